@@ -1,0 +1,190 @@
+// Package quota holds the limiting algorithms as values: plain integer arithmetic without clock, lock or I/O, so that the
+// same code decides in the filter, in the control plane and in tests.
+package quota
+
+import (
+	"errors"
+	"math"
+	"math/bits"
+	"strconv"
+)
+
+// Instant is a moment on the clock of one bucket, in microseconds. Only differences mean anything; a bucket never mixes two
+// clocks. Clocks may stand still or step back: a bucket then simply does not refill.
+type Instant int64
+
+// Span is a length of time in microseconds.
+type Span int64
+
+// Spans of everyday units, and Never, the wait for something that waiting cannot bring.
+const (
+	Millisecond Span = 1_000
+	Second      Span = 1_000_000
+	Minute           = 60 * Second
+	Hour             = 60 * Minute
+	Day              = 24 * Hour
+
+	Never Span = math.MaxInt64
+)
+
+// MaxUnits bounds burst · Den. Below it every sum the algorithms form stays under 2^53, so Redis Lua, whose numbers are
+// doubles, computes exactly what Go does.
+const MaxUnits = 1 << 52
+
+// MaxWindow is the longest window a limit may have.
+const MaxWindow = 366 * Day
+
+// Params are the fixed figures of a token bucket: a rational rate without rounding. One microsecond earns Num units, one token
+// is Den units, and the bucket holds Burst tokens. The zero value is not usable; make one with NewParams.
+type Params struct {
+	Num, Den int64
+	Burst    int64
+}
+
+// State is what a bucket remembers: Debt, the units missing from a full bucket, as of the instant Last. The zero value is a
+// full bucket, so a bucket that nobody has touched and one that was forgotten after refilling are the same thing.
+type State struct {
+	Debt int64
+	Last Instant
+}
+
+// Result is the answer to one Take.
+type Result struct {
+	// Allowed says that the cost was charged (or was 0).
+	Allowed bool
+	// RetryAfter is 0 if allowed; otherwise the shortest wait, from the caller's now, after which the same Take passes if
+	// nobody else takes; Never if the cost exceeds the burst.
+	RetryAfter Span
+}
+
+// NewParams reduces quota tokens per window to Params. It refuses quota < 1, burst < 1, a window outside (0, MaxWindow], and
+// figures whose exact arithmetic would exceed MaxUnits; the error names the figure to change.
+func NewParams(quota int64, window Span, burst int64) (Params, error) {
+	switch {
+	case quota < 1:
+		return Params{}, errors.New("quota must be at least 1")
+	case burst < 1:
+		return Params{}, errors.New("burst must be at least 1")
+	case window < 1 || window > MaxWindow:
+		return Params{}, errors.New("window must be longer than 0 and at most 366d")
+	}
+	g := gcd(quota, int64(window))
+	p := Params{Num: quota / g, Den: int64(window) / g, Burst: burst}
+	if p.Num > MaxUnits || burst > MaxUnits/p.Den {
+		return Params{}, errors.New("quota, window and burst need more than exact arithmetic holds: at most a burst of " +
+			strconv.FormatInt(MaxUnits/p.Den, 10) + " with this quota and window; a quota that divides the window allows more")
+	}
+	return p, nil
+}
+
+// Take spends n tokens from s at instant now. It reads no clock and keeps nothing: the caller stores the returned State.
+// A denied Take spends nothing. A cost of 0 looks and always passes; a negative cost counts as 0, never as a refund.
+// The token bucket is GCRA and the leaky bucket as a meter in other words: Debt/Num is GCRA's distance to its arrival time.
+func (p Params) Take(s State, now Instant, n int64) (State, Result) {
+	s = p.Refill(s, now)
+	if n <= 0 {
+		return s, Result{Allowed: true}
+	}
+	if n > p.Burst {
+		return s, Result{RetryAfter: Never}
+	}
+	room := p.Burst*p.Den - s.Debt
+	cost := n * p.Den
+	if cost > room {
+		return s, Result{RetryAfter: ceilDiv(cost-room, p.Num) + behind(s, now)}
+	}
+	s.Debt += cost
+	return s, Result{Allowed: true}
+}
+
+// Refill brings s to now: the debt shrinks by what the time since s.Last earns, never below 0 and never above the burst. If
+// now lies before s.Last, time stands still.
+func (p Params) Refill(s State, now Instant) State {
+	if limit := p.Burst * p.Den; s.Debt > limit {
+		s.Debt = limit
+	}
+	if now <= s.Last {
+		return s
+	}
+	dt := int64(now - s.Last)
+	s.Last = now
+	// The product is formed only if it cannot pass the debt: no overflow after any idle time.
+	if s.Debt <= 0 || dt > s.Debt/p.Num {
+		s.Debt = 0
+		return s
+	}
+	s.Debt -= dt * p.Num
+	return s
+}
+
+// Remaining is the number of whole tokens that an immediate caller could take from s, a state already brought to the
+// caller's now by Take or Refill.
+func (p Params) Remaining(s State) int64 {
+	return (p.Burst*p.Den - s.Debt) / p.Den
+}
+
+// ResetAfter is the wait from now until the bucket is full again.
+func (p Params) ResetAfter(s State, now Instant) Span {
+	s = p.Refill(s, now)
+	if s.Debt == 0 {
+		return 0
+	}
+	return ceilDiv(s.Debt, p.Num) + behind(s, now)
+}
+
+// Window is the time in which an empty bucket refills, rounded up.
+func (p Params) Window() Span { return ceilDiv(p.Burst*p.Den, p.Num) }
+
+// Empty is the state of a bucket without a single token at now.
+func (p Params) Empty(now Instant) State { return State{Debt: p.Burst * p.Den, Last: now} }
+
+// SlowerThan says whether p earns fewer tokens a second than q.
+func (p Params) SlowerThan(q Params) bool {
+	ah, al := bits.Mul64(uint64(p.Num), uint64(q.Den))
+	bh, bl := bits.Mul64(uint64(q.Num), uint64(p.Den))
+	return ah < bh || ah == bh && al < bl
+}
+
+// Convert carries the consumption recorded in s under p over to the figures of next: the tokens used stay used, so a changed
+// limit mints nothing. Time since s.Last earns at the slower of the two rates, and a fraction of a used token counts as a
+// whole one.
+func (p Params) Convert(s State, now Instant, next Params) State {
+	if !next.SlowerThan(p) {
+		s = p.Refill(s, now)
+	}
+	s.Debt = next.UnitsFor(p.TokensIn(s.Debt))
+	return next.Refill(s, now)
+}
+
+// TokensIn is a debt in whole tokens, rounded up.
+func (p Params) TokensIn(debt int64) int64 {
+	return int64(ceilDiv(debt, p.Den))
+}
+
+// UnitsFor is the debt of n used tokens, at most a whole burst.
+func (p Params) UnitsFor(n int64) int64 {
+	return min(n, p.Burst) * p.Den
+}
+
+// behind is how far now lies before the bucket's own clock.
+func behind(s State, now Instant) Span {
+	if now < s.Last {
+		return Span(s.Last - now)
+	}
+	return 0
+}
+
+func ceilDiv(a, b int64) Span {
+	q := a / b
+	if a%b > 0 {
+		q++
+	}
+	return Span(q)
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
