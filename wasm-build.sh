@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Builds the filter, or another proxy-wasm guest of this repository, into one WebAssembly module.
+#
+#   ./wasm-build.sh [-o FILE] [--keep-all-exports] [PACKAGE DIRECTORY]
+#
+#   -o FILE             where to write the module (default: build/weir.wasm)
+#   --keep-all-exports  do not strip the callbacks that the filter does not use: for test guests
+#   PACKAGE DIRECTORY   default: ./filter
+#
+# An official TinyGo, 0.41 or newer, is used if it is on the PATH. Otherwise TinyGo is built once, from the Go modules that
+# tools/tinygo pins, into the cache folder: ${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}.
+set -euo pipefail
+
+say() { printf '>> %s\n' "$*" >&2; }
+die() { printf 'wasm-build.sh: %s\n' "$*" >&2; exit 1; }
+
+output=build/weir.wasm
+package=./filter
+strip=yes
+while (($#)); do
+	case $1 in
+	-o) output=${2:?-o needs a file name}; shift 2 ;;
+	--keep-all-exports) strip=no; shift ;;
+	-h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit ;;
+	-*) die "unknown option $1, see --help" ;;
+	*) package=$1; shift ;;
+	esac
+done
+
+output=$(realpath -m -- "$output")
+package=$(realpath -m -- "$package")
+repo=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+cache=${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}
+[[ -d $package ]] || die "there is no package directory $package"
+command -v go >/dev/null || die "Go is not on the PATH; install Go 1.26 or newer"
+
+# official prints nothing and succeeds if the TinyGo on the PATH is new enough: before 0.40 its collector could free what a
+# caller of the host still held, and 0.41 is the first whose -buildmode=c-shared was tried here.
+official() {
+	local version
+	version=$(tinygo version 2>/dev/null | sed -n 's/^tinygo version \([0-9]*\.[0-9]*\).*/\1/p')
+	[[ -n $version ]] && ((${version%.*} > 0 || ${version#*.} >= 41))
+}
+
+# build_tinygo makes $root: TinyGo's command with its standard library beside it, which is what it takes for its own root.
+# A lock and a rename keep a second build, or one that was interrupted, from seeing half of it.
+build_tinygo() {
+	local pin=$repo/tools/tinygo source partial
+	"$repo/tools/setup.sh" build
+	mkdir -p "$cache"
+	exec 9>"$cache/tinygo.lock"
+	flock 9
+	if [[ ! -x $root/bin/tinygo ]]; then
+		say "building TinyGo $version from source, once: about a minute"
+		partial=$(mktemp -d "$cache/tinygo.partial.XXXXXX")
+		go mod download -C "$pin" github.com/tinygo-org/tinygo
+		source=$(go list -C "$pin" -m -f '{{.Dir}}' github.com/tinygo-org/tinygo)
+		cp -R "$source/src" "$source/targets" "$partial/"
+		chmod -R u+w "$partial"
+		# The module has no git submodules, and src/net is one; the compiler only wants the folder to be there.
+		mkdir -p "$partial/src/net" "$partial/bin"
+		cp "$pin/wasip1-debian.json" "$partial/targets/"
+		CGO_ENABLED=1 go build -C "$pin" -tags llvm19 -o "$partial/bin/tinygo" github.com/tinygo-org/tinygo
+		rm -rf "$root"
+		mv "$partial" "$root"
+		say "TinyGo $version is in $root"
+	fi
+	exec 9>&-
+}
+
+if official; then
+	tinygo=(tinygo)
+	target=wasip1
+else
+	version=$(sed -n 's/^require github.com\/tinygo-org\/tinygo //p' "$repo/tools/tinygo/go.mod")
+	# A changed pin or target makes another root.
+	root=$cache/tinygo-$version-$(cat "$repo"/tools/tinygo/{go.sum,wasip1-debian.json} | sha256sum | cut -c1-12)
+	[[ -x $root/bin/tinygo ]] || build_tinygo
+	tinygo=(env "TINYGOROOT=$root" "$root/bin/tinygo")
+	target=$root/targets/wasip1-debian.json
+fi
+
+mkdir -p "$(dirname -- "$output")"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# -tags=custommalloc leaves out TinyGo's exported malloc, which pins whatever the host returns and never frees it.
+# -buildmode=c-shared exports _initialize; the default _start ends in an exit, which Envoy forbids.
+flags=(-target="$target" -buildmode=c-shared -scheduler=none -gc=precise -opt=2 -no-debug -tags=custommalloc)
+# The compiler's clang warns about target features it does not know; the rest of what it says is shown.
+(cd "$package" && "${tinygo[@]}" build "${flags[@]}" -o "$work/built.wasm" .) 2> >(grep -v 'is not a recognized feature' >&2)
+
+go build -C "$repo" -o "$work/wasmgate" ./tools/wasmgate
+if [[ $strip == yes ]]; then
+	"$work/wasmgate" strip -o "$work/stripped.wasm" "$work/built.wasm"
+	wasm-opt --remove-unused-module-elements -o "$work/final.wasm" "$work/stripped.wasm"
+else
+	cp "$work/built.wasm" "$work/final.wasm"
+fi
+"$work/wasmgate" check "$work/final.wasm" >"$work/summary"
+mv "$work/final.wasm" "$output"
+sed "s#$work/final.wasm#$output#" "$work/summary" >&2
