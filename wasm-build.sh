@@ -60,7 +60,7 @@ build_tinygo() {
 		# The module has no git submodules, and src/net is one; the compiler only wants the folder to be there.
 		mkdir -p "$partial/src/net" "$partial/bin"
 		cp "$pin/wasip1-debian.json" "$partial/targets/"
-		CGO_ENABLED=1 go build -C "$pin" -tags llvm19 -o "$partial/bin/tinygo" github.com/tinygo-org/tinygo
+		CGO_ENABLED=1 go build -C "$pin" -buildvcs=false -tags llvm19 -o "$partial/bin/tinygo" github.com/tinygo-org/tinygo
 		rm -rf "$root"
 		mv "$partial" "$root"
 		say "TinyGo $version is in $root"
@@ -90,7 +90,7 @@ flags=(-target="$target" -buildmode=c-shared -scheduler=none -gc=precise -opt=2 
 # The compiler's clang warns about target features it does not know; the rest of what it says is shown.
 (cd "$package" && "${tinygo[@]}" build "${flags[@]}" -o "$work/built.wasm" .) 2> >(grep -v 'is not a recognized feature' >&2)
 
-go build -C "$repo" -o "$work/wasmgate" ./tools/wasmgate
+go build -C "$repo" -buildvcs=false -o "$work/wasmgate" ./tools/wasmgate
 if [[ $strip == yes ]]; then
 	"$work/wasmgate" strip -o "$work/stripped.wasm" "$work/built.wasm"
 	wasm-opt --remove-unused-module-elements -o "$work/final.wasm" "$work/stripped.wasm"

@@ -1,0 +1,102 @@
+# Weir's tasks. `make` alone lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+# Where TinyGo, Envoy and the like are kept between builds. Tests find Envoy as $WEIR_CACHE/bin/envoy.
+WEIR_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weir
+export WEIR_CACHE
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+# The packages that need the built filter, Redis or Envoy, and those that run it on a WebAssembly engine written in Go,
+# which the race detector slows down beyond use.
+END_TO_END := ./test/...
+WASM_HEAVY := /envoytest(/|$$)
+
+announce = @printf '\n== %s\n' "$(1)"
+unit_packages = $$(go list ./... | grep -v -E '/weir/test/')
+light_packages = $$(go list ./... | grep -v -E '/weir/test/|$(WASM_HEAVY)')
+
+.PHONY: help
+help: ## list the tasks
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## install what this machine lacks (Debian 12; asks for root only if something is missing)
+	@command -v go >/dev/null || { echo "Go is not on the PATH; install Go 1.26 or newer from go.dev" >&2; exit 1; }
+	@tools/setup.sh
+
+.PHONY: wasm
+wasm: ## build the filter: build/weir.wasm
+	$(call announce,building build/weir.wasm)
+	@./wasm-build.sh -o build/weir.wasm
+
+.PHONY: build
+build: wasm ## build the filter and the control plane: build/weir.wasm and build/weir
+	$(call announce,building build/weir)
+	@go build -buildvcs=false -trimpath -ldflags '-X main.version=$(VERSION)' -o build/weir ./controlplane
+
+.PHONY: run
+run: setup build ## run everything on this machine until Ctrl-C: Envoy with the filter, control plane, upstream
+	@go build -buildvcs=false -o build/run ./tools/run
+	@exec build/run
+
+.PHONY: test
+test: setup build fmt vet reproducible test-unit test-race test-386 bench-once test-e2e ## every test, with a real Redis and a real Envoy
+
+.PHONY: check
+check: fmt vet ## the fast part of `make test`: format, vet, unit tests
+	$(call announce,unit tests)
+	@go test $(light_packages)
+
+.PHONY: fmt
+fmt: ## fail if a Go file is not formatted
+	$(call announce,gofmt)
+	@files=$$(gofmt -l .); [[ -z $$files ]] || { printf 'not formatted, run gofmt -w:\n%s\n' "$$files" >&2; exit 1; }
+
+.PHONY: vet
+vet: ## go vet
+	$(call announce,go vet)
+	@go vet ./...
+
+.PHONY: test-unit
+test-unit: ## all tests that need no Envoy
+	$(call announce,tests)
+	@go test $(unit_packages)
+
+.PHONY: test-race
+test-race: ## the same under the race detector, without the packages that run WebAssembly
+	$(call announce,tests under the race detector)
+	@CGO_ENABLED=1 go test -race $(light_packages)
+
+# In the filter an int has 32 bits; this finds arithmetic that only holds with 64.
+.PHONY: test-386
+test-386: ## the shared packages with 32-bit integers
+	$(call announce,shared packages with 32-bit integers)
+	@GOARCH=386 CGO_ENABLED=0 go test ./shared/...
+
+.PHONY: bench-once
+bench-once: ## run each benchmark once, so that none is broken
+	$(call announce,each benchmark once)
+	@go test -run '^$$' -bench . -benchtime 1x $(unit_packages)
+
+.PHONY: test-e2e
+test-e2e: ## end-to-end tests with Envoy and Redis; needs `make setup build`
+	$(call announce,end-to-end tests with Envoy and Redis)
+	@go test -count 1 -timeout 20m $(END_TO_END)
+
+.PHONY: reproducible
+reproducible: ## build the filter again, elsewhere and without the compiler's cache: it must come out the same
+	$(call announce,building the filter a second time)
+	@dir=$$(mktemp -d); trap 'rm -rf "$$dir"' EXIT; \
+	cp -R go.mod go.sum wasm-build.sh filter shared tools "$$dir/"; \
+	GOCACHE=$$(go env GOCACHE) XDG_CACHE_HOME=$$dir/cache "$$dir/wasm-build.sh" -o "$$dir/weir.wasm" "$$dir/filter"; \
+	sha256sum build/weir.wasm "$$dir/weir.wasm"; \
+	cmp build/weir.wasm "$$dir/weir.wasm"
+
+.PHONY: clean
+clean: ## remove build/ and the state of `make run`; the cache stays
+	rm -rf build .run
