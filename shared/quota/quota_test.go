@@ -12,36 +12,14 @@ import (
 )
 
 func TestGoldenVectors(t *testing.T) {
-	buckets, err := quotatest.TokenBucket()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(buckets) < 5 {
-		t.Fatalf("only %d buckets read", len(buckets))
-	}
-	for _, b := range buckets {
-		t.Run(b.Name, func(t *testing.T) {
-			p, err := b.Params()
-			if err != nil {
-				t.Fatal(err)
-			}
-			var s quota.State
-			for _, step := range b.Steps {
-				allowed := 0
-				var r quota.Result
-				for range step.Calls {
-					s, r = p.Take(s, step.At, step.Cost)
-					if r.Allowed {
-						allowed++
-					}
-				}
-				if allowed != step.Allowed || p.Remaining(s) != step.Left || r.RetryAfter != step.Retry {
-					t.Errorf("line %d: allowed %d left %d retry %d, want %d, %d, %d", step.Line,
-						allowed, p.Remaining(s), r.RetryAfter, step.Allowed, step.Left, step.Retry)
-				}
-			}
-		})
-	}
+	quotatest.RunTokenBucket(t, func(t *testing.T, p quota.Params) quotatest.Decide {
+		var s quota.State
+		return func(at quota.Instant, cost int64) (bool, int64, quota.Span) {
+			var r quota.Result
+			s, r = p.Take(s, at, cost)
+			return r.Allowed, p.Remaining(s), r.RetryAfter
+		}
+	})
 }
 
 // exact is the independent reference: tokens as a rational number.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"testing"
 
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -15,8 +16,44 @@ import (
 //go:embed token_bucket.txt
 var tokenBucket string
 
-// TokenBucket returns the vectors of the token bucket.
-func TokenBucket() ([]Bucket, error) { return Parse(tokenBucket) }
+// Decide makes one call of cost at the instant at and says whether it passed, the whole tokens left, and the wait.
+type Decide func(at quota.Instant, cost int64) (allowed bool, left int64, retry quota.Span)
+
+// RunTokenBucket runs every vector as a subtest against the implementation that fresh makes for each bucket.
+func RunTokenBucket(t *testing.T, fresh func(t *testing.T, p quota.Params) Decide) {
+	t.Helper()
+	buckets, err := Parse(tokenBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range buckets {
+		t.Run(b.Name, func(t *testing.T) {
+			p, err := quota.NewParams(b.Quota, b.Window, b.Burst)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.run(t, fresh(t, p))
+		})
+	}
+}
+
+func (b Bucket) run(t *testing.T, decide Decide) {
+	for _, step := range b.Steps {
+		passed := 0
+		var left int64
+		var retry quota.Span
+		for range step.Calls {
+			var allowed bool
+			if allowed, left, retry = decide(step.At, step.Cost); allowed {
+				passed++
+			}
+		}
+		if passed != step.Allowed || left != step.Left || retry != step.Retry {
+			t.Errorf("line %d: %d passed, %d left, retry %d; want %d, %d, %d",
+				step.Line, passed, left, retry, step.Allowed, step.Left, step.Retry)
+		}
+	}
+}
 
 // Bucket is one timeline against a fresh bucket.
 type Bucket struct {
@@ -38,9 +75,6 @@ type Step struct {
 	Left    int64
 	Retry   quota.Span
 }
-
-// Params are the bucket's figures.
-func (b Bucket) Params() (quota.Params, error) { return quota.NewParams(b.Quota, b.Window, b.Burst) }
 
 // Parse reads the vector file format described at the top of token_bucket.txt. Errors name the line.
 func Parse(text string) ([]Bucket, error) {

@@ -1,0 +1,180 @@
+package lease
+
+import "github.com/weir-proxy/weir/shared/quota"
+
+// Lot is Tokens that a node may spend before Expiry on its own monotonic clock.
+type Lot struct {
+	Tokens int64
+	Expiry quota.Instant
+}
+
+// Credit is what one node holds of one leased bucket, shared by all its workers. The zero value holds nothing, knows nothing
+// and may ask.
+type Credit struct {
+	Lots [2]Lot
+	// NotBefore: the centre has nothing for a cost of DenyCost or more until then, so such requests are refused locally.
+	NotBefore quota.Instant
+	DenyCost  int64
+	// AskAfter is the back-off for tokens to keep; KeepCall the moment until which a call for tokens to
+	// keep is taken to be under way.
+	AskAfter, KeepCall quota.Instant
+	// Short counts short grants to waiting requests, up to maxShort, less the full ones since; it doubles the back-off.
+	Short uint8
+	// Demand is the rate of spending as of DemandAt, in 1/1024 tokens a second, averaged over demandMemory.
+	Demand   int64
+	DemandAt quota.Instant
+	// Level is the centre's level at its last answer less what was spent here since: a hint for clients.
+	Level int64
+}
+
+const (
+	demandScale  = 1024
+	demandMemory = 500 * quota.Millisecond
+	maxDemand    = 1 << 32
+	keepPerTTL   = 4 // a lot covers a quarter of its life
+	maxShort     = 8
+)
+
+// Expiry is the moment until which a node may spend what it was granted for span when it sent the request at sent. The margin
+// covers clocks that run at different speeds (0.1 %) and one tick of rounding.
+func Expiry(sent quota.Instant, span quota.Span) quota.Instant {
+	return sent + quota.Instant(span-span/1000-quota.Millisecond)
+}
+
+// Available is the number of unexpired tokens at now.
+func (c Credit) Available(now quota.Instant) int64 {
+	var n int64
+	for _, lot := range c.Lots {
+		if now < lot.Expiry {
+			n += lot.Tokens
+		}
+	}
+	return n
+}
+
+// Spend takes n tokens from the lots, the one that expires first before the other. It changes nothing if they do not hold n.
+func (c Credit) Spend(now quota.Instant, n int64) (Credit, bool) {
+	if c.Available(now) < n {
+		return c, false
+	}
+	first := 0
+	if c.Lots[1].Expiry < c.Lots[0].Expiry {
+		first = 1
+	}
+	left := n
+	for _, i := range [2]int{first, 1 - first} {
+		if lot := &c.Lots[i]; now < lot.Expiry {
+			take := min(left, lot.Tokens)
+			lot.Tokens -= take
+			left -= take
+		}
+	}
+	c.Level = max(0, c.Level-n)
+	c.observe(now, n)
+	return c, true
+}
+
+// Receive adds a lot. Where both places hold live tokens, the lot joins the one that expires later and the two take the
+// earlier expiry: tokens may be lost by that, never kept too long.
+func (c Credit) Receive(now quota.Instant, lot Lot) Credit {
+	if lot.Tokens <= 0 || now >= lot.Expiry {
+		return c
+	}
+	for i := range c.Lots {
+		if c.Lots[i].Tokens == 0 || now >= c.Lots[i].Expiry {
+			c.Lots[i] = lot
+			return c
+		}
+	}
+	later := 0
+	if c.Lots[1].Expiry > c.Lots[0].Expiry {
+		later = 1
+	}
+	c.Lots[later] = Lot{Tokens: c.Lots[later].Tokens + lot.Tokens, Expiry: min(c.Lots[later].Expiry, lot.Expiry)}
+	return c
+}
+
+// Refused says that a request of cost n is to be refused without asking: the centre has said that it has nothing for it
+// before the returned instant.
+func (c Credit) Refused(now quota.Instant, n int64) (quota.Instant, bool) {
+	return c.NotBefore, now < c.NotBefore && n >= c.DenyCost
+}
+
+// Learn takes in the centre's answer to ask. The tokens themselves come by Receive. After a short grant the node asks no sooner
+// than the centre can have tokens, and, while grants stay short, ever later up to backOff: 0 for buckets whose every request
+// must ask. Jitter, in [0, 1024), spreads the nodes' next asks.
+func (c Credit) Learn(now quota.Instant, ask Ask, g Grant, backOff quota.Span, jitter int64) Credit {
+	c.Level = g.Level
+	if g.Waiting < ask.Waiting {
+		c.Short = min(c.Short+1, maxShort)
+		step := max(g.NotBefore, min(g.NotBefore<<(c.Short-1), backOff))
+		c.NotBefore, c.DenyCost = now+quota.Instant(step), ask.Cost
+	} else if ask.Waiting > 0 {
+		c.Short -= min(c.Short, 1)
+		c.NotBefore = 0
+	}
+	if g.Keep < ask.Keep {
+		c.AskAfter = now + quota.Instant(backOff/2+backOff*quota.Span(jitter)/1024)
+	}
+	return c
+}
+
+// BackOff is the longest back-off after short grants: the time that a kept lot covers.
+func BackOff(p quota.Params) quota.Span { return TTL(p) / keepPerTTL }
+
+// Keep is how many tokens the node should ask to hold now, 0 for none: a quarter TTL of its own demand, when what is left
+// covers less than a round trip and a tick. A cold or slow key holds nothing and asks per request, like strict.
+func (c Credit) Keep(now quota.Instant, p quota.Params, roundTrip quota.Span) int64 {
+	if TTL(p) == 0 || now < c.KeepCall || now < c.AskAfter {
+		return 0
+	}
+	if c.Available(now) > c.tokensIn(now, roundTrip) {
+		return 0
+	}
+	return min(c.tokensIn(now, BackOff(p)), p.Burst)
+}
+
+// Idle is the instant from which c knows and holds nothing that matters.
+func (c Credit) Idle() quota.Instant {
+	idle := max(c.NotBefore, c.AskAfter)
+	for _, lot := range c.Lots {
+		if lot.Tokens > 0 {
+			idle = max(idle, lot.Expiry)
+		}
+	}
+	return idle
+}
+
+// tokensIn is the demand of span at now, before what is being spent now.
+func (c Credit) tokensIn(now quota.Instant, span quota.Span) int64 {
+	return c.demandAt(now) * int64(span/quota.Millisecond) / (demandScale * 1000)
+}
+
+// demandAt decays the demand to now. The hyperbola T/(T+dt) has the right fixed point for steady traffic and needs no table.
+func (c Credit) demandAt(now quota.Instant) int64 {
+	if now <= c.DemandAt {
+		return c.Demand
+	}
+	dt := min(int64(now-c.DemandAt), int64(quota.Hour))
+	return c.Demand * int64(demandMemory) / (int64(demandMemory) + dt)
+}
+
+// Observe counts n tokens as asked for at now, granted or not.
+func (c Credit) Observe(now quota.Instant, n int64) Credit {
+	c.observe(now, n)
+	return c
+}
+
+func (c *Credit) observe(now quota.Instant, n int64) {
+	n = min(n, maxDemand/demandScale)
+	c.Demand = min(c.demandAt(now)+n*demandScale*int64(quota.Second/demandMemory), maxDemand)
+	c.DemandAt = max(c.DemandAt, now)
+}
+
+// Share is a node's part of a limit by the number of nodes that share it, for when the centre is away: rate and burst divided,
+// at
+// least one token of burst.
+func Share(p quota.Params, nodes int64) quota.Params {
+	nodes = max(min(nodes, maxUnits/p.Den), 1)
+	return quota.Params{Num: p.Num, Den: p.Den * nodes, Burst: max(1, p.Burst/nodes)}
+}

@@ -1,0 +1,153 @@
+package lease_test
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+func TestExpiryLeavesAMargin(t *testing.T) {
+	if got, want := lease.Expiry(1000, 200*quota.Millisecond), quota.Instant(1000+200_000-200-1000); got != want {
+		t.Errorf("expiry %d, want %d", got, want)
+	}
+}
+
+func TestSpendTakesTheEarlierLotFirst(t *testing.T) {
+	c := lease.Credit{Lots: [2]lease.Lot{{Tokens: 5, Expiry: 2 * sec}, {Tokens: 3, Expiry: 1 * sec}}}
+	c, ok := c.Spend(0, 4)
+	if !ok || c.Lots[0].Tokens != 4 || c.Lots[1].Tokens != 0 {
+		t.Errorf("spent %v: %+v", ok, c.Lots)
+	}
+	if _, ok = c.Spend(0, 5); ok {
+		t.Error("spent more than it holds")
+	}
+	if got := c.Available(2 * sec); got != 0 {
+		t.Errorf("%d tokens alive at their expiry", got)
+	}
+}
+
+func TestReceiveNeverExtendsALot(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var c lease.Credit
+		now := quota.Instant(0)
+		type received struct {
+			tokens int64
+			expiry quota.Instant
+		}
+		var got []received
+		for range rapid.IntRange(1, 20).Draw(t, "lots") {
+			now += quota.Instant(rapid.Int64Range(0, 50).Draw(t, "pause"))
+			lot := lease.Lot{Tokens: rapid.Int64Range(0, 9).Draw(t, "tokens"), Expiry: now + quota.Instant(rapid.Int64Range(-5, 100).Draw(t, "life"))}
+			c = c.Receive(now, lot)
+			got = append(got, received{lot.Tokens, lot.Expiry})
+		}
+		for at := now; at < now+120; at++ {
+			var alive int64
+			for _, r := range got {
+				if at < r.expiry {
+					alive += r.tokens
+				}
+			}
+			if c.Available(at) > alive {
+				t.Fatalf("at %d: %d available, only %d granted and alive", at, c.Available(at), alive)
+			}
+		}
+	})
+}
+
+func TestKeepFollowsDemand(t *testing.T) {
+	p := params(t, 1000, quota.Second, 1000) // TTL 200 ms: keeps cover 50 ms
+	var cold lease.Credit
+	if got := cold.Keep(0, p, 10*quota.Millisecond); got != 0 {
+		t.Errorf("a cold key wants to keep %d", got)
+	}
+	// 400 requests a second for two seconds.
+	var c lease.Credit
+	now := quota.Instant(0)
+	for range 800 {
+		now += 2500
+		c = c.Observe(now, 1)
+	}
+	if got := c.Keep(now, p, 10*quota.Millisecond); got < 19 || got > 21 {
+		t.Errorf("keeps %d at 400/s, want 20", got)
+	}
+	c = c.Receive(now, lease.Lot{Tokens: 20, Expiry: now + sec})
+	if got := c.Keep(now, p, 10*quota.Millisecond); got != 0 {
+		t.Errorf("asks for %d with 20 in hand and a demand of 4 per round trip", got)
+	}
+	if got := c.Keep(now+20*sec, p, 10*quota.Millisecond); got > 1 {
+		t.Errorf("keeps %d after 20 idle seconds", got)
+	}
+	slow := params(t, 100, quota.Hour, 100) // TTL 30 s: keeps cover 7.5 s
+	var s lease.Credit
+	for i := range 5 {
+		s = s.Observe(quota.Instant(i)*60*sec, 1)
+	}
+	if got := s.Keep(300*sec, slow, 10*quota.Millisecond); got != 0 {
+		t.Errorf("a key used once a minute keeps %d", got)
+	}
+}
+
+func TestLearnBacksOffAndRecovers(t *testing.T) {
+	p := params(t, 1000, quota.Second, 1000)
+	ask := lease.Ask{Params: p, Waiting: 4, Cost: 2}
+	short := lease.Grant{Waiting: 1, NotBefore: 2 * quota.Millisecond}
+	var c lease.Credit
+	waits := []quota.Instant{2 * ms, 4 * ms, 8 * ms, 16 * ms, 32 * ms, 50 * ms, 50 * ms}
+	for i, want := range waits {
+		c = c.Learn(0, ask, short, lease.BackOff(p), 0)
+		if until, refused := c.Refused(0, 2); !refused || until != want {
+			t.Errorf("short grant %d: refused %v until %d, want %d", i+1, refused, until, want)
+		}
+	}
+	if _, refused := c.Refused(0, 1); refused {
+		t.Error("a cheaper request is refused for a dearer one's sake")
+	}
+	if _, refused := c.Refused(50*ms, 2); refused {
+		t.Error("refused at the very instant")
+	}
+	c = c.Learn(0, ask, lease.Grant{Waiting: 4}, lease.BackOff(p), 0)
+	if _, refused := c.Refused(0, 2); refused {
+		t.Error("refused after a full grant")
+	}
+	// Strict buckets do not back off: they ask at the promised instant.
+	c = lease.Credit{}
+	for range 5 {
+		c = c.Learn(0, ask, short, 0, 512)
+	}
+	if until, _ := c.Refused(0, 2); until != 2*ms {
+		t.Errorf("strict waits until %d", until)
+	}
+	// A long wait is never cut short by the back-off's limit.
+	c = lease.Credit{}.Learn(0, ask, lease.Grant{NotBefore: quota.Minute}, lease.BackOff(p), 0)
+	if until, _ := c.Refused(0, 2); until != 60*sec {
+		t.Errorf("waits until %d", until)
+	}
+}
+
+func TestShareDividesRateAndBurst(t *testing.T) {
+	p := params(t, 100, quota.Minute, 100)
+	share := lease.Share(p, 4)
+	if share.Burst != 25 || share.Window() != quota.Minute {
+		t.Errorf("a quarter of 100 per minute: %+v", share)
+	}
+	if one := lease.Share(p, 0); one != p {
+		t.Errorf("share among 0 nodes: %+v", one)
+	}
+	// All shares together never exceed the rate, and the arithmetic stays exact however many nodes there are.
+	rapid.Check(t, func(t *rapid.T) {
+		burst := rapid.Int64Range(1, 1000).Draw(t, "burst")
+		p, err := quota.NewParams(rapid.Int64Range(1, 1000).Draw(t, "quota"), quota.Span(rapid.Int64Range(1, int64(quota.Day)).Draw(t, "window")), burst)
+		if err != nil {
+			t.Skip("beyond exact arithmetic")
+		}
+		nodes := rapid.Int64Range(1, 1<<40).Draw(t, "nodes")
+		share := lease.Share(p, nodes)
+		if share.Burst < 1 || share.Num != p.Num || share.Den < p.Den || share.Burst*share.Den > 2*quota.MaxUnits {
+			t.Fatalf("share of %d nodes: %+v of %+v", nodes, share, p)
+		}
+	})
+}

@@ -1,0 +1,259 @@
+// Package lease holds the arithmetic of leased tokens: what the centre may grant (Ledger), what a node may spend (Credit), and
+// the sizes of both. It keeps no clock and does no I/O.
+//
+// The rule: tokens leased and not surely expired count against the burst,
+//
+//	level + out <= burst        a grant moves tokens from level to out; expiry makes room; refill stops at the cap
+//
+// so in every interval (s, t] all nodes together use at most burst + rate·(t-s): what they use comes from leases unexpired at
+// s, at most out(s), or granted since. There are no returns and no compared clocks; a lost reply or a dead node costs tokens
+// and never adds any.
+package lease
+
+import (
+	"math"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Figures of the protocol.
+const (
+	// Deadline is how long a waiting request waits for the centre at most. Tokens granted to waiting requests count as
+	// leased for as long, because a reply may be used that late.
+	Deadline = 50 * quota.Millisecond
+	// MaxPairs bounds what a ledger remembers; beyond it two neighbouring pairs become one that ends later.
+	MaxPairs = 6
+
+	pieces         = 2 // a kept lot's end is rounded to TTL/pieces, so a bucket has at most pieces+1 of them
+	waitingPieces  = 1
+	minTTL         = 200 * quota.Millisecond
+	maxTTL         = 30 * quota.Second
+	ttlPerWindow   = 20 // TTL is a twentieth of the time in which the bucket refills
+	minLeaseWindow = quota.Second
+	maxUnits       = 2 * quota.MaxUnits
+)
+
+// Pair is Tokens leased until End on the centre's clock.
+type Pair struct {
+	End    quota.Instant
+	Tokens int64
+}
+
+// Ledger is what the centre remembers of one bucket: the debt (units missing from a full bucket, leased tokens included) at
+// Last, the figures it is counted in, the policy set version that brought them, and the leases out. The zero value is a bucket
+// that nobody has used.
+type Ledger struct {
+	Params  quota.Params
+	Version uint64
+	Last    quota.Instant
+	Debt    int64
+	Pairs   []Pair
+}
+
+// Ask is what a node asks for one bucket.
+type Ask struct {
+	// Params are the limit's figures at policy set Version.
+	Params  quota.Params
+	Version uint64
+	// Waiting is the number of requests that wait for this answer, each of Cost tokens (at least 1).
+	Waiting, Cost int64
+	// Deadline is how late a waiting request may use its tokens: as long they count as leased. 0: they count as used at once.
+	Deadline quota.Span
+	// Keep is how many tokens the node would like to hold beyond those; it applies to leased buckets only.
+	Keep int64
+	// Nodes is the number of nodes that share the bucket, at least 1.
+	Nodes int64
+}
+
+// Grant is the centre's answer.
+type Grant struct {
+	// Stale: the ask was made under an older policy set than the ledger's; nothing was granted.
+	Stale bool
+	// Waiting is the number of waiting requests that got their whole cost; Keep the tokens to hold.
+	Waiting, Keep int64
+	// NotBefore is 0 if all waiting requests got their cost, otherwise the wait until Cost tokens can be had if nobody
+	// else takes any: asking earlier is in vain.
+	NotBefore quota.Span
+	// Level is the whole tokens that the bucket still holds.
+	Level int64
+	// Changed: the ledger differs from an absent or older one in more than the passing of time and must be stored.
+	Changed bool
+}
+
+// TTL is how long a node may hold tokens of a bucket, from the moment it sent the request: a twentieth of the bucket's refill
+// time, within 200 ms and 30 s. It is 0 for a bucket that refills within a second: then no lots are granted and every request
+// asks the centre, because a lot would tie up too much of the burst.
+func TTL(p quota.Params) quota.Span {
+	if p.Window() < minLeaseWindow {
+		return 0
+	}
+	return min(max(p.Window()/ttlPerWindow, minTTL), maxTTL)
+}
+
+// Fresh is the ledger of a bucket of which nothing is known, filled to percent of its burst: 100 for a store that has
+// forgotten nothing, less for one that may have lost its state.
+func Fresh(p quota.Params, version uint64, now quota.Instant, percent int64) Ledger {
+	return Ledger{Params: p, Version: version, Last: now, Debt: p.UnitsFor(p.Burst - p.Burst*percent/100)}
+}
+
+// Grant answers ask at now. The caller stores the returned ledger if the grant says Changed, until it is Forgettable.
+func (l Ledger) Grant(now quota.Instant, ask Ask) (Ledger, Grant) {
+	if l.Version > ask.Version && l.Params != ask.Params && l.Params.Den != 0 {
+		return l, Grant{Stale: true}
+	}
+	before := l.Params
+	l = l.At(now, ask)
+	p := l.Params
+	available := max(0, (p.Burst*p.Den-l.Debt)/p.Den)
+	cost := max(ask.Cost, 1)
+	g := Grant{Waiting: min(max(ask.Waiting, 0), available/cost)}
+	l.lend(g.Waiting*cost, ask.Deadline, waitingPieces)
+	available -= g.Waiting * cost
+	if ttl := TTL(p); ttl > 0 {
+		g.Keep = keepShare(ask, available)
+		l.lend(g.Keep, ttl, pieces)
+	}
+	g.Level = available - g.Keep
+	g.Changed = g.Waiting > 0 || g.Keep > 0 || before.Den != 0 && before != p
+	if g.Waiting < ask.Waiting {
+		g.NotBefore = max(1, quota.Span(l.Ready(min(cost, p.Burst))-now))
+	}
+	return l, g
+}
+
+// keepShare is how many of the available tokens a node may hold. Where all nodes asking as much would exhaust the bucket, a
+// node gets half its even share, so that the last tokens do not strand on nodes that may not need them.
+func keepShare(ask Ask, available int64) int64 {
+	keep, nodes := max(ask.Keep, 0), max(ask.Nodes, 1)
+	if keep > available/nodes {
+		keep = min(keep, (available+2*nodes-1)/(2*nodes))
+	}
+	return min(keep, available)
+}
+
+// At brings the ledger to now and to the ask's figures. Time never runs backwards in it. A change of figures keeps what was
+// used: time since Last earns at the slower of the two rates, and a fraction of a used token counts as a whole one.
+func (l Ledger) At(now quota.Instant, ask Ask) Ledger {
+	l.Pairs = append(make([]Pair, 0, MaxPairs+2), l.Pairs...)
+	l.Version = max(l.Version, ask.Version)
+	now = max(now, l.Last)
+	old := l.Params
+	switch {
+	case old.Den == 0:
+		l.Params = ask.Params
+		l.advance(now)
+	case old == ask.Params:
+		l.advance(now)
+	case ask.Params.SlowerThan(old):
+		l.convert(ask.Params)
+		l.advance(now)
+	default:
+		l.advance(now)
+		l.convert(ask.Params)
+	}
+	p := l.Params
+	l.Debt = max(units(l.out(), p.Den), min(l.Debt, p.Burst*p.Den))
+	return l
+}
+
+func (l *Ledger) convert(next quota.Params) {
+	l.Debt = units(l.Params.TokensIn(l.Debt), next.Den)
+	l.Params = next
+}
+
+// advance refills piece by piece: each expiry raises the cap only from its own moment on, so the debt at now is at least
+// what it was at each past expiry, less what has been earned since.
+func (l *Ledger) advance(now quota.Instant) {
+	p := l.Params
+	debt := earned(l.Debt, now-l.Last, p.Num)
+	for _, pair := range l.Pairs {
+		if pair.End <= now {
+			debt = max(debt, earned(units(l.outAt(pair.End), p.Den), now-pair.End, p.Num))
+		}
+	}
+	live := l.Pairs[:0]
+	for _, pair := range l.Pairs {
+		if pair.End > now {
+			live = append(live, pair)
+		}
+	}
+	l.Pairs, l.Last = live, now
+	l.Debt = max(debt, units(l.out(), p.Den))
+}
+
+// lend books n tokens as used, and as leased for span, rounded up to the next multiple of a piece so that few pairs suffice.
+func (l *Ledger) lend(n int64, span quota.Span, m int64) {
+	if n <= 0 {
+		return
+	}
+	l.Debt += n * l.Params.Den
+	if span <= 0 {
+		return
+	}
+	w := (int64(span) + m - 1) / m
+	end := quota.Instant((int64(l.Last)/w + m + 1) * w)
+	at := 0
+	for at < len(l.Pairs) && l.Pairs[at].End < end {
+		at++
+	}
+	if at < len(l.Pairs) && l.Pairs[at].End == end {
+		l.Pairs[at].Tokens += n
+		return
+	}
+	l.Pairs = append(l.Pairs, Pair{})
+	copy(l.Pairs[at+1:], l.Pairs[at:])
+	l.Pairs[at] = Pair{End: end, Tokens: n}
+	if len(l.Pairs) > MaxPairs {
+		l.Pairs[1].Tokens += l.Pairs[0].Tokens
+		l.Pairs = append(l.Pairs[:0], l.Pairs[1:]...)
+	}
+}
+
+// Ready is the first instant at which n tokens can be had if nobody else takes any, for 0 < n <= burst.
+func (l Ledger) Ready(n int64) quota.Instant {
+	p := l.Params
+	ready := l.Last + quota.Instant(ceilDiv(max(0, l.Debt+(n-p.Burst)*p.Den), p.Num))
+	for _, pair := range l.Pairs {
+		if over := l.outAt(pair.End) + n - p.Burst; over > 0 {
+			ready = max(ready, pair.End+quota.Instant(ceilDiv(units(over, p.Den), p.Num)))
+		}
+	}
+	return ready
+}
+
+// Forgettable is the instant from which the ledger equals an absent one: a store must keep it until then, and may drop it
+// after.
+func (l Ledger) Forgettable() quota.Instant { return l.Ready(l.Params.Burst) }
+
+// out is the number of tokens leased and not surely expired at the ledger's own time.
+func (l Ledger) out() int64 { return l.outAt(math.MinInt64) }
+
+// outAt is the number of leased tokens that end at or after end.
+func (l Ledger) outAt(end quota.Instant) int64 {
+	var n int64
+	for _, pair := range l.Pairs {
+		if pair.End >= end {
+			n += pair.Tokens
+		}
+	}
+	return n
+}
+
+// earned is debt less what span earns at num units a microsecond, at least 0. It forms the product only where it fits.
+func earned(debt int64, span quota.Instant, num int64) int64 {
+	if int64(span) > debt/num {
+		return 0
+	}
+	return debt - int64(span)*num
+}
+
+// units is n tokens of den units, saturating at twice the largest burst: tokens leased under an older, larger limit can
+// exceed any sum that the new figures were checked for.
+func units(n, den int64) int64 {
+	if n > maxUnits/den {
+		return maxUnits
+	}
+	return n * den
+}
+
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
