@@ -5,6 +5,7 @@
 #
 #   -o FILE             where to write the module (default: build/weir.wasm)
 #   --keep-all-exports  do not strip the callbacks that the filter does not use: for test guests
+#   --compiler-only     make sure that there is a compiler, and stop
 #   PACKAGE DIRECTORY   default: ./filter
 #
 # An official TinyGo, 0.41 or newer, is used if it is on the PATH. Otherwise TinyGo is built once, from the Go modules that
@@ -17,10 +18,12 @@ die() { printf 'wasm-build.sh: %s\n' "$*" >&2; exit 1; }
 output=build/weir.wasm
 package=./filter
 strip=yes
+compiler_only=no
 while (($#)); do
 	case $1 in
 	-o) output=${2:?-o needs a file name}; shift 2 ;;
 	--keep-all-exports) strip=no; shift ;;
+	--compiler-only) compiler_only=yes; shift ;;
 	-h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit ;;
 	-*) die "unknown option $1, see --help" ;;
 	*) package=$1; shift ;;
@@ -31,7 +34,7 @@ output=$(realpath -m -- "$output")
 package=$(realpath -m -- "$package")
 repo=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 cache=${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}
-[[ -d $package ]] || die "there is no package directory $package"
+[[ $compiler_only == yes || -d $package ]] || die "there is no package directory $package"
 command -v go >/dev/null || die "Go is not on the PATH; install Go 1.26 or newer"
 
 # official prints nothing and succeeds if the TinyGo on the PATH is new enough: before 0.40 its collector could free what a
@@ -79,6 +82,7 @@ else
 	tinygo=(env "TINYGOROOT=$root" "$root/bin/tinygo")
 	target=$root/targets/wasip1-debian.json
 fi
+[[ $compiler_only == no ]] || exit 0
 
 mkdir -p "$(dirname -- "$output")"
 work=$(mktemp -d)
