@@ -1,0 +1,326 @@
+package policy
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Version is the language version that every document names.
+const Version = "weir/v1"
+
+// Decode reads and validates a policy set. A document with any problem is refused as a whole: the error is of type Problems
+// and lists them all.
+func Decode(doc Node) (*Set, error) {
+	r := &reader{}
+	set := &Set{
+		Identity: Identity{IPv6Prefix: 64},
+		Headers:  Headers{Standard: StandardDraft11},
+	}
+	versioned := false
+	r.object("", doc,
+		field{"version", func(path string, n Node) {
+			versioned = true
+			if text, ok := r.text(path, n); ok && text != Version {
+				r.problem(path, "must be "+Version+", not "+shorten(text))
+			}
+		}},
+		field{"identity", func(path string, n Node) { r.identity(path, n, &set.Identity) }},
+		field{"headers", func(path string, n Node) { r.headers(path, n, &set.Headers) }},
+		field{"policies", func(path string, n Node) { r.policies(path, n, set) }},
+		field{"tiers", nil}, field{"exempt", nil}, field{"banned", nil},
+	)
+	if doc.Kind == Map && !versioned {
+		r.problem("version", "is missing: write version: "+Version)
+	}
+	r.consumerIsDefined(set)
+	if len(r.problems) > 0 {
+		return nil, r.problems
+	}
+	return set, nil
+}
+
+func (r *reader) identity(path string, n Node, id *Identity) {
+	r.object(path, n,
+		field{"client_ip", func(path string, n Node) {
+			hops, prefix := int64(id.TrustedHops), int64(id.IPv6Prefix)
+			r.object(path, n,
+				field{"trusted_hops", func(path string, n Node) { r.integer(path, n, 0, 64, &hops) }},
+				field{"ipv6_prefix", func(path string, n Node) { r.integer(path, n, 1, 128, &prefix) }},
+			)
+			id.TrustedHops, id.IPv6Prefix = int(hops), int(prefix)
+		}},
+		field{"consumer", func(path string, n Node) {
+			r.list(path, n, func(path string, n Node) {
+				r.object(path, n,
+					field{"header", func(path string, n Node) {
+						if name, ok := r.headerName(path, n); ok {
+							id.Consumer = append(id.Consumer, Source{SourceHeader, name})
+						}
+					}},
+					field{"jwt", nil}, field{"cookie", nil}, field{"query", nil}, field{"spiffe", nil},
+				)
+			})
+		}},
+		field{"tier", nil}, field{"default_tier", nil},
+	)
+}
+
+func (r *reader) headers(path string, n Node, h *Headers) {
+	r.object(path, n,
+		field{"standard", func(path string, n Node) {
+			r.enum(path, n, (*uint8)(&h.Standard),
+				choice{"draft-11", uint8(StandardDraft11), true}, choice{"off", uint8(StandardOff), true})
+		}},
+		field{"legacy", func(path string, n Node) {
+			r.enum(path, n, (*uint8)(&h.Legacy),
+				choice{"off", uint8(LegacyOff), true}, choice{"x-ratelimit", uint8(LegacyXRateLimit), true},
+				choice{"envoy", 0, false}, choice{"github", 0, false}, choice{"discord", 0, false})
+		}},
+	)
+}
+
+func (r *reader) policies(path string, n Node, set *Set) {
+	if n.Kind != List {
+		r.wrongKind(path, n, "a list")
+		return
+	}
+	if len(n.Items) > MaxPolicies {
+		r.problem(path, "has "+strconv.Itoa(len(n.Items))+" policies; at most "+strconv.Itoa(MaxPolicies)+" are allowed")
+		return
+	}
+	first := make(map[string]int, len(n.Items))
+	for i, item := range n.Items {
+		at := path + "[" + strconv.Itoa(i) + "]"
+		p := r.policy(at, item)
+		if earlier, taken := first[p.Name]; taken && p.Name != "" {
+			r.problem(at+".name", "is taken by policies["+strconv.Itoa(earlier)+"]: names must be unique")
+		} else {
+			first[p.Name] = i
+		}
+		set.Policies = append(set.Policies, p)
+	}
+}
+
+func (r *reader) policy(path string, n Node) Policy {
+	p := Policy{Cost: Cost{Fixed: 1}, OnFailure: OnFailure{LocalFor: 30 * quota.Second}}
+	limited, partitioned := false, false
+	r.object(path, n,
+		field{"name", func(path string, n Node) { p.Name = r.policyName(path, n) }},
+		field{"match", func(path string, n Node) { r.match(path, n, &p.Match) }},
+		field{"partition", func(path string, n Node) {
+			partitioned = true
+			r.list(path, n, func(path string, n Node) { r.part(path, n, &p) })
+		}},
+		field{"if_absent", func(path string, n Node) {
+			r.enum(path, n, (*uint8)(&p.IfAbsent), choice{"skip", uint8(AbsentSkip), true},
+				choice{"deny", uint8(AbsentDeny), true}, choice{"shared", uint8(AbsentShared), true})
+		}},
+		field{"algorithm", func(path string, n Node) {
+			var only uint8
+			r.enum(path, n, &only, choice{"token_bucket", 0, true}, choice{"sliding_window", 0, false},
+				choice{"sliding_window_counter", 0, false}, choice{"fixed_window", 0, false},
+				choice{"sliding_log", 0, false}, choice{"leaky_bucket", 0, false})
+		}},
+		field{"limit", func(path string, n Node) { limited = true; r.limit(path, n, &p.Limit) }},
+		field{"cost", func(path string, n Node) { r.cost(path, n, &p.Cost) }},
+		field{"mode", func(path string, n Node) {
+			r.enum(path, n, (*uint8)(&p.Mode), choice{"local", uint8(ModeLocal), true},
+				choice{"leased", uint8(ModeLeased), true}, choice{"strict", uint8(ModeStrict), true},
+				choice{"optimistic", 0, false})
+		}},
+		field{"on_failure", func(path string, n Node) { r.onFailure(path, n, &p.OnFailure) }},
+		field{"enforcement", func(path string, n Node) { r.enforcement(path, n) }},
+		field{"subwindows", nil}, field{"align", nil}, field{"max_wait", nil},
+		field{"limits", func(path string, n Node) { limited = true; r.unsupported(path, "limits (by tier)") }},
+		field{"candidate", nil}, field{"response", nil},
+	)
+	if n.Kind == Map {
+		r.required(path, n, "name", "")
+		r.present(path+".limit", limited, "is missing: write limit: {quota: 100, window: 1m}")
+		r.present(path+".partition", partitioned, "is missing: say whose bucket it is, [] for one bucket for all")
+	}
+	if p.Cost.Header == "" && p.Limit.Params.Burst > 0 && p.Cost.Fixed > p.Limit.Params.Burst {
+		r.problem(path+".cost", "is above the burst of "+strconv.FormatInt(p.Limit.Params.Burst, 10)+": every request would be refused")
+	}
+	return p
+}
+
+func (r *reader) required(path string, n Node, key, hint string) {
+	r.present(path+"."+key, contains(n.Keys, key), "is missing"+hint)
+}
+
+func (r *reader) present(path string, ok bool, reason string) {
+	if !ok {
+		r.problem(path, reason)
+	}
+}
+
+func (r *reader) policyName(path string, n Node) string {
+	name, ok := r.text(path, n)
+	if ok && !validName(name) {
+		r.problem(path, "must be 1 to 63 of a-z 0-9 . _ - and start with a letter or digit, not "+shorten(name))
+	}
+	return name
+}
+
+// validName is ^[a-z0-9]([a-z0-9._-]{0,62})$.
+func validName(name string) bool {
+	if name == "" || len(name) > 63 {
+		return false
+	}
+	for i := range len(name) {
+		c := name[i]
+		alphanumeric := c >= 'a' && c <= 'z' || c >= '0' && c <= '9'
+		if !alphanumeric && (i == 0 || c != '.' && c != '_' && c != '-') {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *reader) part(path string, n Node, p *Policy) {
+	text, ok := r.text(path, n)
+	if !ok {
+		return
+	}
+	kind, name, named := strings.Cut(text, ":")
+	for _, c := range []struct {
+		name  string
+		kind  PartKind
+		named bool
+	}{
+		{"client_ip", PartClientIP, false}, {"consumer", PartConsumer, false}, {"method", PartMethod, false},
+		{"host", PartHost, false}, {"path", PartPath, false}, {"policy_path", PartPolicyPath, false},
+		{"header", PartHeader, true}, {"tier", 0, false}, {"spiffe", 0, false}, {"cookie", 0, true}, {"query", 0, true}, {"jwt", 0, true},
+	} {
+		if c.name != kind || c.named != named {
+			continue
+		}
+		if c.kind == 0 {
+			r.unsupported(path, kind)
+			return
+		}
+		if named {
+			if name, ok = r.headerName(path, Node{Kind: String, Text: name}); !ok {
+				return
+			}
+		}
+		p.Partition = append(p.Partition, Part{c.kind, name})
+		return
+	}
+	r.problem(path, "must be one of client_ip, consumer, tier, method, host, path, policy_path, header:NAME, cookie:NAME, "+
+		"query:NAME, jwt:CLAIM, spiffe, not "+shorten(text))
+}
+
+func (r *reader) limit(path string, n Node, l *Limit) {
+	if n.Kind == List {
+		r.unsupported(path, "a list of limits")
+		return
+	}
+	if n.Kind != Map {
+		r.wrongKind(path, n, "a mapping like {quota: 100, window: 1m}")
+		return
+	}
+	var burst int64
+	good := true
+	r.object(path, n,
+		field{"quota", func(path string, n Node) { good = r.integer(path, n, 1, quota.MaxUnits, &l.Quota) && good }},
+		field{"window", func(path string, n Node) {
+			good = r.span(path, n, quota.Second, quota.MaxWindow, &l.Window) && good
+		}},
+		field{"burst", func(path string, n Node) { good = r.integer(path, n, 1, quota.MaxUnits, &burst) && good }},
+	)
+	for _, key := range []string{"quota", "window"} {
+		r.required(path, n, key, "")
+		good = good && contains(n.Keys, key)
+	}
+	if !good {
+		return
+	}
+	if burst == 0 {
+		burst = l.Quota
+	}
+	params, err := quota.NewParams(l.Quota, l.Window, burst)
+	if err != nil {
+		r.problem(path, err.Error())
+		return
+	}
+	l.Params = params
+}
+
+func (r *reader) cost(path string, n Node, c *Cost) {
+	if n.Kind == Number {
+		r.integer(path, n, 0, MaxCost, &c.Fixed)
+		return
+	}
+	if n.Kind != Map {
+		r.wrongKind(path, n, "a whole number or a mapping like {header: x-cost, max: 50, invalid: 1}")
+		return
+	}
+	c.Invalid = 1
+	r.object(path, n,
+		field{"header", func(path string, n Node) { c.Header, _ = r.headerName(path, n) }},
+		field{"max", func(path string, n Node) { r.integer(path, n, 1, MaxCost, &c.Max) }},
+		field{"invalid", func(path string, n Node) {
+			if n.Kind == String && n.Text == "deny" {
+				c.DenyInvalid = true
+				return
+			}
+			r.integer(path, n, 0, MaxCost, &c.Invalid)
+		}},
+	)
+	r.required(path, n, "header", ": name the header that holds the cost")
+	r.required(path, n, "max", ": say the most that one request may cost")
+}
+
+func (r *reader) onFailure(path string, n Node, f *OnFailure) {
+	f.LocalFor = 0
+	r.object(path, n,
+		field{"local_for", func(path string, n Node) { r.span(path, n, 0, quota.MaxWindow, &f.LocalFor) }},
+		field{"then", func(path string, n Node) {
+			r.enum(path, n, (*uint8)(&f.Then), choice{"allow", uint8(ThenAllow), true},
+				choice{"deny", uint8(ThenDeny), true}, choice{"local", uint8(ThenLocal), true})
+		}},
+	)
+}
+
+func (r *reader) enforcement(path string, n Node) {
+	if n.Kind == Map {
+		r.unsupported(path, "a percentage")
+		return
+	}
+	var only uint8
+	r.enum(path, n, &only, choice{"enforce", 0, true}, choice{"shadow", 0, false}, choice{"off", 0, false})
+}
+
+// span reads a whole number with a unit.
+func (r *reader) span(path string, n Node, low, high quota.Span, into *quota.Span) bool {
+	if n.Kind != String {
+		r.wrongKind(path, n, "a length of time like 30s (units ms s m h d)")
+		return false
+	}
+	span, ok := ParseSpan(n.Text)
+	if !ok || span < low || span > high {
+		r.problem(path, "must be a whole number with a unit (ms s m h d) from "+FormatSpan(low)+" to "+FormatSpan(high)+", not "+shorten(n.Text))
+		return false
+	}
+	*into = span
+	return true
+}
+
+// consumerIsDefined refuses a consumer in a partition key that nothing can fill.
+func (r *reader) consumerIsDefined(set *Set) {
+	if len(set.Identity.Consumer) > 0 {
+		return
+	}
+	for i, p := range set.Policies {
+		for j, part := range p.Partition {
+			if part.Kind == PartConsumer {
+				r.problem("policies["+strconv.Itoa(i)+"].partition["+strconv.Itoa(j)+"]",
+					"needs identity.consumer, which says where to find the consumer")
+			}
+		}
+	}
+}

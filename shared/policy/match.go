@@ -1,0 +1,175 @@
+package policy
+
+import "strings"
+
+func (r *reader) match(path string, n Node, m *Match) {
+	r.object(path, n,
+		field{"hosts", func(path string, n Node) {
+			r.list(path, n, func(path string, n Node) { r.host(path, n, m) })
+		}},
+		field{"methods", func(path string, n Node) {
+			r.list(path, n, func(path string, n Node) { r.method(path, n, m) })
+		}},
+		field{"paths", func(path string, n Node) {
+			r.list(path, n, func(path string, n Node) {
+				if text, ok := r.text(path, n); ok {
+					if reason := badPattern(text); reason != "" {
+						r.problem(path, reason)
+					}
+					m.Paths = append(m.Paths, text)
+				}
+			})
+		}},
+		field{"headers", func(path string, n Node) {
+			r.list(path, n, func(path string, n Node) { r.headerMatch(path, n, m) })
+		}},
+	)
+}
+
+func (r *reader) host(path string, n Node, m *Match) {
+	text, ok := r.text(path, n)
+	if !ok {
+		return
+	}
+	name := strings.ToLower(text)
+	for _, label := range strings.Split(strings.TrimPrefix(name, "*."), ".") {
+		if label == "" || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+			r.problem(path, "must be a host name without port, or *. and a host name, not "+shorten(text))
+			return
+		}
+	}
+	m.Hosts = append(m.Hosts, name)
+}
+
+func (r *reader) method(path string, n Node, m *Match) {
+	text, ok := r.text(path, n)
+	if !ok {
+		return
+	}
+	if !isToken(text) {
+		r.problem(path, "must be an HTTP method, not "+shorten(text))
+		return
+	}
+	if upper := strings.ToUpper(text); upper != text {
+		r.problem(path, "methods are case-sensitive: write "+upper)
+		return
+	}
+	m.Methods = append(m.Methods, text)
+}
+
+func (r *reader) headerMatch(path string, n Node, m *Match) {
+	var h HeaderMatch
+	conditions := 0
+	set := func(op HeaderOp) func(string, Node) {
+		return func(path string, n Node) {
+			conditions++
+			h.Op = op
+			if op == HeaderPresent {
+				if n.Kind != Bool || n.Text != "true" {
+					r.wrongKind(path, n, "true")
+				}
+				return
+			}
+			h.Value, _ = r.text(path, n)
+		}
+	}
+	r.object(path, n,
+		field{"name", func(path string, n Node) { h.Name, _ = r.headerName(path, n) }},
+		field{"equals", set(HeaderEquals)}, field{"prefix", set(HeaderPrefix)}, field{"present", set(HeaderPresent)},
+	)
+	if n.Kind != Map {
+		return
+	}
+	r.required(path, n, "name", "")
+	r.present(path, conditions == 1, "must have exactly one of equals, prefix, present")
+	m.Headers = append(m.Headers, h)
+}
+
+// headerName reads the name of a request header and folds it to lower case, as Envoy hands headers over.
+func (r *reader) headerName(path string, n Node) (string, bool) {
+	text, ok := r.text(path, n)
+	if !ok {
+		return "", false
+	}
+	if !isToken(text) {
+		r.problem(path, "must be a header name, not "+shorten(text))
+		return "", false
+	}
+	return strings.ToLower(text), true
+}
+
+// isToken says whether text is an RFC 9110 token.
+func isToken(text string) bool {
+	for i := range len(text) {
+		c := text[i]
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return text != ""
+}
+
+// badPattern says what is wrong with a path pattern, or nothing.
+func badPattern(text string) string {
+	if text[0] != '/' {
+		return "must start with /, not " + shorten(text)
+	}
+	segments := strings.Split(text[1:], "/")
+	for i, s := range segments {
+		last := i == len(segments)-1
+		switch {
+		case s == "**" && last:
+		case s == "" && last: // A trailing slash makes another path.
+		case isCapture(s):
+		case s == "" || s == "." || s == "..":
+			return "has an empty or dot segment, which no normalised request path has: " + shorten(text)
+		case strings.ContainsAny(s, "{}*"):
+			return "{name} and a final ** must be whole segments: " + shorten(text)
+		case strings.ContainsAny(s, "?#"):
+			return "is matched without query: " + shorten(text)
+		case encodesUnreserved(s):
+			return "must have letters, digits and - . _ ~ written plainly, not percent-encoded: " + shorten(text)
+		}
+	}
+	return ""
+}
+
+// isCapture says whether a segment is {name}.
+func isCapture(s string) bool {
+	return len(s) >= 3 && s[0] == '{' && s[len(s)-1] == '}' && !strings.ContainsAny(s[1:len(s)-1], "{}*")
+}
+
+// encodesUnreserved says whether s percent-encodes a character that normalisation decodes, so that it could never match.
+func encodesUnreserved(s string) bool {
+	for i := 0; i+2 < len(s); i++ {
+		if s[i] != '%' {
+			continue
+		}
+		if c, ok := unhex(s[i+1], s[i+2]); ok && Unreserved(c) {
+			return true
+		}
+	}
+	return false
+}
+
+// Unreserved says whether c needs no percent-encoding anywhere in a URI (RFC 3986, 2.3).
+func Unreserved(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '_' || c == '~'
+}
+
+func unhex(a, b byte) (byte, bool) {
+	high, ok := hexDigit(a)
+	low, also := hexDigit(b)
+	return high<<4 | low, ok && also
+}
+
+func hexDigit(c byte) (byte, bool) {
+	switch {
+	case c >= '0' && c <= '9':
+		return c - '0', true
+	case c|0x20 >= 'a' && c|0x20 <= 'f':
+		return c | 0x20 - 'a' + 10, true
+	}
+	return 0, false
+}

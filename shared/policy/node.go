@@ -1,0 +1,283 @@
+package policy
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Node is one value of a document, however it was written: YAML and JSON readers make Nodes, Decode reads them.
+type Node struct {
+	Kind Kind
+	// Text is the scalar as written, without quotes.
+	Text string
+	// Items are a list's elements, or a mapping's values in the order of Keys.
+	Items []Node
+	Keys  []string
+}
+
+// Kind is the kind of a Node.
+type Kind uint8
+
+// The kinds of values.
+const (
+	Null Kind = iota
+	Bool
+	Number
+	String
+	List
+	Map
+)
+
+func (k Kind) String() string {
+	return [...]string{"nothing", "true or false", "a number", "a string", "a list", "a mapping"}[k]
+}
+
+// Problem is one reason to refuse a document.
+type Problem struct {
+	// Path leads to the value, like policies[2].limit.window; empty for the document as a whole.
+	Path string `json:"path"`
+	// Reason says what is wrong and what would be right.
+	Reason string `json:"reason"`
+}
+
+func (p Problem) String() string {
+	if p.Path == "" {
+		return p.Reason
+	}
+	return p.Path + ": " + p.Reason
+}
+
+// Problems is every reason to refuse a document, in the document's order. As an error it lists them, one a line.
+type Problems []Problem
+
+func (ps Problems) Error() string {
+	lines := make([]string, len(ps))
+	for i, p := range ps {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// maxProblems bounds the answer to a hopeless document.
+const maxProblems = 100
+
+// reader collects problems while a document is read.
+type reader struct {
+	problems Problems
+}
+
+func (r *reader) problem(path, reason string) {
+	if len(r.problems) < maxProblems {
+		r.problems = append(r.problems, Problem{path, reason})
+	}
+}
+
+// unsupported refuses, by its name, what the language has and this version does not.
+func (r *reader) unsupported(path, what string) {
+	r.problem(path, what+" is not supported by this version")
+}
+
+// field is one key that a mapping may have. Without read it belongs to the language but not to this version.
+type field struct {
+	name string
+	read func(path string, n Node)
+}
+
+// object reads a mapping by its fields. Unknown, repeated and unsupported keys are problems.
+func (r *reader) object(path string, n Node, fields ...field) {
+	if n.Kind != Map {
+		r.wrongKind(path, n, "a mapping")
+		return
+	}
+	for i, key := range n.Keys {
+		at := join(path, key)
+		f := find(fields, key)
+		switch {
+		case contains(n.Keys[:i], key):
+			r.problem(at, "is given twice")
+		case f == nil:
+			r.problem(at, "unknown field"+suggest(key, fields))
+		case f.read == nil:
+			r.unsupported(at, f.name)
+		default:
+			f.read(at, n.Items[i])
+		}
+	}
+}
+
+// list reads each element of a list with at most MaxListItems.
+func (r *reader) list(path string, n Node, read func(path string, n Node)) {
+	if n.Kind != List {
+		r.wrongKind(path, n, "a list")
+		return
+	}
+	if len(n.Items) > MaxListItems {
+		r.problem(path, "has "+strconv.Itoa(len(n.Items))+" items; at most "+strconv.Itoa(MaxListItems)+" are allowed")
+		return
+	}
+	for i, item := range n.Items {
+		read(path+"["+strconv.Itoa(i)+"]", item)
+	}
+}
+
+// text reads a string of 1 to MaxText bytes.
+func (r *reader) text(path string, n Node) (string, bool) {
+	if n.Kind != String {
+		r.wrongKind(path, n, "a string")
+		return "", false
+	}
+	if n.Text == "" || len(n.Text) > MaxText {
+		r.problem(path, "must have 1 to "+strconv.Itoa(MaxText)+" bytes")
+		return "", false
+	}
+	return n.Text, true
+}
+
+// integer reads a whole number between low and high.
+func (r *reader) integer(path string, n Node, low, high int64, into *int64) bool {
+	if n.Kind != Number {
+		r.wrongKind(path, n, "a whole number")
+		return false
+	}
+	v, err := strconv.ParseInt(n.Text, 10, 64)
+	if err != nil || v < low || v > high {
+		r.problem(path, "must be a whole number from "+strconv.FormatInt(low, 10)+" to "+strconv.FormatInt(high, 10)+", not "+shorten(n.Text))
+		return false
+	}
+	*into = v
+	return true
+}
+
+// choice is one value of an enumeration. Without supported it belongs to the language but not to this version.
+type choice struct {
+	name      string
+	value     uint8
+	supported bool
+}
+
+// enum reads one of the choices.
+func (r *reader) enum(path string, n Node, into *uint8, choices ...choice) {
+	text := n.Text
+	if n.Kind == Bool && text == "false" && hasChoice(choices, "off") {
+		text = "off" // YAML 1.1 reads an unquoted off as false.
+	} else if n.Kind != String {
+		r.wrongKind(path, n, "one of "+names(choices))
+		return
+	}
+	for _, c := range choices {
+		if c.name != text {
+			continue
+		}
+		if !c.supported {
+			r.unsupported(path, c.name)
+			return
+		}
+		*into = c.value
+		return
+	}
+	r.problem(path, "must be one of "+names(choices)+", not "+shorten(text))
+}
+
+func (r *reader) wrongKind(path string, n Node, want string) {
+	got := n.Kind.String()
+	if n.Kind == Bool || n.Kind == Number {
+		got = shorten(n.Text)
+	}
+	r.problem(path, "must be "+want+", not "+got)
+}
+
+func join(path, key string) string {
+	key = shorten(key)
+	if path == "" {
+		return key
+	}
+	return path + "." + key
+}
+
+// shorten keeps a client's text from flooding a message.
+func shorten(text string) string {
+	if len(text) > 64 {
+		return strconv.Quote(text[:64]) + "…"
+	}
+	for i := range len(text) {
+		if text[i] <= ' ' || text[i] >= 0x7f || text[i] == '"' {
+			return strconv.Quote(text)
+		}
+	}
+	return text
+}
+
+func find(fields []field, key string) *field {
+	for i := range fields {
+		if fields[i].name == key {
+			return &fields[i]
+		}
+	}
+	return nil
+}
+
+func contains(list []string, text string) bool {
+	for _, s := range list {
+		if s == text {
+			return true
+		}
+	}
+	return false
+}
+
+func hasChoice(choices []choice, name string) bool {
+	for _, c := range choices {
+		if c.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func names(choices []choice) string {
+	var b strings.Builder
+	for i, c := range choices {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(c.name)
+	}
+	return b.String()
+}
+
+// suggest names the field that a misspelt key most likely means.
+func suggest(key string, fields []field) string {
+	best, distance := "", 3
+	for _, f := range fields {
+		if d := editDistance(key, f.name, distance); d < distance {
+			best, distance = f.name, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return ": did you mean " + best + "?"
+}
+
+// editDistance is the Levenshtein distance of a and b, or limit if it is no smaller.
+func editDistance(a, b string, limit int) int {
+	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
+		return limit
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = min(diagonal, row[j], row[j+1]) + 1
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return min(row[len(b)], limit)
+}

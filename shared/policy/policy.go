@@ -1,0 +1,183 @@
+// Package policy is the policy language: what a policy set may say, what it means, and every reason to refuse one. The same
+// code reads the file, the REST document and the filter's plugin configuration.
+package policy
+
+import "github.com/weir-proxy/weir/shared/quota"
+
+// Set is a validated policy set. The zero value limits nothing.
+type Set struct {
+	Identity Identity
+	Headers  Headers
+	Policies []Policy
+}
+
+// Identity says who a caller is.
+type Identity struct {
+	// TrustedHops: 0 takes the connection's peer, N the N-th x-forwarded-for entry from the right.
+	TrustedHops int
+	// IPv6Prefix is how many bits of an IPv6 address identify a client, 1 to 128.
+	IPv6Prefix int
+	// Consumer lists where to find the consumer; the first that is present counts.
+	Consumer []Source
+}
+
+// Source is one place to find a value in a request.
+type Source struct {
+	Kind SourceKind
+	// Name is the header's name, in lower case.
+	Name string
+}
+
+// SourceKind is the kind of place.
+type SourceKind uint8
+
+// The places that this version reads.
+const (
+	SourceHeader SourceKind = iota + 1
+)
+
+// Headers says which dialects a client sees.
+type Headers struct {
+	Standard Standard
+	Legacy   Legacy
+}
+
+// Standard is the IETF dialect.
+type Standard uint8
+
+// The IETF dialects.
+const (
+	StandardOff Standard = iota
+	StandardDraft11
+)
+
+// Legacy is the older dialect added beside it.
+type Legacy uint8
+
+// The legacy dialects.
+const (
+	LegacyOff Legacy = iota
+	LegacyXRateLimit
+)
+
+// Policy is one named rule.
+type Policy struct {
+	Name      string
+	Match     Match
+	Partition []Part
+	IfAbsent  IfAbsent
+	Limit     Limit
+	Cost      Cost
+	Mode      Mode
+	OnFailure OnFailure
+}
+
+// Match says which requests a policy applies to. An empty field matches anything; all fields must hold, lists are "any of".
+type Match struct {
+	// Hosts are lower-case names without port, or "*." and a suffix.
+	Hosts   []string
+	Methods []string
+	// Paths are exact, with {name} for one segment, or with a final /** for everything below.
+	Paths   []string
+	Headers []HeaderMatch
+}
+
+// HeaderMatch is a condition on one header. Name is in lower case.
+type HeaderMatch struct {
+	Name  string
+	Op    HeaderOp
+	Value string
+}
+
+// HeaderOp is the kind of condition.
+type HeaderOp uint8
+
+// The conditions on a header.
+const (
+	HeaderPresent HeaderOp = iota + 1
+	HeaderEquals
+	HeaderPrefix
+)
+
+// Part is one component of a partition key. Name is set for PartHeader, in lower case.
+type Part struct {
+	Kind PartKind
+	Name string
+}
+
+// PartKind is the kind of component. Its number is part of the key's encoding: never renumber.
+type PartKind uint8
+
+// The components that this version reads.
+const (
+	PartClientIP PartKind = iota + 1
+	PartConsumer
+	PartMethod
+	PartHost
+	PartPath
+	PartPolicyPath
+	PartHeader
+)
+
+// IfAbsent says what happens when a component of the partition key is missing.
+type IfAbsent uint8
+
+// Skip leaves such requests to other policies, Deny refuses them, Shared gives them one bucket.
+const (
+	AbsentSkip IfAbsent = iota
+	AbsentDeny
+	AbsentShared
+)
+
+// Limit is a quota per window, with a burst.
+type Limit struct {
+	Quota  int64
+	Window quota.Span
+	// Params are the exact figures, the burst among them.
+	Params quota.Params
+}
+
+// Cost is what a request costs: Fixed, or the value of a header.
+type Cost struct {
+	Fixed int64
+	// Header, if not empty, names the header (lower case) that holds the cost, at most Max.
+	Header string
+	Max    int64
+	// Invalid is what a missing or senseless value costs; DenyInvalid refuses it with 400 instead.
+	Invalid     int64
+	DenyInvalid bool
+}
+
+// Mode says how global a policy is.
+type Mode uint8
+
+// Leased is the default mode.
+const (
+	ModeLeased Mode = iota
+	ModeLocal
+	ModeStrict
+)
+
+// OnFailure is the failure ladder: after the last unexpired lease the local share for LocalFor, then Then.
+type OnFailure struct {
+	LocalFor quota.Span
+	Then     Then
+}
+
+// Then is the last step of the failure ladder.
+type Then uint8
+
+// ThenLocal keeps deciding by the local share for as long as the failure lasts.
+const (
+	ThenAllow Then = iota
+	ThenDeny
+	ThenLocal
+)
+
+// Bounds of the language. They keep every policy set that validates within what a filter can hold.
+const (
+	MaxPolicies  = 10_000
+	MaxListItems = 256
+	MaxText      = 1024
+	MaxCost      = 1 << 32
+)

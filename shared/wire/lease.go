@@ -1,0 +1,150 @@
+package wire
+
+import (
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+const (
+	leaseRequestMagic = "WRLQ"
+	leaseReplyMagic   = "WRLR"
+	leaseFormat       = 1
+)
+
+// LeaseRequest asks for tokens of up to MaxItems buckets.
+type LeaseRequest struct {
+	// Node names the Envoy; Boot is random for each process of it.
+	Node string
+	Boot uint64
+	// Seq grows by one with each request of a worker; the reply repeats it.
+	Seq uint64
+	// Version is the policy set that Policy indexes of the items refer to.
+	Version uint64
+	Items   []LeaseItem
+}
+
+// LeaseItem asks for one bucket.
+type LeaseItem struct {
+	// Bucket is the keyed hash of policy and partition key: the control plane never sees the key itself.
+	Bucket [16]byte
+	// Policy is the index of the policy in the policy set.
+	Policy uint32
+	// Waiting requests of Cost tokens each, and tokens to Keep. See lease.Ask.
+	Waiting, Cost, Keep int64
+}
+
+// ItemState is the outcome for one bucket.
+type ItemState uint8
+
+// ItemGranted carries a grant, which may be empty. ItemUnknown: the request's version or policy index is not known or has been
+// replaced; the node should fetch the newest snapshot.
+const (
+	ItemGranted ItemState = iota
+	ItemUnknown
+)
+
+// LeaseReply answers a LeaseRequest item by item, in the same order.
+type LeaseReply struct {
+	Seq uint64
+	// Nodes is how many nodes share the buckets, for the local share when the control plane is away.
+	Nodes int64
+	Items []LeaseAnswer
+}
+
+// LeaseAnswer is the outcome for one bucket; see lease.Grant.
+type LeaseAnswer struct {
+	State         ItemState
+	Waiting, Keep int64
+	NotBefore     quota.Span
+	Level         int64
+}
+
+// Bounds of the numbers in lease messages.
+const (
+	maxWaiting = 1 << 20
+	maxTokens  = quota.MaxUnits
+	maxNodes   = 1 << 20
+)
+
+// AppendLeaseRequest appends the message to dst.
+func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
+	dst = append(append(dst, leaseRequestMagic...), leaseFormat)
+	dst = putText(dst, m.Node)
+	dst = putU64(dst, m.Boot)
+	dst = putU64(dst, m.Seq)
+	dst = putU64(dst, m.Version)
+	dst = putUvarint(dst, int64(len(m.Items)))
+	for _, it := range m.Items {
+		dst = append(dst, it.Bucket[:]...)
+		dst = putUvarint(dst, int64(it.Policy))
+		dst = putUvarint(dst, it.Waiting)
+		dst = putUvarint(dst, it.Cost)
+		dst = putUvarint(dst, it.Keep)
+	}
+	return dst
+}
+
+// DecodeLeaseRequest reads a message. It refuses more than MaxItems items, a node id longer than MaxNodeID, and any number out
+// of range.
+func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
+	c := cursor{buf: b}
+	c.header(leaseRequestMagic, leaseFormat)
+	m := LeaseRequest{Node: string(c.text(MaxNodeID)), Boot: c.u64(), Seq: c.u64(), Version: c.u64()}
+	n := c.within(0, MaxItems)
+	if c.err == nil {
+		m.Items = make([]LeaseItem, n)
+	}
+	for i := range m.Items {
+		it := &m.Items[i]
+		copy(it.Bucket[:], c.bytes(16))
+		it.Policy = uint32(c.within(0, 1<<20))
+		it.Waiting = c.within(0, maxWaiting)
+		it.Cost = c.within(1, maxTokens)
+		it.Keep = c.within(0, maxTokens)
+	}
+	if err := c.end(); err != nil {
+		return LeaseRequest{}, err
+	}
+	return m, nil
+}
+
+// AppendLeaseReply appends the message to dst.
+func AppendLeaseReply(dst []byte, m LeaseReply) []byte {
+	dst = append(append(dst, leaseReplyMagic...), leaseFormat)
+	dst = putU64(dst, m.Seq)
+	dst = putUvarint(dst, m.Nodes)
+	dst = putUvarint(dst, int64(len(m.Items)))
+	for _, it := range m.Items {
+		dst = append(dst, byte(it.State))
+		dst = putUvarint(dst, it.Waiting)
+		dst = putUvarint(dst, it.Keep)
+		dst = putUvarint(dst, int64(it.NotBefore))
+		dst = putUvarint(dst, it.Level)
+	}
+	return dst
+}
+
+// DecodeLeaseReply reads a message into m, reusing m.Items.
+func DecodeLeaseReply(b []byte, m *LeaseReply) error {
+	c := cursor{buf: b}
+	c.header(leaseReplyMagic, leaseFormat)
+	m.Seq, m.Nodes = c.u64(), c.within(1, maxNodes)
+	n := c.within(0, MaxItems)
+	m.Items = m.Items[:0]
+	for range n {
+		if c.err != nil {
+			break
+		}
+		state := ItemState(c.u8())
+		if state > ItemUnknown {
+			c.fail(ErrValue)
+		}
+		m.Items = append(m.Items, LeaseAnswer{
+			State:     state,
+			Waiting:   c.within(0, maxWaiting),
+			Keep:      c.within(0, maxTokens),
+			NotBefore: quota.Span(c.uvarint()),
+			Level:     c.within(0, maxTokens),
+		})
+	}
+	return c.end()
+}

@@ -1,0 +1,225 @@
+package wire
+
+import (
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+const (
+	snapshotMagic  = "WRSN"
+	snapshotFormat = 1
+	snapshotHeader = len(snapshotMagic) + 1 + 8 + 8
+)
+
+// Snapshot is a policy set with its version and the deployment's secret for partition keys.
+type Snapshot struct {
+	// Version grows with every change of the policy set; 0 is the standalone one.
+	Version uint64
+	// Secret keys the hash of partition keys: the same for all nodes, so that they mean the same bucket.
+	Secret [16]byte
+	Set    *policy.Set
+}
+
+// AppendSnapshot appends the message to dst: a header with version and checksum, then the policy set.
+func AppendSnapshot(dst []byte, s Snapshot) []byte {
+	start := len(dst)
+	dst = append(append(dst, snapshotMagic...), snapshotFormat)
+	dst = putU64(dst, s.Version)
+	dst = putU64(dst, 0) // the checksum, below
+	dst = append(dst, s.Secret[:]...)
+	dst = putSet(dst, s.Set)
+	sum := putU64(nil, checksum(dst[start+snapshotHeader:])^s.Version)
+	copy(dst[start+snapshotHeader-8:], sum)
+	return dst
+}
+
+// OpenSnapshot checks header and checksum and returns the version, the secret and a reader of the policy set, whose results
+// alias b. It allocates nothing.
+func OpenSnapshot(b []byte) (version uint64, secret [16]byte, set SetReader, err error) {
+	if len(b) > MaxSnapshot {
+		return 0, secret, set, ErrTooLarge
+	}
+	c := cursor{buf: b}
+	c.header(snapshotMagic, snapshotFormat)
+	version = c.u64()
+	sum := c.u64()
+	if c.err == nil && sum != checksum(b[snapshotHeader:])^version {
+		c.fail(ErrChecksum)
+	}
+	copy(secret[:], c.bytes(16))
+	return version, secret, SetReader{c}, c.err
+}
+
+func putSet(dst []byte, set *policy.Set) []byte {
+	dst = putUvarint(dst, int64(set.Identity.TrustedHops))
+	dst = putUvarint(dst, int64(set.Identity.IPv6Prefix))
+	dst = putUvarint(dst, int64(len(set.Identity.Consumer)))
+	for _, s := range set.Identity.Consumer {
+		dst = putText(append(dst, byte(s.Kind)), s.Name)
+	}
+	dst = append(dst, byte(set.Headers.Standard), byte(set.Headers.Legacy))
+	dst = putUvarint(dst, int64(len(set.Policies)))
+	for i := range set.Policies {
+		dst = putPolicy(dst, &set.Policies[i])
+	}
+	return dst
+}
+
+func putPolicy(dst []byte, p *policy.Policy) []byte {
+	dst = putText(dst, p.Name)
+	dst = append(dst, byte(p.IfAbsent), byte(p.Mode), byte(p.OnFailure.Then))
+	dst = putUvarint(dst, int64(p.OnFailure.LocalFor))
+	dst = putUvarint(dst, p.Limit.Quota)
+	dst = putUvarint(dst, int64(p.Limit.Window))
+	dst = putUvarint(dst, p.Limit.Params.Burst)
+	dst = putUvarint(dst, p.Cost.Fixed)
+	dst = putText(dst, p.Cost.Header)
+	dst = putUvarint(dst, p.Cost.Max)
+	dst = putUvarint(dst, p.Cost.Invalid)
+	dst = append(dst, boolByte(p.Cost.DenyInvalid))
+	for _, list := range [][]string{p.Match.Hosts, p.Match.Methods, p.Match.Paths} {
+		dst = putUvarint(dst, int64(len(list)))
+		for _, s := range list {
+			dst = putText(dst, s)
+		}
+	}
+	dst = putUvarint(dst, int64(len(p.Match.Headers)))
+	for _, h := range p.Match.Headers {
+		dst = putText(putText(append(dst, byte(h.Op)), h.Name), h.Value)
+	}
+	dst = putUvarint(dst, int64(len(p.Partition)))
+	for _, part := range p.Partition {
+		dst = putText(append(dst, byte(part.Kind)), part.Name)
+	}
+	return dst
+}
+
+func boolByte(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// SetReader reads a policy set in the order of its bytes: first Identity, then each Policy. All texts alias the message. After
+// an error everything is zero; ask End at last.
+type SetReader struct{ c cursor }
+
+// SetHead is what comes before the policies.
+type SetHead struct {
+	TrustedHops, IPv6Prefix int
+	Headers                 policy.Headers
+	// Policies is how many follow.
+	Policies int
+}
+
+// PolicyHead is a policy without its lists.
+type PolicyHead struct {
+	Name      Ref
+	IfAbsent  policy.IfAbsent
+	Mode      policy.Mode
+	OnFailure policy.OnFailure
+	Limit     policy.Limit
+	Cost      Cost
+}
+
+// Cost is policy.Cost with a reference for the header's name.
+type Cost struct {
+	Fixed, Max, Invalid int64
+	Header              Ref
+	DenyInvalid         bool
+}
+
+// Ref is a text inside the message, as offset and length: no pointer, so large tables of them cost the collector nothing.
+type Ref struct{ Off, Len uint32 }
+
+// Of is the text in the message b.
+func (r Ref) Of(b []byte) []byte { return b[r.Off : r.Off+r.Len] }
+
+func (r *SetReader) ref(high int) Ref {
+	b := r.c.text(high)
+	return Ref{Off: uint32(r.c.pos - len(b)), Len: uint32(len(b))}
+}
+
+// Head reads the identity and the header dialects; source is called for each place to find the consumer.
+func (r *SetReader) Head(source func(kind policy.SourceKind, name Ref)) SetHead {
+	c := &r.c
+	h := SetHead{TrustedHops: int(c.within(0, 64)), IPv6Prefix: int(c.within(1, 128))}
+	for n := c.within(0, policy.MaxListItems); n > 0 && c.err == nil; n-- {
+		kind := policy.SourceKind(r.oneOf(uint8(policy.SourceHeader), uint8(policy.SourceHeader)))
+		source(kind, r.ref(policy.MaxText))
+	}
+	h.Headers.Standard = policy.Standard(r.oneOf(0, uint8(policy.StandardDraft11)))
+	h.Headers.Legacy = policy.Legacy(r.oneOf(0, uint8(policy.LegacyXRateLimit)))
+	h.Policies = int(c.within(0, policy.MaxPolicies))
+	return h
+}
+
+// Policy reads the next policy up to its lists; Lists must follow.
+func (r *SetReader) Policy() PolicyHead {
+	c := &r.c
+	p := PolicyHead{Name: r.ref(63)}
+	if p.Name.Len == 0 {
+		c.fail(ErrValue)
+	}
+	p.IfAbsent = policy.IfAbsent(r.oneOf(0, uint8(policy.AbsentShared)))
+	p.Mode = policy.Mode(r.oneOf(0, uint8(policy.ModeStrict)))
+	p.OnFailure.Then = policy.Then(r.oneOf(0, uint8(policy.ThenLocal)))
+	p.OnFailure.LocalFor = quota.Span(c.within(0, int64(quota.MaxWindow)))
+	p.Limit = r.limit()
+	p.Cost.Fixed = c.within(0, policy.MaxCost)
+	p.Cost.Header = r.ref(policy.MaxText)
+	p.Cost.Max = c.within(0, policy.MaxCost)
+	p.Cost.Invalid = c.within(0, policy.MaxCost)
+	p.Cost.DenyInvalid = r.oneOf(0, 1) == 1
+	return p
+}
+
+func (r *SetReader) limit() policy.Limit {
+	c := &r.c
+	l := policy.Limit{Quota: c.uvarint(), Window: quota.Span(c.uvarint())}
+	burst := c.uvarint()
+	if c.err != nil {
+		return l
+	}
+	params, err := quota.NewParams(l.Quota, l.Window, burst)
+	if err != nil {
+		c.fail(ErrValue)
+	}
+	l.Params = params
+	return l
+}
+
+// Lists reads the lists of the policy that Policy has begun, calling back for each element.
+func (r *SetReader) Lists(host, method, path func(Ref), header func(op policy.HeaderOp, name, value Ref), part func(kind policy.PartKind, name Ref)) {
+	c := &r.c
+	for _, each := range [3]func(Ref){host, method, path} {
+		for n := c.within(0, policy.MaxListItems); n > 0 && c.err == nil; n-- {
+			each(r.ref(policy.MaxText))
+		}
+	}
+	for n := c.within(0, policy.MaxListItems); n > 0 && c.err == nil; n-- {
+		op := policy.HeaderOp(r.oneOf(uint8(policy.HeaderPresent), uint8(policy.HeaderPrefix)))
+		name := r.ref(policy.MaxText)
+		header(op, name, r.ref(policy.MaxText))
+	}
+	for n := c.within(0, policy.MaxListItems); n > 0 && c.err == nil; n-- {
+		kind := policy.PartKind(r.oneOf(uint8(policy.PartClientIP), uint8(policy.PartHeader)))
+		part(kind, r.ref(policy.MaxText))
+	}
+}
+
+func (r *SetReader) oneOf(low, high uint8) uint8 {
+	v := r.c.u8()
+	if v < low || v > high {
+		r.c.fail(ErrValue)
+		return low
+	}
+	return v
+}
+
+// End reports the first thing that was wrong, bytes after the last policy included.
+func (r *SetReader) End() error { return r.c.end() }
+
+// Failed says that something was wrong already; what follows is zero.
+func (r *SetReader) Failed() bool { return r.c.err != nil }

@@ -1,0 +1,147 @@
+// Package wire turns what the filter and the control plane say to each other into bytes and back: the snapshot, the lease
+// request and the lease reply. Every message starts with its own magic and format version, is bounded in size, and decodes
+// without allocating in proportion to what it claims. Bytes are untrusted until a decoder has accepted them.
+package wire
+
+import "errors"
+
+// ContentType is the media type of every message.
+const ContentType = "application/vnd.weir.v1"
+
+// Bounds of messages.
+const (
+	MaxSnapshot = 8 << 20
+	MaxItems    = 64
+	MaxNodeID   = 128
+)
+
+// The reasons to refuse bytes.
+var (
+	ErrMagic     = errors.New("wire: not a message of this kind")
+	ErrFormat    = errors.New("wire: a format version that this build does not read")
+	ErrTruncated = errors.New("wire: ends too early")
+	ErrTrailing  = errors.New("wire: has bytes after its end")
+	ErrValue     = errors.New("wire: holds a value out of range")
+	ErrChecksum  = errors.New("wire: damaged, the checksum differs")
+	ErrTooLarge  = errors.New("wire: larger than any message may be")
+)
+
+// cursor reads from untrusted bytes. After the first error it returns zero values, so a decoder checks once, at the end.
+type cursor struct {
+	buf []byte
+	pos int
+	err error
+}
+
+func (c *cursor) fail(err error) {
+	if c.err == nil {
+		c.err = err
+	}
+}
+
+func (c *cursor) bytes(n int) []byte {
+	if c.err != nil || n < 0 || n > len(c.buf)-c.pos {
+		c.fail(ErrTruncated)
+		return nil
+	}
+	c.pos += n
+	return c.buf[c.pos-n : c.pos]
+}
+
+func (c *cursor) u8() uint8 {
+	b := c.bytes(1)
+	if b == nil {
+		return 0
+	}
+	return b[0]
+}
+
+func (c *cursor) u64() uint64 {
+	b := c.bytes(8)
+	if b == nil {
+		return 0
+	}
+	var v uint64
+	for i := 7; i >= 0; i-- {
+		v = v<<8 | uint64(b[i])
+	}
+	return v
+}
+
+// uvarint reads an unsigned LEB128 number of at most 63 bits.
+func (c *cursor) uvarint() int64 {
+	var v uint64
+	for shift := uint(0); shift < 63; shift += 7 {
+		b := c.u8()
+		v |= uint64(b&0x7f) << shift
+		if b < 0x80 {
+			return int64(v)
+		}
+	}
+	c.fail(ErrValue)
+	return 0
+}
+
+// within reads a number of at most high.
+func (c *cursor) within(low, high int64) int64 {
+	v := c.uvarint()
+	if v < low || v > high {
+		c.fail(ErrValue)
+		return low
+	}
+	return v
+}
+
+// text reads a length and as many bytes, at most high.
+func (c *cursor) text(high int) []byte {
+	return c.bytes(int(c.within(0, int64(high))))
+}
+
+// header checks magic and format version.
+func (c *cursor) header(magic string, format uint8) {
+	if string(c.bytes(len(magic))) != magic {
+		c.err = ErrMagic
+		return
+	}
+	if c.u8() != format {
+		c.fail(ErrFormat)
+	}
+}
+
+// end refuses trailing bytes and returns the first error.
+func (c *cursor) end() error {
+	if c.err == nil && c.pos != len(c.buf) {
+		c.err = ErrTrailing
+	}
+	return c.err
+}
+
+func putU64(dst []byte, v uint64) []byte {
+	for range 8 {
+		dst = append(dst, byte(v))
+		v >>= 8
+	}
+	return dst
+}
+
+func putUvarint(dst []byte, v int64) []byte {
+	u := uint64(v)
+	for u >= 0x80 {
+		dst = append(dst, byte(u)|0x80)
+		u >>= 7
+	}
+	return append(dst, byte(u))
+}
+
+func putText(dst []byte, text string) []byte {
+	return append(putUvarint(dst, int64(len(text))), text...)
+}
+
+// checksum is FNV-1a, against damage in storage and transit; whoever could forge it holds the node token already.
+func checksum(b []byte) uint64 {
+	h := uint64(14695981039346656037)
+	for _, c := range b {
+		h = (h ^ uint64(c)) * 1099511628211
+	}
+	return h
+}
