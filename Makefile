@@ -40,7 +40,8 @@ build: wasm ## build the filter and the control plane: build/weir.wasm and build
 	@go build -buildvcs=false -trimpath -ldflags '-X main.version=$(VERSION)' -o build/weir ./controlplane
 
 .PHONY: run
-run: setup build ## run everything on this machine until Ctrl-C: Envoy with the filter, control plane, upstream
+run: build ## run everything on this machine until Ctrl-C: Envoy with the filter, control plane, upstream
+	@tools/setup.sh envoy
 	@go build -buildvcs=false -o build/run ./tools/run
 	@exec build/run
 

@@ -97,7 +97,8 @@ flags=(-target="$target" -buildmode=c-shared -scheduler=none -gc=precise -opt=2 
 go build -C "$repo" -buildvcs=false -o "$work/wasmgate" ./tools/wasmgate
 if [[ $strip == yes ]]; then
 	"$work/wasmgate" strip -o "$work/stripped.wasm" "$work/built.wasm"
-	wasm-opt --remove-unused-module-elements -o "$work/final.wasm" "$work/stripped.wasm"
+	# TinyGo knows the wasm-opt it uses itself; an official one brings its own.
+	"$("${tinygo[@]}" env WASMOPT)" --remove-unused-module-elements -o "$work/final.wasm" "$work/stripped.wasm"
 else
 	cp "$work/built.wasm" "$work/final.wasm"
 fi

@@ -77,7 +77,7 @@ install_packages() {
 	hold_services
 	as_root "${apt[@]}" install --no-install-recommends "$@" >>"$log" 2>&1 || {
 		tail -n 15 "$log" >&2
-		die "apt-get install failed (whole log: $log). Debian 12 with its updates has all of: $*"
+		die "apt-get install failed (whole log: $log). Is the network there? Debian 12 with its updates has all of: $*"
 	}
 	release_services
 }
