@@ -48,7 +48,7 @@ official() {
 # build_tinygo makes $root: TinyGo's command with its standard library beside it, which is what it takes for its own root.
 # A lock and a rename keep a second build, or one that was interrupted, from seeing half of it.
 build_tinygo() {
-	local pin=$repo/tools/tinygo source partial
+	local pin=$repo/tools/tinygo source
 	"$repo/tools/setup.sh" build
 	mkdir -p "$cache"
 	exec 9>"$cache/tinygo.lock"
@@ -56,6 +56,7 @@ build_tinygo() {
 	if [[ ! -x $root/bin/tinygo ]]; then
 		say "building TinyGo $version from source, once: about a minute"
 		partial=$(mktemp -d "$cache/tinygo.partial.XXXXXX")
+		trap 'rm -rf "$partial"' EXIT
 		go mod download -C "$pin" github.com/tinygo-org/tinygo
 		source=$(go list -C "$pin" -m -f '{{.Dir}}' github.com/tinygo-org/tinygo)
 		cp -R "$source/src" "$source/targets" "$partial/"
@@ -91,8 +92,11 @@ trap 'rm -rf "$work"' EXIT
 # -tags=custommalloc leaves out TinyGo's exported malloc, which pins whatever the host returns and never frees it.
 # -buildmode=c-shared exports _initialize; the default _start ends in an exit, which Envoy forbids.
 flags=(-target="$target" -buildmode=c-shared -scheduler=none -gc=precise -opt=2 -no-debug -tags=custommalloc)
+built=yes
+(cd "$package" && "${tinygo[@]}" build "${flags[@]}" -o "$work/built.wasm" .) 2>"$work/log" || built=no
 # The compiler's clang warns about target features it does not know; the rest of what it says is shown.
-(cd "$package" && "${tinygo[@]}" build "${flags[@]}" -o "$work/built.wasm" .) 2> >(grep -v 'is not a recognized feature' >&2)
+grep -v 'is not a recognized feature' "$work/log" >&2 || true
+[[ $built == yes ]] || die "TinyGo could not build $package"
 
 go build -C "$repo" -buildvcs=false -o "$work/wasmgate" ./tools/wasmgate
 if [[ $strip == yes ]]; then
@@ -102,6 +106,6 @@ if [[ $strip == yes ]]; then
 else
 	cp "$work/built.wasm" "$work/final.wasm"
 fi
-"$work/wasmgate" check "$work/final.wasm" >"$work/summary"
+summary=$("$work/wasmgate" check "$work/final.wasm")
 mv "$work/final.wasm" "$output"
-sed "s#$work/final.wasm#$output#" "$work/summary" >&2
+say "${summary/"$work/final.wasm"/"$output"}"
