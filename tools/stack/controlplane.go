@@ -1,0 +1,151 @@
+package stack
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// ControlPlaneOptions says how to run `weir serve`.
+type ControlPlaneOptions struct {
+	// Binary is the built `weir`.
+	Binary string
+	// Port is on 127.0.0.1; 0 is chosen.
+	Port int
+	// RedisURL puts the state into Redis; empty keeps it in DataDir.
+	RedisURL, DataDir string
+	// AdminToken and NodeToken are handed over in the environment, where no list of processes shows them.
+	AdminToken, NodeToken string
+	// Env is added to its environment.
+	Env []string
+	// Log, if not nil, receives its output.
+	Log io.Writer
+}
+
+// ControlPlane is a running `weir serve`.
+type ControlPlane struct {
+	*Process
+	// Port is where it listens, on 127.0.0.1.
+	Port int
+
+	adminToken string
+}
+
+// StartControlPlane runs `weir serve` and waits until it is ready, as long as ctx allows.
+func StartControlPlane(ctx context.Context, o ControlPlaneOptions) (*ControlPlane, error) {
+	c, err := LaunchControlPlane(o)
+	if err != nil {
+		return nil, err
+	}
+	ready := func(ctx context.Context) error { _, err := get(ctx, c.URL()+"/readyz"); return err }
+	if err := c.AwaitReady(ctx, ready); err != nil {
+		c.Stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+// LaunchControlPlane runs `weir serve` without waiting for anything.
+func LaunchControlPlane(o ControlPlaneOptions) (*ControlPlane, error) {
+	var err error
+	if err := Executable(o.Binary); err != nil {
+		return nil, fmt.Errorf("the control plane is not built: %w; run `make build`", err)
+	}
+	if o.Port == 0 {
+		if o.Port, err = FreePort(); err != nil {
+			return nil, err
+		}
+	}
+	args := []string{"serve", "--listen", fmt.Sprintf("127.0.0.1:%d", o.Port)}
+	if o.RedisURL != "" {
+		args = append(args, "--redis-url", o.RedisURL)
+	}
+	if o.DataDir != "" {
+		args = append(args, "--data-dir", o.DataDir)
+	}
+	c := &ControlPlane{Port: o.Port, adminToken: o.AdminToken}
+	c.Process, err = Start(Command{
+		Name: "weir", Path: o.Binary, Args: args, Out: o.Log, Err: o.Log,
+		Env: append([]string{"WEIR_ADMIN_TOKEN=" + o.AdminToken, "WEIR_NODE_TOKEN=" + o.NodeToken}, o.Env...),
+	})
+	return c, err
+}
+
+// URL is the REST API's.
+func (c *ControlPlane) URL() string { return fmt.Sprintf("http://127.0.0.1:%d", c.Port) }
+
+// Stop ends the control plane, within six seconds.
+func (c *ControlPlane) Stop() { c.Process.Stop(5 * time.Second) }
+
+// Answer is a response of the REST API.
+type Answer struct {
+	Status int
+	ETag   string
+	Body   []byte
+}
+
+// Call sends a request to the REST API as administrator; header holds names and values in turn.
+func (c *ControlPlane) Call(ctx context.Context, method, path string, body []byte, header ...string) (Answer, error) {
+	request, err := http.NewRequestWithContext(ctx, method, c.URL()+path, bytes.NewReader(body))
+	if err != nil {
+		return Answer{}, err
+	}
+	request.Header.Set("Authorization", "Bearer "+c.adminToken)
+	for i := 0; i+1 < len(header); i += 2 {
+		request.Header.Set(header[i], header[i+1])
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	return Answer{Status: response.StatusCode, ETag: response.Header.Get("ETag"), Body: content}, err
+}
+
+// PolicySetETag returns the ETag of the policy set in force; an empty store has `"0"`.
+func (c *ControlPlane) PolicySetETag(ctx context.Context) (string, error) {
+	answer, err := c.Call(ctx, http.MethodGet, "/v1/policyset", nil)
+	switch {
+	case err != nil:
+		return "", err
+	case answer.Status == http.StatusNotFound && answer.ETag == "":
+		return `"0"`, nil
+	case answer.ETag == "":
+		return "", fmt.Errorf("GET /v1/policyset: %d without an ETag: %s", answer.Status, answer.Body)
+	}
+	return answer.ETag, nil
+}
+
+// Apply stores a policy set in YAML as the next version, over whatever is there, and returns that version.
+func (c *ControlPlane) Apply(ctx context.Context, document []byte) (int64, error) {
+	etag, err := c.PolicySetETag(ctx)
+	if err != nil {
+		return 0, err
+	}
+	answer, err := c.Call(ctx, http.MethodPut, "/v1/policyset", document, "If-Match", etag, "Content-Type", "application/yaml")
+	if err != nil {
+		return 0, err
+	}
+	var stored struct {
+		Version int64 `json:"version"`
+	}
+	if answer.Status/100 != 2 {
+		return 0, fmt.Errorf("the control plane refused the policy set: %d %s", answer.Status, strings.TrimSpace(string(answer.Body)))
+	}
+	if err := json.Unmarshal(answer.Body, &stored); err != nil || stored.Version == 0 {
+		return 0, fmt.Errorf("PUT /v1/policyset answered without a version: %s", answer.Body)
+	}
+	return stored.Version, nil
+}
+
+// Node is one Envoy as /v1/nodes lists it.
+type Node struct {
+	ID      string `json:"id"`
+	Version int64  `json:"version"`
+}

@@ -1,0 +1,168 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Command says what to run.
+type Command struct {
+	// Name stands before each line of output and in errors.
+	Name string
+	// Path is the program, Args what follows it.
+	Path string
+	Args []string
+	// Env is added to the launcher's environment; a later value of a name wins.
+	Env []string
+	// Dir is the working directory; empty is the launcher's.
+	Dir string
+	// Out and Err, if not nil, receive standard output and standard error line by line, prefixed with Name.
+	Out, Err io.Writer
+}
+
+// Process is a running child. Its methods may be called from any goroutine.
+type Process struct {
+	// Name is the Command's.
+	Name string
+	// Stdout and Stderr keep the end of what the process wrote.
+	Stdout, Stderr *Log
+
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error
+}
+
+// Start runs a command.
+func Start(c Command) (*Process, error) {
+	p := &Process{Name: c.Name, Stdout: NewLog(c.Name, c.Out), Stderr: NewLog(c.Name, c.Err), done: make(chan struct{})}
+	p.cmd = exec.Command(c.Path, c.Args...)
+	p.cmd.Dir = c.Dir
+	p.cmd.Env = append(os.Environ(), c.Env...)
+	p.cmd.Stdout, p.cmd.Stderr = p.Stdout, p.Stderr
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	// Should a process leave a descendant that holds its output open, Wait returns all the same.
+	p.cmd.WaitDelay = time.Second
+	if err := spawn(p.cmd.Start); err != nil {
+		return nil, fmt.Errorf("cannot start %s: %w", c.Name, err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// spawner is a thread that lives as long as the launcher. The kernel sends the parent-death signal when the thread that made
+// the child ends, not when the process does, and Go may end any other thread.
+var spawner = sync.OnceValue(func() chan<- func() {
+	work := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range work {
+			f()
+		}
+	}()
+	return work
+})
+
+func spawn(start func() error) error {
+	result := make(chan error)
+	spawner() <- func() { result <- start() }
+	return <-result
+}
+
+// PID is the process's id, which is also its process group's.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed when the process has ended and its output has been read.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Running reports whether the process has not ended.
+func (p *Process) Running() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// Err says how an ended process ended, with the last lines that it wrote; nil if it is running.
+func (p *Process) Err() error {
+	if p.Running() {
+		return nil
+	}
+	how := "exit status 0"
+	if p.err != nil {
+		how = p.err.Error()
+	}
+	return fmt.Errorf("%s has ended (%s). Its last lines:\n%s", p.Name, how, p.Tail(15))
+}
+
+// Tail returns the last n lines of standard error, or of standard output if there is nothing else.
+func (p *Process) Tail(n int) string {
+	if text := p.Stderr.Tail(n); text != "" {
+		return text
+	}
+	return p.Stdout.Tail(n)
+}
+
+// Signal sends a signal to the process's group. An ended process is no error.
+func (p *Process) Signal(sig syscall.Signal) error {
+	if !p.Running() {
+		return nil
+	}
+	if err := syscall.Kill(-p.PID(), sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("cannot signal %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+// Stop asks the process to end and kills it if it has not ended after grace. It returns when the process is gone, and reports
+// whether it went by itself.
+func (p *Process) Stop(grace time.Duration) (graceful bool) {
+	if p.Signal(syscall.SIGTERM) == nil {
+		select {
+		case <-p.done:
+			return true
+		case <-time.After(grace):
+		}
+	}
+	p.Kill()
+	return false
+}
+
+// Kill ends the process at once and returns when it is gone.
+func (p *Process) Kill() {
+	_ = p.Signal(syscall.SIGKILL)
+	<-p.done
+}
+
+// AwaitReady is Await that also gives up when the process ends.
+func (p *Process) AwaitReady(ctx context.Context, ready func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-p.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	err := Await(ctx, p.Name+" to be ready", ready)
+	if err != nil && !p.Running() {
+		return p.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("%w. Its last lines:\n%s", err, p.Tail(15))
+	}
+	return nil
+}

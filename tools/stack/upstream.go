@@ -1,0 +1,66 @@
+package stack
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// Upstream is a small service behind the proxy, inside this process.
+type Upstream struct {
+	// Port is where it listens, on 127.0.0.1.
+	Port int
+
+	server   *http.Server
+	requests atomic.Int64
+}
+
+// StartUpstream serves handler, or Echo if that is nil, on a port that the kernel chooses.
+func StartUpstream(handler http.Handler) (*Upstream, error) {
+	if handler == nil {
+		handler = http.HandlerFunc(Echo)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("the upstream cannot listen: %w", err)
+	}
+	u := &Upstream{Port: l.Addr().(*net.TCPAddr).Port}
+	u.server = &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			u.requests.Add(1)
+			handler.ServeHTTP(w, r)
+		}),
+		ReadHeaderTimeout: 10 * time.Second,
+	}
+	go u.server.Serve(l)
+	return u, nil
+}
+
+// Requests is how many requests have arrived.
+func (u *Upstream) Requests() int64 { return u.requests.Load() }
+
+// Stop ends the upstream. Requests in flight have a second.
+func (u *Upstream) Stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if u.server.Shutdown(ctx) != nil {
+		u.server.Close()
+	}
+}
+
+// Echoed is what Echo answers.
+type Echoed struct {
+	Method  string      `json:"method"`
+	Path    string      `json:"path"`
+	Headers http.Header `json:"headers"`
+}
+
+// Echo answers 200 with what it was asked, so that one sees what passed the proxy.
+func Echo(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	json.NewEncoder(w).Encode(Echoed{Method: r.Method, Path: r.URL.Path, Headers: r.Header})
+}
