@@ -1,0 +1,331 @@
+package tools_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// The rules of the tree, which CONTRIBUTING.md explains. They hold for every Go file of the module, whatever its build tags,
+// except under testdata.
+
+const (
+	module          = "github.com/weir-proxy/weir/"
+	maxFileLines    = 400
+	maxFunctionSize = 60
+)
+
+// An importRule keeps the packages that `of` names out of the places that `in` names, but for those that `except` names. All
+// are prefixes at whole path elements; places are relative to the module, and one that ends in .go is a file.
+type importRule struct {
+	name       string
+	of         []string
+	in, except []string
+	// tests says whether the rule holds for test files and test-support packages too.
+	tests bool
+}
+
+var importRules = []importRule{
+	{name: "the filter and the control plane know each other only through shared",
+		of: []string{module + "controlplane"}, in: []string{"filter"}, tests: true},
+	{name: "the filter and the control plane know each other only through shared",
+		of: []string{module + "filter"}, in: []string{"controlplane"}, tests: true},
+	{name: "shared imports nothing but shared",
+		of: []string{module + "filter", module + "controlplane", module + "envoytest", module + "tools", module + "test"},
+		in: []string{"shared"}, tests: true},
+	{name: "the proxy-wasm SDK stays at the filter's edge",
+		of: []string{"github.com/tetratelabs/proxy-wasm-go-sdk"}, in: []string{""},
+		except: []string{"filter/main.go", "filter/internal/host", "filter/internal/plugin"}, tests: true},
+	{name: "Redis is spoken only in redisstore",
+		of: []string{"github.com/redis/go-redis"}, in: []string{""}, except: []string{"controlplane/internal/redisstore"}},
+	{name: "echo stays in api",
+		of: []string{"github.com/labstack"}, in: []string{""}, except: []string{"controlplane/internal/api"}, tests: true},
+	{name: "bbolt stays in localstore",
+		of: []string{"go.etcd.io/bbolt"}, in: []string{""}, except: []string{"controlplane/internal/localstore"}, tests: true},
+	{name: "wazero stays in envoytest",
+		of: []string{"github.com/tetratelabs/wazero"}, in: []string{""}, except: []string{"envoytest"}, tests: true},
+	{name: "code for the filter does no I/O, keeps no lock and stays small",
+		of: []string{"net/http", "os", "context", "sync", "regexp", "fmt"}, in: []string{"shared", "filter"}},
+}
+
+// A file is one Go file of the tree. Its path is relative to the root, with slashes.
+type file struct {
+	path string
+	tree *ast.File
+	set  *token.FileSet
+}
+
+func (f file) isTest() bool { return strings.HasSuffix(f.path, "_test.go") }
+
+// isSupport says whether the file's package exists for tests: those are named so.
+func (f file) isSupport() bool {
+	return strings.HasSuffix(path.Base(path.Dir(f.path)), "test") || strings.HasPrefix(f.path, "test/")
+}
+
+func (f file) problem(at token.Pos, rule string) string {
+	return fmt.Sprintf("%s:%d: %s", f.path, f.set.Position(at).Line, rule)
+}
+
+// listFiles asks the go command for the module's packages, so that another module or a testdata folder does not count.
+func listFiles(t *testing.T) []string {
+	t.Helper()
+	command := exec.Command("go", "list", "-e", "-json=Dir,GoFiles,CgoFiles,IgnoredGoFiles,TestGoFiles,XTestGoFiles", "./...")
+	command.Dir = root
+	output, err := command.Output()
+	if err != nil {
+		t.Fatal("go list:", err)
+	}
+	top, err := filepath.Abs(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []string
+	for d := json.NewDecoder(strings.NewReader(string(output))); d.More(); {
+		var p struct {
+			Dir                                                          string
+			GoFiles, CgoFiles, IgnoredGoFiles, TestGoFiles, XTestGoFiles []string
+		}
+		if err := d.Decode(&p); err != nil {
+			t.Fatal("go list:", err)
+		}
+		dir, err := filepath.Rel(top, p.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range slices.Concat(p.GoFiles, p.CgoFiles, p.IgnoredGoFiles, p.TestGoFiles, p.XTestGoFiles) {
+			files = append(files, filepath.ToSlash(filepath.Join(dir, name)))
+		}
+	}
+	return files
+}
+
+func parse(t *testing.T, name, source string) file {
+	t.Helper()
+	set := token.NewFileSet()
+	tree, err := parser.ParseFile(set, name, source, parser.ParseComments|parser.SkipObjectResolution)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file{path: name, tree: tree, set: set}
+}
+
+func TestTreeKeepsTheRules(t *testing.T) {
+	files := listFiles(t)
+	if len(files) < 20 {
+		t.Fatalf("go list found only %d files", len(files))
+	}
+	for _, name := range files {
+		for _, problem := range check(parse(t, name, read(t, name))) {
+			t.Error(problem)
+		}
+	}
+}
+
+func TestLuaStaysInRedisstore(t *testing.T) {
+	err := filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name = filepath.ToSlash(strings.TrimPrefix(name, root+"/"))
+		if entry.IsDir() && slices.Contains([]string{".git", "build", ".run"}, name) {
+			return fs.SkipDir
+		}
+		if strings.HasSuffix(name, ".lua") && !under(name, "controlplane/internal/redisstore") {
+			t.Errorf("%s:1: Lua stays in redisstore", name)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// check returns all that is wrong with a file, as file:line: rule.
+func check(f file) []string {
+	problems := slices.Concat(checkImports(f), checkConcurrency(f))
+	if !f.isTest() {
+		problems = slices.Concat(problems, checkSizes(f), checkDocumentation(f))
+	}
+	return problems
+}
+
+// under says whether a name is, or is below, a place; "" is everything.
+func under(name, place string) bool {
+	return place == "" || name == place || strings.HasPrefix(name, place+"/")
+}
+
+func underAny(name string, places []string) bool {
+	return slices.ContainsFunc(places, func(place string) bool { return under(name, place) })
+}
+
+func checkImports(f file) (problems []string) {
+	for _, spec := range f.tree.Imports {
+		imported, _ := strconv.Unquote(spec.Path.Value)
+		for _, rule := range importRules {
+			if !rule.tests && (f.isTest() || f.isSupport()) || !underAny(f.path, rule.in) || underAny(f.path, rule.except) {
+				continue
+			}
+			if underAny(imported, rule.of) {
+				problems = append(problems, f.problem(spec.Pos(), rule.name+": must not import "+imported))
+			}
+		}
+	}
+	return problems
+}
+
+// clocks are the functions of package time that read a clock or wait for one.
+var clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
+
+func checkConcurrency(f file) (problems []string) {
+	if f.isTest() || f.isSupport() || !underAny(f.path, []string{"shared", "filter"}) || under(f.path, "filter/internal/host") {
+		return nil
+	}
+	ast.Inspect(f.tree, func(n ast.Node) bool {
+		what := ""
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			what = "a go statement"
+		case *ast.ChanType, *ast.SendStmt, *ast.SelectStmt:
+			what = "a channel"
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains(clocks, n.Sel.Name) {
+				what = "time." + n.Sel.Name
+			}
+		}
+		if what != "" {
+			problems = append(problems, f.problem(n.Pos(), "code for the filter takes the time as an argument and runs in one thread: no "+what))
+		}
+		return true
+	})
+	return problems
+}
+
+func checkSizes(f file) (problems []string) {
+	if end := f.set.File(f.tree.Pos()).LineCount() - 1; end > maxFileLines {
+		problems = append(problems, fmt.Sprintf("%s:%d: a file has at most %d lines, this one has %d", f.path, maxFileLines+1, maxFileLines, end))
+	}
+	ast.Inspect(f.tree, func(n ast.Node) bool {
+		var body *ast.BlockStmt
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			body = n.Body
+		case *ast.FuncLit:
+			body = n.Body
+		}
+		if body == nil {
+			return true
+		}
+		if lines := f.set.Position(body.End()).Line - f.set.Position(n.Pos()).Line + 1; lines > maxFunctionSize {
+			problems = append(problems, f.problem(n.Pos(), fmt.Sprintf("a function has at most %d lines, this one has %d", maxFunctionSize, lines)))
+		}
+		return true
+	})
+	return problems
+}
+
+// selfExplaining methods are those of the standard interfaces, which say what they do.
+var selfExplaining = []string{"String", "Error", "Unwrap"}
+
+func checkDocumentation(f file) (problems []string) {
+	undocumented := func(name *ast.Ident) {
+		problems = append(problems, f.problem(name.Pos(), "an exported name is documented: "+name.Name+" is not"))
+	}
+	for _, declaration := range f.tree.Decls {
+		switch d := declaration.(type) {
+		case *ast.FuncDecl:
+			if !d.Name.IsExported() || d.Doc != nil || d.Recv != nil && (!exportedReceiver(d) || slices.Contains(selfExplaining, d.Name.Name)) {
+				continue
+			}
+			undocumented(d.Name)
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				for _, name := range undocumentedNames(d, spec) {
+					undocumented(name)
+				}
+			}
+		}
+	}
+	return problems
+}
+
+func exportedReceiver(d *ast.FuncDecl) bool {
+	exported := false
+	ast.Inspect(d.Recv.List[0].Type, func(n ast.Node) bool {
+		name, ok := n.(*ast.Ident)
+		exported = exported || ok && name.IsExported()
+		return !ok
+	})
+	return exported
+}
+
+// undocumentedNames returns the exported names of a declaration. A comment on the group, or at the end of the line, counts.
+func undocumentedNames(d *ast.GenDecl, spec ast.Spec) (names []*ast.Ident) {
+	switch s := spec.(type) {
+	case *ast.TypeSpec:
+		if s.Name.IsExported() && d.Doc == nil && s.Doc == nil && s.Comment == nil {
+			names = append(names, s.Name)
+		}
+	case *ast.ValueSpec:
+		for _, name := range s.Names {
+			if name.IsExported() && d.Doc == nil && s.Doc == nil && s.Comment == nil {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// Each rule finds what it is there for, where it is there for it, and says where.
+func TestRulesFindWhatTheyForbid(t *testing.T) {
+	long := strings.Repeat("\t_ = 1\n", 60)
+	for _, c := range []struct{ path, source, want string }{
+		{"filter/internal/limiter/a.go", "import _ \"" + module + "controlplane/internal/push\"", "a.go:2: the filter and the control plane"},
+		{"controlplane/main.go", "import _ \"" + module + "filter/internal/host\"", "main.go:2: the filter and the control plane"},
+		{"shared/quota/a_test.go", "import _ \"" + module + "envoytest\"", "a_test.go:2: shared imports nothing"},
+		{"filter/internal/leasing/a.go", `import _ "github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm"`, "a.go:2: the proxy-wasm SDK"},
+		{"filter/main.go", `import _ "github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm"`, ""},
+		{"filter/internal/hosts/a.go", `import _ "github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm"`, "a.go:2: the proxy-wasm SDK"},
+		{"controlplane/internal/leases/a.go", `import _ "github.com/redis/go-redis/v9"`, "a.go:2: Redis is spoken only"},
+		{"test/redistest/a.go", `import _ "github.com/redis/go-redis/v9"`, ""},
+		{"controlplane/internal/app/a_test.go", `import _ "github.com/labstack/echo/v4"`, "a_test.go:2: echo stays"},
+		{"controlplane/internal/app/a.go", `import _ "go.etcd.io/bbolt"`, "a.go:2: bbolt stays"},
+		{"filter/internal/host/a_test.go", `import _ "github.com/tetratelabs/wazero"`, "a_test.go:2: wazero stays"},
+		{"shared/policy/a.go", `import _ "fmt"`, "a.go:2: code for the filter does no I/O"},
+		{"shared/policy/a.go", `import _ "os"`, "a.go:2: code for the filter does no I/O"},
+		{"shared/policy/a_test.go", `import _ "fmt"`, ""},
+		{"shared/quota/quotatest/a.go", `import _ "os"`, ""},
+		{"shared/lease/a.go", "func f() {\n\tgo f()\n}", "a.go:3: code for the filter takes the time"},
+		{"shared/lease/a.go", "var c chan int", "a.go:2: code for the filter takes the time"},
+		{"filter/internal/leasing/a.go", "func f() { select {} }", "no a channel"},
+		{"filter/internal/leasing/a.go", "import \"time\"\nvar t = time.Now()", "a.go:3: code for the filter takes the time"},
+		{"filter/internal/host/a.go", "import \"time\"\nvar t = time.Now()", ""},
+		{"controlplane/internal/app/a.go", "func f() {\n\tgo f()\n}", ""},
+		{"tools/run/a.go", "func f() {\n" + long + "}", "a.go:2: a function has at most 60 lines, this one has 62"},
+		{"tools/run/a.go", "var f = func() {\n" + long + "}", "a.go:2: a function has at most 60 lines"},
+		{"tools/run/a_test.go", "func f() {\n" + long + "}", ""},
+		{"tools/run/a.go", strings.Repeat("//\n", 400), "a.go:401: a file has at most 400 lines"},
+		{"tools/run/a.go", strings.Repeat("//\n", 399), ""},
+		{"tools/stack/a.go", "func F() {}", "a.go:2: an exported name is documented: F is not"},
+		{"tools/stack/a.go", "// T is.\ntype T int\nfunc (*T) M() {}", "M is not"},
+		{"tools/stack/a.go", "type t int\nfunc (t) M() {}\nfunc f() {}", ""},
+		{"tools/stack/a.go", "// T is.\ntype T int\nfunc (T) String() string { return \"\" }", ""},
+		{"tools/stack/a.go", "const A = 1", "A is not"},
+		{"tools/stack/a.go", "// The two.\nconst (\n\tA = 1\n\tB = 2\n)", ""},
+		{"tools/stack/a.go", "type T int", "T is not"},
+	} {
+		got := strings.Join(check(parse(t, c.path, "package p\n"+c.source+"\n")), "\n")
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%s with\n%s\nis said to be wrong with %q, want %q", c.path, c.source, got, c.want)
+		}
+	}
+}
