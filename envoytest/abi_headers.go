@@ -161,6 +161,6 @@ func (v *vm) abiSetHeaders(a []uint64) status {
 	if m == nil {
 		return statusBadArgument
 	}
-	*m = *newHeaderMap(decodePairs(block))
+	*m = *newHeaderMap(m.inline, decodePairs(block))
 	return statusOK
 }

@@ -1,6 +1,10 @@
 package envoytest
 
-import "time"
+import (
+	"bytes"
+	"strconv"
+	"time"
+)
 
 func (v *vm) abiLog(a []uint64) status {
 	if a[0] > uint64(Critical) {
@@ -100,11 +104,15 @@ func (v *vm) abiHTTPCall(a []uint64) status {
 		return statusBadArgument
 	}
 	c := &Call{
-		VM: v.number, Cluster: string(cluster), Headers: newHeaderMap(decodePairs(headers)).pairs,
-		Body: append([]byte(nil), body...), Trailers: decodePairs(trailers),
+		VM: v.number, Cluster: string(cluster), Body: bytes.Clone(body), Trailers: decodePairs(trailers),
 		Timeout: time.Duration(uint32(a[8])) * time.Millisecond, At: v.h.Monotonic(), root: v.context().root,
 	}
-	st := v.h.dispatch(c)
+	m := newHeaderMap(inlineRequestHeaders, decodePairs(headers))
+	if len(body) > 0 {
+		m.replace("content-length", strconv.Itoa(len(body)))
+	}
+	c.Headers = m.pairs
+	st := v.h.dispatch(c, m)
 	v.put32(a[9], c.ID) // the address was good above
 	return st
 }

@@ -17,14 +17,19 @@ func (v *vm) abiSendLocalResponse(a []uint64) status {
 	if c.stream != nil {
 		c.stream.send(localReply{
 			status: int(uint32(a[0])), headers: decodePairs(headers), body: bytes.Clone(body),
-			details: strings.Join(strings.FieldsFunc(string(details), isSpace), "_"), grpcStatus: knownGRPC(a[7]),
+			details: strings.Map(underscore, string(details)), grpcStatus: knownGRPC(a[7]),
 		})
 	}
 	v.stop = true
 	return statusOK
 }
 
-func isSpace(r rune) bool { return strings.ContainsRune(" \t\n\v\f\r", r) }
+func underscore(r rune) rune {
+	if strings.ContainsRune(" \t\n\v\f\r", r) {
+		return '_'
+	}
+	return r
+}
 
 // knownGRPC returns a status that gRPC knows, and -1 for any other number.
 func knownGRPC(code uint64) int32 {
@@ -100,10 +105,8 @@ func (c *wasmContext) buffer(kind uint64) (content []byte, body *[]byte, ok bool
 			return nil, nil, false
 		}
 		return c.plugin.config, nil, true
-	case bufferCallData:
-		return nil, nil, true
 	}
-	return nil, nil, false
+	return nil, nil, true // of a protocol that is not modelled, and as empty as in Envoy without it
 }
 
 func (v *vm) abiGetBuffer(a []uint64) status {

@@ -44,7 +44,7 @@ func (c *Call) Header(name string) string {
 // Respond answers the call when the given time has passed, in Host.Advance: a call is never answered while the guest runs.
 // If the timeout comes first, the guest gets that instead. Only the first outcome that is given to a call counts.
 func (c *Call) Respond(after time.Duration, status int, headers [][2]string, body []byte) {
-	r := &callResponse{headers: newHeaderMap([][2]string{{":status", strconv.Itoa(status)}}), body: slices.Clone(body)}
+	r := &callResponse{headers: newHeaderMap(inlineResponseHeaders, [][2]string{{":status", strconv.Itoa(status)}}), body: slices.Clone(body)}
 	for _, p := range headers {
 		r.headers.add(p[0], p[1])
 	}
@@ -53,8 +53,8 @@ func (c *Call) Respond(after time.Duration, status int, headers [][2]string, bod
 
 // FailConnection lets the call fail to connect: the guest gets a 503 of the proxy's own making.
 func (c *Call) FailConnection(after time.Duration) {
-	c.Respond(after, 503, [][2]string{{"content-type", "text/plain"}},
-		[]byte("upstream connect error or disconnect/reset before headers. reset reason: remote connection failure"))
+	c.decide(after, proxyResponse("503",
+		"upstream connect error or disconnect/reset before headers. reset reason: remote connection failure"))
 }
 
 // Reset breaks the call: the guest's callback gets no headers at all.
@@ -136,11 +136,15 @@ func (h *Host) Calls() []*Call {
 
 // dispatch starts a call. Unknown cluster and missing pseudo-headers are bad arguments; a cluster that cannot take the call
 // is an internal failure, and then no callback follows.
-func (h *Host) dispatch(c *Call) status {
+func (h *Host) dispatch(c *Call, headers *headerMap) status {
 	h.mu.Lock()
 	known := h.clusters == nil || h.clusters[c.Cluster]
 	h.mu.Unlock()
-	if !known || c.Header(":method") == "" || c.Header(":path") == "" || c.Header(":authority") == "" {
+	for _, name := range []string{":method", ":path", ":authority"} {
+		_, ok := headers.first(name)
+		known = known && ok
+	}
+	if !known {
 		return statusBadArgument
 	}
 	v := c.root.vm
@@ -171,9 +175,12 @@ func (h *Host) dispatch(c *Call) status {
 
 // timeOut gives the guest the proxy's own 504.
 func (c *Call) timeOut() {
-	r := &callResponse{body: []byte("upstream request timeout")}
-	r.headers = newHeaderMap([][2]string{
-		{":status", "504"}, {"content-length", strconv.Itoa(len(r.body))}, {"content-type", "text/plain"},
-	})
-	c.deliver(r)
+	c.deliver(proxyResponse("504", "upstream request timeout"))
+}
+
+// proxyResponse is an answer that the proxy makes itself.
+func proxyResponse(status, body string) *callResponse {
+	return &callResponse{body: []byte(body), headers: newHeaderMap(inlineResponseHeaders, [][2]string{
+		{":status", status}, {"content-length", strconv.Itoa(len(body))}, {"content-type", "text/plain"},
+	})}
 }

@@ -18,5 +18,5 @@
 //
 // Different workers may be driven from different goroutines at the same time. Advance, Start, UpdatePlugin, Upgrade and Close
 // belong to one goroutine. A hook (Options.Calls, Options.OnShared) runs inside a VM: it may drive another worker, but
-// driving the same one deadlocks.
+// driving the same one, asking one of its streams for its state, or Host.Stats, deadlocks.
 package envoytest

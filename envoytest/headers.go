@@ -5,23 +5,42 @@ import (
 	"strings"
 )
 
-// inlineHeaders are names of which Envoy keeps one entry: a second value is appended to the first with a comma.
-var inlineHeaders = map[string]bool{
-	"x-forwarded-for": true, "x-forwarded-proto": true, "x-forwarded-host": true, "x-forwarded-port": true,
-	"x-forwarded-client-cert": true, "x-request-id": true, "x-envoy-original-path": true,
-	"user-agent": true, "content-type": true, "via": true, "te": true, "expect": true, "upgrade": true,
-	"connection": true, "keep-alive": true, "grpc-timeout": true, "grpc-status": true, "grpc-message": true,
-	"server": true, "date": true, "location": true,
+// The headers of which Envoy keeps one entry: another value is appended to it with a comma. All others, x-api-key and
+// cookie among them, are kept as several. The lists were seen in Envoy 1.40; trailers join nothing.
+var (
+	inlineRequestHeaders = set(
+		":authority", ":path", ":method", ":scheme", "accept", "accept-encoding", "access-control-request-headers",
+		"access-control-request-method", "authorization", "cache-control", "connection", "content-encoding", "content-length",
+		"content-type", "expect", "grpc-accept-encoding", "grpc-timeout", "if-match", "if-modified-since", "if-none-match",
+		"if-range", "if-unmodified-since", "origin", "pragma", "referer", "te", "upgrade", "user-agent", "via",
+		"x-client-trace-id", "x-envoy-attempt-count", "x-envoy-original-path", "x-forwarded-client-cert", "x-forwarded-for",
+		"x-forwarded-host", "x-forwarded-port", "x-forwarded-proto", "x-request-id",
+	)
+	inlineResponseHeaders = set(
+		":status", "access-control-allow-methods", "access-control-allow-origin", "access-control-expose-headers", "age",
+		"cache-control", "connection", "content-encoding", "content-length", "content-type", "date", "etag", "expires",
+		"grpc-message", "grpc-status", "last-modified", "location", "server", "vary", "via", "x-envoy-ratelimited",
+		"x-envoy-upstream-service-time", "x-request-id",
+	)
+)
+
+func set(names ...string) map[string]bool {
+	m := make(map[string]bool, len(names))
+	for _, name := range names {
+		m[name] = true
+	}
+	return m
 }
 
 // headerMap is one block of headers or trailers, in order.
 type headerMap struct {
-	pairs [][2]string
+	pairs  [][2]string
+	inline map[string]bool // names of which there is one entry
 }
 
 // newHeaderMap copies pairs as Envoy would hold them: names in lower case, pseudo-headers first, inline ones joined.
-func newHeaderMap(pairs [][2]string) *headerMap {
-	m := &headerMap{pairs: make([][2]string, 0, len(pairs)+4)}
+func newHeaderMap(inline map[string]bool, pairs [][2]string) *headerMap {
+	m := &headerMap{pairs: make([][2]string, 0, len(pairs)+4), inline: inline}
 	for _, p := range pairs {
 		m.add(p[0], p[1])
 	}
@@ -31,7 +50,7 @@ func newHeaderMap(pairs [][2]string) *headerMap {
 // add appends an entry, or, to an inline header that is there, a value; pseudo-headers stay in front.
 func (m *headerMap) add(name, value string) {
 	name = strings.ToLower(name)
-	if inlineHeaders[name] {
+	if m.inline[name] {
 		for i := range m.pairs {
 			if m.pairs[i][0] == name {
 				m.pairs[i][1] += "," + value

@@ -24,7 +24,12 @@ const (
 var levelNames = [...]string{"trace", "debug", "info", "warn", "error", "critical"}
 
 // String returns the level's name in lower case.
-func (l Level) String() string { return levelNames[l] }
+func (l Level) String() string {
+	if l < Trace || l > Critical {
+		return fmt.Sprintf("level(%d)", int(l))
+	}
+	return levelNames[l]
+}
 
 // LogLine is one line of the process's log.
 type LogLine struct {

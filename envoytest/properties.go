@@ -35,10 +35,10 @@ func (v *vm) abiSetProperty(a []uint64) status {
 	if s == nil {
 		return statusNotFound
 	}
-	if s.filter == nil {
-		s.filter = map[string][]byte{}
+	if s.filterState == nil {
+		s.filterState = map[string][]byte{}
 	}
-	s.filter["wasm."+string(path)] = bytes.Clone(value)
+	s.filterState["wasm."+string(path)] = bytes.Clone(value)
 	return statusOK
 }
 
@@ -92,6 +92,8 @@ func (s *Stream) property(path string) ([]byte, bool) {
 		return s.requestHeader(":scheme")
 	case "request\x00id":
 		return s.requestHeader("x-request-id")
+	case "response\x00code_details":
+		return []byte(s.details), s.details != ""
 	case "response\x00code":
 		if s.response.headers == nil {
 			return nil, false
@@ -104,10 +106,10 @@ func (s *Stream) property(path string) ([]byte, bool) {
 		return s.requestHeader(name)
 	}
 	if key, ok := strings.CutPrefix(path, "filter_state\x00"); ok {
-		value, ok := s.filter[key]
+		value, ok := s.filterState[key]
 		return value, ok
 	}
-	value, ok := s.filter["wasm."+path]
+	value, ok := s.filterState["wasm."+path]
 	return value, ok
 }
 

@@ -24,10 +24,10 @@ func (w *Worker) Request(r Request) *Stream {
 		r.Source = "127.0.0.1:40000"
 	}
 	s := &Stream{h: t.h, thread: t, properties: r.Properties, source: r.Source}
-	s.request.headers = newHeaderMap(r.Headers)
+	s.request.headers = newHeaderMap(inlineRequestHeaders, r.Headers)
 	s.request.body = r.Body
 	if len(r.Trailers) > 0 {
-		s.request.trailers = newHeaderMap(r.Trailers)
+		s.request.trailers = newHeaderMap(nil, r.Trailers)
 	}
 	s.grpc = isGRPC(s.request.headers)
 	s.handle = t.handleForRequest()
@@ -64,8 +64,8 @@ func (s *Stream) check() (failed bool) {
 	return true
 }
 
-// callHeaders runs a header or trailer callback; it reports whether the filter lets the stream go on.
-func (s *Stream) callHeaders(cb callback, args ...uint64) bool {
+// enter runs a stream callback; it reports whether the filter lets the stream go on.
+func (s *Stream) enter(cb callback, args ...uint64) bool {
 	open := s.h.opt.FailurePolicy == FailOpen
 	if s.check() {
 		return open
@@ -86,35 +86,34 @@ func (s *Stream) callHeaders(cb callback, args ...uint64) bool {
 	return result == filterContinue
 }
 
-func (s *Stream) decodeHeaders() {
-	s.decoding = true
-	s.visible[mapRequestHeaders] = s.request.headers
-	end := len(s.request.body) == 0 && s.request.trailers == nil
-	ok := s.callHeaders(onRequestHeaders, uint64(s.request.headers.len()), flag(end))
-	s.decoding = false
-	if s.over() {
-		return
+// decode runs a request callback. If it returns false, the request stops here: it is paused, or over, or answered.
+func (s *Stream) decode(cb callback, args ...uint64) bool {
+	s.running = requestSide
+	ok := s.enter(cb, args...) || s.resumed
+	s.running, s.resumed = noSide, false
+	if s.over() || s.replying {
+		return false
 	}
 	if !ok {
 		s.state = Paused
-		return
 	}
-	s.visible[mapRequestHeaders] = nil
-	s.decodeBody()
+	return ok
+}
+
+func (s *Stream) decodeHeaders() {
+	s.visible[mapRequestHeaders] = s.request.headers
+	end := len(s.request.body) == 0 && s.request.trailers == nil
+	if s.decode(onRequestHeaders, uint64(s.request.headers.len()), flag(end)) {
+		s.visible[mapRequestHeaders] = nil
+		s.decodeBody()
+	}
 }
 
 func (s *Stream) decodeBody() {
 	s.step = stepBody
 	if len(s.request.body) > 0 {
-		s.decoding = true
 		s.visibleBody[bufferRequestBody] = &s.request.body
-		ok := s.callHeaders(onRequestBody, uint64(len(s.request.body)), flag(s.request.trailers == nil))
-		s.decoding = false
-		if s.over() {
-			return
-		}
-		if !ok {
-			s.state = Paused
+		if !s.decode(onRequestBody, uint64(len(s.request.body)), flag(s.request.trailers == nil)) {
 			return
 		}
 		s.visibleBody[bufferRequestBody] = nil
@@ -125,15 +124,8 @@ func (s *Stream) decodeBody() {
 func (s *Stream) decodeTrailers() {
 	s.step = stepTrailers
 	if s.request.trailers != nil {
-		s.decoding = true
 		s.visible[mapRequestTrailers] = s.request.trailers
-		ok := s.callHeaders(onRequestTrailers, uint64(s.request.trailers.len()))
-		s.decoding = false
-		if s.over() {
-			return
-		}
-		if !ok {
-			s.state = Paused
+		if !s.decode(onRequestTrailers, uint64(s.request.trailers.len())) {
 			return
 		}
 		s.visible[mapRequestTrailers] = nil
@@ -146,8 +138,9 @@ func (s *Stream) decodeTrailers() {
 func (s *Stream) resumeRequest() {
 	s.visible[mapRequestHeaders], s.visible[mapRequestTrailers] = nil, nil
 	s.visibleBody[bufferRequestBody] = nil
-	if s.decoding {
+	if s.running == requestSide {
 		s.h.problem("context %d: the request was resumed inside its own callback", s.context.id)
+		s.resumed = true
 		return
 	}
 	s.context.vm.postpone(func() {

@@ -60,15 +60,29 @@ func (s *Stream) RespondWith(r Response) *Reply {
 	if r.Status == 0 {
 		r.Status = 200
 	}
-	m := message{headers: newHeaderMap([][2]string{{":status", strconv.Itoa(r.Status)}}), body: r.Body}
+	m := message{headers: newHeaderMap(inlineResponseHeaders, [][2]string{{":status", strconv.Itoa(r.Status)}}), body: r.Body}
 	for _, p := range r.Headers {
 		m.headers.add(p[0], p[1])
 	}
 	if len(r.Trailers) > 0 {
-		m.trailers = newHeaderMap(r.Trailers)
+		m.trailers = newHeaderMap(nil, r.Trailers)
 	}
 	s.encodeHeaders(m)
 	return s.reply
+}
+
+// encode runs a response callback. If it returns false, the response stops here: it is held, or the stream is over.
+func (s *Stream) encode(cb callback, args ...uint64) bool {
+	s.running = responseSide
+	ok := s.enter(cb, args...) || s.resumed
+	s.running, s.resumed = noSide, false
+	if s.over() {
+		return false
+	}
+	if !ok {
+		s.state = ResponsePaused
+	}
+	return ok
 }
 
 // encodeHeaders takes a response, the upstream's or a local one, through the filter to the client.
@@ -78,34 +92,19 @@ func (s *Stream) encodeHeaders(m message) {
 		s.finish()
 		return
 	}
-	s.encoding = true
 	s.visible[mapResponseHeaders] = m.headers
 	end := len(m.body) == 0 && m.trailers == nil
-	ok := s.callHeaders(onResponseHeaders, uint64(m.headers.len()), flag(end))
-	s.encoding = false
-	if s.over() {
-		return
+	if s.encode(onResponseHeaders, uint64(m.headers.len()), flag(end)) {
+		s.visible[mapResponseHeaders] = nil
+		s.encodeBody()
 	}
-	if !ok {
-		s.state = ResponsePaused
-		return
-	}
-	s.visible[mapResponseHeaders] = nil
-	s.encodeBody()
 }
 
 func (s *Stream) encodeBody() {
 	s.step = stepBody
 	if len(s.response.body) > 0 {
-		s.encoding = true
 		s.visibleBody[bufferResponseBody] = &s.response.body
-		ok := s.callHeaders(onResponseBody, uint64(len(s.response.body)), flag(s.response.trailers == nil))
-		s.encoding = false
-		if s.over() {
-			return
-		}
-		if !ok {
-			s.state = ResponsePaused
+		if !s.encode(onResponseBody, uint64(len(s.response.body)), flag(s.response.trailers == nil)) {
 			return
 		}
 		s.visibleBody[bufferResponseBody] = nil
@@ -116,15 +115,8 @@ func (s *Stream) encodeBody() {
 func (s *Stream) encodeTrailers() {
 	s.step = stepTrailers
 	if s.response.trailers != nil {
-		s.encoding = true
 		s.visible[mapResponseTrailers] = s.response.trailers
-		ok := s.callHeaders(onResponseTrailers, uint64(s.response.trailers.len()))
-		s.encoding = false
-		if s.over() {
-			return
-		}
-		if !ok {
-			s.state = ResponsePaused
+		if !s.encode(onResponseTrailers, uint64(s.response.trailers.len())) {
 			return
 		}
 		s.visible[mapResponseTrailers] = nil
@@ -137,8 +129,9 @@ func (s *Stream) encodeTrailers() {
 func (s *Stream) resumeResponse() {
 	s.visible[mapRequestHeaders], s.visible[mapRequestTrailers] = nil, nil
 	s.visibleBody[bufferRequestBody] = nil
-	if s.encoding {
+	if s.running == responseSide {
 		s.h.problem("context %d: the response was resumed inside its own callback", s.context.id)
+		s.resumed = true
 		return
 	}
 	s.context.vm.postpone(func() {
@@ -174,7 +167,7 @@ func (s *Stream) deliver() {
 	code, _ := strconv.Atoi(status) // a guest may have written anything there: then 0
 	s.reply = &Reply{
 		Status: code, Headers: s.response.headers.clone(), Body: slices.Clone(s.response.body),
-		Trailers: s.response.trailers.clone(), Local: s.local, Details: s.details, GRPCStatus: s.status,
+		Trailers: s.response.trailers.clone(), Local: s.local, Details: s.details, GRPCStatus: s.grpcStatus,
 	}
 	s.end()
 }
@@ -195,14 +188,13 @@ func (s *Stream) send(r localReply) {
 	c := s.context
 	if s.replying {
 		s.h.problem("context %d: a second local reply was sent on one stream", c.id)
-		return
 	}
 	s.replying = true
 	c.vm.postpone(func() {
 		if s.over() {
 			return
 		}
-		s.local, s.details, s.status = true, r.details, r.grpcStatus
+		s.local, s.details, s.grpcStatus = true, r.details, r.grpcStatus
 		switch {
 		case !s.started:
 			s.encodeHeaders(r.message(s.grpc))
@@ -215,10 +207,10 @@ func (s *Stream) send(r localReply) {
 	})
 }
 
-// message builds the response as Envoy does: additional headers are appended, and a gRPC request gets its status in
-// headers of an HTTP 200.
+// message builds the response as Envoy does: additional headers are appended, a body brings its length and unless there is
+// one a type, and a gRPC request gets its status in headers of an HTTP 200.
 func (r localReply) message(grpc bool) message {
-	m := message{headers: newHeaderMap([][2]string{{":status", strconv.Itoa(r.status)}})}
+	m := message{headers: newHeaderMap(inlineResponseHeaders, [][2]string{{":status", strconv.Itoa(r.status)}})}
 	for _, p := range r.headers {
 		m.headers.add(p[0], p[1])
 	}
@@ -237,9 +229,12 @@ func (r localReply) message(grpc bool) message {
 		}
 		return m
 	}
-	if len(r.body) > 0 {
+	m.headers.remove("content-length")
+	if len(r.body) == 0 {
+		m.headers.remove("content-type")
+	} else {
 		m.body = bytes.Clone(r.body)
-		m.headers.replace("content-length", strconv.Itoa(len(r.body)))
+		m.headers.add("content-length", strconv.Itoa(len(r.body)))
 		if _, ok := m.headers.first("content-type"); !ok {
 			m.headers.add("content-type", "text/plain")
 		}

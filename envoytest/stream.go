@@ -1,6 +1,9 @@
 package envoytest
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // State is how far a stream has come.
 type State int
@@ -18,7 +21,12 @@ const (
 var stateNames = [...]string{"Continued", "Paused", "ResponsePaused", "Replied", "Responded", "Failed", "Cancelled"}
 
 // String returns the name of the state.
-func (s State) String() string { return stateNames[s] }
+func (s State) String() string {
+	if s < 0 || int(s) >= len(stateNames) {
+		return fmt.Sprintf("State(%d)", int(s))
+	}
+	return stateNames[s]
+}
 
 // Stream is one request and its response.
 type Stream struct {
@@ -27,25 +35,25 @@ type Stream struct {
 	handle  *handle      // nil if the filter is not in the chain
 	context *wasmContext // nil if the filter is not in the chain
 
-	source     string
-	properties map[string][]byte
-	filter     map[string][]byte // filter state, by name
-	request    message
-	response   message
-	grpc       bool
+	source      string
+	properties  map[string][]byte
+	filterState map[string][]byte // by name
+	request     message
+	response    message
+	grpc        bool
 
-	state    State
-	step     step
-	decoding bool // a request callback runs
-	encoding bool // a response callback runs
-	started  bool // response headers were made
-	replying bool // a local reply was sent, or will be as soon as the guest's call returns
-	local    bool // the response is a local reply
-	details  string
-	status   int32
-	logging  bool // proxy_on_log runs: it may read headers that are otherwise out of sight
-	ended    bool
-	reply    *Reply
+	state      State
+	step       step
+	running    side // whose callback runs
+	resumed    bool // it has resumed its own side
+	started    bool // response headers were made
+	replying   bool // a local reply was sent, or will be as soon as the guest's call returns
+	local      bool // the response is a local reply, with these:
+	details    string
+	grpcStatus int32
+	logging    bool // proxy_on_log runs: it may read headers that are otherwise out of sight
+	ended      bool
+	reply      *Reply
 
 	// What the guest can see at the moment; nil is unavailable.
 	visible     [mapCount]*headerMap
@@ -64,6 +72,15 @@ const (
 	stepHeaders step = iota
 	stepBody
 	stepTrailers
+)
+
+// side is a direction of a stream.
+type side int
+
+const (
+	noSide side = iota
+	requestSide
+	responseSide
 )
 
 // State returns how far the stream has come.
@@ -99,7 +116,7 @@ func (s *Stream) RequestBody() []byte {
 func (s *Stream) FilterState(name string) (value []byte, ok bool) {
 	s.thread.mu.Lock()
 	defer s.thread.mu.Unlock()
-	value, ok = s.filter[name]
+	value, ok = s.filterState[name]
 	return slices.Clone(value), ok
 }
 
@@ -154,7 +171,7 @@ func (s *Stream) fail() {
 	}
 	r := localReply{status: 503, details: "wasm_fail_stream", grpcStatus: 14}
 	s.response = r.message(s.grpc)
-	s.local, s.details, s.status = true, r.details, r.grpcStatus
+	s.local, s.details, s.grpcStatus = true, r.details, r.grpcStatus
 	s.state = Failed
 	s.deliver()
 }

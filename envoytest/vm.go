@@ -132,7 +132,7 @@ func (v *vm) close() {
 // fail marks the VM as trapped.
 func (v *vm) fail(function string, err error) {
 	v.failed = true
-	v.h.addLog(v.number, Critical, "Function: "+function+" failed: "+err.Error())
+	v.h.addLog(v.number, Error, "Function: "+function+" failed: "+err.Error())
 }
 
 // call enters the guest as context c. It returns 0 if the guest does not export cb, has trapped before, or traps now.

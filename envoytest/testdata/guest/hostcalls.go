@@ -91,6 +91,9 @@ func environSizesGet(count, size *uint32) uint32
 //go:wasmimport wasi_snapshot_preview1 environ_get
 func environGet(pointers *uint32, buffer *byte) uint32
 
+//go:wasmimport wasi_snapshot_preview1 proc_exit
+func procExit(code uint32)
+
 // getenv asks the host itself: os.Getenv would link libc's malloc, which clashes with the exported one.
 func getenv(name string) string {
 	var count, size uint32

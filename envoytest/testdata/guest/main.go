@@ -44,6 +44,7 @@ func abiVersion() {}
 
 //export proxy_on_context_create
 func onContextCreate(id, parent uint32) {
+	contextID = id
 	if parent == 0 {
 		loadScripts(buffer(6))
 		run("create", rootScripts["create"], 0)
@@ -51,25 +52,41 @@ func onContextCreate(id, parent uint32) {
 }
 
 //export proxy_on_vm_start
-func onVMStart(id, size uint32) uint32 { return run("start", rootScripts["start"], 1) }
+func onVMStart(id, size uint32) uint32 {
+	contextID = id
+	return run("start", rootScripts["start"], 1)
+}
 
 //export proxy_on_configure
 func onConfigure(id, size uint32) uint32 {
+	contextID = id
 	loadScripts(buffer(7))
 	return run("configure", rootScripts["configure"], 1)
 }
 
 //export proxy_on_tick
-func onTick(id uint32) { run("tick", rootScripts["tick"], 0) }
+func onTick(id uint32) {
+	contextID = id
+	run("tick", rootScripts["tick"], 0)
+}
+
+//export proxy_on_queue_ready
+func onQueueReady(id, token uint32) {
+	contextID = id
+	logLine("queue: ready " + number(token))
+	run("queue", rootScripts["queue"], 0)
+}
 
 //export proxy_on_http_call_response
 func onHTTPCallResponse(id, call, headers, body, trailers uint32) {
+	contextID = id
 	logLine("call: answered " + number(call) + " headers " + number(headers) + " body " + number(body))
 	run("call", rootScripts["call"], 0)
 }
 
 //export proxy_on_request_headers
 func onRequestHeaders(id, headers, end uint32) uint32 {
+	contextID = id
 	scripts := map[string]string{}
 	for _, name := range streamCallbacks {
 		var ptr, size uint32
@@ -87,34 +104,43 @@ func onRequestHeaders(id, headers, end uint32) uint32 {
 
 //export proxy_on_request_body
 func onRequestBody(id, size, end uint32) uint32 {
+	contextID = id
 	return run("request-body", streamScripts[id]["request-body"], 0)
 }
 
 //export proxy_on_request_trailers
 func onRequestTrailers(id, count uint32) uint32 {
+	contextID = id
 	return run("request-trailers", streamScripts[id]["request-trailers"], 0)
 }
 
 //export proxy_on_response_headers
 func onResponseHeaders(id, headers, end uint32) uint32 {
+	contextID = id
 	return run("response", streamScripts[id]["response"], 0)
 }
 
 //export proxy_on_response_body
 func onResponseBody(id, size, end uint32) uint32 {
+	contextID = id
 	return run("response-body", streamScripts[id]["response-body"], 0)
 }
 
 //export proxy_on_response_trailers
 func onResponseTrailers(id, count uint32) uint32 {
+	contextID = id
 	return run("response-trailers", streamScripts[id]["response-trailers"], 0)
 }
 
 //export proxy_on_log
-func onLog(id uint32) { run("log", streamScripts[id]["log"], 0) }
+func onLog(id uint32) {
+	contextID = id
+	run("log", streamScripts[id]["log"], 0)
+}
 
 //export proxy_on_done
 func onDone(id uint32) uint32 {
+	contextID = id
 	if scripts, ok := streamScripts[id]; ok {
 		return run("done", scripts["done"], 1)
 	}
@@ -123,6 +149,7 @@ func onDone(id uint32) uint32 {
 
 //export proxy_on_delete
 func onDelete(id uint32) {
+	contextID = id
 	if scripts, ok := streamScripts[id]; ok {
 		delete(streamScripts, id)
 		run("delete", scripts["delete"], 0)

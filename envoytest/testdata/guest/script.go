@@ -15,7 +15,8 @@ type command func(args []string) string
 
 var commands = map[string]command{
 	// shared-get KEY; shared-set KEY VALUE CAS
-	"shared-get": sharedGet, "shared-set": sharedSet, "shared-add": sharedAdd,
+	// store KEY SCRIPT, where "&" stands for a semicolon; shared-add KEY
+	"store": store, "shared-get": sharedGet, "shared-set": sharedSet, "shared-add": sharedAdd,
 	// header-get MAP NAME, headers MAP, header-add MAP NAME VALUE, header-replace, header-remove, headers-set MAP N=V...
 	"header-get": headerGet, "headers": headers, "header-add": headerAdd, "header-replace": headerReplace,
 	"header-remove": headerRemove, "headers-set": headersSet,
@@ -28,13 +29,18 @@ var commands = map[string]command{
 	// property A/B/C; property-set NAME VALUE; buffer KIND START LENGTH
 	"property": property, "property-set": propertySet, "buffer": bufferBytes,
 	// time; clock ID; random N; env NAME; tick MS; done; allocs; in-alloc CALL; log LEVEL TEXT
+	// self KEY puts the id of the calling context into shared data
+	"self": self,
 	"time": wallTime, "clock": clock, "random": random, "env": env, "tick": tick, "done": done,
 	"allocs": allocs, "in-alloc": setInAlloc, "log": logAt,
-	// print TEXT goes to stdout, fail TEXT panics
-	"print": printText, "fail": fail,
+	// print TEXT goes to stdout, fail TEXT panics, exit is proc_exit
+	"print": printText, "fail": fail, "exit": exit,
 }
 
-// run executes a script and returns its last "return N", or otherwise.
+// contextID is the context whose callback runs.
+var contextID uint32
+
+// run executes a script and returns its last "return N", or otherwise. An argument "@KEY" stands for the shared data KEY.
 func run(callback, script string, otherwise uint32) uint32 {
 	for _, line := range strings.Split(script, ";") {
 		words := strings.Fields(line)
@@ -57,6 +63,11 @@ func run(callback, script string, otherwise uint32) uint32 {
 			panic("unknown command " + words[0])
 		}
 		shown := strings.Join(words, " ")
+		for i, word := range words[1:] {
+			if key, ok := strings.CutPrefix(word, "@"); ok {
+				words[i+1], _, _ = getShared(key)
+			}
+		}
 		logLine(callback + ": " + shown + " = " + do(words[1:]))
 	}
 	return otherwise
@@ -101,6 +112,11 @@ func sharedSet(a []string) string {
 		value = ""
 	}
 	return status(proxySetSharedData(data(a[0]), uint32(len(a[0])), data(value), uint32(len(value)), parse(a[2])))
+}
+
+func store(a []string) string {
+	script := strings.ReplaceAll(strings.Join(a[1:], " "), "&", ";")
+	return status(proxySetSharedData(data(a[0]), uint32(len(a[0])), data(script), uint32(len(script)), 0))
 }
 
 // sharedAdd adds one to the number under a key by compare-and-swap, however often that takes.
@@ -161,6 +177,11 @@ func metric(a []string) string {
 	return with(st, strconv.FormatUint(value, 10))
 }
 
+func self(a []string) string {
+	id := number(contextID)
+	return with(proxySetSharedData(data(a[0]), uint32(len(a[0])), data(id), uint32(len(id)), 0), id)
+}
+
 func wallTime([]string) string {
 	var t uint64
 	st := proxyGetCurrentTime(&t)
@@ -201,6 +222,11 @@ func setInAlloc(a []string) string {
 func printText(a []string) string {
 	println(strings.Join(a, " "))
 	return "ok"
+}
+
+func exit([]string) string {
+	procExit(1)
+	return "returned"
 }
 
 func fail(a []string) string { panic(strings.Join(a, " ")) }
