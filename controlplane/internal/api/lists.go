@@ -1,0 +1,130 @@
+package api
+
+import (
+	"encoding/base64"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+)
+
+const (
+	defaultPage = 50
+	maxPage     = 200
+)
+
+// page reads page_size and page_token. A size above the maximum is taken for the maximum.
+func page(c echo.Context) (size int, token string, err error) {
+	size = defaultPage
+	if text := c.QueryParam("page_size"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 {
+			return 0, "", badRequest("page_size must be a whole number from 0 to %d", maxPage)
+		}
+		if n > 0 {
+			size = min(n, maxPage)
+		}
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(c.QueryParam("page_token"))
+	if err != nil {
+		return 0, "", errToken
+	}
+	return size, string(raw), nil
+}
+
+var errToken = badRequest("page_token must be a next_page_token from an earlier answer")
+
+func pageToken(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+
+type versionsAnswer struct {
+	Versions []policies.Version `json:"versions"`
+	Next     string             `json:"next_page_token"`
+}
+
+func (s *server) listVersions(c echo.Context) error {
+	size, token, err := page(c)
+	if err != nil {
+		return err
+	}
+	var before uint64
+	if token != "" {
+		if before, err = strconv.ParseUint(token, 10, 53); err != nil {
+			return errToken
+		}
+	}
+	versions, err := s.Policies.List(c.Request().Context(), before, size+1)
+	if err != nil {
+		return storeFailure(err)
+	}
+	answer := versionsAnswer{Versions: versions}
+	if len(versions) > size {
+		answer.Versions = versions[:size]
+		answer.Next = pageToken(strconv.FormatUint(versions[size-1].Number, 10))
+	}
+	if answer.Versions == nil {
+		answer.Versions = []policies.Version{}
+	}
+	return c.JSON(http.StatusOK, answer)
+}
+
+type versionAnswer struct {
+	policies.Version
+	Text string `json:"document"`
+}
+
+func (s *server) getVersion(c echo.Context) error {
+	number, err := strconv.ParseUint(c.Param("version"), 10, 53)
+	if err != nil {
+		return badRequest("the version must be a whole number")
+	}
+	v, err := s.Policies.Load(c.Request().Context(), number)
+	if err != nil {
+		return storeFailure(err)
+	}
+	c.Response().Header().Set("ETag", etag(v.Number))
+	return c.JSON(http.StatusOK, versionAnswer{v, string(v.Document)})
+}
+
+type nodesAnswer struct {
+	// Current is the newest version on this replica, to compare each node's with.
+	Current uint64       `json:"current_version"`
+	Nodes   []nodeAnswer `json:"nodes"`
+	Next    string       `json:"next_page_token"`
+}
+
+type nodeAnswer struct {
+	nodes.Node
+	// Active: it counts among those that share the buckets.
+	Active bool `json:"active"`
+}
+
+func (s *server) listNodes(c echo.Context) error {
+	size, token, err := page(c)
+	if err != nil {
+		return err
+	}
+	all, err := s.Nodes.List(c.Request().Context())
+	if err != nil {
+		return storeFailure(err)
+	}
+	answer := nodesAnswer{Nodes: []nodeAnswer{}}
+	if current, _ := s.Policies.Current(); current != nil {
+		answer.Current = current.Version.Number
+	}
+	for _, n := range all {
+		if n.Key() <= token {
+			continue
+		}
+		if len(answer.Nodes) == size {
+			answer.Next = pageToken(answer.Nodes[size-1].Key())
+			break
+		}
+		n.Seen = n.Seen.UTC().Truncate(time.Millisecond)
+		answer.Nodes = append(answer.Nodes, nodeAnswer{n, s.Now().Sub(n.Seen) < nodes.Counted})
+	}
+	return c.JSON(http.StatusOK, answer)
+}

@@ -1,0 +1,132 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/weir-proxy/weir/controlplane/internal/auth"
+)
+
+const (
+	requestIDHeader = "X-Request-Id"
+	tokenKey        = "weir.token"
+	// storePatience bounds what a request under /v1 waits for the store altogether.
+	storePatience = 5 * time.Second
+)
+
+// identify gives each request an id: the caller's if it is a sane one.
+func identify(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		id := c.Request().Header.Get(requestIDHeader)
+		if !saneID(id) {
+			id = rand.Text()
+		}
+		c.Response().Header().Set(requestIDHeader, id)
+		return next(c)
+	}
+}
+
+func saneID(id string) bool {
+	return len(id) >= 8 && len(id) <= 64 &&
+		strings.Trim(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == ""
+}
+
+// observe counts and answers: every error becomes a problem here, so that the status is known when it is counted.
+func (s *server) observe(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		start := s.Now()
+		if err := s.protect(next, c); err != nil {
+			s.fail(err, c)
+		}
+		took := s.Now().Sub(start)
+		s.Metrics.Request(c.Path(), c.Request().Method, c.Response().Status, took)
+		s.Log.Debug("request", "id", requestID(c), "method", c.Request().Method, "path", c.Request().URL.Path,
+			"status", c.Response().Status, "micros", took.Microseconds())
+		return nil
+	}
+}
+
+// protect turns a panic into an error that is logged with its stack.
+func (s *server) protect(next echo.HandlerFunc, c echo.Context) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			if r == http.ErrAbortHandler {
+				panic(r)
+			}
+			s.Log.Error("panic", "id", requestID(c), "value", fmt.Sprint(r), "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	return next(c)
+}
+
+// fail answers with a problem. Errors that are the control plane's own fault are logged.
+func (s *server) fail(err error, c echo.Context) {
+	p := problemOf(err)
+	p.RequestID = requestID(c)
+	switch {
+	case errors.Is(err, context.Canceled) && c.Request().Context().Err() != nil:
+		s.Log.Debug("the caller went away", "id", p.RequestID, "error", err.Error())
+	case p.Status >= http.StatusInternalServerError:
+		s.Log.Error("request failed", "id", p.RequestID, "method", c.Request().Method, "path", c.Request().URL.Path, "error", err.Error())
+	}
+	if c.Response().Committed {
+		return
+	}
+	body, err := json.Marshal(p)
+	if err != nil {
+		s.Log.Error("a problem cannot be written", "id", p.RequestID, "error", err)
+		c.Response().WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	if err := c.Blob(p.Status, ProblemType, append(body, '\n')); err != nil {
+		s.Log.Debug("the answer could not be sent", "id", p.RequestID, "error", err)
+	}
+}
+
+// need lets through who has the role.
+func (s *server) need(role auth.Role) echo.MiddlewareFunc {
+	return func(next echo.HandlerFunc) echo.HandlerFunc {
+		return func(c echo.Context) error {
+			scheme, secret, _ := strings.Cut(c.Request().Header.Get(echo.HeaderAuthorization), " ")
+			token, ok := s.Tokens.Find(strings.TrimSpace(secret))
+			if !strings.EqualFold(scheme, "bearer") || !ok {
+				c.Response().Header().Set(echo.HeaderWWWAuthenticate, `Bearer realm="weir"`)
+				return &failure{status: http.StatusUnauthorized, kind: "unauthorized",
+					detail: "send a token that this control plane knows: Authorization: Bearer TOKEN"}
+			}
+			if !token.Role.May(role) {
+				return &failure{status: http.StatusForbidden, kind: "forbidden",
+					detail: fmt.Sprintf("this needs the role %s; the token %s has the role %s", role, token.Name, token.Role)}
+			}
+			c.Set(tokenKey, token)
+			return next(c)
+		}
+	}
+}
+
+// bounded ends what a request asks of the store.
+func bounded(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		ctx, cancel := context.WithTimeout(c.Request().Context(), storePatience)
+		defer cancel()
+		c.SetRequest(c.Request().WithContext(ctx))
+		return next(c)
+	}
+}
+
+func requestID(c echo.Context) string { return c.Response().Header().Get(requestIDHeader) }
+
+func author(c echo.Context) string {
+	token, _ := c.Get(tokenKey).(auth.Token)
+	return token.Name
+}

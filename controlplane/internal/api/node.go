@@ -1,0 +1,161 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/weir-proxy/weir/controlplane/internal/metrics"
+	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const (
+	maxWait         = 30 * time.Second
+	maxLeaseRequest = 16 << 10
+	touchPatience   = 100 * time.Millisecond
+	// sendTime is what a client has to take an answer in after a long poll.
+	sendTime = 10 * time.Second
+)
+
+// VersionHeader carries the version of the snapshot in the body.
+const VersionHeader = "Weir-Version"
+
+// snapshot is the long poll: the newest snapshot as soon as it is not the one the node has, or 204 after wait.
+func (s *server) snapshot(c echo.Context) error {
+	after, err := uintParam(c, "after")
+	if err != nil {
+		return err
+	}
+	wait, err := waitParam(c)
+	if err != nil {
+		return err
+	}
+	if err := s.touch(c); err != nil {
+		return err
+	}
+	// The server's time-outs are for ordinary requests.
+	control, deadline := http.NewResponseController(c.Response()), s.Now().Add(wait+sendTime)
+	if err := errors.Join(control.SetWriteDeadline(deadline), control.SetReadDeadline(deadline)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request().Context(), wait)
+	defer cancel()
+	defer context.AfterFunc(s.Stopping, cancel)()
+	snapshot, ok, err := s.Hub.Wait(ctx, after)
+	if err != nil {
+		return err
+	}
+	header := c.Response().Header()
+	header.Set("Cache-Control", "no-store")
+	if s.Stopping.Err() != nil {
+		header.Set("Connection", "close")
+	}
+	if !ok {
+		return c.NoContent(http.StatusNoContent)
+	}
+	header.Set(VersionHeader, strconv.FormatUint(snapshot.Version, 10))
+	return c.Blob(http.StatusOK, wire.ContentType, snapshot.Bytes)
+}
+
+// touch notes what the polling node says of itself. A store that is away is no reason not to serve it.
+func (s *server) touch(c echo.Context) error {
+	n := nodes.Node{
+		ID: c.QueryParam("node"), Boot: c.QueryParam("boot"), Reason: c.QueryParam("reason"), Filter: c.QueryParam("filter"),
+		State: c.QueryParam("state"), Zone: c.QueryParam("zone"),
+	}
+	if n.ID == "" {
+		return badRequest("node must name the node")
+	}
+	var err error
+	if n.Applied, err = uintParam(c, "applied"); err != nil {
+		return err
+	}
+	if n.Refused, err = uintParam(c, "refused"); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request().Context(), touchPatience)
+	defer cancel()
+	if err := s.Nodes.Touch(ctx, n); err != nil {
+		s.Log.Debug("a node could not be noted", "id", requestID(c), "error", err.Error())
+	}
+	return nil
+}
+
+func (s *server) leases(c echo.Context) error {
+	body, err := s.body(c, maxLeaseRequest)
+	if err != nil {
+		return err
+	}
+	request, err := wire.DecodeLeaseRequest(body)
+	if err != nil {
+		return badRequest("the lease request cannot be read: %v", err)
+	}
+	reply, err := s.Leases.Grant(c.Request().Context(), request)
+	if err != nil {
+		return err
+	}
+	s.Metrics.Items(outcomes(request, reply))
+	return c.Blob(http.StatusOK, wire.ContentType, wire.AppendLeaseReply(nil, reply))
+}
+
+func outcomes(request wire.LeaseRequest, reply wire.LeaseReply) map[metrics.Outcome]int {
+	counts := map[metrics.Outcome]int{}
+	for i, a := range reply.Items {
+		switch asked := request.Items[i]; {
+		case a.State == wire.ItemUnknown:
+			counts[metrics.Unknown]++
+		case a.Waiting < asked.Waiting:
+			counts[metrics.Short]++
+		default:
+			counts[metrics.Granted]++
+		}
+	}
+	return counts
+}
+
+func uintParam(c echo.Context, name string) (uint64, error) {
+	text := c.QueryParam(name)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, badRequest("%s must be a whole number", name)
+	}
+	return n, nil
+}
+
+// waitParam reads how long to wait, at most maxWait.
+func waitParam(c echo.Context) (time.Duration, error) {
+	text := c.QueryParam("wait")
+	if text == "" {
+		return 0, nil
+	}
+	wait, err := time.ParseDuration(text)
+	if err != nil || wait < 0 {
+		return 0, badRequest("wait must be a length of time like 25s")
+	}
+	return min(wait, maxWait), nil
+}
+
+// reason says without internals why the store cannot be followed.
+func reason(err error) string {
+	var network *net.OpError
+	switch {
+	case errors.Is(err, push.ErrNotReady), errors.Is(err, policies.ErrUnreadable):
+		return err.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		return "the store does not answer in time"
+	case errors.As(err, &network):
+		return "the store cannot be reached: " + network.Op + ": " + network.Err.Error()
+	}
+	return "the store cannot be followed; the log says why"
+}

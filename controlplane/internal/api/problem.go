@@ -1,0 +1,113 @@
+package api
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// ProblemType is the media type of every error answer (RFC 9457).
+const ProblemType = "application/problem+json"
+
+// Problem is the body of every error answer.
+type Problem struct {
+	// Type names the kind of problem: urn:weir:problem: and a word that never changes.
+	Type   string `json:"type"`
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	// Detail says what happened this time and what to do.
+	Detail string `json:"detail,omitempty"`
+	// Problems are the reasons to refuse a policy set.
+	Problems policy.Problems `json:"problems,omitempty"`
+	// RequestID is what the control plane's log has about it.
+	RequestID string `json:"request_id,omitempty"`
+}
+
+// failure is an error with everything that its answer needs.
+type failure struct {
+	status int
+	kind   string
+	detail string
+	// cause goes to the log, not to the client.
+	cause error
+}
+
+func (f *failure) Error() string {
+	if f.cause != nil {
+		return fmt.Sprintf("%s: %v", f.kind, f.cause)
+	}
+	return f.kind + ": " + f.detail
+}
+
+func (f *failure) Unwrap() error { return f.cause }
+
+func badRequest(format string, args ...any) error {
+	return &failure{status: http.StatusBadRequest, kind: "bad-request", detail: fmt.Sprintf(format, args...)}
+}
+
+// storeFailure passes on what the services say, and takes any other error for the store's.
+func storeFailure(err error) error {
+	if known(err) {
+		return err
+	}
+	return &failure{
+		status: http.StatusServiceUnavailable, kind: "store-unavailable",
+		detail: "the store does not answer; try again", cause: err,
+	}
+}
+
+func known(err error) bool {
+	var syntax *policydoc.SyntaxError
+	var problems policy.Problems
+	return errors.As(err, &syntax) || errors.As(err, &problems) ||
+		errors.Is(err, policies.ErrConflict) || errors.Is(err, policies.ErrNotFound) || errors.Is(err, policies.ErrUnreadable)
+}
+
+// problemOf is the one place where errors become answers. What it does not know is internal: logged, never shown.
+func problemOf(err error) Problem {
+	var (
+		f        *failure
+		syntax   *policydoc.SyntaxError
+		problems policy.Problems
+		tooLarge *http.MaxBytesError
+		routing  *echo.HTTPError
+	)
+	switch {
+	case errors.As(err, &f):
+		return newProblem(f.status, f.kind, f.detail)
+	case errors.As(err, &syntax):
+		return newProblem(http.StatusBadRequest, "unparsable", "the document "+syntax.Error())
+	case errors.As(err, &problems):
+		p := newProblem(http.StatusUnprocessableEntity, "invalid-policy-set", "the policy set is refused as a whole; nothing has been changed")
+		p.Problems = problems
+		return p
+	case errors.Is(err, policies.ErrConflict):
+		return newProblem(http.StatusPreconditionFailed, "changed-meanwhile",
+			"the policy set is no longer the version that If-Match names: get it again, apply your change to that, and put it with its ETag")
+	case errors.Is(err, policies.ErrNotFound):
+		return newProblem(http.StatusNotFound, "not-found", "there is no such version, or it has been dropped: the newest are kept")
+	case errors.Is(err, policies.ErrUnreadable):
+		return newProblem(http.StatusInternalServerError, "unreadable", "the stored policy set was written by another version of weir and this one cannot read it")
+	case errors.Is(err, leases.ErrUnavailable), errors.Is(err, push.ErrNotReady):
+		return newProblem(http.StatusServiceUnavailable, "store-unavailable", "the store does not answer; try again")
+	case errors.As(err, &tooLarge):
+		return newProblem(http.StatusRequestEntityTooLarge, "too-large", fmt.Sprintf("the body may have at most %d bytes", tooLarge.Limit))
+	case errors.As(err, &routing) && routing.Code == http.StatusNotFound:
+		return newProblem(http.StatusNotFound, "not-found", "there is nothing at this path")
+	case errors.As(err, &routing) && routing.Code == http.StatusMethodNotAllowed:
+		return newProblem(http.StatusMethodNotAllowed, "method-not-allowed", "the Allow header names the methods of this path")
+	}
+	return newProblem(http.StatusInternalServerError, "internal", "something went wrong here; the log has more under the request id")
+}
+
+func newProblem(status int, kind, detail string) Problem {
+	return Problem{Type: "urn:weir:problem:" + kind, Title: http.StatusText(status), Status: status, Detail: detail}
+}

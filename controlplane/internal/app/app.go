@@ -1,0 +1,151 @@
+// Package app joins the control plane's parts and runs them.
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/localstore"
+	"github.com/weir-proxy/weir/controlplane/internal/metrics"
+	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/controlplane/internal/settings"
+)
+
+// store is everything that a store must be.
+type store interface {
+	policies.Store
+	nodes.Store
+	leases.Store
+	push.Secrets
+	Close() error
+}
+
+var _ store = (*localstore.Store)(nil)
+
+// Time-outs of the server. A client that is slower is cut off; the long poll extends its own.
+const (
+	headerTimeout = 5 * time.Second
+	readTimeout   = 15 * time.Second
+	writeTimeout  = 30 * time.Second
+	idleTimeout   = 90 * time.Second // longer than proxies keep theirs, so that they close first
+	maxHeader     = 32 << 10
+	// drainTime is how long requests in flight have at shutdown.
+	drainTime = 10 * time.Second
+)
+
+// App is one control plane. Make one with New, then Run it; Close it in any case.
+type App struct {
+	log      *slog.Logger
+	store    store
+	hub      *push.Hub
+	listener net.Listener
+	server   *http.Server
+	stop     context.CancelFunc
+
+	once     sync.Once
+	closeErr error
+}
+
+// New opens the store and the listener. Nothing is served before Run.
+func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
+	st, err := open(s, log)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", s.Listen)
+	if err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	a := &App{log: log, store: st, listener: listener}
+	stopping, stop := context.WithCancel(context.Background())
+	a.stop = stop
+
+	sets := policies.New(st, time.Now)
+	registry := nodes.New(st, time.Now)
+	var candidate [16]byte
+	rand.Read(candidate[:]) // It never fails.
+	a.hub = push.New(sets, st, candidate, log)
+	m := metrics.New(version, gauges(sets, registry, a.hub))
+	handler := api.New(api.Config{
+		Policies: sets, Nodes: registry, Leases: leases.New(timed{st, m}, sets, registry, time.Now), Hub: a.hub,
+		Tokens: s.Tokens, Metrics: m, Log: log, Now: time.Now, Stopping: stopping, Version: version,
+	})
+	a.server = &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	return a, nil
+}
+
+func gauges(sets *policies.Service, registry *nodes.Registry, hub *push.Hub) metrics.Gauges {
+	return metrics.Gauges{
+		Nodes: func() float64 {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			return float64(registry.Count(ctx))
+		},
+		Version: func() float64 {
+			if current, _ := sets.Current(); current != nil {
+				return float64(current.Version.Number)
+			}
+			return 0
+		},
+		Ready: func() float64 {
+			if hub.Ready() != nil {
+				return 0
+			}
+			return 1
+		},
+	}
+}
+
+// Addr is where the control plane listens.
+func (a *App) Addr() net.Addr { return a.listener.Addr() }
+
+// Run serves until ctx ends, then lets requests in flight finish, answers long polls, saves and closes everything. It returns
+// nil after an orderly end.
+func (a *App) Run(ctx context.Context) error {
+	var followers sync.WaitGroup
+	following, stopFollowing := context.WithCancel(context.Background())
+	followers.Go(func() { a.hub.Run(following) })
+	failed := make(chan error, 1)
+	go func() { failed <- a.server.Serve(a.listener) }()
+	a.log.Info("listening", "address", a.Addr().String())
+
+	var err error
+	select {
+	case <-ctx.Done():
+		a.log.Info("shutting down")
+		a.stop()
+		draining, cancel := context.WithTimeout(context.Background(), drainTime)
+		err = a.server.Shutdown(draining)
+		cancel()
+	case err = <-failed:
+	}
+	stopFollowing()
+	followers.Wait()
+	return errors.Join(err, a.Close())
+}
+
+// Close ends what Run did not and closes the store. It may be called more than once.
+func (a *App) Close() error {
+	a.once.Do(func() {
+		a.stop()
+		err := a.server.Close()
+		if e := a.listener.Close(); e != nil && !errors.Is(e, net.ErrClosed) {
+			err = errors.Join(err, e)
+		}
+		a.closeErr = errors.Join(err, a.store.Close())
+	})
+	return a.closeErr
+}

@@ -1,0 +1,66 @@
+// Package auth knows who may do what: bearer tokens, kept as SHA-256 sums, each with a role.
+package auth
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+)
+
+// Role is what a token may do.
+type Role string
+
+// Viewers read, editors also write, admins may do everything; nodes may use what the filter uses and nothing else.
+const (
+	Viewer Role = "viewer"
+	Editor Role = "editor"
+	Admin  Role = "admin"
+	Node   Role = "node"
+)
+
+// ParseRole reads a role's name.
+func ParseRole(text string) (Role, error) {
+	switch r := Role(text); r {
+	case Viewer, Editor, Admin, Node:
+		return r, nil
+	}
+	return "", fmt.Errorf("%q is not a role: there are viewer, editor, admin, node", text)
+}
+
+// May says whether a token of role r may do what needs the role needed.
+func (r Role) May(needed Role) bool {
+	switch needed {
+	case Viewer:
+		return r == Viewer || r == Editor || r == Admin
+	case Editor:
+		return r == Editor || r == Admin
+	}
+	return r == needed || r == Admin
+}
+
+// Token is one bearer token.
+type Token struct {
+	// Name stands in logs and histories in place of the token.
+	Name string
+	Role Role
+	Sum  [sha256.Size]byte
+}
+
+// Sum is what is kept of a token's secret.
+func Sum(secret string) [sha256.Size]byte { return sha256.Sum256([]byte(secret)) }
+
+// Tokens are all tokens that are accepted.
+type Tokens []Token
+
+// Find returns the token with that secret. It takes the same time whether and where it finds it.
+func (ts Tokens) Find(secret string) (Token, bool) {
+	sum := Sum(secret)
+	found := -1
+	for i := range ts {
+		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(sum[:], ts[i].Sum[:]), i, found)
+	}
+	if found < 0 || secret == "" {
+		return Token{}, false
+	}
+	return ts[found], true
+}

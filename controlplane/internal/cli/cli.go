@@ -1,0 +1,87 @@
+// Package cli is the command line.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/alecthomas/kong"
+)
+
+// The exit codes.
+const (
+	exitOK      = 0
+	exitProblem = 1
+	exitUsage   = 2
+)
+
+// Streams are where a command writes.
+type Streams struct {
+	Out, Err io.Writer
+}
+
+type commands struct {
+	Serve   serveCommand   `cmd:"" help:"Run the control plane."`
+	Version versionCommand `cmd:"" help:"Print the version."`
+}
+
+// environment is what commands get beside their flags.
+type environment struct {
+	Streams
+	version string
+}
+
+const description = `Weir limits request rates over many Envoys. This is its control plane and command line.
+
+Exit codes: 0 all is well, 1 something was refused or failed, 2 the command line is wrong.`
+
+// errReported ends a command that has said on the error stream what was wrong.
+var errReported = errors.New("reported")
+
+// exit is how the parser asks to end the process; Main catches it.
+type exit int
+
+// Main runs a command and returns the exit code.
+func Main(args []string, streams Streams, version string) (code int) {
+	defer func() {
+		switch r := recover().(type) {
+		case nil:
+		case exit:
+			code = int(r)
+		default:
+			panic(r)
+		}
+	}()
+	var cmds commands
+	parser, err := kong.New(&cmds, kong.Name("weir"), kong.Description(description), kong.Writers(streams.Out, streams.Err),
+		kong.Exit(func(code int) { panic(exit(code)) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	if err != nil {
+		panic("BUG: the command line is not well-formed: " + err.Error())
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		fmt.Fprintf(streams.Err, "weir: %v\nTry weir --help.\n", err)
+		return exitUsage
+	}
+	err = parsed.Run(&environment{streams, version})
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errReported):
+		return exitProblem
+	}
+	fmt.Fprintf(streams.Err, "weir: %v\n", err)
+	return exitProblem
+}
+
+type versionCommand struct{}
+
+// Run prints the version.
+func (versionCommand) Run(env *environment) error {
+	_, err := fmt.Fprintln(env.Out, env.version)
+	return err
+}

@@ -1,0 +1,167 @@
+// Package localstore is the embedded store of a single control plane: policy versions and the secret in a file, counters in
+// memory and saved to the same file every second and at shutdown, nodes in memory alone.
+package localstore
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+const (
+	fileName  = "weir.db"
+	lockWait  = time.Second
+	saveEvery = time.Second
+)
+
+var (
+	metaBucket     = []byte("meta")
+	versionsBucket = []byte("versions") // big-endian number → version without document, JSON
+	docsBucket     = []byte("documents")
+	ledgersBucket  = []byte("ledgers") // bucket hash → ledger
+
+	secretKey  = []byte("secret")
+	clockKey   = []byte("clock")   // the store's time at the last save: it never runs behind it
+	runningKey = []byte("running") // present while a process has the store open: found at the start, there was a crash
+	lostKey    = []byte("lost")    // the store's time at which the last crash was found
+)
+
+// Store is the embedded store. Make one with Open. It is safe for concurrent use.
+type Store struct {
+	db    *bolt.DB
+	log   *slog.Logger
+	clock *clock
+
+	ledgers ledgers
+	nodes   nodeMap
+
+	stop chan struct{}
+	done sync.WaitGroup
+	once sync.Once
+}
+
+// Options vary a store. The zero value is what production uses.
+type Options struct {
+	// Now is the wall clock, time.Now by default.
+	Now func() time.Time
+	// MaxBuckets is how many buckets are kept at most, 500 000 by default. Where all are in use a new one gets nothing.
+	MaxBuckets int
+	// SaveByHand leaves out the save every second.
+	SaveByHand bool
+}
+
+// Open opens or creates the store in dir, which must exist. It fails if another process has it open.
+func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.MaxBuckets == 0 {
+		o.MaxBuckets = maxBuckets
+	}
+	path := filepath.Join(dir, fileName)
+	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait})
+	if errors.Is(err, bolt.ErrTimeout) {
+		return nil, fmt.Errorf("%s is in use by another process: stop it, or choose another data directory", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot open %s: %w", path, err)
+	}
+	s := &Store{db: db, log: log, stop: make(chan struct{})}
+	s.ledgers.init(o.MaxBuckets)
+	s.nodes.init(o.Now)
+	if err := s.load(o.Now); err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot read %s: %w", path, err), db.Close())
+	}
+	if !o.SaveByHand {
+		s.done.Add(1)
+		go s.saveRegularly()
+	}
+	return s, nil
+}
+
+// load reads the counters and marks the store as running.
+func (s *Store) load(now func() time.Time) error {
+	return s.db.Update(func(tx *bolt.Tx) error {
+		for _, name := range [][]byte{metaBucket, versionsBucket, docsBucket, ledgersBucket} {
+			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		meta := tx.Bucket(metaBucket)
+		s.clock = newClock(instant(meta.Get(clockKey)), now)
+		s.ledgers.lost = instant(meta.Get(lostKey))
+		if meta.Get(runningKey) != nil {
+			s.ledgers.lost = s.clock.now()
+			s.log.Warn("the last run did not end cleanly: buckets that were not saved start half full")
+			if err := meta.Put(lostKey, putInstant(s.ledgers.lost)); err != nil {
+				return err
+			}
+		}
+		damaged := s.ledgers.load(tx.Bucket(ledgersBucket))
+		if damaged > 0 {
+			s.log.Warn("saved buckets cannot be read and start half full", "buckets", damaged)
+		}
+		return meta.Put(runningKey, []byte{1})
+	})
+}
+
+func (s *Store) saveRegularly() {
+	defer s.done.Done()
+	ticker := time.NewTicker(saveEvery)
+	defer ticker.Stop()
+	failing := false
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-ticker.C:
+		}
+		err := s.Save()
+		if err != nil && !failing {
+			s.log.Error("the counters cannot be saved; a crash now would refill them to the half", "error", err)
+		}
+		failing = err != nil
+	}
+}
+
+// Save writes what has changed since the last save.
+func (s *Store) Save() error { return s.save(false) }
+
+func (s *Store) save(last bool) error {
+	changes := s.ledgers.changes(s.clock.now())
+	err := s.db.Update(func(tx *bolt.Tx) error {
+		saved := tx.Bucket(ledgersBucket)
+		for _, c := range changes {
+			if err := c.apply(saved); err != nil {
+				return err
+			}
+		}
+		meta := tx.Bucket(metaBucket)
+		if last {
+			if err := meta.Delete(runningKey); err != nil {
+				return err
+			}
+		}
+		return meta.Put(clockKey, putInstant(s.clock.now()))
+	})
+	if err != nil {
+		s.ledgers.dirtyAgain(changes)
+	}
+	return err
+}
+
+// Close saves everything and closes the file. It may be called more than once.
+func (s *Store) Close() error {
+	var err error
+	s.once.Do(func() {
+		close(s.stop)
+		s.done.Wait()
+		err = errors.Join(s.save(true), s.db.Close())
+	})
+	return err
+}

@@ -1,0 +1,111 @@
+// Package metrics holds the control plane's metrics. Labels take few values: routes, methods, classes of status codes, names
+// of operations.
+package metrics
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Metrics is one set of metrics with a registry of its own. Make one with New.
+type Metrics struct {
+	registry *prometheus.Registry
+	requests *prometheus.HistogramVec
+	items    *prometheus.CounterVec
+	batch    prometheus.Histogram
+	store    *prometheus.HistogramVec
+}
+
+// Gauges are read when metrics are asked for.
+type Gauges struct {
+	// Nodes is how many nodes share the buckets, Version the policy set's version on this replica.
+	Nodes, Version func() float64
+	// Ready is 1 while the store can be followed.
+	Ready func() float64
+}
+
+var (
+	requestBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5, 30}
+	storeBuckets   = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, 1}
+)
+
+// New makes the metrics.
+func New(version string, g Gauges) *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "weir_http_request_seconds",
+			Help: "Time to answer a request; long polls wait on purpose.", Buckets: requestBuckets}, []string{"route", "method", "code"}),
+		items: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_lease_items_total",
+			Help: "Buckets that nodes asked about, by what they were told."}, []string{"outcome"}),
+		batch: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "weir_lease_batch_items",
+			Help: "Buckets in one lease request.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64}}),
+		store: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "weir_store_seconds",
+			Help: "Time that the store took.", Buckets: storeBuckets}, []string{"operation", "result"}),
+	}
+	gauge := func(name, help string, read func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read)
+	}
+	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_build_info", Help: "Always 1; the label is the version.",
+		ConstLabels: prometheus.Labels{"version": version}})
+	build.Set(1)
+	m.registry.MustRegister(
+		m.requests, m.items, m.batch, m.store, build,
+		gauge("weir_nodes", "Envoys that share the buckets.", g.Nodes),
+		gauge("weir_policyset_version", "Version of the policy set on this replica.", g.Version),
+		gauge("weir_store_ready", "1 while the store can be followed.", g.Ready),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return m
+}
+
+// Handler serves the metrics in Prometheus' text format.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+}
+
+// Request counts an answered request. Route is a pattern, empty for requests that match none.
+func (m *Metrics) Request(route, method string, status int, took time.Duration) {
+	if route == "" {
+		route = "none"
+	}
+	switch method {
+	case http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete, http.MethodHead, http.MethodPatch, http.MethodOptions:
+	default:
+		method = "other"
+	}
+	m.requests.WithLabelValues(route, method, strconv.Itoa(status/100)+"xx").Observe(took.Seconds())
+}
+
+// Outcome is what a node was told about a bucket.
+type Outcome string
+
+// Granted in full, in part or not at all; unknown: the node must fetch the newest policy set.
+const (
+	Granted Outcome = "granted"
+	Short   Outcome = "short"
+	Unknown Outcome = "unknown"
+)
+
+// Items counts the buckets of one lease request.
+func (m *Metrics) Items(outcomes map[Outcome]int) {
+	total := 0
+	for outcome, n := range outcomes {
+		m.items.WithLabelValues(string(outcome)).Add(float64(n))
+		total += n
+	}
+	m.batch.Observe(float64(total))
+}
+
+// Store counts one operation of the store.
+func (m *Metrics) Store(operation string, took time.Duration, err error) {
+	result := "ok"
+	if err != nil {
+		result = "error"
+	}
+	m.store.WithLabelValues(operation, result).Observe(took.Seconds())
+}

@@ -1,0 +1,90 @@
+// Package policies keeps the policy set: its versions, which one is current, and what each means.
+package policies
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// Kept is how many versions a store keeps; older ones are dropped when a new one comes.
+const Kept = 256
+
+// EmptyDocument is the policy set of an empty store.
+const EmptyDocument = "version: weir/v1\npolicies: []\n"
+
+// The reasons why a store or the service says no. Any other error means that the store could not be asked.
+var (
+	// ErrNotFound: there is no such version, or no longer.
+	ErrNotFound = errors.New("there is no such version")
+	// ErrConflict: the current version is not the expected one.
+	ErrConflict = errors.New("the policy set has been changed by someone else")
+	// ErrUnreadable: this build cannot read what the store holds.
+	ErrUnreadable = errors.New("the stored policy set cannot be read by this version of weir")
+)
+
+// Version is one version of the policy set as it is stored.
+type Version struct {
+	// Number counts from 1.
+	Number uint64 `json:"version"`
+	// Time is when it was put, by the clock of the replica that took it.
+	Time time.Time `json:"time"`
+	// Author is the name of the token that put it.
+	Author string `json:"author"`
+	// Digest is the SHA-256 of Document in hexadecimal.
+	Digest string `json:"digest"`
+	// Summary says what changed, for people.
+	Summary string           `json:"summary"`
+	Format  policydoc.Format `json:"media_type"`
+	// Document is the text as it was written; lists leave it out.
+	Document []byte `json:"-"`
+}
+
+// Store keeps versions. Methods return ErrNotFound and ErrConflict as such; any other error means that the store could not be
+// asked.
+type Store interface {
+	// Current is the newest version's number, 0 if there is none.
+	Current(ctx context.Context) (uint64, error)
+	// Load returns a version with its document.
+	Load(ctx context.Context, number uint64) (Version, error)
+	// Append stores v as the newest version if the current one is expected, which is below v.Number, and drops versions that
+	// are Kept or more older.
+	Append(ctx context.Context, expected uint64, v Version) error
+	// List returns at most limit versions below before, newest first, without documents. before 0 starts at the newest.
+	List(ctx context.Context, before uint64, limit int) ([]Version, error)
+}
+
+// Compiled is a version ready for use. It is immutable.
+type Compiled struct {
+	Version Version
+	Set     *policy.Set
+	byName  map[string]int
+}
+
+// Policy returns the policy of that name.
+func (c *Compiled) Policy(name string) (*policy.Policy, bool) {
+	i, ok := c.byName[name]
+	if !ok {
+		return nil, false
+	}
+	return &c.Set.Policies[i], true
+}
+
+func compile(v Version) (*Compiled, error) {
+	set, err := policydoc.Load(v.Document, v.Format)
+	if err != nil {
+		return nil, err
+	}
+	return newCompiled(v, set), nil
+}
+
+func newCompiled(v Version, set *policy.Set) *Compiled {
+	c := &Compiled{Version: v, Set: set, byName: make(map[string]int, len(set.Policies))}
+	for i, p := range set.Policies {
+		c.byName[p.Name] = i
+	}
+	return c
+}

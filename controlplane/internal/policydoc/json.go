@@ -1,0 +1,149 @@
+package policydoc
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strconv"
+
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// jsonReader keeps the order of keys and repeated ones, which decoding into a Go map would lose.
+type jsonReader struct {
+	doc    []byte
+	dec    *json.Decoder
+	budget budget
+}
+
+func parseJSON(doc []byte) (policy.Node, error) {
+	r := &jsonReader{doc: doc, dec: json.NewDecoder(bytes.NewReader(doc))}
+	r.dec.UseNumber()
+	token, err := r.dec.Token()
+	if err != nil {
+		return policy.Node{}, r.syntax(err)
+	}
+	node, err := r.value(token, 0)
+	if err != nil {
+		return policy.Node{}, err
+	}
+	if _, err := r.dec.Token(); err == nil {
+		return policy.Node{}, &SyntaxError{Line: r.line(), Reason: "there is something after the document"}
+	} else if !errors.Is(err, io.EOF) {
+		return policy.Node{}, r.syntax(err)
+	}
+	return node, nil
+}
+
+func (r *jsonReader) value(token json.Token, depth int) (policy.Node, error) {
+	if err := r.budget.enter(depth, r.line()); err != nil {
+		return policy.Node{}, err
+	}
+	switch v := token.(type) {
+	case json.Delim:
+		if v == '{' {
+			return r.object(depth)
+		}
+		return r.list(depth)
+	case bool:
+		return policy.Node{Kind: policy.Bool, Text: strconv.FormatBool(v)}, nil
+	case json.Number:
+		return policy.Node{Kind: policy.Number, Text: v.String()}, nil
+	case string:
+		return policy.Node{Kind: policy.String, Text: v}, nil
+	}
+	return policy.Node{Kind: policy.Null}, nil
+}
+
+func (r *jsonReader) object(depth int) (policy.Node, error) {
+	node := policy.Node{Kind: policy.Map}
+	for {
+		token, err := r.dec.Token()
+		if err != nil {
+			return policy.Node{}, r.syntax(err)
+		}
+		key, ok := token.(string)
+		if !ok { // The decoder hands over only strings here, or the closing brace.
+			return node, nil
+		}
+		if token, err = r.dec.Token(); err != nil {
+			return policy.Node{}, r.syntax(err)
+		}
+		item, err := r.value(token, depth+1)
+		if err != nil {
+			return policy.Node{}, err
+		}
+		node.Keys, node.Items = append(node.Keys, key), append(node.Items, item)
+	}
+}
+
+func (r *jsonReader) list(depth int) (policy.Node, error) {
+	node := policy.Node{Kind: policy.List}
+	for {
+		token, err := r.dec.Token()
+		if err != nil {
+			return policy.Node{}, r.syntax(err)
+		}
+		if token == json.Delim(']') {
+			return node, nil
+		}
+		item, err := r.value(token, depth+1)
+		if err != nil {
+			return policy.Node{}, err
+		}
+		node.Items = append(node.Items, item)
+	}
+}
+
+func (r *jsonReader) line() int { return lineAt(r.doc, int(r.dec.InputOffset())) }
+
+func (r *jsonReader) syntax(err error) error {
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &syntax):
+		return &SyntaxError{Line: lineAt(r.doc, int(syntax.Offset)), Reason: "is not JSON: " + syntax.Error()}
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return &SyntaxError{Line: lineAt(r.doc, len(r.doc)), Reason: "is not JSON: ends too early"}
+	}
+	return &SyntaxError{Line: r.line(), Reason: "is not JSON: " + err.Error()}
+}
+
+// ToJSON writes a node as JSON, keys in their order.
+func ToJSON(node policy.Node) []byte {
+	return append(appendJSON(nil, node), '\n')
+}
+
+func appendJSON(dst []byte, node policy.Node) []byte {
+	switch node.Kind {
+	case policy.Map:
+		dst = append(dst, '{')
+		for i, item := range node.Items {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(appendText(dst, node.Keys[i]), ':')
+			dst = appendJSON(dst, item)
+		}
+		return append(dst, '}')
+	case policy.List:
+		dst = append(dst, '[')
+		for i, item := range node.Items {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = appendJSON(dst, item)
+		}
+		return append(dst, ']')
+	case policy.String:
+		return appendText(dst, node.Text)
+	case policy.Null:
+		return append(dst, "null"...)
+	}
+	return append(dst, node.Text...)
+}
+
+func appendText(dst []byte, text string) []byte {
+	quoted, _ := json.Marshal(text) // A string always marshals.
+	return append(dst, quoted...)
+}

@@ -1,0 +1,107 @@
+// Package policydoc turns the bytes of a policy document, YAML or JSON, into the nodes that the policy language reads. Bytes
+// are untrusted: size, depth and the number of values are bounded, and nothing in a document is executed or resolved beyond
+// YAML's aliases.
+package policydoc
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// Bounds of a document.
+const (
+	// MaxBytes is the size of a document.
+	MaxBytes = 1 << 20
+	// MaxDepth is how deep lists and mappings may nest. The policy language needs 6.
+	MaxDepth = 32
+	// MaxValues is the number of values with every alias expanded.
+	MaxValues = 250_000
+)
+
+// Format is how a document is written.
+type Format string
+
+// The formats, named by their media types.
+const (
+	YAML Format = "application/yaml"
+	JSON Format = "application/json"
+)
+
+// SyntaxError says why bytes are no document.
+type SyntaxError struct {
+	// Line is where, counted from 1; 0 if it concerns the document as a whole.
+	Line   int
+	Reason string
+}
+
+func (e *SyntaxError) Error() string {
+	if e.Line == 0 {
+		return e.Reason
+	}
+	return fmt.Sprintf("line %d: %s", e.Line, e.Reason)
+}
+
+// Sniff tells JSON from YAML. Whatever is valid JSON is JSON.
+func Sniff(doc []byte) Format {
+	if trimmed := bytes.TrimSpace(doc); len(trimmed) > 0 && trimmed[0] == '{' && json.Valid(trimmed) {
+		return JSON
+	}
+	return YAML
+}
+
+// Parse reads a document in the given format. Errors are of type *SyntaxError.
+func Parse(doc []byte, format Format) (policy.Node, error) {
+	if len(doc) > MaxBytes {
+		return policy.Node{}, &SyntaxError{Reason: fmt.Sprintf("the document is larger than %d bytes", MaxBytes)}
+	}
+	if !utf8.Valid(doc) {
+		return policy.Node{}, &SyntaxError{Line: lineAt(doc, invalidUTF8(doc)), Reason: "is not UTF-8"}
+	}
+	if format == JSON {
+		return parseJSON(doc)
+	}
+	return parseYAML(doc)
+}
+
+// Load parses and validates a document. The error is a *SyntaxError or policy.Problems.
+func Load(doc []byte, format Format) (*policy.Set, error) {
+	node, err := Parse(doc, format)
+	if err != nil {
+		return nil, err
+	}
+	return policy.Decode(node)
+}
+
+// budget counts what a document holds against the bounds.
+type budget struct{ values int }
+
+func (b *budget) enter(depth, line int) error {
+	b.values++
+	switch {
+	case depth > MaxDepth:
+		return &SyntaxError{Line: line, Reason: fmt.Sprintf("lists and mappings nest deeper than %d levels", MaxDepth)}
+	case b.values > MaxValues:
+		return &SyntaxError{Line: line, Reason: fmt.Sprintf("the document holds more than %d values, aliases included", MaxValues)}
+	}
+	return nil
+}
+
+// lineAt is the line, counted from 1, of the byte at offset.
+func lineAt(doc []byte, offset int) int {
+	return 1 + bytes.Count(doc[:min(max(offset, 0), len(doc))], []byte{'\n'})
+}
+
+func invalidUTF8(doc []byte) int {
+	for i := 0; i < len(doc); {
+		r, size := utf8.DecodeRune(doc[i:])
+		if r == utf8.RuneError && size == 1 {
+			return i
+		}
+		i += size
+	}
+	return len(doc)
+}

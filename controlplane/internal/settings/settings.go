@@ -1,0 +1,153 @@
+// Package settings turns what the operator gave, flags and environment, into what the control plane runs with, and says
+// everything that is wrong with it at once.
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/weir-proxy/weir/controlplane/internal/auth"
+)
+
+// Flags are what the operator gives, as flags or in the environment.
+type Flags struct {
+	Listen         string `help:"Address to listen on." default:"127.0.0.1:8080" env:"WEIR_LISTEN" placeholder:"HOST:PORT"`
+	RedisURL       string `help:"Redis that holds all state, redis:// or rediss://. Without it the embedded store in the data directory does." env:"WEIR_REDIS_URL" name:"redis-url" placeholder:"URL"`
+	DataDir        string `help:"Directory for the embedded store and generated tokens; weir in the user's state directory by default." env:"WEIR_DATA_DIR" placeholder:"DIR"`
+	AdminTokenFile string `help:"File with the administrator's token. Without it and WEIR_ADMIN_TOKEN one is made in the data directory." env:"WEIR_ADMIN_TOKEN_FILE" placeholder:"FILE"`
+	NodeTokenFile  string `help:"File with the token of the Envoys. Without it and WEIR_NODE_TOKEN one is made in the data directory." env:"WEIR_NODE_TOKEN_FILE" placeholder:"FILE"`
+	TokensFile     string `help:"File with further tokens, one a line: name, role (viewer, editor, admin, node), SHA-256 of the token in hexadecimal." env:"WEIR_TOKENS_FILE" placeholder:"FILE"`
+	LogLevel       string `help:"Least severe log messages to write: debug, info, warn, error." enum:"debug,info,warn,error" default:"info" env:"WEIR_LOG_LEVEL"`
+
+	// The tokens themselves come through the environment only: arguments can be read by everyone on the machine.
+	AdminToken string `kong:"-"`
+	NodeToken  string `kong:"-"`
+}
+
+// Settings are valid: what the control plane runs with.
+type Settings struct {
+	// Listen is host:port; port 0 takes any free one.
+	Listen string
+	// RedisURL is empty for the embedded store.
+	RedisURL string
+	// DataDir exists.
+	DataDir string
+	Tokens  auth.Tokens
+	// Generated are files of tokens that were made because none was given.
+	Generated []string
+}
+
+// minTokenLength keeps out tokens that can be guessed.
+const minTokenLength = 16
+
+// Resolve checks the flags, reads token files and makes what is missing. The error lists every problem, one a line.
+func (f Flags) Resolve() (Settings, error) {
+	r := &resolver{}
+	s := Settings{Listen: f.Listen, RedisURL: f.RedisURL}
+	r.address(f.Listen)
+	r.redis(f.RedisURL)
+	s.DataDir = r.directory(f.DataDir)
+	r.token(&s, auth.Admin, f.AdminToken, f.AdminTokenFile)
+	r.token(&s, auth.Node, f.NodeToken, f.NodeTokenFile)
+	if f.TokensFile != "" {
+		s.Tokens = append(s.Tokens, r.tokens(f.TokensFile)...)
+	}
+	return s, errors.Join(r.problems...)
+}
+
+type resolver struct{ problems []error }
+
+func (r *resolver) problem(format string, args ...any) {
+	r.problems = append(r.problems, fmt.Errorf(format, args...))
+}
+
+func (r *resolver) address(listen string) {
+	if _, _, err := net.SplitHostPort(listen); err != nil {
+		r.problem("--listen (WEIR_LISTEN): %q is not HOST:PORT", listen)
+	}
+}
+
+// redis checks what can be checked without showing a password in a message.
+func (r *resolver) redis(text string) {
+	if text == "" {
+		return
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Scheme != "redis" && u.Scheme != "rediss" {
+		r.problem("--redis-url (WEIR_REDIS_URL): must be like redis://HOST:6379/0 or rediss://USER:PASSWORD@HOST:6379/0")
+	}
+}
+
+// directory makes the data directory.
+func (r *resolver) directory(dir string) string {
+	if dir == "" {
+		state := os.Getenv("XDG_STATE_HOME")
+		if home, err := os.UserHomeDir(); state == "" && err == nil {
+			state = filepath.Join(home, ".local", "state")
+		}
+		if state == "" {
+			r.problem("--data-dir (WEIR_DATA_DIR): must be given, because there is no home directory")
+			return ""
+		}
+		dir = filepath.Join(state, "weir")
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		r.problem("--data-dir (WEIR_DATA_DIR): %w", err)
+		return ""
+	}
+	return dir
+}
+
+// token takes the role's token from the environment, a file, or a file of its own making in the data directory.
+func (r *resolver) token(s *Settings, role auth.Role, given, path string) {
+	flag := fmt.Sprintf("--%s-token-file (WEIR_%s_TOKEN_FILE)", role, strings.ToUpper(string(role)))
+	switch {
+	case given != "" && path != "":
+		r.problem("WEIR_%s_TOKEN and %s are both given: choose one", strings.ToUpper(string(role)), flag)
+		return
+	case given != "":
+		flag = fmt.Sprintf("WEIR_%s_TOKEN", strings.ToUpper(string(role)))
+	case path != "":
+		text, err := readToken(path)
+		if err != nil {
+			r.problem("%s: %w", flag, err)
+			return
+		}
+		given = text
+	case s.DataDir == "":
+		return // A problem already.
+	default:
+		path = filepath.Join(s.DataDir, string(role)+"-token")
+		text, made, err := keptToken(path)
+		if err != nil {
+			r.problem("a token for the role %s cannot be made: %w", role, err)
+			return
+		}
+		if given = text; made {
+			s.Generated = append(s.Generated, path)
+		}
+	}
+	if reason := weak(given); reason != "" {
+		r.problem("%s: the token %s", flag, reason)
+		return
+	}
+	s.Tokens = append(s.Tokens, auth.Token{Name: string(role), Role: role, Sum: auth.Sum(given)})
+}
+
+// weak says what is wrong with a token's text, or nothing.
+func weak(text string) string {
+	if len(text) < minTokenLength {
+		return fmt.Sprintf("has %d characters; at least %d are needed: openssl rand -hex 32 makes a good one", len(text), minTokenLength)
+	}
+	for _, c := range []byte(text) {
+		if c <= ' ' || c > '~' {
+			return "holds a character that an HTTP header cannot carry"
+		}
+	}
+	return ""
+}
