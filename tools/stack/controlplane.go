@@ -108,32 +108,23 @@ func (c *ControlPlane) Call(ctx context.Context, method, path string, body []byt
 	return Answer{Status: response.StatusCode, ETag: response.Header.Get("ETag"), Body: content}, err
 }
 
-// PolicySetETag returns the ETag of the policy set in force; an empty store has `"0"`.
-func (c *ControlPlane) PolicySetETag(ctx context.Context) (string, error) {
+// HasPolicySet reports whether a policy set has been stored.
+func (c *ControlPlane) HasPolicySet(ctx context.Context) (bool, error) {
 	answer, err := c.Call(ctx, http.MethodGet, "/v1/policyset", nil)
-	switch {
-	case err != nil:
-		return "", err
-	case answer.Status == http.StatusNotFound && answer.ETag == "":
-		return `"0"`, nil
-	case answer.ETag == "":
-		return "", fmt.Errorf("GET /v1/policyset: %d without an ETag: %s", answer.Status, answer.Body)
+	if err == nil && answer.Status != http.StatusOK {
+		err = fmt.Errorf("GET /v1/policyset: %d %s", answer.Status, strings.TrimSpace(string(answer.Body)))
 	}
-	return answer.ETag, nil
+	return answer.ETag != `"0"`, err
 }
 
-// Apply stores a policy set in YAML as the next version, over whatever is there, and returns that version.
-func (c *ControlPlane) Apply(ctx context.Context, document []byte) (int64, error) {
-	etag, err := c.PolicySetETag(ctx)
-	if err != nil {
-		return 0, err
-	}
-	answer, err := c.Call(ctx, http.MethodPut, "/v1/policyset", document, "If-Match", etag, "Content-Type", "application/yaml")
+// Apply stores a policy set, in YAML or JSON, as the next version over whatever is there, and returns that version.
+func (c *ControlPlane) Apply(ctx context.Context, document []byte) (uint64, error) {
+	answer, err := c.Call(ctx, http.MethodPut, "/v1/policyset", document, "If-Match", "*")
 	if err != nil {
 		return 0, err
 	}
 	var stored struct {
-		Version int64 `json:"version"`
+		Version uint64 `json:"version"`
 	}
 	if answer.Status/100 != 2 {
 		return 0, fmt.Errorf("the control plane refused the policy set: %d %s", answer.Status, strings.TrimSpace(string(answer.Body)))
@@ -144,8 +135,47 @@ func (c *ControlPlane) Apply(ctx context.Context, document []byte) (int64, error
 	return stored.Version, nil
 }
 
-// Node is one Envoy as /v1/nodes lists it.
+// Node is one Envoy as the control plane lists it.
 type Node struct {
 	ID      string `json:"id"`
-	Version int64  `json:"version"`
+	Applied uint64 `json:"applied"`
+	Refused uint64 `json:"refused"`
+	Reason  string `json:"reason"`
+	State   string `json:"state"`
+	Active  bool   `json:"active"`
+}
+
+// Nodes lists the Envoys.
+func (c *ControlPlane) Nodes(ctx context.Context) ([]Node, error) {
+	answer, err := c.Call(ctx, http.MethodGet, "/v1/nodes", nil)
+	if err != nil {
+		return nil, err
+	}
+	var list struct {
+		Nodes []Node `json:"nodes"`
+	}
+	if err := json.Unmarshal(answer.Body, &list); err != nil || answer.Status != http.StatusOK {
+		return nil, fmt.Errorf("GET /v1/nodes: %d %s", answer.Status, answer.Body)
+	}
+	return list.Nodes, nil
+}
+
+// AwaitApplied waits until the newest process of each node with one of these ids has applied version or a later one.
+func (c *ControlPlane) AwaitApplied(ctx context.Context, version uint64, ids ...string) error {
+	return Await(ctx, fmt.Sprintf("version %d on %s", version, strings.Join(ids, ", ")), func(ctx context.Context) error {
+		nodes, err := c.Nodes(ctx)
+		if err != nil {
+			return err
+		}
+		applied := map[string]uint64{}
+		for _, n := range nodes {
+			applied[n.ID] = max(applied[n.ID], n.Applied)
+		}
+		for _, id := range ids {
+			if applied[id] < version {
+				return fmt.Errorf("/v1/nodes has %+v", nodes)
+			}
+		}
+		return nil
+	})
 }

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func environment(values ...string) func(string) string {
+	return func(name string) string {
+		for i := 0; i+1 < len(values); i += 2 {
+			if values[i] == name {
+				return values[i+1]
+			}
+		}
+		return ""
+	}
+}
+
+func TestSettingsHaveThePortsOfTheDocumentation(t *testing.T) {
+	s, err := readSettings(environment())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.envoy.port != 10000 || s.admin.port != 9901 || s.controlPlane.port != 8080 || s.keep || s.dir != ".run" {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestSettingsRefuseWhatMakesNoSense(t *testing.T) {
+	for _, c := range [][2]string{{"WEIR_PORT_ENVOY", "http"}, {"WEIR_PORT_ADMIN", "0"}, {"WEIR_PORT_CONTROL_PLANE", "65536"}, {"KEEP", "yes"}} {
+		if _, err := readSettings(environment(c[0], c[1])); err == nil || !strings.Contains(err.Error(), c[0]) || !strings.Contains(err.Error(), c[1]) {
+			t.Errorf("%s=%s: %v", c[0], c[1], err)
+		}
+	}
+}
+
+func TestAPortInUseSaysByWhomAndWhatToDo(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	s := settings{envoy: portSetting{"WEIR_PORT_ENVOY", "Envoy", port}}
+	err = s.portsAreFree()
+	if err == nil {
+		t.Fatal("the port counts as free")
+	}
+	for _, want := range []string{"port " + strconv.Itoa(port), "Envoy", "process " + strconv.Itoa(os.Getpid()), "WEIR_PORT_ENVOY="} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error lacks %q: %v", want, err)
+		}
+	}
+}
+
+func TestTheTokenIsKeptWithTheStateAndNewWithoutIt(t *testing.T) {
+	dir := t.TempDir()
+	first, err := adminToken(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := adminToken(dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fresh, err := adminToken(dir, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept != first || fresh == first {
+		t.Errorf("first %s, kept %s, fresh %s", first, kept, fresh)
+	}
+}
+
+func TestTheTokenIsForTheUserAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weir", "token")
+	for range 2 { // the second replaces the first
+		if stored, err := storeToken(path, newToken()); !stored || err != nil {
+			t.Fatal(stored, err)
+		}
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %o", info.Mode().Perm())
+	}
+}
+
+func TestATokenOfAnotherControlPlaneIsLeftAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte("production\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if stored, err := storeToken(path, newToken()); stored || err != nil {
+		t.Error(stored, err)
+	}
+	if content, _ := os.ReadFile(path); string(content) != "production\n" {
+		t.Errorf("it is now %q", content)
+	}
+}
+
+func TestASecondRunStaysOutOfTheFolder(t *testing.T) {
+	dir := t.TempDir()
+	unlock, err := claim(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := claim(dir); err == nil || !strings.Contains(err.Error(), "process "+strconv.Itoa(os.Getpid())) {
+		t.Error("a second claim:", err)
+	}
+	unlock()
+	unlock, err = claim(dir)
+	if err != nil {
+		t.Fatal("after the first has ended:", err)
+	}
+	unlock()
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+)
+
+// text is what a user sees when everything runs.
+func (p *parts) text() string {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	state := "state in " + filepath.Join(p.dir, "state")
+	if p.redisURL != "" {
+		state = "state in Redis"
+	}
+	line("")
+	line("Weir runs. Ctrl-C ends it.")
+	line("")
+	line("  Envoy with the filter   %s   in front of a small service", p.envoy.URL())
+	line("  control plane           %s    %s", p.controlPlane.URL(), state)
+	line("  Envoy's administration  http://127.0.0.1:%d", p.envoy.AdminPort)
+	line("  logs                    %s", p.logPath())
+	line("")
+	line("Try it in another terminal, here:")
+	line("")
+	line("  # one request, with what it says about the limit")
+	line("  curl -i -X POST %s/shorten", p.envoy.URL())
+	line("")
+	line("  # the limit is 100 an hour: 150 requests get there")
+	line("  curl -s -o /dev/null -w '%%{http_code}\\n' -X POST '%s/shorten?[1-150]' | sort | uniq -c", p.envoy.URL())
+	line("")
+	line("  # the limits, and which Envoy has which version of them")
+	for _, command := range []string{"check " + examplePath, "apply " + examplePath, "get nodes"} {
+		line("  %s%s %s", p.environment(), controlPlanePath, command)
+	}
+	line("")
+	line("Admin token: %s", p.adminToken)
+	if p.tokenStored {
+		line("It is stored in %s, where `weir` finds it.", p.tokenPath)
+	} else {
+		line("%s holds another token and is left alone, so `weir` needs this one in WEIR_TOKEN.", p.tokenPath)
+	}
+	return b.String()
+}
+
+// environment is what `weir` must be told to find this control plane.
+func (p *parts) environment() string {
+	var b strings.Builder
+	if p.controlPlane.Port != 8080 {
+		fmt.Fprintf(&b, "WEIR_SERVER=%s ", p.controlPlane.URL())
+	}
+	if !p.tokenStored {
+		fmt.Fprintf(&b, "WEIR_TOKEN=%s ", p.adminToken)
+	}
+	return b.String()
+}
