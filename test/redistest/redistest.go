@@ -1,0 +1,184 @@
+// Package redistest starts a real redis-server for a test. A machine without one fails the test: nothing is skipped and nothing
+// is imitated.
+package redistest
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"net"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	startTimeout = 10 * time.Second
+	attempts     = 5
+)
+
+// Server is a running redis-server on a port of its own. Unless options say otherwise it keeps nothing on disk: after Kill and
+// Restart it is empty.
+type Server struct {
+	t       testing.TB
+	port    int
+	dir     string
+	options []string
+
+	mu   sync.Mutex
+	cmd  *exec.Cmd
+	done chan struct{} // closed when cmd has ended
+	log  bytes.Buffer  // to be read only then
+}
+
+// Start starts a server with further command-line options, like "--appendonly", "yes". It ends with the test.
+func Start(t testing.TB, options ...string) *Server {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Fatalf("redis-server is not installed: %v; tools/setup.sh redis installs it", err)
+	}
+	s := &Server{t: t, dir: t.TempDir(), options: options}
+	t.Cleanup(s.Kill)
+	var err error
+	for range attempts { // Another process may take the port between choosing and using it.
+		s.port = freePort(t)
+		if err = s.start(); err == nil {
+			return s
+		}
+	}
+	t.Fatal(err)
+	return nil
+}
+
+// Addr is host:port.
+func (s *Server) Addr() string { return fmt.Sprintf("127.0.0.1:%d", s.port) }
+
+// URL is the address as clients want it.
+func (s *Server) URL() string { return "redis://" + s.Addr() + "/0" }
+
+// Kill ends the server at once, as a crash would. It is harmless on a dead server.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Kill() // It fails only if the process has ended by itself.
+	<-s.done
+	s.cmd = nil
+}
+
+// Restart starts a killed server again on the same port, and ends it first if it runs.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Kill()
+	if err := s.start(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Pause stops the server without closing connections: clients see silence. Resume ends it.
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused server go on.
+func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		s.t.Fatal("the server does not run")
+	}
+	if err := s.cmd.Process.Signal(sig); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Do sends one command and returns the first line of the answer. Arguments must not hold spaces or line breaks.
+func (s *Server) Do(args ...string) string {
+	s.t.Helper()
+	line, err := s.ask(strings.Join(args, " "), "")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return line
+}
+
+func (s *Server) start() error {
+	args := append([]string{
+		"--port", fmt.Sprint(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
+	}, s.options...)
+	s.mu.Lock()
+	s.log.Reset()
+	cmd, done := exec.Command("redis-server", args...), make(chan struct{})
+	cmd.Stdout, cmd.Stderr = &s.log, &s.log
+	err := cmd.Start()
+	if err == nil {
+		s.cmd, s.done = cmd, done
+		go func() {
+			_ = cmd.Wait() // It is killed, so it ends with an error.
+			close(done)
+		}()
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	ticker := time.NewTicker(5 * time.Millisecond)
+	defer ticker.Stop()
+	timeout := time.After(startTimeout)
+	for {
+		if s.answers(cmd.Process.Pid) {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+			continue
+		case <-done:
+		case <-timeout:
+		}
+		s.Kill()
+		return fmt.Errorf("redis-server did not start:\n%s", s.log.String())
+	}
+}
+
+// answers says whether the process itself answers on the port, not another server that took it first.
+func (s *Server) answers(pid int) bool {
+	text, err := s.ask("INFO server", "process_id:")
+	return err == nil && text == fmt.Sprintf("process_id:%d", pid)
+}
+
+// ask sends a command and returns the first line of the answer that starts with prefix.
+func (s *Server) ask(command, prefix string) (string, error) {
+	conn, err := net.DialTimeout("tcp", s.Addr(), time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintf(conn, "%s\r\n", command); err != nil {
+		return "", err
+	}
+	for r := bufio.NewReader(conn); ; {
+		line, err := r.ReadString('\n')
+		if err != nil || strings.HasPrefix(line, prefix) {
+			return strings.TrimSpace(line), err
+		}
+	}
+}
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
