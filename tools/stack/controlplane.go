@@ -61,19 +61,20 @@ func LaunchControlPlane(o ControlPlaneOptions) (*ControlPlane, error) {
 			return nil, err
 		}
 	}
-	args := []string{"serve", "--listen", fmt.Sprintf("127.0.0.1:%d", o.Port)}
-	if o.RedisURL != "" {
-		args = append(args, "--redis-url", o.RedisURL)
-	}
-	if o.DataDir != "" {
-		args = append(args, "--data-dir", o.DataDir)
-	}
 	c := &ControlPlane{Port: o.Port, adminToken: o.AdminToken}
 	c.Process, err = Start(Command{
-		Name: "weir", Path: o.Binary, Args: args, Out: o.Log, Err: o.Log,
-		Env: append([]string{"WEIR_ADMIN_TOKEN=" + o.AdminToken, "WEIR_NODE_TOKEN=" + o.NodeToken}, o.Env...),
+		Name: "weir", Path: o.Binary, Args: []string{"serve"}, Env: append(o.environment(), o.Env...), Out: o.Log, Err: o.Log,
 	})
 	return c, err
+}
+
+// environment names every setting, so that none comes from the launcher's own environment.
+func (o ControlPlaneOptions) environment() []string {
+	return []string{
+		fmt.Sprintf("WEIR_LISTEN=127.0.0.1:%d", o.Port), "WEIR_REDIS_URL=" + o.RedisURL, "WEIR_DATA_DIR=" + o.DataDir,
+		"WEIR_ADMIN_TOKEN=" + o.AdminToken, "WEIR_ADMIN_TOKEN_FILE=", "WEIR_NODE_TOKEN=" + o.NodeToken, "WEIR_NODE_TOKEN_FILE=",
+		"WEIR_TOKENS_FILE=",
+	}
 }
 
 // URL is the REST API's.
