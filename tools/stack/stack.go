@@ -1,5 +1,5 @@
-// Package stack runs Weir's parts on one machine, as real processes: Envoy with the filter, the control plane, Redis, and a
-// small upstream. `make run` and the end-to-end tests are built from it.
+// Package stack runs Weir's parts on one machine, as real processes: Envoy with the filter, the control plane, and a small
+// upstream. `make run` and the end-to-end tests are built from it.
 //
 // Every process is the leader of a process group of its own, so that Ctrl-C in a terminal reaches only the launcher, which
 // then stops them in order; and the kernel kills every one of them when the launcher dies, however it dies.
@@ -7,10 +7,8 @@ package stack
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 )
@@ -59,15 +57,6 @@ func EnvoyBinary() (string, error) {
 	path := filepath.Join(dir, "bin", "envoy")
 	if err := Executable(path); err != nil {
 		return "", fmt.Errorf("Envoy is not installed (%w): run `make setup`", err)
-	}
-	return path, nil
-}
-
-// RedisBinary finds redis-server on the PATH.
-func RedisBinary() (string, error) {
-	path, err := exec.LookPath("redis-server")
-	if err != nil {
-		return "", errors.New("redis-server is not installed: run `make setup`")
 	}
 	return path, nil
 }
