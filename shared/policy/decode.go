@@ -14,12 +14,20 @@ const Version = "weir/v1"
 // and lists them all.
 func Decode(doc Node) (*Set, error) {
 	r := &reader{}
+	set := r.set("", doc)
+	if len(r.problems) > 0 {
+		return nil, r.problems
+	}
+	return set, nil
+}
+
+func (r *reader) set(path string, doc Node) *Set {
 	set := &Set{
 		Identity: Identity{IPv6Prefix: 64},
 		Headers:  Headers{Standard: StandardDraft11},
 	}
 	versioned := false
-	r.object("", doc,
+	r.object(path, doc,
 		field{"version", func(path string, n Node) {
 			versioned = true
 			if text, ok := r.text(path, n); ok && text != Version {
@@ -32,13 +40,10 @@ func Decode(doc Node) (*Set, error) {
 		field{"tiers", nil}, field{"exempt", nil}, field{"banned", nil},
 	)
 	if doc.Kind == Map && !versioned {
-		r.problem("version", "is missing: write version: "+Version)
+		r.problem(join(path, "version"), "is missing: write version: "+Version)
 	}
-	r.consumerIsDefined(set)
-	if len(r.problems) > 0 {
-		return nil, r.problems
-	}
-	return set, nil
+	r.consumerIsDefined(path, set)
+	return set
 }
 
 func (r *reader) identity(path string, n Node, id *Identity) {
@@ -311,14 +316,14 @@ func (r *reader) span(path string, n Node, low, high quota.Span, into *quota.Spa
 }
 
 // consumerIsDefined refuses a consumer in a partition key that nothing can fill.
-func (r *reader) consumerIsDefined(set *Set) {
+func (r *reader) consumerIsDefined(path string, set *Set) {
 	if len(set.Identity.Consumer) > 0 {
 		return
 	}
 	for i, p := range set.Policies {
 		for j, part := range p.Partition {
 			if part.Kind == PartConsumer {
-				r.problem("policies["+strconv.Itoa(i)+"].partition["+strconv.Itoa(j)+"]",
+				r.problem(join(path, "policies")+"["+strconv.Itoa(i)+"].partition["+strconv.Itoa(j)+"]",
 					"needs identity.consumer, which says where to find the consumer")
 			}
 		}

@@ -128,8 +128,8 @@ func badPattern(text string) string {
 			return "{name} and a final ** must be whole segments: " + shorten(text)
 		case strings.ContainsAny(s, "?#"):
 			return "is matched without query: " + shorten(text)
-		case encodesUnreserved(s):
-			return "must have letters, digits and - . _ ~ written plainly, not percent-encoded: " + shorten(text)
+		case !normalEscapes(s):
+			return "must percent-encode as normalised paths do, with upper-case digits and only what needs it: " + shorten(text)
 		}
 	}
 	return ""
@@ -140,17 +140,21 @@ func isCapture(s string) bool {
 	return len(s) >= 3 && s[0] == '{' && s[len(s)-1] == '}' && !strings.ContainsAny(s[1:len(s)-1], "{}*")
 }
 
-// encodesUnreserved says whether s percent-encodes a character that normalisation decodes, so that it could never match.
-func encodesUnreserved(s string) bool {
-	for i := 0; i+2 < len(s); i++ {
+// normalEscapes says whether every percent-encoding in s is one that normalisation leaves as it is, so that s can match.
+func normalEscapes(s string) bool {
+	for i := 0; i < len(s); i++ {
 		if s[i] != '%' {
 			continue
 		}
-		if c, ok := unhex(s[i+1], s[i+2]); ok && Unreserved(c) {
-			return true
+		if i+2 >= len(s) {
+			return false
+		}
+		c, ok := Unhex(s[i+1], s[i+2])
+		if !ok || Unreserved(c) || s[i+1] >= 'a' || s[i+2] >= 'a' {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 // Unreserved says whether c needs no percent-encoding anywhere in a URI (RFC 3986, 2.3).
@@ -158,7 +162,8 @@ func Unreserved(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '_' || c == '~'
 }
 
-func unhex(a, b byte) (byte, bool) {
+// Unhex reads two hexadecimal digits.
+func Unhex(a, b byte) (byte, bool) {
 	high, ok := hexDigit(a)
 	low, also := hexDigit(b)
 	return high<<4 | low, ok && also

@@ -50,6 +50,13 @@ func OpenSnapshot(b []byte) (version uint64, secret [16]byte, set SetReader, err
 	return version, secret, SetReader{c}, c.err
 }
 
+// PeekVersion is the version that a snapshot claims, without checking anything else; 0 for bytes too short to say.
+func PeekVersion(b []byte) uint64 {
+	c := cursor{buf: b}
+	c.bytes(len(snapshotMagic) + 1)
+	return c.u64()
+}
+
 func putSet(dst []byte, set *policy.Set) []byte {
 	dst = putUvarint(dst, int64(set.Identity.TrustedHops))
 	dst = putUvarint(dst, int64(set.Identity.IPv6Prefix))

@@ -1,0 +1,149 @@
+package bucketstore
+
+import (
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Kind says what an entry holds. One key may have an entry of each kind.
+type Kind uint8
+
+// Local is a bucket decided on this node; Share the node's part of a global one while the control plane is away; Leased the
+// tokens that the centre has lent.
+const (
+	Local Kind = iota + 1
+	Share
+	Leased
+)
+
+// Entry is one bucket as a Change sees it. A new one has only Kind, Key, New and Debtor set.
+type Entry struct {
+	Kind Kind
+	Key  match.Key
+	New  bool
+	// Debtor is set on a new entry whose key may have been evicted with tokens missing: no bucket evicted from its place is
+	// full before then, so a local bucket must start as far from full.
+	Debtor quota.Instant
+
+	// Of a Local or Share entry: the bucket's state, the figures it is counted in, and the policy set version of those.
+	State   quota.State
+	Params  quota.Params
+	Version uint64
+	// Of a Leased entry.
+	Credit lease.Credit
+	// Limit marks the limit that a refusal in Credit is about.
+	Limit uint32
+}
+
+// idle is the instant from which the entry says no more than an absent one.
+func (e *Entry) idle() quota.Instant {
+	if e.Kind == Leased {
+		return e.Credit.Idle()
+	}
+	return e.State.Last + quota.Instant(e.Params.ResetAfter(e.State, e.State.Last))
+}
+
+// An entry's record, little-endian: key 16, kind 1, short 1, pad 2, limit 4, idle 8, then
+//
+//	local, share   debt 8, last 8, num 8, den 8, burst 8, version 8
+//	leased         two lots of expiry 8 and tokens 4, not before 8, ask after 8, keep call 8, demand at 8, deny cost 4,
+//	               demand 4, level 8
+const (
+	atKind    = 16
+	atShort   = 17
+	atLimit   = 20
+	atIdle    = 24
+	atPayload = 32
+	entrySize = atPayload + 72
+)
+
+func (e *Entry) decode(b []byte) {
+	*e = Entry{Kind: Kind(b[atKind])}
+	copy(e.Key[:], b)
+	c := coder{b: b, at: atPayload}
+	if e.Kind != Leased {
+		e.State = quota.State{Debt: c.i64(), Last: quota.Instant(c.i64())}
+		e.Params = quota.Params{Num: c.i64(), Den: c.i64(), Burst: c.i64()}
+		e.Version = uint64(c.i64())
+		return
+	}
+	for i := range e.Credit.Lots {
+		e.Credit.Lots[i].Expiry = quota.Instant(c.i64())
+		e.Credit.Lots[i].Tokens = c.u32()
+	}
+	e.Credit.NotBefore, e.Credit.AskAfter = quota.Instant(c.i64()), quota.Instant(c.i64())
+	e.Credit.KeepCall, e.Credit.DemandAt = quota.Instant(c.i64()), quota.Instant(c.i64())
+	e.Credit.DenyCost, e.Credit.Demand, e.Credit.Level = c.u32(), c.u32(), c.i64()
+	e.Credit.Short = b[atShort]
+	c.at = atLimit
+	e.Limit = uint32(c.u32())
+}
+
+func (e *Entry) encode(b []byte) {
+	clear(b[:entrySize])
+	copy(b, e.Key[:])
+	b[atKind] = byte(e.Kind)
+	c := coder{b: b, at: atIdle}
+	c.putI64(int64(e.idle()))
+	if e.Kind != Leased {
+		c.putI64(e.State.Debt)
+		c.putI64(int64(e.State.Last))
+		c.putI64(e.Params.Num)
+		c.putI64(e.Params.Den)
+		c.putI64(e.Params.Burst)
+		c.putI64(int64(e.Version))
+		return
+	}
+	for _, lot := range e.Credit.Lots {
+		c.putI64(int64(lot.Expiry))
+		c.putU32(lot.Tokens)
+	}
+	c.putI64(int64(e.Credit.NotBefore))
+	c.putI64(int64(e.Credit.AskAfter))
+	c.putI64(int64(e.Credit.KeepCall))
+	c.putI64(int64(e.Credit.DemandAt))
+	c.putU32(e.Credit.DenyCost)
+	c.putU32(e.Credit.Demand)
+	c.putI64(e.Credit.Level)
+	b[atShort] = e.Credit.Short
+	c.at = atLimit
+	c.putU32(int64(e.Limit))
+}
+
+// coder reads and writes little-endian numbers in a record whose size is known.
+type coder struct {
+	b  []byte
+	at int
+}
+
+func (c *coder) i64() int64 {
+	b := c.b[c.at : c.at+8]
+	c.at += 8
+	return int64(uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
+		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56)
+}
+
+func (c *coder) u32() int64 {
+	b := c.b[c.at : c.at+4]
+	c.at += 4
+	return int64(uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24)
+}
+
+func (c *coder) putI64(v int64) {
+	b := c.b[c.at : c.at+8]
+	c.at += 8
+	for i := range b {
+		b[i] = byte(uint64(v) >> (8 * i))
+	}
+}
+
+// putU32 saturates: the fields stored so are counts for which less is the safe side.
+func (c *coder) putU32(v int64) {
+	b := c.b[c.at : c.at+4]
+	c.at += 4
+	v = min(max(v, 0), 1<<32-1)
+	for i := range b {
+		b[i] = byte(v >> (8 * i))
+	}
+}

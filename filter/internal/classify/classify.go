@@ -1,0 +1,259 @@
+// Package classify turns what Envoy knows of a request into the attributes that policies match: normalised path, host without
+// port, and the client's address as far as it can be trusted.
+package classify
+
+import (
+	"net/netip"
+	"unsafe"
+
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// Classifier holds the buffers of one VM, reused from request to request.
+type Classifier struct {
+	headers    []match.Header
+	path, host []byte
+	addr       [16]byte
+}
+
+// Rules say how to find the client's address.
+type Rules struct {
+	// TrustedHops: 0 takes the peer, N the N-th x-forwarded-for entry from the right, after Envoy's own.
+	TrustedHops int
+	// IPv6Prefix is how many bits of an IPv6 address identify a client.
+	IPv6Prefix int
+}
+
+// Classify reads the request's headers, in the encoding of the proxy-wasm ABI, and Envoy's source.address (empty if nobody
+// needs the client's address). The attributes are good until the next Classify and while pairs is. It reports false for bytes
+// that are no header map.
+func (c *Classifier) Classify(pairs, source []byte, rules Rules) (match.Attributes, bool) {
+	var ok bool
+	if c.headers, ok = decodePairs(c.headers[:0], pairs); !ok {
+		return match.Attributes{}, false
+	}
+	a := match.Attributes{Headers: c.headers}
+	for _, h := range c.headers {
+		if len(h.Name) == 0 || h.Name[0] != ':' {
+			continue
+		}
+		switch len(h.Name) {
+		case len(":method"):
+			a.Method = h.Value
+		case len(":path"):
+			c.path = NormalisePath(c.path[:0], h.Value)
+			a.Path = c.path
+		case len(":authority"):
+			c.host = normaliseHost(c.host[:0], h.Value)
+			a.Host = c.host
+		}
+	}
+	if len(source) > 0 {
+		a.ClientIP = c.client(source, rules)
+	}
+	return a, true
+}
+
+// decodePairs reads the ABI's header map: a count, the lengths of each name and value, then the bytes, each ended by NUL.
+func decodePairs(dst []match.Header, b []byte) ([]match.Header, bool) {
+	if len(b) < 4 {
+		return dst, false
+	}
+	n := u32(b)
+	if n > uint32(len(b))/8 {
+		return dst, false
+	}
+	at := 4 + 8*int(n)
+	for i := range int(n) {
+		name, value := u32(b[4+8*i:]), u32(b[8+8*i:])
+		if uint64(at)+uint64(name)+uint64(value)+2 > uint64(len(b)) {
+			return dst, false
+		}
+		end := at + int(name)
+		dst = append(dst, match.Header{Name: b[at:end], Value: b[end+1 : end+1+int(value)]})
+		at = end + int(value) + 2
+	}
+	return dst, true
+}
+
+func u32(b []byte) uint32 {
+	return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24
+}
+
+// NormalisePath appends a request path as policies match it: without query and fragment, unreserved characters decoded, other
+// percent-encodings in upper case, slashes merged, dot segments resolved. A path that does not start with a slash, like the *
+// of OPTIONS, stays as it is.
+func NormalisePath(dst, path []byte) []byte {
+	for i, ch := range path {
+		if ch == '?' || ch == '#' {
+			path = path[:i]
+			break
+		}
+	}
+	if len(path) == 0 || path[0] != '/' {
+		return append(dst, path...)
+	}
+	start := len(dst)
+	for i := 0; i < len(path); i++ {
+		ch := path[i]
+		switch {
+		case ch == '%' && i+2 < len(path):
+			if decoded, ok := policy.Unhex(path[i+1], path[i+2]); ok {
+				dst = appendEscape(dst, decoded)
+				i += 2
+				continue
+			}
+		case ch == '/':
+			if dst = closeSegment(dst, start); len(dst) > start && dst[len(dst)-1] == '/' {
+				continue
+			}
+		}
+		dst = append(dst, ch)
+	}
+	return closeSegment(dst, start)
+}
+
+func appendEscape(dst []byte, ch byte) []byte {
+	if policy.Unreserved(ch) {
+		return append(dst, ch)
+	}
+	const digits = "0123456789ABCDEF"
+	return append(dst, '%', digits[ch>>4], digits[ch&15])
+}
+
+// closeSegment removes a dot segment at the end of dst, with the segment before it if it is a double one. Both leave their
+// slash.
+func closeSegment(dst []byte, start int) []byte {
+	last := len(dst)
+	for last > start && dst[last-1] != '/' {
+		last--
+	}
+	switch segment := dst[last:]; {
+	case last == start:
+		return dst
+	case len(segment) == 1 && segment[0] == '.':
+		return dst[:last]
+	case len(segment) == 2 && segment[0] == '.' && segment[1] == '.':
+		for last--; last > start && dst[last-1] != '/'; last-- {
+		}
+		return dst[:max(last, start+1)]
+	}
+	return dst
+}
+
+// normaliseHost appends a host in lower case and without port.
+func normaliseHost(dst, host []byte) []byte {
+	end := len(host)
+	for i := len(host) - 1; i >= 0 && host[i] != ']'; i-- {
+		if host[i] == ':' {
+			end = i
+		}
+	}
+	for _, ch := range host[:end] {
+		if ch >= 'A' && ch <= 'Z' {
+			ch += 'a' - 'A'
+		}
+		dst = append(dst, ch)
+	}
+	return dst
+}
+
+var forwardedFor = []byte("x-forwarded-for")
+
+// client finds the client's address. What a client could have written itself never counts: entries are taken from the right,
+// and a missing or senseless one leaves the peer.
+func (c *Classifier) client(source []byte, rules Rules) []byte {
+	peer, ok := parseAddr(source)
+	if !ok {
+		return nil
+	}
+	addr := peer
+	if rules.TrustedHops > 0 {
+		if forwarded, found := c.forwarded(peer, rules.TrustedHops); found {
+			addr = forwarded
+		}
+	}
+	if addr.Is4() {
+		b := addr.As4()
+		return append(c.addr[:0], b[:]...)
+	}
+	b := addr.As16()
+	for i := range b {
+		if bits := rules.IPv6Prefix - 8*i; bits < 8 {
+			b[i] &= ^byte(0xff >> max(bits, 0))
+		}
+	}
+	c.addr = b
+	return c.addr[:]
+}
+
+// forwarded is the n-th x-forwarded-for entry from the right. Envoy's own entry, which names the peer, is not counted.
+func (c *Classifier) forwarded(peer netip.Addr, n int) (netip.Addr, bool) {
+	seen := 0
+	for i := len(c.headers) - 1; i >= 0; i-- {
+		h := c.headers[i]
+		if len(h.Name) != len(forwardedFor) || string(h.Name) != string(forwardedFor) {
+			continue
+		}
+		for rest := h.Value; ; {
+			comma := len(rest) - 1
+			for comma >= 0 && rest[comma] != ',' {
+				comma--
+			}
+			addr, ok := parseAddr(trim(rest[comma+1:]))
+			if own := seen == 0 && ok && addr == peer; own {
+				seen = 1
+			} else if seen = max(seen, 1) + 1; seen == n+1 {
+				return addr, ok
+			}
+			if comma < 0 {
+				break
+			}
+			rest = rest[:comma]
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// parseAddr reads an address with or without port and brackets. Zones are dropped and IPv4-mapped addresses are IPv4: the same
+// host is the same client however it is written.
+func parseAddr(b []byte) (netip.Addr, bool) {
+	if len(b) == 0 || len(b) > 128 {
+		return netip.Addr{}, false
+	}
+	colons, last := 0, 0
+	for i, ch := range b {
+		if ch == ':' {
+			colons, last = colons+1, i
+		}
+	}
+	switch {
+	case b[0] == '[':
+		end := len(b) - 1
+		for end > 0 && b[end] != ']' {
+			end--
+		}
+		b = b[1:max(end, 1)]
+	case colons == 1:
+		b = b[:last]
+	}
+	if len(b) == 0 {
+		return netip.Addr{}, false
+	}
+	addr, err := netip.ParseAddr(unsafe.String(&b[0], len(b)))
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	return addr.Unmap().WithZone(""), true
+}
+
+func trim(b []byte) []byte {
+	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
+		b = b[1:]
+	}
+	for len(b) > 0 && (b[len(b)-1] == ' ' || b[len(b)-1] == '\t') {
+		b = b[:len(b)-1]
+	}
+	return b
+}

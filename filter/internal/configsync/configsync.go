@@ -1,0 +1,166 @@
+// Package configsync brings the newest snapshot into every VM: one leader a process polls the control plane, verifies what
+// comes and puts it into shared data; the others load it from there. A snapshot that does not load is reported and the last
+// good one stays.
+package configsync
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// SharedData is Envoy's shared data, with the one overwrite whose last writer is right.
+type SharedData interface {
+	bucketstore.SharedData
+	Put(key, value []byte)
+}
+
+// Poller fetches a snapshot by long poll. Done is called once, later, unless an error is returned; a status of 0 means that no
+// answer came. Body is good during done only.
+type Poller interface {
+	PollSnapshot(path []byte, timeout quota.Span, done func(status int, body []byte)) error
+}
+
+// Clock tells the time at which an answer is handled.
+type Clock interface{ Now() quota.Instant }
+
+// Log writes to Envoy's log.
+type Log interface {
+	Info(message string)
+	Warn(message string)
+	Error(message string)
+}
+
+// Times of the poll.
+const (
+	pollTimeout  = 30 * quota.Second
+	firstRetry   = 250 * quota.Millisecond
+	longestRetry = 5 * quota.Second
+)
+
+// Node is how a node introduces itself.
+type Node struct {
+	ID, Zone, Filter string
+	Boot             uint64
+}
+
+// Stats counts what happened to snapshots, for the filter's metrics.
+type Stats struct{ Applied, Refused, PollsFailed uint64 }
+
+// Sync keeps one VM's rules up to date.
+type Sync struct {
+	Stats Stats
+
+	shared SharedData
+	poller Poller // nil without a control plane
+	clock  Clock
+	log    Log
+	node   Node
+	leader *leader
+
+	rules [2]limiter.Rules
+	using int
+	have  bool
+
+	polling  bool
+	nextPoll quota.Instant
+	retry    quota.Span
+	failing  bool
+	// seen is the last version that the control plane sent, refused the last one that did not load, with the reason.
+	seen, refused uint64
+	reason        string
+
+	versionKey, snapshotKey [5]byte
+	version                 [16]byte
+	path                    []byte
+	random                  uint64
+}
+
+// New makes a Sync in the name space. Random is this VM's own number.
+func New(shared SharedData, poller Poller, clock Clock, log Log, node Node, space [4]byte, random uint64) *Sync {
+	s := &Sync{shared: shared, poller: poller, clock: clock, log: log, node: node, random: random | 1, leader: newLeader(shared, space, random)}
+	copy(s.versionKey[:], space[:])
+	copy(s.snapshotKey[:], space[:])
+	s.versionKey[4], s.snapshotKey[4] = 'v', 'c'
+	return s
+}
+
+// Rules is the policy set in force, nil before the first.
+func (s *Sync) Rules() *limiter.Rules {
+	if !s.have {
+		return nil
+	}
+	return &s.rules[s.using]
+}
+
+// Use puts a snapshot into force in this VM alone: the inline policy set.
+func (s *Sync) Use(snapshot []byte) error { return s.load(snapshot) }
+
+// load compiles a snapshot into the spare rules and swaps. The rules in force stay as they are if it fails, and while requests
+// still wait by the spare ones.
+func (s *Sync) load(snapshot []byte) error {
+	spare := 1 - s.using
+	if s.rules[spare].Held > 0 {
+		return errHeld
+	}
+	if err := s.rules[spare].Index.Load(snapshot); err != nil {
+		return err
+	}
+	s.using, s.have = spare, true
+	return nil
+}
+
+// Tick loads what the leader has published and, in the leader, polls.
+func (s *Sync) Tick(now quota.Instant) {
+	s.follow()
+	if s.poller != nil && s.leader.lead(now) && !s.polling && now >= s.nextPoll {
+		s.poll()
+	}
+}
+
+// follow loads the published snapshot if it is another than the one in force.
+func (s *Sync) follow() {
+	value, _, found := s.shared.Get(s.versionKey[:])
+	var version [16]byte
+	if !found || copy(version[:], value) != len(version) || version == s.version {
+		return
+	}
+	snapshot, _, found := s.shared.Get(s.snapshotKey[:])
+	if !found {
+		return
+	}
+	switch err := s.load(snapshot); err {
+	case nil:
+		s.version = version
+		s.seen = s.rules[s.using].Index.Version()
+	case errHeld: // Waiting requests end within their deadline; the next tick tries again.
+	default:
+		// The leader has loaded the very same bytes, so this is damage; the next publication mends it.
+		s.version = version
+		s.Stats.Refused++
+		s.log.Error("weir: cannot load the published policy set: " + err.Error())
+	}
+}
+
+// publish hands a snapshot that this VM has loaded to the others. The snapshot goes first: a version is only ever seen with it
+// or with a newer one. The random half makes each publication another, also of the same version.
+func (s *Sync) publish(snapshot []byte, version uint64) {
+	putU64(s.version[:8], version)
+	putU64(s.version[8:], s.next())
+	s.shared.Put(s.snapshotKey[:], snapshot)
+	s.shared.Put(s.versionKey[:], s.version[:])
+}
+
+func putU64(dst []byte, v uint64) {
+	for i := range 8 {
+		dst[i] = byte(v >> (8 * i))
+	}
+}
+
+// next is a number from a xorshift generator; it decides nothing about limits.
+func (s *Sync) next() uint64 {
+	s.random ^= s.random << 13
+	s.random ^= s.random >> 7
+	s.random ^= s.random << 17
+	return s.random
+}

@@ -1,0 +1,63 @@
+package configsync
+
+import "github.com/weir-proxy/weir/shared/quota"
+
+// Times of the election. A leader that has not renewed within leadership is gone, whatever became of it.
+const (
+	leadership = 3 * quota.Second
+	renewal    = quota.Second
+)
+
+// leader elects one VM of the process by a lease in shared data. Two leaders for a moment do no harm: they publish the same
+// snapshots.
+type leader struct {
+	shared SharedData
+	id     uint64
+	key    [5]byte
+	value  [16]byte
+	leads  bool
+	next   quota.Instant
+}
+
+func newLeader(shared SharedData, space [4]byte, id uint64) *leader {
+	l := &leader{shared: shared, id: id}
+	copy(l.key[:], space[:])
+	l.key[4] = 'l'
+	return l
+}
+
+// lead says whether this VM leads at now, renewing or taking over as need be.
+func (l *leader) lead(now quota.Instant) bool {
+	if now < l.next {
+		return l.leads
+	}
+	l.next = now + quota.Instant(renewal)
+	value, cas, found := l.shared.Get(l.key[:])
+	var holder uint64
+	var until quota.Instant
+	known := found && len(value) == len(l.value)
+	if known {
+		holder, until = u64(value[:8]), quota.Instant(u64(value[8:]))
+	}
+	// A lease from the future is from before a restart of the machine's clock: nobody renews it.
+	if known && holder != l.id && now < until && until <= now+quota.Instant(leadership) {
+		l.leads = false
+		return false
+	}
+	putU64(l.value[:8], l.id)
+	putU64(l.value[8:], uint64(now+quota.Instant(leadership)))
+	if found {
+		l.leads = l.shared.CompareAndSwap(l.key[:], l.value[:], cas)
+	} else {
+		l.leads = l.shared.PutIfAbsent(l.key[:], l.value[:])
+	}
+	return l.leads
+}
+
+func u64(b []byte) uint64 {
+	var v uint64
+	for i := range 8 {
+		v |= uint64(b[i]) << (8 * i)
+	}
+	return v
+}

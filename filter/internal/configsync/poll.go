@@ -1,0 +1,115 @@
+package configsync
+
+import (
+	"errors"
+	"strconv"
+
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+var errHeld = errors.New("configsync: requests still wait by the rules that would be overwritten")
+
+// poll asks for the next snapshot. What the node has, and what it refused and why, goes along: the poll is the
+// acknowledgement.
+func (s *Sync) poll() {
+	s.path = s.appendPath(s.path[:0])
+	s.polling = true
+	err := s.poller.PollSnapshot(s.path, pollTimeout, func(status int, body []byte) { s.answer(status, body) })
+	if err != nil {
+		s.pollFailed("its cluster has no healthy host or is not configured: " + err.Error())
+	}
+}
+
+func (s *Sync) appendPath(b []byte) []byte {
+	b = append(b, "/node/v1/snapshot?after="...)
+	b = strconv.AppendUint(b, s.seen, 10)
+	b = append(b, "&wait=25s&applied="...)
+	var applied uint64
+	if s.have {
+		applied = s.rules[s.using].Index.Version()
+	}
+	b = strconv.AppendUint(b, applied, 10)
+	b = appendQuery(append(b, "&node="...), s.node.ID)
+	b = append(b, "&boot="...)
+	b = strconv.AppendUint(b, s.node.Boot, 16)
+	b = appendQuery(append(b, "&filter="...), s.node.Filter)
+	if s.node.Zone != "" {
+		b = appendQuery(append(b, "&zone="...), s.node.Zone)
+	}
+	if s.refused != 0 {
+		b = strconv.AppendUint(append(b, "&refused="...), s.refused, 10)
+		b = appendQuery(append(b, "&reason="...), s.reason)
+	}
+	return b
+}
+
+// appendQuery percent-encodes all but unreserved characters.
+func appendQuery(b []byte, text string) []byte {
+	const digits = "0123456789ABCDEF"
+	for i := range len(text) {
+		if c := text[i]; policy.Unreserved(c) {
+			b = append(b, c)
+		} else {
+			b = append(b, '%', digits[c>>4], digits[c&15])
+		}
+	}
+	return b
+}
+
+// answer handles the end of a poll. 204 says that there is nothing newer.
+func (s *Sync) answer(status int, body []byte) {
+	s.polling = false
+	switch status {
+	case 200:
+		s.pollSucceeded()
+		s.receive(body)
+	case 204:
+		s.pollSucceeded()
+	case 401, 403:
+		s.pollFailed("it refuses the node token (status " + strconv.Itoa(status) + "): check the token's environment variable")
+	default:
+		s.pollFailed("status " + strconv.Itoa(status))
+	}
+}
+
+// receive loads a snapshot and publishes it, or notes why not.
+func (s *Sync) receive(snapshot []byte) {
+	version := wire.PeekVersion(snapshot)
+	err := s.load(snapshot)
+	if err == errHeld {
+		s.nextPoll = s.clock.Now() + quota.Instant(10*quota.Millisecond) // It was not seen, so that poll brings it again.
+		return
+	}
+	s.seen = version
+	if err != nil {
+		s.Stats.Refused++
+		s.refused, s.reason = version, err.Error()
+		s.log.Error("weir: refused policy set version " + strconv.FormatUint(version, 10) + ", the last good one stays: " + s.reason)
+		return
+	}
+	s.refused, s.reason = 0, ""
+	s.Stats.Applied++
+	s.publish(snapshot, version)
+	s.log.Info("weir: policy set version " + strconv.FormatUint(version, 10) + " is in force")
+}
+
+func (s *Sync) pollSucceeded() {
+	if s.failing {
+		s.failing = false
+		s.log.Info("weir: the control plane answers again")
+	}
+	s.retry = 0
+}
+
+func (s *Sync) pollFailed(why string) {
+	s.polling = false
+	s.Stats.PollsFailed++
+	s.retry = min(max(2*s.retry, firstRetry), longestRetry)
+	s.nextPoll = s.clock.Now() + quota.Instant(s.retry/2+s.retry*quota.Span(s.next()%1024)/2048)
+	if !s.failing {
+		s.failing = true
+		s.log.Warn("weir: the control plane cannot be reached, the policy set stays as it is: " + why)
+	}
+}

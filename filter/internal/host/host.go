@@ -1,0 +1,245 @@
+//go:build tinygo
+
+// Package host is every call into Envoy. Nothing here decides anything, and nothing panics on a status: a call that fails says
+// so to its caller, or is of no consequence.
+package host
+
+import (
+	"unsafe"
+
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// The header maps.
+const (
+	requestHeaders  = 0
+	responseHeaders = 2
+	callResponse    = 6
+	streamRequest   = 0
+	metricCounter   = 0
+	monotonic       = 1
+	wallClock       = 0
+	nanosPerMicro   = 1000
+	impossibleCAS   = 0xffffffff
+	statusOK        = 0
+	clockResolution = 1
+	levelWarn       = 3
+	levelError      = 4
+	levelInfo       = 2
+)
+
+func first(b []byte) *byte {
+	if len(b) == 0 {
+		return nil
+	}
+	return &b[0]
+}
+
+func text(s string) (*byte, uint32) { return unsafe.StringData(s), uint32(len(s)) }
+
+// Clock is the host's monotonic clock, which nobody sets.
+type Clock struct{}
+
+// Now is the time since some start that all VMs of the machine share.
+func (Clock) Now() quota.Instant { return quota.Instant(clock(monotonic)) }
+
+// Wall is the Unix time in microseconds, only for what leaves the node.
+func (Clock) Wall() int64 { return clock(wallClock) }
+
+func clock(id uint32) int64 {
+	var nanos uint64
+	clockTimeGet(id, clockResolution, &nanos)
+	return int64(nanos / nanosPerMicro)
+}
+
+// Random fills b with random bytes.
+func Random(b []byte) { randomGet(first(b), uint32(len(b))) }
+
+// RequestHeaders are all request headers in the ABI's encoding, good until the next callback.
+func RequestHeaders() []byte {
+	var data uintptr
+	var size uint32
+	if proxyGetHeaderMapPairs(requestHeaders, &data, &size) != statusOK {
+		return nil
+	}
+	return bytesAt(data, size)
+}
+
+// ResponseHeader is one response header, nil if there is none, good until the next callback.
+func ResponseHeader(name string) []byte {
+	var data uintptr
+	var size uint32
+	key, n := text(name)
+	if proxyGetHeaderMapValue(responseHeaders, key, n, &data, &size) != statusOK {
+		return nil
+	}
+	return bytesAt(data, size)
+}
+
+// SetResponseHeader sets a response header.
+func SetResponseHeader(name string, value []byte) {
+	key, n := text(name)
+	proxyReplaceHeaderMapValue(responseHeaders, key, n, first(value), uint32(len(value)))
+}
+
+// RemoveRequestHeader keeps a header from the upstream.
+func RemoveRequestHeader(name []byte) {
+	proxyRemoveHeaderMapValue(requestHeaders, first(name), uint32(len(name)))
+}
+
+// Property is an Envoy attribute, nil if there is none, good until the next callback. The parts of path are joined by NUL.
+func Property(path string) []byte {
+	var data uintptr
+	var size uint32
+	key, n := text(path)
+	if proxyGetProperty(key, n, &data, &size) != statusOK {
+		return nil
+	}
+	return bytesAt(data, size)
+}
+
+// SetFilterState publishes a value for access logs, as wasm.NAME.
+func SetFilterState(name string, value []byte) {
+	key, n := text(name)
+	proxySetProperty(key, n, first(value), uint32(len(value)))
+}
+
+// Reply answers the request of the effective context. Headers are in the ABI's encoding; details show in access logs.
+func Reply(status uint32, details string, headers, body []byte, grpcStatus int32) bool {
+	d, n := text(details)
+	return proxySendLocalResponse(status, d, n, first(body), uint32(len(body)), first(headers), uint32(len(headers)), grpcStatus) == statusOK
+}
+
+// Select makes stream the one that Resume and Reply mean. It reports false if the stream is gone; then neither must be called,
+// because the previous stream is still selected.
+func Select(stream uint32) bool { return proxySetEffectiveContext(stream) == statusOK }
+
+// Resume lets the selected stream's request go on.
+func Resume() { proxyContinueStream(streamRequest) }
+
+// SharedData is Envoy's shared data.
+type SharedData struct{}
+
+// Get implements bucketstore.SharedData.
+func (SharedData) Get(key []byte) (value []byte, cas uint32, found bool) {
+	var data uintptr
+	var size uint32
+	if proxyGetSharedData(first(key), uint32(len(key)), &data, &size, &cas) != statusOK {
+		return nil, 0, false
+	}
+	return bytesAt(data, size), cas, true
+}
+
+// PutIfAbsent implements bucketstore.SharedData. Envoy inserts under any cas but compares it if the key exists, so a cas that
+// none ever has makes a true put-if-absent; 0 would overwrite.
+func (SharedData) PutIfAbsent(key, value []byte) bool {
+	return proxySetSharedData(first(key), uint32(len(key)), first(value), uint32(len(value)), impossibleCAS) == statusOK
+}
+
+// CompareAndSwap implements bucketstore.SharedData.
+func (SharedData) CompareAndSwap(key, value []byte, cas uint32) bool {
+	return proxySetSharedData(first(key), uint32(len(key)), first(value), uint32(len(value)), cas) == statusOK
+}
+
+// Put overwrites: only for values whose last writer is right.
+func (SharedData) Put(key, value []byte) {
+	proxySetSharedData(first(key), uint32(len(key)), first(value), uint32(len(value)), 0)
+}
+
+// Counter is an Envoy counter. The zero value counts nothing.
+type Counter struct {
+	id      uint32
+	defined bool
+}
+
+// NewCounter defines a counter; each name once a VM.
+func NewCounter(name string) Counter {
+	var c Counter
+	key, n := text(name)
+	c.defined = proxyDefineMetric(metricCounter, key, n, &c.id) == statusOK
+	return c
+}
+
+// Add counts n; Envoy refuses an increment of 0, so none is made.
+func (c Counter) Add(n uint64) {
+	if c.defined && n > 0 {
+		proxyIncrementMetric(c.id, int64(n))
+	}
+}
+
+// SetTick sets the tick period.
+func SetTick(period quota.Span) { proxySetTickPeriod(uint32(period / quota.Millisecond)) }
+
+// Info, Warn and Error write to Envoy's log.
+func Info(message string) { log(levelInfo, message) }
+
+// Warn writes a warning.
+func Warn(message string) { log(levelWarn, message) }
+
+// Error writes an error.
+func Error(message string) { log(levelError, message) }
+
+func log(level uint32, message string) {
+	data, n := text(message)
+	proxyLog(level, data, n)
+}
+
+// sdkQueueReady is the SDK's own callback, called from inside: the only way to make a plugin context the SDK's active one.
+//
+//go:linkname sdkQueueReady proxy_on_queue_ready
+func sdkQueueReady(plugin, queue uint32)
+
+var asPlugin func()
+
+// OnQueueReady must be called by the plugin context's OnQueueReady. No queue is ever registered, so Envoy never calls it.
+func OnQueueReady() { asPlugin() }
+
+// Call sends a request to a cluster for a plugin context. Done is called once, later, unless an error is returned: with status
+// 0 if no answer came. Its body is good until the next callback.
+//
+// The SDK drops the answer to a call whose caller is a stream that has ended, and others may wait for the same answer. So the
+// plugin context is always the caller, also when a stream's callback asks.
+func Call(plugin uint32, cluster string, headers [][2]string, body []byte, timeout quota.Span, done func(status int, body []byte)) error {
+	var err error
+	asPlugin = func() {
+		_, err = proxywasm.DispatchHttpCall(cluster, headers, body, nil, uint32(timeout/quota.Millisecond), func(numHeaders, bodySize, _ int) {
+			Begin()
+			if numHeaders == 0 {
+				done(0, nil)
+				return
+			}
+			var answer []byte
+			if bodySize > 0 {
+				answer, _ = proxywasm.GetHttpCallResponseBody(0, bodySize)
+			}
+			done(CallStatus(), answer)
+		})
+	}
+	sdkQueueReady(plugin, 0)
+	return err
+}
+
+// CallStatus is the status of the answer being handled, 0 if there is none.
+func CallStatus() int {
+	status := 0
+	for _, c := range CallHeader(":status") {
+		if c < '0' || c > '9' {
+			return 0
+		}
+		status = status*10 + int(c-'0')
+	}
+	return status
+}
+
+// CallHeader is one header of the answer being handled.
+func CallHeader(name string) []byte {
+	var data uintptr
+	var size uint32
+	key, n := text(name)
+	if proxyGetHeaderMapValue(callResponse, key, n, &data, &size) != statusOK {
+		return nil
+	}
+	return bytesAt(data, size)
+}

@@ -1,0 +1,424 @@
+// Package leasing asks the control plane for tokens: which buckets, how many, and when. Requests that wait are queued by
+// bucket, with one call under way for each; tokens to keep are asked for from the tick. A Desk belongs to one VM.
+package leasing
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// MaxWaiting bounds the requests that wait in one VM.
+const MaxWaiting = 1024
+
+// Caller sends a lease request; done is called once, later, unless an error is returned. A status of 0 means that no answer
+// came. Body is good during done only.
+type Caller interface {
+	CallLeases(body []byte, timeout quota.Span, done func(status int, body []byte)) error
+}
+
+// Clock tells the time at which an answer is handled.
+type Clock interface{ Now() quota.Instant }
+
+// Outcome says how a ticket ended.
+type Outcome uint8
+
+// Waiting tickets are open. Granted may be used until Until; Refused has nothing before Until; Failed got no answer.
+const (
+	Waiting Outcome = iota
+	Granted
+	Refused
+	Failed
+)
+
+// Ticket is a request's place in the queue for one bucket. Stream identifies the request to the caller.
+type Ticket struct {
+	Stream  uint32
+	Need    Need
+	Outcome Outcome
+	Until   quota.Instant
+	Level   int64
+
+	deadline quota.Instant
+}
+
+// Stats counts what a desk did, for the filter's metrics.
+type Stats struct {
+	CallsAnswered, CallsFailed, ItemsUnknown, Turned uint64
+}
+
+// Desk is where requests wait for the centre.
+type Desk struct {
+	Stats Stats
+
+	store  *bucketstore.Store
+	caller Caller
+	clock  Clock
+	node   string
+	boot   uint64
+	seq    uint64
+	random uint64
+
+	breaker breaker
+	nodes   int64
+	waiting int
+	buckets map[match.Key]*bucket
+	// ready lists buckets with something to ask that no call carries yet.
+	ready    []*bucket
+	resolved []uint32
+	spend    Spend
+	learn    learn
+	giveBack giveBack
+	body     []byte
+	reply    wire.LeaseReply
+}
+
+// bucket is a queue of tickets. The first asked of them are in the call under way.
+type bucket struct {
+	need   Need
+	queue  []*Ticket
+	asked  int
+	call   *call
+	keep   int64
+	listed bool
+}
+
+// call is one lease request under way.
+type call struct {
+	seq   uint64
+	sent  quota.Instant
+	items []item
+}
+
+type item struct {
+	bucket *bucket
+	ask    lease.Ask
+}
+
+// New makes a desk for the node with the given id; boot is random for each process, random seeds the jitter.
+func New(store *bucketstore.Store, caller Caller, clock Clock, node string, boot, random uint64) *Desk {
+	return &Desk{
+		store: store, caller: caller, clock: clock, node: node, boot: boot, random: random | 1,
+		nodes: 1, buckets: make(map[match.Key]*bucket),
+	}
+}
+
+// Away says since when the control plane has not answered, and whether a request must not wait for it now.
+func (d *Desk) Away(now quota.Instant) (since quota.Instant, away bool) {
+	since, _ = d.breaker.away()
+	return since, d.breaker.open(now)
+}
+
+// FailingSince is the start of the failures that led to a Failed ticket; now if they are over.
+func (d *Desk) FailingSince(now quota.Instant) quota.Instant {
+	if since, away := d.breaker.away(); away {
+		return since
+	}
+	return now
+}
+
+// Nodes is how many nodes share the buckets, by the last answer.
+func (d *Desk) Nodes() int64 { return d.nodes }
+
+// Waiting is the number of open tickets.
+func (d *Desk) Waiting() int { return d.waiting }
+
+// Join queues a ticket with a Stream and a Need, and tokens to keep to be asked for along with it. It reports false, and
+// queues nothing, if as many requests wait as may. Flush sends.
+func (d *Desk) Join(now quota.Instant, t *Ticket, keep int64) bool {
+	if d.waiting >= MaxWaiting {
+		d.Stats.Turned++
+		return false
+	}
+	d.waiting++
+	t.Outcome, t.deadline = Waiting, now+quota.Instant(lease.Deadline)
+	b := d.bucket(t.Need)
+	b.queue = append(b.queue, t)
+	b.keep = max(b.keep, keep)
+	d.list(b)
+	return true
+}
+
+// Keep notes tokens to be asked for at the next tick.
+func (d *Desk) Keep(need Need, keep int64) {
+	b := d.bucket(need)
+	b.keep = max(b.keep, keep)
+	d.list(b)
+}
+
+func (d *Desk) bucket(need Need) *bucket {
+	b := d.buckets[need.Bucket]
+	if b == nil {
+		b = &bucket{}
+		d.buckets[need.Bucket] = b
+	}
+	b.need = need
+	return b
+}
+
+func (d *Desk) list(b *bucket) {
+	if !b.listed {
+		b.listed = true
+		d.ready = append(d.ready, b)
+	}
+}
+
+// Flush sends what requests wait for, with the tokens to keep for the same buckets. Tokens to keep alone go with the tick.
+func (d *Desk) Flush(now quota.Instant) { d.flush(now, false) }
+
+func (d *Desk) flush(now quota.Instant, tick bool) {
+	for {
+		c := d.gather(now, tick)
+		if len(c.items) == 0 {
+			return
+		}
+		d.send(c)
+	}
+}
+
+// gather takes up to a message full of ready buckets into a call. Others stay listed.
+func (d *Desk) gather(now quota.Instant, tick bool) *call {
+	c := &call{sent: now}
+	rest := d.ready[:0]
+	for _, b := range d.ready {
+		b.listed = false
+		switch {
+		case len(b.queue) > 0 && b.call != nil: // The answer under way lists it again.
+		case len(b.queue) == 0 && b.keep == 0:
+			d.forget(b)
+		case len(c.items) == wire.MaxItems, len(b.queue) == 0 && !tick, len(c.items) > 0 && c.items[0].ask.Version != b.need.Version:
+			b.listed = true
+			rest = append(rest, b)
+		default:
+			c.items = append(c.items, d.ask(b, c))
+		}
+	}
+	d.ready = rest
+	return c
+}
+
+// ask takes the tickets at the head of the queue that cost the same.
+func (d *Desk) ask(b *bucket, c *call) item {
+	ask := lease.Ask{Params: b.need.Params, Version: b.need.Version, Cost: 1, Keep: b.keep, Nodes: d.nodes}
+	b.keep = 0
+	if len(b.queue) > 0 {
+		ask.Cost = b.queue[0].Need.Cost
+		for b.asked < len(b.queue) && b.queue[b.asked].Need.Cost == ask.Cost {
+			b.asked++
+		}
+		ask.Waiting = int64(b.asked)
+		b.call = c
+	}
+	return item{b, ask}
+}
+
+func (d *Desk) send(c *call) {
+	d.seq++
+	c.seq = d.seq
+	m := wire.LeaseRequest{Node: d.node, Boot: d.boot, Seq: c.seq, Version: c.items[0].ask.Version}
+	timeout := keepTimeout
+	for _, it := range c.items {
+		if it.ask.Waiting > 0 {
+			timeout = lease.Deadline
+		}
+		m.Items = append(m.Items, wire.LeaseItem{
+			Bucket: it.bucket.need.Bucket, Policy: it.bucket.need.Policy,
+			Waiting: it.ask.Waiting, Cost: it.ask.Cost, Keep: it.ask.Keep,
+		})
+	}
+	d.body = wire.AppendLeaseRequest(d.body[:0], m)
+	d.breaker.sent()
+	if err := d.caller.CallLeases(d.body, timeout, func(status int, body []byte) { d.answer(c, status, body) }); err != nil {
+		d.fail(c, c.sent, true)
+	}
+}
+
+// answer handles the end of a call.
+func (d *Desk) answer(c *call, status int, body []byte) {
+	now := d.clock.Now()
+	err := wire.DecodeLeaseReply(body, &d.reply)
+	if status != 200 || err != nil || d.reply.Seq != c.seq || len(d.reply.Items) != len(c.items) {
+		d.fail(c, now, false)
+		return
+	}
+	d.breaker.succeeded()
+	d.Stats.CallsAnswered++
+	d.nodes = d.reply.Nodes
+	for i, it := range c.items {
+		d.settle(c, it, d.reply.Items[i], now)
+	}
+}
+
+// fail ends a call without an answer: who was asked for, and who queued behind, falls back to the failure ladder.
+func (d *Desk) fail(c *call, now quota.Instant, unsent bool) {
+	d.Stats.CallsFailed++
+	d.breaker.failed(now, unsent, d.jitter())
+	for _, it := range c.items {
+		if b := it.bucket; b.call == c {
+			b.call, b.asked = nil, 0
+			for len(b.queue) > 0 {
+				d.resolve(b, 0, Failed, now)
+			}
+			d.forget(b)
+		}
+	}
+}
+
+// settle shares out the answer for one bucket.
+func (d *Desk) settle(c *call, it item, a wire.LeaseAnswer, now quota.Instant) {
+	b := it.bucket
+	asked := 0
+	if b.call == c {
+		asked = b.asked
+		b.call, b.asked = nil, 0
+	}
+	if a.State == wire.ItemUnknown || a.Waiting > it.ask.Waiting || a.Keep > it.ask.Keep {
+		d.Stats.ItemsUnknown++
+		for range asked {
+			d.resolve(b, 0, Failed, now)
+		}
+		if len(b.queue) > 0 {
+			d.list(b)
+		}
+		d.forget(b)
+		return
+	}
+	expiry := lease.Expiry(c.sent, lease.Deadline)
+	granted := int(a.Waiting)
+	used := min(granted, asked)
+	if now >= expiry {
+		granted, used = 0, 0
+	}
+	grant := lease.Grant{Waiting: a.Waiting, Keep: a.Keep, NotBefore: a.NotBefore, Level: a.Level}
+	d.learn = learn{
+		now: now, sent: c.sent, ask: it.ask, grant: grant, strict: b.need.Strict, jitter: d.jitter(),
+		unused: int64(granted-used) * it.ask.Cost,
+	}
+	// A contended credit loses what it would have learnt: tokens to keep expire unused at the centre.
+	_ = d.store.Update(bucketstore.Leased, b.need.Bucket, now, &d.learn)
+	for range used {
+		b.queue[0].Level = a.Level
+		d.resolve(b, 0, Granted, expiry)
+	}
+	if kept := d.settleShort(b, asked-used, now, a); len(b.queue) > kept {
+		d.list(b)
+	}
+	d.forget(b)
+}
+
+// settleShort ends the tickets that the centre had nothing for, unless the node has tokens by now or is about to have some:
+// those stay at the head of the queue, and their number is returned.
+func (d *Desk) settleShort(b *bucket, short int, now quota.Instant, a wire.LeaseAnswer) int {
+	at := 0
+	for range short {
+		t := b.queue[at]
+		d.spend = Spend{Need: t.Need, Now: now, Commit: true}
+		err := d.store.Update(bucketstore.Leased, t.Need.Bucket, now, &d.spend)
+		switch {
+		case err == nil && d.spend.State == Ready:
+			t.Level = d.spend.Level
+			d.resolve(b, at, Granted, now+1)
+		case err == nil && d.spend.KeepCall && now < t.deadline:
+			at++ // The tick looks again.
+		default:
+			d.resolve(b, at, Refused, now+quota.Instant(a.NotBefore))
+		}
+	}
+	return at
+}
+
+// Tick sends what only a tick sends, looks again for tokens that other workers brought, and ends what has waited too long.
+func (d *Desk) Tick(now quota.Instant) {
+	if d.waiting > 0 {
+		for _, b := range d.buckets {
+			d.tickBucket(b, now)
+		}
+	}
+	if len(d.ready) > 0 && !d.breaker.open(now) {
+		d.flush(now, true)
+	}
+}
+
+// tickBucket looks after the tickets that no call carries.
+func (d *Desk) tickBucket(b *bucket, now quota.Instant) {
+	for at := b.asked; at < len(b.queue); {
+		t := b.queue[at]
+		d.spend = Spend{Need: t.Need, Now: now, Commit: true}
+		err := d.store.Update(bucketstore.Leased, t.Need.Bucket, now, &d.spend)
+		switch {
+		case err == nil && d.spend.State == Ready:
+			t.Level = d.spend.Level
+			d.resolve(b, at, Granted, now+1)
+		case err == nil && d.spend.State == Exhausted && (!d.spend.KeepCall || now >= t.deadline):
+			d.resolve(b, at, Refused, d.spend.Until)
+		case now >= t.deadline:
+			d.resolve(b, at, Failed, now)
+		default:
+			at++
+		}
+	}
+	if len(b.queue) > 0 && b.call == nil {
+		d.list(b)
+	}
+}
+
+// resolve ends the ticket at a place in the queue.
+func (d *Desk) resolve(b *bucket, at int, outcome Outcome, until quota.Instant) {
+	t := b.queue[at]
+	b.queue = append(b.queue[:at], b.queue[at+1:]...)
+	d.waiting--
+	t.Outcome, t.Until = outcome, until
+	d.resolved = append(d.resolved, t.Stream)
+}
+
+// forget drops a bucket that nobody waits for.
+func (d *Desk) forget(b *bucket) {
+	if len(b.queue) == 0 && b.call == nil && b.keep == 0 && !b.listed {
+		delete(d.buckets, b.need.Bucket)
+	}
+}
+
+// TakeResolved returns the streams of tickets that ended since the last call. The slice is good until the next resolution.
+func (d *Desk) TakeResolved() []uint32 {
+	streams := d.resolved
+	d.resolved = d.resolved[len(d.resolved):]
+	if len(d.resolved) == 0 && cap(d.resolved) < 64 {
+		d.resolved = make([]uint32, 0, 256)
+	}
+	return streams
+}
+
+// Cancel withdraws a stream's tickets: its client went away. Tokens that come for them serve the next request.
+func (d *Desk) Cancel(stream uint32) {
+	for _, b := range d.buckets {
+		for at := 0; at < len(b.queue); {
+			if b.queue[at].Stream != stream {
+				at++
+				continue
+			}
+			b.queue = append(b.queue[:at], b.queue[at+1:]...)
+			if at < b.asked {
+				b.asked--
+			}
+			d.waiting--
+		}
+		d.forget(b)
+	}
+}
+
+// GiveBack lets the next requests of this node use the tokens of a granted ticket whose request was refused for another
+// policy's sake.
+func (d *Desk) GiveBack(now quota.Instant, t *Ticket) {
+	d.giveBack = giveBack{now: now, lot: lease.Lot{Tokens: t.Need.Cost, Expiry: t.Until}}
+	_ = d.store.Update(bucketstore.Leased, t.Need.Bucket, now, &d.giveBack) // Lost tokens err on the safe side.
+}
+
+// jitter is a number in [0, 1024) from a xorshift generator; it decides nothing about limits.
+func (d *Desk) jitter() int64 {
+	d.random ^= d.random << 13
+	d.random ^= d.random >> 7
+	d.random ^= d.random << 17
+	return int64(d.random % 1024)
+}

@@ -1,0 +1,133 @@
+package leasing
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Need is one request's claim on one central bucket.
+type Need struct {
+	Bucket [16]byte
+	// Policy is the index of the policy in the policy set Version.
+	Policy  uint32
+	Version uint64
+	Params  quota.Params
+	Cost    int64
+	// Strict buckets hold nothing on the node: each request asks.
+	Strict bool
+}
+
+// State says what a node knows about a need without asking.
+type State uint8
+
+// Ready: the node holds the tokens. Exhausted: the centre has none before Until. Missing: it must be asked.
+const (
+	Ready State = iota
+	Exhausted
+	Missing
+)
+
+// Spend is the change that looks at a node's credit for a need, and with Commit takes its tokens.
+type Spend struct {
+	Need
+	Now    quota.Instant
+	Commit bool
+
+	State State
+	Until quota.Instant
+	// Keep is how many tokens to ask for beyond this request; the credit is marked as being asked for.
+	Keep int64
+	// Level is the hint for the client.
+	Level int64
+	// KeepCall: somebody on this node is asking for tokens to keep.
+	KeepCall bool
+}
+
+// keepTimeout is how long a call for tokens to keep may take before another worker may make one.
+const keepTimeout = 250 * quota.Millisecond
+
+// askAhead is how early to ask for more: a round trip and a tick.
+const askAhead = 25 * quota.Millisecond
+
+// Apply implements bucketstore.Change.
+func (s *Spend) Apply(e *bucketstore.Entry) bool {
+	fitLimit(e, s.Params)
+	c := e.Credit
+	s.Keep, s.KeepCall = 0, s.Now < c.KeepCall
+	until, refused := c.Refused(s.Now, s.Cost)
+	available := c.Available(s.Now) >= s.Cost
+	switch {
+	case available:
+		s.State = Ready
+		if !s.Commit {
+			s.Level = c.Level
+			return false
+		}
+	case refused:
+		s.State, s.Until, s.Level = Exhausted, until, 0
+		return false
+	default:
+		s.State, s.Level = Missing, 0
+	}
+	if !s.Strict {
+		if s.Keep = c.Keep(s.Now, s.Params, askAhead); s.Keep > 0 {
+			c.KeepCall = s.Now + quota.Instant(keepTimeout)
+		}
+	}
+	if available {
+		c, _ = c.Spend(s.Now, s.Cost)
+		s.Level = c.Level
+	}
+	e.Credit = c
+	return available || s.Keep > 0
+}
+
+// learn is the change that takes in the centre's answer.
+type learn struct {
+	now, sent quota.Instant
+	ask       lease.Ask
+	grant     lease.Grant
+	strict    bool
+	jitter    int64
+	// Unused tokens of waiting requests that are gone or were refused for another policy's sake.
+	unused int64
+}
+
+// Apply implements bucketstore.Change.
+func (l *learn) Apply(e *bucketstore.Entry) bool {
+	fitLimit(e, l.ask.Params)
+	backOff := lease.BackOff(l.ask.Params)
+	if l.strict {
+		backOff = 0
+	}
+	c := e.Credit.Observe(l.now, l.ask.Waiting*l.ask.Cost)
+	c = c.Learn(l.now, l.ask, l.grant, backOff, l.jitter)
+	if l.ask.Keep > 0 {
+		c.KeepCall = 0
+	}
+	c = c.Receive(l.now, lease.Lot{Tokens: l.grant.Keep, Expiry: lease.Expiry(l.sent, lease.TTL(l.ask.Params))})
+	e.Credit = c.Receive(l.now, lease.Lot{Tokens: l.unused, Expiry: lease.Expiry(l.sent, lease.Deadline)})
+	return true
+}
+
+// giveBack is the change that lends tokens of a refused request to the next one, until their expiry.
+type giveBack struct {
+	now quota.Instant
+	lot lease.Lot
+}
+
+// Apply implements bucketstore.Change.
+func (g *giveBack) Apply(e *bucketstore.Entry) bool {
+	e.Credit = e.Credit.Receive(g.now, g.lot)
+	return true
+}
+
+// fitLimit forgets refusals that were about another limit; tokens in hand stay good.
+func fitLimit(e *bucketstore.Entry, p quota.Params) {
+	mark := uint32(p.Num)*0x9e3779b1 ^ uint32(p.Den)*0x85ebca6b ^ uint32(p.Den>>32) ^ uint32(p.Burst)*0xc2b2ae35
+	if e.Limit != mark {
+		e.Limit = mark
+		e.Credit.NotBefore, e.Credit.AskAfter, e.Credit.Short = 0, 0, 0
+	}
+}

@@ -1,0 +1,401 @@
+// Package limiter turns the hits of a request into one decision: look at every bucket, ask the centre for what is missing,
+// then charge, so that a refused request is charged nowhere.
+package limiter
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Status is where a request stands.
+type Status uint8
+
+// Unlimited: no policy applies. Paused: the request waits for the centre; Resume it when its tickets have ended.
+const (
+	Unlimited Status = iota
+	Allowed
+	Refused
+	Paused
+)
+
+// Reason says why a request was refused.
+type Reason uint8
+
+// The reasons of a refusal: the quota is used up; the cost exceeds the burst; a part of the partition key or a sensible cost
+// is missing; the failure ladder's last step; too many requests wait already; the bucket was contended.
+const (
+	Quota Reason = iota
+	TooDear
+	Absent
+	BadCost
+	Failure
+	TooManyWaiting
+	Contended
+)
+
+// String is the reason as it shows in access logs.
+func (r Reason) String() string {
+	return [...]string{"quota", "too_dear", "absent", "bad_cost", "failure", "too_many_waiting", "contended"}[r]
+}
+
+// Rules is a policy set in force. Requests that wait hold on to it: its memory must not be reused while Held.
+type Rules struct {
+	Index match.Index
+	Held  int
+}
+
+// Request is one request on its way to a decision. The zero value is ready for Begin; it can be reused after Finish.
+type Request struct {
+	Stream uint32
+	// Hits are the policies that apply, in the document's order, with what the headers need.
+	Hits []Hit
+	// Refusing is the index of the hit that refuses, of a Refused request, and Reason why.
+	Refusing int
+	Reason   Reason
+
+	rules   *Rules
+	held    bool
+	matched []match.Hit
+}
+
+// Hit is one policy's part in the decision.
+type Hit struct {
+	match.Hit
+	// Remaining is the whole tokens left, Reset the time to a full bucket; of a refusing hit, Retry is the wait.
+	Remaining    int64
+	Reset, Retry quota.Span
+
+	by      by
+	settled bool
+	ticket  leasing.Ticket
+}
+
+// by says what decides a hit.
+type by uint8
+
+const (
+	byBucket by = iota // this node's own bucket
+	byCredit           // tokens leased to this node, or the centre
+	byTicket           // tokens that came for this request
+	byShare            // the failure ladder: this node's share
+	byAllow            // the failure ladder: its last step
+	byDeny
+)
+
+// Stats counts decisions, for the filter's metrics.
+type Stats struct {
+	Unlimited, Allowed, Refused                     uint64
+	FailureShare, FailureAllowed, FailureRefused    uint64
+	Contended, ChargedInVain, Waited, WaitedTooMuch uint64
+}
+
+// Limiter decides for one VM.
+type Limiter struct {
+	Stats Stats
+
+	store *bucketstore.Store
+	desk  *leasing.Desk // nil without a control plane: every policy is local then
+	local localTake
+	spend leasing.Spend
+}
+
+// New makes a limiter. Without a desk every policy is decided by this node's own buckets.
+func New(store *bucketstore.Store, desk *leasing.Desk) *Limiter {
+	return &Limiter{store: store, desk: desk}
+}
+
+// Begin decides a new request, or pauses it.
+func (l *Limiter) Begin(req *Request, rules *Rules, a *match.Attributes, now quota.Instant) Status {
+	req.rules, req.held = rules, false
+	req.matched = rules.Index.Match(a, req.matched[:0])
+	req.Hits = req.Hits[:0]
+	for _, m := range req.matched {
+		req.Hits = append(req.Hits, Hit{Hit: m, by: l.decidedBy(req.policyOf(m))})
+	}
+	if len(req.Hits) == 0 {
+		l.Stats.Unlimited++
+		return Unlimited
+	}
+	for i := range req.Hits {
+		switch req.Hits[i].Verdict {
+		case match.RefusedAbsent:
+			return l.refuse(req, i, Absent, now)
+		case match.RefusedCost:
+			return l.refuse(req, i, BadCost, now)
+		}
+	}
+	return l.decide(req, now)
+}
+
+func (req *Request) policyOf(m match.Hit) *match.Policy { return req.rules.Index.Policy(m.Policy) }
+
+// Rules is the policy set that the request is decided by.
+func (req *Request) Rules() *Rules { return req.rules }
+
+func (l *Limiter) decidedBy(p *match.Policy) by {
+	if p.Mode == policy.ModeLocal || l.desk == nil {
+		return byBucket
+	}
+	return byCredit
+}
+
+// Resume goes on with a paused request once a ticket has ended. It returns Paused while others are open.
+func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
+	for i := range req.Hits {
+		if h := &req.Hits[i]; h.by == byTicket && !h.settled && h.ticket.Outcome == leasing.Waiting {
+			return Paused
+		}
+	}
+	refusing := -1
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		if h.by != byTicket || h.settled {
+			continue
+		}
+		switch {
+		case h.ticket.Outcome == leasing.Granted && now < h.ticket.Until:
+			h.settled = true
+			l.describe(req, h, h.ticket.Level)
+		case h.ticket.Outcome == leasing.Refused:
+			h.Retry = max(quota.Span(h.ticket.Until-now), 1)
+			refusing = later(req, refusing, i)
+		default:
+			l.climb(req, i, now, l.desk.FailingSince(now))
+		}
+	}
+	if refusing >= 0 {
+		return l.refuse(req, refusing, Quota, now)
+	}
+	return l.decide(req, now)
+}
+
+// maxRounds bounds how often a request may start over because another took what it had seen.
+const maxRounds = 3
+
+// decide looks at all open hits, asks the centre for what is missing, and charges. A single hit is charged at first sight.
+func (l *Limiter) decide(req *Request, now quota.Instant) Status {
+	for range maxRounds {
+		if len(req.Hits) > 1 {
+			if refusing, reason := l.pass(req, now, false); refusing >= 0 {
+				return l.refuse(req, refusing, reason, now)
+			}
+			if status, done := l.ask(req, now); done {
+				return status
+			}
+		}
+		if refusing, reason := l.pass(req, now, true); refusing >= 0 {
+			return l.refuse(req, refusing, reason, now)
+		}
+		if status, done := l.ask(req, now); done {
+			return status
+		}
+		if settled(req) {
+			l.Stats.Allowed++
+			l.finish(req)
+			return Allowed
+		}
+	}
+	return l.refuse(req, 0, Contended, now)
+}
+
+// pass looks at, or with commit charges, every hit that is not settled, and returns the one that must wait longest of those
+// that refuse; -1 for none.
+func (l *Limiter) pass(req *Request, now quota.Instant, commit bool) (refusing int, reason Reason) {
+	refusing = -1
+	for i := range req.Hits {
+		if req.Hits[i].settled || req.Hits[i].by == byTicket {
+			continue
+		}
+		ok, why := l.take(req, i, now, commit)
+		if ok {
+			continue
+		}
+		if worst := later(req, refusing, i); worst == i {
+			refusing, reason = i, why
+		}
+		if commit {
+			return refusing, reason
+		}
+	}
+	return refusing, reason
+}
+
+// ask queues a ticket for every hit whose tokens are missing. It is done if the request now waits, or cannot.
+func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool) {
+	waits := false
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		if h.by != byTicket || h.settled {
+			continue
+		}
+		waits = true
+		h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h)}
+		if !l.desk.Join(now, &h.ticket, 0) {
+			l.desk.Cancel(req.Stream)
+			l.Stats.WaitedTooMuch++
+			return l.refuse(req, i, TooManyWaiting, now), true
+		}
+	}
+	if !waits {
+		return Allowed, false
+	}
+	if !req.held {
+		req.held = true
+		req.rules.Held++
+		l.Stats.Waited++
+	}
+	l.desk.Flush(now)
+	return Paused, true
+}
+
+// take decides one hit. It reports whether the hit may pass; one whose tokens must be fetched turns into byTicket and may.
+func (l *Limiter) take(req *Request, i int, now quota.Instant, commit bool) (bool, Reason) {
+	h := &req.Hits[i]
+	p := req.policyOf(h.Hit)
+	switch h.by {
+	case byAllow:
+		h.settled = commit
+		return true, Quota
+	case byDeny:
+		h.Retry = quota.Second
+		return false, Failure
+	}
+	if h.Cost > p.Limit.Params.Burst {
+		h.Retry = quota.Never
+		return false, TooDear
+	}
+	if h.by == byCredit {
+		return l.takeCredit(req, i, now, commit)
+	}
+	kind, params := bucketstore.Local, p.Limit.Params
+	if h.by == byShare {
+		kind, params = bucketstore.Share, leasingShare(l.desk, params)
+		if h.Cost > params.Burst {
+			h.Retry = quota.Second
+			return false, Failure
+		}
+	}
+	l.local = localTake{params: params, version: req.rules.Index.Version(), now: now, cost: h.Cost, commit: commit}
+	if err := l.store.Update(kind, h.Key, now, &l.local); err != nil {
+		return l.contended(h, p)
+	}
+	h.Remaining, h.Reset = l.local.remaining, l.local.reset
+	h.Retry = l.local.result.RetryAfter
+	h.settled = commit && l.local.result.Allowed
+	return l.local.result.Allowed, Quota
+}
+
+func (l *Limiter) takeCredit(req *Request, i int, now quota.Instant, commit bool) (bool, Reason) {
+	h := &req.Hits[i]
+	need := l.need(req, h)
+	l.spend = leasing.Spend{Need: need, Now: now, Commit: commit && h.Cost > 0}
+	if err := l.store.Update(bucketstore.Leased, h.Key, now, &l.spend); err != nil {
+		return l.contended(h, req.policyOf(h.Hit))
+	}
+	if l.spend.Keep > 0 {
+		l.desk.Keep(need, l.spend.Keep)
+	}
+	switch l.spend.State {
+	case leasing.Ready:
+		l.describe(req, h, l.spend.Level)
+		h.settled = commit
+	case leasing.Exhausted:
+		h.Retry = quota.Span(l.spend.Until - now)
+		return false, Quota
+	default:
+		if since, away := l.desk.Away(now); away {
+			l.climb(req, i, now, since)
+			return l.take(req, i, now, commit)
+		}
+		h.by = byTicket
+	}
+	return true, Quota
+}
+
+func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
+	p := req.policyOf(h.Hit)
+	return leasing.Need{
+		Bucket: h.Key, Policy: h.Policy, Version: req.rules.Index.Version(),
+		Params: p.Limit.Params, Cost: h.Cost, Strict: p.Mode == policy.ModeStrict,
+	}
+}
+
+// describe fills in what clients see of a central bucket, by the centre's level.
+func (l *Limiter) describe(req *Request, h *Hit, level int64) {
+	p := req.policyOf(h.Hit).Limit.Params
+	h.Remaining = min(max(level, 0), p.Burst)
+	h.Reset = p.ResetAfter(quota.State{Debt: p.UnitsFor(p.Burst - h.Remaining)}, 0)
+}
+
+// contended decides a hit whose bucket changed at every attempt, by the policy's failure setting.
+func (l *Limiter) contended(h *Hit, p *match.Policy) (bool, Reason) {
+	l.Stats.Contended++
+	if p.OnFailure.Then == policy.ThenAllow {
+		h.by = byAllow
+		h.settled = true
+		return true, Quota
+	}
+	h.Retry = quota.Second
+	return false, Contended
+}
+
+// refuse ends a request. Tokens that came for it serve the next one; what else was charged already is lost and counted.
+func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) Status {
+	h := &req.Hits[i]
+	req.Refusing, req.Reason = i, reason
+	if reason == Absent || reason == BadCost || reason == TooDear {
+		h.Retry = quota.Never
+	} else {
+		h.Retry = max(h.Retry, 1)
+	}
+	h.Remaining = 0
+	for j := range req.Hits {
+		other := &req.Hits[j]
+		if other.by == byTicket && other.ticket.Outcome == leasing.Granted {
+			l.desk.GiveBack(now, &other.ticket)
+		} else if other.settled && other.by <= byCredit && other.Cost > 0 {
+			l.Stats.ChargedInVain++
+		}
+	}
+	if reason == Failure {
+		l.Stats.FailureRefused++
+	}
+	l.Stats.Refused++
+	l.finish(req)
+	return Refused
+}
+
+// Cancel ends a paused request whose client went away.
+func (l *Limiter) Cancel(req *Request) {
+	if req.held {
+		l.desk.Cancel(req.Stream)
+		l.finish(req)
+	}
+}
+
+func (l *Limiter) finish(req *Request) {
+	if req.held {
+		req.held = false
+		req.rules.Held--
+	}
+}
+
+func settled(req *Request) bool {
+	for i := range req.Hits {
+		if !req.Hits[i].settled {
+			return false
+		}
+	}
+	return true
+}
+
+// later is the index of the hit that must wait longer.
+func later(req *Request, a, b int) int {
+	if a < 0 || req.Hits[b].Retry > req.Hits[a].Retry {
+		return b
+	}
+	return a
+}

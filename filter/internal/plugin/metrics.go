@@ -1,0 +1,55 @@
+//go:build tinygo
+
+package plugin
+
+import "github.com/weir-proxy/weir/filter/internal/host"
+
+// The filter's counters, in the order of pluginContext.counts. No name holds anything that a client sent.
+var counterNames = [...]string{
+	"requests.unlimited", "requests.allowed", "requests.refused", "requests.before_snapshot", "requests.unreadable",
+	"requests.waited", "requests.too_many_waiting",
+	"failure.share", "failure.allowed", "failure.refused", "charged_in_vain",
+	"buckets.contended", "buckets.evicted",
+	"snapshots.applied", "snapshots.refused", "polls.failed",
+	"leases.answered", "leases.failed", "leases.unknown",
+}
+
+// metrics are the VM's Envoy counters, defined once: each definition stays for the life of the VM.
+type metrics [len(counterNames)]host.Counter
+
+func newMetrics() *metrics {
+	m := &metrics{}
+	for i, name := range counterNames {
+		m[i] = host.NewCounter("weir." + name)
+	}
+	return m
+}
+
+// passed counts requests that no limiter saw.
+type passed struct{ beforeSnapshot, unreadable uint64 }
+
+// counts are the numbers behind the counters, which the packages that know them count.
+func (p *pluginContext) counts() [len(counterNames)]uint64 {
+	s, sync := &p.limiter.Stats, &p.sync.Stats
+	counts := [len(counterNames)]uint64{
+		s.Unlimited, s.Allowed, s.Refused, p.passed.beforeSnapshot, p.passed.unreadable,
+		s.Waited, s.WaitedTooMuch,
+		s.FailureShare, s.FailureAllowed, s.FailureRefused, s.ChargedInVain,
+		p.store.Contended, p.store.Evictions,
+		sync.Applied, sync.Refused, sync.PollsFailed,
+	}
+	if p.desk != nil {
+		d := &p.desk.Stats
+		counts[len(counts)-3], counts[len(counts)-2], counts[len(counts)-1] = d.CallsAnswered, d.CallsFailed, d.ItemsUnknown
+	}
+	return counts
+}
+
+// report brings Envoy's counters up to what was counted since the last report: once a tick, not once a request.
+func (p *pluginContext) report() {
+	counts := p.counts()
+	for i := range counts {
+		p.metrics[i].Add(counts[i] - p.reported[i])
+	}
+	p.reported = counts
+}

@@ -1,0 +1,188 @@
+//go:build tinygo
+
+package plugin
+
+import (
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm"
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/classify"
+	"github.com/weir-proxy/weir/filter/internal/configsync"
+	"github.com/weir-proxy/weir/filter/internal/host"
+	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/respond"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// tick is the period of everything that no request brings about: tokens to keep, deadlines of waiting requests, new policies.
+const tick = 10 * quota.Millisecond
+
+// pluginContext is one plugin configuration in one VM.
+type pluginContext struct {
+	types.DefaultPluginContext
+
+	id      uint32
+	clock   host.Clock
+	metrics *metrics
+
+	store   *bucketstore.Store
+	desk    *leasing.Desk
+	sync    *configsync.Sync
+	limiter *limiter.Limiter
+
+	classifier classify.Classifier
+	refusal    respond.Refusal
+	scratch    []byte
+	paused     map[uint32]*httpContext
+
+	passed   passed
+	reported [len(counterNames)]uint64
+}
+
+// OnPluginStart implements types.PluginContext. A configuration with problems refuses the plugin; the log lists them all.
+func (p *pluginContext) OnPluginStart(int) types.OnPluginStartStatus {
+	host.Begin()
+	raw, err := proxywasm.GetPluginConfiguration()
+	if err != nil && err != types.ErrorStatusNotFound {
+		host.Error("weir: cannot read the plugin configuration: " + err.Error())
+		return types.OnPluginStartStatusFailed
+	}
+	doc, err := policy.ParseJSON(append([]byte(nil), raw...))
+	if err == nil {
+		var config *policy.Plugin
+		if config, err = policy.DecodePlugin(doc); err == nil {
+			err = p.start(config)
+		}
+	}
+	if err != nil {
+		host.Error("weir: the plugin configuration is refused:\n" + err.Error())
+		return types.OnPluginStartStatusFailed
+	}
+	return types.OnPluginStartStatusOK
+}
+
+func (p *pluginContext) start(config *policy.Plugin) error {
+	space := nameSpace(host.Property("plugin_root_id"))
+	process := thisProcess(space)
+	node := configsync.Node{ID: config.NodeID, Zone: config.Zone, Filter: Version, Boot: process.id}
+	if node.ID == "" {
+		node.ID = string(host.Property("xds\x00node\x00id"))
+	}
+	if len(node.ID) > wire.MaxNodeID {
+		node.ID = node.ID[:wire.MaxNodeID]
+	}
+	p.paused = make(map[uint32]*httpContext)
+	p.store = bucketstore.New(host.SharedData{}, space, config.Keys)
+	var poller configsync.Poller
+	if cp := config.ControlPlane; cp != nil {
+		token, ok := host.Env(cp.TokenEnv)
+		if !ok || token == "" {
+			return policy.Problems{{Path: "control_plane.token.env", Reason: "the environment variable " + cp.TokenEnv +
+				" is empty or not passed on: list it in vm_config.environment_variables.host_env_keys"}}
+		}
+		calls := newControlPlane(p, cp, token)
+		p.desk = leasing.New(p.store, calls, p.clock, node.ID, node.Boot, random())
+		poller = calls
+	}
+	p.sync = configsync.New(host.SharedData{}, poller, p.clock, logger{}, node, space, random())
+	p.limiter = limiter.New(p.store, p.desk)
+	if config.Set != nil {
+		if err := p.useInline(config, process.secret); err != nil {
+			return err
+		}
+	}
+	host.SetTick(tick)
+	return nil
+}
+
+// useInline puts the inline policy set into force until the control plane has answered, or for good without one.
+func (p *pluginContext) useInline(config *policy.Plugin, secret [16]byte) error {
+	if config.ControlPlane == nil {
+		for i := range config.Set.Policies {
+			if set := &config.Set.Policies[i]; set.Mode != policy.ModeLocal {
+				host.Warn("weir: policy " + set.Name + " is " + set.Mode.String() + " but there is no control plane: it limits on each Envoy alone")
+			}
+		}
+	}
+	return p.sync.Use(wire.AppendSnapshot(nil, wire.Snapshot{Secret: secret, Set: config.Set}))
+}
+
+// OnTick implements types.PluginContext.
+func (p *pluginContext) OnTick() {
+	host.Begin()
+	now := p.clock.Now()
+	p.sync.Tick(now)
+	if p.desk != nil {
+		p.desk.Tick(now)
+		p.resumeResolved(nil)
+	}
+	p.report()
+}
+
+// OnQueueReady implements types.PluginContext; see host.Call.
+func (p *pluginContext) OnQueueReady(uint32) { host.OnQueueReady() }
+
+// OnPluginDone implements types.PluginContext.
+func (p *pluginContext) OnPluginDone() bool {
+	host.Begin()
+	host.SetTick(0)
+	if p.limiter != nil {
+		p.report()
+	}
+	return true
+}
+
+// resumeResolved goes on with every paused request whose tokens came, or will not come. If one of them is own, whose callback
+// is running, its status is returned instead: Paused if it still waits.
+func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
+	status, others := limiter.Paused, false
+	for streams := p.desk.TakeResolved(); len(streams) > 0; streams = p.desk.TakeResolved() {
+		for _, stream := range streams {
+			ctx := p.paused[stream]
+			switch {
+			case ctx == nil:
+			case ctx == own:
+				if status == limiter.Paused {
+					status = p.limiter.Resume(&own.request, p.clock.Now())
+				}
+			case host.Select(stream):
+				others = true
+				ctx.resume()
+			}
+		}
+	}
+	if own != nil && others {
+		host.Select(own.request.Stream)
+	}
+	return status
+}
+
+// passBeforeSnapshot notes a request that no policy set was there for.
+func (p *pluginContext) passBeforeSnapshot() {
+	if p.passed.beforeSnapshot++; p.passed.beforeSnapshot == 1 {
+		host.Warn("weir: no policy set yet: requests pass unlimited until the control plane sends one")
+	}
+}
+
+// NewHttpContext implements types.PluginContext.
+func (p *pluginContext) NewHttpContext(id uint32) types.HttpContext {
+	c := &httpContext{plugin: p}
+	c.request.Stream = id
+	return c
+}
+
+// logger writes to Envoy's log.
+type logger struct{}
+
+// Info implements configsync.Log.
+func (logger) Info(message string) { host.Info(message) }
+
+// Warn implements configsync.Log.
+func (logger) Warn(message string) { host.Warn(message) }
+
+// Error implements configsync.Log.
+func (logger) Error(message string) { host.Error(message) }

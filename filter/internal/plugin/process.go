@@ -1,0 +1,52 @@
+//go:build tinygo
+
+package plugin
+
+import "github.com/weir-proxy/weir/filter/internal/host"
+
+// process is what all VMs of an Envoy process agree on: a random number that names this run of it, and a secret for partition
+// keys while there is no control plane to give one.
+type process struct {
+	id     uint64
+	secret [16]byte
+}
+
+// nameSpace keeps plugins apart that share Envoy's shared data, which goes by vm_id alone, and versions of the filter whose
+// bytes differ.
+func nameSpace(root []byte) [4]byte {
+	h := uint32(2166136261)
+	for _, c := range root {
+		h = (h ^ uint32(c)) * 16777619
+	}
+	return [4]byte{'w', '1', byte(h), byte(h >> 8)}
+}
+
+// thisProcess reads the process's numbers, or draws them if this VM is the first.
+func thisProcess(space [4]byte) process {
+	key := append(space[:], 'p')
+	var value [24]byte
+	host.Random(value[:])
+	if !(host.SharedData{}).PutIfAbsent(key, value[:]) {
+		if known, _, found := (host.SharedData{}).Get(key); found && len(known) == len(value) {
+			copy(value[:], known)
+		}
+	}
+	p := process{id: word(value[:8])}
+	copy(p.secret[:], value[8:])
+	return p
+}
+
+// random is a number of this VM's own.
+func random() uint64 {
+	var b [8]byte
+	host.Random(b[:])
+	return word(b[:])
+}
+
+func word(b []byte) uint64 {
+	var v uint64
+	for i := range 8 {
+		v |= uint64(b[i]) << (8 * i)
+	}
+	return v
+}

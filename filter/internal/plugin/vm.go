@@ -1,0 +1,33 @@
+//go:build tinygo
+
+// Package plugin is the filter's callbacks, each a few lines: it hands what Envoy says to the packages that decide, and what
+// they decide to Envoy.
+package plugin
+
+import (
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
+	"github.com/weir-proxy/weir/filter/internal/host"
+)
+
+// Version is the filter's own version, as it introduces itself to the control plane.
+const Version = "0.1.0"
+
+// VM is one Wasm VM: Envoy makes one for each worker and one for the main thread.
+type VM struct {
+	types.DefaultVMContext
+
+	metrics *metrics
+}
+
+// NewVM makes the VM context.
+func NewVM() *VM { return &VM{} }
+
+// NewPluginContext implements types.VMContext.
+func (vm *VM) NewPluginContext(id uint32) types.PluginContext {
+	host.Begin()
+	if vm.metrics == nil {
+		vm.metrics = newMetrics()
+	}
+	return &pluginContext{id: id, metrics: vm.metrics}
+}

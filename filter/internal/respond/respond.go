@@ -1,0 +1,112 @@
+// Package respond writes a decision as what the client sees: headers on the upstream's answer, or the refusal itself.
+package respond
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/ratelimitheader"
+)
+
+// Headers are response headers with their values in one reused buffer. They stay good after the policy set they were written
+// from is gone. The zero value is empty.
+type Headers struct {
+	buf   []byte
+	names [10]string
+	ends  [10]int
+	n     int
+	items []ratelimitheader.Item
+}
+
+// Len is the number of headers.
+func (h *Headers) Len() int { return h.n }
+
+// At returns a header. The value is good until the next Reset.
+func (h *Headers) At(i int) (name string, value []byte) {
+	from := 0
+	if i > 0 {
+		from = h.ends[i-1]
+	}
+	return h.names[i], h.buf[from:h.ends[i]]
+}
+
+// Reset forgets all headers and keeps the memory.
+func (h *Headers) Reset() { h.buf, h.n = h.buf[:0], 0 }
+
+// close ends the value that was appended to buf since the last one.
+func (h *Headers) close(name string) {
+	h.names[h.n], h.ends[h.n] = name, len(h.buf)
+	h.n++
+}
+
+func (h *Headers) add(name, value string) {
+	h.buf = append(h.buf, value...)
+	h.close(name)
+}
+
+// Limits writes what the policy set's dialects say of a decision: every policy that applied, and for legacy dialects the one
+// nearest to exhaustion, or the refusing one. RetryAfter is 0 for an allowed request; wall is the Unix time in microseconds.
+func (h *Headers) Limits(req *limiter.Request, refused bool, retryAfter, wall int64) {
+	ix := &req.Rules().Index
+	h.items = h.items[:0]
+	for i := range req.Hits {
+		hit := &req.Hits[i]
+		p := ix.Policy(hit.Policy)
+		item := ratelimitheader.Item{
+			Name: ix.Text(p.Name), Burst: p.Limit.Params.Burst, Window: p.Limit.Params.Window(),
+			Remaining: hit.Remaining, Reset: hit.Reset,
+		}
+		if refused && i == req.Refusing {
+			item.Remaining, item.Reset = 0, quota.Span(retryAfter)*quota.Second
+		}
+		h.items = append(h.items, item)
+	}
+	dialects := ix.Headers()
+	if dialects.Standard == policy.StandardDraft11 {
+		h.list("ratelimit-policy", ratelimitheader.AppendPolicy)
+		h.list("ratelimit", ratelimitheader.AppendLimit)
+	}
+	if dialects.Legacy == policy.LegacyXRateLimit {
+		shown := req.Refusing
+		if !refused {
+			shown = ratelimitheader.Nearest(h.items)
+		}
+		h.number("x-ratelimit-limit", h.items[shown].Burst)
+		h.number("x-ratelimit-remaining", h.items[shown].Remaining)
+		h.number("x-ratelimit-reset", ratelimitheader.ResetAt(wall, h.items[shown].Reset))
+	}
+}
+
+// list writes all items by one dialect. The dialect separates items by what its buffer holds, so it gets the value alone.
+func (h *Headers) list(name string, write func([]byte, ratelimitheader.Item) []byte) {
+	start := len(h.buf)
+	for _, item := range h.items {
+		value := write(h.buf[start:len(h.buf):cap(h.buf)], item)
+		h.buf = append(h.buf[:start], value...)
+	}
+	h.close(name)
+}
+
+func (h *Headers) number(name string, n int64) {
+	h.buf = ratelimitheader.AppendInt(h.buf, n)
+	h.close(name)
+}
+
+// AppendPairs appends all headers in the encoding of the proxy-wasm ABI.
+func (h *Headers) AppendPairs(dst []byte) []byte {
+	dst = appendU32(dst, h.n)
+	for i := range h.n {
+		name, value := h.At(i)
+		dst = appendU32(appendU32(dst, len(name)), len(value))
+	}
+	for i := range h.n {
+		name, value := h.At(i)
+		dst = append(append(dst, name...), 0)
+		dst = append(append(dst, value...), 0)
+	}
+	return dst
+}
+
+func appendU32(dst []byte, n int) []byte {
+	return append(dst, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))
+}

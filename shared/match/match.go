@@ -1,0 +1,249 @@
+package match
+
+import (
+	"github.com/dchest/siphash"
+
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// Attributes are what classification yields for one request. Texts alias memory of the caller.
+type Attributes struct {
+	// Method is as sent; Host is lower-case without port; Path is normalised and without query.
+	Method, Host, Path []byte
+	// ClientIP identifies the client's address, an IPv6 one cut to its prefix; empty if it is not known.
+	ClientIP []byte
+	// Headers are all request headers in order, names in lower case.
+	Headers []Header
+}
+
+// Header is one request header.
+type Header struct{ Name, Value []byte }
+
+// Key identifies a bucket: a keyed hash of policy and partition key. It is all that ever leaves a node.
+type Key [16]byte
+
+// Hit is a policy that applies to a request.
+type Hit struct {
+	// Policy is the index of the policy in the policy set.
+	Policy uint32
+	// Verdict says whether the request has what the policy needs; Key and Cost count only if it is Limited.
+	Verdict Verdict
+	Key     Key
+	Cost    int64
+}
+
+// Verdict is what matching alone can say about a hit.
+type Verdict uint8
+
+// Limited hits are decided by their bucket. RefusedAbsent lacks a part of the partition key under `if_absent: deny`;
+// RefusedCost names no sensible cost under `invalid: deny`.
+const (
+	Limited Verdict = iota
+	RefusedAbsent
+	RefusedCost
+)
+
+// Match appends the hits of a request in the document's order. It keeps nothing of a.
+func (ix *Index) Match(a *Attributes, hits []Hit) []Hit {
+	ix.found = ix.trie.search(ix.snapshot, a.Host, a.Path, ix.found[:0])
+	for _, c := range ix.found {
+		p := &ix.policies[c.policy]
+		if !ix.methodMatches(p, a.Method) || !ix.headersMatch(p, a.Headers) {
+			continue
+		}
+		hit := Hit{Policy: c.policy}
+		complete := ix.encodeKey(p, c, a)
+		switch {
+		case !complete && p.IfAbsent == policy.AbsentSkip:
+			continue
+		case !complete && p.IfAbsent == policy.AbsentDeny:
+			hit.Verdict = RefusedAbsent
+		default:
+			hit.Key = ix.hashKey()
+			hit.Cost, hit.Verdict = ix.cost(p, a.Headers)
+		}
+		hits = append(hits, hit)
+	}
+	return hits
+}
+
+func (ix *Index) methodMatches(p *Policy, method []byte) bool {
+	if p.methods.from == p.methods.to {
+		return true
+	}
+	for _, ref := range ix.methods[p.methods.from:p.methods.to] {
+		if equal(ix.Text(ref), method) {
+			return true
+		}
+	}
+	return false
+}
+
+// headersMatch says whether every condition holds; a repeated header satisfies one if any of its values does.
+func (ix *Index) headersMatch(p *Policy, headers []Header) bool {
+	for _, m := range ix.headers[p.headers.from:p.headers.to] {
+		name, want, ok := ix.Text(m.name), ix.Text(m.value), false
+		for i := 0; i < len(headers) && !ok; i++ {
+			if !equal(headers[i].Name, name) {
+				continue
+			}
+			value := headers[i].Value
+			switch m.op {
+			case policy.HeaderPresent:
+				ok = true
+			case policy.HeaderEquals:
+				ok = equal(value, want)
+			case policy.HeaderPrefix:
+				ok = len(value) >= len(want) && equal(value[:len(want)], want)
+			}
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// cost reads what the request costs. A header given twice is senseless: nobody can say which one counts.
+func (ix *Index) cost(p *Policy, headers []Header) (int64, Verdict) {
+	if p.Cost.Header.Len == 0 {
+		return p.Cost.Fixed, Limited
+	}
+	value, count := lookup(headers, ix.Text(p.Cost.Header))
+	if count == 1 {
+		if n, ok := parseCost(value, p.Cost.Max); ok {
+			return n, Limited
+		}
+	}
+	if p.Cost.DenyInvalid {
+		return 0, RefusedCost
+	}
+	return p.Cost.Invalid, Limited
+}
+
+// parseCost reads decimal digits only: no sign, no fraction, at most high.
+func parseCost(text []byte, high int64) (int64, bool) {
+	var n int64
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		if n = n*10 + int64(c-'0'); n > high {
+			return 0, false
+		}
+	}
+	return n, len(text) > 0
+}
+
+// keyFormat opens every encoded key; a new encoding gets a new number and so other buckets.
+const keyFormat = 1
+
+// encodeKey writes the policy's name and the parts of the partition key into ix.key, each with its kind and length, so that
+// two different identities never encode alike however they are spelled. It reports whether all parts were present.
+func (ix *Index) encodeKey(p *Policy, c candidate, a *Attributes) bool {
+	ix.key = putText(append(ix.key[:0], keyFormat), ix.Text(p.Name))
+	complete := true
+	for _, part := range ix.parts[p.parts.from:p.parts.to] {
+		ix.key = append(ix.key, byte(part.kind))
+		if !ix.encodePart(part, c, a) {
+			ix.key = append(ix.key, 0)
+			complete = false
+		}
+	}
+	return complete
+}
+
+func (ix *Index) encodePart(part part, c candidate, a *Attributes) bool {
+	switch part.kind {
+	case policy.PartClientIP:
+		return ix.putPart(a.ClientIP, len(a.ClientIP) > 0)
+	case policy.PartMethod:
+		return ix.putPart(a.Method, true)
+	case policy.PartHost:
+		return ix.putPart(a.Host, len(a.Host) > 0)
+	case policy.PartPath:
+		return ix.putPart(a.Path, true)
+	case policy.PartPolicyPath:
+		if c.pattern.Len == 0 {
+			return ix.putPart(everything, true)
+		}
+		return ix.putPart(ix.Text(c.pattern), true)
+	case policy.PartHeader:
+		return ix.putHeader(a.Headers, part.name)
+	}
+	for _, s := range ix.sources {
+		if _, count := lookup(a.Headers, ix.Text(s.name)); count > 0 {
+			ix.key = putText(append(ix.key, byte(s.kind)), ix.Text(s.name))
+			return ix.putHeader(a.Headers, s.name)
+		}
+	}
+	return false
+}
+
+func (ix *Index) putPart(text []byte, present bool) bool {
+	if present {
+		ix.key = putText(append(ix.key, 1), text)
+	}
+	return present
+}
+
+// putHeader writes a header's value; the values of a repeated header are written all, with their number, in order.
+func (ix *Index) putHeader(headers []Header, name wire.Ref) bool {
+	text := ix.Text(name)
+	value, count := lookup(headers, text)
+	if count <= 1 {
+		return ix.putPart(value, count == 1)
+	}
+	ix.key = append(ix.key, 2)
+	ix.key = putUvarint(ix.key, uint32(count))
+	for _, h := range headers {
+		if equal(h.Name, text) {
+			ix.key = putText(ix.key, h.Value)
+		}
+	}
+	return true
+}
+
+// lookup finds a header's first value and how many it has.
+func lookup(headers []Header, name []byte) (value []byte, count int) {
+	for i := range headers {
+		if equal(headers[i].Name, name) {
+			if count == 0 {
+				value = headers[i].Value
+			}
+			count++
+		}
+	}
+	return value, count
+}
+
+func (ix *Index) hashKey() Key {
+	k0, k1 := word(ix.secret[:8]), word(ix.secret[8:])
+	lo, hi := siphash.Hash128(k0, k1, ix.key)
+	var key Key
+	for i := range 8 {
+		key[i], key[8+i] = byte(lo>>(8*i)), byte(hi>>(8*i))
+	}
+	return key
+}
+
+func word(b []byte) uint64 {
+	var v uint64
+	for i := range 8 {
+		v |= uint64(b[i]) << (8 * i)
+	}
+	return v
+}
+
+func putText(dst, text []byte) []byte {
+	return append(putUvarint(dst, uint32(len(text))), text...)
+}
+
+func putUvarint(dst []byte, v uint32) []byte {
+	for v >= 0x80 {
+		dst = append(dst, byte(v)|0x80)
+		v >>= 7
+	}
+	return append(dst, byte(v))
+}

@@ -1,0 +1,96 @@
+package policy
+
+// Plugin is the filter's configuration in Envoy.
+type Plugin struct {
+	// ControlPlane is nil for a filter that works alone.
+	ControlPlane *ControlPlane
+	// NodeID names the node; empty: Envoy's own node id. Zone is where it runs, for people.
+	NodeID, Zone string
+	// Keys is how many buckets the node keeps.
+	Keys int
+	// Set is the inline policy set: all there is without a control plane, what counts until its first answer with one.
+	Set *Set
+}
+
+// ControlPlane says how to reach the control plane.
+type ControlPlane struct {
+	// Cluster is the Envoy cluster; Authority the Host header.
+	Cluster, Authority string
+	// TokenEnv names the environment variable that holds the node token.
+	TokenEnv string
+}
+
+// Bounds and default of table.keys.
+const (
+	minKeys     = 1024
+	maxKeys     = 4 << 20
+	defaultKeys = 65536
+)
+
+// DecodePlugin reads and validates the filter's configuration. The error is of type Problems and lists every problem.
+func DecodePlugin(doc Node) (*Plugin, error) {
+	r := &reader{}
+	p := &Plugin{Keys: defaultKeys}
+	r.object("", doc,
+		field{"control_plane", func(path string, n Node) {
+			if n.Kind != Null {
+				p.ControlPlane = r.controlPlane(path, n)
+			}
+		}},
+		field{"node", func(path string, n Node) {
+			r.object(path, n,
+				field{"id", func(path string, n Node) { p.NodeID = r.label(path, n) }},
+				field{"zone", func(path string, n Node) { p.Zone = r.label(path, n) }},
+			)
+		}},
+		field{"table", func(path string, n Node) {
+			r.object(path, n, field{"keys", func(path string, n Node) {
+				keys := int64(defaultKeys)
+				r.integer(path, n, minKeys, maxKeys, &keys)
+				p.Keys = int(keys)
+			}})
+		}},
+		field{"policyset", func(path string, n Node) {
+			if n.Kind != Null {
+				p.Set = r.set(path, n)
+			}
+		}},
+	)
+	if len(r.problems) == 0 && p.ControlPlane == nil && p.Set == nil {
+		r.problem("", "has neither control_plane nor policyset: there would be nothing to limit")
+	}
+	if len(r.problems) > 0 {
+		return nil, r.problems
+	}
+	return p, nil
+}
+
+func (r *reader) controlPlane(path string, n Node) *ControlPlane {
+	cp := &ControlPlane{Authority: "weir"}
+	r.object(path, n,
+		field{"cluster", func(path string, n Node) { cp.Cluster, _ = r.text(path, n) }},
+		field{"authority", func(path string, n Node) { cp.Authority, _ = r.text(path, n) }},
+		field{"token", func(path string, n Node) {
+			r.object(path, n, field{"env", func(path string, n Node) { cp.TokenEnv, _ = r.text(path, n) }})
+			r.required(path, n, "env", ": name the environment variable that holds the node token")
+		}},
+	)
+	r.required(path, n, "cluster", ": name the Envoy cluster of the control plane")
+	r.required(path, n, "token", `: write "token": {"env": "WEIR_NODE_TOKEN"}`)
+	return cp
+}
+
+// label reads a name that may be empty, of printable ASCII.
+func (r *reader) label(path string, n Node) string {
+	if n.Kind == String && n.Text == "" {
+		return ""
+	}
+	text, _ := r.text(path, n)
+	for i := range len(text) {
+		if text[i] <= ' ' || text[i] >= 0x7f {
+			r.problem(path, "must be of printable characters without spaces, not "+shorten(text))
+			return ""
+		}
+	}
+	return text
+}

@@ -1,0 +1,101 @@
+// Package ratelimitheader writes a decision as header values, one function a dialect. All append to a buffer of the caller and
+// allocate nothing.
+package ratelimitheader
+
+import "github.com/weir-proxy/weir/shared/quota"
+
+// Item is one policy's part in a decision.
+type Item struct {
+	// Name is the policy's name: a-z 0-9 . _ - only, so it needs no escaping.
+	Name []byte
+	// Burst and Window are what an idle caller may take at once, and the time in which that refills.
+	Burst  int64
+	Window quota.Span
+	// Remaining is the whole tokens left.
+	Remaining int64
+	// Reset is the time to a full bucket, or, for a refusal, the wait that Retry-After announces.
+	Reset quota.Span
+}
+
+// Seconds rounds a span up to whole seconds.
+func Seconds(span quota.Span) int64 {
+	if span <= 0 {
+		return 0
+	}
+	return int64((span-1)/quota.Second) + 1
+}
+
+// RetryAfter is the Retry-After of a refusal that ends after wait, at the instant ready: whole seconds, at least 1, rounded up,
+// and up to 10 % later so that callers refused together do not return together. The addition depends on seed, which belongs
+// to the bucket, and on the second in which the refusal ends, so it does not wobble from one answer to the next.
+func RetryAfter(wait quota.Span, ready quota.Instant, seed uint32) int64 {
+	h := seed ^ uint32(ready/quota.Instant(quota.Second))*2654435761
+	h ^= h >> 16
+	h *= 0x85ebca6b
+	h ^= h >> 13
+	spread := wait / 10 * quota.Span(h%1024) / 1024
+	return max(1, Seconds(wait+spread))
+}
+
+// AppendPolicy adds an item to a RateLimit-Policy value (draft-ietf-httpapi-ratelimit-headers-11): "name";q=100;w=60.
+func AppendPolicy(dst []byte, it Item) []byte {
+	dst = appendName(dst, it.Name)
+	dst = AppendInt(append(dst, ";q="...), it.Burst)
+	return AppendInt(append(dst, ";w="...), max(1, Seconds(it.Window)))
+}
+
+// AppendLimit adds an item to a RateLimit value of the same draft: "name";r=50;t=30.
+func AppendLimit(dst []byte, it Item) []byte {
+	dst = appendName(dst, it.Name)
+	dst = AppendInt(append(dst, ";r="...), it.Remaining)
+	return AppendInt(append(dst, ";t="...), Seconds(it.Reset))
+}
+
+// ResetAt is the X-RateLimit-Reset of the common reading: the Unix second at which the bucket is full again, given the wall
+// clock in microseconds.
+func ResetAt(wall int64, reset quota.Span) int64 {
+	return (wall+int64(reset)-1)/int64(quota.Second) + 1
+}
+
+// Nearest is the index of the item that is nearest to exhaustion by share of its burst; -1 for none.
+func Nearest(items []Item) int {
+	best := -1
+	for i := range items {
+		if best < 0 || less(items[i], items[best]) {
+			best = i
+		}
+	}
+	return best
+}
+
+// less compares the shares by cross-multiplication, scaled down where the product would not fit.
+func less(a, b Item) bool {
+	ar, ab, br, bb := a.Remaining, a.Burst, b.Remaining, b.Burst
+	for ab >= 1<<31 || bb >= 1<<31 {
+		ar, ab, br, bb = ar>>1, ab>>1, br>>1, bb>>1
+	}
+	return ar*bb < br*ab
+}
+
+func appendName(dst, name []byte) []byte {
+	if len(dst) > 0 {
+		dst = append(dst, ',')
+	}
+	return append(append(append(dst, '"'), name...), '"')
+}
+
+// AppendInt writes n in decimal.
+func AppendInt(dst []byte, n int64) []byte {
+	if n < 0 {
+		return AppendInt(append(dst, '-'), -n)
+	}
+	var digits [20]byte
+	at := len(digits)
+	for {
+		at--
+		digits[at] = byte('0' + n%10)
+		if n /= 10; n == 0 {
+			return append(dst, digits[at:]...)
+		}
+	}
+}
