@@ -66,7 +66,7 @@ func TestProperties(t *testing.T) {
 	r := get("request", "property source/address; property source/port; property request/path; property request/url_path;"+
 		"property request/host; property request/method; property request/id; property request/scheme; property request/headers/x-b;"+
 		"property request/headers/no; property response/code; property nonsense; property metadata/filter_metadata/jwt/sub;"+
-		"property empty; property /")
+		"property empty; property /; property source/address/")
 	r.Source = "[2001:db8::1]:443"
 	r.Headers = append(r.Headers, [2]string{"x-b", "1"}, [2]string{"x-b", "2"})
 	r.Properties = map[string][]byte{
@@ -75,7 +75,11 @@ func TestProperties(t *testing.T) {
 	mark := h.logLength()
 	h.Worker(0).Request(r).Cancel()
 	equal(t, results(said(h, mark)), `ok "[2001:db8::1]:443"`, quote(443), `ok "/x?q=1"`, `ok "/x"`, `ok "a.example"`, `ok "GET"`,
-		`ok "mine"`, "not-found", `ok "1,2"`, "not-found", "not-found", "not-found", `ok "alice"`, `ok ""`, "serialization-failure")
+		`ok "mine"`, "not-found", `ok "1,2"`, "not-found", "not-found", "not-found", `ok "alice"`, `ok ""`, "not-found", `ok "[2001:db8::1]:443"`)
+	v := h.workers[0].current.vm
+	if st := v.abiGetProperty([]uint64{0, 0, 0, 0}); st != statusSerializationFailure {
+		t.Errorf("an empty path: status %d", st)
+	}
 }
 
 func TestPropertiesOfTheResponse(t *testing.T) {

@@ -14,7 +14,8 @@
 //	}
 //
 // The rules were read in the sources of proxy-wasm-cpp-host and of Envoy's Wasm extension. Where they surprise, the place
-// that models them says so. Not modelled: gRPC calls, foreign functions, TCP filters, and bodies in more than one chunk.
+// that models them says so. Not modelled: gRPC calls, foreign functions, TCP filters, and bodies in more than one
+// chunk (over HTTP/1, Envoy brings even the end of a body as an empty chunk of its own).
 //
 // Different workers may be driven from different goroutines at the same time. Advance, Start, UpdatePlugin, Upgrade and Close
 // belong to one goroutine. A hook (Options.Calls, Options.OnShared) runs inside a VM: it may drive another worker, but

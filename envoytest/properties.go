@@ -13,11 +13,10 @@ func (v *vm) abiGetProperty(a []uint64) status {
 	if !ok {
 		return statusInvalidMemoryAccess
 	}
-	path = bytes.TrimSuffix(path, []byte{0})
 	if len(path) == 0 {
 		return statusSerializationFailure
 	}
-	value, ok := v.context().property(string(path))
+	value, ok := v.context().property(string(bytes.TrimSuffix(path, []byte{0})))
 	if !ok {
 		return statusNotFound
 	}
