@@ -38,13 +38,13 @@ func (c *Classifier) Classify(pairs, source []byte, rules Rules) (match.Attribut
 		if len(h.Name) == 0 || h.Name[0] != ':' {
 			continue
 		}
-		switch len(h.Name) {
-		case len(":method"):
+		switch {
+		case is(h.Name, ":method"):
 			a.Method = h.Value
-		case len(":path"):
+		case is(h.Name, ":path"):
 			c.path = NormalisePath(c.path[:0], h.Value)
 			a.Path = c.path
-		case len(":authority"):
+		case is(h.Name, ":authority"):
 			c.host = normaliseHost(c.host[:0], h.Value)
 			a.Host = c.host
 		}
@@ -53,6 +53,19 @@ func (c *Classifier) Classify(pairs, source []byte, rules Rules) (match.Attribut
 		a.ClientIP = c.client(source, rules)
 	}
 	return a, true
+}
+
+// is compares without the allocation that a conversion to string costs here.
+func is(b []byte, text string) bool {
+	if len(b) != len(text) {
+		return false
+	}
+	for i := range b {
+		if b[i] != text[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // decodePairs reads the ABI's header map: a count, the lengths of each name and value, then the bytes, each ended by NUL.

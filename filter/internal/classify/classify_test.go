@@ -91,8 +91,8 @@ func TestHostMethodPath(t *testing.T) {
 		"[::1]":                "[::1]",
 		"":                     "",
 	} {
-		a, ok := c.Classify(pairs(":authority", in, ":path", "/x?y", ":method", "GET", "x-a", "1"), nil, Rules{})
-		if !ok || string(a.Host) != want || string(a.Path) != "/x" || string(a.Method) != "GET" || len(a.Headers) != 4 {
+		a, ok := c.Classify(pairs(":authority", in, ":path", "/x?y", ":method", "GET", ":scheme", "http", "x-a", "1"), nil, Rules{})
+		if !ok || string(a.Host) != want || string(a.Path) != "/x" || string(a.Method) != "GET" || len(a.Headers) != 5 {
 			t.Errorf("%q: %v host %q path %q method %q", in, ok, a.Host, a.Path, a.Method)
 		}
 	}
