@@ -30,7 +30,9 @@ const (
 	maxTTL         = 30 * quota.Second
 	ttlPerWindow   = 20 // TTL is a twentieth of the time in which the bucket refills
 	minLeaseWindow = quota.Second
-	maxUnits       = 2 * quota.MaxUnits
+	// maxUnits is where debts saturate: above every full burst, and low enough that an instant today plus as many
+	// microseconds still is below 2^53, so that Lua computes it exactly.
+	maxUnits = quota.MaxUnits + quota.MaxUnits/2
 )
 
 // Pair is Tokens leased until End on the centre's clock.
@@ -247,7 +249,7 @@ func earned(debt int64, span quota.Instant, num int64) int64 {
 	return debt - int64(span)*num
 }
 
-// units is n tokens of den units, saturating at twice the largest burst: tokens leased under an older, larger limit can
+// units is n tokens of den units, saturating above the largest burst: tokens leased under an older, larger limit can
 // exceed any sum that the new figures were checked for.
 func units(n, den int64) int64 {
 	if n > maxUnits/den {

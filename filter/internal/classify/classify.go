@@ -172,8 +172,6 @@ func normaliseHost(dst, host []byte) []byte {
 	return dst
 }
 
-var forwardedFor = []byte("x-forwarded-for")
-
 // client finds the client's address. What a client could have written itself never counts: entries are taken from the right,
 // and a missing or senseless one leaves the peer.
 func (c *Classifier) client(source []byte, rules Rules) []byte {
@@ -206,7 +204,7 @@ func (c *Classifier) forwarded(peer netip.Addr, n int) (netip.Addr, bool) {
 	seen := 0
 	for i := len(c.headers) - 1; i >= 0; i-- {
 		h := c.headers[i]
-		if len(h.Name) != len(forwardedFor) || string(h.Name) != string(forwardedFor) {
+		if !is(h.Name, "x-forwarded-for") {
 			continue
 		}
 		for rest := h.Value; ; {
@@ -259,6 +257,19 @@ func parseAddr(b []byte) (netip.Addr, bool) {
 		return netip.Addr{}, false
 	}
 	return addr.Unmap().WithZone(""), true
+}
+
+// is compares without the conversion to strings that TinyGo allocates for.
+func is(b []byte, text string) bool {
+	if len(b) != len(text) {
+		return false
+	}
+	for i := range b {
+		if b[i] != text[i] {
+			return false
+		}
+	}
+	return true
 }
 
 func trim(b []byte) []byte {

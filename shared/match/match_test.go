@@ -1,0 +1,295 @@
+package match_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// compile makes an index of a policy set written in JSON.
+func compile(t testing.TB, doc string) *match.Index {
+	t.Helper()
+	node, err := policy.ParseJSON([]byte(doc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := policy.Decode(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ix := &match.Index{}
+	if err := ix.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 7, Secret: [16]byte{1, 2, 3}, Set: set})); err != nil {
+		t.Fatal(err)
+	}
+	return ix
+}
+
+// policies makes a policy set of bare match clauses, named p0, p1, …
+func policies(matches ...string) string {
+	var list []string
+	for i, m := range matches {
+		list = append(list, fmt.Sprintf(`{"name":"p%d","match":%s,"partition":[],"limit":{"quota":1,"window":"1s"}}`, i, m))
+	}
+	return `{"version":"weir/v1","policies":[` + strings.Join(list, ",") + `]}`
+}
+
+func names(ix *match.Index, hits []match.Hit) string {
+	var out []string
+	for _, h := range hits {
+		out = append(out, string(ix.Text(ix.Policy(h.Policy).Name)))
+	}
+	return strings.Join(out, " ")
+}
+
+func request(method, host, path string, headers ...string) *match.Attributes {
+	a := &match.Attributes{Method: []byte(method), Host: []byte(host), Path: []byte(path), ClientIP: []byte{10, 0, 0, 1}}
+	for i := 0; i < len(headers); i += 2 {
+		a.Headers = append(a.Headers, match.Header{Name: []byte(headers[i]), Value: []byte(headers[i+1])})
+	}
+	return a
+}
+
+func TestMatch(t *testing.T) {
+	ix := compile(t, policies(
+		`{}`,                           // p0: anything
+		`{"paths":["/v1/items"]}`,      // p1
+		`{"paths":["/v1/items/{id}"]}`, // p2
+		`{"paths":["/v1/**"]}`,         // p3
+		`{"paths":["/v1/items/{id}/parts/{part}"]}`,                                      // p4
+		`{"methods":["POST","PUT"],"paths":["/v1/items"]}`,                               // p5
+		`{"hosts":["api.example.com"]}`,                                                  // p6
+		`{"hosts":["*.example.com"],"paths":["/v1/**"]}`,                                 // p7
+		`{"headers":[{"name":"X-Client","equals":"mobile"}]}`,                            // p8
+		`{"headers":[{"name":"x-client","prefix":"mob"},{"name":"x-b","present":true}]}`, // p9
+		`{"paths":["/"]}`,          // p10
+		`{"paths":["/{code}"]}`,    // p11
+		`{"paths":["/v1/items/"]}`, // p12
+	))
+	for _, c := range []struct {
+		a    *match.Attributes
+		want string
+	}{
+		{request("GET", "x", "/v1/items"), "p0 p1 p3"},
+		{request("POST", "x", "/v1/items"), "p0 p1 p3 p5"},
+		{request("GET", "x", "/v1/items/7"), "p0 p2 p3"},
+		{request("GET", "x", "/v1/items/"), "p0 p3 p12"},
+		{request("GET", "x", "/v1/items/7/parts/8"), "p0 p3 p4"},
+		{request("GET", "x", "/v1/items/7/parts"), "p0 p3"},
+		{request("GET", "x", "/v1"), "p0 p3 p11"},
+		{request("GET", "x", "/v1/"), "p0 p3"},
+		{request("GET", "x", "/v1x/items"), "p0"},
+		{request("GET", "x", "/"), "p0 p10"},
+		{request("GET", "x", "/abc"), "p0 p11"},
+		{request("OPTIONS", "x", "*"), "p0"},
+		{request("GET", "x", ""), "p0"},
+		{request("GET", "api.example.com", "/z/z"), "p0 p6"},
+		{request("GET", "api.example.com", "/v1/z"), "p0 p3 p6 p7"},
+		{request("GET", "a.b.example.com", "/v1/z"), "p0 p3 p7"},
+		{request("GET", "example.com", "/v1/z"), "p0 p3"},
+		{request("GET", "evil-example.com", "/v1/z"), "p0 p3"},
+		{request("GET", "x", "/z/z", "x-client", "mobile"), "p0 p8"},
+		{request("GET", "x", "/z/z", "x-client", "web", "x-client", "mobile"), "p0 p8"},
+		{request("GET", "x", "/z/z", "x-client", "mobility", "x-b", ""), "p0 p9"},
+		{request("get", "x", "/v1/items"), "p0 p1 p3"},
+	} {
+		if got := names(ix, ix.Match(c.a, nil)); got != c.want {
+			t.Errorf("%s %s%s: hits %s, want %s", c.a.Method, c.a.Host, c.a.Path, got, c.want)
+		}
+	}
+}
+
+// one matches a request against a single policy with the given fields and returns its hit.
+func one(t testing.TB, fields string, a *match.Attributes) (match.Hit, bool) {
+	t.Helper()
+	ix := compile(t, `{"version":"weir/v1","identity":{"consumer":[{"header":"x-api-key"},{"header":"x-user"}]},
+		"policies":[{"name":"p","limit":{"quota":9,"window":"1s"},`+fields+`}]}`)
+	hits := ix.Match(a, nil)
+	if len(hits) == 0 {
+		return match.Hit{}, false
+	}
+	return hits[0], true
+}
+
+func TestAbsentParts(t *testing.T) {
+	anonymous := request("GET", "h", "/")
+	if hit, ok := one(t, `"partition":["consumer"]`, anonymous); ok {
+		t.Errorf("skip is the default, got %+v", hit)
+	}
+	if hit, _ := one(t, `"partition":["consumer"],"if_absent":"deny"`, anonymous); hit.Verdict != match.RefusedAbsent {
+		t.Errorf("deny: %+v", hit)
+	}
+	shared, ok := one(t, `"partition":["consumer"],"if_absent":"shared"`, anonymous)
+	if !ok || shared.Verdict != match.Limited {
+		t.Fatalf("shared: %+v", shared)
+	}
+	// The shared bucket belongs to nobody who is present, not even with an empty value.
+	if named, _ := one(t, `"partition":["consumer"],"if_absent":"shared"`, request("GET", "h", "/", "x-api-key", "")); named.Key == shared.Key {
+		t.Error("an empty API key shares the bucket of those who have none")
+	}
+}
+
+func TestCost(t *testing.T) {
+	const header = `"partition":[],"cost":{"header":"x-cost","max":50,"invalid":7}`
+	for _, c := range []struct {
+		headers []string
+		want    int64
+	}{
+		{[]string{"x-cost", "0"}, 0},
+		{[]string{"x-cost", "50"}, 50},
+		{[]string{"x-cost", "51"}, 7},
+		{[]string{"x-cost", "-1"}, 7},
+		{[]string{"x-cost", "1.5"}, 7},
+		{[]string{"x-cost", "1e1"}, 7},
+		{[]string{"x-cost", ""}, 7},
+		{[]string{"x-cost", "99999999999999999999999"}, 7},
+		{[]string{"x-cost", "1", "x-cost", "2"}, 7},
+		{nil, 7},
+	} {
+		hit, _ := one(t, header, request("GET", "h", "/", c.headers...))
+		if hit.Cost != c.want || hit.Verdict != match.Limited {
+			t.Errorf("%q: %+v, want cost %d", c.headers, hit, c.want)
+		}
+	}
+	if hit, _ := one(t, `"partition":[],"cost":{"header":"x-cost","max":50,"invalid":"deny"}`, request("GET", "h", "/")); hit.Verdict != match.RefusedCost {
+		t.Errorf("invalid: deny: %+v", hit)
+	}
+}
+
+// Two identities have the same key exactly if they are the same identity, however they are spelled.
+func TestKeysAreInjective(t *testing.T) {
+	ix := compile(t, `{"version":"weir/v1","identity":{"consumer":[{"header":"x-api-key"},{"header":"x-user"}]},
+		"policies":[{"name":"p","if_absent":"shared","partition":["consumer","header:x-a","header:x-b","method"],"limit":{"quota":9,"window":"1s"}}]}`)
+	seen := map[match.Key]string{}
+	value := rapid.OneOf(
+		rapid.SampledFrom([]string{"", "a", "b", "ab", "\x00", "\x01", "a\x00", ":", "a,b", ",", "\xff\xfe", strings.Repeat("x", 200)}),
+		rapid.StringN(0, 4, 8),
+	)
+	rapid.Check(t, func(t *rapid.T) {
+		var headers []string
+		identity := ""
+		for _, name := range []string{"x-api-key", "x-user", "x-a", "x-b"} {
+			for range rapid.IntRange(0, 2).Draw(t, name) {
+				headers = append(headers, name, value.Draw(t, "value"))
+			}
+		}
+		method := rapid.SampledFrom([]string{"GET", "GETa", "G"}).Draw(t, "method")
+		consumer := "x-api-key"
+		if !strings.Contains(strings.Join(evens(headers), "|"), consumer) {
+			consumer = "x-user"
+		}
+		for i := 0; i < len(headers); i += 2 {
+			if headers[i] == consumer || headers[i] == "x-a" || headers[i] == "x-b" {
+				identity += fmt.Sprintf("%q=%q;", headers[i], headers[i+1])
+			}
+		}
+		identity += method
+		hits := ix.Match(request(method, "h", "/", headers...), nil)
+		if len(hits) != 1 {
+			t.Fatalf("%d hits", len(hits))
+		}
+		if other, ok := seen[hits[0].Key]; ok && other != identity {
+			t.Fatalf("%s and %s share a key", identity, other)
+		}
+		seen[hits[0].Key] = identity
+	})
+}
+
+func evens(list []string) []string {
+	var out []string
+	for i := 0; i < len(list); i += 2 {
+		out = append(out, list[i])
+	}
+	return out
+}
+
+func TestPolicyPathIsTheFirstPatternThatMatches(t *testing.T) {
+	ix := compile(t, `{"version":"weir/v1","policies":[{"name":"p","match":{"paths":["/v1/{id}","/v1/**","/v2/**"]},"partition":["policy_path"],"limit":{"quota":9,"window":"1s"}}]}`)
+	key := func(path string) match.Key { return ix.Match(request("GET", "h", path), nil)[0].Key }
+	if key("/v1/a") != key("/v1/b") || key("/v1/a") == key("/v1/a/b") || key("/v2/a") == key("/v1/a/b") {
+		t.Error("requests by the same pattern must share a bucket, by others not")
+	}
+}
+
+func TestLoadReusesMemoryAndRefusesDamage(t *testing.T) {
+	doc := policies(`{"paths":["/a"]}`, `{"paths":["/b"]}`)
+	ix := compile(t, doc)
+	node, _ := policy.ParseJSON([]byte(policies(`{"paths":["/c"]}`)))
+	set, err := policy.Decode(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	snapshot := wire.AppendSnapshot(nil, wire.Snapshot{Version: 8, Set: set})
+	if err := ix.Load(snapshot); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(ix, ix.Match(request("GET", "h", "/a"), nil)); got != "" || ix.Version() != 8 || ix.Len() != 1 {
+		t.Errorf("after a smaller set: hits %q, version %d, %d policies", got, ix.Version(), ix.Len())
+	}
+	if allocs := testing.AllocsPerRun(20, func() { _ = ix.Load(snapshot) }); allocs > 2 {
+		t.Errorf("loading again allocates %v times", allocs)
+	}
+	for i := range snapshot {
+		damaged := append([]byte(nil), snapshot...)
+		damaged[i] ^= 0x40
+		if err := new(match.Index).Load(damaged); err == nil {
+			t.Errorf("a flipped bit in byte %d of %d went unnoticed", i, len(snapshot))
+		}
+		if err := new(match.Index).Load(snapshot[:i]); err == nil {
+			t.Errorf("a snapshot cut at %d was accepted", i)
+		}
+	}
+}
+
+func TestMatchDoesNotAllocate(t *testing.T) {
+	ix := compile(t, policies(`{}`, `{"paths":["/v1/items/{id}"]}`, `{"paths":["/v1/**"]}`))
+	a := request("GET", "api.example.com", "/v1/items/7", "x-client", "mobile")
+	hits := ix.Match(a, nil)
+	if allocs := testing.AllocsPerRun(100, func() { hits = ix.Match(a, hits[:0]) }); allocs > 0 || len(hits) != 3 {
+		t.Errorf("%v allocations for %d hits", allocs, len(hits))
+	}
+}
+
+// thousands is a set of n policies that differ in their last path segment.
+func thousands(n int) string {
+	matches := make([]string, n)
+	for i := range matches {
+		matches[i] = fmt.Sprintf(`{"paths":["/v1/tenant-%d/items/{id}"]}`, i)
+	}
+	return policies(matches...)
+}
+
+func BenchmarkMatch(b *testing.B) {
+	for _, n := range []int{1, 100, 10_000} {
+		b.Run(fmt.Sprint(n, " policies"), func(b *testing.B) {
+			ix := compile(b, thousands(n))
+			a := request("GET", "api.example.com", "/v1/tenant-0/items/7")
+			var hits []match.Hit
+			for b.Loop() {
+				if hits = ix.Match(a, hits[:0]); len(hits) != 1 {
+					b.Fatalf("%d hits", len(hits))
+				}
+			}
+		})
+	}
+}
+
+func FuzzLoad(f *testing.F) {
+	node, _ := policy.ParseJSON([]byte(policies(`{"paths":["/a/{b}"],"hosts":["*.x.y"],"headers":[{"name":"a","equals":"b"}]}`)))
+	set, err := policy.Decode(node)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Set: set}))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var ix match.Index
+		if ix.Load(wire.Reseal(b)) == nil {
+			ix.Match(request("GET", "a.x.y", "/a/b", "a", "b"), nil)
+		}
+	})
+}
