@@ -259,19 +259,6 @@ func parseAddr(b []byte) (netip.Addr, bool) {
 	return addr.Unmap().WithZone(""), true
 }
 
-// is compares without the conversion to strings that TinyGo allocates for.
-func is(b []byte, text string) bool {
-	if len(b) != len(text) {
-		return false
-	}
-	for i := range b {
-		if b[i] != text[i] {
-			return false
-		}
-	}
-	return true
-}
-
 func trim(b []byte) []byte {
 	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
 		b = b[1:]

@@ -64,7 +64,7 @@ type Request struct {
 // Hit is one policy's part in the decision.
 type Hit struct {
 	match.Hit
-	// Remaining is the whole tokens left, Reset the time to a full bucket; of a refusing hit, Retry is the wait.
+	// Remaining is the whole tokens left, Reset the time to a full bucket; Retry is the wait of a refusing hit.
 	Remaining    int64
 	Reset, Retry quota.Span
 
@@ -330,6 +330,14 @@ func (l *Limiter) describe(req *Request, h *Hit, level int64) {
 	h.Reset = p.ResetAfter(quota.State{Debt: p.UnitsFor(p.Burst - h.Remaining)}, 0)
 }
 
+// describeRefusal sets when the bucket will be full: when the wait is over it holds the cost and lacks the rest.
+func (l *Limiter) describeRefusal(req *Request, h *Hit) {
+	p := req.policyOf(h.Hit).Limit.Params
+	if h.by != byBucket && h.Retry != quota.Never {
+		h.Reset = h.Retry + p.ResetAfter(quota.State{Debt: p.UnitsFor(p.Burst - h.Cost)}, 0)
+	}
+}
+
 // contended decides a hit whose bucket changed at every attempt, by the policy's failure setting.
 func (l *Limiter) contended(h *Hit, p *match.Policy) (bool, Reason) {
 	l.Stats.Contended++
@@ -352,6 +360,7 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 		h.Retry = max(h.Retry, 1)
 	}
 	h.Remaining = 0
+	l.describeRefusal(req, h)
 	for j := range req.Hits {
 		other := &req.Hits[j]
 		if other.by == byTicket && other.ticket.Outcome == leasing.Granted {

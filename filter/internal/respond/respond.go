@@ -56,16 +56,9 @@ func (h *Headers) Limits(req *limiter.Request, refused bool, retryAfter, wall in
 			Name: ix.Text(p.Name), Burst: p.Limit.Params.Burst, Window: p.Limit.Params.Window(),
 			Remaining: hit.Remaining, Reset: hit.Reset,
 		}
-		if refused && i == req.Refusing {
-			item.Remaining, item.Reset = 0, quota.Span(retryAfter)*quota.Second
-		}
 		h.items = append(h.items, item)
 	}
 	dialects := ix.Headers()
-	if dialects.Standard == policy.StandardDraft11 {
-		h.list("ratelimit-policy", ratelimitheader.AppendPolicy)
-		h.list("ratelimit", ratelimitheader.AppendLimit)
-	}
 	if dialects.Legacy == policy.LegacyXRateLimit {
 		shown := req.Refusing
 		if !refused {
@@ -74,6 +67,13 @@ func (h *Headers) Limits(req *limiter.Request, refused bool, retryAfter, wall in
 		h.number("x-ratelimit-limit", h.items[shown].Burst)
 		h.number("x-ratelimit-remaining", h.items[shown].Remaining)
 		h.number("x-ratelimit-reset", ratelimitheader.ResetAt(wall, h.items[shown].Reset))
+	}
+	if refused && retryAfter > 0 {
+		h.items[req.Refusing].Reset = quota.Span(retryAfter) * quota.Second
+	}
+	if dialects.Standard == policy.StandardDraft11 {
+		h.list("ratelimit-policy", ratelimitheader.AppendPolicy)
+		h.list("ratelimit", ratelimitheader.AppendLimit)
 	}
 }
 

@@ -1,0 +1,102 @@
+package leasing
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// answer handles the end of a call.
+func (d *Desk) answer(c *call, status int, body []byte) {
+	now := d.clock.Now()
+	err := wire.DecodeLeaseReply(body, &d.reply)
+	if status != 200 || err != nil || d.reply.Seq != c.seq || len(d.reply.Items) != len(c.items) {
+		d.fail(c, now, false)
+		return
+	}
+	d.breaker.succeeded()
+	d.Stats.CallsAnswered++
+	d.nodes = d.reply.Nodes
+	for i, it := range c.items {
+		d.settle(c, it, d.reply.Items[i], now)
+	}
+}
+
+// fail ends a call without an answer: who was asked for, and who queued behind, falls back to the failure ladder.
+func (d *Desk) fail(c *call, now quota.Instant, unsent bool) {
+	d.Stats.CallsFailed++
+	d.breaker.failed(now, unsent, d.jitter())
+	for _, it := range c.items {
+		if b := it.bucket; b.call == c {
+			b.call, b.asked = nil, 0
+			for len(b.queue) > 0 {
+				d.resolve(b, 0, Failed, now)
+			}
+			d.forget(b)
+		}
+	}
+}
+
+// settle shares out the answer for one bucket.
+func (d *Desk) settle(c *call, it item, a wire.LeaseAnswer, now quota.Instant) {
+	b := it.bucket
+	asked := 0
+	if b.call == c {
+		asked = b.asked
+		b.call, b.asked = nil, 0
+	}
+	if a.State == wire.ItemUnknown || a.Waiting > it.ask.Waiting || a.Keep > it.ask.Keep {
+		d.Stats.ItemsUnknown++
+		for range asked {
+			d.resolve(b, 0, Failed, now)
+		}
+		if len(b.queue) > 0 {
+			d.list(b)
+		}
+		d.forget(b)
+		return
+	}
+	expiry := lease.Expiry(c.sent, lease.Deadline)
+	granted := int(a.Waiting)
+	used := min(granted, asked)
+	if now >= expiry {
+		granted, used = 0, 0
+	}
+	grant := lease.Grant{Waiting: a.Waiting, Keep: a.Keep, NotBefore: a.NotBefore, Level: a.Level}
+	d.learn = learn{
+		now: now, sent: c.sent, ask: it.ask, grant: grant, strict: b.need.Strict, jitter: d.jitter(),
+		unused: int64(granted-used) * it.ask.Cost,
+	}
+	// A contended credit loses what it would have learnt: tokens to keep expire unused at the centre.
+	_ = d.store.Update(bucketstore.Leased, b.need.Bucket, now, &d.learn)
+	for range used {
+		b.queue[0].Level = a.Level
+		d.resolve(b, 0, Granted, expiry)
+	}
+	if kept := d.settleShort(b, asked-used, now, a); len(b.queue) > kept {
+		d.list(b)
+	}
+	d.forget(b)
+}
+
+// settleShort ends the tickets that the centre had nothing for, unless the node has tokens by now or is about to have some:
+// those stay at the head of the queue, and their number is returned.
+func (d *Desk) settleShort(b *bucket, short int, now quota.Instant, a wire.LeaseAnswer) int {
+	at := 0
+	for range short {
+		t := b.queue[at]
+		d.spend = Spend{Need: t.Need, Now: now, Commit: true}
+		err := d.store.Update(bucketstore.Leased, t.Need.Bucket, now, &d.spend)
+		switch {
+		case err == nil && d.spend.State == Ready:
+			t.Level = d.spend.Level
+			d.resolve(b, at, Granted, now+1)
+		case err == nil && d.spend.KeepCall && now < t.deadline:
+			at++ // The tick looks again.
+		default:
+			d.resolve(b, at, Refused, now+quota.Instant(a.NotBefore))
+		}
+	}
+	return at
+}
