@@ -30,9 +30,9 @@ const (
 	maxTTL         = 30 * quota.Second
 	ttlPerWindow   = 20 // TTL is a twentieth of the time in which the bucket refills
 	minLeaseWindow = quota.Second
-	// maxUnits is where debts saturate: above every full burst, and low enough that an instant today plus as many
-	// microseconds still is below 2^53, so that Lua computes it exactly.
-	maxUnits = quota.MaxUnits + quota.MaxUnits/2
+	// maxUnits is where debts saturate: above every full burst, and low enough that an instant of the next fifty years
+	// plus as many microseconds still is below 2^53, so that Lua computes it exactly.
+	maxUnits = quota.MaxUnits + quota.MaxUnits/4
 )
 
 // Pair is Tokens leased until End on the centre's clock.

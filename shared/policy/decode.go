@@ -138,7 +138,10 @@ func (r *reader) policy(path string, n Node) Policy {
 		field{"on_failure", func(path string, n Node) { r.onFailure(path, n, &p.OnFailure) }},
 		field{"enforcement", func(path string, n Node) { r.enforcement(path, n) }},
 		field{"subwindows", nil}, field{"align", nil}, field{"max_wait", nil},
-		field{"limits", func(path string, n Node) { limited = true; r.unsupported(path, "limits (by tier)") }},
+		field{"limits", func(path string, n Node) {
+			limited = true
+			r.unsupported(path, "a limit by tier")
+		}},
 		field{"candidate", nil}, field{"response", nil},
 	)
 	if n.Kind == Map {

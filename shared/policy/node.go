@@ -98,7 +98,7 @@ func (r *reader) object(path string, n Node, fields ...field) {
 		case f == nil:
 			r.problem(at, "unknown field"+suggest(key, fields))
 		case f.read == nil:
-			r.unsupported(at, f.name)
+			r.problem(at, "is not supported by this version")
 		default:
 			f.read(at, n.Items[i])
 		}

@@ -1,0 +1,296 @@
+package policy_test
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+func decode(t testing.TB, doc string) (*policy.Set, error) {
+	t.Helper()
+	node, err := policy.ParseJSON([]byte(doc))
+	if err != nil {
+		return nil, err
+	}
+	return policy.Decode(node)
+}
+
+func TestDecodeReadsEveryField(t *testing.T) {
+	set, err := decode(t, `{
+		"version": "weir/v1",
+		"identity": {"client_ip": {"trusted_hops": 2, "ipv6_prefix": 56}, "consumer": [{"header": "X-API-Key"}]},
+		"headers": {"standard": "off", "legacy": "x-ratelimit"},
+		"policies": [
+			{"name": "a", "match": {
+				"hosts": ["API.example.com", "*.example.com"], "methods": ["GET"], "paths": ["/v1/{id}", "/v2/**"],
+				"headers": [{"name": "X-A", "equals": "1"}, {"name": "x-b", "prefix": "2"}, {"name": "x-c", "present": true}]},
+			 "partition": ["client_ip", "consumer", "method", "host", "path", "policy_path", "header:X-Tenant"],
+			 "if_absent": "shared", "algorithm": "token_bucket", "limit": {"quota": 10, "window": "2m", "burst": 20},
+			 "cost": {"header": "X-Cost", "max": 5, "invalid": "deny"}, "mode": "strict",
+			 "on_failure": {"local_for": "10s", "then": "deny"}, "enforcement": "enforce"},
+			{"name": "b", "partition": [], "limit": {"quota": 1000, "window": "1s"}}
+		]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &policy.Set{
+		Identity: policy.Identity{TrustedHops: 2, IPv6Prefix: 56, Consumer: []policy.Source{{Kind: policy.SourceHeader, Name: "x-api-key"}}},
+		Headers:  policy.Headers{Standard: policy.StandardOff, Legacy: policy.LegacyXRateLimit},
+		Policies: []policy.Policy{{
+			Name: "a",
+			Match: policy.Match{
+				Hosts: []string{"api.example.com", "*.example.com"}, Methods: []string{"GET"}, Paths: []string{"/v1/{id}", "/v2/**"},
+				Headers: []policy.HeaderMatch{
+					{Name: "x-a", Op: policy.HeaderEquals, Value: "1"}, {Name: "x-b", Op: policy.HeaderPrefix, Value: "2"},
+					{Name: "x-c", Op: policy.HeaderPresent},
+				},
+			},
+			Partition: []policy.Part{
+				{Kind: policy.PartClientIP}, {Kind: policy.PartConsumer}, {Kind: policy.PartMethod}, {Kind: policy.PartHost},
+				{Kind: policy.PartPath}, {Kind: policy.PartPolicyPath}, {Kind: policy.PartHeader, Name: "x-tenant"},
+			},
+			IfAbsent: policy.AbsentShared,
+			Limit:    policy.Limit{Quota: 10, Window: 2 * quota.Minute, Params: quota.Params{Num: 1, Den: 12_000_000, Burst: 20}},
+			Cost:     policy.Cost{Fixed: 1, Header: "x-cost", Max: 5, Invalid: 1, DenyInvalid: true},
+			Mode:     policy.ModeStrict, OnFailure: policy.OnFailure{LocalFor: 10 * quota.Second, Then: policy.ThenDeny},
+		}, {
+			Name: "b", Limit: policy.Limit{Quota: 1000, Window: quota.Second, Params: quota.Params{Num: 1, Den: 1000, Burst: 1000}},
+			Cost: policy.Cost{Fixed: 1}, OnFailure: policy.OnFailure{LocalFor: 30 * quota.Second},
+		}},
+	}
+	if !reflect.DeepEqual(set, want) {
+		t.Errorf("got\n%+v\nwant\n%+v", set, want)
+	}
+}
+
+// inPolicy wraps a field of a policy that is right but for it.
+func inPolicy(field string) string {
+	return `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1s"},` + field + `}]}`
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	for _, c := range []struct{ name, doc, want string }{
+		{"no JSON", `{`, "is not valid JSON"},
+		{"deep nesting", strings.Repeat("[", 40) + strings.Repeat("]", 40), "nests too deep"},
+		{"no mapping", `[]`, "must be a mapping, not a list"},
+		{"no version", `{}`, "version: is missing: write version: weir/v1"},
+		{"another version", `{"version":"weir/v2"}`, "version: must be weir/v1, not weir/v2"},
+		{"an unknown field", `{"version":"weir/v1","polices":[]}`, "polices: unknown field: did you mean policies?"},
+		{"a field far from any", `{"version":"weir/v1","zzz":1}`, "zzz: unknown field"},
+		{"a field twice", `{"version":"weir/v1","version":"weir/v1"}`, "version: is given twice"},
+		{"an empty policy", `{"version":"weir/v1","policies":[{}]}`, "policies[0].name: is missing\n" +
+			"policies[0].limit: is missing: write limit: {quota: 100, window: 1m}\n" +
+			"policies[0].partition: is missing: say whose bucket it is, [] for one bucket for all"},
+		{"a bad name", `{"version":"weir/v1","policies":[{"name":"A b","partition":[],"limit":{"quota":1,"window":"1s"}}]}`,
+			`policies[0].name: must be 1 to 63 of a-z 0-9 . _ - and start with a letter or digit, not "A b"`},
+		{"a name twice", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1s"}},{"name":"p","partition":[],"limit":{"quota":1,"window":"1s"}}]}`,
+			"policies[1].name: is taken by policies[0]: names must be unique"},
+		{"a window without unit", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":60}}]}`,
+			"policies[0].limit.window: must be a length of time like 30s (units ms s m h d), not 60"},
+		{"a window too short", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"999ms"}}]}`,
+			"policies[0].limit.window: must be a whole number with a unit (ms s m h d) from 1s to 366d, not 999ms"},
+		{"a window too long", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"367d"}}]}`,
+			"policies[0].limit.window: must be a whole number with a unit (ms s m h d) from 1s to 366d, not 367d"},
+		{"no quota", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":0,"window":"1s"}}]}`,
+			"policies[0].limit.quota: must be a whole number from 1 to 4503599627370496, not 0"},
+		{"a fraction", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1.5,"window":"1s"}}]}`,
+			"policies[0].limit.quota: must be a whole number from 1 to 4503599627370496, not 1.5"},
+		{"beyond exact arithmetic", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":4999,"window":"366d"}}]}`,
+			"policies[0].limit: quota, window and burst need more than exact arithmetic holds: at most a burst of 142 with this quota and window; a quota that divides the window allows more"},
+		{"a cost nobody can pay", inPolicy(`"cost":2`), "policies[0].cost: is above the burst of 1: every request would be refused"},
+		{"a negative cost", inPolicy(`"cost":-1`), "policies[0].cost: must be a whole number from 0 to 4294967296, not -1"},
+		{"a cost header without a maximum", inPolicy(`"cost":{"header":"x"}`), "policies[0].cost.max: is missing: say the most that one request may cost"},
+		{"an unknown mode", inPolicy(`"mode":"global"`), "policies[0].mode: must be one of local, leased, strict, optimistic, not global"},
+		{"a path without slash", inPolicy(`"match":{"paths":["v1"]}`), "policies[0].match.paths[0]: must start with /, not v1"},
+		{"a dot segment", inPolicy(`"match":{"paths":["/a/../b"]}`), "policies[0].match.paths[0]: has an empty or dot segment, which no normalised request path has: /a/../b"},
+		{"half a segment", inPolicy(`"match":{"paths":["/a{b}"]}`), "policies[0].match.paths[0]: {name} and a final ** must be whole segments: /a{b}"},
+		{"everything below in the middle", inPolicy(`"match":{"paths":["/**/b"]}`), "policies[0].match.paths[0]: {name} and a final ** must be whole segments: /**/b"},
+		{"a query", inPolicy(`"match":{"paths":["/a?b"]}`), "policies[0].match.paths[0]: is matched without query: /a?b"},
+		{"a needless escape", inPolicy(`"match":{"paths":["/%61"]}`), "policies[0].match.paths[0]: must percent-encode as normalised paths do, with upper-case digits and only what needs it: /%61"},
+		{"a lower-case escape", inPolicy(`"match":{"paths":["/%2f"]}`), "policies[0].match.paths[0]: must percent-encode as normalised paths do, with upper-case digits and only what needs it: /%2f"},
+		{"a host with port", inPolicy(`"match":{"hosts":["a:80"]}`), "policies[0].match.hosts[0]: must be a host name without port, or *. and a host name, not a:80"},
+		{"a method in lower case", inPolicy(`"match":{"methods":["get"]}`), "policies[0].match.methods[0]: methods are case-sensitive: write GET"},
+		{"a header condition without any", inPolicy(`"match":{"headers":[{"name":"x"}]}`), "policies[0].match.headers[0]: must have exactly one of equals, prefix, present"},
+		{"a header condition with two", inPolicy(`"match":{"headers":[{"name":"x","equals":"1","prefix":"2"}]}`), "policies[0].match.headers[0]: must have exactly one of equals, prefix, present"},
+		{"an unknown part", `{"version":"weir/v1","policies":[{"name":"p","partition":["ip"],"limit":{"quota":1,"window":"1s"}}]}`,
+			"policies[0].partition[0]: must be one of client_ip, consumer, tier, method, host, path, policy_path, header:NAME, cookie:NAME, query:NAME, jwt:CLAIM, spiffe, not ip"},
+		{"a consumer that nothing defines", `{"version":"weir/v1","policies":[{"name":"p","partition":["consumer"],"limit":{"quota":1,"window":"1s"}}]}`,
+			"policies[0].partition[0]: needs identity.consumer, which says where to find the consumer"},
+		{"a prefix out of range", `{"version":"weir/v1","identity":{"client_ip":{"ipv6_prefix":129}}}`, "identity.client_ip.ipv6_prefix: must be a whole number from 1 to 128, not 129"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			set, err := decode(t, c.doc)
+			if err == nil {
+				t.Fatalf("accepted as %+v", set)
+			}
+			if err.Error() != c.want {
+				t.Errorf("got\n%s\nwant\n%s", err, c.want)
+			}
+		})
+	}
+}
+
+// What the language has and this version lacks is refused by its name, never ignored.
+func TestDecodeRefusesWhatThisVersionLacks(t *testing.T) {
+	top := func(field string) string { return `{"version":"weir/v1",` + field + `}` }
+	for doc, want := range map[string]string{
+		top(`"tiers":["free"]`):                        "tiers: is not supported by this version",
+		top(`"exempt":{}`):                             "exempt: is not supported by this version",
+		top(`"banned":{}`):                             "banned: is not supported by this version",
+		top(`"identity":{"tier":[]}`):                  "identity.tier: is not supported by this version",
+		top(`"identity":{"default_tier":"free"}`):      "identity.default_tier: is not supported by this version",
+		top(`"identity":{"consumer":[{"jwt":"sub"}]}`): "identity.consumer[0].jwt: is not supported by this version",
+		top(`"headers":{"legacy":"github"}`):           "headers.legacy: github is not supported by this version",
+		inPolicy(`"algorithm":"sliding_log"`):          "policies[0].algorithm: sliding_log is not supported by this version",
+		inPolicy(`"mode":"optimistic"`):                "policies[0].mode: optimistic is not supported by this version",
+		inPolicy(`"enforcement":"shadow"`):             "policies[0].enforcement: shadow is not supported by this version",
+		inPolicy(`"enforcement":{"enforce":25}`):       "policies[0].enforcement: a percentage is not supported by this version",
+		inPolicy(`"limits":{"free":{}}`):               "policies[0].limits: a limit by tier is not supported by this version",
+		inPolicy(`"candidate":{}`):                     "policies[0].candidate: is not supported by this version",
+		inPolicy(`"response":{}`):                      "policies[0].response: is not supported by this version",
+		inPolicy(`"subwindows":10`):                    "policies[0].subwindows: is not supported by this version",
+		`{"version":"weir/v1","policies":[{"name":"p","partition":["tier"],"limit":{"quota":1,"window":"1s"}}]}`:    "policies[0].partition[0]: tier is not supported by this version",
+		`{"version":"weir/v1","policies":[{"name":"p","partition":["jwt:sub"],"limit":{"quota":1,"window":"1s"}}]}`: "policies[0].partition[0]: jwt is not supported by this version",
+		`{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":[{"quota":1,"window":"1s"}]}]}`:        "policies[0].limit: a list of limits is not supported by this version",
+	} {
+		if _, err := decode(t, doc); err == nil || err.Error() != want {
+			t.Errorf("%s\ngot  %v\nwant %s", doc, err, want)
+		}
+	}
+}
+
+func TestEveryProblemIsListed(t *testing.T) {
+	_, err := decode(t, `{"version":"weir/v1","policies":[
+		{"name":"p","partition":[],"limit":{"quota":0,"window":"x"},"mode":"m"},
+		{"name":"p","partition":["ip"],"limit":{"quota":1,"window":"1s"}}]}`)
+	var problems policy.Problems
+	if !errors.As(err, &problems) {
+		t.Fatalf("%T: %v", err, err)
+	}
+	var paths []string
+	for _, p := range problems {
+		paths = append(paths, p.Path)
+	}
+	want := "policies[0].limit.quota policies[0].limit.window policies[0].mode policies[1].partition[0] policies[1].name"
+	if got := strings.Join(paths, " "); got != want {
+		t.Errorf("problems at %s, want %s", got, want)
+	}
+}
+
+func TestProblemsAreBounded(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(`{"version":"weir/v1"`)
+	for i := range 5000 {
+		fmt.Fprintf(&b, `,"%s%d":1`, strings.Repeat("é", 200), i)
+	}
+	b.WriteString("}")
+	_, err := decode(t, b.String())
+	if err == nil || len(err.Error()) > 64<<10 {
+		t.Errorf("%d bytes of problems", len(err.Error()))
+	}
+}
+
+func TestOnFailureDefaults(t *testing.T) {
+	for field, want := range map[string]policy.OnFailure{
+		`"mode":"leased"`:                 {LocalFor: 30 * quota.Second, Then: policy.ThenAllow},
+		`"on_failure":{"then":"deny"}`:    {Then: policy.ThenDeny},
+		`"on_failure":{"local_for":"5s"}`: {LocalFor: 5 * quota.Second, Then: policy.ThenAllow},
+		`"on_failure":{"then":"local"}`:   {Then: policy.ThenLocal},
+	} {
+		set, err := decode(t, inPolicy(field))
+		if err != nil || set.Policies[0].OnFailure != want {
+			t.Errorf("%s: %v %+v", field, err, set)
+		}
+	}
+}
+
+func TestSpans(t *testing.T) {
+	for text, want := range map[string]quota.Span{"1s": quota.Second, "250ms": 250 * quota.Millisecond, "90m": 90 * quota.Minute, "366d": quota.MaxWindow, "0s": 0} {
+		if got, ok := policy.ParseSpan(text); !ok || got != want {
+			t.Errorf("%s: %d %v", text, got, ok)
+		}
+	}
+	for _, text := range []string{"", "s", "1", "-1s", "+1s", "1.5s", "1 s", "1us", "1w", "99999999999999999999s", "9223372036854775807d"} {
+		if got, ok := policy.ParseSpan(text); ok {
+			t.Errorf("%q was read as %d", text, got)
+		}
+	}
+	for span, want := range map[quota.Span]string{quota.Hour: "1h", 90 * quota.Second: "90s", quota.Day * 30: "30d", 1500 * quota.Millisecond: "1500ms", 1: "1ms", 0: "0s"} {
+		if got := policy.FormatSpan(span); got != want {
+			t.Errorf("%d: %s, want %s", span, got, want)
+		}
+	}
+}
+
+func TestBounds(t *testing.T) {
+	set, err := decode(t, `{"version":"weir/v1","policies":[
+		{"name":"a","partition":["client_ip"],"limit":{"quota":100,"window":"1h"}},
+		{"name":"b","partition":[],"limit":{"quota":12000,"window":"1s","burst":6000},"mode":"leased","on_failure":{"then":"deny"}},
+		{"name":"c","partition":[],"limit":{"quota":5,"window":"1m"},"mode":"local"}]}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{
+		"at most 100 at once + 100 per 1h for each partition key over all Envoys, in every interval",
+		"at most 6 000 at once + 12 000 per 1s over all Envoys, in every interval",
+		"at most 5 at once + 5 per 1m on each Envoy, in every interval",
+	} {
+		if got := set.Policies[i].Bound(); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+	if got := strings.Join(set.Policies[1].Notes(), "|"); got != "its bucket refills within a second, so nothing is leased: every request asks the control plane, as in strict|without the control plane: deny" {
+		t.Errorf("notes: %s", got)
+	}
+	if got := strings.Join(set.Policies[0].Notes(), "|"); got != "without the control plane: each Envoy's even share for 30s, then allow" {
+		t.Errorf("notes: %s", got)
+	}
+}
+
+func TestDecodePlugin(t *testing.T) {
+	decode := func(doc string) (*policy.Plugin, error) {
+		node, err := policy.ParseJSON([]byte(doc))
+		if err != nil {
+			return nil, err
+		}
+		return policy.DecodePlugin(node)
+	}
+	p, err := decode(`{"control_plane": {"cluster": "weir", "token": {"env": "WEIR_NODE_TOKEN"}, "authority": "cp"},
+		"node": {"id": "", "zone": "eu-1"}, "table": {"keys": 2048}, "policyset": null}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &policy.Plugin{ControlPlane: &policy.ControlPlane{Cluster: "weir", Authority: "cp", TokenEnv: "WEIR_NODE_TOKEN"}, Zone: "eu-1", Keys: 2048}
+	if !reflect.DeepEqual(p, want) {
+		t.Errorf("got %+v, want %+v", p, want)
+	}
+	for doc, want := range map[string]string{
+		`{}`:                                "has neither control_plane nor policyset: there would be nothing to limit",
+		`{"controlplane":{}}`:               "controlplane: unknown field: did you mean control_plane?",
+		`{"control_plane":{"cluster":"c"}}`: `control_plane.token: is missing: write "token": {"env": "WEIR_NODE_TOKEN"}`,
+		`{"policyset":{"version":"weir/v1","policies":[{"name":"p"}]}}`: "policyset.policies[0].limit: is missing: write limit: {quota: 100, window: 1m}\n" +
+			"policyset.policies[0].partition: is missing: say whose bucket it is, [] for one bucket for all",
+		`{"policyset":{"version":"weir/v1"},"table":{"keys":1}}`:  "table.keys: must be a whole number from 1024 to 4194304, not 1",
+		`{"policyset":{"version":"weir/v1"},"node":{"id":"a b"}}`: `node.id: must be of printable characters without spaces, not "a b"`,
+	} {
+		if p, err := decode(doc); err == nil || err.Error() != want {
+			t.Errorf("%s\ngot  %v (%+v)\nwant %s", doc, err, p, want)
+		}
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add(inPolicy(`"cost":{"header":"x"}`))
+	f.Add(`{"version":"weir/v1","identity":{"consumer":[{"header":"x"}]}}`)
+	f.Fuzz(func(t *testing.T, doc string) {
+		if node, err := policy.ParseJSON([]byte(doc)); err == nil {
+			_, _ = policy.Decode(node)
+			_, _ = policy.DecodePlugin(node)
+		}
+	})
+}

@@ -1,0 +1,208 @@
+package wire_test
+
+import (
+	"encoding/hex"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+var request = wire.LeaseRequest{
+	Node: "envoy-1", Boot: 0x0123456789abcdef, Seq: 42, Version: 7,
+	Items: []wire.LeaseItem{
+		{Bucket: [16]byte{1, 2, 3}, Policy: 4, Waiting: 5, Cost: 6, Keep: 700},
+		{Bucket: [16]byte{0xff}, Policy: 0, Waiting: 0, Cost: 1, Keep: 1 << 40},
+	},
+}
+
+var reply = wire.LeaseReply{
+	Seq: 42, Nodes: 3,
+	Items: []wire.LeaseAnswer{
+		{State: wire.ItemGranted, Waiting: 5, Keep: 700, NotBefore: 36 * quota.Second, Level: 12},
+		{State: wire.ItemUnknown},
+	},
+}
+
+// The golden bytes are the contract between versions of the filter and of the control plane that run side by side.
+func TestGolden(t *testing.T) {
+	for name, got := range map[string][]byte{
+		"lease_request": wire.AppendLeaseRequest(nil, request),
+		"lease_reply":   wire.AppendLeaseReply(nil, reply),
+		"snapshot":      snapshot(t),
+	} {
+		file := "testdata/" + name + ".hex"
+		if os.Getenv("WEIR_UPDATE_GOLDEN") != "" {
+			if err := os.WriteFile(file, []byte(hex.EncodeToString(got)+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if hex.EncodeToString(got) != strings.TrimSpace(string(want)) {
+			t.Errorf("%s changed: raise its format version and keep reading the old one\ngot  %x\nwant %s", name, got, want)
+		}
+	}
+}
+
+func snapshot(t testing.TB) []byte {
+	t.Helper()
+	params, err := quota.NewParams(100, quota.Hour, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wire.AppendSnapshot(nil, wire.Snapshot{Version: 9, Secret: [16]byte{9, 9}, Set: &policy.Set{
+		Identity: policy.Identity{TrustedHops: 1, IPv6Prefix: 64, Consumer: []policy.Source{{Kind: policy.SourceHeader, Name: "x-api-key"}}},
+		Headers:  policy.Headers{Standard: policy.StandardDraft11, Legacy: policy.LegacyXRateLimit},
+		Policies: []policy.Policy{{
+			Name: "p",
+			Match: policy.Match{
+				Hosts: []string{"*.example.com"}, Methods: []string{"POST"}, Paths: []string{"/shorten"},
+				Headers: []policy.HeaderMatch{{Name: "x-a", Op: policy.HeaderEquals, Value: "1"}},
+			},
+			Partition: []policy.Part{{Kind: policy.PartClientIP}, {Kind: policy.PartHeader, Name: "x-tenant"}},
+			IfAbsent:  policy.AbsentDeny, Limit: policy.Limit{Quota: 100, Window: quota.Hour, Params: params},
+			Cost: policy.Cost{Fixed: 1, Header: "x-cost", Max: 5, Invalid: 2, DenyInvalid: true},
+			Mode: policy.ModeStrict, OnFailure: policy.OnFailure{LocalFor: quota.Minute, Then: policy.ThenDeny},
+		}},
+	}})
+}
+
+func TestSnapshotReadsBack(t *testing.T) {
+	b := snapshot(t)
+	version, secret, set, err := wire.OpenSnapshot(b)
+	if err != nil || version != 9 || secret != [16]byte{9, 9} || wire.PeekVersion(b) != 9 {
+		t.Fatalf("version %d secret %v: %v", version, secret, err)
+	}
+	var got []string
+	text := func(r wire.Ref) { got = append(got, string(r.Of(b))) }
+	head := set.Head(func(_ policy.SourceKind, name wire.Ref) { text(name) })
+	if head.TrustedHops != 1 || head.IPv6Prefix != 64 || head.Policies != 1 {
+		t.Errorf("head %+v", head)
+	}
+	p := set.Policy()
+	text(p.Name)
+	text(p.Cost.Header)
+	set.Lists(text, text, text, func(_ policy.HeaderOp, name, value wire.Ref) { text(name); text(value) },
+		func(_ policy.PartKind, name wire.Ref) { text(name) })
+	if err := set.End(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"x-api-key", "p", "x-cost", "*.example.com", "POST", "/shorten", "x-a", "1", "", "x-tenant"}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("texts %q, want %q", got, want)
+	}
+	if p.Limit.Params.Burst != 100 || p.Mode != policy.ModeStrict || p.IfAbsent != policy.AbsentDeny || !p.Cost.DenyInvalid ||
+		p.OnFailure != (policy.OnFailure{LocalFor: quota.Minute, Then: policy.ThenDeny}) {
+		t.Errorf("policy %+v", p)
+	}
+}
+
+func TestLeaseMessagesReadBack(t *testing.T) {
+	got, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, request))
+	if err != nil || !reflect.DeepEqual(got, request) {
+		t.Errorf("request %+v: %v", got, err)
+	}
+	var back wire.LeaseReply
+	if err := wire.DecodeLeaseReply(wire.AppendLeaseReply(nil, reply), &back); err != nil || !reflect.DeepEqual(back, reply) {
+		t.Errorf("reply %+v: %v", back, err)
+	}
+}
+
+// Whatever is cut off, added or claimed, decoding ends with an error and without a large allocation.
+func TestDamagedMessagesAreRefused(t *testing.T) {
+	var back wire.LeaseReply
+	messages := map[string]struct {
+		bytes  []byte
+		decode func([]byte) error
+	}{
+		"request":  {wire.AppendLeaseRequest(nil, request), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
+		"reply":    {wire.AppendLeaseReply(nil, reply), func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
+		"snapshot": {snapshot(t), func(b []byte) error { _, _, _, err := wire.OpenSnapshot(b); return err }},
+	}
+	for name, m := range messages {
+		for i := range m.bytes {
+			if m.decode(m.bytes[:i]) == nil {
+				t.Errorf("%s cut at %d was accepted", name, i)
+			}
+		}
+		if m.decode(append(append([]byte(nil), m.bytes...), 0)) == nil {
+			t.Errorf("%s with a byte more was accepted", name)
+		}
+		future := append([]byte(nil), m.bytes...)
+		future[4]++
+		if err := m.decode(future); err != wire.ErrFormat {
+			t.Errorf("%s of a future format: %v", name, err)
+		}
+	}
+	many := request
+	many.Items = make([]wire.LeaseItem, wire.MaxItems+1)
+	for i := range many.Items {
+		many.Items[i].Cost = 1
+	}
+	if _, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, many)); err == nil {
+		t.Error("more items than allowed")
+	}
+	free := request
+	free.Items = []wire.LeaseItem{{Cost: 0, Waiting: 1}}
+	if _, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, free)); err == nil {
+		t.Error("a waiting request without cost")
+	}
+	if _, _, _, err := wire.OpenSnapshot(make([]byte, wire.MaxSnapshot+1)); err != wire.ErrTooLarge {
+		t.Errorf("a huge snapshot: %v", err)
+	}
+}
+
+func TestAnyRequestReadsBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := wire.LeaseRequest{
+			Node: rapid.StringN(0, -1, wire.MaxNodeID).Draw(t, "node"), Boot: rapid.Uint64().Draw(t, "boot"),
+			Seq: rapid.Uint64().Draw(t, "seq"), Version: rapid.Uint64().Draw(t, "version"), Items: []wire.LeaseItem{},
+		}
+		for range rapid.IntRange(0, wire.MaxItems).Draw(t, "items") {
+			m.Items = append(m.Items, wire.LeaseItem{
+				Bucket:  [16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "bucket")),
+				Policy:  rapid.Uint32Range(0, 1<<20).Draw(t, "policy"),
+				Waiting: rapid.Int64Range(0, 1<<20).Draw(t, "waiting"),
+				Cost:    rapid.Int64Range(1, quota.MaxUnits).Draw(t, "cost"),
+				Keep:    rapid.Int64Range(0, quota.MaxUnits).Draw(t, "keep"),
+			})
+		}
+		got, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, m))
+		if err != nil || !reflect.DeepEqual(got, m) {
+			t.Fatalf("%+v became %+v: %v", m, got, err)
+		}
+	})
+}
+
+func FuzzLeaseRequest(f *testing.F) {
+	f.Add(wire.AppendLeaseRequest(nil, request))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if m, err := wire.DecodeLeaseRequest(b); err == nil && len(m.Items) > wire.MaxItems {
+			t.Errorf("%d items", len(m.Items))
+		}
+	})
+}
+
+func FuzzLeaseReply(f *testing.F) {
+	f.Add(wire.AppendLeaseReply(nil, reply))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var m wire.LeaseReply
+		if wire.DecodeLeaseReply(b, &m) != nil {
+			return
+		}
+		for _, it := range m.Items {
+			if it.Waiting < 0 || it.Keep < 0 || it.NotBefore < 0 || it.Level < 0 {
+				t.Errorf("negative: %+v", it)
+			}
+		}
+	})
+}
