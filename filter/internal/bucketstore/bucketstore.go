@@ -68,13 +68,8 @@ func (st *Store) Update(kind Kind, key match.Key, now quota.Instant, c Change) e
 	slot := word(key[:8]) % st.slots
 	st.key[5], st.key[6], st.key[7] = byte(slot), byte(slot>>8), byte(slot>>16)
 	for range MaxAttempts {
-		value, cas, found := st.shared.Get(st.key[:])
-		if found = found && len(value) == slotSize && string(value[:len(magic)]) == magic; found {
-			copy(st.slot[:], value)
-		} else {
-			clear(st.slot[:])
-			copy(st.slot[:], magic)
-		}
+		value, cas, exists := st.shared.Get(st.key[:])
+		st.open(value)
 		at, evicted := st.find(kind, key, now)
 		if !c.Apply(&st.entry) {
 			return nil
@@ -83,7 +78,7 @@ func (st *Store) Update(kind Kind, key match.Key, now quota.Instant, c Change) e
 			st.remember(at, now)
 		}
 		st.entry.encode(st.record(at))
-		if st.store(cas, found, value) {
+		if st.store(cas, exists) {
 			if evicted {
 				st.Evictions++
 			}
@@ -94,12 +89,21 @@ func (st *Store) Update(kind Kind, key match.Key, now quota.Instant, c Change) e
 	return ErrContended
 }
 
-// store writes the slot. Bytes that this version does not read count as absent and are overwritten.
-func (st *Store) store(cas uint32, found bool, value []byte) bool {
-	if !found && len(value) == 0 {
-		return st.shared.PutIfAbsent(st.key[:], st.slot[:])
+// open takes in a slot. Bytes that this version does not read count as absent and will be overwritten.
+func (st *Store) open(value []byte) {
+	if len(value) == slotSize && string(value[:len(magic)]) == magic {
+		copy(st.slot[:], value)
+		return
 	}
-	return st.shared.CompareAndSwap(st.key[:], st.slot[:], cas)
+	clear(st.slot[:])
+	copy(st.slot[:], magic)
+}
+
+func (st *Store) store(cas uint32, exists bool) bool {
+	if exists {
+		return st.shared.CompareAndSwap(st.key[:], st.slot[:], cas)
+	}
+	return st.shared.PutIfAbsent(st.key[:], st.slot[:])
 }
 
 // find decodes the entry of kind at key into st.entry and says where it is. If there is none it prepares a new one in a free

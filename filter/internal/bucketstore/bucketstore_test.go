@@ -1,0 +1,258 @@
+package bucketstore_test
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"reflect"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+var space = [4]byte{'t', 'e', 's', 't'}
+
+// change adapts a function to a Change.
+type change func(e *bucketstore.Entry) bool
+
+func (c change) Apply(e *bucketstore.Entry) bool { return c(e) }
+
+// key is a bucket in a given slot's worth of keys: the first 8 bytes choose the slot, the ninth the cell.
+func key(slot uint64, n byte) match.Key {
+	var k match.Key
+	binary.LittleEndian.PutUint64(k[:], slot)
+	k[8], k[9] = n, n
+	return k
+}
+
+// full is a bucket of 10 with a token a second.
+var ten = quota.Params{Num: 1, Den: int64(quota.Second), Burst: 10}
+
+// take charges n tokens by the rule of local buckets and reports whether they were there.
+func take(st *bucketstore.Store, k match.Key, now quota.Instant, n int64) (ok bool, err error) {
+	err = st.Update(bucketstore.Local, k, now, change(func(e *bucketstore.Entry) bool {
+		if e.New && e.Debtor > now {
+			e.State = quota.State{Debt: min(int64(e.Debtor-now), ten.Burst*ten.Den), Last: now}
+		}
+		var r quota.Result
+		e.Params = ten
+		e.State, r = ten.Take(e.State, now, n)
+		ok = r.Allowed
+		return ok
+	}))
+	return ok, err
+}
+
+func TestEntriesReadBack(t *testing.T) {
+	st := bucketstore.New(&sharedtest.Data{}, space, 8)
+	instant := rapid.Custom(func(t *rapid.T) quota.Instant { return quota.Instant(rapid.Int64().Draw(t, "instant")) })
+	number := rapid.Int64Range(0, 1<<32-1)
+	rapid.Check(t, func(t *rapid.T) {
+		want := bucketstore.Entry{Kind: rapid.SampledFrom([]bucketstore.Kind{bucketstore.Local, bucketstore.Share, bucketstore.Leased}).Draw(t, "kind")}
+		want.Key = match.Key(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "key"))
+		if want.Kind == bucketstore.Leased {
+			want.Limit = rapid.Uint32().Draw(t, "limit")
+			want.Credit = lease.Credit{
+				Lots:      [2]lease.Lot{{Tokens: number.Draw(t, "t0"), Expiry: instant.Draw(t, "e0")}, {Tokens: number.Draw(t, "t1"), Expiry: instant.Draw(t, "e1")}},
+				NotBefore: instant.Draw(t, "nb"), DenyCost: number.Draw(t, "dc"), AskAfter: instant.Draw(t, "aa"), KeepCall: instant.Draw(t, "kc"),
+				Short: rapid.Byte().Draw(t, "short"), Demand: number.Draw(t, "d"), DemandAt: instant.Draw(t, "da"), Level: rapid.Int64().Draw(t, "level"),
+			}
+		} else {
+			want.State = quota.State{Debt: rapid.Int64Range(0, 10*int64(quota.Second)).Draw(t, "debt"), Last: instant.Draw(t, "last") / 2}
+			want.Params, want.Version = ten, rapid.Uint64().Draw(t, "version")
+		}
+		write := change(func(e *bucketstore.Entry) bool { *e = want; return true })
+		if err := st.Update(want.Kind, want.Key, 0, write); err != nil {
+			t.Fatal(err)
+		}
+		var got bucketstore.Entry
+		_ = st.Update(want.Kind, want.Key, 0, change(func(e *bucketstore.Entry) bool { got = *e; return false }))
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("wrote %+v\nread %+v", want, got)
+		}
+	})
+}
+
+func TestKindsOfOneKeyAreApart(t *testing.T) {
+	st := bucketstore.New(&sharedtest.Data{}, space, 8)
+	k := key(0, 1)
+	if ok, _ := take(st, k, 0, 10); !ok {
+		t.Fatal("a fresh bucket refused")
+	}
+	_ = st.Update(bucketstore.Share, k, 0, change(func(e *bucketstore.Entry) bool {
+		if !e.New {
+			t.Error("the share bucket reads the local one")
+		}
+		return false
+	}))
+}
+
+// Nothing is stored unless the change says so: refusals do not write.
+func TestRefusalsDoNotWrite(t *testing.T) {
+	data := &sharedtest.Data{}
+	st := bucketstore.New(data, space, 8)
+	_, _ = take(st, key(0, 1), 0, 10)
+	data.Before = func(op string, _ []byte) {
+		if op == "set" {
+			t.Error("a refusal wrote")
+		}
+	}
+	if ok, err := take(st, key(0, 1), 0, 1); ok || err != nil {
+		t.Errorf("passed %v, %v", ok, err)
+	}
+}
+
+// Workers race for one bucket: exactly its burst passes, whoever wins, the race to create it included.
+func TestWorkersShareABucketExactly(t *testing.T) {
+	for round := range 200 {
+		data := &sharedtest.Data{}
+		var wg sync.WaitGroup
+		passed := make([]int, 4)
+		for w := range passed {
+			wg.Go(func() {
+				st := bucketstore.New(data, space, 8)
+				for range 10 {
+					for {
+						ok, err := take(st, key(0, 1), 0, 1)
+						if err == nil {
+							if ok {
+								passed[w]++
+							}
+							break
+						}
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if sum := passed[0] + passed[1] + passed[2] + passed[3]; sum != 10 {
+			t.Fatalf("round %d: %d of 10 passed", round, sum)
+		}
+	}
+}
+
+// A slot that changes at every attempt is given up after a bounded number of them, and nothing was charged.
+func TestContentionIsBounded(t *testing.T) {
+	data := &sharedtest.Data{}
+	st, other := bucketstore.New(data, space, 8), bucketstore.New(data, space, 8)
+	_, _ = take(other, key(0, 2), 0, 1)
+	attempts, now := 0, quota.Instant(0)
+	data.Before = func(op string, _ []byte) {
+		if op != "set" {
+			return
+		}
+		attempts++
+		before := data.Before
+		data.Before = nil
+		now++
+		_, _ = take(other, key(0, 2), now, 1)
+		now += quota.Instant(quota.Second)
+		data.Before = before
+	}
+	if _, err := take(st, key(0, 1), 0, 1); err != bucketstore.ErrContended || attempts != bucketstore.MaxAttempts || st.Contended != 1 {
+		t.Errorf("%v after %d attempts, %d counted", err, attempts, st.Contended)
+	}
+	data.Before = nil
+	if ok, _ := take(st, key(0, 1), 0, 10); !ok {
+		t.Error("a given-up update charged")
+	}
+}
+
+// The number of keys is fixed whatever comes.
+func TestAFloodOfKeysDoesNotGrowTheTable(t *testing.T) {
+	data := &sharedtest.Data{}
+	st := bucketstore.New(data, space, 1024)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 100_000 {
+		var k match.Key
+		binary.LittleEndian.PutUint64(k[:], rng.Uint64())
+		binary.LittleEndian.PutUint64(k[8:], rng.Uint64())
+		_, _ = take(st, k, 0, 1)
+	}
+	if data.Len() != 1024/8 {
+		t.Errorf("%d keys, want %d", data.Len(), 1024/8)
+	}
+	if st.Evictions == 0 {
+		t.Error("no eviction was counted")
+	}
+}
+
+// A full bucket gives up its place for nothing; a key that was crowded out while it owed tokens owes them still.
+func TestCrowdingOutMintsNothing(t *testing.T) {
+	st := bucketstore.New(&sharedtest.Data{}, space, 8)
+	victim := key(0, 1)
+	if ok, _ := take(st, victim, 0, 10); !ok {
+		t.Fatal("a fresh bucket refused")
+	}
+	// Sixteen others with more patience: each owes all it has, so the victim is the first to go.
+	for n := byte(2); n < 18; n++ {
+		_, _ = take(st, key(0, n+16), 5*quota.Instant(quota.Second), 10)
+	}
+	if ok, _ := take(st, victim, 6*quota.Instant(quota.Second), 7); ok {
+		t.Error("the victim came back with more than it had earned")
+	}
+	if ok, _ := take(st, victim, 6*quota.Instant(quota.Second), 6); !ok {
+		t.Error("the victim lost what it had earned")
+	}
+	if st.Evictions == 0 {
+		t.Error("nothing was evicted")
+	}
+}
+
+// Against an adversary that floods the slot, no key ever gets more than burst + rate·t.
+func TestCrowdingOutKeepsTheBound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		st := bucketstore.New(&sharedtest.Data{}, space, 8)
+		now := quota.Instant(0)
+		used := map[match.Key]int64{}
+		for range rapid.IntRange(10, 200).Draw(t, "steps") {
+			now += quota.Instant(rapid.Int64Range(0, int64(quota.Second)).Draw(t, "pause"))
+			k := key(0, rapid.ByteRange(1, 40).Draw(t, "key"))
+			n := rapid.Int64Range(1, 10).Draw(t, "n")
+			if ok, err := take(st, k, now, n); err != nil {
+				t.Fatal(err)
+			} else if ok {
+				used[k] += n
+			}
+			if bound := 10 + int64(now/quota.Instant(quota.Second)); used[k] > bound {
+				t.Fatalf("%d used by %d µs, the bound is %d", used[k], now, bound)
+			}
+		}
+	})
+}
+
+// Bytes of another version, or damage, count as absent and are overwritten.
+func TestUnknownBytesAreAbsent(t *testing.T) {
+	data := &sharedtest.Data{}
+	slot := append(space[:], 's', 0, 0, 0)
+	for _, b := range [][]byte{nil, {1}, []byte("WRS9 something else"), make([]byte, 968)} {
+		data.Put(slot, b)
+		st := bucketstore.New(data, space, 8)
+		if ok, err := take(st, key(0, 1), 0, 10); !ok || err != nil {
+			t.Errorf("over %q: %v %v", b, ok, err)
+		}
+		if ok, _ := take(st, key(0, 1), 0, 1); ok {
+			t.Errorf("over %q: the charge was not stored", b)
+		}
+	}
+}
+
+func BenchmarkUpdate(b *testing.B) {
+	st := bucketstore.New(&sharedtest.Data{}, space, 65536)
+	now, passed := quota.Instant(0), 0
+	for b.Loop() {
+		now += quota.Instant(quota.Second)
+		if ok, _ := take(st, key(1, 1), now, 1); ok {
+			passed++
+		}
+	}
+	if passed != b.N {
+		b.Fatalf("%d of %d passed", passed, b.N)
+	}
+}
