@@ -149,7 +149,11 @@ func (s *Server) start() error {
 // answers says whether the process itself answers on the port, not another server that took it first.
 func (s *Server) answers(pid int) bool {
 	text, err := s.ask("INFO server", "process_id:")
-	return err == nil && text == fmt.Sprintf("process_id:%d", pid)
+	if err != nil || text != fmt.Sprintf("process_id:%d", pid) {
+		return false
+	}
+	text, err = s.ask("PING", "") // Until it has read its files it says that it is loading.
+	return err == nil && text == "+PONG"
 }
 
 // ask sends a command and returns the first line of the answer that starts with prefix.

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 )
 
@@ -30,7 +31,10 @@ type store interface {
 	Close() error
 }
 
-var _ store = (*localstore.Store)(nil)
+var (
+	_ store = (*localstore.Store)(nil)
+	_ store = (*redisstore.Store)(nil)
+)
 
 // Time-outs of the server. A client that is slower is cut off; the long poll extends its own.
 const (

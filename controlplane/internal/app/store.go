@@ -8,11 +8,15 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
+	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 	"github.com/weir-proxy/weir/shared/lease"
 )
 
 func open(s settings.Settings, log *slog.Logger) (store, error) {
+	if s.RedisURL != "" {
+		return redisstore.Open(s.RedisURL)
+	}
 	return localstore.Open(s.DataDir, log, localstore.Options{})
 }
 

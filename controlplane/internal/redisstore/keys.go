@@ -1,0 +1,32 @@
+package redisstore
+
+import (
+	"encoding/hex"
+)
+
+// Every key starts with weir: and has a hash tag, the part in braces, that decides its slot in Redis Cluster. Keys that one
+// script touches together must share a slot, so everything but the buckets has the tag {meta}. Buckets are spread over tagCount
+// tags by their hash: a batch then needs at most that many scripts in a cluster, and all parts of a cluster share the work.
+const (
+	keyVersion   = "weir:{meta}:version"   // number of the current policy set version
+	keyVersions  = "weir:{meta}:versions"  // hash: number → description, JSON
+	keyDocuments = "weir:{meta}:documents" // hash: number → document as written
+	keySecret    = "weir:{meta}:secret"    // 16 bytes that key the hash of partition keys
+	keyLost      = "weir:{meta}:lost"      // when state was found to be lost, µs; absent for never
+	keyNodes     = "weir:{meta}:nodes"     // hash: node → description, JSON
+	keySeen      = "weir:{meta}:seen"      // sorted set: node by when it was seen, ms
+
+	tagCount = 64
+)
+
+// bucketTag is the number of a bucket's tag.
+func bucketTag(bucket [16]byte) byte { return bucket[0] % tagCount }
+
+// bucketKey is weir:{TT}:b:HASH, TT being the tag in hexadecimal.
+func bucketKey(bucket [16]byte) string {
+	key := make([]byte, 0, len("weir:{00}:b:")+2*len(bucket))
+	key = append(key, "weir:{"...)
+	key = hex.AppendEncode(key, []byte{bucketTag(bucket)})
+	key = append(key, "}:b:"...)
+	return string(hex.AppendEncode(key, bucket[:]))
+}

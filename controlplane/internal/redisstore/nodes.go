@@ -1,0 +1,69 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+)
+
+// maxNodes bounds what a node that invents ids can make the store hold.
+const maxNodes = 10_000
+
+// Touch implements nodes.Store.
+func (s *Store) Touch(ctx context.Context, n nodes.Node) error {
+	raw, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	err = touchNode.Run(ctx, s.client, []string{keyNodes, keySeen},
+		n.Key(), raw, nodes.Forgotten.Milliseconds(), maxNodes).Err()
+	if err == redis.Nil { // The script returns nothing.
+		return nil
+	}
+	return err
+}
+
+// Nodes implements nodes.Store.
+func (s *Store) Nodes(ctx context.Context) ([]nodes.Node, error) {
+	now, err := s.client.Time(ctx).Result()
+	if err != nil {
+		return nil, err
+	}
+	since := strconv.FormatInt(now.Add(-nodes.Forgotten).UnixMilli(), 10)
+	seen, err := s.client.ZRangeByScoreWithScores(ctx, keySeen, &redis.ZRangeBy{Min: "(" + since, Max: "+inf"}).Result()
+	if err != nil || len(seen) == 0 {
+		return nil, err
+	}
+	keys := make([]string, len(seen))
+	for i, z := range seen {
+		keys[i], _ = z.Member.(string)
+	}
+	values, err := s.client.HMGet(ctx, keyNodes, keys...).Result()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]nodes.Node, 0, len(values))
+	for i, value := range values {
+		text, _ := value.(string)
+		var n nodes.Node
+		if json.Unmarshal([]byte(text), &n) != nil { // Forgotten in between, or written by another version.
+			continue
+		}
+		n.Seen = time.UnixMilli(int64(seen[i].Score))
+		out = append(out, n)
+	}
+	slices.SortFunc(out, func(a, b nodes.Node) int { return strings.Compare(a.Key(), b.Key()) })
+	return out, nil
+}
+
+// CountNodes implements nodes.Store.
+func (s *Store) CountNodes(ctx context.Context, within time.Duration) (int64, error) {
+	return countNodes.Run(ctx, s.client, []string{keySeen}, within.Milliseconds()).Int64()
+}

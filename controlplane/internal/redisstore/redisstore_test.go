@@ -1,0 +1,338 @@
+package redisstore_test
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
+	"github.com/weir-proxy/weir/controlplane/internal/storetest"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/quota/quotatest"
+	"github.com/weir-proxy/weir/test/redistest"
+)
+
+func open(t *testing.T, server *redistest.Server) *redisstore.Store {
+	t.Helper()
+	s, err := redisstore.Open(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// virtual is a store whose grants run on a clock that the test sets.
+func virtual(t *testing.T, server *redistest.Server) (*redisstore.Store, func(quota.Instant)) {
+	t.Helper()
+	s := open(t, server)
+	s.UseTestClock()
+	set := func(now quota.Instant) {
+		t.Helper()
+		if err := s.Client().Set(t.Context(), "test:now", strconv.FormatInt(int64(now), 10), 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(storetest.Base)
+	return s, set
+}
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) *storetest.Instance {
+		server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+		s, set := virtual(t, server)
+		return &storetest.Instance{
+			Store: s, SetClock: set, StepsBack: true, KeepsNodes: true,
+			Restart: func(*testing.T) { server.Restart() },
+			Age: func(t *testing.T, by time.Duration) {
+				shift := redis.NewScript(`for _, n in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do redis.call('ZINCRBY', KEYS[1], ARGV[1], n) end`)
+				if err := shift.Run(t.Context(), s.Client(), []string{"weir:{meta}:seen"}, -by.Milliseconds()).Err(); err != nil && err != redis.Nil {
+					t.Fatal(err)
+				}
+			},
+		}
+	})
+}
+
+func TestGoldenVectors(t *testing.T) {
+	s, set := virtual(t, redistest.Start(t))
+	bucket := byte(0)
+	quotatest.RunTokenBucket(t, func(t *testing.T, p quota.Params) quotatest.Decide {
+		bucket++
+		key := [16]byte{bucket}
+		return func(at quota.Instant, cost int64) (allowed bool, left int64, retry quota.Span) {
+			set(storetest.Base + at)
+			ask := lease.Ask{Params: p, Version: 1, Waiting: min(cost, 1), Cost: cost, Nodes: 1}
+			grants, err := s.Grant(t.Context(), []leases.Item{{Bucket: key, Ask: ask}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if cost > p.Burst {
+				return false, grants[0].Level, quota.Never
+			}
+			return grants[0].Waiting == ask.Waiting, grants[0].Level, grants[0].NotBefore
+		}
+	})
+}
+
+// one asks for waiting tokens of one bucket.
+func one(t *testing.T, s *redisstore.Store, bucket [16]byte, p quota.Params, waiting int64) lease.Grant {
+	t.Helper()
+	ask := lease.Ask{Params: p, Version: 1, Waiting: waiting, Cost: 1, Nodes: 1}
+	grants, err := s.Grant(t.Context(), []leases.Item{{Bucket: bucket, Ask: ask}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return grants[0]
+}
+
+func params(t *testing.T, q int64, window quota.Span, burst int64) quota.Params {
+	t.Helper()
+	p, err := quota.NewParams(q, window, burst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+const keyOfBucket7 = "weir:{07}:b:07000000000000000000000000000000"
+
+// On Redis' own clock: the key lives until the bucket is full again and up to a tenth longer, and then a new one is full.
+func TestBucketsExpireWhenFull(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server)
+	p, bucket := params(t, 100, 10*quota.Second, 100), [16]byte{7}
+	if g := one(t, s, bucket, p, 50); g.Waiting != 50 || g.Level != 50 {
+		t.Fatalf("of a fresh bucket: %+v", g)
+	}
+	life, err := s.Client().PTTL(t.Context(), keyOfBucket7).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if life < 4*time.Second || life > 5500*time.Millisecond+2*time.Millisecond {
+		t.Errorf("a bucket that is full in 5 s lives for %v", life)
+	}
+	if g := one(t, s, bucket, p, 51); g.Waiting < 50 {
+		t.Errorf("what was left is %d, want 50 or what has been earned more", g.Waiting)
+	}
+	short := params(t, 1000, quota.Second, 1)
+	one(t, s, [16]byte{8}, short, 1)
+	deadline := time.Now().Add(5 * time.Second)
+	for s.Client().DBSize(t.Context()).Val() > 1 {
+		if time.Now().After(deadline) {
+			t.Fatal("a bucket that is full within a millisecond is still there")
+		}
+	}
+}
+
+// Nothing is written for a denial, so a flood of them costs Redis no memory and no replication.
+func TestDenialsWriteNothing(t *testing.T) {
+	s, _ := virtual(t, redistest.Start(t))
+	p := params(t, 10, quota.Hour, 10)
+	if g := one(t, s, [16]byte{7}, p, 11); g.Waiting != 10 {
+		t.Fatalf("%+v", g)
+	}
+	before := s.Client().Get(t.Context(), keyOfBucket7).Val()
+	if g := one(t, s, [16]byte{7}, p, 1); g.Waiting != 0 {
+		t.Fatalf("%+v", g)
+	}
+	if s.Client().Get(t.Context(), keyOfBucket7).Val() != before {
+		t.Error("a denial has written")
+	}
+}
+
+func TestUnreadableStateIsHalfFull(t *testing.T) {
+	server := redistest.Start(t)
+	s, _ := virtual(t, server)
+	p := params(t, 10, quota.Hour, 100)
+	pack := func(list string) string {
+		packed, err := s.Client().Eval(t.Context(), "return cmsgpack.pack("+list+")", nil).Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return packed
+	}
+	for name, state := range map[string]string{
+		"empty": "", "text": "hello", "a number": pack("1"), "a map": pack("{a=1}"), "another format": pack("{2,1,1,0,1,360000000,100}"),
+		"too short": pack("{1,1,1,0,1,360000000}"), "half a lease": pack("{1,1,1,0,1,360000000,100,5}"),
+		"negative debt": pack("{1,1,1,-1,1,360000000,100}"), "a fraction": pack("{1,1,1,0.5,1,360000000,100}"),
+		"not a number": pack("{1,1,1,0/0,1,360000000,100}"), "infinite": pack("{1,1,1,1/0,1,360000000,100}"),
+		"text inside": pack("{1,1,1,'0',1,360000000,100}"), "no rate": pack("{1,1,1,0,0,360000000,100}"), "no unit": pack("{1,1,1,0,1,0,100}"),
+		"too many leases": pack("{1,1,1,0,1,360000000,100,1,1,2,1,3,1,4,1,5,1,6,1,7,1}"),
+		"cut off":         pack("{1,1,1,0,1,360000000,100}")[:9],
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := s.Client().Set(t.Context(), keyOfBucket7, state, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []int64{50, 0} {
+				if g := one(t, s, [16]byte{7}, p, 60); g.Waiting != want {
+					t.Errorf("%d granted, want %d", g.Waiting, want)
+				}
+			}
+		})
+	}
+	t.Run("another type", func(t *testing.T) {
+		s.Client().Del(t.Context(), keyOfBucket7)
+		if err := s.Client().LPush(t.Context(), keyOfBucket7, "x").Err(); err != nil {
+			t.Fatal(err)
+		}
+		if g := one(t, s, [16]byte{7}, p, 60); g.Waiting != 50 {
+			t.Errorf("%d granted, want 50", g.Waiting)
+		}
+	})
+}
+
+// A Redis that has forgotten everything gets its secret back from a replica that knows it; buckets that may have been in use
+// start half full until they would be full again.
+func TestLostStateIsNotFull(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server)
+	secret := [16]byte{1, 2, 3}
+	askSecret := func(candidate [16]byte) [16]byte {
+		t.Helper()
+		got, err := s.Secret(t.Context(), candidate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	p := params(t, 100, quota.Hour, 100)
+	askSecret(secret)
+	if g := one(t, s, [16]byte{7}, p, 100); g.Waiting != 100 {
+		t.Fatalf("a new deployment's bucket gives %d of 100", g.Waiting)
+	}
+	server.Restart() // It keeps nothing.
+	if got := askSecret(secret); got != secret {
+		t.Fatalf("the secret is %x", got)
+	}
+	if g := one(t, s, [16]byte{7}, p, 100); g.Waiting != 50 {
+		t.Errorf("after the loss a bucket gives %d of 100, want 50", g.Waiting)
+	}
+	// A bucket that refills within a second cannot have been in use before the loss for longer than that.
+	other := open(t, server)
+	if got, err := other.Secret(t.Context(), [16]byte{9}); err != nil || got != secret {
+		t.Fatalf("another replica sees %x, %v", got, err)
+	}
+	if g := one(t, other, [16]byte{8}, p, 100); g.Waiting != 50 {
+		t.Errorf("another replica gives %d of 100, want 50", g.Waiting)
+	}
+}
+
+func TestScriptsComeBackAfterFlush(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server)
+	p := params(t, 10, quota.Hour, 10)
+	one(t, s, [16]byte{7}, p, 1)
+	server.Do("SCRIPT", "FLUSH")
+	if g := one(t, s, [16]byte{7}, p, 10); g.Waiting != 9 {
+		t.Errorf("%d granted, want 9", g.Waiting)
+	}
+}
+
+// A silent Redis costs a caller its own deadline and nothing more, and is charged at most once.
+func TestDeadlineIsKept(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server)
+	p := params(t, 10, quota.Hour, 10)
+	one(t, s, [16]byte{7}, p, 1)
+	server.Pause()
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
+	defer cancel()
+	ask := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}
+	if _, err := s.Grant(ctx, []leases.Item{{Bucket: [16]byte{7}, Ask: ask}}); err == nil {
+		t.Error("a silent Redis has granted")
+	}
+	server.Resume()
+	if g := one(t, s, [16]byte{7}, p, 10); g.Waiting != 8 && g.Waiting != 9 {
+		t.Errorf("%d left, want 8 or 9: the call that timed out is charged at most once", g.Waiting)
+	}
+}
+
+// In Redis Cluster every script's keys must share a slot.
+func TestCluster(t *testing.T) {
+	server := redistest.Start(t, "--cluster-enabled", "yes")
+	if got := server.Do("CLUSTER", "ADDSLOTSRANGE", "0", "16383"); got != "+OK" {
+		t.Fatal(got)
+	}
+	s, err := redisstore.Open("redis://" + server.Addr() + "?addr=" + server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		if _, err = s.Secret(t.Context(), [16]byte{1}); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	p := params(t, 10, quota.Hour, 10)
+	items := make([]leases.Item, 64)
+	for i := range items {
+		items[i] = leases.Item{Bucket: [16]byte{byte(i * 5)}, Ask: lease.Ask{Params: p, Version: 1, Waiting: int64(i % 10), Cost: 1, Nodes: 1}}
+	}
+	grants, err := s.Grant(t.Context(), items)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, g := range grants {
+		if g.Waiting != int64(i%10) {
+			t.Errorf("item %d: %d granted", i, g.Waiting)
+		}
+	}
+	if err := s.Append(t.Context(), 0, policies.Version{Number: 1, Document: []byte("x")}); err != nil {
+		t.Error(err)
+	}
+	if err := s.Touch(t.Context(), nodes.Node{ID: "a"}); err != nil {
+		t.Error(err)
+	}
+	if n, err := s.CountNodes(t.Context(), time.Minute); n != 1 || err != nil {
+		t.Errorf("%d nodes, %v", n, err)
+	}
+}
+
+func TestOpenHidesThePassword(t *testing.T) {
+	for _, url := range []string{"redis://:secret@host:port:x", "http://:secret@host", "redis://:secret@host/x/y", "redis://u:secret@h:1?addr=:::"} {
+		if _, err := redisstore.Open(url); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", url, err)
+		}
+	}
+}
+
+// One script for a whole batch of a node.
+func BenchmarkGrant64(b *testing.B) {
+	server := redistest.Start(b)
+	s, err := redisstore.Open(server.URL())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	p, err := quota.NewParams(1000, quota.Second, 1000)
+	if err != nil {
+		b.Fatal(err)
+	}
+	items := make([]leases.Item, 64)
+	for i := range items {
+		items[i] = leases.Item{Bucket: [16]byte{byte(i)}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline, Keep: 10, Nodes: 3}}
+	}
+	for b.Loop() {
+		if _, err := s.Grant(b.Context(), items); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+// Package storetest is the conformance suite that every store passes.
+package storetest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Store is everything that a store must be.
+type Store interface {
+	policies.Store
+	nodes.Store
+	leases.Store
+	push.Secrets
+}
+
+// Instance is a store under test, empty at first.
+type Instance struct {
+	Store
+	// SetClock sets the time of grants. The suite never goes back by itself unless StepsBack.
+	SetClock func(quota.Instant)
+	// StepsBack says that SetClock may go back and the store sees it.
+	StepsBack bool
+	// Restart ends the store in good order and opens it again over the same state.
+	Restart func(t *testing.T)
+	// Age makes every node look as if it had been seen that much earlier.
+	Age func(t *testing.T, by time.Duration)
+	// KeepsNodes says that nodes survive a restart.
+	KeepsNodes bool
+}
+
+// Base is the instant at which the suite's clocks start: far enough ahead of today that nothing expires by the wall clock.
+var Base = quota.Instant(time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
+
+// Run runs the suite; open makes a fresh instance, its clock at Base.
+func Run(t *testing.T, open func(t *testing.T) *Instance) {
+	for _, c := range []struct {
+		name string
+		run  func(t *testing.T, s *Instance)
+	}{
+		{"versions", testVersions},
+		{"versions are dropped when many", testVersionsKept},
+		{"one of many writers wins", testVersionRace},
+		{"the secret is made once", testSecret},
+		{"nodes are forgotten", testNodes},
+		{"grants follow the ledger", testDifferential},
+		{"a changed rate earns at the slower", testRateChange},
+		{"one bucket many times in a batch", testBatch},
+		{"a bucket is never granted more than it holds", testConcurrency},
+		{"a restart refills nobody", testRestart},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(t, open(t)) })
+	}
+}
+
+func testContext(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func must[T any](t *testing.T) func(v T, err error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
