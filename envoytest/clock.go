@@ -70,6 +70,13 @@ func (h *Host) Monotonic() time.Duration { return time.Duration(h.clock.mono.Loa
 // StepWallClock moves the wall clock by d, which may be negative, without any time passing.
 func (h *Host) StepWallClock(d time.Duration) { h.clock.wall.Add(int64(d)) }
 
+// StepMonotonicClock moves the monotonic clock by d, which may be negative, without any time passing: nothing fires, and the
+// wall clock stays. What was due in between is late, or due that much later.
+func (h *Host) StepMonotonicClock(d time.Duration) {
+	h.clock.mono.Add(int64(d))
+	h.clock.wall.Add(-int64(d))
+}
+
 // Advance lets d pass: it fires, in time order, the ticks of all root contexts, and delivers what is due of answers and
 // timeouts of calls. Advance(0) does what is due now. Work inside a guest takes no time.
 func (h *Host) Advance(d time.Duration) {

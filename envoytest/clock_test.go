@@ -97,3 +97,24 @@ func TestClocks(t *testing.T) {
 		fmt.Sprint("ok ", wall.UnixNano()), fmt.Sprint("errno 0 ", wall.UnixNano()),
 		fmt.Sprint("errno 0 ", int64(bootOffset+3*time.Second)), "errno 58 0", "errno 58 0")
 }
+
+// The clock that a guest reads jumps; what is due in between fires late, once, and nothing fires while it lies behind.
+func TestStepMonotonicClock(t *testing.T) {
+	h := start(t, Options{PluginConfig: []byte("configure: tick 100\ntick: log 2 tick")})
+	wall := h.Now()
+	h.StepMonotonicClock(time.Hour)
+	equal(t, do(h, 0, "clock 1"), fmt.Sprint("errno 0 ", int64(bootOffset+time.Hour)))
+	if h.Now() != wall {
+		t.Errorf("the wall clock went from %v to %v", wall, h.Now())
+	}
+	h.Advance(0)
+	if got := ticks(h)[0]; len(got) != 1 {
+		t.Errorf("%d ticks were late, want 1", len(got))
+	}
+	h.StepMonotonicClock(-time.Hour)
+	equal(t, do(h, 0, "clock 1"), fmt.Sprint("errno 0 ", int64(bootOffset)))
+	h.Advance(time.Minute)
+	if got := ticks(h)[0]; len(got) != 1 {
+		t.Errorf("%d ticks, want none before the clock has caught up", len(got)-1)
+	}
+}

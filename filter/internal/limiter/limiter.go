@@ -64,8 +64,10 @@ type Request struct {
 // Hit is one policy's part in the decision.
 type Hit struct {
 	match.Hit
-	// Remaining is the whole tokens left, Reset the time to a full bucket; Retry is the wait of a refusing hit.
+	// Remaining is the whole tokens left, Reset the time to a full bucket; Retry is the wait of a refusing hit. Clients of a
+	// refused request are told that nothing remains for it; Left is what the refusing bucket holds.
 	Remaining    int64
+	Left         int64
 	Reset, Retry quota.Span
 
 	by      by
@@ -359,7 +361,7 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 	} else {
 		h.Retry = max(h.Retry, 1)
 	}
-	h.Remaining = 0
+	h.Left, h.Remaining = h.Remaining, 0
 	l.describeRefusal(req, h)
 	for j := range req.Hits {
 		other := &req.Hits[j]

@@ -119,12 +119,14 @@ func AppendDecision(dst []byte, req *limiter.Request, status limiter.Status) []b
 		}
 	}
 	hit := &req.Hits[shown]
+	remaining := hit.Remaining
 	dst = append(dst, ix.Text(ix.Policy(hit.Policy).Name)...)
 	if status == limiter.Refused {
+		remaining = hit.Left
 		dst = append(append(dst, " reason="...), req.Reason.String()...)
 		if hit.Retry != quota.Never {
 			dst = ratelimitheader.AppendInt(append(dst, " retry_us="...), int64(hit.Retry))
 		}
 	}
-	return ratelimitheader.AppendInt(append(dst, " remaining="...), hit.Remaining)
+	return ratelimitheader.AppendInt(append(dst, " remaining="...), remaining)
 }

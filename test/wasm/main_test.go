@@ -1,0 +1,84 @@
+package wasm
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/envoytest"
+)
+
+// filter is the built module, compiled once for all tests.
+var filter *envoytest.Module
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (int, error) {
+	wasm, err := built()
+	if err != nil {
+		return 0, err
+	}
+	if filter, err = envoytest.Compile(wasm); err != nil {
+		return 0, err
+	}
+	defer filter.Close()
+	return m.Run(), nil
+}
+
+const root = "../.."
+
+// built returns build/weir.wasm if it is newer than all it is made from, and builds the module elsewhere otherwise.
+func built() ([]byte, error) {
+	file := filepath.Join(root, "build", "weir.wasm")
+	if info, err := os.Stat(file); err == nil {
+		stale, err := changedAfter(info.ModTime())
+		if err != nil {
+			return nil, err
+		}
+		if !stale {
+			return os.ReadFile(file)
+		}
+	}
+	dir, err := os.MkdirTemp("", "weir-wasm")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	file = filepath.Join(dir, "weir.wasm")
+	build := exec.Command("./wasm-build.sh", "-o", file)
+	build.Dir = root
+	if output, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("building the filter: %w\n%s", err, output)
+	}
+	return os.ReadFile(file)
+}
+
+// changedAfter says whether a source of the module is newer than built.
+func changedAfter(built time.Time) (bool, error) {
+	newer := false
+	for _, source := range []string{"filter", "shared", "tools/tinygo", "tools/wasmgate", "wasm-build.sh", "go.mod"} {
+		err := filepath.WalkDir(filepath.Join(root, source), func(name string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			info, err := entry.Info()
+			newer = newer || err == nil && info.ModTime().After(built)
+			return err
+		})
+		if err != nil {
+			return false, err
+		}
+	}
+	return newer, nil
+}
