@@ -1,0 +1,411 @@
+package leasing_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const ms = quota.Instant(quota.Millisecond)
+
+// clock is settable time.
+type clock struct{ now quota.Instant }
+
+func (c *clock) Now() quota.Instant { return c.now }
+
+// centre is a control plane whose answers the test lets go.
+type centre struct {
+	t       *testing.T
+	params  quota.Params
+	ledgers map[[16]byte]lease.Ledger
+	calls   []pending
+	refuse  error
+}
+
+type pending struct {
+	request wire.LeaseRequest
+	timeout quota.Span
+	done    func(int, []byte)
+}
+
+func (c *centre) CallLeases(body []byte, timeout quota.Span, done func(int, []byte)) error {
+	if c.refuse != nil {
+		return c.refuse
+	}
+	m, err := wire.DecodeLeaseRequest(body)
+	if err != nil {
+		c.t.Fatalf("the desk sent %x: %v", body, err)
+	}
+	c.calls = append(c.calls, pending{m, timeout, done})
+	return nil
+}
+
+// grant decides the oldest call at now by the rule of leases and returns the reply.
+func (c *centre) grant(now quota.Instant) (pending, wire.LeaseReply) {
+	p := c.calls[0]
+	c.calls = c.calls[1:]
+	reply := wire.LeaseReply{Seq: p.request.Seq, Nodes: 2}
+	for _, it := range p.request.Items {
+		ask := lease.Ask{Params: c.params, Version: 1, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: it.Keep, Nodes: 2}
+		ledger, g := c.ledgers[it.Bucket].Grant(now, ask)
+		c.ledgers[it.Bucket] = ledger
+		reply.Items = append(reply.Items, wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level})
+	}
+	return p, reply
+}
+
+func (c *centre) answer(now quota.Instant) {
+	p, reply := c.grant(now)
+	p.done(200, wire.AppendLeaseReply(nil, reply))
+}
+
+// world is one worker at a node.
+type world struct {
+	*clock
+	*centre
+	desk   *leasing.Desk
+	store  *bucketstore.Store
+	params quota.Params
+	stream uint32
+}
+
+func newWorld(t *testing.T, q int64, window quota.Span, burst int64) *world {
+	t.Helper()
+	p, err := quota.NewParams(q, window, burst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return worker(t, &sharedtest.Data{}, &clock{now: 1000 * ms}, &centre{t: t, params: p, ledgers: map[[16]byte]lease.Ledger{}})
+}
+
+func worker(t *testing.T, data *sharedtest.Data, c *clock, cp *centre) *world {
+	t.Helper()
+	store := bucketstore.New(data, [4]byte{}, 64)
+	return &world{clock: c, centre: cp, store: store, params: cp.params, desk: leasing.New(store, cp, c, "node", 1, 1)}
+}
+
+func (w *world) need(bucket byte, cost int64) leasing.Need {
+	return leasing.Need{Bucket: [16]byte{bucket}, Version: 1, Params: w.params, Cost: cost}
+}
+
+// join lets a request of cost wait for a bucket, and sends.
+func (w *world) join(t *testing.T, bucket byte, cost int64) *leasing.Ticket {
+	t.Helper()
+	w.stream++
+	ticket := &leasing.Ticket{Stream: w.stream, Need: w.need(bucket, cost)}
+	if !w.desk.Join(w.now, ticket, 0) {
+		t.Fatal("turned away")
+	}
+	w.desk.Flush(w.now)
+	return ticket
+}
+
+// spend tries to take cost from what the node holds.
+func (w *world) spend(bucket byte, cost int64) leasing.Spend {
+	s := leasing.Spend{Need: w.need(bucket, cost), Now: w.now, Commit: true}
+	_ = w.store.Update(bucketstore.Leased, s.Bucket, w.now, &s)
+	return s
+}
+
+func TestOneCallABucket(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	first := w.join(t, 1, 1)
+	second, third := w.join(t, 1, 1), w.join(t, 1, 1)
+	other := w.join(t, 2, 1)
+	if len(w.calls) != 2 || w.calls[0].request.Items[0].Waiting != 1 || w.calls[0].timeout != lease.Deadline {
+		t.Fatalf("calls %+v", w.calls)
+	}
+	w.answer(w.now)
+	if first.Outcome != leasing.Granted || second.Outcome != leasing.Waiting {
+		t.Fatalf("first %v, second %v", first.Outcome, second.Outcome)
+	}
+	w.desk.Flush(w.now)
+	if n := len(w.calls); n != 2 || w.calls[1].request.Items[0].Waiting != 2 {
+		t.Fatalf("who queued behind the first call goes in one more: %+v", w.calls)
+	}
+	w.answer(w.now)
+	w.answer(w.now)
+	for i, ticket := range []*leasing.Ticket{second, third, other} {
+		if ticket.Outcome != leasing.Granted {
+			t.Errorf("ticket %d: %v", i, ticket.Outcome)
+		}
+	}
+	if w.desk.Waiting() != 0 || w.desk.Nodes() != 2 {
+		t.Errorf("%d wait, %d nodes", w.desk.Waiting(), w.desk.Nodes())
+	}
+}
+
+// 300 at once for 100 tokens: exactly 100 pass, and the others learn when to come back without asking again.
+func TestExactlyTheBurstPasses(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	var tickets []*leasing.Ticket
+	passed := 0
+	for i := range 300 {
+		s := w.spend(1, 1)
+		if s.Keep > 0 {
+			w.desk.Keep(s.Need, s.Keep)
+		}
+		switch s.State {
+		case leasing.Ready:
+			passed++
+		case leasing.Missing:
+			tickets = append(tickets, w.join(t, 1, 1))
+		}
+		if i%7 == 6 && len(w.calls) > 0 {
+			w.now += ms
+			w.answer(w.now)
+			w.desk.Flush(w.now)
+		}
+	}
+	for w.desk.Tick(w.now); len(w.calls) > 0; w.desk.Tick(w.now) {
+		w.answer(w.now)
+	}
+	for _, ticket := range tickets {
+		switch ticket.Outcome {
+		case leasing.Granted:
+			passed++
+		case leasing.Refused:
+			if wait := ticket.Until - w.now; wait <= 30_000*ms || wait > 36_100*ms {
+				t.Errorf("refused for %d µs", wait)
+			}
+		default:
+			t.Errorf("ticket %v", ticket.Outcome)
+		}
+	}
+	if passed != 100 {
+		t.Errorf("%d passed", passed)
+	}
+	if s := w.spend(1, 1); s.State != leasing.Exhausted {
+		t.Errorf("the refusal is not remembered: %v", s.State)
+	}
+}
+
+// Answers count from when the request was sent: what comes after the deadline is not used.
+func TestLateAnswersAreNotUsed(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	ticket := w.join(t, 1, 1)
+	p, reply := w.grant(w.now)
+	w.now += quota.Instant(lease.Deadline)
+	p.done(200, wire.AppendLeaseReply(nil, reply))
+	if ticket.Outcome == leasing.Granted {
+		t.Error("tokens were used after they may have been lent to another node")
+	}
+}
+
+func TestFailures(t *testing.T) {
+	good := func(p pending, r wire.LeaseReply) (int, []byte) { return 200, wire.AppendLeaseReply(nil, r) }
+	for _, c := range []struct {
+		name   string
+		answer func(p pending, r wire.LeaseReply) (int, []byte)
+		away   bool
+	}{
+		{"no answer", func(pending, wire.LeaseReply) (int, []byte) { return 0, nil }, true},
+		{"a timeout", func(pending, wire.LeaseReply) (int, []byte) { return 504, nil }, true},
+		{"no connection", func(pending, wire.LeaseReply) (int, []byte) { return 503, []byte("no healthy upstream") }, true},
+		{"garbage", func(pending, wire.LeaseReply) (int, []byte) { return 200, []byte("garbage") }, true},
+		{"another request's answer", func(p pending, r wire.LeaseReply) (int, []byte) { r.Seq++; return good(p, r) }, true},
+		{"too few items", func(p pending, r wire.LeaseReply) (int, []byte) { r.Items = nil; return good(p, r) }, true},
+		{"more than was asked for", func(p pending, r wire.LeaseReply) (int, []byte) { r.Items[0].Waiting = 9; return good(p, r) }, false},
+		{"more to keep than was asked for", func(p pending, r wire.LeaseReply) (int, []byte) { r.Items[0].Keep = 9; return good(p, r) }, false},
+		{"an unknown policy", func(p pending, r wire.LeaseReply) (int, []byte) { r.Items[0].State = wire.ItemUnknown; return good(p, r) }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, 100, quota.Hour, 100)
+			asked, behind := w.join(t, 1, 1), w.join(t, 1, 1)
+			p, reply := w.grant(w.now)
+			p.done(c.answer(p, reply))
+			if asked.Outcome != leasing.Failed {
+				t.Errorf("the ticket ended as %v", asked.Outcome)
+			}
+			if c.away && behind.Outcome != leasing.Failed {
+				t.Errorf("who queued behind keeps waiting: %v", behind.Outcome)
+			}
+			if since := w.desk.FailingSince(w.now + 5); c.away && since != w.now {
+				t.Errorf("failing since %d", since)
+			}
+		})
+	}
+}
+
+// After three failures requests no longer wait; one call probes after a pause, and one success ends it.
+func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	for range 3 {
+		if _, away := w.desk.Away(w.now); away {
+			t.Fatal("open too early")
+		}
+		w.join(t, 1, 1)
+		p, _ := w.grant(w.now)
+		p.done(504, nil)
+	}
+	since, away := w.desk.Away(w.now)
+	if !away || since != w.now {
+		t.Fatalf("after three failures: away %v since %d", away, since)
+	}
+	w.now += 2000 * ms
+	if _, away = w.desk.Away(w.now); away {
+		t.Fatal("no probe is let through")
+	}
+	probe := w.join(t, 1, 1)
+	if _, away = w.desk.Away(w.now); !away {
+		t.Error("a second probe is let through")
+	}
+	w.answer(w.now)
+	if _, away = w.desk.Away(w.now); away || probe.Outcome != leasing.Granted {
+		t.Errorf("after a success: away %v, probe %v", away, probe.Outcome)
+	}
+	// A call that cannot even be sent opens it at once.
+	w.refuse = errors.New("no healthy host")
+	if ticket := w.join(t, 1, 1); ticket.Outcome != leasing.Failed {
+		t.Errorf("ticket %v", ticket.Outcome)
+	}
+	if _, away = w.desk.Away(w.now); !away {
+		t.Error("requests wait for a control plane that cannot be called")
+	}
+}
+
+func TestDeadlineAndCancel(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	asked := w.join(t, 1, 1)
+	behind := w.join(t, 1, 1)
+	gone := w.join(t, 1, 1)
+	w.desk.Cancel(gone.Stream)
+	w.now += quota.Instant(lease.Deadline) - 1
+	w.desk.Tick(w.now)
+	if behind.Outcome != leasing.Waiting {
+		t.Fatalf("ended before its deadline: %v", behind.Outcome)
+	}
+	w.now++
+	w.desk.Tick(w.now)
+	if behind.Outcome != leasing.Failed || gone.Outcome != leasing.Waiting || asked.Outcome != leasing.Waiting {
+		t.Errorf("at the deadline: %v %v %v", asked.Outcome, behind.Outcome, gone.Outcome)
+	}
+	w.desk.Cancel(asked.Stream)
+	w.answer(w.now) // Late, and for nobody.
+	if w.desk.Waiting() != 0 {
+		t.Errorf("%d still wait", w.desk.Waiting())
+	}
+}
+
+// Tokens that came for a request whose client is gone serve the next one.
+func TestTokensOfTheGoneServeTheNext(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	gone := w.join(t, 1, 1)
+	w.desk.Cancel(gone.Stream)
+	w.answer(w.now)
+	if s := w.spend(1, 1); s.State != leasing.Ready {
+		t.Errorf("state %v", s.State)
+	}
+	granted := w.join(t, 1, 1)
+	w.answer(w.now)
+	w.desk.GiveBack(w.now, granted)
+	if s := w.spend(1, 1); s.State != leasing.Ready {
+		t.Errorf("after giving back: %v", s.State)
+	}
+}
+
+func TestWaitersAreBounded(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	for range leasing.MaxWaiting {
+		w.join(t, 1, 1)
+	}
+	if w.desk.Join(w.now, &leasing.Ticket{Stream: 9999, Need: w.need(1, 1)}, 0) || w.desk.Stats.Turned != 1 {
+		t.Error("one more than the bound waits")
+	}
+}
+
+// A busy key holds tokens for a quarter of their life and asks for more before they run out; requests do not wait.
+func TestABusyKeyIsServedFromItsLots(t *testing.T) {
+	w := newWorld(t, 1000, quota.Second, 10_000) // TTL 500 ms
+	waited, passed := 0, 0
+	for i := range 4000 { // 400 a second for ten seconds
+		w.now += 2500
+		if i%4 == 0 {
+			w.desk.Tick(w.now)
+			for len(w.calls) > 0 {
+				w.answer(w.now)
+			}
+		}
+		s := w.spend(1, 1)
+		if s.Keep > 0 {
+			w.desk.Keep(s.Need, s.Keep)
+		}
+		switch s.State {
+		case leasing.Ready:
+			passed++
+		case leasing.Missing:
+			waited++
+			w.join(t, 1, 1)
+			w.answer(w.now)
+		}
+	}
+	if waited > 80 {
+		t.Errorf("%d of %d requests waited", waited, passed+waited)
+	}
+}
+
+// A message takes 64 buckets, all asked under one policy set.
+func TestCallsAreBatched(t *testing.T) {
+	w := newWorld(t, 1000, quota.Second, 10_000)
+	for i := range 100 {
+		need := w.need(byte(i), 1)
+		if i >= 90 {
+			need.Version = 2
+		}
+		w.desk.Keep(need, 5)
+	}
+	w.desk.Flush(w.now)
+	if len(w.calls) != 0 {
+		t.Fatal("tokens to keep alone were asked for before the tick")
+	}
+	w.desk.Tick(w.now)
+	got := ""
+	for _, c := range w.calls {
+		got += fmt.Sprintf("%d@%d ", len(c.request.Items), c.request.Version)
+	}
+	if got != "64@1 26@1 10@2 " {
+		t.Errorf("calls %s", got)
+	}
+}
+
+// Two workers of a node: what one brings, the other's waiting requests get, before they are refused.
+func TestWorkersShareWhatOneBrings(t *testing.T) {
+	data, c := &sharedtest.Data{}, &clock{now: 1000 * ms}
+	p, err := quota.NewParams(100, quota.Hour, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cp := &centre{t: t, params: p, ledgers: map[[16]byte]lease.Ledger{}}
+	a, b := worker(t, data, c, cp), worker(t, data, c, cp)
+	b.stream = 1000
+	// Worker b is about to fetch everything to keep; a's request comes to the centre after it.
+	_ = a.store.Update(bucketstore.Leased, [16]byte{1}, c.now, keepUnderWay(c.now+200*ms))
+	b.desk.Keep(b.need(1, 1), 100)
+	b.desk.Tick(c.now)
+	ticket := a.join(t, 1, 1)
+	keep, reply := cp.grant(c.now)
+	cp.ledgers[[16]byte{1}], _ = cp.ledgers[[16]byte{1}].Grant(c.now, lease.Ask{Params: p, Version: 1, Waiting: 100, Cost: 1, Nodes: 1})
+	cp.answer(c.now)
+	if ticket.Outcome != leasing.Waiting {
+		t.Fatalf("refused although tokens are under way: %v", ticket.Outcome)
+	}
+	keep.done(200, wire.AppendLeaseReply(nil, reply))
+	a.desk.Tick(c.now)
+	if ticket.Outcome != leasing.Granted {
+		t.Errorf("the other worker's tokens did not reach it: %v", ticket.Outcome)
+	}
+}
+
+type keepUnderWay quota.Instant
+
+func (k keepUnderWay) Apply(e *bucketstore.Entry) bool {
+	e.Credit.KeepCall = quota.Instant(k)
+	return true
+}
