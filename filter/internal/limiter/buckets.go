@@ -37,7 +37,12 @@ func (t *localTake) Apply(e *bucketstore.Entry) bool {
 		// A worker that has an older policy set than the bucket never converts it back.
 		p, version = e.Params, e.Version
 	}
-	s, t.result = p.Take(s, t.now, t.cost)
+	var charged quota.State
+	if charged, t.result = p.Take(s, t.now, t.cost); t.commit {
+		s = charged
+	} else {
+		s = p.Refill(s, t.now)
+	}
 	t.remaining, t.reset = p.Remaining(s), p.ResetAfter(s, t.now)
 	e.State, e.Params, e.Version = s, p, version
 	// An entry that starts in debt is stored also when it refuses, so that it can refill.

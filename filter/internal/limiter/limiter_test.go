@@ -1,0 +1,346 @@
+package limiter_test
+
+import (
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const sec = quota.Instant(quota.Second)
+
+// node is one worker with its limiter; the control plane answers calls when the test says so.
+type node struct {
+	t       *testing.T
+	limiter *limiter.Limiter
+	desk    *leasing.Desk
+	data    *sharedtest.Data
+	rules   *limiter.Rules
+	now     quota.Instant
+	calls   []func(status int)
+	ledgers map[[16]byte]lease.Ledger
+	stream  uint32
+}
+
+func (n *node) Now() quota.Instant { return n.now }
+
+// CallLeases implements leasing.Caller by the rule of leases, for the policies in force.
+func (n *node) CallLeases(body []byte, _ quota.Span, done func(int, []byte)) error {
+	m, err := wire.DecodeLeaseRequest(body)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.calls = append(n.calls, func(status int) {
+		reply := wire.LeaseReply{Seq: m.Seq, Nodes: 2}
+		for _, it := range m.Items {
+			p := n.rules.Index.Policy(it.Policy).Limit.Params
+			ledger, g := n.ledgers[it.Bucket].Grant(n.now, lease.Ask{Params: p, Version: m.Version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: it.Keep, Nodes: 2})
+			n.ledgers[it.Bucket] = ledger
+			reply.Items = append(reply.Items, wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level})
+		}
+		done(status, wire.AppendLeaseReply(nil, reply))
+	})
+	return nil
+}
+
+func newNode(t *testing.T, central bool, policies string) *node {
+	t.Helper()
+	n := &node{t: t, now: 1000 * sec, data: &sharedtest.Data{}, ledgers: map[[16]byte]lease.Ledger{}}
+	store := bucketstore.New(n.data, [4]byte{}, 1024)
+	if central {
+		n.desk = leasing.New(store, n, n, "node", 1, 1)
+	}
+	n.limiter = limiter.New(store, n.desk)
+	n.push(1, policies)
+	return n
+}
+
+// push puts another policy set into force.
+func (n *node) push(version uint64, policies string) {
+	n.t.Helper()
+	doc, err := policy.ParseJSON([]byte(`{"version":"weir/v1","policies":[` + policies + `]}`))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	set, err := policy.Decode(doc)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.rules = &limiter.Rules{}
+	if err := n.rules.Index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: version, Set: set})); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// begin starts a request with the given headers.
+func (n *node) begin(headers ...string) (*limiter.Request, limiter.Status) {
+	a := match.Attributes{Method: []byte("GET"), Path: []byte("/"), Host: []byte("h"), ClientIP: []byte{10, 0, 0, 1}}
+	for i := 0; i < len(headers); i += 2 {
+		a.Headers = append(a.Headers, match.Header{Name: []byte(headers[i]), Value: []byte(headers[i+1])})
+	}
+	n.stream++
+	req := &limiter.Request{Stream: n.stream}
+	return req, n.limiter.Begin(req, n.rules, &a, n.now)
+}
+
+// answer lets the oldest call end with status and goes on with the request.
+func (n *node) answer(status int, req *limiter.Request) limiter.Status {
+	n.t.Helper()
+	if len(n.calls) == 0 {
+		n.t.Fatal("no call is under way")
+	}
+	call := n.calls[0]
+	n.calls = n.calls[1:]
+	call(status)
+	return n.limiter.Resume(req, n.now)
+}
+
+// count makes requests until one is not allowed and returns how many were.
+func (n *node) count() int {
+	for allowed := 0; ; allowed++ {
+		if _, status := n.begin(); status != limiter.Allowed {
+			return allowed
+		}
+	}
+}
+
+func TestNoPolicyNoLimit(t *testing.T) {
+	n := newNode(t, false, `{"name":"p","match":{"paths":["/other"]},"partition":[],"limit":{"quota":1,"window":"1s"}}`)
+	if _, status := n.begin(); status != limiter.Unlimited || n.limiter.Stats.Unlimited != 1 {
+		t.Errorf("status %v", status)
+	}
+}
+
+func TestLocalTimeline(t *testing.T) {
+	n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":2,"window":"2s"},"mode":"local"}`)
+	start := n.now
+	for i, c := range []struct {
+		at        quota.Span
+		want      limiter.Status
+		remaining int64
+		retry     quota.Span
+	}{
+		{0, limiter.Allowed, 1, 0},
+		{0, limiter.Allowed, 0, 0},
+		{0, limiter.Refused, 0, quota.Second},
+		{900 * quota.Millisecond, limiter.Refused, 0, 100 * quota.Millisecond},
+		{quota.Second, limiter.Allowed, 0, 0},
+	} {
+		n.now = start + quota.Instant(c.at)
+		req, status := n.begin()
+		if hit := req.Hits[0]; status != c.want || hit.Remaining != c.remaining || status == limiter.Refused && hit.Retry != c.retry {
+			t.Errorf("step %d: %v, %+v", i, status, hit)
+		}
+	}
+}
+
+// A refused request is charged nowhere, and the refusal names the policy that must wait longest.
+func TestAllOrNothing(t *testing.T) {
+	n := newNode(t, false, `
+		{"name":"wide","partition":[],"limit":{"quota":100,"window":"100s"}},
+		{"name":"short","partition":[],"limit":{"quota":1,"window":"1s"}},
+		{"name":"long","partition":[],"limit":{"quota":1,"window":"1h"}}`)
+	if _, status := n.begin(); status != limiter.Allowed {
+		t.Fatalf("the first: %v", status)
+	}
+	for range 50 {
+		req, status := n.begin()
+		if status != limiter.Refused || req.Hits[req.Refusing].Policy != 2 || req.Hits[0].Remaining != 99 {
+			t.Fatalf("%v by policy %d, wide has %d left", status, req.Hits[req.Refusing].Policy, req.Hits[0].Remaining)
+		}
+	}
+	n.now += sec
+	if req, status := n.begin(); status != limiter.Refused || req.Hits[1].Remaining != 1 {
+		t.Errorf("%v, short has %d left", status, req.Hits[1].Remaining)
+	}
+}
+
+func TestCostsAndAbsentParts(t *testing.T) {
+	n := newNode(t, false, `
+		{"name":"cost","match":{"headers":[{"name":"x-a","present":true}]},"partition":[],"limit":{"quota":5,"window":"5s"},"cost":{"header":"x-cost","max":50,"invalid":"deny"}},
+		{"name":"who","match":{"headers":[{"name":"x-b","present":true}]},"partition":["header:x-who"],"if_absent":"deny","limit":{"quota":5,"window":"5s"}}`)
+	for _, c := range []struct {
+		headers []string
+		status  limiter.Status
+		reason  limiter.Reason
+		retry   quota.Span
+	}{
+		{[]string{"x-a", "", "x-cost", "6"}, limiter.Refused, limiter.TooDear, quota.Never},
+		{[]string{"x-a", "", "x-cost", "no"}, limiter.Refused, limiter.BadCost, quota.Never},
+		{[]string{"x-a", "", "x-cost", "5"}, limiter.Allowed, 0, 0},
+		{[]string{"x-a", "", "x-cost", "0"}, limiter.Allowed, 0, 0},
+		{[]string{"x-a", "", "x-cost", "2"}, limiter.Refused, limiter.Quota, 2 * quota.Second},
+		{[]string{"x-b", ""}, limiter.Refused, limiter.Absent, quota.Never},
+		{[]string{"x-b", "", "x-who", "me"}, limiter.Allowed, 0, 0},
+	} {
+		req, status := n.begin(c.headers...)
+		if status != c.status || status == limiter.Refused && (req.Reason != c.reason || req.Hits[req.Refusing].Retry != c.retry) {
+			t.Errorf("%q: %v %v %+v", c.headers, status, req.Reason, req.Hits)
+		}
+	}
+}
+
+func TestLeasedWaitsOnceThenRefusesLocally(t *testing.T) {
+	n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":1,"window":"1h"}}`)
+	req, status := n.begin()
+	if status != limiter.Paused || n.rules.Held != 1 {
+		t.Fatalf("cold: %v, held %d", status, n.rules.Held)
+	}
+	if status = n.answer(200, req); status != limiter.Allowed || n.rules.Held != 0 {
+		t.Fatalf("granted: %v, held %d", status, n.rules.Held)
+	}
+	req, _ = n.begin()
+	if status = n.answer(200, req); status != limiter.Refused {
+		t.Fatalf("empty: %v", status)
+	}
+	for range 100 {
+		if req, status = n.begin(); status != limiter.Refused || req.Hits[0].Retry < 3599*quota.Second {
+			t.Fatalf("then: %v after %d", status, req.Hits[0].Retry)
+		}
+	}
+	if len(n.calls) != 0 {
+		t.Error("a refusal that is known was asked for again")
+	}
+}
+
+// Tokens that came for a request which another policy refuses in the meantime serve the next request.
+func TestMixedPoliciesChargeTogether(t *testing.T) {
+	n := newNode(t, true, `
+		{"name":"global","partition":[],"limit":{"quota":10,"window":"1h"}},
+		{"name":"here","partition":[],"limit":{"quota":1,"window":"1h"},"mode":"local"}`)
+	first, status := n.begin()
+	second, _ := n.begin()
+	if status != limiter.Paused {
+		t.Fatalf("cold: %v", status)
+	}
+	if status = n.answer(200, first); status != limiter.Allowed {
+		t.Fatalf("first: %v", status)
+	}
+	n.desk.Flush(n.now)
+	if status = n.answer(200, second); status != limiter.Refused || second.Hits[second.Refusing].Policy != 1 {
+		t.Fatalf("second: %v", status)
+	}
+	n.push(2, `{"name":"global","partition":[],"limit":{"quota":10,"window":"1h"}}`)
+	if req, status := n.begin(); status != limiter.Allowed || len(n.calls) != 0 {
+		t.Errorf("the token was lost: %v %+v", status, req.Hits)
+	}
+}
+
+func TestFailureLadder(t *testing.T) {
+	for _, c := range []struct {
+		name, onFailure string
+		during, after   int // requests that pass while local_for lasts, from an empty share, and after it
+		reason          limiter.Reason
+	}{
+		{"share, then allow", `{"local_for":"30s","then":"allow"}`, 10, -1, limiter.Quota},
+		{"share, then deny", `{"local_for":"30s","then":"deny"}`, 10, 0, limiter.Failure},
+		{"share for as long as it lasts", `{"then":"local"}`, 10, 50, limiter.Quota},
+		{"allow at once", `{"then":"allow"}`, -1, -1, limiter.Quota},
+		{"deny at once", `{"then":"deny"}`, 0, 0, limiter.Failure},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			// 100 a minute over two nodes: a share of 50, 5 tokens in 6 s.
+			n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":100,"window":"1m"},"on_failure":`+c.onFailure+`}`)
+			req, _ := n.begin()
+			n.answer(200, req) // The node learns that there are two.
+			for range 3 {
+				req, _ = n.begin()
+				if status := n.answer(504, req); status == limiter.Paused {
+					t.Fatal("a request whose call failed still waits")
+				}
+			}
+			check := func(when string, want int) {
+				t.Helper()
+				for i := range 200 {
+					req, status := n.begin()
+					switch {
+					case status == limiter.Paused: // The breaker lets one probe through.
+						status = n.answer(504, req)
+						fallthrough
+					default:
+						if allowed := status == limiter.Allowed; allowed != (want < 0 || i < want) {
+							t.Fatalf("%s: request %d: %v (%v)", when, i, status, req.Reason)
+						}
+						if status == limiter.Refused && req.Reason != c.reason && want == 0 {
+							t.Fatalf("%s: refused for %v", when, req.Reason)
+						}
+					}
+				}
+			}
+			n.now += 12 * sec // 10 tokens of the share
+			check("while local_for lasts", c.during)
+			n.now += 60 * sec
+			check("after it", c.after)
+		})
+	}
+}
+
+func TestContentionIsDecidedByTheFailureSetting(t *testing.T) {
+	for onFailure, want := range map[string]limiter.Status{`{"then":"allow"}`: limiter.Allowed, `{"then":"deny"}`: limiter.Refused} {
+		n := newNode(t, false, `{"name":"p","partition":[],"limit":{"quota":5,"window":"1h"},"mode":"local","on_failure":`+onFailure+`}`)
+		n.data.Before = func(op string, key []byte) {
+			if op == "set" {
+				b, _, _ := n.data.Get(key)
+				before := n.data.Before
+				n.data.Before = nil
+				n.data.Put(key, b)
+				n.data.Before = before
+			}
+		}
+		req, status := n.begin()
+		if status != want || n.limiter.Stats.Contended != 1 || status == limiter.Refused && req.Reason != limiter.Contended {
+			t.Errorf("%s: %v (%v), %d counted", onFailure, status, req.Reason, n.limiter.Stats.Contended)
+		}
+	}
+}
+
+// A push changes no bucket's consumption, and a worker with the older set does not convert back.
+func TestPushKeepsConsumption(t *testing.T) {
+	limit := func(quota, burst string) string {
+		return `{"name":"p","partition":[],"limit":{"quota":` + quota + `,"window":"1h","burst":` + burst + `},"mode":"local"}`
+	}
+	n := newNode(t, false, limit("100", "100"))
+	old := n.rules
+	for range 40 {
+		n.begin()
+	}
+	n.push(2, limit("100", "100"))
+	if req, _ := n.begin(); req.Hits[0].Remaining != 59 {
+		t.Errorf("the same limit: %d left, want 59", req.Hits[0].Remaining)
+	}
+	n.push(3, limit("200", "200"))
+	if req, _ := n.begin(); req.Hits[0].Remaining != 158 {
+		t.Errorf("grown: %d left, want 158", req.Hits[0].Remaining)
+	}
+	n.push(4, limit("50", "50"))
+	if req, _ := n.begin(); req.Hits[0].Remaining != 7 {
+		t.Errorf("shrunk: %d left, want 7", req.Hits[0].Remaining)
+	}
+	n.rules = old
+	if req, _ := n.begin(); req.Hits[0].Remaining != 6 {
+		t.Errorf("a worker with the older set sees %d left, want 6", req.Hits[0].Remaining)
+	}
+	if left := n.count(); left != 6 {
+		t.Errorf("%d more passed, want 6", left)
+	}
+}
+
+func TestWaitersBeyondTheBoundAreRefused(t *testing.T) {
+	n := newNode(t, true, `{"name":"p","partition":["header:x-k"],"limit":{"quota":1,"window":"1h"},"on_failure":{"then":"allow"}}`)
+	for i := range leasing.MaxWaiting {
+		if _, status := n.begin("x-k", string(rune(i+1))); status != limiter.Paused {
+			t.Fatalf("request %d: %v", i, status)
+		}
+	}
+	req, status := n.begin("x-k", "one more")
+	if status != limiter.Refused || req.Reason != limiter.TooManyWaiting {
+		t.Errorf("%v (%v)", status, req.Reason)
+	}
+}
