@@ -214,7 +214,10 @@ func TestFailures(t *testing.T) {
 		{"too few items", func(p pending, r wire.LeaseReply) (int, []byte) { r.Items = nil; return good(p, r) }, true},
 		{"more than was asked for", func(p pending, r wire.LeaseReply) (int, []byte) { r.Items[0].Waiting = 9; return good(p, r) }, false},
 		{"more to keep than was asked for", func(p pending, r wire.LeaseReply) (int, []byte) { r.Items[0].Keep = 9; return good(p, r) }, false},
-		{"an unknown policy", func(p pending, r wire.LeaseReply) (int, []byte) { r.Items[0].State = wire.ItemUnknown; return good(p, r) }, false},
+		{"an unknown policy", func(p pending, r wire.LeaseReply) (int, []byte) {
+			r.Items[0].State = wire.ItemUnknown
+			return good(p, r)
+		}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, 100, quota.Hour, 100)

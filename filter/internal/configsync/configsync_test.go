@@ -1,0 +1,237 @@
+package configsync_test
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/configsync"
+	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const sec = quota.Instant(quota.Second)
+
+// process is an Envoy with several VMs over one shared store, and the polls they make.
+type process struct {
+	now   quota.Instant
+	data  sharedtest.Data
+	vms   []*configsync.Sync
+	polls []poll
+	err   error
+	log   []string
+}
+
+type poll struct {
+	path string
+	done func(int, []byte)
+}
+
+func (p *process) Now() quota.Instant   { return p.now }
+func (p *process) Info(message string)  { p.log = append(p.log, "info "+message) }
+func (p *process) Warn(message string)  { p.log = append(p.log, "warn "+message) }
+func (p *process) Error(message string) { p.log = append(p.log, "error "+message) }
+
+func (p *process) PollSnapshot(path []byte, _ quota.Span, done func(int, []byte)) error {
+	if p.err != nil {
+		return p.err
+	}
+	p.polls = append(p.polls, poll{string(path), done})
+	return nil
+}
+
+func newProcess(vms int) *process {
+	p := &process{now: 1000 * sec}
+	for i := range vms {
+		node := configsync.Node{ID: "envoy 1&x=2", Zone: "eu", Filter: "0.1.0", Boot: 0xbeef}
+		p.vms = append(p.vms, configsync.New(&p.data, p, p, p, node, [4]byte{}, uint64(i+1)))
+	}
+	return p
+}
+
+func (p *process) tick(after quota.Instant) {
+	p.now += after
+	for _, vm := range p.vms {
+		vm.Tick(p.now)
+	}
+}
+
+// answer ends the only poll under way.
+func (p *process) answer(t *testing.T, status int, body []byte) url.Values {
+	t.Helper()
+	if len(p.polls) != 1 {
+		t.Fatalf("%d polls are under way", len(p.polls))
+	}
+	last := p.polls[0]
+	p.polls = nil
+	last.done(status, body)
+	u, err := url.Parse(last.path)
+	if err != nil || u.Path != "/node/v1/snapshot" {
+		t.Fatalf("path %s: %v", last.path, err)
+	}
+	return u.Query()
+}
+
+func (p *process) versions() string {
+	var out []string
+	for _, vm := range p.vms {
+		if vm.Rules() == nil {
+			out = append(out, "-")
+		} else {
+			out = append(out, fmt.Sprint(vm.Rules().Index.Version()))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func snapshot(version uint64) []byte {
+	return wire.AppendSnapshot(nil, wire.Snapshot{Version: version, Set: &policy.Set{Identity: policy.Identity{IPv6Prefix: 64}}})
+}
+
+func TestOneLeaderPollsAndAllFollow(t *testing.T) {
+	p := newProcess(3)
+	p.tick(0)
+	q := p.answer(t, 200, snapshot(5))
+	want := "0 0 envoy 1&x=2 eu 0.1.0 beef"
+	if got := strings.Join([]string{q.Get("after"), q.Get("applied"), q.Get("node"), q.Get("zone"), q.Get("filter"), q.Get("boot")}, " "); got != want {
+		t.Errorf("the first poll says %s, want %s", got, want)
+	}
+	p.tick(1)
+	if got := p.versions(); got != "5 5 5" {
+		t.Errorf("versions %s", got)
+	}
+	// The next poll acknowledges.
+	if q = p.answer(t, 204, nil); q.Get("after") != "5" || q.Get("applied") != "5" || q.Has("refused") {
+		t.Errorf("the second poll says %v", q)
+	}
+	p.tick(1)
+	// A store that was reset starts at 1 again: another version is what counts, not a larger one.
+	p.answer(t, 200, snapshot(1))
+	p.tick(1)
+	if got := p.versions(); got != "1 1 1" {
+		t.Errorf("versions %s", got)
+	}
+}
+
+func TestABadSnapshotIsReportedAndTheLastGoodOneStays(t *testing.T) {
+	p := newProcess(2)
+	p.tick(0)
+	p.answer(t, 200, snapshot(5))
+	p.tick(1)
+	damaged := snapshot(6)
+	damaged[len(damaged)-1] ^= 1
+	p.answer(t, 200, damaged)
+	p.tick(1)
+	if got := p.versions(); got != "5 5" || p.vms[0].Stats.Refused != 1 {
+		t.Errorf("versions %s, %d refused", got, p.vms[0].Stats.Refused)
+	}
+	q := p.answer(t, 200, snapshot(7))
+	if q.Get("after") != "6" || q.Get("applied") != "5" || q.Get("refused") != "6" || q.Get("reason") != wire.ErrChecksum.Error() {
+		t.Errorf("the refusal is reported as %v", q)
+	}
+	p.tick(1)
+	if q = p.answer(t, 204, nil); q.Has("refused") || q.Get("applied") != "7" {
+		t.Errorf("after a good one: %v", q)
+	}
+}
+
+func TestTheNextLeaderTakesOver(t *testing.T) {
+	p := newProcess(2)
+	p.tick(0)
+	leader := p.vms[0]
+	p.answer(t, 204, nil)
+	p.vms = p.vms[1:] // The leader's VM is gone.
+	for range 5 {
+		p.tick(sec)
+	}
+	if len(p.polls) != 1 {
+		t.Fatalf("%d polls after the leader's lease ran out", len(p.polls))
+	}
+	// The old one comes back and follows.
+	p.vms = append(p.vms, leader)
+	p.tick(sec)
+	p.tick(sec)
+	if len(p.polls) != 1 {
+		t.Errorf("two leaders poll")
+	}
+}
+
+func TestBackOffAndOneLogLine(t *testing.T) {
+	p := newProcess(1)
+	polls := 0
+	for range 6000 { // A minute of ticks.
+		p.tick(sec / 100)
+		if len(p.polls) > 0 {
+			polls++
+			p.answer(t, 503, nil)
+		}
+	}
+	if polls < 12 || polls > 40 {
+		t.Errorf("%d polls in a minute of failures", polls)
+	}
+	if len(p.log) != 1 || !strings.HasPrefix(p.log[0], "warn ") {
+		t.Errorf("log %q", p.log)
+	}
+	p.err = errors.New("no healthy host")
+	p.tick(10 * sec)
+	p.err = nil
+	p.tick(10 * sec)
+	p.answer(t, 204, nil)
+	if len(p.log) != 2 || p.log[1] != "info weir: the control plane answers again" {
+		t.Errorf("log %q", p.log)
+	}
+}
+
+func TestAWrongTokenIsNamed(t *testing.T) {
+	p := newProcess(1)
+	p.tick(0)
+	p.answer(t, 401, nil)
+	if len(p.log) != 1 || !strings.Contains(p.log[0], "node token") {
+		t.Errorf("log %q", p.log)
+	}
+}
+
+// Requests that wait hold the rules they were matched by: the memory is not reused under them.
+func TestHeldRulesAreNotOverwritten(t *testing.T) {
+	p := newProcess(1)
+	p.tick(0)
+	p.answer(t, 200, snapshot(1))
+	held := p.vms[0].Rules()
+	held.Held++
+	p.tick(1)
+	p.answer(t, 200, snapshot(2))
+	p.tick(1)
+	p.answer(t, 200, snapshot(3))
+	if held.Index.Version() != 1 || p.versions() != "2" {
+		t.Errorf("held version %d, in force %s", held.Index.Version(), p.versions())
+	}
+	held.Held--
+	p.tick(sec / 10)
+	p.answer(t, 200, snapshot(3))
+	if p.versions() != "3" {
+		t.Errorf("in force %s", p.versions())
+	}
+}
+
+func TestAnInlineSetIsUsedUntilTheFirstAnswer(t *testing.T) {
+	p := newProcess(2)
+	if err := p.vms[0].Use(snapshot(0)); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.versions(); got != "0 -" {
+		t.Errorf("versions %s", got)
+	}
+	p.tick(0)
+	p.answer(t, 200, snapshot(4))
+	p.tick(1)
+	if got := p.versions(); got != "4 4" {
+		t.Errorf("versions %s", got)
+	}
+	if err := p.vms[0].Use([]byte("garbage")); err == nil || p.versions() != "4 4" {
+		t.Errorf("garbage was used: %v", err)
+	}
+}

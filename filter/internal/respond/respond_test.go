@@ -1,0 +1,152 @@
+package respond_test
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/respond"
+	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const (
+	now  = quota.Instant(1000 * quota.Second)
+	wall = int64(1_800_000_000) * int64(quota.Second)
+)
+
+// decide makes n requests against a document and returns the last one with its status.
+func decide(t *testing.T, doc string, n int, headers ...string) (*limiter.Request, limiter.Status) {
+	t.Helper()
+	node, err := policy.ParseJSON([]byte(doc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := policy.Decode(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := &limiter.Rules{}
+	if err := rules.Index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Set: set})); err != nil {
+		t.Fatal(err)
+	}
+	l := limiter.New(bucketstore.New(&sharedtest.Data{}, [4]byte{}, 1024), nil)
+	a := match.Attributes{Method: []byte("GET"), Path: []byte("/")}
+	for i := 0; i < len(headers); i += 2 {
+		a.Headers = append(a.Headers, match.Header{Name: []byte(headers[i]), Value: []byte(headers[i+1])})
+	}
+	var req *limiter.Request
+	var status limiter.Status
+	for range n {
+		req = &limiter.Request{}
+		status = l.Begin(req, rules, &a, now)
+	}
+	return req, status
+}
+
+func lines(h *respond.Headers) string {
+	var b strings.Builder
+	for i := range h.Len() {
+		name, value := h.At(i)
+		b.WriteString(name + ": " + string(value) + "\n")
+	}
+	return b.String()
+}
+
+const two = `"policies":[
+	{"name":"a","partition":[],"limit":{"quota":100,"window":"1m"}},
+	{"name":"b","partition":[],"limit":{"quota":3,"window":"1h"}}]}`
+
+func TestAllowed(t *testing.T) {
+	for dialects, want := range map[string]string{
+		`"headers":{"standard":"draft-11"}`:                   "ratelimit-policy: \"a\";q=100;w=60,\"b\";q=3;w=3600\nratelimit: \"a\";r=98;t=2,\"b\";r=1;t=2400\n",
+		`"headers":{"standard":"off","legacy":"x-ratelimit"}`: "x-ratelimit-limit: 3\nx-ratelimit-remaining: 1\nx-ratelimit-reset: 1800002400\n",
+		`"headers":{"standard":"off"}`:                        "",
+	} {
+		req, status := decide(t, `{"version":"weir/v1",`+dialects+`,`+two, 2)
+		var h respond.Headers
+		h.Limits(req, false, 0, wall)
+		if status != limiter.Allowed || lines(&h) != want {
+			t.Errorf("%s: %v\n%s\nwant\n%s", dialects, status, lines(&h), want)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	req, status := decide(t, `{"version":"weir/v1","headers":{"legacy":"x-ratelimit"},`+two, 4)
+	if status != limiter.Refused {
+		t.Fatal(status)
+	}
+	var r respond.Refusal
+	r.Write(req, now, wall, false)
+	var problem struct {
+		Type, Title, Detail, Window string
+		Status, Limit               int
+		Violated                    []string `json:"violated-policies"`
+		Retry                       int64    `json:"retry_after"`
+	}
+	if err := json.Unmarshal(r.Body, &problem); err != nil {
+		t.Fatalf("%s: %v", r.Body, err)
+	}
+	if r.Status != 429 || problem.Status != 429 || problem.Type != "https://iana.org/assignments/http-problem-types#quota-exceeded" ||
+		problem.Limit != 3 || problem.Window != "1h" || len(problem.Violated) != 1 || problem.Violated[0] != "b" ||
+		problem.Retry < 1200 || problem.Retry > 1320 || !strings.Contains(problem.Detail, "Policy b allows 3 per 1h") {
+		t.Errorf("%d %+v", r.Status, problem)
+	}
+	got := lines(&r.Headers)
+	for _, want := range []string{"cache-control: no-store\n", "content-type: application/problem+json\n", "x-ratelimit-limit: 3\n", "x-ratelimit-remaining: 0\n", "x-ratelimit-reset: 1800003600\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+	if string(respond.AppendDecision(nil, req, status)) != "refused policy=b reason=quota retry_us=1200000000 remaining=0" {
+		t.Errorf("decision %s", respond.AppendDecision(nil, req, status))
+	}
+	r.Write(req, now, wall, true)
+	if len(r.Body) != 0 || r.GRPC != 8 || strings.Contains(lines(&r.Headers), "content-type") {
+		t.Errorf("to gRPC: status %d, body %s, headers\n%s", r.GRPC, r.Body, lines(&r.Headers))
+	}
+}
+
+func TestOtherRefusals(t *testing.T) {
+	const doc = `{"version":"weir/v1","policies":[{"name":"p","partition":["header:x-who"],"if_absent":"deny","limit":{"quota":3,"window":"1h"},"cost":{"header":"x-cost","max":9,"invalid":"deny"}}]}`
+	for _, c := range []struct {
+		headers    []string
+		status     uint32
+		retryAfter bool
+	}{
+		{nil, 403, false},
+		{[]string{"x-who", "me"}, 400, false},
+		{[]string{"x-who", "me", "x-cost", "4"}, 429, false},
+	} {
+		req, _ := decide(t, doc, 1, c.headers...)
+		var r respond.Refusal
+		r.Write(req, now, wall, false)
+		if r.Status != c.status || strings.Contains(lines(&r.Headers), "retry-after") != c.retryAfter || !json.Valid(r.Body) {
+			t.Errorf("%q: %d %s\n%s", c.headers, r.Status, r.Body, lines(&r.Headers))
+		}
+	}
+}
+
+func TestPairsAreTheABIsEncoding(t *testing.T) {
+	req, _ := decide(t, `{"version":"weir/v1",`+two, 1)
+	var h respond.Headers
+	h.Limits(req, false, 0, wall)
+	b := h.AppendPairs(nil)
+	n := int(binary.LittleEndian.Uint32(b))
+	at, got := 4+8*n, ""
+	for i := range n {
+		name, value := int(binary.LittleEndian.Uint32(b[4+8*i:])), int(binary.LittleEndian.Uint32(b[8+8*i:]))
+		got += string(b[at:at+name]) + ": " + string(b[at+name+1:at+name+1+value]) + "\n"
+		at += name + value + 2
+	}
+	if got != lines(&h) || at != len(b) {
+		t.Errorf("encoded\n%s\nwant\n%s", got, lines(&h))
+	}
+}
