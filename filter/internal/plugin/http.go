@@ -28,6 +28,9 @@ func (c *httpContext) OnHttpRequestHeaders(int, bool) types.Action {
 	p := c.plugin
 	rules := p.sync.Rules()
 	if rules == nil {
+		if attributes, ok := p.classifier.Classify(host.RequestHeaders(), nil, classify.Rules{}); ok {
+			removeForged(attributes.Headers)
+		}
 		p.passBeforeSnapshot()
 		return types.ActionContinue
 	}

@@ -1,0 +1,273 @@
+package wasm
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/envoytest"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// centre is the control plane as nodes see it: it grants by the real arithmetic, at the world's time, and hands out snapshots
+// by long poll. Tests make it slow, silent or mad.
+type centre struct {
+	w       *world
+	secret  [16]byte
+	sets    map[uint64]*policy.Set
+	version uint64
+	ledgers map[[16]byte]lease.Ledger
+
+	polls    []*poll   // that wait
+	heard    []poll    // all there were
+	granted  []granted // every item decided
+	requests int       // lease requests that came in
+
+	// nodes is what replies say of the number of nodes; 0 means as many as there are.
+	nodes int64
+	// lag says how long a lease request takes to the centre and the reply back; nil: as the fleet says.
+	lag func() (up, down time.Duration)
+	// lease, if set, may answer a lease request in its own way; it says whether it did. snapshot and reply change bytes on
+	// their way out.
+	lease    func(c *envoytest.Call, req wire.LeaseRequest) bool
+	snapshot func([]byte) []byte
+	reply    func(*wire.LeaseReply)
+	// down: neither polls nor lease requests are answered.
+	down bool
+}
+
+// poll is one request for a snapshot.
+type poll struct {
+	node     int
+	at       time.Duration
+	after    uint64
+	applied  uint64
+	refused  uint64
+	reason   string
+	query    url.Values
+	call     *envoytest.Call
+	answered bool
+}
+
+// granted is one item of a lease request with its answer.
+type granted struct {
+	node int
+	at   time.Duration
+	item wire.LeaseItem
+	lease.Grant
+}
+
+func newCentre(w *world) *centre {
+	return &centre{
+		w: w, secret: [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
+		sets: map[uint64]*policy.Set{}, ledgers: map[[16]byte]lease.Ledger{},
+	}
+}
+
+// instant is the centre's own clock, which has nothing to do with the nodes'.
+func (c *centre) instant() quota.Instant { return quota.Instant(1<<50 + c.w.now.Microseconds()) }
+
+func (c *centre) handle(node int, call *envoytest.Call) {
+	t := c.w.t
+	if call.Header("authorization") != "Bearer "+token || call.Header(":authority") != "weir" || call.Cluster != "weir" {
+		t.Errorf("a call without the node token: %v", call.Headers)
+	}
+	switch path := call.Header(":path"); {
+	case path == "/node/v1/leases" && call.Header(":method") == "POST":
+		c.handleLease(node, call)
+	case strings.HasPrefix(path, "/node/v1/snapshot?") && call.Header(":method") == "GET":
+		c.handlePoll(node, call, path)
+	default:
+		t.Errorf("a call to %s %s", call.Header(":method"), path)
+	}
+}
+
+func (c *centre) handleLease(node int, call *envoytest.Call) {
+	c.requests++
+	req, err := wire.DecodeLeaseRequest(call.Body)
+	if err != nil {
+		c.w.t.Errorf("a lease request: %v", err)
+		return
+	}
+	if c.down || c.lease != nil && c.lease(call, req) {
+		return
+	}
+	up, down := c.w.fleet.up, c.w.fleet.down
+	if c.lag != nil {
+		up, down = c.lag()
+	}
+	c.w.after(up, func() {
+		reply := c.grant(node, req)
+		if c.reply != nil {
+			c.reply(&reply)
+		}
+		call.Respond(down, 200, nil, wire.AppendLeaseReply(nil, reply))
+	})
+}
+
+// grant answers a lease request as the control plane does: figures come from the newest set, policies are followed by name.
+func (c *centre) grant(node int, req wire.LeaseRequest) wire.LeaseReply {
+	nodes := c.nodes
+	if nodes == 0 {
+		nodes = int64(len(c.w.nodes))
+	}
+	reply := wire.LeaseReply{Seq: req.Seq, Nodes: nodes}
+	for _, it := range req.Items {
+		answer := wire.LeaseAnswer{State: wire.ItemUnknown}
+		if p := c.resolve(req.Version, it.Policy); p != nil {
+			keep := it.Keep
+			if p.Mode == policy.ModeStrict {
+				keep = 0
+			}
+			l, g := c.ledgers[it.Bucket].Grant(c.instant(), lease.Ask{
+				Params: p.Limit.Params, Version: c.version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: keep, Nodes: nodes,
+			})
+			if g.Changed {
+				c.ledgers[it.Bucket] = l
+			}
+			c.granted = append(c.granted, granted{node, c.w.now, it, g})
+			answer = wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level}
+		}
+		reply.Items = append(reply.Items, answer)
+	}
+	return reply
+}
+
+func (c *centre) resolve(version uint64, index uint32) *policy.Policy {
+	meant, current := c.sets[version], c.sets[c.version]
+	if meant == nil || int(index) >= len(meant.Policies) {
+		return nil
+	}
+	for i := range current.Policies {
+		if p := &current.Policies[i]; p.Name == meant.Policies[index].Name && p.Mode != policy.ModeLocal {
+			return p
+		}
+	}
+	return nil
+}
+
+func (c *centre) handlePoll(node int, call *envoytest.Call, path string) {
+	_, query, _ := strings.Cut(path, "?")
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		c.w.t.Errorf("the query of a poll: %v", err)
+	}
+	number := func(name string) uint64 {
+		n, _ := strconv.ParseUint(values.Get(name), 10, 64)
+		return n
+	}
+	p := &poll{
+		node: node, at: c.w.now, call: call, query: values,
+		after: number("after"), applied: number("applied"), refused: number("refused"), reason: values.Get("reason"),
+	}
+	c.heard = append(c.heard, *p)
+	if c.down {
+		return
+	}
+	c.polls = append(c.polls, p)
+	c.w.after(25*time.Second, func() { c.close(p, 204, nil) })
+	if c.version != p.after {
+		c.w.after(c.w.fleet.up, c.wake)
+	}
+}
+
+func (c *centre) close(p *poll, status int, body []byte) {
+	if !p.answered {
+		p.answered = true
+		p.call.Respond(c.w.fleet.down, status, nil, body)
+	}
+}
+
+// wake answers the polls that have something to learn.
+func (c *centre) wake() {
+	still := c.polls[:0]
+	for _, p := range c.polls {
+		switch {
+		case p.answered || c.down:
+		case c.version != p.after:
+			c.close(p, 200, c.bytes(c.version))
+		default:
+			still = append(still, p)
+		}
+	}
+	c.polls = still
+}
+
+// bytes is the snapshot of a version as it goes out.
+func (c *centre) bytes(version uint64) []byte {
+	b := wire.AppendSnapshot(nil, wire.Snapshot{Version: version, Secret: c.secret, Set: c.sets[version]})
+	if c.snapshot != nil {
+		b = c.snapshot(b)
+	}
+	return b
+}
+
+// push makes a policy set the next version and sends it to the nodes that wait for one.
+func (c *centre) push(set string) uint64 { return c.pushAs(c.version+1, set) }
+
+// pushAs is push with any version number.
+func (c *centre) pushAs(version uint64, set string) uint64 {
+	c.w.t.Helper()
+	c.version = version
+	c.sets[c.version] = decode(c.w.t, set)
+	c.wake()
+	return c.version
+}
+
+// lastPoll is the newest poll of a node.
+func (c *centre) lastPoll(node int) poll {
+	c.w.t.Helper()
+	for i := len(c.heard) - 1; i >= 0; i-- {
+		if c.heard[i].node == node {
+			return c.heard[i]
+		}
+	}
+	c.w.t.Fatalf("node %d has never polled", node)
+	return poll{}
+}
+
+// A law is the promise of a token bucket over all who draw on it: at most burst + rate·t in every interval. It holds if and
+// only if a bucket that is charged with every use never overflows; units are exact.
+type law struct {
+	params quota.Params
+	debt   int64
+	last   time.Duration
+	used   int64
+	// worst is the greatest overdraft seen, in units.
+	worst int64
+}
+
+func newLaw(t testing.TB, n int64, window quota.Span, burst int64) *law {
+	t.Helper()
+	p, err := quota.NewParams(n, window, burst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &law{params: p}
+}
+
+// use notes n tokens used at a time that is not before the last.
+func (l *law) use(at time.Duration, n int64) {
+	l.debt = max(0, l.debt-(at-l.last).Microseconds()*l.params.Num) + n*l.params.Den
+	l.last = at
+	l.used += n
+	l.worst = max(l.worst, l.debt-l.params.Burst*l.params.Den)
+}
+
+// check fails the test if the law was broken.
+func (l *law) check(t testing.TB, what string) {
+	t.Helper()
+	if l.worst > 0 {
+		t.Errorf("%s: %d tokens more than burst + rate·t in some interval", what, l.params.TokensIn(l.worst))
+	}
+}
+
+// most is burst + rate·t for the whole of span.
+func (l *law) most(span time.Duration) float64 {
+	return float64(l.params.Burst) + float64(span.Microseconds())*float64(l.params.Num)/float64(l.params.Den)
+}

@@ -1,0 +1,333 @@
+package wasm
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+
+	"github.com/weir-proxy/weir/envoytest"
+)
+
+// item is one policy's part of a RateLimit or RateLimit-Policy header.
+type item struct {
+	name   string
+	params map[string]int64
+}
+
+// draft11 reads a structured list of strings with integer parameters.
+func draft11(t testing.TB, value string) []item {
+	t.Helper()
+	list, err := httpsfv.UnmarshalList([]string{value})
+	if err != nil {
+		t.Fatalf("%q: %v", value, err)
+	}
+	var items []item
+	for _, member := range list {
+		m, ok := member.(httpsfv.Item)
+		if !ok {
+			t.Fatalf("%q has a member that is no item", value)
+		}
+		it := item{name: m.Value.(string), params: map[string]int64{}}
+		for _, name := range m.Params.Names() {
+			v, _ := m.Params.Get(name)
+			it.params[name] = v.(int64)
+		}
+		items = append(items, it)
+	}
+	return items
+}
+
+// integer reads a header that must be a whole number.
+func integer(t testing.TB, r *envoytest.Reply, name string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(r.Header(name), 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v in %v", name, err, r.Headers)
+	}
+	return n
+}
+
+// Three requests a second and ten at once: what a client sees of an allowed and of a refused request.
+func TestDraft11Headers(t *testing.T) {
+	h := start(t, envoytest.Options{PluginConfig: alone(setOf(
+		limits("second", "local", "3/1s"), limits("minute", "local", "60/1m burst 10")))})
+	ok, s := passes(t, h, 0, get("x-key", "a"))
+	if !ok {
+		t.Fatal("the first request was refused")
+	}
+	r := s.Reply()
+	quotas := draft11(t, r.Header("ratelimit-policy"))
+	if len(quotas) != 2 || quotas[0].name != "second" || quotas[1].name != "minute" {
+		t.Fatalf("policies %v", quotas)
+	}
+	// w = burst · window / quota, rounded up: the time in which the burst refills.
+	if p := quotas[0].params; p["q"] != 3 || p["w"] != 1 {
+		t.Errorf("second: %v, want q=3 w=1", p)
+	}
+	if p := quotas[1].params; p["q"] != 10 || p["w"] != 10 {
+		t.Errorf("minute: %v, want q=10 w=10", p)
+	}
+	left := draft11(t, r.Header("ratelimit"))
+	if len(left) != 2 || left[0].params["r"] != 2 || left[1].params["r"] != 9 || left[0].params["t"] != 1 || left[1].params["t"] != 1 {
+		t.Errorf("ratelimit is %q, want 2 and 9 left and full in a second", r.Header("ratelimit"))
+	}
+	count(t, h, 0, 2, get("x-key", "a"))
+	ok, s = passes(t, h, 0, get("x-key", "a"))
+	if ok {
+		t.Fatal("the fourth request passed")
+	}
+	r = s.Reply()
+	left = draft11(t, r.Header("ratelimit"))
+	if r.Status != 429 || r.Header("retry-after") != "1" || left[0].name != "second" || left[0].params["r"] != 0 || left[0].params["t"] != 1 {
+		t.Errorf("refused with %d, retry-after %q, ratelimit %q", r.Status, r.Header("retry-after"), r.Header("ratelimit"))
+	}
+	if r.Header("cache-control") != "no-store" {
+		t.Errorf("cache-control is %q", r.Header("cache-control"))
+	}
+	if r.Details != "weir_quota" {
+		t.Errorf("the response code details are %q", r.Details)
+	}
+}
+
+// Retry-After is at least 1, never early, at most a tenth late (and rounded up), the same for all who ask in one moment, and
+// what the draft's t says.
+func TestRetryAfter(t *testing.T) {
+	for _, c := range []struct {
+		rate string
+		wait float64 // seconds until one token
+	}{{"10/1s", 0.1}, {"1/1s", 1}, {"1/1m", 60}, {"7/1h", 3600.0 / 7}, {"1/1d", 86400}, {"1/366d", 366 * 86400}} {
+		t.Run(c.rate, func(t *testing.T) {
+			h := start(t, envoytest.Options{PluginConfig: alone(setOf(limits("p", "local", c.rate+" burst 1")))})
+			spread := map[int64]bool{}
+			for key := range 50 {
+				request := get("x-key", strconv.Itoa(key))
+				count(t, h, 0, 1, request)
+				_, s := passes(t, h, 0, request)
+				_, again := passes(t, h, 0, request)
+				retry := integer(t, s.Reply(), "retry-after")
+				spread[retry] = true
+				if float64(retry) < max(1, c.wait) || float64(retry) > math.Ceil(c.wait*1.1) {
+					t.Errorf("key %d must wait %v s and is told %d", key, c.wait, retry)
+				}
+				if n := integer(t, again.Reply(), "retry-after"); n != retry {
+					t.Errorf("key %d is told %d and then %d", key, retry, n)
+				}
+				if left := draft11(t, s.Reply().Header("ratelimit")); left[0].params["t"] != retry {
+					t.Errorf("t is %d, Retry-After %d", left[0].params["t"], retry)
+				}
+				if body := problem(t, s.Reply()); body.RetryAfter != retry {
+					t.Errorf("retry_after in the body is %d, Retry-After %d", body.RetryAfter, retry)
+				}
+			}
+			if c.wait >= 60 && len(spread) < 4 {
+				t.Errorf("50 keys are told to come back at only %d different times", len(spread))
+			}
+		})
+	}
+}
+
+// problemJSON is the body of a refusal (RFC 9457).
+type problemJSON struct {
+	Type       string   `json:"type"`
+	Title      string   `json:"title"`
+	Status     int      `json:"status"`
+	Detail     string   `json:"detail"`
+	Violated   []string `json:"violated-policies"`
+	Limit      int64    `json:"limit"`
+	Window     string   `json:"window"`
+	RetryAfter int64    `json:"retry_after"`
+}
+
+func problem(t testing.TB, r *envoytest.Reply) problemJSON {
+	t.Helper()
+	var p problemJSON
+	d := json.NewDecoder(strings.NewReader(string(r.Body)))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&p); err != nil {
+		t.Fatalf("%v in %s", err, r.Body)
+	}
+	if r.Header("content-type") != "application/problem+json" {
+		t.Errorf("content-type is %q", r.Header("content-type"))
+	}
+	if p.Status != r.Status {
+		t.Errorf("the body says %d, the status is %d", p.Status, r.Status)
+	}
+	return p
+}
+
+func TestRefusals(t *testing.T) {
+	set := setOf(
+		limits("quota", "local", "1/1h", `"match": {"paths": ["/quota"]}`),
+		limits("dear", "local", "5/1m", costHeader, `"match": {"paths": ["/dear"]}`),
+		limits("cost", "local", "5/1m", `"cost": {"header": "x-cost", "max": 3, "invalid": "deny"}`, `"match": {"paths": ["/cost"]}`),
+		limits("absent", "local", "5/1m", `"if_absent": "deny"`, `"match": {"paths": ["/absent"]}`),
+	)
+	for _, c := range []struct {
+		path, key, cost string
+		before          int
+		status          int
+		reason          string
+		says            string
+		retry           bool
+		grpc            string
+	}{
+		{path: "/quota", key: "a", before: 1, status: 429, reason: "quota", says: "1 per 1h", retry: true, grpc: "8"},
+		{path: "/dear", key: "a", cost: "6", status: 429, reason: "too_dear", says: "waiting does not help", grpc: "8"},
+		{path: "/cost", key: "a", cost: "4", status: 400, reason: "bad_cost", says: "cost", grpc: "3"},
+		{path: "/cost", key: "a", cost: "-1", status: 400, reason: "bad_cost", says: "cost", grpc: "3"},
+		{path: "/cost", key: "a", status: 400, reason: "bad_cost", says: "cost", grpc: "3"},
+		{path: "/absent", status: 403, reason: "absent", says: "whose request", grpc: "7"},
+	} {
+		t.Run(c.path+" "+c.cost, func(t *testing.T) {
+			h := start(t, envoytest.Options{PluginConfig: alone(set)})
+			var more []string
+			if c.key != "" {
+				more = append(more, "x-key", c.key)
+			}
+			if c.cost != "" {
+				more = append(more, "x-cost", c.cost)
+			}
+			request := get(more...)
+			request.Headers[1][1] = c.path
+			count(t, h, 0, c.before, request)
+			ok, s := passes(t, h, 0, request)
+			if ok {
+				t.Fatal("it passed")
+			}
+			r, name := s.Reply(), strings.TrimPrefix(c.path, "/")
+			p := problem(t, r)
+			if r.Status != c.status || !slices.Equal(p.Violated, []string{name}) || !strings.Contains(p.Detail, c.says) || p.Title == "" || p.Type == "" {
+				t.Errorf("%d %s", r.Status, r.Body)
+			}
+			if has := r.Header("retry-after") != ""; has != c.retry || (p.RetryAfter > 0) != c.retry {
+				t.Errorf("retry-after is %q, retry_after %d", r.Header("retry-after"), p.RetryAfter)
+			}
+			if d, _ := readDecision(t, s); !d.refused || d.reason != c.reason || d.policy != name {
+				t.Errorf("the decision is %+v", d)
+			}
+			if r.Details != "weir_"+c.reason {
+				t.Errorf("the details are %q", r.Details)
+			}
+			request.Headers = append(request.Headers, [2]string{"content-type", "application/grpc+proto"})
+			_, s = passes(t, h, 0, request)
+			if r := s.Reply(); r.Status != 200 || r.Header("grpc-status") != c.grpc || len(r.Body) > 0 || r.Header("grpc-message") != "" {
+				t.Errorf("a gRPC caller gets %+v", r)
+			}
+		})
+	}
+}
+
+// The Unix second at which the bucket is full never lies before one that was told earlier, whatever is asked in between.
+func TestResetNeverStepsBack(t *testing.T) {
+	h := start(t, envoytest.Options{PluginConfig: alone(setWith(legacyToo, limits("p", "local", "7/1m burst 5", costHeader)))})
+	var last int64
+	refused := 0
+	for i := range 400 {
+		ok, s := passes(t, h, 0, get("x-key", "a", "x-cost", strconv.Itoa(i%4)))
+		if !ok {
+			refused++
+		}
+		r := s.Reply()
+		reset := integer(t, r, "x-ratelimit-reset")
+		if reset < last {
+			t.Fatalf("request %d: reset steps from %d back to %d", i, last, reset)
+		}
+		last = reset
+		now := h.Now().Unix()
+		if reset < now || reset > now+46 {
+			t.Errorf("request %d: reset %d at %d", i, reset, now)
+		}
+		if integer(t, r, "x-ratelimit-limit") != 5 {
+			t.Errorf("x-ratelimit-limit is %s", r.Header("x-ratelimit-limit"))
+		}
+		if left := integer(t, r, "x-ratelimit-remaining"); left < 0 || left > 5 || !ok && left != 0 {
+			t.Errorf("x-ratelimit-remaining is %d", left)
+		}
+		h.Advance(time.Duration(i%11) * 300 * time.Millisecond)
+	}
+	if refused < 50 || refused > 350 {
+		t.Errorf("%d of 400 were refused: the test says little", refused)
+	}
+}
+
+// The legacy dialect shows the policy nearest exhaustion, on a refusal the one that must wait longest.
+func TestLegacyShowsThePolicyNearestExhaustion(t *testing.T) {
+	h := start(t, envoytest.Options{PluginConfig: alone(setWith(legacyToo,
+		limits("wide", "local", "100/1m"), limits("narrow", "local", "3/1h")))})
+	ok, s := passes(t, h, 0, get("x-key", "a"))
+	if r := s.Reply(); !ok || r.Header("x-ratelimit-limit") != "3" || r.Header("x-ratelimit-remaining") != "2" {
+		t.Errorf("allowed: %v", r.Headers)
+	}
+	count(t, h, 0, 2, get("x-key", "a"))
+	ok, s = passes(t, h, 0, get("x-key", "a"))
+	if r := s.Reply(); ok || r.Header("x-ratelimit-limit") != "3" || r.Header("x-ratelimit-remaining") != "0" {
+		t.Errorf("refused: %v", r.Headers)
+	}
+}
+
+func TestHeadersOff(t *testing.T) {
+	h := start(t, envoytest.Options{PluginConfig: alone(setWith(dialectsOff, limits("p", "local", "1/1m")))})
+	for _, want := range []bool{true, false} {
+		ok, s := passes(t, h, 0, get("x-key", "a"))
+		if ok != want {
+			t.Fatalf("passed: %v", ok)
+		}
+		for _, header := range s.Reply().Headers {
+			if strings.Contains(header[0], "ratelimit") {
+				t.Errorf("allowed %v: there is a header %v", ok, header)
+			}
+		}
+		if !ok && (s.Reply().Header("retry-after") == "" || s.Reply().Header("cache-control") != "no-store") {
+			t.Errorf("a refusal without dialects has %v", s.Reply().Headers)
+		}
+	}
+}
+
+// What only a limiter may say does not reach the upstream in a client's words, whatever policy applies or none.
+func TestForgedHeadersAreRemoved(t *testing.T) {
+	forged := []string{
+		"RateLimit", `"p";r=1`, "ratelimit-policy", "x", "ratelimit-reset", "1", "X-RateLimit-Limit", "9", "x-ratelimit-limit", "10",
+		"x-ratelimit-remaining", "9",
+	}
+	check := func(t *testing.T, s *envoytest.Stream) {
+		t.Helper()
+		if s.State() != envoytest.Continued {
+			t.Fatalf("the request is %v", s.State())
+		}
+		kept := false
+		for _, header := range s.RequestHeaders() {
+			if strings.Contains(header[0], "ratelimit") {
+				t.Errorf("the upstream sees %v", header)
+			}
+			kept = kept || header == [2]string{"x-rate", "kept"}
+		}
+		if !kept {
+			t.Error("another header is gone")
+		}
+	}
+	request := get(append(slices.Clone(forged), "x-rate", "kept")...)
+	t.Run("limited", func(t *testing.T) {
+		h := start(t, envoytest.Options{PluginConfig: alone(setOf(limits("p", "local", "1/1m", forAll)))})
+		check(t, h.Worker(0).Request(request))
+	})
+	t.Run("no policy applies", func(t *testing.T) {
+		h := start(t, envoytest.Options{PluginConfig: alone(setOf())})
+		check(t, h.Worker(0).Request(request))
+	})
+	t.Run("no policy set yet", func(t *testing.T) {
+		w := newWorld(t, fleet{nodes: 1})
+		check(t, w.nodes[0].Worker(0).Request(request))
+	})
+	t.Run("after waiting", func(t *testing.T) {
+		w := newWorld(t, fleet{nodes: 1, set: setOf(limits("p", "leased", "10/1m", forAll))})
+		s := w.nodes[0].Worker(0).Request(request)
+		w.advance(20 * time.Millisecond)
+		check(t, s)
+	})
+}
