@@ -40,7 +40,8 @@ var errToken = badRequest("page_token must be a next_page_token from an earlier 
 
 func pageToken(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 
-type versionsAnswer struct {
+// VersionsAnswer is a page of versions, newest first; Next leads to the following page and is empty on the last.
+type VersionsAnswer struct {
 	Versions []policies.Version `json:"versions"`
 	Next     string             `json:"next_page_token"`
 }
@@ -60,7 +61,7 @@ func (s *server) listVersions(c echo.Context) error {
 	if err != nil {
 		return storeFailure(err)
 	}
-	answer := versionsAnswer{Versions: versions}
+	answer := VersionsAnswer{Versions: versions}
 	if len(versions) > size {
 		answer.Versions = versions[:size]
 		answer.Next = pageToken(strconv.FormatUint(versions[size-1].Number, 10))
@@ -89,14 +90,16 @@ func (s *server) getVersion(c echo.Context) error {
 	return c.JSON(http.StatusOK, versionAnswer{v, string(v.Document)})
 }
 
-type nodesAnswer struct {
+// NodesAnswer is a page of nodes; Next leads to the following page and is empty on the last.
+type NodesAnswer struct {
 	// Current is the newest version on this replica, to compare each node's with.
 	Current uint64       `json:"current_version"`
-	Nodes   []nodeAnswer `json:"nodes"`
+	Nodes   []NodeAnswer `json:"nodes"`
 	Next    string       `json:"next_page_token"`
 }
 
-type nodeAnswer struct {
+// NodeAnswer is one node.
+type NodeAnswer struct {
 	nodes.Node
 	// Active: it counts among those that share the buckets.
 	Active bool `json:"active"`
@@ -111,7 +114,7 @@ func (s *server) listNodes(c echo.Context) error {
 	if err != nil {
 		return storeFailure(err)
 	}
-	answer := nodesAnswer{Nodes: []nodeAnswer{}}
+	answer := NodesAnswer{Nodes: []NodeAnswer{}}
 	if current, _ := s.Policies.Current(); current != nil {
 		answer.Current = current.Version.Number
 	}
@@ -124,7 +127,7 @@ func (s *server) listNodes(c echo.Context) error {
 			break
 		}
 		n.Seen = n.Seen.UTC().Truncate(time.Millisecond)
-		answer.Nodes = append(answer.Nodes, nodeAnswer{n, s.Now().Sub(n.Seen) < nodes.Counted})
+		answer.Nodes = append(answer.Nodes, NodeAnswer{n, s.Now().Sub(n.Seen) < nodes.Counted})
 	}
 	return c.JSON(http.StatusOK, answer)
 }

@@ -51,8 +51,8 @@ func wantsJSON(r *http.Request) bool {
 	return false
 }
 
-// putAnswer is the answer to a change of the policy set.
-type putAnswer struct {
+// PutAnswer is the answer to a change of the policy set.
+type PutAnswer struct {
 	// Version is the new version, or the one it would have been.
 	Version uint64        `json:"version"`
 	DryRun  bool          `json:"dry_run"`
@@ -90,7 +90,7 @@ func (s *server) putPolicySet(c echo.Context) error {
 		c.Response().Header().Set("ETag", etag(out.Version))
 		s.Log.Info("policy set changed", "id", requestID(c), "version", out.Version, "author", change.Author, "summary", out.Diff.String())
 	}
-	return c.JSON(http.StatusOK, putAnswer{out.Version, change.DryRun, out.Diff.String(), out.Diff})
+	return c.JSON(http.StatusOK, PutAnswer{out.Version, change.DryRun, out.Diff.String(), out.Diff})
 }
 
 // ifMatch reads which version a change replaces.

@@ -16,13 +16,17 @@ const (
 	exitUsage   = 2
 )
 
-// Streams are where a command writes.
+// Streams are what a command reads from and writes to.
 type Streams struct {
+	In       io.Reader
 	Out, Err io.Writer
 }
 
 type commands struct {
 	Serve   serveCommand   `cmd:"" help:"Run the control plane."`
+	Check   checkCommand   `cmd:"" help:"Check policy files without a server, and print what each policy promises."`
+	Apply   applyCommand   `cmd:"" help:"Make a file the policy set of a control plane."`
+	Get     getCommand     `cmd:"" help:"Print what a control plane holds."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 }
 

@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+type checkCommand struct {
+	Files  []string `arg:"" name:"file" help:"Policy files, YAML or JSON; - is the standard input."`
+	Output string   `short:"o" enum:"text,json" default:"text" help:"text or json."`
+}
+
+// checked is what is known about one file.
+type checked struct {
+	File     string          `json:"file"`
+	Problems policy.Problems `json:"problems"`
+	Policies []promise       `json:"policies"`
+	// line is where the text stops being a document; 0 if it is one.
+	line int
+}
+
+// promise is what a policy promises.
+type promise struct {
+	Name   string   `json:"name"`
+	Mode   string   `json:"mode"`
+	Quota  int64    `json:"quota"`
+	Window string   `json:"window"`
+	Burst  int64    `json:"burst"`
+	Bound  string   `json:"bound"`
+	Notes  []string `json:"notes"`
+}
+
+// Run checks the files and fails if one has a problem.
+func (c *checkCommand) Run(env *environment) error {
+	var files []checked
+	failed := false
+	for _, name := range c.Files {
+		doc, err := readDocument(env, name)
+		if err != nil {
+			return err
+		}
+		f := check(name, doc)
+		failed = failed || len(f.Problems) > 0
+		files = append(files, f)
+	}
+	var err error
+	if c.Output == "json" {
+		err = printJSON(env.Out, map[string]any{"files": files})
+	} else {
+		err = printChecked(env, files)
+	}
+	if err == nil && failed {
+		err = errReported
+	}
+	return err
+}
+
+func check(name string, doc []byte) checked {
+	f := checked{File: name, Problems: policy.Problems{}, Policies: []promise{}}
+	set, err := policydoc.Load(doc, formatOf(name, doc))
+	var syntax *policydoc.SyntaxError
+	switch {
+	case errors.As(err, &f.Problems):
+	case errors.As(err, &syntax):
+		f.line = syntax.Line
+		f.Problems = policy.Problems{{Reason: syntax.Error()}}
+	case err != nil:
+		f.Problems = policy.Problems{{Reason: err.Error()}}
+	default:
+		for _, p := range set.Policies {
+			f.Policies = append(f.Policies, promiseOf(p))
+		}
+	}
+	return f
+}
+
+func promiseOf(p policy.Policy) promise {
+	return promise{
+		Name: p.Name, Mode: p.Mode.String(), Quota: p.Limit.Quota, Window: policy.FormatSpan(p.Limit.Window),
+		Burst: p.Limit.Params.Burst, Bound: p.Bound(), Notes: append([]string{}, p.Notes()...),
+	}
+}
+
+func printChecked(env *environment, files []checked) error {
+	var out strings.Builder
+	for _, f := range files {
+		for _, p := range f.Problems {
+			fmt.Fprintln(env.Err, located(f.File, f.line, p))
+		}
+		if len(f.Problems) > 0 {
+			continue
+		}
+		fmt.Fprintf(&out, "%s: %s\n", f.File, plural(len(f.Policies), "policy", "policies"))
+		for _, p := range f.Policies {
+			fmt.Fprintf(&out, "\n  %s (%s): %d per %s, burst %d\n    %s\n", p.Name, p.Mode, p.Quota, p.Window, p.Burst, p.Bound)
+			for _, note := range p.Notes {
+				fmt.Fprintf(&out, "    %s\n", note)
+			}
+		}
+	}
+	_, err := io.WriteString(env.Out, out.String())
+	return err
+}
+
+// located is a problem with its place, as editors and people read it.
+func located(file string, line int, p policy.Problem) string {
+	if line > 0 {
+		return fmt.Sprintf("%s:%s", file, strings.TrimPrefix(p.Reason, "line "))
+	}
+	return file + ": " + p.String()
+}
+
+// readDocument reads a file, or the standard input for -. It reads a byte more than a document may have, so that one that is
+// too large is refused by that name.
+func readDocument(env *environment, name string) ([]byte, error) {
+	in := env.In
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	return io.ReadAll(io.LimitReader(in, policydoc.MaxBytes+1))
+}
+
+func formatOf(name string, doc []byte) policydoc.Format {
+	switch {
+	case strings.HasSuffix(name, ".json"):
+		return policydoc.JSON
+	case strings.HasSuffix(name, ".yaml"), strings.HasSuffix(name, ".yml"):
+		return policydoc.YAML
+	}
+	return policydoc.Sniff(doc)
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

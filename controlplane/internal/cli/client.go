@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+)
+
+const (
+	requestTimeout = 30 * time.Second
+	maxAnswer      = 16 << 20
+)
+
+// serverFlags say which control plane to talk to and as whom.
+type serverFlags struct {
+	Server    string `help:"The control plane." default:"http://127.0.0.1:8080" env:"WEIR_SERVER" placeholder:"URL"`
+	TokenFile string `help:"File with the token. Without it the token is WEIR_TOKEN, else the file weir/token in the user's configuration directory, else what WEIR_ADMIN_TOKEN_FILE or WEIR_ADMIN_TOKEN hold." env:"WEIR_TOKEN_FILE" placeholder:"FILE"`
+}
+
+// client talks to a control plane.
+type client struct {
+	base  *url.URL
+	token string
+	// source says where the token is from, for messages.
+	source string
+	http   http.Client
+}
+
+func (f serverFlags) client() (*client, error) {
+	base, err := url.Parse(f.Server)
+	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
+		return nil, fmt.Errorf("--server (WEIR_SERVER): %q is not like http://HOST:PORT", f.Server)
+	}
+	c := &client{base: base}
+	c.http.Timeout = requestTimeout
+	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // The token is for one server.
+	c.token, c.source, err = f.findToken()
+	return c, err
+}
+
+// findToken looks for the token in the order that the flag's help gives.
+func (f serverFlags) findToken() (token, source string, err error) {
+	if f.TokenFile != "" {
+		return tokenFile(f.TokenFile)
+	}
+	if token := os.Getenv("WEIR_TOKEN"); token != "" {
+		return token, "WEIR_TOKEN", nil
+	}
+	path := "weir/token in the user's configuration directory"
+	if dir, err := os.UserConfigDir(); err == nil {
+		path = filepath.Join(dir, "weir", "token")
+		if _, err := os.Stat(path); err == nil {
+			return tokenFile(path)
+		}
+	}
+	if path := os.Getenv("WEIR_ADMIN_TOKEN_FILE"); path != "" {
+		return tokenFile(path)
+	}
+	if token := os.Getenv("WEIR_ADMIN_TOKEN"); token != "" {
+		return token, "WEIR_ADMIN_TOKEN", nil
+	}
+	return "", "", fmt.Errorf("there is no token: give --token-file, set WEIR_TOKEN, or put it into %s", path)
+}
+
+func tokenFile(path string) (token, source string, err error) {
+	b, err := os.ReadFile(path)
+	return string(bytes.TrimSpace(b)), path, err
+}
+
+// answer is what the control plane said.
+type answer struct {
+	header http.Header
+	body   []byte
+}
+
+// refusal is a problem document from the control plane.
+type refusal struct{ api.Problem }
+
+func (r *refusal) Error() string {
+	text := fmt.Sprintf("refused (%d %s)", r.Status, r.Title)
+	if r.Detail != "" {
+		text += ": " + r.Detail
+	}
+	if r.Status >= http.StatusInternalServerError && r.RequestID != "" {
+		text += " (request " + r.RequestID + ")"
+	}
+	return text
+}
+
+// do sends a request and returns the answer if it is a good one.
+func (c *client) do(method, path string, header map[string]string, body []byte) (answer, error) {
+	target, err := c.base.Parse(path)
+	if err != nil {
+		return answer{}, err
+	}
+	request, err := http.NewRequestWithContext(context.Background(), method, target.String(), bytes.NewReader(body))
+	if err != nil {
+		return answer{}, err
+	}
+	request.Header.Set("Authorization", "Bearer "+c.token)
+	for name, value := range header {
+		request.Header.Set(name, value)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return answer{}, c.unreachable(err)
+	}
+	defer response.Body.Close()
+	got, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return answer{}, c.unreachable(err)
+	}
+	if response.StatusCode/100 == 2 {
+		return answer{response.Header, got}, nil
+	}
+	return answer{}, c.refused(response, got)
+}
+
+func (c *client) unreachable(err error) error {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return fmt.Errorf("nothing listens at %s: is the control plane running? weir serve starts one; --server (WEIR_SERVER) says where it is", c.base)
+	}
+	return fmt.Errorf("the control plane at %s cannot be reached: %w", c.base, err)
+}
+
+// refused makes an error of an answer that is not a good one.
+func (c *client) refused(response *http.Response, body []byte) error {
+	r := &refusal{}
+	media, _, _ := strings.Cut(response.Header.Get("Content-Type"), ";")
+	if media != api.ProblemType || json.Unmarshal(body, &r.Problem) != nil {
+		return fmt.Errorf("%s answered %s, which is not how a control plane answers: is --server (WEIR_SERVER) right?", c.base, response.Status)
+	}
+	if r.Status == http.StatusUnauthorized {
+		return fmt.Errorf("the control plane at %s does not know the token from %s", c.base, c.source)
+	}
+	return r
+}
