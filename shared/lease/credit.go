@@ -52,6 +52,17 @@ func (c Credit) Available(now quota.Instant) int64 {
 	return n
 }
 
+// Expiry is the moment until which every live token may be spent; now if there is none.
+func (c Credit) Expiry(now quota.Instant) quota.Instant {
+	first := now
+	for _, lot := range c.Lots {
+		if lot.Tokens > 0 && now < lot.Expiry && (first == now || lot.Expiry < first) {
+			first = lot.Expiry
+		}
+	}
+	return first
+}
+
 // Spend takes n tokens from the lots, the one that expires first before the other. It changes nothing if they do not hold n.
 func (c Credit) Spend(now quota.Instant, n int64) (Credit, bool) {
 	if c.Available(now) < n {

@@ -112,14 +112,15 @@ func (s *Sync) load(snapshot []byte) error {
 
 // Tick loads what the leader has published and, in the leader, polls.
 func (s *Sync) Tick(now quota.Instant) {
-	s.follow()
+	s.Follow()
 	if s.poller != nil && s.leader.lead(now) && !s.polling && now >= s.nextPoll {
 		s.poll()
 	}
 }
 
-// follow loads the published snapshot if it is another than the one in force.
-func (s *Sync) follow() {
+// Follow loads the published snapshot if it is another than the one in force. A VM that starts late, after a trap or with a
+// new configuration, calls it before its first request.
+func (s *Sync) Follow() {
 	value, _, found := s.shared.Get(s.versionKey[:])
 	var version [16]byte
 	if !found || copy(version[:], value) != len(version) || version == s.version {

@@ -46,8 +46,12 @@ func (d *Desk) settle(c *call, it item, a wire.LeaseAnswer, now quota.Instant) {
 		asked = b.asked
 		b.call, b.asked = nil, 0
 	}
-	if a.State == wire.ItemUnknown || a.Waiting > it.ask.Waiting || a.Keep > it.ask.Keep {
-		d.Stats.ItemsUnknown++
+	expiry := lease.Expiry(c.sent, lease.Deadline)
+	unknown := a.State == wire.ItemUnknown || a.Waiting > it.ask.Waiting || a.Keep > it.ask.Keep
+	if unknown || asked > 0 && now >= expiry {
+		if unknown {
+			d.Stats.ItemsUnknown++
+		}
 		for range asked {
 			d.resolve(b, 0, Failed, now)
 		}
@@ -57,12 +61,8 @@ func (d *Desk) settle(c *call, it item, a wire.LeaseAnswer, now quota.Instant) {
 		d.forget(b)
 		return
 	}
-	expiry := lease.Expiry(c.sent, lease.Deadline)
 	granted := int(a.Waiting)
 	used := min(granted, asked)
-	if now >= expiry {
-		granted, used = 0, 0
-	}
 	grant := lease.Grant{Waiting: a.Waiting, Keep: a.Keep, NotBefore: a.NotBefore, Level: a.Level}
 	d.learn = learn{
 		now: now, sent: c.sent, ask: it.ask, grant: grant, strict: b.need.Strict, jitter: d.jitter(),
@@ -91,7 +91,7 @@ func (d *Desk) settleShort(b *bucket, short int, now quota.Instant, a wire.Lease
 		switch {
 		case err == nil && d.spend.State == Ready:
 			t.Level = d.spend.Level
-			d.resolve(b, at, Granted, now+1)
+			d.resolve(b, at, Granted, d.spend.Until)
 		case err == nil && d.spend.KeepCall && now < t.deadline:
 			at++ // The tick looks again.
 		default:

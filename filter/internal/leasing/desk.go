@@ -256,7 +256,7 @@ func (d *Desk) tickBucket(b *bucket, now quota.Instant) {
 		switch {
 		case err == nil && d.spend.State == Ready:
 			t.Level = d.spend.Level
-			d.resolve(b, at, Granted, now+1)
+			d.resolve(b, at, Granted, d.spend.Until)
 		case err == nil && d.spend.State == Exhausted && (!d.spend.KeepCall || now >= t.deadline):
 			d.resolve(b, at, Refused, d.spend.Until)
 		case now >= t.deadline:

@@ -35,6 +35,7 @@ type Spend struct {
 	Commit bool
 
 	State State
+	// Until: Exhausted until then; of tokens taken, when they must be used.
 	Until quota.Instant
 	// Keep is how many tokens to ask for beyond this request; the credit is marked as being asked for.
 	Keep int64
@@ -76,6 +77,7 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		}
 	}
 	if available {
+		s.Until = c.Expiry(s.Now)
 		c, _ = c.Spend(s.Now, s.Cost)
 		s.Level = c.Level
 	}

@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"strconv"
+
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm"
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
@@ -72,9 +74,10 @@ func (p *pluginContext) start(config *policy.Plugin) error {
 	if node.ID == "" {
 		node.ID = string(host.Property("xds\x00node\x00id"))
 	}
-	if len(node.ID) > wire.MaxNodeID {
-		node.ID = node.ID[:wire.MaxNodeID]
+	if node.ID == "" {
+		node.ID = "envoy-" + strconv.FormatUint(process.id, 16)
 	}
+	node.ID = node.ID[:min(len(node.ID), wire.MaxNodeID)]
 	p.paused = make(map[uint32]*httpContext)
 	p.store = bucketstore.New(host.SharedData{}, space, config.Keys)
 	var poller configsync.Poller
@@ -95,6 +98,7 @@ func (p *pluginContext) start(config *policy.Plugin) error {
 			return err
 		}
 	}
+	p.sync.Follow()
 	host.SetTick(tick)
 	return nil
 }
