@@ -1,0 +1,106 @@
+package limiter
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Status is where a request stands.
+type Status uint8
+
+// Unlimited: no policy applies. Paused: the request waits for the centre; Resume it when its tickets have ended.
+const (
+	Unlimited Status = iota
+	Allowed
+	Refused
+	Paused
+)
+
+// Reason says why a request was refused.
+type Reason uint8
+
+// The reasons of a refusal: the quota is used up; the cost exceeds the burst; a part of the partition key or a sensible cost
+// is missing; the failure ladder's last step; too many requests wait already; the bucket was contended.
+const (
+	Quota Reason = iota
+	TooDear
+	Absent
+	BadCost
+	Failure
+	TooManyWaiting
+	Contended
+)
+
+// String is the reason as it shows in access logs.
+func (r Reason) String() string {
+	return [...]string{"quota", "too_dear", "absent", "bad_cost", "failure", "too_many_waiting", "contended"}[r]
+}
+
+// Rules is a policy set in force. Requests that wait hold on to it: its memory must not be reused while Held.
+type Rules struct {
+	Index match.Index
+	Held  int
+}
+
+// Request is one request on its way to a decision. The zero value is ready for Begin; it can be reused after Finish.
+type Request struct {
+	Stream uint32
+	// Hits are the policies that apply, in the document's order, with what the headers need.
+	Hits []Hit
+	// Refusing is the index of the hit that refuses, of a Refused request, and Reason why.
+	Refusing int
+	Reason   Reason
+
+	rules   *Rules
+	held    bool
+	matched []match.Hit
+}
+
+// Hit is one policy's part in the decision.
+type Hit struct {
+	match.Hit
+	// Remaining is the whole tokens left, Reset the time to a full bucket; Retry is the wait of a refusing hit. Clients of a
+	// refused request are told that nothing remains for it; Left is what the refusing bucket holds.
+	Remaining    int64
+	Left         int64
+	Reset, Retry quota.Span
+
+	by      by
+	settled bool
+	ticket  leasing.Ticket
+}
+
+// by says what decides a hit.
+type by uint8
+
+const (
+	byBucket by = iota // this node's own bucket
+	byCredit           // tokens leased to this node, or the centre
+	byTicket           // tokens that came for this request
+	byShare            // the failure ladder: this node's share
+	byAllow            // the failure ladder: its last step
+	byDeny
+)
+
+func (req *Request) policyOf(m match.Hit) *match.Policy { return req.rules.Index.Policy(m.Policy) }
+
+// Rules is the policy set that the request is decided by.
+func (req *Request) Rules() *Rules { return req.rules }
+
+func settled(req *Request) bool {
+	for i := range req.Hits {
+		if !req.Hits[i].settled {
+			return false
+		}
+	}
+	return true
+}
+
+// later is the index of the hit that must wait longer.
+func later(req *Request, a, b int) int {
+	if a < 0 || req.Hits[b].Retry > req.Hits[a].Retry {
+		return b
+	}
+	return a
+}
