@@ -31,7 +31,8 @@ func (p *parts) text() string {
 	line("  curl -s -o /dev/null -w '%%{http_code}\\n' -X POST '%s/shorten?[1-150]' | sort | uniq -c", p.envoy.URL())
 	line("")
 	line("  # the limits, and which Envoy has which version of them")
-	for _, command := range []string{"check " + examplePath, "apply " + examplePath, "get nodes"} {
+	line("  %s check %s", controlPlanePath, examplePath)
+	for _, command := range []string{"apply " + examplePath, "get nodes"} {
 		line("  %s%s %s", p.environment(), controlPlanePath, command)
 	}
 	line("")

@@ -166,6 +166,8 @@ func (o EnvoyOptions) command(configPath, adminPath string) Command {
 		"--config-path", configPath, "--admin-address-path", adminPath,
 		// Without hot restart there is no shared memory for which two Envoys would need different ids.
 		"--disable-hot-restart", "--drain-time-s", "1", "--log-level", level,
+		// Access logs are written at once rather than every ten seconds.
+		"--file-flush-interval-msec", "100",
 	}
 	if o.NodeID != "" {
 		args = append(args, "--service-node", o.NodeID)

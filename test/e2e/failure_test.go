@@ -1,0 +1,203 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// ladder has one policy for each way to end the failure ladder, all of them out of reach of the load.
+const ladder = `
+version: weir/v1
+policies:
+  - name: allows
+    match: {paths: [/allows]}
+    partition: []
+    limit: {quota: 50, window: 1s}
+    mode: strict
+    on_failure: {then: allow}
+  - name: denies
+    match: {paths: [/denies]}
+    partition: []
+    limit: {quota: 100000, window: 1s}
+    mode: strict
+    on_failure: {then: deny}
+  - name: shares
+    match: {paths: [/shares]}
+    partition: []
+    limit: {quota: 100, window: 1s}
+    mode: leased
+    on_failure: {then: local}
+  - name: stays
+    match: {paths: [/stays]}
+    partition: []
+    limit: {quota: 100, window: 1s}
+    mode: local
+`
+
+// failing is what each policy of the ladder does while its centre is away, and awaitLadder waits for all of it.
+func (w *world) awaitFailing() {
+	w.t.Helper()
+	w.await("the failure ladder to take over", func(context.Context) error {
+		var wrong []error
+		if got := w.burst("/allows", 100); got.statuses[200] != 100 {
+			wrong = append(wrong, fmt.Errorf("then: allow answers %s", got))
+		}
+		if got := w.burst("/denies", 20); got.statuses[429] != 20 {
+			wrong = append(wrong, fmt.Errorf("then: deny answers %s", got))
+		}
+		if got := w.burst("/shares", 300); got.statuses[200] == 0 || got.statuses[429] == 0 {
+			wrong = append(wrong, fmt.Errorf("then: local answers %s", got))
+		}
+		return errors.Join(wrong...)
+	})
+}
+
+// awaitRecovered waits until every policy is decided by the centre again.
+func (w *world) awaitRecovered() {
+	w.t.Helper()
+	w.await("the centre to decide again", func(context.Context) error {
+		var wrong []error
+		if got := w.burst("/denies", 20); got.statuses[200] != 20 {
+			wrong = append(wrong, fmt.Errorf("the limit that denied answers %s", got))
+		}
+		if got := w.burst("/allows", 300); got.statuses[429] == 0 {
+			wrong = append(wrong, fmt.Errorf("the limit that allowed answers %s", got))
+		}
+		return errors.Join(wrong...)
+	})
+}
+
+// burst sends n requests to the first Envoy.
+func (w *world) burst(path string, n int) tally {
+	w.t.Helper()
+	got := load{url: w.envoys[0].URL() + path, clients: 10, total: n}.run(w.ctx)
+	got.mustBe(w.t, 200, 429)
+	return got
+}
+
+// steady keeps all policies of the ladder busy on every Envoy.
+func (w *world) steady() *background {
+	paths := []string{"/allows", "/denies", "/shares", "/stays"}
+	return load{clients: 16, rate: 400, request: func(i int) *http.Request {
+		return request(http.MethodPost, w.envoys[i%len(w.envoys)].URL()+paths[i/len(w.envoys)%len(paths)])
+	}}.background(w.ctx)
+}
+
+func TestRedisMayDieAndComeBackUnderLoad(t *testing.T) {
+	w := start(t, setup{envoys: 2, policies: ladder})
+	busy := w.steady()
+	w.awaitRecovered()
+	for range 2 {
+		w.redis.Kill()
+		w.awaitFailing()
+		w.redis.Restart()
+		w.awaitRecovered()
+	}
+	got := busy.end()
+	got.mustBe(t, 200, 429)
+	t.Log(got)
+}
+
+func TestASilentRedisIsAsGoodAsADeadOne(t *testing.T) {
+	w := start(t, setup{policies: ladder})
+	busy := w.steady()
+	w.awaitRecovered()
+	w.redis.Pause()
+	w.awaitFailing()
+	w.redis.Resume()
+	w.awaitRecovered()
+	busy.end().mustBe(t, 200, 429)
+}
+
+func TestTheControlPlaneMayDieAndComeBackUnderLoad(t *testing.T) {
+	w := start(t, setup{envoys: 2, policies: ladder})
+	busy := w.steady()
+	w.awaitRecovered()
+	w.controlPlane.Kill()
+	w.awaitFailing()
+	w.startControlPlane()
+	w.awaitRecovered()
+	// It pushes again, too.
+	w.awaitApplied(w.apply(ladder + "  - {name: more, match: {paths: [/more]}, partition: [], limit: {quota: 1, window: 24h}, mode: local}\n"))
+	busy.end().mustBe(t, 200, 429)
+}
+
+func TestEnvoyServesBeforeItsControlPlaneDoes(t *testing.T) {
+	w := start(t, setup{alone: true})
+	for range 20 {
+		if a := ask(t, http.MethodPost, w.envoys[0].URL()+"/a"); a.status != 200 {
+			t.Fatalf("without a control plane it answers %d: %s", a.status, a.body)
+		}
+	}
+	w.awaitLog(w.envoys[0], "no policy set yet")
+	w.startControlPlane()
+	version := w.apply(`
+version: weir/v1
+policies:
+  - {name: a, match: {paths: [/a]}, partition: [], limit: {quota: 5, window: 24h}, mode: leased}
+`)
+	w.awaitApplied(version)
+	if got := w.burst("/a", 20); got.statuses[200] != 5 {
+		t.Errorf("then, of 20 requests: %s; the limit is 5", got)
+	}
+}
+
+func TestTheControlPlaneStartsBeforeItsRedis(t *testing.T) {
+	w := start(t, setup{policies: ladder})
+	w.controlPlane.Stop()
+	w.redis.Kill()
+	c, err := launch(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.awaitFailing()
+	a, err := c.Call(w.ctx, http.MethodGet, "/readyz", nil)
+	if err != nil || a.Status != http.StatusServiceUnavailable {
+		t.Errorf("without Redis it is ready: %d %s %v", a.Status, a.Body, err)
+	}
+	w.redis.Restart()
+	// That Redis is empty, so the policies come anew.
+	w.await("the control plane to store policies", func(ctx context.Context) error {
+		_, err := c.Apply(ctx, []byte(ladder))
+		return err
+	})
+	w.awaitRecovered()
+}
+
+func TestAWrongNodeTokenIsSaidInTheLog(t *testing.T) {
+	w := start(t, setup{nodeToken: "not-what-the-control-plane-knows"})
+	w.apply(ladder)
+	for range 20 {
+		if a := ask(t, http.MethodPost, w.envoys[0].URL()+"/denies"); a.status != 200 {
+			t.Fatalf("it answers %d: %s", a.status, a.body)
+		}
+	}
+	w.awaitLog(w.envoys[0], "401")
+	if log := w.envoys[0].Stderr.String(); !strings.Contains(log, "token") {
+		t.Errorf("the log does not speak of the token:\n%s", log)
+	}
+	if strings.Contains(w.envoys[0].Stderr.String(), "not-what-the-control-plane-knows") {
+		t.Error("the log holds the token")
+	}
+}
+
+// A client that gives up while its request waits for the centre leaves nothing behind.
+func TestClientsMayGiveUpWhileTheyWait(t *testing.T) {
+	w := start(t, setup{policies: ladder})
+	w.awaitRecovered()
+	w.redis.Pause()
+	ctx, cancel := context.WithTimeout(w.ctx, full(2*time.Second))
+	defer cancel()
+	for ctx.Err() == nil {
+		impatient, stop := context.WithTimeout(ctx, 10*time.Millisecond)
+		load{url: w.envoys[0].URL() + "/denies", clients: 20, total: 20}.run(impatient)
+		stop()
+	}
+	w.redis.Resume()
+	w.awaitRecovered()
+}

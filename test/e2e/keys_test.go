@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// directly lets Envoy answer by itself, so that a test measures it and not the upstream.
+func directly(config string) string {
+	const route = "route: {cluster: upstream}"
+	if strings.Count(config, route) != 1 {
+		panic("envoy.yaml no longer has one " + route)
+	}
+	return strings.Replace(config, route, "direct_response: {status: 200}", 1)
+}
+
+// A flood of keys can neither grow the memory of Envoy nor hand a known client a fresh bucket unseen.
+func TestAMillionKeysLeaveMemoryFlat(t *testing.T) {
+	w := start(t, setup{workers: 1, rewrite: directly, policies: `
+version: weir/v1
+identity: {consumer: [{header: x-api-key}]}
+policies:
+  - name: per-consumer
+    match: {paths: [/keys]}
+    partition: [consumer]
+    limit: {quota: 10, window: 24h}
+    mode: local
+`})
+	e := w.envoys[0]
+	address := "127.0.0.1:" + strconv.Itoa(e.Port)
+	keys := flood{address: address, path: "/keys", header: func(i int) string { return fmt.Sprintf("x-api-key: warm-%d\r\n", i) }}
+	// The table has 65 536 slots; this many keys reach nearly all of them.
+	keys.total = 400_000
+	if statuses := keys.run(t); statuses[200] == 0 || statuses[200]+statuses[429] != keys.total {
+		t.Fatalf("while the table fills: %v", statuses)
+	}
+	before := w.memory(e)
+	keys.header = func(i int) string { return fmt.Sprintf("x-api-key: key-%d\r\n", i) }
+	keys.total = full(1_000_000)
+	statuses := keys.run(t)
+	if statuses[200]+statuses[429] != keys.total {
+		t.Errorf("of %d requests with a key each: %v", keys.total, statuses)
+	}
+	after := w.awaitMemory(e, before, memory{allocated: 2e6, resident: 8e6})
+	t.Logf("%d keys, each new: %v; memory before: %s; after: %s", keys.total, statuses, before, after)
+
+	// Whoever has used up its quota is still refused after the flood.
+	known := load{clients: 1, total: 20, request: func(int) *http.Request {
+		return request(http.MethodPost, e.URL()+"/keys", "x-api-key", "late")
+	}}.run(w.ctx)
+	known.mustBe(t, 200, 429)
+	if known.statuses[200] > 10 {
+		t.Errorf("a limit of 10 let %d pass after the flood", known.statuses[200])
+	}
+}
+
+func TestForwardedAddressesCountFromTheRight(t *testing.T) {
+	w := start(t, setup{rewrite: directly, policies: `
+version: weir/v1
+identity: {client_ip: {trusted_hops: 1}}
+policies:
+  - {name: per-ip, match: {paths: [/hops]}, partition: [client_ip], limit: {quota: 5, window: 24h}, mode: local}
+`})
+	spend := func(n int, forwarded func(i int) string) tally {
+		return load{clients: 1, total: n, request: func(i int) *http.Request {
+			return request(http.MethodPost, w.envoys[0].URL()+"/hops", "x-forwarded-for", forwarded(i))
+		}}.run(w.ctx)
+	}
+	// What a client writes itself stands further left and earns it nothing.
+	got := spend(20, func(i int) string { return fmt.Sprintf("198.51.100.%d, 203.0.113.7", i) })
+	if got.statuses[200] != 5 {
+		t.Errorf("one address behind forged ones: %s, want 5 × 200", got)
+	}
+	got = spend(5, func(int) string { return "203.0.113.8" })
+	if got.statuses[200] != 5 {
+		t.Errorf("another address: %s, want 5 × 200", got)
+	}
+}
+
+// An IPv6 client has one bucket for its /64, and its own is not that of IPv4.
+func TestIPv6ClientsShareTheirNetwork(t *testing.T) {
+	policies := `
+version: weir/v1
+identity: {client_ip: {trusted_hops: 1}}
+policies:
+  - {name: per-ip, match: {paths: [/six]}, partition: [client_ip], limit: {quota: 5, window: 24h}, mode: local}
+`
+	w := start(t, setup{host: "::1", rewrite: directly, policies: policies})
+	url := w.envoys[0].URL() + "/six"
+	if !strings.HasPrefix(url, "http://[::1]:") {
+		t.Fatalf("Envoy listens on %s", url)
+	}
+	spend := func(n int, forwarded func(i int) string) tally {
+		return load{clients: 1, total: n, request: func(i int) *http.Request {
+			return request(http.MethodPost, url, "x-forwarded-for", forwarded(i))
+		}}.run(w.ctx)
+	}
+	got := spend(20, func(i int) string { return fmt.Sprintf("2001:db8:1:2::%x", i+1) })
+	if got.statuses[200] != 5 {
+		t.Errorf("addresses of one /64: %s, want 5 × 200", got)
+	}
+	got = spend(20, func(i int) string { return fmt.Sprintf("2001:db8:1:%x::1", i+16) })
+	if got.statuses[200] != 20 {
+		t.Errorf("addresses of different /64: %s, want 20 × 200", got)
+	}
+	// Without the header the peer itself counts: ::1.
+	got = load{url: url, clients: 1, total: 20}.run(w.ctx)
+	if got.statuses[200] != 5 {
+		t.Errorf("the peer: %s, want 5 × 200", got)
+	}
+}

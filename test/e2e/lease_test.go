@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+)
+
+// overload sends to every Envoy of a world more than all of them may let through, for a time, and returns what became of it
+// together and by Envoy.
+func overload(w *world, path string, rate float64, during time.Duration) (all tally, each []tally) {
+	var loads []load
+	for _, e := range w.envoys {
+		loads = append(loads, load{url: e.URL() + path, clients: 32, rate: rate, during: during})
+	}
+	each = together(w.ctx, loads...)
+	return sum(each), each
+}
+
+// mustAdmit holds what was admitted to the bound burst + rate·t, and to at least the given share of it. The time is from the
+// first request sent to the last answer, which is the longest that can be meant.
+func mustAdmit(t *testing.T, got tally, burst, rate, share float64) {
+	t.Helper()
+	got.mustBe(t, 200, 429)
+	bound := burst + rate*got.last.Sub(got.first).Seconds()
+	admitted := float64(got.statuses[200])
+	t.Logf("admitted %.0f of at most %.0f (%.2f %%): %s", admitted, bound, 100*admitted/bound, got)
+	if admitted > bound {
+		t.Errorf("admitted %.0f, above the bound %.1f", admitted, bound)
+	}
+	if admitted < share*bound {
+		t.Errorf("admitted %.0f, under %.0f %% of the bound %.1f", admitted, 100*share, bound)
+	}
+}
+
+func TestLeasedLimitsHoldOverAllEnvoys(t *testing.T) {
+	w := start(t, setup{envoys: 2, policies: `
+version: weir/v1
+policies:
+  - name: everyone
+    match: {paths: [/leased]}
+    partition: []
+    limit: {quota: 1000, window: 1s}
+    mode: leased
+`})
+	all, _ := overload(w, "/leased", 1500, full(30*time.Second))
+	mustAdmit(t, all, 1000, 1000, 0.98)
+}
+
+func TestStrictLimitsHoldOverAllEnvoys(t *testing.T) {
+	w := start(t, setup{envoys: 2, policies: `
+version: weir/v1
+policies:
+  - name: everyone
+    match: {paths: [/strict]}
+    partition: []
+    limit: {quota: 100, window: 1s}
+    mode: strict
+`})
+	all, _ := overload(w, "/strict", 300, full(10*time.Second))
+	mustAdmit(t, all, 100, 100, 0.95)
+}
+
+func TestLocalLimitsHoldOnEachEnvoy(t *testing.T) {
+	w := start(t, setup{envoys: 2, workers: 2, policies: `
+version: weir/v1
+policies:
+  - name: everyone
+    match: {paths: [/local]}
+    partition: []
+    limit: {quota: 200, window: 1s, burst: 100}
+    mode: local
+`})
+	_, each := overload(w, "/local", 500, full(5*time.Second))
+	for _, got := range each {
+		mustAdmit(t, got, 100, 200, 0.98)
+	}
+}
+
+// The embedded store leases like Redis does.
+func TestLeasedLimitsHoldOnTheEmbeddedStore(t *testing.T) {
+	w := start(t, setup{envoys: 2, embedded: true, policies: `
+version: weir/v1
+policies:
+  - name: everyone
+    match: {paths: [/leased]}
+    partition: []
+    limit: {quota: 500, window: 1s}
+    mode: leased
+`})
+	all, _ := overload(w, "/leased", 800, full(5*time.Second))
+	mustAdmit(t, all, 500, 500, 0.95)
+}

@@ -1,0 +1,68 @@
+// Package e2e tests the whole: real Envoys with the built filter, the built control plane, a real Redis, over HTTP. Each test
+// is a promise of the documentation. What is missing on this machine fails the tests; nothing is skipped.
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/tools/stack"
+)
+
+const (
+	repository       = "../.."
+	controlPlanePath = repository + "/build/weir"
+	filterPath       = repository + "/build/weir.wasm"
+	envoyConfigPath  = repository + "/envoy.yaml"
+	examplePath      = repository + "/examples/url-shortener-basic.yaml"
+)
+
+// quick is for whoever writes these tests; the figures of the documentation come from the full ones.
+var quick = flag.Bool("quick", false, "apply load for a fifth of the time")
+
+// runPath is `make run`'s program, built from the tree.
+var runPath string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code, err := prepare(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "end-to-end tests cannot run:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func prepare(m *testing.M) (int, error) {
+	for _, path := range []string{controlPlanePath, filterPath} {
+		if _, err := os.Stat(path); err != nil {
+			return 0, fmt.Errorf("%w: run `make build`", err)
+		}
+	}
+	if _, err := stack.EnvoyBinary(); err != nil {
+		return 0, err
+	}
+	dir, err := os.MkdirTemp("", "weir-e2e-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	runPath = filepath.Join(dir, "run")
+	if output, err := exec.Command("go", "build", "-buildvcs=false", "-o", runPath, repository+"/tools/run").CombinedOutput(); err != nil {
+		return 0, fmt.Errorf("tools/run does not build: %w\n%s", err, output)
+	}
+	return m.Run(), nil
+}
+
+// full shortens a time or a number if the tests are to be quick.
+func full[T time.Duration | int](n T) T {
+	if *quick {
+		return n / 5
+	}
+	return n
+}

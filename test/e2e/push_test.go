@@ -1,0 +1,141 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A push under load changes the limit on every Envoy within a second, forgets nothing that was consumed, and no request sees
+// anything but the old limit or the new one.
+func TestAPushUnderLoadKeepsConsumption(t *testing.T) {
+	limit := func(quota int) string {
+		return fmt.Sprintf(`
+version: weir/v1
+identity: {consumer: [{header: x-api-key}]}
+policies:
+  - name: per-consumer
+    match: {paths: [/pushed]}
+    partition: [consumer]
+    limit: {quota: %d, window: 24h}
+    mode: leased
+`, quota)
+	}
+	w := start(t, setup{envoys: 2, workers: 2, policies: limit(1000)})
+	asAlice := func(i int) *http.Request {
+		return request(http.MethodPost, w.envoys[i%2].URL()+"/pushed", "x-api-key", "alice")
+	}
+	spent := load{request: asAlice, clients: 10, total: 400}.run(w.ctx)
+	spent.mustBe(t, 200)
+
+	// Others keep both Envoys busy with buckets of their own.
+	busy := load{clients: 16, rate: 1000, request: func(i int) *http.Request {
+		return request(http.MethodPost, w.envoys[i%2].URL()+"/pushed", "x-api-key", fmt.Sprint("other-", i%50))
+	}}.background(w.ctx)
+	pushed := time.Now()
+	version := w.apply(limit(500))
+	w.awaitApplied(version)
+	if took := time.Since(pushed); took > time.Second {
+		t.Errorf("both Envoys had the new version only after %s", took)
+	}
+	rest := load{request: asAlice, clients: 10, total: 300}.run(w.ctx)
+	busy.end().mustBe(t, 200, 429)
+	rest.mustBe(t, 200, 429)
+	total := spent.statuses[200] + rest.statuses[200]
+	t.Logf("400 of 1000 were spent; after the push to 500 another %d passed", rest.statuses[200])
+	if total > 500+1 { // a token comes every three minutes
+		t.Errorf("%d passed in all: consumption was forgotten", total)
+	}
+	if total < 490 {
+		t.Errorf("only %d passed in all: too much was taken for consumed", total)
+	}
+
+	w.awaitApplied(w.apply(limit(2000)))
+	grown := load{request: asAlice, clients: 10, total: 2000}.run(w.ctx)
+	grown.mustBe(t, 200, 429)
+	if total += grown.statuses[200]; total > 2000+1 || total < 1980 {
+		t.Errorf("after the push to 2000, %d passed in all", total)
+	}
+}
+
+// manyPolicies is a policy set of n policies, the number of the push among their limits.
+func manyPolicies(n, push int) string {
+	var b strings.Builder
+	b.WriteString("version: weir/v1\npolicies:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  - {name: p%d, match: {methods: [POST], paths: [/p%d]}, partition: [client_ip], limit: {quota: %d, window: 1m}, mode: leased}\n",
+			i, i, 100+push)
+	}
+	return b.String()
+}
+
+func TestManyPushesLeaveMemoryFlat(t *testing.T) {
+	w := start(t, setup{envoys: 2})
+	busy := load{clients: 4, rate: 200, request: func(i int) *http.Request {
+		return request(http.MethodPost, fmt.Sprint(w.envoys[i%2].URL(), "/p", i%1000))
+	}}.background(w.ctx)
+	push := func(from, to int) {
+		for i := from; i < to; i++ {
+			w.awaitApplied(w.apply(manyPolicies(1000, i)))
+		}
+	}
+	warm, all := full(20), full(120)
+	push(0, warm)
+	before := []memory{w.memory(w.envoys[0]), w.memory(w.envoys[1])}
+	push(warm, all)
+	for i, e := range w.envoys {
+		after := w.awaitMemory(e, before[i], memory{allocated: 2e6, resident: 8e6})
+		t.Logf("%s after %d pushes: %s; after %d: %s", e.Name, warm, before[i], all, after)
+	}
+	busy.end().mustBe(t, 200, 429)
+	// What was pushed last is what counts.
+	for _, e := range w.envoys {
+		a := ask(t, http.MethodPost, e.URL()+"/p999")
+		if want := fmt.Sprintf("q=%d;", 100+all-1); !strings.Contains(a.Get("RateLimit-Policy"), want) {
+			t.Errorf("%s answers with RateLimit-Policy %s, want %s", e.Name, a.Get("RateLimit-Policy"), want)
+		}
+	}
+}
+
+func TestARefusedPolicySetChangesNothing(t *testing.T) {
+	w := start(t, setup{policies: `
+version: weir/v1
+policies:
+  - {name: a, match: {paths: [/a]}, partition: [], limit: {quota: 5, window: 24h}, mode: local}
+`})
+	_, err := w.controlPlane.Apply(w.within(patience), []byte(`
+version: weir/v1
+policies:
+  - {name: a, match: {paths: [/a]}, partition: [], limit: {quota: 0, window: 24h}, mode: elastic}
+`))
+	for _, want := range []string{"422", "policies[0].limit.quota", "policies[0].mode"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the refusal lacks %s: %v", want, err)
+		}
+	}
+	got := load{url: w.envoys[0].URL() + "/a", clients: 1, total: 10}.run(w.ctx)
+	if got.statuses[200] != 5 {
+		t.Errorf("of 10 requests: %s; the limit before was 5", got)
+	}
+}
+
+// Nodes are known by id and version, and one that is gone is no longer active.
+func TestNodesAreListed(t *testing.T) {
+	w := start(t, setup{envoys: 2, policies: "{version: weir/v1, policies: []}"})
+	nodes, err := w.controlPlane.Nodes(w.within(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(nodes) != 2 || nodes[0].ID != "envoy-1" || nodes[1].ID != "envoy-2" || nodes[0].Applied != 1 || !nodes[0].Active {
+		t.Errorf("%+v", nodes)
+	}
+	w.await("the policy set to pass everything", func(context.Context) error {
+		if a := ask(t, http.MethodPost, w.envoys[0].URL()+"/"); a.status != 200 || a.Get("RateLimit") != "" {
+			return fmt.Errorf("%d with RateLimit %q", a.status, a.Get("RateLimit"))
+		}
+		return nil
+	})
+}
