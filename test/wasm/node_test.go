@@ -75,8 +75,8 @@ func start(t testing.TB, opt envoytest.Options) *envoytest.Host {
 	h := filter.New(opt)
 	t.Cleanup(func() {
 		h.Close()
-		if t.Failed() {
-			t.Log("the log:\n" + tail(h.LogText(), 40))
+		if lines := warnings(h); t.Failed() && lines != "" {
+			t.Log("the log:\n" + lines)
 		}
 	})
 	if err := h.Start(); err != nil {
@@ -85,9 +85,15 @@ func start(t testing.TB, opt envoytest.Options) *envoytest.Host {
 	return h
 }
 
-func tail(text string, lines int) string {
-	all := strings.Split(text, "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
+// warnings are the last lines of the log that are more than information.
+func warnings(h *envoytest.Host) string {
+	var lines []string
+	for _, l := range h.Logs() {
+		if l.Level >= envoytest.Warn {
+			lines = append(lines, l.String())
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-20):], "\n")
 }
 
 // get is a request with more headers, given as name and value in turn.

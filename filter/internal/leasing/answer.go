@@ -21,6 +21,7 @@ func (d *Desk) answer(c *call, status int, body []byte) {
 	for i, it := range c.items {
 		d.settle(c, it, d.reply.Items[i], now)
 	}
+	d.Flush(now) // Who queued behind this call would wait for the next tick otherwise.
 }
 
 // fail ends a call without an answer: who was asked for, and who queued behind, falls back to the failure ladder.

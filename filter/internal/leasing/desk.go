@@ -247,10 +247,19 @@ func (d *Desk) Tick(now quota.Instant) {
 	}
 }
 
-// tickBucket looks after the tickets that no call carries.
+// tickBucket ends tickets whose deadline has passed, and looks after those that no call carries.
 func (d *Desk) tickBucket(b *bucket, now quota.Instant) {
-	for at := b.asked; at < len(b.queue); {
+	for at := 0; at < len(b.queue); {
 		t := b.queue[at]
+		if at < b.asked && now < t.deadline {
+			at++
+			continue
+		}
+		if at < b.asked {
+			b.asked--
+			d.resolve(b, at, Failed, now)
+			continue
+		}
 		d.spend = Spend{Need: t.Need, Now: now, Commit: true}
 		err := d.store.Update(bucketstore.Leased, t.Need.Bucket, now, &d.spend)
 		switch {

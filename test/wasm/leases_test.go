@@ -1,0 +1,373 @@
+package wasm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// millis draws a span of whole milliseconds.
+func millis(r *rand.Rand, from, to int) time.Duration {
+	return time.Duration(from+r.IntN(to-from+1)) * time.Millisecond
+}
+
+// Twice as much is asked of a bucket of 1000/s as it has, on two nodes with two workers each, for 30 s. Never is more let
+// through than the law allows, and hardly less.
+func TestLeasedBucketUnderOverload(t *testing.T) {
+	const seconds = 30
+	for _, c := range []struct {
+		name  string
+		least float64
+		lag   func(r *rand.Rand) (up, down time.Duration)
+		// load says how many requests come to each of the four workers in a millisecond.
+		load func(r *rand.Rand, ms int) [4]int
+	}{
+		{"steady and even", 0.98, func(*rand.Rand) (up, down time.Duration) { return 1e6, 1e6 },
+			func(_ *rand.Rand, ms int) [4]int { return [4]int{ms % 2, 1 - ms%2, ms % 2, 1 - ms%2} }},
+		{"steady, replies take 2 to 30 ms", 0.98, func(r *rand.Rand) (up, down time.Duration) { return millis(r, 1, 15), millis(r, 1, 15) },
+			func(_ *rand.Rand, ms int) [4]int { return [4]int{ms % 2, 1 - ms%2, ms % 2, 1 - ms%2} }},
+		{"one node has nine tenths", 0.98, func(r *rand.Rand) (up, down time.Duration) { return 1e6, millis(r, 1, 4) },
+			func(_ *rand.Rand, ms int) [4]int {
+				if ms%10 == 0 {
+					return [4]int{0, 0, 1, 1}
+				}
+				return [4]int{1, 1, 0, 0}
+			}},
+		{"in bursts of 200 a node", 0.98, func(*rand.Rand) (up, down time.Duration) { return 1e6, 1e6 },
+			func(_ *rand.Rand, ms int) [4]int {
+				if ms%100 == 0 {
+					return [4]int{50, 50, 50, 50}
+				}
+				return [4]int{}
+			}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(1, 2))
+			w := newWorld(t, fleet{nodes: 2, workers: 2, set: setOf(limits("api", "leased", "1000/1s", thenDeny))})
+			w.centre.lag = func() (up, down time.Duration) { return c.lag(r) }
+			l := newLaw(t, 1000, quota.Second, 1000)
+			game := &game{world: w, law: l}
+			w.run(seconds*time.Second, func() {
+				for i, n := range c.load(r, int(w.now/time.Millisecond)) {
+					for range n {
+						game.send(i/2, i%2, 1)
+					}
+				}
+				game.count()
+			})
+			l.check(t, c.name)
+			goodput := float64(l.used) / l.most(seconds*time.Second)
+			t.Logf("%d of %d passed, %.2f %% of what the law allows; %d calls a second; %.1f %% waited, %d ms at most",
+				l.used, game.sent, 100*goodput, w.centre.requests/seconds, 100*float64(game.waited)/float64(game.sent), game.longest.Milliseconds())
+			if goodput < c.least {
+				t.Errorf("only %.2f %% of what the law allows has passed", 100*goodput)
+			}
+		})
+	}
+}
+
+// game sends requests and holds what passes against a law.
+type game struct {
+	world   *world
+	law     *law
+	open    []*attempt
+	costs   map[*attempt]int64
+	sent    int
+	waited  int
+	longest time.Duration
+}
+
+func (g *game) send(node, worker int, cost int64) {
+	request := get("x-key", "a")
+	if cost != 1 {
+		request.Headers = append(request.Headers, [2]string{"x-cost", strconv.FormatInt(cost, 10)})
+	}
+	a := g.world.request(node, worker, request)
+	g.sent++
+	if g.costs == nil {
+		g.costs = map[*attempt]int64{}
+	}
+	if g.costs[a] = cost; !a.done {
+		g.waited++
+	}
+	g.open = append(g.open, a)
+}
+
+// count takes up what was decided in this step.
+func (g *game) count() {
+	still := g.open[:0]
+	for _, a := range g.open {
+		if !a.done {
+			still = append(still, a)
+			continue
+		}
+		if a.passed {
+			g.law.use(a.ended, g.costs[a])
+		}
+		g.longest = max(g.longest, a.ended-a.sent)
+		delete(g.costs, a)
+	}
+	g.open = still
+}
+
+// Random loads, costs, delays and losses: whatever happens, no interval sees more than the law allows.
+func TestLeasedBucketAgainstAnAdversary(t *testing.T) {
+	for _, c := range []struct {
+		rate   string
+		n      int64
+		window quota.Span
+		burst  int64
+	}{
+		{"200/1s burst 300", 200, quota.Second, 300},
+		{"100/10s", 100, 10 * quota.Second, 100},
+		{"60/1m burst 20", 60, quota.Minute, 20},
+		{"50/1s burst 10", 50, quota.Second, 10}, // refills within a second: every request asks
+	} {
+		for seed := range uint64(4) {
+			t.Run(fmt.Sprint(c.rate, " seed ", seed), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(seed, 7))
+				w := newWorld(t, fleet{nodes: 3, workers: 2, seed: seed, set: setOf(limits("api", "leased", c.rate, thenDeny, costHeader))})
+				w.centre.lag = func() (up, down time.Duration) {
+					switch r.IntN(10) {
+					case 0:
+						return millis(r, 1, 60), millis(r, 1, 300) // too late, and kept tokens late
+					case 1:
+						return millis(r, 1, 5), time.Hour // the reply is lost
+					}
+					return millis(r, 1, 10), millis(r, 1, 10)
+				}
+				l := newLaw(t, c.n, c.window, c.burst)
+				g := &game{world: w, law: l}
+				node, pause := 0, time.Duration(0)
+				w.run(12*time.Second, func() {
+					g.count()
+					if w.now < pause {
+						return
+					}
+					if r.IntN(200) == 0 {
+						pause = w.now + millis(r, 50, 700)
+					}
+					if r.IntN(30) == 0 {
+						node = r.IntN(3)
+					}
+					for range r.IntN(3) {
+						g.send(node, r.IntN(2), 1+max(0, r.Int64N(c.burst/2+1)-c.burst/3))
+					}
+				})
+				l.check(t, c.rate)
+				if used := float64(l.used) / l.most(12*time.Second); used < 0.3 {
+					t.Errorf("only %.0f %% of what the law allows has passed: the test says little", 100*used)
+				}
+			})
+		}
+	}
+}
+
+// A key that nobody has used lately waits for the centre, one round trip; then its worker knows.
+func TestColdKeyWaitsOneRoundTrip(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, workers: 2, up: 3 * quantum, down: 4 * quantum, set: setOf(limits("api", "leased", "100/1m"))})
+	for worker := range 2 {
+		a := w.ask(0, worker, get("x-key", strconv.Itoa(worker)))
+		if !a.passed || a.ended-a.sent != 7*quantum {
+			t.Errorf("passed: %v after %v", a.passed, a.ended-a.sent)
+		}
+		if d := w.decision(a); d.policy != "api" || d.remaining != 99 {
+			t.Errorf("the decision is %+v", d)
+		}
+	}
+}
+
+// 300 requests at once on a fresh bucket of 100 an hour, over two workers: whatever the replies' timing, as long as each comes in
+// time, exactly 100 pass.
+func TestThunderOnAFreshBucket(t *testing.T) {
+	thunder := func(t *testing.T, lag func() (up, down time.Duration)) (passed int, longest time.Duration) {
+		w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "leased", "100/1h", thenDeny))})
+		w.centre.lag = lag
+		var all []*attempt
+		for i := range 300 {
+			all = append(all, w.request(0, i%2, get("x-key", "a")))
+		}
+		w.advance(300 * time.Millisecond)
+		for _, a := range all {
+			if !a.done {
+				t.Error("a request still waits")
+			} else if a.passed {
+				passed++
+			}
+			longest = max(longest, a.ended-a.sent)
+		}
+		return passed, longest
+	}
+	var longest time.Duration
+	in := func(delays ...int) func() (up, down time.Duration) {
+		at := 0
+		return func() (up, down time.Duration) {
+			up, down = time.Duration(delays[at%len(delays)])*quantum, time.Duration(delays[(at+1)%len(delays)])*quantum
+			at += 2
+			return up, down
+		}
+	}
+	for _, first := range []int{1, 5, 10, 24, 40} {
+		for _, second := range []int{1, 9, 10, 11, 30, 46} {
+			for order, lag := range []func() (up, down time.Duration){in(first, 1, 1, 1, second, 1, 1, 1), in(1, first, 1, 1, 1, second, 1, 1)} {
+				passed, wait := thunder(t, lag)
+				if inTime := first+second+2 < 50; passed > 100 || inTime && passed != 100 {
+					t.Errorf("order %d: one worker's two calls take %d and %d ms: %d passed", order, first+1, second+1, passed)
+				}
+				longest = max(longest, wait)
+			}
+		}
+	}
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		passed, wait := thunder(t, func() (up, down time.Duration) { return millis(r, 1, 12), millis(r, 1, 12) })
+		if passed != 100 {
+			t.Errorf("seed %d: %d passed", seed, passed)
+		}
+		longest = max(longest, wait)
+	}
+	t.Logf("the longest wait was %v", longest)
+	if longest > lateAfter+tick {
+		t.Errorf("a request waited %v", longest)
+	}
+	// Replies that come too late, or never, lose tokens and add none.
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		passed, _ := thunder(t, func() (up, down time.Duration) { return millis(r, 1, 40), millis(r, 1, 40) })
+		if passed > 100 {
+			t.Errorf("seed %d: %d passed", seed, passed)
+		}
+	}
+}
+
+// lateAfter is the deadline of a request that waits for the centre; a tick of the filter ends those whose call is younger.
+const (
+	lateAfter = 50 * time.Millisecond
+	tick      = 10 * time.Millisecond
+)
+
+// No reply: after 50 ms the failure setting decides.
+func TestDeadline(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "100/1m", thenDeny))})
+	w.centre.down = true
+	a := w.ask(0, 0, get("x-key", "a"))
+	if d := w.decision(a); a.passed || d.reason != "failure" || a.ended-a.sent != lateAfter {
+		t.Errorf("after %v: %+v", a.ended-a.sent, d)
+	}
+}
+
+// Tokens for waiting requests run out 50 ms after they were asked for, less the margin: a reply of the last millisecond is not
+// used, nor are its tokens by anybody later. Tokens to keep run out as long after the call was sent.
+func TestExpiryIsMeasuredFromTheCall(t *testing.T) {
+	t.Run("waiting", func(t *testing.T) {
+		w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "100/1h", thenDeny))})
+		w.centre.lag = func() (up, down time.Duration) { return quantum, 48 * quantum }
+		a := w.ask(0, 0, get("x-key", "a"))
+		if a.passed {
+			t.Errorf("a request passed by a reply that came after %v", a.ended-a.sent)
+		}
+		w.centre.lag = nil
+		before := w.centre.requests
+		if a = w.ask(0, 0, get("x-key", "a")); !a.passed || w.centre.requests != before+1 {
+			t.Errorf("the next request: passed %v, with %d calls", a.passed, w.centre.requests-before)
+		}
+		if d := w.decision(a); d.remaining != 98 {
+			t.Errorf("%d remain, want 98: the lost token is charged", d.remaining)
+		}
+	})
+	t.Run("kept", func(t *testing.T) {
+		// 100/s with a burst of 400: a lot lives 200 ms.
+		w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "100/1s burst 400", thenDeny))})
+		for range 300 {
+			w.request(0, 0, get("x-key", "a"))
+			w.advance(4 * quantum)
+		}
+		w.centre.down = true
+		w.advance(5 * quantum)
+		last := time.Duration(0)
+		for _, g := range w.centre.granted {
+			if g.Keep > 0 {
+				last = g.at - quantum // when it was sent
+			}
+		}
+		if last < w.now-100*time.Millisecond {
+			t.Fatalf("nothing was kept lately: the test says nothing")
+		}
+		// What was kept last may be used until 199.8 - 1 ms after.
+		w.advance(last + 198*quantum - w.now)
+		if a := w.request(0, 0, get("x-key", "a")); !a.passed {
+			t.Errorf("a token of %v ago was not good", w.now-last)
+		}
+		w.advance(quantum)
+		if a := w.request(0, 0, get("x-key", "a")); a.done {
+			t.Errorf("a token of %v ago was still good", w.now-last)
+		}
+	})
+}
+
+// A refusal is known on the node until the centre can have tokens: nobody asks before.
+func TestRefusalsAreCached(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "leased", "10/1m", thenDeny))})
+	for range 10 {
+		if a := w.ask(0, 0, get("x-key", "a")); !a.passed {
+			t.Fatal("one of the first ten was refused")
+		}
+	}
+	a := w.ask(0, 0, get("x-key", "a"))
+	if a.passed {
+		t.Fatal("the eleventh passed")
+	}
+	calls, until := w.centre.requests, w.now+time.Duration(w.decision(a).retry)*time.Microsecond
+	for w.now < until-quantum {
+		for worker := range 2 {
+			b := w.request(0, worker, get("x-key", "a"))
+			if !b.done || b.passed {
+				t.Fatalf("at %v a request passed or waited", w.now)
+			}
+			if d := w.decision(b); d.reason != "quota" || w.now+time.Duration(d.retry)*time.Microsecond != until {
+				t.Fatalf("at %v: %+v, the tokens come at %v", w.now, d, until)
+			}
+		}
+		w.advance(50*quantum - w.now%50*quantum)
+		if w.now+50*quantum > until {
+			break
+		}
+	}
+	if w.centre.requests != calls {
+		t.Errorf("%d calls while the answer was known", w.centre.requests-calls)
+	}
+	w.advance(until - w.now)
+	if a = w.ask(0, 1, get("x-key", "a")); !a.passed {
+		t.Errorf("when tokens could be had: %+v", w.decision(a))
+	}
+}
+
+// Tokens to keep are asked for before they run out, so that a hot bucket makes nobody wait.
+func TestHotBucketDoesNotWait(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 2, workers: 2, up: 2 * quantum, down: 2 * quantum, set: setOf(limits("api", "leased", "1000/1s"))})
+	waited, sent, calls := 0, 0, 0
+	w.run(10*time.Second, func() {
+		if w.now == 2*time.Second {
+			waited, sent, calls = 0, 0, w.centre.requests
+		}
+		if w.now%(2*quantum) == 0 { // 500/s over two nodes: half of the limit
+			worker := int(w.now/(2*quantum)) % 4
+			a := w.request(worker/2, worker%2, get("x-key", "a"))
+			sent++
+			if !a.done {
+				waited++
+			} else if !a.passed {
+				t.Fatalf("at %v: %+v", w.now, w.decision(a))
+			}
+		}
+	})
+	share, rate := float64(waited)/float64(sent), float64(w.centre.requests-calls)/8
+	t.Logf("%.2f %% of the requests waited, %.0f calls a second", 100*share, rate)
+	if share > 0.01 || rate > 100 {
+		t.Errorf("%.2f %% of the requests waited, %.0f calls a second", 100*share, rate)
+	}
+}
