@@ -2,10 +2,13 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/weir-proxy/weir/tools/stack"
 )
 
 // directly lets Envoy answer by itself, so that a test measures it and not the upstream.
@@ -57,58 +60,82 @@ policies:
 	}
 }
 
+// outward is an address of this machine that is not the loopback, if it has one. For a client on the loopback Envoy adds not the
+// client's address to x-forwarded-for but one of its own, which then counts as a hop.
+func outward(t *testing.T) string {
+	t.Helper()
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && !n.IP.IsLoopback() {
+			return n.IP.String()
+		}
+	}
+	return "127.0.0.1"
+}
+
+// forwarded sends n requests with x-forwarded-for.
+func (w *world) forwarded(path string, n int, value func(i int) string) tally {
+	return load{clients: 1, total: n, request: func(i int) *http.Request {
+		return request(http.MethodPost, w.envoys[0].URL()+path, "x-forwarded-for", value(i))
+	}}.run(w.ctx)
+}
+
 func TestForwardedAddressesCountFromTheRight(t *testing.T) {
-	w := start(t, setup{rewrite: directly, policies: `
+	w := start(t, setup{host: outward(t), rewrite: directly, policies: `
 version: weir/v1
 identity: {client_ip: {trusted_hops: 1}}
 policies:
   - {name: per-ip, match: {paths: [/hops]}, partition: [client_ip], limit: {quota: 5, window: 24h}, mode: local}
 `})
-	spend := func(n int, forwarded func(i int) string) tally {
-		return load{clients: 1, total: n, request: func(i int) *http.Request {
-			return request(http.MethodPost, w.envoys[0].URL()+"/hops", "x-forwarded-for", forwarded(i))
-		}}.run(w.ctx)
-	}
 	// What a client writes itself stands further left and earns it nothing.
-	got := spend(20, func(i int) string { return fmt.Sprintf("198.51.100.%d, 203.0.113.7", i) })
+	got := w.forwarded("/hops", 20, func(i int) string { return fmt.Sprintf("198.51.100.%d, 203.0.113.7", i) })
 	if got.statuses[200] != 5 {
 		t.Errorf("one address behind forged ones: %s, want 5 × 200", got)
 	}
-	got = spend(5, func(int) string { return "203.0.113.8" })
+	got = w.forwarded("/hops", 5, func(int) string { return "203.0.113.8" })
 	if got.statuses[200] != 5 {
 		t.Errorf("another address: %s, want 5 × 200", got)
 	}
 }
 
-// An IPv6 client has one bucket for its /64, and its own is not that of IPv4.
+// An IPv6 client has one bucket for its /64.
 func TestIPv6ClientsShareTheirNetwork(t *testing.T) {
-	policies := `
+	w := start(t, setup{host: outward(t), rewrite: directly, policies: `
 version: weir/v1
 identity: {client_ip: {trusted_hops: 1}}
 policies:
   - {name: per-ip, match: {paths: [/six]}, partition: [client_ip], limit: {quota: 5, window: 24h}, mode: local}
-`
-	w := start(t, setup{host: "::1", rewrite: directly, policies: policies})
+`})
+	got := w.forwarded("/six", 20, func(i int) string { return fmt.Sprintf("2001:db8:1:2::%x", i+1) })
+	if got.statuses[200] != 5 {
+		t.Errorf("addresses of one /64: %s, want 5 × 200", got)
+	}
+	got = w.forwarded("/six", 20, func(i int) string { return fmt.Sprintf("2001:db8:1:%x::1", i+16) })
+	if got.statuses[200] != 20 {
+		t.Errorf("addresses of different /64: %s, want 20 × 200", got)
+	}
+}
+
+func TestAnIPv6ListenerKnowsItsClients(t *testing.T) {
+	if !stack.HasIPv6() {
+		t.Log("this machine has no IPv6 loopback: there is nothing to listen on")
+		return
+	}
+	w := start(t, setup{host: "::1", rewrite: directly, policies: `
+version: weir/v1
+policies:
+  - {name: per-ip, match: {paths: [/six]}, partition: [client_ip], if_absent: deny, limit: {quota: 5, window: 24h}, mode: local}
+`})
 	url := w.envoys[0].URL() + "/six"
 	if !strings.HasPrefix(url, "http://[::1]:") {
 		t.Fatalf("Envoy listens on %s", url)
 	}
-	spend := func(n int, forwarded func(i int) string) tally {
-		return load{clients: 1, total: n, request: func(i int) *http.Request {
-			return request(http.MethodPost, url, "x-forwarded-for", forwarded(i))
-		}}.run(w.ctx)
-	}
-	got := spend(20, func(i int) string { return fmt.Sprintf("2001:db8:1:2::%x", i+1) })
+	got := load{url: url, clients: 4, total: 20}.run(w.ctx)
+	got.mustBe(t, 200, 429)
 	if got.statuses[200] != 5 {
-		t.Errorf("addresses of one /64: %s, want 5 × 200", got)
-	}
-	got = spend(20, func(i int) string { return fmt.Sprintf("2001:db8:1:%x::1", i+16) })
-	if got.statuses[200] != 20 {
-		t.Errorf("addresses of different /64: %s, want 20 × 200", got)
-	}
-	// Without the header the peer itself counts: ::1.
-	got = load{url: url, clients: 1, total: 20}.run(w.ctx)
-	if got.statuses[200] != 5 {
-		t.Errorf("the peer: %s, want 5 × 200", got)
+		t.Errorf("from ::1: %s, want 5 × 200", got)
 	}
 }
