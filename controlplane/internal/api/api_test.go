@@ -1,0 +1,512 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/auth"
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/localstore"
+	"github.com/weir-proxy/weir/controlplane/internal/metrics"
+	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// breakable is an embedded store that a test can take away or make panic.
+type breakable struct {
+	*localstore.Store
+	mode atomic.Value // "", "away" or "panic"
+}
+
+func (b *breakable) check() error {
+	if b.mode.Load() == "away" {
+		return errors.New("dial tcp 10.1.2.3: secret internals")
+	}
+	return nil
+}
+
+func (b *breakable) Current(ctx context.Context) (uint64, error) {
+	if err := b.check(); err != nil {
+		return 0, err
+	}
+	return b.Store.Current(ctx)
+}
+
+func (b *breakable) List(ctx context.Context, before uint64, limit int) ([]policies.Version, error) {
+	if b.mode.Load() == "panic" {
+		panic("a bug with secret internals")
+	}
+	if err := b.check(); err != nil {
+		return nil, err
+	}
+	return b.Store.List(ctx, before, limit)
+}
+
+func (b *breakable) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, error) {
+	if err := b.check(); err != nil {
+		return nil, err
+	}
+	return b.Store.Grant(ctx, items)
+}
+
+func (b *breakable) Nodes(ctx context.Context) ([]nodes.Node, error) {
+	if err := b.check(); err != nil {
+		return nil, err
+	}
+	return b.Store.Nodes(ctx)
+}
+
+// plane is a control plane's interface over an embedded store.
+type plane struct {
+	t       *testing.T
+	store   *breakable
+	handler http.Handler
+	hub     *push.Hub
+	stop    context.CancelFunc
+	log     *logBuffer
+}
+
+// logBuffer is written and read by several goroutines.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+func newPlane(t *testing.T) *plane {
+	t.Helper()
+	p := &plane{t: t, log: &logBuffer{}}
+	log := slog.New(slog.NewJSONHandler(p.log, nil))
+	local, err := localstore.Open(t.TempDir(), slog.New(slog.DiscardHandler), localstore.Options{SaveByHand: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.store = &breakable{Store: local}
+	p.store.mode.Store("")
+	sets, registry := policies.New(p.store, time.Now), nodes.New(p.store, time.Now)
+	p.hub = push.New(sets, p.store, [16]byte{1}, log)
+	stopping, stop := context.WithCancel(context.Background())
+	p.stop = stop
+	following, end := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { p.hub.Run(following); close(done) }()
+	t.Cleanup(func() {
+		stop()
+		end()
+		<-done
+		if err := local.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	zero := func() float64 { return 0 }
+	p.handler = api.New(api.Config{
+		Policies: sets, Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now), Hub: p.hub,
+		Tokens:  auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)},
+		Metrics: metrics.New("test", metrics.Gauges{Nodes: zero, Version: zero, Ready: zero}),
+		Log:     log, Now: time.Now, Stopping: stopping, Version: "test",
+	})
+	p.eventually("/readyz", 200)
+	return p
+}
+
+func token(name string, role auth.Role) auth.Token {
+	return auth.Token{Name: name, Role: role, Sum: auth.Sum("token of " + name)}
+}
+
+// call is one request; who is the name of a token.
+type call struct {
+	who, method, path string
+	header            map[string]string
+	body              string
+}
+
+func (p *plane) do(c call) *httptest.ResponseRecorder {
+	p.t.Helper()
+	r := httptest.NewRequest(c.method, c.path, strings.NewReader(c.body))
+	if c.who != "" {
+		r.Header.Set("Authorization", "Bearer token of "+c.who)
+	}
+	for name, value := range c.header {
+		r.Header.Set(name, value)
+	}
+	w := &recorder{ResponseRecorder: httptest.NewRecorder()}
+	p.handler.ServeHTTP(w, r)
+	return w.ResponseRecorder
+}
+
+// recorder has the deadlines that a connection has.
+type recorder struct{ *httptest.ResponseRecorder }
+
+func (*recorder) SetReadDeadline(time.Time) error  { return nil }
+func (*recorder) SetWriteDeadline(time.Time) error { return nil }
+
+// problem checks that an answer is a problem of that kind and returns it.
+func (p *plane) problem(w *httptest.ResponseRecorder, status int, kind string) api.Problem {
+	p.t.Helper()
+	var got api.Problem
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		p.t.Fatalf("%q: %v", w.Body, err)
+	}
+	if w.Code != status || got.Status != status || got.Type != "urn:weir:problem:"+kind || w.Header().Get("Content-Type") != api.ProblemType {
+		p.t.Errorf("%d %+v, want %d %s", w.Code, got, status, kind)
+	}
+	if got.RequestID == "" || got.RequestID != w.Header().Get("X-Request-Id") || got.Detail == "" || got.Title == "" {
+		p.t.Errorf("incomplete: %+v", got)
+	}
+	if strings.Contains(w.Body.String(), "secret internals") {
+		p.t.Errorf("internals are shown: %s", w.Body)
+	}
+	return got
+}
+
+// eventually waits until a path answers with a status.
+func (p *plane) eventually(path string, status int) {
+	p.t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for p.do(call{method: "GET", path: path}).Code != status {
+		if time.Now().After(deadline) {
+			p.t.Fatalf("%s does not become %d", path, status)
+		}
+	}
+}
+
+const set = "version: weir/v1\npolicies: # as written\n  - {name: a, partition: [], limit: {quota: 10, window: 1m}}\n"
+
+func (p *plane) put(ifMatch, doc string) *httptest.ResponseRecorder {
+	p.t.Helper()
+	return p.do(call{"root", "PUT", "/v1/policyset", map[string]string{"If-Match": ifMatch}, doc})
+}
+
+func TestErrorsAreProblems(t *testing.T) {
+	p := newPlane(t)
+	match := map[string]string{"If-Match": `"0"`}
+	with := func(name, value string) map[string]string { return map[string]string{"If-Match": `"0"`, name: value} }
+	for _, c := range []struct {
+		call
+		status int
+		kind   string
+	}{
+		{call{"", "GET", "/nowhere", nil, ""}, 404, "not-found"},
+		{call{"", "GET", "/", nil, ""}, 404, "not-found"},
+		{call{"", "POST", "/healthz", nil, ""}, 405, "method-not-allowed"},
+		{call{"root", "DELETE", "/v1/policyset", nil, ""}, 405, "method-not-allowed"},
+		{call{"", "GET", "/v1/policyset", nil, ""}, 401, "unauthorized"},
+		{call{"nobody", "GET", "/v1/policyset", nil, ""}, 401, "unauthorized"},
+		{call{"", "GET", "/v1/policyset", map[string]string{"Authorization": "Basic token of root"}, ""}, 401, "unauthorized"},
+		{call{"", "GET", "/v1/policyset", map[string]string{"Authorization": "Bearer"}, ""}, 401, "unauthorized"},
+		{call{"eyes", "PUT", "/v1/policyset", match, set}, 403, "forbidden"},
+		{call{"envoy", "GET", "/v1/policyset", nil, ""}, 403, "forbidden"},
+		{call{"ed", "GET", "/node/v1/snapshot", nil, ""}, 403, "forbidden"},
+		{call{"eyes", "POST", "/node/v1/leases", nil, ""}, 403, "forbidden"},
+		{call{"ed", "PUT", "/v1/policyset", nil, set}, 428, "precondition-required"},
+		{call{"ed", "PUT", "/v1/policyset", map[string]string{"If-Match": "0"}, set}, 400, "bad-request"},
+		{call{"ed", "PUT", "/v1/policyset", map[string]string{"If-Match": `"1", "0"`}, set}, 400, "bad-request"},
+		{call{"ed", "PUT", "/v1/policyset", map[string]string{"If-Match": `"1"`}, set}, 412, "changed-meanwhile"},
+		{call{"ed", "PUT", "/v1/policyset?dry_run=true", map[string]string{"If-Match": `"1"`}, set}, 412, "changed-meanwhile"},
+		{call{"ed", "PUT", "/v1/policyset?dry_run=maybe", match, set}, 400, "bad-request"},
+		{call{"ed", "PUT", "/v1/policyset", match, ""}, 400, "unparsable"},
+		{call{"ed", "PUT", "/v1/policyset", match, "a: ["}, 400, "unparsable"},
+		{call{"ed", "PUT", "/v1/policyset", with("Content-Type", "application/json"), set}, 400, "unparsable"},
+		{call{"ed", "PUT", "/v1/policyset", with("Content-Type", "text/html"), set}, 415, "unsupported-media-type"},
+		{call{"ed", "PUT", "/v1/policyset", with("Content-Type", "a b"), set}, 400, "bad-request"},
+		{call{"ed", "PUT", "/v1/policyset", with("Content-Encoding", "gzip"), set}, 415, "unsupported-media-type"},
+		{call{"ed", "PUT", "/v1/policyset", match, strings.Repeat("#", 1<<20+1)}, 413, "too-large"},
+		{call{"ed", "PUT", "/v1/policyset", match, "version: weir/v2"}, 422, "invalid-policy-set"},
+		{call{"eyes", "GET", "/v1/versions?page_size=-1", nil, ""}, 400, "bad-request"},
+		{call{"eyes", "GET", "/v1/versions?page_token=*", nil, ""}, 400, "bad-request"},
+		{call{"eyes", "GET", "/v1/versions?page_token=YQ", nil, ""}, 400, "bad-request"},
+		{call{"eyes", "GET", "/v1/versions/7", nil, ""}, 404, "not-found"},
+		{call{"eyes", "GET", "/v1/versions/x", nil, ""}, 400, "bad-request"},
+		{call{"envoy", "GET", "/node/v1/snapshot", nil, ""}, 400, "bad-request"},
+		{call{"envoy", "GET", "/node/v1/snapshot?node=a&after=x", nil, ""}, 400, "bad-request"},
+		{call{"envoy", "GET", "/node/v1/snapshot?node=a&wait=long", nil, ""}, 400, "bad-request"},
+		{call{"envoy", "GET", "/node/v1/snapshot?node=a&applied=-1", nil, ""}, 400, "bad-request"},
+		{call{"envoy", "POST", "/node/v1/leases", nil, "garbage"}, 400, "bad-request"},
+		{call{"envoy", "POST", "/node/v1/leases", nil, strings.Repeat("x", 16<<10+1)}, 413, "too-large"},
+	} {
+		t.Run(c.method+" "+c.path+" "+c.kind, func(t *testing.T) {
+			w := p.do(c.call)
+			p.problem(w, c.status, c.kind)
+			if c.status == 401 && w.Header().Get("WWW-Authenticate") == "" || c.status == 405 && w.Header().Get("Allow") == "" {
+				t.Errorf("headers %v", w.Header())
+			}
+		})
+	}
+	if w := p.do(call{"root", "GET", "/v1/policyset", nil, ""}); w.Header().Get("ETag") != `"0"` {
+		t.Errorf("after refusals the version is %s", w.Header().Get("ETag"))
+	}
+}
+
+func TestPolicySet(t *testing.T) {
+	p := newPlane(t)
+	w := p.do(call{"eyes", "GET", "/v1/policyset", nil, ""})
+	if w.Code != 200 || w.Header().Get("ETag") != `"0"` || w.Body.String() != policies.EmptyDocument {
+		t.Errorf("an empty store: %d %v %s", w.Code, w.Header(), w.Body)
+	}
+	if w := p.do(call{"ed", "PUT", "/v1/policyset?dry_run=true", map[string]string{"If-Match": `"0"`}, set}); w.Code != 200 || w.Header().Get("ETag") != "" ||
+		strings.TrimSpace(w.Body.String()) != `{"version":1,"dry_run":true,"summary":"1 added","diff":{"added":["a"],"removed":[],"changed":[],"settings":[]}}` {
+		t.Errorf("dry run: %d %s", w.Code, w.Body)
+	}
+	if w := p.put(`"0"`, set); w.Code != 200 || w.Header().Get("ETag") != `"1"` ||
+		strings.TrimSpace(w.Body.String()) != `{"version":1,"dry_run":false,"summary":"1 added","diff":{"added":["a"],"removed":[],"changed":[],"settings":[]}}` {
+		t.Errorf("put: %d %s", w.Code, w.Body)
+	}
+	for _, c := range []struct {
+		accept, contentType, body string
+	}{
+		{"", "application/yaml", set},
+		{"*/*", "application/yaml", set},
+		{"application/json", "application/json", `{"version":"weir/v1","policies":[{"name":"a","partition":[],"limit":{"quota":10,"window":"1m"}}]}` + "\n"},
+	} {
+		w := p.do(call{"eyes", "GET", "/v1/policyset", map[string]string{"Accept": c.accept}, ""})
+		if w.Code != 200 || w.Header().Get("ETag") != `"1"` || w.Header().Get("Content-Type") != c.contentType || w.Body.String() != c.body {
+			t.Errorf("accept %q: %d %v %s", c.accept, w.Code, w.Header(), w.Body)
+		}
+	}
+	if w := p.do(call{"eyes", "GET", "/v1/policyset", map[string]string{"If-None-Match": `"1"`}, ""}); w.Code != 304 || w.Body.Len() > 0 {
+		t.Errorf("not modified: %d %s", w.Code, w.Body)
+	}
+	if w := p.put("*", `{"version": "weir/v1", "policies": []}`); w.Header().Get("ETag") != `"2"` {
+		t.Errorf("whatever there is: %d %s", w.Code, w.Body)
+	}
+	if w := p.do(call{"eyes", "GET", "/v1/policyset", nil, ""}); w.Header().Get("Content-Type") != "application/json" {
+		t.Errorf("JSON was found out to be %s", w.Header().Get("Content-Type"))
+	}
+}
+
+func TestInvalidPolicySetListsAllProblems(t *testing.T) {
+	p := newPlane(t)
+	got := p.problem(p.put(`"0"`, "version: weir/v1\npolicies:\n  - {name: A, partition: [x], limit: {quota: 0, window: 1m}}"), 422, "invalid-policy-set")
+	var paths []string
+	for _, problem := range got.Problems {
+		paths = append(paths, problem.Path)
+	}
+	if strings.Join(paths, " ") != "policies[0].name policies[0].partition[0] policies[0].limit.quota" {
+		t.Errorf("problems %v", got.Problems)
+	}
+}
+
+func TestVersions(t *testing.T) {
+	p := newPlane(t)
+	for range 5 {
+		if w := p.put("*", set); w.Code != 200 {
+			t.Fatal(w.Body)
+		}
+	}
+	var seen []uint64
+	path := "/v1/versions?page_size=2"
+	for range 4 {
+		var page api.VersionsAnswer
+		w := p.do(call{"eyes", "GET", path, nil, ""})
+		if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range page.Versions {
+			seen = append(seen, v.Number)
+			if v.Author != "root" || v.Digest == "" || v.Time.IsZero() || v.Summary == "" {
+				t.Errorf("%+v", v)
+			}
+		}
+		if page.Next == "" {
+			break
+		}
+		path = "/v1/versions?page_size=2&page_token=" + page.Next
+	}
+	if len(seen) != 5 || seen[0] != 5 || seen[4] != 1 {
+		t.Errorf("pages hold %v", seen)
+	}
+	w := p.do(call{"eyes", "GET", "/v1/versions/3", nil, ""})
+	var v struct {
+		Version  uint64
+		Document string
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil || v.Version != 3 || v.Document != set {
+		t.Errorf("%s: %v", w.Body, err)
+	}
+}
+
+func TestSnapshotAndLeases(t *testing.T) {
+	p := newPlane(t)
+	poll := "/node/v1/snapshot?node=e1&boot=ff&filter=v9&state=leased&zone=z&wait=0s&after="
+	if w := p.do(call{"envoy", "GET", poll + "0", nil, ""}); w.Code != 204 {
+		t.Errorf("an empty store: %d", w.Code)
+	}
+	p.put("*", set)
+	w := p.do(call{"envoy", "GET", poll + "0", nil, ""})
+	version, secret, _, err := wire.OpenSnapshot(w.Body.Bytes())
+	if w.Code != 200 || w.Header().Get("Weir-Version") != "1" || w.Header().Get("Content-Type") != wire.ContentType || version != 1 || secret != [16]byte{1} || err != nil {
+		t.Errorf("%d %v: version %d, secret %x, %v", w.Code, w.Header(), version, secret, err)
+	}
+	if w := p.do(call{"envoy", "GET", poll + "1&applied=1", nil, ""}); w.Code != 204 || w.Body.Len() > 0 {
+		t.Errorf("nothing new: %d %s", w.Code, w.Body)
+	}
+	if w := p.do(call{"envoy", "GET", poll + "9", nil, ""}); w.Code != 200 {
+		t.Errorf("a node ahead of the control plane: %d", w.Code)
+	}
+	p.do(call{"envoy", "GET", "/node/v1/snapshot?node=e2&refused=1&reason=no%0Away", nil, ""})
+
+	request := wire.LeaseRequest{Seq: 3, Version: 1, Items: []wire.LeaseItem{{Bucket: [16]byte{1}, Waiting: 7, Cost: 1}, {Policy: 5, Waiting: 1, Cost: 1}}}
+	w = p.do(call{"envoy", "POST", "/node/v1/leases", nil, string(wire.AppendLeaseRequest(nil, request))})
+	var reply wire.LeaseReply
+	if err := wire.DecodeLeaseReply(w.Body.Bytes(), &reply); err != nil || w.Code != 200 || w.Header().Get("Content-Type") != wire.ContentType {
+		t.Fatalf("%d %v: %v", w.Code, w.Header(), err)
+	}
+	if reply.Seq != 3 || reply.Items[0].Waiting != 7 || reply.Items[0].Level != 3 || reply.Items[1].State != wire.ItemUnknown {
+		t.Errorf("%+v", reply)
+	}
+
+	var list api.NodesAnswer
+	if err := json.Unmarshal(p.do(call{"eyes", "GET", "/v1/nodes?page_size=1", nil, ""}).Body.Bytes(), &list); err != nil || list.Next == "" || list.Current != 1 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	e1 := list.Nodes[0]
+	if e1.Seen.IsZero() || e1.ID != "e1" || e1.Boot != "ff" || e1.Filter != "v9" || e1.State != "leased" || e1.Zone != "z" || !e1.Active {
+		t.Errorf("%+v", e1)
+	}
+	if err := json.Unmarshal(p.do(call{"eyes", "GET", "/v1/nodes?page_token=" + list.Next, nil, ""}).Body.Bytes(), &list); err != nil || list.Next != "" ||
+		len(list.Nodes) != 1 || list.Nodes[0].Refused != 1 || list.Nodes[0].Reason != "no?way" {
+		t.Errorf("%+v, %v", list, err)
+	}
+
+	text := p.do(call{"", "GET", "/metrics", nil, ""}).Body.String()
+	for _, want := range []string{
+		`weir_lease_items_total{outcome="granted"} 1`, `weir_lease_items_total{outcome="unknown"} 1`, "weir_lease_batch_items_sum 2",
+		`route="/node/v1/leases"`, `weir_build_info{version="test"} 1`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
+}
+
+// Labels come from the routes, not from what clients send.
+func TestMetricsAreBounded(t *testing.T) {
+	p := newPlane(t)
+	for _, path := range []string{"/one", "/two/three", "/v1/versions/17", "/v1/versions/18"} {
+		p.do(call{"root", "GET", path, nil, ""})
+		p.do(call{"root", "BREW", path, nil, ""})
+	}
+	text := p.do(call{"", "GET", "/metrics", nil, ""}).Body.String()
+	for _, unwanted := range []string{"/one", "three", "17", "BREW"} {
+		if strings.Contains(text, unwanted+`"`) {
+			t.Errorf("a label holds %s", unwanted)
+		}
+	}
+	for _, wanted := range []string{`route="none"`, `route="/v1/versions/:version"`, `method="other"`} {
+		if !strings.Contains(text, wanted) {
+			t.Errorf("the metrics lack %s", wanted)
+		}
+	}
+}
+
+// A long poll is answered the moment a version is put, and the moment the process stops.
+func TestLongPoll(t *testing.T) {
+	p := newPlane(t)
+	poll := func(after string) chan *httptest.ResponseRecorder {
+		out := make(chan *httptest.ResponseRecorder, 1)
+		go func() {
+			out <- p.do(call{"envoy", "GET", "/node/v1/snapshot?node=a&wait=30s&after=" + after, nil, ""})
+		}()
+		return out
+	}
+	within := func(out chan *httptest.ResponseRecorder, status int) {
+		t.Helper()
+		select {
+		case w := <-out:
+			if w.Code != status {
+				t.Errorf("%d %s, want %d", w.Code, w.Body, status)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("no answer")
+		}
+	}
+	first := poll("0")
+	p.put("*", set)
+	within(first, 200)
+	second := poll("1")
+	p.put("*", set)
+	within(second, 200)
+	third := poll("2")
+	p.stop()
+	within(third, 204)
+	p.problem(p.do(call{"", "GET", "/readyz", nil, ""}), 503, "stopping")
+}
+
+func TestStoreAway(t *testing.T) {
+	p := newPlane(t)
+	p.put("*", set)
+	p.store.mode.Store("away")
+	for _, c := range []call{
+		{"root", "GET", "/v1/policyset", nil, ""},
+		{"root", "PUT", "/v1/policyset", map[string]string{"If-Match": "*"}, set},
+		{"root", "GET", "/v1/versions", nil, ""},
+		{"root", "GET", "/v1/nodes", nil, ""},
+		{"envoy", "POST", "/node/v1/leases", nil, string(wire.AppendLeaseRequest(nil, wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{{Waiting: 1, Cost: 1}}}))},
+	} {
+		p.problem(p.do(c), 503, "store-unavailable")
+	}
+	if !strings.Contains(p.log.String(), "secret internals") {
+		t.Error("the log does not say why")
+	}
+	if w := p.do(call{"envoy", "GET", "/node/v1/snapshot?node=a&after=0", nil, ""}); w.Code != 200 {
+		t.Errorf("the snapshot in memory is not served: %d", w.Code)
+	}
+	p.eventually("/readyz", 503)
+	p.problem(p.do(call{"", "GET", "/readyz", nil, ""}), 503, "store-unavailable")
+	if w := p.do(call{"", "GET", "/healthz", nil, ""}); w.Code != 200 {
+		t.Errorf("healthz: %d", w.Code)
+	}
+	p.store.mode.Store("")
+	p.eventually("/readyz", 200)
+}
+
+func TestPanicIsAProblem(t *testing.T) {
+	p := newPlane(t)
+	p.store.mode.Store("panic")
+	p.problem(p.do(call{"root", "GET", "/v1/versions", nil, ""}), 500, "internal")
+	p.store.mode.Store("")
+	if !strings.Contains(p.log.String(), "a bug with secret internals") || !strings.Contains(p.log.String(), "stack") {
+		t.Errorf("the log says %s", p.log)
+	}
+}
+
+func TestRequestIDs(t *testing.T) {
+	p := newPlane(t)
+	for given, kept := range map[string]bool{"0123456789abcdef": true, "short": false, "with space in it": false, strings.Repeat("x", 65): false, "line\nbreak12345": false} {
+		w := p.do(call{"", "GET", "/version", map[string]string{"X-Request-Id": given}, ""})
+		if got := w.Header().Get("X-Request-Id"); (got == given) != kept || len(got) < 8 {
+			t.Errorf("%q became %q", given, got)
+		}
+	}
+	var v map[string]string
+	body, err := io.ReadAll(p.do(call{"", "GET", "/version", nil, ""}).Body)
+	if err != nil || json.Unmarshal(body, &v) != nil || v["version"] != "test" {
+		t.Errorf("%s, %v", body, err)
+	}
+}

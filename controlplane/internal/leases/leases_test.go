@@ -1,0 +1,305 @@
+package leases_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// world is what the service stands on: sets by version, and a store that grants at a standing clock.
+type world struct {
+	t        *testing.T
+	sets     map[uint64]*policies.Compiled
+	current  uint64 // on this replica
+	stored   uint64 // in the store
+	ledgers  map[[16]byte]lease.Ledger
+	asked    [][]leases.Item
+	storeErr error
+	setsErr  error
+	block    bool // the store answers only when the caller gives up
+}
+
+func newWorld(t *testing.T) *world {
+	return &world{t: t, sets: map[uint64]*policies.Compiled{}, ledgers: map[[16]byte]lease.Ledger{}}
+}
+
+// put makes a version known to the store; it becomes current on this replica if it refreshes.
+func (w *world) put(number uint64, policyLines ...string) {
+	w.t.Helper()
+	doc := "version: weir/v1\npolicies:\n"
+	for _, line := range policyLines {
+		doc += "  - {" + line + "}\n"
+	}
+	m := &oneVersion{policies.Version{Number: number, Format: policydoc.YAML, Document: []byte(doc)}}
+	c, err := policies.New(m, time.Now).At(w.t.Context(), number)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.sets[number], w.stored = c, number
+}
+
+type oneVersion struct{ v policies.Version }
+
+func (o *oneVersion) Current(context.Context) (uint64, error) { return o.v.Number, nil }
+func (o *oneVersion) Load(context.Context, uint64) (policies.Version, error) {
+	return o.v, nil
+}
+func (o *oneVersion) Append(context.Context, uint64, policies.Version) error { return nil }
+func (o *oneVersion) List(context.Context, uint64, int) ([]policies.Version, error) {
+	return nil, nil
+}
+
+func (w *world) Current() (*policies.Compiled, <-chan struct{}) { return w.sets[w.current], nil }
+
+func (w *world) At(_ context.Context, number uint64) (*policies.Compiled, error) {
+	if c := w.sets[number]; c != nil || w.setsErr != nil {
+		return c, w.setsErr
+	}
+	return nil, policies.ErrNotFound
+}
+
+func (w *world) Refresh(context.Context) (*policies.Compiled, error) {
+	if w.setsErr != nil {
+		return nil, w.setsErr
+	}
+	w.current = w.stored
+	return w.sets[w.current], nil
+}
+
+func (w *world) Count(context.Context) int64 { return 3 }
+
+func (w *world) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, error) {
+	w.asked = append(w.asked, items)
+	if w.block {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	var out []lease.Grant
+	for _, it := range items {
+		l, g := w.ledgers[it.Bucket].Grant(1_000_000, it.Ask)
+		w.ledgers[it.Bucket] = l
+		out = append(out, g)
+	}
+	return out, w.storeErr
+}
+
+const (
+	leased = "name: leased, partition: [], limit: {quota: 100, window: 1m}"
+	strict = "name: strict, partition: [], limit: {quota: 100, window: 1m}, mode: strict"
+	local  = "name: local, partition: [], limit: {quota: 100, window: 1m}, mode: local"
+)
+
+func item(bucket byte, index uint32, waiting, keep int64) wire.LeaseItem {
+	return wire.LeaseItem{Bucket: [16]byte{bucket}, Policy: index, Waiting: waiting, Cost: 1, Keep: keep}
+}
+
+func (w *world) service() *leases.Service {
+	return leases.New(w, w, w, func() time.Time { return time.Unix(0, 0) })
+}
+
+func (w *world) ask(version uint64, items ...wire.LeaseItem) wire.LeaseReply {
+	w.t.Helper()
+	reply, err := w.service().Grant(w.t.Context(), wire.LeaseRequest{Seq: 7, Version: version, Items: items})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if reply.Seq != 7 || reply.Nodes != 3 || len(reply.Items) != len(items) {
+		w.t.Errorf("reply %+v", reply)
+	}
+	return reply
+}
+
+func states(r wire.LeaseReply) (out string) {
+	for _, a := range r.Items {
+		if a.State == wire.ItemUnknown {
+			out += "? "
+			continue
+		}
+		out += fmt.Sprintf("%d+%d ", a.Waiting, a.Keep)
+	}
+	return out
+}
+
+func TestGrant(t *testing.T) {
+	w := newWorld(t)
+	w.put(1, leased, strict, local)
+	w.current = 1
+	got := w.ask(1, item(1, 0, 2, 5), item(2, 1, 2, 5), item(3, 2, 1, 0), item(4, 3, 1, 0), item(5, 1<<20, 1, 0), item(1, 0, 99, 0))
+	if states(got) != "2+5 2+0 ? ? ? 93+0 " {
+		t.Errorf("answers %s", states(got))
+	}
+	if last := got.Items[5]; last.Level != 0 || last.NotBefore == 0 {
+		t.Errorf("a short grant: %+v", last)
+	}
+	a := w.asked[0][0].Ask
+	want := lease.Ask{Params: w.sets[1].Set.Policies[0].Limit.Params, Version: 1, Waiting: 2, Cost: 1, Deadline: lease.Deadline, Keep: 5, Nodes: 3}
+	if !reflect.DeepEqual(a, want) {
+		t.Errorf("asked %+v, want %+v", a, want)
+	}
+}
+
+// A node that asks for more than the limit's burst is answered by the ledger's rule like any other.
+func TestGreedyNode(t *testing.T) {
+	w := newWorld(t)
+	w.put(1, leased)
+	w.current = 1
+	greedy := wire.LeaseItem{Bucket: [16]byte{1}, Waiting: 1 << 20, Cost: 1 << 52, Keep: 1 << 52}
+	if got := w.ask(1, greedy); states(got) != "0+17 " { // half of an even third
+		t.Errorf("granted %s", states(got))
+	}
+	if keep := w.asked[0][0].Ask.Keep; keep != 100 {
+		t.Errorf("asked to keep %d", keep)
+	}
+}
+
+func TestVersions(t *testing.T) {
+	moved := "name: leased, partition: [], limit: {quota: 50, window: 1m}"
+	for _, c := range []struct {
+		name    string
+		prepare func(w *world)
+		version uint64
+		want    string
+	}{
+		{"an empty store", func(w *world) {}, 1, "? ? "},
+		{"a node without a version", func(w *world) { w.put(1, leased); w.current = 1 }, 0, "? ? "},
+		{"an older version: the policy has moved and has another limit", func(w *world) {
+			w.put(1, leased, strict)
+			w.put(2, strict, moved)
+			w.current = 2
+		}, 1, "50+0 60+0 "},
+		{"an older version: the policy is gone", func(w *world) { w.put(1, leased, strict); w.put(2, strict); w.current = 2 }, 1, "? 60+0 "},
+		{"an older version: the policy is local now", func(w *world) {
+			w.put(1, leased, strict)
+			w.put(2, strict, leased+", mode: local")
+			w.current = 2
+		}, 1, "? 60+0 "},
+		{"a version that nobody remembers", func(w *world) { w.put(9, leased); w.current = 9 }, 5, "? ? "},
+		{"a newer version than this replica has seen", func(w *world) {
+			w.put(1, strict)
+			w.current = 1
+			w.put(2, moved, strict)
+		}, 2, "50+0 60+0 "},
+		{"the store's newest cannot be read here", func(w *world) {
+			w.put(1, leased, strict)
+			w.current, w.stored, w.setsErr = 1, 2, policies.ErrUnreadable
+		}, 1, "60+0 60+0 "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			c.prepare(w)
+			if got := states(w.ask(c.version, item(1, 0, 60, 0), item(2, 1, 60, 0))); got != c.want {
+				t.Errorf("answers %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// Another replica has granted under a newer version: this one catches up and asks once more, for those buckets alone.
+func TestStaleIsRetriedOnce(t *testing.T) {
+	w := newWorld(t)
+	w.put(1, leased, strict)
+	w.current = 1
+	w.put(2, "name: leased, partition: [], limit: {quota: 50, window: 1m}", strict)
+	newer := w.sets[2].Set.Policies[0].Limit.Params
+	w.ledgers[[16]byte{1}], _ = lease.Ledger{}.Grant(0, lease.Ask{Params: newer, Version: 2, Waiting: 10, Cost: 1, Nodes: 1})
+	if got := states(w.ask(1, item(1, 0, 60, 0), item(2, 1, 60, 0))); got != "40+0 60+0 " {
+		t.Errorf("answers %s", got)
+	}
+	if len(w.asked) != 2 || len(w.asked[1]) != 1 || w.asked[1][0].Ask.Version != 2 {
+		t.Errorf("asked %+v", w.asked)
+	}
+	w.stored = 1 // Now the store is behind as well: the node must come back with a newer snapshot.
+	w.current, w.asked = 1, nil
+	if got := states(w.ask(1, item(1, 0, 60, 0))); got != "? " || len(w.asked) != 2 {
+		t.Errorf("answers %s after %d calls", got, len(w.asked))
+	}
+}
+
+// A store that does not answer costs the first requests their patience and the rest nothing, until it answers again.
+func TestBreaker(t *testing.T) {
+	w := newWorld(t)
+	w.put(1, leased)
+	w.current, w.storeErr = 1, errors.New("away")
+	now := time.Unix(1000, 0)
+	s := leases.New(w, w, w, func() time.Time { return now })
+	request := wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{item(1, 0, 1, 0)}}
+	for i, c := range []struct {
+		pass  time.Duration
+		away  bool
+		asked int
+		fails bool
+	}{
+		{0, true, 1, true}, {0, true, 2, true}, {0, true, 3, true}, {0, true, 4, true}, {0, true, 5, true},
+		{0, true, 5, true},                       // open: the store is not asked
+		{250 * time.Millisecond, true, 6, true},  // one finds out
+		{249 * time.Millisecond, false, 6, true}, // it has come back, but nobody looks yet
+		{time.Millisecond, false, 7, false},
+		{0, false, 8, false},
+	} {
+		now = now.Add(c.pass)
+		if w.storeErr = nil; c.away {
+			w.storeErr = errors.New("away")
+		}
+		_, err := s.Grant(t.Context(), request)
+		if errors.Is(err, leases.ErrUnavailable) != c.fails || len(w.asked) != c.asked {
+			t.Errorf("step %d: %v, asked %d times", i, err, len(w.asked))
+		}
+	}
+}
+
+func TestSilentStoreIsGivenUp(t *testing.T) {
+	w := newWorld(t)
+	w.put(1, leased)
+	w.current, w.block = 1, true
+	_, err := w.service().Grant(t.Context(), wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{item(1, 0, 1, 0)}})
+	if !errors.Is(err, leases.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Callers that go away say nothing about the store.
+func TestImpatientCallersDoNotTripTheBreaker(t *testing.T) {
+	w := newWorld(t)
+	w.put(1, leased)
+	w.current, w.block = 1, true
+	s := w.service()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 {
+		if _, err := s.Grant(gone, wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{item(1, 0, 1, 0)}}); !errors.Is(err, leases.ErrUnavailable) {
+			t.Fatal(err)
+		}
+	}
+	w.block = false
+	if _, err := s.Grant(t.Context(), wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{item(1, 0, 1, 0)}}); err != nil {
+		t.Errorf("%v", err)
+	}
+}
+
+// Doubtful covers every ledger: from then on an absent bucket cannot be one that was in use before.
+func TestDoubtfulOutlastsEveryLedger(t *testing.T) {
+	for _, limit := range []string{
+		"quota: 100, window: 1m", "quota: 1, window: 1s", "quota: 5, window: 366d", "quota: 1000, window: 1s, burst: 3", "quota: 7, window: 4s",
+	} {
+		w := newWorld(t)
+		w.put(1, "name: a, partition: [], limit: {"+limit+"}")
+		p := w.sets[1].Set.Policies[0].Limit.Params
+		ask := lease.Ask{Params: p, Version: 1, Waiting: p.Burst / 2, Cost: 1, Deadline: lease.Deadline, Keep: p.Burst, Nodes: 1}
+		for now := quota.Instant(1_000_000); now < 1_300_000; now += 777 {
+			l, _ := lease.Ledger{}.Grant(now, ask)
+			if last := now + quota.Instant(leases.Doubtful(p)); l.Forgettable() > last {
+				t.Fatalf("%s: used up at %d, forgettable at %d, doubtful until %d", limit, now, l.Forgettable(), last)
+			}
+		}
+	}
+}
