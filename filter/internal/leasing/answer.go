@@ -17,7 +17,9 @@ func (d *Desk) answer(c *call, status int, body []byte) {
 	}
 	d.breaker.succeeded()
 	d.Stats.CallsAnswered++
-	d.nodes = d.reply.Nodes
+	if d.reply.Nodes != d.store.Number(nodesLetter) {
+		d.store.SetNumber(nodesLetter, d.reply.Nodes)
+	}
 	for i, it := range c.items {
 		d.settle(c, it, d.reply.Items[i], now)
 	}

@@ -62,7 +62,6 @@ type Desk struct {
 	random uint64
 
 	breaker breaker
-	nodes   int64
 	waiting int
 	buckets map[match.Key]*bucket
 	// ready lists buckets with something to ask that no call carries yet.
@@ -101,7 +100,7 @@ type item struct {
 func New(store *bucketstore.Store, caller Caller, clock Clock, node string, boot, random uint64) *Desk {
 	return &Desk{
 		store: store, caller: caller, clock: clock, node: node, boot: boot, random: random | 1,
-		nodes: 1, buckets: make(map[match.Key]*bucket),
+		buckets: make(map[match.Key]*bucket),
 	}
 }
 
@@ -119,8 +118,12 @@ func (d *Desk) FailingSince(now quota.Instant) quota.Instant {
 	return now
 }
 
-// Nodes is how many nodes share the buckets, by the last answer.
-func (d *Desk) Nodes() int64 { return d.nodes }
+// nodesLetter is where the workers of a process share the number of nodes: one that has had no answer itself would take the
+// whole limit for its share.
+const nodesLetter = 'n'
+
+// Nodes is how many nodes share the buckets, by the last answer to any worker of this process; 1 before the first.
+func (d *Desk) Nodes() int64 { return max(d.store.Number(nodesLetter), 1) }
 
 // Waiting is the number of open tickets.
 func (d *Desk) Waiting() int { return d.waiting }
@@ -201,7 +204,7 @@ func (d *Desk) gather(now quota.Instant, tick bool) *call {
 
 // ask takes the tickets at the head of the queue that cost the same.
 func (d *Desk) ask(b *bucket, c *call) item {
-	ask := lease.Ask{Params: b.need.Params, Version: b.need.Version, Cost: 1, Keep: b.keep, Nodes: d.nodes}
+	ask := lease.Ask{Params: b.need.Params, Version: b.need.Version, Cost: 1, Keep: b.keep}
 	b.keep = 0
 	if len(b.queue) > 0 {
 		ask.Cost = b.queue[0].Need.Cost

@@ -1,0 +1,334 @@
+package wasm
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/envoytest"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// maxWaiting is how many requests may wait in one worker.
+const maxWaiting = 1024
+
+// However many wait, one call is under way for a bucket, and the requests beyond the bound are refused, not let through.
+func TestWaitersAreBounded(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "leased", "100000/1h", thenAllow))})
+	w.centre.lag = func() (up, down time.Duration) { return 20 * quantum, 20 * quantum }
+	var refused, waiting []*attempt
+	for range maxWaiting + 500 {
+		if a := w.request(0, 0, get("x-key", "a")); a.done {
+			refused = append(refused, a)
+		} else {
+			waiting = append(waiting, a)
+		}
+	}
+	if len(waiting) != maxWaiting || w.centre.requests != 1 {
+		t.Errorf("%d wait by %d calls, want %d by one", len(waiting), w.centre.requests, maxWaiting)
+	}
+	for _, a := range refused {
+		if d := w.decision(a); a.passed || d.reason != "too_many_waiting" || a.stream.Reply().Status != 429 || a.stream.Reply().Header("retry-after") == "" {
+			t.Fatalf("beyond the bound: %+v, %+v", d, a.stream.Reply())
+		}
+	}
+	if a := w.request(0, 1, get("x-key", "a")); a.done {
+		t.Error("the other worker must have its own bound")
+	}
+	w.advance(41 * quantum)
+	if w.centre.requests != 3 {
+		t.Errorf("%d calls, want one for the first request of each worker and one for all who queued behind", w.centre.requests)
+	}
+	w.advance(60 * quantum)
+	for _, a := range waiting {
+		if !a.done {
+			t.Fatal("a request still waits")
+		}
+	}
+	if n := w.counter("requests.too_many_waiting"); n != 500 {
+		t.Errorf("%d counted as too many, want 500", n)
+	}
+}
+
+// Clients that go away while they wait leave nothing behind: no place in the queue, no trouble when the answer comes, and
+// their tokens serve the next request.
+func TestClientsGoAwayWhileTheyWait(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "100/1h", thenDeny))})
+	for round := range 5 {
+		w.centre.lag = func() (up, down time.Duration) { return 5 * quantum, 5 * quantum }
+		var streams []*envoytest.Stream
+		for range maxWaiting {
+			s := w.nodes[0].Worker(0).Request(get("x-key", strconv.Itoa(round)))
+			if s.State() != envoytest.Paused {
+				t.Fatalf("round %d: after %d requests one is %v", round, len(streams), s.State())
+			}
+			streams = append(streams, s)
+		}
+		for i, s := range streams {
+			if i == 3*maxWaiting/4 {
+				w.advance(7 * quantum) // half way, an answer is under way
+			}
+			s.Cancel()
+		}
+		w.advance(30 * quantum)
+		// One call asked for one of them, and got it.
+		if a := w.ask(0, 0, get("x-key", strconv.Itoa(round))); !a.passed {
+			t.Errorf("round %d: the next request: %+v", round, w.decision(a))
+		}
+		w.advance(100 * quantum)
+	}
+}
+
+// The token of a client that went away serves the next request of its worker without another call.
+func TestTokenOfAGoneClientIsUsed(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "10/1h", thenDeny))})
+	s := w.nodes[0].Worker(0).Request(get("x-key", "a"))
+	s.Cancel()
+	w.advance(5 * quantum)
+	if a := w.request(0, 0, get("x-key", "a")); !a.passed || w.centre.requests != 1 {
+		t.Errorf("passed: %v, with %d calls", a.passed, w.centre.requests)
+	}
+}
+
+// An answer of any wrong kind is a failure of the call: the failure setting decides, it is counted, and the next call is good.
+func TestWrongAnswers(t *testing.T) {
+	respond := func(status int, body []byte) func(*envoytest.Call, wire.LeaseRequest) {
+		return func(c *envoytest.Call, _ wire.LeaseRequest) { c.Respond(quantum, status, nil, body) }
+	}
+	reply := func(change func(*wire.LeaseReply)) func(*envoytest.Call, wire.LeaseRequest) {
+		return func(c *envoytest.Call, req wire.LeaseRequest) {
+			m := wire.LeaseReply{Seq: req.Seq, Nodes: 1}
+			for _, it := range req.Items {
+				m.Items = append(m.Items, wire.LeaseAnswer{Waiting: it.Waiting, Level: 5})
+			}
+			change(&m)
+			c.Respond(quantum, 200, nil, wire.AppendLeaseReply(nil, m))
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		answer  func(*envoytest.Call, wire.LeaseRequest)
+		counter string
+		at      time.Duration // when the request ends
+	}{
+		{"status 503", respond(503, []byte("no healthy upstream")), "leases.failed", quantum},
+		{"status 504", respond(504, nil), "leases.failed", quantum},
+		{"status 401", respond(401, nil), "leases.failed", quantum},
+		{"no answer", func(*envoytest.Call, wire.LeaseRequest) {}, "leases.failed", lateAfter},
+		{"connection reset", func(c *envoytest.Call, _ wire.LeaseRequest) { c.Reset(quantum) }, "leases.failed", quantum},
+		{"connection refused", func(c *envoytest.Call, _ wire.LeaseRequest) { c.FailConnection(quantum) }, "leases.failed", quantum},
+		{"dispatch fails", func(c *envoytest.Call, _ wire.LeaseRequest) { c.FailNow() }, "leases.failed", 0},
+		{"empty", respond(200, nil), "leases.failed", quantum},
+		{"garbage", respond(200, []byte("<html>It works!</html>")), "leases.failed", quantum},
+		{"large garbage", respond(200, make([]byte, 1<<20)), "leases.failed", quantum},
+		{"wrong sequence", reply(func(m *wire.LeaseReply) { m.Seq++ }), "leases.failed", quantum},
+		{"too few items", reply(func(m *wire.LeaseReply) { m.Items = nil }), "leases.failed", quantum},
+		{"too many items", reply(func(m *wire.LeaseReply) { m.Items = append(m.Items, m.Items[0]) }), "leases.failed", quantum},
+		{"no nodes", reply(func(m *wire.LeaseReply) { m.Nodes = 0 }), "leases.failed", quantum},
+		{"more than asked", reply(func(m *wire.LeaseReply) { m.Items[0].Waiting++ }), "leases.unknown", quantum},
+		{"kept more than asked", reply(func(m *wire.LeaseReply) { m.Items[0].Keep += 100 }), "leases.unknown", quantum},
+		{"policy not known", reply(func(m *wire.LeaseReply) { m.Items[0].State = wire.ItemUnknown }), "leases.unknown", quantum},
+	} {
+		for _, then := range []string{"deny", "allow"} {
+			t.Run(c.name+", "+then, func(t *testing.T) {
+				w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "10/1h", `"on_failure": {"then": "`+then+`"}`))})
+				bad := 0
+				w.centre.lease = func(call *envoytest.Call, req wire.LeaseRequest) bool {
+					bad++
+					c.answer(call, req)
+					return true
+				}
+				a := w.ask(0, 0, get("x-key", "a"))
+				if a.passed != (then == "allow") || bad != 1 || a.ended-a.sent != c.at {
+					t.Errorf("passed: %v after %v and %d calls", a.passed, a.ended-a.sent, bad)
+				}
+				if d := w.decision(a); !a.passed && d.reason != "failure" {
+					t.Errorf("the decision is %+v", d)
+				}
+				if n := w.counter(c.counter); n != 1 {
+					t.Errorf("%s is %d, want 1", c.counter, n)
+				}
+				if n := w.counter("failure." + map[string]string{"deny": "refused", "allow": "allowed"}[then]); n != 1 {
+					t.Errorf("the failure was counted %d times", n)
+				}
+				w.centre.lease = nil
+				w.advance(2 * time.Second) // past any pause of the breaker
+				if a = w.ask(0, 0, get("x-key", "a")); !a.passed || w.decision(a).remaining != 9 {
+					t.Errorf("after it: %+v", w.decision(a))
+				}
+			})
+		}
+	}
+}
+
+// The failure ladder: what the node still holds, then its share for local_for, then the last step.
+func TestFailureLadder(t *testing.T) {
+	for _, c := range []struct {
+		then    string
+		forever bool // the share never ends
+		passes  bool // at last
+	}{{"allow", false, true}, {"deny", false, false}, {"local", true, false}} {
+		t.Run(c.then, func(t *testing.T) {
+			const nodes = 4
+			onFailure := fmt.Sprintf(`"on_failure": {"local_for": "5s", "then": %q}`, c.then)
+			w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "leased", "400/10s burst 100", onFailure))})
+			w.centre.nodes = nodes
+			w.ask(0, 0, get("x-key", "a"))
+			w.centre.down = true
+			began := w.now
+			// A share is a fourth of rate and burst, and starts empty.
+			share := newLaw(t, 100, 10*quota.Second, 25)
+			share.debt, share.last = share.params.Burst*share.params.Den, w.now
+			g := &game{world: w, law: share}
+			w.run(5*time.Second, func() {
+				g.send(0, int(w.now/quantum)%2, 1)
+				g.count()
+			})
+			share.check(t, "the share")
+			passed := share.used
+			t.Logf("%d passed in 5 s by the share of 10/s; %d waited, %v at most; %d calls", passed, g.waited, g.longest, w.centre.requests)
+			if passed < 46 || passed > 50 {
+				t.Errorf("%d passed in 5 s by a share of 10/s", passed)
+			}
+			for w.now < began+6*time.Second {
+				w.advance(quantum)
+			}
+			g.count()
+			if !c.forever {
+				for range 200 {
+					a := w.ask(0, 1, get("x-key", "a"))
+					if d := w.decision(a); a.passed != c.passes || !a.passed && d.reason != "failure" {
+						t.Fatalf("after local_for: %+v", d)
+					}
+					w.advance(quantum)
+				}
+			} else {
+				w.run(20*time.Second, func() {
+					g.send(0, int(w.now/quantum)%2, 1)
+					g.count()
+				})
+				share.check(t, "the lasting share")
+				if share.used < 240 || share.used > 261 {
+					t.Errorf("%d passed in 26 s by a share of 10/s", share.used)
+				}
+			}
+			// The control plane is back: within the longest pause the centre decides again.
+			w.centre.down = false
+			back := w.now
+			calls := w.centre.requests
+			for len(w.centre.granted) == 1 {
+				if w.now > back+3*time.Second {
+					t.Fatalf("%v after the recovery, and %d calls, nothing was granted", w.now-back, w.centre.requests-calls)
+				}
+				w.request(0, 0, get("x-key", "a"))
+				w.advance(10 * quantum)
+			}
+			t.Logf("the first grant came %v after the recovery", w.now-back)
+			w.advance(500 * quantum)
+			if a := w.ask(0, 1, get("x-key", "a")); !a.passed || w.decision(a).policy != "api" {
+				t.Errorf("after the recovery: %+v", w.decision(a))
+			}
+		})
+	}
+}
+
+// Leased tokens stay good while the control plane is away: they are used first.
+func TestLeasedTokensOutliveTheControlPlane(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "600/1m burst 600", thenDeny))})
+	for range 1000 { // 200/s for 5 s; a lot is for a quarter of 3 s
+		w.request(0, 0, get("x-key", "a"))
+		w.advance(5 * quantum)
+		if len(w.waiting) == 0 && w.now > 2*time.Second && w.now < 2500*time.Millisecond {
+			break
+		}
+	}
+	w.centre.down = true
+	passed := 0
+	for range 100 {
+		if a := w.request(0, 0, get("x-key", "a")); a.passed {
+			passed++
+		}
+	}
+	t.Logf("%d requests passed by tokens in hand", passed)
+	if passed < 10 {
+		t.Errorf("%d requests passed by tokens in hand", passed)
+	}
+}
+
+// Once the control plane is known to be away, requests do not wait for it: three calls in a row that fail open the circuit, and
+// one call after each pause looks whether it is back.
+func TestCircuitOpens(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		fail func(call *envoytest.Call)
+		open int // failed calls until it opens
+	}{
+		{"silent", func(*envoytest.Call) {}, 3},
+		{"503", func(call *envoytest.Call) { call.Respond(quantum, 503, nil, nil) }, 3},
+		{"cannot be called", func(call *envoytest.Call) { call.FailNow() }, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "100/1s", thenDeny))})
+			w.centre.lease = func(call *envoytest.Call, _ wire.LeaseRequest) bool {
+				c.fail(call)
+				return true
+			}
+			for i := range c.open {
+				w.ask(0, 0, get("x-key", strconv.Itoa(i)))
+			}
+			if w.centre.requests != c.open {
+				t.Errorf("%d calls, want %d", w.centre.requests, c.open)
+			}
+			waited, sent := 0, 0
+			w.run(20*time.Second, func() {
+				sent++
+				if a := w.request(0, 0, get("x-key", strconv.Itoa(sent))); !a.done {
+					waited++
+				}
+			})
+			probes := w.centre.requests - c.open
+			t.Logf("of %d requests in 20 s %d waited, for %d probes", sent, waited, probes)
+			// The pause doubles from 250 ms to 2 s, less up to a half.
+			if probes < 8 || probes > 25 || waited > probes {
+				t.Errorf("%d of %d requests waited, for %d probes in 20 s", waited, sent, probes)
+			}
+		})
+	}
+}
+
+// Strict: each request is one decision of the centre, and no token idles on a node.
+func TestStrictAsksForEachRequest(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 2, workers: 2, set: setOf(limits("api", "strict", "200/10s", thenDeny))})
+	var all []*attempt
+	w.run(3*time.Second, func() {
+		if w.now%(5*quantum) == 0 { // 200/s against 20/s
+			i := int(w.now/(5*quantum)) % 4
+			all = append(all, w.request(i/2, i%2, get("x-key", "a")))
+		}
+	})
+	w.advance(100 * quantum)
+	passed, decided, granted := 0, int64(0), int64(0)
+	for _, a := range all {
+		if a.passed {
+			passed++
+			if a.ended-a.sent < 2*quantum {
+				t.Error("a request passed without a round trip")
+			}
+		}
+	}
+	for _, g := range w.centre.granted {
+		if decided += g.item.Waiting; g.item.Keep != 0 || g.Keep != 0 {
+			t.Errorf("%d tokens asked to keep, %d got", g.item.Keep, g.Keep)
+		}
+		granted += g.Waiting
+	}
+	t.Logf("%d requests, %d passed, %d decided by the centre in %d calls", len(all), passed, decided, w.centre.requests)
+	if int64(passed) != granted {
+		t.Errorf("%d passed, %d were granted", passed, granted)
+	}
+	if passed < 258 || passed > 260 {
+		t.Errorf("%d passed, want 200 + 3 s of 20/s", passed)
+	}
+}
