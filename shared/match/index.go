@@ -117,3 +117,29 @@ func (ix *Index) IPv6Prefix() int { return ix.head.IPv6Prefix }
 
 // NeedsClientIP says whether any policy asks for the client's address.
 func (ix *Index) NeedsClientIP() bool { return ix.needsClientIP }
+
+// Scope says whom a policy's bucket belongs to.
+type Scope uint8
+
+// Global buckets are everyone's, User ones a client's or a consumer's, Shared ones those of something that callers share.
+const (
+	Global Scope = iota
+	User
+	Shared
+)
+
+// String is the scope's name as Discord's X-RateLimit-Scope has it.
+func (s Scope) String() string { return [...]string{"global", "user", "shared"}[s] }
+
+// Scope says whom the buckets of a policy belong to, by its partition.
+func (ix *Index) Scope(i uint32) Scope {
+	p := &ix.policies[i]
+	scope := Global
+	for _, part := range ix.parts[p.parts.from:p.parts.to] {
+		if part.kind == policy.PartClientIP || part.kind == policy.PartConsumer {
+			return User
+		}
+		scope = Shared
+	}
+	return scope
+}

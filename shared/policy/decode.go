@@ -81,7 +81,8 @@ func (r *reader) headers(path string, n Node, h *Headers) {
 		field{"legacy", func(path string, n Node) {
 			r.enum(path, n, (*uint8)(&h.Legacy),
 				choice{"off", uint8(LegacyOff), true}, choice{"x-ratelimit", uint8(LegacyXRateLimit), true},
-				choice{"envoy", 0, false}, choice{"github", 0, false}, choice{"discord", 0, false})
+				choice{"envoy", uint8(LegacyEnvoy), true}, choice{"github", uint8(LegacyGitHub), true},
+				choice{"discord", uint8(LegacyDiscord), true})
 		}},
 	)
 }

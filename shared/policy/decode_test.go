@@ -145,7 +145,6 @@ func TestDecodeRefusesWhatThisVersionLacks(t *testing.T) {
 		top(`"identity":{"tier":[]}`):                  "identity.tier: is not supported by this version",
 		top(`"identity":{"default_tier":"free"}`):      "identity.default_tier: is not supported by this version",
 		top(`"identity":{"consumer":[{"jwt":"sub"}]}`): "identity.consumer[0].jwt: is not supported by this version",
-		top(`"headers":{"legacy":"github"}`):           "headers.legacy: github is not supported by this version",
 		inPolicy(`"algorithm":"sliding_log"`):          "policies[0].algorithm: sliding_log is not supported by this version",
 		inPolicy(`"mode":"optimistic"`):                "policies[0].mode: optimistic is not supported by this version",
 		inPolicy(`"enforcement":"shadow"`):             "policies[0].enforcement: shadow is not supported by this version",

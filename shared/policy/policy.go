@@ -58,6 +58,9 @@ type Legacy uint8
 const (
 	LegacyOff Legacy = iota
 	LegacyXRateLimit
+	LegacyEnvoy
+	LegacyGitHub
+	LegacyDiscord
 )
 
 // Policy is one named rule.

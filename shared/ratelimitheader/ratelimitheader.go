@@ -51,12 +51,6 @@ func AppendLimit(dst []byte, it Item) []byte {
 	return AppendInt(append(dst, ";t="...), Seconds(it.Reset))
 }
 
-// ResetAt is the X-RateLimit-Reset of the common reading: the Unix second at which the bucket is full again, given the wall
-// clock in microseconds.
-func ResetAt(wall int64, reset quota.Span) int64 {
-	return (wall+int64(reset)-1)/int64(quota.Second) + 1
-}
-
 // Nearest is the index of the item that is nearest to exhaustion by share of its burst; -1 for none.
 func Nearest(items []Item) int {
 	best := -1

@@ -157,7 +157,7 @@ func (r *SetReader) Head(source func(kind policy.SourceKind, name Ref)) SetHead 
 		source(kind, r.ref(policy.MaxText))
 	}
 	h.Headers.Standard = policy.Standard(r.oneOf(0, uint8(policy.StandardDraft11)))
-	h.Headers.Legacy = policy.Legacy(r.oneOf(0, uint8(policy.LegacyXRateLimit)))
+	h.Headers.Legacy = policy.Legacy(r.oneOf(0, uint8(policy.LegacyDiscord)))
 	h.Policies = int(c.within(0, policy.MaxPolicies))
 	return h
 }

@@ -95,6 +95,9 @@ func (c *httpContext) act(status limiter.Status) types.Action {
 // OnHttpResponseHeaders implements types.HttpContext. It runs for the filter's own refusals too; those have their headers.
 func (c *httpContext) OnHttpResponseHeaders(int, bool) types.Action {
 	host.Begin()
+	if c.headers.Len() > 0 {
+		c.headers.YieldTo(host.ResponseHeader("ratelimit"), host.ResponseHeader("x-ratelimit-remaining"))
+	}
 	for i := range c.headers.Len() {
 		name, value := c.headers.At(i)
 		host.SetResponseHeader(name, value)

@@ -12,11 +12,15 @@ import (
 // from is gone. The zero value is empty.
 type Headers struct {
 	buf   []byte
-	names [10]string
-	ends  [10]int
+	names [maxHeaders]string
+	ends  [maxHeaders]int
 	n     int
 	items []ratelimitheader.Item
+	// least is the smallest remaining of all items, shown that of the one which legacy dialects show.
+	least, shown int64
 }
+
+const maxHeaders = 12
 
 // Len is the number of headers.
 func (h *Headers) Len() int { return h.n }
@@ -59,14 +63,12 @@ func (h *Headers) Limits(req *limiter.Request, refused bool, retryAfter, wall in
 		h.items = append(h.items, item)
 	}
 	dialects := ix.Headers()
-	if dialects.Legacy == policy.LegacyXRateLimit {
+	if dialects.Legacy != policy.LegacyOff {
 		shown := req.Refusing
 		if !refused {
 			shown = ratelimitheader.Nearest(h.items)
 		}
-		h.number("x-ratelimit-limit", h.items[shown].Burst)
-		h.number("x-ratelimit-remaining", h.items[shown].Remaining)
-		h.number("x-ratelimit-reset", ratelimitheader.ResetAt(wall, h.items[shown].Reset))
+		h.legacy(dialects.Legacy, req, shown, wall)
 	}
 	if refused && retryAfter > 0 {
 		h.items[req.Refusing].Reset = quota.Span(retryAfter) * quota.Second
@@ -74,6 +76,11 @@ func (h *Headers) Limits(req *limiter.Request, refused bool, retryAfter, wall in
 	if dialects.Standard == policy.StandardDraft11 {
 		h.list("ratelimit-policy", ratelimitheader.AppendPolicy)
 		h.list("ratelimit", ratelimitheader.AppendLimit)
+		for i, item := range h.items {
+			if i == 0 || item.Remaining < h.least {
+				h.least = item.Remaining
+			}
+		}
 	}
 }
 

@@ -67,6 +67,8 @@ func TestAllowed(t *testing.T) {
 	for dialects, want := range map[string]string{
 		`"headers":{"standard":"draft-11"}`:                   "ratelimit-policy: \"a\";q=100;w=60,\"b\";q=3;w=3600\nratelimit: \"a\";r=98;t=2,\"b\";r=1;t=2400\n",
 		`"headers":{"standard":"off","legacy":"x-ratelimit"}`: "x-ratelimit-limit: 3\nx-ratelimit-remaining: 1\nx-ratelimit-reset: 1800002400\n",
+		`"headers":{"standard":"off","legacy":"envoy"}`:       "x-ratelimit-limit: 3, 100;w=60;name=\"a\", 3;w=3600;name=\"b\"\nx-ratelimit-remaining: 1\nx-ratelimit-reset: 2400\n",
+		`"headers":{"standard":"off","legacy":"github"}`:      "x-ratelimit-limit: 3\nx-ratelimit-remaining: 1\nx-ratelimit-reset: 1800002400\nx-ratelimit-used: 2\nx-ratelimit-resource: b\n",
 		`"headers":{"standard":"off"}`:                        "",
 	} {
 		req, status := decide(t, `{"version":"weir/v1",`+dialects+`,`+two, 2)
@@ -149,4 +151,75 @@ func TestPairsAreTheABIsEncoding(t *testing.T) {
 	if got != lines(&h) || at != len(b) {
 		t.Errorf("encoded\n%s\nwant\n%s", got, lines(&h))
 	}
+}
+
+func TestDiscord(t *testing.T) {
+	const doc = `{"version":"weir/v1","headers":{"standard":"off","legacy":"discord"},"policies":[{"name":"p","partition":[%s],"if_absent":"shared","limit":{"quota":3,"window":"2s"}}]}`
+	bucket := map[string]string{}
+	for partition, scope := range map[string]string{``: "global", `"header:x-tenant"`: "shared", `"header:x-tenant","consumer"`: "user"} {
+		text := strings.Replace(strings.Replace(doc, "%s", partition, 1), `"headers"`, `"identity":{"consumer":[{"header":"x-api-key"}]},"headers"`, 1)
+		req, _ := decide(t, text, 1)
+		var h respond.Headers
+		h.Limits(req, false, 0, wall)
+		got := map[string]string{}
+		for i := range h.Len() {
+			name, value := h.At(i)
+			got[name] = string(value)
+		}
+		if got["x-ratelimit-scope"] != scope || got["x-ratelimit-reset-after"] != "0.667" || len(got["x-ratelimit-bucket"]) != 16 {
+			t.Errorf("[%s]: %v", partition, got)
+		}
+		bucket[got["x-ratelimit-bucket"]] = partition
+	}
+	if len(bucket) != 3 {
+		t.Errorf("bucket ids %v", bucket)
+	}
+}
+
+// The upstream may be a limiter too: the stricter of both is what the client sees, each dialect whole.
+func TestTheStricterStays(t *testing.T) {
+	req, _ := decide(t, `{"version":"weir/v1","headers":{"legacy":"x-ratelimit"},`+two, 1) // a: 99 left, b: 2 left
+	for _, c := range []struct{ standard, legacy, want string }{
+		{"", "", "ratelimit-policy ratelimit x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset"},
+		{`"theirs";r=1;t=9`, "", "x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset"},
+		{`"theirs";r=9,"other";t=3;r=1`, "1", ""},
+		{`"theirs";r=2`, "2", "ratelimit-policy ratelimit x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset"},
+		{`"a;r=1"`, "many", "ratelimit-policy ratelimit x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset"},
+	} {
+		var h respond.Headers
+		h.Limits(req, false, 0, wall)
+		all := map[string]string{}
+		for i := range h.Len() {
+			name, value := h.At(i)
+			all[name] = string(value)
+		}
+		h.YieldTo([]byte(c.standard), []byte(c.legacy))
+		var names []string
+		for i := range h.Len() {
+			name, value := h.At(i)
+			if all[name] != string(value) {
+				t.Errorf("%s became %s", name, value)
+			}
+			names = append(names, name)
+		}
+		if !sameSet(names, strings.Fields(c.want)) {
+			t.Errorf("upstream says %q and %q: kept %v, want %s", c.standard, c.legacy, names, c.want)
+		}
+	}
+}
+
+func sameSet(a, b []string) bool {
+	seen := map[string]int{}
+	for _, s := range a {
+		seen[s]++
+	}
+	for _, s := range b {
+		seen[s]--
+	}
+	for _, n := range seen {
+		if n != 0 {
+			return false
+		}
+	}
+	return true
 }

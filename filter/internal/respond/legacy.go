@@ -1,0 +1,70 @@
+package respond
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/ratelimitheader"
+)
+
+// legacy writes one of the older dialects about the hit at index shown.
+func (h *Headers) legacy(dialect policy.Legacy, req *limiter.Request, shown int, wall int64) {
+	item, hit := h.items[shown], &req.Hits[shown]
+	h.shown = item.Remaining
+	if dialect == policy.LegacyEnvoy {
+		h.buf = ratelimitheader.AppendEnvoyLimit(h.buf, item.Burst, h.items)
+		h.close("x-ratelimit-limit")
+		h.number("x-ratelimit-remaining", item.Remaining)
+		h.number("x-ratelimit-reset", ratelimitheader.Seconds(item.Reset))
+		return
+	}
+	h.number("x-ratelimit-limit", item.Burst)
+	h.number("x-ratelimit-remaining", item.Remaining)
+	h.number("x-ratelimit-reset", ratelimitheader.ResetAt(wall, item.Reset))
+	switch dialect {
+	case policy.LegacyGitHub:
+		h.number("x-ratelimit-used", item.Burst-item.Remaining)
+		h.buf = append(h.buf, item.Name...)
+		h.close("x-ratelimit-resource")
+	case policy.LegacyDiscord:
+		h.buf = appendBucketID(h.buf, hit)
+		h.close("x-ratelimit-bucket")
+		h.buf = ratelimitheader.AppendSeconds(h.buf, item.Reset)
+		h.close("x-ratelimit-reset-after")
+		h.add("x-ratelimit-scope", req.Rules().Index.Scope(hit.Policy).String())
+	}
+}
+
+// appendBucketID writes an opaque name of the bucket: half of its key folded onto the other, so that it names the bucket and
+// does not give the key away.
+func appendBucketID(dst []byte, hit *limiter.Hit) []byte {
+	const digits = "0123456789abcdef"
+	for i := range 8 {
+		c := hit.Key[i] ^ hit.Key[i+8]
+		dst = append(dst, digits[c>>4], digits[c&15])
+	}
+	return dst
+}
+
+// YieldTo drops what the upstream has said more strictly itself: standard is its RateLimit value, legacy its
+// X-RateLimit-Remaining, empty where it has set none. A limiter in between may tighten what the origin says, never loosen it.
+func (h *Headers) YieldTo(standard, legacy []byte) {
+	keepStandard, keepLegacy := true, true
+	if n, ok := ratelimitheader.LeastRemaining(standard); ok && n < h.least {
+		keepStandard = false
+	}
+	if n, ok := ratelimitheader.ParseInt(legacy); ok && n < h.shown {
+		keepLegacy = false
+	}
+	kept, from, size := 0, 0, 0
+	for i := range h.n {
+		name, end := h.names[i], h.ends[i]
+		if isLegacy := name[0] == 'x'; isLegacy && keepLegacy || !isLegacy && keepStandard {
+			copy(h.buf[size:], h.buf[from:end])
+			size += end - from
+			h.names[kept], h.ends[kept] = name, size
+			kept++
+		}
+		from = end
+	}
+	h.n = kept
+}
