@@ -1,0 +1,216 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// block is a fenced block of a Markdown file.
+type block struct {
+	file, language, text string
+	line                 int
+}
+
+func (b block) String() string { return fmt.Sprintf("%s:%d (%s)", b.file, b.line, b.language) }
+
+// blocks reads the fenced blocks of a file of the repository.
+func blocks(t *testing.T, name string) (all []block) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(repository, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := false
+	for i, line := range strings.Split(string(content), "\n") {
+		switch language, fence := strings.CutPrefix(line, "```"); {
+		case fence && open:
+			open = false
+		case fence:
+			open = true
+			all = append(all, block{file: name, language: language, line: i + 1})
+		case open:
+			all[len(all)-1].text += line + "\n"
+		}
+	}
+	if open {
+		t.Fatalf("%s: a fenced block is not closed", name)
+	}
+	return all
+}
+
+// The commands of the documentation, run in its order against a running set-up. Cloning and make are not run again: make's
+// tasks only have to exist.
+func TestTheReadmesCommandsWork(t *testing.T) {
+	r := newRunner(t)
+	r.start()
+	ran := 0
+	for _, b := range blocks(t, "README.md") {
+		if b.language != "sh" {
+			continue
+		}
+		script := ""
+		for _, line := range strings.Split(b.text, "\n") {
+			switch {
+			case strings.HasPrefix(line, "git clone "):
+			case strings.HasPrefix(line, "make "), strings.Contains(line, " make "):
+				mustBeTasks(t, b, line)
+			default:
+				script += line + "\n"
+			}
+		}
+		if strings.TrimSpace(script) == "" {
+			continue
+		}
+		ran++
+		output, err := r.shell(script)
+		if err != nil {
+			t.Errorf("%s: %v\n%s\n%s", b, err, script, output)
+		}
+		if strings.Contains(script, "uniq -c") && !regexp.MustCompile(`\d+ 200\n +\d+ 429\nHTTP/1.1 429 `).MatchString(output) {
+			t.Errorf("%s should show some 200 and some 429, then a 429 with its headers, and shows\n%s", b, output)
+		}
+	}
+	if ran < 2 {
+		t.Errorf("README.md has only %d blocks of commands", ran)
+	}
+}
+
+// shell runs a script in the repository's root with this set-up's ports in place of the documented ones.
+func (r *runner) shell(script string) (string, error) {
+	script = strings.NewReplacer(
+		"127.0.0.1:10000", fmt.Sprint("127.0.0.1:", r.envoy), "127.0.0.1:9901", fmt.Sprint("127.0.0.1:", r.admin),
+		"127.0.0.1:8080", fmt.Sprint("127.0.0.1:", r.controlPlane), "~/.config/", r.home+"/",
+	).Replace(script)
+	command := exec.CommandContext(r.t.Context(), "bash", "-eu", "-c", script)
+	command.Dir = repository
+	command.Env = append(os.Environ(), "XDG_CONFIG_HOME="+r.home, fmt.Sprintf("WEIR_SERVER=http://127.0.0.1:%d", r.controlPlane))
+	output, err := command.Output()
+	return string(output), err
+}
+
+// mustBeTasks holds a line with make to tasks that the Makefile has.
+func mustBeTasks(t *testing.T, b block, line string) {
+	t.Helper()
+	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _, _ = strings.Cut(line, "#")
+	_, tasks, _ := strings.Cut(" "+line, " make ")
+	for _, task := range strings.Fields(tasks) {
+		if !strings.Contains(string(makefile), "\n"+task+":") {
+			t.Errorf("%s: the Makefile has no task %s", b, task)
+		}
+	}
+}
+
+// The refusal that the documentation shows has the status, the headers and the body of a real one.
+func TestTheReadmeShowsARealRefusal(t *testing.T) {
+	r := newRunner(t)
+	r.start()
+	load{url: r.url("/shorten"), clients: 4, total: 100}.run(t.Context()).mustBe(t, 200)
+	real := ask(t, http.MethodPost, r.url("/shorten"))
+	shown := 0
+	for _, b := range blocks(t, "README.md") {
+		if b.language != "http" {
+			continue
+		}
+		shown++
+		head, body, _ := strings.Cut(b.text, "\n\n")
+		lines := strings.Split(head, "\n")
+		if want := fmt.Sprintf("HTTP/1.1 %d %s", real.status, http.StatusText(real.status)); lines[0] != want {
+			t.Errorf("%s says %s, the answer is %s", b, lines[0], want)
+		}
+		for _, line := range lines[1:] {
+			name, value, _ := strings.Cut(line, ": ")
+			if got := real.Get(name); withoutNumbers(got) != withoutNumbers(value) {
+				t.Errorf("%s says %s, the answer has %q", b, line, got)
+			}
+		}
+		if withoutNumbers(body) != withoutNumbers(real.body) {
+			t.Errorf("%s says\n%s\nthe answer is\n%s", b, body, real.body)
+		}
+	}
+	if shown == 0 {
+		t.Error("README.md shows no refusal")
+	}
+}
+
+// withoutNumbers leaves out what differs from one answer to the next, and line breaks.
+func withoutNumbers(text string) string {
+	text = regexp.MustCompile(`\s+`).ReplaceAllString(strings.TrimSpace(text), " ")
+	text = strings.NewReplacer(", \"", ",\"", "{ ", "{", " }", "}").Replace(text)
+	return regexp.MustCompile(`\d{2,}`).ReplaceAllString(text, "N")
+}
+
+// Policies and configurations of the documentation are valid.
+func TestTheReadmesSnippetsAreValid(t *testing.T) {
+	seen := map[string]int{}
+	for _, b := range blocks(t, "README.md") {
+		seen[b.language]++
+		switch b.language {
+		case "yaml":
+			var document any
+			if err := yaml.Unmarshal([]byte(b.text), &document); err != nil {
+				t.Errorf("%s: %v", b, err)
+			}
+			if !strings.Contains(b.text, "version: weir/v1") {
+				continue
+			}
+			check := exec.Command(controlPlanePath, "check", "-")
+			check.Stdin = strings.NewReader(b.text)
+			if output, err := check.CombinedOutput(); err != nil {
+				t.Errorf("%s: %v\n%s", b, err, output)
+			}
+		case "json":
+			node, err := policy.ParseJSON([]byte(b.text))
+			if err == nil {
+				_, err = policy.DecodePlugin(node)
+			}
+			if err != nil {
+				t.Errorf("%s: %v", b, err)
+			}
+		case "sh", "http", "text", "mermaid":
+		default:
+			t.Errorf("%s: no test knows this language", b)
+		}
+	}
+	for _, language := range []string{"sh", "yaml", "json", "http"} {
+		if seen[language] == 0 {
+			t.Errorf("README.md has no block of %s", language)
+		}
+	}
+}
+
+// Links within the repository lead somewhere.
+func TestLinksLeadSomewhere(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join(repository, "*.md"))
+	if err != nil || !slices.Contains(pages, filepath.Join(repository, "README.md")) {
+		t.Fatal(pages, err)
+	}
+	for _, page := range pages {
+		content, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`\]\(([^)#]+)[^)]*\)`).FindAllStringSubmatch(string(content), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(repository, m[1])); err != nil {
+				t.Errorf("%s: %v", filepath.Base(page), err)
+			}
+		}
+	}
+}
