@@ -1,13 +1,23 @@
 package localstore_test
 
 import (
+	"bytes"
+	"errors"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
+	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/storetest"
+	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -62,4 +72,244 @@ func TestConformance(t *testing.T) {
 		}
 		return in
 	})
+}
+
+// one asks for waiting tokens of one bucket.
+func one(t *testing.T, s *localstore.Store, bucket byte, p quota.Params, waiting int64) lease.Grant {
+	t.Helper()
+	ask := lease.Ask{Params: p, Version: 1, Waiting: waiting, Cost: 1, Nodes: 1}
+	grants, err := s.Grant(t.Context(), []leases.Item{{Bucket: [16]byte{bucket}, Ask: ask}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return grants[0]
+}
+
+func perHour(t *testing.T, q int64) quota.Params {
+	t.Helper()
+	p, err := quota.NewParams(q, quota.Hour, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// crash leaves what a killed process leaves: a copy of the file as it was last saved.
+func crash(t *testing.T, dir string) (copied string) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, "weir.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	copied = t.TempDir()
+	if err := os.WriteFile(filepath.Join(copied, "weir.db"), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return copied
+}
+
+func save(t *testing.T, s *localstore.Store) {
+	t.Helper()
+	if err := s.Save(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// After a crash saved buckets are as they were saved, others half full, until a bucket in use before would be full again.
+func TestCrash(t *testing.T) {
+	dir, clock := t.TempDir(), newWall()
+	s := open(t, dir, localstore.Options{Now: clock.read})
+	p := perHour(t, 100)
+	one(t, s, 1, p, 90)
+	save(t, s)
+	one(t, s, 2, p, 90) // never saved
+	clock.add(time.Second)
+
+	dir = crash(t, dir)
+	s = open(t, dir, localstore.Options{Now: clock.read})
+	for _, c := range []struct {
+		bucket byte
+		asks   int64
+		want   int64
+	}{{1, 100, 10}, {2, 100, 50}, {3, 60, 50}, {3, 60, 0}} {
+		if g := one(t, s, c.bucket, p, c.asks); g.Waiting != c.want {
+			t.Errorf("bucket %d gives %d, want %d", c.bucket, g.Waiting, c.want)
+		}
+	}
+	// An orderly restart does not end the doubt.
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir, localstore.Options{Now: clock.read})
+	if g := one(t, s, 4, p, 100); g.Waiting != 50 {
+		t.Errorf("a bucket after the next restart gives %d, want 50", g.Waiting)
+	}
+	clock.add(time.Hour + 2*time.Minute)
+	if g := one(t, s, 5, p, 100); g.Waiting != 100 {
+		t.Errorf("an hour later a bucket gives %d, want 100", g.Waiting)
+	}
+}
+
+// A bucket that starts half full goes on from there: asking again and again does not start it anew.
+func TestHalfFullIsRemembered(t *testing.T) {
+	dir, clock := t.TempDir(), newWall()
+	open(t, dir, localstore.Options{Now: clock.read})
+	s := open(t, crash(t, dir), localstore.Options{Now: clock.read})
+	p := perHour(t, 100)
+	ask := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 60, Nodes: 1}
+	for _, want := range []quota.Span{10 * 36 * quota.Second, 9 * 36 * quota.Second} {
+		grants, err := s.Grant(t.Context(), []leases.Item{{Bucket: [16]byte{1}, Ask: ask}})
+		if err != nil || grants[0].NotBefore != want {
+			t.Errorf("%+v, %v; want a wait of %d", grants, err, want)
+		}
+		clock.add(36 * time.Second)
+	}
+}
+
+// The store's clock never runs backwards, whatever the wall clock does between two runs.
+func TestClockOverRestarts(t *testing.T) {
+	dir, clock := t.TempDir(), newWall()
+	p := perHour(t, 3600)
+	s := open(t, dir, localstore.Options{Now: clock.read})
+	one(t, s, 1, p, 3600)
+	clock.add(10 * time.Second)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		step time.Duration
+		want int64
+	}{{-time.Hour, 10}, {5 * time.Second, 0}} {
+		clock.add(c.step)
+		s = open(t, dir, localstore.Options{Now: clock.read})
+		if g := one(t, s, 1, p, 3600); g.Waiting != c.want {
+			t.Errorf("after a step of %v: %d tokens, want %d", c.step, g.Waiting, c.want)
+		}
+		clock.add(time.Second)
+		if g := one(t, s, 1, p, 3600); g.Waiting != 1 {
+			t.Errorf("a second later: %d tokens, want 1", g.Waiting)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestForgettableBucketsAreForgotten(t *testing.T) {
+	dir, clock := t.TempDir(), newWall()
+	s := open(t, dir, localstore.Options{Now: clock.read, MaxBuckets: 64})
+	p := perHour(t, 3600)
+	one(t, s, 64, p, 1)
+	save(t, s)
+	if g := one(t, s, 128, p, 1); g.Waiting != 0 || g.NotBefore != quota.Second {
+		t.Errorf("a bucket more than there is room for: %+v", g)
+	}
+	clock.add(2 * time.Second)
+	for range 8 { // Each save looks through an eighth.
+		save(t, s)
+	}
+	if g := one(t, s, 128, p, 1); g.Waiting != 1 {
+		t.Errorf("when the first is full again there is room: %+v", g)
+	}
+}
+
+func TestDamagedBucketIsHalfFull(t *testing.T) {
+	dir, clock := t.TempDir(), newWall()
+	s := open(t, dir, localstore.Options{Now: clock.read})
+	p := perHour(t, 100)
+	for bucket := byte(1); bucket <= 4; bucket++ {
+		one(t, s, bucket, p, 90)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bolt.Open(filepath.Join(dir, "weir.db"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		saved := tx.Bucket([]byte("ledgers"))
+		good := append([]byte{}, saved.Get(key(1))...)
+		return errors.Join(
+			saved.Put(key(1), append([]byte{9}, good[1:]...)), // another format
+			saved.Put(key(2), good[:len(good)-1]),
+			saved.Put(key(3), append(good, 1)),
+			saved.Put([]byte("short key"), good),
+		)
+	})
+	if err = errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir, localstore.Options{Now: clock.read})
+	for bucket, want := range map[byte]int64{1: 50, 2: 50, 3: 50, 4: 10, 5: 100} {
+		if g := one(t, s, bucket, p, 100); g.Waiting != want {
+			t.Errorf("bucket %d gives %d, want %d", bucket, g.Waiting, want)
+		}
+	}
+}
+
+func key(bucket byte) []byte { return append([]byte{bucket}, make([]byte, 15)...) }
+
+func TestNodesAreBounded(t *testing.T) {
+	clock := newWall()
+	s := open(t, t.TempDir(), localstore.Options{Now: clock.read})
+	for i := range 10_100 {
+		clock.add(time.Microsecond)
+		if err := s.Touch(t.Context(), nodes.Node{ID: strconv.Itoa(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := s.CountNodes(t.Context(), time.Minute); n != 10_000 || err != nil {
+		t.Errorf("%d nodes, %v", n, err)
+	}
+}
+
+// With its own goroutine running, what was granted is in the file within a second or so.
+func TestSavesByItself(t *testing.T) {
+	dir := t.TempDir()
+	s, err := localstore.Open(dir, slog.New(slog.DiscardHandler), localstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	one(t, s, 1, perHour(t, 100), 1)
+	before, err := os.ReadFile(filepath.Join(dir, "weir.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		after, err := os.ReadFile(filepath.Join(dir, "weir.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(after, key(1)) && !bytes.Equal(after, before) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nothing was saved")
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func BenchmarkGrant(b *testing.B) {
+	s, err := localstore.Open(b.TempDir(), slog.New(slog.DiscardHandler), localstore.Options{SaveByHand: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	p, err := quota.NewParams(1000, quota.Second, 1000)
+	if err != nil {
+		b.Fatal(err)
+	}
+	items := make([]leases.Item, 64)
+	for i := range items {
+		items[i] = leases.Item{Bucket: [16]byte{byte(i)}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline, Keep: 10, Nodes: 3}}
+	}
+	for b.Loop() {
+		if _, err := s.Grant(b.Context(), items); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

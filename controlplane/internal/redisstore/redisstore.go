@@ -93,7 +93,16 @@ func Open(text string) (*Store, error) {
 	return newStore(redis.NewClient(options), false), nil
 }
 
+// silence is the Redis client's log: what goes wrong comes back as an error.
+type silence struct{}
+
+// Printf drops the message.
+func (silence) Printf(context.Context, string, ...any) {}
+
+var silenceOnce sync.Once
+
 func newStore(client redis.UniversalClient, cluster bool) *Store {
+	silenceOnce.Do(func() { redis.SetLogger(silence{}) })
 	return &Store{client: client, cluster: cluster, grant: redis.NewScript(clockScript + grantScript)}
 }
 

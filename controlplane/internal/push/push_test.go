@@ -1,0 +1,181 @@
+package push_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/localstore"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// shared is a store that several replicas share and that can be away.
+type shared struct {
+	*localstore.Store
+	mu     sync.Mutex
+	away   bool
+	secret [16]byte
+}
+
+func (s *shared) isAway() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.away {
+		return errors.New("away")
+	}
+	return nil
+}
+
+func (s *shared) setAway(away bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = away
+}
+
+func (s *shared) Current(ctx context.Context) (uint64, error) {
+	if err := s.isAway(); err != nil {
+		return 0, err
+	}
+	return s.Store.Current(ctx)
+}
+
+func (s *shared) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error) {
+	if err := s.isAway(); err != nil {
+		return [16]byte{}, err
+	}
+	return s.Store.Secret(ctx, candidate)
+}
+
+type replica struct {
+	sets *policies.Service
+	hub  *push.Hub
+}
+
+// inBubble runs a test in virtual time with two replicas over one store.
+func inBubble(t *testing.T, away bool, test func(t *testing.T, s *shared, one, two replica)) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		local, err := localstore.Open(dir, slog.New(slog.DiscardHandler), localstore.Options{SaveByHand: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &shared{Store: local, away: away}
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		replicas := [2]replica{}
+		for i := range replicas {
+			sets := policies.New(s, time.Now)
+			hub := push.New(sets, s, [16]byte{byte(i + 1)}, slog.New(slog.DiscardHandler))
+			running.Go(func() { hub.Run(ctx) })
+			replicas[i] = replica{sets, hub}
+			synctest.Wait() // The first replica's candidate becomes the secret.
+		}
+		test(t, s, replicas[0], replicas[1])
+		stop()
+		running.Wait()
+		if err := local.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func put(t *testing.T, r replica, expected uint64) {
+	t.Helper()
+	_, err := r.sets.Put(t.Context(), policies.Change{Expected: expected, Document: []byte(policies.EmptyDocument), Format: policydoc.YAML})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+type result struct {
+	snapshot push.Snapshot
+	ok       bool
+	err      error
+	took     time.Duration
+}
+
+func wait(t *testing.T, r replica, after uint64, patience time.Duration) <-chan result {
+	out := make(chan result, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		start := time.Now()
+		snapshot, ok, err := r.hub.Wait(ctx, after)
+		out <- result{snapshot, ok, err, time.Since(start)}
+	}()
+	return out
+}
+
+func TestPush(t *testing.T) {
+	inBubble(t, false, func(t *testing.T, _ *shared, one, two replica) {
+		near, far := wait(t, one, 0, time.Minute), wait(t, two, 0, time.Minute)
+		time.Sleep(time.Second + 70*time.Millisecond)
+		put(t, one, 0)
+		if r := <-near; !r.ok || r.snapshot.Version != 1 || r.took != time.Second+70*time.Millisecond {
+			t.Errorf("on the replica that took it: %+v", r)
+		}
+		r := <-far
+		if late := r.took - time.Second - 70*time.Millisecond; !r.ok || r.snapshot.Version != 1 || late > 250*time.Millisecond {
+			t.Errorf("on another replica after %v: %+v", late, r)
+		}
+		version, secret, _, err := wire.OpenSnapshot(r.snapshot.Bytes)
+		if version != 1 || secret != [16]byte{1} || err != nil {
+			t.Errorf("version %d, secret %x, %v", version, secret, err)
+		}
+		if r := <-wait(t, two, 1, 25*time.Second); r.ok || r.err != nil || r.took != 25*time.Second {
+			t.Errorf("nothing new: %+v", r)
+		}
+		if r := <-wait(t, two, 7, time.Second); !r.ok || r.took != 0 {
+			t.Errorf("a node that is ahead: %+v", r)
+		}
+		again, more := <-wait(t, two, 0, time.Second), <-wait(t, two, 0, time.Second)
+		if &again.snapshot.Bytes[0] != &more.snapshot.Bytes[0] {
+			t.Error("the snapshot is encoded for each node")
+		}
+	})
+}
+
+func TestStoreAway(t *testing.T) {
+	inBubble(t, true, func(t *testing.T, s *shared, one, two replica) {
+		if err := one.hub.Ready(); err == nil || errors.Is(err, push.ErrNotReady) {
+			t.Errorf("after a failed poll: %v", err)
+		}
+		if r := <-wait(t, one, 0, time.Minute); !errors.Is(r.err, push.ErrNotReady) || r.took != 0 {
+			t.Errorf("before the store was reached: %+v", r)
+		}
+		s.setAway(false)
+		time.Sleep(250 * time.Millisecond)
+		if err := one.hub.Ready(); err != nil {
+			t.Errorf("after 250 ms: %v", err)
+		}
+		put(t, one, 0)
+		s.setAway(true)
+		time.Sleep(250 * time.Millisecond)
+		if one.hub.Ready() == nil {
+			t.Error("a store that is away is not noticed")
+		}
+		if r := <-wait(t, one, 0, time.Minute); !r.ok {
+			t.Errorf("what is in memory is not served: %+v", r)
+		}
+		waiting := wait(t, two, 0, time.Minute)
+		time.Sleep(5 * time.Second)
+		s.setAway(false)
+		if r := <-waiting; !r.ok || r.took > 5*time.Second+250*time.Millisecond {
+			t.Errorf("who waited meanwhile: %+v", r)
+		}
+	})
+}
+
+func TestNotReadyBeforeTheFirstPoll(t *testing.T) {
+	hub := push.New(policies.New(nil, time.Now), nil, [16]byte{}, slog.New(slog.DiscardHandler))
+	if err := hub.Ready(); !errors.Is(err, push.ErrNotReady) {
+		t.Errorf("%v", err)
+	}
+}
