@@ -371,3 +371,44 @@ func TestHotBucketDoesNotWait(t *testing.T) {
 		t.Errorf("%.2f %% of the requests waited, %.0f calls a second", 100*share, rate)
 	}
 }
+
+// Who stays within a limit gets through, also one who comes seldom and then several times in a row: what the node keeps for him
+// and he does not use must not cost him his quota.
+func TestSlowClientGetsItsQuota(t *testing.T) {
+	for _, c := range []struct {
+		rate  string
+		burst int
+		pause time.Duration
+		nodes int
+	}{
+		{"100/1h", 5, 5 * time.Minute, 1}, // 60 an hour
+		{"100/1h", 5, 5 * time.Minute, 10},
+		{"100/1h", 6, 4 * time.Minute, 1}, {"100/1h", 30, 20 * time.Minute, 1}, {"100/1h", 30, 20 * time.Minute, 10}, {"1000/1d", 28, 40 * time.Minute, 1},
+		{"1000/1d", 20, 40 * time.Minute, 1}, // 720 a day
+		{"100/1m", 10, 10 * time.Second, 1},  // 60 a minute
+	} {
+		t.Run(fmt.Sprint(c.burst, " at once, ", c.rate, ", one of ", c.nodes), func(t *testing.T) {
+			w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", c.rate, thenDeny))})
+			w.centre.nodes = int64(c.nodes)
+			refused, sent := 0, 0
+			for range 60 {
+				for range c.burst {
+					if a := w.ask(0, 0, get("x-key", "a")); !a.passed {
+						refused++
+					}
+					sent++
+					w.advance(100 * quantum)
+				}
+				w.skip(c.pause)
+			}
+			kept := int64(0)
+			for _, g := range w.centre.granted {
+				kept += g.Keep
+			}
+			t.Logf("%d of %d refused; %d tokens kept, %d calls", refused, sent, kept, w.centre.requests)
+			if refused > 0 {
+				t.Errorf("%d of %d requests refused of a client that asks for less than its limit", refused, sent)
+			}
+		})
+	}
+}

@@ -129,6 +129,14 @@ func (w *world) run(d time.Duration, each func()) {
 	}
 }
 
+// skip jumps over a time in which nothing is to happen: what was due in it is late.
+func (w *world) skip(d time.Duration) {
+	for _, h := range w.nodes {
+		h.StepMonotonicClock(d)
+	}
+	w.now += d
+}
+
 // collect takes up requests that waited and wait no more.
 func (w *world) collect() {
 	still := w.waiting[:0]

@@ -1,0 +1,187 @@
+package wasm
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// All matching policies must allow. One that refuses costs nothing anywhere, whatever order and modes they have.
+func TestRefusedRequestIsChargedNowhere(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		policies []string
+		refuses  string
+		central  int // policies that the centre decides
+	}{
+		{"local before local", []string{limits("wide", "local", "100/1h"), limits("narrow", "local", "3/1h")}, "narrow", 0},
+		{"local after local", []string{limits("narrow", "local", "3/1h"), limits("wide", "local", "100/1h")}, "narrow", 0},
+		{"leased refuses", []string{limits("wide", "local", "100/1h"), limits("narrow", "leased", "3/1h")}, "narrow", 1},
+		{"local refuses before leased", []string{limits("narrow", "local", "3/1h"), limits("wide", "leased", "100/1h")}, "narrow", 1},
+		{"strict refuses", []string{limits("wide", "local", "100/1h"), limits("narrow", "strict", "3/1h")}, "narrow", 1},
+		{"leased and strict", []string{limits("wide", "leased", "100/1h"), limits("narrow", "strict", "3/1h"), limits("here", "local", "50/1h")}, "narrow", 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(c.policies...)})
+			for i := range 3 {
+				if a := w.ask(0, i%2, get("x-key", "a")); !a.passed {
+					t.Fatalf("request %d: %+v", i, w.decision(a))
+				}
+			}
+			for i := range 20 {
+				a := w.ask(0, i%2, get("x-key", "a"))
+				d := w.decision(a)
+				if a.passed || d.policy != c.refuses {
+					t.Fatalf("beyond the limit: %+v", d)
+				}
+				if p := problem(t, a.stream.Reply()); len(p.Violated) != 1 || p.Violated[0] != c.refuses {
+					t.Errorf("the refusal names %v", p.Violated)
+				}
+				w.advance(60 * quantum)
+			}
+			// What local ones hold shows on the refusal, which lists every policy that applied. Of a central one the centre has
+			// lent the node some, but no request has used more than the three.
+			reply := w.ask(0, 0, get("x-key", "a")).stream.Reply()
+			for _, it := range draft11(t, reply.Header("ratelimit")) {
+				want := map[string]int64{"narrow": 0, "wide": 97, "here": 47}[it.name]
+				if central := it.name == "wide" && c.central > 0; !central && it.params["r"] != want {
+					t.Errorf("%s has %d left, want %d", it.name, it.params["r"], want)
+				}
+			}
+			waiting := int64(0)
+			for _, g := range w.centre.granted {
+				waiting += g.Waiting
+			}
+			if central := int64(c.central); waiting > 3*central {
+				t.Errorf("the centre granted %d requests of %d policies for 3 that passed", waiting, central)
+			}
+			if n := w.counter("charged_in_vain"); n != 0 {
+				t.Errorf("%d charges in vain", n)
+			}
+		})
+	}
+}
+
+// The refusal names the policy that must wait longest.
+func TestRefusalNamesTheLongestWait(t *testing.T) {
+	for _, policies := range [][]string{
+		{limits("second", "local", "1/1s"), limits("hour", "local", "1/1h"), limits("minute", "local", "1/1m")},
+		{limits("second", "leased", "1/1s"), limits("hour", "leased", "1/1h"), limits("minute", "strict", "1/1m")},
+	} {
+		w := newWorld(t, fleet{nodes: 1, set: setWith(legacyToo, policies...)})
+		w.ask(0, 0, get("x-key", "a"))
+		for range 3 { // also once the answers of the centre are known here
+			a := w.ask(0, 0, get("x-key", "a"))
+			d := w.decision(a)
+			if a.passed || d.policy != "hour" || d.retry < 3500e6 {
+				t.Errorf("%+v", d)
+			}
+			if retry := integer(t, a.stream.Reply(), "retry-after"); retry < 3500 {
+				t.Errorf("retry-after is %d", retry)
+			}
+		}
+	}
+}
+
+// A local bucket that refuses spares the centre the question, so the refusal names what is known on the node.
+func TestLocalRefusalDoesNotAsk(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("hour", "leased", "1/1h"), limits("second", "local", "1/1s"))})
+	w.ask(0, 0, get("x-key", "a"))
+	calls := w.centre.requests
+	a := w.request(0, 0, get("x-key", "a"))
+	if d := w.decision(a); a.passed || d.policy != "second" || w.centre.requests != calls {
+		t.Errorf("%+v after %d calls", d, w.centre.requests-calls)
+	}
+	w.advance(time.Second)
+	a = w.ask(0, 0, get("x-key", "a"))
+	if d := w.decision(a); a.passed || d.policy != "hour" {
+		t.Errorf("a second later: %+v", d)
+	}
+}
+
+// Two workers race for the last tokens of two local buckets: nobody passes beyond either, and what the loser had charged
+// already is counted.
+func TestLostRace(t *testing.T) {
+	set := setOf(limits("first", "local", "100/1h"), limits("second", "local", "1/1h"))
+	var w *world
+	armed, raced := false, false
+	w = newWorld(t, fleet{nodes: 1, workers: 2, onShared: func(vm int, op string, key []byte) {
+		// Worker 0 has looked at both buckets and charges the first: now worker 1 takes the second's last token.
+		if armed && !raced && vm == 0 && op == "set" {
+			raced = true
+			if a := w.request(0, 1, get("x-key", "a")); !a.passed {
+				t.Error("the faster one was refused")
+			}
+		}
+	}})
+	w.centre.push(set)
+	w.advance(100 * quantum)
+	armed = true
+	a := w.request(0, 0, get("x-key", "a"))
+	if d := w.decision(a); !raced || a.passed || d.policy != "second" || d.reason != "quota" {
+		t.Errorf("raced: %v, %+v", raced, d)
+	}
+	if n := w.counter("charged_in_vain"); n != 1 {
+		t.Errorf("%d charges in vain were counted, want 1", n)
+	}
+}
+
+// Local and leased policies mixed, with several of each and keys that overlap: no law is broken, and what was charged in vain is
+// little.
+func TestMixedPoliciesUnderLoad(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 2, workers: 2, set: setOf(
+		limits("each", "local", "300/1s burst 100", thenDeny),
+		limits("all", "leased", "400/1s burst 400", thenDeny, forAll),
+		limits("key", "leased", "100/1s burst 200", thenDeny),
+	)})
+	r := rand.New(rand.NewPCG(5, 6))
+	w.centre.lag = func() (up, down time.Duration) { return millis(r, 1, 3), millis(r, 1, 3) }
+	all := newLaw(t, 400, quota.Second, 400)
+	keys, each := map[string]*law{}, map[string]*law{}
+	find := func(laws map[string]*law, name string, n, burst int64) *law {
+		if laws[name] == nil {
+			laws[name] = newLaw(t, n, quota.Second, burst)
+		}
+		return laws[name]
+	}
+	type sent struct {
+		*attempt
+		key string
+	}
+	var open []sent
+	total := 0
+	const span = 10 * time.Second
+	w.run(span, func() {
+		still := open[:0]
+		for _, s := range open {
+			if !s.done {
+				still = append(still, s)
+			} else if s.passed {
+				all.use(s.ended, 1)
+				find(keys, s.key, 100, 200).use(s.ended, 1)
+				find(each, s.key+" on "+strconv.Itoa(s.node), 300, 100).use(s.ended, 1)
+			}
+		}
+		open = still
+		for range 1 + r.IntN(2) {
+			key := string(rune('a' + r.IntN(3)*r.IntN(3)))
+			open = append(open, sent{w.request(r.IntN(2), r.IntN(2), get("x-key", key)), key})
+			total++
+		}
+	})
+	all.check(t, "all")
+	for name, l := range keys {
+		l.check(t, "key "+name)
+	}
+	for name, l := range each {
+		l.check(t, "each "+name)
+	}
+	vain := w.counter("charged_in_vain")
+	t.Logf("%d of %d passed, %d charged in vain; the law of all allows %.0f", all.used, total, vain, all.most(span))
+	if float64(vain) > 0.1*float64(total) || float64(all.used) < 0.5*all.most(span) {
+		t.Errorf("%d of %d passed, %d charged in vain", all.used, total, vain)
+	}
+}
