@@ -22,7 +22,7 @@ type Index struct {
 
 	needsClientIP bool
 	found         []candidate
-	key           []byte
+	key, text     []byte
 }
 
 // Policy is a compiled policy. It holds no pointers: its texts are references that Index.Text resolves.
@@ -136,7 +136,8 @@ func (ix *Index) Scope(i uint32) Scope {
 	p := &ix.policies[i]
 	scope := Global
 	for _, part := range ix.parts[p.parts.from:p.parts.to] {
-		if part.kind == policy.PartClientIP || part.kind == policy.PartConsumer {
+		switch part.kind {
+		case policy.PartClientIP, policy.PartConsumer, policy.PartJWT, policy.PartSPIFFE:
 			return User
 		}
 		scope = Shared

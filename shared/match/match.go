@@ -4,17 +4,24 @@ import (
 	"github.com/dchest/siphash"
 
 	"github.com/weir-proxy/weir/shared/policy"
-	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // Attributes are what classification yields for one request. Texts alias memory of the caller.
 type Attributes struct {
-	// Method is as sent; Host is lower-case without port; Path is normalised and without query.
-	Method, Host, Path []byte
+	// Method is as sent; Host is lower-case without port; Path is normalised and without query; Query is as sent, without
+	// the question mark.
+	Method, Host, Path, Query []byte
 	// ClientIP identifies the client's address, an IPv6 one cut to its prefix; empty if it is not known.
 	ClientIP []byte
 	// Headers are all request headers in order, names in lower case.
 	Headers []Header
+	// Properties looks up what is in no header; nil: nothing is there. It is asked only if a policy that applies needs it.
+	Properties Properties
+}
+
+// Properties are Envoy's attributes of a request. The parts of a path are joined by NUL; the value is nil if there is none.
+type Properties interface {
+	Property(path []byte) []byte
 }
 
 // Header is one request header.
@@ -169,14 +176,22 @@ func (ix *Index) encodePart(part part, c candidate, a *Attributes) bool {
 			return ix.putPart(everything, true)
 		}
 		return ix.putPart(ix.Text(c.pattern), true)
-	case policy.PartHeader:
-		return ix.putHeader(a.Headers, part.name)
+	case policy.PartConsumer:
+		return ix.putConsumer(a)
 	}
+	kind, _ := part.kind.Source()
+	return ix.putSource(source{kind, part.name}, a)
+}
+
+// putConsumer writes the first source that is present, with its name: header alice and cookie alice are two.
+func (ix *Index) putConsumer(a *Attributes) bool {
 	for _, s := range ix.sources {
-		if _, count := lookup(a.Headers, ix.Text(s.name)); count > 0 {
-			ix.key = putText(append(ix.key, byte(s.kind)), ix.Text(s.name))
-			return ix.putHeader(a.Headers, s.name)
+		start := len(ix.key)
+		ix.key = putText(append(ix.key, byte(s.kind)), ix.Text(s.name))
+		if ix.putSource(s, a) {
+			return true
 		}
+		ix.key = ix.key[:start]
 	}
 	return false
 }
@@ -186,23 +201,6 @@ func (ix *Index) putPart(text []byte, present bool) bool {
 		ix.key = putText(append(ix.key, 1), text)
 	}
 	return present
-}
-
-// putHeader writes a header's value; the values of a repeated header are written all, with their number, in order.
-func (ix *Index) putHeader(headers []Header, name wire.Ref) bool {
-	text := ix.Text(name)
-	value, count := lookup(headers, text)
-	if count <= 1 {
-		return ix.putPart(value, count == 1)
-	}
-	ix.key = append(ix.key, 2)
-	ix.key = putUvarint(ix.key, uint32(count))
-	for _, h := range headers {
-		if equal(h.Name, text) {
-			ix.key = putText(ix.key, h.Value)
-		}
-	}
-	return true
 }
 
 // lookup finds a header's first value and how many it has.

@@ -208,6 +208,83 @@ func evens(list []string) []string {
 	return out
 }
 
+// properties are Envoy's attributes, with dots for the NULs between the parts of a path.
+type properties map[string]string
+
+func (p properties) Property(path []byte) []byte {
+	if v, ok := p[strings.ReplaceAll(string(path), "\x00", "/")]; ok {
+		return []byte(v)
+	}
+	return nil
+}
+
+func TestSources(t *testing.T) {
+	const payload = "metadata/filter_metadata/envoy.filters.http.jwt_authn/payload/"
+	type from struct {
+		query   string
+		headers []string
+		props   properties
+	}
+	key := func(partition string, f from) (match.Key, bool) {
+		a := request("GET", "h", "/", f.headers...)
+		a.Query, a.Properties = []byte(f.query), f.props
+		hit, ok := one(t, `"partition":[`+partition+`]`, a)
+		return hit.Key, ok
+	}
+	for _, c := range []struct {
+		partition string
+		same      []from // all the same identity
+		other     []from // each another one
+		absent    []from
+	}{
+		{
+			`"cookie:sid"`,
+			[]from{{headers: []string{"cookie", "sid=a"}}, {headers: []string{"cookie", "x=1; sid=a;y=2"}}, {headers: []string{"cookie", "x=1", "cookie", "sid=a"}}},
+			[]from{{headers: []string{"cookie", "sid=A"}}, {headers: []string{"cookie", "sid=a=b"}}, {headers: []string{"cookie", "sid="}}, {headers: []string{"cookie", "sid=a; sid=a"}}},
+			[]from{{}, {headers: []string{"cookie", "xsid=a; sidx=a"}}, {headers: []string{"sid", "a"}}},
+		},
+		{
+			`"query:k"`,
+			[]from{{query: "k=a b"}, {query: "k=a%20b"}, {query: "x=1&k=a+b"}, {query: "%6b=a+b"}},
+			[]from{{query: "k=a%2Bb"}, {query: "k="}, {query: "k=a+b&k=a+b"}, {query: "k=a%zz"}},
+			[]from{{}, {query: "K=a+b"}, {query: "x=k=a"}},
+		},
+		{
+			`"jwt:realm.sub"`,
+			[]from{{props: properties{payload + "realm/sub": "alice"}}},
+			[]from{{props: properties{payload + "realm/sub": "bob"}}},
+			[]from{{}, {props: properties{payload + "realm.sub": "alice"}}, {props: properties{payload + "realm/sub": ""}}},
+		},
+		{
+			`"spiffe"`,
+			[]from{{props: properties{"connection/uri_san_peer_certificate": "spiffe://a/b"}}},
+			[]from{{props: properties{"connection/uri_san_peer_certificate": "spiffe://a/c"}}},
+			[]from{{}},
+		},
+	} {
+		seen := map[match.Key]bool{}
+		first, _ := key(c.partition, c.same[0])
+		seen[first] = true
+		for _, f := range c.same {
+			if k, ok := key(c.partition, f); !ok || k != first {
+				t.Errorf("%s: %+v is another bucket (%v)", c.partition, f, ok)
+			}
+		}
+		for _, f := range c.other {
+			k, ok := key(c.partition, f)
+			if !ok || seen[k] {
+				t.Errorf("%s: %+v shares a bucket (%v)", c.partition, f, ok)
+			}
+			seen[k] = true
+		}
+		for _, f := range c.absent {
+			if _, ok := key(c.partition, f); ok {
+				t.Errorf("%s: %+v has an identity", c.partition, f)
+			}
+		}
+	}
+}
+
 func TestPolicyPathIsTheFirstPatternThatMatches(t *testing.T) {
 	ix := compile(t, `{"version":"weir/v1","policies":[{"name":"p","match":{"paths":["/v1/{id}","/v1/**","/v2/**"]},"partition":["policy_path"],"limit":{"quota":9,"window":"1s"}}]}`)
 	key := func(path string) match.Key { return ix.Match(request("GET", "h", path), nil)[0].Key }

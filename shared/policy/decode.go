@@ -57,19 +57,50 @@ func (r *reader) identity(path string, n Node, id *Identity) {
 			id.TrustedHops, id.IPv6Prefix = int(hops), int(prefix)
 		}},
 		field{"consumer", func(path string, n Node) {
-			r.list(path, n, func(path string, n Node) {
-				r.object(path, n,
-					field{"header", func(path string, n Node) {
-						if name, ok := r.headerName(path, n); ok {
-							id.Consumer = append(id.Consumer, Source{SourceHeader, name})
-						}
-					}},
-					field{"jwt", nil}, field{"cookie", nil}, field{"query", nil}, field{"spiffe", nil},
-				)
-			})
+			r.list(path, n, func(path string, n Node) { r.source(path, n, &id.Consumer) })
 		}},
 		field{"tier", nil}, field{"default_tier", nil},
 	)
+}
+
+// source reads one place to find a value: a mapping with one key.
+func (r *reader) source(path string, n Node, into *[]Source) {
+	add := func(kind SourceKind) func(string, Node) {
+		return func(path string, n Node) {
+			if name, ok := r.sourceName(path, n, kind); ok {
+				*into = append(*into, Source{kind, name})
+			}
+		}
+	}
+	r.object(path, n,
+		field{"header", add(SourceHeader)}, field{"jwt", add(SourceJWT)}, field{"cookie", add(SourceCookie)}, field{"query", add(SourceQuery)},
+		field{"spiffe", func(path string, n Node) {
+			if n.Kind != Bool || n.Text != "true" {
+				r.wrongKind(path, n, "true")
+				return
+			}
+			*into = append(*into, Source{Kind: SourceSPIFFE})
+		}},
+	)
+	r.present(path, n.Kind != Map || len(n.Keys) == 1, "must have exactly one of header, jwt, cookie, query, spiffe")
+}
+
+// sourceName reads the name of what a source of the kind looks for.
+func (r *reader) sourceName(path string, n Node, kind SourceKind) (string, bool) {
+	if kind == SourceHeader {
+		return r.headerName(path, n)
+	}
+	text, ok := r.text(path, n)
+	switch {
+	case !ok:
+	case kind == SourceCookie && !isToken(text):
+		r.problem(path, "must be a cookie name, not "+shorten(text))
+		return "", false
+	case kind == SourceJWT && (text[0] == '.' || text[len(text)-1] == '.' || strings.Contains(text, "..") || strings.IndexByte(text, 0) >= 0):
+		r.problem(path, "must be a claim, nested ones like realm.role, not "+shorten(text))
+		return "", false
+	}
+	return text, ok
 }
 
 func (r *reader) headers(path string, n Node, h *Headers) {
@@ -202,7 +233,8 @@ func (r *reader) part(path string, n Node, p *Policy) {
 	}{
 		{"client_ip", PartClientIP, false}, {"consumer", PartConsumer, false}, {"method", PartMethod, false},
 		{"host", PartHost, false}, {"path", PartPath, false}, {"policy_path", PartPolicyPath, false},
-		{"header", PartHeader, true}, {"tier", 0, false}, {"spiffe", 0, false}, {"cookie", 0, true}, {"query", 0, true}, {"jwt", 0, true},
+		{"header", PartHeader, true}, {"cookie", PartCookie, true}, {"query", PartQuery, true}, {"jwt", PartJWT, true},
+		{"spiffe", PartSPIFFE, false}, {"tier", 0, false},
 	} {
 		if c.name != kind || c.named != named {
 			continue
@@ -211,8 +243,8 @@ func (r *reader) part(path string, n Node, p *Policy) {
 			r.unsupported(path, kind)
 			return
 		}
-		if named {
-			if name, ok = r.headerName(path, Node{Kind: String, Text: name}); !ok {
+		if source, _ := c.kind.Source(); named {
+			if name, ok = r.sourceName(path, Node{Kind: String, Text: name}, source); !ok {
 				return
 			}
 		}

@@ -23,13 +23,14 @@ func decode(t testing.TB, doc string) (*policy.Set, error) {
 func TestDecodeReadsEveryField(t *testing.T) {
 	set, err := decode(t, `{
 		"version": "weir/v1",
-		"identity": {"client_ip": {"trusted_hops": 2, "ipv6_prefix": 56}, "consumer": [{"header": "X-API-Key"}]},
+		"identity": {"client_ip": {"trusted_hops": 2, "ipv6_prefix": 56}, "consumer": [{"header": "X-API-Key"}, {"jwt": "realm.sub"}, {"cookie": "SID"}, {"query": "key"}, {"spiffe": true}]},
 		"headers": {"standard": "off", "legacy": "x-ratelimit"},
 		"policies": [
 			{"name": "a", "match": {
 				"hosts": ["API.example.com", "*.example.com"], "methods": ["GET"], "paths": ["/v1/{id}", "/v2/**"],
 				"headers": [{"name": "X-A", "equals": "1"}, {"name": "x-b", "prefix": "2"}, {"name": "x-c", "present": true}]},
-			 "partition": ["client_ip", "consumer", "method", "host", "path", "policy_path", "header:X-Tenant"],
+			 "partition": ["client_ip", "consumer", "method", "host", "path", "policy_path", "header:X-Tenant",
+				"cookie:SID", "query:k", "jwt:org", "spiffe"],
 			 "if_absent": "shared", "algorithm": "token_bucket", "limit": {"quota": 10, "window": "2m", "burst": 20},
 			 "cost": {"header": "X-Cost", "max": 5, "invalid": "deny"}, "mode": "strict",
 			 "on_failure": {"local_for": "10s", "then": "deny"}, "enforcement": "enforce"},
@@ -39,8 +40,11 @@ func TestDecodeReadsEveryField(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &policy.Set{
-		Identity: policy.Identity{TrustedHops: 2, IPv6Prefix: 56, Consumer: []policy.Source{{Kind: policy.SourceHeader, Name: "x-api-key"}}},
-		Headers:  policy.Headers{Standard: policy.StandardOff, Legacy: policy.LegacyXRateLimit},
+		Identity: policy.Identity{TrustedHops: 2, IPv6Prefix: 56, Consumer: []policy.Source{
+			{Kind: policy.SourceHeader, Name: "x-api-key"}, {Kind: policy.SourceJWT, Name: "realm.sub"}, {Kind: policy.SourceCookie, Name: "SID"},
+			{Kind: policy.SourceQuery, Name: "key"}, {Kind: policy.SourceSPIFFE},
+		}},
+		Headers: policy.Headers{Standard: policy.StandardOff, Legacy: policy.LegacyXRateLimit},
 		Policies: []policy.Policy{{
 			Name: "a",
 			Match: policy.Match{
@@ -53,6 +57,7 @@ func TestDecodeReadsEveryField(t *testing.T) {
 			Partition: []policy.Part{
 				{Kind: policy.PartClientIP}, {Kind: policy.PartConsumer}, {Kind: policy.PartMethod}, {Kind: policy.PartHost},
 				{Kind: policy.PartPath}, {Kind: policy.PartPolicyPath}, {Kind: policy.PartHeader, Name: "x-tenant"},
+				{Kind: policy.PartCookie, Name: "SID"}, {Kind: policy.PartQuery, Name: "k"}, {Kind: policy.PartJWT, Name: "org"}, {Kind: policy.PartSPIFFE},
 			},
 			IfAbsent: policy.AbsentShared,
 			Limit:    policy.Limit{Quota: 10, Window: 2 * quota.Minute, Params: quota.Params{Num: 1, Den: 12_000_000, Burst: 20}},
@@ -121,6 +126,11 @@ func TestDecodeRefuses(t *testing.T) {
 			"policies[0].partition[0]: must be one of client_ip, consumer, tier, method, host, path, policy_path, header:NAME, cookie:NAME, query:NAME, jwt:CLAIM, spiffe, not ip"},
 		{"a consumer that nothing defines", `{"version":"weir/v1","policies":[{"name":"p","partition":["consumer"],"limit":{"quota":1,"window":"1s"}}]}`,
 			"policies[0].partition[0]: needs identity.consumer, which says where to find the consumer"},
+		{"a consumer from nowhere", `{"version":"weir/v1","identity":{"consumer":[{}]}}`, "identity.consumer[0]: must have exactly one of header, jwt, cookie, query, spiffe"},
+		{"a consumer from two places", `{"version":"weir/v1","identity":{"consumer":[{"jwt":"sub","cookie":"c"}]}}`, "identity.consumer[0]: must have exactly one of header, jwt, cookie, query, spiffe"},
+		{"a claim of nothing", `{"version":"weir/v1","identity":{"consumer":[{"jwt":"a..b"}]}}`, "identity.consumer[0].jwt: must be a claim, nested ones like realm.role, not a..b"},
+		{"a cookie that is none", `{"version":"weir/v1","policies":[{"name":"p","partition":["cookie:a=b"],"limit":{"quota":1,"window":"1s"}}]}`, "policies[0].partition[0]: must be a cookie name, not a=b"},
+		{"spiffe that is not true", `{"version":"weir/v1","identity":{"consumer":[{"spiffe":"yes"}]}}`, "identity.consumer[0].spiffe: must be true, not a string"},
 		{"a prefix out of range", `{"version":"weir/v1","identity":{"client_ip":{"ipv6_prefix":129}}}`, "identity.client_ip.ipv6_prefix: must be a whole number from 1 to 128, not 129"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -139,23 +149,21 @@ func TestDecodeRefuses(t *testing.T) {
 func TestDecodeRefusesWhatThisVersionLacks(t *testing.T) {
 	top := func(field string) string { return `{"version":"weir/v1",` + field + `}` }
 	for doc, want := range map[string]string{
-		top(`"tiers":["free"]`):                        "tiers: is not supported by this version",
-		top(`"exempt":{}`):                             "exempt: is not supported by this version",
-		top(`"banned":{}`):                             "banned: is not supported by this version",
-		top(`"identity":{"tier":[]}`):                  "identity.tier: is not supported by this version",
-		top(`"identity":{"default_tier":"free"}`):      "identity.default_tier: is not supported by this version",
-		top(`"identity":{"consumer":[{"jwt":"sub"}]}`): "identity.consumer[0].jwt: is not supported by this version",
-		inPolicy(`"algorithm":"sliding_log"`):          "policies[0].algorithm: sliding_log is not supported by this version",
-		inPolicy(`"mode":"optimistic"`):                "policies[0].mode: optimistic is not supported by this version",
-		inPolicy(`"enforcement":"shadow"`):             "policies[0].enforcement: shadow is not supported by this version",
-		inPolicy(`"enforcement":{"enforce":25}`):       "policies[0].enforcement: a percentage is not supported by this version",
-		inPolicy(`"limits":{"free":{}}`):               "policies[0].limits: a limit by tier is not supported by this version",
-		inPolicy(`"candidate":{}`):                     "policies[0].candidate: is not supported by this version",
-		inPolicy(`"response":{}`):                      "policies[0].response: is not supported by this version",
-		inPolicy(`"subwindows":10`):                    "policies[0].subwindows: is not supported by this version",
-		`{"version":"weir/v1","policies":[{"name":"p","partition":["tier"],"limit":{"quota":1,"window":"1s"}}]}`:    "policies[0].partition[0]: tier is not supported by this version",
-		`{"version":"weir/v1","policies":[{"name":"p","partition":["jwt:sub"],"limit":{"quota":1,"window":"1s"}}]}`: "policies[0].partition[0]: jwt is not supported by this version",
-		`{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":[{"quota":1,"window":"1s"}]}]}`:        "policies[0].limit: a list of limits is not supported by this version",
+		top(`"tiers":["free"]`):                   "tiers: is not supported by this version",
+		top(`"exempt":{}`):                        "exempt: is not supported by this version",
+		top(`"banned":{}`):                        "banned: is not supported by this version",
+		top(`"identity":{"tier":[]}`):             "identity.tier: is not supported by this version",
+		top(`"identity":{"default_tier":"free"}`): "identity.default_tier: is not supported by this version",
+		inPolicy(`"algorithm":"sliding_log"`):     "policies[0].algorithm: sliding_log is not supported by this version",
+		inPolicy(`"mode":"optimistic"`):           "policies[0].mode: optimistic is not supported by this version",
+		inPolicy(`"enforcement":"shadow"`):        "policies[0].enforcement: shadow is not supported by this version",
+		inPolicy(`"enforcement":{"enforce":25}`):  "policies[0].enforcement: a percentage is not supported by this version",
+		inPolicy(`"limits":{"free":{}}`):          "policies[0].limits: a limit by tier is not supported by this version",
+		inPolicy(`"candidate":{}`):                "policies[0].candidate: is not supported by this version",
+		inPolicy(`"response":{}`):                 "policies[0].response: is not supported by this version",
+		inPolicy(`"subwindows":10`):               "policies[0].subwindows: is not supported by this version",
+		`{"version":"weir/v1","policies":[{"name":"p","partition":["tier"],"limit":{"quota":1,"window":"1s"}}]}`: "policies[0].partition[0]: tier is not supported by this version",
+		`{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":[{"quota":1,"window":"1s"}]}]}`:     "policies[0].limit: a list of limits is not supported by this version",
 	} {
 		if _, err := decode(t, doc); err == nil || err.Error() != want {
 			t.Errorf("%s\ngot  %v\nwant %s", doc, err, want)

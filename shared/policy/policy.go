@@ -24,16 +24,22 @@ type Identity struct {
 // Source is one place to find a value in a request.
 type Source struct {
 	Kind SourceKind
-	// Name is the header's name, in lower case.
+	// Name is the header (in lower case), cookie or query parameter, or the claim, nested claims by dots; empty for
+	// SourceSPIFFE.
 	Name string
 }
 
-// SourceKind is the kind of place.
+// SourceKind is the kind of place. Its number is part of the encoding of partition keys: never renumber.
 type SourceKind uint8
 
-// The places that this version reads.
+// The places. A claim is one that Envoy's jwt_authn filter has verified and put into its metadata under "payload"; the SPIFFE id is
+// the URI in the certificate that the caller's connection was verified by.
 const (
 	SourceHeader SourceKind = iota + 1
+	SourceJWT
+	SourceCookie
+	SourceQuery
+	SourceSPIFFE
 )
 
 // Headers says which dialects a client sees.
@@ -102,7 +108,7 @@ const (
 	HeaderPrefix
 )
 
-// Part is one component of a partition key. Name is set for PartHeader, in lower case.
+// Part is one component of a partition key. Name is that of a header (in lower case), cookie, query parameter or claim.
 type Part struct {
 	Kind PartKind
 	Name string
@@ -111,7 +117,7 @@ type Part struct {
 // PartKind is the kind of component. Its number is part of the key's encoding: never renumber.
 type PartKind uint8
 
-// The components that this version reads.
+// The components. Tiers are not read by this version.
 const (
 	PartClientIP PartKind = iota + 1
 	PartConsumer
@@ -120,7 +126,28 @@ const (
 	PartPath
 	PartPolicyPath
 	PartHeader
+	PartCookie
+	PartQuery
+	PartJWT
+	PartSPIFFE
 )
+
+// Source is where a component that is one value of the request comes from; false for the others.
+func (k PartKind) Source() (SourceKind, bool) {
+	switch k {
+	case PartHeader:
+		return SourceHeader, true
+	case PartCookie:
+		return SourceCookie, true
+	case PartQuery:
+		return SourceQuery, true
+	case PartJWT:
+		return SourceJWT, true
+	case PartSPIFFE:
+		return SourceSPIFFE, true
+	}
+	return 0, false
+}
 
 // IfAbsent says what happens when a component of the partition key is missing.
 type IfAbsent uint8

@@ -153,7 +153,7 @@ func (r *SetReader) Head(source func(kind policy.SourceKind, name Ref)) SetHead 
 	c := &r.c
 	h := SetHead{TrustedHops: int(c.within(0, 64)), IPv6Prefix: int(c.within(1, 128))}
 	for n := c.within(0, policy.MaxListItems); n > 0 && c.err == nil; n-- {
-		kind := policy.SourceKind(r.oneOf(uint8(policy.SourceHeader), uint8(policy.SourceHeader)))
+		kind := policy.SourceKind(r.oneOf(uint8(policy.SourceHeader), uint8(policy.SourceSPIFFE)))
 		source(kind, r.ref(policy.MaxText))
 	}
 	h.Headers.Standard = policy.Standard(r.oneOf(0, uint8(policy.StandardDraft11)))
@@ -211,7 +211,7 @@ func (r *SetReader) Lists(host, method, path func(Ref), header func(op policy.He
 		header(op, name, r.ref(policy.MaxText))
 	}
 	for n := c.within(0, policy.MaxListItems); n > 0 && c.err == nil; n-- {
-		kind := policy.PartKind(r.oneOf(uint8(policy.PartClientIP), uint8(policy.PartHeader)))
+		kind := policy.PartKind(r.oneOf(uint8(policy.PartClientIP), uint8(policy.PartSPIFFE)))
 		part(kind, r.ref(policy.MaxText))
 	}
 }

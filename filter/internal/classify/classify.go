@@ -43,7 +43,7 @@ func (c *Classifier) Classify(pairs, source []byte, rules Rules) (match.Attribut
 			a.Method = h.Value
 		case is(h.Name, ":path"):
 			c.path = NormalisePath(c.path[:0], h.Value)
-			a.Path = c.path
+			a.Path, a.Query = c.path, queryOf(h.Value)
 		case is(h.Name, ":authority"):
 			c.host = normaliseHost(c.host[:0], h.Value)
 			a.Host = c.host
@@ -66,6 +66,20 @@ func is(b []byte, text string) bool {
 		}
 	}
 	return true
+}
+
+// queryOf is the part of a path between the question mark and the fragment.
+func queryOf(path []byte) []byte {
+	from := len(path)
+	for i, ch := range path {
+		if ch == '#' {
+			return path[min(from, i):i]
+		}
+		if ch == '?' && from == len(path) {
+			from = i + 1
+		}
+	}
+	return path[from:]
 }
 
 // decodePairs reads the ABI's header map: a count, the lengths of each name and value, then the bytes, each ended by NUL.

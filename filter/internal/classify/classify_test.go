@@ -98,6 +98,15 @@ func TestHostMethodPath(t *testing.T) {
 	}
 }
 
+func TestQuery(t *testing.T) {
+	var c Classifier
+	for in, want := range map[string]string{"/x": "", "/x?": "", "/x?a=1&b=2": "a=1&b=2", "/x?a?b#c?d": "a?b", "/x#a?b": ""} {
+		if a, _ := c.Classify(pairs(":path", in), nil, Rules{}); string(a.Query) != want || string(a.Path) != "/x" {
+			t.Errorf("%s: query %q of path %q, want %q", in, a.Query, a.Path, want)
+		}
+	}
+}
+
 func TestClientAddress(t *testing.T) {
 	for _, c := range []struct {
 		name, source string

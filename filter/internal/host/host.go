@@ -91,10 +91,17 @@ func RemoveRequestHeader(name []byte) {
 
 // Property is an Envoy attribute, nil if there is none, good until the next callback. The parts of path are joined by NUL.
 func Property(path string) []byte {
+	return Properties{}.Property(unsafe.Slice(unsafe.StringData(path), len(path)))
+}
+
+// Properties are Envoy's attributes of the request at hand.
+type Properties struct{}
+
+// Property implements match.Properties.
+func (Properties) Property(path []byte) []byte {
 	var data uintptr
 	var size uint32
-	key, n := text(path)
-	if proxyGetProperty(key, n, &data, &size) != statusOK {
+	if proxyGetProperty(first(path), uint32(len(path)), &data, &size) != statusOK {
 		return nil
 	}
 	return bytesAt(data, size)

@@ -44,6 +44,7 @@ func (c *httpContext) OnHttpRequestHeaders(int, bool) types.Action {
 		p.passed.unreadable++
 		return types.ActionContinue
 	}
+	attributes.Properties = host.Properties{}
 	c.grpc = isGRPC(attributes.Headers)
 	status := p.limiter.Begin(&c.request, rules, &attributes, p.clock.Now())
 	removeForged(attributes.Headers)

@@ -1,0 +1,141 @@
+package match
+
+import "github.com/weir-proxy/weir/shared/policy"
+
+// Where Envoy keeps what its own filters have verified.
+const (
+	claimPath  = "metadata\x00filter_metadata\x00envoy.filters.http.jwt_authn\x00payload\x00"
+	spiffePath = "connection\x00uri_san_peer_certificate"
+)
+
+// putSource writes what a source holds and reports whether it holds anything. Of a header, cookie or query parameter that is
+// given more than once all values are written, with their number, in order. An empty claim counts as absent.
+func (ix *Index) putSource(s source, a *Attributes) bool {
+	name := ix.Text(s.name)
+	switch s.kind {
+	case policy.SourceHeader:
+		return ix.putValues(ix.headerValues(a.Headers, name, false)) && ix.headerValues(a.Headers, name, true) > 0
+	case policy.SourceCookie:
+		return ix.putValues(ix.cookies(a.Headers, name, false)) && ix.cookies(a.Headers, name, true) > 0
+	case policy.SourceQuery:
+		return ix.putValues(ix.parameters(a.Query, name, false)) && ix.parameters(a.Query, name, true) > 0
+	}
+	if a.Properties == nil {
+		return false
+	}
+	if s.kind == policy.SourceSPIFFE {
+		ix.text = append(ix.text[:0], spiffePath...)
+	} else {
+		ix.text = append(ix.text[:0], claimPath...)
+		for _, c := range name {
+			if c == '.' {
+				c = 0
+			}
+			ix.text = append(ix.text, c)
+		}
+	}
+	value := a.Properties.Property(ix.text)
+	return ix.putPart(value, len(value) > 0)
+}
+
+// putValues opens a value or a list of values and reports whether there are any.
+func (ix *Index) putValues(count int) bool {
+	if count > 1 {
+		ix.key = putUvarint(append(ix.key, 2), uint32(count))
+	} else if count == 1 {
+		ix.key = append(ix.key, 1)
+	}
+	return count > 0
+}
+
+// headerValues counts, and with write encodes, the values of a header.
+func (ix *Index) headerValues(headers []Header, name []byte, write bool) (count int) {
+	for i := range headers {
+		if equal(headers[i].Name, name) {
+			count++
+			if write {
+				ix.key = putText(ix.key, headers[i].Value)
+			}
+		}
+	}
+	return count
+}
+
+var cookieHeader = []byte("cookie")
+
+// cookies counts, and with write encodes, the values of a cookie.
+func (ix *Index) cookies(headers []Header, name []byte, write bool) (count int) {
+	for i := range headers {
+		if !equal(headers[i].Name, cookieHeader) {
+			continue
+		}
+		for rest := headers[i].Value; len(rest) > 0; {
+			var pair []byte
+			pair, rest = cut(rest, ';')
+			key, value := cut(trim(pair), '=')
+			if equal(key, name) {
+				count++
+				if write {
+					ix.key = putText(ix.key, value)
+				}
+			}
+		}
+	}
+	return count
+}
+
+// parameters counts, and with write encodes, the values of a query parameter. Names and values are compared and encoded as
+// they decode, so that one value cannot be written in several ways.
+func (ix *Index) parameters(query, name []byte, write bool) (count int) {
+	for len(query) > 0 {
+		var pair []byte
+		pair, query = cut(query, '&')
+		key, value := cut(pair, '=')
+		if ix.text = appendDecoded(ix.text[:0], key); !equal(ix.text, name) {
+			continue
+		}
+		count++
+		if write {
+			ix.text = appendDecoded(ix.text[:0], value)
+			ix.key = putText(ix.key, ix.text)
+		}
+	}
+	return count
+}
+
+// appendDecoded decodes a query's percent-encoding and plus signs; an escape that is none stays as it is.
+func appendDecoded(dst, text []byte) []byte {
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		if c == '+' {
+			c = ' '
+		} else if c == '%' && i+2 < len(text) {
+			if decoded, ok := policy.Unhex(text[i+1], text[i+2]); ok {
+				c = decoded
+				i += 2
+			}
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}
+
+// cut splits at the first separator; without one, all comes before it.
+func cut(b []byte, separator byte) (before, after []byte) {
+	for i := range b {
+		if b[i] == separator {
+			return b[:i], b[i+1:]
+		}
+	}
+	return b, nil
+}
+
+func trim(b []byte) []byte {
+	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
+		b = b[1:]
+	}
+	for len(b) > 0 && (b[len(b)-1] == ' ' || b[len(b)-1] == '\t') {
+		b = b[:len(b)-1]
+	}
+	return b
+}
