@@ -65,7 +65,7 @@ func TestEntriesReadBack(t *testing.T) {
 			}
 		} else {
 			want.State = quota.State{Debt: rapid.Int64Range(0, 10*int64(quota.Second)).Draw(t, "debt"), Last: instant.Draw(t, "last") / 2}
-			want.Params, want.Version = ten, rapid.Uint64().Draw(t, "version")
+			want.Params, want.Generation = ten, rapid.Uint64().Draw(t, "generation")
 		}
 		write := change(func(e *bucketstore.Entry) bool { *e = want; return true })
 		if err := st.Update(want.Kind, want.Key, 0, write); err != nil {

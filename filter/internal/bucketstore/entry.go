@@ -26,10 +26,11 @@ type Entry struct {
 	// full before then, so a local bucket must start as far from full.
 	Debtor quota.Instant
 
-	// Of a Local or Share entry: the bucket's state, the figures it is counted in, and the policy set version of those.
-	State   quota.State
-	Params  quota.Params
-	Version uint64
+	// Of a Local or Share entry: the bucket's state, the figures it is counted in, and the generation of the policy set that
+	// brought those.
+	State      quota.State
+	Params     quota.Params
+	Generation uint64
 	// Of a Leased entry.
 	Credit lease.Credit
 	// Limit marks the limit that a refusal in Credit is about.
@@ -46,7 +47,7 @@ func (e *Entry) idle() quota.Instant {
 
 // An entry's record, little-endian: key 16, kind 1, short 1, pad 2, limit 4, idle 8, then
 //
-//	local, share   debt 8, last 8, num 8, den 8, burst 8, version 8
+//	local, share   debt 8, last 8, num 8, den 8, burst 8, generation 8
 //	leased         two lots of expiry 8 and tokens 4, not before 8, ask after 8, keep call 8, demand at 8, deny cost 4,
 //	               demand 4, level 8
 const (
@@ -65,7 +66,7 @@ func (e *Entry) decode(b []byte) {
 	if e.Kind != Leased {
 		e.State = quota.State{Debt: c.i64(), Last: quota.Instant(c.i64())}
 		e.Params = quota.Params{Num: c.i64(), Den: c.i64(), Burst: c.i64()}
-		e.Version = uint64(c.i64())
+		e.Generation = uint64(c.i64())
 		return
 	}
 	for i := range e.Credit.Lots {
@@ -92,7 +93,7 @@ func (e *Entry) encode(b []byte) {
 		c.putI64(e.Params.Num)
 		c.putI64(e.Params.Den)
 		c.putI64(e.Params.Burst)
-		c.putI64(int64(e.Version))
+		c.putI64(int64(e.Generation))
 		return
 	}
 	for _, lot := range e.Credit.Lots {

@@ -134,6 +134,7 @@ func (s *Sync) Follow() {
 	case nil:
 		s.version = version
 		s.seen = s.rules[s.using].Index.Version()
+		s.rules[s.using].Generation = u64(version[8:])
 	case errHeld: // Waiting requests end within their deadline; the next tick tries again.
 	default:
 		// The leader has loaded the very same bytes, so this is damage; the next publication mends it.
@@ -144,13 +145,23 @@ func (s *Sync) Follow() {
 }
 
 // publish hands a snapshot that this VM has loaded to the others. The snapshot goes first: a version is only ever seen with it
-// or with a newer one. The random half makes each publication another, also of the same version.
+// or with a newer one. The other half is the generation, one more than the last; its random end keeps apart what two leaders
+// publish in the same moment.
 func (s *Sync) publish(snapshot []byte, version uint64) {
+	var last uint64
+	if value, _, found := s.shared.Get(s.versionKey[:]); found && len(value) == len(s.version) {
+		last = u64(value[8:])
+	}
+	generation := (last>>generationShift+1)<<generationShift | s.next()>>(64-generationShift)
+	s.rules[s.using].Generation = generation
 	putU64(s.version[:8], version)
-	putU64(s.version[8:], s.next())
+	putU64(s.version[8:], generation)
 	s.shared.Put(s.snapshotKey[:], snapshot)
 	s.shared.Put(s.versionKey[:], s.version[:])
 }
+
+// generationShift is the number of random bits at a generation's end.
+const generationShift = 16
 
 func putU64(dst []byte, v uint64) {
 	for i := range 8 {

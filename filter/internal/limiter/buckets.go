@@ -10,11 +10,11 @@ import (
 
 // localTake is the change that looks at one of this node's own buckets, and with commit charges it.
 type localTake struct {
-	params  quota.Params
-	version uint64
-	now     quota.Instant
-	cost    int64
-	commit  bool
+	params     quota.Params
+	generation uint64
+	now        quota.Instant
+	cost       int64
+	commit     bool
 
 	result    quota.Result
 	remaining int64
@@ -24,18 +24,18 @@ type localTake struct {
 // Apply implements bucketstore.Change.
 func (t *localTake) Apply(e *bucketstore.Entry) bool {
 	p, s := t.params, e.State
-	version := t.version
+	generation := t.generation
 	switch {
 	case e.New && e.Kind == bucketstore.Share:
 		// A full start would hand out up to one more burst at the moment of failure.
 		s = p.Empty(t.now)
 	case e.New:
 		s = quota.State{Debt: owed(p, e.Debtor, t.now), Last: t.now}
-	case e.Params != p && t.version >= e.Version:
+	case e.Params != p && t.generation >= e.Generation:
 		s = e.Params.Convert(s, t.now, p)
 	case e.Params != p:
 		// A worker that has an older policy set than the bucket never converts it back.
-		p, version = e.Params, e.Version
+		p, generation = e.Params, e.Generation
 	}
 	var charged quota.State
 	if charged, t.result = p.Take(s, t.now, t.cost); t.commit {
@@ -44,7 +44,7 @@ func (t *localTake) Apply(e *bucketstore.Entry) bool {
 		s = p.Refill(s, t.now)
 	}
 	t.remaining, t.reset = p.Remaining(s), p.ResetAfter(s, t.now)
-	e.State, e.Params, e.Version = s, p, version
+	e.State, e.Params, e.Generation = s, p, generation
 	// An entry that starts in debt is stored also when it refuses, so that it can refill.
 	indebted := e.New && s.Debt > 0
 	return t.commit && t.result.Allowed && t.cost > 0 || indebted && !t.result.Allowed

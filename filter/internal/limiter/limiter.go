@@ -198,7 +198,7 @@ func (l *Limiter) take(req *Request, i int, now quota.Instant, commit bool) (boo
 			return false, Failure
 		}
 	}
-	l.local = localTake{params: params, version: req.rules.Index.Version(), now: now, cost: h.Cost, commit: commit}
+	l.local = localTake{params: params, generation: req.rules.Generation, now: now, cost: h.Cost, commit: commit}
 	if err := l.store.Update(kind, h.Key, now, &l.local); err != nil {
 		return l.contended(h, p)
 	}

@@ -73,7 +73,7 @@ func (n *node) push(version uint64, policies string) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.rules = &limiter.Rules{}
+	n.rules = &limiter.Rules{Generation: version}
 	if err := n.rules.Index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: version, Set: set})); err != nil {
 		n.t.Fatal(err)
 	}

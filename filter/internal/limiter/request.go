@@ -41,6 +41,9 @@ func (r Reason) String() string {
 type Rules struct {
 	Index match.Index
 	Held  int
+	// Generation grows with each policy set that this process puts into force, also when its version does not: a control
+	// plane that was set up anew starts again at version 1.
+	Generation uint64
 }
 
 // Request is one request on its way to a decision. The zero value is ready for Begin; it can be reused after Finish.

@@ -1,0 +1,432 @@
+package wasm
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/envoytest"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// burstOf asks which burst a worker's policy set has, by the draft's header; 0 for no policy.
+func burstOf(w *world, node, worker int) int64 {
+	w.t.Helper()
+	reply := w.ask(node, worker, get("x-key", "probe", "x-cost", "0")).stream.Reply()
+	if reply.Header("ratelimit-policy") == "" {
+		return 0
+	}
+	return draft11(w.t, reply.Header("ratelimit-policy"))[0].params["q"]
+}
+
+// pollers says which VMs have a poll under way.
+func pollers(h *envoytest.Host) []int {
+	var vms []int
+	for _, c := range h.Calls() {
+		if strings.HasPrefix(c.Header(":path"), "/node/v1/snapshot") && h.Alive(c.VM) {
+			vms = append(vms, c.VM)
+		}
+	}
+	return vms
+}
+
+// One VM of a process polls, all workers get what it gets within a tick or two, and the next poll says that it is in force.
+func TestPushReachesEveryWorker(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 2, workers: 3})
+	w.advance(50 * quantum)
+	for i, h := range w.nodes {
+		if vms := pollers(h); len(vms) != 1 {
+			t.Errorf("node %d: polls from %v, want one", i, vms)
+		}
+	}
+	first := w.centre.lastPoll(0)
+	if first.query.Get("node") != "node-0" || first.query.Get("boot") == "" || first.query.Get("filter") == "" || first.query.Get("wait") != "25s" ||
+		first.after != 0 || first.applied != 0 || first.query.Get("boot") == w.centre.lastPoll(1).query.Get("boot") {
+		t.Errorf("the first poll is %v", first.query)
+	}
+	for version := uint64(1); version <= 5; version++ {
+		w.centre.push(setOf(limits("api", "local", fmt.Sprintf("%d/1m", 10*version), costHeader)))
+		w.advance(2*quantum + 2*tick)
+		for node := range 2 {
+			for worker := range 3 {
+				if q := burstOf(w, node, worker); q != int64(10*version) {
+					t.Errorf("version %d: worker %d of node %d has a burst of %d", version, worker, node, q)
+				}
+			}
+			if p := w.centre.lastPoll(node); p.after != version || p.applied != version || p.refused != 0 {
+				t.Errorf("version %d: node %d polls with %v", version, node, p.query)
+			}
+			if n := w.logged(node, fmt.Sprintf("policy set version %d is in force", version)); n != 1 {
+				t.Errorf("version %d: node %d logged it %d times", version, node, n)
+			}
+		}
+	}
+	// Nothing new: the poll ends after 25 s and the next follows.
+	heard := len(w.centre.heard)
+	w.advance(60 * time.Second)
+	if n := len(w.centre.heard) - heard; n != 4 {
+		t.Errorf("%d polls of two nodes in 60 s, want 4", n)
+	}
+}
+
+// trap makes a VM trap the next time it touches shared data.
+type trap struct {
+	armed bool
+	vm    int
+}
+
+func (tr *trap) hook(vm int, _ string, _ []byte) {
+	if tr.armed && vm == tr.vm {
+		tr.armed = false
+		panic("a trap for the test")
+	}
+}
+
+// The leader's VM traps: within a few seconds another VM polls, and pushes arrive again.
+func TestAnotherVMTakesOverFromATrappedLeader(t *testing.T) {
+	var tr trap
+	w := newWorld(t, fleet{nodes: 1, workers: 2, fail: envoytest.FailReload, onShared: tr.hook,
+		set: setOf(limits("api", "local", "10/1m", costHeader))})
+	h := w.nodes[0]
+	for round := range 2 {
+		leader := pollers(h)
+		if len(leader) != 1 {
+			t.Fatalf("polls from %v", leader)
+		}
+		tr = trap{armed: true, vm: leader[0]}
+		w.advance(20 * quantum)
+		if tr.armed || h.Alive(leader[0]) {
+			t.Fatalf("VM %d is alive", leader[0])
+		}
+		w.centre.push(setOf(limits("api", "local", fmt.Sprintf("%d/1m", 20+round), costHeader)))
+		died := w.now
+		for len(pollers(h)) == 0 {
+			w.advance(quantum)
+			if w.now > died+5*time.Second {
+				t.Fatal("nobody polls")
+			}
+		}
+		t.Logf("VM %d polls %v after VM %d trapped", pollers(h)[0], w.now-died, leader[0])
+		w.advance(30 * quantum)
+		for worker := range 2 {
+			if q := burstOf(w, 0, worker); q != int64(20+round) {
+				t.Errorf("worker %d has a burst of %d", worker, q)
+			}
+		}
+		w.advance(5 * time.Second)
+	}
+}
+
+// A snapshot that is damaged, cut short or of a format of the future is refused: the last good one stays in force everywhere,
+// and the next poll says what was refused and why. The next good one is taken.
+func TestBadSnapshots(t *testing.T) {
+	good := setOf(limits("api", "local", "10/1m", costHeader))
+	other := setOf(limits("api", "local", "20/1m", costHeader), limits("more", "leased", "5/1s"))
+	size := len(wire.AppendSnapshot(nil, wire.Snapshot{Version: 2, Set: decode(t, other)}))
+	type damage struct {
+		name   string
+		reason string
+		do     func(b []byte) []byte
+	}
+	damages := []damage{
+		{"future format", "format version", func(b []byte) []byte { b[4] = 2; return wire.Reseal(b) }},
+		{"another message", "not a message", func(b []byte) []byte { copy(b, "WRLR"); return b }},
+		{"a byte more", "", func(b []byte) []byte { return wire.Reseal(append(b, 0)) }},
+		{"too large", "", func(b []byte) []byte { return append(b, make([]byte, wire.MaxSnapshot)...) }},
+	}
+	for _, n := range []int{0, 1, 4, 5, 12, 13, 20, 21, 36, 37, 50, size - 1} {
+		damages = append(damages, damage{fmt.Sprint("cut to ", n), "", func(b []byte) []byte { return b[:n] }})
+		if n > 37 { // with the right checksum, so that what lies behind it is reached
+			damages = append(damages, damage{fmt.Sprint("cut to ", n, " and sealed"), "", func(b []byte) []byte { return wire.Reseal(b[:n]) }})
+		}
+	}
+	for bit := 0; bit < 8*size; bit += 13 {
+		damages = append(damages, damage{fmt.Sprint("bit ", bit), "", func(b []byte) []byte { b[bit/8] ^= 1 << (bit % 8); return b }})
+	}
+	w := newWorld(t, fleet{nodes: 1, workers: 2, set: good})
+	for _, d := range damages {
+		refusedBefore := w.counter("snapshots.refused")
+		var sent uint64
+		w.centre.snapshot = func(b []byte) []byte {
+			w.centre.snapshot = nil
+			b = d.do(b)
+			sent = wire.PeekVersion(b)
+			return b
+		}
+		version := w.centre.version + 1
+		w.centre.version, w.centre.sets[version] = version, decode(t, other)
+		// The bad one only: the node asks again, and must not get the good one yet.
+		w.centre.wake()
+		w.centre.version = sent
+		w.advance(50 * quantum)
+		for worker := range 2 {
+			if q := burstOf(w, 0, worker); q != 10 {
+				t.Errorf("%s: worker %d has a burst of %d", d.name, worker, q)
+			}
+		}
+		if p := w.centre.lastPoll(0); p.refused != sent && sent != 0 || p.reason == "" && sent != 0 || !strings.Contains(p.reason, d.reason) || p.after != sent {
+			t.Errorf("%s: after version %d the poll says %v", d.name, sent, p.query)
+		}
+		if n := w.counter("snapshots.refused"); n != refusedBefore+1 {
+			t.Errorf("%s: counted %d times", d.name, n-refusedBefore)
+		}
+		w.centre.pushAs(version+1, good)
+		w.advance(50 * quantum)
+		if p := w.centre.lastPoll(0); p.applied != version+1 || p.refused != 0 || p.reason != "" {
+			t.Errorf("%s: after the next good one the poll says %v", d.name, p.query)
+		}
+	}
+	t.Logf("%d kinds of damage", len(damages))
+}
+
+// A push changes no bucket's consumption: what was used stays used when a limit grows, shrinks, or stays while others change.
+func TestPushKeepsConsumption(t *testing.T) {
+	other := limits("other", "local", "7/1m", `"match": {"paths": ["/other"]}`)
+	for _, mode := range []string{"local", "leased", "strict"} {
+		for _, c := range []struct {
+			name   string
+			before string
+			use    int
+			after  string
+			left   int
+		}{
+			{"the same", "100/366d", 40, "100/366d", 60},
+			{"grows", "100/366d", 40, "150/366d", 110},
+			{"shrinks", "100/366d", 40, "60/366d", 20},
+			{"shrinks below what was used", "100/366d", 40, "30/366d", 0},
+			{"another window", "100/366d", 40, "100/365d", 60},
+		} {
+			t.Run(mode+" "+c.name, func(t *testing.T) {
+				w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", mode, c.before, thenDeny))})
+				for i := range c.use {
+					if a := w.ask(0, i%2, get("x-key", "a")); !a.passed {
+						t.Fatalf("request %d: %+v", i, w.decision(a))
+					}
+				}
+				// Other policies come and go, so that the index of this one changes too.
+				w.centre.push(setOf(other, limits("api", mode, c.after, thenDeny)))
+				w.advance(31 * time.Second) // what the node has been lent runs out
+				kept := int64(0)
+				for _, g := range w.centre.granted {
+					kept += g.Keep
+				}
+				before := len(w.centre.granted)
+				passed := 0
+				for i := range 200 {
+					if a := w.ask(0, i%2, get("x-key", "a")); a.passed {
+						passed++
+					}
+				}
+				// Tokens that were lent and not used are lost, whatever is pushed.
+				lost := int64(0)
+				for _, g := range w.centre.granted[:before] {
+					lost += g.Keep + g.Waiting
+				}
+				lost -= int64(c.use)
+				if mode == "local" {
+					lost = 0
+				}
+				if want := max(0, c.left-int(lost)); passed != want {
+					t.Errorf("%d more passed, want %d (%d lent and not used)", passed, want, lost)
+				}
+			})
+		}
+	}
+}
+
+// A refusal that is known on the node is forgotten when the limit changes.
+func TestPushFreesRefusedClients(t *testing.T) {
+	for _, mode := range []string{"local", "leased", "strict"} {
+		w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", mode, "2/1h"))})
+		for range 3 {
+			w.ask(0, 0, get("x-key", "a"))
+		}
+		if a := w.ask(0, 0, get("x-key", "a")); a.passed {
+			t.Fatal("nothing is refused")
+		}
+		w.centre.push(setOf(limits("api", mode, "4/1h")))
+		w.advance(50 * quantum)
+		if a := w.ask(0, 0, get("x-key", "a")); !a.passed {
+			t.Errorf("%s: after the limit has grown: %+v", mode, w.decision(a))
+		}
+	}
+}
+
+// 100 pushes of 1000 policies: memory is flat after the first few.
+func TestManyPushesKeepMemoryFlat(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, workers: 2})
+	h := w.nodes[0]
+	memory := func() []uint64 {
+		return []uint64{h.MemoryBytes(envoytest.Main), h.MemoryBytes(0), h.MemoryBytes(1)}
+	}
+	var early []uint64
+	for round := range 100 {
+		var policies []string
+		for i := range 1000 {
+			policies = append(policies, limits(fmt.Sprintf("policy-%d-of-round-%d", i, round), "local", fmt.Sprintf("%d/1m", 10+round),
+				fmt.Sprintf(`"match": {"hosts": ["h%d.example.com"], "paths": ["/v%d/items/{id}", "/r%d/**"], "methods": ["GET", "POST"]}`, i%50, i, round)))
+		}
+		policies = append(policies, limits("api", "local", fmt.Sprintf("%d/1m", 1+round), costHeader, `"match": {"paths": ["/v1/items"]}`))
+		w.centre.push(setOf(policies...))
+		w.advance(30 * quantum)
+		for worker := range 2 {
+			if q := burstOf(w, 0, worker); q != int64(1+round) {
+				t.Fatalf("round %d: worker %d has a burst of %d", round, worker, q)
+			}
+		}
+		if round == 4 {
+			early = memory()
+		}
+	}
+	t.Logf("main thread and workers have %v bytes", memory())
+	if now := memory(); !slices.Equal(now, early) {
+		t.Errorf("memory went from %v after 5 pushes to %v after 100", early, now)
+	}
+}
+
+// A listener update replaces the root context and keeps the buckets. While the old one drains, both are alive.
+func TestListenerUpdateKeepsBuckets(t *testing.T) {
+	t.Run("alone", func(t *testing.T) {
+		h := start(t, envoytest.Options{Workers: 2, DrainTime: time.Second, PluginConfig: alone(setOf(limits("api", "local", "10/1h")))})
+		count(t, h, 0, 4, get("x-key", "a"))
+		if err := h.UpdatePlugin(alone(setOf(limits("new", "local", "99/1h", forAll), limits("api", "local", "12/1h")))); err != nil {
+			t.Fatal(err)
+		}
+		if n := count(t, h, 1, 20, get("x-key", "a")); n != 8 {
+			t.Errorf("%d more passed, want 12 - 4", n)
+		}
+		h.Advance(2 * time.Second)
+		if n := count(t, h, 0, 20, get("x-key", "a")); n != 0 {
+			t.Errorf("after the drain %d more passed", n)
+		}
+	})
+	t.Run("with a control plane", func(t *testing.T) {
+		w := newWorld(t, fleet{nodes: 1, workers: 2, drain: 5 * time.Second, set: setOf(limits("here", "local", "10/1h"), limits("lent", "leased", "50/1h", thenDeny))})
+		h := w.nodes[0]
+		for i := range 4 {
+			w.ask(0, i%2, get("x-key", "a"))
+		}
+		// One waits while the update comes: it ends under the root context that it began in.
+		w.centre.lag = func() (up, down time.Duration) { return 20 * quantum, 10 * quantum }
+		held := w.request(0, 0, get("x-key", "a", "x-other", "b"))
+		if err := h.UpdatePlugin(w.config(setOf(limits("inline", "local", "1/1h")))); err != nil {
+			t.Fatal(err)
+		}
+		fresh := w.request(0, 1, get("x-key", "a"))
+		w.advance(100 * quantum)
+		if !held.passed || !fresh.passed {
+			t.Errorf("the waiting one passed: %v, the new one: %v", held.passed, fresh.passed)
+		}
+		w.centre.lag = nil
+		passed := 0
+		for i := range 20 {
+			if a := w.ask(0, i%2, get("x-key", "a")); a.passed {
+				passed++
+			} else if d := w.decision(a); d.policy != "here" {
+				t.Errorf("%+v", d)
+			}
+		}
+		if passed != 4 {
+			t.Errorf("%d more passed, want 10 - 6", passed)
+		}
+		w.advance(10 * time.Second)
+		if vms := pollers(h); len(vms) != 1 {
+			t.Errorf("after the drain there are polls from %v", vms)
+		}
+		w.centre.push(setOf(limits("here", "local", "20/1h", costHeader)))
+		w.advance(50 * quantum)
+		for worker := range 2 {
+			if q := burstOf(w, 0, worker); q != 20 {
+				t.Errorf("worker %d has a burst of %d", worker, q)
+			}
+		}
+	})
+}
+
+// Before the first snapshot requests pass, counted and logged once for each VM; an inline policy set is used until then.
+func TestBeforeTheFirstSnapshot(t *testing.T) {
+	t.Run("nothing", func(t *testing.T) {
+		w := newWorld(t, fleet{nodes: 1})
+		for range 7 {
+			if a := w.request(0, 0, get("x-key", "a")); !a.passed {
+				t.Fatal("a request waits or is refused")
+			}
+		}
+		if n := w.counter("requests.before_snapshot"); n != 7 || w.logged(0, "no policy set yet") != 1 {
+			t.Errorf("%d counted, %d times logged", n, w.logged(0, "no policy set yet"))
+		}
+	})
+	t.Run("inline", func(t *testing.T) {
+		w := newWorld(t, fleet{nodes: 1, workers: 2, inline: setOf(limits("api", "local", "3/1h", costHeader))})
+		if q := burstOf(w, 0, 1); q != 3 {
+			t.Errorf("the burst is %d, want the inline policy's", q)
+		}
+		w.centre.push(setOf(limits("api", "local", "5/1h", costHeader)))
+		w.advance(50 * quantum)
+		for worker := range 2 {
+			if q := burstOf(w, 0, worker); q != 5 {
+				t.Errorf("worker %d: the burst is %d, want the control plane's", worker, q)
+			}
+		}
+	})
+}
+
+// A control plane that was set up anew starts again at version 1: its policies count, for the buckets too.
+func TestControlPlaneStartsAgainAtALowerVersion(t *testing.T) {
+	for _, mode := range []string{"local", "leased"} {
+		w := newWorld(t, fleet{nodes: 1, workers: 2})
+		w.centre.pushAs(40, setOf(limits("api", mode, "10/366d", thenDeny)))
+		w.advance(50 * quantum)
+		for range 8 {
+			if a := w.ask(0, 0, get("x-key", "a")); !a.passed {
+				t.Fatalf("%+v", w.decision(a))
+			}
+		}
+		clear(w.centre.sets)
+		clear(w.centre.ledgers)
+		w.centre.pushAs(1, setOf(limits("api", mode, "20/366d", thenDeny)))
+		w.advance(31 * time.Second)
+		if p := w.centre.lastPoll(0); p.applied != 1 || p.after != 1 {
+			t.Errorf("%s: the poll says %v", mode, p.query)
+		}
+		passed := 0
+		for i := range 40 {
+			if a := w.ask(0, i%2, get("x-key", "a")); a.passed {
+				passed++
+			}
+		}
+		if want := map[string]int{"local": 12, "leased": 20}[mode]; passed != want {
+			t.Errorf("%s: %d passed under the new limit, want %d", mode, passed, want)
+		}
+	}
+}
+
+// A control plane that cannot be reached is asked ever more seldom, said once, and found again.
+func TestPollsBackOff(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "local", "10/1m", costHeader))})
+	w.centre.down = true
+	for _, c := range w.nodes[0].Calls() {
+		c.FailConnection(0)
+	}
+	heard := len(w.centre.heard)
+	w.nodes[0].SetClusters() // not even the cluster is there
+	w.advance(60 * time.Second)
+	w.nodes[0].SetClusters("weir")
+	if n := len(w.centre.heard) - heard; n != 0 || w.logged(0, "the control plane cannot be reached") != 1 {
+		t.Errorf("%d polls, %d times logged", n, w.logged(0, "the control plane cannot be reached"))
+	}
+	failed := w.counter("polls.failed")
+	if failed < 10 || failed > 40 {
+		t.Errorf("%d polls failed in 60 s", failed)
+	}
+	w.centre.down = false
+	w.advance(6 * time.Second)
+	w.centre.push(setOf(limits("api", "local", strconv.Itoa(11)+"/1m", costHeader)))
+	w.advance(50 * quantum)
+	if q := burstOf(w, 0, 0); q != 11 || w.logged(0, "the control plane answers again") != 1 {
+		t.Errorf("after the recovery the burst is %d", q)
+	}
+}
