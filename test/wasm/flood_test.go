@@ -1,0 +1,151 @@
+package wasm
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/envoytest"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// A million keys that nobody has seen before, through one worker and a small table: memory and the number of shared keys are
+// flat once the table is there, nobody gets a fresh bucket by crowding out his old one, and who else is active is decided
+// rightly, but for a stated share.
+func TestFloodOfKeys(t *testing.T) {
+	const flood, active, early = 1_000_000, 64, 20_000
+	h := start(t, envoytest.Options{Workers: 1, PluginConfig: alone(setWith(dialectsOff, limits("api", "local", "10/1h", thenDeny)))})
+	exhausted := func(i int) envoytest.Request { return get("x-key", "exhausted-"+strconv.Itoa(i)) }
+	for i := range active {
+		if n := count(t, h, 0, 12, exhausted(i)); n != 10 {
+			t.Fatalf("%d of 12 passed", n)
+		}
+	}
+	var memory uint64
+	var keys, fresh, wrong, steady int
+	watched := newLaw(t, 10, quota.Hour, 10)
+	request := get("x-key", "")
+	key := &request.Headers[len(request.Headers)-1][1]
+	begin := h.Monotonic()
+	for i := range flood {
+		*key = "flood-" + strconv.Itoa(i)
+		s := h.Worker(0).Request(request)
+		if s.State() == envoytest.Continued {
+			s.Respond(200, nil)
+		} else {
+			wrong++ // a key that nobody has seen before
+		}
+		fresh++
+		switch {
+		case i == early:
+			memory, keys = h.MemoryBytes(0), len(h.SharedKeys())
+		case i%1000 == 999:
+			h.Advance(10 * time.Millisecond)
+			// Somebody exhausted asks again, all the time.
+			if ok, _ := passes(t, h, 0, exhausted(0)); ok {
+				watched.use(h.Monotonic()-begin, 1)
+			}
+			steady++
+		}
+	}
+	if m, k := h.MemoryBytes(0), len(h.SharedKeys()); m != memory || k != keys {
+		t.Errorf("memory went from %d to %d bytes, the shared keys from %d to %d", memory, m, keys, k)
+	}
+	back := 0
+	for i := 1; i < active; i++ {
+		if ok, _ := passes(t, h, 0, exhausted(i)); ok {
+			back++
+		}
+	}
+	h.Advance(20 * time.Millisecond)
+	t.Logf("%d bytes, %d shared keys; %d evicted; %.3f %% of %d new keys refused wrongly; of %d exhausted keys %d passed when they came back",
+		memory, keys, counter(h, "buckets.evicted"), 100*float64(wrong)/float64(fresh), fresh, active-1, back)
+	if back > 0 {
+		t.Errorf("%d of %d exhausted keys passed when they came back", back, active-1)
+	}
+	// Less than one token has come back in the time of the flood.
+	if watched.used > 1 {
+		t.Errorf("an active key got %d more than its limit", watched.used)
+	}
+}
+
+// Keys that are in use while others flood the table keep their state: one decision after another agrees with exact buckets.
+func TestActiveKeysInAFlood(t *testing.T) {
+	const active = 200
+	h := start(t, envoytest.Options{Workers: 1, PluginConfig: alone(setWith(dialectsOff, limits("api", "local", "20/1s burst 20", thenDeny)))})
+	p, err := quota.NewParams(20, quota.Second, 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(3, 1))
+	states := make([]quota.State, active)
+	over, under, decisions := 0, 0, 0
+	for i := range 60_000 {
+		key := r.IntN(active)
+		name := "active-" + strconv.Itoa(key)
+		ok, _ := passes(t, h, 0, get("x-key", name))
+		next, want := p.Take(states[key], quota.Instant(h.Monotonic()/time.Microsecond), 1)
+		if ok { // what passed is charged; a wrong refusal is not, so it is counted once
+			states[key] = next
+		}
+		decisions++
+		switch {
+		case ok && !want.Allowed:
+			over++
+		case !ok && want.Allowed:
+			under++
+		}
+		for j := range 3 {
+			passes(t, h, 0, get("x-key", "flood-"+strconv.Itoa(3*i+j)))
+		}
+		if i%5 == 0 {
+			h.Advance(time.Millisecond)
+		}
+	}
+	t.Logf("of %d decisions about %d keys in a table of 1024 for %d, %d were too lenient and %d too strict (%.3f %%)",
+		decisions, active, 180_000+active, over, under, 100*float64(over+under)/float64(decisions))
+	if over > 0 {
+		t.Errorf("%d decisions were too lenient", over)
+	}
+	if under > decisions/100 {
+		t.Errorf("%d of %d decisions were too strict", under, decisions)
+	}
+}
+
+// A flood of keys of a leased policy: every one asks the centre, and nothing grows.
+func TestFloodOfLeasedKeys(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "10/1m", thenDeny))})
+	h := w.nodes[0]
+	var memory uint64
+	keys := 0
+	for i := range 40_000 {
+		w.request(0, 0, get("x-key", strconv.Itoa(i)))
+		if i%8 == 7 {
+			w.advance(quantum)
+		}
+		if i == 20_000 {
+			memory, keys = h.MemoryBytes(0), len(h.SharedKeys())
+			clear(w.centre.ledgers)
+			w.centre.granted = nil
+		}
+	}
+	w.advance(100 * quantum)
+	if len(w.waiting) > 0 {
+		t.Errorf("%d requests wait", len(w.waiting))
+	}
+	if m, k := h.MemoryBytes(0), len(h.SharedKeys()); m != memory || k != keys {
+		t.Errorf("memory went from %d to %d bytes, the shared keys from %d to %d", memory, m, keys, k)
+	}
+	slots := 0
+	for _, key := range h.SharedKeys() {
+		if strings.HasPrefix(key, "w1") && key[4] == 's' {
+			slots++
+		}
+	}
+	t.Logf("%d bytes, %d shared keys, %d of them slots; %d calls", memory, keys, slots, w.centre.requests)
+	if slots != 128 {
+		t.Errorf("%d slots, want 1024 keys by 8", slots)
+	}
+}
