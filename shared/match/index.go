@@ -20,6 +20,11 @@ type Index struct {
 	parts    []part
 	trie     trie
 
+	banned, exempt []policy.Range
+	exemptMethods  []wire.Ref
+	// exempted holds exempt paths, and exempt consumers as children of its root.
+	exempted trie
+
 	needsClientIP bool
 	found         []candidate
 	key, text     []byte
@@ -63,13 +68,33 @@ func (ix *Index) Load(snapshot []byte) error {
 	ix.head = set.Head(func(kind policy.SourceKind, name wire.Ref) {
 		ix.sources = append(ix.sources, source{kind, name})
 	})
+	ix.loadAccess(&set)
 	ix.trie.reset()
 	var hosts, paths []wire.Ref
-	for i := 0; i < ix.head.Policies && !set.Failed(); i++ {
+	for n, i := set.Policies(), 0; i < n && !set.Failed(); i++ {
 		hosts, paths = ix.loadPolicy(&set, hosts[:0], paths[:0])
-		ix.trie.insert(ix.snapshot, uint32(i), hosts, paths)
+		if ix.policies[i].Enforced != policy.EnforcedOff {
+			ix.trie.insert(ix.snapshot, uint32(i), hosts, paths)
+		}
 	}
 	return set.End()
+}
+
+func (ix *Index) loadAccess(set *wire.SetReader) {
+	ix.banned, ix.exempt, ix.exemptMethods = ix.banned[:0], ix.exempt[:0], ix.exemptMethods[:0]
+	ix.exempted.reset()
+	var path [1]wire.Ref
+	set.Access(
+		func(r policy.Range) { ix.banned = append(ix.banned, r) },
+		func(r policy.Range) { ix.exempt = append(ix.exempt, r) },
+		func(r wire.Ref) {
+			path[0] = r
+			ix.exempted.insert(ix.snapshot, 0, nil, path[:])
+		},
+		func(r wire.Ref) { ix.exemptMethods = append(ix.exemptMethods, r) },
+		func(r wire.Ref) { ix.exempted.child(ix.snapshot, hostsRoot, consumer, r) },
+	)
+	ix.needsClientIP = len(ix.banned) > 0 || len(ix.exempt) > 0
 }
 
 func (ix *Index) loadPolicy(set *wire.SetReader, hosts, paths []wire.Ref) (h, p []wire.Ref) {

@@ -11,8 +11,10 @@ type Attributes struct {
 	// Method is as sent; Host is lower-case without port; Path is normalised and without query; Query is as sent, without
 	// the question mark.
 	Method, Host, Path, Query []byte
-	// ClientIP identifies the client's address, an IPv6 one cut to its prefix; empty if it is not known.
+	// ClientIP identifies the client's address, an IPv6 one cut to its prefix; empty if it is not known. Address is the whole
+	// address then, IPv4 in its IPv6-mapped form.
 	ClientIP []byte
+	Address  [16]byte
 	// Headers are all request headers in order, names in lower case.
 	Headers []Header
 	// Properties looks up what is in no header; nil: nothing is there. It is asked only if a policy that applies needs it.
@@ -36,8 +38,10 @@ type Hit struct {
 	Policy uint32
 	// Verdict says whether the request has what the policy needs; Key and Cost count only if it is Limited.
 	Verdict Verdict
-	Key     Key
-	Cost    int64
+	// Shadow: the hit is decided and counted, and the request is not touched. Its bucket is another than the enforced one.
+	Shadow bool
+	Key    Key
+	Cost   int64
 }
 
 // Verdict is what matching alone can say about a hit.
@@ -59,7 +63,7 @@ func (ix *Index) Match(a *Attributes, hits []Hit) []Hit {
 		if !ix.methodMatches(p, a.Method) || !ix.headersMatch(p, a.Headers) {
 			continue
 		}
-		hit := Hit{Policy: c.policy}
+		hit := Hit{Policy: c.policy, Shadow: p.Enforced == policy.EnforcedShadow}
 		complete := ix.encodeKey(p, c, a)
 		switch {
 		case !complete && p.IfAbsent == policy.AbsentSkip:
@@ -67,7 +71,7 @@ func (ix *Index) Match(a *Attributes, hits []Hit) []Hit {
 		case !complete && p.IfAbsent == policy.AbsentDeny:
 			hit.Verdict = RefusedAbsent
 		default:
-			hit.Key = ix.hashKey()
+			hit.Key, hit.Shadow = ix.bucket(p)
 			hit.Cost, hit.Verdict = ix.cost(p, a.Headers)
 		}
 		hits = append(hits, hit)
@@ -146,6 +150,9 @@ func parseCost(text []byte, high int64) (int64, bool) {
 // keyFormat opens every encoded key; a new encoding gets a new number and so other buckets.
 const keyFormat = 1
 
+// shadowMark ends the encoded key of a bucket in shadow. No part begins with it.
+const shadowMark = 0xff
+
 // encodeKey writes the policy's name and the parts of the partition key into ix.key, each with its kind and length, so that
 // two different identities never encode alike however they are spelled. It reports whether all parts were present.
 func (ix *Index) encodeKey(p *Policy, c candidate, a *Attributes) bool {
@@ -214,6 +221,17 @@ func lookup(headers []Header, name []byte) (value []byte, count int) {
 		}
 	}
 	return value, count
+}
+
+// bucket hashes the encoded key, and says whether the policy is only watched for it.
+func (ix *Index) bucket(p *Policy) (key Key, shadow bool) {
+	key = ix.hashKey()
+	share := (uint32(key[14]) | uint32(key[15])<<8) % 100
+	if shadow = share >= uint32(p.Enforced); shadow {
+		ix.key = append(ix.key, shadowMark)
+		key = ix.hashKey()
+	}
+	return key, shadow
 }
 
 func (ix *Index) hashKey() Key {

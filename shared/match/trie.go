@@ -30,6 +30,7 @@ const (
 	literal kind = iota
 	hostSuffix
 	captured
+	consumer
 )
 
 const (

@@ -22,6 +22,14 @@ func (p Policy) Bound() string {
 // Notes are what an operator should know about the policy beside its bound.
 func (p Policy) Notes() []string {
 	var notes []string
+	switch {
+	case p.Enforced == EnforcedOff:
+		notes = append(notes, "switched off")
+	case p.Enforced == EnforcedShadow:
+		notes = append(notes, "in shadow: decided and counted, no request is touched")
+	case p.Enforced < EnforcedAll:
+		notes = append(notes, "enforced for "+strconv.Itoa(int(p.Enforced))+" % of the partition keys, the others in shadow")
+	}
 	if p.Mode == ModeLeased && lease.TTL(p.Limit.Params) == 0 {
 		notes = append(notes, "its bucket refills within a second, so nothing is leased: every request asks the control plane, as in strict")
 	}

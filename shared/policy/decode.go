@@ -37,7 +37,11 @@ func (r *reader) set(path string, doc Node) *Set {
 		field{"identity", func(path string, n Node) { r.identity(path, n, &set.Identity) }},
 		field{"headers", func(path string, n Node) { r.headers(path, n, &set.Headers) }},
 		field{"policies", func(path string, n Node) { r.policies(path, n, set) }},
-		field{"tiers", nil}, field{"exempt", nil}, field{"banned", nil},
+		field{"exempt", func(path string, n Node) { r.exempt(path, n, &set.Exempt) }},
+		field{"banned", func(path string, n Node) {
+			r.object(path, n, field{"client_ips", func(path string, n Node) { set.Banned = r.addresses(path, n) }})
+		}},
+		field{"tiers", nil},
 	)
 	if doc.Kind == Map && !versioned {
 		r.problem(join(path, "version"), "is missing: write version: "+Version)
@@ -141,7 +145,7 @@ func (r *reader) policies(path string, n Node, set *Set) {
 }
 
 func (r *reader) policy(path string, n Node) Policy {
-	p := Policy{Cost: Cost{Fixed: 1}, OnFailure: OnFailure{LocalFor: 30 * quota.Second}}
+	p := Policy{Cost: Cost{Fixed: 1}, OnFailure: OnFailure{LocalFor: 30 * quota.Second}, Enforced: EnforcedAll}
 	limited, partitioned := false, false
 	r.object(path, n,
 		field{"name", func(path string, n Node) { p.Name = r.policyName(path, n) }},
@@ -168,7 +172,7 @@ func (r *reader) policy(path string, n Node) Policy {
 				choice{"optimistic", 0, false})
 		}},
 		field{"on_failure", func(path string, n Node) { r.onFailure(path, n, &p.OnFailure) }},
-		field{"enforcement", func(path string, n Node) { r.enforcement(path, n) }},
+		field{"enforcement", func(path string, n Node) { r.enforcement(path, n, &p.Enforced) }},
 		field{"subwindows", nil}, field{"align", nil}, field{"max_wait", nil},
 		field{"limits", func(path string, n Node) {
 			limited = true
@@ -327,13 +331,16 @@ func (r *reader) onFailure(path string, n Node, f *OnFailure) {
 	)
 }
 
-func (r *reader) enforcement(path string, n Node) {
+func (r *reader) enforcement(path string, n Node, e *Enforced) {
 	if n.Kind == Map {
-		r.unsupported(path, "a percentage")
+		percent := int64(EnforcedAll)
+		r.object(path, n, field{"enforce", func(path string, n Node) { r.integer(path, n, 0, 100, &percent) }})
+		r.required(path, n, "enforce", ": write {enforce: 25} for a quarter of the partition keys")
+		*e = Enforced(percent)
 		return
 	}
-	var only uint8
-	r.enum(path, n, &only, choice{"enforce", 0, true}, choice{"shadow", 0, false}, choice{"off", 0, false})
+	r.enum(path, n, (*uint8)(e), choice{"enforce", uint8(EnforcedAll), true},
+		choice{"shadow", uint8(EnforcedShadow), true}, choice{"off", uint8(EnforcedOff), true})
 }
 
 // span reads a whole number with a unit.
@@ -355,6 +362,9 @@ func (r *reader) span(path string, n Node, low, high quota.Span, into *quota.Spa
 func (r *reader) consumerIsDefined(path string, set *Set) {
 	if len(set.Identity.Consumer) > 0 {
 		return
+	}
+	if len(set.Exempt.Consumers) > 0 {
+		r.problem(join(path, "exempt.consumers"), "needs identity.consumer, which says where to find the consumer")
 	}
 	for i, p := range set.Policies {
 		for j, part := range p.Partition {

@@ -3,6 +3,7 @@ package policy_test
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -33,7 +34,7 @@ func TestDecodeReadsEveryField(t *testing.T) {
 				"cookie:SID", "query:k", "jwt:org", "spiffe"],
 			 "if_absent": "shared", "algorithm": "token_bucket", "limit": {"quota": 10, "window": "2m", "burst": 20},
 			 "cost": {"header": "X-Cost", "max": 5, "invalid": "deny"}, "mode": "strict",
-			 "on_failure": {"local_for": "10s", "then": "deny"}, "enforcement": "enforce"},
+			 "on_failure": {"local_for": "10s", "then": "deny"}, "enforcement": {"enforce": 25}},
 			{"name": "b", "partition": [], "limit": {"quota": 1000, "window": "1s"}}
 		]}`)
 	if err != nil {
@@ -63,9 +64,10 @@ func TestDecodeReadsEveryField(t *testing.T) {
 			Limit:    policy.Limit{Quota: 10, Window: 2 * quota.Minute, Params: quota.Params{Num: 1, Den: 12_000_000, Burst: 20}},
 			Cost:     policy.Cost{Fixed: 1, Header: "x-cost", Max: 5, Invalid: 1, DenyInvalid: true},
 			Mode:     policy.ModeStrict, OnFailure: policy.OnFailure{LocalFor: 10 * quota.Second, Then: policy.ThenDeny},
+			Enforced: 25,
 		}, {
 			Name: "b", Limit: policy.Limit{Quota: 1000, Window: quota.Second, Params: quota.Params{Num: 1, Den: 1000, Burst: 1000}},
-			Cost: policy.Cost{Fixed: 1}, OnFailure: policy.OnFailure{LocalFor: 30 * quota.Second},
+			Cost: policy.Cost{Fixed: 1}, OnFailure: policy.OnFailure{LocalFor: 30 * quota.Second}, Enforced: policy.EnforcedAll,
 		}},
 	}
 	if !reflect.DeepEqual(set, want) {
@@ -126,6 +128,12 @@ func TestDecodeRefuses(t *testing.T) {
 			"policies[0].partition[0]: must be one of client_ip, consumer, tier, method, host, path, policy_path, header:NAME, cookie:NAME, query:NAME, jwt:CLAIM, spiffe, not ip"},
 		{"a consumer that nothing defines", `{"version":"weir/v1","policies":[{"name":"p","partition":["consumer"],"limit":{"quota":1,"window":"1s"}}]}`,
 			"policies[0].partition[0]: needs identity.consumer, which says where to find the consumer"},
+		{"bits beyond the network", `{"version":"weir/v1","banned":{"client_ips":["10.0.0.1/8"]}}`, "banned.client_ips[0]: must be an address or a network like 10.0.0.0/8, without bits beyond its length, not 10.0.0.1/8"},
+		{"no address", `{"version":"weir/v1","exempt":{"client_ips":["localhost"]}}`, "exempt.client_ips[0]: must be an address or a network like 10.0.0.0/8, without bits beyond its length, not localhost"},
+		{"exempt consumers that nothing finds", `{"version":"weir/v1","exempt":{"consumers":["a"]}}`, "exempt.consumers: needs identity.consumer, which says where to find the consumer"},
+		{"an unknown ban", `{"version":"weir/v1","banned":{"paths":["/x"]}}`, "banned.paths: unknown field"},
+		{"more than all", inPolicy(`"enforcement":{"enforce":101}`), "policies[0].enforcement.enforce: must be a whole number from 0 to 100, not 101"},
+		{"a share of nothing", inPolicy(`"enforcement":{}`), "policies[0].enforcement.enforce: is missing: write {enforce: 25} for a quarter of the partition keys"},
 		{"a consumer from nowhere", `{"version":"weir/v1","identity":{"consumer":[{}]}}`, "identity.consumer[0]: must have exactly one of header, jwt, cookie, query, spiffe"},
 		{"a consumer from two places", `{"version":"weir/v1","identity":{"consumer":[{"jwt":"sub","cookie":"c"}]}}`, "identity.consumer[0]: must have exactly one of header, jwt, cookie, query, spiffe"},
 		{"a claim of nothing", `{"version":"weir/v1","identity":{"consumer":[{"jwt":"a..b"}]}}`, "identity.consumer[0].jwt: must be a claim, nested ones like realm.role, not a..b"},
@@ -150,14 +158,10 @@ func TestDecodeRefusesWhatThisVersionLacks(t *testing.T) {
 	top := func(field string) string { return `{"version":"weir/v1",` + field + `}` }
 	for doc, want := range map[string]string{
 		top(`"tiers":["free"]`):                   "tiers: is not supported by this version",
-		top(`"exempt":{}`):                        "exempt: is not supported by this version",
-		top(`"banned":{}`):                        "banned: is not supported by this version",
 		top(`"identity":{"tier":[]}`):             "identity.tier: is not supported by this version",
 		top(`"identity":{"default_tier":"free"}`): "identity.default_tier: is not supported by this version",
 		inPolicy(`"algorithm":"sliding_log"`):     "policies[0].algorithm: sliding_log is not supported by this version",
 		inPolicy(`"mode":"optimistic"`):           "policies[0].mode: optimistic is not supported by this version",
-		inPolicy(`"enforcement":"shadow"`):        "policies[0].enforcement: shadow is not supported by this version",
-		inPolicy(`"enforcement":{"enforce":25}`):  "policies[0].enforcement: a percentage is not supported by this version",
 		inPolicy(`"limits":{"free":{}}`):          "policies[0].limits: a limit by tier is not supported by this version",
 		inPolicy(`"candidate":{}`):                "policies[0].candidate: is not supported by this version",
 		inPolicy(`"response":{}`):                 "policies[0].response: is not supported by this version",
@@ -213,6 +217,27 @@ func TestOnFailureDefaults(t *testing.T) {
 		if err != nil || set.Policies[0].OnFailure != want {
 			t.Errorf("%s: %v %+v", field, err, set)
 		}
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	set, err := decode(t, `{"version":"weir/v1","banned":{"client_ips":["10.0.0.0/8","10.1.2.3","192.0.2.7","2001:db8::/32","9.255.255.255/32","::1","10.255.0.0/16"]}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(set.Banned) != 5 {
+		t.Errorf("%d ranges, want 5: %v", len(set.Banned), set.Banned)
+	}
+	for address, want := range map[string]bool{
+		"10.0.0.0": true, "10.255.255.255": true, "11.0.0.0": false, "9.255.255.255": true, "9.255.255.254": false, "192.0.2.7": true,
+		"192.0.2.8": false, "2001:db8::1": true, "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff": true, "2001:db9::": false, "::1": true, "::2": false, "0.0.0.1": false,
+	} {
+		if got := policy.Contains(set.Banned, netip.MustParseAddr(address).As16()); got != want {
+			t.Errorf("%s: %v, want %v", address, got, want)
+		}
+	}
+	if policy.Contains(nil, [16]byte{}) {
+		t.Error("an empty list holds an address")
 	}
 }
 

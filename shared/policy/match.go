@@ -7,23 +7,27 @@ func (r *reader) match(path string, n Node, m *Match) {
 		field{"hosts", func(path string, n Node) {
 			r.list(path, n, func(path string, n Node) { r.host(path, n, m) })
 		}},
-		field{"methods", func(path string, n Node) {
-			r.list(path, n, func(path string, n Node) { r.method(path, n, m) })
-		}},
-		field{"paths", func(path string, n Node) {
-			r.list(path, n, func(path string, n Node) {
-				if text, ok := r.text(path, n); ok {
-					if reason := badPattern(text); reason != "" {
-						r.problem(path, reason)
-					}
-					m.Paths = append(m.Paths, text)
-				}
-			})
-		}},
+		field{"methods", func(path string, n Node) { r.methods(path, n, m) }},
+		field{"paths", func(path string, n Node) { r.paths(path, n, m) }},
 		field{"headers", func(path string, n Node) {
 			r.list(path, n, func(path string, n Node) { r.headerMatch(path, n, m) })
 		}},
 	)
+}
+
+func (r *reader) methods(path string, n Node, m *Match) {
+	r.list(path, n, func(path string, n Node) { r.method(path, n, m) })
+}
+
+func (r *reader) paths(path string, n Node, m *Match) {
+	r.list(path, n, func(path string, n Node) {
+		if text, ok := r.text(path, n); ok {
+			if reason := badPattern(text); reason != "" {
+				r.problem(path, reason)
+			}
+			m.Paths = append(m.Paths, text)
+		}
+	})
 }
 
 func (r *reader) host(path string, n Node, m *Match) {

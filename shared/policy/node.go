@@ -107,17 +107,7 @@ func (r *reader) object(path string, n Node, fields ...field) {
 
 // list reads each element of a list with at most MaxListItems.
 func (r *reader) list(path string, n Node, read func(path string, n Node)) {
-	if n.Kind != List {
-		r.wrongKind(path, n, "a list")
-		return
-	}
-	if len(n.Items) > MaxListItems {
-		r.problem(path, "has "+strconv.Itoa(len(n.Items))+" items; at most "+strconv.Itoa(MaxListItems)+" are allowed")
-		return
-	}
-	for i, item := range n.Items {
-		read(path+"["+strconv.Itoa(i)+"]", item)
-	}
+	r.longList(path, n, MaxListItems, read)
 }
 
 // text reads a string of 1 to MaxText bytes.

@@ -8,7 +8,16 @@ import "github.com/weir-proxy/weir/shared/quota"
 type Set struct {
 	Identity Identity
 	Headers  Headers
+	Exempt   Exempt
+	Banned   []Range
 	Policies []Policy
+}
+
+// Exempt lists who and what is never limited and never charged.
+type Exempt struct {
+	ClientIPs []Range
+	// Paths are patterns like those of Match; Consumers the values that identity.consumer finds.
+	Paths, Methods, Consumers []string
 }
 
 // Identity says who a caller is.
@@ -79,6 +88,7 @@ type Policy struct {
 	Cost      Cost
 	Mode      Mode
 	OnFailure OnFailure
+	Enforced  Enforced
 }
 
 // Match says which requests a policy applies to. An empty field matches anything; all fields must hold, lists are "any of".
@@ -204,9 +214,23 @@ const (
 	ThenLocal
 )
 
+// Enforced is the percentage of partition keys for which a policy is enforced; the others are decided in shadow: counted, and
+// the request untouched. Which ones these are is the same on every node, and who is enforced stays so at every larger
+// percentage.
+type Enforced uint8
+
+// All keys, none of them (shadow), and a policy that is switched off altogether.
+const (
+	EnforcedAll    Enforced = 100
+	EnforcedShadow Enforced = 0
+	EnforcedOff    Enforced = 255
+)
+
 // Bounds of the language. They keep every policy set that validates within what a filter can hold.
 const (
 	MaxPolicies  = 10_000
+	MaxAddresses = 10_000
+	MaxConsumers = 10_000
 	MaxListItems = 256
 	MaxText      = 1024
 	MaxCost      = 1 << 32

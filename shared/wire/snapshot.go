@@ -65,6 +65,7 @@ func putSet(dst []byte, set *policy.Set) []byte {
 		dst = putText(append(dst, byte(s.Kind)), s.Name)
 	}
 	dst = append(dst, byte(set.Headers.Standard), byte(set.Headers.Legacy))
+	dst = putAccess(dst, set)
 	dst = putUvarint(dst, int64(len(set.Policies)))
 	for i := range set.Policies {
 		dst = putPolicy(dst, &set.Policies[i])
@@ -72,9 +73,29 @@ func putSet(dst []byte, set *policy.Set) []byte {
 	return dst
 }
 
+func putAccess(dst []byte, set *policy.Set) []byte {
+	for _, ranges := range [][]policy.Range{set.Banned, set.Exempt.ClientIPs} {
+		dst = putUvarint(dst, int64(len(ranges)))
+		for _, one := range ranges {
+			dst = append(append(dst, one.First[:]...), one.Last[:]...)
+		}
+	}
+	return putTexts(dst, set.Exempt.Paths, set.Exempt.Methods, set.Exempt.Consumers)
+}
+
+func putTexts(dst []byte, lists ...[]string) []byte {
+	for _, list := range lists {
+		dst = putUvarint(dst, int64(len(list)))
+		for _, s := range list {
+			dst = putText(dst, s)
+		}
+	}
+	return dst
+}
+
 func putPolicy(dst []byte, p *policy.Policy) []byte {
 	dst = putText(dst, p.Name)
-	dst = append(dst, byte(p.IfAbsent), byte(p.Mode), byte(p.OnFailure.Then))
+	dst = append(dst, byte(p.IfAbsent), byte(p.Mode), byte(p.OnFailure.Then), byte(p.Enforced))
 	dst = putUvarint(dst, int64(p.OnFailure.LocalFor))
 	dst = putUvarint(dst, p.Limit.Quota)
 	dst = putUvarint(dst, int64(p.Limit.Window))
@@ -84,12 +105,7 @@ func putPolicy(dst []byte, p *policy.Policy) []byte {
 	dst = putUvarint(dst, p.Cost.Max)
 	dst = putUvarint(dst, p.Cost.Invalid)
 	dst = append(dst, boolByte(p.Cost.DenyInvalid))
-	for _, list := range [][]string{p.Match.Hosts, p.Match.Methods, p.Match.Paths} {
-		dst = putUvarint(dst, int64(len(list)))
-		for _, s := range list {
-			dst = putText(dst, s)
-		}
-	}
+	dst = putTexts(dst, p.Match.Hosts, p.Match.Methods, p.Match.Paths)
 	dst = putUvarint(dst, int64(len(p.Match.Headers)))
 	for _, h := range p.Match.Headers {
 		dst = putText(putText(append(dst, byte(h.Op)), h.Name), h.Value)
@@ -108,7 +124,7 @@ func boolByte(b bool) byte {
 	return 0
 }
 
-// SetReader reads a policy set in the order of its bytes: first Identity, then each Policy. All texts alias the message. After
+// SetReader reads a policy set in the order of its bytes: first Head, then Access, Policies and each Policy. All texts alias the message. After
 // an error everything is zero; ask End at last.
 type SetReader struct{ c cursor }
 
@@ -116,8 +132,6 @@ type SetReader struct{ c cursor }
 type SetHead struct {
 	TrustedHops, IPv6Prefix int
 	Headers                 policy.Headers
-	// Policies is how many follow.
-	Policies int
 }
 
 // PolicyHead is a policy without its lists.
@@ -128,6 +142,7 @@ type PolicyHead struct {
 	OnFailure policy.OnFailure
 	Limit     policy.Limit
 	Cost      Cost
+	Enforced  policy.Enforced
 }
 
 // Cost is policy.Cost with a reference for the header's name.
@@ -158,9 +173,36 @@ func (r *SetReader) Head(source func(kind policy.SourceKind, name Ref)) SetHead 
 	}
 	h.Headers.Standard = policy.Standard(r.oneOf(0, uint8(policy.StandardDraft11)))
 	h.Headers.Legacy = policy.Legacy(r.oneOf(0, uint8(policy.LegacyDiscord)))
-	h.Policies = int(c.within(0, policy.MaxPolicies))
 	return h
 }
+
+// Access reads who is banned and who is exempt, calling back for each range of addresses and each text. Access must follow
+// Head.
+func (r *SetReader) Access(banned, exempt func(policy.Range), path, method, consumer func(Ref)) {
+	c := &r.c
+	for _, each := range [2]func(policy.Range){banned, exempt} {
+		var last policy.Range
+		for n, i := c.within(0, policy.MaxAddresses), int64(0); i < n && c.err == nil; i++ {
+			var one policy.Range
+			copy(one.First[:], c.bytes(16))
+			copy(one.Last[:], c.bytes(16))
+			if string(one.First[:]) > string(one.Last[:]) || i > 0 && string(one.First[:]) <= string(last.Last[:]) {
+				c.fail(ErrValue)
+			}
+			last = one
+			each(one)
+		}
+	}
+	limits := [3]int64{policy.MaxListItems, policy.MaxListItems, policy.MaxConsumers}
+	for i, each := range [3]func(Ref){path, method, consumer} {
+		for n := c.within(0, limits[i]); n > 0 && c.err == nil; n-- {
+			each(r.ref(policy.MaxText))
+		}
+	}
+}
+
+// Policies is how many policies follow. It must follow Access.
+func (r *SetReader) Policies() int { return int(r.c.within(0, policy.MaxPolicies)) }
 
 // Policy reads the next policy up to its lists; Lists must follow.
 func (r *SetReader) Policy() PolicyHead {
@@ -172,6 +214,10 @@ func (r *SetReader) Policy() PolicyHead {
 	p.IfAbsent = policy.IfAbsent(r.oneOf(0, uint8(policy.AbsentShared)))
 	p.Mode = policy.Mode(r.oneOf(0, uint8(policy.ModeStrict)))
 	p.OnFailure.Then = policy.Then(r.oneOf(0, uint8(policy.ThenLocal)))
+	p.Enforced = policy.Enforced(c.u8())
+	if p.Enforced > policy.EnforcedAll && p.Enforced != policy.EnforcedOff {
+		c.fail(ErrValue)
+	}
 	p.OnFailure.LocalFor = quota.Span(c.within(0, int64(quota.MaxWindow)))
 	p.Limit = r.limit()
 	p.Cost.Fixed = c.within(0, policy.MaxCost)

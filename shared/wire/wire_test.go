@@ -62,6 +62,10 @@ func snapshot(t testing.TB) []byte {
 	return wire.AppendSnapshot(nil, wire.Snapshot{Version: 9, Secret: [16]byte{9, 9}, Set: &policy.Set{
 		Identity: policy.Identity{TrustedHops: 1, IPv6Prefix: 64, Consumer: []policy.Source{{Kind: policy.SourceHeader, Name: "x-api-key"}}},
 		Headers:  policy.Headers{Standard: policy.StandardDraft11, Legacy: policy.LegacyXRateLimit},
+		Banned:   []policy.Range{{First: [16]byte{1}, Last: [16]byte{2}}, {First: [16]byte{3}, Last: [16]byte{3}}},
+		Exempt: policy.Exempt{
+			ClientIPs: []policy.Range{{First: [16]byte{9}, Last: [16]byte{9, 9}}}, Paths: []string{"/healthz"}, Methods: []string{"OPTIONS"}, Consumers: []string{"us"},
+		},
 		Policies: []policy.Policy{{
 			Name: "p",
 			Match: policy.Match{
@@ -72,6 +76,7 @@ func snapshot(t testing.TB) []byte {
 			IfAbsent:  policy.AbsentDeny, Limit: policy.Limit{Quota: 100, Window: quota.Hour, Params: params},
 			Cost: policy.Cost{Fixed: 1, Header: "x-cost", Max: 5, Invalid: 2, DenyInvalid: true},
 			Mode: policy.ModeStrict, OnFailure: policy.OnFailure{LocalFor: quota.Minute, Then: policy.ThenDeny},
+			Enforced: 25,
 		}},
 	}})
 }
@@ -85,8 +90,10 @@ func TestSnapshotReadsBack(t *testing.T) {
 	var got []string
 	text := func(r wire.Ref) { got = append(got, string(r.Of(b))) }
 	head := set.Head(func(_ policy.SourceKind, name wire.Ref) { text(name) })
-	if head.TrustedHops != 1 || head.IPv6Prefix != 64 || head.Policies != 1 {
-		t.Errorf("head %+v", head)
+	var banned, exempt []policy.Range
+	set.Access(func(r policy.Range) { banned = append(banned, r) }, func(r policy.Range) { exempt = append(exempt, r) }, text, text, text)
+	if n := set.Policies(); head.TrustedHops != 1 || head.IPv6Prefix != 64 || n != 1 || len(banned) != 2 || len(exempt) != 1 || banned[1].First[0] != 3 {
+		t.Errorf("head %+v, %d policies, banned %v, exempt %v", head, n, banned, exempt)
 	}
 	p := set.Policy()
 	text(p.Name)
@@ -96,11 +103,11 @@ func TestSnapshotReadsBack(t *testing.T) {
 	if err := set.End(); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"x-api-key", "p", "x-cost", "*.example.com", "POST", "/shorten", "x-a", "1", "", "x-tenant"}
+	want := []string{"x-api-key", "/healthz", "OPTIONS", "us", "p", "x-cost", "*.example.com", "POST", "/shorten", "x-a", "1", "", "x-tenant"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("texts %q, want %q", got, want)
 	}
-	if p.Limit.Params.Burst != 100 || p.Mode != policy.ModeStrict || p.IfAbsent != policy.AbsentDeny || !p.Cost.DenyInvalid ||
+	if p.Limit.Params.Burst != 100 || p.Mode != policy.ModeStrict || p.IfAbsent != policy.AbsentDeny || !p.Cost.DenyInvalid || p.Enforced != 25 ||
 		p.OnFailure != (policy.OnFailure{LocalFor: quota.Minute, Then: policy.ThenDeny}) {
 		t.Errorf("policy %+v", p)
 	}

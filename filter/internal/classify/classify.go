@@ -50,7 +50,7 @@ func (c *Classifier) Classify(pairs, source []byte, rules Rules) (match.Attribut
 		}
 	}
 	if len(source) > 0 {
-		a.ClientIP = c.client(source, rules)
+		a.ClientIP, a.Address = c.client(source, rules)
 	}
 	return a, true
 }
@@ -188,10 +188,10 @@ func normaliseHost(dst, host []byte) []byte {
 
 // client finds the client's address. What a client could have written itself never counts: entries are taken from the right,
 // and a missing or senseless one leaves the peer.
-func (c *Classifier) client(source []byte, rules Rules) []byte {
+func (c *Classifier) client(source []byte, rules Rules) (identity []byte, address [16]byte) {
 	peer, ok := parseAddr(source)
 	if !ok {
-		return nil
+		return nil, address
 	}
 	addr := peer
 	if rules.TrustedHops > 0 {
@@ -199,18 +199,18 @@ func (c *Classifier) client(source []byte, rules Rules) []byte {
 			addr = forwarded
 		}
 	}
-	if addr.Is4() {
-		b := addr.As4()
-		return append(c.addr[:0], b[:]...)
-	}
 	b := addr.As16()
+	address = b
+	if addr.Is4() {
+		return append(c.addr[:0], b[12:]...), address
+	}
 	for i := range b {
 		if bits := rules.IPv6Prefix - 8*i; bits < 8 {
 			b[i] &= ^byte(0xff >> max(bits, 0))
 		}
 	}
 	c.addr = b
-	return c.addr[:]
+	return c.addr[:], address
 }
 
 // forwarded is the n-th x-forwarded-for entry from the right. Envoy's own entry, which names the peer, is not counted.

@@ -33,6 +33,8 @@ type Spend struct {
 	Need
 	Now    quota.Instant
 	Commit bool
+	// Watch counts the demand also where nothing is in hand: who only watches never asks, so no answer will count it.
+	Watch bool
 
 	State State
 	// Until: Exhausted until then; of tokens taken, when they must be used.
@@ -80,9 +82,11 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		s.Until = c.Expiry(s.Now)
 		c, _ = c.Spend(s.Now, s.Cost)
 		s.Level = c.Level
+	} else if s.Watch {
+		c = c.Observe(s.Now, s.Cost)
 	}
 	e.Credit = c
-	return available || s.Keep > 0
+	return available || s.Keep > 0 || s.Watch
 }
 
 // learn is the change that takes in the centre's answer.

@@ -12,9 +12,10 @@ import (
 
 // Stats counts decisions, for the filter's metrics.
 type Stats struct {
-	Unlimited, Allowed, Refused                     uint64
-	FailureShare, FailureAllowed, FailureRefused    uint64
-	Contended, ChargedInVain, Waited, WaitedTooMuch uint64
+	Banned, Exempt, Unlimited, Allowed, Refused      uint64
+	ShadowAllowed, ShadowRefused, ShadowUndetermined uint64
+	FailureShare, FailureAllowed, FailureRefused     uint64
+	Contended, ChargedInVain, Waited, WaitedTooMuch  uint64
 }
 
 // Limiter decides for one VM.
@@ -35,13 +36,26 @@ func New(store *bucketstore.Store, desk *leasing.Desk) *Limiter {
 // Begin decides a new request, or pauses it.
 func (l *Limiter) Begin(req *Request, rules *Rules, a *match.Attributes, now quota.Instant) Status {
 	req.rules, req.held = rules, false
+	req.Hits, req.shadows = req.Hits[:0], req.shadows[:0]
+	switch rules.Index.Standing(a) {
+	case match.Banned:
+		l.Stats.Banned++
+		return Banned
+	case match.Exempt:
+		l.Stats.Exempt++
+		return Unlimited
+	}
 	req.matched = rules.Index.Match(a, req.matched[:0])
-	req.Hits = req.Hits[:0]
 	for _, m := range req.matched {
-		req.Hits = append(req.Hits, Hit{Hit: m, by: l.decidedBy(req.policyOf(m))})
+		if m.Shadow {
+			req.shadows = append(req.shadows, m)
+		} else {
+			req.Hits = append(req.Hits, Hit{Hit: m, by: l.decidedBy(req.policyOf(m))})
+		}
 	}
 	if len(req.Hits) == 0 {
 		l.Stats.Unlimited++
+		l.watch(req, now)
 		return Unlimited
 	}
 	for i := range req.Hits {
@@ -114,6 +128,7 @@ func (l *Limiter) decide(req *Request, now quota.Instant) Status {
 		}
 		if settled(req) {
 			l.Stats.Allowed++
+			l.watch(req, now)
 			l.finish(req)
 			return Allowed
 		}

@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
@@ -65,7 +66,12 @@ func newNode(t *testing.T, central bool, policies string) *node {
 // push puts another policy set into force.
 func (n *node) push(version uint64, policies string) {
 	n.t.Helper()
-	doc, err := policy.ParseJSON([]byte(`{"version":"weir/v1","policies":[` + policies + `]}`))
+	n.pushDocument(version, `{"version":"weir/v1","policies":[`+policies+`]}`)
+}
+
+func (n *node) pushDocument(version uint64, document string) {
+	n.t.Helper()
+	doc, err := policy.ParseJSON([]byte(document))
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -342,5 +348,110 @@ func TestWaitersBeyondTheBoundAreRefused(t *testing.T) {
 	req, status := n.begin("x-k", "one more")
 	if status != limiter.Refused || req.Reason != limiter.TooManyWaiting {
 		t.Errorf("%v (%v)", status, req.Reason)
+	}
+}
+
+// Shadow policies are charged when they and all enforced ones allow, are counted, and touch nothing.
+func TestShadow(t *testing.T) {
+	n := newNode(t, false, `
+		{"name":"watched","partition":[],"limit":{"quota":2,"window":"1h"},"enforcement":"shadow"},
+		{"name":"off","partition":[],"limit":{"quota":1,"window":"1h"},"enforcement":"off"},
+		{"name":"enforced","partition":[],"limit":{"quota":4,"window":"1h"}}`)
+	if allowed := n.count(); allowed != 4 {
+		t.Errorf("%d passed, want the enforced 4", allowed)
+	}
+	s := n.limiter.Stats
+	if s.ShadowAllowed != 2 || s.ShadowRefused != 2 {
+		t.Errorf("in shadow %d would have passed and %d not, want 2 and 2", s.ShadowAllowed, s.ShadowRefused)
+	}
+	if req, _ := n.begin(); len(req.Hits) != 1 {
+		t.Errorf("clients are told of %d policies", len(req.Hits))
+	}
+	// Enforcing it later starts with a bucket of its own.
+	n.push(2, `{"name":"watched","partition":[],"limit":{"quota":2,"window":"1h"}}`)
+	if allowed := n.count(); allowed != 2 {
+		t.Errorf("%d passed after it was enforced, want 2", allowed)
+	}
+}
+
+// A central policy in shadow neither waits nor asks for its requests; without tokens in hand nothing can be said.
+func TestShadowOfACentralPolicyNeverWaits(t *testing.T) {
+	n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":1000,"window":"1s"},"enforcement":"shadow"}`)
+	for range 1000 {
+		n.now += sec / 1000
+		if _, status := n.begin(); status != limiter.Unlimited {
+			t.Fatalf("status %v", status)
+		}
+		n.desk.Tick(n.now)
+		for len(n.calls) > 0 {
+			call := n.calls[0]
+			n.calls = n.calls[1:]
+			call(200)
+		}
+	}
+	if s := n.limiter.Stats; s.ShadowUndetermined == 0 || s.ShadowAllowed < 900 {
+		t.Errorf("%d allowed, %d undetermined: its demand brings it tokens", s.ShadowAllowed, s.ShadowUndetermined)
+	}
+}
+
+// A percentage enforces the same keys at every larger one.
+func TestPercent(t *testing.T) {
+	enforced := map[int]map[string]bool{}
+	for _, percent := range []string{"0", "10", "50", "100"} {
+		n := newNode(t, false, `{"name":"p","partition":["header:x-k"],"limit":{"quota":1,"window":"1h"},"enforcement":{"enforce":`+percent+`}}`)
+		set := map[string]bool{}
+		for i := range 1000 {
+			key := strconv.Itoa(i)
+			if req, _ := n.begin("x-k", key); len(req.Hits) == 1 {
+				set[key] = true
+			}
+		}
+		share, _ := strconv.Atoi(percent)
+		if got := len(set); got < 10*share-60 || got > 10*share+60 {
+			t.Errorf("at %s %%, %d of 1000 keys are enforced", percent, got)
+		}
+		enforced[share] = set
+	}
+	for _, pair := range [][2]int{{10, 50}, {50, 100}} {
+		for key := range enforced[pair[0]] {
+			if !enforced[pair[1]][key] {
+				t.Errorf("key %s is enforced at %d %% and not at %d %%", key, pair[0], pair[1])
+			}
+		}
+	}
+}
+
+func TestBannedAndExempt(t *testing.T) {
+	n := newNode(t, false, ``)
+	n.pushDocument(2, `{"version":"weir/v1","identity":{"consumer":[{"header":"x-api-key"}]},
+		"banned":{"client_ips":["10.0.0.1"]},
+		"exempt":{"client_ips":["10.0.0.0/24"],"paths":["/healthz","/static/**"],"methods":["OPTIONS"],"consumers":["us"]},
+		"policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1h"}}]}`)
+	at := func(ip byte, method, path string, headers ...match.Header) *match.Attributes {
+		return &match.Attributes{
+			Method: []byte(method), Path: []byte(path), Headers: headers, ClientIP: []byte{10, 0, ip, 1},
+			Address: [16]byte{10: 0xff, 11: 0xff, 12: 10, 14: ip, 15: 1},
+		}
+	}
+	key := match.Header{Name: []byte("x-api-key"), Value: []byte("us")}
+	for _, c := range []struct {
+		name string
+		a    *match.Attributes
+		want limiter.Status
+	}{
+		{"the first", at(9, "GET", "/"), limiter.Allowed},
+		{"the second", at(9, "GET", "/"), limiter.Refused},
+		{"a ban beats an exemption", at(0, "OPTIONS", "/healthz"), limiter.Banned},
+		{"an exempt path", at(9, "GET", "/healthz"), limiter.Unlimited},
+		{"below an exempt path", at(9, "GET", "/static/a/b"), limiter.Unlimited},
+		{"another path", at(9, "GET", "/healthzz"), limiter.Refused},
+		{"an exempt method", at(9, "OPTIONS", "/"), limiter.Unlimited},
+		{"an exempt consumer", at(9, "GET", "/", key), limiter.Unlimited},
+		{"twice a consumer is nobody", at(9, "GET", "/", key, key), limiter.Refused},
+	} {
+		var req limiter.Request
+		if got := n.limiter.Begin(&req, n.rules, c.a, n.now); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
 	}
 }

@@ -9,9 +9,10 @@ import (
 // Status is where a request stands.
 type Status uint8
 
-// Unlimited: no policy applies. Paused: the request waits for the centre; Resume it when its tickets have ended.
+// Unlimited: no policy is enforced on the request. Banned: it is refused whatever its buckets hold. Paused: the request waits for the centre; Resume it when its tickets have ended.
 const (
 	Unlimited Status = iota
+	Banned
 	Allowed
 	Refused
 	Paused
@@ -58,6 +59,7 @@ type Request struct {
 	rules   *Rules
 	held    bool
 	matched []match.Hit
+	shadows []match.Hit
 }
 
 // Hit is one policy's part in the decision.

@@ -72,24 +72,34 @@ func (c *httpContext) resume() {
 
 // act does what a decision asks for and says whether the request goes on.
 func (c *httpContext) act(status limiter.Status) types.Action {
-	if status == limiter.Unlimited {
-		return types.ActionContinue
-	}
 	p := c.plugin
+	switch status {
+	case limiter.Unlimited:
+		return types.ActionContinue
+	case limiter.Banned:
+		host.SetFilterState("weir.decision", append(p.scratch[:0], "banned"...))
+		p.refusal.WriteBan(c.grpc)
+		return c.reply("weir_banned")
+	}
 	p.scratch = respond.AppendDecision(p.scratch[:0], &c.request, status)
 	host.SetFilterState("weir.decision", p.scratch)
 	if status == limiter.Allowed {
 		c.headers.Limits(&c.request, false, 0, p.clock.Wall())
 		return types.ActionContinue
 	}
-	r := &p.refusal
-	r.Write(&c.request, p.clock.Now(), p.clock.Wall(), c.grpc)
-	grpcStatus := int32(-1)
+	p.refusal.Write(&c.request, p.clock.Now(), p.clock.Wall(), c.grpc)
+	return c.reply("weir_" + c.request.Reason.String())
+}
+
+// reply answers the request with the refusal that was written.
+func (c *httpContext) reply(details string) types.Action {
+	p := c.plugin
+	r, grpcStatus := &p.refusal, int32(-1)
 	if c.grpc {
 		grpcStatus = r.GRPC
 	}
 	p.scratch = r.Headers.AppendPairs(p.scratch[:0])
-	host.Reply(r.Status, "weir_"+c.request.Reason.String(), p.scratch, r.Body, grpcStatus)
+	host.Reply(r.Status, details, p.scratch, r.Body, grpcStatus)
 	return types.ActionPause
 }
 

@@ -6,7 +6,9 @@ import "github.com/weir-proxy/weir/filter/internal/host"
 
 // The filter's counters, in the order of pluginContext.counts. No name holds anything that a client sent.
 var counterNames = [...]string{
-	"requests.unlimited", "requests.allowed", "requests.refused", "requests.before_snapshot", "requests.unreadable",
+	"requests.banned", "requests.exempt", "requests.unlimited", "requests.allowed", "requests.refused",
+	"requests.before_snapshot", "requests.unreadable",
+	"shadow.allowed", "shadow.refused", "shadow.undetermined",
 	"requests.waited", "requests.too_many_waiting",
 	"failure.share", "failure.allowed", "failure.refused", "charged_in_vain",
 	"buckets.contended", "buckets.evicted",
@@ -32,7 +34,9 @@ type passed struct{ beforeSnapshot, unreadable uint64 }
 func (p *pluginContext) counts() [len(counterNames)]uint64 {
 	s, sync := &p.limiter.Stats, &p.sync.Stats
 	counts := [len(counterNames)]uint64{
-		s.Unlimited, s.Allowed, s.Refused, p.passed.beforeSnapshot, p.passed.unreadable,
+		s.Banned, s.Exempt, s.Unlimited, s.Allowed, s.Refused,
+		p.passed.beforeSnapshot, p.passed.unreadable,
+		s.ShadowAllowed, s.ShadowRefused, s.ShadowUndetermined,
 		s.Waited, s.WaitedTooMuch,
 		s.FailureShare, s.FailureAllowed, s.FailureRefused, s.ChargedInVain,
 		p.store.Contended, p.store.Evictions,

@@ -52,6 +52,18 @@ func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grp
 	}
 }
 
+// WriteBan makes the answer to a banned caller. It says no more than that.
+func (r *Refusal) WriteBan(grpc bool) {
+	r.Headers.Reset()
+	r.Body = r.Body[:0]
+	r.Status, r.GRPC = 403, grpcPermissionDenied
+	r.Headers.add("cache-control", "no-store")
+	if !grpc {
+		r.Headers.add("content-type", "application/problem+json")
+		r.Body = append(r.Body, `{"type":"about:blank","title":"Forbidden","status":403,"detail":"Requests from this address are not served."}`+"\n"...)
+	}
+}
+
 // seed is the bucket's own part of the spread of Retry-After.
 func seed(hit *limiter.Hit) uint32 {
 	return uint32(hit.Key[12]) | uint32(hit.Key[13])<<8 | uint32(hit.Key[14])<<16 | uint32(hit.Key[15])<<24

@@ -1,0 +1,74 @@
+package match
+
+import "github.com/weir-proxy/weir/shared/policy"
+
+// Standing says whether a request is limited at all.
+type Standing uint8
+
+// Banned requests are refused before any bucket, Exempt ones never limited and never charged.
+const (
+	Open Standing = iota
+	Banned
+	Exempt
+)
+
+// Standing looks a request up in the lists of the banned and of the exempt; a ban comes first.
+func (ix *Index) Standing(a *Attributes) Standing {
+	known := len(a.ClientIP) > 0
+	switch {
+	case known && policy.Contains(ix.banned, a.Address):
+		return Banned
+	case known && policy.Contains(ix.exempt, a.Address), ix.exemptMethod(a.Method), ix.exemptPath(a.Path), ix.exemptConsumer(a):
+		return Exempt
+	}
+	return Open
+}
+
+func (ix *Index) exemptMethod(method []byte) bool {
+	for _, ref := range ix.exemptMethods {
+		if equal(ix.Text(ref), method) {
+			return true
+		}
+	}
+	return false
+}
+
+func (ix *Index) exemptPath(path []byte) bool {
+	if len(ix.exempted.entries) <= 1 {
+		return false
+	}
+	ix.found = ix.exempted.searchPath(ix.snapshot, anyHost, path, ix.found[:0])
+	return len(ix.found) > 0
+}
+
+// exemptConsumer looks the consumer's value up. A value that is given more than once names nobody.
+func (ix *Index) exemptConsumer(a *Attributes) bool {
+	if len(ix.exempted.table) == 0 {
+		return false
+	}
+	for _, s := range ix.sources {
+		ix.key = ix.key[:0]
+		if !ix.putSource(s, a) {
+			continue
+		}
+		value, single := encodedValue(ix.key)
+		return single && ix.exempted.find(ix.snapshot, hostsRoot, consumer, value) != 0
+	}
+	return false
+}
+
+// encodedValue reads back what putSource has written.
+func encodedValue(b []byte) (value []byte, single bool) {
+	if b[0] != 1 {
+		return nil, false
+	}
+	at, n := 1, 0
+	for shift := 0; ; shift += 7 {
+		c := b[at]
+		at++
+		n |= int(c&0x7f) << shift
+		if c < 0x80 {
+			return b[at : at+n], true
+		}
+	}
+}
