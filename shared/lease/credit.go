@@ -25,6 +25,8 @@ type Credit struct {
 	DemandAt quota.Instant
 	// Level is the centre's level at its last answer less what was spent here since: a hint for clients.
 	Level int64
+	// FullAt is the latest instant at which the bucket was ever known to be full again, for clients: it never steps back.
+	FullAt quota.Instant
 }
 
 const (
@@ -124,10 +126,20 @@ func (c Credit) Learn(now quota.Instant, ask Ask, g Grant, backOff quota.Span, j
 		c.Short -= min(c.Short, 1)
 		c.NotBefore = 0
 	}
+	c.FullAt = max(c.FullAt, now+fullAfter(ask.Params, g.Level))
+	if g.Waiting < ask.Waiting {
+		c.FullAt = max(c.FullAt, c.NotBefore+fullAfter(ask.Params, ask.Cost))
+	}
 	if g.Keep < ask.Keep {
 		c.AskAfter = now + quota.Instant(backOff/2+backOff*quota.Span(jitter)/1024)
 	}
 	return c
+}
+
+// fullAfter is how long a bucket with level tokens takes to be full.
+func fullAfter(p quota.Params, level int64) quota.Instant {
+	missing := p.Burst - min(max(level, 0), p.Burst)
+	return quota.Instant(p.ResetAfter(quota.State{Debt: p.UnitsFor(missing)}, 0))
 }
 
 // BackOff is the longest back-off after short grants: the time that a kept lot covers.

@@ -151,3 +151,32 @@ func TestShareDividesRateAndBurst(t *testing.T) {
 		}
 	})
 }
+
+// What clients are told of the moment at which the bucket is full never steps back, though the centre's level is in whole
+// tokens, and a refusal's wait is exact.
+func TestFullAtNeverStepsBack(t *testing.T) {
+	p, err := quota.NewParams(60, quota.Hour, 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := lease.Ask{Params: p, Waiting: 1, Cost: 1}
+	at := func(s int64) quota.Instant { return quota.Instant(s) * quota.Instant(quota.Second) }
+	var c lease.Credit
+	for _, step := range []struct {
+		second int64
+		grant  lease.Grant
+		full   int64
+	}{
+		{0, lease.Grant{Waiting: 1, Level: 59}, 60},
+		{1, lease.Grant{Waiting: 1, Level: 10}, 1 + 50*60},
+		{59, lease.Grant{Waiting: 1, Level: 10}, 59 + 50*60},
+		{60, lease.Grant{Waiting: 1, Level: 11}, 59 + 50*60}, // really 60 + 49·60: the level was not quite 10 before
+		{61, lease.Grant{NotBefore: 60 * quota.Second}, 61 + 60 + 59*60},
+		{100, lease.Grant{NotBefore: 21 * quota.Second}, 100 + 60*60},
+	} {
+		c = c.Learn(at(step.second), ask, step.grant, 0, 0)
+		if c.FullAt != at(step.full) {
+			t.Errorf("at %d s: full at %d, want %d", step.second, c.FullAt/quota.Instant(quota.Second), step.full)
+		}
+	}
+}

@@ -37,7 +37,7 @@ func TestCostOfARequest(t *testing.T) {
 		}, cost{map[string]uint64{
 			"proxy_get_header_map_pairs": 1, "clock_time_get": 2, "proxy_get_shared_data": 1, "proxy_set_shared_data": 1,
 			"proxy_set_property": 1, "proxy_get_header_map_value": 2, "proxy_replace_header_map_value": 2,
-		}, stream, 2, 1136}},
+		}, stream, 2, 1200}},
 		{"local, refused", func(t *testing.T) *envoytest.Host {
 			h := start(t, envoytest.Options{PluginConfig: alone(setOf(limits("p", "local", "1/366d")))})
 			count(t, h, 0, 1, request)
@@ -45,7 +45,7 @@ func TestCostOfARequest(t *testing.T) {
 		}, cost{map[string]uint64{
 			"proxy_get_header_map_pairs": 1, "clock_time_get": 3, "proxy_get_shared_data": 1,
 			"proxy_set_property": 1, "proxy_send_local_response": 1,
-		}, stream, 2, 1136}},
+		}, stream, 2, 1200}},
 		{"leased, with tokens in hand", func(t *testing.T) *envoytest.Host {
 			w := newWorld(t, fleet{nodes: 1, set: setOf(limits("p", "leased", "10000/1s"))})
 			for range 1000 {
@@ -56,7 +56,7 @@ func TestCostOfARequest(t *testing.T) {
 		}, cost{map[string]uint64{
 			"proxy_get_header_map_pairs": 1, "clock_time_get": 2, "proxy_get_shared_data": 1, "proxy_set_shared_data": 1,
 			"proxy_set_property": 1, "proxy_get_header_map_value": 2, "proxy_replace_header_map_value": 2,
-		}, stream, 2, 1136}},
+		}, stream, 2, 1200}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := c.setup(t)

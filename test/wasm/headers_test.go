@@ -3,6 +3,7 @@ package wasm
 import (
 	"encoding/json"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -229,7 +230,11 @@ func TestResetNeverStepsBack(t *testing.T) {
 	var last int64
 	refused := 0
 	for i := range 400 {
-		ok, s := passes(t, h, 0, get("x-key", "a", "x-cost", strconv.Itoa(i%4)))
+		cost := i % 4
+		if i%13 == 0 {
+			cost = 6 // more than the burst
+		}
+		ok, s := passes(t, h, 0, get("x-key", "a", "x-cost", strconv.Itoa(cost)))
 		if !ok {
 			refused++
 		}
@@ -253,6 +258,47 @@ func TestResetNeverStepsBack(t *testing.T) {
 	}
 	if refused < 50 || refused > 350 {
 		t.Errorf("%d of 400 were refused: the test says little", refused)
+	}
+}
+
+// The same of a bucket that the centre holds: what the node knows is older there, and still no answer contradicts an earlier one.
+func TestResetOfACentralBucketNeverStepsBack(t *testing.T) {
+	for _, mode := range []string{"leased", "strict"} {
+		for _, rate := range []string{"100/1m", "60/1h", "200/1s burst 400"} {
+			t.Run(mode+" "+rate, func(t *testing.T) {
+				w := newWorld(t, fleet{nodes: 1, workers: 2, set: setWith(legacyToo, limits("p", mode, rate, thenDeny, costHeader))})
+				r := rand.New(rand.NewPCG(11, 12))
+				var last, back, worst int64
+				refused, total := 0, 0
+				for range 3000 {
+					cost := 1
+					if r.IntN(50) == 0 {
+						cost = 1000 // more than any burst
+					}
+					a := w.ask(0, r.IntN(2), get("x-key", "a", "x-cost", strconv.Itoa(cost)))
+					total++
+					if !a.passed {
+						refused++
+					}
+					reset := integer(t, a.stream.Reply(), "x-ratelimit-reset")
+					if reset < last {
+						back++
+						worst = max(worst, last-reset)
+					}
+					last = reset
+					switch r.IntN(40) {
+					case 0:
+						w.advance(millis(r, 100, 3000))
+					default:
+						w.advance(millis(r, 1, 10))
+					}
+				}
+				t.Logf("%d of %d refused; %d steps back, the worst of %d s", refused, total, back, worst)
+				if back > 0 {
+					t.Errorf("reset steps back %d times, by up to %d s", back, worst)
+				}
+			})
+		}
 	}
 }
 

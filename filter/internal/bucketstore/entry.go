@@ -49,14 +49,14 @@ func (e *Entry) idle() quota.Instant {
 //
 //	local, share   debt 8, last 8, num 8, den 8, burst 8, generation 8
 //	leased         two lots of expiry 8 and tokens 4, not before 8, ask after 8, keep call 8, demand at 8, deny cost 4,
-//	               demand 4, level 8
+//	               demand 4, level 8, full at 8
 const (
 	atKind    = 16
 	atShort   = 17
 	atLimit   = 20
 	atIdle    = 24
 	atPayload = 32
-	entrySize = atPayload + 72
+	entrySize = atPayload + 80
 )
 
 func (e *Entry) decode(b []byte) {
@@ -76,6 +76,7 @@ func (e *Entry) decode(b []byte) {
 	e.Credit.NotBefore, e.Credit.AskAfter = quota.Instant(c.i64()), quota.Instant(c.i64())
 	e.Credit.KeepCall, e.Credit.DemandAt = quota.Instant(c.i64()), quota.Instant(c.i64())
 	e.Credit.DenyCost, e.Credit.Demand, e.Credit.Level = c.u32(), c.u32(), c.i64()
+	e.Credit.FullAt = quota.Instant(c.i64())
 	e.Credit.Short = b[atShort]
 	c.at = atLimit
 	e.Limit = uint32(c.u32())
@@ -107,6 +108,7 @@ func (e *Entry) encode(b []byte) {
 	c.putU32(e.Credit.DenyCost)
 	c.putU32(e.Credit.Demand)
 	c.putI64(e.Credit.Level)
+	c.putI64(int64(e.Credit.FullAt))
 	b[atShort] = e.Credit.Short
 	c.at = atLimit
 	c.putU32(int64(e.Limit))

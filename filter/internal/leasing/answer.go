@@ -74,7 +74,7 @@ func (d *Desk) settle(c *call, it item, a wire.LeaseAnswer, now quota.Instant) {
 	// A contended credit loses what it would have learnt: tokens to keep expire unused at the centre.
 	_ = d.store.Update(bucketstore.Leased, b.need.Bucket, now, &d.learn)
 	for range used {
-		b.queue[0].Level = a.Level
+		b.queue[0].Level, b.queue[0].FullAt = a.Level, d.learn.fullAt
 		d.resolve(b, 0, Granted, expiry)
 	}
 	if kept := d.settleShort(b, asked-used, now, a); len(b.queue) > kept {
@@ -93,11 +93,12 @@ func (d *Desk) settleShort(b *bucket, short int, now quota.Instant, a wire.Lease
 		err := d.store.Update(bucketstore.Leased, t.Need.Bucket, now, &d.spend)
 		switch {
 		case err == nil && d.spend.State == Ready:
-			t.Level = d.spend.Level
+			t.Level, t.FullAt = d.spend.Level, d.spend.FullAt
 			d.resolve(b, at, Granted, d.spend.Until)
 		case err == nil && d.spend.KeepCall && now < t.deadline:
 			at++ // The tick looks again.
 		default:
+			t.FullAt = d.spend.FullAt
 			d.resolve(b, at, Refused, now+quota.Instant(a.NotBefore))
 		}
 	}

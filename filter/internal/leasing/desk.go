@@ -40,6 +40,8 @@ type Ticket struct {
 	Outcome Outcome
 	Until   quota.Instant
 	Level   int64
+	// FullAt is when the bucket will be full, for the client.
+	FullAt quota.Instant
 
 	deadline quota.Instant
 }
@@ -267,9 +269,10 @@ func (d *Desk) tickBucket(b *bucket, now quota.Instant) {
 		err := d.store.Update(bucketstore.Leased, t.Need.Bucket, now, &d.spend)
 		switch {
 		case err == nil && d.spend.State == Ready:
-			t.Level = d.spend.Level
+			t.Level, t.FullAt = d.spend.Level, d.spend.FullAt
 			d.resolve(b, at, Granted, d.spend.Until)
 		case err == nil && d.spend.State == Exhausted && (!d.spend.KeepCall || now >= t.deadline):
+			t.FullAt = d.spend.FullAt
 			d.resolve(b, at, Refused, d.spend.Until)
 		case now >= t.deadline:
 			d.resolve(b, at, Failed, now)

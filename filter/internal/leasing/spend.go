@@ -41,8 +41,9 @@ type Spend struct {
 	Until quota.Instant
 	// Keep is how many tokens to ask for beyond this request; the credit is marked as being asked for.
 	Keep int64
-	// Level is the hint for the client.
-	Level int64
+	// Level and FullAt are the hints for the client.
+	Level  int64
+	FullAt quota.Instant
 	// KeepCall: somebody on this node is asking for tokens to keep.
 	KeepCall bool
 }
@@ -57,7 +58,7 @@ const askAhead = 25 * quota.Millisecond
 func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	fitLimit(e, s.Params)
 	c := e.Credit
-	s.Keep, s.KeepCall = 0, s.Now < c.KeepCall
+	s.Keep, s.KeepCall, s.FullAt = 0, s.Now < c.KeepCall, c.FullAt
 	until, refused := c.Refused(s.Now, s.Cost)
 	available := c.Available(s.Now) >= s.Cost
 	switch {
@@ -98,6 +99,8 @@ type learn struct {
 	jitter    int64
 	// Unused tokens of waiting requests that are gone or were refused for another policy's sake.
 	unused int64
+
+	fullAt quota.Instant
 }
 
 // Apply implements bucketstore.Change.
@@ -112,6 +115,7 @@ func (l *learn) Apply(e *bucketstore.Entry) bool {
 	if l.ask.Keep > 0 {
 		c.KeepCall = 0
 	}
+	l.fullAt = c.FullAt
 	c = c.Receive(l.now, lease.Lot{Tokens: l.grant.Keep, Expiry: lease.Expiry(l.sent, lease.TTL(l.ask.Params))})
 	e.Credit = c.Receive(l.now, lease.Lot{Tokens: l.unused, Expiry: lease.Expiry(l.sent, lease.Deadline)})
 	return true
@@ -129,11 +133,11 @@ func (g *giveBack) Apply(e *bucketstore.Entry) bool {
 	return true
 }
 
-// fitLimit forgets refusals that were about another limit; tokens in hand stay good.
+// fitLimit forgets what was known about another limit; tokens in hand stay good.
 func fitLimit(e *bucketstore.Entry, p quota.Params) {
 	mark := uint32(p.Num)*0x9e3779b1 ^ uint32(p.Den)*0x85ebca6b ^ uint32(p.Den>>32) ^ uint32(p.Burst)*0xc2b2ae35
 	if e.Limit != mark {
 		e.Limit = mark
-		e.Credit.NotBefore, e.Credit.AskAfter, e.Credit.Short = 0, 0, 0
+		e.Credit.NotBefore, e.Credit.AskAfter, e.Credit.FullAt, e.Credit.Short = 0, 0, 0, 0
 	}
 }

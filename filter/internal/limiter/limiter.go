@@ -92,8 +92,9 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 		switch {
 		case h.ticket.Outcome == leasing.Granted && now < h.ticket.Until:
 			h.settled = true
-			l.describe(req, h, h.ticket.Level)
+			l.describe(req, h, h.ticket.Level, h.ticket.FullAt, now)
 		case h.ticket.Outcome == leasing.Refused:
+			l.describe(req, h, 0, h.ticket.FullAt, now)
 			h.Retry = max(quota.Span(h.ticket.Until-now), 1)
 			refusing = later(req, refusing, i)
 		default:
@@ -198,17 +199,13 @@ func (l *Limiter) take(req *Request, i int, now quota.Instant, commit bool) (boo
 		h.Retry = quota.Second
 		return false, Failure
 	}
-	if h.Cost > p.Limit.Params.Burst {
-		h.Retry = quota.Never
-		return false, TooDear
-	}
 	if h.by == byCredit {
 		return l.takeCredit(req, i, now, commit)
 	}
 	kind, params := bucketstore.Local, p.Limit.Params
 	if h.by == byShare {
 		kind, params = bucketstore.Share, leasingShare(l.desk, params)
-		if h.Cost > params.Burst {
+		if h.Cost > params.Burst && h.Cost <= p.Limit.Params.Burst {
 			h.Retry = quota.Second
 			return false, Failure
 		}
@@ -220,24 +217,40 @@ func (l *Limiter) take(req *Request, i int, now quota.Instant, commit bool) (boo
 	h.Remaining, h.Reset = l.local.remaining, l.local.reset
 	h.Retry = l.local.result.RetryAfter
 	h.settled = commit && l.local.result.Allowed
-	return l.local.result.Allowed, Quota
+	return l.local.result.Allowed, quotaOrTooDear(h)
+}
+
+// quotaOrTooDear is the reason of a refusal by a bucket.
+func quotaOrTooDear(h *Hit) Reason {
+	if h.Retry == quota.Never {
+		return TooDear
+	}
+	return Quota
 }
 
 func (l *Limiter) takeCredit(req *Request, i int, now quota.Instant, commit bool) (bool, Reason) {
 	h := &req.Hits[i]
 	need := l.need(req, h)
+	tooDear := h.Cost > need.Params.Burst
+	need.Strict = need.Strict || tooDear
 	l.spend = leasing.Spend{Need: need, Now: now, Commit: commit && h.Cost > 0}
 	if err := l.store.Update(bucketstore.Leased, h.Key, now, &l.spend); err != nil {
 		return l.contended(h, req.policyOf(h.Hit))
+	}
+	if tooDear {
+		l.describe(req, h, l.spend.Level, l.spend.FullAt, now)
+		h.Retry = quota.Never
+		return false, TooDear
 	}
 	if l.spend.Keep > 0 {
 		l.desk.Keep(need, l.spend.Keep)
 	}
 	switch l.spend.State {
 	case leasing.Ready:
-		l.describe(req, h, l.spend.Level)
+		l.describe(req, h, l.spend.Level, l.spend.FullAt, now)
 		h.settled = commit
 	case leasing.Exhausted:
+		l.describe(req, h, 0, l.spend.FullAt, now)
 		h.Retry = quota.Span(l.spend.Until - now)
 		return false, Quota
 	default:
@@ -258,17 +271,18 @@ func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
 	}
 }
 
-// describe fills in what clients see of a central bucket, by the centre's level.
-func (l *Limiter) describe(req *Request, h *Hit, level int64) {
+// describe fills in what clients see of a central bucket, by what the centre said of it.
+func (l *Limiter) describe(req *Request, h *Hit, level int64, fullAt, now quota.Instant) {
 	p := req.policyOf(h.Hit).Limit.Params
 	h.Remaining = min(max(level, 0), p.Burst)
-	h.Reset = p.ResetAfter(quota.State{Debt: p.UnitsFor(p.Burst - h.Remaining)}, 0)
+	h.Reset = quota.Span(max(fullAt-now, 0))
 }
 
-// describeRefusal sets when the bucket will be full: when the wait is over it holds the cost and lacks the rest.
+// describeRefusal sets when the bucket will be full, where no bucket has said so: when the wait is over it holds the cost and
+// lacks the rest.
 func (l *Limiter) describeRefusal(req *Request, h *Hit) {
 	p := req.policyOf(h.Hit).Limit.Params
-	if h.by != byBucket && h.Retry != quota.Never {
+	if h.Retry != quota.Never && (h.by == byShare || h.by != byBucket && h.Reset == 0) {
 		h.Reset = h.Retry + p.ResetAfter(quota.State{Debt: p.UnitsFor(p.Burst - h.Cost)}, 0)
 	}
 }
