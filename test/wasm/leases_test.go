@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/envoytest"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -117,20 +118,21 @@ func (g *game) count() {
 // Random loads, costs, delays and losses: whatever happens, no interval sees more than the law allows.
 func TestLeasedBucketAgainstAnAdversary(t *testing.T) {
 	for _, c := range []struct {
-		rate   string
-		n      int64
-		window quota.Span
-		burst  int64
+		mode, rate string
+		n          int64
+		window     quota.Span
+		burst      int64
 	}{
-		{"200/1s burst 300", 200, quota.Second, 300},
-		{"100/10s", 100, 10 * quota.Second, 100},
-		{"60/1m burst 20", 60, quota.Minute, 20},
-		{"50/1s burst 10", 50, quota.Second, 10}, // refills within a second: every request asks
+		{"leased", "200/1s burst 300", 200, quota.Second, 300},
+		{"leased", "100/10s", 100, 10 * quota.Second, 100},
+		{"leased", "60/1m burst 20", 60, quota.Minute, 20},
+		{"leased", "50/1s burst 10", 50, quota.Second, 10}, // refills within a second: every request asks
+		{"strict", "200/1s burst 300", 200, quota.Second, 300},
 	} {
 		for seed := range uint64(4) {
-			t.Run(fmt.Sprint(c.rate, " seed ", seed), func(t *testing.T) {
+			t.Run(fmt.Sprint(c.mode, " ", c.rate, " seed ", seed), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 7))
-				w := newWorld(t, fleet{nodes: 3, workers: 2, seed: seed, set: setOf(limits("api", "leased", c.rate, thenDeny, costHeader))})
+				w := newWorld(t, fleet{nodes: 3, workers: 2, seed: seed, set: setOf(limits("api", c.mode, c.rate, thenDeny, costHeader))})
 				w.centre.lag = func() (up, down time.Duration) {
 					switch r.IntN(10) {
 					case 0:
@@ -164,6 +166,52 @@ func TestLeasedBucketAgainstAnAdversary(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// The law holds through all that happens to a proxy: VMs trap between any two accesses to shared data and come back, listeners
+// are updated, clients go away, policy sets are pushed.
+func TestLawHoldsThroughTrapsAndUpdates(t *testing.T) {
+	set := setOf(limits("api", "leased", "200/1s burst 300", thenDeny, costHeader))
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 17))
+			var tr trap
+			w := newWorld(t, fleet{nodes: 2, workers: 2, seed: seed, fail: envoytest.FailReload, drain: 300 * time.Millisecond, onShared: tr.hook, set: set})
+			w.centre.lag = func() (up, down time.Duration) { return millis(r, 1, 10), millis(r, 1, 10) }
+			l := newLaw(t, 200, quota.Second, 300)
+			g := &game{world: w, law: l}
+			updates, cancelled := 0, 0
+			w.run(10*time.Second, func() {
+				g.count()
+				switch r.IntN(400) {
+				case 0:
+					tr.armed, tr.vm = true, r.IntN(2)
+				case 1:
+					updates++
+					inline := setOf(limits("unused", "local", fmt.Sprint(updates, "/1s"), `"match": {"paths": ["/none"]}`))
+					if err := w.nodes[r.IntN(2)].UpdatePlugin(w.config(inline)); err != nil {
+						t.Error(err)
+					}
+				case 2:
+					w.centre.push(set)
+				}
+				for _, a := range g.open {
+					if w.now-a.sent > 200*time.Millisecond || r.IntN(20) == 0 {
+						cancelled++
+						a.stream.Cancel()
+					}
+				}
+				for range r.IntN(3) {
+					g.send(r.IntN(2), r.IntN(2), 1+r.Int64N(2))
+				}
+			})
+			l.check(t, "through it all")
+			t.Logf("%d of %d tokens let through; %d traps, %d updates, %d clients gone", l.used, int64(l.most(10*time.Second)), tr.sprung, updates, cancelled)
+			if float64(l.used) < 0.3*l.most(10*time.Second) || tr.sprung < 5 || updates < 5 {
+				t.Error("the test says little")
+			}
+		})
 	}
 }
 

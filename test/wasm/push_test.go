@@ -74,13 +74,14 @@ func TestPushReachesEveryWorker(t *testing.T) {
 
 // trap makes a VM trap the next time it touches shared data.
 type trap struct {
-	armed bool
-	vm    int
+	armed  bool
+	vm     int
+	sprung int
 }
 
 func (tr *trap) hook(vm int, _ string, _ []byte) {
 	if tr.armed && vm == tr.vm {
-		tr.armed = false
+		tr.armed, tr.sprung = false, tr.sprung+1
 		panic("a trap for the test")
 	}
 }

@@ -157,6 +157,10 @@ func (w *world) settle(a *attempt) {
 		a.passed = true
 		a.stream.Respond(200, nil)
 	case envoytest.Replied, envoytest.Cancelled:
+	case envoytest.Failed:
+		if w.fleet.fail != envoytest.FailReload {
+			w.t.Errorf("at %v a request failed", w.now)
+		}
 	default:
 		w.t.Errorf("at %v a request is %v", w.now, state)
 	}
