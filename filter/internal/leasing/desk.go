@@ -130,9 +130,9 @@ func (d *Desk) Nodes() int64 { return max(d.store.Number(nodesLetter), 1) }
 // Waiting is the number of open tickets.
 func (d *Desk) Waiting() int { return d.waiting }
 
-// Join queues a ticket with a Stream and a Need, and tokens to keep to be asked for along with it. It reports false, and
-// queues nothing, if as many requests wait as may. Flush sends.
-func (d *Desk) Join(now quota.Instant, t *Ticket, keep int64) bool {
+// Join queues a ticket with a Stream and a Need. It reports false, and queues nothing, if as many requests wait as may. Flush
+// sends.
+func (d *Desk) Join(now quota.Instant, t *Ticket) bool {
 	if d.waiting >= MaxWaiting {
 		d.Stats.Turned++
 		return false
@@ -141,13 +141,16 @@ func (d *Desk) Join(now quota.Instant, t *Ticket, keep int64) bool {
 	t.Outcome, t.deadline = Waiting, now+quota.Instant(lease.Deadline)
 	b := d.bucket(t.Need)
 	b.queue = append(b.queue, t)
-	b.keep = max(b.keep, keep)
 	d.list(b)
 	return true
 }
 
-// Keep notes tokens to be asked for at the next tick.
-func (d *Desk) Keep(need Need, keep int64) {
+// Keep notes tokens to be asked for at the next tick, or along with the next request that waits for the bucket. While the
+// control plane does not answer it notes nothing: what cannot be sent would only pile up.
+func (d *Desk) Keep(now quota.Instant, need Need, keep int64) {
+	if d.breaker.open(now) {
+		return
+	}
 	b := d.bucket(need)
 	b.keep = max(b.keep, keep)
 	d.list(b)

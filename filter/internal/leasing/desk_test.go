@@ -100,7 +100,7 @@ func (w *world) join(t *testing.T, bucket byte, cost int64) *leasing.Ticket {
 	t.Helper()
 	w.stream++
 	ticket := &leasing.Ticket{Stream: w.stream, Need: w.need(bucket, cost)}
-	if !w.desk.Join(w.now, ticket, 0) {
+	if !w.desk.Join(w.now, ticket) {
 		t.Fatal("turned away")
 	}
 	w.desk.Flush(w.now)
@@ -150,7 +150,7 @@ func TestExactlyTheBurstPasses(t *testing.T) {
 	for i := range 300 {
 		s := w.spend(1, 1)
 		if s.Keep > 0 {
-			w.desk.Keep(s.Need, s.Keep)
+			w.desk.Keep(w.now, s.Need, s.Keep)
 		}
 		switch s.State {
 		case leasing.Ready:
@@ -272,6 +272,16 @@ func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 	if _, away = w.desk.Away(w.now); !away {
 		t.Error("requests wait for a control plane that cannot be called")
 	}
+	// What is to be kept does not pile up meanwhile.
+	w.refuse = nil
+	for i := range 100 {
+		w.desk.Keep(w.now, w.need(byte(i), 1), 5)
+	}
+	w.now += 3000 * ms
+	w.desk.Tick(w.now)
+	if len(w.calls) != 0 {
+		t.Errorf("%d calls for what was wanted during the outage", len(w.calls))
+	}
 }
 
 func TestDeadlineAndCancel(t *testing.T) {
@@ -319,7 +329,7 @@ func TestWaitersAreBounded(t *testing.T) {
 	for range leasing.MaxWaiting {
 		w.join(t, 1, 1)
 	}
-	if w.desk.Join(w.now, &leasing.Ticket{Stream: 9999, Need: w.need(1, 1)}, 0) || w.desk.Stats.Turned != 1 {
+	if w.desk.Join(w.now, &leasing.Ticket{Stream: 9999, Need: w.need(1, 1)}) || w.desk.Stats.Turned != 1 {
 		t.Error("one more than the bound waits")
 	}
 }
@@ -338,7 +348,7 @@ func TestABusyKeyIsServedFromItsLots(t *testing.T) {
 		}
 		s := w.spend(1, 1)
 		if s.Keep > 0 {
-			w.desk.Keep(s.Need, s.Keep)
+			w.desk.Keep(w.now, s.Need, s.Keep)
 		}
 		switch s.State {
 		case leasing.Ready:
@@ -362,7 +372,7 @@ func TestCallsAreBatched(t *testing.T) {
 		if i >= 90 {
 			need.Version = 2
 		}
-		w.desk.Keep(need, 5)
+		w.desk.Keep(w.now, need, 5)
 	}
 	w.desk.Flush(w.now)
 	if len(w.calls) != 0 {
@@ -390,7 +400,7 @@ func TestWorkersShareWhatOneBrings(t *testing.T) {
 	b.stream = 1000
 	// Worker b is about to fetch everything to keep; a's request comes to the centre after it.
 	_ = a.store.Update(bucketstore.Leased, [16]byte{1}, c.now, keepUnderWay(c.now+200*ms))
-	b.desk.Keep(b.need(1, 1), 100)
+	b.desk.Keep(b.now, b.need(1, 1), 100)
 	b.desk.Tick(c.now)
 	ticket := a.join(t, 1, 1)
 	keep, reply := cp.grant(c.now)

@@ -169,7 +169,7 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 		}
 		waits = true
 		h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h)}
-		if !l.desk.Join(now, &h.ticket, 0) {
+		if !l.desk.Join(now, &h.ticket) {
 			l.desk.Cancel(req.Stream)
 			l.Stats.WaitedTooMuch++
 			return l.refuse(req, i, TooManyWaiting, now), true
@@ -243,7 +243,7 @@ func (l *Limiter) takeCredit(req *Request, i int, now quota.Instant, commit bool
 		return false, TooDear
 	}
 	if l.spend.Keep > 0 {
-		l.desk.Keep(need, l.spend.Keep)
+		l.desk.Keep(now, need, l.spend.Keep)
 	}
 	switch l.spend.State {
 	case leasing.Ready:

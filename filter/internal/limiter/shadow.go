@@ -31,7 +31,7 @@ func (l *Limiter) watchCredit(req *Request, m *match.Hit, now quota.Instant) {
 	l.spend = leasing.Spend{Need: need, Now: now, Commit: m.Cost > 0, Watch: true}
 	err := l.store.Update(bucketstore.Leased, m.Key, now, &l.spend)
 	if err == nil && l.spend.Keep > 0 {
-		l.desk.Keep(need, l.spend.Keep)
+		l.desk.Keep(now, need, l.spend.Keep)
 	}
 	l.countShadow(err == nil && l.spend.State != leasing.Missing, l.spend.State == leasing.Ready)
 }
