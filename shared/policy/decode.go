@@ -178,7 +178,8 @@ func (r *reader) policy(path string, n Node) Policy {
 			limited = true
 			r.unsupported(path, "a limit by tier")
 		}},
-		field{"candidate", nil}, field{"response", nil},
+		field{"response", func(path string, n Node) { r.response(path, n, &p.Response) }},
+		field{"candidate", nil},
 	)
 	if n.Kind == Map {
 		r.required(path, n, "name", "")
@@ -341,6 +342,25 @@ func (r *reader) enforcement(path string, n Node, e *Enforced) {
 	}
 	r.enum(path, n, (*uint8)(e), choice{"enforce", uint8(EnforcedAll), true},
 		choice{"shadow", uint8(EnforcedShadow), true}, choice{"off", uint8(EnforcedOff), true})
+}
+
+func (r *reader) response(path string, n Node, out *Response) {
+	status := int64(0)
+	r.object(path, n,
+		field{"status", func(path string, n Node) { r.integer(path, n, 400, 599, &status) }},
+		field{"body", func(path string, n Node) {
+			if n.Kind != String {
+				r.wrongKind(path, n, "a string")
+				return
+			}
+			if len(n.Text) > MaxBody {
+				r.problem(path, "must have at most "+strconv.Itoa(MaxBody)+" bytes")
+				return
+			}
+			out.Body = n.Text
+		}},
+	)
+	out.Status = int(status)
 }
 
 // span reads a whole number with a unit.

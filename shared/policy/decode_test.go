@@ -34,7 +34,7 @@ func TestDecodeReadsEveryField(t *testing.T) {
 				"cookie:SID", "query:k", "jwt:org", "spiffe"],
 			 "if_absent": "shared", "algorithm": "token_bucket", "limit": {"quota": 10, "window": "2m", "burst": 20},
 			 "cost": {"header": "X-Cost", "max": 5, "invalid": "deny"}, "mode": "strict",
-			 "on_failure": {"local_for": "10s", "then": "deny"}, "enforcement": {"enforce": 25}},
+			 "on_failure": {"local_for": "10s", "then": "deny"}, "enforcement": {"enforce": 25}, "response": {"status": 503, "body": "later"}},
 			{"name": "b", "partition": [], "limit": {"quota": 1000, "window": "1s"}}
 		]}`)
 	if err != nil {
@@ -64,7 +64,7 @@ func TestDecodeReadsEveryField(t *testing.T) {
 			Limit:    policy.Limit{Quota: 10, Window: 2 * quota.Minute, Params: quota.Params{Num: 1, Den: 12_000_000, Burst: 20}},
 			Cost:     policy.Cost{Fixed: 1, Header: "x-cost", Max: 5, Invalid: 1, DenyInvalid: true},
 			Mode:     policy.ModeStrict, OnFailure: policy.OnFailure{LocalFor: 10 * quota.Second, Then: policy.ThenDeny},
-			Enforced: 25,
+			Enforced: 25, Response: policy.Response{Status: 503, Body: "later"},
 		}, {
 			Name: "b", Limit: policy.Limit{Quota: 1000, Window: quota.Second, Params: quota.Params{Num: 1, Den: 1000, Burst: 1000}},
 			Cost: policy.Cost{Fixed: 1}, OnFailure: policy.OnFailure{LocalFor: 30 * quota.Second}, Enforced: policy.EnforcedAll,
@@ -132,6 +132,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"no address", `{"version":"weir/v1","exempt":{"client_ips":["localhost"]}}`, "exempt.client_ips[0]: must be an address or a network like 10.0.0.0/8, without bits beyond its length, not localhost"},
 		{"exempt consumers that nothing finds", `{"version":"weir/v1","exempt":{"consumers":["a"]}}`, "exempt.consumers: needs identity.consumer, which says where to find the consumer"},
 		{"an unknown ban", `{"version":"weir/v1","banned":{"paths":["/x"]}}`, "banned.paths: unknown field"},
+		{"a response that is none", inPolicy(`"response":{"status":200}`), "policies[0].response.status: must be a whole number from 400 to 599, not 200"},
 		{"more than all", inPolicy(`"enforcement":{"enforce":101}`), "policies[0].enforcement.enforce: must be a whole number from 0 to 100, not 101"},
 		{"a share of nothing", inPolicy(`"enforcement":{}`), "policies[0].enforcement.enforce: is missing: write {enforce: 25} for a quarter of the partition keys"},
 		{"a consumer from nowhere", `{"version":"weir/v1","identity":{"consumer":[{}]}}`, "identity.consumer[0]: must have exactly one of header, jwt, cookie, query, spiffe"},
@@ -164,7 +165,6 @@ func TestDecodeRefusesWhatThisVersionLacks(t *testing.T) {
 		inPolicy(`"mode":"optimistic"`):           "policies[0].mode: optimistic is not supported by this version",
 		inPolicy(`"limits":{"free":{}}`):          "policies[0].limits: a limit by tier is not supported by this version",
 		inPolicy(`"candidate":{}`):                "policies[0].candidate: is not supported by this version",
-		inPolicy(`"response":{}`):                 "policies[0].response: is not supported by this version",
 		inPolicy(`"subwindows":10`):               "policies[0].subwindows: is not supported by this version",
 		`{"version":"weir/v1","policies":[{"name":"p","partition":["tier"],"limit":{"quota":1,"window":"1s"}}]}`: "policies[0].partition[0]: tier is not supported by this version",
 		`{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":[{"quota":1,"window":"1s"}]}]}`:     "policies[0].limit: a list of limits is not supported by this version",

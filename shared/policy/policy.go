@@ -89,6 +89,15 @@ type Policy struct {
 	Mode      Mode
 	OnFailure OnFailure
 	Enforced  Enforced
+	Response  Response
+}
+
+// Response is what a refused client gets instead of 429 and problem+json. The zero value changes nothing.
+type Response struct {
+	// Status is 400 to 599, 0 for the usual one.
+	Status int
+	// Body is plain text, empty for the usual one.
+	Body string
 }
 
 // Match says which requests a policy applies to. An empty field matches anything; all fields must hold, lists are "any of".
@@ -233,5 +242,6 @@ const (
 	MaxConsumers = 10_000
 	MaxListItems = 256
 	MaxText      = 1024
+	MaxBody      = 4096
 	MaxCost      = 1 << 32
 )

@@ -105,6 +105,7 @@ func putPolicy(dst []byte, p *policy.Policy) []byte {
 	dst = putUvarint(dst, p.Cost.Max)
 	dst = putUvarint(dst, p.Cost.Invalid)
 	dst = append(dst, boolByte(p.Cost.DenyInvalid))
+	dst = putText(putUvarint(dst, int64(p.Response.Status)), p.Response.Body)
 	dst = putTexts(dst, p.Match.Hosts, p.Match.Methods, p.Match.Paths)
 	dst = putUvarint(dst, int64(len(p.Match.Headers)))
 	for _, h := range p.Match.Headers {
@@ -143,6 +144,9 @@ type PolicyHead struct {
 	Limit     policy.Limit
 	Cost      Cost
 	Enforced  policy.Enforced
+	// Status and Body are those of policy.Response.
+	Status int
+	Body   Ref
 }
 
 // Cost is policy.Cost with a reference for the header's name.
@@ -225,6 +229,10 @@ func (r *SetReader) Policy() PolicyHead {
 	p.Cost.Max = c.within(0, policy.MaxCost)
 	p.Cost.Invalid = c.within(0, policy.MaxCost)
 	p.Cost.DenyInvalid = r.oneOf(0, 1) == 1
+	if p.Status = int(c.within(0, 599)); p.Status != 0 && p.Status < 400 {
+		c.fail(ErrValue)
+	}
+	p.Body = r.ref(policy.MaxBody)
 	return p
 }
 

@@ -76,7 +76,7 @@ func snapshot(t testing.TB) []byte {
 			IfAbsent:  policy.AbsentDeny, Limit: policy.Limit{Quota: 100, Window: quota.Hour, Params: params},
 			Cost: policy.Cost{Fixed: 1, Header: "x-cost", Max: 5, Invalid: 2, DenyInvalid: true},
 			Mode: policy.ModeStrict, OnFailure: policy.OnFailure{LocalFor: quota.Minute, Then: policy.ThenDeny},
-			Enforced: 25,
+			Enforced: 25, Response: policy.Response{Status: 503, Body: "later"},
 		}},
 	}})
 }
@@ -98,16 +98,17 @@ func TestSnapshotReadsBack(t *testing.T) {
 	p := set.Policy()
 	text(p.Name)
 	text(p.Cost.Header)
+	text(p.Body)
 	set.Lists(text, text, text, func(_ policy.HeaderOp, name, value wire.Ref) { text(name); text(value) },
 		func(_ policy.PartKind, name wire.Ref) { text(name) })
 	if err := set.End(); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"x-api-key", "/healthz", "OPTIONS", "us", "p", "x-cost", "*.example.com", "POST", "/shorten", "x-a", "1", "", "x-tenant"}
+	want := []string{"x-api-key", "/healthz", "OPTIONS", "us", "p", "x-cost", "later", "*.example.com", "POST", "/shorten", "x-a", "1", "", "x-tenant"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("texts %q, want %q", got, want)
 	}
-	if p.Limit.Params.Burst != 100 || p.Mode != policy.ModeStrict || p.IfAbsent != policy.AbsentDeny || !p.Cost.DenyInvalid || p.Enforced != 25 ||
+	if p.Limit.Params.Burst != 100 || p.Mode != policy.ModeStrict || p.IfAbsent != policy.AbsentDeny || !p.Cost.DenyInvalid || p.Enforced != 25 || p.Status != 503 ||
 		p.OnFailure != (policy.OnFailure{LocalFor: quota.Minute, Then: policy.ThenDeny}) {
 		t.Errorf("policy %+v", p)
 	}

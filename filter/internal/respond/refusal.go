@@ -46,7 +46,17 @@ func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grp
 	if r.Status == 429 {
 		r.Headers.Limits(req, true, retry, wall)
 	}
-	if !grpc {
+	ix := &req.Rules().Index
+	p := ix.Policy(hit.Policy)
+	if r.Status == 429 && p.Status != 0 {
+		r.Status = uint32(p.Status)
+	}
+	switch {
+	case grpc:
+	case p.Body.Len > 0:
+		r.Headers.add("content-type", "text/plain; charset=utf-8")
+		r.Body = append(r.Body, ix.Text(p.Body)...)
+	default:
 		r.Headers.add("content-type", "application/problem+json")
 		r.writeBody(req, hit, retry)
 	}
@@ -85,7 +95,9 @@ func (r *Refusal) writeBody(req *limiter.Request, hit *limiter.Hit, retry int64)
 		b = append(b, `about:blank","title":"Bad Request","status":400,"detail":"Policy `+name+
 			` needs a cost, a whole number up to its maximum, and the request names none.`...)
 	default:
-		b = append(b, `https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,"detail":"`...)
+		b = append(b, `https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":`...)
+		b = ratelimitheader.AppendInt(b, int64(r.Status))
+		b = append(b, `,"detail":"`...)
 		b = appendSentence(b, req.Reason, name, limit, window, retry)
 	}
 	b = append(b, `","violated-policies":["`+name+`"],"limit":`...)

@@ -223,3 +223,24 @@ func sameSet(a, b []string) bool {
 	}
 	return true
 }
+
+func TestOwnResponse(t *testing.T) {
+	const doc = `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1h"},"response":%s}]}`
+	for response, want := range map[string]struct {
+		status uint32
+		kind   string
+		body   string
+	}{
+		`{"status":503,"body":"Later, please."}`: {503, "text/plain; charset=utf-8", "Later, please."},
+		`{"body":"Later, please."}`:              {429, "text/plain; charset=utf-8", "Later, please."},
+		`{"status":503}`:                         {503, "application/problem+json", `"status":503`},
+	} {
+		req, _ := decide(t, strings.Replace(doc, "%s", response, 1), 2)
+		var r respond.Refusal
+		r.Write(req, now, wall, false)
+		got := lines(&r.Headers)
+		if r.Status != want.status || !strings.Contains(string(r.Body), want.body) || !strings.Contains(got, "content-type: "+want.kind+"\n") || !strings.Contains(got, "retry-after: ") {
+			t.Errorf("%s: %d %s\n%s", response, r.Status, r.Body, got)
+		}
+	}
+}
