@@ -142,7 +142,7 @@ func plainBody(r *http.Request) error {
 
 // body reads a request's body of at most limit bytes.
 func (s *server) body(c echo.Context, limit int64) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(c.Response(), c.Request().Body, limit))
+	body, err := io.ReadAll(http.MaxBytesReader(c.Response().Writer, c.Request().Body, limit))
 	var tooLarge *http.MaxBytesError
 	if err != nil && !errors.As(err, &tooLarge) {
 		return nil, &failure{status: http.StatusBadRequest, kind: "bad-request", detail: "the body could not be read", cause: err}

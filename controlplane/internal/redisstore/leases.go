@@ -68,14 +68,14 @@ func (s *Store) grantGroup(ctx context.Context, lost quota.Instant, items []leas
 
 // appendArgs appends what the script wants to know about one bucket.
 func appendArgs(args []any, lost quota.Instant, a lease.Ask) []any {
-	var doubtfulUntil, doubtfulDebt int64
+	doubtfulDebt := lease.Fresh(a.Params, a.Version, 0, leases.LostFill).Debt
+	var doubtfulUntil int64
 	if lost > 0 {
 		doubtfulUntil = int64(lost) + int64(leases.Doubtful(a.Params))
 	}
-	doubtfulDebt = lease.Fresh(a.Params, a.Version, 0, leases.LostFill).Debt
 	for _, v := range [argsPerItem]int64{
 		a.Params.Num, a.Params.Den, a.Params.Burst, int64(lease.TTL(a.Params)), int64(a.Version),
-		a.Waiting, a.Cost, int64(a.Deadline), a.Keep, a.Nodes, doubtfulUntil, doubtfulDebt,
+		max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1), doubtfulUntil, doubtfulDebt,
 	} {
 		args = append(args, strconv.FormatInt(v, 10))
 	}

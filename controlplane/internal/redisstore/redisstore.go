@@ -110,7 +110,8 @@ func newStore(client redis.UniversalClient, cluster bool) *Store {
 func (s *Store) Close() error { return s.client.Close() }
 
 // Secret implements push.Secrets. A secret that was there and is gone means that Redis has lost its state: it gets the candidate
-// and a note of when, and buckets that may have been in use start with less than their burst.
+// and a note of when, and from then on buckets that may have been in use start with less than their burst. Secret is called all
+// the time, so between the loss and the note lies no more than the time between two calls.
 func (s *Store) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error) {
 	s.mu.Lock()
 	known := "0"

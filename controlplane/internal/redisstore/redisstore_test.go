@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -127,10 +128,24 @@ func TestBucketsExpireWhenFull(t *testing.T) {
 	if g := one(t, s, bucket, p, 51); g.Waiting < 50 {
 		t.Errorf("what was left is %d, want 50 or what has been earned more", g.Waiting)
 	}
+	shortest, longest := time.Hour, time.Duration(0)
+	for i := range byte(40) { // Made together, they do not expire together.
+		other := [16]byte{7, i + 1}
+		one(t, s, other, p, 50)
+		life, err := s.Client().PTTL(t.Context(), keyOfBucket7[:14]+fmt.Sprintf("%02x", i+1)+keyOfBucket7[16:]).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		shortest, longest = min(shortest, life), max(longest, life)
+	}
+	if longest-shortest < 100*time.Millisecond {
+		t.Errorf("40 buckets all live for %v to %v", shortest, longest)
+	}
+	s.Client().FlushDB(t.Context())
 	short := params(t, 1000, quota.Second, 1)
 	one(t, s, [16]byte{8}, short, 1)
 	deadline := time.Now().Add(5 * time.Second)
-	for s.Client().DBSize(t.Context()).Val() > 1 {
+	for s.Client().DBSize(t.Context()).Val() > 0 {
 		if time.Now().After(deadline) {
 			t.Fatal("a bucket that is full within a millisecond is still there")
 		}

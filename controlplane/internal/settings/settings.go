@@ -35,7 +35,7 @@ type Settings struct {
 	Listen string
 	// RedisURL is empty for the embedded store.
 	RedisURL string
-	// DataDir exists.
+	// DataDir exists; it is empty if nothing is kept in files.
 	DataDir string
 	Tokens  auth.Tokens
 	// Generated are files of tokens that were made because none was given.
@@ -51,13 +51,20 @@ func (f Flags) Resolve() (Settings, error) {
 	s := Settings{Listen: f.Listen, RedisURL: f.RedisURL}
 	r.address(f.Listen)
 	r.redis(f.RedisURL)
-	s.DataDir = r.directory(f.DataDir)
+	if f.DataDir != "" || f.needsDirectory() {
+		s.DataDir = r.directory(f.DataDir)
+	}
 	r.token(&s, auth.Admin, f.AdminToken, f.AdminTokenFile)
 	r.token(&s, auth.Node, f.NodeToken, f.NodeTokenFile)
 	if f.TokensFile != "" {
 		s.Tokens = append(s.Tokens, r.tokens(f.TokensFile)...)
 	}
 	return s, errors.Join(r.problems...)
+}
+
+// needsDirectory says whether anything is kept in files: with all state in Redis and all tokens given, nothing is.
+func (f Flags) needsDirectory() bool {
+	return f.RedisURL == "" || f.AdminToken+f.AdminTokenFile == "" || f.NodeToken+f.NodeTokenFile == ""
 }
 
 type resolver struct{ problems []error }

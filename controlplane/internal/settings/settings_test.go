@@ -90,6 +90,21 @@ func TestDefaultDirectory(t *testing.T) {
 	}
 }
 
+// With everything elsewhere no directory is needed, or made.
+func TestNoDirectory(t *testing.T) {
+	t.Setenv("XDG_STATE_HOME", "")
+	t.Setenv("HOME", "")
+	f := valid(t)
+	f.DataDir, f.RedisURL = "", "redis://redis:6379"
+	if s, err := f.Resolve(); err != nil || s.DataDir != "" {
+		t.Errorf("%+v, %v", s, err)
+	}
+	f.AdminToken = ""
+	if _, err := f.Resolve(); err == nil || !strings.Contains(err.Error(), "--data-dir (WEIR_DATA_DIR): must be given") {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestProblems(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(f *settings.Flags)

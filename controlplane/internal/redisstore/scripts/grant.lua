@@ -7,9 +7,10 @@
 -- returns    5 integers for each bucket: stale waiting keep not_before level
 --
 -- A state is a MessagePack list: format version last debt num den burst, then end and tokens of each lease, the earliest first.
--- Every number is a whole one below 2^53, where doubles are exact. Division is exact only through fmod: a % b is not.
-local fmod, floor, max, min = math.fmod, math.floor, math.max, math.min
-
+--
+-- Every number is a whole one below 2^53, where doubles are exact. For such a and b the double nearest to a / b is never at or
+-- above a whole number that the true quotient is below, so x = a / b; x - x % 1 is the exact floor. Calls cost more than
+-- arithmetic here, so there are few: the bucket at hand lives in the locals below rather than in a table.
 local FORMAT = 1
 local MAX_UNITS = 4503599627370496 -- quota.MaxUnits
 local SATURATED = 5629499534213120 -- where debts saturate: 1.25 * MAX_UNITS
@@ -17,36 +18,42 @@ local MAX_PAIRS = 6                -- lease.MaxPairs
 local FIELDS = 7                   -- of a state before its leases
 local ARGS = 12
 
+local version, last, debt, num, den, burst
+local ends, tokens, lots -- when the leases end, their tokens, and how many leases there are
+
 local function quotient(a, b)
-  return (a - fmod(a, b)) / b
+  local x = a / b
+  return x - x % 1
 end
 
 local function ceiling(a, b)
-  local r = fmod(a, b)
-  if r > 0 then
-    return (a - r) / b + 1
+  local x = a / b
+  x = x - x % 1
+  if x * b < a then
+    return x + 1
   end
-  return a / b
+  return x
 end
 
-local function units(n, den)
+local function units(n)
   if n > quotient(SATURATED, den) then
     return SATURATED
   end
   return n * den
 end
 
-local function earned(debt, span, num)
-  if span > quotient(debt, num) then
+-- What is left of a debt after a span of earning.
+local function rest(owed, span)
+  if span > quotient(owed, num) then
     return 0
   end
-  return debt - span * num
+  return owed - span * num
 end
 
 -- Whether an/ad < bn/bd, by comparing continued fractions: the products would not fit.
 local function slower(an, ad, bn, bd)
   while true do
-    local ar, br = fmod(an, ad), fmod(bn, bd)
+    local ar, br = math.fmod(an, ad), math.fmod(bn, bd)
     local aq, bq = (an - ar) / ad, (bn - br) / bd
     if aq ~= bq then
       return aq < bq
@@ -61,201 +68,210 @@ local function slower(an, ad, bn, bd)
   end
 end
 
--- The state in raw, or nil if no grant can have left it.
+-- Reads a state; false if no grant can have left it. It may also raise an error.
 local function decode(raw)
-  local ok, s = pcall(cmsgpack.unpack, raw)
-  if not ok or type(s) ~= 'table' or s[1] ~= FORMAT then
-    return nil
-  end
+  local s = cmsgpack.unpack(raw)
   local n = #s
-  if n < FIELDS or n > FIELDS + 2 * MAX_PAIRS or fmod(n - FIELDS, 2) ~= 0 then
-    return nil
+  if s[1] ~= FORMAT or n < FIELDS or n > FIELDS + 2 * MAX_PAIRS or (n - FIELDS) % 2 ~= 0 then
+    return false
   end
   for i = 1, n do
     local v = s[i]
-    if type(v) ~= 'number' or v < 0 or v > 2 * MAX_UNITS or v ~= floor(v) then
-      return nil
+    if v + 0 ~= v or v < 0 or v > 2 * MAX_UNITS or v % 1 ~= 0 then -- A text is not equal to its number.
+      return false
     end
   end
-  local l = {version = s[2], last = s[3], debt = s[4], num = s[5], den = s[6], burst = s[7], ends = {}, tokens = {}}
-  if l.num < 1 or l.den < 1 or l.burst < 1 or l.num > MAX_UNITS or l.burst > quotient(MAX_UNITS, l.den) then
-    return nil
+  version, last, debt, num, den, burst = s[2], s[3], s[4], s[5], s[6], s[7]
+  if num < 1 or den < 1 or burst < 1 or num > MAX_UNITS or burst > quotient(MAX_UNITS, den) then
+    return false
   end
-  for i = FIELDS + 1, n, 2 do
-    table.insert(l.ends, s[i])
-    table.insert(l.tokens, s[i + 1])
+  ends, tokens, lots = {}, {}, (n - FIELDS) / 2
+  for i = 1, lots do
+    ends[i], tokens[i] = s[FIELDS + 2 * i - 1], s[FIELDS + 2 * i]
   end
-  return l
+  return true
 end
 
-local function encode(l)
-  local s = {FORMAT, l.version, l.last, l.debt, l.num, l.den, l.burst}
-  for i = 1, #l.ends do
-    table.insert(s, l.ends[i])
-    table.insert(s, l.tokens[i])
+local function encode()
+  local s = {FORMAT, version, last, debt, num, den, burst}
+  for i = 1, lots do
+    s[FIELDS + 2 * i - 1], s[FIELDS + 2 * i] = ends[i], tokens[i]
   end
   return cmsgpack.pack(s)
 end
 
 -- The tokens leased until from or later.
-local function out(l, from)
+local function out(from)
   local n = 0
-  for i = 1, #l.ends do
-    if l.ends[i] >= from then
-      n = n + l.tokens[i]
+  for i = 1, lots do
+    if ends[i] >= from then
+      n = n + tokens[i]
     end
   end
   return n
 end
 
 -- Refills piece by piece: each expiry raises the cap only from its own moment on.
-local function advance(l, to)
-  local debt = earned(l.debt, to - l.last, l.num)
-  local ends, tokens = {}, {}
-  for i = 1, #l.ends do
-    local e = l.ends[i]
-    if e <= to then
-      debt = max(debt, earned(units(out(l, e), l.den), to - e, l.num))
-    else
-      table.insert(ends, e)
-      table.insert(tokens, l.tokens[i])
+local function advance(to)
+  local left = rest(debt, to - last)
+  local live = 0
+  for i = 1, lots do
+    if ends[i] <= to then
+      local owed = rest(units(out(ends[i])), to - ends[i])
+      if owed > left then
+        left = owed
+      end
     end
   end
-  l.ends, l.tokens, l.last = ends, tokens, to
-  l.debt = max(debt, units(out(l, 0), l.den))
-end
-
-local function convert(l, num, den, burst)
-  l.debt = units(ceiling(l.debt, l.den), den)
-  l.num, l.den, l.burst = num, den, burst
-end
-
--- Brings l to now and to new figures. Time since last earns at the slower of the two rates.
-local function bring(l, to, num, den, burst, version)
-  l.version = max(l.version, version)
-  to = max(to, l.last)
-  if l.num == num and l.den == den and l.burst == burst then
-    advance(l, to)
-  elseif slower(num, den, l.num, l.den) then
-    convert(l, num, den, burst)
-    advance(l, to)
-  else
-    advance(l, to)
-    convert(l, num, den, burst)
+  for i = 1, lots do
+    if ends[i] > to then
+      live = live + 1
+      ends[live], tokens[live] = ends[i], tokens[i]
+    end
   end
-  l.debt = max(units(out(l, 0), l.den), min(l.debt, l.burst * l.den))
+  lots, last = live, to
+  debt = math.max(left, units(out(0)))
+end
+
+local function convert(to_num, to_den, to_burst)
+  local used = ceiling(debt, den)
+  num, den, burst = to_num, to_den, to_burst
+  debt = units(used)
+end
+
+-- Brings the bucket to an instant and to new figures. Time since last earns at the slower of the two rates.
+local function bring(to, to_num, to_den, to_burst)
+  if to < last then
+    to = last
+  end
+  if num == to_num and den == to_den and burst == to_burst then
+    advance(to)
+  elseif slower(to_num, to_den, num, den) then
+    convert(to_num, to_den, to_burst)
+    advance(to)
+  else
+    advance(to)
+    convert(to_num, to_den, to_burst)
+  end
+  debt = math.max(units(out(0)), math.min(debt, burst * den))
 end
 
 -- Books n tokens as used, and as leased for span, rounded up to the next multiple of a piece.
-local function lend(l, n, span, pieces)
-  if n <= 0 then
-    return
-  end
-  l.debt = l.debt + n * l.den
+local function lend(n, span, pieces)
+  debt = debt + n * den
   if span <= 0 then
     return
   end
   local w = ceiling(span, pieces)
-  local e = (quotient(l.last, w) + pieces + 1) * w
+  local e = (quotient(last, w) + pieces + 1) * w
   local at = 1
-  while at <= #l.ends and l.ends[at] < e do
+  while at <= lots and ends[at] < e do
     at = at + 1
   end
-  if l.ends[at] == e then
-    l.tokens[at] = l.tokens[at] + n
+  if at <= lots and ends[at] == e then
+    tokens[at] = tokens[at] + n
     return
   end
-  table.insert(l.ends, at, e)
-  table.insert(l.tokens, at, n)
-  if #l.ends > MAX_PAIRS then
-    l.tokens[2] = l.tokens[2] + l.tokens[1]
-    table.remove(l.ends, 1)
-    table.remove(l.tokens, 1)
+  for i = lots, at, -1 do
+    ends[i + 1], tokens[i + 1] = ends[i], tokens[i]
+  end
+  ends[at], tokens[at], lots = e, n, lots + 1
+  if lots > MAX_PAIRS then
+    tokens[2] = tokens[2] + tokens[1]
+    for i = 2, lots do
+      ends[i - 1], tokens[i - 1] = ends[i], tokens[i]
+    end
+    lots = lots - 1
   end
 end
 
 -- The first instant at which n tokens can be had if nobody else takes any.
-local function ready(l, n)
-  local t = l.last + ceiling(max(0, l.debt + (n - l.burst) * l.den), l.num)
-  for i = 1, #l.ends do
-    local over = out(l, l.ends[i]) + n - l.burst
+local function ready(n)
+  local owed = debt + (n - burst) * den
+  local t = last
+  if owed > 0 then
+    t = t + ceiling(owed, num)
+  end
+  for i = 1, lots do
+    local over = out(ends[i]) + n - burst
     if over > 0 then
-      t = max(t, l.ends[i] + ceiling(units(over, l.den), l.num))
+      t = math.max(t, ends[i] + ceiling(units(over), num))
     end
   end
   return t
 end
 
 local function keep_share(keep, nodes, available)
-  keep, nodes = max(keep, 0), max(nodes, 1)
   if keep > quotient(available, nodes) then
-    keep = min(keep, quotient(available + 2 * nodes - 1, 2 * nodes))
+    keep = math.min(keep, quotient(available + 2 * nodes - 1, 2 * nodes))
   end
-  return min(keep, available)
+  return math.min(keep, available)
 end
 
--- Keeps l until it equals an absent state: by an absolute time, a millisecond late rather than early, and with up to a tenth of
--- its life added so that many that were made together do not expire together.
-local function store(key, l, jitter)
-  local expiry = ceiling(ready(l, l.burst), 1000) + 1
-  local life = max(0, expiry - quotient(now, 1000))
-  expiry = expiry + quotient(life * jitter, 10240)
-  redis.call('SET', key, encode(l), 'PXAT', string.format('%.0f', expiry))
+-- Keeps the bucket until it equals an absent one: by an absolute time, a millisecond late rather than early, and with up to a
+-- tenth of its life added so that many that were made together do not expire together.
+local function store(key, jitter)
+  local expiry = ceiling(ready(burst), 1000) + 1
+  local life = expiry - quotient(now, 1000)
+  if life > 0 then
+    expiry = expiry + quotient(life * jitter, 10240)
+  end
+  redis.call('SET', key, encode(), 'PXAT', expiry)
 end
 
 local reply = {}
 local jitter = ARGV[1] + 0
 for k = 1, #KEYS do
   local a = 2 + (k - 1) * ARGS
-  local num, den, burst, ttl, version = ARGV[a] + 0, ARGV[a + 1] + 0, ARGV[a + 2] + 0, ARGV[a + 3] + 0, ARGV[a + 4] + 0
-  local waiting, cost, deadline = max(ARGV[a + 5] + 0, 0), max(ARGV[a + 6] + 0, 1), ARGV[a + 7] + 0
-  local keep, nodes, doubtful_until, doubtful_debt = ARGV[a + 8] + 0, ARGV[a + 9] + 0, ARGV[a + 10] + 0, ARGV[a + 11] + 0
+  local ask_num, ask_den, ask_burst, ttl, ask_version = ARGV[a] + 0, ARGV[a + 1] + 0, ARGV[a + 2] + 0, ARGV[a + 3] + 0, ARGV[a + 4] + 0
+  local waiting, cost, deadline, keep, nodes = ARGV[a + 5] + 0, ARGV[a + 6] + 0, ARGV[a + 7] + 0, ARGV[a + 8] + 0, ARGV[a + 9] + 0
 
-  local l, doubtful, changed = nil, false, false
-  local raw = redis.pcall('GET', KEYS[k]) -- An error, for a key of another type, is a table.
+  local known, doubtful = false, nil
+  local raw = redis.pcall('GET', KEYS[k]) -- An error, for a key of another type, is a table, which decode cannot read.
   if raw then
-    l = type(raw) == 'string' and decode(raw) or nil
-    doubtful = l == nil
+    local fine, good = pcall(decode, raw)
+    known = fine and good
+    doubtful = not known
   else
-    doubtful = now < doubtful_until
+    doubtful = now < ARGV[a + 10] + 0
   end
-  local stale = false
-  if l then
-    local same = l.num == num and l.den == den and l.burst == burst
-    stale = l.version > version and not same
-    changed = not same
+  local stale, changed = false, doubtful
+  if known then
+    changed = num ~= ask_num or den ~= ask_den or burst ~= ask_burst
+    stale = changed and version > ask_version
+    version = math.max(version, ask_version)
   else
-    l = {version = version, last = now, debt = 0, num = num, den = den, burst = burst, ends = {}, tokens = {}}
+    version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
+    ends, tokens, lots = {}, {}, 0
     if doubtful then
-      l.debt, changed = doubtful_debt, true
+      debt = ARGV[a + 11] + 0
     end
   end
 
-  if stale then
-    for _, v in ipairs({1, 0, 0, 0, 0}) do
-      table.insert(reply, v)
+  local granted, kept, not_before, available = 0, 0, 0, 0
+  if not stale then
+    bring(now, ask_num, ask_den, ask_burst)
+    available = math.max(0, quotient(burst * den - debt, den))
+    granted = math.min(waiting, quotient(available, cost))
+    if granted > 0 then
+      lend(granted * cost, deadline, 1)
+      available = available - granted * cost
     end
-  else
-    bring(l, now, num, den, burst, version)
-    local available = max(0, quotient(burst * den - l.debt, den))
-    local granted = min(waiting, quotient(available, cost))
-    lend(l, granted * cost, deadline, 1)
-    available = available - granted * cost
-    local kept = 0
-    if ttl > 0 then
+    if ttl > 0 and keep > 0 and available > 0 then
       kept = keep_share(keep, nodes, available)
-      lend(l, kept, ttl, 2)
+      if kept > 0 then
+        lend(kept, ttl, 2)
+        available = available - kept
+      end
     end
-    local not_before = 0
     if granted < waiting then
-      not_before = max(1, ready(l, min(cost, burst)) - now)
+      not_before = math.max(1, ready(math.min(cost, burst)) - now)
     end
     if changed or granted > 0 or kept > 0 then
-      store(KEYS[k], l, jitter)
-    end
-    for _, v in ipairs({0, granted, kept, not_before, available - kept}) do
-      table.insert(reply, v)
+      store(KEYS[k], jitter)
     end
   end
+  local r = (k - 1) * 5
+  reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5] = stale and 1 or 0, granted, kept, not_before, available
 end
 return reply
