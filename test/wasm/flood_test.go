@@ -114,6 +114,40 @@ func TestActiveKeysInAFlood(t *testing.T) {
 	}
 }
 
+// More keys than the table holds are all in use. Who is crowded out does not start full when he comes back: nobody ever gets more
+// than his limit. What it costs is wrong refusals, few as long as the table is large enough.
+func TestMoreKeysThanTheTableHolds(t *testing.T) {
+	for _, c := range []struct {
+		keys  int     // in use, in a table for 1024
+		wrong float64 // at most this share of all decisions refuses wrongly
+	}{{250, 0}, {500, 0.001}, {1000, 0.05}, {4000, 0.65}} {
+		t.Run(strconv.Itoa(c.keys), func(t *testing.T) {
+			h := start(t, envoytest.Options{Workers: 1, PluginConfig: alone(setWith(dialectsOff, limits("api", "local", "10/366d", thenDeny)))})
+			r := rand.New(rand.NewPCG(uint64(c.keys), 2))
+			passed := make([]int, c.keys)
+			wrong, decisions := 0, 20*c.keys
+			for range decisions {
+				key := r.IntN(c.keys)
+				if ok, _ := passes(t, h, 0, get("x-key", strconv.Itoa(key))); ok {
+					passed[key]++
+				} else if passed[key] < 10 {
+					wrong++
+				}
+			}
+			for key, n := range passed {
+				if n > 10 {
+					t.Errorf("key %d got %d of 10", key, n)
+				}
+			}
+			share := float64(wrong) / float64(decisions)
+			t.Logf("%d keys in a table of 1024: %.2f %% of the decisions refused wrongly, none was too lenient", c.keys, 100*share)
+			if share > c.wrong {
+				t.Errorf("%.2f %% of the decisions refused wrongly", 100*share)
+			}
+		})
+	}
+}
+
 // A flood of keys of a leased policy: every one asks the centre, and nothing grows.
 func TestFloodOfLeasedKeys(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "10/1m", thenDeny))})
