@@ -95,7 +95,7 @@ func (d *Desk) settleShort(b *bucket, short int, now quota.Instant, a wire.Lease
 		case err == nil && d.spend.State == Ready:
 			t.Level, t.FullAt = d.spend.Level, d.spend.FullAt
 			d.resolve(b, at, Granted, d.spend.Until)
-		case err == nil && d.spend.KeepCall && now < t.deadline:
+		case err == nil && d.spend.KeepCall && now < t.Deadline:
 			at++ // The tick looks again.
 		default:
 			t.FullAt = d.spend.FullAt

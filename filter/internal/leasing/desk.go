@@ -42,8 +42,8 @@ type Ticket struct {
 	Level   int64
 	// FullAt is when the bucket will be full, for the client.
 	FullAt quota.Instant
-
-	deadline quota.Instant
+	// Deadline is when the request stops waiting; 0: Join sets it.
+	Deadline quota.Instant
 }
 
 // Stats counts what a desk did, for the filter's metrics.
@@ -138,7 +138,10 @@ func (d *Desk) Join(now quota.Instant, t *Ticket) bool {
 		return false
 	}
 	d.waiting++
-	t.Outcome, t.deadline = Waiting, now+quota.Instant(lease.Deadline)
+	t.Outcome = Waiting
+	if t.Deadline == 0 {
+		t.Deadline = now + quota.Instant(lease.Deadline)
+	}
 	b := d.bucket(t.Need)
 	b.queue = append(b.queue, t)
 	d.list(b)
@@ -259,7 +262,7 @@ func (d *Desk) Tick(now quota.Instant) {
 func (d *Desk) tickBucket(b *bucket, now quota.Instant) {
 	for at := 0; at < len(b.queue); {
 		t := b.queue[at]
-		if at < b.asked && now < t.deadline {
+		if at < b.asked && now < t.Deadline {
 			at++
 			continue
 		}
@@ -274,10 +277,10 @@ func (d *Desk) tickBucket(b *bucket, now quota.Instant) {
 		case err == nil && d.spend.State == Ready:
 			t.Level, t.FullAt = d.spend.Level, d.spend.FullAt
 			d.resolve(b, at, Granted, d.spend.Until)
-		case err == nil && d.spend.State == Exhausted && (!d.spend.KeepCall || now >= t.deadline):
+		case err == nil && d.spend.State == Exhausted && (!d.spend.KeepCall || now >= t.Deadline):
 			t.FullAt = d.spend.FullAt
 			d.resolve(b, at, Refused, d.spend.Until)
-		case now >= t.deadline:
+		case now >= t.Deadline:
 			d.resolve(b, at, Failed, now)
 		default:
 			at++

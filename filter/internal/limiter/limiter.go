@@ -35,7 +35,7 @@ func New(store *bucketstore.Store, desk *leasing.Desk) *Limiter {
 
 // Begin decides a new request, or pauses it.
 func (l *Limiter) Begin(req *Request, rules *Rules, a *match.Attributes, now quota.Instant) Status {
-	req.rules, req.held = rules, false
+	req.rules, req.held, req.deadline = rules, false, 0
 	req.Hits, req.shadows = req.Hits[:0], req.shadows[:0]
 	switch rules.Index.Standing(a) {
 	case match.Banned:
@@ -168,12 +168,13 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 			continue
 		}
 		waits = true
-		h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h)}
+		h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h), Deadline: req.deadline}
 		if !l.desk.Join(now, &h.ticket) {
 			l.desk.Cancel(req.Stream)
 			l.Stats.WaitedTooMuch++
 			return l.refuse(req, i, TooManyWaiting, now), true
 		}
+		req.deadline = h.ticket.Deadline
 	}
 	if !waits {
 		return Allowed, false

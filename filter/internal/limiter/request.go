@@ -56,10 +56,12 @@ type Request struct {
 	Refusing int
 	Reason   Reason
 
-	rules   *Rules
-	held    bool
-	matched []match.Hit
-	shadows []match.Hit
+	rules *Rules
+	held  bool
+	// deadline is when the request stops waiting, however often it must ask; 0 before it asks.
+	deadline quota.Instant
+	matched  []match.Hit
+	shadows  []match.Hit
 }
 
 // Hit is one policy's part in the decision.
