@@ -13,18 +13,19 @@ type Diff struct {
 	Added   []string `json:"added"`
 	Removed []string `json:"removed"`
 	Changed []string `json:"changed"`
-	// Settings are the changed parts beside the policies: identity, headers.
+	// Settings are the changed parts beside the policies, like identity and headers.
 	Settings []string `json:"settings"`
 }
 
 // Compare says what changes from before to after. What a document merely spells differently is no change.
 func Compare(before, after *policy.Set) Diff {
 	d := Diff{Added: []string{}, Removed: []string{}, Changed: []string{}, Settings: []string{}}
-	if !reflect.DeepEqual(before.Identity, after.Identity) {
-		d.Settings = append(d.Settings, "identity")
-	}
-	if before.Headers != after.Headers {
-		d.Settings = append(d.Settings, "headers")
+	was, is := reflect.ValueOf(before).Elem(), reflect.ValueOf(after).Elem()
+	for i := range was.NumField() {
+		name := was.Type().Field(i).Name
+		if name != "Policies" && !reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
+			d.Settings = append(d.Settings, strings.ToLower(name)) // The document's keys are named like the fields.
+		}
 	}
 	old := make(map[string]*policy.Policy, len(before.Policies))
 	for i := range before.Policies {
@@ -60,7 +61,7 @@ func (d Diff) String() string {
 		}
 	}
 	if len(d.Settings) > 0 {
-		parts = append(parts, strings.Join(d.Settings, " and ")+" changed")
+		parts = append(parts, strings.Join(d.Settings, ", ")+" changed")
 	}
 	if len(parts) == 0 {
 		return "no change in meaning"
