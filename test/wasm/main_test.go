@@ -12,24 +12,27 @@ import (
 	"github.com/weir-proxy/weir/envoytest"
 )
 
-// filter is the built module, compiled once for all tests.
-var filter *envoytest.Module
+// filter is the built module, compiled once for all tests, and code its bytes.
+var (
+	filter *envoytest.Module
+	code   []byte
+)
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
+	status, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		code = 1
+		status = 1
 	}
-	os.Exit(code)
+	os.Exit(status)
 }
 
 func run(m *testing.M) (int, error) {
-	wasm, err := built()
-	if err != nil {
+	var err error
+	if code, err = built(); err != nil {
 		return 0, err
 	}
-	if filter, err = envoytest.Compile(wasm); err != nil {
+	if filter, err = envoytest.Compile(code); err != nil {
 		return 0, err
 	}
 	defer filter.Close()

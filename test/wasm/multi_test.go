@@ -104,7 +104,9 @@ func TestLocalRefusalDoesNotAsk(t *testing.T) {
 
 // A request that must ask twice, because another took what it had seen, has one deadline.
 func TestSecondQuestionHasNoNewDeadline(t *testing.T) {
-	when := func(header string) string { return `"match": {"headers": [{"name": "` + header + `", "present": true}]}` }
+	when := func(header string) string {
+		return `"match": {"headers": [{"name": "` + header + `", "present": true}]}`
+	}
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(
 		limits("a", "leased", "100/1h", when("x-a"), forAll, thenDeny), limits("b", "leased", "100/1h", when("x-b"), forAll, thenDeny))})
 	w.nodes[0].Worker(0).Request(get("x-a", "1")).Cancel() // its token stays in hand

@@ -347,6 +347,50 @@ func TestListenerUpdateKeepsBuckets(t *testing.T) {
 	})
 }
 
+// VMs that start late, after a trap or with a new build of the filter, limit from their first request on by what the process
+// knows already, also while the control plane is away.
+func TestNewVMsKnowThePolicies(t *testing.T) {
+	again, err := envoytest.Compile(code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { again.Close() })
+	var tr trap
+	w := newWorld(t, fleet{nodes: 1, workers: 2, fail: envoytest.FailReload, onShared: tr.hook,
+		set: setOf(limits("here", "local", "20/1h"), limits("lent", "leased", "1000/1h", thenAllow))})
+	h := w.nodes[0]
+	use := func(n int) (passed int) {
+		for i := range n {
+			if a := w.ask(0, i%2, get("x-key", "a")); a.passed {
+				passed++
+			}
+		}
+		return passed
+	}
+	if n := use(5); n != 5 {
+		t.Fatalf("%d passed", n)
+	}
+	w.centre.down = true
+	tr.armed, tr.vm = true, 0
+	w.advance(20 * quantum)
+	if h.Alive(0) {
+		t.Fatal("the worker is alive")
+	}
+	w.advance(2 * time.Second)
+	if n := use(4); n != 4 {
+		t.Errorf("after a trap %d of 4 passed", n)
+	}
+	if err := h.Upgrade(again, w.config("")); err != nil {
+		t.Fatal(err)
+	}
+	if n := use(40); n != 11 {
+		t.Errorf("%d passed after the upgrade, want 20 - 9", n)
+	}
+	if n := w.counter("requests.before_snapshot"); n != 0 {
+		t.Errorf("%d requests passed as if there were no policy set", n)
+	}
+}
+
 // Before the first snapshot requests pass, counted and logged once for each VM; an inline policy set is used until then.
 func TestBeforeTheFirstSnapshot(t *testing.T) {
 	t.Run("nothing", func(t *testing.T) {
