@@ -317,6 +317,22 @@ func TestLegacyShowsThePolicyNearestExhaustion(t *testing.T) {
 	}
 }
 
+// An upstream that limits too keeps its word where it is the stricter one.
+func TestStricterUpstreamStays(t *testing.T) {
+	h := start(t, envoytest.Options{PluginConfig: alone(setWith(legacyToo, limits("p", "local", "10/1m")))})
+	for _, c := range []struct {
+		upstream string
+		want     string
+	}{{`"theirs";r=3;t=5`, "theirs"}, {`"theirs";r=1000;t=5`, "p"}, {`not a list`, "p"}} {
+		s := h.Worker(0).Request(get("x-key", c.upstream))
+		r := s.Respond(200, [][2]string{{"RateLimit", c.upstream}, {"RateLimit-Policy", `"theirs";q=5;w=9`}})
+		limit, quotas := draft11(t, r.Header("ratelimit")), draft11(t, r.Header("ratelimit-policy"))
+		if limit[0].name != c.want || quotas[0].name != c.want {
+			t.Errorf("upstream says %s: the client sees %v", c.upstream, r.Headers)
+		}
+	}
+}
+
 func TestHeadersOff(t *testing.T) {
 	h := start(t, envoytest.Options{PluginConfig: alone(setWith(dialectsOff, limits("p", "local", "1/1m")))})
 	for _, want := range []bool{true, false} {
