@@ -52,6 +52,12 @@ var importRules = []importRule{
 		of: []string{"github.com/labstack"}, in: []string{""}, except: []string{"controlplane/internal/api"}, tests: true},
 	{name: "bbolt stays in localstore",
 		of: []string{"go.etcd.io/bbolt"}, in: []string{""}, except: []string{"controlplane/internal/localstore"}, tests: true},
+	{name: "YAML stays in policydoc",
+		of: []string{"go.yaml.in/yaml"}, in: []string{"controlplane"}, except: []string{"controlplane/internal/policydoc"}},
+	{name: "Prometheus stays in metrics",
+		of: []string{"github.com/prometheus"}, in: []string{"controlplane"}, except: []string{"controlplane/internal/metrics"}},
+	{name: "the command line's library stays in cli",
+		of: []string{"github.com/alecthomas/kong"}, in: []string{"controlplane"}, except: []string{"controlplane/internal/cli"}},
 	{name: "wazero stays in envoytest",
 		of: []string{"github.com/tetratelabs/wazero"}, in: []string{""}, except: []string{"envoytest"}, tests: true},
 	{name: "code for the filter does no I/O, keeps no lock and stays small",
@@ -152,7 +158,7 @@ func TestLuaStaysInRedisstore(t *testing.T) {
 
 // check returns all that is wrong with a file, as file:line: rule.
 func check(f file) []string {
-	problems := slices.Concat(checkImports(f), checkConcurrency(f))
+	problems := slices.Concat(checkImports(f), checkConcurrency(f), checkClock(f))
 	if !f.isTest() {
 		problems = slices.Concat(problems, checkSizes(f), checkDocumentation(f))
 	}
@@ -185,6 +191,24 @@ func checkImports(f file) (problems []string) {
 
 // clocks are the functions of package time that read a clock or wait for one.
 var clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
+
+// timekeepers are the places of the control plane that may read a clock; everybody else there is told the time.
+var timekeepers = []string{"controlplane/internal/app", "controlplane/internal/localstore"}
+
+func checkClock(f file) (problems []string) {
+	if f.isTest() || f.isSupport() || !under(f.path, "controlplane") || underAny(f.path, timekeepers) {
+		return nil
+	}
+	ast.Inspect(f.tree, func(n ast.Node) bool {
+		if s, ok := n.(*ast.SelectorExpr); ok {
+			if x, ok := s.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains([]string{"Now", "Since", "Until"}, s.Sel.Name) {
+				problems = append(problems, f.problem(n.Pos(), "the control plane is told the time: no time."+s.Sel.Name))
+			}
+		}
+		return true
+	})
+	return problems
+}
 
 func checkConcurrency(f file) (problems []string) {
 	if f.isTest() || f.isSupport() || !underAny(f.path, []string{"shared", "filter"}) || under(f.path, "filter/internal/host") {
@@ -310,6 +334,11 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 		{"filter/internal/leasing/a.go", "import \"time\"\nvar t = time.Now()", "a.go:3: code for the filter takes the time"},
 		{"filter/internal/host/a.go", "import \"time\"\nvar t = time.Now()", ""},
 		{"controlplane/internal/app/a.go", "func f() {\n\tgo f()\n}", ""},
+		{"controlplane/internal/leases/a.go", "import \"time\"\nvar t = time.Now()", "a.go:3: the control plane is told the time"},
+		{"controlplane/internal/app/a.go", "import \"time\"\nvar t = time.Now()", ""},
+		{"controlplane/internal/leases/a.go", `import _ "go.yaml.in/yaml/v3"`, "a.go:2: YAML stays"},
+		{"controlplane/internal/leases/a.go", `import _ "github.com/prometheus/client_golang/prometheus"`, "a.go:2: Prometheus stays"},
+		{"controlplane/internal/leases/a.go", `import _ "github.com/alecthomas/kong"`, "a.go:2: the command line's"},
 		{"tools/run/a.go", "func f() {\n" + long + "}", "a.go:2: a function has at most 60 lines, this one has 62"},
 		{"tools/run/a.go", "var f = func() {\n" + long + "}", "a.go:2: a function has at most 60 lines"},
 		{"tools/run/a_test.go", "func f() {\n" + long + "}", ""},
