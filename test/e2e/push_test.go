@@ -12,7 +12,7 @@ import (
 // A push under load changes the limit on every Envoy within a second, forgets nothing that was consumed, and no request sees
 // anything but the old limit or the new one.
 func TestAPushUnderLoadKeepsConsumption(t *testing.T) {
-	limit := func(quota int) string {
+	limit := func(quota int64) string {
 		return fmt.Sprintf(`
 version: weir/v1
 identity: {consumer: [{header: x-api-key}]}
@@ -25,40 +25,44 @@ policies:
 `, quota)
 	}
 	w := start(t, setup{envoys: 2, workers: 2, policies: limit(1000)})
-	asAlice := func(i int) *http.Request {
-		return request(http.MethodPost, w.envoys[i%2].URL()+"/pushed", "x-api-key", "alice")
-	}
-	spent := load{request: asAlice, clients: 10, total: 400}.run(w.ctx)
-	spent.mustBe(t, 200)
-
 	// Others keep both Envoys busy with buckets of their own.
 	busy := load{clients: 16, rate: 1000, request: func(i int) *http.Request {
 		return request(http.MethodPost, w.envoys[i%2].URL()+"/pushed", "x-api-key", fmt.Sprint("other-", i%50))
 	}}.background(w.ctx)
-	pushed := time.Now()
-	version := w.apply(limit(500))
-	w.awaitApplied(version)
-	if took := time.Since(pushed); took > time.Second {
-		t.Errorf("both Envoys had the new version only after %s", took)
+	spend := func(n int) int64 {
+		got := load{clients: 10, total: n, request: func(i int) *http.Request {
+			return request(http.MethodPost, w.envoys[i%2].URL()+"/pushed", "x-api-key", "alice")
+		}}.run(w.ctx)
+		got.mustBe(t, 200, 429)
+		return got.statuses[200]
 	}
-	rest := load{request: asAlice, clients: 10, total: 300}.run(w.ctx)
+	push := func(quota int64) {
+		pushed := time.Now()
+		w.awaitApplied(w.apply(limit(quota)))
+		if took := time.Since(pushed); took > time.Second {
+			t.Errorf("both Envoys had the limit of %d only after %s", quota, took)
+		}
+	}
+	// A token comes once a minute or less, and a few may be leased to the Envoy that is not asked any more.
+	mustHavePassed := func(total, want int64) {
+		t.Helper()
+		t.Logf("%d have passed, want %d", total, want)
+		if total > want+1 || total < want-want/50 {
+			t.Errorf("%d have passed, want %d", total, want)
+		}
+	}
+	total := spend(100)
+	mustHavePassed(total, 100)
+	push(900)
+	total += spend(1500)
+	mustHavePassed(total, 900)
+	push(1500)
+	total += spend(1500)
+	mustHavePassed(total, 1500)
+	push(1200)
+	total += spend(200)
+	mustHavePassed(total, 1500)
 	busy.end().mustBe(t, 200, 429)
-	rest.mustBe(t, 200, 429)
-	total := spent.statuses[200] + rest.statuses[200]
-	t.Logf("400 of 1000 were spent; after the push to 500 another %d passed", rest.statuses[200])
-	if total > 500+1 { // a token comes every three minutes
-		t.Errorf("%d passed in all: consumption was forgotten", total)
-	}
-	if total < 490 {
-		t.Errorf("only %d passed in all: too much was taken for consumed", total)
-	}
-
-	w.awaitApplied(w.apply(limit(2000)))
-	grown := load{request: asAlice, clients: 10, total: 2000}.run(w.ctx)
-	grown.mustBe(t, 200, 429)
-	if total += grown.statuses[200]; total > 2000+1 || total < 1980 {
-		t.Errorf("after the push to 2000, %d passed in all", total)
-	}
 }
 
 // manyPolicies is a policy set of n policies, the number of the push among their limits.
