@@ -12,8 +12,8 @@ import (
 )
 
 // A million keys that nobody has seen before, through one worker and a small table: memory and the number of shared keys are
-// flat once the table is there, nobody gets a fresh bucket by crowding out his old one, and who else is active is decided
-// rightly, but for a stated share.
+// flat once the table is there, and keys that were exhausted before stay so: the slots give up what is nearest to full first.
+// TestMoreKeysThanTheTableHolds is about keys that are crowded out.
 func TestFloodOfKeys(t *testing.T) {
 	const flood, active, early = 1_000_000, 64, 20_000
 	h := start(t, envoytest.Options{Workers: 1, PluginConfig: alone(setWith(dialectsOff, limits("api", "local", "10/1h", thenDeny)))})
@@ -60,10 +60,10 @@ func TestFloodOfKeys(t *testing.T) {
 		}
 	}
 	h.Advance(20 * time.Millisecond)
-	t.Logf("%d bytes, %d shared keys; %d evicted; %.3f %% of %d new keys refused wrongly; of %d exhausted keys %d passed when they came back",
+	t.Logf("%d bytes, %d shared keys; %d evicted; %.3f %% of %d new keys refused wrongly; of %d exhausted keys %d passed afterwards",
 		memory, keys, counter(h, "buckets.evicted"), 100*float64(wrong)/float64(fresh), fresh, active-1, back)
 	if back > 0 {
-		t.Errorf("%d of %d exhausted keys passed when they came back", back, active-1)
+		t.Errorf("%d of %d exhausted keys passed after the flood", back, active-1)
 	}
 	// Less than one token has come back in the time of the flood.
 	if watched.used > 1 {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-proxy/weir/envoytest"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // millis draws a span of whole milliseconds.
@@ -166,6 +167,52 @@ func TestLeasedBucketAgainstAnAdversary(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A node hoards what it was lent, is silent for a while, and spends it in the moment in which another drains the bucket. Tokens
+// that the centre takes for expired must be so on the node, however long the reply took.
+func TestHoardedTokensExpire(t *testing.T) {
+	for _, late := range []time.Duration{quantum, 60 * quantum, 200 * quantum} {
+		t.Run(fmt.Sprint("replies after ", late), func(t *testing.T) {
+			w := newWorld(t, fleet{nodes: 2, workers: 2, set: setOf(limits("api", "leased", "200/1s burst 300", thenDeny))})
+			w.centre.lease = func(call *envoytest.Call, req wire.LeaseRequest) bool {
+				if req.Items[0].Waiting > 0 {
+					return false
+				}
+				w.after(quantum, func() { call.Respond(late, 200, nil, wire.AppendLeaseReply(nil, w.centre.grant(0, req))) })
+				return true
+			}
+			l := newLaw(t, 200, quota.Second, 300)
+			g := &game{world: w, law: l}
+			burst := func(node, n int) {
+				for i := range n {
+					g.send(node, i%2, 1)
+				}
+			}
+			for silence := time.Duration(0); silence <= 500*time.Millisecond; silence += 7 * quantum {
+				w.run(500*time.Millisecond, func() {
+					g.count()
+					if w.now%(5*quantum) == 0 {
+						burst(0, 1)
+					}
+				})
+				w.run(silence, g.count)
+				burst(1, 400)
+				w.run(5*quantum, g.count)
+				burst(0, 60)
+				w.run(3*time.Second, g.count)
+			}
+			l.check(t, "hoarded tokens")
+			kept := int64(0)
+			for _, granted := range w.centre.granted {
+				kept += granted.Keep
+			}
+			t.Logf("%d tokens used, %d kept in %d calls", l.used, kept, w.centre.requests)
+			if kept < 500 {
+				t.Error("the test says little")
+			}
+		})
 	}
 }
 
