@@ -91,7 +91,7 @@ func (st *Store) Update(kind Kind, key match.Key, now quota.Instant, c Change) e
 
 // open takes in a slot. Bytes that this version does not read count as absent and will be overwritten.
 func (st *Store) open(value []byte) {
-	if len(value) == slotSize && string(value[:len(magic)]) == magic {
+	if len(value) == slotSize && hasMagic(value) {
 		copy(st.slot[:], value)
 		return
 	}
@@ -148,6 +148,15 @@ func cellOffset(key *match.Key) int { return headerSize + int(key[8]%cellsPerSlo
 func (st *Store) record(i int) []byte {
 	from := headerSize + cellsSize + i*entrySize
 	return st.slot[from : from+entrySize]
+}
+
+func hasMagic(value []byte) bool {
+	for i := range len(magic) {
+		if value[i] != magic[i] {
+			return false
+		}
+	}
+	return true
 }
 
 func sameKey(record []byte, key *match.Key) bool {
