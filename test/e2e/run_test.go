@@ -200,21 +200,24 @@ func checkLimits(t *testing.T, a answer) httpsfv.Item {
 		t.Fatalf("X-RateLimit-Limit %s, -Remaining %s beside RateLimit %s", a.Get("X-RateLimit-Limit"), a.Get("X-RateLimit-Remaining"), a.Get("RateLimit"))
 	}
 	at, err := strconv.ParseInt(a.Get("X-RateLimit-Reset"), 10, 64)
-	if want := a.at.Unix() + untilFull(remaining); err != nil || at < want-36 || at > want+36 {
-		t.Fatalf("X-RateLimit-Reset is %s, want about %d, for RateLimit %s", a.Get("X-RateLimit-Reset"), want, a.Get("RateLimit"))
+	if err != nil || !fillsUpIn(at-a.at.Unix(), remaining) {
+		t.Fatalf("X-RateLimit-Reset is %s at %d, for RateLimit %s", a.Get("X-RateLimit-Reset"), a.at.Unix(), a.Get("RateLimit"))
 	}
 	return limit
 }
 
-// untilFull is how many seconds a bucket of 100 an hour takes to be full again; a part of a token more makes it up to 36 less.
-func untilFull(remaining int64) int64 { return (100 - remaining) * 36 }
+// fillsUpIn says whether a bucket of 100 an hour can be said to be full again in so many seconds. A part of a token more makes it
+// up to 36 less. It may be later than what remains tells, because an earlier answer, of another worker, had less remain, and
+// this moment never steps back; but never later than for an empty bucket.
+func fillsUpIn(seconds, remaining int64) bool {
+	return seconds >= (100-remaining-1)*36-1 && seconds <= 100*36+1
+}
 
 func checkAllowed(t *testing.T, a answer) {
 	t.Helper()
 	limit := checkLimits(t, a)
-	want := untilFull(parameter(t, limit, "r"))
-	if got := parameter(t, limit, "t"); got > want || got < want-36 {
-		t.Fatalf("RateLimit is %s: t should be about %d", a.Get("RateLimit"), want)
+	if !fillsUpIn(parameter(t, limit, "t"), parameter(t, limit, "r")) {
+		t.Fatalf("RateLimit is %s for 100 an hour", a.Get("RateLimit"))
 	}
 	if a.Get("Retry-After") != "" {
 		t.Fatalf("an allowed answer has Retry-After %s", a.Get("Retry-After"))
