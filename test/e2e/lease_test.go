@@ -27,6 +27,9 @@ func mustAdmit(t *testing.T, got tally, burst, rate, share float64) {
 	if admitted > bound {
 		t.Errorf("admitted %.0f, above the bound %.1f", admitted, bound)
 	}
+	if *quick {
+		share -= 0.1 // what a start costs weighs more
+	}
 	if admitted < share*bound {
 		t.Errorf("admitted %.0f, under %.0f %% of the bound %.1f", admitted, 100*share, bound)
 	}
