@@ -15,6 +15,7 @@ type Index struct {
 	head     wire.SetHead
 	sources  []source
 	policies []Policy
+	limits   []policy.Limit
 	methods  []wire.Ref
 	headers  []headerMatch
 	parts    []part
@@ -33,7 +34,7 @@ type Index struct {
 // Policy is a compiled policy. It holds no pointers: its texts are references that Index.Text resolves.
 type Policy struct {
 	wire.PolicyHead
-	methods, headers, parts extent
+	limits, methods, headers, parts extent
 }
 
 // extent is a run of elements in one of the index's tables.
@@ -64,7 +65,7 @@ func (ix *Index) Load(snapshot []byte) error {
 	ix.snapshot = append(ix.snapshot[:0], snapshot...)
 	ix.version, ix.secret, ix.needsClientIP = version, secret, false
 	ix.sources, ix.policies, ix.methods = ix.sources[:0], ix.policies[:0], ix.methods[:0]
-	ix.headers, ix.parts = ix.headers[:0], ix.parts[:0]
+	ix.headers, ix.parts, ix.limits = ix.headers[:0], ix.parts[:0], ix.limits[:0]
 	ix.head = set.Head(func(kind policy.SourceKind, name wire.Ref) {
 		ix.sources = append(ix.sources, source{kind, name})
 	})
@@ -98,7 +99,8 @@ func (ix *Index) loadAccess(set *wire.SetReader) {
 }
 
 func (ix *Index) loadPolicy(set *wire.SetReader, hosts, paths []wire.Ref) (h, p []wire.Ref) {
-	compiled := Policy{PolicyHead: set.Policy()}
+	limits := len(ix.limits)
+	compiled := Policy{PolicyHead: set.Policy(func(l policy.Limit) { ix.limits = append(ix.limits, l) })}
 	methods, headers, parts := len(ix.methods), len(ix.headers), len(ix.parts)
 	set.Lists(
 		func(r wire.Ref) { hosts = append(hosts, r) },
@@ -112,6 +114,7 @@ func (ix *Index) loadPolicy(set *wire.SetReader, hosts, paths []wire.Ref) (h, p 
 			ix.needsClientIP = ix.needsClientIP || kind == policy.PartClientIP
 		},
 	)
+	compiled.limits = extent{uint32(limits), uint32(len(ix.limits))}
 	compiled.methods = extent{uint32(methods), uint32(len(ix.methods))}
 	compiled.headers = extent{uint32(headers), uint32(len(ix.headers))}
 	compiled.parts = extent{uint32(parts), uint32(len(ix.parts))}
@@ -127,6 +130,15 @@ func (ix *Index) Len() int { return len(ix.policies) }
 
 // Policy returns the i-th policy of the document. The pointer is good until the next Load.
 func (ix *Index) Policy(i uint32) *Policy { return &ix.policies[i] }
+
+// Limit returns the i-th of all limits, in the document's order. The pointer is good until the next Load.
+func (ix *Index) Limit(i uint32) *policy.Limit { return &ix.limits[i] }
+
+// Several says whether a policy has more than one limit.
+func (ix *Index) Several(i uint32) bool {
+	p := &ix.policies[i]
+	return p.limits.to-p.limits.from > 1
+}
 
 // Text resolves a reference. The bytes are good until the next Load.
 func (ix *Index) Text(r wire.Ref) []byte { return r.Of(ix.snapshot) }

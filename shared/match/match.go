@@ -32,10 +32,10 @@ type Header struct{ Name, Value []byte }
 // Key identifies a bucket: a keyed hash of policy and partition key. It is all that ever leaves a node.
 type Key [16]byte
 
-// Hit is a policy that applies to a request.
+// Hit is a limit of a policy that applies to a request.
 type Hit struct {
-	// Policy is the index of the policy in the policy set.
-	Policy uint32
+	// Policy is the index of the policy in the policy set, Limit that of the limit among all limits.
+	Policy, Limit uint32
 	// Verdict says whether the request has what the policy needs; Key and Cost count only if it is Limited.
 	Verdict Verdict
 	// Shadow: the hit is decided and counted, and the request is not touched. Its bucket is another than the enforced one.
@@ -63,7 +63,7 @@ func (ix *Index) Match(a *Attributes, hits []Hit) []Hit {
 		if !ix.methodMatches(p, a.Method) || !ix.headersMatch(p, a.Headers) {
 			continue
 		}
-		hit := Hit{Policy: c.policy, Shadow: p.Enforced == policy.EnforcedShadow}
+		hit := Hit{Policy: c.policy, Limit: p.limits.from, Shadow: p.Enforced == policy.EnforcedShadow}
 		complete := ix.encodeKey(p, c, a)
 		switch {
 		case !complete && p.IfAbsent == policy.AbsentSkip:
@@ -75,8 +75,19 @@ func (ix *Index) Match(a *Attributes, hits []Hit) []Hit {
 			hit.Cost, hit.Verdict = ix.cost(p, a.Headers)
 		}
 		hits = append(hits, hit)
+		for hit.Limit++; hit.Limit < p.limits.to; hit.Limit++ {
+			hit.Key = ix.nextLimit(p, hit)
+			hits = append(hits, hit)
+		}
 	}
 	return hits
+}
+
+// nextLimit is the bucket of a further limit of a policy: the key goes by its place in the list, so that a limit whose figures
+// change stays the same bucket.
+func (ix *Index) nextLimit(p *Policy, hit Hit) Key {
+	ix.key = append(ix.key, limitMark, byte(hit.Limit-p.limits.from))
+	return ix.hashKey()
 }
 
 func (ix *Index) methodMatches(p *Policy, method []byte) bool {
@@ -150,8 +161,12 @@ func parseCost(text []byte, high int64) (int64, bool) {
 // keyFormat opens every encoded key; a new encoding gets a new number and so other buckets.
 const keyFormat = 1
 
-// shadowMark ends the encoded key of a bucket in shadow. No part begins with it.
-const shadowMark = 0xff
+// What may follow the parts of a key; no part begins with these. A bucket in shadow is another than the enforced one, and each
+// further limit of a policy has its own.
+const (
+	shadowMark = 0xff
+	limitMark  = 0xfe
+)
 
 // encodeKey writes the policy's name and the parts of the partition key into ix.key, each with its kind and length, so that
 // two different identities never encode alike however they are spelled. It reports whether all parts were present.

@@ -16,7 +16,14 @@ func (p Policy) Bound() string {
 	if len(p.Partition) > 0 {
 		per = " for each partition key"
 	}
-	return "at most " + count(p.Limit.Params.Burst) + " at once + " + count(p.Limit.Quota) + " per " + FormatSpan(p.Limit.Window) + per + where
+	most := "at most "
+	for i, l := range p.Limits {
+		if i > 0 {
+			most += ", and at most "
+		}
+		most += count(l.Params.Burst) + " at once + " + count(l.Quota) + " per " + FormatSpan(l.Window)
+	}
+	return most + per + where
 }
 
 // Notes are what an operator should know about the policy beside its bound.
@@ -30,8 +37,11 @@ func (p Policy) Notes() []string {
 	case p.Enforced < EnforcedAll:
 		notes = append(notes, "enforced for "+strconv.Itoa(int(p.Enforced))+" % of the partition keys, the others in shadow")
 	}
-	if p.Mode == ModeLeased && lease.TTL(p.Limit.Params) == 0 {
-		notes = append(notes, "its bucket refills within a second, so nothing is leased: every request asks the control plane, as in strict")
+	for _, l := range p.Limits {
+		if p.Mode == ModeLeased && lease.TTL(l.Params) == 0 {
+			notes = append(notes, "its bucket refills within a second, so nothing is leased: every request asks the control plane, as in strict")
+			break
+		}
 	}
 	if p.Mode != ModeLocal {
 		notes = append(notes, "without the control plane: "+p.OnFailure.String())

@@ -164,7 +164,7 @@ func (r *reader) policy(path string, n Node) Policy {
 				choice{"sliding_window_counter", 0, false}, choice{"fixed_window", 0, false},
 				choice{"sliding_log", 0, false}, choice{"leaky_bucket", 0, false})
 		}},
-		field{"limit", func(path string, n Node) { limited = true; r.limit(path, n, &p.Limit) }},
+		field{"limit", func(path string, n Node) { limited = true; r.limits(path, n, &p) }},
 		field{"cost", func(path string, n Node) { r.cost(path, n, &p.Cost) }},
 		field{"mode", func(path string, n Node) {
 			r.enum(path, n, (*uint8)(&p.Mode), choice{"local", uint8(ModeLocal), true},
@@ -186,8 +186,15 @@ func (r *reader) policy(path string, n Node) Policy {
 		r.present(path+".limit", limited, "is missing: write limit: {quota: 100, window: 1m}")
 		r.present(path+".partition", partitioned, "is missing: say whose bucket it is, [] for one bucket for all")
 	}
-	if p.Cost.Header == "" && p.Limit.Params.Burst > 0 && p.Cost.Fixed > p.Limit.Params.Burst {
-		r.problem(path+".cost", "is above the burst of "+strconv.FormatInt(p.Limit.Params.Burst, 10)+": every request would be refused")
+	if len(p.Limits) > 1 && p.Mode != ModeLocal {
+		// A request that one central bucket refuses would still cost the others a token now and then.
+		r.unsupported(path+".limit", "a list of limits in mode "+p.Mode.String())
+	}
+	for _, l := range p.Limits {
+		if p.Cost.Header == "" && p.Cost.Fixed > l.Params.Burst {
+			r.problem(path+".cost", "is above the burst of "+strconv.FormatInt(l.Params.Burst, 10)+": every request would be refused")
+			break
+		}
 	}
 	return p
 }
@@ -258,67 +265,6 @@ func (r *reader) part(path string, n Node, p *Policy) {
 	}
 	r.problem(path, "must be one of client_ip, consumer, tier, method, host, path, policy_path, header:NAME, cookie:NAME, "+
 		"query:NAME, jwt:CLAIM, spiffe, not "+shorten(text))
-}
-
-func (r *reader) limit(path string, n Node, l *Limit) {
-	if n.Kind == List {
-		r.unsupported(path, "a list of limits")
-		return
-	}
-	if n.Kind != Map {
-		r.wrongKind(path, n, "a mapping like {quota: 100, window: 1m}")
-		return
-	}
-	var burst int64
-	good := true
-	r.object(path, n,
-		field{"quota", func(path string, n Node) { good = r.integer(path, n, 1, quota.MaxUnits, &l.Quota) && good }},
-		field{"window", func(path string, n Node) {
-			good = r.span(path, n, quota.Second, quota.MaxWindow, &l.Window) && good
-		}},
-		field{"burst", func(path string, n Node) { good = r.integer(path, n, 1, quota.MaxUnits, &burst) && good }},
-	)
-	for _, key := range []string{"quota", "window"} {
-		r.required(path, n, key, "")
-		good = good && contains(n.Keys, key)
-	}
-	if !good {
-		return
-	}
-	if burst == 0 {
-		burst = l.Quota
-	}
-	params, err := quota.NewParams(l.Quota, l.Window, burst)
-	if err != nil {
-		r.problem(path, err.Error())
-		return
-	}
-	l.Params = params
-}
-
-func (r *reader) cost(path string, n Node, c *Cost) {
-	if n.Kind == Number {
-		r.integer(path, n, 0, MaxCost, &c.Fixed)
-		return
-	}
-	if n.Kind != Map {
-		r.wrongKind(path, n, "a whole number or a mapping like {header: x-cost, max: 50, invalid: 1}")
-		return
-	}
-	c.Invalid = 1
-	r.object(path, n,
-		field{"header", func(path string, n Node) { c.Header, _ = r.headerName(path, n) }},
-		field{"max", func(path string, n Node) { r.integer(path, n, 1, MaxCost, &c.Max) }},
-		field{"invalid", func(path string, n Node) {
-			if n.Kind == String && n.Text == "deny" {
-				c.DenyInvalid = true
-				return
-			}
-			r.integer(path, n, 0, MaxCost, &c.Invalid)
-		}},
-	)
-	r.required(path, n, "header", ": name the header that holds the cost")
-	r.required(path, n, "max", ": say the most that one request may cost")
 }
 
 func (r *reader) onFailure(path string, n Node, f *OnFailure) {

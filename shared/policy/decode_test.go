@@ -35,7 +35,7 @@ func TestDecodeReadsEveryField(t *testing.T) {
 			 "if_absent": "shared", "algorithm": "token_bucket", "limit": {"quota": 10, "window": "2m", "burst": 20},
 			 "cost": {"header": "X-Cost", "max": 5, "invalid": "deny"}, "mode": "strict",
 			 "on_failure": {"local_for": "10s", "then": "deny"}, "enforcement": {"enforce": 25}, "response": {"status": 503, "body": "later"}},
-			{"name": "b", "partition": [], "limit": {"quota": 1000, "window": "1s"}}
+			{"name": "b", "partition": [], "limit": [{"quota": 1000, "window": "1s"}, {"quota": 60, "window": "1m"}], "mode": "local"}
 		]}`)
 	if err != nil {
 		t.Fatal(err)
@@ -61,13 +61,16 @@ func TestDecodeReadsEveryField(t *testing.T) {
 				{Kind: policy.PartCookie, Name: "SID"}, {Kind: policy.PartQuery, Name: "k"}, {Kind: policy.PartJWT, Name: "org"}, {Kind: policy.PartSPIFFE},
 			},
 			IfAbsent: policy.AbsentShared,
-			Limit:    policy.Limit{Quota: 10, Window: 2 * quota.Minute, Params: quota.Params{Num: 1, Den: 12_000_000, Burst: 20}},
+			Limits:   []policy.Limit{{Quota: 10, Window: 2 * quota.Minute, Params: quota.Params{Num: 1, Den: 12_000_000, Burst: 20}}},
 			Cost:     policy.Cost{Fixed: 1, Header: "x-cost", Max: 5, Invalid: 1, DenyInvalid: true},
 			Mode:     policy.ModeStrict, OnFailure: policy.OnFailure{LocalFor: 10 * quota.Second, Then: policy.ThenDeny},
 			Enforced: 25, Response: policy.Response{Status: 503, Body: "later"},
 		}, {
-			Name: "b", Limit: policy.Limit{Quota: 1000, Window: quota.Second, Params: quota.Params{Num: 1, Den: 1000, Burst: 1000}},
-			Cost: policy.Cost{Fixed: 1}, OnFailure: policy.OnFailure{LocalFor: 30 * quota.Second}, Enforced: policy.EnforcedAll,
+			Name: "b", Limits: []policy.Limit{
+				{Quota: 1000, Window: quota.Second, Params: quota.Params{Num: 1, Den: 1000, Burst: 1000}},
+				{Quota: 60, Window: quota.Minute, Params: quota.Params{Num: 1, Den: 1_000_000, Burst: 60}},
+			},
+			Cost: policy.Cost{Fixed: 1}, Mode: policy.ModeLocal, OnFailure: policy.OnFailure{LocalFor: 30 * quota.Second}, Enforced: policy.EnforcedAll,
 		}},
 	}
 	if !reflect.DeepEqual(set, want) {
@@ -132,6 +135,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{"no address", `{"version":"weir/v1","exempt":{"client_ips":["localhost"]}}`, "exempt.client_ips[0]: must be an address or a network like 10.0.0.0/8, without bits beyond its length, not localhost"},
 		{"exempt consumers that nothing finds", `{"version":"weir/v1","exempt":{"consumers":["a"]}}`, "exempt.consumers: needs identity.consumer, which says where to find the consumer"},
 		{"an unknown ban", `{"version":"weir/v1","banned":{"paths":["/x"]}}`, "banned.paths: unknown field"},
+		{"no limit in the list", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":[]}]}`, "policies[0].limit: is empty: write at least one limit"},
+		{"a window twice", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"mode":"local","limit":[{"quota":1,"window":"60s"},{"quota":2,"window":"1m"}]}]}`, "policies[0].limit[1].window: is that of another limit in the list: the stricter of the two is enough"},
 		{"a response that is none", inPolicy(`"response":{"status":200}`), "policies[0].response.status: must be a whole number from 400 to 599, not 200"},
 		{"more than all", inPolicy(`"enforcement":{"enforce":101}`), "policies[0].enforcement.enforce: must be a whole number from 0 to 100, not 101"},
 		{"a share of nothing", inPolicy(`"enforcement":{}`), "policies[0].enforcement.enforce: is missing: write {enforce: 25} for a quarter of the partition keys"},
@@ -164,10 +169,10 @@ func TestDecodeRefusesWhatThisVersionLacks(t *testing.T) {
 		inPolicy(`"algorithm":"sliding_log"`):     "policies[0].algorithm: sliding_log is not supported by this version",
 		inPolicy(`"mode":"optimistic"`):           "policies[0].mode: optimistic is not supported by this version",
 		inPolicy(`"limits":{"free":{}}`):          "policies[0].limits: a limit by tier is not supported by this version",
-		inPolicy(`"candidate":{}`):                "policies[0].candidate: is not supported by this version",
-		inPolicy(`"subwindows":10`):               "policies[0].subwindows: is not supported by this version",
+		`{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":[{"quota":1,"window":"1s"},{"quota":2,"window":"1m"}]}]}`: "policies[0].limit: a list of limits in mode leased is not supported by this version",
+		inPolicy(`"candidate":{}`):  "policies[0].candidate: is not supported by this version",
+		inPolicy(`"subwindows":10`): "policies[0].subwindows: is not supported by this version",
 		`{"version":"weir/v1","policies":[{"name":"p","partition":["tier"],"limit":{"quota":1,"window":"1s"}}]}`: "policies[0].partition[0]: tier is not supported by this version",
-		`{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":[{"quota":1,"window":"1s"}]}]}`:     "policies[0].limit: a list of limits is not supported by this version",
 	} {
 		if _, err := decode(t, doc); err == nil || err.Error() != want {
 			t.Errorf("%s\ngot  %v\nwant %s", doc, err, want)
@@ -263,14 +268,14 @@ func TestBounds(t *testing.T) {
 	set, err := decode(t, `{"version":"weir/v1","policies":[
 		{"name":"a","partition":["client_ip"],"limit":{"quota":100,"window":"1h"}},
 		{"name":"b","partition":[],"limit":{"quota":12000,"window":"1s","burst":6000},"mode":"leased","on_failure":{"then":"deny"}},
-		{"name":"c","partition":[],"limit":{"quota":5,"window":"1m"},"mode":"local"}]}`)
+		{"name":"c","partition":[],"limit":[{"quota":5,"window":"1m"},{"quota":50,"window":"1h"}],"mode":"local"}]}`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []string{
 		"at most 100 at once + 100 per 1h for each partition key over all Envoys, in every interval",
 		"at most 6 000 at once + 12 000 per 1s over all Envoys, in every interval",
-		"at most 5 at once + 5 per 1m on each Envoy, in every interval",
+		"at most 5 at once + 5 per 1m, and at most 50 at once + 50 per 1h on each Envoy, in every interval",
 	} {
 		if got := set.Policies[i].Bound(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)

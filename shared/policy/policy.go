@@ -84,7 +84,8 @@ type Policy struct {
 	Match     Match
 	Partition []Part
 	IfAbsent  IfAbsent
-	Limit     Limit
+	// Limits are 1 to MaxLimits, with different windows; all must allow.
+	Limits    []Limit
 	Cost      Cost
 	Mode      Mode
 	OnFailure OnFailure
@@ -241,6 +242,7 @@ const (
 	MaxAddresses = 10_000
 	MaxConsumers = 10_000
 	MaxListItems = 256
+	MaxLimits    = 8
 	MaxText      = 1024
 	MaxBody      = 4096
 	MaxCost      = 1 << 32

@@ -17,7 +17,7 @@ type LeaseRequest struct {
 	Boot uint64
 	// Seq grows by one with each request of a worker; the reply repeats it.
 	Seq uint64
-	// Version is the policy set that Policy indexes of the items refer to.
+	// Version is the policy set that Limit of the items refers to.
 	Version uint64
 	Items   []LeaseItem
 }
@@ -26,8 +26,8 @@ type LeaseRequest struct {
 type LeaseItem struct {
 	// Bucket is the keyed hash of policy and partition key: the control plane never sees the key itself.
 	Bucket [16]byte
-	// Policy is the index of the policy in the policy set.
-	Policy uint32
+	// Limit is the place of the limit among all limits of the policy set, in the document's order.
+	Limit uint32
 	// Waiting requests of Cost tokens each, and tokens to Keep. See lease.Ask.
 	Waiting, Cost, Keep int64
 }
@@ -35,7 +35,7 @@ type LeaseItem struct {
 // ItemState is the outcome for one bucket.
 type ItemState uint8
 
-// ItemGranted carries a grant, which may be empty. ItemUnknown: the request's version or policy index is not known or has been
+// ItemGranted carries a grant, which may be empty. ItemUnknown: the request's version or limit is not known or has been
 // replaced; the node should fetch the newest snapshot.
 const (
 	ItemGranted ItemState = iota
@@ -75,7 +75,7 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 	dst = putUvarint(dst, int64(len(m.Items)))
 	for _, it := range m.Items {
 		dst = append(dst, it.Bucket[:]...)
-		dst = putUvarint(dst, int64(it.Policy))
+		dst = putUvarint(dst, int64(it.Limit))
 		dst = putUvarint(dst, it.Waiting)
 		dst = putUvarint(dst, it.Cost)
 		dst = putUvarint(dst, it.Keep)
@@ -96,7 +96,7 @@ func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 	for i := range m.Items {
 		it := &m.Items[i]
 		copy(it.Bucket[:], c.bytes(16))
-		it.Policy = uint32(c.within(0, 1<<20))
+		it.Limit = uint32(c.within(0, 1<<20))
 		it.Waiting = c.within(0, maxWaiting)
 		it.Cost = c.within(1, maxTokens)
 		it.Keep = c.within(0, maxTokens)

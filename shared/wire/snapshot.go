@@ -97,9 +97,10 @@ func putPolicy(dst []byte, p *policy.Policy) []byte {
 	dst = putText(dst, p.Name)
 	dst = append(dst, byte(p.IfAbsent), byte(p.Mode), byte(p.OnFailure.Then), byte(p.Enforced))
 	dst = putUvarint(dst, int64(p.OnFailure.LocalFor))
-	dst = putUvarint(dst, p.Limit.Quota)
-	dst = putUvarint(dst, int64(p.Limit.Window))
-	dst = putUvarint(dst, p.Limit.Params.Burst)
+	dst = putUvarint(dst, int64(len(p.Limits)))
+	for _, l := range p.Limits {
+		dst = putUvarint(putUvarint(putUvarint(dst, l.Quota), int64(l.Window)), l.Params.Burst)
+	}
 	dst = putUvarint(dst, p.Cost.Fixed)
 	dst = putText(dst, p.Cost.Header)
 	dst = putUvarint(dst, p.Cost.Max)
@@ -141,7 +142,6 @@ type PolicyHead struct {
 	IfAbsent  policy.IfAbsent
 	Mode      policy.Mode
 	OnFailure policy.OnFailure
-	Limit     policy.Limit
 	Cost      Cost
 	Enforced  policy.Enforced
 	// Status and Body are those of policy.Response.
@@ -208,8 +208,8 @@ func (r *SetReader) Access(banned, exempt func(policy.Range), path, method, cons
 // Policies is how many policies follow. It must follow Access.
 func (r *SetReader) Policies() int { return int(r.c.within(0, policy.MaxPolicies)) }
 
-// Policy reads the next policy up to its lists; Lists must follow.
-func (r *SetReader) Policy() PolicyHead {
+// Policy reads the next policy up to its lists, calling back for each limit; Lists must follow.
+func (r *SetReader) Policy(limit func(policy.Limit)) PolicyHead {
 	c := &r.c
 	p := PolicyHead{Name: r.ref(63)}
 	if p.Name.Len == 0 {
@@ -223,7 +223,9 @@ func (r *SetReader) Policy() PolicyHead {
 		c.fail(ErrValue)
 	}
 	p.OnFailure.LocalFor = quota.Span(c.within(0, int64(quota.MaxWindow)))
-	p.Limit = r.limit()
+	for n := c.within(1, policy.MaxLimits); n > 0 && c.err == nil; n-- {
+		limit(r.limit())
+	}
 	p.Cost.Fixed = c.within(0, policy.MaxCost)
 	p.Cost.Header = r.ref(policy.MaxText)
 	p.Cost.Max = c.within(0, policy.MaxCost)

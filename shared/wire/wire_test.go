@@ -17,8 +17,8 @@ import (
 var request = wire.LeaseRequest{
 	Node: "envoy-1", Boot: 0x0123456789abcdef, Seq: 42, Version: 7,
 	Items: []wire.LeaseItem{
-		{Bucket: [16]byte{1, 2, 3}, Policy: 4, Waiting: 5, Cost: 6, Keep: 700},
-		{Bucket: [16]byte{0xff}, Policy: 0, Waiting: 0, Cost: 1, Keep: 1 << 40},
+		{Bucket: [16]byte{1, 2, 3}, Limit: 4, Waiting: 5, Cost: 6, Keep: 700},
+		{Bucket: [16]byte{0xff}, Limit: 0, Waiting: 0, Cost: 1, Keep: 1 << 40},
 	},
 }
 
@@ -73,7 +73,7 @@ func snapshot(t testing.TB) []byte {
 				Headers: []policy.HeaderMatch{{Name: "x-a", Op: policy.HeaderEquals, Value: "1"}},
 			},
 			Partition: []policy.Part{{Kind: policy.PartClientIP}, {Kind: policy.PartHeader, Name: "x-tenant"}},
-			IfAbsent:  policy.AbsentDeny, Limit: policy.Limit{Quota: 100, Window: quota.Hour, Params: params},
+			IfAbsent:  policy.AbsentDeny, Limits: []policy.Limit{{Quota: 100, Window: quota.Hour, Params: params}},
 			Cost: policy.Cost{Fixed: 1, Header: "x-cost", Max: 5, Invalid: 2, DenyInvalid: true},
 			Mode: policy.ModeStrict, OnFailure: policy.OnFailure{LocalFor: quota.Minute, Then: policy.ThenDeny},
 			Enforced: 25, Response: policy.Response{Status: 503, Body: "later"},
@@ -95,7 +95,8 @@ func TestSnapshotReadsBack(t *testing.T) {
 	if n := set.Policies(); head.TrustedHops != 1 || head.IPv6Prefix != 64 || n != 1 || len(banned) != 2 || len(exempt) != 1 || banned[1].First[0] != 3 {
 		t.Errorf("head %+v, %d policies, banned %v, exempt %v", head, n, banned, exempt)
 	}
-	p := set.Policy()
+	var limits []policy.Limit
+	p := set.Policy(func(l policy.Limit) { limits = append(limits, l) })
 	text(p.Name)
 	text(p.Cost.Header)
 	text(p.Body)
@@ -108,7 +109,7 @@ func TestSnapshotReadsBack(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("texts %q, want %q", got, want)
 	}
-	if p.Limit.Params.Burst != 100 || p.Mode != policy.ModeStrict || p.IfAbsent != policy.AbsentDeny || !p.Cost.DenyInvalid || p.Enforced != 25 || p.Status != 503 ||
+	if len(limits) != 1 || limits[0].Params.Burst != 100 || p.Mode != policy.ModeStrict || p.IfAbsent != policy.AbsentDeny || !p.Cost.DenyInvalid || p.Enforced != 25 || p.Status != 503 ||
 		p.OnFailure != (policy.OnFailure{LocalFor: quota.Minute, Then: policy.ThenDeny}) {
 		t.Errorf("policy %+v", p)
 	}
@@ -178,7 +179,7 @@ func TestAnyRequestReadsBack(t *testing.T) {
 		for range rapid.IntRange(0, wire.MaxItems).Draw(t, "items") {
 			m.Items = append(m.Items, wire.LeaseItem{
 				Bucket:  [16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "bucket")),
-				Policy:  rapid.Uint32Range(0, 1<<20).Draw(t, "policy"),
+				Limit:   rapid.Uint32Range(0, 1<<20).Draw(t, "limit"),
 				Waiting: rapid.Int64Range(0, 1<<20).Draw(t, "waiting"),
 				Cost:    rapid.Int64Range(1, quota.MaxUnits).Draw(t, "cost"),
 				Keep:    rapid.Int64Range(0, quota.MaxUnits).Draw(t, "keep"),

@@ -119,13 +119,13 @@ func (c *centre) grant(node int, req wire.LeaseRequest) wire.LeaseReply {
 	reply := wire.LeaseReply{Seq: req.Seq, Nodes: nodes}
 	for _, it := range req.Items {
 		answer := wire.LeaseAnswer{State: wire.ItemUnknown}
-		if p := c.resolve(req.Version, it.Policy); p != nil {
+		if p, limit := c.resolve(req.Version, it.Limit); p != nil {
 			keep := it.Keep
 			if p.Mode == policy.ModeStrict {
 				keep = 0
 			}
 			l, g := c.ledgers[it.Bucket].Grant(c.instant(), lease.Ask{
-				Params: p.Limit.Params, Version: c.version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: keep, Nodes: nodes,
+				Params: limit.Params, Version: c.version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: keep, Nodes: nodes,
 			})
 			if g.Changed {
 				c.ledgers[it.Bucket] = l
@@ -138,17 +138,25 @@ func (c *centre) grant(node int, req wire.LeaseRequest) wire.LeaseReply {
 	return reply
 }
 
-func (c *centre) resolve(version uint64, index uint32) *policy.Policy {
+// resolve follows a limit's place in a version to the newest one, by the policy's name and the limit's place in it.
+func (c *centre) resolve(version uint64, number uint32) (*policy.Policy, policy.Limit) {
 	meant, current := c.sets[version], c.sets[c.version]
-	if meant == nil || int(index) >= len(meant.Policies) {
-		return nil
+	if meant == nil {
+		return nil, policy.Limit{}
 	}
-	for i := range current.Policies {
-		if p := &current.Policies[i]; p.Name == meant.Policies[index].Name && p.Mode != policy.ModeLocal {
-			return p
+	for _, was := range meant.Policies {
+		if int(number) >= len(was.Limits) {
+			number -= uint32(len(was.Limits))
+			continue
 		}
+		for i := range current.Policies {
+			if p := &current.Policies[i]; p.Name == was.Name && p.Mode != policy.ModeLocal && int(number) < len(p.Limits) {
+				return p, p.Limits[number]
+			}
+		}
+		break
 	}
-	return nil
+	return nil, policy.Limit{}
 }
 
 func (c *centre) handlePoll(node int, call *envoytest.Call, path string) {

@@ -371,7 +371,7 @@ func TestSnapshotAndLeases(t *testing.T) {
 	}
 	p.do(call{"envoy", "GET", "/node/v1/snapshot?node=e2&refused=1&reason=no%0Away", nil, ""})
 
-	request := wire.LeaseRequest{Seq: 3, Version: 1, Items: []wire.LeaseItem{{Bucket: [16]byte{1}, Waiting: 7, Cost: 1}, {Policy: 5, Waiting: 1, Cost: 1}}}
+	request := wire.LeaseRequest{Seq: 3, Version: 1, Items: []wire.LeaseItem{{Bucket: [16]byte{1}, Waiting: 7, Cost: 1}, {Limit: 5, Waiting: 1, Cost: 1}}}
 	w = p.do(call{"envoy", "POST", "/node/v1/leases", nil, string(wire.AppendLeaseRequest(nil, request))})
 	var reply wire.LeaseReply
 	if err := wire.DecodeLeaseReply(w.Body.Bytes(), &reply); err != nil || w.Code != 200 || w.Header().Get("Content-Type") != wire.ContentType {

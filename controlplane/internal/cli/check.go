@@ -28,13 +28,22 @@ type checked struct {
 
 // promise is what a policy promises.
 type promise struct {
-	Name   string   `json:"name"`
-	Mode   string   `json:"mode"`
-	Quota  int64    `json:"quota"`
-	Window string   `json:"window"`
-	Burst  int64    `json:"burst"`
-	Bound  string   `json:"bound"`
-	Notes  []string `json:"notes"`
+	Name   string      `json:"name"`
+	Mode   string      `json:"mode"`
+	Limits []limitText `json:"limits"`
+	Bound  string      `json:"bound"`
+	Notes  []string    `json:"notes"`
+}
+
+// limitText is a limit as people write it.
+type limitText struct {
+	Quota  int64  `json:"quota"`
+	Window string `json:"window"`
+	Burst  int64  `json:"burst"`
+}
+
+func (l limitText) String() string {
+	return fmt.Sprintf("%d per %s, burst %d", l.Quota, l.Window, l.Burst)
 }
 
 // Run checks the files and fails if one has a problem.
@@ -82,10 +91,11 @@ func check(name string, doc []byte) checked {
 }
 
 func promiseOf(p policy.Policy) promise {
-	return promise{
-		Name: p.Name, Mode: p.Mode.String(), Quota: p.Limit.Quota, Window: policy.FormatSpan(p.Limit.Window),
-		Burst: p.Limit.Params.Burst, Bound: p.Bound(), Notes: append([]string{}, p.Notes()...),
+	said := promise{Name: p.Name, Mode: p.Mode.String(), Bound: p.Bound(), Notes: append([]string{}, p.Notes()...)}
+	for _, l := range p.Limits {
+		said.Limits = append(said.Limits, limitText{l.Quota, policy.FormatSpan(l.Window), l.Params.Burst})
 	}
+	return said
 }
 
 func printChecked(env *environment, files []checked) error {
@@ -99,7 +109,11 @@ func printChecked(env *environment, files []checked) error {
 		}
 		fmt.Fprintf(&out, "%s: %s\n", f.File, plural(len(f.Policies), "policy", "policies"))
 		for _, p := range f.Policies {
-			fmt.Fprintf(&out, "\n  %s (%s): %d per %s, burst %d\n    %s\n", p.Name, p.Mode, p.Quota, p.Window, p.Burst, p.Bound)
+			var limits []string
+			for _, l := range p.Limits {
+				limits = append(limits, l.String())
+			}
+			fmt.Fprintf(&out, "\n  %s (%s): %s\n    %s\n", p.Name, p.Mode, strings.Join(limits, "; "), p.Bound)
 			for _, note := range p.Notes {
 				fmt.Fprintf(&out, "    %s\n", note)
 			}

@@ -139,8 +139,8 @@ func (s *Service) pass(ctx context.Context, req wire.LeaseRequest, meant, curren
 	var items []Item
 	var index []int
 	for _, i := range open {
-		if p := resolve(meant, current, req.Items[i].Policy); p != nil {
-			items = append(items, Item{req.Items[i].Bucket, ask(req.Items[i], p, current.Version.Number, reply.Nodes)})
+		if a, ok := ask(req.Items[i], meant, current, reply.Nodes); ok {
+			items = append(items, Item{req.Items[i].Bucket, a})
 			index = append(index, i)
 		}
 	}
@@ -164,29 +164,21 @@ func (s *Service) pass(ctx context.Context, req wire.LeaseRequest, meant, curren
 	return stale, nil
 }
 
-// resolve follows an index of the meant set by the policy's name to the current set: a policy that has moved is the same one.
-// It returns nil if the policy is gone, or is none that the centre grants.
-func resolve(meant, current *policies.Compiled, index uint32) *policy.Policy {
-	if int(index) >= len(meant.Set.Policies) {
-		return nil
-	}
-	p, ok := current.Policy(meant.Set.Policies[index].Name)
+// ask is what an item asks for under the current figures, whatever the node believes them to be. It reports false for a limit
+// that is not known, or none that the centre grants.
+func ask(it wire.LeaseItem, meant, current *policies.Compiled, nodes int64) (lease.Ask, bool) {
+	p, limit, ok := meant.Resolve(it.Limit, current)
 	if !ok || p.Mode == policy.ModeLocal {
-		return nil
+		return lease.Ask{}, false
 	}
-	return p
-}
-
-// ask is what an item asks for under p's figures, whatever the node believes them to be.
-func ask(it wire.LeaseItem, p *policy.Policy, version uint64, nodes int64) lease.Ask {
 	a := lease.Ask{
-		Params: p.Limit.Params, Version: version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline,
-		Keep: min(it.Keep, p.Limit.Params.Burst), Nodes: nodes,
+		Params: limit.Params, Version: current.Version.Number, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline,
+		Keep: min(it.Keep, limit.Params.Burst), Nodes: nodes,
 	}
 	if p.Mode == policy.ModeStrict {
 		a.Keep = 0 // No token idles on a node.
 	}
-	return a
+	return a, true
 }
 
 // LostFill is the share of its burst, in percent, with which a bucket starts whose state the store has lost.

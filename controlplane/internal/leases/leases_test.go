@@ -100,7 +100,7 @@ const (
 )
 
 func item(bucket byte, index uint32, waiting, keep int64) wire.LeaseItem {
-	return wire.LeaseItem{Bucket: [16]byte{bucket}, Policy: index, Waiting: waiting, Cost: 1, Keep: keep}
+	return wire.LeaseItem{Bucket: [16]byte{bucket}, Limit: index, Waiting: waiting, Cost: 1, Keep: keep}
 }
 
 func (w *world) service() *leases.Service {
@@ -142,7 +142,7 @@ func TestGrant(t *testing.T) {
 		t.Errorf("a short grant: %+v", last)
 	}
 	a := w.asked[0][0].Ask
-	want := lease.Ask{Params: w.sets[1].Set.Policies[0].Limit.Params, Version: 1, Waiting: 2, Cost: 1, Deadline: lease.Deadline, Keep: 5, Nodes: 3}
+	want := lease.Ask{Params: w.sets[1].Set.Policies[0].Limits[0].Params, Version: 1, Waiting: 2, Cost: 1, Deadline: lease.Deadline, Keep: 5, Nodes: 3}
 	if !reflect.DeepEqual(a, want) {
 		t.Errorf("asked %+v, want %+v", a, want)
 	}
@@ -210,7 +210,7 @@ func TestStaleIsRetriedOnce(t *testing.T) {
 	w.put(1, leased, strict)
 	w.current = 1
 	w.put(2, "name: leased, partition: [], limit: {quota: 50, window: 1m}", strict)
-	newer := w.sets[2].Set.Policies[0].Limit.Params
+	newer := w.sets[2].Set.Policies[0].Limits[0].Params
 	w.ledgers[[16]byte{1}], _ = lease.Ledger{}.Grant(0, lease.Ask{Params: newer, Version: 2, Waiting: 10, Cost: 1, Nodes: 1})
 	if got := states(w.ask(1, item(1, 0, 60, 0), item(2, 1, 60, 0))); got != "40+0 60+0 " {
 		t.Errorf("answers %s", got)
@@ -293,7 +293,7 @@ func TestDoubtfulOutlastsEveryLedger(t *testing.T) {
 	} {
 		w := newWorld(t)
 		w.put(1, "name: a, partition: [], limit: {"+limit+"}")
-		p := w.sets[1].Set.Policies[0].Limit.Params
+		p := w.sets[1].Set.Policies[0].Limits[0].Params
 		ask := lease.Ask{Params: p, Version: 1, Waiting: p.Burst / 2, Cost: 1, Deadline: lease.Deadline, Keep: p.Burst, Nodes: 1}
 		for now := quota.Instant(1_000_000); now < 1_300_000; now += 777 {
 			l, _ := lease.Ledger{}.Grant(now, ask)

@@ -62,7 +62,12 @@ type Compiled struct {
 	Version Version
 	Set     *policy.Set
 	byName  map[string]int
+	// places are all limits in the document's order, as nodes number them.
+	places []place
 }
+
+// place is a limit of a policy.
+type place struct{ policy, limit int }
 
 // Policy returns the policy of that name.
 func (c *Compiled) Policy(name string) (*policy.Policy, bool) {
@@ -71,6 +76,20 @@ func (c *Compiled) Policy(name string) (*policy.Policy, bool) {
 		return nil, false
 	}
 	return &c.Set.Policies[i], true
+}
+
+// Resolve follows the number of a limit in c to the current set, by the policy's name and the limit's place in it: a policy that
+// has moved is the same one. It reports false if the policy or the limit is gone.
+func (c *Compiled) Resolve(number uint32, current *Compiled) (*policy.Policy, policy.Limit, bool) {
+	if int(number) >= len(c.places) {
+		return nil, policy.Limit{}, false
+	}
+	at := c.places[number]
+	p, ok := current.Policy(c.Set.Policies[at.policy].Name)
+	if !ok || at.limit >= len(p.Limits) {
+		return nil, policy.Limit{}, false
+	}
+	return p, p.Limits[at.limit], true
 }
 
 func compile(v Version) (*Compiled, error) {
@@ -85,6 +104,9 @@ func newCompiled(v Version, set *policy.Set) *Compiled {
 	c := &Compiled{Version: v, Set: set, byName: make(map[string]int, len(set.Policies))}
 	for i, p := range set.Policies {
 		c.byName[p.Name] = i
+		for k := range p.Limits {
+			c.places = append(c.places, place{i, k})
+		}
 	}
 	return c
 }

@@ -121,7 +121,7 @@ func TestPut(t *testing.T) {
 		t.Error("nobody was told")
 	}
 	current, _ := s.Current()
-	if p, ok := current.Policy("p1"); !ok || p.Limit.Quota != 20 {
+	if p, ok := current.Policy("p1"); !ok || p.Limits[0].Quota != 20 {
 		t.Errorf("p1 is %+v", p)
 	}
 	if _, ok := current.Policy("p2"); ok {

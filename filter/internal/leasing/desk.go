@@ -235,7 +235,7 @@ func (d *Desk) send(c *call) {
 			timeout = lease.Deadline
 		}
 		m.Items = append(m.Items, wire.LeaseItem{
-			Bucket: it.bucket.need.Bucket, Policy: it.bucket.need.Policy,
+			Bucket: it.bucket.need.Bucket, Limit: it.bucket.need.Limit,
 			Waiting: it.ask.Waiting, Cost: it.ask.Cost, Keep: it.ask.Keep,
 		})
 	}

@@ -9,8 +9,8 @@ import (
 // Need is one request's claim on one central bucket.
 type Need struct {
 	Bucket [16]byte
-	// Policy is the index of the policy in the policy set Version.
-	Policy  uint32
+	// Limit is the place of the limit among all limits of the policy set Version.
+	Limit   uint32
 	Version uint64
 	Params  quota.Params
 	Cost    int64

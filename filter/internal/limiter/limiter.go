@@ -203,10 +203,10 @@ func (l *Limiter) take(req *Request, i int, now quota.Instant, commit bool) (boo
 	if h.by == byCredit {
 		return l.takeCredit(req, i, now, commit)
 	}
-	kind, params := bucketstore.Local, p.Limit.Params
+	kind, params := bucketstore.Local, req.limitOf(h.Hit).Params
 	if h.by == byShare {
 		kind, params = bucketstore.Share, leasingShare(l.desk, params)
-		if h.Cost > params.Burst && h.Cost <= p.Limit.Params.Burst {
+		if h.Cost > params.Burst && h.Cost <= req.limitOf(h.Hit).Params.Burst {
 			h.Retry = quota.Second
 			return false, Failure
 		}
@@ -267,14 +267,14 @@ func (l *Limiter) takeCredit(req *Request, i int, now quota.Instant, commit bool
 func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
 	p := req.policyOf(h.Hit)
 	return leasing.Need{
-		Bucket: h.Key, Policy: h.Policy, Version: req.rules.Index.Version(),
-		Params: p.Limit.Params, Cost: h.Cost, Strict: p.Mode == policy.ModeStrict,
+		Bucket: h.Key, Limit: h.Limit, Version: req.rules.Index.Version(),
+		Params: req.limitOf(h.Hit).Params, Cost: h.Cost, Strict: p.Mode == policy.ModeStrict,
 	}
 }
 
 // describe fills in what clients see of a central bucket, by what the centre said of it.
 func (l *Limiter) describe(req *Request, h *Hit, level int64, fullAt, now quota.Instant) {
-	p := req.policyOf(h.Hit).Limit.Params
+	p := req.limitOf(h.Hit).Params
 	h.Remaining = min(max(level, 0), p.Burst)
 	h.Reset = quota.Span(max(fullAt-now, 0))
 }
@@ -282,7 +282,7 @@ func (l *Limiter) describe(req *Request, h *Hit, level int64, fullAt, now quota.
 // describeRefusal sets when the bucket will be full, where no bucket has said so: when the wait is over it holds the cost and
 // lacks the rest.
 func (l *Limiter) describeRefusal(req *Request, h *Hit) {
-	p := req.policyOf(h.Hit).Limit.Params
+	p := req.limitOf(h.Hit).Params
 	if h.Retry != quota.Never && (h.by == byShare || h.by != byBucket && h.Reset == 0) {
 		h.Reset = h.Retry + p.ResetAfter(quota.State{Debt: p.UnitsFor(p.Burst - h.Cost)}, 0)
 	}

@@ -41,7 +41,7 @@ func (n *node) CallLeases(body []byte, _ quota.Span, done func(int, []byte)) err
 	n.calls = append(n.calls, func(status int) {
 		reply := wire.LeaseReply{Seq: m.Seq, Nodes: 2}
 		for _, it := range m.Items {
-			p := n.rules.Index.Policy(it.Policy).Limit.Params
+			p := n.rules.Index.Limit(it.Limit).Params
 			ledger, g := n.ledgers[it.Bucket].Grant(n.now, lease.Ask{Params: p, Version: m.Version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: it.Keep, Nodes: 2})
 			n.ledgers[it.Bucket] = ledger
 			reply.Items = append(reply.Items, wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level})
@@ -452,6 +452,32 @@ func TestBannedAndExempt(t *testing.T) {
 		var req limiter.Request
 		if got := n.limiter.Begin(&req, n.rules, c.a, n.now); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// Several limits of one policy are one policy each: all must allow, a refused request is charged to none, and the one that must
+// wait longest is named.
+func TestSeveralLimits(t *testing.T) {
+	n := newNode(t, true, `
+		{"name":"first","match":{"paths":["/other"]},"partition":[],"limit":[{"quota":9,"window":"1s"},{"quota":9,"window":"1m"}],"mode":"local"},
+		{"name":"p","partition":[],"limit":[{"quota":2,"window":"2s"},{"quota":3,"window":"1h"}],"mode":"local"}`)
+	timeline := []struct {
+		after    quota.Span
+		want     limiter.Status
+		refusing int
+	}{
+		{0, limiter.Allowed, 0}, {0, limiter.Allowed, 0},
+		{0, limiter.Refused, 0},                   // two in two seconds
+		{2 * quota.Second, limiter.Allowed, 0},    // the third of the hour
+		{2 * quota.Second, limiter.Refused, 1},    // no fourth
+		{1200 * quota.Second, limiter.Allowed, 0}, // one is earned
+	}
+	for i, step := range timeline {
+		n.now += quota.Instant(step.after)
+		req, status := n.begin()
+		if status != step.want || status == limiter.Refused && req.Refusing != step.refusing || len(req.Hits) != 2 {
+			t.Errorf("step %d: %v by hit %d of %d, want %v by %d", i, status, req.Refusing, len(req.Hits), step.want, step.refusing)
 		}
 	}
 }

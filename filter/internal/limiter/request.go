@@ -3,6 +3,7 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -91,6 +92,8 @@ const (
 )
 
 func (req *Request) policyOf(m match.Hit) *match.Policy { return req.rules.Index.Policy(m.Policy) }
+
+func (req *Request) limitOf(m match.Hit) *policy.Limit { return req.rules.Index.Limit(m.Limit) }
 
 // Rules is the policy set that the request is decided by.
 func (req *Request) Rules() *Rules { return req.rules }

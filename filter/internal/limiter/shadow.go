@@ -14,10 +14,10 @@ func (l *Limiter) watch(req *Request, now quota.Instant) {
 		m := &req.shadows[i]
 		p := req.policyOf(*m)
 		switch {
-		case m.Verdict != match.Limited, m.Cost > p.Limit.Params.Burst:
+		case m.Verdict != match.Limited, m.Cost > req.limitOf(*m).Params.Burst:
 			l.Stats.ShadowRefused++
 		case l.decidedBy(p) == byBucket:
-			l.local = localTake{params: p.Limit.Params, generation: req.rules.Generation, now: now, cost: m.Cost, commit: true}
+			l.local = localTake{params: req.limitOf(*m).Params, generation: req.rules.Generation, now: now, cost: m.Cost, commit: true}
 			err := l.store.Update(bucketstore.Local, m.Key, now, &l.local)
 			l.countShadow(err == nil, l.local.result.Allowed)
 		default:

@@ -85,7 +85,8 @@ func (r *Refusal) writeBody(req *limiter.Request, hit *limiter.Hit, retry int64)
 	ix := &req.Rules().Index
 	p := ix.Policy(hit.Policy)
 	name := string(ix.Text(p.Name))
-	limit, window := p.Limit.Quota, policy.FormatSpan(p.Limit.Window)
+	l := ix.Limit(hit.Limit)
+	limit, window := l.Quota, policy.FormatSpan(l.Window)
 	b := append(r.Body, `{"type":"`...)
 	switch req.Reason {
 	case limiter.Absent:

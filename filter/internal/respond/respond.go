@@ -3,6 +3,7 @@ package respond
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/ratelimitheader"
@@ -55,9 +56,9 @@ func (h *Headers) Limits(req *limiter.Request, refused bool, retryAfter, wall in
 	h.items = h.items[:0]
 	for i := range req.Hits {
 		hit := &req.Hits[i]
-		p := ix.Policy(hit.Policy)
+		p := ix.Limit(hit.Limit).Params
 		item := ratelimitheader.Item{
-			Name: ix.Text(p.Name), Burst: p.Limit.Params.Burst, Window: p.Limit.Params.Window(),
+			Name: name(ix, hit), Burst: p.Burst, Window: p.Window(),
 			Remaining: hit.Remaining, Reset: hit.Reset,
 		}
 		h.items = append(h.items, item)
@@ -82,6 +83,15 @@ func (h *Headers) Limits(req *limiter.Request, refused bool, retryAfter, wall in
 			}
 		}
 	}
+}
+
+// name is the policy's name; one of several limits adds its window: policy.1s.
+func name(ix *match.Index, hit *limiter.Hit) []byte {
+	name := ix.Text(ix.Policy(hit.Policy).Name)
+	if !ix.Several(hit.Policy) {
+		return name
+	}
+	return append(append(name[:len(name):len(name)], '.'), policy.FormatSpan(ix.Limit(hit.Limit).Window)...)
 }
 
 // list writes all items by one dialect. The dialect separates items by what its buffer holds, so it gets the value alone.

@@ -63,6 +63,16 @@ const two = `"policies":[
 	{"name":"a","partition":[],"limit":{"quota":100,"window":"1m"}},
 	{"name":"b","partition":[],"limit":{"quota":3,"window":"1h"}}]}`
 
+func TestSeveralLimitsAreNamedByTheirWindows(t *testing.T) {
+	req, _ := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":[{"quota":5,"window":"1s"},{"quota":100,"window":"1m"}],"mode":"local"}]}`, 1)
+	var h respond.Headers
+	h.Limits(req, false, 0, wall)
+	want := "ratelimit-policy: \"p.1s\";q=5;w=1,\"p.1m\";q=100;w=60\nratelimit: \"p.1s\";r=4;t=1,\"p.1m\";r=99;t=1\n"
+	if lines(&h) != want {
+		t.Errorf("got\n%s\nwant\n%s", lines(&h), want)
+	}
+}
+
 func TestAllowed(t *testing.T) {
 	for dialects, want := range map[string]string{
 		`"headers":{"standard":"draft-11"}`:                   "ratelimit-policy: \"a\";q=100;w=60,\"b\";q=3;w=3600\nratelimit: \"a\";r=98;t=2,\"b\";r=1;t=2400\n",
