@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -16,6 +18,37 @@ func TestTheFilterWorksAlone(t *testing.T) {
 		t.Errorf("of 20 requests: %s; the limit is 5", got)
 	}
 	w.awaitLog(w.envoys[0], "policy alone is leased but there is no control plane")
+}
+
+// The filter's counters come out of Prometheus with the policy and the outcome as labels, by the tags in envoy.yaml, and with
+// nothing that a client sent.
+func TestDecisionsAreCountedByPolicyAndOutcome(t *testing.T) {
+	w := start(t, setup{alone: true, plugin: `{"policyset": {"version": "weir/v1", "policies": [` +
+		`{"name": "a.b", "match": {"paths": ["/a"]}, "partition": ["header:x-who"], "limit": {"quota": 2, "window": "1h"}, "mode": "local"},` +
+		`{"name": "watched", "match": {"paths": ["/a"]}, "partition": [], "limit": {"quota": 1, "window": "1h"}, "mode": "local", "enforcement": "shadow"}]}}`})
+	for range 5 {
+		ask(t, "GET", w.envoys[0].URL()+"/a", "x-who", "somebody")
+	}
+	for _, want := range []string{
+		`weir_decisions{weir_policy="a.b",weir_outcome="allowed"} 2`,
+		`weir_decisions{weir_policy="a.b",weir_outcome="refused"} 3`,
+		`weir_decisions{weir_policy="watched",weir_outcome="shadow_allowed"} 1`,
+		`weir_decisions{weir_policy="watched",weir_outcome="shadow_refused"} 1`,
+		`weir_requests_refused{} 3`,
+	} {
+		w.await(want, func(ctx context.Context) error {
+			stats, err := w.envoys[0].Admin(ctx, "/stats/prometheus")
+			switch {
+			case err != nil:
+				return err
+			case strings.Contains(string(stats), "somebody"):
+				t.Fatal("a client's name is in the metrics")
+			case !strings.Contains(string(stats), want):
+				return errors.New("not there yet")
+			}
+			return nil
+		})
+	}
 }
 
 // The inline policy set is what counts until the control plane has answered.

@@ -106,9 +106,14 @@ func (s *Sync) load(snapshot []byte) error {
 	if err := s.rules[spare].Index.Load(snapshot); err != nil {
 		return err
 	}
+	s.rules[spare].Tally.Reset(s.rules[spare].Index.Len())
 	s.using, s.have = spare, true
 	return nil
 }
+
+// Tallied are the rules in force and the last ones, which may have counted something that is not reported yet. It must be
+// reported before the next Tick or answer, which may put other rules in their place.
+func (s *Sync) Tallied() [2]*limiter.Rules { return [2]*limiter.Rules{&s.rules[0], &s.rules[1]} }
 
 // Tick loads what the leader has published and, in the leader, polls.
 func (s *Sync) Tick(now quota.Instant) {

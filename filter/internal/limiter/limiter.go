@@ -129,6 +129,11 @@ func (l *Limiter) decide(req *Request, now quota.Instant) Status {
 		}
 		if settled(req) {
 			l.Stats.Allowed++
+			for i := range req.Hits {
+				if h := &req.Hits[i]; i == 0 || req.Hits[i-1].Policy != h.Policy {
+					req.rules.Tally.add(h.Policy, CountAllowed)
+				}
+			}
 			l.watch(req, now)
 			l.finish(req)
 			return Allowed
@@ -323,6 +328,7 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 		l.Stats.FailureRefused++
 	}
 	l.Stats.Refused++
+	req.rules.Tally.add(h.Policy, CountRefused)
 	l.finish(req)
 	return Refused
 }

@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"reflect"
 	"strconv"
 	"testing"
 
@@ -80,6 +81,7 @@ func (n *node) pushDocument(version uint64, document string) {
 		n.t.Fatal(err)
 	}
 	n.rules = &limiter.Rules{Generation: version}
+	n.rules.Tally.Reset(len(set.Policies))
 	if err := n.rules.Index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: version, Set: set})); err != nil {
 		n.t.Fatal(err)
 	}
@@ -479,5 +481,29 @@ func TestSeveralLimits(t *testing.T) {
 		if status != step.want || status == limiter.Refused && req.Refusing != step.refusing || len(req.Hits) != 2 {
 			t.Errorf("step %d: %v by hit %d of %d, want %v by %d", i, status, req.Refusing, len(req.Hits), step.want, step.refusing)
 		}
+	}
+}
+
+// Outcomes are counted by policy until they are reported, each once.
+func TestTally(t *testing.T) {
+	n := newNode(t, false, `
+		{"name":"several","partition":[],"limit":[{"quota":2,"window":"1h"},{"quota":9,"window":"2h"}],"mode":"local"},
+		{"name":"wide","partition":[],"limit":{"quota":9,"window":"1h"}},
+		{"name":"watched","partition":[],"limit":{"quota":1,"window":"1h"},"enforcement":"shadow"}`)
+	n.count()
+	got := map[uint32][limiter.Outcomes]uint32{}
+	for policy, counts, ok := n.rules.Tally.Take(); ok; policy, counts, ok = n.rules.Tally.Take() {
+		got[policy] = counts
+	}
+	want := map[uint32][limiter.Outcomes]uint32{
+		0: {limiter.CountAllowed: 2, limiter.CountRefused: 1},
+		1: {limiter.CountAllowed: 2},
+		2: {limiter.CountShadowAllowed: 1, limiter.CountShadowRefused: 1},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("counted %v, want %v", got, want)
+	}
+	if _, _, ok := n.rules.Tally.Take(); ok {
+		t.Error("something is left after all was taken")
 	}
 }

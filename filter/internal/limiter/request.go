@@ -46,6 +46,8 @@ type Rules struct {
 	// Generation grows with each policy set that this process puts into force, also when its version does not: a control
 	// plane that was set up anew starts again at version 1.
 	Generation uint64
+	// Tally is what its policies decided.
+	Tally Tally
 }
 
 // Request is one request on its way to a decision. The zero value is ready for Begin; it can be reused after Finish.

@@ -15,11 +15,11 @@ func (l *Limiter) watch(req *Request, now quota.Instant) {
 		p := req.policyOf(*m)
 		switch {
 		case m.Verdict != match.Limited, m.Cost > req.limitOf(*m).Params.Burst:
-			l.Stats.ShadowRefused++
+			l.countShadow(req, m, true, false)
 		case l.decidedBy(p) == byBucket:
 			l.local = localTake{params: req.limitOf(*m).Params, generation: req.rules.Generation, now: now, cost: m.Cost, commit: true}
 			err := l.store.Update(bucketstore.Local, m.Key, now, &l.local)
-			l.countShadow(err == nil, l.local.result.Allowed)
+			l.countShadow(req, m, err == nil, l.local.result.Allowed)
 		default:
 			l.watchCredit(req, m, now)
 		}
@@ -33,16 +33,20 @@ func (l *Limiter) watchCredit(req *Request, m *match.Hit, now quota.Instant) {
 	if err == nil && l.spend.Keep > 0 {
 		l.desk.Keep(now, need, l.spend.Keep)
 	}
-	l.countShadow(err == nil && l.spend.State != leasing.Missing, l.spend.State == leasing.Ready)
+	l.countShadow(req, m, err == nil && l.spend.State != leasing.Missing, l.spend.State == leasing.Ready)
 }
 
-func (l *Limiter) countShadow(decided, allowed bool) {
+func (l *Limiter) countShadow(req *Request, m *match.Hit, decided, allowed bool) {
+	outcome := CountShadowRefused
 	switch {
 	case !decided:
 		l.Stats.ShadowUndetermined++
+		outcome = CountShadowUndetermined
 	case allowed:
 		l.Stats.ShadowAllowed++
+		outcome = CountShadowAllowed
 	default:
 		l.Stats.ShadowRefused++
 	}
+	req.rules.Tally.add(m.Policy, outcome)
 }

@@ -42,5 +42,8 @@ func (cp *controlPlane) CallLeases(body []byte, timeout quota.Span, done func(st
 // PollSnapshot implements configsync.Poller.
 func (cp *controlPlane) PollSnapshot(path []byte, timeout quota.Span, done func(status int, body []byte)) error {
 	cp.poll[1][1] = string(path)
-	return host.Call(cp.plugin.id, cp.cluster, cp.poll, nil, timeout, done)
+	return host.Call(cp.plugin.id, cp.cluster, cp.poll, nil, timeout, func(status int, body []byte) {
+		cp.plugin.report() // The answer may put other rules in the place of those that have counted.
+		done(status, body)
+	})
 }

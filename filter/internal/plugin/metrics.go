@@ -2,7 +2,10 @@
 
 package plugin
 
-import "github.com/weir-proxy/weir/filter/internal/host"
+import (
+	"github.com/weir-proxy/weir/filter/internal/host"
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+)
 
 // The filter's counters, in the order of pluginContext.counts. No name holds anything that a client sent.
 var counterNames = [...]string{
@@ -17,14 +20,34 @@ var counterNames = [...]string{
 }
 
 // metrics are the VM's Envoy counters, defined once: each definition stays for the life of the VM.
-type metrics [len(counterNames)]host.Counter
+type metrics struct {
+	counters [len(counterNames)]host.Counter
+	// policies are counters by policy and outcome, made when an outcome is first counted.
+	policies map[string]*[limiter.Outcomes]host.Counter
+}
+
+// maxPolicyCounters bounds the policies with counters of their own: Envoy keeps every name it was ever given.
+const maxPolicyCounters = 2000
 
 func newMetrics() *metrics {
-	m := &metrics{}
+	m := &metrics{policies: make(map[string]*[limiter.Outcomes]host.Counter)}
 	for i, name := range counterNames {
-		m[i] = host.NewCounter("weir." + name)
+		m.counters[i] = host.NewCounter("weir." + name)
 	}
 	return m
+}
+
+// ofPolicy are the counters of a policy, nil beyond the bound.
+func (m *metrics) ofPolicy(name string) *[limiter.Outcomes]host.Counter {
+	c := m.policies[name]
+	if c == nil && len(m.policies) < maxPolicyCounters {
+		c = &[limiter.Outcomes]host.Counter{}
+		for o := range c {
+			c[o] = host.NewCounter("weir.policy." + name + ".outcome." + limiter.Outcome(o).String() + ".decisions")
+		}
+		m.policies[name] = c
+	}
+	return c
 }
 
 // passed counts requests that no limiter saw.
@@ -53,7 +76,17 @@ func (p *pluginContext) counts() [len(counterNames)]uint64 {
 func (p *pluginContext) report() {
 	counts := p.counts()
 	for i := range counts {
-		p.metrics[i].Add(counts[i] - p.reported[i])
+		p.metrics.counters[i].Add(counts[i] - p.reported[i])
 	}
 	p.reported = counts
+	for _, rules := range p.sync.Tallied() {
+		for policy, counts, ok := rules.Tally.Take(); ok; policy, counts, ok = rules.Tally.Take() {
+			counters := p.metrics.ofPolicy(string(rules.Index.Text(rules.Index.Policy(policy).Name)))
+			for o := range counts {
+				if counters != nil {
+					counters[o].Add(uint64(counts[o]))
+				}
+			}
+		}
+	}
 }

@@ -119,12 +119,12 @@ func (p *pluginContext) useInline(config *policy.Plugin, secret [16]byte) error 
 func (p *pluginContext) OnTick() {
 	host.Begin()
 	now := p.clock.Now()
+	p.report()
 	p.sync.Tick(now)
 	if p.desk != nil {
 		p.desk.Tick(now)
 		p.resumeResolved(nil)
 	}
-	p.report()
 }
 
 // OnQueueReady implements types.PluginContext; see host.Call.

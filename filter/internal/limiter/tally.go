@@ -1,0 +1,58 @@
+package limiter
+
+// Outcome is what became of one policy's part in a request.
+type Outcome uint8
+
+// What a policy decided, enforced or in shadow. A policy that a refused request matched and that did not refuse it counts
+// nothing.
+const (
+	CountAllowed Outcome = iota
+	CountRefused
+	CountShadowAllowed
+	CountShadowRefused
+	CountShadowUndetermined
+	Outcomes
+)
+
+// String is the outcome's name in metrics.
+func (o Outcome) String() string {
+	return [...]string{"allowed", "refused", "shadow_allowed", "shadow_refused", "shadow_undetermined"}[o]
+}
+
+// Tally counts outcomes by policy until they are reported. The zero value has room for no policy.
+type Tally struct {
+	counts  [][Outcomes]uint32
+	touched []uint32
+}
+
+// Reset makes room for n policies and forgets what was counted.
+func (t *Tally) Reset(n int) {
+	if cap(t.counts) < n {
+		t.counts = make([][Outcomes]uint32, n)
+	}
+	t.counts = t.counts[:n]
+	clear(t.counts)
+	t.touched = t.touched[:0]
+}
+
+func (t *Tally) add(policy uint32, o Outcome) {
+	if int(policy) >= len(t.counts) {
+		return
+	}
+	c := &t.counts[policy]
+	if *c == ([Outcomes]uint32{}) {
+		t.touched = append(t.touched, policy)
+	}
+	c[o]++
+}
+
+// Take returns one policy with what was counted for it since it was last taken; false if there is none left.
+func (t *Tally) Take() (policy uint32, counts [Outcomes]uint32, ok bool) {
+	last := len(t.touched) - 1
+	if last < 0 {
+		return 0, counts, false
+	}
+	policy, t.touched = t.touched[last], t.touched[:last]
+	counts, t.counts[policy] = t.counts[policy], counts
+	return policy, counts, true
+}
