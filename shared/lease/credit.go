@@ -20,7 +20,7 @@ type Credit struct {
 	AskAfter, KeepCall quota.Instant
 	// Short counts short grants to waiting requests, up to maxShort, less the full ones since; it doubles the back-off.
 	Short uint8
-	// Demand is the rate of spending as of DemandAt, in 1/1024 tokens a second, averaged over demandMemory.
+	// Demand is the rate of spending as of DemandAt, in 1/1024 tokens a second, averaged over memory.
 	Demand   int64
 	DemandAt quota.Instant
 	// Level is the centre's level at its last answer less what was spent here since: a hint for clients.
@@ -30,11 +30,11 @@ type Credit struct {
 }
 
 const (
-	demandScale  = 1024
-	demandMemory = 500 * quota.Millisecond
-	maxDemand    = 1 << 32
-	keepPerTTL   = 4 // a lot covers a quarter of its life
-	maxShort     = 8
+	demandScale = 1024
+	minMemory   = 500 * quota.Millisecond
+	maxDemand   = 1 << 32
+	keepPerTTL  = 4 // a lot covers a quarter of its life
+	maxShort    = 8
 )
 
 // Expiry is the moment until which a node may spend what it was granted for span when it sent the request at sent. The margin
@@ -66,7 +66,7 @@ func (c Credit) Expiry(now quota.Instant) quota.Instant {
 }
 
 // Spend takes n tokens from the lots, the one that expires first before the other. It changes nothing if they do not hold n.
-func (c Credit) Spend(now quota.Instant, n int64) (Credit, bool) {
+func (c Credit) Spend(now quota.Instant, p quota.Params, n int64) (Credit, bool) {
 	if c.Available(now) < n {
 		return c, false
 	}
@@ -83,7 +83,7 @@ func (c Credit) Spend(now quota.Instant, n int64) (Credit, bool) {
 		}
 	}
 	c.Level = max(0, c.Level-n)
-	c.observe(now, n)
+	c.observe(now, p, n)
 	return c, true
 }
 
@@ -136,6 +136,18 @@ func (c Credit) Learn(now quota.Instant, ask Ask, g Grant, backOff quota.Span, j
 	return c
 }
 
+// Doubtful says that, by the last that is known of the bucket, the centre has no n tokens at now.
+func (c Credit) Doubtful(now quota.Instant, p quota.Params, n int64) bool {
+	if now >= c.FullAt {
+		return false
+	}
+	whole := p.Burst * p.Den
+	if int64(c.FullAt-now) > whole/p.Num {
+		return true
+	}
+	return n > (whole-int64(c.FullAt-now)*p.Num)/p.Den
+}
+
 // fullAfter is how long a bucket with level tokens takes to be full.
 func fullAfter(p quota.Params, level int64) quota.Instant {
 	missing := p.Burst - min(max(level, 0), p.Burst)
@@ -151,10 +163,10 @@ func (c Credit) Keep(now quota.Instant, p quota.Params, roundTrip quota.Span) in
 	if TTL(p) == 0 || now < c.KeepCall || now < c.AskAfter {
 		return 0
 	}
-	if c.Available(now) > c.tokensIn(now, roundTrip) {
+	if c.Available(now) > c.tokensIn(now, p, roundTrip) {
 		return 0
 	}
-	return min(c.tokensIn(now, BackOff(p)), p.Burst)
+	return min(c.tokensIn(now, p, BackOff(p)), p.Burst)
 }
 
 // Idle is the instant from which c knows and holds nothing that matters.
@@ -169,28 +181,33 @@ func (c Credit) Idle() quota.Instant {
 }
 
 // tokensIn is the demand of span at now, before what is being spent now.
-func (c Credit) tokensIn(now quota.Instant, span quota.Span) int64 {
-	return c.demandAt(now) * int64(span/quota.Millisecond) / (demandScale * 1000)
+func (c Credit) tokensIn(now quota.Instant, p quota.Params, span quota.Span) int64 {
+	return c.demandAt(now, p) * int64(span/quota.Millisecond) / (demandScale * 1000)
 }
 
 // demandAt decays the demand to now. The hyperbola T/(T+dt) has the right fixed point for steady traffic and needs no table.
-func (c Credit) demandAt(now quota.Instant) int64 {
+func (c Credit) demandAt(now quota.Instant, p quota.Params) int64 {
 	if now <= c.DemandAt {
 		return c.Demand
 	}
 	dt := min(int64(now-c.DemandAt), int64(quota.Hour))
-	return c.Demand * int64(demandMemory) / (int64(demandMemory) + dt)
+	m := int64(memory(p))
+	return c.Demand * m / (m + dt)
 }
 
+// memory is the time over which demand is averaged: half a second, or the time that a kept lot covers if that is longer. So a
+// lot is at most what was spent in as long a time, and a few quick requests to a slow bucket do not strand many tokens.
+func memory(p quota.Params) quota.Span { return max(minMemory, BackOff(p)) }
+
 // Observe counts n tokens as asked for at now, granted or not.
-func (c Credit) Observe(now quota.Instant, n int64) Credit {
-	c.observe(now, n)
+func (c Credit) Observe(now quota.Instant, p quota.Params, n int64) Credit {
+	c.observe(now, p, n)
 	return c
 }
 
-func (c *Credit) observe(now quota.Instant, n int64) {
+func (c *Credit) observe(now quota.Instant, p quota.Params, n int64) {
 	n = min(n, maxDemand/demandScale)
-	c.Demand = min(c.demandAt(now)+n*demandScale*int64(quota.Second/demandMemory), maxDemand)
+	c.Demand = min(c.demandAt(now, p)+n*demandScale*int64(quota.Second)/int64(memory(p)), maxDemand)
 	c.DemandAt = max(c.DemandAt, now)
 }
 

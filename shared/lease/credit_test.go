@@ -17,11 +17,11 @@ func TestExpiryLeavesAMargin(t *testing.T) {
 
 func TestSpendTakesTheEarlierLotFirst(t *testing.T) {
 	c := lease.Credit{Lots: [2]lease.Lot{{Tokens: 5, Expiry: 2 * sec}, {Tokens: 3, Expiry: 1 * sec}}}
-	c, ok := c.Spend(0, 4)
+	c, ok := c.Spend(0, params(t, 1000, quota.Second, 1000), 4)
 	if !ok || c.Lots[0].Tokens != 4 || c.Lots[1].Tokens != 0 {
 		t.Errorf("spent %v: %+v", ok, c.Lots)
 	}
-	if _, ok = c.Spend(0, 5); ok {
+	if _, ok = c.Spend(0, params(t, 1000, quota.Second, 1000), 5); ok {
 		t.Error("spent more than it holds")
 	}
 	if got := c.Available(2 * sec); got != 0 {
@@ -69,7 +69,7 @@ func TestKeepFollowsDemand(t *testing.T) {
 	now := quota.Instant(0)
 	for range 800 {
 		now += 2500
-		c = c.Observe(now, 1)
+		c = c.Observe(now, p, 1)
 	}
 	if got := c.Keep(now, p, 10*quota.Millisecond); got < 19 || got > 21 {
 		t.Errorf("keeps %d at 400/s, want 20", got)
@@ -84,10 +84,18 @@ func TestKeepFollowsDemand(t *testing.T) {
 	slow := params(t, 100, quota.Hour, 100) // TTL 30 s: keeps cover 7.5 s
 	var s lease.Credit
 	for i := range 5 {
-		s = s.Observe(quota.Instant(i)*60*sec, 1)
+		s = s.Observe(quota.Instant(i)*60*sec, slow, 1)
 	}
 	if got := s.Keep(300*sec, slow, 10*quota.Millisecond); got != 0 {
 		t.Errorf("a key used once a minute keeps %d", got)
+	}
+	// A few quick requests to a slow bucket do not strand more than as many tokens.
+	var quick lease.Credit
+	for i := range 5 {
+		quick = quick.Observe(quota.Instant(i)*100*ms, slow, 1)
+	}
+	if got := quick.Keep(500*ms, slow, 10*quota.Millisecond); got < 3 || got > 5 {
+		t.Errorf("after 5 requests in half a second it keeps %d", got)
 	}
 }
 

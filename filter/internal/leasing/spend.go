@@ -39,13 +39,15 @@ type Spend struct {
 	State State
 	// Until: Exhausted until then; of tokens taken, when they must be used.
 	Until quota.Instant
-	// Keep is how many tokens to ask for beyond this request; the credit is marked as being asked for.
+	// Keep is how many tokens to ask for beyond this request. With Commit or Watch the credit is marked as being asked for.
 	Keep int64
 	// Level and FullAt are the hints for the client.
 	Level  int64
 	FullAt quota.Instant
 	// KeepCall: somebody on this node is asking for tokens to keep.
 	KeepCall bool
+	// Doubtful: of Missing tokens, the centre has none either by the last that is known of it.
+	Doubtful bool
 }
 
 // keepTimeout is how long a call for tokens to keep may take before another worker may make one.
@@ -72,22 +74,24 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		s.State, s.Until, s.Level = Exhausted, until, 0
 		return false
 	default:
-		s.State, s.Level = Missing, 0
+		s.State, s.Level, s.Doubtful = Missing, 0, c.Doubtful(s.Now, s.Params, s.Cost)
 	}
+	marks := false
 	if !s.Strict {
-		if s.Keep = c.Keep(s.Now, s.Params, askAhead); s.Keep > 0 {
+		s.Keep = c.Keep(s.Now, s.Params, askAhead)
+		if marks = s.Keep > 0 && (s.Commit || s.Watch); marks {
 			c.KeepCall = s.Now + quota.Instant(keepTimeout)
 		}
 	}
 	if available {
 		s.Until = c.Expiry(s.Now)
-		c, _ = c.Spend(s.Now, s.Cost)
+		c, _ = c.Spend(s.Now, s.Params, s.Cost)
 		s.Level = c.Level
 	} else if s.Watch {
-		c = c.Observe(s.Now, s.Cost)
+		c = c.Observe(s.Now, s.Params, s.Cost)
 	}
 	e.Credit = c
-	return available || s.Keep > 0 || s.Watch
+	return available || marks || s.Watch
 }
 
 // learn is the change that takes in the centre's answer.
@@ -110,7 +114,7 @@ func (l *learn) Apply(e *bucketstore.Entry) bool {
 	if l.strict {
 		backOff = 0
 	}
-	c := e.Credit.Observe(l.now, l.ask.Waiting*l.ask.Cost)
+	c := e.Credit.Observe(l.now, l.ask.Params, l.ask.Waiting*l.ask.Cost)
 	c = c.Learn(l.now, l.ask, l.grant, backOff, l.jitter)
 	if l.ask.Keep > 0 {
 		c.KeepCall = 0

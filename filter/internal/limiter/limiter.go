@@ -79,16 +79,17 @@ func (l *Limiter) decidedBy(p *match.Policy) by {
 // Resume goes on with a paused request once a ticket has ended. It returns Paused while others are open.
 func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 	for i := range req.Hits {
-		if h := &req.Hits[i]; h.by == byTicket && !h.settled && h.ticket.Outcome == leasing.Waiting {
+		if h := &req.Hits[i]; h.asked && h.ticket.Outcome == leasing.Waiting {
 			return Paused
 		}
 	}
 	refusing := -1
 	for i := range req.Hits {
 		h := &req.Hits[i]
-		if h.by != byTicket || h.settled {
+		if !h.asked {
 			continue
 		}
+		h.asked = false
 		switch {
 		case h.ticket.Outcome == leasing.Granted && now < h.ticket.Until:
 			h.settled = true
@@ -164,15 +165,20 @@ func (l *Limiter) pass(req *Request, now quota.Instant, commit bool) (refusing i
 	return refusing, reason
 }
 
-// ask queues a ticket for every hit whose tokens are missing. It is done if the request now waits, or cannot.
+// ask queues a ticket for every hit whose tokens are missing. It is done if the request now waits, or cannot. Where it is doubtful
+// that one of several is granted, the others are asked for only after it was, or its refusal would cost them a token.
 func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool) {
-	waits := false
+	waits, doubtful := false, false
 	for i := range req.Hits {
 		h := &req.Hits[i]
-		if h.by != byTicket || h.settled {
+		doubtful = doubtful || h.by == byTicket && !h.settled && h.doubtful
+	}
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		if h.by != byTicket || h.settled || doubtful && !h.doubtful {
 			continue
 		}
-		waits = true
+		waits, h.asked = true, true
 		h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h), Deadline: req.deadline}
 		if !l.desk.Join(now, &h.ticket) {
 			l.desk.Cancel(req.Stream)
@@ -180,6 +186,7 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 			return l.refuse(req, i, TooManyWaiting, now), true
 		}
 		req.deadline = h.ticket.Deadline
+		l.keep(req, h, now)
 	}
 	if !waits {
 		return Allowed, false
@@ -248,13 +255,12 @@ func (l *Limiter) takeCredit(req *Request, i int, now quota.Instant, commit bool
 		h.Retry = quota.Never
 		return false, TooDear
 	}
-	if l.spend.Keep > 0 {
-		l.desk.Keep(now, need, l.spend.Keep)
-	}
+	h.keep = l.spend.Keep
 	switch l.spend.State {
 	case leasing.Ready:
 		l.describe(req, h, l.spend.Level, l.spend.FullAt, now)
 		h.settled = commit
+		l.keep(req, h, now)
 	case leasing.Exhausted:
 		l.describe(req, h, 0, l.spend.FullAt, now)
 		h.Retry = quota.Span(l.spend.Until - now)
@@ -264,9 +270,17 @@ func (l *Limiter) takeCredit(req *Request, i int, now quota.Instant, commit bool
 			l.climb(req, i, now, since)
 			return l.take(req, i, now, commit)
 		}
-		h.by = byTicket
+		h.by, h.doubtful = byTicket, l.spend.Doubtful
 	}
 	return true, Quota
+}
+
+// keep notes the tokens that a hit wants beyond its own.
+func (l *Limiter) keep(req *Request, h *Hit, now quota.Instant) {
+	if h.keep > 0 {
+		l.desk.Keep(now, l.need(req, h), h.keep)
+		h.keep = 0
+	}
 }
 
 func (l *Limiter) need(req *Request, h *Hit) leasing.Need {

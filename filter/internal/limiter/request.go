@@ -78,7 +78,11 @@ type Hit struct {
 
 	by      by
 	settled bool
-	ticket  leasing.Ticket
+	// asked: the ticket is in the queue. doubtful: the centre is not likely to have the tokens.
+	asked, doubtful bool
+	// keep is how many tokens to ask for beyond the request's own, if it is asked for.
+	keep   int64
+	ticket leasing.Ticket
 }
 
 // by says what decides a hit.
