@@ -289,6 +289,7 @@ func (d *Desk) tickBucket(b *bucket, now quota.Instant) {
 	if len(b.queue) > 0 && b.call == nil {
 		d.list(b)
 	}
+	d.forget(b)
 }
 
 // resolve ends the ticket at a place in the queue.

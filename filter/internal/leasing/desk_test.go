@@ -422,3 +422,26 @@ func (k keepUnderWay) Apply(e *bucketstore.Entry) bool {
 	e.Credit.KeepCall = quota.Instant(k)
 	return true
 }
+
+// A bucket whose tickets ended at the tick is forgotten: many keys without tokens leave nothing behind.
+func TestNothingIsLeftOfEndedBuckets(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	for i := range 200 {
+		bucket := [16]byte{byte(i)}
+		w.ledgers[bucket], _ = w.ledgers[bucket].Grant(w.now, lease.Ask{Params: w.params, Version: 1, Waiting: 100, Cost: 1, Nodes: 1})
+		_ = w.store.Update(bucketstore.Leased, bucket, w.now, keepUnderWay(w.now+200*ms))
+		ticket := w.join(t, byte(i), 1)
+		w.answer(w.now)
+		if ticket.Outcome != leasing.Waiting {
+			t.Fatalf("while another worker asks for tokens: %v", ticket.Outcome)
+		}
+		w.now += quota.Instant(lease.Deadline)
+		w.desk.Tick(w.now)
+		if ticket.Outcome != leasing.Refused {
+			t.Fatalf("at the deadline: %v", ticket.Outcome)
+		}
+	}
+	if n := w.desk.Buckets(); n != 0 || w.desk.Waiting() != 0 {
+		t.Errorf("%d buckets and %d tickets are left", n, w.desk.Waiting())
+	}
+}
