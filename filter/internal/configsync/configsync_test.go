@@ -139,6 +139,39 @@ func TestABadSnapshotIsReportedAndTheLastGoodOneStays(t *testing.T) {
 	}
 }
 
+// A snapshot may have been damaged on its way: after each quiet poll it is fetched again, and the log says it once.
+func TestARefusedSnapshotIsFetchedAgain(t *testing.T) {
+	p := newProcess(1)
+	p.tick(0)
+	p.answer(t, 200, snapshot(5))
+	damaged := snapshot(6)
+	damaged[len(damaged)-1] ^= 1
+	for range 3 {
+		p.tick(1)
+		if q := p.answer(t, 200, damaged); q.Get("after") != "5" {
+			t.Fatalf("it is not asked for: %v", q)
+		}
+		p.tick(1)
+		if q := p.answer(t, 204, nil); q.Get("after") != "6" || q.Get("refused") != "6" {
+			t.Fatalf("no quiet poll in between: %v", q)
+		}
+	}
+	p.tick(1)
+	p.answer(t, 200, snapshot(6))
+	if got := p.versions(); got != "6" {
+		t.Errorf("in force %s", got)
+	}
+	logged := 0
+	for _, line := range p.log {
+		if strings.HasPrefix(line, "error ") {
+			logged++
+		}
+	}
+	if logged != 1 {
+		t.Errorf("log %q", p.log)
+	}
+}
+
 func TestTheNextLeaderTakesOver(t *testing.T) {
 	p := newProcess(2)
 	p.tick(0)

@@ -26,11 +26,7 @@ func (s *Sync) appendPath(b []byte) []byte {
 	b = append(b, "/node/v1/snapshot?after="...)
 	b = strconv.AppendUint(b, s.seen, 10)
 	b = append(b, "&wait=25s&applied="...)
-	var applied uint64
-	if s.have {
-		applied = s.rules[s.using].Index.Version()
-	}
-	b = strconv.AppendUint(b, applied, 10)
+	b = strconv.AppendUint(b, s.applied(), 10)
 	b = appendQuery(append(b, "&node="...), s.node.ID)
 	b = append(b, "&boot="...)
 	b = strconv.AppendUint(b, s.node.Boot, 16)
@@ -58,6 +54,14 @@ func appendQuery(b []byte, text string) []byte {
 	return b
 }
 
+// applied is the version in force, 0 before the first.
+func (s *Sync) applied() uint64 {
+	if !s.have {
+		return 0
+	}
+	return s.rules[s.using].Index.Version()
+}
+
 // answer handles the end of a poll. 204 says that there is nothing newer.
 func (s *Sync) answer(status int, body []byte) {
 	s.polling = false
@@ -67,6 +71,9 @@ func (s *Sync) answer(status int, body []byte) {
 		s.receive(body)
 	case 204:
 		s.pollSucceeded()
+		if s.refused != 0 {
+			s.seen = s.applied() // What was damaged on the way may come whole the next time.
+		}
 	case 401, 403:
 		s.pollFailed("it refuses the node token (status " + strconv.Itoa(status) + "): check the token's environment variable")
 	default:
@@ -85,7 +92,10 @@ func (s *Sync) receive(snapshot []byte) {
 	s.seen = version
 	if err != nil {
 		s.Stats.Refused++
-		s.refused, s.reason = version, err.Error()
+		known := s.refused == version && s.reason == err.Error()
+		if s.refused, s.reason = version, err.Error(); known {
+			return
+		}
 		s.log.Error("weir: refused policy set version " + strconv.FormatUint(version, 10) + ", the last good one stays: " + s.reason)
 		return
 	}
