@@ -1,6 +1,8 @@
 package match
 
 import (
+	"encoding/binary"
+
 	"github.com/dchest/siphash"
 
 	"github.com/weir-proxy/weir/shared/policy"
@@ -28,6 +30,20 @@ type Properties interface {
 
 // Header is one request header.
 type Header struct{ Name, Value []byte }
+
+// Is says whether the header has a name, given in lower case. It compares without the conversion to a string that TinyGo
+// allocates for.
+func (h Header) Is(name string) bool {
+	if len(h.Name) != len(name) {
+		return false
+	}
+	for i := range h.Name {
+		if h.Name[i] != name[i] {
+			return false
+		}
+	}
+	return true
+}
 
 // Key identifies a bucket: a keyed hash of policy and partition key. It is all that ever leaves a node.
 type Key [16]byte
@@ -250,21 +266,12 @@ func (ix *Index) bucket(p *Policy) (key Key, shadow bool) {
 }
 
 func (ix *Index) hashKey() Key {
-	k0, k1 := word(ix.secret[:8]), word(ix.secret[8:])
+	k0, k1 := binary.LittleEndian.Uint64(ix.secret[:8]), binary.LittleEndian.Uint64(ix.secret[8:])
 	lo, hi := siphash.Hash128(k0, k1, ix.key)
 	var key Key
-	for i := range 8 {
-		key[i], key[8+i] = byte(lo>>(8*i)), byte(hi>>(8*i))
-	}
+	binary.LittleEndian.PutUint64(key[:8], lo)
+	binary.LittleEndian.PutUint64(key[8:], hi)
 	return key
-}
-
-func word(b []byte) uint64 {
-	var v uint64
-	for i := range 8 {
-		v |= uint64(b[i]) << (8 * i)
-	}
-	return v
 }
 
 func putText(dst, text []byte) []byte {

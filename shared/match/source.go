@@ -61,12 +61,10 @@ func (ix *Index) headerValues(headers []Header, name []byte, write bool) (count 
 	return count
 }
 
-var cookieHeader = []byte("cookie")
-
 // cookies counts, and with write encodes, the values of a cookie.
 func (ix *Index) cookies(headers []Header, name []byte, write bool) (count int) {
 	for i := range headers {
-		if !equal(headers[i].Name, cookieHeader) {
+		if !headers[i].Is("cookie") {
 			continue
 		}
 		for rest := headers[i].Value; len(rest) > 0; {

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"encoding/binary"
+
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -69,9 +71,9 @@ const (
 func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 	dst = append(append(dst, leaseRequestMagic...), leaseFormat)
 	dst = putText(dst, m.Node)
-	dst = putU64(dst, m.Boot)
-	dst = putU64(dst, m.Seq)
-	dst = putU64(dst, m.Version)
+	dst = binary.LittleEndian.AppendUint64(dst, m.Boot)
+	dst = binary.LittleEndian.AppendUint64(dst, m.Seq)
+	dst = binary.LittleEndian.AppendUint64(dst, m.Version)
 	dst = putUvarint(dst, int64(len(m.Items)))
 	for _, it := range m.Items {
 		dst = append(dst, it.Bucket[:]...)
@@ -110,7 +112,7 @@ func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 // AppendLeaseReply appends the message to dst.
 func AppendLeaseReply(dst []byte, m LeaseReply) []byte {
 	dst = append(append(dst, leaseReplyMagic...), leaseFormat)
-	dst = putU64(dst, m.Seq)
+	dst = binary.LittleEndian.AppendUint64(dst, m.Seq)
 	dst = putUvarint(dst, m.Nodes)
 	dst = putUvarint(dst, int64(len(m.Items)))
 	for _, it := range m.Items {

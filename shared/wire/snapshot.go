@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"encoding/binary"
+
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -24,12 +26,11 @@ type Snapshot struct {
 func AppendSnapshot(dst []byte, s Snapshot) []byte {
 	start := len(dst)
 	dst = append(append(dst, snapshotMagic...), snapshotFormat)
-	dst = putU64(dst, s.Version)
-	dst = putU64(dst, 0) // the checksum, below
+	dst = binary.LittleEndian.AppendUint64(dst, s.Version)
+	dst = binary.LittleEndian.AppendUint64(dst, 0) // the checksum, below
 	dst = append(dst, s.Secret[:]...)
 	dst = putSet(dst, s.Set)
-	sum := putU64(nil, checksum(dst[start+snapshotHeader:])^s.Version)
-	copy(dst[start+snapshotHeader-8:], sum)
+	binary.LittleEndian.PutUint64(dst[start+snapshotHeader-8:], checksum(dst[start+snapshotHeader:])^s.Version)
 	return dst
 }
 
@@ -291,7 +292,7 @@ func (r *SetReader) Failed() bool { return r.c.err != nil }
 func Reseal(b []byte) []byte {
 	b = append([]byte(nil), b...)
 	if len(b) >= snapshotHeader {
-		copy(b[snapshotHeader-8:], putU64(nil, checksum(b[snapshotHeader:])^PeekVersion(b)))
+		binary.LittleEndian.PutUint64(b[snapshotHeader-8:], checksum(b[snapshotHeader:])^PeekVersion(b))
 	}
 	return b
 }

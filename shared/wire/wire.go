@@ -3,7 +3,10 @@
 // without allocating in proportion to what it claims. Bytes are untrusted until a decoder has accepted them.
 package wire
 
-import "errors"
+import (
+	"encoding/binary"
+	"errors"
+)
 
 // ContentType is the media type of every message.
 const ContentType = "application/vnd.weir.v1"
@@ -61,11 +64,7 @@ func (c *cursor) u64() uint64 {
 	if b == nil {
 		return 0
 	}
-	var v uint64
-	for i := 7; i >= 0; i-- {
-		v = v<<8 | uint64(b[i])
-	}
-	return v
+	return binary.LittleEndian.Uint64(b)
 }
 
 // uvarint reads an unsigned LEB128 number of at most 63 bits.
@@ -114,14 +113,6 @@ func (c *cursor) end() error {
 		c.err = ErrTrailing
 	}
 	return c.err
-}
-
-func putU64(dst []byte, v uint64) []byte {
-	for range 8 {
-		dst = append(dst, byte(v))
-		v >>= 8
-	}
-	return dst
 }
 
 func putUvarint(dst []byte, v int64) []byte {

@@ -8,6 +8,7 @@
 package bucketstore
 
 import (
+	"encoding/binary"
 	"errors"
 
 	"github.com/weir-proxy/weir/shared/match"
@@ -65,7 +66,7 @@ func New(shared SharedData, space [4]byte, keys int) *Store {
 
 // Update applies c to the entry of kind at key, at most MaxAttempts times. A new entry is made if there is none.
 func (st *Store) Update(kind Kind, key match.Key, now quota.Instant, c Change) error {
-	slot := word(key[:8]) % st.slots
+	slot := binary.LittleEndian.Uint64(key[:8]) % st.slots
 	st.key[5], st.key[6], st.key[7] = byte(slot), byte(slot>>8), byte(slot>>16)
 	for range MaxAttempts {
 		value, cas, exists := st.shared.Get(st.key[:])
@@ -166,12 +167,4 @@ func sameKey(record []byte, key *match.Key) bool {
 		}
 	}
 	return true
-}
-
-func word(b []byte) uint64 {
-	var v uint64
-	for i := range 8 {
-		v |= uint64(b[i]) << (8 * i)
-	}
-	return v
 }

@@ -1,6 +1,8 @@
 package bucketstore
 
 import (
+	"encoding/binary"
+
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -121,32 +123,22 @@ type coder struct {
 }
 
 func (c *coder) i64() int64 {
-	b := c.b[c.at : c.at+8]
 	c.at += 8
-	return int64(uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
-		uint64(b[4])<<32 | uint64(b[5])<<40 | uint64(b[6])<<48 | uint64(b[7])<<56)
+	return int64(binary.LittleEndian.Uint64(c.b[c.at-8:]))
 }
 
 func (c *coder) u32() int64 {
-	b := c.b[c.at : c.at+4]
 	c.at += 4
-	return int64(uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24)
+	return int64(binary.LittleEndian.Uint32(c.b[c.at-4:]))
 }
 
 func (c *coder) putI64(v int64) {
-	b := c.b[c.at : c.at+8]
 	c.at += 8
-	for i := range b {
-		b[i] = byte(uint64(v) >> (8 * i))
-	}
+	binary.LittleEndian.PutUint64(c.b[c.at-8:], uint64(v))
 }
 
 // putU32 saturates: the fields stored so are counts for which less is the safe side.
 func (c *coder) putU32(v int64) {
-	b := c.b[c.at : c.at+4]
 	c.at += 4
-	v = min(max(v, 0), 1<<32-1)
-	for i := range b {
-		b[i] = byte(v >> (8 * i))
-	}
+	binary.LittleEndian.PutUint32(c.b[c.at-4:], uint32(min(max(v, 0), 1<<32-1)))
 }

@@ -1,5 +1,7 @@
 package bucketstore
 
+import "encoding/binary"
+
 // Number is a number that all VMs of the process share under a letter, which is none of the store's own; 0 before the first
 // SetNumber and for bytes that are no number.
 func (st *Store) Number(letter byte) int64 {
@@ -8,14 +10,14 @@ func (st *Store) Number(letter byte) int64 {
 	if !found || len(value) != 8 {
 		return 0
 	}
-	return int64(word(value))
+	return int64(binary.LittleEndian.Uint64(value))
 }
 
 // SetNumber changes the number. Of several VMs that do so at once one wins.
 func (st *Store) SetNumber(letter byte, n int64) {
 	key := st.numberKey(letter)
 	var value [8]byte
-	(&coder{b: value[:]}).putI64(n)
+	binary.LittleEndian.PutUint64(value[:], uint64(n))
 	if _, cas, found := st.shared.Get(key[:]); found {
 		st.shared.CompareAndSwap(key[:], value[:], cas)
 	} else {

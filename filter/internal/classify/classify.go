@@ -3,6 +3,7 @@
 package classify
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"unsafe"
 
@@ -39,12 +40,12 @@ func (c *Classifier) Classify(pairs, source []byte, rules Rules) (match.Attribut
 			continue
 		}
 		switch {
-		case is(h.Name, ":method"):
+		case h.Is(":method"):
 			a.Method = h.Value
-		case is(h.Name, ":path"):
+		case h.Is(":path"):
 			c.path = NormalisePath(c.path[:0], h.Value)
 			a.Path, a.Query = c.path, queryOf(h.Value)
-		case is(h.Name, ":authority"):
+		case h.Is(":authority"):
 			c.host = normaliseHost(c.host[:0], h.Value)
 			a.Host = c.host
 		}
@@ -53,19 +54,6 @@ func (c *Classifier) Classify(pairs, source []byte, rules Rules) (match.Attribut
 		a.ClientIP, a.Address = c.client(source, rules)
 	}
 	return a, true
-}
-
-// is compares without the allocation that a conversion to string costs here.
-func is(b []byte, text string) bool {
-	if len(b) != len(text) {
-		return false
-	}
-	for i := range b {
-		if b[i] != text[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // queryOf is the part of a path between the question mark and the fragment.
@@ -87,13 +75,13 @@ func decodePairs(dst []match.Header, b []byte) ([]match.Header, bool) {
 	if len(b) < 4 {
 		return dst, false
 	}
-	n := u32(b)
+	n := binary.LittleEndian.Uint32(b)
 	if n > uint32(len(b))/8 {
 		return dst, false
 	}
 	at := 4 + 8*int(n)
 	for i := range int(n) {
-		name, value := u32(b[4+8*i:]), u32(b[8+8*i:])
+		name, value := binary.LittleEndian.Uint32(b[4+8*i:]), binary.LittleEndian.Uint32(b[8+8*i:])
 		if uint64(at)+uint64(name)+uint64(value)+2 > uint64(len(b)) {
 			return dst, false
 		}
@@ -102,10 +90,6 @@ func decodePairs(dst []match.Header, b []byte) ([]match.Header, bool) {
 		at = end + int(value) + 2
 	}
 	return dst, true
-}
-
-func u32(b []byte) uint32 {
-	return uint32(b[0]) | uint32(b[1])<<8 | uint32(b[2])<<16 | uint32(b[3])<<24
 }
 
 // NormalisePath appends a request path as policies match it: without query and fragment, unreserved characters decoded, other
@@ -218,7 +202,7 @@ func (c *Classifier) forwarded(peer netip.Addr, n int) (netip.Addr, bool) {
 	seen := 0
 	for i := len(c.headers) - 1; i >= 0; i-- {
 		h := c.headers[i]
-		if !is(h.Name, "x-forwarded-for") {
+		if !h.Is("x-forwarded-for") {
 			continue
 		}
 		for rest := h.Value; ; {

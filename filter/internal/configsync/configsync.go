@@ -4,6 +4,8 @@
 package configsync
 
 import (
+	"encoding/binary"
+
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -139,7 +141,7 @@ func (s *Sync) Follow() {
 	case nil:
 		s.version = version
 		s.seen = s.rules[s.using].Index.Version()
-		s.rules[s.using].Generation = u64(version[8:])
+		s.rules[s.using].Generation = binary.LittleEndian.Uint64(version[8:])
 	case errHeld: // Waiting requests end within their deadline; the next tick tries again.
 	default:
 		// The leader has loaded the very same bytes, so this is damage; the next publication mends it.
@@ -155,24 +157,18 @@ func (s *Sync) Follow() {
 func (s *Sync) publish(snapshot []byte, version uint64) {
 	var last uint64
 	if value, _, found := s.shared.Get(s.versionKey[:]); found && len(value) == len(s.version) {
-		last = u64(value[8:])
+		last = binary.LittleEndian.Uint64(value[8:])
 	}
 	generation := (last>>generationShift+1)<<generationShift | s.next()>>(64-generationShift)
 	s.rules[s.using].Generation = generation
-	putU64(s.version[:8], version)
-	putU64(s.version[8:], generation)
+	binary.LittleEndian.PutUint64(s.version[:8], version)
+	binary.LittleEndian.PutUint64(s.version[8:], generation)
 	s.shared.Put(s.snapshotKey[:], snapshot)
 	s.shared.Put(s.versionKey[:], s.version[:])
 }
 
 // generationShift is the number of random bits at a generation's end.
 const generationShift = 16
-
-func putU64(dst []byte, v uint64) {
-	for i := range 8 {
-		dst[i] = byte(v >> (8 * i))
-	}
-}
 
 // next is a number from a xorshift generator; it decides nothing about limits.
 func (s *Sync) next() uint64 {

@@ -1,6 +1,10 @@
 package configsync
 
-import "github.com/weir-proxy/weir/shared/quota"
+import (
+	"encoding/binary"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
 
 // Times of the election. A leader that has not renewed within leadership is gone, whatever became of it.
 const (
@@ -37,27 +41,19 @@ func (l *leader) lead(now quota.Instant) bool {
 	var until quota.Instant
 	known := found && len(value) == len(l.value)
 	if known {
-		holder, until = u64(value[:8]), quota.Instant(u64(value[8:]))
+		holder, until = binary.LittleEndian.Uint64(value[:8]), quota.Instant(binary.LittleEndian.Uint64(value[8:]))
 	}
 	// A lease from the future is from before a restart of the machine's clock: nobody renews it.
 	if known && holder != l.id && now < until && until <= now+quota.Instant(leadership) {
 		l.leads = false
 		return false
 	}
-	putU64(l.value[:8], l.id)
-	putU64(l.value[8:], uint64(now+quota.Instant(leadership)))
+	binary.LittleEndian.PutUint64(l.value[:8], l.id)
+	binary.LittleEndian.PutUint64(l.value[8:], uint64(now+quota.Instant(leadership)))
 	if found {
 		l.leads = l.shared.CompareAndSwap(l.key[:], l.value[:], cas)
 	} else {
 		l.leads = l.shared.PutIfAbsent(l.key[:], l.value[:])
 	}
 	return l.leads
-}
-
-func u64(b []byte) uint64 {
-	var v uint64
-	for i := range 8 {
-		v |= uint64(b[i]) << (8 * i)
-	}
-	return v
 }

@@ -127,7 +127,7 @@ func (c *httpContext) OnHttpStreamDone() {
 // isGRPC says whether the caller speaks gRPC.
 func isGRPC(headers []match.Header) bool {
 	for _, h := range headers {
-		if is(h.Name, "content-type") {
+		if h.Is("content-type") {
 			return hasPrefix(h.Value, "application/grpc")
 		}
 	}
@@ -142,8 +142,6 @@ func removeForged(headers []match.Header) {
 		}
 	}
 }
-
-func is(b []byte, text string) bool { return len(b) == len(text) && hasPrefix(b, text) }
 
 func hasPrefix(b []byte, prefix string) bool {
 	if len(b) < len(prefix) {

@@ -2,7 +2,11 @@
 
 package plugin
 
-import "github.com/weir-proxy/weir/filter/internal/host"
+import (
+	"encoding/binary"
+
+	"github.com/weir-proxy/weir/filter/internal/host"
+)
 
 // process is what all VMs of an Envoy process agree on: a random number that names this run of it, and a secret for partition
 // keys while there is no control plane to give one.
@@ -31,7 +35,7 @@ func thisProcess(space [4]byte) process {
 			copy(value[:], known)
 		}
 	}
-	p := process{id: word(value[:8])}
+	p := process{id: binary.LittleEndian.Uint64(value[:8])}
 	copy(p.secret[:], value[8:])
 	return p
 }
@@ -40,13 +44,5 @@ func thisProcess(space [4]byte) process {
 func random() uint64 {
 	var b [8]byte
 	host.Random(b[:])
-	return word(b[:])
-}
-
-func word(b []byte) uint64 {
-	var v uint64
-	for i := range 8 {
-		v |= uint64(b[i]) << (8 * i)
-	}
-	return v
+	return binary.LittleEndian.Uint64(b[:])
 }

@@ -2,6 +2,8 @@
 package respond
 
 import (
+	"encoding/binary"
+
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -111,10 +113,10 @@ func (h *Headers) number(name string, n int64) {
 
 // AppendPairs appends all headers in the encoding of the proxy-wasm ABI.
 func (h *Headers) AppendPairs(dst []byte) []byte {
-	dst = appendU32(dst, h.n)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(h.n))
 	for i := range h.n {
 		name, value := h.At(i)
-		dst = appendU32(appendU32(dst, len(name)), len(value))
+		dst = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(dst, uint32(len(name))), uint32(len(value)))
 	}
 	for i := range h.n {
 		name, value := h.At(i)
@@ -122,8 +124,4 @@ func (h *Headers) AppendPairs(dst []byte) []byte {
 		dst = append(append(dst, value...), 0)
 	}
 	return dst
-}
-
-func appendU32(dst []byte, n int) []byte {
-	return append(dst, byte(n), byte(n>>8), byte(n>>16), byte(n>>24))
 }
