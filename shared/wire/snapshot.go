@@ -163,6 +163,15 @@ type Ref struct{ Off, Len uint32 }
 // Of is the text in the message b.
 func (r Ref) Of(b []byte) []byte { return b[r.Off : r.Off+r.Len] }
 
+// pattern reads a path pattern, which starts with a slash.
+func (r *SetReader) pattern() Ref {
+	ref := r.ref(policy.MaxText)
+	if r.c.err == nil && (ref.Len == 0 || r.c.buf[ref.Off] != '/') {
+		r.c.fail(ErrValue)
+	}
+	return ref
+}
+
 func (r *SetReader) ref(high int) Ref {
 	b := r.c.text(high)
 	return Ref{Off: uint32(r.c.pos - len(b)), Len: uint32(len(b))}
@@ -198,10 +207,24 @@ func (r *SetReader) Access(banned, exempt func(policy.Range), path, method, cons
 			each(one)
 		}
 	}
-	limits := [3]int64{policy.MaxListItems, policy.MaxListItems, policy.MaxConsumers}
-	for i, each := range [3]func(Ref){path, method, consumer} {
-		for n := c.within(0, limits[i]); n > 0 && c.err == nil; n-- {
-			each(r.ref(policy.MaxText))
+	r.patterns(path)
+	r.refs(policy.MaxListItems, method)
+	r.refs(policy.MaxConsumers, consumer)
+}
+
+// patterns reads a list of path patterns; refs one of any texts.
+func (r *SetReader) patterns(each func(Ref)) {
+	for n := r.c.within(0, policy.MaxListItems); n > 0 && r.c.err == nil; n-- {
+		if ref := r.pattern(); r.c.err == nil {
+			each(ref)
+		}
+	}
+}
+
+func (r *SetReader) refs(limit int64, each func(Ref)) {
+	for n := r.c.within(0, limit); n > 0 && r.c.err == nil; n-- {
+		if ref := r.ref(policy.MaxText); r.c.err == nil {
+			each(ref)
 		}
 	}
 }
@@ -257,11 +280,9 @@ func (r *SetReader) limit() policy.Limit {
 // Lists reads the lists of the policy that Policy has begun, calling back for each element.
 func (r *SetReader) Lists(host, method, path func(Ref), header func(op policy.HeaderOp, name, value Ref), part func(kind policy.PartKind, name Ref)) {
 	c := &r.c
-	for _, each := range [3]func(Ref){host, method, path} {
-		for n := c.within(0, policy.MaxListItems); n > 0 && c.err == nil; n-- {
-			each(r.ref(policy.MaxText))
-		}
-	}
+	r.refs(policy.MaxListItems, host)
+	r.refs(policy.MaxListItems, method)
+	r.patterns(path)
 	for n := c.within(0, policy.MaxListItems); n > 0 && c.err == nil; n-- {
 		op := policy.HeaderOp(r.oneOf(uint8(policy.HeaderPresent), uint8(policy.HeaderPrefix)))
 		name := r.ref(policy.MaxText)

@@ -76,7 +76,7 @@ func decodePairs(dst []match.Header, b []byte) ([]match.Header, bool) {
 		return dst, false
 	}
 	n := binary.LittleEndian.Uint32(b)
-	if n > uint32(len(b))/8 {
+	if 4+8*uint64(n) > uint64(len(b)) {
 		return dst, false
 	}
 	at := 4 + 8*int(n)
@@ -93,8 +93,8 @@ func decodePairs(dst []match.Header, b []byte) ([]match.Header, bool) {
 }
 
 // NormalisePath appends a request path as policies match it: without query and fragment, unreserved characters decoded, other
-// percent-encodings in upper case, slashes merged, dot segments resolved. A path that does not start with a slash, like the *
-// of OPTIONS, stays as it is.
+// percent-encodings in upper case, stray percent signs encoded, slashes merged, dot segments resolved. A path that does not
+// start with a slash, like the * of OPTIONS, stays as it is.
 func NormalisePath(dst, path []byte) []byte {
 	for i, ch := range path {
 		if ch == '?' || ch == '#' {
@@ -109,12 +109,18 @@ func NormalisePath(dst, path []byte) []byte {
 	for i := 0; i < len(path); i++ {
 		ch := path[i]
 		switch {
-		case ch == '%' && i+2 < len(path):
-			if decoded, ok := policy.Unhex(path[i+1], path[i+2]); ok {
-				dst = appendEscape(dst, decoded)
-				i += 2
-				continue
+		case ch == '%':
+			decoded, ok := byte(0), false
+			if i+2 < len(path) {
+				decoded, ok = policy.Unhex(path[i+1], path[i+2])
 			}
+			if !ok {
+				decoded = '%' // A stray one, which must not become an escape with what follows it.
+			} else {
+				i += 2
+			}
+			dst = appendEscape(dst, decoded)
+			continue
 		case ch == '/':
 			if dst = closeSegment(dst, start); len(dst) > start && dst[len(dst)-1] == '/' {
 				continue
