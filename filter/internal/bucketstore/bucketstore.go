@@ -113,8 +113,7 @@ func (st *Store) find(kind Kind, key match.Key, now quota.Instant) (at int, evic
 	first := quota.Instant(0)
 	for i := range entriesPerSlot {
 		record := st.record(i)
-		if Kind(record[atKind]) == kind && sameKey(record, &key) {
-			st.entry.decode(record)
+		if Kind(record[atKind]) == kind && sameKey(record, &key) && st.entry.decode(record) {
 			return i, false
 		}
 		idle := quota.Instant((&coder{b: record, at: atIdle}).i64())

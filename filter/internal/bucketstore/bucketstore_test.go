@@ -243,6 +243,41 @@ func TestUnknownBytesAreAbsent(t *testing.T) {
 	}
 }
 
+// Whatever bytes stand where a slot is, a bucket can be decided: damage is absent, never a trap.
+func TestDamagedSlotsAreDecided(t *testing.T) {
+	slot := append(space[:], 's', 0, 0, 0)
+	rapid.Check(t, func(t *rapid.T) {
+		data := &sharedtest.Data{}
+		st := bucketstore.New(data, space, 8)
+		for n := range byte(8) {
+			_, _ = take(st, key(0, n), 0, 10)
+		}
+		b, _, _ := data.Get(slot)
+		for range rapid.IntRange(1, 20).Draw(t, "damages") {
+			from := rapid.IntRange(4, len(b)-9).Draw(t, "at")
+			for i := range 8 {
+				b[from+i] = rapid.SampledFrom([]byte{0, 0xff}).Draw(t, "byte")
+			}
+		}
+		data.Put(slot, b)
+		reckon := change(func(e *bucketstore.Entry) bool {
+			if !e.New {
+				e.State = e.Params.Convert(e.State, 1, ten)
+			}
+			return false
+		})
+		for n := range byte(12) {
+			if err := st.Update(bucketstore.Local, key(0, n), 0, reckon); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := take(st, key(0, n), quota.Instant(quota.Second), 1); err != nil {
+				t.Fatal(err)
+			}
+			_ = st.Update(bucketstore.Leased, key(0, n), 0, change(func(e *bucketstore.Entry) bool { return false }))
+		}
+	})
+}
+
 func BenchmarkUpdate(b *testing.B) {
 	st := bucketstore.New(&sharedtest.Data{}, space, 65536)
 	now, passed := quota.Instant(0), 0

@@ -61,7 +61,8 @@ const (
 	entrySize = atPayload + 80
 )
 
-func (e *Entry) decode(b []byte) {
+// decode reads a record and reports false for one that no filter can have written: its figures would not do to reckon with.
+func (e *Entry) decode(b []byte) bool {
 	*e = Entry{Kind: Kind(b[atKind])}
 	copy(e.Key[:], b)
 	c := coder{b: b, at: atPayload}
@@ -69,7 +70,8 @@ func (e *Entry) decode(b []byte) {
 		e.State = quota.State{Debt: c.i64(), Last: quota.Instant(c.i64())}
 		e.Params = quota.Params{Num: c.i64(), Den: c.i64(), Burst: c.i64()}
 		e.Generation = uint64(c.i64())
-		return
+		p := e.Params
+		return e.State.Debt >= 0 && p.Num > 0 && p.Den > 0 && p.Burst > 0 && p.Burst <= 2*quota.MaxUnits/p.Den
 	}
 	for i := range e.Credit.Lots {
 		e.Credit.Lots[i].Expiry = quota.Instant(c.i64())
@@ -82,6 +84,7 @@ func (e *Entry) decode(b []byte) {
 	e.Credit.Short = b[atShort]
 	c.at = atLimit
 	e.Limit = uint32(c.u32())
+	return true
 }
 
 func (e *Entry) encode(b []byte) {
