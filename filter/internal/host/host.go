@@ -68,11 +68,13 @@ func RequestHeaders() []byte {
 }
 
 // ResponseHeader is one response header, nil if there is none, good until the next callback.
-func ResponseHeader(name string) []byte {
+func ResponseHeader(name string) []byte { return header(responseHeaders, name) }
+
+func header(of uint32, name string) []byte {
 	var data uintptr
 	var size uint32
 	key, n := text(name)
-	if proxyGetHeaderMapValue(responseHeaders, key, n, &data, &size) != statusOK {
+	if proxyGetHeaderMapValue(of, key, n, &data, &size) != statusOK {
 		return nil
 	}
 	return bytesAt(data, size)
@@ -221,32 +223,21 @@ func Call(plugin uint32, cluster string, headers [][2]string, body []byte, timeo
 			if bodySize > 0 {
 				answer, _ = proxywasm.GetHttpCallResponseBody(0, bodySize)
 			}
-			done(CallStatus(), answer)
+			done(callStatus(), answer)
 		})
 	}
 	sdkQueueReady(plugin, 0)
 	return err
 }
 
-// CallStatus is the status of the answer being handled, 0 if there is none.
-func CallStatus() int {
+// callStatus is the status of the answer being handled, 0 if there is none.
+func callStatus() int {
 	status := 0
-	for _, c := range CallHeader(":status") {
+	for _, c := range header(callResponse, ":status") {
 		if c < '0' || c > '9' {
 			return 0
 		}
 		status = status*10 + int(c-'0')
 	}
 	return status
-}
-
-// CallHeader is one header of the answer being handled.
-func CallHeader(name string) []byte {
-	var data uintptr
-	var size uint32
-	key, n := text(name)
-	if proxyGetHeaderMapValue(callResponse, key, n, &data, &size) != statusOK {
-		return nil
-	}
-	return bytesAt(data, size)
 }

@@ -127,9 +127,6 @@ const nodesLetter = 'n'
 // Nodes is how many nodes share the buckets, by the last answer to any worker of this process; 1 before the first.
 func (d *Desk) Nodes() int64 { return max(d.store.Number(nodesLetter), 1) }
 
-// Waiting is the number of open tickets.
-func (d *Desk) Waiting() int { return d.waiting }
-
 // Join queues a ticket with a Stream and a Need. It reports false, and queues nothing, if as many requests wait as may. Flush
 // sends.
 func (d *Desk) Join(now quota.Instant, t *Ticket) bool {

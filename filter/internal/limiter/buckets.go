@@ -2,8 +2,6 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/leasing"
-	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -77,9 +75,4 @@ func (l *Limiter) climb(req *Request, i int, now, since quota.Instant) {
 	default:
 		h.by = byDeny
 	}
-}
-
-// leasingShare is this node's part of a limit by the last known number of nodes.
-func leasingShare(desk *leasing.Desk, p quota.Params) quota.Params {
-	return lease.Share(p, desk.Nodes())
 }

@@ -5,6 +5,7 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -15,7 +16,7 @@ type Stats struct {
 	Banned, Exempt, Unlimited, Allowed, Refused      uint64
 	ShadowAllowed, ShadowRefused, ShadowUndetermined uint64
 	FailureShare, FailureAllowed, FailureRefused     uint64
-	Contended, ChargedInVain, Waited, WaitedTooMuch  uint64
+	Contended, ChargedInVain, Waited                 uint64
 }
 
 // Limiter decides for one VM.
@@ -182,7 +183,6 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 		h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h), Deadline: req.deadline}
 		if !l.desk.Join(now, &h.ticket) {
 			l.desk.Cancel(req.Stream)
-			l.Stats.WaitedTooMuch++
 			return l.refuse(req, i, TooManyWaiting, now), true
 		}
 		req.deadline = h.ticket.Deadline
@@ -217,7 +217,7 @@ func (l *Limiter) take(req *Request, i int, now quota.Instant, commit bool) (boo
 	}
 	kind, params := bucketstore.Local, req.limitOf(h.Hit).Params
 	if h.by == byShare {
-		kind, params = bucketstore.Share, leasingShare(l.desk, params)
+		kind, params = bucketstore.Share, lease.Share(params, l.desk.Nodes())
 		if h.Cost > params.Burst && h.Cost <= req.limitOf(h.Hit).Params.Burst {
 			h.Retry = quota.Second
 			return false, Failure

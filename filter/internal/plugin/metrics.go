@@ -4,6 +4,7 @@ package plugin
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/host"
+	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 )
 
@@ -56,20 +57,20 @@ type passed struct{ beforeSnapshot, unreadable uint64 }
 // counts are the numbers behind the counters, which the packages that know them count.
 func (p *pluginContext) counts() [len(counterNames)]uint64 {
 	s, sync := &p.limiter.Stats, &p.sync.Stats
-	counts := [len(counterNames)]uint64{
+	var desk leasing.Stats
+	if p.desk != nil {
+		desk = p.desk.Stats
+	}
+	return [len(counterNames)]uint64{
 		s.Banned, s.Exempt, s.Unlimited, s.Allowed, s.Refused,
 		p.passed.beforeSnapshot, p.passed.unreadable,
 		s.ShadowAllowed, s.ShadowRefused, s.ShadowUndetermined,
-		s.Waited, s.WaitedTooMuch,
+		s.Waited, desk.Turned,
 		s.FailureShare, s.FailureAllowed, s.FailureRefused, s.ChargedInVain,
 		p.store.Contended, p.store.Evictions,
 		sync.Applied, sync.Refused, sync.PollsFailed,
+		desk.CallsAnswered, desk.CallsFailed, desk.ItemsUnknown,
 	}
-	if p.desk != nil {
-		d := &p.desk.Stats
-		counts[len(counts)-3], counts[len(counts)-2], counts[len(counts)-1] = d.CallsAnswered, d.CallsFailed, d.ItemsUnknown
-	}
-	return counts
 }
 
 // report brings Envoy's counters up to what was counted since the last report: once a tick, not once a request.
