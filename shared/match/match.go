@@ -56,8 +56,10 @@ type Hit struct {
 	Verdict Verdict
 	// Shadow: the hit is decided and counted, and the request is not touched. Its bucket is another than the enforced one.
 	Shadow bool
-	Key    Key
-	Cost   int64
+	// Candidate: the limit is the policy's draft, watched beside the enforced one. Shadow is true then.
+	Candidate bool
+	Key       Key
+	Cost      int64
 }
 
 // Verdict is what matching alone can say about a hit.

@@ -147,6 +147,8 @@ func (r *reader) policies(path string, n Node, set *Set) {
 func (r *reader) policy(path string, n Node) Policy {
 	p := Policy{Cost: Cost{Fixed: 1}, OnFailure: OnFailure{LocalFor: 30 * quota.Second}, Enforced: EnforcedAll}
 	limited, partitioned := false, false
+	r.counting(path, n, &p.Counting) // first: the limits are read by it
+	done := func(string, Node) {}
 	r.object(path, n,
 		field{"name", func(path string, n Node) { p.Name = r.policyName(path, n) }},
 		field{"match", func(path string, n Node) { r.match(path, n, &p.Match) }},
@@ -158,12 +160,6 @@ func (r *reader) policy(path string, n Node) Policy {
 			r.enum(path, n, (*uint8)(&p.IfAbsent), choice{"skip", uint8(AbsentSkip), true},
 				choice{"deny", uint8(AbsentDeny), true}, choice{"shared", uint8(AbsentShared), true})
 		}},
-		field{"algorithm", func(path string, n Node) {
-			var only uint8
-			r.enum(path, n, &only, choice{"token_bucket", 0, true}, choice{"sliding_window", 0, false},
-				choice{"sliding_window_counter", 0, false}, choice{"fixed_window", 0, false},
-				choice{"sliding_log", 0, false}, choice{"leaky_bucket", 0, false})
-		}},
 		field{"limit", func(path string, n Node) { limited = true; r.limits(path, n, &p) }},
 		field{"cost", func(path string, n Node) { r.cost(path, n, &p.Cost) }},
 		field{"mode", func(path string, n Node) {
@@ -173,7 +169,7 @@ func (r *reader) policy(path string, n Node) Policy {
 		}},
 		field{"on_failure", func(path string, n Node) { r.onFailure(path, n, &p.OnFailure) }},
 		field{"enforcement", func(path string, n Node) { r.enforcement(path, n, &p.Enforced) }},
-		field{"subwindows", nil}, field{"align", nil}, field{"max_wait", nil},
+		field{"algorithm", done}, field{"subwindows", done}, field{"align", done}, field{"max_wait", done},
 		field{"limits", func(path string, n Node) {
 			limited = true
 			r.unsupported(path, "a limit by tier")
@@ -190,6 +186,7 @@ func (r *reader) policy(path string, n Node) Policy {
 		// A request that one central bucket refuses would still cost the others a token now and then.
 		r.unsupported(path+".limit", "a list of limits in mode "+p.Mode.String())
 	}
+	r.modeFits(path, &p)
 	for _, l := range p.Limits {
 		if p.Cost.Header == "" && p.Cost.Fixed > l.Params.Burst {
 			r.problem(path+".cost", "is above the burst of "+strconv.FormatInt(l.Params.Burst, 10)+": every request would be refused")
@@ -197,6 +194,20 @@ func (r *reader) policy(path string, n Node) Policy {
 		}
 	}
 	return p
+}
+
+// modeFits refuses what a mode cannot honour.
+func (r *reader) modeFits(path string, p *Policy) {
+	if p.Mode != ModeLeased {
+		return
+	}
+	switch p.Counting.Algorithm {
+	case quota.SlidingWindowCounter:
+		r.problem(path+".mode", "cannot be leased with sliding_window_counter: its estimate goes by when requests came, which is not "+
+			"known of leased tokens; use mode strict or local, or algorithm: sliding_window")
+	case quota.LeakyBucket:
+		r.problem(path+".mode", "cannot be leased with leaky_bucket: a queue needs one place that gives out the turns; use mode strict or local")
+	}
 }
 
 func (r *reader) required(path string, n Node, key, hint string) {

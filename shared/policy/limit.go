@@ -4,17 +4,44 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
+// DefaultMaxWait is the longest delay of a leaky bucket that names none.
+const DefaultMaxWait = quota.Second
+
+// NewLimit makes a limit; a burst of 0 is the quota. The error names the figure to change.
+func NewLimit(c Counting, units int64, window quota.Span, burst int64) (Limit, error) {
+	l := Limit{Counting: c, Quota: units, Window: window}
+	if burst == 0 {
+		burst = units
+	}
+	var err error
+	if c.Algorithm.Windowed() {
+		if l.Windows, err = quota.NewWindows(c.Algorithm, units, window, c.Subwindows); err != nil {
+			return Limit{}, err
+		}
+	}
+	if c.Algorithm == quota.LeakyBucket {
+		// A request that finds n before it waits n/rate: more places than MaxWait reaches would never be used.
+		rate, err := quota.NewParams(units, window, 1)
+		if err != nil {
+			return Limit{}, err
+		}
+		burst = min(burst, rate.Earned(c.MaxWait)) + 1
+	}
+	l.Params, err = quota.NewParams(units, window, burst)
+	return l, err
+}
+
 // limits reads one limit or a list of them, which a policy tells apart by their windows.
 func (r *reader) limits(path string, n Node, p *Policy) {
 	if n.Kind != List {
-		if l, ok := r.limit(path, n); ok {
+		if l, ok := r.limit(path, n, p.Counting); ok {
 			p.Limits = append(p.Limits, l)
 		}
 		return
 	}
 	r.present(path, len(n.Items) > 0, "is empty: write at least one limit")
 	r.longList(path, n, MaxLimits, func(path string, n Node) {
-		l, ok := r.limit(path, n)
+		l, ok := r.limit(path, n, p.Counting)
 		if !ok {
 			return
 		}
@@ -27,7 +54,7 @@ func (r *reader) limits(path string, n Node, p *Policy) {
 	})
 }
 
-func (r *reader) limit(path string, n Node) (l Limit, good bool) {
+func (r *reader) limit(path string, n Node, c Counting) (l Limit, good bool) {
 	if n.Kind != Map {
 		r.wrongKind(path, n, "a mapping like {quota: 100, window: 1m}")
 		return l, false
@@ -48,16 +75,52 @@ func (r *reader) limit(path string, n Node) (l Limit, good bool) {
 	if !good {
 		return l, false
 	}
-	if burst == 0 {
-		burst = l.Quota
+	if burst != 0 && c.Algorithm.Windowed() {
+		r.problem(path+".burst", "is for token_bucket and leaky_bucket only: "+c.Algorithm.String()+" admits the quota")
+		return l, false
 	}
-	params, err := quota.NewParams(l.Quota, l.Window, burst)
+	l, err := NewLimit(c, l.Quota, l.Window, burst)
 	if err != nil {
 		r.problem(path, err.Error())
 		return l, false
 	}
-	l.Params = params
 	return l, true
+}
+
+// counting reads how a policy's limits count, which is said beside them. What belongs to another algorithm is refused.
+func (r *reader) counting(path string, n Node, c *Counting) {
+	subwindows := int64(quota.DefaultSubwindows)
+	c.MaxWait = DefaultMaxWait
+	var calendar uint8
+	var names []choice
+	for number, name := range quota.Algorithms {
+		names = append(names, choice{name, uint8(number), true})
+	}
+	r.field(path, n, "algorithm", func(path string, n Node) { r.enum(path, n, (*uint8)(&c.Algorithm), names...) })
+	for _, own := range []struct {
+		key       string
+		algorithm quota.Algorithm
+		read      func(path string, n Node)
+	}{
+		{"subwindows", quota.SlidingWindow, func(path string, n Node) { r.integer(path, n, 1, quota.MaxSubwindows, &subwindows) }},
+		{"align", quota.FixedWindow, func(path string, n Node) { r.enum(path, n, &calendar, choice{"key", 0, true}, choice{"utc", 1, true}) }},
+		{"max_wait", quota.LeakyBucket, func(path string, n Node) { r.span(path, n, quota.Millisecond, quota.Hour, &c.MaxWait) }},
+	} {
+		r.field(path, n, own.key, func(path string, n Node) {
+			if c.Algorithm != own.algorithm {
+				r.problem(path, "is for algorithm: "+own.algorithm.String()+" only")
+				return
+			}
+			own.read(path, n)
+		})
+	}
+	c.Subwindows, c.Calendar = int(subwindows), calendar == 1
+	if c.Algorithm != quota.SlidingWindow {
+		c.Subwindows = 0
+	}
+	if c.Algorithm != quota.LeakyBucket {
+		c.MaxWait = 0
+	}
 }
 
 func (r *reader) cost(path string, n Node, c *Cost) {

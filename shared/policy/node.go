@@ -105,6 +105,16 @@ func (r *reader) object(path string, n Node, fields ...field) {
 	}
 }
 
+// field reads one key of a mapping, the first of its name, if it is there. object reports what is wrong with the mapping.
+func (r *reader) field(path string, n Node, key string, read func(path string, n Node)) {
+	for i := range n.Keys {
+		if n.Keys[i] == key {
+			read(join(path, key), n.Items[i])
+			return
+		}
+	}
+}
+
 // list reads each element of a list with at most MaxListItems.
 func (r *reader) list(path string, n Node, read func(path string, n Node)) {
 	r.longList(path, n, MaxListItems, read)

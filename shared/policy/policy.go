@@ -84,6 +84,7 @@ type Policy struct {
 	Match     Match
 	Partition []Part
 	IfAbsent  IfAbsent
+	Counting  Counting
 	// Limits are 1 to MaxLimits, with different windows; all must allow.
 	Limits    []Limit
 	Cost      Cost
@@ -179,12 +180,27 @@ const (
 	AbsentShared
 )
 
-// Limit is a quota per window, with a burst.
+// Limit is a quota per window and how it is counted. Make one with NewLimit.
 type Limit struct {
+	Counting
 	Quota  int64
 	Window quota.Span
-	// Params are the exact figures, the burst among them.
+	// Params are the exact figures of a bucket, the burst among them: for a leaky bucket its places and the request that is
+	// served. Of a window algorithm they are the long-run rate, with the quota as burst, by which leases are sized and clients
+	// are told what applies.
 	Params quota.Params
+	// Windows are the exact figures of a window algorithm.
+	Windows quota.Windows
+}
+
+// Counting is how a policy's limits count. The zero value is the token bucket.
+type Counting struct {
+	Algorithm quota.Algorithm
+	// Subwindows are the parts of a SlidingWindow. Calendar: a FixedWindow's windows begin where the calendar's do in UTC, not
+	// at an offset of each key's own. MaxWait is the longest delay of a LeakyBucket.
+	Subwindows int
+	Calendar   bool
+	MaxWait    quota.Span
 }
 
 // Cost is what a request costs: Fixed, or the value of a header.

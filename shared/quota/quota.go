@@ -132,6 +132,16 @@ func (p Params) ResetAfter(s State, now Instant) Span {
 	return ceilDiv(s.Debt, p.Num) + behind(s, now)
 }
 
+// Earned is how many whole tokens a span earns, at most MaxUnits.
+func (p Params) Earned(span Span) int64 {
+	high, low := bits.Mul64(uint64(max(span, 0)), uint64(p.Num))
+	if high >= uint64(p.Den) {
+		return MaxUnits
+	}
+	tokens, _ := bits.Div64(high, low, uint64(p.Den))
+	return int64(min(tokens, MaxUnits))
+}
+
 // Window is the time in which an empty bucket refills, rounded up.
 func (p Params) Window() Span { return ceilDiv(p.Burst*p.Den, p.Num) }
 

@@ -9,7 +9,7 @@ import (
 const (
 	leaseRequestMagic = "WRLQ"
 	leaseReplyMagic   = "WRLR"
-	leaseFormat       = 1
+	leaseFormat       = 2
 )
 
 // LeaseRequest asks for tokens of up to MaxItems buckets.
@@ -32,6 +32,9 @@ type LeaseItem struct {
 	Limit uint32
 	// Waiting requests of Cost tokens each, and tokens to Keep. See lease.Ask.
 	Waiting, Cost, Keep int64
+	// Joined: this item and the next belong to one request, which needs both or nothing. Each item of such a group has one
+	// request waiting; of the answers all have Waiting 1, or none has, and then NotBefore is 0 where that bucket had the tokens.
+	Joined bool
 }
 
 // ItemState is the outcome for one bucket.
@@ -58,6 +61,9 @@ type LeaseAnswer struct {
 	Waiting, Keep int64
 	NotBefore     quota.Span
 	Level         int64
+	// Delay is how long the first of the granted waiting requests must be held back, of a leaky bucket; each further one waits
+	// for as much longer as its cost takes to drain. At most maxDelay.
+	Delay quota.Span
 }
 
 // Bounds of the numbers in lease messages.
@@ -65,6 +71,7 @@ const (
 	maxWaiting = 1 << 20
 	maxTokens  = quota.MaxUnits
 	maxNodes   = 1 << 20
+	maxDelay   = int64(quota.Hour)
 )
 
 // AppendLeaseRequest appends the message to dst.
@@ -80,7 +87,7 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 		dst = putUvarint(dst, int64(it.Limit))
 		dst = putUvarint(dst, it.Waiting)
 		dst = putUvarint(dst, it.Cost)
-		dst = putUvarint(dst, it.Keep)
+		dst = append(putUvarint(dst, it.Keep), boolByte(it.Joined))
 	}
 	return dst
 }
@@ -102,6 +109,10 @@ func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 		it.Waiting = c.within(0, maxWaiting)
 		it.Cost = c.within(1, maxTokens)
 		it.Keep = c.within(0, maxTokens)
+		joined := c.u8()
+		if it.Joined = joined == 1; joined > 1 || it.Joined && i == len(m.Items)-1 {
+			c.fail(ErrValue)
+		}
 	}
 	if err := c.end(); err != nil {
 		return LeaseRequest{}, err
@@ -120,7 +131,7 @@ func AppendLeaseReply(dst []byte, m LeaseReply) []byte {
 		dst = putUvarint(dst, it.Waiting)
 		dst = putUvarint(dst, it.Keep)
 		dst = putUvarint(dst, int64(it.NotBefore))
-		dst = putUvarint(dst, it.Level)
+		dst = putUvarint(putUvarint(dst, it.Level), int64(it.Delay))
 	}
 	return dst
 }
@@ -146,6 +157,7 @@ func DecodeLeaseReply(b []byte, m *LeaseReply) error {
 			Keep:      c.within(0, maxTokens),
 			NotBefore: quota.Span(c.uvarint()),
 			Level:     c.within(0, maxTokens),
+			Delay:     quota.Span(c.within(0, maxDelay)),
 		})
 	}
 	return c.end()

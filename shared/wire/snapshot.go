@@ -9,7 +9,7 @@ import (
 
 const (
 	snapshotMagic  = "WRSN"
-	snapshotFormat = 1
+	snapshotFormat = 2
 	snapshotHeader = len(snapshotMagic) + 1 + 8 + 8
 )
 
@@ -98,9 +98,11 @@ func putPolicy(dst []byte, p *policy.Policy) []byte {
 	dst = putText(dst, p.Name)
 	dst = append(dst, byte(p.IfAbsent), byte(p.Mode), byte(p.OnFailure.Then), byte(p.Enforced))
 	dst = putUvarint(dst, int64(p.OnFailure.LocalFor))
+	dst = append(dst, byte(p.Counting.Algorithm), byte(p.Counting.Subwindows), boolByte(p.Counting.Calendar))
+	dst = putUvarint(dst, int64(p.Counting.MaxWait))
 	dst = putUvarint(dst, int64(len(p.Limits)))
 	for _, l := range p.Limits {
-		dst = putUvarint(putUvarint(putUvarint(dst, l.Quota), int64(l.Window)), l.Params.Burst)
+		dst = putLimit(dst, l)
 	}
 	dst = putUvarint(dst, p.Cost.Fixed)
 	dst = putText(dst, p.Cost.Header)
@@ -118,6 +120,14 @@ func putPolicy(dst []byte, p *policy.Policy) []byte {
 		dst = putText(append(dst, byte(part.Kind)), part.Name)
 	}
 	return dst
+}
+
+func putLimit(dst []byte, l policy.Limit) []byte {
+	burst := l.Params.Burst
+	if l.Algorithm == quota.LeakyBucket {
+		burst-- // The request that is served has no place in the queue.
+	}
+	return putUvarint(putUvarint(putUvarint(dst, l.Quota), int64(l.Window)), burst)
 }
 
 func boolByte(b bool) byte {
@@ -247,8 +257,12 @@ func (r *SetReader) Policy(limit func(policy.Limit)) PolicyHead {
 		c.fail(ErrValue)
 	}
 	p.OnFailure.LocalFor = quota.Span(c.within(0, int64(quota.MaxWindow)))
+	counting := policy.Counting{
+		Algorithm: quota.Algorithm(r.oneOf(0, uint8(quota.SlidingLog))), Subwindows: int(r.oneOf(0, quota.MaxSubwindows)),
+		Calendar: r.oneOf(0, 1) == 1, MaxWait: quota.Span(c.within(0, int64(quota.Hour))),
+	}
 	for n := c.within(1, policy.MaxLimits); n > 0 && c.err == nil; n-- {
-		limit(r.limit())
+		limit(r.limit(counting))
 	}
 	p.Cost.Fixed = c.within(0, policy.MaxCost)
 	p.Cost.Header = r.ref(policy.MaxText)
@@ -262,18 +276,16 @@ func (r *SetReader) Policy(limit func(policy.Limit)) PolicyHead {
 	return p
 }
 
-func (r *SetReader) limit() policy.Limit {
+func (r *SetReader) limit(counting policy.Counting) policy.Limit {
 	c := &r.c
-	l := policy.Limit{Quota: c.uvarint(), Window: quota.Span(c.uvarint())}
-	burst := c.uvarint()
+	units, window, burst := c.uvarint(), quota.Span(c.uvarint()), c.uvarint()
 	if c.err != nil {
-		return l
+		return policy.Limit{}
 	}
-	params, err := quota.NewParams(l.Quota, l.Window, burst)
+	l, err := policy.NewLimit(counting, units, window, burst)
 	if err != nil {
 		c.fail(ErrValue)
 	}
-	l.Params = params
 	return l
 }
 

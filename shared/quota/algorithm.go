@@ -1,0 +1,26 @@
+package quota
+
+// Algorithm says how a limit counts. Its number travels in snapshots: never renumber.
+type Algorithm uint8
+
+// The algorithms. The first two are decided by Params and State, the others by Windows and History.
+const (
+	TokenBucket Algorithm = iota
+	LeakyBucket
+	FixedWindow
+	SlidingWindow
+	SlidingWindowCounter
+	SlidingLog
+)
+
+// Algorithms are the names in the policy language, by number.
+var Algorithms = [...]string{
+	TokenBucket: "token_bucket", LeakyBucket: "leaky_bucket", FixedWindow: "fixed_window",
+	SlidingWindow: "sliding_window", SlidingWindowCounter: "sliding_window_counter", SlidingLog: "sliding_log",
+}
+
+// String is the algorithm's name in the policy language.
+func (a Algorithm) String() string { return Algorithms[a] }
+
+// Windowed says whether a limit of the algorithm counts what was admitted lately, by Windows, rather than tokens.
+func (a Algorithm) Windowed() bool { return a >= FixedWindow }

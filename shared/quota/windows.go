@@ -1,0 +1,291 @@
+package quota
+
+import (
+	"errors"
+	"strconv"
+)
+
+// Bounds of the window algorithms, and what sliding_window has without a word about it.
+const (
+	// MaxLog is the largest quota of a sliding log, which remembers every admitted request.
+	MaxLog = 256
+	// MaxSubwindows is the largest number of parts of a sliding window.
+	MaxSubwindows     = 60
+	DefaultSubwindows = 10
+	// MaxMarks bounds the marks of a history, those that leases put into the future included.
+	MaxMarks = MaxLog + 1
+)
+
+// Windows are the fixed figures of a limit that counts what was admitted lately. All window algorithms are one: admitted
+// requests leave marks, a mark is the number of tokens admitted in one grain of time, and it counts until a certain time after
+// the grain began.
+//
+//	fixed_window            one grain is the window; a mark counts until its grain ends
+//	sliding_window          k grains to the window; a mark counts until no window can reach into its grain any more
+//	sliding_log             the same with a grain of one microsecond: exact
+//	sliding_window_counter  one grain is the window; the mark before the current one counts by the part of it that a window
+//	                        of full length still covers if its requests came evenly
+//
+// The zero value is not usable; make one with NewWindows.
+type Windows struct {
+	Algorithm Algorithm
+	Quota     int64
+	// Length is the window, Grain how finely time is told apart, Offset where the grains begin.
+	Length, Grain, Offset Span
+}
+
+// Mark is the number of tokens admitted in the grain that begins at Start.
+type Mark struct {
+	Start Instant
+	Count int64
+}
+
+// History is what a windowed limit remembers: the marks that still count, the earliest first, as of Last. The zero value has
+// admitted nothing, and is what a forgotten history is.
+type History struct {
+	Last  Instant
+	Marks []Mark
+}
+
+// NewWindows makes the figures of a window algorithm; subwindows is for SlidingWindow alone. It refuses what cannot be counted
+// exactly; the error names the figure to change.
+func NewWindows(a Algorithm, quota int64, length Span, subwindows int) (Windows, error) {
+	w := Windows{Algorithm: a, Quota: quota, Length: length, Grain: length}
+	switch {
+	case quota < 1 || quota > MaxUnits:
+		return Windows{}, errors.New("quota must be at least 1 and at most " + strconv.FormatInt(MaxUnits, 10))
+	case length < Span(Second) || length > MaxWindow:
+		return Windows{}, errors.New("window must be at least 1s and at most 366d")
+	}
+	switch a {
+	case FixedWindow:
+	case SlidingWindow:
+		if subwindows < 1 || subwindows > MaxSubwindows {
+			return Windows{}, errors.New("subwindows must be 1 to " + strconv.Itoa(MaxSubwindows))
+		}
+		w.Grain = ceilDiv(int64(length), int64(subwindows))
+	case SlidingLog:
+		if quota > MaxLog {
+			return Windows{}, errors.New("a sliding_log remembers every request: its quota is at most " + strconv.Itoa(MaxLog) +
+				"; sliding_window keeps the same bound for larger ones")
+		}
+		w.Grain = 1
+	case SlidingWindowCounter:
+		if quota > MaxUnits/int64(length/Millisecond) {
+			return Windows{}, errors.New("quota and window need more than exact arithmetic holds: at most a quota of " +
+				strconv.FormatInt(MaxUnits/int64(length/Millisecond), 10) + " with this window")
+		}
+	default:
+		return Windows{}, errors.New(a.String() + " does not count in windows")
+	}
+	return w, nil
+}
+
+// At is w with its grains moved by a bucket's own offset, any number: so not all keys start anew in the same instant.
+func (w Windows) At(offset uint64) Windows {
+	w.Offset = Span(offset % uint64(w.Grain))
+	return w
+}
+
+// Take spends n tokens at now. A refused Take spends nothing; a cost of 0 looks; a negative one counts as 0. It changes h in
+// place, and grows its marks by one at most.
+//
+// No more than the quota passes in any window, of a fixed one in any window of its grid. The counter alone goes by an estimate:
+// estimate + n never passes the quota, but what really passed can be up to 2·quota - 1 in a window.
+func (w Windows) Take(h *History, now Instant, n int64) Result {
+	at := w.Advance(h, now)
+	switch {
+	case n <= 0:
+		return Result{Allowed: true}
+	case n > w.Quota:
+		return Result{RetryAfter: Never}
+	case w.available(h, at) < n:
+		return Result{RetryAfter: Span(w.Ready(h, n) - now)}
+	}
+	w.Add(h, at, n)
+	return Result{Allowed: true}
+}
+
+// Advance brings h to now, or leaves it where it is if now lies before, and forgets what does not count any more. It returns
+// the history's time.
+func (w Windows) Advance(h *History, now Instant) Instant {
+	h.Last = max(h.Last, now)
+	gone := 0
+	for gone < len(h.Marks) && w.Leaves(h.Marks[gone]) <= h.Last {
+		gone++
+	}
+	if gone > 0 {
+		h.Marks = append(h.Marks[:0], h.Marks[gone:]...)
+	}
+	return h.Last
+}
+
+// Add counts n tokens in the grain of an instant.
+func (w Windows) Add(h *History, at Instant, n int64) {
+	start := w.start(at)
+	i := len(h.Marks)
+	for i > 0 && h.Marks[i-1].Start > start {
+		i--
+	}
+	if i > 0 && h.Marks[i-1].Start == start {
+		h.Marks[i-1].Count += n
+		return
+	}
+	h.Marks = append(h.Marks, Mark{})
+	copy(h.Marks[i+1:], h.Marks[i:])
+	h.Marks[i] = Mark{start, n}
+}
+
+// Remaining is the number of tokens that an immediate caller could take from h, which is at the caller's now.
+func (w Windows) Remaining(h *History) int64 { return max(0, w.available(h, h.Last)) }
+
+// ResetAfter is the wait from now until nothing counts any more.
+func (w Windows) ResetAfter(h *History, now Instant) Span {
+	if len(h.Marks) == 0 {
+		return 0
+	}
+	return Span(max(w.Leaves(h.Marks[len(h.Marks)-1])-now, 0))
+}
+
+// Leaves is when a mark stops counting.
+func (w Windows) Leaves(m Mark) Instant {
+	switch w.Algorithm {
+	case FixedWindow:
+		return m.Start + Instant(w.Grain)
+	case SlidingWindowCounter:
+		return m.Start + 2*Instant(w.Length)
+	}
+	return m.Start + Instant(w.Grain-1+w.Length) // When the last microsecond of its grain is out of the window (t - length, t].
+}
+
+// Ready is the first instant at which n tokens can be had if nobody else takes any, for n up to the quota. It may lie before
+// the history's time.
+func (w Windows) Ready(h *History, n int64) Instant {
+	if w.available(h, h.Last) >= n {
+		return h.Last
+	}
+	switch w.Algorithm {
+	case SlidingWindowCounter:
+		return w.readyByWeight(h, n)
+	case FixedWindow:
+		for _, m := range h.Marks {
+			if next := w.Leaves(m); w.available(h, next) >= n {
+				return next
+			}
+		}
+	}
+	over := n - w.available(h, h.Last)
+	for _, m := range h.Marks {
+		if over -= m.Count; over <= 0 {
+			return w.Leaves(m)
+		}
+	}
+	return h.Last
+}
+
+// available is what is left at an instant not before the history's time; below 0 if a lowered quota is exceeded.
+func (w Windows) available(h *History, at Instant) int64 {
+	if w.Algorithm == SlidingWindowCounter {
+		before, current := w.counters(h, at)
+		unit := w.unit()
+		whole := int64(w.Length / unit)
+		covered := whole - int64(Span(at-w.start(at))/unit)
+		// The tokens that fit beside the part of the window before, which counts as a whole token where it is a fraction.
+		return w.Quota - current - int64(ceilDiv(before*covered, whole))
+	}
+	left := w.Quota
+	for _, m := range h.Marks {
+		// Leased tokens stand in the fixed window in which they may be used at last.
+		if w.Algorithm != FixedWindow || m.Start == w.start(at) {
+			left -= m.Count
+		}
+	}
+	return left
+}
+
+// counters are the marks of the window of an instant and of the one before.
+func (w Windows) counters(h *History, at Instant) (before, current int64) {
+	start := w.start(at)
+	for _, m := range h.Marks {
+		switch m.Start {
+		case start:
+			current = m.Count
+		case start - Instant(w.Length):
+			before = m.Count
+		}
+	}
+	return before, current
+}
+
+// readyByWeight is Ready of the counter: the window before fades, and else the current one becomes the one before.
+func (w Windows) readyByWeight(h *History, n int64) Instant {
+	before, current := w.counters(h, h.Last)
+	start, unit := w.start(h.Last), w.unit()
+	if current+n > w.Quota {
+		before, current, start = current, 0, start+Instant(w.Length)
+	}
+	whole := int64(w.Length / unit)
+	if before == 0 {
+		return start
+	}
+	elapsed := max(0, whole-(w.Quota-current-n)*whole/before)
+	return start + Instant(Span(elapsed)*unit)
+}
+
+// unit is how finely the counter weighs: by the microsecond where the products fit, else by the millisecond.
+func (w Windows) unit() Span {
+	if w.Quota > MaxUnits/int64(w.Length) {
+		return Millisecond
+	}
+	return 1
+}
+
+// start is the beginning of the grain of an instant.
+func (w Windows) start(at Instant) Instant {
+	past := (at - Instant(w.Offset)) % Instant(w.Grain)
+	if past < 0 {
+		past += Instant(w.Grain)
+	}
+	return at - past
+}
+
+// Convert brings h, counted by w, to now and to the figures of next. What was admitted stays admitted, each mark as late as it
+// can have been; of more than next allows, the latest stay.
+func (w Windows) Convert(h *History, now Instant, next Windows) {
+	w.Advance(h, now)
+	old := h.Marks
+	h.Marks = make([]Mark, 0, min(len(old)+1, MaxMarks))
+	room := next.Quota
+	for i := len(old) - 1; i >= 0 && room > 0; i-- {
+		m := old[i]
+		at := m.Start + Instant(w.Grain-1)
+		if m.Start <= h.Last {
+			at = min(at, h.Last)
+		}
+		m.Count = min(m.Count, room)
+		room -= m.Count
+		next.Add(h, at, m.Count)
+	}
+	next.Advance(h, h.Last)
+}
+
+// Owing is a history that has nothing to give from now until an instant at least, as far as such a limit can: for a bucket of
+// which nothing more is known than that it was not full before then. The zero History if the instant has passed.
+func (w Windows) Owing(now, until Instant) History {
+	h := History{Last: now}
+	if until <= now {
+		return h
+	}
+	switch w.Algorithm {
+	case FixedWindow:
+		w.Add(&h, now, w.Quota)
+		if next := w.start(now) + Instant(w.Grain); until > next {
+			w.Add(&h, next, w.Quota)
+		}
+	case SlidingWindowCounter:
+		w.Add(&h, now, w.Quota)
+	default:
+		w.Add(&h, min(until-Instant(w.Length), now), w.Quota)
+	}
+	return h
+}
