@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"encoding/binary"
+
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -29,6 +31,19 @@ func NewLimit(c Counting, units int64, window quota.Span, burst int64) (Limit, e
 	}
 	l.Params, err = quota.NewParams(units, window, burst)
 	return l, err
+}
+
+// WindowsOf are the figures by which the limit counts the bucket of a hash. Windows that begin at their own moment do so at an
+// offset that the hash tells, so that not all keys start anew in the same instant, and every node and the centre agree on it.
+// A window that may lie anywhere in time gains nothing by that, and those of the calendar begin where the calendar says.
+func (l Limit) WindowsOf(key [16]byte) quota.Windows {
+	switch l.Algorithm {
+	case quota.FixedWindow, quota.SlidingWindowCounter:
+		if !l.Calendar {
+			return l.Windows.At(binary.LittleEndian.Uint64(key[8:]))
+		}
+	}
+	return l.Windows
 }
 
 // limits reads one limit or a list of them, which a policy tells apart by their windows.
