@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -60,22 +59,6 @@ policies:
 	}
 }
 
-// outward is an address of this machine that is not the loopback, if it has one. For a client on the loopback Envoy adds not the
-// client's address to x-forwarded-for but one of its own, which then counts as a hop.
-func outward(t *testing.T) string {
-	t.Helper()
-	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range addresses {
-		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && !n.IP.IsLoopback() {
-			return n.IP.String()
-		}
-	}
-	return "127.0.0.1"
-}
-
 // forwarded sends n requests with x-forwarded-for.
 func (w *world) forwarded(path string, n int, value func(i int) string) tally {
 	return load{clients: 1, total: n, request: func(i int) *http.Request {
@@ -84,7 +67,7 @@ func (w *world) forwarded(path string, n int, value func(i int) string) tally {
 }
 
 func TestForwardedAddressesCountFromTheRight(t *testing.T) {
-	w := start(t, setup{host: outward(t), rewrite: directly, policies: `
+	w := start(t, setup{rewrite: directly, policies: `
 version: weir/v1
 identity: {client_ip: {trusted_hops: 1}}
 policies:
@@ -103,7 +86,7 @@ policies:
 
 // An IPv6 client has one bucket for its /64.
 func TestIPv6ClientsShareTheirNetwork(t *testing.T) {
-	w := start(t, setup{host: outward(t), rewrite: directly, policies: `
+	w := start(t, setup{rewrite: directly, policies: `
 version: weir/v1
 identity: {client_ip: {trusted_hops: 1}}
 policies:

@@ -203,7 +203,8 @@ func (c *Classifier) client(source []byte, rules Rules) (identity []byte, addres
 	return c.addr[:], address
 }
 
-// forwarded is the n-th x-forwarded-for entry from the right. Envoy's own entry, which names the peer, is not counted.
+// forwarded is the n-th x-forwarded-for entry from the right. Envoy's own entry is not counted: it names the peer or, of a peer on
+// the loopback, an address of Envoy's machine.
 func (c *Classifier) forwarded(peer netip.Addr, n int) (netip.Addr, bool) {
 	seen := 0
 	for i := len(c.headers) - 1; i >= 0; i-- {
@@ -217,7 +218,7 @@ func (c *Classifier) forwarded(peer netip.Addr, n int) (netip.Addr, bool) {
 				comma--
 			}
 			addr, ok := parseAddr(trim(rest[comma+1:]))
-			if own := seen == 0 && ok && addr == peer; own {
+			if own := seen == 0 && (ok && addr == peer || peer.IsLoopback()); own {
 				seen = 1
 			} else if seen = max(seen, 1) + 1; seen == n+1 {
 				return addr, ok

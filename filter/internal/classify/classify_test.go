@@ -125,6 +125,8 @@ func TestClientAddress(t *testing.T) {
 		{"one hop, Envoy's own entry last", "10.0.0.1:1", 1, 64, []string{"9.9.9.9, 1.1.1.1, 10.0.0.1"}, "1.1.1.1"},
 		{"one hop, without Envoy's own entry", "10.0.0.1:1", 1, 64, []string{"9.9.9.9,1.1.1.1"}, "1.1.1.1"},
 		{"two hops", "10.0.0.1:1", 2, 64, []string{"9.9.9.9, 1.1.1.1, 10.0.0.1"}, "9.9.9.9"},
+		{"of a peer on the loopback Envoy's own entry names its machine", "127.0.0.1:1", 1, 64, []string{"9.9.9.9, 1.1.1.1,192.0.2.2"}, "1.1.1.1"},
+		{"the same over IPv6", "[::1]:1", 2, 64, []string{"9.9.9.9, 1.1.1.1,fd00::2"}, "9.9.9.9"},
 		{"several lines count as one list", "10.0.0.1:1", 2, 64, []string{"8.8.8.8", "9.9.9.9, 1.1.1.1", "10.0.0.1"}, "9.9.9.9"},
 		{"too few entries leave the peer", "10.0.0.1:1", 3, 64, []string{"9.9.9.9, 1.1.1.1, 10.0.0.1"}, "10.0.0.1"},
 		{"no header leaves the peer", "10.0.0.1:1", 1, 64, nil, "10.0.0.1"},
