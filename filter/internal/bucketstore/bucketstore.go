@@ -1,6 +1,7 @@
-// Package bucketstore keeps buckets in Envoy's shared data, which all workers of a process see: a table of a fixed number of
+// Package bucketstore keeps buckets in Envoy's shared data, which all workers of a process see: two tables of a fixed number of
 // slots, each a value with a few entries, changed by compare-and-swap. Shared data can neither delete nor expire keys and is
-// bounded by nothing, so the number of keys is fixed here and a flood of new buckets cannot grow it.
+// bounded by nothing, so the number of keys is fixed here and a flood of new buckets cannot grow it: a table for n keys has n/8
+// slots of about 1 KiB for buckets of tokens, and as many of at most 4 KiB for those that count in windows.
 //
 // A slot that is full gives up the entry nearest to saying nothing: a full local bucket is as good as an absent one. An entry
 // evicted earlier leaves the instant at which it would have been full in one of the slot's cells, and a key that has no entry
@@ -37,52 +38,57 @@ const (
 	MaxAttempts = 8
 
 	entriesPerSlot = 8
-	cellsPerSlot   = 16
-	headerSize     = 8
-	cellsSize      = cellsPerSlot * 8
-	slotSize       = headerSize + cellsSize + entriesPerSlot*entrySize
-	magic          = "WRS1"
 )
 
-// Store is the table. Its methods are for one VM, like the VM itself single-threaded; the VMs share the data.
+// Store is the tables. Its methods are for one VM, like the VM itself single-threaded; the VMs share the data.
 type Store struct {
-	shared SharedData
-	slots  uint64
-	key    [8]byte
-	slot   [slotSize]byte
-	entry  Entry
+	shared  SharedData
+	slots   uint64
+	key     [8]byte
+	tokens  tokenSlot
+	windows windowSlot
+	entry   Entry
 
 	// Evictions counts entries given up before they were idle, Contended updates given up after MaxAttempts.
 	Evictions, Contended uint64
 }
 
-// New makes a table for about keys buckets in the name space, which keeps plugins that share the data apart.
+// slot is the layout of one table's values, with the one that is being changed.
+type slot interface {
+	// open takes in a value, which stays good until put. Bytes that this version does not read count as absent.
+	open(value []byte)
+	// find decodes the entry of e.Kind at e.Key into e, or prepares a new one.
+	find(e *Entry, now quota.Instant)
+	// put makes the value with e in it, and says how many entries before their time had to go for it.
+	put(e *Entry, now quota.Instant) (value []byte, evicted uint64)
+}
+
+// New makes tables for about keys buckets each in the name space, which keeps plugins that share the data apart.
 func New(shared SharedData, space [4]byte, keys int) *Store {
 	st := &Store{shared: shared, slots: uint64(max(keys/entriesPerSlot, 1))}
 	copy(st.key[:], space[:])
-	st.key[4] = 's'
 	return st
 }
 
 // Update applies c to the entry of kind at key, at most MaxAttempts times. A new entry is made if there is none.
 func (st *Store) Update(kind Kind, key match.Key, now quota.Instant, c Change) error {
-	slot := binary.LittleEndian.Uint64(key[:8]) % st.slots
-	st.key[5], st.key[6], st.key[7] = byte(slot), byte(slot>>8), byte(slot>>16)
+	number := binary.LittleEndian.Uint64(key[:8]) % st.slots
+	st.key[5], st.key[6], st.key[7] = byte(number), byte(number>>8), byte(number>>16)
+	var s slot = &st.tokens
+	if st.key[4] = 's'; kind == Window {
+		s, st.key[4] = &st.windows, 'w'
+	}
 	for range MaxAttempts {
 		value, cas, exists := st.shared.Get(st.key[:])
-		st.open(value)
-		at, evicted := st.find(kind, key, now)
+		s.open(value)
+		st.entry.Kind, st.entry.Key = kind, key
+		s.find(&st.entry, now)
 		if !c.Apply(&st.entry) {
 			return nil
 		}
-		if evicted {
-			st.remember(at, now)
-		}
-		st.entry.encode(st.record(at))
-		if st.store(cas, exists) {
-			if evicted {
-				st.Evictions++
-			}
+		next, evicted := s.put(&st.entry, now)
+		if st.store(next, cas, exists) {
+			st.Evictions += evicted
 			return nil
 		}
 	}
@@ -90,80 +96,9 @@ func (st *Store) Update(kind Kind, key match.Key, now quota.Instant, c Change) e
 	return ErrContended
 }
 
-// open takes in a slot. Bytes that this version does not read count as absent and will be overwritten.
-func (st *Store) open(value []byte) {
-	if len(value) == slotSize && hasMagic(value) {
-		copy(st.slot[:], value)
-		return
-	}
-	clear(st.slot[:])
-	copy(st.slot[:], magic)
-}
-
-func (st *Store) store(cas uint32, exists bool) bool {
+func (st *Store) store(value []byte, cas uint32, exists bool) bool {
 	if exists {
-		return st.shared.CompareAndSwap(st.key[:], st.slot[:], cas)
+		return st.shared.CompareAndSwap(st.key[:], value, cas)
 	}
-	return st.shared.PutIfAbsent(st.key[:], st.slot[:])
-}
-
-// find decodes the entry of kind at key into st.entry and says where it is. If there is none it prepares a new one in a free
-// place or, evicted, in the place of the entry that is idle first.
-func (st *Store) find(kind Kind, key match.Key, now quota.Instant) (at int, evicted bool) {
-	first := quota.Instant(0)
-	for i := range entriesPerSlot {
-		record := st.record(i)
-		if Kind(record[atKind]) == kind && sameKey(record, &key) && st.entry.decode(record) {
-			return i, false
-		}
-		idle := quota.Instant((&coder{b: record, at: atIdle}).i64())
-		if i == 0 || idle < first {
-			at, first = i, idle
-		}
-	}
-	st.entry = Entry{Kind: kind, Key: key, New: true, Debtor: st.cell(&key)}
-	return at, first > now
-}
-
-// remember leaves in its cell when the entry at a place would have been full. Leased entries leave nothing: the centre has
-// counted their tokens as used.
-func (st *Store) remember(at int, now quota.Instant) {
-	record := st.record(at)
-	if Kind(record[atKind]) == Leased {
-		return
-	}
-	var key match.Key
-	copy(key[:], record)
-	idle := quota.Instant((&coder{b: record, at: atIdle}).i64())
-	c := coder{b: st.slot[:], at: cellOffset(&key)}
-	c.putI64(int64(max(idle, st.cell(&key))))
-}
-
-func (st *Store) cell(key *match.Key) quota.Instant {
-	return quota.Instant((&coder{b: st.slot[:], at: cellOffset(key)}).i64())
-}
-
-func cellOffset(key *match.Key) int { return headerSize + int(key[8]%cellsPerSlot)*8 }
-
-func (st *Store) record(i int) []byte {
-	from := headerSize + cellsSize + i*entrySize
-	return st.slot[from : from+entrySize]
-}
-
-func hasMagic(value []byte) bool {
-	for i := range len(magic) {
-		if value[i] != magic[i] {
-			return false
-		}
-	}
-	return true
-}
-
-func sameKey(record []byte, key *match.Key) bool {
-	for i := range key {
-		if record[i] != key[i] {
-			return false
-		}
-	}
-	return true
+	return st.shared.PutIfAbsent(st.key[:], value)
 }

@@ -12,11 +12,12 @@ import (
 type Kind uint8
 
 // Local is a bucket decided on this node; Share the node's part of a global one while the control plane is away; Leased the
-// tokens that the centre has lent.
+// tokens that the centre has lent; Window a bucket decided on this node that counts in windows.
 const (
 	Local Kind = iota + 1
 	Share
 	Leased
+	Window
 )
 
 // Entry is one bucket as a Change sees it. A new one has only Kind, Key, New and Debtor set.
@@ -28,11 +29,16 @@ type Entry struct {
 	// full before then, so a local bucket must start as far from full.
 	Debtor quota.Instant
 
-	// Of a Local or Share entry: the bucket's state, the figures it is counted in, and the generation of the policy set that
-	// brought those.
+	// Of a Local or Share entry: the bucket's state, the figures it is counted in, and, also of a Window entry, the generation of
+	// the policy set that brought those.
 	State      quota.State
 	Params     quota.Params
 	Generation uint64
+	// Of a Window entry. A Change may append to the marks that it finds. Ahead is by how much the history's clock is ahead of
+	// the table's: a Change sets it where the two differ.
+	History quota.History
+	Windows quota.Windows
+	Ahead   quota.Span
 	// Of a Leased entry.
 	Credit lease.Credit
 	// Limit marks the limit that a refusal in Credit is about.
@@ -41,8 +47,11 @@ type Entry struct {
 
 // idle is the instant from which the entry says no more than an absent one.
 func (e *Entry) idle() quota.Instant {
-	if e.Kind == Leased {
+	switch e.Kind {
+	case Leased:
 		return e.Credit.Idle()
+	case Window:
+		return e.History.Last + quota.Instant(e.Windows.ResetAfter(&e.History, e.History.Last)-e.Ahead)
 	}
 	return e.State.Last + quota.Instant(e.Params.ResetAfter(e.State, e.State.Last))
 }

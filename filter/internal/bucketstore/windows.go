@@ -1,0 +1,227 @@
+package bucketstore
+
+import (
+	"encoding/binary"
+
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+const (
+	windowMagic = "WRW1"
+	// maxWindowSlot bounds a slot. One entry fits in any case: its marks are MaxMarks at most, and both the times between them
+	// and, of a log, their counts are small where they are many.
+	maxWindowSlot = 4096
+
+	// A window entry's record: its size 2, key 16, idle 8, then what decodeWindows reads.
+	recordKey    = 2
+	recordIdle   = recordKey + 16
+	recordRest   = recordIdle + 8
+	maxHistories = entriesPerSlot
+)
+
+// windowSlot is a slot of histories: records of any size, one after the other.
+type windowSlot struct {
+	value   []byte
+	records [maxHistories]windowRecord
+	n       int
+	own     int // the place of the entry being changed, -1 for a new one
+	next    []byte
+	marks   []quota.Mark
+}
+
+// windowRecord is where a record lies in the value, and when its entry says no more than an absent one.
+type windowRecord struct {
+	from, to int
+	idle     quota.Instant
+}
+
+func (s *windowSlot) open(value []byte) {
+	s.value, s.n = nil, 0
+	if len(value) < recordsAt || len(value) > maxWindowSlot || !hasMagic(value, windowMagic) {
+		return
+	}
+	s.value = value
+	for from := recordsAt; s.n < maxHistories && from+recordRest <= len(value); s.n++ {
+		to := from + int(binary.LittleEndian.Uint16(value[from:]))
+		if to < from+recordRest || to > len(value) {
+			return
+		}
+		idle := quota.Instant((&coder{b: value, at: from + recordIdle}).i64())
+		s.records[s.n] = windowRecord{from, to, idle}
+		from = to
+	}
+}
+
+func (s *windowSlot) find(e *Entry, _ quota.Instant) {
+	key := e.Key
+	*e = Entry{Kind: Window, Key: key}
+	for s.own = 0; s.own < s.n; s.own++ {
+		r := &s.records[s.own]
+		if !sameKey(s.value[r.from+recordKey:], &key) {
+			continue
+		}
+		e.History.Marks = s.marks[:0]
+		good := e.decodeWindows(s.value[r.from+recordRest : r.to])
+		if s.marks = e.History.Marks[:0]; good {
+			return
+		}
+		*r = s.records[s.n-1]
+		s.n--
+		break
+	}
+	s.own = -1
+	*e = Entry{Kind: Window, Key: key, New: true, History: quota.History{Marks: s.marks[:0]}}
+	if s.value != nil {
+		e.Debtor = cell(s.value, &key)
+	}
+}
+
+// put writes e and, of the others, those that still say something and have room.
+func (s *windowSlot) put(e *Entry, now quota.Instant) (value []byte, evicted uint64) {
+	if s.value != nil {
+		s.next = append(s.next[:0], s.value[:recordsAt]...)
+	} else {
+		s.next = append(s.next[:0], windowMagic...)
+		for len(s.next) < recordsAt {
+			s.next = append(s.next, 0)
+		}
+	}
+	s.next = e.appendWindows(s.next)
+	s.marks = e.History.Marks[:0]
+	kept, size := 0, len(s.next)
+	for i, r := range s.records[:s.n] {
+		if i != s.own && r.idle > now {
+			s.records[kept] = r
+			kept++
+			size += r.to - r.from
+		}
+	}
+	for ; kept == maxHistories || size > maxWindowSlot; evicted++ {
+		first := 0
+		for i, r := range s.records[:kept] {
+			if r.idle < s.records[first].idle {
+				first = i
+			}
+		}
+		r := s.records[first]
+		var key match.Key
+		copy(key[:], s.value[r.from+recordKey:])
+		remember(s.next, &key, r.idle)
+		kept--
+		size -= r.to - r.from
+		s.records[first] = s.records[kept]
+	}
+	for _, r := range s.records[:kept] {
+		s.next = append(s.next, s.value[r.from:r.to]...)
+	}
+	return s.next, evicted
+}
+
+// appendWindows appends e's record. Marks lie whole grains apart, so that most take a byte or two each: the first one's start
+// from the history's time, then each one's count, and the grains to the next.
+func (e *Entry) appendWindows(dst []byte) []byte {
+	from, w, h := len(dst), e.Windows, &e.History
+	dst = append(append(dst, 0, 0), e.Key[:]...)
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(e.idle()))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Last))
+	dst = binary.LittleEndian.AppendUint64(dst, e.Generation)
+	dst = append(dst, byte(w.Algorithm))
+	for _, n := range [4]int64{w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset)} {
+		dst = binary.AppendUvarint(dst, uint64(n))
+	}
+	before := h.Last
+	for i, m := range h.Marks {
+		if i == 0 {
+			dst = binary.AppendVarint(dst, int64(m.Start-before))
+		} else {
+			dst = binary.AppendUvarint(dst, uint64(m.Start-before)/uint64(w.Grain))
+		}
+		dst = binary.AppendUvarint(dst, uint64(m.Count))
+		before = m.Start
+	}
+	binary.LittleEndian.PutUint16(dst[from:], uint16(len(dst)-from))
+	return dst
+}
+
+// decodeWindows reads a record from behind its idle time and reports false for one that no filter can have written.
+func (e *Entry) decodeWindows(b []byte) bool {
+	r := varints{b: b}
+	h := &e.History
+	h.Last, e.Generation = quota.Instant(r.u64()), r.u64()
+	algorithm := r.byte()
+	units, length := int64(r.unsigned()), quota.Span(r.unsigned())
+	grain, offset := quota.Span(r.unsigned()), quota.Span(r.unsigned())
+	if r.bad || int(algorithm) >= len(quota.Algorithms) {
+		return false
+	}
+	w, err := quota.NewWindows(quota.Algorithm(algorithm), units, length, 1)
+	sliding := w.Algorithm == quota.SlidingWindow
+	if err != nil || grain < 1 || grain > length || grain != w.Grain && !sliding || offset < 0 || offset >= grain {
+		return false
+	}
+	w.Grain, w.Offset = grain, offset
+	e.Windows = w
+	at := h.Last
+	for len(r.b) > 0 && len(h.Marks) < quota.MaxMarks {
+		if len(h.Marks) == 0 {
+			at += quota.Instant(r.signed())
+		} else {
+			grains := r.unsigned()
+			r.bad = r.bad || grains < 1 || grains > uint64(4*length/grain)
+			at += quota.Instant(grains) * quota.Instant(grain)
+		}
+		count := int64(r.unsigned())
+		if r.bad || count < 1 || count > w.Quota || at < h.Last-4*quota.Instant(length) || at > h.Last+4*quota.Instant(length) {
+			return false
+		}
+		h.Marks = append(h.Marks, quota.Mark{Start: at, Count: count})
+	}
+	return len(r.b) == 0
+}
+
+// varints reads numbers from the front of b until one is not there.
+type varints struct {
+	b   []byte
+	bad bool
+}
+
+func (r *varints) u64() uint64 {
+	if len(r.b) < 8 {
+		r.bad = true
+		return 0
+	}
+	v := binary.LittleEndian.Uint64(r.b)
+	r.b = r.b[8:]
+	return v
+}
+
+func (r *varints) byte() byte {
+	if len(r.b) < 1 {
+		r.bad = true
+		return 0
+	}
+	v := r.b[0]
+	r.b = r.b[1:]
+	return v
+}
+
+func (r *varints) unsigned() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.bad = true
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *varints) signed() int64 {
+	v, n := binary.Varint(r.b)
+	if n <= 0 {
+		r.bad = true
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
