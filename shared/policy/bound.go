@@ -2,28 +2,61 @@ package policy
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Bound states, for people, the most that the policy lets through in any interval, in the words of its limit.
-func (p Policy) Bound() string {
-	where := " over all Envoys, in every interval"
+// Bound states, for people, the most that the policy lets through, in the words of its limits. tiers are the names of Set.Tiers.
+func (p Policy) Bound(tiers []string) string {
+	where := " over all Envoys"
 	if p.Mode == ModeLocal {
-		where = " on each Envoy, in every interval"
+		where = " on each Envoy"
 	}
-	per := ""
+	if !p.Counting.Algorithm.Windowed() {
+		where += ", in every interval"
+	}
 	if len(p.Partition) > 0 {
-		per = " for each partition key"
+		where = " for each partition key" + where
 	}
-	most := "at most "
-	for i, l := range p.Limits {
-		if i > 0 {
-			most += ", and at most "
+	if len(p.Tiers) == 0 {
+		return bounds(p.Limits) + where
+	}
+	var said []string
+	for i := range p.Tiers {
+		most := "unlimited"
+		if limits := p.LimitsOf(i); len(limits) > 0 {
+			most = bounds(limits)
 		}
-		most += count(l.Params.Burst) + " at once + " + count(l.Quota) + " per " + FormatSpan(l.Window)
+		said = append(said, tiers[i]+": "+most)
 	}
-	return most + per + where
+	return strings.Join(said, "; ") + ";" + where
+}
+
+// bounds states what a list of limits lets through together.
+func bounds(limits []Limit) string {
+	said := make([]string, len(limits))
+	for i, l := range limits {
+		said[i] = l.bound()
+	}
+	return strings.Join(said, ", and ")
+}
+
+func (l Limit) bound() string {
+	units, window := count(l.Quota), FormatSpan(l.Window)
+	switch l.Algorithm {
+	case quota.LeakyBucket:
+		return units + " per " + window + " one after the other, and up to " + count(l.Params.Burst-1) + " that wait for at most " +
+			FormatSpan(l.MaxWait)
+	case quota.FixedWindow:
+		return "at most " + units + " in each window of " + window + ", so up to " + count(2*l.Quota) + " in a short time across two of them"
+	case quota.SlidingWindowCounter:
+		return "at most " + units + " in any " + window + " by an estimate, really at most " + count(2*l.Quota-1)
+	case quota.SlidingWindow, quota.SlidingLog:
+		return "at most " + units + " in any " + window
+	}
+	return "at most " + count(l.Params.Burst) + " at once + " + units + " per " + window
 }
 
 // Notes are what an operator should know about the policy beside its bound.
@@ -36,6 +69,9 @@ func (p Policy) Notes() []string {
 		notes = append(notes, "in shadow: decided and counted, no request is touched")
 	case p.Enforced < EnforcedAll:
 		notes = append(notes, "enforced for "+strconv.Itoa(int(p.Enforced))+" % of the partition keys, the others in shadow")
+	}
+	if len(p.Candidate) > 0 {
+		notes = append(notes, "watched beside it, in shadow: "+bounds(p.Candidate))
 	}
 	for _, l := range p.Limits {
 		if p.Mode == ModeLeased && lease.TTL(l.Params) == 0 {

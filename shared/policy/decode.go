@@ -27,6 +27,8 @@ func (r *reader) set(path string, doc Node) *Set {
 		Headers:  Headers{Standard: StandardDraft11},
 	}
 	versioned := false
+	done := func(string, Node) {}
+	r.tiers(path, doc, set) // first: the policies are read by them
 	r.object(path, doc,
 		field{"version", func(path string, n Node) {
 			versioned = true
@@ -41,12 +43,12 @@ func (r *reader) set(path string, doc Node) *Set {
 		field{"banned", func(path string, n Node) {
 			r.object(path, n, field{"client_ips", func(path string, n Node) { set.Banned = r.addresses(path, n) }})
 		}},
-		field{"tiers", nil},
+		field{"tiers", done},
 	)
 	if doc.Kind == Map && !versioned {
 		r.problem(join(path, "version"), "is missing: write version: "+Version)
 	}
-	r.consumerIsDefined(path, set)
+	r.identityIsDefined(path, set)
 	return set
 }
 
@@ -63,7 +65,10 @@ func (r *reader) identity(path string, n Node, id *Identity) {
 		field{"consumer", func(path string, n Node) {
 			r.list(path, n, func(path string, n Node) { r.source(path, n, &id.Consumer) })
 		}},
-		field{"tier", nil}, field{"default_tier", nil},
+		field{"tier", func(path string, n Node) {
+			r.list(path, n, func(path string, n Node) { r.tierSource(path, n, &id.Tier) })
+		}},
+		field{"default_tier", func(string, Node) {}}, // read with the tiers
 	)
 }
 
@@ -131,22 +136,25 @@ func (r *reader) policies(path string, n Node, set *Set) {
 		r.problem(path, "has "+strconv.Itoa(len(n.Items))+" policies; at most "+strconv.Itoa(MaxPolicies)+" are allowed")
 		return
 	}
-	first := make(map[string]int, len(n.Items))
+	first, limits := make(map[string]int, len(n.Items)), 0
 	for i, item := range n.Items {
 		at := path + "[" + strconv.Itoa(i) + "]"
-		p := r.policy(at, item)
+		p := r.policy(at, item, set)
 		if earlier, taken := first[p.Name]; taken && p.Name != "" {
 			r.problem(at+".name", "is taken by policies["+strconv.Itoa(earlier)+"]: names must be unique")
 		} else {
 			first[p.Name] = i
 		}
 		set.Policies = append(set.Policies, p)
+		limits += len(p.Limits) + len(p.Candidate)
 	}
+	r.present(path, limits <= MaxSetLimits, "have "+strconv.Itoa(limits)+" limits, of all tiers together; at most "+
+		strconv.Itoa(MaxSetLimits)+" are allowed")
 }
 
-func (r *reader) policy(path string, n Node) Policy {
+func (r *reader) policy(path string, n Node, set *Set) Policy {
 	p := Policy{Cost: Cost{Fixed: 1}, OnFailure: OnFailure{LocalFor: 30 * quota.Second}, Enforced: EnforcedAll}
-	limited, partitioned := false, false
+	limited, byTier, partitioned := false, false, false
 	r.counting(path, n, &p.Counting) // first: the limits are read by it
 	done := func(string, Node) {}
 	r.object(path, n,
@@ -160,7 +168,12 @@ func (r *reader) policy(path string, n Node) Policy {
 			r.enum(path, n, (*uint8)(&p.IfAbsent), choice{"skip", uint8(AbsentSkip), true},
 				choice{"deny", uint8(AbsentDeny), true}, choice{"shared", uint8(AbsentShared), true})
 		}},
-		field{"limit", func(path string, n Node) { limited = true; r.limits(path, n, &p) }},
+		field{"limit", func(path string, n Node) { limited = true; p.Limits = r.limits(path, n, p.Counting) }},
+		field{"limits", func(path string, n Node) { byTier = true; r.tierLimits(path, n, &p, set) }},
+		field{"candidate", func(path string, n Node) {
+			r.object(path, n, field{"limit", func(path string, n Node) { p.Candidate = r.limits(path, n, p.Counting) }})
+			r.required(path, n, "limit", ": write {limit: {quota: 80, window: 1m}}")
+		}},
 		field{"cost", func(path string, n Node) { r.cost(path, n, &p.Cost) }},
 		field{"mode", func(path string, n Node) {
 			r.enum(path, n, (*uint8)(&p.Mode), choice{"local", uint8(ModeLocal), true},
@@ -170,34 +183,26 @@ func (r *reader) policy(path string, n Node) Policy {
 		field{"on_failure", func(path string, n Node) { r.onFailure(path, n, &p.OnFailure) }},
 		field{"enforcement", func(path string, n Node) { r.enforcement(path, n, &p.Enforced) }},
 		field{"algorithm", done}, field{"subwindows", done}, field{"align", done}, field{"max_wait", done},
-		field{"limits", func(path string, n Node) {
-			limited = true
-			r.unsupported(path, "a limit by tier")
-		}},
 		field{"response", func(path string, n Node) { r.response(path, n, &p.Response) }},
-		field{"candidate", nil},
 	)
 	if n.Kind == Map {
 		r.required(path, n, "name", "")
-		r.present(path+".limit", limited, "is missing: write limit: {quota: 100, window: 1m}")
+		r.present(path+".limit", limited || byTier, "is missing: write limit: {quota: 100, window: 1m}")
+		r.present(path+".limits", !limited || !byTier, "is given beside limit: write one of the two")
 		r.present(path+".partition", partitioned, "is missing: say whose bucket it is, [] for one bucket for all")
 	}
-	if len(p.Limits) > 1 && p.Mode != ModeLocal {
-		// A request that one central bucket refuses would still cost the others a token now and then.
-		r.unsupported(path+".limit", "a list of limits in mode "+p.Mode.String())
-	}
-	r.modeFits(path, &p)
+	r.fits(path, &p)
+	return p
+}
+
+// fits refuses what no request could pass and what a mode cannot honour.
+func (r *reader) fits(path string, p *Policy) {
 	for _, l := range p.Limits {
 		if p.Cost.Header == "" && p.Cost.Fixed > l.Params.Burst {
 			r.problem(path+".cost", "is above the burst of "+strconv.FormatInt(l.Params.Burst, 10)+": every request would be refused")
 			break
 		}
 	}
-	return p
-}
-
-// modeFits refuses what a mode cannot honour.
-func (r *reader) modeFits(path string, p *Policy) {
 	if p.Mode != ModeLeased {
 		return
 	}
@@ -257,14 +262,10 @@ func (r *reader) part(path string, n Node, p *Policy) {
 		{"client_ip", PartClientIP, false}, {"consumer", PartConsumer, false}, {"method", PartMethod, false},
 		{"host", PartHost, false}, {"path", PartPath, false}, {"policy_path", PartPolicyPath, false},
 		{"header", PartHeader, true}, {"cookie", PartCookie, true}, {"query", PartQuery, true}, {"jwt", PartJWT, true},
-		{"spiffe", PartSPIFFE, false}, {"tier", 0, false},
+		{"spiffe", PartSPIFFE, false}, {"tier", PartTier, false},
 	} {
 		if c.name != kind || c.named != named {
 			continue
-		}
-		if c.kind == 0 {
-			r.unsupported(path, kind)
-			return
 		}
 		if source, _ := c.kind.Source(); named {
 			if name, ok = r.sourceName(path, Node{Kind: String, Text: name}, source); !ok {
@@ -335,19 +336,31 @@ func (r *reader) span(path string, n Node, low, high quota.Span, into *quota.Spa
 	return true
 }
 
-// consumerIsDefined refuses a consumer in a partition key that nothing can fill.
-func (r *reader) consumerIsDefined(path string, set *Set) {
-	if len(set.Identity.Consumer) > 0 {
-		return
+// identityIsDefined refuses what needs a consumer or a tier that nothing can fill.
+func (r *reader) identityIsDefined(path string, set *Set) {
+	consumer := func(at string) {
+		r.present(join(path, at), len(set.Identity.Consumer) > 0, "needs identity.consumer, which says where to find the consumer")
 	}
+	tiers := func(at string) { r.present(join(path, at), len(set.Tiers) > 0, needsTiers) }
 	if len(set.Exempt.Consumers) > 0 {
-		r.problem(join(path, "exempt.consumers"), "needs identity.consumer, which says where to find the consumer")
+		consumer("exempt.consumers")
+	}
+	if len(set.Identity.Tier) > 0 {
+		tiers("identity.tier")
+	}
+	for i, s := range set.Identity.Tier {
+		if s.Kind == SourceAssignment {
+			consumer("identity.tier[" + strconv.Itoa(i) + "]")
+		}
 	}
 	for i, p := range set.Policies {
 		for j, part := range p.Partition {
-			if part.Kind == PartConsumer {
-				r.problem(join(path, "policies")+"["+strconv.Itoa(i)+"].partition["+strconv.Itoa(j)+"]",
-					"needs identity.consumer, which says where to find the consumer")
+			at := "policies[" + strconv.Itoa(i) + "].partition[" + strconv.Itoa(j) + "]"
+			switch part.Kind {
+			case PartConsumer:
+				consumer(at)
+			case PartTier:
+				tiers(at)
 			}
 		}
 	}

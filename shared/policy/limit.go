@@ -47,26 +47,27 @@ func (l Limit) WindowsOf(key [16]byte) quota.Windows {
 }
 
 // limits reads one limit or a list of them, which a policy tells apart by their windows.
-func (r *reader) limits(path string, n Node, p *Policy) {
+func (r *reader) limits(path string, n Node, c Counting) (limits []Limit) {
 	if n.Kind != List {
-		if l, ok := r.limit(path, n, p.Counting); ok {
-			p.Limits = append(p.Limits, l)
+		if l, ok := r.limit(path, n, c); ok {
+			limits = append(limits, l)
 		}
-		return
+		return limits
 	}
 	r.present(path, len(n.Items) > 0, "is empty: write at least one limit")
 	r.longList(path, n, MaxLimits, func(path string, n Node) {
-		l, ok := r.limit(path, n, p.Counting)
+		l, ok := r.limit(path, n, c)
 		if !ok {
 			return
 		}
-		for _, other := range p.Limits {
+		for _, other := range limits {
 			if other.Window == l.Window {
 				r.problem(path+".window", "is that of another limit in the list: the stricter of the two is enough")
 			}
 		}
-		p.Limits = append(p.Limits, l)
+		limits = append(limits, l)
 	})
+	return limits
 }
 
 func (r *reader) limit(path string, n Node, c Counting) (l Limit, good bool) {

@@ -64,6 +64,8 @@ const maxProblems = 100
 // reader collects problems while a document is read.
 type reader struct {
 	problems Problems
+	// defaultTier is the default tier's place, -1 if none is given or it is none.
+	defaultTier int
 }
 
 func (r *reader) problem(path, reason string) {
@@ -77,13 +79,13 @@ func (r *reader) unsupported(path, what string) {
 	r.problem(path, what+" is not supported by this version")
 }
 
-// field is one key that a mapping may have. Without read it belongs to the language but not to this version.
+// field is one key that a mapping may have.
 type field struct {
 	name string
 	read func(path string, n Node)
 }
 
-// object reads a mapping by its fields. Unknown, repeated and unsupported keys are problems.
+// object reads a mapping by its fields. Unknown and repeated keys are problems.
 func (r *reader) object(path string, n Node, fields ...field) {
 	if n.Kind != Map {
 		r.wrongKind(path, n, "a mapping")
@@ -97,8 +99,6 @@ func (r *reader) object(path string, n Node, fields ...field) {
 			r.problem(at, "is given twice")
 		case f == nil:
 			r.problem(at, "unknown field"+suggest(key, fields))
-		case f.read == nil:
-			r.problem(at, "is not supported by this version")
 		default:
 			f.read(at, n.Items[i])
 		}

@@ -7,6 +7,8 @@ import "github.com/weir-proxy/weir/shared/quota"
 // Set is a validated policy set. The zero value limits nothing.
 type Set struct {
 	Identity Identity
+	// Tiers are the names of the tiers that callers may have.
+	Tiers    []string
 	Headers  Headers
 	Exempt   Exempt
 	Banned   []Range
@@ -28,13 +30,17 @@ type Identity struct {
 	IPv6Prefix int
 	// Consumer lists where to find the consumer; the first that is present counts.
 	Consumer []Source
+	// Tier lists where to find the caller's tier; the first that holds one of the tiers counts, and DefaultTier, a place in
+	// Set.Tiers, where none does.
+	Tier        []Source
+	DefaultTier int
 }
 
 // Source is one place to find a value in a request.
 type Source struct {
 	Kind SourceKind
 	// Name is the header (in lower case), cookie or query parameter, or the claim, nested claims by dots; empty for
-	// SourceSPIFFE.
+	// SourceSPIFFE and SourceAssignment.
 	Name string
 }
 
@@ -49,6 +55,8 @@ const (
 	SourceCookie
 	SourceQuery
 	SourceSPIFFE
+	// SourceAssignment is what the control plane knows of the consumer; a source of tiers alone.
+	SourceAssignment
 )
 
 // Headers says which dialects a client sees.
@@ -85,8 +93,13 @@ type Policy struct {
 	Partition []Part
 	IfAbsent  IfAbsent
 	Counting  Counting
-	// Limits are 1 to MaxLimits, with different windows; all must allow.
-	Limits    []Limit
+	// Limits are 1 to MaxLimits, with different windows; all must allow. With Tiers they are those of all tiers, in the order of
+	// Set.Tiers.
+	Limits []Limit
+	// Tiers says for each of Set.Tiers which of Limits it has; empty: everyone has all of them.
+	Tiers []TierLimits
+	// Candidate are draft limits, decided in shadow beside the policy's own.
+	Candidate []Limit
 	Cost      Cost
 	Mode      Mode
 	OnFailure OnFailure
@@ -138,7 +151,7 @@ type Part struct {
 // PartKind is the kind of component. Its number is part of the key's encoding: never renumber.
 type PartKind uint8
 
-// The components. Tiers are not read by this version.
+// The components.
 const (
 	PartClientIP PartKind = iota + 1
 	PartConsumer
@@ -151,6 +164,7 @@ const (
 	PartQuery
 	PartJWT
 	PartSPIFFE
+	PartTier
 )
 
 // Source is where a component that is one value of the request comes from; false for the others.
@@ -259,6 +273,9 @@ const (
 	MaxConsumers = 10_000
 	MaxListItems = 256
 	MaxLimits    = 8
+	MaxTiers     = 16
+	// MaxSetLimits bounds the limits of all policies and tiers together.
+	MaxSetLimits = 100_000
 	MaxText      = 1024
 	MaxBody      = 4096
 	MaxCost      = 1 << 32

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
 )
 
 type checkCommand struct {
@@ -28,22 +29,32 @@ type checked struct {
 
 // promise is what a policy promises.
 type promise struct {
-	Name   string      `json:"name"`
-	Mode   string      `json:"mode"`
-	Limits []limitText `json:"limits"`
+	Name      string      `json:"name"`
+	Mode      string      `json:"mode"`
+	Algorithm string      `json:"algorithm"`
+	Limits    []limitText `json:"limits"`
 	Bound  string      `json:"bound"`
 	Notes  []string    `json:"notes"`
 }
 
 // limitText is a limit as people write it.
 type limitText struct {
+	Tier   string `json:"tier,omitempty"`
 	Quota  int64  `json:"quota"`
 	Window string `json:"window"`
-	Burst  int64  `json:"burst"`
+	// Burst is that of a bucket; of a leaky one, how many may wait.
+	Burst int64 `json:"burst,omitempty"`
 }
 
 func (l limitText) String() string {
-	return fmt.Sprintf("%d per %s, burst %d", l.Quota, l.Window, l.Burst)
+	text := fmt.Sprintf("%d per %s", l.Quota, l.Window)
+	if l.Burst > 0 {
+		text += fmt.Sprintf(", burst %d", l.Burst)
+	}
+	if l.Tier != "" {
+		text = l.Tier + " " + text
+	}
+	return text
 }
 
 // Run checks the files and fails if one has a problem.
@@ -84,16 +95,34 @@ func check(name string, doc []byte) checked {
 		f.Problems = policy.Problems{{Reason: err.Error()}}
 	default:
 		for _, p := range set.Policies {
-			f.Policies = append(f.Policies, promiseOf(p))
+			f.Policies = append(f.Policies, promiseOf(p, set.Tiers))
 		}
 	}
 	return f
 }
 
-func promiseOf(p policy.Policy) promise {
-	said := promise{Name: p.Name, Mode: p.Mode.String(), Bound: p.Bound(), Notes: append([]string{}, p.Notes()...)}
-	for _, l := range p.Limits {
-		said.Limits = append(said.Limits, limitText{l.Quota, policy.FormatSpan(l.Window), l.Params.Burst})
+func promiseOf(p policy.Policy, tiers []string) promise {
+	said := promise{
+		Name: p.Name, Mode: p.Mode.String(), Algorithm: p.Counting.Algorithm.String(), Bound: p.Bound(tiers),
+		Notes: append([]string{}, p.Notes()...),
+	}
+	add := func(tier string, limits []policy.Limit) {
+		for _, l := range limits {
+			text := limitText{Tier: tier, Quota: l.Quota, Window: policy.FormatSpan(l.Window)}
+			switch l.Algorithm {
+			case quota.TokenBucket:
+				text.Burst = l.Params.Burst
+			case quota.LeakyBucket:
+				text.Burst = l.Params.Burst - 1 // Without the place of the request that is served.
+			}
+			said.Limits = append(said.Limits, text)
+		}
+	}
+	if len(p.Tiers) == 0 {
+		add("", p.Limits)
+	}
+	for i := range p.Tiers {
+		add(tiers[i], p.LimitsOf(i))
 	}
 	return said
 }
@@ -113,7 +142,11 @@ func printChecked(env *environment, files []checked) error {
 			for _, l := range p.Limits {
 				limits = append(limits, l.String())
 			}
-			fmt.Fprintf(&out, "\n  %s (%s): %s\n    %s\n", p.Name, p.Mode, strings.Join(limits, "; "), p.Bound)
+			how := p.Mode
+			if p.Algorithm != quota.TokenBucket.String() {
+				how += ", " + p.Algorithm
+			}
+			fmt.Fprintf(&out, "\n  %s (%s): %s\n    %s\n", p.Name, how, strings.Join(limits, "; "), p.Bound)
 			for _, note := range p.Notes {
 				fmt.Fprintf(&out, "    %s\n", note)
 			}
