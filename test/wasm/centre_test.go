@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"maps"
 	"net/url"
 	"strconv"
 	"strings"
@@ -117,25 +118,57 @@ func (c *centre) grant(node int, req wire.LeaseRequest) wire.LeaseReply {
 		nodes = int64(len(c.w.nodes))
 	}
 	reply := wire.LeaseReply{Seq: req.Seq, Nodes: nodes}
-	for _, it := range req.Items {
-		answer := wire.LeaseAnswer{State: wire.ItemUnknown}
-		if p, limit := c.resolve(req.Version, it.Limit); p != nil {
-			keep := it.Keep
-			if p.Mode == policy.ModeStrict {
-				keep = 0
-			}
-			l, g := c.ledgers[it.Bucket].Grant(c.instant(), lease.Ask{
-				Params: limit.Params, Version: c.version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: keep, Nodes: nodes,
-			})
-			if g.Changed {
-				c.ledgers[it.Bucket] = l
-			}
-			c.granted = append(c.granted, granted{node, c.w.now, it, g})
-			answer = wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level}
+	for from := 0; from < len(req.Items); {
+		to := from + 1
+		for req.Items[to-1].Joined {
+			to++
 		}
-		reply.Items = append(reply.Items, answer)
+		reply.Items = append(reply.Items, c.grantTogether(node, req.Version, nodes, req.Items[from:to])...)
+		from = to
 	}
 	return reply
+}
+
+// grantTogether answers the items of one request, or a single one. Several are granted all, or none: then those that had the
+// tokens are told nothing.
+func (c *centre) grantTogether(node int, version uint64, nodes int64, items []wire.LeaseItem) []wire.LeaseAnswer {
+	answers := make([]wire.LeaseAnswer, len(items))
+	ledgers, grants := map[[16]byte]lease.Ledger{}, make([]lease.Grant, len(items))
+	whole := true
+	for i, it := range items {
+		p, limit := c.resolve(version, it.Limit)
+		if p == nil {
+			answers[i].State, whole = wire.ItemUnknown, false
+			continue
+		}
+		keep := it.Keep
+		if p.Mode == policy.ModeStrict {
+			keep = 0
+		}
+		l, g := c.ledgers[it.Bucket].Grant(c.instant(), lease.Ask{
+			Params: limit.Params, Windows: limit.WindowsOf(it.Bucket), Version: c.version,
+			Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: keep, Nodes: nodes,
+		})
+		if g.Changed {
+			ledgers[it.Bucket] = l
+		}
+		whole = whole && g.Waiting == it.Waiting
+		grants[i] = g
+		answers[i] = wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level, Delay: g.Delay}
+	}
+	if len(items) > 1 && !whole {
+		for i := range answers {
+			answers[i].Waiting, answers[i].Keep, grants[i].Waiting, grants[i].Keep = 0, 0, 0, 0
+		}
+	} else {
+		maps.Copy(c.ledgers, ledgers)
+	}
+	for i, it := range items {
+		if answers[i].State == wire.ItemGranted {
+			c.granted = append(c.granted, granted{node, c.w.now, it, grants[i]})
+		}
+	}
+	return answers
 }
 
 // resolve follows a limit's place in a version to the newest one, by the policy's name and the limit's place in it.

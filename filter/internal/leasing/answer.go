@@ -20,8 +20,12 @@ func (d *Desk) answer(c *call, status int, body []byte) {
 	if d.reply.Nodes != d.store.Number(nodesLetter) {
 		d.store.SetNumber(nodesLetter, d.reply.Nodes)
 	}
-	for i, it := range c.items {
-		d.settle(c, it, d.reply.Items[i], now)
+	if len(c.groups) > 0 {
+		d.settleGroups(c, now)
+	} else {
+		for i, it := range c.items {
+			d.settle(c, it, d.reply.Items[i], now)
+		}
 	}
 	d.Flush(now) // Who queued behind this call would wait for the next tick otherwise.
 }
@@ -30,8 +34,9 @@ func (d *Desk) answer(c *call, status int, body []byte) {
 func (d *Desk) fail(c *call, now quota.Instant, unsent bool) {
 	d.Stats.CallsFailed++
 	d.breaker.failed(now, unsent, d.jitter())
+	d.failGroups(c, d.breaker.open(now))
 	for _, it := range c.items {
-		if b := it.bucket; b.call == c {
+		if b := it.bucket; b != nil && b.call == c {
 			b.call, b.asked = nil, 0
 			for len(b.queue) > 0 {
 				d.resolve(b, 0, Failed, now)
@@ -69,12 +74,16 @@ func (d *Desk) settle(c *call, it item, a wire.LeaseAnswer, now quota.Instant) {
 	grant := lease.Grant{Waiting: a.Waiting, Keep: a.Keep, NotBefore: a.NotBefore, Level: a.Level}
 	d.learn = learn{
 		now: now, sent: c.sent, ask: it.ask, grant: grant, strict: b.need.Strict, jitter: d.jitter(),
-		unused: int64(granted-used) * it.ask.Cost,
+	}
+	if !b.need.Queue {
+		d.learn.unused = int64(granted-used) * it.ask.Cost
 	}
 	// A contended credit loses what it would have learnt: tokens to keep expire unused at the centre.
 	_ = d.store.Update(bucketstore.Leased, b.need.Bucket, now, &d.learn)
-	for range used {
-		b.queue[0].Level, b.queue[0].FullAt = a.Level, d.learn.fullAt
+	for i := range used {
+		t := b.queue[0]
+		t.Level, t.FullAt = a.Level, d.learn.fullAt
+		t.Delay = a.Delay + it.ask.Params.ResetAfter(quota.State{Debt: it.ask.Params.UnitsFor(int64(i) * it.ask.Cost)}, 0)
 		d.resolve(b, 0, Granted, expiry)
 	}
 	if kept := d.settleShort(b, asked-used, now, a); len(b.queue) > kept {

@@ -25,12 +25,14 @@ type Clock interface{ Now() quota.Instant }
 // Outcome says how a ticket ended.
 type Outcome uint8
 
-// Waiting tickets are open. Granted may be used until Until; Refused has nothing before Until; Failed got no answer.
+// Waiting tickets are open. Granted may be used until Until; Refused has nothing before Until; Failed got no answer. Spared had
+// the tokens and spent none, because another bucket of the same request had not.
 const (
 	Waiting Outcome = iota
 	Granted
 	Refused
 	Failed
+	Spared
 )
 
 // Ticket is a request's place in the queue for one bucket. Stream identifies the request to the caller.
@@ -44,6 +46,8 @@ type Ticket struct {
 	FullAt quota.Instant
 	// Deadline is when the request stops waiting; 0: Join sets it.
 	Deadline quota.Instant
+	// Delay is how long a leaky bucket holds a Granted request back.
+	Delay quota.Span
 }
 
 // Stats counts what a desk did, for the filter's metrics.
@@ -66,6 +70,10 @@ type Desk struct {
 	breaker breaker
 	waiting int
 	buckets map[match.Key]*bucket
+	// groups are the requests that wait for several buckets, the first one first; queued of them are in no call, and groupCalls
+	// calls carry the others.
+	groups             []*group
+	queued, groupCalls int
 	// ready lists buckets with something to ask that no call carries yet.
 	ready    []*bucket
 	resolved []uint32
@@ -86,15 +94,18 @@ type bucket struct {
 	listed bool
 }
 
-// call is one lease request under way.
+// call is one lease request under way, for buckets or for groups.
 type call struct {
-	seq   uint64
-	sent  quota.Instant
-	items []item
+	seq    uint64
+	sent   quota.Instant
+	items  []item
+	groups []*group
 }
 
 type item struct {
-	bucket *bucket
+	bucket *bucket // nil in a group
+	need   Need
+	joined bool
 	ask    lease.Ask
 }
 
@@ -180,10 +191,11 @@ func (d *Desk) flush(now quota.Instant, tick bool) {
 	for {
 		c := d.gather(now, tick)
 		if len(c.items) == 0 {
-			return
+			break
 		}
 		d.send(c)
 	}
+	d.flushGroups(now)
 }
 
 // gather takes up to a message full of ready buckets into a call. Others stay listed.
@@ -219,7 +231,7 @@ func (d *Desk) ask(b *bucket, c *call) item {
 		ask.Waiting = int64(b.asked)
 		b.call = c
 	}
-	return item{b, ask}
+	return item{bucket: b, need: b.need, ask: ask}
 }
 
 func (d *Desk) send(c *call) {
@@ -232,8 +244,8 @@ func (d *Desk) send(c *call) {
 			timeout = lease.Deadline
 		}
 		m.Items = append(m.Items, wire.LeaseItem{
-			Bucket: it.bucket.need.Bucket, Limit: it.bucket.need.Limit,
-			Waiting: it.ask.Waiting, Cost: it.ask.Cost, Keep: it.ask.Keep,
+			Bucket: it.need.Bucket, Limit: it.need.Limit,
+			Waiting: it.ask.Waiting, Cost: it.ask.Cost, Keep: it.ask.Keep, Joined: it.joined,
 		})
 	}
 	d.body = wire.AppendLeaseRequest(d.body[:0], m)
@@ -249,8 +261,9 @@ func (d *Desk) Tick(now quota.Instant) {
 		for _, b := range d.buckets {
 			d.tickBucket(b, now)
 		}
+		d.tickGroups(now)
 	}
-	if len(d.ready) > 0 && !d.breaker.open(now) {
+	if len(d.ready)+d.queued > 0 && !d.breaker.open(now) {
 		d.flush(now, true)
 	}
 }
@@ -317,6 +330,7 @@ func (d *Desk) TakeResolved() []uint32 {
 
 // Cancel withdraws a stream's tickets: its client went away. Tokens that come for them serve the next request.
 func (d *Desk) Cancel(stream uint32) {
+	d.cancelGroup(stream)
 	for _, b := range d.buckets {
 		for at := 0; at < len(b.queue); {
 			if b.queue[at].Stream != stream {
@@ -334,8 +348,11 @@ func (d *Desk) Cancel(stream uint32) {
 }
 
 // GiveBack lets the next requests of this node use the tokens of a granted ticket whose request was refused for another
-// policy's sake.
+// policy's sake. A place in a leaky bucket's queue is no token.
 func (d *Desk) GiveBack(now quota.Instant, t *Ticket) {
+	if t.Need.Queue {
+		return
+	}
 	d.giveBack = giveBack{now: now, lot: lease.Lot{Tokens: t.Need.Cost, Expiry: t.Until}}
 	_ = d.store.Update(bucketstore.Leased, t.Need.Bucket, now, &d.giveBack) // Lost tokens err on the safe side.
 }

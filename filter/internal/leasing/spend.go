@@ -14,8 +14,9 @@ type Need struct {
 	Version uint64
 	Params  quota.Params
 	Cost    int64
-	// Strict buckets hold nothing on the node: each request asks.
-	Strict bool
+	// Strict buckets hold nothing on the node: each request asks. A Queue hands out places that hold for one request alone: what
+	// a request leaves is no token for the next.
+	Strict, Queue bool
 }
 
 // State says what a node knows about a need without asking.
@@ -46,8 +47,6 @@ type Spend struct {
 	FullAt quota.Instant
 	// KeepCall: somebody on this node is asking for tokens to keep.
 	KeepCall bool
-	// Doubtful: of Missing tokens, the centre has none either by the last that is known of it.
-	Doubtful bool
 }
 
 // keepTimeout is how long a call for tokens to keep may take before another worker may make one.
@@ -74,7 +73,7 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		s.State, s.Until, s.Level = Exhausted, until, 0
 		return false
 	default:
-		s.State, s.Level, s.Doubtful = Missing, 0, c.Doubtful(s.Now, s.Params, s.Cost)
+		s.State, s.Level = Missing, 0
 	}
 	marks := false
 	if !s.Strict {

@@ -2,21 +2,56 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// localTake is the change that looks at one of this node's own buckets, and with commit charges it.
+// seen is what a change has seen of a bucket of this node's own.
+type seen struct {
+	result    quota.Result
+	remaining int64
+	reset     quota.Span
+	// delay is how long the bucket's debt before this request takes to drain. turned: the request would have had to wait, and must
+	// not.
+	delay  quota.Span
+	turned bool
+}
+
+// takeLocal looks at one of this node's own buckets, the share of a central one included, and with commit charges it.
+func (l *Limiter) takeLocal(req *Request, m *match.Hit, share bool, params quota.Params, now quota.Instant, commit bool) (*seen, error) {
+	limit := req.limitOf(*m)
+	if limit.Algorithm.Windowed() && !share {
+		t := &l.window
+		*t = windowTake{windows: limit.WindowsOf(m.Key), generation: req.rules.Generation, now: now, cost: m.Cost, commit: commit}
+		if limit.Calendar {
+			t.ahead = l.Ahead
+		}
+		return &t.seen, l.store.Update(bucketstore.Window, m.Key, now, t)
+	}
+	kind := bucketstore.Local
+	if share {
+		kind = bucketstore.Share
+	}
+	t := &l.local
+	*t = localTake{params: params, generation: req.rules.Generation, now: now, cost: m.Cost, commit: commit}
+	t.crowded = limit.Algorithm == quota.LeakyBucket && !m.Shadow && l.delays.Full()
+	return &t.seen, l.store.Update(kind, m.Key, now, t)
+}
+
+// localTake is the change that takes tokens.
 type localTake struct {
+	seen
 	params     quota.Params
 	generation uint64
 	now        quota.Instant
 	cost       int64
 	commit     bool
+	crowded    bool
 
-	result    quota.Result
-	remaining int64
-	reset     quota.Span
+	// used are the figures that the bucket is counted in, after its state behind this request.
+	used  quota.Params
+	after quota.State
 }
 
 // Apply implements bucketstore.Change.
@@ -35,6 +70,10 @@ func (t *localTake) Apply(e *bucketstore.Entry) bool {
 		// A worker that has an older policy set than the bucket never converts it back.
 		p, generation = e.Params, e.Generation
 	}
+	t.delay = p.ResetAfter(s, t.now)
+	if t.turned = t.crowded && t.delay > 0 && t.cost > 0; t.turned {
+		return false
+	}
 	var charged quota.State
 	if charged, t.result = p.Take(s, t.now, t.cost); t.commit {
 		s = charged
@@ -42,9 +81,45 @@ func (t *localTake) Apply(e *bucketstore.Entry) bool {
 		s = p.Refill(s, t.now)
 	}
 	t.remaining, t.reset = p.Remaining(s), p.ResetAfter(s, t.now)
+	t.used, t.after = p, s
 	e.State, e.Params, e.Generation = s, p, generation
 	// An entry that starts in debt is stored also when it refuses, so that it can refill.
 	indebted := e.New && s.Debt > 0
+	return t.commit && t.result.Allowed && t.cost > 0 || indebted && !t.result.Allowed
+}
+
+// windowTake is the change that counts in windows.
+type windowTake struct {
+	seen
+	windows    quota.Windows
+	generation uint64
+	now        quota.Instant
+	// ahead is by how much the bucket's clock is ahead of now.
+	ahead  quota.Span
+	cost   int64
+	commit bool
+}
+
+// Apply implements bucketstore.Change.
+func (t *windowTake) Apply(e *bucketstore.Entry) bool {
+	w, h, now := t.windows, &e.History, t.now+quota.Instant(t.ahead)
+	generation := t.generation
+	switch {
+	case e.New && e.Debtor > t.now:
+		*h = w.Owing(now, e.Debtor+quota.Instant(t.ahead))
+	case e.New:
+	case e.Windows != w && t.generation >= e.Generation:
+		e.Windows.Convert(h, now, w)
+	case e.Windows != w:
+		w, generation = e.Windows, e.Generation
+	}
+	w.Advance(h, now)
+	t.remaining, t.reset = w.Remaining(h), w.ResetAfter(h, now)
+	indebted := e.New && len(h.Marks) > 0
+	if t.result = w.Take(h, now, t.cost); t.commit {
+		t.remaining, t.reset = w.Remaining(h), w.ResetAfter(h, now)
+	}
+	e.Windows, e.Generation, e.Ahead = w, generation, t.ahead
 	return t.commit && t.result.Allowed && t.cost > 0 || indebted && !t.result.Allowed
 }
 

@@ -4,6 +4,7 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/delay"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
@@ -15,28 +16,37 @@ import (
 type Stats struct {
 	Banned, Exempt, Unlimited, Allowed, Refused      uint64
 	ShadowAllowed, ShadowRefused, ShadowUndetermined uint64
-	FailureShare, FailureAllowed, FailureRefused     uint64
-	Contended, ChargedInVain, Waited                 uint64
+	// Of candidates: draft limits beside the enforced ones.
+	CandidateAllowed, CandidateRefused, CandidateUndetermined uint64
+	FailureShare, FailureAllowed, FailureRefused              uint64
+	// Turned are requests of leaky buckets that too many wait before.
+	Contended, ChargedInVain, Waited, Delayed, Turned uint64
 }
 
 // Limiter decides for one VM.
 type Limiter struct {
 	Stats Stats
+	// Ahead is by how much Unix time is ahead of the instants that requests come with. Windows of the calendar begin by it.
+	Ahead quota.Span
 
-	store *bucketstore.Store
-	desk  *leasing.Desk // nil without a control plane: every policy is local then
-	local localTake
-	spend leasing.Spend
+	store    *bucketstore.Store
+	desk     *leasing.Desk // nil without a control plane: every policy is local then
+	delays   delay.Queue
+	local    localTake
+	window   windowTake
+	vacate   vacate
+	spend    leasing.Spend
+	together []*leasing.Ticket
 }
 
 // New makes a limiter. Without a desk every policy is decided by this node's own buckets.
 func New(store *bucketstore.Store, desk *leasing.Desk) *Limiter {
-	return &Limiter{store: store, desk: desk}
+	return &Limiter{store: store, desk: desk, delays: delay.Queue{Bound: leasing.MaxWaiting}}
 }
 
 // Begin decides a new request, or pauses it.
 func (l *Limiter) Begin(req *Request, rules *Rules, a *match.Attributes, now quota.Instant) Status {
-	req.rules, req.held, req.deadline = rules, false, 0
+	req.rules, req.held, req.deadline, req.Delay = rules, false, 0, 0
 	req.Hits, req.shadows = req.Hits[:0], req.shadows[:0]
 	switch rules.Index.Standing(a) {
 	case match.Banned:
@@ -93,9 +103,16 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 		h.asked = false
 		switch {
 		case h.ticket.Outcome == leasing.Granted && now < h.ticket.Until:
-			h.settled = true
+			h.settled, h.view = true, allows
+			l.describe(req, h, h.ticket.Level, h.ticket.FullAt, now)
+			if l.queued(req, h) {
+				h.release = now + quota.Instant(h.ticket.Delay)
+			}
+		case h.ticket.Outcome == leasing.Spared:
+			h.view = allows
 			l.describe(req, h, h.ticket.Level, h.ticket.FullAt, now)
 		case h.ticket.Outcome == leasing.Refused:
+			h.view = refuses
 			l.describe(req, h, 0, h.ticket.FullAt, now)
 			h.Retry = max(quota.Span(h.ticket.Until-now), 1)
 			refusing = later(req, refusing, i)
@@ -138,7 +155,7 @@ func (l *Limiter) decide(req *Request, now quota.Instant) Status {
 			}
 			l.watch(req, now)
 			l.finish(req)
-			return Allowed
+			return l.hold(req, now)
 		}
 	}
 	return l.refuse(req, 0, Contended, now)
@@ -153,7 +170,15 @@ func (l *Limiter) pass(req *Request, now quota.Instant, commit bool) (refusing i
 			continue
 		}
 		ok, why := l.take(req, i, now, commit)
-		if ok {
+		h := &req.Hits[i]
+		switch {
+		case !ok:
+			h.view = refuses
+		case h.by == byTicket:
+			h.view = unknown
+			continue
+		default:
+			h.view = allows
 			continue
 		}
 		if worst := later(req, refusing, i); worst == i {
@@ -164,40 +189,6 @@ func (l *Limiter) pass(req *Request, now quota.Instant, commit bool) (refusing i
 		}
 	}
 	return refusing, reason
-}
-
-// ask queues a ticket for every hit whose tokens are missing. It is done if the request now waits, or cannot. Where it is doubtful
-// that one of several is granted, the others are asked for only after it was, or its refusal would cost them a token.
-func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool) {
-	waits, doubtful := false, false
-	for i := range req.Hits {
-		h := &req.Hits[i]
-		doubtful = doubtful || h.by == byTicket && !h.settled && h.doubtful
-	}
-	for i := range req.Hits {
-		h := &req.Hits[i]
-		if h.by != byTicket || h.settled || doubtful && !h.doubtful {
-			continue
-		}
-		waits, h.asked = true, true
-		h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h), Deadline: req.deadline}
-		if !l.desk.Join(now, &h.ticket) {
-			l.desk.Cancel(req.Stream)
-			return l.refuse(req, i, TooManyWaiting, now), true
-		}
-		req.deadline = h.ticket.Deadline
-		l.keep(req, h, now)
-	}
-	if !waits {
-		return Allowed, false
-	}
-	if !req.held {
-		req.held = true
-		req.rules.Held++
-		l.Stats.Waited++
-	}
-	l.desk.Flush(now)
-	return Paused, true
 }
 
 // take decides one hit. It reports whether the hit may pass; one whose tokens must be fetched turns into byTicket and may.
@@ -212,25 +203,36 @@ func (l *Limiter) take(req *Request, i int, now quota.Instant, commit bool) (boo
 		h.Retry = quota.Second
 		return false, Failure
 	}
+	if l.queued(req, h) && l.takeKept(req, h, now, commit) {
+		return true, Quota
+	}
 	if h.by == byCredit {
 		return l.takeCredit(req, i, now, commit)
 	}
-	kind, params := bucketstore.Local, req.limitOf(h.Hit).Params
+	limit := req.limitOf(h.Hit)
+	params := limit.Params
 	if h.by == byShare {
-		kind, params = bucketstore.Share, lease.Share(params, l.desk.Nodes())
-		if h.Cost > params.Burst && h.Cost <= req.limitOf(h.Hit).Params.Burst {
+		params = lease.Share(params, l.desk.Nodes())
+		if h.Cost > params.Burst && h.Cost <= limit.Params.Burst {
 			h.Retry = quota.Second
 			return false, Failure
 		}
 	}
-	l.local = localTake{params: params, generation: req.rules.Generation, now: now, cost: h.Cost, commit: commit}
-	if err := l.store.Update(kind, h.Key, now, &l.local); err != nil {
+	seen, err := l.takeLocal(req, &h.Hit, h.by == byShare, params, now, commit)
+	switch {
+	case err != nil:
 		return l.contended(h, p)
+	case seen.turned:
+		h.Retry = quota.Second
+		l.Stats.Turned++
+		return false, TooManyWaiting
 	}
-	h.Remaining, h.Reset = l.local.remaining, l.local.reset
-	h.Retry = l.local.result.RetryAfter
-	h.settled = commit && l.local.result.Allowed
-	return l.local.result.Allowed, quotaOrTooDear(h)
+	h.Remaining, h.Reset = seen.remaining, seen.reset
+	h.Retry = seen.result.RetryAfter
+	if h.settled = commit && seen.result.Allowed; h.settled && l.queued(req, h) {
+		h.release, h.params, h.after = now+quota.Instant(seen.delay), l.local.used, l.local.after
+	}
+	return seen.result.Allowed, quotaOrTooDear(h)
 }
 
 // quotaOrTooDear is the reason of a refusal by a bucket.
@@ -239,56 +241,6 @@ func quotaOrTooDear(h *Hit) Reason {
 		return TooDear
 	}
 	return Quota
-}
-
-func (l *Limiter) takeCredit(req *Request, i int, now quota.Instant, commit bool) (bool, Reason) {
-	h := &req.Hits[i]
-	need := l.need(req, h)
-	tooDear := h.Cost > need.Params.Burst
-	need.Strict = need.Strict || tooDear
-	l.spend = leasing.Spend{Need: need, Now: now, Commit: commit && h.Cost > 0}
-	if err := l.store.Update(bucketstore.Leased, h.Key, now, &l.spend); err != nil {
-		return l.contended(h, req.policyOf(h.Hit))
-	}
-	if tooDear {
-		l.describe(req, h, l.spend.Level, l.spend.FullAt, now)
-		h.Retry = quota.Never
-		return false, TooDear
-	}
-	h.keep = l.spend.Keep
-	switch l.spend.State {
-	case leasing.Ready:
-		l.describe(req, h, l.spend.Level, l.spend.FullAt, now)
-		h.settled = commit
-		l.keep(req, h, now)
-	case leasing.Exhausted:
-		l.describe(req, h, 0, l.spend.FullAt, now)
-		h.Retry = quota.Span(l.spend.Until - now)
-		return false, Quota
-	default:
-		if since, away := l.desk.Away(now); away {
-			l.climb(req, i, now, since)
-			return l.take(req, i, now, commit)
-		}
-		h.by, h.doubtful = byTicket, l.spend.Doubtful
-	}
-	return true, Quota
-}
-
-// keep notes the tokens that a hit wants beyond its own.
-func (l *Limiter) keep(req *Request, h *Hit, now quota.Instant) {
-	if h.keep > 0 {
-		l.desk.Keep(now, l.need(req, h), h.keep)
-		h.keep = 0
-	}
-}
-
-func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
-	p := req.policyOf(h.Hit)
-	return leasing.Need{
-		Bucket: h.Key, Limit: h.Limit, Version: req.rules.Index.Version(),
-		Params: req.limitOf(h.Hit).Params, Cost: h.Cost, Strict: p.Mode == policy.ModeStrict,
-	}
 }
 
 // describe fills in what clients see of a central bucket, by what the centre said of it.
@@ -332,7 +284,9 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 	l.describeRefusal(req, h)
 	for j := range req.Hits {
 		other := &req.Hits[j]
-		if other.by == byTicket && other.ticket.Outcome == leasing.Granted {
+		if other.settled && other.release != 0 {
+			l.leave(l.placeOf(other), now)
+		} else if other.by == byTicket && other.ticket.Outcome == leasing.Granted {
 			l.desk.GiveBack(now, &other.ticket)
 		} else if other.settled && other.by <= byCredit && other.Cost > 0 {
 			l.Stats.ChargedInVain++
@@ -343,15 +297,18 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 	}
 	l.Stats.Refused++
 	req.rules.Tally.add(h.Policy, CountRefused)
+	l.watchRefused(req, now)
 	l.finish(req)
 	return Refused
 }
 
-// Cancel ends a paused request whose client went away.
-func (l *Limiter) Cancel(req *Request) {
+// Cancel ends a paused or delayed request whose client went away.
+func (l *Limiter) Cancel(req *Request, now quota.Instant) {
 	if req.held {
 		l.desk.Cancel(req.Stream)
 		l.finish(req)
+	} else if freed, ok := l.delays.Leave(req.Stream); ok {
+		l.leave(freed, now)
 	}
 }
 

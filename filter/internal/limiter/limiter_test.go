@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"maps"
 	"reflect"
 	"strconv"
 	"testing"
@@ -41,15 +42,39 @@ func (n *node) CallLeases(body []byte, _ quota.Span, done func(int, []byte)) err
 	}
 	n.calls = append(n.calls, func(status int) {
 		reply := wire.LeaseReply{Seq: m.Seq, Nodes: 2}
-		for _, it := range m.Items {
-			p := n.rules.Index.Limit(it.Limit).Params
-			ledger, g := n.ledgers[it.Bucket].Grant(n.now, lease.Ask{Params: p, Version: m.Version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: it.Keep, Nodes: 2})
-			n.ledgers[it.Bucket] = ledger
-			reply.Items = append(reply.Items, wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level})
+		for from := 0; from < len(m.Items); {
+			to := from + 1
+			for m.Items[to-1].Joined {
+				to++
+			}
+			reply.Items = append(reply.Items, n.grant(m.Version, m.Items[from:to])...)
+			from = to
 		}
 		done(status, wire.AppendLeaseReply(nil, reply))
 	})
 	return nil
+}
+
+// grant answers the items of one request: of several all are granted, or none.
+func (n *node) grant(version uint64, items []wire.LeaseItem) []wire.LeaseAnswer {
+	var answers []wire.LeaseAnswer
+	ledgers := map[[16]byte]lease.Ledger{}
+	short := false
+	for _, it := range items {
+		l := n.rules.Index.Limit(it.Limit)
+		ledger, g := n.ledgers[it.Bucket].Grant(n.now, lease.Ask{Params: l.Params, Version: version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: it.Keep, Nodes: 2})
+		short = short || g.Waiting < it.Waiting
+		ledgers[it.Bucket] = ledger
+		answers = append(answers, wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level, Delay: g.Delay})
+	}
+	if short && len(items) > 1 {
+		for i := range answers {
+			answers[i].Waiting, answers[i].Keep = 0, 0
+		}
+		return answers
+	}
+	maps.Copy(n.ledgers, ledgers)
+	return answers
 }
 
 func newNode(t *testing.T, central bool, policies string) *node {
@@ -272,7 +297,7 @@ func bucketOf(t *testing.T, n *node, index int) [16]byte {
 	t.Helper()
 	req, status := n.begin()
 	if status == limiter.Paused {
-		n.limiter.Cancel(req)
+		n.limiter.Cancel(req, n.now)
 		n.calls = nil
 	}
 	return req.Hits[index].Key

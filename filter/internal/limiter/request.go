@@ -10,13 +10,15 @@ import (
 // Status is where a request stands.
 type Status uint8
 
-// Unlimited: no policy is enforced on the request. Banned: it is refused whatever its buckets hold. Paused: the request waits for the centre; Resume it when its tickets have ended.
+// Unlimited: no policy is enforced on the request. Banned: it is refused whatever its buckets hold. Paused: the request waits for
+// the centre; Resume it when its tickets have ended. Delayed: it is allowed, and goes on when Release names it.
 const (
 	Unlimited Status = iota
 	Banned
 	Allowed
 	Refused
 	Paused
+	Delayed
 )
 
 // Reason says why a request was refused.
@@ -58,6 +60,8 @@ type Request struct {
 	// Refusing is the index of the hit that refuses, of a Refused request, and Reason why.
 	Refusing int
 	Reason   Reason
+	// Delay is how long leaky buckets hold an allowed request back; 0 for one that goes on at once.
+	Delay quota.Span
 
 	rules *Rules
 	held  bool
@@ -78,12 +82,27 @@ type Hit struct {
 
 	by      by
 	settled bool
-	// asked: the ticket is in the queue. doubtful: the centre is not likely to have the tokens.
-	asked, doubtful bool
+	view    view
+	// asked: the ticket is in the queue.
+	asked bool
 	// keep is how many tokens to ask for beyond the request's own, if it is asked for.
 	keep   int64
 	ticket leasing.Ticket
+	// release is when a leaky bucket lets the request go on; 0 of others. Of a bucket of this node's own, params and after are its
+	// figures and its state behind the request.
+	release quota.Instant
+	params  quota.Params
+	after   quota.State
 }
+
+// view is what is known of a hit so far.
+type view uint8
+
+const (
+	unknown view = iota // its tokens are missing, and the centre has not said
+	allows
+	refuses
+)
 
 // by says what decides a hit.
 type by uint8

@@ -3,7 +3,7 @@ package limiter
 // Outcome is what became of one policy's part in a request.
 type Outcome uint8
 
-// What a policy decided, enforced or in shadow. A policy that a refused request matched and that did not refuse it counts
+// What a policy decided, enforced, in shadow or by its candidate limit. A policy that a refused request matched and that did not refuse it counts
 // nothing.
 const (
 	CountAllowed Outcome = iota
@@ -11,12 +11,16 @@ const (
 	CountShadowAllowed
 	CountShadowRefused
 	CountShadowUndetermined
+	CountCandidateAllowed
+	CountCandidateRefused
+	CountCandidateUndetermined
 	Outcomes
 )
 
 // String is the outcome's name in metrics.
 func (o Outcome) String() string {
-	return [...]string{"allowed", "refused", "shadow_allowed", "shadow_refused", "shadow_undetermined"}[o]
+	return [...]string{"allowed", "refused", "shadow_allowed", "shadow_refused", "shadow_undetermined",
+		"candidate_allowed", "candidate_refused", "candidate_undetermined"}[o]
 }
 
 // Tally counts outcomes by policy until they are reported. The zero value has room for no policy.

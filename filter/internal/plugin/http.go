@@ -83,9 +83,14 @@ func (c *httpContext) act(status limiter.Status) types.Action {
 	}
 	p.scratch = respond.AppendDecision(p.scratch[:0], &c.request, status)
 	host.SetFilterState("weir.decision", p.scratch)
-	if status == limiter.Allowed {
+	switch status {
+	case limiter.Allowed:
 		c.headers.Limits(&c.request, false, 0, p.clock.Wall())
 		return types.ActionContinue
+	case limiter.Delayed:
+		c.headers.Limits(&c.request, false, 0, p.clock.Wall()+int64(c.request.Delay))
+		p.hold(c)
+		return types.ActionPause
 	}
 	p.refusal.Write(&c.request, p.clock.Now(), p.clock.Wall(), c.grpc)
 	return c.reply("weir_" + c.request.Reason.String())
@@ -120,7 +125,7 @@ func (c *httpContext) OnHttpResponseHeaders(int, bool) types.Action {
 func (c *httpContext) OnHttpStreamDone() {
 	if c.plugin.paused[c.request.Stream] == c {
 		delete(c.plugin.paused, c.request.Stream)
-		c.plugin.limiter.Cancel(&c.request)
+		c.plugin.limiter.Cancel(&c.request, c.plugin.clock.Now())
 	}
 }
 

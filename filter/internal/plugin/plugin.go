@@ -23,6 +23,9 @@ import (
 // tick is the period of everything that no request brings about: tokens to keep, deadlines of waiting requests, new policies.
 const tick = 10 * quota.Millisecond
 
+// releaseTick is the period while leaky buckets hold requests back: how exactly they keep their turns.
+const releaseTick = quota.Millisecond
+
 // pluginContext is one plugin configuration in one VM.
 type pluginContext struct {
 	types.DefaultPluginContext
@@ -40,6 +43,9 @@ type pluginContext struct {
 	refusal    respond.Refusal
 	scratch    []byte
 	paused     map[uint32]*httpContext
+	// hurried: ticks come each releaseTick; nextTick is when all that a tick does is due again.
+	hurried  bool
+	nextTick quota.Instant
 
 	passed   passed
 	reported [len(counterNames)]uint64
@@ -93,6 +99,7 @@ func (p *pluginContext) start(config *policy.Plugin) error {
 	}
 	p.sync = configsync.New(host.SharedData{}, poller, p.clock, logger{}, node, space, random())
 	p.limiter = limiter.New(p.store, p.desk)
+	p.limiter.Ahead = quota.Span(p.clock.Wall() - int64(p.clock.Now()))
 	if config.Set != nil {
 		if err := p.useInline(config, process.secret); err != nil {
 			return err
@@ -119,6 +126,12 @@ func (p *pluginContext) useInline(config *policy.Plugin, secret [16]byte) error 
 func (p *pluginContext) OnTick() {
 	host.Begin()
 	now := p.clock.Now()
+	p.release(now)
+	if p.hurried && now < p.nextTick {
+		return
+	}
+	p.nextTick = now + quota.Instant(tick)
+	p.limiter.Ahead = quota.Span(p.clock.Wall() - int64(now))
 	p.report()
 	p.sync.Tick(now)
 	if p.desk != nil {
@@ -163,6 +176,29 @@ func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
 		host.Select(own.request.Stream)
 	}
 	return status
+}
+
+// hold keeps a delayed request until its turn.
+func (p *pluginContext) hold(c *httpContext) {
+	p.paused[c.request.Stream] = c
+	if !p.hurried {
+		p.hurried = true
+		host.SetTick(releaseTick)
+	}
+}
+
+// release goes on with the delayed requests whose turn has come.
+func (p *pluginContext) release(now quota.Instant) {
+	for _, stream := range p.limiter.Release(now) {
+		if p.paused[stream] != nil && host.Select(stream) {
+			delete(p.paused, stream)
+			host.Resume()
+		}
+	}
+	if p.hurried && p.limiter.Holding() == 0 {
+		p.hurried = false
+		host.SetTick(tick)
+	}
 }
 
 // passBeforeSnapshot notes a request that no policy set was there for.

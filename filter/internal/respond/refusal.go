@@ -153,5 +153,9 @@ func AppendDecision(dst []byte, req *limiter.Request, status limiter.Status) []b
 			dst = ratelimitheader.AppendInt(append(dst, " retry_us="...), int64(hit.Retry))
 		}
 	}
-	return ratelimitheader.AppendInt(append(dst, " remaining="...), remaining)
+	dst = ratelimitheader.AppendInt(append(dst, " remaining="...), remaining)
+	if status == limiter.Delayed {
+		dst = ratelimitheader.AppendInt(append(dst, " delayed_us="...), int64(req.Delay))
+	}
+	return dst
 }

@@ -1,0 +1,105 @@
+package limiter
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// ask queues a ticket for the hit whose tokens are missing; several go to the centre as one, which grants all or none of them. It
+// is done if the request now waits, or cannot.
+func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool) {
+	l.together = l.together[:0]
+	first := 0
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		if h.by != byTicket || h.settled {
+			continue
+		}
+		if l.queued(req, h) && l.delays.Full() {
+			l.Stats.Turned++
+			return l.refuse(req, i, TooManyWaiting, now), true
+		}
+		if len(l.together) == 0 {
+			first = i
+		}
+		h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h), Deadline: req.deadline}
+		l.together = append(l.together, &h.ticket)
+	}
+	if len(l.together) == 0 {
+		return Allowed, false
+	}
+	joined := false
+	if len(l.together) == 1 {
+		joined = l.desk.Join(now, l.together[0])
+	} else {
+		joined = l.desk.JoinAll(now, l.together)
+	}
+	if !joined {
+		return l.refuse(req, first, TooManyWaiting, now), true
+	}
+	for i := range req.Hits {
+		if h := &req.Hits[i]; h.by == byTicket && !h.settled {
+			h.asked, req.deadline = true, h.ticket.Deadline
+			l.keep(req, h, now)
+		}
+	}
+	if !req.held {
+		req.held = true
+		req.rules.Held++
+		l.Stats.Waited++
+	}
+	l.desk.Flush(now)
+	return Paused, true
+}
+
+func (l *Limiter) takeCredit(req *Request, i int, now quota.Instant, commit bool) (bool, Reason) {
+	h := &req.Hits[i]
+	need := l.need(req, h)
+	tooDear := h.Cost > need.Params.Burst
+	need.Strict = need.Strict || tooDear
+	l.spend = leasing.Spend{Need: need, Now: now, Commit: commit && h.Cost > 0}
+	if err := l.store.Update(bucketstore.Leased, h.Key, now, &l.spend); err != nil {
+		return l.contended(h, req.policyOf(h.Hit))
+	}
+	if tooDear {
+		l.describe(req, h, l.spend.Level, l.spend.FullAt, now)
+		h.Retry = quota.Never
+		return false, TooDear
+	}
+	h.keep = l.spend.Keep
+	switch l.spend.State {
+	case leasing.Ready:
+		l.describe(req, h, l.spend.Level, l.spend.FullAt, now)
+		h.settled = commit
+		l.keep(req, h, now)
+	case leasing.Exhausted:
+		l.describe(req, h, 0, l.spend.FullAt, now)
+		h.Retry = quota.Span(l.spend.Until - now)
+		return false, Quota
+	default:
+		if since, away := l.desk.Away(now); away {
+			l.climb(req, i, now, since)
+			return l.take(req, i, now, commit)
+		}
+		h.by = byTicket
+	}
+	return true, Quota
+}
+
+// keep notes the tokens that a hit wants beyond its own.
+func (l *Limiter) keep(req *Request, h *Hit, now quota.Instant) {
+	if h.keep > 0 {
+		l.desk.Keep(now, l.need(req, h), h.keep)
+		h.keep = 0
+	}
+}
+
+func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
+	p, limit := req.policyOf(h.Hit), req.limitOf(h.Hit)
+	return leasing.Need{
+		Bucket: h.Key, Limit: h.Limit, Version: req.rules.Index.Version(), Params: limit.Params, Cost: h.Cost,
+		Strict: p.Mode == policy.ModeStrict, Queue: limit.Algorithm == quota.LeakyBucket,
+	}
+}
