@@ -14,12 +14,17 @@ type Index struct {
 	secret   [16]byte
 	head     wire.SetHead
 	sources  []source
-	policies []Policy
-	limits   []policy.Limit
-	methods  []wire.Ref
-	headers  []headerMatch
-	parts    []part
-	trie     trie
+	// tiers are the names of the tiers, tierSources where to find a caller's.
+	tiers       []wire.Ref
+	tierSources []source
+	policies    []Policy
+	limits      []policy.Limit
+	// runs are where each run of limits starts, and for each policy where its last one ends.
+	runs    []uint32
+	methods []wire.Ref
+	headers []headerMatch
+	parts   []part
+	trie    trie
 
 	banned, exempt []policy.Range
 	exemptMethods  []wire.Ref
@@ -29,12 +34,17 @@ type Index struct {
 	needsClientIP bool
 	found         []candidate
 	key, text     []byte
+	// tier is the place of the caller's tier, -1 while nobody has asked for it.
+	tier int
 }
 
 // Policy is a compiled policy. It holds no pointers: its texts are references that Index.Text resolves.
 type Policy struct {
 	wire.PolicyHead
-	limits, methods, headers, parts extent
+	// runs are those of its limits: one or, by tier, one for each tier, then that of the candidate, then the end.
+	runs, methods, headers, parts extent
+	// needsTier: its limits or its partition go by tier.
+	needsTier bool
 }
 
 // extent is a run of elements in one of the index's tables.
@@ -65,10 +75,15 @@ func (ix *Index) Load(snapshot []byte) error {
 	ix.snapshot = append(ix.snapshot[:0], snapshot...)
 	ix.version, ix.secret, ix.needsClientIP = version, secret, false
 	ix.sources, ix.policies, ix.methods = ix.sources[:0], ix.policies[:0], ix.methods[:0]
-	ix.headers, ix.parts, ix.limits = ix.headers[:0], ix.parts[:0], ix.limits[:0]
-	ix.head = set.Head(func(kind policy.SourceKind, name wire.Ref) {
-		ix.sources = append(ix.sources, source{kind, name})
-	})
+	ix.headers, ix.parts, ix.limits, ix.runs = ix.headers[:0], ix.parts[:0], ix.limits[:0], ix.runs[:0]
+	ix.tiers, ix.tierSources = ix.tiers[:0], ix.tierSources[:0]
+	ix.head = set.Head(
+		func(kind policy.SourceKind, name wire.Ref) { ix.sources = append(ix.sources, source{kind, name}) },
+		func(name wire.Ref) { ix.tiers = append(ix.tiers, name) },
+		func(kind policy.SourceKind, name wire.Ref) {
+			ix.tierSources = append(ix.tierSources, source{kind, name})
+		},
+	)
 	ix.loadAccess(&set)
 	ix.trie.reset()
 	var hosts, paths []wire.Ref
@@ -99,8 +114,13 @@ func (ix *Index) loadAccess(set *wire.SetReader) {
 }
 
 func (ix *Index) loadPolicy(set *wire.SetReader, hosts, paths []wire.Ref) (h, p []wire.Ref) {
-	limits := len(ix.limits)
-	compiled := Policy{PolicyHead: set.Policy(func(l policy.Limit) { ix.limits = append(ix.limits, l) })}
+	runs := len(ix.runs)
+	compiled := Policy{PolicyHead: set.Policy(
+		func() { ix.runs = append(ix.runs, uint32(len(ix.limits))) },
+		func(l policy.Limit) { ix.limits = append(ix.limits, l) },
+	)}
+	ix.runs = append(ix.runs, uint32(len(ix.limits)))
+	compiled.needsTier = compiled.ByTier
 	methods, headers, parts := len(ix.methods), len(ix.headers), len(ix.parts)
 	set.Lists(
 		func(r wire.Ref) { hosts = append(hosts, r) },
@@ -112,9 +132,10 @@ func (ix *Index) loadPolicy(set *wire.SetReader, hosts, paths []wire.Ref) (h, p 
 		func(kind policy.PartKind, name wire.Ref) {
 			ix.parts = append(ix.parts, part{kind, name})
 			ix.needsClientIP = ix.needsClientIP || kind == policy.PartClientIP
+			compiled.needsTier = compiled.needsTier || kind == policy.PartTier
 		},
 	)
-	compiled.limits = extent{uint32(limits), uint32(len(ix.limits))}
+	compiled.runs = extent{uint32(runs), uint32(len(ix.runs))}
 	compiled.methods = extent{uint32(methods), uint32(len(ix.methods))}
 	compiled.headers = extent{uint32(headers), uint32(len(ix.headers))}
 	compiled.parts = extent{uint32(parts), uint32(len(ix.parts))}
@@ -131,13 +152,36 @@ func (ix *Index) Len() int { return len(ix.policies) }
 // Policy returns the i-th policy of the document. The pointer is good until the next Load.
 func (ix *Index) Policy(i uint32) *Policy { return &ix.policies[i] }
 
-// Limit returns the i-th of all limits, in the document's order. The pointer is good until the next Load.
+// Limit returns the i-th of all limits, in the document's order, a policy's drafts after its own. The pointer is good until the
+// next Load.
 func (ix *Index) Limit(i uint32) *policy.Limit { return &ix.limits[i] }
 
-// Several says whether a policy has more than one limit.
+// Several says whether a policy has more than one limit for some caller.
 func (ix *Index) Several(i uint32) bool {
 	p := &ix.policies[i]
-	return p.limits.to-p.limits.from > 1
+	for run := range p.candidates() {
+		if limits := ix.run(p, run); limits.to-limits.from > 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// candidates is the number of the run of the policy's draft limits; those before are its own.
+func (p *Policy) candidates() uint32 { return p.runs.to - p.runs.from - 2 }
+
+// run is a run of a policy's limits.
+func (ix *Index) run(p *Policy, number uint32) extent {
+	at := p.runs.from + number
+	return extent{ix.runs[at], ix.runs[at+1]}
+}
+
+// Tier is the name of a Hit's tier, nil for 0.
+func (ix *Index) Tier(t uint8) []byte {
+	if t == 0 {
+		return nil
+	}
+	return ix.Text(ix.tiers[t-1])
 }
 
 // Text resolves a reference. The bytes are good until the next Load.

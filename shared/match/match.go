@@ -1,12 +1,6 @@
 package match
 
-import (
-	"encoding/binary"
-
-	"github.com/dchest/siphash"
-
-	"github.com/weir-proxy/weir/shared/policy"
-)
+import "github.com/weir-proxy/weir/shared/policy"
 
 // Attributes are what classification yields for one request. Texts alias memory of the caller.
 type Attributes struct {
@@ -21,6 +15,15 @@ type Attributes struct {
 	Headers []Header
 	// Properties looks up what is in no header; nil: nothing is there. It is asked only if a policy that applies needs it.
 	Properties Properties
+	// Consumers knows the tiers that the control plane has assigned; nil: none. It is asked only if a policy that applies goes by
+	// tier.
+	Consumers Consumers
+}
+
+// Consumers knows which tiers consumers have been assigned, by ConsumerKey. The name is good until the next call; known is
+// false for a consumer who has none, or of whom nothing is known yet.
+type Consumers interface {
+	Tier(consumer Key) (name []byte, known bool)
 }
 
 // Properties are Envoy's attributes of a request. The parts of a path are joined by NUL; the value is nil if there is none.
@@ -58,8 +61,10 @@ type Hit struct {
 	Shadow bool
 	// Candidate: the limit is the policy's draft, watched beside the enforced one. Shadow is true then.
 	Candidate bool
-	Key       Key
-	Cost      int64
+	// Tier is the caller's if the policy goes by tier, for Index.Tier; 0 if it does not.
+	Tier uint8
+	Key  Key
+	Cost int64
 }
 
 // Verdict is what matching alone can say about a hit.
@@ -75,36 +80,64 @@ const (
 
 // Match appends the hits of a request in the document's order. It keeps nothing of a.
 func (ix *Index) Match(a *Attributes, hits []Hit) []Hit {
+	ix.tier = -1
 	ix.found = ix.trie.search(ix.snapshot, a.Host, a.Path, ix.found[:0])
 	for _, c := range ix.found {
 		p := &ix.policies[c.policy]
 		if !ix.methodMatches(p, a.Method) || !ix.headersMatch(p, a.Headers) {
 			continue
 		}
-		hit := Hit{Policy: c.policy, Limit: p.limits.from, Shadow: p.Enforced == policy.EnforcedShadow}
-		complete := ix.encodeKey(p, c, a)
-		switch {
-		case !complete && p.IfAbsent == policy.AbsentSkip:
-			continue
-		case !complete && p.IfAbsent == policy.AbsentDeny:
-			hit.Verdict = RefusedAbsent
-		default:
-			hit.Key, hit.Shadow = ix.bucket(p)
-			hit.Cost, hit.Verdict = ix.cost(p, a.Headers)
+		hits = ix.policyHits(p, c, a, hits)
+	}
+	return hits
+}
+
+// policyHits appends the hits of a policy that applies, unless it leaves the caller's tier unlimited.
+func (ix *Index) policyHits(p *Policy, c candidate, a *Attributes, hits []Hit) []Hit {
+	hit := Hit{Policy: c.policy, Shadow: p.Enforced == policy.EnforcedShadow}
+	limits := ix.run(p, 0)
+	if p.needsTier {
+		ix.findTier(a)
+		hit.Tier = uint8(ix.tier) + 1
+		if p.ByTier {
+			limits = ix.run(p, uint32(ix.tier))
 		}
+	}
+	if limits.from == limits.to {
+		return hits
+	}
+	hit.Limit = limits.from
+	complete := ix.encodeKey(p, c, a)
+	var base int
+	switch {
+	case !complete && p.IfAbsent == policy.AbsentSkip:
+		return hits
+	case !complete && p.IfAbsent == policy.AbsentDeny:
+		hit.Verdict = RefusedAbsent
+	default:
+		hit.Key, base, hit.Shadow = ix.bucket(p)
+		hit.Cost, hit.Verdict = ix.cost(p, a.Headers)
+	}
+	hits = append(hits, hit)
+	for hit.Limit++; hit.Limit < limits.to; hit.Limit++ {
+		// The key goes by the place in the list, so that a limit whose figures change stays the same bucket.
+		hit.Key = ix.marked(limitMark, byte(hit.Limit-limits.from))
 		hits = append(hits, hit)
-		for hit.Limit++; hit.Limit < p.limits.to; hit.Limit++ {
-			hit.Key = ix.nextLimit(p, hit)
+	}
+	if drafts := ix.run(p, p.candidates()); drafts.from < drafts.to && hit.Verdict == Limited {
+		hit.Shadow, hit.Candidate = true, true
+		for hit.Limit = drafts.from; hit.Limit < drafts.to; hit.Limit++ {
+			ix.key = ix.key[:base]
+			hit.Key = ix.marked(candidateMark, byte(hit.Limit-drafts.from))
 			hits = append(hits, hit)
 		}
 	}
 	return hits
 }
 
-// nextLimit is the bucket of a further limit of a policy: the key goes by its place in the list, so that a limit whose figures
-// change stays the same bucket.
-func (ix *Index) nextLimit(p *Policy, hit Hit) Key {
-	ix.key = append(ix.key, limitMark, byte(hit.Limit-p.limits.from))
+// marked is the bucket of a further limit.
+func (ix *Index) marked(mark ...byte) Key {
+	ix.key = append(ix.key, mark...)
 	return ix.hashKey()
 }
 
@@ -179,11 +212,13 @@ func parseCost(text []byte, high int64) (int64, bool) {
 // keyFormat opens every encoded key; a new encoding gets a new number and so other buckets.
 const keyFormat = 1
 
-// What may follow the parts of a key; no part begins with these. A bucket in shadow is another than the enforced one, and each
-// further limit of a policy has its own.
+// What may follow the parts of a key; no part begins with these. A bucket in shadow is another than the enforced one, each further
+// limit of a policy has its own and so has each tier, and each draft limit.
 const (
-	shadowMark = 0xff
-	limitMark  = 0xfe
+	shadowMark    = 0xff
+	limitMark     = 0xfe
+	tierMark      = 0xfd
+	candidateMark = 0xfc
 )
 
 // encodeKey writes the policy's name and the parts of the partition key into ix.key, each with its kind and length, so that
@@ -218,6 +253,8 @@ func (ix *Index) encodePart(part part, c candidate, a *Attributes) bool {
 		return ix.putPart(ix.Text(c.pattern), true)
 	case policy.PartConsumer:
 		return ix.putConsumer(a)
+	case policy.PartTier:
+		return ix.putPart(ix.Text(ix.tiers[ix.tier]), true)
 	}
 	kind, _ := part.kind.Source()
 	return ix.putSource(source{kind, part.name}, a)
@@ -256,24 +293,20 @@ func lookup(headers []Header, name []byte) (value []byte, count int) {
 	return value, count
 }
 
-// bucket hashes the encoded key, and says whether the policy is only watched for it.
-func (ix *Index) bucket(p *Policy) (key Key, shadow bool) {
+// bucket hashes the encoded key, and says whether the policy is only watched for it, which goes by the partition key alone. Base
+// is the length of the encoded key with the tier and without what tells shadow apart.
+func (ix *Index) bucket(p *Policy) (key Key, base int, shadow bool) {
 	key = ix.hashKey()
 	share := (uint32(key[14]) | uint32(key[15])<<8) % 100
-	if shadow = share >= uint32(p.Enforced); shadow {
-		ix.key = append(ix.key, shadowMark)
+	if p.ByTier {
+		ix.key = putText(append(ix.key, tierMark), ix.Text(ix.tiers[ix.tier]))
 		key = ix.hashKey()
 	}
-	return key, shadow
-}
-
-func (ix *Index) hashKey() Key {
-	k0, k1 := binary.LittleEndian.Uint64(ix.secret[:8]), binary.LittleEndian.Uint64(ix.secret[8:])
-	lo, hi := siphash.Hash128(k0, k1, ix.key)
-	var key Key
-	binary.LittleEndian.PutUint64(key[:8], lo)
-	binary.LittleEndian.PutUint64(key[8:], hi)
-	return key
+	base = len(ix.key)
+	if shadow = share >= uint32(p.Enforced); shadow {
+		key = ix.marked(shadowMark)
+	}
+	return key, base, shadow
 }
 
 func putText(dst, text []byte) []byte {

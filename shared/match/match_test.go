@@ -356,10 +356,32 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
+// A set of ten thousand policies is compiled whole when a new version comes, between two requests.
+func BenchmarkLoad(b *testing.B) {
+	node, _ := policy.ParseJSON([]byte(thousands(10_000)))
+	set, err := policy.Decode(node)
+	if err != nil {
+		b.Fatal(err)
+	}
+	snapshot := wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Set: set})
+	var ix match.Index
+	b.SetBytes(int64(len(snapshot)))
+	for b.Loop() {
+		if err := ix.Load(snapshot); err != nil || ix.Len() != 10_000 {
+			b.Fatalf("%d policies: %v", ix.Len(), err)
+		}
+	}
+}
+
 func FuzzLoad(f *testing.F) {
 	node, _ := policy.ParseJSON([]byte(policies(`{"paths":["/a/{b}"],"hosts":["*.x.y"],"headers":[{"name":"a","equals":"b"}]}`)))
 	set, err := policy.Decode(node)
 	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Set: set}))
+	node, _ = policy.ParseJSON([]byte(byTier(`"partition":["tier"]`)))
+	if set, err = policy.Decode(node); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Set: set}))

@@ -48,7 +48,7 @@ func OpenSnapshot(b []byte) (version uint64, secret [16]byte, set SetReader, err
 		c.fail(ErrChecksum)
 	}
 	copy(secret[:], c.bytes(16))
-	return version, secret, SetReader{c}, c.err
+	return version, secret, SetReader{c: c}, c.err
 }
 
 // PeekVersion is the version that a snapshot claims, without checking anything else; 0 for bytes too short to say.
@@ -61,15 +61,23 @@ func PeekVersion(b []byte) uint64 {
 func putSet(dst []byte, set *policy.Set) []byte {
 	dst = putUvarint(dst, int64(set.Identity.TrustedHops))
 	dst = putUvarint(dst, int64(set.Identity.IPv6Prefix))
-	dst = putUvarint(dst, int64(len(set.Identity.Consumer)))
-	for _, s := range set.Identity.Consumer {
-		dst = putText(append(dst, byte(s.Kind)), s.Name)
-	}
+	dst = putSources(dst, set.Identity.Consumer)
+	dst = putTexts(dst, set.Tiers)
+	dst = putUvarint(dst, int64(set.Identity.DefaultTier))
+	dst = putSources(dst, set.Identity.Tier)
 	dst = append(dst, byte(set.Headers.Standard), byte(set.Headers.Legacy))
 	dst = putAccess(dst, set)
 	dst = putUvarint(dst, int64(len(set.Policies)))
 	for i := range set.Policies {
 		dst = putPolicy(dst, &set.Policies[i])
+	}
+	return dst
+}
+
+func putSources(dst []byte, sources []policy.Source) []byte {
+	dst = putUvarint(dst, int64(len(sources)))
+	for _, s := range sources {
+		dst = putText(append(dst, byte(s.Kind)), s.Name)
 	}
 	return dst
 }
@@ -100,10 +108,14 @@ func putPolicy(dst []byte, p *policy.Policy) []byte {
 	dst = putUvarint(dst, int64(p.OnFailure.LocalFor))
 	dst = append(dst, byte(p.Counting.Algorithm), byte(p.Counting.Subwindows), boolByte(p.Counting.Calendar))
 	dst = putUvarint(dst, int64(p.Counting.MaxWait))
-	dst = putUvarint(dst, int64(len(p.Limits)))
-	for _, l := range p.Limits {
-		dst = putLimit(dst, l)
+	dst = append(dst, boolByte(len(p.Tiers) > 0))
+	if len(p.Tiers) == 0 {
+		dst = putLimits(dst, p.Limits)
 	}
+	for i := range p.Tiers {
+		dst = putLimits(dst, p.LimitsOf(i))
+	}
+	dst = putLimits(dst, p.Candidate)
 	dst = putUvarint(dst, p.Cost.Fixed)
 	dst = putText(dst, p.Cost.Header)
 	dst = putUvarint(dst, p.Cost.Max)
@@ -118,6 +130,14 @@ func putPolicy(dst []byte, p *policy.Policy) []byte {
 	dst = putUvarint(dst, int64(len(p.Partition)))
 	for _, part := range p.Partition {
 		dst = putText(append(dst, byte(part.Kind)), part.Name)
+	}
+	return dst
+}
+
+func putLimits(dst []byte, limits []policy.Limit) []byte {
+	dst = putUvarint(dst, int64(len(limits)))
+	for _, l := range limits {
+		dst = putLimit(dst, l)
 	}
 	return dst
 }
@@ -139,12 +159,18 @@ func boolByte(b bool) byte {
 
 // SetReader reads a policy set in the order of its bytes: first Head, then Access, Policies and each Policy. All texts alias the message. After
 // an error everything is zero; ask End at last.
-type SetReader struct{ c cursor }
+type SetReader struct {
+	c cursor
+	// tiers and limits are how many have been read.
+	tiers, limits int64
+}
 
 // SetHead is what comes before the policies.
 type SetHead struct {
 	TrustedHops, IPv6Prefix int
-	Headers                 policy.Headers
+	// DefaultTier is a place among the tiers, if there are any.
+	DefaultTier int
+	Headers     policy.Headers
 }
 
 // PolicyHead is a policy without its lists.
@@ -155,6 +181,8 @@ type PolicyHead struct {
 	OnFailure policy.OnFailure
 	Cost      Cost
 	Enforced  policy.Enforced
+	// ByTier: each tier has a run of limits.
+	ByTier bool
 	// Status and Body are those of policy.Response.
 	Status int
 	Body   Ref
@@ -187,17 +215,30 @@ func (r *SetReader) ref(high int) Ref {
 	return Ref{Off: uint32(r.c.pos - len(b)), Len: uint32(len(b))}
 }
 
-// Head reads the identity and the header dialects; source is called for each place to find the consumer.
-func (r *SetReader) Head(source func(kind policy.SourceKind, name Ref)) SetHead {
+// Head reads the identity, the names of the tiers and the header dialects, calling back for each place to find the consumer, for
+// each tier and for each place to find the tier.
+func (r *SetReader) Head(consumer func(kind policy.SourceKind, name Ref), tier func(name Ref), tierSource func(kind policy.SourceKind, name Ref)) SetHead {
 	c := &r.c
 	h := SetHead{TrustedHops: int(c.within(0, 64)), IPv6Prefix: int(c.within(1, 128))}
-	for n := c.within(0, policy.MaxListItems); n > 0 && c.err == nil; n-- {
-		kind := policy.SourceKind(r.oneOf(uint8(policy.SourceHeader), uint8(policy.SourceSPIFFE)))
-		source(kind, r.ref(policy.MaxText))
-	}
+	r.sources(policy.SourceSPIFFE, consumer)
+	r.refs(policy.MaxTiers, func(ref Ref) {
+		if r.tiers++; ref.Len == 0 {
+			c.fail(ErrValue)
+		}
+		tier(ref)
+	})
+	h.DefaultTier = int(c.within(0, max(r.tiers-1, 0)))
+	r.sources(policy.SourceAssignment, tierSource)
 	h.Headers.Standard = policy.Standard(r.oneOf(0, uint8(policy.StandardDraft11)))
 	h.Headers.Legacy = policy.Legacy(r.oneOf(0, uint8(policy.LegacyDiscord)))
 	return h
+}
+
+func (r *SetReader) sources(last policy.SourceKind, each func(kind policy.SourceKind, name Ref)) {
+	for n := r.c.within(0, policy.MaxListItems); n > 0 && r.c.err == nil; n-- {
+		kind := policy.SourceKind(r.oneOf(uint8(policy.SourceHeader), uint8(last)))
+		each(kind, r.ref(policy.MaxText))
+	}
 }
 
 // Access reads who is banned and who is exempt, calling back for each range of addresses and each text. Access must follow
@@ -242,8 +283,10 @@ func (r *SetReader) refs(limit int64, each func(Ref)) {
 // Policies is how many policies follow. It must follow Access.
 func (r *SetReader) Policies() int { return int(r.c.within(0, policy.MaxPolicies)) }
 
-// Policy reads the next policy up to its lists, calling back for each limit; Lists must follow.
-func (r *SetReader) Policy(limit func(policy.Limit)) PolicyHead {
+// Policy reads the next policy up to its lists, calling back before each run of limits and for each limit. The runs are that of
+// the policy, or one for each tier, and then that of the candidate; those of a tier and of the candidate may be empty. Lists must
+// follow.
+func (r *SetReader) Policy(run func(), limit func(policy.Limit)) PolicyHead {
 	c := &r.c
 	p := PolicyHead{Name: r.ref(63)}
 	if p.Name.Len == 0 {
@@ -261,9 +304,8 @@ func (r *SetReader) Policy(limit func(policy.Limit)) PolicyHead {
 		Algorithm: quota.Algorithm(r.oneOf(0, uint8(quota.SlidingLog))), Subwindows: int(r.oneOf(0, quota.MaxSubwindows)),
 		Calendar: r.oneOf(0, 1) == 1, MaxWait: quota.Span(c.within(0, int64(quota.Hour))),
 	}
-	for n := c.within(1, policy.MaxLimits); n > 0 && c.err == nil; n-- {
-		limit(r.limit(counting))
-	}
+	p.ByTier = r.oneOf(0, 1) == 1
+	r.runs(p.ByTier, counting, run, limit)
 	p.Cost.Fixed = c.within(0, policy.MaxCost)
 	p.Cost.Header = r.ref(policy.MaxText)
 	p.Cost.Max = c.within(0, policy.MaxCost)
@@ -274,6 +316,29 @@ func (r *SetReader) Policy(limit func(policy.Limit)) PolicyHead {
 	}
 	p.Body = r.ref(policy.MaxBody)
 	return p
+}
+
+func (r *SetReader) runs(byTier bool, counting policy.Counting, run func(), limit func(policy.Limit)) {
+	c := &r.c
+	own, least, before := int64(1), int64(1), r.limits
+	if byTier {
+		own, least = r.tiers, 0
+	}
+	for i := int64(0); i <= own && c.err == nil; i++ {
+		if i == own {
+			if r.limits == before {
+				c.fail(ErrValue) // A policy that limits nobody.
+			}
+			least = 0
+		}
+		run()
+		for n := c.within(least, policy.MaxLimits); n > 0 && c.err == nil; n-- {
+			if r.limits++; r.limits > policy.MaxSetLimits {
+				c.fail(ErrValue)
+			}
+			limit(r.limit(counting))
+		}
+	}
 }
 
 func (r *SetReader) limit(counting policy.Counting) policy.Limit {
@@ -301,7 +366,10 @@ func (r *SetReader) Lists(host, method, path func(Ref), header func(op policy.He
 		header(op, name, r.ref(policy.MaxText))
 	}
 	for n := c.within(0, policy.MaxListItems); n > 0 && c.err == nil; n-- {
-		kind := policy.PartKind(r.oneOf(uint8(policy.PartClientIP), uint8(policy.PartSPIFFE)))
+		kind := policy.PartKind(r.oneOf(uint8(policy.PartClientIP), uint8(policy.PartTier)))
+		if kind == policy.PartTier && r.tiers == 0 {
+			c.fail(ErrValue)
+		}
 		part(kind, r.ref(policy.MaxText))
 	}
 }

@@ -55,14 +55,21 @@ func TestGolden(t *testing.T) {
 
 func snapshot(t testing.TB) []byte {
 	t.Helper()
-	params, err := quota.NewParams(100, quota.Hour, 100)
-	if err != nil {
-		t.Fatal(err)
+	limit := func(units int64, window quota.Span) policy.Limit {
+		l, err := policy.NewLimit(policy.Counting{}, units, window, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
 	}
 	return wire.AppendSnapshot(nil, wire.Snapshot{Version: 9, Secret: [16]byte{9, 9}, Set: &policy.Set{
-		Identity: policy.Identity{TrustedHops: 1, IPv6Prefix: 64, Consumer: []policy.Source{{Kind: policy.SourceHeader, Name: "x-api-key"}}},
-		Headers:  policy.Headers{Standard: policy.StandardDraft11, Legacy: policy.LegacyXRateLimit},
-		Banned:   []policy.Range{{First: [16]byte{1}, Last: [16]byte{2}}, {First: [16]byte{3}, Last: [16]byte{3}}},
+		Identity: policy.Identity{
+			TrustedHops: 1, IPv6Prefix: 64, Consumer: []policy.Source{{Kind: policy.SourceHeader, Name: "x-api-key"}},
+			Tier: []policy.Source{{Kind: policy.SourceJWT, Name: "plan"}, {Kind: policy.SourceAssignment}}, DefaultTier: 1,
+		},
+		Tiers:   []string{"premium", "free"},
+		Headers: policy.Headers{Standard: policy.StandardDraft11, Legacy: policy.LegacyXRateLimit},
+		Banned:  []policy.Range{{First: [16]byte{1}, Last: [16]byte{2}}, {First: [16]byte{3}, Last: [16]byte{3}}},
 		Exempt: policy.Exempt{
 			ClientIPs: []policy.Range{{First: [16]byte{9}, Last: [16]byte{9, 9}}}, Paths: []string{"/healthz"}, Methods: []string{"OPTIONS"}, Consumers: []string{"us"},
 		},
@@ -73,7 +80,8 @@ func snapshot(t testing.TB) []byte {
 				Headers: []policy.HeaderMatch{{Name: "x-a", Op: policy.HeaderEquals, Value: "1"}},
 			},
 			Partition: []policy.Part{{Kind: policy.PartClientIP}, {Kind: policy.PartHeader, Name: "x-tenant"}},
-			IfAbsent:  policy.AbsentDeny, Limits: []policy.Limit{{Quota: 100, Window: quota.Hour, Params: params}},
+			IfAbsent:  policy.AbsentDeny, Limits: []policy.Limit{limit(100, quota.Hour), limit(7, quota.Second)},
+			Tiers: []policy.TierLimits{{From: 0, To: 0}, {From: 0, To: 2}}, Candidate: []policy.Limit{limit(80, quota.Hour)},
 			Cost: policy.Cost{Fixed: 1, Header: "x-cost", Max: 5, Invalid: 2, DenyInvalid: true},
 			Mode: policy.ModeStrict, OnFailure: policy.OnFailure{LocalFor: quota.Minute, Then: policy.ThenDeny},
 			Enforced: 25, Response: policy.Response{Status: 503, Body: "later"},
@@ -89,14 +97,17 @@ func TestSnapshotReadsBack(t *testing.T) {
 	}
 	var got []string
 	text := func(r wire.Ref) { got = append(got, string(r.Of(b))) }
-	head := set.Head(func(_ policy.SourceKind, name wire.Ref) { text(name) })
+	named := func(_ policy.SourceKind, name wire.Ref) { text(name) }
+	head := set.Head(named, text, named)
 	var banned, exempt []policy.Range
 	set.Access(func(r policy.Range) { banned = append(banned, r) }, func(r policy.Range) { exempt = append(exempt, r) }, text, text, text)
-	if n := set.Policies(); head.TrustedHops != 1 || head.IPv6Prefix != 64 || n != 1 || len(banned) != 2 || len(exempt) != 1 || banned[1].First[0] != 3 {
+	if n := set.Policies(); head.TrustedHops != 1 || head.IPv6Prefix != 64 || head.DefaultTier != 1 || n != 1 || len(banned) != 2 || len(exempt) != 1 || banned[1].First[0] != 3 {
 		t.Errorf("head %+v, %d policies, banned %v, exempt %v", head, n, banned, exempt)
 	}
-	var limits []policy.Limit
-	p := set.Policy(func(l policy.Limit) { limits = append(limits, l) })
+	var limits [][]int64
+	p := set.Policy(func() { limits = append(limits, nil) }, func(l policy.Limit) {
+		limits[len(limits)-1] = append(limits[len(limits)-1], l.Quota)
+	})
 	text(p.Name)
 	text(p.Cost.Header)
 	text(p.Body)
@@ -105,13 +116,13 @@ func TestSnapshotReadsBack(t *testing.T) {
 	if err := set.End(); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"x-api-key", "/healthz", "OPTIONS", "us", "p", "x-cost", "later", "*.example.com", "POST", "/shorten", "x-a", "1", "", "x-tenant"}
+	want := []string{"x-api-key", "premium", "free", "plan", "", "/healthz", "OPTIONS", "us", "p", "x-cost", "later", "*.example.com", "POST", "/shorten", "x-a", "1", "", "x-tenant"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("texts %q, want %q", got, want)
 	}
-	if len(limits) != 1 || limits[0].Params.Burst != 100 || p.Mode != policy.ModeStrict || p.IfAbsent != policy.AbsentDeny || !p.Cost.DenyInvalid || p.Enforced != 25 || p.Status != 503 ||
+	if !reflect.DeepEqual(limits, [][]int64{nil, {100, 7}, {80}}) || !p.ByTier || p.Mode != policy.ModeStrict || p.IfAbsent != policy.AbsentDeny || !p.Cost.DenyInvalid || p.Enforced != 25 || p.Status != 503 ||
 		p.OnFailure != (policy.OnFailure{LocalFor: quota.Minute, Then: policy.ThenDeny}) {
-		t.Errorf("policy %+v", p)
+		t.Errorf("policy %+v, limits %v", p, limits)
 	}
 }
 

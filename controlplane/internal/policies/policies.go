@@ -62,12 +62,15 @@ type Compiled struct {
 	Version Version
 	Set     *policy.Set
 	byName  map[string]int
-	// places are all limits in the document's order, as nodes number them.
+	// places are all limits in the document's order, as nodes number them: a policy's, tier by tier, and then its drafts.
 	places []place
 }
 
-// place is a limit of a policy.
-type place struct{ policy, limit int }
+// place is a limit of a policy: of a tier, -1 where limits do not go by tier, or a draft.
+type place struct {
+	policy, tier, limit int
+	draft               bool
+}
 
 // Policy returns the policy of that name.
 func (c *Compiled) Policy(name string) (*policy.Policy, bool) {
@@ -78,18 +81,38 @@ func (c *Compiled) Policy(name string) (*policy.Policy, bool) {
 	return &c.Set.Policies[i], true
 }
 
-// Resolve follows the number of a limit in c to the current set, by the policy's name and the limit's place in it: a policy that
-// has moved is the same one. It reports false if the policy or the limit is gone.
+// Resolve follows the number of a limit in c to the current set, by the names of policy and tier and the limit's place in their
+// list: what has moved is the same. What had no tier then, or has one that is gone, is the default tier's. It reports false if the
+// policy or the limit is gone.
 func (c *Compiled) Resolve(number uint32, current *Compiled) (*policy.Policy, policy.Limit, bool) {
 	if int(number) >= len(c.places) {
 		return nil, policy.Limit{}, false
 	}
 	at := c.places[number]
 	p, ok := current.Policy(c.Set.Policies[at.policy].Name)
-	if !ok || at.limit >= len(p.Limits) {
+	if !ok {
 		return nil, policy.Limit{}, false
 	}
-	return p, p.Limits[at.limit], true
+	limits := p.Candidate
+	if !at.draft {
+		limits = p.LimitsOf(current.tier(c, at.tier))
+	}
+	if at.limit >= len(limits) {
+		return nil, policy.Limit{}, false
+	}
+	return p, limits[at.limit], true
+}
+
+// tier is the place in c of a tier of another set, by its name; the default tier's if there is none.
+func (c *Compiled) tier(of *Compiled, number int) int {
+	if number >= 0 {
+		for i, name := range c.Set.Tiers {
+			if name == of.Set.Tiers[number] {
+				return i
+			}
+		}
+	}
+	return c.Set.Identity.DefaultTier
 }
 
 func compile(v Version) (*Compiled, error) {
@@ -102,11 +125,22 @@ func compile(v Version) (*Compiled, error) {
 
 func newCompiled(v Version, set *policy.Set) *Compiled {
 	c := &Compiled{Version: v, Set: set, byName: make(map[string]int, len(set.Policies))}
-	for i, p := range set.Policies {
+	for i := range set.Policies {
+		p := &set.Policies[i]
 		c.byName[p.Name] = i
-		for k := range p.Limits {
-			c.places = append(c.places, place{i, k})
+		if len(p.Tiers) == 0 {
+			c.addPlaces(place{policy: i, tier: -1}, len(p.Limits))
 		}
+		for tier := range p.Tiers {
+			c.addPlaces(place{policy: i, tier: tier}, len(p.LimitsOf(tier)))
+		}
+		c.addPlaces(place{policy: i, draft: true}, len(p.Candidate))
 	}
 	return c
+}
+
+func (c *Compiled) addPlaces(first place, count int) {
+	for ; first.limit < count; first.limit++ {
+		c.places = append(c.places, first)
+	}
 }

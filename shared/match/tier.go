@@ -1,0 +1,73 @@
+package match
+
+import (
+	"encoding/binary"
+
+	"github.com/dchest/siphash"
+
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// consumerFormat opens what a ConsumerKey is the hash of, which is never the same as a bucket's.
+const consumerFormat = 2
+
+// ConsumerKey is the keyed hash by which the control plane and the nodes know a consumer: where its value was found, and the
+// value itself. It is all that they tell each other of it.
+func ConsumerKey(secret [16]byte, s policy.Source, value string) Key {
+	b := putText([]byte{consumerFormat, byte(s.Kind)}, []byte(s.Name))
+	return hashed(secret, putText(append(b, 1), []byte(value)))
+}
+
+// findTier finds the caller's tier, once for each request: the first source that holds one of the tiers. A value that is given
+// more than once is none.
+func (ix *Index) findTier(a *Attributes) {
+	if ix.tier >= 0 {
+		return
+	}
+	ix.tier = ix.head.DefaultTier
+	for _, s := range ix.tierSources {
+		var name []byte
+		if s.kind == policy.SourceAssignment {
+			name = ix.assigned(a)
+		} else if ix.key = ix.key[:0]; ix.putSource(s, a) {
+			name, _ = encodedValue(ix.key)
+		}
+		for i, ref := range ix.tiers {
+			if equal(ix.Text(ref), name) {
+				ix.tier = i
+				return
+			}
+		}
+	}
+}
+
+// assigned asks for the tier of the request's consumer, who is known by the first source that is present.
+func (ix *Index) assigned(a *Attributes) []byte {
+	if a.Consumers == nil {
+		return nil
+	}
+	for _, s := range ix.sources {
+		ix.key = putText(append(ix.key[:0], consumerFormat, byte(s.kind)), ix.Text(s.name))
+		value := len(ix.key)
+		if !ix.putSource(s, a) {
+			continue
+		}
+		if ix.key[value] != 1 {
+			return nil // A value that is given more than once names nobody.
+		}
+		name, _ := a.Consumers.Tier(ix.hashKey())
+		return name
+	}
+	return nil
+}
+
+func (ix *Index) hashKey() Key { return hashed(ix.secret, ix.key) }
+
+func hashed(secret [16]byte, text []byte) Key {
+	k0, k1 := binary.LittleEndian.Uint64(secret[:8]), binary.LittleEndian.Uint64(secret[8:])
+	lo, hi := siphash.Hash128(k0, k1, text)
+	var key Key
+	binary.LittleEndian.PutUint64(key[:8], lo)
+	binary.LittleEndian.PutUint64(key[8:], hi)
+	return key
+}

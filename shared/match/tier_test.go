@@ -1,0 +1,190 @@
+package match_test
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/dchest/siphash"
+	"pgregory.net/rapid"
+
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// byTier is a policy set with one policy p that gives free two limits, premium one and gold none, and whose draft is one limit.
+func byTier(fields string) string {
+	return `{"version":"weir/v1","tiers":["premium","free","gold","other"],
+		"identity":{"consumer":[{"header":"x-api-key"},{"query":"key"}],"default_tier":"free",
+			"tier":[{"jwt":"plan"},{"header":"x-tier","trusted":true},"assignment"]},
+		"policies":[{"name":"p","limits":{"free":[{"quota":1,"window":"1s"},{"quota":9,"window":"1m"}],
+			"premium":{"quota":7,"window":"1s"},"gold":"unlimited"},"candidate":{"limit":{"quota":5,"window":"1s"}},` + fields + `}]}`
+}
+
+// known is what a node knows of its consumers, and a JWT's claims.
+type known struct {
+	tiers  map[match.Key]string
+	claims map[string]string
+	asked  int
+}
+
+func (k *known) Tier(key match.Key) ([]byte, bool) {
+	k.asked++
+	name, ok := k.tiers[key]
+	return []byte(name), ok
+}
+
+func (k *known) Property(path []byte) []byte {
+	return []byte(k.claims[string(path)])
+}
+
+const planClaim = "metadata\x00filter_metadata\x00envoy.filters.http.jwt_authn\x00payload\x00plan"
+
+func TestTheFirstSourceThatHoldsATierCounts(t *testing.T) {
+	ix := compile(t, byTier(`"partition":[]`))
+	secret := [16]byte{1, 2, 3}
+	header := policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}
+	query := policy.Source{Kind: policy.SourceQuery, Name: "key"}
+	tiers := map[match.Key]string{
+		match.ConsumerKey(secret, header, "alice"): "premium", match.ConsumerKey(secret, query, "bo b"): "premium",
+		match.ConsumerKey(secret, header, "carol"): "abolished",
+	}
+	for _, c := range []struct {
+		name, claim, query, want string
+		headers                  []string
+		asked                    int
+	}{
+		{name: "nothing is known", want: "free"},
+		{name: "the claim", claim: "premium", headers: []string{"x-tier", "other"}, want: "premium"},
+		{name: "a claim that is no tier", claim: "platinum", headers: []string{"x-tier", "premium"}, want: "premium"},
+		{name: "names have a case", claim: "Premium", want: "free"},
+		{name: "a header twice", headers: []string{"x-tier", "premium", "x-tier", "premium"}, want: "free"},
+		{name: "an assignment", headers: []string{"x-api-key", "alice"}, want: "premium", asked: 1},
+		{name: "of a decoded value", query: "key=bo%20b", want: "premium", asked: 1},
+		{name: "of the value in another place", query: "key=alice", want: "free", asked: 1},
+		{name: "of the first consumer", headers: []string{"x-api-key", "nobody"}, query: "key=bo+b", want: "free", asked: 1},
+		{name: "of two consumers at once", headers: []string{"x-api-key", "alice", "x-api-key", "alice"}, want: "free"},
+		{name: "of a tier that is gone", headers: []string{"x-api-key", "carol"}, want: "free", asked: 1},
+		{name: "the claim before the assignment", claim: "other", headers: []string{"x-api-key", "alice"}, want: "other"},
+	} {
+		k := &known{tiers: tiers, claims: map[string]string{planClaim: c.claim}}
+		a := request("GET", "h", "/", c.headers...)
+		a.Query, a.Properties, a.Consumers = []byte(c.query), k, k
+		hits := ix.Match(a, nil)
+		if got := string(ix.Tier(hits[0].Tier)); got != c.want || k.asked != c.asked {
+			t.Errorf("%s: tier %s after %d questions, want %s after %d", c.name, got, k.asked, c.want, c.asked)
+		}
+	}
+}
+
+func TestLimitsByTierAndDrafts(t *testing.T) {
+	ix := compile(t, byTier(`"partition":[]`))
+	quotas := func(tier string) (out []int64) {
+		for _, h := range ix.Match(request("GET", "h", "/", "x-tier", tier), nil) {
+			q := ix.Limit(h.Limit).Quota
+			if h.Candidate != h.Shadow {
+				t.Errorf("%s: %+v", tier, h)
+			}
+			if h.Candidate {
+				q = -q
+			}
+			out = append(out, q)
+		}
+		return out
+	}
+	for tier, want := range map[string][]int64{"free": {1, 9, -5}, "premium": {7, -5}, "gold": nil, "other": {1, 9, -5}} {
+		got := quotas(tier)
+		if len(got) != len(want) {
+			t.Errorf("%s: quotas %v, want %v", tier, got, want)
+			continue
+		}
+		for i := range want {
+			if got[i] != want[i] {
+				t.Errorf("%s: quotas %v, want %v", tier, got, want)
+			}
+		}
+	}
+	if !ix.Several(0) {
+		t.Error("free has several limits")
+	}
+}
+
+// The encoding of keys is what consumption is remembered by: another one would refill every bucket.
+func TestKeyEncoding(t *testing.T) {
+	sum := func(text string) (k match.Key) {
+		lo, hi := siphash.Hash128(0x030201, 0, []byte(text))
+		binary.LittleEndian.PutUint64(k[:8], lo)
+		binary.LittleEndian.PutUint64(k[8:], hi)
+		return k
+	}
+	const set = `{"version":"weir/v1","policies":[{"name":"p","partition":["method"],"limit":[{"quota":1,"window":"1s"},{"quota":9,"window":"1m"}],
+		"candidate":{"limit":{"quota":1,"window":"1s"}}`
+	for doc, want := range map[string][]string{
+		set + `}]}`:                        {"\x01\x01p\x03\x01\x03GET", "\x01\x01p\x03\x01\x03GET\xfe\x01", "\x01\x01p\x03\x01\x03GET\xfc\x00"},
+		set + `,"enforcement":"shadow"}]}`: {"\x01\x01p\x03\x01\x03GET\xff", "\x01\x01p\x03\x01\x03GET\xff\xfe\x01", "\x01\x01p\x03\x01\x03GET\xfc\x00"},
+		byTier(`"partition":[]`):           {"\x01\x01p\xfd\x04free", "\x01\x01p\xfd\x04free\xfe\x01", "\x01\x01p\xfd\x04free\xfc\x00"},
+		byTier(`"partition":["tier"]`):     {"\x01\x01p\x0c\x01\x04free\xfd\x04free", "\x01\x01p\x0c\x01\x04free\xfd\x04free\xfe\x01", "\x01\x01p\x0c\x01\x04free\xfd\x04free\xfc\x00"},
+	} {
+		hits := compile(t, doc).Match(request("GET", "h", "/"), nil)
+		if len(hits) != len(want) {
+			t.Errorf("%s: %d hits", doc, len(hits))
+			continue
+		}
+		for i, text := range want {
+			if hits[i].Key != sum(text) {
+				t.Errorf("%s: the key of hit %d is not that of %q", doc, i, text)
+			}
+		}
+	}
+}
+
+// Who is enforced goes by the partition key alone: a change of tier does not change it.
+func TestShareDoesNotGoByTier(t *testing.T) {
+	ix := compile(t, byTier(`"partition":["consumer"],"enforcement":{"enforce":50}`))
+	shadows := 0
+	for i := range 200 {
+		consumer := string(rune('a'+i%26)) + string(rune('a'+i/26))
+		free := ix.Match(request("GET", "h", "/", "x-api-key", consumer), nil)[0]
+		premium := ix.Match(request("GET", "h", "/", "x-api-key", consumer, "x-tier", "premium"), nil)[0]
+		if free.Shadow != premium.Shadow || free.Key == premium.Key {
+			t.Fatalf("%s: %+v, %+v", consumer, free, premium)
+		}
+		if free.Shadow {
+			shadows++
+		}
+	}
+	if shadows < 60 || shadows > 140 {
+		t.Errorf("%d of 200 in shadow", shadows)
+	}
+}
+
+// No two of all buckets of a policy are one: whatever the consumer, the tier and the limit, drafts included.
+func TestBucketsByTierAreDistinct(t *testing.T) {
+	ix := compile(t, byTier(`"partition":["consumer"]`))
+	rapid.Check(t, func(t *rapid.T) {
+		type identity struct {
+			consumer, tier string
+			limit          int
+		}
+		seen := map[match.Key]identity{}
+		for range 20 {
+			consumer := rapid.StringOfN(rapid.SampledFrom([]rune("afre\xfc\xfd\xfe\xff\x04\x01")), 1, 6, -1).Draw(t, "consumer")
+			tier := rapid.SampledFrom([]string{"free", "premium", "other"}).Draw(t, "tier")
+			for i, h := range ix.Match(request("GET", "h", "/", "x-api-key", consumer, "x-tier", tier), nil) {
+				is := identity{consumer, tier, i}
+				if was, taken := seen[h.Key]; taken && was != is {
+					t.Fatalf("%+v and %+v share a bucket", was, is)
+				}
+				seen[h.Key] = is
+			}
+		}
+	})
+}
+
+func TestTiersDoNotAllocate(t *testing.T) {
+	ix := compile(t, byTier(`"partition":["consumer","tier"]`))
+	a := request("GET", "h", "/", "x-api-key", "alice", "x-tier", "premium")
+	hits := ix.Match(a, nil)
+	if allocs := testing.AllocsPerRun(100, func() { hits = ix.Match(a, hits[:0]) }); allocs > 0 || len(hits) != 2 {
+		t.Errorf("%v allocations for %d hits", allocs, len(hits))
+	}
+}
