@@ -61,7 +61,7 @@ func (l *Limiter) Begin(req *Request, rules *Rules, a *match.Attributes, now quo
 		if m.Shadow {
 			req.shadows = append(req.shadows, m)
 		} else {
-			req.Hits = append(req.Hits, Hit{Hit: m, by: l.decidedBy(req.policyOf(m))})
+			req.Hits = append(req.Hits, Hit{Hit: m, by: l.decidedBy(req.policyOf(m)), view: unknown})
 		}
 	}
 	if len(req.Hits) == 0 {

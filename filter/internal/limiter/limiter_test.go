@@ -89,6 +89,12 @@ func newNode(t *testing.T, central bool, policies string) *node {
 	return n
 }
 
+// second is the limiter of another worker of the same node.
+func (n *node) second() *limiter.Limiter {
+	store := bucketstore.New(n.data, [4]byte{}, 1024)
+	return limiter.New(store, leasing.New(store, n, n, "node", 1, 2))
+}
+
 // push puts another policy set into force.
 func (n *node) push(version uint64, policies string) {
 	n.t.Helper()

@@ -95,12 +95,12 @@ type Hit struct {
 	after   quota.State
 }
 
-// view is what is known of a hit so far.
+// view is what is known of a hit so far. Of several the greatest counts.
 type view uint8
 
 const (
-	unknown view = iota // its tokens are missing, and the centre has not said
-	allows
+	allows  view = iota + 1
+	unknown      // its tokens are missing, and the centre has not said; or nobody has looked
 	refuses
 )
 

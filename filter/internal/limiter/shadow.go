@@ -10,74 +10,110 @@ import (
 // watch decides the policies in shadow and the candidates of a request that all enforced ones have let through: each is charged
 // if it would have allowed, and counted either way. It never waits; a central bucket without a token in hand is undetermined.
 func (l *Limiter) watch(req *Request, now quota.Instant) {
-	for i := range req.shadows {
-		l.watchOne(req, &req.shadows[i], now)
+	for rest := req.shadows; len(rest) > 0; {
+		var run []match.Hit
+		run, rest = cutRun(rest)
+		l.count(req, &run[0], l.watchRun(req, run, now))
 	}
 }
 
 // watchRefused decides the candidates of a request that only their own policy refuses: for them it is as good as allowed. Where
 // nobody has asked another policy's bucket they are undetermined.
 func (l *Limiter) watchRefused(req *Request, now quota.Instant) {
-	for i := range req.shadows {
-		m := &req.shadows[i]
-		if !m.Candidate {
+	for rest := req.shadows; len(rest) > 0; {
+		var run []match.Hit
+		run, rest = cutRun(rest)
+		if !run[0].Candidate {
 			continue
 		}
-		own, others, open := false, false, false
-		for j := range req.Hits {
-			h := &req.Hits[j]
-			refusing := h.view == refuses || j == req.Refusing
-			own = own || refusing && h.Policy == m.Policy
-			others = others || refusing && h.Policy != m.Policy
-			open = open || !refusing && h.view == unknown && h.Policy != m.Policy
-		}
-		switch {
-		case !own || others:
-		case open && m.Verdict == match.Limited:
-			l.countShadow(req, m, false, false)
+		switch own, others := req.views(run[0].Policy); {
+		case own != refuses || others == refuses:
+		case others == unknown && run[0].Verdict == match.Limited:
+			l.count(req, &run[0], unknown)
 		default:
-			l.watchOne(req, m, now)
+			l.count(req, &run[0], l.watchRun(req, run, now))
 		}
 	}
 }
 
-func (l *Limiter) watchOne(req *Request, m *match.Hit, now quota.Instant) {
+// views is what is known of a policy's own hits, and of those of all others.
+func (req *Request) views(policy uint32) (own, others view) {
+	own, others = allows, allows
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		v := h.view
+		if i == req.Refusing {
+			v = refuses
+		}
+		if h.Policy == policy {
+			own = max(own, v)
+		} else {
+			others = max(others, v)
+		}
+	}
+	return own, others
+}
+
+// cutRun takes the limits of one policy, or of its candidate, from the front of hits.
+func cutRun(hits []match.Hit) (run, rest []match.Hit) {
+	n := 1
+	for n < len(hits) && hits[n].Policy == hits[0].Policy && hits[n].Candidate == hits[0].Candidate {
+		n++
+	}
+	return hits[:n], hits[n:]
+}
+
+// watchRun decides limits that must all allow, and charges them if they do.
+func (l *Limiter) watchRun(req *Request, run []match.Hit, now quota.Instant) view {
+	seen := allows
+	if len(run) > 1 {
+		for i := range run {
+			seen = max(seen, l.watchOne(req, &run[i], now, false))
+		}
+	}
+	for i := range run {
+		if seen == allows {
+			seen = l.watchOne(req, &run[i], now, true)
+		}
+	}
+	return seen
+}
+
+func (l *Limiter) watchOne(req *Request, m *match.Hit, now quota.Instant, commit bool) view {
 	p, limit := req.policyOf(*m), req.limitOf(*m)
 	switch {
 	case m.Verdict != match.Limited, m.Cost > limit.Params.Burst:
-		l.countShadow(req, m, true, false)
+		return refuses
 	case l.decidedBy(p) == byBucket:
-		seen, err := l.takeLocal(req, m, false, limit.Params, now, true)
-		l.countShadow(req, m, err == nil, seen.result.Allowed)
-	default:
-		l.watchCredit(req, m, now)
+		seen, err := l.takeLocal(req, m, false, limit.Params, now, commit)
+		switch {
+		case err != nil:
+			return unknown
+		case !seen.result.Allowed:
+			return refuses
+		}
+		return allows
 	}
-}
-
-func (l *Limiter) watchCredit(req *Request, m *match.Hit, now quota.Instant) {
 	need := l.need(req, &Hit{Hit: *m})
-	l.spend = leasing.Spend{Need: need, Now: now, Commit: m.Cost > 0, Watch: true}
-	err := l.store.Update(bucketstore.Leased, m.Key, now, &l.spend)
-	if err == nil && l.spend.Keep > 0 {
+	l.spend = leasing.Spend{Need: need, Now: now, Commit: commit && m.Cost > 0, Watch: true}
+	if err := l.store.Update(bucketstore.Leased, m.Key, now, &l.spend); err != nil {
+		return unknown
+	}
+	if l.spend.Keep > 0 {
 		l.desk.Keep(now, need, l.spend.Keep)
 	}
-	l.countShadow(req, m, err == nil && l.spend.State != leasing.Missing, l.spend.State == leasing.Ready)
+	return [...]view{leasing.Ready: allows, leasing.Exhausted: refuses, leasing.Missing: unknown}[l.spend.State]
 }
 
-func (l *Limiter) countShadow(req *Request, m *match.Hit, decided, allowed bool) {
-	outcome, stat := CountShadowRefused, &l.Stats.ShadowRefused
-	switch {
-	case m.Candidate && !decided:
-		outcome, stat = CountCandidateUndetermined, &l.Stats.CandidateUndetermined
-	case m.Candidate && allowed:
-		outcome, stat = CountCandidateAllowed, &l.Stats.CandidateAllowed
-	case m.Candidate:
-		outcome, stat = CountCandidateRefused, &l.Stats.CandidateRefused
-	case !decided:
-		outcome, stat = CountShadowUndetermined, &l.Stats.ShadowUndetermined
-	case allowed:
-		outcome, stat = CountShadowAllowed, &l.Stats.ShadowAllowed
+// count counts what a policy in shadow, or a candidate, made of a request.
+func (l *Limiter) count(req *Request, m *match.Hit, seen view) {
+	s := &l.Stats
+	outcomes := [...]Outcome{allows: CountShadowAllowed, unknown: CountShadowUndetermined, refuses: CountShadowRefused}
+	stats := [...]*uint64{allows: &s.ShadowAllowed, unknown: &s.ShadowUndetermined, refuses: &s.ShadowRefused}
+	if m.Candidate {
+		outcomes = [...]Outcome{allows: CountCandidateAllowed, unknown: CountCandidateUndetermined, refuses: CountCandidateRefused}
+		stats = [...]*uint64{allows: &s.CandidateAllowed, unknown: &s.CandidateUndetermined, refuses: &s.CandidateRefused}
 	}
-	*stat++
-	req.rules.Tally.add(m.Policy, outcome)
+	*stats[seen]++
+	req.rules.Tally.add(m.Policy, outcomes[seen])
 }

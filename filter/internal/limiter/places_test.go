@@ -1,0 +1,122 @@
+package limiter_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// leaky is a policy of ten requests a second, of which two may wait.
+func leaky(mode string) string {
+	return `{"name":"p","partition":[],"algorithm":"leaky_bucket","limit":{"quota":10,"window":"1s","burst":2},"mode":"` + mode + `"}`
+}
+
+// arrive makes a request, lets the centre answer if it must, and wants it delayed by so much; -1 is a refusal.
+func (n *node) arrive(want quota.Span) *limiter.Request {
+	n.t.Helper()
+	req, status := n.begin()
+	if status == limiter.Paused {
+		status = n.answer(200, req)
+	}
+	switch {
+	case want < 0 && status != limiter.Refused, want == 0 && status != limiter.Allowed, want > 0 && status != limiter.Delayed, want >= 0 && req.Delay != want:
+		n.t.Errorf("stream %d at %d: %v, delayed by %d, want %d", req.Stream, n.now, status, req.Delay, want)
+	}
+	return req
+}
+
+func (n *node) released(want ...uint32) {
+	n.t.Helper()
+	if got := n.limiter.Release(n.now); !slices.Equal(got, want) {
+		n.t.Errorf("at %d: %v go on, want %v", n.now, got, want)
+	}
+}
+
+// Requests leave one after the other, as far apart as the rate says; beyond the places they are refused.
+func TestLeakyBucketSpaces(t *testing.T) {
+	for _, mode := range []string{"local", "strict"} {
+		n := newNode(t, true, leaky(mode))
+		n.arrive(0)
+		a := n.arrive(100 * quota.Millisecond)
+		if h := a.Hits[0]; h.Remaining != 1 || h.Reset != 100*quota.Millisecond && mode == "local" {
+			t.Errorf("%s: %d places left, reset %d when it goes on", mode, h.Remaining, h.Reset)
+		}
+		b := n.arrive(200 * quota.Millisecond)
+		if r := n.arrive(-1); r.Reason != limiter.Quota || r.Hits[0].Retry != 100*quota.Millisecond {
+			t.Errorf("%s: %v, retry %d", mode, r.Reason, r.Hits[0].Retry)
+		}
+		n.now += 99 * ms
+		n.released()
+		n.now += ms
+		n.released(a.Stream)
+		c := n.arrive(200 * quota.Millisecond)
+		n.now += 200 * ms
+		n.released(b.Stream, c.Stream)
+		if s := n.limiter.Stats; s.Allowed != 4 || s.Refused != 1 || s.Delayed != 3 || n.limiter.Holding() != 0 {
+			t.Errorf("%s: %+v", mode, s)
+		}
+	}
+}
+
+// Who goes away lets those behind move up, and gives the last place back to the bucket, also where another worker takes it.
+func TestLeavingALocalQueue(t *testing.T) {
+	n := newNode(t, true, leaky("local"))
+	n.arrive(0)
+	a, b := n.arrive(100*quota.Millisecond), n.arrive(200*quota.Millisecond)
+	n.now += 10 * ms
+	n.limiter.Cancel(a, n.now)
+	c := n.arrive(190 * quota.Millisecond) // the place that was given back
+	n.now += 90 * ms
+	n.released(b.Stream)
+	n.now += 100 * ms
+	n.released(c.Stream)
+	n.limiter.Cancel(c, n.now) // Too late to matter.
+	n.arrive(100 * quota.Millisecond)
+}
+
+// A place that cannot go back, because another has come behind it, serves the next request of this worker; once.
+func TestAPlaceInTheMiddleIsKept(t *testing.T) {
+	n := newNode(t, true, leaky("local"))
+	other := newNode(t, true, leaky("local"))
+	other.limiter = n.second()
+	n.arrive(0)
+	a := n.arrive(100 * quota.Millisecond)
+	other.now = n.now
+	b := other.arrive(200 * quota.Millisecond)
+	n.limiter.Cancel(a, n.now)
+	other.arrive(-1)
+	c := n.arrive(100 * quota.Millisecond)
+	n.arrive(-1)
+	n.limiter.Cancel(c, n.now)
+	n.now += 100 * ms // It passes unused, and counts as used.
+	n.arrive(200 * quota.Millisecond)
+	other.now = n.now + 100*ms
+	other.released(b.Stream)
+}
+
+// At the centre nothing goes back: the place serves the next request of this worker.
+func TestLeavingAStrictQueue(t *testing.T) {
+	n := newNode(t, true, leaky("strict"))
+	n.arrive(0)
+	a, b := n.arrive(100*quota.Millisecond), n.arrive(200*quota.Millisecond)
+	n.limiter.Cancel(a, n.now)
+	c := n.arrive(200 * quota.Millisecond)
+	if len(n.calls) != 0 {
+		t.Error("the centre was asked for a place that is here")
+	}
+	n.now += 200 * ms
+	n.released(b.Stream, c.Stream)
+}
+
+// A request that another policy refuses leaves no gap.
+func TestRefusedRequestTakesNoPlace(t *testing.T) {
+	n := newNode(t, false, leaky("local")+`,{"name":"q","partition":[],"limit":{"quota":1,"window":"1h"}}`)
+	n.arrive(0)
+	for range 5 {
+		n.arrive(-1)
+	}
+	n.push(2, leaky("local"))
+	n.arrive(100 * quota.Millisecond)
+}

@@ -1,0 +1,147 @@
+package limiter_test
+
+import (
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+const ms = quota.Instant(quota.Millisecond)
+
+// step is one request of a timeline.
+type step struct {
+	at           quota.Instant
+	status       limiter.Status
+	remaining    int64
+	retry, reset quota.Span
+}
+
+func (n *node) timeline(start quota.Instant, steps ...step) {
+	n.t.Helper()
+	for i, s := range steps {
+		n.now = start + s.at
+		req, status := n.begin()
+		hit := req.Hits[0]
+		if status != s.status || hit.Remaining != s.remaining || hit.Reset != s.reset || status == limiter.Refused && hit.Retry != s.retry {
+			n.t.Errorf("step %d: status %v, remaining %d, reset %d, retry %d; want %+v", i, status, hit.Remaining, hit.Reset, hit.Retry, s)
+		}
+	}
+}
+
+func TestLocalSlidingLog(t *testing.T) {
+	n := newNode(t, true, `{"name":"p","partition":[],"algorithm":"sliding_log","limit":{"quota":2,"window":"10s"},"mode":"local"}`)
+	n.timeline(n.now,
+		step{at: 0, status: limiter.Allowed, remaining: 1, reset: 10 * quota.Second},
+		step{at: 4 * sec, status: limiter.Allowed, remaining: 0, reset: 10 * quota.Second},
+		step{at: 5 * sec, status: limiter.Refused, retry: 5 * quota.Second, reset: 9 * quota.Second},
+		step{at: 10 * sec, status: limiter.Allowed, remaining: 0, reset: 10 * quota.Second},
+		step{at: 13 * sec, status: limiter.Refused, retry: quota.Second, reset: 7 * quota.Second},
+	)
+}
+
+// Windows of the calendar begin by wall time, whatever the clock that requests come with says.
+func TestCalendarWindows(t *testing.T) {
+	n := newNode(t, true, `{"name":"p","partition":[],"algorithm":"fixed_window","align":"utc","limit":{"quota":1,"window":"1m"},"mode":"local"}`)
+	const minute = 60 * sec
+	start := n.now
+	n.limiter.Ahead = quota.Span(1_700_000_000/60*minute+30*sec) - quota.Span(start) // half past a minute
+	n.timeline(start,
+		step{at: 0, status: limiter.Allowed, reset: 30 * quota.Second},
+		step{at: 29 * sec, status: limiter.Refused, retry: quota.Second, reset: quota.Second},
+		step{at: 30 * sec, status: limiter.Allowed, reset: quota.Minute},
+	)
+	// The wall clock is set back: time stands still in the bucket, and nothing is minted.
+	n.limiter.Ahead -= 20 * quota.Second
+	n.timeline(start, step{at: 40 * sec, status: limiter.Refused, retry: 70 * quota.Second, reset: 70 * quota.Second})
+	// It is set forward by a minute.
+	n.limiter.Ahead += 80 * quota.Second
+	n.timeline(start, step{at: 41 * sec, status: limiter.Allowed, reset: 49 * quota.Second})
+}
+
+// A changed limit keeps what was used; a worker with an older policy set does not convert it back.
+func TestPushKeepsWindows(t *testing.T) {
+	const p = `{"name":"p","partition":[],"algorithm":"sliding_window","mode":"local","limit":{"window":"10s","quota":`
+	n := newNode(t, true, p+`4}}`)
+	if passed := n.count(); passed != 4 {
+		t.Fatalf("%d passed", passed)
+	}
+	older := n.rules
+	n.push(2, p+`6}}`)
+	newer := n.rules
+	if passed := n.count(); passed != 2 {
+		t.Errorf("%d more passed of 6", passed)
+	}
+	n.rules = older
+	if _, status := n.begin(); status != limiter.Refused {
+		t.Error("the older set converted the bucket back")
+	}
+	n.now += 11 * sec
+	if passed := n.count(); passed != 6 {
+		t.Errorf("%d passed by the bucket's own figures, want 6", passed)
+	}
+	n.rules = newer
+	if _, status := n.begin(); status != limiter.Refused {
+		t.Error("the bucket was filled")
+	}
+}
+
+// The failure ladder's share of a window is a bucket of tokens, which starts empty.
+func TestShareOfAWindow(t *testing.T) {
+	n := newNode(t, true, `{"name":"p","partition":[],"algorithm":"sliding_log","limit":{"quota":10,"window":"10s"}}`)
+	req, status := n.begin()
+	if status != limiter.Paused {
+		t.Fatalf("%v", status)
+	}
+	if status = n.answer(503, req); status != limiter.Refused || req.Hits[0].Retry != quota.Second {
+		t.Errorf("%v %+v", status, req.Hits[0])
+	}
+}
+
+// A candidate goes by its own limit alone: it is charged when the other policies allow, and also when only its own refuses.
+func TestCandidate(t *testing.T) {
+	n := newNode(t, false, `
+		{"name":"a","partition":[],"limit":{"quota":2,"window":"1h"},"candidate":{"limit":{"quota":5,"window":"1h"}}},
+		{"name":"b","partition":[],"limit":{"quota":4,"window":"4s"}}`)
+	stats := func(allowed, refused, undetermined uint64) {
+		t.Helper()
+		s := n.limiter.Stats
+		if s.CandidateAllowed != allowed || s.CandidateRefused != refused || s.CandidateUndetermined != undetermined {
+			t.Errorf("candidate: %d allowed, %d refused, %d undetermined; want %d, %d, %d", s.CandidateAllowed, s.CandidateRefused, s.CandidateUndetermined, allowed, refused, undetermined)
+		}
+	}
+	n.begin()
+	n.begin()
+	stats(2, 0, 0)
+	for i := range uint64(3) { // refused by a alone
+		if _, status := n.begin(); status != limiter.Refused {
+			t.Fatal("not refused")
+		}
+		stats(3+i, 0, 0)
+	}
+	n.begin()
+	stats(5, 1, 0)
+	n = newNode(t, false, `
+		{"name":"a","partition":[],"limit":{"quota":2,"window":"1h"},"candidate":{"limit":{"quota":5,"window":"1h"}}},
+		{"name":"b","partition":[],"limit":{"quota":1,"window":"1h"}}`)
+	n.begin()
+	n.begin() // refused by b: nobody asks the candidate
+	stats(1, 0, 0)
+	n.begin()
+	stats(1, 0, 0)
+}
+
+// Where another policy's bucket is the centre's and nobody asked it, the candidate is undetermined, and not charged.
+func TestCandidateBesideACentralPolicy(t *testing.T) {
+	n := newNode(t, true, `
+		{"name":"a","partition":[],"mode":"local","limit":{"quota":1,"window":"1h"},"candidate":{"limit":[{"quota":2,"window":"1h"},{"quota":9,"window":"9h"}]}},
+		{"name":"b","partition":[],"mode":"strict","limit":{"quota":100,"window":"1h"}}`)
+	req, _ := n.begin()
+	if status := n.answer(200, req); status != limiter.Allowed {
+		t.Fatal(status)
+	}
+	n.begin()
+	if s := n.limiter.Stats; s.Refused != 1 || s.CandidateAllowed != 1 || s.CandidateUndetermined != 1 || s.CandidateRefused != 0 {
+		t.Errorf("%+v", s)
+	}
+}
