@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -49,13 +48,46 @@ func blocks(t *testing.T, name string) (all []block) {
 	return all
 }
 
+// pages are the Markdown files of the repository, README.md first.
+func pages(t *testing.T) []string {
+	t.Helper()
+	all := []string{"README.md"}
+	for _, pattern := range []string{"*.md", "docs/*.md"} {
+		found, err := filepath.Glob(filepath.Join(repository, pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatal(pattern, err)
+		}
+		for _, page := range found {
+			name, err := filepath.Rel(repository, page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name != "README.md" {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
+}
+
+// documentation is all blocks of what users read: README.md and docs.
+func documentation(t *testing.T) (all []block) {
+	t.Helper()
+	for _, page := range pages(t) {
+		if page == "README.md" || strings.HasPrefix(page, "docs/") {
+			all = append(all, blocks(t, page)...)
+		}
+	}
+	return all
+}
+
 // The commands of the documentation, run in its order against a running set-up. Cloning and make are not run again: make's
 // tasks only have to exist.
 func TestTheReadmesCommandsWork(t *testing.T) {
 	r := newRunner(t)
 	r.start()
 	ran := 0
-	for _, b := range blocks(t, "README.md") {
+	for _, b := range documentation(t) {
 		if b.language != "sh" {
 			continue
 		}
@@ -157,7 +189,7 @@ func withoutNumbers(text string) string {
 // Policies and configurations of the documentation are valid.
 func TestTheReadmesSnippetsAreValid(t *testing.T) {
 	seen := map[string]int{}
-	for _, b := range blocks(t, "README.md") {
+	for _, b := range documentation(t) {
 		seen[b.language]++
 		switch b.language {
 		case "yaml":
@@ -195,12 +227,8 @@ func TestTheReadmesSnippetsAreValid(t *testing.T) {
 
 // Links within the repository lead somewhere.
 func TestLinksLeadSomewhere(t *testing.T) {
-	pages, err := filepath.Glob(filepath.Join(repository, "*.md"))
-	if err != nil || !slices.Contains(pages, filepath.Join(repository, "README.md")) {
-		t.Fatal(pages, err)
-	}
-	for _, page := range pages {
-		content, err := os.ReadFile(page)
+	for _, page := range pages(t) {
+		content, err := os.ReadFile(filepath.Join(repository, page))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,8 +236,8 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(repository, m[1])); err != nil {
-				t.Errorf("%s: %v", filepath.Base(page), err)
+			if _, err := os.Stat(filepath.Join(repository, filepath.Dir(page), m[1])); err != nil {
+				t.Errorf("%s: %v", page, err)
 			}
 		}
 	}
