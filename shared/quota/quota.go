@@ -132,6 +132,10 @@ func (p Params) ResetAfter(s State, now Instant) Span {
 	return ceilDiv(s.Debt, p.Num) + behind(s, now)
 }
 
+// Delay is how long a request that arrives at now and finds the state before it waits for its turn, where the bucket is a
+// queue: until what came before it has drained.
+func (p Params) Delay(before State, now Instant) Span { return p.ResetAfter(before, now) }
+
 // Earned is how many whole tokens a span earns, at most MaxUnits.
 func (p Params) Earned(span Span) int64 {
 	high, low := bits.Mul64(uint64(max(span, 0)), uint64(p.Num))

@@ -158,6 +158,9 @@ func (w Windows) Leaves(m Mark) Instant {
 	return m.Start + Instant(w.Grain-1+w.Length) // When the last microsecond of its grain is out of the window (t - length, t].
 }
 
+// Counts is until when a token counts that was admitted at an instant.
+func (w Windows) Counts(at Instant) Instant { return w.Leaves(Mark{Start: w.start(at)}) }
+
 // Ready is the first instant at which n tokens can be had if nobody else takes any, for n up to the quota. It may lie before
 // the history's time.
 func (w Windows) Ready(h *History, n int64) Instant {
@@ -254,19 +257,34 @@ func (w Windows) start(at Instant) Instant {
 func (w Windows) Convert(h *History, now Instant, next Windows) {
 	w.Advance(h, now)
 	old := h.Marks
-	h.Marks = make([]Mark, 0, min(len(old)+1, MaxMarks))
+	h.Marks = make([]Mark, 0, len(old)+1)
 	room := next.Quota
 	for i := len(old) - 1; i >= 0 && room > 0; i-- {
 		m := old[i]
-		at := m.Start + Instant(w.Grain-1)
-		if m.Start <= h.Last {
-			at = min(at, h.Last)
-		}
 		m.Count = min(m.Count, room)
 		room -= m.Count
-		next.Add(h, at, m.Count)
+		at := m.Start + Instant(w.Grain-1)
+		if m.Start <= h.Last {
+			next.Add(h, min(at, h.Last), m.Count)
+			continue
+		}
+		w.convertAhead(h, m, at, next)
 	}
 	next.Advance(h, h.Last)
+}
+
+// convertAhead adds a mark of tokens that are leased until a later grain, the last instant of which is at: what counts in one
+// window alone must count now as well, because they may be used now.
+func (w Windows) convertAhead(h *History, m Mark, at Instant, next Windows) {
+	switch {
+	case next.Algorithm == SlidingWindowCounter:
+		at = h.Last
+	case next.Algorithm == FixedWindow && w.Algorithm == FixedWindow:
+		at = m.Start // Its twin in the window of now has been counted there.
+	case next.Algorithm == FixedWindow && next.start(at) != next.start(h.Last):
+		next.Add(h, h.Last, m.Count)
+	}
+	next.Add(h, at, m.Count)
 }
 
 // Owing is a history that has nothing to give from now until an instant at least, as far as such a limit can: for a bucket of

@@ -22,18 +22,24 @@ type Decide func(at quota.Instant, cost int64) (allowed bool, left int64, retry 
 // RunTokenBucket runs every vector as a subtest against the implementation that fresh makes for each bucket.
 func RunTokenBucket(t *testing.T, fresh func(t *testing.T, p quota.Params) Decide) {
 	t.Helper()
-	buckets, err := Parse(tokenBucket)
+	each(t, tokenBucket, tokenBucketLine, func(t *testing.T, b Bucket) {
+		p, err := quota.NewParams(b.Quota, b.Window, b.Burst)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.run(t, fresh(t, p))
+	})
+}
+
+// each runs the buckets of a vector file as subtests.
+func each(t *testing.T, text string, read lineReader, run func(t *testing.T, b Bucket)) {
+	t.Helper()
+	buckets, err := parse(text, read)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, b := range buckets {
-		t.Run(b.Name, func(t *testing.T) {
-			p, err := quota.NewParams(b.Quota, b.Window, b.Burst)
-			if err != nil {
-				t.Fatal(err)
-			}
-			b.run(t, fresh(t, p))
-		})
+		t.Run(b.Name, func(t *testing.T) { run(t, b) })
 	}
 }
 
@@ -57,11 +63,13 @@ func (b Bucket) run(t *testing.T, decide Decide) {
 
 // Bucket is one timeline against a fresh bucket.
 type Bucket struct {
-	Name   string
-	Quota  int64
-	Window quota.Span
-	Burst  int64
-	Steps  []Step
+	Name       string
+	Algorithm  quota.Algorithm
+	Quota      int64
+	Window     quota.Span
+	Burst      int64
+	Subwindows int
+	Steps      []Step
 }
 
 // Step is Calls single calls of Cost at the instant At.
@@ -70,14 +78,21 @@ type Step struct {
 	At    quota.Instant
 	Cost  int64
 	Calls int
-	// Allowed is how many of the calls pass; Left the whole tokens after the last; Retry its wait (0 if it passed).
+	// Allowed is how many of the calls pass; Left the whole tokens after the last; Retry its wait (0 if it passed). Delay is how
+	// long the last that passed is held back by a queue.
 	Allowed int
 	Left    int64
 	Retry   quota.Span
+	Delay   quota.Span
 }
 
-// Parse reads the vector file format described at the top of token_bucket.txt. Errors name the line.
-func Parse(text string) ([]Bucket, error) {
+var units = map[byte]quota.Span{'s': quota.Second, 'm': quota.Minute, 'h': quota.Hour, 'd': quota.Day}
+
+// lineReader reads the n-th line of a file into a new bucket, or a new step of the last.
+type lineReader func(line string, n int, out *[]Bucket) error
+
+// parse reads a vector file; its first lines describe the format. Errors name the line.
+func parse(text string, read lineReader) ([]Bucket, error) {
 	var out []Bucket
 	scanner := bufio.NewScanner(strings.NewReader(text))
 	for n := 1; scanner.Scan(); n++ {
@@ -85,35 +100,44 @@ func Parse(text string) ([]Bucket, error) {
 		if line == "" || line[0] == '#' {
 			continue
 		}
-		if err := parseLine(line, n, &out); err != nil {
+		if err := read(line, n, &out); err != nil {
 			return nil, fmt.Errorf("line %d: %q: %w", n, line, err)
 		}
 	}
 	return out, scanner.Err()
 }
 
-func parseLine(line string, n int, out *[]Bucket) error {
-	if strings.HasPrefix(line, "bucket ") {
-		var b Bucket
-		var unit byte
-		var window int64
-		if _, err := fmt.Sscanf(line, "bucket %s burst=%d rate=%d/%d%c", &b.Name, &b.Burst, &b.Quota, &window, &unit); err != nil {
-			return err
-		}
-		b.Window = quota.Span(window) * map[byte]quota.Span{'s': quota.Second, 'm': quota.Minute, 'h': quota.Hour, 'd': quota.Day}[unit]
-		*out = append(*out, b)
-		return nil
+func tokenBucketLine(line string, n int, out *[]Bucket) error {
+	var b Bucket
+	var unit byte
+	var window int64
+	if _, err := fmt.Sscanf(line, "bucket %s burst=%d rate=%d/%d%c", &b.Name, &b.Burst, &b.Quota, &window, &unit); err != nil {
+		return parseStep(line, n, out)
 	}
+	b.Window = quota.Span(window) * units[unit]
+	*out = append(*out, b)
+	return nil
+}
+
+func parseStep(line string, n int, out *[]Bucket) error {
 	s := Step{Line: n}
 	var at, retry string
 	if _, err := fmt.Sscanf(line, "%s %d x%d = %d left=%d retry=%s", &at, &s.Cost, &s.Calls, &s.Allowed, &s.Left, &retry); err != nil {
 		return err
 	}
-	atSpan, err := seconds(at)
+	return s.add(out, at, "-", retry)
+}
+
+// add completes the step with its times and makes it the last bucket's.
+func (s Step) add(out *[]Bucket, at, delay, retry string) error {
+	start, err := seconds(at)
 	if err != nil {
 		return err
 	}
-	s.At = quota.Instant(atSpan)
+	s.At = quota.Instant(start)
+	if s.Delay, err = seconds(delay); err != nil {
+		return err
+	}
 	if s.Retry, err = seconds(retry); err != nil {
 		return err
 	}
