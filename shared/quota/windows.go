@@ -2,6 +2,7 @@ package quota
 
 import (
 	"errors"
+	"math"
 	"strconv"
 )
 
@@ -258,7 +259,10 @@ func (w Windows) Convert(h *History, now Instant, next Windows) {
 	w.Advance(h, now)
 	old := h.Marks
 	h.Marks = make([]Mark, 0, len(old)+1)
-	room := next.Quota
+	room, most := next.Quota, next.Quota
+	if next.Algorithm == SlidingWindowCounter {
+		room, most = math.MaxInt64, MaxUnits/int64(next.Length/next.unit()) // It fades: what exceeds the quota counts for longer.
+	}
 	for i := len(old) - 1; i >= 0 && room > 0; i-- {
 		m := old[i]
 		m.Count = min(m.Count, room)
@@ -269,6 +273,9 @@ func (w Windows) Convert(h *History, now Instant, next Windows) {
 			continue
 		}
 		w.convertAhead(h, m, at, next)
+	}
+	for i := range h.Marks {
+		h.Marks[i].Count = min(h.Marks[i].Count, most)
 	}
 	next.Advance(h, h.Last)
 }

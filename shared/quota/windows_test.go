@@ -279,6 +279,17 @@ func TestConvertWindows(t *testing.T) {
 	})
 }
 
+// What exceeds a lowered quota fades from what it was, not from the new quota.
+func TestConvertCounter(t *testing.T) {
+	w, lower := windowsOf(t, quota.SlidingWindowCounter, 100, quota.Minute, 0), windowsOf(t, quota.SlidingWindowCounter, 50, quota.Minute, 0)
+	var h quota.History
+	w.Take(&h, 0, 100)
+	w.Convert(&h, 89_000_000, lower)
+	if got := lower.Take(&h, 89_000_000, 1); got.Allowed || got.RetryAfter != 1_600_000 {
+		t.Errorf("a quota lowered to 50 with an estimate of 51.7: %+v", got)
+	}
+}
+
 func TestOwing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, now := anyWindows(t), quota.Instant(1<<48)
