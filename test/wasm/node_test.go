@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-proxy/weir/envoytest"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -111,6 +112,7 @@ type decision struct {
 	policy, reason string
 	retry          int64 // microseconds, -1 if waiting cannot help
 	remaining      int64
+	delayed        time.Duration
 }
 
 func readDecision(t testing.TB, s *envoytest.Stream) (decision, bool) {
@@ -134,6 +136,8 @@ func readDecision(t testing.TB, s *envoytest.Stream) (decision, bool) {
 			d.retry = n
 		case "remaining":
 			d.remaining = n
+		case "delayed_us":
+			d.delayed = time.Duration(n) * time.Microsecond
 		default:
 			t.Fatalf("unknown field in the decision %q", text)
 		}

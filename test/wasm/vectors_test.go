@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/envoytest"
+	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/quota/quotatest"
 )
@@ -19,21 +20,79 @@ func TestGoldenVectors(t *testing.T) {
 		n, window := wholeWindow(t, p)
 		h := start(t, envoytest.Options{PluginConfig: alone(setOf(
 			limits("vector", "local", fmt.Sprintf("%d/%s burst %d", n, window, p.Burst), forAll, costHeader)))})
+		return decide(t, h, h.Monotonic())
+	})
+}
+
+// decide makes calls at instants that count from zero.
+func decide(t *testing.T, h *envoytest.Host, zero time.Duration) quotatest.Decide {
+	return func(at quota.Instant, cost int64) (bool, int64, quota.Span) {
+		h.StepMonotonicClock(zero + time.Duration(at)*time.Microsecond - h.Monotonic())
+		_, s := passes(t, h, 0, get("x-cost", strconv.FormatInt(cost, 10)))
+		d, ok := readDecision(t, s)
+		if !ok {
+			t.Fatal("there is no decision in the filter state")
+		}
+		switch {
+		case !d.refused:
+			return true, d.remaining, 0
+		case d.retry < 0:
+			return false, d.remaining, quota.Never
+		}
+		return false, d.remaining, quota.Span(d.retry)
+	}
+}
+
+// The same for the algorithms that count in windows. A bucket's windows begin where its key says.
+func TestGoldenVectorsOfWindows(t *testing.T) {
+	quotatest.RunWindows(t, func(t *testing.T, w quota.Windows) quotatest.Decide {
+		h, zero := windowed(t, w, forAll, costHeader)
+		return decide(t, h, zero)
+	})
+}
+
+// windowed starts a filter with one policy that counts by w, and finds an instant to come at which its only bucket's windows
+// begin.
+func windowed(t *testing.T, w quota.Windows, more ...string) (h *envoytest.Host, zero time.Duration) {
+	t.Helper()
+	more = append(more, fmt.Sprintf(`"algorithm": %q`, w.Algorithm))
+	if w.Algorithm == quota.SlidingWindow {
+		more = append(more, fmt.Sprintf(`"subwindows": %d`, w.Length/w.Grain))
+	}
+	world := newWorld(t, fleet{nodes: 1, set: setWith(dialectsOff, limits("vector", "local", fmt.Sprintf("%d/%ds", w.Quota, w.Length/quota.Second), more...))})
+	var ix match.Index
+	if err := ix.Load(world.centre.bytes(1)); err != nil {
+		t.Fatal(err)
+	}
+	hits := ix.Match(&match.Attributes{Method: []byte("GET"), Path: []byte("/v1/items"), Host: []byte("api.example.com")}, nil)
+	offset := time.Duration(ix.Limit(0).WindowsOf(hits[0].Key).Offset) * time.Microsecond
+	h = world.nodes[0]
+	length := time.Duration(w.Length) * time.Microsecond
+	return h, offset + (h.Monotonic()/length+1)*length
+}
+
+// The same for the leaky bucket: who is delayed, by how much, and who finds no place.
+func TestGoldenVectorsOfTheQueue(t *testing.T) {
+	quotatest.RunQueue(t, func(t *testing.T, p quota.Params) quotatest.Enqueue {
+		n, window := wholeWindow(t, p)
+		places, longest := max(p.Burst-1, 1), "1h"
+		if p.Burst == 1 {
+			longest = "1ms" // as good as no place
+		}
+		h := start(t, envoytest.Options{PluginConfig: alone(setOf(limits("queue", "local", fmt.Sprintf("%d/%s burst %d", n, window, places),
+			forAll, `"algorithm": "leaky_bucket"`, `"max_wait": "`+longest+`"`)))})
 		zero := h.Monotonic()
-		return func(at quota.Instant, cost int64) (bool, int64, quota.Span) {
+		return func(at quota.Instant) (bool, quota.Span, quota.Span) {
 			h.StepMonotonicClock(zero + time.Duration(at)*time.Microsecond - h.Monotonic())
-			_, s := passes(t, h, 0, get("x-cost", strconv.FormatInt(cost, 10)))
+			s := h.Worker(0).Request(get())
 			d, ok := readDecision(t, s)
-			if !ok {
-				t.Fatal("there is no decision in the filter state")
+			if !ok || d.refused != (s.State() == envoytest.Replied) || d.delayed > 0 != (s.State() == envoytest.Paused) {
+				t.Fatalf("the request is %v, its decision %+v", s.State(), d)
 			}
-			switch {
-			case !d.refused:
-				return true, d.remaining, 0
-			case d.retry < 0:
-				return false, d.remaining, quota.Never
+			if d.refused {
+				return false, 0, quota.Span(d.retry)
 			}
-			return false, d.remaining, quota.Span(d.retry)
+			return true, quota.Span(d.delayed / time.Microsecond), 0
 		}
 	})
 }

@@ -70,7 +70,7 @@ func (t *localTake) Apply(e *bucketstore.Entry) bool {
 		// A worker that has an older policy set than the bucket never converts it back.
 		p, generation = e.Params, e.Generation
 	}
-	t.delay = p.ResetAfter(s, t.now)
+	t.delay = p.Delay(s, t.now)
 	if t.turned = t.crowded && t.delay > 0 && t.cost > 0; t.turned {
 		return false
 	}
