@@ -55,8 +55,8 @@ func NewWindows(a Algorithm, quota int64, length Span, subwindows int) (Windows,
 	switch {
 	case quota < 1 || quota > MaxUnits:
 		return Windows{}, errors.New("quota must be at least 1 and at most " + strconv.FormatInt(MaxUnits, 10))
-	case length < Span(Second) || length > MaxWindow:
-		return Windows{}, errors.New("window must be at least 1s and at most 366d")
+	case length < Second || length > MaxWindow || length%Millisecond != 0:
+		return Windows{}, errors.New("window must be at least 1s and at most 366d, in whole milliseconds")
 	}
 	switch a {
 	case FixedWindow:

@@ -153,7 +153,7 @@ func windowsOf(t interface{ Fatal(...any) }, a quota.Algorithm, q int64, length 
 
 func anyWindows(t *rapid.T) quota.Windows {
 	a := rapid.SampledFrom(windowed).Draw(t, "algorithm")
-	length := rapid.SampledFrom([]quota.Span{quota.Second, 1_234_567, 7 * quota.Second, quota.Minute, quota.Day, quota.MaxWindow}).Draw(t, "length")
+	length := rapid.SampledFrom([]quota.Span{quota.Second, 1_234_000, 7 * quota.Second, quota.Minute, quota.Day, quota.MaxWindow}).Draw(t, "length")
 	top := int64(quota.MaxLog)
 	if a != quota.SlidingLog {
 		top = quota.MaxUnits / int64(length/quota.Millisecond)
@@ -357,6 +357,7 @@ func TestNewWindowsRefuses(t *testing.T) {
 		{"a quota beyond exact arithmetic", quota.FixedWindow, quota.MaxUnits + 1, quota.Second, 0},
 		{"a window under a second", quota.FixedWindow, 1, quota.Second - 1, 0},
 		{"a window over 366 days", quota.FixedWindow, 1, quota.MaxWindow + 1, 0},
+		{"a fraction of a millisecond", quota.SlidingWindowCounter, 1, quota.Second + 1, 0},
 		{"no subwindow", quota.SlidingWindow, 1, quota.Second, 0},
 		{"too many subwindows", quota.SlidingWindow, 1, quota.Second, 61},
 		{"a log too long", quota.SlidingLog, quota.MaxLog + 1, quota.Second, 0},
