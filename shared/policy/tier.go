@@ -131,3 +131,13 @@ func (r *reader) tierLimits(path string, n Node, p *Policy, set *Set) {
 	}
 	r.present(path, len(p.Limits) > 0 || len(r.problems) > before, "limit nobody: at least one tier needs a limit")
 }
+
+// String is the source as it is written in one word, like header:x-api-key.
+func (s Source) String() string {
+	kind := [...]string{SourceHeader: "header", SourceJWT: "jwt", SourceCookie: "cookie", SourceQuery: "query", SourceSPIFFE: "spiffe",
+		SourceAssignment: "assignment"}[s.Kind]
+	if s.Name == "" {
+		return kind
+	}
+	return kind + ":" + s.Name
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
@@ -21,14 +22,15 @@ import (
 
 // Config is what the interface stands on. All fields must be set.
 type Config struct {
-	Policies *policies.Service
-	Nodes    *nodes.Registry
-	Leases   *leases.Service
-	Hub      *push.Hub
-	Tokens   auth.Tokens
-	Metrics  *metrics.Metrics
-	Log      *slog.Logger
-	Now      func() time.Time
+	Policies  *policies.Service
+	Consumers *consumers.Service
+	Nodes     *nodes.Registry
+	Leases    *leases.Service
+	Hub       *push.Hub
+	Tokens    auth.Tokens
+	Metrics   *metrics.Metrics
+	Log       *slog.Logger
+	Now       func() time.Time
 	// Stopping ends when the process does: long polls are answered at once, and /readyz says no.
 	Stopping context.Context
 	// Version is the build's.
@@ -55,9 +57,13 @@ func New(config Config) http.Handler {
 	e.GET("/v1/versions", s.listVersions, view...)
 	e.GET("/v1/versions/:version", s.getVersion, view...)
 	e.GET("/v1/nodes", s.listNodes, view...)
+	e.GET(consumersPath+":id", s.getConsumer, view...)
+	e.PUT(consumersPath+":id", s.putConsumer, s.need(auth.Editor), bounded)
+	e.DELETE(consumersPath+":id", s.deleteConsumer, s.need(auth.Editor), bounded)
 
 	e.GET("/node/v1/snapshot", s.snapshot, s.need(auth.Node))
 	e.POST("/node/v1/leases", s.leases, s.need(auth.Node))
+	e.POST("/node/v1/consumers", s.askConsumers, s.need(auth.Node))
 	return e
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
@@ -55,6 +56,13 @@ func (b *breakable) List(ctx context.Context, before uint64, limit int) ([]polic
 		return nil, err
 	}
 	return b.Store.List(ctx, before, limit)
+}
+
+func (b *breakable) WriteConsumer(ctx context.Context, w consumers.Write) (uint64, error) {
+	if err := b.check(); err != nil {
+		return 0, err
+	}
+	return b.Store.WriteConsumer(ctx, w)
 }
 
 func (b *breakable) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, error) {
@@ -110,7 +118,8 @@ func newPlane(t *testing.T) *plane {
 	p.store = &breakable{Store: local}
 	p.store.mode.Store("")
 	sets, registry := policies.New(p.store, time.Now), nodes.New(p.store, time.Now)
-	p.hub = push.New(sets, p.store, [16]byte{1}, log)
+	people := consumers.New(p.store, time.Now)
+	p.hub = push.New(sets, people, p.store, [16]byte{1}, log)
 	stopping, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	following, end := context.WithCancel(context.Background())
@@ -126,7 +135,7 @@ func newPlane(t *testing.T) *plane {
 	})
 	zero := func() float64 { return 0 }
 	p.handler = api.New(api.Config{
-		Policies: sets, Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now), Hub: p.hub,
+		Policies: sets, Consumers: people, Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now), Hub: p.hub,
 		Tokens:  auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)},
 		Metrics: metrics.New("test", metrics.Gauges{Nodes: zero, Version: zero, Ready: zero}),
 		Log:     log, Now: time.Now, Stopping: stopping, Version: "test",

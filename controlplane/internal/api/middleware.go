@@ -49,7 +49,7 @@ func (s *server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		took := s.Now().Sub(start)
 		s.Metrics.Request(c.Path(), c.Request().Method, c.Response().Status, took)
-		s.Log.Debug("request", "id", requestID(c), "method", c.Request().Method, "path", c.Request().URL.Path,
+		s.Log.Debug("request", "id", requestID(c), "method", c.Request().Method, "path", loggedPath(c),
 			"status", c.Response().Status, "micros", took.Microseconds())
 		return nil
 	}
@@ -77,7 +77,7 @@ func (s *server) fail(err error, c echo.Context) {
 	case errors.Is(err, context.Canceled) && c.Request().Context().Err() != nil:
 		s.Log.Debug("the caller went away", "id", p.RequestID, "error", err.Error())
 	case p.Status >= http.StatusInternalServerError:
-		s.Log.Error("request failed", "id", p.RequestID, "method", c.Request().Method, "path", c.Request().URL.Path, "error", err.Error())
+		s.Log.Error("request failed", "id", p.RequestID, "method", c.Request().Method, "path", loggedPath(c), "error", err.Error())
 	}
 	if c.Response().Committed {
 		return
@@ -122,6 +122,15 @@ func bounded(next echo.HandlerFunc) echo.HandlerFunc {
 		c.SetRequest(c.Request().WithContext(ctx))
 		return next(c)
 	}
+}
+
+// loggedPath is the request's path without a consumer's value, which may be an API key.
+func loggedPath(c echo.Context) string {
+	path := c.Request().URL.Path
+	if strings.HasPrefix(path, consumersPath) {
+		return consumersPath + "…"
+	}
+	return path
 }
 
 func requestID(c echo.Context) string { return c.Response().Header().Get(requestIDHeader) }

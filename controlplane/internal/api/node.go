@@ -20,7 +20,9 @@ import (
 const (
 	maxWait         = 30 * time.Second
 	maxLeaseRequest = 16 << 10
+	maxQuestion     = 2 << 10
 	touchPatience   = 100 * time.Millisecond
+	askPatience     = time.Second
 	// sendTime is what a client has to take an answer in after a long poll.
 	sendTime = 10 * time.Second
 )
@@ -28,10 +30,16 @@ const (
 // VersionHeader carries the version of the snapshot in the body.
 const VersionHeader = "Weir-Version"
 
-// snapshot is the long poll: the newest snapshot as soon as it is not the one the node has, or 204 after wait.
+// snapshot is the long poll: the newest snapshot as soon as it is not the one the node has, what changes of consumers if the node
+// says how much of that it knows, or 204 after wait.
 func (s *server) snapshot(c echo.Context) error {
-	after, err := uintParam(c, "after")
-	if err != nil {
+	var seen push.Seen
+	var err error
+	if seen.Version, err = uintParam(c, "after"); err != nil {
+		return err
+	}
+	seen.Follows = c.QueryParams().Has("consumers")
+	if seen.Consumers, err = uintParam(c, "consumers"); err != nil {
 		return err
 	}
 	wait, err := waitParam(c)
@@ -49,7 +57,7 @@ func (s *server) snapshot(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), wait)
 	defer cancel()
 	defer context.AfterFunc(s.Stopping, cancel)()
-	snapshot, ok, err := s.Hub.Wait(ctx, after)
+	news, ok, err := s.Hub.Wait(ctx, seen)
 	if err != nil {
 		return err
 	}
@@ -61,8 +69,10 @@ func (s *server) snapshot(c echo.Context) error {
 	if !ok {
 		return c.NoContent(http.StatusNoContent)
 	}
-	header.Set(VersionHeader, strconv.FormatUint(snapshot.Version, 10))
-	return c.Blob(http.StatusOK, wire.ContentType, snapshot.Bytes)
+	if news.Version > 0 {
+		header.Set(VersionHeader, strconv.FormatUint(news.Version, 10))
+	}
+	return c.Blob(http.StatusOK, wire.ContentType, news.Bytes)
 }
 
 // touch notes what the polling node says of itself. A store that is away is no reason not to serve it.
@@ -104,6 +114,24 @@ func (s *server) leases(c echo.Context) error {
 	}
 	s.Metrics.Items(outcomes(request, reply))
 	return c.Blob(http.StatusOK, wire.ContentType, wire.AppendLeaseReply(nil, reply))
+}
+
+func (s *server) askConsumers(c echo.Context) error {
+	body, err := s.body(c, maxQuestion)
+	if err != nil {
+		return err
+	}
+	keys, err := wire.DecodeQuestion(body)
+	if err != nil {
+		return badRequest("the question about consumers cannot be read: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(c.Request().Context(), askPatience)
+	defer cancel()
+	answer, err := s.Consumers.Ask(ctx, keys)
+	if err != nil {
+		return storeFailure(err)
+	}
+	return c.Blob(http.StatusOK, wire.ContentType, wire.AppendConsumers(nil, answer))
 }
 
 func outcomes(request wire.LeaseRequest, reply wire.LeaseReply) map[metrics.Outcome]int {

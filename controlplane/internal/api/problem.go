@@ -7,6 +7,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
@@ -25,7 +26,7 @@ type Problem struct {
 	Status int    `json:"status"`
 	// Detail says what happened this time and what to do.
 	Detail string `json:"detail,omitempty"`
-	// Problems are the reasons to refuse a policy set.
+	// Problems are the reasons to refuse a body, by their places in it.
 	Problems policy.Problems `json:"problems,omitempty"`
 	// RequestID is what the control plane's log has about it.
 	RequestID string `json:"request_id,omitempty"`
@@ -36,6 +37,8 @@ type failure struct {
 	status int
 	kind   string
 	detail string
+	// problems are the parts of a body that are wrong.
+	problems policy.Problems
 	// cause goes to the log, not to the client.
 	cause error
 }
@@ -68,6 +71,7 @@ func known(err error) bool {
 	var syntax *policydoc.SyntaxError
 	var problems policy.Problems
 	return errors.As(err, &syntax) || errors.As(err, &problems) ||
+		errors.Is(err, consumers.ErrConflict) || errors.Is(err, consumers.ErrNotFound) ||
 		errors.Is(err, policies.ErrConflict) || errors.Is(err, policies.ErrNotFound) || errors.Is(err, policies.ErrUnreadable)
 }
 
@@ -82,7 +86,9 @@ func problemOf(err error) Problem {
 	)
 	switch {
 	case errors.As(err, &f):
-		return newProblem(f.status, f.kind, f.detail)
+		p := newProblem(f.status, f.kind, f.detail)
+		p.Problems = f.problems
+		return p
 	case errors.As(err, &syntax):
 		return newProblem(http.StatusBadRequest, "unparsable", "the document "+syntax.Error())
 	case errors.As(err, &problems):
@@ -94,6 +100,11 @@ func problemOf(err error) Problem {
 			"the policy set is no longer the version that If-Match names: get it again, apply your change to that, and put it with its ETag")
 	case errors.Is(err, policies.ErrNotFound):
 		return newProblem(http.StatusNotFound, "not-found", "there is no such version, or it has been dropped: the newest are kept")
+	case errors.Is(err, consumers.ErrConflict):
+		return newProblem(http.StatusPreconditionFailed, "changed-meanwhile",
+			"the consumer is no longer what If-Match names: get it again and change that; nothing assigned has the ETag \"0\"")
+	case errors.Is(err, consumers.ErrNotFound):
+		return newProblem(http.StatusNotFound, "not-found", "nothing is assigned to this consumer: it has the tier that its requests say, or the default tier")
 	case errors.Is(err, policies.ErrUnreadable):
 		return newProblem(http.StatusInternalServerError, "unreadable", "the stored policy set was written by another version of weir and this one cannot read it")
 	case errors.Is(err, leases.ErrUnavailable), errors.Is(err, push.ErrNotReady):

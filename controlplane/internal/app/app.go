@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
@@ -27,6 +28,7 @@ type store interface {
 	policies.Store
 	nodes.Store
 	leases.Store
+	consumers.Store
 	push.Secrets
 	Close() error
 }
@@ -75,13 +77,13 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	a.stop = stop
 
 	sets := policies.New(st, time.Now)
-	registry := nodes.New(st, time.Now)
+	registry, people := nodes.New(st, time.Now), consumers.New(st, time.Now)
 	var candidate [16]byte
 	rand.Read(candidate[:]) // It never fails.
-	a.hub = push.New(sets, st, candidate, log)
+	a.hub = push.New(sets, people, st, candidate, log)
 	m := metrics.New(version, gauges(sets, registry, a.hub))
 	handler := api.New(api.Config{
-		Policies: sets, Nodes: registry, Leases: leases.New(timed{st, m}, sets, registry, time.Now), Hub: a.hub,
+		Policies: sets, Consumers: people, Nodes: registry, Leases: leases.New(timed{st, m}, sets, registry, time.Now), Hub: a.hub,
 		Tokens: s.Tokens, Metrics: m, Log: log, Now: time.Now, Stopping: stopping, Version: version,
 	})
 	a.server = &http.Server{

@@ -33,8 +33,8 @@ type promise struct {
 	Mode      string      `json:"mode"`
 	Algorithm string      `json:"algorithm"`
 	Limits    []limitText `json:"limits"`
-	Bound  string      `json:"bound"`
-	Notes  []string    `json:"notes"`
+	Bound     string      `json:"bound"`
+	Notes     []string    `json:"notes"`
 }
 
 // limitText is a limit as people write it.

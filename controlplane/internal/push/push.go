@@ -1,4 +1,4 @@
-// Package push brings new versions of the policy set to the nodes that wait for them, within 250 ms over all replicas.
+// Package push brings new versions of the policy set and changes of consumers to the nodes that wait for them, within 250 ms over all replicas.
 package push
 
 import (
@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -26,16 +27,26 @@ type Secrets interface {
 	Secret(ctx context.Context, candidate [16]byte) ([16]byte, error)
 }
 
-// Snapshot is the newest policy set as nodes receive it.
-type Snapshot struct {
+// Seen is what a node has.
+type Seen struct {
+	// Version is that of its policy set, Consumers the revision up to which it knows what has changed of consumers.
+	Version, Consumers uint64
+	// Follows: the node wants to know what changes of consumers.
+	Follows bool
+}
+
+// News is a message for nodes: the newest policy set, or what has changed of consumers.
+type News struct {
+	// Version is that of the policy set, 0 for consumers.
 	Version uint64
-	// Bytes is a wire snapshot, shared by all readers: never to be changed.
+	// Bytes is a wire snapshot, shared by all readers and never to be changed, or a message about consumers.
 	Bytes []byte
 }
 
 // Hub follows the store and wakes waiting nodes. Make one with New, have one goroutine in Run.
 type Hub struct {
 	sets    *policies.Service
+	people  *consumers.Service
 	secrets Secrets
 	log     *slog.Logger
 
@@ -43,12 +54,12 @@ type Hub struct {
 	secret  [16]byte
 	ready   bool  // the secret is the store's
 	failure error // of the last poll
-	newest  Snapshot
+	newest  News
 }
 
 // New makes a Hub. candidate becomes the deployment's secret if the store has none.
-func New(sets *policies.Service, secrets Secrets, candidate [16]byte, log *slog.Logger) *Hub {
-	return &Hub{sets: sets, secrets: secrets, secret: candidate, log: log, failure: ErrNotReady}
+func New(sets *policies.Service, people *consumers.Service, secrets Secrets, candidate [16]byte, log *slog.Logger) *Hub {
+	return &Hub{sets: sets, people: people, secrets: secrets, secret: candidate, log: log, failure: ErrNotReady}
 }
 
 // Run polls the store until ctx ends. A failing store is polled on; each change between failing and not is logged once.
@@ -96,12 +107,22 @@ func (h *Hub) follow(ctx context.Context) error {
 	}
 	h.mu.Lock()
 	if secret != h.secret {
-		h.newest = Snapshot{}
+		h.newest = News{}
 	}
 	h.secret, h.ready = secret, true
 	h.mu.Unlock()
 	_, err = h.sets.Refresh(ctx)
-	return err
+	return errors.Join(err, h.people.Refresh(ctx))
+}
+
+// Secret is the deployment's secret, which keys the hashes of consumers too. ErrNotReady before the store has been reached.
+func (h *Hub) Secret() ([16]byte, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.ready {
+		return [16]byte{}, ErrNotReady
+	}
+	return h.secret, nil
 }
 
 // Ready is nil if the last poll of the store succeeded, otherwise it says why not.
@@ -111,48 +132,48 @@ func (h *Hub) Ready() error {
 	return h.failure
 }
 
-// Wait returns the newest snapshot as soon as its version is not after, or false when ctx ends first. ErrNotReady before the
-// store has been reached for the first time.
-func (h *Hub) Wait(ctx context.Context, after uint64) (Snapshot, bool, error) {
+// Wait returns the newest snapshot as soon as its version is another than the node's, or what has changed of consumers since the
+// node's revision, or false when ctx ends first. ErrNotReady before the store has been reached for the first time.
+func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 	for {
 		current, changed := h.sets.Current()
-		if current != nil && current.Version.Number != after {
-			snapshot, err := h.encode(current)
-			return snapshot, err == nil, err
+		if current != nil && current.Version.Number != node.Version {
+			news, err := h.encode(current)
+			return news, err == nil, err
 		}
 		if current == nil {
-			if err := h.reached(); err != nil {
-				return Snapshot{}, false, err
+			if _, err := h.Secret(); err != nil {
+				return News{}, false, err
+			}
+		}
+		var moved <-chan struct{}
+		if node.Follows {
+			var m wire.Consumers
+			var news bool
+			if m, news, moved = h.people.After(node.Consumers); news {
+				return News{Bytes: wire.AppendConsumers(nil, m)}, true, nil
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return Snapshot{}, false, nil
+			return News{}, false, nil
 		case <-changed:
+		case <-moved:
 		}
 	}
 }
 
-func (h *Hub) reached() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.ready {
-		return ErrNotReady
-	}
-	return nil
-}
-
 // encode returns the snapshot of a version; its bytes are made once.
-func (h *Hub) encode(c *policies.Compiled) (Snapshot, error) {
+func (h *Hub) encode(c *policies.Compiled) (News, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.ready {
-		return Snapshot{}, ErrNotReady
+		return News{}, ErrNotReady
 	}
 	if h.newest.Version == c.Version.Number {
 		return h.newest, nil
 	}
-	snapshot := Snapshot{
+	snapshot := News{
 		Version: c.Version.Number,
 		Bytes:   wire.AppendSnapshot(nil, wire.Snapshot{Version: c.Version.Number, Secret: h.secret, Set: c.Set}),
 	}

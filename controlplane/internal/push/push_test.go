@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
@@ -54,8 +55,9 @@ func (s *shared) Secret(ctx context.Context, candidate [16]byte) ([16]byte, erro
 }
 
 type replica struct {
-	sets *policies.Service
-	hub  *push.Hub
+	sets   *policies.Service
+	people *consumers.Service
+	hub    *push.Hub
 }
 
 // inBubble runs a test in virtual time with two replicas over one store.
@@ -71,10 +73,10 @@ func inBubble(t *testing.T, away bool, test func(t *testing.T, s *shared, one, t
 		var running sync.WaitGroup
 		replicas := [2]replica{}
 		for i := range replicas {
-			sets := policies.New(s, time.Now)
-			hub := push.New(sets, s, [16]byte{byte(i + 1)}, slog.New(slog.DiscardHandler))
+			sets, people := policies.New(s, time.Now), consumers.New(s, time.Now)
+			hub := push.New(sets, people, s, [16]byte{byte(i + 1)}, slog.New(slog.DiscardHandler))
 			running.Go(func() { hub.Run(ctx) })
-			replicas[i] = replica{sets, hub}
+			replicas[i] = replica{sets, people, hub}
 			synctest.Wait() // The first replica's candidate becomes the secret.
 		}
 		test(t, s, replicas[0], replicas[1])
@@ -95,7 +97,7 @@ func put(t *testing.T, r replica, expected uint64) {
 }
 
 type result struct {
-	snapshot push.Snapshot
+	snapshot push.News
 	ok       bool
 	err      error
 	took     time.Duration
@@ -107,7 +109,7 @@ func wait(t *testing.T, r replica, after uint64, patience time.Duration) <-chan 
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		start := time.Now()
-		snapshot, ok, err := r.hub.Wait(ctx, after)
+		snapshot, ok, err := r.hub.Wait(ctx, push.Seen{Version: after})
 		out <- result{snapshot, ok, err, time.Since(start)}
 	}()
 	return out
@@ -174,8 +176,59 @@ func TestStoreAway(t *testing.T) {
 }
 
 func TestNotReadyBeforeTheFirstPoll(t *testing.T) {
-	hub := push.New(policies.New(nil, time.Now), nil, [16]byte{}, slog.New(slog.DiscardHandler))
+	hub := push.New(policies.New(nil, time.Now), consumers.New(nil, time.Now), nil, [16]byte{}, slog.New(slog.DiscardHandler))
 	if err := hub.Ready(); !errors.Is(err, push.ErrNotReady) {
 		t.Errorf("%v", err)
 	}
+}
+
+// A change of a consumer reaches nodes at every replica as fast as a policy set does; who missed too much is told so.
+func TestConsumersArePushed(t *testing.T) {
+	inBubble(t, false, func(t *testing.T, _ *shared, one, two replica) {
+		put(t, one, 0)
+		time.Sleep(250 * time.Millisecond)
+		follow := func(r replica, revision uint64) (m wire.Consumers, took time.Duration) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			start := time.Now()
+			news, ok, err := r.hub.Wait(ctx, push.Seen{Version: 1, Consumers: revision, Follows: true})
+			if !ok || err != nil || news.Version != 0 || wire.DecodeConsumers(news.Bytes, &m) != nil {
+				t.Fatalf("%+v, %v, %v", news, ok, err)
+			}
+			return m, time.Since(start)
+		}
+		assign := func(key byte, tier string) uint64 {
+			t.Helper()
+			r, err := one.people.Write(t.Context(), consumers.Write{Key: consumers.Key{key}, Any: true, Record: &consumers.Record{Tier: tier}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.Revision
+		}
+		go func() {
+			time.Sleep(time.Second)
+			assign(1, "premium")
+		}()
+		m, took := follow(two, 0)
+		if late := took - time.Second; late > 250*time.Millisecond || !m.Complete || len(m.Items) != 1 || string(m.Items[0].Tier) != "premium" {
+			t.Errorf("after %v: %+v", late, m)
+		}
+		second := assign(2, "free")
+		if again, took := follow(one, m.Revision); took != 0 || again.Revision != second || !again.Complete || len(again.Items) != 1 || again.Items[0].Key != (consumers.Key{2}) {
+			t.Errorf("only what is new: %+v after %v", again, took)
+		}
+		if r, _ := follow(one, m.Revision-2); r.Complete || r.Revision != second {
+			t.Errorf("a revision from before everything that is known: %+v", r)
+		}
+		// The other replica is behind: a node that is ahead of it waits until it is not.
+		third := assign(3, "free")
+		go func() {
+			time.Sleep(time.Second)
+			assign(4, "free")
+		}()
+		if r, took := follow(two, third); took < time.Second || !r.Complete || len(r.Items) != 1 {
+			t.Errorf("ahead of the replica: %+v after %v", r, took)
+		}
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
@@ -18,6 +19,7 @@ type Store interface {
 	policies.Store
 	nodes.Store
 	leases.Store
+	consumers.Store
 	push.Secrets
 }
 
@@ -50,6 +52,9 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"one of many writers wins", testVersionRace},
 		{"the secret is made once", testSecret},
 		{"nodes are forgotten", testNodes},
+		{"consumers", testConsumers},
+		{"changes of consumers are dropped when many", testConsumerLogIsBounded},
+		{"one of many writers of a consumer wins", testConsumerRace},
 		{"grants follow the ledger", testDifferential},
 		{"a changed rate earns at the slower", testRateChange},
 		{"one bucket many times in a batch", testBatch},
