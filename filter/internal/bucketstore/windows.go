@@ -162,6 +162,10 @@ func (e *Entry) decodeWindows(b []byte) bool {
 	}
 	w.Grain, w.Offset = grain, offset
 	e.Windows = w
+	most := w.Quota
+	if w.Algorithm == quota.SlidingWindowCounter {
+		most = quota.MaxUnits / int64(length/quota.Millisecond) // What was counted under a larger quota fades.
+	}
 	at := h.Last
 	for len(r.b) > 0 && len(h.Marks) < quota.MaxMarks {
 		if len(h.Marks) == 0 {
@@ -172,7 +176,7 @@ func (e *Entry) decodeWindows(b []byte) bool {
 			at += quota.Instant(grains) * quota.Instant(grain)
 		}
 		count := int64(r.unsigned())
-		if r.bad || count < 1 || count > w.Quota || at < h.Last-4*quota.Instant(length) || at > h.Last+4*quota.Instant(length) {
+		if r.bad || count < 1 || count > most || at < h.Last-4*quota.Instant(length) || at > h.Last+4*quota.Instant(length) {
 			return false
 		}
 		h.Marks = append(h.Marks, quota.Mark{Start: at, Count: count})

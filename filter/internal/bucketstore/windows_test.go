@@ -45,7 +45,7 @@ func TestHistoriesReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := rapid.SampledFrom(algorithms).Draw(t, "algorithm")
 		w, err := quota.NewWindows(a, rapid.Int64Range(1, quota.MaxLog).Draw(t, "quota"),
-			quota.Span(rapid.Int64Range(int64(quota.Second), int64(quota.MaxWindow)).Draw(t, "window")), rapid.IntRange(1, quota.MaxSubwindows).Draw(t, "parts"))
+			quota.Millisecond*quota.Span(rapid.Int64Range(1000, int64(quota.MaxWindow/quota.Millisecond)).Draw(t, "window")), rapid.IntRange(1, quota.MaxSubwindows).Draw(t, "parts"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,6 +56,11 @@ func TestHistoriesReadBack(t *testing.T) {
 		for range rapid.IntRange(1, 400).Draw(t, "requests") {
 			now += quota.Instant(rapid.Int64Range(0, int64(w.Length)/rapid.Int64Range(1, 500).Draw(t, "share")).Draw(t, "pause"))
 			w.Take(&want.History, now, 1)
+		}
+		if rapid.Bool().Draw(t, "converted") {
+			next := windowsOf(t, rapid.SampledFrom(algorithms).Draw(t, "next"))
+			w.Convert(&want.History, now, next)
+			want.Windows = next
 		}
 		write := change(func(e *bucketstore.Entry) bool { *e = want; return true })
 		if err := st.Update(want.Kind, want.Key, 0, write); err != nil {
