@@ -145,10 +145,14 @@ func (c *centre) grantTogether(node int, version uint64, nodes int64, items []wi
 		if p.Mode == policy.ModeStrict {
 			keep = 0
 		}
-		l, g := c.ledgers[it.Bucket].Grant(c.instant(), lease.Ask{
+		ask := lease.Ask{
 			Params: limit.Params, Windows: limit.WindowsOf(it.Bucket), Version: c.version,
 			Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: keep, Nodes: nodes,
-		})
+		}
+		if limit.Algorithm == quota.LeakyBucket {
+			ask.Deadline = 0 // A place is used at its own time.
+		}
+		l, g := c.ledgers[it.Bucket].Grant(c.instant(), ask)
 		if g.Changed {
 			ledgers[it.Bucket] = l
 		}

@@ -1,0 +1,164 @@
+package wasm
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/envoytest"
+)
+
+// queue is a policy of a leaky bucket: ten requests a second, of which burst may wait.
+func queue(mode, burst string, more ...string) string {
+	return limits("queue", mode, "10/1s burst "+burst, append(more, forAll, `"algorithm": "leaky_bucket"`)...)
+}
+
+// onTime fails the test unless an attempt ended when it was due: never early, and late by a tick at most.
+func onTime(t *testing.T, a *attempt, due time.Duration) {
+	t.Helper()
+	if !a.done || !a.passed || a.ended < due || a.ended > due+quantum {
+		t.Errorf("done %v, passed %v, at %v; it was due at %v", a.done, a.passed, a.ended, due)
+	}
+}
+
+// Requests leave a leaky bucket in the order in which they came, one each interval, whichever worker has them; who finds no place
+// is refused at once. Headers count the places.
+func TestQueueSpacesRequests(t *testing.T) {
+	for _, mode := range []string{"local", "strict"} {
+		t.Run(mode, func(t *testing.T) {
+			w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(queue(mode, "4"))})
+			var all []*attempt
+			for i := range 5 {
+				all = append(all, w.request(0, i%2, get()))
+				w.advance(5 * quantum) // A strict one waits for the centre.
+			}
+			if d := w.decision(all[4]); d.remaining != 0 || d.delayed < 375*time.Millisecond || d.delayed > 400*time.Millisecond {
+				t.Errorf("the last: %+v", d)
+			}
+			if a := w.ask(0, 0, get()); a.passed || w.decision(a).reason != "quota" {
+				t.Errorf("one more than there are places: %+v", w.decision(a))
+			}
+			w.advance(500 * quantum)
+			first := all[0].ended
+			if mode == "local" {
+				onTime(t, all[0], 0)
+			}
+			for i, a := range all {
+				onTime(t, a, first+time.Duration(i)*100*time.Millisecond)
+			}
+			items := draft11(t, all[1].stream.Reply().Header("ratelimit"))
+			if len(items) != 1 || items[0].params["r"] != 3 {
+				t.Errorf("the second leaves with %v", items)
+			}
+			if n := w.counter("requests.delayed"); n != 4 {
+				t.Errorf("%d counted as delayed", n)
+			}
+		})
+	}
+}
+
+// While requests wait ticks come each millisecond, and no longer than that.
+func TestTicksHurryOnlyWhileRequestsWait(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, set: setOf(queue("local", "4"))})
+	ticks := func(d time.Duration) uint64 {
+		before := w.nodes[0].Stats()
+		w.advance(d)
+		return w.nodes[0].Stats().Since(before).Entries["proxy_on_tick"]
+	}
+	idle := ticks(time.Second)
+	w.request(0, 0, get())
+	w.request(0, 0, get())
+	if n := ticks(100 * quantum); n < 90 {
+		t.Errorf("%d ticks in 100 ms while a request waits", n)
+	}
+	if n := ticks(time.Second); n > idle+2 {
+		t.Errorf("%d ticks in a second after, %d before", n, idle)
+	}
+}
+
+// Clients that go away give their places to those behind them: nobody waits longer than at first, and the rate stays full.
+func TestLeavingTheQueue(t *testing.T) {
+	for _, mode := range []string{"local", "strict"} {
+		t.Run(mode, func(t *testing.T) {
+			w := newWorld(t, fleet{nodes: 1, set: setOf(queue(mode, "4"))})
+			served := w.ask(0, 0, get())
+			var streams []*envoytest.Stream
+			for range 4 {
+				streams = append(streams, w.nodes[0].Worker(0).Request(get()))
+				w.advance(5 * quantum)
+			}
+			streams[0].Cancel()
+			streams[2].Cancel()
+			again := w.request(0, 0, get())
+			if mode == "strict" && again.done {
+				t.Errorf("it did not wait: %+v", again)
+			}
+			w.advance(5 * quantum)
+			for i, s := range []*envoytest.Stream{streams[1], streams[3], again.stream} {
+				due := served.ended + time.Duration(i+1)*100*time.Millisecond
+				w.advance(due - w.now - quantum)
+				if s.State() != envoytest.Paused {
+					t.Errorf("%d goes on early: %v", i, s.State())
+				}
+				w.advance(2 * quantum)
+				if s.State() == envoytest.Paused {
+					t.Errorf("%d still waits at %v", i, w.now)
+				}
+				if s != again.stream {
+					s.Respond(200, nil)
+				}
+			}
+		})
+	}
+}
+
+// Whatever comes and goes, requests leave two workers in no interval faster than the rate, each after no longer than it was told.
+func TestQueueUnderLoad(t *testing.T) {
+	const seed = 3
+	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("queue", "local", "100/1s burst 20", forAll, `"algorithm": "leaky_bucket"`))})
+	r := rand.New(rand.NewPCG(seed, 1))
+	law := newLaw(t, 100, 1_000_000, 1)
+	var open []*attempt
+	passed, left, refused := 0, 0, 0
+	const span = 20 * time.Second
+	w.run(span, func() {
+		still := open[:0]
+		leaving := 0
+		for _, a := range open {
+			switch {
+			case !a.done && r.IntN(400) == 0:
+				a.stream.Cancel()
+				a.done = true
+				left++
+			case !a.done:
+				still = append(still, a)
+			case a.passed:
+				leaving++
+				passed++
+				if d := w.decision(a); a.ended > a.sent+d.delayed+quantum {
+					t.Errorf("seed %d: told to wait %v, waited %v", seed, d.delayed, a.ended-a.sent)
+				}
+			default:
+				refused++
+			}
+		}
+		open = still
+		if leaving > 1 {
+			t.Errorf("seed %d: %d leave at once at %v", seed, leaving, w.now)
+		}
+		if leaving > 0 {
+			law.use(w.now, 1)
+		}
+		for range r.IntN(3) * r.IntN(2) {
+			open = append(open, w.request(0, r.IntN(2), get()))
+		}
+	})
+	t.Logf("%d passed, %d went away, %d refused", passed, left, refused)
+	// A tick may be a quantum late, and the next in time.
+	if over := law.params.TokensIn(law.worst); over > 1 {
+		t.Errorf("seed %d: %d more than the rate", seed, over)
+	}
+	if passed < 100*int(span/time.Second)*9/10 || left < 50 || refused < 50 {
+		t.Errorf("seed %d: %d passed, %d left, %d refused", seed, passed, left, refused)
+	}
+}
