@@ -114,6 +114,9 @@ func (l Ledger) Grant(now quota.Instant, ask Ask) (Ledger, Grant) {
 	available := max(0, (p.Burst*p.Den-l.Debt)/p.Den)
 	cost := max(ask.Cost, 1)
 	g := Grant{Waiting: min(max(ask.Waiting, 0), available/cost)}
+	if g.Waiting > 0 {
+		g.Delay = p.Delay(quota.State{Debt: l.Debt, Last: l.Last}, now)
+	}
 	l.lend(g.Waiting*cost, ask.Deadline, waitingPieces)
 	available -= g.Waiting * cost
 	if ttl := TTL(p); ttl > 0 {
@@ -123,9 +126,29 @@ func (l Ledger) Grant(now quota.Instant, ask Ask) (Ledger, Grant) {
 	g.Level = available - g.Keep
 	g.Changed = g.Waiting > 0 || g.Keep > 0 || before.Den != 0 && before != p
 	if g.Waiting < ask.Waiting {
-		g.NotBefore = max(1, quota.Span(l.Ready(min(cost, p.Burst))-now))
+		g.NotBefore = l.wait(now, cost)
 	}
 	return l, g
+}
+
+// Look is Grant without charging anything: NotBefore is 0 if all waiting requests can have their cost. Of a group of asks that
+// must all be granted or none, all are looked at first; of those that get nothing the looked-at ledgers are stored if Changed.
+func (l Ledger) Look(now quota.Instant, ask Ask) (Ledger, Grant) {
+	if l.Version > ask.Version && l.Params != ask.Params && l.Params.Den != 0 {
+		return l, Grant{Stale: true}
+	}
+	before := l.Params
+	l = l.At(now, ask)
+	p, cost := l.Params, max(ask.Cost, 1)
+	g := Grant{Level: max(0, (p.Burst*p.Den-l.Debt)/p.Den), Changed: before.Den != 0 && before != p}
+	if g.Level/cost < ask.Waiting {
+		g.NotBefore = l.wait(now, cost)
+	}
+	return l, g
+}
+
+func (l Ledger) wait(now quota.Instant, cost int64) quota.Span {
+	return max(1, quota.Span(l.Ready(min(cost, l.Params.Burst))-now))
 }
 
 // keepShare is how many of the available tokens a node may hold. Where all nodes asking as much would exhaust the bucket, a

@@ -1,0 +1,97 @@
+package lease
+
+import (
+	"slices"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// WindowLedger is what the centre remembers of one bucket of a window algorithm: what was admitted and leased lately, the figures
+// it is counted in, and the policy set version that brought them. The zero value is a bucket that nobody has used.
+//
+// A leased token counts when it may be used last, so whoever hoards, all nodes together never use more than the quota in any
+// window; see quota.Windows.Lend. A sliding_window_counter is not leased, it only answers waiting requests.
+type WindowLedger struct {
+	Windows quota.Windows
+	Version uint64
+	History quota.History
+}
+
+// FreshWindows is the ledger of a bucket of which nothing is known, with percent of its quota left.
+func FreshWindows(w quota.Windows, version uint64, now quota.Instant, percent int64) WindowLedger {
+	l := WindowLedger{Windows: w, Version: version, History: quota.History{Last: now}}
+	if used := w.Quota - w.Quota*percent/100; used > 0 {
+		w.Add(&l.History, now, used)
+	}
+	return l
+}
+
+// Grant answers ask at now, as Ledger.Grant does. The caller stores the returned ledger if the grant says Changed, until it is
+// Forgettable.
+func (l WindowLedger) Grant(now quota.Instant, ask Ask) (WindowLedger, Grant) {
+	if l.stale(ask) {
+		return l, Grant{Stale: true}
+	}
+	before := l.Windows
+	l = l.At(now, ask)
+	w, h := l.Windows, &l.History
+	cost, late := max(ask.Cost, 1), h.Last+quota.Instant(ask.Deadline)
+	g := Grant{Waiting: min(max(ask.Waiting, 0), w.Room(h, late)/cost)}
+	if g.Waiting > 0 {
+		w.Lend(h, late, g.Waiting*cost)
+	}
+	if w.Algorithm != quota.SlidingWindowCounter {
+		until := h.Last + quota.Instant(TTL(ask.Params))
+		if g.Keep = keepShare(ask, w.Room(h, until)); g.Keep > 0 {
+			w.Lend(h, until, g.Keep)
+		}
+	}
+	g.Level = w.Remaining(h)
+	g.Changed = g.Waiting > 0 || g.Keep > 0 || before.Quota != 0 && before != w
+	if g.Waiting < ask.Waiting {
+		g.NotBefore = l.wait(now, ask)
+	}
+	return l, g
+}
+
+// Look is Grant without charging anything: NotBefore is 0 if all waiting requests can have their cost.
+func (l WindowLedger) Look(now quota.Instant, ask Ask) (WindowLedger, Grant) {
+	if l.stale(ask) {
+		return l, Grant{Stale: true}
+	}
+	before := l.Windows
+	l = l.At(now, ask)
+	g := Grant{Level: l.Windows.Remaining(&l.History), Changed: before.Quota != 0 && before != l.Windows}
+	if l.Windows.Room(&l.History, l.History.Last+quota.Instant(ask.Deadline))/max(ask.Cost, 1) < ask.Waiting {
+		g.NotBefore = l.wait(now, ask)
+	}
+	return l, g
+}
+
+func (l WindowLedger) stale(ask Ask) bool {
+	return l.Version > ask.Version && l.Windows != ask.Windows && l.Windows.Quota != 0
+}
+
+func (l WindowLedger) wait(now quota.Instant, ask Ask) quota.Span {
+	n := min(max(ask.Cost, 1), l.Windows.Quota)
+	return max(1, quota.Span(l.Windows.ReadyToLend(&l.History, n, ask.Deadline)-now))
+}
+
+// At brings the ledger to now and to the ask's figures. Time never runs backwards in it.
+func (l WindowLedger) At(now quota.Instant, ask Ask) WindowLedger {
+	l.History.Marks = slices.Clone(l.History.Marks)
+	l.Version = max(l.Version, ask.Version)
+	if l.Windows.Quota == 0 || l.Windows == ask.Windows {
+		l.Windows = ask.Windows
+		l.Windows.Advance(&l.History, now)
+		return l
+	}
+	l.Windows.Convert(&l.History, now, ask.Windows)
+	l.Windows = ask.Windows
+	return l
+}
+
+// Forgettable is the instant from which the ledger equals an absent one.
+func (l WindowLedger) Forgettable() quota.Instant {
+	return l.History.Last + quota.Instant(l.Windows.ResetAfter(&l.History, l.History.Last))
+}
