@@ -23,6 +23,14 @@ type Poller interface {
 	PollSnapshot(path []byte, timeout quota.Span, done func(status int, body []byte)) error
 }
 
+// Consumers are told by the poll what changes of consumers. Revision is the one up to which changes are known; Synced says that
+// there are none beyond it.
+type Consumers interface {
+	Revision() uint64
+	Changed(body []byte) error
+	Synced()
+}
+
 // Clock tells the time at which an answer is handled.
 type Clock interface{ Now() quota.Instant }
 
@@ -52,6 +60,8 @@ type Stats struct{ Applied, Refused, PollsFailed uint64 }
 // Sync keeps one VM's rules up to date.
 type Sync struct {
 	Stats Stats
+	// Consumers follow the poll; nil: nobody does.
+	Consumers Consumers
 
 	shared SharedData
 	poller Poller // nil without a control plane

@@ -268,3 +268,44 @@ func TestAnInlineSetIsUsedUntilTheFirstAnswer(t *testing.T) {
 		t.Errorf("garbage was used: %v", err)
 	}
 }
+
+// people notes what the poll tells of consumers.
+type people struct {
+	revision uint64
+	heard    []string
+	err      error
+}
+
+func (p *people) Revision() uint64 { return p.revision }
+func (p *people) Synced()          { p.heard = append(p.heard, "synced") }
+func (p *people) Changed(body []byte) error {
+	p.heard = append(p.heard, fmt.Sprint(len(body)))
+	return p.err
+}
+
+// The poll that brings policy sets brings what changes of consumers as well.
+func TestThePollTellsOfConsumers(t *testing.T) {
+	p := newProcess(1)
+	who := &people{revision: 7}
+	p.vms[0].Consumers = who
+	p.tick(0)
+	if q := p.answer(t, 200, snapshot(5)); q.Get("consumers") != "7" {
+		t.Errorf("the poll says %v", q)
+	}
+	p.tick(1)
+	changes := wire.AppendConsumers(nil, wire.Consumers{Revision: 8, Complete: true})
+	p.answer(t, 200, changes)
+	p.tick(1)
+	p.answer(t, 204, nil)
+	if got := strings.Join(who.heard, " "); got != fmt.Sprint(len(changes), " synced") || p.versions() != "5" {
+		t.Errorf("heard %s; versions %s", got, p.versions())
+	}
+	// What cannot be read is asked for again, but not at once.
+	who.err = errors.New("damaged")
+	p.tick(1)
+	p.answer(t, 200, changes)
+	p.tick(1)
+	if len(p.polls) != 0 || !strings.Contains(p.log[len(p.log)-1], "damaged") {
+		t.Errorf("%d polls, log %q", len(p.polls), p.log)
+	}
+}

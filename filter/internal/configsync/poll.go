@@ -27,6 +27,9 @@ func (s *Sync) appendPath(b []byte) []byte {
 	b = strconv.AppendUint(b, s.seen, 10)
 	b = append(b, "&wait=25s&applied="...)
 	b = strconv.AppendUint(b, s.applied(), 10)
+	if s.Consumers != nil {
+		b = strconv.AppendUint(append(b, "&consumers="...), s.Consumers.Revision(), 10)
+	}
 	b = appendQuery(append(b, "&node="...), s.node.ID)
 	b = append(b, "&boot="...)
 	b = strconv.AppendUint(b, s.node.Boot, 16)
@@ -67,10 +70,21 @@ func (s *Sync) answer(status int, body []byte) {
 	s.polling = false
 	switch status {
 	case 200:
+		if s.Consumers != nil && wire.IsConsumers(body) {
+			if err := s.Consumers.Changed(body); err != nil {
+				s.pollFailed("it tells of consumers what cannot be read: " + err.Error())
+				return
+			}
+			s.pollSucceeded()
+			return
+		}
 		s.pollSucceeded()
 		s.receive(body)
 	case 204:
 		s.pollSucceeded()
+		if s.Consumers != nil {
+			s.Consumers.Synced()
+		}
 		if s.refused != 0 {
 			s.seen = s.applied() // What was damaged on the way may come whole the next time.
 		}
