@@ -23,11 +23,12 @@ type Streams struct {
 }
 
 type commands struct {
-	Serve   serveCommand   `cmd:"" help:"Run the control plane."`
-	Check   checkCommand   `cmd:"" help:"Check policy files without a server, and print what each policy promises."`
-	Apply   applyCommand   `cmd:"" help:"Make a file the policy set of a control plane."`
-	Get     getCommand     `cmd:"" help:"Print what a control plane holds."`
-	Version versionCommand `cmd:"" help:"Print the version."`
+	Serve     serveCommand     `cmd:"" help:"Run the control plane."`
+	Check     checkCommand     `cmd:"" help:"Check policy files without a server, and print what each policy promises."`
+	Apply     applyCommand     `cmd:"" help:"Make a file the policy set of a control plane."`
+	Get       getCommand       `cmd:"" help:"Print what a control plane holds."`
+	Consumers consumersCommand `cmd:"" help:"Assign tiers to consumers."`
+	Version   versionCommand   `cmd:"" help:"Print the version."`
 }
 
 // environment is what commands get beside their flags.
