@@ -18,6 +18,9 @@ import (
 // late is lost.
 const patience = 40 * time.Millisecond
 
+// maxDelay is the longest delay of a request that an answer can tell of.
+const maxDelay = quota.Hour
+
 // ErrUnavailable: the store does not answer, or has not answered lately; nothing was granted.
 var ErrUnavailable = errors.New("the store of the counters does not answer")
 
@@ -25,12 +28,30 @@ var ErrUnavailable = errors.New("the store of the counters does not answer")
 type Item struct {
 	Bucket [16]byte
 	Ask    lease.Ask
+	// Joined: this item and the next belong to one group, see Store.
+	Joined bool
+}
+
+// Groups numbers the groups of joined items: the number of each item's group. An item that is joined with none is a group alone.
+func Groups(items []Item) []int {
+	groups := make([]int, len(items))
+	for i := 1; i < len(items); i++ {
+		groups[i] = groups[i-1]
+		if !items[i-1].Joined {
+			groups[i]++
+		}
+	}
+	return groups
 }
 
 // Store keeps the ledgers.
 type Store interface {
-	// Grant answers each item in order as lease.Ledger.Grant does, at the store's own time. A bucket may occur more than
-	// once. On an error some items may have been charged: too little is admitted then, never too much.
+	// Grant answers each item in order as lease.Ledger.Grant does, or lease.WindowLedger.Grant if the ask has Windows, at the
+	// store's own time. A bucket may occur more than once. On an error some items may have been charged: too little is admitted
+	// then, never too much.
+	//
+	// Of a group of joined items, which has no bucket twice, all waiting requests get their cost or none does; then nothing is
+	// granted, and NotBefore is 0 where the bucket had it all.
 	Grant(ctx context.Context, items []Item) ([]lease.Grant, error)
 }
 
@@ -134,16 +155,9 @@ func (s *Service) meant(ctx context.Context, current *policies.Compiled, number 
 }
 
 // pass has the store grant the open items under the current set, fills in the answers and returns the items for which the
-// current set was too old.
+// current set was too old, with the groups they belong to.
 func (s *Service) pass(ctx context.Context, req wire.LeaseRequest, meant, current *policies.Compiled, open []int, reply wire.LeaseReply) ([]int, error) {
-	var items []Item
-	var index []int
-	for _, i := range open {
-		if a, ok := ask(req.Items[i], meant, current, reply.Nodes); ok {
-			items = append(items, Item{req.Items[i].Bucket, a})
-			index = append(index, i)
-		}
-	}
+	items, index := asks(req, meant, current, open, reply)
 	if len(items) == 0 {
 		return nil, nil
 	}
@@ -151,17 +165,54 @@ func (s *Service) pass(ctx context.Context, req wire.LeaseRequest, meant, curren
 	if err != nil {
 		return nil, err
 	}
-	var stale []int
+	groups := Groups(items)
+	stale := map[int]bool{}
 	for k, g := range grants {
 		if g.Stale {
-			stale = append(stale, index[k])
+			stale[groups[k]] = true
 			continue
 		}
 		reply.Items[index[k]] = wire.LeaseAnswer{
 			State: wire.ItemGranted, Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level,
+			Delay: min(g.Delay, maxDelay),
 		}
 	}
-	return stale, nil
+	var again []int
+	for k, i := range index {
+		if stale[groups[k]] {
+			again = append(again, i)
+		}
+	}
+	return again, nil
+}
+
+// asks are the open items as the store is asked for them, and the place of each in the request; the open answers are unknown
+// until the store has spoken. Of a group with an item that is not known the store is asked nothing, and its other items get
+// nothing: they belong to one request. Open items are whole groups.
+func asks(req wire.LeaseRequest, meant, current *policies.Compiled, open []int, reply wire.LeaseReply) (items []Item, index []int) {
+	first, whole := 0, true
+	for _, i := range open {
+		it := req.Items[i]
+		a, ok := ask(it, meant, current, reply.Nodes)
+		for _, other := range items[first:] {
+			ok = ok && other.Bucket != it.Bucket // A group that has a bucket twice is none that a node would send.
+		}
+		reply.Items[i] = wire.LeaseAnswer{State: wire.ItemUnknown}
+		if ok {
+			items, index = append(items, Item{Bucket: it.Bucket, Ask: a, Joined: it.Joined}), append(index, i)
+		}
+		if whole = whole && ok; it.Joined {
+			continue
+		}
+		if !whole {
+			for _, known := range index[first:] {
+				reply.Items[known] = wire.LeaseAnswer{State: wire.ItemGranted}
+			}
+			items, index = items[:first], index[:first]
+		}
+		first, whole = len(items), true
+	}
+	return items, index
 }
 
 // ask is what an item asks for under the current figures, whatever the node believes them to be. It reports false for a limit
@@ -172,11 +223,16 @@ func ask(it wire.LeaseItem, meant, current *policies.Compiled, nodes int64) (lea
 		return lease.Ask{}, false
 	}
 	a := lease.Ask{
-		Params: limit.Params, Version: current.Version.Number, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline,
-		Keep: min(it.Keep, limit.Params.Burst), Nodes: nodes,
+		Params: limit.Params, Windows: limit.WindowsOf(it.Bucket), Version: current.Version.Number,
+		Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: min(it.Keep, limit.Params.Burst), Nodes: nodes,
 	}
 	if p.Mode == policy.ModeStrict {
 		a.Keep = 0 // No token idles on a node.
+	}
+	if limit.Algorithm == quota.LeakyBucket {
+		// Turns are an exact rate from when they are given out; tokens taken to be leased until the deadline would make the queue
+		// look longer than it is, and delay requests that nothing is before.
+		a.Deadline = 0
 	}
 	return a, true
 }
@@ -184,6 +240,15 @@ func ask(it wire.LeaseItem, meant, current *policies.Compiled, nodes int64) (lea
 // LostFill is the share of its burst, in percent, with which a bucket starts whose state the store has lost.
 const LostFill = 50
 
-// Doubtful is how long after a store has lost its state an absent bucket may be one that was in use: the time in which any
-// ledger of these figures becomes forgettable.
-func Doubtful(p quota.Params) quota.Span { return p.Window() + 2*lease.TTL(p) + 2*lease.Deadline }
+// DoubtfulUntil is until when an absent bucket may be one that was in use when the store lost its state: when any ledger of the
+// ask's figures becomes forgettable that had leased what it could just before. 0 if no state was lost.
+func DoubtfulUntil(lost quota.Instant, a lease.Ask) quota.Instant {
+	if lost <= 0 {
+		return 0
+	}
+	leased := max(lease.TTL(a.Params), lease.Deadline)
+	if a.Windows.Quota != 0 {
+		return a.Windows.Counts(lost + quota.Instant(leased))
+	}
+	return lost + quota.Instant(a.Params.Window()+2*lease.TTL(a.Params)+2*lease.Deadline)
+}

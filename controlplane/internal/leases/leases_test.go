@@ -286,20 +286,37 @@ func TestImpatientCallersDoNotTripTheBreaker(t *testing.T) {
 	}
 }
 
-// Doubtful covers every ledger: from then on an absent bucket cannot be one that was in use before.
+// DoubtfulUntil covers every ledger: from then on an absent bucket cannot be one that was in use before.
 func TestDoubtfulOutlastsEveryLedger(t *testing.T) {
 	for _, limit := range []string{
-		"quota: 100, window: 1m", "quota: 1, window: 1s", "quota: 5, window: 366d", "quota: 1000, window: 1s, burst: 3", "quota: 7, window: 4s",
+		"limit: {quota: 100, window: 1m}", "limit: {quota: 1, window: 1s}", "limit: {quota: 5, window: 366d}",
+		"limit: {quota: 1000, window: 1s, burst: 3}", "limit: {quota: 7, window: 4s}",
+		"limit: {quota: 7, window: 4s}, algorithm: fixed_window", "limit: {quota: 7, window: 4s}, algorithm: sliding_window, subwindows: 3",
+		"limit: {quota: 7, window: 1s}, algorithm: sliding_log",
+		"limit: {quota: 7, window: 1s}, algorithm: sliding_window_counter, mode: strict",
 	} {
 		w := newWorld(t)
-		w.put(1, "name: a, partition: [], limit: {"+limit+"}")
-		p := w.sets[1].Set.Policies[0].Limits[0].Params
-		ask := lease.Ask{Params: p, Version: 1, Waiting: p.Burst / 2, Cost: 1, Deadline: lease.Deadline, Keep: p.Burst, Nodes: 1}
-		for now := quota.Instant(1_000_000); now < 1_300_000; now += 777 {
-			l, _ := lease.Ledger{}.Grant(now, ask)
-			if last := now + quota.Instant(leases.Doubtful(p)); l.Forgettable() > last {
-				t.Fatalf("%s: used up at %d, forgettable at %d, doubtful until %d", limit, now, l.Forgettable(), last)
+		w.put(1, "name: a, partition: [], "+limit)
+		l := w.sets[1].Set.Policies[0].Limits[0]
+		p := l.Params
+		ask := lease.Ask{
+			Params: p, Windows: l.WindowsOf([16]byte{9: 77}), Version: 1, Waiting: p.Burst / 2, Cost: 1, Deadline: lease.Deadline, Keep: p.Burst, Nodes: 1,
+		}
+		for now := quota.Instant(3_900_000); now < 4_200_000; now += 777 {
+			last, until := quota.Instant(0), leases.DoubtfulUntil(now, ask)
+			if ask.Windows.Quota != 0 {
+				l, _ := lease.WindowLedger{}.Grant(now, ask)
+				last = l.Forgettable()
+			} else {
+				l, _ := lease.Ledger{}.Grant(now, ask)
+				last = l.Forgettable()
 			}
+			if last > until {
+				t.Fatalf("%s: used up at %d, forgettable at %d, doubtful until %d", limit, now, last, until)
+			}
+		}
+		if leases.DoubtfulUntil(0, ask) != 0 {
+			t.Error("in doubt without a loss")
 		}
 	}
 }

@@ -11,32 +11,55 @@ const ledgerFormat = 1
 
 // encodeLedger writes the format and then, as varints, version, last, debt, num, den, burst and each pair.
 func encodeLedger(l lease.Ledger) []byte {
-	b := append(make([]byte, 0, 64), ledgerFormat)
-	b = binary.AppendUvarint(b, l.Version)
-	for _, v := range []int64{int64(l.Last), l.Debt, l.Params.Num, l.Params.Den, l.Params.Burst} {
-		b = binary.AppendUvarint(b, uint64(v))
-	}
+	b := encode(int64(l.Version), int64(l.Last), l.Debt, l.Params.Num, l.Params.Den, l.Params.Burst)
 	for _, p := range l.Pairs {
 		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(p.End)), uint64(p.Tokens))
 	}
 	return b
 }
 
-// decodeLedger refuses another format, damage, and figures that no grant can have left.
-func decodeLedger(b []byte) (lease.Ledger, bool) {
+// encodeWindows writes the format and then, as varints, version, last, algorithm, quota, length, grain, offset and each mark, its
+// start as the distance from the one before.
+func encodeWindows(l lease.WindowLedger) []byte {
+	w := l.Windows
+	b := encode(int64(l.Version), int64(l.History.Last), int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset))
+	var before quota.Instant
+	for _, m := range l.History.Marks {
+		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(m.Start-before)), uint64(m.Count))
+		before = m.Start
+	}
+	return b
+}
+
+func encode(fields ...int64) []byte {
+	b := append(make([]byte, 0, 64), ledgerFormat)
+	for _, v := range fields {
+		b = binary.AppendUvarint(b, uint64(v))
+	}
+	return b
+}
+
+// decode reads the numbers, of which there are fixed ones and at most so many pairs. It refuses another format, damage, and
+// numbers that no grant can have left.
+func decode(b []byte, fixed, pairs int) ([]int64, bool) {
 	if len(b) == 0 || b[0] != ledgerFormat {
-		return lease.Ledger{}, false
+		return nil, false
 	}
 	b = b[1:]
 	var fields []int64
 	for len(b) > 0 {
 		v, n := binary.Uvarint(b)
 		if n <= 0 || v > 2*quota.MaxUnits {
-			return lease.Ledger{}, false
+			return nil, false
 		}
 		fields, b = append(fields, int64(v)), b[n:]
 	}
-	if len(fields) < 6 || len(fields)%2 != 0 || len(fields) > 6+2*lease.MaxPairs {
+	return fields, len(fields) >= fixed && (len(fields)-fixed)%2 == 0 && len(fields) <= fixed+2*pairs
+}
+
+func decodeLedger(b []byte) (lease.Ledger, bool) {
+	fields, ok := decode(b, 6, lease.MaxPairs)
+	if !ok {
 		return lease.Ledger{}, false
 	}
 	l := lease.Ledger{
@@ -48,6 +71,31 @@ func decodeLedger(b []byte) (lease.Ledger, bool) {
 	}
 	for i := 6; i < len(fields); i += 2 {
 		l.Pairs = append(l.Pairs, lease.Pair{End: quota.Instant(fields[i]), Tokens: fields[i+1]})
+	}
+	return l, true
+}
+
+func decodeWindows(b []byte) (lease.WindowLedger, bool) {
+	fields, ok := decode(b, 7, quota.MaxMarks)
+	if !ok {
+		return lease.WindowLedger{}, false
+	}
+	w := quota.Windows{
+		Algorithm: quota.Algorithm(fields[2]), Quota: fields[3],
+		Length: quota.Span(fields[4]), Grain: quota.Span(fields[5]), Offset: quota.Span(fields[6]),
+	}
+	if fields[2] < int64(quota.FixedWindow) || fields[2] > int64(quota.SlidingLog) || w.Quota < 1 || w.Quota > quota.MaxUnits ||
+		w.Grain < 1 || w.Grain > w.Length || w.Length > quota.MaxWindow || w.Length < quota.Second || w.Offset >= w.Grain {
+		return lease.WindowLedger{}, false
+	}
+	l := lease.WindowLedger{Windows: w, Version: uint64(fields[0]), History: quota.History{Last: quota.Instant(fields[1])}}
+	var start quota.Instant
+	for i := 7; i < len(fields); i += 2 {
+		if fields[i] == 0 {
+			return lease.WindowLedger{}, false
+		}
+		start += quota.Instant(fields[i])
+		l.History.Marks = append(l.History.Marks, quota.Mark{Start: start, Count: fields[i+1]})
 	}
 	return l, true
 }

@@ -16,6 +16,8 @@ const (
 	shardCount = 64
 	// sweptAtOnce is how many shards each save looks through for ledgers that can be forgotten.
 	sweptAtOnce = 8
+	// windowsKey ends the keys of window ledgers in the file: the two kinds are apart, should a policy change its algorithm.
+	windowsKey = 'w'
 )
 
 type hash = [16]byte
@@ -30,21 +32,17 @@ type ledgers struct {
 }
 
 type shard struct {
-	mu  sync.Mutex
-	max int
-	all map[hash]lease.Ledger
-	// dirty names what differs from the file: to be written, or deleted if it is not in all.
-	dirty map[hash]struct{}
-	// damaged names what the file holds and nobody can read.
-	damaged map[hash]struct{}
+	mu      sync.Mutex
+	max     int // of each kind
+	tokens  table[lease.Ledger]
+	windows table[lease.WindowLedger]
 }
 
 func (l *ledgers) init(max int) {
 	for i := range l.shards {
-		l.shards[i] = shard{
-			max: (max + shardCount - 1) / shardCount,
-			all: map[hash]lease.Ledger{}, dirty: map[hash]struct{}{}, damaged: map[hash]struct{}{},
-		}
+		l.shards[i].max = (max + shardCount - 1) / shardCount
+		l.shards[i].tokens.init(nil, encodeLedger, decodeLedger)
+		l.shards[i].windows.init([]byte{windowsKey}, encodeWindows, decodeWindows)
 	}
 }
 
@@ -54,65 +52,98 @@ func (l *ledgers) of(key hash) *shard { return &l.shards[key[0]%shardCount] }
 func (l *ledgers) load(saved *bolt.Bucket) (damaged int) {
 	c := saved.Cursor()
 	for k, v := c.First(); k != nil; k, v = c.Next() {
-		if len(k) != len(hash{}) {
-			continue
+		good := true
+		switch {
+		case len(k) == len(hash{}):
+			good = l.of(hash(k)).tokens.load(hash(k), v)
+		case len(k) == len(hash{})+1 && k[len(hash{})] == windowsKey:
+			good = l.of(hash(k[:len(hash{})])).windows.load(hash(k[:len(hash{})]), v)
 		}
-		key := hash(k)
-		if ledger, ok := decodeLedger(v); ok {
-			l.of(key).all[key] = ledger
-			continue
+		if !good {
+			damaged++
 		}
-		l.of(key).damaged[key] = struct{}{}
-		damaged++
 	}
 	return damaged
 }
 
 // Grant implements leases.Store.
 func (s *Store) Grant(_ context.Context, items []leases.Item) ([]lease.Grant, error) {
-	grants := make([]lease.Grant, len(items))
-	for i, it := range items {
-		grants[i] = s.ledgers.of(it.Bucket).grant(s.clock.now(), it, s.ledgers.lost)
+	grants := make([]lease.Grant, 0, len(items))
+	for first := 0; first < len(items); {
+		last := first
+		for items[last].Joined && last+1 < len(items) {
+			last++
+		}
+		grants = s.grantGroup(items[first:last+1], grants)
+		first = last + 1
 	}
 	return grants, nil
 }
 
-func (h *shard) grant(now quota.Instant, it leases.Item, lost quota.Instant) lease.Grant {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	ledger, known := h.all[it.Bucket]
-	doubtful := false
-	if !known {
-		if len(h.all) >= h.max {
-			// To forget another bucket would refill it unseen.
-			return lease.Grant{NotBefore: quota.Second}
+// grantGroup answers items that belong to one request: all are looked at, and only if none is short are they granted.
+func (s *Store) grantGroup(group []leases.Item, grants []lease.Grant) []lease.Grant {
+	defer s.ledgers.lock(group)()
+	now, all, start := s.clock.now(), true, len(grants)
+	if len(group) > 1 {
+		for _, it := range group {
+			g := s.ledgers.grant(now, it, true)
+			all = all && !g.Stale && g.NotBefore == 0
+			grants = append(grants, g)
 		}
-		_, doubtful = h.damaged[it.Bucket]
-		doubtful = doubtful || lost > 0 && now < lost+quota.Instant(leases.Doubtful(it.Ask.Params))
 	}
-	if doubtful {
-		ledger = lease.Fresh(it.Ask.Params, it.Ask.Version, now, leases.LostFill)
+	if !all {
+		return grants
 	}
-	ledger, g := ledger.Grant(now, it.Ask)
-	if g.Changed || doubtful {
-		h.all[it.Bucket] = ledger
-		h.dirty[it.Bucket] = struct{}{}
-		delete(h.damaged, it.Bucket)
+	grants = grants[:start]
+	for _, it := range group {
+		grants = append(grants, s.ledgers.grant(now, it, false))
 	}
-	return g
+	return grants
 }
 
-// change is what the file must learn about one bucket: its ledger, or without a value that it is forgotten.
-type change struct {
-	key   hash
-	value []byte
+// lock locks the shards of the items, always in the same order, and returns what unlocks them.
+func (l *ledgers) lock(group []leases.Item) (unlock func()) {
+	if len(group) == 1 {
+		h := l.of(group[0].Bucket)
+		h.mu.Lock()
+		return h.mu.Unlock
+	}
+	var wanted [shardCount]bool
+	for _, it := range group {
+		wanted[it.Bucket[0]%shardCount] = true
+	}
+	for i, w := range wanted {
+		if w {
+			l.shards[i].mu.Lock()
+		}
+	}
+	return func() {
+		for i, w := range wanted {
+			if w {
+				l.shards[i].mu.Unlock()
+			}
+		}
+	}
 }
 
-func (c change) apply(saved *bolt.Bucket) error {
-	if c.value == nil {
-		return saved.Delete(c.key[:])
+// grant answers one item, or with look only finds out what it would get. Its shard is locked.
+func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) lease.Grant {
+	h, a := l.of(it.Bucket), it.Ask
+	doubt := now < leases.DoubtfulUntil(l.lost, a)
+	if a.Windows.Quota == 0 {
+		decide := lease.Ledger.Grant
+		if look {
+			decide = lease.Ledger.Look
+		}
+		return h.tokens.grant(now, it, h.max, doubt, decide, func() lease.Ledger { return lease.Fresh(a.Params, a.Version, now, leases.LostFill) })
 	}
-	return saved.Put(c.key[:], c.value)
+	decide := lease.WindowLedger.Grant
+	if look {
+		decide = lease.WindowLedger.Look
+	}
+	return h.windows.grant(now, it, h.max, doubt, decide, func() lease.WindowLedger {
+		return lease.FreshWindows(a.Windows, a.Version, now, leases.LostFill)
+	})
 }
 
 // changes forgets what can be forgotten in some of the shards and returns what differs from the file, from then on taken to
@@ -121,40 +152,26 @@ func (l *ledgers) changes(now quota.Instant) []change {
 	var out []change
 	for i := range l.shards {
 		swept := (i-l.next+shardCount)%shardCount < sweptAtOnce
-		out = l.shards[i].changes(now, swept, out)
+		h := &l.shards[i]
+		h.mu.Lock()
+		out = h.windows.changes(now, swept, h.tokens.changes(now, swept, out))
+		h.mu.Unlock()
 	}
 	l.next = (l.next + sweptAtOnce) % shardCount
-	return out
-}
-
-func (h *shard) changes(now quota.Instant, sweep bool, out []change) []change {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if sweep {
-		for key, ledger := range h.all {
-			if ledger.Forgettable() <= now {
-				delete(h.all, key)
-				h.dirty[key] = struct{}{}
-			}
-		}
-	}
-	for key := range h.dirty {
-		c := change{key: key}
-		if ledger, ok := h.all[key]; ok {
-			c.value = encodeLedger(ledger)
-		}
-		out = append(out, c)
-	}
-	clear(h.dirty)
 	return out
 }
 
 // dirtyAgain takes back changes that could not be saved.
 func (l *ledgers) dirtyAgain(changes []change) {
 	for _, c := range changes {
-		h := l.of(c.key)
+		key := hash(c.key[:len(hash{})])
+		h := l.of(key)
 		h.mu.Lock()
-		h.dirty[c.key] = struct{}{}
+		if len(c.key) == len(hash{}) {
+			h.tokens.dirty[key] = struct{}{}
+		} else {
+			h.windows.dirty[key] = struct{}{}
+		}
 		h.mu.Unlock()
 	}
 }

@@ -22,11 +22,16 @@ const (
 // bucketTag is the number of a bucket's tag.
 func bucketTag(bucket [16]byte) byte { return bucket[0] % tagCount }
 
-// bucketKey is weir:{TT}:b:HASH, TT being the tag in hexadecimal.
-func bucketKey(bucket [16]byte) string {
+// bucketKey is weir:{TT}:b:HASH, TT being the tag in hexadecimal, or weir:{TT}:w:HASH for a bucket of a window algorithm: two
+// things, should a policy change its algorithm.
+func bucketKey(bucket [16]byte, windowed bool) string {
+	kind := "}:b:"
+	if windowed {
+		kind = "}:w:"
+	}
 	key := make([]byte, 0, len("weir:{00}:b:")+2*len(bucket))
 	key = append(key, "weir:{"...)
 	key = hex.AppendEncode(key, []byte{bucketTag(bucket)})
-	key = append(key, "}:b:"...)
+	key = append(key, kind...)
 	return string(hex.AppendEncode(key, bucket[:]))
 }

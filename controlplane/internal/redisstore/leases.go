@@ -14,69 +14,114 @@ import (
 )
 
 const (
-	argsPerItem    = 12
-	repliesPerItem = 5
+	maxArgs        = 15 // for one item
+	repliesPerItem = 6
 	jitterRange    = 1024
 )
 
-// Grant implements leases.Store: one script for all items, in a cluster one for each tag.
+// Grant implements leases.Store: one script for all items, in a cluster one for each tag. There a group of joined items is all or
+// nothing within each tag alone: where one part got nothing, what others were charged is lost.
 func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, error) {
 	grants := make([]lease.Grant, len(items))
 	s.mu.Lock()
 	lost := s.lost
 	s.mu.Unlock()
+	groups := leases.Groups(items)
 	if !s.cluster {
 		all := make([]int, len(items))
 		for i := range all {
 			all[i] = i
 		}
-		return grants, s.grantGroup(ctx, lost, items, all, grants)
+		return grants, s.grantTogether(ctx, lost, items, groups, all, grants)
 	}
-	groups := map[byte][]int{}
+	tags := map[byte][]int{}
 	for i, it := range items {
-		groups[bucketTag(it.Bucket)] = append(groups[bucketTag(it.Bucket)], i)
+		tags[bucketTag(it.Bucket)] = append(tags[bucketTag(it.Bucket)], i)
 	}
 	var wait errgroup.Group
-	for _, group := range groups {
-		wait.Go(func() error { return s.grantGroup(ctx, lost, items, group, grants) })
+	for _, same := range tags {
+		wait.Go(func() error { return s.grantTogether(ctx, lost, items, groups, same, grants) })
 	}
-	return grants, wait.Wait()
+	err := wait.Wait()
+	allOrNothing(items, groups, grants)
+	return grants, err
 }
 
-// grantGroup has one script answer the items at the given indexes.
-func (s *Store) grantGroup(ctx context.Context, lost quota.Instant, items []leases.Item, group []int, grants []lease.Grant) error {
-	keys := make([]string, len(group))
-	args := make([]any, 1, 1+argsPerItem*len(group))
+// allOrNothing takes back what was granted to waiting requests of groups of which another part got nothing. It stays charged.
+func allOrNothing(items []leases.Item, groups []int, grants []lease.Grant) {
+	short := map[int]bool{}
+	for i, it := range items {
+		if grants[i].Waiting < it.Ask.Waiting {
+			short[groups[i]] = true
+		}
+	}
+	for i := range items {
+		if joined := items[i].Joined || i > 0 && items[i-1].Joined; joined && short[groups[i]] {
+			grants[i].Waiting, grants[i].Delay = 0, 0
+		}
+	}
+}
+
+// grantTogether has one script answer the items at the given indexes.
+func (s *Store) grantTogether(ctx context.Context, lost quota.Instant, items []leases.Item, groups, which []int, grants []lease.Grant) error {
+	keys := make([]string, len(which))
+	args := make([]any, 1, 1+maxArgs*len(which))
 	args[0] = rand.IntN(jitterRange)
-	for k, i := range group {
-		keys[k] = bucketKey(items[i].Bucket)
-		args = appendArgs(args, lost, items[i].Ask)
+	for k, i := range which {
+		ask := items[i].Ask
+		windowed, joined := ask.Windows.Quota != 0, k+1 < len(which) && groups[which[k+1]] == groups[i]
+		keys[k] = bucketKey(items[i].Bucket, windowed)
+		if windowed {
+			args = appendWindows(args, joined, lost, ask)
+		} else {
+			args = appendTokens(args, joined, lost, ask)
+		}
 	}
 	reply, err := s.grant.Run(ctx, s.client, keys, args...).Int64Slice()
 	if err != nil {
 		return err
 	}
-	if len(reply) != repliesPerItem*len(group) {
-		return fmt.Errorf("the grant script returned %d numbers for %d buckets", len(reply), len(group))
+	if len(reply) != repliesPerItem*len(which) {
+		return fmt.Errorf("the grant script returned %d numbers for %d buckets", len(reply), len(which))
 	}
-	for k, i := range group {
+	for k, i := range which {
 		r := reply[k*repliesPerItem:]
-		grants[i] = lease.Grant{Stale: r[0] == 1, Waiting: r[1], Keep: r[2], NotBefore: quota.Span(r[3]), Level: r[4]}
+		grants[i] = lease.Grant{
+			Stale: r[0] == 1, Waiting: r[1], Keep: r[2], NotBefore: quota.Span(r[3]), Level: r[4], Delay: quota.Span(r[5]),
+		}
 	}
 	return nil
 }
 
-// appendArgs appends what the script wants to know about one bucket.
-func appendArgs(args []any, lost quota.Instant, a lease.Ask) []any {
-	doubtfulDebt := lease.Fresh(a.Params, a.Version, 0, leases.LostFill).Debt
-	var doubtfulUntil int64
-	if lost > 0 {
-		doubtfulUntil = int64(lost) + int64(leases.Doubtful(a.Params))
+// kind is the script's number for a bucket of tokens (0) or windows (1), or of one joined with the next.
+func kind(alone int64, joined bool) int64 {
+	if joined {
+		return alone + 2
 	}
-	for _, v := range [argsPerItem]int64{
-		a.Params.Num, a.Params.Den, a.Params.Burst, int64(lease.TTL(a.Params)), int64(a.Version),
-		max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1), doubtfulUntil, doubtfulDebt,
-	} {
+	return alone
+}
+
+// appendTokens appends what the script wants to know about a bucket of tokens.
+func appendTokens(args []any, joined bool, lost quota.Instant, a lease.Ask) []any {
+	return appendNumbers(args, []int64{
+		kind(0, joined), a.Params.Num, a.Params.Den, a.Params.Burst, int64(lease.TTL(a.Params)), int64(a.Version),
+		max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
+		int64(leases.DoubtfulUntil(lost, a)), lease.Fresh(a.Params, a.Version, 0, leases.LostFill).Debt,
+	})
+}
+
+// appendWindows is appendTokens for a bucket of a window algorithm.
+func appendWindows(args []any, joined bool, lost quota.Instant, a lease.Ask) []any {
+	w := a.Windows
+	return appendNumbers(args, []int64{
+		kind(1, joined), int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset), int64(lease.TTL(a.Params)),
+		int64(a.Version), max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
+		int64(leases.DoubtfulUntil(lost, a)), w.Quota - w.Quota*leases.LostFill/100,
+	})
+}
+
+func appendNumbers(args []any, numbers []int64) []any {
+	for _, v := range numbers {
 		args = append(args, strconv.FormatInt(v, 10))
 	}
 	return args

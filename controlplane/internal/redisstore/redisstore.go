@@ -21,8 +21,20 @@ import (
 //go:embed scripts/clock.lua
 var clockScript string
 
+//go:embed scripts/whole.lua
+var wholeScript string
+
+//go:embed scripts/tokens.lua
+var tokensScript string
+
+//go:embed scripts/windows.lua
+var windowsScript string
+
 //go:embed scripts/grant.lua
 var grantScript string
+
+// grantScripts are the parts of the script that grants, but for its clock.
+func grantScripts() string { return wholeScript + tokensScript + windowsScript + grantScript }
 
 //go:embed scripts/append.lua
 var appendScript string
@@ -103,7 +115,7 @@ var silenceOnce sync.Once
 
 func newStore(client redis.UniversalClient, cluster bool) *Store {
 	silenceOnce.Do(func() { redis.SetLogger(silence{}) })
-	return &Store{client: client, cluster: cluster, grant: redis.NewScript(clockScript + grantScript)}
+	return &Store{client: client, cluster: cluster, grant: redis.NewScript(clockScript + grantScripts())}
 }
 
 // Close closes the connections.

@@ -1,277 +1,46 @@
--- Grants tokens of buckets, exactly as lease.Ledger.Grant does in Go. clock.lua goes before it and sets now, in microseconds.
+-- Grants tokens of buckets. It is the last of the files that make the script: clock.lua sets now, in microseconds.
 --
 -- KEYS[i]    state of the i-th bucket; a bucket may occur more than once
 -- ARGV[1]    jitter of expiries, 0 to 1023
--- ARGV[..]   12 for each bucket: num den burst ttl version waiting cost deadline keep nodes, then doubtful_until, the instant
---            before which an absent state may be a lost one, and doubtful_debt, what a bucket starts with whose state is lost
--- returns    5 integers for each bucket: stale waiting keep not_before level
---
--- A state is a MessagePack list: format version last debt num den burst, then end and tokens of each lease, the earliest first.
---
--- Every number is a whole one below 2^53, where doubles are exact. For such a and b the double nearest to a / b is never at or
--- above a whole number that the true quotient is below, so x = a / b; x - x % 1 is the exact floor. Calls cost more than
--- arithmetic here, so there are few: the bucket at hand lives in the locals below rather than in a table.
-local FORMAT = 1
-local MAX_UNITS = 4503599627370496 -- quota.MaxUnits
-local SATURATED = 5629499534213120 -- where debts saturate: 1.25 * MAX_UNITS
-local MAX_PAIRS = 6                -- lease.MaxPairs
-local FIELDS = 7                   -- of a state before its leases
-local ARGS = 12
-
-local version, last, debt, num, den, burst
-local ends, tokens, lots -- when the leases end, their tokens, and how many leases there are
-
-local function quotient(a, b)
-  local x = a / b
-  return x - x % 1
-end
-
-local function ceiling(a, b)
-  local x = a / b
-  x = x - x % 1
-  if x * b < a then
-    return x + 1
-  end
-  return x
-end
-
-local function units(n)
-  if n > quotient(SATURATED, den) then
-    return SATURATED
-  end
-  return n * den
-end
-
--- What is left of a debt after a span of earning.
-local function rest(owed, span)
-  if span > quotient(owed, num) then
-    return 0
-  end
-  return owed - span * num
-end
-
--- Whether an/ad < bn/bd, by comparing continued fractions: the products would not fit.
-local function slower(an, ad, bn, bd)
-  while true do
-    local ar, br = math.fmod(an, ad), math.fmod(bn, bd)
-    local aq, bq = (an - ar) / ad, (bn - br) / bd
-    if aq ~= bq then
-      return aq < bq
-    end
-    if br == 0 then
-      return false
-    end
-    if ar == 0 then
-      return true
-    end
-    an, ad, bn, bd = bd, br, ad, ar
-  end
-end
-
--- Reads a state; false if no grant can have left it. It may also raise an error.
-local function decode(raw)
-  local s = cmsgpack.unpack(raw)
-  local n = #s
-  if s[1] ~= FORMAT or n < FIELDS or n > FIELDS + 2 * MAX_PAIRS or (n - FIELDS) % 2 ~= 0 then
-    return false
-  end
-  for i = 1, n do
-    local v = s[i]
-    if v + 0 ~= v or v < 0 or v > 2 * MAX_UNITS or v % 1 ~= 0 then -- A text is not equal to its number.
-      return false
-    end
-  end
-  version, last, debt, num, den, burst = s[2], s[3], s[4], s[5], s[6], s[7]
-  if num < 1 or den < 1 or burst < 1 or num > MAX_UNITS or burst > quotient(MAX_UNITS, den) then
-    return false
-  end
-  ends, tokens, lots = {}, {}, (n - FIELDS) / 2
-  for i = 1, lots do
-    ends[i], tokens[i] = s[FIELDS + 2 * i - 1], s[FIELDS + 2 * i]
-  end
-  return true
-end
-
-local function encode()
-  local s = {FORMAT, version, last, debt, num, den, burst}
-  for i = 1, lots do
-    s[FIELDS + 2 * i - 1], s[FIELDS + 2 * i] = ends[i], tokens[i]
-  end
-  return cmsgpack.pack(s)
-end
-
--- The tokens leased until from or later.
-local function out(from)
-  local n = 0
-  for i = 1, lots do
-    if ends[i] >= from then
-      n = n + tokens[i]
-    end
-  end
-  return n
-end
-
--- Refills piece by piece: each expiry raises the cap only from its own moment on.
-local function advance(to)
-  local left = rest(debt, to - last)
-  local live = 0
-  for i = 1, lots do
-    if ends[i] <= to then
-      local owed = rest(units(out(ends[i])), to - ends[i])
-      if owed > left then
-        left = owed
-      end
-    end
-  end
-  for i = 1, lots do
-    if ends[i] > to then
-      live = live + 1
-      ends[live], tokens[live] = ends[i], tokens[i]
-    end
-  end
-  lots, last = live, to
-  debt = math.max(left, units(out(0)))
-end
-
-local function convert(to_num, to_den, to_burst)
-  local used = ceiling(debt, den)
-  num, den, burst = to_num, to_den, to_burst
-  debt = units(used)
-end
-
--- Brings the bucket to an instant and to new figures. Time since last earns at the slower of the two rates.
-local function bring(to, to_num, to_den, to_burst)
-  if to < last then
-    to = last
-  end
-  if num == to_num and den == to_den and burst == to_burst then
-    advance(to)
-  elseif slower(to_num, to_den, num, den) then
-    convert(to_num, to_den, to_burst)
-    advance(to)
-  else
-    advance(to)
-    convert(to_num, to_den, to_burst)
-  end
-  debt = math.max(units(out(0)), math.min(debt, burst * den))
-end
-
--- Books n tokens as used, and as leased for span, rounded up to the next multiple of a piece.
-local function lend(n, span, pieces)
-  debt = debt + n * den
-  if span <= 0 then
-    return
-  end
-  local w = ceiling(span, pieces)
-  local e = (quotient(last, w) + pieces + 1) * w
-  local at = 1
-  while at <= lots and ends[at] < e do
-    at = at + 1
-  end
-  if at <= lots and ends[at] == e then
-    tokens[at] = tokens[at] + n
-    return
-  end
-  for i = lots, at, -1 do
-    ends[i + 1], tokens[i + 1] = ends[i], tokens[i]
-  end
-  ends[at], tokens[at], lots = e, n, lots + 1
-  if lots > MAX_PAIRS then
-    tokens[2] = tokens[2] + tokens[1]
-    for i = 2, lots do
-      ends[i - 1], tokens[i - 1] = ends[i], tokens[i]
-    end
-    lots = lots - 1
-  end
-end
-
--- The first instant at which n tokens can be had if nobody else takes any.
-local function ready(n)
-  local owed = debt + (n - burst) * den
-  local t = last
-  if owed > 0 then
-    t = t + ceiling(owed, num)
-  end
-  for i = 1, lots do
-    local over = out(ends[i]) + n - burst
-    if over > 0 then
-      t = math.max(t, ends[i] + ceiling(units(over), num))
-    end
-  end
-  return t
-end
-
-local function keep_share(keep, nodes, available)
-  if keep > quotient(available, nodes) then
-    keep = math.min(keep, quotient(available + 2 * nodes - 1, 2 * nodes))
-  end
-  return math.min(keep, available)
-end
-
--- Keeps the bucket until it equals an absent one: by an absolute time, a millisecond late rather than early, and with up to a
--- tenth of its life added so that many that were made together do not expire together.
-local function store(key, jitter)
-  local expiry = ceiling(ready(burst), 1000) + 1
-  local life = expiry - quotient(now, 1000)
-  if life > 0 then
-    expiry = expiry + quotient(life * jitter, 10240)
-  end
-  redis.call('SET', key, encode(), 'PXAT', expiry)
-end
-
+-- ARGV[..]   for each bucket its kind, '0' for tokens and '1' for windows, or '2' and '3' if the next bucket belongs to the same
+--            request, which needs both or nothing; then what grant_tokens or grant_windows wants
+-- returns    6 integers for each bucket: stale waiting keep not_before level delay
 local reply = {}
-local jitter = ARGV[1] + 0
-for k = 1, #KEYS do
-  local a = 2 + (k - 1) * ARGS
-  local ask_num, ask_den, ask_burst, ttl, ask_version = ARGV[a] + 0, ARGV[a + 1] + 0, ARGV[a + 2] + 0, ARGV[a + 3] + 0, ARGV[a + 4] + 0
-  local waiting, cost, deadline, keep, nodes = ARGV[a + 5] + 0, ARGV[a + 6] + 0, ARGV[a + 7] + 0, ARGV[a + 8] + 0, ARGV[a + 9] + 0
 
-  local known, doubtful = false, nil
-  local raw = redis.pcall('GET', KEYS[k]) -- An error, for a key of another type, is a table, which decode cannot read.
-  if raw then
-    local fine, good = pcall(decode, raw)
-    known = fine and good
-    doubtful = not known
-  else
-    doubtful = now < ARGV[a + 10] + 0
+local function answer(k, a, look)
+  local kind, r = ARGV[a], (k - 1) * 6
+  local grant = grant_tokens
+  if kind == '1' or kind == '3' then
+    grant = grant_windows
   end
-  local stale, changed = false, doubtful
-  if known then
-    changed = num ~= ask_num or den ~= ask_den or burst ~= ask_burst
-    stale = changed and version > ask_version
-    version = math.max(version, ask_version)
-  else
-    version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
-    ends, tokens, lots = {}, {}, 0
-    if doubtful then
-      debt = ARGV[a + 11] + 0
-    end
-  end
+  local stale, granted, kept, not_before, level, delay = grant(KEYS[k], a + 1, look)
+  reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6] = stale, granted, kept, not_before, level, delay
+  return stale == 0 and not_before == 0
+end
 
-  local granted, kept, not_before, available = 0, 0, 0, 0
-  if not stale then
-    bring(now, ask_num, ask_den, ask_burst)
-    available = math.max(0, quotient(burst * den - debt, den))
-    granted = math.min(waiting, quotient(available, cost))
-    if granted > 0 then
-      lend(granted * cost, deadline, 1)
-      available = available - granted * cost
+local ARGS = {['0'] = 13, ['1'] = 15, ['2'] = 13, ['3'] = 15}
+local k, a = 1, 2
+while k <= #KEYS do
+  local kind = ARGV[a]
+  if kind == '0' or kind == '1' then
+    answer(k, a, false)
+    k, a = k + 1, a + ARGS[kind]
+  else
+    -- A group: look at all of it first, which leaves the answers of a refused one.
+    local next_k, next_a, all, joined = k, a, true, true
+    while joined do
+      kind = ARGV[next_a]
+      joined = kind == '2' or kind == '3'
+      all = answer(next_k, next_a, true) and all
+      next_k, next_a = next_k + 1, next_a + ARGS[kind]
     end
-    if ttl > 0 and keep > 0 and available > 0 then
-      kept = keep_share(keep, nodes, available)
-      if kept > 0 then
-        lend(kept, ttl, 2)
-        available = available - kept
+    if all then
+      while k < next_k do
+        answer(k, a, false)
+        k, a = k + 1, a + ARGS[ARGV[a]]
       end
     end
-    if granted < waiting then
-      not_before = math.max(1, ready(math.min(cost, burst)) - now)
-    end
-    if changed or granted > 0 or kept > 0 then
-      store(KEYS[k], jitter)
-    end
+    k, a = next_k, next_a
   end
-  local r = (k - 1) * 5
-  reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5] = stale and 1 or 0, granted, kept, not_before, available
 end
 return reply

@@ -1,0 +1,239 @@
+-- Buckets of tokens, exactly as lease.Ledger in Go.
+--
+-- grant_tokens(key, a, look) grants by the arguments from ARGV[a] on: num den burst ttl version waiting cost deadline keep nodes,
+-- then doubtful_until, the instant before which an absent state may be a lost one, and doubtful_debt, what a bucket starts with
+-- whose state is lost. With look it charges nothing, and not_before is 0 if all waiting requests can have their cost. It returns
+-- stale granted kept not_before level delay.
+--
+-- A state is a MessagePack list: format version last debt num den burst, then end and tokens of each lease, the earliest first.
+--
+-- Calls cost more than arithmetic here, so there are few: the bucket at hand lives in the locals below rather than in a table.
+local grant_tokens
+do
+  local FORMAT = 1
+  local SATURATED = 5629499534213120 -- where debts saturate: 1.25 * MAX_UNITS
+  local MAX_PAIRS = 6                -- lease.MaxPairs
+  local FIELDS = 7                   -- of a state before its leases
+
+  local version, last, debt, num, den, burst
+  local ends, tokens, lots -- when the leases end, their tokens, and how many leases there are
+
+  local function units(n)
+    if n > quotient(SATURATED, den) then
+      return SATURATED
+    end
+    return n * den
+  end
+
+  -- What is left of a debt after a span of earning.
+  local function rest(owed, span)
+    if span > quotient(owed, num) then
+      return 0
+    end
+    return owed - span * num
+  end
+
+  -- Whether an/ad < bn/bd, by comparing continued fractions: the products would not fit.
+  local function slower(an, ad, bn, bd)
+    while true do
+      local ar, br = math.fmod(an, ad), math.fmod(bn, bd)
+      local aq, bq = (an - ar) / ad, (bn - br) / bd
+      if aq ~= bq then
+        return aq < bq
+      end
+      if br == 0 then
+        return false
+      end
+      if ar == 0 then
+        return true
+      end
+      an, ad, bn, bd = bd, br, ad, ar
+    end
+  end
+
+  -- Reads a state; false if no grant can have left it. It may also raise an error.
+  local function decode(raw)
+    local s = cmsgpack.unpack(raw)
+    local n = #s
+    if s[1] ~= FORMAT or n < FIELDS or n > FIELDS + 2 * MAX_PAIRS or (n - FIELDS) % 2 ~= 0 or not plausible(s, n) then
+      return false
+    end
+    version, last, debt, num, den, burst = s[2], s[3], s[4], s[5], s[6], s[7]
+    if num < 1 or den < 1 or burst < 1 or num > MAX_UNITS or burst > quotient(MAX_UNITS, den) then
+      return false
+    end
+    ends, tokens, lots = {}, {}, (n - FIELDS) / 2
+    for i = 1, lots do
+      ends[i], tokens[i] = s[FIELDS + 2 * i - 1], s[FIELDS + 2 * i]
+    end
+    return true
+  end
+
+  local function encode()
+    local s = {FORMAT, version, last, debt, num, den, burst}
+    for i = 1, lots do
+      s[FIELDS + 2 * i - 1], s[FIELDS + 2 * i] = ends[i], tokens[i]
+    end
+    return s
+  end
+
+  -- The tokens leased until from or later.
+  local function out(from)
+    local n = 0
+    for i = 1, lots do
+      if ends[i] >= from then
+        n = n + tokens[i]
+      end
+    end
+    return n
+  end
+
+  -- Refills piece by piece: each expiry raises the cap only from its own moment on.
+  local function advance(to)
+    local left = rest(debt, to - last)
+    local live = 0
+    for i = 1, lots do
+      if ends[i] <= to then
+        local owed = rest(units(out(ends[i])), to - ends[i])
+        if owed > left then
+          left = owed
+        end
+      end
+    end
+    for i = 1, lots do
+      if ends[i] > to then
+        live = live + 1
+        ends[live], tokens[live] = ends[i], tokens[i]
+      end
+    end
+    lots, last = live, to
+    debt = math.max(left, units(out(0)))
+  end
+
+  local function convert(to_num, to_den, to_burst)
+    local used = ceiling(debt, den)
+    num, den, burst = to_num, to_den, to_burst
+    debt = units(used)
+  end
+
+  -- Brings the bucket to an instant and to new figures. Time since last earns at the slower of the two rates.
+  local function bring(to, to_num, to_den, to_burst)
+    if to < last then
+      to = last
+    end
+    if num == to_num and den == to_den and burst == to_burst then
+      advance(to)
+    elseif slower(to_num, to_den, num, den) then
+      convert(to_num, to_den, to_burst)
+      advance(to)
+    else
+      advance(to)
+      convert(to_num, to_den, to_burst)
+    end
+    debt = math.max(units(out(0)), math.min(debt, burst * den))
+  end
+
+  -- Books n tokens as used, and as leased for span, rounded up to the next multiple of a piece.
+  local function lend(n, span, pieces)
+    debt = debt + n * den
+    if span <= 0 then
+      return
+    end
+    local w = ceiling(span, pieces)
+    local e = (quotient(last, w) + pieces + 1) * w
+    local at = 1
+    while at <= lots and ends[at] < e do
+      at = at + 1
+    end
+    if at <= lots and ends[at] == e then
+      tokens[at] = tokens[at] + n
+      return
+    end
+    for i = lots, at, -1 do
+      ends[i + 1], tokens[i + 1] = ends[i], tokens[i]
+    end
+    ends[at], tokens[at], lots = e, n, lots + 1
+    if lots > MAX_PAIRS then
+      tokens[2] = tokens[2] + tokens[1]
+      for i = 2, lots do
+        ends[i - 1], tokens[i - 1] = ends[i], tokens[i]
+      end
+      lots = lots - 1
+    end
+  end
+
+  -- The first instant at which n tokens can be had if nobody else takes any.
+  local function ready(n)
+    local owed = debt + (n - burst) * den
+    local t = last
+    if owed > 0 then
+      t = t + ceiling(owed, num)
+    end
+    for i = 1, lots do
+      local over = out(ends[i]) + n - burst
+      if over > 0 then
+        t = math.max(t, ends[i] + ceiling(units(over), num))
+      end
+    end
+    return t
+  end
+
+  grant_tokens = function(key, a, look)
+    local ask_num, ask_den, ask_burst, ttl, ask_version = ARGV[a] + 0, ARGV[a + 1] + 0, ARGV[a + 2] + 0, ARGV[a + 3] + 0, ARGV[a + 4] + 0
+    local waiting, cost, deadline, keep, nodes = ARGV[a + 5] + 0, ARGV[a + 6] + 0, ARGV[a + 7] + 0, ARGV[a + 8] + 0, ARGV[a + 9] + 0
+
+    local known, doubtful = false, nil
+    local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
+    if raw then
+      local fine, good = pcall(decode, raw)
+      known = fine and good
+      doubtful = not known
+    else
+      doubtful = now < ARGV[a + 10] + 0
+    end
+    local changed = doubtful
+    if known then
+      changed = num ~= ask_num or den ~= ask_den or burst ~= ask_burst
+      if changed and version > ask_version then
+        return 1, 0, 0, 0, 0, 0
+      end
+      version = math.max(version, ask_version)
+    else
+      version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
+      ends, tokens, lots = {}, {}, 0
+      if doubtful then
+        debt = ARGV[a + 11] + 0
+      end
+    end
+
+    bring(now, ask_num, ask_den, ask_burst)
+    local kept, not_before, delay = 0, 0, 0
+    local available = math.max(0, quotient(burst * den - debt, den))
+    local granted = math.min(waiting, quotient(available, cost))
+    local short = granted < waiting
+    if look then
+      granted, keep = 0, 0
+    end
+    if granted > 0 then
+      if debt > 0 then
+        delay = ceiling(debt, num) + last - now
+      end
+      lend(granted * cost, deadline, 1)
+      available = available - granted * cost
+    end
+    if ttl > 0 and keep > 0 and available > 0 then
+      kept = keep_share(keep, nodes, available)
+      if kept > 0 then
+        lend(kept, ttl, 2)
+        available = available - kept
+      end
+    end
+    if short then
+      not_before = math.max(1, ready(math.min(cost, burst)) - now)
+    end
+    if changed or granted > 0 or kept > 0 then
+      save(key, encode(), ready(burst))
+    end
+    return 0, granted, kept, not_before, available, delay
+  end
+end

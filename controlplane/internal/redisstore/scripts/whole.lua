@@ -1,0 +1,48 @@
+-- Arithmetic of the grant scripts. Every number is a whole one below 2^53, where doubles are exact. For such a and b the double
+-- nearest to a / b is never at or above a whole number that the true quotient is below, so x = a / b; x - x % 1 is the exact floor.
+local MAX_UNITS = 4503599627370496 -- quota.MaxUnits
+local jitter = ARGV[1] + 0
+
+local function quotient(a, b)
+  local x = a / b
+  return x - x % 1
+end
+
+local function ceiling(a, b)
+  local x = a / b
+  x = x - x % 1
+  if x * b < a then
+    return x + 1
+  end
+  return x
+end
+
+-- Whether the first n values of a list are whole numbers that a grant can have left.
+local function plausible(s, n)
+  for i = 1, n do
+    local v = s[i]
+    if v + 0 ~= v or v < 0 or v > 2 * MAX_UNITS or v % 1 ~= 0 then -- A text is not equal to its number.
+      return false
+    end
+  end
+  return true
+end
+
+-- How many of the available tokens a node may hold.
+local function keep_share(keep, nodes, available)
+  if keep > quotient(available, nodes) then
+    keep = math.min(keep, quotient(available + 2 * nodes - 1, 2 * nodes))
+  end
+  return math.min(keep, available)
+end
+
+-- Keeps a state until the instant from which it equals an absent one: by an absolute time, a millisecond late rather than early,
+-- and with up to a tenth of its life added so that many that were made together do not expire together.
+local function save(key, state, forgettable)
+  local expiry = ceiling(forgettable, 1000) + 1
+  local life = expiry - quotient(now, 1000)
+  if life > 0 then
+    expiry = expiry + quotient(life * jitter, 10240)
+  end
+  redis.call('SET', key, cmsgpack.pack(state), 'PXAT', expiry)
+end

@@ -1,0 +1,296 @@
+-- Buckets of the window algorithms, exactly as lease.WindowLedger and quota.Windows in Go.
+--
+-- grant_windows(key, a, look) is what grant_tokens is for tokens; the arguments from ARGV[a] on are: algorithm quota length grain
+-- offset ttl version waiting cost deadline keep nodes doubtful_until doubtful_used.
+--
+-- A state is a MessagePack list: format version last algorithm quota length grain offset, then start and count of each mark, the
+-- earliest first, each start but the first as the distance from the one before.
+local grant_windows
+do
+  local FORMAT = 1
+  local FIELDS = 8      -- of a state before its marks
+  local MAX_MARKS = 257 -- quota.MaxMarks
+  local FIXED, SLIDING, COUNTER, LOG = 2, 3, 4, 5 -- quota.Algorithm
+
+  local version, last, algorithm, quota, length, grain, offset
+  local starts, counts, marks -- where the marks begin, their tokens, and how many marks there are
+
+  -- Reads a state; false if no grant can have left it. It may also raise an error.
+  local function decode(raw)
+    local s = cmsgpack.unpack(raw)
+    local n = #s
+    if s[1] ~= FORMAT or n < FIELDS or n > FIELDS + 2 * MAX_MARKS or (n - FIELDS) % 2 ~= 0 or not plausible(s, n) then
+      return false
+    end
+    version, last, algorithm, quota, length, grain, offset = s[2], s[3], s[4], s[5], s[6], s[7], s[8]
+    if algorithm < FIXED or algorithm > LOG or quota < 1 or quota > MAX_UNITS or grain < 1 or grain > length or offset >= grain then
+      return false
+    end
+    starts, counts, marks = {}, {}, (n - FIELDS) / 2
+    local start = 0
+    for i = 1, marks do
+      local step = s[FIELDS + 2 * i - 1]
+      if step < 1 then
+        return false
+      end
+      start = start + step
+      starts[i], counts[i] = start, s[FIELDS + 2 * i]
+    end
+    return true
+  end
+
+  local function encode()
+    local s = {FORMAT, version, last, algorithm, quota, length, grain, offset}
+    local before = 0
+    for i = 1, marks do
+      s[FIELDS + 2 * i - 1], s[FIELDS + 2 * i] = starts[i] - before, counts[i]
+      before = starts[i]
+    end
+    return s
+  end
+
+  local function start_of(at)
+    return at - (at - offset) % grain
+  end
+
+  -- How finely the counter weighs.
+  local function unit()
+    if quota > quotient(MAX_UNITS, length) then
+      return 1000
+    end
+    return 1
+  end
+
+  local function leaves(start)
+    if algorithm == FIXED then
+      return start + grain
+    elseif algorithm == COUNTER then
+      return start + 2 * length
+    end
+    return start + grain - 1 + length
+  end
+
+  -- Brings the history to an instant and forgets what does not count any more.
+  local function advance(to)
+    last = math.max(last, to)
+    local gone = 0
+    while gone < marks and leaves(starts[gone + 1]) <= last do
+      gone = gone + 1
+    end
+    if gone > 0 then
+      for i = gone + 1, marks do
+        starts[i - gone], counts[i - gone] = starts[i], counts[i]
+      end
+      marks = marks - gone
+    end
+  end
+
+  local function add(at, n)
+    local start = start_of(at)
+    local i = marks
+    while i > 0 and starts[i] > start do
+      i = i - 1
+    end
+    if i > 0 and starts[i] == start then
+      counts[i] = counts[i] + n
+      return
+    end
+    for j = marks, i + 1, -1 do
+      starts[j + 1], counts[j + 1] = starts[j], counts[j]
+    end
+    starts[i + 1], counts[i + 1], marks = start, n, marks + 1
+  end
+
+  -- The counts of the window before that of an instant, and of its own.
+  local function counters(at)
+    local start, before, current = start_of(at), 0, 0
+    for i = 1, marks do
+      if starts[i] == start then
+        current = counts[i]
+      elseif starts[i] == start - length then
+        before = counts[i]
+      end
+    end
+    return before, current
+  end
+
+  -- What is left at an instant not before last; below 0 if a lowered quota is exceeded.
+  local function available(at)
+    if algorithm == COUNTER then
+      local before, current = counters(at)
+      local whole = length / unit()
+      local covered = whole - quotient(at - start_of(at), unit())
+      return quota - current - ceiling(before * covered, whole)
+    end
+    local left = quota
+    if algorithm == FIXED then
+      local start = start_of(at)
+      for i = 1, marks do
+        if starts[i] == start then
+          left = left - counts[i]
+        end
+      end
+      return left
+    end
+    for i = 1, marks do
+      left = left - counts[i]
+    end
+    return left
+  end
+
+  -- What can be had now for use within span.
+  local function room(span)
+    local left = available(last)
+    if algorithm == FIXED then
+      left = math.min(left, available(last + span))
+    end
+    return math.max(0, left)
+  end
+
+  -- Counts tokens when they may be used last, and of fixed windows in both that they may be used in.
+  local function lend(n, span)
+    local at = last + span
+    if algorithm == COUNTER then
+      at = last
+    elseif algorithm == FIXED and start_of(at) ~= start_of(last) then
+      add(last, n)
+    end
+    add(at, n)
+  end
+
+  -- The first instant at which n tokens can be had of a counter that has fewer now.
+  local function ready_by_weight(n)
+    local before, current = counters(last)
+    local start = start_of(last)
+    if current + n > quota then
+      before, current, start = current, 0, start + length
+    end
+    if before == 0 then
+      return start
+    end
+    local whole = length / unit()
+    return start + math.max(0, whole - quotient((quota - current - n) * whole, before)) * unit()
+  end
+
+  -- The first instant at which n tokens can be had for use within span if nobody else takes any.
+  local function ready(n, span)
+    if algorithm == FIXED then
+      local at = last
+      for i = 1, marks do
+        if math.min(available(at), available(at + span)) >= n then
+          break
+        end
+        at = math.max(at, leaves(starts[i]))
+      end
+      return at
+    end
+    local over = n - available(last)
+    if over <= 0 then
+      return last
+    elseif algorithm == COUNTER then
+      return ready_by_weight(n)
+    end
+    for i = 1, marks do
+      over = over - counts[i]
+      if over <= 0 then
+        return leaves(starts[i])
+      end
+    end
+    return last
+  end
+
+  -- Carries what was admitted over to other figures, each mark as late as it can have been; of too many the latest stay.
+  local function convert(to_algorithm, to_quota, to_length, to_grain, to_offset)
+    local old_starts, old_counts, old_marks, old_algorithm, old_grain = starts, counts, marks, algorithm, grain
+    algorithm, quota, length, grain, offset = to_algorithm, to_quota, to_length, to_grain, to_offset
+    starts, counts, marks = {}, {}, 0
+    local free, most = quota, quota
+    if algorithm == COUNTER then
+      free, most = math.huge, quotient(MAX_UNITS, length / unit())
+    end
+    for i = old_marks, 1, -1 do
+      if free <= 0 then
+        break
+      end
+      local count = math.min(old_counts[i], free)
+      free = free - count
+      local at = old_starts[i] + old_grain - 1
+      if old_starts[i] <= last then
+        at = math.min(at, last)
+      elseif algorithm == COUNTER then
+        at = last
+      elseif algorithm == FIXED and old_algorithm == FIXED then
+        at = old_starts[i]
+      elseif algorithm == FIXED and start_of(at) ~= start_of(last) then
+        add(last, count)
+      end
+      add(at, count)
+    end
+    for i = 1, marks do
+      counts[i] = math.min(counts[i], most)
+    end
+    advance(last)
+  end
+
+  -- Brings the bucket of a key to now and to the figures asked for; whether that must be stored, or nil if the ask is stale.
+  local function open(key, a, ask_version)
+    local ask_algorithm, ask_quota, ask_length = ARGV[a] + 0, ARGV[a + 1] + 0, ARGV[a + 2] + 0
+    local ask_grain, ask_offset = ARGV[a + 3] + 0, ARGV[a + 4] + 0
+    local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
+    if raw then
+      local fine, good = pcall(decode, raw)
+      if fine and good then
+        local changed = algorithm ~= ask_algorithm or quota ~= ask_quota or length ~= ask_length or grain ~= ask_grain
+          or offset ~= ask_offset
+        if changed and version > ask_version then
+          return nil
+        end
+        version = math.max(version, ask_version)
+        advance(now)
+        if changed then
+          convert(ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset)
+        end
+        return changed
+      end
+    end
+    version, last, starts, counts, marks = ask_version, now, {}, {}, 0
+    algorithm, quota, length, grain, offset = ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset
+    if raw or now < ARGV[a + 12] + 0 then
+      local used = ARGV[a + 13] + 0
+      if used > 0 then
+        add(now, used)
+      end
+      return true
+    end
+    return false
+  end
+
+  grant_windows = function(key, a, look)
+    local ttl, waiting, cost, deadline = ARGV[a + 5] + 0, ARGV[a + 7] + 0, ARGV[a + 8] + 0, ARGV[a + 9] + 0
+    local changed = open(key, a, ARGV[a + 6] + 0)
+    if changed == nil then
+      return 1, 0, 0, 0, 0, 0
+    end
+    local granted, kept, not_before = math.min(waiting, quotient(room(deadline), cost)), 0, 0
+    local short = granted < waiting
+    if look then
+      granted = 0
+    end
+    if granted > 0 then
+      lend(granted * cost, deadline)
+    end
+    if not look and algorithm ~= COUNTER then
+      kept = keep_share(ARGV[a + 10] + 0, ARGV[a + 11] + 0, room(ttl))
+      if kept > 0 then
+        lend(kept, ttl)
+      end
+    end
+    if short then
+      not_before = math.max(1, ready(math.min(cost, quota), deadline) - now)
+    end
+    if changed or granted > 0 or kept > 0 then
+      save(key, encode(), marks > 0 and leaves(starts[marks]) or last)
+    end
+    return 0, granted, kept, not_before, math.max(0, available(last)), 0
+  end
+end
