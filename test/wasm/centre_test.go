@@ -1,7 +1,6 @@
 package wasm
 
 import (
-	"maps"
 	"net/url"
 	"strconv"
 	"strings"
@@ -23,6 +22,7 @@ type centre struct {
 	sets    map[uint64]*policy.Set
 	version uint64
 	ledgers map[[16]byte]lease.Ledger
+	windows map[[16]byte]lease.WindowLedger
 
 	polls    []*poll   // that wait
 	heard    []poll    // all there were
@@ -66,7 +66,7 @@ type granted struct {
 func newCentre(w *world) *centre {
 	return &centre{
 		w: w, secret: [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
-		sets: map[uint64]*policy.Set{}, ledgers: map[[16]byte]lease.Ledger{},
+		sets: map[uint64]*policy.Set{}, ledgers: map[[16]byte]lease.Ledger{}, windows: map[[16]byte]lease.WindowLedger{},
 	}
 }
 
@@ -130,49 +130,84 @@ func (c *centre) grant(node int, req wire.LeaseRequest) wire.LeaseReply {
 }
 
 // grantTogether answers the items of one request, or a single one. Several are granted all, or none: then those that had the
-// tokens are told nothing.
+// tokens say no time to wait.
 func (c *centre) grantTogether(node int, version uint64, nodes int64, items []wire.LeaseItem) []wire.LeaseAnswer {
 	answers := make([]wire.LeaseAnswer, len(items))
-	ledgers, grants := map[[16]byte]lease.Ledger{}, make([]lease.Grant, len(items))
 	whole := true
+	if len(items) > 1 {
+		for i, it := range items {
+			if ask, ok := c.ask(version, nodes, it); ok {
+				g := c.look(it.Bucket, ask)
+				answers[i] = wire.LeaseAnswer{NotBefore: g.NotBefore, Level: g.Level}
+				whole = whole && g.NotBefore == 0
+			} else {
+				answers[i].State, whole = wire.ItemUnknown, false
+			}
+		}
+	}
 	for i, it := range items {
-		p, limit := c.resolve(version, it.Limit)
-		if p == nil {
-			answers[i].State, whole = wire.ItemUnknown, false
+		ask, ok := c.ask(version, nodes, it)
+		if !ok {
+			answers[i].State = wire.ItemUnknown
 			continue
 		}
-		keep := it.Keep
-		if p.Mode == policy.ModeStrict {
-			keep = 0
+		var g lease.Grant
+		if whole {
+			g = c.charge(it.Bucket, ask)
+			answers[i] = wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level}
+			if ask.Deadline == 0 {
+				answers[i].Delay = g.Delay
+			}
 		}
-		ask := lease.Ask{
-			Params: limit.Params, Windows: limit.WindowsOf(it.Bucket), Version: c.version,
-			Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: keep, Nodes: nodes,
-		}
-		if limit.Algorithm == quota.LeakyBucket {
-			ask.Deadline = 0 // A place is used at its own time.
-		}
-		l, g := c.ledgers[it.Bucket].Grant(c.instant(), ask)
-		if g.Changed {
-			ledgers[it.Bucket] = l
-		}
-		whole = whole && g.Waiting == it.Waiting
-		grants[i] = g
-		answers[i] = wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level, Delay: g.Delay}
-	}
-	if len(items) > 1 && !whole {
-		for i := range answers {
-			answers[i].Waiting, answers[i].Keep, grants[i].Waiting, grants[i].Keep = 0, 0, 0, 0
-		}
-	} else {
-		maps.Copy(c.ledgers, ledgers)
-	}
-	for i, it := range items {
-		if answers[i].State == wire.ItemGranted {
-			c.granted = append(c.granted, granted{node, c.w.now, it, grants[i]})
-		}
+		c.granted = append(c.granted, granted{node, c.w.now, it, g})
 	}
 	return answers
+}
+
+// ask is what an item asks for, by the newest figures.
+func (c *centre) ask(version uint64, nodes int64, it wire.LeaseItem) (lease.Ask, bool) {
+	p, limit := c.resolve(version, it.Limit)
+	if p == nil {
+		return lease.Ask{}, false
+	}
+	ask := lease.Ask{
+		Params: limit.Params, Version: c.version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: it.Keep, Nodes: nodes,
+	}
+	if limit.Algorithm.Windowed() {
+		ask.Windows = limit.WindowsOf(it.Bucket)
+	}
+	if limit.Algorithm == quota.LeakyBucket {
+		ask.Deadline = 0 // A place in a queue is used at its own time.
+	}
+	if p.Mode == policy.ModeStrict {
+		ask.Keep = 0
+	}
+	return ask, true
+}
+
+func (c *centre) look(bucket [16]byte, ask lease.Ask) lease.Grant {
+	var g lease.Grant
+	if ask.Windows.Quota > 0 {
+		_, g = c.windows[bucket].Look(c.instant(), ask)
+	} else {
+		_, g = c.ledgers[bucket].Look(c.instant(), ask)
+	}
+	return g
+}
+
+func (c *centre) charge(bucket [16]byte, ask lease.Ask) lease.Grant {
+	if ask.Windows.Quota > 0 {
+		l, g := c.windows[bucket].Grant(c.instant(), ask)
+		if g.Changed {
+			c.windows[bucket] = l
+		}
+		return g
+	}
+	l, g := c.ledgers[bucket].Grant(c.instant(), ask)
+	if g.Changed {
+		c.ledgers[bucket] = l
+	}
+	return g
 }
 
 // resolve follows a limit's place in a version to the newest one, by the policy's name and the limit's place in it.

@@ -62,10 +62,18 @@ func (n *node) grant(version uint64, items []wire.LeaseItem) []wire.LeaseAnswer 
 	short := false
 	for _, it := range items {
 		l := n.rules.Index.Limit(it.Limit)
-		ledger, g := n.ledgers[it.Bucket].Grant(n.now, lease.Ask{Params: l.Params, Version: version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: it.Keep, Nodes: 2})
+		ask := lease.Ask{Params: l.Params, Version: version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: it.Keep, Nodes: 2}
+		queue := l.Algorithm == quota.LeakyBucket
+		if queue {
+			ask.Deadline = 0 // A place is used at its own time.
+		}
+		ledger, g := n.ledgers[it.Bucket].Grant(n.now, ask)
 		short = short || g.Waiting < it.Waiting
 		ledgers[it.Bucket] = ledger
-		answers = append(answers, wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level, Delay: g.Delay})
+		answers = append(answers, wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level})
+		if queue {
+			answers[len(answers)-1].Delay = g.Delay
+		}
 	}
 	if short && len(items) > 1 {
 		for i := range answers {
