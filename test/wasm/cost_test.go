@@ -46,6 +46,12 @@ func TestCostOfARequest(t *testing.T) {
 			"proxy_get_header_map_pairs": 1, "clock_time_get": 3, "proxy_get_shared_data": 1,
 			"proxy_set_property": 1, "proxy_send_local_response": 1,
 		}, stream, 2, 1200}},
+		{"in windows, allowed", func(t *testing.T) *envoytest.Host {
+			return start(t, envoytest.Options{PluginConfig: alone(setOf(limits("p", "local", "1000000/1m", `"algorithm": "sliding_window"`)))})
+		}, cost{map[string]uint64{
+			"proxy_get_header_map_pairs": 1, "clock_time_get": 2, "proxy_get_shared_data": 1, "proxy_set_shared_data": 1,
+			"proxy_set_property": 1, "proxy_get_header_map_value": 2, "proxy_replace_header_map_value": 2,
+		}, stream, 2, 500}},
 		{"leased, with tokens in hand", func(t *testing.T) *envoytest.Host {
 			w := newWorld(t, fleet{nodes: 1, set: setOf(limits("p", "leased", "10000/1s"))})
 			for range 1000 {
@@ -79,7 +85,8 @@ func TestCostOfARequest(t *testing.T) {
 
 // Nothing is kept of a request that is over, allowed or refused: after the heap has found its size, memory is flat.
 func TestRequestsLeaveNothingBehind(t *testing.T) {
-	h := start(t, envoytest.Options{PluginConfig: alone(setWith(legacyToo, limits("p", "local", "1/1s burst 30000"), limits("q", "local", "40000/1h")))})
+	h := start(t, envoytest.Options{PluginConfig: alone(setWith(legacyToo, limits("p", "local", "1/1s burst 30000"), limits("q", "local", "40000/1h"),
+		limits("r", "local", "50000/1h", `"algorithm": "sliding_window"`)))})
 	var memory []uint64
 	for range 8 {
 		count(t, h, 0, 10_000, get("x-key", "a"))

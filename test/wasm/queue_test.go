@@ -162,3 +162,28 @@ func TestQueueUnderLoad(t *testing.T) {
 		t.Errorf("seed %d: %d passed, %d left, %d refused", seed, passed, left, refused)
 	}
 }
+
+// As many requests as may are held back in one VM; the next one is refused, and takes no place.
+func TestHeldRequestsAreBounded(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("queue", "local", "1000/1s burst 3000", forAll, `"algorithm": "leaky_bucket"`, `"max_wait": "10s"`))})
+	for i := range maxWaiting + 1 {
+		if a := w.request(0, 0, get()); a.done != (i == 0) {
+			t.Fatalf("request %d: %+v", i, a)
+		}
+	}
+	for range 10 {
+		if a := w.request(0, 0, get()); !a.done || a.passed || w.decision(a).reason != "too_many_waiting" {
+			t.Fatalf("one more than may wait: %+v", a)
+		}
+	}
+	if n := w.counter("requests.too_many_waiting"); n != 10 {
+		t.Errorf("%d counted as too many", n)
+	}
+	w.advance((maxWaiting + 10) * quantum)
+	if len(w.waiting) != 0 {
+		t.Errorf("%d wait for ever", len(w.waiting))
+	}
+	if a := w.request(0, 0, get()); !a.passed {
+		t.Error("those that were refused took places")
+	}
+}

@@ -79,8 +79,8 @@ func seed(hit *limiter.Hit) uint32 {
 	return uint32(hit.Key[12]) | uint32(hit.Key[13])<<8 | uint32(hit.Key[14])<<16 | uint32(hit.Key[15])<<24
 }
 
-// writeBody writes problem+json (RFC 9457). Everything in it is the operator's or a number, so nothing needs escaping: policy
-// names are validated to be plain.
+// writeBody writes problem+json (RFC 9457). Everything in it is the operator's or a number, so nothing needs escaping: the names
+// of policies and tiers are validated to be plain.
 func (r *Refusal) writeBody(req *limiter.Request, hit *limiter.Hit, retry int64) {
 	ix := &req.Rules().Index
 	p := ix.Policy(hit.Policy)
@@ -104,6 +104,9 @@ func (r *Refusal) writeBody(req *limiter.Request, hit *limiter.Hit, retry int64)
 	b = append(b, `","violated-policies":["`+name+`"],"limit":`...)
 	b = ratelimitheader.AppendInt(b, limit)
 	b = append(b, `,"window":"`+window+`"`...)
+	if tier := ix.Tier(hit.Tier); len(tier) > 0 {
+		b = append(append(append(b, `,"tier":"`...), tier...), '"')
+	}
 	if retry > 0 {
 		b = ratelimitheader.AppendInt(append(b, `,"retry_after":`...), retry)
 	}

@@ -73,6 +73,42 @@ func TestSeveralLimitsAreNamedByTheirWindows(t *testing.T) {
 	}
 }
 
+// Limits that count in windows say their quota and window; the time to full is that until nothing counts any more.
+func TestWindowsAndQueues(t *testing.T) {
+	for _, c := range []struct {
+		policy, headers, decision string
+		n                         int
+		status                    limiter.Status
+	}{
+		{`"algorithm":"sliding_log","limit":{"quota":3,"window":"1h"}`, "ratelimit-policy: \"p\";q=3;w=3600\nratelimit: \"p\";r=1;t=3600\n",
+			"allowed policy=p remaining=1", 2, limiter.Allowed},
+		{`"algorithm":"sliding_log","limit":{"quota":3,"window":"1h"}`, "ratelimit-policy: \"p\";q=3;w=3600\nratelimit: \"p\";r=0;t=3600\n",
+			"refused policy=p reason=quota retry_us=3600000000 remaining=0", 4, limiter.Refused},
+		{`"algorithm":"leaky_bucket","mode":"local","max_wait":"1m","limit":{"quota":1,"window":"2s","burst":4}`,
+			"ratelimit-policy: \"p\";q=5;w=10\nratelimit: \"p\";r=2;t=2\n", "allowed policy=p remaining=2 delayed_us=4000000", 3, limiter.Delayed},
+	} {
+		req, status := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],`+c.policy+`}]}`, c.n)
+		var h respond.Headers
+		h.Limits(req, status == limiter.Refused, 0, wall)
+		decision := string(respond.AppendDecision(nil, req, status))
+		if status != c.status || lines(&h) != c.headers || decision != c.decision {
+			t.Errorf("%v %q\n%s\nwant %q\n%s", status, decision, lines(&h), c.decision, c.headers)
+		}
+	}
+}
+
+// A refusal says of which tier the limit is.
+func TestRefusalNamesTheTier(t *testing.T) {
+	req, status := decide(t, `{"version":"weir/v1","identity":{"tier":[{"header":"x-tier","trusted":true}],"default_tier":"free"},"tiers":["free","premium"],
+		"policies":[{"name":"p","partition":[],"limits":{"free":{"quota":1,"window":"1m"},"premium":{"quota":2,"window":"1m"}}}]}`, 3, "x-tier", "premium")
+	var r respond.Refusal
+	r.Write(req, now, wall, false)
+	var body struct{ Tier string }
+	if err := json.Unmarshal(r.Body, &body); err != nil || status != limiter.Refused || body.Tier != "premium" {
+		t.Errorf("%v %v: %s", status, err, r.Body)
+	}
+}
+
 func TestAllowed(t *testing.T) {
 	for dialects, want := range map[string]string{
 		`"headers":{"standard":"draft-11"}`:                   "ratelimit-policy: \"a\";q=100;w=60,\"b\";q=3;w=3600\nratelimit: \"a\";r=98;t=2,\"b\";r=1;t=2400\n",
