@@ -314,9 +314,14 @@ func TestDecodePlugin(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add(inPolicy(`"cost":{"header":"x"}`))
 	f.Add(`{"version":"weir/v1","identity":{"consumer":[{"header":"x"}]}}`)
+	f.Add(tiered(`"limits":{"premium":"unlimited","free":[{"quota":5,"window":"1s"}]},"candidate":{"limit":{"quota":5,"window":"1s"}}`))
 	f.Fuzz(func(t *testing.T, doc string) {
 		if node, err := policy.ParseJSON([]byte(doc)); err == nil {
-			_, _ = policy.Decode(node)
+			if set, err := policy.Decode(node); err == nil {
+				for _, p := range set.Policies {
+					_, _ = p.Bound(set.Tiers), p.Notes()
+				}
+			}
 			_, _ = policy.DecodePlugin(node)
 		}
 	})
