@@ -57,6 +57,7 @@ func New(config Config) http.Handler {
 	e.GET("/v1/versions", s.listVersions, view...)
 	e.GET("/v1/versions/:version", s.getVersion, view...)
 	e.GET("/v1/nodes", s.listNodes, view...)
+	e.GET("/v1/consumers", s.listConsumers, view...)
 	e.GET(consumersPath+":id", s.getConsumer, view...)
 	e.PUT(consumersPath+":id", s.putConsumer, s.need(auth.Editor), bounded)
 	e.DELETE(consumersPath+":id", s.deleteConsumer, s.need(auth.Editor), bounded)

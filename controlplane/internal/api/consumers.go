@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -24,8 +25,8 @@ const (
 
 // ConsumerAnswer is what is known of a consumer.
 type ConsumerAnswer struct {
-	// Source is where requests say who they are, like header:x-api-key.
-	Source string `json:"source"`
+	// Source is where requests say who they are, like header:x-api-key. Lists do not know it.
+	Source string `json:"source,omitempty"`
 	// Key is the keyed hash by which the consumer is stored; its value is nowhere.
 	Key     string    `json:"key"`
 	Tier    string    `json:"tier"`
@@ -80,6 +81,32 @@ func (p person) answer(c echo.Context, r consumers.Record) error {
 	c.Response().Header().Set("ETag", etag(r.Revision))
 	c.Response().Header().Set("Cache-Control", "no-cache")
 	return c.JSON(http.StatusOK, ConsumerAnswer{p.source, hex.EncodeToString(p.key[:]), r.Tier, r.Updated, r.By})
+}
+
+// ConsumersAnswer is a page of consumers, in no order, each by its key alone; Next leads to the following page and is empty on
+// the last.
+type ConsumersAnswer struct {
+	Consumers []ConsumerAnswer `json:"consumers"`
+	Next      string           `json:"next_page_token"`
+}
+
+func (s *server) listConsumers(c echo.Context) error {
+	size, token, err := page(c)
+	if err != nil {
+		return err
+	}
+	list, next, err := s.Consumers.List(c.Request().Context(), token, size)
+	if errors.Is(err, consumers.ErrToken) {
+		return errToken
+	}
+	if err != nil {
+		return storeFailure(err)
+	}
+	answer := ConsumersAnswer{Consumers: []ConsumerAnswer{}, Next: pageToken(next)}
+	for _, one := range list {
+		answer.Consumers = append(answer.Consumers, ConsumerAnswer{"", hex.EncodeToString(one.Key[:]), one.Tier, one.Updated, one.By})
+	}
+	return c.JSON(http.StatusOK, answer)
 }
 
 func (s *server) getConsumer(c echo.Context) error {

@@ -72,6 +72,12 @@ func TestConsumers(t *testing.T) {
 			t.Errorf("nothing new%s: %d", quiet, w.Code)
 		}
 	}
+	var list api.ConsumersAnswer
+	w = p.do(call{who: "eyes", method: "GET", path: "/v1/consumers"})
+	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list.Consumers) != 1 || list.Consumers[0].Key != got.Key || list.Consumers[0].Tier != "free" || list.Next != "" {
+		t.Errorf("%d %v %s", w.Code, err, w.Body)
+	}
+	p.problem(p.do(call{who: "eyes", method: "GET", path: "/v1/consumers?page_token=eA"}), 400, "bad-request")
 	p.problem(p.do(call{who: "ed", method: "DELETE", path: path}), 428, "precondition-required")
 	if w := p.do(call{who: "ed", method: "DELETE", path: path, header: map[string]string{"If-Match": second}}); w.Code != 204 {
 		t.Errorf("%d %s", w.Code, w.Body)

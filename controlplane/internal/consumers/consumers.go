@@ -20,6 +20,8 @@ var (
 	ErrNotFound = errors.New("nothing is assigned to this consumer")
 	// ErrConflict: what is known of the consumer is not what the caller expected.
 	ErrConflict = errors.New("the consumer has been changed by someone else")
+	// ErrToken: a page token is none that a store has made.
+	ErrToken = errors.New("the page token is none of this store's")
 )
 
 // Key is a consumer's match.ConsumerKey.
@@ -52,6 +54,12 @@ type Change struct {
 	Tier     string
 }
 
+// Listed is a record in a list.
+type Listed struct {
+	Key Key
+	Record
+}
+
 // Log is the latest changes as of Revision, at most KeptChanges, the earliest first.
 type Log struct {
 	// Revision is that of the last change, 0 if there never was one. It grows with each change, and also over a loss of the
@@ -72,6 +80,9 @@ type Store interface {
 	WriteConsumer(ctx context.Context, w Write) (uint64, error)
 	// ConsumerRevision is the revision of the last change, 0 if there never was one.
 	ConsumerRevision(ctx context.Context) (uint64, error)
+	// ListConsumers returns about limit records, in no order that means anything, and a token for the following page, empty after
+	// the last. A record that is there all the time is listed once at least.
+	ListConsumers(ctx context.Context, token string, limit int) ([]Listed, string, error)
 	// ConsumerLog returns the latest changes.
 	ConsumerLog(ctx context.Context) (Log, error)
 }
@@ -104,6 +115,11 @@ func (s *Service) Get(ctx context.Context, key Key) (Record, error) {
 		return Record{}, ErrNotFound
 	}
 	return records[0], nil
+}
+
+// List returns a page of all records; see Store.
+func (s *Service) List(ctx context.Context, token string, limit int) ([]Listed, string, error) {
+	return s.store.ListConsumers(ctx, token, limit)
 }
 
 // Write makes a change, with the time put in, and returns the record as it is stored. Nodes on this replica hear of it at once.

@@ -3,6 +3,7 @@ package localstore
 import (
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 
@@ -36,6 +37,32 @@ func (s *Store) Consumers(_ context.Context, keys []consumers.Key) (records []co
 		return nil
 	})
 	return records, revision, err
+}
+
+// ListConsumers implements consumers.Store: the token is the key at which the next page begins.
+func (s *Store) ListConsumers(_ context.Context, token string, limit int) (out []consumers.Listed, next string, err error) {
+	from, err := hex.DecodeString(token)
+	if err != nil {
+		return nil, "", consumers.ErrToken
+	}
+	err = s.db.View(func(tx *bolt.Tx) error {
+		c := tx.Bucket(consumersBucket).Cursor()
+		for key, stored := c.Seek(from); key != nil; key, stored = c.Next() {
+			if len(out) == limit {
+				next = hex.EncodeToString(key)
+				return nil
+			}
+			r, err := consumers.Decode(string(stored))
+			if err != nil {
+				return err
+			}
+			one := consumers.Listed{Record: r}
+			copy(one.Key[:], key)
+			out = append(out, one)
+		}
+		return nil
+	})
+	return out, next, err
 }
 
 // WriteConsumer implements consumers.Store.

@@ -60,6 +60,34 @@ func (s *Store) Consumers(ctx context.Context, keys []consumers.Key) ([]consumer
 	return records, revision, values.Err()
 }
 
+// ListConsumers implements consumers.Store: the token is Redis' cursor.
+func (s *Store) ListConsumers(ctx context.Context, token string, limit int) (out []consumers.Listed, next string, err error) {
+	var cursor uint64
+	if token != "" {
+		if cursor, err = strconv.ParseUint(token, 10, 64); err != nil {
+			return nil, "", consumers.ErrToken
+		}
+	}
+	fields, cursor, err := s.client.HScan(ctx, keyConsumers, cursor, "", int64(limit)).Result()
+	if err != nil {
+		return nil, "", err
+	}
+	for i := 0; i+1 < len(fields); i += 2 {
+		var one consumers.Listed
+		if n, err := hex.Decode(one.Key[:], []byte(fields[i])); err != nil || n != len(one.Key) {
+			return nil, "", fmt.Errorf("%s does not hold the hash of a consumer: %q", keyConsumers, fields[i])
+		}
+		if one.Record, err = consumers.Decode(fields[i+1]); err != nil {
+			return nil, "", err
+		}
+		out = append(out, one)
+	}
+	if cursor != 0 {
+		next = strconv.FormatUint(cursor, 10)
+	}
+	return out, next, nil
+}
+
 // WriteConsumer implements consumers.Store.
 func (s *Store) WriteConsumer(ctx context.Context, w consumers.Write) (uint64, error) {
 	expected, record := "*", ""

@@ -69,6 +69,38 @@ func testConsumers(t *testing.T, s *Instance) {
 	}
 }
 
+func testConsumerList(t *testing.T, s *Instance) {
+	ctx := testContext(t)
+	const all = 300
+	for n := range all {
+		must[uint64](t)(s.WriteConsumer(ctx, consumers.Write{Key: consumerKey(n), Record: &consumers.Record{Tier: "free", By: "me"}}))
+	}
+	seen, token := map[consumers.Key]bool{}, ""
+	for pages := 0; ; pages++ {
+		list, next, err := s.ListConsumers(ctx, token, 50)
+		if err != nil || pages > all {
+			t.Fatalf("page %d: %v", pages, err)
+		}
+		for _, one := range list {
+			seen[one.Key] = one.Tier == "free" && one.By == "me" && one.Revision > 0
+		}
+		if token = next; token == "" {
+			break
+		}
+	}
+	for n := range all {
+		if !seen[consumerKey(n)] {
+			t.Fatalf("consumer %d is not listed as it is", n)
+		}
+	}
+	if len(seen) != all {
+		t.Errorf("%d listed", len(seen))
+	}
+	if _, _, err := s.ListConsumers(ctx, "a token", 50); !errors.Is(err, consumers.ErrToken) {
+		t.Errorf("an invented token: %v", err)
+	}
+}
+
 func testConsumerLogIsBounded(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	r := consumers.Record{Tier: "free"}

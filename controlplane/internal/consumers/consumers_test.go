@@ -1,0 +1,87 @@
+package consumers_test
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+)
+
+// scripted is a store that has one log.
+type scripted struct {
+	consumers.Store
+	log consumers.Log
+	err error
+}
+
+func (s *scripted) ConsumerRevision(context.Context) (uint64, error) { return s.log.Revision, s.err }
+func (s *scripted) ConsumerLog(context.Context) (consumers.Log, error) {
+	return s.log, s.err
+}
+
+func TestAfter(t *testing.T) {
+	change := func(revision uint64, tier string) consumers.Change {
+		return consumers.Change{Revision: revision, Key: consumers.Key{byte(revision)}, Tier: tier}
+	}
+	whole := consumers.Log{Revision: 12, Floor: 9, Whole: true, Changes: []consumers.Change{change(10, "a"), change(12, "")}}
+	trimmed := consumers.Log{Revision: 12, Floor: 10, Changes: []consumers.Change{change(11, "b"), change(12, "")}}
+	for name, c := range map[string]struct {
+		log      consumers.Log
+		node     uint64
+		news     bool
+		complete bool
+		keys     []byte
+	}{
+		"a new node, and nothing ever changed":          {consumers.Log{}, 0, false, false, nil},
+		"a new node":                                    {whole, 0, true, true, []byte{10, 12}},
+		"a node that knows a part":                      {whole, 10, true, true, []byte{12}},
+		"a node that knows everything":                  {whole, 12, false, false, nil},
+		"from before the store lost what it had":        {whole, 5, true, false, nil},
+		"a new node, and the first changes are dropped": {trimmed, 0, true, false, nil},
+		"a node that has missed what is dropped":        {trimmed, 9, true, false, nil},
+		"a node that has not":                           {trimmed, 10, true, true, []byte{11, 12}},
+		"ahead of this replica":                         {whole, 13, false, false, nil},
+		"ahead of a store that has nothing":             {consumers.Log{}, 13, true, false, nil},
+	} {
+		s := consumers.New(&scripted{log: c.log}, time.Now)
+		if _, news, _ := s.After(c.node); news {
+			t.Errorf("%s: news before the store was read", name)
+		}
+		if err := s.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m, news, _ := s.After(c.node)
+		var keys []byte
+		for _, it := range m.Items {
+			keys = append(keys, it.Key[0])
+		}
+		if news != c.news || m.Complete != c.complete || !reflect.DeepEqual(keys, c.keys) || news && m.Revision != c.log.Revision {
+			t.Errorf("%s: news %v, %+v", name, news, m)
+		}
+	}
+}
+
+func TestRefreshTellsWhoWaits(t *testing.T) {
+	store := &scripted{}
+	s := consumers.New(store, time.Now)
+	if err := s.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, _, changed := s.After(0)
+	store.err = errors.New("away")
+	if err := s.Refresh(t.Context()); err == nil {
+		t.Error("a store that is away is not noticed")
+	}
+	store.err, store.log = nil, consumers.Log{Revision: 1, Whole: true}
+	if err := s.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-changed:
+	default:
+		t.Error("nobody was told")
+	}
+}
