@@ -472,3 +472,21 @@ func TestPollsBackOff(t *testing.T) {
 		t.Errorf("after the recovery the burst is %d", q)
 	}
 }
+
+// A push that changes how a limit counts frees callers whom the old way still refuses: nothing that is known of it holds.
+func TestPushOfAnotherAlgorithmAsksAgain(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "2/1h", thenDeny, `"algorithm": "sliding_log"`))})
+	for range 3 {
+		w.ask(0, 0, get("x-key", "a"))
+	}
+	calls := w.centre.requests
+	if a := w.request(0, 0, get("x-key", "a")); !a.done || a.passed || w.centre.requests != calls {
+		t.Fatalf("the refusal is not known: %+v", a)
+	}
+	w.centre.push(setOf(limits("api", "leased", "2/1h", thenDeny)))
+	w.advance(100 * quantum)
+	w.ask(0, 0, get("x-key", "a"))
+	if w.centre.requests == calls {
+		t.Error("refused by what was known of the old limit")
+	}
+}

@@ -73,9 +73,9 @@ func (d *Desk) settle(c *call, it item, a wire.LeaseAnswer, now quota.Instant) {
 	used := min(granted, asked)
 	grant := lease.Grant{Waiting: a.Waiting, Keep: a.Keep, NotBefore: a.NotBefore, Level: a.Level}
 	d.learn = learn{
-		now: now, sent: c.sent, ask: it.ask, grant: grant, strict: b.need.Strict, jitter: d.jitter(),
+		now: now, sent: c.sent, ask: it.ask, grant: grant, algorithm: b.need.Algorithm, strict: b.need.Strict, jitter: d.jitter(),
 	}
-	if !b.need.Queue {
+	if !b.need.queue() {
 		d.learn.unused = int64(granted-used) * it.ask.Cost
 	}
 	// A contended credit loses what it would have learnt: tokens to keep expire unused at the centre.

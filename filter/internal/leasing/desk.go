@@ -350,7 +350,7 @@ func (d *Desk) Cancel(stream uint32) {
 // GiveBack lets the next requests of this node use the tokens of a granted ticket whose request was refused for another
 // policy's sake. A place in a leaky bucket's queue is no token.
 func (d *Desk) GiveBack(now quota.Instant, t *Ticket) {
-	if t.Need.Queue {
+	if t.Need.queue() {
 		return
 	}
 	d.giveBack = giveBack{now: now, lot: lease.Lot{Tokens: t.Need.Cost, Expiry: t.Until}}

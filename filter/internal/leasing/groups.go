@@ -126,10 +126,10 @@ func (d *Desk) learnOfGroup(c *call, it item, a wire.LeaseAnswer, now quota.Inst
 		it.ask.Waiting = 0
 	}
 	d.learn = learn{
-		now: now, sent: c.sent, ask: it.ask, strict: it.need.Strict, jitter: d.jitter(),
+		now: now, sent: c.sent, ask: it.ask, algorithm: it.need.Algorithm, strict: it.need.Strict, jitter: d.jitter(),
 		grant: lease.Grant{Waiting: a.Waiting, NotBefore: a.NotBefore, Level: a.Level},
 	}
-	if unused && !it.need.Queue {
+	if unused && !it.need.queue() {
 		d.learn.unused = a.Waiting * it.ask.Cost
 	}
 	_ = d.store.Update(bucketstore.Leased, it.need.Bucket, now, &d.learn)

@@ -107,7 +107,7 @@ func TestGroupThatIsGone(t *testing.T) {
 	}
 	w.stream++
 	need := w.need(5, 1)
-	need.Queue = true
+	need.Algorithm = quota.LeakyBucket
 	queue := []*leasing.Ticket{{Stream: w.stream, Need: need}, {Stream: w.stream, Need: w.need(6, 1)}}
 	w.desk.JoinAll(w.now, queue)
 	w.desk.Flush(w.now)

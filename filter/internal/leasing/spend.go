@@ -14,10 +14,14 @@ type Need struct {
 	Version uint64
 	Params  quota.Params
 	Cost    int64
-	// Strict buckets hold nothing on the node: each request asks. A Queue hands out places that hold for one request alone: what
-	// a request leaves is no token for the next.
-	Strict, Queue bool
+	// Strict buckets hold nothing on the node: each request asks.
+	Strict    bool
+	Algorithm quota.Algorithm
 }
+
+// queue says whether what the centre grants is a place in a queue, which holds for one request alone: what a request leaves of
+// it is no token for the next.
+func (n *Need) queue() bool { return n.Algorithm == quota.LeakyBucket }
 
 // State says what a node knows about a need without asking.
 type State uint8
@@ -57,11 +61,11 @@ const askAhead = 25 * quota.Millisecond
 
 // Apply implements bucketstore.Change.
 func (s *Spend) Apply(e *bucketstore.Entry) bool {
-	fitLimit(e, s.Params)
+	fitLimit(e, s.Params, s.Algorithm)
 	c := e.Credit
 	s.Keep, s.KeepCall, s.FullAt = 0, s.Now < c.KeepCall, c.FullAt
 	until, refused := c.Refused(s.Now, s.Cost)
-	available := c.Available(s.Now) >= s.Cost
+	available := !s.queue() && c.Available(s.Now) >= s.Cost
 	switch {
 	case available:
 		s.State = Ready
@@ -98,6 +102,7 @@ type learn struct {
 	now, sent quota.Instant
 	ask       lease.Ask
 	grant     lease.Grant
+	algorithm quota.Algorithm
 	strict    bool
 	jitter    int64
 	// Unused tokens of waiting requests that are gone or were refused for another policy's sake.
@@ -108,7 +113,7 @@ type learn struct {
 
 // Apply implements bucketstore.Change.
 func (l *learn) Apply(e *bucketstore.Entry) bool {
-	fitLimit(e, l.ask.Params)
+	fitLimit(e, l.ask.Params, l.algorithm)
 	backOff := lease.BackOff(l.ask.Params)
 	if l.strict {
 		backOff = 0
@@ -137,8 +142,8 @@ func (g *giveBack) Apply(e *bucketstore.Entry) bool {
 }
 
 // fitLimit forgets what was known about another limit; tokens in hand stay good.
-func fitLimit(e *bucketstore.Entry, p quota.Params) {
-	mark := uint32(p.Num)*0x9e3779b1 ^ uint32(p.Den)*0x85ebca6b ^ uint32(p.Den>>32) ^ uint32(p.Burst)*0xc2b2ae35
+func fitLimit(e *bucketstore.Entry, p quota.Params, a quota.Algorithm) {
+	mark := uint32(a)<<28 ^ uint32(p.Num)*0x9e3779b1 ^ uint32(p.Den)*0x85ebca6b ^ uint32(p.Den>>32) ^ uint32(p.Burst)*0xc2b2ae35
 	if e.Limit != mark {
 		e.Limit = mark
 		e.Credit.NotBefore, e.Credit.AskAfter, e.Credit.FullAt, e.Credit.Short = 0, 0, 0, 0

@@ -100,6 +100,6 @@ func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
 	p, limit := req.policyOf(h.Hit), req.limitOf(h.Hit)
 	return leasing.Need{
 		Bucket: h.Key, Limit: h.Limit, Version: req.rules.Index.Version(), Params: limit.Params, Cost: h.Cost,
-		Strict: p.Mode == policy.ModeStrict, Queue: limit.Algorithm == quota.LeakyBucket,
+		Strict: p.Mode == policy.ModeStrict, Algorithm: limit.Algorithm,
 	}
 }
