@@ -65,7 +65,7 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	c := e.Credit
 	s.Keep, s.KeepCall, s.FullAt = 0, s.Now < c.KeepCall, c.FullAt
 	until, refused := c.Refused(s.Now, s.Cost)
-	available := !s.queue() && c.Available(s.Now) >= s.Cost
+	available := (s.Cost == 0 || !s.queue()) && c.Available(s.Now) >= s.Cost
 	switch {
 	case available:
 		s.State = Ready

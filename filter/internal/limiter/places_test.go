@@ -120,3 +120,20 @@ func TestRefusedRequestTakesNoPlace(t *testing.T) {
 	n.push(2, leaky("local"))
 	n.arrive(100 * quota.Millisecond)
 }
+
+// Tokens that were lent before the limit became a queue are no places in it, and a request that costs nothing needs none.
+func TestAQueueHasNoTokensInHand(t *testing.T) {
+	n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":10,"window":"1s"},"mode":"strict"}`)
+	gone, _ := n.begin()
+	n.limiter.Cancel(gone, n.now)
+	n.calls[0](200) // Its token stays.
+	n.calls = nil
+	n.push(2, leaky("strict"))
+	if _, status := n.begin(); status != limiter.Paused {
+		t.Errorf("%v without asking", status)
+	}
+	n.push(3, `{"name":"p","partition":[],"algorithm":"leaky_bucket","cost":{"header":"x-cost","max":5},"limit":{"quota":10,"window":"1s"},"mode":"strict"}`)
+	if _, status := n.begin("x-cost", "0"); status != limiter.Allowed {
+		t.Errorf("%v at no cost", status)
+	}
+}
