@@ -53,12 +53,16 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"the secret is made once", testSecret},
 		{"nodes are forgotten", testNodes},
 		{"consumers", testConsumers},
+		{"consumers are listed", testConsumerList},
 		{"changes of consumers are dropped when many", testConsumerLogIsBounded},
 		{"one of many writers of a consumer wins", testConsumerRace},
 		{"grants follow the ledger", testDifferential},
 		{"a changed rate earns at the slower", testRateChange},
 		{"one bucket many times in a batch", testBatch},
 		{"a bucket is never granted more than it holds", testConcurrency},
+		{"all algorithms and groups follow the ledgers", testLimitsAndGroups},
+		{"golden vectors of windows and queues", testGoldenWindows},
+		{"a group is granted all or none", testGroups},
 		{"a restart refills nobody", testRestart},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, open(t)) })

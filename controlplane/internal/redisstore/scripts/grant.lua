@@ -5,42 +5,43 @@
 -- ARGV[..]   for each bucket its kind, '0' for tokens and '1' for windows, or '2' and '3' if the next bucket belongs to the same
 --            request, which needs both or nothing; then what grant_tokens or grant_windows wants
 -- returns    6 integers for each bucket: stale waiting keep not_before level delay
+local TOKENS, WINDOWS, TOKENS_JOINED, WINDOWS_JOINED = '0', '1', '2', '3'
+local TOKENS_ARGS, WINDOWS_ARGS = 13, 15 -- with the kind
 local reply = {}
 
+-- Answers the k-th bucket, whose arguments begin at a. Returns where the next one's begin and whether all that wait have, or could
+-- have, their cost.
 local function answer(k, a, look)
   local kind, r = ARGV[a], (k - 1) * 6
-  local grant = grant_tokens
-  if kind == '1' or kind == '3' then
-    grant = grant_windows
+  if kind == TOKENS or kind == TOKENS_JOINED then
+    reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6] = grant_tokens(KEYS[k], a + 1, look)
+    a = a + TOKENS_ARGS
+  else
+    reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6] = grant_windows(KEYS[k], a + 1, look)
+    a = a + WINDOWS_ARGS
   end
-  local stale, granted, kept, not_before, level, delay = grant(KEYS[k], a + 1, look)
-  reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6] = stale, granted, kept, not_before, level, delay
-  return stale == 0 and not_before == 0
+  return a, reply[r + 1] == 0 and reply[r + 4] == 0
 end
 
-local ARGS = {['0'] = 13, ['1'] = 15, ['2'] = 13, ['3'] = 15}
 local k, a = 1, 2
 while k <= #KEYS do
-  local kind = ARGV[a]
-  if kind == '0' or kind == '1' then
-    answer(k, a, false)
-    k, a = k + 1, a + ARGS[kind]
-  else
-    -- A group: look at all of it first, which leaves the answers of a refused one.
-    local next_k, next_a, all, joined = k, a, true, true
-    while joined do
-      kind = ARGV[next_a]
-      joined = kind == '2' or kind == '3'
-      all = answer(next_k, next_a, true) and all
-      next_k, next_a = next_k + 1, next_a + ARGS[kind]
-    end
-    if all then
-      while k < next_k do
-        answer(k, a, false)
-        k, a = k + 1, a + ARGS[ARGV[a]]
-      end
-    end
-    k, a = next_k, next_a
+  local first_k, first_a = k, a
+  local all, fits = true, true
+  -- Of a group all is looked at first, which leaves the answers of a refused one; the last bucket of it is not marked as joined.
+  while ARGV[a] == TOKENS_JOINED or ARGV[a] == WINDOWS_JOINED do
+    a, fits = answer(k, a, true)
+    all, k = all and fits, k + 1
   end
+  local last = k
+  if first_k < last then
+    a, fits = answer(k, a, true)
+    all = all and fits
+    k, a = first_k, all and first_a or a
+  end
+  while all and k <= last do
+    a = answer(k, a, false)
+    k = k + 1
+  end
+  k = last + 1
 end
 return reply
