@@ -79,6 +79,13 @@ func (p Policy) Notes() []string {
 			break
 		}
 	}
+	if p.Mode == ModeLeased && p.Counting.Algorithm.Windowed() {
+		var late quota.Span
+		for _, l := range p.Limits {
+			late = max(late, lease.TTL(l.Params))
+		}
+		notes = append(notes, "tokens leased to an Envoy count until their lease ends and a window longer, so room can come back up to "+FormatSpan(late)+" late")
+	}
 	if p.Mode != ModeLocal {
 		notes = append(notes, "without the control plane: "+p.OnFailure.String())
 	}

@@ -146,8 +146,13 @@ func TestBoundsInTheWordsOfEachAlgorithm(t *testing.T) {
 			t.Errorf("%s: %v", fields, err)
 			continue
 		}
-		if got := set.Policies[0].Bound(set.Tiers); got != want {
+		p := set.Policies[0]
+		if got := p.Bound(set.Tiers); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
+		}
+		leased := p.Mode == policy.ModeLeased && p.Counting.Algorithm.Windowed()
+		if said := strings.Contains(strings.Join(p.Notes(), "|"), "so room can come back up to "); said != leased {
+			t.Errorf("%s: notes %q", fields, p.Notes())
 		}
 	}
 }
