@@ -9,11 +9,12 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// controlPlane calls the control plane through an Envoy cluster. It is leasing's Caller and configsync's Poller.
+// controlPlane calls the control plane through an Envoy cluster. It is leasing's and consumers' Caller and configsync's Poller.
 type controlPlane struct {
 	plugin  *pluginContext
 	cluster string
 	lease   [][2]string
+	ask     [][2]string
 	poll    [][2]string
 }
 
@@ -27,6 +28,7 @@ func newControlPlane(p *pluginContext, cp *policy.ControlPlane, token string) *c
 	return &controlPlane{
 		plugin: p, cluster: cp.Cluster,
 		lease: append(request("POST", "/node/v1/leases"), [2]string{"content-type", wire.ContentType}),
+		ask:   append(request("POST", "/node/v1/consumers"), [2]string{"content-type", wire.ContentType}),
 		poll:  request("GET", ""),
 	}
 }
@@ -37,6 +39,11 @@ func (cp *controlPlane) CallLeases(body []byte, timeout quota.Span, done func(st
 		done(status, body)
 		cp.plugin.resumeResolved(nil)
 	})
+}
+
+// CallConsumers implements consumers.Caller.
+func (cp *controlPlane) CallConsumers(body []byte, timeout quota.Span, done func(status int, body []byte)) error {
+	return host.Call(cp.plugin.id, cp.cluster, cp.ask, body, timeout, done)
 }
 
 // PollSnapshot implements configsync.Poller.

@@ -45,6 +45,9 @@ func (c *httpContext) OnHttpRequestHeaders(int, bool) types.Action {
 		return types.ActionContinue
 	}
 	attributes.Properties = host.Properties{}
+	if p := c.plugin; p.people != nil {
+		attributes.Consumers = p.people
+	}
 	c.grpc = isGRPC(attributes.Headers)
 	status := p.limiter.Begin(&c.request, rules, &attributes, p.clock.Now())
 	removeForged(attributes.Headers)

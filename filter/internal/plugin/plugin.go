@@ -11,6 +11,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/classify"
 	"github.com/weir-proxy/weir/filter/internal/configsync"
+	"github.com/weir-proxy/weir/filter/internal/consumers"
 	"github.com/weir-proxy/weir/filter/internal/host"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
@@ -37,6 +38,7 @@ type pluginContext struct {
 	store   *bucketstore.Store
 	desk    *leasing.Desk
 	sync    *configsync.Sync
+	people  *consumers.Cache
 	limiter *limiter.Limiter
 
 	classifier classify.Classifier
@@ -95,9 +97,13 @@ func (p *pluginContext) start(config *policy.Plugin) error {
 		}
 		calls := newControlPlane(p, cp, token)
 		p.desk = leasing.New(p.store, calls, p.clock, node.ID, node.Boot, random())
+		p.people = consumers.New(host.SharedData{}, calls, p.clock, space, config.Keys/4)
 		poller = calls
 	}
 	p.sync = configsync.New(host.SharedData{}, poller, p.clock, logger{}, node, space, random())
+	if p.people != nil {
+		p.sync.Consumers = p.people
+	}
 	p.limiter = limiter.New(p.store, p.desk)
 	p.limiter.Ahead = quota.Span(p.clock.Wall() - int64(p.clock.Now()))
 	if config.Set != nil {
@@ -135,6 +141,7 @@ func (p *pluginContext) OnTick() {
 	p.report()
 	p.sync.Tick(now)
 	if p.desk != nil {
+		p.people.Tick(now)
 		p.desk.Tick(now)
 		p.resumeResolved(nil)
 	}
