@@ -2,9 +2,9 @@ package redisstore
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 
 	"golang.org/x/sync/errgroup"
 
@@ -14,7 +14,6 @@ import (
 )
 
 const (
-	maxArgs        = 15 // for one item
 	repliesPerItem = 6
 	jitterRange    = 1024
 )
@@ -65,16 +64,16 @@ func allOrNothing(items []leases.Item, groups []int, grants []lease.Grant) {
 // grantTogether has one script answer the items at the given indexes.
 func (s *Store) grantTogether(ctx context.Context, lost quota.Instant, items []leases.Item, groups, which []int, grants []lease.Grant) error {
 	keys := make([]string, len(which))
-	args := make([]any, 1, 1+maxArgs*len(which))
+	args := make([]any, 1+len(which))
 	args[0] = rand.IntN(jitterRange)
 	for k, i := range which {
 		ask := items[i].Ask
 		windowed, joined := ask.Windows.Quota != 0, k+1 < len(which) && groups[which[k+1]] == groups[i]
 		keys[k] = bucketKey(items[i].Bucket, windowed)
 		if windowed {
-			args = appendWindows(args, joined, lost, ask)
+			args[1+k] = windowsArg(joined, lost, ask)
 		} else {
-			args = appendTokens(args, joined, lost, ask)
+			args[1+k] = tokensArg(joined, lost, ask)
 		}
 	}
 	reply, err := s.grant.Run(ctx, s.client, keys, args...).Int64Slice()
@@ -93,36 +92,37 @@ func (s *Store) grantTogether(ctx context.Context, lost quota.Instant, items []l
 	return nil
 }
 
-// kind is the script's number for a bucket of tokens (0) or windows (1), or of one joined with the next.
-func kind(alone int64, joined bool) int64 {
-	if joined {
-		return alone + 2
-	}
-	return alone
-}
+// The script's letters for buckets of tokens and of windows; joined with the next they are capitals.
+const (
+	kindTokens  = 't'
+	kindWindows = 'w'
+)
 
-// appendTokens appends what the script wants to know about a bucket of tokens.
-func appendTokens(args []any, joined bool, lost quota.Instant, a lease.Ask) []any {
-	return appendNumbers(args, []int64{
-		kind(0, joined), a.Params.Num, a.Params.Den, a.Params.Burst, int64(lease.TTL(a.Params)), int64(a.Version),
+// tokensArg is what the script wants to know about a bucket of tokens.
+func tokensArg(joined bool, lost quota.Instant, a lease.Ask) []byte {
+	return arg(kindTokens, joined,
+		a.Params.Num, a.Params.Den, a.Params.Burst, int64(lease.TTL(a.Params)), int64(a.Version),
 		max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
-		int64(leases.DoubtfulUntil(lost, a)), lease.Fresh(a.Params, a.Version, 0, leases.LostFill).Debt,
-	})
+		int64(leases.DoubtfulUntil(lost, a)), lease.Fresh(a.Params, a.Version, 0, leases.LostFill).Debt)
 }
 
-// appendWindows is appendTokens for a bucket of a window algorithm.
-func appendWindows(args []any, joined bool, lost quota.Instant, a lease.Ask) []any {
+// windowsArg is what the script wants to know about a bucket of a window algorithm.
+func windowsArg(joined bool, lost quota.Instant, a lease.Ask) []byte {
 	w := a.Windows
-	return appendNumbers(args, []int64{
-		kind(1, joined), int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset), int64(lease.TTL(a.Params)),
+	return arg(kindWindows, joined,
+		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset), int64(lease.TTL(a.Params)),
 		int64(a.Version), max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
-		int64(leases.DoubtfulUntil(lost, a)), w.Quota - w.Quota*leases.LostFill/100,
-	})
+		int64(leases.DoubtfulUntil(lost, a)), w.Quota-w.Quota*leases.LostFill/100)
 }
 
-func appendNumbers(args []any, numbers []int64) []any {
-	for _, v := range numbers {
-		args = append(args, strconv.FormatInt(v, 10))
+// arg is a letter and numbers of eight bytes each, which Lua reads faster than as many texts.
+func arg(kind byte, joined bool, numbers ...int64) []byte {
+	if joined {
+		kind -= 'a' - 'A'
 	}
-	return args
+	b := append(make([]byte, 0, 1+8*len(numbers)), kind)
+	for _, v := range numbers {
+		b = binary.BigEndian.AppendUint64(b, uint64(v))
+	}
+	return b
 }

@@ -1,6 +1,6 @@
 -- Buckets of tokens, exactly as lease.Ledger in Go.
 --
--- grant_tokens(key, a, look) grants by the arguments from ARGV[a] on: num den burst ttl version waiting cost deadline keep nodes,
+-- grant_tokens(key, arg, look) grants by an argument of 8-byte numbers after its kind: num den burst ttl version waiting cost deadline keep nodes,
 -- then doubtful_until, the instant before which an absent state may be a lost one, and doubtful_debt, what a bucket starts with
 -- whose state is lost. With look it charges nothing, and not_before is 0 if all waiting requests can have their cost. It returns
 -- stale granted kept not_before level delay.
@@ -178,9 +178,9 @@ do
     return t
   end
 
-  grant_tokens = function(key, a, look)
-    local ask_num, ask_den, ask_burst, ttl, ask_version = ARGV[a] + 0, ARGV[a + 1] + 0, ARGV[a + 2] + 0, ARGV[a + 3] + 0, ARGV[a + 4] + 0
-    local waiting, cost, deadline, keep, nodes = ARGV[a + 5] + 0, ARGV[a + 6] + 0, ARGV[a + 7] + 0, ARGV[a + 8] + 0, ARGV[a + 9] + 0
+  grant_tokens = function(key, arg, look)
+    local ask_num, ask_den, ask_burst, ttl, ask_version, waiting, cost, deadline, keep, nodes, doubtful_until, doubtful_debt =
+      struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
 
     local known, doubtful = false, nil
     local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
@@ -189,7 +189,7 @@ do
       known = fine and good
       doubtful = not known
     else
-      doubtful = now < ARGV[a + 10] + 0
+      doubtful = now < doubtful_until
     end
     local changed = doubtful
     if known then
@@ -202,7 +202,7 @@ do
       version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
       ends, tokens, lots = {}, {}, 0
       if doubtful then
-        debt = ARGV[a + 11] + 0
+        debt = doubtful_debt
       end
     end
 

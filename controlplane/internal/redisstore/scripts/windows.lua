@@ -1,6 +1,6 @@
 -- Buckets of the window algorithms, exactly as lease.WindowLedger and quota.Windows in Go.
 --
--- grant_windows(key, a, look) is what grant_tokens is for tokens; the arguments from ARGV[a] on are: algorithm quota length grain
+-- grant_windows(key, arg, look) is what grant_tokens is for tokens; the numbers are: algorithm quota length grain
 -- offset ttl version waiting cost deadline keep nodes doubtful_until doubtful_used.
 --
 -- A state is a MessagePack list: format version last algorithm quota length grain offset, then start and count of each mark, the
@@ -233,9 +233,7 @@ do
   end
 
   -- Brings the bucket of a key to now and to the figures asked for; whether that must be stored, or nil if the ask is stale.
-  local function open(key, a, ask_version)
-    local ask_algorithm, ask_quota, ask_length = ARGV[a] + 0, ARGV[a + 1] + 0, ARGV[a + 2] + 0
-    local ask_grain, ask_offset = ARGV[a + 3] + 0, ARGV[a + 4] + 0
+  local function open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, doubtful_until, doubtful_used)
     local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
     if raw then
       local fine, good = pcall(decode, raw)
@@ -255,19 +253,19 @@ do
     end
     version, last, starts, counts, marks = ask_version, now, {}, {}, 0
     algorithm, quota, length, grain, offset = ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset
-    if raw or now < ARGV[a + 12] + 0 then
-      local used = ARGV[a + 13] + 0
-      if used > 0 then
-        add(now, used)
+    if raw or now < doubtful_until then
+      if doubtful_used > 0 then
+        add(now, doubtful_used)
       end
       return true
     end
     return false
   end
 
-  grant_windows = function(key, a, look)
-    local ttl, waiting, cost, deadline = ARGV[a + 5] + 0, ARGV[a + 7] + 0, ARGV[a + 8] + 0, ARGV[a + 9] + 0
-    local changed = open(key, a, ARGV[a + 6] + 0)
+  grant_windows = function(key, arg, look)
+    local ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, ttl, ask_version, waiting, cost, deadline, keep, nodes,
+      doubtful_until, doubtful_used = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
+    local changed = open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, doubtful_until, doubtful_used)
     if changed == nil then
       return 1, 0, 0, 0, 0, 0
     end
@@ -280,7 +278,7 @@ do
       lend(granted * cost, deadline)
     end
     if not look and algorithm ~= COUNTER then
-      kept = keep_share(ARGV[a + 10] + 0, ARGV[a + 11] + 0, room(ttl))
+      kept = keep_share(keep, nodes, room(ttl))
       if kept > 0 then
         lend(kept, ttl)
       end
