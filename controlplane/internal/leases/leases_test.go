@@ -23,6 +23,7 @@ type world struct {
 	current  uint64 // on this replica
 	stored   uint64 // in the store
 	ledgers  map[[16]byte]lease.Ledger
+	windows  map[[16]byte]lease.WindowLedger
 	asked    [][]leases.Item
 	storeErr error
 	setsErr  error
@@ -30,7 +31,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	return &world{t: t, sets: map[uint64]*policies.Compiled{}, ledgers: map[[16]byte]lease.Ledger{}}
+	return &world{t: t, sets: map[uint64]*policies.Compiled{}, ledgers: map[[16]byte]lease.Ledger{}, windows: map[[16]byte]lease.WindowLedger{}}
 }
 
 // put makes a version known to the store; it becomes current on this replica if it refreshes.
@@ -86,8 +87,12 @@ func (w *world) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 	}
 	var out []lease.Grant
 	for _, it := range items {
-		l, g := w.ledgers[it.Bucket].Grant(1_000_000, it.Ask)
-		w.ledgers[it.Bucket] = l
+		var g lease.Grant
+		if it.Ask.Windows.Quota != 0 {
+			w.windows[it.Bucket], g = w.windows[it.Bucket].Grant(1_000_000, it.Ask)
+		} else {
+			w.ledgers[it.Bucket], g = w.ledgers[it.Bucket].Grant(1_000_000, it.Ask)
+		}
 		out = append(out, g)
 	}
 	return out, w.storeErr
@@ -145,6 +150,64 @@ func TestGrant(t *testing.T) {
 	want := lease.Ask{Params: w.sets[1].Set.Policies[0].Limits[0].Params, Version: 1, Waiting: 2, Cost: 1, Deadline: lease.Deadline, Keep: 5, Nodes: 3}
 	if !reflect.DeepEqual(a, want) {
 		t.Errorf("asked %+v, want %+v", a, want)
+	}
+}
+
+// Windows are asked for at the bucket's own offset, and what a queue delays is told, an hour at most.
+func TestAlgorithms(t *testing.T) {
+	w := newWorld(t)
+	w.put(1, "name: a, partition: [], limit: {quota: 100, window: 1m}, algorithm: fixed_window",
+		"name: b, partition: [], limit: {quota: 5, window: 1m}, algorithm: sliding_window_counter, mode: strict",
+		"name: c, partition: [], limit: {quota: 5, window: 1s, burst: 10}, algorithm: leaky_bucket, max_wait: 10s, mode: strict",
+		"name: d, partition: [], limit: {quota: 2, window: 366d}")
+	w.current = 1
+	got := w.ask(1, item(1, 0, 60, 9), item(2, 1, 6, 9), item(3, 2, 3, 0), item(4, 3, 1, 0), item(3, 2, 1, 0), item(4, 3, 1, 0))
+	if states(got) != "60+9 5+0 3+0 1+0 1+0 1+0 " {
+		t.Errorf("answers %s", states(got))
+	}
+	for i, want := range []quota.Span{2: 0, 4: 600 * quota.Millisecond, 5: quota.Hour} {
+		if d := got.Items[i].Delay; d != want {
+			t.Errorf("item %d: a delay of %d, want %d", i, d, want)
+		}
+	}
+	for i, a := range w.asked[0][:4] {
+		if want := w.sets[1].Set.Policies[i].Limits[0].WindowsOf(a.Bucket); a.Ask.Windows != want {
+			t.Errorf("item %d: windows %+v, want %+v", i, a.Ask.Windows, want)
+		}
+	}
+	if w.asked[0][2].Ask.Deadline != 0 || w.asked[0][1].Ask.Keep != 0 {
+		t.Errorf("asked %+v", w.asked[0])
+	}
+}
+
+// Joined items belong to one request: what the store is not asked for one of them it is not asked for the others.
+func TestGroups(t *testing.T) {
+	joined := func(it wire.LeaseItem) wire.LeaseItem { it.Joined = true; return it }
+	w := newWorld(t)
+	w.put(1, leased, strict, local)
+	w.current = 1
+	got := w.ask(1, joined(item(1, 0, 1, 0)), item(2, 1, 1, 0), // whole
+		joined(item(3, 0, 1, 0)), joined(item(4, 9, 1, 0)), item(5, 1, 1, 0), // one is not known
+		item(6, 0, 1, 0),
+		joined(item(7, 0, 1, 0)), item(7, 1, 1, 0)) // one bucket twice
+	if states(got) != "1+0 1+0 0+0 ? 0+0 1+0 0+0 ? " {
+		t.Errorf("answers %s", states(got))
+	}
+	var asked []byte
+	for _, it := range w.asked[0] {
+		asked = append(asked, it.Bucket[0])
+	}
+	if string(asked) != "\x01\x02\x06" || !w.asked[0][0].Joined || w.asked[0][1].Joined {
+		t.Errorf("the store was asked for %v", asked)
+	}
+	// One of a group is stale here: the whole group is asked for again.
+	w.put(2, "name: leased, partition: [], limit: {quota: 50, window: 1m}", strict)
+	newer := w.sets[2].Set.Policies[0].Limits[0].Params
+	w.ledgers[[16]byte{8}], _ = lease.Ledger{}.Grant(0, lease.Ask{Params: newer, Version: 2, Waiting: 10, Cost: 1, Nodes: 1})
+	w.asked = nil
+	got = w.ask(1, item(9, 1, 1, 0), joined(item(10, 1, 1, 0)), item(8, 0, 1, 0))
+	if states(got) != "1+0 1+0 1+0 " || len(w.asked) != 2 || len(w.asked[1]) != 2 || !w.asked[1][0].Joined {
+		t.Errorf("answers %s, asked %+v", states(got), w.asked)
 	}
 }
 

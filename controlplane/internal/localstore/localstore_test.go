@@ -248,6 +248,66 @@ func TestDamagedBucketIsHalfFull(t *testing.T) {
 	}
 }
 
+// Windows are saved too, apart from tokens, and those that were lost or cannot be read start with half their quota.
+func TestWindowsAreSaved(t *testing.T) {
+	dir, clock := t.TempDir(), newWall()
+	w, err := quota.NewWindows(quota.SlidingWindow, 100, quota.Hour, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(s *localstore.Store, bucket byte, waiting int64) int64 {
+		t.Helper()
+		a := lease.Ask{Params: perHour(t, 100), Windows: w, Version: 1, Waiting: waiting, Cost: 1, Nodes: 1}
+		grants, err := s.Grant(t.Context(), []leases.Item{{Bucket: [16]byte{bucket}, Ask: a}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return grants[0].Waiting
+	}
+	s := open(t, dir, localstore.Options{Now: clock.read})
+	one(t, s, 1, perHour(t, 100), 10)
+	for bucket, waiting := range map[byte]int64{1: 40, 2: 90, 3: 90} {
+		if got := ask(s, bucket, waiting); got != waiting {
+			t.Fatalf("a new bucket gives %d of %d", got, waiting)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bolt.Open(filepath.Join(dir, "weir.db"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error {
+		saved := tx.Bucket([]byte("ledgers"))
+		good := append([]byte{}, saved.Get(append(key(3), 'w'))...)
+		return saved.Put(append(key(3), 'w'), good[:len(good)-1])
+	})
+	if err = errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir, localstore.Options{Now: clock.read})
+	for bucket, want := range map[byte]int64{1: 60, 2: 10, 3: 50, 4: 100} {
+		if got := ask(s, bucket, 100); got != want {
+			t.Errorf("bucket %d gives %d, want %d", bucket, got, want)
+		}
+	}
+	if g := one(t, s, 1, perHour(t, 100), 100); g.Waiting != 90 {
+		t.Errorf("the bucket of tokens of the same hash gives %d, want 90", g.Waiting)
+	}
+	s = open(t, crash(t, dir), localstore.Options{Now: clock.read})
+	if got := ask(s, 5, 100); got != 50 {
+		t.Errorf("after a crash an unknown bucket gives %d, want 50", got)
+	}
+	clock.add(67 * time.Minute) // The window, a part of it and the leases.
+	if got := ask(s, 6, 100); got != 100 {
+		t.Errorf("when none can count any more a bucket gives %d, want 100", got)
+	}
+	for range 8 {
+		save(t, s)
+	}
+}
+
 func key(bucket byte) []byte { return append([]byte{bucket}, make([]byte, 15)...) }
 
 func TestNodesAreBounded(t *testing.T) {

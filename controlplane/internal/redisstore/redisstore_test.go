@@ -246,6 +246,90 @@ func TestLostStateIsNotFull(t *testing.T) {
 	}
 }
 
+// window is an ask of a limit that counts in windows.
+func window(t *testing.T, a quota.Algorithm, q int64, length quota.Span, waiting int64) lease.Ask {
+	t.Helper()
+	w, err := quota.NewWindows(a, q, length, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease.Ask{Params: params(t, q, length, q), Windows: w, Version: 1, Waiting: waiting, Cost: 1, Nodes: 1}
+}
+
+func askFor(t *testing.T, s *redisstore.Store, items ...leases.Item) []lease.Grant {
+	t.Helper()
+	grants, err := s.Grant(t.Context(), items)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return grants
+}
+
+// On Redis' own clock: a window's key lives until nothing counts any more and up to a tenth longer.
+func TestWindowsExpireWhenNothingCounts(t *testing.T) {
+	s := open(t, redistest.Start(t))
+	it := leases.Item{Bucket: [16]byte{7}, Ask: window(t, quota.SlidingLog, 100, 10*quota.Second, 30)}
+	if g := askFor(t, s, it)[0]; g.Waiting != 30 || g.Level != 70 {
+		t.Fatalf("of a fresh bucket: %+v", g)
+	}
+	life, err := s.Client().PTTL(t.Context(), "weir:{07}:w:07000000000000000000000000000000").Result()
+	if err != nil || life < 9*time.Second || life > 11*time.Second+2*time.Millisecond {
+		t.Errorf("a log of 10 s lives for %v, %v", life, err)
+	}
+	it.Ask.Waiting = 100
+	if g := askFor(t, s, it)[0]; g.Waiting != 70 || g.NotBefore < 9*quota.Second || g.NotBefore > 10*quota.Second {
+		t.Errorf("of what was left: %+v", g)
+	}
+}
+
+// Windows of which the state is lost or cannot be read start with half their quota, and go on from there.
+func TestLostWindowsAreHalfFull(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server)
+	if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	all := []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingWindowCounter, quota.SlidingLog}
+	each := func(want [2]int64) {
+		t.Helper()
+		for i, a := range all {
+			for _, n := range want {
+				it := leases.Item{Bucket: [16]byte{7, byte(i)}, Ask: window(t, a, 100, quota.Hour, 100)}
+				it.Ask.Windows = it.Ask.Windows.At(uint64(time.Now().UnixMicro())) // No window ends while this runs.
+				it.Ask.Windows.Offset %= it.Ask.Windows.Grain
+				if g := askFor(t, s, it)[0]; g.Waiting != n {
+					t.Errorf("%v gives %d of 100, want %d", a, g.Waiting, n)
+				}
+			}
+		}
+	}
+	each([2]int64{100, 0})
+	server.Restart() // It keeps nothing.
+	if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	each([2]int64{50, 0})
+	pack := func(list string) string {
+		return s.Client().Eval(t.Context(), "return cmsgpack.pack("+list+")", nil).Val().(string)
+	}
+	for name, state := range map[string]string{
+		"garbage": "\xc1garbage", "a number": pack("7"), "another format": pack("{2,1,1,5,9,1000000,1,0}"), "too short": pack("{1,1,1,5,9,1000000,1}"),
+		"half a mark": pack("{1,1,1,5,9,1000000,1,0,5}"), "an algorithm of tokens": pack("{1,1,1,1,9,1000000,1,0}"),
+		"no quota": pack("{1,1,1,5,0,1000000,1,0}"), "no grain": pack("{1,1,1,5,9,1000000,0,0}"), "an offset of more": pack("{1,1,1,5,9,1000000,1,1}"),
+		"a mark twice": pack("{1,1,1,5,9,1000000,1,0,5,1,0,1}"), "text": pack("{1,1,1,5,'9',1000000,1,0}"), "not a number": pack("{1,1,1,5,0/0,1000000,1,0}"),
+	} {
+		if err := s.Client().Set(t.Context(), "weir:{07}:w:07ff0000000000000000000000000000", state, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		it := leases.Item{Bucket: [16]byte{7, 255}, Ask: window(t, quota.SlidingLog, 100, quota.Hour, 60)}
+		for _, want := range []int64{50, 0} {
+			if g := askFor(t, s, it)[0]; g.Waiting != want {
+				t.Errorf("%s: %d granted, want %d", name, g.Waiting, want)
+			}
+		}
+	}
+}
+
 func TestScriptsComeBackAfterFlush(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
@@ -308,6 +392,19 @@ func TestCluster(t *testing.T) {
 	for i, g := range grants {
 		if g.Waiting != int64(i%10) {
 			t.Errorf("item %d: %d granted", i, g.Waiting)
+		}
+	}
+	// A group over two slots is granted all or none; what one part was charged is lost then.
+	group := []leases.Item{
+		{Bucket: [16]byte{1, 1}, Joined: true, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
+		{Bucket: [16]byte{2, 1}, Joined: true, Ask: window(t, quota.SlidingLog, 2, quota.Hour, 1)},
+		{Bucket: [16]byte{1, 2}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
+	}
+	for n, want := range []int64{1, 1, 0} {
+		for i, g := range askFor(t, s, group...) {
+			if g.Waiting != want || (g.NotBefore > 0) != (n == 2 && i == 1) {
+				t.Errorf("request %d, item %d: %+v", n, i, g)
+			}
 		}
 	}
 	if err := s.Append(t.Context(), 0, policies.Version{Number: 1, Document: []byte("x")}); err != nil {
