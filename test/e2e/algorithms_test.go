@@ -1,0 +1,309 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/tools/stack"
+)
+
+// recorder is an upstream that notes when each request arrived.
+type recorder struct {
+	mu       sync.Mutex
+	arrivals []time.Time
+}
+
+func (r *recorder) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	r.mu.Lock()
+	r.arrivals = append(r.arrivals, time.Now())
+	r.mu.Unlock()
+	stack.Echo(w, request)
+}
+
+// busiest is the largest number of arrivals in a span of time.
+func (r *recorder) busiest(span time.Duration) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	slices.SortFunc(r.arrivals, time.Time.Compare)
+	most, from := 0, 0
+	for i, at := range r.arrivals {
+		for at.Sub(r.arrivals[from]) >= span {
+			from++
+		}
+		most = max(most, i-from+1)
+	}
+	return most
+}
+
+// Requests of a leaky bucket reach the upstream one after the other, a fixed time apart, and who finds no place is refused at
+// once.
+func TestALeakyBucketDelays(t *testing.T) {
+	for _, mode := range []string{"local", "strict"} {
+		t.Run(mode, func(t *testing.T) {
+			seen := &recorder{}
+			w := start(t, setup{handler: seen, policies: `
+version: weir/v1
+policies:
+  - name: queue
+    partition: []
+    algorithm: leaky_bucket
+    limit: {quota: 10, window: 1s, burst: 5}
+    mode: ` + mode + `
+`})
+			got := load{url: w.envoys[0].URL() + "/", clients: 9, total: 9}.run(w.ctx)
+			got.mustBe(t, 200, 429)
+			if got.statuses[200] != 6 || got.statuses[429] != 3 {
+				t.Errorf("of 9 requests at once: %s; one is served and 5 may wait", got)
+			}
+			var gaps []string
+			for i := 1; i < len(seen.arrivals); i++ {
+				gap := seen.arrivals[i].Sub(seen.arrivals[i-1])
+				gaps = append(gaps, gap.Round(100*time.Microsecond).String())
+				// A tick is a millisecond, a strict answer may come some milliseconds late.
+				if gap < 80*time.Millisecond || gap > 150*time.Millisecond {
+					t.Errorf("request %d came %s after the one before, want 100 ms", i, gap)
+				}
+			}
+			t.Logf("%s: the requests came %s apart", mode, strings.Join(gaps, ", "))
+		})
+	}
+}
+
+// A client that goes away leaves its place to those behind it.
+func TestAnAbandonedPlaceIsUsed(t *testing.T) {
+	seen := &recorder{}
+	w := start(t, setup{handler: seen, policies: `
+version: weir/v1
+policies:
+  - {name: queue, partition: [], algorithm: leaky_bucket, limit: {quota: 2, window: 1s, burst: 2}, mode: local}
+`})
+	first := ask(t, http.MethodGet, w.envoys[0].URL()+"/")
+	// Two take the two places; the first of them goes away.
+	ctx, leave := context.WithTimeout(w.ctx, 100*time.Millisecond)
+	defer leave()
+	gone := make(chan error, 1)
+	go func() {
+		_, err := send(http.DefaultClient, request(http.MethodGet, w.envoys[0].URL()+"/").WithContext(ctx))
+		gone <- err
+	}()
+	w.awaitCounter(w.envoys[0], "weir.requests.delayed", 1)
+	begin := time.Now()
+	second := make(chan answer, 1)
+	go func() { second <- ask(t, http.MethodGet, w.envoys[0].URL()+"/") }()
+	if err := <-gone; err == nil {
+		t.Error("the first in the queue was served before it went away")
+	}
+	if a := <-second; first.status != 200 || a.status != 200 || a.at.Sub(begin) > 700*time.Millisecond {
+		t.Errorf("%d, then %d after %s; it should have moved up from 1 s to 500 ms", first.status, a.status, a.at.Sub(begin))
+	}
+}
+
+// Never more than the quota in any window, over both Envoys, however the requests come.
+func TestWindowsHoldOverAllEnvoys(t *testing.T) {
+	for _, c := range []struct {
+		name, limit string
+		// span is the window in which no more than most may arrive; requests need a moment from the decision to the upstream.
+		span  time.Duration
+		most  int
+		least int64
+	}{
+		{"a sliding log, strict", "algorithm: sliding_log, limit: {quota: 50, window: 1s}, mode: strict", 980 * time.Millisecond, 50, 180},
+		{"a sliding window, strict", "algorithm: sliding_window, limit: {quota: 200, window: 1s}, mode: strict", 980 * time.Millisecond, 200, 600},
+		{"a sliding window, leased", "algorithm: sliding_window, limit: {quota: 600, window: 2s}, mode: leased", 1960 * time.Millisecond, 600, 700},
+		{"a fixed window, strict", "algorithm: fixed_window, limit: {quota: 100, window: 1s}, mode: strict", 980 * time.Millisecond, 200, 400},
+		{"a fixed window of the calendar, leased", "algorithm: fixed_window, align: utc, limit: {quota: 300, window: 1s}, mode: leased", 980 * time.Millisecond, 600, 600},
+		{"the counter, strict", "algorithm: sliding_window_counter, limit: {quota: 100, window: 1s}, mode: strict", 980 * time.Millisecond, 199, 300},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			seen := &recorder{}
+			w := start(t, setup{envoys: 2, handler: seen, policies: `
+version: weir/v1
+policies:
+  - {name: windowed, partition: [], ` + c.limit + `}
+`})
+			got := load{clients: 8, rate: 1200, during: 5 * time.Second, request: func(i int) *http.Request {
+				return request(http.MethodGet, w.envoys[i%2].URL()+"/")
+			}}.run(w.ctx)
+			for status := range got.samples {
+				if status != 200 && status != 429 {
+					t.Errorf("an answer has status %d", status)
+				}
+			}
+			busiest := seen.busiest(c.span)
+			t.Logf("%s passed; at most %d within %s, %d may", got, busiest, c.span, c.most)
+			if busiest > c.most || got.statuses[200] < c.least {
+				t.Errorf("%d within %s, at most %d may; %d passed in all, at least %d should", busiest, c.span, c.most, got.statuses[200], c.least)
+			}
+		})
+	}
+}
+
+// A request that one central limit refuses is charged to no other: what the others hold is left for whom they concern.
+func TestARefusedRequestIsChargedNowhere(t *testing.T) {
+	for _, mode := range []string{"strict", "leased"} {
+		t.Run(mode, func(t *testing.T) {
+			w := start(t, setup{envoys: 2, policies: `
+version: weir/v1
+policies:
+  - {name: tight, match: {paths: [/both]}, partition: ["header:x-who"], limit: {quota: 5, window: 24h}, mode: ` + mode + `}
+  - {name: wide, partition: ["header:x-who"], limit: [{quota: 10, window: 12h}, {quota: 12, window: 24h}], mode: ` + mode + `}
+  - {name: near, partition: ["header:x-who"], limit: {quota: 10, window: 24h}, mode: local}
+`})
+			both := load{clients: 8, total: 200, request: func(i int) *http.Request {
+				return request(http.MethodGet, w.envoys[i%2].URL()+"/both", "x-who", "alice")
+			}}.run(w.ctx)
+			if both.mustBe(t, 200, 429); both.statuses[200] != 5 {
+				t.Errorf("through both limits: %s, want 5", both)
+			}
+			rest := load{clients: 1, total: 20, request: func(i int) *http.Request {
+				return request(http.MethodGet, w.envoys[i%2].URL()+"/one", "x-who", "alice")
+			}}.run(w.ctx)
+			if rest.mustBe(t, 200, 429); rest.statuses[200] != 5 {
+				t.Errorf("through the wide limit alone: %s, want the 5 that are left of 10", rest)
+			}
+		})
+	}
+}
+
+// The example of the documentation, but for a mode that this version does not have.
+func TestTheExampleRuns(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(repository, "examples", "url-shortener.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens := newIssuer(t)
+	w := start(t, setup{rewrite: insertFilter(tokens.filter()), policies: strings.Replace(string(text), "mode: optimistic", "mode: leased", 1)})
+	url := w.envoys[0].URL()
+	count := func(n int, method, path string, header ...string) tally {
+		got := load{clients: 4, total: n, request: func(int) *http.Request { return request(method, url+path, header...) }}.run(w.ctx)
+		got.mustBe(t, 200, 429)
+		return got
+	}
+	if got := count(20, http.MethodPost, "/login"); got.statuses[200] != 5 {
+		t.Errorf("logins: %s, want 5", got)
+	}
+	if got := count(1100, http.MethodGet, "/abc"); got.statuses[200] < 1000 || got.statuses[200] > 1020 {
+		t.Errorf("links followed: %s, want 1000", got)
+	}
+	// The daily quota of a consumer has a burst of 100, the one of the address too: together they let 100 pass.
+	if got := count(150, http.MethodPost, "/shorten", "x-api-key", "somebody"); got.statuses[200] < 100 || got.statuses[200] > 102 {
+		t.Errorf("new links: %s, want 100", got)
+	}
+}
+
+// Who a tier is by claim, by a trusted header and by assignment; the claim wins, and a value that is no tier counts as none.
+func TestTiers(t *testing.T) {
+	tokens := newIssuer(t)
+	w := start(t, setup{envoys: 2, rewrite: insertFilter(tokens.filter()), policies: tiered})
+	with := func(who string, plan any) []string {
+		return []string{"x-api-key", who, "Authorization", tokens.token(t, map[string]any{"plan": plan})}
+	}
+	url := w.envoys[0].URL() + "/"
+	for _, c := range []struct {
+		name   string
+		header []string
+		want   string
+	}{
+		{"nothing known: the default", []string{"x-api-key", "a"}, "200 200 429 429 429"},
+		{"a claim", with("b", "premium"), "200 200 200 200 429"},
+		{"a header", []string{"x-api-key", "c", "x-tier", "premium"}, "200 200 200 200 429"},
+		{"the claim before the header", append(with("d", "free"), "x-tier", "premium"), "200 200 429 429 429"},
+		{"a claim that is no tier, then a header", append(with("e", "gold"), "x-tier", "premium"), "200 200 200 200 429"},
+		{"unlimited", with("f", "enterprise"), "200 200 200 200 200"},
+		{"back to a tier that is used up", []string{"x-api-key", "b", "x-tier", "premium"}, "429 429 429 429 429"},
+	} {
+		if got := statuses(t, 5, url, c.header...); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+const tiered = `
+version: weir/v1
+identity:
+  consumer: [{header: x-api-key}]
+  tier: [{jwt: plan}, {header: x-tier, trusted: true}, assignment]
+  default_tier: free
+tiers: [free, premium, enterprise]
+policies:
+  - name: per-consumer
+    partition: [consumer]
+    limits:
+      free: {quota: 2, window: 24h}
+      premium: {quota: 4, window: 24h}
+      enterprise: unlimited
+    mode: local
+`
+
+// An assigned tier is in force at every Envoy within a second, under load and for a consumer that was never seen before; and
+// changing back and forth mints nothing.
+func TestAnAssignedTierIsInForceWithinASecond(t *testing.T) {
+	w := start(t, setup{envoys: 2, policies: tiered})
+	busy := load{clients: 4, rate: 500, request: func(i int) *http.Request {
+		return request(http.MethodGet, w.envoys[i%2].URL()+"/", "x-api-key", fmt.Sprint("other-", i%50))
+	}}.background(w.ctx)
+	for _, e := range w.envoys {
+		if got := statuses(t, 3, e.URL()+"/", "x-api-key", "alice"); got != "200 200 429" {
+			t.Errorf("alice on %s in the default tier: %s", e.Name, got)
+		}
+	}
+	announced := map[string]string{"free": `"per-consumer";q=2`, "premium": `"per-consumer";q=4`, "enterprise": ""}
+	assign := func(tier string) {
+		t.Helper()
+		w.assign("alice", tier)
+		assigned := time.Now()
+		for _, e := range w.envoys {
+			w.await("tier "+tier+" at "+e.Name, func(context.Context) error {
+				a := ask(t, http.MethodGet, e.URL()+"/", "x-api-key", "alice")
+				if told, _, _ := strings.Cut(a.Get("RateLimit-Policy"), ";w="); told == announced[tier] && (told != "" || a.status == 200) {
+					return nil
+				}
+				return fmt.Errorf("%d, RateLimit-Policy %q", a.status, a.Get("RateLimit-Policy"))
+			})
+		}
+		if took := time.Since(assigned); took > time.Second {
+			t.Errorf("tier %s took %s", tier, took)
+		} else {
+			t.Logf("tier %s took %s", tier, took.Round(time.Millisecond))
+		}
+	}
+	assign("premium")
+	assign("enterprise")
+	assign("free")
+	if got := statuses(t, 2, w.envoys[0].URL()+"/", "x-api-key", "alice"); got != "429 429" {
+		t.Errorf("back in the tier whose quota was used up: %s", got)
+	}
+	assign("premium")
+	if got := statuses(t, 5, w.envoys[0].URL()+"/", "x-api-key", "alice"); strings.Count(got, "200") > 3 {
+		t.Errorf("premium again: %s, at most 3 of 4 were left", got)
+	}
+	busy.end().mustBe(t, 200, 429)
+	// What is known outlives the control plane.
+	w.controlPlane.Stop()
+	if a := ask(t, http.MethodGet, w.envoys[1].URL()+"/", "x-api-key", "alice"); !strings.HasPrefix(a.Get("RateLimit-Policy"), announced["premium"]) {
+		t.Errorf("without the control plane alice has %q", a.Get("RateLimit-Policy"))
+	}
+}
+
+// assign gives a consumer a tier by REST.
+func (w *world) assign(consumer, tier string) {
+	w.t.Helper()
+	r, err := http.NewRequestWithContext(w.ctx, http.MethodPut,
+		fmt.Sprintf("http://127.0.0.1:%d/v1/consumers/%s", w.serve.Port, consumer), strings.NewReader(`{"tier": "`+tier+`"}`))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+adminToken)
+	r.Header.Set("If-Match", "*")
+	if a, err := send(http.DefaultClient, r); err != nil || a.status/100 != 2 {
+		w.t.Fatalf("assigning %s to %s: %d %s %v", tier, consumer, a.status, a.body, err)
+	}
+}
