@@ -428,23 +428,36 @@ func TestOpenHidesThePassword(t *testing.T) {
 
 // One script for a whole batch of a node.
 func BenchmarkGrant64(b *testing.B) {
-	server := redistest.Start(b)
-	s, err := redisstore.Open(server.URL())
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer s.Close()
 	p, err := quota.NewParams(1000, quota.Second, 1000)
 	if err != nil {
 		b.Fatal(err)
 	}
-	items := make([]leases.Item, 64)
-	for i := range items {
-		items[i] = leases.Item{Bucket: [16]byte{byte(i)}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline, Keep: 10, Nodes: 3}}
+	sliding, err := quota.NewWindows(quota.SlidingWindow, 1000, quota.Second, 10)
+	if err != nil {
+		b.Fatal(err)
 	}
-	for b.Loop() {
-		if _, err := s.Grant(b.Context(), items); err != nil {
-			b.Fatal(err)
-		}
+	for _, c := range []struct {
+		name    string
+		windows quota.Windows
+		group   int
+	}{{"tokens", quota.Windows{}, 1}, {"windows", sliding, 1}, {"groups of two", quota.Windows{}, 2}} {
+		b.Run(c.name, func(b *testing.B) {
+			server := redistest.Start(b)
+			s, err := redisstore.Open(server.URL())
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close()
+			items := make([]leases.Item, 64)
+			for i := range items {
+				ask := lease.Ask{Params: p, Windows: c.windows, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline, Keep: 10, Nodes: 3}
+				items[i] = leases.Item{Bucket: [16]byte{byte(i)}, Ask: ask, Joined: i%c.group != c.group-1}
+			}
+			for b.Loop() {
+				if _, err := s.Grant(b.Context(), items); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
