@@ -65,6 +65,8 @@ type Ask struct {
 	Keep int64
 	// Nodes is the number of nodes that share the bucket, at least 1.
 	Nodes int64
+	// Used are the tokens that a node reports to have used of an optimistic bucket, which a Book counts; it asks for nothing then.
+	Used int64
 	// Windows are the figures of a window algorithm, at the bucket's own offset; the zero value is a bucket of tokens.
 	Windows quota.Windows
 }
@@ -80,6 +82,8 @@ type Grant struct {
 	NotBefore quota.Span
 	// Level is the whole tokens that the bucket still holds.
 	Level int64
+	// Debt is that of the Book after a report, in units.
+	Debt int64
 	// Delay is how long the debt that the waiting requests found takes to drain: of a leaky bucket, how long the first of them is
 	// to be held back.
 	Delay quota.Span

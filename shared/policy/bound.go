@@ -59,9 +59,15 @@ func (l Limit) bound() string {
 	return "at most " + count(l.Params.Burst) + " at once + " + units + " per " + window
 }
 
-// Notes are what an operator should know about the policy beside its bound.
-func (p Policy) Notes() []string {
+// Notes are what an operator should know about the policy beside its bound, where so many Envoys share the limits.
+func (p Policy) Notes(nodes int64) []string {
 	var notes []string
+	if p.Mode == ModeOptimistic {
+		for _, l := range p.Limits {
+			notes = append(notes, "beyond "+l.bound()+": with "+count(nodes)+" Envoys up to "+count(lease.Overshoot(l.Params, nodes))+
+				" more, which are paid back")
+		}
+	}
 	switch {
 	case p.Enforced == EnforcedOff:
 		notes = append(notes, "switched off")
@@ -103,7 +109,7 @@ func (f OnFailure) String() string {
 
 // String is the mode's name in the policy language.
 func (m Mode) String() string {
-	return [...]string{ModeLeased: "leased", ModeLocal: "local", ModeStrict: "strict"}[m]
+	return [...]string{ModeLeased: "leased", ModeLocal: "local", ModeStrict: "strict", ModeOptimistic: "optimistic"}[m]
 }
 
 // count groups digits so that large figures can be read.

@@ -116,13 +116,13 @@ func (r *reader) headers(path string, n Node, h *Headers) {
 	r.object(path, n,
 		field{"standard", func(path string, n Node) {
 			r.enum(path, n, (*uint8)(&h.Standard),
-				choice{"draft-11", uint8(StandardDraft11), true}, choice{"off", uint8(StandardOff), true})
+				choice{"draft-11", uint8(StandardDraft11)}, choice{"off", uint8(StandardOff)})
 		}},
 		field{"legacy", func(path string, n Node) {
 			r.enum(path, n, (*uint8)(&h.Legacy),
-				choice{"off", uint8(LegacyOff), true}, choice{"x-ratelimit", uint8(LegacyXRateLimit), true},
-				choice{"envoy", uint8(LegacyEnvoy), true}, choice{"github", uint8(LegacyGitHub), true},
-				choice{"discord", uint8(LegacyDiscord), true})
+				choice{"off", uint8(LegacyOff)}, choice{"x-ratelimit", uint8(LegacyXRateLimit)},
+				choice{"envoy", uint8(LegacyEnvoy)}, choice{"github", uint8(LegacyGitHub)},
+				choice{"discord", uint8(LegacyDiscord)})
 		}},
 	)
 }
@@ -165,8 +165,8 @@ func (r *reader) policy(path string, n Node, set *Set) Policy {
 			r.list(path, n, func(path string, n Node) { r.part(path, n, &p) })
 		}},
 		field{"if_absent", func(path string, n Node) {
-			r.enum(path, n, (*uint8)(&p.IfAbsent), choice{"skip", uint8(AbsentSkip), true},
-				choice{"deny", uint8(AbsentDeny), true}, choice{"shared", uint8(AbsentShared), true})
+			r.enum(path, n, (*uint8)(&p.IfAbsent), choice{"skip", uint8(AbsentSkip)},
+				choice{"deny", uint8(AbsentDeny)}, choice{"shared", uint8(AbsentShared)})
 		}},
 		field{"limit", func(path string, n Node) { limited = true; p.Limits = r.limits(path, n, p.Counting) }},
 		field{"limits", func(path string, n Node) { byTier = true; r.tierLimits(path, n, &p, set) }},
@@ -176,9 +176,9 @@ func (r *reader) policy(path string, n Node, set *Set) Policy {
 		}},
 		field{"cost", func(path string, n Node) { r.cost(path, n, &p.Cost) }},
 		field{"mode", func(path string, n Node) {
-			r.enum(path, n, (*uint8)(&p.Mode), choice{"local", uint8(ModeLocal), true},
-				choice{"leased", uint8(ModeLeased), true}, choice{"strict", uint8(ModeStrict), true},
-				choice{"optimistic", 0, false})
+			r.enum(path, n, (*uint8)(&p.Mode), choice{"local", uint8(ModeLocal)},
+				choice{"leased", uint8(ModeLeased)}, choice{"strict", uint8(ModeStrict)},
+				choice{"optimistic", uint8(ModeOptimistic)})
 		}},
 		field{"on_failure", func(path string, n Node) { r.onFailure(path, n, &p.OnFailure) }},
 		field{"enforcement", func(path string, n Node) { r.enforcement(path, n, &p.Enforced) }},
@@ -203,15 +203,16 @@ func (r *reader) fits(path string, p *Policy) {
 			break
 		}
 	}
-	if p.Mode != ModeLeased {
-		return
-	}
-	switch p.Counting.Algorithm {
-	case quota.SlidingWindowCounter:
+	algorithm := p.Counting.Algorithm
+	switch {
+	case p.Mode == ModeLeased && algorithm == quota.SlidingWindowCounter:
 		r.problem(path+".mode", "cannot be leased with sliding_window_counter: its estimate goes by when requests came, which is not "+
 			"known of leased tokens; use mode strict or local, or algorithm: sliding_window")
-	case quota.LeakyBucket:
+	case p.Mode == ModeLeased && algorithm == quota.LeakyBucket:
 		r.problem(path+".mode", "cannot be leased with leaky_bucket: a queue needs one place that gives out the turns; use mode strict or local")
+	case p.Mode == ModeOptimistic && algorithm != quota.TokenBucket:
+		r.problem(path+".mode", "cannot be optimistic with "+algorithm.String()+": what was used too much is paid back out of a rate, "+
+			"which a window or a queue does not have; use algorithm: token_bucket, or another mode")
 	}
 }
 
@@ -284,8 +285,8 @@ func (r *reader) onFailure(path string, n Node, f *OnFailure) {
 	r.object(path, n,
 		field{"local_for", func(path string, n Node) { r.span(path, n, 0, quota.MaxWindow, &f.LocalFor) }},
 		field{"then", func(path string, n Node) {
-			r.enum(path, n, (*uint8)(&f.Then), choice{"allow", uint8(ThenAllow), true},
-				choice{"deny", uint8(ThenDeny), true}, choice{"local", uint8(ThenLocal), true})
+			r.enum(path, n, (*uint8)(&f.Then), choice{"allow", uint8(ThenAllow)},
+				choice{"deny", uint8(ThenDeny)}, choice{"local", uint8(ThenLocal)})
 		}},
 	)
 }
@@ -298,8 +299,8 @@ func (r *reader) enforcement(path string, n Node, e *Enforced) {
 		*e = Enforced(percent)
 		return
 	}
-	r.enum(path, n, (*uint8)(e), choice{"enforce", uint8(EnforcedAll), true},
-		choice{"shadow", uint8(EnforcedShadow), true}, choice{"off", uint8(EnforcedOff), true})
+	r.enum(path, n, (*uint8)(e), choice{"enforce", uint8(EnforcedAll)},
+		choice{"shadow", uint8(EnforcedShadow)}, choice{"off", uint8(EnforcedOff)})
 }
 
 func (r *reader) response(path string, n Node, out *Response) {

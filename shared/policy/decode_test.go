@@ -159,17 +159,6 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// What the language has and this version lacks is refused by its name, never ignored.
-func TestDecodeRefusesWhatThisVersionLacks(t *testing.T) {
-	for doc, want := range map[string]string{
-		inPolicy(`"mode":"optimistic"`): "policies[0].mode: optimistic is not supported by this version",
-	} {
-		if _, err := decode(t, doc); err == nil || err.Error() != want {
-			t.Errorf("%s\ngot  %v\nwant %s", doc, err, want)
-		}
-	}
-}
-
 func TestEveryProblemIsListed(t *testing.T) {
 	_, err := decode(t, `{"version":"weir/v1","policies":[
 		{"name":"p","partition":[],"limit":{"quota":0,"window":"x"},"mode":"m"},
@@ -271,10 +260,10 @@ func TestBounds(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
-	if got := strings.Join(set.Policies[1].Notes(), "|"); got != "its bucket refills within a second, so nothing is leased: every request asks the control plane, as in strict|without the control plane: deny" {
+	if got := strings.Join(set.Policies[1].Notes(10), "|"); got != "its bucket refills within a second, so nothing is leased: every request asks the control plane, as in strict|without the control plane: deny" {
 		t.Errorf("notes: %s", got)
 	}
-	if got := strings.Join(set.Policies[0].Notes(), "|"); got != "without the control plane: each Envoy's even share for 30s, then allow" {
+	if got := strings.Join(set.Policies[0].Notes(10), "|"); got != "without the control plane: each Envoy's even share for 30s, then allow" {
 		t.Errorf("notes: %s", got)
 	}
 }

@@ -110,7 +110,7 @@ func (r *reader) counting(path string, n Node, c *Counting) {
 	var calendar uint8
 	var names []choice
 	for number, name := range quota.Algorithms {
-		names = append(names, choice{name, uint8(number), true})
+		names = append(names, choice{name, uint8(number)})
 	}
 	r.field(path, n, "algorithm", func(path string, n Node) { r.enum(path, n, (*uint8)(&c.Algorithm), names...) })
 	for _, own := range []struct {
@@ -119,7 +119,7 @@ func (r *reader) counting(path string, n Node, c *Counting) {
 		read      func(path string, n Node)
 	}{
 		{"subwindows", quota.SlidingWindow, func(path string, n Node) { r.integer(path, n, 1, quota.MaxSubwindows, &subwindows) }},
-		{"align", quota.FixedWindow, func(path string, n Node) { r.enum(path, n, &calendar, choice{"key", 0, true}, choice{"utc", 1, true}) }},
+		{"align", quota.FixedWindow, func(path string, n Node) { r.enum(path, n, &calendar, choice{"key", 0}, choice{"utc", 1}) }},
 		{"max_wait", quota.LeakyBucket, func(path string, n Node) { r.span(path, n, quota.Millisecond, quota.Hour, &c.MaxWait) }},
 	} {
 		r.field(path, n, own.key, func(path string, n Node) {

@@ -74,11 +74,6 @@ func (r *reader) problem(path, reason string) {
 	}
 }
 
-// unsupported refuses, by its name, what the language has and this version does not.
-func (r *reader) unsupported(path, what string) {
-	r.problem(path, what+" is not supported by this version")
-}
-
 // field is one key that a mapping may have.
 type field struct {
 	name string
@@ -148,11 +143,10 @@ func (r *reader) integer(path string, n Node, low, high int64, into *int64) bool
 	return true
 }
 
-// choice is one value of an enumeration. Without supported it belongs to the language but not to this version.
+// choice is one value of an enumeration.
 type choice struct {
-	name      string
-	value     uint8
-	supported bool
+	name  string
+	value uint8
 }
 
 // enum reads one of the choices.
@@ -167,10 +161,6 @@ func (r *reader) enum(path string, n Node, into *uint8, choices ...choice) {
 	for _, c := range choices {
 		if c.name != text {
 			continue
-		}
-		if !c.supported {
-			r.unsupported(path, c.name)
-			return
 		}
 		*into = c.value
 		return

@@ -236,6 +236,7 @@ const (
 	ModeLeased Mode = iota
 	ModeLocal
 	ModeStrict
+	ModeOptimistic
 )
 
 // OnFailure is the failure ladder: after the last unexpired lease the local share for LocalFor, then Then.

@@ -48,7 +48,7 @@ func TestCandidate(t *testing.T) {
 	if len(c) != 2 || c[1].Quota != 900 || c[0].Windows.Grain != 10*quota.Second {
 		t.Errorf("candidate %+v", c)
 	}
-	if notes := strings.Join(set.Policies[0].Notes(), "|"); !strings.Contains(notes, "watched beside it, in shadow: at most 80 in any 1m, and at most 900 in any 1h") {
+	if notes := strings.Join(set.Policies[0].Notes(10), "|"); !strings.Contains(notes, "watched beside it, in shadow: at most 80 in any 1m, and at most 900 in any 1h") {
 		t.Errorf("notes %s", notes)
 	}
 }
@@ -108,7 +108,9 @@ func TestAlgorithmsAreRefusedWhereTheyDoNotFit(t *testing.T) {
 		in(five, `"algorithm":"fixed_window","max_wait":"1s"`):   "policies[0].max_wait: is for algorithm: leaky_bucket only",
 		in(five, `"algorithm":"sliding_window","subwindows":61`): "policies[0].subwindows: must be a whole number from 1 to 60, not 61",
 		in(five, `"algorithm":"fixed_window","align":"week"`):    "policies[0].align: must be one of key, utc, not week",
-		in(five, `"algorithm":"leaky_bucket"`):                   "policies[0].mode: cannot be leased with leaky_bucket: a queue needs one place that gives out the turns; use mode strict or local",
+		in(five, `"algorithm":"sliding_log","mode":"optimistic"`): "policies[0].mode: cannot be optimistic with sliding_log: what was used too much is paid back out of a rate, " +
+			"which a window or a queue does not have; use algorithm: token_bucket, or another mode",
+		in(five, `"algorithm":"leaky_bucket"`): "policies[0].mode: cannot be leased with leaky_bucket: a queue needs one place that gives out the turns; use mode strict or local",
 		in(five, `"algorithm":"sliding_window_counter"`): "policies[0].mode: cannot be leased with sliding_window_counter: its estimate goes by when requests came, which is not " +
 			"known of leased tokens; use mode strict or local, or algorithm: sliding_window",
 		in(`{"quota":5,"window":"1m","burst":7}`, `"algorithm":"sliding_log"`): "policies[0].limit.burst: is for token_bucket and leaky_bucket only: sliding_log admits the quota",

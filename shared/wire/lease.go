@@ -32,6 +32,8 @@ type LeaseItem struct {
 	Limit uint32
 	// Waiting requests of Cost tokens each, and tokens to Keep. See lease.Ask.
 	Waiting, Cost, Keep int64
+	// Used are tokens of an optimistic limit that were used already; such an item asks for nothing. See lease.Book.
+	Used int64
 	// Joined: this item and the next belong to one request, which needs both or nothing. Each item of such a group has one
 	// request waiting; of the answers all have Waiting 1, or none has, and then NotBefore is 0 where that bucket had the tokens.
 	Joined bool
@@ -61,6 +63,9 @@ type LeaseAnswer struct {
 	Waiting, Keep int64
 	NotBefore     quota.Span
 	Level         int64
+	// Debt are the units missing from a full bucket of an optimistic limit, the report included: more than the bucket holds if
+	// too much was used.
+	Debt int64
 	// Delay is how long the first of the granted waiting requests must be held back, of a leaky bucket; each further one waits
 	// for as much longer as its cost takes to drain. At most maxDelay.
 	Delay quota.Span
@@ -87,7 +92,7 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 		dst = putUvarint(dst, int64(it.Limit))
 		dst = putUvarint(dst, it.Waiting)
 		dst = putUvarint(dst, it.Cost)
-		dst = append(putUvarint(dst, it.Keep), boolByte(it.Joined))
+		dst = append(putUvarint(putUvarint(dst, it.Keep), it.Used), boolByte(it.Joined))
 	}
 	return dst
 }
@@ -109,6 +114,7 @@ func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 		it.Waiting = c.within(0, maxWaiting)
 		it.Cost = c.within(1, maxTokens)
 		it.Keep = c.within(0, maxTokens)
+		it.Used = c.within(0, maxTokens)
 		joined := c.u8()
 		if it.Joined = joined == 1; joined > 1 || it.Joined && i == len(m.Items)-1 {
 			c.fail(ErrValue)
@@ -131,7 +137,7 @@ func AppendLeaseReply(dst []byte, m LeaseReply) []byte {
 		dst = putUvarint(dst, it.Waiting)
 		dst = putUvarint(dst, it.Keep)
 		dst = putUvarint(dst, int64(it.NotBefore))
-		dst = putUvarint(putUvarint(dst, it.Level), int64(it.Delay))
+		dst = putUvarint(putUvarint(putUvarint(dst, it.Level), it.Debt), int64(it.Delay))
 	}
 	return dst
 }
@@ -157,6 +163,7 @@ func DecodeLeaseReply(b []byte, m *LeaseReply) error {
 			Keep:      c.within(0, maxTokens),
 			NotBefore: quota.Span(c.uvarint()),
 			Level:     c.within(0, maxTokens),
+			Debt:      c.within(0, 2*maxTokens),
 			Delay:     quota.Span(c.within(0, maxDelay)),
 		})
 	}

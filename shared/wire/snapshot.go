@@ -293,7 +293,7 @@ func (r *SetReader) Policy(run func(), limit func(policy.Limit)) PolicyHead {
 		c.fail(ErrValue)
 	}
 	p.IfAbsent = policy.IfAbsent(r.oneOf(0, uint8(policy.AbsentShared)))
-	p.Mode = policy.Mode(r.oneOf(0, uint8(policy.ModeStrict)))
+	p.Mode = policy.Mode(r.oneOf(0, uint8(policy.ModeOptimistic)))
 	p.OnFailure.Then = policy.Then(r.oneOf(0, uint8(policy.ThenLocal)))
 	p.Enforced = policy.Enforced(c.u8())
 	if p.Enforced > policy.EnforcedAll && p.Enforced != policy.EnforcedOff {

@@ -78,8 +78,8 @@ func TestAWrongPluginConfigurationIsRefusedByName(t *testing.T) {
 		{"a misspelt field", `{"control_plain": {}}`, "control_plain"},
 		{"a limit that is none", `{"policyset": {"version": "weir/v1", "policies": [{"name": "a", "partition": [], "limit": {"quota": -1, "window": "1m"}}]}}`,
 			"policyset.policies[0].limit.quota"},
-		{"what this version does not support", `{"policyset": {"version": "weir/v1", "policies": [{"name": "a", "partition": [], ` +
-			`"limit": {"quota": 1, "window": "1m"}, "mode": "optimistic"}]}}`, "policyset.policies[0].mode"},
+		{"a mode that does not fit", `{"policyset": {"version": "weir/v1", "policies": [{"name": "a", "partition": [], ` +
+			`"limit": {"quota": 1, "window": "1m"}, "mode": "optimistic", "algorithm": "sliding_log"}]}}`, "policyset.policies[0].mode"},
 		{"no JSON", `control_plane`, "JSON"},
 		{"a token that Envoy does not pass on", `{"control_plane": {"cluster": "weir", "token": {"env": "WEIR_OTHER_TOKEN"}, "authority": "weir"}}`,
 			"WEIR_OTHER_TOKEN"},

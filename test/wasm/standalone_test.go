@@ -38,7 +38,7 @@ func TestWrongConfigurationRefusesThePlugin(t *testing.T) {
 		{p(`"limit": {"quota": 1, "window": "400d"}`), "policyset.policies[0].limit.window: must be"},
 		{p(`"limit": {"quota": 4503599627370496, "window": "366d"}`), "policyset.policies[0].limit: quota, window and burst need more than exact arithmetic holds"},
 		{p(limit + `, "mode": "global"`), "policyset.policies[0].mode: must be one of local, leased, strict"},
-		{p(limit + `, "mode": "optimistic"`), "policyset.policies[0].mode: optimistic is not supported by this version"},
+		{p(limit + `, "mode": "optimistic", "algorithm": "fixed_window"`), "policyset.policies[0].mode: cannot be optimistic with fixed_window"},
 		{p(limit + `, "algorithm": "gcra"`), "policyset.policies[0].algorithm: must be one of token_bucket, leaky_bucket, fixed_window"},
 		{p(limit + `, "algorithm": "leaky_bucket"`), "policyset.policies[0].mode: cannot be leased with leaky_bucket"},
 		{p(limit + `, "cost": 2`), "policyset.policies[0].cost: is above the burst of 1"},

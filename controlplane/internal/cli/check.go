@@ -15,6 +15,7 @@ import (
 
 type checkCommand struct {
 	Files  []string `arg:"" name:"file" help:"Policy files, YAML or JSON; - is the standard input."`
+	Nodes  int64    `default:"10" help:"How many Envoys share the limits: optimistic policies may pass theirs by an amount that depends on it."`
 	Output string   `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
 
@@ -66,7 +67,7 @@ func (c *checkCommand) Run(env *environment) error {
 		if err != nil {
 			return err
 		}
-		f := check(name, doc)
+		f := check(name, doc, c.Nodes)
 		failed = failed || len(f.Problems) > 0
 		files = append(files, f)
 	}
@@ -82,7 +83,7 @@ func (c *checkCommand) Run(env *environment) error {
 	return err
 }
 
-func check(name string, doc []byte) checked {
+func check(name string, doc []byte, nodes int64) checked {
 	f := checked{File: name, Problems: policy.Problems{}, Policies: []promise{}}
 	set, err := policydoc.Load(doc, formatOf(name, doc))
 	var syntax *policydoc.SyntaxError
@@ -95,16 +96,16 @@ func check(name string, doc []byte) checked {
 		f.Problems = policy.Problems{{Reason: err.Error()}}
 	default:
 		for _, p := range set.Policies {
-			f.Policies = append(f.Policies, promiseOf(p, set.Tiers))
+			f.Policies = append(f.Policies, promiseOf(p, set.Tiers, nodes))
 		}
 	}
 	return f
 }
 
-func promiseOf(p policy.Policy, tiers []string) promise {
+func promiseOf(p policy.Policy, tiers []string, nodes int64) promise {
 	said := promise{
 		Name: p.Name, Mode: p.Mode.String(), Algorithm: p.Counting.Algorithm.String(), Bound: p.Bound(tiers),
-		Notes: append([]string{}, p.Notes()...),
+		Notes: append([]string{}, p.Notes(nodes)...),
 	}
 	add := func(tier string, limits []policy.Limit) {
 		for _, l := range limits {

@@ -1,7 +1,6 @@
 package policydoc_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -152,17 +151,12 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// The example of the documentation uses the whole language; what this version lacks of it is one mode.
+// The example of the documentation uses most of the language.
 func TestTheExample(t *testing.T) {
 	text, err := os.ReadFile("../../../examples/url-shortener.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = policydoc.Load(text, policydoc.YAML)
-	if want := "policies[4].mode: optimistic is not supported by this version"; err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
-	}
-	text = bytes.Replace(text, []byte("mode: optimistic"), []byte("mode: strict"), 1)
 	set, err := policydoc.Load(text, policydoc.YAML)
 	if err != nil {
 		t.Fatal(err)

@@ -12,12 +12,14 @@ import (
 type Kind uint8
 
 // Local is a bucket decided on this node; Share the node's part of a global one while the control plane is away; Leased the
-// tokens that the centre has lent; Window a bucket decided on this node that counts in windows.
+// tokens that the centre has lent; Window a bucket decided on this node that counts in windows; Optimistic what this node has
+// used of a bucket and reports afterwards.
 const (
 	Local Kind = iota + 1
 	Share
 	Leased
 	Window
+	Optimistic
 )
 
 // Entry is one bucket as a Change sees it. A new one has only Kind, Key, New and Debtor set.
@@ -39,6 +41,8 @@ type Entry struct {
 	History quota.History
 	Windows quota.Windows
 	Ahead   quota.Span
+	// Of an Optimistic entry, counted in Params.
+	Tab lease.Tab
 	// Of a Leased entry.
 	Credit lease.Credit
 	// Limit marks the limit that a refusal in Credit is about.
@@ -50,6 +54,8 @@ func (e *Entry) idle() quota.Instant {
 	switch e.Kind {
 	case Leased:
 		return e.Credit.Idle()
+	case Optimistic:
+		return e.Tab.Idle(e.Params)
 	case Window:
 		return e.History.Last + quota.Instant(e.Windows.ResetAfter(&e.History, e.History.Last)-e.Ahead)
 	}
@@ -59,6 +65,7 @@ func (e *Entry) idle() quota.Instant {
 // An entry's record, little-endian: key 16, kind 1, short 1, pad 2, limit 4, idle 8, then
 //
 //	local, share   debt 8, last 8, num 8, den 8, burst 8, generation 8
+//	optimistic     num 8, den 8, burst 8, unknown 8, reported 8, sent 8, debt 8, heard 8, since 8, last 8
 //	leased         two lots of expiry 8 and tokens 4, not before 8, ask after 8, keep call 8, demand at 8, deny cost 4,
 //	               demand 4, level 8, full at 8
 const (
@@ -75,12 +82,19 @@ func (e *Entry) decode(b []byte) bool {
 	*e = Entry{Kind: Kind(b[atKind])}
 	copy(e.Key[:], b)
 	c := coder{b: b, at: atPayload}
-	if e.Kind != Leased {
+	switch e.Kind {
+	case Optimistic:
+		e.Params = c.params()
+		e.Tab = lease.Tab{
+			Unknown: c.i64(), Reported: c.i64(), Sent: quota.Instant(c.i64()), Debt: c.i64(), Heard: quota.Instant(c.i64()),
+			Since: quota.Instant(c.i64()), Last: quota.Instant(c.i64()),
+		}
+		return reckonable(e.Params) && e.Tab.Unknown >= 0 && e.Tab.Reported >= 0 && e.Tab.Debt >= 0
+	case Local, Share:
 		e.State = quota.State{Debt: c.i64(), Last: quota.Instant(c.i64())}
-		e.Params = quota.Params{Num: c.i64(), Den: c.i64(), Burst: c.i64()}
+		e.Params = c.params()
 		e.Generation = uint64(c.i64())
-		p := e.Params
-		return e.State.Debt >= 0 && p.Num > 0 && p.Den > 0 && p.Burst > 0 && p.Burst <= 2*quota.MaxUnits/p.Den
+		return e.State.Debt >= 0 && reckonable(e.Params)
 	}
 	for i := range e.Credit.Lots {
 		e.Credit.Lots[i].Expiry = quota.Instant(c.i64())
@@ -96,18 +110,29 @@ func (e *Entry) decode(b []byte) bool {
 	return true
 }
 
+// reckonable says whether figures can have come from a limit, a share of one included.
+func reckonable(p quota.Params) bool {
+	return p.Num > 0 && p.Den > 0 && p.Burst > 0 && p.Burst <= 2*quota.MaxUnits/p.Den
+}
+
 func (e *Entry) encode(b []byte) {
 	clear(b[:entrySize])
 	copy(b, e.Key[:])
 	b[atKind] = byte(e.Kind)
 	c := coder{b: b, at: atIdle}
 	c.putI64(int64(e.idle()))
-	if e.Kind != Leased {
+	switch e.Kind {
+	case Optimistic:
+		t := e.Tab
+		c.putParams(e.Params)
+		for _, v := range [...]int64{t.Unknown, t.Reported, int64(t.Sent), t.Debt, int64(t.Heard), int64(t.Since), int64(t.Last)} {
+			c.putI64(v)
+		}
+		return
+	case Local, Share:
 		c.putI64(e.State.Debt)
 		c.putI64(int64(e.State.Last))
-		c.putI64(e.Params.Num)
-		c.putI64(e.Params.Den)
-		c.putI64(e.Params.Burst)
+		c.putParams(e.Params)
 		c.putI64(int64(e.Generation))
 		return
 	}
@@ -137,6 +162,16 @@ type coder struct {
 func (c *coder) i64() int64 {
 	c.at += 8
 	return int64(binary.LittleEndian.Uint64(c.b[c.at-8:]))
+}
+
+func (c *coder) params() quota.Params {
+	return quota.Params{Num: c.i64(), Den: c.i64(), Burst: c.i64()}
+}
+
+func (c *coder) putParams(p quota.Params) {
+	c.putI64(p.Num)
+	c.putI64(p.Den)
+	c.putI64(p.Burst)
 }
 
 func (c *coder) u32() int64 {

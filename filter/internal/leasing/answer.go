@@ -20,11 +20,15 @@ func (d *Desk) answer(c *call, status int, body []byte) {
 	if d.reply.Nodes != d.store.Number(nodesLetter) {
 		d.store.SetNumber(nodesLetter, d.reply.Nodes)
 	}
+	d.nodes = d.reply.Nodes
 	if len(c.groups) > 0 {
 		d.settleGroups(c, now)
-	} else {
-		for i, it := range c.items {
+	}
+	for i, it := range c.items {
+		if it.bucket != nil {
 			d.settle(c, it, d.reply.Items[i], now)
+		} else if it.sent != 0 {
+			d.settleReport(it, d.reply.Items[i], now)
 		}
 	}
 	d.Flush(now) // Who queued behind this call would wait for the next tick otherwise.

@@ -75,7 +75,14 @@ type Desk struct {
 	groups             []*group
 	queued, groupCalls int
 	// ready lists buckets with something to ask that no call carries yet.
-	ready    []*bucket
+	ready []*bucket
+	// owes are the optimistic buckets with something to report, owing the same in a row; nodes is how many nodes there are, 0 if
+	// that is not known.
+	owes     map[match.Key]*owed
+	owing    []*owed
+	nodes    int64
+	telling  tell
+	heeding  heed
 	resolved []uint32
 	spend    Spend
 	learn    learn
@@ -107,6 +114,7 @@ type item struct {
 	need   Need
 	joined bool
 	ask    lease.Ask
+	sent   quota.Instant // of a report: its name
 }
 
 // New makes a desk for the node with the given id; boot is random for each process, random seeds the jitter.
@@ -245,7 +253,7 @@ func (d *Desk) send(c *call) {
 		}
 		m.Items = append(m.Items, wire.LeaseItem{
 			Bucket: it.need.Bucket, Limit: it.need.Limit,
-			Waiting: it.ask.Waiting, Cost: it.ask.Cost, Keep: it.ask.Keep, Joined: it.joined,
+			Waiting: it.ask.Waiting, Cost: it.ask.Cost, Keep: it.ask.Keep, Used: it.ask.Used, Joined: it.joined,
 		})
 	}
 	d.body = wire.AppendLeaseRequest(d.body[:0], m)
@@ -257,6 +265,8 @@ func (d *Desk) send(c *call) {
 
 // Tick sends what only a tick sends, looks again for tokens that other workers brought, and ends what has waited too long.
 func (d *Desk) Tick(now quota.Instant) {
+	d.nodes = d.store.Number(nodesLetter)
+	d.tell(now)
 	if d.waiting > 0 {
 		for _, b := range d.buckets {
 			d.tickBucket(b, now)

@@ -3,6 +3,7 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -86,6 +87,36 @@ func (l *Limiter) takeCredit(req *Request, i int, now quota.Instant, commit bool
 		h.by = byTicket
 	}
 	return true, Quota
+}
+
+// takeTab decides a hit of an optimistic bucket: this node alone, within its slack, and reported afterwards.
+func (l *Limiter) takeTab(req *Request, i int, now quota.Instant, commit bool) (bool, Reason) {
+	h := &req.Hits[i]
+	use, err := l.useTab(req, &h.Hit, now, commit)
+	if err != nil {
+		return l.contended(h, req.policyOf(h.Hit))
+	}
+	h.Remaining, h.Reset, h.Retry = use.Remaining, use.Reset, use.Result.RetryAfter
+	if h.settled = commit && use.Result.Allowed; use.Result.Allowed {
+		return true, Quota
+	}
+	if since, away := l.desk.Away(now); away && h.Retry != quota.Never {
+		l.climb(req, i, now, since)
+		return l.take(req, i, now, commit)
+	}
+	return false, quotaOrTooDear(h)
+}
+
+// useTab looks at what this node has used of an optimistic bucket, and with commit uses more of it.
+func (l *Limiter) useTab(req *Request, m *match.Hit, now quota.Instant, commit bool) (*leasing.Use, error) {
+	u := &l.use
+	*u = leasing.Use{Need: l.need(req, &Hit{Hit: *m}), Now: now, Commit: commit}
+	u.Slack = l.desk.Slack(u.Params)
+	err := l.store.Update(bucketstore.Optimistic, m.Key, now, u)
+	if err == nil && commit && u.Result.Allowed && u.Cost > 0 {
+		l.desk.Report(now, u.Need, u.Due)
+	}
+	return u, err
 }
 
 // keep notes the tokens that a hit wants beyond its own.

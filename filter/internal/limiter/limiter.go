@@ -36,6 +36,7 @@ type Limiter struct {
 	window   windowTake
 	vacate   vacate
 	spend    leasing.Spend
+	use      leasing.Use
 	together []*leasing.Ticket
 }
 
@@ -81,8 +82,11 @@ func (l *Limiter) Begin(req *Request, rules *Rules, a *match.Attributes, now quo
 }
 
 func (l *Limiter) decidedBy(p *match.Policy) by {
-	if p.Mode == policy.ModeLocal || l.desk == nil {
+	switch {
+	case p.Mode == policy.ModeLocal, l.desk == nil:
 		return byBucket
+	case p.Mode == policy.ModeOptimistic:
+		return byTab
 	}
 	return byCredit
 }
@@ -206,8 +210,11 @@ func (l *Limiter) take(req *Request, i int, now quota.Instant, commit bool) (boo
 	if l.queued(req, h) && l.takeKept(req, h, now, commit) {
 		return true, Quota
 	}
-	if h.by == byCredit {
+	switch h.by {
+	case byCredit:
 		return l.takeCredit(req, i, now, commit)
+	case byTab:
+		return l.takeTab(req, i, now, commit)
 	}
 	limit := req.limitOf(h.Hit)
 	params := limit.Params
@@ -288,7 +295,7 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 			l.leave(l.placeOf(other), now)
 		} else if other.by == byTicket && other.ticket.Outcome == leasing.Granted {
 			l.desk.GiveBack(now, &other.ticket)
-		} else if other.settled && other.by <= byCredit && other.Cost > 0 {
+		} else if other.settled && other.by <= byTab && other.Cost > 0 {
 			l.Stats.ChargedInVain++
 		}
 	}

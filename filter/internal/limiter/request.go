@@ -110,6 +110,7 @@ type by uint8
 const (
 	byBucket by = iota // this node's own bucket
 	byCredit           // tokens leased to this node, or the centre
+	byTab              // this node by itself, and reports what it used
 	byTicket           // tokens that came for this request
 	byShare            // the failure ladder: this node's share
 	byAllow            // the failure ladder: its last step

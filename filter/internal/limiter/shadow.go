@@ -94,6 +94,16 @@ func (l *Limiter) watchOne(req *Request, m *match.Hit, now quota.Instant, commit
 		}
 		return allows
 	}
+	if l.decidedBy(p) == byTab {
+		use, err := l.useTab(req, m, now, commit)
+		switch {
+		case err != nil:
+			return unknown
+		case !use.Result.Allowed:
+			return refuses
+		}
+		return allows
+	}
 	need := l.need(req, &Hit{Hit: *m})
 	l.spend = leasing.Spend{Need: need, Now: now, Commit: commit && m.Cost > 0, Watch: true}
 	if err := l.store.Update(bucketstore.Leased, m.Key, now, &l.spend); err != nil {

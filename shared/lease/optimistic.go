@@ -1,0 +1,169 @@
+package lease
+
+import "github.com/weir-proxy/weir/shared/quota"
+
+// Optimistic buckets are decided by each node alone and reported afterwards. The centre keeps the whole debt, without a cap, so
+// what was used too much is paid back. Over all nodes at most
+//
+//	burst + rate·t + (nodes - 1 + crashes in t)·slack
+//
+// is used in any interval t: a node uses no more than slack beyond what the centre knows of, and not even that beyond the level
+// of the centre's last answer and what was earned since.
+
+// ReportEvery is how often a node reports what it used; earlier if that is half the slack.
+const ReportEvery = 100 * quota.Millisecond
+
+// slackPercent is the share of the burst by which all nodes together may pass it.
+const slackPercent = 50
+
+// Slack is how many tokens each of nodes may use before the centre knows: half the burst for all but one of them together, at
+// least 1 and at most the burst. A node alone has the whole burst, and is exact.
+func Slack(p quota.Params, nodes int64) int64 {
+	if nodes <= 1 {
+		return p.Burst
+	}
+	slack := p.Burst / 100 * slackPercent
+	slack += p.Burst % 100 * slackPercent / 100
+	return max(1, slack/(nodes-1))
+}
+
+// Overshoot is what nodes can use beyond burst + rate·t at most.
+func Overshoot(p quota.Params, nodes int64) int64 { return (max(nodes, 1) - 1) * Slack(p, nodes) }
+
+// Tab is what one node has used of an optimistic bucket and what it last heard of it, shared by all its workers. The zero value
+// has used nothing and heard nothing.
+type Tab struct {
+	// Unknown are the tokens used that the centre has not acknowledged, Reported those of them in the report under way.
+	Unknown, Reported int64
+	// Sent is about when the report under way was sent, and its name; 0 for none.
+	Sent quota.Instant
+	// Debt are the units missing from a full bucket at Heard, by the centre's last answer; Heard is 0 before the first.
+	Debt  int64
+	Heard quota.Instant
+	// Since is when the first of the unknown tokens was used, Last when the last was.
+	Since, Last quota.Instant
+}
+
+// Use spends n tokens at now if the node may, of a bucket whose slack is given. A refused Use spends nothing and says when to
+// come again.
+func (t Tab) Use(now quota.Instant, p quota.Params, slack, n int64) (Tab, quota.Result) {
+	switch {
+	case n <= 0:
+		return t, quota.Result{Allowed: true}
+	case n > p.Burst:
+		return t, quota.Result{RetryAfter: quota.Never}
+	}
+	debt := earned(t.Debt, now-t.Heard, p.Num)
+	// Both in units: what is used beyond the answer must fit into the slack, and into what the answer left with the earnings since.
+	if t.Unknown+n > min(slack, p.Burst) || units(t.Unknown+n, p.Den) > p.Burst*p.Den-debt {
+		owed := debt + units(t.Unknown+n, p.Den) - p.Burst*p.Den
+		return t, quota.Result{RetryAfter: quota.Span(max(ceilDiv(max(owed, 0), p.Num), int64(quota.Millisecond)))}
+	}
+	if t.Unknown == 0 {
+		t.Since = now
+	}
+	t.Unknown += n
+	t.Last = max(t.Last, now)
+	return t, quota.Result{Allowed: true}
+}
+
+// Remaining is the whole tokens that the node believes the bucket to hold at now: a hint.
+func (t Tab) Remaining(now quota.Instant, p quota.Params) int64 {
+	return max(0, (p.Burst*p.Den-earned(t.Debt, now-t.Heard, p.Num)-units(t.Unknown, p.Den))/p.Den)
+}
+
+// FullAfter is the wait until the bucket is full, as far as the node knows.
+func (t Tab) FullAfter(now quota.Instant, p quota.Params) quota.Span {
+	return quota.Span(ceilDiv(earned(t.Debt, now-t.Heard, p.Num)+units(t.Unknown, p.Den), p.Num))
+}
+
+// Patience is how long a report may go without an answer before it is made again, in whole: the centre may count it twice then,
+// and too little is admitted.
+const Patience = 250 * quota.Millisecond
+
+// Due is when to report; it does not lie after now if half the slack is used. Never without anything to report.
+func (t Tab) Due(now quota.Instant, slack int64) quota.Instant {
+	switch {
+	case t.Unknown == 0:
+		return quota.Instant(quota.Never)
+	case t.Sent != 0:
+		return t.Sent + quota.Instant(Patience)
+	case 2*t.Unknown >= slack:
+		return now
+	}
+	return t.Since + quota.Instant(ReportEvery)
+}
+
+// Report notes that all unknown uses are being reported at now. Sent tells this report from every other; Reported is what it
+// says.
+func (t Tab) Report(now quota.Instant) Tab {
+	t.Reported, t.Sent = t.Unknown, max(now, t.Heard+1, t.Sent+1)
+	return t
+}
+
+// Answered takes in the centre's answer to the report of that Sent: the debt that it has of the bucket, the report included. The
+// answer to an earlier report than the one under way is no news.
+func (t Tab) Answered(now, sent quota.Instant, debt int64) Tab {
+	if sent == 0 || t.Sent != sent {
+		return t
+	}
+	t.Unknown -= min(t.Reported, t.Unknown)
+	t.Debt, t.Heard, t.Reported, t.Sent = debt, max(now, t.Sent), 0, 0
+	t.Since = now
+	return t
+}
+
+// Convert carries what is known of the bucket over to other figures: what was used stays used.
+func (t Tab) Convert(p, next quota.Params) Tab {
+	t.Debt = units(p.TokensIn(t.Debt), next.Den)
+	return t
+}
+
+// Idle is the instant from which the tab says no more than an absent one, as long as what it has to report is reported.
+func (t Tab) Idle(p quota.Params) quota.Instant {
+	at := max(t.Heard, t.Last)
+	idle := at + quota.Instant(t.FullAfter(at, p))
+	if t.Unknown > 0 {
+		idle += quota.Instant(Patience)
+	}
+	return idle
+}
+
+// Book is the centre's debt of an optimistic bucket. The zero value is a full bucket.
+type Book struct {
+	Params  quota.Params
+	Version uint64
+	Last    quota.Instant
+	Debt    int64
+}
+
+// Add counts n tokens that a node has used, whatever the bucket held, at now. Debts saturate far above every burst.
+func (b Book) Add(now quota.Instant, p quota.Params, version uint64, n int64) Book {
+	if b.Params.Den == 0 {
+		b.Params = p
+	}
+	if b.Params != p && b.Version <= version {
+		if !p.SlowerThan(b.Params) {
+			b = b.at(now)
+		}
+		b.Debt = units(b.Params.TokensIn(b.Debt), p.Den)
+		b.Params = p
+	}
+	b.Version = max(b.Version, version)
+	b = b.at(now)
+	b.Debt = min(b.Debt+units(n, b.Params.Den), maxUnits)
+	return b
+}
+
+func (b Book) at(now quota.Instant) Book {
+	if now > b.Last {
+		b.Debt = earned(b.Debt, now-b.Last, b.Params.Num)
+		b.Last = now
+	}
+	return b
+}
+
+// Forgettable is the instant from which the book equals an absent one.
+func (b Book) Forgettable() quota.Instant {
+	return b.Last + quota.Instant(ceilDiv(b.Debt, b.Params.Num))
+}
