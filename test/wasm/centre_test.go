@@ -23,6 +23,7 @@ type centre struct {
 	version uint64
 	ledgers map[[16]byte]lease.Ledger
 	windows map[[16]byte]lease.WindowLedger
+	books   map[[16]byte]lease.Book
 
 	polls    []*poll   // that wait
 	heard    []poll    // all there were
@@ -67,6 +68,7 @@ func newCentre(w *world) *centre {
 	return &centre{
 		w: w, secret: [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
 		sets: map[uint64]*policy.Set{}, ledgers: map[[16]byte]lease.Ledger{}, windows: map[[16]byte]lease.WindowLedger{},
+		books: map[[16]byte]lease.Book{},
 	}
 }
 
@@ -149,6 +151,11 @@ func (c *centre) grantTogether(node int, version uint64, nodes int64, items []wi
 		ask, ok := c.ask(version, nodes, it)
 		if !ok {
 			answers[i].State = wire.ItemUnknown
+			continue
+		}
+		if it.Used > 0 {
+			c.books[it.Bucket] = c.books[it.Bucket].Add(c.instant(), ask.Params, ask.Version, it.Used)
+			answers[i].Debt = c.books[it.Bucket].Debt
 			continue
 		}
 		var g lease.Grant
