@@ -65,7 +65,7 @@ type Ask struct {
 	Keep int64
 	// Nodes is the number of nodes that share the bucket, at least 1.
 	Nodes int64
-	// Used are the tokens that a node reports to have used of an optimistic bucket, which a Book counts; it asks for nothing then.
+	// Used are the tokens that a node reports to have used of an optimistic bucket; it asks for nothing then.
 	Used int64
 	// Windows are the figures of a window algorithm, at the bucket's own offset; the zero value is a bucket of tokens.
 	Windows quota.Windows
@@ -82,7 +82,7 @@ type Grant struct {
 	NotBefore quota.Span
 	// Level is the whole tokens that the bucket still holds.
 	Level int64
-	// Debt is that of the Book after a report, in units.
+	// Debt are the units missing from a full bucket after a report.
 	Debt int64
 	// Delay is how long the debt that the waiting requests found takes to drain: of a leaky bucket, how long the first of them is
 	// to be held back.
@@ -111,6 +111,9 @@ func Fresh(p quota.Params, version uint64, now quota.Instant, percent int64) Led
 func (l Ledger) Grant(now quota.Instant, ask Ask) (Ledger, Grant) {
 	if l.Version > ask.Version && l.Params != ask.Params && l.Params.Den != 0 {
 		return l, Grant{Stale: true}
+	}
+	if ask.Used > 0 {
+		return l.count(now, ask)
 	}
 	before := l.Params
 	l = l.At(now, ask)
@@ -168,6 +171,14 @@ func keepShare(ask Ask, available int64) int64 {
 // At brings the ledger to now and to the ask's figures. Time never runs backwards in it. A change of figures keeps what was
 // used: time since Last earns at the slower of the two rates, and a fraction of a used token counts as a whole one.
 func (l Ledger) At(now quota.Instant, ask Ask) Ledger {
+	l = l.bring(now, ask)
+	p := l.Params
+	l.Debt = max(units(l.out(), p.Den), min(l.Debt, p.Burst*p.Den))
+	return l
+}
+
+// bring is At without the cap: what was reported of an optimistic bucket can be more than it holds.
+func (l Ledger) bring(now quota.Instant, ask Ask) Ledger {
 	l.Pairs = append(make([]Pair, 0, MaxPairs+2), l.Pairs...)
 	l.Version = max(l.Version, ask.Version)
 	now = max(now, l.Last)
@@ -185,8 +196,6 @@ func (l Ledger) At(now quota.Instant, ask Ask) Ledger {
 		l.advance(now)
 		l.convert(ask.Params)
 	}
-	p := l.Params
-	l.Debt = max(units(l.out(), p.Den), min(l.Debt, p.Burst*p.Den))
 	return l
 }
 

@@ -129,41 +129,11 @@ func (t Tab) Idle(p quota.Params) quota.Instant {
 	return idle
 }
 
-// Book is the centre's debt of an optimistic bucket. The zero value is a full bucket.
-type Book struct {
-	Params  quota.Params
-	Version uint64
-	Last    quota.Instant
-	Debt    int64
-}
-
-// Add counts n tokens that a node has used, whatever the bucket held, at now. Debts saturate far above every burst.
-func (b Book) Add(now quota.Instant, p quota.Params, version uint64, n int64) Book {
-	if b.Params.Den == 0 {
-		b.Params = p
-	}
-	if b.Params != p && b.Version <= version {
-		if !p.SlowerThan(b.Params) {
-			b = b.at(now)
-		}
-		b.Debt = units(b.Params.TokensIn(b.Debt), p.Den)
-		b.Params = p
-	}
-	b.Version = max(b.Version, version)
-	b = b.at(now)
-	b.Debt = min(b.Debt+units(n, b.Params.Den), maxUnits)
-	return b
-}
-
-func (b Book) at(now quota.Instant) Book {
-	if now > b.Last {
-		b.Debt = earned(b.Debt, now-b.Last, b.Params.Num)
-		b.Last = now
-	}
-	return b
-}
-
-// Forgettable is the instant from which the book equals an absent one.
-func (b Book) Forgettable() quota.Instant {
-	return b.Last + quota.Instant(ceilDiv(b.Debt, b.Params.Num))
+// count is Grant for a report: what a node has used is booked, whatever the bucket holds. The debt may pass a whole burst; it is
+// paid back before anything is left. It saturates far above every burst.
+func (l Ledger) count(now quota.Instant, ask Ask) (Ledger, Grant) {
+	l = l.bring(now, ask)
+	p := l.Params
+	l.Debt = min(l.Debt+units(ask.Used, p.Den), maxUnits)
+	return l, Grant{Debt: l.Debt, Level: max(0, (p.Burst*p.Den-l.Debt)/p.Den), Changed: true}
 }

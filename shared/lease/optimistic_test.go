@@ -16,7 +16,7 @@ import (
 type optimisticGame struct {
 	p      quota.Params
 	slack  int64
-	book   lease.Book
+	centre lease.Ledger
 	nodes  []lease.Tab
 	lives  []int // how often each has crashed: an answer finds only the life that asked
 	flight []report
@@ -90,8 +90,9 @@ func (g *optimisticGame) deliver(i int, keep bool) {
 		g.nodes[m.node] = g.nodes[m.node].Answered(g.now, m.sent, m.debt)
 		return
 	}
-	g.book = g.book.Add(g.now, g.p, 1, m.n)
-	m.answered, m.debt = true, g.book.Debt
+	var answer lease.Grant
+	g.centre, answer = g.centre.Grant(g.now, lease.Ask{Params: g.p, Version: 1, Used: m.n})
+	m.answered, m.debt = true, answer.Debt
 	g.flight = append(g.flight, m)
 }
 

@@ -308,7 +308,7 @@ func FuzzDecode(f *testing.F) {
 		if node, err := policy.ParseJSON([]byte(doc)); err == nil {
 			if set, err := policy.Decode(node); err == nil {
 				for _, p := range set.Policies {
-					_, _ = p.Bound(set.Tiers), p.Notes()
+					_, _ = p.Bound(set.Tiers), p.Notes(10)
 				}
 			}
 			_, _ = policy.DecodePlugin(node)

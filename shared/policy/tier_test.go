@@ -153,8 +153,8 @@ func TestBoundsInTheWordsOfEachAlgorithm(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 		leased := p.Mode == policy.ModeLeased && p.Counting.Algorithm.Windowed()
-		if said := strings.Contains(strings.Join(p.Notes(), "|"), "so room can come back up to "); said != leased {
-			t.Errorf("%s: notes %q", fields, p.Notes())
+		if said := strings.Contains(strings.Join(p.Notes(10), "|"), "so room can come back up to "); said != leased {
+			t.Errorf("%s: notes %q", fields, p.Notes(10))
 		}
 	}
 }

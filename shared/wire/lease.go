@@ -32,7 +32,7 @@ type LeaseItem struct {
 	Limit uint32
 	// Waiting requests of Cost tokens each, and tokens to Keep. See lease.Ask.
 	Waiting, Cost, Keep int64
-	// Used are tokens of an optimistic limit that were used already; such an item asks for nothing. See lease.Book.
+	// Used are tokens of an optimistic limit that were used already; such an item asks for nothing. See lease.Tab.
 	Used int64
 	// Joined: this item and the next belong to one request, which needs both or nothing. Each item of such a group has one
 	// request waiting; of the answers all have Waiting 1, or none has, and then NotBefore is 0 where that bucket had the tokens.

@@ -23,7 +23,6 @@ type centre struct {
 	version uint64
 	ledgers map[[16]byte]lease.Ledger
 	windows map[[16]byte]lease.WindowLedger
-	books   map[[16]byte]lease.Book
 
 	polls    []*poll   // that wait
 	heard    []poll    // all there were
@@ -68,7 +67,6 @@ func newCentre(w *world) *centre {
 	return &centre{
 		w: w, secret: [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
 		sets: map[uint64]*policy.Set{}, ledgers: map[[16]byte]lease.Ledger{}, windows: map[[16]byte]lease.WindowLedger{},
-		books: map[[16]byte]lease.Book{},
 	}
 }
 
@@ -153,15 +151,10 @@ func (c *centre) grantTogether(node int, version uint64, nodes int64, items []wi
 			answers[i].State = wire.ItemUnknown
 			continue
 		}
-		if it.Used > 0 {
-			c.books[it.Bucket] = c.books[it.Bucket].Add(c.instant(), ask.Params, ask.Version, it.Used)
-			answers[i].Debt = c.books[it.Bucket].Debt
-			continue
-		}
 		var g lease.Grant
 		if whole {
 			g = c.charge(it.Bucket, ask)
-			answers[i] = wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level}
+			answers[i] = wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level, Debt: g.Debt}
 			if ask.Deadline == 0 {
 				answers[i].Delay = g.Delay
 			}
@@ -178,7 +171,7 @@ func (c *centre) ask(version uint64, nodes int64, it wire.LeaseItem) (lease.Ask,
 		return lease.Ask{}, false
 	}
 	ask := lease.Ask{
-		Params: limit.Params, Version: c.version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: it.Keep, Nodes: nodes,
+		Params: limit.Params, Version: c.version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: it.Keep, Nodes: nodes, Used: it.Used,
 	}
 	if limit.Algorithm.Windowed() {
 		ask.Windows = limit.WindowsOf(it.Bucket)

@@ -147,7 +147,7 @@ func TestOptimisticWithoutTheControlPlane(t *testing.T) {
 	w.centre.down = false
 	w.advance(3 * time.Second)
 	var reported int64
-	for _, b := range w.centre.books {
+	for _, b := range w.centre.ledgers {
 		reported += b.Params.TokensIn(b.Debt)
 	}
 	if reported < 9 {

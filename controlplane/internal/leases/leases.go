@@ -174,7 +174,7 @@ func (s *Service) pass(ctx context.Context, req wire.LeaseRequest, meant, curren
 		}
 		reply.Items[index[k]] = wire.LeaseAnswer{
 			State: wire.ItemGranted, Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level,
-			Delay: min(g.Delay, maxDelay),
+			Delay: min(g.Delay, maxDelay), Debt: g.Debt,
 		}
 	}
 	var again []int
@@ -219,12 +219,15 @@ func asks(req wire.LeaseRequest, meant, current *policies.Compiled, open []int, 
 // that is not known, or none that the centre grants.
 func ask(it wire.LeaseItem, meant, current *policies.Compiled, nodes int64) (lease.Ask, bool) {
 	p, limit, ok := meant.Resolve(it.Limit, current)
-	if !ok || p.Mode == policy.ModeLocal {
+	if !ok || p.Mode == policy.ModeLocal || (p.Mode == policy.ModeOptimistic) != (it.Used > 0) || it.Joined && it.Used > 0 {
 		return lease.Ask{}, false
 	}
 	a := lease.Ask{
 		Params: limit.Params, Windows: limit.WindowsOf(it.Bucket), Version: current.Version.Number,
 		Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: min(it.Keep, limit.Params.Burst), Nodes: nodes,
+	}
+	if p.Mode == policy.ModeOptimistic {
+		a.Waiting, a.Keep, a.Used = 0, 0, it.Used
 	}
 	if p.Mode == policy.ModeStrict {
 		a.Keep = 0 // No token idles on a node.

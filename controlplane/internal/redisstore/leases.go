@@ -88,6 +88,9 @@ func (s *Store) grantTogether(ctx context.Context, lost quota.Instant, items []l
 		grants[i] = lease.Grant{
 			Stale: r[0] == 1, Waiting: r[1], Keep: r[2], NotBefore: quota.Span(r[3]), Level: r[4], Delay: quota.Span(r[5]),
 		}
+		if items[i].Ask.Used > 0 {
+			grants[i].Debt, grants[i].Delay = r[5], 0
+		}
 	}
 	return nil
 }
@@ -103,7 +106,7 @@ func tokensArg(joined bool, lost quota.Instant, a lease.Ask) []byte {
 	return arg(kindTokens, joined,
 		a.Params.Num, a.Params.Den, a.Params.Burst, int64(lease.TTL(a.Params)), int64(a.Version),
 		max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
-		int64(leases.DoubtfulUntil(lost, a)), lease.Fresh(a.Params, a.Version, 0, leases.LostFill).Debt)
+		int64(leases.DoubtfulUntil(lost, a)), lease.Fresh(a.Params, a.Version, 0, leases.LostFill).Debt, max(a.Used, 0))
 }
 
 // windowsArg is what the script wants to know about a bucket of a window algorithm.

@@ -4,7 +4,8 @@
 -- ARGV[1]      jitter of expiries, 0 to 1023
 -- ARGV[1 + i]  the kind of the i-th bucket, 't' for tokens and 'w' for windows, or 'T' and 'W' if the next bucket belongs to the
 --              same request, which needs both or nothing; then big-endian numbers, see grant_tokens and grant_windows
--- returns      6 integers for each bucket: stale waiting keep not_before level delay
+-- returns      6 integers for each bucket: stale waiting keep not_before level delay; of a report of what was used the last is the
+--              debt instead
 local TOKENS, TOKENS_JOINED, WINDOWS_JOINED = string.byte('tTW', 1, 3)
 local reply = {}
 

@@ -2,7 +2,8 @@
 --
 -- grant_tokens(key, arg, look) grants by an argument of 8-byte numbers after its kind: num den burst ttl version waiting cost deadline keep nodes,
 -- then doubtful_until, the instant before which an absent state may be a lost one, and doubtful_debt, what a bucket starts with
--- whose state is lost. With look it charges nothing, and not_before is 0 if all waiting requests can have their cost. It returns
+-- whose state is lost, and used, what a node reports to have used: it asks for nothing then, and gets the debt in place of the
+-- delay. With look it charges nothing, and not_before is 0 if all waiting requests can have their cost. It returns
 -- stale granted kept not_before level delay.
 --
 -- A state is a MessagePack list: format version last debt num den burst, then end and tokens of each lease, the earliest first.
@@ -116,7 +117,8 @@ do
     debt = units(used)
   end
 
-  -- Brings the bucket to an instant and to new figures. Time since last earns at the slower of the two rates.
+  -- Brings the bucket to an instant and to new figures. Time since last earns at the slower of the two rates. What was reported
+  -- can be more than the bucket holds.
   local function bring(to, to_num, to_den, to_burst)
     if to < last then
       to = last
@@ -130,7 +132,6 @@ do
       advance(to)
       convert(to_num, to_den, to_burst)
     end
-    debt = math.max(units(out(0)), math.min(debt, burst * den))
   end
 
   -- Books n tokens as used, and as leased for span, rounded up to the next multiple of a piece.
@@ -179,8 +180,8 @@ do
   end
 
   grant_tokens = function(key, arg, look)
-    local ask_num, ask_den, ask_burst, ttl, ask_version, waiting, cost, deadline, keep, nodes, doubtful_until, doubtful_debt =
-      struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
+    local ask_num, ask_den, ask_burst, ttl, ask_version, waiting, cost, deadline, keep, nodes, doubtful_until, doubtful_debt, used =
+      struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
 
     local known, doubtful = false, nil
     local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
@@ -207,6 +208,12 @@ do
     end
 
     bring(now, ask_num, ask_den, ask_burst)
+    if used > 0 then
+      debt = math.min(debt + units(used), SATURATED)
+      save(key, encode(), ready(burst))
+      return 0, 0, 0, 0, math.max(0, quotient(burst * den - debt, den)), debt
+    end
+    debt = math.max(units(out(0)), math.min(debt, burst * den))
     local kept, not_before, delay = 0, 0, 0
     local available = math.max(0, quotient(burst * den - debt, den))
     local granted = math.min(waiting, quotient(available, cost))
