@@ -173,14 +173,14 @@ policies:
 	}
 }
 
-// The example of the documentation, but for a mode that this version does not have.
+// The example of the documentation, as it is.
 func TestTheExampleRuns(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(repository, "examples", "url-shortener.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	tokens := newIssuer(t)
-	w := start(t, setup{rewrite: insertFilter(tokens.filter()), policies: strings.Replace(string(text), "mode: optimistic", "mode: leased", 1)})
+	w := start(t, setup{rewrite: insertFilter(tokens.filter()), policies: string(text)})
 	url := w.envoys[0].URL()
 	count := func(n int, method, path string, header ...string) tally {
 		got := load{clients: 4, total: n, request: func(int) *http.Request { return request(method, url+path, header...) }}.run(w.ctx)

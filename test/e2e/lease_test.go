@@ -63,6 +63,21 @@ policies:
 	mustAdmit(t, all, 100, 100, 0.95)
 }
 
+// Optimistic limits may be passed by half their burst; over a while that is paid back.
+func TestOptimisticLimitsHoldOverAllEnvoys(t *testing.T) {
+	w := start(t, setup{envoys: 2, policies: `
+version: weir/v1
+policies:
+  - name: everyone
+    match: {paths: [/optimistic]}
+    partition: []
+    limit: {quota: 400, window: 1s}
+    mode: optimistic
+`})
+	all, _ := overload(w, "/optimistic", 600, full(10*time.Second))
+	mustAdmit(t, all, 400+200, 400, 0.9)
+}
+
 func TestLocalLimitsHoldOnEachEnvoy(t *testing.T) {
 	w := start(t, setup{envoys: 2, workers: 2, policies: `
 version: weir/v1

@@ -19,7 +19,7 @@ const (
 	controlPlanePath = repository + "/build/weir"
 	filterPath       = repository + "/build/weir.wasm"
 	envoyConfigPath  = repository + "/envoy.yaml"
-	examplePath      = repository + "/examples/url-shortener-basic.yaml"
+	examplePath      = repository + "/examples/url-shortener.yaml"
 )
 
 // quick is for whoever writes these tests; the figures of the documentation come from the full ones.

@@ -18,7 +18,7 @@ const (
 	controlPlanePath = "build/weir"
 	filterPath       = "build/weir.wasm"
 	envoyConfigPath  = "envoy.yaml"
-	examplePath      = "examples/url-shortener-basic.yaml"
+	examplePath      = "examples/url-shortener.yaml"
 	nodeID           = "envoy-1"
 )
 

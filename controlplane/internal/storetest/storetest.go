@@ -54,7 +54,6 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"nodes are forgotten", testNodes},
 		{"consumers", testConsumers},
 		{"consumers are listed", testConsumerList},
-		{"consumers are listed", testConsumerList},
 		{"changes of consumers are dropped when many", testConsumerLogIsBounded},
 		{"one of many writers of a consumer wins", testConsumerRace},
 		{"grants follow the ledger", testDifferential},
