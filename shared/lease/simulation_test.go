@@ -1,0 +1,302 @@
+package lease_test
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// fleet is one bucket, one centre and some nodes in virtual time: Poisson demand, half a millisecond to one and a half each way,
+// a tick of 10 ms. Nodes do as the filter does: one call at a time for requests that wait, the others queue behind it.
+type fleet struct {
+	r       *rand.Rand
+	p       quota.Params
+	now     quota.Instant
+	due     eventQueue
+	seq     int
+	ledger  lease.Ledger
+	nodes   []*node
+	perfect quota.State // a bucket that decides at once, for comparison
+	bound   quota.State // what has passed must always fit a full bucket
+
+	from                                    quota.Instant // what happens before is not counted
+	sent, ideal, calls, waited, early, over int64
+}
+
+type node struct {
+	credit  lease.Credit
+	queue   []quota.Instant // deadlines of the requests that wait
+	asked   int
+	inCall  bool
+	keep    int64
+	passed  int64
+	longest quota.Instant
+}
+
+type event struct {
+	at   quota.Instant
+	seq  int
+	fire func()
+}
+
+type eventQueue []event
+
+func (q eventQueue) Len() int { return len(q) }
+func (q eventQueue) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].seq < q[j].seq
+}
+func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *eventQueue) Push(x any)   { *q = append(*q, x.(event)) }
+func (q *eventQueue) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}
+
+const (
+	simulatedTick = 10 * quota.Millisecond
+	askAhead      = 25 * quota.Millisecond
+	keepTimeout   = 250 * quota.Millisecond
+)
+
+func (f *fleet) after(d quota.Span, fire func()) {
+	f.seq++
+	heap.Push(&f.due, event{at: f.now + quota.Instant(d), seq: f.seq, fire: fire})
+}
+
+// run sends requests, load times the rate in all and to each node by its weight, and counts those of the last span.
+func (f *fleet) run(weights []float64, load float64, warm, span quota.Span) {
+	f.from = quota.Instant(warm)
+	end := f.from + quota.Instant(span)
+	sums, sum := make([]float64, len(weights)), 0.0
+	for i, w := range weights {
+		sum += w
+		sums[i] = sum
+		n := &node{}
+		f.nodes = append(f.nodes, n)
+		f.after(quota.Span(f.r.Int64N(int64(simulatedTick))), func() { f.tick(n) })
+	}
+	gap := float64(f.p.Den) / (load * float64(f.p.Num))
+	var arrive func()
+	arrive = func() {
+		x, i := f.r.Float64()*sum, 0
+		for sums[i] < x {
+			i++
+		}
+		f.request(f.nodes[i])
+		f.after(max(1, quota.Span(f.r.ExpFloat64()*gap)), arrive)
+	}
+	f.after(1, arrive)
+	for f.due[0].at < end {
+		e := heap.Pop(&f.due).(event)
+		f.now = e.at
+		e.fire()
+	}
+}
+
+func (f *fleet) counts() int64 {
+	if f.now < f.from {
+		return 0
+	}
+	return 1
+}
+
+func (f *fleet) request(n *node) {
+	f.sent += f.counts()
+	var r quota.Result
+	if f.perfect, r = f.p.Take(f.perfect, f.now, 1); r.Allowed {
+		f.ideal += f.counts()
+	}
+	switch f.spend(n) {
+	case "ready":
+		f.pass(n)
+	case "exhausted":
+		f.refuse()
+	default:
+		f.waited += f.counts()
+		n.queue = append(n.queue, f.now+quota.Instant(lease.Deadline))
+		f.call(n)
+	}
+}
+
+// spend is what the filter does with a request's need.
+func (f *fleet) spend(n *node) string {
+	c, state := n.credit, "ready"
+	if _, refused := c.Refused(f.now, 1); c.Available(f.now) < 1 {
+		if refused {
+			return "exhausted"
+		}
+		state = "missing"
+	}
+	if keep := c.Keep(f.now, f.p, askAhead); keep > 0 {
+		c.KeepCall = f.now + quota.Instant(keepTimeout)
+		n.keep = max(n.keep, keep)
+	}
+	if state == "ready" {
+		c, _ = c.Spend(f.now, f.p, 1)
+	}
+	n.credit = c
+	return state
+}
+
+func (f *fleet) pass(n *node) {
+	n.passed += f.counts()
+	var r quota.Result
+	if f.bound, r = f.p.Take(f.bound, f.now, 1); !r.Allowed {
+		f.over++
+	}
+}
+
+// refuse counts a refusal, and whether the centre has a token at the time.
+func (f *fleet) refuse() {
+	ask := lease.Ask{Params: f.p, Version: 1, Waiting: 1, Cost: 1}
+	if _, g := f.ledger.Look(f.now, ask); g.NotBefore == 0 {
+		f.early += f.counts()
+	}
+}
+
+// call asks for whom waits, and for tokens to keep along with them.
+func (f *fleet) call(n *node) {
+	if n.inCall || len(n.queue) == 0 {
+		return
+	}
+	n.inCall, n.asked = true, len(n.queue)
+	f.send(n, lease.Ask{Params: f.p, Version: 1, Waiting: int64(n.asked), Cost: 1, Deadline: lease.Deadline, Keep: n.keep, Nodes: int64(len(f.nodes))})
+}
+
+func (f *fleet) send(n *node, ask lease.Ask) {
+	n.keep = 0
+	sent := f.now
+	way := func() quota.Span { return 500 + quota.Span(f.r.Int64N(int64(quota.Millisecond))) }
+	f.after(way(), func() {
+		f.calls += f.counts()
+		var g lease.Grant
+		f.ledger, g = f.ledger.Grant(f.now, ask)
+		f.after(way(), func() { f.settle(n, sent, ask, g) })
+	})
+}
+
+func (f *fleet) settle(n *node, sent quota.Instant, ask lease.Ask, g lease.Grant) {
+	c := n.credit.Observe(f.now, f.p, ask.Waiting)
+	c = c.Learn(f.now, ask, g, lease.BackOff(f.p), f.r.Int64N(1024))
+	if ask.Keep > 0 {
+		c.KeepCall = 0
+	}
+	n.credit = c.Receive(f.now, lease.Lot{Tokens: g.Keep, Expiry: lease.Expiry(sent, lease.TTL(f.p))})
+	if ask.Waiting == 0 {
+		return
+	}
+	n.inCall = false
+	asked := n.queue[:n.asked]
+	rest := n.queue[n.asked:]
+	var kept []quota.Instant
+	for i, deadline := range asked {
+		n.longest = max(n.longest, f.now-(deadline-quota.Instant(lease.Deadline)))
+		switch {
+		case int64(i) < g.Waiting, f.spend(n) == "ready":
+			f.pass(n)
+		case f.now < n.credit.KeepCall && f.now < deadline:
+			kept = append(kept, deadline)
+		default:
+			f.refuse()
+		}
+	}
+	n.queue, n.asked = append(kept, rest...), 0
+	if len(rest) > 0 {
+		f.call(n)
+	}
+}
+
+// tick looks again for tokens, ends what has waited too long, and asks for tokens to keep.
+func (f *fleet) tick(n *node) {
+	queue := append([]quota.Instant(nil), n.queue[:n.asked]...)
+	for _, deadline := range n.queue[n.asked:] {
+		switch state := f.spend(n); {
+		case state == "ready":
+			f.pass(n)
+		case f.now >= deadline, state == "exhausted" && f.now >= n.credit.KeepCall:
+			f.refuse()
+		default:
+			queue = append(queue, deadline)
+		}
+	}
+	n.queue = queue
+	f.call(n)
+	if n.keep > 0 {
+		f.send(n, lease.Ask{Params: f.p, Version: 1, Cost: 1, Keep: n.keep, Nodes: int64(len(f.nodes))})
+	}
+	f.after(simulatedTick, func() { f.tick(n) })
+}
+
+// jain is Jain's index of fairness: 1 if all nodes got the same, 1/n if one got everything.
+func (f *fleet) jain() float64 {
+	var sum, squares float64
+	for _, n := range f.nodes {
+		sum += float64(n.passed)
+		squares += float64(n.passed) * float64(n.passed)
+	}
+	return sum * sum / (float64(len(f.nodes)) * squares)
+}
+
+func (f *fleet) passed() (all int64) {
+	for _, n := range f.nodes {
+		all += n.passed
+	}
+	return all
+}
+
+func (f *fleet) longest() (longest quota.Instant) {
+	for _, n := range f.nodes {
+		longest = max(longest, n.longest)
+	}
+	return longest
+}
+
+// zipf weighs n nodes by 1, 1/2, 1/3 and so on; even weighs them the same.
+func zipf(n int) []float64 {
+	weights := make([]float64, n)
+	for i := range weights {
+		weights[i] = 1 / float64(i+1)
+	}
+	return weights
+}
+
+func even(n int) []float64 {
+	weights := make([]float64, n)
+	for i := range weights {
+		weights[i] = 1
+	}
+	return weights
+}
+
+// What leases cost and what they let through, by load, by how demand falls on the nodes, and by how many there are.
+func TestSimulatedFleet(t *testing.T) {
+	const seed, warm, span = 1, 3 * quota.Second, 10 * quota.Second
+	p := params(t, 1000, quota.Second, 1000)
+	t.Logf("seed %d, %+v", seed, p)
+	t.Logf("load demand nodes goodput%% calls/s  bound  jain waited%% early%% longest")
+	for _, load := range []float64{0.5, 0.95, 2, 5} {
+		for _, demand := range []struct {
+			name    string
+			weights func(int) []float64
+		}{{"even", even}, {"zipf", zipf}} {
+			for _, nodes := range []int{2, 10, 50} {
+				f := &fleet{r: rand.New(rand.NewPCG(seed, uint64(nodes))), p: p}
+				f.run(demand.weights(nodes), load, warm, span)
+				goodput, calls := 100*float64(f.passed())/float64(f.ideal), float64(f.calls)/float64(span/quota.Second)
+				bound := 1.2 * float64(nodes) * float64(quota.Second) / float64(lease.BackOff(p))
+				share := func(n int64) float64 { return 100 * float64(n) / float64(f.sent) }
+				row := fmt.Sprintf("%4.2f %s   %4d   %7.2f %8.0f %6.0f %5.3f %7.2f %6.2f %5.1f ms",
+					load, demand.name, nodes, goodput, calls, bound, f.jain(), share(f.waited), share(f.early), float64(f.longest())/1000)
+				t.Log(row)
+				if f.over > 0 {
+					t.Errorf("%s: %d passed beyond the limit", row, f.over)
+				}
+			}
+		}
+	}
+}
