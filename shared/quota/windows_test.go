@@ -5,7 +5,6 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"slices"
-	"sort"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -120,8 +119,15 @@ func (l *fullLog) take(now quota.Instant, n int64) (allowed bool, left int64, re
 		l.all = append(l.all, admission{l.last, n})
 		allowed = true
 	default: // What is free only grows while nobody takes.
-		wait := sort.Search(int(3*l.w.Length), func(d int) bool { return l.free(l.last+quota.Instant(d)) >= n })
-		retry = quota.Span(wait) + quota.Span(l.last-now)
+		early, late := quota.Span(0), 3*l.w.Length // not sort.Search: an int may be too small
+		for late-early > 1 {
+			if half := early + (late-early)/2; l.free(l.last+quota.Instant(half)) >= n {
+				late = half
+			} else {
+				early = half
+			}
+		}
+		retry = late + quota.Span(l.last-now)
 	}
 	return allowed, max(0, l.free(l.last)), retry
 }
