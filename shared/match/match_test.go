@@ -1,6 +1,7 @@
 package match_test
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -197,6 +198,25 @@ func TestKeysAreInjective(t *testing.T) {
 			t.Fatalf("%s and %s share a key", identity, other)
 		}
 		seen[hits[0].Key] = identity
+	})
+}
+
+// Two pairs of values share a bucket only if they are the same, whatever bytes they are made of.
+func FuzzKeys(f *testing.F) {
+	f.Add([]byte("a"), []byte("b"), []byte("ab"), []byte(""))
+	f.Add([]byte("\x01a"), []byte("\x00"), []byte("\x01"), []byte("a\x00"))
+	f.Add(bytes.Repeat([]byte("x"), 8192), []byte("\xff"), bytes.Repeat([]byte("x"), 8191), []byte("x\xff"))
+	f.Fuzz(func(t *testing.T, a, b, c, d []byte) {
+		ix := compile(t, `{"version":"weir/v1","policies":[{"name":"p","partition":["header:x-a","cookie:c","header:x-b"],"if_absent":"shared","limit":{"quota":9,"window":"1s"}}]}`)
+		key := func(a, b []byte) match.Key {
+			r := request("GET", "h", "/")
+			r.Headers = append(r.Headers, match.Header{Name: []byte("x-a"), Value: a}, match.Header{Name: []byte("x-b"), Value: b})
+			return ix.Match(r, nil)[0].Key
+		}
+		same := bytes.Equal(a, c) && bytes.Equal(b, d)
+		if (key(a, b) == key(c, d)) != same {
+			t.Fatalf("%q %q and %q %q share a key: %v", a, b, c, d, !same)
+		}
 	})
 }
 
