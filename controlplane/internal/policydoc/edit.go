@@ -1,0 +1,254 @@
+package policydoc
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// The single-policy edits below change one policy of a document and keep the rest of it.
+//
+// In YAML, where policies stand in a list with a line of its own for each, only the lines of that policy are written anew; all
+// others stay as they are, to the byte. Within the policy, comments stay at the fields that stay. A document that is written in
+// another way, like on one line or with aliases into the policy, is written anew as a whole: comments stay, blank lines and
+// alignment may not, and aliases are written out. JSON is written anew with an indent of two.
+//
+// Whatever way is taken, the result is read again, and handed out only if it says exactly what was asked for.
+
+// ErrNoPolicy: the document has no policy of that name.
+var ErrNoPolicy = errors.New("there is no policy of that name")
+
+// errEdit: the document cannot be edited without changing more than was asked for.
+var errEdit = &SyntaxError{Reason: "is written in a way that does not allow to edit one policy alone: put the whole policy set instead"}
+
+// Policy returns one policy in the wanted format; YAML from YAML has its comments. Errors: *SyntaxError, ErrNoPolicy.
+func Policy(doc []byte, format Format, name string, want Format) ([]byte, error) {
+	root, err := Parse(doc, format)
+	if err != nil {
+		return nil, err
+	}
+	list, at := find(root, name)
+	if at < 0 {
+		return nil, ErrNoPolicy
+	}
+	switch {
+	case want == JSON:
+		return ToJSON(list.Items[at]), nil
+	case format == JSON:
+		return encodeYAML(buildYAML(list.Items[at], true))
+	}
+	tree, err := yamlTree(doc)
+	if err != nil {
+		return nil, err
+	}
+	item := *yamlPolicies(tree).Content[at]
+	item.HeadComment, item.FootComment = "", "" // Those stand beside it in the list.
+	return encodeYAML(&item)
+}
+
+// PutPolicy replaces the policy of that name, or adds it at the end. A body without a name gets it; one with another is refused
+// with policy.Problems, and one that is none with *SyntaxError. A YAML body keeps its comments in a YAML document.
+func PutPolicy(doc []byte, format Format, name string, body []byte, bodyFormat Format) ([]byte, error) {
+	next, err := Parse(body, bodyFormat)
+	if err != nil {
+		return nil, err
+	}
+	if err := plainMap(next); err != nil {
+		return nil, err
+	}
+	if _, ok := value(next, "name"); !ok {
+		next.Keys = slices.Insert(next.Keys, 0, "name")
+		next.Items = slices.Insert(next.Items, 0, policy.Node{Kind: policy.String, Text: name})
+	}
+	if err := named(next, name); err != nil {
+		return nil, err
+	}
+	e := edit{next: &next}
+	if bodyFormat != JSON {
+		e.body = body
+	}
+	return e.apply(doc, format, name, true)
+}
+
+// PatchPolicy changes the policy of that name by a JSON merge patch (RFC 7396). Errors are those of PutPolicy, and ErrNoPolicy.
+func PatchPolicy(doc []byte, format Format, name string, patch []byte) ([]byte, error) {
+	change, err := Parse(patch, JSON)
+	if err != nil {
+		return nil, err
+	}
+	if err := plainMap(change); err != nil {
+		return nil, err
+	}
+	root, err := Parse(doc, format)
+	if err != nil {
+		return nil, err
+	}
+	list, at := find(root, name)
+	if at < 0 {
+		return nil, ErrNoPolicy
+	}
+	next := merge(list.Items[at], change)
+	if err := named(next, name); err != nil {
+		return nil, err
+	}
+	return edit{next: &next}.apply(doc, format, name, false)
+}
+
+// DeletePolicy removes the policy of that name. Errors: *SyntaxError, ErrNoPolicy.
+func DeletePolicy(doc []byte, format Format, name string) ([]byte, error) {
+	return edit{}.apply(doc, format, name, false)
+}
+
+// edit is what becomes of a policy: next, or nothing. A YAML body is next as it was written.
+type edit struct {
+	next *policy.Node
+	body []byte
+}
+
+func (e edit) apply(doc []byte, format Format, name string, add bool) ([]byte, error) {
+	root, err := Parse(doc, format)
+	if err != nil {
+		return nil, err
+	}
+	list, at := find(root, name)
+	if at < 0 && !add {
+		return nil, ErrNoPolicy
+	}
+	if root.Kind != policy.Map || list.Kind != policy.List && list.Kind != policy.Null {
+		return nil, errEdit
+	}
+	want := e.expected(root, list, at)
+	if format == JSON {
+		return indented(want)
+	}
+	for _, write := range []func([]byte, int) ([]byte, error){e.splice, e.rewrite} {
+		out, err := write(doc, at)
+		if err != nil {
+			continue
+		}
+		got, err := Parse(out, YAML)
+		if err == nil && reflect.DeepEqual(got, want) {
+			return out, nil
+		}
+		if len(out) > MaxBytes {
+			return nil, err
+		}
+	}
+	return nil, errEdit
+}
+
+// expected is the root that the edited document must have.
+func (e edit) expected(root, list policy.Node, at int) policy.Node {
+	items := slices.Clone(list.Items)
+	switch {
+	case e.next == nil:
+		items = slices.Delete(items, at, at+1)
+	case at >= 0:
+		items[at] = *e.next
+	default:
+		items = append(items, *e.next)
+	}
+	if len(items) == 0 {
+		items = nil // as an empty list is read
+	}
+	return set(root, "policies", policy.Node{Kind: policy.List, Items: items})
+}
+
+func indented(node policy.Node) ([]byte, error) {
+	var out bytes.Buffer
+	if err := json.Indent(&out, ToJSON(node), "", "  "); err != nil {
+		return nil, err
+	}
+	if out.Len() > MaxBytes {
+		return nil, &SyntaxError{Reason: fmt.Sprintf("would be larger than %d bytes", MaxBytes)}
+	}
+	return out.Bytes(), nil
+}
+
+// find returns the list of policies and the place of one in it, -1 if it is not there.
+func find(root policy.Node, name string) (list policy.Node, at int) {
+	list, _ = value(root, "policies")
+	return list, slices.IndexFunc(list.Items, func(item policy.Node) bool {
+		own, _ := value(item, "name")
+		return own.Kind == policy.String && own.Text == name
+	})
+}
+
+func value(node policy.Node, key string) (policy.Node, bool) {
+	if at := slices.Index(node.Keys, key); at >= 0 {
+		return node.Items[at], true
+	}
+	return policy.Node{}, false
+}
+
+// set is the mapping with a value changed, or added at the end. The node itself is not touched.
+func set(node policy.Node, key string, v policy.Node) policy.Node {
+	out := policy.Node{Kind: policy.Map, Keys: slices.Clone(node.Keys), Items: slices.Clone(node.Items)}
+	if at := slices.Index(out.Keys, key); at >= 0 {
+		out.Items[at] = v
+		return out
+	}
+	out.Keys, out.Items = append(out.Keys, key), append(out.Items, v)
+	return out
+}
+
+// merge applies a merge patch to a value.
+func merge(target, patch policy.Node) policy.Node {
+	if patch.Kind != policy.Map {
+		return patch
+	}
+	if target.Kind != policy.Map {
+		target = policy.Node{}
+	}
+	target = policy.Node{Kind: policy.Map, Keys: slices.Clone(target.Keys), Items: slices.Clone(target.Items)}
+	for i, key := range patch.Keys {
+		old, ok := value(target, key)
+		switch {
+		case patch.Items[i].Kind != policy.Null:
+			target = set(target, key, merge(old, patch.Items[i]))
+		case ok:
+			at := slices.Index(target.Keys, key)
+			target.Keys, target.Items = slices.Delete(target.Keys, at, at+1), slices.Delete(target.Items, at, at+1)
+		}
+	}
+	return target
+}
+
+// plainMap refuses a body that is no mapping, and keys that are given twice, of which readers keep different ones.
+func plainMap(node policy.Node) error {
+	if node.Kind != policy.Map {
+		return policy.Problems{{Reason: "must be a mapping with the fields of a policy, not " + node.Kind.String()}}
+	}
+	return unique("", node)
+}
+
+func unique(path string, node policy.Node) error {
+	for i, item := range node.Items {
+		at := path
+		if node.Kind == policy.Map {
+			at = path + "." + node.Keys[i]
+			if slices.Contains(node.Keys[:i], node.Keys[i]) {
+				return policy.Problems{{Path: at[1:], Reason: "is given twice"}}
+			}
+		}
+		if err := unique(at, item); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// named refuses to rename: the name is part of what buckets are known by.
+func named(node policy.Node, name string) error {
+	own, _ := value(node, "name")
+	if own.Kind == policy.String && own.Text == name {
+		return nil
+	}
+	return policy.Problems{{Path: "name", Reason: "must be " + name + ", as in the path: a policy cannot be renamed, its buckets are known by its name; " +
+		"put it under the new name and delete the old one"}}
+}

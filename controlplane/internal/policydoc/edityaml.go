@@ -1,0 +1,297 @@
+package policydoc
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+var errNotSpliced = errors.New("the policies have no lines of their own")
+
+// yamlTree reads a document that Parse has accepted, with its comments. Aliases are written out: Parse has bounded what they
+// unfold to.
+func yamlTree(doc []byte) (*yaml.Node, error) {
+	var root yaml.Node
+	if err := yaml.Unmarshal(doc, &root); err != nil {
+		return nil, yamlError(err)
+	}
+	writeOut(&root)
+	return root.Content[0], nil
+}
+
+// writeOut replaces aliases by copies of what they stand for, and forgets anchors.
+func writeOut(n *yaml.Node) {
+	if n.Kind == yaml.AliasNode {
+		comments := *n
+		*n = *n.Alias
+		n.HeadComment, n.LineComment, n.FootComment = comments.HeadComment, comments.LineComment, comments.FootComment
+	}
+	n.Anchor = ""
+	children := n.Content
+	n.Content = nil
+	for _, child := range children {
+		own := *child
+		writeOut(&own)
+		n.Content = append(n.Content, &own)
+	}
+}
+
+// yamlValue is the value of a key in a mapping, nil if there is none.
+func yamlValue(mapping *yaml.Node, key string) *yaml.Node {
+	if at := keyAt(mapping, key); at >= 0 {
+		return mapping.Content[at+1]
+	}
+	return nil
+}
+
+// yamlPolicies is the list of policies; one is added if there is none.
+func yamlPolicies(root *yaml.Node) *yaml.Node {
+	list := yamlValue(root, "policies")
+	if list == nil {
+		list = &yaml.Node{Kind: yaml.SequenceNode}
+		root.Content = append(root.Content, scalarYAML(policy.Node{Kind: policy.String, Text: "policies"}), list)
+	}
+	if list.Kind != yaml.SequenceNode {
+		*list = yaml.Node{Kind: yaml.SequenceNode, HeadComment: list.HeadComment, LineComment: list.LineComment, FootComment: list.FootComment}
+	}
+	return list
+}
+
+// rewrite edits the tree of the whole document and writes all of it.
+func (e edit) rewrite(doc []byte, at int) ([]byte, error) {
+	root, err := yamlTree(doc)
+	if err != nil {
+		return nil, err
+	}
+	list := yamlPolicies(root)
+	if len(list.Content) == 0 {
+		list.Style = 0 // From [] on one line to a list with lines.
+	}
+	switch {
+	case e.next == nil:
+		list.Content = slices.Delete(list.Content, at, at+1)
+	case at < 0:
+		item, err := e.item(nil)
+		if err != nil {
+			return nil, err
+		}
+		list.Content = append(list.Content, item)
+	default:
+		if list.Content[at], err = e.item(list.Content[at]); err != nil {
+			return nil, err
+		}
+	}
+	return encodeYAML(root)
+}
+
+// item is the edited policy, with the comments of the old one where they still belong.
+func (e edit) item(old *yaml.Node) (*yaml.Node, error) {
+	if e.body == nil {
+		if old == nil {
+			return buildYAML(*e.next, true), nil
+		}
+		return reconcile(old, *e.next), nil
+	}
+	item, err := yamlTree(e.body)
+	if err != nil {
+		return nil, err
+	}
+	if yamlValue(item, "name") == nil {
+		item.Content = slices.Insert(item.Content, 0, scalarYAML(policy.Node{Kind: policy.String, Text: "name"}), scalarYAML(e.next.Items[0]))
+	}
+	if old != nil && item.HeadComment == "" {
+		item.HeadComment = old.HeadComment
+	}
+	return item, nil
+}
+
+// splice writes the lines of one policy anew and leaves all others. It fails if policies have no lines of their own.
+func (e edit) splice(doc []byte, at int) ([]byte, error) {
+	root, err := yamlTree(doc)
+	if err != nil {
+		return nil, err
+	}
+	list := yamlValue(root, "policies")
+	if list == nil || list.Kind != yaml.SequenceNode || list.Style&yaml.FlowStyle != 0 || len(list.Content) == 0 {
+		return nil, errNotSpliced
+	}
+	lines := bytes.SplitAfter(doc, []byte("\n"))
+	place := at
+	if at < 0 {
+		place = len(list.Content) - 1
+	}
+	from, to, err := itemLines(lines, root, list, place)
+	if err != nil {
+		return nil, err
+	}
+	if e.next == nil {
+		if len(list.Content) == 1 {
+			return nil, errNotSpliced // What is left is no list with lines.
+		}
+		return bytes.Join(slices.Concat(lines[:from], lines[to:]), nil), nil
+	}
+	var old *yaml.Node
+	if at >= 0 {
+		old = list.Content[at]
+	} else {
+		from = to
+	}
+	text, err := e.itemText(old, dash(lines, list.Content[place]))
+	if err != nil {
+		return nil, err
+	}
+	if before := lines[:from]; from > 0 && !bytes.HasSuffix(before[from-1], []byte("\n")) {
+		text = append([]byte("\n"), text...)
+	}
+	return bytes.Join(slices.Concat(lines[:from], [][]byte{text}, lines[to:]), nil), nil
+}
+
+// itemText is the edited policy as an item of a list, with so much in front of it.
+func (e edit) itemText(old *yaml.Node, indent int) ([]byte, error) {
+	item, err := e.item(old)
+	if err != nil {
+		return nil, err
+	}
+	item.HeadComment, item.FootComment = "", "" // They have lines that stay.
+	text, err := encodeYAML(&yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{item}})
+	if err != nil {
+		return nil, err
+	}
+	var out []byte
+	for _, line := range bytes.SplitAfter(text, []byte("\n")) {
+		if len(bytes.TrimSpace(line)) > 0 {
+			out = append(out, strings.Repeat(" ", indent)...)
+		}
+		out = append(out, line...)
+	}
+	return out, nil
+}
+
+// dash is the column of the dash before an item, counted from 0; -1 if there is none on the item's line.
+func dash(lines [][]byte, item *yaml.Node) int {
+	if item.Line < 1 || item.Line > len(lines) {
+		return -1
+	}
+	line := lines[item.Line-1]
+	at := len(line) - len(bytes.TrimLeft(line, " "))
+	if at < len(line) && line[at] == '-' {
+		return at
+	}
+	return -1
+}
+
+// itemLines are the lines of an item of the list, from its dash to the last that is indented further. What follows that, blank
+// lines and comments, belongs to what comes next.
+func itemLines(lines [][]byte, root, list *yaml.Node, place int) (from, to int, err error) {
+	item := list.Content[place]
+	indent := dash(lines, item)
+	if indent < 0 {
+		return 0, 0, errNotSpliced
+	}
+	from, to = item.Line-1, len(lines)
+	if place+1 < len(list.Content) {
+		to = list.Content[place+1].Line - 1
+	} else {
+		for i := 0; i < len(root.Content); i += 2 {
+			if line := root.Content[i].Line - 1; line > from {
+				to = min(to, line)
+			}
+		}
+	}
+	for to > from+1 {
+		last := lines[to-1]
+		if text := bytes.TrimLeft(last, " "); len(bytes.TrimSpace(text)) > 0 && len(last)-len(text) > indent {
+			break
+		}
+		to--
+	}
+	if to <= from {
+		return 0, 0, errNotSpliced
+	}
+	return from, to, nil
+}
+
+// reconcile makes a tree say what a node says and keeps of it what stays: order, style and comments.
+func reconcile(old *yaml.Node, next policy.Node) *yaml.Node {
+	if said, err := (&yamlReader{}).value(old, 0); err == nil && reflect.DeepEqual(said, next) {
+		return old
+	}
+	if old.Kind != yaml.MappingNode || next.Kind != policy.Map {
+		built := buildYAML(next, false)
+		built.HeadComment, built.LineComment, built.FootComment = old.HeadComment, old.LineComment, old.FootComment
+		return built
+	}
+	var content []*yaml.Node
+	for i, key := range next.Keys {
+		if at := keyAt(old, key); at >= 0 {
+			content = append(content, old.Content[at], reconcile(old.Content[at+1], next.Items[i]))
+			continue
+		}
+		content = append(content, scalarYAML(policy.Node{Kind: policy.String, Text: key}), buildYAML(next.Items[i], false))
+	}
+	old.Content = content
+	return old
+}
+
+// keyAt is the place of a key in a mapping's content, -1 if it has none.
+func keyAt(mapping *yaml.Node, key string) int {
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == key {
+			return i
+		}
+	}
+	return -1
+}
+
+// buildYAML writes a node in the style of the documentation: what holds only plain values stands on one line, but for a policy.
+func buildYAML(node policy.Node, lines bool) *yaml.Node {
+	if node.Kind != policy.Map && node.Kind != policy.List {
+		return scalarYAML(node)
+	}
+	n := &yaml.Node{Kind: yaml.SequenceNode}
+	if node.Kind == policy.Map {
+		n.Kind = yaml.MappingNode
+	}
+	plain := true
+	for i, item := range node.Items {
+		plain = plain && item.Kind != policy.Map && item.Kind != policy.List
+		if node.Kind == policy.Map {
+			n.Content = append(n.Content, scalarYAML(policy.Node{Kind: policy.String, Text: node.Keys[i]}))
+		}
+		n.Content = append(n.Content, buildYAML(item, false))
+	}
+	if plain && !lines {
+		n.Style = yaml.FlowStyle
+	}
+	return n
+}
+
+func scalarYAML(node policy.Node) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.ScalarNode, Value: node.Text}
+	switch node.Kind {
+	case policy.Null:
+		n.Value = "null"
+	case policy.String:
+		n.Tag = "!!str" // Written in quotes where it would be read as something else.
+		if node.Text == "off" || node.Text == "on" || node.Text == "yes" || node.Text == "no" {
+			n.Style = yaml.DoubleQuotedStyle // For readers of YAML 1.1.
+		}
+	}
+	return n
+}
+
+func encodeYAML(n *yaml.Node) ([]byte, error) {
+	var out bytes.Buffer
+	e := yaml.NewEncoder(&out)
+	e.SetIndent(2)
+	if err := e.Encode(n); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), e.Close()
+}
