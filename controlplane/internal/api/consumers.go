@@ -59,7 +59,7 @@ func (s *server) person(c echo.Context) (p person, err error) {
 	case text != "":
 		at = slices.Index(names, text)
 	case len(sources) > 1:
-		return p, badRequest("there are several sources of consumers: say which with ?source=, one of %s", strings.Join(names, ", "))
+		return p, badRequest("there are several places to find a consumer: name the source (%s), by ?source= or weir --source", strings.Join(names, ", "))
 	}
 	if at < 0 {
 		return p, badRequest("source must be one of the policy set's: %s", strings.Join(names, ", "))
