@@ -3,54 +3,204 @@ package policies
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Diff is what changes between two policy sets, by the names of policies. Lists are in the order of the document.
+// Diff is what changes between two policy sets. Lists are in the order of the document and never nil.
 type Diff struct {
+	// Added, Removed and Changed are names of policies.
 	Added   []string `json:"added"`
 	Removed []string `json:"removed"`
 	Changed []string `json:"changed"`
 	// Settings are the changed parts beside the policies, like identity and headers.
 	Settings []string `json:"settings"`
+	// Changes are what changes in Changed and Settings, field by field.
+	Changes []FieldChange `json:"changes"`
+	// Words say all of it for people, a line for each policy and setting, which begins with +, - or ~.
+	Words []string `json:"words"`
+}
+
+// FieldChange is a field that changes, of a policy or a setting.
+type FieldChange struct {
+	// Of is the policy's name, or the setting's, like headers.
+	Of string `json:"of"`
+	// Setting says that Of is a setting.
+	Setting bool `json:"setting,omitempty"`
+	// Field is its place in the policy language, like limit, limits.free or match.paths; empty for what has no words, like the
+	// order of a list.
+	Field string `json:"field,omitempty"`
+	// Before and After are its values as people write them; empty where there is none. A list whose order means nothing has
+	// Added and Removed instead.
+	Before  string   `json:"before,omitempty"`
+	After   string   `json:"after,omitempty"`
+	Added   []string `json:"added,omitempty"`
+	Removed []string `json:"removed,omitempty"`
+}
+
+// Bounds of the words, so that a line can be read. Changes hold everything.
+const (
+	wordsOfValue   = 120
+	wordsOfList    = 5
+	wordsOfSummary = 160
+)
+
+// String is the change in words, like limit 100 per 1m → 80 per 1m.
+func (c FieldChange) String() string {
+	if len(c.Added)+len(c.Removed) == 0 && c.Before == c.After {
+		return c.Field + " changed"
+	}
+	if len(c.Added)+len(c.Removed) == 0 {
+		return fmt.Sprintf("%s %s → %s", c.Field, short(c.Before), short(c.After))
+	}
+	text := c.Field
+	for _, side := range []struct {
+		word  string
+		items []string
+	}{{" with ", c.Added}, {" without ", c.Removed}} {
+		if len(side.items) == 0 {
+			continue
+		}
+		text += side.word + short(strings.Join(side.items[:min(len(side.items), wordsOfList)], ", "))
+		if more := len(side.items) - wordsOfList; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+	}
+	return text
+}
+
+// short bounds a value, at a whole character.
+func short(text string) string {
+	if text == "" {
+		return "none"
+	}
+	if len(text) <= wordsOfValue {
+		return text
+	}
+	return strings.ToValidUTF8(text[:wordsOfValue], "") + "…"
 }
 
 // Compare says what changes from before to after. What a document merely spells differently is no change.
 func Compare(before, after *policy.Set) Diff {
-	d := Diff{Added: []string{}, Removed: []string{}, Changed: []string{}, Settings: []string{}}
-	was, is := reflect.ValueOf(before).Elem(), reflect.ValueOf(after).Elem()
-	for i := range was.NumField() {
-		name := was.Type().Field(i).Name
-		if name != "Policies" && !reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
-			d.Settings = append(d.Settings, strings.ToLower(name)) // The document's keys are named like the fields.
-		}
-	}
+	d := Diff{Added: []string{}, Removed: []string{}, Changed: []string{}, Settings: []string{}, Changes: []FieldChange{}, Words: []string{}}
+	d.settings(before, after)
 	old := make(map[string]*policy.Policy, len(before.Policies))
 	for i := range before.Policies {
 		old[before.Policies[i].Name] = &before.Policies[i]
 	}
 	for i := range after.Policies {
 		p := &after.Policies[i]
-		switch was, ok := old[p.Name]; {
-		case !ok:
+		if was, ok := old[p.Name]; ok {
+			d.policy(before, was, after, p)
+		} else {
 			d.Added = append(d.Added, p.Name)
-		case !reflect.DeepEqual(was, p):
-			d.Changed = append(d.Changed, p.Name)
+			d.Words = append(d.Words, "+ "+p.Name+": "+sketch(after, p))
 		}
 		delete(old, p.Name)
 	}
 	for i := range before.Policies {
 		if name := before.Policies[i].Name; old[name] != nil {
 			d.Removed = append(d.Removed, name)
+			d.Words = append(d.Words, "- "+name)
 		}
 	}
 	return d
 }
 
-// String sums the diff up, for people.
+func (d *Diff) policy(before *policy.Set, was *policy.Policy, after *policy.Set, is *policy.Policy) {
+	changes := changed(policyFacts(before, was), policyFacts(after, is))
+	// Limits by tier are compared by the tiers' names; where they stand among all tiers is no property of the policy.
+	left, right := *was, *is
+	left.Limits, left.Tiers, right.Limits, right.Tiers = nil, nil, nil, nil
+	if len(changes) == 0 && reflect.DeepEqual(left, right) {
+		return
+	}
+	d.Changed = append(d.Changed, is.Name)
+	d.add(is.Name, false, changes)
+}
+
+func (d *Diff) settings(before, after *policy.Set) {
+	was, is := reflect.ValueOf(before).Elem(), reflect.ValueOf(after).Elem()
+	old, new := settingFacts(before), settingFacts(after)
+	for i := range was.NumField() {
+		field := was.Type().Field(i).Name
+		if field == "Policies" || reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
+			continue
+		}
+		name := strings.ToLower(field) // The document's keys are named like the fields.
+		d.Settings = append(d.Settings, name)
+		d.add(name, true, changed(old[name], new[name]))
+	}
+}
+
+// add notes changes. What has changed and has no words, like the order of a list, is changed all the same.
+func (d *Diff) add(of string, setting bool, changes []FieldChange) {
+	if len(changes) == 0 {
+		d.Changes = append(d.Changes, FieldChange{Of: of, Setting: setting})
+		d.Words = append(d.Words, "~ "+of+": changed")
+		return
+	}
+	var words []string
+	for _, c := range changes {
+		c.Of, c.Setting = of, setting
+		d.Changes = append(d.Changes, c)
+		words = append(words, c.String())
+	}
+	d.Words = append(d.Words, "~ "+of+": "+strings.Join(words, "; "))
+}
+
+// changed compares facts by their fields, in the order of is and then of what is gone.
+func changed(was, is []fact) (changes []FieldChange) {
+	gone := make(map[string]fact, len(was))
+	for _, f := range was {
+		gone[f.field] = f
+	}
+	for _, f := range is {
+		if c, differs := gone[f.field].to(f); differs {
+			changes = append(changes, c)
+		}
+		delete(gone, f.field)
+	}
+	for _, f := range was {
+		if _, ok := gone[f.field]; !ok {
+			continue
+		}
+		if c, differs := f.to(fact{field: f.field}); differs {
+			changes = append(changes, c)
+		}
+	}
+	return changes
+}
+
+// to is the change from one value of a field to another.
+func (f fact) to(next fact) (FieldChange, bool) {
+	c := FieldChange{Field: next.field, Before: f.text, After: next.text, Added: missing(next.list, f.list), Removed: missing(f.list, next.list)}
+	return c, c.Before != c.After || len(c.Added)+len(c.Removed) > 0
+}
+
+// missing are the items that are not among others.
+func missing(items, others []string) (left []string) {
+	have := make(map[string]bool, len(others))
+	for _, o := range others {
+		have[o] = true
+	}
+	return slices.DeleteFunc(slices.Clone(items), func(item string) bool { return have[item] })
+}
+
+// String sums the diff up, for people: in words if it concerns one policy or setting, otherwise by numbers.
 func (d Diff) String() string {
+	if len(d.Words) == 1 {
+		switch name, rest, _ := strings.Cut(d.Words[0][2:], ": "); {
+		case len(d.Added) > 0:
+			return name + " added: " + short(rest)
+		case len(d.Removed) > 0:
+			return name + " removed"
+		case len(d.Words[0]) <= wordsOfSummary:
+			return d.Words[0][2:]
+		}
+	}
 	var parts []string
 	for _, c := range []struct {
 		names []string

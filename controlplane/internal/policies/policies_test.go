@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -268,36 +267,5 @@ func TestAtRemembersABoundedNumber(t *testing.T) {
 	}
 	if _, err := s.At(t.Context(), 99); !errors.Is(err, policies.ErrNotFound) {
 		t.Errorf("version 99: %v", err)
-	}
-}
-
-func TestCompare(t *testing.T) {
-	load := func(text string) *policy.Set {
-		set, err := policydoc.Load([]byte("version: weir/v1\n"+text), policydoc.YAML)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return set
-	}
-	before := load(`policies:
-  - {name: a, partition: [], limit: {quota: 1, window: 1m}}
-  - {name: b, partition: [], limit: {quota: 1, window: 1m}}
-  - {name: c, partition: [], limit: {quota: 1, window: 1m}}`)
-	after := load(`
-exempt: {paths: [/healthz]}
-banned: {client_ips: [203.0.113.0/24]}
-headers: {legacy: x-ratelimit}
-identity: {consumer: [{header: x-api-key}]}
-policies:
-  - {name: d, partition: [], limit: {quota: 1, window: 1m}}
-  - {name: c, partition: [], limit: {quota: 1, window: 60s, burst: 1}, mode: leased}
-  - {name: a, partition: [], limit: {quota: 2, window: 1m}}`)
-	want := policies.Diff{Added: []string{"d"}, Removed: []string{"b"}, Changed: []string{"a"}, Settings: []string{"identity", "headers", "exempt", "banned"}}
-	got := policies.Compare(before, after)
-	if !reflect.DeepEqual(got, want) || got.String() != "1 added, 1 removed, 1 changed, identity, headers, exempt, banned changed" {
-		t.Errorf("%+v, %s", got, got)
-	}
-	if same := policies.Compare(before, before); same.String() != "no change in meaning" {
-		t.Error(same)
 	}
 }

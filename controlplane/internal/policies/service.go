@@ -129,11 +129,18 @@ func (s *Service) Load(ctx context.Context, number uint64) (Version, error) {
 	return s.store.Load(ctx, number)
 }
 
-// Newest returns the newest stored version as it was written; the zero Version if there is none.
+// Newest returns the newest stored version as it was written; version 0 with EmptyDocument if there is none.
 func (s *Service) Newest(ctx context.Context) (Version, error) {
 	number, err := s.store.Current(ctx)
-	if err != nil || number == 0 {
+	if err != nil {
 		return Version{}, err
+	}
+	return s.written(ctx, number)
+}
+
+func (s *Service) written(ctx context.Context, number uint64) (Version, error) {
+	if number == 0 {
+		return Version{Format: policydoc.YAML, Document: []byte(EmptyDocument)}, nil
 	}
 	if held, _ := s.Current(); held != nil && held.Version.Number == number {
 		return held.Version, nil
@@ -153,7 +160,12 @@ type Change struct {
 	Any      bool
 	Document []byte
 	Format   policydoc.Format
-	Author   string
+	// Edit, if not nil, makes the document out of the one that it replaces, and keeps its format. It is called again if Any
+	// meets a newer one. Its errors are Put's.
+	Edit   func(document []byte, format policydoc.Format) ([]byte, error)
+	Author string
+	// Reason begins the new version's summary.
+	Reason string
 	// DryRun checks everything and stores nothing.
 	DryRun bool
 }
@@ -162,6 +174,8 @@ type Change struct {
 type Outcome struct {
 	// Version is the new version's number.
 	Version uint64
+	// Summary is the new version's.
+	Summary string
 	Diff    Diff
 	Set     *policy.Set
 }
@@ -169,12 +183,8 @@ type Outcome struct {
 // Put validates a change, stores it and makes it current on this replica. Errors: *policydoc.SyntaxError, policy.Problems,
 // ErrConflict, or the store's.
 func (s *Service) Put(ctx context.Context, c Change) (Outcome, error) {
-	set, err := policydoc.Load(c.Document, c.Format)
-	if err != nil {
-		return Outcome{}, err
-	}
 	for {
-		out, err := s.put(ctx, c, set)
+		out, err := s.put(ctx, c)
 		if c.Any && errors.Is(err, ErrConflict) && ctx.Err() == nil {
 			continue // Another change came between reading the number and storing; this one replaces that too.
 		}
@@ -182,7 +192,7 @@ func (s *Service) Put(ctx context.Context, c Change) (Outcome, error) {
 	}
 }
 
-func (s *Service) put(ctx context.Context, c Change, set *policy.Set) (Outcome, error) {
+func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 	number, err := s.store.Current(ctx)
 	if err != nil {
 		return Outcome{}, err
@@ -190,18 +200,33 @@ func (s *Service) put(ctx context.Context, c Change, set *policy.Set) (Outcome, 
 	if !c.Any && number != c.Expected {
 		return Outcome{}, ErrConflict
 	}
+	if c.Edit != nil {
+		written, err := s.written(ctx, number)
+		if err != nil {
+			return Outcome{}, err
+		}
+		c.Format = written.Format
+		if c.Document, err = c.Edit(written.Document, written.Format); err != nil {
+			return Outcome{}, err
+		}
+	}
+	set, err := policydoc.Load(c.Document, c.Format)
+	if err != nil {
+		return Outcome{}, err
+	}
 	before, err := s.meaning(ctx, number)
 	if err != nil {
 		return Outcome{}, err
 	}
 	out := Outcome{Version: number + 1, Diff: Compare(before, set), Set: set}
+	out.Summary = c.Reason + out.Diff.String()
 	if c.DryRun {
 		return out, nil
 	}
 	digest := sha256.Sum256(c.Document)
 	v := Version{
 		Number: out.Version, Time: s.now().UTC(), Author: c.Author, Digest: hex.EncodeToString(digest[:]),
-		Summary: out.Diff.String(), Format: c.Format, Document: c.Document,
+		Summary: out.Summary, Format: c.Format, Document: c.Document,
 	}
 	if err := s.store.Append(ctx, number, v); err != nil {
 		return Outcome{}, err

@@ -1,0 +1,245 @@
+package policies
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// fact is what a document says in one place, as people write it. A list is one whose order means nothing.
+type fact struct {
+	field, text string
+	list        []string
+}
+
+// policyFacts are what a policy says, in the order in which documents say it. Two policies with the same facts and names may
+// still differ in the order of a list.
+func policyFacts(set *policy.Set, p *policy.Policy) []fact {
+	var headers []string
+	for _, h := range p.Match.Headers {
+		headers = append(headers, headerText(h))
+	}
+	facts := append([]fact{
+		{field: "match.hosts", list: p.Match.Hosts},
+		{field: "match.methods", list: p.Match.Methods},
+		{field: "match.paths", list: p.Match.Paths},
+		{field: "match.headers", list: headers},
+		{field: "partition", text: partitionText(p.Partition)},
+		{field: "if_absent", text: [...]string{policy.AbsentSkip: "skip", policy.AbsentDeny: "deny", policy.AbsentShared: "shared"}[p.IfAbsent]},
+	}, countingFacts(p.Counting)...)
+	facts = append(facts, limitFacts(set, p)...)
+	return append(facts,
+		fact{field: "candidate.limit", text: limitsText(p.Candidate)},
+		fact{field: "cost", text: costText(p.Cost)},
+		fact{field: "mode", text: p.Mode.String()},
+		fact{field: "on_failure", text: p.OnFailure.String()},
+		fact{field: "enforcement", text: enforcedText(p.Enforced)},
+		fact{field: "response.status", text: number(p.Response.Status)},
+		fact{field: "response.body", text: quoted(p.Response.Body)},
+	)
+}
+
+// sketch says in few words what a policy does.
+func sketch(set *policy.Set, p *policy.Policy) string {
+	var said []string
+	for _, f := range limitFacts(set, p) {
+		said = append(said, strings.TrimPrefix(f.field+" ", "limit ")+f.text)
+	}
+	text := strings.Join(said, ", ") + "; " + p.Mode.String()
+	if p.Counting.Algorithm != quota.TokenBucket {
+		text += ", " + p.Counting.Algorithm.String()
+	}
+	if p.Enforced != policy.EnforcedAll {
+		text += ", enforcement " + enforcedText(p.Enforced)
+	}
+	return text
+}
+
+// settingFacts are what the parts beside the policies say, by the names of the parts.
+func settingFacts(set *policy.Set) map[string][]fact {
+	id := set.Identity
+	tier := ""
+	if len(set.Tiers) > 0 {
+		tier = set.Tiers[id.DefaultTier]
+	}
+	return map[string][]fact{
+		"identity": {
+			{field: "client_ip.trusted_hops", text: strconv.Itoa(id.TrustedHops)},
+			{field: "client_ip.ipv6_prefix", text: strconv.Itoa(id.IPv6Prefix)},
+			{field: "consumer", text: sourcesText(id.Consumer)},
+			{field: "tier", text: sourcesText(id.Tier)},
+			{field: "default_tier", text: tier},
+		},
+		"tiers": {{field: "names", list: set.Tiers}},
+		"headers": {
+			{field: "standard", text: [...]string{policy.StandardOff: "off", policy.StandardDraft11: "draft-11"}[set.Headers.Standard]},
+			{field: "legacy", text: [...]string{policy.LegacyOff: "off", policy.LegacyXRateLimit: "x-ratelimit", policy.LegacyEnvoy: "envoy",
+				policy.LegacyGitHub: "github", policy.LegacyDiscord: "discord"}[set.Headers.Legacy]},
+		},
+		"exempt": {
+			{field: "client_ips", list: rangeTexts(set.Exempt.ClientIPs)},
+			{field: "paths", list: set.Exempt.Paths},
+			{field: "methods", list: set.Exempt.Methods},
+			{field: "consumers", list: set.Exempt.Consumers},
+		},
+		"banned": {{field: "client_ips", list: rangeTexts(set.Banned)}},
+	}
+}
+
+func countingFacts(c policy.Counting) []fact {
+	align := ""
+	if c.Algorithm == quota.FixedWindow {
+		align = "key"
+	}
+	if c.Calendar {
+		align = "utc"
+	}
+	wait := ""
+	if c.MaxWait > 0 {
+		wait = policy.FormatSpan(c.MaxWait)
+	}
+	return []fact{
+		{field: "algorithm", text: c.Algorithm.String()}, {field: "subwindows", text: number(c.Subwindows)},
+		{field: "align", text: align}, {field: "max_wait", text: wait},
+	}
+}
+
+// limitFacts are a policy's limits, by tier if they go by tier.
+func limitFacts(set *policy.Set, p *policy.Policy) (facts []fact) {
+	if len(p.Tiers) == 0 {
+		return []fact{{field: "limit", text: limitsText(p.Limits)}}
+	}
+	for i, tier := range set.Tiers {
+		text := "unlimited"
+		if limits := p.LimitsOf(i); len(limits) > 0 {
+			text = limitsText(limits)
+		}
+		facts = append(facts, fact{field: "limits." + tier, text: text})
+	}
+	return facts
+}
+
+func limitsText(limits []policy.Limit) string {
+	var texts []string
+	for _, l := range limits {
+		text := fmt.Sprintf("%d per %s", l.Quota, policy.FormatSpan(l.Window))
+		burst := l.Params.Burst
+		if l.Algorithm == quota.LeakyBucket {
+			burst-- // Without the place of the request that is served.
+		}
+		if burst != l.Quota {
+			text += fmt.Sprintf(" burst %d", burst)
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, " and ")
+}
+
+func costText(c policy.Cost) string {
+	switch {
+	case c.Header == "":
+		return strconv.FormatInt(c.Fixed, 10)
+	case c.DenyInvalid:
+		return fmt.Sprintf("header:%s up to %d, else deny", c.Header, c.Max)
+	}
+	return fmt.Sprintf("header:%s up to %d, else %d", c.Header, c.Max, c.Invalid)
+}
+
+func enforcedText(e policy.Enforced) string {
+	switch e {
+	case policy.EnforcedAll:
+		return "enforce"
+	case policy.EnforcedShadow:
+		return "shadow"
+	case policy.EnforcedOff:
+		return "off"
+	}
+	return fmt.Sprintf("enforce %d %%", e)
+}
+
+func headerText(h policy.HeaderMatch) string {
+	switch h.Op {
+	case policy.HeaderEquals:
+		return h.Name + " equals " + strconv.Quote(h.Value)
+	case policy.HeaderPrefix:
+		return h.Name + " prefix " + strconv.Quote(h.Value)
+	}
+	return h.Name + " present"
+}
+
+var partNames = [...]string{
+	policy.PartClientIP: "client_ip", policy.PartConsumer: "consumer", policy.PartMethod: "method", policy.PartHost: "host",
+	policy.PartPath: "path", policy.PartPolicyPath: "policy_path", policy.PartHeader: "header", policy.PartCookie: "cookie",
+	policy.PartQuery: "query", policy.PartJWT: "jwt", policy.PartSPIFFE: "spiffe", policy.PartTier: "tier",
+}
+
+func partitionText(parts []policy.Part) string {
+	if len(parts) == 0 {
+		return "one bucket for all"
+	}
+	var texts []string
+	for _, p := range parts {
+		text := partNames[p.Kind]
+		if p.Name != "" {
+			text += ":" + p.Name
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, ", ")
+}
+
+func sourcesText(sources []policy.Source) string {
+	var texts []string
+	for _, s := range sources {
+		texts = append(texts, s.String())
+	}
+	return strings.Join(texts, ", ")
+}
+
+// rangeTexts writes ranges as prefixes where they are such.
+func rangeTexts(ranges []policy.Range) (texts []string) {
+	for _, r := range ranges {
+		texts = append(texts, rangeText(r))
+	}
+	return texts
+}
+
+func rangeText(r policy.Range) string {
+	first, last := netip.AddrFrom16(r.First), netip.AddrFrom16(r.Last)
+	if first == last {
+		return first.Unmap().String()
+	}
+	offset := 0
+	if first.Is4In6() && last.Is4In6() {
+		first, last, offset = first.Unmap(), last.Unmap(), 96
+	}
+	for bits := offset; bits < 128; bits++ {
+		end := r.First
+		for i := bits; i < 128; i++ {
+			end[i/8] |= 0x80 >> (i % 8)
+		}
+		if prefix := netip.PrefixFrom(first, bits-offset); bytes.Equal(end[:], r.Last[:]) && prefix == prefix.Masked() {
+			return prefix.String()
+		}
+	}
+	return first.String() + "-" + last.String()
+}
+
+func number(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+func quoted(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strconv.Quote(text)
+}

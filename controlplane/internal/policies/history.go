@@ -1,0 +1,51 @@
+package policies
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+)
+
+// Rollback makes the document of an older version the next one. c says what it replaces, by whom and whether only to try; its
+// document is not used. Errors are those of Put, ErrNotFound, and ErrUnreadable, which wraps what this build has against the
+// document.
+func (s *Service) Rollback(ctx context.Context, number uint64, c Change) (Outcome, error) {
+	v, err := s.store.Load(ctx, number)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if _, err := policydoc.Load(v.Document, v.Format); err != nil {
+		return Outcome{}, fmt.Errorf("%w: version %d: %w", ErrUnreadable, number, err)
+	}
+	c.Document, c.Format, c.Edit = v.Document, v.Format, nil
+	c.Reason = fmt.Sprintf("back to version %d: ", number)
+	return s.Put(ctx, c)
+}
+
+// Between says what changes from one version to another; version 0 is an empty policy set. Errors: ErrNotFound, ErrUnreadable,
+// or the store's.
+func (s *Service) Between(ctx context.Context, from, to uint64) (Diff, error) {
+	before, err := s.readable(ctx, from)
+	if err != nil {
+		return Diff{}, err
+	}
+	after, err := s.readable(ctx, to)
+	if err != nil {
+		return Diff{}, err
+	}
+	return Compare(before.Set, after.Set), nil
+}
+
+// readable is a version that this build understands.
+func (s *Service) readable(ctx context.Context, number uint64) (*Compiled, error) {
+	if number == 0 {
+		return compile(Version{Format: policydoc.YAML, Document: []byte(EmptyDocument)})
+	}
+	c, err := s.At(ctx, number)
+	if errors.Is(err, ErrNotFound) {
+		err = fmt.Errorf("%w: %d", ErrNotFound, number)
+	}
+	return c, err
+}

@@ -1,0 +1,91 @@
+package policies_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// more adds a comment, so that documents show who edited them how often.
+func more(text string) func([]byte, policydoc.Format) ([]byte, error) {
+	return func(doc []byte, _ policydoc.Format) ([]byte, error) { return append([]byte(text+"\n"), doc...), nil }
+}
+
+func TestEdit(t *testing.T) {
+	m := newMemory()
+	s, other := newService(m), newService(m)
+	if _, err := s.Put(t.Context(), policies.Change{Expected: 0, Edit: more("# first")}); err != nil || string(m.versions[1].Document) != "# first\n"+policies.EmptyDocument {
+		t.Fatalf("%v: %s", err, m.versions[1].Document)
+	}
+	if _, err := s.Put(t.Context(), policies.Change{Expected: 0, Edit: more("# late")}); !errors.Is(err, policies.ErrConflict) {
+		t.Errorf("an edit of an older version: %v", err)
+	}
+	// An edit of whatever there is loses to a faster writer, and is then made to what that one wrote.
+	m.before = func() { put(t, other, 1, document(11)) }
+	out, err := s.Put(t.Context(), policies.Change{Any: true, Edit: more("# mine"), Reason: "because: "})
+	if err != nil || out.Version != 3 || string(m.versions[3].Document) != "# mine\n"+string(document(11)) || m.versions[3].Summary != "because: no change in meaning" {
+		t.Errorf("%+v, %v: %+v", out, err, m.versions[3])
+	}
+	m.before = func() { put(t, other, 3, document(12)) }
+	if _, err := s.Put(t.Context(), policies.Change{Expected: 3, Edit: more("# lost")}); !errors.Is(err, policies.ErrConflict) {
+		t.Errorf("the slower of two editors: %v", err)
+	}
+	refused := errors.New("no")
+	if _, err := s.Put(t.Context(), policies.Change{Any: true, Edit: func([]byte, policydoc.Format) ([]byte, error) { return nil, refused }}); !errors.Is(err, refused) {
+		t.Errorf("an edit that fails: %v", err)
+	}
+}
+
+func TestRollback(t *testing.T) {
+	m := newMemory()
+	s := newService(m)
+	put(t, s, 0, document(10))
+	put(t, s, 1, document(20))
+	dry, err := s.Rollback(t.Context(), 1, policies.Change{Expected: 2, DryRun: true})
+	if err != nil || dry.Version != 3 || m.current != 2 {
+		t.Errorf("dry run: %+v, %v", dry, err)
+	}
+	if _, err := s.Rollback(t.Context(), 1, policies.Change{Expected: 1}); !errors.Is(err, policies.ErrConflict) {
+		t.Errorf("of an older version: %v", err)
+	}
+	out, err := s.Rollback(t.Context(), 1, policies.Change{Expected: 2, Author: "me"})
+	v := m.versions[3]
+	if err != nil || out.Version != 3 || string(v.Document) != string(document(10)) || v.Author != "me" || v.Digest != m.versions[1].Digest ||
+		v.Summary != "back to version 1: p0: limit 20 per 1m → 10 per 1m" {
+		t.Errorf("%+v, %v: %+v", out, err, v)
+	}
+	if _, err := s.Rollback(t.Context(), 9, policies.Change{Any: true}); !errors.Is(err, policies.ErrNotFound) {
+		t.Errorf("to a version that is not there: %v", err)
+	}
+	m.set(func() {
+		m.versions[1] = policies.Version{Number: 1, Format: policydoc.YAML, Document: []byte("version: weir/v1\nnew: 1")}
+	})
+	var problems policy.Problems
+	if _, err := s.Rollback(t.Context(), 1, policies.Change{Any: true}); !errors.Is(err, policies.ErrUnreadable) || !errors.As(err, &problems) ||
+		problems[0].Path != "new" || !strings.Contains(err.Error(), "version 1") || m.current != 3 {
+		t.Errorf("to a version that cannot be read: %v", err)
+	}
+}
+
+func TestBetween(t *testing.T) {
+	m := newMemory()
+	s := newService(m)
+	put(t, s, 0, document(10))
+	put(t, s, 1, document(10, 20))
+	for _, c := range []struct {
+		from, to uint64
+		want     string
+	}{{1, 2, "p1 added: 20 per 1m; leased"}, {2, 1, "p1 removed"}, {0, 2, "2 added"}, {2, 2, "no change in meaning"}} {
+		if d, err := s.Between(t.Context(), c.from, c.to); err != nil || d.String() != c.want {
+			t.Errorf("from %d to %d: %s, %v", c.from, c.to, d, err)
+		}
+	}
+	if _, err := s.Between(context.Background(), 1, 7); !errors.Is(err, policies.ErrNotFound) || !strings.Contains(err.Error(), "7") {
+		t.Errorf("%v", err)
+	}
+}
