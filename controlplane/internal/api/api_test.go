@@ -207,6 +207,8 @@ func (p *plane) eventually(path string, status int) {
 
 const set = "version: weir/v1\npolicies: # as written\n  - {name: a, partition: [], limit: {quota: 10, window: 1m}}\n"
 
+const diffOfSet = `{"added":["a"],"removed":[],"changed":[],"settings":[],"changes":[],"words":["+ a: 10 per 1m; leased"]}`
+
 func (p *plane) put(ifMatch, doc string) *httptest.ResponseRecorder {
 	p.t.Helper()
 	return p.do(call{"root", "PUT", "/v1/policyset", map[string]string{"If-Match": ifMatch}, doc})
@@ -279,11 +281,11 @@ func TestPolicySet(t *testing.T) {
 		t.Errorf("an empty store: %d %v %s", w.Code, w.Header(), w.Body)
 	}
 	if w := p.do(call{"ed", "PUT", "/v1/policyset?dry_run=true", map[string]string{"If-Match": `"0"`}, set}); w.Code != 200 || w.Header().Get("ETag") != "" ||
-		strings.TrimSpace(w.Body.String()) != `{"version":1,"dry_run":true,"summary":"1 added","diff":{"added":["a"],"removed":[],"changed":[],"settings":[]}}` {
+		strings.TrimSpace(w.Body.String()) != `{"version":1,"dry_run":true,"summary":"a added: 10 per 1m; leased","diff":`+diffOfSet+`}` {
 		t.Errorf("dry run: %d %s", w.Code, w.Body)
 	}
 	if w := p.put(`"0"`, set); w.Code != 200 || w.Header().Get("ETag") != `"1"` ||
-		strings.TrimSpace(w.Body.String()) != `{"version":1,"dry_run":false,"summary":"1 added","diff":{"added":["a"],"removed":[],"changed":[],"settings":[]}}` {
+		strings.TrimSpace(w.Body.String()) != `{"version":1,"dry_run":false,"summary":"a added: 10 per 1m; leased","diff":`+diffOfSet+`}` {
 		t.Errorf("put: %d %s", w.Code, w.Body)
 	}
 	for _, c := range []struct {

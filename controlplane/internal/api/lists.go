@@ -9,7 +9,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
-	"github.com/weir-proxy/weir/controlplane/internal/policies"
 )
 
 const (
@@ -39,56 +38,6 @@ func page(c echo.Context) (size int, token string, err error) {
 var errToken = badRequest("page_token must be a next_page_token from an earlier answer")
 
 func pageToken(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
-
-// VersionsAnswer is a page of versions, newest first; Next leads to the following page and is empty on the last.
-type VersionsAnswer struct {
-	Versions []policies.Version `json:"versions"`
-	Next     string             `json:"next_page_token"`
-}
-
-func (s *server) listVersions(c echo.Context) error {
-	size, token, err := page(c)
-	if err != nil {
-		return err
-	}
-	var before uint64
-	if token != "" {
-		if before, err = strconv.ParseUint(token, 10, 53); err != nil {
-			return errToken
-		}
-	}
-	versions, err := s.Policies.List(c.Request().Context(), before, size+1)
-	if err != nil {
-		return storeFailure(err)
-	}
-	answer := VersionsAnswer{Versions: versions}
-	if len(versions) > size {
-		answer.Versions = versions[:size]
-		answer.Next = pageToken(strconv.FormatUint(versions[size-1].Number, 10))
-	}
-	if answer.Versions == nil {
-		answer.Versions = []policies.Version{}
-	}
-	return c.JSON(http.StatusOK, answer)
-}
-
-type versionAnswer struct {
-	policies.Version
-	Text string `json:"document"`
-}
-
-func (s *server) getVersion(c echo.Context) error {
-	number, err := strconv.ParseUint(c.Param("version"), 10, 53)
-	if err != nil {
-		return badRequest("the version must be a whole number")
-	}
-	v, err := s.Policies.Load(c.Request().Context(), number)
-	if err != nil {
-		return storeFailure(err)
-	}
-	c.Response().Header().Set("ETag", etag(v.Number))
-	return c.JSON(http.StatusOK, versionAnswer{v, string(v.Document)})
-}
 
 // NodesAnswer is a page of nodes; Next leads to the following page and is empty on the last.
 type NodesAnswer struct {

@@ -21,13 +21,9 @@ func (s *server) getPolicySet(c echo.Context) error {
 	if err != nil {
 		return storeFailure(err)
 	}
-	if v.Number == 0 {
-		v.Format, v.Document = policydoc.YAML, []byte(policies.EmptyDocument)
+	if described(c, v.Number) {
+		return c.NoContent(http.StatusNotModified)
 	}
-	header := c.Response().Header()
-	header.Set("ETag", etag(v.Number))
-	header.Set("Vary", "Accept")
-	header.Set("Cache-Control", "no-cache")
 	if v.Format != policydoc.JSON && wantsJSON(c.Request()) {
 		node, err := policydoc.Parse(v.Document, v.Format)
 		if err != nil {
@@ -35,23 +31,32 @@ func (s *server) getPolicySet(c echo.Context) error {
 		}
 		v.Format, v.Document = policydoc.JSON, policydoc.ToJSON(node)
 	}
-	if c.Request().Header.Get("If-None-Match") == etag(v.Number) {
-		return c.NoContent(http.StatusNotModified)
-	}
 	return c.Blob(http.StatusOK, string(v.Format), v.Document)
 }
 
+// described sets the headers of an answer that depends on the version and on Accept, and reports whether the client has it.
+func described(c echo.Context, version uint64) bool {
+	header := c.Response().Header()
+	header.Set("ETag", etag(version))
+	header.Set("Vary", "Accept")
+	header.Set("Cache-Control", "no-cache")
+	return c.Request().Header.Get("If-None-Match") == etag(version)
+}
+
 // wantsJSON says whether the client asks for JSON by name; otherwise it gets the document as it was written.
-func wantsJSON(r *http.Request) bool {
+func wantsJSON(r *http.Request) bool { return accepts(r, policydoc.JSON) }
+
+// accepts says whether the client names a media type of the format.
+func accepts(r *http.Request, format policydoc.Format) bool {
 	for _, part := range strings.Split(r.Header.Get("Accept"), ",") {
-		if media, _, err := mime.ParseMediaType(part); err == nil && media == string(policydoc.JSON) {
+		if media, _, err := mime.ParseMediaType(part); err == nil && mediaTypes[media] == format {
 			return true
 		}
 	}
 	return false
 }
 
-// PutAnswer is the answer to a change of the policy set.
+// PutAnswer is the answer to every change of the policy set, of one policy, and to a rollback.
 type PutAnswer struct {
 	// Version is the new version, or the one it would have been.
 	Version uint64        `json:"version"`
@@ -61,36 +66,53 @@ type PutAnswer struct {
 }
 
 func (s *server) putPolicySet(c echo.Context) error {
-	change := policies.Change{Author: author(c)}
-	var err error
-	if change.DryRun, err = boolParam(c, "dry_run"); err != nil {
-		return err
-	}
-	if change.Expected, change.Any, err = ifMatch(c.Request().Header); err != nil {
-		return err
-	}
-	if err = plainBody(c.Request()); err != nil {
-		return err
-	}
-	format, err := formatOf(c.Request().Header.Get(echo.HeaderContentType))
+	change, err := changeOf(c)
 	if err != nil {
 		return err
 	}
-	if change.Document, err = s.body(c, policydoc.MaxBytes); err != nil {
+	if change.Document, change.Format, err = s.document(c); err != nil {
 		return err
 	}
-	if change.Format = format; format == "" {
-		change.Format = policydoc.Sniff(change.Document)
-	}
 	out, err := s.Policies.Put(c.Request().Context(), change)
+	return s.changed(c, change, out, err)
+}
+
+// changeOf reads what a change of the policy set replaces, who makes it, and whether it is only tried.
+func changeOf(c echo.Context) (change policies.Change, err error) {
+	change.Author = author(c)
+	if change.DryRun, err = boolParam(c, "dry_run"); err != nil {
+		return change, err
+	}
+	if change.Expected, change.Any, err = ifMatch(c.Request().Header); err != nil {
+		return change, err
+	}
+	return change, plainBody(c.Request())
+}
+
+// document reads a body that is YAML or JSON.
+func (s *server) document(c echo.Context) (doc []byte, format policydoc.Format, err error) {
+	if format, err = formatOf(c.Request().Header.Get(echo.HeaderContentType)); err != nil {
+		return nil, "", err
+	}
+	if doc, err = s.body(c, policydoc.MaxBytes); err != nil {
+		return nil, "", err
+	}
+	if format == "" {
+		format = policydoc.Sniff(doc)
+	}
+	return doc, format, nil
+}
+
+// changed answers a change of the policy set.
+func (s *server) changed(c echo.Context, change policies.Change, out policies.Outcome, err error) error {
 	if err != nil {
 		return storeFailure(err)
 	}
 	if !change.DryRun {
 		c.Response().Header().Set("ETag", etag(out.Version))
-		s.Log.Info("policy set changed", "id", requestID(c), "version", out.Version, "author", change.Author, "summary", out.Diff.String())
+		s.Log.Info("policy set changed", "id", requestID(c), "version", out.Version, "author", change.Author, "summary", out.Summary)
 	}
-	return c.JSON(http.StatusOK, PutAnswer{out.Version, change.DryRun, out.Diff.String(), out.Diff})
+	return c.JSON(http.StatusOK, PutAnswer{out.Version, change.DryRun, out.Summary, out.Diff})
 }
 
 // ifMatch reads which version a change replaces.
@@ -119,16 +141,21 @@ func formatOf(contentType string) (policydoc.Format, error) {
 	if err != nil {
 		return "", badRequest("Content-Type is malformed")
 	}
+	if format, ok := mediaTypes[media]; ok {
+		return format, nil
+	}
 	switch media {
-	case "application/json":
-		return policydoc.JSON, nil
-	case "application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml", "application/vnd.yaml":
-		return policydoc.YAML, nil
 	case "application/octet-stream", "text/plain", "application/x-www-form-urlencoded": // what tools send unasked
 		return "", nil
 	}
 	return "", &failure{status: http.StatusUnsupportedMediaType, kind: "unsupported-media-type",
-		detail: "a policy set is application/yaml or application/json"}
+		detail: "policies are application/yaml or application/json"}
+}
+
+// mediaTypes are the names by which the formats are known.
+var mediaTypes = map[string]policydoc.Format{
+	"application/json": policydoc.JSON, "application/yaml": policydoc.YAML, "application/x-yaml": policydoc.YAML,
+	"text/yaml": policydoc.YAML, "text/x-yaml": policydoc.YAML, "application/vnd.yaml": policydoc.YAML,
 }
 
 // plainBody refuses encoded bodies: a bound on bytes must be a bound on what they unfold to.

@@ -72,7 +72,7 @@ func known(err error) bool {
 	var problems policy.Problems
 	return errors.As(err, &syntax) || errors.As(err, &problems) ||
 		errors.Is(err, consumers.ErrConflict) || errors.Is(err, consumers.ErrNotFound) ||
-		errors.Is(err, policies.ErrConflict) || errors.Is(err, policies.ErrNotFound) || errors.Is(err, policies.ErrUnreadable)
+		errors.Is(err, policydoc.ErrNoPolicy) || errors.Is(err, policies.ErrConflict) || errors.Is(err, policies.ErrNotFound) || errors.Is(err, policies.ErrUnreadable)
 }
 
 // problemOf is the one place where errors become answers. What it does not know is internal: logged, never shown.
@@ -98,6 +98,8 @@ func problemOf(err error) Problem {
 	case errors.Is(err, policies.ErrConflict):
 		return newProblem(http.StatusPreconditionFailed, "changed-meanwhile",
 			"the policy set is no longer the version that If-Match names: get it again, apply your change to that, and put it with its ETag")
+	case errors.Is(err, policydoc.ErrNoPolicy):
+		return newProblem(http.StatusNotFound, "not-found", "the policy set has no policy of this name; PUT adds one")
 	case errors.Is(err, policies.ErrNotFound):
 		return newProblem(http.StatusNotFound, "not-found", "there is no such version, or it has been dropped: the newest are kept")
 	case errors.Is(err, consumers.ErrConflict):
