@@ -89,6 +89,8 @@ func problemOf(err error) Problem {
 		p := newProblem(f.status, f.kind, f.detail)
 		p.Problems = f.problems
 		return p
+	case errors.Is(err, policies.ErrUnreadable): // which wraps one of the next two
+		return newProblem(http.StatusInternalServerError, "unreadable", "the stored policy set was written by another version of weir and this one cannot read it")
 	case errors.As(err, &syntax):
 		return newProblem(http.StatusBadRequest, "unparsable", "the document "+syntax.Error())
 	case errors.As(err, &problems):
@@ -107,8 +109,6 @@ func problemOf(err error) Problem {
 			"the consumer is no longer what If-Match names: get it again and change that; nothing assigned has the ETag \"0\"")
 	case errors.Is(err, consumers.ErrNotFound):
 		return newProblem(http.StatusNotFound, "not-found", "nothing is assigned to this consumer: it has the tier that its requests say, or the default tier")
-	case errors.Is(err, policies.ErrUnreadable):
-		return newProblem(http.StatusInternalServerError, "unreadable", "the stored policy set was written by another version of weir and this one cannot read it")
 	case errors.Is(err, leases.ErrUnavailable), errors.Is(err, push.ErrNotReady):
 		return newProblem(http.StatusServiceUnavailable, "store-unavailable", "the store does not answer; try again")
 	case errors.As(err, &tooLarge):

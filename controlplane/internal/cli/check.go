@@ -103,10 +103,14 @@ func check(name string, doc []byte, nodes int64) checked {
 }
 
 func promiseOf(p policy.Policy, tiers []string, nodes int64) promise {
-	said := promise{
+	return promise{
 		Name: p.Name, Mode: p.Mode.String(), Algorithm: p.Counting.Algorithm.String(), Bound: p.Bound(tiers),
-		Notes: append([]string{}, p.Notes(nodes)...),
+		Notes: append([]string{}, p.Notes(nodes)...), Limits: limitTexts(p, tiers),
 	}
+}
+
+// limitTexts are the limits of a policy, tier by tier.
+func limitTexts(p policy.Policy, tiers []string) (texts []limitText) {
 	add := func(tier string, limits []policy.Limit) {
 		for _, l := range limits {
 			text := limitText{Tier: tier, Quota: l.Quota, Window: policy.FormatSpan(l.Window)}
@@ -116,7 +120,7 @@ func promiseOf(p policy.Policy, tiers []string, nodes int64) promise {
 			case quota.LeakyBucket:
 				text.Burst = l.Params.Burst - 1 // Without the place of the request that is served.
 			}
-			said.Limits = append(said.Limits, text)
+			texts = append(texts, text)
 		}
 	}
 	if len(p.Tiers) == 0 {
@@ -125,7 +129,7 @@ func promiseOf(p policy.Policy, tiers []string, nodes int64) promise {
 	for i := range p.Tiers {
 		add(tiers[i], p.LimitsOf(i))
 	}
-	return said
+	return texts
 }
 
 func printChecked(env *environment, files []checked) error {

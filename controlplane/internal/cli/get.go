@@ -14,7 +14,8 @@ import (
 
 type getCommand struct {
 	Policyset getPolicySet `cmd:"" help:"The policy set as it was written."`
-	Versions  getVersions  `cmd:"" help:"The versions of the policy set, newest first."`
+	Policies  getPolicies  `cmd:"" help:"The policies, or one of them as it was written."`
+	Versions  getVersions  `cmd:"" help:"The versions of the policy set, newest first, or one of them as it was written."`
 	Nodes     getNodes     `cmd:"" help:"The Envoys, and which version each applies."`
 }
 
@@ -41,30 +42,6 @@ func (c *getPolicySet) Run(env *environment) error {
 	}
 	_, err = env.Out.Write(got.body)
 	return err
-}
-
-type getVersions struct{ getFlags }
-
-// Run prints all versions that are kept.
-func (c *getVersions) Run(env *environment) error {
-	all := api.VersionsAnswer{}
-	err := c.pages("/v1/versions", func(body []byte) (string, error) {
-		var page api.VersionsAnswer
-		err := json.Unmarshal(body, &page)
-		all.Versions = append(all.Versions, page.Versions...)
-		return page.Next, err
-	})
-	if err != nil {
-		return err
-	}
-	if c.Output == "json" {
-		return printJSON(env.Out, map[string]any{"versions": all.Versions})
-	}
-	return table(env.Out, "VERSION\tTIME\tAUTHOR\tCHANGE", func(w io.Writer) {
-		for _, v := range all.Versions {
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", v.Number, v.Time.Format(time.RFC3339), v.Author, v.Summary)
-		}
-	})
 }
 
 type getNodes struct{ getFlags }

@@ -14,7 +14,7 @@ import (
 func (s *Service) Rollback(ctx context.Context, number uint64, c Change) (Outcome, error) {
 	v, err := s.store.Load(ctx, number)
 	if err != nil {
-		return Outcome{}, err
+		return Outcome{}, which(err, number)
 	}
 	if _, err := policydoc.Load(v.Document, v.Format); err != nil {
 		return Outcome{}, fmt.Errorf("%w: version %d: %w", ErrUnreadable, number, err)
@@ -44,8 +44,13 @@ func (s *Service) readable(ctx context.Context, number uint64) (*Compiled, error
 		return compile(Version{Format: policydoc.YAML, Document: []byte(EmptyDocument)})
 	}
 	c, err := s.At(ctx, number)
+	return c, which(err, number)
+}
+
+// which says which version is not there.
+func which(err error, number uint64) error {
 	if errors.Is(err, ErrNotFound) {
-		err = fmt.Errorf("%w: %d", ErrNotFound, number)
+		return fmt.Errorf("%w: %d", ErrNotFound, number)
 	}
-	return c, err
+	return err
 }

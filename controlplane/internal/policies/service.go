@@ -88,7 +88,8 @@ func (s *Service) advance(c *Compiled) *Compiled {
 	return c
 }
 
-// At returns a version by number. ErrNotFound, ErrUnreadable, or the store's error.
+// At returns a version by number. ErrNotFound, ErrUnreadable, which wraps what this build has against the document, or the store's
+// error.
 func (s *Service) At(ctx context.Context, number uint64) (*Compiled, error) {
 	s.mu.Lock()
 	c := s.versions[number]
@@ -101,7 +102,7 @@ func (s *Service) At(ctx context.Context, number uint64) (*Compiled, error) {
 		return nil, err
 	}
 	if c, err = compile(v); err != nil {
-		return nil, fmt.Errorf("%w: version %d: %v", ErrUnreadable, number, err)
+		return nil, fmt.Errorf("%w: version %d: %w", ErrUnreadable, number, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

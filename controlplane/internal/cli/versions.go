@@ -1,0 +1,200 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+)
+
+type getVersions struct {
+	getFlags
+	Version uint64 `arg:"" optional:"" help:"One version, whose document is printed."`
+}
+
+// Run prints all versions that are kept, or the document of one.
+func (c *getVersions) Run(env *environment) error {
+	if c.Version > 0 {
+		return c.one(env)
+	}
+	all := api.VersionsAnswer{}
+	err := c.pages("/v1/versions", func(body []byte) (string, error) {
+		var page api.VersionsAnswer
+		err := json.Unmarshal(body, &page)
+		all.Versions = append(all.Versions, page.Versions...)
+		return page.Next, err
+	})
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return printJSON(env.Out, map[string]any{"versions": all.Versions})
+	}
+	return table(env.Out, "VERSION\tTIME\tAUTHOR\tCHANGE", func(w io.Writer) {
+		for _, v := range all.Versions {
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", v.Number, v.Time.Format(time.RFC3339), v.Author, v.Summary)
+		}
+	})
+}
+
+func (c *getVersions) one(env *environment) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	got, err := cl.do(http.MethodGet, fmt.Sprint("/v1/versions/", c.Version), nil, nil)
+	if err != nil {
+		return explainVersion(err)
+	}
+	if c.Output == "json" {
+		_, err := env.Out.Write(got.body)
+		return err
+	}
+	var v api.VersionAnswer
+	if err := readAnswer(got.body, &v); err != nil {
+		return err
+	}
+	_, err = io.WriteString(env.Out, v.Text)
+	return err
+}
+
+// explainVersion says where to look for the versions that there are.
+func explainVersion(err error) error {
+	var r *refusal
+	if errors.As(err, &r) && r.Status == http.StatusNotFound {
+		return fmt.Errorf("%s: weir get versions lists what there is", r.Detail)
+	}
+	if errors.As(err, &r) && len(r.Problems) > 0 {
+		return fmt.Errorf("%w\n  %s", err, strings.ReplaceAll(r.Problems.Error(), "\n", "\n  "))
+	}
+	return err
+}
+
+type diffCommand struct {
+	serverFlags
+	From   string `arg:"" name:"file-or-version" help:"A policy file, YAML or JSON (- is the standard input), to see what weir apply would change; or the number of a version."`
+	To     string `arg:"" optional:"" name:"version" help:"The version that comes after the first; without it the current one."`
+	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
+}
+
+// Help is shown below the flags.
+func (diffCommand) Help() string {
+	return "A file whose name is a number is given as ./3. To see what a file would change needs the role editor, as to apply it does."
+}
+
+// Run prints the difference. The exit code does not depend on whether there is one.
+func (c *diffCommand) Run(env *environment) error {
+	from, err := strconv.ParseUint(c.From, 10, 53)
+	if err == nil {
+		return c.versions(env, from)
+	}
+	if c.To != "" {
+		return fmt.Errorf("%q is not the number of a version; a file is compared with the current one: weir diff %s", c.From, c.From)
+	}
+	t, err := tryFile(env, c.serverFlags, c.From)
+	if err != nil {
+		return err
+	}
+	put, body, err := t.put(env, true)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		_, err := env.Out.Write(body)
+		return err
+	}
+	return printDiff(env, fmt.Sprintf("version %s to %s", t.version(), c.From), api.DiffAnswer{Summary: put.Summary, Diff: put.Diff})
+}
+
+func (c *diffCommand) versions(env *environment, from uint64) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	to, err := strconv.ParseUint(c.To, 10, 53)
+	if c.To == "" {
+		to, err = cl.currentVersion()
+	} else if err != nil {
+		err = fmt.Errorf("%q is not the number of a version", c.To)
+	}
+	if err != nil {
+		return err
+	}
+	got, err := cl.do(http.MethodGet, fmt.Sprintf("/v1/versions/%d/diff?against=%d", to, from), nil, nil)
+	if err != nil {
+		return explainVersion(err)
+	}
+	if c.Output == "json" {
+		_, err := env.Out.Write(got.body)
+		return err
+	}
+	var d api.DiffAnswer
+	if err := readAnswer(got.body, &d); err != nil {
+		return err
+	}
+	return printDiff(env, fmt.Sprintf("version %d to version %d", from, to), d)
+}
+
+// currentVersion is the number of the version that the control plane has now, 0 if it has none.
+func (c *client) currentVersion() (uint64, error) {
+	got, err := c.do(http.MethodGet, "/v1/policyset", nil, nil)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(strings.Trim(got.header.Get("ETag"), `"`), 10, 64)
+}
+
+func printDiff(env *environment, what string, d api.DiffAnswer) error {
+	var out strings.Builder
+	if len(d.Diff.Words) == 0 {
+		fmt.Fprintf(&out, "%s: %s\n", what, d.Summary)
+	} else {
+		fmt.Fprintf(&out, "%s:\n", what)
+	}
+	writeWords(&out, d.Diff)
+	_, err := io.WriteString(env.Out, out.String())
+	return err
+}
+
+type rollbackCommand struct {
+	serverFlags
+	Version uint64 `arg:"" help:"The version to go back to."`
+	DryRun  bool   `help:"Show what would change; change nothing."`
+	Output  string `short:"o" enum:"text,json" default:"text" help:"text or json."`
+}
+
+// Run puts the document of the version in place of the one that is current now.
+func (c *rollbackCommand) Run(env *environment) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	current, err := cl.currentVersion()
+	if err != nil {
+		return err
+	}
+	path := fmt.Sprintf("/v1/versions/%d/rollback%s", c.Version, dryRunQuery(c.DryRun))
+	got, err := cl.do(http.MethodPost, path, map[string]string{"If-Match": fmt.Sprintf("%q", strconv.FormatUint(current, 10))}, nil)
+	var r *refusal
+	if errors.As(err, &r) && r.Status == http.StatusPreconditionFailed {
+		return changedMeanwhile("roll back")
+	}
+	if err != nil {
+		return explainVersion(err)
+	}
+	if c.Output == "json" {
+		_, err := env.Out.Write(got.body)
+		return err
+	}
+	var put api.PutAnswer
+	if err := readAnswer(got.body, &put); err != nil {
+		return err
+	}
+	return printPut(env, put)
+}
