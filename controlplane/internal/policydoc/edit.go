@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -197,26 +198,35 @@ func set(node policy.Node, key string, v policy.Node) policy.Node {
 	return out
 }
 
-// merge applies a merge patch to a value.
+// merge applies a merge patch to a value. The keys of a mapping keep their order, new ones follow in the patch's.
 func merge(target, patch policy.Node) policy.Node {
 	if patch.Kind != policy.Map {
 		return patch
 	}
-	if target.Kind != policy.Map {
-		target = policy.Node{}
-	}
-	target = policy.Node{Kind: policy.Map, Keys: slices.Clone(target.Keys), Items: slices.Clone(target.Items)}
+	left := make(map[string]policy.Node, len(patch.Keys))
 	for i, key := range patch.Keys {
-		old, ok := value(target, key)
-		switch {
-		case patch.Items[i].Kind != policy.Null:
-			target = set(target, key, merge(old, patch.Items[i]))
-		case ok:
-			at := slices.Index(target.Keys, key)
-			target.Keys, target.Items = slices.Delete(target.Keys, at, at+1), slices.Delete(target.Items, at, at+1)
+		left[key] = patch.Items[i]
+	}
+	merged := policy.Node{Kind: policy.Map}
+	take := func(key string, old, change policy.Node) {
+		delete(left, key)
+		if change.Kind != policy.Null {
+			merged.Keys, merged.Items = append(merged.Keys, key), append(merged.Items, merge(old, change))
 		}
 	}
-	return target
+	for i, key := range target.Keys { // A value that is no mapping has none, and is replaced.
+		if change, ok := left[key]; ok {
+			take(key, target.Items[i], change)
+			continue
+		}
+		merged.Keys, merged.Items = append(merged.Keys, key), append(merged.Items, target.Items[i])
+	}
+	for _, key := range patch.Keys {
+		if change, ok := left[key]; ok {
+			take(key, policy.Node{}, change)
+		}
+	}
+	return merged
 }
 
 // plainMap refuses a body that is no mapping, and keys that are given twice, of which readers keep different ones.
@@ -228,13 +238,16 @@ func plainMap(node policy.Node) error {
 }
 
 func unique(path string, node policy.Node) error {
+	seen := make(map[string]bool, len(node.Keys))
 	for i, item := range node.Items {
 		at := path
 		if node.Kind == policy.Map {
-			at = path + "." + node.Keys[i]
-			if slices.Contains(node.Keys[:i], node.Keys[i]) {
-				return policy.Problems{{Path: at[1:], Reason: "is given twice"}}
+			key := node.Keys[i]
+			at = strings.TrimPrefix(path+"."+key, ".")
+			if seen[key] {
+				return policy.Problems{{Path: at, Reason: "is given twice"}}
 			}
+			seen[key] = true
 		}
 		if err := unique(at, item); err != nil {
 			return err

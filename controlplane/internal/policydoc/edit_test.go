@@ -247,3 +247,31 @@ func FuzzPatchPolicy(f *testing.F) {
 		}
 	})
 }
+
+// The examples of RFC 7396, appendix A, as fields of a policy.
+func TestMergePatch(t *testing.T) {
+	for _, c := range []struct{ target, patch, want string }{
+		{`{"a":"b"}`, `{"a":"c"}`, `{"a":"c"}`},
+		{`{"a":"b"}`, `{"b":"c"}`, `{"a":"b","b":"c"}`},
+		{`{"a":"b"}`, `{"a":null}`, `{}`},
+		{`{"a":"b","b":"c"}`, `{"a":null}`, `{"b":"c"}`},
+		{`{"a":["b"]}`, `{"a":"c"}`, `{"a":"c"}`},
+		{`{"a":"c"}`, `{"a":["b"]}`, `{"a":["b"]}`},
+		{`{"a":{"b":"c"}}`, `{"a":{"b":"d","c":null}}`, `{"a":{"b":"d"}}`},
+		{`{"a":[{"b":"c"}]}`, `{"a":[1]}`, `{"a":[1]}`},
+		{`["a","b"]`, `["c","d"]`, `["c","d"]`},
+		{`{"a":"b"}`, `["c"]`, `["c"]`},
+		{`{"e":null}`, `{"a":1}`, `{"e":null,"a":1}`},
+		{`[1,2]`, `{"a":"b","c":null}`, `{"a":"b"}`},
+		{`{}`, `{"a":{"bb":{"ccc":null}}}`, `{"a":{"bb":{}}}`},
+	} {
+		doc := `{"policies":[{"name":"p","x":` + c.target + `}]}`
+		out, err := policydoc.PatchPolicy([]byte(doc), policydoc.JSON, "p", []byte(`{"x":`+c.patch+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := policydoc.Policy(out, policydoc.JSON, "p", policydoc.JSON); err != nil || string(got) != `{"name":"p","x":`+c.want+"}\n" {
+			t.Errorf("%s with %s: %s, %v; want %s", c.target, c.patch, got, err, c.want)
+		}
+	}
+}
