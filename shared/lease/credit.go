@@ -18,7 +18,7 @@ type Credit struct {
 	// AskAfter is the back-off for tokens to keep; KeepCall the moment until which a call for tokens to
 	// keep is taken to be under way.
 	AskAfter, KeepCall quota.Instant
-	// Short counts short grants to waiting requests, up to maxShort, less the full ones since; it doubles the back-off.
+	// Short counts short grants, up to maxShort, less the full ones since by a bucket that is not scarce; it doubles the back-off.
 	Short uint8
 	// Demand is the rate of spending as of DemandAt, in 1/1024 tokens a second, averaged over memory.
 	Demand   int64
@@ -34,7 +34,13 @@ const (
 	minMemory   = 500 * quota.Millisecond
 	maxDemand   = 1 << 32
 	keepPerTTL  = 4 // a lot covers a quarter of its life
-	maxShort    = 8
+	// scarcePerBackOff: a bucket is scarce that holds less than it earns in so many back-offs. In steady overload each node is
+	// granted half of its even share of the level once a back-off, so the level settles at what is earned in two.
+	scarcePerBackOff = 4
+	// lasting is how many short grants in a row, less the full ones, make a node ration a scarce bucket: a burst that fits is
+	// over before.
+	lasting  = 3
+	maxShort = 8
 )
 
 // Expiry is the moment until which a node may spend what it was granted for span when it sent the request at sent. The margin
@@ -113,39 +119,62 @@ func (c Credit) Refused(now quota.Instant, n int64) (quota.Instant, bool) {
 	return c.NotBefore, now < c.NotBefore && n >= c.DenyCost
 }
 
+// Call notes that tokens to keep are being asked for, which is taken to be under way until the given moment. Where tokens are
+// rationed, requests that find none meanwhile are refused rather than asking one by one.
+func (c Credit) Call(now, until quota.Instant, p quota.Params) Credit {
+	byRation := c.NotBefore != 0 && c.NotBefore == c.AskAfter
+	if c.Short >= lasting && byRation && now < c.AskAfter+quota.Instant(BackOff(p)) {
+		c.NotBefore, c.DenyCost = now+quota.Instant(Deadline), 1
+	}
+	c.KeepCall = until
+	return c
+}
+
 // Learn takes in the centre's answer to ask. The tokens themselves come by Receive. After a short grant the node asks no sooner
 // than the centre can have tokens, and, while grants stay short, ever later up to backOff: 0 for buckets whose every request
 // must ask. Jitter, in [0, 1024), spreads the nodes' next asks.
+//
+// A bucket that stays scarce is rationed: the node asks about once a backOff for what it needs in as long, makes do with what it
+// gets, and refuses the rest by itself, though the centre holds a little for the other nodes.
 func (c Credit) Learn(now quota.Instant, ask Ask, g Grant, backOff quota.Span, jitter int64) Credit {
 	c.Level = g.Level
-	if g.Waiting < ask.Waiting {
-		c.Short = min(c.Short+1, maxShort)
-		step := max(g.NotBefore, min(g.NotBefore<<(c.Short-1), backOff))
-		c.NotBefore, c.DenyCost = now+quota.Instant(step), ask.Cost
-	} else if ask.Waiting > 0 {
+	scarce := g.Level < ask.Params.Earned(backOff*scarcePerBackOff)
+	c.learnOfWaiting(now, ask, g, backOff)
+	switch {
+	case g.Waiting < ask.Waiting:
+	case !scarce:
 		c.Short -= min(c.Short, 1)
-		c.NotBefore = 0
+	case g.Keep < ask.Keep:
+		c.Short = min(c.Short+1, maxShort)
 	}
-	c.FullAt = max(c.FullAt, now+fullAfter(ask.Params, g.Level))
-	if g.Waiting < ask.Waiting {
-		c.FullAt = max(c.FullAt, c.NotBefore+fullAfter(ask.Params, ask.Cost))
+	ration := scarce && c.Short >= lasting
+	switch pause := quota.Instant(backOff/2 + backOff*quota.Span(jitter)/1024); {
+	case ration && ask.Keep > 0, scarce && g.Keep < ask.Keep:
+		c.AskAfter = now + pause
+	case g.Keep < ask.Keep: // Half as long as what it got may last, so that requests need not ask one by one.
+		c.AskAfter = now + pause*quota.Instant(g.Keep)/quota.Instant(2*ask.Keep)
 	}
-	if g.Keep < ask.Keep {
-		c.AskAfter = now + quota.Instant(backOff/2+backOff*quota.Span(jitter)/1024)
+	if ration && now < c.AskAfter {
+		c.NotBefore, c.DenyCost = max(c.NotBefore, c.AskAfter), 1
 	}
 	return c
 }
 
-// Doubtful says that, by the last that is known of the bucket, the centre has no n tokens at now.
-func (c Credit) Doubtful(now quota.Instant, p quota.Params, n int64) bool {
-	if now >= c.FullAt {
-		return false
+// learnOfWaiting takes in what the requests that waited were told, and when the bucket will be full.
+func (c *Credit) learnOfWaiting(now quota.Instant, ask Ask, g Grant, backOff quota.Span) {
+	if ask.Keep > 0 && c.NotBefore <= now+quota.Instant(Deadline) {
+		c.NotBefore = 0 // Set by Call, or as good as over.
 	}
-	whole := p.Burst * p.Den
-	if int64(c.FullAt-now) > whole/p.Num {
-		return true
+	c.FullAt = max(c.FullAt, now+fullAfter(ask.Params, g.Level))
+	switch {
+	case g.Waiting < ask.Waiting:
+		c.Short = min(c.Short+1, maxShort)
+		step := max(g.NotBefore, min(g.NotBefore<<(c.Short-1), backOff))
+		c.NotBefore, c.DenyCost = now+quota.Instant(step), ask.Cost
+		c.FullAt = max(c.FullAt, c.NotBefore+fullAfter(ask.Params, ask.Cost))
+	case ask.Waiting > 0:
+		c.NotBefore = 0
 	}
-	return n > (whole-int64(c.FullAt-now)*p.Num)/p.Den
 }
 
 // fullAfter is how long a bucket with level tokens takes to be full.
@@ -185,12 +214,18 @@ func (c Credit) tokensIn(now quota.Instant, p quota.Params, span quota.Span) int
 	return c.demandAt(now, p) * int64(span/quota.Millisecond) / (demandScale * 1000)
 }
 
-// demandAt decays the demand to now. The hyperbola T/(T+dt) has the right fixed point for steady traffic and needs no table.
+// demandAt decays the demand to now. The hyperbola T/(T+dt) has the right fixed point for steady traffic and needs no table. A time
+// for which requests were refused here says nothing of the demand: of a bucket short of tokens, up to a back-off of it is left
+// out. Otherwise a node would ask for what it was granted, not for what it could use.
 func (c Credit) demandAt(now quota.Instant, p quota.Params) int64 {
-	if now <= c.DemandAt {
+	from := c.DemandAt
+	if c.Short >= lasting {
+		from = max(from, min(c.NotBefore, from+quota.Instant(BackOff(p))))
+	}
+	if now <= from {
 		return c.Demand
 	}
-	dt := min(int64(now-c.DemandAt), int64(quota.Hour))
+	dt := min(int64(now-from), int64(quota.Hour))
 	m := int64(memory(p))
 	return c.Demand * m / (m + dt)
 }
@@ -211,8 +246,7 @@ func (c *Credit) observe(now quota.Instant, p quota.Params, n int64) {
 	c.DemandAt = max(c.DemandAt, now)
 }
 
-// Share is a node's part of a limit by the number of nodes that share it, for when the centre is away: rate and burst divided,
-// at
+// Share is a node's part of a limit by the number of nodes that share it, for when the centre is away: rate and burst divided, at
 // least one token of burst.
 func Share(p quota.Params, nodes int64) quota.Params {
 	nodes = max(min(nodes, maxUnits/p.Den), 1)

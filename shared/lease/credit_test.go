@@ -136,6 +136,59 @@ func TestLearnBacksOffAndRecovers(t *testing.T) {
 	}
 }
 
+// A bucket of 1000/s earns 50 tokens in a back-off, so it is scarce below 200.
+func TestScarceBucketIsRationed(t *testing.T) {
+	p := params(t, 1000, quota.Second, 1000)
+	backOff := lease.BackOff(p)
+	keep := lease.Ask{Params: p, Keep: 40, Cost: 1}
+	short := lease.Grant{Keep: 10, Level: 199}
+	var c lease.Credit
+	for i := range 2 {
+		c = c.Learn(0, keep, short, backOff, 512)
+		if _, refused := c.Refused(0, 1); refused {
+			t.Errorf("refused after %d short grants: a burst that fits may be no more", i+1)
+		}
+	}
+	// The third in a row: it makes do with what it has until it may ask again, and dearer requests do so too.
+	c = c.Learn(0, keep, short, backOff, 512)
+	for _, cost := range []int64{1, 100} {
+		if until, refused := c.Refused(0, cost); !refused || until != 50*ms {
+			t.Errorf("cost %d: refused %v until %d, want 50 ms", cost, refused, until)
+		}
+	}
+	// The request that comes then asks; others do not while it does, and no longer than a request may wait.
+	called := c.Call(50*ms, 300*ms, p)
+	if until, refused := called.Refused(50*ms, 1); !refused || until != 100*ms || called.KeepCall != 300*ms {
+		t.Errorf("while the call is under way: refused %v until %d, %+v", refused, until, called)
+	}
+	// A full grant of a scarce bucket is to last as well.
+	both := lease.Ask{Params: p, Waiting: 1, Keep: 40, Cost: 1}
+	full := called.Learn(52*ms, both, lease.Grant{Waiting: 1, Keep: 40, Level: 100}, backOff, 0)
+	if until, refused := full.Refused(52*ms, 1); !refused || until != 77*ms {
+		t.Errorf("after a full grant: refused %v until %d, want 77 ms", refused, until)
+	}
+	// A bucket that has recovered is not rationed, whatever was.
+	well := called.Learn(52*ms, both, lease.Grant{Waiting: 1, Keep: 10, Level: 200}, backOff, 0)
+	if until, refused := well.Refused(52*ms, 1); refused {
+		t.Errorf("refused until %d by a bucket with 200 tokens", until)
+	}
+	// Nor is one that nobody asked for a while: its first request does not keep others from asking.
+	if _, refused := c.Call(100*ms, 350*ms, p).Refused(100*ms, 1); refused {
+		t.Error("a call after a pause has others refused")
+	}
+}
+
+// A time for which requests were refused says nothing of the demand, but no longer than a back-off.
+func TestDemandOutlastsRationing(t *testing.T) {
+	p := params(t, 1000, quota.Second, 1000)
+	c := lease.Credit{Short: 8, NotBefore: 10 * sec, Demand: 400 * 1024}
+	for at, want := range map[quota.Instant]int64{0: 20, 50 * ms: 20, 550 * ms: 10} {
+		if got := c.Keep(at, p, 10*quota.Millisecond); got != want {
+			t.Errorf("at %d ms it keeps %d, want %d", at/ms, got, want)
+		}
+	}
+}
+
 func TestShareDividesRateAndBurst(t *testing.T) {
 	p := params(t, 100, quota.Minute, 100)
 	share := lease.Share(p, 4)

@@ -83,7 +83,7 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	if !s.Strict {
 		s.Keep = c.Keep(s.Now, s.Params, askAhead)
 		if marks = s.Keep > 0 && (s.Commit || s.Watch); marks {
-			c.KeepCall = s.Now + quota.Instant(keepTimeout)
+			c = c.Call(s.Now, s.Now+quota.Instant(keepTimeout), s.Params)
 		}
 	}
 	if available {
