@@ -12,15 +12,6 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// The single-policy edits below change one policy of a document and keep the rest of it.
-//
-// In YAML, where policies stand in a list with a line of its own for each, only the lines of that policy are written anew; all
-// others stay as they are, to the byte. Within the policy, comments stay at the fields that stay. A document that is written in
-// another way, like on one line or with aliases into the policy, is written anew as a whole: comments stay, blank lines and
-// alignment may not, and aliases are written out. JSON is written anew with an indent of two.
-//
-// Whatever way is taken, the result is read again, and handed out only if it says exactly what was asked for.
-
 // ErrNoPolicy: the document has no policy of that name.
 var ErrNoPolicy = errors.New("there is no policy of that name")
 
