@@ -97,7 +97,7 @@ func TestEditsKeepTheRestOfTheDocument(t *testing.T) {
 		"added": {put("new", `{"partition": [], "match": {"paths": ["/a", "/b"]}, "limit": {"quota": 1, "window": "1m"}}`, policydoc.JSON),
 			edited(change{"        # not a comment\n", "        # not a comment\n  - name: new\n    partition: []\n    match:\n      paths: [/a, /b]\n    limit: {quota: 1, window: 1m}\n"})},
 		"removed":            {drop("search"), edited(change{"  - {name: search, partition: [], limit: {quota: 5, window: 1s}}\n", ""})},
-		"removed, the first": {drop("api"), edited(change{api, ""})},
+		"removed, the first": {drop("api"), edited(change{"  # Everyone.\n" + api, ""})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := c.edit()

@@ -134,6 +134,9 @@ func (e edit) splice(doc []byte, at int) ([]byte, error) {
 		if len(list.Content) == 1 {
 			return nil, errNotSpliced // What is left is no list with lines.
 		}
+		for indent := dash(lines, list.Content[at]); from > 0 && isComment(lines[from-1], indent); {
+			from-- // A comment right above would speak of the next policy.
+		}
 		return bytes.Join(slices.Concat(lines[:from], lines[to:]), nil), nil
 	}
 	var old *yaml.Node
@@ -184,6 +187,12 @@ func dash(lines [][]byte, item *yaml.Node) int {
 		return at
 	}
 	return -1
+}
+
+// isComment says whether a line is a comment and nothing else, at a column counted from 0.
+func isComment(line []byte, column int) bool {
+	text := bytes.TrimLeft(line, " ")
+	return len(text) > 0 && text[0] == '#' && len(line)-len(text) == column
 }
 
 // itemLines are the lines of an item of the list, from its dash to the last that is indented further. What follows that, blank

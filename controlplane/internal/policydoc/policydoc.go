@@ -4,8 +4,8 @@
 //
 // PutPolicy, PatchPolicy and DeletePolicy change one policy of a document and keep the rest of it. In YAML, where the policies are
 // a list with lines of its own for each, only the lines of that policy are written anew, and all others stay to the byte. Within
-// the policy, comments stay at the fields that stay; blank lines and alignment do not. Comments above a policy and below it stay
-// where they are, also when it is removed. A document that is written in another way, like on one line or with aliases into the
+// the policy, comments stay at the fields that stay; blank lines and alignment do not. With a policy that is removed go the
+// comments right above it. A document that is written in another way, like on one line or with aliases into the
 // policy, is written anew as a whole, with aliases written out: most comments stay, blank lines do not. JSON is written anew with
 // an indent of two. Whatever way is taken, the result is read again, and handed out only if it says exactly what was asked for.
 package policydoc
