@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -297,6 +298,35 @@ func TestDecodePlugin(t *testing.T) {
 		if p, err := decode(doc); err == nil || err.Error() != want {
 			t.Errorf("%s\ngot  %v (%+v)\nwant %s", doc, err, p, want)
 		}
+	}
+}
+
+// A hostile document costs no more time than its size: neither in a mapping of many fields nor in one of many tiers.
+func TestMappingsOfManyFieldsAreRefusedAtOnce(t *testing.T) {
+	many := policy.Node{Kind: policy.Map}
+	for i := range 200_000 {
+		many.Keys = append(many.Keys, strconv.Itoa(i))
+		many.Items = append(many.Items, policy.Node{Kind: policy.Map})
+	}
+	_, err := policy.Decode(many)
+	if err == nil || !strings.Contains(err.Error(), "has 200000 fields") {
+		t.Errorf("got %v", err)
+	}
+	doc, err := policy.ParseJSON([]byte(tiered(`"limits":{"free":{"quota":1,"window":"1s"}}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, key := range doc.Keys {
+		if key == "policies" {
+			for k, field := range doc.Items[i].Items[0].Keys {
+				if field == "limits" {
+					doc.Items[i].Items[0].Items[k] = many
+				}
+			}
+		}
+	}
+	if _, err := policy.Decode(doc); err == nil || !strings.Contains(err.Error(), "limits") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -86,6 +86,10 @@ func (r *reader) object(path string, n Node, fields ...field) {
 		r.wrongKind(path, n, "a mapping")
 		return
 	}
+	if len(n.Keys) > MaxListItems { // Looking for keys that are given twice takes time by their square.
+		r.problem(path, "has "+strconv.Itoa(len(n.Keys))+" fields: none has as many")
+		return
+	}
 	for i, key := range n.Keys {
 		at := join(path, key)
 		f := find(fields, key)
