@@ -149,7 +149,7 @@ func (c Credit) Learn(now quota.Instant, ask Ask, g Grant, backOff quota.Span, j
 	}
 	ration := scarce && c.Short >= lasting
 	switch pause := quota.Instant(backOff/2 + backOff*quota.Span(jitter)/1024); {
-	case ration && ask.Keep > 0, scarce && g.Keep < ask.Keep:
+	case ration && ask.Keep > 0, g.Keep < ask.Keep && (scarce || g.Level == 0):
 		c.AskAfter = now + pause
 	case g.Keep < ask.Keep: // Half as long as what it got may last, so that requests need not ask one by one.
 		c.AskAfter = now + pause*quota.Instant(g.Keep)/quota.Instant(2*ask.Keep)

@@ -178,6 +178,26 @@ func TestScarceBucketIsRationed(t *testing.T) {
 	}
 }
 
+// After a short grant the node asks for more to keep when half of what it got may be used up; of an empty bucket after a back-off.
+func TestShortGrantsToKeepAreAskedForAgain(t *testing.T) {
+	for _, c := range []struct {
+		p          quota.Params
+		got, level int64
+		want       quota.Instant
+	}{
+		{params(t, 1000, quota.Second, 1000), 8, 500, 5 * ms}, // a fifth of 40 lasts for a fifth of 50 ms
+		{params(t, 1000, quota.Second, 1000), 8, 100, 50 * ms},
+		{params(t, 100, quota.Hour, 100), 20, 1, 7500 * ms / 4},
+		{params(t, 100, quota.Hour, 100), 20, 0, 7500 * ms},
+	} {
+		ask := lease.Ask{Params: c.p, Keep: 40, Cost: 1}
+		got := lease.Credit{}.Learn(0, ask, lease.Grant{Keep: c.got, Level: c.level}, lease.BackOff(c.p), 512).AskAfter
+		if got != c.want {
+			t.Errorf("%d of 40, level %d: asks after %d, want %d", c.got, c.level, got, c.want)
+		}
+	}
+}
+
 // A time for which requests were refused says nothing of the demand, but no longer than a back-off.
 func TestDemandOutlastsRationing(t *testing.T) {
 	p := params(t, 1000, quota.Second, 1000)
