@@ -6,8 +6,10 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,10 +25,10 @@ const (
 // Server is a running redis-server on a port of its own. Unless options say otherwise it keeps nothing on disk: after Kill and
 // Restart it is empty.
 type Server struct {
-	t       testing.TB
-	port    int
-	dir     string
-	options []string
+	t    testing.TB
+	port int
+	// arguments are those of the command for a port.
+	arguments func(port int) []string
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
@@ -37,10 +39,20 @@ type Server struct {
 // Start starts a server with further command-line options, like "--appendonly", "yes". It ends with the test.
 func Start(t testing.TB, options ...string) *Server {
 	t.Helper()
+	dir := t.TempDir()
+	return launch(t, func(port int) []string {
+		return append([]string{
+			"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
+		}, options...)
+	})
+}
+
+func launch(t testing.TB, arguments func(port int) []string) *Server {
+	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Fatalf("redis-server is not installed: %v; tools/setup.sh redis installs it", err)
 	}
-	s := &Server{t: t, dir: t.TempDir(), options: options}
+	s := &Server{t: t, arguments: arguments}
 	t.Cleanup(s.Kill)
 	var err error
 	for range attempts { // Another process may take the port between choosing and using it.
@@ -98,23 +110,33 @@ func (s *Server) signal(sig syscall.Signal) {
 	}
 }
 
-// Do sends one command and returns the first line of the answer. Arguments must not hold spaces or line breaks.
+// Do sends one command and returns the answer: a line as it is sent, like +OK or :1, but of texts the text, and of lists the
+// elements, one a line. Arguments must not hold spaces or line breaks.
 func (s *Server) Do(args ...string) string {
 	s.t.Helper()
-	line, err := s.ask(strings.Join(args, " "), "")
+	answer, err := s.ask(strings.Join(args, " "))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return line
+	return answer
+}
+
+// await asks the server until the answer holds a text.
+func (s *Server) await(text string, args ...string) {
+	s.t.Helper()
+	var answer string
+	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		if answer = s.Do(args...); strings.Contains(answer, text) {
+			return
+		}
+	}
+	s.t.Fatalf("%s still says\n%s\nand not %s", strings.Join(args, " "), answer, text)
 }
 
 func (s *Server) start() error {
-	args := append([]string{
-		"--port", fmt.Sprint(s.port), "--bind", "127.0.0.1", "--dir", s.dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
-	}, s.options...)
 	s.mu.Lock()
 	s.log.Reset()
-	cmd, done := exec.Command("redis-server", args...), make(chan struct{})
+	cmd, done := exec.Command("redis-server", s.arguments(s.port)...), make(chan struct{})
 	cmd.Stdout, cmd.Stderr = &s.log, &s.log
 	err := cmd.Start()
 	if err == nil {
@@ -148,16 +170,15 @@ func (s *Server) start() error {
 
 // answers says whether the process itself answers on the port, not another server that took it first.
 func (s *Server) answers(pid int) bool {
-	text, err := s.ask("INFO server", "process_id:")
-	if err != nil || text != fmt.Sprintf("process_id:%d", pid) {
+	text, err := s.ask("INFO server")
+	if err != nil || !strings.Contains(text, fmt.Sprintf("process_id:%d\r\n", pid)) {
 		return false
 	}
-	text, err = s.ask("PING", "") // Until it has read its files it says that it is loading.
+	text, err = s.ask("PING") // Until it has read its files it says that it is loading.
 	return err == nil && text == "+PONG"
 }
 
-// ask sends a command and returns the first line of the answer that starts with prefix.
-func (s *Server) ask(command, prefix string) (string, error) {
+func (s *Server) ask(command string) (string, error) {
 	conn, err := net.DialTimeout("tcp", s.Addr(), time.Second)
 	if err != nil {
 		return "", err
@@ -169,12 +190,34 @@ func (s *Server) ask(command, prefix string) (string, error) {
 	if _, err := fmt.Fprintf(conn, "%s\r\n", command); err != nil {
 		return "", err
 	}
-	for r := bufio.NewReader(conn); ; {
-		line, err := r.ReadString('\n')
-		if err != nil || strings.HasPrefix(line, prefix) {
-			return strings.TrimSpace(line), err
-		}
+	return answer(bufio.NewReader(conn))
+}
+
+// answer reads one answer of Redis' protocol.
+func answer(r *bufio.Reader) (string, error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return "", err
 	}
+	line = strings.TrimSpace(line)
+	n, notNumber := strconv.Atoi(line[min(1, len(line)):])
+	switch {
+	case notNumber != nil || n < 0:
+		return line, nil
+	case line[0] == '$':
+		text := make([]byte, n+len("\r\n"))
+		_, err := io.ReadFull(r, text)
+		return string(text[:n]), err
+	case line[0] == '*':
+		elements := make([]string, n)
+		for i := range elements {
+			if elements[i], err = answer(r); err != nil {
+				return "", err
+			}
+		}
+		return strings.Join(elements, "\n"), nil
+	}
+	return line, nil
 }
 
 func freePort(t testing.TB) int {

@@ -1,0 +1,62 @@
+package redistest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+)
+
+// Sentinels are a primary, its replica, and three Sentinels that watch them.
+type Sentinels struct {
+	Primary, Replica *Server
+	// Watchers are the Sentinels; two must agree.
+	Watchers []*Server
+}
+
+// MasterName is what the Sentinels call what they watch.
+const MasterName = "weir"
+
+// StartSentinels starts them all; the options are for the primary and the replica. They end with the test.
+func StartSentinels(t testing.TB, options ...string) *Sentinels {
+	t.Helper()
+	options = append([]string{"--repl-diskless-sync-delay", "0"}, options...)
+	s := &Sentinels{Primary: Start(t, options...)}
+	s.Replica = Start(t, append(options, "--replicaof", fmt.Sprintf("127.0.0.1 %d", s.Primary.port))...)
+	s.Replica.await("master_link_status:up", "INFO", "replication")
+	for range 3 {
+		s.Watchers = append(s.Watchers, s.watcher(t))
+	}
+	for _, w := range s.Watchers {
+		w.await("slaves=1,sentinels=3", "INFO", "sentinel")
+	}
+	return s
+}
+
+func (s *Sentinels) watcher(t testing.TB) *Server {
+	t.Helper()
+	dir, known := t.TempDir(), 0
+	return launch(t, func(port int) []string {
+		path := filepath.Join(dir, "sentinel.conf") // Sentinels keep in it what they know.
+		if port == known {
+			return []string{path, "--sentinel"}
+		}
+		known = port
+		text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %q\nsentinel monitor %s 127.0.0.1 %d 2\n", port, dir, MasterName, s.Primary.port) +
+			fmt.Sprintf("sentinel down-after-milliseconds %s %d\nsentinel failover-timeout %s 5000\n", MasterName, NodeTimeout.Milliseconds(), MasterName)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return []string{path, "--sentinel"}
+	})
+}
+
+// URL names the Sentinels and what they watch.
+func (s *Sentinels) URL() string {
+	url := "redis://" + s.Watchers[0].Addr() + "/0?master_name=" + MasterName
+	for _, w := range s.Watchers[1:] {
+		url += "&addr=127.0.0.1:" + strconv.Itoa(w.port)
+	}
+	return url
+}
