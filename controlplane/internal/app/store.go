@@ -15,7 +15,7 @@ import (
 
 func open(s settings.Settings, log *slog.Logger) (store, error) {
 	if s.RedisURL != "" {
-		return redisstore.Open(s.RedisURL)
+		return redisstore.Open(s.RedisURL, log)
 	}
 	return localstore.Open(s.DataDir, log, localstore.Options{})
 }

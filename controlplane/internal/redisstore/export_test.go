@@ -1,14 +1,52 @@
 package redisstore
 
 import (
+	"context"
+	"sync/atomic"
+
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-proxy/weir/shared/quota"
 )
 
-const testClockKey = "test:now"
+// UseTestClock makes grants happen at the instant that set was given last; the script is the one in use but for its first lines.
+func (s *Store) UseTestClock() (set func(quota.Instant)) {
+	source := "local now = ARGV[#ARGV] + 0\n" + grantScripts()
+	s.grant = redis.NewScript(source)
+	c := &testClock{source: source, hash: s.grant.Hash()}
+	s.client.AddHook(c)
+	return func(now quota.Instant) { c.now.Store(int64(now)) }
+}
 
-// UseTestClock makes grants read the time from a key instead of Redis' clock; the rest of the script is the one in use.
-func (s *Store) UseTestClock() {
-	s.grant = redis.NewScript("local now = redis.call('GET', '" + testClockKey + "') + 0\n" + grantScripts())
+// testClock adds the time to the arguments of the script that grants.
+type testClock struct {
+	source string
+	hash   string
+	now    atomic.Int64
+}
+
+// DialHook changes nothing.
+func (c *testClock) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessPipelineHook changes nothing.
+func (c *testClock) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// ProcessHook adds the time.
+func (c *testClock) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, command redis.Cmder) error {
+		args := command.Args()
+		script, isScript := command.(*redis.Cmd)
+		if !isScript || len(args) < 2 || args[1] != c.source && args[1] != c.hash {
+			return next(ctx, command)
+		}
+		timed := redis.NewCmd(ctx, append(args[:len(args):len(args)], c.now.Load())...)
+		err := next(ctx, timed)
+		script.SetVal(timed.Val())
+		script.SetErr(timed.Err())
+		return err
+	}
 }
 
 // Client is the connection, for tests that look at keys.

@@ -5,15 +5,12 @@ package redisstore
 import (
 	"context"
 	_ "embed" // for the scripts
-	"errors"
 	"fmt"
-	"net/url"
+	"log/slog"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -55,54 +52,42 @@ var (
 	countNodes    = redis.NewScript(countScript)
 )
 
-// Time-outs towards Redis; callers' contexts are usually shorter.
-const (
-	dialTimeout = 500 * time.Millisecond
-	ioTimeout   = time.Second
-	poolTimeout = 200 * time.Millisecond
-)
-
 // Store is the state in Redis. Make one with Open. It is safe for concurrent use.
 type Store struct {
 	client redis.UniversalClient
 	// cluster: the keys of one script must share a tag.
 	cluster bool
 	grant   *redis.Script
+	log     *slog.Logger
 
-	mu    sync.Mutex
-	known bool          // a secret has been seen, so its absence is a loss
-	lost  quota.Instant // when the store was found to have lost its state, 0 for never
+	mu        sync.Mutex
+	known     bool          // a secret has been seen, so its absence is a loss
+	lost      quota.Instant // when the store was found to have lost its state, 0 for never
+	inspected bool
 }
 
-// Open makes a store from a redis:// or rediss:// URL; with addr=HOST:PORT parameters it is a Redis Cluster, of which the URL
-// names some nodes. Open does not connect: a Redis that is away is noticed, and noticed to be back, by each call.
-func Open(text string) (*Store, error) {
-	unreadable := errors.New("the Redis URL cannot be read") // The parsers' errors might show the password.
-	u, err := url.Parse(text)
+// Open makes a store from a URL:
+//
+//	redis://USER:PASSWORD@HOST:6379/0                                 one server
+//	redis://HOST:6379?cluster=true&addr=HOST:PORT                     a Redis Cluster, of which the URL names some nodes
+//	redis://HOST:26379/0?master_name=NAME&addr=HOST:PORT              what Sentinels say is the primary; the URL names the Sentinels
+//	rediss://HOST:6379?ca_file=FILE&cert_file=FILE&key_file=FILE      with TLS, and a client certificate
+//
+// Several addr without a master_name mean a cluster. In all forms USER and PASSWORD are the Redis servers', and password_file takes
+// the password from a file; sentinel_username and sentinel_password are the Sentinels'. Certificates must be for the host that is
+// called, or for server_name. pool_size is how many connections there may be to one server, 10 for each processor if not given.
+//
+// Open does not connect: a Redis that is away is noticed, and noticed to be back, by each call. What is wrong with the Redis itself
+// is logged at the first call of Secret.
+func Open(text string, log *slog.Logger) (*Store, error) {
+	l, err := locate(text)
 	if err != nil {
-		return nil, unreadable
+		return nil, err
 	}
-	if u.Query().Has("addr") {
-		options, err := redis.ParseClusterURL(text)
-		if err != nil {
-			return nil, unreadable
-		}
-		// A script that timed out may have been run: to run it again would charge twice.
-		options.MaxRetries, options.ContextTimeoutEnabled = -1, true
-		options.DialTimeout, options.DialerRetries = dialTimeout, 1
-		options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = ioTimeout, ioTimeout, poolTimeout
-		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-		return newStore(redis.NewClusterClient(options), true), nil
-	}
-	options, err := redis.ParseURL(text)
-	if err != nil {
-		return nil, unreadable
-	}
-	options.MaxRetries, options.ContextTimeoutEnabled = -1, true
-	options.DialTimeout, options.DialerRetries = dialTimeout, 1
-	options.ReadTimeout, options.WriteTimeout, options.PoolTimeout = ioTimeout, ioTimeout, poolTimeout
-	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	return newStore(redis.NewClient(options), false), nil
+	silenceOnce.Do(func() { redis.SetLogger(silence{}) })
+	return &Store{
+		client: l.client(), cluster: l.cluster, grant: redis.NewScript(clockScript + grantScripts()), log: log,
+	}, nil
 }
 
 // silence is the Redis client's log: what goes wrong comes back as an error.
@@ -112,11 +97,6 @@ type silence struct{}
 func (silence) Printf(context.Context, string, ...any) {}
 
 var silenceOnce sync.Once
-
-func newStore(client redis.UniversalClient, cluster bool) *Store {
-	silenceOnce.Do(func() { redis.SetLogger(silence{}) })
-	return &Store{client: client, cluster: cluster, grant: redis.NewScript(clockScript + grantScripts())}
-}
 
 // Close closes the connections.
 func (s *Store) Close() error { return s.client.Close() }
@@ -142,6 +122,7 @@ func (s *Store) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error
 	if err != nil {
 		return [16]byte{}, fmt.Errorf("%s does not hold an instant: %w", keyLost, err)
 	}
+	s.inspect(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known, s.lost = true, quota.Instant(lost)

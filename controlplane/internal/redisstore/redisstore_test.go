@@ -3,16 +3,13 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"strings"
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
-	"github.com/weir-proxy/weir/controlplane/internal/nodes"
-	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/storetest"
 	"github.com/weir-proxy/weir/shared/lease"
@@ -21,9 +18,14 @@ import (
 	"github.com/weir-proxy/weir/test/redistest"
 )
 
-func open(t *testing.T, server *redistest.Server) *redisstore.Store {
+func open(t *testing.T, server interface{ URL() string }) *redisstore.Store {
 	t.Helper()
-	s, err := redisstore.Open(server.URL())
+	return openURL(t, server.URL(), slog.New(slog.DiscardHandler))
+}
+
+func openURL(t *testing.T, url string, log *slog.Logger) *redisstore.Store {
+	t.Helper()
+	s, err := redisstore.Open(url, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,39 +38,41 @@ func open(t *testing.T, server *redistest.Server) *redisstore.Store {
 }
 
 // virtual is a store whose grants run on a clock that the test sets.
-func virtual(t *testing.T, server *redistest.Server) (*redisstore.Store, func(quota.Instant)) {
+func virtual(t *testing.T, s *redisstore.Store) (*redisstore.Store, func(quota.Instant)) {
 	t.Helper()
-	s := open(t, server)
-	s.UseTestClock()
-	set := func(now quota.Instant) {
-		t.Helper()
-		if err := s.Client().Set(t.Context(), "test:now", strconv.FormatInt(int64(now), 10), 0).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
+	set := s.UseTestClock()
 	set(storetest.Base)
 	return s, set
 }
 
+// age makes nodes look as if they had been seen earlier; client may do what a store's user may not.
+func age(client redis.UniversalClient) func(t *testing.T, by time.Duration) {
+	return func(t *testing.T, by time.Duration) {
+		t.Helper()
+		const seen = "weir:{meta}:seen"
+		for _, node := range client.ZRange(t.Context(), seen, 0, -1).Val() {
+			if err := client.ZIncrBy(t.Context(), seen, -float64(by.Milliseconds()), node).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// durable servers keep their state when they are killed, though not when the machine is.
+var durable = []string{"--appendonly", "yes", "--appendfsync", "no"}
+
 func TestConformance(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) *storetest.Instance {
-		server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-		s, set := virtual(t, server)
+		server := redistest.Start(t, durable...)
+		s, set := virtual(t, open(t, server))
 		return &storetest.Instance{
-			Store: s, SetClock: set, StepsBack: true, KeepsNodes: true,
-			Restart: func(*testing.T) { server.Restart() },
-			Age: func(t *testing.T, by time.Duration) {
-				shift := redis.NewScript(`for _, n in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do redis.call('ZINCRBY', KEYS[1], ARGV[1], n) end`)
-				if err := shift.Run(t.Context(), s.Client(), []string{"weir:{meta}:seen"}, -by.Milliseconds()).Err(); err != nil && err != redis.Nil {
-					t.Fatal(err)
-				}
-			},
+			Store: s, SetClock: set, StepsBack: true, KeepsNodes: true, Restart: func(*testing.T) { server.Restart() }, Age: age(s.Client()),
 		}
 	})
 }
 
 func TestGoldenVectors(t *testing.T) {
-	s, set := virtual(t, redistest.Start(t))
+	s, set := virtual(t, open(t, redistest.Start(t)))
 	bucket := byte(0)
 	quotatest.RunTokenBucket(t, func(t *testing.T, p quota.Params) quotatest.Decide {
 		bucket++
@@ -154,7 +158,7 @@ func TestBucketsExpireWhenFull(t *testing.T) {
 
 // Nothing is written for a denial, so a flood of them costs Redis no memory and no replication.
 func TestDenialsWriteNothing(t *testing.T) {
-	s, _ := virtual(t, redistest.Start(t))
+	s, _ := virtual(t, open(t, redistest.Start(t)))
 	p := params(t, 10, quota.Hour, 10)
 	if g := one(t, s, [16]byte{7}, p, 11); g.Waiting != 10 {
 		t.Fatalf("%+v", g)
@@ -170,7 +174,7 @@ func TestDenialsWriteNothing(t *testing.T) {
 
 func TestUnreadableStateIsHalfFull(t *testing.T) {
 	server := redistest.Start(t)
-	s, _ := virtual(t, server)
+	s, _ := virtual(t, open(t, server))
 	p := params(t, 10, quota.Hour, 100)
 	pack := func(list string) string {
 		packed, err := s.Client().Eval(t.Context(), "return cmsgpack.pack("+list+")", nil).Text()
@@ -360,72 +364,6 @@ func TestDeadlineIsKept(t *testing.T) {
 	}
 }
 
-// In Redis Cluster every script's keys must share a slot.
-func TestCluster(t *testing.T) {
-	server := redistest.Start(t, "--cluster-enabled", "yes")
-	if got := server.Do("CLUSTER", "ADDSLOTSRANGE", "0", "16383"); got != "+OK" {
-		t.Fatal(got)
-	}
-	s, err := redisstore.Open("redis://" + server.Addr() + "?addr=" + server.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		if _, err = s.Secret(t.Context(), [16]byte{1}); err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
-	p := params(t, 10, quota.Hour, 10)
-	items := make([]leases.Item, 64)
-	for i := range items {
-		items[i] = leases.Item{Bucket: [16]byte{byte(i * 5)}, Ask: lease.Ask{Params: p, Version: 1, Waiting: int64(i % 10), Cost: 1, Nodes: 1}}
-	}
-	grants, err := s.Grant(t.Context(), items)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, g := range grants {
-		if g.Waiting != int64(i%10) {
-			t.Errorf("item %d: %d granted", i, g.Waiting)
-		}
-	}
-	// A group over two slots is granted all or none; what one part was charged is lost then.
-	group := []leases.Item{
-		{Bucket: [16]byte{1, 1}, Joined: true, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
-		{Bucket: [16]byte{2, 1}, Joined: true, Ask: window(t, quota.SlidingLog, 2, quota.Hour, 1)},
-		{Bucket: [16]byte{1, 2}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
-	}
-	for n, want := range []int64{1, 1, 0} {
-		for i, g := range askFor(t, s, group...) {
-			if g.Waiting != want || (g.NotBefore > 0) != (n == 2 && i == 1) {
-				t.Errorf("request %d, item %d: %+v", n, i, g)
-			}
-		}
-	}
-	if err := s.Append(t.Context(), 0, policies.Version{Number: 1, Document: []byte("x")}); err != nil {
-		t.Error(err)
-	}
-	if err := s.Touch(t.Context(), nodes.Node{ID: "a"}); err != nil {
-		t.Error(err)
-	}
-	if n, err := s.CountNodes(t.Context(), time.Minute); n != 1 || err != nil {
-		t.Errorf("%d nodes, %v", n, err)
-	}
-}
-
-func TestOpenHidesThePassword(t *testing.T) {
-	for _, url := range []string{"redis://:secret@host:port:x", "http://:secret@host", "redis://:secret@host/x/y", "redis://u:secret@h:1?addr=:::"} {
-		if _, err := redisstore.Open(url); err == nil || strings.Contains(err.Error(), "secret") {
-			t.Errorf("%s: %v", url, err)
-		}
-	}
-}
-
 // One script for a whole batch of a node.
 func BenchmarkGrant64(b *testing.B) {
 	p, err := quota.NewParams(1000, quota.Second, 1000)
@@ -443,7 +381,7 @@ func BenchmarkGrant64(b *testing.B) {
 	}{{"tokens", quota.Windows{}, 1}, {"windows", sliding, 1}, {"groups of two", quota.Windows{}, 2}} {
 		b.Run(c.name, func(b *testing.B) {
 			server := redistest.Start(b)
-			s, err := redisstore.Open(server.URL())
+			s, err := redisstore.Open(server.URL(), slog.New(slog.DiscardHandler))
 			if err != nil {
 				b.Fatal(err)
 			}

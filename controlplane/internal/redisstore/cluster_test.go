@@ -1,0 +1,241 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
+	"github.com/weir-proxy/weir/controlplane/internal/storetest"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/test/redistest"
+)
+
+// A cluster does all that one server does. It is the same for all parts of the suite, emptied for each.
+func TestClusterConformance(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, false, durable...)
+	storetest.Run(t, func(t *testing.T) *storetest.Instance {
+		for _, server := range cluster.Primaries {
+			if got := server.Do("FLUSHALL"); got != "+OK" {
+				t.Fatal(got)
+			}
+		}
+		s, set := virtual(t, open(t, cluster))
+		return &storetest.Instance{
+			Store: s, SetClock: set, StepsBack: true, KeepsNodes: true, Age: age(s.Client()),
+			Restart: func(*testing.T) {
+				for _, server := range cluster.Primaries {
+					server.Restart()
+				}
+				cluster.AwaitWhole()
+			},
+		}
+	})
+}
+
+// A group over two slots is granted all or none; what one part was charged is lost then.
+func TestClusterGroups(t *testing.T) {
+	s := open(t, redistest.StartCluster(t, 3, false))
+	p := params(t, 10, quota.Hour, 10)
+	group := []leases.Item{
+		{Bucket: [16]byte{1, 1}, Joined: true, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
+		{Bucket: [16]byte{2, 1}, Joined: true, Ask: window(t, quota.SlidingLog, 2, quota.Hour, 1)},
+		{Bucket: [16]byte{1, 2}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
+	}
+	for n, want := range []int64{1, 1, 0} {
+		for i, g := range askFor(t, s, group...) {
+			if g.Waiting != want || (g.NotBefore > 0) != (n == 2 && i == 1) {
+				t.Errorf("request %d, item %d: %+v", n, i, g)
+			}
+		}
+	}
+}
+
+// demand asks for more of some buckets than they hold, all the time, and measures what it gets.
+type demand struct {
+	store   *redisstore.Store
+	p       quota.Params
+	begin   time.Time
+	stop    context.CancelFunc
+	workers sync.WaitGroup
+	buckets []*source
+}
+
+// source is one bucket under demand.
+type source struct {
+	bucket  [16]byte
+	granted atomic.Int64
+	calls   atomic.Int64
+	// failed is when calls began to fail, ns since the begin, 0 while they do not; gap is the longest time that they did.
+	failed, gap atomic.Int64
+	last        atomic.Pointer[error]
+}
+
+// callTimeout is what the control plane gives a grant, roughly.
+const callTimeout = 150 * time.Millisecond
+
+// startDemand has one worker ask for each bucket. It drains them first, so that from then on only what they earn can be had.
+func startDemand(t *testing.T, s *redisstore.Store, p quota.Params, buckets ...[16]byte) *demand {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	d := &demand{store: s, p: p, begin: time.Now(), stop: stop}
+	t.Cleanup(func() { stop(); d.workers.Wait() })
+	for _, bucket := range buckets {
+		from := &source{bucket: bucket}
+		d.buckets = append(d.buckets, from)
+		if got := one(t, s, bucket, p, p.Burst).Waiting; got != p.Burst {
+			t.Fatalf("a fresh bucket grants %d of its %d", got, p.Burst)
+		}
+		from.granted.Add(p.Burst)
+		d.workers.Go(func() {
+			for ctx.Err() == nil {
+				d.ask(ctx, from)
+			}
+		})
+	}
+	return d
+}
+
+func (d *demand) ask(ctx context.Context, from *source) {
+	within, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	ask := lease.Ask{Params: d.p, Version: 1, Waiting: d.p.Burst, Cost: 1, Nodes: 1}
+	grants, err := d.store.Grant(within, []leases.Item{{Bucket: from.bucket, Ask: ask}})
+	now := int64(time.Since(d.begin))
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+	case err != nil:
+		from.last.Store(&err)
+		from.failed.CompareAndSwap(0, now)
+	default:
+		from.granted.Add(grants[0].Waiting)
+		from.calls.Add(1)
+		if since := from.failed.Swap(0); since != 0 {
+			from.gap.Store(max(from.gap.Load(), now-since))
+		}
+	}
+}
+
+// awaitCalls waits until every bucket has been granted from that many times more.
+func (d *demand) awaitCalls(t *testing.T, n int64) {
+	t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for _, from := range d.buckets {
+		for target := from.calls.Load() + n; from.calls.Load() < target; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("grants do not go on: %v", *from.last.Load())
+			}
+		}
+	}
+}
+
+// end stops the demand and holds each bucket to the bound, which may be exceeded by so many tokens.
+func (d *demand) end(t *testing.T, above float64) {
+	t.Helper()
+	d.stop()
+	d.workers.Wait()
+	took := time.Since(d.begin)
+	for _, from := range d.buckets {
+		bound := float64(d.p.Burst) + took.Seconds()*float64(quota.Second)*float64(d.p.Num)/float64(d.p.Den)
+		granted := float64(from.granted.Load())
+		t.Logf("bucket %x: %.0f granted, %+.0f to the bound of %.0f; the longest time of errors was %v; %d calls",
+			from.bucket[:1], granted, granted-bound, bound, time.Duration(from.gap.Load()), from.calls.Load())
+		if granted > bound+above {
+			t.Errorf("bucket %x: %.0f granted, above the bound %.0f and the %.0f that may be granted twice", from.bucket[:1], granted, bound, above)
+		}
+	}
+}
+
+// While slots move from one server to another grants go on, and none is given twice.
+func TestClusterSlotsMoveUnderLoad(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, false)
+	s := open(t, cluster)
+	slot := cluster.Slot(keyOfBucket7)
+	from := cluster.Primary(slot)
+	d := startDemand(t, s, params(t, 2000, quota.Second, 2000), [16]byte{7}, [16]byte{7, 1}, [16]byte{8})
+	d.awaitCalls(t, 100)
+	for range 3 {
+		to := (from + 1) % len(cluster.Primaries)
+		cluster.MoveSlot(slot, cluster.Primaries[from], cluster.Primaries[to])
+		d.awaitCalls(t, 100)
+		from = to
+	}
+	d.end(t, 0)
+	for _, b := range d.buckets {
+		if gap := time.Duration(b.gap.Load()); gap > 5*time.Second {
+			t.Errorf("calls failed for %v", gap)
+		}
+	}
+}
+
+// separable servers replicate as a user of their own, who can be shut out.
+var separable = []string{"--masteruser", "replica", "--masterauth", "x", "--user", "replica", "on", ">x", "+@all", "~*", "&*"}
+
+// A primary that dies is replaced by its replica. What it granted and had not told the replica can be granted again: no more than
+// a burst and what is earned in that time. The test cuts replication off for a while to see it.
+func TestClusterPrimaryDiesUnderLoad(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, true, separable...)
+	slot := cluster.Slot(keyOfBucket7)
+	victim, heir := cluster.Primaries[cluster.Primary(slot)], cluster.Replicas[cluster.Primary(slot)]
+	p := params(t, 1000, quota.Second, 5000)
+	d := startDemand(t, open(t, cluster), p, [16]byte{7}, [16]byte{8}, [16]byte{9})
+	d.awaitCalls(t, 100)
+	lag := cutReplication(t, victim, func() { d.awaitCalls(t, 500) })
+	killed := time.Now()
+	victim.Kill()
+	await(t, "the replica to take over", func() bool { return heir.Do("ROLE")[:6] == "master" })
+	promoted := time.Since(killed)
+	d.awaitCalls(t, 100)
+	t.Logf("replication was %v behind; the replica took over after %v, grants went on after %v", lag, promoted, time.Since(killed))
+	d.end(t, float64(p.Burst)+lag.Seconds()*1000)
+}
+
+// cutReplication keeps a primary's replica out while something happens, and returns for how long.
+func cutReplication(t *testing.T, primary *redistest.Server, during func()) time.Duration {
+	t.Helper()
+	primary.Do("ACL", "SETUSER", "replica", "off")
+	begin := time.Now()
+	primary.Do("CLIENT", "KILL", "TYPE", "replica")
+	during()
+	return time.Since(begin)
+}
+
+func await(t *testing.T, what string, ready func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ready(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+// The Sentinels' word is followed: after the primary's death the replica is asked.
+func TestSentinelPrimaryDiesUnderLoad(t *testing.T) {
+	servers := redistest.StartSentinels(t, separable...)
+	s := open(t, servers)
+	p := params(t, 1000, quota.Second, 5000)
+	if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	d := startDemand(t, s, p, [16]byte{7}, [16]byte{8})
+	d.awaitCalls(t, 100)
+	lag := cutReplication(t, servers.Primary, func() { d.awaitCalls(t, 500) })
+	killed := time.Now()
+	servers.Primary.Kill()
+	d.awaitCalls(t, 100)
+	t.Logf("replication was %v behind; grants went on after %v", lag, time.Since(killed))
+	d.end(t, float64(p.Burst)+lag.Seconds()*1000)
+	if got, err := s.Secret(t.Context(), [16]byte{2}); err != nil || got != [16]byte{1} {
+		t.Errorf("the replica's secret is %x, %v", got, err)
+	}
+	if err := s.Client().Get(t.Context(), "weir:nothing").Err(); !errors.Is(err, redis.Nil) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,217 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Time-outs towards Redis; callers' contexts are usually shorter.
+const (
+	dialTimeout = 500 * time.Millisecond
+	ioTimeout   = time.Second
+	poolTimeout = 200 * time.Millisecond
+)
+
+const (
+	redisPort    = "6379"
+	sentinelPort = "26379"
+)
+
+// defaults are the options that no URL changes, for every kind of client.
+func defaults() *redis.UniversalOptions {
+	return &redis.UniversalOptions{
+		// A script that timed out may have been run: to run it again would charge twice. A cluster's client still runs it again
+		// after a lost connection, which charges too much at worst.
+		MaxRetries: -1, ContextTimeoutEnabled: true,
+		DialTimeout: dialTimeout, DialerRetries: 1,
+		ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, PoolTimeout: poolTimeout,
+		// What the client does unasked needs rights that the store does not.
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}
+}
+
+// topologyAge is how old a cluster client's knowledge of who serves which slot may be. A dead primary's successor is found no other
+// way: go-redis asks again at once only if a server that lives says that a slot has moved.
+const topologyAge = time.Second
+
+// client makes the client for what a URL says.
+func (l *location) client() redis.UniversalClient {
+	if !l.cluster {
+		return redis.NewUniversalClient(l.options)
+	}
+	options := l.options.Cluster()
+	options.ClusterStateReloadInterval = topologyAge
+	return redis.NewClusterClient(options)
+}
+
+// location is what a URL says beside the client's options.
+type location struct {
+	options                   *redis.UniversalOptions
+	cluster                   bool
+	passwordFile              string
+	ca, cert, key, serverName string
+}
+
+// locate reads a URL as Open describes it. Its errors never show a value, which might be a password.
+func locate(text string) (*location, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Hostname() == "" || u.Scheme != "redis" && u.Scheme != "rediss" {
+		return nil, errors.New("the Redis URL must be like redis://HOST:6379/0 or rediss://USER:PASSWORD@HOST:6379/0")
+	}
+	parameters, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, errors.New("the parameters of the Redis URL cannot be read: they must be like ?NAME=VALUE&NAME=VALUE")
+	}
+	l := &location{options: defaults()}
+	l.options.Username = u.User.Username()
+	l.options.Password, _ = u.User.Password()
+	l.options.Addrs = []string{u.Host} // The first, before those of parameters.
+	for name, values := range parameters {
+		for _, value := range values {
+			if err := l.set(name, value); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if u.Port() == "" {
+		port := redisPort
+		if l.options.MasterName != "" {
+			port = sentinelPort
+		}
+		l.options.Addrs[0] = net.JoinHostPort(u.Hostname(), port)
+	}
+	if db := strings.Trim(u.Path, "/"); db != "" {
+		if l.options.DB, err = strconv.Atoi(db); err != nil || l.options.DB < 0 {
+			return nil, errors.New("the path of the Redis URL must be the number of a database, like /0")
+		}
+	}
+	return l, l.complete(u.Scheme == "rediss")
+}
+
+// set takes one parameter of the URL.
+func (l *location) set(name, value string) error {
+	var err error
+	switch o := l.options; name {
+	case "addr":
+		host, port, wrong := net.SplitHostPort(value)
+		if wrong != nil || host == "" || port == "" {
+			return errors.New("the Redis URL's parameter addr must be HOST:PORT")
+		}
+		o.Addrs = append(o.Addrs, value)
+	case "cluster":
+		l.cluster, err = strconv.ParseBool(value)
+	case "master_name":
+		o.MasterName = value
+	case "sentinel_username":
+		o.SentinelUsername = value
+	case "sentinel_password":
+		o.SentinelPassword = value
+	case "password_file":
+		l.passwordFile = value
+	case "ca_file":
+		l.ca = value
+	case "cert_file":
+		l.cert = value
+	case "key_file":
+		l.key = value
+	case "server_name":
+		l.serverName = value
+	case "pool_size":
+		o.PoolSize, err = strconv.Atoi(value)
+	default:
+		return fmt.Errorf("the Redis URL has an unknown parameter %q", name)
+	}
+	if err != nil {
+		return fmt.Errorf("the value of the Redis URL's parameter %s cannot be read", name)
+	}
+	return nil
+}
+
+// complete puts together what several parts of the URL say.
+func (l *location) complete(secure bool) error {
+	o := l.options
+	sentinel := o.MasterName != ""
+	switch {
+	case l.cluster && sentinel:
+		return errors.New("the Redis URL has cluster and master_name: Sentinels do not watch a Redis Cluster")
+	case !sentinel && len(o.Addrs) > 1:
+		l.cluster = true
+	}
+	if l.cluster && o.DB != 0 {
+		return errors.New("the Redis URL names a database, but a Redis Cluster has none but 0")
+	}
+	if l.passwordFile != "" {
+		if o.Password != "" {
+			return errors.New("the Redis URL has a password and password_file: choose one")
+		}
+		if _, err := readPassword(l.passwordFile); err != nil {
+			return err
+		}
+		user := o.Username
+		// Read for each connection, so that a password can be changed while this runs.
+		o.CredentialsProviderContext = func(context.Context) (string, string, error) {
+			password, err := readPassword(l.passwordFile)
+			return user, password, err
+		}
+	}
+	if !secure {
+		if l.ca+l.cert+l.key+l.serverName != "" {
+			return errors.New("ca_file, cert_file, key_file and server_name are for Redis URLs that start with rediss://")
+		}
+		return nil
+	}
+	var err error
+	o.TLSConfig, err = l.tls()
+	return err
+}
+
+func readPassword(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("password_file of the Redis URL: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// tls is the configuration of all connections. Each server must prove the name that it was called by, or server_name.
+func (l *location) tls() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: l.serverName}
+	if l.ca != "" {
+		text, err := os.ReadFile(l.ca)
+		if err != nil {
+			return nil, fmt.Errorf("ca_file of the Redis URL: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("ca_file of the Redis URL: %s holds no certificate in PEM", l.ca)
+		}
+	}
+	if (l.cert == "") != (l.key == "") {
+		return nil, errors.New("cert_file and key_file of the Redis URL are given together or not at all")
+	}
+	if l.cert != "" {
+		// Read for each connection, so that a certificate can be renewed while this runs.
+		load := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(l.cert, l.key)
+			return &pair, err
+		}
+		if _, err := load(nil); err != nil {
+			return nil, fmt.Errorf("cert_file and key_file of the Redis URL: %w", err)
+		}
+		config.GetClientCertificate = load
+	}
+	return config, nil
+}
