@@ -1,0 +1,51 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/weir-proxy/weir/test/redistest"
+)
+
+// startOn starts a world with the ladder's policies whose state is in the Redis at a URL.
+func startOn(t *testing.T, redisURL string) *world {
+	t.Helper()
+	w := start(t, setup{envoys: 2, alone: true})
+	w.serve.RedisURL = redisURL
+	w.startControlPlane()
+	w.awaitApplied(w.apply(ladder))
+	return w
+}
+
+// survive kills a primary under load, and wants every limit decided by the centre again once the replica has taken over.
+func (w *world) survive(primary, replica *redistest.Server) {
+	w.t.Helper()
+	busy := w.steady()
+	w.awaitRecovered()
+	primary.Kill()
+	w.await("the replica to take over", func(context.Context) error {
+		if role := replica.Do("ROLE"); role[:len("master")] != "master" {
+			return fmt.Errorf("its role is %s", role)
+		}
+		return nil
+	})
+	w.awaitRecovered()
+	// What was stored is there still, and more can be.
+	w.awaitApplied(w.apply(ladder + "  - {name: more, match: {paths: [/more]}, partition: [], limit: {quota: 1, window: 24h}, mode: local}\n"))
+	got := busy.end()
+	got.mustBe(w.t, 200, 429)
+	w.t.Log(got)
+}
+
+func TestAPrimaryOfARedisClusterMayDieUnderLoad(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, true)
+	w := startOn(t, cluster.URL())
+	at := cluster.Primary(cluster.Slot("weir:{meta}:version")) // The one that holds the policies.
+	w.survive(cluster.Primaries[at], cluster.Replicas[at])
+}
+
+func TestSentinelsMayReplaceThePrimaryUnderLoad(t *testing.T) {
+	servers := redistest.StartSentinels(t)
+	startOn(t, servers.URL()).survive(servers.Primary, servers.Replica)
+}
