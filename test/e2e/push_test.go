@@ -88,6 +88,10 @@ func TestManyPushesLeaveMemoryFlat(t *testing.T) {
 	}
 	warm, all := full(20), full(120)
 	push(0, warm)
+	// Envoy keeps a counter of every policy and outcome that it has seen; each is to be there before memory is measured.
+	load{clients: 8, total: 2000, request: func(i int) *http.Request {
+		return request(http.MethodPost, fmt.Sprint(w.envoys[i%2].URL(), "/p", i/2))
+	}}.run(w.ctx).mustBe(t, 200, 429)
 	before := []memory{w.memory(w.envoys[0]), w.memory(w.envoys[1])}
 	push(warm, all)
 	for i, e := range w.envoys {
