@@ -58,7 +58,7 @@ func StartCluster(t testing.TB, primaries int, replicated bool, options ...strin
 		c.must(s, "CLUSTER", "REPLICATE", c.Primaries[i].Do("CLUSTER", "MYID"))
 	}
 	for i, s := range c.Replicas {
-		s.await("master_link_status:up", "INFO", "replication")
+		c.Primaries[i].awaitReplica()
 		for _, other := range c.members() { // All must know whose replica it is, or they do not vote for it.
 			other.await(s.Do("CLUSTER", "MYID"), "CLUSTER", "REPLICAS", c.Primaries[i].Do("CLUSTER", "MYID"))
 		}

@@ -133,6 +133,12 @@ func (s *Server) await(text string, args ...string) {
 	s.t.Fatalf("%s still says\n%s\nand not %s", strings.Join(args, " "), answer, text)
 }
 
+// awaitReplica waits until the server's replica has its state.
+func (s *Server) awaitReplica() {
+	s.t.Helper()
+	s.await("state=online", "INFO", "replication")
+}
+
 func (s *Server) start() error {
 	s.mu.Lock()
 	s.log.Reset()

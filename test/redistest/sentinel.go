@@ -24,7 +24,7 @@ func StartSentinels(t testing.TB, options ...string) *Sentinels {
 	options = append([]string{"--repl-diskless-sync-delay", "0"}, options...)
 	s := &Sentinels{Primary: Start(t, options...)}
 	s.Replica = Start(t, append(options, "--replicaof", fmt.Sprintf("127.0.0.1 %d", s.Primary.port))...)
-	s.Replica.await("master_link_status:up", "INFO", "replication")
+	s.Primary.awaitReplica()
 	for range 3 {
 		s.Watchers = append(s.Watchers, s.watcher(t))
 	}
