@@ -1,6 +1,10 @@
 package redisstore
 
-import "testing"
+import (
+	"os"
+	"strings"
+	"testing"
+)
 
 func TestTooOld(t *testing.T) {
 	for version, want := range map[string]bool{
@@ -10,5 +14,16 @@ func TestTooOld(t *testing.T) {
 		if got := tooOld(version); got != want {
 			t.Errorf("%q: %v", version, got)
 		}
+	}
+}
+
+// The page for operators names the same rights.
+func TestThePageNamesTheRights(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/redis.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "ACL SETUSER weir on >PASSWORD " + ACL + "\n"; !strings.Contains(string(page), want) {
+		t.Errorf("docs/redis.md should have the line\n%s", want)
 	}
 }
