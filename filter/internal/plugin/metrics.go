@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"github.com/weir-proxy/weir/filter/internal/consumers"
 	"github.com/weir-proxy/weir/filter/internal/host"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
@@ -19,6 +20,7 @@ var counterNames = [...]string{
 	"buckets.contended", "buckets.evicted",
 	"snapshots.applied", "snapshots.refused", "polls.failed",
 	"leases.answered", "leases.failed", "leases.unknown",
+	"consumers.asked", "consumers.failed", "consumers.dropped",
 }
 
 // metrics are the VM's Envoy counters, defined once: each definition stays for the life of the VM.
@@ -59,8 +61,9 @@ type passed struct{ beforeSnapshot, unreadable uint64 }
 func (p *pluginContext) counts() [len(counterNames)]uint64 {
 	s, sync := &p.limiter.Stats, &p.sync.Stats
 	var desk leasing.Stats
+	var people consumers.Stats
 	if p.desk != nil {
-		desk = p.desk.Stats
+		desk, people = p.desk.Stats, p.people.Stats
 	}
 	return [len(counterNames)]uint64{
 		s.Banned, s.Exempt, s.Unlimited, s.Allowed, s.Refused,
@@ -72,6 +75,7 @@ func (p *pluginContext) counts() [len(counterNames)]uint64 {
 		p.store.Contended, p.store.Evictions,
 		sync.Applied, sync.Refused, sync.PollsFailed,
 		desk.CallsAnswered, desk.CallsFailed, desk.ItemsUnknown,
+		people.Asked, people.Failed, people.Dropped,
 	}
 }
 

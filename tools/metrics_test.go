@@ -1,0 +1,41 @@
+package tools_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Every metric that the code has is on the page, and the page has none that the code lacks.
+func TestThePageNamesEveryMetric(t *testing.T) {
+	read := func(name string) string {
+		content, err := os.ReadFile("../" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(content)
+	}
+	want := map[string]bool{"weir_decisions": true}
+	names := regexp.MustCompile(`(?s)counterNames = .*?\n}`).FindString(read("filter/internal/plugin/metrics.go"))
+	for _, m := range regexp.MustCompile(`"([a-z_.]+)"`).FindAllStringSubmatch(names, -1) {
+		want["weir_"+strings.ReplaceAll(m[1], ".", "_")] = true
+	}
+	for _, m := range regexp.MustCompile(`"(weir_[a-z_]+)"`).FindAllStringSubmatch(read("controlplane/internal/metrics/metrics.go"), -1) {
+		want[m[1]] = true
+	}
+	if len(want) < 30 {
+		t.Fatalf("only %d metrics were found in the code", len(want))
+	}
+	page := read("docs/metrics.md")
+	for name := range want {
+		if !strings.Contains(page, "`"+name+"`") && !strings.Contains(page, "`"+name+"{") {
+			t.Errorf("docs/metrics.md lacks %s", name)
+		}
+	}
+	for _, m := range regexp.MustCompile("`(weir_[a-z_]+)").FindAllStringSubmatch(page, -1) {
+		if !want[m[1]] {
+			t.Errorf("docs/metrics.md names %s, which nothing reports", m[1])
+		}
+	}
+}
