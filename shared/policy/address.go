@@ -1,35 +1,26 @@
 package policy
 
 import (
-	"net/netip"
-	"slices"
 	"strconv"
+
+	"github.com/weir-proxy/weir/shared/ipaddr"
 )
 
-// Range is a range of addresses, both ends included, IPv4 in its IPv6-mapped form.
-type Range struct{ First, Last [16]byte }
+// Range is a range of addresses, both ends included.
+type Range struct{ First, Last ipaddr.Addr }
 
 // Contains says whether one of the ranges, in rising order and apart, holds the address.
-func Contains(ranges []Range, address [16]byte) bool {
+func Contains(ranges []Range, address ipaddr.Addr) bool {
 	low, high := 0, len(ranges)
 	for low < high {
 		middle := (low + high) / 2
-		if less(ranges[middle].Last, address) {
+		if ranges[middle].Last.Less(address) {
 			low = middle + 1
 		} else {
 			high = middle
 		}
 	}
-	return low < len(ranges) && !less(address, ranges[low].First)
-}
-
-func less(a, b [16]byte) bool {
-	for i := range a {
-		if a[i] != b[i] {
-			return a[i] < b[i]
-		}
-	}
-	return false
+	return low < len(ranges) && !address.Less(ranges[low].First)
 }
 
 // addresses reads a list of addresses and networks (CIDR) as ranges in rising order, joined where they overlap.
@@ -40,22 +31,17 @@ func (r *reader) addresses(path string, n Node) []Range {
 		if !ok {
 			return
 		}
-		if one, ok := parseRange(text); ok {
-			ranges = append(ranges, one)
+		if first, last, ok := ipaddr.ParseNetwork(text); ok {
+			ranges = append(ranges, Range{first, last})
 		} else {
 			r.problem(path, "must be an address or a network like 10.0.0.0/8, without bits beyond its length, not "+shorten(text))
 		}
 	})
-	slices.SortFunc(ranges, func(a, b Range) int {
-		if less(a.First, b.First) {
-			return -1
-		}
-		return 1
-	})
+	sortRanges(ranges)
 	joined := ranges[:0]
 	for _, one := range ranges {
-		if last := len(joined) - 1; last >= 0 && !less(joined[last].Last, one.First) {
-			if less(joined[last].Last, one.Last) {
+		if last := len(joined) - 1; last >= 0 && !joined[last].Last.Less(one.First) {
+			if joined[last].Last.Less(one.Last) {
 				joined[last].Last = one.Last
 			}
 			continue
@@ -65,29 +51,15 @@ func (r *reader) addresses(path string, n Node) []Range {
 	return joined
 }
 
-func parseRange(text string) (Range, bool) {
-	prefix, err := netip.ParsePrefix(text)
-	if err != nil {
-		address, err := netip.ParseAddr(text)
-		if err != nil || address.Zone() != "" {
-			return Range{}, false
-		}
-		prefix = netip.PrefixFrom(address, address.BitLen())
-	}
-	if prefix != prefix.Masked() {
-		return Range{}, false
-	}
-	bits := prefix.Bits()
-	if prefix.Addr().Is4() {
-		bits += 96
-	}
-	one := Range{First: prefix.Addr().As16(), Last: prefix.Addr().As16()}
-	for i := range one.Last {
-		if free := 8*(i+1) - bits; free > 0 {
-			one.Last[i] |= byte(0xff >> max(8-free, 0))
+// sortRanges sorts by the first address, by Shell's method: slices.SortFunc would be 15 KB of the module.
+func sortRanges(ranges []Range) {
+	for gap := len(ranges) / 2; gap > 0; gap /= 2 {
+		for i := gap; i < len(ranges); i++ {
+			for at := i; at >= gap && ranges[at].First.Less(ranges[at-gap].First); at -= gap {
+				ranges[at], ranges[at-gap] = ranges[at-gap], ranges[at]
+			}
 		}
 	}
-	return one, true
 }
 
 // longList reads each element of a list with at most limit elements.

@@ -4,9 +4,9 @@ package classify
 
 import (
 	"encoding/binary"
-	"net/netip"
 	"unsafe"
 
+	"github.com/weir-proxy/weir/shared/ipaddr"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -178,7 +178,7 @@ func normaliseHost(dst, host []byte) []byte {
 
 // client finds the client's address. What a client could have written itself never counts: entries are taken from the right,
 // and a missing or senseless one leaves the peer.
-func (c *Classifier) client(source []byte, rules Rules) (identity []byte, address [16]byte) {
+func (c *Classifier) client(source []byte, rules Rules) (identity []byte, address ipaddr.Addr) {
 	peer, ok := parseAddr(source)
 	if !ok {
 		return nil, address
@@ -189,8 +189,8 @@ func (c *Classifier) client(source []byte, rules Rules) (identity []byte, addres
 			addr = forwarded
 		}
 	}
-	b := addr.As16()
-	address = b
+	b := addr
+	address = addr
 	if addr.Is4() {
 		return append(c.addr[:0], b[12:]...), address
 	}
@@ -205,7 +205,7 @@ func (c *Classifier) client(source []byte, rules Rules) (identity []byte, addres
 
 // forwarded is the n-th x-forwarded-for entry from the right. Envoy's own entry is not counted: it names the peer or, of a peer on
 // the loopback, an address of Envoy's machine.
-func (c *Classifier) forwarded(peer netip.Addr, n int) (netip.Addr, bool) {
+func (c *Classifier) forwarded(peer ipaddr.Addr, n int) (ipaddr.Addr, bool) {
 	seen := 0
 	for i := len(c.headers) - 1; i >= 0; i-- {
 		h := c.headers[i]
@@ -229,14 +229,14 @@ func (c *Classifier) forwarded(peer netip.Addr, n int) (netip.Addr, bool) {
 			rest = rest[:comma]
 		}
 	}
-	return netip.Addr{}, false
+	return ipaddr.Addr{}, false
 }
 
 // parseAddr reads an address with or without port and brackets. Zones are dropped and IPv4-mapped addresses are IPv4: the same
 // host is the same client however it is written.
-func parseAddr(b []byte) (netip.Addr, bool) {
+func parseAddr(b []byte) (ipaddr.Addr, bool) {
 	if len(b) == 0 || len(b) > 128 {
-		return netip.Addr{}, false
+		return ipaddr.Addr{}, false
 	}
 	colons, last := 0, 0
 	for i, ch := range b {
@@ -255,13 +255,10 @@ func parseAddr(b []byte) (netip.Addr, bool) {
 		b = b[:last]
 	}
 	if len(b) == 0 {
-		return netip.Addr{}, false
+		return ipaddr.Addr{}, false
 	}
-	addr, err := netip.ParseAddr(unsafe.String(&b[0], len(b)))
-	if err != nil {
-		return netip.Addr{}, false
-	}
-	return addr.Unmap().WithZone(""), true
+	addr, _, ok := ipaddr.Parse(unsafe.String(&b[0], len(b)))
+	return addr, ok
 }
 
 func trim(b []byte) []byte {

@@ -1,0 +1,197 @@
+// Package ipaddr reads IP addresses and networks, as net/netip does, and keeps both kinds in one form. Built into the filter,
+// net/netip costs 25 KB: it keeps zones in a table of unique values, which brings reflection along.
+package ipaddr
+
+// Addr is an address, IPv4 in its IPv6-mapped form. The zero value is the IPv6 address "::".
+type Addr [16]byte
+
+// mapped is what IPv4 addresses begin with.
+const mapped = 12
+
+// Is4 says whether a is an IPv4 address.
+func (a Addr) Is4() bool {
+	for i := range mapped {
+		if want := byte(0xff); i < 10 && a[i] != 0 || i >= 10 && a[i] != want {
+			return false
+		}
+	}
+	return true
+}
+
+// IsLoopback says whether a is in 127.0.0.0/8 or is ::1.
+func (a Addr) IsLoopback() bool {
+	if a.Is4() {
+		return a[mapped] == 127
+	}
+	return a == Addr{15: 1}
+}
+
+// Less orders addresses by their bytes.
+func (a Addr) Less(b Addr) bool {
+	for i := range a {
+		if a[i] != b[i] {
+			return a[i] < b[i]
+		}
+	}
+	return false
+}
+
+// Parse reads what netip.ParseAddr accepts: dotted IPv4 without leading zeros, or IPv6 with an optional zone, which is returned
+// apart.
+func Parse(text string) (a Addr, zone string, ok bool) {
+	for i := range len(text) {
+		switch text[i] {
+		case '.':
+			a[10], a[11] = 0xff, 0xff
+			return a, "", parse4(text, a[mapped:])
+		case ':':
+			return parse6(text)
+		case '%':
+			return a, "", false
+		}
+	}
+	return a, "", false
+}
+
+// ParseNetwork reads ADDRESS/BITS, or an address alone, and returns the first and the last address of it. There must be no zone,
+// and no bit beyond BITS.
+func ParseNetwork(text string) (first, last Addr, ok bool) {
+	slash := len(text)
+	for slash > 0 && text[slash-1] != '/' {
+		slash--
+	}
+	bits, digits := 128, ""
+	if slash > 0 {
+		text, digits = text[:slash-1], text[slash:]
+	}
+	first, zone, ok := Parse(text)
+	if !ok || zone != "" {
+		return first, first, false
+	}
+	if slash > 0 {
+		if bits, ok = number(digits, 128); !ok {
+			return first, first, false
+		}
+		dotted := true
+		for i := range len(text) {
+			dotted = dotted && text[i] != ':'
+		}
+		if dotted {
+			if bits += 8 * mapped; bits > 128 {
+				return first, first, false
+			}
+		}
+	}
+	last = first
+	for i := range last {
+		if free := 8*(i+1) - bits; free > 0 {
+			mask := byte(0xff >> max(8-free, 0))
+			ok = ok && first[i]&mask == 0
+			last[i] |= mask
+		}
+	}
+	return first, last, ok
+}
+
+// number reads a decimal without leading zeros.
+func number(digits string, limit int) (n int, ok bool) {
+	if len(digits) == 0 || len(digits) > 3 || len(digits) > 1 && digits[0] == '0' {
+		return 0, false
+	}
+	for i := range len(digits) {
+		if digits[i] < '0' || digits[i] > '9' {
+			return 0, false
+		}
+		n = 10*n + int(digits[i]-'0')
+	}
+	return n, n <= limit
+}
+
+// parse4 reads a dotted IPv4 address into four bytes.
+func parse4(text string, into []byte) bool {
+	for field := range into {
+		end := 0
+		for end < len(text) && text[end] != '.' {
+			end++
+		}
+		n, ok := number(text[:end], 255)
+		if last := field == len(into)-1; !ok || last != (end == len(text)) {
+			return false
+		}
+		into[field] = byte(n)
+		text = text[min(end+1, len(text)):]
+	}
+	return true
+}
+
+// parse6 reads an IPv6 address.
+func parse6(text string) (a Addr, zone string, ok bool) {
+	for i := range len(text) {
+		if text[i] == '%' {
+			if text, zone = text[:i], text[i+1:]; zone == "" {
+				return a, "", false
+			}
+			break
+		}
+	}
+	filled, gap := 0, -1
+	if len(text) >= 2 && text[:2] == "::" {
+		gap, text = 0, text[2:]
+	}
+	for text != "" && filled < len(a) {
+		group, n := 0, 0
+		for n < len(text) {
+			digit, isHex := hex(text[n])
+			if !isHex {
+				break
+			}
+			if group, n = group<<4|digit, n+1; n > 4 {
+				return a, "", false
+			}
+		}
+		if n < len(text) && text[n] == '.' {
+			if gap < 0 && filled != mapped || filled+4 > len(a) || !parse4(text, a[filled:filled+4]) {
+				return a, "", false
+			}
+			filled, text = filled+4, ""
+			break
+		}
+		if n == 0 {
+			return a, "", false
+		}
+		a[filled], a[filled+1] = byte(group>>8), byte(group)
+		filled += 2
+		if text = text[n:]; text == "" {
+			break
+		}
+		if text[0] != ':' || len(text) == 1 {
+			return a, "", false
+		}
+		if text = text[1:]; text[0] == ':' {
+			if gap >= 0 {
+				return a, "", false
+			}
+			gap, text = filled, text[1:]
+		}
+	}
+	if text != "" || (gap >= 0) == (filled == len(a)) {
+		return a, "", false
+	}
+	if gap >= 0 {
+		moved := copy(a[len(a)-(filled-gap):], a[gap:filled])
+		clear(a[gap : len(a)-moved])
+	}
+	return a, zone, true
+}
+
+func hex(c byte) (digit int, ok bool) {
+	switch {
+	case c >= '0' && c <= '9':
+		return int(c - '0'), true
+	case c >= 'a' && c <= 'f':
+		return int(c-'a') + 10, true
+	case c >= 'A' && c <= 'F':
+		return int(c-'A') + 10, true
+	}
+	return 0, false
+}
