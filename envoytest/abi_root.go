@@ -59,7 +59,11 @@ func (v *vm) abiSetSharedData(a []uint64) status {
 	if v.h.opt.OnShared != nil {
 		v.h.opt.OnShared(v.number, "set", key)
 	}
-	return v.h.store.set(v.h.opt.VMID, key, value, uint32(a[4]))
+	cas := uint32(a[4])
+	if v.h.opt.Cas != nil {
+		cas = v.h.opt.Cas(cas)
+	}
+	return v.h.store.set(v.h.opt.VMID, key, value, cas)
 }
 
 func (v *vm) abiDefineMetric(a []uint64) status {

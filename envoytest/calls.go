@@ -44,11 +44,15 @@ func (c *Call) Header(name string) string {
 // Respond answers the call when the given time has passed, in Host.Advance: a call is never answered while the guest runs.
 // If the timeout comes first, the guest gets that instead. Only the first outcome that is given to a call counts.
 func (c *Call) Respond(after time.Duration, status int, headers [][2]string, body []byte) {
+	c.decide(after, response(status, headers, body))
+}
+
+func response(status int, headers [][2]string, body []byte) *callResponse {
 	r := &callResponse{headers: newHeaderMap(inlineResponseHeaders, [][2]string{{":status", strconv.Itoa(status)}}), body: slices.Clone(body)}
 	for _, p := range headers {
 		r.headers.add(p[0], p[1])
 	}
-	c.decide(after, r)
+	return r
 }
 
 // FailConnection lets the call fail to connect: the guest gets a 503 of the proxy's own making.
@@ -71,6 +75,20 @@ func (c *Call) FailNow() {
 	if !inHook {
 		h.problem("call %d of VM %d: FailNow after the dispatch", c.ID, c.VM)
 	}
+}
+
+// Repeat delivers an answer once more, after one that Respond gave, as no Envoy does: a guest that relies on hearing of a call
+// only once shows it.
+func (c *Call) Repeat(after time.Duration, status int, headers [][2]string, body []byte) {
+	r := response(status, headers, body)
+	c.root.vm.h.clock.after(after, func() {
+		v := c.root.vm
+		v.thread.mu.Lock()
+		defer v.thread.mu.Unlock()
+		if !v.failed && !c.root.deleted {
+			c.hand(r)
+		}
+	})
 }
 
 func (c *Call) decide(after time.Duration, r *callResponse) {
@@ -97,6 +115,12 @@ func (c *Call) deliver(r *callResponse) {
 	if done || v.failed || root.deleted {
 		return
 	}
+	c.hand(r)
+}
+
+// hand enters the guest with an outcome; the caller holds the thread's lock.
+func (c *Call) hand(r *callResponse) {
+	root, v := c.root, c.root.vm
 	headers, body, trailers := 0, 0, 0
 	if r != nil {
 		headers, body, trailers = r.headers.len(), len(r.body), r.trailers.len()

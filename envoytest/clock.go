@@ -80,13 +80,25 @@ func (h *Host) StepMonotonicClock(d time.Duration) {
 // Advance lets d pass: it fires, in time order, the ticks of all root contexts, and delivers what is due of answers and
 // timeouts of calls. Advance(0) does what is due now. Work inside a guest takes no time.
 func (h *Host) Advance(d time.Duration) {
-	c := &h.clock
+	h.clock.run(d, func(due []func()) {
+		for _, fire := range due {
+			fire()
+		}
+	})
+}
+
+// run lets d pass and hands what is due to fire, all of one instant together.
+func (c *clock) run(d time.Duration, fire func(due []func())) {
 	c.advance.Lock()
 	defer c.advance.Unlock()
 	until := c.mono.Load() + int64(d)
 	for e, ok := c.next(until); ok; e, ok = c.next(until) {
 		c.mono.Store(max(e.at, c.mono.Load()))
-		e.fire()
+		due := []func(){e.fire}
+		for more, ok := c.next(e.at); ok; more, ok = c.next(e.at) {
+			due = append(due, more.fire)
+		}
+		fire(due)
 	}
 	c.mono.Store(until)
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,6 +27,7 @@ type Host struct {
 	ownModule bool    // made by New from bytes: Close closes it
 	plugin    *plugin // in force; nil before Start
 	started   bool
+	turns     atomic.Pointer[turns] // of an interleaved run, see Interleave
 
 	mu       sync.Mutex // guards what follows; taken after a thread's lock
 	vms      map[*vm]bool
@@ -40,9 +42,13 @@ type thread struct {
 	h      *Host
 	number int
 
-	mu      sync.Mutex
+	mu      threadLock
 	current *handle   // what new requests use; nil if the plugin could not be made here
 	handles []*handle // current and those that drain
+}
+
+func newThread(h *Host, number int) *thread {
+	return &thread{h: h, number: number, mu: threadLock{h: h}}
 }
 
 // New compiles wasm and makes a process with it as its plugin; nothing runs before Start. Close must be called.
@@ -61,9 +67,9 @@ func newHost(m *Module, opt Options) *Host {
 	h.store = h.opt.Store
 	h.clock.mono.Store(int64(bootOffset))
 	h.clock.wall.Store(h.opt.Start.UnixNano() - int64(bootOffset))
-	h.main = &thread{h: h, number: Main}
+	h.main = newThread(h, Main)
 	for i := range h.opt.Workers {
-		h.workers = append(h.workers, &thread{h: h, number: i})
+		h.workers = append(h.workers, newThread(h, i))
 	}
 	if h.opt.Clusters != nil {
 		h.SetClusters(h.opt.Clusters...)

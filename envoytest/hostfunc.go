@@ -58,6 +58,9 @@ func hostModules() map[string][]int {
 func (f *hostFunc) bind(i int) api.GoFunc {
 	return func(ctx context.Context, stack []uint64) {
 		v := ctx.(*vmContext).vm
+		if t := v.h.turns.Load(); t != nil {
+			t.step(v.number, f.name)
+		}
 		v.hostcalls[i]++
 		if v.phase != phaseRun && !f.allows(v.phase) {
 			panic(fmt.Errorf("restricted_callback: %s.%s", f.module, f.name))

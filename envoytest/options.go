@@ -52,6 +52,9 @@ type Options struct {
 	// OnShared is told of each access to shared data (op is "get" or "set") just before it happens, outside the store's
 	// lock, with the number of the VM. It may drive another worker, so that a test can put two workers in any order.
 	OnShared func(vm int, op string, key []byte)
+	// Cas changes the cas of a set on its way to the store: a fault to plant, with which a test shows that it would notice a
+	// guest that got its compare-and-swap wrong.
+	Cas func(cas uint32) uint32
 }
 
 // Path makes the key of a property from its parts, as in Path("source", "address").
