@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/alecthomas/kong v1.17.0
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/dchest/siphash v1.2.3
 	github.com/dunglas/httpsfv v1.1.2
 	github.com/labstack/echo/v4 v4.16.0

@@ -23,6 +23,7 @@ type Call struct {
 	inHook   bool
 	decided  bool // an outcome is scheduled
 	finished bool
+	repeat   time.Duration // see Repeat; 0 for not
 }
 
 // callResponse is what a guest sees of an answer.
@@ -44,15 +45,11 @@ func (c *Call) Header(name string) string {
 // Respond answers the call when the given time has passed, in Host.Advance: a call is never answered while the guest runs.
 // If the timeout comes first, the guest gets that instead. Only the first outcome that is given to a call counts.
 func (c *Call) Respond(after time.Duration, status int, headers [][2]string, body []byte) {
-	c.decide(after, response(status, headers, body))
-}
-
-func response(status int, headers [][2]string, body []byte) *callResponse {
 	r := &callResponse{headers: newHeaderMap(inlineResponseHeaders, [][2]string{{":status", strconv.Itoa(status)}}), body: slices.Clone(body)}
 	for _, p := range headers {
 		r.headers.add(p[0], p[1])
 	}
-	return r
+	c.decide(after, r)
 }
 
 // FailConnection lets the call fail to connect: the guest gets a 503 of the proxy's own making.
@@ -77,19 +74,9 @@ func (c *Call) FailNow() {
 	}
 }
 
-// Repeat delivers an answer once more, after one that Respond gave, as no Envoy does: a guest that relies on hearing of a call
-// only once shows it.
-func (c *Call) Repeat(after time.Duration, status int, headers [][2]string, body []byte) {
-	r := response(status, headers, body)
-	c.root.vm.h.clock.after(after, func() {
-		v := c.root.vm
-		v.thread.mu.Lock()
-		defer v.thread.mu.Unlock()
-		if !v.failed && !c.root.deleted {
-			c.hand(r)
-		}
-	})
-}
+// Repeat has the outcome of the call, whichever it is, delivered once more a while after it was delivered, as no Envoy does: a
+// guest that relies on hearing of a call only once shows it. It must be given before the outcome is delivered.
+func (c *Call) Repeat(after time.Duration) { c.repeat = after }
 
 func (c *Call) decide(after time.Duration, r *callResponse) {
 	h := c.root.vm.h
@@ -102,7 +89,7 @@ func (c *Call) decide(after time.Duration, r *callResponse) {
 	}
 }
 
-// deliver hands the outcome to the guest, unless there was one before or nobody is left to hear it.
+// deliver hands the outcome to the guest, unless there was one before.
 func (c *Call) deliver(r *callResponse) {
 	root := c.root
 	v, h := root.vm, root.vm.h
@@ -112,15 +99,25 @@ func (c *Call) deliver(r *callResponse) {
 	done := c.finished
 	h.dropCalls(func(x *Call) bool { return x == c })
 	h.mu.Unlock()
-	if done || v.failed || root.deleted {
+	if done {
 		return
 	}
 	c.hand(r)
+	if c.repeat > 0 {
+		h.clock.after(c.repeat, func() {
+			v.thread.mu.Lock()
+			defer v.thread.mu.Unlock()
+			c.hand(r)
+		})
+	}
 }
 
-// hand enters the guest with an outcome; the caller holds the thread's lock.
+// hand enters the guest with an outcome, unless nobody is left to hear it; the caller holds the thread's lock.
 func (c *Call) hand(r *callResponse) {
 	root, v := c.root, c.root.vm
+	if v.failed || root.deleted {
+		return
+	}
 	headers, body, trailers := 0, 0, 0
 	if r != nil {
 		headers, body, trailers = r.headers.len(), len(r.body), r.trailers.len()

@@ -134,7 +134,7 @@ func TestAdvanceAtOnce(t *testing.T) {
 func TestRepeatedAnswer(t *testing.T) {
 	lines := after(t, callUp, func(c *Call) {
 		c.Respond(time.Millisecond, 200, nil, nil)
-		c.Repeat(2*time.Millisecond, 200, nil, nil)
+		c.Repeat(time.Millisecond)
 	}, 3*time.Millisecond)
 	heard := 0
 	for _, l := range lines {

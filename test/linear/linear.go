@@ -1,0 +1,77 @@
+// Package linear says what limits do one request at a time, so that histories of many at once can be held against it: a history
+// is right (linearizable) if each request can be given an instant between its call and its return such that in the order of these
+// instants every answer is what the model says. Porcupine searches for the instants.
+package linear
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// checkTimeout is how long a search may take. The histories of the tests need a thousandth of it.
+const checkTimeout = 30 * time.Second
+
+// never is when an operation returns of which nobody has heard whether it took effect: it may at any later time, which includes
+// when nobody looks any more.
+const never = 1 << 62
+
+// History is what many clients saw. The zero value is empty. It is safe for concurrent use.
+type History struct {
+	mu         sync.Mutex
+	clock      int64
+	operations []porcupine.Operation
+}
+
+// Begin notes that a client calls. The result goes to End or Lost.
+func (h *History) Begin() (called int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clock++
+	return h.clock
+}
+
+// End notes what a client asked for, and what it was answered just now.
+func (h *History) End(client int, called int64, input, output any) {
+	h.add(client, called, input, output, false)
+}
+
+// Lost notes what a client asked for and that no answer came: it may have taken effect, or may yet, or never. The model gets a nil
+// output.
+func (h *History) Lost(client int, called int64, input any) { h.add(client, called, input, nil, true) }
+
+func (h *History) add(client int, called int64, input, output any, lost bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.clock++
+	returned := h.clock
+	if lost {
+		returned += never
+	}
+	h.operations = append(h.operations, porcupine.Operation{
+		ClientId: client, Input: input, Call: called, Output: output, Return: returned,
+	})
+}
+
+// Len is the number of operations.
+func (h *History) Len() int { return len(h.operations) }
+
+// Linearizable says whether a model explains the history. A search that takes too long fails the test.
+func (h *History) Linearizable(t testing.TB, m porcupine.Model) bool {
+	t.Helper()
+	result := porcupine.CheckOperationsTimeout(m, h.operations, checkTimeout)
+	if result == porcupine.Unknown {
+		t.Fatalf("a history of %d operations could not be checked within %v", h.Len(), checkTimeout)
+	}
+	return result == porcupine.Ok
+}
+
+// String lists the operations by the time of their call, for the output of a failed test.
+func (h *History) String() string {
+	sorted := slices.Clone(h.operations)
+	slices.SortFunc(sorted, func(a, b porcupine.Operation) int { return int(a.Call - b.Call) })
+	return describe(sorted)
+}
