@@ -69,6 +69,16 @@ type Ask struct {
 	Used int64
 	// Windows are the figures of a window algorithm, at the bucket's own offset; the zero value is a bucket of tokens.
 	Windows quota.Windows
+	// Hold is how long nodes hold tokens, if longer than TTL(Params): nodes reckon with the whole limit where Params are a part.
+	Hold quota.Span
+}
+
+// TTL is how long the tokens to keep of this ask count as leased; 0 if there are none to keep.
+func (a Ask) TTL() quota.Span {
+	if ttl := TTL(a.Params); ttl > 0 {
+		return max(ttl, a.Hold)
+	}
+	return 0
 }
 
 // Grant is the centre's answer.
@@ -126,7 +136,7 @@ func (l Ledger) Grant(now quota.Instant, ask Ask) (Ledger, Grant) {
 	}
 	l.lend(g.Waiting*cost, ask.Deadline, waitingPieces)
 	available -= g.Waiting * cost
-	if ttl := TTL(p); ttl > 0 {
+	if ttl := ask.TTL(); ttl > 0 {
 		g.Keep = keepShare(ask, available)
 		l.lend(g.Keep, ttl, pieces)
 	}

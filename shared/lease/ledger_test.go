@@ -273,3 +273,34 @@ func params(t *testing.T, q int64, window quota.Span, burst int64) quota.Params 
 	}
 	return p
 }
+
+// Nodes that reckon with a whole limit hold tokens of a part of it for as long as the whole says.
+func TestHold(t *testing.T) {
+	whole, err := quota.NewParams(60, quota.Minute, 60)
+	if err != nil {
+		t.Fatal(err)
+	}
+	brief, err := quota.NewParams(100, quota.Second, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		ask  lease.Ask
+		want quota.Span
+	}{
+		"its own":             {lease.Ask{Params: whole}, 3 * quota.Second},
+		"longer":              {lease.Ask{Params: whole, Hold: 5 * quota.Second}, 5 * quota.Second},
+		"never shorter":       {lease.Ask{Params: whole, Hold: quota.Second}, 3 * quota.Second},
+		"nothing is kept":     {lease.Ask{Params: brief}, 0},
+		"still not with Hold": {lease.Ask{Params: brief, Hold: quota.Second}, 0},
+	} {
+		if got := c.ask.TTL(); got != c.want {
+			t.Errorf("%s: %d µs, want %d", name, got, c.want)
+		}
+	}
+	_, g := lease.Ledger{}.Grant(0, lease.Ask{Params: whole, Hold: 6 * quota.Second, Keep: 10, Nodes: 1, Version: 1})
+	l, _ := lease.Ledger{}.Grant(0, lease.Ask{Params: whole, Hold: 6 * quota.Second, Keep: 10, Nodes: 1, Version: 1})
+	if g.Keep != 10 || len(l.Pairs) != 1 || l.Pairs[0].End < quota.Instant(6*quota.Second) {
+		t.Errorf("granted %d, out until %+v", g.Keep, l.Pairs)
+	}
+}

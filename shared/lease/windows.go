@@ -41,7 +41,7 @@ func (l WindowLedger) Grant(now quota.Instant, ask Ask) (WindowLedger, Grant) {
 		w.Lend(h, late, g.Waiting*cost)
 	}
 	if w.Algorithm != quota.SlidingWindowCounter {
-		until := h.Last + quota.Instant(TTL(ask.Params))
+		until := h.Last + quota.Instant(ask.TTL())
 		if g.Keep = keepShare(ask, w.Room(h, until)); g.Keep > 0 {
 			w.Lend(h, until, g.Keep)
 		}

@@ -77,6 +77,29 @@ func NewParams(quota int64, window Span, burst int64) (Params, error) {
 	return p, nil
 }
 
+// Part is the share num/den of p's rate with a burst of its own. Where the exact rate would need more than exact arithmetic holds it
+// is rounded down, by less than one part in MaxUnits/burst. Num and den are positive, at most 1000, and num is at most den.
+func (p Params) Part(num, den, burst int64) Params {
+	n, d := p.Num*num, p.Den*den
+	g := gcd(n, d)
+	part := Params{Num: n / g, Den: d / g, Burst: burst}
+	limit := MaxUnits / burst
+	if part.Num > MaxUnits {
+		limit = min(limit, scaled(MaxUnits, part.Den, part.Num))
+	}
+	if part.Num > MaxUnits || part.Den > limit {
+		part.Num, part.Den = max(scaled(part.Num, limit, part.Den), 1), limit
+	}
+	return part
+}
+
+// scaled is a·b/c rounded down, for a result below 2^63.
+func scaled(a, b, c int64) int64 {
+	high, low := bits.Mul64(uint64(a), uint64(b))
+	q, _ := bits.Div64(high, low, uint64(c))
+	return int64(q)
+}
+
 // Take spends n tokens from s at instant now. It reads no clock and keeps nothing: the caller stores the returned State.
 // A denied Take spends nothing. A cost of 0 looks and always passes; a negative cost counts as 0, never as a refund.
 // The token bucket is GCRA and the leaky bucket as a meter in other words: Debt/Num is GCRA's distance to its arrival time.

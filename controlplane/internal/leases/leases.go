@@ -249,9 +249,9 @@ func DoubtfulUntil(lost quota.Instant, a lease.Ask) quota.Instant {
 	if lost <= 0 {
 		return 0
 	}
-	leased := max(lease.TTL(a.Params), lease.Deadline)
+	leased := max(a.TTL(), lease.Deadline)
 	if a.Windows.Quota != 0 {
 		return a.Windows.Counts(lost + quota.Instant(leased))
 	}
-	return lost + quota.Instant(a.Params.Window()+2*lease.TTL(a.Params)+2*lease.Deadline)
+	return lost + quota.Instant(a.Params.Window()+2*a.TTL()+2*lease.Deadline)
 }

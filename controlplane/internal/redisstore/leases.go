@@ -104,7 +104,7 @@ const (
 // tokensArg is what the script wants to know about a bucket of tokens.
 func tokensArg(joined bool, lost quota.Instant, a lease.Ask) []byte {
 	return arg(kindTokens, joined,
-		a.Params.Num, a.Params.Den, a.Params.Burst, int64(lease.TTL(a.Params)), int64(a.Version),
+		a.Params.Num, a.Params.Den, a.Params.Burst, int64(a.TTL()), int64(a.Version),
 		max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
 		int64(leases.DoubtfulUntil(lost, a)), lease.Fresh(a.Params, a.Version, 0, leases.LostFill).Debt, max(a.Used, 0))
 }
@@ -113,7 +113,7 @@ func tokensArg(joined bool, lost quota.Instant, a lease.Ask) []byte {
 func windowsArg(joined bool, lost quota.Instant, a lease.Ask) []byte {
 	w := a.Windows
 	return arg(kindWindows, joined,
-		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset), int64(lease.TTL(a.Params)),
+		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset), int64(a.TTL()),
 		int64(a.Version), max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
 		int64(leases.DoubtfulUntil(lost, a)), w.Quota-w.Quota*leases.LostFill/100)
 }
