@@ -43,10 +43,13 @@ type LeaseItem struct {
 type ItemState uint8
 
 // ItemGranted carries a grant, which may be empty. ItemUnknown: the request's version or limit is not known or has been
-// replaced; the node should fetch the newest snapshot.
+// replaced; the node should fetch the newest snapshot. ItemUnavailable: the part of the store that keeps the bucket does not answer,
+// for as long as NotBefore says, though others do; the failure ladder decides about this bucket alone. Nodes that do not know
+// it take the whole reply for a failure.
 const (
 	ItemGranted ItemState = iota
 	ItemUnknown
+	ItemUnavailable
 )
 
 // LeaseReply answers a LeaseRequest item by item, in the same order.
@@ -154,7 +157,7 @@ func DecodeLeaseReply(b []byte, m *LeaseReply) error {
 			break
 		}
 		state := ItemState(c.u8())
-		if state > ItemUnknown {
+		if state > ItemUnavailable {
 			c.fail(ErrValue)
 		}
 		m.Items = append(m.Items, LeaseAnswer{

@@ -27,6 +27,7 @@ var reply = wire.LeaseReply{
 	Items: []wire.LeaseAnswer{
 		{State: wire.ItemGranted, Waiting: 5, Keep: 700, NotBefore: 36 * quota.Second, Level: 12},
 		{State: wire.ItemUnknown},
+		{State: wire.ItemUnavailable, NotBefore: 3 * quota.Second},
 	},
 }
 

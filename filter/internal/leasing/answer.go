@@ -59,6 +59,16 @@ func (d *Desk) settle(c *call, it item, a wire.LeaseAnswer, now quota.Instant) {
 		b.call, b.asked = nil, 0
 	}
 	expiry := lease.Expiry(c.sent, lease.Deadline)
+	if a.State == wire.ItemUnavailable {
+		for range asked {
+			d.resolve(b, 0, Failed, now-quota.Instant(a.NotBefore))
+		}
+		if len(b.queue) > 0 {
+			d.list(b)
+		}
+		d.forget(b)
+		return
+	}
 	unknown := a.State == wire.ItemUnknown || a.Waiting > it.ask.Waiting || a.Keep > it.ask.Keep
 	if unknown || asked > 0 && now >= expiry {
 		if unknown {

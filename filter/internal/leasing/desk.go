@@ -25,8 +25,9 @@ type Clock interface{ Now() quota.Instant }
 // Outcome says how a ticket ended.
 type Outcome uint8
 
-// Waiting tickets are open. Granted may be used until Until; Refused has nothing before Until; Failed got no answer. Spared had
-// the tokens and spent none, because another bucket of the same request had not.
+// Waiting tickets are open. Granted may be used until Until; Refused has nothing before Until; Failed got no answer, since Until if
+// that is not 0: the centre cannot reach what keeps this bucket. Spared had the tokens and spent none, because another bucket of
+// the same request had not.
 const (
 	Waiting Outcome = iota
 	Granted

@@ -88,6 +88,9 @@ func (d *Desk) settleGroup(c *call, g *group, items []item, answers []wire.Lease
 	expiry := lease.Expiry(c.sent, lease.Deadline)
 	granted, fault, unknown := true, false, false
 	for _, a := range answers {
+		if a.State == wire.ItemUnavailable {
+			continue // The others are granted all or none without it.
+		}
 		unknown = unknown || a.State == wire.ItemUnknown || a.Waiting > 1 || a.Keep > 0
 		granted = granted && a.Waiting == 1
 		fault = fault || a.Waiting == 0 && a.NotBefore > 0
@@ -100,6 +103,12 @@ func (d *Desk) settleGroup(c *call, g *group, items []item, answers []wire.Lease
 		return
 	}
 	for i, a := range answers {
+		if a.State == wire.ItemUnavailable {
+			if !g.gone {
+				g.tickets[i].Outcome, g.tickets[i].Until = Failed, now-quota.Instant(a.NotBefore)
+			}
+			continue
+		}
 		d.learnOfGroup(c, items[i], a, now, !granted || g.gone)
 		if g.gone {
 			continue
@@ -142,7 +151,7 @@ func (d *Desk) endGroup(g *group, outcome Outcome) {
 	}
 	if outcome != Waiting {
 		for _, t := range g.tickets {
-			t.Outcome = outcome
+			t.Outcome, t.Until = outcome, 0
 		}
 	}
 	d.dropGroup(g)

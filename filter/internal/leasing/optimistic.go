@@ -181,6 +181,9 @@ func (d *Desk) tell(now quota.Instant) {
 // settleReport takes in the answer to a report. Of a bucket that the centre does not know nothing is learnt: the report is made
 // again, under the policy set that is in force by then, or not at all if nobody uses the bucket any more.
 func (d *Desk) settleReport(it item, a wire.LeaseAnswer, now quota.Instant) {
+	if a.State == wire.ItemUnavailable {
+		return // It is reported again, as if no answer had come.
+	}
 	o := d.owes[match.Key(it.need.Bucket)]
 	if a.State == wire.ItemUnknown {
 		d.Stats.ItemsUnknown++

@@ -121,7 +121,11 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 			h.Retry = max(quota.Span(h.ticket.Until-now), 1)
 			refusing = later(req, refusing, i)
 		default:
-			l.climb(req, i, now, l.desk.FailingSince(now))
+			since := l.desk.FailingSince(now)
+			if h.ticket.Outcome == leasing.Failed && h.ticket.Until > 0 {
+				since = min(since, h.ticket.Until)
+			}
+			l.climb(req, i, now, since)
 		}
 	}
 	if refusing >= 0 {
