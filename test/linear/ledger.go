@@ -1,15 +1,15 @@
 package linear
 
-import (
-	"github.com/anishathalye/porcupine"
-)
+import "github.com/anishathalye/porcupine"
 
-// Ask is what a node asks of the centre: tokens of some buckets, all or none of them for a group of several.
+// Ask is what a node asks of the centre: tokens of a bucket, or of several for one request, which needs all or none of them.
+// Buckets that are asked for together are of one group.
 type Ask struct {
+	Group int
 	Parts []Part
 }
 
-// Part is what is asked of one bucket: the cost of a number of waiting requests, and tokens to keep beyond it.
+// Part is what is asked of one bucket, 0 or 1, of the group: the cost of a number of waiting requests, and tokens to keep beyond it.
 type Part struct {
 	Bucket        int
 	Waiting, Cost int64
@@ -21,42 +21,37 @@ type Granted struct{ Waiting, Keep, Level int64 }
 
 // Ledgers is the model of the centre's buckets while nothing is earned: what is granted is gone. An operation's input is an Ask, its
 // output a []Granted as long as its parts, or nil if the answer was lost. Of a single part the waiting requests get what there is;
-// of several, each must have enough for all of its waiting requests, or nobody gets anything.
-func Ledgers(buckets int, burst int64) porcupine.Model {
-	const most = 4
-	if buckets > most {
-		panic("linear: too many buckets for one model")
-	}
+// of two, both must have enough for all of their waiting requests, or nobody gets anything.
+func Ledgers(burst int64) porcupine.Model {
 	return porcupine.Model{
-		Init: func() any {
-			var levels [most]int64
-			for i := range buckets {
-				levels[i] = burst
-			}
-			return levels
-		},
+		Partition: partition(func(input any) int { return input.(Ask).Group }),
+		Init:      func() any { return levels{burst, burst} },
 		Step: func(state, input, output any) (bool, any) {
-			levels, answers := grant(state.([most]int64), input.(Ask))
+			after, answers := grant(state.(levels), input.(Ask))
 			if output == nil {
-				return true, levels
+				return true, after
 			}
 			for i, g := range output.([]Granted) {
 				if g != answers[i] {
 					return false, state
 				}
 			}
-			return true, levels
+			return true, after
 		},
 	}
 }
 
-func grant(levels [4]int64, ask Ask) (after [4]int64, answers []Granted) {
+// levels are the tokens left in the buckets of a group.
+type levels [2]int64
+
+func grant(before levels, ask Ask) (after levels, answers []Granted) {
+	after = before
 	enough := true
 	for _, p := range ask.Parts {
-		enough = enough && levels[p.Bucket]/p.Cost >= p.Waiting
+		enough = enough && before[p.Bucket]/p.Cost >= p.Waiting
 	}
 	for _, p := range ask.Parts {
-		left := &levels[p.Bucket]
+		left := &after[p.Bucket]
 		var g Granted
 		if enough || len(ask.Parts) == 1 {
 			g.Waiting = min(p.Waiting, *left/p.Cost)
@@ -67,7 +62,7 @@ func grant(levels [4]int64, ask Ask) (after [4]int64, answers []Granted) {
 		g.Level = *left
 		answers = append(answers, g)
 	}
-	return levels, answers
+	return after, answers
 }
 
 // kept is what a node may keep: what it wants, unless all nodes that do as much would empty the bucket, and then half its share,
