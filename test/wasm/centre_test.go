@@ -38,8 +38,9 @@ type centre struct {
 	lease    func(c *envoytest.Call, req wire.LeaseRequest) bool
 	snapshot func([]byte) []byte
 	reply    func(*wire.LeaseReply)
-	// down: neither polls nor lease requests are answered.
-	down bool
+	// down: neither polls nor lease requests nor reports are answered. reports are those that came in.
+	down    bool
+	reports []report
 }
 
 // poll is one request for a snapshot.
@@ -83,6 +84,8 @@ func (c *centre) handle(node int, call *envoytest.Call) {
 		c.handleLease(node, call)
 	case strings.HasPrefix(path, "/node/v1/snapshot?") && call.Header(":method") == "GET":
 		c.handlePoll(node, call, path)
+	case path == "/node/v1/report" && call.Header(":method") == "POST":
+		c.handleReport(node, call)
 	default:
 		t.Errorf("a call to %s %s", call.Header(":method"), path)
 	}

@@ -113,20 +113,20 @@ func TestWrongAnswers(t *testing.T) {
 		counter string
 		at      time.Duration // when the request ends
 	}{
-		{"status 503", respond(503, []byte("no healthy upstream")), "leases.failed", quantum},
-		{"status 504", respond(504, nil), "leases.failed", quantum},
-		{"status 401", respond(401, nil), "leases.failed", quantum},
-		{"no answer", func(*envoytest.Call, wire.LeaseRequest) {}, "leases.failed", lateAfter},
-		{"connection reset", func(c *envoytest.Call, _ wire.LeaseRequest) { c.Reset(quantum) }, "leases.failed", quantum},
-		{"connection refused", func(c *envoytest.Call, _ wire.LeaseRequest) { c.FailConnection(quantum) }, "leases.failed", quantum},
-		{"dispatch fails", func(c *envoytest.Call, _ wire.LeaseRequest) { c.FailNow() }, "leases.failed", 0},
-		{"empty", respond(200, nil), "leases.failed", quantum},
-		{"garbage", respond(200, []byte("<html>It works!</html>")), "leases.failed", quantum},
-		{"large garbage", respond(200, make([]byte, 1<<20)), "leases.failed", quantum},
-		{"wrong sequence", reply(func(m *wire.LeaseReply) { m.Seq++ }), "leases.failed", quantum},
-		{"too few items", reply(func(m *wire.LeaseReply) { m.Items = nil }), "leases.failed", quantum},
-		{"too many items", reply(func(m *wire.LeaseReply) { m.Items = append(m.Items, m.Items[0]) }), "leases.failed", quantum},
-		{"no nodes", reply(func(m *wire.LeaseReply) { m.Nodes = 0 }), "leases.failed", quantum},
+		{"status 503", respond(503, []byte("no healthy upstream")), "leases.unavailable", quantum},
+		{"status 504", respond(504, nil), "leases.no_answer", quantum},
+		{"status 401", respond(401, nil), "leases.refused", quantum},
+		{"no answer", func(*envoytest.Call, wire.LeaseRequest) {}, "leases.no_answer", lateAfter},
+		{"connection reset", func(c *envoytest.Call, _ wire.LeaseRequest) { c.Reset(quantum) }, "leases.no_answer", quantum},
+		{"connection refused", func(c *envoytest.Call, _ wire.LeaseRequest) { c.FailConnection(quantum) }, "leases.unavailable", quantum},
+		{"dispatch fails", func(c *envoytest.Call, _ wire.LeaseRequest) { c.FailNow() }, "leases.unsent", 0},
+		{"empty", respond(200, nil), "leases.unreadable", quantum},
+		{"garbage", respond(200, []byte("<html>It works!</html>")), "leases.unreadable", quantum},
+		{"large garbage", respond(200, make([]byte, 1<<20)), "leases.unreadable", quantum},
+		{"wrong sequence", reply(func(m *wire.LeaseReply) { m.Seq++ }), "leases.unreadable", quantum},
+		{"too few items", reply(func(m *wire.LeaseReply) { m.Items = nil }), "leases.unreadable", quantum},
+		{"too many items", reply(func(m *wire.LeaseReply) { m.Items = append(m.Items, m.Items[0]) }), "leases.unreadable", quantum},
+		{"no nodes", reply(func(m *wire.LeaseReply) { m.Nodes = 0 }), "leases.unreadable", quantum},
 		{"more than asked", reply(func(m *wire.LeaseReply) { m.Items[0].Waiting++ }), "leases.unknown", quantum},
 		{"kept more than asked", reply(func(m *wire.LeaseReply) { m.Items[0].Keep += 100 }), "leases.unknown", quantum},
 		{"policy not known", reply(func(m *wire.LeaseReply) { m.Items[0].State = wire.ItemUnknown }), "leases.unknown", quantum},
@@ -150,7 +150,7 @@ func TestWrongAnswers(t *testing.T) {
 				if n := w.counter(c.counter); n != 1 {
 					t.Errorf("%s is %d, want 1", c.counter, n)
 				}
-				if n := w.counter("failure." + map[string]string{"deny": "refused", "allow": "allowed"}[then]); n != 1 {
+				if n := w.counter("decisions.by_failure_" + then); n != 1 {
 					t.Errorf("the failure was counted %d times", n)
 				}
 				w.centre.lease = nil

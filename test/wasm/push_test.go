@@ -460,7 +460,7 @@ func TestPollsBackOff(t *testing.T) {
 	if n := len(w.centre.heard) - heard; n != 0 || w.logged(0, "the control plane cannot be reached") != 1 {
 		t.Errorf("%d polls, %d times logged", n, w.logged(0, "the control plane cannot be reached"))
 	}
-	failed := w.counter("polls.failed")
+	failed := w.counter("polls.unsent")
 	if failed < 10 || failed > 40 {
 		t.Errorf("%d polls failed in 60 s", failed)
 	}

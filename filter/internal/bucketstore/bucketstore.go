@@ -49,8 +49,9 @@ type Store struct {
 	windows windowSlot
 	entry   Entry
 
-	// Evictions counts entries given up before they were idle, Contended updates given up after MaxAttempts.
-	Evictions, Contended uint64
+	// Evictions counts entries given up before they were idle, Retries attempts after the first, Contended updates given up after
+	// MaxAttempts.
+	Evictions, Retries, Contended uint64
 }
 
 // slot is the layout of one table's values, with the one that is being changed.
@@ -78,7 +79,10 @@ func (st *Store) Update(kind Kind, key match.Key, now quota.Instant, c Change) e
 	if st.key[4] = 's'; kind == Window {
 		s, st.key[4] = &st.windows, 'w'
 	}
-	for range MaxAttempts {
+	for attempt := range MaxAttempts {
+		if attempt > 0 {
+			st.Retries++
+		}
 		value, cas, exists := st.shared.Get(st.key[:])
 		s.open(value)
 		st.entry.Kind, st.entry.Key = kind, key

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/calls"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -55,7 +56,10 @@ type Node struct {
 }
 
 // Stats counts what happened to snapshots, for the filter's metrics.
-type Stats struct{ Applied, Refused, PollsFailed uint64 }
+type Stats struct {
+	Applied, Refused uint64
+	Polls            calls.Counts
+}
 
 // Sync keeps one VM's rules up to date.
 type Sync struct {
@@ -82,10 +86,13 @@ type Sync struct {
 	seen, refused uint64
 	reason        string
 
-	versionKey, snapshotKey [5]byte
-	version                 [16]byte
-	path                    []byte
-	random                  uint64
+	versionKey, snapshotKey, heardKey [5]byte
+	// heard is when the control plane last confirmed the snapshot, as far as this VM knows: at once what it heard itself.
+	heard quota.Instant
+
+	version [16]byte
+	path    []byte
+	random  uint64
 }
 
 // New makes a Sync in the name space. Random is this VM's own number.
@@ -93,7 +100,8 @@ func New(shared SharedData, poller Poller, clock Clock, log Log, node Node, spac
 	s := &Sync{shared: shared, poller: poller, clock: clock, log: log, node: node, random: random | 1, leader: newLeader(shared, space, random)}
 	copy(s.versionKey[:], space[:])
 	copy(s.snapshotKey[:], space[:])
-	s.versionKey[4], s.snapshotKey[4] = 'v', 'c'
+	copy(s.heardKey[:], space[:])
+	s.versionKey[4], s.snapshotKey[4], s.heardKey[4] = 'v', 'c', 'a'
 	return s
 }
 
@@ -118,7 +126,9 @@ func (s *Sync) load(snapshot []byte) error {
 	if err := s.rules[spare].Index.Load(snapshot); err != nil {
 		return err
 	}
-	s.rules[spare].Tally.Reset(s.rules[spare].Index.Len())
+	n := s.rules[spare].Index.Len()
+	s.rules[spare].Tally.Reset(n)
+	s.rules[spare].Steps.Reset(n)
 	s.using, s.have = spare, true
 	return nil
 }
@@ -133,6 +143,21 @@ func (s *Sync) Tick(now quota.Instant) {
 	if s.poller != nil && s.leader.lead(now) && !s.polling && now >= s.nextPoll {
 		s.poll()
 	}
+}
+
+// Leads says whether this VM was the process's leader at the last Tick.
+func (s *Sync) Leads() bool { return s.leader.leads }
+
+// Age is how long ago the control plane last said which snapshot is the newest; before it ever did, how long ago this VM first
+// led. Only the leader's is true.
+func (s *Sync) Age(now quota.Instant) quota.Span {
+	if s.heard == 0 {
+		s.heard = now
+		if value, _, found := s.shared.Get(s.heardKey[:]); found && len(value) == 8 {
+			s.heard = quota.Instant(binary.LittleEndian.Uint64(value))
+		}
+	}
+	return quota.Span(max(now-s.heard, 0))
 }
 
 // Follow loads the published snapshot if it is another than the one in force. A VM that starts late, after a trap or with a

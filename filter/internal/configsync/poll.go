@@ -1,9 +1,11 @@
 package configsync
 
 import (
+	"encoding/binary"
 	"errors"
 	"strconv"
 
+	"github.com/weir-proxy/weir/filter/internal/calls"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -18,7 +20,7 @@ func (s *Sync) poll() {
 	s.polling = true
 	err := s.poller.PollSnapshot(s.path, pollTimeout, func(status int, body []byte) { s.answer(status, body) })
 	if err != nil {
-		s.pollFailed("its cluster has no healthy host or is not configured: " + err.Error())
+		s.pollFailed(calls.Unsent, "its cluster has no healthy host or is not configured: "+err.Error())
 	}
 }
 
@@ -72,7 +74,7 @@ func (s *Sync) answer(status int, body []byte) {
 	case 200:
 		if s.Consumers != nil && wire.IsConsumers(body) {
 			if err := s.Consumers.Changed(body); err != nil {
-				s.pollFailed("it tells of consumers what cannot be read: " + err.Error())
+				s.pollFailed(calls.Unreadable, "it tells of consumers what cannot be read: "+err.Error())
 				return
 			}
 			s.pollSucceeded()
@@ -89,9 +91,9 @@ func (s *Sync) answer(status int, body []byte) {
 			s.seen = s.applied() // What was damaged on the way may come whole the next time.
 		}
 	case 401, 403:
-		s.pollFailed("it refuses the node token (status " + strconv.Itoa(status) + "): check the token's environment variable")
+		s.pollFailed(calls.Refused, "it refuses the node token (status "+strconv.Itoa(status)+"): check the token's environment variable")
 	default:
-		s.pollFailed("status " + strconv.Itoa(status))
+		s.pollFailed(calls.Of(status), "status "+strconv.Itoa(status))
 	}
 }
 
@@ -120,6 +122,11 @@ func (s *Sync) receive(snapshot []byte) {
 }
 
 func (s *Sync) pollSucceeded() {
+	s.Stats.Polls[calls.Answered]++
+	s.heard = s.clock.Now()
+	var value [8]byte
+	binary.LittleEndian.PutUint64(value[:], uint64(s.heard))
+	s.shared.Put(s.heardKey[:], value[:]) // For the next leader.
 	if s.failing {
 		s.failing = false
 		s.log.Info("weir: the control plane answers again")
@@ -127,9 +134,9 @@ func (s *Sync) pollSucceeded() {
 	s.retry = 0
 }
 
-func (s *Sync) pollFailed(why string) {
+func (s *Sync) pollFailed(how calls.Outcome, why string) {
 	s.polling = false
-	s.Stats.PollsFailed++
+	s.Stats.Polls[how]++
 	s.retry = min(max(2*s.retry, firstRetry), longestRetry)
 	s.nextPoll = s.clock.Now() + quota.Instant(s.retry/2+s.retry*quota.Span(s.next()%1024)/2048)
 	if !s.failing {

@@ -19,6 +19,7 @@ const (
 	callResponse    = 6
 	streamRequest   = 0
 	metricCounter   = 0
+	metricGauge     = 1
 	monotonic       = 1
 	wallClock       = 0
 	nanosPerMicro   = 1000
@@ -164,10 +165,11 @@ type Counter struct {
 }
 
 // NewCounter defines a counter; each name once a VM.
-func NewCounter(name string) Counter {
-	var c Counter
+func NewCounter(name string) Counter { return define(metricCounter, name) }
+
+func define(kind uint32, name string) (c Counter) {
 	key, n := text(name)
-	c.defined = proxyDefineMetric(metricCounter, key, n, &c.id) == statusOK
+	c.defined = proxyDefineMetric(kind, key, n, &c.id) == statusOK
 	return c
 }
 
@@ -175,6 +177,26 @@ func NewCounter(name string) Counter {
 func (c Counter) Add(n uint64) {
 	if c.defined && n > 0 {
 		proxyIncrementMetric(c.id, int64(n))
+	}
+}
+
+// Gauge is an Envoy gauge, which all VMs of the process share. The zero value shows nothing.
+type Gauge struct{ metric Counter }
+
+// NewGauge defines a gauge; each name once a VM.
+func NewGauge(name string) Gauge { return Gauge{define(metricGauge, name)} }
+
+// Add changes the gauge by n, which may be negative: of what each VM has a part in.
+func (g Gauge) Add(n int64) {
+	if g.metric.defined && n != 0 {
+		proxyIncrementMetric(g.metric.id, n)
+	}
+}
+
+// Set sets the gauge: of what one VM knows.
+func (g Gauge) Set(n uint64) {
+	if g.metric.defined {
+		proxyRecordMetric(g.metric.id, n)
 	}
 }
 

@@ -40,6 +40,9 @@ func proxyDefineMetric(kind uint32, name *byte, nameSize uint32, id *uint32) uin
 //go:wasmimport env proxy_increment_metric
 func proxyIncrementMetric(id uint32, offset int64) uint32
 
+//go:wasmimport env proxy_record_metric
+func proxyRecordMetric(id uint32, value uint64) uint32
+
 //go:wasmimport env proxy_set_tick_period_milliseconds
 func proxySetTickPeriod(milliseconds uint32) uint32
 

@@ -2,6 +2,7 @@ package leasing
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/calls"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -10,13 +11,20 @@ import (
 // answer handles the end of a call.
 func (d *Desk) answer(c *call, status int, body []byte) {
 	now := d.clock.Now()
-	err := wire.DecodeLeaseReply(body, &d.reply)
-	if status != 200 || err != nil || d.reply.Seq != c.seq || len(d.reply.Items) != len(c.items) {
-		d.fail(c, now, false)
+	how := calls.Of(status)
+	if how == calls.Answered {
+		err := wire.DecodeLeaseReply(body, &d.reply)
+		if err != nil || d.reply.Seq != c.seq || len(d.reply.Items) != len(c.items) {
+			how = calls.Unreadable
+		}
+	}
+	if how != calls.Answered {
+		d.fail(c, now, how)
 		return
 	}
-	d.breaker.succeeded()
-	d.Stats.CallsAnswered++
+	d.breaker.answered(now, c.probe, d.jitter())
+	d.answered = now
+	d.Stats.Calls[calls.Answered]++
 	if d.reply.Nodes != d.store.Number(nodesLetter) {
 		d.store.SetNumber(nodesLetter, d.reply.Nodes)
 	}
@@ -35,10 +43,11 @@ func (d *Desk) answer(c *call, status int, body []byte) {
 }
 
 // fail ends a call without an answer: who was asked for, and who queued behind, falls back to the failure ladder.
-func (d *Desk) fail(c *call, now quota.Instant, unsent bool) {
-	d.Stats.CallsFailed++
-	d.breaker.failed(now, unsent, d.jitter())
-	d.failGroups(c, d.breaker.open(now))
+func (d *Desk) fail(c *call, now quota.Instant, how calls.Outcome) {
+	d.Stats.Calls[how]++
+	d.reason = how
+	d.breaker.failed(now, c.probe, how == calls.Unsent, d.jitter())
+	d.failGroups(c, d.breaker.isOpen())
 	for _, it := range c.items {
 		if b := it.bucket; b != nil && b.call == c {
 			b.call, b.asked = nil, 0

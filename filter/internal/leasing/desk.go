@@ -4,6 +4,7 @@ package leasing
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/calls"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -53,7 +54,8 @@ type Ticket struct {
 
 // Stats counts what a desk did, for the filter's metrics.
 type Stats struct {
-	CallsAnswered, CallsFailed, ItemsUnknown, Turned uint64
+	Calls                calls.Counts
+	ItemsUnknown, Turned uint64
 }
 
 // Desk is where requests wait for the centre.
@@ -69,8 +71,15 @@ type Desk struct {
 	random uint64
 
 	breaker breaker
-	waiting int
-	buckets map[match.Key]*bucket
+	// lost is what the last call was for, and reason how the last one that failed did. heard is since when another worker has had no
+	// answer, 0 if there is no such, and answered when this one last had one.
+	lost            Need
+	reason          calls.Outcome
+	heard, answered quota.Instant
+	waiting         int
+	buckets         map[match.Key]*bucket
+	// open are the same in a row, so that they are looked after in an order that does not change from run to run.
+	open []*bucket
 	// groups are the requests that wait for several buckets, the first one first; queued of them are in no call, and groupCalls
 	// calls carry the others.
 	groups             []*group
@@ -100,6 +109,7 @@ type bucket struct {
 	call   *call
 	keep   int64
 	listed bool
+	place  int // in the desk's row
 }
 
 // call is one lease request under way, for buckets or for groups.
@@ -108,10 +118,11 @@ type call struct {
 	sent   quota.Instant
 	items  []item
 	groups []*group
+	probe  bool
 }
 
 type item struct {
-	bucket *bucket // nil in a group
+	bucket *bucket // nil in a group and in a probe
 	need   Need
 	joined bool
 	ask    lease.Ask
@@ -124,20 +135,6 @@ func New(store *bucketstore.Store, caller Caller, clock Clock, node string, boot
 		store: store, caller: caller, clock: clock, node: node, boot: boot, random: random | 1,
 		buckets: make(map[match.Key]*bucket),
 	}
-}
-
-// Away says since when the control plane has not answered, and whether a request must not wait for it now.
-func (d *Desk) Away(now quota.Instant) (since quota.Instant, away bool) {
-	since, _ = d.breaker.away()
-	return since, d.breaker.open(now)
-}
-
-// FailingSince is the start of the failures that led to a Failed ticket; now if they are over.
-func (d *Desk) FailingSince(now quota.Instant) quota.Instant {
-	if since, away := d.breaker.away(); away {
-		return since
-	}
-	return now
 }
 
 // nodesLetter is where the workers of a process share the number of nodes: one that has had no answer itself would take the
@@ -167,8 +164,8 @@ func (d *Desk) Join(now quota.Instant, t *Ticket) bool {
 
 // Keep notes tokens to be asked for at the next tick, or along with the next request that waits for the bucket. While the
 // control plane does not answer it notes nothing: what cannot be sent would only pile up.
-func (d *Desk) Keep(now quota.Instant, need Need, keep int64) {
-	if d.breaker.open(now) {
+func (d *Desk) Keep(need Need, keep int64) {
+	if _, away := d.Away(); away {
 		return
 	}
 	b := d.bucket(need)
@@ -179,8 +176,9 @@ func (d *Desk) Keep(now quota.Instant, need Need, keep int64) {
 func (d *Desk) bucket(need Need) *bucket {
 	b := d.buckets[need.Bucket]
 	if b == nil {
-		b = &bucket{}
+		b = &bucket{place: len(d.open)}
 		d.buckets[need.Bucket] = b
+		d.open = append(d.open, b)
 	}
 	b.need = need
 	return b
@@ -249,7 +247,7 @@ func (d *Desk) send(c *call) {
 	m := wire.LeaseRequest{Node: d.node, Boot: d.boot, Seq: c.seq, Version: c.items[0].ask.Version}
 	timeout := keepTimeout
 	for _, it := range c.items {
-		if it.ask.Waiting > 0 {
+		if it.ask.Waiting > 0 || c.probe {
 			timeout = lease.Deadline
 		}
 		m.Items = append(m.Items, wire.LeaseItem{
@@ -258,9 +256,10 @@ func (d *Desk) send(c *call) {
 		})
 	}
 	d.body = wire.AppendLeaseRequest(d.body[:0], m)
-	d.breaker.sent()
+	d.lost = c.items[0].need
+	d.breaker.sent(c.sent)
 	if err := d.caller.CallLeases(d.body, timeout, func(status int, body []byte) { d.answer(c, status, body) }); err != nil {
-		d.fail(c, c.sent, true)
+		d.fail(c, c.sent, calls.Unsent)
 	}
 }
 
@@ -269,12 +268,15 @@ func (d *Desk) Tick(now quota.Instant) {
 	d.nodes = d.store.Number(nodesLetter)
 	d.tell(now)
 	if d.waiting > 0 {
-		for _, b := range d.buckets {
-			d.tickBucket(b, now)
+		for i := len(d.open) - 1; i >= 0; i-- { // From the end, because forget moves the last one up.
+			d.tickBucket(d.open[i], now)
 		}
 		d.tickGroups(now)
 	}
-	if len(d.ready)+d.queued > 0 && !d.breaker.open(now) {
+	if d.breaker.tick(now, d.jitter()) {
+		d.probe(now)
+	}
+	if len(d.ready)+d.queued > 0 && !d.breaker.isOpen() {
 		d.flush(now, true)
 	}
 }
@@ -324,9 +326,16 @@ func (d *Desk) resolve(b *bucket, at int, outcome Outcome, until quota.Instant) 
 
 // forget drops a bucket that nobody waits for.
 func (d *Desk) forget(b *bucket) {
-	if len(b.queue) == 0 && b.call == nil && b.keep == 0 && !b.listed {
-		delete(d.buckets, b.need.Bucket)
+	// An answer may come for one that was dropped and has a successor under its key, which stays.
+	if len(b.queue) > 0 || b.call != nil || b.keep > 0 || b.listed || d.buckets[b.need.Bucket] != b {
+		return
 	}
+	delete(d.buckets, b.need.Bucket)
+	last := len(d.open) - 1
+	d.open[b.place] = d.open[last]
+	d.open[b.place].place = b.place
+	d.open[last] = nil
+	d.open = d.open[:last]
 }
 
 // TakeResolved returns the streams of tickets that ended since the last call. The slice is good until the next resolution.
@@ -342,7 +351,8 @@ func (d *Desk) TakeResolved() []uint32 {
 // Cancel withdraws a stream's tickets: its client went away. Tokens that come for them serve the next request.
 func (d *Desk) Cancel(stream uint32) {
 	d.cancelGroup(stream)
-	for _, b := range d.buckets {
+	for i := len(d.open) - 1; i >= 0; i-- {
+		b := d.open[i]
 		for at := 0; at < len(b.queue); {
 			if b.queue[at].Stream != stream {
 				at++

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/calls"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/sharedtest"
 	"github.com/weir-proxy/weir/shared/lease"
@@ -150,7 +151,7 @@ func TestExactlyTheBurstPasses(t *testing.T) {
 	for i := range 300 {
 		s := w.spend(1, 1)
 		if s.Keep > 0 {
-			w.desk.Keep(w.now, s.Need, s.Keep)
+			w.desk.Keep(s.Need, s.Keep)
 		}
 		switch s.State {
 		case leasing.Ready:
@@ -237,50 +238,103 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// After three failures requests no longer wait; one call probes after a pause, and one success ends it.
+// After three failures requests no longer wait; the tick probes after a pause, and two answers end it.
 func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	for range 3 {
-		if _, away := w.desk.Away(w.now); away {
+		if _, away := w.desk.Away(); away {
 			t.Fatal("open too early")
 		}
 		w.join(t, 1, 1)
 		p, _ := w.grant(w.now)
 		p.done(504, nil)
 	}
-	since, away := w.desk.Away(w.now)
-	if !away || since != w.now {
+	began := w.now
+	if since, away := w.desk.Away(); !away || since != began {
 		t.Fatalf("after three failures: away %v since %d", away, since)
 	}
-	w.now += 2000 * ms
-	if _, away = w.desk.Away(w.now); away {
-		t.Fatal("no probe is let through")
+	for probe := range 2 {
+		w.now += 250 * ms
+		w.desk.Tick(w.now)
+		if since, away := w.desk.Away(); !away || since != began || len(w.calls) != 1 {
+			t.Fatalf("at probe %d: away %v since %d, %d calls", probe, away, since, len(w.calls))
+		}
+		it := w.calls[0].request.Items[0]
+		if len(w.calls[0].request.Items) != 1 || it.Bucket != [16]byte{1} || it.Waiting+it.Keep+it.Used != 0 || w.calls[0].timeout != lease.Deadline {
+			t.Fatalf("a probe must ask for nothing: %+v", w.calls[0])
+		}
+		w.answer(w.now)
+		w.desk.Tick(w.now)
+		if len(w.calls) != 0 {
+			t.Fatal("the second probe follows at once")
+		}
 	}
-	probe := w.join(t, 1, 1)
-	if _, away = w.desk.Away(w.now); !away {
-		t.Error("a second probe is let through")
-	}
-	w.answer(w.now)
-	if _, away = w.desk.Away(w.now); away || probe.Outcome != leasing.Granted {
-		t.Errorf("after a success: away %v, probe %v", away, probe.Outcome)
+	if _, away := w.desk.Away(); away {
+		t.Error("two answers do not close it")
 	}
 	// A call that cannot even be sent opens it at once.
 	w.refuse = errors.New("no healthy host")
 	if ticket := w.join(t, 1, 1); ticket.Outcome != leasing.Failed {
 		t.Errorf("ticket %v", ticket.Outcome)
 	}
-	if _, away = w.desk.Away(w.now); !away {
+	if _, away := w.desk.Away(); !away {
 		t.Error("requests wait for a control plane that cannot be called")
 	}
 	// What is to be kept does not pile up meanwhile.
 	w.refuse = nil
 	for i := range 100 {
-		w.desk.Keep(w.now, w.need(byte(i), 1), 5)
+		w.desk.Keep(w.need(byte(i), 1), 5)
 	}
 	w.now += 3000 * ms
 	w.desk.Tick(w.now)
-	if len(w.calls) != 0 {
-		t.Errorf("%d calls for what was wanted during the outage", len(w.calls))
+	if len(w.calls) != 1 {
+		t.Errorf("%d calls for what was wanted during the outage, want the probe alone", len(w.calls))
+	}
+	want := calls.Counts{calls.Answered: 2, calls.NoAnswer: 3, calls.Unsent: 1}
+	if w.desk.Stats.Calls != want {
+		t.Errorf("the calls ended as %v, want %v", w.desk.Stats.Calls, want)
+	}
+}
+
+// Calls that hang until after a second open it without having failed.
+func TestSilenceOpensTheBreaker(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	began := w.now
+	w.desk.Keep(w.need(1, 1), 5)
+	for ; w.now < began+990*ms; w.now += 10 * ms {
+		w.desk.Tick(w.now)
+		if _, away := w.desk.Away(); away {
+			t.Fatalf("open after %d µs", w.now-began)
+		}
+	}
+	w.now = began + 1000*ms
+	w.desk.Tick(w.now)
+	if since, away := w.desk.Away(); !away || since != began {
+		t.Errorf("after a second without an answer: away %v, since %d", away, since-began)
+	}
+}
+
+// What another worker has found out keeps this one's requests from waiting, unless it has had an answer itself since then.
+func TestHearsay(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	w.join(t, 1, 1)
+	w.answer(w.now)
+	w.now += 10 * ms
+	heard := w.now
+	w.desk.Hear(heard)
+	if since, away := w.desk.Away(); !away || since != heard || w.desk.FailingSince(w.now+ms) != heard {
+		t.Errorf("another worker has no answer: away %v since %d", away, since)
+	}
+	w.now += 10 * ms
+	w.join(t, 2, 1)
+	w.answer(w.now)
+	if _, away := w.desk.Away(); away {
+		t.Error("this worker had an answer after the other one's failure")
+	}
+	w.desk.Hear(w.now + ms)
+	w.desk.Hear(0)
+	if _, away := w.desk.Away(); away {
+		t.Error("the other worker is answered again")
 	}
 }
 
@@ -348,7 +402,7 @@ func TestABusyKeyIsServedFromItsLots(t *testing.T) {
 		}
 		s := w.spend(1, 1)
 		if s.Keep > 0 {
-			w.desk.Keep(w.now, s.Need, s.Keep)
+			w.desk.Keep(s.Need, s.Keep)
 		}
 		switch s.State {
 		case leasing.Ready:
@@ -372,7 +426,7 @@ func TestCallsAreBatched(t *testing.T) {
 		if i >= 90 {
 			need.Version = 2
 		}
-		w.desk.Keep(w.now, need, 5)
+		w.desk.Keep(need, 5)
 	}
 	w.desk.Flush(w.now)
 	if len(w.calls) != 0 {
@@ -400,7 +454,7 @@ func TestWorkersShareWhatOneBrings(t *testing.T) {
 	b.stream = 1000
 	// Worker b is about to fetch everything to keep; a's request comes to the centre after it.
 	_ = a.store.Update(bucketstore.Leased, [16]byte{1}, c.now, keepUnderWay(c.now+200*ms))
-	b.desk.Keep(b.now, b.need(1, 1), 100)
+	b.desk.Keep(b.need(1, 1), 100)
 	b.desk.Tick(c.now)
 	ticket := a.join(t, 1, 1)
 	keep, reply := cp.grant(c.now)

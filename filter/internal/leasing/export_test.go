@@ -2,6 +2,3 @@ package leasing
 
 // Buckets is the number of buckets that a desk remembers.
 func (d *Desk) Buckets() int { return len(d.buckets) }
-
-// Waiting is the number of open tickets.
-func (d *Desk) Waiting() int { return d.waiting }

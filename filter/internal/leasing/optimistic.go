@@ -138,7 +138,7 @@ func (d *Desk) Report(now quota.Instant, need Need, at quota.Instant) {
 
 // tell reports what is due.
 func (d *Desk) tell(now quota.Instant) {
-	if len(d.owing) == 0 || d.breaker.open(now) {
+	if _, away := d.Away(); away || len(d.owing) == 0 {
 		return
 	}
 	c := &call{sent: now}

@@ -3,7 +3,6 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/shared/match"
-	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -133,21 +132,4 @@ func owed(p quota.Params, debtor, now quota.Instant) int64 {
 		return whole
 	}
 	return int64(debtor-now) * p.Num
-}
-
-// climb takes a hit whose tokens cannot be had from the centre to the step of its failure ladder.
-func (l *Limiter) climb(req *Request, i int, now, since quota.Instant) {
-	h := &req.Hits[i]
-	failure := req.policyOf(h.Hit).OnFailure
-	h.settled = false
-	switch {
-	case failure.Then == policy.ThenLocal, now-since < quota.Instant(failure.LocalFor):
-		h.by = byShare
-		l.Stats.FailureShare++
-	case failure.Then == policy.ThenAllow:
-		h.by = byAllow
-		l.Stats.FailureAllowed++
-	default:
-		h.by = byDeny
-	}
 }

@@ -43,7 +43,7 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 	for i := range req.Hits {
 		if h := &req.Hits[i]; h.by == byTicket && !h.settled {
 			h.asked, req.deadline = true, h.ticket.Deadline
-			l.keep(req, h, now)
+			l.keep(req, h)
 		}
 	}
 	if !req.held {
@@ -74,13 +74,13 @@ func (l *Limiter) takeCredit(req *Request, i int, now quota.Instant, commit bool
 	case leasing.Ready:
 		l.describe(req, h, l.spend.Level, l.spend.FullAt, now)
 		h.settled = commit
-		l.keep(req, h, now)
+		l.keep(req, h)
 	case leasing.Exhausted:
 		l.describe(req, h, 0, l.spend.FullAt, now)
 		h.Retry = quota.Span(l.spend.Until - now)
 		return false, Quota
 	default:
-		if since, away := l.desk.Away(now); away {
+		if since, away := l.desk.Away(); away {
 			l.climb(req, i, now, since)
 			return l.take(req, i, now, commit)
 		}
@@ -100,7 +100,7 @@ func (l *Limiter) takeTab(req *Request, i int, now quota.Instant, commit bool) (
 	if h.settled = commit && use.Result.Allowed; use.Result.Allowed {
 		return true, Quota
 	}
-	if since, away := l.desk.Away(now); away && h.Retry != quota.Never {
+	if since, away := l.desk.Away(); away && h.Retry != quota.Never {
 		l.climb(req, i, now, since)
 		return l.take(req, i, now, commit)
 	}
@@ -120,9 +120,9 @@ func (l *Limiter) useTab(req *Request, m *match.Hit, now quota.Instant, commit b
 }
 
 // keep notes the tokens that a hit wants beyond its own.
-func (l *Limiter) keep(req *Request, h *Hit, now quota.Instant) {
+func (l *Limiter) keep(req *Request, h *Hit) {
 	if h.keep > 0 {
-		l.desk.Keep(now, l.need(req, h), h.keep)
+		l.desk.Keep(l.need(req, h), h.keep)
 		h.keep = 0
 	}
 }

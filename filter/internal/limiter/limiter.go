@@ -18,9 +18,10 @@ type Stats struct {
 	ShadowAllowed, ShadowRefused, ShadowUndetermined uint64
 	// Of candidates: draft limits beside the enforced ones.
 	CandidateAllowed, CandidateRefused, CandidateUndetermined uint64
-	FailureShare, FailureAllowed, FailureRefused              uint64
-	// Turned are requests of leaky buckets that too many wait before.
-	Contended, ChargedInVain, Waited, Delayed, Turned uint64
+	// Turned are requests of leaky buckets that too many wait before, Gone those whose client went away before their decision.
+	Contended, ChargedInVain, Waited, Delayed, Turned, Gone uint64
+	// Decided counts what decided: each hit of an allowed request, of a refused one the hit that refuses.
+	Decided [Sources]uint64
 }
 
 // Limiter decides for one VM.
@@ -157,7 +158,9 @@ func (l *Limiter) decide(req *Request, now quota.Instant) Status {
 		if settled(req) {
 			l.Stats.Allowed++
 			for i := range req.Hits {
-				if h := &req.Hits[i]; i == 0 || req.Hits[i-1].Policy != h.Policy {
+				h := &req.Hits[i]
+				l.Stats.Decided[sources[h.by]]++
+				if i == 0 || req.Hits[i-1].Policy != h.Policy {
 					req.rules.Tally.add(h.Policy, CountAllowed)
 				}
 			}
@@ -303,9 +306,7 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 			l.Stats.ChargedInVain++
 		}
 	}
-	if reason == Failure {
-		l.Stats.FailureRefused++
-	}
+	l.Stats.Decided[h.refusedBy(reason)]++
 	l.Stats.Refused++
 	req.rules.Tally.add(h.Policy, CountRefused)
 	l.watchRefused(req, now)
@@ -316,6 +317,7 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 // Cancel ends a paused or delayed request whose client went away.
 func (l *Limiter) Cancel(req *Request, now quota.Instant) {
 	if req.held {
+		l.Stats.Gone++
 		l.desk.Cancel(req.Stream)
 		l.finish(req)
 	} else if freed, ok := l.delays.Leave(req.Stream); ok {

@@ -48,8 +48,9 @@ type Rules struct {
 	// Generation grows with each policy set that this process puts into force, also when its version does not: a control
 	// plane that was set up anew starts again at version 1.
 	Generation uint64
-	// Tally is what its policies decided.
+	// Tally is what its policies decided, Steps how far the failure ladder was needed.
 	Tally Tally
+	Steps Steps
 }
 
 // Request is one request on its way to a decision. The zero value is ready for Begin; it can be reused after Finish.

@@ -9,33 +9,32 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// controlPlane calls the control plane through an Envoy cluster. It is leasing's and consumers' Caller and configsync's Poller.
+// controlPlane calls the control plane through an Envoy cluster. It is leasing's, consumers' and ladder's Caller and configsync's
+// Poller.
 type controlPlane struct {
 	plugin  *pluginContext
 	cluster string
-	lease   [][2]string
-	ask     [][2]string
-	poll    [][2]string
+	get     [][2]string
+	post    [][2]string
 }
 
 func newControlPlane(p *pluginContext, cp *policy.ControlPlane, token string) *controlPlane {
-	request := func(method, path string) [][2]string {
+	request := func(method string) [][2]string {
 		return [][2]string{
-			{":method", method}, {":path", path}, {":authority", cp.Authority}, {":scheme", "http"},
+			{":method", method}, {":path", ""}, {":authority", cp.Authority}, {":scheme", "http"},
 			{"authorization", "Bearer " + token}, {"accept", wire.ContentType},
 		}
 	}
 	return &controlPlane{
 		plugin: p, cluster: cp.Cluster,
-		lease: append(request("POST", "/node/v1/leases"), [2]string{"content-type", wire.ContentType}),
-		ask:   append(request("POST", "/node/v1/consumers"), [2]string{"content-type", wire.ContentType}),
-		poll:  request("GET", ""),
+		post: append(request("POST"), [2]string{"content-type", wire.ContentType}),
+		get:  request("GET"),
 	}
 }
 
 // CallLeases implements leasing.Caller.
 func (cp *controlPlane) CallLeases(body []byte, timeout quota.Span, done func(status int, body []byte)) error {
-	return host.Call(cp.plugin.id, cp.cluster, cp.lease, body, timeout, func(status int, body []byte) {
+	return cp.call("/node/v1/leases", body, timeout, func(status int, body []byte) {
 		done(status, body)
 		cp.plugin.resumeResolved(nil)
 	})
@@ -43,13 +42,23 @@ func (cp *controlPlane) CallLeases(body []byte, timeout quota.Span, done func(st
 
 // CallConsumers implements consumers.Caller.
 func (cp *controlPlane) CallConsumers(body []byte, timeout quota.Span, done func(status int, body []byte)) error {
-	return host.Call(cp.plugin.id, cp.cluster, cp.ask, body, timeout, done)
+	return cp.call("/node/v1/consumers", body, timeout, done)
+}
+
+// CallReport implements ladder.Caller.
+func (cp *controlPlane) CallReport(body []byte, timeout quota.Span, done func(status int, body []byte)) error {
+	return cp.call("/node/v1/report", body, timeout, done)
+}
+
+func (cp *controlPlane) call(path string, body []byte, timeout quota.Span, done func(status int, body []byte)) error {
+	cp.post[1][1] = path
+	return host.Call(cp.plugin.id, cp.cluster, cp.post, body, timeout, done)
 }
 
 // PollSnapshot implements configsync.Poller.
 func (cp *controlPlane) PollSnapshot(path []byte, timeout quota.Span, done func(status int, body []byte)) error {
-	cp.poll[1][1] = string(path)
-	return host.Call(cp.plugin.id, cp.cluster, cp.poll, nil, timeout, func(status int, body []byte) {
+	cp.get[1][1] = string(path)
+	return host.Call(cp.plugin.id, cp.cluster, cp.get, nil, timeout, func(status int, body []byte) {
 		cp.plugin.report() // The answer may put other rules in the place of those that have counted.
 		done(status, body)
 	})

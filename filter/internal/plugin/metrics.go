@@ -5,27 +5,42 @@ package plugin
 import (
 	"github.com/weir-proxy/weir/filter/internal/consumers"
 	"github.com/weir-proxy/weir/filter/internal/host"
+	"github.com/weir-proxy/weir/filter/internal/ladder"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// The filter's counters, in the order of pluginContext.counts. No name holds anything that a client sent.
-var counterNames = [...]string{
-	"requests.banned", "requests.exempt", "requests.unlimited", "requests.allowed", "requests.refused",
-	"requests.before_snapshot", "requests.unreadable",
-	"shadow.allowed", "shadow.refused", "shadow.undetermined",
-	"candidate.allowed", "candidate.refused", "candidate.undetermined",
-	"requests.waited", "requests.delayed", "requests.too_many_waiting",
-	"failure.share", "failure.allowed", "failure.refused", "charged_in_vain",
-	"buckets.contended", "buckets.evicted",
-	"snapshots.applied", "snapshots.refused", "polls.failed",
-	"leases.answered", "leases.failed", "leases.unknown",
-	"consumers.asked", "consumers.failed", "consumers.dropped",
-}
+// The filter's metrics. No name holds anything that a client sent.
+var (
+	// The counters, in the order of pluginContext.counts.
+	counterNames = [...]string{
+		"requests.banned", "requests.exempt", "requests.unlimited", "requests.allowed", "requests.refused",
+		"requests.before_snapshot", "requests.unreadable", "requests.gone",
+		"requests.waited", "requests.delayed", "requests.too_many_waiting",
+		"shadow.allowed", "shadow.refused", "shadow.undetermined",
+		"candidate.allowed", "candidate.refused", "candidate.undetermined",
+		"decisions.by_local", "decisions.by_lease", "decisions.by_optimistic", "decisions.by_central", "decisions.by_share",
+		"decisions.by_failure_allow", "decisions.by_failure_deny", "decisions.by_cached_denial", "decisions.by_request",
+		"decisions.by_overload",
+		"charged_in_vain", "buckets.retried", "buckets.contended", "buckets.evicted",
+		"snapshots.applied", "snapshots.refused",
+		"polls.answered", "polls.no_answer", "polls.refused", "polls.unavailable", "polls.unreadable", "polls.unsent",
+		"leases.answered", "leases.no_answer", "leases.refused", "leases.unavailable", "leases.unreadable", "leases.unsent",
+		"leases.unknown",
+		"ladder.entered_normal", "ladder.entered_leases", "ladder.entered_share", "ladder.entered_allow", "ladder.entered_deny",
+		"ladder.left_normal", "ladder.left_leases", "ladder.left_share", "ladder.left_allow", "ladder.left_deny",
+		"reports.answered", "reports.failed",
+		"consumers.asked", "consumers.failed", "consumers.dropped",
+	}
+	// The gauges: the first is the sum of all workers, the others are the leader's.
+	gaugeNames = [...]string{"requests.waiting", "ladder.step", "snapshot.age_seconds"}
+)
 
-// metrics are the VM's Envoy counters, defined once: each definition stays for the life of the VM.
+// metrics are the VM's Envoy metrics, defined once: each definition stays for the life of the VM.
 type metrics struct {
-	counters [len(counterNames)]host.Counter
+	counters           [len(counterNames)]host.Counter
+	waiting, step, age host.Gauge
 	// policies are counters by policy and outcome, made when an outcome is first counted.
 	policies map[string]*[limiter.Outcomes]host.Counter
 }
@@ -37,6 +52,9 @@ func newMetrics() *metrics {
 	m := &metrics{policies: make(map[string]*[limiter.Outcomes]host.Counter)}
 	for i, name := range counterNames {
 		m.counters[i] = host.NewCounter("weir." + name)
+	}
+	for i, g := range [...]*host.Gauge{&m.waiting, &m.step, &m.age} {
+		*g = host.NewGauge("weir." + gaugeNames[i])
 	}
 	return m
 }
@@ -58,24 +76,55 @@ func (m *metrics) ofPolicy(name string) *[limiter.Outcomes]host.Counter {
 type passed struct{ beforeSnapshot, unreadable uint64 }
 
 // counts are the numbers behind the counters, which the packages that know them count.
-func (p *pluginContext) counts() [len(counterNames)]uint64 {
+func (p *pluginContext) counts() (c [len(counterNames)]uint64) {
 	s, sync := &p.limiter.Stats, &p.sync.Stats
 	var desk leasing.Stats
 	var people consumers.Stats
+	var steps ladder.Stats
 	if p.desk != nil {
-		desk, people = p.desk.Stats, p.people.Stats
+		desk, people, steps = p.desk.Stats, p.people.Stats, p.ladder.Stats
 	}
-	return [len(counterNames)]uint64{
-		s.Banned, s.Exempt, s.Unlimited, s.Allowed, s.Refused,
-		p.passed.beforeSnapshot, p.passed.unreadable,
-		s.ShadowAllowed, s.ShadowRefused, s.ShadowUndetermined,
-		s.CandidateAllowed, s.CandidateRefused, s.CandidateUndetermined,
-		s.Waited, s.Delayed, desk.Turned + s.Turned,
-		s.FailureShare, s.FailureAllowed, s.FailureRefused, s.ChargedInVain,
-		p.store.Contended, p.store.Evictions,
-		sync.Applied, sync.Refused, sync.PollsFailed,
-		desk.CallsAnswered, desk.CallsFailed, desk.ItemsUnknown,
-		people.Asked, people.Failed, people.Dropped,
+	n := 0
+	for _, some := range [...][]uint64{
+		{s.Banned, s.Exempt, s.Unlimited, s.Allowed, s.Refused, p.passed.beforeSnapshot, p.passed.unreadable, s.Gone},
+		{s.Waited, s.Delayed, desk.Turned + s.Turned},
+		{s.ShadowAllowed, s.ShadowRefused, s.ShadowUndetermined},
+		{s.CandidateAllowed, s.CandidateRefused, s.CandidateUndetermined},
+		s.Decided[:],
+		{s.ChargedInVain, p.store.Retries, p.store.Contended, p.store.Evictions},
+		{sync.Applied, sync.Refused}, sync.Polls[:], desk.Calls[:], {desk.ItemsUnknown},
+		steps.Entered[:], steps.Left[:], {steps.Reported, steps.Failed},
+		{people.Asked, people.Failed, people.Dropped},
+	} {
+		n += copy(c[n:], some)
+	}
+	return c
+}
+
+// shown is what the gauges showed last of this VM.
+type shown struct {
+	waiting   int64
+	step, age uint64
+	led       bool
+}
+
+// show brings Envoy's gauges up to date. Those of the process are the leader's to set.
+func (p *pluginContext) show(now quota.Instant) {
+	last := &p.shown
+	waiting := int64(p.desk.Waiting())
+	p.metrics.waiting.Add(waiting - last.waiting)
+	last.waiting = waiting
+	if leads := p.sync.Leads(); leads {
+		step, age := uint64(p.ladder.Worst()), uint64(p.sync.Age(now)/quota.Second)
+		if !last.led || step != last.step {
+			p.metrics.step.Set(step)
+		}
+		if !last.led || age != last.age {
+			p.metrics.age.Set(age)
+		}
+		last.step, last.age, last.led = step, age, true
+	} else {
+		last.led = false
 	}
 }
 

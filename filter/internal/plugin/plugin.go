@@ -13,6 +13,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/configsync"
 	"github.com/weir-proxy/weir/filter/internal/consumers"
 	"github.com/weir-proxy/weir/filter/internal/host"
+	"github.com/weir-proxy/weir/filter/internal/ladder"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/respond"
@@ -40,6 +41,7 @@ type pluginContext struct {
 	sync    *configsync.Sync
 	people  *consumers.Cache
 	limiter *limiter.Limiter
+	ladder  *ladder.Ladder // nil without a control plane, like desk and people
 
 	classifier classify.Classifier
 	refusal    respond.Refusal
@@ -51,6 +53,7 @@ type pluginContext struct {
 
 	passed   passed
 	reported [len(counterNames)]uint64
+	shown    shown
 }
 
 // OnPluginStart implements types.PluginContext. A configuration with problems refuses the plugin; the log lists them all.
@@ -97,6 +100,7 @@ func (p *pluginContext) start(config *policy.Plugin) error {
 		}
 		calls := newControlPlane(p, cp, token)
 		p.desk = leasing.New(p.store, calls, p.clock, node.ID, node.Boot, random())
+		p.ladder = ladder.New(host.SharedData{}, calls, p.clock, logger{}, space, node.ID, node.Boot, random())
 		p.people = consumers.New(host.SharedData{}, calls, p.clock, space, config.Keys/4)
 		poller = calls
 	}
@@ -143,7 +147,20 @@ func (p *pluginContext) OnTick() {
 	if p.desk != nil {
 		p.people.Tick(now)
 		p.desk.Tick(now)
+		p.climb(now)
 		p.resumeResolved(nil)
+		p.show(now)
+	}
+}
+
+// climb tells the workers of the process of each other's failures.
+func (p *pluginContext) climb(now quota.Instant) {
+	var t ladder.Trouble
+	t.Since, t.Times, t.How, t.Open = p.desk.Open()
+	heard, hasten := p.ladder.Tick(now, t, p.sync.Rules(), p.sync.Leads())
+	p.desk.Hear(heard)
+	if hasten {
+		p.desk.Hasten(now)
 	}
 }
 
@@ -156,6 +173,8 @@ func (p *pluginContext) OnPluginDone() bool {
 	host.SetTick(0)
 	if p.limiter != nil {
 		p.report()
+		p.metrics.waiting.Add(-p.shown.waiting)
+		p.shown.waiting = 0
 	}
 	return true
 }

@@ -1,0 +1,42 @@
+// Package calls names the ways in which a call to the control plane ends.
+package calls
+
+// Outcome is how a call ended.
+type Outcome uint8
+
+// NoAnswer is a timeout too: Envoy answers 504 in place of a peer that is late. Refused is a status of 4xx, Unavailable another
+// of 5xx: a store that is away, or Envoy's own 503 for a peer that cannot be connected to. Unreadable is an answer that makes no
+// sense. Unsent calls were refused by Envoy at once: their cluster has no healthy host.
+const (
+	Answered Outcome = iota
+	NoAnswer
+	Refused
+	Unavailable
+	Unreadable
+	Unsent
+	Outcomes
+)
+
+// Counts counts outcomes.
+type Counts [Outcomes]uint64
+
+// Of is the outcome that a status stands for; 0 is no answer.
+func Of(status int) Outcome {
+	switch {
+	case status == 0, status == 504:
+		return NoAnswer
+	case status == 200, status == 204:
+		return Answered
+	case status >= 500:
+		return Unavailable
+	case status >= 400:
+		return Refused
+	}
+	return Unreadable
+}
+
+// String says it in a log.
+func (o Outcome) String() string {
+	return [...]string{"it answers", "no answer in time", "it refuses the call: check the node token", "it is unavailable",
+		"its answer cannot be read", "its cluster has no healthy host"}[o]
+}

@@ -1,0 +1,61 @@
+package ladder
+
+import (
+	"strconv"
+
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// named bounds the policies that one line of the log names.
+const named = 5
+
+// announce counts and logs the steps that the process entered and left with the change that was just stored.
+func (l *Ladder) announce(now quota.Instant, t Trouble, was standing, rules *limiter.Rules) {
+	is := l.standing()
+	since := max(was.since, is.since)
+	for step := policy.StepGround; step < policy.Steps; step++ {
+		before, after := was.mask>>step&1, is.mask>>step&1
+		if before == after {
+			continue
+		}
+		text := " after " + strconv.FormatInt(int64(now-since)/int64(quota.Millisecond), 10) + " ms without an answer of the control plane"
+		if after == 0 {
+			if l.Left[step]++; step != policy.StepGround {
+				l.log.Info("weir: failure ladder: left " + step.String() + text)
+			}
+			continue
+		}
+		l.Entered[step]++
+		text = "weir: failure ladder: entered " + step.String() + text
+		if step == policy.StepGround {
+			l.log.Info(text)
+			continue
+		}
+		if t.Open {
+			text += " (" + t.How.String() + ")"
+		}
+		l.log.Warn(text + l.names(step, rules))
+	}
+}
+
+// names lists the first policies on a step.
+func (l *Ladder) names(step policy.Step, rules *limiter.Rules) string {
+	list, n := "", 0
+	for i, s := range l.record.steps {
+		if policy.Step(s) != step || l.record.generation != rules.Generation || i >= rules.Index.Len() {
+			continue
+		}
+		if n++; n <= named {
+			list += ", " + string(rules.Index.Text(rules.Index.Policy(uint32(i)).Name))
+		}
+	}
+	if n > named {
+		list += " and " + strconv.Itoa(n-named) + " more"
+	}
+	if list != "" {
+		list = ": " + list[2:]
+	}
+	return list
+}

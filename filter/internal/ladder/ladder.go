@@ -1,0 +1,167 @@
+// Package ladder keeps the process's place on the failure ladder in Envoy's shared data: since when the control plane has not
+// answered some worker, and how far each policy's requests have had to go since then. Every worker reads it at its tick and
+// writes what changes, so each change is counted and logged once; the leader reports it to the control plane.
+package ladder
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/calls"
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Log writes to Envoy's log.
+type Log interface {
+	Info(message string)
+	Warn(message string)
+}
+
+// Trouble is what a worker knows of its own calls.
+type Trouble struct {
+	// Open: they fail since Since, and requests do not wait for them. Times grows each time that they begin to fail and with each
+	// further look that fails; How is how the last one did.
+	Open  bool
+	Since quota.Instant
+	Times uint32
+	How   calls.Outcome
+}
+
+// Stats counts steps that the process entered and left, and reports of them.
+type Stats struct {
+	Entered, Left    [policy.Steps]uint64
+	Reported, Failed uint64
+}
+
+// confirmation is how long a worker's word that nobody answers counts: longer than its longest pause and a call. So a worker that
+// is no more leaves no trouble behind.
+const confirmation = 4 * quota.Second
+
+// Ladder is one worker's view. Make one with New.
+type Ladder struct {
+	Stats
+
+	shared bucketstore.SharedData
+	key    [5]byte
+	log    Log
+
+	record record
+	buf    []byte
+	// told is Times as of this worker's last word, open whether that was of trouble. hastened: another worker was answered since.
+	told           uint32
+	open, hastened bool
+	// noted: this worker's marks are not all on the ground.
+	noted    bool
+	reporter reporter
+}
+
+// New makes a Ladder in the name space of a node with this name. Random is this worker's own number.
+func New(shared bucketstore.SharedData, caller Caller, clock Clock, log Log, space [4]byte, node string, boot, random uint64) *Ladder {
+	l := &Ladder{shared: shared, log: log}
+	l.reporter = reporter{caller: caller, clock: clock, random: random | 1}
+	l.reporter.message.Node, l.reporter.message.Boot = []byte(node), boot
+	copy(l.key[:], space[:])
+	l.key[4] = 'f'
+	return l
+}
+
+// Worst is the highest step of any policy, as of the last tick.
+func (l *Ladder) Worst() policy.Step { return l.record.worst() }
+
+// Tick brings the process's record and this worker's knowledge together. Heard is since when some worker has had no answer, 0
+// for none. Hasten: another worker is answered, so this one should look at once. The leader reports.
+func (l *Ladder) Tick(now quota.Instant, t Trouble, rules *limiter.Rules, leads bool) (heard quota.Instant, hasten bool) {
+	r := &l.record
+	value, cas, found := l.shared.Get(l.key[:])
+	r.read(value)
+	if rules == nil || !found && !t.Open {
+		return r.since, false
+	}
+	was := l.standing()
+	changed := l.change(now, t, rules, &hasten)
+	if acked := l.reporter.acked; acked > r.reported {
+		r.reported, changed = acked, true
+	}
+	if changed && !l.store(cas, found) { // Another worker wrote in between: the next tick starts from that.
+		value, _, _ = l.shared.Get(l.key[:])
+		r.read(value)
+		return r.since, hasten
+	}
+	if changed {
+		l.told, l.open = t.Times, t.Open
+		l.announce(now, t, was, rules)
+	}
+	if r.since != 0 {
+		rules.Steps.Changed = false
+	}
+	if r.since == 0 && !t.Open && (l.noted || rules.Steps.Changed) {
+		rules.Steps.Reset(len(rules.Steps.At))
+		l.noted = false
+	}
+	if leads {
+		l.report(now, rules)
+	}
+	return r.since, hasten
+}
+
+// change brings the record up to what this worker knows.
+func (l *Ladder) change(now quota.Instant, t Trouble, rules *limiter.Rules, hasten *bool) (changed bool) {
+	r, whole := &l.record, false
+	switch {
+	case t.Open && t.Times != l.told:
+		if r.since == 0 {
+			r.since, whole = t.Since, true
+			r.changes++
+		}
+		r.until = now + quota.Instant(confirmation)
+		l.hastened, changed = false, true
+	case t.Open && r.since == 0 && !l.hastened:
+		l.hastened, *hasten = true, true
+	case r.since != 0 && (!t.Open && l.open || now > r.until):
+		r.since, r.steps = 0, r.steps[:0]
+		r.changes++
+		return true
+	case !t.Open:
+		l.open = false
+	}
+	return r.since != 0 && l.mark(rules, whole) || changed
+}
+
+// mark notes in the record how far requests of this worker have gone: the whole of it if the record is new.
+func (l *Ladder) mark(rules *limiter.Rules, whole bool) (changed bool) {
+	r, own := &l.record, &rules.Steps
+	if newer := rules.Generation > r.generation; newer || rules.Generation == r.generation && len(r.steps) != len(own.At) {
+		r.generation, whole, changed = rules.Generation, true, true
+		r.steps = r.steps[:0]
+		for range own.At {
+			r.steps = append(r.steps, 0)
+		}
+	}
+	if rules.Generation < r.generation || !own.Changed && !whole {
+		return changed
+	}
+	l.noted = true
+	for i, step := range own.At {
+		if byte(step) > r.steps[i] {
+			r.steps[i], changed = byte(step), true
+			r.changes++
+		}
+	}
+	return changed
+}
+
+func (l *Ladder) store(cas uint32, found bool) bool {
+	l.buf = l.record.append(l.buf[:0])
+	if found {
+		return l.shared.CompareAndSwap(l.key[:], l.buf, cas)
+	}
+	return l.shared.PutIfAbsent(l.key[:], l.buf)
+}
+
+func (l *Ladder) standing() standing { return standing{l.record.mask(), l.record.since} }
+
+// standing is the steps that the process is on, a bit each, and since when.
+type standing struct {
+	mask  uint8
+	since quota.Instant
+}

@@ -1,0 +1,65 @@
+package ladder
+
+import (
+	"encoding/binary"
+
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// record is what the workers of a process share. The zero value is the ground.
+type record struct {
+	// since is when the control plane stopped answering some worker; 0: it answers. until is how long that counts.
+	since, until quota.Instant
+	// generation is that of the policy set whose policies steps are of: of each the highest step that a request was decided on.
+	generation uint64
+	steps      []byte
+	// changes grows with each change that is to be reported; reported is its value as of the last report that arrived.
+	changes, reported uint64
+}
+
+const headSize = 5 * 8
+
+// read takes in a value. Bytes that are no record count as the ground.
+func (r *record) read(b []byte) {
+	if len(b) < headSize {
+		*r = record{steps: r.steps[:0]}
+		return
+	}
+	r.since = quota.Instant(binary.LittleEndian.Uint64(b))
+	r.until = quota.Instant(binary.LittleEndian.Uint64(b[8:]))
+	r.generation = binary.LittleEndian.Uint64(b[16:])
+	r.changes = binary.LittleEndian.Uint64(b[24:])
+	r.reported = binary.LittleEndian.Uint64(b[32:])
+	r.steps = append(r.steps[:0], b[headSize:]...)
+}
+
+func (r *record) append(b []byte) []byte {
+	for _, n := range [...]uint64{uint64(r.since), uint64(r.until), r.generation, r.changes, r.reported} {
+		b = binary.LittleEndian.AppendUint64(b, n)
+	}
+	return append(b, r.steps...)
+}
+
+// mask is the steps that some policy is on, a bit each. All that need no more are on StepLeases while the control plane is away.
+func (r *record) mask() uint8 {
+	if r.since == 0 {
+		return 1 << policy.StepGround
+	}
+	mask := uint8(1 << policy.StepLeases)
+	for _, step := range r.steps {
+		if step != 0 && step < byte(policy.Steps) {
+			mask |= 1 << step
+		}
+	}
+	return mask
+}
+
+// worst is the highest step of any policy.
+func (r *record) worst() policy.Step {
+	worst := policy.StepGround
+	for mask := r.mask(); mask > 1; mask >>= 1 {
+		worst++
+	}
+	return worst
+}

@@ -1,0 +1,97 @@
+package ladder
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/calls"
+	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// Caller sends a report; done is called once, later, unless an error is returned. A status of 0 means that no answer came.
+type Caller interface {
+	CallReport(body []byte, timeout quota.Span, done func(status int, body []byte)) error
+}
+
+// Clock tells the time at which an answer is handled.
+type Clock interface{ Now() quota.Instant }
+
+// Times of reports: apart at least, and repeated while anything is off the ground.
+const (
+	reportTimeout = quota.Second
+	apart         = quota.Second
+	repeat        = 10 * quota.Second
+)
+
+// reporter tells the control plane of the ladder. Only the leader's does.
+type reporter struct {
+	caller Caller
+	clock  Clock
+
+	underWay bool
+	// sent are the changes that the report under way tells, acked those that arrived.
+	sent, acked uint64
+	// next is when another report may leave, again when one must although nothing has changed.
+	next, again quota.Instant
+	pause       quota.Span
+	random      uint64
+	message     wire.Report
+	body        []byte
+}
+
+// report sends a report if one is due. What could not be told is told after a pause, and once more in full: the newest state.
+func (l *Ladder) report(now quota.Instant, rules *limiter.Rules) {
+	p, r := &l.reporter, &l.record
+	if p.underWay || now < p.next || r.changes == r.reported && (r.since == 0 || now < p.again) {
+		return
+	}
+	p.message.Version, p.message.Worst = rules.Index.Version(), r.worst()
+	p.message.Steps = p.message.Steps[:0]
+	if r.since != 0 && r.generation == rules.Generation && len(r.steps) == rules.Index.Len() {
+		p.tell(r.steps, rules, true)
+		p.tell(r.steps, rules, false)
+	}
+	p.body = wire.AppendReport(p.body[:0], p.message)
+	p.underWay, p.sent = true, r.changes
+	err := p.caller.CallReport(p.body, reportTimeout, func(status int, _ []byte) {
+		l.answered(p.clock.Now(), calls.Of(status) == calls.Answered)
+	})
+	if err != nil {
+		l.answered(now, false)
+	}
+}
+
+// tell adds the policies whose requests have needed the ladder, or those of the others that may.
+func (p *reporter) tell(steps []byte, rules *limiter.Rules, needed bool) {
+	for i, step := range steps {
+		if len(p.message.Steps) == wire.MaxSteps {
+			return
+		}
+		of := rules.Index.Policy(uint32(i))
+		switch {
+		case needed != (step > 0), of.Mode == policy.ModeLocal, of.Enforced == policy.EnforcedOff:
+			continue
+		case !needed:
+			step = byte(policy.StepLeases)
+		}
+		p.message.Steps = append(p.message.Steps, wire.PolicyStep{Policy: uint32(i), Step: policy.Step(step)})
+	}
+}
+
+func (l *Ladder) answered(now quota.Instant, arrived bool) {
+	p := &l.reporter
+	p.underWay = false
+	if arrived {
+		l.Reported++
+		p.acked, p.pause = p.sent, 0
+		p.next, p.again = now+quota.Instant(apart), now+quota.Instant(repeat)
+		return
+	}
+	l.Failed++
+	p.pause = leasing.Pause(p.pause)
+	p.random ^= p.random << 13
+	p.random ^= p.random >> 7
+	p.random ^= p.random << 17
+	p.next = now + leasing.Spread(p.pause, int64(p.random%1024))
+}
