@@ -28,7 +28,7 @@ type cutter struct {
 	wait     sync.WaitGroup
 }
 
-const silence = 60 * time.Millisecond
+const silence = 300 * time.Millisecond
 
 func startCutter(t *testing.T, to string) *cutter {
 	t.Helper()
@@ -68,7 +68,7 @@ func (c *cutter) accept() {
 func (c *cutter) pass(to, from net.Conn, bytes int64) {
 	if n, _ := io.CopyN(to, from, bytes); n == bytes {
 		c.cuts.Add(1)
-		if rand.IntN(8) == 0 {
+		if rand.IntN(32) == 0 {
 			time.Sleep(silence)
 		}
 	}
