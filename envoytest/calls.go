@@ -23,7 +23,6 @@ type Call struct {
 	inHook   bool
 	decided  bool // an outcome is scheduled
 	finished bool
-	repeat   time.Duration // see Repeat; 0 for not
 }
 
 // callResponse is what a guest sees of an answer.
@@ -74,10 +73,6 @@ func (c *Call) FailNow() {
 	}
 }
 
-// Repeat has the outcome of the call, whichever it is, delivered once more a while after it was delivered, as no Envoy does: a
-// guest that relies on hearing of a call only once shows it. It must be given before the outcome is delivered.
-func (c *Call) Repeat(after time.Duration) { c.repeat = after }
-
 func (c *Call) decide(after time.Duration, r *callResponse) {
 	h := c.root.vm.h
 	h.mu.Lock()
@@ -89,7 +84,7 @@ func (c *Call) decide(after time.Duration, r *callResponse) {
 	}
 }
 
-// deliver hands the outcome to the guest, unless there was one before.
+// deliver hands the outcome to the guest, unless there was one before or nobody is left to hear it.
 func (c *Call) deliver(r *callResponse) {
 	root := c.root
 	v, h := root.vm, root.vm.h
@@ -99,23 +94,7 @@ func (c *Call) deliver(r *callResponse) {
 	done := c.finished
 	h.dropCalls(func(x *Call) bool { return x == c })
 	h.mu.Unlock()
-	if done {
-		return
-	}
-	c.hand(r)
-	if c.repeat > 0 {
-		h.clock.after(c.repeat, func() {
-			v.thread.mu.Lock()
-			defer v.thread.mu.Unlock()
-			c.hand(r)
-		})
-	}
-}
-
-// hand enters the guest with an outcome, unless nobody is left to hear it; the caller holds the thread's lock.
-func (c *Call) hand(r *callResponse) {
-	root, v := c.root, c.root.vm
-	if v.failed || root.deleted {
+	if done || v.failed || root.deleted {
 		return
 	}
 	headers, body, trailers := 0, 0, 0

@@ -17,6 +17,8 @@
 // that models them says so. Not modelled: gRPC calls, foreign functions, TCP filters, and bodies in more than one
 // chunk (over HTTP/1, Envoy brings even the end of a body as an empty chunk of its own).
 //
+// A call has one outcome, as in Envoy, whatever a test gives it more: a request that reached its server twice is the server's affair.
+//
 // What workers do at once is put in an order that a seed chooses, host call by host call, by [Host.Interleave].
 //
 // Different workers may be driven from different goroutines at the same time. Advance, Start, UpdatePlugin, Upgrade and Close

@@ -130,19 +130,3 @@ func TestAdvanceAtOnce(t *testing.T) {
 		t.Errorf("20 seeds gave %d runs", len(runs))
 	}
 }
-
-func TestRepeatedAnswer(t *testing.T) {
-	lines := after(t, callUp, func(c *Call) {
-		c.Respond(time.Millisecond, 200, nil, nil)
-		c.Repeat(time.Millisecond)
-	}, 3*time.Millisecond)
-	heard := 0
-	for _, l := range lines {
-		if strings.HasPrefix(l, "call: answered 4 ") {
-			heard++
-		}
-	}
-	if heard != 2 {
-		t.Errorf("the guest heard %d answers: %q", heard, lines)
-	}
-}

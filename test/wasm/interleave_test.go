@@ -1,0 +1,108 @@
+package wasm
+
+import (
+	"container/heap"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/envoytest"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// atOnce is world.run for a world of one node, where all that happens in a step happens at once, in an order that the seed chooses:
+// requests on all workers, and then the ticks of all VMs and the answers that are due.
+func atOnce(w *world, r *rand.Rand, d time.Duration, requests func(worker int), each func()) {
+	node := w.nodes[0]
+	for end := w.now + d; w.now < end; {
+		w.now += quantum
+		node.AdvanceAtOnce(r.Uint64(), quantum)
+		for len(w.due) > 0 && w.due[0].at <= w.now {
+			heap.Pop(&w.due).(event).fire()
+		}
+		var functions []func()
+		for i := range w.fleet.workers {
+			functions = append(functions, func() { requests(i) })
+		}
+		node.Interleave(r.Uint64(), functions...)
+		w.collect()
+		each()
+	}
+}
+
+// contend has three workers of a node ask for twice what a leased bucket has, and returns what was used.
+func contend(t *testing.T, seed uint64, spoil func(*wire.LeaseReply)) (l *law, w *world) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(seed, 3))
+	w = newWorld(t, fleet{nodes: 1, workers: 3, seed: seed, set: setOf(limits("api", "leased", "200/1s burst 300", thenDeny, costHeader))})
+	w.centre.nodes = 2
+	w.centre.reply = spoil
+	w.centre.lag = func() (up, down time.Duration) { return millis(r, 1, 8), millis(r, 1, 8) }
+	w.centre.lease = func(_ *envoytest.Call, req wire.LeaseRequest) bool {
+		if r.IntN(10) == 0 { // The request comes twice, and one of the answers is all that the node hears.
+			w.centre.grant(0, req)
+		}
+		return false
+	}
+	l = newLaw(t, 200, quota.Second, 300)
+	g := &game{world: w, law: l}
+	atOnce(w, r, 4*time.Second, func(worker int) {
+		if r.IntN(10) == 0 {
+			g.send(0, worker, 1+r.Int64N(3))
+		}
+	}, g.count)
+	return l, w
+}
+
+// Leases under every order of host calls, with requests that come to the centre twice: no interval sees more than the law allows.
+func TestInterleavedWorkersShareALease(t *testing.T) {
+	for seed := range uint64(12) {
+		l, w := contend(t, seed, nil)
+		if l.check(t, "interleaved"); t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+		if used := float64(l.used) / l.most(w.now); used < 0.3 {
+			t.Errorf("seed %d: only %.0f %% of what the law allows has passed: the test says little", seed, 100*used)
+		}
+	}
+}
+
+// The test above notices what it is there for: tokens that are credited twice.
+func TestDoubleCreditIsNoticed(t *testing.T) {
+	for seed := range uint64(12) {
+		l, _ := contend(t, seed, func(reply *wire.LeaseReply) {
+			for i := range reply.Items {
+				reply.Items[i].Keep *= 2
+			}
+		})
+		if l.worst > 0 {
+			t.Logf("found by seed %d", seed)
+			return
+		}
+	}
+	t.Error("not found by 12 seeds")
+}
+
+// All VMs start to look for the policy set in the same instant. Whoever goes first, one of them asks, the others take over what it
+// got, and all limit by it from the same tick on.
+func TestTicksAtOnceElectOneLeader(t *testing.T) {
+	for seed := range uint64(30) {
+		w := newWorld(t, fleet{nodes: 1, workers: 3, seed: seed})
+		r := rand.New(rand.NewPCG(seed, 4))
+		nothing := func(int) {}
+		atOnce(w, r, 100*time.Millisecond, nothing, func() {})
+		if n := len(w.centre.polls); n != 1 {
+			t.Fatalf("seed %d: %d VMs ask at once", seed, n)
+		}
+		w.centre.push(setOf(limits("api", "local", "5/1h", thenDeny)))
+		atOnce(w, r, 100*time.Millisecond, nothing, func() {})
+		passed := 0
+		for worker := range 3 {
+			passed += count(t, w.nodes[0], worker, 3, get("x-key", "a"))
+		}
+		if passed != 5 {
+			t.Errorf("seed %d: %d passed, want 5", seed, passed)
+		}
+	}
+}
