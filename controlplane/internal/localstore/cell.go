@@ -1,0 +1,49 @@
+package localstore
+
+import (
+	"context"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// In the meta bucket: what the region uses, and its revision.
+var (
+	regionKey         = []byte("region")
+	regionRevisionKey = []byte("region: revision")
+)
+
+// Cell is a value that several writers change. It implements regions.Cell.
+type Cell struct{ store *Store }
+
+// Region is where the control plane keeps what its region uses.
+func (s *Store) Region() *Cell { return &Cell{s} }
+
+// Load implements regions.Cell.
+func (c *Cell) Load(context.Context) (value []byte, revision uint64, now quota.Instant, err error) {
+	err = c.store.db.View(func(tx *bolt.Tx) error {
+		meta := tx.Bucket(metaBucket)
+		revision = number(meta.Get(regionRevisionKey))
+		if revision > 0 {
+			value = append([]byte{}, meta.Get(regionKey)...)
+		}
+		return nil
+	})
+	return value, revision, c.store.clock.now(), err
+}
+
+// Swap implements regions.Cell.
+func (c *Cell) Swap(_ context.Context, revision uint64, value []byte) (won bool, err error) {
+	err = c.store.db.Update(func(tx *bolt.Tx) error {
+		meta := tx.Bucket(metaBucket)
+		if won = number(meta.Get(regionRevisionKey)) == revision; !won {
+			return nil
+		}
+		if err := meta.Put(regionKey, value); err != nil {
+			return err
+		}
+		return putNumbers(meta, []keyed{{regionRevisionKey, revision + 1}})
+	})
+	return won && err == nil, err
+}

@@ -1,0 +1,47 @@
+package regions
+
+import (
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Part is the part of a policy that a region may grant.
+type Part struct {
+	// Rate and Burst are shares of Whole.
+	Rate, Burst int64
+	// Epoch grows whenever a part changes.
+	Epoch uint64
+}
+
+// Of is the part of a limit: of a token bucket or a queue its rate and burst, of a window algorithm its quota. Less than one token
+// counts as one.
+func (p Part) Of(l policy.Limit) policy.Limit {
+	burst := p.Burst
+	if l.Algorithm.Windowed() {
+		burst = p.Rate
+		l.Quota = max(1, share(l.Quota, p.Rate))
+		l.Windows.Quota = l.Quota
+	}
+	l.Params = l.Params.Part(p.Rate, Whole, max(1, share(l.Params.Burst, burst)))
+	return l
+}
+
+// share is n·part/Whole rounded down.
+func share(n, part int64) int64 { return n/Whole*part + n%Whole*part/Whole }
+
+// Lasting is how long what a part of a policy has admitted, or leased, or lets a store forget, can still matter after the part is
+// not used any more: the longest of its limits.
+func (p Part) Lasting(of *policy.Policy) quota.Span {
+	longest := quota.Span(0)
+	for _, limits := range [...][]policy.Limit{of.Limits, of.Candidate} {
+		for _, l := range limits {
+			window := p.Of(l).Params.Window()
+			if l.Algorithm.Windowed() {
+				window = 2 * l.Window
+			}
+			longest = max(longest, window+2*lease.TTL(l.Params)+2*lease.Deadline)
+		}
+	}
+	return longest
+}

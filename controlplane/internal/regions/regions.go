@@ -1,0 +1,316 @@
+package regions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+const (
+	// roundEvery is how often a region looks at the document and moves shares.
+	roundEvery = 10 * quota.Second
+	// readEvery is how often a replica reads what its region uses, foldEvery how often it adds what it was asked for.
+	readEvery = time.Second
+	foldEvery = 2 * time.Second
+	// forgetAfter is how long a replica goes by what it read last: a share that was lowered is used nowhere any more after it.
+	forgetAfter = 3 * time.Second
+	// lag is by how much a replica may be behind with a lowered share: forgetAfter, and as much for a grant under way.
+	lag      = 2 * quota.Span(forgetAfter/time.Microsecond)
+	patience = 2 * time.Second
+)
+
+// Cell is a small value that several writers change.
+type Cell interface {
+	// Load returns the value, nil if there is none yet, with its revision and the store's own time.
+	Load(ctx context.Context) (value []byte, revision uint64, now quota.Instant, err error)
+	// Swap stores a value if the revision still is the newest, and reports whether it did.
+	Swap(ctx context.Context, revision uint64, value []byte) (bool, error)
+}
+
+// Config says which region this is and how the regions split what nobody has moved.
+type Config struct {
+	Region string
+	// Weights are by region, Region's own among them; see Normalise.
+	Weights map[string]int64
+}
+
+// Normalise scales weights to shares of Whole. The error names the region whose share would be too small.
+func Normalise(weights map[string]int64) (map[string]int64, error) {
+	var sum int64
+	for _, w := range weights {
+		sum += w
+	}
+	shares := make(map[string]int64, len(weights))
+	for name, w := range weights {
+		if shares[name] = Whole * w / max(sum, 1); shares[name] < leastShare {
+			return nil, fmt.Errorf("region %s has less than a hundredth of all weights", name)
+		}
+	}
+	return shares, nil
+}
+
+// Service is one replica's part in it. Make one with New; Run it. It is safe for concurrent use.
+type Service struct {
+	config      Config
+	own, shared Cell
+	grace       Grace
+	log         *slog.Logger
+	now         func() time.Time
+
+	mu       sync.Mutex
+	record   Record
+	document Document
+	read     time.Time // when record was read last
+	reached  time.Time // when the document was reached last
+	folded   time.Time
+	demand   map[string]int64
+	trouble  string
+}
+
+// New makes a Service. Own is the region's cell, shared the one of all regions; now is a monotonic clock.
+func New(config Config, own, shared Cell, grace Grace, log *slog.Logger, now func() time.Time) *Service {
+	return &Service{
+		config: config, own: own, shared: shared, grace: func(name string, part Part) quota.Span { return grace(name, part) + lag }, log: log, now: now,
+		document: Document{Weights: config.Weights}, demand: map[string]int64{},
+	}
+}
+
+// Part is this region's part of a policy. It reports false if that has not been known for a while: nothing may be granted then.
+func (s *Service) Part(name string) (Part, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	weight := s.config.Weights[s.config.Region]
+	part := Part{Rate: s.record.using(name, weight).Using, Burst: weight, Epoch: s.record.Epoch}
+	return part, s.record.Round != 0 && s.now().Sub(s.read) < forgetAfter
+}
+
+// Want notes tokens that the region was asked for.
+func (s *Service) Want(name string, tokens int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.demand[name]; known || len(s.demand) < maxMoved {
+		count(s.demand, name, tokens)
+	}
+}
+
+// Refresh reads what the region uses now: another replica has granted under a newer epoch.
+func (s *Service) Refresh(ctx context.Context) error {
+	_, _, _, err := s.load(ctx)
+	return err
+}
+
+// Nodes is how many nodes would share the whole limits if all regions had as many as their weights say.
+func (s *Service) Nodes(own int64) int64 {
+	weight := s.config.Weights[s.config.Region]
+	return (own*Whole + weight - 1) / weight
+}
+
+// Run reads, counts and moves until ctx ends.
+func (s *Service) Run(ctx context.Context) {
+	for {
+		timed, cancel := context.WithTimeout(ctx, patience)
+		s.note(ctx, s.step(timed))
+		cancel()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(readEvery):
+		}
+	}
+}
+
+// note logs what is wrong once, and when it is over.
+func (s *Service) note(ctx context.Context, err error) {
+	trouble := ""
+	if err != nil && ctx.Err() == nil {
+		trouble = err.Error()
+	}
+	s.mu.Lock()
+	before := s.trouble
+	s.trouble = trouble
+	s.mu.Unlock()
+	switch {
+	case trouble != "" && before == "":
+		s.log.Warn("the regions cannot move their shares; each keeps what it has", "error", trouble)
+	case trouble == "" && before != "":
+		s.log.Info("the regions move their shares again")
+	}
+}
+
+// step reads the record and does what is due. It is one pass of Run.
+func (s *Service) step(ctx context.Context) error {
+	record, revision, now, err := s.load(ctx)
+	if err != nil {
+		return err
+	}
+	due := record.Round == 0 || int64(now)-record.Round >= int64(roundEvery)
+	if !due && s.now().Sub(s.folded) < foldEvery {
+		return nil
+	}
+	wanted := s.takeDemand()
+	if len(wanted) == 0 && !due {
+		return nil
+	}
+	if record.Demand == nil {
+		record.Demand = map[string]int64{}
+	}
+	for name, tokens := range wanted {
+		count(record.Demand, name, tokens)
+	}
+	if !due {
+		_, err = s.store(ctx, record, revision)
+		return err
+	}
+	return s.round(ctx, record, revision, int64(now))
+}
+
+// takeDemand returns what was wanted since it was last called.
+func (s *Service) takeDemand() map[string]int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	wanted := s.demand
+	s.demand, s.folded = map[string]int64{}, s.now()
+	return wanted
+}
+
+// round moves shares. Whoever stores the record first does it for its region; who comes too late has lost nothing but what it
+// was asked for in a few seconds.
+func (s *Service) round(ctx context.Context, record Record, revision uint64, now int64) error {
+	document, at, err := s.fetch(ctx)
+	first := record.Round == 0
+	record.Round = now
+	region := s.config.Region
+	switch {
+	case err != nil && first:
+		return err // What others hold by now is not known: a store that has lost its record grants nothing until it is.
+	case err != nil:
+		_, storeErr := s.store(ctx, record, revision)
+		return errors.Join(storeErr, err)
+	case first:
+		adopt(&record, &document, region)
+	}
+	document.wanted(region, record.Demand)
+	record.Demand = nil
+	give(&record, &document, region, now)
+	if won, err := s.store(ctx, record, revision); err != nil || !won {
+		return err
+	}
+	settle(&record, &document, region, now, s.grace)
+	s.mu.Lock()
+	s.document, s.reached = document, s.now() // Nothing changes it from here on.
+	s.mu.Unlock()
+	text, err := json.Marshal(document)
+	if err != nil {
+		return err
+	}
+	if won, err := s.shared.Swap(ctx, at, text); err != nil || !won {
+		return err // Another region was faster: the next round tries again.
+	}
+	record, revision, _, err = s.load(ctx)
+	if err != nil {
+		return err
+	}
+	epoch := record.Epoch
+	if take(&record, &document, region); record.Epoch == epoch {
+		return nil
+	}
+	_, err = s.store(ctx, record, revision)
+	return err
+}
+
+// load reads the region's record and goes by it from now on.
+func (s *Service) load(ctx context.Context) (Record, uint64, quota.Instant, error) {
+	asked := s.now()
+	text, revision, now, err := s.own.Load(ctx)
+	if err != nil {
+		return Record{}, 0, 0, fmt.Errorf("the region's store does not tell its shares: %w", err)
+	}
+	var record Record
+	if text != nil {
+		if err := json.Unmarshal(text, &record); err != nil {
+			return Record{}, 0, 0, fmt.Errorf("the region's shares are damaged: %w", err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.record, s.read = record.clone(), asked
+	return record, revision, now, nil
+}
+
+// store stores the region's record and goes by it, if nobody else was faster.
+func (s *Service) store(ctx context.Context, record Record, revision uint64) (bool, error) {
+	text, err := json.Marshal(record)
+	if err != nil {
+		return false, err
+	}
+	won, err := s.own.Swap(ctx, revision, text)
+	if err != nil {
+		return false, fmt.Errorf("the region's store does not take its shares: %w", err)
+	}
+	if won {
+		s.mu.Lock()
+		s.record = record.clone()
+		s.mu.Unlock()
+	}
+	return won, nil
+}
+
+// fetch reads the document of all regions.
+func (s *Service) fetch(ctx context.Context) (Document, uint64, error) {
+	text, revision, _, err := s.shared.Load(ctx)
+	if err != nil {
+		return Document{}, 0, fmt.Errorf("the document of the regions cannot be reached: %w", err)
+	}
+	document := Document{Weights: s.config.Weights}
+	if text != nil {
+		document = Document{}
+		if err := json.Unmarshal(text, &document); err != nil {
+			return Document{}, 0, fmt.Errorf("the document of the regions is damaged: %w", err)
+		}
+	}
+	if !maps.Equal(document.Weights, s.config.Weights) {
+		return Document{}, 0, fmt.Errorf("the regions agreed on the weights %v and this one was told %v: give all the same", document.Weights, s.config.Weights)
+	}
+	return document, revision, nil
+}
+
+func (r Record) clone() Record {
+	r.Shares, r.Demand = maps.Clone(r.Shares), nil
+	return r
+}
+
+// View is what an operator wants to see of the regions.
+type View struct {
+	Region  string           `json:"region"`
+	Weights map[string]int64 `json:"weights"`
+	// Moved are the policies of which this region uses another share than its weight, or gives one away.
+	Moved map[string]Share `json:"moved"`
+	// Held are the shares of all regions, by policy, that are not as the weights say.
+	Held map[string]map[string]int64 `json:"held"`
+	// Age is how long ago the document was reached, in seconds; negative if never.
+	Age float64 `json:"document_age_seconds"`
+	// Trouble is why shares are not moved, empty if they are.
+	Trouble string `json:"trouble,omitempty"`
+}
+
+// View returns what this replica knows.
+func (s *Service) View() View {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := View{Region: s.config.Region, Weights: s.config.Weights, Moved: maps.Clone(s.record.Shares), Age: -1, Trouble: s.trouble}
+	if !s.reached.IsZero() {
+		v.Age = s.now().Sub(s.reached).Seconds()
+	}
+	v.Held = make(map[string]map[string]int64, len(s.document.Held))
+	for name, shares := range s.document.Held {
+		v.Held[name] = maps.Clone(shares)
+	}
+	return v
+}
