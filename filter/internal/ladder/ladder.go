@@ -74,7 +74,7 @@ func (l *Ladder) Tick(now quota.Instant, t Trouble, rules *limiter.Rules, leads 
 	r := &l.record
 	value, cas, found := l.shared.Get(l.key[:])
 	r.read(value)
-	if rules == nil || !found && !t.Open {
+	if rules == nil {
 		return r.since, false
 	}
 	was := l.standing()
@@ -130,14 +130,14 @@ func (l *Ladder) change(now quota.Instant, t Trouble, rules *limiter.Rules, hast
 // mark notes in the record how far requests of this worker have gone: the whole of it if the record is new.
 func (l *Ladder) mark(rules *limiter.Rules, whole bool) (changed bool) {
 	r, own := &l.record, &rules.Steps
-	if newer := rules.Generation > r.generation; newer || rules.Generation == r.generation && len(r.steps) != len(own.At) {
+	if newer := rules.Generation > r.generation; newer || rules.Generation == r.generation && len(r.steps) == 0 && len(own.At) > 0 {
 		r.generation, whole, changed = rules.Generation, true, true
 		r.steps = r.steps[:0]
 		for range own.At {
 			r.steps = append(r.steps, 0)
 		}
 	}
-	if rules.Generation < r.generation || !own.Changed && !whole {
+	if len(own.At) != len(r.steps) || rules.Generation < r.generation || !own.Changed && !whole {
 		return changed
 	}
 	l.noted = true

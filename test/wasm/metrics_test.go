@@ -1,0 +1,236 @@
+package wasm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/envoytest"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// ends are the counters one of which counts each request.
+var ends = []string{"allowed", "refused", "unlimited", "banned", "exempt", "before_snapshot", "unreadable", "gone"}
+
+// decided are the sources of decisions.
+var decided = []string{"local", "lease", "optimistic", "central", "share", "failure_allow", "failure_deny", "cached_denial", "request", "overload"}
+
+func (w *world) sum(prefix string, names []string) (sum uint64, text string) {
+	for _, name := range names {
+		n := w.counter(prefix + name)
+		sum += n
+		text += fmt.Sprint(name, " ", n, ", ")
+	}
+	return sum, text
+}
+
+// mix is a load of everything that can happen to a request.
+type mix struct {
+	*world
+	random *rand.Rand
+	sent   uint64
+	// paused are those that may go away.
+	paused []*envoytest.Stream
+}
+
+var mixed = setWith(`"exempt": {"paths": ["/healthz"]}, "banned": {"client_ips": ["203.0.113.0/24"]}`,
+	limits("local", "local", "50/1s", `"match": {"paths": ["/local"]}`),
+	limits("leased", "leased", "200/1s", `"match": {"paths": ["/leased"]}`, `"on_failure": {"local_for": "1s", "then": "deny"}`),
+	limits("strict", "strict", "100/1s", `"match": {"paths": ["/strict"]}`, thenAllow),
+	limits("optimistic", "optimistic", "100/1s", `"match": {"paths": ["/optimistic"]}`, thenDeny),
+	limits("queue", "local", "50/1s", `"match": {"paths": ["/queue"]}`, `"algorithm": "leaky_bucket"`, `"max_wait": "500ms"`),
+	limits("shadow", "leased", "10/1s", `"match": {"paths": ["/leased"]}`, `"enforcement": "shadow"`),
+	limits("absent", "leased", "10/1s", `"match": {"paths": ["/absent"]}`, `"partition": ["header:x-missing"]`, `"if_absent": "deny"`),
+	limits("dear", "leased", "10/1s", `"match": {"paths": ["/dear"]}`, `"cost": {"header": "x-cost", "max": 1000, "invalid": 1}`),
+)
+
+func (m *mix) send() {
+	paths := []string{"/local", "/leased", "/leased", "/strict", "/strict", "/optimistic", "/queue", "/absent", "/dear", "/healthz", "/free"}
+	r := get("x-key", strconv.Itoa(m.random.IntN(5)), "x-cost", strconv.Itoa(1+m.random.IntN(20)))
+	r.Headers[1][1] = paths[m.random.IntN(len(paths))]
+	if m.random.IntN(20) == 0 {
+		r.Source = "203.0.113.9:4242"
+	}
+	m.sent++
+	worker := m.random.IntN(m.fleet.workers)
+	if m.random.IntN(10) > 0 {
+		m.request(0, worker, r)
+		return
+	}
+	s := m.nodes[0].Worker(worker).Request(r)
+	switch s.State() {
+	case envoytest.Paused:
+		m.paused = append(m.paused, s)
+	case envoytest.Continued:
+		s.Respond(200, nil)
+	}
+}
+
+func (m *mix) cancelSome() {
+	still := m.paused[:0]
+	for _, s := range m.paused {
+		switch {
+		case s.State() == envoytest.Continued:
+			s.Respond(200, nil)
+		case s.State() != envoytest.Paused:
+		case m.random.IntN(10) == 0:
+			s.Cancel()
+		default:
+			still = append(still, s)
+		}
+	}
+	m.paused = still
+}
+
+// Every request ends in exactly one counter, and every decision has exactly one source, whatever happens to either: waiting,
+// clients that go away, queues, failures, pushes, and a start without policies.
+func TestEveryRequestIsCountedOnce(t *testing.T) {
+	for seed := range uint64(3) {
+		w := newWorld(t, fleet{nodes: 1, workers: 3, seed: seed})
+		m := &mix{world: w, random: rand.New(rand.NewPCG(seed, 1))}
+		each := func() {
+			for range m.random.IntN(4) {
+				m.send()
+			}
+			m.cancelSome()
+		}
+		w.run(100*time.Millisecond, each)
+		w.centre.push(mixed)
+		w.centre.lag = func() (up, down time.Duration) {
+			return time.Duration(m.random.IntN(15)) * quantum, time.Duration(m.random.IntN(15)) * quantum
+		}
+		w.run(2*time.Second, each)
+		w.centre.silence()
+		w.run(3*time.Second, each)
+		w.centre.lease = func(c *envoytest.Call, _ wire.LeaseRequest) bool {
+			bad := m.random.IntN(3) == 0
+			if bad {
+				c.Respond(quantum, 503, nil, nil)
+			}
+			return bad
+		}
+		w.run(3*time.Second, each)
+		w.centre.lease = nil
+		w.centre.push(setOf(limits("other", "strict", "100/1s", thenDeny)))
+		w.run(time.Second, each)
+		w.advance(2 * time.Second)
+		m.cancelSome()
+		if n := w.counter("requests.waiting"); n != 0 {
+			t.Errorf("seed %d: %d wait when nobody does", seed, n)
+		}
+		sum, text := w.sum("requests.", ends)
+		t.Logf("seed %d: %d requests: %s", seed, m.sent, text)
+		if sum != m.sent {
+			t.Errorf("seed %d: %d requests were counted of %d", seed, sum, m.sent)
+		}
+		for _, name := range []string{"banned", "exempt", "unlimited", "before_snapshot", "gone", "delayed", "waited"} {
+			if w.counter("requests."+name) == 0 {
+				t.Errorf("seed %d: no request was %s", seed, name)
+			}
+		}
+		sum, text = w.sum("decisions.by_", decided)
+		t.Logf("seed %d: decided by %s", seed, text)
+		if want := w.counter("requests.allowed") + w.counter("requests.refused"); sum != want {
+			t.Errorf("seed %d: %d decisions have a source, of %d", seed, sum, want)
+		}
+		for _, name := range decided[:9] {
+			if w.counter("decisions.by_"+name) == 0 {
+				t.Errorf("seed %d: nothing was decided by %s", seed, name)
+			}
+		}
+	}
+}
+
+// The gauge of those that wait is the sum of all workers, and goes down however they end.
+func TestWaitingIsShown(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "strict", "100000/1h", thenAllow))})
+	w.centre.lag = func() (up, down time.Duration) { return 20 * quantum, 20 * quantum }
+	var gone []*envoytest.Stream
+	for i := range 10 {
+		gone = append(gone, w.nodes[0].Worker(1).Request(get("x-key", fmt.Sprint(i))))
+	}
+	for i := range 50 {
+		w.request(0, i%2, get("x-key", fmt.Sprint(i)))
+	}
+	if n := w.counter("requests.waiting"); n != 60 { // A tick has passed.
+		t.Errorf("%d wait, want 60", n)
+	}
+	for _, s := range gone {
+		s.Cancel()
+	}
+	if n := w.counter("requests.waiting"); n > 50 {
+		t.Errorf("%d wait, want at most 50", n)
+	}
+	w.advance(100 * quantum)
+	if waiting, gone := w.counter("requests.waiting"), w.counter("requests.gone"); waiting != 0 || gone != 10 {
+		t.Errorf("at last %d wait, %d are gone", waiting, gone)
+	}
+}
+
+// The age of the policy set is that of the last poll that was answered, whoever leads.
+func TestAgeOfTheSnapshot(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, workers: 3, set: setOf(limits("api", "local", "10/1s"))})
+	for range 60 {
+		w.advance(time.Second)
+		if age := w.counter("snapshot.age_seconds"); age > 26 {
+			t.Fatalf("after %v it is %d s old", w.now, age)
+		}
+	}
+	w.centre.down = true
+	w.advance(100 * time.Second)
+	if age := w.counter("snapshot.age_seconds"); age < 70 || age > 127 {
+		t.Errorf("after 100 s without an answer it is %d s old", age)
+	}
+	w.centre.down = false
+	w.advance(36 * time.Second) // The poll under way times out first.
+	if age := w.counter("snapshot.age_seconds"); age > 36 {
+		t.Errorf("after the recovery it is %d s old", age)
+	}
+}
+
+// Strict, with many at once: a call carries all buckets that are asked for by then, a request waits 50 ms at most, and nothing is
+// left of those that ended.
+func TestStrictUnderLoad(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "strict", "1000000/1h", thenDeny))})
+	w.centre.lag = func() (up, down time.Duration) { return 5 * quantum, 5 * quantum }
+	most := 0
+	w.centre.lease = func(_ *envoytest.Call, req wire.LeaseRequest) bool {
+		for _, it := range req.Items {
+			most = max(most, int(it.Waiting))
+		}
+		return false
+	}
+	n := 0
+	burst := func() {
+		for range 40 {
+			w.request(0, 0, get("x-key", fmt.Sprint(n%4)))
+			n++
+		}
+	}
+	w.run(500*time.Millisecond, burst)
+	w.advance(100 * quantum)
+	if calls := w.centre.requests; calls > n/40 || most < 50 {
+		t.Errorf("%d requests took %d calls, at most %d in an item", n, calls, most)
+	}
+	if got := w.counter("decisions.by_central"); got != uint64(n) {
+		t.Errorf("%d of %d were decided by the centre", got, n)
+	}
+	// Without an answer everyone is let go at the deadline, in whichever call or queue they are.
+	w.centre.silence()
+	var all []*attempt
+	for range 200 {
+		all = append(all, w.request(0, 0, get("x-key", fmt.Sprint(len(all)%4))))
+	}
+	w.advance(60 * quantum)
+	for _, a := range all {
+		if !a.done || a.passed || a.ended-a.sent > 50*quantum+10*quantum {
+			t.Fatalf("a request ended after %v: %+v", a.ended-a.sent, a)
+		}
+	}
+	if waiting := w.counter("requests.waiting"); waiting != 0 || w.step() != policy.StepDeny {
+		t.Errorf("%d still wait, on step %v", waiting, w.step())
+	}
+}
