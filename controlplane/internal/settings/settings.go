@@ -22,6 +22,7 @@ type Flags struct {
 	AdminTokenFile string `help:"File with the administrator's token. Without it and WEIR_ADMIN_TOKEN one is made in the data directory." env:"WEIR_ADMIN_TOKEN_FILE" placeholder:"FILE"`
 	NodeTokenFile  string `help:"File with the token of the Envoys. Without it and WEIR_NODE_TOKEN one is made in the data directory." env:"WEIR_NODE_TOKEN_FILE" placeholder:"FILE"`
 	TokensFile     string `help:"File with further tokens, one a line: name, role (viewer, editor, admin, node), SHA-256 of the token in hexadecimal." env:"WEIR_TOKENS_FILE" placeholder:"FILE"`
+	RegionFlags    `embed:"" prefix:"region-"`
 	LogLevel       string `help:"Least severe log messages to write: debug, info, warn, error." enum:"debug,info,warn,error" default:"info" env:"WEIR_LOG_LEVEL"`
 
 	// The tokens themselves come through the environment only: arguments can be read by everyone on the machine.
@@ -38,6 +39,8 @@ type Settings struct {
 	// DataDir exists; it is empty if nothing is kept in files.
 	DataDir string
 	Tokens  auth.Tokens
+	// Regions says how several groups of control planes share the quotas; nil for one group alone.
+	Regions *Regions
 	// Generated are files of tokens that were made because none was given.
 	Generated []string
 }
@@ -50,7 +53,8 @@ func (f Flags) Resolve() (Settings, error) {
 	r := &resolver{}
 	s := Settings{Listen: f.Listen, RedisURL: f.RedisURL}
 	r.address(f.Listen)
-	r.redis(f.RedisURL)
+	r.redis("--redis-url (WEIR_REDIS_URL)", f.RedisURL)
+	s.Regions = r.regions(f.RegionFlags)
 	if f.DataDir != "" || f.needsDirectory() {
 		s.DataDir = r.directory(f.DataDir)
 	}
@@ -80,13 +84,13 @@ func (r *resolver) address(listen string) {
 }
 
 // redis checks what can be checked without showing a password in a message.
-func (r *resolver) redis(text string) {
+func (r *resolver) redis(flag, text string) {
 	if text == "" {
 		return
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "redis" && u.Scheme != "rediss" {
-		r.problem("--redis-url (WEIR_REDIS_URL): must be like redis://HOST:6379/0 or rediss://USER:PASSWORD@HOST:6379/0")
+		r.problem("%s: must be like redis://HOST:6379/0 or rediss://USER:PASSWORD@HOST:6379/0", flag)
 	}
 }
 
