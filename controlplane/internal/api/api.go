@@ -18,19 +18,22 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/controlplane/internal/regions"
 )
 
-// Config is what the interface stands on. All fields must be set.
+// Config is what the interface stands on. All fields but Regions must be set.
 type Config struct {
 	Policies  *policies.Service
 	Consumers *consumers.Service
 	Nodes     *nodes.Registry
 	Leases    *leases.Service
 	Hub       *push.Hub
-	Tokens    auth.Tokens
-	Metrics   *metrics.Metrics
-	Log       *slog.Logger
-	Now       func() time.Time
+	// Regions is nil for a control plane that shares its quotas with no other region.
+	Regions *regions.Service
+	Tokens  auth.Tokens
+	Metrics *metrics.Metrics
+	Log     *slog.Logger
+	Now     func() time.Time
 	// Stopping ends when the process does: long polls are answered at once, and /readyz says no.
 	Stopping context.Context
 	// Version is the build's.
@@ -63,6 +66,7 @@ func New(config Config) http.Handler {
 	e.GET("/v1/versions/:version/diff", s.diffVersions, view...)
 	e.POST("/v1/versions/:version/rollback", s.rollback, s.need(auth.Editor), bounded)
 	e.GET("/v1/nodes", s.listNodes, view...)
+	e.GET("/v1/regions", s.regions, view...)
 	e.GET("/v1/consumers", s.listConsumers, view...)
 	e.GET(consumersPath+":id", s.getConsumer, view...)
 	e.PUT(consumersPath+":id", s.putConsumer, s.need(auth.Editor), bounded)

@@ -16,6 +16,7 @@ type getCommand struct {
 	Policyset getPolicySet `cmd:"" help:"The policy set as it was written."`
 	Policies  getPolicies  `cmd:"" help:"The policies, or one of them as it was written."`
 	Versions  getVersions  `cmd:"" help:"The versions of the policy set, newest first, or one of them as it was written."`
+	Regions   getRegions   `cmd:"" help:"The share of each policy that this region uses, and what all regions hold."`
 	Nodes     getNodes     `cmd:"" help:"The Envoys, and which version each applies."`
 }
 
