@@ -43,7 +43,8 @@ func Parse(text string) (a Addr, zone string, ok bool) {
 		switch text[i] {
 		case '.':
 			a[10], a[11] = 0xff, 0xff
-			return a, "", parse4(text, a[mapped:])
+			ok = parse4(text, a[mapped:]) // In a return with a, TinyGo would read a before.
+			return a, "", ok
 		case ':':
 			return parse6(text)
 		case '%':

@@ -234,3 +234,17 @@ func TestStrictUnderLoad(t *testing.T) {
 		t.Errorf("%d still wait, on step %v", waiting, w.step())
 	}
 }
+
+// Two clients are two, also as the filter's compiler reads their addresses.
+func TestClientsAreToldApart(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "local", "1/1h", `"partition": ["client_ip"]`))})
+	for _, source := range []string{"10.0.0.1:1", "10.0.0.2:1", "[2001:db8::1]:1", "[2001:db8:1::1]:1"} {
+		for n := range 2 {
+			r := get()
+			r.Source = source
+			if a := w.ask(0, 0, r); a.passed != (n == 0) {
+				t.Errorf("request %d of %s passed: %v", n, source, a.passed)
+			}
+		}
+	}
+}
