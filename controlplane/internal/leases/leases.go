@@ -5,8 +5,10 @@ package leases
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -52,8 +54,25 @@ type Store interface {
 	//
 	// Of a group of joined items, which has no bucket twice, all waiting requests get their cost or none does; then nothing is
 	// granted, and NotBefore is 0 where the bucket had it all.
+	//
+	// A *Partial error is of some items alone: the others were answered.
 	Grant(ctx context.Context, items []Item) ([]lease.Grant, error)
 }
+
+// Partial is the error of a Grant that answered some items only. What keeps the others does not answer; their groups were granted all
+// or none without them.
+type Partial struct {
+	// Away is by item for how long what keeps it has not answered; 0 for an item that was answered.
+	Away []time.Duration
+	// Cause is one of the failures.
+	Cause error
+}
+
+// Error says what failed.
+func (p *Partial) Error() string { return "a part of the store does not answer: " + p.Cause.Error() }
+
+// Unwrap is the cause.
+func (p *Partial) Unwrap() error { return p.Cause }
 
 // Sets tells what policy sets mean. *policies.Service is one.
 type Sets interface {
@@ -69,28 +88,40 @@ type Counter interface {
 
 // Service grants leases. Make one with New. It is safe for concurrent use.
 type Service struct {
-	store   Store
-	sets    Sets
-	nodes   Counter
-	now     func() time.Time
-	breaker breaker
+	store    Store
+	sets     Sets
+	nodes    Counter
+	breakers *breaker.Group
+	meter    func(p *policy.Policy, tokens int64)
 }
+
+// StoreName is the name of the breaker of the store as a whole.
+const StoreName = "store"
 
 // New makes a Service; now is the clock by which a store that does not answer is left alone for a while.
 func New(store Store, sets Sets, nodes Counter, now func() time.Time) *Service {
-	return &Service{store: store, sets: sets, nodes: nodes, now: now}
+	return &Service{
+		store: store, sets: sets, nodes: nodes, breakers: breaker.NewGroup(now, rand.Float64, nil), meter: func(*policy.Policy, int64) {},
+	}
+}
+
+// Observe has the service keep its breaker, StoreName, in a group, and tell meter of tokens that were granted, or were reported as used
+// of an optimistic policy. It returns the service, and is to be called before any Grant.
+func (s *Service) Observe(breakers *breaker.Group, meter func(p *policy.Policy, tokens int64)) *Service {
+	s.breakers, s.meter = breakers, meter
+	return s
 }
 
 // Grant answers a request. The error is ErrUnavailable (wrapped) or the context's.
 func (s *Service) Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseReply, error) {
-	if !s.breaker.allow(s.now()) {
+	if !s.breakers.Allow(StoreName) {
 		return wire.LeaseReply{}, ErrUnavailable
 	}
 	timed, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	reply, err := s.grant(timed, req)
 	if err == nil || ctx.Err() == nil { // A caller that went away says nothing about the store.
-		s.breaker.report(s.now(), err == nil)
+		s.breakers.Report(StoreName, err)
 	}
 	if err != nil {
 		return wire.LeaseReply{}, errors.Join(ErrUnavailable, err)
@@ -99,7 +130,7 @@ func (s *Service) Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseR
 }
 
 func (s *Service) grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseReply, error) {
-	reply := wire.LeaseReply{Seq: req.Seq, Nodes: s.nodes.Count(ctx), Items: make([]wire.LeaseAnswer, len(req.Items))}
+	reply := wire.LeaseReply{Seq: req.Seq, Nodes: s.count(ctx), Items: make([]wire.LeaseAnswer, len(req.Items))}
 	for i := range reply.Items {
 		reply.Items[i].State = wire.ItemUnknown
 	}
@@ -121,12 +152,19 @@ func (s *Service) grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseR
 	if open, err = s.pass(ctx, req, meant, current, open, reply); err != nil || len(open) == 0 {
 		return reply, err
 	}
-	// Another replica has granted under a newer version already.
+	// Another replica has granted under a newer version already. If it cannot be had the other answers still count.
 	if current, err = s.refresh(ctx); err != nil || current == nil {
-		return reply, err
+		return reply, nil
 	}
 	_, err = s.pass(ctx, req, meant, current, open, reply)
 	return reply, err
+}
+
+// count is the number of nodes. It is kept by one part of the store, which may be away while others answer.
+func (s *Service) count(ctx context.Context) int64 {
+	ctx, cancel := context.WithTimeout(ctx, patience/4)
+	defer cancel()
+	return s.nodes.Count(ctx)
 }
 
 // refresh returns the newest version that this build can read, nil if there is none.
@@ -162,12 +200,18 @@ func (s *Service) pass(ctx context.Context, req wire.LeaseRequest, meant, curren
 		return nil, nil
 	}
 	grants, err := s.store.Grant(ctx, items)
-	if err != nil {
+	var partial *Partial
+	if err != nil && !errors.As(err, &partial) {
 		return nil, err
 	}
 	groups := Groups(items)
 	stale := map[int]bool{}
 	for k, g := range grants {
+		if partial != nil && partial.Away[k] > 0 {
+			away := quota.Span(max(partial.Away[k].Microseconds(), 1))
+			reply.Items[index[k]] = wire.LeaseAnswer{State: wire.ItemUnavailable, NotBefore: away}
+			continue
+		}
 		if g.Stale {
 			stale[groups[k]] = true
 			continue
@@ -176,6 +220,7 @@ func (s *Service) pass(ctx context.Context, req wire.LeaseRequest, meant, curren
 			State: wire.ItemGranted, Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level,
 			Delay: min(g.Delay, maxDelay), Debt: g.Debt,
 		}
+		s.measure(req.Items[index[k]], meant, current, g)
 	}
 	var again []int
 	for k, i := range index {
@@ -184,6 +229,13 @@ func (s *Service) pass(ctx context.Context, req wire.LeaseRequest, meant, curren
 		}
 	}
 	return again, nil
+}
+
+// measure tells of the tokens of an item that was answered.
+func (s *Service) measure(it wire.LeaseItem, meant, current *policies.Compiled, g lease.Grant) {
+	if p, _, ok := meant.Resolve(it.Limit, current); ok {
+		s.meter(p, g.Waiting*it.Cost+g.Keep+it.Used)
+	}
 }
 
 // asks are the open items as the store is asked for them, and the place of each in the request; the open answers are unknown
@@ -238,20 +290,4 @@ func ask(it wire.LeaseItem, meant, current *policies.Compiled, nodes int64) (lea
 		a.Deadline = 0
 	}
 	return a, true
-}
-
-// LostFill is the share of its burst, in percent, with which a bucket starts whose state the store has lost.
-const LostFill = 50
-
-// DoubtfulUntil is until when an absent bucket may be one that was in use when the store lost its state: when any ledger of the
-// ask's figures becomes forgettable that had leased what it could just before. 0 if no state was lost.
-func DoubtfulUntil(lost quota.Instant, a lease.Ask) quota.Instant {
-	if lost <= 0 {
-		return 0
-	}
-	leased := max(a.TTL(), lease.Deadline)
-	if a.Windows.Quota != 0 {
-		return a.Windows.Counts(lost + quota.Instant(leased))
-	}
-	return lost + quota.Instant(a.Params.Window()+2*a.TTL()+2*lease.Deadline)
 }

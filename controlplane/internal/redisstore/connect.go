@@ -32,8 +32,7 @@ const (
 // defaults are the options that no URL changes, for every kind of client.
 func defaults() *redis.UniversalOptions {
 	return &redis.UniversalOptions{
-		// A script that timed out may have been run: to run it again would charge twice. A cluster's client still runs it again
-		// after a lost connection, which charges too much at worst.
+		// A script that timed out may have been run: to run it again would charge twice. See also once.
 		MaxRetries: -1, ContextTimeoutEnabled: true,
 		DialTimeout: dialTimeout, DialerRetries: 1,
 		ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, PoolTimeout: poolTimeout,

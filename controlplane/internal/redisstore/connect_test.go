@@ -181,7 +181,7 @@ func checkInspection(t *testing.T, url, want string, times int) {
 // A cluster's client needs some rights more than that of one server.
 func TestClusterLeastRights(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, false, append([]string{"--user", "weir", "on", ">x"}, strings.Fields(redisstore.ACL)...)...)
-	s := openURL(t, strings.Replace(cluster.URL(), "redis://", "redis://weir:x@", 1), slog.New(slog.DiscardHandler))
+	s := found(t, openURL(t, strings.Replace(cluster.URL(), "redis://", "redis://weir:x@", 1), slog.New(slog.DiscardHandler)))
 	slot := cluster.Slot(keyOfBucket7)
 	from := cluster.Primary(slot)
 	d := startDemand(t, s, params(t, 1000, quota.Second, 1000), [16]byte{7}, [16]byte{8}, [16]byte{9})

@@ -12,7 +12,7 @@ import (
 // UseTestClock makes grants happen at the instant that set was given last; the script is the one in use but for its first lines.
 func (s *Store) UseTestClock() (set func(quota.Instant)) {
 	source := "local now = ARGV[#ARGV] + 0\n" + grantScripts()
-	s.grant = redis.NewScript(source)
+	s.setGrant(source)
 	c := &testClock{source: source, hash: s.grant.Hash()}
 	s.client.AddHook(c)
 	return func(now quota.Instant) { c.now.Store(int64(now)) }
@@ -38,15 +38,25 @@ func (c *testClock) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, command redis.Cmder) error {
 		args := command.Args()
 		script, isScript := command.(*redis.Cmd)
+		if o, ok := command.(once); ok {
+			script, isScript = o.Cmd, true
+		}
 		if !isScript || len(args) < 2 || args[1] != c.source && args[1] != c.hash {
 			return next(ctx, command)
 		}
 		timed := redis.NewCmd(ctx, append(args[:len(args):len(args)], c.now.Load())...)
+		timed.SetFirstKeyPos(3)
 		err := next(ctx, timed)
 		script.SetVal(timed.Val())
 		script.SetErr(timed.Err())
 		return err
 	}
+}
+
+// LayMarkers lays the markers of a deployment that has lost nothing.
+func (s *Store) LayMarkers(ctx context.Context) error {
+	_, err := s.lay(ctx, 0)
+	return err
 }
 
 // Client is the connection, for tests that look at keys.

@@ -60,12 +60,7 @@ func (s *Store) eachPrimary(ctx context.Context, call func(context.Context, redi
 
 // warn logs what a server's INFO says against it.
 func warn(info string, log *slog.Logger) {
-	facts := map[string]string{}
-	for line := range strings.Lines(info) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			facts[name] = value
-		}
-	}
+	facts := facts(info)
 	if version := facts["redis_version"]; tooOld(version) {
 		log.Warn("Redis is older than 6.2, the oldest that can hold the state: grants will fail", "version", version)
 	}
@@ -73,6 +68,17 @@ func warn(info string, log *slog.Logger) {
 		log.Warn("Redis may forget state that counts when its memory is full, and limits then let through too much: set maxmemory-policy noeviction",
 			"maxmemory_policy", policy, "maxmemory", facts["maxmemory"])
 	}
+}
+
+// facts are the values of an INFO by name.
+func facts(info string) map[string]string {
+	facts := map[string]string{}
+	for line := range strings.Lines(info) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			facts[name] = value
+		}
+	}
+	return facts
 }
 
 func tooOld(version string) bool {

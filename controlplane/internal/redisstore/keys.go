@@ -12,7 +12,7 @@ const (
 	keyVersions  = "weir:{meta}:versions"  // hash: number → description, JSON
 	keyDocuments = "weir:{meta}:documents" // hash: number → document as written
 	keySecret    = "weir:{meta}:secret"    // 16 bytes that key the hash of partition keys
-	keyLost      = "weir:{meta}:lost"      // when state was found to be lost, µs; absent for never
+	keyLaid      = "weir:{meta}:laid"      // there once markers of lost state have been laid, see losses.go
 	keyNodes     = "weir:{meta}:nodes"     // hash: node → description, JSON
 	keySeen      = "weir:{meta}:seen"      // sorted set: node by when it was seen, ms
 

@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
@@ -19,38 +21,61 @@ const (
 )
 
 // Grant implements leases.Store: one script for all items, in a cluster one for each tag. There a group of joined items is all or
-// nothing within each tag alone: where one part got nothing, what others were charged is lost.
+// nothing within each tag alone: where one part got nothing, what others were charged is lost. What a server keeps that is away is
+// left out, also of its groups; with no server that answers all fails.
 func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, error) {
 	grants := make([]lease.Grant, len(items))
-	s.mu.Lock()
-	lost := s.lost
-	s.mu.Unlock()
 	groups := leases.Groups(items)
 	if !s.cluster {
 		all := make([]int, len(items))
 		for i := range all {
 			all[i] = i
 		}
-		return grants, s.grantTogether(ctx, lost, items, groups, all, grants)
+		return grants, s.grantTogether(ctx, items, groups, all, grants)
 	}
 	tags := map[byte][]int{}
 	for i, it := range items {
 		tags[bucketTag(it.Bucket)] = append(tags[bucketTag(it.Bucket)], i)
 	}
+	failed := make([]failure, tagCount)
 	var wait errgroup.Group
-	for _, same := range tags {
-		wait.Go(func() error { return s.grantTogether(ctx, lost, items, groups, same, grants) })
+	for tag, same := range tags {
+		wait.Go(func() error {
+			f := &failed[tag]
+			f.server, f.err = s.guarded(ctx, lostKey(tag), func() error { return s.grantTogether(ctx, items, groups, same, grants) })
+			return f.err
+		})
 	}
-	err := wait.Wait()
-	allOrNothing(items, groups, grants)
-	return grants, err
+	cause := wait.Wait()
+	if cause == nil {
+		allOrNothing(items, groups, grants, nil)
+		return grants, nil
+	}
+	if s.allAway() {
+		return nil, cause
+	}
+	partial := &leases.Partial{Away: make([]time.Duration, len(items)), Cause: cause}
+	for i, it := range items {
+		if f := failed[bucketTag(it.Bucket)]; f.err != nil {
+			grants[i], partial.Away[i] = lease.Grant{}, max(s.breakers.Failing(f.server), time.Microsecond)
+		}
+	}
+	allOrNothing(items, groups, grants, partial.Away)
+	return grants, partial
+}
+
+// failure is why one tag's buckets have no answer.
+type failure struct {
+	server string
+	err    error
 }
 
 // allOrNothing takes back what was granted to waiting requests of groups of which another part got nothing. It stays charged.
-func allOrNothing(items []leases.Item, groups []int, grants []lease.Grant) {
+// Those without an answer, if any, do not count.
+func allOrNothing(items []leases.Item, groups []int, grants []lease.Grant, away []time.Duration) {
 	short := map[int]bool{}
 	for i, it := range items {
-		if grants[i].Waiting < it.Ask.Waiting {
+		if grants[i].Waiting < it.Ask.Waiting && (away == nil || away[i] == 0) {
 			short[groups[i]] = true
 		}
 	}
@@ -62,7 +87,7 @@ func allOrNothing(items []leases.Item, groups []int, grants []lease.Grant) {
 }
 
 // grantTogether has one script answer the items at the given indexes.
-func (s *Store) grantTogether(ctx context.Context, lost quota.Instant, items []leases.Item, groups, which []int, grants []lease.Grant) error {
+func (s *Store) grantTogether(ctx context.Context, items []leases.Item, groups, which []int, grants []lease.Grant) error {
 	keys := make([]string, len(which))
 	args := make([]any, 1+len(which))
 	args[0] = rand.IntN(jitterRange)
@@ -71,14 +96,18 @@ func (s *Store) grantTogether(ctx context.Context, lost quota.Instant, items []l
 		windowed, joined := ask.Windows.Quota != 0, k+1 < len(which) && groups[which[k+1]] == groups[i]
 		keys[k] = bucketKey(items[i].Bucket, windowed)
 		if windowed {
-			args[1+k] = windowsArg(joined, lost, ask)
+			args[1+k] = s.windowsArg(joined, ask)
 		} else {
-			args[1+k] = tokensArg(joined, lost, ask)
+			args[1+k] = s.tokensArg(joined, ask)
 		}
 	}
-	reply, err := s.grant.Run(ctx, s.client, keys, args...).Int64Slice()
+	reply, err := s.run(ctx, keys, args).Int64Slice()
 	if err != nil {
 		return err
+	}
+	if len(reply) == repliesPerItem*len(which)+1 {
+		s.lostNow(quota.Instant(reply[len(reply)-1]))
+		reply = reply[:len(reply)-1]
 	}
 	if len(reply) != repliesPerItem*len(which) {
 		return fmt.Errorf("the grant script returned %d numbers for %d buckets", len(reply), len(which))
@@ -95,6 +124,14 @@ func (s *Store) grantTogether(ctx context.Context, lost quota.Instant, items []l
 	return nil
 }
 
+// run runs the script that grants. A cluster's client would send it again after a lost connection, and charge twice.
+func (s *Store) run(ctx context.Context, keys []string, args []any) *redis.Cmd {
+	if s.cluster {
+		return s.runOnce(ctx, s.grant, s.source, keys, args)
+	}
+	return s.grant.Run(ctx, s.client, keys, args...)
+}
+
 // The script's letters for buckets of tokens and of windows; joined with the next they are capitals.
 const (
 	kindTokens  = 't'
@@ -102,20 +139,20 @@ const (
 )
 
 // tokensArg is what the script wants to know about a bucket of tokens.
-func tokensArg(joined bool, lost quota.Instant, a lease.Ask) []byte {
+func (s *Store) tokensArg(joined bool, a lease.Ask) []byte {
 	return arg(kindTokens, joined,
 		a.Params.Num, a.Params.Den, a.Params.Burst, int64(a.TTL()), int64(a.Version),
 		max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
-		int64(leases.DoubtfulUntil(lost, a)), lease.Fresh(a.Params, a.Version, 0, leases.LostFill).Debt, max(a.Used, 0))
+		int64(leases.DoubtfulFor(a)), lease.Fresh(a.Params, a.Version, 0, s.fill).Debt, max(a.Used, 0))
 }
 
 // windowsArg is what the script wants to know about a bucket of a window algorithm.
-func windowsArg(joined bool, lost quota.Instant, a lease.Ask) []byte {
+func (s *Store) windowsArg(joined bool, a lease.Ask) []byte {
 	w := a.Windows
 	return arg(kindWindows, joined,
 		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset), int64(a.TTL()),
 		int64(a.Version), max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
-		int64(leases.DoubtfulUntil(lost, a)), w.Quota-w.Quota*leases.LostFill/100)
+		int64(leases.Leased(a)), w.Quota-w.Quota*s.fill/100)
 }
 
 // arg is a letter and numbers of eight bytes each, which Lua reads faster than as many texts.

@@ -65,5 +65,10 @@ func (s *Store) Nodes(ctx context.Context) ([]nodes.Node, error) {
 
 // CountNodes implements nodes.Store.
 func (s *Store) CountNodes(ctx context.Context, within time.Duration) (int64, error) {
-	return countNodes.Run(ctx, s.client, []string{keySeen}, within.Milliseconds()).Int64()
+	var count int64
+	_, err := s.guarded(ctx, keySeen, func() (err error) {
+		count, err = countNodes.Run(ctx, s.client, []string{keySeen}, within.Milliseconds()).Int64()
+		return err
+	})
+	return count, err
 }

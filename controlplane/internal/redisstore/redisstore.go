@@ -5,14 +5,14 @@ package redisstore
 import (
 	"context"
 	_ "embed" // for the scripts
-	"fmt"
 	"log/slog"
-	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/controlplane/internal/breaker"
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
 )
 
 //go:embed scripts/clock.lua
@@ -39,6 +39,9 @@ var appendScript string
 //go:embed scripts/secret.lua
 var secretScript string
 
+//go:embed scripts/notice.lua
+var noticeScript string
+
 //go:embed scripts/touch.lua
 var touchScript string
 
@@ -48,6 +51,7 @@ var countScript string
 var (
 	appendVersion = redis.NewScript(appendScript)
 	secretOrNew   = redis.NewScript(secretScript)
+	noticeServer  = redis.NewScript(noticeScript)
 	touchNode     = redis.NewScript(touchScript)
 	countNodes    = redis.NewScript(countScript)
 )
@@ -57,14 +61,36 @@ type Store struct {
 	client redis.UniversalClient
 	// cluster: the keys of one script must share a tag.
 	cluster bool
-	grant   *redis.Script
-	log     *slog.Logger
+	// grant is the script that grants, source its text.
+	grant  *redis.Script
+	source string
+	log    *slog.Logger
+
+	// fill is the share of its burst, in percent, with which a bucket starts whose state is lost.
+	fill int64
+	// breakers are those of a cluster's servers, by address.
+	breakers *breaker.Group
+	// closing ends when the store is closed; looks are what goes on in the background.
+	closing context.Context
+	close   context.CancelFunc
+	looks   sync.WaitGroup
+	laying  atomic.Bool
 
 	mu        sync.Mutex
-	known     bool          // a secret has been seen, so its absence is a loss
-	lost      quota.Instant // when the store was found to have lost its state, 0 for never
+	known     bool // a secret has been seen, so its absence is a loss
 	inspected bool
+	kept      map[byte]string // the run id of the process that keeps a tag's buckets
+	servers   map[string]bool // the addresses of a cluster's primaries
 }
+
+// Option varies a store.
+type Option func(*Store)
+
+// LostFill sets the share of its burst, in percent, with which a bucket starts whose state is lost; leases.LostFill by default.
+func LostFill(percent int64) Option { return func(s *Store) { s.fill = percent } }
+
+// Breakers sets the breakers of a cluster's servers, which are named by their addresses.
+func Breakers(g *breaker.Group) Option { return func(s *Store) { s.breakers = g } }
 
 // Open makes a store from a URL:
 //
@@ -79,15 +105,21 @@ type Store struct {
 //
 // Open does not connect: a Redis that is away is noticed, and noticed to be back, by each call. What is wrong with the Redis itself
 // is logged at the first call of Secret.
-func Open(text string, log *slog.Logger) (*Store, error) {
+func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	l, err := locate(text)
 	if err != nil {
 		return nil, err
 	}
 	silenceOnce.Do(func() { redis.SetLogger(silence{}) })
-	return &Store{
-		client: l.client(), cluster: l.cluster, grant: redis.NewScript(clockScript + grantScripts()), log: log,
-	}, nil
+	s := &Store{
+		client: l.client(), cluster: l.cluster, log: log, fill: leases.LostFill, breakers: newBreakers(), kept: map[byte]string{},
+	}
+	s.setGrant(clockScript + grantScripts())
+	s.closing, s.close = context.WithCancel(context.Background())
+	for _, o := range options {
+		o(s)
+	}
+	return s, nil
 }
 
 // silence is the Redis client's log: what goes wrong comes back as an error.
@@ -98,33 +130,11 @@ func (silence) Printf(context.Context, string, ...any) {}
 
 var silenceOnce sync.Once
 
-// Close closes the connections.
-func (s *Store) Close() error { return s.client.Close() }
+func (s *Store) setGrant(source string) { s.grant, s.source = redis.NewScript(source), source }
 
-// Secret implements push.Secrets. A secret that was there and is gone means that Redis has lost its state: it gets the candidate
-// and a note of when, and from then on buckets that may have been in use start with less than their burst. Secret is called all
-// the time, so between the loss and the note lies no more than the time between two calls.
-func (s *Store) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error) {
-	s.mu.Lock()
-	known := "0"
-	if s.known {
-		known = "1"
-	}
-	s.mu.Unlock()
-	reply, err := secretOrNew.Run(ctx, s.client, []string{keySecret, keyLost}, candidate[:], known).StringSlice()
-	if err != nil {
-		return [16]byte{}, err
-	}
-	if len(reply) != 2 || len(reply[0]) != len(candidate) {
-		return [16]byte{}, fmt.Errorf("%s does not hold a secret of %d bytes", keySecret, len(candidate))
-	}
-	lost, err := strconv.ParseInt(reply[1], 10, 64)
-	if err != nil {
-		return [16]byte{}, fmt.Errorf("%s does not hold an instant: %w", keyLost, err)
-	}
-	s.inspect(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.known, s.lost = true, quota.Instant(lost)
-	return [16]byte([]byte(reply[0])), nil
+// Close closes the connections.
+func (s *Store) Close() error {
+	s.close()
+	s.looks.Wait()
+	return s.client.Close()
 }

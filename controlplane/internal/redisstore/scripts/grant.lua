@@ -5,7 +5,7 @@
 -- ARGV[1 + i]  the kind of the i-th bucket, 't' for tokens and 'w' for windows, or 'T' and 'W' if the next bucket belongs to the
 --              same request, which needs both or nothing; then big-endian numbers, see grant_tokens and grant_windows
 -- returns      6 integers for each bucket: stale waiting keep not_before level delay; of a report of what was used the last is the
---              debt instead
+--              debt instead; then the time, if the marker of lost state beside the buckets is missing
 local TOKENS, TOKENS_JOINED, WINDOWS_JOINED = string.byte('tTW', 1, 3)
 local reply = {}
 
@@ -44,5 +44,8 @@ while first <= #KEYS do
     end
   end
   first = last + 1
+end
+if unmarked then
+  reply[#KEYS * 6 + 1] = now
 end
 return reply

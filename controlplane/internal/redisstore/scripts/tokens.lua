@@ -1,7 +1,7 @@
 -- Buckets of tokens, exactly as lease.Ledger in Go.
 --
 -- grant_tokens(key, arg, look) grants by an argument of 8-byte numbers after its kind: num den burst ttl version waiting cost deadline keep nodes,
--- then doubtful_until, the instant before which an absent state may be a lost one, and doubtful_debt, what a bucket starts with
+-- then doubtful_for, how long after a loss of state an absent one may be a lost one, and doubtful_debt, what a bucket starts with
 -- whose state is lost, and used, what a node reports to have used: it asks for nothing then, and gets the debt in place of the
 -- delay. With look it charges nothing, and not_before is 0 if all waiting requests can have their cost. It returns
 -- stale granted kept not_before level delay.
@@ -180,7 +180,7 @@ do
   end
 
   grant_tokens = function(key, arg, look)
-    local ask_num, ask_den, ask_burst, ttl, ask_version, waiting, cost, deadline, keep, nodes, doubtful_until, doubtful_debt, used =
+    local ask_num, ask_den, ask_burst, ttl, ask_version, waiting, cost, deadline, keep, nodes, doubtful_for, doubtful_debt, used =
       struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
 
     local known, doubtful = false, nil
@@ -190,7 +190,8 @@ do
       known = fine and good
       doubtful = not known
     else
-      doubtful = now < doubtful_until
+      local at = lost_at(key)
+      doubtful = at > 0 and now < at + doubtful_for
     end
     local changed = doubtful
     if known then

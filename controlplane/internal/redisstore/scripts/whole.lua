@@ -46,3 +46,16 @@ local function save(key, state, forgettable)
   end
   redis.call('SET', key, cmsgpack.pack(state), 'PXAT', expiry)
 end
+
+-- When the state of buckets without one was last lost, in microseconds; 0 for never. The marker that says so lies beside the
+-- buckets, so where it is gone they are: the loss is noticed now. All buckets of a call have one marker, or markers that share
+-- their fate.
+local lost, unmarked
+local function lost_at(key)
+  if not lost then
+    lost = tonumber(redis.call('GET', string.sub(key, 1, 10) .. 'lost') or '')
+    unmarked = not lost
+    lost = lost or now
+  end
+  return lost
+end

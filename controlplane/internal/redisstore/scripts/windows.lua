@@ -1,7 +1,8 @@
 -- Buckets of the window algorithms, exactly as lease.WindowLedger and quota.Windows in Go.
 --
 -- grant_windows(key, arg, look) is what grant_tokens is for tokens; the numbers are: algorithm quota length grain
--- offset ttl version waiting cost deadline keep nodes doubtful_until doubtful_used.
+-- offset ttl version waiting cost deadline keep nodes leased doubtful_used: leased is how long after a
+-- loss of state tokens may still be used that were granted before it.
 --
 -- A state is a MessagePack list: format version last algorithm quota length grain offset, then start and count of each mark, the
 -- earliest first, each start but the first as the distance from the one before.
@@ -233,7 +234,7 @@ do
   end
 
   -- Brings the bucket of a key to now and to the figures asked for; whether that must be stored, or nil if the ask is stale.
-  local function open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, doubtful_until, doubtful_used)
+  local function open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used)
     local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
     if raw then
       local fine, good = pcall(decode, raw)
@@ -253,7 +254,8 @@ do
     end
     version, last, starts, counts, marks = ask_version, now, {}, {}, 0
     algorithm, quota, length, grain, offset = ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset
-    if raw or now < doubtful_until then
+    local lost = not raw and lost_at(key) or 0
+    if raw or lost > 0 and now < leaves(start_of(lost + leased)) then
       if doubtful_used > 0 then
         add(now, doubtful_used)
       end
@@ -264,8 +266,8 @@ do
 
   grant_windows = function(key, arg, look)
     local ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, ttl, ask_version, waiting, cost, deadline, keep, nodes,
-      doubtful_until, doubtful_used = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
-    local changed = open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, doubtful_until, doubtful_used)
+      leased, doubtful_used = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
+    local changed = open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used)
     if changed == nil then
       return 1, 0, 0, 0, 0, 0
     end

@@ -1,0 +1,155 @@
+package breaker
+
+import (
+	"sync"
+	"time"
+)
+
+// Change is a transition of a breaker.
+type Change struct {
+	// Name is that of the breaker.
+	Name     string
+	From, To State
+	// After is how long the breaker was not closed; 0 when it leaves Closed.
+	After time.Duration
+	// Cause is the last failure; nil for the change to Closed, and to HalfOpen.
+	Cause error
+}
+
+// Group is breakers by name. Make one with NewGroup. It is safe for concurrent use.
+type Group struct {
+	now  func() time.Time
+	luck func() float64
+	tell func(Change)
+
+	mu  sync.Mutex
+	all map[string]*member
+}
+
+type member struct {
+	Breaker
+	since time.Time // the first failure of those that go on; zero if there is none
+	left  time.Time // when it left Closed
+}
+
+// NewGroup makes a Group: now is its clock, luck draws from [0, 1), and tell, if not nil, is called once for each transition, one
+// at a time.
+func NewGroup(now func() time.Time, luck func() float64, tell func(Change)) *Group {
+	return &Group{now: now, luck: luck, tell: tell, all: map[string]*member{}}
+}
+
+// Allow says whether a request to the named one may be made. If so its end must be reported, unless its caller went away.
+func (g *Group) Allow(name string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := g.all[name]
+	if m == nil || m.state == Closed {
+		return true
+	}
+	from := m.state
+	ok := m.Allow(g.now())
+	g.changed(name, m, from, nil)
+	return ok
+}
+
+// Report tells how an allowed request to the named one ended.
+func (g *Group) Report(name string, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := g.all[name]
+	if m == nil {
+		if err == nil {
+			return
+		}
+		m = &member{}
+		g.all[name] = m
+	}
+	now, from := g.now(), m.state
+	if err == nil {
+		m.since = time.Time{}
+	} else if m.since.IsZero() {
+		m.since = now
+	}
+	m.Report(now, err == nil, g.luck())
+	g.changed(name, m, from, err)
+	if err == nil {
+		delete(g.all, name)
+	}
+}
+
+// Refused notes that the named one answered, but not as it should: it is as good as away for whoever asked, though nobody must wait
+// to hear that.
+func (g *Group) Refused(name string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := g.all[name]
+	if m == nil {
+		m = &member{}
+		g.all[name] = m
+	}
+	if m.since.IsZero() {
+		m.since = g.now()
+	}
+}
+
+// changed tells of a transition. The lock is held.
+func (g *Group) changed(name string, m *member, from State, cause error) {
+	if from == m.state {
+		return
+	}
+	c := Change{Name: name, From: from, To: m.state, Cause: cause}
+	if now := g.now(); from == Closed {
+		m.left = now
+	} else {
+		c.After = now.Sub(m.left)
+	}
+	if g.tell != nil {
+		g.tell(c)
+	}
+}
+
+// Failing is for how long the named one has not answered; 0 if its last request was answered, or none was made.
+func (g *Group) Failing(name string) time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if m := g.all[name]; m != nil && !m.since.IsZero() {
+		return g.now().Sub(m.since)
+	}
+	return 0
+}
+
+// Keep forgets all breakers that are not named: what they stood for is no more.
+func (g *Group) Keep(names map[string]bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for name, m := range g.all {
+		if names[name] {
+			continue
+		}
+		from := m.state
+		m.Breaker = Breaker{}
+		g.changed(name, m, from, nil)
+		delete(g.all, name)
+	}
+}
+
+// Open are the states of the breakers that are not closed.
+func (g *Group) Open() map[string]State {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := map[string]State{}
+	for name, m := range g.all {
+		if m.state != Closed {
+			out[name] = m.state
+		}
+	}
+	return out
+}
+
+// Closed says whether the named one answered last, or was let off for a failure.
+func (g *Group) Closed(name string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m := g.all[name]
+	return m == nil || m.state == Closed
+}

@@ -1,0 +1,195 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// How a loss of state is noticed. Beside the buckets of each tag lies a marker that says when their state was last lost. It is laid
+// when the deployment begins, and goes where they go: the script that grants looks at it when it meets a bucket without a state,
+// and where there is no marker either everything is gone. So a Redis that comes back empty, or is emptied, gives out no bucket in
+// full, and buckets that are there cost nothing more. A server that comes back with an older state, or a replica that takes over
+// without the last grants, has the marker; but it is another process, which each control plane looks for all the time.
+
+func tagged(tag byte, name string) string {
+	key := append(make([]byte, 0, len("weir:{00}:")+len(name)), "weir:{"...)
+	return string(append(append(hex.AppendEncode(key, []byte{tag}), "}:"...), name...))
+}
+
+// lostKey holds when the state beside it was last lost, µs, 0 for never. serverKey holds the run id of the process that keeps it.
+func lostKey(tag byte) string   { return tagged(tag, "lost") }
+func serverKey(tag byte) string { return tagged(tag, "server") }
+
+// Secret implements push.Secrets. It also lays the markers of a new deployment, and looks whether a server has lost state: it is to
+// be called all the time.
+func (s *Store) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error) {
+	s.watch(ctx)
+	for laid := false; ; laid = true {
+		secret, ok, err := s.secret(ctx, candidate, laid)
+		if err != nil || ok {
+			return secret, err
+		}
+		if _, err := s.lay(ctx, 0); err != nil {
+			return secret, err
+		}
+	}
+}
+
+// secret asks for the secret; false if the deployment has no markers yet. A secret that was there and is gone is given back: then
+// the markers are missing for a reason.
+func (s *Store) secret(ctx context.Context, candidate [16]byte, laid bool) (secret [16]byte, ok bool, err error) {
+	s.mu.Lock()
+	args := []any{candidate[:], flag(s.known), flag(laid)}
+	s.mu.Unlock()
+	var reply []string
+	_, err = s.guarded(ctx, keySecret, func() (err error) {
+		reply, err = secretOrNew.Run(ctx, s.client, []string{keySecret, keyLaid}, args...).StringSlice()
+		return err
+	})
+	if err != nil || len(reply) == 0 {
+		return secret, false, err
+	}
+	if len(reply[0]) != len(candidate) {
+		return secret, false, fmt.Errorf("%s does not hold a secret of %d bytes", keySecret, len(candidate))
+	}
+	s.inspect(ctx)
+	s.mu.Lock()
+	s.known = true
+	s.mu.Unlock()
+	return [16]byte([]byte(reply[0])), true, nil
+}
+
+func flag(yes bool) string {
+	if yes {
+		return "1"
+	}
+	return "0"
+}
+
+// lay lays the markers that are missing, and returns how many did.
+func (s *Store) lay(ctx context.Context, lost quota.Instant) (missing int, err error) {
+	laid, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for tag := range byte(tagCount) {
+			p.SetArgs(ctx, lostKey(tag), int64(lost), redis.SetArgs{Mode: "NX"})
+		}
+		return nil
+	})
+	for _, l := range laid {
+		if l.Err() == nil {
+			missing++
+		}
+	}
+	if errors.Is(err, redis.Nil) { // Some were there. Of several errors this may be the first; the others leave markers missing.
+		err = nil
+	}
+	return missing, err
+}
+
+// lostNow notes in the background that markers are missing: what they stood by is lost.
+func (s *Store) lostNow(at quota.Instant) {
+	if s.closing.Err() != nil || !s.laying.CompareAndSwap(false, true) {
+		return
+	}
+	s.looks.Go(func() {
+		defer s.laying.Store(false)
+		ctx, cancel := context.WithTimeout(s.closing, ioTimeout)
+		defer cancel()
+		missing, err := s.lay(ctx, at)
+		if missing > 0 {
+			s.log.Warn("Redis has lost the state of buckets: those that may have been in use start with less than their burst",
+				"parts_lost", missing, "parts", tagCount, "fill_percent", s.fill)
+		}
+		if err != nil {
+			s.log.Debug("a loss of state could not be noted everywhere; the next grant tries again", "error", err)
+		}
+	})
+}
+
+// watch notes which process keeps the buckets of each tag, and takes another one than before for a loss of state. What fails is
+// tried again by the next call.
+func (s *Store) watch(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	parts, err := s.primaries(ctx)
+	if err != nil {
+		return
+	}
+	servers := map[string]bool{}
+	for addr := range parts {
+		servers[addr] = true
+	}
+	s.mu.Lock()
+	s.servers = servers
+	s.mu.Unlock()
+	ids := s.processes(ctx, parts)
+	living := make([]string, 0, len(ids))
+	for _, id := range ids {
+		living = append(living, id)
+	}
+	for addr, id := range ids {
+		lost := 0
+		for _, tag := range parts[addr].tags {
+			lost += s.notice(ctx, tag, id, strings.Join(living, " "))
+		}
+		if lost > 0 {
+			s.log.Warn("another Redis process keeps the state of buckets: those that it does not know start with less than their burst",
+				"server", addr, "run_id", id, "parts", lost, "fill_percent", s.fill)
+		}
+	}
+}
+
+// processes are the run ids of the servers that answer.
+func (s *Store) processes(ctx context.Context, parts map[string]*part) map[string]string {
+	found := make(chan [2]string, len(parts))
+	var wait errgroup.Group
+	for addr, p := range parts {
+		wait.Go(func() error {
+			var text string
+			_, err := s.guarded(ctx, lostKey(p.tags[0]), func() (err error) {
+				text, err = p.server.Info(ctx, "server").Result()
+				if redis.HasErrorPrefix(err, "NOPERM") { // It answers, but not this.
+					text, err = "", nil
+				}
+				return err
+			})
+			if id := facts(text)["run_id"]; err == nil && id != "" {
+				found <- [2]string{addr, id}
+			}
+			return nil
+		})
+	}
+	_ = wait.Wait() // It has no error.
+	close(found)
+	ids := map[string]string{}
+	for f := range found {
+		ids[f[0]] = f[1]
+	}
+	return ids
+}
+
+// notice notes the process that keeps a tag's buckets, if it is not the one that was there the last time. One whose buckets came
+// from a process that lives has them from there, and lost nothing. It returns 1 if state may have been lost.
+func (s *Store) notice(ctx context.Context, tag byte, id, living string) (lost int) {
+	s.mu.Lock()
+	same := s.kept[tag] == id
+	s.mu.Unlock()
+	if same {
+		return 0
+	}
+	lost, err := noticeServer.Run(ctx, s.client, []string{serverKey(tag), lostKey(tag)}, id, living).Int()
+	if err != nil {
+		return 0
+	}
+	s.mu.Lock()
+	s.kept[tag] = id
+	s.mu.Unlock()
+	return lost
+}
