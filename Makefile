@@ -98,6 +98,12 @@ reproducible: ## build the filter again, elsewhere and without the compiler's ca
 	sha256sum build/weir.wasm "$$dir/weir.wasm"; \
 	cmp build/weir.wasm "$$dir/weir.wasm"
 
+# Not part of `make test`: it takes some minutes.
+.PHONY: mutants
+mutants: ## change the arithmetic of limits at one place at a time: a test must notice each change
+	$(call announce,the tests of shared/quota against its code with one change each)
+	@go run ./tools/mutate ./shared/quota ./shared/lease
+
 .PHONY: clean
 clean: ## remove build/ and the state of `make run`; the cache stays
 	rm -rf build .run

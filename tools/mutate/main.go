@@ -1,0 +1,125 @@
+// Command mutate tests the tests of the packages that decide: it changes their code at one place at a time, a < to a <= for
+// one, and runs tests that ought to notice. A change that none of them notices is either a gap in the tests or changes nothing
+// that can be seen; the file equivalent.txt names those of the second kind with the reason. The command fails if a change that it
+// does not name survives, or one that it names is noticed after all.
+//
+//	go run ./tools/mutate ./shared/quota ./shared/lease
+//
+// changes the code of the first package and runs the tests of all of them, in that order. The files themselves are not touched.
+package main
+
+import (
+	"bufio"
+	_ "embed" // for the list of changes without effect
+	"errors"
+	"fmt"
+	"go/build"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+)
+
+//go:embed equivalent.txt
+var equivalents string
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "mutate:", err)
+		os.Exit(1)
+	}
+}
+
+func run(packages []string) error {
+	if len(packages) == 0 {
+		return errors.New("usage: mutate PACKAGE [PACKAGE WITH MORE TESTS]...")
+	}
+	mutants, err := mutantsOf(packages[0])
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "mutate")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if fate, output := try(dir, -1, mutant{}, packages); fate != survived {
+		return fmt.Errorf("the tests fail without any change:\n%s", output)
+	}
+	fates := make([]fate, len(mutants))
+	var wait errgroup.Group
+	wait.SetLimit(runtime.GOMAXPROCS(0))
+	for i, m := range mutants {
+		wait.Go(func() error {
+			fates[i], _ = try(dir, i, m, packages)
+			fmt.Printf("%-9s %s\n", fates[i], m)
+			return nil
+		})
+	}
+	if err := wait.Wait(); err != nil {
+		return err
+	}
+	return report(mutants, fates)
+}
+
+// mutantsOf returns every change to the code of a package.
+func mutantsOf(path string) ([]mutant, error) {
+	p, err := build.ImportDir(path, 0)
+	if err != nil {
+		return nil, err
+	}
+	var all []mutant
+	for _, name := range p.GoFiles {
+		file := filepath.Join(path, name)
+		source, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		mutants, err := mutate(file, source)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, mutants...)
+	}
+	return all, nil
+}
+
+// report sums up and fails if a fate is not what equivalent.txt says.
+func report(mutants []mutant, fates []fate) error {
+	known := explained(equivalents)
+	killed, alive, equal := 0, 0, 0
+	var errs []error
+	for i, m := range mutants {
+		name := m.String()
+		switch {
+		case fates[i] == noticed && known[name]:
+			errs = append(errs, fmt.Errorf("equivalent.txt says that it changes nothing, but a test notices: %s", name))
+		case fates[i] == noticed:
+			killed++
+		case fates[i] == survived && known[name]:
+			equal++
+		case fates[i] == survived:
+			alive++
+			errs = append(errs, fmt.Errorf("no test notices: %s", name))
+		}
+	}
+	if killed+alive > 0 {
+		fmt.Printf("%d of %d changes were noticed (%.1f %%); %d more change nothing\n",
+			killed, killed+alive, 100*float64(killed)/float64(killed+alive), equal)
+	}
+	return errors.Join(errs...)
+}
+
+// explained reads the list: a line for each change, with the reason behind " # ".
+func explained(text string) map[string]bool {
+	known := map[string]bool{}
+	lines := bufio.NewScanner(strings.NewReader(text))
+	for lines.Scan() {
+		if name, _, ok := strings.Cut(lines.Text(), " # "); ok {
+			known[name] = true
+		}
+	}
+	return known
+}
