@@ -74,6 +74,7 @@ func New(config Config) http.Handler {
 
 	e.GET("/node/v1/snapshot", s.snapshot, s.need(auth.Node))
 	e.POST("/node/v1/leases", s.leases, s.need(auth.Node))
+	e.POST("/node/v1/report", s.report, s.need(auth.Node))
 	e.POST("/node/v1/consumers", s.askConsumers, s.need(auth.Node))
 	return e
 }

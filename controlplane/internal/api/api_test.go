@@ -25,6 +25,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -137,7 +138,7 @@ func newPlane(t *testing.T) *plane {
 	p.handler = api.New(api.Config{
 		Policies: sets, Consumers: people, Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now), Hub: p.hub,
 		Tokens:  auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)},
-		Metrics: metrics.New("test", metrics.Gauges{Nodes: zero, Version: zero, Ready: zero}),
+		Metrics: metrics.New("test", metrics.Gauges{Census: func() metrics.Census { return metrics.Census{} }, Nodes: zero, Version: zero, Ready: zero}),
 		Log:     log, Now: time.Now, Stopping: stopping, Version: "test",
 	})
 	p.eventually("/readyz", 200)
@@ -364,7 +365,7 @@ func TestVersions(t *testing.T) {
 
 func TestSnapshotAndLeases(t *testing.T) {
 	p := newPlane(t)
-	poll := "/node/v1/snapshot?node=e1&boot=ff&filter=v9&state=leased&zone=z&wait=0s&after="
+	poll := "/node/v1/snapshot?node=e1&boot=ff&filter=v9&zone=z&wait=0s&after="
 	if w := p.do(call{"envoy", "GET", poll + "0", nil, ""}); w.Code != 204 {
 		t.Errorf("an empty store: %d", w.Code)
 	}
@@ -380,6 +381,28 @@ func TestSnapshotAndLeases(t *testing.T) {
 	if w := p.do(call{"envoy", "GET", poll + "9", nil, ""}); w.Code != 200 {
 		t.Errorf("a node ahead of the control plane: %d", w.Code)
 	}
+	report := func(boot, version uint64, worst policy.Step, steps ...wire.PolicyStep) {
+		t.Helper()
+		body := wire.AppendReport(nil, wire.Report{Node: []byte("e1"), Boot: boot, Version: version, Worst: worst, Steps: steps})
+		if w := p.do(call{"envoy", "POST", "/node/v1/report", nil, string(body)}); w.Code != 204 || w.Body.Len() > 0 {
+			t.Errorf("a report: %d %s", w.Code, w.Body)
+		}
+	}
+	report(0xff, 1, policy.StepDeny, wire.PolicyStep{Policy: 0, Step: policy.StepShare}, wire.PolicyStep{Policy: 9, Step: policy.StepDeny})
+	report(0xfe, 1, policy.StepLeases) // Of an earlier process, late.
+	if w := p.do(call{"envoy", "POST", "/node/v1/report", nil, "junk"}); w.Code != 400 {
+		t.Errorf("a report that is none: %d", w.Code)
+	}
+	if w := p.do(call{"envoy", "POST", "/node/v1/report", nil, string(wire.AppendReport(nil, wire.Report{}))}); w.Code != 400 {
+		t.Errorf("a report of nobody: %d", w.Code)
+	}
+	if w := p.do(call{"envoy", "POST", "/node/v1/report", nil, strings.Repeat("x", 8<<10+1)}); w.Code != 413 {
+		t.Errorf("a report too long: %d", w.Code)
+	}
+	if w := p.do(call{"eyes", "POST", "/node/v1/report", nil, "junk"}); w.Code != 403 {
+		t.Errorf("a viewer's report: %d", w.Code)
+	}
+	p.do(call{"envoy", "GET", poll + "1&applied=1", nil, ""}) // It says nothing of the state.
 	p.do(call{"envoy", "GET", "/node/v1/snapshot?node=e2&refused=1&reason=no%0Away", nil, ""})
 
 	request := wire.LeaseRequest{Seq: 3, Version: 1, Items: []wire.LeaseItem{{Bucket: [16]byte{1}, Waiting: 7, Cost: 1}, {Limit: 5, Waiting: 1, Cost: 1}}}
@@ -397,13 +420,21 @@ func TestSnapshotAndLeases(t *testing.T) {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	e1 := list.Nodes[0]
-	if e1.Seen.IsZero() || e1.ID != "e1" || e1.Boot != "ff" || e1.Filter != "v9" || e1.State != "leased" || e1.Zone != "z" || !e1.Active {
+	if e1.Seen.IsZero() || e1.ID != "e1" || e1.Boot != "ff" || e1.Filter != "v9" || e1.State != "deny" || len(e1.Steps) != 1 || e1.Steps["a"] != "share" || !list.Complete || e1.Zone != "z" || !e1.Active {
 		t.Errorf("%+v", e1)
 	}
 	if err := json.Unmarshal(p.do(call{"eyes", "GET", "/v1/nodes?page_token=" + list.Next, nil, ""}).Body.Bytes(), &list); err != nil || list.Next != "" ||
 		len(list.Nodes) != 1 || list.Nodes[0].Refused != 1 || list.Nodes[0].Reason != "no?way" {
 		t.Errorf("%+v, %v", list, err)
 	}
+
+	report(0xff, 77, policy.StepShare, wire.PolicyStep{Policy: 0, Step: policy.StepShare}) // Of a version that nobody knows.
+	p.store.mode.Store("away")
+	w = p.do(call{"eyes", "GET", "/v1/nodes", nil, ""})
+	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || list.Complete || len(list.Nodes) != 3 || list.Nodes[1].State != "share" || list.Nodes[1].Steps != nil {
+		t.Errorf("while the store is away: %s", w.Body)
+	}
+	p.store.mode.Store("")
 
 	text := p.do(call{"", "GET", "/metrics", nil, ""}).Body.String()
 	for _, want := range []string{
@@ -477,7 +508,6 @@ func TestStoreAway(t *testing.T) {
 		{"root", "GET", "/v1/policyset", nil, ""},
 		{"root", "PUT", "/v1/policyset", map[string]string{"If-Match": "*"}, set},
 		{"root", "GET", "/v1/versions", nil, ""},
-		{"root", "GET", "/v1/nodes", nil, ""},
 		{"envoy", "POST", "/node/v1/leases", nil, string(wire.AppendLeaseRequest(nil, wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{{Waiting: 1, Cost: 1}}}))},
 	} {
 		p.problem(p.do(c), 503, "store-unavailable")

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"encoding/base64"
 	"net/http"
 	"strconv"
@@ -42,9 +43,11 @@ func pageToken(text string) string { return base64.RawURLEncoding.EncodeToString
 // NodesAnswer is a page of nodes; Next leads to the following page and is empty on the last.
 type NodesAnswer struct {
 	// Current is the newest version on this replica, to compare each node's with.
-	Current uint64       `json:"current_version"`
-	Nodes   []NodeAnswer `json:"nodes"`
-	Next    string       `json:"next_page_token"`
+	Current uint64 `json:"current_version"`
+	// Complete is false while the store is away: then these are the nodes that this replica heard of.
+	Complete bool         `json:"complete"`
+	Nodes    []NodeAnswer `json:"nodes"`
+	Next     string       `json:"next_page_token"`
 }
 
 // NodeAnswer is one node.
@@ -59,11 +62,10 @@ func (s *server) listNodes(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	all, err := s.Nodes.List(c.Request().Context())
-	if err != nil {
-		return storeFailure(err)
-	}
-	answer := NodesAnswer{Nodes: []NodeAnswer{}}
+	ctx, cancel := context.WithTimeout(c.Request().Context(), askPatience)
+	defer cancel()
+	all, complete := s.Nodes.List(ctx)
+	answer := NodesAnswer{Complete: complete, Nodes: []NodeAnswer{}}
 	if current, _ := s.Policies.Current(); current != nil {
 		answer.Current = current.Version.Number
 	}

@@ -79,7 +79,7 @@ func (s *server) snapshot(c echo.Context) error {
 func (s *server) touch(c echo.Context) error {
 	n := nodes.Node{
 		ID: c.QueryParam("node"), Boot: c.QueryParam("boot"), Reason: c.QueryParam("reason"), Filter: c.QueryParam("filter"),
-		State: c.QueryParam("state"), Zone: c.QueryParam("zone"),
+		Zone: c.QueryParam("zone"),
 	}
 	if n.ID == "" {
 		return badRequest("node must name the node")
@@ -140,6 +140,8 @@ func outcomes(request wire.LeaseRequest, reply wire.LeaseReply) map[metrics.Outc
 		switch asked := request.Items[i]; {
 		case a.State == wire.ItemUnknown:
 			counts[metrics.Unknown]++
+		case a.State == wire.ItemUnavailable:
+			counts[metrics.Unavailable]++
 		case a.Waiting < asked.Waiting:
 			counts[metrics.Short]++
 		default:

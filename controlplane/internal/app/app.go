@@ -2,16 +2,19 @@
 package app
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
+	crand "crypto/rand"
 	"errors"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
@@ -21,6 +24,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
+	"github.com/weir-proxy/weir/shared/policy"
 )
 
 // store is everything that a store must be.
@@ -64,7 +68,9 @@ type App struct {
 
 // New opens the store and the listener. Nothing is served before Run.
 func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
-	st, err := open(s, log)
+	var m *metrics.Metrics // Breakers change only once something is asked of the store.
+	breakers := breaker.NewGroup(time.Now, rand.Float64, func(c breaker.Change) { m.Transition(c); announce(log, c) })
+	st, err := open(s, breakers, log)
 	if err != nil {
 		return nil, err
 	}
@@ -79,11 +85,15 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	sets := policies.New(st, time.Now)
 	registry, people := nodes.New(st, time.Now), consumers.New(st, time.Now)
 	var candidate [16]byte
-	rand.Read(candidate[:]) // It never fails.
+	crand.Read(candidate[:]) // It never fails.
 	a.hub = push.New(sets, people, st, candidate, log)
-	m := metrics.New(version, gauges(sets, registry, a.hub))
+	m = metrics.New(version, gauges(sets, registry, a.hub))
+	m.Breaker(leases.StoreName, breaker.Closed)
+	granting := leases.New(timed{st, m}, sets, registry, time.Now).Observe(breakers, func(p *policy.Policy, tokens int64) {
+		m.Tokens(p.Name, p.Mode.String(), tokens)
+	})
 	handler := api.New(api.Config{
-		Policies: sets, Consumers: people, Nodes: registry, Leases: leases.New(timed{st, m}, sets, registry, time.Now), Hub: a.hub,
+		Policies: sets, Consumers: people, Nodes: registry, Leases: granting, Hub: a.hub,
 		Tokens: s.Tokens, Metrics: m, Log: log, Now: time.Now, Stopping: stopping, Version: version,
 	})
 	a.server = &http.Server{
@@ -105,6 +115,16 @@ func gauges(sets *policies.Service, registry *nodes.Registry, hub *push.Hub) met
 				return float64(current.Version.Number)
 			}
 			return 0
+		},
+		Census: func() metrics.Census {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			c := metrics.Census{Versions: map[uint64]int{}, States: map[string]int{}}
+			for _, n := range registry.Active(ctx) {
+				c.Versions[n.Applied]++
+				c.States[cmp.Or(n.State, policy.StepGround.String())]++
+			}
+			return c
 		},
 		Ready: func() float64 {
 			if hub.Ready() != nil {

@@ -38,7 +38,7 @@ type plane struct {
 func start(t *testing.T, dir, redisURL string) *plane {
 	t.Helper()
 	a, err := app.New(settings.Settings{
-		Listen: "127.0.0.1:0", DataDir: dir, RedisURL: redisURL,
+		Listen: "127.0.0.1:0", DataDir: dir, RedisURL: redisURL, LostFill: 40,
 		Tokens: auth.Tokens{{Name: "all", Role: auth.Admin, Sum: auth.Sum(secret)}},
 	}, "test", slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -264,7 +264,7 @@ func TestStartWithoutRedis(t *testing.T) {
 	p.until("/readyz", 503, "the store cannot be reached: dial: connect: connection refused")
 	p.until("/healthz", 200)
 	for _, c := range []struct{ method, path, body string }{
-		{"GET", "/v1/policyset", ""}, {"PUT", "/v1/policyset", string(document(1))}, {"GET", "/v1/versions", ""}, {"GET", "/v1/nodes", ""},
+		{"GET", "/v1/policyset", ""}, {"PUT", "/v1/policyset", string(document(1))}, {"GET", "/v1/versions", ""},
 		{"GET", "/node/v1/snapshot?node=n&wait=25s", ""},
 		{"POST", "/node/v1/leases", string(wire.AppendLeaseRequest(nil, wire.LeaseRequest{Version: 1}))},
 	} {
@@ -280,7 +280,7 @@ func TestStartWithoutRedis(t *testing.T) {
 }
 
 // While Redis is away nodes still get their snapshot, leases fail fast, and a Redis that comes back empty gets policies and
-// secret back; buckets then start half full.
+// secret back; buckets then start with the share that was asked for.
 func TestRedisLosesEverything(t *testing.T) {
 	server := redistest.Start(t)
 	p := start(t, "", server.URL())
@@ -294,6 +294,7 @@ func TestRedisLosesEverything(t *testing.T) {
 	server.Kill()
 	p.until("/readyz", 503)
 	expect(t, p.poll(0), version, 5*time.Second)
+	p.until("/v1/nodes", 200, `"complete":false,"nodes":[{"id":"n"`)
 	request := wire.AppendLeaseRequest(nil, wire.LeaseRequest{Version: version, Items: []wire.LeaseItem{{Waiting: 1, Cost: 1}}})
 	for range 20 {
 		if a := p.do("POST", "/node/v1/leases", request); a.status != 503 {
@@ -321,7 +322,17 @@ func TestRedisLosesEverything(t *testing.T) {
 			t.Fatalf("leases stay away: %d %s", a.status, a.body)
 		}
 	}
-	if g.Waiting != 50 {
-		t.Errorf("after the loss granted %+v of 100, want 50", g)
+	if g.Waiting != 40 { // The share that was asked for.
+		t.Errorf("after the loss granted %+v of 100, want 40", g)
+	}
+	text := string(p.do("GET", "/metrics", nil).body)
+	for _, want := range []string{
+		`weir_store_breaker_state{server="store"} 0`, `weir_store_breaker_transitions_total{server="store",to="open"}`,
+		`weir_store_breaker_transitions_total{server="store",to="closed"} 1`, `weir_tokens_granted_total{mode="leased",policy="a"} 140`,
+		`weir_nodes_by_version{version="`, `weir_nodes_by_state{state="normal"} 1`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the metrics lack %s", want)
+		}
 	}
 }

@@ -2,9 +2,11 @@ package app
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
@@ -13,11 +15,24 @@ import (
 	"github.com/weir-proxy/weir/shared/lease"
 )
 
-func open(s settings.Settings, log *slog.Logger) (store, error) {
+func open(s settings.Settings, breakers *breaker.Group, log *slog.Logger) (store, error) {
 	if s.RedisURL != "" {
-		return redisstore.Open(s.RedisURL, log)
+		return redisstore.Open(s.RedisURL, log, redisstore.LostFill(s.LostFill), redisstore.Breakers(breakers))
 	}
-	return localstore.Open(s.DataDir, log, localstore.Options{})
+	return localstore.Open(s.DataDir, log, localstore.Options{LostFill: &s.LostFill})
+}
+
+// announce logs a change of a breaker once. While one is open its trials come and go; that is for those who look closely.
+func announce(log *slog.Logger, c breaker.Change) {
+	facts := []any{"server", c.Name, "from", c.From.String(), "to", c.To.String()}
+	switch {
+	case c.From == breaker.Closed:
+		log.Warn("a part of the store does not answer and is left alone", append(facts, "error", c.Cause)...)
+	case c.To == breaker.Closed:
+		log.Info("a part of the store answers again, or is no more", append(facts, "after", c.After.String())...)
+	default:
+		log.Debug("a part of the store is tried", append(facts, "after", c.After.String(), "error", c.Cause)...)
+	}
 }
 
 // timed measures the store on the path of requests.
@@ -29,6 +44,12 @@ type timed struct {
 func (t timed) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, error) {
 	start := time.Now()
 	grants, err := t.Store.Grant(ctx, items)
-	t.metrics.Store("grant", time.Since(start), err)
+	result := metrics.OK
+	if partial := (*leases.Partial)(nil); errors.As(err, &partial) {
+		result = metrics.Partial
+	} else if err != nil {
+		result = metrics.Error
+	}
+	t.metrics.Store("grant", time.Since(start), result)
 	return grants, err
 }

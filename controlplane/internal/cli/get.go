@@ -53,7 +53,7 @@ func (c *getNodes) Run(env *environment) error {
 	err := c.pages("/v1/nodes", func(body []byte) (string, error) {
 		var page api.NodesAnswer
 		err := json.Unmarshal(body, &page)
-		all.Current = page.Current
+		all.Current, all.Complete = page.Current, page.Complete
 		all.Nodes = append(all.Nodes, page.Nodes...)
 		return page.Next, err
 	})
@@ -61,12 +61,15 @@ func (c *getNodes) Run(env *environment) error {
 		return err
 	}
 	if c.Output == "json" {
-		return printJSON(env.Out, map[string]any{"current_version": all.Current, "nodes": all.Nodes})
+		return printJSON(env.Out, map[string]any{"current_version": all.Current, "complete": all.Complete, "nodes": all.Nodes})
+	}
+	if !all.Complete {
+		fmt.Fprintln(env.Err, "weir: the store does not answer: these are the nodes that this control plane has heard of")
 	}
 	return table(env.Out, "NODE\tBOOT\tVERSION\tACTIVE\tLAST SEEN\tSTATE\tFILTER\tZONE\tREFUSED", func(w io.Writer) {
 		for _, n := range all.Nodes {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%t\t%s\t%s\t%s\t%s\t%s\n", n.ID, n.Boot, applied(n.Applied, all.Current), n.Active,
-				n.Seen.Format(time.RFC3339), n.State, n.Filter, n.Zone, refused(n))
+				n.Seen.Format(time.RFC3339), state(n), n.Filter, n.Zone, refused(n))
 		}
 	})
 }
@@ -76,6 +79,14 @@ func applied(version, current uint64) string {
 		return fmt.Sprint(version)
 	}
 	return fmt.Sprintf("%d of %d", version, current)
+}
+
+// state is the node's step on the failure ladder, and of how many policies it is not the ground.
+func state(n api.NodeAnswer) string {
+	if off := len(n.Steps) + n.MoreSteps; off > 0 {
+		return fmt.Sprintf("%s (%d)", n.State, off)
+	}
+	return n.State
 }
 
 func refused(n api.NodeAnswer) string {

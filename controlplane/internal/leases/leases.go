@@ -93,6 +93,7 @@ type Service struct {
 	nodes    Counter
 	breakers *breaker.Group
 	meter    func(p *policy.Policy, tokens int64)
+	regions  Regions // nil without
 }
 
 // StoreName is the name of the breaker of the store as a whole.
@@ -130,7 +131,11 @@ func (s *Service) Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseR
 }
 
 func (s *Service) grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseReply, error) {
-	reply := wire.LeaseReply{Seq: req.Seq, Nodes: s.count(ctx), Items: make([]wire.LeaseAnswer, len(req.Items))}
+	nodes := s.count(ctx)
+	reply := wire.LeaseReply{Seq: req.Seq, Nodes: s.allNodes(nodes), Items: make([]wire.LeaseAnswer, len(req.Items))}
+	if _, known := s.part(""); !known {
+		return reply, errPart
+	}
 	for i := range reply.Items {
 		reply.Items[i].State = wire.ItemUnknown
 	}
@@ -149,15 +154,23 @@ func (s *Service) grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseR
 	for i := range open {
 		open[i] = i
 	}
-	if open, err = s.pass(ctx, req, meant, current, open, reply); err != nil || len(open) == 0 {
+	now := terms{meant: meant, current: current, nodes: nodes}
+	if open, err = s.pass(ctx, req, now, open, reply); err != nil || len(open) == 0 {
 		return reply, err
 	}
 	// Another replica has granted under a newer version already. If it cannot be had the other answers still count.
-	if current, err = s.refresh(ctx); err != nil || current == nil {
+	if now.current, err = s.refresh(ctx); err != nil || now.current == nil || s.refreshPart(ctx) != nil {
 		return reply, nil
 	}
-	_, err = s.pass(ctx, req, meant, current, open, reply)
+	_, err = s.pass(ctx, req, now, open, reply)
 	return reply, err
+}
+
+// terms are what the items of a request are understood by: the policy set that their indexes refer to, the one in force, and how many
+// nodes there are.
+type terms struct {
+	meant, current *policies.Compiled
+	nodes          int64
 }
 
 // count is the number of nodes. It is kept by one part of the store, which may be away while others answer.
@@ -194,8 +207,8 @@ func (s *Service) meant(ctx context.Context, current *policies.Compiled, number 
 
 // pass has the store grant the open items under the current set, fills in the answers and returns the items for which the
 // current set was too old, with the groups they belong to.
-func (s *Service) pass(ctx context.Context, req wire.LeaseRequest, meant, current *policies.Compiled, open []int, reply wire.LeaseReply) ([]int, error) {
-	items, index := asks(req, meant, current, open, reply)
+func (s *Service) pass(ctx context.Context, req wire.LeaseRequest, by terms, open []int, reply wire.LeaseReply) ([]int, error) {
+	items, index := s.asks(req, by, open, reply)
 	if len(items) == 0 {
 		return nil, nil
 	}
@@ -218,9 +231,9 @@ func (s *Service) pass(ctx context.Context, req wire.LeaseRequest, meant, curren
 		}
 		reply.Items[index[k]] = wire.LeaseAnswer{
 			State: wire.ItemGranted, Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level,
-			Delay: min(g.Delay, maxDelay), Debt: g.Debt,
+			Delay: min(g.Delay, maxDelay), Debt: s.wholeDebt(req.Items[index[k]], by, g.Debt),
 		}
-		s.measure(req.Items[index[k]], meant, current, g)
+		s.measure(req.Items[index[k]], by, g)
 	}
 	var again []int
 	for k, i := range index {
@@ -232,20 +245,23 @@ func (s *Service) pass(ctx context.Context, req wire.LeaseRequest, meant, curren
 }
 
 // measure tells of the tokens of an item that was answered.
-func (s *Service) measure(it wire.LeaseItem, meant, current *policies.Compiled, g lease.Grant) {
-	if p, _, ok := meant.Resolve(it.Limit, current); ok {
+func (s *Service) measure(it wire.LeaseItem, by terms, g lease.Grant) {
+	if p, _, ok := by.meant.Resolve(it.Limit, by.current); ok {
 		s.meter(p, g.Waiting*it.Cost+g.Keep+it.Used)
+		if s.regions != nil {
+			s.regions.Want(p.Name, it.Waiting*it.Cost+it.Keep+it.Used)
+		}
 	}
 }
 
 // asks are the open items as the store is asked for them, and the place of each in the request; the open answers are unknown
 // until the store has spoken. Of a group with an item that is not known the store is asked nothing, and its other items get
 // nothing: they belong to one request. Open items are whole groups.
-func asks(req wire.LeaseRequest, meant, current *policies.Compiled, open []int, reply wire.LeaseReply) (items []Item, index []int) {
+func (s *Service) asks(req wire.LeaseRequest, by terms, open []int, reply wire.LeaseReply) (items []Item, index []int) {
 	first, whole := 0, true
 	for _, i := range open {
 		it := req.Items[i]
-		a, ok := ask(it, meant, current, reply.Nodes)
+		a, ok := s.ask(it, by)
 		for _, other := range items[first:] {
 			ok = ok && other.Bucket != it.Bucket // A group that has a bucket twice is none that a node would send.
 		}
@@ -269,14 +285,19 @@ func asks(req wire.LeaseRequest, meant, current *policies.Compiled, open []int, 
 
 // ask is what an item asks for under the current figures, whatever the node believes them to be. It reports false for a limit
 // that is not known, or none that the centre grants.
-func ask(it wire.LeaseItem, meant, current *policies.Compiled, nodes int64) (lease.Ask, bool) {
-	p, limit, ok := meant.Resolve(it.Limit, current)
+func (s *Service) ask(it wire.LeaseItem, by terms) (lease.Ask, bool) {
+	p, whole, ok := by.meant.Resolve(it.Limit, by.current)
 	if !ok || p.Mode == policy.ModeLocal || (p.Mode == policy.ModeOptimistic) != (it.Used > 0) || it.Joined && it.Used > 0 {
 		return lease.Ask{}, false
 	}
+	part, _ := s.part(p.Name)
+	limit := part.Of(whole)
 	a := lease.Ask{
-		Params: limit.Params, Windows: limit.WindowsOf(it.Bucket), Version: current.Version.Number,
-		Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: min(it.Keep, limit.Params.Burst), Nodes: nodes,
+		Params: limit.Params, Windows: limit.WindowsOf(it.Bucket), Version: figures(by.current.Version.Number, part.Epoch),
+		Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: min(it.Keep, limit.Params.Burst), Nodes: by.nodes,
+	}
+	if limit.Params != whole.Params {
+		a.Hold = lease.TTL(whole.Params)
 	}
 	if p.Mode == policy.ModeOptimistic {
 		a.Waiting, a.Keep, a.Used = 0, 0, it.Used

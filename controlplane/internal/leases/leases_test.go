@@ -149,7 +149,7 @@ func TestGrant(t *testing.T) {
 		t.Errorf("a short grant: %+v", last)
 	}
 	a := w.asked[0][0].Ask
-	want := lease.Ask{Params: w.sets[1].Set.Policies[0].Limits[0].Params, Version: 1, Waiting: 2, Cost: 1, Deadline: lease.Deadline, Keep: 5, Nodes: 3}
+	want := lease.Ask{Params: w.sets[1].Set.Policies[0].Limits[0].Params, Version: 1 << 24, Waiting: 2, Cost: 1, Deadline: lease.Deadline, Keep: 5, Nodes: 3}
 	if !reflect.DeepEqual(a, want) {
 		t.Errorf("asked %+v, want %+v", a, want)
 	}
@@ -205,7 +205,7 @@ func TestGroups(t *testing.T) {
 	// One of a group is stale here: the whole group is asked for again.
 	w.put(2, "name: leased, partition: [], limit: {quota: 50, window: 1m}", strict)
 	newer := w.sets[2].Set.Policies[0].Limits[0].Params
-	w.ledgers[[16]byte{8}], _ = lease.Ledger{}.Grant(0, lease.Ask{Params: newer, Version: 2, Waiting: 10, Cost: 1, Nodes: 1})
+	w.ledgers[[16]byte{8}], _ = lease.Ledger{}.Grant(0, lease.Ask{Params: newer, Version: 2 << 24, Waiting: 10, Cost: 1, Nodes: 1})
 	w.asked = nil
 	got = w.ask(1, item(9, 1, 1, 0), joined(item(10, 1, 1, 0)), item(8, 0, 1, 0))
 	if states(got) != "1+0 1+0 1+0 " || len(w.asked) != 2 || len(w.asked[1]) != 2 || !w.asked[1][0].Joined {
@@ -276,11 +276,11 @@ func TestStaleIsRetriedOnce(t *testing.T) {
 	w.current = 1
 	w.put(2, "name: leased, partition: [], limit: {quota: 50, window: 1m}", strict)
 	newer := w.sets[2].Set.Policies[0].Limits[0].Params
-	w.ledgers[[16]byte{1}], _ = lease.Ledger{}.Grant(0, lease.Ask{Params: newer, Version: 2, Waiting: 10, Cost: 1, Nodes: 1})
+	w.ledgers[[16]byte{1}], _ = lease.Ledger{}.Grant(0, lease.Ask{Params: newer, Version: 2 << 24, Waiting: 10, Cost: 1, Nodes: 1})
 	if got := states(w.ask(1, item(1, 0, 60, 0), item(2, 1, 60, 0))); got != "40+0 60+0 " {
 		t.Errorf("answers %s", got)
 	}
-	if len(w.asked) != 2 || len(w.asked[1]) != 1 || w.asked[1][0].Ask.Version != 2 {
+	if len(w.asked) != 2 || len(w.asked[1]) != 1 || w.asked[1][0].Ask.Version != 2<<24 {
 		t.Errorf("asked %+v", w.asked)
 	}
 	w.stored = 1 // Now the store is behind as well: the node must come back with a newer snapshot.

@@ -28,6 +28,8 @@ type ledgers struct {
 	shards [shardCount]shard
 	// lost is when the store last found that it had lost state, 0 for never.
 	lost quota.Instant
+	// fill is the share of its burst, in percent, with which a bucket starts whose state was lost.
+	fill int64
 	next int // the shard to sweep next
 }
 
@@ -135,14 +137,14 @@ func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) lease.Gran
 		if look {
 			decide = lease.Ledger.Look
 		}
-		return h.tokens.grant(now, it, h.max, doubt, decide, func() lease.Ledger { return lease.Fresh(a.Params, a.Version, now, leases.LostFill) })
+		return h.tokens.grant(now, it, h.max, doubt, decide, func() lease.Ledger { return lease.Fresh(a.Params, a.Version, now, l.fill) })
 	}
 	decide := lease.WindowLedger.Grant
 	if look {
 		decide = lease.WindowLedger.Look
 	}
 	return h.windows.grant(now, it, h.max, doubt, decide, func() lease.WindowLedger {
-		return lease.FreshWindows(a.Windows, a.Version, now, leases.LostFill)
+		return lease.FreshWindows(a.Windows, a.Version, now, l.fill)
 	})
 }
 

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
 )
 
 const (
@@ -54,6 +56,8 @@ type Options struct {
 	Now func() time.Time
 	// MaxBuckets is how many buckets are kept at most, 500 000 by default. Where all are in use a new one gets nothing.
 	MaxBuckets int
+	// LostFill is the share of its burst, in percent, with which a bucket starts whose state was lost; nil for leases.LostFill.
+	LostFill *int64
 	// SaveByHand leaves out the save every second.
 	SaveByHand bool
 }
@@ -76,6 +80,9 @@ func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
 	}
 	s := &Store{db: db, log: log, stop: make(chan struct{})}
 	s.ledgers.init(o.MaxBuckets)
+	if s.ledgers.fill = leases.LostFill; o.LostFill != nil {
+		s.ledgers.fill = *o.LostFill
+	}
 	s.nodes.init(o.Now)
 	if err := s.load(o.Now); err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot read %s: %w", path, err), db.Close())
@@ -100,14 +107,16 @@ func (s *Store) load(now func() time.Time) error {
 		s.ledgers.lost = instant(meta.Get(lostKey))
 		if meta.Get(runningKey) != nil {
 			s.ledgers.lost = s.clock.now()
-			s.log.Warn("the last run did not end cleanly: buckets that were not saved start half full")
+			s.log.Warn("the last run did not end cleanly: buckets that were not saved start with less than their burst",
+				"fill_percent", s.ledgers.fill)
 			if err := meta.Put(lostKey, putInstant(s.ledgers.lost)); err != nil {
 				return err
 			}
 		}
 		damaged := s.ledgers.load(tx.Bucket(ledgersBucket))
 		if damaged > 0 {
-			s.log.Warn("saved buckets cannot be read and start half full", "buckets", damaged)
+			s.log.Warn("saved buckets cannot be read and start with less than their burst", "buckets", damaged,
+				"fill_percent", s.ledgers.fill)
 		}
 		return meta.Put(runningKey, []byte{1})
 	})
@@ -126,7 +135,7 @@ func (s *Store) saveRegularly() {
 		}
 		err := s.Save()
 		if err != nil && !failing {
-			s.log.Error("the counters cannot be saved; a crash now would refill them to the half", "error", err)
+			s.log.Error("the counters cannot be saved; a crash now would refill them to the share of --lost-fill", "error", err)
 		}
 		failing = err != nil
 	}

@@ -29,6 +29,7 @@ func (s *Store) Touch(_ context.Context, n nodes.Node) error {
 	n.Seen = m.now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	n.Reported = m.all[n.Key()].Reported
 	m.all[n.Key()] = n
 	if len(m.all) > maxNodes {
 		oldest := n
@@ -40,6 +41,19 @@ func (s *Store) Touch(_ context.Context, n nodes.Node) error {
 		delete(m.all, oldest.Key())
 	}
 	return nil
+}
+
+// Report implements nodes.Store.
+func (s *Store) Report(_ context.Context, key string, r nodes.Reported) (known bool, err error) {
+	m := &s.nodes
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, known := m.all[key]
+	if known {
+		n.Reported = r
+		m.all[key] = n
+	}
+	return known, nil
 }
 
 // Nodes implements nodes.Store.

@@ -19,12 +19,19 @@ type Metrics struct {
 	items    *prometheus.CounterVec
 	batch    prometheus.Histogram
 	store    *prometheus.HistogramVec
+	tokens   *prometheus.CounterVec
+	breaker  *prometheus.GaugeVec
+	changes  *prometheus.CounterVec
+	policies names
+	servers  names
 }
 
 // Gauges are read when metrics are asked for.
 type Gauges struct {
 	// Nodes is how many nodes share the buckets, Version the policy set's version on this replica.
 	Nodes, Version func() float64
+	// Census counts the nodes by a label's values.
+	Census func() Census
 	// Ready is 1 while the store can be followed.
 	Ready func() float64
 }
@@ -47,6 +54,7 @@ func New(version string, g Gauges) *Metrics {
 		store: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "weir_store_seconds",
 			Help: "Time that the store took.", Buckets: storeBuckets}, []string{"operation", "result"}),
 	}
+	m.counters()
 	gauge := func(name, help string, read func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read)
 	}
@@ -54,7 +62,7 @@ func New(version string, g Gauges) *Metrics {
 		ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
 	m.registry.MustRegister(
-		m.requests, m.items, m.batch, m.store, build,
+		m.requests, m.items, m.batch, m.store, m.tokens, m.breaker, m.changes, build, newCensus(g.Census),
 		gauge("weir_nodes", "Envoys that share the buckets.", g.Nodes),
 		gauge("weir_policyset_version", "Version of the policy set on this replica.", g.Version),
 		gauge("weir_store_ready", "1 while the store can be followed.", g.Ready),
@@ -84,11 +92,14 @@ func (m *Metrics) Request(route, method string, status int, took time.Duration) 
 // Outcome is what a node was told about a bucket.
 type Outcome string
 
-// Granted in full, in part or not at all; unknown: the node must fetch the newest policy set.
+// Granted in full, in part or not at all; unknown: the node must fetch the newest policy set; unavailable: the part of the store that
+// keeps the bucket does not answer.
 const (
 	Granted Outcome = "granted"
 	Short   Outcome = "short"
 	Unknown Outcome = "unknown"
+
+	Unavailable Outcome = "unavailable"
 )
 
 // Items counts the buckets of one lease request.
@@ -101,11 +112,17 @@ func (m *Metrics) Items(outcomes map[Outcome]int) {
 	m.batch.Observe(float64(total))
 }
 
+// Result is how an operation of the store ended: in full, for some items only, or not.
+type Result string
+
+// The results.
+const (
+	OK      Result = "ok"
+	Partial Result = "partial"
+	Error   Result = "error"
+)
+
 // Store counts one operation of the store.
-func (m *Metrics) Store(operation string, took time.Duration, err error) {
-	result := "ok"
-	if err != nil {
-		result = "error"
-	}
-	m.store.WithLabelValues(operation, result).Observe(took.Seconds())
+func (m *Metrics) Store(operation string, took time.Duration, result Result) {
+	m.store.WithLabelValues(operation, string(result)).Observe(took.Seconds())
 }

@@ -3,6 +3,9 @@ package nodes_test
 import (
 	"context"
 	"errors"
+	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,11 +18,25 @@ type store struct {
 	err     error
 	asked   int
 	touched nodes.Node
+
+	listed   []nodes.Node
+	reported map[string]nodes.Reported
+	stranger bool // it knows no node
 }
 
 func (s *store) Touch(_ context.Context, n nodes.Node) error { s.touched = n; return s.err }
 
-func (s *store) Nodes(context.Context) ([]nodes.Node, error) { return nil, s.err }
+func (s *store) Nodes(context.Context) ([]nodes.Node, error) { return s.listed, s.err }
+
+func (s *store) Report(_ context.Context, key string, r nodes.Reported) (bool, error) {
+	if s.reported == nil {
+		s.reported = map[string]nodes.Reported{}
+	}
+	if s.err == nil && !s.stranger {
+		s.reported[key] = r
+	}
+	return !s.stranger, s.err
+}
 
 func (s *store) CountNodes(context.Context, time.Duration) (int64, error) {
 	s.asked++
@@ -56,7 +73,7 @@ func TestTouchCleans(t *testing.T) {
 	s := &store{}
 	r := nodes.New(s, time.Now)
 	long := strings.Repeat("ä", 300)
-	if err := r.Touch(t.Context(), nodes.Node{ID: "a\x1b[31m\n\x00b\xff", Boot: long, Reason: long, Filter: long, State: long, Zone: long}); err != nil {
+	if err := r.Touch(t.Context(), nodes.Node{ID: "a\x1b[31m\n\x00b\xff", Boot: long, Reason: long, Filter: long, Zone: long}); err != nil {
 		t.Fatal(err)
 	}
 	n := s.touched
@@ -66,9 +83,81 @@ func TestTouchCleans(t *testing.T) {
 	for name, c := range map[string]struct {
 		text string
 		max  int
-	}{"boot": {n.Boot, 16}, "reason": {n.Reason, 256}, "filter": {n.Filter, 64}, "state": {n.State, 32}, "zone": {n.Zone, 64}} {
+	}{"boot": {n.Boot, 16}, "reason": {n.Reason, 256}, "filter": {n.Filter, 64}, "zone": {n.Zone, 64}} {
 		if c.text != long[:c.max] {
 			t.Errorf("%s is %q", name, c.text)
 		}
+	}
+}
+
+// While the store is away a replica tells what nodes told it, and afterwards the store learns the newest report.
+func TestTheStoreIsAway(t *testing.T) {
+	s, now := &store{err: errors.New("away")}, time.Unix(1000, 0)
+	r := nodes.New(s, func() time.Time { return now })
+	share := nodes.Reported{State: "share", Steps: map[string]string{"api": "share"}}
+	deny := nodes.Reported{State: "deny", Steps: map[string]string{"api": "deny"}}
+	touch := func(id, boot string) {
+		if err := r.Touch(t.Context(), nodes.Node{ID: id, Boot: boot, Applied: 3}); !errors.Is(err, s.err) {
+			t.Errorf("%v", err)
+		}
+	}
+	touch("a", "1")
+	for _, said := range []nodes.Reported{share, deny} {
+		if err := r.Report(t.Context(), "a", "1", said); err == nil {
+			t.Error("a store that is away has stored a report")
+		}
+	}
+	now = now.Add(time.Second)
+	touch("a", "1")                                           // It says nothing of its state.
+	_ = r.Report(t.Context(), "a", "0", share)                // From the process before it, late.
+	_ = r.Report(t.Context(), "b\x1b", "7", nodes.Reported{}) // It has not polled here.
+	list, complete := r.List(t.Context())
+	if complete || len(list) != 3 || list[1].State != "deny" || list[1].Applied != 3 || !list[1].Seen.Equal(now) || list[0].State != "share" || list[2].ID != "b?" {
+		t.Fatalf("%v %+v", complete, list)
+	}
+	s.err, s.listed = nil, []nodes.Node{{ID: "a", Boot: "1", Seen: now}, {ID: "z", Seen: now}}
+	list, complete = r.List(t.Context())
+	if !complete || len(list) != 2 || list[0].State != "deny" || list[1].State != "" {
+		t.Errorf("the store is back: %v %+v", complete, list)
+	}
+	touch("a", "1")
+	if got := s.reported["a\x001"]; !reflect.DeepEqual(got, deny) {
+		t.Errorf("the store has learnt %+v", got)
+	}
+	s.listed[0].Reported = share // Another replica was told something newer meanwhile.
+	if list, _ = r.List(t.Context()); list[0].State != "share" {
+		t.Errorf("%+v", list[0])
+	}
+	s.err = errors.New("away")
+	now = now.Add(nodes.Forgotten)
+	if list, _ = r.List(t.Context()); len(list) != 0 {
+		t.Errorf("after ten minutes %+v", list)
+	}
+}
+
+// A report of a process that has not polled yet is stored when it polls.
+func TestAReportBeforeThePoll(t *testing.T) {
+	s := &store{stranger: true}
+	r := nodes.New(s, time.Now)
+	if err := r.Report(t.Context(), "a", "1", nodes.Reported{State: "share"}); err != nil || len(s.reported) != 0 {
+		t.Fatalf("%v, %v", err, s.reported)
+	}
+	s.stranger = false
+	if err := r.Touch(t.Context(), nodes.Node{ID: "a", Boot: "1"}); err != nil || s.reported["a\x001"].State != "share" {
+		t.Errorf("%v, %v", err, s.reported)
+	}
+}
+
+// Nodes that invent names fill no memory; those seen last stay.
+func TestMemoryIsBounded(t *testing.T) {
+	s, now := &store{err: errors.New("away")}, time.Unix(1000, 0)
+	r := nodes.New(s, func() time.Time { return now })
+	for i := range 10_050 {
+		now = now.Add(time.Millisecond)
+		_ = r.Touch(t.Context(), nodes.Node{ID: strconv.Itoa(i)})
+	}
+	list, _ := r.List(t.Context())
+	if len(list) != 10_000 || slices.ContainsFunc(list, func(n nodes.Node) bool { return n.ID == "49" }) {
+		t.Errorf("%d nodes", len(list))
 	}
 }

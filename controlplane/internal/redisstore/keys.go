@@ -13,6 +13,7 @@ const (
 	keyDocuments = "weir:{meta}:documents" // hash: number → document as written
 	keySecret    = "weir:{meta}:secret"    // 16 bytes that key the hash of partition keys
 	keyLaid      = "weir:{meta}:laid"      // there once markers of lost state have been laid, see losses.go
+	keyStates    = "weir:{meta}:states"    // hash: node → what it reported, JSON
 	keyNodes     = "weir:{meta}:nodes"     // hash: node → description, JSON
 	keySeen      = "weir:{meta}:seen"      // sorted set: node by when it was seen, ms
 

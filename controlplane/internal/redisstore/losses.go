@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -122,10 +123,11 @@ func (s *Store) watch(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	servers := map[string]bool{}
+	servers, named := map[string]bool{}, map[string]bool{leases.StoreName: true}
 	for addr := range parts {
-		servers[addr] = true
+		servers[addr], named[addr] = true, true
 	}
+	s.breakers.Keep(named)
 	s.mu.Lock()
 	s.servers = servers
 	s.mu.Unlock()

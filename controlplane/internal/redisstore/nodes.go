@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,16 +19,32 @@ const maxNodes = 10_000
 
 // Touch implements nodes.Store.
 func (s *Store) Touch(ctx context.Context, n nodes.Node) error {
+	n.Reported = nodes.Reported{}
 	raw, err := json.Marshal(n)
 	if err != nil {
 		return err
 	}
-	err = touchNode.Run(ctx, s.client, []string{keyNodes, keySeen},
-		n.Key(), raw, nodes.Forgotten.Milliseconds(), maxNodes).Err()
-	if err == redis.Nil { // The script returns nothing.
+	_, err = s.guarded(ctx, keySeen, func() error {
+		return touchNode.Run(ctx, s.client, []string{keyNodes, keySeen, keyStates},
+			n.Key(), raw, nodes.Forgotten.Milliseconds(), maxNodes).Err()
+	})
+	if errors.Is(err, redis.Nil) { // The script returns nothing.
 		return nil
 	}
 	return err
+}
+
+// Report implements nodes.Store.
+func (s *Store) Report(ctx context.Context, key string, r nodes.Reported) (known bool, err error) {
+	raw, err := json.Marshal(r)
+	if err != nil {
+		return false, err
+	}
+	_, err = s.guarded(ctx, keySeen, func() error {
+		known, err = reportNode.Run(ctx, s.client, []string{keyNodes, keyStates}, key, raw).Bool()
+		return err
+	})
+	return known, err
 }
 
 // Nodes implements nodes.Store.
@@ -49,6 +66,10 @@ func (s *Store) Nodes(ctx context.Context) ([]nodes.Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	states, err := s.client.HMGet(ctx, keyStates, keys...).Result()
+	if err != nil {
+		return nil, err
+	}
 	out := make([]nodes.Node, 0, len(values))
 	for i, value := range values {
 		text, _ := value.(string)
@@ -56,6 +77,8 @@ func (s *Store) Nodes(ctx context.Context) ([]nodes.Node, error) {
 		if json.Unmarshal([]byte(text), &n) != nil { // Forgotten in between, or written by another version.
 			continue
 		}
+		state, _ := states[i].(string)
+		_ = json.Unmarshal([]byte(state), &n.Reported) // Nothing, if it has reported nothing.
 		n.Seen = time.UnixMilli(int64(seen[i].Score))
 		out = append(out, n)
 	}

@@ -45,6 +45,9 @@ var noticeScript string
 //go:embed scripts/touch.lua
 var touchScript string
 
+//go:embed scripts/report.lua
+var reportScript string
+
 //go:embed scripts/count.lua
 var countScript string
 
@@ -53,6 +56,7 @@ var (
 	secretOrNew   = redis.NewScript(secretScript)
 	noticeServer  = redis.NewScript(noticeScript)
 	touchNode     = redis.NewScript(touchScript)
+	reportNode    = redis.NewScript(reportScript)
 	countNodes    = redis.NewScript(countScript)
 )
 

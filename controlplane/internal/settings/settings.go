@@ -18,6 +18,7 @@ import (
 type Flags struct {
 	Listen         string `help:"Address to listen on." default:"127.0.0.1:8080" env:"WEIR_LISTEN" placeholder:"HOST:PORT"`
 	RedisURL       string `help:"Redis that holds all state, redis:// or rediss://. Without it the embedded store in the data directory does." env:"WEIR_REDIS_URL" name:"redis-url" placeholder:"URL"`
+	LostFill       int64  `help:"Share of its burst, in percent, with which a bucket starts whose state the store has lost: 0 to 100." default:"50" env:"WEIR_LOST_FILL" placeholder:"PERCENT"`
 	DataDir        string `help:"Directory for the embedded store and generated tokens; weir in the user's state directory by default." env:"WEIR_DATA_DIR" placeholder:"DIR"`
 	AdminTokenFile string `help:"File with the administrator's token. Without it and WEIR_ADMIN_TOKEN one is made in the data directory." env:"WEIR_ADMIN_TOKEN_FILE" placeholder:"FILE"`
 	NodeTokenFile  string `help:"File with the token of the Envoys. Without it and WEIR_NODE_TOKEN one is made in the data directory." env:"WEIR_NODE_TOKEN_FILE" placeholder:"FILE"`
@@ -36,6 +37,8 @@ type Settings struct {
 	Listen string
 	// RedisURL is empty for the embedded store.
 	RedisURL string
+	// LostFill is the share of its burst, in percent, with which a bucket starts whose state the store has lost: 0 to 100.
+	LostFill int64
 	// DataDir exists; it is empty if nothing is kept in files.
 	DataDir string
 	Tokens  auth.Tokens
@@ -51,7 +54,10 @@ const minTokenLength = 16
 // Resolve checks the flags, reads token files and makes what is missing. The error lists every problem, one a line.
 func (f Flags) Resolve() (Settings, error) {
 	r := &resolver{}
-	s := Settings{Listen: f.Listen, RedisURL: f.RedisURL}
+	s := Settings{Listen: f.Listen, RedisURL: f.RedisURL, LostFill: f.LostFill}
+	if f.LostFill < 0 || f.LostFill > 100 {
+		r.problem("--lost-fill (WEIR_LOST_FILL): %d is not a share from 0 to 100 percent", f.LostFill)
+	}
 	r.address(f.Listen)
 	r.redis("--redis-url (WEIR_REDIS_URL)", f.RedisURL)
 	s.Regions = r.regions(f.RegionFlags)

@@ -145,7 +145,7 @@ func testNodes(t *testing.T, s *Instance) {
 		}
 	}
 	count(0, 0, "at first")
-	a := nodes.Node{ID: "a", Boot: "1", Applied: 7, Refused: 8, Reason: "why ünd <so>", Filter: "v1", State: "leased", Zone: "z"}
+	a := nodes.Node{ID: "a", Boot: "1", Applied: 7, Refused: 8, Reason: "why ünd <so>", Filter: "v1", Zone: "z"}
 	touch(a)
 	touch(nodes.Node{ID: "a", Boot: "2"})
 	touch(nodes.Node{ID: "0", Boot: "1"})
@@ -158,11 +158,22 @@ func testNodes(t *testing.T, s *Instance) {
 		t.Error("a node was never seen")
 	}
 	list[1].Seen = time.Time{}
-	if list[1] != a {
+	if !reflect.DeepEqual(list[1], a) {
 		t.Errorf("listed %+v, want %+v", list[1], a)
 	}
+	said := nodes.Reported{State: "share", Steps: map[string]string{"p": "share"}, MoreSteps: 1}
+	if known := must[bool](t)(s.Report(ctx, a.Key(), said)); !known {
+		t.Error("a node that has polled is not known")
+	}
+	if known := must[bool](t)(s.Report(ctx, "a\x00other boot", said)); known {
+		t.Error("a process that has not polled is known")
+	}
 	s.Age(t, nodes.Counted+time.Second)
-	touch(a)
+	touch(a) // It says nothing of its state, which stays.
+	list = must[[]nodes.Node](t)(s.Nodes(ctx))
+	if !reflect.DeepEqual(list[1].Reported, said) || list[2].State != "" {
+		t.Errorf("after a report of the second: %+v", list)
+	}
 	count(1, 3, "a minute later")
 	s.Age(t, nodes.Forgotten-nodes.Counted)
 	count(0, 1, "ten minutes later")

@@ -1,6 +1,7 @@
 -- Notes that a node was seen now, and forgets those that were not for long.
 --
 -- KEYS[1]  hash node -> description     KEYS[2]  sorted set of nodes by when they were seen, in milliseconds
+-- KEYS[3]  hash node -> report
 -- ARGV     node, description, after how many milliseconds a node is forgotten, how many nodes are kept
 -- returns  nothing
 local time = redis.call('TIME')
@@ -13,5 +14,6 @@ if redis.call('ZCARD', KEYS[2]) - #forgotten > tonumber(ARGV[4]) then
 end
 for _, node in ipairs(forgotten) do
   redis.call('HDEL', KEYS[1], node)
+  redis.call('HDEL', KEYS[3], node)
   redis.call('ZREM', KEYS[2], node)
 end

@@ -1,0 +1,73 @@
+package leases
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weir-proxy/weir/controlplane/internal/regions"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// Regions tells which part of each policy this region may grant. *regions.Service is one.
+type Regions interface {
+	// Part reports false while it is not known: nothing may be granted then.
+	Part(name string) (regions.Part, bool)
+	// Want notes tokens that the region was asked for.
+	Want(name string, tokens int64)
+	// Nodes is how many nodes share the whole limits, of which own are this region's.
+	Nodes(own int64) int64
+	// Refresh makes Part tell the newest.
+	Refresh(ctx context.Context) error
+}
+
+var errPart = errors.New("it is not known which part of the limits this region may grant")
+
+// In has the service grant only the part of a region. It returns the service, and is to be called before any Grant.
+func (s *Service) In(r Regions) *Service {
+	s.regions = r
+	return s
+}
+
+func (s *Service) part(name string) (regions.Part, bool) {
+	if s.regions == nil {
+		return regions.Part{Rate: regions.Whole, Burst: regions.Whole}, true
+	}
+	return s.regions.Part(name)
+}
+
+func (s *Service) refreshPart(ctx context.Context) error {
+	if s.regions == nil {
+		return nil
+	}
+	return s.regions.Refresh(ctx)
+}
+
+// allNodes is how many nodes share the whole limits.
+func (s *Service) allNodes(own int64) int64 {
+	if s.regions == nil {
+		return own
+	}
+	return s.regions.Nodes(own)
+}
+
+// epochBits is how much of a ledger's version the epochs of parts have: for five years of a change every ten seconds without a new
+// policy set. What is left of 53 bits, which Lua counts exactly, is for half a billion policy sets.
+const epochBits = 24
+
+// figures numbers the figures that a ledger is counted in: they change with the policy set and with the region's part of it.
+func figures(version, epoch uint64) uint64 { return version<<epochBits | epoch&(1<<epochBits-1) }
+
+// wholeDebt is the debt of an optimistic bucket as the nodes count it, who know the whole limit: they are to see the level that
+// the region's part has.
+func (s *Service) wholeDebt(it wire.LeaseItem, by terms, debt int64) int64 {
+	p, whole, ok := by.meant.Resolve(it.Limit, by.current)
+	if !ok || s.regions == nil || p.Mode != policy.ModeOptimistic {
+		return debt
+	}
+	part, _ := s.part(p.Name)
+	has := part.Of(whole).Params
+	owed := (debt + has.Den - 1) / has.Den
+	return min(whole.Params.Burst-has.Burst+owed, 2*quota.MaxUnits/whole.Params.Den) * whole.Params.Den
+}

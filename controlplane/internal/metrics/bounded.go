@@ -1,0 +1,125 @@
+package metrics
+
+import (
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-proxy/weir/controlplane/internal/breaker"
+)
+
+// How many values a label takes at most; what comes later is counted as other.
+const (
+	maxPolicies = 2000
+	maxServers  = 64
+	maxVersions = 10
+)
+
+const other = "other"
+
+// names are the values that a label has taken. The zero value has none.
+type names struct {
+	mu  sync.Mutex
+	all map[string]bool
+}
+
+// label is a name as long as there is room for it.
+func (n *names) label(name string, most int) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.all[name] {
+		return name
+	}
+	if len(n.all) >= most {
+		return other
+	}
+	if n.all == nil {
+		n.all = map[string]bool{}
+	}
+	n.all[name] = true
+	return name
+}
+
+func (m *Metrics) counters() {
+	m.tokens = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_tokens_granted_total",
+		Help: "Tokens that nodes were granted, and of optimistic policies those that they reported to have used."}, []string{"policy", "mode"})
+	m.breaker = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_store_breaker_state",
+		Help: "Whether the store, or a server of it, is left alone: 0 closed, 1 half-open, 2 open."}, []string{"server"})
+	m.changes = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_store_breaker_transitions_total",
+		Help: "Changes of weir_store_breaker_state, by the new state."}, []string{"server", "to"})
+}
+
+// Tokens counts tokens of a policy.
+func (m *Metrics) Tokens(policy, mode string, tokens int64) {
+	if tokens > 0 {
+		m.tokens.WithLabelValues(m.policies.label(policy, maxPolicies), mode).Add(float64(tokens))
+	}
+}
+
+// Breaker notes a breaker's state.
+func (m *Metrics) Breaker(server string, state breaker.State) {
+	m.breaker.WithLabelValues(m.servers.label(server, maxServers)).Set(float64(state))
+}
+
+// Transition counts a change of a breaker, and notes its state.
+func (m *Metrics) Transition(c breaker.Change) {
+	m.Breaker(c.Name, c.To)
+	m.changes.WithLabelValues(m.servers.label(c.Name, maxServers), c.To.String()).Inc()
+}
+
+// Census is how many nodes apply each version, and how many are on each step of the failure ladder.
+type Census struct {
+	Versions map[uint64]int
+	States   map[string]int
+}
+
+// census collects a Census each time metrics are asked for.
+type census struct {
+	read             func() Census
+	versions, states *prometheus.Desc
+}
+
+func newCensus(read func() Census) census {
+	return census{
+		read: read,
+		versions: prometheus.NewDesc("weir_nodes_by_version",
+			"Envoys that share the buckets, by the version they apply: the newest ten, and all others.", []string{"version"}, nil),
+		states: prometheus.NewDesc("weir_nodes_by_state",
+			"Envoys that share the buckets, by the highest step of the failure ladder that they report.", []string{"state"}, nil),
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (c census) Describe(out chan<- *prometheus.Desc) { out <- c.versions; out <- c.states }
+
+// Collect implements prometheus.Collector.
+func (c census) Collect(out chan<- prometheus.Metric) {
+	now := c.read()
+	for name, n := range newest(now.Versions) {
+		out <- prometheus.MustNewConstMetric(c.versions, prometheus.GaugeValue, float64(n), name)
+	}
+	for name, n := range now.States {
+		out <- prometheus.MustNewConstMetric(c.states, prometheus.GaugeValue, float64(n), name)
+	}
+}
+
+// newest are the counts of the newest versions, and of all others together.
+func newest(counts map[uint64]int) map[string]int {
+	var versions []uint64
+	for v := range counts {
+		versions = append(versions, v)
+	}
+	slices.Sort(versions)
+	slices.Reverse(versions)
+	out := map[string]int{}
+	for i, v := range versions {
+		name := strconv.FormatUint(v, 10)
+		if i >= maxVersions {
+			name = other
+		}
+		out[name] += counts[v]
+	}
+	return out
+}

@@ -1,0 +1,169 @@
+package nodes
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// maxRemembered bounds what a replica remembers by itself.
+const maxRemembered = 10_000
+
+// Registry is the nodes as this replica sees them. It remembers what it is told, so that it can answer while the store is away. Make
+// one with New. It is safe for concurrent use.
+type Registry struct {
+	store Store
+	now   func() time.Time
+
+	mu         sync.Mutex
+	count      int64
+	counted    time.Time
+	remembered map[string]*memory
+	listed     []Node // for Active
+	listedAt   time.Time
+}
+
+// memory is what this replica was told by a node.
+type memory struct {
+	node Node
+	// polled: it has polled here, which tells more of it than a report does. unsaved: the store lacks its last report.
+	polled, unsaved bool
+}
+
+// New makes a Registry over store; now tells when a count has become old, and when a node was seen that the store does not hold.
+func New(store Store, now func() time.Time) *Registry {
+	return &Registry{store: store, now: now, count: 1, remembered: map[string]*memory{}}
+}
+
+// Touch notes that a node polls. Its texts are cleaned. What it reported stays. The error is the store's: the node is remembered
+// here even so.
+func (r *Registry) Touch(ctx context.Context, n Node) error {
+	n = n.Clean()
+	n.Seen = r.now()
+	r.mu.Lock()
+	m := r.remember(n.Key())
+	n.Reported = m.node.Reported
+	m.node, m.polled = n, true
+	unsaved := m.unsaved
+	r.mu.Unlock()
+	if err := r.store.Touch(ctx, n); err != nil || !unsaved {
+		return err
+	}
+	return r.save(ctx, n.Key(), n.Reported)
+}
+
+// Report notes what a process of a node says of its failure ladder. Another process of that name is another node, so what comes
+// late from an earlier one changes nothing of the later. The error is the store's: the report is remembered here even so.
+func (r *Registry) Report(ctx context.Context, id, boot string, said Reported) error {
+	n := Node{ID: id, Boot: boot, Reported: said}.Clean()
+	n.Seen = r.now()
+	r.mu.Lock()
+	m := r.remember(n.Key())
+	m.node.Reported, m.unsaved = said, true
+	if !m.polled {
+		m.node = n
+	}
+	r.mu.Unlock()
+	return r.save(ctx, n.Key(), said)
+}
+
+// save stores a report. One of a node that the store does not know is stored when it polls.
+func (r *Registry) save(ctx context.Context, key string, said Reported) error {
+	known, err := r.store.Report(ctx, key, said)
+	if err != nil || !known {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.remembered[key]; m != nil && m.node.State == said.State && len(m.node.Steps) == len(said.Steps) {
+		m.unsaved = false
+	}
+	return nil
+}
+
+// remember returns what is remembered of a node, and forgets another if that is too much. The lock is held.
+func (r *Registry) remember(key string) *memory {
+	if m := r.remembered[key]; m != nil {
+		return m
+	}
+	if len(r.remembered) >= maxRemembered {
+		oldest := ""
+		for k, m := range r.remembered {
+			if oldest == "" || m.node.Seen.Before(r.remembered[oldest].node.Seen) {
+				oldest = k
+			}
+		}
+		delete(r.remembered, oldest)
+	}
+	m := &memory{}
+	r.remembered[key] = m
+	return m
+}
+
+// List returns the nodes that polled lately, in the order of Key. While the store is away they are those that this replica heard of,
+// and complete is false.
+func (r *Registry) List(ctx context.Context) (all []Node, complete bool) {
+	all, err := r.store.Nodes(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		for i, n := range all {
+			if m := r.remembered[n.Key()]; m != nil && m.unsaved {
+				all[i].Reported = m.node.Reported
+			}
+		}
+		return all, true
+	}
+	all, now := nil, r.now()
+	for key, m := range r.remembered {
+		if now.Sub(m.node.Seen) >= Forgotten {
+			delete(r.remembered, key)
+			continue
+		}
+		all = append(all, m.node)
+	}
+	slices.SortFunc(all, func(a, b Node) int { return strings.Compare(a.Key(), b.Key()) })
+	return all, false
+}
+
+// Count is the number of nodes that share the buckets, at least 1. It asks the store at most once a second; while the store
+// is away, the last count holds.
+func (r *Registry) Count(ctx context.Context) int64 {
+	now := r.now()
+	r.mu.Lock()
+	if !r.counted.IsZero() && now.Sub(r.counted) < countEvery {
+		defer r.mu.Unlock()
+		return r.count
+	}
+	r.counted = now // Whoever comes meanwhile takes the last count.
+	r.mu.Unlock()
+	count, err := r.store.CountNodes(ctx, Counted)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		r.count = max(count, 1)
+	}
+	return r.count
+}
+
+// activeEvery is how old the answer of Active may be: metrics are read by whoever likes.
+const activeEvery = 5 * time.Second
+
+// Active returns the nodes that share the buckets, as of some seconds ago at most. The slice is not to be changed.
+func (r *Registry) Active(ctx context.Context) []Node {
+	now := r.now()
+	r.mu.Lock()
+	listed, fresh := r.listed, !r.listedAt.IsZero() && now.Sub(r.listedAt) < activeEvery
+	r.mu.Unlock()
+	if fresh {
+		return listed
+	}
+	all, _ := r.List(ctx)
+	active := slices.DeleteFunc(slices.Clone(all), func(n Node) bool { return now.Sub(n.Seen) >= Counted })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.listed, r.listedAt = active, now
+	return active
+}
