@@ -17,6 +17,9 @@ type Part struct {
 // Of is the part of a limit: of a token bucket or a queue its rate and burst, of a window algorithm its quota. Less than one token
 // counts as one.
 func (p Part) Of(l policy.Limit) policy.Limit {
+	if p.Rate == Whole && p.Burst == Whole {
+		return l
+	}
 	burst := p.Burst
 	if l.Algorithm.Windowed() {
 		burst = p.Rate
