@@ -23,6 +23,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
+	"github.com/weir-proxy/weir/controlplane/internal/regions"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -34,6 +35,8 @@ type store interface {
 	leases.Store
 	consumers.Store
 	push.Secrets
+	// Region is where the control planes on this store keep what their region uses.
+	Region() regions.Cell
 	Close() error
 }
 
@@ -55,9 +58,12 @@ const (
 
 // App is one control plane. Make one with New, then Run it; Close it in any case.
 type App struct {
-	log      *slog.Logger
-	store    store
-	hub      *push.Hub
+	log   *slog.Logger
+	store store
+	hub   *push.Hub
+	// regions and document are nil for a control plane that shares its quotas with no other region.
+	regions  *regions.Service
+	document *redisstore.Store
 	listener net.Listener
 	server   *http.Server
 	stop     context.CancelFunc
@@ -87,13 +93,19 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	var candidate [16]byte
 	crand.Read(candidate[:]) // It never fails.
 	a.hub = push.New(sets, people, st, candidate, log)
-	m = metrics.New(version, gauges(sets, registry, a.hub))
+	if err := a.join(s.Regions, sets); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	m = metrics.New(version, a.gauges(sets, registry))
 	m.Breaker(leases.StoreName, breaker.Closed)
 	granting := leases.New(timed{st, m}, sets, registry, time.Now).Observe(breakers, func(p *policy.Policy, tokens int64) {
 		m.Tokens(p.Name, p.Mode.String(), tokens)
 	})
+	if a.regions != nil {
+		granting.In(a.regions)
+	}
 	handler := api.New(api.Config{
-		Policies: sets, Consumers: people, Nodes: registry, Leases: granting, Hub: a.hub,
+		Policies: sets, Consumers: people, Nodes: registry, Leases: granting, Hub: a.hub, Regions: a.regions,
 		Tokens: s.Tokens, Metrics: m, Log: log, Now: time.Now, Stopping: stopping, Version: version,
 	})
 	a.server = &http.Server{
@@ -103,7 +115,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	return a, nil
 }
 
-func gauges(sets *policies.Service, registry *nodes.Registry, hub *push.Hub) metrics.Gauges {
+func (a *App) gauges(sets *policies.Service, registry *nodes.Registry) metrics.Gauges {
 	return metrics.Gauges{
 		Nodes: func() float64 {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -127,8 +139,16 @@ func gauges(sets *policies.Service, registry *nodes.Registry, hub *push.Hub) met
 			return c
 		},
 		Ready: func() float64 {
-			if hub.Ready() != nil {
+			if a.hub.Ready() != nil {
 				return 0
+			}
+			return 1
+		},
+		Regions: func() float64 {
+			if a.regions != nil {
+				if view := a.regions.View(); view.Trouble != "" || view.Age < 0 {
+					return 0
+				}
 			}
 			return 1
 		},
@@ -144,6 +164,9 @@ func (a *App) Run(ctx context.Context) error {
 	var followers sync.WaitGroup
 	following, stopFollowing := context.WithCancel(context.Background())
 	followers.Go(func() { a.hub.Run(following) })
+	if a.regions != nil {
+		followers.Go(func() { a.regions.Run(following) })
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- a.server.Serve(a.listener) }()
 	a.log.Info("listening", "address", a.Addr().String())
@@ -170,6 +193,9 @@ func (a *App) Close() error {
 		err := a.server.Close()
 		if e := a.listener.Close(); e != nil && !errors.Is(e, net.ErrClosed) {
 			err = errors.Join(err, e)
+		}
+		if a.document != nil {
+			err = errors.Join(err, a.document.Close())
 		}
 		a.closeErr = errors.Join(err, a.store.Close())
 	})

@@ -5,6 +5,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/weir-proxy/weir/controlplane/internal/regions"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -18,7 +19,7 @@ var (
 type Cell struct{ store *Store }
 
 // Region is where the control plane keeps what its region uses.
-func (s *Store) Region() *Cell { return &Cell{s} }
+func (s *Store) Region() regions.Cell { return &Cell{s} }
 
 // Load implements regions.Cell.
 func (c *Cell) Load(context.Context) (value []byte, revision uint64, now quota.Instant, err error) {

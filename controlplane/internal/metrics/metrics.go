@@ -34,6 +34,8 @@ type Gauges struct {
 	Census func() Census
 	// Ready is 1 while the store can be followed.
 	Ready func() float64
+	// Regions is 1 while shares can move between the regions, or if there is only one.
+	Regions func() float64
 }
 
 var (
@@ -66,6 +68,7 @@ func New(version string, g Gauges) *Metrics {
 		gauge("weir_nodes", "Envoys that share the buckets.", g.Nodes),
 		gauge("weir_policyset_version", "Version of the policy set on this replica.", g.Version),
 		gauge("weir_store_ready", "1 while the store can be followed.", g.Ready),
+		gauge("weir_regions_moving", "1 while shares can move between the regions, or if there is only one.", g.Regions),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	return m

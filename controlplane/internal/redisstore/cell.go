@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-proxy/weir/controlplane/internal/regions"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -29,10 +30,10 @@ type Cell struct {
 }
 
 // Region is where the control planes that share this Redis keep what their region uses.
-func (s *Store) Region() *Cell { return &Cell{s, keyRegion} }
+func (s *Store) Region() regions.Cell { return &Cell{s, keyRegion} }
 
 // Document is where all regions keep who holds what.
-func (s *Store) Document() *Cell { return &Cell{s, keyDocument} }
+func (s *Store) Document() regions.Cell { return &Cell{s, keyDocument} }
 
 // Load implements regions.Cell.
 func (c *Cell) Load(ctx context.Context) ([]byte, uint64, quota.Instant, error) {
