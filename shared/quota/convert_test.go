@@ -22,6 +22,8 @@ func TestConvertExactly(t *testing.T) {
 		before, want marks
 	}{
 		{"of too many the latest stay", halves, second(quota.SlidingWindow, 50, 2), marks{{0, 40}, {half, 30}}, marks{{0, 20}, {half, 30}}},
+		{"of too many the earliest go", halves, second(quota.SlidingWindow, 30, 2), marks{{0, 40}, {half, 30}}, marks{{half, 30}}},
+		{"what began just now is not ahead", second(quota.FixedWindow, 100, 0).At(now), log, marks{{now, 7}}, marks{{now, 7}}},
 		{"a counter counts at once", fixed, counter, marks{{1_000_000, 7}}, marks{{0, 7}}},
 		{"a counter keeps what can be computed with", second(quota.SlidingWindowCounter, largest, 0), second(quota.SlidingWindowCounter, largest-1, 0),
 			marks{{0, largest}}, marks{{0, largest}}},

@@ -47,6 +47,11 @@ func TestPartIsRoundedDown(t *testing.T) {
 	if want := floor(exact.Mul(exact, big.NewRat(part.Den, 1))); part.Num != want || want < 2 {
 		t.Errorf("%+v, want num %d", part, want)
 	}
+	// Above MaxUnits both parts of the rate shrink, and the burst still has to fit.
+	const many = 4_000_000_000
+	if fast := must(t, 450_359_962_737_049, quota.Second, many).Part(999, 1000, many); fast.Den != quota.MaxUnits/many {
+		t.Errorf("%+v, want den %d", fast, int64(quota.MaxUnits/many))
+	}
 	if slow := must(t, 1, quota.MaxWindow, 142).Part(1, 1000, 142); slow.Num != 1 {
 		t.Errorf("%+v earns nothing", slow)
 	}
@@ -160,6 +165,9 @@ func TestReady(t *testing.T) {
 
 func TestResetAfterOfWindows(t *testing.T) {
 	w := windowsOf(t, quota.FixedWindow, 10, quota.Second, 0)
+	if got := w.ResetAfter(&quota.History{Last: 5}, 4); got != 0 {
+		t.Errorf("nothing stops counting after %d", got)
+	}
 	h := quota.History{Last: 5, Marks: []quota.Mark{{Start: 0, Count: 1}}}
 	for now, want := range map[quota.Instant]quota.Span{5: 999_995, 999_999: 1, 1_000_000: 0, 1_000_001: 0} {
 		if got := w.ResetAfter(&h, now); got != want {
