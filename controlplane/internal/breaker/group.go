@@ -133,18 +133,6 @@ func (g *Group) Keep(names map[string]bool) {
 	}
 }
 
-// Open are the states of the breakers that are not closed.
-func (g *Group) Open() map[string]State {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	out := map[string]State{}
-	for name, m := range g.all {
-		if m.state != Closed {
-			out[name] = m.state
-		}
-	}
-	return out
-}
 
 // Closed says whether the named one answered last, or was let off for a failure.
 func (g *Group) Closed(name string) bool {

@@ -66,6 +66,7 @@ type demand struct {
 	begin   time.Time
 	stop    context.CancelFunc
 	workers sync.WaitGroup
+	took    time.Duration // from begin to the end; 0 before
 	buckets []*source
 }
 
@@ -147,6 +148,17 @@ func (d *demand) awaitCalls(t *testing.T, n int64) {
 			}
 		}
 	}
+}
+
+// finish stops the demand and returns by how many tokens its only bucket has exceeded the bound.
+func (d *demand) finish(t *testing.T) float64 {
+	t.Helper()
+	if d.took == 0 {
+		d.stop()
+		d.workers.Wait()
+		d.took = time.Since(d.begin)
+	}
+	return float64(d.buckets[0].granted.Load()) - float64(d.p.Burst) - d.took.Seconds()*float64(quota.Second)*float64(d.p.Num)/float64(d.p.Den)
 }
 
 // end stops the demand and holds each bucket to the bound, which may be exceeded by so many tokens.

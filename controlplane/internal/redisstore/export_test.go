@@ -2,7 +2,9 @@ package redisstore
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -61,3 +63,23 @@ func (s *Store) LayMarkers(ctx context.Context) error {
 
 // Client is the connection, for tests that look at keys.
 func (s *Store) Client() redis.UniversalClient { return s.client }
+
+// KeyOf is the key of a bucket of tokens.
+func KeyOf(bucket [16]byte) string { return bucketKey(bucket, false) }
+
+// Tagged is the key of something that lies beside the buckets of a tag.
+func Tagged(tag byte, name string) string { return tagged(tag, name) }
+
+// ErrAway is the error of a server that is left alone.
+var ErrAway = errAway
+
+// SlowGrant has the script that grants take some time before it does.
+func (s *Store) SlowGrant(by time.Duration) {
+	s.setGrant(fmt.Sprintf(`do
+  local from = redis.call('TIME')
+  repeat
+    local now = redis.call('TIME')
+  until (now[1] - from[1]) * 1000000 + now[2] - from[2] > %d
+end
+`, by.Microseconds()) + clockScript + grantScripts())
+}

@@ -32,9 +32,9 @@ func found(t *testing.T, s *redisstore.Store) *redisstore.Store {
 	return s
 }
 
-func openURL(t *testing.T, url string, log *slog.Logger) *redisstore.Store {
+func openURL(t *testing.T, url string, log *slog.Logger, options ...redisstore.Option) *redisstore.Store {
 	t.Helper()
-	s, err := redisstore.Open(url, log)
+	s, err := redisstore.Open(url, log, options...)
 	if err != nil {
 		t.Fatal(err)
 	}

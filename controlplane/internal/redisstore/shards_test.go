@@ -1,0 +1,253 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-proxy/weir/controlplane/internal/breaker"
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/test/redistest"
+)
+
+// partly answers for the slots whose server lives, as production should.
+var partly = []string{"--cluster-require-full-coverage", "no"}
+
+// spread is an item for each tag, of buckets that are told apart by a number.
+func spread(p quota.Params, number byte, waiting int64) []leases.Item {
+	items := make([]leases.Item, 64)
+	for tag := range byte(64) {
+		items[tag] = leases.Item{Bucket: [16]byte{tag, number}, Ask: lease.Ask{Params: p, Version: 1, Waiting: waiting, Cost: 1, Nodes: 1}}
+	}
+	return items
+}
+
+// owners tells by tag which primary keeps its buckets.
+func owners(cluster *redistest.Cluster) (of [64]int) {
+	for tag := range byte(64) {
+		of[tag] = cluster.Primary(cluster.Slot(redisstore.KeyOf([16]byte{tag})))
+	}
+	return of
+}
+
+// patience is what the control plane gives a request.
+const patience = 40 * time.Millisecond
+
+// grantWithin is a grant with the patience of a request; which items have an answer.
+func grantWithin(t *testing.T, s *redisstore.Store, items []leases.Item) (grants []lease.Grant, answered []bool, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	grants, err = s.Grant(ctx, items)
+	answered = make([]bool, len(items))
+	var partial *leases.Partial
+	switch {
+	case err == nil:
+		for i := range answered {
+			answered[i] = true
+		}
+	case errors.As(err, &partial):
+		for i, away := range partial.Away {
+			answered[i] = away == 0
+		}
+	}
+	return grants, answered, err
+}
+
+// A primary that dies, or falls silent, without a replica takes its own buckets along and no others: those are granted exactly, from
+// the first call on, and once the breaker is open no call waits for the dead.
+func TestADeadShardFailsItsOwnBucketsAlone(t *testing.T) {
+	for name, c := range map[string]struct{ lose, back func(*redistest.Server) }{
+		"dead":   {(*redistest.Server).Kill, (*redistest.Server).Restart},
+		"silent": {(*redistest.Server).Pause, (*redistest.Server).Resume},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cluster := redistest.StartCluster(t, 3, false, slices.Concat(partly, durable)...)
+			s, of := open(t, cluster), owners(cluster)
+			if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
+				t.Fatal(err)
+			}
+			const calls, burst = 200, 500
+			p := params(t, burst, 24*quota.Hour, burst)
+			if _, answered, err := grantWithin(t, s, spread(p, 1, 0)); err != nil || slices.Contains(answered, false) {
+				t.Fatalf("before: %v", err)
+			}
+			c.lose(cluster.Primaries[0])
+			var got [64]int64
+			var took []time.Duration
+			leftAlone := 0
+			for range calls {
+				begin := time.Now()
+				grants, answered, err := grantWithin(t, s, spread(p, 1, 3))
+				took = append(took, time.Since(begin))
+				if errors.Is(err, redisstore.ErrAway) {
+					leftAlone++
+				}
+				for tag, ok := range answered {
+					if ok != (of[tag] != 0) {
+						t.Fatalf("tag %d of primary %d is answered: %v; %v", tag, of[tag], ok, err)
+					}
+					got[tag] += grants[tag].Waiting
+				}
+			}
+			for tag, n := range got {
+				if want := int64(burst); of[tag] != 0 && n != want || of[tag] == 0 && n != 0 {
+					t.Errorf("tag %d of primary %d: %d granted of %d", tag, of[tag], n, want)
+				}
+			}
+			slices.Sort(took)
+			t.Logf("%d batches: median %v, 99 of 100 within %v, longest %v; the dead server was left alone by %d",
+				calls, took[calls/2], took[calls*99/100], took[calls-1], leftAlone)
+			if leftAlone < calls*9/10 {
+				t.Errorf("only %d of %d calls left the dead server alone", leftAlone, calls)
+			}
+			group := []leases.Item{spread(p, 2, 1)[slices.Index(of[:], 1)], spread(p, 2, 1)[slices.Index(of[:], 0)], spread(p, 2, 1)[slices.Index(of[:], 2)]}
+			group[0].Joined, group[1].Joined = true, true
+			if grants, answered, _ := grantWithin(t, s, group); !slices.Equal(answered, []bool{true, false, true}) || grants[0].Waiting != 1 || grants[2].Waiting != 1 {
+				t.Errorf("a group over three servers: %v %+v", answered, grants)
+			}
+			c.back(cluster.Primaries[0])
+			await(t, "the dead shard's buckets", func() bool {
+				_, _, err := grantWithin(t, s, spread(p, 1, 0))
+				return err == nil
+			})
+		})
+	}
+}
+
+// With no server left the whole request fails, so that nodes leave the control plane alone.
+func TestADeadClusterFailsAll(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, false, partly...)
+	s := open(t, cluster)
+	if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	for _, server := range cluster.Primaries {
+		server.Kill()
+	}
+	var partial *leases.Partial
+	await(t, "all to fail", func() bool {
+		_, _, err := grantWithin(t, s, spread(params(t, 10, quota.Hour, 10), 1, 1))
+		if err == nil {
+			t.Fatal("a dead cluster has granted")
+		}
+		return !errors.As(err, &partial)
+	})
+}
+
+// A script that takes longer than its caller waits is charged once, by one server and by a cluster: the client sends nothing again.
+func TestASlowScriptIsChargedOnce(t *testing.T) {
+	server, cluster := redistest.Start(t), redistest.StartCluster(t, 3, false)
+	for name, c := range map[string]struct {
+		at      interface{ URL() string }
+		servers []*redistest.Server
+	}{"one server": {server, []*redistest.Server{server}}, "cluster": {cluster, cluster.Primaries}} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, c.at)
+			s.SlowGrant(100 * time.Millisecond)
+			p := params(t, 100, 24*quota.Hour, 100)
+			one(t, s, [16]byte{7}, p, 1)
+			const calls = breaker.Tolerated
+			for range calls {
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+				ask := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}
+				_, err := s.Grant(ctx, []leases.Item{{Bucket: [16]byte{7}, Ask: ask}})
+				cancel()
+				if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Fatalf("a script that is too slow: %v", err)
+				}
+				for _, server := range c.servers {
+					server.Do("PING") // It is answered when the script has ended.
+				}
+			}
+			var left int64
+			await(t, "an answer", func() bool {
+				grants, err := s.Grant(t.Context(), []leases.Item{{Bucket: [16]byte{7}, Ask: lease.Ask{Params: p, Version: 1, Cost: 1, Nodes: 1}}})
+				if err == nil {
+					left = grants[0].Level
+				}
+				return err == nil
+			})
+			if want := int64(100 - 1 - calls); left != want {
+				t.Errorf("%d tokens are left, want %d", left, want)
+			}
+		})
+	}
+}
+
+// Every key expires, but for those that are meant to stay.
+func TestKeysExpire(t *testing.T) {
+	s := open(t, redistest.Start(t))
+	useEverything(t, s)
+	stay := map[string]string{
+		"weir:{meta}:secret": "all hashes depend on it", "weir:{meta}:laid": "it says that the markers were laid",
+		"weir:{meta}:version": "the policies", "weir:{meta}:versions": "the policies, a bounded number", "weir:{meta}:documents": "the policies, a bounded number",
+		"weir:{meta}:nodes": "10 000 nodes; each poll forgets old ones", "weir:{meta}:seen": "as nodes", "weir:{meta}:states": "as nodes",
+		"weir:{consumers}:records": "what an administrator wrote", "weir:{consumers}:state": "three numbers", "weir:{consumers}:changes": "a bounded number",
+		"weir:{meta}:region": "which part of each limit this region grants: a bounded number", "weir:{regions}:document": "the same of all regions",
+	}
+	for tag := range byte(64) { // Their absence means that state was lost.
+		stay[redisstore.Tagged(tag, "lost")], stay[redisstore.Tagged(tag, "server")] = "a marker", "a marker"
+	}
+	seen := map[string]bool{}
+	for _, key := range s.Client().Keys(t.Context(), "*").Val() {
+		life := s.Client().PTTL(t.Context(), key).Val()
+		if seen[key] = true; life < 0 && stay[key] == "" {
+			t.Errorf("%s does not expire", key)
+		}
+	}
+	for key := range stay {
+		if !seen[key] {
+			t.Errorf("%s is not there: the test has not tested it", key)
+		}
+	}
+}
+
+// useEverything has the store write every kind of key.
+func useEverything(t *testing.T, s *redisstore.Store) {
+	t.Helper()
+	ctx, node := t.Context(), nodes.Node{ID: "n"}
+	_, e1 := s.Secret(ctx, [16]byte{1})
+	e2 := s.Append(ctx, 0, policies.Version{Number: 1, Document: []byte("x")})
+	e3 := s.Touch(ctx, node)
+	_, e4 := s.Report(ctx, node.Key(), nodes.Reported{State: "share"})
+	_, e5 := s.WriteConsumer(ctx, consumers.Write{Key: consumers.Key{1}, Any: true, Record: &consumers.Record{Tier: "t"}})
+	_, e6 := s.Region().Swap(ctx, 0, []byte("x"))
+	_, e9 := s.Document().Swap(ctx, 0, []byte("x"))
+	p := params(t, 100, quota.Minute, 100)
+	_, e7 := s.Grant(ctx, spread(p, 1, 5))
+	_, e8 := s.Grant(ctx, []leases.Item{{Bucket: [16]byte{7}, Ask: window(t, quota.SlidingLog, 100, quota.Minute, 5)},
+		{Bucket: [16]byte{8}, Ask: lease.Ask{Params: p, Version: 1, Used: 5}}})
+	if err := errors.Join(e1, e2, e3, e4, e5, e6, e7, e8, e9); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What the client's defaults would do twice it does once, and it keeps to its callers' deadlines.
+func TestTheClientIsSetToDoNothingTwice(t *testing.T) {
+	for _, url := range []string{"redis://h", "redis://h?cluster=true", "redis://h?master_name=m"} {
+		s := openURL(t, url, slog.New(slog.DiscardHandler))
+		switch c := s.Client().(type) {
+		case *redis.Client:
+			if o := c.Options(); o.MaxRetries != 0 || !o.ContextTimeoutEnabled { // It turns -1 into 0.
+				t.Errorf("%s: %d retries, context timeouts %v", url, o.MaxRetries, o.ContextTimeoutEnabled)
+			}
+		case *redis.ClusterClient:
+			if o := c.Options(); !o.ContextTimeoutEnabled {
+				t.Errorf("%s: no context timeouts", url)
+			}
+		}
+	}
+}

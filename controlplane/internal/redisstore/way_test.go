@@ -1,0 +1,70 @@
+package redisstore_test
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+)
+
+// way is an address that leads to a server, and can be made to lead to another.
+type way struct {
+	listener net.Listener
+
+	mu    sync.Mutex
+	to    string
+	conns []net.Conn
+}
+
+func startWay(t *testing.T, to string) *way {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &way{listener: l, to: to}
+	t.Cleanup(func() { l.Close(); w.lead("") })
+	go func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go w.join(from)
+		}
+	}()
+	return w
+}
+
+func (w *way) addr() string { return w.listener.Addr().String() }
+
+// lead ends all connections; new ones lead to another server.
+func (w *way) lead(to string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, c := range w.conns {
+		c.Close()
+	}
+	w.to, w.conns = to, nil
+}
+
+func (w *way) join(from net.Conn) {
+	defer from.Close()
+	w.mu.Lock()
+	target := w.to
+	w.mu.Unlock()
+	to, err := net.Dial("tcp", target)
+	if err != nil {
+		return
+	}
+	defer to.Close()
+	w.mu.Lock()
+	w.conns = append(w.conns, from, to)
+	stale := target != w.to
+	w.mu.Unlock()
+	if stale {
+		return
+	}
+	go func() { _, _ = io.Copy(from, to); from.Close() }()
+	_, _ = io.Copy(to, from)
+}
