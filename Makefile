@@ -89,6 +89,14 @@ test-e2e: ## end-to-end tests with Envoy and Redis; needs `make setup build`
 	$(call announce,end-to-end tests with Envoy and Redis)
 	@go test -count 1 -timeout 20m $(END_TO_END)
 
+SEEDS ?= 20000
+FIRST ?= 1
+
+.PHONY: simulate
+simulate: ## run fleets in virtual time, many more than `make test` does: SEEDS of them from FIRST
+	$(call announce,simulating $(SEEDS) fleets)
+	@go test -count 1 -timeout 0 -v -run 'TestBoundsHold|TestSeedIsOneRun' ./test/simulation -seeds $(SEEDS) -first $(FIRST)
+
 .PHONY: reproducible
 reproducible: ## build the filter again, elsewhere and without the compiler's cache: it must come out the same
 	$(call announce,building the filter a second time)

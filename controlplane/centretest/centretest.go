@@ -1,0 +1,107 @@
+// Package centretest is a control plane without a network, a file or a clock of its own, for simulations: the real services of
+// policies and leases over a model of the store, which can be told to fail as stores fail.
+package centretest
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/breaker"
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// Centre is some replicas of the control plane over one store. Make one with New. It is for one goroutine.
+type Centre struct {
+	Store *Store
+
+	now      func() time.Time
+	luck     func() float64
+	nodes    int64
+	versions *versions
+	replicas []replica
+}
+
+type replica struct {
+	policies *policies.Service
+	leases   *leases.Service
+}
+
+// New starts replicas over the store; they say that as many nodes share the buckets. Now is the wall clock by which a replica
+// leaves a store alone that does not answer, and luck draws from [0, 1) for how long.
+func New(store *Store, replicas int, nodes int64, now func() time.Time, luck func() float64) *Centre {
+	c := &Centre{Store: store, now: now, luck: luck, nodes: nodes, versions: &versions{}, replicas: make([]replica, replicas)}
+	for i := range c.replicas {
+		c.Restart(i)
+	}
+	return c
+}
+
+// Count implements leases.Counter.
+func (c *Centre) Count(context.Context) int64 { return c.nodes }
+
+// Restart begins a replica anew: it knows nothing but what the store holds.
+func (c *Centre) Restart(i int) {
+	p := policies.New(c.versions, c.now)
+	breakers := breaker.NewGroup(c.now, c.luck, nil)
+	c.replicas[i] = replica{p, leases.New(c.Store, p, c, c.now).Observe(breakers, func(*policy.Policy, int64) {})}
+}
+
+// Put makes a JSON document the next version, at one replica; others learn of it when they must. It returns the snapshot for the
+// nodes and what it means.
+func (c *Centre) Put(i int, document []byte) (snapshot []byte, set *policy.Set, err error) {
+	out, err := c.replicas[i].policies.Put(context.Background(), policies.Change{Any: true, Document: document, Format: policydoc.JSON})
+	if err != nil {
+		return nil, nil, err
+	}
+	return wire.AppendSnapshot(nil, wire.Snapshot{Version: out.Version, Set: out.Set}), out.Set, nil
+}
+
+// Lease answers a lease request with an HTTP status and a body, as the API of a replica does.
+func (c *Centre) Lease(i int, body []byte) (status int, reply []byte) {
+	request, err := wire.DecodeLeaseRequest(body)
+	if err != nil {
+		return 400, nil
+	}
+	r, err := c.replicas[i].leases.Grant(context.Background(), request)
+	if err != nil {
+		return 503, nil
+	}
+	return 200, wire.AppendLeaseReply(nil, r)
+}
+
+// versions are the stored versions, which no failure loses.
+type versions struct{ all []policies.Version }
+
+// Current implements policies.Store.
+func (v *versions) Current(context.Context) (uint64, error) { return uint64(len(v.all)), nil }
+
+// Load implements policies.Store.
+func (v *versions) Load(_ context.Context, number uint64) (policies.Version, error) {
+	if number == 0 || number > uint64(len(v.all)) {
+		return policies.Version{}, policies.ErrNotFound
+	}
+	return v.all[number-1], nil
+}
+
+// Append implements policies.Store.
+func (v *versions) Append(_ context.Context, expected uint64, next policies.Version) error {
+	if expected != uint64(len(v.all)) {
+		return policies.ErrConflict
+	}
+	v.all = append(v.all, next)
+	return nil
+}
+
+// List implements policies.Store.
+func (v *versions) List(_ context.Context, before uint64, limit int) (list []policies.Version, err error) {
+	for i := len(v.all) - 1; i >= 0 && len(list) < limit; i-- {
+		if before == 0 || v.all[i].Number < before {
+			list = append(list, v.all[i])
+		}
+	}
+	return list, nil
+}

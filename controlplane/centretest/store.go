@@ -1,0 +1,189 @@
+package centretest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// LostFill is the share of its burst, in percent, with which a bucket starts whose state the store has lost.
+const LostFill = leases.LostFill
+
+// Store is the ledgers in memory, by the real arithmetic, with a journal of what changed so that the past can come back. The zero
+// value with a Now is an empty store. It is for one goroutine.
+type Store struct {
+	// Now is the clock of the machine that the store runs on. It may step back; the store's own time never does.
+	Now func() quota.Instant
+	// Down: the store does not answer.
+	Down bool
+	// Granted, if set, hears of each item that was granted, or counted, with the ask that it was granted by.
+	Granted func(bucket [16]byte, ask lease.Ask, g lease.Grant)
+	// Before, if set, may change a ledger before each grant: a fault that a test plants. Fill, if not 0, is the share with which
+	// buckets start after a loss in place of LostFill.
+	Before func(l *lease.Ledger, now quota.Instant, ask lease.Ask)
+	Fill   int64
+
+	last    quota.Instant
+	lost    quota.Instant
+	tokens  map[[16]byte]lease.Ledger
+	windows map[[16]byte]lease.WindowLedger
+	journal []change
+}
+
+// change is what one grant replaced, and the tokens that it handed out.
+type change struct {
+	at       quota.Instant
+	bucket   [16]byte
+	windowed bool
+	known    bool
+	tokens   lease.Ledger
+	windows  lease.WindowLedger
+	granted  int64
+}
+
+var errDown = errors.New("the store is down")
+
+// Time is the store's own time: its machine's, but that it never steps back.
+func (s *Store) Time() quota.Instant {
+	s.last = max(s.last, s.Now())
+	return s.last
+}
+
+// Grant implements leases.Store.
+func (s *Store) Grant(_ context.Context, items []leases.Item) ([]lease.Grant, error) {
+	if s.Down {
+		return nil, errDown
+	}
+	if s.tokens == nil {
+		s.tokens, s.windows = map[[16]byte]lease.Ledger{}, map[[16]byte]lease.WindowLedger{}
+	}
+	var grants []lease.Grant
+	for first := 0; first < len(items); {
+		last := first + 1
+		for items[last-1].Joined {
+			last++
+		}
+		grants = append(grants, s.grantTogether(items[first:last])...)
+		first = last
+	}
+	return grants, nil
+}
+
+// grantTogether grants all of a group, or none.
+func (s *Store) grantTogether(group []leases.Item) []lease.Grant {
+	now, whole := s.Time(), true
+	grants := make([]lease.Grant, len(group))
+	if len(group) > 1 {
+		for i, it := range group {
+			grants[i] = s.grant(now, it, true)
+			whole = whole && !grants[i].Stale && grants[i].NotBefore == 0
+		}
+	}
+	for i := 0; i < len(group) && whole; i++ {
+		grants[i] = s.grant(now, group[i], false)
+	}
+	return grants
+}
+
+func (s *Store) grant(now quota.Instant, it leases.Item, look bool) (g lease.Grant) {
+	c := change{at: now, bucket: it.Bucket, windowed: it.Ask.Windows.Quota != 0}
+	doubt, fill := now < leases.DoubtfulUntil(s.lost, it.Ask), int64(LostFill)
+	if s.Fill != 0 {
+		fill = s.Fill
+	}
+	if c.windowed {
+		c.windows, c.known = s.windows[it.Bucket]
+		before := c.windows
+		if doubt = doubt && !c.known; doubt {
+			before = lease.FreshWindows(it.Ask.Windows, it.Ask.Version, now, fill)
+		}
+		decide := lease.WindowLedger.Grant
+		if look {
+			decide = lease.WindowLedger.Look
+		}
+		var next lease.WindowLedger
+		if next, g = decide(before, now, it.Ask); g.Changed || doubt {
+			s.windows[it.Bucket] = next
+		}
+	} else {
+		g, doubt = s.grantTokens(now, it, look, doubt, fill, &c)
+	}
+	if c.granted = g.Waiting*max(it.Ask.Cost, 1) + g.Keep + it.Ask.Used; g.Changed || doubt {
+		s.journal = append(s.journal, c)
+	}
+	if s.Granted != nil && !g.Stale && !look {
+		s.Granted(it.Bucket, it.Ask, g)
+	}
+	return g
+}
+
+func (s *Store) grantTokens(now quota.Instant, it leases.Item, look, doubt bool, fill int64, c *change) (g lease.Grant, doubtful bool) {
+	c.tokens, c.known = s.tokens[it.Bucket]
+	before := c.tokens
+	if doubt = doubt && !c.known; doubt {
+		before = lease.Fresh(it.Ask.Params, it.Ask.Version, now, fill)
+	}
+	if s.Before != nil && c.known {
+		s.Before(&before, now, it.Ask)
+	}
+	decide := lease.Ledger.Grant
+	if look {
+		decide = lease.Ledger.Look
+	}
+	next, g := decide(before, now, it.Ask)
+	if g.Changed || doubt {
+		s.tokens[it.Bucket] = next
+	}
+	return g, doubt
+}
+
+// Lose forgets every ledger, as a store does that restarts without its data, and knows that it has.
+func (s *Store) Lose() {
+	clear(s.tokens)
+	clear(s.windows)
+	s.journal, s.lost = nil, s.Time()
+}
+
+// Fail goes back to what the store was a lag ago, as at a failover to a replica that lags, and knows of the failover. It returns
+// the tokens of each bucket whose grants are lost.
+func (s *Store) Fail(lag quota.Span) map[[16]byte]int64 {
+	lost, now := map[[16]byte]int64{}, s.Time()
+	for len(s.journal) > 0 {
+		c := s.journal[len(s.journal)-1]
+		if c.at <= now-quota.Instant(lag) {
+			break
+		}
+		s.journal = s.journal[:len(s.journal)-1]
+		lost[c.bucket] += c.granted
+		switch {
+		case c.windowed && c.known:
+			s.windows[c.bucket] = c.windows
+		case c.windowed:
+			delete(s.windows, c.bucket)
+		case c.known:
+			s.tokens[c.bucket] = c.tokens
+		default:
+			delete(s.tokens, c.bucket)
+		}
+	}
+	s.lost = now
+	return lost
+}
+
+// Sweep forgets what equals an absent ledger.
+func (s *Store) Sweep() {
+	now := s.Time()
+	for key, l := range s.tokens {
+		if l.Forgettable() <= now {
+			delete(s.tokens, key)
+		}
+	}
+	for key, l := range s.windows {
+		if l.Forgettable() <= now {
+			delete(s.windows, key)
+		}
+	}
+}

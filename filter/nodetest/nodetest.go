@@ -1,0 +1,241 @@
+// Package nodetest is an Envoy process with the filter in it, without Envoy, for simulations: the filter's own code that decides,
+// some workers over one shared data, and nothing that classifies requests or writes headers.
+package nodetest
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// tableKeys is the size of the table of buckets: far more than a simulation uses.
+const tableKeys = 1024
+
+// Options say what a process is made of.
+type Options struct {
+	Name         string
+	Boot, Random uint64
+	Workers      int
+	// Now is the process's monotonic clock.
+	Now func() quota.Instant
+	// Call carries a worker's lease request away; done is to be called once, with status 0 for no answer. An error means that it
+	// cannot be sent.
+	Call func(worker int, body []byte, timeout quota.Span, done func(status int, body []byte)) error
+	// Decided hears of each decision, once for each request that is not withdrawn.
+	Decided func(Decision)
+	// Between, if set, runs ahead of each write to the shared data, so that another worker can act in between.
+	Between func(worker int)
+}
+
+// Source says by what a token was had.
+type Source uint8
+
+// This node's own bucket; the centre, for this request or before; within this node's slack; the failure ladder's share; its last
+// step, which asks nobody.
+const (
+	Local Source = iota
+	Central
+	Optimistic
+	Share
+	Open
+)
+
+// Decision is what became of a request.
+type Decision struct {
+	Worker  int
+	Stream  uint32
+	Allowed bool
+	Reason  string
+	// Hits are its buckets. Mixed: they did not all have the same source, and which had which is not known.
+	Hits  []Hit
+	Mixed bool
+}
+
+// Hit is one bucket's part in a decision, by the policy set with the worker's Generation.
+type Hit struct {
+	Bucket     [16]byte
+	Policy     uint32
+	Limit      uint32
+	Generation uint64
+	Cost       int64
+	Source     Source
+}
+
+// Process is a running node. Make one with Start. It is for one goroutine.
+type Process struct {
+	options Options
+	workers []*worker
+	acting  int
+}
+
+type worker struct {
+	process *Process
+	number  int
+	store   *bucketstore.Store
+	desk    *leasing.Desk
+	limiter *limiter.Limiter
+	rules   *limiter.Rules
+	paused  map[uint32]*limiter.Request
+}
+
+// Start starts a process; its workers have no policy set, so they let everything pass until Apply.
+func Start(o Options) *Process {
+	p := &Process{options: o}
+	data := &sharedtest.Data{}
+	if o.Between != nil {
+		data.Before = func(op string, _ []byte) {
+			if op == "set" {
+				o.Between(p.acting)
+			}
+		}
+	}
+	for i := range o.Workers {
+		w := &worker{process: p, number: i, paused: map[uint32]*limiter.Request{}}
+		w.store = bucketstore.New(data, [4]byte{}, tableKeys)
+		w.desk = leasing.New(w.store, w, w, o.Name, o.Boot, o.Random+uint64(i)*2654435761)
+		w.limiter = limiter.New(w.store, w.desk)
+		p.workers = append(p.workers, w)
+	}
+	return p
+}
+
+// Now implements leasing.Clock.
+func (w *worker) Now() quota.Instant { return w.process.options.Now() }
+
+// CallLeases implements leasing.Caller.
+func (w *worker) CallLeases(body []byte, timeout quota.Span, done func(status int, body []byte)) error {
+	return w.process.options.Call(w.number, append([]byte(nil), body...), timeout, func(status int, body []byte) {
+		defer w.act()()
+		done(status, body)
+		w.resume()
+	})
+}
+
+// act notes whose code runs, and returns what goes back to who ran before.
+func (w *worker) act() func() {
+	was := w.process.acting
+	w.process.acting = w.number
+	return func() { w.process.acting = was }
+}
+
+// Apply puts a snapshot into force at one worker; generations grow with each.
+func (p *Process) Apply(number int, snapshot []byte, generation uint64) error {
+	rules := &limiter.Rules{Generation: generation}
+	if err := rules.Index.Load(snapshot); err != nil {
+		return err
+	}
+	rules.Tally.Reset(rules.Index.Len())
+	rules.Steps.Reset(rules.Index.Len())
+	p.workers[number].rules = rules
+	return nil
+}
+
+// Request begins a request at a worker and reports whether a policy set was there to decide it. Stream must be new.
+func (p *Process) Request(number int, stream uint32, path, key, cost string) bool {
+	w := p.workers[number]
+	if w.rules == nil {
+		return false
+	}
+	defer w.act()()
+	a := match.Attributes{Method: []byte("GET"), Path: []byte(path), Host: []byte("h"), ClientIP: []byte{10, 0, 0, 1}}
+	a.Headers = []match.Header{{Name: []byte("x-key"), Value: []byte(key)}, {Name: []byte("x-cost"), Value: []byte(cost)}}
+	req := &limiter.Request{Stream: stream}
+	before := w.limiter.Stats.Decided
+	status := w.limiter.Begin(req, w.rules, &a, w.Now())
+	if status == limiter.Paused {
+		w.paused[stream] = req
+		w.resume()
+		return true
+	}
+	w.decided(req, status, before)
+	return true
+}
+
+// resume goes on with the requests whose tickets have ended.
+func (w *worker) resume() {
+	for streams := w.desk.TakeResolved(); len(streams) > 0; streams = w.desk.TakeResolved() {
+		for _, stream := range streams {
+			req := w.paused[stream]
+			if req == nil {
+				continue
+			}
+			before := w.limiter.Stats.Decided
+			if status := w.limiter.Resume(req, w.Now()); status != limiter.Paused {
+				delete(w.paused, stream)
+				w.decided(req, status, before)
+			}
+		}
+	}
+}
+
+// sources are the limiter's as a simulation tells them apart.
+var sources = map[limiter.Source]Source{
+	limiter.ByLocal: Local, limiter.ByLease: Central, limiter.ByCentral: Central, limiter.ByOptimistic: Optimistic,
+	limiter.ByShare: Share, limiter.ByFailureAllow: Open,
+}
+
+func (w *worker) decided(req *limiter.Request, status limiter.Status, before [limiter.Sources]uint64) {
+	d := Decision{Worker: w.number, Stream: req.Stream, Allowed: status == limiter.Allowed || status == limiter.Delayed}
+	d.Reason = req.Reason.String()
+	first, found := Local, false
+	for s := range limiter.Sources {
+		if w.limiter.Stats.Decided[s] == before[s] || !d.Allowed {
+			continue
+		}
+		d.Mixed = d.Mixed || found && sources[s] != first
+		first, found = sources[s], true
+	}
+	for _, h := range req.Hits {
+		d.Hits = append(d.Hits, Hit{
+			Bucket: h.Key, Policy: h.Policy, Limit: h.Limit, Generation: req.Rules().Generation, Cost: h.Cost, Source: first,
+		})
+	}
+	w.process.options.Decided(d)
+}
+
+// Cancel withdraws a request, as when its client goes away.
+func (p *Process) Cancel(number int, stream uint32) {
+	w := p.workers[number]
+	if req := w.paused[stream]; req != nil {
+		defer w.act()()
+		delete(w.paused, stream)
+		w.limiter.Cancel(req, w.Now())
+	}
+}
+
+// Tick is what a worker does every 10 ms.
+func (p *Process) Tick(number int) {
+	w := p.workers[number]
+	defer w.act()()
+	w.limiter.Release(w.Now())
+	w.desk.Tick(w.Now())
+	w.resume()
+}
+
+// Waiting is how many requests wait at a worker.
+func (p *Process) Waiting(number int) int { return len(p.workers[number].paused) }
+
+// Held is how many tokens the process holds of a leased bucket, and the instant from which one of them is good no more.
+func (p *Process) Held(bucket [16]byte) (tokens int64, until quota.Instant) {
+	look := &held{now: p.options.Now()}
+	if err := p.workers[0].store.Update(bucketstore.Leased, match.Key(bucket), look.now, look); err != nil {
+		return 0, 0
+	}
+	return look.credit.Available(look.now), look.credit.Expiry(look.now)
+}
+
+// held is the change that only looks.
+type held struct {
+	now    quota.Instant
+	credit lease.Credit
+}
+
+// Apply implements bucketstore.Change.
+func (h *held) Apply(e *bucketstore.Entry) bool {
+	h.credit = e.Credit
+	return false
+}

@@ -1,0 +1,149 @@
+package simulation
+
+import (
+	"math/bits"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// law is the promise of a token bucket over all who draw on it: in every interval (s, t] at most
+//
+//	burst + rate·(t-s) + what events in between or shortly before s allow
+//
+// tokens are used. The debt is the greatest of used - rate·(t-s) - allowances over all s so far, in units; it is exact.
+type law struct {
+	params quota.Params
+	// always is allowed on top in every interval, in tokens.
+	always int64
+	debt   int64
+	last   quota.Instant
+	graces []grace
+
+	generation uint64 // of a node's own bucket: the policy set that brought the figures
+	used       int64
+	// share is the greatest part of the bound that was ever reached, plain the same of burst + rate·t alone while nothing had
+	// allowed more.
+	share, plain float64
+	disturbed    bool
+}
+
+// grace is an allowance for intervals that begin before until.
+type grace struct {
+	until  quota.Instant
+	tokens int64
+}
+
+// advance brings the law to now: time earns, and graces that are over have helped only intervals that began before.
+func (l *law) advance(now quota.Instant) {
+	for len(l.graces) > 0 {
+		first := 0
+		for i, g := range l.graces {
+			if g.until < l.graces[first].until {
+				first = i
+			}
+		}
+		g := l.graces[first]
+		if g.until > now {
+			break
+		}
+		l.earn(g.until)
+		l.debt = max(0, l.debt-g.tokens*l.params.Den)
+		l.graces = append(l.graces[:first], l.graces[first+1:]...)
+	}
+	l.earn(now)
+}
+
+func (l *law) earn(now quota.Instant) {
+	if now <= l.last {
+		return
+	}
+	if span := int64(now - l.last); span > l.debt/l.params.Num {
+		l.debt = 0
+	} else {
+		l.debt -= span * l.params.Num
+	}
+	l.last = now
+}
+
+// allow lets intervals that begin before now + span have tokens more.
+func (l *law) allow(now quota.Instant, tokens int64, span quota.Span) {
+	if tokens > 0 {
+		l.advance(now)
+		l.disturbed = true
+		l.graces = append(l.graces, grace{now + quota.Instant(span), tokens})
+	}
+}
+
+// change goes on by other figures. Leases by the old ones may be used for span, and what a lowered burst has no room for is
+// forgotten: raised again within the time it is refilled in, it has room for more.
+func (l *law) change(now quota.Instant, next quota.Params, span quota.Span) {
+	l.advance(now)
+	high, low := bits.Mul64(uint64(l.debt), uint64(next.Den))
+	debt, _ := bits.Div64(high, low, uint64(l.params.Den))
+	less := l.params.Burst - next.Burst
+	l.debt, l.params = int64(debt), next
+	l.allow(now, less, span)
+}
+
+// use notes n tokens used at now, and reports whether the law still holds.
+func (l *law) use(now quota.Instant, n int64) bool {
+	l.advance(now)
+	l.used += n
+	l.debt += n * l.params.Den
+	most := l.params.Burst + l.always
+	for _, g := range l.graces {
+		most += g.tokens
+	}
+	l.share = max(l.share, float64(l.debt)/float64(most*l.params.Den))
+	if !l.disturbed {
+		l.plain = max(l.plain, float64(l.debt)/float64(l.params.Burst*l.params.Den))
+	}
+	return l.debt <= most*l.params.Den
+}
+
+// windowLaw is the promise of a window algorithm: at most the quota in any window, of a fixed one in any of its grid.
+type windowLaw struct {
+	windows    quota.Windows
+	generation uint64
+	log        []grace // tokens by the time of their use
+	graces     []grace // what events allow, each until no window can reach into its time
+	share      float64
+}
+
+// reach is how long an event matters: a window, and as long as a lease or a grain of the window may last.
+func (l *windowLaw) reach() quota.Span { return 2*l.windows.Length + 31*quota.Second }
+
+func (l *windowLaw) allow(now quota.Instant, tokens int64) {
+	l.graces = append(l.graces, grace{now + quota.Instant(l.reach()), tokens})
+}
+
+// change goes on by other figures. What a lowered quota has no room for is forgotten, so raised again it has room for more.
+func (l *windowLaw) change(now quota.Instant, next quota.Windows) {
+	l.allow(now, max(0, l.windows.Quota-next.Quota))
+	l.windows = next
+}
+
+// use notes n tokens used at now; it reports whether the law still holds. What of the log no window reaches is forgotten.
+func (l *windowLaw) use(now quota.Instant, n int64) bool {
+	w := l.windows
+	l.log = append(l.log, grace{now, n})
+	for len(l.log) > 0 && l.log[0].until <= now-quota.Instant(w.Length) {
+		l.log = l.log[1:]
+	}
+	most, sum := w.Quota, int64(0)
+	if w.Algorithm == quota.SlidingWindowCounter {
+		most = 2*most - 1
+	}
+	for _, g := range l.graces {
+		if g.until > now {
+			most += g.tokens
+		}
+	}
+	for _, use := range l.log {
+		if w.Algorithm != quota.FixedWindow || w.Counts(use.until) == w.Counts(now) {
+			sum += use.tokens
+		}
+	}
+	l.share = max(l.share, float64(sum)/float64(most))
+	return sum <= most
+}

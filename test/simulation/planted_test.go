@@ -1,0 +1,71 @@
+package simulation
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// planted is a fault in the pieces around the product's code, as a fault in it would be.
+type planted uint8
+
+const (
+	nothing planted = iota
+	stoppedClock
+	forgottenMargin
+	uncounted
+	doubledReply
+	bothRates
+	fullAfterLoss
+)
+
+// plant puts the fault in.
+func (w *world) plant() {
+	switch w.planted {
+	case forgottenMargin:
+		for _, n := range w.nodes {
+			n.drift = -100_000
+		}
+	case uncounted:
+		w.store.Before = func(l *lease.Ledger, _ quota.Instant, _ lease.Ask) { l.Pairs = nil }
+	case bothRates:
+		w.store.Before = func(l *lease.Ledger, now quota.Instant, ask lease.Ask) {
+			if l.Params != ask.Params && now > l.Last {
+				l.Debt = max(0, l.Debt-l.Params.UnitsFor(ask.Params.Earned(quota.Span(now-l.Last))))
+			}
+		}
+	case fullAfterLoss:
+		w.store.Fill = 100
+	}
+}
+
+// What the simulation is for: each of these breaks a bound, and some seed sees it.
+func TestPlantedFaultsAreFound(t *testing.T) {
+	for name, p := range map[string]planted{
+		"a node's clock stops while it is paused":               stoppedClock,
+		"a node's margin does not cover its clock":              forgottenMargin,
+		"the centre does not count what is leased":              uncounted,
+		"a reply is taken in twice":                             doubledReply,
+		"a change of limits earns at both rates":                bothRates,
+		"a store that lost its state fills buckets to the brim": fullAfterLoss,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var runs atomic.Int64
+			var found atomic.Pointer[world]
+			runSeeds(*first, 1000, p, func(w *world) bool {
+				runs.Add(1)
+				if w.problem != "" {
+					found.Store(w)
+				}
+				return w.problem == ""
+			})
+			if w := found.Load(); w == nil {
+				t.Errorf("not found by %d seeds", runs.Load())
+			} else {
+				t.Logf("found by seed %d after %d: %.200s", w.seed, runs.Load(), w.problem)
+			}
+		})
+	}
+}

@@ -1,0 +1,144 @@
+package simulation
+
+import (
+	"flag"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/weir-proxy/weir/controlplane/centretest"
+	"github.com/weir-proxy/weir/filter/nodetest"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+const centreFill = centretest.LostFill
+
+var (
+	seeds = flag.Uint64("seeds", 2000, "how many seeds to run")
+	first = flag.Uint64("first", 1, "the first seed")
+)
+
+// total is what many runs saw.
+type total struct {
+	mu                                                                                      sync.Mutex
+	runs                                                                                    int
+	sent, refused, mixed                                                                    int
+	by                                                                                      [nodetest.Open + 1]int
+	happened                                                                                [faultKinds]int
+	central, centralPlain, optimistic, optimisticPlain, local, share, windows, localWindows float64
+	at                                                                                      map[string]uint64
+}
+
+// higher keeps the greatest share, and the seed that reached it.
+func (t *total) higher(name string, to *float64, share float64, seed uint64) {
+	if share > *to {
+		*to = share
+		t.at[name] = seed
+	}
+}
+
+func (t *total) add(w *world) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.runs++
+	t.sent += w.counts.sent
+	t.refused += w.counts.refused
+	t.mixed += w.counts.mixed
+	for i, n := range w.counts.by {
+		t.by[i] += n
+	}
+	for i, n := range w.happened {
+		t.happened[i] += n
+	}
+	for bucket, l := range w.laws {
+		if w.modes[bucket] == policy.ModeOptimistic {
+			t.higher("optimistic", &t.optimistic, l.share, w.seed)
+			t.higher("optimistic plain", &t.optimisticPlain, l.plain, w.seed)
+		} else {
+			t.higher("central", &t.central, l.share, w.seed)
+			t.higher("central plain", &t.centralPlain, l.plain, w.seed)
+		}
+	}
+	for _, l := range w.grids {
+		t.higher("windows", &t.windows, l.share, w.seed)
+	}
+	for _, n := range w.nodes {
+		for key, l := range n.locals {
+			if key.source == nodetest.Share {
+				t.higher("share", &t.share, l.share, w.seed)
+			} else {
+				t.higher("local", &t.local, l.share, w.seed)
+			}
+		}
+		for _, l := range n.grids {
+			t.higher("local windows", &t.localWindows, l.share, w.seed)
+		}
+	}
+}
+
+// runSeeds runs seeds on all processors and calls done with each run; it stops when done says so.
+func runSeeds(from, count uint64, p planted, done func(*world) bool) {
+	var next atomic.Uint64
+	var stop atomic.Bool
+	var group sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		group.Go(func() {
+			for !stop.Load() {
+				i := next.Add(1) - 1
+				if i >= count {
+					return
+				}
+				w := newWorld(from+i, p)
+				w.run()
+				if !done(w) {
+					stop.Store(true)
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+func TestBoundsHold(t *testing.T) {
+	all := &total{at: map[string]uint64{}}
+	var failures atomic.Int64
+	runSeeds(*first, *seeds, nothing, func(w *world) bool {
+		if w.problem != "" {
+			t.Error(w.report())
+			return failures.Add(1) < 3
+		}
+		all.add(w)
+		return true
+	})
+	t.Logf("%d runs, %d requests, %d refused; local %d, central %d, optimistic %d, share %d, open %d, mixed %d", all.runs, all.sent, all.refused,
+		all.by[nodetest.Local], all.by[nodetest.Central], all.by[nodetest.Optimistic], all.by[nodetest.Share], all.by[nodetest.Open], all.mixed)
+	for i, name := range faultNames {
+		t.Logf("%-20s %d", name, all.happened[i])
+		if all.happened[i] == 0 && *seeds >= 500 {
+			t.Errorf("nothing was ever %s", name)
+		}
+	}
+	for name, share := range map[string]float64{
+		"central": all.central, "optimistic": all.optimistic, "windows": all.windows, "local": all.local, "local windows": all.localWindows,
+		"share": all.share,
+	} {
+		t.Logf("the bound of %s: %.2f %% was reached, by seed %d", name, 100*share, all.at[name])
+		if *seeds >= 500 && share < 0.99 {
+			t.Errorf("the bound of %s was never nearly reached: the runs are too tame", name)
+		}
+	}
+	t.Logf("of burst + rate·t alone, undisturbed: central %.4f, optimistic %.4f (seed %d)", all.centralPlain, all.optimisticPlain, all.at["optimistic plain"])
+}
+
+// A seed is one run: whatever else the machine does, it comes out the same.
+func TestSeedIsOneRun(t *testing.T) {
+	for seed := *first; seed < *first+20; seed++ {
+		a, b := newWorld(seed, nothing), newWorld(seed, nothing)
+		a.run()
+		b.run()
+		if a.hash != b.hash || a.traced != b.traced {
+			t.Errorf("seed %d: %x after %d events, and %x after %d", seed, a.hash, a.traced, b.hash, b.traced)
+		}
+	}
+}

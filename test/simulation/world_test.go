@@ -1,0 +1,380 @@
+package simulation
+
+import (
+	"container/heap"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/centretest"
+	"github.com/weir-proxy/weir/filter/nodetest"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// world is one run.
+type world struct {
+	seed uint64
+	r    *rand.Rand
+	now  quota.Instant
+	due  eventQueue
+	seq  int
+
+	// What the seed chose.
+	workers, replicas int
+	interleaved       bool
+	way               quota.Span // the shortest time of a message
+	faults            faults
+	hoarding          quota.Span // between two asks of the hoarder, 0 for none
+	span              quota.Span
+	policies          []shape
+	callers           []caller
+	planted           planted
+
+	nodes    []*node
+	store    *centretest.Store
+	centre   *centretest.Centre
+	sets     []*policy.Set
+	snapshot []byte
+	back     quota.Instant // by how much the store's machine is behind
+	down     bool
+	pausedAt quota.Instant
+	nested   bool
+	hoardSeq uint64
+	stream   uint32
+
+	laws     map[[16]byte]*law
+	grids    map[[16]byte]*windowLaw
+	modes    map[[16]byte]policy.Mode
+	known    []knownBucket
+	counts   counts
+	happened [faultKinds]int
+	trace    [80]entry
+	traced   int
+	hash     uint64
+	problem  string
+}
+
+type knownBucket struct {
+	bucket [16]byte
+	limit  uint32
+}
+
+// counts is what callers met with.
+type counts struct {
+	sent, refused, waited, mixed, unlimited int
+	by                                      [nodetest.Open + 1]int
+}
+
+type event struct {
+	at   quota.Instant
+	seq  int
+	fire func()
+}
+
+type eventQueue []event
+
+func (q eventQueue) Len() int { return len(q) }
+func (q eventQueue) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].seq < q[j].seq
+}
+func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *eventQueue) Push(x any)   { *q = append(*q, x.(event)) }
+func (q *eventQueue) Pop() any {
+	last := (*q)[len(*q)-1]
+	*q = (*q)[:len(*q)-1]
+	return last
+}
+
+func (w *world) after(d quota.Span, f func()) {
+	w.seq++
+	heap.Push(&w.due, event{w.now + quota.Instant(max(d, 0)), w.seq, f})
+}
+
+func (w *world) chance(p float64) bool { return p > 0 && w.r.Float64() < p }
+
+// entry is one line of the trace.
+type entry struct {
+	at   quota.Instant
+	what string
+	node int
+	n    int64
+}
+
+// What the trace tells.
+const (
+	evRequest = "request"
+	evAnswer  = "call answered"
+	evTimeout = "call timed out"
+	evServed  = "centre answers"
+	evAllowed = "allowed"
+	evRefused = "refused"
+	evFault   = "fault"
+	evHoarded = "hoarder uses"
+	evPush    = "push"
+)
+
+func (w *world) note(what string, node int, n int64) {
+	w.trace[w.traced%len(w.trace)] = entry{w.now, what, node, n}
+	w.traced++
+	h := fnv.New64a()
+	fmt.Fprint(h, what)
+	for _, v := range [...]uint64{h.Sum64(), uint64(w.now), uint64(node), uint64(n)} {
+		w.hash = (w.hash ^ v) * 1099511628211
+		w.hash ^= w.hash >> 29
+	}
+}
+
+// fail ends the run with the first thing that was wrong.
+func (w *world) fail(format string, args ...any) {
+	if w.problem == "" {
+		w.problem = fmt.Sprintf("at %.6f s: ", float64(w.now)/1e6) + fmt.Sprintf(format, args...)
+	}
+}
+
+// report is the problem with what led to it.
+func (w *world) report() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: %s\n%d nodes with %d workers, %d replicas, %+v\n", w.seed, w.problem, len(w.nodes), w.workers, w.replicas, w.faults)
+	for _, p := range w.policies {
+		fmt.Fprintf(&b, "policy %+v\n", p)
+	}
+	for i := max(0, w.traced-len(w.trace)); i < w.traced; i++ {
+		e := w.trace[i%len(w.trace)]
+		if e.what == evFault {
+			e.what = evFault + ": " + faultNames[e.n]
+		}
+		fmt.Fprintf(&b, "%12.6f  node %d  %s %d\n", float64(e.at)/1e6, e.node, e.what, e.n)
+	}
+	return b.String()
+}
+
+// wall is the clock of the control plane's machines.
+func (w *world) wall() time.Time { return time.UnixMicro(1_700_000_000_000_000 + int64(w.now)) }
+
+// run lets the world pass.
+func (w *world) run() {
+	end := w.now + quota.Instant(w.span)
+	for w.problem == "" && len(w.due) > 0 && w.due[0].at < end {
+		w.step()
+	}
+}
+
+// step is the next thing that happens.
+func (w *world) step() {
+	e := heap.Pop(&w.due).(event)
+	w.now = e.at
+	e.fire()
+}
+
+// start makes the fleet.
+func (w *world) start() {
+	w.store = &centretest.Store{Now: func() quota.Instant { return 1<<50 + w.now - w.back }, Granted: w.granted}
+	w.plant()
+	w.centre = centretest.New(w.store, w.replicas, int64(len(w.nodes)), w.wall, w.r.Float64)
+	w.laws, w.grids, w.modes = map[[16]byte]*law{}, map[[16]byte]*windowLaw{}, map[[16]byte]policy.Mode{}
+	w.push()
+	for _, n := range w.nodes {
+		n.start()
+	}
+	for i := range w.callers {
+		w.call(&w.callers[i])
+	}
+	if w.hoarding > 0 {
+		w.hoard(w.nodes[0])
+	}
+	w.scheduleFaults()
+	var sweep func()
+	sweep = func() { w.store.Sweep(); w.after(quota.Second, sweep) }
+	sweep()
+}
+
+// push makes the policies as they are now the next version.
+func (w *world) push() {
+	lines := make([]string, len(w.policies))
+	for i, p := range w.policies {
+		lines[i] = p.document(i)
+	}
+	snapshot, set, err := w.centre.Put(w.r.IntN(w.replicas), []byte(`{"version":"weir/v1","policies":[`+strings.Join(lines, ",")+`]}`))
+	if err != nil {
+		w.fail("the policies are refused: %v", err)
+		return
+	}
+	w.snapshot, w.sets = snapshot, append(w.sets, set)
+	w.note(evPush, 0, int64(len(w.sets)))
+}
+
+// limitOf is a limit by its number in a version.
+func (w *world) limitOf(version uint64, number uint32) (policy.Limit, bool) {
+	if version == 0 || version > uint64(len(w.sets)) {
+		return policy.Limit{}, false
+	}
+	for _, p := range w.sets[version-1].Policies {
+		if int(number) < len(p.Limits) {
+			return p.Limits[number], true
+		}
+		number -= uint32(len(p.Limits))
+	}
+	return policy.Limit{}, false
+}
+
+// granted follows the figures by which the centre grants: a law changes with its ledger.
+func (w *world) granted(bucket [16]byte, ask lease.Ask, _ lease.Grant) {
+	if ask.Windows.Quota != 0 {
+		if l := w.grids[bucket]; l == nil {
+			w.grids[bucket] = &windowLaw{windows: ask.Windows}
+		} else if l.windows != ask.Windows {
+			l.change(w.reckoned(l), ask.Windows)
+		}
+		return
+	}
+	if ask.Used > 0 {
+		return // Optimistic: the law is there since the first use.
+	}
+	if l := w.laws[bucket]; l == nil {
+		w.laws[bucket] = &law{params: ask.Params, last: w.now}
+	} else if l.params != ask.Params {
+		l.change(w.now, ask.Params, outlive(l.params))
+	}
+}
+
+// outlive is how long what a bucket has leased may be used.
+func outlive(p quota.Params) quota.Span { return max(lease.TTL(p), lease.Deadline) }
+
+// decided holds a decision against the laws.
+func (w *world) decided(n *node, d nodetest.Decision) {
+	if !d.Allowed {
+		w.counts.refused++
+		w.note(evRefused, n.number, int64(d.Stream))
+		return
+	}
+	w.note(evAllowed, n.number, int64(d.Stream))
+	for _, h := range d.Hits {
+		w.counts.by[h.Source]++
+		if d.Mixed {
+			w.counts.mixed++
+			continue
+		}
+		if h.Cost > 0 {
+			w.use(n, h)
+		}
+	}
+}
+
+func (w *world) use(n *node, h nodetest.Hit) {
+	limit, ok := w.limitOf(h.Generation, h.Limit)
+	if !ok {
+		w.fail("a decision by limit %d of version %d, which is not there", h.Limit, h.Generation)
+		return
+	}
+	switch h.Source {
+	case nodetest.Local, nodetest.Share:
+		w.useOwn(n, h, limit)
+	case nodetest.Optimistic:
+		l := w.laws[h.Bucket]
+		if l == nil {
+			l = w.optimisticLaw(limit.Params)
+			w.laws[h.Bucket], w.modes[h.Bucket] = l, policy.ModeOptimistic
+		}
+		if !l.use(w.now, h.Cost) {
+			w.fail("an optimistic bucket: %d units of debt, %+v, %d always", l.debt, l.params, l.always)
+		}
+	case nodetest.Central:
+		w.useCentral(h.Bucket, h.Limit, h.Cost)
+	}
+}
+
+// optimisticLaw is the law of a bucket that nodes decide on alone. Their clocks may run fast by a thousandth, and what is earned
+// is reckoned by them.
+func (w *world) optimisticLaw(p quota.Params) *law {
+	slack := w.slack(p)
+	return &law{params: quota.Params{Num: p.Num * 1001, Den: p.Den * 1000, Burst: p.Burst}, always: int64(len(w.nodes)-1) * slack, last: w.now}
+}
+
+func (w *world) slack(p quota.Params) int64 {
+	return max(lease.Slack(p, int64(len(w.nodes))), lease.Slack(p, 64))
+}
+
+func (w *world) useCentral(bucket [16]byte, limit uint32, cost int64) {
+	if _, met := w.modes[bucket]; !met {
+		w.modes[bucket] = policy.ModeLeased
+		w.known = append(w.known, knownBucket{bucket, limit})
+	}
+	if l := w.laws[bucket]; l != nil {
+		if !l.use(w.now, cost) {
+			w.fail("a central bucket: %d units of debt, %+v, %v", l.debt, l.params, l.graces)
+		}
+		return
+	}
+	l := w.grids[bucket]
+	if l == nil {
+		w.fail("a token of a bucket that the centre never granted of")
+		return
+	}
+	if !l.use(w.reckoned(l), cost) {
+		w.fail("a central bucket of windows: %+v %v", l.windows, l.log)
+	}
+}
+
+// useOwn is a use of a node's own bucket, by its own clock.
+func (w *world) useOwn(n *node, h nodetest.Hit, limit policy.Limit) {
+	now, key := n.clock(), lawKey{h.Bucket, h.Source}
+	if limit.Algorithm.Windowed() && h.Source == nodetest.Local {
+		l := n.grids[h.Bucket]
+		if l == nil {
+			l = &windowLaw{windows: limit.WindowsOf(h.Bucket), generation: h.Generation}
+			n.grids[h.Bucket] = l
+		}
+		if h.Generation > l.generation {
+			l.change(now, limit.WindowsOf(h.Bucket))
+			l.generation = h.Generation
+		}
+		if !l.use(now, h.Cost) {
+			w.fail("node %d's own bucket of windows: %+v %v", n.number, l.windows, l.log)
+		}
+		return
+	}
+	p := limit.Params
+	if h.Source == nodetest.Share {
+		nodes := int64(1)
+		if n.heard {
+			nodes = int64(len(w.nodes))
+		}
+		p = lease.Share(p, nodes)
+	}
+	l := n.locals[key]
+	if l == nil {
+		l = &law{params: p, last: now, generation: h.Generation}
+		n.locals[key] = l
+	}
+	if h.Generation >= l.generation && p != l.params {
+		l.change(now, p, 0)
+		l.generation = h.Generation
+	}
+	if !l.use(now, h.Cost) {
+		w.fail("node %d's own bucket, source %d: %d units of debt, %+v", n.number, h.Source, l.debt, l.params)
+	}
+}
+
+// useLate has the hoarder use what it was granted at the last moment that its clock allows.
+func (w *world) useLate(n *node, k knownBucket, p quota.Params, sent quota.Instant, a wire.LeaseAnswer) {
+	for _, lot := range [...]lease.Lot{
+		{Tokens: a.Keep, Expiry: lease.Expiry(sent, lease.TTL(p))}, {Tokens: a.Waiting, Expiry: lease.Expiry(sent, lease.Deadline)},
+	} {
+		last := n.when(lot.Expiry)
+		if a.State != wire.ItemGranted || lot.Tokens == 0 || last < w.now {
+			continue
+		}
+		n.later(n.boots, quota.Span(last-w.now), func() {
+			if n.clock() < lot.Expiry {
+				w.happened[hoarded]++
+				w.note(evHoarded, n.number, lot.Tokens)
+				w.useCentral(k.bucket, k.limit, lot.Tokens)
+			}
+		})
+	}
+}
