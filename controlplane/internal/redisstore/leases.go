@@ -37,16 +37,22 @@ func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 	for i, it := range items {
 		tags[bucketTag(it.Bucket)] = append(tags[bucketTag(it.Bucket)], i)
 	}
-	failed := make([]failure, tagCount)
+	ends := make([]end, tagCount)
 	var wait errgroup.Group
 	for tag, same := range tags {
+		e := &ends[tag]
+		if e.server, e.err = s.enter(ctx, lostKey(tag)); e.err != nil {
+			wait.Go(func() error { return e.err })
+			continue
+		}
+		e.tried = true
 		wait.Go(func() error {
-			f := &failed[tag]
-			f.server, f.err = s.guarded(ctx, lostKey(tag), func() error { return s.grantTogether(ctx, items, groups, same, grants) })
-			return f.err
+			e.err = s.grantTogether(ctx, items, groups, same, grants)
+			return e.err
 		})
 	}
 	cause := wait.Wait()
+	s.leaveAll(ctx, ends)
 	if cause == nil {
 		allOrNothing(items, groups, grants, nil)
 		return grants, nil
@@ -56,18 +62,36 @@ func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 	}
 	partial := &leases.Partial{Away: make([]time.Duration, len(items)), Cause: cause}
 	for i, it := range items {
-		if f := failed[bucketTag(it.Bucket)]; f.err != nil {
-			grants[i], partial.Away[i] = lease.Grant{}, max(s.breakers.Failing(f.server), time.Microsecond)
+		if e := ends[bucketTag(it.Bucket)]; e.err != nil {
+			grants[i], partial.Away[i] = lease.Grant{}, max(s.breakers.Failing(e.server), time.Microsecond)
 		}
 	}
 	allOrNothing(items, groups, grants, partial.Away)
 	return grants, partial
 }
 
-// failure is why one tag's buckets have no answer.
-type failure struct {
+// end is how the script for one tag ended.
+type end struct {
 	server string
+	tried  bool
 	err    error
+}
+
+// leaveAll counts the scripts of one request as one call to each server, which an answer to any of them is an answer to: they have
+// waited together, so that they are late together says no more than one.
+func (s *Store) leaveAll(ctx context.Context, ends []end) {
+	servers := map[string]error{}
+	for _, e := range ends {
+		if !e.tried {
+			continue
+		}
+		if worst, ok := servers[e.server]; !ok || worst != nil && (e.err == nil || answered(e.err)) {
+			servers[e.server] = e.err
+		}
+	}
+	for server, err := range servers {
+		s.leave(ctx, server, err)
+	}
 }
 
 // allOrNothing takes back what was granted to waiting requests of groups of which another part got nothing. It stays charged.

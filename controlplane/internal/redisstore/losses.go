@@ -51,7 +51,7 @@ func (s *Store) secret(ctx context.Context, candidate [16]byte, laid bool) (secr
 	args := []any{candidate[:], flag(s.known), flag(laid)}
 	s.mu.Unlock()
 	var reply []string
-	_, err = s.guarded(ctx, keySecret, func() (err error) {
+	err = s.guarded(ctx, keySecret, func() (err error) {
 		reply, err = secretOrNew.Run(ctx, s.client, []string{keySecret, keyLaid}, args...).StringSlice()
 		return err
 	})
@@ -155,7 +155,7 @@ func (s *Store) processes(ctx context.Context, parts map[string]*part) map[strin
 	for addr, p := range parts {
 		wait.Go(func() error {
 			var text string
-			_, err := s.guarded(ctx, lostKey(p.tags[0]), func() (err error) {
+			err := s.guarded(ctx, lostKey(p.tags[0]), func() (err error) {
 				text, err = p.server.Info(ctx, "server").Result()
 				if redis.HasErrorPrefix(err, "NOPERM") { // It answers, but not this.
 					text, err = "", nil

@@ -24,7 +24,7 @@ func (s *Store) Touch(ctx context.Context, n nodes.Node) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.guarded(ctx, keySeen, func() error {
+	err = s.guarded(ctx, keySeen, func() error {
 		return touchNode.Run(ctx, s.client, []string{keyNodes, keySeen, keyStates},
 			n.Key(), raw, nodes.Forgotten.Milliseconds(), maxNodes).Err()
 	})
@@ -40,7 +40,7 @@ func (s *Store) Report(ctx context.Context, key string, r nodes.Reported) (known
 	if err != nil {
 		return false, err
 	}
-	_, err = s.guarded(ctx, keySeen, func() error {
+	err = s.guarded(ctx, keySeen, func() error {
 		known, err = reportNode.Run(ctx, s.client, []string{keyNodes, keyStates}, key, raw).Bool()
 		return err
 	})
@@ -89,7 +89,7 @@ func (s *Store) Nodes(ctx context.Context) ([]nodes.Node, error) {
 // CountNodes implements nodes.Store.
 func (s *Store) CountNodes(ctx context.Context, within time.Duration) (int64, error) {
 	var count int64
-	_, err := s.guarded(ctx, keySeen, func() (err error) {
+	err := s.guarded(ctx, keySeen, func() (err error) {
 		count, err = countNodes.Run(ctx, s.client, []string{keySeen}, within.Milliseconds()).Int64()
 		return err
 	})

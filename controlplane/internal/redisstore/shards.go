@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,10 +19,21 @@ const lookTime = 100 * time.Millisecond
 // guarded makes a call that needs one server of a cluster alone: that of a key. A server that does not answer costs a few calls
 // their patience and the rest nothing. Whether it is back is found out by a look of its own that no request waits for. One server
 // that is no cluster is not guarded here: who asks for grants does that.
-func (s *Store) guarded(ctx context.Context, key string, call func() error) (server string, err error) {
+func (s *Store) guarded(ctx context.Context, key string, call func() error) error {
+	server, err := s.enter(ctx, key)
+	if err != nil {
+		return err
+	}
+	err = call()
+	s.leave(ctx, server, err)
+	return err
+}
+
+// enter finds the server of a key, and whether a call may be made to it; leave must be told of its end then.
+func (s *Store) enter(ctx context.Context, key string) (server string, err error) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
-		return "", call()
+		return "", nil
 	}
 	primary, err := cluster.MasterForKey(ctx, key)
 	if err != nil {
@@ -34,17 +44,21 @@ func (s *Store) guarded(ctx context.Context, key string, call func() error) (ser
 		s.look(server, primary, key)
 		return server, errAway
 	}
-	err = call()
+	return server, nil
+}
+
+// leave counts the end of a call to a server.
+func (s *Store) leave(ctx context.Context, server string, err error) {
 	switch {
+	case server == "":
 	case errors.Is(ctx.Err(), context.Canceled): // A caller that went away says nothing about the server.
 	case err == nil || errors.Is(err, redis.Nil):
 		s.breakers.Report(server, nil)
 	case answered(err):
 		s.breakers.Refused(server)
 	default:
-		s.breakers.Report(server, fmt.Errorf("server %s: %w", server, err))
+		s.breakers.Report(server, err)
 	}
-	return server, err
 }
 
 // answered says whether an error is the answer of a server that works, if not for this: it costs nobody time.
