@@ -52,8 +52,9 @@ func TestPartIsRoundedDown(t *testing.T) {
 	if fast := must(t, 450_359_962_737_049, quota.Second, many).Part(999, 1000, many); fast.Den != quota.MaxUnits/many {
 		t.Errorf("%+v, want den %d", fast, int64(quota.MaxUnits/many))
 	}
-	if slow := must(t, 1, quota.MaxWindow, 142).Part(1, 1000, 142); slow.Num != 1 {
-		t.Errorf("%+v earns nothing", slow)
+	// So slow a part earns one token in its time, and has a burst that can be computed with.
+	if slow := must(t, 1, quota.MaxWindow, 142).Part(10, 1000, 142); slow.Num != 1 || slow.Den != 100*int64(quota.MaxWindow) || slow.Burst != 1 {
+		t.Errorf("%+v, want a token in a hundred times the window", slow)
 	}
 }
 

@@ -78,7 +78,8 @@ func NewParams(quota int64, window Span, burst int64) (Params, error) {
 }
 
 // Part is the share num/den of p's rate with a burst of its own. Where the exact rate would need more than exact arithmetic holds it
-// is rounded down, by less than one part in MaxUnits/burst. Num and den are positive, at most 1000, and num is at most den.
+// is rounded down, and so slow a part that a token takes longer than exact arithmetic holds for this burst has a smaller one. Num and
+// den are positive, den is at most 1000, and num is a hundredth of den at least and den at most.
 func (p Params) Part(num, den, burst int64) Params {
 	n, d := p.Num*num, p.Den*den
 	g := gcd(n, d)
@@ -87,10 +88,14 @@ func (p Params) Part(num, den, burst int64) Params {
 	if part.Num > MaxUnits {
 		limit = min(limit, scaled(MaxUnits, part.Den, part.Num))
 	}
-	if part.Num > MaxUnits || part.Den > limit {
-		part.Num, part.Den = max(scaled(part.Num, limit, part.Den), 1), limit
+	if part.Num <= MaxUnits && part.Den <= limit {
+		return part
 	}
-	return part
+	if num := scaled(part.Num, limit, part.Den); num > 0 {
+		return Params{Num: num, Den: limit, Burst: burst}
+	}
+	slow := (part.Den-1)/part.Num + 1
+	return Params{Num: 1, Den: slow, Burst: max(1, min(burst, MaxUnits/slow))}
 }
 
 // scaled is a·b/c rounded down, for a result below 2^63.
