@@ -11,6 +11,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
@@ -40,59 +41,56 @@ type Config struct {
 	Version string
 }
 
-type server struct{ Config }
+type server struct {
+	Config
+	contract *contract
+}
 
-// New returns the handler of all routes.
-func New(config Config) http.Handler {
-	s := &server{config}
+// New returns the handler of all routes. The error is about the description of the interface, which is part of the build.
+func New(config Config) (http.Handler, error) {
+	e, err := newRouter(config)
+	return e, err
+}
+
+func newRouter(config Config) (*echo.Echo, error) {
+	contract, err := loadContract()
+	if err != nil {
+		return nil, err
+	}
+	s := &server{config, contract}
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
-	e.Use(identify, s.observe)
+	e.Use(identify, s.observe, s.obey)
 
-	e.GET("/healthz", s.healthz)
-	e.GET("/readyz", s.readyz)
-	e.GET("/version", s.version)
+	gen.RegisterHandlers(e, gen.NewStrictHandler(s, nil))
 	e.GET("/metrics", echo.WrapHandler(s.Metrics.Handler()))
-
-	view := []echo.MiddlewareFunc{s.need(auth.Viewer), bounded}
-	e.GET("/v1/policyset", s.getPolicySet, view...)
-	e.PUT("/v1/policyset", s.putPolicySet, s.need(auth.Editor), bounded)
-	e.GET(policiesPath+":name", s.getPolicy, view...)
-	e.PUT(policiesPath+":name", s.putPolicy, s.need(auth.Editor), bounded)
-	e.PATCH(policiesPath+":name", s.patchPolicy, s.need(auth.Editor), bounded)
-	e.DELETE(policiesPath+":name", s.deletePolicy, s.need(auth.Editor), bounded)
-	e.GET("/v1/versions", s.listVersions, view...)
-	e.GET("/v1/versions/:version", s.getVersion, view...)
-	e.GET("/v1/versions/:version/diff", s.diffVersions, view...)
-	e.POST("/v1/versions/:version/rollback", s.rollback, s.need(auth.Editor), bounded)
-	e.GET("/v1/nodes", s.listNodes, view...)
-	e.GET("/v1/regions", s.regions, view...)
-	e.GET("/v1/consumers", s.listConsumers, view...)
-	e.GET(consumersPath+":id", s.getConsumer, view...)
-	e.PUT(consumersPath+":id", s.putConsumer, s.need(auth.Editor), bounded)
-	e.DELETE(consumersPath+":id", s.deleteConsumer, s.need(auth.Editor), bounded)
-
-	e.GET("/node/v1/snapshot", s.snapshot, s.need(auth.Node))
-	e.POST("/node/v1/leases", s.leases, s.need(auth.Node))
-	e.POST("/node/v1/report", s.report, s.need(auth.Node))
-	e.POST("/node/v1/consumers", s.askConsumers, s.need(auth.Node))
-	return e
+	if err := s.describe(e); err != nil {
+		return nil, err
+	}
+	e.GET("/node/v1/snapshot", s.snapshot)
+	e.POST("/node/v1/leases", s.leases)
+	e.POST("/node/v1/report", s.report)
+	e.POST("/node/v1/consumers", s.askConsumers)
+	return e, nil
 }
 
-func (s *server) healthz(c echo.Context) error {
-	return c.JSON(http.StatusOK, map[string]string{"status": "ok"})
+// Healthz says that the process lives.
+func (s *server) Healthz(context.Context, gen.HealthzRequestObject) (gen.HealthzResponseObject, error) {
+	return gen.Healthz200JSONResponse{Status: gen.Ok}, nil
 }
 
-func (s *server) readyz(c echo.Context) error {
+// Readyz says whether requests should be sent here.
+func (s *server) Readyz(context.Context, gen.ReadyzRequestObject) (gen.ReadyzResponseObject, error) {
 	if s.Stopping.Err() != nil {
-		return &failure{status: http.StatusServiceUnavailable, kind: "stopping", detail: "the control plane is shutting down"}
+		return nil, &failure{status: http.StatusServiceUnavailable, kind: "stopping", detail: "the control plane is shutting down"}
 	}
 	if err := s.Hub.Ready(); err != nil {
-		return &failure{status: http.StatusServiceUnavailable, kind: "store-unavailable", detail: reason(err), cause: err}
+		return nil, &failure{status: http.StatusServiceUnavailable, kind: "store-unavailable", detail: reason(err), cause: err}
 	}
-	return c.JSON(http.StatusOK, map[string]string{"status": "ready"})
+	return gen.Readyz200JSONResponse{Status: gen.Ready}, nil
 }
 
-func (s *server) version(c echo.Context) error {
-	return c.JSON(http.StatusOK, map[string]string{"version": s.Version, "go": runtime.Version()})
+// Version tells the build.
+func (s *server) Version(context.Context, gen.VersionRequestObject) (gen.VersionResponseObject, error) {
+	return gen.Version200JSONResponse{Version: s.Config.Version, Go: runtime.Version()}, nil
 }

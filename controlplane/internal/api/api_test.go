@@ -135,12 +135,15 @@ func newPlane(t *testing.T) *plane {
 		}
 	})
 	zero := func() float64 { return 0 }
-	p.handler = api.New(api.Config{
+	p.handler, err = api.New(api.Config{
 		Policies: sets, Consumers: people, Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now), Hub: p.hub,
 		Tokens:  auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)},
 		Metrics: metrics.New("test", metrics.Gauges{Census: func() metrics.Census { return metrics.Census{} }, Nodes: zero, Version: zero, Ready: zero, Regions: zero}),
 		Log:     log, Now: time.Now, Stopping: stopping, Version: "test",
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	p.eventually("/readyz", 200)
 	return p
 }

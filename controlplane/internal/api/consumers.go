@@ -1,38 +1,21 @@
 package api
 
 import (
-	"bytes"
+	"context"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/labstack/echo/v4"
-
+	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-const (
-	consumersPath   = "/v1/consumers/"
-	maxConsumerBody = 4 << 10
-)
-
-// ConsumerAnswer is what is known of a consumer.
-type ConsumerAnswer struct {
-	// Source is where requests say who they are, like header:x-api-key. Lists do not know it.
-	Source string `json:"source,omitempty"`
-	// Key is the keyed hash by which the consumer is stored; its value is nowhere.
-	Key     string    `json:"key"`
-	Tier    string    `json:"tier"`
-	Updated time.Time `json:"updated"`
-	By      string    `json:"by"`
-}
+// consumersPath is before a consumer's value, which is not logged.
+const consumersPath = "/v1/consumers/"
 
 // person is the consumer that a request names.
 type person struct {
@@ -41,8 +24,8 @@ type person struct {
 	key    consumers.Key
 }
 
-// person reads the path and ?source, which may be left out where there is one source only.
-func (s *server) person(c echo.Context) (p person, err error) {
+// person finds out who is meant; the source may be left out where there is one only.
+func (s *server) person(id, source string) (p person, err error) {
 	current, _ := s.Policies.Current()
 	if current == nil || len(current.Set.Identity.Consumer) == 0 {
 		return p, &failure{status: http.StatusConflict, kind: "no-consumers",
@@ -55,9 +38,9 @@ func (s *server) person(c echo.Context) (p person, err error) {
 		names = append(names, source.String())
 	}
 	at := 0
-	switch text := c.QueryParam("source"); {
-	case text != "":
-		at = slices.Index(names, text)
+	switch {
+	case source != "":
+		at = slices.Index(names, source)
 	case len(sources) > 1:
 		return p, badRequest("there are several places to find a consumer: name the source (%s), by ?source= or weir --source", strings.Join(names, ", "))
 	}
@@ -68,123 +51,106 @@ func (s *server) person(c echo.Context) (p person, err error) {
 	if err != nil {
 		return p, err
 	}
-	// Not by the router's parameter, which is decoded already or not, as the path may be.
-	id, err := url.PathUnescape(strings.TrimPrefix(c.Request().URL.EscapedPath(), consumersPath))
-	if err != nil || id == "" || len(id) > policy.MaxText {
+	if id == "" || len(id) > policy.MaxText {
 		return p, badRequest("the consumer must have 1 to %d bytes, percent-encoded in the path", policy.MaxText)
 	}
 	p.source, p.key = names[at], match.ConsumerKey(secret, sources[at], id)
 	return p, nil
 }
 
-func (p person) answer(c echo.Context, r consumers.Record) error {
-	c.Response().Header().Set("ETag", etag(r.Revision))
-	c.Response().Header().Set("Cache-Control", "no-cache")
-	return c.JSON(http.StatusOK, ConsumerAnswer{p.source, hex.EncodeToString(p.key[:]), r.Tier, r.Updated, r.By})
-}
-
-// ConsumersAnswer is a page of consumers, in no order, each by its key alone; Next leads to the following page and is empty on
-// the last.
-type ConsumersAnswer struct {
-	Consumers []ConsumerAnswer `json:"consumers"`
-	Next      string           `json:"next_page_token"`
-}
-
-func (s *server) listConsumers(c echo.Context) error {
-	size, token, err := page(c)
-	if err != nil {
-		return err
+func (p person) answer(r consumers.Record) gen.OneConsumerJSONResponse {
+	return gen.OneConsumerJSONResponse{
+		Headers: gen.OneConsumerResponseHeaders{ETag: etag(r.Revision), CacheControl: "no-cache"},
+		Body:    gen.Consumer{Source: p.source, Key: hex.EncodeToString(p.key[:]), Tier: r.Tier, Updated: r.Updated, By: r.By},
 	}
-	list, next, err := s.Consumers.List(c.Request().Context(), token, size)
+}
+
+// ListConsumers lists those to whom something is assigned.
+func (s *server) ListConsumers(ctx context.Context, r gen.ListConsumersRequestObject) (gen.ListConsumersResponseObject, error) {
+	size, token, err := page(r.Params.PageSize, r.Params.PageToken)
+	if err != nil {
+		return nil, err
+	}
+	list, next, err := s.Consumers.List(ctx, token, size)
 	if errors.Is(err, consumers.ErrToken) {
-		return errToken
+		return nil, errToken
 	}
 	if err != nil {
-		return storeFailure(err)
+		return nil, storeFailure(err)
 	}
-	answer := ConsumersAnswer{Consumers: []ConsumerAnswer{}, Next: pageToken(next)}
+	answer := gen.ListConsumers200JSONResponse{Consumers: []gen.Consumer{}, Next: pageToken(next)}
 	for _, one := range list {
-		answer.Consumers = append(answer.Consumers, ConsumerAnswer{"", hex.EncodeToString(one.Key[:]), one.Tier, one.Updated, one.By})
+		answer.Consumers = append(answer.Consumers, gen.Consumer{Key: hex.EncodeToString(one.Key[:]), Tier: one.Tier, Updated: one.Updated, By: one.By})
 	}
-	return c.JSON(http.StatusOK, answer)
+	return answer, nil
 }
 
-func (s *server) getConsumer(c echo.Context) error {
-	p, err := s.person(c)
+// GetConsumer answers with what is assigned to a consumer.
+func (s *server) GetConsumer(ctx context.Context, r gen.GetConsumerRequestObject) (gen.GetConsumerResponseObject, error) {
+	p, err := s.person(r.ID, r.Params.Source)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	record, err := s.Consumers.Get(c.Request().Context(), p.key)
+	record, err := s.Consumers.Get(ctx, p.key)
 	if err != nil {
-		return storeFailure(err)
+		return nil, storeFailure(err)
 	}
-	return p.answer(c, record)
+	return gen.GetConsumer200JSONResponse{OneConsumerJSONResponse: p.answer(record)}, nil
 }
 
-func (s *server) putConsumer(c echo.Context) error {
-	p, w, err := s.consumerWrite(c)
+// PutConsumer assigns a tier.
+func (s *server) PutConsumer(ctx context.Context, r gen.PutConsumerRequestObject) (gen.PutConsumerResponseObject, error) {
+	p, w, err := s.consumerWrite(r.Params.IfMatch, r.ID, r.Params.Source)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	body, err := s.body(c, maxConsumerBody)
+	who := callerOf(ctx)
+	if err := hasTier(p.set, r.Body.Tier); err != nil {
+		return nil, err
+	}
+	w.Record = &consumers.Record{Tier: r.Body.Tier, By: who.name}
+	record, err := s.Consumers.Write(ctx, w)
 	if err != nil {
-		return err
+		return nil, storeFailure(err)
 	}
-	if w.Record, err = readConsumer(body, p.set); err != nil {
-		return err
-	}
-	w.Record.By = author(c)
-	record, err := s.Consumers.Write(c.Request().Context(), w)
-	if err != nil {
-		return storeFailure(err)
-	}
-	s.Log.Info("consumer changed", "id", requestID(c), "source", p.source, "consumer", hex.EncodeToString(p.key[:]),
+	s.Log.Info("consumer changed", "id", who.id, "source", p.source, "consumer", hex.EncodeToString(p.key[:]),
 		"tier", record.Tier, "author", record.By)
-	return p.answer(c, record)
+	return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: p.answer(record)}, nil
 }
 
-func (s *server) deleteConsumer(c echo.Context) error {
-	p, w, err := s.consumerWrite(c)
+// DeleteConsumer forgets what is assigned.
+func (s *server) DeleteConsumer(ctx context.Context, r gen.DeleteConsumerRequestObject) (gen.DeleteConsumerResponseObject, error) {
+	p, w, err := s.consumerWrite(r.Params.IfMatch, r.ID, r.Params.Source)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if _, err := s.Consumers.Write(c.Request().Context(), w); err != nil {
-		return storeFailure(err)
+	if _, err := s.Consumers.Write(ctx, w); err != nil {
+		return nil, storeFailure(err)
 	}
-	s.Log.Info("consumer forgotten", "id", requestID(c), "source", p.source, "consumer", hex.EncodeToString(p.key[:]), "author", author(c))
-	return c.NoContent(http.StatusNoContent)
+	who := callerOf(ctx)
+	s.Log.Info("consumer forgotten", "id", who.id, "source", p.source, "consumer", hex.EncodeToString(p.key[:]), "author", who.name)
+	return gen.DeleteConsumer204Response{}, nil
 }
 
-// consumerWrite reads whom a change is about and what it replaces.
-func (s *server) consumerWrite(c echo.Context) (p person, w consumers.Write, err error) {
-	if w.Expected, w.Any, err = ifMatch(c.Request().Header); err != nil {
+// consumerWrite finds out whom a change is about and what it replaces.
+func (s *server) consumerWrite(match gen.IfMatch, id, source string) (p person, w consumers.Write, err error) {
+	if w.Expected, w.Any, err = ifMatch(match); err != nil {
 		return p, w, err
 	}
-	if err = plainBody(c.Request()); err != nil {
-		return p, w, err
-	}
-	p, err = s.person(c)
+	p, err = s.person(id, source)
 	w.Key = p.key
 	return p, w, err
 }
 
-// readConsumer reads the body of a change.
-func readConsumer(body []byte, set *policy.Set) (*consumers.Record, error) {
-	var doc struct {
-		Tier string `json:"tier"`
+// hasTier refuses tiers that the policy set does not name.
+func hasTier(set *policy.Set, tier string) error {
+	if slices.Contains(set.Tiers, tier) {
+		return nil
 	}
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&doc); err != nil || d.More() {
-		return nil, badRequest(`the body must be JSON like {"tier": "premium"}`)
+	reason := "must be one of the tiers " + strings.Join(set.Tiers, ", ")
+	if len(set.Tiers) == 0 {
+		reason = "is none: the policy set names no tiers"
 	}
-	if !slices.Contains(set.Tiers, doc.Tier) {
-		reason := "must be one of the tiers " + strings.Join(set.Tiers, ", ")
-		if len(set.Tiers) == 0 {
-			reason = "is none: the policy set names no tiers"
-		}
-		return nil, &failure{status: http.StatusUnprocessableEntity, kind: "invalid-consumer", detail: "nothing has been changed",
-			problems: policy.Problems{{Path: "tier", Reason: reason}}}
-	}
-	return &consumers.Record{Tier: doc.Tier}, nil
+	return &failure{status: http.StatusUnprocessableEntity, kind: "invalid-consumer", detail: "nothing has been changed",
+		problems: policy.Problems{{Path: "tier", Reason: reason}}}
 }

@@ -18,7 +18,6 @@ import (
 
 const (
 	requestIDHeader = "X-Request-Id"
-	tokenKey        = "weir.token"
 	// storePatience bounds what a request under /v1 waits for the store altogether.
 	storePatience = 5 * time.Second
 )
@@ -82,6 +81,9 @@ func (s *server) fail(err error, c echo.Context) {
 	if c.Response().Committed {
 		return
 	}
+	if f := (*failure)(nil); errors.As(err, &f) && f.acceptPatch != "" {
+		c.Response().Header().Set("Accept-Patch", f.acceptPatch)
+	}
 	body, err := json.Marshal(p)
 	if err != nil {
 		s.Log.Error("a problem cannot be written", "id", p.RequestID, "error", err)
@@ -93,35 +95,46 @@ func (s *server) fail(err error, c echo.Context) {
 	}
 }
 
-// need lets through who has the role.
-func (s *server) need(role auth.Role) echo.MiddlewareFunc {
-	return func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			scheme, secret, _ := strings.Cut(c.Request().Header.Get(echo.HeaderAuthorization), " ")
-			token, ok := s.Tokens.Find(strings.TrimSpace(secret))
-			if !strings.EqualFold(scheme, "bearer") || !ok {
-				c.Response().Header().Set(echo.HeaderWWWAuthenticate, `Bearer realm="weir"`)
-				return &failure{status: http.StatusUnauthorized, kind: "unauthorized",
-					detail: "send a token that this control plane knows: Authorization: Bearer TOKEN"}
-			}
-			if !token.Role.May(role) {
-				return &failure{status: http.StatusForbidden, kind: "forbidden",
-					detail: fmt.Sprintf("this needs the role %s; the token %s has the role %s", role, token.Name, token.Role)}
-			}
-			c.Set(tokenKey, token)
-			return next(c)
-		}
+// authorize finds the caller's token and whether it has the role.
+func (s *server) authorize(c echo.Context, role auth.Role) (auth.Token, error) {
+	scheme, secret, _ := strings.Cut(c.Request().Header.Get(echo.HeaderAuthorization), " ")
+	token, ok := s.Tokens.Find(strings.TrimSpace(secret))
+	if !strings.EqualFold(scheme, "bearer") || !ok {
+		c.Response().Header().Set(echo.HeaderWWWAuthenticate, `Bearer realm="weir"`)
+		return token, &failure{status: http.StatusUnauthorized, kind: "unauthorized",
+			detail: "send a token that this control plane knows: Authorization: Bearer TOKEN"}
 	}
+	if !token.Role.May(role) {
+		return token, &failure{status: http.StatusForbidden, kind: "forbidden",
+			detail: fmt.Sprintf("this needs the role %s; the token %s has the role %s", role, token.Name, token.Role)}
+	}
+	return token, nil
 }
 
-// bounded ends what a request asks of the store.
-func bounded(next echo.HandlerFunc) echo.HandlerFunc {
-	return func(c echo.Context) error {
-		ctx, cancel := context.WithTimeout(c.Request().Context(), storePatience)
-		defer cancel()
-		c.SetRequest(c.Request().WithContext(ctx))
-		return next(c)
-	}
+// caller is what handlers know of a request beside what the description names.
+type caller struct {
+	// name is the token's, id the request's.
+	name, id string
+	// accept and contentType are the headers, which a description may not declare as parameters.
+	accept, contentType string
+}
+
+type callerKey struct{}
+
+func withCaller(ctx context.Context, who caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, who)
+}
+
+func callerOf(ctx context.Context) caller {
+	who, _ := ctx.Value(callerKey{}).(caller)
+	return who
+}
+
+// bounded ends what a request asks of the store, at the latest when the returned function is called.
+func bounded(c echo.Context) context.CancelFunc {
+	ctx, cancel := context.WithTimeout(c.Request().Context(), storePatience)
+	c.SetRequest(c.Request().WithContext(ctx))
+	return cancel
 }
 
 // loggedPath is the request's path without a consumer's value, which may be an API key.
@@ -134,8 +147,3 @@ func loggedPath(c echo.Context) string {
 }
 
 func requestID(c echo.Context) string { return c.Response().Header().Get(requestIDHeader) }
-
-func author(c echo.Context) string {
-	token, _ := c.Get(tokenKey).(auth.Token)
-	return token.Name
-}

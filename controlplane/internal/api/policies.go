@@ -1,85 +1,73 @@
 package api
 
 import (
+	"bytes"
+	"context"
 	"mime"
 	"net/http"
-	"net/url"
-	"strings"
 
-	"github.com/labstack/echo/v4"
-
+	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 )
 
-const (
-	policiesPath = "/v1/policies/"
-	// mergePatch is the media type of RFC 7396.
-	mergePatch = "application/merge-patch+json"
-)
+// mergePatch is the media type of RFC 7396.
+const mergePatch = "application/merge-patch+json"
 
-// policyName is the last part of the path.
-func policyName(c echo.Context) (string, error) {
-	// Not by the router's parameter, which is decoded already or not, as the path may be.
-	name, err := url.PathUnescape(strings.TrimPrefix(c.Request().URL.EscapedPath(), policiesPath))
-	if err != nil || name == "" {
-		return "", badRequest("the path must end with a policy's name")
-	}
-	return name, nil
-}
-
-// getPolicy answers with JSON, or with YAML if the client asks for that by name. The ETag is the whole policy set's.
-func (s *server) getPolicy(c echo.Context) error {
-	name, err := policyName(c)
+// GetPolicy answers with JSON, or with YAML if the client asks for that by name. The ETag is the whole policy set's.
+func (s *server) GetPolicy(ctx context.Context, r gen.GetPolicyRequestObject) (gen.GetPolicyResponseObject, error) {
+	v, err := s.Policies.Newest(ctx)
 	if err != nil {
-		return err
+		return nil, storeFailure(err)
 	}
-	v, err := s.Policies.Newest(c.Request().Context())
-	if err != nil {
-		return storeFailure(err)
-	}
-	want := policydoc.JSON
-	if accepts(c.Request(), policydoc.YAML) && !accepts(c.Request(), policydoc.JSON) {
+	want, who := policydoc.JSON, callerOf(ctx)
+	if who.accepts(policydoc.YAML) && !who.accepts(policydoc.JSON) {
 		want = policydoc.YAML
 	}
-	doc, err := policydoc.Policy(v.Document, v.Format, name, want)
+	doc, err := policydoc.Policy(v.Document, v.Format, r.Name, want)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if described(c, v.Number) {
-		return c.NoContent(http.StatusNotModified)
+	known := gen.NotModifiedResponseHeaders{ETag: etag(v.Number), Vary: "Accept", CacheControl: "no-cache"}
+	if r.Params.IfNoneMatch == known.ETag {
+		return gen.GetPolicy304Response{Headers: known}, nil
 	}
-	return c.Blob(http.StatusOK, string(want), doc)
+	return gen.GetPolicy200AsteriskResponse{Body: bytes.NewReader(doc), ContentType: string(want), ContentLength: int64(len(doc)),
+		Headers: gen.GetPolicy200ResponseHeaders(known)}, nil
 }
 
-// putPolicy replaces a policy or adds it at the end.
-func (s *server) putPolicy(c echo.Context) error {
-	return s.editPolicy(c, func(name string) (edit, error) {
-		body, bodyFormat, err := s.document(c)
+// PutPolicy replaces a policy or adds it at the end.
+func (s *server) PutPolicy(ctx context.Context, r gen.PutPolicyRequestObject) (gen.PutPolicyResponseObject, error) {
+	answer, err := s.editPolicy(ctx, r.Params.IfMatch, r.Params.DryRun, func() (edit, error) {
+		body, bodyFormat, err := document(ctx, r.Body)
 		return func(doc []byte, format policydoc.Format) ([]byte, error) {
-			return policydoc.PutPolicy(doc, format, name, body, bodyFormat)
+			return policydoc.PutPolicy(doc, format, r.Name, body, bodyFormat)
 		}, err
 	})
+	return gen.PutPolicy200JSONResponse{ChangeJSONResponse: answer}, err
 }
 
-// patchPolicy changes a policy by a JSON merge patch.
-func (s *server) patchPolicy(c echo.Context) error {
-	return s.editPolicy(c, func(name string) (edit, error) {
-		if err := isPatch(c); err != nil {
+// PatchPolicy changes a policy by a JSON merge patch.
+func (s *server) PatchPolicy(ctx context.Context, r gen.PatchPolicyRequestObject) (gen.PatchPolicyResponseObject, error) {
+	answer, err := s.editPolicy(ctx, r.Params.IfMatch, r.Params.DryRun, func() (edit, error) {
+		if err := isPatch(callerOf(ctx).contentType); err != nil {
 			return nil, err
 		}
-		patch, err := s.body(c, policydoc.MaxBytes)
+		patch, err := readBody(r.Body)
 		return func(doc []byte, format policydoc.Format) ([]byte, error) {
-			return policydoc.PatchPolicy(doc, format, name, patch)
+			return policydoc.PatchPolicy(doc, format, r.Name, patch)
 		}, err
 	})
+	return gen.PatchPolicy200JSONResponse{ChangeJSONResponse: answer}, err
 }
 
-func (s *server) deletePolicy(c echo.Context) error {
-	return s.editPolicy(c, func(name string) (edit, error) {
+// DeletePolicy removes a policy.
+func (s *server) DeletePolicy(ctx context.Context, r gen.DeletePolicyRequestObject) (gen.DeletePolicyResponseObject, error) {
+	answer, err := s.editPolicy(ctx, r.Params.IfMatch, r.Params.DryRun, func() (edit, error) {
 		return func(doc []byte, format policydoc.Format) ([]byte, error) {
-			return policydoc.DeletePolicy(doc, format, name)
+			return policydoc.DeletePolicy(doc, format, r.Name)
 		}, nil
 	})
+	return gen.DeletePolicy200JSONResponse{ChangeJSONResponse: answer}, err
 }
 
 // edit makes the next policy set's document out of the present one.
@@ -87,32 +75,27 @@ type edit = func(doc []byte, format policydoc.Format) ([]byte, error)
 
 // editPolicy changes one policy of the set. The set as a whole gets a new version, and is checked as a whole: paths in problems
 // are those of the set.
-func (s *server) editPolicy(c echo.Context, read func(name string) (edit, error)) error {
-	name, err := policyName(c)
+func (s *server) editPolicy(ctx context.Context, match gen.IfMatch, dryRun gen.DryRun, read func() (edit, error)) (answer gen.ChangeJSONResponse, err error) {
+	change, err := changeOf(ctx, match, dryRun)
 	if err != nil {
-		return err
+		return answer, err
 	}
-	change, err := changeOf(c)
-	if err != nil {
-		return err
+	if change.Edit, err = read(); err != nil {
+		return answer, err
 	}
-	if change.Edit, err = read(name); err != nil {
-		return err
-	}
-	out, err := s.Policies.Put(c.Request().Context(), change)
-	return s.changed(c, change, out, err)
+	out, err := s.Policies.Put(ctx, change)
+	return s.changed(ctx, change, out, err)
 }
 
 // isPatch refuses bodies that say to be something else than a JSON merge patch.
-func isPatch(c echo.Context) error {
-	media, _, err := mime.ParseMediaType(c.Request().Header.Get(echo.HeaderContentType))
+func isPatch(contentType string) error {
+	media, _, err := mime.ParseMediaType(contentType)
 	switch media {
 	case "", mergePatch, string(policydoc.JSON), "application/octet-stream", "application/x-www-form-urlencoded", "text/plain":
-		if err == nil || media == "" && c.Request().Header.Get(echo.HeaderContentType) == "" {
+		if err == nil || contentType == "" {
 			return nil
 		}
 	}
-	c.Response().Header().Set("Accept-Patch", mergePatch)
-	return &failure{status: http.StatusUnsupportedMediaType, kind: "unsupported-media-type",
+	return &failure{status: http.StatusUnsupportedMediaType, kind: "unsupported-media-type", acceptPatch: mergePatch,
 		detail: "a patch is a JSON merge patch (RFC 7396): " + mergePatch}
 }

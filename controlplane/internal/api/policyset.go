@@ -1,6 +1,8 @@
 package api
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"io"
 	"mime"
@@ -9,46 +11,37 @@ import (
 	"strings"
 
 	"github.com/labstack/echo/v4"
-
+	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 )
 
 func etag(version uint64) string { return `"` + strconv.FormatUint(version, 10) + `"` }
 
-func (s *server) getPolicySet(c echo.Context) error {
-	v, err := s.Policies.Newest(c.Request().Context())
+// GetPolicySet answers with the document as it was written, or as JSON if the client asks for that by name.
+func (s *server) GetPolicySet(ctx context.Context, r gen.GetPolicySetRequestObject) (gen.GetPolicySetResponseObject, error) {
+	v, err := s.Policies.Newest(ctx)
 	if err != nil {
-		return storeFailure(err)
+		return nil, storeFailure(err)
 	}
-	if described(c, v.Number) {
-		return c.NoContent(http.StatusNotModified)
+	known := gen.NotModifiedResponseHeaders{ETag: etag(v.Number), Vary: "Accept", CacheControl: "no-cache"}
+	if r.Params.IfNoneMatch == known.ETag {
+		return gen.GetPolicySet304Response{Headers: known}, nil
 	}
-	if v.Format != policydoc.JSON && wantsJSON(c.Request()) {
+	if v.Format != policydoc.JSON && callerOf(ctx).accepts(policydoc.JSON) {
 		node, err := policydoc.Parse(v.Document, v.Format)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		v.Format, v.Document = policydoc.JSON, policydoc.ToJSON(node)
 	}
-	return c.Blob(http.StatusOK, string(v.Format), v.Document)
+	return gen.GetPolicySet200AsteriskResponse{Body: bytes.NewReader(v.Document), ContentType: string(v.Format),
+		ContentLength: int64(len(v.Document)), Headers: gen.GetPolicySet200ResponseHeaders(known)}, nil
 }
-
-// described sets the headers of an answer that depends on the version and on Accept, and reports whether the client has it.
-func described(c echo.Context, version uint64) bool {
-	header := c.Response().Header()
-	header.Set("ETag", etag(version))
-	header.Set("Vary", "Accept")
-	header.Set("Cache-Control", "no-cache")
-	return c.Request().Header.Get("If-None-Match") == etag(version)
-}
-
-// wantsJSON says whether the client asks for JSON by name; otherwise it gets the document as it was written.
-func wantsJSON(r *http.Request) bool { return accepts(r, policydoc.JSON) }
 
 // accepts says whether the client names a media type of the format.
-func accepts(r *http.Request, format policydoc.Format) bool {
-	for _, part := range strings.Split(r.Header.Get("Accept"), ",") {
+func (who caller) accepts(format policydoc.Format) bool {
+	for _, part := range strings.Split(who.accept, ",") {
 		if media, _, err := mime.ParseMediaType(part); err == nil && mediaTypes[media] == format {
 			return true
 		}
@@ -56,45 +49,33 @@ func accepts(r *http.Request, format policydoc.Format) bool {
 	return false
 }
 
-// PutAnswer is the answer to every change of the policy set, of one policy, and to a rollback.
-type PutAnswer struct {
-	// Version is the new version, or the one it would have been.
-	Version uint64        `json:"version"`
-	DryRun  bool          `json:"dry_run"`
-	Summary string        `json:"summary"`
-	Diff    policies.Diff `json:"diff"`
-}
-
-func (s *server) putPolicySet(c echo.Context) error {
-	change, err := changeOf(c)
+// PutPolicySet replaces the document.
+func (s *server) PutPolicySet(ctx context.Context, r gen.PutPolicySetRequestObject) (gen.PutPolicySetResponseObject, error) {
+	change, err := changeOf(ctx, r.Params.IfMatch, r.Params.DryRun)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if change.Document, change.Format, err = s.document(c); err != nil {
-		return err
+	if change.Document, change.Format, err = document(ctx, r.Body); err != nil {
+		return nil, err
 	}
-	out, err := s.Policies.Put(c.Request().Context(), change)
-	return s.changed(c, change, out, err)
+	out, err := s.Policies.Put(ctx, change)
+	answer, err := s.changed(ctx, change, out, err)
+	return gen.PutPolicySet200JSONResponse{ChangeJSONResponse: answer}, err
 }
 
-// changeOf reads what a change of the policy set replaces, who makes it, and whether it is only tried.
-func changeOf(c echo.Context) (change policies.Change, err error) {
-	change.Author = author(c)
-	if change.DryRun, err = boolParam(c, "dry_run"); err != nil {
-		return change, err
-	}
-	if change.Expected, change.Any, err = ifMatch(c.Request().Header); err != nil {
-		return change, err
-	}
-	return change, plainBody(c.Request())
+// changeOf says what a change of the policy set replaces, who makes it, and whether it is only tried.
+func changeOf(ctx context.Context, match gen.IfMatch, dryRun gen.DryRun) (change policies.Change, err error) {
+	change.Author, change.DryRun = callerOf(ctx).name, dryRun
+	change.Expected, change.Any, err = ifMatch(match)
+	return change, err
 }
 
 // document reads a body that is YAML or JSON.
-func (s *server) document(c echo.Context) (doc []byte, format policydoc.Format, err error) {
-	if format, err = formatOf(c.Request().Header.Get(echo.HeaderContentType)); err != nil {
+func document(ctx context.Context, body io.Reader) (doc []byte, format policydoc.Format, err error) {
+	if format, err = formatOf(callerOf(ctx).contentType); err != nil {
 		return nil, "", err
 	}
-	if doc, err = s.body(c, policydoc.MaxBytes); err != nil {
+	if doc, err = readBody(body); err != nil {
 		return nil, "", err
 	}
 	if format == "" {
@@ -104,24 +85,25 @@ func (s *server) document(c echo.Context) (doc []byte, format policydoc.Format, 
 }
 
 // changed answers a change of the policy set.
-func (s *server) changed(c echo.Context, change policies.Change, out policies.Outcome, err error) error {
+func (s *server) changed(ctx context.Context, change policies.Change, out policies.Outcome, err error) (answer gen.ChangeJSONResponse, _ error) {
 	if err != nil {
-		return storeFailure(err)
+		return answer, storeFailure(err)
 	}
 	if !change.DryRun {
-		c.Response().Header().Set("ETag", etag(out.Version))
-		s.Log.Info("policy set changed", "id", requestID(c), "version", out.Version, "author", change.Author, "summary", out.Summary)
+		tag := etag(out.Version)
+		answer.Headers.ETag = &tag
+		s.Log.Info("policy set changed", "id", callerOf(ctx).id, "version", out.Version, "author", change.Author, "summary", out.Summary)
 	}
-	return c.JSON(http.StatusOK, PutAnswer{out.Version, change.DryRun, out.Summary, out.Diff})
+	answer.Body = gen.Change{Version: out.Version, DryRun: change.DryRun, Summary: out.Summary, Diff: out.Diff}
+	return answer, nil
 }
 
+var errNoPrecondition = &failure{status: http.StatusPreconditionRequired, kind: "precondition-required",
+	detail: `say which version you change: If-Match with the ETag that GET returned, like "3"; "0" for an empty store; * for whatever there is`}
+
 // ifMatch reads which version a change replaces.
-func ifMatch(h http.Header) (version uint64, any bool, err error) {
-	text := strings.TrimSpace(h.Get("If-Match"))
+func ifMatch(text gen.IfMatch) (version uint64, any bool, err error) {
 	switch {
-	case text == "":
-		return 0, false, &failure{status: http.StatusPreconditionRequired, kind: "precondition-required",
-			detail: `say which version you change: If-Match with the ETag that GET returned, like "3"; "0" for an empty store; * for whatever there is`}
 	case text == "*":
 		return 0, true, nil
 	case len(text) > 2 && text[0] == '"' && text[len(text)-1] == '"':
@@ -169,20 +151,15 @@ func plainBody(r *http.Request) error {
 
 // body reads a request's body of at most limit bytes.
 func (s *server) body(c echo.Context, limit int64) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(c.Response().Writer, c.Request().Body, limit))
+	return readBody(http.MaxBytesReader(c.Response().Writer, c.Request().Body, limit))
+}
+
+// readBody reads a body that is bounded already; one that is too large is an *http.MaxBytesError.
+func readBody(r io.Reader) ([]byte, error) {
+	body, err := io.ReadAll(r)
 	var tooLarge *http.MaxBytesError
 	if err != nil && !errors.As(err, &tooLarge) {
 		return nil, &failure{status: http.StatusBadRequest, kind: "bad-request", detail: "the body could not be read", cause: err}
 	}
 	return body, err
-}
-
-func boolParam(c echo.Context, name string) (bool, error) {
-	switch c.QueryParam(name) {
-	case "", "false":
-		return false, nil
-	case "true":
-		return true, nil
-	}
-	return false, badRequest("%s must be true or false", name)
 }

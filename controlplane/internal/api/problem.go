@@ -39,6 +39,8 @@ type failure struct {
 	detail string
 	// problems are the parts of a body that are wrong.
 	problems policy.Problems
+	// acceptPatch is the header that names the media type of patches; empty for all other problems.
+	acceptPatch string
 	// cause goes to the log, not to the client.
 	cause error
 }
@@ -113,6 +115,8 @@ func problemOf(err error) Problem {
 		return newProblem(http.StatusServiceUnavailable, "store-unavailable", "the store does not answer; try again")
 	case errors.As(err, &tooLarge):
 		return newProblem(http.StatusRequestEntityTooLarge, "too-large", fmt.Sprintf("the body may have at most %d bytes", tooLarge.Limit))
+	case errors.As(err, &routing) && routing.Code == http.StatusBadRequest: // of the generated code
+		return newProblem(http.StatusBadRequest, "bad-request", fmt.Sprint(routing.Message))
 	case errors.As(err, &routing) && routing.Code == http.StatusNotFound:
 		return newProblem(http.StatusNotFound, "not-found", "there is nothing at this path")
 	case errors.As(err, &routing) && routing.Code == http.StatusMethodNotAllowed:

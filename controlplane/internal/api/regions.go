@@ -1,15 +1,16 @@
 package api
 
 import (
+	"context"
 	"net/http"
 
-	"github.com/labstack/echo/v4"
+	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 )
 
-// regions tells which share of each policy this region uses, and what all hold.
-func (s *server) regions(c echo.Context) error {
+// GetRegions tells which share of each policy this region uses, and what all hold.
+func (s *server) GetRegions(context.Context, gen.GetRegionsRequestObject) (gen.GetRegionsResponseObject, error) {
 	if s.Regions == nil {
-		return &failure{status: http.StatusNotFound, kind: "not-found", detail: "this control plane shares its quotas with no other region: see --region-name"}
+		return nil, &failure{status: http.StatusNotFound, kind: "not-found", detail: "this control plane shares its quotas with no other region: see --region-name"}
 	}
-	return c.JSON(http.StatusOK, s.Regions.View())
+	return gen.GetRegions200JSONResponse(s.Regions.View()), nil
 }

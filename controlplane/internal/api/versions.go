@@ -1,39 +1,34 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 
-	"github.com/labstack/echo/v4"
-
+	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// VersionsAnswer is a page of versions, newest first; Next leads to the following page and is empty on the last.
-type VersionsAnswer struct {
-	Versions []policies.Version `json:"versions"`
-	Next     string             `json:"next_page_token"`
-}
-
-func (s *server) listVersions(c echo.Context) error {
-	size, token, err := page(c)
+// ListVersions lists the versions that are kept, newest first.
+func (s *server) ListVersions(ctx context.Context, r gen.ListVersionsRequestObject) (gen.ListVersionsResponseObject, error) {
+	size, token, err := page(r.Params.PageSize, r.Params.PageToken)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var before uint64
 	if token != "" {
 		if before, err = strconv.ParseUint(token, 10, 53); err != nil {
-			return errToken
+			return nil, errToken
 		}
 	}
-	versions, err := s.Policies.List(c.Request().Context(), before, size+1)
+	versions, err := s.Policies.List(ctx, before, size+1)
 	if err != nil {
-		return storeFailure(err)
+		return nil, storeFailure(err)
 	}
-	answer := VersionsAnswer{Versions: versions}
+	answer := gen.ListVersions200JSONResponse{Versions: versions}
 	if len(versions) > size {
 		answer.Versions = versions[:size]
 		answer.Next = pageToken(strconv.FormatUint(versions[size-1].Number, 10))
@@ -41,75 +36,42 @@ func (s *server) listVersions(c echo.Context) error {
 	if answer.Versions == nil {
 		answer.Versions = []policies.Version{}
 	}
-	return c.JSON(http.StatusOK, answer)
+	return answer, nil
 }
 
-// VersionAnswer is a version with its document as it was written.
-type VersionAnswer struct {
-	policies.Version
-	Text string `json:"document"`
+// GetVersion answers with a version and its document as it was written.
+func (s *server) GetVersion(ctx context.Context, r gen.GetVersionRequestObject) (gen.GetVersionResponseObject, error) {
+	v, err := s.Policies.Load(ctx, r.Version)
+	if err != nil {
+		return nil, storeFailure(err)
+	}
+	return gen.GetVersion200JSONResponse{Headers: gen.GetVersion200ResponseHeaders{ETag: etag(v.Number)}, Body: gen.VersionWithDocument{
+		Number: v.Number, Time: v.Time, Author: v.Author, Digest: v.Digest, Summary: v.Summary, Format: v.Format, Text: string(v.Document),
+	}}, nil
 }
 
-func (s *server) getVersion(c echo.Context) error {
-	number, err := versionOf(c)
-	if err != nil {
-		return err
+// DiffVersions compares a version with another, which is the one before it if none is named.
+func (s *server) DiffVersions(ctx context.Context, r gen.DiffVersionsRequestObject) (gen.DiffVersionsResponseObject, error) {
+	against := max(r.Version, 1) - 1
+	if r.Params.Against != nil {
+		against = *r.Params.Against
 	}
-	v, err := s.Policies.Load(c.Request().Context(), number)
+	diff, err := s.Policies.Between(ctx, against, r.Version)
 	if err != nil {
-		return storeFailure(err)
+		return nil, versionFailure(err)
 	}
-	c.Response().Header().Set("ETag", etag(v.Number))
-	return c.JSON(http.StatusOK, VersionAnswer{v, string(v.Document)})
+	return gen.DiffVersions200JSONResponse{Version: r.Version, Against: against, Summary: diff.String(), Diff: diff}, nil
 }
 
-func versionOf(c echo.Context) (uint64, error) {
-	number, err := strconv.ParseUint(c.Param("version"), 10, 53)
+// Rollback makes a new version with the document of an old one.
+func (s *server) Rollback(ctx context.Context, r gen.RollbackRequestObject) (gen.RollbackResponseObject, error) {
+	change, err := changeOf(ctx, r.Params.IfMatch, r.Params.DryRun)
 	if err != nil {
-		return 0, badRequest("the version must be a whole number")
+		return nil, err
 	}
-	return number, nil
-}
-
-// DiffAnswer says what changes from one version to another.
-type DiffAnswer struct {
-	// Version has changed against Against, which is 0 for an empty policy set.
-	Version uint64        `json:"version"`
-	Against uint64        `json:"against"`
-	Summary string        `json:"summary"`
-	Diff    policies.Diff `json:"diff"`
-}
-
-// diffVersions compares a version with ?against, which is the one before it if it is left out.
-func (s *server) diffVersions(c echo.Context) error {
-	number, err := versionOf(c)
-	if err != nil {
-		return err
-	}
-	against := max(number, 1) - 1
-	if c.QueryParam("against") != "" {
-		if against, err = uintParam(c, "against"); err != nil {
-			return err
-		}
-	}
-	diff, err := s.Policies.Between(c.Request().Context(), against, number)
-	if err != nil {
-		return versionFailure(err)
-	}
-	return c.JSON(http.StatusOK, DiffAnswer{number, against, diff.String(), diff})
-}
-
-func (s *server) rollback(c echo.Context) error {
-	number, err := versionOf(c)
-	if err != nil {
-		return err
-	}
-	change, err := changeOf(c)
-	if err != nil {
-		return err
-	}
-	out, err := s.Policies.Rollback(c.Request().Context(), number, change)
-	return s.changed(c, change, out, versionFailure(err))
+	out, err := s.Policies.Rollback(ctx, r.Version, change)
+	answer, err := s.changed(ctx, change, out, versionFailure(err))
+	return gen.Rollback200JSONResponse{ChangeJSONResponse: answer}, err
 }
 
 // versionFailure says which version is not there or cannot be read. That is no fault of the control plane.

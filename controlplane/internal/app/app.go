@@ -104,10 +104,13 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	if a.regions != nil {
 		granting.In(a.regions)
 	}
-	handler := api.New(api.Config{
+	handler, err := api.New(api.Config{
 		Policies: sets, Consumers: people, Nodes: registry, Leases: granting, Hub: a.hub, Regions: a.regions,
 		Tokens: s.Tokens, Metrics: m, Log: log, Now: time.Now, Stopping: stopping, Version: version,
 	})
+	if err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
 	a.server = &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),

@@ -1,0 +1,23 @@
+package api
+
+import "github.com/weir-proxy/weir/controlplane/internal/api/gen"
+
+// The answers, as clients in this repository know them. api/openapi.yaml describes them.
+type (
+	// PutAnswer is the answer to every change of the policy set, of one policy, and to a rollback.
+	PutAnswer = gen.Changed
+	// VersionsAnswer is a page of versions, newest first; Next leads to the following page and is empty on the last.
+	VersionsAnswer = gen.Versions
+	// VersionAnswer is a version with its document as it was written.
+	VersionAnswer = gen.VersionWithDocument
+	// DiffAnswer says what changes from one version to another.
+	DiffAnswer = gen.VersionDiff
+	// ConsumerAnswer is what is known of a consumer.
+	ConsumerAnswer = gen.Consumer
+	// ConsumersAnswer is a page of consumers, in no order, each by its key alone.
+	ConsumersAnswer = gen.Consumers
+	// NodesAnswer is a page of nodes.
+	NodesAnswer = gen.Nodes
+	// NodeAnswer is one node.
+	NodeAnswer = gen.Node
+)

@@ -1,0 +1,220 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+	"github.com/labstack/echo/v4"
+
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// obey lets through what the description allows: who has the role that it names, with parameters, headers and a body as it
+// describes them. What no operation describes is left to the router's answers.
+func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		op := s.contract.operations[c.Request().Method+" "+c.Path()]
+		if op == nil {
+			return next(c)
+		}
+		who := caller{id: requestID(c), accept: c.Request().Header.Get("Accept"), contentType: c.Request().Header.Get("Content-Type")}
+		if !op.open {
+			token, err := s.authorize(c, op.role)
+			if err != nil {
+				return err
+			}
+			who.name = token.Name
+		}
+		if op.checked {
+			defer bounded(c)()
+			if err := op.check(c); err != nil {
+				return err
+			}
+		}
+		c.SetRequest(c.Request().WithContext(withCaller(c.Request().Context(), who)))
+		return next(c)
+	}
+}
+
+func (op *operation) check(c echo.Context) error {
+	if err := op.checkQuery(c.Request().URL); err != nil {
+		return err
+	}
+	if err := op.checkParameters(c); err != nil {
+		return err
+	}
+	if c.Request().Method != http.MethodGet {
+		if err := plainBody(c.Request()); err != nil {
+			return err
+		}
+	}
+	return op.checkBody(c)
+}
+
+// checkQuery refuses parameters that nobody would read.
+func (op *operation) checkQuery(u *url.URL) error {
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return badRequest("the query cannot be read: it must be name=value&name=value, percent-encoded")
+	}
+	for _, name := range op.query {
+		if len(query[name]) > 1 {
+			return badRequest("%s is given %d times; give it once", name, len(query[name]))
+		}
+		delete(query, name)
+	}
+	if len(query) == 0 {
+		return nil
+	}
+	known := "this takes none"
+	if len(op.query) > 0 {
+		known = "there are " + strings.Join(op.query, ", ")
+		if len(op.query) == 1 {
+			known = "there is " + op.query[0]
+		}
+	}
+	return badRequest("there is no query parameter %q; %s", slices.Sorted(maps.Keys(query))[0], known)
+}
+
+// checkParameters checks those of the path, the query and the headers. All wrong ones are named.
+func (op *operation) checkParameters(c echo.Context) error {
+	r := c.Request()
+	input := &openapi3filter.RequestValidationInput{
+		Request: r, PathParams: pathParameters(c), QueryParams: r.URL.Query(),
+		Route:   &routers.Route{Spec: op.doc, PathItem: op.item, Operation: op.Operation},
+		Options: &openapi3filter.Options{SkipSettingDefaults: true},
+	}
+	var wrong []string
+	missing := false
+	for _, p := range op.parameters {
+		if p.In == openapi3.ParameterInHeader && r.Header.Get(p.Name) == "" { // An empty header says nothing.
+			r.Header.Del(p.Name)
+			missing = missing || p.Required && p.Name == "If-Match"
+			continue
+		}
+		if err := openapi3filter.ValidateParameter(r.Context(), input, p); err != nil {
+			wrong = append(wrong, p.Name+" "+must(p))
+		}
+	}
+	switch {
+	case len(wrong) > 0:
+		return badRequest("%s", strings.Join(wrong, "; "))
+	case missing:
+		return errNoPrecondition
+	}
+	return nil
+}
+
+// must says what a parameter has to be.
+func must(p *openapi3.Parameter) string {
+	if text, ok := p.Extensions["x-must"].(string); ok {
+		return text
+	}
+	return "is not as GET /docs describes it"
+}
+
+// pathParameters are decoded once: the router decodes them where the path as sent is as Go would send it.
+func pathParameters(c echo.Context) map[string]string {
+	values := map[string]string{}
+	for i, name := range c.ParamNames() {
+		values[name] = c.ParamValues()[i]
+		if c.Request().URL.RawPath != "" {
+			if plain, err := url.PathUnescape(values[name]); err == nil {
+				values[name] = plain
+			}
+		}
+	}
+	return values
+}
+
+// checkBody bounds the body. Where it is plain JSON it is read, held against its schema and put back.
+func (op *operation) checkBody(c echo.Context) error {
+	if op.maxBody == 0 {
+		return nil
+	}
+	r := c.Request()
+	r.Body = http.MaxBytesReader(c.Response().Writer, r.Body, op.maxBody)
+	if op.json == nil {
+		return nil
+	}
+	body, err := readBody(r.Body)
+	if err != nil {
+		return err
+	}
+	var value any
+	if err := json.Unmarshal(body, &value); err != nil {
+		return op.badBody(nil)
+	}
+	if err := op.json.Schema.Value.VisitJSON(value, openapi3.VisitAsRequest(), openapi3.MultiErrors()); err != nil {
+		return op.badBody(bodyProblems(nil, err))
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	r.Header.Set(echo.HeaderContentType, echo.MIMEApplicationJSON) // What it is, whatever a tool said unasked.
+	return nil
+}
+
+func (op *operation) badBody(problems policy.Problems) error {
+	example, err := json.Marshal(op.json.Example)
+	if err != nil {
+		return err
+	}
+	return &failure{status: http.StatusBadRequest, kind: "bad-request", problems: problems,
+		detail: "the body must be JSON like " + string(example)}
+}
+
+// bodyProblems says in the house's words where a body is not as its schema wants it.
+func bodyProblems(problems policy.Problems, err error) policy.Problems {
+	var several openapi3.MultiError
+	if errors.As(err, &several) {
+		for _, one := range several {
+			problems = bodyProblems(problems, one)
+		}
+		return problems
+	}
+	var wrong *openapi3.SchemaError
+	if !errors.As(err, &wrong) {
+		return append(problems, policy.Problem{Reason: "is not as GET /docs describes it"})
+	}
+	return append(problems, policy.Problem{Path: fieldPath(wrong.JSONPointer()), Reason: fieldReason(wrong)})
+}
+
+func fieldReason(wrong *openapi3.SchemaError) string {
+	switch wrong.SchemaField {
+	case "required":
+		return "is missing"
+	case "properties":
+		return "is not a field here"
+	case "type":
+		if wrong.Schema != nil && wrong.Schema.Type != nil {
+			return "must be of type " + strings.Join(wrong.Schema.Type.Slice(), " or ")
+		}
+	}
+	return wrong.Reason
+}
+
+// fieldPath writes a place as the policy language does: a.b[2].
+func fieldPath(pointer []string) string {
+	var path strings.Builder
+	for _, part := range pointer {
+		switch {
+		case strings.Trim(part, "0123456789") == "":
+			fmt.Fprintf(&path, "[%s]", part)
+		case path.Len() > 0:
+			path.WriteString("." + part)
+		default:
+			path.WriteString(part)
+		}
+	}
+	return path.String()
+}
