@@ -39,6 +39,11 @@ build: wasm ## build the filter and the control plane: build/weir.wasm and build
 	$(call announce,building build/weir)
 	@go build -buildvcs=false -trimpath -ldflags '-X main.version=$(VERSION)' -o build/weir ./controlplane
 
+.PHONY: generate
+generate: ## write the server's interface anew from api/openapi.yaml; a test fails while it is old
+	$(call announce,generating controlplane/internal/api/gen from api/openapi.yaml)
+	@go generate ./controlplane/internal/api/gen
+
 .PHONY: run
 run: build ## run everything on this machine until Ctrl-C: Envoy with the filter, control plane, upstream
 	@tools/setup.sh envoy

@@ -170,6 +170,7 @@ func (p *plane) do(c call) *httptest.ResponseRecorder {
 	}
 	w := &recorder{ResponseRecorder: httptest.NewRecorder()}
 	p.handler.ServeHTTP(w, r)
+	p.asDescribed(r, w.ResponseRecorder)
 	return w.ResponseRecorder
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/getkin/kin-openapi/openapi3"
@@ -186,7 +187,16 @@ func bodyProblems(problems policy.Problems, err error) policy.Problems {
 	if !errors.As(err, &wrong) {
 		return append(problems, policy.Problem{Reason: "is not as GET /docs describes it"})
 	}
-	return append(problems, policy.Problem{Path: fieldPath(wrong.JSONPointer()), Reason: fieldReason(wrong)})
+	path := wrong.JSONPointer()
+	if wrong.SchemaField == "properties" { // The path ends before the unknown field, which only the reason names.
+		if _, rest, ok := strings.Cut(wrong.Reason, " "); ok {
+			if name, err := strconv.QuotedPrefix(rest); err == nil {
+				name, _ = strconv.Unquote(name)
+				path = append(path, name)
+			}
+		}
+	}
+	return append(problems, policy.Problem{Path: fieldPath(path), Reason: fieldReason(wrong)})
 }
 
 func fieldReason(wrong *openapi3.SchemaError) string {

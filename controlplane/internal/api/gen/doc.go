@@ -2,4 +2,4 @@
 // without knowing the web framework. All but this comment is generated; a test fails while it is not as the description says.
 package gen
 
-//go:generate go tool oapi-codegen -config config.yaml ../../../../api/openapi.yaml
+//go:generate go tool oapi-codegen -config config.yaml -o server.go ../../../../api/openapi.yaml
