@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,4 +55,30 @@ policies:
 		t.Fatalf("schemathesis: %v\n%s", err, output)
 	}
 	t.Logf("%s", output)
+}
+
+// The lines of docs/api.md do what it says, one after the other, on an empty store.
+func TestTheDocumentedCallsWork(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	w, err := stack.StartControlPlane(ctx, stack.ControlPlaneOptions{
+		Binary: controlPlanePath, DataDir: t.TempDir(), AdminToken: adminToken, NodeToken: nodeToken,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Stop)
+	script := "set -euo pipefail\n"
+	for _, b := range blocks(t, "docs/api.md") {
+		if b.language == "sh" {
+			script += b.text
+		}
+	}
+	run := exec.CommandContext(ctx, "bash", "-c", script)
+	run.Env = append(os.Environ(), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1", "WEIR_URL="+w.URL(), "WEIR_TOKEN="+adminToken)
+	output, err := run.CombinedOutput()
+	if err != nil || !strings.Contains(string(output), "quota: 80") || !strings.Contains(string(output), "# comments stay") ||
+		!strings.Contains(string(output), "back to version 1") || !strings.Contains(string(output), `"tier":"premium"`) {
+		t.Errorf("%v\n%s", err, output)
+	}
 }
