@@ -45,8 +45,8 @@ type Assignment struct {
 
 // Build defines model for Build.
 type Build struct {
-	Go      string `json:"go"`
 	Version string `json:"version"`
+	Go      string `json:"go"`
 }
 
 // Changed defines model for Changed.
@@ -64,16 +64,16 @@ type Changed struct {
 
 // Consumer What is known of a consumer.
 type Consumer struct {
-	// By The name of the token that assigned it.
-	By string `json:"by"`
+	// Source Where requests say who they are, like header:x-api-key. Lists do not know it.
+	Source string `json:"source,omitempty"`
 
 	// Key The keyed hash by which the consumer is stored; its value is nowhere.
-	Key string `json:"key"`
-
-	// Source Where requests say who they are, like header:x-api-key. Lists do not know it.
-	Source  string    `json:"source,omitempty"`
+	Key     string    `json:"key"`
 	Tier    string    `json:"tier"`
 	Updated time.Time `json:"updated"`
+
+	// By The name of the token that assigned it.
+	By string `json:"by"`
 }
 
 // Consumers A page of consumers, in no order.
@@ -92,47 +92,48 @@ type FieldChange = policies.FieldChange
 
 // Node One process of one Envoy, as it described itself.
 type Node struct {
-	// Active It counts among those that share the buckets.
-	Active bool `json:"active"`
-
-	// Applied The version in use; 0 before the first.
-	Applied uint64 `json:"applied"`
+	ID string `json:"id"`
 
 	// Boot Random for each process, in hexadecimal.
 	Boot string `json:"boot"`
 
-	// Filter The filter's version.
-	Filter string `json:"filter,omitempty"`
-	ID     string `json:"id"`
+	// Applied The version in use; 0 before the first.
+	Applied uint64 `json:"applied"`
 
-	// Seen When the node last polled, by the store's clock.
-	Seen time.Time `json:"last_seen"`
-
-	// MoreSteps How many policies are left out of steps.
-	MoreSteps int `json:"more_steps,omitempty"`
+	// Refused The version that the node could not apply, absent if there is none.
+	Refused uint64 `json:"refused,omitempty"`
 
 	// Reason Why it could not.
 	Reason string `json:"reason,omitempty"`
 
-	// Refused The version that the node could not apply, absent if there is none.
-	Refused uint64 `json:"refused,omitempty"`
+	// Filter The filter's version.
+	Filter string `json:"filter,omitempty"`
 
 	// State The highest step of the failure ladder that any policy is on. Absent before the first report.
 	State string `json:"state,omitempty"`
 
 	// Steps The steps of the policies that are not on the ground, by name: the highest.
 	Steps map[string]string `json:"steps,omitempty"`
-	Zone  string            `json:"zone,omitempty"`
+
+	// MoreSteps How many policies are left out of steps.
+	MoreSteps int    `json:"more_steps,omitempty"`
+	Zone      string `json:"zone,omitempty"`
+
+	// Seen When the node last polled, by the store's clock.
+	Seen time.Time `json:"last_seen"`
+
+	// Active It counts among those that share the buckets.
+	Active bool `json:"active"`
 }
 
 // Nodes A page of nodes.
 type Nodes struct {
-	// Complete False while the store is away: then these are the nodes that this replica heard of.
-	Complete bool `json:"complete"`
-
 	// Current The newest version on this replica, to compare each node's with.
 	Current uint64 `json:"current_version"`
-	Nodes   []Node `json:"nodes"`
+
+	// Complete False while the store is away: then these are the nodes that this replica heard of.
+	Complete bool   `json:"complete"`
+	Nodes    []Node `json:"nodes"`
 
 	// Next Leads to the following page; empty on the last.
 	Next string `json:"next_page_token"`
@@ -157,31 +158,33 @@ type Version = policies.Version
 
 // VersionDiff What one version has changed against another.
 type VersionDiff struct {
+	Version uint64 `json:"version"`
+
 	// Against 0 is an empty policy set.
 	Against uint64 `json:"against"`
+	Summary string `json:"summary"`
 
 	// Diff What changes from one policy set to another.
-	Diff    Diff   `json:"diff"`
-	Summary string `json:"summary"`
-	Version uint64 `json:"version"`
+	Diff Diff `json:"diff"`
 }
 
 // VersionWithDocument defines model for VersionWithDocument.
 type VersionWithDocument struct {
+	Number uint64    `json:"version"`
+	Time   time.Time `json:"time"`
+
 	// Author The name of the token that made it.
 	Author string `json:"author"`
 
 	// Digest SHA-256 of the document in hexadecimal.
-	Digest string `json:"digest"`
+	Digest  string `json:"digest"`
+	Summary string `json:"summary"`
+
+	// Format The document's.
+	Format policydoc.Format `json:"media_type"`
 
 	// Text The document as it was written.
 	Text string `json:"document"`
-
-	// Format The document's.
-	Format  policydoc.Format `json:"media_type"`
-	Summary string           `json:"summary"`
-	Time    time.Time        `json:"time"`
-	Number  uint64           `json:"version"`
 }
 
 // Versions A page of versions, newest first.
