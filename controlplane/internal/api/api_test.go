@@ -66,6 +66,27 @@ func (b *breakable) WriteConsumer(ctx context.Context, w consumers.Write) (uint6
 	return b.Store.WriteConsumer(ctx, w)
 }
 
+func (b *breakable) Consumers(ctx context.Context, keys []consumers.Key) ([]consumers.Record, uint64, error) {
+	if err := b.check(); err != nil {
+		return nil, 0, err
+	}
+	return b.Store.Consumers(ctx, keys)
+}
+
+func (b *breakable) ListConsumers(ctx context.Context, token string, limit int) ([]consumers.Listed, string, error) {
+	if err := b.check(); err != nil {
+		return nil, "", err
+	}
+	return b.Store.ListConsumers(ctx, token, limit)
+}
+
+func (b *breakable) Load(ctx context.Context, number uint64) (policies.Version, error) {
+	if err := b.check(); err != nil {
+		return policies.Version{}, err
+	}
+	return b.Store.Load(ctx, number)
+}
+
 func (b *breakable) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, error) {
 	if err := b.check(); err != nil {
 		return nil, err

@@ -7,10 +7,13 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"flag"
+	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"reflect"
 	"regexp"
 	"slices"
@@ -24,7 +27,10 @@ import (
 
 	description "github.com/weir-proxy/weir/api"
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/regions"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -69,6 +75,7 @@ func (p *plane) asDescribed(r *http.Request, w *httptest.ResponseRecorder) {
 		}
 		return
 	}
+	happened.Store(fmt.Sprint(r.Method, " ", path, " ", w.Code), true)
 	input := &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: &openapi3filter.RequestValidationInput{
 			Request: r, Route: &routers.Route{Spec: spec(), Path: path, PathItem: item, Method: r.Method, Operation: op},
@@ -82,6 +89,45 @@ func (p *plane) asDescribed(r *http.Request, w *httptest.ResponseRecorder) {
 	if w.Code < 300 && w.Body.Len() == 0 && len(op.Responses.Status(w.Code).Value.Content) > 0 {
 		p.t.Errorf("%s %s: the answer has no body", r.Method, r.URL)
 	}
+}
+
+// happened are the answers that tests have got: method, path and status.
+var happened sync.Map
+
+// Every answer that the description has, some test gets; so none is described that cannot be.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	all := true // Whoever runs some of the tests wants to know of those.
+	for _, filter := range []string{"test.run", "test.skip", "test.list", "test.fuzz"} {
+		all = all && flag.Lookup(filter).Value.String() == ""
+	}
+	if code == 0 && all {
+		for _, answer := range neverHappened() {
+			fmt.Fprintln(os.Stderr, "described, and no test gets it:", answer)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func neverHappened() (answers []string) {
+	elsewhere := []string{
+		"GET /v1/regions 200",       // needs a store that regions share; TestTypesOfTheServicesAreDescribed holds its form
+		"GET /metrics 503",          // needs five scrapes at once
+		"GET /node/v1/snapshot 503", // needs a node that is faster than the start
+	}
+	for path, item := range spec().Paths.Map() {
+		for method, op := range item.Operations() {
+			for status := range op.Responses.Map() {
+				answer := method + " " + path + " " + status
+				if _, ok := happened.Load(answer); !ok && status != "500" && !slices.Contains(elsewhere, answer) {
+					answers = append(answers, answer)
+				}
+			}
+		}
+	}
+	slices.Sort(answers)
+	return answers
 }
 
 func shortened(text string) string { return text[:min(len(text), 300)] }
@@ -323,5 +369,104 @@ func TestDescriptionIsServed(t *testing.T) {
 		if w.Header().Get("Access-Control-Allow-Origin") != "" {
 			t.Errorf("%s is open to other origins", path)
 		}
+	}
+}
+
+// Types that the description takes over from the services have the fields that it names.
+func TestTypesOfTheServicesAreDescribed(t *testing.T) {
+	for name, value := range map[string]any{
+		"Version": policies.Version{}, "Diff": policies.Diff{}, "FieldChange": policies.FieldChange{}, "Regions": regions.View{}, "Share": regions.Share{},
+		"Problem": api.Problem{}, "FieldProblem": policy.Problem{},
+	} {
+		var fields, always []string
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(value)) {
+			switch tag, option, _ := strings.Cut(f.Tag.Get("json"), ","); {
+			case tag == "-":
+			case option == "omitempty":
+				fields = append(fields, tag)
+			default:
+				fields, always = append(fields, tag), append(always, tag)
+			}
+		}
+		s := spec().Components.Schemas[name].Value
+		required := slices.Clone(s.Required)
+		if name == "Problem" { // Every answer has an id.
+			always = append(always, "request_id")
+		}
+		slices.Sort(required)
+		slices.Sort(always)
+		slices.Sort(fields)
+		if described := slices.Sorted(maps.Keys(s.Properties)); !slices.Equal(fields, described) || !slices.Equal(always, required) {
+			t.Errorf("%s has the fields %v, always %v; described are %v, required %v", name, fields, always, described, required)
+		}
+	}
+	view := regions.View{Region: "eu", Weights: map[string]int64{"eu": 1}, Held: map[string]map[string]int64{"a": {"eu": 1}}, Age: -1, Trouble: "x"}
+	for _, moved := range []map[string]regions.Share{nil, {}, {"a": {Using: 1, Given: 2}}} {
+		view.Moved = moved
+		var decoded any
+		text, err := json.Marshal(view)
+		if err != nil || json.Unmarshal(text, &decoded) != nil {
+			t.Fatal(err)
+		}
+		if err := spec().Components.Schemas["Regions"].Value.VisitJSON(decoded, openapi3.EnableJSONSchema2020()); err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
+// The answers that no other test is about.
+func TestEveryOperationRefusesInItsWords(t *testing.T) {
+	p := withTiers(t)
+	const alice = "/v1/consumers/alice?source=header:x-api-key"
+	match := func(name, value string) map[string]string { return map[string]string{"If-Match": "*", name: value} }
+	for path, item := range spec().Paths.Map() {
+		for method, op := range item.Operations() {
+			if op.Security == nil || len(*op.Security) == 0 {
+				continue
+			}
+			who := "envoy"
+			if (*op.Security)[0]["bearer"][0] != "viewer" {
+				who = "eyes"
+			}
+			path := strings.NewReplacer("{name}", "a", "{version}", "1", "{id}", "x").Replace(path)
+			p.problem(p.do(call{who: who, method: method, path: path}), 403, "forbidden")
+		}
+	}
+	for _, c := range []struct {
+		call
+		status int
+		kind   string
+	}{
+		{call{"ed", "DELETE", alice, match("If-Match", "x"), ""}, 400, "bad-request"},
+		{call{"ed", "DELETE", alice, match("If-Match", `"7"`), ""}, 412, "changed-meanwhile"},
+		{call{"ed", "DELETE", "/v1/policies/a?x=1", match("", ""), ""}, 400, "bad-request"},
+		{call{"ed", "DELETE", "/v1/policies/a", match("Content-Encoding", "gzip"), ""}, 415, "unsupported-media-type"},
+		{call{"ed", "PUT", "/v1/policies/a", match("If-Match", "x"), "{}"}, 400, "bad-request"},
+		{call{"ed", "POST", "/v1/versions/1/rollback", match("Content-Encoding", "gzip"), ""}, 415, "unsupported-media-type"},
+		{call{"eyes", "GET", "/v1/policies/a?x=1", nil, ""}, 400, "bad-request"},
+		{call{"eyes", "GET", "/v1/regions?x=1", nil, ""}, 400, "bad-request"},
+		{call{"eyes", "GET", "/v1/regions", nil, ""}, 404, "not-found"},
+		{call{"envoy", "POST", "/node/v1/consumers", nil, strings.Repeat("x", 2<<10+1)}, 413, "too-large"},
+	} {
+		p.problem(p.do(c.call), c.status, c.kind)
+	}
+	bare := newPlane(t)
+	bare.problem(bare.do(call{"ed", "PUT", "/v1/consumers/alice", match("", ""), `{"tier": "free"}`}), 409, "no-consumers")
+	bare.problem(bare.do(call{"ed", "DELETE", "/v1/consumers/alice", match("", ""), ""}), 409, "no-consumers")
+
+	question := string(wire.AppendQuestion(nil, [][16]byte{{1}}))
+	p.store.mode.Store("away")
+	for _, c := range []call{
+		{"eyes", "GET", "/v1/consumers", nil, ""},
+		{"eyes", "GET", alice, nil, ""},
+		{"ed", "DELETE", alice, match("", ""), ""},
+		{"envoy", "POST", "/node/v1/consumers", nil, question},
+		{"eyes", "GET", "/v1/versions/1", nil, ""},
+		{"eyes", "GET", "/v1/versions/7/diff", nil, ""},
+		{"ed", "POST", "/v1/versions/1/rollback", match("", ""), ""},
+		{"ed", "PUT", "/v1/policies/a", match("", ""), "{}"},
+		{"ed", "DELETE", "/v1/policies/a", match("", ""), ""},
+	} {
+		p.problem(p.do(c), 503, "store-unavailable")
 	}
 }

@@ -74,12 +74,15 @@ func TestDiffOfVersions(t *testing.T) {
 // A version that another build has written is shown as it is, and neither compared nor gone back to.
 func TestVersionsOfOtherBuilds(t *testing.T) {
 	p := newPlane(t)
-	doc := []byte("version: weir/v1\nfuture: {}\n")
+	doc := []byte("version: weir/v1\nfuture: {}\npolicies:\n  - {name: a, partition: [], limit: {quota: 1, window: 1s}}\n")
 	sum := sha256.Sum256(doc)
 	err := p.store.Append(t.Context(), 0, policies.Version{Number: 1, Time: time.Now(), Author: "later", Digest: hex.EncodeToString(sum[:]),
 		Summary: "x", Format: policydoc.YAML, Document: doc})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if got := p.problem(p.edit("DELETE", "/v1/policies/a", `"1"`, ""), 422, "invalid-policy-set"); len(got.Problems) != 1 || got.Problems[0].Path != "future" {
+		t.Errorf("%+v", got)
 	}
 	if w := p.put(`"1"`, shop); w.Code != 200 {
 		t.Fatal(w.Body)
