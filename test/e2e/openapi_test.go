@@ -70,7 +70,7 @@ func TestTheDocumentedCallsWork(t *testing.T) {
 	t.Cleanup(w.Stop)
 	script := "set -euo pipefail\n"
 	for _, b := range blocks(t, "docs/api.md") {
-		if b.language == "sh" {
+		if b.language == "bash" { // Blocks of sh are run against make run, each on its own.
 			script += b.text
 		}
 	}

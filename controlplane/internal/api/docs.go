@@ -51,7 +51,7 @@ func static(contentType, policy string, body []byte) echo.HandlerFunc {
 }
 
 func renderDocs(c *contract) ([]byte, error) {
-	page, err := template.New("docs").Parse(docsPage)
+	page, err := template.New("docs").Funcs(template.FuncMap{"prose": prose}).Parse(docsPage)
 	if err != nil {
 		return nil, err
 	}

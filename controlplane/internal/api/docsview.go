@@ -146,6 +146,19 @@ func describeSchemas(doc *openapi3.T) (schemas []docsSchema) {
 	return schemas
 }
 
+// prose is a text of the description with what stands between backticks as code.
+func prose(text string) template.HTML {
+	var out strings.Builder
+	for i, part := range strings.Split(text, "`") {
+		part = template.HTMLEscapeString(part)
+		if i%2 == 1 {
+			part = "<code>" + part + "</code>"
+		}
+		out.WriteString(part)
+	}
+	return template.HTML(out.String())
+}
+
 // typeOf says in a few words what a schema allows.
 func typeOf(ref *openapi3.SchemaRef) string {
 	if ref == nil {
