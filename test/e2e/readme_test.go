@@ -213,7 +213,7 @@ func TestTheReadmesSnippetsAreValid(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: %v", b, err)
 			}
-		case "sh", "http", "text", "mermaid":
+		case "sh", "bash", "http", "text", "mermaid":
 		default:
 			t.Errorf("%s: no test knows this language", b)
 		}
