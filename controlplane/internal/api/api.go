@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"runtime"
@@ -48,11 +49,6 @@ type server struct {
 
 // New returns the handler of all routes. The error is about the description of the interface, which is part of the build.
 func New(config Config) (http.Handler, error) {
-	e, err := newRouter(config)
-	return e, err
-}
-
-func newRouter(config Config) (*echo.Echo, error) {
 	contract, err := loadContract()
 	if err != nil {
 		return nil, err
@@ -71,6 +67,11 @@ func newRouter(config Config) (*echo.Echo, error) {
 	e.POST("/node/v1/leases", s.leases)
 	e.POST("/node/v1/report", s.report)
 	e.POST("/node/v1/consumers", s.askConsumers)
+	for _, r := range e.Routes() {
+		if contract.operations[r.Method+" "+r.Path] == nil { // It would have no role.
+			return nil, fmt.Errorf("%s %s is not described in api/openapi.yaml", r.Method, r.Path)
+		}
+	}
 	return e, nil
 }
 

@@ -104,7 +104,7 @@ func (op *operation) checkParameters(c echo.Context) error {
 			missing = missing || p.Required && p.Name == "If-Match"
 			continue
 		}
-		if err := openapi3filter.ValidateParameter(r.Context(), input, p); err != nil {
+		if err := openapi3filter.ValidateParameter(r.Context(), input, p); err != nil || looseBool(p, input.QueryParams) {
 			wrong = append(wrong, p.Name+" "+must(p))
 		}
 	}
@@ -115,6 +115,15 @@ func (op *operation) checkParameters(c echo.Context) error {
 		return errNoPrecondition
 	}
 	return nil
+}
+
+// looseBool reports whether a boolean is written otherwise than in JSON, as 1 or T, which libraries would take.
+func looseBool(p *openapi3.Parameter, query url.Values) bool {
+	if p.In != openapi3.ParameterInQuery || !query.Has(p.Name) || !p.Schema.Value.Type.Is(openapi3.TypeBoolean) {
+		return false
+	}
+	value := query.Get(p.Name)
+	return value != "true" && value != "false"
 }
 
 // must says what a parameter has to be.
