@@ -102,6 +102,12 @@ simulate: ## run fleets in virtual time, many more than `make test` does: SEEDS 
 	$(call announce,simulating $(SEEDS) fleets)
 	@go test -count 1 -timeout 0 -v -run 'TestBoundsHold|TestSeedIsOneRun' ./test/simulation -seeds $(SEEDS) -first $(FIRST)
 
+# The short form of the same tests is part of `make test`.
+.PHONY: chaos
+chaos: ## break processes, connections and clocks under load, for half an hour; needs `make setup build`
+	$(call announce,breaking processes connections and clocks)
+	@go test -count 1 -timeout 0 -v -run '^TestChaos' ./test/e2e -long
+
 .PHONY: reproducible
 reproducible: ## build the filter again, elsewhere and without the compiler's cache: it must come out the same
 	$(call announce,building the filter a second time)

@@ -19,8 +19,9 @@ type Store struct {
 	Now func() quota.Instant
 	// Down: the store does not answer.
 	Down bool
-	// Granted, if set, hears of each item that was granted, or counted, with the ask that it was granted by.
-	Granted func(bucket [16]byte, ask lease.Ask, g lease.Grant)
+	// Asked, if set, hears of each item that was granted, counted or looked at, with the ask by which: its figures are the ledger's
+	// from then on.
+	Asked func(bucket [16]byte, ask lease.Ask)
 	// Before, if set, may change a ledger before each grant: a fault that a test plants. Fill, if not 0, is the share with which
 	// buckets start after a loss in place of LostFill.
 	Before func(l *lease.Ledger, now quota.Instant, ask lease.Ask)
@@ -114,8 +115,8 @@ func (s *Store) grant(now quota.Instant, it leases.Item, look bool) (g lease.Gra
 	if c.granted = g.Waiting*max(it.Ask.Cost, 1) + g.Keep + it.Ask.Used; g.Changed || doubt {
 		s.journal = append(s.journal, c)
 	}
-	if s.Granted != nil && !g.Stale && !look {
-		s.Granted(it.Bucket, it.Ask, g)
+	if s.Asked != nil && !g.Stale {
+		s.Asked(it.Bucket, it.Ask)
 	}
 	return g
 }

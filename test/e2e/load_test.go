@@ -36,6 +36,8 @@ type answer struct {
 	status int
 	body   string
 	at     time.Time
+	// took is how long the answer was waited for.
+	took time.Duration
 }
 
 // tally is what became of a load.
@@ -134,6 +136,7 @@ func request(method, url string, header ...string) *http.Request {
 }
 
 func send(client *http.Client, r *http.Request) (answer, error) {
+	begin := time.Now()
 	response, err := client.Do(r)
 	if err != nil {
 		return answer{}, err
@@ -143,7 +146,8 @@ func send(client *http.Client, r *http.Request) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{response.Header, response.StatusCode, string(body), time.Now()}, nil
+	now := time.Now()
+	return answer{response.Header, response.StatusCode, string(body), now, now.Sub(begin)}, nil
 }
 
 // ask sends one request and returns the answer.

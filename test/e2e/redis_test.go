@@ -31,8 +31,13 @@ func (w *world) survive(primary, replica *redistest.Server) {
 		return nil
 	})
 	w.awaitRecovered()
-	// What was stored is there still, and more can be.
-	w.awaitApplied(w.apply(ladder + "  - {name: more, match: {paths: [/more]}, partition: [], limit: {quota: 1, window: 24h}, mode: local}\n"))
+	// What was stored is there still, and more can be, once the shard with the policies is back too.
+	var version uint64
+	w.await("the store to take policies", func(ctx context.Context) (err error) {
+		version, err = w.controlPlane.Apply(ctx, []byte(ladder+"  - {name: more, match: {paths: [/more]}, partition: [], limit: {quota: 1, window: 24h}, mode: local}\n"))
+		return err
+	})
+	w.awaitApplied(version)
 	got := busy.end()
 	got.mustBe(w.t, 200, 429)
 	w.t.Log(got)

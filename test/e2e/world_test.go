@@ -42,6 +42,8 @@ type setup struct {
 	host string
 	// rewrite changes Envoy's configuration.
 	rewrite func(string) string
+	// ways, if not nil, are the ports at which an Envoy finds control planes, given the port of the first one.
+	ways func(envoy string, port int) []int
 	// handler is the upstream's; nil echoes.
 	handler http.Handler
 }
@@ -149,11 +151,29 @@ func (w *world) envoyOptions(id string) stack.EnvoyOptions {
 	if w.setup.nodeToken != "" {
 		token = w.setup.nodeToken
 	}
-	return stack.EnvoyOptions{
+	o := stack.EnvoyOptions{
 		Name: id, NodeID: id, NodeToken: token, Config: string(config), Wasm: filterPath, Host: w.host,
 		UpstreamPort: w.upstream.Port, ControlPlanePort: w.serve.Port, Concurrency: max(1, w.workers),
 		PluginConfig: w.plugin, Rewrite: w.rewrite, LogLevel: "info",
 	}
+	if w.ways != nil {
+		ports := w.ways(id, w.serve.Port)
+		o.ControlPlanePort, o.Rewrite = ports[0], func(config string) string { return withEndpoints(config, ports) }
+	}
+	return o
+}
+
+// withEndpoints adds endpoints to the cluster whose only one is at the first of the ports.
+func withEndpoints(config string, ports []int) string {
+	const before = "              - endpoint:\n                  address:\n                    socket_address: "
+	endpoint := func(port int) string {
+		return fmt.Sprintf("%s{address: %q, port_value: %d}\n", before, "127.0.0.1", port)
+	}
+	var all strings.Builder
+	for _, port := range ports {
+		all.WriteString(endpoint(port))
+	}
+	return strings.Replace(config, endpoint(ports[0]), all.String(), 1)
 }
 
 // show prints the last that a process wrote, if the test has failed.

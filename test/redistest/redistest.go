@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -27,8 +28,9 @@ const (
 type Server struct {
 	t    testing.TB
 	port int
-	// arguments are those of the command for a port.
+	// arguments are those of the command for a port, env is added to its environment.
 	arguments func(port int) []string
+	env       []string
 
 	mu   sync.Mutex
 	cmd  *exec.Cmd
@@ -39,20 +41,26 @@ type Server struct {
 // Start starts a server with further command-line options, like "--appendonly", "yes". It ends with the test.
 func Start(t testing.TB, options ...string) *Server {
 	t.Helper()
+	return startEnv(t, nil, options...)
+}
+
+// startEnv is Start with additions to the server's environment, like "NAME=value".
+func startEnv(t testing.TB, env []string, options ...string) *Server {
+	t.Helper()
 	dir := t.TempDir()
-	return launch(t, func(port int) []string {
+	return launch(t, env, func(port int) []string {
 		return append([]string{
 			"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
 		}, options...)
 	})
 }
 
-func launch(t testing.TB, arguments func(port int) []string) *Server {
+func launch(t testing.TB, env []string, arguments func(port int) []string) *Server {
 	t.Helper()
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		t.Fatalf("redis-server is not installed: %v; tools/setup.sh redis installs it", err)
 	}
-	s := &Server{t: t, arguments: arguments}
+	s := &Server{t: t, arguments: arguments, env: env}
 	t.Cleanup(s.Kill)
 	var err error
 	for range attempts { // Another process may take the port between choosing and using it.
@@ -144,6 +152,7 @@ func (s *Server) start() error {
 	s.log.Reset()
 	cmd, done := exec.Command("redis-server", s.arguments(s.port)...), make(chan struct{})
 	cmd.Stdout, cmd.Stderr = &s.log, &s.log
+	cmd.Env = append(os.Environ(), s.env...)
 	err := cmd.Start()
 	if err == nil {
 		s.cmd, s.done = cmd, done

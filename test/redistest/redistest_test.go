@@ -2,7 +2,10 @@ package redistest_test
 
 import (
 	"net"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-proxy/weir/test/redistest"
 )
@@ -33,6 +36,19 @@ func TestPauseAndResume(t *testing.T) {
 	s.Resume()
 	if got := s.Do("PING"); got != "+PONG" {
 		t.Errorf("PING says %s", got)
+	}
+}
+
+func TestClockCanBeWrong(t *testing.T) {
+	c := redistest.NewClock(t)
+	s := c.Start()
+	for _, off := range []time.Duration{0, time.Hour, -time.Hour} {
+		c.Set(off)
+		seconds, _, _ := strings.Cut(s.Do("TIME"), "\n")
+		n, err := strconv.ParseInt(seconds, 10, 64)
+		if is := time.Until(time.Unix(n, 0)); err != nil || (is-off).Abs() > 10*time.Second {
+			t.Errorf("the clock is off by %v, not by %v: %v", is, off, err)
+		}
 	}
 }
 

@@ -37,7 +37,7 @@ func StartSentinels(t testing.TB, options ...string) *Sentinels {
 func (s *Sentinels) watcher(t testing.TB) *Server {
 	t.Helper()
 	dir, known := t.TempDir(), 0
-	return launch(t, func(port int) []string {
+	return launch(t, nil, func(port int) []string {
 		path := filepath.Join(dir, "sentinel.conf") // Sentinels keep in it what they know.
 		if port == known {
 			return []string{path, "--sentinel"}

@@ -26,7 +26,7 @@ func (w *world) plant() {
 	switch w.planted {
 	case forgottenMargin:
 		for _, n := range w.nodes {
-			n.drift = -100_000
+			n.drift = -300_000
 		}
 	case uncounted:
 		w.store.Before = func(l *lease.Ledger, _ quota.Instant, _ lease.Ask) { l.Pairs = nil }
@@ -45,7 +45,7 @@ func (w *world) plant() {
 func TestPlantedFaultsAreFound(t *testing.T) {
 	for name, p := range map[string]planted{
 		"a node's clock stops while it is paused":               stoppedClock,
-		"a node's margin does not cover its clock":              forgottenMargin,
+		"clocks run slower than a lease's margin covers":        forgottenMargin,
 		"the centre does not count what is leased":              uncounted,
 		"a reply is taken in twice":                             doubledReply,
 		"a change of limits earns at both rates":                bothRates,

@@ -173,7 +173,7 @@ func (w *world) step() {
 
 // start makes the fleet.
 func (w *world) start() {
-	w.store = &centretest.Store{Now: func() quota.Instant { return 1<<50 + w.now - w.back }, Granted: w.granted}
+	w.store = &centretest.Store{Now: func() quota.Instant { return 1<<50 + w.now - w.back }, Asked: w.asked}
 	w.plant()
 	w.centre = centretest.New(w.store, w.replicas, int64(len(w.nodes)), w.wall, w.r.Float64)
 	w.laws, w.grids, w.modes = map[[16]byte]*law{}, map[[16]byte]*windowLaw{}, map[[16]byte]policy.Mode{}
@@ -222,8 +222,8 @@ func (w *world) limitOf(version uint64, number uint32) (policy.Limit, bool) {
 	return policy.Limit{}, false
 }
 
-// granted follows the figures by which the centre grants: a law changes with its ledger.
-func (w *world) granted(bucket [16]byte, ask lease.Ask, _ lease.Grant) {
+// asked follows the figures by which the centre grants: a law changes with its ledger.
+func (w *world) asked(bucket [16]byte, ask lease.Ask) {
 	if ask.Windows.Quota != 0 {
 		if l := w.grids[bucket]; l == nil {
 			w.grids[bucket] = &windowLaw{windows: ask.Windows}
@@ -250,15 +250,22 @@ func (w *world) decided(n *node, d nodetest.Decision) {
 	if !d.Allowed {
 		w.counts.refused++
 		w.note(evRefused, n.number, int64(d.Stream))
+		w.follow(n, d)
 		return
 	}
 	w.note(evAllowed, n.number, int64(d.Stream))
+	if d.Mixed {
+		w.follow(n, d)
+	}
 	for _, h := range d.Hits {
-		w.counts.by[h.Source]++
-		if d.Mixed {
+		switch {
+		case d.Mixed && w.policies[h.Policy].mode == "local": // These have one source, and it is certain.
+			h.Source = nodetest.Local
+		case d.Mixed:
 			w.counts.mixed++
 			continue
 		}
+		w.counts.by[h.Source]++
 		if h.Cost > 0 {
 			w.use(n, h)
 		}
@@ -338,25 +345,49 @@ func (w *world) useOwn(n *node, h nodetest.Hit, limit policy.Limit) {
 		}
 		return
 	}
-	p := limit.Params
-	if h.Source == nodetest.Share {
-		nodes := int64(1)
-		if n.heard {
-			nodes = int64(len(w.nodes))
-		}
-		p = lease.Share(p, nodes)
-	}
+	p := w.own(n, h.Source, limit)
 	l := n.locals[key]
 	if l == nil {
 		l = &law{params: p, last: now, generation: h.Generation}
 		n.locals[key] = l
 	}
-	if h.Generation >= l.generation && p != l.params {
-		l.change(now, p, 0)
+	if h.Generation >= l.generation {
 		l.generation = h.Generation
+		if p != l.params {
+			l.change(now, p, 0)
+		}
 	}
 	if !l.use(now, h.Cost) {
 		w.fail("node %d's own bucket, source %d: %d units of debt, %+v", n.number, h.Source, l.debt, l.params)
+	}
+}
+
+// own are the figures of a node's own bucket.
+func (w *world) own(n *node, source nodetest.Source, limit policy.Limit) quota.Params {
+	switch {
+	case source != nodetest.Share:
+		return limit.Params
+	case n.heard:
+		return lease.Share(limit.Params, int64(len(w.nodes)))
+	}
+	return lease.Share(limit.Params, 1)
+}
+
+// follow has the laws of a node's own buckets keep up with a request for several of which it is not known what each was charged: a
+// bucket may go by the newer figures since.
+func (w *world) follow(n *node, d nodetest.Decision) {
+	for _, h := range d.Hits {
+		limit, ok := w.limitOf(h.Generation, h.Limit)
+		if !ok || len(d.Hits) == 1 {
+			return
+		}
+		for _, source := range [...]nodetest.Source{nodetest.Local, nodetest.Share} {
+			l, p := n.locals[lawKey{h.Bucket, source}], w.own(n, source, limit)
+			if l != nil && h.Generation > l.generation && !p.SlowerThan(l.params) && p != l.params {
+				l.generation = h.Generation
+				l.change(n.clock(), p, quota.Second)
+			}
+		}
 	}
 }
 

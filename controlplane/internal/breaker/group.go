@@ -16,7 +16,7 @@ type Change struct {
 	Cause error
 }
 
-// Group is breakers by name. Make one with NewGroup. It is safe for concurrent use.
+// Group is breakers by name. Make one with NewGroup; nil lets everything through. It is safe for concurrent use.
 type Group struct {
 	now  func() time.Time
 	luck func() float64
@@ -40,6 +40,9 @@ func NewGroup(now func() time.Time, luck func() float64, tell func(Change)) *Gro
 
 // Allow says whether a request to the named one may be made. If so its end must be reported, unless its caller went away.
 func (g *Group) Allow(name string) bool {
+	if g == nil {
+		return true
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := g.all[name]
@@ -54,6 +57,9 @@ func (g *Group) Allow(name string) bool {
 
 // Report tells how an allowed request to the named one ended.
 func (g *Group) Report(name string, err error) {
+	if g == nil {
+		return
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := g.all[name]
@@ -80,6 +86,9 @@ func (g *Group) Report(name string, err error) {
 // Refused notes that the named one answered, but not as it should: it is as good as away for whoever asked, though nobody must wait
 // to hear that.
 func (g *Group) Refused(name string) {
+	if g == nil {
+		return
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := g.all[name]
@@ -110,6 +119,9 @@ func (g *Group) changed(name string, m *member, from State, cause error) {
 
 // Failing is for how long the named one has not answered; 0 if its last request was answered, or none was made.
 func (g *Group) Failing(name string) time.Duration {
+	if g == nil {
+		return 0
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if m := g.all[name]; m != nil && !m.since.IsZero() {
@@ -120,6 +132,9 @@ func (g *Group) Failing(name string) time.Duration {
 
 // Keep forgets all breakers that are not named: what they stood for is no more.
 func (g *Group) Keep(names map[string]bool) {
+	if g == nil {
+		return
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for name, m := range g.all {
@@ -133,9 +148,11 @@ func (g *Group) Keep(names map[string]bool) {
 	}
 }
 
-
 // Closed says whether the named one answered last, or was let off for a failure.
 func (g *Group) Closed(name string) bool {
+	if g == nil {
+		return true
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	m := g.all[name]

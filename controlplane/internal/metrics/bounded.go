@@ -42,15 +42,6 @@ func (n *names) label(name string, most int) string {
 	return name
 }
 
-func (m *Metrics) counters() {
-	m.tokens = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_tokens_granted_total",
-		Help: "Tokens that nodes were granted, and of optimistic policies those that they reported to have used."}, []string{"policy", "mode"})
-	m.breaker = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_store_breaker_state",
-		Help: "Whether the store, or a server of it, is left alone: 0 closed, 1 half-open, 2 open."}, []string{"server"})
-	m.changes = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_store_breaker_transitions_total",
-		Help: "Changes of weir_store_breaker_state, by the new state."}, []string{"server", "to"})
-}
-
 // Tokens counts tokens of a policy.
 func (m *Metrics) Tokens(policy, mode string, tokens int64) {
 	if tokens > 0 {
@@ -79,16 +70,6 @@ type Census struct {
 type census struct {
 	read             func() Census
 	versions, states *prometheus.Desc
-}
-
-func newCensus(read func() Census) census {
-	return census{
-		read: read,
-		versions: prometheus.NewDesc("weir_nodes_by_version",
-			"Envoys that share the buckets, by the version they apply: the newest ten, and all others.", []string{"version"}, nil),
-		states: prometheus.NewDesc("weir_nodes_by_state",
-			"Envoys that share the buckets, by the highest step of the failure ladder that they report.", []string{"state"}, nil),
-	}
 }
 
 // Describe implements prometheus.Collector.

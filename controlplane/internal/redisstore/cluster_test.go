@@ -213,7 +213,7 @@ func TestClusterPrimaryDiesUnderLoad(t *testing.T) {
 	p := params(t, 1000, quota.Second, 5000)
 	d := startDemand(t, open(t, cluster), p, [16]byte{7}, [16]byte{8}, [16]byte{9})
 	d.awaitCalls(t, 100)
-	lag := cutReplication(t, victim, func() { d.awaitCalls(t, 500) })
+	lag := cutReplication(t, victim, heir, func() { d.awaitCalls(t, 500) })
 	killed := time.Now()
 	victim.Kill()
 	await(t, "the replica to take over", func() bool { return heir.Do("ROLE")[:6] == "master" })
@@ -223,15 +223,17 @@ func TestClusterPrimaryDiesUnderLoad(t *testing.T) {
 	d.end(t, float64(p.Burst)+lag.Seconds()*1000)
 }
 
-// cutReplication keeps a primary's replica out while something happens, and returns for how long.
-func cutReplication(t *testing.T, primary *redistest.Server, during func()) time.Duration {
+// cutReplication keeps a primary's replica out while something happens, and returns how much of the past it may lack at the end: the
+// time since a moment of which it certainly has everything.
+func cutReplication(t *testing.T, primary, replica *redistest.Server, during func()) time.Duration {
 	t.Helper()
 	await(t, "the replica to follow", func() bool {
 		info := primary.Do("INFO", "replication")
 		return strings.Contains(info, "state=online") && !strings.Contains(info, "offset=0,")
 	})
+	begin, has := time.Now(), offset(t, primary, "master_repl_offset")
+	await(t, "the replica to have what was granted so far", func() bool { return offset(t, replica, "slave_repl_offset") >= has })
 	primary.Do("ACL", "SETUSER", "replica", "off")
-	begin := time.Now()
 	primary.Do("CLIENT", "KILL", "TYPE", "replica")
 	during()
 	return time.Since(begin)
@@ -256,7 +258,7 @@ func TestSentinelPrimaryDiesUnderLoad(t *testing.T) {
 	}
 	d := startDemand(t, s, p, [16]byte{7}, [16]byte{8})
 	d.awaitCalls(t, 100)
-	lag := cutReplication(t, servers.Primary, func() { d.awaitCalls(t, 500) })
+	lag := cutReplication(t, servers.Primary, servers.Replica, func() { d.awaitCalls(t, 500) })
 	killed := time.Now()
 	servers.Primary.Kill()
 	d.awaitCalls(t, 100)

@@ -49,10 +49,17 @@ const topologyAge = time.Second
 // client makes the client for what a URL says.
 func (l *location) client() redis.UniversalClient {
 	if !l.cluster {
-		return redis.NewUniversalClient(l.options)
+		client := redis.NewUniversalClient(l.options)
+		client.AddHook(patient{})
+		return client
 	}
 	options := l.options.Cluster()
 	options.ClusterStateReloadInterval = topologyAge
+	options.NewClient = func(o *redis.Options) *redis.Client {
+		client := redis.NewClient(o)
+		client.AddHook(patient{})
+		return client
+	}
 	return redis.NewClusterClient(options)
 }
 

@@ -93,7 +93,7 @@ type Option func(*Store)
 // LostFill sets the share of its burst, in percent, with which a bucket starts whose state is lost; leases.LostFill by default.
 func LostFill(percent int64) Option { return func(s *Store) { s.fill = percent } }
 
-// Breakers sets the breakers of a cluster's servers, which are named by their addresses.
+// Breakers sets the breakers of a cluster's servers, which are named by their addresses. Without them no server is left alone.
 func Breakers(g *breaker.Group) Option { return func(s *Store) { s.breakers = g } }
 
 // Open makes a store from a URL:
@@ -116,7 +116,7 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	}
 	silenceOnce.Do(func() { redis.SetLogger(silence{}) })
 	s := &Store{
-		client: l.client(), cluster: l.cluster, log: log, fill: leases.LostFill, breakers: newBreakers(), kept: map[byte]string{},
+		client: l.client(), cluster: l.cluster, log: log, fill: leases.LostFill, kept: map[byte]string{},
 	}
 	s.setGrant(clockScript + grantScripts())
 	s.closing, s.close = context.WithCancel(context.Background())

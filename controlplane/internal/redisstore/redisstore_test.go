@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/storetest"
@@ -34,7 +35,8 @@ func found(t *testing.T, s *redisstore.Store) *redisstore.Store {
 
 func openURL(t *testing.T, url string, log *slog.Logger, options ...redisstore.Option) *redisstore.Store {
 	t.Helper()
-	s, err := redisstore.Open(url, log, options...)
+	breakers := breaker.NewGroup(time.Now, func() float64 { return 0.5 }, nil)
+	s, err := redisstore.Open(url, log, append([]redisstore.Option{redisstore.Breakers(breakers)}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

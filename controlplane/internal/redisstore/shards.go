@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 )
 
 // errAway: a server has not answered lately, and is left alone until it does.
@@ -156,8 +154,4 @@ func (s *Store) runOnce(ctx context.Context, script *redis.Script, source string
 		}
 		command[0], command[1] = "eval", source
 	}
-}
-
-func newBreakers() *breaker.Group {
-	return breaker.NewGroup(time.Now, func() float64 { return 0.5 }, nil)
 }

@@ -111,6 +111,16 @@ do
     debt = math.max(left, units(out(0)))
   end
 
+  -- Whether the state was ahead of the clock.
+  local function set_back()
+    local by = ahead(last, 1)
+    last = last - by
+    for i = 1, lots do
+      ends[i] = ends[i] - by
+    end
+    return by > 0
+  end
+
   local function convert(to_num, to_den, to_burst)
     local used = ceiling(debt, den)
     num, den, burst = to_num, to_den, to_burst
@@ -199,6 +209,7 @@ do
       if changed and version > ask_version then
         return 1, 0, 0, 0, 0, 0
       end
+      changed = set_back() or changed
       version = math.max(version, ask_version)
     else
       version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst

@@ -28,6 +28,18 @@ local function plausible(s, n)
   return true
 end
 
+-- By how much a state is to be set back in whole steps. The last moment that it knows lies ahead if the clock was set back since, or
+-- another server took over whose clock is behind. Up to a minute is waited for; but a clock that was an hour ahead would keep its
+-- buckets waiting for an hour. Set back, a state goes on as if no time had passed since.
+local AHEAD = 60000000
+local function ahead(last, step)
+  local by = last - now
+  if by <= AHEAD then
+    return 0
+  end
+  return by - math.fmod(by, step)
+end
+
 -- How many of the available tokens a node may hold.
 local function keep_share(keep, nodes, available)
   if keep > quotient(available, nodes) then

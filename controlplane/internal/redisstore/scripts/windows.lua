@@ -86,6 +86,16 @@ do
     end
   end
 
+  -- Whether the state was ahead of the clock. It stays so by less than a grain, so that its marks stay where windows begin.
+  local function set_back()
+    local by = ahead(last, grain)
+    last = last - by
+    for i = 1, marks do
+      starts[i] = starts[i] - by
+    end
+    return by > 0
+  end
+
   local function add(at, n)
     local start = start_of(at)
     local i = marks
@@ -245,11 +255,12 @@ do
           return nil
         end
         version = math.max(version, ask_version)
+        local was_ahead = set_back()
         advance(now)
         if changed then
           convert(ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset)
         end
-        return changed
+        return changed or was_ahead
       end
     end
     version, last, starts, counts, marks = ask_version, now, {}, {}, 0

@@ -1,0 +1,38 @@
+package leases_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/breaker"
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// A part of the store that is away makes its own items unavailable, for as long as it says, however often; the breaker of the whole
+// store does not count it, and only what was granted is measured.
+func TestAPartOfTheStoreIsAway(t *testing.T) {
+	w := newWorld(t)
+	w.put(1, leased, strict)
+	w.current = 1
+	w.storeErr = &leases.Partial{Away: []time.Duration{0, 3 * time.Second, 0}, Cause: errors.New("away")}
+	breakers := breaker.NewGroup(time.Now, func() float64 { return 0 }, func(c breaker.Change) { t.Errorf("%+v", c) })
+	measured := map[string]int64{}
+	s := leases.New(w, w, w, time.Now).Observe(breakers, func(p *policy.Policy, tokens int64) { measured[p.Name] += tokens })
+	for range 10 {
+		reply, err := s.Grant(t.Context(), wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{item(1, 0, 2, 0), item(2, 1, 3, 0), item(3, 1, 4, 0)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := reply.Items
+		if got[0].Waiting != 2 || got[2].Waiting != 4 || got[1] != (wire.LeaseAnswer{State: wire.ItemUnavailable, NotBefore: 3 * quota.Second}) {
+			t.Errorf("%+v", got)
+		}
+	}
+	if measured["leased"] != 20 || measured["strict"] != 40 {
+		t.Errorf("measured %v", measured)
+	}
+}

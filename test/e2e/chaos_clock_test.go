@@ -1,0 +1,47 @@
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/test/redistest"
+)
+
+// The clock of Redis steps forward by an hour: a bucket gets what that hour would have earned, its burst at most. It steps back: no
+// time has passed for the bucket, which goes on, and neither Envoy nor control plane keeps anybody waiting for that hour.
+func TestChaosTheClockOfRedisJumps(t *testing.T) {
+	clock := redistest.NewClock(t)
+	w := start(t, setup{envoys: 2, alone: true})
+	w.redis = clock.Start()
+	w.serve.RedisURL = w.redis.URL()
+	w.startControlPlane()
+	w.awaitApplied(w.apply(chaotic))
+	denies := w.crowd("/denies", 100)
+	time.Sleep(2 * time.Second) // Until nothing is left of the burst.
+	denies.end().mustBe(t, 200, 429)
+	during := either(1500*time.Millisecond, 5*time.Second)
+	for range either(1, 5) {
+		for _, step := range []struct {
+			what  string
+			off   time.Duration
+			extra float64
+		}{
+			{"an hour forward", time.Hour, chaoticBurst},
+			{"an hour back", 0, 0},
+			{"another back", -time.Hour, 0},
+			{"two forward", time.Hour, chaoticBurst},
+			{"two back", -time.Hour, 0},
+		} {
+			denies := w.crowd("/denies", 100)
+			time.Sleep(during / 3)
+			clock.Set(step.off)
+			time.Sleep(during)
+			// The bucket is drained, so that there are only what the rate earns, what the step adds, and what was leased or earned
+			// before these clients came: far from a burst.
+			mustHold(t, step.what, denies.end(), chaoticBurst/4, chaoticRate, step.extra, 0.5)
+			if m := w.measured(w.envoys[0]); m["ladder.entered_leases"] > 0 {
+				t.Errorf("%s: the step of the clock was a failure: %v", step.what, m)
+			}
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/test/redistest"
+)
+
+// inHand is a limit of which an Envoy that is asked often holds tokens for a second, good for four, beside one for which
+// every request asks the centre.
+const inHand = `
+version: weir/v1
+policies:
+  - name: hot
+    match: {paths: [/hot]}
+    partition: []
+    limit: {quota: 80000, window: 80s}
+    mode: leased
+    on_failure: {then: deny}
+  - name: miss
+    match: {paths: [/miss]}
+    partition: []
+    limit: {quota: 100000, window: 1s}
+    mode: strict
+    on_failure: {then: deny}
+`
+
+// trouble is something between an Envoy and the centre.
+type trouble struct {
+	name          string
+	inflict, heal func()
+	// slower is what most answers of the centre are later at least, if they come at all; 0 if the trouble may go unnoticed.
+	slower time.Duration
+}
+
+// toxics are what a network can do, as toxiproxy names it.
+func toxics(where string, p *proxy) (all []trouble) {
+	for _, x := range []struct {
+		name, kind string
+		attributes
+		slower time.Duration
+	}{
+		{"latency 100 ms", "latency", attributes{"latency": 100}, 100 * time.Millisecond},
+		{"jitter 20 ± 15 ms", "latency", attributes{"latency": 20, "jitter": 15}, 5 * time.Millisecond},
+		{"1 KB/s", "bandwidth", attributes{"rate": 1}, 5 * time.Millisecond},
+		{"reset", "reset_peer", attributes{"timeout": 0}, time.Hour},
+		{"black hole", "timeout", attributes{"timeout": 0}, time.Hour},
+		{"slow close", "slow_close", attributes{"delay": 1000}, 0},
+	} {
+		all = append(all, trouble{where + ": " + x.name, func() { p.poison(x.kind, x.attributes) }, p.heal, x.slower})
+	}
+	return all
+}
+
+// latencies of the requests of one kind.
+type latencies struct{ good, bad []time.Duration }
+
+func (l latencies) String() string {
+	return fmt.Sprintf("p50 %v, p99 %v before; p50 %v, p99 %v, at most %v in trouble",
+		quantile(l.good, 0.5), quantile(l.good, 0.99), quantile(l.bad, 0.5), quantile(l.bad, 0.99), quantile(l.bad, 1))
+}
+
+// Whatever happens between an Envoy and the centre, or to the centre: a request whose Envoy has a token in hand is decided by it
+// and does not wait; of the others each waits until its deadline at most, and goes by its policy's failure ladder then.
+func TestChaosNobodyWaitsWithALeaseInHand(t *testing.T) {
+	var toPlane *proxy
+	w := start(t, setup{alone: true, ways: func(_ string, port int) []int {
+		toPlane = startProxy(t, fmt.Sprintf("127.0.0.1:%d", port))
+		return []int{toPlane.port}
+	}})
+	w.redis = redistest.Start(t, "--appendonly", "yes")
+	toRedis := startProxy(t, w.redis.Addr())
+	w.serve.RedisURL = fmt.Sprintf("redis://127.0.0.1:%d/0", toRedis.port)
+	w.startControlPlane()
+	w.awaitApplied(w.apply(inHand))
+	all := append(toxics("Envoy to control plane", toPlane), toxics("control plane to Redis", toRedis)...)
+	all = append(all,
+		trouble{"Redis killed", w.redis.Kill, w.redis.Restart, time.Hour},
+		trouble{"control plane killed", w.controlPlane.Kill, w.startControlPlane, time.Hour})
+	var hot, miss latencies
+	for range either(1, 10) {
+		for i, x := range all {
+			if i%2 == 0 {
+				w.calm(&hot, &miss)
+			}
+			w.disturb(x, &hot, &miss)
+		}
+	}
+	t.Logf("with a lease in hand: %v", hot)
+	t.Logf("without: %v", miss)
+}
+
+// calm measures a moment without trouble.
+func (w *world) calm(hot, miss *latencies) {
+	w.t.Helper()
+	w.awaitStep(false)
+	w.lease()
+	good := w.moment()
+	good.hold(w.t, "without trouble")
+	hot.good, miss.good = append(hot.good, good.hot.took()...), append(miss.good, good.miss.took()...)
+}
+
+// disturb measures a moment of trouble.
+func (w *world) disturb(x trouble, hot, miss *latencies) {
+	w.t.Helper()
+	w.awaitStep(false)
+	w.lease()
+	x.inflict()
+	bad := w.moment()
+	x.heal()
+	bad.hold(w.t, x.name)
+	hot.bad, miss.bad = append(hot.bad, bad.hot.took()...), append(miss.bad, bad.miss.took()...)
+	w.t.Logf("%s: %d calls failed; those without a lease: %v, at most %v", x.name, failedCalls(bad.counts), bad.miss, quantile(bad.miss.took(), 1))
+	if failedCalls(bad.counts)+bad.counts["decisions.by_failure_deny"] == 0 && quantile(bad.miss.took(), 0.5) < x.slower {
+		w.t.Errorf("%s: it did not happen: %v, %v", x.name, bad.counts, bad.miss)
+	}
+}
+
+// lease returns as soon as the Envoy has leased anew for more requests than a moment has.
+func (w *world) lease() {
+	w.t.Helper()
+	e := w.envoys[0]
+	prime := load{url: e.URL() + "/hot", clients: 8, rate: 300}.background(w.ctx)
+	time.Sleep(500 * time.Millisecond) // Until the Envoy knows the demand.
+	before := w.measured(e)["leases.answered"]
+	w.awaitMetrics(e, "a new lease", func(m map[string]int64) bool { return m["leases.answered"] > before })
+	prime.end().mustBe(w.t, 200)
+}
+
+// moment is what became of some requests with a lease in hand and without.
+type moment struct {
+	hot, miss tally
+	counts    map[string]int64
+}
+
+func (w *world) moment() (m moment) {
+	w.t.Helper()
+	e := w.envoys[0]
+	time.Sleep(20 * time.Millisecond) // What was counted before is reported now.
+	before := w.measured(e)
+	during := either(500*time.Millisecond, time.Second)
+	tallies := together(w.ctx,
+		load{url: e.URL() + "/hot", clients: 8, rate: 150, during: during, keep: true},
+		load{url: e.URL() + "/miss", clients: 8, rate: 40, during: during, keep: true})
+	m.hot, m.miss = tallies[0], tallies[1]
+	total := int64(len(m.hot.answers) + len(m.miss.answers))
+	after := w.awaitMetrics(e, "every request to be counted", func(now map[string]int64) bool {
+		return now["requests.allowed"]+now["requests.refused"]-before["requests.allowed"]-before["requests.refused"] >= total
+	})
+	m.counts = difference(after, before)
+	return m
+}
+
+// hold wants every request with a lease in hand to have been allowed by one, and none but the others to have waited. Of the others
+// some may find a token for which an earlier one has waited in vain.
+func (m moment) hold(t *testing.T, what string) {
+	t.Helper()
+	m.hot.mustBe(t, 200)
+	m.miss.mustBe(t, 200, 429)
+	hot, miss := int64(len(m.hot.answers)), int64(len(m.miss.answers))
+	if hot == 0 || miss == 0 || m.counts["decisions.by_lease"] < hot || m.counts["requests.waited"] > miss {
+		t.Errorf("%s: of %d requests with a lease in hand and %d others, %d were decided by it and %d waited: %v",
+			what, hot, miss, m.counts["decisions.by_lease"], m.counts["requests.waited"], m.counts)
+	}
+}

@@ -1,0 +1,201 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2"
+	"github.com/rs/zerolog"
+
+	"github.com/weir-proxy/weir/tools/stack"
+)
+
+// The tests named TestChaos break real processes and the connections between them while clients go on, and hold what is let
+// through against the bounds of docs/guarantees.md. `make test` runs their short form, `make chaos` the long one.
+var long = flag.Bool("long", false, "let the tests named TestChaos run for minutes each, as `make chaos` does")
+
+// either is n in the short form of a test and more in the long one.
+func either[T time.Duration | int](n, more T) T {
+	if *long {
+		return more
+	}
+	return n
+}
+
+// proxy is a TCP proxy that can be poisoned.
+type proxy struct {
+	t    *testing.T
+	port int
+	*toxiproxy.Proxy
+}
+
+func startProxy(t *testing.T, upstream string) *proxy {
+	t.Helper()
+	port, err := stack.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
+	p := &proxy{t, port, toxiproxy.NewProxy(server, t.Name(), fmt.Sprintf("127.0.0.1:%d", port), upstream)}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Stop)
+	return p
+}
+
+// attributes are those of a toxic, by toxiproxy's names.
+type attributes map[string]int
+
+// poison adds a toxic to what comes back through all connections, those of now and those to come, until heal.
+func (p *proxy) poison(kind string, a attributes) {
+	p.t.Helper()
+	toxic, err := json.Marshal(map[string]any{"type": kind, "attributes": a})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if _, err := p.Toxics.AddToxicJson(strings.NewReader(string(toxic))); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *proxy) heal() { p.Toxics.ResetToxics(context.Background()) }
+
+// sendTo ends all connections and leads those to come somewhere else.
+func (p *proxy) sendTo(upstream string) {
+	p.t.Helper()
+	p.Stop()
+	p.Upstream = upstream
+	if err := p.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// measured are the filter's metrics of an Envoy now; they are up to 10 ms old.
+func (w *world) measured(e *stack.Envoy) map[string]int64 {
+	w.t.Helper()
+	m, err := w.metricsOf(w.ctx, e)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return m
+}
+
+// difference is what was counted between two measurements.
+func difference(after, before map[string]int64) map[string]int64 {
+	d := map[string]int64{}
+	for name, n := range after {
+		if d[name] = n - before[name]; d[name] == 0 {
+			delete(d, name)
+		}
+	}
+	return d
+}
+
+// failedCalls are the calls for tokens that got no answer that was of use.
+func failedCalls(m map[string]int64) int64 {
+	return m["leases.no_answer"] + m["leases.unavailable"] + m["leases.unsent"]
+}
+
+// leaseItems is how many buckets nodes have asked a control plane about since it started.
+func (w *world) leaseItems(c *stack.ControlPlane) (n int64) {
+	w.t.Helper()
+	a, err := c.Call(w.ctx, http.MethodGet, "/metrics", nil)
+	if err != nil || a.Status != http.StatusOK {
+		w.t.Fatalf("GET /metrics: %d %s %v", a.Status, a.Body, err)
+	}
+	for line := range strings.Lines(string(a.Body)) {
+		if name, value, _ := strings.Cut(strings.TrimSpace(line), " "); strings.HasPrefix(name, "weir_lease_items_total{") {
+			f, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			n += int64(f)
+		}
+	}
+	return n
+}
+
+// awaitStep waits until the failure ladder of each Envoy is on the ground or, if failing, above its leases, and returns how long
+// that took.
+func (w *world) awaitStep(failing bool) time.Duration {
+	w.t.Helper()
+	begin := time.Now()
+	for _, e := range w.envoys {
+		w.awaitMetrics(e, fmt.Sprintf("the failure ladder to be taken: %t", failing), func(m map[string]int64) bool {
+			return failing && m["ladder.step"] > 1 || !failing && m["ladder.step"] == 0
+		})
+	}
+	return time.Since(begin)
+}
+
+// crowd is a load of one policy on every Envoy.
+type crowd struct {
+	path  string
+	loads []*background
+}
+
+// crowd sends so many requests a second to each Envoy until the crowd ends.
+func (w *world) crowd(path string, rate float64) *crowd {
+	c := &crowd{path: path}
+	for _, e := range w.envoys {
+		c.loads = append(c.loads, load{url: e.URL() + path, clients: 24, rate: rate}.background(w.ctx))
+	}
+	return c
+}
+
+func (c *crowd) end() tally {
+	for _, l := range c.loads {
+		l.cancel()
+	}
+	var all []tally
+	for _, l := range c.loads {
+		all = append(all, l.end())
+	}
+	return sum(all)
+}
+
+// mustHold holds what a limit of a burst and a rate let through, extra tokens on top of them being allowed to it, and to at least
+// a share of the rate, so that a limit that refuses everything does not pass.
+func mustHold(t *testing.T, what string, got tally, burst, rate, extra, share float64) {
+	t.Helper()
+	got.mustBe(t, 200, 429)
+	earned := rate * got.last.Sub(got.first).Seconds()
+	exact := burst + earned
+	admitted := float64(got.statuses[200])
+	t.Logf("%s: admitted %.0f of at most %.0f = %.0f + %.0f (%.1f %%): %s", what, admitted, exact+extra, exact, extra, 100*admitted/(exact+extra), got)
+	if admitted > exact+extra {
+		t.Errorf("%s: admitted %.0f, above the bound %.0f", what, admitted, exact+extra)
+	}
+	if admitted < share*earned {
+		t.Errorf("%s: admitted %.0f, under %.0f %% of the %.0f that the rate gave", what, admitted, 100*share, earned)
+	}
+	if got.statuses[429] == 0 {
+		t.Errorf("%s: nothing was refused, so the limit was not tested", what)
+	}
+}
+
+// quantile of some durations.
+func quantile(all []time.Duration, q float64) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	all = slices.Sorted(slices.Values(all))
+	return all[min(len(all)-1, int(q*float64(len(all))))]
+}
+
+// took are how long the answers of a load were waited for.
+func (t tally) took() (all []time.Duration) {
+	for _, a := range t.answers {
+		all = append(all, a.took)
+	}
+	return all
+}

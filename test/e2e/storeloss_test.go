@@ -1,0 +1,111 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/weir-proxy/weir/test/redistest"
+)
+
+// keyed limits each key to 40 requests a day; a key whose counter cannot be had is refused soon.
+const keyed = `
+version: weir/v1
+policies:
+  - name: keyed
+    match: {paths: [/keyed]}
+    partition: [header:x-key]
+    limit: {quota: 40, window: 24h}
+    mode: strict
+    on_failure: {local_for: 1s, then: deny}
+`
+
+// A shard of a Redis Cluster that dies, without a replica, takes the keys along that it kept, which go by their failure ladder as far
+// as its end. All other keys are decided by the centre to the last token, over both Envoys, and so they are after it is back empty.
+func TestADeadShardTakesItsOwnKeysAlone(t *testing.T) {
+	const keys, quota = 60, 40
+	cluster := redistest.StartCluster(t, 3, false, "--cluster-require-full-coverage", "no")
+	w := start(t, setup{envoys: 2, alone: true})
+	w.serve.RedisURL = cluster.URL()
+	w.startControlPlane()
+	w.awaitApplied(w.apply(keyed))
+	send := func(key, times int) (allowed int64) {
+		t.Helper()
+		got := load{clients: 4, total: times, request: func(i int) *http.Request {
+			r := request(http.MethodPost, w.envoys[i%len(w.envoys)].URL()+"/keyed")
+			r.Header.Set("x-key", fmt.Sprint("key ", key))
+			return r
+		}}.run(w.ctx)
+		got.mustBe(t, 200, 429)
+		return got.statuses[200]
+	}
+	for key := range keys {
+		w.await("a first token of each key", func(context.Context) error {
+			if send(key, 1) != 1 {
+				return errors.New("refused")
+			}
+			return nil
+		})
+	}
+	meta := cluster.Primary(cluster.Slot("weir:{meta}:version"))
+	victim := cluster.Primaries[(meta+1)%3] // The policies are elsewhere.
+	dead := 0
+	for _, key := range strings.Fields(victim.Do("KEYS", "weir:*")) {
+		if strings.Contains(key, "}:b:") {
+			dead++
+		}
+	}
+	if dead == 0 || dead == keys {
+		t.Fatalf("the victim keeps %d of %d keys", dead, keys)
+	}
+	victim.Kill()
+	w.await("the ladder of the victim's keys to end", func(context.Context) error {
+		refused := 0
+		for key := range keys {
+			if send(key, 1) == 0 {
+				refused++
+			}
+		}
+		if refused != dead {
+			return fmt.Errorf("%d keys are refused, not %d", refused, dead)
+		}
+		return nil
+	})
+	// Whatever the wait above has used of the living: together they give what is left of them and no more.
+	exhausted := 0
+	for key := range keys {
+		send(key, quota)
+		if send(key, 2) == 0 {
+			exhausted++
+		}
+	}
+	if exhausted != keys {
+		t.Errorf("%d of %d keys are used up or refused", exhausted, keys)
+	}
+	victim.Restart()
+	cluster.AwaitWhole()
+	// It has lost its state: its keys start half full, and not a token more.
+	back := map[int]bool{}
+	w.await("the keys of the shard that is back", func(context.Context) error {
+		for key := range keys {
+			n := send(key, quota)
+			if n > quota/2 || n > 0 && back[key] {
+				t.Fatalf("key %d was given %d requests more", key, n)
+			}
+			back[key] = back[key] || n > 0
+		}
+		given := 0
+		for _, is := range back {
+			if is {
+				given++
+			}
+		}
+		if given != dead {
+			return fmt.Errorf("%d keys are given something, not %d", given, dead)
+		}
+		return nil
+	})
+}
