@@ -66,7 +66,7 @@ func (w *world) endure(f fault, rounds int) {
 		}
 		time.Sleep(either(time.Second, 4*time.Second))
 		f.heal()
-		if took := w.awaitStep(false); took > 3*time.Second {
+		if took := w.awaitStep(false); took > 2*time.Second {
 			w.t.Errorf("%s: recovered after %v", f.name, took)
 		} else {
 			w.t.Logf("%s: recovered after %v", f.name, took.Round(time.Millisecond))

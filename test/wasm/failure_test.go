@@ -290,8 +290,8 @@ func TestCircuitOpens(t *testing.T) {
 			})
 			probes := w.centre.requests - c.open
 			t.Logf("of %d requests in 20 s %d waited, for %d probes", sent, waited, probes)
-			// The pause doubles from 250 ms to 2 s, less up to a half.
-			if probes < 8 || probes > 25 || waited > probes {
+			// The pause doubles from 250 ms to 1 s, less up to a half.
+			if probes < 18 || probes > 45 || waited > probes {
 				t.Errorf("%d of %d requests waited, for %d probes in 20 s", waited, sent, probes)
 			}
 		})

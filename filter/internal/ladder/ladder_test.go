@@ -297,7 +297,7 @@ func TestReportsThatFail(t *testing.T) {
 		p.tick(1000 * ms)
 		p.fails(0)
 	}
-	if n := p.workers[0].Failed; n < 6 || n > 12 {
+	if n := p.workers[0].Failed; n < 10 || n > 20 {
 		t.Errorf("%d tries in 10 s", n)
 	}
 	p.refuse = nil

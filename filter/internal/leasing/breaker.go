@@ -7,7 +7,7 @@ const (
 	successesToClose = 2
 	silenceToOpen    = quota.Second
 	firstPause       = 250 * quota.Millisecond
-	longestPause     = 2 * quota.Second
+	longestPause     = quota.Second
 )
 
 // breaker keeps requests from waiting for a control plane that does not answer. It opens after failuresToOpen failures in a row,
