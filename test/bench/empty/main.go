@@ -12,16 +12,16 @@ import (
 type vmContext struct{ types.DefaultVMContext }
 
 // NewPluginContext implements types.VMContext.
-func (vmContext) NewPluginContext(uint32) types.PluginContext { return pluginContext{} }
+func (*vmContext) NewPluginContext(uint32) types.PluginContext { return &pluginContext{} }
 
 type pluginContext struct{ types.DefaultPluginContext }
 
 // NewHttpContext implements types.PluginContext.
-func (pluginContext) NewHttpContext(uint32) types.HttpContext { return &httpContext{} }
+func (*pluginContext) NewHttpContext(uint32) types.HttpContext { return &httpContext{} }
 
 type httpContext struct{ types.DefaultHttpContext }
 
 // Envoy runs a reactor's init functions and never main.
-func init() { proxywasm.SetVMContext(vmContext{}) }
+func init() { proxywasm.SetVMContext(&vmContext{}) }
 
 func main() {}

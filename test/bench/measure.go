@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"regexp"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/test/bench/load"
+	"github.com/weir-proxy/weir/tools/stack"
+)
+
+const (
+	connections = 32
+	keys        = 1000
+	// ticksPerSecond is what the kernel counts processor time in, for everybody outside.
+	ticksPerSecond = 100
+)
+
+// plan says how long to measure. Times are of one contestant in one round.
+type plan struct {
+	Rounds int           `json:"rounds"`
+	Warm   time.Duration `json:"warm_ns"`
+	Closed time.Duration `json:"closed_ns"`
+	Open   time.Duration `json:"open_ns"`
+}
+
+// figures are what was measured of one contestant in one round.
+type figures struct {
+	// Rate is the answers a second of the closed loop: what the contestant can do on one processor.
+	Rate float64 `json:"requests_per_second"`
+	// EnvoyCPU and OtherCPU are the processor time for each of them in microseconds: Envoy's, and that of all other processes.
+	EnvoyCPU float64 `json:"envoy_cpu_us"`
+	OtherCPU float64 `json:"other_cpu_us"`
+	// Calls are those that Envoy made for each of them, to the control plane or the service of limits.
+	Calls float64 `json:"calls"`
+	// OpenRate is that of the open loop, 0 if there was none. The percentiles of its latencies are in milliseconds.
+	OpenRate float64 `json:"open_requests_per_second,omitempty"`
+	P50      float64 `json:"p50_ms,omitempty"`
+	P99      float64 `json:"p99_ms,omitempty"`
+	P999     float64 `json:"p999_ms,omitempty"`
+	// EnvoyMB and OtherMB are resident memory after all that, in millions of bytes.
+	EnvoyMB float64 `json:"envoy_mb"`
+	OtherMB float64 `json:"other_mb"`
+}
+
+// round has the figures of each contestant by its id.
+type round map[string]figures
+
+// runner measures rounds.
+type runner struct {
+	shop     *workshop
+	plan     plan
+	progress io.Writer
+	// half is half of what Envoy without a limit does in the scene, in requests a second: the rate of the open loop.
+	half map[scene]float64
+}
+
+// round measures each contestant once.
+func (r *runner) round(ctx context.Context, n int, all []contestant) (round, error) {
+	result := round{}
+	for i, c := range all {
+		fmt.Fprintf(r.progress, "round %d of %d, %2d of %d: %-8s %-52s ", n, r.plan.Rounds, i+1, len(all), c.Scene, c.Title)
+		f, err := r.measure(ctx, c)
+		if err != nil {
+			fmt.Fprintln(r.progress)
+			return nil, fmt.Errorf("%s: %w", c.id(), err)
+		}
+		fmt.Fprintf(r.progress, "%6.0f/s %7.1f µs\n", f.Rate, f.EnvoyCPU+f.OtherCPU)
+		result[c.id()] = f
+	}
+	return result, nil
+}
+
+func (r *runner) measure(ctx context.Context, c contestant) (f figures, err error) {
+	w, err := r.shop.start(ctx, c)
+	if err != nil {
+		return f, err
+	}
+	defer w.stop()
+	l := newLoad(c.Scene, w.envoy)
+	if _, err = l.Closed(ctx, r.plan.Warm); err != nil {
+		return f, err
+	}
+	if f, err = w.closed(ctx, c, l, r.plan.Closed); err != nil {
+		return f, err
+	}
+	if c.Scene == proxied {
+		if c.part == nothing && r.half[c.Scene] == 0 {
+			r.half[c.Scene] = f.Rate / 2
+		}
+		// Who cannot do that much is asked for half of what it can.
+		f.OpenRate = f.Rate / 2
+		if half := r.half[c.Scene]; half > 0 && half < f.Rate*0.8 {
+			f.OpenRate = half
+		}
+		result, err := l.Open(ctx, f.OpenRate, r.plan.Open)
+		if err == nil {
+			err = c.expects(result)
+		}
+		if err != nil {
+			return f, err
+		}
+		f.P50, f.P99, f.P999 = milliseconds(result, 0.5), milliseconds(result, 0.99), milliseconds(result, 0.999)
+	}
+	f.EnvoyMB, f.OtherMB, err = w.resident()
+	return f, err
+}
+
+// closed measures the closed loop, and whether the filter did what it is measured for.
+func (w *world) closed(ctx context.Context, c contestant, l load.Load, during time.Duration) (f figures, err error) {
+	before, err := w.count(ctx, c)
+	if err != nil {
+		return f, err
+	}
+	result, err := l.Closed(ctx, during)
+	if err != nil {
+		return f, err
+	}
+	after, err := w.count(ctx, c)
+	if err != nil {
+		return f, err
+	}
+	if err := c.expects(result); err != nil {
+		return f, err
+	}
+	if err := w.prove(ctx, c, before.proof, result.Answered()); err != nil {
+		return f, err
+	}
+	n := float64(result.Answered())
+	f.Rate = n / result.Duration.Seconds()
+	f.EnvoyCPU = float64((after.envoy - before.envoy).Microseconds()) / n
+	f.OtherCPU = float64((after.others - before.others).Microseconds()) / n
+	f.Calls = float64(after.calls-before.calls) / n
+	if c.inHand && f.Calls > 0.01 {
+		return f, fmt.Errorf("%.0f calls for %.0f requests: their tokens were not in hand", f.Calls*n, n)
+	}
+	return f, nil
+}
+
+// expects says what is wrong with the answers.
+func (c contestant) expects(r load.Result) error {
+	if n := r.Answered(); n == 0 || r.Statuses[c.status] != n {
+		return fmt.Errorf("every answer must be %d, there were (by status) %v", c.status, r.Statuses)
+	}
+	return nil
+}
+
+// counts are what grows while a contestant works.
+type counts struct {
+	envoy, others time.Duration
+	calls, proof  int
+}
+
+func (w *world) count(ctx context.Context, c contestant) (n counts, err error) {
+	if n.proof, err = w.counter(ctx, c.proof); err != nil {
+		return n, err
+	}
+	if n.calls, err = w.counter(ctx, map[part]string{
+		weir: "cluster.weir.upstream_rq_total", global: "cluster.ratelimit.upstream_rq_total",
+	}[c.part]); err != nil {
+		return n, err
+	}
+	if n.envoy, err = processorTime(w.envoy.PID()); err != nil {
+		return n, err
+	}
+	for _, p := range w.others {
+		t, err := processorTime(p.PID())
+		if err != nil {
+			return n, err
+		}
+		n.others += t
+	}
+	return n, nil
+}
+
+// counter reads one of Envoy's counters or gauges, 0 if it has none of that name yet.
+func (w *world) counter(ctx context.Context, name string) (int, error) {
+	if name == "" {
+		return 0, nil
+	}
+	content, err := w.envoy.Admin(ctx, "/stats?filter=^"+strings.ReplaceAll(regexp.QuoteMeta(name), `\`, "%5C")+"$")
+	if err != nil {
+		return 0, err
+	}
+	_, value, found := strings.Cut(strings.TrimSpace(string(content)), ": ")
+	if !found {
+		return 0, nil
+	}
+	return strconv.Atoi(value)
+}
+
+// prove waits until the contestant's proof has grown by n: Weir's filter reports with its tick. The empty filter counts
+// nothing, so of it there is only proof that it runs.
+func (w *world) prove(ctx context.Context, c contestant, before, n int) error {
+	if c.proof == "" {
+		return nil
+	}
+	if c.part == emptyWasm {
+		before, n = 0, 1
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return stack.Await(ctx, "proof that the filter worked", func(ctx context.Context) error {
+		now, err := w.counter(ctx, c.proof)
+		if err == nil && now-before < n {
+			err = fmt.Errorf("%s grew by %d, not by %d", c.proof, now-before, n)
+		}
+		return err
+	})
+}
+
+// processorTime is what a process and its ended children have used.
+func processorTime(pid int) (time.Duration, error) {
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// The second field is the name in brackets, which may hold anything. The times are fields 14 to 17.
+	fields := strings.Fields(string(content[strings.LastIndexByte(string(content), ')')+1:]))
+	if len(fields) < 15 {
+		return 0, fmt.Errorf("/proc/%d/stat is %q", pid, content)
+	}
+	ticks := 0
+	for _, field := range fields[11:15] {
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/%d/stat is %q: %w", pid, content, err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
+}
+
+func (w *world) resident() (envoy, others float64, err error) {
+	if envoy, err = residentOf(w.envoy.PID()); err != nil {
+		return 0, 0, err
+	}
+	for _, p := range w.others {
+		mb, err := residentOf(p.PID())
+		if err != nil {
+			return 0, 0, err
+		}
+		others += mb
+	}
+	return envoy, others, nil
+}
+
+func residentOf(pid int) (float64, error) {
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0, err
+	}
+	var total, resident int
+	if _, err := fmt.Sscan(string(content), &total, &resident); err != nil {
+		return 0, fmt.Errorf("/proc/%d/statm is %q: %w", pid, content, err)
+	}
+	return float64(resident*os.Getpagesize()) / 1e6, nil
+}
+
+func milliseconds(r load.Result, p float64) float64 {
+	return float64(r.Percentile(p).Microseconds()) / 1000
+}
+
+// newLoad is the load of a scene.
+func newLoad(s scene, e *stack.Envoy) load.Load {
+	l := load.Load{Address: net.JoinHostPort(e.Host, strconv.Itoa(e.Port)), Connections: connections}
+	n := 1
+	if s == proxied {
+		n = keys
+	}
+	for i := range n {
+		l.Requests = append(l.Requests, fmt.Appendf(nil,
+			"GET %s HTTP/1.1\r\nhost: bench.example\r\nuser-agent: bench\r\naccept: */*\r\n%s: key-%04d\r\n\r\n", path, keyHeader, i))
+	}
+	l.Order = zipf(n, 1<<16)
+	return l
+}
+
+// zipf draws numbers below n, each k with a probability that falls as 1/(k+1); always the same ones.
+func zipf(n, draws int) []int {
+	sums := make([]float64, n)
+	sum := 0.0
+	for k := range sums {
+		sum += 1 / float64(k+1)
+		sums[k] = sum
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	order := make([]int, draws)
+	for i := range order {
+		order[i] = min(sort.SearchFloat64s(sums, random.Float64()*sum), n-1)
+	}
+	return order
+}
