@@ -41,7 +41,8 @@ type contestant struct {
 	central bool
 	// status is that of every answer once the contestant has warmed up.
 	status int
-	// proof is a counter of Envoy's that must count each request: it shows that the filter did what it is measured for.
+	// proof matches counters of Envoy's that together must count each request: it shows that the filter did what it is measured
+	// for.
 	proof string
 	// inHand says that hardly a request may need the control plane.
 	inHand bool
@@ -56,10 +57,15 @@ const (
 	// noLimit is far more than any load here sends, in one minute.
 	noLimit = `{"quota": 60000000, "window": "1m"}`
 
-	allowedProof = "wasmcustom.weir.policy.p.outcome.allowed.decisions"
-	refusedProof = "wasmcustom.weir.policy.p.outcome.refused.decisions"
-	nativeProof  = "bench.http_local_rate_limit.ok"
-	globalProof  = "cluster.upstream.ratelimit.ok"
+	nativeProof = `bench\.http_local_rate_limit\.ok`
+	globalProof = `cluster\.upstream\.ratelimit\.ok`
+	emptyProof  = `wasm\.envoy\.wasm\.runtime\.v8\.active`
+	localProof  = `wasmcustom\.weir\.decisions\.by_local`
+	// Where the control plane is too slow the failure ladder decides; figures.Ladder says how often.
+	ladder          = `wasmcustom\.weir\.decisions\.by_(share|failure_allow)`
+	leasedProof     = `wasmcustom\.weir\.decisions\.by_(lease|central|share|failure_allow)`
+	optimisticProof = `wasmcustom\.weir\.decisions\.by_(optimistic|share|failure_allow)`
+	strictProof     = `wasmcustom\.weir\.decisions\.by_(central|share|failure_allow)`
 )
 
 func limit(name, mode, rest string) string {
@@ -101,17 +107,17 @@ func thousands() string {
 func contestants() []contestant {
 	all := []contestant{
 		{Name: "none", Title: "no filter", part: nothing},
-		{Name: "empty", Title: "empty Wasm filter", part: emptyWasm, proof: "wasm.envoy.wasm.runtime.v8.active"},
+		{Name: "empty", Title: "empty Wasm filter", part: emptyWasm, proof: emptyProof},
 		{Name: "native", Title: "Envoy's local_ratelimit, one bucket", part: nativeOne, proof: nativeProof},
 		{Name: "native-keys", Title: "Envoy's local_ratelimit, a bucket for each key", part: nativeKeys, proof: nativeProof},
-		{Name: "local", Title: "Weir local, two headers", part: weir, policies: set(open("local")), proof: allowedProof},
-		{Name: "local-quiet", Title: "Weir local, no headers", part: weir, policies: withoutHeaders(set(open("local"))), proof: allowedProof},
-		{Name: "refused", Title: "Weir local, refused", part: weir, status: 429, proof: refusedProof,
+		{Name: "local", Title: "Weir local, two headers", part: weir, policies: set(open("local")), proof: localProof},
+		{Name: "local-quiet", Title: "Weir local, no headers", part: weir, policies: withoutHeaders(set(open("local"))), proof: localProof},
+		{Name: "refused", Title: "Weir local, refused", part: weir, status: 429, proof: localProof,
 			policies: set(limit("p", "local", `, "limit": {"quota": 1, "window": "366d"}`))},
-		{Name: "five", Title: "Weir local, 5 policies apply", part: weir, policies: five(), proof: allowedProof},
-		{Name: "thousands", Title: "Weir local, 1 policy of 10 000 applies", part: weir, policies: thousands(), proof: allowedProof},
-		{Name: "leased", Title: "Weir leased, tokens in hand", part: weir, policies: set(open("leased")), central: true, inHand: true, proof: allowedProof},
-		{Name: "optimistic", Title: "Weir optimistic", part: weir, policies: set(open("optimistic")), central: true, inHand: true, proof: allowedProof},
+		{Name: "five", Title: "Weir local, 5 policies apply", part: weir, policies: five(), proof: localProof},
+		{Name: "thousands", Title: "Weir local, 1 policy of 10 000 applies", part: weir, policies: thousands(), proof: localProof},
+		{Name: "leased", Title: "Weir leased, tokens in hand", part: weir, policies: set(open("leased")), central: true, inHand: true, proof: leasedProof},
+		{Name: "optimistic", Title: "Weir optimistic", part: weir, policies: set(open("optimistic")), central: true, inHand: true, proof: optimisticProof},
 	}
 	for i := range all {
 		all[i].Scene = direct
@@ -119,10 +125,10 @@ func contestants() []contestant {
 	for _, c := range []contestant{
 		{Name: "none", Title: "no limit", part: nothing},
 		{Name: "native-keys", Title: "Envoy's local_ratelimit, a bucket for each key", part: nativeKeys, proof: nativeProof},
-		{Name: "local", Title: "Weir local", part: weir, policies: set(open("local")), proof: allowedProof},
-		{Name: "leased", Title: "Weir leased", part: weir, policies: set(open("leased")), central: true, proof: allowedProof},
-		{Name: "optimistic", Title: "Weir optimistic", part: weir, policies: set(open("optimistic")), central: true, proof: allowedProof},
-		{Name: "strict", Title: "Weir strict", part: weir, policies: set(open("strict")), central: true, proof: allowedProof},
+		{Name: "local", Title: "Weir local", part: weir, policies: set(open("local")), proof: localProof},
+		{Name: "leased", Title: "Weir leased", part: weir, policies: set(open("leased")), central: true, proof: leasedProof},
+		{Name: "optimistic", Title: "Weir optimistic", part: weir, policies: set(open("optimistic")), central: true, proof: optimisticProof},
+		{Name: "strict", Title: "Weir strict", part: weir, policies: set(open("strict")), central: true, proof: strictProof},
 		{Name: "ratelimit", Title: "Envoy's ratelimit filter, envoyproxy/ratelimit, Redis", part: global, proof: globalProof},
 	} {
 		c.Scene = proxied

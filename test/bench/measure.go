@@ -6,8 +6,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/url"
 	"os"
-	"regexp"
 	"sort"
 	"strconv"
 	"strings"
@@ -41,6 +41,8 @@ type figures struct {
 	OtherCPU float64 `json:"other_cpu_us"`
 	// Calls are those that Envoy made for each of them, to the control plane or the service of limits.
 	Calls float64 `json:"calls"`
+	// Ladder is the share of them, 0 to 1, that Weir's failure ladder decided, because the control plane was too slow.
+	Ladder float64 `json:"ladder"`
 	// OpenRate is that of the open loop, 0 if there was none. The percentiles of its latencies are in milliseconds.
 	OpenRate float64 `json:"open_requests_per_second,omitempty"`
 	P50      float64 `json:"p50_ms,omitempty"`
@@ -86,7 +88,7 @@ func (r *runner) measure(ctx context.Context, c contestant) (f figures, err erro
 	}
 	defer w.stop()
 	l := newLoad(c.Scene, w.envoy)
-	if _, err = l.Closed(ctx, r.plan.Warm); err != nil {
+	if _, err = l.Closed(ctx, r.plan.Warm); err != nil { // Its answers may differ: the first ones of a refused key are allowed.
 		return f, err
 	}
 	if f, err = w.closed(ctx, c, l, r.plan.Closed); err != nil {
@@ -139,7 +141,8 @@ func (w *world) closed(ctx context.Context, c contestant, l load.Load, during ti
 	f.EnvoyCPU = float64((after.envoy - before.envoy).Microseconds()) / n
 	f.OtherCPU = float64((after.others - before.others).Microseconds()) / n
 	f.Calls = float64(after.calls-before.calls) / n
-	if c.inHand && f.Calls > 0.01 {
+	f.Ladder = float64(after.ladder-before.ladder) / n
+	if c.inHand && f.Calls > 0.05 {
 		return f, fmt.Errorf("%.0f calls for %.0f requests: their tokens were not in hand", f.Calls*n, n)
 	}
 	return f, nil
@@ -156,7 +159,8 @@ func (c contestant) expects(r load.Result) error {
 // counts are what grows while a contestant works.
 type counts struct {
 	envoy, others time.Duration
-	calls, proof  int
+	// proof matches c.proof, ladder what Weir's failure ladder decided.
+	calls, proof, ladder int
 }
 
 func (w *world) count(ctx context.Context, c contestant) (n counts, err error) {
@@ -164,9 +168,14 @@ func (w *world) count(ctx context.Context, c contestant) (n counts, err error) {
 		return n, err
 	}
 	if n.calls, err = w.counter(ctx, map[part]string{
-		weir: "cluster.weir.upstream_rq_total", global: "cluster.ratelimit.upstream_rq_total",
+		weir: `cluster\.weir\.upstream_rq_total`, global: `cluster\.ratelimit\.upstream_rq_total`,
 	}[c.part]); err != nil {
 		return n, err
+	}
+	if c.part == weir {
+		if n.ladder, err = w.counter(ctx, ladder); err != nil {
+			return n, err
+		}
 	}
 	if n.envoy, err = processorTime(w.envoy.PID()); err != nil {
 		return n, err
@@ -181,20 +190,24 @@ func (w *world) count(ctx context.Context, c contestant) (n counts, err error) {
 	return n, nil
 }
 
-// counter reads one of Envoy's counters or gauges, 0 if it has none of that name yet.
-func (w *world) counter(ctx context.Context, name string) (int, error) {
-	if name == "" {
+// counter sums the counters and gauges of Envoy's whose names match; one that has never counted is not there and is 0.
+func (w *world) counter(ctx context.Context, names string) (sum int, err error) {
+	if names == "" {
 		return 0, nil
 	}
-	content, err := w.envoy.Admin(ctx, "/stats?filter=^"+strings.ReplaceAll(regexp.QuoteMeta(name), `\`, "%5C")+"$")
+	content, err := w.envoy.Admin(ctx, "/stats?filter="+url.QueryEscape("^"+names+"$"))
 	if err != nil {
 		return 0, err
 	}
-	_, value, found := strings.Cut(strings.TrimSpace(string(content)), ": ")
-	if !found {
-		return 0, nil
+	for _, line := range strings.Fields(strings.ReplaceAll(string(content), ": ", ":")) {
+		_, value, _ := strings.Cut(line, ":")
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			return 0, fmt.Errorf("Envoy's counter %q: %w", line, err)
+		}
+		sum += n
 	}
-	return strconv.Atoi(value)
+	return sum, nil
 }
 
 // prove waits until the contestant's proof has grown by n: Weir's filter reports with its tick. The empty filter counts

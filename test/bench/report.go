@@ -58,7 +58,7 @@ func number(title, format string, figure func(figures) float64) column {
 }
 
 var addedColumn = column{"added µs (min to max)", func(r *report, c contestant) string {
-	if c.part == nothing && c.Name == "none" || !r.has(string(c.Scene)+"/none") {
+	if c.Name == "none" || !r.has(string(c.Scene)+"/none") {
 		return ""
 	}
 	s := r.added(c)
@@ -82,6 +82,7 @@ func columns(s scene) []column {
 	}
 	return append(append(first,
 		number("calls per 1000", "%.1f", func(f figures) float64 { return 1000 * f.Calls }),
+		number("by ladder %", "%.1f", func(f figures) float64 { return 100 * f.Ladder }),
 		number("open loop/s", "%.0f", func(f figures) float64 { return f.OpenRate }),
 		number("p50 ms", "%.2f", func(f figures) float64 { return f.P50 }),
 		number("p99 ms", "%.2f", func(f figures) float64 { return f.P99 }),
