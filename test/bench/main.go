@@ -132,7 +132,7 @@ func bench(ctx context.Context, s settings, args []string, progress io.Writer) (
 		return nil, err
 	}
 	defer shop.upstream.stop()
-	err = r.measure(ctx, &runner{shop: shop, plan: s.plan, progress: progress, half: map[scene]float64{}})
+	err = r.measure(ctx, &runner{shop: shop, plan: s.plan, progress: progress})
 	return r, err
 }
 

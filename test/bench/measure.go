@@ -61,8 +61,8 @@ type runner struct {
 	shop     *workshop
 	plan     plan
 	progress io.Writer
-	// half is half of what Envoy without a limit does in the scene, in requests a second: the rate of the open loop.
-	half map[scene]float64
+	// openRate is that of the open loop, in requests a second; 0 until Envoy without a limit has been measured.
+	openRate float64
 }
 
 // round measures each contestant once.
@@ -95,14 +95,7 @@ func (r *runner) measure(ctx context.Context, c contestant) (f figures, err erro
 		return f, err
 	}
 	if c.Scene == proxied {
-		if c.part == nothing && r.half[c.Scene] == 0 {
-			r.half[c.Scene] = f.Rate / 2
-		}
-		// Who cannot do that much is asked for half of what it can.
-		f.OpenRate = f.Rate / 2
-		if half := r.half[c.Scene]; half > 0 && half < f.Rate*0.8 {
-			f.OpenRate = half
-		}
+		f.OpenRate = r.pace(c, f.Rate)
 		result, err := l.Open(ctx, f.OpenRate, r.plan.Open)
 		if err == nil {
 			err = c.expects(result)
@@ -114,6 +107,18 @@ func (r *runner) measure(ctx context.Context, c contestant) (f figures, err erro
 	}
 	f.EnvoyMB, f.OtherMB, err = w.resident()
 	return f, err
+}
+
+// pace is the rate of the open loop: a third of what Envoy does without a limit, about half of what it does with Weir. Who cannot
+// do even that at ease is asked for half of what it can; its latencies are then at another load than those of the rest.
+func (r *runner) pace(c contestant, capacity float64) float64 {
+	if c.part == nothing && r.openRate == 0 {
+		r.openRate = capacity / 3
+	}
+	if r.openRate == 0 || r.openRate > capacity*0.8 {
+		return capacity / 2
+	}
+	return r.openRate
 }
 
 // closed measures the closed loop, and whether the filter did what it is measured for.

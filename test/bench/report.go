@@ -116,9 +116,12 @@ func (r *report) rows(s scene) [][]string {
 func (r *report) targetRows() [][]string {
 	rows := [][]string{{"ratio", "target", "measured (min to max)", ""}}
 	for _, t := range r.Targets {
-		met := "met"
-		if !t.Met {
-			met = "not met"
+		met := "not met"
+		switch {
+		case t.Uneven:
+			met = "not met: only at a lower load"
+		case t.Met:
+			met = "met"
 		}
 		rows = append(rows, []string{t.Name, fmt.Sprintf("at most %.3g", t.AtMost),
 			fmt.Sprintf("%.3g (%.3g to %.3g)", t.Measured.Median, t.Measured.Min, t.Measured.Max), met})
