@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"net/url"
-	"os"
 	"sort"
 	"strconv"
 	"strings"
@@ -20,8 +20,6 @@ import (
 const (
 	connections = 32
 	keys        = 1000
-	// ticksPerSecond is what the kernel counts processor time in, for everybody outside.
-	ticksPerSecond = 100
 )
 
 // plan says how long to measure. Times are of one contestant in one round.
@@ -39,6 +37,8 @@ type figures struct {
 	// EnvoyCPU and OtherCPU are the processor time for each of them in microseconds: Envoy's, and that of all other processes.
 	EnvoyCPU float64 `json:"envoy_cpu_us"`
 	OtherCPU float64 `json:"other_cpu_us"`
+	// Foreign is how many processors worked on average for nobody who takes part, while the closed loop ran.
+	Foreign float64 `json:"foreign_processors"`
 	// Calls are those that Envoy made for each of them, to the control plane or the service of limits.
 	Calls float64 `json:"calls"`
 	// Ladder is the share of them, 0 to 1, that Weir's failure ladder decided, because the control plane was too slow.
@@ -95,7 +95,7 @@ func (r *runner) measure(ctx context.Context, c contestant) (f figures, err erro
 		return f, err
 	}
 	if c.Scene == proxied {
-		f.OpenRate = r.pace(c, f.Rate)
+		f.OpenRate = rounded(r.pace(c, f.Rate))
 		result, err := l.Open(ctx, f.OpenRate, r.plan.Open)
 		if err == nil {
 			err = c.expects(result)
@@ -121,9 +121,14 @@ func (r *runner) pace(c contestant, capacity float64) float64 {
 	return r.openRate
 }
 
-// closed measures the closed loop, and whether the filter did what it is measured for.
+// closed measures the closed loop, and whether the filter did what it is measured for. The processor time is read closest to
+// the load, because reading counters costs Envoy some.
 func (w *world) closed(ctx context.Context, c contestant, l load.Load, during time.Duration) (f figures, err error) {
 	before, err := w.count(ctx, c)
+	if err != nil {
+		return f, err
+	}
+	start, err := w.work()
 	if err != nil {
 		return f, err
 	}
@@ -131,7 +136,7 @@ func (w *world) closed(ctx context.Context, c contestant, l load.Load, during ti
 	if err != nil {
 		return f, err
 	}
-	after, err := w.count(ctx, c)
+	end, err := w.work()
 	if err != nil {
 		return f, err
 	}
@@ -141,17 +146,25 @@ func (w *world) closed(ctx context.Context, c contestant, l load.Load, during ti
 	if err := w.prove(ctx, c, before.proof, result.Answered()); err != nil {
 		return f, err
 	}
+	after, err := w.count(ctx, c)
+	if err != nil {
+		return f, err
+	}
 	n := float64(result.Answered())
-	f.Rate = n / result.Duration.Seconds()
-	f.EnvoyCPU = float64((after.envoy - before.envoy).Microseconds()) / n
-	f.OtherCPU = float64((after.others - before.others).Microseconds()) / n
-	f.Calls = float64(after.calls-before.calls) / n
-	f.Ladder = float64(after.ladder-before.ladder) / n
+	f.Rate = rounded(n / result.Duration.Seconds())
+	f.EnvoyCPU = rounded(float64((end.envoy - start.envoy).Microseconds()) / n)
+	f.OtherCPU = rounded(float64((end.others - start.others).Microseconds()) / n)
+	f.Foreign = rounded(max(0, (end.foreign()-start.foreign()).Seconds()/result.Duration.Seconds()))
+	f.Calls = rounded(float64(after.calls-before.calls) / n)
+	f.Ladder = rounded(float64(after.ladder-before.ladder) / n)
 	if c.inHand && f.Calls > 0.05 {
 		return f, fmt.Errorf("%.0f calls for %.0f requests: their tokens were not in hand", f.Calls*n, n)
 	}
 	return f, nil
 }
+
+// rounded leaves out digits that nobody measured.
+func rounded(v float64) float64 { return math.Round(v*1e4) / 1e4 }
 
 // expects says what is wrong with the answers.
 func (c contestant) expects(r load.Result) error {
@@ -161,12 +174,8 @@ func (c contestant) expects(r load.Result) error {
 	return nil
 }
 
-// counts are what grows while a contestant works.
-type counts struct {
-	envoy, others time.Duration
-	// proof matches c.proof, ladder what Weir's failure ladder decided.
-	calls, proof, ladder int
-}
+// counts are Envoy's counters: proof matches the contestant's, ladder what Weir's failure ladder decided.
+type counts struct{ calls, proof, ladder int }
 
 func (w *world) count(ctx context.Context, c contestant) (n counts, err error) {
 	if n.proof, err = w.counter(ctx, c.proof); err != nil {
@@ -174,25 +183,11 @@ func (w *world) count(ctx context.Context, c contestant) (n counts, err error) {
 	}
 	if n.calls, err = w.counter(ctx, map[part]string{
 		weir: `cluster\.weir\.upstream_rq_total`, global: `cluster\.ratelimit\.upstream_rq_total`,
-	}[c.part]); err != nil {
+	}[c.part]); err != nil || c.part != weir {
 		return n, err
 	}
-	if c.part == weir {
-		if n.ladder, err = w.counter(ctx, ladder); err != nil {
-			return n, err
-		}
-	}
-	if n.envoy, err = processorTime(w.envoy.PID()); err != nil {
-		return n, err
-	}
-	for _, p := range w.others {
-		t, err := processorTime(p.PID())
-		if err != nil {
-			return n, err
-		}
-		n.others += t
-	}
-	return n, nil
+	n.ladder, err = w.counter(ctx, ladder)
+	return n, err
 }
 
 // counter sums the counters and gauges of Envoy's whose names match; one that has never counted is not there and is 0.
@@ -233,54 +228,6 @@ func (w *world) prove(ctx context.Context, c contestant, before, n int) error {
 		}
 		return err
 	})
-}
-
-// processorTime is what a process and its ended children have used.
-func processorTime(pid int) (time.Duration, error) {
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	// The second field is the name in brackets, which may hold anything. The times are fields 14 to 17.
-	fields := strings.Fields(string(content[strings.LastIndexByte(string(content), ')')+1:]))
-	if len(fields) < 15 {
-		return 0, fmt.Errorf("/proc/%d/stat is %q", pid, content)
-	}
-	ticks := 0
-	for _, field := range fields[11:15] {
-		n, err := strconv.Atoi(field)
-		if err != nil {
-			return 0, fmt.Errorf("/proc/%d/stat is %q: %w", pid, content, err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
-}
-
-func (w *world) resident() (envoy, others float64, err error) {
-	if envoy, err = residentOf(w.envoy.PID()); err != nil {
-		return 0, 0, err
-	}
-	for _, p := range w.others {
-		mb, err := residentOf(p.PID())
-		if err != nil {
-			return 0, 0, err
-		}
-		others += mb
-	}
-	return envoy, others, nil
-}
-
-func residentOf(pid int) (float64, error) {
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
-	if err != nil {
-		return 0, err
-	}
-	var total, resident int
-	if _, err := fmt.Sscan(string(content), &total, &resident); err != nil {
-		return 0, fmt.Errorf("/proc/%d/statm is %q: %w", pid, content, err)
-	}
-	return float64(resident*os.Getpagesize()) / 1e6, nil
 }
 
 func milliseconds(r load.Result, p float64) float64 {

@@ -118,8 +118,8 @@ func (r *report) targetRows() [][]string {
 	for _, t := range r.Targets {
 		met := "not met"
 		switch {
-		case t.Uneven:
-			met = "not met: only at a lower load"
+		case t.Flaw != "":
+			met += ", " + t.Flaw
 		case t.Met:
 			met = "met"
 		}
@@ -139,10 +139,22 @@ func (r *report) tables() (all [][][]string) {
 	return all
 }
 
+// foreign is how many processors were busy with other things, over all contestants and rounds.
+func (r *report) foreign() spread {
+	var all []round
+	for _, one := range r.Rounds {
+		for _, f := range one {
+			all = append(all, round{"": f})
+		}
+	}
+	return over(all, func(one round) float64 { return one[""].Foreign })
+}
+
 // circumstances are where and how it was measured, in one sentence each.
 func (r *report) circumstances() string {
-	return fmt.Sprintf("Measured on %s by `%s` at %s: %s, %s, load average before %s. Medians of %d rounds; each contestant in each round: "+
-		"%v to warm up, %v closed loop, %v open loop, %d connections.", r.Date, r.Command, r.Version, r.Machine, r.Envoy, r.Load,
+	return fmt.Sprintf("Measured on %s by `%s` at %s: %s, %s, load average before %s; other programs kept %.2f processors busy meanwhile (%.2f at most). "+
+		"Medians of %d rounds; each contestant in each round: %v to warm up, %v closed loop, %v open loop, %d connections.",
+		r.Date, r.Command, r.Version, r.Machine, r.Envoy, r.Load, r.foreign().Median, r.foreign().Max,
 		r.Plan.Rounds, r.Plan.Warm, r.Plan.Closed, r.Plan.Open, connections)
 }
 
