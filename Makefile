@@ -117,6 +117,16 @@ reproducible: ## build the filter again, elsewhere and without the compiler's ca
 	sha256sum build/weir.wasm "$$dir/weir.wasm"; \
 	cmp build/weir.wasm "$$dir/weir.wasm"
 
+# Not part of `make test`: it takes some ten minutes, on a machine that does nothing else. The end-to-end tests try it out.
+BENCH ?=
+
+.PHONY: bench
+bench: build ## measure Weir beside its peers; BENCH=-short tries it out, BENCH=-h lists what else there is
+	@tools/setup.sh envoy redis bench
+	$(call announce,measuring)
+	@go build -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o build/bench ./test/bench
+	@build/bench $(BENCH)
+
 # Not part of `make test`: it takes some minutes.
 .PHONY: mutants
 mutants: ## change the arithmetic of limits at one place at a time: a test must notice each change

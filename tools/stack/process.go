@@ -24,6 +24,8 @@ type Command struct {
 	Env []string
 	// Dir is the working directory; empty is the launcher's.
 	Dir string
+	// CPUs are the processors that the process may run on, as taskset takes them, like 0,2-3; empty is the launcher's.
+	CPUs string
 	// Out and Err, if not nil, receive standard output and standard error line by line, prefixed with Name.
 	Out, Err io.Writer
 }
@@ -43,6 +45,10 @@ type Process struct {
 // Start runs a command.
 func Start(c Command) (*Process, error) {
 	p := &Process{Name: c.Name, Stdout: NewLog(c.Name, c.Out), Stderr: NewLog(c.Name, c.Err), done: make(chan struct{})}
+	if c.CPUs != "" {
+		// It becomes the command, so the process id stays.
+		c.Path, c.Args = "taskset", append([]string{"--cpu-list", c.CPUs, c.Path}, c.Args...)
+	}
 	p.cmd = exec.Command(c.Path, c.Args...)
 	p.cmd.Dir = c.Dir
 	p.cmd.Env = append(os.Environ(), c.Env...)

@@ -290,3 +290,17 @@ func TestWhatIsMissingSaysWhatToDo(t *testing.T) {
 		t.Error("no filter:", err)
 	}
 }
+
+func TestAProcessStaysOnItsProcessors(t *testing.T) {
+	var out bytes.Buffer
+	p, err := stack.Start(stack.Command{
+		Name: "pinned", Path: "/bin/grep", Args: []string{"Cpus_allowed_list", "/proc/self/status"}, CPUs: "0", Out: &out,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+	if got := strings.Fields(out.String()); len(got) == 0 || got[len(got)-1] != "0" {
+		t.Errorf("pinned to processor 0 the process says %q", out.String())
+	}
+}

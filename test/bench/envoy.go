@@ -1,0 +1,101 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// The parts of the repository's envoy.yaml that contestants change.
+var (
+	accessLog   = regexp.MustCompile(`(?s)                access_log:.*?\n(                http_filters:\n)`)
+	weirFilter  = regexp.MustCompile(`(?s)                  - name: weir\n.*?\n(                  - name: envoy\.filters\.http\.router\n)`)
+	routeText   = "route: {cluster: upstream}"
+	directText  = "direct_response: {status: 200, body: {inline_string: ok}}"
+	domainsText = "domains: [\"*\"]\n"
+	clusterText = "\n  clusters:\n"
+)
+
+// limits are the descriptors of Envoy's own filters: one with the request's key.
+const limits = `                      rate_limits:
+                        - actions:
+                            - request_headers: {header_name: ` + keyHeader + `, descriptor_key: ` + keyHeader + `}
+`
+
+const nativeFilter = `                  - name: envoy.filters.http.local_ratelimit
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit
+                      stat_prefix: bench
+                      token_bucket: {max_tokens: 60000000, tokens_per_fill: 60000000, fill_interval: 60s}
+                      filter_enabled: {default_value: {numerator: 100, denominator: HUNDRED}}
+                      filter_enforced: {default_value: {numerator: 100, denominator: HUNDRED}}
+`
+
+// A descriptor without a value has a bucket for each value that comes.
+const nativeDescriptors = `                      max_dynamic_descriptors: 2000
+                      descriptors:
+                        - entries: [{key: ` + keyHeader + `}]
+                          token_bucket: {max_tokens: 60000000, tokens_per_fill: 60000000, fill_interval: 60s}
+`
+
+const globalFilter = `                  - name: envoy.filters.http.ratelimit
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
+                      domain: bench
+                      timeout: 1s
+                      failure_mode_deny: true
+                      rate_limit_service:
+                        transport_api_version: V3
+                        grpc_service: {envoy_grpc: {cluster_name: ratelimit}}
+`
+
+const globalCluster = `    - name: ratelimit
+      type: STATIC
+      connect_timeout: 1s
+      typed_extension_protocol_options:
+        envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+          "@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+          explicit_http_config: {http2_protocol_options: {}}
+      load_assignment:
+        cluster_name: ratelimit
+        endpoints:
+          - lb_endpoints:
+              - endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: %d}}}
+`
+
+// configure turns the finished envoy.yaml into the contestant's. All have in common that there is no access log, which would be
+// work for whoever reads it.
+func (c contestant) configure(config string, servicePort int) (string, error) {
+	var problems []error
+	replace := func(old, by string) {
+		if n := strings.Count(config, old); n != 1 {
+			problems = append(problems, fmt.Errorf("envoy.yaml must have %q exactly once, it has it %d times", old, n))
+		}
+		config = strings.Replace(config, old, by, 1)
+	}
+	cut := func(what *regexp.Regexp, by string) {
+		if n := len(what.FindAllString(config, -1)); n != 1 {
+			problems = append(problems, fmt.Errorf("envoy.yaml must match %q exactly once, it does %d times", what, n))
+		}
+		config = what.ReplaceAllString(config, by+"$1")
+	}
+	cut(accessLog, "")
+	if c.Scene == direct {
+		replace(routeText, directText)
+	}
+	switch c.part {
+	case nothing:
+		cut(weirFilter, "")
+	case nativeOne:
+		cut(weirFilter, nativeFilter)
+	case nativeKeys:
+		cut(weirFilter, nativeFilter+nativeDescriptors)
+		replace(domainsText, domainsText+limits)
+	case global:
+		cut(weirFilter, globalFilter)
+		replace(domainsText, domainsText+limits)
+		replace(clusterText, clusterText+fmt.Sprintf(globalCluster, servicePort))
+	}
+	return config, errors.Join(problems...)
+}

@@ -1,0 +1,216 @@
+// Package load sends requests to a proxy with as little effort of its own as it can, in two ways. In a closed loop each
+// connection asks again as soon as it is answered: the proxy works as fast as it can, and what a request costs can be read from
+// its processor time. In an open loop requests are due at a constant rate whatever the proxy does, and each is timed from when
+// it was due: a proxy that stalls shows the stall in every request that should have been sent meanwhile.
+package load
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// patience is how long after the end of a load an answer may still come.
+const patience = 10 * time.Second
+
+// Load says what to send where.
+type Load struct {
+	// Address is host:port of the proxy.
+	Address string
+	// Connections is how many there are; each has one request on its way at most.
+	Connections int
+	// Requests are complete requests of HTTP/1.1 without a body. The n-th that is sent is Requests[Order[n % len(Order)]].
+	Requests [][]byte
+	Order    []int
+}
+
+// Result is what became of a load.
+type Result struct {
+	// Statuses counts the answers by status.
+	Statuses map[int]int
+	// Duration is from the first request to the last answer.
+	Duration time.Duration
+	// Latencies of an open loop, from when a request was due to the end of its answer, in ascending order.
+	Latencies []time.Duration
+}
+
+// Answered is how many answers came, whatever their status.
+func (r Result) Answered() (n int) {
+	for _, count := range r.Statuses {
+		n += count
+	}
+	return n
+}
+
+// Percentile is the latency that a share p of the requests, 0 to 1, did not exceed; 0 if there were none.
+func (r Result) Percentile(p float64) time.Duration {
+	if len(r.Latencies) == 0 {
+		return 0
+	}
+	return r.Latencies[min(int(p*float64(len(r.Latencies))), len(r.Latencies)-1)]
+}
+
+func (l Load) request(n int) []byte { return l.Requests[l.Order[n%len(l.Order)]] }
+
+// Closed sends on every connection, each as soon as the last answer is there. It fails if a connection does.
+func (l Load) Closed(ctx context.Context, during time.Duration) (Result, error) {
+	conns, err := l.dial(ctx, during)
+	if err != nil {
+		return Result{}, err
+	}
+	defer closeAll(conns)
+	begin := time.Now()
+	end := begin.Add(during)
+	errs := make([]error, len(conns))
+	var all sync.WaitGroup
+	for i, c := range conns {
+		all.Go(func() {
+			for n := i; errs[i] == nil && ctx.Err() == nil && time.Now().Before(end); n += len(conns) {
+				if _, errs[i] = c.Write(l.request(n)); errs[i] == nil {
+					errs[i] = c.receive()
+				}
+			}
+		})
+	}
+	all.Wait()
+	return collect(conns, begin), firstError(ctx, errs)
+}
+
+// Open sends rate requests a second, each when it is due or, while every connection waits for an answer, as soon as one is
+// free. All that were due are sent. It fails if a connection does.
+func (l Load) Open(ctx context.Context, rate float64, during time.Duration) (Result, error) {
+	conns, err := l.dial(ctx, during)
+	if err != nil {
+		return Result{}, err
+	}
+	total := int(rate * during.Seconds())
+	free, failed := make(chan *conn, len(conns)), make(chan error, len(conns))
+	var over atomic.Bool
+	var readers sync.WaitGroup
+	for _, c := range conns {
+		c.latencies = make([]time.Duration, 0, total/len(conns)+1)
+		free <- c
+		readers.Go(func() {
+			for {
+				if err := c.receive(); err != nil {
+					if !over.Load() {
+						failed <- err
+					}
+					return
+				}
+				c.latencies = append(c.latencies, time.Since(time.Unix(0, c.due.Load())))
+				free <- c
+			}
+		})
+	}
+	begin := time.Now()
+	done := make(chan error, 1)
+	go func() { done <- l.pace(ctx, begin, rate, total, free, failed) }()
+	err = <-done
+	over.Store(true)
+	closeAll(conns)
+	readers.Wait()
+	return collect(conns, begin), err
+}
+
+// pace sends each request when it is due and then waits until every connection is free again. It sleeps by system call on a
+// thread of its own, because Go's timers are a millisecond late when the process also waits for connections; the thread ends
+// with the goroutine.
+func (l Load) pace(ctx context.Context, begin time.Time, rate float64, total int, free <-chan *conn, failed <-chan error) error {
+	runtime.LockOSThread()
+	setTimerSlack(time.Nanosecond)
+	take := func() (*conn, error) {
+		select {
+		case c := <-free:
+			return c, nil
+		case err := <-failed:
+			return nil, err
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	for n := range total {
+		due := begin.Add(time.Duration(float64(n) / rate * float64(time.Second)))
+		sleep(time.Until(due))
+		c, err := take()
+		if err != nil {
+			return err
+		}
+		c.due.Store(due.UnixNano())
+		if _, err := c.Write(l.request(n)); err != nil {
+			return err
+		}
+	}
+	for range cap(free) {
+		if _, err := take(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sleep(d time.Duration) {
+	for d > 0 {
+		// Signals interrupt it; then it says what is left.
+		left, t := syscall.Timespec{}, syscall.NsecToTimespec(int64(d))
+		if syscall.Nanosleep(&t, &left) == nil {
+			return
+		}
+		d = time.Duration(left.Nano())
+	}
+}
+
+// setTimerSlack says how late the kernel may wake the calling thread; without a word it is 50 microseconds.
+func setTimerSlack(d time.Duration) {
+	const prSetTimerSlack = 29
+	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, prSetTimerSlack, uintptr(d), 0)
+}
+
+func (l Load) dial(ctx context.Context, during time.Duration) ([]*conn, error) {
+	var conns []*conn
+	for range l.Connections {
+		c, err := (&net.Dialer{Timeout: patience}).DialContext(ctx, "tcp", l.Address)
+		if err == nil {
+			err = c.SetDeadline(time.Now().Add(during + patience))
+		}
+		if err != nil {
+			closeAll(conns)
+			return nil, fmt.Errorf("the load cannot connect: %w", err)
+		}
+		conns = append(conns, newConn(c))
+	}
+	return conns, nil
+}
+
+func closeAll(conns []*conn) {
+	for _, c := range conns {
+		c.Close()
+	}
+}
+
+func collect(conns []*conn, begin time.Time) Result {
+	r := Result{Statuses: map[int]int{}, Duration: time.Since(begin)}
+	for _, c := range conns {
+		for status, n := range c.statuses {
+			r.Statuses[status] += n
+		}
+		r.Latencies = append(r.Latencies, c.latencies...)
+	}
+	slices.Sort(r.Latencies)
+	return r
+}
+
+func firstError(ctx context.Context, errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/tools/stack"
+)
+
+const (
+	adminToken = "the-administrator-of-the-benchmarks"
+	nodeToken  = "the-envoys-of-the-benchmarks"
+	nodeID     = "bench"
+	// patience bounds every start.
+	patience = 30 * time.Second
+)
+
+// workshop is what all contestants use.
+type workshop struct {
+	// root is the repository's folder.
+	root string
+	// empty is the built empty filter, service envoyproxy/ratelimit; the latter may be missing if nobody needs it.
+	empty, service string
+	// envoyCPUs are Envoy's alone.
+	envoyCPUs string
+	upstream  *upstream
+}
+
+// newWorkshop builds what is not built, and keeps this process and all that it starts off Envoy's processor.
+func newWorkshop(ctx context.Context, root string) (*workshop, error) {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return nil, err
+	}
+	cache, err := stack.CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	w := &workshop{root: root, empty: filepath.Join(root, "build/empty.wasm"), service: filepath.Join(cache, "bin/ratelimit")}
+	build := exec.CommandContext(ctx, filepath.Join(root, "wasm-build.sh"), "-o", w.empty, filepath.Join(root, "test/bench/empty"))
+	if output, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("the empty filter does not build: %w\n%s", err, output)
+	}
+	if w.envoyCPUs, err = takeProcessors(); err != nil {
+		return nil, err
+	}
+	w.upstream, err = startUpstream()
+	return w, err
+}
+
+// takeProcessors moves this process away from the first of its processors and returns that one.
+func takeProcessors() (first string, err error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return "", err
+	}
+	cpus, err := processors(string(status))
+	if err != nil {
+		return "", err
+	}
+	if len(cpus) < 2 {
+		return "", errors.New("the benchmarks need two processors, one for Envoy and one for the load")
+	}
+	rest := strings.Join(cpus[1:], ",")
+	output, err := exec.Command("taskset", "--all-tasks", "--cpu-list", "--pid", rest, strconv.Itoa(os.Getpid())).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("taskset cannot pin the load to processors %s: %w: %s", rest, err, output)
+	}
+	return cpus[0], nil
+}
+
+// processors reads the list of processors in a process's status, like 0,2-3.
+func processors(status string) (all []string, err error) {
+	_, list, found := strings.Cut(status, "Cpus_allowed_list:")
+	if !found {
+		return nil, errors.New("/proc/self/status does not say which processors there are")
+	}
+	list, _, _ = strings.Cut(list, "\n")
+	for _, span := range strings.Split(strings.TrimSpace(list), ",") {
+		low, high, isSpan := strings.Cut(span, "-")
+		if !isSpan {
+			high = low
+		}
+		from, err1 := strconv.Atoi(low)
+		to, err2 := strconv.Atoi(high)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, fmt.Errorf("processors %q: %w", list, err)
+		}
+		for ; from <= to; from++ {
+			all = append(all, strconv.Itoa(from))
+		}
+	}
+	return all, nil
+}
+
+// world is a contestant's processes.
+type world struct {
+	envoy *stack.Envoy
+	// others are the further processes: control plane, Redis, rate limit service.
+	others []*stack.Process
+	stops  []func()
+}
+
+func (w *world) stop() {
+	for i := len(w.stops) - 1; i >= 0; i-- {
+		w.stops[i]()
+	}
+}
+
+// start starts a contestant.
+func (s *workshop) start(ctx context.Context, c contestant) (_ *world, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	w := &world{}
+	defer func() {
+		if err != nil {
+			w.stop()
+		}
+	}()
+	dir, err := os.MkdirTemp("", "weir-bench-")
+	if err != nil {
+		return nil, err
+	}
+	w.stops = append(w.stops, func() { os.RemoveAll(dir) })
+	redis := ""
+	if c.central || c.part == global {
+		if redis, err = w.startRedis(ctx, dir); err != nil {
+			return nil, err
+		}
+	}
+	servicePort, controlPlanePort := 0, 0
+	var controlPlane *stack.ControlPlane
+	switch c.part {
+	case global:
+		servicePort, err = w.startService(ctx, s.service, dir, redis)
+	case weir:
+		if controlPlane, err = w.startControlPlane(ctx, s.root, dir, redis, c.central); err == nil {
+			controlPlanePort = controlPlane.Port
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := w.startEnvoy(ctx, s, c, servicePort, controlPlanePort); err != nil {
+		return nil, err
+	}
+	if controlPlane == nil {
+		return w, nil
+	}
+	version, err := controlPlane.Apply(ctx, []byte(c.policies))
+	if err != nil {
+		return nil, err
+	}
+	return w, controlPlane.AwaitApplied(ctx, version, nodeID)
+}
+
+func (w *world) startEnvoy(ctx context.Context, s *workshop, c contestant, servicePort, controlPlanePort int) error {
+	config, err := os.ReadFile(filepath.Join(s.root, "envoy.yaml"))
+	if err != nil {
+		return err
+	}
+	o := stack.EnvoyOptions{
+		Config: string(config), Wasm: filepath.Join(s.root, "build/weir.wasm"), NodeID: nodeID, NodeToken: nodeToken,
+		UpstreamPort: s.upstream.port(), ControlPlanePort: controlPlanePort, Concurrency: 1, CPUs: s.envoyCPUs,
+	}
+	if c.part == emptyWasm {
+		o.Wasm, o.PluginConfig = s.empty, "{}"
+	}
+	finished, err := o.Configuration()
+	if err == nil {
+		_, err = c.configure(finished, servicePort)
+	}
+	if err != nil {
+		return err
+	}
+	o.Rewrite = func(config string) string {
+		config, _ = c.configure(config, servicePort) // It was just tried.
+		return config
+	}
+	if w.envoy, err = stack.StartEnvoy(ctx, o); err == nil {
+		w.stops = append(w.stops, w.envoy.Stop)
+	}
+	return err
+}
+
+func (w *world) startControlPlane(ctx context.Context, root, dir, redis string, central bool) (*stack.ControlPlane, error) {
+	o := stack.ControlPlaneOptions{
+		Binary: filepath.Join(root, "build/weir"), DataDir: dir, AdminToken: adminToken, NodeToken: nodeToken,
+	}
+	if central {
+		o.RedisURL = "redis://" + redis + "/0"
+	}
+	c, err := stack.StartControlPlane(ctx, o)
+	if err == nil {
+		w.others, w.stops = append(w.others, c.Process), append(w.stops, c.Stop)
+	}
+	return c, err
+}
+
+// startRedis returns the server's host:port.
+func (w *world) startRedis(ctx context.Context, dir string) (string, error) {
+	port, err := stack.FreePort()
+	if err != nil {
+		return "", err
+	}
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	p, err := w.run(stack.Command{Name: "redis", Path: "redis-server", Args: []string{
+		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no",
+	}})
+	if err != nil {
+		return "", err
+	}
+	return address, p.AwaitReady(ctx, func(ctx context.Context) error {
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		answer := make([]byte, len("+PONG"))
+		if _, err := io.WriteString(c, "PING\r\n"); err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(c, answer); err == nil && string(answer) != "+PONG" {
+			err = fmt.Errorf("redis-server answers PING with %q", answer)
+		}
+		return err
+	})
+}
+
+// serviceLimits is one limit for each key, like Weir's.
+const serviceLimits = `domain: bench
+descriptors:
+  - key: ` + keyHeader + `
+    rate_limit: {unit: minute, requests_per_unit: 60000000}
+`
+
+// startService starts envoyproxy/ratelimit with the settings it has of itself, and returns the port of its gRPC.
+func (w *world) startService(ctx context.Context, binary, dir, redis string) (int, error) {
+	if err := stack.Executable(binary); err != nil {
+		return 0, fmt.Errorf("envoyproxy/ratelimit is not installed (%w): run tools/setup.sh bench", err)
+	}
+	folder := filepath.Join(dir, "runtime", "ratelimit", "config")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return 0, err
+	}
+	if err := os.WriteFile(filepath.Join(folder, "bench.yaml"), []byte(serviceLimits), 0o644); err != nil {
+		return 0, err
+	}
+	var ports [3]int
+	for i := range ports {
+		var err error
+		if ports[i], err = stack.FreePort(); err != nil {
+			return 0, err
+		}
+	}
+	p, err := w.run(stack.Command{Name: "ratelimit", Path: binary, Env: []string{
+		"USE_STATSD=false", "LOG_LEVEL=error", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis,
+		"RUNTIME_ROOT=" + filepath.Join(dir, "runtime"), "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
+		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1",
+		fmt.Sprintf("GRPC_PORT=%d", ports[0]), fmt.Sprintf("PORT=%d", ports[1]), fmt.Sprintf("DEBUG_PORT=%d", ports[2]),
+	}})
+	if err != nil {
+		return 0, err
+	}
+	return ports[0], p.AwaitReady(ctx, func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/healthcheck", ports[1]), nil)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("envoyproxy/ratelimit is not healthy: %s", response.Status)
+		}
+		return nil
+	})
+}
+
+func (w *world) run(c stack.Command) (*stack.Process, error) {
+	p, err := stack.Start(c)
+	if err == nil {
+		w.others = append(w.others, p)
+		w.stops = append(w.stops, func() { p.Stop(2 * time.Second) })
+	}
+	return p, err
+}

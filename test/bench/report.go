@@ -1,0 +1,175 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// report is all that one run has measured; its JSON is what -o json prints and -from reads.
+type report struct {
+	Date    string       `json:"date"`
+	Command string       `json:"command"`
+	Version string       `json:"version"`
+	Machine string       `json:"machine"`
+	Envoy   string       `json:"envoy"`
+	Load    string       `json:"load_average_before"`
+	Plan    plan         `json:"plan"`
+	Order   []contestant `json:"contestants"`
+	Rounds  []round      `json:"rounds"`
+	Targets []target     `json:"targets"`
+}
+
+// of is a figure of one contestant over all rounds.
+func (r *report) of(c contestant, figure func(figures) float64) spread {
+	return over(r.Rounds, func(one round) float64 { return figure(one[c.id()]) })
+}
+
+// added is what a contestant's processes use for a request more than Envoy alone.
+func (r *report) added(c contestant) spread {
+	return over(r.Rounds, func(one round) float64 { return one.added(c.Name, c.Scene) })
+}
+
+// in are the contestants of a scene.
+func (r *report) in(s scene) (all []contestant) {
+	for _, c := range r.Order {
+		if c.Scene == s {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// has says whether a contestant was measured.
+func (r *report) has(id string) bool {
+	_, ok := r.Rounds[0][id]
+	return ok
+}
+
+// A column of the tables.
+type column struct {
+	title string
+	cell  func(r *report, c contestant) string
+}
+
+func number(title, format string, figure func(figures) float64) column {
+	return column{title, func(r *report, c contestant) string { return fmt.Sprintf(format, r.of(c, figure).Median) }}
+}
+
+var addedColumn = column{"added µs (min to max)", func(r *report, c contestant) string {
+	if c.Name == "none" || !r.has(string(c.Scene)+"/none") {
+		return ""
+	}
+	s := r.added(c)
+	return fmt.Sprintf("%.1f (%.1f to %.1f)", s.Median, s.Min, s.Max)
+}}
+
+// columns of a scene's table, after that of the names.
+func columns(s scene) []column {
+	first := []column{
+		number("requests/s", "%.0f", func(f figures) float64 { return f.Rate }),
+		number("Envoy µs", "%.1f", func(f figures) float64 { return f.EnvoyCPU }),
+		number("others µs", "%.1f", func(f figures) float64 { return f.OtherCPU }),
+		addedColumn,
+	}
+	memory := []column{
+		number("Envoy MB", "%.0f", func(f figures) float64 { return f.EnvoyMB }),
+		number("others MB", "%.0f", func(f figures) float64 { return f.OtherMB }),
+	}
+	if s == direct {
+		return append(first, memory...)
+	}
+	return append(append(first,
+		number("calls per 1000", "%.1f", func(f figures) float64 { return 1000 * f.Calls }),
+		number("by ladder %", "%.1f", func(f figures) float64 { return 100 * f.Ladder }),
+		number("open loop/s", "%.0f", func(f figures) float64 { return f.OpenRate }),
+		number("p50 ms", "%.2f", func(f figures) float64 { return f.P50 }),
+		number("p99 ms", "%.2f", func(f figures) float64 { return f.P99 }),
+		number("p99.9 ms", "%.2f", func(f figures) float64 { return f.P999 }),
+	), memory...)
+}
+
+var sceneTitles = map[scene]string{
+	direct:  "Envoy answers by itself, one key",
+	proxied: "a service behind Envoy, 1000 keys",
+}
+
+// rows are a scene's table, the titles first.
+func (r *report) rows(s scene) [][]string {
+	titles := []string{sceneTitles[s]}
+	for _, c := range columns(s) {
+		titles = append(titles, c.title)
+	}
+	rows := [][]string{titles}
+	for _, c := range r.in(s) {
+		row := []string{c.Title}
+		for _, column := range columns(s) {
+			row = append(row, column.cell(r, c))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// targetRows are the table of targets, the titles first.
+func (r *report) targetRows() [][]string {
+	rows := [][]string{{"ratio", "target", "measured (min to max)", ""}}
+	for _, t := range r.Targets {
+		met := "not met"
+		switch {
+		case t.Flaw != "":
+			met += ", " + t.Flaw
+		case t.Met:
+			met = "met"
+		}
+		rows = append(rows, []string{t.Name, fmt.Sprintf("at most %.3g", t.AtMost),
+			fmt.Sprintf("%.3g (%.3g to %.3g)", t.Measured.Median, t.Measured.Min, t.Measured.Max), met})
+	}
+	return rows
+}
+
+// tables are all tables that have something to say.
+func (r *report) tables() (all [][][]string) {
+	for _, rows := range [][][]string{r.rows(direct), r.rows(proxied), r.targetRows()} {
+		if len(rows) > 1 {
+			all = append(all, rows)
+		}
+	}
+	return all
+}
+
+// foreign is how many processors were busy with other things, over all contestants and rounds.
+func (r *report) foreign() spread {
+	var all []round
+	for _, one := range r.Rounds {
+		for _, f := range one {
+			all = append(all, round{"": f})
+		}
+	}
+	return over(all, func(one round) float64 { return one[""].Foreign })
+}
+
+// circumstances are where and how it was measured, in one sentence each.
+func (r *report) circumstances() string {
+	return fmt.Sprintf("Measured on %s by `%s` at %s: %s, %s, load average before %s; other programs kept %.2f processors busy meanwhile (%.2f at most). "+
+		"Medians of %d rounds; each contestant in each round: %v to warm up, %v closed loop, %v open loop, %d connections.",
+		r.Date, r.Command, r.Version, r.Machine, r.Envoy, r.Load, r.foreign().Median, r.foreign().Max,
+		r.Plan.Rounds, r.Plan.Warm, r.Plan.Closed, r.Plan.Open, connections)
+}
+
+// print writes the tables for people.
+func (r *report) print(w io.Writer) error {
+	fmt.Fprintln(w, "\n"+r.circumstances())
+	for _, rows := range r.tables() {
+		fmt.Fprintln(w)
+		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		for _, row := range rows {
+			fmt.Fprintln(table, strings.Join(row, "\t"))
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
