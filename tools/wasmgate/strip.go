@@ -1,5 +1,7 @@
 package main
 
+import "strings"
+
 // keep lists the exports that a filter needs. The host enters the guest for every callback that is exported, whether it
 // does anything or not, so those that only return "continue" are worth removing.
 //
@@ -18,10 +20,12 @@ var keep = map[string]bool{
 	"proxy_on_request_headers":    true,
 	"proxy_on_response_headers":   true,
 	"proxy_on_http_call_response": true,
-	"proxy_on_done":               true,
-	"proxy_on_log":                true,
 	"proxy_on_delete":             true,
 }
+
+// own begins the name of a callback that takes the place of the SDK's: weir_on_X becomes proxy_on_X. A module cannot define a
+// name twice, and a package that imports the SDK has all of its callbacks.
+const own, theirs = "weir_on_", "proxy_on_"
 
 // strip returns the module without the exports that are not in keep. What stays keeps its order, so equal modules give
 // equal bytes, and a module that has nothing to strip comes back byte for byte if its numbers were encoded shortest.
@@ -30,7 +34,7 @@ func (m *module) strip() []byte {
 	for _, s := range m.sections {
 		body := s.body
 		if s.id == sectionExport {
-			body = encodeExports(m.exports)
+			body = encodeExports(m.shipped())
 		}
 		out = append(out, s.id)
 		out = appendUint32(out, uint32(len(body)))
@@ -39,20 +43,38 @@ func (m *module) strip() []byte {
 	return out
 }
 
-func encodeExports(all []entity) []byte {
-	var entries []byte
-	var n uint32
-	for _, e := range all {
-		if !keep[e.name] {
+// shipped are the exports that stay, by the names that the host looks for.
+func (m *module) shipped() []entity {
+	replaced := map[string]bool{}
+	for _, e := range m.exports {
+		if name, ok := strings.CutPrefix(e.name, own); ok {
+			replaced[theirs+name] = true
+		}
+	}
+	var out []entity
+	for _, e := range m.exports {
+		if replaced[e.name] {
 			continue
 		}
-		n++
-		entries = appendUint32(entries, uint32(len(e.name)))
-		entries = append(entries, e.name...)
-		entries = append(entries, e.kind)
-		entries = appendUint32(entries, e.index)
+		if name, ok := strings.CutPrefix(e.name, own); ok {
+			e.name = theirs + name
+		}
+		if keep[e.name] {
+			out = append(out, e)
+		}
 	}
-	return append(appendUint32(nil, n), entries...)
+	return out
+}
+
+func encodeExports(exports []entity) []byte {
+	out := appendUint32(nil, uint32(len(exports)))
+	for _, e := range exports {
+		out = appendUint32(out, uint32(len(e.name)))
+		out = append(out, e.name...)
+		out = append(out, e.kind)
+		out = appendUint32(out, e.index)
+	}
+	return out
 }
 
 // appendUint32 appends v as the shortest unsigned LEB128.

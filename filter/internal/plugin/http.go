@@ -10,21 +10,23 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/respond"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // httpContext is one request.
 type httpContext struct {
-	types.DefaultHttpContext
-
 	plugin  *pluginContext
 	request limiter.Request
 	headers respond.Headers
 	grpc    bool
+	// waiting: the request is held back, for its tokens or its turn.
+	waiting bool
+	// kept: find knows it. next is the following one of its list, or of those to spare.
+	kept bool
+	next *httpContext
 }
 
-// OnHttpRequestHeaders implements types.HttpContext.
-func (c *httpContext) OnHttpRequestHeaders(int, bool) types.Action {
-	host.Begin()
+func (c *httpContext) onRequestHeaders() types.Action {
 	p := c.plugin
 	rules := p.sync.Rules()
 	if rules == nil {
@@ -45,37 +47,40 @@ func (c *httpContext) OnHttpRequestHeaders(int, bool) types.Action {
 		return types.ActionContinue
 	}
 	attributes.Properties = host.Properties{}
-	if p := c.plugin; p.people != nil {
+	if p.people != nil {
 		attributes.Consumers = p.people
 	}
 	c.grpc = isGRPC(attributes.Headers)
-	status := p.limiter.Begin(&c.request, rules, &attributes, p.clock.Now())
+	now := p.clock.Now()
+	status := p.limiter.Begin(&c.request, rules, &attributes, now)
 	removeForged(attributes.Headers)
 	if status == limiter.Paused {
-		p.paused[c.request.Stream] = c
+		c.waiting = true
 		if status = p.resumeResolved(c); status == limiter.Paused {
 			return types.ActionPause
 		}
-		delete(p.paused, c.request.Stream)
+		c.waiting = false
 	}
-	return c.act(status)
+	return c.act(status, now)
 }
 
 // resume goes on after a ticket has ended; the stream is the selected one.
 func (c *httpContext) resume() {
-	status := c.plugin.limiter.Resume(&c.request, c.plugin.clock.Now())
+	now := c.plugin.clock.Now()
+	status := c.plugin.limiter.Resume(&c.request, now)
 	if status == limiter.Paused {
 		return
 	}
-	delete(c.plugin.paused, c.request.Stream)
-	if c.act(status) == types.ActionContinue {
+	c.waiting = false
+	if c.act(status, now) == types.ActionContinue {
 		host.Resume()
 	}
 }
 
-// act does what a decision asks for and says whether the request goes on.
-func (c *httpContext) act(status limiter.Status) types.Action {
+// act does what a decision made at now asks for and says whether the request goes on.
+func (c *httpContext) act(status limiter.Status, now quota.Instant) types.Action {
 	p := c.plugin
+	wall := int64(now) + int64(p.limiter.Ahead)
 	switch status {
 	case limiter.Unlimited:
 		return types.ActionContinue
@@ -88,14 +93,14 @@ func (c *httpContext) act(status limiter.Status) types.Action {
 	host.SetFilterState("weir.decision", p.scratch)
 	switch status {
 	case limiter.Allowed:
-		c.headers.Limits(&c.request, false, 0, p.clock.Wall())
+		c.headers.Limits(&c.request, false, 0, wall)
 		return types.ActionContinue
 	case limiter.Delayed:
-		c.headers.Limits(&c.request, false, 0, p.clock.Wall()+int64(c.request.Delay))
+		c.headers.Limits(&c.request, false, 0, wall+int64(c.request.Delay))
 		p.hold(c)
 		return types.ActionPause
 	}
-	p.refusal.Write(&c.request, p.clock.Now(), p.clock.Wall(), c.grpc)
+	p.refusal.Write(&c.request, now, wall, c.grpc)
 	return c.reply("weir_" + c.request.Reason.String())
 }
 
@@ -111,23 +116,25 @@ func (c *httpContext) reply(details string) types.Action {
 	return types.ActionPause
 }
 
-// OnHttpResponseHeaders implements types.HttpContext. It runs for the filter's own refusals too; those have their headers.
-func (c *httpContext) OnHttpResponseHeaders(int, bool) types.Action {
-	host.Begin()
-	if c.headers.Len() > 0 {
-		c.headers.YieldTo(host.ResponseHeader("ratelimit"), host.ResponseHeader("x-ratelimit-remaining"))
+// onResponseHeaders runs for the filter's own refusals too; those have their headers.
+func (c *httpContext) onResponseHeaders() {
+	var standard, legacy []byte
+	if c.headers.Speaks('r') {
+		standard = host.ResponseHeader("ratelimit")
 	}
+	if c.headers.Speaks('x') {
+		legacy = host.ResponseHeader("x-ratelimit-remaining")
+	}
+	c.headers.YieldTo(standard, legacy)
 	for i := range c.headers.Len() {
 		name, value := c.headers.At(i)
 		host.SetResponseHeader(name, value)
 	}
-	return types.ActionContinue
 }
 
-// OnHttpStreamDone implements types.HttpContext.
-func (c *httpContext) OnHttpStreamDone() {
-	if c.plugin.paused[c.request.Stream] == c {
-		delete(c.plugin.paused, c.request.Stream)
+// onDone runs when the stream is over, also when its client went away.
+func (c *httpContext) onDone() {
+	if c.waiting {
 		c.plugin.limiter.Cancel(&c.request, c.plugin.clock.Now())
 	}
 }

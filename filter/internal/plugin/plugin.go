@@ -46,7 +46,6 @@ type pluginContext struct {
 	classifier classify.Classifier
 	refusal    respond.Refusal
 	scratch    []byte
-	paused     map[uint32]*httpContext
 	// hurried: ticks come each releaseTick; nextTick is when all that a tick does is due again.
 	hurried  bool
 	nextTick quota.Instant
@@ -89,7 +88,6 @@ func (p *pluginContext) start(config *policy.Plugin) error {
 		node.ID = "envoy-" + strconv.FormatUint(process.id, 16)
 	}
 	node.ID = node.ID[:min(len(node.ID), wire.MaxNodeID)]
-	p.paused = make(map[uint32]*httpContext)
 	p.store = bucketstore.New(host.SharedData{}, space, config.Keys)
 	var poller configsync.Poller
 	if cp := config.ControlPlane; cp != nil {
@@ -167,31 +165,28 @@ func (p *pluginContext) climb(now quota.Instant) {
 // OnQueueReady implements types.PluginContext; see host.Call.
 func (p *pluginContext) OnQueueReady(uint32) { host.OnQueueReady() }
 
-// OnPluginDone implements types.PluginContext.
-func (p *pluginContext) OnPluginDone() bool {
-	host.Begin()
-	host.SetTick(0)
+// onDone counts what has not been counted.
+func (p *pluginContext) onDone() {
 	if p.limiter != nil {
 		p.report()
 		p.metrics.waiting.Add(-p.shown.waiting)
 		p.shown.waiting = 0
 	}
-	return true
 }
 
-// resumeResolved goes on with every paused request whose tokens came, or will not come. If one of them is own, whose callback
+// resumeResolved goes on with every waiting request whose tokens came, or will not come. If one of them is own, whose callback
 // is running, its status is returned instead: Paused if it still waits.
 func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
 	status, others := limiter.Paused, false
 	for streams := p.desk.TakeResolved(); len(streams) > 0; streams = p.desk.TakeResolved() {
 		for _, stream := range streams {
-			ctx := p.paused[stream]
+			ctx := find(stream)
 			switch {
-			case ctx == nil:
-			case ctx == own:
+			case own != nil && stream == own.request.Stream:
 				if status == limiter.Paused {
 					status = p.limiter.Resume(&own.request, p.clock.Now())
 				}
+			case ctx == nil || !ctx.waiting:
 			case host.Select(stream):
 				others = true
 				ctx.resume()
@@ -206,7 +201,7 @@ func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
 
 // hold keeps a delayed request until its turn.
 func (p *pluginContext) hold(c *httpContext) {
-	p.paused[c.request.Stream] = c
+	c.waiting = true
 	if !p.hurried {
 		p.hurried = true
 		host.SetTick(releaseTick)
@@ -216,8 +211,8 @@ func (p *pluginContext) hold(c *httpContext) {
 // release goes on with the delayed requests whose turn has come.
 func (p *pluginContext) release(now quota.Instant) {
 	for _, stream := range p.limiter.Release(now) {
-		if p.paused[stream] != nil && host.Select(stream) {
-			delete(p.paused, stream)
+		if c := find(stream); c != nil && c.waiting && host.Select(stream) {
+			c.waiting = false
 			host.Resume()
 		}
 	}
@@ -232,13 +227,6 @@ func (p *pluginContext) passBeforeSnapshot() {
 	if p.passed.beforeSnapshot++; p.passed.beforeSnapshot == 1 {
 		host.Warn("weir: no policy set yet: requests pass unlimited until the control plane sends one")
 	}
-}
-
-// NewHttpContext implements types.PluginContext.
-func (p *pluginContext) NewHttpContext(id uint32) types.HttpContext {
-	c := &httpContext{plugin: p}
-	c.request.Stream = id
-	return c
 }
 
 // logger writes to Envoy's log.

@@ -29,5 +29,7 @@ func (vm *VM) NewPluginContext(id uint32) types.PluginContext {
 	if vm.metrics == nil {
 		vm.metrics = newMetrics()
 	}
-	return &pluginContext{id: id, metrics: vm.metrics}
+	p := &pluginContext{id: id, metrics: vm.metrics}
+	plugins = append(plugins, p)
+	return p
 }
