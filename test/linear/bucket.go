@@ -27,7 +27,8 @@ type Taken struct {
 type bucket struct{ debt, last int64 }
 
 // Buckets is the model of token buckets, one for each key, that earn num units a microsecond, of which den are a token, and hold
-// burst tokens. Time that lies before the last charge stands still; a refusal leaves no trace, not even of its time. An operation's input is a Take, its output a Taken.
+// burst tokens. Time that lies before the last charge stands still; a refusal leaves no trace, not even of its time. What it says is left
+// may be what was left at an earlier one, but is too little in any case. An operation's input is a Take, its output a Taken.
 func Buckets(num, den, burst int64) porcupine.Model {
 	step := func(before bucket, now int64, take Take, taken Taken) (bucket, bool) {
 		b := before
@@ -38,11 +39,11 @@ func Buckets(num, den, burst int64) porcupine.Model {
 		if fits {
 			b.debt += take.Cost * den
 		}
-		right := taken.Allowed == fits && taken.Remaining == burst-(b.debt+den-1)/den
-		if !fits {
-			b = before
+		left := burst - (b.debt+den-1)/den
+		if fits {
+			return b, taken.Allowed && taken.Remaining == left
 		}
-		return b, right
+		return before, !taken.Allowed && taken.Remaining >= left && taken.Remaining < take.Cost
 	}
 	model := porcupine.NondeterministicModel{
 		Partition: partition(func(input any) int { return input.(Take).Key }),

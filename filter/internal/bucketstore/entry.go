@@ -36,6 +36,8 @@ type Entry struct {
 	State      quota.State
 	Params     quota.Params
 	Generation uint64
+	// Of a Local entry, what workers have taken of it in advance.
+	Lent Lent
 	// Of a Window entry. A Change may append to the marks that it finds. Ahead is by how much the history's clock is ahead of
 	// the table's: a Change sets it where the two differ.
 	History quota.History
@@ -59,12 +61,16 @@ func (e *Entry) idle() quota.Instant {
 	case Window:
 		return e.History.Last + quota.Instant(e.Windows.ResetAfter(&e.History, e.History.Last)-e.Ahead)
 	}
-	return e.State.Last + quota.Instant(e.Params.ResetAfter(e.State, e.State.Last))
+	full := e.Params.ResetAfter(e.State, e.State.Last)
+	if lent := e.Lent.Tokens(); lent > 0 { // Who makes the bucket anew before then must start with as much missing.
+		full = max(full, 2*EpochSpan+e.Params.ResetAfter(quota.State{Debt: e.Params.UnitsFor(lent)}, 0))
+	}
+	return e.State.Last + quota.Instant(full)
 }
 
 // An entry's record, little-endian: key 16, kind 1, short 1, pad 2, limit 4, idle 8, then
 //
-//	local, share   debt 8, last 8, num 8, den 8, burst 8, generation 8
+//	local, share   debt 8, last 8, num 8, den 8, burst 8, generation 8, lent: epoch 4, last 4, older 4
 //	optimistic     num 8, den 8, burst 8, unknown 8, reported 8, sent 8, debt 8, heard 8, since 8, last 8
 //	leased         two lots of expiry 8 and tokens 4, not before 8, ask after 8, keep call 8, demand at 8, deny cost 4,
 //	               demand 4, level 8, full at 8
@@ -94,6 +100,7 @@ func (e *Entry) decode(b []byte) bool {
 		e.State = quota.State{Debt: c.i64(), Last: quota.Instant(c.i64())}
 		e.Params = c.params()
 		e.Generation = uint64(c.i64())
+		e.Lent = Lent{epoch: uint32(c.u32()), last: uint32(c.u32()), older: uint32(c.u32())}
 		return e.State.Debt >= 0 && reckonable(e.Params)
 	}
 	for i := range e.Credit.Lots {
@@ -134,6 +141,9 @@ func (e *Entry) encode(b []byte) {
 		c.putI64(int64(e.State.Last))
 		c.putParams(e.Params)
 		c.putI64(int64(e.Generation))
+		for _, v := range [...]uint32{e.Lent.epoch, e.Lent.last, e.Lent.older} {
+			c.putU32(int64(v))
+		}
 		return
 	}
 	for _, lot := range e.Credit.Lots {

@@ -40,10 +40,14 @@ type Spend struct {
 	Commit bool
 	// Watch counts the demand also where nothing is in hand: who only watches never asks, so no answer will count it.
 	Watch bool
+	// Lots: of a busy bucket take some tokens more, which this worker keeps for the requests to come.
+	Lots bool
 
 	State State
 	// Until: Exhausted until then; of tokens taken, when they must be used.
 	Until quota.Instant
+	// Lot is how many tokens more were taken.
+	Lot int64
 	// Keep is how many tokens to ask for beyond this request. With Commit or Watch the credit is marked as being asked for.
 	Keep int64
 	// Level and FullAt are the hints for the client.
@@ -56,6 +60,14 @@ type Spend struct {
 // keepTimeout is how long a call for tokens to keep may take before another worker may make one.
 const keepTimeout = 250 * quota.Millisecond
 
+// A request within busySpan of the one before makes a bucket busy: a worker then takes 1/lotsInHand of the tokens in hand for
+// itself, unless that is less than minLot, and maxLot at most.
+const (
+	busySpan       = 2 * quota.Millisecond
+	lotsInHand     = 16
+	minLot, maxLot = 4, 64
+)
+
 // askAhead is how early to ask for more: a round trip and a tick.
 const askAhead = 25 * quota.Millisecond
 
@@ -63,6 +75,8 @@ const askAhead = 25 * quota.Millisecond
 func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	fitLimit(e, s.Params, s.Algorithm)
 	c := e.Credit
+	busy := s.Lots && !s.Strict && s.Algorithm == quota.TokenBucket && s.Now-c.DemandAt <= quota.Instant(busySpan)
+	s.Lot = 0
 	s.Keep, s.KeepCall, s.FullAt = 0, s.Now < c.KeepCall, c.FullAt
 	until, refused := c.Refused(s.Now, s.Cost)
 	available := (s.Cost == 0 || !s.queue()) && c.Available(s.Now) >= s.Cost
@@ -90,6 +104,10 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		s.Until = c.Expiry(s.Now)
 		c, _ = c.Spend(s.Now, s.Params, s.Cost)
 		s.Level = c.Level
+		if lot := min(c.Available(s.Now)/lotsInHand, maxLot); busy && lot >= minLot {
+			s.Lot = lot
+			c, _ = c.Spend(s.Now, s.Params, lot)
+		}
 	} else if s.Watch {
 		c = c.Observe(s.Now, s.Params, s.Cost)
 	}

@@ -35,7 +35,17 @@ func (l *Limiter) takeLocal(req *Request, m *match.Hit, share bool, params quota
 	t := &l.local
 	*t = localTake{params: params, generation: req.rules.Generation, now: now, cost: m.Cost, commit: commit}
 	t.crowded = limit.Algorithm == quota.LeakyBucket && !m.Shadow && l.delays.Full()
-	return &t.seen, l.store.Update(kind, m.Key, now, t)
+	if kind == bucketstore.Local && limit.Algorithm == quota.TokenBucket {
+		t.held = l.place(kind, &m.Key, now)
+	}
+	if t.held != nil && t.held.decide(t, &m.Key) {
+		return &t.seen, nil
+	}
+	err := l.store.Update(kind, m.Key, now, t)
+	if t.held != nil && err == nil {
+		t.held.learn(t, m.Key)
+	}
+	return &t.seen, err
 }
 
 // localTake is the change that takes tokens.
@@ -47,16 +57,21 @@ type localTake struct {
 	cost       int64
 	commit     bool
 	crowded    bool
+	// held is where the worker keeps what it knows of the bucket; nil if it goes by the shared data alone.
+	held *held
 
 	// used are the figures that the bucket is counted in, after its state behind this request.
 	used  quota.Params
 	after quota.State
+	// lot are the tokens taken in advance, floor the units that others have taken so, and wrote the state that was stored, if any.
+	lot, floor int64
+	wrote      quota.State
 }
 
 // Apply implements bucketstore.Change.
 func (t *localTake) Apply(e *bucketstore.Entry) bool {
-	p, s := t.params, e.State
-	generation := t.generation
+	p, generation := t.params, t.generation
+	s, lent := t.held.settle(e, t.now)
 	switch {
 	case e.New && e.Kind == bucketstore.Share:
 		// A full start would hand out up to one more burst at the moment of failure.
@@ -80,11 +95,18 @@ func (t *localTake) Apply(e *bucketstore.Entry) bool {
 		s = p.Refill(s, t.now)
 	}
 	t.remaining, t.reset = p.Remaining(s), p.ResetAfter(s, t.now)
-	t.used, t.after = p, s
-	e.State, e.Params, e.Generation = s, p, generation
+	t.used, t.after, t.floor, t.lot, t.wrote = p, s, p.UnitsFor(lent.Tokens()), 0, quota.State{}
 	// An entry that starts in debt is stored also when it refuses, so that it can refill.
 	indebted := e.New && s.Debt > 0
-	return t.commit && t.result.Allowed && t.cost > 0 || indebted && !t.result.Allowed
+	if charge := t.commit && t.result.Allowed && t.cost > 0; !charge && (!indebted || t.result.Allowed) {
+		return false
+	} else if charge {
+		t.lot = t.held.lotFor(t, e, p, s, lent)
+	}
+	s.Debt += t.lot * p.Den
+	e.State, e.Params, e.Generation, e.Lent = s, p, generation, lent.Add(t.lot)
+	t.wrote = s
+	return true
 }
 
 // windowTake is the change that counts in windows.

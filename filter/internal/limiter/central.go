@@ -61,7 +61,7 @@ func (l *Limiter) takeCredit(req *Request, i int, now quota.Instant, commit bool
 	tooDear := h.Cost > need.Params.Burst
 	need.Strict = need.Strict || tooDear
 	l.spend = leasing.Spend{Need: need, Now: now, Commit: commit && h.Cost > 0}
-	if err := l.store.Update(bucketstore.Leased, h.Key, now, &l.spend); err != nil {
+	if err := l.spendCredit(h.Key, now); err != nil {
 		return l.contended(h, req.policyOf(h.Hit))
 	}
 	if tooDear {
@@ -87,6 +87,20 @@ func (l *Limiter) takeCredit(req *Request, i int, now quota.Instant, commit bool
 		h.by = byTicket
 	}
 	return true, Quota
+}
+
+// spendCredit carries out l.spend by what this worker holds of the bucket or, if that does not do, in the shared data.
+func (l *Limiter) spendCredit(key match.Key, now quota.Instant) error {
+	held := l.place(bucketstore.Leased, &key, now)
+	if held != nil && held.spend(&l.spend, &key) {
+		return nil
+	}
+	l.spend.Lots = held != nil
+	err := l.store.Update(bucketstore.Leased, key, now, &l.spend)
+	if held != nil && err == nil {
+		held.remember(&l.spend, key)
+	}
+	return err
 }
 
 // takeTab decides a hit of an optimistic bucket: this node alone, within its slack, and reported afterwards.

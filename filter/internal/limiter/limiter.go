@@ -39,6 +39,7 @@ type Limiter struct {
 	spend    leasing.Spend
 	use      leasing.Use
 	together []*leasing.Ticket
+	held     [places]held
 }
 
 // New makes a limiter. Without a desk every policy is decided by this node's own buckets.

@@ -1,0 +1,175 @@
+package limiter
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// A worker keeps what it knows of a busy bucket, so that it need not go to the shared data for each request: tokens that it has
+// taken in advance, a lot, and refusals that still hold. Both are good for some milliseconds.
+
+const (
+	places = 128
+	// busy is how soon after a bucket's last change a request makes it a busy one.
+	busy = 2 * quota.Millisecond
+	// maxLot bounds a lot, which is also at most 1/lotsInBurst of the burst; a bucket of which the lot would be smaller than minLot,
+	// or that is more than half empty, is charged request by request. At most 1/lentInBurst of a burst is lent.
+	minLot, maxLot = 4, 64
+	lotsInBurst    = 64
+	lentInBurst    = 8
+	// refusing is how long a refusal holds unseen.
+	refusing = 5 * quota.Millisecond
+)
+
+// held is what a worker knows of one bucket by itself. The zero value knows nothing.
+type held struct {
+	key    match.Key
+	kind   bucketstore.Kind
+	until  quota.Instant
+	params quota.Params
+	// tokens are left of the lot.
+	tokens, lot int64
+
+	// Of a bucket of this node's own. state is what the bucket would be if each request were charged when it comes, wrote what the
+	// shared data was left with, and floor the units that other workers had taken in advance.
+	state, wrote quota.State
+	floor        int64
+	epoch        uint32
+
+	// Of a central bucket: requests of denyCost or more are refused until notBefore.
+	denyCost          int64
+	notBefore, fullAt quota.Instant
+	level             int64
+}
+
+// place is where a worker keeps what it knows of a bucket; nil if it holds tokens of another there.
+func (l *Limiter) place(kind bucketstore.Kind, key *match.Key, now quota.Instant) *held {
+	h := &l.held[key[10]%places]
+	if (h.kind != kind || h.key != *key) && h.tokens > 0 && now < h.until {
+		return nil
+	}
+	return h
+}
+
+// is says whether h knows something of a bucket at now.
+func (h *held) is(kind bucketstore.Kind, key *match.Key, p quota.Params, now quota.Instant) bool {
+	return now < h.until && h.kind == kind && h.key == *key && h.params == p
+}
+
+// decide decides t by what is held, and reports false if that does not do.
+func (h *held) decide(t *localTake, key *match.Key) bool {
+	if !h.is(bucketstore.Local, key, t.params, t.now) {
+		return false
+	}
+	s := h.refilled(t.now)
+	charged, result := h.params.Take(s, t.now, t.cost)
+	if result.Allowed && t.cost > h.tokens {
+		return false
+	}
+	if t.result = result; result.Allowed && t.commit {
+		s = charged
+		h.state, h.tokens = s, h.tokens-t.cost
+	}
+	t.remaining, t.reset = h.params.Remaining(s), h.params.ResetAfter(s, t.now)
+	return true
+}
+
+func (h *held) refilled(now quota.Instant) quota.State {
+	s := h.params.Refill(h.state, now)
+	s.Debt = max(s.Debt, h.floor)
+	return s
+}
+
+// settle is the bucket at now, and what others have taken of it in advance, after this worker's lot is given back: what it has
+// not spent was never used. If nobody else has changed the bucket since, it is as this worker knows it.
+func (h *held) settle(e *bucketstore.Entry, now quota.Instant) (quota.State, bucketstore.Lent) {
+	lent := e.Lent.At(bucketstore.Epoch(now))
+	s, all := e.State, lent.Tokens()
+	if h == nil || h.lot == 0 || e.New || h.kind != bucketstore.Local || h.key != e.Key || h.params != e.Params {
+		if all > 0 {
+			s = e.Params.Refill(s, now)
+			s.Debt = max(s.Debt, e.Params.UnitsFor(all))
+		}
+		return s, lent
+	}
+	lent = lent.Return(h.lot, h.epoch)
+	switch {
+	case s == h.wrote:
+		s = h.refilled(now)
+	case all > 0:
+		s = e.Params.Refill(s, now)
+		if s.Debt = max(s.Debt, e.Params.UnitsFor(all)); now < h.until {
+			s.Debt -= e.Params.UnitsFor(h.tokens)
+		}
+	}
+	return s, lent
+}
+
+// lotFor is how many tokens to take in advance of a bucket in state s, after the request's own: 0 if it is not busy, or not full
+// enough.
+func (h *held) lotFor(t *localTake, e *bucketstore.Entry, p quota.Params, s quota.State, lent bucketstore.Lent) int64 {
+	if h == nil || e.New || p != t.params {
+		return 0
+	}
+	usedUp := h.lot > 0 && h.is(bucketstore.Local, &e.Key, p, t.now)
+	n := min(p.Burst/lotsInBurst, maxLot)
+	if n < minLot || n < t.cost || !usedUp && t.now-e.State.Last > quota.Instant(busy) ||
+		lent.Tokens()+n > p.Burst/lentInBurst || s.Debt+p.UnitsFor(n) > p.UnitsFor(p.Burst)/2 {
+		return 0
+	}
+	return n
+}
+
+// learn keeps what t has found out in the shared data.
+func (h *held) learn(t *localTake, key match.Key) {
+	mine := h.kind == bucketstore.Local && h.key == key
+	switch {
+	case t.lot > 0:
+		*h = held{until: bucketstore.LentUntil(t.now), tokens: t.lot, lot: t.lot, epoch: bucketstore.Epoch(t.now)}
+	case t.wrote != (quota.State{}) && mine:
+		*h = held{} // A lot has been given back.
+		return
+	case t.result.Allowed || t.used != t.params || mine && h.lot > 0: // A lot that was not given back will be.
+		return
+	default:
+		*h = held{until: t.now + quota.Instant(refusing)}
+	}
+	h.kind, h.key, h.params = bucketstore.Local, key, t.params
+	h.state, h.wrote, h.floor = t.after, t.wrote, t.floor
+}
+
+// spend decides s by what is held of a central bucket, and reports false if that does not do.
+func (h *held) spend(s *leasing.Spend, key *match.Key) bool {
+	switch {
+	case !h.is(bucketstore.Leased, key, s.Params, s.Now) || s.Strict || s.Cost == 0:
+		return false
+	case s.Cost <= h.tokens:
+		if s.State = leasing.Ready; s.Commit {
+			h.tokens -= s.Cost
+			h.level = max(0, h.level-s.Cost)
+		}
+	case s.Now < h.notBefore && s.Cost >= h.denyCost:
+		s.State, s.Until = leasing.Exhausted, h.notBefore
+	default:
+		return false
+	}
+	s.Level, s.FullAt = h.level, h.fullAt
+	return true
+}
+
+// remember keeps what s has found out of a central bucket.
+func (h *held) remember(s *leasing.Spend, key match.Key) {
+	switch {
+	case s.Strict:
+		return
+	case s.Lot > 0:
+		*h = held{until: min(s.Until, s.Now+2*quota.Instant(bucketstore.EpochSpan)), tokens: s.Lot, level: s.Level}
+	case s.State == leasing.Exhausted:
+		*h = held{until: min(s.Until, s.Now+quota.Instant(refusing)), denyCost: s.Cost, notBefore: s.Until}
+	default:
+		return
+	}
+	h.kind, h.key, h.params, h.fullAt = bucketstore.Leased, key, s.Params, s.FullAt
+}
