@@ -401,6 +401,25 @@ func TestBeforeTheFirstSnapshot(t *testing.T) {
 			t.Errorf("%d counted, %d times logged", n, w.logged(0, "no policy set yet"))
 		}
 	})
+	t.Run("as soon as one VM has it", func(t *testing.T) {
+		w := newWorld(t, fleet{nodes: 1, workers: 3})
+		w.centre.push(setOf(limits("api", "local", "5/1h", costHeader)))
+		asked := false
+		w.run(50*quantum, func() {
+			if asked || w.logged(0, "is in force") == 0 {
+				return
+			}
+			asked = true
+			for worker := range 3 {
+				if q := burstOf(w, 0, worker); q != 5 {
+					t.Errorf("worker %d: the burst is %d, want 5", worker, q)
+				}
+			}
+		})
+		if n := w.counter("requests.before_snapshot"); !asked || n != 0 {
+			t.Errorf("asked %v; %d requests passed as if there were no policy set", asked, n)
+		}
+	})
 	t.Run("inline", func(t *testing.T) {
 		w := newWorld(t, fleet{nodes: 1, workers: 2, inline: setOf(limits("api", "local", "3/1h", costHeader))})
 		if q := burstOf(w, 0, 1); q != 3 {

@@ -29,6 +29,10 @@ type httpContext struct {
 func (c *httpContext) onRequestHeaders() types.Action {
 	p := c.plugin
 	rules := p.sync.Rules()
+	if rules == nil { // Another VM may have had it since this one's last tick.
+		p.sync.Follow()
+		rules = p.sync.Rules()
+	}
 	if rules == nil {
 		if attributes, ok := p.classifier.Classify(host.RequestHeaders(), nil, classify.Rules{}); ok {
 			removeForged(attributes.Headers)
