@@ -21,7 +21,7 @@ const sec = quota.Instant(quota.Second)
 
 // node is one worker with its limiter; the control plane answers calls when the test says so.
 type node struct {
-	t       *testing.T
+	t       testing.TB
 	limiter *limiter.Limiter
 	desk    *leasing.Desk
 	data    *sharedtest.Data
@@ -85,7 +85,7 @@ func (n *node) grant(version uint64, items []wire.LeaseItem) []wire.LeaseAnswer 
 	return answers
 }
 
-func newNode(t *testing.T, central bool, policies string) *node {
+func newNode(t testing.TB, central bool, policies string) *node {
 	t.Helper()
 	n := &node{t: t, now: 1000 * sec, data: &sharedtest.Data{}, ledgers: map[[16]byte]lease.Ledger{}}
 	store := bucketstore.New(n.data, [4]byte{}, 1024)
