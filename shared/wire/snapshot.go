@@ -8,8 +8,10 @@ import (
 )
 
 const (
-	snapshotMagic  = "WRSN"
+	snapshotMagic = "WRSN"
+	// A snapshot with something to show has the later format, all others the plain one, which older filters read too.
 	snapshotFormat = 2
+	showFormat     = 3
 	snapshotHeader = len(snapshotMagic) + 1 + 8 + 8
 )
 
@@ -25,13 +27,47 @@ type Snapshot struct {
 // AppendSnapshot appends the message to dst: a header with version and checksum, then the policy set.
 func AppendSnapshot(dst []byte, s Snapshot) []byte {
 	start := len(dst)
-	dst = append(append(dst, snapshotMagic...), snapshotFormat)
+	format := byte(snapshotFormat)
+	if len(s.Set.Show) > 0 {
+		format = showFormat
+	}
+	dst = append(append(dst, snapshotMagic...), format)
 	dst = binary.LittleEndian.AppendUint64(dst, s.Version)
 	dst = binary.LittleEndian.AppendUint64(dst, 0) // the checksum, below
 	dst = append(dst, s.Secret[:]...)
 	dst = putSet(dst, s.Set)
+	if format == showFormat {
+		dst = putShow(dst, s.Set.Show)
+	}
 	binary.LittleEndian.PutUint64(dst[start+snapshotHeader-8:], checksum(dst[start+snapshotHeader:])^s.Version)
 	return dst
+}
+
+// putShow appends what may be shown and, so that it can be cut off again, its length.
+func putShow(dst []byte, parts []policy.Part) []byte {
+	start := len(dst)
+	dst = putUvarint(dst, int64(len(parts)))
+	for _, p := range parts {
+		dst = putText(append(dst, byte(p.Kind)), p.Name)
+	}
+	return binary.LittleEndian.AppendUint32(dst, uint32(len(dst)-start))
+}
+
+// Plain is a snapshot as filters read it that know nothing of what may be shown: they show nothing. Other snapshots stay as they
+// are; b is not changed.
+func Plain(b []byte) []byte {
+	const tail = 4
+	if len(b) < snapshotHeader+tail || b[len(snapshotMagic)] != showFormat {
+		return b
+	}
+	size := int(binary.LittleEndian.Uint32(b[len(b)-tail:]))
+	if size > len(b)-snapshotHeader-tail {
+		return b
+	}
+	b = append([]byte(nil), b[:len(b)-tail-size]...)
+	b[len(snapshotMagic)] = snapshotFormat
+	binary.LittleEndian.PutUint64(b[snapshotHeader-8:], checksum(b[snapshotHeader:])^PeekVersion(b))
+	return b
 }
 
 // OpenSnapshot checks header and checksum and returns the version, the secret and a reader of the policy set, whose results
@@ -41,14 +77,19 @@ func OpenSnapshot(b []byte) (version uint64, secret [16]byte, set SetReader, err
 		return 0, secret, set, ErrTooLarge
 	}
 	c := cursor{buf: b}
-	c.header(snapshotMagic, snapshotFormat)
+	shows := len(b) > len(snapshotMagic) && b[len(snapshotMagic)] == showFormat
+	if shows {
+		c.header(snapshotMagic, showFormat)
+	} else {
+		c.header(snapshotMagic, snapshotFormat)
+	}
 	version = c.u64()
 	sum := c.u64()
 	if c.err == nil && sum != checksum(b[snapshotHeader:])^version {
 		c.fail(ErrChecksum)
 	}
 	copy(secret[:], c.bytes(16))
-	return version, secret, SetReader{c: c}, c.err
+	return version, secret, SetReader{c: c, shows: shows}, c.err
 }
 
 // PeekVersion is the version that a snapshot claims, without checking anything else; 0 for bytes too short to say.
@@ -163,6 +204,8 @@ type SetReader struct {
 	c cursor
 	// tiers and limits are how many have been read.
 	tiers, limits int64
+	// shows: what may be shown follows the policies.
+	shows bool
 }
 
 // SetHead is what comes before the policies.
@@ -381,6 +424,26 @@ func (r *SetReader) oneOf(low, high uint8) uint8 {
 		return low
 	}
 	return v
+}
+
+// Show reads what may be shown, calling back for each part. It must follow the last policy.
+func (r *SetReader) Show(each func(kind policy.PartKind, name Ref)) {
+	c := &r.c
+	if !r.shows {
+		return
+	}
+	start := c.pos
+	for n := c.within(0, policy.MaxShown); n > 0 && c.err == nil; n-- {
+		kind := policy.PartKind(r.oneOf(uint8(policy.PartClientIP), uint8(policy.PartSPIFFE)))
+		if kind == policy.PartConsumer || kind == policy.PartPolicyPath {
+			c.fail(ErrValue)
+		}
+		each(kind, r.ref(policy.MaxText))
+	}
+	size := c.pos - start
+	if tail := c.bytes(4); tail != nil && int(binary.LittleEndian.Uint32(tail)) != size {
+		c.fail(ErrValue)
+	}
 }
 
 // End reports the first thing that was wrong, bytes after the last policy included.

@@ -115,6 +115,9 @@ func (c *cursor) end() error {
 	return c.err
 }
 
+// putUvarint appends an unsigned LEB128 number. It is not inlined, for the size of the filter.
+//
+//go:noinline
 func putUvarint(dst []byte, v int64) []byte {
 	u := uint64(v)
 	for u >= 0x80 {
