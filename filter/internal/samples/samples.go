@@ -40,8 +40,7 @@ func (s *Samples) Refused(req *limiter.Request, a *match.Attributes, who *match.
 		return
 	}
 	h := &req.Hits[req.Refusing]
-	s.count(h)
-	i := s.entry(h)
+	i := s.entry(h, s.count(h))
 	if i < 0 {
 		return
 	}
@@ -104,30 +103,33 @@ func (s *Samples) describe(rules *limiter.Rules, c *wire.Caller, a *match.Attrib
 	c.Consumer, c.Shown = who.Consumer, append(c.Shown[:0], who.Shown...)
 }
 
-// count counts a refusal of its policy and tier. Beyond the bound it is not told.
-func (s *Samples) count(h *limiter.Hit) {
+// count counts a refusal of its policy and tier, and says whether it is the first. Beyond the bound it is not told.
+func (s *Samples) count(h *limiter.Hit) (first bool) {
 	at := (h.Policy*31 + uint32(h.Tier)) % slots
 	for ; s.counted[at] != 0; at = (at + 1) % slots {
 		if c := &s.message.Counts[s.counted[at]-1]; c.Policy == h.Policy && c.Tier == h.Tier {
 			c.Refused++
-			return
+			return false
 		}
 	}
 	if n := len(s.message.Counts); n < wire.MaxCounts {
 		s.message.Counts = append(s.message.Counts, wire.RefusedCount{Policy: h.Policy, Tier: h.Tier, Refused: 1})
 		s.counted[at] = uint16(n + 1)
+		return true
 	}
+	return false
 }
 
-// entry is the place of a refused bucket among the refusals, -1 for one that has no room.
-func (s *Samples) entry(h *limiter.Hit) int {
+// entry is the place of a refused bucket among the refusals, -1 for one that has no room. The first of a policy and tier always has,
+// unless as many others have.
+func (s *Samples) entry(h *limiter.Hit, first bool) int {
 	list := s.message.Refusals
 	for i := range list {
 		if list[i].Bucket == h.Key && list[i].Policy == h.Policy {
 			return i
 		}
 	}
-	if s.described == describedMost {
+	if s.described >= describedMost && !first {
 		return -1
 	}
 	s.described++
