@@ -19,7 +19,7 @@ const (
 	MaxCounts    = 256
 	MaxDecisions = 96 << 10
 
-	// MaxShown is the longest encoding of what is shown of a request; see match.Caller.
+	// MaxShown is the longest encoding of what is shown of a request; see Who.
 	MaxShown = policy.MaxShown * (2 + policy.MaxShownText)
 
 	maxCount = 1 << 40
@@ -49,14 +49,22 @@ type RefusedCount struct {
 	Refused int64
 }
 
+// Who is who made a request, as far as a node may tell.
+type Who struct {
+	// Consumer is the keyed hash of the consumer; zero if there is none or it is not told.
+	Consumer [16]byte
+	// Shown are the parts of the request that may be shown and that it has: of each its place among those of the policy set, its length
+	// and at most policy.MaxShownText bytes of it.
+	Shown []byte
+}
+
 // Caller is a bucket and what may be told of whose it is.
 type Caller struct {
 	Policy uint32
 	Tier   uint8
-	// Bucket is the keyed hash of policy and partition key, Consumer that of the consumer, zero if there is none or it is not told.
-	Bucket, Consumer [16]byte
-	// Shown is what match.Caller has.
-	Shown []byte
+	// Bucket is the keyed hash of policy and partition key.
+	Bucket [16]byte
+	Who
 	// Count is the number of requests, of which up to Over may have been another's.
 	Count, Over int64
 }

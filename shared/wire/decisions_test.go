@@ -16,10 +16,10 @@ var decisions = wire.Decisions{
 	Node: []byte("edge-1"), Boot: 0x0123456789abcdef, Version: 42,
 	Counts: []wire.RefusedCount{{Policy: 1, Tier: 2, Refused: 300}, {Policy: 7, Refused: 1}},
 	Refusals: []wire.Refusal{{
-		Caller: wire.Caller{Policy: 1, Tier: 2, Bucket: [16]byte{1, 2}, Consumer: [16]byte{3, 4}, Shown: []byte("\x00\x02/a\x03\x00"), Count: 299, Over: 3},
+		Caller: wire.Caller{Policy: 1, Tier: 2, Bucket: [16]byte{1, 2}, Who: wire.Who{Consumer: [16]byte{3, 4}, Shown: []byte("\x00\x02/a\x03\x00")}, Count: 299, Over: 3},
 		Limit:  9, Reason: 1, Source: 7, Cost: 5, Left: 4, Retry: quota.Second, Ago: quota.Millisecond,
 	}},
-	Callers: []wire.Caller{{Policy: 7, Bucket: [16]byte{5}, Shown: []byte{}, Count: 16}, {Policy: 8, Bucket: [16]byte{6}, Shown: []byte{}}},
+	Callers: []wire.Caller{{Policy: 7, Bucket: [16]byte{5}, Who: wire.Who{Shown: []byte{}}, Count: 16}, {Policy: 8, Bucket: [16]byte{6}, Who: wire.Who{Shown: []byte{}}}},
 }
 
 func TestDecisionsReadBack(t *testing.T) {
@@ -54,10 +54,10 @@ func TestDamagedDecisionsAreRefused(t *testing.T) {
 		"too many refusals":         {Refusals: make([]wire.Refusal, wire.MaxRefusals+1)},
 		"too many callers":          {Callers: make([]wire.Caller, wire.MaxCallers+1)},
 		"too high an index":         caller(wire.Caller{Policy: policy.MaxPolicies}),
-		"shown that ends early":     caller(wire.Caller{Shown: []byte{0}}),
-		"shown shorter than said":   caller(wire.Caller{Shown: []byte{0, 2, 'a'}}),
-		"shown longer than allowed": caller(wire.Caller{Shown: append([]byte{0, 65}, make([]byte, 65)...)}),
-		"shown that is not":         caller(wire.Caller{Shown: []byte{policy.MaxShown, 0}}),
+		"shown that ends early":     caller(wire.Caller{Who: wire.Who{Shown: []byte{0}}}),
+		"shown shorter than said":   caller(wire.Caller{Who: wire.Who{Shown: []byte{0, 2, 'a'}}}),
+		"shown longer than allowed": caller(wire.Caller{Who: wire.Who{Shown: append([]byte{0, 65}, make([]byte, 65)...)}}),
+		"shown that is not":         caller(wire.Caller{Who: wire.Who{Shown: []byte{policy.MaxShown, 0}}}),
 		"more over than counted":    caller(wire.Caller{Count: 1, Over: 2}),
 		"an older one":              {Refusals: []wire.Refusal{{Ago: quota.Hour + 1}}},
 	} {
@@ -73,7 +73,7 @@ func TestTheLargestDecisionsFit(t *testing.T) {
 	for i := range policy.MaxShown {
 		shown = append(append(shown, byte(i), policy.MaxShownText), make([]byte, policy.MaxShownText)...)
 	}
-	c := wire.Caller{Policy: policy.MaxPolicies - 1, Tier: 255, Shown: shown, Count: 1 << 40, Over: 1 << 40}
+	c := wire.Caller{Policy: policy.MaxPolicies - 1, Tier: 255, Who: wire.Who{Shown: shown}, Count: 1 << 40, Over: 1 << 40}
 	m := wire.Decisions{Node: make([]byte, wire.MaxNodeID), Counts: make([]wire.RefusedCount, wire.MaxCounts)}
 	for i := range m.Counts {
 		m.Counts[i] = wire.RefusedCount{Policy: policy.MaxPolicies - 1, Tier: 255, Refused: 1 << 40}

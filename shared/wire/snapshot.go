@@ -43,33 +43,6 @@ func AppendSnapshot(dst []byte, s Snapshot) []byte {
 	return dst
 }
 
-// putShow appends what may be shown and, so that it can be cut off again, its length.
-func putShow(dst []byte, parts []policy.Part) []byte {
-	start := len(dst)
-	dst = putUvarint(dst, int64(len(parts)))
-	for _, p := range parts {
-		dst = putText(append(dst, byte(p.Kind)), p.Name)
-	}
-	return binary.LittleEndian.AppendUint32(dst, uint32(len(dst)-start))
-}
-
-// Plain is a snapshot as filters read it that know nothing of what may be shown: they show nothing. Other snapshots stay as they
-// are; b is not changed.
-func Plain(b []byte) []byte {
-	const tail = 4
-	if len(b) < snapshotHeader+tail || b[len(snapshotMagic)] != showFormat {
-		return b
-	}
-	size := int(binary.LittleEndian.Uint32(b[len(b)-tail:]))
-	if size > len(b)-snapshotHeader-tail {
-		return b
-	}
-	b = append([]byte(nil), b[:len(b)-tail-size]...)
-	b[len(snapshotMagic)] = snapshotFormat
-	binary.LittleEndian.PutUint64(b[snapshotHeader-8:], checksum(b[snapshotHeader:])^PeekVersion(b))
-	return b
-}
-
 // OpenSnapshot checks header and checksum and returns the version, the secret and a reader of the policy set, whose results
 // alias b. It allocates nothing.
 func OpenSnapshot(b []byte) (version uint64, secret [16]byte, set SetReader, err error) {
@@ -90,13 +63,6 @@ func OpenSnapshot(b []byte) (version uint64, secret [16]byte, set SetReader, err
 	}
 	copy(secret[:], c.bytes(16))
 	return version, secret, SetReader{c: c, shows: shows}, c.err
-}
-
-// PeekVersion is the version that a snapshot claims, without checking anything else; 0 for bytes too short to say.
-func PeekVersion(b []byte) uint64 {
-	c := cursor{buf: b}
-	c.bytes(len(snapshotMagic) + 1)
-	return c.u64()
 }
 
 func putSet(dst []byte, set *policy.Set) []byte {
@@ -426,37 +392,8 @@ func (r *SetReader) oneOf(low, high uint8) uint8 {
 	return v
 }
 
-// Show reads what may be shown, calling back for each part. It must follow the last policy.
-func (r *SetReader) Show(each func(kind policy.PartKind, name Ref)) {
-	c := &r.c
-	if !r.shows {
-		return
-	}
-	start := c.pos
-	for n := c.within(0, policy.MaxShown); n > 0 && c.err == nil; n-- {
-		kind := policy.PartKind(r.oneOf(uint8(policy.PartClientIP), uint8(policy.PartSPIFFE)))
-		if kind == policy.PartConsumer || kind == policy.PartPolicyPath {
-			c.fail(ErrValue)
-		}
-		each(kind, r.ref(policy.MaxText))
-	}
-	size := c.pos - start
-	if tail := c.bytes(4); tail != nil && int(binary.LittleEndian.Uint32(tail)) != size {
-		c.fail(ErrValue)
-	}
-}
-
 // End reports the first thing that was wrong, bytes after the last policy included.
 func (r *SetReader) End() error { return r.c.end() }
 
 // Failed says that something was wrong already; what follows is zero.
 func (r *SetReader) Failed() bool { return r.c.err != nil }
-
-// Reseal puts the right checksum into the bytes of a snapshot, so that tests can reach what lies behind it.
-func Reseal(b []byte) []byte {
-	b = append([]byte(nil), b...)
-	if len(b) >= snapshotHeader {
-		binary.LittleEndian.PutUint64(b[snapshotHeader-8:], checksum(b[snapshotHeader:])^PeekVersion(b))
-	}
-	return b
-}

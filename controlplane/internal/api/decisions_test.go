@@ -29,7 +29,7 @@ func (p *plane) told() string {
 		p.t.Fatal(err)
 	}
 	alice := match.ConsumerKey(secret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
-	who := wire.Caller{Bucket: [16]byte{1}, Consumer: alice, Shown: append([]byte{0, 2}, "/x"...), Count: 3}
+	who := wire.Caller{Bucket: [16]byte{1}, Who: wire.Who{Consumer: alice, Shown: append([]byte{0, 2}, "/x"...)}, Count: 3}
 	return string(wire.AppendDecisions(nil, &wire.Decisions{Node: []byte("envoy-1"), Version: 1,
 		Counts:   []wire.RefusedCount{{Refused: 3}},
 		Refusals: []wire.Refusal{{Caller: who, Source: 3, Cost: 1, Retry: 6 * quota.Second}},

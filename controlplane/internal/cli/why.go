@@ -40,7 +40,7 @@ func (c *whyCommand) Run(env *environment) error {
 		}
 	}
 	if c.Since != "" {
-		since, err := pastTime(c.Since)
+		since, err := c.pastTime(c.Since)
 		if err != nil {
 			return fmt.Errorf("--since: %w", err)
 		}

@@ -16,9 +16,10 @@ import (
 )
 
 const (
-	// Kept is how many refusals a store keeps, Remembered how many a replica does by itself for when the store is away.
-	Kept       = 10_000
-	Remembered = 1000
+	// Kept is how many refusals a store keeps.
+	Kept = 10_000
+	// remembered is how many a replica keeps by itself, for when the store is away.
+	remembered = 1000
 	// Age is how long they are shown.
 	Age = time.Hour
 	// A bucket that is refused for one reason again within quiet is not kept once more. A replica keeps at most perSecond refusals a
@@ -80,11 +81,10 @@ type Store interface {
 	AppendDecisions(ctx context.Context, list []Decision) error
 	// Decisions returns at most limit refusals with an ID below before, newest first; the newest if before is empty. ErrCursor.
 	Decisions(ctx context.Context, before string, limit int) ([]Decision, error)
-	// PutTop keeps what a replica tells, in place of what it told before. Tops returns what all tell, by replica, and DropTop
-	// forgets one.
+	// PutTop keeps what a replica tells, in place of what it told before, and forgets those that have told nothing for TopAge.
+	// Tops returns what all tell, by replica.
 	PutTop(ctx context.Context, replica string, told []byte) error
 	Tops(ctx context.Context) (map[string][]byte, error)
-	DropTop(ctx context.Context, replica string) error
 }
 
 // Sets tells what policy sets mean. *policies.Service is one.

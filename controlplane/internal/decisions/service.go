@@ -52,7 +52,7 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 		}
 	}
 	s.recent = append(s.recent, fresh...)
-	if over := len(s.recent) - Remembered; over > 0 {
+	if over := len(s.recent) - remembered; over > 0 {
 		s.recent = slices.Delete(s.recent, 0, over)
 	}
 	publish := s.tops.note(set, m, now)
@@ -120,7 +120,7 @@ func (s *Service) Find(ctx context.Context, q Query, limit int) (found []Decisio
 	for before := q.Before; ; {
 		page, err := s.store.Decisions(ctx, before, chunk)
 		if err != nil {
-			found, next = s.remembered(q, limit)
+			found, next = s.known(q, limit)
 			return found, next, false, ctx.Err()
 		}
 		for i := range page {
@@ -140,8 +140,8 @@ func (s *Service) Find(ctx context.Context, q Query, limit int) (found []Decisio
 	}
 }
 
-// remembered answers from what this replica has heard: one page.
-func (s *Service) remembered(q Query, limit int) (found []Decision, next string) {
+// known answers from what this replica has heard: one page.
+func (s *Service) known(q Query, limit int) (found []Decision, next string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := len(s.recent) - 1; i >= 0 && len(found) < limit && q.Before == ""; i-- {

@@ -18,7 +18,9 @@ const (
 	maxPairs = 200
 	told     = 20
 	// span is how long is counted before it begins anew; the span before stays in sight.
-	span    = 5 * time.Minute
+	span = 5 * time.Minute
+	// TopAge is how long what a replica told counts.
+	TopAge  = 2 * span
 	publish = 5 * time.Second
 )
 
@@ -254,19 +256,14 @@ func (p pair) wanted(policy, tier string) bool {
 	return (policy == "" || p.Policy == policy) && (tier == "" || p.Tier == tier)
 }
 
-// others is what other replicas tell. What is too old is forgotten.
+// others is what other replicas have told lately.
 func (s *Service) others(ctx context.Context, now time.Time) (list []toldTop, err error) {
 	all, err := s.store.Tops(ctx)
 	for replica, text := range all {
 		var t toldTop
-		if replica == s.replica {
-			continue
+		if replica != s.replica && json.Unmarshal(text, &t) == nil && now.Sub(t.At) <= TopAge { // Another version may tell otherwise.
+			list = append(list, t)
 		}
-		if json.Unmarshal(text, &t) != nil || now.Sub(t.At) > 2*span {
-			_ = s.store.DropTop(ctx, replica) // The next look tries again.
-			continue
-		}
-		list = append(list, t)
 	}
 	return list, err
 }

@@ -70,12 +70,3 @@ func (s *Store) Tops(context.Context) (map[string][]byte, error) {
 	defer r.mu.Unlock()
 	return maps.Clone(r.tops), nil
 }
-
-// DropTop implements decisions.Store.
-func (s *Store) DropTop(_ context.Context, replica string) error {
-	r := &s.refusals
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.tops, replica)
-	return nil
-}

@@ -2,7 +2,7 @@ package redisstore
 
 import (
 	"context"
-	_ "embed" // for the script
+	_ "embed" // for the scripts
 	"errors"
 	"strconv"
 
@@ -14,12 +14,27 @@ import (
 //go:embed scripts/decide.lua
 var decideScript string
 
-var keepDecisions = redis.NewScript(auditScript + decideScript)
+//go:embed scripts/top.lua
+var topScript string
+
+var (
+	keepDecisions = redis.NewScript(auditScript + decideScript)
+	tellTop       = redis.NewScript(topScript)
+)
 
 const (
 	keyDecisions = "weir:{decisions}:recent" // sorted set: refusals by when they were told
 	keyTops      = "weir:{decisions}:tops"   // hash: replica → the heaviest callers that it was told of, JSON
+	keyTopsSeen  = "weir:{decisions}:told"   // sorted set: replica by when it told that, ms
 )
+
+// noReply is the error of a script that returns nothing.
+func noReply(err error) error {
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	return err
+}
 
 // AppendDecisions implements decisions.Store.
 func (s *Store) AppendDecisions(ctx context.Context, list []decisions.Decision) error {
@@ -32,11 +47,7 @@ func (s *Store) AppendDecisions(ctx context.Context, list []decisions.Decision) 
 		args = append(args, text)
 	}
 	return s.guarded(ctx, keyDecisions, func() error {
-		err := keepDecisions.Run(ctx, s.client, []string{keyDecisions}, args...).Err()
-		if errors.Is(err, redis.Nil) { // The script returns nothing.
-			return nil
-		}
-		return err
+		return noReply(keepDecisions.Run(ctx, s.client, []string{keyDecisions}, args...).Err())
 	})
 }
 
@@ -67,7 +78,9 @@ func (s *Store) Decisions(ctx context.Context, before string, limit int) ([]deci
 
 // PutTop implements decisions.Store.
 func (s *Store) PutTop(ctx context.Context, replica string, told []byte) error {
-	return s.guarded(ctx, keyTops, func() error { return s.client.HSet(ctx, keyTops, replica, told).Err() })
+	return s.guarded(ctx, keyTops, func() error {
+		return noReply(tellTop.Run(ctx, s.client, []string{keyTops, keyTopsSeen}, replica, told, decisions.TopAge.Milliseconds()).Err())
+	})
 }
 
 // Tops implements decisions.Store.
@@ -87,9 +100,4 @@ func (s *Store) Tops(ctx context.Context) (map[string][]byte, error) {
 		}
 	}
 	return told, nil
-}
-
-// DropTop implements decisions.Store.
-func (s *Store) DropTop(ctx context.Context, replica string) error {
-	return s.client.HDel(ctx, keyTops, replica).Err()
 }

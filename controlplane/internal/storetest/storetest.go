@@ -64,6 +64,7 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"the audit is bounded", testAuditIsBounded},
 		{"changes at once are all kept, in one order", testAuditRace},
 		{"refusals are kept", testDecisions},
+		{"replicas tell each other", testTops},
 		{"grants follow the ledger", testDifferential},
 		{"a changed rate earns at the slower", testRateChange},
 		{"one bucket many times in a batch", testBatch},

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/respond"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // httpContext is one request.
@@ -21,7 +22,7 @@ type httpContext struct {
 	headers respond.Headers
 	grpc    bool
 	// who made a request that waits: its attributes are gone when it goes on.
-	who match.Caller
+	who wire.Who
 }
 
 // OnHttpRequestHeaders implements types.HttpContext.

@@ -3,7 +3,6 @@ package samples
 import (
 	"github.com/weir-proxy/weir/filter/internal/calls"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
-	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -17,11 +16,12 @@ type Caller interface {
 type Clock interface{ Now() quota.Instant }
 
 // Times of messages: refusals are told at once, but so far apart; callers seldom. A control plane that does not know the message is
-// asked again after unknown.
+// asked again after unknown, one that does not answer after pauses that grow up to twice longest.
 const (
 	timeout      = quota.Second
 	apart        = quota.Second
 	callersApart = 5 * quota.Second
+	longest      = 10 * quota.Second
 	unknown      = quota.Minute
 )
 
@@ -33,7 +33,6 @@ type reporter struct {
 	calls  Caller
 	clock  Clock
 	random uint64
-	who    match.Caller
 	body   []byte
 
 	underWay bool
@@ -89,8 +88,8 @@ func (s *Samples) answered(now quota.Instant, status int) {
 	case status == 404, status == 405:
 		s.due = now + quota.Instant(unknown)
 	default:
-		s.pause = leasing.Pause(s.pause)
-		s.due = now + max(leasing.Spread(s.pause, int64(s.next()%1024)), quota.Instant(apart))
+		s.pause = min(max(2*s.pause, apart), longest)
+		s.due = now + leasing.Spread(2*s.pause, int64(s.next()%1024))
 	}
 	s.Failed++
 }

@@ -35,7 +35,7 @@ type Samples struct {
 }
 
 // Refused notes a refused request. Its attributes are a, or nil if they are gone; who made it is then what was known before.
-func (s *Samples) Refused(req *limiter.Request, a *match.Attributes, who *match.Caller, now quota.Instant) {
+func (s *Samples) Refused(req *limiter.Request, a *match.Attributes, who *wire.Who, now quota.Instant) {
 	if !s.about(req.Rules()) {
 		return
 	}
@@ -57,7 +57,7 @@ func (s *Samples) Refused(req *limiter.Request, a *match.Attributes, who *match.
 }
 
 // Decided notes a request on which policies are enforced, allowed or refused: one in some looks at who made it.
-func (s *Samples) Decided(req *limiter.Request, a *match.Attributes, who *match.Caller) {
+func (s *Samples) Decided(req *limiter.Request, a *match.Attributes, who *wire.Who) {
 	if s.gap--; s.gap >= 0 || !s.about(req.Rules()) {
 		return
 	}
@@ -92,12 +92,9 @@ func (s *Samples) clear(callers bool) {
 // describe fills in what may be told of a caller. It is not inlined, for the size of the filter.
 //
 //go:noinline
-func (s *Samples) describe(rules *limiter.Rules, c *wire.Caller, a *match.Attributes, who *match.Caller, ask bool) {
+func (s *Samples) describe(rules *limiter.Rules, c *wire.Caller, a *match.Attributes, who *wire.Who, ask bool) {
 	if a != nil {
-		s.who.Shown = c.Shown
-		rules.Index.Describe(a, ask, &s.who)
-		c.Consumer, c.Shown = s.who.Consumer, s.who.Shown
-		s.who.Shown = nil
+		rules.Index.Describe(a, ask, &c.Who)
 		return
 	}
 	c.Consumer, c.Shown = who.Consumer, append(c.Shown[:0], who.Shown...)
