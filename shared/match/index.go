@@ -97,10 +97,11 @@ func (ix *Index) Load(snapshot []byte) error {
 		}
 	}
 	ix.show, ix.lookups = ix.show[:0], false
-	set.Show(func(kind policy.PartKind, name wire.Ref) {
+	for n := set.Shown(); n > 0; n-- {
+		kind, name := set.ShownPart()
 		ix.show = append(ix.show, part{kind, name})
 		ix.needsClientIP = ix.needsClientIP || kind == policy.PartClientIP
-	})
+	}
 	for _, s := range ix.sources {
 		ix.lookups = ix.lookups || s.kind == policy.SourceJWT || s.kind == policy.SourceSPIFFE
 	}

@@ -1,7 +1,7 @@
 package wire
 
 import (
-	"encoding/binary"
+	"math"
 
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -22,7 +22,8 @@ const (
 	// MaxShown is the longest encoding of what is shown of a request; see Who.
 	MaxShown = policy.MaxShown * (2 + policy.MaxShownText)
 
-	maxCount = 1 << 40
+	maxCount   = 1 << 40
+	maxVersion = 1 << 53
 )
 
 // Decisions is what one worker of a node tells of the requests since its last such message: how many it refused, some of whom it
@@ -81,23 +82,23 @@ type Refusal struct {
 	Retry, Ago quota.Span
 }
 
-// AppendDecisions appends the message to dst.
+// AppendDecisions appends the message to dst. Every field is a number or a run of bytes, for the size of the filter.
 func AppendDecisions(dst []byte, m *Decisions) []byte {
-	dst = append(append(dst, decisionsMagic...), decisionsFormat)
-	dst = append(putUvarint(dst, int64(len(m.Node))), m.Node...)
-	dst = binary.LittleEndian.AppendUint64(dst, m.Boot)
-	dst = binary.LittleEndian.AppendUint64(dst, m.Version)
-	dst = putUvarint(dst, int64(len(m.Counts)))
+	dst = putUvarint(putRaw(dst, []byte(decisionsMagic)), decisionsFormat)
+	dst = putRaw(putUvarint(dst, int64(len(m.Node))), m.Node)
+	dst = putUvarint(putUvarint(dst, int64(m.Boot>>32)), int64(uint32(m.Boot)))
+	dst = putUvarint(putUvarint(dst, int64(m.Version)), int64(len(m.Counts)))
 	for i := range m.Counts {
 		c := &m.Counts[i]
-		dst = putUvarint(append(putUvarint(dst, int64(c.Policy)), c.Tier), c.Refused)
+		dst = putUvarint(putUvarint(putUvarint(dst, int64(c.Policy)), int64(c.Tier)), c.Refused)
 	}
 	dst = putUvarint(dst, int64(len(m.Refusals)))
 	for i := range m.Refusals {
 		r := &m.Refusals[i]
-		dst = append(putUvarint(putCaller(dst, &r.Caller), int64(r.Limit)), r.Reason, r.Source)
-		dst = putUvarint(putUvarint(dst, r.Cost), r.Left)
-		dst = putUvarint(putUvarint(dst, int64(r.Retry)), int64(r.Ago))
+		dst = putCaller(dst, &r.Caller)
+		for _, n := range [...]int64{int64(r.Limit), int64(r.Reason), int64(r.Source), r.Cost, r.Left, int64(r.Retry), int64(r.Ago)} {
+			dst = putUvarint(dst, n)
+		}
 	}
 	dst = putUvarint(dst, int64(len(m.Callers)))
 	for i := range m.Callers {
@@ -107,11 +108,16 @@ func AppendDecisions(dst []byte, m *Decisions) []byte {
 }
 
 func putCaller(dst []byte, c *Caller) []byte {
-	dst = append(putUvarint(dst, int64(c.Policy)), c.Tier)
-	dst = append(append(dst, c.Bucket[:]...), c.Consumer[:]...)
-	dst = append(putUvarint(dst, int64(len(c.Shown))), c.Shown...)
+	dst = putUvarint(putUvarint(dst, int64(c.Policy)), int64(c.Tier))
+	dst = putRaw(putRaw(dst, c.Bucket[:]), c.Consumer[:])
+	dst = putRaw(putUvarint(dst, int64(len(c.Shown))), c.Shown)
 	return putUvarint(putUvarint(dst, c.Count), c.Over)
 }
+
+// putRaw appends bytes. It is not inlined, for the size of the filter.
+//
+//go:noinline
+func putRaw(dst, b []byte) []byte { return append(dst, b...) }
 
 // DecodeDecisions reads a message into m, reusing its slices. After an error nothing in m counts.
 func DecodeDecisions(b []byte, m *Decisions) error {
@@ -120,13 +126,15 @@ func DecodeDecisions(b []byte, m *Decisions) error {
 	}
 	c := cursor{buf: b}
 	c.header(decisionsMagic, decisionsFormat)
-	m.Node, m.Boot, m.Version = c.text(MaxNodeID), c.u64(), c.u64()
+	m.Node = c.text(MaxNodeID)
+	m.Boot = uint64(c.within(0, math.MaxUint32))<<32 | uint64(c.within(0, math.MaxUint32))
+	m.Version = uint64(c.within(0, maxVersion))
 	m.Counts, m.Refusals, m.Callers = m.Counts[:0], m.Refusals[:0], m.Callers[:0]
 	for n := c.within(0, MaxCounts); n > 0 && c.err == nil; n-- {
-		m.Counts = append(m.Counts, RefusedCount{Policy: c.policy(), Tier: c.u8(), Refused: c.within(0, maxCount)})
+		m.Counts = append(m.Counts, RefusedCount{Policy: c.policy(), Tier: c.small(), Refused: c.within(0, maxCount)})
 	}
 	for n := c.within(0, MaxRefusals); n > 0 && c.err == nil; n-- {
-		r := Refusal{Caller: c.caller(), Limit: uint32(c.within(0, policy.MaxSetLimits-1)), Reason: c.u8(), Source: c.u8()}
+		r := Refusal{Caller: c.caller(), Limit: uint32(c.within(0, policy.MaxSetLimits-1)), Reason: c.small(), Source: c.small()}
 		r.Cost, r.Left = c.within(0, policy.MaxCost), c.within(0, quota.MaxUnits)
 		r.Retry, r.Ago = quota.Span(c.within(0, int64(quota.MaxWindow))), quota.Span(c.within(0, int64(quota.Hour)))
 		m.Refusals = append(m.Refusals, r)
@@ -137,10 +145,13 @@ func DecodeDecisions(b []byte, m *Decisions) error {
 	return c.end()
 }
 
+// small is a number of one byte, written as any number.
+func (c *cursor) small() uint8 { return uint8(c.within(0, math.MaxUint8)) }
+
 func (c *cursor) policy() uint32 { return uint32(c.within(0, policy.MaxPolicies-1)) }
 
 func (c *cursor) caller() (who Caller) {
-	who.Policy, who.Tier = c.policy(), c.u8()
+	who.Policy, who.Tier = c.policy(), c.small()
 	copy(who.Bucket[:], c.bytes(16))
 	copy(who.Consumer[:], c.bytes(16))
 	who.Shown = c.text(MaxShown)

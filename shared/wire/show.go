@@ -19,36 +19,43 @@ func putShow(dst []byte, parts []policy.Part) []byte {
 // Plain is a snapshot as filters read it that know nothing of what may be shown: they show nothing. Other snapshots stay as they
 // are; b is not changed.
 func Plain(b []byte) []byte {
-	const tail = 4
-	if len(b) < snapshotHeader+tail || b[len(snapshotMagic)] != showFormat {
+	if len(b) < snapshotHeader+showTail || b[len(snapshotMagic)] != showFormat {
 		return b
 	}
-	size := int(binary.LittleEndian.Uint32(b[len(b)-tail:]))
-	if size > len(b)-snapshotHeader-tail {
+	size := int(binary.LittleEndian.Uint32(b[len(b)-showTail:]))
+	if size > len(b)-snapshotHeader-showTail {
 		return b
 	}
-	b = append([]byte(nil), b[:len(b)-tail-size]...)
+	b = append([]byte(nil), b[:len(b)-showTail-size]...)
 	b[len(snapshotMagic)] = snapshotFormat
 	binary.LittleEndian.PutUint64(b[snapshotHeader-8:], checksum(b[snapshotHeader:])^PeekVersion(b))
 	return b
 }
 
-// Show reads what may be shown, calling back for each part. It must follow the last policy.
-func (r *SetReader) Show(each func(kind policy.PartKind, name Ref)) {
-	c := &r.c
+// Shown is how many parts of a request may be shown. It must follow the last policy; then ShownPart reads each.
+func (r *SetReader) Shown() int {
 	if !r.shows {
-		return
+		return 0
 	}
-	start := c.pos
-	for n := c.within(0, policy.MaxShown); n > 0 && c.err == nil; n-- {
-		kind := policy.PartKind(r.oneOf(uint8(policy.PartClientIP), uint8(policy.PartSPIFFE)))
-		if kind == policy.PartConsumer || kind == policy.PartPolicyPath {
-			c.fail(ErrValue)
-		}
-		each(kind, r.ref(policy.MaxText))
+	return int(r.c.within(0, policy.MaxShown))
+}
+
+// ShownPart reads the next part that may be shown.
+func (r *SetReader) ShownPart() (kind policy.PartKind, name Ref) {
+	kind = policy.PartKind(r.oneOf(uint8(policy.PartClientIP), uint8(policy.PartSPIFFE)))
+	if kind == policy.PartConsumer || kind == policy.PartPolicyPath {
+		r.c.fail(ErrValue)
 	}
-	size := c.pos - start
-	if tail := c.bytes(4); tail != nil && int(binary.LittleEndian.Uint32(tail)) != size {
-		c.fail(ErrValue)
+	return kind, r.ref(policy.MaxText)
+}
+
+// showTail is the length of what may be shown at the end of a snapshot that has it.
+const showTail = 4
+
+// End reports the first thing that was wrong, bytes after the last policy included.
+func (r *SetReader) End() error {
+	if r.shows {
+		r.c.bytes(showTail)
 	}
+	return r.c.end()
 }

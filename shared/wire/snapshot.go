@@ -392,8 +392,5 @@ func (r *SetReader) oneOf(low, high uint8) uint8 {
 	return v
 }
 
-// End reports the first thing that was wrong, bytes after the last policy included.
-func (r *SetReader) End() error { return r.c.end() }
-
 // Failed says that something was wrong already; what follows is zero.
 func (r *SetReader) Failed() bool { return r.c.err != nil }

@@ -72,13 +72,14 @@ func (s *Samples) Decided(req *limiter.Request, a *match.Attributes, who *wire.W
 	}
 }
 
-// about makes the samples those of a policy set. What is known by an older one is dropped, as is a request that was decided by one.
+// about makes the samples those of a policy set. What is known by an older one is dropped, as is a request that was decided by one, or
+// by the plugin's own policy set, which the control plane does not know.
 func (s *Samples) about(rules *limiter.Rules) bool {
 	if rules.Generation > s.generation {
 		s.clear(true)
 		s.generation, s.message.Version = rules.Generation, rules.Index.Version()
 	}
-	return rules.Generation == s.generation
+	return rules.Generation == s.generation && s.message.Version > 0
 }
 
 func (s *Samples) clear(callers bool) {
