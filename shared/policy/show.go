@@ -14,17 +14,12 @@ func (r *reader) show(path string, n Node, into *[]Part) {
 		var parts []Part
 		r.part(path, n, &parts)
 		for _, p := range parts {
-			switch p.Kind {
-			case PartConsumer:
-				r.problem(path, "cannot be consumer: name where it comes from, like jwt:sub; what is named is shown in the clear, API keys too")
-			case PartTier, PartPolicyPath:
-				r.problem(path, "needs not be named: the policy and the tier are always shown")
-			default:
-				*into = append(*into, p)
-			}
+			known := p.Kind != PartConsumer && p.Kind != PartTier && p.Kind != PartPolicyPath && len(*into) < MaxShown
+			r.present(path, known, "must be one of at most 8 parts of a request, not consumer: name where it comes from, like jwt:sub, "+
+				"and mind that it is shown in the clear; tier and policy are always shown")
+			*into = append(*into, p)
 		}
 	})
-	r.present(path, len(*into) <= MaxShown, "has too many parts; at most 8 are shown")
 }
 
 // Reasons and Sources are why a request was refused and where the decision came from, by their numbers in messages: never renumber.

@@ -25,12 +25,12 @@ func TestShow(t *testing.T) {
 		t.Errorf("%+v: %v", set, err)
 	}
 	for show, reason := range map[string]string{
-		`["consumer"]`:    "show[0]: cannot be consumer",
-		`["path","tier"]`: "show[1]: needs not be named",
-		`["policy_path"]`: "show[0]: needs not be named",
+		`["consumer"]`:    "show[0]: must be one of at most 8 parts of a request, not consumer",
+		`["path","tier"]`: "show[1]: must be one of at most 8 parts",
+		`["policy_path"]`: "show[0]: must be one of at most 8 parts",
 		`["cookies"]`:     "show[0]: must be one of",
 		`"path"`:          "show: must be a list",
-		`["query:1","query:2","query:3","query:4","query:5","query:6","query:7","query:8","query:9"]`: "show: has too many parts",
+		`["query:1","query:2","query:3","query:4","query:5","query:6","query:7","query:8","query:9"]`: "show[8]: must be one of at most 8",
 	} {
 		if _, err := decodeShow(t, show); err == nil || !strings.Contains(err.Error(), reason) {
 			t.Errorf("%s: %v, want %s", show, err, reason)
