@@ -11,6 +11,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/respond"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // httpContext is one request.
@@ -24,6 +25,8 @@ type httpContext struct {
 	// kept: find knows it. next is the following one of its list, or of those to spare.
 	kept bool
 	next *httpContext
+	// who made a request that waits: its attributes are gone when it goes on.
+	who wire.Who
 }
 
 func (c *httpContext) onRequestHeaders() types.Action {
@@ -59,13 +62,14 @@ func (c *httpContext) onRequestHeaders() types.Action {
 	status := p.limiter.Begin(&c.request, rules, &attributes, now)
 	removeForged(attributes.Headers)
 	if status == limiter.Paused {
+		rules.Index.Describe(&attributes, true, &c.who)
 		c.waiting = true
 		if status = p.resumeResolved(c); status == limiter.Paused {
 			return types.ActionPause
 		}
 		c.waiting = false
 	}
-	return c.act(status, now)
+	return c.act(status, now, &attributes)
 }
 
 // resume goes on after a ticket has ended; the stream is the selected one.
@@ -76,13 +80,13 @@ func (c *httpContext) resume() {
 		return
 	}
 	c.waiting = false
-	if c.act(status, now) == types.ActionContinue {
+	if c.act(status, now, nil) == types.ActionContinue {
 		host.Resume()
 	}
 }
 
-// act does what a decision made at now asks for and says whether the request goes on.
-func (c *httpContext) act(status limiter.Status, now quota.Instant) types.Action {
+// act does what a decision made at now asks for and says whether the request goes on. Its attributes are nil if they are gone.
+func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Attributes) types.Action {
 	p := c.plugin
 	wall := int64(now) + int64(p.limiter.Ahead)
 	switch status {
@@ -95,6 +99,9 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant) types.Action
 	}
 	p.scratch = respond.AppendDecision(p.scratch[:0], &c.request, status)
 	host.SetFilterState("weir.decision", p.scratch)
+	if p.samples != nil {
+		p.samples.Decided(&c.request, a, &c.who)
+	}
 	switch status {
 	case limiter.Allowed:
 		c.headers.Limits(&c.request, false, 0, wall)
@@ -103,6 +110,9 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant) types.Action
 		c.headers.Limits(&c.request, false, 0, wall+int64(c.request.Delay))
 		p.hold(c)
 		return types.ActionPause
+	}
+	if p.samples != nil {
+		p.samples.Refused(&c.request, a, &c.who, now)
 	}
 	p.refusal.Write(&c.request, now, wall, c.grpc)
 	return c.reply("weir_" + c.request.Reason.String())
