@@ -8,12 +8,11 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
-
-	"github.com/weir-proxy/weir/controlplane/internal/auth"
 )
 
 const (
@@ -39,10 +38,29 @@ func saneID(id string) bool {
 		strings.Trim(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == ""
 }
 
-// observe counts and answers: every error becomes a problem here, so that the status is known when it is counted.
+// bare lets a browser do nothing with an answer but show it.
+const bare = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// harden keeps browsers from taking an answer for what it is not, and other sites from reading it.
+func harden(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		h := c.Response().Header()
+		h.Set("Content-Security-Policy", bare)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		return next(c)
+	}
+}
+
+// observe counts, traces and answers: every error becomes a problem here, so that the status is known when it is counted.
 func (s *server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		start := s.Now()
+		ctx, span := s.Tracing.Serve(c.Request(), c.Path())
+		c.SetRequest(c.Request().WithContext(ctx))
+		defer func() { span.End(c.Response().Status) }()
 		if err := s.protect(next, c); err != nil {
 			s.fail(err, c)
 		}
@@ -81,8 +99,13 @@ func (s *server) fail(err error, c echo.Context) {
 	if c.Response().Committed {
 		return
 	}
-	if f := (*failure)(nil); errors.As(err, &f) && f.acceptPatch != "" {
-		c.Response().Header().Set("Accept-Patch", f.acceptPatch)
+	if f := (*failure)(nil); errors.As(err, &f) {
+		if f.acceptPatch != "" {
+			c.Response().Header().Set("Accept-Patch", f.acceptPatch)
+		}
+		if f.wait > 0 {
+			c.Response().Header().Set("Retry-After", strconv.FormatInt(int64((f.wait+time.Second-1)/time.Second), 10))
+		}
 	}
 	body, err := json.Marshal(p)
 	if err != nil {
@@ -93,22 +116,6 @@ func (s *server) fail(err error, c echo.Context) {
 	if err := c.Blob(p.Status, ProblemType, append(body, '\n')); err != nil {
 		s.Log.Debug("the answer could not be sent", "id", p.RequestID, "error", err)
 	}
-}
-
-// authorize finds the caller's token and whether it has the role.
-func (s *server) authorize(c echo.Context, role auth.Role) (auth.Token, error) {
-	scheme, secret, _ := strings.Cut(c.Request().Header.Get(echo.HeaderAuthorization), " ")
-	token, ok := s.Tokens.Find(strings.TrimSpace(secret))
-	if !strings.EqualFold(scheme, "bearer") || !ok {
-		c.Response().Header().Set(echo.HeaderWWWAuthenticate, `Bearer realm="weir"`)
-		return token, &failure{status: http.StatusUnauthorized, kind: "unauthorized",
-			detail: "send a token that this control plane knows: Authorization: Bearer TOKEN"}
-	}
-	if !token.Role.May(role) {
-		return token, &failure{status: http.StatusForbidden, kind: "forbidden",
-			detail: fmt.Sprintf("this needs the role %s; the token %s has the role %s", role, token.Name, token.Role)}
-	}
-	return token, nil
 }
 
 // caller is what handlers know of a request beside what the description names.

@@ -35,6 +35,10 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 			if err != nil {
 				return err
 			}
+			if err := s.bounds.admit(c, op, token); err != nil {
+				s.Metrics.Throttled(throttledBy(op))
+				return err
+			}
 			who.name = token.Name
 		}
 		if op.checked {

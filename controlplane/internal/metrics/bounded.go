@@ -64,25 +64,48 @@ func (m *Metrics) Transition(c breaker.Change) {
 type Census struct {
 	Versions map[uint64]int
 	States   map[string]int
+	// Behind is how many do not apply the newest version.
+	Behind int
 }
 
 // census collects a Census each time metrics are asked for.
 type census struct {
-	read             func() Census
-	versions, states *prometheus.Desc
+	read                     func() Census
+	versions, states, behind *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
-func (c census) Describe(out chan<- *prometheus.Desc) { out <- c.versions; out <- c.states }
+func (c census) Describe(out chan<- *prometheus.Desc) {
+	out <- c.versions
+	out <- c.states
+	out <- c.behind
+}
 
 // Collect implements prometheus.Collector.
 func (c census) Collect(out chan<- prometheus.Metric) {
 	now := c.read()
+	out <- prometheus.MustNewConstMetric(c.behind, prometheus.GaugeValue, float64(now.Behind))
 	for name, n := range newest(now.Versions) {
 		out <- prometheus.MustNewConstMetric(c.versions, prometheus.GaugeValue, float64(n), name)
 	}
 	for name, n := range now.States {
 		out <- prometheus.MustNewConstMetric(c.states, prometheus.GaugeValue, float64(n), name)
+	}
+}
+
+// expiring collects when tokens expire each time metrics are asked for.
+type expiring struct {
+	read func() map[string]float64
+	desc *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (e expiring) Describe(out chan<- *prometheus.Desc) { out <- e.desc }
+
+// Collect implements prometheus.Collector.
+func (e expiring) Collect(out chan<- prometheus.Metric) {
+	for name, seconds := range e.read() {
+		out <- prometheus.MustNewConstMetric(e.desc, prometheus.GaugeValue, seconds, name)
 	}
 }
 
