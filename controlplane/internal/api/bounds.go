@@ -134,7 +134,7 @@ func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) err
 		s.Metrics.Throttled(metrics.BoundAddress)
 		return tooMany(wait, "too many requests without a valid token came from this address")
 	}
-	s.Log.Warn("a request had no valid token", "id", requestID(c), "address", from, "path", loggedPath(c), "name", token.Name, "reason", cause.Error())
+	s.Log.Warn("a request had no valid token", "id", requestID(c), "address", from, "route", c.Path(), "name", token.Name, "reason", cause.Error())
 	c.Response().Header().Set(echo.HeaderWWWAuthenticate, `Bearer realm="weir"`)
 	return &failure{status: http.StatusUnauthorized, kind: "unauthorized", detail: detail}
 }

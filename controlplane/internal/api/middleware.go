@@ -54,7 +54,8 @@ func harden(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// observe counts, traces and answers: every error becomes a problem here, so that the status is known when it is counted.
+// observe counts, traces and answers: every error becomes a problem here, so that the status is known when it is counted. Logs and
+// traces have the route in place of the path, in which an API key may stand.
 func (s *server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		start := s.Now()
@@ -66,7 +67,7 @@ func (s *server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		took := s.Now().Sub(start)
 		s.Metrics.Request(c.Path(), c.Request().Method, c.Response().Status, took)
-		s.Log.Debug("request", "id", requestID(c), "method", c.Request().Method, "path", loggedPath(c),
+		s.Log.Debug("request", "id", requestID(c), "method", c.Request().Method, "route", c.Path(),
 			"status", c.Response().Status, "micros", took.Microseconds())
 		return nil
 	}
@@ -94,7 +95,7 @@ func (s *server) fail(err error, c echo.Context) {
 	case errors.Is(err, context.Canceled) && c.Request().Context().Err() != nil:
 		s.Log.Debug("the caller went away", "id", p.RequestID, "error", err.Error())
 	case p.Status >= http.StatusInternalServerError:
-		s.Log.Error("request failed", "id", p.RequestID, "method", c.Request().Method, "path", loggedPath(c), "error", err.Error())
+		s.Log.Error("request failed", "id", p.RequestID, "method", c.Request().Method, "route", c.Path(), "error", err.Error())
 	}
 	if c.Response().Committed {
 		return
@@ -142,15 +143,6 @@ func bounded(c echo.Context) context.CancelFunc {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), storePatience)
 	c.SetRequest(c.Request().WithContext(ctx))
 	return cancel
-}
-
-// loggedPath is the request's path without a consumer's value, which may be an API key.
-func loggedPath(c echo.Context) string {
-	path := c.Request().URL.Path
-	if strings.HasPrefix(path, consumersPath) {
-		return consumersPath + "…"
-	}
-	return path
 }
 
 func requestID(c echo.Context) string { return c.Response().Header().Get(requestIDHeader) }

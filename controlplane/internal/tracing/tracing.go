@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 
 	"go.opentelemetry.io/otel"
@@ -32,13 +33,17 @@ func wanted() bool {
 		os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")+os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
 }
 
-// Start sends spans to the collector at endpoint, or where the environment's OTEL_ variables say, which also set headers, certificates,
+// Start sends spans to /v1/traces of the collector at endpoint, or where the environment's OTEL_ variables say, which also set headers, certificates,
 // sampling and names. It returns nil if neither asks for traces. A collector that is away is logged and costs spans, nothing else.
 func Start(ctx context.Context, endpoint, version string, log *slog.Logger) (*Tracing, error) {
 	var options []otlptracehttp.Option
 	switch {
 	case endpoint != "":
-		options = append(options, otlptracehttp.WithEndpointURL(endpoint))
+		target, err := url.JoinPath(endpoint, "v1", "traces")
+		if err != nil {
+			return nil, fmt.Errorf("traces cannot be sent: %w", err)
+		}
+		options = append(options, otlptracehttp.WithEndpointURL(target))
 	case !wanted():
 		return nil, nil
 	}
