@@ -25,7 +25,6 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 	"github.com/weir-proxy/weir/controlplane/internal/tracing"
-	"github.com/weir-proxy/weir/shared/policy"
 )
 
 // store is everything that a store must be.
@@ -91,8 +90,9 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	}
 	m = metrics.New(version, a.gauges(sets, registry))
 	m.Breaker(leases.StoreName, breaker.Closed)
-	granting := leases.New(timed{st, m}, sets, registry, time.Now).Observe(breakers, func(p *policy.Policy, tokens int64) {
-		m.Tokens(p.Name, p.Mode.String(), tokens)
+	granting := leases.New(timed{st, m}, sets, registry, time.Now).Observe(breakers, func(u leases.Use) {
+		m.Tokens(u.Policy.Name, u.Policy.Mode.String(), u.Tokens)
+		m.Asked(u.Policy.Name, u.Tier, u.Granted, u.Refused)
 	})
 	if a.regions != nil {
 		granting.In(a.regions)

@@ -17,7 +17,10 @@ const (
 	maxVersions = 10
 )
 
-const other = "other"
+const (
+	other     = "other"
+	everyTier = "all"
+)
 
 // names are the values that a label has taken. The zero value has none.
 type names struct {
@@ -46,6 +49,21 @@ func (n *names) label(name string, most int) string {
 func (m *Metrics) Tokens(policy, mode string, tokens int64) {
 	if tokens > 0 {
 		m.tokens.WithLabelValues(m.policies.label(policy, maxPolicies), mode).Add(float64(tokens))
+	}
+}
+
+// Asked counts requests that waited for tokens of a policy, and of one tier if that is not empty, by what became of them.
+func (m *Metrics) Asked(policy, tier string, granted, refused int64) {
+	if tier == "" {
+		tier = everyTier
+	}
+	if m.limits.label(policy+"\x00"+tier, maxPolicies) == other {
+		policy, tier = other, other
+	}
+	for outcome, n := range map[Outcome]int64{Granted: granted, Short: refused} {
+		if n > 0 {
+			m.asked.WithLabelValues(policy, tier, string(outcome)).Add(float64(n))
+		}
 	}
 }
 

@@ -24,6 +24,8 @@ type Metrics struct {
 	changes  *prometheus.CounterVec
 	policies names
 	servers  names
+	asked    *prometheus.CounterVec
+	limits   names // policy and tier together
 
 	throttled, authFailures *prometheus.CounterVec
 }
@@ -70,7 +72,7 @@ func New(version string, g Gauges) *Metrics {
 		ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
 	m.registry.MustRegister(
-		m.requests, m.items, m.batch, m.store, m.tokens, m.breaker, m.changes, m.throttled, m.authFailures, build, newCensus(g.Census),
+		m.requests, m.items, m.batch, m.store, m.tokens, m.asked, m.breaker, m.changes, m.throttled, m.authFailures, build, newCensus(g.Census),
 		gauge("weir_nodes", "Envoys that share the buckets.", g.Nodes),
 		gauge("weir_policyset_version", "Version of the policy set on this replica.", g.Version),
 		gauge("weir_store_ready", "1 while the store can be followed.", g.Ready),
@@ -89,6 +91,8 @@ func New(version string, g Gauges) *Metrics {
 func (m *Metrics) counters() {
 	m.tokens = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_tokens_granted_total",
 		Help: "Tokens that nodes were granted, and of optimistic policies those that they reported to have used."}, []string{"policy", "mode"})
+	m.asked = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_lease_requests_total",
+		Help: "Requests that waited at a node for tokens, by what the control plane said."}, []string{"policy", "tier", "outcome"})
 	m.breaker = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_store_breaker_state",
 		Help: "Whether the store, or a server of it, is left alone: 0 closed, 1 half-open, 2 open."}, []string{"server"})
 	m.changes = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_store_breaker_transitions_total",

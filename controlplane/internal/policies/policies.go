@@ -103,6 +103,14 @@ func (c *Compiled) Resolve(number uint32, current *Compiled) (*policy.Policy, po
 	return p, limits[at.limit], true
 }
 
+// TierOf is the name of the tier that a limit is for; empty if it is for all, or not known.
+func (c *Compiled) TierOf(number uint32) string {
+	if int(number) >= len(c.places) || c.places[number].tier < 0 {
+		return ""
+	}
+	return c.Set.Tiers[c.places[number].tier]
+}
+
 // tier is the place in c of a tier of another set, by its name; the default tier's if there is none.
 func (c *Compiled) tier(of *Compiled, number int) int {
 	if number >= 0 {
