@@ -103,9 +103,9 @@ func (c *Compiled) Resolve(number uint32, current *Compiled) (*policy.Policy, po
 	return p, limits[at.limit], true
 }
 
-// TierOf is the name of the tier that a limit is for; empty if it is for all, or not known.
+// TierOf is the name of the tier that a limit is for; empty if it is for all, as a draft is, or not known.
 func (c *Compiled) TierOf(number uint32) string {
-	if int(number) >= len(c.places) || c.places[number].tier < 0 {
+	if int(number) >= len(c.places) || c.places[number].tier < 0 || c.places[number].draft {
 		return ""
 	}
 	return c.Set.Tiers[c.places[number].tier]
