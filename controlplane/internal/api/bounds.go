@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"strings"
 	"time"
 
@@ -26,11 +27,14 @@ const (
 	// newNodeRate and newNodeBurst are how many nodes that were never heard of a source may name: fewer in the time after which a node
 	// is forgotten than the stores hold, so that invented names crowd out nobody.
 	newNodeRate, newNodeBurst = 10, 2000
-	// leasesAtOnce bounds how many lease requests are with the store, and leasesWaiting how many of one source wait for that, for at
-	// most leasePatience. That many are a few round trips for a store's connections, and all stores answer sooner than nodes give up.
-	leasesAtOnce, leasesWaiting = 128, 512
-	leasePatience               = 25 * time.Millisecond
+	// leasesWaiting bounds how many lease requests of one source wait for their turn at the store, for at most leasePatience.
+	leasesWaiting = 512
+	leasePatience = 25 * time.Millisecond
 )
+
+// leasesAtOnce bounds how many lease requests are with the store: enough to keep all of its connections busy, and so few that they are
+// answered within a few round trips, for within the store nobody takes turns.
+func leasesAtOnce() int { return max(64, 16*runtime.GOMAXPROCS(0)) }
 
 // bounds are what callers may ask for.
 type bounds struct {
@@ -39,7 +43,7 @@ type bounds struct {
 }
 
 func newBounds(config Config) (*bounds, error) {
-	b := &bounds{leases: fair.NewGate(leasesAtOnce, leasesWaiting)}
+	b := &bounds{leases: fair.NewGate(leasesAtOnce(), leasesWaiting)}
 	for _, t := range []struct {
 		table       **throttle.Table
 		rate, burst int64

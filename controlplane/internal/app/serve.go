@@ -47,6 +47,7 @@ const (
 // door is one listener with what is served there.
 type door struct {
 	name     string
+	tls      bool
 	listener net.Listener
 	server   *http.Server
 }
@@ -79,7 +80,7 @@ func (a *App) listen(name, address string, handler http.Handler, s settings.Sett
 		// HTTP/2 would put hundreds of requests on one connection, and the bounds are on connections.
 		server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
 	}
-	a.doors = append(a.doors, door{name, listener, server})
+	a.doors = append(a.doors, door{name, s.Listeners.TLS != nil, listener, server})
 	return nil
 }
 
@@ -97,13 +98,13 @@ func (a *App) debug(address string) error {
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: profileTime}
-	a.doors = append(a.doors, door{doorDebug, listener, server})
+	a.doors = append(a.doors, door{doorDebug, false, listener, server})
 	return nil
 }
 
 // serve serves until the door is closed.
 func (d door) serve() error {
-	if d.server.TLSConfig != nil {
+	if d.tls {
 		return d.server.ServeTLS(d.listener, "", "")
 	}
 	return d.server.Serve(d.listener)
@@ -136,7 +137,7 @@ func (a *App) Run(ctx context.Context) error {
 	failed := make(chan error, len(a.doors))
 	for _, d := range a.doors {
 		go func() { failed <- d.serve() }()
-		a.log.Info("listening", "address", d.listener.Addr().String(), "for", d.name, "tls", d.server.TLSConfig != nil)
+		a.log.Info("listening", "address", d.listener.Addr().String(), "for", d.name, "tls", d.tls)
 	}
 	var err error
 	select {
