@@ -13,8 +13,10 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
@@ -28,6 +30,8 @@ import (
 type Config struct {
 	Policies  *policies.Service
 	Consumers *consumers.Service
+	Audit     audit.Store
+	Decisions *decisions.Service
 	Nodes     *nodes.Registry
 	Leases    *leases.Service
 	Hub       *push.Hub
@@ -115,6 +119,7 @@ func (s *server) forNodes(e *echo.Echo) error {
 	e.POST("/node/v1/leases", s.leases)
 	e.POST("/node/v1/report", s.report)
 	e.POST("/node/v1/consumers", s.askConsumers)
+	e.POST("/node/v1/decisions", s.noteDecisions)
 	return nil
 }
 

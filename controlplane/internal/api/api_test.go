@@ -16,8 +16,10 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
@@ -78,6 +80,13 @@ func (b *breakable) ListConsumers(ctx context.Context, token string, limit int) 
 		return nil, "", err
 	}
 	return b.Store.ListConsumers(ctx, token, limit)
+}
+
+func (b *breakable) Audit(ctx context.Context, before string, limit int) ([]audit.Entry, error) {
+	if err := b.check(); err != nil {
+		return nil, err
+	}
+	return b.Store.Audit(ctx, before, limit)
 }
 
 func (b *breakable) Load(ctx context.Context, number uint64) (policies.Version, error) {
@@ -160,7 +169,7 @@ func newPlaneWith(t *testing.T, change func(*api.Config)) *plane {
 	})
 	zero := func() float64 { return 0 }
 	config := api.Config{
-		Policies: sets, Consumers: people, Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now), Hub: p.hub,
+		Policies: sets, Consumers: people, Audit: p.store, Decisions: decisions.New(p.store, sets, "here", time.Now), Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now), Hub: p.hub,
 		Tokens:  auth.NewRing(auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)}, time.Now),
 		Metrics: metrics.New("test", metrics.Gauges{Census: func() metrics.Census { return metrics.Census{} }, Nodes: zero, Version: zero, Ready: zero, Regions: zero}),
 		Log:     log, Now: time.Now, Stopping: stopping, Version: "test",

@@ -62,26 +62,6 @@ func newBounds(config Config) (*bounds, error) {
 	return b, nil
 }
 
-// admit charges a request to its token, that of a node to its source.
-func (b *bounds) admit(c echo.Context, op *operation, token auth.Token) error {
-	table, key := b.tokens, token.Name
-	if op.forNodes() {
-		table, key = b.nodes, source(c, token.Name)
-	}
-	wait, ok := table.Take(key)
-	if !ok {
-		return tooMany(wait, "the token %s makes more requests than it may", token.Name)
-	}
-	return nil
-}
-
-func throttledBy(op *operation) metrics.Bound {
-	if op.forNodes() {
-		return metrics.BoundNode
-	}
-	return metrics.BoundToken
-}
-
 func tooMany(wait time.Duration, format string, args ...any) error {
 	return &failure{status: http.StatusTooManyRequests, kind: "too-many-requests", wait: max(wait, time.Second),
 		detail: fmt.Sprintf(format, args...) + "; the Retry-After header says when to try again"}
@@ -110,8 +90,9 @@ func network(remote string) string {
 	return address.String()
 }
 
-// authorize finds the caller's token and whether it has the role. Who has a valid token is served whatever others at its address do.
-func (s *server) authorize(c echo.Context, role auth.Role) (auth.Token, error) {
+// authorize finds the caller's token, charges the request to it, and says whether it has the role. Who has a valid token is served
+// whatever others at its address do.
+func (s *server) authorize(c echo.Context, op *operation) (auth.Token, error) {
 	scheme, secret, _ := strings.Cut(c.Request().Header.Get(echo.HeaderAuthorization), " ")
 	token, err := s.Tokens.Find(strings.TrimSpace(secret))
 	if err == nil && !strings.EqualFold(scheme, "bearer") {
@@ -120,11 +101,29 @@ func (s *server) authorize(c echo.Context, role auth.Role) (auth.Token, error) {
 	if err != nil {
 		return token, s.unauthorized(c, token, err)
 	}
-	if !token.Role.May(role) {
+	if err := s.admit(c, op, token); err != nil {
+		return token, err
+	}
+	if !token.Role.May(op.role) {
+		s.noteRefused(c, token, fmt.Sprintf("it needs the role %s", op.role))
 		return token, &failure{status: http.StatusForbidden, kind: "forbidden",
-			detail: fmt.Sprintf("this needs the role %s; the token %s has the role %s", role, token.Name, token.Role)}
+			detail: fmt.Sprintf("this needs the role %s; the token %s has the role %s", op.role, token.Name, token.Role)}
 	}
 	return token, nil
+}
+
+// admit charges a request to its token, that of a node to its source.
+func (s *server) admit(c echo.Context, op *operation, token auth.Token) error {
+	table, key, bound := s.bounds.tokens, token.Name, metrics.BoundToken
+	if op.forNodes() {
+		table, key, bound = s.bounds.nodes, source(c, token.Name), metrics.BoundNode
+	}
+	wait, ok := table.Take(key)
+	if !ok {
+		s.Metrics.Throttled(bound)
+		return tooMany(wait, "the token %s makes more requests than it may", token.Name)
+	}
+	return nil
 }
 
 func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) error {
@@ -138,9 +137,15 @@ func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) err
 		s.Metrics.Throttled(metrics.BoundAddress)
 		return tooMany(wait, "too many requests without a valid token came from this address")
 	}
-	s.Log.Warn("a request had no valid token", "id", requestID(c), "address", from, "route", c.Path(), "name", token.Name, "reason", cause.Error())
+	s.noteRefused(c, token, cause.Error())
 	c.Response().Header().Set(echo.HeaderWWWAuthenticate, `Bearer realm="weir"`)
 	return &failure{status: http.StatusUnauthorized, kind: "unauthorized", detail: detail}
+}
+
+// noteRefused logs that somebody may not do what they tried to. The audit is about what has happened.
+func (s *server) noteRefused(c echo.Context, token auth.Token, reason string) {
+	s.Log.Warn("a request was refused", "id", requestID(c), "method", c.Request().Method, "route", c.Path(), "token", token.Name,
+		"role", token.Role, "address", network(c.Request().RemoteAddr), "reason", reason)
 }
 
 // turn waits until a lease request of a node may go to the store, and returns how to say that it is done.

@@ -91,7 +91,7 @@ func TestWrongTokensHaveARate(t *testing.T) {
 	if got := ask("192.0.2.1:1234"); got[401] != 100 || got[429] != 100 {
 		t.Errorf("of 200 wrong tokens %d are told so, %d are cut off", got[401], got[429])
 	}
-	if lines := strings.Count(p.log.String(), "a request had no valid token"); lines != 100 || !strings.Contains(p.log.String(), `"address":"192.0.2.1"`) {
+	if lines := strings.Count(p.log.String(), "a request was refused"); lines != 100 || !strings.Contains(p.log.String(), `"address":"192.0.2.1"`) {
 		t.Errorf("the log has %d lines", lines)
 	}
 	if strings.Contains(p.log.String(), "token of") {
@@ -221,7 +221,7 @@ func TestAHostileNode(t *testing.T) {
 	valid := wire.AppendLeaseRequest(nil, greedy)
 	for n := range valid {
 		body := append([]byte(nil), valid[:n]...)
-		for _, path := range []string{"/node/v1/leases", "/node/v1/report", "/node/v1/consumers"} {
+		for _, path := range []string{"/node/v1/leases", "/node/v1/report", "/node/v1/consumers", "/node/v1/decisions"} {
 			if w := p.from(hostile, call{who: "envoy", method: "POST", path: path, body: string(body)}); w.Code != 400 {
 				t.Fatalf("%d bytes of a request to %s: %d", n, path, w.Code)
 			}

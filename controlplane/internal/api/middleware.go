@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/labstack/echo/v4"
+
+	"github.com/weir-proxy/weir/controlplane/internal/auth"
 )
 
 const (
@@ -121,8 +123,10 @@ func (s *server) fail(err error, c echo.Context) {
 
 // caller is what handlers know of a request beside what the description names.
 type caller struct {
-	// name is the token's, id the request's.
-	name, id string
+	// name and role are the token's, id is the request's.
+	name string
+	role auth.Role
+	id   string
 	// accept and contentType are the headers, which a description may not declare as parameters.
 	accept, contentType string
 }

@@ -31,15 +31,11 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		who := caller{id: requestID(c), accept: c.Request().Header.Get("Accept"), contentType: c.Request().Header.Get("Content-Type")}
 		if !op.open {
-			token, err := s.authorize(c, op.role)
+			token, err := s.authorize(c, op)
 			if err != nil {
 				return err
 			}
-			if err := s.bounds.admit(c, op, token); err != nil {
-				s.Metrics.Throttled(throttledBy(op))
-				return err
-			}
-			who.name = token.Name
+			who.name, who.role = token.Name, token.Role
 		}
 		if op.checked {
 			defer bounded(c)()

@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
@@ -33,6 +35,8 @@ type store interface {
 	nodes.Store
 	leases.Store
 	consumers.Store
+	audit.Store
+	decisions.Store
 	push.Secrets
 	// Region is where the control planes on this store keep what their region uses.
 	Region() regions.Cell
@@ -97,8 +101,9 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	if a.regions != nil {
 		granting.In(a.regions)
 	}
+	recent := decisions.New(st, sets, crand.Text(), time.Now)
 	err = a.open(s, api.Config{
-		Policies: sets, Consumers: people, Nodes: registry, Leases: granting, Hub: a.hub, Regions: a.regions,
+		Policies: sets, Consumers: people, Audit: st, Decisions: recent, Nodes: registry, Leases: granting, Hub: a.hub, Regions: a.regions,
 		Tokens: a.tokens, TokenRate: s.Limits.API, NodeRate: s.Limits.Node, Tracing: follow,
 		Metrics: m, Log: log, Now: time.Now, Stopping: stopping, Version: version,
 	})

@@ -31,6 +31,9 @@ type commands struct {
 	Get       getCommand       `cmd:"" help:"Print what a control plane holds."`
 	Consumers consumersCommand `cmd:"" help:"Assign tiers to consumers."`
 	Token     tokenCommand     `cmd:"" help:"Make tokens for the control plane."`
+	Why       whyCommand       `cmd:"" help:"Print why a consumer was limited."`
+	Top       topCommand       `cmd:"" help:"Print the heaviest callers."`
+	Audit     auditCommand     `cmd:"" help:"Print who changed what, newest first."`
 	Version   versionCommand   `cmd:"" help:"Print the version."`
 }
 

@@ -1,5 +1,5 @@
 // Package localstore is the embedded store of a single control plane: policy versions and the secret in a file, counters in
-// memory and saved to the same file every second and at shutdown, nodes in memory alone.
+// memory and saved to the same file every second and at shutdown, nodes and refusals in memory alone.
 package localstore
 
 import (
@@ -42,8 +42,9 @@ type Store struct {
 	log   *slog.Logger
 	clock *clock
 
-	ledgers ledgers
-	nodes   nodeMap
+	ledgers  ledgers
+	nodes    nodeMap
+	refusals refusals
 
 	stop chan struct{}
 	done sync.WaitGroup
@@ -99,6 +100,11 @@ func (s *Store) load(now func() time.Time) error {
 	return s.db.Update(func(tx *bolt.Tx) error {
 		for _, name := range [][]byte{metaBucket, versionsBucket, docsBucket, ledgersBucket, consumersBucket, changesBucket} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
+				return err
+			}
+		}
+		for _, list := range auditLists {
+			if _, err := tx.CreateBucketIfNotExists([]byte(auditPrefix + list)); err != nil {
 				return err
 			}
 		}

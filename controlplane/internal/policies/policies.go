@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -50,9 +51,9 @@ type Store interface {
 	Current(ctx context.Context) (uint64, error)
 	// Load returns a version with its document.
 	Load(ctx context.Context, number uint64) (Version, error)
-	// Append stores v as the newest version if the current one is expected, which is below v.Number, and drops versions that
-	// are Kept or more older.
-	Append(ctx context.Context, expected uint64, v Version) error
+	// Append stores v as the newest version if the current one is expected, which is below v.Number, keeps the entry about it,
+	// and drops versions that are Kept or more older.
+	Append(ctx context.Context, expected uint64, v Version, e audit.Entry) error
 	// List returns at most limit versions below before, newest first, without documents. before 0 starts at the newest.
 	List(ctx context.Context, before uint64, limit int) ([]Version, error)
 }
@@ -109,6 +110,21 @@ func (c *Compiled) TierOf(number uint32) string {
 		return ""
 	}
 	return c.Set.Tiers[c.places[number].tier]
+}
+
+// LimitAt is the limit with a number, its policy, and whether it is that of a tier. It reports false for a number that the set does
+// not have.
+func (c *Compiled) LimitAt(number uint32) (p *policy.Policy, l policy.Limit, byTier, ok bool) {
+	if int(number) >= len(c.places) {
+		return nil, l, false, false
+	}
+	at := c.places[number]
+	p = &c.Set.Policies[at.policy]
+	limits := p.Candidate
+	if !at.draft {
+		limits = p.LimitsOf(max(at.tier, 0))
+	}
+	return p, limits[at.limit], at.tier >= 0, true
 }
 
 // tier is the place in c of a tier of another set, by its name; the default tier's if there is none.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"github.com/oapi-codegen/runtime"
+	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
@@ -37,10 +38,87 @@ func (e StateStatus) Valid() bool {
 	}
 }
 
+// Defines values for TopBy.
+const (
+	TopByRefused  TopBy = "refused"
+	TopByRequests TopBy = "requests"
+)
+
+// Valid indicates whether the value is a known member of the TopBy enum.
+func (e TopBy) Valid() bool {
+	switch e {
+	case TopByRefused:
+		return true
+	case TopByRequests:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for TopParamsBy.
+const (
+	TopParamsByRefused  TopParamsBy = "refused"
+	TopParamsByRequests TopParamsBy = "requests"
+)
+
+// Valid indicates whether the value is a known member of the TopParamsBy enum.
+func (e TopParamsBy) Valid() bool {
+	switch e {
+	case TopParamsByRefused:
+		return true
+	case TopParamsByRequests:
+		return true
+	default:
+		return false
+	}
+}
+
 // Assignment What to assign to a consumer.
 type Assignment struct {
 	// Tier One of the policy set's tiers.
 	Tier string `json:"tier"`
+}
+
+// AuditEntries A page of changes, newest first.
+type AuditEntries struct {
+	Entries []AuditEntry `json:"entries"`
+
+	// Next Leads to the following page; empty on the last.
+	Next string `json:"next_page_token"`
+}
+
+// AuditEntry One change.
+type AuditEntry struct {
+	// ID IDs are in the order of time.
+	ID string `json:"id"`
+
+	// At When it was made, by the store's clock.
+	At time.Time `json:"at"`
+
+	// By The name of the token; empty for what the control plane does by itself.
+	By string `json:"by"`
+
+	// Role The token's role.
+	Role string `json:"role,omitempty"`
+
+	// Action What was done, like policyset.put, policy.patch, version.rollback, consumer.delete.
+	Action string `json:"action"`
+
+	// Resource What it was done to: policyset, policies/NAME, consumers/KEY.
+	Resource string `json:"resource"`
+
+	// RequestID What the control plane's log has about it.
+	RequestID string `json:"request_id,omitempty"`
+
+	// Before What was there: a small value as a whole, or what tells a large one. Absent for nothing.
+	Before interface{} `json:"before,omitempty"`
+
+	// After What is there now, likewise.
+	After interface{} `json:"after,omitempty"`
+
+	// Reason Why.
+	Reason string `json:"reason,omitempty"`
 }
 
 // Build defines model for Build.
@@ -84,11 +162,27 @@ type Consumers struct {
 	Next string `json:"next_page_token"`
 }
 
+// Decision A refusal as a node told it.
+type Decision = decisions.Decision
+
+// Decisions A page of refusals, newest first.
+type Decisions struct {
+	// Complete False while the store is away: then these are what this replica heard of.
+	Complete  bool       `json:"complete"`
+	Decisions []Decision `json:"decisions"`
+
+	// Next Leads to the following page; empty on the last.
+	Next string `json:"next_page_token"`
+}
+
 // Diff What changes from one policy set to another.
 type Diff = policies.Diff
 
 // FieldChange One field that is different.
 type FieldChange = policies.FieldChange
+
+// Level What a bucket holds when the answer is made. Absent where the control plane does not know.
+type Level = decisions.Level
 
 // Node One process of one Envoy, as it described itself.
 type Node struct {
@@ -152,6 +246,27 @@ type State struct {
 
 // StateStatus defines model for State.Status.
 type StateStatus string
+
+// Top The heaviest callers.
+type Top struct {
+	By TopBy `json:"by"`
+
+	// Since Since when is counted.
+	Since time.Time `json:"since"`
+
+	// Refused All refusals of the policies and tiers asked for, exactly.
+	Refused int64 `json:"refused"`
+
+	// Complete False while the store is away: then it is what nodes told this replica.
+	Complete bool        `json:"complete"`
+	Callers  []TopCaller `json:"callers"`
+}
+
+// TopBy defines model for Top.By.
+type TopBy string
+
+// TopCaller One caller.
+type TopCaller = decisions.TopCaller
 
 // Version defines model for Version.
 type Version = policies.Version
@@ -222,6 +337,24 @@ type Change = Changed
 // OneConsumer What is known of a consumer.
 type OneConsumer = Consumer
 
+// ListAuditParams defines parameters for ListAudit.
+type ListAuditParams struct {
+	// Since The earliest time.
+	Since time.Time `form:"since,omitempty" json:"since,omitempty"`
+
+	// By The name of the token with which the change was made.
+	By string `form:"by,omitempty" json:"by,omitempty"`
+
+	// Resource What was changed, like `policyset`, `policies/api` or `consumers/` and a key; with a slash at the end all below.
+	Resource string `form:"resource,omitempty" json:"resource,omitempty"`
+
+	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
+	PageSize PageSize `form:"page_size,omitempty" json:"page_size,omitempty"`
+
+	// PageToken The `next_page_token` of the page before; empty for the first page.
+	PageToken PageToken `form:"page_token,omitempty" json:"page_token,omitempty"`
+}
+
 // ListConsumersParams defines parameters for ListConsumers.
 type ListConsumersParams struct {
 	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
@@ -253,6 +386,27 @@ type PutConsumerParams struct {
 
 	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
+}
+
+// ListDecisionsParams defines parameters for ListDecisions.
+type ListDecisionsParams struct {
+	// Consumer The consumer's value, like its API key. It is hashed and looked up, and neither stored nor logged here.
+	Consumer string `form:"consumer,omitempty" json:"consumer,omitempty"`
+
+	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed where there are several places.
+	Source string `form:"source,omitempty" json:"source,omitempty"`
+
+	// Policy Only refusals of this policy.
+	Policy string `form:"policy,omitempty" json:"policy,omitempty"`
+
+	// Since The earliest time.
+	Since time.Time `form:"since,omitempty" json:"since,omitempty"`
+
+	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
+	PageSize PageSize `form:"page_size,omitempty" json:"page_size,omitempty"`
+
+	// PageToken The `next_page_token` of the page before; empty for the first page.
+	PageToken PageToken `form:"page_token,omitempty" json:"page_token,omitempty"`
 }
 
 // ListNodesParams defines parameters for ListNodes.
@@ -312,6 +466,24 @@ type PutPolicySetParams struct {
 	IfMatch IfMatch `json:"If-Match"`
 }
 
+// TopParams defines parameters for Top.
+type TopParams struct {
+	// By What is counted.
+	By TopParamsBy `form:"by,omitempty" json:"by,omitempty"`
+
+	// Policy Only callers of this policy.
+	Policy string `form:"policy,omitempty" json:"policy,omitempty"`
+
+	// Tier Only callers of this tier.
+	Tier string `form:"tier,omitempty" json:"tier,omitempty"`
+
+	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
+	PageSize PageSize `form:"page_size,omitempty" json:"page_size,omitempty"`
+}
+
+// TopParamsBy defines parameters for Top.
+type TopParamsBy string
+
 // ListVersionsParams defines parameters for ListVersions.
 type ListVersionsParams struct {
 	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
@@ -347,6 +519,9 @@ type ServerInterface interface {
 	// Readyz Can it serve?
 	// (GET /readyz)
 	Readyz(ctx echo.Context) error
+	// ListAudit Who changed what, newest first
+	// (GET /v1/audit)
+	ListAudit(ctx echo.Context, params ListAuditParams) error
 	// ListConsumers The consumers to whom something is assigned
 	// (GET /v1/consumers)
 	ListConsumers(ctx echo.Context, params ListConsumersParams) error
@@ -359,6 +534,9 @@ type ServerInterface interface {
 	// PutConsumer Assign a tier to a consumer
 	// (PUT /v1/consumers/{id})
 	PutConsumer(ctx echo.Context, id string, params PutConsumerParams) error
+	// ListDecisions Why was somebody limited? Recent refusals, newest first
+	// (GET /v1/decisions)
+	ListDecisions(ctx echo.Context, params ListDecisionsParams) error
 	// ListNodes The Envoys that poll
 	// (GET /v1/nodes)
 	ListNodes(ctx echo.Context, params ListNodesParams) error
@@ -383,6 +561,9 @@ type ServerInterface interface {
 	// GetRegions How regions share the quotas
 	// (GET /v1/regions)
 	GetRegions(ctx echo.Context) error
+	// Top The heaviest callers of the last five to ten minutes
+	// (GET /v1/top)
+	Top(ctx echo.Context, params TopParams) error
 	// ListVersions The versions that are kept, newest first
 	// (GET /v1/versions)
 	ListVersions(ctx echo.Context, params ListVersionsParams) error
@@ -420,6 +601,52 @@ func (w *ServerInterfaceWrapper) Readyz(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.Readyz(ctx)
+	return err
+}
+
+// ListAudit converts echo context to params.
+func (w *ServerInterfaceWrapper) ListAudit(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListAuditParams
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", ctx.QueryParams(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter since: %s", err))
+	}
+
+	// ------------- Optional query parameter "by" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "by", ctx.QueryParams(), &params.By, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter by: %s", err))
+	}
+
+	// ------------- Optional query parameter "resource" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "resource", ctx.QueryParams(), &params.Resource, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter resource: %s", err))
+	}
+
+	// ------------- Optional query parameter "page_size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page_size", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page_size: %s", err))
+	}
+
+	// ------------- Optional query parameter "page_token" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page_token", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page_token: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListAudit(ctx, params)
 	return err
 }
 
@@ -558,6 +785,59 @@ func (w *ServerInterfaceWrapper) PutConsumer(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.PutConsumer(ctx, id, params)
+	return err
+}
+
+// ListDecisions converts echo context to params.
+func (w *ServerInterfaceWrapper) ListDecisions(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListDecisionsParams
+	// ------------- Optional query parameter "consumer" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "consumer", ctx.QueryParams(), &params.Consumer, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter consumer: %s", err))
+	}
+
+	// ------------- Optional query parameter "source" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", ctx.QueryParams(), &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter source: %s", err))
+	}
+
+	// ------------- Optional query parameter "policy" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "policy", ctx.QueryParams(), &params.Policy, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter policy: %s", err))
+	}
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", ctx.QueryParams(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter since: %s", err))
+	}
+
+	// ------------- Optional query parameter "page_size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page_size", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page_size: %s", err))
+	}
+
+	// ------------- Optional query parameter "page_token" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page_token", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page_token: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListDecisions(ctx, params)
 	return err
 }
 
@@ -829,6 +1109,45 @@ func (w *ServerInterfaceWrapper) GetRegions(ctx echo.Context) error {
 	return err
 }
 
+// Top converts echo context to params.
+func (w *ServerInterfaceWrapper) Top(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params TopParams
+	// ------------- Optional query parameter "by" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "by", ctx.QueryParams(), &params.By, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter by: %s", err))
+	}
+
+	// ------------- Optional query parameter "policy" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "policy", ctx.QueryParams(), &params.Policy, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter policy: %s", err))
+	}
+
+	// ------------- Optional query parameter "tier" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tier", ctx.QueryParams(), &params.Tier, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tier: %s", err))
+	}
+
+	// ------------- Optional query parameter "page_size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page_size", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page_size: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.Top(ctx, params)
+	return err
+}
+
 // ListVersions converts echo context to params.
 func (w *ServerInterfaceWrapper) ListVersions(ctx echo.Context) error {
 	var err error
@@ -997,10 +1316,12 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 
 	router.GET(options.BaseURL+"/healthz", wrapper.Healthz, options.OperationMiddlewares["healthz"]...)
 	router.GET(options.BaseURL+"/readyz", wrapper.Readyz, options.OperationMiddlewares["readyz"]...)
+	router.GET(options.BaseURL+"/v1/audit", wrapper.ListAudit, options.OperationMiddlewares["listAudit"]...)
 	router.GET(options.BaseURL+"/v1/consumers", wrapper.ListConsumers, options.OperationMiddlewares["listConsumers"]...)
 	router.DELETE(options.BaseURL+"/v1/consumers/:id", wrapper.DeleteConsumer, options.OperationMiddlewares["deleteConsumer"]...)
 	router.GET(options.BaseURL+"/v1/consumers/:id", wrapper.GetConsumer, options.OperationMiddlewares["getConsumer"]...)
 	router.PUT(options.BaseURL+"/v1/consumers/:id", wrapper.PutConsumer, options.OperationMiddlewares["putConsumer"]...)
+	router.GET(options.BaseURL+"/v1/decisions", wrapper.ListDecisions, options.OperationMiddlewares["listDecisions"]...)
 	router.GET(options.BaseURL+"/v1/nodes", wrapper.ListNodes, options.OperationMiddlewares["listNodes"]...)
 	router.DELETE(options.BaseURL+"/v1/policies/:name", wrapper.DeletePolicy, options.OperationMiddlewares["deletePolicy"]...)
 	router.GET(options.BaseURL+"/v1/policies/:name", wrapper.GetPolicy, options.OperationMiddlewares["getPolicy"]...)
@@ -1009,6 +1330,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/v1/policyset", wrapper.GetPolicySet, options.OperationMiddlewares["getPolicySet"]...)
 	router.PUT(options.BaseURL+"/v1/policyset", wrapper.PutPolicySet, options.OperationMiddlewares["putPolicySet"]...)
 	router.GET(options.BaseURL+"/v1/regions", wrapper.GetRegions, options.OperationMiddlewares["getRegions"]...)
+	router.GET(options.BaseURL+"/v1/top", wrapper.Top, options.OperationMiddlewares["top"]...)
 	router.GET(options.BaseURL+"/v1/versions", wrapper.ListVersions, options.OperationMiddlewares["listVersions"]...)
 	router.GET(options.BaseURL+"/v1/versions/:version", wrapper.GetVersion, options.OperationMiddlewares["getVersion"]...)
 	router.GET(options.BaseURL+"/v1/versions/:version/diff", wrapper.DiffVersions, options.OperationMiddlewares["diffVersions"]...)
@@ -1076,6 +1398,28 @@ type ReadyzResponseObject interface {
 type Readyz200JSONResponse State
 
 func (response Readyz200JSONResponse) VisitReadyzResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListAuditRequestObject struct {
+	Params ListAuditParams
+}
+
+type ListAuditResponseObject interface {
+	VisitListAuditResponse(w http.ResponseWriter) error
+}
+
+type ListAudit200JSONResponse AuditEntries
+
+func (response ListAudit200JSONResponse) VisitListAuditResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -1172,6 +1516,28 @@ func (response PutConsumer200JSONResponse) VisitPutConsumerResponse(w http.Respo
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
 	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListDecisionsRequestObject struct {
+	Params ListDecisionsParams
+}
+
+type ListDecisionsResponseObject interface {
+	VisitListDecisionsResponse(w http.ResponseWriter) error
+}
+
+type ListDecisions200JSONResponse Decisions
+
+func (response ListDecisions200JSONResponse) VisitListDecisionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
@@ -1428,6 +1794,28 @@ func (response GetRegions200JSONResponse) VisitGetRegionsResponse(w http.Respons
 	return err
 }
 
+type TopRequestObject struct {
+	Params TopParams
+}
+
+type TopResponseObject interface {
+	VisitTopResponse(w http.ResponseWriter) error
+}
+
+type Top200JSONResponse Top
+
+func (response Top200JSONResponse) VisitTopResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListVersionsRequestObject struct {
 	Params ListVersionsParams
 }
@@ -1558,6 +1946,9 @@ type StrictServerInterface interface {
 	// Readyz Can it serve?
 	// (GET /readyz)
 	Readyz(ctx context.Context, request ReadyzRequestObject) (ReadyzResponseObject, error)
+	// ListAudit Who changed what, newest first
+	// (GET /v1/audit)
+	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
 	// ListConsumers The consumers to whom something is assigned
 	// (GET /v1/consumers)
 	ListConsumers(ctx context.Context, request ListConsumersRequestObject) (ListConsumersResponseObject, error)
@@ -1570,6 +1961,9 @@ type StrictServerInterface interface {
 	// PutConsumer Assign a tier to a consumer
 	// (PUT /v1/consumers/{id})
 	PutConsumer(ctx context.Context, request PutConsumerRequestObject) (PutConsumerResponseObject, error)
+	// ListDecisions Why was somebody limited? Recent refusals, newest first
+	// (GET /v1/decisions)
+	ListDecisions(ctx context.Context, request ListDecisionsRequestObject) (ListDecisionsResponseObject, error)
 	// ListNodes The Envoys that poll
 	// (GET /v1/nodes)
 	ListNodes(ctx context.Context, request ListNodesRequestObject) (ListNodesResponseObject, error)
@@ -1594,6 +1988,9 @@ type StrictServerInterface interface {
 	// GetRegions How regions share the quotas
 	// (GET /v1/regions)
 	GetRegions(ctx context.Context, request GetRegionsRequestObject) (GetRegionsResponseObject, error)
+	// Top The heaviest callers of the last five to ten minutes
+	// (GET /v1/top)
+	Top(ctx context.Context, request TopRequestObject) (TopResponseObject, error)
 	// ListVersions The versions that are kept, newest first
 	// (GET /v1/versions)
 	ListVersions(ctx context.Context, request ListVersionsRequestObject) (ListVersionsResponseObject, error)
@@ -1663,6 +2060,31 @@ func (sh *strictHandler) Readyz(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(ReadyzResponseObject); ok {
 		return validResponse.VisitReadyzResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListAudit operation middleware
+func (sh *strictHandler) ListAudit(ctx echo.Context, params ListAuditParams) error {
+	var request ListAuditRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListAudit(ctx.Request().Context(), request.(ListAuditRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListAudit")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListAuditResponseObject); ok {
+		return validResponse.VisitListAuditResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -1789,6 +2211,31 @@ func (sh *strictHandler) PutConsumer(ctx echo.Context, id string, params PutCons
 		return err
 	} else if validResponse, ok := response.(PutConsumerResponseObject); ok {
 		return validResponse.VisitPutConsumerResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListDecisions operation middleware
+func (sh *strictHandler) ListDecisions(ctx echo.Context, params ListDecisionsParams) error {
+	var request ListDecisionsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListDecisions(ctx.Request().Context(), request.(ListDecisionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListDecisions")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListDecisionsResponseObject); ok {
+		return validResponse.VisitListDecisionsResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -2000,6 +2447,31 @@ func (sh *strictHandler) GetRegions(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(GetRegionsResponseObject); ok {
 		return validResponse.VisitGetRegionsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// Top operation middleware
+func (sh *strictHandler) Top(ctx echo.Context, params TopParams) error {
+	var request TopRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.Top(ctx.Request().Context(), request.(TopRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "Top")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(TopResponseObject); ok {
+		return validResponse.VisitTopResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
