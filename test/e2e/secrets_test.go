@@ -44,7 +44,14 @@ func TestKeysAndTokensStayWhereTheyAre(t *testing.T) {
 	w.startControlPlane()
 	w.awaitApplied(w.apply(keysOfTheTest))
 	w.useKeys()
+	w.await("a refusal to be told of", func(context.Context) error {
+		if answer := w.get("/v1/decisions"); !strings.Contains(string(answer.Body), `"strict"`) {
+			return fmt.Errorf("there is %s", answer.Body)
+		}
+		return nil
+	})
 	places := map[string]string{
+		"the decisions": string(w.get("/v1/decisions").Body), "the heaviest callers": string(w.get("/v1/top").Body), "the audit": string(w.get("/v1/audit").Body),
 		"Redis": everythingIn(redis), "the control plane's metrics": w.page(w.controlPlane.URL() + "/metrics"),
 		"Envoy's log": w.envoys[0].Stderr.String(), "Envoy's metrics": w.page(fmt.Sprintf("http://127.0.0.1:%d/stats/prometheus", w.envoys[0].AdminPort)),
 		"Envoy's configuration": w.page(fmt.Sprintf("http://127.0.0.1:%d/config_dump", w.envoys[0].AdminPort)),
@@ -53,6 +60,7 @@ func TestKeysAndTokensStayWhereTheyAre(t *testing.T) {
 	places["the control plane's log"], places["traces"] = w.controlPlane.Stderr.String(), string(collector.Raw())
 	// Each place has what the test did, or there is nothing to be found in it.
 	for place, sign := range map[string]string{
+		"the decisions": "strict", "the heaviest callers": "callers", "the audit": "consumer.put",
 		"Redis": ":b:", "the control plane's metrics": `weir_tokens_granted_total{mode="leased",policy="leased"}`, "Envoy's log": "weir",
 		"Envoy's metrics": "weir_decisions", "Envoy's configuration": "WEIR_NODE_TOKEN", "the control plane's log": "consumer changed", "traces": "/node/v1/leases",
 	} {
