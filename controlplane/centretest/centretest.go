@@ -48,7 +48,7 @@ func (c *Centre) Count(context.Context) int64 { return c.nodes }
 func (c *Centre) Restart(i int) {
 	p := policies.New(c.versions, c.now)
 	breakers := breaker.NewGroup(c.now, c.luck, nil)
-	c.replicas[i] = replica{p, leases.New(c.Store, p, c, c.now).Observe(breakers, func(*policy.Policy, int64) {})}
+	c.replicas[i] = replica{p, leases.New(c.Store, p, c, c.now).Observe(breakers, func(leases.Use) {})}
 }
 
 // Put makes a JSON document the next version, at one replica; others learn of it when they must. It returns the snapshot for the

@@ -3,6 +3,7 @@ package stack
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -23,6 +24,8 @@ type ControlPlaneOptions struct {
 	AdminToken, NodeToken string
 	// Env is added to its environment.
 	Env []string
+	// TLS is how to speak to it, if Env gives it a certificate.
+	TLS *tls.Config
 	// Log, if not nil, receives its output.
 	Log io.Writer
 }
@@ -34,6 +37,8 @@ type ControlPlane struct {
 	Port int
 
 	adminToken string
+	scheme     string
+	client     *http.Client
 }
 
 // StartControlPlane runs `weir serve` and waits until it is ready, as long as ctx allows.
@@ -42,7 +47,7 @@ func StartControlPlane(ctx context.Context, o ControlPlaneOptions) (*ControlPlan
 	if err != nil {
 		return nil, err
 	}
-	ready := func(ctx context.Context) error { _, err := get(ctx, c.URL()+"/readyz"); return err }
+	ready := func(ctx context.Context) error { _, err := get(ctx, c.client, c.URL()+"/readyz"); return err }
 	if err := c.AwaitReady(ctx, ready); err != nil {
 		c.Stop()
 		return nil, err
@@ -61,7 +66,11 @@ func LaunchControlPlane(o ControlPlaneOptions) (*ControlPlane, error) {
 			return nil, err
 		}
 	}
-	c := &ControlPlane{Port: o.Port, adminToken: o.AdminToken}
+	c := &ControlPlane{Port: o.Port, adminToken: o.AdminToken, scheme: "http", client: client}
+	if o.TLS != nil {
+		c.scheme = "https"
+		c.client = &http.Client{Timeout: client.Timeout, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: o.TLS}}
+	}
 	c.Process, err = Start(Command{
 		Name: "weir", Path: o.Binary, Args: []string{"serve"}, Env: append(o.environment(), o.Env...), Out: o.Log, Err: o.Log,
 	})
@@ -78,7 +87,7 @@ func (o ControlPlaneOptions) environment() []string {
 }
 
 // URL is the REST API's.
-func (c *ControlPlane) URL() string { return fmt.Sprintf("http://127.0.0.1:%d", c.Port) }
+func (c *ControlPlane) URL() string { return fmt.Sprintf("%s://127.0.0.1:%d", c.scheme, c.Port) }
 
 // Stop ends the control plane, within six seconds.
 func (c *ControlPlane) Stop() { c.Process.Stop(5 * time.Second) }
@@ -100,7 +109,7 @@ func (c *ControlPlane) Call(ctx context.Context, method, path string, body []byt
 	for i := 0; i+1 < len(header); i += 2 {
 		request.Header.Set(header[i], header[i+1])
 	}
-	response, err := client.Do(request)
+	response, err := c.client.Do(request)
 	if err != nil {
 		return Answer{}, err
 	}

@@ -227,7 +227,7 @@ func (e *Envoy) URL() string { return "http://" + net.JoinHostPort(e.Host, strco
 
 // Admin asks Envoy's administration, which must answer 200.
 func (e *Envoy) Admin(ctx context.Context, path string) ([]byte, error) {
-	return get(ctx, fmt.Sprintf("http://127.0.0.1:%d%s", e.AdminPort, path))
+	return get(ctx, client, fmt.Sprintf("http://127.0.0.1:%d%s", e.AdminPort, path))
 }
 
 // Stop ends Envoy, within three seconds.
@@ -243,7 +243,7 @@ func (e *Envoy) Stop() {
 // client does not keep connections: what it asks may be stopped and started again on the same port.
 var client = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-func get(ctx context.Context, url string) ([]byte, error) {
+func get(ctx context.Context, client *http.Client, url string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err

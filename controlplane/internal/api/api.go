@@ -23,9 +23,10 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
+	"github.com/weir-proxy/weir/controlplane/internal/tracing"
 )
 
-// Config is what the interface stands on. All fields but Regions must be set.
+// Config is what the interface stands on. Fields must be set unless they say otherwise.
 type Config struct {
 	Policies  *policies.Service
 	Consumers *consumers.Service
@@ -36,8 +37,13 @@ type Config struct {
 	Hub       *push.Hub
 	// Regions is nil for a control plane that shares its quotas with no other region.
 	Regions *regions.Service
-	Tokens  auth.Tokens
-	Metrics *metrics.Metrics
+	Tokens  *auth.Ring
+	// TokenRate and NodeRate are how many requests a second one token may make under /v1, and the nodes at one address under
+	// /node/v1; 0 is no limit.
+	TokenRate, NodeRate int64
+	Metrics             *metrics.Metrics
+	// Tracing may be nil.
+	Tracing *tracing.Tracing
 	Log     *slog.Logger
 	Now     func() time.Time
 	// Stopping ends when the process does: long polls are answered at once, and /readyz says no.
@@ -49,35 +55,72 @@ type Config struct {
 type server struct {
 	Config
 	contract *contract
+	bounds   *bounds
 }
 
-// New returns the handler of all routes. The error is about the description of the interface, which is part of the build.
+// New returns the handler of all routes. The error is about the description of the interface, which is part of the build, or about
+// the rates.
 func New(config Config) (http.Handler, error) {
+	s, err := newServer(config)
+	if err != nil {
+		return nil, err
+	}
+	return s.routes(s.forPeople, s.forNodes)
+}
+
+// Apart is New in two: the handler for people and tools, and the one for nodes.
+func Apart(config Config) (people, nodes http.Handler, err error) {
+	s, err := newServer(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	if people, err = s.routes(s.forPeople); err != nil {
+		return nil, nil, err
+	}
+	nodes, err = s.routes(s.forNodes)
+	return people, nodes, err
+}
+
+func newServer(config Config) (*server, error) {
 	contract, err := loadContract()
 	if err != nil {
 		return nil, err
 	}
-	s := &server{config, contract}
+	bounds, err := newBounds(config)
+	return &server{config, contract, bounds}, err
+}
+
+// routes makes a handler of what each of add adds.
+func (s *server) routes(add ...func(*echo.Echo) error) (*echo.Echo, error) {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
-	e.Use(identify, s.observe, s.obey)
+	e.Use(identify, harden, s.observe, s.obey)
+	for _, add := range add {
+		if err := add(e); err != nil {
+			return nil, err
+		}
+	}
+	for _, r := range e.Routes() {
+		if s.contract.operations[r.Method+" "+r.Path] == nil { // It would have no role.
+			return nil, fmt.Errorf("%s %s is not described in api/openapi.yaml", r.Method, r.Path)
+		}
+	}
+	return e, nil
+}
 
+func (s *server) forPeople(e *echo.Echo) error {
 	gen.RegisterHandlers(e, gen.NewStrictHandler(s, nil))
 	e.GET("/metrics", echo.WrapHandler(s.Metrics.Handler()))
-	if err := s.describe(e); err != nil {
-		return nil, err
-	}
+	return s.describe(e)
+}
+
+func (s *server) forNodes(e *echo.Echo) error {
 	e.GET("/node/v1/snapshot", s.snapshot)
 	e.POST("/node/v1/leases", s.leases)
 	e.POST("/node/v1/report", s.report)
 	e.POST("/node/v1/consumers", s.askConsumers)
 	e.POST("/node/v1/decisions", s.noteDecisions)
-	for _, r := range e.Routes() {
-		if contract.operations[r.Method+" "+r.Path] == nil { // It would have no role.
-			return nil, fmt.Errorf("%s %s is not described in api/openapi.yaml", r.Method, r.Path)
-		}
-	}
-	return e, nil
+	return nil
 }
 
 // Healthz says that the process lives.

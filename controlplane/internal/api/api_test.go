@@ -138,7 +138,10 @@ func (l *logBuffer) String() string {
 	return l.buf.String()
 }
 
-func newPlane(t *testing.T) *plane {
+func newPlane(t *testing.T) *plane { return newPlaneWith(t, func(*api.Config) {}) }
+
+// newPlaneWith is a plane whose settings are changed.
+func newPlaneWith(t *testing.T, change func(*api.Config)) *plane {
 	t.Helper()
 	p := &plane{t: t, log: &logBuffer{}}
 	log := slog.New(slog.NewJSONHandler(p.log, nil))
@@ -165,13 +168,14 @@ func newPlane(t *testing.T) *plane {
 		}
 	})
 	zero := func() float64 { return 0 }
-	p.handler, err = api.New(api.Config{
+	config := api.Config{
 		Policies: sets, Consumers: people, Audit: p.store, Decisions: decisions.New(p.store, sets, "here", time.Now), Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now), Hub: p.hub,
-		Tokens:  auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)},
+		Tokens:  auth.NewRing(auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)}, time.Now),
 		Metrics: metrics.New("test", metrics.Gauges{Census: func() metrics.Census { return metrics.Census{} }, Nodes: zero, Version: zero, Ready: zero, Regions: zero}),
 		Log:     log, Now: time.Now, Stopping: stopping, Version: "test",
-	})
-	if err != nil {
+	}
+	change(&config)
+	if p.handler, err = api.New(config); err != nil {
 		t.Fatal(err)
 	}
 	p.eventually("/readyz", 200)

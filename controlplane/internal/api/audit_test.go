@@ -67,7 +67,7 @@ ed editor policy.put policies/ 1 2
 	if text := strings.Join(got, ""); !strings.HasPrefix(text, want) || len(got) != 8 {
 		t.Errorf("got\n%s, want\n%s", text, want)
 	}
-	if text := p.log.String(); strings.Count(text, "a change was refused") != 2 || strings.Contains(text, "alice") {
+	if text := p.log.String(); strings.Count(text, "a request was refused") != 2 || strings.Contains(text, "alice") {
 		t.Errorf("the log has\n%s", text)
 	}
 	if all := fmt.Sprint(p.audit("")); strings.Contains(all, "alice") {

@@ -14,9 +14,6 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// consumersPath is before a consumer's value, which is not logged.
-const consumersPath = "/v1/consumers/"
-
 // person is the consumer that a request names.
 type person struct {
 	set    *policy.Set

@@ -92,6 +92,9 @@ func newOperation(doc *openapi3.T, method, path string, item *openapi3.PathItem,
 	return o, nil
 }
 
+// forNodes says whether the filter calls it.
+func (op *operation) forNodes() bool { return strings.HasPrefix(op.path, "/node/") }
+
 // list returns all operations, by path and then by method.
 func (c *contract) list() []*operation {
 	rank := []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}

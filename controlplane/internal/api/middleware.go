@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,16 +40,36 @@ func saneID(id string) bool {
 		strings.Trim(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == ""
 }
 
-// observe counts and answers: every error becomes a problem here, so that the status is known when it is counted.
+// bare lets a browser do nothing with an answer but show it.
+const bare = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// harden keeps browsers from taking an answer for what it is not, and other sites from reading it.
+func harden(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		h := c.Response().Header()
+		h.Set("Content-Security-Policy", bare)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		return next(c)
+	}
+}
+
+// observe counts, traces and answers: every error becomes a problem here, so that the status is known when it is counted. Logs and
+// traces have the route in place of the path, in which an API key may stand.
 func (s *server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		start := s.Now()
+		ctx, span := s.Tracing.Serve(c.Request(), c.Path())
+		c.SetRequest(c.Request().WithContext(ctx))
+		defer func() { span.End(c.Response().Status) }()
 		if err := s.protect(next, c); err != nil {
 			s.fail(err, c)
 		}
 		took := s.Now().Sub(start)
 		s.Metrics.Request(c.Path(), c.Request().Method, c.Response().Status, took)
-		s.Log.Debug("request", "id", requestID(c), "method", c.Request().Method, "path", loggedPath(c),
+		s.Log.Debug("request", "id", requestID(c), "method", c.Request().Method, "route", c.Path(),
 			"status", c.Response().Status, "micros", took.Microseconds())
 		return nil
 	}
@@ -76,13 +97,18 @@ func (s *server) fail(err error, c echo.Context) {
 	case errors.Is(err, context.Canceled) && c.Request().Context().Err() != nil:
 		s.Log.Debug("the caller went away", "id", p.RequestID, "error", err.Error())
 	case p.Status >= http.StatusInternalServerError:
-		s.Log.Error("request failed", "id", p.RequestID, "method", c.Request().Method, "path", loggedPath(c), "error", err.Error())
+		s.Log.Error("request failed", "id", p.RequestID, "method", c.Request().Method, "route", c.Path(), "error", err.Error())
 	}
 	if c.Response().Committed {
 		return
 	}
-	if f := (*failure)(nil); errors.As(err, &f) && f.acceptPatch != "" {
-		c.Response().Header().Set("Accept-Patch", f.acceptPatch)
+	if f := (*failure)(nil); errors.As(err, &f) {
+		if f.acceptPatch != "" {
+			c.Response().Header().Set("Accept-Patch", f.acceptPatch)
+		}
+		if f.wait > 0 {
+			c.Response().Header().Set("Retry-After", strconv.FormatInt(int64((f.wait+time.Second-1)/time.Second), 10))
+		}
 	}
 	body, err := json.Marshal(p)
 	if err != nil {
@@ -93,32 +119,6 @@ func (s *server) fail(err error, c echo.Context) {
 	if err := c.Blob(p.Status, ProblemType, append(body, '\n')); err != nil {
 		s.Log.Debug("the answer could not be sent", "id", p.RequestID, "error", err)
 	}
-}
-
-// authorize finds the caller's token and whether it has the role.
-func (s *server) authorize(c echo.Context, role auth.Role) (token auth.Token, err error) {
-	defer func() { s.noteRefused(c, token, err) }()
-	scheme, secret, _ := strings.Cut(c.Request().Header.Get(echo.HeaderAuthorization), " ")
-	token, ok := s.Tokens.Find(strings.TrimSpace(secret))
-	if !strings.EqualFold(scheme, "bearer") || !ok {
-		c.Response().Header().Set(echo.HeaderWWWAuthenticate, `Bearer realm="weir"`)
-		return token, &failure{status: http.StatusUnauthorized, kind: "unauthorized",
-			detail: "send a token that this control plane knows: Authorization: Bearer TOKEN"}
-	}
-	if !token.Role.May(role) {
-		return token, &failure{status: http.StatusForbidden, kind: "forbidden",
-			detail: fmt.Sprintf("this needs the role %s; the token %s has the role %s", role, token.Name, token.Role)}
-	}
-	return token, nil
-}
-
-// noteRefused logs that somebody may not change what they tried to. The audit is about what has happened.
-func (s *server) noteRefused(c echo.Context, token auth.Token, err error) {
-	if err == nil || c.Request().Method == http.MethodGet || !strings.HasPrefix(c.Path(), "/v1/") {
-		return
-	}
-	s.Log.Warn("a change was refused", "id", requestID(c), "method", c.Request().Method, "path", loggedPath(c),
-		"token", token.Name, "role", token.Role, "from", c.Request().RemoteAddr, "reason", err.Error())
 }
 
 // caller is what handlers know of a request beside what the description names.
@@ -147,15 +147,6 @@ func bounded(c echo.Context) context.CancelFunc {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), storePatience)
 	c.SetRequest(c.Request().WithContext(ctx))
 	return cancel
-}
-
-// loggedPath is the request's path without a consumer's value, which may be an API key.
-func loggedPath(c echo.Context) string {
-	path := c.Request().URL.Path
-	if strings.HasPrefix(path, consumersPath) {
-		return consumersPath + "…"
-	}
-	return path
 }
 
 func requestID(c echo.Context) string { return c.Response().Header().Get(requestIDHeader) }

@@ -94,6 +94,9 @@ func (s *server) touch(c echo.Context) error {
 	if n.Refused, err = uintParam(c, "refused"); err != nil {
 		return err
 	}
+	if !s.mayNote(c, n.ID, n.Boot) {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), touchPatience)
 	defer cancel()
 	if err := s.Nodes.Touch(ctx, n); err != nil {
@@ -111,12 +114,23 @@ func (s *server) leases(c echo.Context) error {
 	if err != nil {
 		return badRequest("the lease request cannot be read: %v", err)
 	}
-	reply, err := s.Leases.Grant(c.Request().Context(), request)
+	reply, err := s.grant(c, request)
 	if err != nil {
 		return err
 	}
 	s.Metrics.Items(outcomes(request, reply))
 	return c.Blob(http.StatusOK, wire.ContentType, wire.AppendLeaseReply(nil, reply))
+}
+
+// grant has the store answer when it is the node's turn. The turn ends before the answer is sent, which may take as long as the
+// node likes.
+func (s *server) grant(c echo.Context, request wire.LeaseRequest) (wire.LeaseReply, error) {
+	done, err := s.turn(c, request.Node)
+	if err != nil {
+		return wire.LeaseReply{}, err
+	}
+	defer done()
+	return s.Leases.Grant(c.Request().Context(), request)
 }
 
 func (s *server) askConsumers(c echo.Context) error {

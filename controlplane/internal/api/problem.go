@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -41,6 +42,8 @@ type failure struct {
 	problems policy.Problems
 	// acceptPatch is the header that names the media type of patches; empty for all other problems.
 	acceptPatch string
+	// wait is when to try again; 0 for all problems that waiting does not help with.
+	wait time.Duration
 	// cause goes to the log, not to the client.
 	cause error
 }

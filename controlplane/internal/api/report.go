@@ -29,9 +29,13 @@ func (s *server) report(c echo.Context) error {
 	if len(r.Node) == 0 {
 		return badRequest("the report does not name the node")
 	}
+	boot := strconv.FormatUint(r.Boot, 16)
+	if !s.mayNote(c, string(r.Node), boot) {
+		return c.NoContent(http.StatusNoContent)
+	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), touchPatience)
 	defer cancel()
-	if err := s.Nodes.Report(ctx, string(r.Node), strconv.FormatUint(r.Boot, 16), s.reported(ctx, r)); err != nil {
+	if err := s.Nodes.Report(ctx, string(r.Node), boot, s.reported(ctx, r)); err != nil {
 		s.Log.Debug("a report could not be stored", "id", requestID(c), "error", err.Error())
 	}
 	return c.NoContent(http.StatusNoContent)

@@ -31,7 +31,7 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		who := caller{id: requestID(c), accept: c.Request().Header.Get("Accept"), contentType: c.Request().Header.Get("Content-Type")}
 		if !op.open {
-			token, err := s.authorize(c, op.role)
+			token, err := s.authorize(c, op)
 			if err != nil {
 				return err
 			}

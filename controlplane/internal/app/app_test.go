@@ -29,6 +29,7 @@ const secret = "one token for every role here"
 // plane is a running control plane.
 type plane struct {
 	t    *testing.T
+	app  *app.App
 	url  string
 	stop func()
 	http *http.Client
@@ -37,17 +38,22 @@ type plane struct {
 // start runs a control plane on its embedded store in dir, or on Redis.
 func start(t *testing.T, dir, redisURL string) *plane {
 	t.Helper()
-	a, err := app.New(settings.Settings{
+	return startWith(t, settings.Settings{
 		Listen: "127.0.0.1:0", DataDir: dir, RedisURL: redisURL, LostFill: 40,
 		Tokens: auth.Tokens{{Name: "all", Role: auth.Admin, Sum: auth.Sum(secret)}},
-	}, "test", slog.New(slog.DiscardHandler))
+	}, slog.New(slog.DiscardHandler))
+}
+
+func startWith(t *testing.T, s settings.Settings, log *slog.Logger) *plane {
+	t.Helper()
+	a, err := app.New(s, "test", log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
-	p := &plane{t: t, url: "http://" + a.Addr().String(), http: &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}}
+	p := &plane{t: t, app: a, url: "http://" + a.Addr().String(), http: &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}}
 	stopped := false
 	p.stop = func() {
 		if stopped {

@@ -12,12 +12,17 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
+	"github.com/weir-proxy/weir/controlplane/internal/tracing"
 	"github.com/weir-proxy/weir/shared/lease"
 )
 
-func open(s settings.Settings, breakers *breaker.Group, log *slog.Logger) (store, error) {
+func open(s settings.Settings, breakers *breaker.Group, follow *tracing.Tracing, log *slog.Logger) (store, error) {
 	if s.RedisURL != "" {
-		return redisstore.Open(s.RedisURL, log, redisstore.LostFill(s.LostFill), redisstore.Breakers(breakers))
+		options := []redisstore.Option{redisstore.LostFill(s.LostFill), redisstore.Breakers(breakers)}
+		if provider := follow.Provider(); provider != nil {
+			options = append(options, redisstore.Traced(provider))
+		}
+		return redisstore.Open(s.RedisURL, log, options...)
 	}
 	return localstore.Open(s.DataDir, log, localstore.Options{LostFill: &s.LostFill})
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
+	"time"
 )
 
 // Role is what a token may do.
@@ -40,19 +41,25 @@ func (r Role) May(needed Role) bool {
 
 // Token is one bearer token.
 type Token struct {
-	// Name stands in logs and histories in place of the token.
+	// Name stands in logs, histories and metrics in place of the token. While one token takes over from another both have it.
 	Name string
 	Role Role
 	Sum  [sha256.Size]byte
+	// Expires is from when the token is refused; zero is never.
+	Expires time.Time
 }
 
-// Sum is what is kept of a token's secret.
+// Expired says whether the token is refused at now.
+func (t Token) Expired(now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
+
+// Sum is what is kept of a token's secret. A secret is random and too long to be guessed, so a slow hash would add nothing to
+// SHA-256 but the means to keep a server busy with wrong ones.
 func Sum(secret string) [sha256.Size]byte { return sha256.Sum256([]byte(secret)) }
 
 // Tokens are all tokens that are accepted.
 type Tokens []Token
 
-// Find returns the token with that secret. It takes the same time whether and where it finds it.
+// Find returns the token with that secret, expired or not. It takes the same time whether and where it finds it.
 func (ts Tokens) Find(secret string) (Token, bool) {
 	sum := Sum(secret)
 	found := -1

@@ -30,6 +30,7 @@ type commands struct {
 	Rollback  rollbackCommand  `cmd:"" help:"Make an older version of the policy set the next one."`
 	Get       getCommand       `cmd:"" help:"Print what a control plane holds."`
 	Consumers consumersCommand `cmd:"" help:"Assign tiers to consumers."`
+	Token     tokenCommand     `cmd:"" help:"Make tokens for the control plane."`
 	Why       whyCommand       `cmd:"" help:"Print why a consumer was limited."`
 	Top       topCommand       `cmd:"" help:"Print the heaviest callers."`
 	Audit     auditCommand     `cmd:"" help:"Print who changed what, newest first."`

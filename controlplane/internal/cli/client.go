@@ -3,6 +3,8 @@ package cli
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +28,7 @@ const (
 // serverFlags say which control plane to talk to and as whom.
 type serverFlags struct {
 	Server    string `help:"The control plane." default:"http://127.0.0.1:8080" env:"WEIR_SERVER" placeholder:"URL"`
+	CAFile    string `help:"Authorities in PEM that may have issued the control plane's certificate, instead of the system's." env:"WEIR_CA_FILE" name:"ca-file" placeholder:"FILE"`
 	TokenFile string `help:"File with the token. Without it the token is WEIR_TOKEN, else the file weir/token in the user's configuration directory, else what WEIR_ADMIN_TOKEN_FILE or WEIR_ADMIN_TOKEN hold." env:"WEIR_TOKEN_FILE" placeholder:"FILE"`
 }
 
@@ -46,8 +49,28 @@ func (f serverFlags) client() (*client, error) {
 	c := &client{base: base}
 	c.http.Timeout = requestTimeout
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // The token is for one server.
+	if f.CAFile != "" {
+		if c.http.Transport, err = trusting(f.CAFile); err != nil {
+			return nil, fmt.Errorf("--ca-file (WEIR_CA_FILE): %w", err)
+		}
+	}
 	c.token, c.source, err = f.findToken()
 	return c, err
+}
+
+// trusting is a transport that believes the authorities in a file.
+func trusting(path string) (http.RoundTripper, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s holds no certificate in PEM", path)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
+	return transport, nil
 }
 
 // findToken looks for the token in the order that the flag's help gives.

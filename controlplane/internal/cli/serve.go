@@ -32,6 +32,9 @@ func (c *serveCommand) Run(env *environment) error {
 		return err
 	}
 	log := slog.New(slog.NewJSONHandler(env.Err, &slog.HandlerOptions{Level: level}))
+	if c.LogFormat == "text" {
+		log = slog.New(slog.NewTextHandler(env.Err, &slog.HandlerOptions{Level: level}))
+	}
 	c.AdminToken, c.NodeToken = os.Getenv("WEIR_ADMIN_TOKEN"), os.Getenv("WEIR_NODE_TOKEN")
 	s, err := c.Resolve()
 	if err != nil {

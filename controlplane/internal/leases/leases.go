@@ -92,7 +92,7 @@ type Service struct {
 	sets     Sets
 	nodes    Counter
 	breakers *breaker.Group
-	meter    func(p *policy.Policy, tokens int64)
+	meter    func(Use)
 	regions  Regions // nil without
 }
 
@@ -102,13 +102,24 @@ const StoreName = "store"
 // New makes a Service; now is the clock by which a store that does not answer is left alone for a while.
 func New(store Store, sets Sets, nodes Counter, now func() time.Time) *Service {
 	return &Service{
-		store: store, sets: sets, nodes: nodes, breakers: breaker.NewGroup(now, rand.Float64, nil), meter: func(*policy.Policy, int64) {},
+		store: store, sets: sets, nodes: nodes, breakers: breaker.NewGroup(now, rand.Float64, nil), meter: func(Use) {},
 	}
 }
 
-// Observe has the service keep its breaker, StoreName, in a group, and tell meter of tokens that were granted, or were reported as used
-// of an optimistic policy. It returns the service, and is to be called before any Grant.
-func (s *Service) Observe(breakers *breaker.Group, meter func(p *policy.Policy, tokens int64)) *Service {
+// Use is what became of one item.
+type Use struct {
+	Policy *policy.Policy
+	// Tier is the one whose limit it is; empty if the limit is everybody's.
+	Tier string
+	// Tokens were granted, or of an optimistic policy reported to have been used.
+	Tokens int64
+	// Granted and Refused are requests that waited for this answer.
+	Granted, Refused int64
+}
+
+// Observe has the service keep its breaker, StoreName, in a group, and tell meter of each item that was answered. It returns the
+// service, and is to be called before any Grant.
+func (s *Service) Observe(breakers *breaker.Group, meter func(Use)) *Service {
 	s.breakers, s.meter = breakers, meter
 	return s
 }
@@ -247,7 +258,10 @@ func (s *Service) pass(ctx context.Context, req wire.LeaseRequest, by terms, ope
 // measure tells of the tokens of an item that was answered.
 func (s *Service) measure(it wire.LeaseItem, by terms, g lease.Grant) {
 	if p, _, ok := by.meant.Resolve(it.Limit, by.current); ok {
-		s.meter(p, g.Waiting*it.Cost+g.Keep+it.Used)
+		s.meter(Use{
+			Policy: p, Tier: by.meant.TierOf(it.Limit), Tokens: g.Waiting*it.Cost + g.Keep + it.Used,
+			Granted: g.Waiting, Refused: it.Waiting - g.Waiting,
+		})
 		if s.regions != nil {
 			s.regions.Want(p.Name, it.Waiting*it.Cost+it.Keep+it.Used)
 		}

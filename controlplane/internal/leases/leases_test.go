@@ -14,7 +14,6 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/lease"
-	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -298,7 +297,7 @@ func TestBreaker(t *testing.T) {
 	w.current, w.storeErr = 1, errors.New("away")
 	now := time.Unix(1000, 0)
 	breakers := breaker.NewGroup(func() time.Time { return now }, func() float64 { return 0.5 }, nil)
-	s := leases.New(w, w, w, time.Now).Observe(breakers, func(*policy.Policy, int64) {})
+	s := leases.New(w, w, w, time.Now).Observe(breakers, func(leases.Use) {})
 	request := wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{item(1, 0, 1, 0)}}
 	for i, c := range []struct {
 		pass  time.Duration

@@ -17,7 +17,10 @@ const (
 	maxVersions = 10
 )
 
-const other = "other"
+const (
+	other     = "other"
+	everyTier = "all"
+)
 
 // names are the values that a label has taken. The zero value has none.
 type names struct {
@@ -49,6 +52,21 @@ func (m *Metrics) Tokens(policy, mode string, tokens int64) {
 	}
 }
 
+// Asked counts requests that waited for tokens of a policy, and of one tier if that is not empty, by what became of them.
+func (m *Metrics) Asked(policy, tier string, granted, refused int64) {
+	if tier == "" {
+		tier = everyTier
+	}
+	if m.limits.label(policy+"\x00"+tier, maxPolicies) == other {
+		policy, tier = other, other
+	}
+	for outcome, n := range map[Outcome]int64{Granted: granted, Short: refused} {
+		if n > 0 {
+			m.asked.WithLabelValues(policy, tier, string(outcome)).Add(float64(n))
+		}
+	}
+}
+
 // Breaker notes a breaker's state.
 func (m *Metrics) Breaker(server string, state breaker.State) {
 	m.breaker.WithLabelValues(m.servers.label(server, maxServers)).Set(float64(state))
@@ -64,25 +82,48 @@ func (m *Metrics) Transition(c breaker.Change) {
 type Census struct {
 	Versions map[uint64]int
 	States   map[string]int
+	// Behind is how many do not apply the newest version.
+	Behind int
 }
 
 // census collects a Census each time metrics are asked for.
 type census struct {
-	read             func() Census
-	versions, states *prometheus.Desc
+	read                     func() Census
+	versions, states, behind *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
-func (c census) Describe(out chan<- *prometheus.Desc) { out <- c.versions; out <- c.states }
+func (c census) Describe(out chan<- *prometheus.Desc) {
+	out <- c.versions
+	out <- c.states
+	out <- c.behind
+}
 
 // Collect implements prometheus.Collector.
 func (c census) Collect(out chan<- prometheus.Metric) {
 	now := c.read()
+	out <- prometheus.MustNewConstMetric(c.behind, prometheus.GaugeValue, float64(now.Behind))
 	for name, n := range newest(now.Versions) {
 		out <- prometheus.MustNewConstMetric(c.versions, prometheus.GaugeValue, float64(n), name)
 	}
 	for name, n := range now.States {
 		out <- prometheus.MustNewConstMetric(c.states, prometheus.GaugeValue, float64(n), name)
+	}
+}
+
+// expiring collects when tokens expire each time metrics are asked for.
+type expiring struct {
+	read func() map[string]float64
+	desc *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (e expiring) Describe(out chan<- *prometheus.Desc) { out <- e.desc }
+
+// Collect implements prometheus.Collector.
+func (e expiring) Collect(out chan<- prometheus.Metric) {
+	for name, seconds := range e.read() {
+		out <- prometheus.MustNewConstMetric(e.desc, prometheus.GaugeValue, seconds, name)
 	}
 }
 

@@ -18,11 +18,14 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 	zero := func() float64 { return 0 }
 	m := metrics.New("test", metrics.Gauges{Nodes: zero, Version: zero, Ready: zero, Regions: zero, Census: func() metrics.Census {
-		return metrics.Census{Versions: versions, States: map[string]int{"normal": 29, "deny": 1}}
+		return metrics.Census{Versions: versions, States: map[string]int{"normal": 29, "deny": 1}, Behind: 28}
 	}})
 	for i := range 2100 {
 		m.Tokens(fmt.Sprint("p", i), "leased", 3)
 		m.Transition(breaker.Change{Name: fmt.Sprint("10.0.0.", i), To: breaker.Open})
+	}
+	for i := range 2100 {
+		m.Asked(fmt.Sprint("p", i), []string{"", "gold"}[i%2], 2, 1)
 	}
 	m.Tokens("p0", "leased", 4)
 	m.Tokens("p0", "leased", 0)
@@ -33,13 +36,15 @@ func TestLabelsAreBounded(t *testing.T) {
 		`weir_tokens_granted_total{mode="leased",policy="p0"} 7`, `weir_tokens_granted_total{mode="leased",policy="other"} 300`,
 		`weir_store_breaker_state{server="10.0.0.0"} 2`, `weir_store_breaker_transitions_total{server="other",to="open"} 2036`,
 		`weir_nodes_by_version{version="14"} 2`, `weir_nodes_by_version{version="5"} 2`, `weir_nodes_by_version{version="other"} 10`,
-		`weir_nodes_by_state{state="deny"} 1`,
+		`weir_nodes_by_state{state="deny"} 1`, `weir_nodes_behind 28`,
+		`weir_lease_requests_total{outcome="granted",policy="p0",tier="all"} 2`, `weir_lease_requests_total{outcome="short",policy="p1",tier="gold"} 1`,
+		`weir_lease_requests_total{outcome="short",policy="other",tier="other"} 100`,
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("the metrics lack %s", want)
 		}
 	}
-	for name, most := range map[string]int{"weir_tokens_granted_total{": 2001, "weir_store_breaker_state{": 65, "weir_nodes_by_version{": 11} {
+	for name, most := range map[string]int{"weir_tokens_granted_total{": 2001, "weir_store_breaker_state{": 65, "weir_nodes_by_version{": 11, "weir_lease_requests_total{": 4002} {
 		if got := strings.Count(text, "\n"+name); got != most {
 			t.Errorf("%s has %d series, want %d", name, got, most)
 		}

@@ -24,6 +24,10 @@ type Metrics struct {
 	changes  *prometheus.CounterVec
 	policies names
 	servers  names
+	asked    *prometheus.CounterVec
+	limits   names // policy and tier together
+
+	throttled, authFailures *prometheus.CounterVec
 }
 
 // Gauges are read when metrics are asked for.
@@ -36,6 +40,10 @@ type Gauges struct {
 	Ready func() float64
 	// Regions is 1 while shares can move between the regions, or if there is only one.
 	Regions func() float64
+	// PollAge is how many seconds ago the store was last followed; nil leaves it out.
+	PollAge func() float64
+	// Expiring is in how many seconds the last token of each name expires, negative if it has; nil leaves it out.
+	Expiring func() map[string]float64
 }
 
 var (
@@ -64,23 +72,39 @@ func New(version string, g Gauges) *Metrics {
 		ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
 	m.registry.MustRegister(
-		m.requests, m.items, m.batch, m.store, m.tokens, m.breaker, m.changes, build, newCensus(g.Census),
+		m.requests, m.items, m.batch, m.store, m.tokens, m.asked, m.breaker, m.changes, m.throttled, m.authFailures, build, newCensus(g.Census),
 		gauge("weir_nodes", "Envoys that share the buckets.", g.Nodes),
 		gauge("weir_policyset_version", "Version of the policy set on this replica.", g.Version),
 		gauge("weir_store_ready", "1 while the store can be followed.", g.Ready),
 		gauge("weir_regions_moving", "1 while shares can move between the regions, or if there is only one.", g.Regions),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
+	if g.PollAge != nil {
+		m.registry.MustRegister(gauge("weir_store_poll_age_seconds", "How long ago the store was last followed.", g.PollAge))
+	}
+	if g.Expiring != nil {
+		m.registry.MustRegister(newExpiring(g.Expiring))
+	}
 	return m
 }
 
 func (m *Metrics) counters() {
 	m.tokens = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_tokens_granted_total",
 		Help: "Tokens that nodes were granted, and of optimistic policies those that they reported to have used."}, []string{"policy", "mode"})
+	m.asked = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_lease_requests_total",
+		Help: "Requests that waited at a node for tokens, by what the control plane said."}, []string{"policy", "tier", "outcome"})
 	m.breaker = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_store_breaker_state",
 		Help: "Whether the store, or a server of it, is left alone: 0 closed, 1 half-open, 2 open."}, []string{"server"})
 	m.changes = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_store_breaker_transitions_total",
 		Help: "Changes of weir_store_breaker_state, by the new state."}, []string{"server", "to"})
+	m.throttled = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_throttled_total",
+		Help: "Requests beyond a bound of the control plane itself, by bound."}, []string{"bound"})
+	m.authFailures = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_auth_failures_total",
+		Help: "Requests without a valid token, by reason."}, []string{"reason"})
+}
+
+func newExpiring(read func() map[string]float64) expiring {
+	return expiring{read, prometheus.NewDesc("weir_token_expires_seconds", "In how long the last token of a name expires.", []string{"name"}, nil)}
 }
 
 func newCensus(read func() Census) census {
@@ -90,6 +114,8 @@ func newCensus(read func() Census) census {
 			"Envoys that share the buckets, by the version they apply: the newest ten, and all others.", []string{"version"}, nil),
 		states: prometheus.NewDesc("weir_nodes_by_state",
 			"Envoys that share the buckets, by the highest step of the failure ladder that they report.", []string{"state"}, nil),
+		behind: prometheus.NewDesc("weir_nodes_behind",
+			"Envoys that share the buckets and do not apply the newest version.", nil, nil),
 	}
 }
 

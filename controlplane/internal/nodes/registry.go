@@ -37,6 +37,14 @@ func New(store Store, now func() time.Time) *Registry {
 	return &Registry{store: store, now: now, count: 1, remembered: map[string]*memory{}}
 }
 
+// Knows says whether this replica remembers a process of a node.
+func (r *Registry) Knows(id, boot string) bool {
+	n := Node{ID: id, Boot: boot}.Clean()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.remembered[n.Key()] != nil
+}
+
 // Touch notes that a node polls. Its texts are cleaned. What it reported stays. The error is the store's: the node is remembered
 // here even so.
 func (r *Registry) Touch(ctx context.Context, n Node) error {

@@ -104,6 +104,14 @@ func (c *Compiled) Resolve(number uint32, current *Compiled) (*policy.Policy, po
 	return p, limits[at.limit], true
 }
 
+// TierOf is the name of the tier that a limit is for; empty if it is for all, as a draft is, or not known.
+func (c *Compiled) TierOf(number uint32) string {
+	if int(number) >= len(c.places) || c.places[number].tier < 0 || c.places[number].draft {
+		return ""
+	}
+	return c.Set.Tiers[c.places[number].tier]
+}
+
 // LimitAt is the limit with a number, its policy, and whether it is that of a tier. It reports false for a number that the set does
 // not have.
 func (c *Compiled) LimitAt(number uint32) (p *policy.Policy, l policy.Limit, byTier, ok bool) {

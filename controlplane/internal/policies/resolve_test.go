@@ -46,4 +46,9 @@ func TestResolve(t *testing.T) {
 			t.Errorf("limit %d is now %s, want %s", number, got, want)
 		}
 	}
+	for number, want := range []string{"", "", "", "free", "premium", "free", "premium", "gold", "", ""} {
+		if got := was.TierOf(uint32(number)); got != want {
+			t.Errorf("limit %d is for the tier %q, want %q", number, got, want)
+		}
+	}
 }

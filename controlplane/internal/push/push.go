@@ -49,6 +49,7 @@ type Hub struct {
 	people  *consumers.Service
 	secrets Secrets
 	log     *slog.Logger
+	polled  func(error) // nil without
 
 	mu      sync.Mutex
 	secret  [16]byte
@@ -60,6 +61,12 @@ type Hub struct {
 // New makes a Hub. candidate becomes the deployment's secret if the store has none.
 func New(sets *policies.Service, people *consumers.Service, secrets Secrets, candidate [16]byte, log *slog.Logger) *Hub {
 	return &Hub{sets: sets, people: people, secrets: secrets, secret: candidate, log: log, failure: ErrNotReady}
+}
+
+// Observe has the hub tell how each poll of the store ended. It returns the hub, and is to be called before Run.
+func (h *Hub) Observe(polled func(error)) *Hub {
+	h.polled = polled
+	return h
 }
 
 // Run polls the store until ctx ends. A failing store is polled on; each change between failing and not is logged once.
@@ -87,6 +94,9 @@ func (h *Hub) poll(ctx context.Context) {
 	before := h.failure
 	h.failure = err
 	h.mu.Unlock()
+	if h.polled != nil {
+		h.polled(err)
+	}
 	switch {
 	case err != nil && (before == nil || before == ErrNotReady):
 		h.log.Error("the store cannot be followed; what is in memory keeps being served", "error", err)

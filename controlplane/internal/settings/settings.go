@@ -22,9 +22,13 @@ type Flags struct {
 	DataDir        string `help:"Directory for the embedded store and generated tokens; weir in the user's state directory by default." env:"WEIR_DATA_DIR" placeholder:"DIR"`
 	AdminTokenFile string `help:"File with the administrator's token. Without it and WEIR_ADMIN_TOKEN one is made in the data directory." env:"WEIR_ADMIN_TOKEN_FILE" placeholder:"FILE"`
 	NodeTokenFile  string `help:"File with the token of the Envoys. Without it and WEIR_NODE_TOKEN one is made in the data directory." env:"WEIR_NODE_TOKEN_FILE" placeholder:"FILE"`
-	TokensFile     string `help:"File with further tokens, one a line: name, role (viewer, editor, admin, node), SHA-256 of the token in hexadecimal." env:"WEIR_TOKENS_FILE" placeholder:"FILE"`
+	TokensFile     string `help:"File with further tokens, one a line as weir token new prints them. It is read again when it changes." env:"WEIR_TOKENS_FILE" placeholder:"FILE"`
 	RegionFlags    `embed:"" prefix:"region-"`
+	ListenFlags    `embed:""`
+	LimitFlags     `embed:""`
+	OTLPEndpoint   string `help:"Collector of traces that speaks OTLP over HTTP. The OTEL_ variables of the environment count too; without any nothing is traced." env:"WEIR_OTLP_ENDPOINT" name:"otlp-endpoint" placeholder:"URL"`
 	LogLevel       string `help:"Least severe log messages to write: debug, info, warn, error." enum:"debug,info,warn,error" default:"info" env:"WEIR_LOG_LEVEL"`
+	LogFormat      string `help:"How log messages are written: json or text." enum:"json,text" default:"json" env:"WEIR_LOG_FORMAT"`
 
 	// The tokens themselves come through the environment only: arguments can be read by everyone on the machine.
 	AdminToken string `kong:"-"`
@@ -41,7 +45,13 @@ type Settings struct {
 	LostFill int64
 	// DataDir exists; it is empty if nothing is kept in files.
 	DataDir string
-	Tokens  auth.Tokens
+	// Tokens are fixed; those of TokensFile, if it is not empty, change with it.
+	Tokens     auth.Tokens
+	TokensFile string
+	Listeners  Listeners
+	Limits     Limits
+	// OTLPEndpoint is where traces go beside what OTEL_ variables say; empty is nowhere.
+	OTLPEndpoint string
 	// Regions says how several groups of control planes share the quotas; nil for one group alone.
 	Regions *Regions
 	// Generated are files of tokens that were made because none was given.
@@ -54,27 +64,30 @@ const minTokenLength = 16
 // Resolve checks the flags, reads token files and makes what is missing. The error lists every problem, one a line.
 func (f Flags) Resolve() (Settings, error) {
 	r := &resolver{}
-	s := Settings{Listen: f.Listen, RedisURL: f.RedisURL, LostFill: f.LostFill}
+	s := Settings{
+		Listen: f.Listen, RedisURL: f.RedisURL, LostFill: f.LostFill, TokensFile: f.TokensFile, OTLPEndpoint: f.OTLPEndpoint,
+		Listeners: r.listeners(f.ListenFlags), Limits: r.limits(f.LimitFlags),
+	}
 	if f.LostFill < 0 || f.LostFill > 100 {
 		r.problem("--lost-fill (WEIR_LOST_FILL): %d is not a share from 0 to 100 percent", f.LostFill)
 	}
-	r.address(f.Listen)
+	r.address("--listen (WEIR_LISTEN)", f.Listen)
 	r.redis("--redis-url (WEIR_REDIS_URL)", f.RedisURL)
+	r.endpoint(f.OTLPEndpoint)
 	s.Regions = r.regions(f.RegionFlags)
-	if f.DataDir != "" || f.needsDirectory() {
+	admin, node := f.AdminToken+f.AdminTokenFile != "", f.NodeToken+f.NodeTokenFile != ""
+	missing := r.missing(f.TokensFile, map[auth.Role]bool{auth.Admin: !admin, auth.Node: !node})
+	// With all state in Redis and all tokens given, nothing is kept in files.
+	if f.DataDir != "" || f.RedisURL == "" || len(missing) > 0 {
 		s.DataDir = r.directory(f.DataDir)
 	}
-	r.token(&s, auth.Admin, f.AdminToken, f.AdminTokenFile)
-	r.token(&s, auth.Node, f.NodeToken, f.NodeTokenFile)
-	if f.TokensFile != "" {
-		s.Tokens = append(s.Tokens, r.tokens(f.TokensFile)...)
+	if admin || missing[auth.Admin] {
+		r.token(&s, auth.Admin, f.AdminToken, f.AdminTokenFile)
+	}
+	if node || missing[auth.Node] {
+		r.token(&s, auth.Node, f.NodeToken, f.NodeTokenFile)
 	}
 	return s, errors.Join(r.problems...)
-}
-
-// needsDirectory says whether anything is kept in files: with all state in Redis and all tokens given, nothing is.
-func (f Flags) needsDirectory() bool {
-	return f.RedisURL == "" || f.AdminToken+f.AdminTokenFile == "" || f.NodeToken+f.NodeTokenFile == ""
 }
 
 type resolver struct{ problems []error }
@@ -83,9 +96,21 @@ func (r *resolver) problem(format string, args ...any) {
 	r.problems = append(r.problems, fmt.Errorf(format, args...))
 }
 
-func (r *resolver) address(listen string) {
-	if _, _, err := net.SplitHostPort(listen); err != nil {
-		r.problem("--listen (WEIR_LISTEN): %q is not HOST:PORT", listen)
+func (r *resolver) address(flag, listen string) (host string) {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		r.problem("%s: %q is not HOST:PORT", flag, listen)
+	}
+	return host
+}
+
+// endpoint checks where traces go, without showing what may be a password.
+func (r *resolver) endpoint(text string) {
+	if text == "" {
+		return
+	}
+	if u, err := url.Parse(text); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		r.problem("--otlp-endpoint (WEIR_OTLP_ENDPOINT): must be like http://HOST:4318")
 	}
 }
 

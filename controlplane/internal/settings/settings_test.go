@@ -38,15 +38,14 @@ func TestGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	for secret, want := range map[string]auth.Token{
-		"token-from-a-file":       {Name: "admin", Role: auth.Admin},
-		"token-of-the-nodes":      {Name: "node", Role: auth.Node},
-		"token of ci, quite long": {Name: "ci", Role: auth.Editor},
+		"token-from-a-file":  {Name: "admin", Role: auth.Admin},
+		"token-of-the-nodes": {Name: "node", Role: auth.Node},
 	} {
 		if got, ok := s.Tokens.Find(secret); !ok || got.Name != want.Name || got.Role != want.Role {
 			t.Errorf("%s is %+v, %v", secret, got, ok)
 		}
 	}
-	if len(s.Generated) > 0 || s.RedisURL != f.RedisURL || s.Listen != f.Listen {
+	if len(s.Generated) > 0 || s.RedisURL != f.RedisURL || s.TokensFile != f.TokensFile || s.Listen != f.Listen {
 		t.Errorf("%+v", s)
 	}
 }
@@ -120,11 +119,11 @@ func TestProblems(t *testing.T) {
 		"an empty token file":     {func(f *settings.Flags) { f.NodeToken, f.NodeTokenFile = "", write(t, "\n") }, "--node-token-file (WEIR_NODE_TOKEN_FILE): the token has 0 characters"},
 		"a huge token file":       {func(f *settings.Flags) { f.NodeToken, f.NodeTokenFile = "", write(t, strings.Repeat("x", 2<<20)) }, "is larger than 1048576 bytes"},
 		"a missing tokens file":   {func(f *settings.Flags) { f.TokensFile = "missing" }, "--tokens-file (WEIR_TOKENS_FILE): open missing"},
-		"a line too short":        {func(f *settings.Flags) { f.TokensFile = write(t, "a b") }, "line 1: must be a name, a role and the SHA-256"},
-		"a token in plain text":   {func(f *settings.Flags) { f.TokensFile = write(t, "\na admin secret") }, "line 2: the third field must be 64 hexadecimal digits"},
-		"a name twice": {func(f *settings.Flags) {
+		"a line too short":        {func(f *settings.Flags) { f.TokensFile = write(t, "a b") }, "line 1: must be a name, a role, the SHA-256"},
+		"a token in plain text":   {func(f *settings.Flags) { f.TokensFile = write(t, "\na admin secret") }, "line 2: the third field must be sha256: and 64 hexadecimal digits, never the token itself"},
+		"a token twice": {func(f *settings.Flags) {
 			f.TokensFile = write(t, strings.Repeat("a viewer "+strings.Repeat("0", 64)+"\n", 2))
-		}, "line 2: the name a is taken"},
+		}, "line 2: this token is in the file already"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := valid(t)

@@ -1,0 +1,177 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/weir-proxy/weir/controlplane/internal/auth"
+	"github.com/weir-proxy/weir/controlplane/internal/fair"
+	"github.com/weir-proxy/weir/controlplane/internal/metrics"
+	"github.com/weir-proxy/weir/controlplane/internal/throttle"
+)
+
+const (
+	// maxKeys bounds how many callers are told apart.
+	maxKeys = 10_000
+	// failureRate and failureBurst are how many calls without a valid token an address may make a second before they are no longer
+	// answered one by one in the log.
+	failureRate, failureBurst = 10, 100
+	// newNodeRate and newNodeBurst are how many nodes that were never heard of a source may name: fewer in the time after which a node
+	// is forgotten than the stores hold, so that invented names crowd out nobody.
+	newNodeRate, newNodeBurst = 10, 2000
+	// leasesWaiting bounds how many lease requests of one source wait for their turn at the store, for at most leasePatience.
+	leasesWaiting = 512
+	leasePatience = 25 * time.Millisecond
+)
+
+// leasesAtOnce bounds how many lease requests are with the store: enough to keep all of its connections busy, and so few that they are
+// answered within a few round trips, for within the store nobody takes turns.
+func leasesAtOnce() int { return max(64, 16*runtime.GOMAXPROCS(0)) }
+
+// bounds are what callers may ask for.
+type bounds struct {
+	tokens, nodes, failures, newNodes *throttle.Table
+	leases                            *fair.Gate
+}
+
+func newBounds(config Config) (*bounds, error) {
+	b := &bounds{leases: fair.NewGate(leasesAtOnce(), leasesWaiting)}
+	for _, t := range []struct {
+		table       **throttle.Table
+		rate, burst int64
+	}{
+		{&b.tokens, config.TokenRate, 2 * config.TokenRate}, {&b.nodes, config.NodeRate, 2 * config.NodeRate},
+		{&b.failures, failureRate, failureBurst}, {&b.newNodes, newNodeRate, newNodeBurst},
+	} {
+		if t.rate == 0 {
+			continue
+		}
+		var err error
+		if *t.table, err = throttle.New(t.rate, t.burst, maxKeys, config.Now); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+func tooMany(wait time.Duration, format string, args ...any) error {
+	return &failure{status: http.StatusTooManyRequests, kind: "too-many-requests", wait: max(wait, time.Second),
+		detail: fmt.Sprintf(format, args...) + "; the Retry-After header says when to try again"}
+}
+
+// source is who is behind a request as far as a caller cannot make it up: the name of the token, the network address, and the subject
+// of the certificate if there is one.
+func source(c echo.Context, token string) string {
+	from := token + "\x00" + network(c.Request().RemoteAddr)
+	if t := c.Request().TLS; t != nil && len(t.PeerCertificates) > 0 {
+		from += "\x00" + t.PeerCertificates[0].Subject.String()
+	}
+	return from
+}
+
+// network is the address of a connection's other end, in IPv6 the /64 that one client has for itself.
+func network(remote string) string {
+	peer, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return remote
+	}
+	address := peer.Addr().Unmap().WithZone("")
+	if address.Is6() {
+		address = netip.PrefixFrom(address, 64).Masked().Addr()
+	}
+	return address.String()
+}
+
+// authorize finds the caller's token, charges the request to it, and says whether it has the role. Who has a valid token is served
+// whatever others at its address do.
+func (s *server) authorize(c echo.Context, op *operation) (auth.Token, error) {
+	scheme, secret, _ := strings.Cut(c.Request().Header.Get(echo.HeaderAuthorization), " ")
+	token, err := s.Tokens.Find(strings.TrimSpace(secret))
+	if err == nil && !strings.EqualFold(scheme, "bearer") {
+		err = auth.ErrUnknown
+	}
+	if err != nil {
+		return token, s.unauthorized(c, token, err)
+	}
+	if err := s.admit(c, op, token); err != nil {
+		return token, err
+	}
+	if !token.Role.May(op.role) {
+		s.noteRefused(c, token, fmt.Sprintf("it needs the role %s", op.role))
+		return token, &failure{status: http.StatusForbidden, kind: "forbidden",
+			detail: fmt.Sprintf("this needs the role %s; the token %s has the role %s", op.role, token.Name, token.Role)}
+	}
+	return token, nil
+}
+
+// admit charges a request to its token, that of a node to its source.
+func (s *server) admit(c echo.Context, op *operation, token auth.Token) error {
+	table, key, bound := s.bounds.tokens, token.Name, metrics.BoundToken
+	if op.forNodes() {
+		table, key, bound = s.bounds.nodes, source(c, token.Name), metrics.BoundNode
+	}
+	wait, ok := table.Take(key)
+	if !ok {
+		s.Metrics.Throttled(bound)
+		return tooMany(wait, "the token %s makes more requests than it may", token.Name)
+	}
+	return nil
+}
+
+func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) error {
+	detail, why := "send a token that this control plane knows: Authorization: Bearer TOKEN", metrics.AuthUnknown
+	if errors.Is(cause, auth.ErrExpired) {
+		detail, why = "the token "+token.Name+" has expired: weir token new makes another", metrics.AuthExpired
+	}
+	s.Metrics.AuthFailure(why)
+	from := network(c.Request().RemoteAddr)
+	if wait, ok := s.bounds.failures.Take(from); !ok {
+		s.Metrics.Throttled(metrics.BoundAddress)
+		return tooMany(wait, "too many requests without a valid token came from this address")
+	}
+	s.noteRefused(c, token, cause.Error())
+	c.Response().Header().Set(echo.HeaderWWWAuthenticate, `Bearer realm="weir"`)
+	return &failure{status: http.StatusUnauthorized, kind: "unauthorized", detail: detail}
+}
+
+// noteRefused logs that somebody may not do what they tried to. The audit is about what has happened.
+func (s *server) noteRefused(c echo.Context, token auth.Token, reason string) {
+	s.Log.Warn("a request was refused", "id", requestID(c), "method", c.Request().Method, "route", c.Path(), "token", token.Name,
+		"role", token.Role, "address", network(c.Request().RemoteAddr), "reason", reason)
+}
+
+// turn waits until a lease request of a node may go to the store, and returns how to say that it is done.
+func (s *server) turn(c echo.Context, node string) (done func(), err error) {
+	ctx, cancel := context.WithTimeout(c.Request().Context(), leasePatience)
+	defer cancel()
+	done, err = s.bounds.leases.Enter(ctx, source(c, callerOf(ctx).name), node)
+	switch {
+	case errors.Is(err, fair.ErrFull):
+		s.Metrics.Throttled(metrics.BoundTurns)
+		return nil, tooMany(0, "too many lease requests of this source wait already")
+	case err != nil:
+		s.Metrics.Throttled(metrics.BoundTurns)
+		return nil, &failure{status: http.StatusServiceUnavailable, kind: "busy", detail: "the store is busy with the requests of others; try again", cause: err}
+	}
+	return done, nil
+}
+
+// mayNote says whether a node is to be noted: one that was heard of, or one of the new ones that its source may name.
+func (s *server) mayNote(c echo.Context, id, boot string) bool {
+	if s.Nodes.Knows(id, boot) {
+		return true
+	}
+	if _, ok := s.bounds.newNodes.Take(source(c, callerOf(c.Request().Context()).name)); ok {
+		return true
+	}
+	s.Metrics.Throttled(metrics.BoundNewNodes)
+	return false
+}

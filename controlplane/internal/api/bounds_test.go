@@ -1,0 +1,264 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/auth"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// from is do for a caller at an address.
+func (p *plane) from(address string, c call) *httptest.ResponseRecorder {
+	p.t.Helper()
+	r := httptest.NewRequest(c.method, c.path, strings.NewReader(c.body))
+	r.RemoteAddr = address
+	if c.who != "" {
+		r.Header.Set("Authorization", "Bearer token of "+c.who)
+	}
+	w := &recorder{ResponseRecorder: httptest.NewRecorder()}
+	p.handler.ServeHTTP(w, r)
+	p.asDescribed(r, w.ResponseRecorder)
+	return w.ResponseRecorder
+}
+
+// Whoever asks more often than it may is told so, and when to come back, by every operation that needs a token. Others are served.
+func TestEachTokenHasARate(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	p := newPlaneWith(t, func(c *api.Config) {
+		c.TokenRate, c.NodeRate = 3, 3
+		c.Now = func() time.Time { return now }
+	})
+	policySet := call{who: "eyes", method: "GET", path: "/v1/policyset"}
+	poll := call{who: "envoy", method: "GET", path: "/node/v1/snapshot?node=n"}
+	const here, there = "192.0.2.1:1234", "192.0.2.2:1"
+	for range 6 {
+		if w := p.from(here, policySet); w.Code != 200 {
+			t.Fatalf("within the burst: %d %s", w.Code, w.Body)
+		}
+		if w := p.from(here, poll); w.Code != 204 {
+			t.Fatalf("within the burst: %d %s", w.Code, w.Body)
+		}
+	}
+	p.problem(p.from(there, policySet), 429, "too-many-requests") // A token is the same everywhere.
+	p.problem(p.from(here, poll), 429, "too-many-requests")
+	if w := p.from(there, poll); w.Code != 204 {
+		t.Errorf("a node elsewhere: %d", w.Code)
+	}
+	if w := p.do(call{who: "ed", method: "GET", path: "/v1/policyset"}); w.Code != 200 {
+		t.Errorf("another token: %d", w.Code)
+	}
+	now = now.Add(time.Second)
+	if w := p.from(here, policySet); w.Code != 200 {
+		t.Errorf("a second later: %d", w.Code)
+	}
+	for range 10 { // Who may do everything spends what it has in both places.
+		p.do(call{who: "root", method: "GET", path: "/v1/policyset"})
+		p.do(call{who: "root", method: "GET", path: poll.path})
+	}
+	replace := strings.NewReplacer("{name}", "a", "{id}", "alice", "{version}", "1")
+	for _, route := range api.Routes(p.handler) {
+		method, path, _ := strings.Cut(route, " ")
+		if !strings.Contains(path, "/v1/") {
+			continue
+		}
+		w := p.from(here, call{who: "root", method: method, path: replace.Replace(path)})
+		p.problem(w, 429, "too-many-requests")
+		if w.Header().Get("Retry-After") != "1" {
+			t.Errorf("%s: Retry-After is %q", route, w.Header().Get("Retry-After"))
+		}
+	}
+}
+
+// Whoever sends wrong tokens is no longer answered one by one, and fills no log; who has a right one is served at the same address.
+func TestWrongTokensHaveARate(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	p := newPlaneWith(t, func(c *api.Config) { c.Now = func() time.Time { return now } })
+	wrong := call{who: "nobody", method: "GET", path: "/v1/nodes"}
+	ask := func(address string) (answers [600]int) {
+		for range 200 {
+			answers[p.from(address, wrong).Code]++
+		}
+		return answers
+	}
+	if got := ask("192.0.2.1:1234"); got[401] != 100 || got[429] != 100 {
+		t.Errorf("of 200 wrong tokens %d are told so, %d are cut off", got[401], got[429])
+	}
+	if lines := strings.Count(p.log.String(), "a request was refused"); lines != 100 || !strings.Contains(p.log.String(), `"address":"192.0.2.1"`) {
+		t.Errorf("the log has %d lines", lines)
+	}
+	if strings.Contains(p.log.String(), "token of") {
+		t.Error("a token is in the log")
+	}
+	if w := p.from("192.0.2.1:9", call{who: "eyes", method: "GET", path: "/v1/nodes"}); w.Code != 200 {
+		t.Errorf("a right token at the same address: %d", w.Code)
+	}
+	// In IPv6 a client has a whole network for itself.
+	if got := ask("[2001:db8::1]:1"); got[401] != 100 {
+		t.Errorf("another address: %d", got[401])
+	}
+	if got := ask("[2001:db8::2]:1"); got[401] != 0 {
+		t.Errorf("the next address of its network: %d", got[401])
+	}
+}
+
+func TestAnExpiredTokenIsToldSo(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	clock := func() time.Time { return now }
+	p := newPlaneWith(t, func(c *api.Config) {
+		c.Tokens = auth.NewRing(auth.Tokens{{Name: "ci", Role: auth.Viewer, Sum: auth.Sum("token of ci"), Expires: now.Add(time.Hour)}}, clock)
+	})
+	get := call{who: "ci", method: "GET", path: "/v1/nodes"}
+	if w := p.do(get); w.Code != 200 {
+		t.Errorf("before: %d", w.Code)
+	}
+	now = now.Add(time.Hour)
+	if got := p.problem(p.do(get), 401, "unauthorized"); got.Detail != "the token ci has expired: weir token new makes another" {
+		t.Errorf("after: %s", got.Detail)
+	}
+}
+
+// No answer may be taken for something else by a browser, or be read by another site.
+func TestAnswersAreHardened(t *testing.T) {
+	p := newPlane(t)
+	for _, path := range []string{"/", "/healthz", "/docs", "/openapi.yaml", "/metrics", "/v1/policyset", "/node/v1/leases"} {
+		r := httptest.NewRequest("GET", path, nil)
+		r.Header.Set("Origin", "https://elsewhere.example")
+		w := httptest.NewRecorder()
+		p.handler.ServeHTTP(w, r)
+		h := w.Header()
+		if !strings.HasPrefix(h.Get("Content-Security-Policy"), "default-src 'none';") || !strings.Contains(h.Get("Content-Security-Policy"), "frame-ancestors 'none'") ||
+			h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Cross-Origin-Resource-Policy") != "same-origin" || h.Get("Access-Control-Allow-Origin") != "" {
+			t.Errorf("%s: %v", path, h)
+		}
+	}
+}
+
+// Every line about a request has its id.
+func TestLinesOfARequestHaveItsID(t *testing.T) {
+	p := newPlane(t)
+	p.log.buf.Reset()
+	p.store.mode.Store("panic")
+	for _, c := range []call{{"root", "GET", "/v1/versions", nil, ""}, {"nobody", "GET", "/v1/nodes", nil, ""}} {
+		c.header = map[string]string{"X-Request-Id": "the-id-of-the-caller"}
+		p.do(c)
+	}
+	lines := strings.Split(strings.TrimSpace(p.log.String()), "\n")
+	if len(lines) < 3 {
+		t.Errorf("the log is %s", p.log)
+	}
+	for _, line := range lines {
+		var got struct{ ID string }
+		if err := json.Unmarshal([]byte(line), &got); err != nil || got.ID != "the-id-of-the-caller" {
+			t.Errorf("%v: %s", err, line)
+		}
+	}
+}
+
+// A node that has gone wild: other nodes get exactly what is theirs, and it makes nothing grow.
+func TestAHostileNode(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put("*", set); w.Code != 200 { // a: 10 per minute
+		t.Fatal(w.Body)
+	}
+	const hostile = "203.0.113.66:666"
+	lease := func(address string, r wire.LeaseRequest) wire.LeaseReply {
+		t.Helper()
+		w := p.from(address, call{who: "envoy", method: "POST", path: "/node/v1/leases", body: string(wire.AppendLeaseRequest(nil, r))})
+		var reply wire.LeaseReply
+		if err := wire.DecodeLeaseReply(w.Body.Bytes(), &reply); w.Code != 200 || err != nil || reply.Seq != r.Seq || len(reply.Items) != len(r.Items) {
+			t.Fatalf("%d %q, %v", w.Code, w.Body, err)
+		}
+		return reply
+	}
+	item := func(bucket byte, waiting, keep int64) wire.LeaseItem {
+		return wire.LeaseItem{Bucket: [16]byte{bucket}, Waiting: waiting, Cost: 1, Keep: keep}
+	}
+	honest := func(bucket byte, want int64) {
+		t.Helper()
+		got := lease("192.0.2.1:1", wire.LeaseRequest{Node: "honest", Boot: 1, Seq: 1, Version: 1, Items: []wire.LeaseItem{item(bucket, 1<<20, 0)}})
+		if got.Items[0].Waiting != want {
+			t.Errorf("bucket %d grants an honest node %+v, want %d", bucket, got.Items[0], want)
+		}
+	}
+	// Whatever it asks, all together get no more than the bucket has, and other buckets are untouched.
+	greedy := wire.LeaseRequest{Node: "wild", Boot: 1<<64 - 1, Seq: 1<<64 - 1, Version: 1}
+	for range wire.MaxItems {
+		greedy.Items = append(greedy.Items, item(7, 1<<20, 1<<52))
+	}
+	var total int64
+	for _, a := range lease(hostile, greedy).Items {
+		total += a.Waiting + a.Keep
+	}
+	if total != 10 {
+		t.Errorf("a bucket of 10 granted it %d", total)
+	}
+	honest(7, 0)
+	honest(8, 10)
+	// Versions and limits that never were, and buckets joined in ways that no node would.
+	for _, version := range []uint64{0, 2, 1 << 63, 1<<64 - 1} {
+		for _, limit := range []uint32{0, 1, 1 << 20} {
+			it := item(9, 1, 5)
+			it.Limit, it.Joined = limit, true
+			last := it
+			last.Joined = false
+			for _, a := range lease(hostile, wire.LeaseRequest{Node: "wild", Version: version, Items: []wire.LeaseItem{it, last}}).Items {
+				if a.Waiting+a.Keep > 0 {
+					t.Errorf("version %d, limit %d: granted %+v", version, limit, a)
+				}
+			}
+		}
+	}
+	honest(9, 10)
+	// Garbage is refused, each piece by itself.
+	valid := wire.AppendLeaseRequest(nil, greedy)
+	for n := range valid {
+		body := append([]byte(nil), valid[:n]...)
+		for _, path := range []string{"/node/v1/leases", "/node/v1/report", "/node/v1/consumers", "/node/v1/decisions"} {
+			if w := p.from(hostile, call{who: "envoy", method: "POST", path: path, body: string(body)}); w.Code != 400 {
+				t.Fatalf("%d bytes of a request to %s: %d", n, path, w.Code)
+			}
+		}
+	}
+	p.inventNodes(hostile)
+	honest(10, 10)
+}
+
+// inventNodes has a node name thousands of others: it crowds nobody out.
+func (p *plane) inventNodes(address string) {
+	p.t.Helper()
+	poll := func(address, node string) int {
+		return p.from(address, call{who: "envoy", method: "GET", path: "/node/v1/snapshot?boot=1&wait=0s&after=1&node=" + node}).Code
+	}
+	if code := poll("192.0.2.1:1", "honest"); code != http.StatusNoContent {
+		p.t.Fatalf("an honest poll: %d", code)
+	}
+	for i := range 12_000 {
+		if code := poll(address, fmt.Sprint("invented-", i)); code != http.StatusNoContent {
+			p.t.Fatalf("poll %d: %d", i, code)
+		}
+	}
+	all, err := p.store.Nodes(context.Background())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	honest := false
+	for _, n := range all {
+		honest = honest || n.ID == "honest"
+	}
+	if !honest || len(all) > 4000 {
+		p.t.Errorf("of 12000 invented nodes %d are listed; the honest one is: %v", len(all), honest)
+	}
+	// One from elsewhere is noted nevertheless.
+	poll("192.0.2.2:1", "late")
+	if all, err = p.store.Nodes(context.Background()); err != nil || all[len(all)-1].ID != "late" {
+		p.t.Errorf("a node from another address is not noted: %v", err)
+	}
+}

@@ -1,0 +1,23 @@
+package app
+
+import (
+	"net"
+	"time"
+)
+
+// AddrOf is where a door is; nil if there is none of that name.
+func (a *App) AddrOf(name string) net.Addr {
+	for _, d := range a.doors {
+		if d.name == name {
+			return d.listener.Addr()
+		}
+	}
+	return nil
+}
+
+// Impatient shortens the time-outs of control planes that are made until the function returned is called.
+func Impatient(header, read time.Duration) (restore func()) {
+	h, r := headerTimeout, readTimeout
+	headerTimeout, readTimeout = header, read
+	return func() { headerTimeout, readTimeout = h, r }
+}

@@ -1,0 +1,187 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/certs"
+	"github.com/weir-proxy/weir/controlplane/internal/settings"
+)
+
+// Time-outs of the server. A client that is slower is cut off; the long poll extends its own. Tests shorten these two.
+var (
+	headerTimeout = 5 * time.Second // the TLS handshake included
+	readTimeout   = 15 * time.Second
+)
+
+const (
+	writeTimeout = 30 * time.Second
+	idleTimeout  = 90 * time.Second // longer than proxies keep theirs, so that they close first
+	maxHeader    = 32 << 10
+	// drainTime is how long requests in flight have at shutdown.
+	drainTime = 10 * time.Second
+	// profileTime is how long a profile may take.
+	profileTime = 2 * time.Minute
+	// sendingTime is how long the last spans may take to be sent.
+	sendingTime = 2 * time.Second
+)
+
+// The names of the doors in the log.
+const (
+	doorAll    = "all"
+	doorPeople = "people"
+	doorNodes  = "nodes"
+	doorDebug  = "debug"
+)
+
+// door is one listener with what is served there.
+type door struct {
+	name     string
+	tls      bool
+	listener net.Listener
+	server   *http.Server
+}
+
+// open makes the listeners. The first is the one for people.
+func (a *App) open(s settings.Settings, config api.Config) error {
+	if s.Listeners.Node == "" {
+		handler, err := api.New(config)
+		return errors.Join(err, a.listen(doorAll, s.Listen, handler, s, nil), a.debug(s.Listeners.Debug))
+	}
+	people, nodes, err := api.Apart(config)
+	return errors.Join(err, a.listen(doorPeople, s.Listen, people, s, nil), a.listen(doorNodes, s.Listeners.Node, nodes, s, s.Listeners.NodeClients),
+		a.debug(s.Listeners.Debug))
+}
+
+func (a *App) listen(name, address string, handler http.Handler, s settings.Settings, clients *certs.Pool) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	if s.Limits.Connections > 0 {
+		listener = netutil.LimitListener(listener, s.Limits.Connections)
+	}
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+	}
+	if s.Listeners.TLS != nil {
+		server.TLSConfig = certs.Server(s.Listeners.TLS, clients, a.log)
+		// HTTP/2 would put hundreds of requests on one connection, and the bounds are on connections.
+		server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
+	}
+	a.doors = append(a.doors, door{name, s.Listeners.TLS != nil, listener, server})
+	return nil
+}
+
+// debug opens the listener for profiles, unless the address is empty.
+func (a *App) debug(address string) error {
+	if address == "" {
+		return nil
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: profileTime}
+	a.doors = append(a.doors, door{doorDebug, false, listener, server})
+	return nil
+}
+
+// serve serves until the door is closed.
+func (d door) serve() error {
+	if d.tls {
+		return d.server.ServeTLS(d.listener, "", "")
+	}
+	return d.server.Serve(d.listener)
+}
+
+// close ends what is served.
+func (d door) close() error {
+	err := d.server.Close()
+	if e := d.listener.Close(); e != nil && !errors.Is(e, net.ErrClosed) {
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// Addr is where the control plane listens for people, and for nodes if they have no address of their own.
+func (a *App) Addr() net.Addr { return a.doors[0].listener.Addr() }
+
+// Run serves until ctx ends, then lets requests in flight finish, answers long polls, saves and closes everything. It returns
+// nil after an orderly end.
+func (a *App) Run(ctx context.Context) error {
+	var followers sync.WaitGroup
+	following, stopFollowing := context.WithCancel(context.Background())
+	followers.Go(func() { a.hub.Run(following) })
+	if a.regions != nil {
+		followers.Go(func() { a.regions.Run(following) })
+	}
+	if a.watch != nil {
+		followers.Go(func() { a.watch.Run(following, time.Now) })
+	}
+	failed := make(chan error, len(a.doors))
+	for _, d := range a.doors {
+		go func() { failed <- d.serve() }()
+		a.log.Info("listening", "address", d.listener.Addr().String(), "for", d.name, "tls", d.tls)
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+		a.log.Info("shutting down")
+		a.stop()
+		err = a.drain()
+	case err = <-failed:
+	}
+	stopFollowing()
+	followers.Wait()
+	return errors.Join(err, a.Close())
+}
+
+// drain lets the requests in flight at all doors finish.
+func (a *App) drain() error {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	ends := make([]error, len(a.doors))
+	var doors sync.WaitGroup
+	for i, d := range a.doors {
+		doors.Go(func() { ends[i] = d.server.Shutdown(ctx) })
+	}
+	doors.Wait()
+	return errors.Join(ends...)
+}
+
+// Close ends what Run did not and closes the store. It may be called more than once.
+func (a *App) Close() error {
+	a.once.Do(func() {
+		a.stop()
+		var err error
+		for _, d := range a.doors {
+			err = errors.Join(err, d.close())
+		}
+		if a.document != nil {
+			err = errors.Join(err, a.document.Close())
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), sendingTime)
+		defer cancel()
+		if e := a.tracing.Stop(ctx); e != nil { // The collector is away; nothing of the control plane's is lost.
+			a.log.Warn("the last spans were lost", "error", e.Error())
+		}
+		a.closeErr = errors.Join(err, a.store.Close())
+	})
+	return a.closeErr
+}

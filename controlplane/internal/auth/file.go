@@ -1,0 +1,102 @@
+package auth
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// MaxTokens bounds how many tokens a file may hold: each request is compared with all of them.
+const MaxTokens = 1000
+
+const (
+	// prefix lets scanners for secrets that were published by mistake know a token.
+	prefix     = "weir_"
+	secretSize = 32
+	sumPrefix  = "sha256:"
+)
+
+var tokenName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@:/+-]{0,63}$`)
+
+// NewSecret draws the text of a new token, of 256 random bits.
+func NewSecret() string {
+	var b [secretSize]byte
+	rand.Read(b[:]) // It never fails.
+	return prefix + base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// Line is the token as a tokens file has it.
+func (t Token) Line() string {
+	line := fmt.Sprintf("%s %s %s%x", t.Name, t.Role, sumPrefix, t.Sum)
+	if !t.Expires.IsZero() {
+		line += " " + t.Expires.UTC().Format(time.RFC3339)
+	}
+	return line
+}
+
+// ParseFile reads a file of tokens, each on a line of its own: name, role, sum and, if it expires, when; # starts a comment. Several
+// tokens may have one name, and then have one role. With any problem the file is not to be used.
+func ParseFile(text []byte) (tokens Tokens, problems []error) {
+	roles, sums := map[string]Role{}, map[[sha256.Size]byte]bool{}
+	scanner := bufio.NewScanner(bytes.NewReader(text))
+	scanner.Buffer(nil, len(text)+1)
+	for line := 1; scanner.Scan(); line++ {
+		entry, _, _ := strings.Cut(scanner.Text(), "#")
+		fields := strings.Fields(entry)
+		if len(fields) == 0 {
+			continue
+		}
+		t, err := parseToken(fields)
+		switch role, known := roles[t.Name]; {
+		case err != nil:
+		case known && role != t.Role:
+			err = fmt.Errorf("%s has the role %s already: tokens of one name have one role", t.Name, role)
+		case sums[t.Sum]:
+			err = errors.New("this token is in the file already")
+		}
+		if err != nil {
+			problems = append(problems, fmt.Errorf("line %d: %w", line, err))
+			continue
+		}
+		roles[t.Name], sums[t.Sum] = t.Role, true
+		tokens = append(tokens, t)
+	}
+	if len(tokens) > MaxTokens {
+		problems = append(problems, fmt.Errorf("there are %d tokens; at most %d are allowed", len(tokens), MaxTokens))
+	}
+	return tokens, problems
+}
+
+// NewToken checks the parts of a token.
+func NewToken(name, role string, sum [sha256.Size]byte, expires time.Time) (Token, error) {
+	if !tokenName.MatchString(name) {
+		return Token{}, fmt.Errorf("the name %q must be 1 to 64 letters, digits and ._@:/+-", name)
+	}
+	r, err := ParseRole(role)
+	return Token{Name: name, Role: r, Sum: sum, Expires: expires}, err
+}
+
+func parseToken(fields []string) (Token, error) {
+	if len(fields) != 3 && len(fields) != 4 {
+		return Token{}, errors.New("must be a name, a role, the SHA-256 of the token and, if it expires, when")
+	}
+	sum, err := hex.DecodeString(strings.TrimPrefix(fields[2], sumPrefix))
+	if err != nil || len(sum) != sha256.Size {
+		return Token{}, errors.New("the third field must be sha256: and 64 hexadecimal digits, never the token itself: weir token new prints the line")
+	}
+	var expires time.Time
+	if len(fields) == 4 {
+		if expires, err = time.Parse(time.RFC3339, fields[3]); err != nil {
+			return Token{}, errors.New("the fourth field must be a time like 2027-01-31T00:00:00Z")
+		}
+	}
+	return NewToken(fields[0], fields[1], [sha256.Size]byte(sum), expires)
+}

@@ -1,0 +1,74 @@
+package auth
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// The reasons to refuse a secret.
+var (
+	ErrUnknown = errors.New("no token has this secret")
+	ErrExpired = errors.New("the token has expired")
+)
+
+// Ring is the tokens that are accepted now. Make one with NewRing. It is safe for concurrent use.
+type Ring struct {
+	now    func() time.Time
+	fixed  Tokens
+	tokens atomic.Pointer[Tokens]
+}
+
+// NewRing makes a Ring. The fixed tokens are always in it; now is the clock by which tokens expire.
+func NewRing(fixed Tokens, now func() time.Time) *Ring {
+	r := &Ring{now: now, fixed: fixed}
+	r.Set(nil)
+	return r
+}
+
+// Set makes these, beside the fixed ones, the tokens that are accepted from now on.
+func (r *Ring) Set(others Tokens) {
+	all := slices.Concat(r.fixed, others)
+	r.tokens.Store(&all)
+}
+
+// Find returns the token with that secret. The error is ErrUnknown, or ErrExpired with the token.
+func (r *Ring) Find(secret string) (Token, error) {
+	t, ok := (*r.tokens.Load()).Find(secret)
+	switch {
+	case !ok:
+		return Token{}, ErrUnknown
+	case t.Expired(r.now()):
+		return t, ErrExpired
+	}
+	return t, nil
+}
+
+// Expiring is one token that expires, or has.
+type Expiring struct {
+	Name    string
+	Expires time.Time
+}
+
+// Expiring returns by name what expires: of several tokens of one name the last. A name with a token that never does is left out.
+func (r *Ring) Expiring() []Expiring {
+	last := map[string]time.Time{}
+	var lasting []string
+	for _, t := range *r.tokens.Load() {
+		if t.Expires.IsZero() {
+			lasting = append(lasting, t.Name)
+		} else if t.Expires.After(last[t.Name]) {
+			last[t.Name] = t.Expires
+		}
+	}
+	var out []Expiring
+	for name, at := range last {
+		if !slices.Contains(lasting, name) {
+			out = append(out, Expiring{name, at})
+		}
+	}
+	slices.SortFunc(out, func(a, b Expiring) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}

@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/auth"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+const maxTokenLife = 3650 * quota.Day
+
+type tokenCommand struct {
+	New newToken `cmd:"" help:"Make a token. It is shown once; a control plane keeps only its hash."`
+}
+
+type newToken struct {
+	Name    string `required:"" help:"Whose it is: what logs and histories say in place of the token. Tokens that take over from one another have one name." placeholder:"NAME"`
+	Role    string `required:"" enum:"viewer,editor,admin,node" help:"viewer reads, editor also changes, admin may do everything, node is for Envoys." placeholder:"ROLE"`
+	Expires string `help:"For how long it is accepted, like 90d; for ever by default." placeholder:"TIME"`
+	Output  string `short:"o" enum:"text,json" default:"text" help:"text or json."`
+}
+
+// Help is shown below the flags.
+func (newToken) Help() string {
+	return `Put the line into the file that weir serve --tokens-file names: it is in force within seconds, without a restart. To replace a token, add the line of the new one under the same name, have everybody use it, then remove the old line.`
+}
+
+// Run prints the token and the line for the tokens file.
+func (c *newToken) Run(env *environment) error {
+	var expires time.Time
+	if c.Expires != "" {
+		span, ok := policy.ParseSpan(c.Expires)
+		if !ok || span < quota.Second || span > maxTokenLife {
+			return errors.New("--expires must be a length of time like 90d or 12h, at most 3650d")
+		}
+		expires = time.Now().Add(time.Duration(span) * time.Microsecond).UTC().Truncate(time.Second)
+	}
+	secret := auth.NewSecret()
+	token, err := auth.NewToken(c.Name, c.Role, auth.Sum(secret), expires)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return json.NewEncoder(env.Out).Encode(struct {
+			Token string `json:"token"`
+			Line  string `json:"line"`
+		}{secret, token.Line()})
+	}
+	_, err = fmt.Fprintf(env.Out, "The token, which is shown only now:\n\n%s\n\nThe line for the tokens file:\n\n%s\n", secret, token.Line())
+	return err
+}

@@ -1,0 +1,29 @@
+package metrics
+
+// Bound is one of the control plane's bounds on its own callers.
+type Bound string
+
+// The bounds: requests of one token, requests without a valid token from one address, requests of the nodes at one address, their
+// turns at the store, and nodes that were never heard of.
+const (
+	BoundToken    Bound = "token"
+	BoundAddress  Bound = "address"
+	BoundNode     Bound = "node"
+	BoundTurns    Bound = "turns"
+	BoundNewNodes Bound = "new_nodes"
+)
+
+// Throttled counts a request that a bound has stopped, or a node that was not noted.
+func (m *Metrics) Throttled(by Bound) { m.throttled.WithLabelValues(string(by)).Inc() }
+
+// AuthFailed is why a token was refused.
+type AuthFailed string
+
+// The reasons.
+const (
+	AuthUnknown AuthFailed = "unknown"
+	AuthExpired AuthFailed = "expired"
+)
+
+// AuthFailure counts a request without a valid token.
+func (m *Metrics) AuthFailure(why AuthFailed) { m.authFailures.WithLabelValues(string(why)).Inc() }

@@ -1,0 +1,85 @@
+package settings
+
+import (
+	"net/netip"
+
+	"github.com/weir-proxy/weir/controlplane/internal/certs"
+)
+
+// ListenFlags say how the control plane is reached beside --listen.
+type ListenFlags struct {
+	TLSCert      string `help:"Certificate in PEM, with what leads to its authority: all listeners but --debug-listen then speak TLS. Read again when it changes." env:"WEIR_TLS_CERT" name:"tls-cert" placeholder:"FILE"`
+	TLSKey       string `help:"Key of the certificate in PEM." env:"WEIR_TLS_KEY" name:"tls-key" placeholder:"FILE"`
+	NodeListen   string `help:"Address of its own for what Envoys call: --listen then does not serve it." env:"WEIR_NODE_LISTEN" placeholder:"HOST:PORT"`
+	NodeClientCA string `help:"Authorities in PEM: who calls --node-listen needs a certificate of theirs, beside the token. Read again when it changes." env:"WEIR_NODE_CLIENT_CA" name:"node-client-ca" placeholder:"FILE"`
+	DebugListen  string `help:"Address on this machine for profiles (pprof) without a token, like 127.0.0.1:6060." env:"WEIR_DEBUG_LISTEN" placeholder:"HOST:PORT"`
+}
+
+// Listeners are valid addresses and certificates.
+type Listeners struct {
+	// TLS is the server's certificate; nil without TLS.
+	TLS *certs.Pair
+	// Node is host:port, empty if nodes call where everybody does. NodeClients, if not nil, must have issued what they show.
+	Node        string
+	NodeClients *certs.Pool
+	// Debug is host:port on the loopback; empty for none.
+	Debug string
+}
+
+func (r *resolver) listeners(f ListenFlags) (l Listeners) {
+	switch {
+	case (f.TLSCert == "") != (f.TLSKey == ""):
+		r.problem("--tls-cert and --tls-key (WEIR_TLS_CERT, WEIR_TLS_KEY): give both or none")
+	case f.TLSCert != "":
+		var err error
+		if l.TLS, err = certs.Load(f.TLSCert, f.TLSKey); err != nil {
+			r.problem("--tls-cert and --tls-key (WEIR_TLS_CERT, WEIR_TLS_KEY): %w", err)
+		}
+	}
+	if l.Node = f.NodeListen; l.Node != "" {
+		r.address("--node-listen (WEIR_NODE_LISTEN)", l.Node)
+	}
+	if f.NodeClientCA != "" {
+		if f.NodeListen == "" || f.TLSCert == "" {
+			r.problem("--node-client-ca (WEIR_NODE_CLIENT_CA): needs --node-listen, --tls-cert and --tls-key")
+		}
+		var err error
+		if l.NodeClients, err = certs.LoadPool(f.NodeClientCA); err != nil {
+			r.problem("--node-client-ca (WEIR_NODE_CLIENT_CA): %w", err)
+		}
+	}
+	if l.Debug = f.DebugListen; l.Debug != "" {
+		host := r.address("--debug-listen (WEIR_DEBUG_LISTEN)", l.Debug)
+		if address, err := netip.ParseAddr(host); err != nil || !address.IsLoopback() {
+			r.problem("--debug-listen (WEIR_DEBUG_LISTEN): %q is not an address that only this machine reaches: choose one like 127.0.0.1:6060", l.Debug)
+		}
+	}
+	return l
+}
+
+// LimitFlags bound what callers may ask of the control plane.
+type LimitFlags struct {
+	APIRate        int64 `help:"Requests a second to /v1 under the name of one token; twice as many at once. 0 is no limit." default:"500" env:"WEIR_API_RATE" name:"api-rate" placeholder:"N"`
+	NodeRate       int64 `help:"Requests a second of nodes at one address under the name of one token; twice as many at once. 0 is no limit." default:"20000" env:"WEIR_NODE_RATE" placeholder:"N"`
+	MaxConnections int   `help:"Connections to one listener at once; further ones wait. 0 is no limit." default:"8192" env:"WEIR_MAX_CONNECTIONS" placeholder:"N"`
+}
+
+// Limits are valid: requests a second, 0 for no limit, and connections to each listener.
+type Limits struct {
+	API, Node   int64
+	Connections int
+}
+
+const maxLimit = 1_000_000
+
+func (r *resolver) limits(f LimitFlags) Limits {
+	for _, limit := range []struct {
+		flag string
+		n    int64
+	}{{"--api-rate (WEIR_API_RATE)", f.APIRate}, {"--node-rate (WEIR_NODE_RATE)", f.NodeRate}, {"--max-connections (WEIR_MAX_CONNECTIONS)", int64(f.MaxConnections)}} {
+		if limit.n < 0 || limit.n > maxLimit {
+			r.problem("%s: %d is not from 0 to %d", limit.flag, limit.n, maxLimit)
+		}
+	}
+	return Limits{API: f.APIRate, Node: f.NodeRate, Connections: f.MaxConnections}
+}
