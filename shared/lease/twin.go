@@ -1,0 +1,113 @@
+package lease
+
+import "github.com/weir-proxy/weir/shared/quota"
+
+// While a draft of a policy set is rolled out to some of the nodes, a limit that differs in it has two ledgers for each bucket: the
+// main one counts by the figures in force, the draft's by the draft's. A node is decided by the ledger of its version, and what it
+// gets is booked in both. So a request is admitted only if its version's limit allows it after all that both versions admitted, and
+// over all nodes
+//
+//	max(burst, burst') + max(rate, rate')·t
+//
+// is admitted at most in any interval t, of a window algorithm of unchanged length max(quota, quota') in any window. The proof: a bucket of the larger of
+// both figures that is charged for everything never holds less than either ledger, so it always has what either grants. It holds
+// because a ledger is charged by its twin no further than down to nothing.
+//
+// A draft's ledger that is absent starts with what the main one has used. A store keeps it for as long as the main one.
+
+// ledger is what both kinds of ledgers can.
+type ledger[L any] interface {
+	Grant(now quota.Instant, ask Ask) (L, Grant)
+	Look(now quota.Instant, ask Ask) (L, Grant)
+	charge(now quota.Instant, ask, spent Ask, g Grant) L
+	known() bool
+	seed() L
+}
+
+// Twins are the two ledgers of a bucket; an absent one is the zero value.
+type Twins[L ledger[L]] struct{ Main, Draft L }
+
+// Grant answers ask by the ledger of the draft, or by the main one, and books what is granted in the other too, which has the figures
+// of other. The answer's Changed is of the ledger that was asked; booked says that the other has changed.
+func (t Twins[L]) Grant(now quota.Instant, draft bool, ask, other Ask) (next Twins[L], g Grant, booked bool) {
+	next = t
+	if !draft {
+		next.Main, g = t.Main.Grant(now, ask)
+		if booked = spends(ask, g) && t.Draft.known(); booked {
+			next.Draft = t.Draft.charge(now, other, ask, g)
+		}
+		return next, g, booked
+	}
+	next.Draft, g = t.started().Grant(now, ask)
+	if booked = spends(ask, g); booked {
+		next.Main = t.Main.charge(now, other, ask, g)
+	}
+	return next, g, booked
+}
+
+// Look is Grant without charging anything.
+func (t Twins[L]) Look(now quota.Instant, draft bool, ask Ask) (next Twins[L], g Grant) {
+	next = t
+	if draft {
+		next.Draft, g = t.started().Look(now, ask)
+	} else {
+		next.Main, g = t.Main.Look(now, ask)
+	}
+	return next, g
+}
+
+// started is the draft's ledger, which begins as the main one.
+func (t Twins[L]) started() L {
+	if t.Draft.known() || !t.Main.known() {
+		return t.Draft
+	}
+	return t.Main.seed()
+}
+
+func spends(ask Ask, g Grant) bool { return g.Waiting > 0 || g.Keep > 0 || ask.Used > 0 && !g.Stale }
+
+func (l Ledger) known() bool { return l.Params.Den != 0 }
+
+// seed is the ledger as one to be converted by whoever asks.
+func (l Ledger) seed() Ledger {
+	l.Version = 0
+	return l
+}
+
+// charge books what the twin granted to spent. The figures of ask are taken over unless the ledger has newer ones.
+func (l Ledger) charge(now quota.Instant, ask, spent Ask, g Grant) Ledger {
+	if l.known() && l.Version > ask.Version {
+		ask.Params, ask.Version = l.Params, l.Version
+	}
+	l = l.bring(now, ask)
+	p, before, n := l.Params, l.Debt, g.Waiting*max(spent.Cost, 1)
+	l.hold(min(n, p.Burst), spent.Deadline, waitingPieces)
+	l.hold(min(g.Keep, p.Burst), spent.TTL(), pieces)
+	full := min(before+units(n+g.Keep+spent.Used, p.Den), p.Burst*p.Den)
+	l.Debt = max(before, full, units(l.out(), p.Den))
+	return l
+}
+
+func (l WindowLedger) known() bool { return l.Windows.Quota != 0 }
+
+func (l WindowLedger) seed() WindowLedger {
+	l.Version = 0
+	return l
+}
+
+// charge books what the twin granted to spent, as late as it may be used, also beyond the quota.
+func (l WindowLedger) charge(now quota.Instant, ask, spent Ask, g Grant) WindowLedger {
+	if l.known() && l.Version > ask.Version {
+		ask.Windows, ask.Version = l.Windows, l.Version
+	}
+	l = l.At(now, ask)
+	w, h := l.Windows, &l.History
+	if n := g.Waiting * max(spent.Cost, 1); n > 0 {
+		w.Lend(h, h.Last+quota.Instant(spent.Deadline), n)
+	}
+	if g.Keep > 0 { // No further ahead than the ledger's own leases reach.
+		w.Lend(h, h.Last+quota.Instant(min(spent.TTL(), TTL(ask.Params))), g.Keep)
+	}
+	w.Saturate(h)
+	return l
+}
