@@ -15,17 +15,18 @@ import "github.com/weir-proxy/weir/shared/quota"
 //
 // A draft's ledger that is absent starts with what the main one has used. A store keeps it for as long as the main one.
 
-// ledger is what both kinds of ledgers can.
-type ledger[L any] interface {
+// Counted is a ledger of either kind.
+type Counted[L any] interface {
 	Grant(now quota.Instant, ask Ask) (L, Grant)
 	Look(now quota.Instant, ask Ask) (L, Grant)
+	Forgettable() quota.Instant
 	charge(now quota.Instant, ask, spent Ask, g Grant) L
 	known() bool
 	seed() L
 }
 
 // Twins are the two ledgers of a bucket; an absent one is the zero value.
-type Twins[L ledger[L]] struct{ Main, Draft L }
+type Twins[L Counted[L]] struct{ Main, Draft L }
 
 // Grant answers ask by the ledger of the draft, or by the main one, and books what is granted in the other too, which has the figures
 // of other. The answer's Changed is of the ledger that was asked; booked says that the other has changed.

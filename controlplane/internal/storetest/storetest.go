@@ -68,6 +68,7 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"all algorithms and groups follow the ledgers", testLimitsAndGroups},
 		{"golden vectors of windows and queues", testGoldenWindows},
 		{"a group is granted all or none", testGroups},
+		{"two ledgers of a bucket follow their arithmetic", testTwins},
 		{"a restart refills nobody", testRestart},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, open(t)) })

@@ -8,7 +8,8 @@
 -- least; both are nothing for all others.
 --
 -- charge_tokens(key, arg, granted, kept, draft) books in a bucket what its twin granted, as lease.Twins does. The numbers are: hold,
--- then num den burst version, and cost deadline ttl used of what the twin was asked. That of a draft is left absent if it is.
+-- then num den burst version doubtful_for doubtful_debt, and cost deadline ttl used of what the twin was asked. That of a draft is left
+-- absent if it is.
 --
 -- A state is a MessagePack list: format version last debt num den burst, then end and tokens of each lease, the earliest first.
 --
@@ -270,7 +271,8 @@ do
   end
 
   charge_tokens = function(key, arg, granted, kept, draft)
-    local hold, ask_num, ask_den, ask_burst, ask_version, cost, deadline, ttl, used = struct.unpack('>I8I8I8I8I8I8I8I8I8', arg, 2)
+    local hold, ask_num, ask_den, ask_burst, ask_version, doubtful_for, doubtful_debt, cost, deadline, ttl, used =
+      struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
     local raw = redis.pcall('GET', key)
     local fine, good = false, false
     if raw then
@@ -287,6 +289,10 @@ do
     else
       version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
       ends, tokens, lots = {}, {}, 0
+      local at = not raw and lost_at(key) or 0
+      if raw or at > 0 and now < at + doubtful_for then
+        debt = doubtful_debt
+      end
     end
     bring(now, ask_num, ask_den, ask_burst)
     local before, n = debt, granted * cost

@@ -3,7 +3,7 @@
 -- grant_windows and charge_windows are what grant_tokens and charge_tokens are for tokens. Of grant_windows the numbers are: algorithm quota length grain
 -- offset ttl version waiting cost deadline keep nodes leased doubtful_used: leased is how long after a
 -- loss of state tokens may still be used that were granted before it. Of charge_windows: hold, algorithm quota length grain offset
--- version and the longest lease of it, and cost deadline ttl used of what the twin was asked.
+-- version leased doubtful_used and the longest lease of it, and cost deadline ttl used of what the twin was asked.
 --
 -- A state is a MessagePack list: format version last algorithm quota length grain offset, then start and count of each mark, the
 -- earliest first, each start but the first as the distance from the one before.
@@ -332,8 +332,8 @@ do
   end
 
   charge_windows = function(key, arg, granted, kept, draft)
-    local hold, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, ask_version, longest, cost, deadline, ttl =
-      struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
+    local hold, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, ask_version, leased, doubtful_used, longest, cost,
+      deadline, ttl = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
     local raw = redis.pcall('GET', key)
     local fine, good = false, false
     if raw then
@@ -353,6 +353,10 @@ do
     else
       version, last, starts, counts, marks = ask_version, now, {}, {}, 0
       algorithm, quota, length, grain, offset = ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset
+      local lost = not raw and lost_at(key) or 0
+      if doubtful_used > 0 and (raw or lost > 0 and now < leaves(start_of(lost + leased))) then
+        add(now, doubtful_used)
+      end
     end
     if granted > 0 then
       lend(granted * cost, deadline)
