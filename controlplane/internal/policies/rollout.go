@@ -120,6 +120,8 @@ type RollOutcome struct {
 	// Rollout is what was changed, with the new share; Revision the new one.
 	Rollout  Rollout
 	Revision uint64
+	// Ended is how the rollout ended, RolloutUnderWay if it goes on.
+	Ended string
 	// Diff is what changes for the nodes that change versions.
 	Diff Diff
 	// Apart are the policies whose buckets the two versions do not share.
@@ -149,22 +151,9 @@ func (s *Service) roll(ctx context.Context, c RollChange) (RollOutcome, error) {
 		return RollOutcome{}, ErrConflict
 	}
 	was := *state.Rollout
-	out := RollOutcome{Rollout: was, Revision: state.Revision + 1}
-	out.Rollout.Nodes = c.Nodes
-	before, err := s.meaning(ctx, was.Base)
-	if err != nil {
+	out, err := s.change(ctx, state, c.Nodes)
+	if err != nil || c.DryRun {
 		return out, err
-	}
-	after, err := s.meaning(ctx, was.Version)
-	if err != nil {
-		return out, err
-	}
-	out.Apart = Apart(before, after)
-	if c.Nodes < was.Nodes {
-		before, after = after, before
-	}
-	if out.Diff = Compare(before, after); c.DryRun {
-		return out, nil
 	}
 	c.Entry.Before, c.Entry.After = toldShare(was), toldShare(out.Rollout)
 	step, err := s.step(ctx, state, out, c.Entry)
@@ -178,36 +167,79 @@ func (s *Service) roll(ctx context.Context, c RollChange) (RollOutcome, error) {
 	return out, nil
 }
 
+// Rollout says what is under way, as it is: with the share and the revision that it has. Errors: ErrNoRollout, or the store's.
+func (s *Service) Rollout(ctx context.Context) (RollOutcome, error) {
+	state, err := s.store.State(ctx)
+	if err != nil {
+		return RollOutcome{}, err
+	}
+	if state.Rollout == nil {
+		return RollOutcome{}, ErrNoRollout
+	}
+	out, err := s.change(ctx, state, state.Rollout.Nodes)
+	out.Revision = state.Revision
+	return out, err
+}
+
+// change is what becomes of a rollout with another share of the nodes.
+func (s *Service) change(ctx context.Context, state State, percent int) (RollOutcome, error) {
+	was := *state.Rollout
+	out := RollOutcome{Rollout: was, Revision: state.Revision + 1, Ended: RolloutUnderWay}
+	out.Rollout.Nodes = percent
+	switch percent {
+	case 0:
+		out.Ended = RolloutTakenBack
+	case Everyone:
+		out.Ended = RolloutPromoted
+	}
+	before, err := s.meaning(ctx, was.Base)
+	if err != nil {
+		return out, err
+	}
+	after, err := s.meaning(ctx, was.Version)
+	if err != nil {
+		return out, err
+	}
+	out.Apart = Apart(before, after)
+	if percent < was.Nodes {
+		before, after = after, before
+	}
+	out.Diff = Compare(before, after)
+	return out, nil
+}
+
 // step is how the store gets from a state to what a change makes of it.
 func (s *Service) step(ctx context.Context, from State, out RollOutcome, e audit.Entry) (Step, error) {
 	to := from
 	to.Revision = out.Revision
 	step := Step{From: from, Entry: e}
-	ended := ""
-	switch out.Rollout.Nodes {
-	case Everyone:
-		ended, to.Current, to.Rollout = RolloutPromoted, out.Rollout.Version, nil
-	case 0:
-		ended, to.Rollout = RolloutTakenBack, nil
+	switch out.Ended {
+	case RolloutPromoted:
+		to.Current, to.Rollout = out.Rollout.Version, nil
+	case RolloutTakenBack:
+		to.Rollout = nil
 	default:
 		to.Rollout = &out.Rollout
 	}
 	step.To = to
-	if ended == "" {
+	if to.Rollout != nil {
 		return step, nil
 	}
 	draft, err := s.store.Load(ctx, out.Rollout.Version)
-	draft.Rollout, draft.Document = ended, nil
+	draft.Rollout, draft.Document = out.Ended, nil
 	step.Versions = []Version{draft}
 	return step, err
 }
 
-// toldShare is what the audit says of a rollout.
-func toldShare(r Rollout) json.RawMessage {
+// toldShare is what the audit says of a rollout, toldBegun of one that begins.
+func toldShare(r Rollout) json.RawMessage { return toldBegun("", r) }
+
+func toldBegun(summary string, r Rollout) json.RawMessage {
 	return audit.Value(struct {
 		Version uint64 `json:"version"`
 		Nodes   string `json:"nodes"`
-	}{r.Version, fmt.Sprintf("%d%%", r.Nodes)})
+		Summary string `json:"summary,omitempty"`
+	}{r.Version, fmt.Sprintf("%d%%", r.Nodes), summary})
 }
 
 // Apart are the policies of both sets whose buckets the two do not have in common, so that each counts alone: those that are

@@ -273,6 +273,9 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 		Summary: out.Summary, Format: c.Format, Document: c.Document,
 	}
 	c.Entry.Before, c.Entry.After = told(state.Current, ""), told(v.Number, v.Summary)
+	if partly {
+		c.Entry.After = toldBegun(v.Summary, *out.Rollout)
+	}
 	return out, s.storeNext(ctx, state, v, out, c.Entry)
 }
 
