@@ -16,6 +16,9 @@ const (
 	exitUsage   = 2
 )
 
+// helpWidth is how wide a line of help is at most.
+const helpWidth = 80
+
 // Streams are what a command reads from and writes to.
 type Streams struct {
 	In       io.Reader
@@ -28,6 +31,7 @@ type commands struct {
 	Apply     applyCommand     `cmd:"" help:"Make a file the policy set of a control plane."`
 	Diff      diffCommand      `cmd:"" help:"Print what a file would change, or what has changed between two versions."`
 	Rollback  rollbackCommand  `cmd:"" help:"Make an older version of the policy set the next one."`
+	Rollout   rolloutCommand   `cmd:"" help:"Watch, promote or take back a version that a share of the nodes has."`
 	Get       getCommand       `cmd:"" help:"Print what a control plane holds."`
 	Consumers consumersCommand `cmd:"" help:"Assign tiers to consumers."`
 	Audit     auditCommand     `cmd:"" help:"Print who changed what, newest first."`
@@ -62,8 +66,7 @@ func Main(args []string, streams Streams, version string) (code int) {
 		}
 	}()
 	var cmds commands
-	parser, err := kong.New(&cmds, kong.Name("weir"), kong.Description(description), kong.Writers(streams.Out, streams.Err),
-		kong.Exit(func(code int) { panic(exit(code)) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	parser, err := newParser(&cmds, streams, func(code int) { panic(exit(code)) })
 	if err != nil {
 		panic("BUG: the command line is not well-formed: " + err.Error())
 	}
@@ -84,6 +87,11 @@ func Main(args []string, streams Streams, version string) (code int) {
 	}
 	fmt.Fprintf(streams.Err, "weir: %v\n", err)
 	return exitProblem
+}
+
+func newParser(cmds *commands, streams Streams, exit func(code int)) (*kong.Kong, error) {
+	return kong.New(cmds, kong.Name("weir"), kong.Description(description), kong.Writers(streams.Out, streams.Err),
+		kong.Exit(exit), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: helpWidth}))
 }
 
 type versionCommand struct{}
