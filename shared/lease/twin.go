@@ -13,7 +13,8 @@ import "github.com/weir-proxy/weir/shared/quota"
 // both figures that is charged for everything never holds less than either ledger, so it always has what either grants. It holds
 // because a ledger is charged by its twin no further than down to nothing.
 //
-// A draft's ledger that is absent starts with what the main one has used. A store keeps it for as long as the main one.
+// A draft's ledger that is absent starts with what the main one has used. A store keeps it for as long as the main one. If the draft
+// is promoted, its ledger becomes the main one, so that no use is forgotten.
 
 // Counted is a ledger of either kind.
 type Counted[L any] interface {
@@ -23,6 +24,9 @@ type Counted[L any] interface {
 	charge(now quota.Instant, ask, spent Ask, g Grant) L
 	known() bool
 	seed() L
+	// older: the ledger has other figures than ask and an older version; by: it has those of ask, and its version.
+	older(ask Ask) bool
+	by(ask Ask) bool
 }
 
 // Twins are the two ledgers of a bucket; an absent one is the zero value.
@@ -33,7 +37,7 @@ type Twins[L Counted[L]] struct{ Main, Draft L }
 func (t Twins[L]) Grant(now quota.Instant, draft bool, ask, other Ask) (next Twins[L], g Grant, booked bool) {
 	next = t
 	if !draft {
-		next.Main, g = t.Main.Grant(now, ask)
+		next.Main, g = t.Promoted(ask).Grant(now, ask)
 		if booked = spends(ask, g) && t.Draft.known(); booked {
 			next.Draft = t.Draft.charge(now, other, ask, g)
 		}
@@ -52,7 +56,7 @@ func (t Twins[L]) Look(now quota.Instant, draft bool, ask Ask) (next Twins[L], g
 	if draft {
 		next.Draft, g = t.started().Look(now, ask)
 	} else {
-		next.Main, g = t.Main.Look(now, ask)
+		next.Main, g = t.Promoted(ask).Look(now, ask)
 	}
 	return next, g
 }
@@ -65,6 +69,15 @@ func (t Twins[L]) started() L {
 	return t.Main.seed()
 }
 
+// Promoted is the ledger that counts for an ask where drafts have ended: the main one, but where the ask is the first by what was the
+// draft, that one, which has counted everything by these figures.
+func (t Twins[L]) Promoted(ask Ask) L {
+	if t.Main.known() && t.Main.older(ask) && t.Draft.known() && t.Draft.by(ask) {
+		return t.Draft
+	}
+	return t.Main
+}
+
 func spends(ask Ask, g Grant) bool { return g.Waiting > 0 || g.Keep > 0 || ask.Used > 0 && !g.Stale }
 
 func (l Ledger) known() bool { return l.Params.Den != 0 }
@@ -74,6 +87,10 @@ func (l Ledger) seed() Ledger {
 	l.Version = 0
 	return l
 }
+
+func (l Ledger) older(ask Ask) bool { return l.Version < ask.Version && l.Params != ask.Params }
+
+func (l Ledger) by(ask Ask) bool { return l.Version == ask.Version && l.Params == ask.Params }
 
 // charge books what the twin granted to spent. The figures of ask are taken over unless the ledger has newer ones.
 func (l Ledger) charge(now quota.Instant, ask, spent Ask, g Grant) Ledger {
@@ -95,6 +112,10 @@ func (l WindowLedger) seed() WindowLedger {
 	l.Version = 0
 	return l
 }
+
+func (l WindowLedger) older(ask Ask) bool { return l.Version < ask.Version && l.Windows != ask.Windows }
+
+func (l WindowLedger) by(ask Ask) bool { return l.Version == ask.Version && l.Windows == ask.Windows }
 
 // charge books what the twin granted to spent, as late as it may be used, also beyond the quota.
 func (l WindowLedger) charge(now quota.Instant, ask, spent Ask, g Grant) WindowLedger {

@@ -149,6 +149,11 @@ func TestTwinsRefuseByTheirOwnLimit(t *testing.T) {
 	grant(100_001, false, 3, 1)
 	grant(100_001, true, 20, 9) // Ten were earned, one is used.
 	grant(200_001, false, 1, 1)
+	// If the draft were promoted, no use of it would be forgotten: of the 99 tokens that are missing 10 are back after a tenth.
+	promoted := ask(large, 2, 200)
+	if _, g := pair.Promoted(promoted).Grant(300_001, promoted); g.Waiting != 19 {
+		t.Errorf("promoted it has %d, want 19", g.Waiting)
+	}
 	// The draft is taken back: the limit in force has counted everything all along.
 	var g lease.Grant
 	if pair.Main, g = pair.Main.Grant(1_200_001, ask(small, 1, 20)); g.Waiting != 10 {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
 )
@@ -36,6 +38,9 @@ type commands struct {
 	Consumers consumersCommand `cmd:"" help:"Assign tiers to consumers."`
 	Audit     auditCommand     `cmd:"" help:"Print who changed what, newest first."`
 	Version   versionCommand   `cmd:"" help:"Print the version."`
+
+	Completion completionCommand `cmd:"" help:"Print the script that completes commands and flags in a shell."`
+	Complete   completeCommand   `cmd:"" hidden:""`
 }
 
 // environment is what commands get beside their flags.
@@ -90,8 +95,27 @@ func Main(args []string, streams Streams, version string) (code int) {
 }
 
 func newParser(cmds *commands, streams Streams, exit func(code int)) (*kong.Kong, error) {
-	return kong.New(cmds, kong.Name("weir"), kong.Description(description), kong.Writers(streams.Out, streams.Err),
+	parser, err := kong.New(cmds, kong.Name("weir"), kong.Description(description), kong.Writers(streams.Out, streams.Err),
 		kong.Exit(exit), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: helpWidth}))
+	if err != nil {
+		return nil, err
+	}
+	for _, command := range parser.Model.Leaves(true) {
+		if text := exampleText(pathOf(command)); text != "" {
+			command.Detail = strings.TrimSpace(command.Detail + "\n\n" + text)
+		}
+	}
+	return parser, nil
+}
+
+// pathOf is the words that lead to a command, like rollout promote.
+func pathOf(command *kong.Node) string {
+	var words []string
+	for ; command != nil && command.Type == kong.CommandNode; command = command.Parent {
+		words = append(words, command.Name)
+	}
+	slices.Reverse(words)
+	return strings.Join(words, " ")
 }
 
 type versionCommand struct{}

@@ -24,13 +24,7 @@ type rolloutCommand struct {
 
 // Help is shown below the commands.
 func (rolloutCommand) Help() string {
-	return `weir apply FILE --nodes 25% begins a rollout. The nodes are chosen by a hash of their ids: those of a smaller share are among those of a larger one.
-
-Examples:
-  weir rollout
-  weir rollout promote --nodes 50%
-  weir rollout promote
-  weir rollout cancel`
+	return `weir apply FILE --nodes 25% begins a rollout. The nodes are chosen by a hash of their ids: those of a smaller share are among those of a larger one.`
 }
 
 type rolloutStatus struct{ getFlags }

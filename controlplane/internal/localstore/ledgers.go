@@ -164,7 +164,7 @@ func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) lease.Gran
 		if look {
 			decide = lease.Ledger.Look
 		}
-		return h.tokens.grant(now, it, h.max, doubt, decide, fresh)
+		return h.tokens.grant(now, it, &h.drafts.tokens, h.max, doubt, decide, fresh)
 	}
 	fresh := func(a lease.Ask) lease.WindowLedger { return lease.FreshWindows(a.Windows, a.Version, now, l.fill) }
 	if it.Twin != nil {
@@ -174,7 +174,7 @@ func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) lease.Gran
 	if look {
 		decide = lease.WindowLedger.Look
 	}
-	return h.windows.grant(now, it, h.max, doubt, decide, fresh)
+	return h.windows.grant(now, it, &h.drafts.windows, h.max, doubt, decide, fresh)
 }
 
 // changes forgets what can be forgotten in some of the shards and returns what differs from the file, from then on taken to

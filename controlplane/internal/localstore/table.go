@@ -38,9 +38,11 @@ func (t *table[L]) load(key hash, value []byte) bool {
 	return ok
 }
 
-// grant has decide answer the ask from the bucket's ledger, or from a fresh one in doubt, and keeps the ledger that results.
-func (t *table[L]) grant(now quota.Instant, it leases.Item, max int, doubtful bool, decide func(L, quota.Instant, lease.Ask) (L, lease.Grant), fresh func(lease.Ask) L) lease.Grant {
+// grant has decide answer the ask from the bucket's ledger, or from a fresh one in doubt, and keeps the ledger that results. Drafts are
+// the second ledgers: one that was promoted takes the place of the first.
+func (t *table[L]) grant(now quota.Instant, it leases.Item, drafts *table[L], max int, doubtful bool, decide func(L, quota.Instant, lease.Ask) (L, lease.Grant), fresh func(lease.Ask) L) lease.Grant {
 	ledger, known := t.all[it.Bucket]
+	ledger = lease.Twins[L]{Main: ledger, Draft: drafts.all[it.Bucket]}.Promoted(it.Ask)
 	_, damaged := t.damaged[it.Bucket]
 	if doubtful = !known && (doubtful || damaged); doubtful {
 		ledger = fresh(it.Ask)

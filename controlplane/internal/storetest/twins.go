@@ -67,6 +67,10 @@ func (l *limits) twin(it leases.Item, draft lease.Ask) leases.Item {
 	if (it.Ask.Windows.Quota == 0) != (draft.Windows.Quota == 0) || l.r.IntN(8) == 0 {
 		return it
 	}
+	if l.r.IntN(12) == 0 { // As after a promotion.
+		it.Ask.Params, it.Ask.Windows, it.Ask.Version = draft.Params, draft.Windows, it.Ask.Version+1
+		return it
+	}
 	other := lease.Ask{Params: draft.Params, Windows: draft.Windows, Version: it.Ask.Version + 1}
 	if it.Draft = l.r.IntN(2) == 0; it.Draft {
 		main := lease.Ask{Params: it.Ask.Params, Windows: it.Ask.Windows, Version: it.Ask.Version}

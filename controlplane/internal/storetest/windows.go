@@ -36,7 +36,7 @@ func (r *reference) answer(now quota.Instant, it leases.Item, look bool) lease.G
 			decide = lease.Ledger.Look
 		}
 		var after lease.Ledger
-		if after, g = decide(r.tokens[it.Bucket], now, it.Ask); g.Changed {
+		if after, g = decide(lease.Twins[lease.Ledger]{Main: r.tokens[it.Bucket], Draft: r.drafts.tokens[it.Bucket]}.Promoted(it.Ask), now, it.Ask); g.Changed {
 			r.tokens[it.Bucket] = after
 		}
 	} else {
@@ -45,7 +45,7 @@ func (r *reference) answer(now quota.Instant, it leases.Item, look bool) lease.G
 			decide = lease.WindowLedger.Look
 		}
 		var after lease.WindowLedger
-		if after, g = decide(r.windows[it.Bucket], now, it.Ask); g.Changed {
+		if after, g = decide(lease.Twins[lease.WindowLedger]{Main: r.windows[it.Bucket], Draft: r.drafts.windows[it.Bucket]}.Promoted(it.Ask), now, it.Ask); g.Changed {
 			r.windows[it.Bucket] = after
 		}
 	}

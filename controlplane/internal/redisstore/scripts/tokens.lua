@@ -199,6 +199,18 @@ do
     return t
   end
 
+  -- Takes the ledger of what was a draft, if the ask is the first by that since it was promoted, and says whether it did: it has counted
+  -- everything by these figures.
+  local function promote(key, raw, ask_version, ask_num, ask_den, ask_burst)
+    local draft = redis.pcall('GET', key .. ':draft')
+    local fine, good = pcall(decode, draft)
+    if fine and good and version == ask_version and num == ask_num and den == ask_den and burst == ask_burst then
+      return true
+    end
+    decode(raw)
+    return false
+  end
+
   grant_tokens = function(key, arg, look, twin, hold)
     local ask_num, ask_den, ask_burst, ttl, ask_version, waiting, cost, deadline, keep, nodes, doubtful_for, doubtful_debt, used =
       struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
@@ -222,6 +234,9 @@ do
       changed = num ~= ask_num or den ~= ask_den or burst ~= ask_burst
       if changed and version > ask_version then
         return 1, 0, 0, 0, 0, 0
+      end
+      if changed and not twin and version < ask_version then
+        changed = not promote(key, raw, ask_version, ask_num, ask_den, ask_burst)
       end
       changed = set_back() or changed
       version = math.max(version, ask_version)

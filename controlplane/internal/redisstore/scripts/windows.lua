@@ -264,6 +264,18 @@ do
     marks = marks - first
   end
 
+  -- Takes the ledger of what was a draft, as for tokens, and says whether it did.
+  local function promote(key, raw, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset)
+    local draft = redis.pcall('GET', key .. ':draft')
+    local fine, good = pcall(decode, draft)
+    if fine and good and version == ask_version and algorithm == ask_algorithm and quota == ask_quota and length == ask_length
+      and grain == ask_grain and offset == ask_offset then
+      return true
+    end
+    decode(raw)
+    return false
+  end
+
   -- Brings the bucket of a key to now and to the figures asked for; whether that must be stored, or nil if the ask is stale. An
   -- absent one starts as that of the key twin, if one is given.
   local function open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used, twin)
@@ -279,6 +291,9 @@ do
           or offset ~= ask_offset
         if changed and version > ask_version then
           return nil
+        end
+        if changed and not twin and version < ask_version then
+          changed = not promote(key, raw, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset)
         end
         version = math.max(version, ask_version)
         local was_ahead = set_back()
