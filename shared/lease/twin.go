@@ -13,8 +13,11 @@ import "github.com/weir-proxy/weir/shared/quota"
 // both figures that is charged for everything never holds less than either ledger, so it always has what either grants. It holds
 // because a ledger is charged by its twin no further than down to nothing.
 //
-// A draft's ledger that is absent starts with what the main one has used. A store keeps it for as long as the main one. If the draft
-// is promoted, its ledger becomes the main one, so that no use is forgotten.
+// A draft's ledger that is absent, or is left of an earlier draft, starts with what the main one has used. A store keeps it for as long
+// as the main one. If the draft is promoted, its ledger becomes the main one, so that no use is forgotten.
+
+// EpochBits is how much of a ledger's version may change while a draft stays the same: the rest is the number of the policy set.
+const EpochBits = 24
 
 // Counted is a ledger of either kind.
 type Counted[L any] interface {
@@ -24,9 +27,10 @@ type Counted[L any] interface {
 	charge(now quota.Instant, ask, spent Ask, g Grant) L
 	known() bool
 	seed() L
-	// older: the ledger has other figures than ask and an older version; by: it has those of ask, and its version.
-	older(ask Ask) bool
-	by(ask Ask) bool
+	// before: the ledger's policy set is older than that of ask; of: it is the same; with: it has the same figures.
+	before(ask Ask) bool
+	of(ask Ask) bool
+	with(ask Ask) bool
 }
 
 // Twins are the two ledgers of a bucket; an absent one is the zero value.
@@ -38,12 +42,12 @@ func (t Twins[L]) Grant(now quota.Instant, draft bool, ask, other Ask) (next Twi
 	next = t
 	if !draft {
 		next.Main, g = t.Promoted(ask).Grant(now, ask)
-		if booked = spends(ask, g) && t.Draft.known(); booked {
+		if booked = spends(ask, g) && t.Draft.known() && !t.Draft.before(other); booked {
 			next.Draft = t.Draft.charge(now, other, ask, g)
 		}
 		return next, g, booked
 	}
-	next.Draft, g = t.started().Grant(now, ask)
+	next.Draft, g = t.started(ask).Grant(now, ask)
 	if booked = spends(ask, g); booked {
 		next.Main = t.Main.charge(now, other, ask, g)
 	}
@@ -54,7 +58,7 @@ func (t Twins[L]) Grant(now quota.Instant, draft bool, ask, other Ask) (next Twi
 func (t Twins[L]) Look(now quota.Instant, draft bool, ask Ask) (next Twins[L], g Grant) {
 	next = t
 	if draft {
-		next.Draft, g = t.started().Look(now, ask)
+		next.Draft, g = t.started(ask).Look(now, ask)
 	} else {
 		next.Main, g = t.Promoted(ask).Look(now, ask)
 	}
@@ -62,8 +66,8 @@ func (t Twins[L]) Look(now quota.Instant, draft bool, ask Ask) (next Twins[L], g
 }
 
 // started is the draft's ledger, which begins as the main one.
-func (t Twins[L]) started() L {
-	if t.Draft.known() || !t.Main.known() {
+func (t Twins[L]) started(ask Ask) L {
+	if t.Draft.known() && !t.Draft.before(ask) {
 		return t.Draft
 	}
 	return t.Main.seed()
@@ -72,7 +76,7 @@ func (t Twins[L]) started() L {
 // Promoted is the ledger that counts for an ask where drafts have ended: the main one, but where the ask is the first by what was the
 // draft, that one, which has counted everything by these figures.
 func (t Twins[L]) Promoted(ask Ask) L {
-	if t.Main.known() && t.Main.older(ask) && t.Draft.known() && t.Draft.by(ask) {
+	if t.Main.known() && t.Main.before(ask) && !t.Main.with(ask) && t.Draft.of(ask) && t.Draft.with(ask) {
 		return t.Draft
 	}
 	return t.Main
@@ -88,9 +92,11 @@ func (l Ledger) seed() Ledger {
 	return l
 }
 
-func (l Ledger) older(ask Ask) bool { return l.Version < ask.Version && l.Params != ask.Params }
+func (l Ledger) before(ask Ask) bool { return l.Version>>EpochBits < ask.Version>>EpochBits }
 
-func (l Ledger) by(ask Ask) bool { return l.Version == ask.Version && l.Params == ask.Params }
+func (l Ledger) of(ask Ask) bool { return l.Version>>EpochBits == ask.Version>>EpochBits }
+
+func (l Ledger) with(ask Ask) bool { return l.Params == ask.Params }
 
 // charge books what the twin granted to spent. The figures of ask are taken over unless the ledger has newer ones.
 func (l Ledger) charge(now quota.Instant, ask, spent Ask, g Grant) Ledger {
@@ -113,9 +119,11 @@ func (l WindowLedger) seed() WindowLedger {
 	return l
 }
 
-func (l WindowLedger) older(ask Ask) bool { return l.Version < ask.Version && l.Windows != ask.Windows }
+func (l WindowLedger) before(ask Ask) bool { return l.Version>>EpochBits < ask.Version>>EpochBits }
 
-func (l WindowLedger) by(ask Ask) bool { return l.Version == ask.Version && l.Windows == ask.Windows }
+func (l WindowLedger) of(ask Ask) bool { return l.Version>>EpochBits == ask.Version>>EpochBits }
+
+func (l WindowLedger) with(ask Ask) bool { return l.Windows == ask.Windows }
 
 // charge books what the twin granted to spent, as late as it may be used, also beyond the quota.
 func (l WindowLedger) charge(now quota.Instant, ask, spent Ask, g Grant) WindowLedger {

@@ -53,9 +53,9 @@ func TestTwinsAdmitNoMoreThanTheLargerLimit(t *testing.T) {
 				pair = lease.Twins[lease.Ledger]{} // A store forgets both.
 			}
 			version := r.IntN(2)
-			ask := lease.Ask{Params: figures[version], Version: uint64(1 + version), Waiting: r.Int64N(4), Cost: 1 + r.Int64N(3),
+			ask := lease.Ask{Params: figures[version], Version: uint64(1+version) << lease.EpochBits, Waiting: r.Int64N(4), Cost: 1 + r.Int64N(3),
 				Deadline: lease.Deadline, Keep: r.Int64N(60), Nodes: 2}
-			other := lease.Ask{Params: figures[1-version], Version: uint64(2 - version)}
+			other := lease.Ask{Params: figures[1-version], Version: uint64(2-version) << lease.EpochBits}
 			var g lease.Grant
 			pair, g, _ = pair.Grant(now, version == 1, ask, other)
 			held = append(held, holder{now + quota.Instant(lease.Deadline), g.Waiting * ask.Cost}, holder{now + quota.Instant(ask.TTL()), g.Keep})
@@ -91,7 +91,7 @@ func TestTwinsOfWindowsAdmitNoMoreThanTheLargerQuota(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			asks[i] = lease.Ask{Params: p, Windows: w, Version: uint64(1 + i), Deadline: lease.Deadline, Cost: 1, Nodes: 2}
+			asks[i] = lease.Ask{Params: p, Windows: w, Version: uint64(1+i) << lease.EpochBits, Deadline: lease.Deadline, Cost: 1, Nodes: 2}
 		}
 		most := max(asks[0].Windows.Quota, asks[1].Windows.Quota)
 		var pair lease.Twins[lease.WindowLedger]
@@ -129,7 +129,7 @@ func TestTwinsRefuseByTheirOwnLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask := func(p quota.Params, version uint64, n int64) lease.Ask {
-		return lease.Ask{Params: p, Version: version, Waiting: n, Cost: 1, Nodes: 1}
+		return lease.Ask{Params: p, Version: version << lease.EpochBits, Waiting: n, Cost: 1, Nodes: 1}
 	}
 	var pair lease.Twins[lease.Ledger]
 	grant := func(at quota.Span, draft bool, n, want int64) {
@@ -149,6 +149,11 @@ func TestTwinsRefuseByTheirOwnLimit(t *testing.T) {
 	grant(100_001, false, 3, 1)
 	grant(100_001, true, 20, 9) // Ten were earned, one is used.
 	grant(200_001, false, 1, 1)
+	// Another draft that is like it starts anew, as the limit in force.
+	third := ask(large, 3, 200)
+	if _, g, _ := pair.Grant(300_001, true, third, ask(small, 1, 0)); g.Waiting != 91 {
+		t.Errorf("another draft has %d, want 91", g.Waiting)
+	}
 	// If the draft were promoted, no use of it would be forgotten: of the 99 tokens that are missing 10 are back after a tenth.
 	promoted := ask(large, 2, 200)
 	if _, g := pair.Promoted(promoted).Grant(300_001, promoted); g.Waiting != 19 {

@@ -17,7 +17,7 @@ func testTwins(t *testing.T, s *Instance) {
 	t.Logf("seed %d", seed)
 	ctx, now := testContext(t), Base
 	for n := range uint64(games) {
-		l := &limits{r: rand.New(rand.NewPCG(seed+n, 2)), now: now, version: 10, salt: 1<<33 + n}
+		l := &limits{r: rand.New(rand.NewPCG(seed+n, 2)), now: now, version: 10 << lease.EpochBits, salt: 1<<33 + n}
 		for i := range l.all {
 			l.all[i] = l.figures()
 			l.old[i] = l.all[i]
@@ -33,6 +33,9 @@ func testTwins(t *testing.T, s *Instance) {
 			items := l.batch()
 			for i := range items {
 				which := int(items[i].Bucket[1])
+				if l.r.IntN(30) == 0 {
+					l.version += 1 << lease.EpochBits
+				}
 				if l.r.IntN(60) == 0 {
 					drafts[which] = l.similar(l.all[which])
 				}
@@ -68,10 +71,10 @@ func (l *limits) twin(it leases.Item, draft lease.Ask) leases.Item {
 		return it
 	}
 	if l.r.IntN(12) == 0 { // As after a promotion.
-		it.Ask.Params, it.Ask.Windows, it.Ask.Version = draft.Params, draft.Windows, it.Ask.Version+1
+		it.Ask.Params, it.Ask.Windows, it.Ask.Version = draft.Params, draft.Windows, l.next(it.Ask.Version)
 		return it
 	}
-	other := lease.Ask{Params: draft.Params, Windows: draft.Windows, Version: it.Ask.Version + 1}
+	other := lease.Ask{Params: draft.Params, Windows: draft.Windows, Version: l.next(it.Ask.Version)}
 	if it.Draft = l.r.IntN(2) == 0; it.Draft {
 		main := lease.Ask{Params: it.Ask.Params, Windows: it.Ask.Windows, Version: it.Ask.Version}
 		it.Ask.Params, it.Ask.Windows, it.Ask.Version = other.Params, other.Windows, other.Version
@@ -79,6 +82,11 @@ func (l *limits) twin(it leases.Item, draft lease.Ask) leases.Item {
 	}
 	it.Twin = &other
 	return it
+}
+
+// next is the version of a draft over another: of the next policy set, or at times of one after that.
+func (l *limits) next(version uint64) uint64 {
+	return version>>lease.EpochBits<<lease.EpochBits + uint64(1+l.r.IntN(8)/7)<<lease.EpochBits
 }
 
 // twins are the second ledgers of buckets.

@@ -4,8 +4,8 @@
 -- then doubtful_for, how long after a loss of state an absent one may be a lost one, and doubtful_debt, what a bucket starts with
 -- whose state is lost, and used, what a node reports to have used: it asks for nothing then, and gets the debt in place of the
 -- delay. With look it charges nothing, and not_before is 0 if all waiting requests can have their cost. It returns
--- stale granted kept not_before level delay. An absent bucket of a draft starts as that of the key twin, and is kept for hold at
--- least; both are nothing for all others.
+-- stale granted kept not_before level delay. An absent bucket of a draft, or one of an earlier draft, starts as that of the key twin, and is
+-- kept for hold at least; both are nothing for all others.
 --
 -- charge_tokens(key, arg, granted, kept, draft) books in a bucket what its twin granted, as lease.Twins does. The numbers are: hold,
 -- then num den burst version doubtful_for doubtful_debt, and cost deadline ttl used of what the twin was asked. That of a draft is left
@@ -204,7 +204,7 @@ do
   local function promote(key, raw, ask_version, ask_num, ask_den, ask_burst)
     local draft = redis.pcall('GET', key .. ':draft')
     local fine, good = pcall(decode, draft)
-    if fine and good and version == ask_version and num == ask_num and den == ask_den and burst == ask_burst then
+    if fine and good and policy_set(version) == policy_set(ask_version) and num == ask_num and den == ask_den and burst == ask_burst then
       return true
     end
     decode(raw)
@@ -217,7 +217,13 @@ do
 
     local known, doubtful = false, nil
     local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
-    local seed = not raw and twin and redis.pcall('GET', twin)
+    local seed
+    if twin then
+      local fine, good = pcall(decode, raw)
+      if not raw or fine and good and policy_set(version) < policy_set(ask_version) then
+        raw, seed = nil, redis.pcall('GET', twin)
+      end
+    end
     if raw or seed then
       local fine, good = pcall(decode, raw or seed)
       known = fine and good
@@ -235,7 +241,7 @@ do
       if changed and version > ask_version then
         return 1, 0, 0, 0, 0, 0
       end
-      if changed and not twin and version < ask_version then
+      if changed and not twin and policy_set(version) < policy_set(ask_version) then
         changed = not promote(key, raw, ask_version, ask_num, ask_den, ask_burst)
       end
       changed = set_back() or changed
@@ -296,6 +302,9 @@ do
       return
     end
     if fine and good then
+      if draft and policy_set(version) < policy_set(ask_version) then
+        return
+      end
       if version > ask_version then
         ask_num, ask_den, ask_burst, ask_version = num, den, burst, version
       end

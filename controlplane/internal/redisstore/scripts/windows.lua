@@ -268,7 +268,7 @@ do
   local function promote(key, raw, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset)
     local draft = redis.pcall('GET', key .. ':draft')
     local fine, good = pcall(decode, draft)
-    if fine and good and version == ask_version and algorithm == ask_algorithm and quota == ask_quota and length == ask_length
+    if fine and good and policy_set(version) == policy_set(ask_version) and algorithm == ask_algorithm and quota == ask_quota and length == ask_length
       and grain == ask_grain and offset == ask_offset then
       return true
     end
@@ -280,7 +280,13 @@ do
   -- absent one starts as that of the key twin, if one is given.
   local function open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used, twin)
     local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
-    local seed = not raw and twin and redis.pcall('GET', twin)
+    local seed
+    if twin then
+      local fine, good = pcall(decode, raw)
+      if not raw or fine and good and policy_set(version) < policy_set(ask_version) then
+        raw, seed = nil, redis.pcall('GET', twin)
+      end
+    end
     if raw or seed then
       local fine, good = pcall(decode, raw or seed)
       if fine and good then
@@ -292,7 +298,7 @@ do
         if changed and version > ask_version then
           return nil
         end
-        if changed and not twin and version < ask_version then
+        if changed and not twin and policy_set(version) < policy_set(ask_version) then
           changed = not promote(key, raw, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset)
         end
         version = math.max(version, ask_version)
@@ -357,6 +363,9 @@ do
       return
     end
     if fine and good then
+      if draft and policy_set(version) < policy_set(ask_version) then
+        return
+      end
       set_back()
       advance(now)
       if version <= ask_version then
