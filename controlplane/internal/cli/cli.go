@@ -36,6 +36,7 @@ type commands struct {
 	Rollout   rolloutCommand   `cmd:"" help:"Watch, promote or take back a version that a share of the nodes has."`
 	Get       getCommand       `cmd:"" help:"Print what a control plane holds."`
 	Consumers consumersCommand `cmd:"" help:"Assign tiers to consumers."`
+	Simulate  simulateCommand  `cmd:"" help:"Replay an access log against policies: who would have been limited, when, how often, by which policy."`
 	Audit     auditCommand     `cmd:"" help:"Print who changed what, newest first."`
 	Version   versionCommand   `cmd:"" help:"Print the version."`
 

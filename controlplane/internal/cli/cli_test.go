@@ -39,7 +39,7 @@ const scripts = "testdata/script"
 // Each script talks to a control plane of its own.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
-		Dir: scripts, RequireExplicitExec: true,
+		Dir: scripts, RequireExplicitExec: true, UpdateScripts: os.Getenv("WEIR_UPDATE_GOLDEN") != "",
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"polls": polls},
 		Setup: func(env *testscript.Env) error {
 			examples, err := filepath.Abs(filepath.Join("..", "..", "..", "examples"))

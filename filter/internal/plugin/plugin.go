@@ -9,7 +9,7 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/classify"
+	"github.com/weir-proxy/weir/shared/classify"
 	"github.com/weir-proxy/weir/filter/internal/configsync"
 	"github.com/weir-proxy/weir/filter/internal/consumers"
 	"github.com/weir-proxy/weir/filter/internal/host"
