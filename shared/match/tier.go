@@ -41,11 +41,21 @@ func (ix *Index) findTier(a *Attributes) {
 	}
 }
 
-// assigned asks for the tier of the request's consumer, who is known by the first source that is present.
+// assigned asks for the tier of the request's consumer.
 func (ix *Index) assigned(a *Attributes) []byte {
 	if a.Consumers == nil {
 		return nil
 	}
+	key, ok := ix.consumer(a)
+	if !ok {
+		return nil
+	}
+	name, _ := a.Consumers.Tier(key)
+	return name
+}
+
+// consumer is the ConsumerKey of the request's consumer, who is known by the first source that is present.
+func (ix *Index) consumer(a *Attributes) (Key, bool) {
 	for _, s := range ix.sources {
 		ix.key = putText(append(ix.key[:0], consumerFormat, byte(s.kind)), ix.Text(s.name))
 		value := len(ix.key)
@@ -53,12 +63,11 @@ func (ix *Index) assigned(a *Attributes) []byte {
 			continue
 		}
 		if ix.key[value] != 1 {
-			return nil // A value that is given more than once names nobody.
+			return Key{}, false // A value that is given more than once names nobody.
 		}
-		name, _ := a.Consumers.Tier(ix.hashKey())
-		return name
+		return ix.hashKey(), true
 	}
-	return nil
+	return Key{}, false
 }
 
 func (ix *Index) hashKey() Key { return hashed(ix.secret, ix.key) }

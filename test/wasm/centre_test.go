@@ -41,6 +41,8 @@ type centre struct {
 	// down: neither polls nor lease requests nor reports are answered. reports are those that came in.
 	down    bool
 	reports []report
+	// decisions are what workers told of whom they limited, as copies.
+	decisions []told
 }
 
 // poll is one request for a snapshot.
@@ -86,6 +88,8 @@ func (c *centre) handle(node int, call *envoytest.Call) {
 		c.handlePoll(node, call, path)
 	case path == "/node/v1/report" && call.Header(":method") == "POST":
 		c.handleReport(node, call)
+	case path == "/node/v1/decisions" && call.Header(":method") == "POST":
+		c.handleDecisions(node, call)
 	default:
 		t.Errorf("a call to %s %s", call.Header(":method"), path)
 	}

@@ -21,6 +21,10 @@ type (
 	ConsumersAnswer = gen.Consumers
 	// AuditAnswer is a page of changes, newest first.
 	AuditAnswer = gen.AuditEntries
+	// DecisionsAnswer is a page of refusals, newest first.
+	DecisionsAnswer = gen.Decisions
+	// TopAnswer are the heaviest callers.
+	TopAnswer = gen.Top
 	// NodesAnswer is a page of nodes.
 	NodesAnswer = gen.Nodes
 	// NodeAnswer is one node.

@@ -37,6 +37,8 @@ type commands struct {
 	Get       getCommand       `cmd:"" help:"Print what a control plane holds."`
 	Consumers consumersCommand `cmd:"" help:"Assign tiers to consumers."`
 	Simulate  simulateCommand  `cmd:"" help:"Replay an access log against policies: who would have been limited, when, how often, by which policy."`
+	Why       whyCommand       `cmd:"" help:"Print why a consumer was limited."`
+	Top       topCommand       `cmd:"" help:"Print the heaviest callers."`
 	Audit     auditCommand     `cmd:"" help:"Print who changed what, newest first."`
 	Version   versionCommand   `cmd:"" help:"Print the version."`
 

@@ -32,19 +32,24 @@ func (f *consumerFlags) do(env *environment, method string, header map[string]st
 	if err != nil {
 		return answer{}, err
 	}
-	id := f.ID
-	if id == "-" {
-		text, err := io.ReadAll(io.LimitReader(env.In, policy.MaxText+2))
-		if err != nil {
-			return answer{}, err
-		}
-		id = string(bytes.TrimRight(text, "\r\n"))
+	id, err := consumerID(env, f.ID)
+	if err != nil {
+		return answer{}, err
 	}
 	path := "/v1/consumers/" + url.PathEscape(id)
 	if f.Source != "" {
 		path += "?source=" + url.QueryEscape(f.Source)
 	}
 	return cl.do(method, path, header, body)
+}
+
+// consumerID is a consumer as the command line names it: - is what the standard input says.
+func consumerID(env *environment, given string) (string, error) {
+	if given != "-" {
+		return given, nil
+	}
+	text, err := io.ReadAll(io.LimitReader(env.In, policy.MaxText+2))
+	return string(bytes.TrimRight(text, "\r\n")), err
 }
 
 type getConsumer struct {

@@ -20,6 +20,8 @@ var examples = map[string]string{
 	"consumers get":    "weir consumers get alice --source header:x-user",
 	"consumers set":    "weir consumers set alice premium\nweir consumers set - premium < key.txt",
 	"consumers delete": "weir consumers delete alice",
+	"why":              "weir why alice\nweir why alice --source header:x-user",
+	"top":              "weir top\nweir top --policy api-per-consumer",
 	"audit":            "weir audit --since 24h\nweir audit --resource policies/api-per-consumer",
 	"simulate":         "weir simulate policies.yaml access.log.gz\nweir simulate draft.yaml access.log --against current\nkubectl logs envoy | weir simulate draft.yaml - --field consumer=api_key",
 	"completion":       "source <(weir completion bash)\nweir completion zsh > ~/.zfunc/_weir\nweir completion fish > ~/.config/fish/completions/weir.fish",
