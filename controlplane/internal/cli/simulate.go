@@ -142,16 +142,16 @@ type progress struct {
 	name  string
 	size  int64
 	read  int64
-	shown time.Time
+	shown int64 // the percentage that stands there
 }
 
 // Read implements io.Reader.
 func (p *progress) Read(b []byte) (int, error) {
 	n, err := p.in.Read(b)
 	p.read += int64(n)
-	if now := time.Now(); now.Sub(p.shown) > 200*time.Millisecond && p.size > 0 {
-		p.shown = now
-		fmt.Fprintf(p.out, "\r%s %3d%% %s", bar(int(p.read>>10), int(p.size>>10)), p.read*100/p.size, p.name)
+	if percent := p.read * 100 / max(p.size, 1); percent > p.shown {
+		p.shown = percent
+		fmt.Fprintf(p.out, "\r%s %3d%% %s", bar(int(percent), 100), percent, p.name)
 	}
 	return n, err
 }

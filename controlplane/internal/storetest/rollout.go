@@ -35,12 +35,13 @@ func end(from policies.State, how string) policies.Step {
 	return policies.Step{From: from, To: to, Versions: []policies.Version{v}, Entry: audit.Entry{Action: "rollout.put"}}
 }
 
+func (s *Instance) state(t *testing.T) policies.State {
+	t.Helper()
+	return must[policies.State](t)(s.State(testContext(t)))
+}
+
 func testRollout(t *testing.T, s *Instance) {
-	ctx := testContext(t)
-	state := func() policies.State {
-		t.Helper()
-		return must[policies.State](t)(s.State(ctx))
-	}
+	ctx, state := testContext(t), func() policies.State { t.Helper(); return s.state(t) }
 	must1(t, s.Append(ctx, 0, version(1), audit.Entry{}))
 	first := begin(state(), 2)
 	must1(t, s.Roll(ctx, first))
@@ -79,6 +80,13 @@ func testRollout(t *testing.T, s *Instance) {
 		t.Fatalf("grown it is %+v", got)
 	}
 
+	s.endsRollouts(t)
+}
+
+// endsRollouts goes on from version 2 that is rolled out over version 1, at revision 2.
+func (s *Instance) endsRollouts(t *testing.T) {
+	t.Helper()
+	ctx, state := testContext(t), func() policies.State { t.Helper(); return s.state(t) }
 	must1(t, s.Roll(ctx, end(state(), policies.RolloutTakenBack)))
 	if got := state(); got.Rollout != nil || got.Current != 1 || got.Newest != 2 || got.Revision != 3 {
 		t.Errorf("taken back it is %+v", got)
@@ -105,8 +113,8 @@ func testRolloutKeepsWhatIsInForce(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	must1(t, s.Append(ctx, 0, version(1), audit.Entry{}))
 	for n := uint64(2); n <= policies.Kept+10; n++ {
-		must1(t, s.Roll(ctx, begin(must[policies.State](t)(s.State(ctx)), n)))
-		must1(t, s.Roll(ctx, end(must[policies.State](t)(s.State(ctx)), policies.RolloutTakenBack)))
+		must1(t, s.Roll(ctx, begin(s.state(t), n)))
+		must1(t, s.Roll(ctx, end(s.state(t), policies.RolloutTakenBack)))
 	}
 	must[policies.Version](t)(s.Load(ctx, 1))
 	if _, err := s.Load(ctx, 3); !errors.Is(err, policies.ErrNotFound) {
@@ -120,7 +128,7 @@ func testRolloutIsRestored(t *testing.T, s *Instance) {
 	held := begin(policies.State{Current: 7, Newest: 8, Revision: 4}, 9)
 	step := policies.Step{To: held.To, Versions: []policies.Version{version(7), held.Versions[0]}}
 	must1(t, s.Roll(ctx, step))
-	got, want := must[policies.State](t)(s.State(ctx)), held.To
+	got, want := s.state(t), held.To
 	if want.Newest = 9; !reflect.DeepEqual(got, want) {
 		t.Errorf("restored is %+v, want %+v", got, want)
 	}
@@ -132,7 +140,7 @@ func testRolloutRace(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	must1(t, s.Append(ctx, 0, version(1), audit.Entry{}))
 	for round := range uint64(10) {
-		from := must[policies.State](t)(s.State(ctx))
+		from := s.state(t)
 		var won atomic.Int64
 		var wait sync.WaitGroup
 		for i := range 12 {
@@ -154,7 +162,7 @@ func testRolloutRace(t *testing.T, s *Instance) {
 		if won.Load() != 1 {
 			t.Fatalf("round %d: %d of 12 writers won", round, won.Load())
 		}
-		if now := must[policies.State](t)(s.State(ctx)); now.Rollout != nil {
+		if now := s.state(t); now.Rollout != nil {
 			must1(t, s.Roll(ctx, end(now, policies.RolloutTakenBack)))
 		}
 	}
