@@ -243,7 +243,7 @@ func toldBegun(summary string, r Rollout) json.RawMessage {
 }
 
 // Apart are the policies of both sets whose buckets the two do not have in common, so that each counts alone: those that are
-// partitioned or identify their callers otherwise, count windows in place of tokens, or leave the centre.
+// partitioned or identify their callers otherwise, count windows in place of tokens or windows of another length, or leave the centre.
 func Apart(before, after *policy.Set) []string {
 	apart := []string{}
 	identity := policyIdentity(before) != policyIdentity(after)
@@ -254,14 +254,32 @@ func Apart(before, after *policy.Set) []string {
 			if is.Name != was.Name {
 				continue
 			}
-			local := was.Mode == policy.ModeLocal
-			if local != (is.Mode == policy.ModeLocal) || !local && (partitionText(was.Partition) != partitionText(is.Partition) ||
-				was.Counting.Algorithm.Windowed() != is.Counting.Algorithm.Windowed() || identity && len(was.Partition) > 0) {
+			if isApart(was, is) || identity && was.Mode != policy.ModeLocal && len(was.Partition) > 0 {
 				apart = append(apart, is.Name)
 			}
 		}
 	}
 	return apart
+}
+
+func isApart(was, is *policy.Policy) bool {
+	local := was.Mode == policy.ModeLocal
+	if local || is.Mode == policy.ModeLocal {
+		return local != (is.Mode == policy.ModeLocal)
+	}
+	return partitionText(was.Partition) != partitionText(is.Partition) || windowsText(was) != windowsText(is)
+}
+
+// windowsText is the lengths of a policy's windows, if it counts in such.
+func windowsText(p *policy.Policy) string {
+	if !p.Counting.Algorithm.Windowed() {
+		return ""
+	}
+	text := "windows"
+	for _, l := range p.Limits {
+		text += " " + policy.FormatSpan(l.Window)
+	}
+	return text
 }
 
 // policyIdentity is what of a set tells callers apart.

@@ -141,6 +141,7 @@ func TestApart(t *testing.T) {
   - {name: partition, partition: [client_ip], limit: {quota: 1, window: 1m}}
   - {name: windows, partition: [], limit: {quota: 1, window: 1m}}
   - {name: away, partition: [], limit: {quota: 1, window: 1m}}
+  - {name: longer, partition: [], limit: {quota: 1, window: 1m}, algorithm: sliding_log}
   - {name: gone, partition: [], limit: {quota: 1, window: 1m}}`)
 	after := `policies:
   - {name: same, partition: [client_ip], limit: {quota: 1, window: 1m}}
@@ -148,12 +149,13 @@ func TestApart(t *testing.T) {
   - {name: partition, partition: [client_ip, method], limit: {quota: 1, window: 1m}}
   - {name: windows, partition: [], limit: {quota: 1, window: 1m}, algorithm: sliding_window}
   - {name: away, partition: [], limit: {quota: 1, window: 1m}, mode: local}
+  - {name: longer, partition: [], limit: {quota: 1, window: 1h}, algorithm: sliding_log}
   - {name: new, partition: [], limit: {quota: 1, window: 1m}}`
-	if got := strings.Join(policies.Apart(before, load(t, after)), " "); got != "partition windows away" {
+	if got := strings.Join(policies.Apart(before, load(t, after)), " "); got != "partition windows away longer" {
 		t.Errorf("apart are %s", got)
 	}
 	identity := "identity: {client_ip: {ipv6_prefix: 56}}\n"
-	if got := strings.Join(policies.Apart(before, load(t, identity+after)), " "); got != "same limit partition windows away" {
+	if got := strings.Join(policies.Apart(before, load(t, identity+after)), " "); got != "same limit partition windows away longer" {
 		t.Errorf("with another identity apart are %s", got)
 	}
 }
