@@ -77,8 +77,13 @@ func (c *Centre) Lease(i int, body []byte) (status int, reply []byte) {
 // versions are the stored versions, which no failure loses.
 type versions struct{ all []policies.Version }
 
-// Current implements policies.Store.
-func (v *versions) Current(context.Context) (uint64, error) { return uint64(len(v.all)), nil }
+// State implements policies.Store.
+func (v *versions) State(context.Context) (policies.State, error) {
+	return policies.State{Current: uint64(len(v.all)), Newest: uint64(len(v.all))}, nil
+}
+
+// Roll implements policies.Store. There are no rollouts here.
+func (v *versions) Roll(context.Context, policies.Step) error { return policies.ErrConflict }
 
 // Load implements policies.Store.
 func (v *versions) Load(_ context.Context, number uint64) (policies.Version, error) {

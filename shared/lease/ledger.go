@@ -234,13 +234,17 @@ func (l *Ledger) advance(now quota.Instant) {
 	l.Debt = max(debt, units(l.out(), p.Den))
 }
 
-// lend books n tokens as used, and as leased for span, rounded up to the next multiple of a piece so that few pairs suffice.
+// lend books n tokens as used, and as leased for span.
 func (l *Ledger) lend(n int64, span quota.Span, m int64) {
-	if n <= 0 {
-		return
+	if n > 0 {
+		l.Debt += n * l.Params.Den
+		l.hold(n, span, m)
 	}
-	l.Debt += n * l.Params.Den
-	if span <= 0 {
+}
+
+// hold books n tokens as leased for span, rounded up to the next multiple of a piece so that few pairs suffice.
+func (l *Ledger) hold(n int64, span quota.Span, m int64) {
+	if n <= 0 || span <= 0 {
 		return
 	}
 	w := (int64(span) + m - 1) / m

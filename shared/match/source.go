@@ -1,6 +1,10 @@
 package match
 
-import "github.com/weir-proxy/weir/shared/policy"
+import (
+	"strings"
+
+	"github.com/weir-proxy/weir/shared/policy"
+)
 
 // Where Envoy keeps what its own filters have verified.
 const (
@@ -136,4 +140,12 @@ func trim(b []byte) []byte {
 		b = b[:len(b)-1]
 	}
 	return b
+}
+
+// PropertyPath is the path by which Properties are asked for a claim or a SPIFFE id.
+func PropertyPath(s policy.Source) string {
+	if s.Kind == policy.SourceSPIFFE {
+		return spiffePath
+	}
+	return claimPath + strings.ReplaceAll(s.Name, ".", "\x00")
 }

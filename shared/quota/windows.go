@@ -280,6 +280,26 @@ func (w Windows) Convert(h *History, now Instant, next Windows) {
 	next.Advance(h, h.Last)
 }
 
+// Saturate bounds the counts of h where more was added than the quota: what exceeds it says no more, and of a sliding window the
+// latest stay. What can be had, and when, does not change.
+func (w Windows) Saturate(h *History) {
+	room, most := int64(math.MaxInt64), w.Quota
+	switch w.Algorithm {
+	case SlidingWindowCounter:
+		most = MaxUnits / int64(w.Length/w.unit())
+	case SlidingWindow, SlidingLog:
+		room = w.Quota
+	}
+	kept := len(h.Marks)
+	for kept > 0 && room > 0 {
+		m := &h.Marks[kept-1]
+		m.Count = min(m.Count, most, room)
+		room -= m.Count
+		kept--
+	}
+	h.Marks = append(h.Marks[:0], h.Marks[kept:]...)
+}
+
 // convertAhead adds a mark of tokens that are leased until a later grain, the last instant of which is at: what counts in one
 // window alone must count now as well, because they may be used now.
 func (w Windows) convertAhead(h *History, m Mark, at Instant, next Windows) {

@@ -12,6 +12,9 @@ type (
 	VersionAnswer = gen.VersionWithDocument
 	// DiffAnswer says what changes from one version to another.
 	DiffAnswer = gen.VersionDiff
+	// RolloutAnswer is how far a rollout is, RolloutStepAnswer what a step of one did.
+	RolloutAnswer     = gen.Rollout
+	RolloutStepAnswer = gen.RolloutStep
 	// ConsumerAnswer is what is known of a consumer.
 	ConsumerAnswer = gen.Consumer
 	// ConsumersAnswer is a page of consumers, in no order, each by its key alone.

@@ -44,11 +44,11 @@ func (b *breakable) check() error {
 	return nil
 }
 
-func (b *breakable) Current(ctx context.Context) (uint64, error) {
+func (b *breakable) State(ctx context.Context) (policies.State, error) {
 	if err := b.check(); err != nil {
-		return 0, err
+		return policies.State{}, err
 	}
-	return b.Store.Current(ctx)
+	return b.Store.State(ctx)
 }
 
 func (b *breakable) List(ctx context.Context, before uint64, limit int) ([]policies.Version, error) {

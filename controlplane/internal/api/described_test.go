@@ -209,7 +209,7 @@ func TestRequestsAreHeldAgainstTheDescription(t *testing.T) {
 	}{
 		{call{"eyes", "GET", "/v1/nodes?size=1", nil, ""}, 400, `there is no query parameter "size"; there are page_size, page_token`, ""},
 		{call{"eyes", "GET", "/v1/policyset?dry_run=true", nil, ""}, 400, `there is no query parameter "dry_run"; this takes none`, ""},
-		{call{"ed", "PUT", "/v1/policyset?dryrun=true", match, set}, 400, `there is no query parameter "dryrun"; there is dry_run`, ""},
+		{call{"ed", "PUT", "/v1/policyset?dryrun=true", match, set}, 400, `there is no query parameter "dryrun"; there are dry_run, nodes`, ""},
 		{call{"ed", "PUT", "/v1/policyset?dry_run=true&dry_run=false", match, set}, 400, "dry_run is given 2 times; give it once", ""},
 		{call{"ed", "PUT", "/v1/policyset?dry_run=1", match, set}, 400, "dry_run must be true or false", ""},
 		{call{"ed", "PUT", "/v1/policyset?dry_run=", match, set}, 400, "dry_run must be true or false", ""},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
 )
 
 const (
@@ -41,9 +42,8 @@ func (s *server) ListNodes(ctx context.Context, r gen.ListNodesRequestObject) (g
 	defer cancel()
 	all, complete := s.Nodes.List(ctx)
 	answer := gen.ListNodes200JSONResponse{Complete: complete, Nodes: []gen.Node{}}
-	if current, _ := s.Policies.Current(); current != nil {
-		answer.Current = current.Version.Number
-	}
+	force, _ := s.Policies.InForce()
+	answer.Current = force.Current
 	last := ""
 	for _, n := range all {
 		if n.Key() <= token {
@@ -54,15 +54,19 @@ func (s *server) ListNodes(ctx context.Context, r gen.ListNodesRequestObject) (g
 			break
 		}
 		last = n.Key()
-		answer.Nodes = append(answer.Nodes, s.node(n))
+		answer.Nodes = append(answer.Nodes, s.node(n, force))
 	}
 	return answer, nil
 }
 
-func (s *server) node(n nodes.Node) gen.Node {
+func (s *server) node(n nodes.Node, force policies.Force) gen.Node {
+	var wanted uint64
+	if c := force.For(n.ID); c != nil {
+		wanted = c.Version.Number
+	}
 	seen := n.Seen.UTC().Truncate(time.Millisecond)
 	return gen.Node{
-		ID: n.ID, Boot: n.Boot, Applied: n.Applied, Refused: n.Refused, Reason: n.Reason, Filter: n.Filter, State: n.State, Steps: n.Steps,
+		ID: n.ID, Boot: n.Boot, Applied: n.Applied, Wanted: wanted, Refused: n.Refused, Reason: n.Reason, Filter: n.Filter, State: n.State, Steps: n.Steps,
 		MoreSteps: n.MoreSteps, Zone: n.Zone, Seen: seen, Active: s.Now().Sub(seen) < nodes.Counted,
 	}
 }

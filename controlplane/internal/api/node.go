@@ -38,6 +38,7 @@ func (s *server) snapshot(c echo.Context) error {
 	if seen.Version, err = uintParam(c, "after"); err != nil {
 		return err
 	}
+	seen.Node = nodes.Node{ID: c.QueryParam("node")}.Clean().ID // As it is listed.
 	seen.Follows = c.QueryParams().Has("consumers")
 	if seen.Consumers, err = uintParam(c, "consumers"); err != nil {
 		return err

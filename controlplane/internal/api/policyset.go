@@ -51,7 +51,7 @@ func (who caller) accepts(format policydoc.Format) bool {
 
 // PutPolicySet replaces the document.
 func (s *server) PutPolicySet(ctx context.Context, r gen.PutPolicySetRequestObject) (gen.PutPolicySetResponseObject, error) {
-	change, err := changeOf(ctx, "policyset.put", policySetResource, r.Params.IfMatch, r.Params.DryRun)
+	change, err := changeOf(ctx, "policyset.put", policySetResource, terms{r.Params.IfMatch, r.Params.DryRun, r.Params.Nodes})
 	if err != nil {
 		return nil, err
 	}
@@ -63,10 +63,21 @@ func (s *server) PutPolicySet(ctx context.Context, r gen.PutPolicySetRequestObje
 	return gen.PutPolicySet200JSONResponse{ChangeJSONResponse: answer}, err
 }
 
-// changeOf says what a change of the policy set replaces, who makes it, and whether it is only tried.
-func changeOf(ctx context.Context, action, resource string, match gen.IfMatch, dryRun gen.DryRun) (change policies.Change, err error) {
-	change.Entry, change.DryRun = entry(ctx, action, resource), dryRun
-	change.Expected, change.Any, err = ifMatch(match)
+// terms are what every change of the policy set is asked with.
+type terms struct {
+	match  gen.IfMatch
+	dryRun gen.DryRun
+	// nodes is the share of the nodes that gets the new version; empty is all.
+	nodes gen.NodeShare
+}
+
+// changeOf says what a change of the policy set replaces, who makes it, for whom, and whether it is only tried.
+func changeOf(ctx context.Context, action, resource string, on terms) (change policies.Change, err error) {
+	change.Entry, change.DryRun = entry(ctx, action, resource), on.dryRun
+	if change.Nodes, err = shareOf(on.nodes); err != nil {
+		return change, err
+	}
+	change.Expected, change.Any, err = ifMatch(on.match)
 	return change, err
 }
 
@@ -90,11 +101,13 @@ func (s *server) changed(ctx context.Context, change policies.Change, out polici
 		return answer, storeFailure(err)
 	}
 	if !change.DryRun {
-		tag := etag(out.Version)
-		answer.Headers.ETag = &tag
+		if out.Rollout == nil {
+			tag := etag(out.Version)
+			answer.Headers.ETag = &tag
+		}
 		s.Log.Info("policy set changed", "id", callerOf(ctx).id, "version", out.Version, "author", change.Entry.By, "summary", out.Summary)
 	}
-	answer.Body = gen.Change{Version: out.Version, DryRun: change.DryRun, Summary: out.Summary, Diff: out.Diff}
+	answer.Body = gen.Change{Version: out.Version, DryRun: change.DryRun, Summary: out.Summary, Diff: out.Diff, Rollout: s.begun(ctx, out)}
 	return answer, nil
 }
 

@@ -75,6 +75,9 @@ func storeFailure(err error) error {
 func known(err error) bool {
 	var syntax *policydoc.SyntaxError
 	var problems policy.Problems
+	if _, ok := rolloutFailure(err); ok {
+		return true
+	}
 	return errors.As(err, &syntax) || errors.As(err, &problems) ||
 		errors.Is(err, consumers.ErrConflict) || errors.Is(err, consumers.ErrNotFound) ||
 		errors.Is(err, policydoc.ErrNoPolicy) || errors.Is(err, policies.ErrConflict) || errors.Is(err, policies.ErrNotFound) || errors.Is(err, policies.ErrUnreadable)
@@ -89,6 +92,9 @@ func problemOf(err error) Problem {
 		tooLarge *http.MaxBytesError
 		routing  *echo.HTTPError
 	)
+	if p, ok := rolloutFailure(err); ok {
+		return p
+	}
 	switch {
 	case errors.As(err, &f):
 		p := newProblem(f.status, f.kind, f.detail)

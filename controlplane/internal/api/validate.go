@@ -49,6 +49,7 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 }
 
 func (op *operation) check(c echo.Context) error {
+	c.Request().URL.RawQuery = plainShare(c.Request().URL.RawQuery)
 	if err := op.checkQuery(c.Request().URL); err != nil {
 		return err
 	}

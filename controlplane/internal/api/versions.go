@@ -46,7 +46,7 @@ func (s *server) GetVersion(ctx context.Context, r gen.GetVersionRequestObject) 
 		return nil, storeFailure(err)
 	}
 	return gen.GetVersion200JSONResponse{Headers: gen.GetVersion200ResponseHeaders{ETag: etag(v.Number)}, Body: gen.VersionWithDocument{
-		Number: v.Number, Time: v.Time, Author: v.Author, Digest: v.Digest, Summary: v.Summary, Format: v.Format, Text: string(v.Document),
+		Number: v.Number, Time: v.Time, Author: v.Author, Digest: v.Digest, Summary: v.Summary, Rollout: gen.VersionWithDocumentRollout(v.Rollout), Format: v.Format, Text: string(v.Document),
 	}}, nil
 }
 
@@ -65,7 +65,7 @@ func (s *server) DiffVersions(ctx context.Context, r gen.DiffVersionsRequestObje
 
 // Rollback makes a new version with the document of an old one.
 func (s *server) Rollback(ctx context.Context, r gen.RollbackRequestObject) (gen.RollbackResponseObject, error) {
-	change, err := changeOf(ctx, "version.rollback", policySetResource, r.Params.IfMatch, r.Params.DryRun)
+	change, err := changeOf(ctx, "version.rollback", policySetResource, terms{match: r.Params.IfMatch, dryRun: r.Params.DryRun})
 	if err != nil {
 		return nil, err
 	}

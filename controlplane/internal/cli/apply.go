@@ -17,6 +17,7 @@ import (
 type applyCommand struct {
 	serverFlags
 	File   string `arg:"" help:"The policy file, YAML or JSON; - is the standard input."`
+	Nodes  string `help:"Give it to a share of the nodes first, like 25%; the others stay on the current version until weir rollout promote." placeholder:"SHARE"`
 	DryRun bool   `help:"Check and show what would change; change nothing."`
 	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
@@ -31,7 +32,7 @@ func (c *applyCommand) Run(env *environment) error {
 		_, err := fmt.Fprintf(env.Out, "version %s is this document already\n", t.version())
 		return err
 	}
-	put, body, err := t.put(env, c.DryRun)
+	put, body, err := t.put(env, c.Nodes, c.DryRun)
 	if err != nil {
 		return err
 	}
@@ -78,10 +79,10 @@ func (t trial) same() bool { return bytes.Equal(t.current.body, t.doc) }
 
 func (t trial) version() string { return strings.Trim(t.current.header.Get("ETag"), `"`) }
 
-// put asks the control plane to take the file, or only what would change.
-func (t trial) put(env *environment, dryRun bool) (put api.PutAnswer, body []byte, err error) {
+// put asks the control plane to take the file for a share of the nodes, all of them if none is named, or only what would change.
+func (t trial) put(env *environment, share string, dryRun bool) (put api.PutAnswer, body []byte, err error) {
 	header := map[string]string{"If-Match": t.current.header.Get("ETag"), "Content-Type": string(t.format)}
-	got, err := t.client.do(http.MethodPut, "/v1/policyset"+dryRunQuery(dryRun), header, t.doc)
+	got, err := t.client.do(http.MethodPut, "/v1/policyset"+shareQuery(share, dryRun), header, t.doc)
 	if err != nil {
 		return put, nil, t.explain(env, err)
 	}
@@ -132,6 +133,11 @@ func printPut(env *environment, put api.PutAnswer) error {
 		fmt.Fprintf(&out, "version %d: %s\n", put.Version, put.Summary)
 	}
 	writeWords(&out, put.Diff)
+	if r := put.Rollout; r != nil {
+		fmt.Fprintf(&out, "for %s of the nodes: %d of %s; weir rollout shows how far it is\n", r.Nodes, r.Chosen, counted(r.Seen))
+		fmt.Fprintf(&out, "  %s\n", r.Bound)
+		writeApart(&out, r.Apart)
+	}
 	_, err := env.Out.Write([]byte(out.String()))
 	return err
 }

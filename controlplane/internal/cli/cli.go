@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
 )
@@ -15,6 +17,9 @@ const (
 	exitProblem = 1
 	exitUsage   = 2
 )
+
+// helpWidth is how wide a line of help is at most.
+const helpWidth = 80
 
 // Streams are what a command reads from and writes to.
 type Streams struct {
@@ -28,13 +33,18 @@ type commands struct {
 	Apply     applyCommand     `cmd:"" help:"Make a file the policy set of a control plane."`
 	Diff      diffCommand      `cmd:"" help:"Print what a file would change, or what has changed between two versions."`
 	Rollback  rollbackCommand  `cmd:"" help:"Make an older version of the policy set the next one."`
+	Rollout   rolloutCommand   `cmd:"" help:"Watch, promote or take back a version that a share of the nodes has."`
 	Get       getCommand       `cmd:"" help:"Print what a control plane holds."`
 	Consumers consumersCommand `cmd:"" help:"Assign tiers to consumers."`
 	Token     tokenCommand     `cmd:"" help:"Make tokens for the control plane."`
+	Simulate  simulateCommand  `cmd:"" help:"Replay an access log against policies: who would have been limited, when, how often, by which policy."`
 	Why       whyCommand       `cmd:"" help:"Print why a consumer was limited."`
 	Top       topCommand       `cmd:"" help:"Print the heaviest callers."`
 	Audit     auditCommand     `cmd:"" help:"Print who changed what, newest first."`
 	Version   versionCommand   `cmd:"" help:"Print the version."`
+
+	Completion completionCommand `cmd:"" help:"Print the script that completes commands and flags in a shell."`
+	Complete   completeCommand   `cmd:"" hidden:""`
 }
 
 // environment is what commands get beside their flags.
@@ -65,8 +75,7 @@ func Main(args []string, streams Streams, version string) (code int) {
 		}
 	}()
 	var cmds commands
-	parser, err := kong.New(&cmds, kong.Name("weir"), kong.Description(description), kong.Writers(streams.Out, streams.Err),
-		kong.Exit(func(code int) { panic(exit(code)) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	parser, err := newParser(&cmds, streams, func(code int) { panic(exit(code)) })
 	if err != nil {
 		panic("BUG: the command line is not well-formed: " + err.Error())
 	}
@@ -87,6 +96,30 @@ func Main(args []string, streams Streams, version string) (code int) {
 	}
 	fmt.Fprintf(streams.Err, "weir: %v\n", err)
 	return exitProblem
+}
+
+func newParser(cmds *commands, streams Streams, exit func(code int)) (*kong.Kong, error) {
+	parser, err := kong.New(cmds, kong.Name("weir"), kong.Description(description), kong.Writers(streams.Out, streams.Err),
+		kong.Exit(exit), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: helpWidth}))
+	if err != nil {
+		return nil, err
+	}
+	for _, command := range parser.Model.Leaves(true) {
+		if text := exampleText(pathOf(command)); text != "" {
+			command.Detail = strings.TrimSpace(command.Detail + "\n\n" + text)
+		}
+	}
+	return parser, nil
+}
+
+// pathOf is the words that lead to a command, like rollout promote.
+func pathOf(command *kong.Node) string {
+	var words []string
+	for ; command != nil && command.Type == kong.CommandNode; command = command.Parent {
+		words = append(words, command.Name)
+	}
+	slices.Reverse(words)
+	return strings.Join(words, " ")
 }
 
 type versionCommand struct{}

@@ -4,8 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -30,10 +33,14 @@ func TestMain(m *testing.M) {
 	})
 }
 
+// scripts is where a file for each command, or group of them, is: what it does and what it says to mistakes.
+const scripts = "testdata/script"
+
 // Each script talks to a control plane of its own.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
-		Dir: filepath.Join("testdata", "script"), RequireExplicitExec: true,
+		Dir: scripts, RequireExplicitExec: true, UpdateScripts: os.Getenv("WEIR_UPDATE_GOLDEN") != "",
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"polls": polls},
 		Setup: func(env *testscript.Env) error {
 			examples, err := filepath.Abs(filepath.Join("..", "..", "..", "examples"))
 			if err != nil {
@@ -72,4 +79,54 @@ func serve(t *testing.T, env *testscript.Env) (address string) {
 		}
 	})
 	return a.Addr().String()
+}
+
+// polls has nodes ask for their policy set as Envoys do, and then say that they have it.
+func polls(ts *testscript.TestScript, _ bool, nodes []string) {
+	for _, node := range nodes {
+		version := poll(ts, "node="+node+"&boot=1")
+		poll(ts, "node="+node+"&boot=1&after="+version+"&applied="+version)
+	}
+}
+
+func poll(ts *testscript.TestScript, query string) (version string) {
+	r, err := http.NewRequest(http.MethodGet, ts.Getenv("WEIR_SERVER")+"/node/v1/snapshot?"+query, nil)
+	ts.Check(err)
+	r.Header.Set("Authorization", "Bearer "+nodeToken)
+	answer, err := http.DefaultClient.Do(r)
+	ts.Check(err)
+	ts.Check(answer.Body.Close())
+	if answer.StatusCode >= 300 {
+		ts.Fatalf("a node that polls with %s is answered with %s", query, answer.Status)
+	}
+	return answer.Header.Get("Weir-Version")
+}
+
+// Whoever adds a command adds a script, and an example to its help.
+func TestEveryCommandHasAScriptAndAnExample(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(scripts, "*.txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(b)
+	}
+	commands := cli.Commands()
+	if len(commands) < 10 {
+		t.Fatalf("there are only %d commands", len(commands))
+	}
+	for _, c := range commands {
+		if !regexp.MustCompile(`\bweir ` + c.Path + `\b`).MatchString(text.String()) {
+			t.Errorf("no file of %s runs weir %s", scripts, c.Path)
+		}
+		group, _, _ := strings.Cut(c.Path, " ")
+		if !strings.Contains(c.Detail, "  weir "+group) && !strings.Contains(c.Detail, "(weir "+group) {
+			t.Errorf("the help of weir %s has no example: add one to examples.go", c.Path)
+		}
+	}
 }

@@ -69,17 +69,18 @@ func (c *getNodes) Run(env *environment) error {
 	}
 	return table(env.Out, "NODE\tBOOT\tVERSION\tACTIVE\tLAST SEEN\tSTATE\tFILTER\tZONE\tREFUSED", func(w io.Writer) {
 		for _, n := range all.Nodes {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%t\t%s\t%s\t%s\t%s\t%s\n", n.ID, n.Boot, applied(n.Applied, all.Current), n.Active,
+			fmt.Fprintf(w, "%s\t%s\t%s\t%t\t%s\t%s\t%s\t%s\t%s\n", n.ID, n.Boot, applied(n.Applied, n.Wanted), n.Active,
 				n.Seen.Format(time.RFC3339), state(n), n.Filter, n.Zone, refused(n))
 		}
 	})
 }
 
-func applied(version, current uint64) string {
-	if version == current {
+// applied is the version that a node has, and the one that it ought to have if that is another.
+func applied(version, wanted uint64) string {
+	if version == wanted {
 		return fmt.Sprint(version)
 	}
-	return fmt.Sprintf("%d of %d", version, current)
+	return fmt.Sprintf("%d of %d", version, wanted)
 }
 
 // state is the node's step on the failure ladder, and of how many policies it is not the ground.

@@ -38,7 +38,11 @@ func (c *getVersions) Run(env *environment) error {
 	}
 	return table(env.Out, "VERSION\tTIME\tAUTHOR\tCHANGE", func(w io.Writer) {
 		for _, v := range all.Versions {
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", v.Number, v.Time.Format(time.RFC3339), v.Author, v.Summary)
+			change := v.Summary
+			if v.Rollout != "" {
+				change += " (rollout " + v.Rollout + ")"
+			}
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\n", v.Number, v.Time.Format(time.RFC3339), v.Author, change)
 		}
 	})
 }
@@ -101,7 +105,7 @@ func (c *diffCommand) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	put, body, err := t.put(env, true)
+	put, body, err := t.put(env, "", true)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,10 @@ type Item struct {
 	Ask    lease.Ask
 	// Joined: this item and the next belong to one group, see Store.
 	Joined bool
+	// Twin, if not nil, is the other ledger of the bucket, with its figures and their version: it is charged for what this item is
+	// granted. Draft says that this item's own ledger is that of a draft. See lease.Twins.
+	Twin  *lease.Ask
+	Draft bool
 }
 
 // Groups numbers the groups of joined items: the number of each item's group. An item that is joined with none is a group alone.
@@ -76,7 +80,7 @@ func (p *Partial) Unwrap() error { return p.Cause }
 
 // Sets tells what policy sets mean. *policies.Service is one.
 type Sets interface {
-	Current() (*policies.Compiled, <-chan struct{})
+	InForce() (policies.Force, <-chan struct{})
 	At(ctx context.Context, number uint64) (*policies.Compiled, error)
 	Refresh(ctx context.Context) (*policies.Compiled, error)
 }
@@ -150,14 +154,14 @@ func (s *Service) grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseR
 	for i := range reply.Items {
 		reply.Items[i].State = wire.ItemUnknown
 	}
-	current, _ := s.sets.Current()
-	if current == nil || req.Version > current.Version.Number {
+	force, _ := s.sets.InForce()
+	if force.Now == nil || req.Version > force.Newest {
 		var err error
-		if current, err = s.refresh(ctx); err != nil {
+		if force, err = s.refresh(ctx); err != nil {
 			return reply, err
 		}
 	}
-	meant, err := s.meant(ctx, current, req.Version)
+	meant, err := s.meant(ctx, force, req.Version)
 	if err != nil || meant == nil {
 		return reply, err
 	}
@@ -165,23 +169,31 @@ func (s *Service) grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseR
 	for i := range open {
 		open[i] = i
 	}
-	now := terms{meant: meant, current: current, nodes: nodes}
-	if open, err = s.pass(ctx, req, now, open, reply); err != nil || len(open) == 0 {
+	if open, err = s.pass(ctx, req, newTerms(meant, force, nodes), open, reply); err != nil || len(open) == 0 {
 		return reply, err
 	}
 	// Another replica has granted under a newer version already. If it cannot be had the other answers still count.
-	if now.current, err = s.refresh(ctx); err != nil || now.current == nil || s.refreshPart(ctx) != nil {
+	if force, err = s.refresh(ctx); err != nil || force.Now == nil || s.refreshPart(ctx) != nil {
 		return reply, nil
 	}
-	_, err = s.pass(ctx, req, now, open, reply)
+	_, err = s.pass(ctx, req, newTerms(meant, force, nodes), open, reply)
 	return reply, err
 }
 
-// terms are what the items of a request are understood by: the policy set that their indexes refer to, the one in force, and how many
-// nodes there are.
+// terms are what the items of a request are understood by: the policy set that their indexes refer to, the one in force for the node,
+// and how many nodes there are.
 type terms struct {
 	meant, current *policies.Compiled
-	nodes          int64
+	// other is the other version in force while one is rolled out, nil otherwise; main is the number of the one that is no draft.
+	other *policies.Compiled
+	main  uint64
+	nodes int64
+}
+
+func newTerms(meant *policies.Compiled, force policies.Force, nodes int64) terms {
+	t := terms{meant: meant, nodes: nodes, main: force.Current}
+	t.current, t.other = force.By(meant.Version.Number)
+	return t
 }
 
 // count is the number of nodes. It is kept by one part of the store, which may be away while others answer.
@@ -191,23 +203,23 @@ func (s *Service) count(ctx context.Context) int64 {
 	return s.nodes.Count(ctx)
 }
 
-// refresh returns the newest version that this build can read, nil if there is none.
-func (s *Service) refresh(ctx context.Context) (*policies.Compiled, error) {
-	current, err := s.sets.Refresh(ctx)
+// refresh returns what is in force by the store, as far as this build can read it.
+func (s *Service) refresh(ctx context.Context) (policies.Force, error) {
+	_, err := s.sets.Refresh(ctx)
+	force, _ := s.sets.InForce()
 	if errors.Is(err, policies.ErrUnreadable) {
-		current, _ = s.sets.Current()
-		return current, nil
+		err = nil
 	}
-	return current, err
+	return force, err
 }
 
 // meant is the policy set that the request's indexes refer to, nil if it is not known.
-func (s *Service) meant(ctx context.Context, current *policies.Compiled, number uint64) (*policies.Compiled, error) {
-	if current == nil || number == 0 {
+func (s *Service) meant(ctx context.Context, force policies.Force, number uint64) (*policies.Compiled, error) {
+	if force.Now == nil || number == 0 {
 		return nil, nil
 	}
-	if number == current.Version.Number {
-		return current, nil
+	if c, _ := force.By(number); c.Version.Number == number {
+		return c, nil
 	}
 	meant, err := s.sets.At(ctx, number)
 	if errors.Is(err, policies.ErrNotFound) || errors.Is(err, policies.ErrUnreadable) {
@@ -275,13 +287,13 @@ func (s *Service) asks(req wire.LeaseRequest, by terms, open []int, reply wire.L
 	first, whole := 0, true
 	for _, i := range open {
 		it := req.Items[i]
-		a, ok := s.ask(it, by)
+		made, ok := s.item(it, by)
 		for _, other := range items[first:] {
 			ok = ok && other.Bucket != it.Bucket // A group that has a bucket twice is none that a node would send.
 		}
 		reply.Items[i] = wire.LeaseAnswer{State: wire.ItemUnknown}
 		if ok {
-			items, index = append(items, Item{Bucket: it.Bucket, Ask: a, Joined: it.Joined}), append(index, i)
+			items, index = append(items, made), append(index, i)
 		}
 		if whole = whole && ok; it.Joined {
 			continue
@@ -297,32 +309,55 @@ func (s *Service) asks(req wire.LeaseRequest, by terms, open []int, reply wire.L
 	return items, index
 }
 
-// ask is what an item asks for under the current figures, whatever the node believes them to be. It reports false for a limit
-// that is not known, or none that the centre grants.
-func (s *Service) ask(it wire.LeaseItem, by terms) (lease.Ask, bool) {
+// item is what an item asks of the store, whatever the node believes the figures to be. It reports false for a limit that is not
+// known, or none that the centre grants.
+func (s *Service) item(it wire.LeaseItem, by terms) (Item, bool) {
 	p, whole, ok := by.meant.Resolve(it.Limit, by.current)
 	if !ok || p.Mode == policy.ModeLocal || (p.Mode == policy.ModeOptimistic) != (it.Used > 0) || it.Joined && it.Used > 0 {
-		return lease.Ask{}, false
+		return Item{}, false
 	}
-	part, _ := s.part(p.Name)
+	made := Item{Bucket: it.Bucket, Joined: it.Joined, Ask: s.ask(it, by, p, whole)}
+	if by.other == nil {
+		return made, true
+	}
+	other, counterpart, ok := by.meant.Resolve(it.Limit, by.other)
+	if !ok || other.Mode == policy.ModeLocal || counterpart.Algorithm.Windowed() != whole.Algorithm.Windowed() {
+		return made, true
+	}
+	twin := s.figuresOf(it, other.Name, counterpart, by.other.Version.Number)
+	if twin.Params == made.Ask.Params && twin.Windows == made.Ask.Windows { // One ledger for both, which no epoch makes stale.
+		made.Ask.Version = min(made.Ask.Version, twin.Version)
+		return made, true
+	}
+	made.Twin, made.Draft = &twin, by.current.Version.Number != by.main
+	return made, true
+}
+
+// figuresOf are a limit's figures, as far as this region may grant it.
+func (s *Service) figuresOf(it wire.LeaseItem, name string, whole policy.Limit, version uint64) lease.Ask {
+	part, _ := s.part(name)
 	limit := part.Of(whole)
-	a := lease.Ask{
-		Params: limit.Params, Windows: limit.WindowsOf(it.Bucket), Version: figures(by.current.Version.Number, part.Epoch),
-		Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: min(it.Keep, limit.Params.Burst), Nodes: by.nodes,
-	}
+	a := lease.Ask{Params: limit.Params, Windows: limit.WindowsOf(it.Bucket), Version: figures(version, part.Epoch)}
 	if limit.Params != whole.Params {
 		a.Hold = lease.TTL(whole.Params)
 	}
+	return a
+}
+
+// ask is what an item asks for under the current figures.
+func (s *Service) ask(it wire.LeaseItem, by terms, p *policy.Policy, whole policy.Limit) lease.Ask {
+	a := s.figuresOf(it, p.Name, whole, by.current.Version.Number)
+	a.Waiting, a.Cost, a.Deadline, a.Keep, a.Nodes = it.Waiting, it.Cost, lease.Deadline, min(it.Keep, a.Params.Burst), by.nodes
 	if p.Mode == policy.ModeOptimistic {
 		a.Waiting, a.Keep, a.Used = 0, 0, it.Used
 	}
 	if p.Mode == policy.ModeStrict {
 		a.Keep = 0 // No token idles on a node.
 	}
-	if limit.Algorithm == quota.LeakyBucket {
+	if whole.Algorithm == quota.LeakyBucket {
 		// Turns are an exact rate from when they are given out; tokens taken to be leased until the deadline would make the queue
 		// look longer than it is, and delay requests that nothing is before.
 		a.Deadline = 0
 	}
-	return a, true
+	return a
 }

@@ -24,6 +24,7 @@ type world struct {
 	sets     map[uint64]*policies.Compiled
 	current  uint64 // on this replica
 	stored   uint64 // in the store
+	draft    uint64 // rolled out to some of the nodes, 0 for none
 	ledgers  map[[16]byte]lease.Ledger
 	windows  map[[16]byte]lease.WindowLedger
 	asked    [][]leases.Item
@@ -53,7 +54,10 @@ func (w *world) put(number uint64, policyLines ...string) {
 
 type oneVersion struct{ v policies.Version }
 
-func (o *oneVersion) Current(context.Context) (uint64, error) { return o.v.Number, nil }
+func (o *oneVersion) State(context.Context) (policies.State, error) {
+	return policies.State{Current: o.v.Number}, nil
+}
+func (o *oneVersion) Roll(context.Context, policies.Step) error { return nil }
 func (o *oneVersion) Load(context.Context, uint64) (policies.Version, error) {
 	return o.v, nil
 }
@@ -62,7 +66,13 @@ func (o *oneVersion) List(context.Context, uint64, int) ([]policies.Version, err
 	return nil, nil
 }
 
-func (w *world) Current() (*policies.Compiled, <-chan struct{}) { return w.sets[w.current], nil }
+func (w *world) InForce() (policies.Force, <-chan struct{}) {
+	force := policies.Force{State: policies.State{Current: w.current, Newest: max(w.current, w.draft)}, Now: w.sets[w.current]}
+	if w.draft != 0 {
+		force.Rollout, force.Draft = &policies.Rollout{Version: w.draft, Base: w.current, Nodes: 50}, w.sets[w.draft]
+	}
+	return force, nil
+}
 
 func (w *world) At(_ context.Context, number uint64) (*policies.Compiled, error) {
 	if c := w.sets[number]; c != nil || w.setsErr != nil {

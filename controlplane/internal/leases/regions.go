@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
+	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -54,7 +55,7 @@ func (s *Service) allNodes(own int64) int64 {
 
 // epochBits is how much of a ledger's version the epochs of parts have: for five years of a change every ten seconds without a new
 // policy set. What is left of 53 bits, which Lua counts exactly, is for half a billion policy sets.
-const epochBits = 24
+const epochBits = lease.EpochBits
 
 // figures numbers the figures that a ledger is counted in: they change with the policy set and with the region's part of it.
 func figures(version, epoch uint64) uint64 { return version<<epochBits | epoch&(1<<epochBits-1) }

@@ -16,8 +16,11 @@ const (
 	shardCount = 64
 	// sweptAtOnce is how many shards each save looks through for ledgers that can be forgotten.
 	sweptAtOnce = 8
-	// windowsKey ends the keys of window ledgers in the file: the two kinds are apart, should a policy change its algorithm.
-	windowsKey = 'w'
+	// windowsKey ends the keys of window ledgers in the file: the two kinds are apart, should a policy change its algorithm. The
+	// others end those of drafts.
+	windowsKey      = 'w'
+	draftTokensKey  = 'd'
+	draftWindowsKey = 'x'
 )
 
 type hash = [16]byte
@@ -38,13 +41,21 @@ type shard struct {
 	max     int // of each kind
 	tokens  table[lease.Ledger]
 	windows table[lease.WindowLedger]
+	// drafts are the second ledgers of buckets, by which nodes with a draft are decided.
+	drafts struct {
+		tokens  table[lease.Ledger]
+		windows table[lease.WindowLedger]
+	}
 }
 
 func (l *ledgers) init(max int) {
 	for i := range l.shards {
 		l.shards[i].max = (max + shardCount - 1) / shardCount
-		l.shards[i].tokens.init(nil, encodeLedger, decodeLedger)
-		l.shards[i].windows.init([]byte{windowsKey}, encodeWindows, decodeWindows)
+		h := &l.shards[i]
+		h.tokens.init(nil, encodeLedger, decodeLedger)
+		h.windows.init([]byte{windowsKey}, encodeWindows, decodeWindows)
+		h.drafts.tokens.init([]byte{draftTokensKey}, encodeLedger, decodeLedger)
+		h.drafts.windows.init([]byte{draftWindowsKey}, encodeWindows, decodeWindows)
 	}
 }
 
@@ -54,18 +65,30 @@ func (l *ledgers) of(key hash) *shard { return &l.shards[key[0]%shardCount] }
 func (l *ledgers) load(saved *bolt.Bucket) (damaged int) {
 	c := saved.Cursor()
 	for k, v := c.First(); k != nil; k, v = c.Next() {
-		good := true
-		switch {
-		case len(k) == len(hash{}):
-			good = l.of(hash(k)).tokens.load(hash(k), v)
-		case len(k) == len(hash{})+1 && k[len(hash{})] == windowsKey:
-			good = l.of(hash(k[:len(hash{})])).windows.load(hash(k[:len(hash{})]), v)
+		key, suffix := k, byte(0)
+		if len(k) == len(hash{})+1 {
+			key, suffix = k[:len(hash{})], k[len(hash{})]
 		}
-		if !good {
+		if len(key) == len(hash{}) && !l.of(hash(key)).load(hash(key), suffix, v) {
 			damaged++
 		}
 	}
 	return damaged
+}
+
+// load takes in what the file holds of a bucket and reports whether it could be read.
+func (h *shard) load(key hash, suffix byte, value []byte) bool {
+	switch suffix {
+	case 0:
+		return h.tokens.load(key, value)
+	case windowsKey:
+		return h.windows.load(key, value)
+	case draftTokensKey:
+		return h.drafts.tokens.load(key, value)
+	case draftWindowsKey:
+		return h.drafts.windows.load(key, value)
+	}
+	return true
 }
 
 // Grant implements leases.Store.
@@ -133,19 +156,25 @@ func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) lease.Gran
 	h, a := l.of(it.Bucket), it.Ask
 	doubt := now < leases.DoubtfulUntil(l.lost, a)
 	if a.Windows.Quota == 0 {
+		fresh := func(a lease.Ask) lease.Ledger { return lease.Fresh(a.Params, a.Version, now, l.fill) }
+		if it.Twin != nil {
+			return grantTwins(now, it, look, h.max, l.lost, &h.tokens, &h.drafts.tokens, fresh)
+		}
 		decide := lease.Ledger.Grant
 		if look {
 			decide = lease.Ledger.Look
 		}
-		return h.tokens.grant(now, it, h.max, doubt, decide, func() lease.Ledger { return lease.Fresh(a.Params, a.Version, now, l.fill) })
+		return h.tokens.grant(now, it, &h.drafts.tokens, h.max, doubt, decide, fresh)
+	}
+	fresh := func(a lease.Ask) lease.WindowLedger { return lease.FreshWindows(a.Windows, a.Version, now, l.fill) }
+	if it.Twin != nil {
+		return grantTwins(now, it, look, h.max, l.lost, &h.windows, &h.drafts.windows, fresh)
 	}
 	decide := lease.WindowLedger.Grant
 	if look {
 		decide = lease.WindowLedger.Look
 	}
-	return h.windows.grant(now, it, h.max, doubt, decide, func() lease.WindowLedger {
-		return lease.FreshWindows(a.Windows, a.Version, now, l.fill)
-	})
+	return h.windows.grant(now, it, &h.drafts.windows, h.max, doubt, decide, fresh)
 }
 
 // changes forgets what can be forgotten in some of the shards and returns what differs from the file, from then on taken to
@@ -156,7 +185,9 @@ func (l *ledgers) changes(now quota.Instant) []change {
 		swept := (i-l.next+shardCount)%shardCount < sweptAtOnce
 		h := &l.shards[i]
 		h.mu.Lock()
-		out = h.windows.changes(now, swept, h.tokens.changes(now, swept, out))
+		out = h.drafts.tokens.changes(now, swept, h.tokens.needed(now), out)
+		out = h.drafts.windows.changes(now, swept, h.windows.needed(now), out)
+		out = h.windows.changes(now, swept, nil, h.tokens.changes(now, swept, nil, out))
 		h.mu.Unlock()
 	}
 	l.next = (l.next + sweptAtOnce) % shardCount
@@ -169,11 +200,13 @@ func (l *ledgers) dirtyAgain(changes []change) {
 		key := hash(c.key[:len(hash{})])
 		h := l.of(key)
 		h.mu.Lock()
-		if len(c.key) == len(hash{}) {
-			h.tokens.dirty[key] = struct{}{}
-		} else {
-			h.windows.dirty[key] = struct{}{}
+		suffix := byte(0)
+		if len(c.key) > len(hash{}) {
+			suffix = c.key[len(hash{})]
 		}
+		dirty := map[byte]map[hash]struct{}{0: h.tokens.dirty, windowsKey: h.windows.dirty,
+			draftTokensKey: h.drafts.tokens.dirty, draftWindowsKey: h.drafts.windows.dirty}
+		dirty[suffix][key] = struct{}{}
 		h.mu.Unlock()
 	}
 }

@@ -12,13 +12,29 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 )
 
-// Current implements policies.Store.
-func (s *Store) Current(context.Context) (number uint64, err error) {
+// rolloutKey in the meta bucket: the number of the current version, the revision and the rollout under way, JSON. Absent before the
+// first rollout: the newest version is the current one then.
+var rolloutKey = []byte("rollout")
+
+// State implements policies.Store.
+func (s *Store) State(context.Context) (state policies.State, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
-		number = newest(tx)
-		return nil
+		state, err = stateOf(tx)
+		return err
 	})
-	return number, err
+	return state, err
+}
+
+func stateOf(tx *bolt.Tx) (state policies.State, err error) {
+	last := newest(tx)
+	state.Current = last
+	if raw := tx.Bucket(metaBucket).Get(rolloutKey); raw != nil {
+		if err = json.Unmarshal(raw, &state); err != nil {
+			return state, fmt.Errorf("the rollout is damaged: %w", err)
+		}
+	}
+	state.Newest = max(last, state.Newest)
+	return state, nil
 }
 
 func newest(tx *bolt.Tx) uint64 {
@@ -48,33 +64,90 @@ func (s *Store) Load(_ context.Context, number uint64) (v policies.Version, err 
 // Append implements policies.Store.
 func (s *Store) Append(_ context.Context, expected uint64, v policies.Version, e audit.Entry) error {
 	return s.db.Update(func(tx *bolt.Tx) error {
-		if newest(tx) != expected || v.Number <= expected {
+		state, err := stateOf(tx)
+		if err != nil {
+			return err
+		}
+		if state.Current != expected || state.Rollout != nil {
 			return policies.ErrConflict
 		}
+		to := state
+		to.Current = v.Number
+		return s.step(tx, policies.Step{From: state, To: to, Versions: []policies.Version{v}, Entry: e})
+	})
+}
+
+// Roll implements policies.Store.
+func (s *Store) Roll(_ context.Context, step policies.Step) error {
+	return s.db.Update(func(tx *bolt.Tx) error {
+		state, err := stateOf(tx)
+		if err != nil {
+			return err
+		}
+		if state.Current != step.From.Current || state.Revision != step.From.Revision {
+			return policies.ErrConflict
+		}
+		return s.step(tx, step)
+	})
+}
+
+func (s *Store) step(tx *bolt.Tx, step policies.Step) error {
+	state, err := stateOf(tx)
+	if err != nil {
+		return err
+	}
+	versions, docs := tx.Bucket(versionsBucket), tx.Bucket(docsBucket)
+	step.To.Newest = state.Newest
+	for _, v := range step.Versions {
 		raw, err := json.Marshal(v)
 		if err != nil {
 			return err
 		}
-		versions, docs := tx.Bucket(versionsBucket), tx.Bucket(docsBucket)
+		if v.Document != nil {
+			if v.Number <= step.To.Newest {
+				return policies.ErrConflict
+			}
+			step.To.Newest = v.Number
+			if err := docs.Put(versionKey(v.Number), v.Document); err != nil {
+				return err
+			}
+		}
 		if err := versions.Put(versionKey(v.Number), raw); err != nil {
 			return err
 		}
-		if err := docs.Put(versionKey(v.Number), v.Document); err != nil {
+	}
+	raw, err := json.Marshal(step.To)
+	if err != nil {
+		return err
+	}
+	if err := tx.Bucket(metaBucket).Put(rolloutKey, raw); err != nil {
+		return err
+	}
+	if err := dropVersions(versions, docs, step.To); err != nil {
+		return err
+	}
+	return s.record(tx, auditMeta, step.Entry)
+}
+
+// dropVersions forgets versions that are too old and not in force.
+func dropVersions(versions, docs *bolt.Bucket, state policies.State) error {
+	var old [][]byte
+	c := versions.Cursor()
+	for k, _ := c.First(); k != nil && binary.BigEndian.Uint64(k)+policies.Kept <= state.Newest; k, _ = c.Next() {
+		n := binary.BigEndian.Uint64(k)
+		if n != state.Current && (state.Rollout == nil || n != state.Rollout.Version) {
+			old = append(old, append([]byte{}, k...))
+		}
+	}
+	for _, k := range old {
+		if err := versions.Delete(k); err != nil {
 			return err
 		}
-		for {
-			k, _ := versions.Cursor().First()
-			if binary.BigEndian.Uint64(k)+policies.Kept > v.Number {
-				return s.record(tx, auditMeta, e)
-			}
-			if err := versions.Delete(k); err != nil {
-				return err
-			}
-			if err := docs.Delete(k); err != nil {
-				return err
-			}
+		if err := docs.Delete(k); err != nil {
+			return err
 		}
-	})
+	}
+	return nil
 }
 
 // List implements policies.Store.

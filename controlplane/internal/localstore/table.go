@@ -9,7 +9,7 @@ import (
 )
 
 // table holds a shard's ledgers of one kind. Its shard's lock guards it.
-type table[L interface{ Forgettable() quota.Instant }] struct {
+type table[L lease.Counted[L]] struct {
 	all map[hash]L
 	// dirty names what differs from the file: to be written, or deleted if it is not in all.
 	dirty map[hash]struct{}
@@ -38,12 +38,14 @@ func (t *table[L]) load(key hash, value []byte) bool {
 	return ok
 }
 
-// grant has decide answer the ask from the bucket's ledger, or from a fresh one in doubt, and keeps the ledger that results.
-func (t *table[L]) grant(now quota.Instant, it leases.Item, max int, doubtful bool, decide func(L, quota.Instant, lease.Ask) (L, lease.Grant), fresh func() L) lease.Grant {
+// grant has decide answer the ask from the bucket's ledger, or from a fresh one in doubt, and keeps the ledger that results. Drafts are
+// the second ledgers: one that was promoted takes the place of the first.
+func (t *table[L]) grant(now quota.Instant, it leases.Item, drafts *table[L], max int, doubtful bool, decide func(L, quota.Instant, lease.Ask) (L, lease.Grant), fresh func(lease.Ask) L) lease.Grant {
 	ledger, known := t.all[it.Bucket]
+	ledger = lease.Twins[L]{Main: ledger, Draft: drafts.all[it.Bucket]}.Promoted(it.Ask)
 	_, damaged := t.damaged[it.Bucket]
 	if doubtful = !known && (doubtful || damaged); doubtful {
-		ledger = fresh()
+		ledger = fresh(it.Ask)
 	}
 	if !known && len(t.all) >= max {
 		// To forget another bucket would refill it unseen.
@@ -51,11 +53,49 @@ func (t *table[L]) grant(now quota.Instant, it leases.Item, max int, doubtful bo
 	}
 	ledger, g := decide(ledger, now, it.Ask)
 	if g.Changed || doubtful {
-		t.all[it.Bucket] = ledger
-		t.dirty[it.Bucket] = struct{}{}
-		delete(t.damaged, it.Bucket)
+		t.put(it.Bucket, ledger)
 	}
 	return g
+}
+
+// grantTwins answers an item of a bucket that has two ledgers; see lease.Twins. Those that are absent since state was lost are filled
+// as far as all such buckets are.
+func grantTwins[L lease.Counted[L]](now quota.Instant, it leases.Item, look bool, max int, lost quota.Instant, main, draft *table[L], fresh func(lease.Ask) L) lease.Grant {
+	ask, isDraft := it.Ask, it.Draft
+	if isDraft {
+		ask = *it.Twin
+	}
+	pair := lease.Twins[L]{Main: main.all[it.Bucket], Draft: draft.all[it.Bucket]}
+	_, counted := main.all[it.Bucket]
+	_, drafted := draft.all[it.Bucket]
+	if !counted && len(main.all) >= max || isDraft && !drafted && len(draft.all) >= max {
+		return lease.Grant{NotBefore: quota.Second}
+	}
+	_, damaged := main.damaged[it.Bucket]
+	doubtful := !counted && (damaged || now < leases.DoubtfulUntil(lost, ask))
+	if doubtful {
+		pair.Main = fresh(ask)
+	}
+	var g lease.Grant
+	booked := false
+	if look {
+		pair, g = pair.Look(now, isDraft, it.Ask)
+	} else {
+		pair, g, booked = pair.Grant(now, isDraft, it.Ask, *it.Twin)
+	}
+	if doubtful || g.Changed && !isDraft || booked && isDraft {
+		main.put(it.Bucket, pair.Main)
+	}
+	if g.Changed && isDraft || booked && !isDraft {
+		draft.put(it.Bucket, pair.Draft)
+	}
+	return g
+}
+
+func (t *table[L]) put(key hash, ledger L) {
+	t.all[key] = ledger
+	t.dirty[key] = struct{}{}
+	delete(t.damaged, key)
 }
 
 // change is what the file must learn about one bucket: its ledger, or without a value that it is forgotten.
@@ -71,10 +111,18 @@ func (c change) apply(saved *bolt.Bucket) error {
 	return saved.Put(c.key, c.value)
 }
 
-func (t *table[L]) changes(now quota.Instant, sweep bool, out []change) []change {
+// needed tells of a draft's ledger whether it must be kept because the main one still owes: one that is absent starts as that.
+func (t *table[L]) needed(now quota.Instant) func(hash) bool {
+	return func(key hash) bool {
+		main, known := t.all[key]
+		return known && main.Forgettable() > now
+	}
+}
+
+func (t *table[L]) changes(now quota.Instant, sweep bool, needed func(hash) bool, out []change) []change {
 	if sweep {
 		for key, ledger := range t.all {
-			if ledger.Forgettable() <= now {
+			if ledger.Forgettable() <= now && (needed == nil || !needed(key)) {
 				delete(t.all, key)
 				t.dirty[key] = struct{}{}
 			}

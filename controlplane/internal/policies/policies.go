@@ -38,7 +38,10 @@ type Version struct {
 	// Digest is the SHA-256 of Document in hexadecimal.
 	Digest string `json:"digest"`
 	// Summary says what changed, for people.
-	Summary string           `json:"summary"`
+	Summary string `json:"summary"`
+	// Rollout says how the version came to be current if some of the nodes had it first, or that it did not: RolloutUnderWay,
+	// RolloutPromoted or RolloutTakenBack; empty for a version that all nodes were given at once.
+	Rollout string           `json:"rollout,omitempty"`
 	Format  policydoc.Format `json:"media_type"`
 	// Document is the text as it was written; lists leave it out.
 	Document []byte `json:"-"`
@@ -47,13 +50,16 @@ type Version struct {
 // Store keeps versions. Methods return ErrNotFound and ErrConflict as such; any other error means that the store could not be
 // asked.
 type Store interface {
-	// Current is the newest version's number, 0 if there is none.
-	Current(ctx context.Context) (uint64, error)
+	// State is which versions are in force.
+	State(ctx context.Context) (State, error)
 	// Load returns a version with its document.
 	Load(ctx context.Context, number uint64) (Version, error)
-	// Append stores v as the newest version if the current one is expected, which is below v.Number, keeps the entry about it,
-	// and drops versions that are Kept or more older.
+	// Append stores v as the current version if the current one is expected, no rollout is under way and v.Number is above all that
+	// were given, keeps the entry about it, and drops versions that are Kept or more older and not in force.
 	Append(ctx context.Context, expected uint64, v Version, e audit.Entry) error
+	// Roll takes a step of a rollout and keeps the entry about it, if the store has what the step comes from: by its Current and
+	// Revision. New versions must have numbers above all that were given.
+	Roll(ctx context.Context, step Step) error
 	// List returns at most limit versions below before, newest first, without documents. before 0 starts at the newest.
 	List(ctx context.Context, before uint64, limit int) ([]Version, error)
 }

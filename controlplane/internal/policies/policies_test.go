@@ -21,6 +21,9 @@ type memory struct {
 	mu       sync.Mutex
 	versions map[uint64]policies.Version
 	current  uint64
+	revision uint64
+	rollout  *policies.Rollout
+	entries  []audit.Entry // of rollouts
 	away     bool
 	loads    int
 	// before runs once before the next Append, like another writer that is faster.
@@ -29,13 +32,42 @@ type memory struct {
 
 func newMemory() *memory { return &memory{versions: map[uint64]policies.Version{}} }
 
-func (m *memory) Current(context.Context) (uint64, error) {
+func (m *memory) State(context.Context) (policies.State, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.away {
-		return 0, errAway
+		return policies.State{}, errAway
 	}
-	return m.current, nil
+	return m.state(), nil
+}
+
+// state has the highest number from the versions. The lock is held.
+func (m *memory) state() policies.State {
+	state := policies.State{Current: m.current, Revision: m.revision, Rollout: m.rollout, Newest: m.current}
+	for n := range m.versions {
+		state.Newest = max(state.Newest, n)
+	}
+	return state
+}
+
+func (m *memory) Roll(_ context.Context, step policies.Step) error {
+	if m.away {
+		return errAway
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.current != step.From.Current || m.revision != step.From.Revision {
+		return policies.ErrConflict
+	}
+	for _, v := range step.Versions {
+		if v.Document == nil {
+			v.Document = m.versions[v.Number].Document
+		}
+		m.versions[v.Number] = v
+	}
+	m.current, m.revision, m.rollout = step.To.Current, step.To.Revision, step.To.Rollout
+	m.entries = append(m.entries, step.Entry)
+	return nil
 }
 
 func (m *memory) Load(_ context.Context, n uint64) (policies.Version, error) {

@@ -25,8 +25,8 @@ type Service struct {
 	now   func() time.Time
 
 	mu       sync.Mutex
-	current  *Compiled
-	changed  chan struct{} // closed when current changes
+	force    Force
+	changed  chan struct{} // closed when force changes
 	versions map[uint64]*Compiled
 }
 
@@ -35,61 +35,83 @@ func New(store Store, now func() time.Time) *Service {
 	return &Service{store: store, now: now, changed: make(chan struct{}), versions: map[uint64]*Compiled{}}
 }
 
-// Current returns the newest version that this replica knows, nil if there is none yet, and a channel that is closed when it
-// changes. It never asks the store.
+// Current returns the current version as this replica knows it, nil if there is none yet, and a channel that is closed when what is
+// in force changes. It never asks the store.
 func (s *Service) Current() (*Compiled, <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.current, s.changed
+	force, changed := s.InForce()
+	return force.Now, changed
 }
 
-// Refresh makes the store's newest version the current one and returns it, nil if the store is empty. On any error the
-// current version stays. If the store has lost versions that this replica still has, it gets the newest of them back.
+// InForce returns which versions are in force as this replica knows it, and a channel that is closed when that changes. It never
+// asks the store.
+func (s *Service) InForce() (Force, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.force, s.changed
+}
+
+// Refresh learns from the store what is in force and returns the current version, nil if the store is empty. On any error what is in
+// force stays. If the store has lost versions that this replica still has, it gets those in force back.
 func (s *Service) Refresh(ctx context.Context) (*Compiled, error) {
-	number, err := s.store.Current(ctx)
+	state, err := s.store.State(ctx)
 	if err != nil {
 		return nil, err
 	}
-	held, _ := s.Current()
-	if held != nil && number < held.Version.Number {
-		return s.restore(ctx, number, held)
+	held, _ := s.InForce()
+	if held.Now != nil && (state.Current < held.Current || state.Current == held.Current && state.Revision < held.Revision) {
+		return s.restore(ctx, state, held)
 	}
-	if held != nil && number == held.Version.Number {
-		return held, nil
+	if held.Now != nil && state.Current == held.Current && state.Revision == held.Revision {
+		return held.Now, nil
 	}
-	if number == 0 {
+	if state.Current == 0 {
 		return nil, nil
 	}
-	c, err := s.At(ctx, number)
-	if err != nil {
+	force := Force{State: state}
+	if force.Now, err = s.At(ctx, state.Current); err != nil {
 		return nil, err
 	}
-	return s.advance(c), nil
+	if state.Rollout != nil {
+		if force.Draft, err = s.At(ctx, state.Rollout.Version); err != nil {
+			return nil, err
+		}
+	}
+	return s.advance(force), nil
 }
 
-// restore puts the held version back into a store that came back with less than it had. Whoever else does the same at the
-// same time wins or loses the race; either way the next Refresh finds a version.
-func (s *Service) restore(ctx context.Context, number uint64, held *Compiled) (*Compiled, error) {
-	e := audit.Entry{Action: "policyset.restore", Resource: "policyset", Before: told(number, ""),
-		After: told(held.Version.Number, held.Version.Summary), Reason: "the store had lost it"}
-	if err := s.store.Append(ctx, number, held.Version, e); err != nil && !errors.Is(err, ErrConflict) {
+// restore puts what is held back into a store that came back with less than it had. Whoever else does the same at the same time
+// wins or loses the race; either way the next Refresh finds it.
+func (s *Service) restore(ctx context.Context, has State, held Force) (*Compiled, error) {
+	step := Step{From: has, To: held.State, Entry: audit.Entry{
+		Action: "policyset.restore", Resource: "policyset", Before: told(has.Current, ""),
+		After: told(held.Current, held.Now.Version.Summary), Reason: "the store had lost it"}}
+	step.To.Revision = max(has.Revision, held.Revision)
+	for _, c := range []*Compiled{held.Now, held.Draft} {
+		if c != nil && c.Version.Number > has.Newest {
+			step.Versions = append(step.Versions, c.Version)
+		}
+	}
+	if err := s.store.Roll(ctx, step); err != nil && !errors.Is(err, ErrConflict) {
 		return nil, err
 	}
-	return held, nil
+	return held.Now, nil
 }
 
-// advance makes c current unless a newer one is already, and returns the current one.
-func (s *Service) advance(c *Compiled) *Compiled {
+// advance puts versions into force unless newer ones are already, and returns the current one.
+func (s *Service) advance(next Force) *Compiled {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.current != nil && s.current.Version.Number >= c.Version.Number {
-		return s.current
+	if held := s.force; held.Now != nil && (held.Current > next.Current || held.Current == next.Current && held.Revision >= next.Revision) {
+		return held.Now
 	}
-	s.current = c
-	s.remember(c)
+	s.force = next
+	s.remember(next.Now)
+	if next.Draft != nil {
+		s.remember(next.Draft)
+	}
 	close(s.changed)
 	s.changed = make(chan struct{})
-	return c
+	return next.Now
 }
 
 // At returns a version by number. ErrNotFound, ErrUnreadable, which wraps what this build has against the document, or the store's
@@ -134,13 +156,13 @@ func (s *Service) Load(ctx context.Context, number uint64) (Version, error) {
 	return s.store.Load(ctx, number)
 }
 
-// Newest returns the newest stored version as it was written; version 0 with EmptyDocument if there is none.
+// Newest returns the current version as it was written; version 0 with EmptyDocument if there is none.
 func (s *Service) Newest(ctx context.Context) (Version, error) {
-	number, err := s.store.Current(ctx)
+	state, err := s.store.State(ctx)
 	if err != nil {
 		return Version{}, err
 	}
-	return s.written(ctx, number)
+	return s.written(ctx, state.Current)
 }
 
 func (s *Service) written(ctx context.Context, number uint64) (Version, error) {
@@ -172,6 +194,8 @@ type Change struct {
 	Entry audit.Entry
 	// Reason begins the new version's summary.
 	Reason string
+	// Nodes is the share of the nodes that get the new version, in percent; 0 is all of them, as Everyone is.
+	Nodes int
 	// DryRun checks everything and stores nothing.
 	DryRun bool
 }
@@ -184,10 +208,14 @@ type Outcome struct {
 	Summary string
 	Diff    Diff
 	Set     *policy.Set
+	// Rollout is the rollout that begins, nil for a version that all nodes get. Apart are the policies whose buckets its two versions
+	// do not share.
+	Rollout *Rollout
+	Apart   []string
 }
 
-// Put validates a change, stores it and makes it current on this replica. Errors: *policydoc.SyntaxError, policy.Problems,
-// ErrConflict, or the store's.
+// Put validates a change, stores it and puts it into force on this replica. Errors: *policydoc.SyntaxError, policy.Problems,
+// ErrConflict, *UnderWay, ErrNothingToKeep, or the store's.
 func (s *Service) Put(ctx context.Context, c Change) (Outcome, error) {
 	for {
 		out, err := s.put(ctx, c)
@@ -199,15 +227,20 @@ func (s *Service) Put(ctx context.Context, c Change) (Outcome, error) {
 }
 
 func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
-	number, err := s.store.Current(ctx)
-	if err != nil {
+	state, err := s.store.State(ctx)
+	partly := c.Nodes > 0 && c.Nodes < Everyone
+	switch {
+	case err != nil:
 		return Outcome{}, err
-	}
-	if !c.Any && number != c.Expected {
+	case !c.Any && state.Current != c.Expected:
 		return Outcome{}, ErrConflict
+	case state.Rollout != nil:
+		return Outcome{}, &UnderWay{*state.Rollout}
+	case partly && state.Current == 0:
+		return Outcome{}, ErrNothingToKeep
 	}
 	if c.Edit != nil {
-		written, err := s.written(ctx, number)
+		written, err := s.written(ctx, state.Current)
 		if err != nil {
 			return Outcome{}, err
 		}
@@ -220,26 +253,52 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	before, err := s.meaning(ctx, number)
+	before, err := s.meaning(ctx, state.Current)
 	if err != nil {
 		return Outcome{}, err
 	}
-	out := Outcome{Version: number + 1, Diff: Compare(before, set), Set: set}
+	out := Outcome{Version: max(state.Newest, state.Current) + 1, Diff: Compare(before, set), Set: set}
 	out.Summary = c.Reason + out.Diff.String()
+	now := s.now().UTC()
+	if partly {
+		out.Rollout = &Rollout{Version: out.Version, Base: state.Current, Nodes: c.Nodes, Since: now, By: c.Entry.By}
+		out.Apart = Apart(before, set)
+	}
 	if c.DryRun {
 		return out, nil
 	}
 	digest := sha256.Sum256(c.Document)
 	v := Version{
-		Number: out.Version, Time: s.now().UTC(), Author: c.Entry.By, Digest: hex.EncodeToString(digest[:]),
+		Number: out.Version, Time: now, Author: c.Entry.By, Digest: hex.EncodeToString(digest[:]),
 		Summary: out.Summary, Format: c.Format, Document: c.Document,
 	}
-	c.Entry.Before, c.Entry.After = told(number, ""), told(v.Number, v.Summary)
-	if err := s.store.Append(ctx, number, v, c.Entry); err != nil {
-		return Outcome{}, err
+	c.Entry.Before, c.Entry.After = told(state.Current, ""), told(v.Number, v.Summary)
+	if partly {
+		c.Entry.After = toldBegun(v.Summary, *out.Rollout)
 	}
-	s.advance(newCompiled(v, set))
-	return out, nil
+	return out, s.storeNext(ctx, state, v, out, c.Entry)
+}
+
+// storeNext stores a new version for all nodes, or for those of a rollout, and puts it into force on this replica.
+func (s *Service) storeNext(ctx context.Context, from State, v Version, out Outcome, e audit.Entry) error {
+	to := from
+	to.Newest = v.Number
+	if out.Rollout != nil {
+		v.Rollout = RolloutUnderWay
+		to.Revision++
+		to.Rollout = out.Rollout
+		if err := s.store.Roll(ctx, Step{From: from, To: to, Versions: []Version{v}, Entry: e}); err != nil {
+			return err
+		}
+		_, _ = s.Refresh(ctx) // Or the next poll finds it.
+		return nil
+	}
+	if err := s.store.Append(ctx, from.Current, v, e); err != nil {
+		return err
+	}
+	to.Current = v.Number
+	s.advance(Force{State: to, Now: newCompiled(v, out.Set)})
+	return nil
 }
 
 // told is what the audit says of a version; its document is in the history.

@@ -29,13 +29,15 @@ type Secrets interface {
 
 // Seen is what a node has.
 type Seen struct {
+	// Node is its id, which decides whether it has a version that is rolled out.
+	Node string
 	// Version is that of its policy set, Consumers the revision up to which it knows what has changed of consumers.
 	Version, Consumers uint64
 	// Follows: the node wants to know what changes of consumers.
 	Follows bool
 }
 
-// News is a message for nodes: the newest policy set, or what has changed of consumers.
+// News is a message for nodes: the policy set in force, or what has changed of consumers.
 type News struct {
 	// Version is that of the policy set, 0 for consumers.
 	Version uint64
@@ -53,9 +55,9 @@ type Hub struct {
 
 	mu      sync.Mutex
 	secret  [16]byte
-	ready   bool  // the secret is the store's
-	failure error // of the last poll
-	newest  News
+	ready   bool    // the secret is the store's
+	failure error   // of the last poll
+	encoded [2]News // of the versions in force
 }
 
 // New makes a Hub. candidate becomes the deployment's secret if the store has none.
@@ -117,7 +119,7 @@ func (h *Hub) follow(ctx context.Context) error {
 	}
 	h.mu.Lock()
 	if secret != h.secret {
-		h.newest = News{}
+		h.encoded = [2]News{}
 	}
 	h.secret, h.ready = secret, true
 	h.mu.Unlock()
@@ -142,16 +144,17 @@ func (h *Hub) Ready() error {
 	return h.failure
 }
 
-// Wait returns the newest snapshot as soon as its version is another than the node's, or what has changed of consumers since the
+// Wait returns the snapshot that the node ought to have as soon as its version is another than the node's, or what has changed of consumers since the
 // node's revision, or false when ctx ends first. ErrNotReady before the store has been reached for the first time.
 func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 	for {
-		current, changed := h.sets.Current()
-		if current != nil && current.Version.Number != node.Version {
-			news, err := h.encode(current)
+		force, changed := h.sets.InForce()
+		wanted := force.For(node.Node)
+		if wanted != nil && wanted.Version.Number != node.Version {
+			news, err := h.encode(wanted, force)
 			return news, err == nil, err
 		}
-		if current == nil {
+		if wanted == nil {
 			if _, err := h.Secret(); err != nil {
 				return News{}, false, err
 			}
@@ -173,22 +176,27 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 	}
 }
 
-// encode returns the snapshot of a version; its bytes are made once.
-func (h *Hub) encode(c *policies.Compiled) (News, error) {
+// encode returns the snapshot of a version in force; its bytes are made once.
+func (h *Hub) encode(c *policies.Compiled, force policies.Force) (News, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.ready {
 		return News{}, ErrNotReady
 	}
-	if h.newest.Version == c.Version.Number {
-		return h.newest, nil
+	for _, known := range h.encoded {
+		if known.Version == c.Version.Number {
+			return known, nil
+		}
 	}
 	snapshot := News{
 		Version: c.Version.Number,
 		Bytes:   wire.AppendSnapshot(nil, wire.Snapshot{Version: c.Version.Number, Secret: h.secret, Set: c.Set}),
 	}
-	if snapshot.Version > h.newest.Version {
-		h.newest = snapshot
+	for i, known := range h.encoded { // In place of one that is no longer in force.
+		if known.Version != force.Current && (force.Rollout == nil || known.Version != force.Rollout.Version) {
+			h.encoded[i] = snapshot
+			break
+		}
 	}
 	return snapshot, nil
 }

@@ -40,11 +40,11 @@ func (s *shared) setAway(away bool) {
 	s.away = away
 }
 
-func (s *shared) Current(ctx context.Context) (uint64, error) {
+func (s *shared) State(ctx context.Context) (policies.State, error) {
 	if err := s.isAway(); err != nil {
-		return 0, err
+		return policies.State{}, err
 	}
-	return s.Store.Current(ctx)
+	return s.Store.State(ctx)
 }
 
 func (s *shared) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error) {

@@ -11,6 +11,7 @@ const (
 	keyVersion   = "weir:{meta}:version"   // number of the current policy set version
 	keyVersions  = "weir:{meta}:versions"  // hash: number → description, JSON
 	keyDocuments = "weir:{meta}:documents" // hash: number → document as written
+	keyRollout   = "weir:{meta}:rollout"   // hash: rev, value, newest; see append.lua
 	keySecret    = "weir:{meta}:secret"    // 16 bytes that key the hash of partition keys
 	keyLaid      = "weir:{meta}:laid"      // there once markers of lost state have been laid, see losses.go
 	keyStates    = "weir:{meta}:states"    // hash: node → what it reported, JSON
@@ -18,6 +19,9 @@ const (
 	keySeen      = "weir:{meta}:seen"      // sorted set: node by when it was seen, ms
 
 	tagCount = 64
+
+	// draftSuffix ends the key of a bucket's second ledger, by which nodes with a draft are decided.
+	draftSuffix = ":draft"
 )
 
 // bucketTag is the number of a bucket's tag.

@@ -112,32 +112,39 @@ func allOrNothing(items []leases.Item, groups []int, grants []lease.Grant, away 
 
 // grantTogether has one script answer the items at the given indexes.
 func (s *Store) grantTogether(ctx context.Context, items []leases.Item, groups, which []int, grants []lease.Grant) error {
-	keys := make([]string, len(which))
-	args := make([]any, 1+len(which))
+	keys, args, places := make([]string, 0, len(which)), make([]any, 1, 1+len(which)), make([]int, len(which))
 	args[0] = rand.IntN(jitterRange)
 	for k, i := range which {
-		ask := items[i].Ask
-		windowed, joined := ask.Windows.Quota != 0, k+1 < len(which) && groups[which[k+1]] == groups[i]
-		keys[k] = bucketKey(items[i].Bucket, windowed)
+		it := items[i]
+		windowed, joined := it.Ask.Windows.Quota != 0, k+1 < len(which) && groups[which[k+1]] == groups[i]
+		places[k] = len(keys)
+		main, arg, charge := bucketKey(it.Bucket, windowed), s.tokensArg, s.tokensCharge
 		if windowed {
-			args[1+k] = s.windowsArg(joined, ask)
-		} else {
-			args[1+k] = s.tokensArg(joined, ask)
+			arg, charge = s.windowsArg, s.windowsCharge
+		}
+		args = append(args, arg(joined, it.Ask))
+		switch {
+		case it.Twin == nil:
+			keys = append(keys, main)
+		case it.Draft:
+			keys, args = append(keys, main+draftSuffix, main), append(args, charge(joined, it))
+		default:
+			keys, args = append(keys, main, main+draftSuffix), append(args, charge(joined, it))
 		}
 	}
 	reply, err := s.run(ctx, keys, args).Int64Slice()
 	if err != nil {
 		return err
 	}
-	if len(reply) == repliesPerItem*len(which)+1 {
+	if len(reply) == repliesPerItem*len(keys)+1 {
 		s.lostNow(quota.Instant(reply[len(reply)-1]))
 		reply = reply[:len(reply)-1]
 	}
-	if len(reply) != repliesPerItem*len(which) {
-		return fmt.Errorf("the grant script returned %d numbers for %d buckets", len(reply), len(which))
+	if len(reply) != repliesPerItem*len(keys) {
+		return fmt.Errorf("the grant script returned %d numbers for %d buckets", len(reply), len(keys))
 	}
 	for k, i := range which {
-		r := reply[k*repliesPerItem:]
+		r := reply[places[k]*repliesPerItem:]
 		grants[i] = lease.Grant{
 			Stale: r[0] == 1, Waiting: r[1], Keep: r[2], NotBefore: quota.Span(r[3]), Level: r[4], Delay: quota.Span(r[5]),
 		}
@@ -156,10 +163,15 @@ func (s *Store) run(ctx context.Context, keys []string, args []any) *redis.Cmd {
 	return s.grant.Run(ctx, s.client, keys, args...)
 }
 
-// The script's letters for buckets of tokens and of windows; joined with the next they are capitals.
+// The script's letters for buckets of tokens and of windows, and for the twins that are charged for them: a main one or that of a
+// draft. Joined with the next they are capitals.
 const (
-	kindTokens  = 't'
-	kindWindows = 'w'
+	kindTokens        = 't'
+	kindWindows       = 'w'
+	kindChargeTokens  = 'c'
+	kindChargeWindows = 'v'
+	kindDraftTokens   = 'd'
+	kindDraftWindows  = 'x'
 )
 
 // tokensArg is what the script wants to know about a bucket of tokens.
@@ -177,6 +189,42 @@ func (s *Store) windowsArg(joined bool, a lease.Ask) []byte {
 		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset), int64(a.TTL()),
 		int64(a.Version), max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
 		int64(leases.Leased(a)), w.Quota-w.Quota*s.fill/100)
+}
+
+// tokensCharge is what the script wants to know to charge an item's twin of tokens.
+func (s *Store) tokensCharge(joined bool, it leases.Item) []byte {
+	kind := byte(kindDraftTokens)
+	if it.Draft {
+		kind = kindChargeTokens
+	}
+	a, p := it.Ask, it.Twin.Params
+	return arg(kind, joined, int64(outlives(it)), p.Num, p.Den, p.Burst, int64(it.Twin.Version),
+		int64(leases.DoubtfulFor(*it.Twin)), lease.Fresh(p, 0, 0, s.fill).Debt,
+		max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()), max(a.Used, 0))
+}
+
+// windowsCharge is what the script wants to know to charge an item's twin of a window algorithm.
+func (s *Store) windowsCharge(joined bool, it leases.Item) []byte {
+	kind := byte(kindDraftWindows)
+	if it.Draft {
+		kind = kindChargeWindows
+	}
+	a, w := it.Ask, it.Twin.Windows
+	return arg(kind, joined, int64(outlives(it)), int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset),
+		int64(it.Twin.Version), int64(leases.Leased(*it.Twin)), w.Quota-w.Quota*s.fill/100, int64(lease.TTL(it.Twin.Params)), max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()))
+}
+
+// outlives is how long a draft's ledger is kept at least, so that the main one is not kept longer: as a rule until neither owes
+// anything. A draft's that is gone starts as the main one, with what that has used.
+func outlives(it leases.Item) quota.Span {
+	main := it.Ask
+	if it.Draft {
+		main = *it.Twin
+	}
+	if main.Windows.Quota != 0 {
+		return 2*main.Windows.Length + 2*lease.TTL(main.Params)
+	}
+	return main.Params.Window() + 2*lease.TTL(main.Params)
 }
 
 // arg is a letter and numbers of eight bytes each, which Lua reads faster than as many texts.

@@ -14,13 +14,35 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 )
 
-// Current implements policies.Store.
-func (s *Store) Current(ctx context.Context) (uint64, error) {
-	number, err := s.client.Get(ctx, keyVersion).Uint64()
-	if errors.Is(err, redis.Nil) {
-		return 0, nil
+// State implements policies.Store.
+func (s *Store) State(ctx context.Context) (state policies.State, err error) {
+	reply, err := readState.Run(ctx, s.client, []string{keyVersion, keyRollout}).StringSlice()
+	if err != nil {
+		return state, err
 	}
-	return number, err
+	if len(reply) != 4 {
+		return state, fmt.Errorf("the state script returned %d values", len(reply))
+	}
+	for _, c := range []struct {
+		number *uint64
+		text   string
+	}{{&state.Current, reply[0]}, {&state.Revision, reply[1]}, {&state.Newest, reply[3]}} {
+		if *c.number, err = strconv.ParseUint(c.text, 10, 64); err != nil {
+			return state, err
+		}
+	}
+	state.Newest = max(state.Newest, state.Current)
+	if reply[2] == "" {
+		return state, nil
+	}
+	var rollout policies.Rollout
+	if err = json.Unmarshal([]byte(reply[2]), &rollout); err != nil {
+		return state, fmt.Errorf("the rollout is damaged: %w", err)
+	}
+	if rollout.Base == state.Current { // Otherwise a control plane that knows of no rollouts has replaced what it was over.
+		state.Rollout = &rollout
+	}
+	return state, nil
 }
 
 // Load implements policies.Store.
@@ -40,16 +62,37 @@ func (s *Store) Load(ctx context.Context, number uint64) (policies.Version, erro
 
 // Append implements policies.Store.
 func (s *Store) Append(ctx context.Context, expected uint64, v policies.Version, e audit.Entry) error {
-	raw, err := json.Marshal(v)
+	return s.step(ctx, policies.Step{
+		From: policies.State{Current: expected}, To: policies.State{Current: v.Number}, Versions: []policies.Version{v}, Entry: e,
+	}, "")
+}
+
+// Roll implements policies.Store.
+func (s *Store) Roll(ctx context.Context, step policies.Step) error {
+	return s.step(ctx, step, strconv.FormatUint(step.From.Revision, 10))
+}
+
+func (s *Store) step(ctx context.Context, step policies.Step, revision string) error {
+	entry, err := step.Entry.Encode()
 	if err != nil {
 		return err
 	}
-	entry, err := e.Encode()
-	if err != nil {
-		return err
+	rollout, draft := []byte{}, uint64(0)
+	if r := step.To.Rollout; r != nil {
+		draft = r.Version
+		if rollout, err = json.Marshal(r); err != nil {
+			return err
+		}
 	}
-	done, err := appendVersion.Run(ctx, s.client, []string{keyVersion, keyVersions, keyDocuments, keyMetaAudit},
-		strconv.FormatUint(expected, 10), strconv.FormatUint(v.Number, 10), raw, v.Document, policies.Kept, entry, audit.Kept).Int()
+	args := []any{step.From.Current, revision, step.To.Current, step.To.Revision, rollout, draft, policies.Kept, entry, audit.Kept}
+	for _, v := range step.Versions {
+		raw, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		args = append(args, v.Number, raw, v.Document)
+	}
+	done, err := appendVersion.Run(ctx, s.client, []string{keyVersion, keyVersions, keyDocuments, keyMetaAudit, keyRollout}, args...).Int()
 	if err == nil && done != 1 {
 		err = policies.ErrConflict
 	}

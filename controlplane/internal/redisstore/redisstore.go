@@ -36,6 +36,9 @@ func grantScripts() string { return wholeScript + tokensScript + windowsScript +
 //go:embed scripts/append.lua
 var appendScript string
 
+//go:embed scripts/state.lua
+var stateScript string
+
 //go:embed scripts/secret.lua
 var secretScript string
 
@@ -53,6 +56,7 @@ var countScript string
 
 var (
 	appendVersion = redis.NewScript(auditScript + appendScript)
+	readState     = redis.NewScript(stateScript)
 	secretOrNew   = redis.NewScript(secretScript)
 	noticeServer  = redis.NewScript(noticeScript)
 	touchNode     = redis.NewScript(touchScript)

@@ -194,7 +194,8 @@ func TestKeysExpire(t *testing.T) {
 	stay := map[string]string{
 		"weir:{meta}:secret": "all hashes depend on it", "weir:{meta}:laid": "it says that the markers were laid",
 		"weir:{meta}:version": "the policies", "weir:{meta}:versions": "the policies, a bounded number", "weir:{meta}:documents": "the policies, a bounded number",
-		"weir:{meta}:nodes": "10 000 nodes; each poll forgets old ones", "weir:{meta}:seen": "as nodes", "weir:{meta}:states": "as nodes",
+		"weir:{meta}:rollout": "which share of the nodes has which version",
+		"weir:{meta}:nodes":   "10 000 nodes; each poll forgets old ones", "weir:{meta}:seen": "as nodes", "weir:{meta}:states": "as nodes",
 		"weir:{consumers}:records": "what an administrator wrote", "weir:{consumers}:state": "three numbers", "weir:{consumers}:changes": "a bounded number",
 		"weir:{meta}:region": "which part of each limit this region grants: a bounded number", "weir:{regions}:document": "the same of all regions",
 		"weir:{meta}:audit": "who changed what, a bounded number", "weir:{consumers}:audit": "the same of consumers",
@@ -222,6 +223,9 @@ func useEverything(t *testing.T, s *redisstore.Store) {
 	ctx, node := t.Context(), nodes.Node{ID: "n"}
 	_, e1 := s.Secret(ctx, [16]byte{1})
 	e2 := s.Append(ctx, 0, policies.Version{Number: 1, Document: []byte("x")}, audit.Entry{})
+	state, e2a := s.State(ctx)
+	state.Rollout = &policies.Rollout{Version: 2, Base: 1, Nodes: 50}
+	e2b := s.Roll(ctx, policies.Step{From: state, To: state, Versions: []policies.Version{{Number: 2, Document: []byte("x")}}})
 	e3 := s.Touch(ctx, node)
 	_, e4 := s.Report(ctx, node.Key(), nodes.Reported{State: "share"})
 	_, e5 := s.WriteConsumer(ctx, consumers.Write{Key: consumers.Key{1}, Any: true, Record: &consumers.Record{Tier: "t"}})
@@ -233,7 +237,7 @@ func useEverything(t *testing.T, s *redisstore.Store) {
 		{Bucket: [16]byte{8}, Ask: lease.Ask{Params: p, Version: 1, Used: 5}}})
 	e10 := s.AppendDecisions(ctx, []decisions.Decision{{Policy: "p"}})
 	e11 := s.PutTop(ctx, "replica", []byte("{}"))
-	if err := errors.Join(e1, e2, e3, e4, e5, e6, e7, e8, e9, e10, e11); err != nil {
+	if err := errors.Join(e1, e2, e2a, e2b, e3, e4, e5, e6, e7, e8, e9, e10, e11); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -54,6 +54,10 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"versions", testVersions},
 		{"versions are dropped when many", testVersionsKept},
 		{"one of many writers wins", testVersionRace},
+		{"a rollout begins, grows and ends", testRollout},
+		{"drafts push out nothing that is in force", testRolloutKeepsWhatIsInForce},
+		{"a rollout is restored", testRolloutIsRestored},
+		{"one of many steps of a rollout wins", testRolloutRace},
 		{"the secret is made once", testSecret},
 		{"nodes are forgotten", testNodes},
 		{"consumers", testConsumers},
@@ -72,6 +76,7 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"all algorithms and groups follow the ledgers", testLimitsAndGroups},
 		{"golden vectors of windows and queues", testGoldenWindows},
 		{"a group is granted all or none", testGroups},
+		{"two ledgers of a bucket follow their arithmetic", testTwins},
 		{"a restart refills nobody", testRestart},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, open(t)) })

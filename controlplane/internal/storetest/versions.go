@@ -24,7 +24,7 @@ func version(number uint64) policies.Version {
 
 func testVersions(t *testing.T, s *Instance) {
 	ctx := testContext(t)
-	if n := must[uint64](t)(s.Current(ctx)); n != 0 {
+	if n := must[policies.State](t)(s.State(ctx)).Current; n != 0 {
 		t.Fatalf("an empty store is at version %d", n)
 	}
 	if _, err := s.Load(ctx, 1); !errors.Is(err, policies.ErrNotFound) {
@@ -50,7 +50,7 @@ func testVersions(t *testing.T, s *Instance) {
 	if err := s.Append(ctx, 5, version(9), audit.Entry{}); err != nil {
 		t.Fatal(err)
 	}
-	if n := must[uint64](t)(s.Current(ctx)); n != 9 {
+	if n := must[policies.State](t)(s.State(ctx)).Current; n != 9 {
 		t.Errorf("current is %d, want 9", n)
 	}
 	for _, c := range []struct {

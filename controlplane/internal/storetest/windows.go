@@ -15,9 +15,20 @@ import (
 type reference struct {
 	tokens  map[[16]byte]lease.Ledger
 	windows map[[16]byte]lease.WindowLedger
+	drafts  twins
+}
+
+func newReference() *reference {
+	return &reference{
+		tokens: map[[16]byte]lease.Ledger{}, windows: map[[16]byte]lease.WindowLedger{},
+		drafts: twins{map[[16]byte]lease.Ledger{}, map[[16]byte]lease.WindowLedger{}},
+	}
 }
 
 func (r *reference) answer(now quota.Instant, it leases.Item, look bool) lease.Grant {
+	if it.Twin != nil {
+		return r.answerTwin(now, it, look)
+	}
 	var g lease.Grant
 	if it.Ask.Windows.Quota == 0 {
 		decide := lease.Ledger.Grant
@@ -25,7 +36,7 @@ func (r *reference) answer(now quota.Instant, it leases.Item, look bool) lease.G
 			decide = lease.Ledger.Look
 		}
 		var after lease.Ledger
-		if after, g = decide(r.tokens[it.Bucket], now, it.Ask); g.Changed {
+		if after, g = decide(lease.Twins[lease.Ledger]{Main: r.tokens[it.Bucket], Draft: r.drafts.tokens[it.Bucket]}.Promoted(it.Ask), now, it.Ask); g.Changed {
 			r.tokens[it.Bucket] = after
 		}
 	} else {
@@ -34,7 +45,7 @@ func (r *reference) answer(now quota.Instant, it leases.Item, look bool) lease.G
 			decide = lease.WindowLedger.Look
 		}
 		var after lease.WindowLedger
-		if after, g = decide(r.windows[it.Bucket], now, it.Ask); g.Changed {
+		if after, g = decide(lease.Twins[lease.WindowLedger]{Main: r.windows[it.Bucket], Draft: r.drafts.windows[it.Bucket]}.Promoted(it.Ask), now, it.Ask); g.Changed {
 			r.windows[it.Bucket] = after
 		}
 	}
@@ -172,7 +183,7 @@ func testLimitsAndGroups(t *testing.T, s *Instance) {
 			l.all[i] = l.figures()
 			l.old[i] = l.all[i]
 		}
-		ref := &reference{map[[16]byte]lease.Ledger{}, map[[16]byte]lease.WindowLedger{}}
+		ref := newReference()
 		for range batches {
 			l.pass(ref, s.StepsBack)
 			s.SetClock(l.now)

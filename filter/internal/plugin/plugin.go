@@ -9,7 +9,6 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/classify"
 	"github.com/weir-proxy/weir/filter/internal/configsync"
 	"github.com/weir-proxy/weir/filter/internal/consumers"
 	"github.com/weir-proxy/weir/filter/internal/host"
@@ -18,6 +17,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/respond"
 	"github.com/weir-proxy/weir/filter/internal/samples"
+	"github.com/weir-proxy/weir/shared/classify"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"

@@ -20,6 +20,27 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
 )
 
+// Defines values for RolloutStepRollout.
+const (
+	RolloutStepRolloutPromoted  RolloutStepRollout = "promoted"
+	RolloutStepRolloutTakenBack RolloutStepRollout = "taken back"
+	RolloutStepRolloutUnderWay  RolloutStepRollout = "under way"
+)
+
+// Valid indicates whether the value is a known member of the RolloutStepRollout enum.
+func (e RolloutStepRollout) Valid() bool {
+	switch e {
+	case RolloutStepRolloutPromoted:
+		return true
+	case RolloutStepRolloutTakenBack:
+		return true
+	case RolloutStepRolloutUnderWay:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for StateStatus.
 const (
 	Ok    StateStatus = "ok"
@@ -50,6 +71,27 @@ func (e TopBy) Valid() bool {
 	case TopByRefused:
 		return true
 	case TopByRequests:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for VersionWithDocumentRollout.
+const (
+	VersionWithDocumentRolloutPromoted  VersionWithDocumentRollout = "promoted"
+	VersionWithDocumentRolloutTakenBack VersionWithDocumentRollout = "taken back"
+	VersionWithDocumentRolloutUnderWay  VersionWithDocumentRollout = "under way"
+)
+
+// Valid indicates whether the value is a known member of the VersionWithDocumentRollout enum.
+func (e VersionWithDocumentRollout) Valid() bool {
+	switch e {
+	case VersionWithDocumentRolloutPromoted:
+		return true
+	case VersionWithDocumentRolloutTakenBack:
+		return true
+	case VersionWithDocumentRolloutUnderWay:
 		return true
 	default:
 		return false
@@ -138,6 +180,9 @@ type Changed struct {
 
 	// Diff What changes from one policy set to another.
 	Diff Diff `json:"diff"`
+
+	// Rollout The share of the nodes that gets a new version.
+	Rollout *RolloutBegun `json:"rollout,omitempty"`
 }
 
 // Consumer What is known of a consumer.
@@ -194,6 +239,9 @@ type Node struct {
 	// Applied The version in use; 0 before the first.
 	Applied uint64 `json:"applied"`
 
+	// Wanted The version that it ought to have: the current one, or that of a rollout; 0 while there is none.
+	Wanted uint64 `json:"wanted"`
+
 	// Refused The version that the node could not apply, absent if there is none.
 	Refused uint64 `json:"refused,omitempty"`
 
@@ -222,7 +270,7 @@ type Node struct {
 
 // Nodes A page of nodes.
 type Nodes struct {
-	// Current The newest version on this replica, to compare each node's with.
+	// Current The current version on this replica.
 	Current uint64 `json:"current_version"`
 
 	// Complete False while the store is away: then these are the nodes that this replica heard of.
@@ -235,6 +283,84 @@ type Nodes struct {
 
 // Regions What an operator wants to see of the regions.
 type Regions = regions.View
+
+// Rollout A version that a share of the nodes has.
+type Rollout struct {
+	// Version The version that is rolled out.
+	Version uint64 `json:"version"`
+
+	// Current The version that the other nodes stay on.
+	Current uint64 `json:"current_version"`
+
+	// Nodes The share of the nodes that gets it, like 25%.
+	Nodes string    `json:"nodes"`
+	Since time.Time `json:"since"`
+
+	// By The name of the token that began it.
+	By string `json:"by"`
+
+	// Summary What changes.
+	Summary string `json:"summary"`
+
+	// Seen The nodes that share the buckets.
+	Seen int `json:"seen"`
+
+	// Chosen Those of them that ought to have the version.
+	Chosen int `json:"chosen"`
+
+	// Applied Those of the chosen that have it.
+	Applied int `json:"applied"`
+
+	// Refused Those of the chosen that could not apply it; GET /v1/nodes says why.
+	Refused int `json:"refused"`
+
+	// Apart The policies whose buckets the two versions do not share, because they are partitioned, identified or counted otherwise: each version's limit counts alone, and together both are the bound.
+	Apart []string `json:"apart"`
+}
+
+// RolloutBegun The share of the nodes that gets a new version.
+type RolloutBegun struct {
+	// Nodes Like 25%.
+	Nodes string `json:"nodes"`
+
+	// Seen The nodes that share the buckets.
+	Seen int `json:"seen"`
+
+	// Chosen Those of them that get the version.
+	Chosen int `json:"chosen"`
+
+	// Bound What limits are worth while both versions are in force.
+	Bound string `json:"bound"`
+
+	// Apart The policies whose buckets the two versions do not share, because they are partitioned, identified or counted otherwise: each version's limit counts alone, and together both are the bound.
+	Apart []string `json:"apart"`
+}
+
+// RolloutStep What a step of a rollout did, or would do.
+type RolloutStep struct {
+	Version uint64             `json:"version"`
+	DryRun  bool               `json:"dry_run"`
+	Rollout RolloutStepRollout `json:"rollout"`
+
+	// Nodes The share of the nodes that has the version then, like 50%.
+	Nodes string `json:"nodes"`
+
+	// Seen The nodes that share the buckets.
+	Seen int `json:"seen"`
+
+	// Chosen Those of them that have the version then.
+	Chosen  int    `json:"chosen"`
+	Summary string `json:"summary"`
+
+	// Diff What changes from one policy set to another.
+	Diff Diff `json:"diff"`
+
+	// Apart The policies whose buckets the two versions do not share, because they are partitioned, identified or counted otherwise: each version's limit counts alone, and together both are the bound.
+	Apart []string `json:"apart"`
+}
+
+// RolloutStepRollout defines model for RolloutStep.Rollout.
+type RolloutStepRollout string
 
 // Share A policy's share in use in one region.
 type Share = regions.Share
@@ -295,12 +421,18 @@ type VersionWithDocument struct {
 	Digest  string `json:"digest"`
 	Summary string `json:"summary"`
 
+	// Rollout Of a version that some of the nodes had first: how that ended. Absent for others.
+	Rollout VersionWithDocumentRollout `json:"rollout,omitempty"`
+
 	// Format The document's.
 	Format policydoc.Format `json:"media_type"`
 
 	// Text The document as it was written.
 	Text string `json:"document"`
 }
+
+// VersionWithDocumentRollout Of a version that some of the nodes had first: how that ended. Absent for others.
+type VersionWithDocumentRollout string
 
 // Versions A page of versions, newest first.
 type Versions struct {
@@ -318,6 +450,9 @@ type IfMatch = string
 
 // IfNoneMatch defines model for IfNoneMatch.
 type IfNoneMatch = string
+
+// NodeShare defines model for NodeShare.
+type NodeShare = string
 
 // PageSize defines model for PageSize.
 type PageSize = int32
@@ -423,6 +558,10 @@ type DeletePolicyParams struct {
 	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
+	// Nodes The share of the nodes that gets the new version, like `25%`; the others stay on the current one. `100%`, or nothing, is all of
+	// them at once.
+	Nodes NodeShare `form:"nodes,omitempty" json:"nodes,omitempty"`
+
 	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
 }
@@ -438,6 +577,10 @@ type PatchPolicyParams struct {
 	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
+	// Nodes The share of the nodes that gets the new version, like `25%`; the others stay on the current one. `100%`, or nothing, is all of
+	// them at once.
+	Nodes NodeShare `form:"nodes,omitempty" json:"nodes,omitempty"`
+
 	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
 }
@@ -446,6 +589,10 @@ type PatchPolicyParams struct {
 type PutPolicyParams struct {
 	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
+	// Nodes The share of the nodes that gets the new version, like `25%`; the others stay on the current one. `100%`, or nothing, is all of
+	// them at once.
+	Nodes NodeShare `form:"nodes,omitempty" json:"nodes,omitempty"`
 
 	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
@@ -459,6 +606,34 @@ type GetPolicySetParams struct {
 
 // PutPolicySetParams defines parameters for PutPolicySet.
 type PutPolicySetParams struct {
+	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
+	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
+	// Nodes The share of the nodes that gets the new version, like `25%`; the others stay on the current one. `100%`, or nothing, is all of
+	// them at once.
+	Nodes NodeShare `form:"nodes,omitempty" json:"nodes,omitempty"`
+
+	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
+	IfMatch IfMatch `json:"If-Match"`
+}
+
+// DeleteRolloutParams defines parameters for DeleteRollout.
+type DeleteRolloutParams struct {
+	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
+	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
+	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
+	IfMatch IfMatch `json:"If-Match"`
+}
+
+// PutRolloutJSONBody defines parameters for PutRollout.
+type PutRolloutJSONBody struct {
+	// Nodes The share, from 1% to 100%.
+	Nodes string `json:"nodes"`
+}
+
+// PutRolloutParams defines parameters for PutRollout.
+type PutRolloutParams struct {
 	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
@@ -511,6 +686,9 @@ type RollbackParams struct {
 // PutConsumerJSONRequestBody defines body for PutConsumer for application/json ContentType.
 type PutConsumerJSONRequestBody = Assignment
 
+// PutRolloutJSONRequestBody defines body for PutRollout for application/json ContentType.
+type PutRolloutJSONRequestBody PutRolloutJSONBody
+
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
 	// Healthz Is the process alive?
@@ -561,6 +739,15 @@ type ServerInterface interface {
 	// GetRegions How regions share the quotas
 	// (GET /v1/regions)
 	GetRegions(ctx echo.Context) error
+	// DeleteRollout Take the version back
+	// (DELETE /v1/rollout)
+	DeleteRollout(ctx echo.Context, params DeleteRolloutParams) error
+	// GetRollout The rollout under way
+	// (GET /v1/rollout)
+	GetRollout(ctx echo.Context) error
+	// PutRollout Give the version to another share of the nodes
+	// (PUT /v1/rollout)
+	PutRollout(ctx echo.Context, params PutRolloutParams) error
 	// Top The heaviest callers of the last five to ten minutes
 	// (GET /v1/top)
 	Top(ctx echo.Context, params TopParams) error
@@ -886,6 +1073,13 @@ func (w *ServerInterfaceWrapper) DeletePolicy(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter dry_run: %s", err))
 	}
 
+	// ------------- Optional query parameter "nodes" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "nodes", ctx.QueryParams(), &params.Nodes, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter nodes: %s", err))
+	}
+
 	headers := ctx.Request().Header
 	// ------------- Required header parameter "If-Match" -------------
 	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
@@ -966,6 +1160,13 @@ func (w *ServerInterfaceWrapper) PatchPolicy(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter dry_run: %s", err))
 	}
 
+	// ------------- Optional query parameter "nodes" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "nodes", ctx.QueryParams(), &params.Nodes, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter nodes: %s", err))
+	}
+
 	headers := ctx.Request().Header
 	// ------------- Required header parameter "If-Match" -------------
 	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
@@ -1008,6 +1209,13 @@ func (w *ServerInterfaceWrapper) PutPolicy(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "dry_run", ctx.QueryParams(), &params.DryRun, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter dry_run: %s", err))
+	}
+
+	// ------------- Optional query parameter "nodes" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "nodes", ctx.QueryParams(), &params.Nodes, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter nodes: %s", err))
 	}
 
 	headers := ctx.Request().Header
@@ -1076,6 +1284,13 @@ func (w *ServerInterfaceWrapper) PutPolicySet(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter dry_run: %s", err))
 	}
 
+	// ------------- Optional query parameter "nodes" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "nodes", ctx.QueryParams(), &params.Nodes, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter nodes: %s", err))
+	}
+
 	headers := ctx.Request().Header
 	// ------------- Required header parameter "If-Match" -------------
 	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
@@ -1106,6 +1321,89 @@ func (w *ServerInterfaceWrapper) GetRegions(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetRegions(ctx)
+	return err
+}
+
+// DeleteRollout converts echo context to params.
+func (w *ServerInterfaceWrapper) DeleteRollout(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DeleteRolloutParams
+	// ------------- Optional query parameter "dry_run" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "dry_run", ctx.QueryParams(), &params.DryRun, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter dry_run: %s", err))
+	}
+
+	headers := ctx.Request().Header
+	// ------------- Required header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = IfMatch
+	} else {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Header parameter If-Match is required, but not found"))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DeleteRollout(ctx, params)
+	return err
+}
+
+// GetRollout converts echo context to params.
+func (w *ServerInterfaceWrapper) GetRollout(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetRollout(ctx)
+	return err
+}
+
+// PutRollout converts echo context to params.
+func (w *ServerInterfaceWrapper) PutRollout(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PutRolloutParams
+	// ------------- Optional query parameter "dry_run" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "dry_run", ctx.QueryParams(), &params.DryRun, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter dry_run: %s", err))
+	}
+
+	headers := ctx.Request().Header
+	// ------------- Required header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = IfMatch
+	} else {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Header parameter If-Match is required, but not found"))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PutRollout(ctx, params)
 	return err
 }
 
@@ -1330,6 +1628,9 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/v1/policyset", wrapper.GetPolicySet, options.OperationMiddlewares["getPolicySet"]...)
 	router.PUT(options.BaseURL+"/v1/policyset", wrapper.PutPolicySet, options.OperationMiddlewares["putPolicySet"]...)
 	router.GET(options.BaseURL+"/v1/regions", wrapper.GetRegions, options.OperationMiddlewares["getRegions"]...)
+	router.DELETE(options.BaseURL+"/v1/rollout", wrapper.DeleteRollout, options.OperationMiddlewares["deleteRollout"]...)
+	router.GET(options.BaseURL+"/v1/rollout", wrapper.GetRollout, options.OperationMiddlewares["getRollout"]...)
+	router.PUT(options.BaseURL+"/v1/rollout", wrapper.PutRollout, options.OperationMiddlewares["putRollout"]...)
 	router.GET(options.BaseURL+"/v1/top", wrapper.Top, options.OperationMiddlewares["top"]...)
 	router.GET(options.BaseURL+"/v1/versions", wrapper.ListVersions, options.OperationMiddlewares["listVersions"]...)
 	router.GET(options.BaseURL+"/v1/versions/:version", wrapper.GetVersion, options.OperationMiddlewares["getVersion"]...)
@@ -1365,6 +1666,15 @@ type OneConsumerJSONResponse struct {
 	Body Consumer
 
 	Headers OneConsumerResponseHeaders
+}
+
+type RolloutStepResponseHeaders struct {
+	ETag *string
+}
+type RolloutStepJSONResponse struct {
+	Body RolloutStep
+
+	Headers RolloutStepResponseHeaders
 }
 
 type HealthzRequestObject struct {
@@ -1794,6 +2104,88 @@ func (response GetRegions200JSONResponse) VisitGetRegionsResponse(w http.Respons
 	return err
 }
 
+type DeleteRolloutRequestObject struct {
+	Params DeleteRolloutParams
+}
+
+type DeleteRolloutResponseObject interface {
+	VisitDeleteRolloutResponse(w http.ResponseWriter) error
+}
+
+type DeleteRollout200JSONResponse struct{ RolloutStepJSONResponse }
+
+func (response DeleteRollout200JSONResponse) VisitDeleteRolloutResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetRolloutRequestObject struct {
+}
+
+type GetRolloutResponseObject interface {
+	VisitGetRolloutResponse(w http.ResponseWriter) error
+}
+
+type GetRollout200ResponseHeaders struct {
+	CacheControl string
+	ETag         string
+}
+
+type GetRollout200JSONResponse struct {
+	Body    Rollout
+	Headers GetRollout200ResponseHeaders
+}
+
+func (response GetRollout200JSONResponse) VisitGetRolloutResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
+	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutRolloutRequestObject struct {
+	Params PutRolloutParams
+	Body   *PutRolloutJSONRequestBody
+}
+
+type PutRolloutResponseObject interface {
+	VisitPutRolloutResponse(w http.ResponseWriter) error
+}
+
+type PutRollout200JSONResponse struct{ RolloutStepJSONResponse }
+
+func (response PutRollout200JSONResponse) VisitPutRolloutResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type TopRequestObject struct {
 	Params TopParams
 }
@@ -1988,6 +2380,15 @@ type StrictServerInterface interface {
 	// GetRegions How regions share the quotas
 	// (GET /v1/regions)
 	GetRegions(ctx context.Context, request GetRegionsRequestObject) (GetRegionsResponseObject, error)
+	// DeleteRollout Take the version back
+	// (DELETE /v1/rollout)
+	DeleteRollout(ctx context.Context, request DeleteRolloutRequestObject) (DeleteRolloutResponseObject, error)
+	// GetRollout The rollout under way
+	// (GET /v1/rollout)
+	GetRollout(ctx context.Context, request GetRolloutRequestObject) (GetRolloutResponseObject, error)
+	// PutRollout Give the version to another share of the nodes
+	// (PUT /v1/rollout)
+	PutRollout(ctx context.Context, request PutRolloutRequestObject) (PutRolloutResponseObject, error)
 	// Top The heaviest callers of the last five to ten minutes
 	// (GET /v1/top)
 	Top(ctx context.Context, request TopRequestObject) (TopResponseObject, error)
@@ -2447,6 +2848,102 @@ func (sh *strictHandler) GetRegions(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(GetRegionsResponseObject); ok {
 		return validResponse.VisitGetRegionsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DeleteRollout operation middleware
+func (sh *strictHandler) DeleteRollout(ctx echo.Context, params DeleteRolloutParams) error {
+	var request DeleteRolloutRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DeleteRollout(ctx.Request().Context(), request.(DeleteRolloutRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DeleteRollout")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DeleteRolloutResponseObject); ok {
+		return validResponse.VisitDeleteRolloutResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetRollout operation middleware
+func (sh *strictHandler) GetRollout(ctx echo.Context) error {
+	var request GetRolloutRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetRollout(ctx.Request().Context(), request.(GetRolloutRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetRollout")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetRolloutResponseObject); ok {
+		return validResponse.VisitGetRolloutResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PutRollout operation middleware
+func (sh *strictHandler) PutRollout(ctx echo.Context, params PutRolloutParams) error {
+	var request PutRolloutRequestObject
+
+	request.Params = params
+
+	var body PutRolloutJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PutRollout(ctx.Request().Context(), request.(PutRolloutRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PutRollout")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PutRolloutResponseObject); ok {
+		return validResponse.VisitPutRolloutResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -4,27 +4,69 @@
 -- ARGV[1]      jitter of expiries, 0 to 1023
 -- ARGV[1 + i]  the kind of the i-th bucket, 't' for tokens and 'w' for windows, or 'T' and 'W' if the next bucket belongs to the
 --              same request, which needs both or nothing; then big-endian numbers, see grant_tokens and grant_windows
+--              While two versions are in force a bucket may be followed by its twin, which is charged for what it was granted: 'c' of
+--              tokens and 'v' of windows for the main one, 'd' and 'x' for the draft's, or capitals as above; see charge_tokens
 -- returns      6 integers for each bucket: stale waiting keep not_before level delay; of a report of what was used the last is the
 --              debt instead; then the time, if the marker of lost state beside the buckets is missing
-local TOKENS, TOKENS_JOINED, WINDOWS_JOINED = string.byte('tTW', 1, 3)
+local TOKENS = string.byte('t')
+local CHARGE_TOKENS, CHARGE_WINDOWS, DRAFT_TOKENS, DRAFT_WINDOWS = string.byte('cvdx', 1, 4)
 local reply = {}
+
+-- The kind of the k-th bucket in small letters, and whether the next belongs to the same request.
+local function kind_of(k)
+  local kind = string.byte(ARGV[1 + k] or ' ')
+  if kind >= 65 and kind <= 90 then
+    return kind + 32, true
+  end
+  return kind, false
+end
+
+-- Charges the k-th bucket for what the one before it was granted.
+local function charge(k, kind)
+  local arg, spent = ARGV[1 + k], (k - 2) * 6
+  local granted, kept = reply[spent + 2], reply[spent + 3]
+  local draft = kind == DRAFT_TOKENS or kind == DRAFT_WINDOWS
+  local book = charge_windows
+  local used = 0
+  if kind == CHARGE_TOKENS or kind == DRAFT_TOKENS then
+    book = charge_tokens
+    used = struct.unpack('>I8', arg, #arg - 7)
+  end
+  if reply[spent + 1] == 0 and granted + kept + used > 0 then
+    book(KEYS[k], arg, granted, kept, draft)
+  end
+end
 
 -- Answers the k-th bucket, and returns whether all that wait have, or could have, their cost.
 local function answer(k, look)
   local arg, r = ARGV[1 + k], (k - 1) * 6
-  local kind = string.byte(arg)
+  local kind = kind_of(k)
+  if kind == CHARGE_TOKENS or kind == CHARGE_WINDOWS or kind == DRAFT_TOKENS or kind == DRAFT_WINDOWS then
+    if not look then
+      charge(k, kind)
+    end
+    for i = r + 1, r + 6 do
+      reply[i] = 0
+    end
+    return true
+  end
+  local twin, hold = nil, 0
+  local next_kind = kind_of(k + 1)
+  if next_kind == CHARGE_TOKENS or next_kind == CHARGE_WINDOWS then
+    twin, hold = KEYS[k + 1], struct.unpack('>I8', ARGV[2 + k], 2)
+  end
   local grant = grant_windows
-  if kind == TOKENS or kind == TOKENS_JOINED then
+  if kind == TOKENS then
     grant = grant_tokens
   end
-  local stale, granted, kept, not_before, level, delay = grant(KEYS[k], arg, look)
+  local stale, granted, kept, not_before, level, delay = grant(KEYS[k], arg, look, twin, hold)
   reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6] = stale, granted, kept, not_before, level, delay
   return stale == 0 and not_before == 0
 end
 
 local function joined(k)
-  local kind = string.byte(ARGV[1 + k])
-  return kind == TOKENS_JOINED or kind == WINDOWS_JOINED
+  local _, with_next = kind_of(k)
+  return with_next
 end
 
 local first = 1

@@ -1,15 +1,20 @@
 -- Buckets of tokens, exactly as lease.Ledger in Go.
 --
--- grant_tokens(key, arg, look) grants by an argument of 8-byte numbers after its kind: num den burst ttl version waiting cost deadline keep nodes,
+-- grant_tokens(key, arg, look, twin, hold) grants by an argument of 8-byte numbers after its kind: num den burst ttl version waiting cost deadline keep nodes,
 -- then doubtful_for, how long after a loss of state an absent one may be a lost one, and doubtful_debt, what a bucket starts with
 -- whose state is lost, and used, what a node reports to have used: it asks for nothing then, and gets the debt in place of the
 -- delay. With look it charges nothing, and not_before is 0 if all waiting requests can have their cost. It returns
--- stale granted kept not_before level delay.
+-- stale granted kept not_before level delay. An absent bucket of a draft, or one of an earlier draft, starts as that of the key twin, and is
+-- kept for hold at least; both are nothing for all others.
+--
+-- charge_tokens(key, arg, granted, kept, draft) books in a bucket what its twin granted, as lease.Twins does. The numbers are: hold,
+-- then num den burst version doubtful_for doubtful_debt, and cost deadline ttl used of what the twin was asked. That of a draft is left
+-- absent if it is.
 --
 -- A state is a MessagePack list: format version last debt num den burst, then end and tokens of each lease, the earliest first.
 --
 -- Calls cost more than arithmetic here, so there are few: the bucket at hand lives in the locals below rather than in a table.
-local grant_tokens
+local grant_tokens, charge_tokens
 do
   local FORMAT = 1
   local SATURATED = 5629499534213120 -- where debts saturate: 1.25 * MAX_UNITS
@@ -144,10 +149,9 @@ do
     end
   end
 
-  -- Books n tokens as used, and as leased for span, rounded up to the next multiple of a piece.
-  local function lend(n, span, pieces)
-    debt = debt + n * den
-    if span <= 0 then
+  -- Books n tokens as leased for span, rounded up to the next multiple of a piece.
+  local function book(n, span, pieces)
+    if n <= 0 or span <= 0 then
       return
     end
     local w = ceiling(span, pieces)
@@ -173,6 +177,12 @@ do
     end
   end
 
+  -- Books n tokens as used, and as leased for span.
+  local function lend(n, span, pieces)
+    debt = debt + n * den
+    book(n, span, pieces)
+  end
+
   -- The first instant at which n tokens can be had if nobody else takes any.
   local function ready(n)
     local owed = debt + (n - burst) * den
@@ -189,16 +199,38 @@ do
     return t
   end
 
-  grant_tokens = function(key, arg, look)
+  -- Takes the ledger of what was a draft, if the ask is the first by that since it was promoted, and says whether it did: it has counted
+  -- everything by these figures.
+  local function promote(key, raw, ask_version, ask_num, ask_den, ask_burst)
+    local draft = redis.pcall('GET', key .. ':draft')
+    local fine, good = pcall(decode, draft)
+    if fine and good and policy_set(version) == policy_set(ask_version) and num == ask_num and den == ask_den and burst == ask_burst then
+      return true
+    end
+    decode(raw)
+    return false
+  end
+
+  grant_tokens = function(key, arg, look, twin, hold)
     local ask_num, ask_den, ask_burst, ttl, ask_version, waiting, cost, deadline, keep, nodes, doubtful_for, doubtful_debt, used =
       struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
 
     local known, doubtful = false, nil
     local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
-    if raw then
+    local seed
+    if twin then
       local fine, good = pcall(decode, raw)
+      if not raw or fine and good and policy_set(version) < policy_set(ask_version) then
+        raw, seed = nil, redis.pcall('GET', twin)
+      end
+    end
+    if raw or seed then
+      local fine, good = pcall(decode, raw or seed)
       known = fine and good
       doubtful = not known
+      if known and seed then
+        version = 0
+      end
     else
       local at = lost_at(key)
       doubtful = at > 0 and now < at + doubtful_for
@@ -208,6 +240,9 @@ do
       changed = num ~= ask_num or den ~= ask_den or burst ~= ask_burst
       if changed and version > ask_version then
         return 1, 0, 0, 0, 0, 0
+      end
+      if changed and not twin and policy_set(version) < policy_set(ask_version) then
+        changed = not promote(key, raw, ask_version, ask_num, ask_den, ask_burst)
       end
       changed = set_back() or changed
       version = math.max(version, ask_version)
@@ -222,7 +257,7 @@ do
     bring(now, ask_num, ask_den, ask_burst)
     if used > 0 then
       debt = math.min(debt + units(used), SATURATED)
-      save(key, encode(), ready(burst))
+      save(key, encode(), math.max(ready(burst), now + hold))
       return 0, 0, 0, 0, math.max(0, quotient(burst * den - debt, den)), debt
     end
     debt = math.max(units(out(0)), math.min(debt, burst * den))
@@ -251,8 +286,44 @@ do
       not_before = math.max(1, ready(math.min(cost, burst)) - now)
     end
     if changed or granted > 0 or kept > 0 then
-      save(key, encode(), ready(burst))
+      save(key, encode(), math.max(ready(burst), now + hold))
     end
     return 0, granted, kept, not_before, available, delay
+  end
+
+  charge_tokens = function(key, arg, granted, kept, draft)
+    local hold, ask_num, ask_den, ask_burst, ask_version, doubtful_for, doubtful_debt, cost, deadline, ttl, used =
+      struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
+    local raw = redis.pcall('GET', key)
+    local fine, good = false, false
+    if raw then
+      fine, good = pcall(decode, raw)
+    elseif draft then
+      return
+    end
+    if fine and good then
+      if draft and policy_set(version) < policy_set(ask_version) then
+        return
+      end
+      if version > ask_version then
+        ask_num, ask_den, ask_burst, ask_version = num, den, burst, version
+      end
+      set_back()
+      version = ask_version
+    else
+      version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
+      ends, tokens, lots = {}, {}, 0
+      local at = not raw and lost_at(key) or 0
+      if raw or at > 0 and now < at + doubtful_for then
+        debt = doubtful_debt
+      end
+    end
+    bring(now, ask_num, ask_den, ask_burst)
+    local before, n = debt, granted * cost
+    book(math.min(n, burst), deadline, 1)
+    book(math.min(kept, burst), ttl, 2)
+    local full = math.min(before + units(n + kept + used), burst * den)
+    debt = math.max(before, full, units(out(0)))
+    save(key, encode(), math.max(ready(burst), now + hold))
   end
 end

@@ -40,6 +40,11 @@ local function ahead(last, step)
   return by - math.fmod(by, step)
 end
 
+-- The number of the policy set in a version: the rest is the epoch of a region's part.
+local function policy_set(version)
+  return quotient(version, 16777216) -- 2^lease.EpochBits
+end
+
 -- How many of the available tokens a node may hold.
 local function keep_share(keep, nodes, available)
   if keep > quotient(available, nodes) then

@@ -1,12 +1,13 @@
 -- Buckets of the window algorithms, exactly as lease.WindowLedger and quota.Windows in Go.
 --
--- grant_windows(key, arg, look) is what grant_tokens is for tokens; the numbers are: algorithm quota length grain
+-- grant_windows and charge_windows are what grant_tokens and charge_tokens are for tokens. Of grant_windows the numbers are: algorithm quota length grain
 -- offset ttl version waiting cost deadline keep nodes leased doubtful_used: leased is how long after a
--- loss of state tokens may still be used that were granted before it.
+-- loss of state tokens may still be used that were granted before it. Of charge_windows: hold, algorithm quota length grain offset
+-- version leased doubtful_used and the longest lease of it, and cost deadline ttl used of what the twin was asked.
 --
 -- A state is a MessagePack list: format version last algorithm quota length grain offset, then start and count of each mark, the
 -- earliest first, each start but the first as the distance from the one before.
-local grant_windows
+local grant_windows, charge_windows
 do
   local FORMAT = 1
   local FIELDS = 8      -- of a state before its marks
@@ -243,16 +244,62 @@ do
     advance(last)
   end
 
-  -- Brings the bucket of a key to now and to the figures asked for; whether that must be stored, or nil if the ask is stale.
-  local function open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used)
+  -- Bounds the counts where more was added than the quota, as quota.Windows.Saturate.
+  local function saturate()
+    local room, most = math.huge, quota
+    if algorithm == COUNTER then
+      most = quotient(MAX_UNITS, length / unit())
+    elseif algorithm ~= FIXED then
+      room = quota
+    end
+    local first = marks
+    while first > 0 and room > 0 do
+      counts[first] = math.min(counts[first], most, room)
+      room = room - counts[first]
+      first = first - 1
+    end
+    for i = first + 1, marks do
+      starts[i - first], counts[i - first] = starts[i], counts[i]
+    end
+    marks = marks - first
+  end
+
+  -- Takes the ledger of what was a draft, as for tokens, and says whether it did.
+  local function promote(key, raw, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset)
+    local draft = redis.pcall('GET', key .. ':draft')
+    local fine, good = pcall(decode, draft)
+    if fine and good and policy_set(version) == policy_set(ask_version) and algorithm == ask_algorithm and quota == ask_quota and length == ask_length
+      and grain == ask_grain and offset == ask_offset then
+      return true
+    end
+    decode(raw)
+    return false
+  end
+
+  -- Brings the bucket of a key to now and to the figures asked for; whether that must be stored, or nil if the ask is stale. An
+  -- absent one starts as that of the key twin, if one is given.
+  local function open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used, twin)
     local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
-    if raw then
+    local seed
+    if twin then
       local fine, good = pcall(decode, raw)
+      if not raw or fine and good and policy_set(version) < policy_set(ask_version) then
+        raw, seed = nil, redis.pcall('GET', twin)
+      end
+    end
+    if raw or seed then
+      local fine, good = pcall(decode, raw or seed)
       if fine and good then
+        if seed then
+          version = 0
+        end
         local changed = algorithm ~= ask_algorithm or quota ~= ask_quota or length ~= ask_length or grain ~= ask_grain
           or offset ~= ask_offset
         if changed and version > ask_version then
           return nil
+        end
+        if changed and not twin and policy_set(version) < policy_set(ask_version) then
+          changed = not promote(key, raw, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset)
         end
         version = math.max(version, ask_version)
         local was_ahead = set_back()
@@ -265,8 +312,8 @@ do
     end
     version, last, starts, counts, marks = ask_version, now, {}, {}, 0
     algorithm, quota, length, grain, offset = ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset
-    local lost = not raw and lost_at(key) or 0
-    if raw or lost > 0 and now < leaves(start_of(lost + leased)) then
+    local lost = not raw and not seed and lost_at(key) or 0
+    if raw or seed or lost > 0 and now < leaves(start_of(lost + leased)) then
       if doubtful_used > 0 then
         add(now, doubtful_used)
       end
@@ -275,10 +322,10 @@ do
     return false
   end
 
-  grant_windows = function(key, arg, look)
+  grant_windows = function(key, arg, look, twin, hold)
     local ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, ttl, ask_version, waiting, cost, deadline, keep, nodes,
       leased, doubtful_used = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
-    local changed = open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used)
+    local changed = open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used, twin)
     if changed == nil then
       return 1, 0, 0, 0, 0, 0
     end
@@ -300,8 +347,48 @@ do
       not_before = math.max(1, ready(math.min(cost, quota), deadline) - now)
     end
     if changed or granted > 0 or kept > 0 then
-      save(key, encode(), marks > 0 and leaves(starts[marks]) or last)
+      save(key, encode(), math.max(marks > 0 and leaves(starts[marks]) or last, now + hold))
     end
     return 0, granted, kept, not_before, math.max(0, available(last)), 0
+  end
+
+  charge_windows = function(key, arg, granted, kept, draft)
+    local hold, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, ask_version, leased, doubtful_used, longest, cost,
+      deadline, ttl = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
+    local raw = redis.pcall('GET', key)
+    local fine, good = false, false
+    if raw then
+      fine, good = pcall(decode, raw)
+    elseif draft then
+      return
+    end
+    if fine and good then
+      if draft and policy_set(version) < policy_set(ask_version) then
+        return
+      end
+      set_back()
+      advance(now)
+      if version <= ask_version then
+        if algorithm ~= ask_algorithm or quota ~= ask_quota or length ~= ask_length or grain ~= ask_grain or offset ~= ask_offset then
+          convert(ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset)
+        end
+        version = ask_version
+      end
+    else
+      version, last, starts, counts, marks = ask_version, now, {}, {}, 0
+      algorithm, quota, length, grain, offset = ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset
+      local lost = not raw and lost_at(key) or 0
+      if doubtful_used > 0 and (raw or lost > 0 and now < leaves(start_of(lost + leased))) then
+        add(now, doubtful_used)
+      end
+    end
+    if granted > 0 then
+      lend(granted * cost, deadline)
+    end
+    if kept > 0 then
+      lend(kept, math.min(ttl, longest))
+    end
+    saturate()
+    save(key, encode(), math.max(marks > 0 and leaves(starts[marks]) or last, now + hold))
   end
 end

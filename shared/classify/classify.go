@@ -34,6 +34,16 @@ func (c *Classifier) Classify(pairs, source []byte, rules Rules) (match.Attribut
 	if c.headers, ok = decodePairs(c.headers[:0], pairs); !ok {
 		return match.Attributes{}, false
 	}
+	return c.attributes(source, rules), true
+}
+
+// Of is Classify of headers that are decoded already, with the pseudo-headers among them.
+func (c *Classifier) Of(headers []match.Header, source []byte, rules Rules) match.Attributes {
+	c.headers = append(c.headers[:0], headers...)
+	return c.attributes(source, rules)
+}
+
+func (c *Classifier) attributes(source []byte, rules Rules) match.Attributes {
 	a := match.Attributes{Headers: c.headers}
 	for _, h := range c.headers {
 		if len(h.Name) == 0 || h.Name[0] != ':' {
@@ -53,7 +63,7 @@ func (c *Classifier) Classify(pairs, source []byte, rules Rules) (match.Attribut
 	if len(source) > 0 {
 		a.ClientIP, a.Address = c.client(source, rules)
 	}
-	return a, true
+	return a
 }
 
 // queryOf is the part of a path between the question mark and the fragment.

@@ -1,0 +1,149 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+)
+
+// rolloutBound is what limits are worth while two versions are in force.
+const rolloutBound = "each node decides by the limits of its version, and what it admits counts for both: over all nodes at most the larger of both limits passes, and the limits in force lose no count"
+
+// GetRollout says how far the rollout is.
+func (s *server) GetRollout(ctx context.Context, _ gen.GetRolloutRequestObject) (gen.GetRolloutResponseObject, error) {
+	view, err := s.Policies.Rollout(ctx)
+	if err != nil {
+		return nil, storeFailure(err)
+	}
+	r := view.Rollout
+	census := s.census(ctx, r)
+	return gen.GetRollout200JSONResponse{
+		Headers: gen.GetRollout200ResponseHeaders{ETag: etag(view.Revision), CacheControl: "no-cache"},
+		Body: gen.Rollout{Version: r.Version, Current: r.Base, Nodes: shareText(r.Nodes), Since: r.Since, By: r.By, Summary: view.Diff.String(),
+			Seen: census.seen, Chosen: census.chosen, Applied: census.applied, Refused: census.refused, Apart: view.Apart},
+	}, nil
+}
+
+// PutRollout gives the version to another share of the nodes.
+func (s *server) PutRollout(ctx context.Context, r gen.PutRolloutRequestObject) (gen.PutRolloutResponseObject, error) {
+	percent, err := shareOf(r.Body.Nodes)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := s.roll(ctx, "rollout.put", percent, r.Params.IfMatch, r.Params.DryRun)
+	return gen.PutRollout200JSONResponse{RolloutStepJSONResponse: answer}, err
+}
+
+// DeleteRollout takes the version back.
+func (s *server) DeleteRollout(ctx context.Context, r gen.DeleteRolloutRequestObject) (gen.DeleteRolloutResponseObject, error) {
+	answer, err := s.roll(ctx, "rollout.delete", 0, r.Params.IfMatch, r.Params.DryRun)
+	return gen.DeleteRollout200JSONResponse{RolloutStepJSONResponse: answer}, err
+}
+
+func (s *server) roll(ctx context.Context, action string, percent int, match gen.IfMatch, dryRun gen.DryRun) (answer gen.RolloutStepJSONResponse, err error) {
+	change := policies.RollChange{Nodes: percent, DryRun: dryRun, Entry: entry(ctx, action, "rollout")}
+	if change.Expected, change.Any, err = ifMatch(match); err != nil {
+		return answer, err
+	}
+	out, err := s.Policies.Roll(ctx, change)
+	if errors.Is(err, policies.ErrConflict) {
+		return answer, &failure{status: http.StatusPreconditionFailed, kind: "changed-meanwhile",
+			detail: "the rollout is no longer as If-Match names it: get it again, and go on from there with its ETag"}
+	}
+	if err != nil {
+		return answer, storeFailure(err)
+	}
+	census := s.census(ctx, out.Rollout)
+	answer.Body = gen.RolloutStep{Version: out.Rollout.Version, DryRun: dryRun, Rollout: gen.RolloutStepRollout(out.Ended), Nodes: shareText(percent),
+		Seen: census.seen, Chosen: census.chosen, Summary: out.Diff.String(), Diff: out.Diff, Apart: out.Apart}
+	if !dryRun {
+		s.Log.Info("rollout changed", "id", callerOf(ctx).id, "version", out.Rollout.Version, "nodes_percent", percent, "rollout", out.Ended,
+			"author", change.Entry.By)
+		if out.Ended == policies.RolloutUnderWay {
+			tag := etag(out.Revision)
+			answer.Headers.ETag = &tag
+		}
+	}
+	return answer, nil
+}
+
+// begun says what a change that begins a rollout means; nil for any other.
+func (s *server) begun(ctx context.Context, out policies.Outcome) *gen.RolloutBegun {
+	if out.Rollout == nil {
+		return nil
+	}
+	census := s.census(ctx, *out.Rollout)
+	return &gen.RolloutBegun{Nodes: shareText(out.Rollout.Nodes), Seen: census.seen, Chosen: census.chosen, Bound: rolloutBound, Apart: out.Apart}
+}
+
+// census counts the nodes that share the buckets: all, those that a rollout includes, and those of these that have its version or
+// could not apply it.
+type census struct{ seen, chosen, applied, refused int }
+
+func (s *server) census(ctx context.Context, r policies.Rollout) (c census) {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	all, _ := s.Nodes.List(ctx)
+	for _, n := range all {
+		if s.Now().Sub(n.Seen) >= nodes.Counted {
+			continue
+		}
+		c.seen++
+		if !r.Includes(n.ID) {
+			continue
+		}
+		c.chosen++
+		switch r.Version {
+		case n.Applied:
+			c.applied++
+		case n.Refused:
+			c.refused++
+		}
+	}
+	return c
+}
+
+func shareText(percent int) string { return strconv.Itoa(percent) + "%" }
+
+// shareOf reads a share of the nodes, in percent; all of them if there is none.
+func shareOf(text string) (int, error) {
+	if text == "" {
+		return policies.Everyone, nil
+	}
+	percent, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
+	if err != nil || percent < 1 || percent > policies.Everyone {
+		return 0, badRequest("nodes must be a share of the nodes from 1%% to 100%%")
+	}
+	return percent, nil
+}
+
+var plainPercent = regexp.MustCompile(`(^|&)(nodes=[0-9]{1,3})%(&|$)`)
+
+// plainShare lets people write nodes=25% in a query, where a percent sign should be %25.
+func plainShare(query string) string { return plainPercent.ReplaceAllString(query, "$1$2%25$3") }
+
+// rolloutFailure says why a change has to wait, or cannot be for some of the nodes.
+func rolloutFailure(err error) (Problem, bool) {
+	var under *policies.UnderWay
+	switch {
+	case errors.As(err, &under):
+		return newProblem(http.StatusConflict, "rollout-under-way",
+			fmt.Sprintf("%v since %s: promote it (PUT /v1/rollout, weir rollout promote) or take it back (DELETE /v1/rollout, weir rollout cancel), and then come again",
+				under, under.Rollout.Since.Format(time.RFC3339))), true
+	case errors.Is(err, policies.ErrNothingToKeep):
+		return newProblem(http.StatusConflict, "nothing-to-keep",
+			"there is no version yet that the other nodes could stay on: give the first one to all nodes, without nodes"), true
+	case errors.Is(err, policies.ErrNoRollout):
+		return newProblem(http.StatusNotFound, "no-rollout", "no rollout is under way; PUT /v1/policyset?nodes=25% begins one"), true
+	}
+	return Problem{}, false
+}

@@ -1,0 +1,205 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+)
+
+// Of four nodes half are among the first half; which ones is a property of their names.
+const (
+	firstHalf  = "node-a node-c"
+	secondHalf = "node-b node-d"
+)
+
+func changedSet(quota int) string {
+	return fmt.Sprintf("version: weir/v1\npolicies:\n  - {name: a, partition: [], limit: {quota: %d, window: 1m}}\n", quota)
+}
+
+func decoded[T any](t *testing.T, w *httptest.ResponseRecorder) (v T) {
+	t.Helper()
+	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil || w.Code != 200 {
+		t.Fatalf("%d %s: %v", w.Code, w.Body, err)
+	}
+	return v
+}
+
+// rollout does something to the rollout.
+func (p *plane) rollout(method, path, ifMatch, body string) *httptest.ResponseRecorder {
+	p.t.Helper()
+	return p.do(call{"ed", method, path, map[string]string{"If-Match": ifMatch}, body})
+}
+
+// gets polls as each node and says which versions they get.
+func (p *plane) gets(after string) string {
+	p.t.Helper()
+	var got []string
+	for _, n := range strings.Fields(firstHalf + " " + secondHalf) {
+		w := p.do(call{"envoy", "GET", "/node/v1/snapshot?node=" + n + "&boot=1&after=" + after + "&applied=" + after, nil, ""})
+		got = append(got, n+":"+w.Header().Get("Weir-Version"))
+	}
+	slices.Sort(got)
+	return strings.Join(got, " ")
+}
+
+func TestRollout(t *testing.T) {
+	p := newPlane(t)
+	p.problem(p.do(call{"ed", "PUT", "/v1/policyset?nodes=25%25", map[string]string{"If-Match": `"0"`}, set}), 409, "nothing-to-keep")
+	p.put(`"0"`, set)
+	p.problem(p.do(call{"eyes", "GET", "/v1/rollout", nil, ""}), 404, "no-rollout")
+	p.problem(p.rollout("DELETE", "/v1/rollout", "*", ""), 404, "no-rollout")
+	p.problem(p.rollout("PUT", "/v1/rollout", "*", `{"nodes":"50%"}`), 404, "no-rollout")
+	if got := p.gets("0"); got != "node-a:1 node-b:1 node-c:1 node-d:1" {
+		t.Fatalf("before it: %s", got)
+	}
+
+	dry := decoded[api.PutAnswer](t, p.do(call{"ed", "PUT", "/v1/policyset?nodes=50%&dry_run=true", map[string]string{"If-Match": `"1"`}, changedSet(20)}))
+	if dry.Rollout == nil || dry.Rollout.Nodes != "50%" || dry.Rollout.Chosen != 2 || dry.Rollout.Seen != 4 || !strings.Contains(dry.Rollout.Bound, "larger of both limits") {
+		t.Errorf("dry run: %+v", dry.Rollout)
+	}
+	w := p.do(call{"ed", "PUT", "/v1/policyset?nodes=50", map[string]string{"If-Match": `"1"`}, changedSet(20)})
+	if put := decoded[api.PutAnswer](t, w); put.Version != 2 || put.Summary != "a: limit 10 per 1m → 20 per 1m" || w.Header().Get("ETag") != "" {
+		t.Errorf("begun: %+v %v", put, w.Header())
+	}
+	if got := p.gets("1"); got != "node-a:2 node-b: node-c:2 node-d:" {
+		t.Errorf("with half: %s", got)
+	}
+	p.holds(1, set)
+	w = p.do(call{"eyes", "GET", "/v1/rollout", nil, ""})
+	r, tag := decoded[api.RolloutAnswer](t, w), w.Header().Get("ETag")
+	if r.Version != 2 || r.Current != 1 || r.Nodes != "50%" || r.By != "ed" || r.Seen != 4 || r.Chosen != 2 || r.Applied != 0 || len(r.Apart) != 0 || tag != `"1"` {
+		t.Errorf("status: %+v %s", r, tag)
+	}
+	wanted := map[string]uint64{}
+	for _, n := range decoded[api.NodesAnswer](t, p.do(call{"eyes", "GET", "/v1/nodes", nil, ""})).Nodes {
+		wanted[n.ID] = n.Wanted
+	}
+	if fmt.Sprint(wanted) != "map[node-a:2 node-b:1 node-c:2 node-d:1]" {
+		t.Errorf("nodes ought to have %v", wanted)
+	}
+
+	// Until it ends nothing else changes.
+	for _, c := range []call{
+		{"ed", "PUT", "/v1/policyset", map[string]string{"If-Match": `"1"`}, changedSet(30)},
+		{"ed", "PUT", "/v1/policyset?nodes=50%25", map[string]string{"If-Match": "*"}, changedSet(30)},
+		{"ed", "PATCH", "/v1/policies/a", map[string]string{"If-Match": "*"}, `{"mode":"strict"}`},
+		{"ed", "PUT", "/v1/policies/a", map[string]string{"If-Match": "*"}, `{"partition":[],"limit":{"quota":1,"window":"1s"}}`},
+		{"ed", "DELETE", "/v1/policies/a", map[string]string{"If-Match": "*"}, ""},
+		{"ed", "POST", "/v1/versions/1/rollback", map[string]string{"If-Match": "*"}, ""},
+	} {
+		if got := p.problem(p.do(c), 409, "rollout-under-way"); !strings.HasPrefix(got.Detail, "version 2 is being rolled out to 50 % of the nodes since ") {
+			t.Error(got.Detail)
+		}
+	}
+	p.problem(p.rollout("PUT", "/v1/rollout", `"7"`, `{"nodes":"75%"}`), 412, "changed-meanwhile")
+	p.problem(p.rollout("DELETE", "/v1/rollout", `"7"`, ""), 412, "changed-meanwhile")
+
+	step := decoded[api.RolloutStepAnswer](t, p.rollout("PUT", "/v1/rollout?dry_run=true", tag, `{"nodes":"100%"}`))
+	if step.Rollout != "promoted" || step.Chosen != 4 || step.Diff.Words[0] != "~ a: limit 10 per 1m → 20 per 1m" {
+		t.Errorf("dry run of the promotion: %+v", step)
+	}
+	w = p.rollout("PUT", "/v1/rollout", tag, `{"nodes":"100%"}`)
+	if step = decoded[api.RolloutStepAnswer](t, w); step.Rollout != "promoted" || w.Header().Get("ETag") != "" {
+		t.Errorf("promotion: %+v", step)
+	}
+	p.holds(2, changedSet(20))
+	if got := p.gets("1"); got != "node-a:2 node-b:2 node-c:2 node-d:2" {
+		t.Errorf("promoted: %s", got)
+	}
+	if v := decoded[api.VersionAnswer](t, p.do(call{"eyes", "GET", "/v1/versions/2", nil, ""})); v.Rollout != "promoted" || v.Text != changedSet(20) {
+		t.Errorf("the history has %+v", v)
+	}
+}
+
+func TestRolloutIsTakenBack(t *testing.T) {
+	p := newPlane(t)
+	p.put(`"0"`, set)
+	w := p.do(call{"ed", "PATCH", "/v1/policies/a?nodes=1%25", map[string]string{"If-Match": `"1"`}, `{"limit":{"quota":5}}`})
+	if got := decoded[api.PutAnswer](t, w); got.Rollout == nil || got.Rollout.Seen != 0 {
+		t.Errorf("begun: %+v", got)
+	}
+	w = p.rollout("PUT", "/v1/rollout", `"1"`, `{"nodes":"50%"}`)
+	if step := decoded[api.RolloutStepAnswer](t, w); step.Rollout != "under way" || w.Header().Get("ETag") != `"2"` {
+		t.Errorf("grown: %+v", step)
+	}
+	p.gets("0")
+	step := decoded[api.RolloutStepAnswer](t, p.rollout("DELETE", "/v1/rollout", `"2"`, ""))
+	if step.Rollout != "taken back" || step.Nodes != "0%" || step.Diff.Words[0] != "~ a: limit 5 per 1m → 10 per 1m" {
+		t.Errorf("taken back: %+v", step)
+	}
+	if got := p.gets("2"); got != "node-a:1 node-b:1 node-c:1 node-d:1" {
+		t.Errorf("afterwards: %s", got)
+	}
+	p.holds(1, set)
+	versions := decoded[api.VersionsAnswer](t, p.do(call{"eyes", "GET", "/v1/versions", nil, ""})).Versions
+	if len(versions) != 2 || versions[0].Number != 2 || versions[0].Rollout != "taken back" || versions[1].Rollout != "" {
+		t.Errorf("the history has %+v", versions)
+	}
+	// Its number is not given again, and another begins anew.
+	if put := decoded[api.PutAnswer](t, p.put(`"1"`, changedSet(7))); put.Version != 3 {
+		t.Errorf("the next version is %d", put.Version)
+	}
+	var said []string
+	for _, e := range decoded[api.AuditAnswer](t, p.do(call{"root", "GET", "/v1/audit", nil, ""})).Entries {
+		before, _ := json.Marshal(e.Before)
+		after, _ := json.Marshal(e.After)
+		said = append(said, fmt.Sprintf("%s %s %s %s→%s", e.By, e.Action, e.Resource, before, after))
+	}
+	slices.Reverse(said)
+	want := []string{
+		`ed policy.patch policies/a {"version":1}→{"nodes":"1%","summary":"a: limit 10 per 1m → 5 per 1m","version":2}`,
+		`ed rollout.put rollout {"nodes":"1%","version":2}→{"nodes":"50%","version":2}`,
+		`ed rollout.delete rollout {"nodes":"50%","version":2}→{"nodes":"0%","version":2}`,
+	}
+	if !slices.Equal(said[1:4], want) {
+		t.Errorf("the audit has\n%s", strings.Join(said, "\n"))
+	}
+}
+
+// A policy that is partitioned otherwise has buckets of its own in each version, and the answer says so.
+func TestRolloutApart(t *testing.T) {
+	p := newPlane(t)
+	p.put(`"0"`, set)
+	w := p.do(call{"ed", "PATCH", "/v1/policies/a?nodes=50%25", map[string]string{"If-Match": `"1"`}, `{"partition":["client_ip"]}`})
+	if got := decoded[api.PutAnswer](t, w); !slices.Equal(got.Rollout.Apart, []string{"a"}) {
+		t.Errorf("%+v", got.Rollout)
+	}
+}
+
+func TestRolloutRefusesInItsWords(t *testing.T) {
+	p := newPlane(t)
+	match := map[string]string{"If-Match": "*"}
+	for _, c := range []struct {
+		call
+		status int
+		kind   string
+	}{
+		{call{"ed", "PUT", "/v1/policyset?nodes=0", match, set}, 400, "bad-request"},
+		{call{"ed", "PUT", "/v1/policyset?nodes=101%25", match, set}, 400, "bad-request"},
+		{call{"ed", "PUT", "/v1/policyset?nodes=many", match, set}, 400, "bad-request"},
+		{call{"eyes", "GET", "/v1/rollout?x=1", nil, ""}, 400, "bad-request"},
+		{call{"ed", "PUT", "/v1/rollout", match, `{"nodes":"0%"}`}, 400, "bad-request"},
+		{call{"ed", "PUT", "/v1/rollout", match, `{"nodes":"50%","until":"tomorrow"}`}, 400, "bad-request"},
+		{call{"ed", "PUT", "/v1/rollout", nil, `{"nodes":"50%"}`}, 428, "precondition-required"},
+		{call{"ed", "PUT", "/v1/rollout", match, strings.Repeat("x", 4097)}, 413, "too-large"},
+		{call{"ed", "PUT", "/v1/rollout", map[string]string{"If-Match": "*", "Content-Encoding": "gzip"}, `{"nodes":"50%"}`}, 415, "unsupported-media-type"},
+		{call{"ed", "DELETE", "/v1/rollout", nil, ""}, 428, "precondition-required"},
+		{call{"ed", "DELETE", "/v1/rollout", map[string]string{"If-Match": "x"}, ""}, 400, "bad-request"},
+		{call{"ed", "DELETE", "/v1/rollout", map[string]string{"If-Match": "*", "Content-Encoding": "gzip"}, ""}, 415, "unsupported-media-type"},
+	} {
+		p.problem(p.do(c.call), c.status, c.kind)
+	}
+	p.store.mode.Store("away")
+	for _, c := range []call{
+		{"eyes", "GET", "/v1/rollout", nil, ""},
+		{"ed", "PUT", "/v1/rollout", match, `{"nodes":"50%"}`},
+		{"ed", "DELETE", "/v1/rollout", match, ""},
+	} {
+		p.problem(p.do(c), 503, "store-unavailable")
+	}
+}

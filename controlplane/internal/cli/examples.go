@@ -1,0 +1,39 @@
+package cli
+
+import "strings"
+
+// examples are shown at the end of each command's help, a line each. Tests want one for every command.
+var examples = map[string]string{
+	"serve":            "weir serve --listen 127.0.0.1:8080 --data-dir /var/lib/weir",
+	"check":            "weir check policies.yaml\nweir check --nodes 50 -o json policies.yaml",
+	"apply":            "weir apply policies.yaml --dry-run\nweir apply policies.yaml\nweir apply policies.yaml --nodes 25%",
+	"diff":             "weir diff policies.yaml\nweir diff 7 9",
+	"rollback":         "weir rollback 7 --dry-run\nweir rollback 7",
+	"rollout status":   "weir rollout\nweir rollout -o json",
+	"rollout promote":  "weir rollout promote --nodes 50%\nweir rollout promote",
+	"rollout cancel":   "weir rollout cancel",
+	"get policyset":    "weir get policyset > policies.yaml",
+	"get policies":     "weir get policies\nweir get policies api-per-consumer",
+	"get versions":     "weir get versions\nweir get versions 7",
+	"get regions":      "weir get regions",
+	"get nodes":        "weir get nodes",
+	"consumers get":    "weir consumers get alice --source header:x-user",
+	"consumers set":    "weir consumers set alice premium\nweir consumers set - premium < key.txt",
+	"consumers delete": "weir consumers delete alice",
+	"token new":        "weir token new --name ci --role editor --expires 90d",
+	"why":              "weir why alice\nweir why alice --source header:x-user",
+	"top":              "weir top\nweir top --policy api-per-consumer",
+	"audit":            "weir audit --since 24h\nweir audit --resource policies/api-per-consumer",
+	"simulate":         "weir simulate policies.yaml access.log.gz\nweir simulate draft.yaml access.log --against current\nkubectl logs envoy | weir simulate draft.yaml - --field consumer=api_key",
+	"completion":       "source <(weir completion bash)\nweir completion zsh > ~/.zfunc/_weir\nweir completion fish > ~/.config/fish/completions/weir.fish",
+	"version":          "weir version",
+}
+
+// exampleText is what the help of a command says of how to call it.
+func exampleText(command string) string {
+	lines, ok := examples[command]
+	if !ok {
+		return ""
+	}
+	return "Examples:\n\n  " + strings.ReplaceAll(lines, "\n", "\n  ")
+}

@@ -1,0 +1,244 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/simulate"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// currentSet is how the command line calls the policy set of the control plane.
+const currentSet = "current"
+
+type simulateCommand struct {
+	serverFlags
+	Policies string            `arg:"" help:"The policy file that is tried, or current for that of the control plane."`
+	Logs     []string          `arg:"" name:"log" help:"Access logs, in the order of time: JSON, an object a line, or CSV with a header; plain or gzip. - is the standard input."`
+	Against  string            `help:"Compare with another policy file, or with current: who is newly limited, and who no longer." placeholder:"POLICIES"`
+	Nodes    int64             `default:"1" help:"How many Envoys there are: each has a limit of mode local of its own."`
+	Field    map[string]string `mapsep:"," help:"The name of a field in the log: time, method, path, host, client_ip, status, consumer, tier, or a request header." placeholder:"NAME=FIELD"`
+	Top      int               `default:"20" help:"How many callers to list."`
+	Output   string            `short:"o" enum:"text,json" default:"text" help:"text or json."`
+}
+
+// Help is shown below the flags.
+func (simulateCommand) Help() string {
+	return `Each request is decided as the filter decides it, in the time of the log, with one exact bucket for all Envoys. Requests that were refused when the log was written count as demand.`
+}
+
+// Run replays the logs and prints who would have been limited.
+func (c *simulateCommand) Run(env *environment) error {
+	if c.Nodes < 1 || c.Top < 0 {
+		return errors.New("--nodes must be at least 1, and --top at least 0")
+	}
+	o := simulate.Options{Nodes: c.Nodes, Fields: c.Field, Top: c.Top}
+	var err error
+	if o.Set, err = c.load(env, c.Policies); err != nil {
+		return err
+	}
+	if c.Against != "" {
+		if o.Against, err = c.load(env, c.Against); err != nil {
+			return err
+		}
+	}
+	s, err := simulate.New(o)
+	if err != nil {
+		return err
+	}
+	for _, name := range c.Logs {
+		if err := replay(env, s, name); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	report := s.Report()
+	if c.Output == "json" {
+		err = printJSON(env.Out, report)
+	} else {
+		_, err = io.WriteString(env.Out, simulated(report, c))
+	}
+	if err == nil && report.Requests == 0 {
+		fmt.Fprintf(env.Err, "weir: of %d lines none is a request that could be read: --field NAME=FIELD says what the log calls a field\n", report.Lines)
+		return errReported
+	}
+	return err
+}
+
+// load reads a policy set from a file, or gets that of the control plane.
+func (c *simulateCommand) load(env *environment, name string) (*policy.Set, error) {
+	var doc []byte
+	var format policydoc.Format
+	if name == currentSet {
+		cl, err := c.client()
+		if err != nil {
+			return nil, err
+		}
+		got, err := cl.do(http.MethodGet, "/v1/policyset", nil, nil)
+		if err != nil {
+			return nil, err
+		}
+		doc, format = got.body, policydoc.Sniff(got.body)
+	} else {
+		var err error
+		if doc, err = readDocument(env, name); err != nil {
+			return nil, err
+		}
+		format = formatOf(name, doc)
+	}
+	set, err := policydoc.Load(doc, format)
+	var problems policy.Problems
+	var syntax *policydoc.SyntaxError
+	switch {
+	case errors.As(err, &problems):
+		for _, p := range problems {
+			fmt.Fprintln(env.Err, located(name, 0, p))
+		}
+		return nil, errReported
+	case errors.As(err, &syntax):
+		fmt.Fprintln(env.Err, located(name, syntax.Line, policy.Problem{Reason: syntax.Error()}))
+		return nil, errReported
+	}
+	return set, err
+}
+
+// replay reads a log, with a bar of progress where somebody sees it.
+func replay(env *environment, s *simulate.Simulation, name string) error {
+	if name == "-" {
+		return s.Read("stdin", env.In)
+	}
+	file, err := os.Open(name)
+	if err != nil {
+		return errors.Unwrap(err)
+	}
+	defer file.Close()
+	var in io.Reader = file
+	if info, err := file.Stat(); err == nil && isTerminal(env.Err) {
+		p := &progress{in: file, out: env.Err, name: name, size: info.Size()}
+		defer p.clear()
+		in = p
+	}
+	return s.Read(name, in)
+}
+
+func isTerminal(out io.Writer) bool {
+	file, ok := out.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// progress shows how much of a file has been read.
+type progress struct {
+	in    io.Reader
+	out   io.Writer
+	name  string
+	size  int64
+	read  int64
+	shown int64 // the percentage that stands there
+}
+
+// Read implements io.Reader.
+func (p *progress) Read(b []byte) (int, error) {
+	n, err := p.in.Read(b)
+	p.read += int64(n)
+	if percent := p.read * 100 / max(p.size, 1); percent > p.shown {
+		p.shown = percent
+		fmt.Fprintf(p.out, "\r%s %3d%% %s", bar(int(percent), 100), percent, p.name)
+	}
+	return n, err
+}
+
+func (p *progress) clear() { fmt.Fprint(p.out, "\r\x1b[K") }
+
+// simulated is the report for people.
+func simulated(r simulate.Report, c *simulateCommand) string {
+	var out strings.Builder
+	if r.Requests > 0 {
+		fmt.Fprintf(&out, "%d requests from %s to %s\n", r.Requests, stamp(r.From), stamp(r.To))
+	}
+	if r.Malformed > 0 {
+		fmt.Fprintf(&out, "%d of %d lines could not be read:\n", r.Malformed, r.Lines)
+		for _, p := range r.Problems {
+			fmt.Fprintf(&out, "  %s\n", p)
+		}
+	}
+	if r.Late > 0 {
+		fmt.Fprintf(&out, "%d lines came more than %ds after their place, and are taken where they stand\n", r.Late, int64(simulate.Window)/1e6)
+	}
+	if r.Recorded > 0 {
+		fmt.Fprintf(&out, "%d were refused with 429 when the log was written; they count as demand\n", r.Recorded)
+	}
+	writeResult(&out, c.Policies, r.Result, r.Requests)
+	if r.Against == nil {
+		writeCallers(&out, r.Result.Callers, r.Result.Limited)
+		return out.String()
+	}
+	writeResult(&out, c.Against, *r.Against, r.Requests)
+	fmt.Fprintf(&out, "\nnewly limited: %d requests\n", r.Newly.Requests)
+	writeCallers(&out, r.Newly.Callers, r.Newly.Limited)
+	fmt.Fprintf(&out, "\nno longer limited: %d requests\n", r.Freed.Requests)
+	writeCallers(&out, r.Freed.Callers, r.Freed.Limited)
+	return out.String()
+}
+
+func writeResult(out *strings.Builder, name string, r simulate.Result, requests int64) {
+	fmt.Fprintf(out, "\n%s: %d refused", name, r.Refused+r.Banned)
+	if requests > 0 {
+		fmt.Fprintf(out, " (%.2f %%)", float64(r.Refused+r.Banned)*100/float64(requests))
+	}
+	if r.Banned > 0 {
+		fmt.Fprintf(out, ", %d of them banned", r.Banned)
+	}
+	out.WriteString("\n")
+	_ = table(out, "POLICY\tREFUSED\tIN SHADOW\tFIRST", func(w io.Writer) { // Into memory.
+		for _, p := range r.Policies {
+			first := "-"
+			if p.First != nil {
+				first = stamp(*p.First)
+			}
+			fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", p.Name, p.Refused, p.Shadow, first)
+		}
+	})
+	if r.Forgotten > 0 {
+		fmt.Fprintf(out, "%d buckets were forgotten too early, because more than %d were in use: somewhat too little is refused\n", r.Forgotten, simulate.MaxBuckets)
+	}
+}
+
+func writeCallers(out *strings.Builder, callers []simulate.Caller, all int) {
+	if len(callers) == 0 {
+		return
+	}
+	out.WriteString("\n")
+	_ = table(out, "CALLER\tPOLICY\tREFUSED\tFIRST\tLAST", func(w io.Writer) { // Into memory.
+		for _, one := range callers {
+			count := fmt.Sprint(one.Refused)
+			if one.Error > 0 {
+				count = fmt.Sprintf("%d to %d", one.Refused-one.Error, one.Refused)
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", printable(one.Who), one.Policy, count, stamp(one.First), stamp(one.Last))
+		}
+	})
+	if more := all - len(callers); more > 0 {
+		fmt.Fprintf(out, "and %d more: --top lists them\n", more)
+	}
+}
+
+func stamp(at time.Time) string { return at.Format("2006-01-02T15:04:05.000Z") }
+
+// printable is a text from a log as a terminal may show it.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, text)
+}

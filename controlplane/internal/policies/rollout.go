@@ -1,0 +1,288 @@
+package policies
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/bits"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// Everyone is the share of all nodes, in percent.
+const Everyone = 100
+
+// The reasons why a rollout cannot be.
+var (
+	// ErrNoRollout: no version is rolled out to some of the nodes.
+	ErrNoRollout = errors.New("no rollout is under way")
+	// ErrNothingToKeep: the other nodes would have no version to stay on.
+	ErrNothingToKeep = errors.New("there is no version for the other nodes to stay on")
+)
+
+// UnderWay is the error of a change that has to wait for the end of a rollout.
+type UnderWay struct{ Rollout Rollout }
+
+// Error says what is under way.
+func (u *UnderWay) Error() string {
+	return fmt.Sprintf("version %d is being rolled out to %d %% of the nodes", u.Rollout.Version, u.Rollout.Nodes)
+}
+
+// Rollout is a version, the draft, that a share of the nodes has while the others stay on the current one.
+type Rollout struct {
+	// Version is the draft's number, Base that of the current version.
+	Version uint64 `json:"version"`
+	Base    uint64 `json:"base"`
+	// Nodes is the share of the nodes in percent, 1 to 99.
+	Nodes int `json:"nodes"`
+	// Since is when it began, by the clock of the replica that took it; By is the name of the token that began it.
+	Since time.Time `json:"since"`
+	By    string    `json:"by"`
+}
+
+// Includes says whether a node is among those that have the draft. It goes by a hash of the node's id alone: always the same nodes,
+// and those of a smaller share are among those of a larger one.
+func (r Rollout) Includes(node string) bool {
+	sum := sha256.Sum256([]byte(node))
+	percentile, _ := bits.Mul64(binary.BigEndian.Uint64(sum[:]), Everyone)
+	return percentile < uint64(r.Nodes)
+}
+
+// How a rollout of a version ended, for Version.Rollout.
+const (
+	RolloutUnderWay  = "under way"
+	RolloutPromoted  = "promoted"
+	RolloutTakenBack = "taken back"
+)
+
+// State is which versions are in force, as a store has it.
+type State struct {
+	// Current is the number of the current version, 0 if there is none. Newest is the highest number that was ever given: that of a
+	// draft that was taken back is not used again.
+	Current uint64 `json:"current"`
+	Newest  uint64 `json:"newest"`
+	// Revision grows with each step of a rollout.
+	Revision uint64 `json:"revision"`
+	// Rollout is nil if none is under way.
+	Rollout *Rollout `json:"rollout,omitempty"`
+}
+
+// Step is a step of a rollout as a store takes it: it begins, changes or ends.
+type Step struct {
+	// From is what the store must have, To what it has afterwards.
+	From, To State
+	// Versions are new versions with their documents, and known ones without, whose description is replaced.
+	Versions []Version
+	Entry    audit.Entry
+}
+
+// Force is which versions are in force, ready for use.
+type Force struct {
+	State
+	// Now is the current version, Draft the one that is rolled out; nil if there is none.
+	Now, Draft *Compiled
+}
+
+// For is the version that a node ought to have; nil if there is none.
+func (f Force) For(node string) *Compiled {
+	if f.Draft != nil && f.Rollout.Includes(node) {
+		return f.Draft
+	}
+	return f.Now
+}
+
+// By is the version in force that decides for a node which has a given one, and the other that is in force, if any.
+func (f Force) By(version uint64) (decides, other *Compiled) {
+	if f.Draft != nil && version == f.Draft.Version.Number {
+		return f.Draft, f.Now
+	}
+	return f.Now, f.Draft
+}
+
+// RollChange is a step of a rollout that is under way.
+type RollChange struct {
+	// Expected is the revision that is changed; Any changes whatever there is.
+	Expected uint64
+	Any      bool
+	// Nodes is the share that gets the draft, in percent: Everyone makes it the current version, 0 takes it back.
+	Nodes  int
+	Entry  audit.Entry
+	DryRun bool
+}
+
+// RollOutcome is what a RollChange did, or would do.
+type RollOutcome struct {
+	// Rollout is what was changed, with the new share; Revision the new one.
+	Rollout  Rollout
+	Revision uint64
+	// Ended is how the rollout ended, RolloutUnderWay if it goes on.
+	Ended string
+	// Diff is what changes for the nodes that change versions.
+	Diff Diff
+	// Apart are the policies whose buckets the two versions do not share.
+	Apart []string
+}
+
+// Roll changes the share of the nodes that have the draft, makes it the current version, or takes it back. Errors: ErrNoRollout,
+// ErrConflict, or the store's.
+func (s *Service) Roll(ctx context.Context, c RollChange) (RollOutcome, error) {
+	for {
+		out, err := s.roll(ctx, c)
+		if c.Any && errors.Is(err, ErrConflict) && ctx.Err() == nil {
+			continue // As Put does.
+		}
+		return out, err
+	}
+}
+
+func (s *Service) roll(ctx context.Context, c RollChange) (RollOutcome, error) {
+	state, err := s.store.State(ctx)
+	switch {
+	case err != nil:
+		return RollOutcome{}, err
+	case state.Rollout == nil:
+		return RollOutcome{}, ErrNoRollout
+	case !c.Any && c.Expected != state.Revision:
+		return RollOutcome{}, ErrConflict
+	}
+	was := *state.Rollout
+	out, err := s.change(ctx, state, c.Nodes)
+	if err != nil || c.DryRun {
+		return out, err
+	}
+	c.Entry.Before, c.Entry.After = toldShare(was), toldShare(out.Rollout)
+	step, err := s.step(ctx, state, out, c.Entry)
+	if err != nil {
+		return out, err
+	}
+	if err := s.store.Roll(ctx, step); err != nil {
+		return out, err
+	}
+	_, _ = s.Refresh(ctx) // Or the next poll finds it.
+	return out, nil
+}
+
+// Rollout says what is under way, as it is: with the share and the revision that it has. Errors: ErrNoRollout, or the store's.
+func (s *Service) Rollout(ctx context.Context) (RollOutcome, error) {
+	state, err := s.store.State(ctx)
+	if err != nil {
+		return RollOutcome{}, err
+	}
+	if state.Rollout == nil {
+		return RollOutcome{}, ErrNoRollout
+	}
+	out, err := s.change(ctx, state, state.Rollout.Nodes)
+	out.Revision = state.Revision
+	return out, err
+}
+
+// change is what becomes of a rollout with another share of the nodes.
+func (s *Service) change(ctx context.Context, state State, percent int) (RollOutcome, error) {
+	was := *state.Rollout
+	out := RollOutcome{Rollout: was, Revision: state.Revision + 1, Ended: RolloutUnderWay}
+	out.Rollout.Nodes = percent
+	switch percent {
+	case 0:
+		out.Ended = RolloutTakenBack
+	case Everyone:
+		out.Ended = RolloutPromoted
+	}
+	before, err := s.meaning(ctx, was.Base)
+	if err != nil {
+		return out, err
+	}
+	after, err := s.meaning(ctx, was.Version)
+	if err != nil {
+		return out, err
+	}
+	out.Apart = Apart(before, after)
+	if percent < was.Nodes {
+		before, after = after, before
+	}
+	out.Diff = Compare(before, after)
+	return out, nil
+}
+
+// step is how the store gets from a state to what a change makes of it.
+func (s *Service) step(ctx context.Context, from State, out RollOutcome, e audit.Entry) (Step, error) {
+	to := from
+	to.Revision = out.Revision
+	step := Step{From: from, Entry: e}
+	switch out.Ended {
+	case RolloutPromoted:
+		to.Current, to.Rollout = out.Rollout.Version, nil
+	case RolloutTakenBack:
+		to.Rollout = nil
+	default:
+		to.Rollout = &out.Rollout
+	}
+	step.To = to
+	if to.Rollout != nil {
+		return step, nil
+	}
+	draft, err := s.store.Load(ctx, out.Rollout.Version)
+	draft.Rollout, draft.Document = out.Ended, nil
+	step.Versions = []Version{draft}
+	return step, err
+}
+
+// toldShare is what the audit says of a rollout, toldBegun of one that begins.
+func toldShare(r Rollout) json.RawMessage { return toldBegun("", r) }
+
+func toldBegun(summary string, r Rollout) json.RawMessage {
+	return audit.Value(struct {
+		Version uint64 `json:"version"`
+		Nodes   string `json:"nodes"`
+		Summary string `json:"summary,omitempty"`
+	}{r.Version, fmt.Sprintf("%d%%", r.Nodes), summary})
+}
+
+// Apart are the policies of both sets whose buckets the two do not have in common, so that each counts alone: those that are
+// partitioned or identify their callers otherwise, count windows in place of tokens or windows of another length, or leave the centre.
+func Apart(before, after *policy.Set) []string {
+	apart := []string{}
+	identity := policyIdentity(before) != policyIdentity(after)
+	for i := range before.Policies {
+		was := &before.Policies[i]
+		for k := range after.Policies {
+			is := &after.Policies[k]
+			if is.Name != was.Name {
+				continue
+			}
+			if isApart(was, is) || identity && was.Mode != policy.ModeLocal && len(was.Partition) > 0 {
+				apart = append(apart, is.Name)
+			}
+		}
+	}
+	return apart
+}
+
+func isApart(was, is *policy.Policy) bool {
+	local := was.Mode == policy.ModeLocal
+	if local || is.Mode == policy.ModeLocal {
+		return local != (is.Mode == policy.ModeLocal)
+	}
+	return partitionText(was.Partition) != partitionText(is.Partition) || windowsText(was) != windowsText(is)
+}
+
+// windowsText is the lengths of a policy's windows, if it counts in such.
+func windowsText(p *policy.Policy) string {
+	if !p.Counting.Algorithm.Windowed() {
+		return ""
+	}
+	text := "windows"
+	for _, l := range p.Limits {
+		text += " " + policy.FormatSpan(l.Window)
+	}
+	return text
+}
+
+// policyIdentity is what of a set tells callers apart.
+func policyIdentity(set *policy.Set) string {
+	return fmt.Sprint(set.Identity.TrustedHops, set.Identity.IPv6Prefix, sourcesText(set.Identity.Consumer))
+}

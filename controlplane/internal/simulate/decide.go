@@ -1,0 +1,211 @@
+package simulate
+
+import (
+	"fmt"
+
+	"github.com/weir-proxy/weir/shared/classify"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// MaxBuckets is how many buckets are remembered at a time. Those that are full again are forgotten without loss; if more are in use,
+// some are forgotten too early, which is counted.
+const MaxBuckets = 1_000_000
+
+// secret keys the hashes of this process: they never leave it.
+var secret = [16]byte{'s', 'i', 'm', 'u', 'l', 'a', 't', 'e'}
+
+// bucket is one bucket in virtual time.
+type bucket struct {
+	tokens  quota.State
+	history quota.History
+	full    quota.Instant // from when on it equals an absent one
+}
+
+// decider decides requests by one policy set, with one exact bucket for all nodes.
+type decider struct {
+	set        *policy.Set
+	index      match.Index
+	classifier classify.Classifier
+	limits     []policy.Limit // by their place, local ones for all nodes together
+	buckets    map[match.Key]*bucket
+	most       int
+	// sweepAt is the number of buckets at which full ones are looked for.
+	sweepAt   int
+	forgotten int64
+	hits      []match.Hit
+	open      []match.Hit
+}
+
+// verdict is what a policy set makes of a request.
+type verdict struct {
+	// policy is the one that refuses; -1 if the request passes.
+	policy int
+	// banned requests are refused before any policy.
+	banned bool
+	// who is what tells the caller apart in the refusing policy.
+	who string
+	key match.Key
+	// shadows are the policies in shadow, or the candidates of policies, that would have refused.
+	shadows []int
+}
+
+// newDecider compiles a set. A local limit counts once for each of nodes.
+func newDecider(set *policy.Set, nodes int64) (*decider, error) {
+	d := &decider{set: set, buckets: map[match.Key]*bucket{}, most: MaxBuckets, sweepAt: 4096}
+	if err := d.index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Secret: secret, Set: set})); err != nil {
+		return nil, err
+	}
+	for i := range set.Policies {
+		p := &set.Policies[i]
+		runs := [][]policy.Limit{p.Limits}
+		if len(p.Tiers) > 0 {
+			runs = nil
+			for tier := range p.Tiers {
+				runs = append(runs, p.LimitsOf(tier))
+			}
+		}
+		for _, run := range append(runs, p.Candidate) {
+			for _, l := range run {
+				if p.Mode == policy.ModeLocal {
+					var ok bool
+					if l, ok = times(l, nodes); !ok {
+						return nil, fmt.Errorf("policy %s: its limit on each of %d nodes is more than can be counted", p.Name, nodes)
+					}
+				}
+				d.limits = append(d.limits, l)
+			}
+		}
+	}
+	return d, nil
+}
+
+// times is a limit that each of n nodes has, for all of them; false if that cannot be counted exactly.
+func times(l policy.Limit, n int64) (policy.Limit, bool) {
+	p := l.Params
+	if p.Num > quota.MaxUnits/n || p.Burst > quota.MaxUnits/p.Den/n || l.Quota > quota.MaxUnits/n {
+		return l, false
+	}
+	l.Params.Num, l.Params.Burst, l.Quota, l.Windows.Quota = p.Num*n, p.Burst*n, l.Quota*n, l.Windows.Quota*n
+	return l, true
+}
+
+// decide takes a request at its time, which must not run backwards.
+func (d *decider) decide(r *record) verdict {
+	v := verdict{policy: -1}
+	rules := classify.Rules{TrustedHops: d.index.TrustedHops(), IPv6Prefix: d.index.IPv6Prefix()}
+	a := d.classifier.Of(r.headers, r.source, rules)
+	a.Properties, a.Consumers = r, r
+	switch d.index.Standing(&a) {
+	case match.Banned:
+		v.banned, v.who = true, string(r.source)
+		return v
+	case match.Exempt:
+		return v
+	}
+	d.hits = d.index.Match(&a, d.hits[:0])
+	d.open = d.open[:0]
+	for _, h := range d.hits {
+		if !h.Shadow {
+			d.open = append(d.open, h)
+		}
+	}
+	if at := d.refusing(d.open, r.at); at >= 0 {
+		h := d.open[at]
+		v.policy, v.key, v.who = int(h.Policy), h.Key, d.who(h, &a, r)
+		return v
+	}
+	d.charge(d.open, r.at)
+	for rest := d.hits; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && rest[n].Policy == rest[0].Policy && rest[n].Candidate == rest[0].Candidate {
+			n++
+		}
+		if run := rest[:n]; run[0].Shadow {
+			if d.refusing(run, r.at) >= 0 {
+				v.shadows = append(v.shadows, int(run[0].Policy))
+			} else {
+				d.charge(run, r.at)
+			}
+		}
+		rest = rest[n:]
+	}
+	return v
+}
+
+// refusing is the hit that must wait longest of those that refuse, -1 if all allow. Nothing is charged.
+func (d *decider) refusing(hits []match.Hit, now quota.Instant) int {
+	refusing, longest := -1, quota.Span(-1)
+	for i, h := range hits {
+		result := quota.Result{RetryAfter: quota.Never}
+		if h.Verdict == match.Limited {
+			result = d.take(h, now, false)
+		}
+		if !result.Allowed && result.RetryAfter > longest {
+			refusing, longest = i, result.RetryAfter
+		}
+	}
+	return refusing
+}
+
+func (d *decider) charge(hits []match.Hit, now quota.Instant) {
+	for _, h := range hits {
+		d.take(h, now, true)
+	}
+}
+
+// take looks at a bucket, and with commit charges it.
+func (d *decider) take(h match.Hit, now quota.Instant, commit bool) quota.Result {
+	limit := &d.limits[h.Limit]
+	b, known := d.buckets[h.Key]
+	if !known {
+		b = &bucket{}
+	}
+	var result quota.Result
+	if limit.Algorithm.Windowed() {
+		w := limit.WindowsOf(h.Key)
+		if !commit {
+			looked := quota.History{Last: b.history.Last, Marks: append([]quota.Mark{}, b.history.Marks...)}
+			return w.Take(&looked, now, h.Cost)
+		}
+		result = w.Take(&b.history, now, h.Cost)
+		b.full = now + quota.Instant(w.ResetAfter(&b.history, now))
+	} else {
+		after, r := limit.Params.Take(b.tokens, now, h.Cost)
+		if result = r; commit {
+			b.tokens = after
+			b.full = now + quota.Instant(limit.Params.ResetAfter(after, now))
+		}
+	}
+	if commit && !known && h.Cost > 0 {
+		d.remember(h.Key, b, now)
+	}
+	return result
+}
+
+// remember keeps a bucket, and forgets what is full again. If that is not enough, others are forgotten.
+func (d *decider) remember(key match.Key, b *bucket, now quota.Instant) {
+	if len(d.buckets) >= d.sweepAt {
+		for k, old := range d.buckets {
+			if old.full <= now {
+				delete(d.buckets, k)
+			}
+		}
+		d.sweepAt = min(max(4096, 2*len(d.buckets)), d.most)
+	}
+	for k := range d.buckets {
+		if len(d.buckets) < d.most {
+			break
+		}
+		delete(d.buckets, k)
+		d.forgotten++
+	}
+	d.buckets[key] = b
+}
+
+// who is the caller, as the policy's partition tells callers apart.
+func (d *decider) who(h match.Hit, a *match.Attributes, r *record) string {
+	return label(d.set, &d.set.Policies[h.Policy], a, r)
+}

@@ -1,0 +1,260 @@
+package simulate
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+func load(t testing.TB, text string) *policy.Set {
+	t.Helper()
+	set, err := policydoc.Load([]byte("version: weir/v1\n"+text), policydoc.YAML)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func replay(t testing.TB, o Options, log string) Report {
+	t.Helper()
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Read("log", strings.NewReader(log)); err != nil {
+		t.Fatal(err)
+	}
+	return s.Report()
+}
+
+const perConsumer = `
+identity: {consumer: [{header: x-api-key}, {jwt: sub}, {query: key}]}
+policies:
+  - {name: api, match: {paths: ["/v1/**"]}, partition: [consumer], limit: {quota: %d, window: 10s}}`
+
+// The refusals of a random log are those of one bucket for each caller that is asked in the order of time.
+func TestDecidesAsBucketsDo(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	p, err := quota.NewParams(5, 10*quota.Second, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	states, refused := map[string]quota.State{}, map[string]int64{}
+	log.WriteString("time,consumer,path\n")
+	at := quota.Instant(1.7e15)
+	for range 5000 {
+		at += quota.Instant(r.Int64N(400_000))
+		who := fmt.Sprint("c", r.IntN(5))
+		fmt.Fprintf(&log, "%d,%s,/v1//x/../%s\n", at, who, who)
+		var result quota.Result
+		if states[who], result = p.Take(states[who], at, 1); !result.Allowed {
+			refused[who]++
+		}
+	}
+	report := replay(t, Options{Set: load(t, fmt.Sprintf(perConsumer, 5)), Top: 10}, log.String())
+	if report.Requests != 5000 || len(report.Result.Callers) != len(refused) || !report.Result.Exact {
+		t.Fatalf("%+v", report)
+	}
+	for _, c := range report.Result.Callers {
+		if c.Refused != refused[c.Who] {
+			t.Errorf("%s was refused %d times, want %d", c.Who, c.Refused, refused[c.Who])
+		}
+	}
+}
+
+// Lines that are late by less than the window count at their place: the order in which they stand does not matter.
+func TestOrderWithinTheWindowDoesNotMatter(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var lines []string
+	for i := range 400 {
+		lines = append(lines, fmt.Sprintf(`{"time": %d, "x-api-key": "k%d", "path": "/v1/a"}`, 1_700_000_000_000_000+int64(i)*250_000, i%3))
+	}
+	o := Options{Set: load(t, fmt.Sprintf(perConsumer, 4)), Top: 5}
+	sorted := replay(t, o, strings.Join(lines, "\n"))
+	for first := 0; first < len(lines); first += 30 { // seven seconds and a half
+		part := lines[first:min(first+30, len(lines))]
+		r.Shuffle(len(part), func(i, k int) { part[i], part[k] = part[k], part[i] })
+	}
+	shuffled := replay(t, o, strings.Join(lines, "\n"))
+	if fmt.Sprint(sorted) == "" || fmt.Sprintf("%+v", sorted.Result.Callers) != fmt.Sprintf("%+v", shuffled.Result.Callers) || shuffled.Late != 0 {
+		t.Errorf("in order %+v\nshuffled %+v, %d late", sorted.Result.Callers, shuffled.Result.Callers, shuffled.Late)
+	}
+}
+
+// Callers are told apart where policies look for them.
+func TestIdentities(t *testing.T) {
+	log := `{"time": 1700000000, "x-api-key": "a", "path": "/v1/a"}
+{"time": 1700000000, "jwt:sub": "a", "path": "/v1/a"}
+{"time": 1700000000, "path": "/v1/a?key=a"}
+{"time": 1700000000, "x_api_key": "a", "path": "/v1/a"}
+{"time": 1700000000, "user": "a", "path": "/v1/a"}
+{"time": 1700000000, "jwt:sub": "a", "path": "/v1/a"}
+{"time": 1700000000, "path": "/v1/a", "user": "-"}
+{"time": 1700000000, "path": "/other", "x-api-key": "a"}
+`
+	report := replay(t, Options{Set: load(t, fmt.Sprintf(perConsumer, 1)), Top: 5}, log)
+	if report.Result.Refused != 3 || report.Requests != 8 { // Two of the header and one of the claim.
+		t.Errorf("%+v", report.Result)
+	}
+	tiers := load(t, `
+identity: {consumer: [{header: x-api-key}], tier: [assignment], default_tier: free}
+tiers: [free, paid]
+policies:
+  - {name: api, partition: [consumer], limits: {free: {quota: 1, window: 1h}, paid: unlimited}}`)
+	log = "time,key,path,tier\n1700000000,a,/,\n1700000001,a,/,\n1700000002,b,/,paid\n1700000003,b,/,paid\n"
+	if got := replay(t, Options{Set: tiers, Top: 5}, log).Result; got.Refused != 1 || got.Callers[0].Who != "a" {
+		t.Errorf("by tier: %+v", got)
+	}
+}
+
+func TestBansAndExemptions(t *testing.T) {
+	set := load(t, `
+exempt: {paths: [/healthz]}
+banned: {client_ips: [203.0.113.0/24]}
+policies:
+  - {name: all, partition: [client_ip], limit: {quota: 1, window: 1h}}`)
+	log := "time,path,client_ip\n1700000000,/healthz,10.0.0.1\n1700000000,/,203.0.113.7:99\n1700000000,/,10.0.0.1\n1700000000,/,10.0.0.1:5\n"
+	got := replay(t, Options{Set: set, Top: 5}, log).Result
+	if got.Banned != 1 || got.Refused != 1 || got.Callers[0].Who != "10.0.0.1" && got.Callers[1].Who != "10.0.0.1" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Nothing in a log makes the simulation fail; each line is a request, malformed or empty.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte("time,path\n1700000000,/\n"))
+	f.Add([]byte(`{"time": 1700000000, "path": "/v1/a", "x-api-key": {"a": []}}` + "\n[]\n\n\"\""))
+	f.Add([]byte("\x1f\x8b\x08"))
+	f.Add([]byte(`{"time": -1e400, "path": "/%zz"}`))
+	set := load(f, fmt.Sprintf(perConsumer, 1))
+	f.Fuzz(func(t *testing.T, log []byte) {
+		s, err := New(Options{Set: set, Top: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Read("log", bytes.NewReader(log)) != nil {
+			return
+		}
+		if r := s.Report(); r.Lines != r.Requests+r.Malformed || int64(len(r.Problems)) > r.Malformed {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
+func TestReads(t *testing.T) {
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	fmt.Fprint(w, `{"time": "2026-05-04T09:00:00.5+02:00", "path": "/v1/a", "x-api-key": "k"}`)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Options{Set: load(t, fmt.Sprintf(perConsumer, 1))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Read("packed", &packed); err != nil {
+		t.Fatal(err)
+	}
+	long := `{"path": "` + strings.Repeat("x", maxLine) + "\"}\n" + `{"time": 1777878001, "path": "/v1/a", "x-api-key": "k"}`
+	if err := s.Read("long", strings.NewReader(long)); err != nil {
+		t.Fatal(err)
+	}
+	r := s.Report()
+	if r.Requests != 2 || r.Malformed != 1 || r.Result.Refused != 1 || r.Problems[0] != "long:1: it is longer than 1048576 bytes" ||
+		r.From.String() != "2026-05-04 07:00:00.5 +0000 UTC" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// Memory is bounded: of many callers those with many refusals stay, and counts are off by no more than they say.
+func TestCallersAreBounded(t *testing.T) {
+	c := newCallers(50)
+	truth := map[string]int64{}
+	r := rand.New(rand.NewPCG(3, 4))
+	for i := range 20_000 {
+		who := fmt.Sprint("rare-", r.IntN(5000))
+		if i%4 == 0 {
+			who = fmt.Sprint("often-", i%3)
+		}
+		truth[who]++
+		c.add("p", who, quota.Instant(i))
+	}
+	top := c.top(3)
+	for _, one := range top {
+		if !strings.HasPrefix(one.Who, "often-") || one.Refused < truth[one.Who] || one.Refused-one.Error > truth[one.Who] {
+			t.Errorf("%+v, truly %d", one, truth[one.Who])
+		}
+	}
+	if len(c.all) != 50 || len(c.heap) != 50 || c.exact {
+		t.Errorf("%d callers are kept", len(c.all))
+	}
+}
+
+func TestBucketsAreBounded(t *testing.T) {
+	set := load(t, "policies:\n  - {name: a, partition: [client_ip], limit: {quota: 10, window: 1h}}\n")
+	d, err := newDecider(set, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.most, d.sweepAt = 100, 100
+	f := newFields(nil, set)
+	take := func(n int, at string) {
+		r, err := f.record(func(name string) string {
+			return map[string]string{"time": at, "path": "/", "client_ip": fmt.Sprintf("10.0.%d.%d", n/250, n%250)}[name]
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.decide(r)
+	}
+	for n := range 500 {
+		take(n, "1700000000")
+	}
+	if len(d.buckets) > 100 || d.forgotten != 400 {
+		t.Errorf("%d buckets are kept, %d were forgotten", len(d.buckets), d.forgotten)
+	}
+	for n := range 50 { // Hours later all are full, and forgotten without loss.
+		take(1000+n, "1700009000")
+	}
+	if d.forgotten != 400 {
+		t.Errorf("%d were forgotten", d.forgotten)
+	}
+}
+
+func BenchmarkSimulate(b *testing.B) {
+	set := load(b, `
+identity: {consumer: [{header: x-api-key}]}
+policies:
+  - {name: api, match: {paths: ["/v1/**"]}, partition: [consumer], limit: {quota: 100, window: 10s}}
+  - {name: ip, partition: [client_ip], limit: {quota: 1000, window: 1m}, algorithm: sliding_window}`)
+	const lines = 20_000
+	var log strings.Builder
+	for i := range lines {
+		fmt.Fprintf(&log, `{"start_time":"%s","method":"GET","path":"/v1/items/%d","authority":"api.example.com","downstream_remote_address":"10.0.%d.%d:1234","response_code":200,"duration":3,"x-api-key":"key-%d"}`+"\n",
+			instant(quota.Instant(1.7e15)+quota.Instant(i)*1000).Format("2006-01-02T15:04:05.000000Z"), i, i%7, i%250, i%1000)
+	}
+	text := log.String()
+	for b.Loop() {
+		s, err := New(Options{Set: set, Top: 10})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Read("log", strings.NewReader(text)); err != nil {
+			b.Fatal(err)
+		}
+		if r := s.Report(); r.Requests != lines {
+			b.Fatal(r)
+		}
+	}
+	b.ReportMetric(float64(lines)*float64(b.N)/b.Elapsed().Seconds(), "lines/s")
+}

@@ -1,0 +1,143 @@
+package lease
+
+import "github.com/weir-proxy/weir/shared/quota"
+
+// While a draft of a policy set is rolled out to some of the nodes, a limit that differs in it has two ledgers for each bucket: the
+// main one counts by the figures in force, the draft's by the draft's. A node is decided by the ledger of its version, and what it
+// gets is booked in both. So a request is admitted only if its version's limit allows it after all that both versions admitted, and
+// over all nodes
+//
+//	max(burst, burst') + max(rate, rate')·t
+//
+// is admitted at most in any interval t, of a window algorithm of unchanged length max(quota, quota') in any window. The proof: a bucket of the larger of
+// both figures that is charged for everything never holds less than either ledger, so it always has what either grants. It holds
+// because a ledger is charged by its twin no further than down to nothing.
+//
+// A draft's ledger that is absent, or is left of an earlier draft, starts with what the main one has used. A store keeps it for as long
+// as the main one. If the draft is promoted, its ledger becomes the main one, so that no use is forgotten.
+
+// EpochBits is how much of a ledger's version may change while a draft stays the same: the rest is the number of the policy set.
+const EpochBits = 24
+
+// Counted is a ledger of either kind.
+type Counted[L any] interface {
+	Grant(now quota.Instant, ask Ask) (L, Grant)
+	Look(now quota.Instant, ask Ask) (L, Grant)
+	Forgettable() quota.Instant
+	charge(now quota.Instant, ask, spent Ask, g Grant) L
+	known() bool
+	seed() L
+	// before: the ledger's policy set is older than that of ask; of: it is the same; with: it has the same figures.
+	before(ask Ask) bool
+	of(ask Ask) bool
+	with(ask Ask) bool
+}
+
+// Twins are the two ledgers of a bucket; an absent one is the zero value.
+type Twins[L Counted[L]] struct{ Main, Draft L }
+
+// Grant answers ask by the ledger of the draft, or by the main one, and books what is granted in the other too, which has the figures
+// of other. The answer's Changed is of the ledger that was asked; booked says that the other has changed.
+func (t Twins[L]) Grant(now quota.Instant, draft bool, ask, other Ask) (next Twins[L], g Grant, booked bool) {
+	next = t
+	if !draft {
+		next.Main, g = t.Promoted(ask).Grant(now, ask)
+		if booked = spends(ask, g) && t.Draft.known() && !t.Draft.before(other); booked {
+			next.Draft = t.Draft.charge(now, other, ask, g)
+		}
+		return next, g, booked
+	}
+	next.Draft, g = t.started(ask).Grant(now, ask)
+	if booked = spends(ask, g); booked {
+		next.Main = t.Main.charge(now, other, ask, g)
+	}
+	return next, g, booked
+}
+
+// Look is Grant without charging anything.
+func (t Twins[L]) Look(now quota.Instant, draft bool, ask Ask) (next Twins[L], g Grant) {
+	next = t
+	if draft {
+		next.Draft, g = t.started(ask).Look(now, ask)
+	} else {
+		next.Main, g = t.Promoted(ask).Look(now, ask)
+	}
+	return next, g
+}
+
+// started is the draft's ledger, which begins as the main one.
+func (t Twins[L]) started(ask Ask) L {
+	if t.Draft.known() && !t.Draft.before(ask) {
+		return t.Draft
+	}
+	return t.Main.seed()
+}
+
+// Promoted is the ledger that counts for an ask where drafts have ended: the main one, but where the ask is the first by what was the
+// draft, that one, which has counted everything by these figures.
+func (t Twins[L]) Promoted(ask Ask) L {
+	if t.Main.known() && t.Main.before(ask) && !t.Main.with(ask) && t.Draft.of(ask) && t.Draft.with(ask) {
+		return t.Draft
+	}
+	return t.Main
+}
+
+func spends(ask Ask, g Grant) bool { return g.Waiting > 0 || g.Keep > 0 || ask.Used > 0 && !g.Stale }
+
+func (l Ledger) known() bool { return l.Params.Den != 0 }
+
+// seed is the ledger as one to be converted by whoever asks.
+func (l Ledger) seed() Ledger {
+	l.Version = 0
+	return l
+}
+
+func (l Ledger) before(ask Ask) bool { return l.Version>>EpochBits < ask.Version>>EpochBits }
+
+func (l Ledger) of(ask Ask) bool { return l.Version>>EpochBits == ask.Version>>EpochBits }
+
+func (l Ledger) with(ask Ask) bool { return l.Params == ask.Params }
+
+// charge books what the twin granted to spent. The figures of ask are taken over unless the ledger has newer ones.
+func (l Ledger) charge(now quota.Instant, ask, spent Ask, g Grant) Ledger {
+	if l.known() && l.Version > ask.Version {
+		ask.Params, ask.Version = l.Params, l.Version
+	}
+	l = l.bring(now, ask)
+	p, before, n := l.Params, l.Debt, g.Waiting*max(spent.Cost, 1)
+	l.hold(min(n, p.Burst), spent.Deadline, waitingPieces)
+	l.hold(min(g.Keep, p.Burst), spent.TTL(), pieces)
+	full := min(before+units(n+g.Keep+spent.Used, p.Den), p.Burst*p.Den)
+	l.Debt = max(before, full, units(l.out(), p.Den))
+	return l
+}
+
+func (l WindowLedger) known() bool { return l.Windows.Quota != 0 }
+
+func (l WindowLedger) seed() WindowLedger {
+	l.Version = 0
+	return l
+}
+
+func (l WindowLedger) before(ask Ask) bool { return l.Version>>EpochBits < ask.Version>>EpochBits }
+
+func (l WindowLedger) of(ask Ask) bool { return l.Version>>EpochBits == ask.Version>>EpochBits }
+
+func (l WindowLedger) with(ask Ask) bool { return l.Windows == ask.Windows }
+
+// charge books what the twin granted to spent, as late as it may be used, also beyond the quota.
+func (l WindowLedger) charge(now quota.Instant, ask, spent Ask, g Grant) WindowLedger {
+	if l.known() && l.Version > ask.Version {
+		ask.Windows, ask.Version = l.Windows, l.Version
+	}
+	l = l.At(now, ask)
+	w, h := l.Windows, &l.History
+	if n := g.Waiting * max(spent.Cost, 1); n > 0 {
+		w.Lend(h, h.Last+quota.Instant(spent.Deadline), n)
+	}
+	if g.Keep > 0 { // No further ahead than the ledger's own leases reach.
+		w.Lend(h, h.Last+quota.Instant(min(spent.TTL(), TTL(ask.Params))), g.Keep)
+	}
+	w.Saturate(h)
+	return l
+}

@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/tools/stack"
+)
+
+// drafted is a policy set with a limit that every request asks the centre for, and the same with leases.
+func drafted(quota int) string {
+	return fmt.Sprintf(`
+version: weir/v1
+identity: {consumer: [{header: x-api-key}]}
+policies:
+  - {name: exact, match: {paths: [/exact]}, partition: [consumer], limit: {quota: %[1]d, window: 24h}, mode: strict, on_failure: {local_for: 0s, then: deny}}
+  - {name: leased, match: {paths: [/leased]}, partition: [consumer], limit: {quota: %[1]d, window: 24h}}
+`, quota)
+}
+
+// A version is rolled out to half of four Envoys, promoted, and another one taken back, through two replicas of the control plane on one
+// Redis. Each Envoy decides by its version; what nodes of either version admit counts for both; nothing is forgotten at any end.
+func TestAVersionIsRolledOutToHalfTheEnvoys(t *testing.T) {
+	second, err := stack.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := start(t, setup{envoys: 4, alone: true, ways: func(envoy string, port int) []int {
+		if envoy == "envoy-1" || envoy == "envoy-2" {
+			return []int{port}
+		}
+		return []int{second}
+	}})
+	w.serve.RedisURL = redistest.Start(t).URL()
+	w.startControlPlane()
+	one := w.controlPlane
+	w.serve.Port = second
+	w.startControlPlane()
+	two := w.controlPlane
+	w.controlPlane = one
+	w.awaitApplied(w.apply(drafted(100)))
+	// spend asks for more than is left and returns how much that was.
+	spend := func(path string, at []*stack.Envoy, n int) int64 {
+		got := load{clients: 4, total: n, request: func(i int) *http.Request {
+			return request(http.MethodPost, at[i%len(at)].URL()+path, "x-api-key", "alice")
+		}}.run(w.ctx)
+		got.mustBe(t, 200, 429)
+		return got.statuses[200]
+	}
+	shows := func(limit int, at []*stack.Envoy) {
+		t.Helper()
+		begin := time.Now()
+		for _, e := range at {
+			w.await(fmt.Sprintf("%s to decide by the limit of %d", e.Name, limit), func(context.Context) error {
+				a, err := send(http.DefaultClient, request(http.MethodPost, e.URL()+"/exact", "x-api-key", "nobody"))
+				if err == nil && !strings.Contains(a.Get("RateLimit-Policy"), fmt.Sprintf("q=%d;", limit)) {
+					err = fmt.Errorf("RateLimit-Policy is %s", a.Get("RateLimit-Policy"))
+				}
+				return err
+			})
+		}
+		mustBeQuick(t, fmt.Sprintf("the limit of %d at %d Envoys", limit, len(at)), begin)
+	}
+	// Of all requests so far as many have passed; an answer that is late on a busy machine costs its token.
+	var passed int64
+	must := func(what string, got, want int64) {
+		t.Helper()
+		if passed += got; passed > want || passed < want-5 {
+			t.Errorf("%s: %d have passed by then, want %d", what, passed, want)
+		}
+	}
+	must("before it", spend("/exact", w.envoys, 40), 40)
+	leased := spend("/leased", w.envoys, 40)
+
+	// Half of the nodes have a lower limit.
+	w.write(http.MethodPut, "/v1/policyset?nodes=50%", `"1"`, drafted(60))
+	first, others := w.halves(2)
+	shows(60, first)
+	shows(100, others)
+	must("the draft's nodes", spend("/exact", first, 60), 60)
+	must("the others", spend("/exact", others, 100), 100)
+	leased += spend("/leased", w.envoys, 200)
+	if leased > 100 {
+		t.Errorf("of leased tokens %d have passed, more than the larger limit of 100", leased)
+	}
+	// The other replica takes it back, and nothing that its nodes were granted is forgotten.
+	w.controlPlane = two
+	w.write(http.MethodDelete, "/v1/rollout", "*", "")
+	shows(100, w.envoys)
+	must("taken back", spend("/exact", w.envoys, 40), 100)
+
+	// Then a higher one, which is promoted.
+	w.write(http.MethodPut, "/v1/policyset?nodes=50%", `"1"`, drafted(150))
+	shows(150, first)
+	shows(100, others)
+	must("the others", spend("/exact", others, 20), 100)
+	must("the draft's nodes", spend("/exact", first, 30), 130)
+	w.write(http.MethodPut, "/v1/rollout", "*", `{"nodes": "100%"}`)
+	shows(150, w.envoys)
+	must("promoted", spend("/exact", w.envoys, 60), 150)
+	leased += spend("/leased", w.envoys, 200)
+	t.Logf("of leased tokens %d have passed of 150", leased)
+	if leased > 150 || leased < 140 {
+		t.Errorf("of leased tokens %d have passed, the limit is 150", leased)
+	}
+	if now := w.get("/v1/policyset"); now.ETag != `"3"` {
+		t.Errorf("the current version is %s", now.ETag)
+	}
+}
+
+// halves are the Envoys that ought to have a draft, and the others.
+func (w *world) halves(draft uint64) (chosen, others []*stack.Envoy) {
+	w.t.Helper()
+	var list struct {
+		Nodes []struct {
+			ID     string
+			Wanted uint64
+		}
+	}
+	if err := json.Unmarshal(w.get("/v1/nodes").Body, &list); err != nil {
+		w.t.Fatal(err)
+	}
+	wanted := map[string]uint64{}
+	for _, n := range list.Nodes {
+		wanted[n.ID] = n.Wanted
+	}
+	for _, e := range w.envoys {
+		if wanted[e.Name] == draft {
+			chosen = append(chosen, e)
+		} else {
+			others = append(others, e)
+		}
+	}
+	if len(chosen) == 0 || len(others) == 0 {
+		w.t.Fatalf("%d of %d Envoys are in the first half: %v", len(chosen), len(w.envoys), wanted)
+	}
+	return chosen, others
+}
