@@ -16,6 +16,8 @@ type (
 	ConsumerAnswer = gen.Consumer
 	// ConsumersAnswer is a page of consumers, in no order, each by its key alone.
 	ConsumersAnswer = gen.Consumers
+	// EnforcementAnswer are the orders in force.
+	EnforcementAnswer = gen.Enforcement
 	// NodesAnswer is a page of nodes.
 	NodesAnswer = gen.Nodes
 	// NodeAnswer is one node.

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
@@ -25,11 +26,12 @@ import (
 
 // Config is what the interface stands on. All fields but Regions must be set.
 type Config struct {
-	Policies  *policies.Service
-	Consumers *consumers.Service
-	Nodes     *nodes.Registry
-	Leases    *leases.Service
-	Hub       *push.Hub
+	Policies    *policies.Service
+	Consumers   *consumers.Service
+	Enforcement *enforcement.Service
+	Nodes       *nodes.Registry
+	Leases      *leases.Service
+	Hub         *push.Hub
 	// Regions is nil for a control plane that shares its quotas with no other region.
 	Regions *regions.Service
 	Tokens  auth.Tokens

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
@@ -64,6 +65,13 @@ func (b *breakable) WriteConsumer(ctx context.Context, w consumers.Write) (uint6
 		return 0, err
 	}
 	return b.Store.WriteConsumer(ctx, w)
+}
+
+func (b *breakable) EnforcementRevision(ctx context.Context) (uint64, error) {
+	if err := b.check(); err != nil {
+		return 0, err
+	}
+	return b.Store.EnforcementRevision(ctx)
 }
 
 func (b *breakable) Consumers(ctx context.Context, keys []consumers.Key) ([]consumers.Record, uint64, error) {
@@ -141,12 +149,19 @@ func newPlane(t *testing.T) *plane {
 	p.store.mode.Store("")
 	sets, registry := policies.New(p.store, time.Now), nodes.New(p.store, time.Now)
 	people := consumers.New(p.store, time.Now)
-	p.hub = push.New(sets, people, p.store, [16]byte{1}, log)
+	orders := enforcement.New(p.store, time.Now, log)
+	p.hub = push.New(sets, people, orders, p.store, [16]byte{1}, log)
 	stopping, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	following, end := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { p.hub.Run(following); close(done) }()
+	go func() {
+		var followers sync.WaitGroup
+		followers.Go(func() { p.hub.Run(following) })
+		followers.Go(func() { orders.Run(following) })
+		followers.Wait()
+		close(done)
+	}()
 	t.Cleanup(func() {
 		stop()
 		end()
@@ -157,10 +172,11 @@ func newPlane(t *testing.T) *plane {
 	})
 	zero := func() float64 { return 0 }
 	p.handler, err = api.New(api.Config{
-		Policies: sets, Consumers: people, Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now), Hub: p.hub,
-		Tokens:  auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)},
-		Metrics: metrics.New("test", metrics.Gauges{Census: func() metrics.Census { return metrics.Census{} }, Nodes: zero, Version: zero, Ready: zero, Regions: zero}),
-		Log:     log, Now: time.Now, Stopping: stopping, Version: "test",
+		Policies: sets, Consumers: people, Enforcement: orders, Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now), Hub: p.hub,
+		Tokens: auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)},
+		Metrics: metrics.New("test", metrics.Gauges{Census: func() metrics.Census { return metrics.Census{} }, Enforcement: func() (map[string]int, int, bool) { return nil, 0, false },
+			Nodes: zero, Version: zero, Ready: zero, Regions: zero}),
+		Log: log, Now: time.Now, Stopping: stopping, Version: "test",
 	})
 	if err != nil {
 		t.Fatal(err)

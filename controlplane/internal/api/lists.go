@@ -41,6 +41,9 @@ func (s *server) ListNodes(ctx context.Context, r gen.ListNodesRequestObject) (g
 	defer cancel()
 	all, complete := s.Nodes.List(ctx)
 	answer := gen.ListNodes200JSONResponse{Complete: complete, Nodes: []gen.Node{}}
+	if held, _, err := s.Enforcement.Held(); err == nil {
+		answer.Enforcement = held.Revision
+	}
 	if current, _ := s.Policies.Current(); current != nil {
 		answer.Current = current.Version.Number
 	}
@@ -62,7 +65,7 @@ func (s *server) ListNodes(ctx context.Context, r gen.ListNodesRequestObject) (g
 func (s *server) node(n nodes.Node) gen.Node {
 	seen := n.Seen.UTC().Truncate(time.Millisecond)
 	return gen.Node{
-		ID: n.ID, Boot: n.Boot, Applied: n.Applied, Refused: n.Refused, Reason: n.Reason, Filter: n.Filter, State: n.State, Steps: n.Steps,
+		ID: n.ID, Boot: n.Boot, Applied: n.Applied, Enforcement: n.Enforcement, Refused: n.Refused, Reason: n.Reason, Filter: n.Filter, State: n.State, Steps: n.Steps,
 		MoreSteps: n.MoreSteps, Zone: n.Zone, Seen: seen, Active: s.Now().Sub(seen) < nodes.Counted,
 	}
 }

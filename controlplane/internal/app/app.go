@@ -16,6 +16,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
@@ -34,6 +35,7 @@ type store interface {
 	nodes.Store
 	leases.Store
 	consumers.Store
+	enforcement.Store
 	push.Secrets
 	// Region is where the control planes on this store keep what their region uses.
 	Region() regions.Cell
@@ -58,9 +60,10 @@ const (
 
 // App is one control plane. Make one with New, then Run it; Close it in any case.
 type App struct {
-	log   *slog.Logger
-	store store
-	hub   *push.Hub
+	log    *slog.Logger
+	store  store
+	hub    *push.Hub
+	orders *enforcement.Service
 	// regions and document are nil for a control plane that shares its quotas with no other region.
 	regions  *regions.Service
 	document *redisstore.Store
@@ -92,7 +95,8 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	registry, people := nodes.New(st, time.Now), consumers.New(st, time.Now)
 	var candidate [16]byte
 	crand.Read(candidate[:]) // It never fails.
-	a.hub = push.New(sets, people, st, candidate, log)
+	a.orders = enforcement.New(st, time.Now, log)
+	a.hub = push.New(sets, people, a.orders, st, candidate, log)
 	if err := a.join(s.Regions, sets); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
@@ -105,7 +109,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 		granting.In(a.regions)
 	}
 	handler, err := api.New(api.Config{
-		Policies: sets, Consumers: people, Nodes: registry, Leases: granting, Hub: a.hub, Regions: a.regions,
+		Policies: sets, Consumers: people, Enforcement: a.orders, Nodes: registry, Leases: granting, Hub: a.hub, Regions: a.regions,
 		Tokens: s.Tokens, Metrics: m, Log: log, Now: time.Now, Stopping: stopping, Version: version,
 	})
 	if err != nil {
@@ -147,6 +151,14 @@ func (a *App) gauges(sets *policies.Service, registry *nodes.Registry) metrics.G
 			}
 			return 1
 		},
+		Enforcement: func() (orders map[string]int, bans int, unsaved bool) {
+			counts, bans, durable := a.orders.Counts()
+			orders = map[string]int{}
+			for state, n := range counts {
+				orders[string(state)] = n
+			}
+			return orders, bans, !durable
+		},
 		Regions: func() float64 {
 			if a.regions != nil {
 				if view := a.regions.View(); view.Trouble != "" || view.Age < 0 {
@@ -167,6 +179,7 @@ func (a *App) Run(ctx context.Context) error {
 	var followers sync.WaitGroup
 	following, stopFollowing := context.WithCancel(context.Background())
 	followers.Go(func() { a.hub.Run(following) })
+	followers.Go(func() { a.orders.Run(following) })
 	if a.regions != nil {
 		followers.Go(func() { a.regions.Run(following) })
 	}

@@ -11,6 +11,7 @@ const (
 	keyVersion   = "weir:{meta}:version"   // number of the current policy set version
 	keyVersions  = "weir:{meta}:versions"  // hash: number → description, JSON
 	keyDocuments = "weir:{meta}:documents" // hash: number → document as written
+	keyOrders    = "weir:{meta}:orders"    // hash: revision, and what operators have ordered beside the policy set, JSON
 	keySecret    = "weir:{meta}:secret"    // 16 bytes that key the hash of partition keys
 	keyLaid      = "weir:{meta}:laid"      // there once markers of lost state have been laid, see losses.go
 	keyStates    = "weir:{meta}:states"    // hash: node → what it reported, JSON

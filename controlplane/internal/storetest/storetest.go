@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
@@ -20,6 +21,7 @@ type Store interface {
 	nodes.Store
 	leases.Store
 	consumers.Store
+	enforcement.Store
 	push.Secrets
 }
 
@@ -56,6 +58,8 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"consumers are listed", testConsumerList},
 		{"changes of consumers are dropped when many", testConsumerLogIsBounded},
 		{"one of many writers of a consumer wins", testConsumerRace},
+		{"enforcement", testEnforcement},
+		{"one of many writers of enforcement wins", testEnforcementRace},
 		{"grants follow the ledger", testDifferential},
 		{"a changed rate earns at the slower", testRateChange},
 		{"one bucket many times in a batch", testBatch},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"github.com/oapi-codegen/runtime"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
@@ -87,6 +88,13 @@ type Consumers struct {
 // Diff What changes from one policy set to another.
 type Diff = policies.Diff
 
+// Enforcement All orders.
+type Enforcement struct {
+	// Durable The store has them. False while the store is away: this replica holds them in memory. Changes need not say it.
+	Durable bool    `json:"durable,omitempty"`
+	Orders  []Order `json:"orders"`
+}
+
 // FieldChange One field that is different.
 type FieldChange = policies.FieldChange
 
@@ -105,6 +113,9 @@ type Node struct {
 
 	// Reason Why it could not.
 	Reason string `json:"reason,omitempty"`
+
+	// Enforcement The revision of the orders that the node obeys; absent if there never were any.
+	Enforcement uint64 `json:"enforcement,omitempty"`
 
 	// Filter The filter's version.
 	Filter string `json:"filter,omitempty"`
@@ -131,6 +142,9 @@ type Nodes struct {
 	// Current The newest version on this replica, to compare each node's with.
 	Current uint64 `json:"current_version"`
 
+	// Enforcement The newest revision of orders and bans on this replica, to compare each node's with.
+	Enforcement uint64 `json:"current_enforcement"`
+
 	// Complete False while the store is away: then these are the nodes that this replica heard of.
 	Complete bool   `json:"complete"`
 	Nodes    []Node `json:"nodes"`
@@ -138,6 +152,9 @@ type Nodes struct {
 	// Next Leads to the following page; empty on the last.
 	Next string `json:"next_page_token"`
 }
+
+// Order One kill switch.
+type Order = enforcement.Order
 
 // Regions What an operator wants to see of the regions.
 type Regions = regions.View
@@ -219,6 +236,9 @@ type VersionNumber = uint64
 // Change defines model for Change.
 type Change = Changed
 
+// EnforcementInForce All orders.
+type EnforcementInForce = Enforcement
+
 // OneConsumer What is known of a consumer.
 type OneConsumer = Consumer
 
@@ -250,6 +270,15 @@ type GetConsumerParams struct {
 type PutConsumerParams struct {
 	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed where there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
+
+	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
+	IfMatch IfMatch `json:"If-Match"`
+}
+
+// PutEnforcementParams defines parameters for PutEnforcement.
+type PutEnforcementParams struct {
+	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
+	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
 	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
@@ -339,6 +368,9 @@ type RollbackParams struct {
 // PutConsumerJSONRequestBody defines body for PutConsumer for application/json ContentType.
 type PutConsumerJSONRequestBody = Assignment
 
+// PutEnforcementJSONRequestBody defines body for PutEnforcement for application/json ContentType.
+type PutEnforcementJSONRequestBody = Enforcement
+
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
 	// Healthz Is the process alive?
@@ -359,6 +391,12 @@ type ServerInterface interface {
 	// PutConsumer Assign a tier to a consumer
 	// (PUT /v1/consumers/{id})
 	PutConsumer(ctx echo.Context, id string, params PutConsumerParams) error
+	// GetEnforcement The orders in force
+	// (GET /v1/enforcement)
+	GetEnforcement(ctx echo.Context) error
+	// PutEnforcement Replace the orders
+	// (PUT /v1/enforcement)
+	PutEnforcement(ctx echo.Context, params PutEnforcementParams) error
 	// ListNodes The Envoys that poll
 	// (GET /v1/nodes)
 	ListNodes(ctx echo.Context, params ListNodesParams) error
@@ -558,6 +596,52 @@ func (w *ServerInterfaceWrapper) PutConsumer(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.PutConsumer(ctx, id, params)
+	return err
+}
+
+// GetEnforcement converts echo context to params.
+func (w *ServerInterfaceWrapper) GetEnforcement(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetEnforcement(ctx)
+	return err
+}
+
+// PutEnforcement converts echo context to params.
+func (w *ServerInterfaceWrapper) PutEnforcement(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PutEnforcementParams
+	// ------------- Optional query parameter "dry_run" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "dry_run", ctx.QueryParams(), &params.DryRun, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter dry_run: %s", err))
+	}
+
+	headers := ctx.Request().Header
+	// ------------- Required header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = IfMatch
+	} else {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Header parameter If-Match is required, but not found"))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PutEnforcement(ctx, params)
 	return err
 }
 
@@ -1001,6 +1085,8 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.DELETE(options.BaseURL+"/v1/consumers/:id", wrapper.DeleteConsumer, options.OperationMiddlewares["deleteConsumer"]...)
 	router.GET(options.BaseURL+"/v1/consumers/:id", wrapper.GetConsumer, options.OperationMiddlewares["getConsumer"]...)
 	router.PUT(options.BaseURL+"/v1/consumers/:id", wrapper.PutConsumer, options.OperationMiddlewares["putConsumer"]...)
+	router.GET(options.BaseURL+"/v1/enforcement", wrapper.GetEnforcement, options.OperationMiddlewares["getEnforcement"]...)
+	router.PUT(options.BaseURL+"/v1/enforcement", wrapper.PutEnforcement, options.OperationMiddlewares["putEnforcement"]...)
 	router.GET(options.BaseURL+"/v1/nodes", wrapper.ListNodes, options.OperationMiddlewares["listNodes"]...)
 	router.DELETE(options.BaseURL+"/v1/policies/:name", wrapper.DeletePolicy, options.OperationMiddlewares["deletePolicy"]...)
 	router.GET(options.BaseURL+"/v1/policies/:name", wrapper.GetPolicy, options.OperationMiddlewares["getPolicy"]...)
@@ -1024,6 +1110,16 @@ type ChangeJSONResponse struct {
 	Body Changed
 
 	Headers ChangeResponseHeaders
+}
+
+type EnforcementInForceResponseHeaders struct {
+	CacheControl string
+	ETag         *string
+}
+type EnforcementInForceJSONResponse struct {
+	Body Enforcement
+
+	Headers EnforcementInForceResponseHeaders
 }
 
 type NotModifiedResponseHeaders struct {
@@ -1172,6 +1268,58 @@ func (response PutConsumer200JSONResponse) VisitPutConsumerResponse(w http.Respo
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
 	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetEnforcementRequestObject struct {
+}
+
+type GetEnforcementResponseObject interface {
+	VisitGetEnforcementResponse(w http.ResponseWriter) error
+}
+
+type GetEnforcement200JSONResponse struct{ EnforcementInForceJSONResponse }
+
+func (response GetEnforcement200JSONResponse) VisitGetEnforcementResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutEnforcementRequestObject struct {
+	Params PutEnforcementParams
+	Body   *PutEnforcementJSONRequestBody
+}
+
+type PutEnforcementResponseObject interface {
+	VisitPutEnforcementResponse(w http.ResponseWriter) error
+}
+
+type PutEnforcement200JSONResponse struct{ EnforcementInForceJSONResponse }
+
+func (response PutEnforcement200JSONResponse) VisitPutEnforcementResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
@@ -1570,6 +1718,12 @@ type StrictServerInterface interface {
 	// PutConsumer Assign a tier to a consumer
 	// (PUT /v1/consumers/{id})
 	PutConsumer(ctx context.Context, request PutConsumerRequestObject) (PutConsumerResponseObject, error)
+	// GetEnforcement The orders in force
+	// (GET /v1/enforcement)
+	GetEnforcement(ctx context.Context, request GetEnforcementRequestObject) (GetEnforcementResponseObject, error)
+	// PutEnforcement Replace the orders
+	// (PUT /v1/enforcement)
+	PutEnforcement(ctx context.Context, request PutEnforcementRequestObject) (PutEnforcementResponseObject, error)
 	// ListNodes The Envoys that poll
 	// (GET /v1/nodes)
 	ListNodes(ctx context.Context, request ListNodesRequestObject) (ListNodesResponseObject, error)
@@ -1789,6 +1943,77 @@ func (sh *strictHandler) PutConsumer(ctx echo.Context, id string, params PutCons
 		return err
 	} else if validResponse, ok := response.(PutConsumerResponseObject); ok {
 		return validResponse.VisitPutConsumerResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetEnforcement operation middleware
+func (sh *strictHandler) GetEnforcement(ctx echo.Context) error {
+	var request GetEnforcementRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetEnforcement(ctx.Request().Context(), request.(GetEnforcementRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetEnforcement")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetEnforcementResponseObject); ok {
+		return validResponse.VisitGetEnforcementResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PutEnforcement operation middleware
+func (sh *strictHandler) PutEnforcement(ctx echo.Context, params PutEnforcementParams) error {
+	var request PutEnforcementRequestObject
+
+	request.Params = params
+
+	var body PutEnforcementJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PutEnforcement(ctx.Request().Context(), request.(PutEnforcementRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PutEnforcement")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PutEnforcementResponseObject); ok {
+		return validResponse.VisitPutEnforcementResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
