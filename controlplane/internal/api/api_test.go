@@ -139,6 +139,14 @@ func (l *logBuffer) String() string {
 
 func newPlane(t *testing.T) *plane {
 	t.Helper()
+	p := newPlaneOn(t, "")
+	p.eventually("/readyz", 200)
+	return p
+}
+
+// newPlaneOn makes a plane whose store is in a mode from the start.
+func newPlaneOn(t *testing.T, mode string) *plane {
+	t.Helper()
 	p := &plane{t: t, log: &logBuffer{}}
 	log := slog.New(slog.NewJSONHandler(p.log, nil))
 	local, err := localstore.Open(t.TempDir(), slog.New(slog.DiscardHandler), localstore.Options{SaveByHand: true})
@@ -146,7 +154,7 @@ func newPlane(t *testing.T) *plane {
 		t.Fatal(err)
 	}
 	p.store = &breakable{Store: local}
-	p.store.mode.Store("")
+	p.store.mode.Store(mode)
 	sets, registry := policies.New(p.store, time.Now), nodes.New(p.store, time.Now)
 	people := consumers.New(p.store, time.Now)
 	orders := enforcement.New(p.store, time.Now, log)
@@ -181,7 +189,6 @@ func newPlane(t *testing.T) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.eventually("/readyz", 200)
 	return p
 }
 

@@ -50,8 +50,12 @@ func (s *server) inForce(orders enforcement.Orders, durable, dryRun bool) (answe
 		answer.Headers.ETag = &tag
 	}
 	now := s.Now()
-	answer.Body = gen.Enforcement{Durable: durable, Orders: slices.DeleteFunc(slices.Concat([]enforcement.Order{}, orders.List),
-		func(o enforcement.Order) bool { return o.Expires != nil && !o.Expires.After(now) })}
+	answer.Body = gen.Enforcement{Durable: durable, Orders: []enforcement.Order{}}
+	for _, o := range orders.List {
+		if o.InForce(now) {
+			answer.Body.Orders = append(answer.Body.Orders, o)
+		}
+	}
 	return answer
 }
 

@@ -59,6 +59,9 @@ func (o Order) same(other Order) bool {
 	return ends && o == other
 }
 
+// InForce says whether the order has not ended by itself.
+func (o Order) InForce(now time.Time) bool { return inForce(o.Expires, now) }
+
 // Scope says in words what the order is about.
 func (o Order) Scope() string {
 	parts := []string{}

@@ -247,7 +247,7 @@ func (s *Service) Counts() (orders map[State]int, bans int, durable bool) {
 	now := s.now()
 	orders = map[State]int{Enforce: 0, Shadow: 0, Off: 0}
 	for _, o := range s.held.Orders.List {
-		if inForce(o.Expires, now) {
+		if o.InForce(now) {
 			orders[o.State]++
 		}
 	}

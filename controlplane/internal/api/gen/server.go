@@ -90,9 +90,10 @@ type Diff = policies.Diff
 
 // Enforcement All orders.
 type Enforcement struct {
+	Orders []Order `json:"orders"`
+
 	// Durable The store has them. False while the store is away: this replica holds them in memory. Changes need not say it.
-	Durable bool    `json:"durable,omitempty"`
-	Orders  []Order `json:"orders"`
+	Durable bool `json:"durable,omitempty"`
 }
 
 // FieldChange One field that is different.
