@@ -18,6 +18,8 @@ type (
 	ConsumersAnswer = gen.Consumers
 	// EnforcementAnswer are the orders in force.
 	EnforcementAnswer = gen.Enforcement
+	// AuditAnswer is a page of changes, newest first.
+	AuditAnswer = gen.AuditEntries
 	// NodesAnswer is a page of nodes.
 	NodesAnswer = gen.Nodes
 	// NodeAnswer is one node.

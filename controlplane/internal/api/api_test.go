@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
@@ -86,6 +87,13 @@ func (b *breakable) ListConsumers(ctx context.Context, token string, limit int) 
 		return nil, "", err
 	}
 	return b.Store.ListConsumers(ctx, token, limit)
+}
+
+func (b *breakable) Audit(ctx context.Context, before string, limit int) ([]audit.Entry, error) {
+	if err := b.check(); err != nil {
+		return nil, err
+	}
+	return b.Store.Audit(ctx, before, limit)
 }
 
 func (b *breakable) Load(ctx context.Context, number uint64) (policies.Version, error) {
@@ -180,7 +188,7 @@ func newPlaneOn(t *testing.T, mode string) *plane {
 	})
 	zero := func() float64 { return 0 }
 	p.handler, err = api.New(api.Config{
-		Policies: sets, Consumers: people, Enforcement: orders, Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now), Hub: p.hub,
+		Policies: sets, Consumers: people, Enforcement: orders, Audit: p.store, Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now), Hub: p.hub,
 		Tokens: auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)},
 		Metrics: metrics.New("test", metrics.Gauges{Census: func() metrics.Census { return metrics.Census{} }, Enforcement: func() (map[string]int, int, bool) { return nil, 0, false },
 			Nodes: zero, Version: zero, Ready: zero, Regions: zero}),

@@ -25,7 +25,7 @@ func (s *server) GetEnforcement(context.Context, gen.GetEnforcementRequestObject
 // PutEnforcement replaces the orders.
 func (s *server) PutEnforcement(ctx context.Context, r gen.PutEnforcementRequestObject) (gen.PutEnforcementResponseObject, error) {
 	who := callerOf(ctx)
-	change := enforcement.Change{Orders: r.Body.Orders, By: who.name, DryRun: r.Params.DryRun}
+	change := enforcement.Change{Orders: r.Body.Orders, Entry: entry(ctx, "enforcement.put", "enforcement"), DryRun: r.Params.DryRun}
 	var err error
 	if change.Expected, change.Any, err = ifMatch(r.Params.IfMatch); err != nil {
 		return nil, err

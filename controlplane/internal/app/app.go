@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
@@ -36,6 +37,7 @@ type store interface {
 	leases.Store
 	consumers.Store
 	enforcement.Store
+	audit.Store
 	push.Secrets
 	// Region is where the control planes on this store keep what their region uses.
 	Region() regions.Cell
@@ -109,7 +111,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 		granting.In(a.regions)
 	}
 	handler, err := api.New(api.Config{
-		Policies: sets, Consumers: people, Enforcement: a.orders, Nodes: registry, Leases: granting, Hub: a.hub, Regions: a.regions,
+		Policies: sets, Consumers: people, Enforcement: a.orders, Audit: st, Nodes: registry, Leases: granting, Hub: a.hub, Regions: a.regions,
 		Tokens: s.Tokens, Metrics: m, Log: log, Now: time.Now, Stopping: stopping, Version: version,
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -122,6 +123,8 @@ type Document struct {
 type Write struct {
 	Expected uint64
 	Document Document
+	// Entries are kept with the document: of all changes that made it what it is.
+	Entries []audit.Entry
 }
 
 // Store keeps the document. Methods return ErrConflict as such; any other error means that the store could not be asked.
@@ -130,7 +133,7 @@ type Store interface {
 	Enforcement(ctx context.Context) (Document, error)
 	// EnforcementRevision is the document's revision, 0 if there is none.
 	EnforcementRevision(ctx context.Context) (uint64, error)
-	// WriteEnforcement replaces the document. ErrConflict if it is another than expected.
+	// WriteEnforcement replaces the document and keeps the entries. ErrConflict if it is another than expected.
 	WriteEnforcement(ctx context.Context, w Write) error
 }
 

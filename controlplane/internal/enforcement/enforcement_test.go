@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -21,6 +23,7 @@ var errAway = errors.New("away")
 type store struct {
 	mu   sync.Mutex
 	held enforcement.Document
+	kept []string // the reasons of entries
 	away bool
 	// mute: writes are made, and their answers are lost.
 	mute bool
@@ -48,6 +51,9 @@ func (s *store) WriteEnforcement(_ context.Context, w enforcement.Write) error {
 		return errAway
 	case s.held.Revision != w.Expected:
 		return enforcement.ErrConflict
+	}
+	for _, e := range w.Entries {
+		s.kept = append(s.kept, e.Reason)
 	}
 	if s.held = w.Document; s.mute {
 		return errAway
@@ -100,10 +106,18 @@ func order(state enforcement.State, reason string) enforcement.Order {
 	return enforcement.Order{State: state, Percent: 100, Reason: reason}
 }
 
+func reasons(orders []enforcement.Order) string {
+	var all []string
+	for _, o := range orders {
+		all = append(all, o.Reason)
+	}
+	return strings.Join(all, " ")
+}
+
 // put replaces the orders and expects them to be stored or not.
 func (r *replica) put(expected uint64, durable bool, orders ...enforcement.Order) enforcement.Orders {
 	r.t.Helper()
-	got, stored, err := r.Put(r.t.Context(), enforcement.Change{Expected: expected, Orders: orders, By: "me"})
+	got, stored, err := r.Put(r.t.Context(), enforcement.Change{Expected: expected, Orders: orders, Entry: audit.Entry{By: "me", Reason: reasons(orders)}})
 	if err != nil || stored != durable {
 		r.t.Fatalf("stored %v, want %v: %v", stored, durable, err)
 	}
@@ -111,14 +125,10 @@ func (r *replica) put(expected uint64, durable bool, orders ...enforcement.Order
 }
 
 // expect says which reasons are in force, and whether the store has them.
-func (r *replica) expect(name, reasons string, durable bool) enforcement.Document {
+func (r *replica) expect(name, want string, durable bool) enforcement.Document {
 	r.t.Helper()
 	d, stored, err := r.Held()
-	var got []string
-	for _, o := range d.Orders.List {
-		got = append(got, o.Reason)
-	}
-	if strings.Join(got, " ") != reasons || stored != durable || err != nil {
+	if got := reasons(d.Orders.List); got != want || stored != durable || err != nil {
 		r.t.Errorf("%s: %q is in force, durable %v: %v", name, got, stored, err)
 	}
 	return d
@@ -150,12 +160,12 @@ func TestOrdersReachAllReplicas(t *testing.T) {
 		}
 		time.Sleep(250 * time.Millisecond)
 		two.expect("on the other replica", "a", true)
-		if _, _, err := two.Put(t.Context(), enforcement.Change{Expected: 0, By: "you"}); !errors.Is(err, enforcement.ErrConflict) {
+		if _, _, err := two.Put(t.Context(), enforcement.Change{Expected: 0, Entry: audit.Entry{By: "you"}}); !errors.Is(err, enforcement.ErrConflict) {
 			t.Errorf("expecting none: %v", err)
 		}
 		// What means the same keeps who gave it, and when.
 		time.Sleep(time.Minute)
-		second, _, err := two.Put(t.Context(), enforcement.Change{Expected: first.Revision, By: "you",
+		second, _, err := two.Put(t.Context(), enforcement.Change{Expected: first.Revision, Entry: audit.Entry{By: "you"},
 			Orders: []enforcement.Order{{State: enforcement.Off, Percent: 25, Policy: "api", Tier: "free", Reason: "a", Expires: &until}, order(enforcement.Shadow, "b")}})
 		if err != nil || second.List[0].By != "me" || !second.List[0].Since.Equal(first.Time) || second.List[1].By != "you" || second.Revision <= first.Revision {
 			t.Errorf("%+v %v", second, err)
@@ -202,6 +212,9 @@ func TestOrdersWorkWithoutTheStore(t *testing.T) {
 		if s.held.Revision != d.Revision || s.held.Orders.Revision != second.Revision {
 			t.Errorf("stored at %d, %d was told", s.held.Revision, d.Revision)
 		}
+		if got := strings.Join(s.kept, ", "); got != "before, meanwhile" {
+			t.Errorf("audit %s", got)
+		}
 		if text := one.log.String(); !strings.Contains(text, "held in memory") || !strings.Contains(text, "is stored") {
 			t.Errorf("log %s", text)
 		}
@@ -244,6 +257,10 @@ func TestTheLaterOfTwoChangesStays(t *testing.T) {
 		one.cut = false
 		time.Sleep(time.Second)
 		two.expect("what is later wins", "held", true)
+		slices.Sort(s.kept[:2]) // Which replica finds the store first is not said.
+		if got := strings.Join(s.kept, ", "); got != "first, second, later, cut off, , stored, " {
+			t.Errorf("audit %s", got)
+		}
 	})
 }
 
@@ -254,6 +271,9 @@ func TestAStoreThatLosesEverythingGetsItBack(t *testing.T) {
 		s.set(func(s *store) { s.held = enforcement.Document{} })
 		time.Sleep(time.Second)
 		two.expect("given back", "stays", true)
+		if got := strings.Join(s.kept, ", "); got != "stays, the store had lost it" {
+			t.Errorf("audit %s", got)
+		}
 		if s.held.Revision < d.Revision {
 			t.Errorf("stored %+v", s.held)
 		}

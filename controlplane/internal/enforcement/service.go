@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 )
 
 const (
@@ -17,6 +19,10 @@ const (
 	// settled is how long the store must have answered before it overrules a node that has a later revision than it: the replica
 	// that told the node may still be about to store it.
 	settled = 5 * time.Second
+	// maxEntries is how many changes are answered for that could not be stored, the latest.
+	maxEntries = 100
+	// resource is what the audit calls it.
+	resource = "enforcement"
 )
 
 // Service is what is in force on this replica. Make one with New, have one goroutine in Run. It is safe for concurrent use.
@@ -33,6 +39,7 @@ type Service struct {
 	loaded, unsaved bool
 	held            Document
 	base            uint64
+	entries         []audit.Entry // of what is unsaved
 	message         []byte
 	// answers is since when the store has answered without a break; zero while it does not.
 	answers time.Time
@@ -102,29 +109,32 @@ func (s *Service) meet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !unsaved && stored.Revision >= held.Revision || stored.is(held) && stored.Revision >= held.Revision {
+	if stored.Revision >= held.Revision && (!unsaved || stored.is(held)) {
 		return s.adopt(stored, true)
 	}
 	return s.settle(ctx, held, stored)
 }
 
 // settle stores what this replica has and the store does not: a change made while the store was away, or everything if the store
-// has lost it. Of each list the one that was changed last stays.
+// has lost it. Of each list the one that was changed last stays; who changed the other one is kept all the same.
 func (s *Service) settle(ctx context.Context, held, stored Document) error {
-	merged := newer(held, stored)
-	if merged.is(stored) && stored.Revision > held.Revision {
-		s.log.Warn("what was ordered while the store was away has been overtaken by a later change, which stays",
-			"lost_orders", held.Orders.Time, "stays", stored.Orders.Time, "by", stored.Orders.By)
-		return s.adopt(stored, true)
+	merged, entries := newer(held, stored), s.entries
+	if len(entries) == 0 {
+		entries = []audit.Entry{{Action: "enforcement.restore", Resource: resource, Before: audit.Value(stored.Orders.List),
+			After: audit.Value(merged.Orders.List), Reason: "the store had lost it"}}
 	}
 	if !merged.is(held) || merged.Revision <= stored.Revision {
 		merged.Revision++ // Nodes have something else by the number.
 	}
-	if err := s.store.WriteEnforcement(ctx, Write{Expected: stored.Revision, Document: merged}); err != nil {
+	if err := s.store.WriteEnforcement(ctx, Write{Expected: stored.Revision, Document: merged, Entries: entries}); err != nil {
 		return err
 	}
-	s.log.Info("what was ordered while the store was away, or had been lost, is stored", "orders", len(merged.Orders.List),
-		"bans", len(merged.Bans.List), "revision", merged.Revision, "replaces", stored.Revision)
+	facts := []any{"orders", len(merged.Orders.List), "bans", len(merged.Bans.List), "revision", merged.Revision, "replaces", stored.Revision}
+	if merged.is(stored) {
+		s.log.Warn("what was ordered while the store was away has been overtaken by a later change, which stays", append(facts, "by", stored.Orders.By)...)
+	} else {
+		s.log.Info("what was ordered while the store was away, or had been lost, is stored", facts...)
+	}
 	return s.adopt(merged, true)
 }
 
@@ -137,7 +147,7 @@ func (s *Service) adopt(d Document, saved bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if saved {
-		s.loaded, s.base = true, d.Revision
+		s.loaded, s.base, s.entries = true, d.Revision, nil
 	}
 	s.unsaved = !saved
 	s.held, s.message = d, message
@@ -159,7 +169,7 @@ func (s *Service) Held() (d Document, durable bool, err error) {
 
 // change makes a new document of the one in force. Nodes on this replica hear of it at once, also if it cannot be stored: then it
 // is not durable. Edit may be called again, if somebody else was faster; its errors are change's.
-func (s *Service) change(ctx context.Context, dryRun bool, edit func(d *Document, known bool, stamp Stamp) error) (Document, bool, error) {
+func (s *Service) change(ctx context.Context, dryRun bool, edit func(d *Document, known bool, stamp Stamp) (audit.Entry, error)) (Document, bool, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	timed, cancel := context.WithTimeout(ctx, patience)
@@ -174,18 +184,20 @@ func (s *Service) change(ctx context.Context, dryRun bool, edit func(d *Document
 		base := s.base
 		stamp := Stamp{ID: rand.Text(), Time: s.now().UTC(), Revision: max(d.Revision+1, uint64(s.now().UnixMilli()))}
 		d.Orders.List, d.Bans.List = slices.Clone(d.Orders.List), slices.Clone(d.Bans.List)
-		if err := edit(&d, known, stamp); err != nil || dryRun {
+		entry, err := edit(&d, known, stamp)
+		if err != nil || dryRun {
 			return d, away == nil, err
 		}
 		d.Revision = stamp.Revision
 		if away == nil {
-			away = s.store.WriteEnforcement(timed, Write{Expected: base, Document: d})
+			away = s.store.WriteEnforcement(timed, Write{Expected: base, Document: d, Entries: []audit.Entry{entry}})
 		}
 		if errors.Is(away, ErrConflict) {
 			continue
 		}
 		if away != nil {
 			s.log.Warn("the store does not take what was ordered; it is in force and held in memory until it does", "error", away)
+			s.entries = append(s.entries[max(0, len(s.entries)+1-maxEntries):], entry)
 		}
 		return d, away == nil, s.adopt(d, away == nil)
 	}
@@ -197,7 +209,8 @@ type Change struct {
 	Expected uint64
 	Any      bool
 	Orders   []Order
-	By       string
+	// Entry says who makes the change; what was before and comes after is filled in.
+	Entry audit.Entry
 	// DryRun stores nothing and tells nobody.
 	DryRun bool
 }
@@ -205,26 +218,27 @@ type Change struct {
 // Put makes a change and returns what is in force then, and whether it is stored. Orders that mean what they meant keep who gave them,
 // and when. ErrConflict, or ErrUnknown if only a change of Any could be made.
 func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
-	d, durable, err := s.change(ctx, c.DryRun, func(d *Document, known bool, stamp Stamp) error {
+	d, durable, err := s.change(ctx, c.DryRun, func(d *Document, known bool, stamp Stamp) (audit.Entry, error) {
 		switch {
 		case !known && !c.Any:
-			return ErrUnknown
+			return audit.Entry{}, ErrUnknown
 		case !c.Any && c.Expected != d.Orders.Revision:
-			return ErrConflict
+			return audit.Entry{}, ErrConflict
 		}
 		before := d.Orders.List
-		stamp.By = c.By
+		stamp.By = c.Entry.By
 		d.Orders = Orders{Stamp: stamp, List: slices.Clone(c.Orders)}
 		for i := range d.Orders.List {
 			o := &d.Orders.List[i]
-			o.Since, o.By = stamp.Time, c.By
+			o.Since, o.By = stamp.Time, stamp.By
 			for _, old := range before {
 				if old.same(*o) {
 					*o = old
 				}
 			}
 		}
-		return nil
+		c.Entry.Before, c.Entry.After = audit.Value(before), audit.Value(d.Orders.List)
+		return c.Entry, nil
 	})
 	return d.Orders, durable, err
 }

@@ -37,6 +37,11 @@ func (s *Store) WriteEnforcement(_ context.Context, w enforcement.Write) error {
 		if revision, _ := orders(tx); revision != w.Expected {
 			return enforcement.ErrConflict
 		}
+		for _, e := range w.Entries {
+			if err := s.record(tx, auditMeta, e); err != nil {
+				return err
+			}
+		}
 		return tx.Bucket(metaBucket).Put(ordersKey, append(versionKey(w.Document.Revision), text...))
 	})
 }

@@ -8,13 +8,14 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 )
 
 //go:embed scripts/orders.lua
 var ordersScript string
 
-var writeOrders = redis.NewScript(ordersScript)
+var writeOrders = redis.NewScript(auditScript + ordersScript)
 
 // Enforcement implements enforcement.Store.
 func (s *Store) Enforcement(ctx context.Context) (enforcement.Document, error) {
@@ -41,8 +42,15 @@ func (s *Store) WriteEnforcement(ctx context.Context, w enforcement.Write) error
 	if err != nil {
 		return err
 	}
-	done, err := writeOrders.Run(ctx, s.client, []string{keyOrders},
-		strconv.FormatUint(w.Expected, 10), strconv.FormatUint(w.Document.Revision, 10), text).Int()
+	args := []any{strconv.FormatUint(w.Expected, 10), strconv.FormatUint(w.Document.Revision, 10), text, audit.Kept}
+	for _, e := range w.Entries {
+		entry, err := e.Encode()
+		if err != nil {
+			return err
+		}
+		args = append(args, entry)
+	}
+	done, err := writeOrders.Run(ctx, s.client, []string{keyOrders, keyMetaAudit}, args...).Int()
 	if err == nil && done != 1 {
 		err = enforcement.ErrConflict
 	}

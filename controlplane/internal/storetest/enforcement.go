@@ -3,11 +3,13 @@ package storetest
 import (
 	"errors"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 )
 
@@ -39,19 +41,22 @@ func testEnforcement(t *testing.T, s *Instance) {
 		}
 	}
 	read(enforcement.Document{})
-	if err := s.WriteEnforcement(ctx, enforcement.Write{Document: first}); err != nil {
-		t.Fatal(err)
-	}
+	must1(t, s.WriteEnforcement(ctx, enforcement.Write{Document: first, Entries: []audit.Entry{{Action: "one"}, {Action: "two"}}}))
 	s.Restart(t)
 	read(first)
 	lifted := enforcement.Document{Revision: first.Revision + 1, Bans: first.Bans}
-	if err := s.WriteEnforcement(ctx, enforcement.Write{Document: lifted}); !errors.Is(err, enforcement.ErrConflict) {
+	if err := s.WriteEnforcement(ctx, enforcement.Write{Document: lifted, Entries: []audit.Entry{{Action: "none"}}}); !errors.Is(err, enforcement.ErrConflict) {
 		t.Errorf("written over what was there: %v", err)
 	}
-	if err := s.WriteEnforcement(ctx, enforcement.Write{Expected: first.Revision, Document: lifted}); err != nil {
-		t.Fatal(err)
-	}
+	must1(t, s.WriteEnforcement(ctx, enforcement.Write{Expected: first.Revision, Document: lifted, Entries: []audit.Entry{{Action: "three"}}}))
 	read(lifted)
+	var kept []string
+	for _, e := range must[[]audit.Entry](t)(s.Audit(ctx, "", 10)) {
+		kept = append(kept, e.Action)
+	}
+	if !slices.Equal(kept, []string{"three", "two", "one"}) {
+		t.Errorf("the audit has %v", kept)
+	}
 }
 
 func testEnforcementRace(t *testing.T, s *Instance) {

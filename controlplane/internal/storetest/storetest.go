@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
@@ -22,6 +23,7 @@ type Store interface {
 	leases.Store
 	consumers.Store
 	enforcement.Store
+	audit.Store
 	push.Secrets
 }
 
@@ -60,6 +62,9 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"one of many writers of a consumer wins", testConsumerRace},
 		{"enforcement", testEnforcement},
 		{"one of many writers of enforcement wins", testEnforcementRace},
+		{"changes are kept with who made them", testAudit},
+		{"the audit is bounded", testAuditIsBounded},
+		{"changes at once are all kept, in one order", testAuditRace},
 		{"grants follow the ledger", testDifferential},
 		{"a changed rate earns at the slower", testRateChange},
 		{"one bucket many times in a batch", testBatch},
