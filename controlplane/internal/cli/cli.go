@@ -23,15 +23,16 @@ type Streams struct {
 }
 
 type commands struct {
-	Serve     serveCommand     `cmd:"" help:"Run the control plane."`
-	Check     checkCommand     `cmd:"" help:"Check policy files without a server, and print what each policy promises."`
-	Apply     applyCommand     `cmd:"" help:"Make a file the policy set of a control plane."`
-	Diff      diffCommand      `cmd:"" help:"Print what a file would change, or what has changed between two versions."`
-	Rollback  rollbackCommand  `cmd:"" help:"Make an older version of the policy set the next one."`
-	Get       getCommand       `cmd:"" help:"Print what a control plane holds."`
-	Consumers consumersCommand `cmd:"" help:"Assign tiers to consumers."`
-	Audit     auditCommand     `cmd:"" help:"Print who changed what, newest first."`
-	Version   versionCommand   `cmd:"" help:"Print the version."`
+	Serve       serveCommand       `cmd:"" help:"Run the control plane."`
+	Check       checkCommand       `cmd:"" help:"Check policy files without a server, and print what each policy promises."`
+	Apply       applyCommand       `cmd:"" help:"Make a file the policy set of a control plane."`
+	Diff        diffCommand        `cmd:"" help:"Print what a file would change, or what has changed between two versions."`
+	Rollback    rollbackCommand    `cmd:"" help:"Make an older version of the policy set the next one."`
+	Get         getCommand         `cmd:"" help:"Print what a control plane holds."`
+	Consumers   consumersCommand   `cmd:"" help:"Assign tiers to consumers."`
+	Enforcement enforcementCommand `cmd:"" help:"The kill switch: switch enforcement off, into shadow or on, at once."`
+	Audit       auditCommand       `cmd:"" help:"Print who changed what, newest first."`
+	Version     versionCommand     `cmd:"" help:"Print the version."`
 }
 
 // environment is what commands get beside their flags.
