@@ -15,7 +15,7 @@ import (
 const (
 	pollEvery = 200 * time.Millisecond
 	// patience bounds what a change or a look waits for the store: a kill switch must work without it.
-	patience = 500 * time.Millisecond
+	patience = 300 * time.Millisecond
 	// settled is how long the store must have answered before it overrules a node that has a later revision than it: the replica
 	// that told the node may still be about to store it.
 	settled = 5 * time.Second
