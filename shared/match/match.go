@@ -142,6 +142,11 @@ func (ix *Index) policyHits(p *Policy, c candidate, a *Attributes, hits []Hit) [
 		hit.Key, base = ix.bucket(p, key, hit.Shadow)
 		hit.Cost, hit.Verdict = ix.cost(p, a.Headers)
 	}
+	return ix.limitHits(p, hit, limits, base, hits)
+}
+
+// limitHits appends a hit for each limit of a policy, of which hit is the first, and for each draft.
+func (ix *Index) limitHits(p *Policy, hit Hit, limits extent, base int, hits []Hit) []Hit {
 	hits = append(hits, hit)
 	for hit.Limit++; hit.Limit < limits.to; hit.Limit++ {
 		// The key goes by the place in the list, so that a limit whose figures change stays the same bucket.

@@ -57,15 +57,42 @@ type scopeFlags struct {
 
 func (f scopeFlags) is(o enforcement.Order) bool { return o.Policy == f.Policy && o.Tier == f.Tier }
 
+// endFlags say when something ends by itself.
+type endFlags struct {
+	For   time.Duration `xor:"end" help:"How long, like 30m; then it ends by itself." placeholder:"TIME"`
+	Until time.Time     `xor:"end" help:"Until when, like 2026-05-04T09:30:00Z." placeholder:"TIME"`
+}
+
+// end is the time at which something is to end, nil for none, by the control plane's clock.
+func (cl *client) end(f endFlags) (*time.Time, error) {
+	switch {
+	case f.For < 0:
+		return nil, errors.New("--for: must be a length of time like 30m")
+	case f.For == 0 && f.Until.IsZero():
+		return nil, nil
+	case f.For == 0:
+		return &f.Until, nil
+	}
+	got, err := cl.do(http.MethodGet, "/healthz", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	now, err := http.ParseTime(got.header.Get("Date"))
+	if err != nil {
+		return nil, fmt.Errorf("the control plane does not say what time it is (%w): use --until", err)
+	}
+	until := now.Add(f.For).UTC()
+	return &until, nil
+}
+
 type setEnforcement struct {
 	serverFlags
 	scopeFlags
-	State   string        `arg:"" enum:"off,shadow,enforce" help:"off: look at nothing. shadow: decide and count, and refuse nobody. enforce: enforce what is in shadow or off too."`
-	Reason  string        `required:"" help:"Why, in a few words. Everybody who looks sees it." placeholder:"TEXT"`
-	Percent int           `default:"100" help:"Only this share of the partition keys, the same ones on every node."`
-	For     time.Duration `xor:"end" help:"How long, like 30m; then it ends by itself." placeholder:"TIME"`
-	Until   time.Time     `xor:"end" help:"Until when, like 2026-05-04T09:30:00Z." placeholder:"TIME"`
-	Replace bool          `help:"Take back all other orders, whatever they are: also where the control plane does not know them, since the store is away."`
+	State   string `arg:"" enum:"off,shadow,enforce" help:"off: look at nothing. shadow: decide and count, and refuse nobody. enforce: enforce what is in shadow or off too."`
+	Reason  string `required:"" help:"Why, in a few words. Everybody who looks sees it." placeholder:"TEXT"`
+	Percent int    `default:"100" help:"Only this share of the partition keys, the same ones on every node."`
+	endFlags
+	Replace bool `help:"Take back all other orders, whatever they are: also where the control plane does not know them, since the store is away."`
 }
 
 // Run gives the order in the place of one about the same.
@@ -73,16 +100,12 @@ func (c *setEnforcement) Run(env *environment) error {
 	if c.Percent == 0 {
 		return errors.New("--percent: must be 1 to 100")
 	}
-	wanted := enforcement.Order{State: enforcement.State(c.State), Percent: c.Percent, Policy: c.Policy, Tier: c.Tier, Reason: c.Reason}
-	switch {
-	case c.For != 0:
-		until := time.Now().Add(c.For).UTC().Truncate(time.Second)
-		wanted.Expires = &until
-	case !c.Until.IsZero():
-		wanted.Expires = &c.Until
-	}
 	cl, err := c.client()
 	if err != nil {
+		return err
+	}
+	wanted := enforcement.Order{State: enforcement.State(c.State), Percent: c.Percent, Policy: c.Policy, Tier: c.Tier, Reason: c.Reason}
+	if wanted.Expires, err = cl.end(c.endFlags); err != nil {
 		return err
 	}
 	return cl.order(env, c.DryRun, c.Replace, func(orders []enforcement.Order) ([]enforcement.Order, error) {
