@@ -23,6 +23,7 @@ type Store interface {
 	leases.Store
 	consumers.Store
 	enforcement.Store
+	leases.Buckets
 	audit.Store
 	push.Secrets
 }
@@ -72,6 +73,9 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"all algorithms and groups follow the ledgers", testLimitsAndGroups},
 		{"golden vectors of windows and queues", testGoldenWindows},
 		{"a group is granted all or none", testGroups},
+		{"buckets are looked at and changed", testAdjust},
+		{"changes of buckets follow the ledgers", testAdjustFollowsTheLedgers},
+		{"a bucket is changed while it is used", testAdjustRace},
 		{"a restart refills nobody", testRestart},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, open(t)) })
