@@ -13,9 +13,11 @@ const (
 
 // Bounds of the message about enforcement.
 const (
-	// MaxOrders is how many orders count at a time, MaxBans how many keys may be banned.
+	// MaxOrders is how many orders count at a time, MaxBans how many keys may be banned, MaxFreed how many buckets one message has
+	// forgotten about.
 	MaxOrders = 64
 	MaxBans   = 1024
+	MaxFreed  = 256
 	maxName   = 63
 )
 
@@ -25,6 +27,8 @@ type Enforcement struct {
 	Orders   []Order
 	// Bans are by key, ascending, each once.
 	Bans []Ban
+	// Freed are the buckets that were changed lately: what nodes know of them beside the tokens in hand is to be forgotten.
+	Freed []Freed
 }
 
 // Order is a kill switch: what counts instead of the document's own word for some policies. Read from a message, its texts alias
@@ -46,6 +50,14 @@ type Ban struct {
 	Expires int64
 }
 
+// Freed is a bucket that was changed. Revision is that of the change: who has it already has forgotten. Full: it is full now, so that
+// a node's own part of it is too.
+type Freed struct {
+	Bucket   [16]byte
+	Revision uint64
+	Full     bool
+}
+
 // AppendEnforcement appends the message to dst.
 func AppendEnforcement(dst []byte, m *Enforcement) []byte {
 	dst = append(append(dst, enforcementMagic...), enforcementFormat)
@@ -61,6 +73,11 @@ func AppendEnforcement(dst []byte, m *Enforcement) []byte {
 	for i := range m.Bans {
 		dst = putUvarint(append(dst, m.Bans[i].Key[:]...), m.Bans[i].Expires)
 	}
+	dst = putUvarint(dst, int64(len(m.Freed)))
+	for i := range m.Freed {
+		f := &m.Freed[i]
+		dst = append(binary.LittleEndian.AppendUint64(append(dst, f.Bucket[:]...), f.Revision), boolByte(f.Full))
+	}
 	return dst
 }
 
@@ -74,7 +91,7 @@ func DecodeEnforcement(b []byte, m *Enforcement) error {
 	c := cursor{buf: b}
 	c.header(enforcementMagic, enforcementFormat)
 	m.Revision = c.u64()
-	m.Orders, m.Bans = m.Orders[:0], m.Bans[:0]
+	m.Orders, m.Bans, m.Freed = m.Orders[:0], m.Bans[:0], m.Freed[:0]
 	for n := c.within(0, MaxOrders); n > 0 && c.err == nil; n-- {
 		o := Order{State: policy.Enforced(c.u8()), Percent: c.u8(), Expires: c.uvarint()}
 		o.Policy = c.text(maxName)
@@ -93,6 +110,16 @@ func DecodeEnforcement(b []byte, m *Enforcement) error {
 			c.fail(ErrValue)
 		}
 		m.Bans = append(m.Bans, ban)
+	}
+	for n := c.within(0, MaxFreed); n > 0 && c.err == nil; n-- {
+		var freed Freed
+		copy(freed.Bucket[:], c.bytes(16))
+		freed.Revision = c.u64()
+		full := c.u8()
+		if freed.Full = full == 1; full > 1 {
+			c.fail(ErrValue)
+		}
+		m.Freed = append(m.Freed, freed)
 	}
 	return c.end()
 }

@@ -18,7 +18,8 @@ var enforcement = wire.Enforcement{
 		{State: policy.EnforcedShadow, Percent: 1, Expires: 1_790_000_600_000, Policy: []byte("api"), Tier: []byte("premium")},
 		{State: policy.EnforcedAll, Percent: 25, Policy: []byte("api"), Tier: []byte{}},
 	},
-	Bans: []wire.Ban{{Key: [16]byte{1, 2, 3}}, {Key: [16]byte{0xff}, Expires: 1_790_000_600_000}},
+	Bans:  []wire.Ban{{Key: [16]byte{1, 2, 3}}, {Key: [16]byte{0xff}, Expires: 1_790_000_600_000}},
+	Freed: []wire.Freed{{Bucket: [16]byte{4, 5}, Revision: 1_790_000_000_100}, {Bucket: [16]byte{6}, Revision: 7, Full: true}},
 }
 
 func TestEnforcementReadsBack(t *testing.T) {
@@ -36,7 +37,7 @@ func TestEnforcementReadsBack(t *testing.T) {
 	if err := wire.DecodeEnforcement(got, &back); err != nil || !reflect.DeepEqual(back, enforcement) || !wire.IsEnforcement(got) {
 		t.Errorf("%+v: %v", back, err)
 	}
-	if err := wire.DecodeEnforcement(wire.AppendEnforcement(nil, &wire.Enforcement{}), &back); err != nil || len(back.Orders)+len(back.Bans) != 0 {
+	if err := wire.DecodeEnforcement(wire.AppendEnforcement(nil, &wire.Enforcement{}), &back); err != nil || len(back.Orders)+len(back.Bans)+len(back.Freed) != 0 {
 		t.Errorf("nothing reads back as %+v: %v", back, err)
 	}
 	if wire.IsEnforcement(snapshot(t)) || wire.IsConsumers(got) || wire.IsEnforcement(wire.AppendConsumers(nil, consumers)) {
@@ -60,6 +61,7 @@ func TestDamagedEnforcementIsRefused(t *testing.T) {
 	for name, m := range map[string]wire.Enforcement{
 		"too many orders":        {Orders: make([]wire.Order, wire.MaxOrders+1)},
 		"too many bans":          {Bans: make([]wire.Ban, wire.MaxBans+1)},
+		"too many freed":         {Freed: make([]wire.Freed, wire.MaxFreed+1)},
 		"a state between":        order(func(o *wire.Order) { o.State = 50 }),
 		"no share":               order(func(o *wire.Order) { o.Percent = 0 }),
 		"more than everything":   order(func(o *wire.Order) { o.Percent = 101 }),

@@ -21,6 +21,8 @@ var (
 	ErrUnknown = errors.New("the store has not been reached since the start, so what is in force is not known here")
 	// ErrTooMany: there are wire.MaxBans bans.
 	ErrTooMany = errors.New("there are as many bans as there may be")
+	// ErrNotBanned: there is no ban to lift.
+	ErrNotBanned = errors.New("the key is not banned")
 )
 
 // State is what an order makes of the policies that it is about.
@@ -89,6 +91,17 @@ type Ban struct {
 	By      string     `json:"by"`
 }
 
+// InForce says whether the ban has not ended by itself.
+func (b Ban) InForce(now time.Time) bool { return inForce(b.Expires, now) }
+
+// Freed is a bucket that was changed: nodes forget what they know of it. Full: it is full now.
+type Freed struct {
+	Bucket   string    `json:"bucket"` // hexadecimal
+	Revision uint64    `json:"revision"`
+	Full     bool      `json:"full,omitempty"`
+	At       time.Time `json:"at"`
+}
+
 // Stamp says which change made a list what it is.
 type Stamp struct {
 	// ID is random: it tells whether a write whose answer was lost has been made.
@@ -111,12 +124,19 @@ type Bans struct {
 	List []Ban `json:"list"`
 }
 
+// FreedBuckets are those that were changed lately, as of the last change.
+type FreedBuckets struct {
+	Stamp
+	List []Freed `json:"list"`
+}
+
 // Document is everything that is in force. The zero value is nothing.
 type Document struct {
 	// Revision grows with each change, and also over a loss of the store's state, since it is at least the time in milliseconds.
-	Revision uint64 `json:"-"`
-	Orders   Orders `json:"orders"`
-	Bans     Bans   `json:"bans"`
+	Revision uint64       `json:"-"`
+	Orders   Orders       `json:"orders"`
+	Bans     Bans         `json:"bans"`
+	Freed    FreedBuckets `json:"freed"`
 }
 
 // Write puts a document in the place of the one at revision Expected, 0 for none.
@@ -155,10 +175,16 @@ func (d Document) message() ([]byte, error) {
 			State: enforced[o.State], Percent: uint8(o.Percent), Expires: unixMilli(o.Expires), Policy: []byte(o.Policy), Tier: []byte(o.Tier),
 		})
 	}
-	bans, err := d.Bans.byKey()
-	if err != nil {
+	var err error
+	if m.Bans, err = d.Bans.byKey(); err != nil {
 		return nil, err
 	}
-	m.Bans = bans
+	for _, f := range d.Freed.List {
+		freed := wire.Freed{Revision: f.Revision, Full: f.Full}
+		if freed.Bucket, err = hash(f.Bucket); err != nil {
+			return nil, err
+		}
+		m.Freed = append(m.Freed, freed)
+	}
 	return wire.AppendEnforcement(nil, &m), nil
 }

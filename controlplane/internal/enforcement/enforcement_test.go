@@ -3,6 +3,7 @@ package enforcement_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -117,7 +118,7 @@ func reasons(orders []enforcement.Order) string {
 // put replaces the orders and expects them to be stored or not.
 func (r *replica) put(expected uint64, durable bool, orders ...enforcement.Order) enforcement.Orders {
 	r.t.Helper()
-	got, stored, err := r.Put(r.t.Context(), enforcement.Change{Expected: expected, Orders: orders, Entry: audit.Entry{By: "me", Reason: reasons(orders)}})
+	got, stored, err := r.Put(r.t.Context(), enforcement.Change{Expected: expected, Orders: orders, Entry: audit.Entry{Action: "test", By: "me", Reason: reasons(orders)}})
 	if err != nil || stored != durable {
 		r.t.Fatalf("stored %v, want %v: %v", stored, durable, err)
 	}
@@ -160,12 +161,12 @@ func TestOrdersReachAllReplicas(t *testing.T) {
 		}
 		time.Sleep(250 * time.Millisecond)
 		two.expect("on the other replica", "a", true)
-		if _, _, err := two.Put(t.Context(), enforcement.Change{Expected: 0, Entry: audit.Entry{By: "you"}}); !errors.Is(err, enforcement.ErrConflict) {
+		if _, _, err := two.Put(t.Context(), enforcement.Change{Expected: 0, Entry: audit.Entry{Action: "test", By: "you"}}); !errors.Is(err, enforcement.ErrConflict) {
 			t.Errorf("expecting none: %v", err)
 		}
 		// What means the same keeps who gave it, and when.
 		time.Sleep(time.Minute)
-		second, _, err := two.Put(t.Context(), enforcement.Change{Expected: first.Revision, Entry: audit.Entry{By: "you"},
+		second, _, err := two.Put(t.Context(), enforcement.Change{Expected: first.Revision, Entry: audit.Entry{Action: "test", By: "you"},
 			Orders: []enforcement.Order{{State: enforcement.Off, Percent: 25, Policy: "api", Tier: "free", Reason: "a", Expires: &until}, order(enforcement.Shadow, "b")}})
 		if err != nil || second.List[0].By != "me" || !second.List[0].Since.Equal(first.Time) || second.List[1].By != "you" || second.Revision <= first.Revision {
 			t.Errorf("%+v %v", second, err)
@@ -251,7 +252,7 @@ func TestTheLaterOfTwoChangesStays(t *testing.T) {
 		one.cut = true
 		two.put(two.expect("lifted", "", true).Orders.Revision, true, order(enforcement.Shadow, "stored"))
 		time.Sleep(time.Second)
-		if _, _, err := one.Put(t.Context(), enforcement.Change{Any: true, Orders: []enforcement.Order{order(enforcement.Off, "held")}}); err != nil {
+		if _, _, err := one.Put(t.Context(), enforcement.Change{Any: true, Orders: []enforcement.Order{order(enforcement.Off, "held")}, Entry: audit.Entry{Action: "test"}}); err != nil {
 			t.Error(err)
 		}
 		one.cut = false
@@ -335,6 +336,97 @@ func TestABlindReplica(t *testing.T) {
 		// It knew of no bans, so it has not lifted any.
 		if d, durable, _ := r.Held(); !durable || len(d.Bans.List) != 1 || d.Orders.List[0].Reason != "new" || s.held.Orders.List[0].Reason != "new" || d.Revision <= 7 {
 			t.Errorf("%v %+v", durable, d)
+		}
+	})
+}
+
+// Bans are kept by key, end by themselves, make room for others, and merge with orders given elsewhere meanwhile.
+func TestBans(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *store, one, two *replica) {
+		key := func(n int) string { return fmt.Sprintf("%032x", n) }
+		ban := func(r *replica, n int, end time.Duration, reason string) (bool, error) {
+			b := enforcement.Ban{Policy: "api", Key: key(n), Reason: reason}
+			if end > 0 {
+				until := time.Now().Add(end)
+				b.Expires = &until
+			}
+			_, durable, err := r.Ban(t.Context(), b, audit.Entry{Action: "key.ban", By: "me"})
+			return durable, err
+		}
+		for n, end := range []time.Duration{3: time.Minute, 2: 0, 1: 0} {
+			if durable, err := ban(one, n, end, "first"); !durable || err != nil {
+				t.Fatal(durable, err)
+			}
+		}
+		if _, err := ban(one, 2, time.Hour, "second"); err != nil {
+			t.Fatal(err)
+		}
+		m, news := one.message(0, false)
+		if !news || len(m.Bans) != 4 || m.Bans[0].Key != [16]byte{} || m.Bans[3].Key != [16]byte{15: 3} || m.Bans[2].Expires == 0 || m.Bans[1].Expires != 0 {
+			t.Errorf("%+v", m.Bans)
+		}
+		if b := one.Banned(key(2)); b == nil || b.Reason != "second" || b.By != "me" || one.Banned(key(7)) != nil {
+			t.Errorf("%+v", b)
+		}
+		time.Sleep(time.Minute)
+		if one.Banned(key(3)) != nil {
+			t.Error("a ban does not end")
+		}
+		if _, err := two.Unban(t.Context(), key(3), audit.Entry{Action: "key.unban"}); !errors.Is(err, enforcement.ErrNotBanned) {
+			t.Errorf("lifting what has ended: %v", err)
+		}
+		// One replica bans while it is cut off, the other switches off: both stay.
+		one.cut = true
+		if durable, err := ban(one, 5, 0, "cut off"); durable || err != nil {
+			t.Fatal(durable, err)
+		}
+		two.put(0, true, order(enforcement.Off, "elsewhere"))
+		one.cut = false
+		time.Sleep(time.Second)
+		if d := two.expect("both", "elsewhere", true); len(d.Bans.List) != 4 || two.Banned(key(5)) == nil {
+			t.Errorf("%+v", d.Bans.List)
+		}
+		if durable, err := two.Unban(t.Context(), key(5), audit.Entry{Action: "key.unban"}); !durable || err != nil || two.Banned(key(5)) != nil {
+			t.Errorf("%v %v", durable, err)
+		}
+		for n := 100; ; n++ {
+			_, err := ban(two, n, 0, "many")
+			if errors.Is(err, enforcement.ErrTooMany) && n == 100+wire.MaxBans-3 {
+				break
+			}
+			if err != nil || n > 2000 {
+				t.Fatalf("ban %d: %v", n, err)
+			}
+		}
+	})
+}
+
+// Nodes are told of buckets that were changed, the latest, for a while, and no entry is kept of that.
+func TestFreedBuckets(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *store, one, _ *replica) {
+		free := func(n byte, full bool) {
+			t.Helper()
+			if err := one.Free(t.Context(), [][16]byte{{n}}, full, "me"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		free(1, false)
+		time.Sleep(time.Minute)
+		free(2, true)
+		m, _ := one.message(0, false)
+		if len(m.Freed) != 2 || m.Freed[0].Bucket != [16]byte{1} || m.Freed[0].Full || !m.Freed[1].Full || m.Freed[1].Revision != m.Revision || m.Freed[0].Revision >= m.Revision {
+			t.Errorf("%+v", m)
+		}
+		for range wire.MaxFreed {
+			free(3, true)
+		}
+		if m, _ = one.message(0, false); len(m.Freed) != wire.MaxFreed || m.Freed[0].Bucket != [16]byte{3} {
+			t.Errorf("%d are told", len(m.Freed))
+		}
+		time.Sleep(time.Hour)
+		free(4, true)
+		if m, _ = one.message(0, false); len(m.Freed) != 1 || len(s.kept) != 0 {
+			t.Errorf("%d are told, %d entries", len(m.Freed), len(s.kept))
 		}
 	})
 }

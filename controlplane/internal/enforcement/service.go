@@ -119,7 +119,7 @@ func (s *Service) meet(ctx context.Context) error {
 // has lost it. Of each list the one that was changed last stays; who changed the other one is kept all the same.
 func (s *Service) settle(ctx context.Context, held, stored Document) error {
 	merged, entries := newer(held, stored), s.entries
-	if len(entries) == 0 {
+	if !s.unsaved {
 		entries = []audit.Entry{{Action: "enforcement.restore", Resource: resource, Before: audit.Value(stored.Orders.List),
 			After: audit.Value(merged.Orders.List), Reason: "the store had lost it"}}
 	}
@@ -183,24 +183,32 @@ func (s *Service) change(ctx context.Context, dryRun bool, edit func(d *Document
 		known := err == nil
 		base := s.base
 		stamp := Stamp{ID: rand.Text(), Time: s.now().UTC(), Revision: max(d.Revision+1, uint64(s.now().UnixMilli()))}
-		d.Orders.List, d.Bans.List = slices.Clone(d.Orders.List), slices.Clone(d.Bans.List)
+		d.Orders.List, d.Bans.List, d.Freed.List = slices.Clone(d.Orders.List), slices.Clone(d.Bans.List), slices.Clone(d.Freed.List)
 		entry, err := edit(&d, known, stamp)
 		if err != nil || dryRun {
 			return d, away == nil, err
 		}
 		d.Revision = stamp.Revision
 		if away == nil {
-			away = s.store.WriteEnforcement(timed, Write{Expected: base, Document: d, Entries: []audit.Entry{entry}})
+			away = s.store.WriteEnforcement(timed, Write{Expected: base, Document: d, Entries: entries(entry)})
 		}
 		if errors.Is(away, ErrConflict) {
 			continue
 		}
 		if away != nil {
 			s.log.Warn("the store does not take what was ordered; it is in force and held in memory until it does", "error", away)
-			s.entries = append(s.entries[max(0, len(s.entries)+1-maxEntries):], entry)
+			s.entries = append(s.entries[max(0, len(s.entries)+1-maxEntries):], entries(entry)...)
 		}
 		return d, away == nil, s.adopt(d, away == nil)
 	}
+}
+
+// entries are those of a change; one whose entry is kept elsewhere has none.
+func entries(e audit.Entry) []audit.Entry {
+	if e.Action == "" {
+		return nil
+	}
+	return []audit.Entry{e}
 }
 
 // Change replaces all orders.

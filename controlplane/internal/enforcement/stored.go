@@ -32,14 +32,21 @@ func Decode(revision uint64, text []byte) (d Document, err error) {
 func (b Bans) byKey() ([]wire.Ban, error) {
 	var bans []wire.Ban
 	for _, one := range b.List {
-		ban := wire.Ban{Expires: unixMilli(one.Expires)}
-		if n, err := hex.Decode(ban.Key[:], []byte(one.Key)); err != nil || n != len(ban.Key) {
-			return nil, fmt.Errorf("%q is not the hash of a key", one.Key)
+		key, err := hash(one.Key)
+		if err != nil {
+			return nil, err
 		}
-		bans = append(bans, ban)
+		bans = append(bans, wire.Ban{Key: key, Expires: unixMilli(one.Expires)})
 	}
 	slices.SortFunc(bans, func(a, b wire.Ban) int { return bytes.Compare(a.Key[:], b.Key[:]) })
 	return bans, nil
+}
+
+func hash(text string) (h [16]byte, err error) {
+	if n, err := hex.Decode(h[:], []byte(text)); err != nil || n != len(h) {
+		return h, fmt.Errorf("%q is not the hash of a key", text)
+	}
+	return h, nil
 }
 
 // newer is a document that has of each list the one that was changed last.
@@ -51,11 +58,14 @@ func newer(a, b Document) Document {
 	if b.Bans.Time.After(a.Bans.Time) {
 		d.Bans = b.Bans
 	}
+	if b.Freed.Time.After(a.Freed.Time) {
+		d.Freed = b.Freed
+	}
 	d.Revision = max(a.Revision, b.Revision)
 	return d
 }
 
 // is says whether two documents were made by the same changes.
 func (d Document) is(other Document) bool {
-	return d.Orders.ID == other.Orders.ID && d.Bans.ID == other.Bans.ID
+	return d.Orders.ID == other.Orders.ID && d.Bans.ID == other.Bans.ID && d.Freed.ID == other.Freed.ID
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -16,12 +17,22 @@ type SharedData interface {
 	Put(key, value []byte)
 }
 
+// Buckets are what this node keeps of buckets. *bucketstore.Store is one.
+type Buckets interface {
+	Update(kind bucketstore.Kind, key match.Key, now quota.Instant, c bucketstore.Change) error
+}
+
+// Clock tells the time that Buckets go by.
+type Clock interface{ Now() quota.Instant }
+
 // Orders is one VM's view. Make one with New.
 type Orders struct {
 	// InForce and Bans are how many orders and banned keys have not ended, as of the last Tick.
 	InForce, Bans uint64
 
-	shared SharedData
+	shared  SharedData
+	buckets Buckets
+	clock   Clock
 	// The version is the revision and a checksum: it is read at each tick, the message only when it has changed.
 	versionKey, messageKey [5]byte
 	version                [16]byte
@@ -34,8 +45,8 @@ type Orders struct {
 }
 
 // New makes an Orders in the name space.
-func New(shared SharedData, space [4]byte) *Orders {
-	o := &Orders{shared: shared}
+func New(shared SharedData, buckets Buckets, clock Clock, space [4]byte) *Orders {
+	o := &Orders{shared: shared, buckets: buckets, clock: clock}
 	copy(o.versionKey[:], space[:])
 	copy(o.messageKey[:], space[:])
 	o.versionKey[4], o.messageKey[4] = 'o', 'e'
@@ -50,6 +61,11 @@ func (o *Orders) Changed(body []byte) error {
 	if err := wire.DecodeEnforcement(body, &o.heard); err != nil {
 		return err
 	}
+	for i := range o.heard.Freed {
+		if one := &o.heard.Freed[i]; one.Revision > o.message.Revision {
+			o.forget(one)
+		}
+	}
 	sum := uint64(14695981039346656037)
 	for _, c := range body {
 		sum = (sum ^ uint64(c)) * 1099511628211
@@ -61,6 +77,31 @@ func (o *Orders) Changed(body []byte) error {
 	o.shared.Put(o.messageKey[:], body)
 	o.shared.Put(o.versionKey[:], version[:])
 	return nil
+}
+
+// forget forgets what this node knows of a bucket beside the tokens in hand.
+func (o *Orders) forget(f *wire.Freed) {
+	now := o.clock.Now()
+	for kind := bucketstore.Local; kind <= bucketstore.Optimistic; kind++ {
+		if f.Full || kind == bucketstore.Leased {
+			// Under contention a refusal stays in place until it ends by itself.
+			_ = o.buckets.Update(kind, f.Bucket, now, forget{})
+		}
+	}
+}
+
+// forget is the change that does it.
+type forget struct{}
+
+// Apply implements bucketstore.Change.
+func (forget) Apply(e *bucketstore.Entry) bool {
+	if e.New {
+		return false
+	}
+	e.State.Debt, e.History.Marks, e.Tab.Debt = 0, e.History.Marks[:0], 0
+	c := &e.Credit
+	c.NotBefore, c.AskAfter, c.FullAt, c.Short = 0, 0, 0, 0
+	return true
 }
 
 // Tick reads what the leader has shared, and says whether what is to be obeyed is another than before: then Bind must be called.

@@ -1,12 +1,17 @@
 package orders_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/orders"
 	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -16,14 +21,23 @@ type process struct {
 	data sharedtest.Data
 	vms  []*orders.Orders
 	unix int64
+	// buckets are what the process keeps of buckets.
+	buckets *bucketstore.Store
 }
+
+func (p *process) Now() quota.Instant { return quota.Instant(p.unix) * 1000 }
 
 func newProcess(t *testing.T, vms int) *process {
 	p := &process{t: t, unix: 1_000_000}
+	p.buckets = bucketstore.New(&p.data, [4]byte{2}, 64)
 	for range vms {
-		p.vms = append(p.vms, orders.New(&p.data, [4]byte{1}))
+		p.start()
 	}
 	return p
+}
+
+func (p *process) start() {
+	p.vms = append(p.vms, orders.New(&p.data, p.buckets, p, [4]byte{1}))
 }
 
 // tick expects each VM to have something else to obey, or not.
@@ -79,7 +93,7 @@ func TestEveryVMObeys(t *testing.T) {
 		}
 	}
 	// A VM that starts late obeys from its first tick.
-	p.vms = append(p.vms, orders.New(&p.data, [4]byte{1}))
+	p.start()
 	p.vms[3].Tick(p.unix)
 	p.expect("a new VM", true)
 	// Whatever the number: a control plane that was set up anew begins with a lower one.
@@ -130,4 +144,70 @@ func TestDamageChangesNothing(t *testing.T) {
 	p.tell(wire.Enforcement{Revision: 8})
 	p.tick(0, true)
 	p.expect("the next good one counts", false)
+}
+
+// entry is a change that makes, or looks at, what a node keeps of a bucket.
+type entry struct {
+	write, seen *bucketstore.Entry
+}
+
+func (c entry) Apply(e *bucketstore.Entry) bool {
+	if c.seen != nil {
+		*c.seen = *e
+		return false
+	}
+	e.State, e.Params, e.Tab, e.Credit, e.Limit = c.write.State, c.write.Params, c.write.Tab, c.write.Credit, c.write.Limit
+	return true
+}
+
+// A bucket that was changed is asked about again, with the tokens in hand still good; one that is full now is full here too. Each
+// change counts once.
+func TestFreedBuckets(t *testing.T) {
+	p := newProcess(t, 2)
+	params, err := quota.NewParams(10, quota.Hour, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	update := func(kind bucketstore.Kind, key byte, c entry) {
+		t.Helper()
+		if err := p.buckets.Update(kind, match.Key{key}, p.Now(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late := p.Now() + quota.Instant(quota.Hour)
+	spend := func() {
+		for key := range byte(3) {
+			update(bucketstore.Local, key, entry{write: &bucketstore.Entry{Params: params, State: quota.State{Debt: 5 * params.Den, Last: p.Now()}}})
+			update(bucketstore.Optimistic, key, entry{write: &bucketstore.Entry{Params: params, Tab: lease.Tab{Debt: params.Den, Unknown: 3, Last: p.Now(), Since: p.Now(), Heard: p.Now()}}})
+			update(bucketstore.Leased, key, entry{write: &bucketstore.Entry{Limit: 7, Credit: lease.Credit{
+				NotBefore: late, DenyCost: 1, FullAt: late, Lots: [2]lease.Lot{{Tokens: 4, Expiry: late}}}}})
+		}
+	}
+	// left is what is left to forget of each bucket: its refusal, the node's own, what is owed.
+	left := func() (all []string) {
+		for key := range byte(3) {
+			var own, leased, tab bucketstore.Entry
+			update(bucketstore.Local, key, entry{seen: &own})
+			update(bucketstore.Leased, key, entry{seen: &leased})
+			update(bucketstore.Optimistic, key, entry{seen: &tab})
+			if leased.Credit.Available(p.Now()) != 4 || tab.Tab.Unknown != 3 {
+				t.Errorf("bucket %d: tokens in hand %+v, used %+v", key, leased.Credit, tab.Tab)
+			}
+			all = append(all, fmt.Sprint(leased.Credit.NotBefore != 0, own.State.Debt != 0, tab.Tab.Debt != 0))
+		}
+		return all
+	}
+	expect := func(name string, want ...string) {
+		t.Helper()
+		if got := left(); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+	spend()
+	p.tell(wire.Enforcement{Revision: 7, Freed: []wire.Freed{{Bucket: match.Key{1}, Revision: 7}, {Bucket: match.Key{2}, Revision: 6, Full: true}, {Bucket: match.Key{9}, Revision: 5, Full: true}}})
+	expect("changed", "true true true", "false true true", "false false false")
+	p.tick(10, true)
+	spend()
+	p.tell(wire.Enforcement{Revision: 8, Freed: []wire.Freed{{Bucket: match.Key{1}, Revision: 7, Full: true}, {Bucket: match.Key{2}, Revision: 8}}})
+	expect("an old change", "true true true", "true true true", "false true true")
 }

@@ -107,7 +107,7 @@ func (p *pluginContext) start(config *policy.Plugin) error {
 		p.desk = leasing.New(p.store, calls, p.clock, node.ID, node.Boot, random())
 		p.ladder = ladder.New(host.SharedData{}, calls, p.clock, logger{}, space, node.ID, node.Boot, random())
 		p.people = consumers.New(host.SharedData{}, calls, p.clock, space, config.Keys/4)
-		p.orders = orders.New(host.SharedData{}, space)
+		p.orders = orders.New(host.SharedData{}, p.store, p.clock, space)
 		p.orders.Tick(p.clock.Wall() / millisecond)
 		poller = calls
 	}
