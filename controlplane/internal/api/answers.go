@@ -20,6 +20,9 @@ type (
 	EnforcementAnswer = gen.Enforcement
 	// AuditAnswer is a page of changes, newest first.
 	AuditAnswer = gen.AuditEntries
+	// KeyAnswer is a partition key with what its buckets hold, BucketAnswer one of those.
+	KeyAnswer    = gen.Key
+	BucketAnswer = gen.Bucket
 	// NodesAnswer is a page of nodes.
 	NodesAnswer = gen.Nodes
 	// NodeAnswer is one node.

@@ -75,6 +75,13 @@ func (b *breakable) EnforcementRevision(ctx context.Context) (uint64, error) {
 	return b.Store.EnforcementRevision(ctx)
 }
 
+func (b *breakable) Adjust(ctx context.Context, bucket [16]byte, ask lease.Ask, c lease.Change, e audit.Entry) (lease.Holding, error) {
+	if err := b.check(); err != nil {
+		return lease.Holding{}, err
+	}
+	return b.Store.Adjust(ctx, bucket, ask, c, e)
+}
+
 func (b *breakable) Consumers(ctx context.Context, keys []consumers.Key) ([]consumers.Record, uint64, error) {
 	if err := b.check(); err != nil {
 		return nil, 0, err
@@ -188,7 +195,7 @@ func newPlaneOn(t *testing.T, mode string) *plane {
 	})
 	zero := func() float64 { return 0 }
 	p.handler, err = api.New(api.Config{
-		Policies: sets, Consumers: people, Enforcement: orders, Audit: p.store, Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now), Hub: p.hub,
+		Policies: sets, Consumers: people, Enforcement: orders, Audit: p.store, Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now).With(p.store), Hub: p.hub,
 		Tokens: auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)},
 		Metrics: metrics.New("test", metrics.Gauges{Census: func() metrics.Census { return metrics.Census{} }, Enforcement: func() (map[string]int, int, bool) { return nil, 0, false },
 			Nodes: zero, Version: zero, Ready: zero, Regions: zero}),

@@ -70,7 +70,7 @@ func (op *operation) checkQuery(u *url.URL) error {
 		return badRequest("the query cannot be read: it must be name=value&name=value, percent-encoded")
 	}
 	for _, name := range op.query {
-		if len(query[name]) > 1 {
+		if len(query[name]) > 1 && !op.lists[name] {
 			return badRequest("%s is given %d times; give it once", name, len(query[name]))
 		}
 		delete(query, name)

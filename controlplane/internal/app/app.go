@@ -37,6 +37,7 @@ type store interface {
 	leases.Store
 	consumers.Store
 	enforcement.Store
+	leases.Buckets
 	audit.Store
 	push.Secrets
 	// Region is where the control planes on this store keep what their region uses.
@@ -104,7 +105,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	}
 	m = metrics.New(version, a.gauges(sets, registry))
 	m.Breaker(leases.StoreName, breaker.Closed)
-	granting := leases.New(timed{st, m}, sets, registry, time.Now).Observe(breakers, func(p *policy.Policy, tokens int64) {
+	granting := leases.New(timed{st, m}, sets, registry, time.Now).With(st).Observe(breakers, func(p *policy.Policy, tokens int64) {
 		m.Tokens(p.Name, p.Mode.String(), tokens)
 	})
 	if a.regions != nil {

@@ -73,16 +73,17 @@ func (s *Service) Banned(key string) *Ban {
 	return nil
 }
 
-// Free has nodes forget what they know of buckets that were changed; who made the change has kept its entry. Full: they are full now.
-func (s *Service) Free(ctx context.Context, buckets [][16]byte, full bool, by string) error {
+// Free has nodes forget what they know of buckets that were changed; Full: they are full now. An entry without an
+// action is not kept: the change has one of its own.
+func (s *Service) Free(ctx context.Context, buckets [][16]byte, full bool, entry audit.Entry) error {
 	_, _, err := s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
 		list := slices.DeleteFunc(d.Freed.List, func(f Freed) bool { return stamp.Time.Sub(f.At) > freedFor })
 		for _, b := range buckets {
 			list = append(list, Freed{Bucket: hex.EncodeToString(b[:]), Revision: stamp.Revision, Full: full, At: stamp.Time})
 		}
-		stamp.By = by
+		stamp.By = entry.By
 		d.Freed = FreedBuckets{Stamp: stamp, List: list[max(0, len(list)-wire.MaxFreed):]}
-		return audit.Entry{}, nil
+		return entry, nil
 	})
 	return err
 }

@@ -406,7 +406,7 @@ func TestFreedBuckets(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *store, one, _ *replica) {
 		free := func(n byte, full bool) {
 			t.Helper()
-			if err := one.Free(t.Context(), [][16]byte{{n}}, full, "me"); err != nil {
+			if err := one.Free(t.Context(), [][16]byte{{n}}, full, audit.Entry{By: "me"}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -21,6 +21,12 @@ type Buckets interface {
 	Adjust(ctx context.Context, bucket [16]byte, ask lease.Ask, c lease.Change, entry audit.Entry) (lease.Holding, error)
 }
 
+// With says where single buckets are looked at and changed, and returns the service. It is to be called before any Adjust.
+func (s *Service) With(buckets Buckets) *Service {
+	s.buckets = buckets
+	return s
+}
+
 // Adjust looks at a bucket of a policy's limit, or changes it, by the figures that a policy set says.
 func (s *Service) Adjust(ctx context.Context, by *policies.Compiled, p *policy.Policy, whole policy.Limit, bucket [16]byte, c lease.Change, entry audit.Entry) (lease.Holding, error) {
 	part, known := s.part(p.Name)
@@ -34,7 +40,7 @@ func (s *Service) Adjust(ctx context.Context, by *policies.Compiled, p *policy.P
 	if limit.Params != whole.Params {
 		ask.Hold = lease.TTL(whole.Params)
 	}
-	held, err := s.store.(Buckets).Adjust(ctx, bucket, ask, c, entry)
+	held, err := s.buckets.Adjust(ctx, bucket, ask, c, entry)
 	if err == nil && held.Stale {
 		err = ErrStale
 	}

@@ -94,6 +94,7 @@ type Service struct {
 	breakers *breaker.Group
 	meter    func(p *policy.Policy, tokens int64)
 	regions  Regions // nil without
+	buckets  Buckets // for Adjust
 }
 
 // StoreName is the name of the breaker of the store as a whole.
