@@ -15,6 +15,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -39,7 +40,9 @@ func (s *server) key(name string, params gen.GetKeyParams) (k bucketKey, err err
 		return k, err
 	}
 	current, _ := s.Policies.Current()
-	if current == nil {
+	if current == nil && s.Hub.Ready() != nil {
+		return k, push.ErrNotReady
+	} else if current == nil {
 		return k, policydoc.ErrNoPolicy
 	}
 	p, ok := current.Policy(name)
