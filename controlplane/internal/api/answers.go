@@ -23,6 +23,8 @@ type (
 	// KeyAnswer is a partition key with what its buckets hold, BucketAnswer one of those.
 	KeyAnswer    = gen.Key
 	BucketAnswer = gen.Bucket
+	// UsageAnswer is what a caller has left.
+	UsageAnswer = gen.Usage
 	// NodesAnswer is a page of nodes.
 	NodesAnswer = gen.Nodes
 	// NodeAnswer is one node.

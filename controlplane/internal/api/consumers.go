@@ -24,12 +24,14 @@ type person struct {
 	key    consumers.Key
 }
 
+var errNoConsumers = &failure{status: http.StatusConflict, kind: "no-consumers",
+	detail: "the policy set names no identity.consumer, which says where requests say who they are"}
+
 // person finds out who is meant; the source may be left out where there is one only.
 func (s *server) person(id, source string) (p person, err error) {
 	current, _ := s.Policies.Current()
 	if current == nil || len(current.Set.Identity.Consumer) == 0 {
-		return p, &failure{status: http.StatusConflict, kind: "no-consumers",
-			detail: "the policy set names no identity.consumer, which says where requests say who they are"}
+		return p, errNoConsumers
 	}
 	p.set = current.Set
 	found, err := consumerSource(p.set, source)

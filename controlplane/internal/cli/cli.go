@@ -33,6 +33,7 @@ type commands struct {
 	Keys        keysCommand        `cmd:"" help:"Look at the buckets of single partition keys, reset, grant and ban."`
 	Enforcement enforcementCommand `cmd:"" help:"The kill switch: switch enforcement off, into shadow or on, at once."`
 	Audit       auditCommand       `cmd:"" help:"Print who changed what, newest first."`
+	Usage       usageCommand       `cmd:"" help:"Print what is left of your own limits, by your key."`
 	Version     versionCommand     `cmd:"" help:"Print the version."`
 }
 

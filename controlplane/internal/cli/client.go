@@ -38,7 +38,18 @@ type client struct {
 	http   http.Client
 }
 
+// client is one with the caller's token.
 func (f serverFlags) client() (*client, error) {
+	c, err := f.anonymous()
+	if err != nil {
+		return nil, err
+	}
+	c.token, c.source, err = f.findToken()
+	return c, err
+}
+
+// anonymous is a client without a token, for what is open to everybody.
+func (f serverFlags) anonymous() (*client, error) {
 	base, err := url.Parse(f.Server)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
 		return nil, fmt.Errorf("--server (WEIR_SERVER): %q is not like http://HOST:PORT", f.Server)
@@ -46,8 +57,7 @@ func (f serverFlags) client() (*client, error) {
 	c := &client{base: base}
 	c.http.Timeout = requestTimeout
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // The token is for one server.
-	c.token, c.source, err = f.findToken()
-	return c, err
+	return c, nil
 }
 
 // findToken looks for the token in the order that the flag's help gives.
@@ -109,7 +119,9 @@ func (c *client) do(method, path string, header map[string]string, body []byte) 
 	if err != nil {
 		return answer{}, err
 	}
-	request.Header.Set("Authorization", "Bearer "+c.token)
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	for name, value := range header {
 		request.Header.Set(name, value)
 	}

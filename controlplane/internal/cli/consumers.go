@@ -32,19 +32,24 @@ func (f *consumerFlags) do(env *environment, method string, header map[string]st
 	if err != nil {
 		return answer{}, err
 	}
-	id := f.ID
-	if id == "-" {
-		text, err := io.ReadAll(io.LimitReader(env.In, policy.MaxText+2))
-		if err != nil {
-			return answer{}, err
-		}
-		id = string(bytes.TrimRight(text, "\r\n"))
+	id, err := argument(env, f.ID)
+	if err != nil {
+		return answer{}, err
 	}
 	path := "/v1/consumers/" + url.PathEscape(id)
 	if f.Source != "" {
 		path += "?source=" + url.QueryEscape(f.Source)
 	}
 	return cl.do(method, path, header, body)
+}
+
+// argument is a key as it was given, or from the standard input for -.
+func argument(env *environment, text string) (string, error) {
+	if text != "-" {
+		return text, nil
+	}
+	read, err := io.ReadAll(io.LimitReader(env.In, policy.MaxText+2))
+	return string(bytes.TrimRight(read, "\r\n")), err
 }
 
 type getConsumer struct {

@@ -89,8 +89,7 @@ func printKey(out io.Writer, k api.KeyAnswer) error {
 	}
 	return table(out, "TIER\tLIMIT\tLEVEL\tUSED\tLEASED OUT\tFULL IN\tGIVEN", func(w io.Writer) {
 		for _, b := range k.Buckets {
-			full := time.Duration(float64(b.FullAfterSeconds) * float64(time.Second)).Round(100 * time.Millisecond)
-			fmt.Fprintf(w, "%s\t%s\t%d of %d\t%d\t%d\t%s\t%d\n", dash(b.Tier), b.Limit, b.Level, b.Burst, b.Used, b.Leased, full, b.Given)
+			fmt.Fprintf(w, "%s\t%s\t%d of %d\t%d\t%d\t%s\t%d\n", dash(b.Tier), b.Limit, b.Level, b.Burst, b.Used, b.Leased, inSeconds(b.FullAfterSeconds), b.Given)
 		}
 	})
 }

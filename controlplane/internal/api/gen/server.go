@@ -313,6 +313,30 @@ type State struct {
 // StateStatus defines model for State.Status.
 type StateStatus string
 
+// Usage What a caller has left.
+type Usage struct {
+	// Tier The caller's tier, absent if the policy set names none.
+	Tier   string      `json:"tier,omitempty"`
+	Limits []UsedLimit `json:"limits"`
+}
+
+// UsedLimit defines model for UsedLimit.
+type UsedLimit struct {
+	Policy string `json:"policy"`
+
+	// Limit The limit, like 100 per 1m.
+	Limit string `json:"limit"`
+
+	// Quota What can be had at once when nothing is used.
+	Quota int64 `json:"quota"`
+
+	// Remaining What can be had now.
+	Remaining int64 `json:"remaining"`
+
+	// FullAfterSeconds When all of it can be had if nothing is used until then.
+	FullAfterSeconds float32 `json:"full_after_seconds"`
+}
+
 // Version defines model for Version.
 type Version = policies.Version
 
@@ -555,6 +579,12 @@ type PutPolicySetParams struct {
 	IfMatch IfMatch `json:"If-Match"`
 }
 
+// GetUsageParams defines parameters for GetUsage.
+type GetUsageParams struct {
+	// XApiKey The caller's key, where the policy set says `{header: x-api-key}`. Without any key the answer is 400.
+	XApiKey string `json:"X-Api-Key,omitempty"`
+}
+
 // ListVersionsParams defines parameters for ListVersions.
 type ListVersionsParams struct {
 	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
@@ -662,6 +692,9 @@ type ServerInterface interface {
 	// GetRegions How regions share the quotas
 	// (GET /v1/regions)
 	GetRegions(ctx echo.Context) error
+	// GetUsage What the caller itself has left
+	// (GET /v1/usage)
+	GetUsage(ctx echo.Context, params GetUsageParams) error
 	// ListVersions The versions that are kept, newest first
 	// (GET /v1/versions)
 	ListVersions(ctx echo.Context, params ListVersionsParams) error
@@ -1360,6 +1393,35 @@ func (w *ServerInterfaceWrapper) GetRegions(ctx echo.Context) error {
 	return err
 }
 
+// GetUsage converts echo context to params.
+func (w *ServerInterfaceWrapper) GetUsage(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetUsageParams
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "X-Api-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("X-Api-Key")]; found {
+		var XApiKey string
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for X-Api-Key, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "X-Api-Key", valueList[0], &XApiKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter X-Api-Key: %s", err))
+		}
+
+		params.XApiKey = XApiKey
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetUsage(ctx, params)
+	return err
+}
+
 // ListVersions converts echo context to params.
 func (w *ServerInterfaceWrapper) ListVersions(ctx echo.Context) error {
 	var err error
@@ -1548,6 +1610,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/v1/policyset", wrapper.GetPolicySet, options.OperationMiddlewares["getPolicySet"]...)
 	router.PUT(options.BaseURL+"/v1/policyset", wrapper.PutPolicySet, options.OperationMiddlewares["putPolicySet"]...)
 	router.GET(options.BaseURL+"/v1/regions", wrapper.GetRegions, options.OperationMiddlewares["getRegions"]...)
+	router.GET(options.BaseURL+"/v1/usage", wrapper.GetUsage, options.OperationMiddlewares["getUsage"]...)
 	router.GET(options.BaseURL+"/v1/versions", wrapper.ListVersions, options.OperationMiddlewares["listVersions"]...)
 	router.GET(options.BaseURL+"/v1/versions/:version", wrapper.GetVersion, options.OperationMiddlewares["getVersion"]...)
 	router.GET(options.BaseURL+"/v1/versions/:version/diff", wrapper.DiffVersions, options.OperationMiddlewares["diffVersions"]...)
@@ -2183,6 +2246,36 @@ func (response GetRegions200JSONResponse) VisitGetRegionsResponse(w http.Respons
 	return err
 }
 
+type GetUsageRequestObject struct {
+	Params GetUsageParams
+}
+
+type GetUsageResponseObject interface {
+	VisitGetUsageResponse(w http.ResponseWriter) error
+}
+
+type GetUsage200ResponseHeaders struct {
+	CacheControl string
+}
+
+type GetUsage200JSONResponse struct {
+	Body    Usage
+	Headers GetUsage200ResponseHeaders
+}
+
+func (response GetUsage200JSONResponse) VisitGetUsageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListVersionsRequestObject struct {
 	Params ListVersionsParams
 }
@@ -2373,6 +2466,9 @@ type StrictServerInterface interface {
 	// GetRegions How regions share the quotas
 	// (GET /v1/regions)
 	GetRegions(ctx context.Context, request GetRegionsRequestObject) (GetRegionsResponseObject, error)
+	// GetUsage What the caller itself has left
+	// (GET /v1/usage)
+	GetUsage(ctx context.Context, request GetUsageRequestObject) (GetUsageResponseObject, error)
 	// ListVersions The versions that are kept, newest first
 	// (GET /v1/versions)
 	ListVersions(ctx context.Context, request ListVersionsRequestObject) (ListVersionsResponseObject, error)
@@ -3074,6 +3170,31 @@ func (sh *strictHandler) GetRegions(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(GetRegionsResponseObject); ok {
 		return validResponse.VisitGetRegionsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetUsage operation middleware
+func (sh *strictHandler) GetUsage(ctx echo.Context, params GetUsageParams) error {
+	var request GetUsageRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetUsage(ctx.Request().Context(), request.(GetUsageRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetUsage")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetUsageResponseObject); ok {
+		return validResponse.VisitGetUsageResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
