@@ -17,9 +17,10 @@ func TestLabelsAreBounded(t *testing.T) {
 		versions[v] = 2
 	}
 	zero := func() float64 { return 0 }
-	m := metrics.New("test", metrics.Gauges{Nodes: zero, Version: zero, Ready: zero, Regions: zero, Census: func() metrics.Census {
-		return metrics.Census{Versions: versions, States: map[string]int{"normal": 29, "deny": 1}}
-	}})
+	m := metrics.New("test", metrics.Gauges{Enforcement: func() (map[string]int, int, bool) { return map[string]int{"off": 1}, 2, true },
+		Nodes: zero, Version: zero, Ready: zero, Regions: zero, Census: func() metrics.Census {
+			return metrics.Census{Versions: versions, States: map[string]int{"normal": 29, "deny": 1}}
+		}})
 	for i := range 2100 {
 		m.Tokens(fmt.Sprint("p", i), "leased", 3)
 		m.Transition(breaker.Change{Name: fmt.Sprint("10.0.0.", i), To: breaker.Open})
@@ -33,7 +34,7 @@ func TestLabelsAreBounded(t *testing.T) {
 		`weir_tokens_granted_total{mode="leased",policy="p0"} 7`, `weir_tokens_granted_total{mode="leased",policy="other"} 300`,
 		`weir_store_breaker_state{server="10.0.0.0"} 2`, `weir_store_breaker_transitions_total{server="other",to="open"} 2036`,
 		`weir_nodes_by_version{version="14"} 2`, `weir_nodes_by_version{version="5"} 2`, `weir_nodes_by_version{version="other"} 10`,
-		`weir_nodes_by_state{state="deny"} 1`,
+		`weir_nodes_by_state{state="deny"} 1`, `weir_enforcement_override{state="off"} 1`, `weir_enforcement_bans 2`, `weir_enforcement_unsaved 1`,
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("the metrics lack %s", want)
