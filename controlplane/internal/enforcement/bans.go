@@ -13,9 +13,13 @@ import (
 // freedFor is how long nodes are told of a bucket that was changed; who hears nothing for longer keeps a refusal until it ends.
 const freedFor = 10 * time.Minute
 
-// Ban bans a partition key, in the place of an earlier ban of it, and returns the ban and whether it is stored. ErrTooMany.
+// Ban bans a partition key, in the place of an earlier ban of it, and returns the ban and whether it is stored. ErrTooMany, or ErrUnknown
+// before the store has been reached: other bans would be lost.
 func (s *Service) Ban(ctx context.Context, b Ban, entry audit.Entry) (Ban, bool, error) {
 	_, durable, err := s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
+		if !s.loaded {
+			return entry, ErrUnknown
+		}
 		before := s.dropBan(d, b.Key, stamp.Time)
 		if len(d.Bans.List) >= wire.MaxBans {
 			return entry, ErrTooMany
@@ -29,9 +33,12 @@ func (s *Service) Ban(ctx context.Context, b Ban, entry audit.Entry) (Ban, bool,
 	return b, durable, err
 }
 
-// Unban lifts the ban of a partition key, and returns whether that is stored. ErrNotBanned.
+// Unban lifts the ban of a partition key, and returns whether that is stored. ErrNotBanned, or ErrUnknown like Ban.
 func (s *Service) Unban(ctx context.Context, key string, entry audit.Entry) (bool, error) {
 	_, durable, err := s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
+		if !s.loaded {
+			return entry, ErrUnknown
+		}
 		before := s.dropBan(d, key, stamp.Time)
 		if before == nil {
 			return entry, ErrNotBanned

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,6 +63,13 @@ func (s *store) WriteEnforcement(_ context.Context, w enforcement.Write) error {
 	return nil
 }
 
+// now is what is stored, and the reasons of the entries.
+func (s *store) now() (d enforcement.Document, kept []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held, slices.Clone(s.kept)
+}
+
 func (s *store) set(change func(*store)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,12 +100,30 @@ type replica struct {
 	*enforcement.Service
 	enforcement.Store
 	t   *testing.T
-	cut bool
-	log strings.Builder
+	cut atomic.Bool
+	log logBuffer
+}
+
+// logBuffer is written and read by several goroutines.
+type logBuffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 func (r *replica) EnforcementRevision(ctx context.Context) (uint64, error) {
-	if r.cut {
+	if r.cut.Load() {
 		return 0, errAway
 	}
 	return r.Store.EnforcementRevision(ctx)
@@ -185,8 +211,8 @@ func TestOrdersReachAllReplicas(t *testing.T) {
 			t.Errorf("%+v %v", dry, err)
 		}
 		one.expect("after a dry run", "a b", true)
-		if s.held.Orders.Revision != second.Revision {
-			t.Errorf("stored %+v", s.held)
+		if stored, _ := s.now(); stored.Orders.Revision != second.Revision {
+			t.Errorf("stored %+v", stored)
 		}
 	})
 }
@@ -210,10 +236,11 @@ func TestOrdersWorkWithoutTheStore(t *testing.T) {
 		one.expect("the store is back", "meanwhile", true)
 		time.Sleep(250 * time.Millisecond)
 		two.expect("the store is back", "meanwhile", true)
-		if s.held.Revision != d.Revision || s.held.Orders.Revision != second.Revision {
-			t.Errorf("stored at %d, %d was told", s.held.Revision, d.Revision)
+		stored, kept := s.now()
+		if stored.Revision != d.Revision || stored.Orders.Revision != second.Revision {
+			t.Errorf("stored at %d, %d was told", stored.Revision, d.Revision)
 		}
-		if got := strings.Join(s.kept, ", "); got != "before, meanwhile" {
+		if got := strings.Join(kept, ", "); got != "before, meanwhile" {
 			t.Errorf("audit %s", got)
 		}
 		if text := one.log.String(); !strings.Contains(text, "held in memory") || !strings.Contains(text, "is stored") {
@@ -234,12 +261,12 @@ func TestTheLaterOfTwoChangesStays(t *testing.T) {
 		d := one.expect("the later one", "second", true)
 		two.expect("the later one", "second", true)
 		// A replica that is cut off from the store is overtaken by one that is not.
-		one.cut = true
+		one.cut.Store(true)
 		one.put(d.Orders.Revision, false, order(enforcement.Off, "cut off"))
 		cut := one.expect("cut off", "cut off", false)
 		time.Sleep(time.Second)
 		two.put(d.Orders.Revision, true, order(enforcement.Enforce, "later"))
-		one.cut = false
+		one.cut.Store(false)
 		time.Sleep(time.Second)
 		if last := one.expect("joined", "later", true); last.Revision <= cut.Revision {
 			t.Errorf("nodes of the other replica would stay at %d; %d is in force", cut.Revision, last.Revision)
@@ -249,17 +276,18 @@ func TestTheLaterOfTwoChangesStays(t *testing.T) {
 		}
 		two.put(two.expect("joined", "later", true).Orders.Revision, true)
 		// And the other way round: what is held is later than what the store got meanwhile.
-		one.cut = true
+		one.cut.Store(true)
 		two.put(two.expect("lifted", "", true).Orders.Revision, true, order(enforcement.Shadow, "stored"))
 		time.Sleep(time.Second)
 		if _, _, err := one.Put(t.Context(), enforcement.Change{Any: true, Orders: []enforcement.Order{order(enforcement.Off, "held")}, Entry: audit.Entry{Action: "test"}}); err != nil {
 			t.Error(err)
 		}
-		one.cut = false
+		one.cut.Store(false)
 		time.Sleep(time.Second)
 		two.expect("what is later wins", "held", true)
-		slices.Sort(s.kept[:2]) // Which replica finds the store first is not said.
-		if got := strings.Join(s.kept, ", "); got != "first, second, later, cut off, , stored, " {
+		_, kept := s.now()
+		slices.Sort(kept[:2]) // Which replica finds the store first is not said.
+		if got := strings.Join(kept, ", "); got != "first, second, later, cut off, , stored, " {
 			t.Errorf("audit %s", got)
 		}
 	})
@@ -272,11 +300,12 @@ func TestAStoreThatLosesEverythingGetsItBack(t *testing.T) {
 		s.set(func(s *store) { s.held = enforcement.Document{} })
 		time.Sleep(time.Second)
 		two.expect("given back", "stays", true)
-		if got := strings.Join(s.kept, ", "); got != "stays, the store had lost it" {
+		stored, kept := s.now()
+		if got := strings.Join(kept, ", "); got != "stays, the store had lost it" {
 			t.Errorf("audit %s", got)
 		}
-		if s.held.Revision < d.Revision {
-			t.Errorf("stored %+v", s.held)
+		if stored.Revision < d.Revision {
+			t.Errorf("stored %+v", stored)
 		}
 		// A write that was made, and whose answer was lost, is no other change.
 		s.set(func(s *store) { s.mute = true })
@@ -324,6 +353,9 @@ func TestABlindReplica(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 		if _, _, err := r.Put(t.Context(), enforcement.Change{Expected: 7}); !errors.Is(err, enforcement.ErrUnknown) {
+			t.Errorf("%v", err)
+		}
+		if _, _, err := r.Ban(t.Context(), enforcement.Ban{Key: "0000000000000000000000000000000b"}, audit.Entry{}); !errors.Is(err, enforcement.ErrUnknown) {
 			t.Errorf("%v", err)
 		}
 		if _, durable, err := r.Put(t.Context(), enforcement.Change{Any: true, Orders: []enforcement.Order{order(enforcement.Off, "new")}}); err != nil || durable {
@@ -376,12 +408,12 @@ func TestBans(t *testing.T) {
 			t.Errorf("lifting what has ended: %v", err)
 		}
 		// One replica bans while it is cut off, the other switches off: both stay.
-		one.cut = true
+		one.cut.Store(true)
 		if durable, err := ban(one, 5, 0, "cut off"); durable || err != nil {
 			t.Fatal(durable, err)
 		}
 		two.put(0, true, order(enforcement.Off, "elsewhere"))
-		one.cut = false
+		one.cut.Store(false)
 		time.Sleep(time.Second)
 		if d := two.expect("both", "elsewhere", true); len(d.Bans.List) != 4 || two.Banned(key(5)) == nil {
 			t.Errorf("%+v", d.Bans.List)
@@ -425,8 +457,9 @@ func TestFreedBuckets(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		free(4, true)
-		if m, _ = one.message(0, false); len(m.Freed) != 1 || len(s.kept) != 0 {
-			t.Errorf("%d are told, %d entries", len(m.Freed), len(s.kept))
+		_, kept := s.now()
+		if m, _ = one.message(0, false); len(m.Freed) != 1 || len(kept) != 0 {
+			t.Errorf("%d are told, %d entries", len(m.Freed), len(kept))
 		}
 	})
 }

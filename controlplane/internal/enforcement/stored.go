@@ -43,7 +43,7 @@ func (b Bans) byKey() ([]wire.Ban, error) {
 }
 
 func hash(text string) (h [16]byte, err error) {
-	if n, err := hex.Decode(h[:], []byte(text)); err != nil || n != len(h) {
+	if b, err := hex.DecodeString(text); err != nil || copy(h[:], b) != len(b) || len(b) != len(h) {
 		return h, fmt.Errorf("%q is not the hash of a key", text)
 	}
 	return h, nil
