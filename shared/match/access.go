@@ -12,11 +12,12 @@ const (
 	Exempt
 )
 
-// Standing looks a request up in the lists of the banned and of the exempt; a ban comes first.
+// Standing looks a request up in the lists of the banned and of the exempt; a ban comes first, unless an order has switched off
+// everything.
 func (ix *Index) Standing(a *Attributes) Standing {
 	known := len(a.ClientIP) > 0
 	switch {
-	case known && policy.Contains(ix.banned, a.Address):
+	case known && !ix.orders.lifted && policy.Contains(ix.banned, a.Address):
 		return Banned
 	case known && policy.Contains(ix.exempt, a.Address), ix.exemptMethod(a.Method), ix.exemptPath(a.Path), ix.exemptConsumer(a):
 		return Exempt

@@ -34,6 +34,7 @@ type Index struct {
 	// exempted holds exempt paths, and exempt consumers as children of its root.
 	exempted trie
 
+	orders        orders
 	needsClientIP bool
 	found         []candidate
 	key, text     []byte
@@ -80,6 +81,7 @@ func (ix *Index) Load(snapshot []byte) error {
 	ix.sources, ix.policies, ix.methods = ix.sources[:0], ix.policies[:0], ix.methods[:0]
 	ix.headers, ix.parts, ix.limits, ix.runs = ix.headers[:0], ix.parts[:0], ix.limits[:0], ix.runs[:0]
 	ix.tiers, ix.tierSources = ix.tiers[:0], ix.tierSources[:0]
+	ix.Obey(&wire.Enforcement{}, 0)
 	ix.head = set.Head(
 		func(kind policy.SourceKind, name wire.Ref) { ix.sources = append(ix.sources, source{kind, name}) },
 		func(name wire.Ref) { ix.tiers = append(ix.tiers, name) },
@@ -92,9 +94,7 @@ func (ix *Index) Load(snapshot []byte) error {
 	var hosts, paths []wire.Ref
 	for n, i := set.Policies(), 0; i < n && !set.Failed(); i++ {
 		hosts, paths = ix.loadPolicy(&set, hosts[:0], paths[:0])
-		if ix.policies[i].Enforced != policy.EnforcedOff {
-			ix.trie.insert(ix.snapshot, uint32(i), hosts, paths)
-		}
+		ix.trie.insert(ix.snapshot, uint32(i), hosts, paths) // Also if it is off: an order may say otherwise.
 	}
 	ix.show, ix.lookups = ix.show[:0], false
 	for n := set.Shown(); n > 0; n-- {

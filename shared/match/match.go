@@ -81,6 +81,7 @@ const (
 // Match appends the hits of a request in the document's order. It keeps nothing of a.
 func (ix *Index) Match(a *Attributes, hits []Hit) []Hit {
 	ix.tier = -1
+	ix.orders.barred, ix.orders.bypassed = false, false
 	ix.found = ix.trie.search(ix.snapshot, a.Host, a.Path, ix.found[:0])
 	for _, c := range ix.found {
 		p := &ix.policies[c.policy]
@@ -92,32 +93,60 @@ func (ix *Index) Match(a *Attributes, hits []Hit) []Hit {
 	return hits
 }
 
-// policyHits appends the hits of a policy that applies, unless it leaves the caller's tier unlimited.
+// policyHits appends the hits of a policy that applies, unless it leaves the caller's tier unlimited or is switched off.
 func (ix *Index) policyHits(p *Policy, c candidate, a *Attributes, hits []Hit) []Hit {
-	hit := Hit{Policy: c.policy, Shadow: p.Enforced == policy.EnforcedShadow}
+	if p.Enforced == policy.EnforcedOff && len(ix.orders.list) == 0 {
+		return hits
+	}
+	hit := Hit{Policy: c.policy}
 	limits := ix.run(p, 0)
-	if p.needsTier {
+	if p.needsTier || ix.orders.byTier {
 		ix.findTier(a)
+	}
+	if p.needsTier {
 		hit.Tier = uint8(ix.tier) + 1
-		if p.ByTier {
-			limits = ix.run(p, uint32(ix.tier))
-		}
 	}
-	if limits.from == limits.to {
+	if p.ByTier {
+		limits = ix.run(p, uint32(ix.tier))
+	}
+	unlimited := limits.from == limits.to
+	if unlimited && !ix.Bars() {
 		return hits
 	}
-	hit.Limit = limits.from
 	complete := ix.encodeKey(p, c, a)
-	var base int
-	switch {
-	case !complete && p.IfAbsent == policy.AbsentSkip:
+	if !complete && p.IfAbsent == policy.AbsentSkip {
 		return hits
-	case !complete && p.IfAbsent == policy.AbsentDeny:
+	}
+	absent := !complete && p.IfAbsent == policy.AbsentDeny
+	var key Key // Who has no key counts among the first of the keys.
+	if !absent {
+		key = ix.hashKey()
+	}
+	share := shareOf(key)
+	enforced := ix.enforced(c.policy, share)
+	if enforced == policy.EnforcedOff {
+		ix.orders.bypassed = ix.orders.bypassed || p.Enforced != policy.EnforcedOff
+		return hits
+	}
+	if ix.Bars() && !absent && ix.orders.banned(key) {
+		ix.orders.barred = true
+	}
+	if unlimited {
+		return hits
+	}
+	hit.Limit, hit.Shadow = limits.from, share >= uint32(enforced)
+	var base int
+	if absent {
 		hit.Verdict = RefusedAbsent
-	default:
-		hit.Key, base, hit.Shadow = ix.bucket(p)
+	} else {
+		hit.Key, base = ix.bucket(p, key, hit.Shadow)
 		hit.Cost, hit.Verdict = ix.cost(p, a.Headers)
 	}
+	return ix.limitHits(p, hit, limits, base, hits)
+}
+
+// limitHits appends a hit for each limit of a policy, of which hit is the first, and for each draft.
+func (ix *Index) limitHits(p *Policy, hit Hit, limits extent, base int, hits []Hit) []Hit {
 	hits = append(hits, hit)
 	for hit.Limit++; hit.Limit < limits.to; hit.Limit++ {
 		// The key goes by the place in the list, so that a limit whose figures change stays the same bucket.
@@ -293,20 +322,22 @@ func lookup(headers []Header, name []byte) (value []byte, count int) {
 	return value, count
 }
 
-// bucket hashes the encoded key, and says whether the policy is only watched for it, which goes by the partition key alone. Base
-// is the length of the encoded key with the tier and without what tells shadow apart.
-func (ix *Index) bucket(p *Policy) (key Key, base int, shadow bool) {
-	key = ix.hashKey()
-	share := (uint32(key[14]) | uint32(key[15])<<8) % 100
+// shareOf is the place of a partition key among a hundred, by which shares of the keys go. A key of nobody has the first.
+func shareOf(key Key) uint32 { return (uint32(key[14]) | uint32(key[15])<<8) % 100 }
+
+// bucket is the bucket of a partition key whose encoding is at hand. Base is the length of the encoded key with the tier and
+// without what tells shadow apart.
+func (ix *Index) bucket(p *Policy, partition Key, shadow bool) (key Key, base int) {
+	key = partition
 	if p.ByTier {
 		ix.key = putText(append(ix.key, tierMark), ix.Text(ix.tiers[ix.tier]))
 		key = ix.hashKey()
 	}
 	base = len(ix.key)
-	if shadow = share >= uint32(p.Enforced); shadow {
+	if shadow {
 		key = ix.marked(shadowMark)
 	}
-	return key, base, shadow
+	return key, base
 }
 
 func putText(dst, text []byte) []byte {

@@ -42,6 +42,9 @@ func (c *cursor) fail(err error) {
 	}
 }
 
+// bytes is not inlined: at all the places that read something it would be kilobytes of the filter.
+//
+//go:noinline
 func (c *cursor) bytes(n int) []byte {
 	if c.err != nil || n < 0 || n > len(c.buf)-c.pos {
 		c.fail(ErrTruncated)
@@ -68,6 +71,8 @@ func (c *cursor) u64() uint64 {
 }
 
 // uvarint reads an unsigned LEB128 number of at most 63 bits.
+//
+//go:noinline
 func (c *cursor) uvarint() int64 {
 	var v uint64
 	for shift := uint(0); shift < 63; shift += 7 {

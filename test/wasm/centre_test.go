@@ -24,6 +24,9 @@ type centre struct {
 	ledgers map[[16]byte]lease.Ledger
 	windows map[[16]byte]lease.WindowLedger
 
+	// orders are what is ordered beside the policy set.
+	orders wire.Enforcement
+
 	polls    []*poll   // that wait
 	heard    []poll    // all there were
 	granted  []granted // every item decided
@@ -52,6 +55,7 @@ type poll struct {
 	after    uint64
 	applied  uint64
 	refused  uint64
+	obeys    uint64 // the revision of orders
 	reason   string
 	query    url.Values
 	call     *envoytest.Call
@@ -251,6 +255,7 @@ func (c *centre) handlePoll(node int, call *envoytest.Call, path string) {
 	p := &poll{
 		node: node, at: c.w.now, call: call, query: values,
 		after: number("after"), applied: number("applied"), refused: number("refused"), reason: values.Get("reason"),
+		obeys: number("enforcement"),
 	}
 	c.heard = append(c.heard, *p)
 	if c.down {
@@ -258,7 +263,7 @@ func (c *centre) handlePoll(node int, call *envoytest.Call, path string) {
 	}
 	c.polls = append(c.polls, p)
 	c.w.after(25*time.Second, func() { c.close(p, 204, nil) })
-	if c.version != p.after {
+	if c.version != p.after || c.orders.Revision != p.obeys {
 		c.w.after(c.w.fleet.up, c.wake)
 	}
 }
@@ -276,6 +281,8 @@ func (c *centre) wake() {
 	for _, p := range c.polls {
 		switch {
 		case p.answered || c.down:
+		case c.orders.Revision != p.obeys:
+			c.close(p, 200, wire.AppendEnforcement(nil, &c.orders))
 		case c.version != p.after:
 			c.close(p, 200, c.bytes(c.version))
 		default:
@@ -304,6 +311,13 @@ func (c *centre) pushAs(version uint64, set string) uint64 {
 	c.sets[c.version] = decode(c.w.t, set)
 	c.wake()
 	return c.version
+}
+
+// order replaces what is ordered and tells the nodes that wait.
+func (c *centre) order(orders ...wire.Order) {
+	c.orders.Revision++
+	c.orders.Orders = orders
+	c.wake()
 }
 
 // lastPoll is the newest poll of a node.

@@ -13,7 +13,7 @@ import (
 )
 
 // ends are the counters one of which counts each request.
-var ends = []string{"allowed", "refused", "unlimited", "banned", "exempt", "before_snapshot", "unreadable", "gone"}
+var ends = []string{"allowed", "refused", "unlimited", "bypassed", "banned", "exempt", "before_snapshot", "unreadable", "gone"}
 
 // decided are the sources of decisions.
 var decided = []string{"local", "lease", "optimistic", "central", "share", "failure_allow", "failure_deny", "cached_denial", "request", "overload"}
@@ -103,6 +103,12 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 			return time.Duration(m.random.IntN(15)) * quantum, time.Duration(m.random.IntN(15)) * quantum
 		}
 		w.run(2*time.Second, each)
+		w.centre.order(wire.Order{State: policy.EnforcedOff, Percent: 50}, wire.Order{State: policy.EnforcedShadow, Percent: 100, Policy: []byte("strict")})
+		w.run(time.Second, each)
+		w.centre.order(wire.Order{State: policy.EnforcedOff, Percent: 100})
+		w.run(500*time.Millisecond, each)
+		w.centre.order()
+		w.run(500*time.Millisecond, each)
 		w.centre.silence()
 		w.run(3*time.Second, each)
 		w.centre.lease = func(c *envoytest.Call, _ wire.LeaseRequest) bool {
@@ -126,7 +132,7 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 		if sum != m.sent {
 			t.Errorf("seed %d: %d requests were counted of %d", seed, sum, m.sent)
 		}
-		for _, name := range []string{"banned", "exempt", "unlimited", "before_snapshot", "gone", "delayed", "waited"} {
+		for _, name := range []string{"banned", "exempt", "unlimited", "bypassed", "before_snapshot", "gone", "delayed", "waited"} {
 			if w.counter("requests."+name) == 0 {
 				t.Errorf("seed %d: no request was %s", seed, name)
 			}

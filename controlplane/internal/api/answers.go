@@ -19,12 +19,19 @@ type (
 	ConsumerAnswer = gen.Consumer
 	// ConsumersAnswer is a page of consumers, in no order, each by its key alone.
 	ConsumersAnswer = gen.Consumers
+	// EnforcementAnswer are the orders in force.
+	EnforcementAnswer = gen.Enforcement
 	// AuditAnswer is a page of changes, newest first.
 	AuditAnswer = gen.AuditEntries
 	// DecisionsAnswer is a page of refusals, newest first.
 	DecisionsAnswer = gen.Decisions
 	// TopAnswer are the heaviest callers.
 	TopAnswer = gen.Top
+	// KeyAnswer is a partition key with what its buckets hold, BucketAnswer one of those.
+	KeyAnswer    = gen.Key
+	BucketAnswer = gen.Bucket
+	// UsageAnswer is what a caller has left.
+	UsageAnswer = gen.Usage
 	// NodesAnswer is a page of nodes.
 	NodesAnswer = gen.Nodes
 	// NodeAnswer is one node.

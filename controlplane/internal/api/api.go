@@ -17,6 +17,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
@@ -28,13 +29,14 @@ import (
 
 // Config is what the interface stands on. Fields must be set unless they say otherwise.
 type Config struct {
-	Policies  *policies.Service
-	Consumers *consumers.Service
-	Audit     audit.Store
-	Decisions *decisions.Service
-	Nodes     *nodes.Registry
-	Leases    *leases.Service
-	Hub       *push.Hub
+	Policies    *policies.Service
+	Consumers   *consumers.Service
+	Enforcement *enforcement.Service
+	Audit       audit.Store
+	Decisions   *decisions.Service
+	Nodes       *nodes.Registry
+	Leases      *leases.Service
+	Hub         *push.Hub
 	// Regions is nil for a control plane that shares its quotas with no other region.
 	Regions *regions.Service
 	Tokens  *auth.Ring

@@ -20,6 +20,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
@@ -66,6 +67,20 @@ func (b *breakable) WriteConsumer(ctx context.Context, w consumers.Write) (uint6
 		return 0, err
 	}
 	return b.Store.WriteConsumer(ctx, w)
+}
+
+func (b *breakable) EnforcementRevision(ctx context.Context) (uint64, error) {
+	if err := b.check(); err != nil {
+		return 0, err
+	}
+	return b.Store.EnforcementRevision(ctx)
+}
+
+func (b *breakable) Adjust(ctx context.Context, bucket [16]byte, ask lease.Ask, c lease.Change, e audit.Entry) (lease.Holding, error) {
+	if err := b.check(); err != nil {
+		return lease.Holding{}, err
+	}
+	return b.Store.Adjust(ctx, bucket, ask, c, e)
 }
 
 func (b *breakable) Consumers(ctx context.Context, keys []consumers.Key) ([]consumers.Record, uint64, error) {
@@ -143,6 +158,14 @@ func newPlane(t *testing.T) *plane { return newPlaneWith(t, func(*api.Config) {}
 // newPlaneWith is a plane whose settings are changed.
 func newPlaneWith(t *testing.T, change func(*api.Config)) *plane {
 	t.Helper()
+	p := newPlaneOn(t, "", change)
+	p.eventually("/readyz", 200)
+	return p
+}
+
+// newPlaneOn makes a plane whose settings are changed, and whose store is in a mode from the start.
+func newPlaneOn(t *testing.T, mode string, change func(*api.Config)) *plane {
+	t.Helper()
 	p := &plane{t: t, log: &logBuffer{}}
 	log := slog.New(slog.NewJSONHandler(p.log, nil))
 	local, err := localstore.Open(t.TempDir(), slog.New(slog.DiscardHandler), localstore.Options{SaveByHand: true})
@@ -150,15 +173,22 @@ func newPlaneWith(t *testing.T, change func(*api.Config)) *plane {
 		t.Fatal(err)
 	}
 	p.store = &breakable{Store: local}
-	p.store.mode.Store("")
+	p.store.mode.Store(mode)
 	sets, registry := policies.New(p.store, time.Now), nodes.New(p.store, time.Now)
 	people := consumers.New(p.store, time.Now)
-	p.hub = push.New(sets, people, p.store, [16]byte{1}, log)
+	orders := enforcement.New(p.store, time.Now, log)
+	p.hub = push.New(sets, people, orders, p.store, [16]byte{1}, log)
 	stopping, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	following, end := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { p.hub.Run(following); close(done) }()
+	go func() {
+		var followers sync.WaitGroup
+		followers.Go(func() { p.hub.Run(following) })
+		followers.Go(func() { orders.Run(following) })
+		followers.Wait()
+		close(done)
+	}()
 	t.Cleanup(func() {
 		stop()
 		end()
@@ -169,16 +199,16 @@ func newPlaneWith(t *testing.T, change func(*api.Config)) *plane {
 	})
 	zero := func() float64 { return 0 }
 	config := api.Config{
-		Policies: sets, Consumers: people, Audit: p.store, Decisions: decisions.New(p.store, sets, "here", time.Now), Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now), Hub: p.hub,
-		Tokens:  auth.NewRing(auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)}, time.Now),
-		Metrics: metrics.New("test", metrics.Gauges{Census: func() metrics.Census { return metrics.Census{} }, Nodes: zero, Version: zero, Ready: zero, Regions: zero}),
-		Log:     log, Now: time.Now, Stopping: stopping, Version: "test",
+		Policies: sets, Consumers: people, Enforcement: orders, Audit: p.store, Decisions: decisions.New(p.store, sets, "here", time.Now), Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now).With(p.store), Hub: p.hub,
+		Tokens: auth.NewRing(auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)}, time.Now),
+		Metrics: metrics.New("test", metrics.Gauges{Census: func() metrics.Census { return metrics.Census{} }, Enforcement: func() (map[string]int, int, bool) { return nil, 0, false },
+			Nodes: zero, Version: zero, Ready: zero, Regions: zero}),
+		Log: log, Now: time.Now, Stopping: stopping, Version: "test",
 	}
 	change(&config)
 	if p.handler, err = api.New(config); err != nil {
 		t.Fatal(err)
 	}
-	p.eventually("/readyz", 200)
 	return p
 }
 

@@ -36,9 +36,12 @@ const (
 // answered within a few round trips, for within the store nobody takes turns.
 func leasesAtOnce() int { return max(64, 16*runtime.GOMAXPROCS(0)) }
 
+// openShare is what part of a token's rate an address has that needs none.
+const openShare = 10
+
 // bounds are what callers may ask for.
 type bounds struct {
-	tokens, nodes, failures, newNodes *throttle.Table
+	tokens, open, nodes, failures, newNodes *throttle.Table
 	leases                            *fair.Gate
 }
 
@@ -48,7 +51,8 @@ func newBounds(config Config) (*bounds, error) {
 		table       **throttle.Table
 		rate, burst int64
 	}{
-		{&b.tokens, config.TokenRate, 2 * config.TokenRate}, {&b.nodes, config.NodeRate, 2 * config.NodeRate},
+		{&b.tokens, config.TokenRate, 2 * config.TokenRate},
+		{&b.open, (config.TokenRate + openShare - 1) / openShare, 2 * ((config.TokenRate + openShare - 1) / openShare)}, {&b.nodes, config.NodeRate, 2 * config.NodeRate},
 		{&b.failures, failureRate, failureBurst}, {&b.newNodes, newNodeRate, newNodeBurst},
 	} {
 		if t.rate == 0 {
@@ -122,6 +126,16 @@ func (s *server) admit(c echo.Context, op *operation, token auth.Token) error {
 	if !ok {
 		s.Metrics.Throttled(bound)
 		return tooMany(wait, "the token %s makes more requests than it may", token.Name)
+	}
+	return nil
+}
+
+// admitOpen charges a request that needs no token to its address.
+func (s *server) admitOpen(c echo.Context) error {
+	wait, ok := s.bounds.open.Take(network(c.Request().RemoteAddr))
+	if !ok {
+		s.Metrics.Throttled(metrics.BoundAddress)
+		return tooMany(wait, "too many requests without a token came from this address")
 	}
 	return nil
 }

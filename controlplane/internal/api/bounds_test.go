@@ -62,6 +62,7 @@ func TestEachTokenHasARate(t *testing.T) {
 	for range 10 { // Who may do everything spends what it has in both places.
 		p.do(call{who: "root", method: "GET", path: "/v1/policyset"})
 		p.do(call{who: "root", method: "GET", path: poll.path})
+		p.from(here, call{method: "GET", path: "/v1/usage"}) // Needs no token, so the address counts.
 	}
 	replace := strings.NewReplacer("{name}", "a", "{id}", "alice", "{version}", "1")
 	for _, route := range api.Routes(p.handler) {

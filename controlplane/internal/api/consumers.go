@@ -21,15 +21,34 @@ type person struct {
 	key    consumers.Key
 }
 
+var errNoConsumers = &failure{status: http.StatusConflict, kind: "no-consumers",
+	detail: "the policy set names no identity.consumer, which says where requests say who they are"}
+
 // person finds out who is meant; the source may be left out where there is one only.
 func (s *server) person(id, source string) (p person, err error) {
 	current, _ := s.Policies.Current()
 	if current == nil || len(current.Set.Identity.Consumer) == 0 {
-		return p, &failure{status: http.StatusConflict, kind: "no-consumers",
-			detail: "the policy set names no identity.consumer, which says where requests say who they are"}
+		return p, errNoConsumers
 	}
 	p.set = current.Set
-	sources := p.set.Identity.Consumer
+	found, err := consumerSource(p.set, source)
+	if err != nil {
+		return p, err
+	}
+	secret, err := s.Hub.Secret()
+	if err != nil {
+		return p, err
+	}
+	if id == "" || len(id) > policy.MaxText {
+		return p, badRequest("the consumer must have 1 to %d bytes, percent-encoded in the path", policy.MaxText)
+	}
+	p.source, p.key = found.String(), match.ConsumerKey(secret, found, id)
+	return p, nil
+}
+
+// consumerSource is where a consumer's value is found; it may be left out where there is one place only.
+func consumerSource(set *policy.Set, source string) (found policy.Source, err error) {
+	sources := set.Identity.Consumer
 	var names []string
 	for _, source := range sources {
 		names = append(names, source.String())
@@ -39,20 +58,12 @@ func (s *server) person(id, source string) (p person, err error) {
 	case source != "":
 		at = slices.Index(names, source)
 	case len(sources) > 1:
-		return p, badRequest("there are several places to find a consumer: name the source (%s), by ?source= or weir --source", strings.Join(names, ", "))
+		return found, badRequest("there are several places to find a consumer: name the source (%s), by ?source= or weir --source", strings.Join(names, ", "))
 	}
 	if at < 0 {
-		return p, badRequest("source must be one of the policy set's: %s", strings.Join(names, ", "))
+		return found, badRequest("source must be one of the policy set's: %s", strings.Join(names, ", "))
 	}
-	secret, err := s.Hub.Secret()
-	if err != nil {
-		return p, err
-	}
-	if id == "" || len(id) > policy.MaxText {
-		return p, badRequest("the consumer must have 1 to %d bytes, percent-encoded in the path", policy.MaxText)
-	}
-	p.source, p.key = names[at], match.ConsumerKey(secret, sources[at], id)
-	return p, nil
+	return sources[at], nil
 }
 
 func (p person) answer(r consumers.Record) gen.OneConsumerJSONResponse {

@@ -32,8 +32,9 @@ type operation struct {
 	checked bool
 	// parameters are the path's and the operation's.
 	parameters []*openapi3.Parameter
-	// query are the names of those in the query, sorted.
+	// query are the names of those in the query, sorted; lists those of them that may be given several times.
 	query []string
+	lists map[string]bool
 	// maxBody is the largest body in bytes; 0 if there is none.
 	maxBody int64
 	// json is set if the body is checked against its schema: where JSON is the only media type. Documents have a validator.
@@ -59,7 +60,7 @@ func loadContract() (*contract, error) {
 }
 
 func newOperation(doc *openapi3.T, method, path string, item *openapi3.PathItem, op *openapi3.Operation) (*operation, error) {
-	o := &operation{Operation: op, doc: doc, method: method, path: path, item: item, checked: strings.HasPrefix(path, "/v1/")}
+	o := &operation{lists: map[string]bool{}, Operation: op, doc: doc, method: method, path: path, item: item, checked: strings.HasPrefix(path, "/v1/")}
 	security := doc.Security
 	if op.Security != nil {
 		security = *op.Security
@@ -76,6 +77,7 @@ func newOperation(doc *openapi3.T, method, path string, item *openapi3.PathItem,
 		o.parameters = append(o.parameters, p.Value)
 		if p.Value.In == openapi3.ParameterInQuery {
 			o.query = append(o.query, p.Value.Name)
+			o.lists[p.Value.Name] = p.Value.Schema.Value.Type.Is(openapi3.TypeArray)
 		}
 	}
 	slices.Sort(o.query)

@@ -44,6 +44,9 @@ func (s *server) ListNodes(ctx context.Context, r gen.ListNodesRequestObject) (g
 	answer := gen.ListNodes200JSONResponse{Complete: complete, Nodes: []gen.Node{}}
 	force, _ := s.Policies.InForce()
 	answer.Current = force.Current
+	if held, _, err := s.Enforcement.Held(); err == nil {
+		answer.Enforcement = held.Revision
+	}
 	last := ""
 	for _, n := range all {
 		if n.Key() <= token {
@@ -66,7 +69,7 @@ func (s *server) node(n nodes.Node, force policies.Force) gen.Node {
 	}
 	seen := n.Seen.UTC().Truncate(time.Millisecond)
 	return gen.Node{
-		ID: n.ID, Boot: n.Boot, Applied: n.Applied, Wanted: wanted, Refused: n.Refused, Reason: n.Reason, Filter: n.Filter, State: n.State, Steps: n.Steps,
+		ID: n.ID, Boot: n.Boot, Applied: n.Applied, Wanted: wanted, Enforcement: n.Enforcement, Refused: n.Refused, Reason: n.Reason, Filter: n.Filter, State: n.State, Steps: n.Steps,
 		MoreSteps: n.MoreSteps, Zone: n.Zone, Seen: seen, Active: s.Now().Sub(seen) < nodes.Counted,
 	}
 }

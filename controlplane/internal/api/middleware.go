@@ -129,6 +129,8 @@ type caller struct {
 	id   string
 	// accept and contentType are the headers, which a description may not declare as parameters.
 	accept, contentType string
+	// header is all of them: callers of the service say who they are in one that the policy set names.
+	header http.Header
 }
 
 type callerKey struct{}

@@ -30,8 +30,8 @@ const (
 // VersionHeader carries the version of the snapshot in the body.
 const VersionHeader = "Weir-Version"
 
-// snapshot is the long poll: the newest snapshot as soon as it is not the one the node has, what changes of consumers if the node
-// says how much of that it knows, or 204 after wait.
+// snapshot is the long poll: the newest snapshot as soon as it is not the one the node has, what changes of consumers and the
+// orders in force if the node says how much of that it knows, or 204 after wait.
 func (s *server) snapshot(c echo.Context) error {
 	var seen push.Seen
 	var err error
@@ -41,6 +41,10 @@ func (s *server) snapshot(c echo.Context) error {
 	seen.Node = nodes.Node{ID: c.QueryParam("node")}.Clean().ID // As it is listed.
 	seen.Follows = c.QueryParams().Has("consumers")
 	if seen.Consumers, err = uintParam(c, "consumers"); err != nil {
+		return err
+	}
+	seen.Obeys = c.QueryParams().Has("enforcement")
+	if seen.Enforcement, err = uintParam(c, "enforcement"); err != nil {
 		return err
 	}
 	wait, err := waitParam(c)
@@ -90,6 +94,9 @@ func (s *server) touch(c echo.Context) error {
 	}
 	var err error
 	if n.Applied, err = uintParam(c, "applied"); err != nil {
+		return err
+	}
+	if n.Enforcement, err = uintParam(c, "enforcement"); err != nil {
 		return err
 	}
 	if n.Refused, err = uintParam(c, "refused"); err != nil {

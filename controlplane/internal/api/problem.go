@@ -9,11 +9,13 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // ProblemType is the media type of every error answer (RFC 9457).
@@ -80,6 +82,8 @@ func known(err error) bool {
 	}
 	return errors.As(err, &syntax) || errors.As(err, &problems) ||
 		errors.Is(err, consumers.ErrConflict) || errors.Is(err, consumers.ErrNotFound) ||
+		errors.Is(err, enforcement.ErrConflict) || errors.Is(err, enforcement.ErrUnknown) || errors.Is(err, enforcement.ErrTooMany) ||
+		errors.Is(err, enforcement.ErrNotBanned) ||
 		errors.Is(err, policydoc.ErrNoPolicy) || errors.Is(err, policies.ErrConflict) || errors.Is(err, policies.ErrNotFound) || errors.Is(err, policies.ErrUnreadable)
 }
 
@@ -120,6 +124,17 @@ func problemOf(err error) Problem {
 			"the consumer is no longer what If-Match names: get it again and change that; nothing assigned has the ETag \"0\"")
 	case errors.Is(err, consumers.ErrNotFound):
 		return newProblem(http.StatusNotFound, "not-found", "nothing is assigned to this consumer: it has the tier that its requests say, or the default tier")
+	case errors.Is(err, enforcement.ErrConflict):
+		return newProblem(http.StatusPreconditionFailed, "changed-meanwhile",
+			"the orders in force are no longer those that If-Match names: get them again, and change those; before the first order the ETag is \"0\"")
+	case errors.Is(err, enforcement.ErrUnknown):
+		return newProblem(http.StatusServiceUnavailable, "store-unavailable",
+			"the store has not been reached since the start, so what is in force is not known here: try again, or replace whatever there is with If-Match: *")
+	case errors.Is(err, enforcement.ErrTooMany):
+		return newProblem(http.StatusConflict, "too-many-bans",
+			fmt.Sprintf("there are %d bans, which is as many as there may be: lift one, or ban addresses in the policy set", wire.MaxBans))
+	case errors.Is(err, enforcement.ErrNotBanned):
+		return newProblem(http.StatusNotFound, "not-found", "this key is not banned")
 	case errors.Is(err, leases.ErrUnavailable), errors.Is(err, push.ErrNotReady):
 		return newProblem(http.StatusServiceUnavailable, "store-unavailable", "the store does not answer; try again")
 	case errors.As(err, &tooLarge):

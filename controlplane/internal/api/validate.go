@@ -29,13 +29,18 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 		if op == nil {
 			return next(c)
 		}
-		who := caller{id: requestID(c), accept: c.Request().Header.Get("Accept"), contentType: c.Request().Header.Get("Content-Type")}
+		who := caller{header: c.Request().Header, id: requestID(c), accept: c.Request().Header.Get("Accept"), contentType: c.Request().Header.Get("Content-Type")}
 		if !op.open {
 			token, err := s.authorize(c, op)
 			if err != nil {
 				return err
 			}
 			who.name, who.role = token.Name, token.Role
+		}
+		if op.open && op.checked {
+			if err := s.admitOpen(c); err != nil {
+				return err
+			}
 		}
 		if op.checked {
 			defer bounded(c)()
@@ -71,7 +76,7 @@ func (op *operation) checkQuery(u *url.URL) error {
 		return badRequest("the query cannot be read: it must be name=value&name=value, percent-encoded")
 	}
 	for _, name := range op.query {
-		if len(query[name]) > 1 {
+		if len(query[name]) > 1 && !op.lists[name] {
 			return badRequest("%s is given %d times; give it once", name, len(query[name]))
 		}
 		delete(query, name)

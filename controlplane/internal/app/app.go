@@ -17,6 +17,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
@@ -35,6 +36,8 @@ type store interface {
 	nodes.Store
 	leases.Store
 	consumers.Store
+	enforcement.Store
+	leases.Buckets
 	audit.Store
 	decisions.Store
 	push.Secrets
@@ -50,9 +53,10 @@ var (
 
 // App is one control plane. Make one with New, then Run it; Close it in any case.
 type App struct {
-	log   *slog.Logger
-	store store
-	hub   *push.Hub
+	log    *slog.Logger
+	store  store
+	hub    *push.Hub
+	orders *enforcement.Service
 	// regions and document are nil for a control plane that shares its quotas with no other region.
 	regions  *regions.Service
 	document *redisstore.Store
@@ -88,13 +92,14 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	registry, people := nodes.New(st, time.Now), consumers.New(st, time.Now)
 	var candidate [16]byte
 	crand.Read(candidate[:]) // It never fails.
-	a.hub = push.New(sets, people, st, candidate, log).Observe(a.note)
+	a.orders = enforcement.New(st, time.Now, log)
+	a.hub = push.New(sets, people, a.orders, st, candidate, log).Observe(a.note)
 	if err := a.join(s.Regions, sets); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	m = metrics.New(version, a.gauges(sets, registry))
 	m.Breaker(leases.StoreName, breaker.Closed)
-	granting := leases.New(timed{st, m}, sets, registry, time.Now).Observe(breakers, func(u leases.Use) {
+	granting := leases.New(timed{st, m}, sets, registry, time.Now).With(st).Observe(breakers, func(u leases.Use) {
 		m.Tokens(u.Policy.Name, u.Policy.Mode.String(), u.Tokens)
 		m.Asked(u.Policy.Name, u.Tier, u.Granted, u.Refused)
 	})
@@ -103,7 +108,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	}
 	recent := decisions.New(st, sets, crand.Text(), time.Now)
 	err = a.open(s, api.Config{
-		Policies: sets, Consumers: people, Audit: st, Decisions: recent, Nodes: registry, Leases: granting, Hub: a.hub, Regions: a.regions,
+		Policies: sets, Consumers: people, Enforcement: a.orders, Audit: st, Decisions: recent, Nodes: registry, Leases: granting, Hub: a.hub, Regions: a.regions,
 		Tokens: a.tokens, TokenRate: s.Limits.API, NodeRate: s.Limits.Node, Tracing: follow,
 		Metrics: m, Log: log, Now: time.Now, Stopping: stopping, Version: version,
 	})

@@ -29,11 +29,11 @@ func (a *App) gauges(sets *policies.Service, registry *nodes.Registry) metrics.G
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			defer cancel()
 			c := metrics.Census{Versions: map[uint64]int{}, States: map[string]int{}}
-			current, _ := sets.Current()
+			force, _ := sets.InForce()
 			for _, n := range registry.Active(ctx) {
 				c.Versions[n.Applied]++
 				c.States[cmp.Or(n.State, policy.StepGround.String())]++
-				if current != nil && n.Applied != current.Version.Number {
+				if wanted := force.For(n.ID); wanted != nil && n.Applied != wanted.Version.Number {
 					c.Behind++
 				}
 			}
@@ -44,6 +44,14 @@ func (a *App) gauges(sets *policies.Service, registry *nodes.Registry) metrics.G
 				return 0
 			}
 			return 1
+		},
+		Enforcement: func() (orders map[string]int, bans int, unsaved bool) {
+			counts, bans, durable := a.orders.Counts()
+			orders = map[string]int{}
+			for state, n := range counts {
+				orders[string(state)] = n
+			}
+			return orders, bans, !durable
 		},
 		Regions: func() float64 {
 			if a.regions != nil {

@@ -128,6 +128,7 @@ func (a *App) Run(ctx context.Context) error {
 	var followers sync.WaitGroup
 	following, stopFollowing := context.WithCancel(context.Background())
 	followers.Go(func() { a.hub.Run(following) })
+	followers.Go(func() { a.orders.Run(following) })
 	if a.regions != nil {
 		followers.Go(func() { a.regions.Run(following) })
 	}

@@ -28,20 +28,23 @@ type Streams struct {
 }
 
 type commands struct {
-	Serve     serveCommand     `cmd:"" help:"Run the control plane."`
-	Check     checkCommand     `cmd:"" help:"Check policy files without a server, and print what each policy promises."`
-	Apply     applyCommand     `cmd:"" help:"Make a file the policy set of a control plane."`
-	Diff      diffCommand      `cmd:"" help:"Print what a file would change, or what has changed between two versions."`
-	Rollback  rollbackCommand  `cmd:"" help:"Make an older version of the policy set the next one."`
-	Rollout   rolloutCommand   `cmd:"" help:"Watch, promote or take back a version that a share of the nodes has."`
-	Get       getCommand       `cmd:"" help:"Print what a control plane holds."`
-	Consumers consumersCommand `cmd:"" help:"Assign tiers to consumers."`
-	Token     tokenCommand     `cmd:"" help:"Make tokens for the control plane."`
-	Simulate  simulateCommand  `cmd:"" help:"Replay an access log against policies: who would have been limited, when, how often, by which policy."`
-	Why       whyCommand       `cmd:"" help:"Print why a consumer was limited."`
-	Top       topCommand       `cmd:"" help:"Print the heaviest callers."`
-	Audit     auditCommand     `cmd:"" help:"Print who changed what, newest first."`
-	Version   versionCommand   `cmd:"" help:"Print the version."`
+	Serve       serveCommand       `cmd:"" help:"Run the control plane."`
+	Check       checkCommand       `cmd:"" help:"Check policy files without a server, and print what each policy promises."`
+	Apply       applyCommand       `cmd:"" help:"Make a file the policy set of a control plane."`
+	Diff        diffCommand        `cmd:"" help:"Print what a file would change, or what has changed between two versions."`
+	Rollback    rollbackCommand    `cmd:"" help:"Make an older version of the policy set the next one."`
+	Rollout     rolloutCommand     `cmd:"" help:"Watch, promote or take back a version that a share of the nodes has."`
+	Get         getCommand         `cmd:"" help:"Print what a control plane holds."`
+	Consumers   consumersCommand   `cmd:"" help:"Assign tiers to consumers."`
+	Keys        keysCommand        `cmd:"" help:"Look at the buckets of single partition keys, reset, grant and ban."`
+	Enforcement enforcementCommand `cmd:"" help:"The kill switch: switch enforcement off, into shadow or on, at once."`
+	Token       tokenCommand       `cmd:"" help:"Make tokens for the control plane."`
+	Simulate    simulateCommand    `cmd:"" help:"Replay an access log against policies: who would have been limited, when, how often, by which policy."`
+	Why         whyCommand         `cmd:"" help:"Print why a consumer was limited."`
+	Top         topCommand         `cmd:"" help:"Print the heaviest callers."`
+	Audit       auditCommand       `cmd:"" help:"Print who changed what, newest first."`
+	Usage       usageCommand       `cmd:"" help:"Print what is left of your own limits, by your key."`
+	Version     versionCommand     `cmd:"" help:"Print the version."`
 
 	Completion completionCommand `cmd:"" help:"Print the script that completes commands and flags in a shell."`
 	Complete   completeCommand   `cmd:"" hidden:""`

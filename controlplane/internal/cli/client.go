@@ -41,7 +41,18 @@ type client struct {
 	http   http.Client
 }
 
+// client is one with the caller's token.
 func (f serverFlags) client() (*client, error) {
+	c, err := f.anonymous()
+	if err != nil {
+		return nil, err
+	}
+	c.token, c.source, err = f.findToken()
+	return c, err
+}
+
+// anonymous is a client without a token, for what is open to everybody.
+func (f serverFlags) anonymous() (*client, error) {
 	base, err := url.Parse(f.Server)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
 		return nil, fmt.Errorf("--server (WEIR_SERVER): %q is not like http://HOST:PORT", f.Server)
@@ -54,8 +65,7 @@ func (f serverFlags) client() (*client, error) {
 			return nil, fmt.Errorf("--ca-file (WEIR_CA_FILE): %w", err)
 		}
 	}
-	c.token, c.source, err = f.findToken()
-	return c, err
+	return c, nil
 }
 
 // trusting is a transport that believes the authorities in a file.
@@ -132,7 +142,9 @@ func (c *client) do(method, path string, header map[string]string, body []byte) 
 	if err != nil {
 		return answer{}, err
 	}
-	request.Header.Set("Authorization", "Bearer "+c.token)
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	for name, value := range header {
 		request.Header.Set(name, value)
 	}

@@ -32,7 +32,7 @@ func (f *consumerFlags) do(env *environment, method string, header map[string]st
 	if err != nil {
 		return answer{}, err
 	}
-	id, err := consumerID(env, f.ID)
+	id, err := argument(env, f.ID)
 	if err != nil {
 		return answer{}, err
 	}
@@ -43,13 +43,13 @@ func (f *consumerFlags) do(env *environment, method string, header map[string]st
 	return cl.do(method, path, header, body)
 }
 
-// consumerID is a consumer as the command line names it: - is what the standard input says.
-func consumerID(env *environment, given string) (string, error) {
-	if given != "-" {
-		return given, nil
+// argument is a key as it was given, or from the standard input for -.
+func argument(env *environment, text string) (string, error) {
+	if text != "-" {
+		return text, nil
 	}
-	text, err := io.ReadAll(io.LimitReader(env.In, policy.MaxText+2))
-	return string(bytes.TrimRight(text, "\r\n")), err
+	read, err := io.ReadAll(io.LimitReader(env.In, policy.MaxText+2))
+	return string(bytes.TrimRight(read, "\r\n")), err
 }
 
 type getConsumer struct {

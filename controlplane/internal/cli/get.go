@@ -54,7 +54,7 @@ func (c *getNodes) Run(env *environment) error {
 	err := c.pages("/v1/nodes", func(body []byte) (string, error) {
 		var page api.NodesAnswer
 		err := json.Unmarshal(body, &page)
-		all.Current, all.Complete = page.Current, page.Complete
+		all.Current, all.Enforcement, all.Complete = page.Current, page.Enforcement, page.Complete
 		all.Nodes = append(all.Nodes, page.Nodes...)
 		return page.Next, err
 	})
@@ -62,14 +62,14 @@ func (c *getNodes) Run(env *environment) error {
 		return err
 	}
 	if c.Output == "json" {
-		return printJSON(env.Out, map[string]any{"current_version": all.Current, "complete": all.Complete, "nodes": all.Nodes})
+		return printJSON(env.Out, map[string]any{"current_version": all.Current, "current_enforcement": all.Enforcement, "complete": all.Complete, "nodes": all.Nodes})
 	}
 	if !all.Complete {
 		fmt.Fprintln(env.Err, "weir: the store does not answer: these are the nodes that this control plane has heard of")
 	}
-	return table(env.Out, "NODE\tBOOT\tVERSION\tACTIVE\tLAST SEEN\tSTATE\tFILTER\tZONE\tREFUSED", func(w io.Writer) {
+	return table(env.Out, "NODE\tBOOT\tVERSION\tORDERS\tACTIVE\tLAST SEEN\tSTATE\tFILTER\tZONE\tREFUSED", func(w io.Writer) {
 		for _, n := range all.Nodes {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%t\t%s\t%s\t%s\t%s\t%s\n", n.ID, n.Boot, applied(n.Applied, n.Wanted), n.Active,
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%t\t%s\t%s\t%s\t%s\t%s\n", n.ID, n.Boot, applied(n.Applied, n.Wanted), obeys(n.Enforcement, all.Enforcement), n.Active,
 				n.Seen.Format(time.RFC3339), state(n), n.Filter, n.Zone, refused(n))
 		}
 	})
@@ -81,6 +81,14 @@ func applied(version, wanted uint64) string {
 		return fmt.Sprint(version)
 	}
 	return fmt.Sprintf("%d of %d", version, wanted)
+}
+
+// obeys says whether a node obeys the orders that are in force.
+func obeys(revision, current uint64) string {
+	if revision == current {
+		return "obeyed"
+	}
+	return "behind"
 }
 
 // state is the node's step on the failure ladder, and of how many policies it is not the ground.

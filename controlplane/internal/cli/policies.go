@@ -44,7 +44,7 @@ func (c *getPolicies) Run(env *environment) error {
 			for _, l := range limitTexts(p, set.Tiers) {
 				limits = append(limits, l.String())
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", p.Name, strings.Join(limits, "; "), p.Mode, p.Counting.Algorithm, enforcement(p.Enforced))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", p.Name, strings.Join(limits, "; "), p.Mode, p.Counting.Algorithm, enforcementOf(p.Enforced))
 		}
 	})
 }
@@ -82,7 +82,7 @@ func printPolicies(env *environment, doc []byte, format policydoc.Format) error 
 	return err
 }
 
-func enforcement(e policy.Enforced) string {
+func enforcementOf(e policy.Enforced) string {
 	switch e {
 	case policy.EnforcedAll:
 		return "enforce"

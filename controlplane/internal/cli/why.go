@@ -29,7 +29,7 @@ func (c *whyCommand) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	id, err := consumerID(env, c.Consumer)
+	id, err := argument(env, c.Consumer)
 	if err != nil {
 		return err
 	}

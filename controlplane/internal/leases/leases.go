@@ -98,6 +98,7 @@ type Service struct {
 	breakers *breaker.Group
 	meter    func(Use)
 	regions  Regions // nil without
+	buckets  Buckets // for Adjust
 }
 
 // StoreName is the name of the breaker of the store as a whole.

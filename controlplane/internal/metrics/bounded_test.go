@@ -17,9 +17,10 @@ func TestLabelsAreBounded(t *testing.T) {
 		versions[v] = 2
 	}
 	zero := func() float64 { return 0 }
-	m := metrics.New("test", metrics.Gauges{Nodes: zero, Version: zero, Ready: zero, Regions: zero, Census: func() metrics.Census {
-		return metrics.Census{Versions: versions, States: map[string]int{"normal": 29, "deny": 1}, Behind: 28}
-	}})
+	m := metrics.New("test", metrics.Gauges{Enforcement: func() (map[string]int, int, bool) { return map[string]int{"off": 1}, 2, true },
+		Nodes: zero, Version: zero, Ready: zero, Regions: zero, Census: func() metrics.Census {
+			return metrics.Census{Versions: versions, States: map[string]int{"normal": 29, "deny": 1}, Behind: 28}
+		}})
 	for i := range 2100 {
 		m.Tokens(fmt.Sprint("p", i), "leased", 3)
 		m.Transition(breaker.Change{Name: fmt.Sprint("10.0.0.", i), To: breaker.Open})
@@ -39,6 +40,7 @@ func TestLabelsAreBounded(t *testing.T) {
 		`weir_nodes_by_state{state="deny"} 1`, `weir_nodes_behind 28`,
 		`weir_lease_requests_total{outcome="granted",policy="p0",tier="all"} 2`, `weir_lease_requests_total{outcome="short",policy="p1",tier="gold"} 1`,
 		`weir_lease_requests_total{outcome="short",policy="other",tier="other"} 100`,
+		`weir_enforcement_override{state="off"} 1`, `weir_enforcement_bans 2`, `weir_enforcement_unsaved 1`,
 	} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("the metrics lack %s", want)

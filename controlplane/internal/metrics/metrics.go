@@ -38,6 +38,8 @@ type Gauges struct {
 	Census func() Census
 	// Ready is 1 while the store can be followed.
 	Ready func() float64
+	// Enforcement counts the orders in force by state, and the banned keys; unsaved: the store does not have them.
+	Enforcement func() (orders map[string]int, bans int, unsaved bool)
 	// Regions is 1 while shares can move between the regions, or if there is only one.
 	Regions func() float64
 	// PollAge is how many seconds ago the store was last followed; nil leaves it out.
@@ -72,7 +74,7 @@ func New(version string, g Gauges) *Metrics {
 		ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
 	m.registry.MustRegister(
-		m.requests, m.items, m.batch, m.store, m.tokens, m.asked, m.breaker, m.changes, m.throttled, m.authFailures, build, newCensus(g.Census),
+		m.requests, m.items, m.batch, m.store, m.tokens, m.asked, m.breaker, m.changes, m.throttled, m.authFailures, build, newCensus(g.Census), newOverrides(g.Enforcement),
 		gauge("weir_nodes", "Envoys that share the buckets.", g.Nodes),
 		gauge("weir_policyset_version", "Version of the policy set on this replica.", g.Version),
 		gauge("weir_store_ready", "1 while the store can be followed.", g.Ready),
@@ -116,6 +118,17 @@ func newCensus(read func() Census) census {
 			"Envoys that share the buckets, by the highest step of the failure ladder that they report.", []string{"state"}, nil),
 		behind: prometheus.NewDesc("weir_nodes_behind",
 			"Envoys that share the buckets and do not apply the newest version.", nil, nil),
+	}
+}
+
+func newOverrides(read func() (orders map[string]int, bans int, unsaved bool)) overrides {
+	return overrides{
+		read: read,
+		orders: prometheus.NewDesc("weir_enforcement_override",
+			"Orders in force that win over the policy set, by what they make of it.", []string{"state"}, nil),
+		bans: prometheus.NewDesc("weir_enforcement_bans", "Partition keys that are banned.", nil, nil),
+		unsaved: prometheus.NewDesc("weir_enforcement_unsaved",
+			"1 while orders or bans are held in memory, since the store is away.", nil, nil),
 	}
 }
 

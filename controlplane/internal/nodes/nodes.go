@@ -31,6 +31,8 @@ type Node struct {
 	Boot string `json:"boot"`
 	// Applied is the version in use; 0 before the first.
 	Applied uint64 `json:"applied"`
+	// Enforcement is the revision of the orders that the node obeys; 0 if there never were any.
+	Enforcement uint64 `json:"enforcement,omitempty"`
 	// Refused is the version that the node could not apply, with the Reason; 0 if there is none.
 	Refused uint64 `json:"refused,omitempty"`
 	Reason  string `json:"reason,omitempty"`

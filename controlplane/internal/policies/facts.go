@@ -29,7 +29,7 @@ func policyFacts(set *policy.Set, p *policy.Policy) []fact {
 		{field: "match.methods", list: p.Match.Methods},
 		{field: "match.paths", list: p.Match.Paths},
 		{field: "match.headers", list: headers},
-		{field: "partition", text: partitionText(p.Partition)},
+		{field: "partition", text: PartitionText(p.Partition)},
 		{field: "if_absent", text: [...]string{policy.AbsentSkip: "skip", policy.AbsentDeny: "deny", policy.AbsentShared: "shared"}[p.IfAbsent]},
 	}, countingFacts(p.Counting)...)
 	facts = append(facts, limitFacts(set, p)...)
@@ -125,23 +125,25 @@ func limitFacts(set *policy.Set, p *policy.Policy) (facts []fact) {
 	return facts
 }
 
-// LimitText is a limit in few words.
-func LimitText(l policy.Limit) string { return limitsText([]policy.Limit{l}) }
-
 func limitsText(limits []policy.Limit) string {
 	var texts []string
 	for _, l := range limits {
-		text := fmt.Sprintf("%d per %s", l.Quota, policy.FormatSpan(l.Window))
-		burst := l.Params.Burst
-		if l.Algorithm == quota.LeakyBucket {
-			burst-- // Without the place of the request that is served.
-		}
-		if burst != l.Quota {
-			text += fmt.Sprintf(" burst %d", burst)
-		}
-		texts = append(texts, text)
+		texts = append(texts, LimitText(l))
 	}
 	return strings.Join(texts, " and ")
+}
+
+// LimitText is a limit in words, like 100 per 1m burst 10.
+func LimitText(l policy.Limit) string {
+	text := fmt.Sprintf("%d per %s", l.Quota, policy.FormatSpan(l.Window))
+	burst := l.Params.Burst
+	if l.Algorithm == quota.LeakyBucket {
+		burst-- // Without the place of the request that is served.
+	}
+	if burst != l.Quota {
+		text += fmt.Sprintf(" burst %d", burst)
+	}
+	return text
 }
 
 func costText(c policy.Cost) string {
@@ -182,7 +184,8 @@ var partNames = [...]string{
 	policy.PartQuery: "query", policy.PartJWT: "jwt", policy.PartSPIFFE: "spiffe", policy.PartTier: "tier",
 }
 
-func partitionText(parts []policy.Part) string {
+// PartitionText is a partition in words.
+func PartitionText(parts []policy.Part) string {
 	if len(parts) == 0 {
 		return "one bucket for all"
 	}
@@ -196,12 +199,12 @@ func partTexts(parts []policy.Part) (texts []string) {
 	return texts
 }
 
-// PartText is a part of a request as documents name it.
+// PartText is a part of a partition as policies name it, like client_ip or header:x-tenant.
 func PartText(p policy.Part) string {
-	if p.Name != "" {
-		return partNames[p.Kind] + ":" + p.Name
+	if p.Name == "" {
+		return partNames[p.Kind]
 	}
-	return partNames[p.Kind]
+	return partNames[p.Kind] + ":" + p.Name
 }
 
 func sourcesText(sources []policy.Source) string {

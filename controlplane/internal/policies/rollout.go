@@ -267,7 +267,7 @@ func isApart(was, is *policy.Policy) bool {
 	if local || is.Mode == policy.ModeLocal {
 		return local != (is.Mode == policy.ModeLocal)
 	}
-	return partitionText(was.Partition) != partitionText(is.Partition) || windowsText(was) != windowsText(is)
+	return PartitionText(was.Partition) != PartitionText(is.Partition) || windowsText(was) != windowsText(is)
 }
 
 // windowsText is the lengths of a policy's windows, if it counts in such.

@@ -1,4 +1,5 @@
-// Package push brings new versions of the policy set and changes of consumers to the nodes that wait for them, within 250 ms over all replicas.
+// Package push brings new versions of the policy set, changes of consumers and what operators order beside them to the nodes that wait
+// for it, within 250 ms over all replicas.
 package push
 
 import (
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -35,13 +37,16 @@ type Seen struct {
 	Version, Consumers uint64
 	// Follows: the node wants to know what changes of consumers.
 	Follows bool
+	// Enforcement is the revision of the orders that it obeys; Obeys: it wants to know of others.
+	Enforcement uint64
+	Obeys       bool
 }
 
-// News is a message for nodes: the policy set in force, or what has changed of consumers.
+// News is a message for nodes: the policy set in force, what has changed of consumers, or all that is ordered.
 type News struct {
-	// Version is that of the policy set, 0 for consumers.
+	// Version is that of the policy set, 0 of other messages.
 	Version uint64
-	// Bytes is a wire snapshot, shared by all readers and never to be changed, or a message about consumers.
+	// Bytes is the message, shared by all readers and never to be changed.
 	Bytes []byte
 }
 
@@ -49,6 +54,7 @@ type News struct {
 type Hub struct {
 	sets    *policies.Service
 	people  *consumers.Service
+	orders  *enforcement.Service
 	secrets Secrets
 	log     *slog.Logger
 	polled  func(error) // nil without
@@ -61,8 +67,8 @@ type Hub struct {
 }
 
 // New makes a Hub. candidate becomes the deployment's secret if the store has none.
-func New(sets *policies.Service, people *consumers.Service, secrets Secrets, candidate [16]byte, log *slog.Logger) *Hub {
-	return &Hub{sets: sets, people: people, secrets: secrets, secret: candidate, log: log, failure: ErrNotReady}
+func New(sets *policies.Service, people *consumers.Service, orders *enforcement.Service, secrets Secrets, candidate [16]byte, log *slog.Logger) *Hub {
+	return &Hub{sets: sets, people: people, orders: orders, secrets: secrets, secret: candidate, log: log, failure: ErrNotReady}
 }
 
 // Observe has the hub tell how each poll of the store ended. It returns the hub, and is to be called before Run.
@@ -144,10 +150,24 @@ func (h *Hub) Ready() error {
 	return h.failure
 }
 
-// Wait returns the snapshot that the node ought to have as soon as its version is another than the node's, or what has changed of consumers since the
-// node's revision, or false when ctx ends first. ErrNotReady before the store has been reached for the first time.
+// overrule is how long a node waits that has later orders than this replica before it hears the replica's.
+const overrule = 5 * time.Second
+
+// Wait returns what the node does not have as soon as there is something: orders, the snapshot that it ought to have, or what has changed of
+// consumers; false when ctx ends first. ErrNotReady before the store has been reached for the first time, if there is nothing.
 func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
+	patient := time.NewTimer(overrule)
+	defer patient.Stop()
+	waited := false
 	for {
+		var ordered <-chan struct{}
+		if node.Obeys {
+			var message []byte
+			var news bool
+			if message, news, ordered = h.orders.After(node.Enforcement, waited); news {
+				return News{Bytes: message}, true, nil
+			}
+		}
 		force, changed := h.sets.InForce()
 		wanted := force.For(node.Node)
 		if wanted != nil && wanted.Version.Number != node.Version {
@@ -172,6 +192,9 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 			return News{}, false, nil
 		case <-changed:
 		case <-moved:
+		case <-ordered:
+		case <-patient.C:
+			waited = true
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
@@ -47,6 +48,20 @@ func (s *shared) State(ctx context.Context) (policies.State, error) {
 	return s.Store.State(ctx)
 }
 
+func (s *shared) EnforcementRevision(ctx context.Context) (uint64, error) {
+	if err := s.isAway(); err != nil {
+		return 0, err
+	}
+	return s.Store.EnforcementRevision(ctx)
+}
+
+func (s *shared) WriteEnforcement(ctx context.Context, w enforcement.Write) error {
+	if err := s.isAway(); err != nil {
+		return err
+	}
+	return s.Store.WriteEnforcement(ctx, w)
+}
+
 func (s *shared) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error) {
 	if err := s.isAway(); err != nil {
 		return [16]byte{}, err
@@ -57,6 +72,7 @@ func (s *shared) Secret(ctx context.Context, candidate [16]byte) ([16]byte, erro
 type replica struct {
 	sets   *policies.Service
 	people *consumers.Service
+	orders *enforcement.Service
 	hub    *push.Hub
 }
 
@@ -74,9 +90,11 @@ func inBubble(t *testing.T, away bool, test func(t *testing.T, s *shared, one, t
 		replicas := [2]replica{}
 		for i := range replicas {
 			sets, people := policies.New(s, time.Now), consumers.New(s, time.Now)
-			hub := push.New(sets, people, s, [16]byte{byte(i + 1)}, slog.New(slog.DiscardHandler))
+			orders := enforcement.New(s, time.Now, slog.New(slog.DiscardHandler))
+			hub := push.New(sets, people, orders, s, [16]byte{byte(i + 1)}, slog.New(slog.DiscardHandler))
 			running.Go(func() { hub.Run(ctx) })
-			replicas[i] = replica{sets, people, hub}
+			running.Go(func() { orders.Run(ctx) })
+			replicas[i] = replica{sets, people, orders, hub}
 			synctest.Wait() // The first replica's candidate becomes the secret.
 		}
 		test(t, s, replicas[0], replicas[1])
@@ -176,7 +194,7 @@ func TestStoreAway(t *testing.T) {
 }
 
 func TestNotReadyBeforeTheFirstPoll(t *testing.T) {
-	hub := push.New(policies.New(nil, time.Now), consumers.New(nil, time.Now), nil, [16]byte{}, slog.New(slog.DiscardHandler))
+	hub := push.New(policies.New(nil, time.Now), consumers.New(nil, time.Now), nil, nil, [16]byte{}, slog.New(slog.DiscardHandler))
 	if err := hub.Ready(); !errors.Is(err, push.ErrNotReady) {
 		t.Errorf("%v", err)
 	}

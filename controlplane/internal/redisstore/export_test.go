@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -13,18 +14,18 @@ import (
 
 // UseTestClock makes grants happen at the instant that set was given last; the script is the one in use but for its first lines.
 func (s *Store) UseTestClock() (set func(quota.Instant)) {
-	source := "local now = ARGV[#ARGV] + 0\n" + grantScripts()
-	s.setGrant(source)
-	c := &testClock{source: source, hash: s.grant.Hash()}
+	const clock = "local now = ARGV[#ARGV] + 0\n"
+	s.setGrant(clock + grantScripts())
+	s.read = redis.NewScript(clock + bucketScript)
+	c := &testClock{sources: []any{s.source, s.grant.Hash(), clock + bucketScript, s.read.Hash()}}
 	s.client.AddHook(c)
 	return func(now quota.Instant) { c.now.Store(int64(now)) }
 }
 
-// testClock adds the time to the arguments of the script that grants.
+// testClock adds the time to the arguments of the scripts that go by it, which are known by their texts and hashes.
 type testClock struct {
-	source string
-	hash   string
-	now    atomic.Int64
+	sources []any
+	now     atomic.Int64
 }
 
 // DialHook changes nothing.
@@ -43,7 +44,7 @@ func (c *testClock) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if o, ok := command.(once); ok {
 			script, isScript = o.Cmd, true
 		}
-		if !isScript || len(args) < 2 || args[1] != c.source && args[1] != c.hash {
+		if !isScript || len(args) < 2 || !slices.Contains(c.sources, args[1]) {
 			return next(ctx, command)
 		}
 		timed := redis.NewCmd(ctx, append(args[:len(args):len(args)], c.now.Load())...)

@@ -72,7 +72,9 @@ type Store struct {
 	// grant is the script that grants, source its text.
 	grant  *redis.Script
 	source string
-	log    *slog.Logger
+	// read is the script that reads one bucket.
+	read *redis.Script
+	log  *slog.Logger
 
 	// fill is the share of its burst, in percent, with which a bucket starts whose state is lost.
 	fill int64
@@ -123,6 +125,7 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 		client: l.client(), cluster: l.cluster, log: log, fill: leases.LostFill, kept: map[byte]string{},
 	}
 	s.setGrant(clockScript + grantScripts())
+	s.read = redis.NewScript(clockScript + bucketScript)
 	s.closing, s.close = context.WithCancel(context.Background())
 	for _, o := range options {
 		o(s)

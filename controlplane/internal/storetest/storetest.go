@@ -9,6 +9,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
@@ -22,6 +23,8 @@ type Store interface {
 	nodes.Store
 	leases.Store
 	consumers.Store
+	enforcement.Store
+	leases.Buckets
 	audit.Store
 	decisions.Store
 	push.Secrets
@@ -64,6 +67,8 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"consumers are listed", testConsumerList},
 		{"changes of consumers are dropped when many", testConsumerLogIsBounded},
 		{"one of many writers of a consumer wins", testConsumerRace},
+		{"enforcement", testEnforcement},
+		{"one of many writers of enforcement wins", testEnforcementRace},
 		{"changes are kept with who made them", testAudit},
 		{"the audit is bounded", testAuditIsBounded},
 		{"changes at once are all kept, in one order", testAuditRace},
@@ -77,6 +82,9 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"golden vectors of windows and queues", testGoldenWindows},
 		{"a group is granted all or none", testGroups},
 		{"two ledgers of a bucket follow their arithmetic", testTwins},
+		{"buckets are looked at and changed", testAdjust},
+		{"changes of buckets follow the ledgers", testAdjustFollowsTheLedgers},
+		{"a bucket is changed while it is used", testAdjustRace},
 		{"a restart refills nobody", testRestart},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, open(t)) })

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/calls"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -30,6 +31,14 @@ type Consumers interface {
 	Revision() uint64
 	Changed(body []byte) error
 	Synced()
+}
+
+// Orders are told by the poll what operators order beside the policy set. Revision is that of what is obeyed; Bind has a policy set
+// obey it.
+type Orders interface {
+	Revision() uint64
+	Changed(body []byte) error
+	Bind(ix *match.Index)
 }
 
 // Clock tells the time at which an answer is handled.
@@ -66,6 +75,8 @@ type Sync struct {
 	Stats Stats
 	// Consumers follow the poll; nil: nobody does.
 	Consumers Consumers
+	// Orders are obeyed by each policy set; nil: there are none.
+	Orders Orders
 
 	shared SharedData
 	poller Poller // nil without a control plane
@@ -125,6 +136,9 @@ func (s *Sync) load(snapshot []byte) error {
 	}
 	if err := s.rules[spare].Index.Load(snapshot); err != nil {
 		return err
+	}
+	if s.Orders != nil {
+		s.Orders.Bind(&s.rules[spare].Index)
 	}
 	n := s.rules[spare].Index.Len()
 	s.rules[spare].Tally.Reset(n)

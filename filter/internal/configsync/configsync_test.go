@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-proxy/weir/filter/internal/configsync"
 	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -247,6 +248,42 @@ func TestHeldRulesAreNotOverwritten(t *testing.T) {
 	p.answer(t, 200, snapshot(3))
 	if p.versions() != "3" {
 		t.Errorf("in force %s", p.versions())
+	}
+}
+
+// orders is who is told what operators order.
+type orders struct {
+	heard []string
+	bound int
+	err   error
+}
+
+func (o *orders) Revision() uint64 { return 42 }
+func (o *orders) Changed(body []byte) error {
+	o.heard = append(o.heard, string(body))
+	return o.err
+}
+func (o *orders) Bind(*match.Index) { o.bound++ }
+
+// What is ordered comes by the same poll, and each policy set obeys it before it is in force.
+func TestOrdersComeByThePoll(t *testing.T) {
+	p := newProcess(1)
+	o := &orders{}
+	p.vms[0].Orders = o
+	p.tick(0)
+	message := wire.AppendEnforcement(nil, &wire.Enforcement{Revision: 43})
+	if q := p.answer(t, 200, message); q.Get("enforcement") != "42" || len(o.heard) != 1 || o.heard[0] != string(message) || p.versions() != "-" {
+		t.Errorf("%v, heard %d, in force %s", q, len(o.heard), p.versions())
+	}
+	p.tick(1)
+	if p.answer(t, 200, snapshot(5)); o.bound != 1 || p.versions() != "5" {
+		t.Errorf("bound %d times, in force %s", o.bound, p.versions())
+	}
+	o.err = errors.New("damaged")
+	p.tick(1)
+	p.answer(t, 200, message)
+	if len(p.log) == 0 || !strings.Contains(p.log[len(p.log)-1], "it tells of enforcement what cannot be read: damaged") || p.versions() != "5" {
+		t.Errorf("log %q, in force %s", p.log, p.versions())
 	}
 }
 

@@ -32,6 +32,9 @@ func (s *Sync) appendPath(b []byte) []byte {
 	if s.Consumers != nil {
 		b = strconv.AppendUint(append(b, "&consumers="...), s.Consumers.Revision(), 10)
 	}
+	if s.Orders != nil {
+		b = strconv.AppendUint(append(b, "&enforcement="...), s.Orders.Revision(), 10)
+	}
 	b = appendQuery(append(b, "&node="...), s.node.ID)
 	b = append(b, "&boot="...)
 	b = strconv.AppendUint(b, s.node.Boot, 16)
@@ -72,12 +75,12 @@ func (s *Sync) answer(status int, body []byte) {
 	s.polling = false
 	switch status {
 	case 200:
-		if s.Consumers != nil && wire.IsConsumers(body) {
-			if err := s.Consumers.Changed(body); err != nil {
-				s.pollFailed(calls.Unreadable, "it tells of consumers what cannot be read: "+err.Error())
-				return
-			}
-			s.pollSucceeded()
+		switch {
+		case s.Orders != nil && wire.IsEnforcement(body):
+			s.follow("enforcement", s.Orders.Changed(body))
+			return
+		case s.Consumers != nil && wire.IsConsumers(body):
+			s.follow("consumers", s.Consumers.Changed(body))
 			return
 		}
 		s.pollSucceeded()
@@ -95,6 +98,15 @@ func (s *Sync) answer(status int, body []byte) {
 	default:
 		s.pollFailed(calls.Of(status), "status "+strconv.Itoa(status))
 	}
+}
+
+// follow ends a poll that has brought something else than a snapshot.
+func (s *Sync) follow(what string, err error) {
+	if err != nil {
+		s.pollFailed(calls.Unreadable, "it tells of "+what+" what cannot be read: "+err.Error())
+		return
+	}
+	s.pollSucceeded()
 }
 
 // receive loads a snapshot and publishes it, or notes why not.

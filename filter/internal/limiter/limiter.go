@@ -14,7 +14,9 @@ import (
 
 // Stats counts decisions, for the filter's metrics.
 type Stats struct {
-	Banned, Exempt, Unlimited, Allowed, Refused      uint64
+	Banned, Exempt, Unlimited, Allowed, Refused uint64
+	// Bypassed are requests that a policy would apply to and none does, since operators have switched them off.
+	Bypassed                                         uint64
 	ShadowAllowed, ShadowRefused, ShadowUndetermined uint64
 	// Of candidates: draft limits beside the enforced ones.
 	CandidateAllowed, CandidateRefused, CandidateUndetermined uint64
@@ -51,7 +53,18 @@ func New(store *bucketstore.Store, desk *leasing.Desk) *Limiter {
 func (l *Limiter) Begin(req *Request, rules *Rules, a *match.Attributes, now quota.Instant) Status {
 	req.rules, req.held, req.deadline, req.Delay = rules, false, 0, 0
 	req.Hits, req.shadows = req.Hits[:0], req.shadows[:0]
-	switch rules.Index.Standing(a) {
+	if rules.Index.Off() {
+		l.Stats.Bypassed++
+		return Bypassed
+	}
+	standing := rules.Index.Standing(a)
+	if standing == match.Open || standing == match.Exempt && rules.Index.Bars() {
+		req.matched = rules.Index.Match(a, req.matched[:0])
+		if rules.Index.Barred() {
+			standing = match.Banned
+		}
+	}
+	switch standing {
 	case match.Banned:
 		l.Stats.Banned++
 		return Banned
@@ -59,7 +72,6 @@ func (l *Limiter) Begin(req *Request, rules *Rules, a *match.Attributes, now quo
 		l.Stats.Exempt++
 		return Unlimited
 	}
-	req.matched = rules.Index.Match(a, req.matched[:0])
 	for _, m := range req.matched {
 		if m.Shadow {
 			req.shadows = append(req.shadows, m)
@@ -68,6 +80,11 @@ func (l *Limiter) Begin(req *Request, rules *Rules, a *match.Attributes, now quo
 		}
 	}
 	if len(req.Hits) == 0 {
+		if rules.Index.Bypassed() {
+			l.Stats.Bypassed++
+			l.watch(req, now)
+			return Bypassed
+		}
 		l.Stats.Unlimited++
 		l.watch(req, now)
 		return Unlimited

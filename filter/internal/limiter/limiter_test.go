@@ -534,6 +534,55 @@ func TestBannedAndExempt(t *testing.T) {
 	}
 }
 
+// What operators order comes before bans, bans before exemptions, exemptions before policies; each request is counted once.
+func TestOrdersBansAndExemptions(t *testing.T) {
+	n := newNode(t, false, ``)
+	n.pushDocument(2, `{"version":"weir/v1","banned":{"client_ips":["10.0.0.1"]},"exempt":{"paths":["/healthz"]},
+		"policies":[{"name":"p","partition":["header:x-k"],"limit":{"quota":1,"window":"1h"}},
+			{"name":"q","match":{"paths":["/both"]},"partition":[],"limit":{"quota":1,"window":"1h"}}]}`)
+	ask := func(path, key string, banned bool) limiter.Status {
+		a := &match.Attributes{Method: []byte("GET"), Path: []byte(path), ClientIP: []byte{10, 0, 0, 2},
+			Headers: []match.Header{{Name: []byte("x-k"), Value: []byte(key)}}, Address: [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 2}}
+		if banned {
+			a.ClientIP[3], a.Address[15] = 1, 1
+		}
+		var req limiter.Request
+		return n.limiter.Begin(&req, n.rules, a, n.now)
+	}
+	var req limiter.Request
+	n.limiter.Begin(&req, n.rules, &match.Attributes{Method: []byte("GET"), Path: []byte("/"),
+		Headers: []match.Header{{Name: []byte("x-k"), Value: []byte("bad")}}}, n.now)
+	everything := wire.Order{State: policy.EnforcedOff, Percent: 100}
+	only := wire.Order{State: policy.EnforcedOff, Percent: 100, Policy: []byte("p")}
+	for i, c := range []struct {
+		e      wire.Enforcement
+		path   string
+		key    string
+		banned bool
+		want   limiter.Status
+	}{
+		{wire.Enforcement{}, "/", "bad", false, limiter.Refused},
+		{wire.Enforcement{}, "/healthz", "bad", false, limiter.Unlimited},
+		{wire.Enforcement{}, "/", "bad", true, limiter.Banned},
+		{wire.Enforcement{Bans: []wire.Ban{{Key: req.Hits[0].Key}}}, "/healthz", "bad", false, limiter.Banned},
+		{wire.Enforcement{Bans: []wire.Ban{{Key: req.Hits[0].Key}}}, "/healthz", "good", false, limiter.Unlimited},
+		{wire.Enforcement{Orders: []wire.Order{everything}, Bans: []wire.Ban{{Key: req.Hits[0].Key}}}, "/", "bad", true, limiter.Bypassed},
+		{wire.Enforcement{Orders: []wire.Order{only}}, "/", "bad", false, limiter.Bypassed},
+		{wire.Enforcement{Orders: []wire.Order{only}}, "/", "bad", true, limiter.Banned},
+		{wire.Enforcement{Orders: []wire.Order{only}}, "/both", "bad", false, limiter.Allowed}, // The other policy applies.
+		{wire.Enforcement{Orders: []wire.Order{only}}, "/both", "bad", false, limiter.Refused},
+	} {
+		n.rules.Index.Obey(&c.e, 0)
+		if got := ask(c.path, c.key, c.banned); got != c.want {
+			t.Errorf("step %d: %v, want %v", i, got, c.want)
+		}
+	}
+	s := n.limiter.Stats
+	if s.Bypassed != 2 || s.Banned != 3 || s.Exempt != 2 || s.Allowed != 2 || s.Refused != 2 || s.Unlimited != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // Several limits of one policy are one policy each: all must allow, a refused request is charged to none, and the one that must
 // wait longest is named.
 func TestSeveralLimits(t *testing.T) {

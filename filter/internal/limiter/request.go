@@ -10,10 +10,11 @@ import (
 // Status is where a request stands.
 type Status uint8
 
-// Unlimited: no policy is enforced on the request. Banned: it is refused whatever its buckets hold. Paused: the request waits for
+// Unlimited: no policy is enforced on the request. Bypassed: neither, since operators have switched off one that applies. Banned: it is refused whatever its buckets hold. Paused: the request waits for
 // the centre; Resume it when its tickets have ended. Delayed: it is allowed, and goes on when Release names it.
 const (
 	Unlimited Status = iota
+	Bypassed
 	Banned
 	Allowed
 	Refused

@@ -92,6 +92,9 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 	switch status {
 	case limiter.Unlimited:
 		return types.ActionContinue
+	case limiter.Bypassed:
+		host.SetFilterState("weir.decision", append(p.scratch[:0], "bypassed"...))
+		return types.ActionContinue
 	case limiter.Banned:
 		host.SetFilterState("weir.decision", append(p.scratch[:0], "banned"...))
 		p.refusal.WriteBan(c.grpc)

@@ -16,7 +16,7 @@ import (
 var (
 	// The counters, in the order of pluginContext.counts.
 	counterNames = [...]string{
-		"requests.banned", "requests.exempt", "requests.unlimited", "requests.allowed", "requests.refused",
+		"requests.banned", "requests.exempt", "requests.unlimited", "requests.bypassed", "requests.allowed", "requests.refused",
 		"requests.before_snapshot", "requests.unreadable", "requests.gone",
 		"requests.waited", "requests.delayed", "requests.too_many_waiting",
 		"shadow.allowed", "shadow.refused", "shadow.undetermined",
@@ -36,13 +36,13 @@ var (
 		"samples.answered", "samples.failed",
 	}
 	// The gauges: the first is the sum of all workers, the others are the leader's.
-	gaugeNames = [...]string{"requests.waiting", "ladder.step", "snapshot.age_seconds"}
+	gaugeNames = [...]string{"requests.waiting", "ladder.step", "snapshot.age_seconds", "enforcement.orders", "enforcement.bans"}
 )
 
 // metrics are the VM's Envoy metrics, defined once: each definition stays for the life of the VM.
 type metrics struct {
-	counters           [len(counterNames)]host.Counter
-	waiting, step, age host.Gauge
+	counters [len(counterNames)]host.Counter
+	gauges   [len(gaugeNames)]host.Gauge
 	// policies are counters by policy and outcome, made when an outcome is first counted.
 	policies map[string]*[limiter.Outcomes]host.Counter
 }
@@ -55,8 +55,8 @@ func newMetrics() *metrics {
 	for i, name := range counterNames {
 		m.counters[i] = host.NewCounter("weir." + name)
 	}
-	for i, g := range [...]*host.Gauge{&m.waiting, &m.step, &m.age} {
-		*g = host.NewGauge("weir." + gaugeNames[i])
+	for i, name := range gaugeNames {
+		m.gauges[i] = host.NewGauge("weir." + name)
 	}
 	return m
 }
@@ -89,7 +89,7 @@ func (p *pluginContext) counts() (c [len(counterNames)]uint64) {
 	}
 	n := 0
 	for _, some := range [...][]uint64{
-		{s.Banned, s.Exempt, s.Unlimited, s.Allowed, s.Refused, p.passed.beforeSnapshot, p.passed.unreadable, s.Gone},
+		{s.Banned, s.Exempt, s.Unlimited, s.Bypassed, s.Allowed, s.Refused, p.passed.beforeSnapshot, p.passed.unreadable, s.Gone},
 		{s.Waited, s.Delayed, desk.Turned + s.Turned},
 		{s.ShadowAllowed, s.ShadowRefused, s.ShadowUndetermined},
 		{s.CandidateAllowed, s.CandidateRefused, s.CandidateUndetermined},
@@ -107,29 +107,31 @@ func (p *pluginContext) counts() (c [len(counterNames)]uint64) {
 
 // shown is what the gauges showed last of this VM.
 type shown struct {
-	waiting   int64
-	step, age uint64
-	led       bool
+	waiting int64
+	// leaders are the gauges after the first, if led.
+	leaders [len(gaugeNames) - 1]uint64
+	led     bool
 }
 
 // show brings Envoy's gauges up to date. Those of the process are the leader's to set.
 func (p *pluginContext) show(now quota.Instant) {
 	last := &p.shown
 	waiting := int64(p.desk.Waiting())
-	p.metrics.waiting.Add(waiting - last.waiting)
+	p.metrics.gauges[0].Add(waiting - last.waiting)
 	last.waiting = waiting
-	if leads := p.sync.Leads(); leads {
-		step, age := uint64(p.ladder.Worst()), uint64(p.sync.Age(now)/quota.Second)
-		if !last.led || step != last.step {
-			p.metrics.step.Set(step)
-		}
-		if !last.led || age != last.age {
-			p.metrics.age.Set(age)
-		}
-		last.step, last.age, last.led = step, age, true
-	} else {
+	if !p.sync.Leads() {
 		last.led = false
+		return
 	}
+	for i, n := range [len(last.leaders)]uint64{
+		uint64(p.ladder.Worst()), uint64(p.sync.Age(now) / quota.Second), p.orders.InForce, p.orders.Bans,
+	} {
+		if !last.led || n != last.leaders[i] {
+			p.metrics.gauges[i+1].Set(n)
+		}
+		last.leaders[i] = n
+	}
+	last.led = true
 }
 
 // report brings Envoy's counters up to what was counted since the last report: once a tick, not once a request.

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/ladder"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/orders"
 	"github.com/weir-proxy/weir/filter/internal/respond"
 	"github.com/weir-proxy/weir/filter/internal/samples"
 	"github.com/weir-proxy/weir/shared/classify"
@@ -25,6 +26,9 @@ import (
 
 // tick is the period of everything that no request brings about: tokens to keep, deadlines of waiting requests, new policies.
 const tick = 10 * quota.Millisecond
+
+// millisecond is as long in the microseconds of the clocks.
+const millisecond = int64(quota.Millisecond)
 
 // releaseTick is the period while leaky buckets hold requests back: how exactly they keep their turns.
 const releaseTick = quota.Millisecond
@@ -41,8 +45,9 @@ type pluginContext struct {
 	desk    *leasing.Desk
 	sync    *configsync.Sync
 	people  *consumers.Cache
+	orders  *orders.Orders
 	limiter *limiter.Limiter
-	ladder  *ladder.Ladder // nil without a control plane, like desk, people and samples
+	ladder  *ladder.Ladder // nil without a control plane, like desk, people, orders and samples
 	samples *samples.Samples
 
 	classifier classify.Classifier
@@ -103,11 +108,13 @@ func (p *pluginContext) start(config *policy.Plugin) error {
 		p.ladder = ladder.New(host.SharedData{}, calls, p.clock, logger{}, space, node.ID, node.Boot, random())
 		p.people = consumers.New(host.SharedData{}, calls, p.clock, space, config.Keys/4)
 		p.samples = samples.New(calls, p.clock, node.ID, node.Boot, random())
+		p.orders = orders.New(host.SharedData{}, p.store, p.clock, space)
+		p.orders.Tick(p.clock.Wall() / millisecond)
 		poller = calls
 	}
 	p.sync = configsync.New(host.SharedData{}, poller, p.clock, logger{}, node, space, random())
 	if p.people != nil {
-		p.sync.Consumers = p.people
+		p.sync.Consumers, p.sync.Orders = p.people, p.orders
 	}
 	p.limiter = limiter.New(p.store, p.desk)
 	p.limiter.Ahead = quota.Span(p.clock.Wall() - int64(p.clock.Now()))
@@ -142,8 +149,14 @@ func (p *pluginContext) OnTick() {
 		return
 	}
 	p.nextTick = now + quota.Instant(tick)
-	p.limiter.Ahead = quota.Span(p.clock.Wall() - int64(now))
+	wall := p.clock.Wall()
+	p.limiter.Ahead = quota.Span(wall - int64(now))
 	p.report()
+	if p.orders != nil && p.orders.Tick(wall/millisecond) {
+		if rules := p.sync.Rules(); rules != nil {
+			p.orders.Bind(&rules.Index)
+		}
+	}
 	p.sync.Tick(now)
 	if p.desk != nil {
 		p.people.Tick(now)
@@ -173,7 +186,7 @@ func (p *pluginContext) OnQueueReady(uint32) { host.OnQueueReady() }
 func (p *pluginContext) onDone() {
 	if p.limiter != nil {
 		p.report()
-		p.metrics.waiting.Add(-p.shown.waiting)
+		p.metrics.gauges[0].Add(-p.shown.waiting)
 		p.shown.waiting = 0
 	}
 }

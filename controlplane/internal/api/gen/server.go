@@ -15,10 +15,29 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/oapi-codegen/runtime"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
 )
+
+// Defines values for KeyWhere.
+const (
+	KeyWhereNodes KeyWhere = "nodes"
+	KeyWhereStore KeyWhere = "store"
+)
+
+// Valid indicates whether the value is a known member of the KeyWhere enum.
+func (e KeyWhere) Valid() bool {
+	switch e {
+	case KeyWhereNodes:
+		return true
+	case KeyWhereStore:
+		return true
+	default:
+		return false
+	}
+}
 
 // Defines values for RolloutStepRollout.
 const (
@@ -163,6 +182,42 @@ type AuditEntry struct {
 	Reason string `json:"reason,omitempty"`
 }
 
+// BanRequest defines model for BanRequest.
+type BanRequest struct {
+	// Expires When it ends by itself. If it is left out, when it is lifted.
+	Expires *time.Time `json:"expires_at,omitempty"`
+
+	// Reason Why.
+	Reason string `json:"reason"`
+}
+
+// Bucket What a bucket holds, by the store's clock.
+type Bucket struct {
+	// Tier The tier whose bucket it is; absent where limits do not go by tier.
+	Tier string `json:"tier,omitempty"`
+
+	// Limit The limit, like 100 per 1m.
+	Limit string `json:"limit"`
+
+	// Burst What it holds when it is full, or of a window algorithm the quota.
+	Burst int64 `json:"burst"`
+
+	// Level The tokens that can be had now.
+	Level int64 `json:"level"`
+
+	// Used The tokens that are missing, those that are leased out among them.
+	Used int64 `json:"used"`
+
+	// Leased The tokens that nodes may hold unspent, or hold that long that they count ahead.
+	Leased int64 `json:"leased"`
+
+	// FullAfterSeconds When it is full if nobody uses it.
+	FullAfterSeconds float32 `json:"full_after_seconds"`
+
+	// Given How many tokens a reset or a grant gave back.
+	Given int64 `json:"given,omitempty"`
+}
+
 // Build defines model for Build.
 type Build struct {
 	Version string `json:"version"`
@@ -223,8 +278,57 @@ type Decisions struct {
 // Diff What changes from one policy set to another.
 type Diff = policies.Diff
 
+// Enforcement All orders.
+type Enforcement struct {
+	Orders []Order `json:"orders"`
+
+	// Durable The store has them. False while the store is away: this replica holds them in memory. Changes need not say it.
+	Durable bool `json:"durable,omitempty"`
+}
+
 // FieldChange One field that is different.
 type FieldChange = policies.FieldChange
+
+// Gift defines model for Gift.
+type Gift struct {
+	// Reason Why.
+	Reason string `json:"reason"`
+	Tokens int64  `json:"tokens"`
+}
+
+// Key A partition key of a policy, and its buckets.
+type Key struct {
+	Policy string `json:"policy"`
+
+	// Key The keyed hash by which the key is known; its values are stored nowhere.
+	Key string `json:"key"`
+
+	// Share The key's place among a hundred: what is about a larger percentage of the keys is about it.
+	Share int `json:"share"`
+
+	// Where Where its buckets are: nodes for a local policy.
+	Where   KeyWhere `json:"where"`
+	Buckets []Bucket `json:"buckets"`
+	Ban     *KeyBan  `json:"ban,omitempty"`
+
+	// Durable The store has the bans. False while the store is away: then they are held in memory.
+	Durable bool `json:"durable"`
+}
+
+// KeyWhere Where its buckets are: nodes for a local policy.
+type KeyWhere string
+
+// KeyBan defines model for KeyBan.
+type KeyBan struct {
+	Reason string `json:"reason"`
+
+	// Expires When it ends by itself; absent: when it is lifted.
+	Expires *time.Time `json:"expires_at,omitempty"`
+	Since   time.Time  `json:"since"`
+
+	// By The name of the token that banned it.
+	By string `json:"by"`
+}
 
 // Level What a bucket holds when the answer is made. Absent where the control plane does not know.
 type Level = decisions.Level
@@ -247,6 +351,9 @@ type Node struct {
 
 	// Reason Why it could not.
 	Reason string `json:"reason,omitempty"`
+
+	// Enforcement The revision of the orders that the node obeys; absent if there never were any.
+	Enforcement uint64 `json:"enforcement,omitempty"`
 
 	// Filter The filter's version.
 	Filter string `json:"filter,omitempty"`
@@ -273,12 +380,24 @@ type Nodes struct {
 	// Current The current version on this replica.
 	Current uint64 `json:"current_version"`
 
+	// Enforcement The newest revision of orders and bans on this replica, to compare each node's with.
+	Enforcement uint64 `json:"current_enforcement"`
+
 	// Complete False while the store is away: then these are the nodes that this replica heard of.
 	Complete bool   `json:"complete"`
 	Nodes    []Node `json:"nodes"`
 
 	// Next Leads to the following page; empty on the last.
 	Next string `json:"next_page_token"`
+}
+
+// Order One kill switch.
+type Order = enforcement.Order
+
+// Reasoned defines model for Reasoned.
+type Reasoned struct {
+	// Reason Why.
+	Reason string `json:"reason"`
 }
 
 // Regions What an operator wants to see of the regions.
@@ -394,6 +513,30 @@ type TopBy string
 // TopCaller One caller.
 type TopCaller = decisions.TopCaller
 
+// Usage What a caller has left.
+type Usage struct {
+	// Tier The caller's tier, absent if the policy set names none.
+	Tier   string      `json:"tier,omitempty"`
+	Limits []UsedLimit `json:"limits"`
+}
+
+// UsedLimit defines model for UsedLimit.
+type UsedLimit struct {
+	Policy string `json:"policy"`
+
+	// Limit The limit, like 100 per 1m.
+	Limit string `json:"limit"`
+
+	// Quota What can be had at once when nothing is used.
+	Quota int64 `json:"quota"`
+
+	// Remaining What can be had now.
+	Remaining int64 `json:"remaining"`
+
+	// FullAfterSeconds When all of it can be had if nothing is used until then.
+	FullAfterSeconds float32 `json:"full_after_seconds"`
+}
+
 // Version defines model for Version.
 type Version = policies.Version
 
@@ -469,8 +612,14 @@ type VersionNumber = uint64
 // Change defines model for Change.
 type Change = Changed
 
+// EnforcementInForce All orders.
+type EnforcementInForce = Enforcement
+
 // OneConsumer What is known of a consumer.
 type OneConsumer = Consumer
+
+// OneKey A partition key of a policy, and its buckets.
+type OneKey = Key
 
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
@@ -542,6 +691,65 @@ type ListDecisionsParams struct {
 
 	// PageToken The `next_page_token` of the page before; empty for the first page.
 	PageToken PageToken `form:"page_token,omitempty" json:"page_token,omitempty"`
+}
+
+// PutEnforcementParams defines parameters for PutEnforcement.
+type PutEnforcementParams struct {
+	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
+	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
+	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
+	IfMatch IfMatch `json:"If-Match"`
+}
+
+// GetKeyParams defines parameters for GetKey.
+type GetKeyParams struct {
+	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
+	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. It is neither stored nor logged.
+	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
+
+	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.
+	Source string `form:"source,omitempty" json:"source,omitempty"`
+}
+
+// UnbanKeyParams defines parameters for UnbanKey.
+type UnbanKeyParams struct {
+	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
+	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. It is neither stored nor logged.
+	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
+
+	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.
+	Source string `form:"source,omitempty" json:"source,omitempty"`
+}
+
+// BanKeyParams defines parameters for BanKey.
+type BanKeyParams struct {
+	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
+	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. It is neither stored nor logged.
+	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
+
+	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.
+	Source string `form:"source,omitempty" json:"source,omitempty"`
+}
+
+// GrantKeyParams defines parameters for GrantKey.
+type GrantKeyParams struct {
+	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
+	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. It is neither stored nor logged.
+	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
+
+	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.
+	Source string `form:"source,omitempty" json:"source,omitempty"`
+}
+
+// ResetKeyParams defines parameters for ResetKey.
+type ResetKeyParams struct {
+	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
+	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. It is neither stored nor logged.
+	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
+
+	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.
+	Source string `form:"source,omitempty" json:"source,omitempty"`
 }
 
 // ListNodesParams defines parameters for ListNodes.
@@ -659,6 +867,12 @@ type TopParams struct {
 // TopParamsBy defines parameters for Top.
 type TopParamsBy string
 
+// GetUsageParams defines parameters for GetUsage.
+type GetUsageParams struct {
+	// XApiKey The caller's key, where the policy set says `{header: x-api-key}`. Without any key the answer is 400.
+	XApiKey string `json:"X-Api-Key,omitempty"`
+}
+
 // ListVersionsParams defines parameters for ListVersions.
 type ListVersionsParams struct {
 	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
@@ -685,6 +899,18 @@ type RollbackParams struct {
 
 // PutConsumerJSONRequestBody defines body for PutConsumer for application/json ContentType.
 type PutConsumerJSONRequestBody = Assignment
+
+// PutEnforcementJSONRequestBody defines body for PutEnforcement for application/json ContentType.
+type PutEnforcementJSONRequestBody = Enforcement
+
+// BanKeyJSONRequestBody defines body for BanKey for application/json ContentType.
+type BanKeyJSONRequestBody = BanRequest
+
+// GrantKeyJSONRequestBody defines body for GrantKey for application/json ContentType.
+type GrantKeyJSONRequestBody = Gift
+
+// ResetKeyJSONRequestBody defines body for ResetKey for application/json ContentType.
+type ResetKeyJSONRequestBody = Reasoned
 
 // PutRolloutJSONRequestBody defines body for PutRollout for application/json ContentType.
 type PutRolloutJSONRequestBody PutRolloutJSONBody
@@ -715,6 +941,27 @@ type ServerInterface interface {
 	// ListDecisions Why was somebody limited? Recent refusals, newest first
 	// (GET /v1/decisions)
 	ListDecisions(ctx echo.Context, params ListDecisionsParams) error
+	// GetEnforcement The orders in force
+	// (GET /v1/enforcement)
+	GetEnforcement(ctx echo.Context) error
+	// PutEnforcement Replace the orders
+	// (PUT /v1/enforcement)
+	PutEnforcement(ctx echo.Context, params PutEnforcementParams) error
+	// GetKey What the buckets of a partition key hold
+	// (GET /v1/keys/{policy})
+	GetKey(ctx echo.Context, policy string, params GetKeyParams) error
+	// UnbanKey Lift the ban of a partition key
+	// (DELETE /v1/keys/{policy}/ban)
+	UnbanKey(ctx echo.Context, policy string, params UnbanKeyParams) error
+	// BanKey Refuse all requests of a partition key
+	// (POST /v1/keys/{policy}/ban)
+	BanKey(ctx echo.Context, policy string, params BanKeyParams) error
+	// GrantKey Give tokens to a partition key, once
+	// (POST /v1/keys/{policy}/grant)
+	GrantKey(ctx echo.Context, policy string, params GrantKeyParams) error
+	// ResetKey Fill the buckets of a partition key
+	// (POST /v1/keys/{policy}/reset)
+	ResetKey(ctx echo.Context, policy string, params ResetKeyParams) error
 	// ListNodes The Envoys that poll
 	// (GET /v1/nodes)
 	ListNodes(ctx echo.Context, params ListNodesParams) error
@@ -751,6 +998,9 @@ type ServerInterface interface {
 	// Top The heaviest callers of the last five to ten minutes
 	// (GET /v1/top)
 	Top(ctx echo.Context, params TopParams) error
+	// GetUsage What the caller itself has left
+	// (GET /v1/usage)
+	GetUsage(ctx echo.Context, params GetUsageParams) error
 	// ListVersions The versions that are kept, newest first
 	// (GET /v1/versions)
 	ListVersions(ctx echo.Context, params ListVersionsParams) error
@@ -1025,6 +1275,212 @@ func (w *ServerInterfaceWrapper) ListDecisions(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.ListDecisions(ctx, params)
+	return err
+}
+
+// GetEnforcement converts echo context to params.
+func (w *ServerInterfaceWrapper) GetEnforcement(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetEnforcement(ctx)
+	return err
+}
+
+// PutEnforcement converts echo context to params.
+func (w *ServerInterfaceWrapper) PutEnforcement(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PutEnforcementParams
+	// ------------- Optional query parameter "dry_run" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "dry_run", ctx.QueryParams(), &params.DryRun, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter dry_run: %s", err))
+	}
+
+	headers := ctx.Request().Header
+	// ------------- Required header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = IfMatch
+	} else {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Header parameter If-Match is required, but not found"))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PutEnforcement(ctx, params)
+	return err
+}
+
+// GetKey converts echo context to params.
+func (w *ServerInterfaceWrapper) GetKey(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "policy" -------------
+	var policy string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "policy", ctx.Param("policy"), &policy, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter policy: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetKeyParams
+	// ------------- Optional query parameter "partition" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "partition", ctx.QueryParams(), &params.Partition, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter partition: %s", err))
+	}
+
+	// ------------- Optional query parameter "source" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", ctx.QueryParams(), &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter source: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetKey(ctx, policy, params)
+	return err
+}
+
+// UnbanKey converts echo context to params.
+func (w *ServerInterfaceWrapper) UnbanKey(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "policy" -------------
+	var policy string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "policy", ctx.Param("policy"), &policy, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter policy: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params UnbanKeyParams
+	// ------------- Optional query parameter "partition" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "partition", ctx.QueryParams(), &params.Partition, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter partition: %s", err))
+	}
+
+	// ------------- Optional query parameter "source" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", ctx.QueryParams(), &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter source: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.UnbanKey(ctx, policy, params)
+	return err
+}
+
+// BanKey converts echo context to params.
+func (w *ServerInterfaceWrapper) BanKey(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "policy" -------------
+	var policy string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "policy", ctx.Param("policy"), &policy, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter policy: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params BanKeyParams
+	// ------------- Optional query parameter "partition" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "partition", ctx.QueryParams(), &params.Partition, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter partition: %s", err))
+	}
+
+	// ------------- Optional query parameter "source" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", ctx.QueryParams(), &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter source: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.BanKey(ctx, policy, params)
+	return err
+}
+
+// GrantKey converts echo context to params.
+func (w *ServerInterfaceWrapper) GrantKey(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "policy" -------------
+	var policy string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "policy", ctx.Param("policy"), &policy, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter policy: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GrantKeyParams
+	// ------------- Optional query parameter "partition" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "partition", ctx.QueryParams(), &params.Partition, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter partition: %s", err))
+	}
+
+	// ------------- Optional query parameter "source" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", ctx.QueryParams(), &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter source: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GrantKey(ctx, policy, params)
+	return err
+}
+
+// ResetKey converts echo context to params.
+func (w *ServerInterfaceWrapper) ResetKey(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "policy" -------------
+	var policy string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "policy", ctx.Param("policy"), &policy, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter policy: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ResetKeyParams
+	// ------------- Optional query parameter "partition" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "partition", ctx.QueryParams(), &params.Partition, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter partition: %s", err))
+	}
+
+	// ------------- Optional query parameter "source" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", ctx.QueryParams(), &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter source: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ResetKey(ctx, policy, params)
 	return err
 }
 
@@ -1446,6 +1902,35 @@ func (w *ServerInterfaceWrapper) Top(ctx echo.Context) error {
 	return err
 }
 
+// GetUsage converts echo context to params.
+func (w *ServerInterfaceWrapper) GetUsage(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetUsageParams
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "X-Api-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("X-Api-Key")]; found {
+		var XApiKey string
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for X-Api-Key, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "X-Api-Key", valueList[0], &XApiKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter X-Api-Key: %s", err))
+		}
+
+		params.XApiKey = XApiKey
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetUsage(ctx, params)
+	return err
+}
+
 // ListVersions converts echo context to params.
 func (w *ServerInterfaceWrapper) ListVersions(ctx echo.Context) error {
 	var err error
@@ -1620,6 +2105,13 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/v1/consumers/:id", wrapper.GetConsumer, options.OperationMiddlewares["getConsumer"]...)
 	router.PUT(options.BaseURL+"/v1/consumers/:id", wrapper.PutConsumer, options.OperationMiddlewares["putConsumer"]...)
 	router.GET(options.BaseURL+"/v1/decisions", wrapper.ListDecisions, options.OperationMiddlewares["listDecisions"]...)
+	router.GET(options.BaseURL+"/v1/enforcement", wrapper.GetEnforcement, options.OperationMiddlewares["getEnforcement"]...)
+	router.PUT(options.BaseURL+"/v1/enforcement", wrapper.PutEnforcement, options.OperationMiddlewares["putEnforcement"]...)
+	router.GET(options.BaseURL+"/v1/keys/:policy", wrapper.GetKey, options.OperationMiddlewares["getKey"]...)
+	router.DELETE(options.BaseURL+"/v1/keys/:policy/ban", wrapper.UnbanKey, options.OperationMiddlewares["unbanKey"]...)
+	router.POST(options.BaseURL+"/v1/keys/:policy/ban", wrapper.BanKey, options.OperationMiddlewares["banKey"]...)
+	router.POST(options.BaseURL+"/v1/keys/:policy/grant", wrapper.GrantKey, options.OperationMiddlewares["grantKey"]...)
+	router.POST(options.BaseURL+"/v1/keys/:policy/reset", wrapper.ResetKey, options.OperationMiddlewares["resetKey"]...)
 	router.GET(options.BaseURL+"/v1/nodes", wrapper.ListNodes, options.OperationMiddlewares["listNodes"]...)
 	router.DELETE(options.BaseURL+"/v1/policies/:name", wrapper.DeletePolicy, options.OperationMiddlewares["deletePolicy"]...)
 	router.GET(options.BaseURL+"/v1/policies/:name", wrapper.GetPolicy, options.OperationMiddlewares["getPolicy"]...)
@@ -1632,6 +2124,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/v1/rollout", wrapper.GetRollout, options.OperationMiddlewares["getRollout"]...)
 	router.PUT(options.BaseURL+"/v1/rollout", wrapper.PutRollout, options.OperationMiddlewares["putRollout"]...)
 	router.GET(options.BaseURL+"/v1/top", wrapper.Top, options.OperationMiddlewares["top"]...)
+	router.GET(options.BaseURL+"/v1/usage", wrapper.GetUsage, options.OperationMiddlewares["getUsage"]...)
 	router.GET(options.BaseURL+"/v1/versions", wrapper.ListVersions, options.OperationMiddlewares["listVersions"]...)
 	router.GET(options.BaseURL+"/v1/versions/:version", wrapper.GetVersion, options.OperationMiddlewares["getVersion"]...)
 	router.GET(options.BaseURL+"/v1/versions/:version/diff", wrapper.DiffVersions, options.OperationMiddlewares["diffVersions"]...)
@@ -1647,6 +2140,16 @@ type ChangeJSONResponse struct {
 	Body Changed
 
 	Headers ChangeResponseHeaders
+}
+
+type EnforcementInForceResponseHeaders struct {
+	CacheControl string
+	ETag         *string
+}
+type EnforcementInForceJSONResponse struct {
+	Body Enforcement
+
+	Headers EnforcementInForceResponseHeaders
 }
 
 type NotModifiedResponseHeaders struct {
@@ -1666,6 +2169,15 @@ type OneConsumerJSONResponse struct {
 	Body Consumer
 
 	Headers OneConsumerResponseHeaders
+}
+
+type OneKeyResponseHeaders struct {
+	CacheControl string
+}
+type OneKeyJSONResponse struct {
+	Body Key
+
+	Headers OneKeyResponseHeaders
 }
 
 type RolloutStepResponseHeaders struct {
@@ -1848,6 +2360,181 @@ func (response ListDecisions200JSONResponse) VisitListDecisionsResponse(w http.R
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetEnforcementRequestObject struct {
+}
+
+type GetEnforcementResponseObject interface {
+	VisitGetEnforcementResponse(w http.ResponseWriter) error
+}
+
+type GetEnforcement200JSONResponse struct{ EnforcementInForceJSONResponse }
+
+func (response GetEnforcement200JSONResponse) VisitGetEnforcementResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PutEnforcementRequestObject struct {
+	Params PutEnforcementParams
+	Body   *PutEnforcementJSONRequestBody
+}
+
+type PutEnforcementResponseObject interface {
+	VisitPutEnforcementResponse(w http.ResponseWriter) error
+}
+
+type PutEnforcement200JSONResponse struct{ EnforcementInForceJSONResponse }
+
+func (response PutEnforcement200JSONResponse) VisitPutEnforcementResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetKeyRequestObject struct {
+	Policy string `json:"policy"`
+	Params GetKeyParams
+}
+
+type GetKeyResponseObject interface {
+	VisitGetKeyResponse(w http.ResponseWriter) error
+}
+
+type GetKey200JSONResponse struct{ OneKeyJSONResponse }
+
+func (response GetKey200JSONResponse) VisitGetKeyResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type UnbanKeyRequestObject struct {
+	Policy string `json:"policy"`
+	Params UnbanKeyParams
+}
+
+type UnbanKeyResponseObject interface {
+	VisitUnbanKeyResponse(w http.ResponseWriter) error
+}
+
+type UnbanKey200JSONResponse struct{ OneKeyJSONResponse }
+
+func (response UnbanKey200JSONResponse) VisitUnbanKeyResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type BanKeyRequestObject struct {
+	Policy string `json:"policy"`
+	Params BanKeyParams
+	Body   *BanKeyJSONRequestBody
+}
+
+type BanKeyResponseObject interface {
+	VisitBanKeyResponse(w http.ResponseWriter) error
+}
+
+type BanKey200JSONResponse struct{ OneKeyJSONResponse }
+
+func (response BanKey200JSONResponse) VisitBanKeyResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GrantKeyRequestObject struct {
+	Policy string `json:"policy"`
+	Params GrantKeyParams
+	Body   *GrantKeyJSONRequestBody
+}
+
+type GrantKeyResponseObject interface {
+	VisitGrantKeyResponse(w http.ResponseWriter) error
+}
+
+type GrantKey200JSONResponse struct{ OneKeyJSONResponse }
+
+func (response GrantKey200JSONResponse) VisitGrantKeyResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ResetKeyRequestObject struct {
+	Policy string `json:"policy"`
+	Params ResetKeyParams
+	Body   *ResetKeyJSONRequestBody
+}
+
+type ResetKeyResponseObject interface {
+	VisitResetKeyResponse(w http.ResponseWriter) error
+}
+
+type ResetKey200JSONResponse struct{ OneKeyJSONResponse }
+
+func (response ResetKey200JSONResponse) VisitResetKeyResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
@@ -2208,6 +2895,36 @@ func (response Top200JSONResponse) VisitTopResponse(w http.ResponseWriter) error
 	return err
 }
 
+type GetUsageRequestObject struct {
+	Params GetUsageParams
+}
+
+type GetUsageResponseObject interface {
+	VisitGetUsageResponse(w http.ResponseWriter) error
+}
+
+type GetUsage200ResponseHeaders struct {
+	CacheControl string
+}
+
+type GetUsage200JSONResponse struct {
+	Body    Usage
+	Headers GetUsage200ResponseHeaders
+}
+
+func (response GetUsage200JSONResponse) VisitGetUsageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListVersionsRequestObject struct {
 	Params ListVersionsParams
 }
@@ -2356,6 +3073,27 @@ type StrictServerInterface interface {
 	// ListDecisions Why was somebody limited? Recent refusals, newest first
 	// (GET /v1/decisions)
 	ListDecisions(ctx context.Context, request ListDecisionsRequestObject) (ListDecisionsResponseObject, error)
+	// GetEnforcement The orders in force
+	// (GET /v1/enforcement)
+	GetEnforcement(ctx context.Context, request GetEnforcementRequestObject) (GetEnforcementResponseObject, error)
+	// PutEnforcement Replace the orders
+	// (PUT /v1/enforcement)
+	PutEnforcement(ctx context.Context, request PutEnforcementRequestObject) (PutEnforcementResponseObject, error)
+	// GetKey What the buckets of a partition key hold
+	// (GET /v1/keys/{policy})
+	GetKey(ctx context.Context, request GetKeyRequestObject) (GetKeyResponseObject, error)
+	// UnbanKey Lift the ban of a partition key
+	// (DELETE /v1/keys/{policy}/ban)
+	UnbanKey(ctx context.Context, request UnbanKeyRequestObject) (UnbanKeyResponseObject, error)
+	// BanKey Refuse all requests of a partition key
+	// (POST /v1/keys/{policy}/ban)
+	BanKey(ctx context.Context, request BanKeyRequestObject) (BanKeyResponseObject, error)
+	// GrantKey Give tokens to a partition key, once
+	// (POST /v1/keys/{policy}/grant)
+	GrantKey(ctx context.Context, request GrantKeyRequestObject) (GrantKeyResponseObject, error)
+	// ResetKey Fill the buckets of a partition key
+	// (POST /v1/keys/{policy}/reset)
+	ResetKey(ctx context.Context, request ResetKeyRequestObject) (ResetKeyResponseObject, error)
 	// ListNodes The Envoys that poll
 	// (GET /v1/nodes)
 	ListNodes(ctx context.Context, request ListNodesRequestObject) (ListNodesResponseObject, error)
@@ -2392,6 +3130,9 @@ type StrictServerInterface interface {
 	// Top The heaviest callers of the last five to ten minutes
 	// (GET /v1/top)
 	Top(ctx context.Context, request TopRequestObject) (TopResponseObject, error)
+	// GetUsage What the caller itself has left
+	// (GET /v1/usage)
+	GetUsage(ctx context.Context, request GetUsageRequestObject) (GetUsageResponseObject, error)
 	// ListVersions The versions that are kept, newest first
 	// (GET /v1/versions)
 	ListVersions(ctx context.Context, request ListVersionsRequestObject) (ListVersionsResponseObject, error)
@@ -2637,6 +3378,276 @@ func (sh *strictHandler) ListDecisions(ctx echo.Context, params ListDecisionsPar
 		return err
 	} else if validResponse, ok := response.(ListDecisionsResponseObject); ok {
 		return validResponse.VisitListDecisionsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetEnforcement operation middleware
+func (sh *strictHandler) GetEnforcement(ctx echo.Context) error {
+	var request GetEnforcementRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetEnforcement(ctx.Request().Context(), request.(GetEnforcementRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetEnforcement")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetEnforcementResponseObject); ok {
+		return validResponse.VisitGetEnforcementResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PutEnforcement operation middleware
+func (sh *strictHandler) PutEnforcement(ctx echo.Context, params PutEnforcementParams) error {
+	var request PutEnforcementRequestObject
+
+	request.Params = params
+
+	var body PutEnforcementJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PutEnforcement(ctx.Request().Context(), request.(PutEnforcementRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PutEnforcement")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PutEnforcementResponseObject); ok {
+		return validResponse.VisitPutEnforcementResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetKey operation middleware
+func (sh *strictHandler) GetKey(ctx echo.Context, policy string, params GetKeyParams) error {
+	var request GetKeyRequestObject
+
+	request.Policy = policy
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetKey(ctx.Request().Context(), request.(GetKeyRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetKey")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetKeyResponseObject); ok {
+		return validResponse.VisitGetKeyResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// UnbanKey operation middleware
+func (sh *strictHandler) UnbanKey(ctx echo.Context, policy string, params UnbanKeyParams) error {
+	var request UnbanKeyRequestObject
+
+	request.Policy = policy
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.UnbanKey(ctx.Request().Context(), request.(UnbanKeyRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "UnbanKey")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(UnbanKeyResponseObject); ok {
+		return validResponse.VisitUnbanKeyResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// BanKey operation middleware
+func (sh *strictHandler) BanKey(ctx echo.Context, policy string, params BanKeyParams) error {
+	var request BanKeyRequestObject
+
+	request.Policy = policy
+	request.Params = params
+
+	var body BanKeyJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.BanKey(ctx.Request().Context(), request.(BanKeyRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "BanKey")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(BanKeyResponseObject); ok {
+		return validResponse.VisitBanKeyResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GrantKey operation middleware
+func (sh *strictHandler) GrantKey(ctx echo.Context, policy string, params GrantKeyParams) error {
+	var request GrantKeyRequestObject
+
+	request.Policy = policy
+	request.Params = params
+
+	var body GrantKeyJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GrantKey(ctx.Request().Context(), request.(GrantKeyRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GrantKey")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GrantKeyResponseObject); ok {
+		return validResponse.VisitGrantKeyResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ResetKey operation middleware
+func (sh *strictHandler) ResetKey(ctx echo.Context, policy string, params ResetKeyParams) error {
+	var request ResetKeyRequestObject
+
+	request.Policy = policy
+	request.Params = params
+
+	var body ResetKeyJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ResetKey(ctx.Request().Context(), request.(ResetKeyRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ResetKey")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ResetKeyResponseObject); ok {
+		return validResponse.VisitResetKeyResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -2969,6 +3980,31 @@ func (sh *strictHandler) Top(ctx echo.Context, params TopParams) error {
 		return err
 	} else if validResponse, ok := response.(TopResponseObject); ok {
 		return validResponse.VisitTopResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetUsage operation middleware
+func (sh *strictHandler) GetUsage(ctx echo.Context, params GetUsageParams) error {
+	var request GetUsageRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetUsage(ctx.Request().Context(), request.(GetUsageRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetUsage")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetUsageResponseObject); ok {
+		return validResponse.VisitGetUsageResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

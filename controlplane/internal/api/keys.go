@@ -1,0 +1,315 @@
+package api
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// bucketKey is the partition key of a policy that a request means.
+type bucketKey struct {
+	by        *policies.Compiled
+	policy    *policy.Policy
+	partition match.Partition
+	// hash is the key as it is known.
+	hash string
+}
+
+func keyResource(k bucketKey) string { return "keys/" + k.policy.Name + "/" + k.hash }
+
+// key finds out which partition key is meant.
+func (s *server) key(name string, params gen.GetKeyParams) (k bucketKey, err error) {
+	secret, err := s.Hub.Secret()
+	if err != nil {
+		return k, err
+	}
+	current, _ := s.Policies.Current()
+	if current == nil && s.Hub.Ready() != nil {
+		return k, push.ErrNotReady
+	} else if current == nil {
+		return k, policydoc.ErrNoPolicy
+	}
+	p, ok := current.Policy(name)
+	if !ok {
+		return k, policydoc.ErrNoPolicy
+	}
+	values, err := partitionValues(current.Set, p, params)
+	if err != nil {
+		return k, err
+	}
+	k = bucketKey{by: current, policy: p, partition: match.NewPartition(secret, p, values)}
+	hash := k.partition.Key()
+	k.hash = hex.EncodeToString(hash[:])
+	return k, nil
+}
+
+// place is one bucket of a key.
+type place struct {
+	tier  string
+	limit policy.Limit
+	hash  [16]byte
+}
+
+// places are the key's buckets: of each tier and limit, those in shadow if the policy is watched for the key.
+func (k bucketKey) places() (all []place) {
+	shadow := k.partition.Share() >= int(k.policy.Enforced) // What is off has the buckets of what is enforced.
+	add := func(tier string, limits []policy.Limit) {
+		for n, limit := range limits {
+			all = append(all, place{tier: tier, limit: limit, hash: k.partition.Bucket(tier, n, shadow)})
+		}
+	}
+	if len(k.policy.Tiers) == 0 {
+		add("", k.policy.Limits)
+		return all
+	}
+	for i, tier := range k.by.Set.Tiers {
+		add(tier, k.policy.LimitsOf(i))
+	}
+	return all
+}
+
+// adjust looks at all buckets of a key, or changes them.
+func (s *server) adjust(ctx context.Context, k bucketKey, c lease.Change, e audit.Entry) (answer gen.OneKeyJSONResponse, err error) {
+	answer.Headers.CacheControl = "no-store"
+	answer.Body = gen.Key{Policy: k.policy.Name, Key: k.hash, Share: k.partition.Share(), Where: gen.KeyWhereStore, Buckets: []gen.Bucket{}}
+	if k.policy.Mode == policy.ModeLocal {
+		answer.Body.Where = gen.KeyWhereNodes
+		s.describeBan(&answer.Body)
+		return answer, nil
+	}
+	var changed [][16]byte
+	for _, at := range k.places() {
+		held, err := s.adjustOne(ctx, k, at, c, e)
+		if err != nil {
+			return answer, err
+		}
+		changed = append(changed, at.hash)
+		answer.Body.Buckets = append(answer.Body.Buckets, gen.Bucket{
+			Tier: at.tier, Limit: policies.LimitText(at.limit), Burst: at.limit.Params.Burst, Level: held.Level, Used: held.Used, Leased: held.Leased,
+			FullAfterSeconds: float32(float64(held.FullAfter) / float64(quota.Second)), Given: held.Given,
+		})
+	}
+	if c != (lease.Change{}) {
+		err = s.Enforcement.Free(ctx, changed, c.Reset, audit.Entry{By: e.By})
+	}
+	s.describeBan(&answer.Body)
+	return answer, err
+}
+
+// adjustOne makes a change anew while another replica has a newer policy set: this one will have it at once.
+func (s *server) adjustOne(ctx context.Context, k bucketKey, at place, c lease.Change, e audit.Entry) (lease.Holding, error) {
+	for {
+		held, err := s.Leases.Adjust(ctx, k.by, k.policy, at.limit, at.hash, c, e)
+		if !errors.Is(err, leases.ErrStale) {
+			return held, err
+		}
+		if _, err := s.Policies.Refresh(ctx); err != nil {
+			return held, err
+		}
+		current, _ := s.Policies.Current()
+		if current.Version.Number == k.by.Version.Number {
+			return held, err
+		}
+		k.by = current
+	}
+}
+
+func (s *server) describeBan(k *gen.Key) {
+	_, k.Durable, _ = s.Enforcement.Held()
+	if b := s.Enforcement.Banned(k.Key); b != nil {
+		k.Ban = &gen.KeyBan{Reason: b.Reason, Expires: b.Expires, Since: b.Since, By: b.By}
+	}
+}
+
+// GetKey answers with what the buckets of a key hold.
+func (s *server) GetKey(ctx context.Context, r gen.GetKeyRequestObject) (gen.GetKeyResponseObject, error) {
+	k, err := s.key(r.Policy, r.Params)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := s.adjust(ctx, k, lease.Change{}, audit.Entry{})
+	if err != nil {
+		return nil, storeFailure(err)
+	}
+	return gen.GetKey200JSONResponse{OneKeyJSONResponse: answer}, nil
+}
+
+// ResetKey fills the buckets of a key, also those that the nodes have of it.
+func (s *server) ResetKey(ctx context.Context, r gen.ResetKeyRequestObject) (gen.ResetKeyResponseObject, error) {
+	k, e, err := s.keyChange(ctx, "key.reset", r.Policy, gen.GetKeyParams(r.Params), r.Body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	var answer gen.OneKeyJSONResponse
+	if k.policy.Mode == policy.ModeLocal {
+		answer, err = s.resetNodes(ctx, k, e)
+	} else {
+		answer, err = s.adjust(ctx, k, lease.Change{Reset: true}, e)
+	}
+	if err != nil {
+		return nil, storeFailure(err)
+	}
+	return gen.ResetKey200JSONResponse{OneKeyJSONResponse: answer}, nil
+}
+
+// resetNodes fills the buckets that each node has by itself.
+func (s *server) resetNodes(ctx context.Context, k bucketKey, e audit.Entry) (answer gen.OneKeyJSONResponse, err error) {
+	var buckets [][16]byte
+	for _, at := range k.places() {
+		buckets = append(buckets, at.hash)
+	}
+	if err := s.Enforcement.Free(ctx, buckets, true, e); err != nil {
+		return answer, err
+	}
+	return s.adjust(ctx, k, lease.Change{}, audit.Entry{})
+}
+
+// GrantKey gives tokens to the buckets of a key.
+func (s *server) GrantKey(ctx context.Context, r gen.GrantKeyRequestObject) (gen.GrantKeyResponseObject, error) {
+	k, e, err := s.keyChange(ctx, "key.grant", r.Policy, gen.GetKeyParams(r.Params), r.Body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	if k.policy.Mode == policy.ModeLocal {
+		return nil, &failure{status: http.StatusConflict, kind: "local-policy", detail: "the buckets of a local policy are in each Envoy alone: reset fills them"}
+	}
+	e.After = audit.Value(map[string]int64{"tokens": r.Body.Tokens})
+	answer, err := s.adjust(ctx, k, lease.Change{Give: r.Body.Tokens}, e)
+	if err != nil {
+		return nil, storeFailure(err)
+	}
+	return gen.GrantKey200JSONResponse{OneKeyJSONResponse: answer}, nil
+}
+
+// BanKey refuses all requests of a key.
+func (s *server) BanKey(ctx context.Context, r gen.BanKeyRequestObject) (gen.BanKeyResponseObject, error) {
+	k, e, err := s.keyChange(ctx, "key.ban", r.Policy, gen.GetKeyParams(r.Params), r.Body.Reason)
+	if err != nil {
+		return nil, err
+	}
+	ban := enforcement.Ban{Policy: k.policy.Name, Key: k.hash, Reason: r.Body.Reason}
+	if r.Body.Expires != nil {
+		until := r.Body.Expires.UTC()
+		if ban.Expires = &until; !until.After(s.Now()) {
+			return nil, badRequest("expires_at has passed")
+		}
+	}
+	if _, _, err := s.Enforcement.Ban(ctx, ban, e); err != nil {
+		return nil, storeFailure(err)
+	}
+	return gen.BanKey200JSONResponse{OneKeyJSONResponse: s.standing(ctx, k)}, nil
+}
+
+// UnbanKey lifts a ban.
+func (s *server) UnbanKey(ctx context.Context, r gen.UnbanKeyRequestObject) (gen.UnbanKeyResponseObject, error) {
+	k, err := s.key(r.Policy, gen.GetKeyParams(r.Params))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.Enforcement.Unban(ctx, k.hash, entry(ctx, "key.unban", keyResource(k))); err != nil {
+		return nil, storeFailure(err)
+	}
+	return gen.UnbanKey200JSONResponse{OneKeyJSONResponse: s.standing(ctx, k)}, nil
+}
+
+// standing is the key after its ban was changed, without its buckets if the store is away: bans work without it.
+func (s *server) standing(ctx context.Context, k bucketKey) gen.OneKeyJSONResponse {
+	ctx, cancel := context.WithTimeout(ctx, touchPatience)
+	defer cancel()
+	answer, err := s.adjust(ctx, k, lease.Change{}, audit.Entry{})
+	if err != nil {
+		answer.Body.Buckets = []gen.Bucket{}
+		s.describeBan(&answer.Body)
+	}
+	return answer
+}
+
+// keyChange finds out which key is to be changed, and what the audit says of that.
+func (s *server) keyChange(ctx context.Context, action, name string, params gen.GetKeyParams, reason string) (k bucketKey, e audit.Entry, err error) {
+	if why := badReason(reason); why != "" {
+		return k, e, badRequest("reason %s", why)
+	}
+	if k, err = s.key(name, params); err != nil {
+		return k, e, err
+	}
+	e = entry(ctx, action, keyResource(k))
+	e.Reason = reason
+	s.Log.Warn("key changed", "id", e.RequestID, "author", e.By, "action", action, "policy", k.policy.Name, "key", k.hash, "reason", reason)
+	return k, e, nil
+}
+
+// partitionValues reads what requests of a key have for each part of a policy's partition.
+func partitionValues(set *policy.Set, p *policy.Policy, params gen.GetKeyParams) ([]match.Value, error) {
+	given := slices.Clone(params.Partition)
+	var values []match.Value
+	for _, part := range p.Partition {
+		name := policies.PartText(part)
+		at := slices.IndexFunc(given, func(text string) bool { return strings.HasPrefix(text, name+":") })
+		if at < 0 && p.IfAbsent == policy.AbsentShared {
+			values = append(values, match.Value{Absent: true})
+			continue
+		}
+		if at < 0 {
+			return nil, badRequest("partition must name %s, like partition=%s:VALUE: the policy's partition is [%s]", name, name, policies.PartitionText(p.Partition))
+		}
+		value, err := partitionValue(set, part, given[at][len(name)+1:], params.Source)
+		if err != nil {
+			return nil, err
+		}
+		values, given = append(values, value), slices.Delete(given, at, at+1)
+	}
+	if len(given) > 0 {
+		name, _, _ := strings.Cut(given[0], ":")
+		return nil, badRequest("partition names %q, which the policy's partition [%s] does not have once more", name, policies.PartitionText(p.Partition))
+	}
+	return values, nil
+}
+
+func partitionValue(set *policy.Set, part policy.Part, text, source string) (v match.Value, err error) {
+	if text == "" || len(text) > policy.MaxText {
+		return v, badRequest("a value of partition must have 1 to %d bytes", policy.MaxText)
+	}
+	v.Text = []byte(text)
+	switch part.Kind {
+	case policy.PartClientIP:
+		v.Text, err = clientKey(text, set.Identity.IPv6Prefix)
+	case policy.PartConsumer:
+		v.Source, err = consumerSource(set, source)
+	case policy.PartTier:
+		if !slices.Contains(set.Tiers, text) {
+			err = badRequest("the policy set has no tier %q", text)
+		}
+	case policy.PartHost:
+		v.Text = []byte(strings.ToLower(text))
+	}
+	return v, err
+}
+
+// clientKey is an address as requests from it are identified by.
+func clientKey(text string, prefix int) ([]byte, error) {
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		return nil, badRequest("partition client_ip must be an address like 192.0.2.1 or 2001:db8::1")
+	}
+	if addr = addr.Unmap().WithZone(""); addr.Is4() {
+		return addr.AsSlice(), nil
+	}
+	network, err := addr.Prefix(prefix)
+	return network.Addr().AsSlice(), err
+}

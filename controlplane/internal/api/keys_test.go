@@ -1,0 +1,246 @@
+package api_test
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const withKeys = `
+version: weir/v1
+tiers: [free, premium]
+identity: {consumer: [{header: x-api-key}, {jwt: sub}], tier: [assignment], default_tier: free, client_ip: {ipv6_prefix: 64}}
+policies:
+  - {name: api, partition: [consumer, method], limits: {free: [{quota: 10, window: 1m}, {quota: 100, window: 1h}], premium: {quota: 100, window: 1m}}}
+  - {name: address, partition: [client_ip], limit: {quota: 5, window: 1h}, algorithm: sliding_window}
+  - {name: here, partition: [], limit: {quota: 5, window: 1h}, mode: local}
+  - {name: shared, partition: ["header:x-tenant"], if_absent: shared, limit: {quota: 5, window: 1h}}
+`
+
+func (p *plane) key(t *testing.T, c call) (got api.KeyAnswer) {
+	t.Helper()
+	w := p.do(c)
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 {
+		t.Fatalf("%s %s: %d %s", c.method, c.path, w.Code, w.Body)
+	}
+	return got
+}
+
+func withKeysPlane(t *testing.T) *plane {
+	t.Helper()
+	p := newPlane(t)
+	if w := p.put(`"0"`, withKeys); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	return p
+}
+
+const alice = "?partition=consumer:al/i+ce&partition=method:GET&source=header:x-api-key"
+
+// spend has a node take tokens of the first of a key's buckets.
+func (p *plane) spend(t *testing.T, bucket [16]byte, limit uint32, tokens int64) {
+	t.Helper()
+	request := wire.LeaseRequest{Node: "n", Boot: 1, Seq: 1, Version: 1, Items: []wire.LeaseItem{{Bucket: bucket, Limit: limit, Waiting: tokens, Cost: 1}}}
+	w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/leases", body: string(wire.AppendLeaseRequest(nil, request))})
+	if w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	p := withKeysPlane(t)
+	got := p.key(t, call{who: "eyes", method: "GET", path: "/v1/keys/api" + alice})
+	if got.Policy != "api" || len(got.Key) != 32 || got.Where != "store" || got.Ban != nil || !got.Durable || len(got.Buckets) != 3 {
+		t.Fatalf("%+v", got)
+	}
+	for i, want := range []api.BucketAnswer{
+		{Tier: "free", Limit: "10 per 1m", Burst: 10, Level: 10}, {Tier: "free", Limit: "100 per 1h", Burst: 100, Level: 100},
+		{Tier: "premium", Limit: "100 per 1m", Burst: 100, Level: 100},
+	} {
+		if got.Buckets[i] != want {
+			t.Errorf("bucket %d is %+v, want %+v", i, got.Buckets[i], want)
+		}
+	}
+	address := p.key(t, call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:2001:db8::1"})
+	if again := p.key(t, call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:2001:db8::2:3"}); again.Key != address.Key || address.Buckets[0].Burst != 5 {
+		t.Errorf("two addresses of one network are two: %+v %+v", address, again)
+	}
+	if mapped, plain := p.key(t, call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:::ffff:10.0.0.1"}),
+		p.key(t, call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:10.0.0.1"}); mapped.Key != plain.Key || plain.Key == address.Key {
+		t.Errorf("%+v %+v", mapped, plain)
+	}
+	absent := p.key(t, call{who: "eyes", method: "GET", path: "/v1/keys/shared"})
+	if tenant := p.key(t, call{who: "eyes", method: "GET", path: "/v1/keys/shared?partition=header:x-tenant:a:b"}); tenant.Key == absent.Key {
+		t.Error("who has no tenant is one")
+	}
+	if strings.Contains(p.log.String(), "al/i") || strings.Contains(p.log.String(), "db8") {
+		t.Errorf("log %s", p.log)
+	}
+}
+
+// What was used is given back, at most all of it; nodes hear which buckets to ask about again; the audit has it all.
+func TestKeysAreResetAndGranted(t *testing.T) {
+	p := withKeysPlane(t)
+	const path = "/v1/keys/shared?partition=header:x-tenant:acme"
+	freed := func(after uint64) (m wire.Enforcement) {
+		t.Helper()
+		w := p.do(call{who: "envoy", method: "GET", path: "/node/v1/snapshot?after=1&node=n&wait=5s&enforcement=" + strings.Trim(etagOf(after), `"`)})
+		if err := wire.DecodeEnforcement(w.Body.Bytes(), &m); err != nil {
+			t.Fatalf("%d %v", w.Code, err)
+		}
+		return m
+	}
+	// The bucket is learnt from what nodes are told of the first reset.
+	if got := p.key(t, call{"ed", "POST", strings.Replace(path, "shared?", "shared/reset?", 1), nil, `{"reason": "to begin with"}`}); got.Buckets[0].Level != 5 {
+		t.Errorf("%+v", got)
+	}
+	m := freed(0)
+	if len(m.Freed) != 1 || !m.Freed[0].Full {
+		t.Fatalf("%+v", m)
+	}
+	p.spend(t, m.Freed[0].Bucket, 5, 4)
+	if got := p.key(t, call{who: "eyes", method: "GET", path: path}); got.Buckets[0].Level != 1 || got.Buckets[0].Used != 4 {
+		t.Fatalf("%+v", got)
+	}
+	time.Sleep(100 * time.Millisecond) // Until then the tokens of waiting requests count as leased.
+	got := p.key(t, call{"ed", "POST", strings.Replace(path, "shared?", "shared/grant?", 1), nil, `{"tokens": 3, "reason": "sorry"}`})
+	if b := got.Buckets[0]; b.Given != 3 || b.Level != 4 {
+		t.Errorf("%+v", got)
+	}
+	if m = freed(m.Revision); len(m.Freed) != 2 || m.Freed[1].Full {
+		t.Errorf("%+v", m)
+	}
+	got = p.key(t, call{"ed", "POST", strings.Replace(path, "shared?", "shared/grant?", 1), nil, `{"tokens": 300, "reason": "very sorry"}`})
+	if b := got.Buckets[0]; b.Given > 1 || b.Level != 5 {
+		t.Errorf("%+v", got)
+	}
+	// A local policy's buckets are the nodes'.
+	here := p.key(t, call{"ed", "POST", "/v1/keys/here/reset", nil, `{"reason": "again"}`})
+	if here.Where != "nodes" || len(here.Buckets) != 0 {
+		t.Errorf("%+v", here)
+	}
+	if m = freed(m.Revision); len(m.Freed) != 4 || !m.Freed[3].Full {
+		t.Errorf("%+v", m)
+	}
+	p.problem(p.do(call{"ed", "POST", "/v1/keys/here/grant", nil, `{"tokens": 1, "reason": "x"}`}), 409, "local-policy")
+	w := p.do(call{who: "eyes", method: "GET", path: "/v1/audit"})
+	for _, want := range []string{`"key.reset"`, `"key.grant"`, `"reason":"very sorry"`, `keys/shared/` + got.Key, `keys/here/`} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("the audit lacks %s: %s", want, w.Body)
+		}
+	}
+}
+
+func TestKeysAreBanned(t *testing.T) {
+	p := withKeysPlane(t)
+	ban := call{"ed", "POST", "/v1/keys/api/ban" + alice, nil, `{"reason": "tries passwords", "expires_at": "2040-01-02T03:04:05Z"}`}
+	got := p.key(t, ban)
+	if got.Ban == nil || got.Ban.Reason != "tries passwords" || got.Ban.By != "ed" || got.Ban.Expires.Year() != 2040 || len(got.Buckets) != 3 {
+		t.Fatalf("%+v", got)
+	}
+	w := p.do(call{who: "envoy", method: "GET", path: "/node/v1/snapshot?after=1&node=n&wait=5s&enforcement=0"})
+	var m wire.Enforcement
+	if err := wire.DecodeEnforcement(w.Body.Bytes(), &m); err != nil || len(m.Bans) != 1 || hex.EncodeToString(m.Bans[0].Key[:]) != got.Key || m.Bans[0].Expires != got.Ban.Expires.UnixMilli() {
+		t.Errorf("%v %+v", err, m)
+	}
+	// It works without the store.
+	p.store.mode.Store("away")
+	p.eventually("/readyz", 503)
+	ban.body = `{"reason": "still does"}`
+	if got = p.key(t, ban); got.Durable || got.Ban.Reason != "still does" || got.Ban.Expires != nil {
+		t.Errorf("%+v", got)
+	}
+	p.store.mode.Store("")
+	p.eventually("/readyz", 200)
+	lift := call{who: "ed", method: "DELETE", path: "/v1/keys/api/ban" + alice}
+	if got = p.key(t, lift); got.Ban != nil {
+		t.Errorf("%+v", got)
+	}
+	p.problem(p.do(lift), 404, "not-found")
+	// Keys that are orders' business share their list of changes, and nothing of a value is kept.
+	w = p.do(call{who: "eyes", method: "GET", path: "/v1/audit"})
+	if text := w.Body.String(); strings.Count(text, `"key.ban"`) != 2 || strings.Count(text, `"key.unban"`) != 1 || strings.Contains(text, "al/i") {
+		t.Errorf("audit %s", text)
+	}
+}
+
+func TestThereAreSoManyBans(t *testing.T) {
+	p := withKeysPlane(t)
+	d := enforcement.Document{Revision: uint64(time.Now().UnixMilli()), Bans: enforcement.Bans{Stamp: enforcement.Stamp{ID: "many"}}}
+	for n := range wire.MaxBans {
+		d.Bans.List = append(d.Bans.List, enforcement.Ban{Policy: "shared", Key: fmt.Sprintf("%032x", n), Reason: "x"})
+	}
+	if err := p.store.WriteEnforcement(t.Context(), enforcement.Write{Document: d}); err != nil {
+		t.Fatal(err)
+	}
+	p.problem(p.do(call{"ed", "POST", "/v1/keys/shared/ban", nil, `{"reason": "one more"}`}), 409, "too-many-bans")
+}
+
+func TestKeysAreRefused(t *testing.T) {
+	p := withKeysPlane(t)
+	const reason = `{"reason": "x"}`
+	for _, c := range []struct {
+		name   string
+		call   call
+		status int
+		kind   string
+	}{
+		{"no such policy", call{who: "eyes", method: "GET", path: "/v1/keys/none"}, 404, "not-found"},
+		{"a part is missing", call{who: "eyes", method: "GET", path: "/v1/keys/address"}, 400, "bad-request"},
+		{"a part too many", call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:10.0.0.1&partition=method:GET"}, 400, "bad-request"},
+		{"a part twice", call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:10.0.0.1&partition=client_ip:10.0.0.1"}, 400, "bad-request"},
+		{"an empty value", call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:"}, 400, "bad-request"},
+		{"no address", call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:localhost"}, 400, "bad-request"},
+		{"which of two sources", call{who: "eyes", method: "GET", path: "/v1/keys/api?partition=consumer:a&partition=method:GET"}, 400, "bad-request"},
+		{"a node reads", call{who: "envoy", method: "GET", path: "/v1/keys/here"}, 403, "forbidden"},
+		{"nobody reads", call{method: "GET", path: "/v1/keys/here"}, 401, "unauthorized"},
+		{"no such key route", call{who: "eyes", method: "GET", path: "/v1/keys/here?x=1"}, 400, "bad-request"},
+	} {
+		t.Run(c.name, func(t *testing.T) { p.problem(p.do(c.call), c.status, c.kind) })
+	}
+	for path, body := range map[string]string{"reset": reason, "grant": `{"tokens": 1, "reason": "x"}`, "ban": reason} {
+		path := "/v1/keys/shared/" + path
+		post := func(who, path, body string, header ...string) call {
+			c := call{who: who, method: "POST", path: path, body: body}
+			if len(header) > 0 {
+				c.header = map[string]string{header[0]: header[1]}
+			}
+			return c
+		}
+		for _, c := range []struct {
+			name   string
+			call   call
+			status int
+			kind   string
+		}{
+			{"nobody", post("", path, body), 401, "unauthorized"},
+			{"a viewer", post("eyes", path, body), 403, "forbidden"},
+			{"no policy", post("ed", strings.Replace(path, "shared", "none", 1), body), 404, "not-found"},
+			{"no reason", post("ed", path, `{}`), 400, "bad-request"},
+			{"an empty reason", post("ed", path, strings.Replace(body, `"x"`, `" "`, 1)), 400, "bad-request"},
+			{"too large", post("ed", path, strings.Repeat(" ", 5000)), 413, "too-large"},
+			{"encoded", post("ed", path, body, "Content-Encoding", "gzip"), 415, "unsupported-media-type"},
+		} {
+			t.Run(path+" "+c.name, func(t *testing.T) { p.problem(p.do(c.call), c.status, c.kind) })
+		}
+	}
+	p.problem(p.do(call{"ed", "POST", "/v1/keys/here/ban", nil, `{"reason": "x", "expires_at": "2020-01-01T00:00:00Z"}`}), 400, "bad-request")
+	p.problem(p.do(call{who: "ed", method: "DELETE", path: "/v1/keys/address/ban"}), 400, "bad-request")
+	p.problem(p.do(call{method: "DELETE", path: "/v1/keys/here/ban"}), 401, "unauthorized")
+	p.problem(p.do(call{who: "eyes", method: "DELETE", path: "/v1/keys/here/ban"}), 403, "forbidden")
+	p.problem(p.do(call{who: "ed", method: "DELETE", path: "/v1/keys/here/ban", header: map[string]string{"Content-Encoding": "gzip"}}), 415, "unsupported-media-type")
+	blind := newPlaneOn(t, "away", func(*api.Config) {})
+	blind.problem(blind.do(call{"ed", "POST", "/v1/keys/shared/ban", nil, reason}), 503, "store-unavailable")
+	blind.problem(blind.do(call{who: "ed", method: "DELETE", path: "/v1/keys/shared/ban"}), 503, "store-unavailable")
+	p.store.mode.Store("away")
+	p.problem(p.do(call{who: "eyes", method: "GET", path: "/v1/keys/shared"}), 503, "store-unavailable")
+	p.problem(p.do(call{"ed", "POST", "/v1/keys/shared/reset", nil, reason}), 503, "store-unavailable")
+	p.problem(p.do(call{"ed", "POST", "/v1/keys/shared/grant", nil, `{"tokens": 1, "reason": "x"}`}), 503, "store-unavailable")
+}

@@ -1,0 +1,133 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// maxUsage is how many limits a caller is told of.
+const maxUsage = 32
+
+// asker is who asks what is left: a consumer, as its requests say it.
+type asker struct {
+	source policy.Source
+	value  string
+	tier   int // a place in the policy set's tiers
+}
+
+// GetUsage tells a caller what it has left. Whoever has a key may ask; a key that nobody knows is as good as one that is not used, so
+// that the answer tells nothing else.
+func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen.GetUsageResponseObject, error) {
+	secret, err := s.Hub.Secret()
+	if err != nil {
+		return nil, err
+	}
+	current, _ := s.Policies.Current()
+	if current == nil && s.Hub.Ready() != nil {
+		return nil, push.ErrNotReady
+	}
+	if current == nil || len(current.Set.Identity.Consumer) == 0 {
+		return nil, errNoConsumers
+	}
+	who, err := askerOf(current.Set, callerOf(ctx).header)
+	if err != nil {
+		return nil, err
+	}
+	if who.tier, err = s.assignedTier(ctx, secret, current.Set, who); err != nil {
+		return nil, storeFailure(err)
+	}
+	answer := gen.GetUsage200JSONResponse{Body: gen.Usage{Limits: []gen.UsedLimit{}}, Headers: gen.GetUsage200ResponseHeaders{CacheControl: "no-store"}}
+	if len(current.Set.Tiers) > 0 {
+		answer.Body.Tier = current.Set.Tiers[who.tier]
+	}
+	for i := range current.Set.Policies {
+		k, ok := usageKey(secret, current, &current.Set.Policies[i], who)
+		if !ok {
+			continue
+		}
+		for _, at := range k.places() {
+			if at.tier != "" && at.tier != answer.Body.Tier || len(answer.Body.Limits) == maxUsage {
+				continue
+			}
+			held, err := s.adjustOne(ctx, k, at, lease.Change{}, audit.Entry{})
+			if err != nil {
+				return nil, storeFailure(err)
+			}
+			answer.Body.Limits = append(answer.Body.Limits, gen.UsedLimit{Policy: k.policy.Name, Limit: policies.LimitText(at.limit),
+				Quota: at.limit.Params.Burst, Remaining: held.Level, FullAfterSeconds: float32(float64(held.FullAfter) / float64(quota.Second))})
+		}
+	}
+	return answer, nil
+}
+
+// askerOf finds who asks, by the first header or cookie that is present of those that the policy set names. What only Envoy can verify
+// names nobody here.
+func askerOf(set *policy.Set, header http.Header) (who asker, err error) {
+	places := ""
+	for _, source := range set.Identity.Consumer {
+		var values []string
+		switch source.Kind {
+		case policy.SourceHeader:
+			values = header.Values(source.Name)
+		case policy.SourceCookie:
+			for _, c := range (&http.Request{Header: header}).CookiesNamed(source.Name) {
+				values = append(values, c.Value)
+			}
+		default:
+			continue
+		}
+		switch {
+		case len(values) > 1 || len(values) == 1 && len(values[0]) > policy.MaxText:
+			return who, badRequest("%s is given more than once, or is too long", source)
+		case len(values) == 1:
+			return asker{source: source, value: values[0]}, nil
+		}
+		places += " " + source.String()
+	}
+	return who, badRequest("send the key that your requests have, in one of:%s", places)
+}
+
+// assignedTier is the asker's tier where tiers are assigned, and else the default one.
+func (s *server) assignedTier(ctx context.Context, secret [16]byte, set *policy.Set, who asker) (int, error) {
+	assigned := slices.ContainsFunc(set.Identity.Tier, func(s policy.Source) bool { return s.Kind == policy.SourceAssignment })
+	if !assigned {
+		return set.Identity.DefaultTier, nil
+	}
+	record, err := s.Consumers.Get(ctx, match.ConsumerKey(secret, who.source, who.value))
+	if errors.Is(err, consumers.ErrNotFound) {
+		return set.Identity.DefaultTier, nil
+	}
+	if at := slices.Index(set.Tiers, record.Tier); at >= 0 {
+		return at, err
+	}
+	return set.Identity.DefaultTier, err
+}
+
+// usageKey is the asker's key of a policy; false for one that does not go by consumers alone, or is not kept in the store.
+func usageKey(secret [16]byte, by *policies.Compiled, p *policy.Policy, who asker) (k bucketKey, ok bool) {
+	var values []match.Value
+	for _, part := range p.Partition {
+		switch part.Kind {
+		case policy.PartConsumer:
+			values, ok = append(values, match.Value{Text: []byte(who.value), Source: who.source}), true
+		case policy.PartTier:
+			values = append(values, match.Value{Text: []byte(by.Set.Tiers[who.tier])})
+		default:
+			return k, false
+		}
+	}
+	ok = ok && p.Mode != policy.ModeLocal && p.Enforced != policy.EnforcedOff
+	return bucketKey{by: by, policy: p, partition: match.NewPartition(secret, p, values)}, ok
+}

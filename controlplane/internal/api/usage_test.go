@@ -1,0 +1,75 @@
+package api_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const withUsage = `
+version: weir/v1
+tiers: [free, premium]
+identity: {consumer: [{jwt: sub}, {header: x-api-key}, {cookie: session}], tier: [assignment], default_tier: free}
+policies:
+  - {name: api, partition: [consumer], limits: {free: {quota: 10, window: 1h}, premium: {quota: 100, window: 1h}}}
+  - {name: all, partition: [consumer, tier], limit: [{quota: 7, window: 1m}, {quota: 70, window: 1h}]}
+  - {name: watched, partition: [consumer], limit: {quota: 3, window: 1h}, enforcement: shadow}
+  - {name: here, partition: [consumer], limit: {quota: 10, window: 1h}, mode: local}
+  - {name: paths, partition: [consumer, path], limit: {quota: 10, window: 1h}}
+  - {name: asleep, partition: [consumer], limit: {quota: 10, window: 1h}, enforcement: off}
+`
+
+func usage(key string) call {
+	return call{method: "GET", path: "/v1/usage", header: map[string]string{"X-Api-Key": key}}
+}
+
+// Callers see what is theirs and need no token for it; a key that nobody knows looks like one that is not used.
+func TestUsage(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put(`"0"`, withUsage); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	if w := p.do(call{"ed", "PUT", "/v1/consumers/alice?source=header:x-api-key", map[string]string{"If-Match": `"0"`}, `{"tier": "premium"}`}); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	ask := func(c call) (got api.UsageAnswer) {
+		t.Helper()
+		w := p.do(c)
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || w.Header().Get("Cache-Control") != "no-store" {
+			t.Fatalf("%d %v %s", w.Code, w.Header(), w.Body)
+		}
+		return got
+	}
+	free := `{"tier":"free","limits":[{"policy":"api","limit":"10 per 1h","quota":10,"remaining":10,"full_after_seconds":0},` +
+		`{"policy":"all","limit":"7 per 1m","quota":7,"remaining":7,"full_after_seconds":0},{"policy":"all","limit":"70 per 1h","quota":70,"remaining":70,"full_after_seconds":0},` +
+		`{"policy":"watched","limit":"3 per 1h","quota":3,"remaining":3,"full_after_seconds":0}]}`
+	for _, c := range []call{usage("nobody"), usage("bob"), {method: "GET", path: "/v1/usage", header: map[string]string{"Cookie": "session=alice"}}} {
+		if got := strings.TrimSpace(p.do(c).Body.String()); got != free {
+			t.Errorf("%v: %s", c.header, got)
+		}
+	}
+	// What alice has used is alice's alone.
+	k := p.key(t, call{"ed", "POST", "/v1/keys/api/reset?partition=consumer:alice&source=header:x-api-key", nil, `{"reason": "to learn the buckets"}`})
+	w := p.do(call{who: "envoy", method: "GET", path: "/node/v1/snapshot?after=1&node=n&wait=5s&enforcement=0"})
+	var m wire.Enforcement
+	if err := wire.DecodeEnforcement(w.Body.Bytes(), &m); err != nil || len(m.Freed) != len(k.Buckets) {
+		t.Fatalf("%v %+v", err, m)
+	}
+	p.spend(t, m.Freed[1].Bucket, 1, 30) // The second is premium's.
+	got := ask(usage("alice"))
+	if got.Tier != "premium" || got.Limits[0].Quota != 100 || got.Limits[0].Remaining != 70 || got.Limits[0].FullAfterSeconds <= 0 {
+		t.Errorf("%+v", got)
+	}
+	if strings.Contains(p.log.String(), "alice") || strings.Contains(p.log.String(), "nobody") {
+		t.Errorf("log %s", p.log)
+	}
+	p.problem(p.do(call{method: "GET", path: "/v1/usage"}), 400, "bad-request")
+	p.problem(p.do(usage(strings.Repeat("x", 2000))), 400, "bad-request")
+	p.problem(p.do(call{method: "GET", path: "/v1/usage?x=1"}), 400, "bad-request")
+	p.store.mode.Store("away")
+	p.problem(p.do(usage("bob")), 503, "store-unavailable")
+	p.problem(newPlane(t).do(usage("bob")), 409, "no-consumers")
+}

@@ -1,0 +1,228 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+)
+
+type enforcementCommand struct {
+	Show showEnforcement `cmd:"" default:"withargs" help:"Say what is ordered beside the policy set."`
+	Set  setEnforcement  `cmd:"" help:"Switch policies off, into shadow or on, whatever the policy set says. Every node obeys at once."`
+	Lift liftEnforcement `cmd:"" help:"Take an order back, so that the policy set counts again."`
+}
+
+const enforcementPath = "/v1/enforcement"
+
+// enforcementTries is how often a change is made anew because somebody else was faster.
+const enforcementTries = 5
+
+type showEnforcement struct{ getFlags }
+
+// Run prints the orders.
+func (c *showEnforcement) Run(env *environment) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	got, err := cl.do(http.MethodGet, enforcementPath, nil, nil)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		_, err = env.Out.Write(got.body)
+		return err
+	}
+	var now api.EnforcementAnswer
+	if err := json.Unmarshal(got.body, &now); err != nil {
+		return fmt.Errorf("the answer to GET %s cannot be read: %w", enforcementPath, err)
+	}
+	return tell(env.Out, now, "is")
+}
+
+// scopeFlags say which policies are meant.
+type scopeFlags struct {
+	Policy string `help:"Only this policy." placeholder:"NAME"`
+	Tier   string `help:"Only callers of this tier." placeholder:"NAME"`
+	DryRun bool   `help:"Check it and print what would be in force."`
+}
+
+func (f scopeFlags) is(o enforcement.Order) bool { return o.Policy == f.Policy && o.Tier == f.Tier }
+
+// endFlags say when something ends by itself.
+type endFlags struct {
+	For   time.Duration `xor:"end" help:"How long, like 30m; then it ends by itself." placeholder:"TIME"`
+	Until time.Time     `xor:"end" help:"Until when, like 2026-05-04T09:30:00Z." placeholder:"TIME"`
+}
+
+// end is the time at which something is to end, nil for none, by the control plane's clock.
+func (cl *client) end(f endFlags) (*time.Time, error) {
+	switch {
+	case f.For < 0:
+		return nil, errors.New("--for: must be a length of time like 30m")
+	case f.For == 0 && f.Until.IsZero():
+		return nil, nil
+	case f.For == 0:
+		return &f.Until, nil
+	}
+	got, err := cl.do(http.MethodGet, "/healthz", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	now, err := http.ParseTime(got.header.Get("Date"))
+	if err != nil {
+		return nil, fmt.Errorf("the control plane does not say what time it is (%w): use --until", err)
+	}
+	until := now.Add(f.For).UTC()
+	return &until, nil
+}
+
+type setEnforcement struct {
+	serverFlags
+	scopeFlags
+	State   string `arg:"" enum:"off,shadow,enforce" help:"off: look at nothing. shadow: decide and count, and refuse nobody. enforce: enforce what is in shadow or off too."`
+	Reason  string `required:"" help:"Why, in a few words. Everybody who looks sees it." placeholder:"TEXT"`
+	Percent int    `default:"100" help:"Only this share of the partition keys, the same ones on every node."`
+	endFlags
+	Replace bool `help:"Take back all other orders, whatever they are: also where the control plane does not know them, since the store is away."`
+}
+
+// Run gives the order in the place of one about the same.
+func (c *setEnforcement) Run(env *environment) error {
+	if c.Percent == 0 {
+		return errors.New("--percent: must be 1 to 100")
+	}
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	wanted := enforcement.Order{State: enforcement.State(c.State), Percent: c.Percent, Policy: c.Policy, Tier: c.Tier, Reason: c.Reason}
+	if wanted.Expires, err = cl.end(c.endFlags); err != nil {
+		return err
+	}
+	return cl.order(env, c.DryRun, c.Replace, func(orders []enforcement.Order) ([]enforcement.Order, error) {
+		if c.Replace {
+			orders = nil
+		}
+		return append(slices.DeleteFunc(orders, c.is), wanted), nil
+	})
+}
+
+type liftEnforcement struct {
+	serverFlags
+	scopeFlags
+	All bool `help:"Take back all orders, whatever they are."`
+}
+
+// Run takes back the order about the same.
+func (c *liftEnforcement) Run(env *environment) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	return cl.order(env, c.DryRun, c.All, func(orders []enforcement.Order) ([]enforcement.Order, error) {
+		if c.All {
+			return []enforcement.Order{}, nil
+		}
+		left := slices.DeleteFunc(slices.Clone(orders), c.is)
+		if len(left) == len(orders) {
+			return nil, fmt.Errorf("nothing is ordered about %s; weir enforcement show says what is, and --all takes back everything",
+				enforcement.Order{Policy: c.Policy, Tier: c.Tier}.Scope())
+		}
+		return left, nil
+	})
+}
+
+// order changes the orders, and prints what is in force then.
+func (cl *client) order(env *environment, dryRun, blind bool, edit func([]enforcement.Order) ([]enforcement.Order, error)) error {
+	for try := 1; ; try++ {
+		got, err := cl.tryOrder(dryRun, blind, edit)
+		var refused *refusal
+		switch {
+		case err == nil:
+			verb := "is"
+			if dryRun {
+				verb = "would be"
+			}
+			return tell(env.Out, got, verb)
+		case !errors.As(err, &refused):
+			return err
+		case refused.Status == http.StatusPreconditionFailed && try < enforcementTries:
+			continue
+		case len(refused.Problems) > 0:
+			return refused.Problems
+		case refused.Status == http.StatusServiceUnavailable && !blind:
+			return fmt.Errorf("%w; --replace (with set) or --all (with lift) work without", err)
+		}
+		return err
+	}
+}
+
+func (cl *client) tryOrder(dryRun, blind bool, edit func([]enforcement.Order) ([]enforcement.Order, error)) (now api.EnforcementAnswer, err error) {
+	header := map[string]string{"If-Match": "*", "Content-Type": "application/json"}
+	if !blind {
+		got, err := cl.do(http.MethodGet, enforcementPath, nil, nil)
+		if err != nil {
+			return now, err
+		}
+		if err := json.Unmarshal(got.body, &now); err != nil {
+			return now, fmt.Errorf("the answer to GET %s cannot be read: %w", enforcementPath, err)
+		}
+		header["If-Match"] = got.header.Get("ETag")
+	}
+	if now.Orders, err = edit(now.Orders); err != nil {
+		return now, err
+	}
+	body, err := json.Marshal(map[string]any{"orders": now.Orders})
+	if err != nil {
+		return now, err
+	}
+	path := enforcementPath
+	if dryRun {
+		path += "?dry_run=true"
+	}
+	got, err := cl.do(http.MethodPut, path, header, body)
+	if err != nil {
+		return now, err
+	}
+	now = api.EnforcementAnswer{}
+	return now, json.Unmarshal(got.body, &now)
+}
+
+// tell says in sentences what is in force.
+func tell(out io.Writer, now api.EnforcementAnswer, verb string) error {
+	var b strings.Builder
+	if len(now.Orders) == 0 {
+		fmt.Fprintf(&b, "Nothing %s ordered: the policy set counts as it is written.\n", verb)
+	}
+	for _, o := range now.Orders {
+		fmt.Fprintf(&b, "Enforcement %s %s for %s", verb, map[enforcement.State]string{
+			enforcement.Enforce: "ON", enforcement.Shadow: "in SHADOW", enforcement.Off: "OFF"}[o.State], o.Scope())
+		if o.Percent < 100 {
+			fmt.Fprintf(&b, ", %d %% of the keys", o.Percent)
+		}
+		if o.Expires != nil {
+			fmt.Fprintf(&b, " until %s", o.Expires.Format(time.RFC3339))
+		}
+		fmt.Fprintf(&b, ", because: %s (%s, %s)\n", o.Reason, o.By, o.Since.Format(time.RFC3339))
+		if o.State == enforcement.Off && o.Percent == 100 && o.Policy == "" && o.Tier == "" {
+			b.WriteString("All bans are lifted meanwhile.\n")
+		}
+	}
+	if len(now.Orders) > 1 {
+		b.WriteString("Of several that are about a request the most specific counts: policy and tier, policy, tier, everything.\n")
+	}
+	if !now.Durable {
+		b.WriteString("The store is away: the control plane holds this in memory, tells the nodes that poll it, and stores it when it can.\n")
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}

@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+)
+
+type keysCommand struct {
+	Get   getKey   `cmd:"" help:"Print what the buckets of a partition key hold."`
+	Reset resetKey `cmd:"" help:"Fill the buckets of a partition key, less what nodes hold."`
+	Grant grantKey `cmd:"" help:"Give tokens to the buckets of a partition key, once."`
+	Ban   banKey   `cmd:"" help:"Refuse all requests of a partition key. Every node does within two seconds."`
+	Unban unbanKey `cmd:"" help:"Lift the ban of a partition key."`
+}
+
+// keyFlags say which partition key is meant.
+type keyFlags struct {
+	getFlags
+	Policy    string   `arg:"" help:"The policy."`
+	Partition []string `arg:"" optional:"" sep:"none" help:"What requests of the key have for each part of the policy's partition, like client_ip:192.0.2.1 or header:x-tenant:acme."`
+	Source    string   `help:"Where requests say who they are, if the policy set names several places." placeholder:"header:NAME"`
+}
+
+type reasonFlag struct {
+	Reason string `required:"" help:"Why, in a few words." placeholder:"TEXT"`
+}
+
+// do sends a request about the key and prints the answer.
+func (f *keyFlags) do(env *environment, method, what string, body map[string]any) error {
+	cl, err := f.client()
+	if err != nil {
+		return err
+	}
+	query := url.Values{"partition": f.Partition}
+	if f.Source != "" {
+		query.Set("source", f.Source)
+	}
+	var text []byte
+	header := map[string]string{}
+	if body != nil {
+		header["Content-Type"] = "application/json"
+		if text, err = json.Marshal(body); err != nil {
+			return err
+		}
+	}
+	got, err := cl.do(method, "/v1/keys/"+url.PathEscape(f.Policy)+what+"?"+query.Encode(), header, text)
+	var refused *refusal
+	if errors.As(err, &refused) && len(refused.Problems) > 0 {
+		return refused.Problems
+	}
+	if err != nil {
+		return err
+	}
+	if f.Output == "json" {
+		_, err = env.Out.Write(got.body)
+		return err
+	}
+	var k api.KeyAnswer
+	if err := json.Unmarshal(got.body, &k); err != nil {
+		return fmt.Errorf("the answer about the key cannot be read: %w", err)
+	}
+	return printKey(env.Out, k)
+}
+
+func printKey(out io.Writer, k api.KeyAnswer) error {
+	fmt.Fprintf(out, "Key %s of policy %s, share %d.\n", k.Key, k.Policy, k.Share)
+	if b := k.Ban; b != nil {
+		until := "until it is lifted"
+		if b.Expires != nil {
+			until = "until " + b.Expires.Format(time.RFC3339)
+		}
+		fmt.Fprintf(out, "It is BANNED %s, because: %s (%s, %s)\n", until, b.Reason, b.By, b.Since.Format(time.RFC3339))
+	}
+	if !k.Durable {
+		fmt.Fprintln(out, "The store is away: bans are held in memory until it is back.")
+	}
+	if len(k.Buckets) == 0 {
+		if k.Where == "nodes" {
+			fmt.Fprintln(out, "The policy is local: its buckets are in each Envoy alone. A reset fills them within two seconds; they cannot be looked at.")
+		}
+		return nil
+	}
+	return table(out, "TIER\tLIMIT\tLEVEL\tUSED\tLEASED OUT\tFULL IN\tGIVEN", func(w io.Writer) {
+		for _, b := range k.Buckets {
+			fmt.Fprintf(w, "%s\t%s\t%d of %d\t%d\t%d\t%s\t%d\n", dash(b.Tier), b.Limit, b.Level, b.Burst, b.Used, b.Leased, inSeconds(b.FullAfterSeconds), b.Given)
+		}
+	})
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+type getKey struct{ keyFlags }
+
+// Run prints the key.
+func (c *getKey) Run(env *environment) error { return c.do(env, http.MethodGet, "", nil) }
+
+type resetKey struct {
+	keyFlags
+	reasonFlag
+}
+
+// Run fills the buckets.
+func (c *resetKey) Run(env *environment) error {
+	return c.do(env, http.MethodPost, "/reset", map[string]any{"reason": c.Reason})
+}
+
+type grantKey struct {
+	keyFlags
+	reasonFlag
+	Tokens int64 `required:"" help:"How many tokens."`
+}
+
+// Run gives tokens.
+func (c *grantKey) Run(env *environment) error {
+	return c.do(env, http.MethodPost, "/grant", map[string]any{"reason": c.Reason, "tokens": c.Tokens})
+}
+
+type banKey struct {
+	keyFlags
+	reasonFlag
+	endFlags
+}
+
+// Run bans the key.
+func (c *banKey) Run(env *environment) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	body := map[string]any{"reason": c.Reason}
+	until, err := cl.end(c.endFlags)
+	if err != nil {
+		return err
+	}
+	if until != nil {
+		body["expires_at"] = until
+	}
+	return c.do(env, http.MethodPost, "/ban", body)
+}
+
+type unbanKey struct{ keyFlags }
+
+// Run lifts the ban.
+func (c *unbanKey) Run(env *environment) error { return c.do(env, http.MethodDelete, "/ban", nil) }

@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+)
+
+type usageCommand struct {
+	getFlags
+	Key    string `arg:"" help:"Your key, as your requests have it; - reads it from the standard input, where other users do not see it."`
+	Header string `default:"x-api-key" help:"The header that your requests have it in." placeholder:"NAME"`
+}
+
+// Run prints what is left.
+func (c *usageCommand) Run(env *environment) error {
+	cl, err := c.anonymous()
+	if err != nil {
+		return err
+	}
+	key, err := argument(env, c.Key)
+	if err != nil {
+		return err
+	}
+	got, err := cl.do(http.MethodGet, "/v1/usage", map[string]string{c.Header: key}, nil)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		_, err = env.Out.Write(got.body)
+		return err
+	}
+	var left api.UsageAnswer
+	if err := json.Unmarshal(got.body, &left); err != nil {
+		return fmt.Errorf("the answer to GET /v1/usage cannot be read: %w", err)
+	}
+	if left.Tier != "" {
+		fmt.Fprintf(env.Out, "Your tier is %s.\n", left.Tier)
+	}
+	return table(env.Out, "POLICY\tLIMIT\tREMAINING\tFULL IN", func(w io.Writer) {
+		for _, l := range left.Limits {
+			fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\n", l.Policy, l.Limit, l.Remaining, l.Quota, inSeconds(l.FullAfterSeconds))
+		}
+	})
+}
+
+// inSeconds is a number of seconds for people.
+func inSeconds(n float32) time.Duration {
+	return time.Duration(float64(n) * float64(time.Second)).Round(100 * time.Millisecond)
+}

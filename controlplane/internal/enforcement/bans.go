@@ -1,0 +1,96 @@
+package enforcement
+
+import (
+	"context"
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// freedFor is how long nodes are told of a bucket that was changed; who hears nothing for longer keeps a refusal until it ends.
+const freedFor = 10 * time.Minute
+
+// Ban bans a partition key, in the place of an earlier ban of it, and returns the ban and whether it is stored. ErrTooMany, or ErrUnknown
+// before the store has been reached: other bans would be lost.
+func (s *Service) Ban(ctx context.Context, b Ban, entry audit.Entry) (Ban, bool, error) {
+	_, durable, err := s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
+		if !s.loaded {
+			return entry, ErrUnknown
+		}
+		before := s.dropBan(d, b.Key, stamp.Time)
+		if len(d.Bans.List) >= wire.MaxBans {
+			return entry, ErrTooMany
+		}
+		stamp.By = entry.By
+		b.Since, b.By = stamp.Time, stamp.By
+		d.Bans = Bans{Stamp: stamp, List: append(d.Bans.List, b)}
+		entry.Before, entry.After, entry.Reason = told(before), audit.Value(b), b.Reason
+		return entry, nil
+	})
+	return b, durable, err
+}
+
+// Unban lifts the ban of a partition key, and returns whether that is stored. ErrNotBanned, or ErrUnknown like Ban.
+func (s *Service) Unban(ctx context.Context, key string, entry audit.Entry) (bool, error) {
+	_, durable, err := s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
+		if !s.loaded {
+			return entry, ErrUnknown
+		}
+		before := s.dropBan(d, key, stamp.Time)
+		if before == nil {
+			return entry, ErrNotBanned
+		}
+		stamp.By = entry.By
+		d.Bans.Stamp, entry.Before = stamp, told(before)
+		return entry, nil
+	})
+	return durable, err
+}
+
+// dropBan takes a key's ban out of the document, and bans that have ended, and returns the key's if it was in force.
+func (s *Service) dropBan(d *Document, key string, now time.Time) (held *Ban) {
+	d.Bans.List = slices.DeleteFunc(d.Bans.List, func(b Ban) bool {
+		if b.Key == key && b.InForce(now) {
+			held = &b
+		}
+		return b.Key == key || !b.InForce(now)
+	})
+	return held
+}
+
+func told(b *Ban) []byte {
+	if b == nil {
+		return nil
+	}
+	return audit.Value(b)
+}
+
+// Banned returns the ban of a partition key, nil if there is none.
+func (s *Service) Banned(key string) *Ban {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.held.Bans.List {
+		if b.Key == key && b.InForce(s.now()) {
+			return &b
+		}
+	}
+	return nil
+}
+
+// Free has nodes forget what they know of buckets that were changed; Full: they are full now. An entry without an
+// action is not kept: the change has one of its own.
+func (s *Service) Free(ctx context.Context, buckets [][16]byte, full bool, entry audit.Entry) error {
+	_, _, err := s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
+		list := slices.DeleteFunc(d.Freed.List, func(f Freed) bool { return stamp.Time.Sub(f.At) > freedFor })
+		for _, b := range buckets {
+			list = append(list, Freed{Bucket: hex.EncodeToString(b[:]), Revision: stamp.Revision, Full: full, At: stamp.Time})
+		}
+		stamp.By = entry.By
+		d.Freed = FreedBuckets{Stamp: stamp, List: list[max(0, len(list)-wire.MaxFreed):]}
+		return entry, nil
+	})
+	return err
+}

@@ -1,0 +1,190 @@
+// Package enforcement is what operators order beside the policy set: kill switches, and bans of single partition keys. Orders work
+// without the store: a replica that cannot reach it holds them in memory, tells its nodes, and stores them when it can.
+package enforcement
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// The reasons why a store or the service says no. Any other error of a store means that it could not be asked.
+var (
+	// ErrConflict: what is in force is not what the caller expected.
+	ErrConflict = errors.New("enforcement has been changed by someone else")
+	// ErrUnknown: the store has not been reached since the start, so nobody here knows what is in force.
+	ErrUnknown = errors.New("the store has not been reached since the start, so what is in force is not known here")
+	// ErrTooMany: there are wire.MaxBans bans.
+	ErrTooMany = errors.New("there are as many bans as there may be")
+	// ErrNotBanned: there is no ban to lift.
+	ErrNotBanned = errors.New("the key is not banned")
+)
+
+// State is what an order makes of the policies that it is about.
+type State string
+
+// Enforce: they are enforced. Shadow: they are decided and counted, and touch no request. Off: they are not looked at.
+const (
+	Enforce State = "enforce"
+	Shadow  State = "shadow"
+	Off     State = "off"
+)
+
+var enforced = map[State]policy.Enforced{Enforce: policy.EnforcedAll, Shadow: policy.EnforcedShadow, Off: policy.EnforcedOff}
+
+// Order is one kill switch. It wins over the policy set, and one that is more specific over another: policy and tier, policy, tier,
+// everything.
+type Order struct {
+	State State `json:"state"`
+	// Percent is the share of the partition keys that it is about, 1 to 100.
+	Percent int `json:"percent"`
+	// Policy and Tier are the names of those that it is about; empty: all.
+	Policy string `json:"policy,omitempty"`
+	Tier   string `json:"tier,omitempty"`
+	Reason string `json:"reason"`
+	// Expires is when it ends by itself; nil: when it is lifted.
+	Expires *time.Time `json:"expires_at,omitempty"`
+	// Since is when it was given, By the name of the token that gave it.
+	Since time.Time `json:"since"`
+	By    string    `json:"by"`
+}
+
+// same says whether two orders mean the same, whoever gave them and when.
+func (o Order) same(other Order) bool {
+	o.Since, o.By, other.Since, other.By = time.Time{}, "", time.Time{}, ""
+	ends := o.Expires == other.Expires || o.Expires != nil && other.Expires != nil && o.Expires.Equal(*other.Expires)
+	o.Expires, other.Expires = nil, nil
+	return ends && o == other
+}
+
+// InForce says whether the order has not ended by itself.
+func (o Order) InForce(now time.Time) bool { return inForce(o.Expires, now) }
+
+// Scope says in words what the order is about.
+func (o Order) Scope() string {
+	parts := []string{}
+	if o.Policy != "" {
+		parts = append(parts, "policy "+o.Policy)
+	}
+	if o.Tier != "" {
+		parts = append(parts, "tier "+o.Tier)
+	}
+	if len(parts) == 0 {
+		return "everything"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Ban says that requests of one partition key of a policy are refused.
+type Ban struct {
+	Policy string `json:"policy"`
+	// Key is the key's keyed hash in hexadecimal: its values are stored nowhere.
+	Key     string     `json:"key"`
+	Reason  string     `json:"reason"`
+	Expires *time.Time `json:"expires_at,omitempty"`
+	Since   time.Time  `json:"since"`
+	By      string     `json:"by"`
+}
+
+// InForce says whether the ban has not ended by itself.
+func (b Ban) InForce(now time.Time) bool { return inForce(b.Expires, now) }
+
+// Freed is a bucket that was changed: nodes forget what they know of it. Full: it is full now.
+type Freed struct {
+	Bucket   string    `json:"bucket"` // hexadecimal
+	Revision uint64    `json:"revision"`
+	Full     bool      `json:"full,omitempty"`
+	At       time.Time `json:"at"`
+}
+
+// Stamp says which change made a list what it is.
+type Stamp struct {
+	// ID is random: it tells whether a write whose answer was lost has been made.
+	ID string `json:"id"`
+	// Revision is that of the change, Time when it was made, by the clock of the replica that took it, By by whom.
+	Revision uint64    `json:"revision"`
+	Time     time.Time `json:"time"`
+	By       string    `json:"by"`
+}
+
+// Orders are all orders, and Bans all bans, as of a change.
+type Orders struct {
+	Stamp
+	List []Order `json:"list"`
+}
+
+// Bans are all bans as of a change.
+type Bans struct {
+	Stamp
+	List []Ban `json:"list"`
+}
+
+// FreedBuckets are those that were changed lately, as of the last change.
+type FreedBuckets struct {
+	Stamp
+	List []Freed `json:"list"`
+}
+
+// Document is everything that is in force. The zero value is nothing.
+type Document struct {
+	// Revision grows with each change, and also over a loss of the store's state, since it is at least the time in milliseconds.
+	Revision uint64       `json:"-"`
+	Orders   Orders       `json:"orders"`
+	Bans     Bans         `json:"bans"`
+	Freed    FreedBuckets `json:"freed"`
+}
+
+// Write puts a document in the place of the one at revision Expected, 0 for none.
+type Write struct {
+	Expected uint64
+	Document Document
+	// Entries are kept with the document: of all changes that made it what it is.
+	Entries []audit.Entry
+}
+
+// Store keeps the document. Methods return ErrConflict as such; any other error means that the store could not be asked.
+type Store interface {
+	// Enforcement returns the document, the zero one if there is none.
+	Enforcement(ctx context.Context) (Document, error)
+	// EnforcementRevision is the document's revision, 0 if there is none.
+	EnforcementRevision(ctx context.Context) (uint64, error)
+	// WriteEnforcement replaces the document and keeps the entries. ErrConflict if it is another than expected.
+	WriteEnforcement(ctx context.Context, w Write) error
+}
+
+func inForce(expires *time.Time, now time.Time) bool { return expires == nil || expires.After(now) }
+
+// unixMilli is an expiry as messages have it, a millisecond late at most.
+func unixMilli(expires *time.Time) int64 {
+	if expires == nil {
+		return 0
+	}
+	return max(expires.UnixMilli(), 1)
+}
+
+// message is the document as nodes are told of it.
+func (d Document) message() ([]byte, error) {
+	m := wire.Enforcement{Revision: d.Revision}
+	for _, o := range d.Orders.List {
+		m.Orders = append(m.Orders, wire.Order{
+			State: enforced[o.State], Percent: uint8(o.Percent), Expires: unixMilli(o.Expires), Policy: []byte(o.Policy), Tier: []byte(o.Tier),
+		})
+	}
+	var err error
+	if m.Bans, err = d.Bans.byKey(); err != nil {
+		return nil, err
+	}
+	for _, f := range d.Freed.List {
+		freed := wire.Freed{Revision: f.Revision, Full: f.Full}
+		if freed.Bucket, err = hash(f.Bucket); err != nil {
+			return nil, err
+		}
+		m.Freed = append(m.Freed, freed)
+	}
+	return wire.AppendEnforcement(nil, &m), nil
+}

@@ -1,0 +1,282 @@
+package enforcement
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+)
+
+const (
+	pollEvery = 200 * time.Millisecond
+	// patience bounds what a change or a look waits for the store: a kill switch must work without it.
+	patience = 300 * time.Millisecond
+	// settled is how long the store must have answered before it overrules a node that has a later revision than it: the replica
+	// that told the node may still be about to store it.
+	settled = 5 * time.Second
+	// maxEntries is how many changes are answered for that could not be stored, the latest.
+	maxEntries = 100
+	// resource is what the audit calls it.
+	resource = "enforcement"
+)
+
+// Service is what is in force on this replica. Make one with New, have one goroutine in Run. It is safe for concurrent use.
+type Service struct {
+	store Store
+	now   func() time.Time
+	log   *slog.Logger
+
+	// changing is held by whoever asks the store.
+	changing sync.Mutex
+
+	mu sync.Mutex
+	// loaded: the store has been read since the start. unsaved: held has not been stored; base is the revision that it was made on.
+	loaded, unsaved bool
+	held            Document
+	base            uint64
+	entries         []audit.Entry // of what is unsaved
+	message         []byte
+	// answers is since when the store has answered without a break; zero while it does not.
+	answers time.Time
+	changed chan struct{} // closed when held changes
+}
+
+// New makes a Service over store; now tells the time.
+func New(store Store, now func() time.Time, log *slog.Logger) *Service {
+	return &Service{store: store, now: now, log: log, changed: make(chan struct{})}
+}
+
+// Run follows the store until ctx ends. Each change between reaching it and not is logged once.
+func (s *Service) Run(ctx context.Context) {
+	ticker := time.NewTicker(pollEvery)
+	defer ticker.Stop()
+	failing := false
+	for {
+		if err := s.Refresh(ctx); ctx.Err() == nil && (err != nil) != failing {
+			if failing = err != nil; failing {
+				s.log.Warn("enforcement cannot be followed; orders work and are held in memory", "error", err)
+			} else {
+				s.log.Info("enforcement can be followed again")
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// Refresh brings this replica and the store together.
+func (s *Service) Refresh(ctx context.Context) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	timed, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return s.refresh(timed)
+}
+
+// refresh is Refresh of who holds changing.
+func (s *Service) refresh(ctx context.Context) error {
+	err := s.meet(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.answers = time.Time{}
+	} else if s.answers.IsZero() {
+		s.answers = s.now()
+	}
+	return err
+}
+
+func (s *Service) meet(ctx context.Context) error {
+	revision, err := s.store.EnforcementRevision(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	held, unsaved, loaded := s.held, s.unsaved, s.loaded
+	s.mu.Unlock()
+	if loaded && !unsaved && revision == held.Revision {
+		return nil
+	}
+	stored, err := s.store.Enforcement(ctx)
+	if err != nil {
+		return err
+	}
+	if stored.Revision >= held.Revision && (!unsaved || stored.is(held)) {
+		return s.adopt(stored, true)
+	}
+	return s.settle(ctx, held, stored)
+}
+
+// settle stores what this replica has and the store does not: a change made while the store was away, or everything if the store
+// has lost it. Of each list the one that was changed last stays; who changed the other one is kept all the same.
+func (s *Service) settle(ctx context.Context, held, stored Document) error {
+	merged, entries := newer(held, stored), s.entries
+	if !s.unsaved {
+		entries = []audit.Entry{{Action: "enforcement.restore", Resource: resource, Before: audit.Value(stored.Orders.List),
+			After: audit.Value(merged.Orders.List), Reason: "the store had lost it"}}
+	}
+	if !merged.is(held) || merged.Revision <= stored.Revision {
+		merged.Revision++ // Nodes have something else by the number.
+	}
+	if err := s.store.WriteEnforcement(ctx, Write{Expected: stored.Revision, Document: merged, Entries: entries}); err != nil {
+		return err
+	}
+	facts := []any{"orders", len(merged.Orders.List), "bans", len(merged.Bans.List), "revision", merged.Revision, "replaces", stored.Revision}
+	if merged.is(stored) {
+		s.log.Warn("what was ordered while the store was away has been overtaken by a later change, which stays", append(facts, "by", stored.Orders.By)...)
+	} else {
+		s.log.Info("what was ordered while the store was away, or had been lost, is stored", facts...)
+	}
+	return s.adopt(merged, true)
+}
+
+// adopt puts a document into force on this replica.
+func (s *Service) adopt(d Document, saved bool) error {
+	message, err := d.message()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if saved {
+		s.loaded, s.base, s.entries = true, d.Revision, nil
+	}
+	s.unsaved = !saved
+	s.held, s.message = d, message
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return nil
+}
+
+// Held returns what is in force on this replica and whether the store has it. ErrUnknown before the store has been reached, unless
+// something was ordered since.
+func (s *Service) Held() (d Document, durable bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.loaded && !s.unsaved {
+		return Document{}, false, ErrUnknown
+	}
+	return s.held, !s.unsaved, nil
+}
+
+// change makes a new document of the one in force. Nodes on this replica hear of it at once, also if it cannot be stored: then it
+// is not durable. Edit may be called again, if somebody else was faster; its errors are change's.
+func (s *Service) change(ctx context.Context, dryRun bool, edit func(d *Document, known bool, stamp Stamp) (audit.Entry, error)) (Document, bool, error) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	timed, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		away := s.refresh(timed)
+		if errors.Is(away, ErrConflict) {
+			continue
+		}
+		d, _, err := s.Held()
+		known := err == nil
+		base := s.base
+		stamp := Stamp{ID: rand.Text(), Time: s.now().UTC(), Revision: max(d.Revision+1, uint64(s.now().UnixMilli()))}
+		d.Orders.List, d.Bans.List, d.Freed.List = slices.Clone(d.Orders.List), slices.Clone(d.Bans.List), slices.Clone(d.Freed.List)
+		entry, err := edit(&d, known, stamp)
+		if err != nil || dryRun {
+			return d, away == nil, err
+		}
+		d.Revision = stamp.Revision
+		if away == nil {
+			away = s.store.WriteEnforcement(timed, Write{Expected: base, Document: d, Entries: entries(entry)})
+		}
+		if errors.Is(away, ErrConflict) {
+			continue
+		}
+		if away != nil {
+			s.log.Warn("the store does not take what was ordered; it is in force and held in memory until it does", "error", away)
+			s.entries = append(s.entries[max(0, len(s.entries)+1-maxEntries):], entries(entry)...)
+		}
+		return d, away == nil, s.adopt(d, away == nil)
+	}
+}
+
+// entries are those of a change; one whose entry is kept elsewhere has none.
+func entries(e audit.Entry) []audit.Entry {
+	if e.Action == "" {
+		return nil
+	}
+	return []audit.Entry{e}
+}
+
+// Change replaces all orders.
+type Change struct {
+	// Expected is the revision of the orders that are replaced, 0 for none; Any replaces whatever there is.
+	Expected uint64
+	Any      bool
+	Orders   []Order
+	// Entry says who makes the change; what was before and comes after is filled in.
+	Entry audit.Entry
+	// DryRun stores nothing and tells nobody.
+	DryRun bool
+}
+
+// Put makes a change and returns what is in force then, and whether it is stored. Orders that mean what they meant keep who gave them,
+// and when. ErrConflict, or ErrUnknown if only a change of Any could be made.
+func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
+	d, durable, err := s.change(ctx, c.DryRun, func(d *Document, known bool, stamp Stamp) (audit.Entry, error) {
+		switch {
+		case !known && !c.Any:
+			return audit.Entry{}, ErrUnknown
+		case !c.Any && c.Expected != d.Orders.Revision:
+			return audit.Entry{}, ErrConflict
+		}
+		before := d.Orders.List
+		stamp.By = c.Entry.By
+		d.Orders = Orders{Stamp: stamp, List: slices.Clone(c.Orders)}
+		for i := range d.Orders.List {
+			o := &d.Orders.List[i]
+			o.Since, o.By = stamp.Time, stamp.By
+			for _, old := range before {
+				if old.same(*o) {
+					*o = old
+				}
+			}
+		}
+		c.Entry.Before, c.Entry.After = audit.Value(before), audit.Value(d.Orders.List)
+		return c.Entry, nil
+	})
+	return d.Orders, durable, err
+}
+
+// After returns the message for a node that has a revision, false if there is nothing new for it, and a channel that is closed when
+// there may be. A node that is ahead has heard from another replica: it is overruled only if it has waited for that.
+func (s *Service) After(revision uint64, waited bool) (message []byte, news bool, changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if revision > s.held.Revision {
+		return s.message, waited && !s.answers.IsZero() && s.now().Sub(s.answers) >= settled, s.changed
+	}
+	return s.message, revision < s.held.Revision, s.changed
+}
+
+// Counts are how many orders of each state and how many bans are in force, and whether the store has them.
+func (s *Service) Counts() (orders map[State]int, bans int, durable bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	orders = map[State]int{Enforce: 0, Shadow: 0, Off: 0}
+	for _, o := range s.held.Orders.List {
+		if o.InForce(now) {
+			orders[o.State]++
+		}
+	}
+	for _, b := range s.held.Bans.List {
+		if inForce(b.Expires, now) {
+			bans++
+		}
+	}
+	return orders, bans, !s.unsaved
+}

@@ -1,0 +1,71 @@
+package enforcement
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// Encode is a document as stores keep it, beside its revision.
+func (d Document) Encode() ([]byte, error) { return json.Marshal(d) }
+
+// Decode reads what Encode made. Nothing is the zero document.
+func Decode(revision uint64, text []byte) (d Document, err error) {
+	if revision == 0 {
+		return d, nil
+	}
+	if err = json.Unmarshal(text, &d); err == nil {
+		d.Revision = revision
+		_, err = d.message()
+	}
+	if err != nil {
+		return Document{}, fmt.Errorf("the stored enforcement is damaged: %w", err)
+	}
+	return d, nil
+}
+
+// byKey are the bans in the order of their keys, each once.
+func (b Bans) byKey() ([]wire.Ban, error) {
+	var bans []wire.Ban
+	for _, one := range b.List {
+		key, err := hash(one.Key)
+		if err != nil {
+			return nil, err
+		}
+		bans = append(bans, wire.Ban{Key: key, Expires: unixMilli(one.Expires)})
+	}
+	slices.SortFunc(bans, func(a, b wire.Ban) int { return bytes.Compare(a.Key[:], b.Key[:]) })
+	return bans, nil
+}
+
+func hash(text string) (h [16]byte, err error) {
+	if b, err := hex.DecodeString(text); err != nil || copy(h[:], b) != len(b) || len(b) != len(h) {
+		return h, fmt.Errorf("%q is not the hash of a key", text)
+	}
+	return h, nil
+}
+
+// newer is a document that has of each list the one that was changed last.
+func newer(a, b Document) Document {
+	d := a
+	if b.Orders.Time.After(a.Orders.Time) {
+		d.Orders = b.Orders
+	}
+	if b.Bans.Time.After(a.Bans.Time) {
+		d.Bans = b.Bans
+	}
+	if b.Freed.Time.After(a.Freed.Time) {
+		d.Freed = b.Freed
+	}
+	d.Revision = max(a.Revision, b.Revision)
+	return d
+}
+
+// is says whether two documents were made by the same changes.
+func (d Document) is(other Document) bool {
+	return d.Orders.ID == other.Orders.ID && d.Bans.ID == other.Bans.ID && d.Freed.ID == other.Freed.ID
+}

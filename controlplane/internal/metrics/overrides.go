@@ -1,0 +1,30 @@
+package metrics
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// overrides collects what operators have ordered each time metrics are asked for.
+type overrides struct {
+	read                  func() (orders map[string]int, bans int, unsaved bool)
+	orders, bans, unsaved *prometheus.Desc
+}
+
+// Describe implements prometheus.Collector.
+func (o overrides) Describe(out chan<- *prometheus.Desc) {
+	out <- o.orders
+	out <- o.bans
+	out <- o.unsaved
+}
+
+// Collect implements prometheus.Collector.
+func (o overrides) Collect(out chan<- prometheus.Metric) {
+	orders, bans, unsaved := o.read()
+	for state, n := range orders {
+		out <- prometheus.MustNewConstMetric(o.orders, prometheus.GaugeValue, float64(n), state)
+	}
+	out <- prometheus.MustNewConstMetric(o.bans, prometheus.GaugeValue, float64(bans))
+	held := 0.0
+	if unsaved {
+		held = 1
+	}
+	out <- prometheus.MustNewConstMetric(o.unsaved, prometheus.GaugeValue, held)
+}

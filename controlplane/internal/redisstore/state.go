@@ -1,0 +1,133 @@
+package redisstore
+
+import (
+	"encoding/binary"
+
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// stateFormat opens every state of a bucket; tokens.lua and windows.lua say what follows.
+const stateFormat = 1
+
+// The numbers of a state before its leases, or its marks.
+const (
+	ledgerFields  = 7
+	windowsFields = 8
+)
+
+// pack is a MessagePack list of whole numbers that are not negative, as Redis' cmsgpack reads it.
+func pack(numbers []int64) []byte {
+	b := binary.BigEndian.AppendUint16([]byte{0xdc}, uint16(len(numbers)))
+	for _, n := range numbers {
+		b = binary.BigEndian.AppendUint64(append(b, 0xcf), uint64(n))
+	}
+	return b
+}
+
+// unpack reads what pack or cmsgpack made; false for anything else.
+func unpack(raw string) (numbers []int64, ok bool) {
+	b := []byte(raw)
+	var n int
+	switch {
+	case len(b) >= 1 && b[0]&0xf0 == 0x90:
+		n, b = int(b[0]&0x0f), b[1:]
+	case len(b) >= 3 && b[0] == 0xdc:
+		n, b = int(binary.BigEndian.Uint16(b[1:])), b[3:]
+	default:
+		return nil, false
+	}
+	for range n {
+		if len(b) == 0 {
+			return nil, false
+		}
+		kind, size := b[0], 0
+		switch {
+		case kind < 0x80:
+			numbers, b = append(numbers, int64(kind)), b[1:]
+			continue
+		case kind >= 0xcc && kind <= 0xcf:
+			size = 1 << (kind - 0xcc)
+		case kind >= 0xd0 && kind <= 0xd3: // cmsgpack writes a positive number so that needs no more bits.
+			size = 1 << (kind - 0xd0)
+		}
+		if size == 0 || len(b) < 1+size {
+			return nil, false
+		}
+		var v uint64
+		for _, c := range b[1 : 1+size] {
+			v = v<<8 | uint64(c)
+		}
+		if v > 2*quota.MaxUnits {
+			return nil, false
+		}
+		numbers, b = append(numbers, int64(v)), b[1+size:]
+	}
+	return numbers, len(b) == 0
+}
+
+// fieldsOf reads a state of fixed numbers and at most so many pairs.
+func fieldsOf(raw string, fixed, pairs int) ([]int64, bool) {
+	s, ok := unpack(raw)
+	return s, ok && len(s) >= fixed && len(s) <= fixed+2*pairs && (len(s)-fixed)%2 == 0 && s[0] == stateFormat
+}
+
+func readLedger(raw string) (lease.Ledger, bool) {
+	s, ok := fieldsOf(raw, ledgerFields, lease.MaxPairs)
+	if !ok {
+		return lease.Ledger{}, false
+	}
+	l := lease.Ledger{
+		Version: uint64(s[1]), Last: quota.Instant(s[2]), Debt: s[3], Params: quota.Params{Num: s[4], Den: s[5], Burst: s[6]},
+	}
+	if p := l.Params; p.Num < 1 || p.Den < 1 || p.Burst < 1 || p.Num > quota.MaxUnits || p.Burst > quota.MaxUnits/p.Den {
+		return lease.Ledger{}, false
+	}
+	for at := ledgerFields; at < len(s); at += 2 {
+		l.Pairs = append(l.Pairs, lease.Pair{End: quota.Instant(s[at]), Tokens: s[at+1]})
+	}
+	return l, true
+}
+
+func packLedger(l lease.Ledger) []byte {
+	s := []int64{stateFormat, int64(l.Version), int64(l.Last), l.Debt, l.Params.Num, l.Params.Den, l.Params.Burst}
+	for _, p := range l.Pairs {
+		s = append(s, int64(p.End), p.Tokens)
+	}
+	return pack(s)
+}
+
+func readWindows(raw string) (lease.WindowLedger, bool) {
+	s, ok := fieldsOf(raw, windowsFields, quota.MaxMarks)
+	if !ok {
+		return lease.WindowLedger{}, false
+	}
+	w := quota.Windows{
+		Algorithm: quota.Algorithm(s[3]), Quota: s[4], Length: quota.Span(s[5]), Grain: quota.Span(s[6]), Offset: quota.Span(s[7]),
+	}
+	if s[3] < int64(quota.FixedWindow) || s[3] > int64(quota.SlidingLog) || w.Quota < 1 || w.Quota > quota.MaxUnits ||
+		w.Grain < 1 || w.Grain > w.Length || w.Offset >= w.Grain {
+		return lease.WindowLedger{}, false
+	}
+	l := lease.WindowLedger{Windows: w, Version: uint64(s[1]), History: quota.History{Last: quota.Instant(s[2])}}
+	var start quota.Instant
+	for at := windowsFields; at < len(s); at += 2 {
+		if s[at] < 1 {
+			return lease.WindowLedger{}, false
+		}
+		start += quota.Instant(s[at])
+		l.History.Marks = append(l.History.Marks, quota.Mark{Start: start, Count: s[at+1]})
+	}
+	return l, true
+}
+
+func packWindows(l lease.WindowLedger) []byte {
+	w := l.Windows
+	s := []int64{stateFormat, int64(l.Version), int64(l.History.Last), int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset)}
+	var before quota.Instant
+	for _, m := range l.History.Marks {
+		s = append(s, int64(m.Start-before), m.Count)
+		before = m.Start
+	}
+	return pack(s)
+}

@@ -1,0 +1,76 @@
+package lease
+
+import (
+	"slices"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Change is what an operator does to a bucket. The zero value looks.
+type Change struct {
+	// Reset forgets what was used.
+	Reset bool
+	// Give gives back that many used tokens, at most all of them: a bucket never holds more than its burst.
+	Give int64
+}
+
+// Holding is what a bucket holds.
+type Holding struct {
+	// Stale: the ask was made under an older policy set than the ledger's; the rest does not count.
+	Stale bool
+	// Level are the tokens that can be had, Used those that are missing from a full bucket, Leased those of them that nodes may hold
+	// unspent: no change brings them back. Of windows that are the ones counted ahead.
+	Level, Used, Leased int64
+	// FullAfter is the wait until the bucket is full if nobody uses it.
+	FullAfter quota.Span
+	// Given are the tokens that a Change gave back.
+	Given int64
+}
+
+// Adjust changes the bucket at now, as it is counted by the ask's figures, and says what it holds then. What is leased out stays
+// used: level and leased tokens together are never more than the burst.
+func (l Ledger) Adjust(now quota.Instant, ask Ask, c Change) (Ledger, Holding) {
+	if l.Version > ask.Version && l.Params != ask.Params && l.Params.Den != 0 {
+		return l, Holding{Stale: true}
+	}
+	l = l.bring(now, ask)
+	p, before := l.Params, l.Debt
+	least := units(l.out(), p.Den)
+	if c.Reset {
+		l.Debt = min(l.Debt, least)
+	} else if c.Give > 0 {
+		l.Debt = min(l.Debt, max(least, l.Debt-units(c.Give, p.Den)))
+	}
+	return l, Holding{
+		Level: max(0, (p.Burst*p.Den-l.Debt)/p.Den), Used: ceilDiv(l.Debt, p.Den), Leased: l.out(),
+		FullAfter: quota.Span(max(l.Ready(p.Burst)-now, 0)), Given: (before - l.Debt) / p.Den,
+	}
+}
+
+// Adjust is Ledger.Adjust of windows. Tokens are given back where they count longest.
+func (l WindowLedger) Adjust(now quota.Instant, ask Ask, c Change) (WindowLedger, Holding) {
+	if l.stale(ask) {
+		return l, Holding{Stale: true}
+	}
+	l = l.At(now, ask)
+	h, w := &l.History, l.Windows
+	var given, leased int64
+	for i := len(h.Marks) - 1; i >= 0; i-- {
+		m := &h.Marks[i]
+		if m.Start > h.Last {
+			leased += m.Count
+			continue
+		}
+		back := min(m.Count, max(c.Give-given, 0))
+		if c.Reset {
+			back = m.Count
+		}
+		m.Count -= back
+		given += back
+	}
+	h.Marks = slices.DeleteFunc(h.Marks, func(m quota.Mark) bool { return m.Count == 0 })
+	level := w.Remaining(h)
+	return l, Holding{
+		Level: level, Used: w.Quota - level, Leased: leased, FullAfter: w.ResetAfter(h, h.Last), Given: given,
+	}
+}

@@ -1,0 +1,66 @@
+package match_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// What is looked up without a request is the bucket that a request has: for every kind of part, tier, limit, and in shadow.
+func TestPartitionsAreThoseOfRequests(t *testing.T) {
+	doc := `{"version":"weir/v1","tiers":["free","gold"],
+		"identity":{"consumer":[{"header":"x-api-key"},{"cookie":"who"}],"tier":[{"header":"x-tier","trusted":true}],"default_tier":"free"},
+		"policies":[{"name":"p","match":{"paths":["/a/**"]},"if_absent":"shared","enforcement":{"enforce":ENFORCE},
+			"partition":["client_ip","consumer","tier","method","host","path","policy_path","header:x-h","cookie:c","query:q"],
+			"limits":{"free":[{"quota":1,"window":"1s"},{"quota":2,"window":"1m"},{"quota":3,"window":"1h"}],"gold":[{"quota":9,"window":"1s"},{"quota":99,"window":"1m"}]}}]}`
+	secret := [16]byte{9}
+	for _, enforce := range []string{"100", "0", "40"} {
+		node, err := policy.ParseJSON([]byte(strings.Replace(doc, `{"enforce":ENFORCE}`, map[string]string{"100": `"enforce"`, "0": `"shadow"`, "40": `{"enforce":40}`}[enforce], 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		set, err := policy.Decode(node)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ix match.Index
+		if err := ix.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Secret: secret, Set: set})); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 40 {
+			tier := []string{"free", "gold"}[i%2]
+			key := fmt.Sprint("k", i)
+			a := request("GET", "h", "/a/b", "x-api-key", key, "x-tier", tier, "x-h", "v", "cookie", "c=crumb")
+			a.ClientIP, a.Query = []byte{10, 0, 0, 1}, []byte("q=1")
+			consumer := match.Value{Text: []byte(key), Source: policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}}
+			if i%3 == 0 {
+				a.Headers = a.Headers[1:]
+				consumer = match.Value{Absent: true}
+			}
+			text := func(s string) match.Value { return match.Value{Text: []byte(s)} }
+			p := match.NewPartition(secret, &set.Policies[0], []match.Value{{Text: []byte{10, 0, 0, 1}}, consumer, text(tier), text("GET"), text("h"),
+				text("/a/b"), text("/a/**"), text("v"), text("crumb"), text("1")})
+			hits := ix.Match(a, nil)
+			if want := map[string]int{"free": 3, "gold": 2}[tier]; len(hits) != want {
+				t.Fatalf("%d hits", len(hits))
+			}
+			for n, hit := range hits {
+				if got := p.Bucket(tier, n, hit.Shadow); got != hit.Key {
+					t.Errorf("enforce %s, request %d, limit %d, shadow %v: %x, want %x", enforce, i, n, hit.Shadow, got, hit.Key)
+				}
+			}
+			if percent := map[string]int{"100": 100, "0": 0, "40": 40}[enforce]; hits[0].Shadow != (p.Share() >= percent) {
+				t.Errorf("share %d is in shadow: %v", p.Share(), hits[0].Shadow)
+			}
+			ix.Obey(&wire.Enforcement{Bans: []wire.Ban{{Key: p.Key()}}}, 0)
+			if ix.Match(a, nil); !ix.Barred() {
+				t.Error("the key is not the one that bans go by")
+			}
+			ix.Obey(&wire.Enforcement{}, 0)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package wire
+
+import (
+	"encoding/binary"
+
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+const (
+	enforcementMagic  = "WREN"
+	enforcementFormat = 1
+)
+
+// Bounds of the message about enforcement.
+const (
+	// MaxOrders is how many orders count at a time, MaxBans how many keys may be banned, MaxFreed how many buckets one message has
+	// forgotten about.
+	MaxOrders = 64
+	MaxBans   = 1024
+	MaxFreed  = 256
+	maxName   = 63
+)
+
+// Enforcement is what operators have ordered beside the policy set: all of it as of Revision.
+type Enforcement struct {
+	Revision uint64
+	Orders   []Order
+	// Bans are by key, ascending, each once.
+	Bans []Ban
+	// Freed are the buckets that were changed lately: what nodes know of them beside the tokens in hand is to be forgotten.
+	Freed []Freed
+}
+
+// Order is a kill switch: what counts instead of the document's own word for some policies. Read from a message, its texts alias
+// the message.
+type Order struct {
+	// State is policy.EnforcedAll, policy.EnforcedShadow or policy.EnforcedOff.
+	State policy.Enforced
+	// Percent is the share of the partition keys that it is about, 1 to 100.
+	Percent uint8
+	// Expires is the Unix time in milliseconds at which it ends; 0: when it is taken back.
+	Expires int64
+	// Policy and Tier are the names of those that it is about; empty: all.
+	Policy, Tier []byte
+}
+
+// Ban says that requests of a partition key are refused. Expires is as an Order's.
+type Ban struct {
+	Key     [16]byte
+	Expires int64
+}
+
+// Freed is a bucket that was changed. Revision is that of the change: who has it already has forgotten. Full: it is full now, so that
+// a node's own part of it is too.
+type Freed struct {
+	Bucket   [16]byte
+	Revision uint64
+	Full     bool
+}
+
+// AppendEnforcement appends the message to dst.
+func AppendEnforcement(dst []byte, m *Enforcement) []byte {
+	dst = append(append(dst, enforcementMagic...), enforcementFormat)
+	dst = binary.LittleEndian.AppendUint64(dst, m.Revision)
+	dst = putUvarint(dst, int64(len(m.Orders)))
+	for i := range m.Orders {
+		o := &m.Orders[i]
+		dst = putUvarint(append(dst, byte(o.State), o.Percent), o.Expires)
+		dst = append(putUvarint(dst, int64(len(o.Policy))), o.Policy...)
+		dst = append(putUvarint(dst, int64(len(o.Tier))), o.Tier...)
+	}
+	dst = putUvarint(dst, int64(len(m.Bans)))
+	for i := range m.Bans {
+		dst = putUvarint(append(dst, m.Bans[i].Key[:]...), m.Bans[i].Expires)
+	}
+	dst = putUvarint(dst, int64(len(m.Freed)))
+	for i := range m.Freed {
+		f := &m.Freed[i]
+		dst = append(binary.LittleEndian.AppendUint64(append(dst, f.Bucket[:]...), f.Revision), boolByte(f.Full))
+	}
+	return dst
+}
+
+// IsEnforcement says whether a message from the poll is about enforcement rather than a snapshot.
+func IsEnforcement(b []byte) bool {
+	return len(b) >= len(enforcementMagic) && string(b[:len(enforcementMagic)]) == enforcementMagic
+}
+
+// DecodeEnforcement reads a message into m, reusing its slices. After an error nothing in m counts.
+func DecodeEnforcement(b []byte, m *Enforcement) error {
+	c := cursor{buf: b}
+	c.header(enforcementMagic, enforcementFormat)
+	m.Revision = c.u64()
+	m.Orders, m.Bans, m.Freed = m.Orders[:0], m.Bans[:0], m.Freed[:0]
+	for n := c.within(0, MaxOrders); n > 0 && c.err == nil; n-- {
+		o := Order{State: policy.Enforced(c.u8()), Percent: c.u8(), Expires: c.uvarint()}
+		o.Policy = c.text(maxName)
+		o.Tier = c.text(maxTier)
+		known := o.State == policy.EnforcedAll || o.State == policy.EnforcedShadow || o.State == policy.EnforcedOff
+		if !known || o.Percent < 1 || o.Percent > 100 {
+			c.fail(ErrValue)
+		}
+		m.Orders = append(m.Orders, o)
+	}
+	for n := c.within(0, MaxBans); n > 0 && c.err == nil; n-- {
+		var ban Ban
+		copy(ban.Key[:], c.bytes(16))
+		ban.Expires = c.uvarint()
+		if last := len(m.Bans) - 1; last >= 0 && string(m.Bans[last].Key[:]) >= string(ban.Key[:]) {
+			c.fail(ErrValue)
+		}
+		m.Bans = append(m.Bans, ban)
+	}
+	for n := c.within(0, MaxFreed); n > 0 && c.err == nil; n-- {
+		var freed Freed
+		copy(freed.Bucket[:], c.bytes(16))
+		freed.Revision = c.u64()
+		full := c.u8()
+		if freed.Full = full == 1; full > 1 {
+			c.fail(ErrValue)
+		}
+		m.Freed = append(m.Freed, freed)
+	}
+	return c.end()
+}

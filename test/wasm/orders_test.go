@@ -1,0 +1,117 @@
+package wasm
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/envoytest"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+var off = wire.Order{State: policy.EnforcedOff, Percent: 100}
+
+// passed says of each worker whether a request passes that the policy refuses.
+func (w *world) passed() (all []bool) {
+	w.t.Helper()
+	for worker := range w.fleet.workers {
+		all = append(all, w.ask(0, worker, get("x-key", "a")).passed)
+	}
+	return all
+}
+
+func (w *world) expectAll(name string, want bool) {
+	w.t.Helper()
+	for worker, passed := range w.passed() {
+		if passed != want {
+			w.t.Errorf("%s: worker %d lets a request pass: %v", name, worker, passed)
+		}
+	}
+}
+
+// An order reaches every worker within two ticks, stays while the control plane is away, also in a worker that starts anew, and
+// ends by the node's own clock.
+func TestOrdersReachEveryWorker(t *testing.T) {
+	var tr trap
+	w := newWorld(t, fleet{nodes: 1, workers: 3, fail: envoytest.FailReload, onShared: tr.hook, set: setOf(limits("api", "local", "1/1h"))})
+	h := w.nodes[0]
+	w.ask(0, 0, get("x-key", "a"))
+	w.expectAll("used up", false)
+	w.centre.order(off)
+	w.advance(2*quantum + 2*tick)
+	w.expectAll("switched off", true)
+	if p := w.centre.lastPoll(0); p.obeys != 1 || !p.query.Has("enforcement") {
+		t.Errorf("the next poll says %v", p.query)
+	}
+	if got := w.counter("requests.bypassed"); got != 3 || w.counter("enforcement.orders") != 1 {
+		t.Errorf("%d bypassed, %d orders", got, w.counter("enforcement.orders"))
+	}
+	// A push does not let one request be refused in between.
+	for quota := range 6 {
+		w.centre.push(setOf(limits("other", "local", "1/1h", `"match": {"paths": ["/other"]}`), limits("api", "local", []string{"2/1h", "1/1h"}[quota%2])))
+		w.run(3*tick, func() {
+			for worker := range 3 {
+				if a := w.request(0, worker, get("x-key", "a")); !a.passed {
+					t.Errorf("push %d: worker %d refuses", quota, worker)
+				}
+			}
+		})
+	}
+	w.centre.down = true
+	tr.armed, tr.vm = true, 1
+	w.advance(20 * quantum)
+	if h.Alive(1) {
+		t.Fatal("the worker is alive")
+	}
+	w.advance(2 * time.Second)
+	w.expectAll("a worker that starts anew", true)
+	w.centre.down = false
+	w.advance(30 * time.Second)
+	until := off
+	until.Expires = h.Now().Add(5 * time.Second).UnixMilli()
+	w.centre.order(until)
+	w.advance(time.Second)
+	w.centre.down = true
+	w.expectAll("for a while", true)
+	w.advance(3900 * time.Millisecond)
+	w.expectAll("nearly over", true)
+	w.advance(150 * time.Millisecond)
+	w.expectAll("over", false)
+	if n := w.counter("enforcement.orders"); n != 0 {
+		t.Errorf("%d orders", n)
+	}
+}
+
+// Requests that wait when everything is switched off end as they began, and a ban of a key makes leased tokens useless at once.
+func TestOrdersAndTokensInHand(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "leased", "1000/1h", thenDeny))})
+	w.centre.lag = func() (up, down time.Duration) { return 20 * quantum, 20 * quantum }
+	held := w.request(0, 0, get("x-key", "a"))
+	w.centre.order(off)
+	w.advance(100 * quantum)
+	if !held.done || !held.passed || w.counter("requests.allowed") != 1 {
+		t.Errorf("the one that waited: %+v", held)
+	}
+	w.centre.order()
+	w.advance(50 * quantum)
+	for range 5 {
+		if a := w.ask(0, 0, get("x-key", "a")); !a.passed {
+			t.Errorf("with tokens: %+v", w.decision(a))
+		}
+	}
+	key := w.centre.granted[0].item.Bucket
+	w.centre.orders.Bans = []wire.Ban{{Key: key}}
+	w.centre.order()
+	w.advance(2*quantum + 2*tick)
+	for worker := range 2 {
+		if a := w.ask(0, worker, get("x-key", "a")); a.passed || a.stream.Reply().Status != 403 {
+			t.Errorf("worker %d lets a banned key pass", worker)
+		}
+		if a := w.ask(0, worker, get("x-key", "b")); !a.passed {
+			t.Errorf("worker %d refuses another key", worker)
+		}
+	}
+	if n := w.counter("enforcement.bans"); n != 1 {
+		t.Errorf("%d bans", n)
+	}
+}
