@@ -42,7 +42,7 @@ const openShare = 10
 // bounds are what callers may ask for.
 type bounds struct {
 	tokens, open, nodes, failures, newNodes *throttle.Table
-	leases                            *fair.Gate
+	leases                                  *fair.Gate
 }
 
 func newBounds(config Config) (*bounds, error) {
