@@ -12,13 +12,22 @@ const (
 	Exempt
 )
 
-// Standing looks a request up in the lists of the banned and of the exempt; a ban comes first.
+// Standing looks a request up in the lists of the banned and of the exempt, and its consumer among those of whom the control
+// plane says so; a ban comes first.
 func (ix *Index) Standing(a *Attributes) Standing {
 	known := len(a.ClientIP) > 0
-	switch {
-	case known && policy.Contains(ix.banned, a.Address):
+	ix.looked, ix.person = false, Person{}
+	if known && policy.Contains(ix.banned, a.Address) {
 		return Banned
-	case known && policy.Contains(ix.exempt, a.Address), ix.exemptMethod(a.Method), ix.exemptPath(a.Path), ix.exemptConsumer(a):
+	}
+	if ix.askSpecial(a); ix.special {
+		ix.findPerson(a)
+	}
+	switch {
+	case ix.person.Banned:
+		return Banned
+	case ix.person.Bypass, known && policy.Contains(ix.exempt, a.Address), ix.exemptMethod(a.Method), ix.exemptPath(a.Path),
+		ix.exemptConsumer(a):
 		return Exempt
 	}
 	return Open

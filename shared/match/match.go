@@ -15,15 +15,9 @@ type Attributes struct {
 	Headers []Header
 	// Properties looks up what is in no header; nil: nothing is there. It is asked only if a policy that applies needs it.
 	Properties Properties
-	// Consumers knows the tiers that the control plane has assigned; nil: none. It is asked only if a policy that applies goes by
-	// tier.
+	// Consumers knows what the control plane says of consumers; nil: nothing. It is asked at most once, and only if a policy that
+	// applies goes by tier or there are Special consumers.
 	Consumers Consumers
-}
-
-// Consumers knows which tiers consumers have been assigned, by ConsumerKey. The name is good until the next call; known is
-// false for a consumer who has none, or of whom nothing is known yet.
-type Consumers interface {
-	Tier(consumer Key) (name []byte, known bool)
 }
 
 // Properties are Envoy's attributes of a request. The parts of a path are joined by NUL; the value is nil if there is none.
@@ -63,8 +57,15 @@ type Hit struct {
 	Candidate bool
 	// Tier is the caller's if the policy goes by tier, for Index.Tier; 0 if it does not.
 	Tier uint8
-	Key  Key
-	Cost int64
+	// Own: the limit is the caller's, the one before this number in Index.Own; 0: it is the one that Limit says.
+	Own uint8
+	// Named: the control plane may know another limit of the consumer Index.Person, at Place among those that it has of the policy.
+	Named bool
+	Place uint8
+	// Guess: the limit is the policy's because nothing is known of the consumer yet.
+	Guess bool
+	Key   Key
+	Cost  int64
 }
 
 // Verdict is what matching alone can say about a hit.
@@ -80,7 +81,8 @@ const (
 
 // Match appends the hits of a request in the document's order. It keeps nothing of a.
 func (ix *Index) Match(a *Attributes, hits []Hit) []Hit {
-	ix.tier = -1
+	ix.tier, ix.own = -1, ix.own[:0]
+	ix.askSpecial(a)
 	ix.found = ix.trie.search(ix.snapshot, a.Host, a.Path, ix.found[:0])
 	for _, c := range ix.found {
 		p := &ix.policies[c.policy]
@@ -89,6 +91,7 @@ func (ix *Index) Match(a *Attributes, hits []Hit) []Hit {
 		}
 		hits = ix.policyHits(p, c, a, hits)
 	}
+	ix.looked = false // The next request is another.
 	return hits
 }
 
@@ -103,10 +106,18 @@ func (ix *Index) policyHits(p *Policy, c candidate, a *Attributes, hits []Hit) [
 			limits = ix.run(p, uint32(ix.tier))
 		}
 	}
-	if limits.from == limits.to {
+	count, own := limits.to-limits.from, uint8(len(ix.own))
+	if p.ByConsumer && ix.special {
+		ix.findPerson(a)
+		var overridden bool
+		if overridden, hit.Named, hit.Guess = ix.override(p); overridden {
+			count = uint32(len(ix.own)) - uint32(own)
+			hit.Own = own + 1
+		}
+	}
+	if count == 0 {
 		return hits
 	}
-	hit.Limit = limits.from
 	complete := ix.encodeKey(p, c, a)
 	var base int
 	switch {
@@ -118,14 +129,22 @@ func (ix *Index) policyHits(p *Policy, c candidate, a *Attributes, hits []Hit) [
 		hit.Key, base, hit.Shadow = ix.bucket(p)
 		hit.Cost, hit.Verdict = ix.cost(p, a.Headers)
 	}
-	hits = append(hits, hit)
-	for hit.Limit++; hit.Limit < limits.to; hit.Limit++ {
-		// The key goes by the place in the list, so that a limit whose figures change stays the same bucket.
-		hit.Key = ix.marked(limitMark, byte(hit.Limit-limits.from))
+	for i := range count {
+		hit.Limit, hit.Place = limits.from+i, uint8(i)
+		if hit.Limit >= limits.to { // A limit of the caller's own that has no counterpart: the number just names the policy.
+			hit.Limit = ix.run(p, 0).from
+		}
+		if i > 0 {
+			// The key goes by the place in the list, so that a limit whose figures change stays the same bucket.
+			hit.Key = ix.marked(limitMark, byte(i))
+			if hit.Own > 0 {
+				hit.Own++
+			}
+		}
 		hits = append(hits, hit)
 	}
 	if drafts := ix.run(p, p.candidates()); drafts.from < drafts.to && hit.Verdict == Limited {
-		hit.Shadow, hit.Candidate = true, true
+		hit.Shadow, hit.Candidate, hit.Own, hit.Named = true, true, 0, false
 		for hit.Limit = drafts.from; hit.Limit < drafts.to; hit.Limit++ {
 			ix.key = ix.key[:base]
 			hit.Key = ix.marked(candidateMark, byte(hit.Limit-drafts.from))

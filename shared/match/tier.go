@@ -41,24 +41,13 @@ func (ix *Index) findTier(a *Attributes) {
 	}
 }
 
-// assigned asks for the tier of the request's consumer, who is known by the first source that is present.
+// assigned is the tier that the request's consumer has been assigned.
 func (ix *Index) assigned(a *Attributes) []byte {
 	if a.Consumers == nil {
 		return nil
 	}
-	for _, s := range ix.sources {
-		ix.key = putText(append(ix.key[:0], consumerFormat, byte(s.kind)), ix.Text(s.name))
-		value := len(ix.key)
-		if !ix.putSource(s, a) {
-			continue
-		}
-		if ix.key[value] != 1 {
-			return nil // A value that is given more than once names nobody.
-		}
-		name, _ := a.Consumers.Tier(ix.hashKey())
-		return name
-	}
-	return nil
+	ix.findPerson(a)
+	return ix.person.Tier
 }
 
 func (ix *Index) hashKey() Key { return hashed(ix.secret, ix.key) }

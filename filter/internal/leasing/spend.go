@@ -17,6 +17,11 @@ type Need struct {
 	// Strict buckets hold nothing on the node: each request asks.
 	Strict    bool
 	Algorithm quota.Algorithm
+	// Turn, Named, Consumer and Place are those of a wire.LeaseItem.
+	Turn     uint64
+	Named    bool
+	Consumer [16]byte
+	Place    uint8
 }
 
 // queue says whether what the centre grants is a place in a queue, which holds for one request alone: what a request leaves of

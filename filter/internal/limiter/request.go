@@ -70,6 +70,10 @@ type Request struct {
 	deadline quota.Instant
 	matched  []match.Hit
 	shadows  []match.Hit
+	// own are the limits that the consumer has in place of policies', turn up to when that is known.
+	own      []policy.Limit
+	consumer match.Key
+	turn     uint64
 }
 
 // Hit is one policy's part in the decision.
@@ -120,7 +124,23 @@ const (
 
 func (req *Request) policyOf(m match.Hit) *match.Policy { return req.rules.Index.Policy(m.Policy) }
 
-func (req *Request) limitOf(m match.Hit) *policy.Limit { return req.rules.Index.Limit(m.Limit) }
+// LimitOf is the limit that a hit is decided by: the policy's, or the consumer's own.
+func (req *Request) LimitOf(m *match.Hit) *policy.Limit {
+	if m.Own > 0 {
+		return &req.own[m.Own-1]
+	}
+	return req.rules.Index.Limit(m.Limit)
+}
+
+// generation orders what changes a bucket's figures on this node: a later policy set's stay, and under one what is known of the
+// consumer before what the document says to a VM that does not know it yet.
+func (req *Request) generation(m *match.Hit) uint64 {
+	g := req.rules.Generation
+	if !m.Guess {
+		g |= 1
+	}
+	return g
+}
 
 // Rules is the policy set that the request is decided by.
 func (req *Request) Rules() *Rules { return req.rules }

@@ -109,7 +109,7 @@ func (p *pluginContext) start(config *policy.Plugin) error {
 		p.sync.Consumers = p.people
 	}
 	p.limiter = limiter.New(p.store, p.desk)
-	p.limiter.Ahead = quota.Span(p.clock.Wall() - int64(p.clock.Now()))
+	p.setAhead(p.clock.Now())
 	if config.Set != nil {
 		if err := p.useInline(config, process.secret); err != nil {
 			return err
@@ -141,7 +141,7 @@ func (p *pluginContext) OnTick() {
 		return
 	}
 	p.nextTick = now + quota.Instant(tick)
-	p.limiter.Ahead = quota.Span(p.clock.Wall() - int64(now))
+	p.setAhead(now)
 	p.report()
 	p.sync.Tick(now)
 	if p.desk != nil {
@@ -150,6 +150,14 @@ func (p *pluginContext) OnTick() {
 		p.climb(now)
 		p.resumeResolved(nil)
 		p.show(now)
+	}
+}
+
+// setAhead notes by how much Unix time is ahead of the clock that decides.
+func (p *pluginContext) setAhead(now quota.Instant) {
+	p.limiter.Ahead = quota.Span(p.clock.Wall() - int64(now))
+	if p.people != nil {
+		p.people.Ahead = p.limiter.Ahead
 	}
 }
 

@@ -1,0 +1,87 @@
+package match
+
+import "github.com/weir-proxy/weir/shared/wire"
+
+// Consumers knows what the control plane says of consumers.
+type Consumers interface {
+	// Special says whether any consumer may have more than a tier, and up to which wire.Consumers.Turn what Find says is true.
+	Special() (any bool, turn uint64)
+	// Find fills in all of c but its Key, by which the consumer is known. What c refers to is good until the next call.
+	Find(c *Person)
+}
+
+// Person is what is known of the consumer that a request comes from.
+type Person struct {
+	// Key is its ConsumerKey. Known: the request names one consumer.
+	Key   Key
+	Known bool
+	// Tier is the name of the tier that it has been assigned, empty for none.
+	Tier []byte
+	// Banned and Bypass are in force at Now, in Unix milliseconds.
+	Banned, Bypass bool
+	Now            int64
+	// Overrides are its limits in place of policies' own, those that have ended among them.
+	Overrides wire.SpecialReader
+	// Sure: nothing that was true as of the Turn before is missing.
+	Sure bool
+}
+
+// Person is the consumer of the request that Match was last called for, if a hit is Named, and the turn up to which its hits are
+// known to be right.
+func (ix *Index) Person() (consumer Key, turn uint64) { return ix.person.Key, ix.turn }
+
+func (ix *Index) askSpecial(a *Attributes) {
+	if ix.special, ix.turn = false, 0; a.Consumers != nil {
+		ix.special, ix.turn = a.Consumers.Special()
+	}
+}
+
+// findPerson looks the request's consumer up, once for each request. It is known by the first source that is present.
+func (ix *Index) findPerson(a *Attributes) {
+	if ix.looked {
+		return
+	}
+	ix.looked, ix.person = true, Person{}
+	for _, s := range ix.sources {
+		ix.key = putText(append(ix.key[:0], consumerFormat, byte(s.kind)), ix.Text(s.name))
+		value := len(ix.key)
+		if !ix.putSource(s, a) {
+			continue
+		}
+		if ix.key[value] == 1 { // A value that is given more than once names nobody.
+			ix.person.Key, ix.person.Known = ix.hashKey(), true
+			a.Consumers.Find(&ix.person)
+		}
+		return
+	}
+}
+
+// override appends the caller's own limits under a policy to ix.own, and says whether it has such, whether the control plane may
+// know better, and whether that is because nothing is known here. One that does not fit how the policy counts, as after a change
+// of the policy, sleeps.
+func (ix *Index) override(p *Policy) (overridden, named, guess bool) {
+	c := &ix.person
+	l := &ix.read
+	ix.reader = c.Overrides
+	for ix.reader.Next(l) {
+		if !equal(l.Policy, ix.Text(p.Name)) {
+			continue
+		}
+		if l.Until <= c.Now {
+			return false, true, false
+		}
+		own := len(ix.own)
+		counting := ix.limits[ix.run(p, 0).from].Counting
+		for i := range l.Each[:l.Count] {
+			limit, err := counting.Own(l.Each[i].Quota, l.Each[i].Window, l.Each[i].Burst)
+			if err != nil {
+				ix.own = ix.own[:own]
+				return false, true, false
+			}
+			ix.own = append(ix.own, limit)
+		}
+		return true, true, false
+	}
+	guess = c.Known && !c.Sure
+	return false, guess, guess
+}
