@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
@@ -88,7 +89,7 @@ func (v *versions) Load(_ context.Context, number uint64) (policies.Version, err
 }
 
 // Append implements policies.Store.
-func (v *versions) Append(_ context.Context, expected uint64, next policies.Version) error {
+func (v *versions) Append(_ context.Context, expected uint64, next policies.Version, _ audit.Entry) error {
 	if expected != uint64(len(v.all)) {
 		return policies.ErrConflict
 	}

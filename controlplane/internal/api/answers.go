@@ -16,6 +16,8 @@ type (
 	ConsumerAnswer = gen.Consumer
 	// ConsumersAnswer is a page of consumers, in no order, each by its key alone.
 	ConsumersAnswer = gen.Consumers
+	// AuditAnswer is a page of changes, newest first.
+	AuditAnswer = gen.AuditEntries
 	// NodesAnswer is a page of nodes.
 	NodesAnswer = gen.Nodes
 	// NodeAnswer is one node.

@@ -13,6 +13,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
@@ -27,6 +28,7 @@ import (
 type Config struct {
 	Policies  *policies.Service
 	Consumers *consumers.Service
+	Audit     audit.Store
 	Nodes     *nodes.Registry
 	Leases    *leases.Service
 	Hub       *push.Hub

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
@@ -78,6 +79,13 @@ func (b *breakable) ListConsumers(ctx context.Context, token string, limit int) 
 		return nil, "", err
 	}
 	return b.Store.ListConsumers(ctx, token, limit)
+}
+
+func (b *breakable) Audit(ctx context.Context, before string, limit int) ([]audit.Entry, error) {
+	if err := b.check(); err != nil {
+		return nil, err
+	}
+	return b.Store.Audit(ctx, before, limit)
 }
 
 func (b *breakable) Load(ctx context.Context, number uint64) (policies.Version, error) {
@@ -157,7 +165,7 @@ func newPlane(t *testing.T) *plane {
 	})
 	zero := func() float64 { return 0 }
 	p.handler, err = api.New(api.Config{
-		Policies: sets, Consumers: people, Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now), Hub: p.hub,
+		Policies: sets, Consumers: people, Audit: p.store, Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now), Hub: p.hub,
 		Tokens:  auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)},
 		Metrics: metrics.New("test", metrics.Gauges{Census: func() metrics.Census { return metrics.Census{} }, Nodes: zero, Version: zero, Ready: zero, Regions: zero}),
 		Log:     log, Now: time.Now, Stopping: stopping, Version: "test",

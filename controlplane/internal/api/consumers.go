@@ -100,7 +100,7 @@ func (s *server) GetConsumer(ctx context.Context, r gen.GetConsumerRequestObject
 
 // PutConsumer assigns a tier.
 func (s *server) PutConsumer(ctx context.Context, r gen.PutConsumerRequestObject) (gen.PutConsumerResponseObject, error) {
-	p, w, err := s.consumerWrite(r.Params.IfMatch, r.ID, r.Params.Source)
+	p, w, err := s.consumerWrite(ctx, "consumer.put", r.Params.IfMatch, r.ID, r.Params.Source)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (s *server) PutConsumer(ctx context.Context, r gen.PutConsumerRequestObject
 
 // DeleteConsumer forgets what is assigned.
 func (s *server) DeleteConsumer(ctx context.Context, r gen.DeleteConsumerRequestObject) (gen.DeleteConsumerResponseObject, error) {
-	p, w, err := s.consumerWrite(r.Params.IfMatch, r.ID, r.Params.Source)
+	p, w, err := s.consumerWrite(ctx, "consumer.delete", r.Params.IfMatch, r.ID, r.Params.Source)
 	if err != nil {
 		return nil, err
 	}
@@ -133,12 +133,12 @@ func (s *server) DeleteConsumer(ctx context.Context, r gen.DeleteConsumerRequest
 }
 
 // consumerWrite finds out whom a change is about and what it replaces.
-func (s *server) consumerWrite(match gen.IfMatch, id, source string) (p person, w consumers.Write, err error) {
+func (s *server) consumerWrite(ctx context.Context, action string, match gen.IfMatch, id, source string) (p person, w consumers.Write, err error) {
 	if w.Expected, w.Any, err = ifMatch(match); err != nil {
 		return p, w, err
 	}
 	p, err = s.person(id, source)
-	w.Key = p.key
+	w.Key, w.Entry = p.key, entry(ctx, action, consumerResource(p.key))
 	return p, w, err
 }
 

@@ -96,7 +96,8 @@ func (s *server) fail(err error, c echo.Context) {
 }
 
 // authorize finds the caller's token and whether it has the role.
-func (s *server) authorize(c echo.Context, role auth.Role) (auth.Token, error) {
+func (s *server) authorize(c echo.Context, role auth.Role) (token auth.Token, err error) {
+	defer func() { s.noteRefused(c, token, err) }()
 	scheme, secret, _ := strings.Cut(c.Request().Header.Get(echo.HeaderAuthorization), " ")
 	token, ok := s.Tokens.Find(strings.TrimSpace(secret))
 	if !strings.EqualFold(scheme, "bearer") || !ok {
@@ -111,10 +112,21 @@ func (s *server) authorize(c echo.Context, role auth.Role) (auth.Token, error) {
 	return token, nil
 }
 
+// noteRefused logs that somebody may not change what they tried to. The audit is about what has happened.
+func (s *server) noteRefused(c echo.Context, token auth.Token, err error) {
+	if err == nil || c.Request().Method == http.MethodGet || !strings.HasPrefix(c.Path(), "/v1/") {
+		return
+	}
+	s.Log.Warn("a change was refused", "id", requestID(c), "method", c.Request().Method, "path", loggedPath(c),
+		"token", token.Name, "role", token.Role, "from", c.RealIP(), "reason", err.Error())
+}
+
 // caller is what handlers know of a request beside what the description names.
 type caller struct {
-	// name is the token's, id the request's.
-	name, id string
+	// name and role are the token's, id is the request's.
+	name string
+	role auth.Role
+	id   string
 	// accept and contentType are the headers, which a description may not declare as parameters.
 	accept, contentType string
 }

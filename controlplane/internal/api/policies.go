@@ -37,7 +37,7 @@ func (s *server) GetPolicy(ctx context.Context, r gen.GetPolicyRequestObject) (g
 
 // PutPolicy replaces a policy or adds it at the end.
 func (s *server) PutPolicy(ctx context.Context, r gen.PutPolicyRequestObject) (gen.PutPolicyResponseObject, error) {
-	answer, err := s.editPolicy(ctx, r.Params.IfMatch, r.Params.DryRun, func() (edit, error) {
+	answer, err := s.editPolicy(ctx, "policy.put", r.Name, r.Params.IfMatch, r.Params.DryRun, func() (edit, error) {
 		body, bodyFormat, err := document(ctx, r.Body)
 		return func(doc []byte, format policydoc.Format) ([]byte, error) {
 			return policydoc.PutPolicy(doc, format, r.Name, body, bodyFormat)
@@ -48,7 +48,7 @@ func (s *server) PutPolicy(ctx context.Context, r gen.PutPolicyRequestObject) (g
 
 // PatchPolicy changes a policy by a JSON merge patch.
 func (s *server) PatchPolicy(ctx context.Context, r gen.PatchPolicyRequestObject) (gen.PatchPolicyResponseObject, error) {
-	answer, err := s.editPolicy(ctx, r.Params.IfMatch, r.Params.DryRun, func() (edit, error) {
+	answer, err := s.editPolicy(ctx, "policy.patch", r.Name, r.Params.IfMatch, r.Params.DryRun, func() (edit, error) {
 		if err := isPatch(callerOf(ctx).contentType); err != nil {
 			return nil, err
 		}
@@ -62,7 +62,7 @@ func (s *server) PatchPolicy(ctx context.Context, r gen.PatchPolicyRequestObject
 
 // DeletePolicy removes a policy.
 func (s *server) DeletePolicy(ctx context.Context, r gen.DeletePolicyRequestObject) (gen.DeletePolicyResponseObject, error) {
-	answer, err := s.editPolicy(ctx, r.Params.IfMatch, r.Params.DryRun, func() (edit, error) {
+	answer, err := s.editPolicy(ctx, "policy.delete", r.Name, r.Params.IfMatch, r.Params.DryRun, func() (edit, error) {
 		return func(doc []byte, format policydoc.Format) ([]byte, error) {
 			return policydoc.DeletePolicy(doc, format, r.Name)
 		}, nil
@@ -75,8 +75,8 @@ type edit = func(doc []byte, format policydoc.Format) ([]byte, error)
 
 // editPolicy changes one policy of the set. The set as a whole gets a new version, and is checked as a whole: paths in problems
 // are those of the set.
-func (s *server) editPolicy(ctx context.Context, match gen.IfMatch, dryRun gen.DryRun, read func() (edit, error)) (answer gen.ChangeJSONResponse, err error) {
-	change, err := changeOf(ctx, match, dryRun)
+func (s *server) editPolicy(ctx context.Context, action, name string, match gen.IfMatch, dryRun gen.DryRun, read func() (edit, error)) (answer gen.ChangeJSONResponse, err error) {
+	change, err := changeOf(ctx, action, policyResource(name), match, dryRun)
 	if err != nil {
 		return answer, err
 	}

@@ -51,7 +51,7 @@ func (who caller) accepts(format policydoc.Format) bool {
 
 // PutPolicySet replaces the document.
 func (s *server) PutPolicySet(ctx context.Context, r gen.PutPolicySetRequestObject) (gen.PutPolicySetResponseObject, error) {
-	change, err := changeOf(ctx, r.Params.IfMatch, r.Params.DryRun)
+	change, err := changeOf(ctx, "policyset.put", policySetResource, r.Params.IfMatch, r.Params.DryRun)
 	if err != nil {
 		return nil, err
 	}
@@ -64,8 +64,8 @@ func (s *server) PutPolicySet(ctx context.Context, r gen.PutPolicySetRequestObje
 }
 
 // changeOf says what a change of the policy set replaces, who makes it, and whether it is only tried.
-func changeOf(ctx context.Context, match gen.IfMatch, dryRun gen.DryRun) (change policies.Change, err error) {
-	change.Author, change.DryRun = callerOf(ctx).name, dryRun
+func changeOf(ctx context.Context, action, resource string, match gen.IfMatch, dryRun gen.DryRun) (change policies.Change, err error) {
+	change.Entry, change.DryRun = entry(ctx, action, resource), dryRun
 	change.Expected, change.Any, err = ifMatch(match)
 	return change, err
 }
@@ -92,7 +92,7 @@ func (s *server) changed(ctx context.Context, change policies.Change, out polici
 	if !change.DryRun {
 		tag := etag(out.Version)
 		answer.Headers.ETag = &tag
-		s.Log.Info("policy set changed", "id", callerOf(ctx).id, "version", out.Version, "author", change.Author, "summary", out.Summary)
+		s.Log.Info("policy set changed", "id", callerOf(ctx).id, "version", out.Version, "author", change.Entry.By, "summary", out.Summary)
 	}
 	answer.Body = gen.Change{Version: out.Version, DryRun: change.DryRun, Summary: out.Summary, Diff: out.Diff}
 	return answer, nil

@@ -35,7 +35,7 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 			if err != nil {
 				return err
 			}
-			who.name = token.Name
+			who.name, who.role = token.Name, token.Role
 		}
 		if op.checked {
 			defer bounded(c)()

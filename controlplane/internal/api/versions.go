@@ -65,7 +65,7 @@ func (s *server) DiffVersions(ctx context.Context, r gen.DiffVersionsRequestObje
 
 // Rollback makes a new version with the document of an old one.
 func (s *server) Rollback(ctx context.Context, r gen.RollbackRequestObject) (gen.RollbackResponseObject, error) {
-	change, err := changeOf(ctx, r.Params.IfMatch, r.Params.DryRun)
+	change, err := changeOf(ctx, "version.rollback", policySetResource, r.Params.IfMatch, r.Params.DryRun)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 )
@@ -77,7 +78,7 @@ func TestVersionsOfOtherBuilds(t *testing.T) {
 	doc := []byte("version: weir/v1\nfuture: {}\npolicies:\n  - {name: a, partition: [], limit: {quota: 1, window: 1s}}\n")
 	sum := sha256.Sum256(doc)
 	err := p.store.Append(t.Context(), 0, policies.Version{Number: 1, Time: time.Now(), Author: "later", Digest: hex.EncodeToString(sum[:]),
-		Summary: "x", Format: policydoc.YAML, Document: doc})
+		Summary: "x", Format: policydoc.YAML, Document: doc}, audit.Entry{})
 	if err != nil {
 		t.Fatal(err)
 	}

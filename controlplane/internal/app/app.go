@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
@@ -34,6 +35,7 @@ type store interface {
 	nodes.Store
 	leases.Store
 	consumers.Store
+	audit.Store
 	push.Secrets
 	// Region is where the control planes on this store keep what their region uses.
 	Region() regions.Cell
@@ -105,7 +107,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 		granting.In(a.regions)
 	}
 	handler, err := api.New(api.Config{
-		Policies: sets, Consumers: people, Nodes: registry, Leases: granting, Hub: a.hub, Regions: a.regions,
+		Policies: sets, Consumers: people, Audit: st, Nodes: registry, Leases: granting, Hub: a.hub, Regions: a.regions,
 		Tokens: s.Tokens, Metrics: m, Log: log, Now: time.Now, Stopping: stopping, Version: version,
 	})
 	if err != nil {

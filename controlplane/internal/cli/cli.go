@@ -30,6 +30,7 @@ type commands struct {
 	Rollback  rollbackCommand  `cmd:"" help:"Make an older version of the policy set the next one."`
 	Get       getCommand       `cmd:"" help:"Print what a control plane holds."`
 	Consumers consumersCommand `cmd:"" help:"Assign tiers to consumers."`
+	Audit     auditCommand     `cmd:"" help:"Print who changed what, newest first."`
 	Version   versionCommand   `cmd:"" help:"Print the version."`
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -96,14 +97,15 @@ func refused(n api.NodeAnswer) string {
 	return fmt.Sprintf("%d: %s", n.Refused, n.Reason)
 }
 
-// pages hands each page of a list to read, which returns the token of the next one.
+// pages hands each page of a list to read, which returns the token of the next one. The path may have a query.
 func (f getFlags) pages(path string, read func(body []byte) (next string, err error)) error {
 	cl, err := f.client()
 	if err != nil {
 		return err
 	}
+	path, query, _ := strings.Cut(path, "?")
 	for token := ""; ; {
-		got, err := cl.do(http.MethodGet, path+"?page_size=200&page_token="+url.QueryEscape(token), nil, nil)
+		got, err := cl.do(http.MethodGet, path+"?page_size=200&page_token="+url.QueryEscape(token)+"&"+query, nil, nil)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -45,6 +46,8 @@ type Write struct {
 	Any      bool
 	// Record replaces what there is; nil forgets the consumer.
 	Record *Record
+	// Entry is kept with the change. The service fills in what comes after, the store what was before.
+	Entry audit.Entry
 }
 
 // Change says that a consumer has changed, and its tier now, empty for none.
@@ -76,7 +79,8 @@ type Log struct {
 type Store interface {
 	// Consumers returns the records of keys, the zero Record where there is none, and a revision that they are no older than.
 	Consumers(ctx context.Context, keys []Key) ([]Record, uint64, error)
-	// WriteConsumer makes a change and returns its revision. ErrConflict, or ErrNotFound if there is nothing to forget.
+	// WriteConsumer makes a change, keeps its entry, and returns its revision. ErrConflict, or ErrNotFound if there is nothing to
+	// forget.
 	WriteConsumer(ctx context.Context, w Write) (uint64, error)
 	// ConsumerRevision is the revision of the last change, 0 if there never was one.
 	ConsumerRevision(ctx context.Context) (uint64, error)
@@ -128,7 +132,7 @@ func (s *Service) Write(ctx context.Context, w Write) (Record, error) {
 	if w.Record != nil {
 		r = *w.Record
 		r.Updated = s.now().UTC()
-		w.Record = &r
+		w.Record, w.Entry.After = &r, audit.Value(r)
 	}
 	revision, err := s.store.WriteConsumer(ctx, w)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
@@ -57,7 +58,7 @@ func (o *oneVersion) Current(context.Context) (uint64, error) { return o.v.Numbe
 func (o *oneVersion) Load(context.Context, uint64) (policies.Version, error) {
 	return o.v, nil
 }
-func (o *oneVersion) Append(context.Context, uint64, policies.Version) error { return nil }
+func (o *oneVersion) Append(context.Context, uint64, policies.Version, audit.Entry) error { return nil }
 func (o *oneVersion) List(context.Context, uint64, int) ([]policies.Version, error) {
 	return nil, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 )
 
@@ -75,6 +76,7 @@ func (s *Store) WriteConsumer(_ context.Context, w consumers.Write) (revision ui
 			if held, err = consumers.Decode(string(stored)); err != nil {
 				return err
 			}
+			w.Entry.Before = audit.Value(held)
 		}
 		if !w.Any && held.Revision != w.Expected {
 			return consumers.ErrConflict
@@ -93,7 +95,10 @@ func (s *Store) WriteConsumer(_ context.Context, w consumers.Write) (revision ui
 		if err := writeRecord(records, w, revision); err != nil {
 			return err
 		}
-		return noteChange(tx, w.Key, held.Revision, revision)
+		if err := noteChange(tx, w.Key, held.Revision, revision); err != nil {
+			return err
+		}
+		return s.record(tx, auditConsumers, w.Entry)
 	})
 	return revision, err
 }

@@ -102,6 +102,11 @@ func (s *Store) load(now func() time.Time) error {
 				return err
 			}
 		}
+		for _, list := range auditLists {
+			if _, err := tx.CreateBucketIfNotExists([]byte(auditPrefix + list)); err != nil {
+				return err
+			}
+		}
 		meta := tx.Bucket(metaBucket)
 		s.clock = newClock(instant(meta.Get(clockKey)), now)
 		s.ledgers.lost = instant(meta.Get(lostKey))

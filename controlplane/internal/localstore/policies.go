@@ -8,6 +8,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 )
 
@@ -45,7 +46,7 @@ func (s *Store) Load(_ context.Context, number uint64) (v policies.Version, err 
 }
 
 // Append implements policies.Store.
-func (s *Store) Append(_ context.Context, expected uint64, v policies.Version) error {
+func (s *Store) Append(_ context.Context, expected uint64, v policies.Version, e audit.Entry) error {
 	return s.db.Update(func(tx *bolt.Tx) error {
 		if newest(tx) != expected || v.Number <= expected {
 			return policies.ErrConflict
@@ -64,7 +65,7 @@ func (s *Store) Append(_ context.Context, expected uint64, v policies.Version) e
 		for {
 			k, _ := versions.Cursor().First()
 			if binary.BigEndian.Uint64(k)+policies.Kept > v.Number {
-				return nil
+				return s.record(tx, auditMeta, e)
 			}
 			if err := versions.Delete(k); err != nil {
 				return err

@@ -21,6 +21,7 @@ func (s *Service) Rollback(ctx context.Context, number uint64, c Change) (Outcom
 	}
 	c.Document, c.Format, c.Edit = v.Document, v.Format, nil
 	c.Reason = fmt.Sprintf("back to version %d: ", number)
+	c.Entry.Reason = fmt.Sprintf("back to version %d", number)
 	return s.Put(ctx, c)
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -53,7 +54,7 @@ func TestRollback(t *testing.T) {
 	if _, err := s.Rollback(t.Context(), 1, policies.Change{Expected: 1}); !errors.Is(err, policies.ErrConflict) {
 		t.Errorf("of an older version: %v", err)
 	}
-	out, err := s.Rollback(t.Context(), 1, policies.Change{Expected: 2, Author: "me"})
+	out, err := s.Rollback(t.Context(), 1, policies.Change{Expected: 2, Entry: audit.Entry{By: "me"}})
 	v := m.versions[3]
 	if err != nil || out.Version != 3 || string(v.Document) != string(document(10)) || v.Author != "me" || v.Digest != m.versions[1].Digest ||
 		v.Summary != "back to version 1: p0: limit 20 per 1m → 10 per 1m" {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -50,9 +51,9 @@ type Store interface {
 	Current(ctx context.Context) (uint64, error)
 	// Load returns a version with its document.
 	Load(ctx context.Context, number uint64) (Version, error)
-	// Append stores v as the newest version if the current one is expected, which is below v.Number, and drops versions that
-	// are Kept or more older.
-	Append(ctx context.Context, expected uint64, v Version) error
+	// Append stores v as the newest version if the current one is expected, which is below v.Number, keeps the entry about it,
+	// and drops versions that are Kept or more older.
+	Append(ctx context.Context, expected uint64, v Version, e audit.Entry) error
 	// List returns at most limit versions below before, newest first, without documents. before 0 starts at the newest.
 	List(ctx context.Context, before uint64, limit int) ([]Version, error)
 }

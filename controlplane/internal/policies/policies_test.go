@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -51,7 +52,7 @@ func (m *memory) Load(_ context.Context, n uint64) (policies.Version, error) {
 	return v, nil
 }
 
-func (m *memory) Append(_ context.Context, expected uint64, v policies.Version) error {
+func (m *memory) Append(_ context.Context, expected uint64, v policies.Version, _ audit.Entry) error {
 	m.mu.Lock()
 	before := m.before
 	m.before = nil
@@ -96,7 +97,7 @@ func document(quotas ...int) []byte {
 
 func put(t *testing.T, s *policies.Service, expected uint64, doc []byte) policies.Outcome {
 	t.Helper()
-	out, err := s.Put(t.Context(), policies.Change{Expected: expected, Document: doc, Format: policydoc.YAML, Author: "me"})
+	out, err := s.Put(t.Context(), policies.Change{Expected: expected, Document: doc, Format: policydoc.YAML, Entry: audit.Entry{By: "me"}})
 	if err != nil {
 		t.Fatal(err)
 	}

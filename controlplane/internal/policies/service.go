@@ -4,12 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"sync"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -68,7 +70,9 @@ func (s *Service) Refresh(ctx context.Context) (*Compiled, error) {
 // restore puts the held version back into a store that came back with less than it had. Whoever else does the same at the
 // same time wins or loses the race; either way the next Refresh finds a version.
 func (s *Service) restore(ctx context.Context, number uint64, held *Compiled) (*Compiled, error) {
-	if err := s.store.Append(ctx, number, held.Version); err != nil && !errors.Is(err, ErrConflict) {
+	e := audit.Entry{Action: "policyset.restore", Resource: "policyset", Before: told(number, ""),
+		After: told(held.Version.Number, held.Version.Summary), Reason: "the store had lost it"}
+	if err := s.store.Append(ctx, number, held.Version, e); err != nil && !errors.Is(err, ErrConflict) {
 		return nil, err
 	}
 	return held, nil
@@ -163,8 +167,9 @@ type Change struct {
 	Format   policydoc.Format
 	// Edit, if not nil, makes the document out of the one that it replaces, and keeps its format. It is called again if Any
 	// meets a newer one. Its errors are Put's.
-	Edit   func(document []byte, format policydoc.Format) ([]byte, error)
-	Author string
+	Edit func(document []byte, format policydoc.Format) ([]byte, error)
+	// Entry says who makes the change, for its author and the audit; what was before and comes after is filled in.
+	Entry audit.Entry
 	// Reason begins the new version's summary.
 	Reason string
 	// DryRun checks everything and stores nothing.
@@ -226,14 +231,23 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 	}
 	digest := sha256.Sum256(c.Document)
 	v := Version{
-		Number: out.Version, Time: s.now().UTC(), Author: c.Author, Digest: hex.EncodeToString(digest[:]),
+		Number: out.Version, Time: s.now().UTC(), Author: c.Entry.By, Digest: hex.EncodeToString(digest[:]),
 		Summary: out.Summary, Format: c.Format, Document: c.Document,
 	}
-	if err := s.store.Append(ctx, number, v); err != nil {
+	c.Entry.Before, c.Entry.After = told(number, ""), told(v.Number, v.Summary)
+	if err := s.store.Append(ctx, number, v, c.Entry); err != nil {
 		return Outcome{}, err
 	}
 	s.advance(newCompiled(v, set))
 	return out, nil
+}
+
+// told is what the audit says of a version; its document is in the history.
+func told(number uint64, summary string) json.RawMessage {
+	return audit.Value(struct {
+		Version uint64 `json:"version"`
+		Summary string `json:"summary,omitempty"`
+	}{number, summary})
 }
 
 // meaning is the set of a version; an empty one for version 0 and for what this build cannot read, so that a broken document

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 )
 
@@ -20,7 +21,7 @@ var consumerScript string
 var consumerLogScript string
 
 var (
-	writeConsumer = redis.NewScript(consumerScript)
+	writeConsumer = redis.NewScript(auditScript + consumerScript)
 	consumerLog   = redis.NewScript(consumerLogScript)
 )
 
@@ -31,7 +32,7 @@ const (
 	keyConsumerChanges = "weir:{consumers}:changes" // sorted set: consumer by revision of its last change
 )
 
-var consumerKeys = []string{keyConsumers, keyConsumerState, keyConsumerChanges}
+var consumerKeys = []string{keyConsumers, keyConsumerState, keyConsumerChanges, keyConsumerAudit}
 
 // Consumers implements consumers.Store.
 func (s *Store) Consumers(ctx context.Context, keys []consumers.Key) ([]consumers.Record, uint64, error) {
@@ -100,7 +101,12 @@ func (s *Store) WriteConsumer(ctx context.Context, w consumers.Write) (uint64, e
 			return 0, err
 		}
 	}
-	reply, err := writeConsumer.Run(ctx, s.client, consumerKeys, hex.EncodeToString(w.Key[:]), expected, record, consumers.KeptChanges).Text()
+	entry, err := w.Entry.Encode()
+	if err != nil {
+		return 0, err
+	}
+	reply, err := writeConsumer.Run(ctx, s.client, consumerKeys, hex.EncodeToString(w.Key[:]), expected, record, consumers.KeptChanges,
+		entry, audit.Kept).Text()
 	switch {
 	case err != nil:
 		return 0, err

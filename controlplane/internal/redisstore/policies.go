@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 )
 
@@ -38,13 +39,17 @@ func (s *Store) Load(ctx context.Context, number uint64) (policies.Version, erro
 }
 
 // Append implements policies.Store.
-func (s *Store) Append(ctx context.Context, expected uint64, v policies.Version) error {
+func (s *Store) Append(ctx context.Context, expected uint64, v policies.Version, e audit.Entry) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	done, err := appendVersion.Run(ctx, s.client, []string{keyVersion, keyVersions, keyDocuments},
-		strconv.FormatUint(expected, 10), strconv.FormatUint(v.Number, 10), raw, v.Document, policies.Kept).Int()
+	entry, err := e.Encode()
+	if err != nil {
+		return err
+	}
+	done, err := appendVersion.Run(ctx, s.client, []string{keyVersion, keyVersions, keyDocuments, keyMetaAudit},
+		strconv.FormatUint(expected, 10), strconv.FormatUint(v.Number, 10), raw, v.Document, policies.Kept, entry, audit.Kept).Int()
 	if err == nil && done != 1 {
 		err = policies.ErrConflict
 	}

@@ -52,7 +52,7 @@ var reportScript string
 var countScript string
 
 var (
-	appendVersion = redis.NewScript(appendScript)
+	appendVersion = redis.NewScript(auditScript + appendScript)
 	secretOrNew   = redis.NewScript(secretScript)
 	noticeServer  = redis.NewScript(noticeScript)
 	touchNode     = redis.NewScript(touchScript)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
@@ -218,7 +219,7 @@ func useEverything(t *testing.T, s *redisstore.Store) {
 	t.Helper()
 	ctx, node := t.Context(), nodes.Node{ID: "n"}
 	_, e1 := s.Secret(ctx, [16]byte{1})
-	e2 := s.Append(ctx, 0, policies.Version{Number: 1, Document: []byte("x")})
+	e2 := s.Append(ctx, 0, policies.Version{Number: 1, Document: []byte("x")}, audit.Entry{})
 	e3 := s.Touch(ctx, node)
 	_, e4 := s.Report(ctx, node.Key(), nodes.Reported{State: "share"})
 	_, e5 := s.WriteConsumer(ctx, consumers.Write{Key: consumers.Key{1}, Any: true, Record: &consumers.Record{Tier: "t"}})

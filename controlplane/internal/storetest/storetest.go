@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
@@ -20,6 +21,7 @@ type Store interface {
 	nodes.Store
 	leases.Store
 	consumers.Store
+	audit.Store
 	push.Secrets
 }
 
@@ -56,6 +58,9 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"consumers are listed", testConsumerList},
 		{"changes of consumers are dropped when many", testConsumerLogIsBounded},
 		{"one of many writers of a consumer wins", testConsumerRace},
+		{"changes are kept with who made them", testAudit},
+		{"the audit is bounded", testAuditIsBounded},
+		{"changes at once are all kept, in one order", testAuditRace},
 		{"grants follow the ledger", testDifferential},
 		{"a changed rate earns at the slower", testRateChange},
 		{"one bucket many times in a batch", testBatch},

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
@@ -33,12 +34,12 @@ func testVersions(t *testing.T, s *Instance) {
 		t.Errorf("an empty store lists %v", list)
 	}
 	for n := uint64(1); n <= 5; n++ {
-		if err := s.Append(ctx, n-1, version(n)); err != nil {
+		if err := s.Append(ctx, n-1, version(n), audit.Entry{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, wrong := range []struct{ expected, number uint64 }{{4, 6}, {6, 7}, {0, 1}, {5, 5}, {5, 4}} {
-		if err := s.Append(ctx, wrong.expected, version(wrong.number)); !errors.Is(err, policies.ErrConflict) {
+		if err := s.Append(ctx, wrong.expected, version(wrong.number), audit.Entry{}); !errors.Is(err, policies.ErrConflict) {
 			t.Errorf("append %d expecting %d at version 5: %v", wrong.number, wrong.expected, err)
 		}
 	}
@@ -46,7 +47,7 @@ func testVersions(t *testing.T, s *Instance) {
 		t.Errorf("loaded %+v, want %+v", got, version(3))
 	}
 	// A replica gives a store back what it lost: the number may skip some.
-	if err := s.Append(ctx, 5, version(9)); err != nil {
+	if err := s.Append(ctx, 5, version(9), audit.Entry{}); err != nil {
 		t.Fatal(err)
 	}
 	if n := must[uint64](t)(s.Current(ctx)); n != 9 {
@@ -78,7 +79,7 @@ func testVersionsKept(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	const last = policies.Kept + 3
 	for n := uint64(1); n <= last; n++ {
-		if err := s.Append(ctx, n-1, version(n)); err != nil {
+		if err := s.Append(ctx, n-1, version(n), audit.Entry{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -98,7 +99,7 @@ func testVersionRace(t *testing.T, s *Instance) {
 		var wait sync.WaitGroup
 		for range 16 {
 			wait.Go(func() {
-				switch err := s.Append(ctx, round, version(round+1)); {
+				switch err := s.Append(ctx, round, version(round+1), audit.Entry{}); {
 				case err == nil:
 					won.Add(1)
 				case !errors.Is(err, policies.ErrConflict):

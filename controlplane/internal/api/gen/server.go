@@ -43,6 +43,47 @@ type Assignment struct {
 	Tier string `json:"tier"`
 }
 
+// AuditEntries A page of changes, newest first.
+type AuditEntries struct {
+	Entries []AuditEntry `json:"entries"`
+
+	// Next Leads to the following page; empty on the last.
+	Next string `json:"next_page_token"`
+}
+
+// AuditEntry One change.
+type AuditEntry struct {
+	// ID IDs are in the order of time.
+	ID string `json:"id"`
+
+	// At When it was made, by the store's clock.
+	At time.Time `json:"at"`
+
+	// By The name of the token; empty for what the control plane does by itself.
+	By string `json:"by"`
+
+	// Role The token's role.
+	Role string `json:"role,omitempty"`
+
+	// Action What was done, like policyset.put, policy.patch, version.rollback, consumer.delete.
+	Action string `json:"action"`
+
+	// Resource What it was done to: policyset, policies/NAME, consumers/KEY.
+	Resource string `json:"resource"`
+
+	// RequestID What the control plane's log has about it.
+	RequestID string `json:"request_id,omitempty"`
+
+	// Before What was there: a small value as a whole, or what tells a large one. Absent for nothing.
+	Before interface{} `json:"before,omitempty"`
+
+	// After What is there now, likewise.
+	After interface{} `json:"after,omitempty"`
+
+	// Reason Why.
+	Reason string `json:"reason,omitempty"`
+}
+
 // Build defines model for Build.
 type Build struct {
 	Version string `json:"version"`
@@ -222,6 +263,24 @@ type Change = Changed
 // OneConsumer What is known of a consumer.
 type OneConsumer = Consumer
 
+// ListAuditParams defines parameters for ListAudit.
+type ListAuditParams struct {
+	// Since The earliest time.
+	Since time.Time `form:"since,omitempty" json:"since,omitempty"`
+
+	// By The name of the token with which the change was made.
+	By string `form:"by,omitempty" json:"by,omitempty"`
+
+	// Resource What was changed, like `policyset`, `policies/api` or `consumers/` and a key; with a slash at the end all below.
+	Resource string `form:"resource,omitempty" json:"resource,omitempty"`
+
+	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
+	PageSize PageSize `form:"page_size,omitempty" json:"page_size,omitempty"`
+
+	// PageToken The `next_page_token` of the page before; empty for the first page.
+	PageToken PageToken `form:"page_token,omitempty" json:"page_token,omitempty"`
+}
+
 // ListConsumersParams defines parameters for ListConsumers.
 type ListConsumersParams struct {
 	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
@@ -347,6 +406,9 @@ type ServerInterface interface {
 	// Readyz Can it serve?
 	// (GET /readyz)
 	Readyz(ctx echo.Context) error
+	// ListAudit Who changed what, newest first
+	// (GET /v1/audit)
+	ListAudit(ctx echo.Context, params ListAuditParams) error
 	// ListConsumers The consumers to whom something is assigned
 	// (GET /v1/consumers)
 	ListConsumers(ctx echo.Context, params ListConsumersParams) error
@@ -420,6 +482,52 @@ func (w *ServerInterfaceWrapper) Readyz(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.Readyz(ctx)
+	return err
+}
+
+// ListAudit converts echo context to params.
+func (w *ServerInterfaceWrapper) ListAudit(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListAuditParams
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", ctx.QueryParams(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter since: %s", err))
+	}
+
+	// ------------- Optional query parameter "by" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "by", ctx.QueryParams(), &params.By, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter by: %s", err))
+	}
+
+	// ------------- Optional query parameter "resource" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "resource", ctx.QueryParams(), &params.Resource, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter resource: %s", err))
+	}
+
+	// ------------- Optional query parameter "page_size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page_size", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page_size: %s", err))
+	}
+
+	// ------------- Optional query parameter "page_token" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page_token", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page_token: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListAudit(ctx, params)
 	return err
 }
 
@@ -997,6 +1105,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 
 	router.GET(options.BaseURL+"/healthz", wrapper.Healthz, options.OperationMiddlewares["healthz"]...)
 	router.GET(options.BaseURL+"/readyz", wrapper.Readyz, options.OperationMiddlewares["readyz"]...)
+	router.GET(options.BaseURL+"/v1/audit", wrapper.ListAudit, options.OperationMiddlewares["listAudit"]...)
 	router.GET(options.BaseURL+"/v1/consumers", wrapper.ListConsumers, options.OperationMiddlewares["listConsumers"]...)
 	router.DELETE(options.BaseURL+"/v1/consumers/:id", wrapper.DeleteConsumer, options.OperationMiddlewares["deleteConsumer"]...)
 	router.GET(options.BaseURL+"/v1/consumers/:id", wrapper.GetConsumer, options.OperationMiddlewares["getConsumer"]...)
@@ -1076,6 +1185,28 @@ type ReadyzResponseObject interface {
 type Readyz200JSONResponse State
 
 func (response Readyz200JSONResponse) VisitReadyzResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListAuditRequestObject struct {
+	Params ListAuditParams
+}
+
+type ListAuditResponseObject interface {
+	VisitListAuditResponse(w http.ResponseWriter) error
+}
+
+type ListAudit200JSONResponse AuditEntries
+
+func (response ListAudit200JSONResponse) VisitListAuditResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -1558,6 +1689,9 @@ type StrictServerInterface interface {
 	// Readyz Can it serve?
 	// (GET /readyz)
 	Readyz(ctx context.Context, request ReadyzRequestObject) (ReadyzResponseObject, error)
+	// ListAudit Who changed what, newest first
+	// (GET /v1/audit)
+	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
 	// ListConsumers The consumers to whom something is assigned
 	// (GET /v1/consumers)
 	ListConsumers(ctx context.Context, request ListConsumersRequestObject) (ListConsumersResponseObject, error)
@@ -1663,6 +1797,31 @@ func (sh *strictHandler) Readyz(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(ReadyzResponseObject); ok {
 		return validResponse.VisitReadyzResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListAudit operation middleware
+func (sh *strictHandler) ListAudit(ctx echo.Context, params ListAuditParams) error {
+	var request ListAuditRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListAudit(ctx.Request().Context(), request.(ListAuditRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListAudit")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListAuditResponseObject); ok {
+		return validResponse.VisitListAuditResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

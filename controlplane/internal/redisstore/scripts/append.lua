@@ -1,7 +1,9 @@
 -- Appends a version of the policy set if the current one is the expected.
 --
 -- KEYS[1]  number of the current version     KEYS[2]  hash number -> description     KEYS[3]  hash number -> document
--- ARGV     expected number, new number, description, document, how many versions are kept
+-- KEYS[4]  audit list
+-- ARGV     expected number, new number, description, document, how many versions are kept, audit entry, how many of those are
+--          kept
 -- returns  1, or 0 if the current version is another
 local current = tonumber(redis.call('GET', KEYS[1]) or '0')
 local number = tonumber(ARGV[2])
@@ -17,4 +19,5 @@ for _, old in ipairs(redis.call('HKEYS', KEYS[2])) do
     redis.call('HDEL', KEYS[3], old)
   end
 end
+record(KEYS[4], ARGV[6], nil, ARGV[7])
 return 1

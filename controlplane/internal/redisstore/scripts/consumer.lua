@@ -2,7 +2,9 @@
 --
 -- KEYS[1]  hash consumer -> revision and record     KEYS[2]  hash: rev, the last revision; floor, after which no change is missing;
 --          first, the revision that the first change had     KEYS[3]  sorted set of changed consumers by revision
--- ARGV     consumer, expected revision or *, record or nothing to forget it, how many changes are kept
+-- KEYS[4]  audit list
+-- ARGV     consumer, expected revision or *, record or nothing to forget it, how many changes are kept, audit entry, how many of
+--          those are kept
 -- returns  the revision, '0' if the consumer is another, '-1' if there is nothing to forget
 local held = redis.call('HGET', KEYS[1], ARGV[1])
 if ARGV[2] ~= '*' and ARGV[2] ~= (held and string.match(held, '^%d+') or '0') then
@@ -31,4 +33,5 @@ if over > 0 then
   redis.call('HSET', KEYS[2], 'floor', redis.call('ZRANGE', KEYS[3], over - 1, over - 1, 'WITHSCORES')[2])
   redis.call('ZREMRANGEBYRANK', KEYS[3], 0, over - 1)
 end
+record(KEYS[4], ARGV[5], held and string.match(held, ' (.*)'), ARGV[6])
 return revision

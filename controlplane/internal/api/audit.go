@@ -1,0 +1,54 @@
+package api
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+)
+
+// What audit entries call the things that are changed.
+const policySetResource = "policyset"
+
+func policyResource(name string) string         { return "policies/" + name }
+func consumerResource(key consumers.Key) string { return "consumers/" + hex.EncodeToString(key[:]) }
+
+// entry is what a request says of the change that it makes, to be kept by the store together with that.
+func entry(ctx context.Context, action, resource string) audit.Entry {
+	who := callerOf(ctx)
+	return audit.Entry{By: who.name, Role: string(who.role), RequestID: who.id, Action: action, Resource: resource}
+}
+
+// ListAudit lists who changed what.
+func (s *server) ListAudit(ctx context.Context, r gen.ListAuditRequestObject) (gen.ListAuditResponseObject, error) {
+	size, token, err := page(r.Params.PageSize, r.Params.PageToken)
+	if err != nil {
+		return nil, err
+	}
+	query := audit.Query{Before: token, Since: r.Params.Since, By: r.Params.By, Resource: r.Params.Resource}
+	list, next, err := audit.Find(ctx, s.Audit, query, size)
+	if errors.Is(err, audit.ErrCursor) {
+		return nil, errToken
+	}
+	if err != nil {
+		return nil, storeFailure(err)
+	}
+	answer := gen.ListAudit200JSONResponse{Entries: []gen.AuditEntry{}, Next: pageToken(next)}
+	for _, e := range list {
+		answer.Entries = append(answer.Entries, gen.AuditEntry{ID: e.ID, At: e.At, By: e.By, Role: e.Role, Action: e.Action, Resource: e.Resource,
+			RequestID: e.RequestID, Before: value(e.Before), After: value(e.After), Reason: e.Reason})
+	}
+	return answer, nil
+}
+
+// value is nil, and so left out, for what is not there.
+func value(raw json.RawMessage) any {
+	if raw == nil {
+		return nil
+	}
+	return raw
+}

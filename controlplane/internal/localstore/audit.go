@@ -1,0 +1,81 @@
+package localstore
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+)
+
+// The lists of audit entries: big-endian microseconds → the same and the entry. A list has a bucket of its own, with its name after the
+// prefix.
+const (
+	auditPrefix    = "audit "
+	auditMeta      = "meta"
+	auditConsumers = "consumers"
+)
+
+var auditLists = []string{auditMeta, auditConsumers}
+
+// record keeps the entry about the change that a transaction makes.
+func (s *Store) record(tx *bolt.Tx, list string, e audit.Entry) error {
+	text, err := e.Encode()
+	if err != nil {
+		return err
+	}
+	at := uint64(s.nodes.now().UnixMicro())
+	for _, other := range auditLists {
+		newest, _ := tx.Bucket([]byte(auditPrefix + other)).Cursor().Last()
+		at = max(at, number(newest)+1)
+	}
+	entries := tx.Bucket([]byte(auditPrefix + list))
+	if err := entries.Put(versionKey(at), []byte(strconv.FormatUint(at, 10)+" "+text)); err != nil {
+		return err
+	}
+	count, err := entries.NextSequence() // All that there ever were.
+	if err != nil || count <= audit.Kept {
+		return err
+	}
+	oldest, _ := entries.Cursor().First()
+	return entries.Delete(oldest)
+}
+
+// Audit implements audit.Store.
+func (s *Store) Audit(_ context.Context, before string, limit int) (all []audit.Entry, err error) {
+	var stamp int64
+	if before != "" {
+		if stamp, err = audit.Stamp(before); err != nil {
+			return nil, err
+		}
+	}
+	err = s.db.View(func(tx *bolt.Tx) error {
+		for _, list := range auditLists {
+			c := tx.Bucket([]byte(auditPrefix + list)).Cursor()
+			key, stored := c.Last()
+			if before != "" {
+				if k, _ := c.Seek(versionKey(uint64(stamp) + 1)); k == nil {
+					key, stored = c.Last()
+				} else {
+					key, stored = c.Prev()
+				}
+			}
+			for count := 0; key != nil && count <= limit; key, stored = c.Prev() {
+				e, err := audit.Decode(list, string(stored))
+				if err != nil {
+					return err
+				}
+				if before == "" || e.ID < before {
+					all = append(all, e)
+					count++
+				}
+			}
+		}
+		return nil
+	})
+	slices.SortFunc(all, func(a, b audit.Entry) int { return cmp.Compare(b.ID, a.ID) })
+	return all[:min(len(all), limit)], err
+}

@@ -1,0 +1,75 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	_ "embed" // for the script
+	"encoding/hex"
+	"slices"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+)
+
+// auditScript comes before every script that makes a change that somebody has to answer for.
+//
+//go:embed scripts/audit.lua
+var auditScript string
+
+// keptOfBuckets is how many audit entries are kept about the buckets of one tag.
+const keptOfBuckets = audit.Kept / tagCount
+
+// auditKey is the list of what was changed by scripts under a tag. The tags are meta, consumers, and those of buckets.
+func auditKey(tag string) string { return "weir:{" + tag + "}:audit" }
+
+var (
+	keyMetaAudit     = auditKey("meta")
+	keyConsumerAudit = auditKey("consumers")
+)
+
+// auditTags are all tags that have a list.
+var auditTags = func() []string {
+	tags := []string{"meta", "consumers"}
+	for tag := range byte(tagCount) {
+		tags = append(tags, hex.EncodeToString([]byte{tag}))
+	}
+	return tags
+}()
+
+// Audit implements audit.Store. A list that cannot be read is an error: nothing is left out unseen.
+func (s *Store) Audit(ctx context.Context, before string, limit int) ([]audit.Entry, error) {
+	from := "+inf"
+	if before != "" {
+		stamp, err := audit.Stamp(before)
+		if err != nil {
+			return nil, err
+		}
+		from = strconv.FormatInt(stamp, 10)
+	}
+	lists := make([]*redis.StringSliceCmd, len(auditTags))
+	_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, tag := range auditTags { // One more than asked for: each list may hold one of this moment.
+			lists[i] = p.ZRangeArgs(ctx, redis.ZRangeArgs{Key: auditKey(tag), Start: from, Stop: "-inf", ByScore: true, Rev: true, Count: int64(limit) + 1})
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var all []audit.Entry
+	for i, list := range lists {
+		for _, stored := range list.Val() {
+			e, err := audit.Decode(auditTags[i], stored)
+			if err != nil {
+				return nil, err
+			}
+			if before == "" || e.ID < before {
+				all = append(all, e)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b audit.Entry) int { return cmp.Compare(b.ID, a.ID) })
+	return all[:min(len(all), limit)], nil
+}
