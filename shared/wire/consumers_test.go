@@ -11,7 +11,7 @@ import (
 )
 
 var consumers = wire.Consumers{
-	Revision: 1_790_000_000_123, Complete: true,
+	Format: 1, Revision: 1_790_000_000_123, Complete: true,
 	Items: []wire.Consumer{{Key: [16]byte{1, 2, 3}, Tier: []byte("premium")}, {Key: [16]byte{0xff}, Tier: []byte{}}},
 }
 

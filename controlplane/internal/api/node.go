@@ -10,6 +10,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
@@ -40,6 +41,9 @@ func (s *server) snapshot(c echo.Context) error {
 	}
 	seen.Follows = c.QueryParams().Has("consumers")
 	if seen.Consumers, err = uintParam(c, "consumers"); err != nil {
+		return err
+	}
+	if seen.Format, err = uintParam(c, "consumers_format"); err != nil {
 		return err
 	}
 	wait, err := waitParam(c)
@@ -121,6 +125,10 @@ func (s *server) askConsumers(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	format, err := uintParam(c, "format")
+	if err != nil {
+		return err
+	}
 	keys, err := wire.DecodeQuestion(body)
 	if err != nil {
 		return badRequest("the question about consumers cannot be read: %v", err)
@@ -131,7 +139,7 @@ func (s *server) askConsumers(c echo.Context) error {
 	if err != nil {
 		return storeFailure(err)
 	}
-	return c.Blob(http.StatusOK, wire.ContentType, wire.AppendConsumers(nil, answer))
+	return c.Blob(http.StatusOK, wire.ContentType, wire.AppendConsumers(nil, consumers.Spoken(answer, format)))
 }
 
 func outcomes(request wire.LeaseRequest, reply wire.LeaseReply) map[metrics.Outcome]int {

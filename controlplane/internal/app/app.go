@@ -103,6 +103,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	granting := leases.New(timed{st, m}, sets, registry, time.Now).Observe(breakers, func(p *policy.Policy, tokens int64) {
 		m.Tokens(p.Name, p.Mode.String(), tokens)
 	})
+	granting.Overriding(people)
 	if a.regions != nil {
 		granting.In(a.regions)
 	}

@@ -159,6 +159,18 @@ func (r *Record) Override(name string, now time.Time) *Override {
 	return nil
 }
 
+// Of are the limits as the policy counts. An error says that they do not fit that: the override sleeps.
+func (o *Override) Of(p *policy.Policy) (limits []policy.Limit, err error) {
+	for _, l := range o.Limits {
+		own, err := p.Counting.Own(l.Quota, l.Window, l.Burst)
+		if err != nil {
+			return nil, err
+		}
+		limits = append(limits, own)
+	}
+	return limits, nil
+}
+
 // Encode is a record as stores keep it, without its revision, which the store itself puts before it.
 func (r Record) Encode() (string, error) {
 	text, err := json.Marshal(r)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -90,10 +91,12 @@ type Counter interface {
 type Service struct {
 	store    Store
 	sets     Sets
+	now      func() time.Time
 	nodes    Counter
 	breakers *breaker.Group
 	meter    func(p *policy.Policy, tokens int64)
 	regions  Regions // nil without
+	people   People  // nil without
 }
 
 // StoreName is the name of the breaker of the store as a whole.
@@ -102,7 +105,7 @@ const StoreName = "store"
 // New makes a Service; now is the clock by which a store that does not answer is left alone for a while.
 func New(store Store, sets Sets, nodes Counter, now func() time.Time) *Service {
 	return &Service{
-		store: store, sets: sets, nodes: nodes, breakers: breaker.NewGroup(now, rand.Float64, nil), meter: func(*policy.Policy, int64) {},
+		store: store, sets: sets, nodes: nodes, now: now, breakers: breaker.NewGroup(now, rand.Float64, nil), meter: func(*policy.Policy, int64) {},
 	}
 }
 
@@ -154,14 +157,15 @@ func (s *Service) grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseR
 	for i := range open {
 		open[i] = i
 	}
-	now := terms{meant: meant, current: current, nodes: nodes}
+	now := terms{meant: meant, current: current, nodes: nodes, people: s.know(ctx, req.Items)}
 	if open, err = s.pass(ctx, req, now, open, reply); err != nil || len(open) == 0 {
 		return reply, err
 	}
 	// Another replica has granted under a newer version already. If it cannot be had the other answers still count.
-	if now.current, err = s.refresh(ctx); err != nil || now.current == nil || s.refreshPart(ctx) != nil {
+	if now.current, err = s.refresh(ctx); err != nil || now.current == nil || s.refreshPart(ctx) != nil || s.refreshPeople(ctx) != nil {
 		return reply, nil
 	}
+	now.people, now.late = s.know(ctx, req.Items), true
 	_, err = s.pass(ctx, req, now, open, reply)
 	return reply, err
 }
@@ -171,6 +175,9 @@ func (s *Service) grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseR
 type terms struct {
 	meant, current *policies.Compiled
 	nodes          int64
+	// people are the consumers that items name; late: another replica has found limits of their own ended.
+	people map[[16]byte]consumers.Knowledge
+	late   bool
 }
 
 // count is the number of nodes. It is kept by one part of the store, which may be away while others answer.
@@ -246,7 +253,7 @@ func (s *Service) pass(ctx context.Context, req wire.LeaseRequest, by terms, ope
 
 // measure tells of the tokens of an item that was answered.
 func (s *Service) measure(it wire.LeaseItem, by terms, g lease.Grant) {
-	if p, _, ok := by.meant.Resolve(it.Limit, by.current); ok {
+	if p, _, _, ok := s.resolve(it, by); ok {
 		s.meter(p, g.Waiting*it.Cost+g.Keep+it.Used)
 		if s.regions != nil {
 			s.regions.Want(p.Name, it.Waiting*it.Cost+it.Keep+it.Used)
@@ -286,14 +293,14 @@ func (s *Service) asks(req wire.LeaseRequest, by terms, open []int, reply wire.L
 // ask is what an item asks for under the current figures, whatever the node believes them to be. It reports false for a limit
 // that is not known, or none that the centre grants.
 func (s *Service) ask(it wire.LeaseItem, by terms) (lease.Ask, bool) {
-	p, whole, ok := by.meant.Resolve(it.Limit, by.current)
+	p, whole, turn, ok := s.resolve(it, by)
 	if !ok || p.Mode == policy.ModeLocal || (p.Mode == policy.ModeOptimistic) != (it.Used > 0) || it.Joined && it.Used > 0 {
 		return lease.Ask{}, false
 	}
 	part, _ := s.part(p.Name)
 	limit := part.Of(whole)
 	a := lease.Ask{
-		Params: limit.Params, Windows: limit.WindowsOf(it.Bucket), Version: figures(by.current.Version.Number, part.Epoch),
+		Params: limit.Params, Windows: limit.WindowsOf(it.Bucket), Version: figures(by.current.Version.Number, part.Epoch) + turn,
 		Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: min(it.Keep, limit.Params.Burst), Nodes: by.nodes,
 	}
 	if limit.Params != whole.Params {

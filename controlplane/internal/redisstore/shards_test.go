@@ -222,7 +222,9 @@ func useEverything(t *testing.T, s *redisstore.Store) {
 	e2 := s.Append(ctx, 0, policies.Version{Number: 1, Document: []byte("x")}, audit.Entry{})
 	e3 := s.Touch(ctx, node)
 	_, e4 := s.Report(ctx, node.Key(), nodes.Reported{State: "share"})
-	_, e5 := s.WriteConsumer(ctx, consumers.Write{Key: consumers.Key{1}, Any: true, Record: &consumers.Record{Tier: "t"}})
+	_, e5 := s.WriteConsumers(ctx, consumers.Changes{Writes: []consumers.Write{
+		{Key: consumers.Key{1}, Any: true, Record: &consumers.Record{Tier: "t", Banned: &consumers.Mark{}}},
+	}})
 	_, e6 := s.Region().Swap(ctx, 0, []byte("x"))
 	_, e9 := s.Document().Swap(ctx, 0, []byte("x"))
 	p := params(t, 100, quota.Minute, 100)

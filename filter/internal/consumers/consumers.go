@@ -49,7 +49,7 @@ type Cache struct {
 	Ahead quota.Span
 
 	table  table
-	person Caller
+	caller Caller
 	clock  Clock
 
 	// wanted are the consumers of the next question, asked those of the one under way, sent at sent.
@@ -64,8 +64,8 @@ type Cache struct {
 }
 
 // New makes a Cache of the given number of sets, each of four consumers, in the name space.
-func New(shared SharedData, person Caller, clock Clock, space [4]byte, sets int) *Cache {
-	c := &Cache{person: person, clock: clock}
+func New(shared SharedData, caller Caller, clock Clock, space [4]byte, sets int) *Cache {
+	c := &Cache{caller: caller, clock: clock}
 	c.table.init(shared, space, sets)
 	return c
 }
@@ -127,7 +127,7 @@ func (c *Cache) Tick(now quota.Instant) {
 	c.body = wire.AppendQuestion(c.body[:0], c.asked)
 	c.asking, c.sent = true, now
 	c.Stats.Asked++
-	if err := c.person.CallConsumers(c.body, askTimeout, c.answer); err != nil {
+	if err := c.caller.CallConsumers(c.body, askTimeout, c.answer); err != nil {
 		c.failed()
 	}
 }

@@ -101,11 +101,16 @@ func (p *process) change(complete bool, tiers map[byte]string) {
 
 func key(n byte) match.Key { return match.Key{n} }
 
+func (p *process) find(vm int, key match.Key) match.Person {
+	person := match.Person{Key: key, Known: true}
+	p.vms[vm].Find(&person)
+	return person
+}
+
 func (p *process) expect(vm int, n byte, want string) {
 	p.t.Helper()
-	tier, known := p.vms[vm].Tier(key(n))
-	if string(tier) != want || known != (want != "") {
-		p.t.Errorf("at %d s VM %d takes consumer %d for %q (%v), want %q", p.now/sec, vm, n, tier, known, want)
+	if got := p.find(vm, key(n)); string(got.Tier) != want {
+		p.t.Errorf("at %d s VM %d takes consumer %d for %q, want %q", p.now/sec, vm, n, got.Tier, want)
 	}
 }
 
@@ -257,7 +262,7 @@ func TestAFloodOfInventedConsumers(t *testing.T) {
 	for n := range uint64(2000) {
 		var invented match.Key
 		binary.LittleEndian.PutUint64(invented[:], 1000+n)
-		if _, known := p.vms[0].Tier(invented); known {
+		if got := p.find(0, invented); len(got.Tier) > 0 {
 			t.Fatalf("%x is known", invented)
 		}
 		p.tick(sec / 1000)
