@@ -16,7 +16,8 @@ const (
 // plane says so; a ban comes first.
 func (ix *Index) Standing(a *Attributes) Standing {
 	known := len(a.ClientIP) > 0
-	ix.looked, ix.person = false, Person{}
+	ix.looked = false
+	ix.person.forget()
 	if known && policy.Contains(ix.banned, a.Address) {
 		return Banned
 	}

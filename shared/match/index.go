@@ -42,7 +42,6 @@ type Index struct {
 	turn            uint64
 	person          Person
 	own             []policy.Limit
-	reader          wire.SpecialReader
 	read            wire.Limits
 }
 

@@ -59,14 +59,23 @@ type Hit struct {
 	Tier uint8
 	// Own: the limit is the caller's, the one before this number in Index.Own; 0: it is the one that Limit says.
 	Own uint8
-	// Named: the control plane may know another limit of the consumer Index.Person, at Place among those that it has of the policy.
-	Named bool
+	// Knows says who knows which limit the consumer, Index.Person, has at Place among those of the policy.
+	Knows Knows
 	Place uint8
-	// Guess: the limit is the policy's because nothing is known of the consumer yet.
-	Guess bool
 	Key   Key
 	Cost  int64
 }
+
+// Knows says who knows whether a consumer has a limit of its own.
+type Knows uint8
+
+// Told: this node, which has been told of everything that has changed. Named: the control plane, since the consumer has or had one.
+// Guessed: the control plane; nothing is known of the consumer here yet, and the policy's limit stands in.
+const (
+	Told Knows = iota
+	Named
+	Guessed
+)
 
 // Verdict is what matching alone can say about a hit.
 type Verdict uint8
@@ -110,7 +119,7 @@ func (ix *Index) policyHits(p *Policy, c candidate, a *Attributes, hits []Hit) [
 	if p.ByConsumer && ix.special {
 		ix.findPerson(a)
 		var overridden bool
-		if overridden, hit.Named, hit.Guess = ix.override(p); overridden {
+		if overridden, hit.Knows = ix.override(p); overridden {
 			count = uint32(len(ix.own)) - uint32(own)
 			hit.Own = own + 1
 		}
@@ -144,7 +153,7 @@ func (ix *Index) policyHits(p *Policy, c candidate, a *Attributes, hits []Hit) [
 		hits = append(hits, hit)
 	}
 	if drafts := ix.run(p, p.candidates()); drafts.from < drafts.to && hit.Verdict == Limited {
-		hit.Shadow, hit.Candidate, hit.Own, hit.Named = true, true, 0, false
+		hit.Shadow, hit.Candidate, hit.Own, hit.Knows = true, true, 0, Told
 		for hit.Limit = drafts.from; hit.Limit < drafts.to; hit.Limit++ {
 			ix.key = ix.key[:base]
 			hit.Key = ix.marked(candidateMark, byte(hit.Limit-drafts.from))

@@ -1,6 +1,10 @@
 package match
 
-import "github.com/weir-proxy/weir/shared/wire"
+import (
+	"encoding/binary"
+
+	"github.com/weir-proxy/weir/shared/wire"
+)
 
 // Consumers knows what the control plane says of consumers.
 type Consumers interface {
@@ -15,20 +19,26 @@ type Person struct {
 	// Key is its ConsumerKey. Known: the request names one consumer.
 	Key   Key
 	Known bool
-	// Tier is the name of the tier that it has been assigned, empty for none.
-	Tier []byte
+	// Sure: nothing that was true as of the turn before is missing.
+	Sure bool
 	// Banned and Bypass are in force at Now, in Unix milliseconds.
 	Banned, Bypass bool
 	Now            int64
-	// Overrides are its limits in place of policies' own, those that have ended among them.
-	Overrides wire.SpecialReader
-	// Sure: nothing that was true as of the Turn before is missing.
-	Sure bool
+	// Tier is the name of the tier that it has been assigned, empty for none. Special is what wire.AppendSpecial has made for it, in
+	// which overrides may have ended.
+	Tier, Special []byte
 }
 
-// Person is the consumer of the request that Match was last called for, if a hit is Named, and the turn up to which its hits are
+// forget makes p nobody.
+func (p *Person) forget() {
+	p.Known, p.Sure, p.Banned, p.Bypass, p.Tier, p.Special = false, false, false, false, nil, nil
+}
+
+// Person is the consumer of the request that Match was last called for, if a hit is not Told, and the turn up to which its hits are
 // known to be right.
-func (ix *Index) Person() (consumer Key, turn uint64) { return ix.person.Key, ix.turn }
+func (ix *Index) Person() (consumer [2]uint64, turn uint64) {
+	return [2]uint64{binary.LittleEndian.Uint64(ix.person.Key[:8]), binary.LittleEndian.Uint64(ix.person.Key[8:])}, ix.turn
+}
 
 func (ix *Index) askSpecial(a *Attributes) {
 	if ix.special, ix.turn = false, 0; a.Consumers != nil {
@@ -41,7 +51,8 @@ func (ix *Index) findPerson(a *Attributes) {
 	if ix.looked {
 		return
 	}
-	ix.looked, ix.person = true, Person{}
+	ix.looked = true
+	ix.person.forget()
 	for _, s := range ix.sources {
 		ix.key = putText(append(ix.key[:0], consumerFormat, byte(s.kind)), ix.Text(s.name))
 		value := len(ix.key)
@@ -56,32 +67,29 @@ func (ix *Index) findPerson(a *Attributes) {
 	}
 }
 
-// override appends the caller's own limits under a policy to ix.own, and says whether it has such, whether the control plane may
-// know better, and whether that is because nothing is known here. One that does not fit how the policy counts, as after a change
-// of the policy, sleeps.
-func (ix *Index) override(p *Policy) (overridden, named, guess bool) {
-	c := &ix.person
-	l := &ix.read
-	ix.reader = c.Overrides
-	for ix.reader.Next(l) {
-		if !equal(l.Policy, ix.Text(p.Name)) {
-			continue
+// override appends the caller's own limits under a policy to ix.own, and says whether it has such and who knows. One that does not
+// fit how the policy counts, as after a change of the policy, sleeps.
+func (ix *Index) override(p *Policy) (overridden bool, by Knows) {
+	c, l := &ix.person, &ix.read
+	if !wire.FindOverride(c.Special, ix.Text(p.Name), l) {
+		if c.Known && !c.Sure {
+			return false, Guessed
 		}
-		if l.Until <= c.Now {
-			return false, true, false
-		}
-		own := len(ix.own)
-		counting := ix.limits[ix.run(p, 0).from].Counting
-		for i := range l.Each[:l.Count] {
-			limit, err := counting.Own(l.Each[i].Quota, l.Each[i].Window, l.Each[i].Burst)
-			if err != nil {
-				ix.own = ix.own[:own]
-				return false, true, false
-			}
-			ix.own = append(ix.own, limit)
-		}
-		return true, true, false
+		return false, Told
 	}
-	guess = c.Known && !c.Sure
-	return false, guess, guess
+	if l.Until <= c.Now {
+		return false, Named
+	}
+	own := len(ix.own)
+	counting := ix.limits[ix.run(p, 0).from].Counting
+	for i := range l.Each[:l.Count] {
+		f := &l.Each[i]
+		limit, err := counting.Own(f.Quota, f.Window, f.Burst)
+		if err != nil {
+			ix.own = ix.own[:own]
+			return false, Named
+		}
+		ix.own = append(ix.own, limit)
+	}
+	return true, Named
 }

@@ -38,8 +38,9 @@ func (k *known) Special() (bool, uint64) { return k.special != nil, k.turn }
 func (k *known) Find(p *match.Person) {
 	k.asked++
 	p.Tier, p.Now, p.Sure = []byte(k.tiers[p.Key]), k.now, !k.unsure
-	p.Overrides = wire.OpenSpecial(k.special[p.Key])
-	p.Banned, p.Bypass = p.Overrides.Banned > p.Now, p.Overrides.Bypass > p.Now
+	p.Special = k.special[p.Key]
+	banned, bypass := wire.Ends(p.Special)
+	p.Banned, p.Bypass = banned > p.Now, bypass > p.Now
 }
 
 func (k *known) Property(path []byte) []byte {

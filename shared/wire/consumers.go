@@ -90,9 +90,7 @@ func DecodeConsumers(b []byte, m *Consumers) error {
 		copy(it.Key[:], c.bytes(16))
 		it.Tier = c.text(maxTier)
 		if m.Format > tiersFormat {
-			if it.Special = c.text(MaxSpecial); !isSpecial(it.Special) {
-				c.fail(ErrValue)
-			}
+			it.Special = c.text(MaxSpecial)
 		}
 		m.Items = append(m.Items, it)
 	}

@@ -11,7 +11,7 @@ const (
 	leaseRequestMagic = "WRLQ"
 	leaseReplyMagic   = "WRLR"
 	leaseFormat       = 2
-	// turnsFormat is that of a request with an item that has a Turn or is Named. Only control planes that tell of such things are
+	// turnsFormat is that of a request with an item that has a Turn or a Place. Only control planes that tell of such things are
 	// asked so.
 	turnsFormat = 3
 )
@@ -43,10 +43,9 @@ type LeaseItem struct {
 	Joined bool
 	// Turn is the wire.Consumers.Turn up to which the node knows that the limit is the bucket's.
 	Turn uint64
-	// Named: the limit may be another for the Consumer, a match.ConsumerKey; the control plane is to look it up. It is the one at
-	// Place among those that the consumer has of the policy.
-	Named    bool
-	Consumer [16]byte
+	// Place, if it is not 0, says that the limit may be another for the Consumer, the halves of a match.ConsumerKey, and that the
+	// control plane is to look it up: it is the one before this number among those that the consumer has of the policy.
+	Consumer [2]uint64
 	Place    uint8
 }
 
@@ -93,11 +92,18 @@ const (
 	maxDelay   = int64(quota.Hour)
 )
 
+// Person is the Consumer as a match.ConsumerKey.
+func (it *LeaseItem) Person() (key [16]byte) {
+	binary.LittleEndian.PutUint64(key[:8], it.Consumer[0])
+	binary.LittleEndian.PutUint64(key[8:], it.Consumer[1])
+	return key
+}
+
 // AppendLeaseRequest appends the message to dst.
 func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 	format := byte(leaseFormat)
 	for i := range m.Items {
-		if m.Items[i].Turn > 0 || m.Items[i].Named {
+		if m.Items[i].Turn > 0 || m.Items[i].Place > 0 {
 			format = turnsFormat
 		}
 	}
@@ -113,12 +119,12 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 		dst = putUvarint(dst, int64(it.Limit))
 		dst = putUvarint(dst, it.Waiting)
 		dst = putUvarint(dst, it.Cost)
-		dst = append(putUvarint(putUvarint(dst, it.Keep), it.Used), boolByte(it.Joined)|boolByte(it.Named)<<1)
+		dst = append(putUvarint(putUvarint(dst, it.Keep), it.Used), boolByte(it.Joined)|it.Place<<1)
 		if format == turnsFormat {
 			dst = putUvarint(dst, int64(it.Turn))
 		}
-		if it.Named {
-			dst = append(append(dst, it.Consumer[:]...), it.Place)
+		if it.Place > 0 {
+			dst = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(dst, it.Consumer[0]), it.Consumer[1])
 		}
 	}
 	return dst
@@ -147,18 +153,15 @@ func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 		it.Keep = c.within(0, maxTokens)
 		it.Used = c.within(0, maxTokens)
 		flags := c.u8()
-		it.Joined, it.Named = flags&1 != 0, flags&2 != 0
-		if flags > 3 || it.Named && format == leaseFormat || it.Joined && i == len(m.Items)-1 {
+		it.Joined, it.Place = flags&1 != 0, flags>>1
+		if it.Place > policy.MaxLimits || it.Place > 0 && format == leaseFormat || it.Joined && i == len(m.Items)-1 {
 			c.fail(ErrValue)
 		}
 		if format == turnsFormat {
 			it.Turn = uint64(c.uvarint())
 		}
-		if it.Named {
-			copy(it.Consumer[:], c.bytes(16))
-			if it.Place = c.u8(); it.Place >= policy.MaxLimits {
-				c.fail(ErrValue)
-			}
+		if it.Place > 0 {
+			it.Consumer = [2]uint64{c.u64(), c.u64()}
 		}
 	}
 	if err := c.end(); err != nil {

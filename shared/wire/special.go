@@ -57,53 +57,44 @@ func AppendSpecial(dst []byte, s Special) []byte {
 	return dst
 }
 
-// SpecialReader reads what AppendSpecial has made. The zero value is of a consumer that has nothing.
-type SpecialReader struct {
-	Banned, Bypass int64
-
-	c    cursor
-	left int64
-}
-
-// OpenSpecial begins to read; of bytes that are none there is nothing to read.
-func OpenSpecial(b []byte) (r SpecialReader) {
-	if len(b) == 0 {
-		return r
+// Ends reads until when AppendSpecial has said that a consumer is banned and has a bypass.
+func Ends(special []byte) (banned, bypass int64) {
+	if len(special) == 0 {
+		return 0, 0
 	}
-	r.c.buf = b
-	r.Banned, r.Bypass = r.c.uvarint(), r.c.uvarint()
-	r.left = r.c.within(0, MaxOverrides)
-	return r
+	c := cursor{buf: special}
+	return c.uvarint(), c.uvarint()
 }
 
-// Limits are those of one override, and which policy's they replace until when.
+// Limits are those of one override, and until when they replace the policy's.
 type Limits struct {
-	// Policy aliases the bytes that are read.
-	Policy []byte
-	Until  int64
-	Count  int
-	Each   [policy.MaxLimits]Figures
+	Until int64
+	Count int
+	Each  [policy.MaxLimits]Figures
 }
 
-// Next reads the next override; false after the last.
-func (r *SpecialReader) Next(l *Limits) bool {
-	if r.left == 0 || r.c.err != nil {
+// FindOverride reads the override of a policy's limits out of what AppendSpecial has made; false if there is none. After that l has
+// none.
+func FindOverride(special, name []byte, l *Limits) bool {
+	if l.Count = 0; len(special) == 0 {
 		return false
 	}
-	r.left--
-	l.Policy, l.Until = r.c.text(63), r.c.uvarint()
-	l.Count = int(r.c.within(0, policy.MaxLimits))
-	for i := range l.Each[:l.Count] {
-		l.Each[i] = Figures{Quota: r.c.uvarint(), Window: quota.Span(r.c.uvarint()), Burst: r.c.uvarint()}
+	c := cursor{buf: special}
+	c.uvarint()
+	c.uvarint()
+	for left := c.u8(); left > 0 && c.err == nil; left-- {
+		same := string(c.text(63)) == string(name)
+		l.Until, l.Count = c.uvarint(), int(c.within(0, policy.MaxLimits))
+		for i := range l.Each[:l.Count] {
+			f := &l.Each[i]
+			for _, v := range [...]*int64{&f.Quota, (*int64)(&f.Window), &f.Burst} {
+				*v = c.uvarint()
+			}
+		}
+		if same && c.err == nil {
+			return true
+		}
 	}
-	return r.c.err == nil
-}
-
-// isSpecial says whether bytes can be read to their end.
-func isSpecial(b []byte) bool {
-	r := OpenSpecial(b)
-	var l Limits
-	for r.Next(&l) {
-	}
-	return r.c.end() == nil
+	l.Count = 0
+	return false
 }

@@ -37,8 +37,8 @@ func (s *Service) refreshPeople(ctx context.Context) error {
 func (s *Service) know(ctx context.Context, items []wire.LeaseItem) map[consumers.Key]consumers.Knowledge {
 	var keys []consumers.Key
 	for i := range items {
-		if items[i].Named {
-			keys = append(keys, items[i].Consumer)
+		if items[i].Place > 0 {
+			keys = append(keys, items[i].Person())
 		}
 	}
 	if len(keys) == 0 || s.people == nil {
@@ -67,10 +67,10 @@ func (s *Service) resolve(it wire.LeaseItem, by terms) (p *policy.Policy, limit 
 	if !ok || s.people == nil {
 		return p, limit, 0, ok
 	}
-	if !it.Named {
+	if it.Place == 0 {
 		return p, limit, 2 * min(it.Turn, s.people.Turn()), ok
 	}
-	known, found := by.people[it.Consumer]
+	known, found := by.people[it.Person()]
 	if !found || !p.ByConsumer() {
 		return p, limit, 0, found
 	}
@@ -90,8 +90,8 @@ func (s *Service) resolve(it wire.LeaseItem, by terms) (p *policy.Policy, limit 
 	switch {
 	case err != nil: // It does not fit how the policy counts since a change of that.
 		return p, limit, turn, true
-	case int(it.Place) >= len(own):
+	case int(it.Place) > len(own):
 		return p, boundless, turn, true
 	}
-	return p, own[it.Place], turn, true
+	return p, own[it.Place-1], turn, true
 }

@@ -58,7 +58,9 @@ type Cache struct {
 	sent, nextAsk quota.Instant
 	retry         quota.Span
 
-	found   record
+	// found and taught are the record at hand.
+	found, taught record
+
 	message wire.Consumers
 	body    []byte
 }
@@ -93,8 +95,9 @@ func (c *Cache) Find(person *match.Person) {
 	if now-learned < quota.Instant(keep) {
 		person.Tier = c.found.tier
 	}
-	person.Overrides = wire.OpenSpecial(c.found.special)
-	person.Banned, person.Bypass = person.Overrides.Banned > person.Now, person.Overrides.Bypass > person.Now
+	person.Special = c.found.special
+	banned, bypass := wire.Ends(person.Special)
+	person.Banned, person.Bypass = banned > person.Now, bypass > person.Now
 }
 
 func (c *Cache) want(consumer match.Key) {
@@ -138,15 +141,15 @@ func (c *Cache) answer(status int, body []byte) {
 		return
 	}
 	c.asking, c.asked, c.retry = false, c.asked[:0], 0
-	for _, it := range c.message.Items {
-		c.learn(it, c.sent)
+	for i := range c.message.Items {
+		c.learn(&c.message.Items[i], c.sent)
 	}
 }
 
 // learn takes in what a message says of a consumer. A control plane of before can only speak of tiers.
-func (c *Cache) learn(it wire.Consumer, learned quota.Instant) bool {
-	return c.table.learn(record{key: it.Key, tier: it.Tier, special: it.Special, learned: learned, revision: c.message.Revision},
-		c.message.Format < wire.ConsumersFormat)
+func (c *Cache) learn(it *wire.Consumer, learned quota.Instant) bool {
+	c.taught = record{key: it.Key, tier: it.Tier, special: it.Special, learned: learned, revision: c.message.Revision}
+	return c.table.learn(&c.taught, c.message.Format < wire.ConsumersFormat)
 }
 
 // failed lets go of everyone who is wanted: whom requests still ask for will be wanted again.
@@ -175,8 +178,8 @@ func (c *Cache) Changed(body []byte) error {
 	if !c.message.Complete {
 		s.staleBefore = now
 	}
-	for _, it := range c.message.Items {
-		if !c.learn(it, now) {
+	for i := range c.message.Items {
+		if !c.learn(&c.message.Items[i], now) {
 			s.staleBefore = now + 1
 		}
 	}

@@ -141,14 +141,15 @@ func (t *table) find(consumer match.Key, r *record) bool {
 
 // learn stores a record unless a later one is known, as when a change overtakes the answer to a question. Of one that is a tier
 // alone what else is known stays. If others change the set at every attempt it stores nothing and reports false.
-func (t *table) learn(r record, tierAlone bool) bool {
+func (t *table) learn(r *record, tierAlone bool) bool {
 	for range bucketstore.MaxAttempts {
 		cas, found := t.open(r.key)
 		if !t.put(r, tierAlone) {
 			return true
 		}
 		t.next = t.next[:0]
-		for _, one := range t.set[:t.count] {
+		for i := range t.set[:t.count] {
+			one := &t.set[i]
 			t.next = append(t.next, one.key[:]...)
 			t.next = binary.LittleEndian.AppendUint64(t.next, uint64(one.learned))
 			t.next = binary.LittleEndian.AppendUint64(t.next, one.revision)
@@ -170,7 +171,7 @@ func (t *table) learn(r record, tierAlone bool) bool {
 // put brings a record into the open set and reports whether it has. A full set gives up who has nothing before who has a tier, for
 // whom forgetting means another limit, that one before who is banned or has more, and of alike ones the one that was learned
 // first; who has less takes the place of nobody who has more and was asked for lately, so invented consumers crowd out nobody.
-func (t *table) put(r record, tierAlone bool) bool {
+func (t *table) put(r *record, tierAlone bool) bool {
 	at := 0
 	for at < t.count && t.set[at].key != r.key {
 		at++
@@ -197,6 +198,6 @@ func (t *table) put(r record, tierAlone bool) bool {
 			return false
 		}
 	}
-	t.set[at] = r
+	t.set[at] = *r
 	return true
 }

@@ -17,10 +17,9 @@ type Need struct {
 	// Strict buckets hold nothing on the node: each request asks.
 	Strict    bool
 	Algorithm quota.Algorithm
-	// Turn, Named, Consumer and Place are those of a wire.LeaseItem.
+	// Turn, Consumer and Place are those of a wire.LeaseItem.
 	Turn     uint64
-	Named    bool
-	Consumer [16]byte
+	Consumer [2]uint64
 	Place    uint8
 }
 

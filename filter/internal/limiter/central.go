@@ -134,7 +134,9 @@ func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
 		Strict: p.Mode == policy.ModeStrict, Algorithm: limit.Algorithm,
 	}
 	if p.ByConsumer {
-		n.Turn, n.Named, n.Consumer, n.Place = req.turn, h.Named, req.consumer, h.Place
+		if n.Turn = req.turn; h.Knows != match.Told {
+			n.Consumer, n.Place = req.consumer, h.Place+1
+		}
 	}
 	return n
 }

@@ -72,7 +72,7 @@ type Request struct {
 	shadows  []match.Hit
 	// own are the limits that the consumer has in place of policies', turn up to when that is known.
 	own      []policy.Limit
-	consumer match.Key
+	consumer [2]uint64
 	turn     uint64
 }
 
@@ -136,7 +136,7 @@ func (req *Request) LimitOf(m *match.Hit) *policy.Limit {
 // consumer before what the document says to a VM that does not know it yet.
 func (req *Request) generation(m *match.Hit) uint64 {
 	g := req.rules.Generation
-	if !m.Guess {
+	if m.Knows != match.Guessed {
 		g |= 1
 	}
 	return g
