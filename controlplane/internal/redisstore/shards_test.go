@@ -194,7 +194,9 @@ func TestKeysExpire(t *testing.T) {
 		"weir:{meta}:secret": "all hashes depend on it", "weir:{meta}:laid": "it says that the markers were laid",
 		"weir:{meta}:version": "the policies", "weir:{meta}:versions": "the policies, a bounded number", "weir:{meta}:documents": "the policies, a bounded number",
 		"weir:{meta}:nodes": "10 000 nodes; each poll forgets old ones", "weir:{meta}:seen": "as nodes", "weir:{meta}:states": "as nodes",
-		"weir:{consumers}:records": "what an administrator wrote", "weir:{consumers}:state": "three numbers", "weir:{consumers}:changes": "a bounded number",
+		"weir:{consumers}:records": "what an administrator wrote", "weir:{consumers}:state": "four numbers", "weir:{consumers}:changes": "a bounded number",
+		"weir:{consumers}:special": "as records", "weir:{consumers}:banned": "as records",
+		"weir:{meta}:audit": "a bounded number", "weir:{consumers}:audit": "a bounded number",
 		"weir:{meta}:region": "which part of each limit this region grants: a bounded number", "weir:{regions}:document": "the same of all regions",
 	}
 	for tag := range byte(64) { // Their absence means that state was lost.
