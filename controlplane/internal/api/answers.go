@@ -18,6 +18,13 @@ type (
 	ConsumersAnswer = gen.Consumers
 	// AuditAnswer is a page of changes, newest first.
 	AuditAnswer = gen.AuditEntries
+	// ConsumerInput is what a consumer is to have; ConsumerBatch and ConsumerItem the same of many.
+	ConsumerInput = gen.ConsumerInput
+	ConsumerBatch = gen.ConsumerBatch
+	ConsumerItem  = gen.ConsumerItem
+	// ConsumerMark is a ban or a bypass, ConsumerOverride a limit of a consumer's own.
+	ConsumerMark     = gen.Mark
+	ConsumerOverride = gen.Override
 	// NodesAnswer is a page of nodes.
 	NodesAnswer = gen.Nodes
 	// NodeAnswer is one node.

@@ -29,7 +29,7 @@ type commands struct {
 	Diff      diffCommand      `cmd:"" help:"Print what a file would change, or what has changed between two versions."`
 	Rollback  rollbackCommand  `cmd:"" help:"Make an older version of the policy set the next one."`
 	Get       getCommand       `cmd:"" help:"Print what a control plane holds."`
-	Consumers consumersCommand `cmd:"" help:"Assign tiers to consumers."`
+	Consumers consumersCommand `cmd:"" help:"Say what single consumers have: a tier, limits of their own, a ban, a bypass."`
 	Audit     auditCommand     `cmd:"" help:"Print who changed what, newest first."`
 	Version   versionCommand   `cmd:"" help:"Print the version."`
 }
