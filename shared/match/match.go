@@ -153,7 +153,7 @@ func (ix *Index) policyHits(p *Policy, c candidate, a *Attributes, hits []Hit) [
 		hits = append(hits, hit)
 	}
 	if drafts := ix.run(p, p.candidates()); drafts.from < drafts.to && hit.Verdict == Limited {
-		hit.Shadow, hit.Candidate, hit.Own, hit.Knows = true, true, 0, Told
+		hit.Shadow, hit.Candidate, hit.Own, hit.Knows, hit.Place = true, true, 0, Told, 0
 		for hit.Limit = drafts.from; hit.Limit < drafts.to; hit.Limit++ {
 			ix.key = ix.key[:base]
 			hit.Key = ix.marked(candidateMark, byte(hit.Limit-drafts.from))

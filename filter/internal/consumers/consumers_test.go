@@ -17,12 +17,16 @@ const sec = quota.Instant(quota.Second)
 
 // process is an Envoy with VMs over one shared store, and a control plane that knows the tiers.
 type process struct {
-	t         *testing.T
-	now       quota.Instant
-	data      sharedtest.Data
-	vms       []*consumers.Cache
-	tiers     map[[16]byte]string
-	revision  uint64
+	t        *testing.T
+	now      quota.Instant
+	data     sharedtest.Data
+	vms      []*consumers.Cache
+	tiers    map[[16]byte]string
+	special  map[[16]byte][]byte
+	revision uint64
+	turn     uint64
+	// before: the control plane was built before anybody could have more than a tier.
+	before    bool
 	err       error
 	questions []question
 }
@@ -64,9 +68,9 @@ func (p *process) prepared(q question) []byte {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	m := wire.Consumers{Revision: p.revision, Complete: true}
+	m := wire.Consumers{Format: p.format(), Revision: p.revision, Turn: p.turn, Special: len(p.special) > 0, Complete: true}
 	for _, k := range keys {
-		m.Items = append(m.Items, wire.Consumer{Key: k, Tier: []byte(p.tiers[k])})
+		m.Items = append(m.Items, wire.Consumer{Key: k, Tier: []byte(p.tiers[k]), Special: p.special[k]})
 	}
 	return wire.AppendConsumers(nil, m)
 }
@@ -87,16 +91,23 @@ func (p *process) answer() (asked int) {
 func (p *process) change(complete bool, tiers map[byte]string) {
 	p.t.Helper()
 	p.revision++
-	m := wire.Consumers{Revision: p.revision, Complete: complete}
+	m := wire.Consumers{Format: p.format(), Revision: p.revision, Turn: p.turn, Special: len(p.special) > 0, Complete: complete}
 	for n, tier := range tiers {
 		p.tiers[key(n)] = tier
-		if complete {
-			m.Items = append(m.Items, wire.Consumer{Key: key(n), Tier: []byte(tier)})
+		if complete || len(p.special[key(n)]) > 0 {
+			m.Items = append(m.Items, wire.Consumer{Key: key(n), Tier: []byte(tier), Special: p.special[key(n)]})
 		}
 	}
 	if err := p.vms[0].Changed(wire.AppendConsumers(nil, m)); err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+func (p *process) format() uint8 {
+	if p.before {
+		return 1
+	}
+	return wire.ConsumersFormat
 }
 
 func key(n byte) match.Key { return match.Key{n} }
