@@ -41,6 +41,11 @@ type centre struct {
 	// down: neither polls nor lease requests nor reports are answered. reports are those that came in.
 	down    bool
 	reports []report
+	// people is what is known of consumers, as of the revision; nil: nobody is told of any.
+	people   map[[16]byte]wire.Consumer
+	revision uint64
+	// questions about consumers that came in.
+	questions int
 }
 
 // poll is one request for a snapshot.
@@ -82,6 +87,8 @@ func (c *centre) handle(node int, call *envoytest.Call) {
 	switch path := call.Header(":path"); {
 	case path == "/node/v1/leases" && call.Header(":method") == "POST":
 		c.handleLease(node, call)
+	case strings.HasPrefix(path, "/node/v1/consumers?") && call.Header(":method") == "POST":
+		c.handleQuestion(call)
 	case strings.HasPrefix(path, "/node/v1/snapshot?") && call.Header(":method") == "GET":
 		c.handlePoll(node, call, path)
 	case path == "/node/v1/report" && call.Header(":method") == "POST":
@@ -254,7 +261,7 @@ func (c *centre) handlePoll(node int, call *envoytest.Call, path string) {
 	}
 	c.polls = append(c.polls, p)
 	c.w.after(25*time.Second, func() { c.close(p, 204, nil) })
-	if c.version != p.after {
+	if c.version != p.after || p.consumers() < c.revision {
 		c.w.after(c.w.fleet.up, c.wake)
 	}
 }
@@ -274,6 +281,8 @@ func (c *centre) wake() {
 		case p.answered || c.down:
 		case c.version != p.after:
 			c.close(p, 200, c.bytes(c.version))
+		case p.consumers() < c.revision:
+			c.close(p, 200, wire.AppendConsumers(nil, c.consumers()))
 		default:
 			still = append(still, p)
 		}

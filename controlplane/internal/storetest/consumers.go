@@ -3,13 +3,16 @@ package storetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // writeConsumer makes one change.
@@ -138,5 +141,102 @@ func testConsumerRace(t *testing.T, s *Instance) {
 	wait.Wait()
 	if won.Load() != 1 {
 		t.Errorf("%d of 16 writers won", won.Load())
+	}
+}
+
+func testSpecialConsumers(t *testing.T, s *Instance) {
+	ctx := testContext(t)
+	soon := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
+	write := func(n int, r *consumers.Record) uint64 {
+		t.Helper()
+		return must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(n), Any: true, Record: r}))
+	}
+	state := func(special bool, turn uint64) {
+		t.Helper()
+		l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
+		_, known, err := s.Consumers(ctx, []consumers.Key{consumerKey(1)})
+		if err != nil || l.Special != special || l.Turn != turn || known.Turn != turn || known.Revision != l.Revision {
+			t.Errorf("%+v, %+v (%v), want special %v at turn %d", l.State, known, err, special, turn)
+		}
+	}
+	write(1, &consumers.Record{Tier: "free"})
+	state(false, 0)
+	full := &consumers.Record{
+		Tier: "gold", By: "me", Updated: soon, Banned: &consumers.Mark{Reason: "ä", Expires: soon}, Bypass: &consumers.Mark{},
+		Overrides: []consumers.Override{{Policy: "p", Limits: []consumers.Limit{{Quota: 5, Window: quota.Minute, Burst: 2}}, Mark: consumers.Mark{Expires: soon}}},
+	}
+	want := *full
+	want.Revision = write(1, full)
+	state(true, 1)
+	s.Restart(t)
+	records, _, err := s.Consumers(ctx, []consumers.Key{consumerKey(1)})
+	if err != nil || !reflect.DeepEqual(records[0], want) {
+		t.Errorf("read %+v, want %+v (%v)", records[0], want, err)
+	}
+	second := write(2, &consumers.Record{Banned: &consumers.Mark{}})
+	write(3, &consumers.Record{Bypass: &consumers.Mark{}})
+	state(true, 3)
+	banned := must[[]consumers.Listed](t)(s.BannedConsumers(ctx, 10))
+	if len(banned) != 2 || must[[]consumers.Listed](t)(s.BannedConsumers(ctx, 1))[0].Key != consumerKey(2) {
+		t.Errorf("banned are %+v", banned)
+	}
+	listed, _, err := s.ListConsumers(ctx, consumers.List{Limit: 50, Banned: true})
+	if err != nil || len(listed) != 2 || listed[0].Banned == nil || listed[1].Banned == nil {
+		t.Errorf("listed are %+v (%v)", listed, err)
+	}
+	if l := must[consumers.Log](t)(s.ConsumerLog(ctx, second)); len(l.Changes) != 1 || l.Changes[0].Key != consumerKey(3) || l.Changes[0].Record.Bypass == nil {
+		t.Errorf("after revision %d: %+v", second, l.Changes)
+	}
+	// Who loses it is a change of such a consumer too; a turn that was seen elsewhere is not undercut.
+	write(2, &consumers.Record{Tier: "free"})
+	write(3, nil)
+	write(4, &consumers.Record{Tier: "free"})
+	state(true, 5)
+	must[uint64](t)(s.WriteConsumers(ctx, consumers.Changes{Turn: 40, Writes: []consumers.Write{{Key: consumerKey(1), Any: true}}}))
+	state(false, 41)
+	if banned := must[[]consumers.Listed](t)(s.BannedConsumers(ctx, 10)); len(banned) != 0 {
+		t.Errorf("still banned are %+v", banned)
+	}
+	// What has ended is not special.
+	write(5, &consumers.Record{Banned: &consumers.Mark{Expires: time.Now().Add(-time.Hour)}})
+	state(false, 42)
+}
+
+func testManyConsumers(t *testing.T, s *Instance) {
+	ctx := testContext(t)
+	batch := func(from, count int, tier string) (c consumers.Changes) {
+		for n := range count {
+			c.Writes = append(c.Writes, consumers.Write{Key: consumerKey(from + n), Any: true, Record: &consumers.Record{Tier: tier, Banned: &consumers.Mark{}}})
+		}
+		c.Entry = audit.Entry{Action: "consumers.put", After: audit.Value(count)}
+		return c
+	}
+	first := must[uint64](t)(s.WriteConsumers(ctx, batch(0, consumers.MaxBatch, "a")))
+	second := must[uint64](t)(s.WriteConsumers(ctx, batch(500, consumers.MaxBatch, "b")))
+	l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
+	if l.Revision != second || second <= first || l.Turn != 2 || len(l.Changes) != consumers.KeptChanges || l.Floor != first || l.Whole {
+		t.Errorf("revisions %d and %d, turn %d, %d changes, floor %d", first, second, l.Turn, len(l.Changes), l.Floor)
+	}
+	for _, c := range l.Changes {
+		if c.Revision != second || c.Record.Tier != "b" {
+			t.Fatalf("change %+v", c)
+		}
+	}
+	// One that is not as expected stops all of them.
+	c := batch(0, 3, "c")
+	c.Writes[2].Any = false
+	if _, err := s.WriteConsumers(ctx, c); !errors.Is(err, consumers.ErrConflict) {
+		t.Errorf("a conflict: %v", err)
+	}
+	records, _, err := s.Consumers(ctx, []consumers.Key{consumerKey(0), consumerKey(499), consumerKey(500), consumerKey(1499), consumerKey(1500)})
+	if err != nil || records[0].Tier+records[1].Tier+records[2].Tier+records[3].Tier+records[4].Tier != "aabb" || records[0].Revision != first || records[3].Revision != second {
+		t.Errorf("%+v (%v)", records, err)
+	}
+	if n := len(must[[]consumers.Listed](t)(s.BannedConsumers(ctx, 1234))); n != 1234 {
+		t.Errorf("%d of 1500 who are banned", n)
+	}
+	all := must[[]audit.Entry](t)(s.Audit(ctx, "", 10))
+	if len(all) != 2 || all[0].Before != nil || string(all[0].After) != fmt.Sprint(consumers.MaxBatch) {
+		t.Errorf("audit %+v", all)
 	}
 }

@@ -68,7 +68,7 @@ func TestALimitOfAConsumersOwn(t *testing.T) {
 		{other, &register{unsure: true}, 0},
 		{n.limiter, &register{special: ownLimits(10)}, 0},
 		{n.limiter, &register{special: ownLimits(12)}, 2},
-		{other, &register{}, 0}, // It knows for certain that the consumer has none.
+		{other, &register{}, 0},                               // It knows for certain that the consumer has none.
 		{n.limiter, &register{special: ownLimits(15, 20)}, 3}, // Two limits: the first has 3 left.
 		{n.limiter, &register{special: wire.AppendSpecial(nil, wire.Special{Bypass: wire.ForGood})}, 100},
 		{n.limiter, &register{special: wire.AppendSpecial(nil, wire.Special{Banned: wire.ForGood, Bypass: wire.ForGood})}, 0},
