@@ -21,6 +21,10 @@ import (
 const (
 	batchSize  = 1000
 	batchBytes = 3 << 20
+
+	// A store that does not answer is asked again after the one wait, and the double each time, up to the other.
+	firstWait = 250 * time.Millisecond
+	lastWait  = 8 * time.Second
 )
 
 type importConsumers struct {
@@ -37,8 +41,7 @@ type imported struct {
 	Batches int  `json:"batches"`
 	DryRun  bool `json:"dry_run"`
 	// Line is that of the file up to which all is written.
-	Line    int     `json:"line"`
-	Seconds float64 `json:"seconds"`
+	Line int `json:"line"`
 }
 
 // Run sends the file batch by batch. What has been written stays written if a later batch is refused.
@@ -57,7 +60,7 @@ func (c *importConsumers) Run(env *environment) error {
 		return fmt.Errorf("%s: %w", c.File, err)
 	}
 	shown := newProgress(env.Err, file)
-	start, done := time.Now(), imported{DryRun: c.DryRun, Line: 1}
+	done := imported{DryRun: c.DryRun, Line: 1}
 	for more := true; more && err == nil; {
 		var batch api.ConsumerBatch
 		var lines []int
@@ -69,7 +72,6 @@ func (c *importConsumers) Run(env *environment) error {
 		}
 	}
 	shown.end()
-	done.Seconds = time.Since(start).Round(time.Millisecond).Seconds()
 	if err != nil {
 		err = fmt.Errorf("%s: %w", c.File, err)
 		if done.Written > 0 && !c.DryRun {
@@ -84,7 +86,7 @@ func (c *importConsumers) Run(env *environment) error {
 	if c.DryRun {
 		verb = "checked"
 	}
-	_, err = fmt.Fprintf(env.Out, "%d consumers %s in %.1f s\n", done.Written, verb, done.Seconds)
+	_, err = fmt.Fprintf(env.Out, "%d consumers %s\n", done.Written, verb)
 	return err
 }
 
@@ -98,7 +100,14 @@ func (c *importConsumers) send(cl *client, batch api.ConsumerBatch, lines []int)
 	if c.DryRun {
 		path += "?dry_run=true"
 	}
-	_, err = cl.do(http.MethodPost, path, map[string]string{"If-Match": "*", "Content-Type": "application/json"}, body)
+	header := map[string]string{"If-Match": "*", "Content-Type": "application/json"}
+	for wait := firstWait; ; wait *= 2 {
+		_, err = cl.do(http.MethodPost, path, header, body)
+		if !refusedWith(err, http.StatusServiceUnavailable) || wait > lastWait {
+			break
+		}
+		time.Sleep(wait)
+	}
 	var refused *refusal
 	if !errors.As(err, &refused) || len(refused.Problems) == 0 {
 		return err
