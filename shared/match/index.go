@@ -24,6 +24,9 @@ type Index struct {
 	methods []wire.Ref
 	headers []headerMatch
 	parts   []part
+	// show are the parts of a request that may be shown. lookups: a consumer may be told by what Envoy has to be asked for.
+	show    []part
+	lookups bool
 	trie    trie
 
 	banned, exempt []policy.Range
@@ -101,6 +104,15 @@ func (ix *Index) Load(snapshot []byte) error {
 		if ix.policies[i].Enforced != policy.EnforcedOff {
 			ix.trie.insert(ix.snapshot, uint32(i), hosts, paths)
 		}
+	}
+	ix.show, ix.lookups = ix.show[:0], false
+	for n := set.Shown(); n > 0; n-- {
+		kind, name := set.ShownPart()
+		ix.show = append(ix.show, part{kind, name})
+		ix.needsClientIP = ix.needsClientIP || kind == policy.PartClientIP
+	}
+	for _, s := range ix.sources {
+		ix.lookups = ix.lookups || s.kind == policy.SourceJWT || s.kind == policy.SourceSPIFFE
 	}
 	return set.End()
 }

@@ -46,24 +46,15 @@ func (ix *Index) askSpecial(a *Attributes) {
 	}
 }
 
-// findPerson looks the request's consumer up, once for each request. It is known by the first source that is present.
+// findPerson looks the request's consumer up, once for each request.
 func (ix *Index) findPerson(a *Attributes) {
 	if ix.looked {
 		return
 	}
 	ix.looked = true
 	ix.person.forget()
-	for _, s := range ix.sources {
-		ix.key = putText(append(ix.key[:0], consumerFormat, byte(s.kind)), ix.Text(s.name))
-		value := len(ix.key)
-		if !ix.putSource(s, a) {
-			continue
-		}
-		if ix.key[value] == 1 { // A value that is given more than once names nobody.
-			ix.person.Key, ix.person.Known = ix.hashKey(), true
-			a.Consumers.Find(&ix.person)
-		}
-		return
+	if ix.person.Key, ix.person.Known = ix.consumer(a); ix.person.Known {
+		a.Consumers.Find(&ix.person)
 	}
 }
 

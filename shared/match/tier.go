@@ -50,6 +50,22 @@ func (ix *Index) assigned(a *Attributes) []byte {
 	return ix.person.Tier
 }
 
+// consumer is the ConsumerKey of the request's consumer, who is known by the first source that is present.
+func (ix *Index) consumer(a *Attributes) (Key, bool) {
+	for _, s := range ix.sources {
+		ix.key = putText(append(ix.key[:0], consumerFormat, byte(s.kind)), ix.Text(s.name))
+		value := len(ix.key)
+		if !ix.putSource(s, a) {
+			continue
+		}
+		if ix.key[value] != 1 {
+			return Key{}, false // A value that is given more than once names nobody.
+		}
+		return ix.hashKey(), true
+	}
+	return Key{}, false
+}
+
 func (ix *Index) hashKey() Key { return hashed(ix.secret, ix.key) }
 
 func hashed(secret [16]byte, text []byte) Key {

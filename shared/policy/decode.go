@@ -43,6 +43,7 @@ func (r *reader) set(path string, doc Node) *Set {
 		field{"banned", func(path string, n Node) {
 			r.object(path, n, field{"client_ips", func(path string, n Node) { set.Banned = r.addresses(path, n) }})
 		}},
+		field{"show", func(path string, n Node) { r.show(path, n, &set.Show) }},
 		field{"tiers", done},
 	)
 	if doc.Kind == Map && !versioned {
@@ -162,7 +163,7 @@ func (r *reader) policy(path string, n Node, set *Set) Policy {
 		field{"match", func(path string, n Node) { r.match(path, n, &p.Match) }},
 		field{"partition", func(path string, n Node) {
 			partitioned = true
-			r.list(path, n, func(path string, n Node) { r.part(path, n, &p) })
+			r.list(path, n, func(path string, n Node) { r.part(path, n, &p.Partition) })
 		}},
 		field{"if_absent", func(path string, n Node) {
 			r.enum(path, n, (*uint8)(&p.IfAbsent), choice{"skip", uint8(AbsentSkip)},
@@ -249,7 +250,7 @@ func validName(name string) bool {
 	return true
 }
 
-func (r *reader) part(path string, n Node, p *Policy) {
+func (r *reader) part(path string, n Node, into *[]Part) {
 	text, ok := r.text(path, n)
 	if !ok {
 		return
@@ -273,7 +274,7 @@ func (r *reader) part(path string, n Node, p *Policy) {
 				return
 			}
 		}
-		p.Partition = append(p.Partition, Part{c.kind, name})
+		*into = append(*into, Part{c.kind, name})
 		return
 	}
 	r.problem(path, "must be one of client_ip, consumer, tier, method, host, path, policy_path, header:NAME, cookie:NAME, "+

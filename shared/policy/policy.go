@@ -13,6 +13,8 @@ type Set struct {
 	Exempt   Exempt
 	Banned   []Range
 	Policies []Policy
+	// Show are what the nodes may tell of a request beside hashes, when they say whom they limited: at most MaxShown.
+	Show []Part
 }
 
 // Exempt lists who and what is never limited and never charged.

@@ -8,8 +8,10 @@ import (
 )
 
 const (
-	snapshotMagic  = "WRSN"
+	snapshotMagic = "WRSN"
+	// A snapshot with something to show has the later format, all others the plain one, which older filters read too.
 	snapshotFormat = 2
+	showFormat     = 3
 	snapshotHeader = len(snapshotMagic) + 1 + 8 + 8
 )
 
@@ -25,11 +27,18 @@ type Snapshot struct {
 // AppendSnapshot appends the message to dst: a header with version and checksum, then the policy set.
 func AppendSnapshot(dst []byte, s Snapshot) []byte {
 	start := len(dst)
-	dst = append(append(dst, snapshotMagic...), snapshotFormat)
+	format := byte(snapshotFormat)
+	if len(s.Set.Show) > 0 {
+		format = showFormat
+	}
+	dst = append(append(dst, snapshotMagic...), format)
 	dst = binary.LittleEndian.AppendUint64(dst, s.Version)
 	dst = binary.LittleEndian.AppendUint64(dst, 0) // the checksum, below
 	dst = append(dst, s.Secret[:]...)
 	dst = putSet(dst, s.Set)
+	if format == showFormat {
+		dst = putShow(dst, s.Set.Show)
+	}
 	binary.LittleEndian.PutUint64(dst[start+snapshotHeader-8:], checksum(dst[start+snapshotHeader:])^s.Version)
 	return dst
 }
@@ -41,21 +50,19 @@ func OpenSnapshot(b []byte) (version uint64, secret [16]byte, set SetReader, err
 		return 0, secret, set, ErrTooLarge
 	}
 	c := cursor{buf: b}
-	c.header(snapshotMagic, snapshotFormat)
+	shows := len(b) > len(snapshotMagic) && b[len(snapshotMagic)] == showFormat
+	if shows {
+		c.header(snapshotMagic, showFormat)
+	} else {
+		c.header(snapshotMagic, snapshotFormat)
+	}
 	version = c.u64()
 	sum := c.u64()
 	if c.err == nil && sum != checksum(b[snapshotHeader:])^version {
 		c.fail(ErrChecksum)
 	}
 	copy(secret[:], c.bytes(16))
-	return version, secret, SetReader{c: c}, c.err
-}
-
-// PeekVersion is the version that a snapshot claims, without checking anything else; 0 for bytes too short to say.
-func PeekVersion(b []byte) uint64 {
-	c := cursor{buf: b}
-	c.bytes(len(snapshotMagic) + 1)
-	return c.u64()
+	return version, secret, SetReader{c: c, shows: shows}, c.err
 }
 
 func putSet(dst []byte, set *policy.Set) []byte {
@@ -163,6 +170,8 @@ type SetReader struct {
 	c cursor
 	// tiers and limits are how many have been read.
 	tiers, limits int64
+	// shows: what may be shown follows the policies.
+	shows bool
 }
 
 // SetHead is what comes before the policies.
@@ -383,17 +392,5 @@ func (r *SetReader) oneOf(low, high uint8) uint8 {
 	return v
 }
 
-// End reports the first thing that was wrong, bytes after the last policy included.
-func (r *SetReader) End() error { return r.c.end() }
-
 // Failed says that something was wrong already; what follows is zero.
 func (r *SetReader) Failed() bool { return r.c.err != nil }
-
-// Reseal puts the right checksum into the bytes of a snapshot, so that tests can reach what lies behind it.
-func Reseal(b []byte) []byte {
-	b = append([]byte(nil), b...)
-	if len(b) >= snapshotHeader {
-		binary.LittleEndian.PutUint64(b[snapshotHeader-8:], checksum(b[snapshotHeader:])^PeekVersion(b))
-	}
-	return b
-}

@@ -46,6 +46,8 @@ type centre struct {
 	revision uint64
 	// questions about consumers that came in.
 	questions int
+	// decisions are what workers told of whom they limited, as copies.
+	decisions []told
 }
 
 // poll is one request for a snapshot.
@@ -93,6 +95,8 @@ func (c *centre) handle(node int, call *envoytest.Call) {
 		c.handlePoll(node, call, path)
 	case path == "/node/v1/report" && call.Header(":method") == "POST":
 		c.handleReport(node, call)
+	case path == "/node/v1/decisions" && call.Header(":method") == "POST":
+		c.handleDecisions(node, call)
 	default:
 		t.Errorf("a call to %s %s", call.Header(":method"), path)
 	}

@@ -25,6 +25,10 @@ type (
 	// ConsumerMark is a ban or a bypass, ConsumerOverride a limit of a consumer's own.
 	ConsumerMark     = gen.Mark
 	ConsumerOverride = gen.Override
+	// DecisionsAnswer is a page of refusals, newest first.
+	DecisionsAnswer = gen.Decisions
+	// TopAnswer are the heaviest callers.
+	TopAnswer = gen.Top
 	// NodesAnswer is a page of nodes.
 	NodesAnswer = gen.Nodes
 	// NodeAnswer is one node.

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
@@ -29,6 +30,7 @@ type Config struct {
 	Policies  *policies.Service
 	Consumers *consumers.Service
 	Audit     audit.Store
+	Decisions *decisions.Service
 	Nodes     *nodes.Registry
 	Leases    *leases.Service
 	Hub       *push.Hub
@@ -69,6 +71,7 @@ func New(config Config) (http.Handler, error) {
 	e.POST("/node/v1/leases", s.leases)
 	e.POST("/node/v1/report", s.report)
 	e.POST("/node/v1/consumers", s.askConsumers)
+	e.POST("/node/v1/decisions", s.noteDecisions)
 	for _, r := range e.Routes() {
 		if contract.operations[r.Method+" "+r.Path] == nil { // It would have no role.
 			return nil, fmt.Errorf("%s %s is not described in api/openapi.yaml", r.Method, r.Path)

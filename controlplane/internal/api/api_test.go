@@ -19,6 +19,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
@@ -165,7 +166,7 @@ func newPlane(t *testing.T) *plane {
 	})
 	zero := func() float64 { return 0 }
 	p.handler, err = api.New(api.Config{
-		Policies: sets, Consumers: people, Audit: p.store, Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now), Hub: p.hub,
+		Policies: sets, Consumers: people, Audit: p.store, Decisions: decisions.New(p.store, sets, "here", time.Now), Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now), Hub: p.hub,
 		Tokens:  auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)},
 		Metrics: metrics.New("test", metrics.Gauges{Census: func() metrics.Census { return metrics.Census{} }, Nodes: zero, Version: zero, Ready: zero, Regions: zero}),
 		Log:     log, Now: time.Now, Stopping: stopping, Version: "test",

@@ -27,6 +27,7 @@ import (
 
 	description "github.com/weir-proxy/weir/api"
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
@@ -382,6 +383,7 @@ func TestDescriptionIsServed(t *testing.T) {
 func TestTypesOfTheServicesAreDescribed(t *testing.T) {
 	for name, value := range map[string]any{
 		"Version": policies.Version{}, "Diff": policies.Diff{}, "FieldChange": policies.FieldChange{}, "Regions": regions.View{}, "Share": regions.Share{},
+		"Decision": decisions.Decision{}, "Level": decisions.Level{}, "TopCaller": decisions.TopCaller{},
 		"Problem": api.Problem{}, "FieldProblem": policy.Problem{},
 	} {
 		var fields, always []string

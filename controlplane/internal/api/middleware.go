@@ -118,7 +118,7 @@ func (s *server) noteRefused(c echo.Context, token auth.Token, err error) {
 		return
 	}
 	s.Log.Warn("a change was refused", "id", requestID(c), "method", c.Request().Method, "path", loggedPath(c),
-		"token", token.Name, "role", token.Role, "from", c.RealIP(), "reason", err.Error())
+		"token", token.Name, "role", token.Role, "from", c.Request().RemoteAddr, "reason", err.Error())
 }
 
 // caller is what handlers know of a request beside what the description names.

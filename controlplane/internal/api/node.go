@@ -75,6 +75,9 @@ func (s *server) snapshot(c echo.Context) error {
 	}
 	if news.Version > 0 {
 		header.Set(VersionHeader, strconv.FormatUint(news.Version, 10))
+		if c.QueryParam("show") == "" {
+			news.Bytes = wire.Plain(news.Bytes)
+		}
 	}
 	return c.Blob(http.StatusOK, wire.ContentType, news.Bytes)
 }

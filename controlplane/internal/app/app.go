@@ -17,6 +17,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
@@ -36,6 +37,7 @@ type store interface {
 	leases.Store
 	consumers.Store
 	audit.Store
+	decisions.Store
 	push.Secrets
 	// Region is where the control planes on this store keep what their region uses.
 	Region() regions.Cell
@@ -107,8 +109,9 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	if a.regions != nil {
 		granting.In(a.regions)
 	}
+	recent := decisions.New(st, sets, crand.Text(), time.Now)
 	handler, err := api.New(api.Config{
-		Policies: sets, Consumers: people, Audit: st, Nodes: registry, Leases: granting, Hub: a.hub, Regions: a.regions,
+		Policies: sets, Consumers: people, Audit: st, Decisions: recent, Nodes: registry, Leases: granting, Hub: a.hub, Regions: a.regions,
 		Tokens: s.Tokens, Metrics: m, Log: log, Now: time.Now, Stopping: stopping, Version: version,
 	})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Kept is how many entries a store keeps of each of its lists at least: of the policy set and what belongs to the whole deployment, and
+// Kept is how many entries a store keeps of each of its lists: of the policy set and what belongs to the whole deployment, and
 // of consumers, so that many changes of the one do not push out those of the other. The oldest are dropped.
 const Kept = 10_000
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -22,7 +23,7 @@ type auditCommand struct {
 func (c *auditCommand) Run(env *environment) error {
 	query := url.Values{}
 	if c.Since != "" {
-		since, err := pastTime(c.Since)
+		since, err := c.pastTime(c.Since)
 		if err != nil {
 			return fmt.Errorf("--since: %w", err)
 		}
@@ -54,10 +55,19 @@ func (c *auditCommand) Run(env *environment) error {
 	})
 }
 
-// pastTime reads a time, or how long ago it was.
-func pastTime(text string) (time.Time, error) {
+// pastTime reads a time, or how long ago it was by the control plane's clock.
+func (f serverFlags) pastTime(text string) (time.Time, error) {
 	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
-		return time.Now().Add(-ago), nil
+		cl, err := f.client()
+		if err != nil {
+			return time.Time{}, err
+		}
+		got, err := cl.do(http.MethodGet, "/healthz", nil, nil)
+		if err != nil {
+			return time.Time{}, err
+		}
+		now, err := http.ParseTime(got.header.Get("Date"))
+		return now.Add(-ago), err
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {

@@ -30,6 +30,8 @@ type commands struct {
 	Rollback  rollbackCommand  `cmd:"" help:"Make an older version of the policy set the next one."`
 	Get       getCommand       `cmd:"" help:"Print what a control plane holds."`
 	Consumers consumersCommand `cmd:"" help:"Say what single consumers have: a tier, limits of their own, a ban, a bypass."`
+	Why       whyCommand       `cmd:"" help:"Print why a consumer was limited."`
+	Top       topCommand       `cmd:"" help:"Print the heaviest callers."`
 	Audit     auditCommand     `cmd:"" help:"Print who changed what, newest first."`
 	Version   versionCommand   `cmd:"" help:"Print the version."`
 }

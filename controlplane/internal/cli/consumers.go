@@ -35,13 +35,9 @@ type consumerFlags struct {
 
 // path is the consumer's, whose value may have to be read.
 func (f *consumerFlags) path(env *environment) (string, error) {
-	id := f.ID
-	if id == "-" {
-		text, err := io.ReadAll(io.LimitReader(env.In, policy.MaxText+2))
-		if err != nil {
-			return "", err
-		}
-		id = string(bytes.TrimRight(text, "\r\n"))
+	id, err := consumerID(env, f.ID)
+	if err != nil {
+		return "", err
 	}
 	path := "/v1/consumers/" + url.PathEscape(id)
 	if f.Source != "" {
@@ -127,6 +123,15 @@ func problemsOf(err error) error {
 		return refused.Problems
 	}
 	return err
+}
+
+// consumerID is a consumer as the command line names it: - is what the standard input says.
+func consumerID(env *environment, given string) (string, error) {
+	if given != "-" {
+		return given, nil
+	}
+	text, err := io.ReadAll(io.LimitReader(env.In, policy.MaxText+2))
+	return string(bytes.TrimRight(text, "\r\n")), err
 }
 
 type getConsumer struct {

@@ -1,5 +1,5 @@
 // Package localstore is the embedded store of a single control plane: policy versions and the secret in a file, counters in
-// memory and saved to the same file every second and at shutdown, nodes in memory alone.
+// memory and saved to the same file every second and at shutdown, nodes and refusals in memory alone.
 package localstore
 
 import (
@@ -45,8 +45,9 @@ type Store struct {
 	log   *slog.Logger
 	clock *clock
 
-	ledgers ledgers
-	nodes   nodeMap
+	ledgers  ledgers
+	nodes    nodeMap
+	refusals refusals
 
 	stop chan struct{}
 	done sync.WaitGroup

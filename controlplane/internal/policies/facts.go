@@ -88,6 +88,7 @@ func settingFacts(set *policy.Set) map[string][]fact {
 			{field: "consumers", list: set.Exempt.Consumers},
 		},
 		"banned": {{field: "client_ips", list: rangeTexts(set.Banned)}},
+		"show":   {{field: "parts", list: partTexts(set.Show)}},
 	}
 }
 
@@ -123,6 +124,9 @@ func limitFacts(set *policy.Set, p *policy.Policy) (facts []fact) {
 	}
 	return facts
 }
+
+// LimitText is a limit in few words.
+func LimitText(l policy.Limit) string { return limitsText([]policy.Limit{l}) }
 
 func limitsText(limits []policy.Limit) string {
 	var texts []string
@@ -182,15 +186,22 @@ func partitionText(parts []policy.Part) string {
 	if len(parts) == 0 {
 		return "one bucket for all"
 	}
-	var texts []string
+	return strings.Join(partTexts(parts), ", ")
+}
+
+func partTexts(parts []policy.Part) (texts []string) {
 	for _, p := range parts {
-		text := partNames[p.Kind]
-		if p.Name != "" {
-			text += ":" + p.Name
-		}
-		texts = append(texts, text)
+		texts = append(texts, PartText(p))
 	}
-	return strings.Join(texts, ", ")
+	return texts
+}
+
+// PartText is a part of a request as documents name it.
+func PartText(p policy.Part) string {
+	if p.Name != "" {
+		return partNames[p.Kind] + ":" + p.Name
+	}
+	return partNames[p.Kind]
 }
 
 func sourcesText(sources []policy.Source) string {

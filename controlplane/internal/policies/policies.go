@@ -104,6 +104,21 @@ func (c *Compiled) Resolve(number uint32, current *Compiled) (*policy.Policy, po
 	return p, limits[at.limit], true
 }
 
+// LimitAt is the limit with a number, its policy, and whether it is that of a tier. It reports false for a number that the set does
+// not have.
+func (c *Compiled) LimitAt(number uint32) (p *policy.Policy, l policy.Limit, byTier, ok bool) {
+	if int(number) >= len(c.places) {
+		return nil, l, false, false
+	}
+	at := c.places[number]
+	p = &c.Set.Policies[at.policy]
+	limits := p.Candidate
+	if !at.draft {
+		limits = p.LimitsOf(max(at.tier, 0))
+	}
+	return p, limits[at.limit], at.tier >= 0, true
+}
+
 // tier is the place in c of a tier of another set, by its name; the default tier's if there is none.
 func (c *Compiled) tier(of *Compiled, number int) int {
 	if number >= 0 {

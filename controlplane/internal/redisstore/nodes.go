@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,14 +23,10 @@ func (s *Store) Touch(ctx context.Context, n nodes.Node) error {
 	if err != nil {
 		return err
 	}
-	err = s.guarded(ctx, keySeen, func() error {
-		return touchNode.Run(ctx, s.client, []string{keyNodes, keySeen, keyStates},
-			n.Key(), raw, nodes.Forgotten.Milliseconds(), maxNodes).Err()
+	return s.guarded(ctx, keySeen, func() error {
+		return noReply(touchNode.Run(ctx, s.client, []string{keyNodes, keySeen, keyStates},
+			n.Key(), raw, nodes.Forgotten.Milliseconds(), maxNodes).Err())
 	})
-	if errors.Is(err, redis.Nil) { // The script returns nothing.
-		return nil
-	}
-	return err
 }
 
 // Report implements nodes.Store.

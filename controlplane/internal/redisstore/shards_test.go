@@ -14,6 +14,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
@@ -196,8 +197,8 @@ func TestKeysExpire(t *testing.T) {
 		"weir:{meta}:nodes": "10 000 nodes; each poll forgets old ones", "weir:{meta}:seen": "as nodes", "weir:{meta}:states": "as nodes",
 		"weir:{consumers}:records": "what an administrator wrote", "weir:{consumers}:state": "four numbers", "weir:{consumers}:changes": "a bounded number",
 		"weir:{consumers}:special": "as records", "weir:{consumers}:banned": "as records",
-		"weir:{meta}:audit": "a bounded number", "weir:{consumers}:audit": "a bounded number",
 		"weir:{meta}:region": "which part of each limit this region grants: a bounded number", "weir:{regions}:document": "the same of all regions",
+		"weir:{meta}:audit": "who changed what, a bounded number", "weir:{consumers}:audit": "the same of consumers",
 	}
 	for tag := range byte(64) { // Their absence means that state was lost.
 		stay[redisstore.Tagged(tag, "lost")], stay[redisstore.Tagged(tag, "server")] = "a marker", "a marker"
@@ -233,7 +234,9 @@ func useEverything(t *testing.T, s *redisstore.Store) {
 	_, e7 := s.Grant(ctx, spread(p, 1, 5))
 	_, e8 := s.Grant(ctx, []leases.Item{{Bucket: [16]byte{7}, Ask: window(t, quota.SlidingLog, 100, quota.Minute, 5)},
 		{Bucket: [16]byte{8}, Ask: lease.Ask{Params: p, Version: 1, Used: 5}}})
-	if err := errors.Join(e1, e2, e3, e4, e5, e6, e7, e8, e9); err != nil {
+	e10 := s.AppendDecisions(ctx, []decisions.Decision{{Policy: "p"}})
+	e11 := s.PutTop(ctx, "replica", []byte("{}"))
+	if err := errors.Join(e1, e2, e3, e4, e5, e6, e7, e8, e9, e10, e11); err != nil {
 		t.Fatal(err)
 	}
 }

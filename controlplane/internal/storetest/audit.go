@@ -62,6 +62,12 @@ func testAudit(t *testing.T, s *Instance) {
 	if first := all[4]; first.By != who.By || first.Role != who.Role || first.RequestID != who.RequestID || first.Reason != who.Reason {
 		t.Errorf("kept %+v, want %+v", first, who)
 	}
+	testAuditPages(t, s, all)
+}
+
+// testAuditPages reads what all holds, newest first, from each of its entries on.
+func testAuditPages(t *testing.T, s *Instance, all []audit.Entry) {
+	ctx := testContext(t)
 	for before := range all {
 		rest := must[[]audit.Entry](t)(s.Audit(ctx, all[before].ID, 2))
 		for i, e := range rest {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
@@ -22,6 +23,7 @@ type Store interface {
 	leases.Store
 	consumers.Store
 	audit.Store
+	decisions.Store
 	push.Secrets
 }
 
@@ -63,6 +65,8 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"changes are kept with who made them", testAudit},
 		{"the audit is bounded", testAuditIsBounded},
 		{"changes at once are all kept, in one order", testAuditRace},
+		{"refusals are kept", testDecisions},
+		{"replicas tell each other", testTops},
 		{"grants follow the ledger", testDifferential},
 		{"a changed rate earns at the slower", testRateChange},
 		{"one bucket many times in a batch", testBatch},

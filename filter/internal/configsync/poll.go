@@ -27,7 +27,7 @@ func (s *Sync) poll() {
 func (s *Sync) appendPath(b []byte) []byte {
 	b = append(b, "/node/v1/snapshot?after="...)
 	b = strconv.AppendUint(b, s.seen, 10)
-	b = append(b, "&wait=25s&applied="...)
+	b = append(b, "&wait=25s&show=1&applied="...)
 	b = strconv.AppendUint(b, s.applied(), 10)
 	if s.Consumers != nil {
 		b = strconv.AppendUint(append(b, "&consumers="...), s.Consumers.Revision(), 10)

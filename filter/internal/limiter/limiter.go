@@ -308,7 +308,8 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 			l.Stats.ChargedInVain++
 		}
 	}
-	l.Stats.Decided[h.refusedBy(reason)]++
+	req.Source = h.refusedBy(reason)
+	l.Stats.Decided[req.Source]++
 	l.Stats.Refused++
 	req.rules.Tally.add(h.Policy, CountRefused)
 	l.watchRefused(req, now)

@@ -37,9 +37,7 @@ const (
 )
 
 // String is the reason as it shows in access logs.
-func (r Reason) String() string {
-	return [...]string{"quota", "too_dear", "absent", "bad_cost", "failure", "too_many_waiting", "contended"}[r]
-}
+func (r Reason) String() string { return policy.Reasons[r] }
 
 // Rules is a policy set in force. Requests that wait hold on to it: its memory must not be reused while Held.
 type Rules struct {
@@ -61,6 +59,8 @@ type Request struct {
 	// Refusing is the index of the hit that refuses, of a Refused request, and Reason why.
 	Refusing int
 	Reason   Reason
+	// Source is where the refusal came from.
+	Source Source
 	// Delay is how long leaky buckets hold an allowed request back; 0 for one that goes on at once.
 	Delay quota.Span
 

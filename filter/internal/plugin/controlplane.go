@@ -9,7 +9,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// controlPlane calls the control plane through an Envoy cluster. It is leasing's, consumers' and ladder's Caller and configsync's
+// controlPlane calls the control plane through an Envoy cluster. It is leasing's, consumers', ladder's and samples' Caller and configsync's
 // Poller.
 type controlPlane struct {
 	plugin  *pluginContext
@@ -48,6 +48,11 @@ func (cp *controlPlane) CallConsumers(body []byte, timeout quota.Span, done func
 // CallReport implements ladder.Caller.
 func (cp *controlPlane) CallReport(body []byte, timeout quota.Span, done func(status int, body []byte)) error {
 	return cp.call("/node/v1/report", body, timeout, done)
+}
+
+// CallDecisions implements samples.Caller.
+func (cp *controlPlane) CallDecisions(body []byte, timeout quota.Span, done func(status int, body []byte)) error {
+	return cp.call("/node/v1/decisions", body, timeout, done)
 }
 
 func (cp *controlPlane) call(path string, body []byte, timeout quota.Span, done func(status int, body []byte)) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/respond"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // httpContext is one request.
@@ -20,6 +21,8 @@ type httpContext struct {
 	request limiter.Request
 	headers respond.Headers
 	grpc    bool
+	// who made a request that waits: its attributes are gone when it goes on.
+	who wire.Who
 }
 
 // OnHttpRequestHeaders implements types.HttpContext.
@@ -52,13 +55,14 @@ func (c *httpContext) OnHttpRequestHeaders(int, bool) types.Action {
 	status := p.limiter.Begin(&c.request, rules, &attributes, p.clock.Now())
 	removeForged(attributes.Headers)
 	if status == limiter.Paused {
+		rules.Index.Describe(&attributes, true, &c.who)
 		p.paused[c.request.Stream] = c
 		if status = p.resumeResolved(c); status == limiter.Paused {
 			return types.ActionPause
 		}
 		delete(p.paused, c.request.Stream)
 	}
-	return c.act(status)
+	return c.act(status, &attributes)
 }
 
 // resume goes on after a ticket has ended; the stream is the selected one.
@@ -68,13 +72,13 @@ func (c *httpContext) resume() {
 		return
 	}
 	delete(c.plugin.paused, c.request.Stream)
-	if c.act(status) == types.ActionContinue {
+	if c.act(status, nil) == types.ActionContinue {
 		host.Resume()
 	}
 }
 
-// act does what a decision asks for and says whether the request goes on.
-func (c *httpContext) act(status limiter.Status) types.Action {
+// act does what a decision asks for and says whether the request goes on. Its attributes are nil if they are gone.
+func (c *httpContext) act(status limiter.Status, a *match.Attributes) types.Action {
 	p := c.plugin
 	switch status {
 	case limiter.Unlimited:
@@ -86,6 +90,9 @@ func (c *httpContext) act(status limiter.Status) types.Action {
 	}
 	p.scratch = respond.AppendDecision(p.scratch[:0], &c.request, status)
 	host.SetFilterState("weir.decision", p.scratch)
+	if p.samples != nil {
+		p.samples.Decided(&c.request, a, &c.who)
+	}
 	switch status {
 	case limiter.Allowed:
 		c.headers.Limits(&c.request, false, 0, p.clock.Wall())
@@ -95,7 +102,11 @@ func (c *httpContext) act(status limiter.Status) types.Action {
 		p.hold(c)
 		return types.ActionPause
 	}
-	p.refusal.Write(&c.request, p.clock.Now(), p.clock.Wall(), c.grpc)
+	now := p.clock.Now()
+	if p.samples != nil {
+		p.samples.Refused(&c.request, a, &c.who, now)
+	}
+	p.refusal.Write(&c.request, now, p.clock.Wall(), c.grpc)
 	return c.reply("weir_" + c.request.Reason.String())
 }
 

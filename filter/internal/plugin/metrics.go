@@ -8,6 +8,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/ladder"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/samples"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -32,6 +33,7 @@ var (
 		"ladder.left_normal", "ladder.left_leases", "ladder.left_share", "ladder.left_allow", "ladder.left_deny",
 		"reports.answered", "reports.failed",
 		"consumers.asked", "consumers.failed", "consumers.dropped",
+		"samples.answered", "samples.failed",
 	}
 	// The gauges: the first is the sum of all workers, the others are the leader's.
 	gaugeNames = [...]string{"requests.waiting", "ladder.step", "snapshot.age_seconds"}
@@ -81,8 +83,9 @@ func (p *pluginContext) counts() (c [len(counterNames)]uint64) {
 	var desk leasing.Stats
 	var people consumers.Stats
 	var steps ladder.Stats
+	var told samples.Stats
 	if p.desk != nil {
-		desk, people, steps = p.desk.Stats, p.people.Stats, p.ladder.Stats
+		desk, people, steps, told = p.desk.Stats, p.people.Stats, p.ladder.Stats, p.samples.Stats
 	}
 	n := 0
 	for _, some := range [...][]uint64{
@@ -95,6 +98,7 @@ func (p *pluginContext) counts() (c [len(counterNames)]uint64) {
 		{sync.Applied, sync.Refused}, sync.Polls[:], desk.Calls[:], {desk.ItemsUnknown},
 		steps.Entered[:], steps.Left[:], {steps.Reported, steps.Failed},
 		{people.Asked, people.Failed, people.Dropped},
+		{told.Told, told.Failed},
 	} {
 		n += copy(c[n:], some)
 	}

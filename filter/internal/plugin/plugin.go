@@ -17,6 +17,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/respond"
+	"github.com/weir-proxy/weir/filter/internal/samples"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -41,7 +42,8 @@ type pluginContext struct {
 	sync    *configsync.Sync
 	people  *consumers.Cache
 	limiter *limiter.Limiter
-	ladder  *ladder.Ladder // nil without a control plane, like desk and people
+	ladder  *ladder.Ladder // nil without a control plane, like desk, people and samples
+	samples *samples.Samples
 
 	classifier classify.Classifier
 	refusal    respond.Refusal
@@ -102,6 +104,7 @@ func (p *pluginContext) start(config *policy.Plugin) error {
 		p.desk = leasing.New(p.store, calls, p.clock, node.ID, node.Boot, random())
 		p.ladder = ladder.New(host.SharedData{}, calls, p.clock, logger{}, space, node.ID, node.Boot, random())
 		p.people = consumers.New(host.SharedData{}, calls, p.clock, space, config.Keys/4)
+		p.samples = samples.New(calls, p.clock, node.ID, node.Boot, random())
 		poller = calls
 	}
 	p.sync = configsync.New(host.SharedData{}, poller, p.clock, logger{}, node, space, random())
@@ -149,6 +152,7 @@ func (p *pluginContext) OnTick() {
 		p.desk.Tick(now)
 		p.climb(now)
 		p.resumeResolved(nil)
+		p.samples.Tick(now)
 		p.show(now)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"github.com/oapi-codegen/runtime"
+	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
@@ -31,6 +32,42 @@ func (e StateStatus) Valid() bool {
 	case Ok:
 		return true
 	case Ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for TopBy.
+const (
+	TopByRefused  TopBy = "refused"
+	TopByRequests TopBy = "requests"
+)
+
+// Valid indicates whether the value is a known member of the TopBy enum.
+func (e TopBy) Valid() bool {
+	switch e {
+	case TopByRefused:
+		return true
+	case TopByRequests:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for TopParamsBy.
+const (
+	TopParamsByRefused  TopParamsBy = "refused"
+	TopParamsByRequests TopParamsBy = "requests"
+)
+
+// Valid indicates whether the value is a known member of the TopParamsBy enum.
+func (e TopParamsBy) Valid() bool {
+	switch e {
+	case TopParamsByRefused:
+		return true
+	case TopParamsByRequests:
 		return true
 	default:
 		return false
@@ -171,11 +208,27 @@ type ConsumersPut struct {
 	DryRun bool `json:"dry_run"`
 }
 
+// Decision A refusal as a node told it.
+type Decision = decisions.Decision
+
+// Decisions A page of refusals, newest first.
+type Decisions struct {
+	// Complete False while the store is away: then these are what this replica heard of.
+	Complete  bool       `json:"complete"`
+	Decisions []Decision `json:"decisions"`
+
+	// Next Leads to the following page; empty on the last.
+	Next string `json:"next_page_token"`
+}
+
 // Diff What changes from one policy set to another.
 type Diff = policies.Diff
 
 // FieldChange One field that is different.
 type FieldChange = policies.FieldChange
+
+// Level What a bucket holds when the answer is made. Absent where the control plane does not know.
+type Level = decisions.Level
 
 // Mark Of a ban: requests are refused with 403, before any bucket. Of a bypass: they are never limited and never charged.
 type Mark struct {
@@ -263,6 +316,27 @@ type State struct {
 
 // StateStatus defines model for State.Status.
 type StateStatus string
+
+// Top The heaviest callers.
+type Top struct {
+	By TopBy `json:"by"`
+
+	// Since Since when is counted.
+	Since time.Time `json:"since"`
+
+	// Refused All refusals of the policies and tiers asked for, exactly.
+	Refused int64 `json:"refused"`
+
+	// Complete False while the store is away: then it is what nodes told this replica.
+	Complete bool        `json:"complete"`
+	Callers  []TopCaller `json:"callers"`
+}
+
+// TopBy defines model for Top.By.
+type TopBy string
+
+// TopCaller One caller.
+type TopCaller = decisions.TopCaller
 
 // Version defines model for Version.
 type Version = policies.Version
@@ -402,6 +476,27 @@ type PutConsumerParams struct {
 	IfMatch IfMatch `json:"If-Match"`
 }
 
+// ListDecisionsParams defines parameters for ListDecisions.
+type ListDecisionsParams struct {
+	// Consumer The consumer's value, like its API key. It is hashed and looked up, and neither stored nor logged here.
+	Consumer string `form:"consumer,omitempty" json:"consumer,omitempty"`
+
+	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed where there are several places.
+	Source string `form:"source,omitempty" json:"source,omitempty"`
+
+	// Policy Only refusals of this policy.
+	Policy string `form:"policy,omitempty" json:"policy,omitempty"`
+
+	// Since The earliest time.
+	Since time.Time `form:"since,omitempty" json:"since,omitempty"`
+
+	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
+	PageSize PageSize `form:"page_size,omitempty" json:"page_size,omitempty"`
+
+	// PageToken The `next_page_token` of the page before; empty for the first page.
+	PageToken PageToken `form:"page_token,omitempty" json:"page_token,omitempty"`
+}
+
 // ListNodesParams defines parameters for ListNodes.
 type ListNodesParams struct {
 	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
@@ -459,6 +554,24 @@ type PutPolicySetParams struct {
 	IfMatch IfMatch `json:"If-Match"`
 }
 
+// TopParams defines parameters for Top.
+type TopParams struct {
+	// By What is counted.
+	By TopParamsBy `form:"by,omitempty" json:"by,omitempty"`
+
+	// Policy Only callers of this policy.
+	Policy string `form:"policy,omitempty" json:"policy,omitempty"`
+
+	// Tier Only callers of this tier.
+	Tier string `form:"tier,omitempty" json:"tier,omitempty"`
+
+	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
+	PageSize PageSize `form:"page_size,omitempty" json:"page_size,omitempty"`
+}
+
+// TopParamsBy defines parameters for Top.
+type TopParamsBy string
+
 // ListVersionsParams defines parameters for ListVersions.
 type ListVersionsParams struct {
 	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
@@ -515,6 +628,9 @@ type ServerInterface interface {
 	// PutConsumer Say what a consumer has
 	// (PUT /v1/consumers/{id})
 	PutConsumer(ctx echo.Context, id string, params PutConsumerParams) error
+	// ListDecisions Why was somebody limited? Recent refusals, newest first
+	// (GET /v1/decisions)
+	ListDecisions(ctx echo.Context, params ListDecisionsParams) error
 	// ListNodes The Envoys that poll
 	// (GET /v1/nodes)
 	ListNodes(ctx echo.Context, params ListNodesParams) error
@@ -539,6 +655,9 @@ type ServerInterface interface {
 	// GetRegions How regions share the quotas
 	// (GET /v1/regions)
 	GetRegions(ctx echo.Context) error
+	// Top The heaviest callers of the last five to ten minutes
+	// (GET /v1/top)
+	Top(ctx echo.Context, params TopParams) error
 	// ListVersions The versions that are kept, newest first
 	// (GET /v1/versions)
 	ListVersions(ctx echo.Context, params ListVersionsParams) error
@@ -821,6 +940,59 @@ func (w *ServerInterfaceWrapper) PutConsumer(ctx echo.Context) error {
 	return err
 }
 
+// ListDecisions converts echo context to params.
+func (w *ServerInterfaceWrapper) ListDecisions(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListDecisionsParams
+	// ------------- Optional query parameter "consumer" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "consumer", ctx.QueryParams(), &params.Consumer, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter consumer: %s", err))
+	}
+
+	// ------------- Optional query parameter "source" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", ctx.QueryParams(), &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter source: %s", err))
+	}
+
+	// ------------- Optional query parameter "policy" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "policy", ctx.QueryParams(), &params.Policy, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter policy: %s", err))
+	}
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", ctx.QueryParams(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter since: %s", err))
+	}
+
+	// ------------- Optional query parameter "page_size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page_size", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page_size: %s", err))
+	}
+
+	// ------------- Optional query parameter "page_token" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page_token", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page_token: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListDecisions(ctx, params)
+	return err
+}
+
 // ListNodes converts echo context to params.
 func (w *ServerInterfaceWrapper) ListNodes(ctx echo.Context) error {
 	var err error
@@ -1089,6 +1261,45 @@ func (w *ServerInterfaceWrapper) GetRegions(ctx echo.Context) error {
 	return err
 }
 
+// Top converts echo context to params.
+func (w *ServerInterfaceWrapper) Top(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params TopParams
+	// ------------- Optional query parameter "by" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "by", ctx.QueryParams(), &params.By, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter by: %s", err))
+	}
+
+	// ------------- Optional query parameter "policy" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "policy", ctx.QueryParams(), &params.Policy, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter policy: %s", err))
+	}
+
+	// ------------- Optional query parameter "tier" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tier", ctx.QueryParams(), &params.Tier, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tier: %s", err))
+	}
+
+	// ------------- Optional query parameter "page_size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page_size", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page_size: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.Top(ctx, params)
+	return err
+}
+
 // ListVersions converts echo context to params.
 func (w *ServerInterfaceWrapper) ListVersions(ctx echo.Context) error {
 	var err error
@@ -1263,6 +1474,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.DELETE(options.BaseURL+"/v1/consumers/:id", wrapper.DeleteConsumer, options.OperationMiddlewares["deleteConsumer"]...)
 	router.GET(options.BaseURL+"/v1/consumers/:id", wrapper.GetConsumer, options.OperationMiddlewares["getConsumer"]...)
 	router.PUT(options.BaseURL+"/v1/consumers/:id", wrapper.PutConsumer, options.OperationMiddlewares["putConsumer"]...)
+	router.GET(options.BaseURL+"/v1/decisions", wrapper.ListDecisions, options.OperationMiddlewares["listDecisions"]...)
 	router.GET(options.BaseURL+"/v1/nodes", wrapper.ListNodes, options.OperationMiddlewares["listNodes"]...)
 	router.DELETE(options.BaseURL+"/v1/policies/:name", wrapper.DeletePolicy, options.OperationMiddlewares["deletePolicy"]...)
 	router.GET(options.BaseURL+"/v1/policies/:name", wrapper.GetPolicy, options.OperationMiddlewares["getPolicy"]...)
@@ -1271,6 +1483,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/v1/policyset", wrapper.GetPolicySet, options.OperationMiddlewares["getPolicySet"]...)
 	router.PUT(options.BaseURL+"/v1/policyset", wrapper.PutPolicySet, options.OperationMiddlewares["putPolicySet"]...)
 	router.GET(options.BaseURL+"/v1/regions", wrapper.GetRegions, options.OperationMiddlewares["getRegions"]...)
+	router.GET(options.BaseURL+"/v1/top", wrapper.Top, options.OperationMiddlewares["top"]...)
 	router.GET(options.BaseURL+"/v1/versions", wrapper.ListVersions, options.OperationMiddlewares["listVersions"]...)
 	router.GET(options.BaseURL+"/v1/versions/:version", wrapper.GetVersion, options.OperationMiddlewares["getVersion"]...)
 	router.GET(options.BaseURL+"/v1/versions/:version/diff", wrapper.DiffVersions, options.OperationMiddlewares["diffVersions"]...)
@@ -1483,6 +1696,28 @@ func (response PutConsumer200JSONResponse) VisitPutConsumerResponse(w http.Respo
 	if response.Headers.ETag != nil {
 		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
 	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListDecisionsRequestObject struct {
+	Params ListDecisionsParams
+}
+
+type ListDecisionsResponseObject interface {
+	VisitListDecisionsResponse(w http.ResponseWriter) error
+}
+
+type ListDecisions200JSONResponse Decisions
+
+func (response ListDecisions200JSONResponse) VisitListDecisionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
@@ -1739,6 +1974,28 @@ func (response GetRegions200JSONResponse) VisitGetRegionsResponse(w http.Respons
 	return err
 }
 
+type TopRequestObject struct {
+	Params TopParams
+}
+
+type TopResponseObject interface {
+	VisitTopResponse(w http.ResponseWriter) error
+}
+
+type Top200JSONResponse Top
+
+func (response Top200JSONResponse) VisitTopResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type ListVersionsRequestObject struct {
 	Params ListVersionsParams
 }
@@ -1887,6 +2144,9 @@ type StrictServerInterface interface {
 	// PutConsumer Say what a consumer has
 	// (PUT /v1/consumers/{id})
 	PutConsumer(ctx context.Context, request PutConsumerRequestObject) (PutConsumerResponseObject, error)
+	// ListDecisions Why was somebody limited? Recent refusals, newest first
+	// (GET /v1/decisions)
+	ListDecisions(ctx context.Context, request ListDecisionsRequestObject) (ListDecisionsResponseObject, error)
 	// ListNodes The Envoys that poll
 	// (GET /v1/nodes)
 	ListNodes(ctx context.Context, request ListNodesRequestObject) (ListNodesResponseObject, error)
@@ -1911,6 +2171,9 @@ type StrictServerInterface interface {
 	// GetRegions How regions share the quotas
 	// (GET /v1/regions)
 	GetRegions(ctx context.Context, request GetRegionsRequestObject) (GetRegionsResponseObject, error)
+	// Top The heaviest callers of the last five to ten minutes
+	// (GET /v1/top)
+	Top(ctx context.Context, request TopRequestObject) (TopResponseObject, error)
 	// ListVersions The versions that are kept, newest first
 	// (GET /v1/versions)
 	ListVersions(ctx context.Context, request ListVersionsRequestObject) (ListVersionsResponseObject, error)
@@ -2185,6 +2448,31 @@ func (sh *strictHandler) PutConsumer(ctx echo.Context, id string, params PutCons
 	return nil
 }
 
+// ListDecisions operation middleware
+func (sh *strictHandler) ListDecisions(ctx echo.Context, params ListDecisionsParams) error {
+	var request ListDecisionsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListDecisions(ctx.Request().Context(), request.(ListDecisionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListDecisions")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListDecisionsResponseObject); ok {
+		return validResponse.VisitListDecisionsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // ListNodes operation middleware
 func (sh *strictHandler) ListNodes(ctx echo.Context, params ListNodesParams) error {
 	var request ListNodesRequestObject
@@ -2390,6 +2678,31 @@ func (sh *strictHandler) GetRegions(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(GetRegionsResponseObject); ok {
 		return validResponse.VisitGetRegionsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// Top operation middleware
+func (sh *strictHandler) Top(ctx echo.Context, params TopParams) error {
+	var request TopRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.Top(ctx.Request().Context(), request.(TopRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "Top")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(TopResponseObject); ok {
+		return validResponse.VisitTopResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -1,0 +1,117 @@
+package api
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// noteDecisions takes in whom a worker of a node has limited. What cannot be kept is no reason to refuse it: these are samples.
+func (s *server) noteDecisions(c echo.Context) error {
+	body, err := s.body(c, wire.MaxDecisions)
+	if err != nil {
+		return err
+	}
+	var m wire.Decisions
+	if err := wire.DecodeDecisions(body, &m); err != nil {
+		return badRequest("the decisions cannot be read: %v", err)
+	}
+	if len(m.Node) == 0 {
+		return badRequest("the message does not name the node")
+	}
+	ctx, cancel := context.WithTimeout(c.Request().Context(), touchPatience)
+	defer cancel()
+	if err := s.Decisions.Note(ctx, &m); err != nil {
+		s.Log.Debug("decisions could not be noted", "id", requestID(c), "error", err.Error())
+	}
+	return c.NoContent(http.StatusNoContent)
+}
+
+// ListDecisions lists recent refusals.
+func (s *server) ListDecisions(ctx context.Context, r gen.ListDecisionsRequestObject) (gen.ListDecisionsResponseObject, error) {
+	size, token, err := page(r.Params.PageSize, r.Params.PageToken)
+	if err != nil {
+		return nil, err
+	}
+	query := decisions.Query{Before: token, Policy: r.Params.Policy, Since: r.Params.Since}
+	if r.Params.Consumer != "" {
+		p, err := s.person(r.Params.Consumer, r.Params.Source)
+		if err != nil {
+			return nil, err
+		}
+		query.Consumer = &p.key
+	}
+	list, next, complete, err := s.Decisions.Find(ctx, query, size)
+	if errors.Is(err, decisions.ErrCursor) {
+		return nil, errToken
+	}
+	if err != nil {
+		return nil, err
+	}
+	if query.Consumer != nil {
+		s.levels(ctx, list)
+	}
+	return gen.ListDecisions200JSONResponse{Complete: complete, Decisions: append([]decisions.Decision{}, list...), Next: pageToken(next)}, nil
+}
+
+// levels fills in what the buckets of refusals hold now, as far as the centre knows. Asking for nothing changes nothing.
+func (s *server) levels(ctx context.Context, list []decisions.Decision) {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	asked := map[string]*decisions.Level{}
+	for i := range list {
+		d := &list[i]
+		level, known := asked[d.Key]
+		if !known && len(asked) < wire.MaxItems {
+			level = s.level(ctx, d)
+			asked[d.Key] = level
+		}
+		d.Now = level
+	}
+}
+
+// level is what the bucket of a refusal holds now, nil if the centre does not know: of policies that are local or optimistic, and
+// while the store is away.
+func (s *server) level(ctx context.Context, d *decisions.Decision) *decisions.Level {
+	set, err := s.Policies.At(ctx, d.Version)
+	key, bad := hex.DecodeString(d.Key)
+	if err != nil || bad != nil || len(key) != len(wire.LeaseItem{}.Bucket) {
+		return nil
+	}
+	current, _ := s.Policies.Current()
+	if current == nil {
+		return nil
+	}
+	_, limit, ok := set.Resolve(d.LimitIndex, current)
+	if !ok {
+		return nil
+	}
+	item := wire.LeaseItem{Bucket: [16]byte(key), Limit: d.LimitIndex, Cost: 1}
+	reply, err := s.Leases.Grant(ctx, wire.LeaseRequest{Version: d.Version, Items: []wire.LeaseItem{item}})
+	if err != nil || len(reply.Items) != 1 || reply.Items[0].State != wire.ItemGranted {
+		return nil
+	}
+	return &decisions.Level{Tokens: max(reply.Items[0].Level, 0), Of: limit.Params.Burst}
+}
+
+// Top lists the heaviest callers.
+func (s *server) Top(ctx context.Context, r gen.TopRequestObject) (gen.TopResponseObject, error) {
+	size, _, err := page(r.Params.PageSize, "")
+	if err != nil {
+		return nil, err
+	}
+	by := decisions.ByRefused
+	if r.Params.By != "" {
+		by = decisions.By(r.Params.By)
+	}
+	top := s.Decisions.Top(ctx, by, r.Params.Policy, r.Params.Tier, size)
+	return gen.Top200JSONResponse{By: gen.TopBy(top.By), Since: top.Since.UTC(), Refused: top.Refused, Complete: top.Complete,
+		Callers: append([]decisions.TopCaller{}, top.Callers...)}, nil
+}

@@ -1,0 +1,109 @@
+package api_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const limited = `
+version: weir/v1
+show: [path]
+identity: {consumer: [{header: x-api-key}]}
+policies:
+  - {name: a, partition: [consumer], limit: {quota: 10, window: 1m}}
+`
+
+// told is what a node says: alice was refused, and somebody made requests.
+func (p *plane) told() string {
+	p.t.Helper()
+	secret, err := p.hub.Secret()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	alice := match.ConsumerKey(secret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
+	who := wire.Caller{Bucket: [16]byte{1}, Who: wire.Who{Consumer: alice, Shown: append([]byte{0, 2}, "/x"...)}, Count: 3}
+	return string(wire.AppendDecisions(nil, &wire.Decisions{Node: []byte("envoy-1"), Version: 1,
+		Counts:   []wire.RefusedCount{{Refused: 3}},
+		Refusals: []wire.Refusal{{Caller: who, Source: 3, Cost: 1, Retry: 6 * quota.Second}},
+		Callers:  []wire.Caller{{Bucket: [16]byte{2}, Count: 32, Over: 16}},
+	}))
+}
+
+func TestWhySomebodyWasLimited(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put(`"0"`, limited); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	if w := p.do(call{"envoy", "POST", "/node/v1/decisions", nil, p.told()}); w.Code != 204 {
+		t.Fatal(w.Code, w.Body)
+	}
+	var got api.DecisionsAnswer
+	w := p.do(call{"eyes", "GET", "/v1/decisions?consumer=alice", nil, ""})
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || len(got.Decisions) != 1 || !got.Complete {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	d := got.Decisions[0]
+	if d.Node != "envoy-1" || d.Policy != "a" || d.Limit != "10 per 1m" || d.From != "policy" || d.Mode != "leased" || d.Source != "central" || d.Reason != "quota" ||
+		d.Shown["path"] != "/x" || d.Ends == nil || d.Ends.Sub(d.At) != 6*time.Second || d.Now == nil || d.Now.Tokens != 10 || d.Now.Of != 10 {
+		t.Errorf("%s", w.Body)
+	}
+	for query, want := range map[string]int{"": 1, "consumer=bob": 0, "policy=b": 0, "policy=a&consumer=alice&source=header:x-api-key": 1, "since=2099-01-01T00:00:00Z": 0} {
+		w := p.do(call{"eyes", "GET", "/v1/decisions?" + query, nil, ""})
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || len(got.Decisions) != want {
+			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+		}
+	}
+	var top api.TopAnswer
+	w = p.do(call{"eyes", "GET", "/v1/top", nil, ""})
+	if err := json.Unmarshal(w.Body.Bytes(), &top); err != nil || len(top.Callers) != 1 || top.Callers[0].Consumer != d.Consumer || top.Callers[0].Count != 3 || top.Refused != 3 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	w = p.do(call{"eyes", "GET", "/v1/top?by=requests&policy=a&page_size=1", nil, ""})
+	if err := json.Unmarshal(w.Body.Bytes(), &top); err != nil || len(top.Callers) != 1 || top.Callers[0].Count != 32 || top.Callers[0].Over != 16 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if strings.Contains(p.log.String(), "alice") {
+		t.Errorf("the log names a consumer: %s", p.log.String())
+	}
+}
+
+func TestBadQuestionsAboutDecisions(t *testing.T) {
+	p := newPlane(t)
+	for _, path := range []string{"/v1/decisions?page_token=eA", "/v1/decisions?consumer=", "/v1/decisions?since=x", "/v1/top?by=name", "/v1/top?page_token="} {
+		p.problem(p.do(call{"eyes", "GET", path, nil, ""}), 400, "bad-request")
+	}
+	p.problem(p.do(call{"eyes", "GET", "/v1/decisions?consumer=alice", nil, ""}), 409, "no-consumers")
+	p.problem(p.do(call{"envoy", "POST", "/node/v1/decisions", nil, "x"}), 400, "bad-request")
+	p.problem(p.do(call{"envoy", "POST", "/node/v1/decisions", nil, string(wire.AppendDecisions(nil, &wire.Decisions{}))}), 400, "bad-request")
+	p.problem(p.do(call{"envoy", "POST", "/node/v1/decisions", nil, strings.Repeat("x", wire.MaxDecisions+1)}), 413, "too-large")
+	if w := p.do(call{"envoy", "POST", "/node/v1/decisions", nil, string(wire.AppendDecisions(nil, &wire.Decisions{Node: []byte("n"), Version: 9}))}); w.Code != 204 {
+		t.Errorf("of an unknown version: %d", w.Code)
+	}
+}
+
+// A filter gets snapshots in the format that it says it reads.
+func TestSnapshotsForFiltersThatShowNothing(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put(`"0"`, limited); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	poll := func(query string) string {
+		w := p.do(call{"envoy", "GET", "/node/v1/snapshot?node=n&after=0&wait=1s" + query, nil, ""})
+		if w.Code != 200 {
+			t.Fatal(w.Code, w.Body)
+		}
+		return w.Body.String()
+	}
+	shows, plain := poll("&show=1"), poll("")
+	if plain == shows || plain != string(wire.Plain([]byte(shows))) || plain[4] != 2 {
+		t.Errorf("got formats %d and %d", shows[4], plain[4])
+	}
+}

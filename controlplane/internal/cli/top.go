@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+)
+
+type topCommand struct {
+	getFlags
+	By     string `enum:"refused,requests" default:"refused" help:"What is counted: refused requests, or all that policies are enforced on."`
+	Policy string `help:"Only callers of this policy." placeholder:"NAME"`
+	Tier   string `help:"Only callers of this tier." placeholder:"NAME"`
+	Number int    `short:"n" default:"20" help:"How many to print, at most 200."`
+}
+
+// Run prints the heaviest callers of the last five to ten minutes.
+func (c *topCommand) Run(env *environment) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	query := url.Values{"by": {c.By}, "page_size": {strconv.Itoa(c.Number)}}
+	for name, value := range map[string]string{"policy": c.Policy, "tier": c.Tier} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	got, err := cl.do(http.MethodGet, "/v1/top?"+query.Encode(), nil, nil)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		_, err = env.Out.Write(got.body)
+		return err
+	}
+	var top api.TopAnswer
+	if err := json.Unmarshal(got.body, &top); err != nil {
+		return err
+	}
+	if !top.Complete {
+		fmt.Fprintln(env.Err, "weir: the store does not answer: this is what nodes told this control plane")
+	}
+	fmt.Fprintf(env.Out, "since %s, %d refused in all\n\n", top.Since.Format(time.RFC3339), top.Refused)
+	return table(env.Out, "COUNT\tTOO HIGH BY UP TO\tPOLICY\tTIER\tKEY\tCONSUMER\tSHOWN", func(w io.Writer) {
+		for _, t := range top.Callers {
+			fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\n", t.Count, t.Over, t.Policy, t.Tier, t.Key, t.Consumer, parts(t.Shown))
+		}
+	})
+}

@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+)
+
+type whyCommand struct {
+	getFlags
+	Consumer string `arg:"" help:"The consumer, as its requests say it, like an API key; - reads it from the standard input, where other users do not see it."`
+	Source   string `help:"Where requests say it, if the policy set names several places." placeholder:"header:NAME"`
+	Policy   string `help:"Only refusals of this policy." placeholder:"NAME"`
+	Since    string `help:"Only refusals since then: 10m, or a time like 2026-05-04T09:30:00Z. At most an hour is kept." placeholder:"TIME"`
+}
+
+// Run prints the newest refusals of the consumer, the last one in words.
+func (c *whyCommand) Run(env *environment) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	id, err := consumerID(env, c.Consumer)
+	if err != nil {
+		return err
+	}
+	query := url.Values{"consumer": {id}}
+	for name, value := range map[string]string{"source": c.Source, "policy": c.Policy} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	if c.Since != "" {
+		since, err := c.pastTime(c.Since)
+		if err != nil {
+			return fmt.Errorf("--since: %w", err)
+		}
+		query.Set("since", since.Format(time.RFC3339Nano))
+	}
+	got, err := cl.do(http.MethodGet, "/v1/decisions?"+query.Encode(), nil, nil)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		_, err = env.Out.Write(got.body)
+		return err
+	}
+	var page api.DecisionsAnswer
+	if err := json.Unmarshal(got.body, &page); err != nil {
+		return err
+	}
+	if !page.Complete {
+		fmt.Fprintln(env.Err, "weir: the store does not answer: this is what this control plane has heard of")
+	}
+	if len(page.Decisions) == 0 {
+		_, err = fmt.Fprintln(env.Out, "no refusal of this consumer is known; nodes tell of one within two seconds, and it is kept for an hour")
+		return err
+	}
+	explain(env.Out, &page.Decisions[0])
+	return table(env.Out, "\nTIME\tNODE\tPOLICY\tTIER\tREASON\tSOURCE\tLEFT\tENDS\tCOUNT\tSHOWN", func(w io.Writer) {
+		for _, d := range page.Decisions {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%s\n", d.At.Format(time.RFC3339), d.Node, d.Policy, d.Tier, d.Reason, d.Source, d.Left,
+				ends(d.Ends), d.Count, parts(d.Shown))
+		}
+	})
+}
+
+// reasons say in words why a request was refused.
+var reasons = map[string]string{
+	"quota":            "the quota was used up",
+	"too_dear":         "the request costs more than the limit ever allows at once; waiting does not help",
+	"absent":           "the request lacks a part of the policy's partition key, and the policy says if_absent: deny",
+	"bad_cost":         "the request names no sensible cost, and the policy says invalid: deny",
+	"failure":          "the control plane could not be asked, and the policy's on_failure says to refuse then",
+	"too_many_waiting": "too many requests waited already",
+	"contended":        "the bucket was changed by others at each attempt, and the policy's on_failure says to refuse then",
+}
+
+// sources say in words where a decision came from.
+var sources = map[string]string{
+	"local": "the node's own bucket", "lease": "the node's leased tokens", "optimistic": "the node's part of an optimistic bucket",
+	"central": "the control plane, for this request", "cached_denial": "what the control plane had said before", "share": "the node's share, while the control plane was away",
+	"failure_deny": "the last step of the failure ladder", "request": "the request itself", "overload": "a bound of the node",
+}
+
+// explain says in sentences why the last refusal was.
+func explain(out io.Writer, d *decisions.Decision) {
+	whose := "the policy's limit"
+	if d.From == "tier" {
+		whose = "the limit of the tier " + d.Tier
+	}
+	fmt.Fprintf(out, "refused by policy %s at %s on %s: %s\n", d.Policy, d.At.Format(time.RFC3339), d.Node, inOtherWords(reasons, d.Reason))
+	fmt.Fprintf(out, "  limit    %s, %s (version %d)\n", d.Limit, whose, d.Version)
+	fmt.Fprintf(out, "  decided  by %s; mode %s\n", inOtherWords(sources, d.Source), d.Mode)
+	fmt.Fprintf(out, "  tokens   %d then, for a cost of %d", d.Left, d.Cost)
+	if d.Now != nil {
+		fmt.Fprintf(out, "; %d of %d now", d.Now.Tokens, d.Now.Of)
+	}
+	fmt.Fprintf(out, "\n  ends     %s\n", ends(d.Ends))
+}
+
+func inOtherWords(words map[string]string, word string) string {
+	if text, ok := words[word]; ok {
+		return text
+	}
+	return word
+}
+
+func ends(at *time.Time) string {
+	if at == nil {
+		return "never"
+	}
+	return at.Format(time.RFC3339)
+}
+
+// parts are what is shown of a request, on one line.
+func parts(shown map[string]string) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(shown)) {
+		list = append(list, name+"="+shown[name])
+	}
+	return strings.Join(list, " ")
+}

@@ -1,0 +1,129 @@
+// Package decisions knows whom the nodes have limited lately and who makes the most requests: from samples that nodes report, in
+// bounded memory, and without anybody's API key.
+package decisions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const (
+	// Kept is how many refusals a store keeps.
+	Kept = 10_000
+	// remembered is how many a replica keeps by itself, for when the store is away.
+	remembered = 1000
+	// Age is how long they are shown.
+	Age = time.Hour
+	// A bucket that is refused for one reason again within quiet is not kept once more. A replica keeps at most perSecond refusals a
+	// second, of one policy and tier at most pairPerSecond.
+	quiet         = 10 * time.Second
+	maxQuiet      = 4096
+	perSecond     = 100
+	pairPerSecond = 25
+)
+
+// ErrCursor: what should say where a page begins is nothing that an answer said.
+var ErrCursor = errors.New("the cursor is not the ID of a refusal")
+
+// Decision is one refusal as a node told it, in the words of the policy set that it was decided by.
+type Decision struct {
+	// ID is the store's; IDs are in the order in which refusals were told.
+	ID string `json:"id"`
+	// At is when it was, to about a second.
+	At   time.Time `json:"at"`
+	Node string    `json:"node"`
+	// Version is that of the policy set, LimitIndex the limit's place among all of its limits.
+	Version    uint64 `json:"version"`
+	LimitIndex uint32 `json:"limit_index"`
+	Policy     string `json:"policy"`
+	// Tier is the caller's, empty if the policy does not go by tier.
+	Tier string `json:"tier,omitempty"`
+	// Limit is the limit in words, From where it stands: policy or tier.
+	Limit string `json:"limit"`
+	From  string `json:"from"`
+	Mode  string `json:"mode"`
+	// Source is what decided and Reason why.
+	Source string `json:"source"`
+	Reason string `json:"reason"`
+	// Key is the bucket's hash and Consumer the consumer's, in hexadecimal; Consumer is empty if there was none.
+	Key      string `json:"key"`
+	Consumer string `json:"consumer,omitempty"`
+	// Shown are the parts of the request that the policy set lets be shown, by name.
+	Shown map[string]string `json:"shown,omitempty"`
+	// Cost and Left are tokens: of the request, and in the bucket then.
+	Cost int64 `json:"cost"`
+	Left int64 `json:"left"`
+	// Ends is when waiting would have been over; nil if waiting would not have helped.
+	Ends *time.Time `json:"ends,omitempty"`
+	// Count is how many refusals of the bucket the node had counted within about a second.
+	Count int64 `json:"count"`
+	// Now is what the bucket holds at the time of the answer, nil where that is not known.
+	Now *Level `json:"now,omitempty"`
+}
+
+// Level is what a bucket holds.
+type Level struct {
+	Tokens int64 `json:"tokens"`
+	Of     int64 `json:"of"`
+}
+
+// Store keeps refusals, newest first, and what replicas tell each other of the heaviest callers.
+type Store interface {
+	// AppendDecisions keeps refusals, with IDs of the store's own, and drops those beyond Kept.
+	AppendDecisions(ctx context.Context, list []Decision) error
+	// Decisions returns at most limit refusals with an ID below before, newest first; the newest if before is empty. ErrCursor.
+	Decisions(ctx context.Context, before string, limit int) ([]Decision, error)
+	// PutTop keeps what a replica tells, in place of what it told before, and forgets those that have told nothing for TopAge.
+	// Tops returns what all tell, by replica.
+	PutTop(ctx context.Context, replica string, told []byte) error
+	Tops(ctx context.Context) (map[string][]byte, error)
+}
+
+// Sets tells what policy sets mean. *policies.Service is one.
+type Sets interface {
+	At(ctx context.Context, number uint64) (*policies.Compiled, error)
+}
+
+// Encode is a refusal as stores keep it, without its ID, which is made of the number that the store puts before it.
+func (d Decision) Encode() (string, error) {
+	d.ID, d.Now = "", nil
+	text, err := json.Marshal(d)
+	return string(text), err
+}
+
+// Decode reads what a store keeps: a number that grows, a space, and what Encode made.
+func Decode(stored string) (d Decision, err error) {
+	stamp, text, _ := strings.Cut(stored, " ")
+	number, err := strconv.ParseUint(stamp, 10, 64)
+	if err == nil {
+		err = json.Unmarshal([]byte(text), &d)
+	}
+	if err != nil {
+		return Decision{}, fmt.Errorf("a kept refusal is damaged: %w", err)
+	}
+	d.ID = ID(number)
+	return d, nil
+}
+
+// ID is that of the refusal with a number.
+func ID(number uint64) string { return fmt.Sprintf("%016d", number) }
+
+// Number is what an ID is made of. ErrCursor.
+func Number(id string) (uint64, error) {
+	number, err := strconv.ParseUint(id, 10, 63)
+	if err != nil || len(id) != 16 {
+		return 0, ErrCursor
+	}
+	return number, nil
+}
+
+// hasConsumer says whether a node has told a consumer.
+func hasConsumer(c *wire.Caller) bool { return c.Consumer != [16]byte{} }

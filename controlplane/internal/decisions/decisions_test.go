@@ -1,0 +1,315 @@
+package decisions_test
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+)
+
+// versions is a store of one policy set.
+type versions struct{ policies.Store }
+
+const document = `
+version: weir/v1
+show: [client_ip, "header:x-app"]
+tiers: [free, gold]
+identity: {consumer: [{header: x-api-key}], tier: [assignment], default_tier: free}
+policies:
+  - {name: a, partition: [client_ip], limit: {quota: 10, window: 1m}}
+  - {name: b, partition: [consumer], limits: {free: {quota: 5, window: 1s, burst: 7}, gold: {quota: 50, window: 1s}}, mode: strict}
+`
+
+func (versions) Current(context.Context) (uint64, error) { return 1, nil }
+
+func (versions) Load(_ context.Context, number uint64) (policies.Version, error) {
+	if number != 1 {
+		return policies.Version{}, policies.ErrNotFound
+	}
+	return policies.Version{Number: 1, Format: policydoc.YAML, Document: []byte(document)}, nil
+}
+
+func (versions) Append(context.Context, uint64, policies.Version, audit.Entry) error { return nil }
+
+// memory is a store that can be away.
+type memory struct {
+	list []decisions.Decision // the newest first
+	tops map[string][]byte
+	away bool
+}
+
+var errAway = errors.New("the store is away")
+
+func (m *memory) AppendDecisions(_ context.Context, list []decisions.Decision) error {
+	if m.away {
+		return errAway
+	}
+	for _, d := range list {
+		d.ID = decisions.ID(uint64(len(m.list) + 1))
+		m.list = append([]decisions.Decision{d}, m.list...)
+	}
+	return nil
+}
+
+func (m *memory) Decisions(_ context.Context, before string, limit int) (page []decisions.Decision, err error) {
+	for _, d := range m.list {
+		if (before == "" || d.ID < before) && len(page) < limit {
+			page = append(page, d)
+		}
+	}
+	if m.away {
+		return nil, errAway
+	}
+	return page, nil
+}
+
+func (m *memory) PutTop(_ context.Context, replica string, told []byte) error {
+	m.tops[replica] = told
+	return nil
+}
+
+func (m *memory) Tops(context.Context) (map[string][]byte, error) {
+	if m.away {
+		return nil, errAway
+	}
+	return m.tops, nil
+}
+
+// world is some replicas over one store, and a clock.
+type world struct {
+	t     *testing.T
+	store *memory
+	now   time.Time
+}
+
+func newWorld(t *testing.T) *world {
+	return &world{t: t, store: &memory{tops: map[string][]byte{}}, now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
+}
+
+func (w *world) replica(name string) *decisions.Service {
+	clock := func() time.Time { return w.now }
+	return decisions.New(w.store, policies.New(versions{}, clock), name, clock)
+}
+
+func (w *world) note(s *decisions.Service, m wire.Decisions) {
+	w.t.Helper()
+	m.Node, m.Version = []byte("edge"), 1
+	if err := s.Note(w.t.Context(), &m); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) find(s *decisions.Service, q decisions.Query, limit int) (list []decisions.Decision, next string, complete bool) {
+	w.t.Helper()
+	list, next, complete, err := s.Find(w.t.Context(), q, limit)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return list, next, complete
+}
+
+func refusal(bucket byte) wire.Refusal {
+	return wire.Refusal{Caller: wire.Caller{Policy: 1, Tier: 1, Bucket: [16]byte{bucket}, Who: wire.Who{Consumer: [16]byte{9, bucket}}, Count: 4, Over: 1},
+		Limit: 1, Reason: 0, Source: 3, Cost: 2, Left: 1, Retry: 500 * quota.Millisecond, Ago: quota.Second}
+}
+
+func TestRefusalsAreToldInWords(t *testing.T) {
+	w := newWorld(t)
+	s := w.replica("one")
+	r := refusal(1)
+	r.Shown = append([]byte{0, 4, 10, 1, 2, 3, 1, 5}, "ap\x1bp\xff"...)
+	limitless := refusal(2)
+	limitless.Policy, limitless.Tier, limitless.Limit, limitless.Retry, limitless.Reason, limitless.Consumer = 0, 0, 0, 0, 77, [16]byte{}
+	w.note(s, wire.Decisions{Refusals: []wire.Refusal{r, limitless}})
+	list, _, complete := w.find(s, decisions.Query{}, 10)
+	at, ends := w.now.Add(-time.Second), w.now.Add(-time.Second/2)
+	want := []decisions.Decision{
+		{ID: decisions.ID(2), At: at, Node: "edge", Version: 1, Policy: "a", Limit: "10 per 1m", From: "policy", Mode: "leased", Source: "central",
+			Reason: "unknown 77", Key: hex.EncodeToString(append([]byte{2}, make([]byte, 15)...)), Cost: 2, Left: 1, Count: 3},
+		{ID: decisions.ID(1), At: at, Node: "edge", Version: 1, LimitIndex: 1, Policy: "b", Tier: "free", Limit: "5 per 1s burst 7", From: "tier", Mode: "strict",
+			Source: "central", Reason: "quota", Key: hex.EncodeToString(append([]byte{1}, make([]byte, 15)...)),
+			Consumer: hex.EncodeToString(append([]byte{9, 1}, make([]byte, 14)...)), Shown: map[string]string{"client_ip": "10.1.2.3", "header:x-app": "ap.p."},
+			Cost: 2, Left: 1, Ends: &ends, Count: 3},
+	}
+	if !complete || !reflect.DeepEqual(list, want) {
+		t.Errorf("got\n%+v, want\n%+v", list, want)
+	}
+}
+
+// What a node says of policies, tiers or limits that the version does not have is dropped, and an unknown version is an error.
+func TestWhatDoesNotFitIsDropped(t *testing.T) {
+	w := newWorld(t)
+	s := w.replica("one")
+	for _, spoil := range []func(*wire.Refusal){
+		func(r *wire.Refusal) { r.Limit = 3 }, func(r *wire.Refusal) { r.Limit = 0 }, func(r *wire.Refusal) { r.Policy = 9 }, func(r *wire.Refusal) { r.Tier = 3 },
+	} {
+		r := refusal(1)
+		spoil(&r)
+		w.note(s, wire.Decisions{Refusals: []wire.Refusal{r}, Callers: []wire.Caller{r.Caller}, Counts: []wire.RefusedCount{{Policy: 77, Tier: 3, Refused: 1}}})
+	}
+	if list, _, _ := w.find(s, decisions.Query{}, 10); len(list) != 0 {
+		t.Errorf("%+v", list)
+	}
+	if err := s.Note(t.Context(), &wire.Decisions{Version: 7}); !errors.Is(err, policies.ErrNotFound) {
+		t.Errorf("an unknown version: %v", err)
+	}
+}
+
+func TestRefusalsAreFoundByConsumerAndPolicy(t *testing.T) {
+	w := newWorld(t)
+	one, other := w.replica("one"), w.replica("other")
+	for n := range byte(30) {
+		w.note(one, wire.Decisions{Refusals: []wire.Refusal{refusal(n)}})
+		w.now = w.now.Add(time.Second)
+	}
+	consumer := [16]byte{9, 7}
+	for query, want := range map[*decisions.Query]int{
+		{}: 30, {Consumer: &consumer}: 1, {Policy: "b"}: 30, {Policy: "a"}: 0, {Since: w.now.Add(-10500 * time.Millisecond)}: 9,
+	} {
+		total, pages := 0, 0
+		for q := *query; ; pages++ {
+			page, next, _ := w.find(other, q, 7)
+			total += len(page)
+			if q.Before = next; next == "" || pages > 30 {
+				break
+			}
+		}
+		if total != want {
+			t.Errorf("%+v: %d refusals, want %d", query, total, want)
+		}
+	}
+	if _, _, _, err := one.Find(t.Context(), decisions.Query{Before: "x"}, 1); !errors.Is(err, decisions.ErrCursor) {
+		t.Errorf("an invented cursor: %v", err)
+	}
+	w.store.away = true
+	if list, _, complete := w.find(one, decisions.Query{}, 100); len(list) != 30 || complete {
+		t.Errorf("without the store the replica knows %d, complete %v", len(list), complete)
+	}
+	if list, _, _ := w.find(other, decisions.Query{}, 100); len(list) != 0 {
+		t.Errorf("another replica knows %d", len(list))
+	}
+	w.store.away = false
+	w.now = w.now.Add(decisions.Age + time.Minute)
+	if list, _, _ := w.find(one, decisions.Query{}, 100); len(list) != 0 {
+		t.Errorf("%d are shown for too long", len(list))
+	}
+}
+
+// A flood can neither grow what is kept nor crowd out another policy.
+func TestWhatIsKeptIsBounded(t *testing.T) {
+	w := newWorld(t)
+	s := w.replica("one")
+	for n := range 200 {
+		r := refusal(byte(n))
+		w.note(s, wire.Decisions{Refusals: []wire.Refusal{r, r}})
+	}
+	r := refusal(1)
+	r.Policy, r.Tier, r.Limit = 0, 0, 0
+	r.Bucket[1] = 1
+	w.note(s, wire.Decisions{Refusals: []wire.Refusal{r}})
+	if n := len(w.store.list); n != 26 || w.store.list[0].Policy != "a" {
+		t.Errorf("%d are kept of one second, the last of %s", n, w.store.list[0].Policy)
+	}
+	w.now = w.now.Add(5 * time.Second)
+	w.note(s, wire.Decisions{Refusals: []wire.Refusal{refusal(1)}})
+	if n := len(w.store.list); n != 26 {
+		t.Errorf("the same bucket is kept again after 5 s: %d", n)
+	}
+	w.now = w.now.Add(6 * time.Second)
+	w.note(s, wire.Decisions{Refusals: []wire.Refusal{refusal(1)}})
+	if n := len(w.store.list); n != 27 {
+		t.Errorf("the same bucket is not kept again after 11 s: %d", n)
+	}
+}
+
+func TestTopOverAllReplicas(t *testing.T) {
+	w := newWorld(t)
+	one, other := w.replica("one"), w.replica("other")
+	heavy, light := refusal(1), refusal(2)
+	heavy.Count, heavy.Over, light.Count, light.Over = 100, 3, 10, 0
+	for range 3 {
+		w.note(one, wire.Decisions{Refusals: []wire.Refusal{light, heavy}, Counts: []wire.RefusedCount{{Policy: 1, Tier: 1, Refused: 120}}})
+		w.note(other, wire.Decisions{Refusals: []wire.Refusal{heavy}, Callers: []wire.Caller{{Policy: 0, Bucket: [16]byte{5}, Count: 160}},
+			Counts: []wire.RefusedCount{{Policy: 1, Tier: 1, Refused: 100}}})
+		w.now = w.now.Add(6 * time.Second)
+	}
+	w.note(one, wire.Decisions{})
+	w.note(other, wire.Decisions{})
+	for _, s := range []*decisions.Service{one, other} {
+		top := s.Top(t.Context(), decisions.ByRefused, "", "", 10)
+		if len(top.Callers) != 2 || top.Callers[0].Count != 600 || top.Callers[0].Over != 18 || top.Callers[1].Count != 30 || top.Refused != 660 || !top.Complete {
+			t.Errorf("%+v", top)
+		}
+		if c := top.Callers[0]; c.Policy != "b" || c.Tier != "free" || c.Consumer == "" {
+			t.Errorf("%+v", c)
+		}
+		if top := s.Top(t.Context(), decisions.ByRequests, "a", "", 10); len(top.Callers) != 1 || top.Callers[0].Count != 480 {
+			t.Errorf("%+v", top)
+		}
+		if top := s.Top(t.Context(), decisions.ByRefused, "b", "gold", 10); len(top.Callers) != 0 || top.Refused != 0 {
+			t.Errorf("%+v", top)
+		}
+	}
+	w.now = w.now.Add(11 * time.Minute)
+	if top := one.Top(t.Context(), decisions.ByRefused, "", "", 10); len(top.Callers) != 0 {
+		t.Errorf("after two spans: %+v", top)
+	}
+	w.store.away = true
+	if top := one.Top(t.Context(), decisions.ByRefused, "", "", 10); top.Complete {
+		t.Error("complete without the store")
+	}
+}
+
+// The bounds of space-saving, against an exact count of skewed, uniform and adversarial streams.
+func TestSummaryKeepsItsBounds(t *testing.T) {
+	for round := range uint64(60) {
+		random := rand.New(rand.NewPCG(round, 7))
+		room := 1 + random.IntN(60)
+		s := decisions.NewSummary(room)
+		zipf := rand.NewZipf(random, 1.01+random.Float64(), 1, 500)
+		exact, total := map[string]int64{}, int64(0)
+		for n := range 3000 {
+			key := fmt.Sprint(zipf.Uint64())
+			switch round % 3 {
+			case 1:
+				key = fmt.Sprint(random.IntN(200))
+			case 2: // One that comes back among many that come once.
+				if key = "again"; n%4 > 0 {
+					key = fmt.Sprint("once ", n)
+				}
+			}
+			weight := 1 + random.Int64N(5)
+			s.Add(key, weight, 0)
+			exact[key] += weight
+			total += weight
+		}
+		if s.Total() != total {
+			t.Fatalf("round %d: total %d, want %d", round, s.Total(), total)
+		}
+		found, last := map[string]bool{}, int64(1<<62)
+		for _, c := range s.Top(room) {
+			found[c.Key] = true
+			if truth := exact[c.Key]; c.Count < truth || c.Count-c.Over > truth || c.Over > total/int64(room) || c.Count > last {
+				t.Fatalf("round %d, %d counters of %d: %s has %d, said %d over %d", round, room, total, c.Key, truth, c.Count, c.Over)
+			}
+			last = c.Count
+		}
+		for key, truth := range exact {
+			if truth > total/int64(room) && !found[key] {
+				t.Fatalf("round %d: %s with %d of %d is not among %d", round, key, truth, total, room)
+			}
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package decisions
+
+import (
+	"context"
+	"encoding/hex"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// Service takes in what nodes tell and answers what was. Make one with New. It is safe for concurrent use.
+type Service struct {
+	store   Store
+	sets    Sets
+	now     func() time.Time
+	replica string
+
+	mu sync.Mutex
+	// recent are the last refusals that this replica heard of, the newest last.
+	recent []Decision
+	// quiet is until when a bucket's refusals for a reason are not kept again; second, kept and keptOf bound a second.
+	quiet  map[string]time.Time
+	second int64
+	kept   int
+	keptOf map[pair]int
+
+	tops tops
+}
+
+// New makes a Service over store; replica is a name that no other control plane has, now its clock.
+func New(store Store, sets Sets, replica string, now func() time.Time) *Service {
+	return &Service{store: store, sets: sets, now: now, replica: replica, quiet: map[string]time.Time{}, keptOf: map[pair]int{},
+		tops: newTops(now())}
+}
+
+// Note takes in a message of a node. What does not fit the policy set that it names is dropped, and so is what is more than a
+// replica keeps. The error is that of the policy set or of the store; this replica knows even so.
+func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
+	set, err := s.sets.At(ctx, m.Version)
+	if err != nil {
+		return err
+	}
+	now, node := s.now(), string(m.Node)
+	var fresh []Decision
+	s.mu.Lock()
+	for i := range m.Refusals {
+		d, ok := inWords(set, node, &m.Refusals[i], now)
+		if ok && s.admit(d, now) {
+			fresh = append(fresh, d)
+		}
+	}
+	s.recent = append(s.recent, fresh...)
+	if over := len(s.recent) - remembered; over > 0 {
+		s.recent = slices.Delete(s.recent, 0, over)
+	}
+	publish := s.tops.note(set, m, now)
+	s.mu.Unlock()
+	if len(fresh) > 0 {
+		err = s.store.AppendDecisions(ctx, fresh)
+	}
+	if publish != nil && err == nil {
+		err = s.store.PutTop(ctx, s.replica, publish)
+	}
+	return err
+}
+
+// admit says whether a refusal is to be kept. The caller holds the lock.
+func (s *Service) admit(d Decision, now time.Time) bool {
+	again := d.Key + " " + d.Reason
+	if now.Before(s.quiet[again]) {
+		return false
+	}
+	if second := now.Unix(); second != s.second {
+		s.second, s.kept = second, 0
+		clear(s.keptOf)
+	}
+	of := pair{d.Policy, d.Tier}
+	if s.kept == perSecond || s.keptOf[of] == pairPerSecond {
+		return false
+	}
+	s.kept++
+	s.keptOf[of]++
+	if len(s.quiet) == maxQuiet {
+		clear(s.quiet)
+	}
+	s.quiet[again] = now.Add(quiet)
+	return true
+}
+
+// Query says which refusals are wanted. Zero fields ask for nothing in particular.
+type Query struct {
+	// Before is an ID; what is older is wanted.
+	Before string
+	// Consumer is a ConsumerKey.
+	Consumer *[16]byte
+	Policy   string
+	Since    time.Time
+}
+
+func (q Query) wants(d *Decision) bool {
+	return (q.Consumer == nil || d.Consumer == hex.EncodeToString(q.Consumer[:])) && (q.Policy == "" || d.Policy == q.Policy)
+}
+
+// chunk is how many refusals are read at a time.
+const chunk = 1000
+
+// Find returns at most limit refusals, newest first, and where to go on, empty if there is no more. While the store is away it
+// answers with what this replica heard of, and complete is false. ErrCursor.
+func (s *Service) Find(ctx context.Context, q Query, limit int) (found []Decision, next string, complete bool, err error) {
+	if q.Before != "" {
+		if _, err := Number(q.Before); err != nil {
+			return nil, "", false, err
+		}
+	}
+	if oldest := s.now().Add(-Age); q.Since.Before(oldest) {
+		q.Since = oldest
+	}
+	for before := q.Before; ; {
+		page, err := s.store.Decisions(ctx, before, chunk)
+		if err != nil {
+			found, next = s.known(q, limit)
+			return found, next, false, ctx.Err()
+		}
+		for i := range page {
+			d := &page[i]
+			before = d.ID
+			if !q.wants(d) || d.At.Before(q.Since) {
+				continue
+			}
+			if len(found) == limit {
+				return found, found[limit-1].ID, true, nil
+			}
+			found = append(found, *d)
+		}
+		if len(page) < chunk || page[len(page)-1].At.Before(q.Since.Add(-time.Minute)) {
+			return found, "", true, nil
+		}
+	}
+}
+
+// known answers from what this replica has heard: one page.
+func (s *Service) known(q Query, limit int) (found []Decision, next string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := len(s.recent) - 1; i >= 0 && len(found) < limit && q.Before == ""; i-- {
+		if d := &s.recent[i]; q.wants(d) && !d.At.Before(q.Since) {
+			found = append(found, *d)
+		}
+	}
+	return found, ""
+}

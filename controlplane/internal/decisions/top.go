@@ -1,0 +1,269 @@
+package decisions
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const (
+	// Counters is how many callers a replica counts of each policy and tier, in each span of time.
+	Counters = 100
+	// maxPairs bounds the policies and tiers of which callers are counted, told how many callers of each another replica learns.
+	maxPairs = 200
+	told     = 20
+	// span is how long is counted before it begins anew; the span before stays in sight.
+	span = 5 * time.Minute
+	// TopAge is how long what a replica told counts.
+	TopAge  = 2 * span
+	publish = 5 * time.Second
+)
+
+// By says what is counted.
+type By string
+
+// Refused requests, or all that policies were enforced on.
+const (
+	ByRefused  By = "refused"
+	ByRequests By = "requests"
+)
+
+// pair is a policy and a tier.
+type pair struct{ Policy, Tier string }
+
+// TopCaller is one of the heaviest callers.
+type TopCaller struct {
+	Policy string `json:"policy"`
+	Tier   string `json:"tier,omitempty"`
+	// Key is the bucket's hash and Consumer the consumer's, in hexadecimal; Consumer is empty if it is not told.
+	Key      string            `json:"key"`
+	Consumer string            `json:"consumer,omitempty"`
+	Shown    map[string]string `json:"shown,omitempty"`
+	// Count is the number of requests, of which up to Over may be another's.
+	Count int64 `json:"count"`
+	Over  int64 `json:"over"`
+}
+
+// counts are the callers of one policy and tier.
+type counts struct {
+	refused, requests *Summary
+	// all are the refused requests, counted exactly.
+	all int64
+}
+
+// spanCounts is what was counted in one span of time.
+type spanCounts struct {
+	since time.Time
+	of    map[pair]*counts
+}
+
+// tops are the heaviest callers as this replica was told.
+type tops struct {
+	now, before spanCounts
+	published   time.Time
+}
+
+func newSpan(since time.Time) spanCounts { return spanCounts{since: since, of: map[pair]*counts{}} }
+
+func newTops(now time.Time) tops { return tops{now: newSpan(now), before: newSpan(now)} }
+
+func (t *spanCounts) pair(p pair) *counts {
+	c := t.of[p]
+	if c == nil && len(t.of) < maxPairs {
+		c = &counts{NewSummary(Counters), NewSummary(Counters), 0}
+		t.of[p] = c
+	}
+	return c
+}
+
+// turn begins a new span if the present one is over.
+func (t *tops) turn(now time.Time) {
+	switch age := now.Sub(t.now.since); {
+	case age >= 2*span:
+		t.now, t.before = newSpan(now), newSpan(now)
+	case age >= span:
+		t.now, t.before = newSpan(now), t.now
+	}
+}
+
+// note counts what a node tells, and returns what is to be published if that is due.
+func (t *tops) note(c *policies.Compiled, m *wire.Decisions, now time.Time) []byte {
+	t.turn(now)
+	pairOf := func(of uint32, tier uint8) *counts {
+		if int(of) >= len(c.Set.Policies) {
+			return nil
+		}
+		return t.now.pair(pair{c.Set.Policies[of].Name, tierOf(c.Set, tier)})
+	}
+	add := func(s *Summary, who *wire.Caller) {
+		if own := who.Count - who.Over; own > 0 {
+			counter := s.Add(hex.EncodeToString(who.Bucket[:]), who.Count, who.Over)
+			counter.About = about(c.Set, who)
+		}
+	}
+	for _, one := range m.Counts {
+		if p := pairOf(one.Policy, one.Tier); p != nil {
+			p.all += one.Refused
+		}
+	}
+	for i := range m.Refusals {
+		if p := pairOf(m.Refusals[i].Policy, m.Refusals[i].Tier); p != nil {
+			add(p.refused, &m.Refusals[i].Caller)
+		}
+	}
+	for i := range m.Callers {
+		if p := pairOf(m.Callers[i].Policy, m.Callers[i].Tier); p != nil {
+			add(p.requests, &m.Callers[i])
+		}
+	}
+	if now.Sub(t.published) < publish {
+		return nil
+	}
+	t.published = now
+	text, err := json.Marshal(t.tell(told))
+	if err != nil {
+		return nil
+	}
+	return text
+}
+
+// about is what is told of a caller beside its count.
+func about(set *policy.Set, who *wire.Caller) TopCaller {
+	var a TopCaller
+	if hasConsumer(who) {
+		a.Consumer = hex.EncodeToString(who.Consumer[:])
+	}
+	a.Shown = shown(set, who.Shown)
+	return a
+}
+
+// toldTop is what one replica tells the others.
+type toldTop struct {
+	// Since is when its counts begin, At when it told them.
+	Since time.Time          `json:"since"`
+	At    time.Time          `json:"at"`
+	By    map[By][]TopCaller `json:"by"`
+	// Refused are all refusals of each policy and tier; they are exact.
+	Refused []pairCount `json:"refused"`
+}
+
+type pairCount struct {
+	pair
+	Count int64
+}
+
+// tell puts both spans together, with the n heaviest callers of each policy and tier.
+func (t *tops) tell(n int) toldTop {
+	all := toldTop{Since: t.before.since, At: t.published, By: map[By][]TopCaller{}}
+	for p := range merged(t.now.of, t.before.of) {
+		for by, of := range map[By]func(*counts) *Summary{
+			ByRefused: func(c *counts) *Summary { return c.refused }, ByRequests: func(c *counts) *Summary { return c.requests },
+		} {
+			both := NewSummary(2 * Counters)
+			for _, part := range []spanCounts{t.before, t.now} {
+				if c := part.of[p]; c != nil {
+					addAll(both, of(c))
+				}
+			}
+			for _, c := range both.Top(n) {
+				all.By[by] = append(all.By[by], topCaller(p, c))
+			}
+		}
+		refused := pairCount{pair: p}
+		for _, part := range []spanCounts{t.before, t.now} {
+			if c := part.of[p]; c != nil {
+				refused.Count += c.all
+			}
+		}
+		all.Refused = append(all.Refused, refused)
+	}
+	return all
+}
+
+func merged(a, b map[pair]*counts) map[pair]bool {
+	keys := map[pair]bool{}
+	for _, m := range []map[pair]*counts{a, b} {
+		for p := range m {
+			keys[p] = true
+		}
+	}
+	return keys
+}
+
+func addAll(into, from *Summary) {
+	for _, c := range from.Top(Counters) {
+		into.Add(c.Key, c.Count, c.Over).About = c.About
+	}
+}
+
+func topCaller(p pair, c Counter) TopCaller {
+	one, _ := c.About.(TopCaller)
+	one.Policy, one.Tier, one.Key, one.Count, one.Over = p.Policy, p.Tier, c.Key, c.Count, c.Over
+	return one
+}
+
+// Top is an answer about the heaviest callers.
+type Top struct {
+	By    By
+	Since time.Time
+	// Refused are all refusals of the policies and tiers asked for, which is exact.
+	Refused int64
+	Callers []TopCaller
+	// Complete is false if the store is away: then it is only what nodes told this replica.
+	Complete bool
+}
+
+// Top returns the n heaviest callers over all replicas, of one policy and tier if they are given.
+func (s *Service) Top(ctx context.Context, by By, policy, tier string, n int) Top {
+	now := s.now()
+	s.mu.Lock()
+	s.tops.turn(now)
+	own := s.tops.tell(Counters)
+	s.mu.Unlock()
+	others, err := s.others(ctx, now)
+	answer := Top{By: by, Since: own.Since, Complete: err == nil}
+	sum := NewSummary(maxPairs * Counters)
+	for _, t := range append(others, own) {
+		if t.Since.Before(answer.Since) {
+			answer.Since = t.Since
+		}
+		for _, refused := range t.Refused {
+			if refused.wanted(policy, tier) {
+				answer.Refused += refused.Count
+			}
+		}
+		for _, c := range t.By[by] {
+			if p := (pair{c.Policy, c.Tier}); p.wanted(policy, tier) {
+				counter := sum.Add(c.Policy+" "+c.Tier+" "+c.Key, c.Count, c.Over)
+				counter.About = c
+			}
+		}
+	}
+	for _, c := range sum.Top(n) {
+		one := c.About.(TopCaller)
+		one.Count, one.Over = c.Count, c.Over
+		answer.Callers = append(answer.Callers, one)
+	}
+	return answer
+}
+
+func (p pair) wanted(policy, tier string) bool {
+	return (policy == "" || p.Policy == policy) && (tier == "" || p.Tier == tier)
+}
+
+// others is what other replicas have told lately.
+func (s *Service) others(ctx context.Context, now time.Time) (list []toldTop, err error) {
+	all, err := s.store.Tops(ctx)
+	for replica, text := range all {
+		var t toldTop
+		if replica != s.replica && json.Unmarshal(text, &t) == nil && now.Sub(t.At) <= TopAge { // Another version may tell otherwise.
+			list = append(list, t)
+		}
+	}
+	return list, err
+}

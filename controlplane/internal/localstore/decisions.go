@@ -1,0 +1,72 @@
+package localstore
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+)
+
+// refusals are what nodes have told of whom they limited. They are kept in memory alone: nothing goes by them.
+type refusals struct {
+	mu   sync.Mutex
+	last uint64
+	list []decisions.Decision // the newest last
+	tops map[string][]byte
+}
+
+// AppendDecisions implements decisions.Store.
+func (s *Store) AppendDecisions(_ context.Context, list []decisions.Decision) error {
+	r := &s.refusals
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, d := range list {
+		r.last++
+		d.ID = decisions.ID(r.last)
+		r.list = append(r.list, d)
+	}
+	if over := len(r.list) - decisions.Kept; over > 0 {
+		r.list = slices.Delete(r.list, 0, over)
+	}
+	return nil
+}
+
+// Decisions implements decisions.Store.
+func (s *Store) Decisions(_ context.Context, before string, limit int) (page []decisions.Decision, err error) {
+	if before != "" {
+		if _, err := decisions.Number(before); err != nil {
+			return nil, err
+		}
+	}
+	r := &s.refusals
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := len(r.list) - 1; i >= 0 && len(page) < limit; i-- {
+		if before == "" || r.list[i].ID < before {
+			page = append(page, r.list[i])
+		}
+	}
+	return page, nil
+}
+
+// PutTop implements decisions.Store.
+func (s *Store) PutTop(_ context.Context, replica string, told []byte) error {
+	r := &s.refusals
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.tops == nil {
+		r.tops = map[string][]byte{}
+	}
+	r.tops[replica] = told
+	return nil
+}
+
+// Tops implements decisions.Store.
+func (s *Store) Tops(context.Context) (map[string][]byte, error) {
+	r := &s.refusals
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.tops), nil
+}

@@ -1,0 +1,276 @@
+package samples_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/samples"
+	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// world is one VM, with a control plane that answers when it is told to.
+type world struct {
+	t       *testing.T
+	now     quota.Instant
+	samples *samples.Samples
+	limiter *limiter.Limiter
+	rules   *limiter.Rules
+	request limiter.Request
+
+	sent    []wire.Decisions
+	done    func(status int, body []byte)
+	unsent  error
+	pending bool
+}
+
+// policies are many that refuse every request, and one that allows all.
+const (
+	policies = 60
+	allowing = policies - 1
+)
+
+func path(of int) string { return fmt.Sprint("/", of) }
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, now: 1, rules: &limiter.Rules{Generation: 1}}
+	w.samples = samples.New(w, w, "node", 7, 99)
+	w.limiter = limiter.New(bucketstore.New(&sharedtest.Data{}, [4]byte{}, 1024), nil)
+	set := &policy.Set{Identity: policy.Identity{IPv6Prefix: 64, Consumer: []policy.Source{{Kind: policy.SourceHeader, Name: "x-key"}}},
+		Show: []policy.Part{{Kind: policy.PartPath}}}
+	limit, err := policy.NewLimit(policy.Counting{}, 1_000_000, quota.Second, 1_000_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range policies {
+		cost := int64(2_000_000) // More than there can ever be.
+		if i == allowing {
+			cost = 1
+		}
+		set.Policies = append(set.Policies, policy.Policy{
+			Name: fmt.Sprint("p", i), Limits: []policy.Limit{limit}, Enforced: policy.EnforcedAll, Cost: policy.Cost{Fixed: cost},
+			Match: policy.Match{Paths: []string{path(i)}}, Partition: []policy.Part{{Kind: policy.PartConsumer}}, Mode: policy.ModeLocal,
+		})
+	}
+	if err := w.rules.Index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 3, Set: set})); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func (w *world) Now() quota.Instant { return w.now }
+
+func (w *world) CallDecisions(body []byte, _ quota.Span, done func(status int, body []byte)) error {
+	if w.pending {
+		w.t.Error("two messages are under way")
+	}
+	if w.unsent != nil {
+		return w.unsent
+	}
+	var m wire.Decisions
+	if err := wire.DecodeDecisions(append([]byte(nil), body...), &m); err != nil {
+		w.t.Fatal(err)
+	}
+	w.sent, w.done, w.pending = append(w.sent, m), done, true
+	return nil
+}
+
+// answer ends the message under way.
+func (w *world) answer(status int) {
+	if w.pending {
+		w.pending = false
+		w.done(status, nil)
+	}
+}
+
+// flush lets time pass until everything has been told.
+func (w *world) flush() {
+	for range 700 {
+		w.now += quota.Instant(10 * quota.Millisecond)
+		w.samples.Tick(w.now)
+		w.answer(204)
+	}
+}
+
+// ask has a policy decide a request of a consumer.
+func (w *world) ask(of int, consumer string) *match.Attributes {
+	w.t.Helper()
+	a := &match.Attributes{Path: []byte(path(of)), Headers: []match.Header{{Name: []byte("x-key"), Value: []byte(consumer)}}}
+	want := limiter.Refused
+	if of == allowing {
+		want = limiter.Allowed
+	}
+	if got := w.limiter.Begin(&w.request, w.rules, a, w.now); got != want {
+		w.t.Fatalf("policy %d: %v", of, got)
+	}
+	return a
+}
+
+func (w *world) refuse(of int, consumer string) {
+	w.samples.Refused(&w.request, w.ask(of, consumer), nil, w.now)
+}
+
+func (w *world) decide(consumer string) {
+	w.samples.Decided(&w.request, w.ask(allowing, consumer), nil)
+}
+
+// total is what all messages tell of each policy, and of how many buckets.
+func (w *world) total() (counts map[uint32]int64, buckets map[uint32]int) {
+	counts, buckets = map[uint32]int64{}, map[uint32]int{}
+	for _, m := range w.sent {
+		for _, c := range m.Counts {
+			counts[c.Policy] += c.Refused
+		}
+		for _, r := range m.Refusals {
+			buckets[r.Policy]++
+		}
+	}
+	return counts, buckets
+}
+
+// The first refusal is told at once, what follows a second later, and nothing that has been told is told again.
+func TestRefusalsAreToldAtOnceAndThenSeldom(t *testing.T) {
+	w := newWorld(t)
+	w.samples.Tick(w.now)
+	if len(w.sent) != 0 {
+		t.Fatal("told of nothing")
+	}
+	for range 250 {
+		w.refuse(1, "a")
+		w.now += quota.Instant(10 * quota.Millisecond)
+		w.samples.Tick(w.now)
+		w.answer(204)
+	}
+	if len(w.sent) != 3 || w.sent[0].Counts[0].Refused != 1 || w.sent[1].Refusals[0].Count < 90 || len(w.sent[1].Refusals) != 1 {
+		t.Errorf("%d messages: %+v", len(w.sent), w.sent)
+	}
+	r := w.sent[1].Refusals[0]
+	if string(r.Shown) != "\x00\x02/1" || r.Consumer == [16]byte{} || r.Retry != 0 || r.Ago > quota.Span(10*quota.Millisecond) {
+		t.Errorf("%+v", r)
+	}
+	w.flush()
+	if counts, _ := w.total(); counts[1] != 250 {
+		t.Errorf("told %d of 250", counts[1])
+	}
+}
+
+// Whatever the stream: counts are exact, and each of up to 32 policies that refuse anybody has a sample.
+func TestNoPolicyCrowdsOutOthers(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		w := newWorld(t)
+		several := 1 + random.IntN(wire.MaxRefusals)
+		exact := map[uint32]int64{}
+		for n := range 500 {
+			of := 0
+			if random.IntN(10) == 0 {
+				of = random.IntN(several)
+			}
+			w.refuse(of, fmt.Sprint(n%(1+random.IntN(400))))
+			exact[uint32(of)]++
+		}
+		w.flush()
+		counts, buckets := w.total()
+		for of, n := range exact {
+			if counts[of] != n || buckets[of] == 0 {
+				t.Fatalf("seed %d: of policy %d %d were told in %d samples, there were %d", seed, of, counts[of], buckets[of], n)
+			}
+		}
+	}
+}
+
+// One policy's refusals by bucket keep the bounds of space-saving, as long as not more are looked at than may be.
+func TestCountsOfBucketsKeepTheirBounds(t *testing.T) {
+	for seed := range uint64(100) {
+		random := rand.New(rand.NewPCG(seed, 5))
+		w := newWorld(t)
+		exact, total := map[[16]byte]int64{}, int64(0)
+		for range 2000 {
+			w.refuse(0, fmt.Sprint(min(random.IntN(60), random.IntN(60))))
+			exact[w.request.Hits[0].Key]++
+			if total++; total == 100 {
+				break
+			}
+		}
+		w.flush()
+		for _, r := range w.sent[0].Refusals {
+			if truth := exact[r.Bucket]; r.Count < truth || r.Count-r.Over > truth || r.Over > total/wire.MaxRefusals {
+				t.Fatalf("seed %d: told %d over %d, there were %d of %d", seed, r.Count, r.Over, truth, total)
+			}
+		}
+	}
+}
+
+func TestWhoeverAsksMostIsAmongTheCallers(t *testing.T) {
+	for seed := range uint64(20) {
+		random := rand.New(rand.NewPCG(seed, 11))
+		w := newWorld(t)
+		heavy := 0
+		const total = 40_000
+		for n := range total {
+			if random.IntN(10) == 0 {
+				w.decide("heavy")
+				heavy++
+			} else {
+				w.decide(fmt.Sprint("light ", n))
+			}
+		}
+		w.flush()
+		w.ask(allowing, "heavy")
+		found := int64(0)
+		for _, m := range w.sent {
+			for _, c := range m.Callers {
+				if c.Bucket == w.request.Hits[0].Key {
+					found = c.Count
+				}
+			}
+		}
+		if off := found - int64(heavy); off < -1200 || off > 1200+total/wire.MaxCallers {
+			t.Errorf("seed %d: told %d of %d", seed, found, heavy)
+		}
+	}
+}
+
+// What was known by an older policy set is dropped, and so is what is decided by one.
+func TestAnotherPolicySetBeginsAnew(t *testing.T) {
+	w := newWorld(t)
+	w.refuse(1, "a")
+	old := w.rules
+	w.rules = &limiter.Rules{Generation: 2, Index: old.Index}
+	w.refuse(2, "a")
+	w.rules = old
+	w.refuse(3, "a")
+	w.flush()
+	if counts, _ := w.total(); len(counts) != 1 || counts[2] != 1 {
+		t.Errorf("told %v", counts)
+	}
+}
+
+func TestWhatFailsIsTriedSeldom(t *testing.T) {
+	for status, most := range map[int]int{0: 40, 503: 40, 404: 2} {
+		w := newWorld(t)
+		for range 6000 { // a minute
+			w.refuse(1, "a")
+			w.now += quota.Instant(10 * quota.Millisecond)
+			w.samples.Tick(w.now)
+			w.answer(status)
+		}
+		if n := len(w.sent); n < 1 || n > most || w.samples.Failed == 0 || w.samples.Told != 0 {
+			t.Errorf("status %d: %d messages in a minute", status, n)
+		}
+	}
+	w := newWorld(t)
+	w.unsent = errors.New("no healthy host")
+	w.refuse(1, "a")
+	w.samples.Tick(w.now)
+	if w.samples.Failed != 1 {
+		t.Error("a message that cannot be sent is no failure")
+	}
+}

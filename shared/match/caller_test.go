@@ -1,0 +1,49 @@
+package match_test
+
+import (
+	"testing"
+
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// claims answers for Envoy and counts how often it was asked.
+type claims struct{ asked int }
+
+func (c *claims) Property(path []byte) []byte {
+	c.asked++
+	return []byte("bob")
+}
+
+// What is told of a caller is what the policy set lets be shown, cut to its bound, and the hash of the consumer that the control plane
+// would make of its value. Envoy is asked only if that is allowed.
+func TestDescribe(t *testing.T) {
+	long := make([]byte, 100)
+	for i := range long {
+		long[i] = 'x'
+	}
+	set := &policy.Set{Identity: policy.Identity{IPv6Prefix: 64, Consumer: []policy.Source{{Kind: policy.SourceHeader, Name: "x-key"}, {Kind: policy.SourceJWT, Name: "sub"}}},
+		Show: []policy.Part{{Kind: policy.PartHost}, {Kind: policy.PartHeader, Name: "x-app"}, {Kind: policy.PartJWT, Name: "sub"}}}
+	secret := [16]byte{7}
+	var ix match.Index
+	if err := ix.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Secret: secret, Set: set})); err != nil {
+		t.Fatal(err)
+	}
+	envoy := &claims{}
+	a := match.Attributes{Host: long, Properties: envoy, Headers: []match.Header{{Name: []byte("x-app"), Value: []byte("a")}, {Name: []byte("x-app"), Value: []byte("b")}}}
+	shown := "\x00\x40" + string(long[:policy.MaxShownText])
+	who := wire.Who{Shown: make([]byte, 3, 10)}
+	if ix.Describe(&a, false, &who); who.Consumer != [16]byte{} || string(who.Shown) != shown || envoy.asked != 0 {
+		t.Errorf("%+v, Envoy was asked %d times", who, envoy.asked)
+	}
+	want := match.ConsumerKey(secret, set.Identity.Consumer[1], "bob")
+	if ix.Describe(&a, true, &who); who.Consumer != want || string(who.Shown) != shown+"\x02\x03bob" {
+		t.Errorf("%+v, want the consumer %x", who, want)
+	}
+	a.Headers = []match.Header{{Name: []byte("x-key"), Value: []byte("alice")}, {Name: []byte("x-app"), Value: nil}}
+	want = match.ConsumerKey(secret, set.Identity.Consumer[0], "alice")
+	if ix.Describe(&a, true, &who); who.Consumer != want || string(who.Shown) != shown+"\x01\x00\x02\x03bob" {
+		t.Errorf("%+v, want the consumer %x", who, want)
+	}
+}

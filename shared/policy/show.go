@@ -1,0 +1,30 @@
+package policy
+
+// Bounds of what is told of a request.
+const (
+	// MaxShown is how many parts of a request may be shown, MaxShownText how many bytes of each.
+	MaxShown     = 8
+	MaxShownText = 64
+)
+
+// show reads what may be shown. The consumer is not, as such: whoever wants to see who it is names where that comes from, so that
+// nobody shows API keys by a word that also means something else.
+func (r *reader) show(path string, n Node, into *[]Part) {
+	r.list(path, n, func(path string, n Node) {
+		var parts []Part
+		r.part(path, n, &parts)
+		for _, p := range parts {
+			known := p.Kind != PartConsumer && p.Kind != PartTier && p.Kind != PartPolicyPath && len(*into) < MaxShown
+			r.present(path, known, "must be one of at most 8 parts of a request, not consumer: name where it comes from, like jwt:sub, "+
+				"and mind that it is shown in the clear; tier and policy are always shown")
+			*into = append(*into, p)
+		}
+	})
+}
+
+// Reasons and Sources are why a request was refused and where the decision came from, by their numbers in messages: never renumber.
+var (
+	Reasons = [...]string{"quota", "too_dear", "absent", "bad_cost", "failure", "too_many_waiting", "contended"}
+	Sources = [...]string{"local", "lease", "optimistic", "central", "share", "failure_allow", "failure_deny", "cached_denial",
+		"request", "overload"}
+)

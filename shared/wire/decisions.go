@@ -1,0 +1,168 @@
+package wire
+
+import (
+	"math"
+
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+const (
+	decisionsMagic  = "WRDC"
+	decisionsFormat = 1
+)
+
+// Bounds of what one message tells. A message that uses them all is shorter than MaxDecisions bytes.
+const (
+	MaxRefusals  = 32
+	MaxCallers   = 64
+	MaxCounts    = 256
+	MaxDecisions = 96 << 10
+
+	// MaxShown is the longest encoding of what is shown of a request; see Who.
+	MaxShown = policy.MaxShown * (2 + policy.MaxShownText)
+
+	maxCount   = 1 << 40
+	maxVersion = 1 << 53
+)
+
+// Decisions is what one worker of a node tells of the requests since its last such message: how many it refused, some of whom it
+// refused, and who made the most.
+type Decisions struct {
+	// Node, at most MaxNodeID bytes, and Boot tell the node as in a LeaseRequest. Read from a message, Node aliases it, and so does
+	// what is shown.
+	Node []byte
+	Boot uint64
+	// Version is the policy set that policies, tiers, limits and what is shown refer to.
+	Version uint64
+	// Counts are exact, but that policies and tiers beyond MaxCounts are left out.
+	Counts   []RefusedCount
+	Refusals []Refusal
+	// Callers are those of whom most requests were decided, as a sample finds them.
+	Callers []Caller
+}
+
+// RefusedCount is how many requests a policy refused to callers of a tier.
+type RefusedCount struct {
+	Policy uint32
+	// Tier is 1 + its place in the policy set; 0: the policy does not go by tier.
+	Tier    uint8
+	Refused int64
+}
+
+// Who is who made a request, as far as a node may tell.
+type Who struct {
+	// Consumer is the keyed hash of the consumer; zero if there is none or it is not told.
+	Consumer [16]byte
+	// Shown are the parts of the request that may be shown and that it has: of each its place among those of the policy set, its length
+	// and at most policy.MaxShownText bytes of it.
+	Shown []byte
+}
+
+// Caller is a bucket and what may be told of whose it is.
+type Caller struct {
+	Policy uint32
+	Tier   uint8
+	// Bucket is the keyed hash of policy and partition key.
+	Bucket [16]byte
+	Who
+	// Count is the number of requests, of which up to Over may have been another's.
+	Count, Over int64
+}
+
+// Refusal is a caller whom a policy has refused, and how it was the first time.
+type Refusal struct {
+	Caller
+	// Limit is as in a LeaseItem. Reason and Source are places in policy.Reasons and policy.Sources, or what newer nodes know.
+	Limit          uint32
+	Reason, Source uint8
+	// Cost and Left are tokens: what the request would have cost, and what the bucket held.
+	Cost, Left int64
+	// Retry is how long the caller had to wait; 0: waiting would not have helped. Ago is how long ago it was.
+	Retry, Ago quota.Span
+}
+
+// AppendDecisions appends the message to dst. Every field is a number or a run of bytes, for the size of the filter.
+func AppendDecisions(dst []byte, m *Decisions) []byte {
+	dst = putUvarint(putRaw(dst, []byte(decisionsMagic)), decisionsFormat)
+	dst = putRaw(putUvarint(dst, int64(len(m.Node))), m.Node)
+	dst = putUvarint(putUvarint(dst, int64(m.Boot>>32)), int64(uint32(m.Boot)))
+	dst = putUvarint(putUvarint(dst, int64(m.Version)), int64(len(m.Counts)))
+	for i := range m.Counts {
+		c := &m.Counts[i]
+		dst = putUvarint(putUvarint(putUvarint(dst, int64(c.Policy)), int64(c.Tier)), c.Refused)
+	}
+	dst = putUvarint(dst, int64(len(m.Refusals)))
+	for i := range m.Refusals {
+		r := &m.Refusals[i]
+		dst = putCaller(dst, &r.Caller)
+		for _, n := range [...]int64{int64(r.Limit), int64(r.Reason), int64(r.Source), r.Cost, r.Left, int64(r.Retry), int64(r.Ago)} {
+			dst = putUvarint(dst, n)
+		}
+	}
+	dst = putUvarint(dst, int64(len(m.Callers)))
+	for i := range m.Callers {
+		dst = putCaller(dst, &m.Callers[i])
+	}
+	return dst
+}
+
+func putCaller(dst []byte, c *Caller) []byte {
+	dst = putUvarint(putUvarint(dst, int64(c.Policy)), int64(c.Tier))
+	dst = putRaw(putRaw(dst, c.Bucket[:]), c.Consumer[:])
+	dst = putRaw(putUvarint(dst, int64(len(c.Shown))), c.Shown)
+	return putUvarint(putUvarint(dst, c.Count), c.Over)
+}
+
+// putRaw appends bytes. It is not inlined, for the size of the filter.
+//
+//go:noinline
+func putRaw(dst, b []byte) []byte { return append(dst, b...) }
+
+// DecodeDecisions reads a message into m, reusing its slices. After an error nothing in m counts.
+func DecodeDecisions(b []byte, m *Decisions) error {
+	if len(b) > MaxDecisions {
+		return ErrTooLarge
+	}
+	c := cursor{buf: b}
+	c.header(decisionsMagic, decisionsFormat)
+	m.Node = c.text(MaxNodeID)
+	m.Boot = uint64(c.within(0, math.MaxUint32))<<32 | uint64(c.within(0, math.MaxUint32))
+	m.Version = uint64(c.within(0, maxVersion))
+	m.Counts, m.Refusals, m.Callers = m.Counts[:0], m.Refusals[:0], m.Callers[:0]
+	for n := c.within(0, MaxCounts); n > 0 && c.err == nil; n-- {
+		m.Counts = append(m.Counts, RefusedCount{Policy: c.policy(), Tier: c.small(), Refused: c.within(0, maxCount)})
+	}
+	for n := c.within(0, MaxRefusals); n > 0 && c.err == nil; n-- {
+		r := Refusal{Caller: c.caller(), Limit: uint32(c.within(0, policy.MaxSetLimits-1)), Reason: c.small(), Source: c.small()}
+		r.Cost, r.Left = c.within(0, policy.MaxCost), c.within(0, quota.MaxUnits)
+		r.Retry, r.Ago = quota.Span(c.within(0, int64(quota.MaxWindow))), quota.Span(c.within(0, int64(quota.Hour)))
+		m.Refusals = append(m.Refusals, r)
+	}
+	for n := c.within(0, MaxCallers); n > 0 && c.err == nil; n-- {
+		m.Callers = append(m.Callers, c.caller())
+	}
+	return c.end()
+}
+
+// small is a number of one byte, written as any number.
+func (c *cursor) small() uint8 { return uint8(c.within(0, math.MaxUint8)) }
+
+func (c *cursor) policy() uint32 { return uint32(c.within(0, policy.MaxPolicies-1)) }
+
+func (c *cursor) caller() (who Caller) {
+	who.Policy, who.Tier = c.policy(), c.small()
+	copy(who.Bucket[:], c.bytes(16))
+	copy(who.Consumer[:], c.bytes(16))
+	who.Shown = c.text(MaxShown)
+	for rest := who.Shown; len(rest) > 0; {
+		if len(rest) < 2 || rest[0] >= policy.MaxShown || int(rest[1]) > min(len(rest)-2, policy.MaxShownText) {
+			c.fail(ErrValue)
+			break
+		}
+		rest = rest[2+int(rest[1]):]
+	}
+	who.Count = c.within(0, maxCount)
+	who.Over = c.within(0, who.Count)
+	return who
+}

@@ -1,0 +1,126 @@
+package wire_test
+
+import (
+	"encoding/hex"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+var decisions = wire.Decisions{
+	Node: []byte("edge-1"), Boot: 0x0123456789abcdef, Version: 42,
+	Counts: []wire.RefusedCount{{Policy: 1, Tier: 2, Refused: 300}, {Policy: 7, Refused: 1}},
+	Refusals: []wire.Refusal{{
+		Caller: wire.Caller{Policy: 1, Tier: 2, Bucket: [16]byte{1, 2}, Who: wire.Who{Consumer: [16]byte{3, 4}, Shown: []byte("\x00\x02/a\x03\x00")}, Count: 299, Over: 3},
+		Limit:  9, Reason: 1, Source: 7, Cost: 5, Left: 4, Retry: quota.Second, Ago: quota.Millisecond,
+	}},
+	Callers: []wire.Caller{{Policy: 7, Bucket: [16]byte{5}, Who: wire.Who{Shown: []byte{}}, Count: 16}, {Policy: 8, Bucket: [16]byte{6}, Who: wire.Who{Shown: []byte{}}}},
+}
+
+func TestDecisionsReadBack(t *testing.T) {
+	const file = "testdata/decisions.hex"
+	message := wire.AppendDecisions(nil, &decisions)
+	if os.Getenv("WEIR_UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(file, []byte(hex.EncodeToString(message)+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(file); err != nil || hex.EncodeToString(message) != strings.TrimSpace(string(want)) {
+		t.Errorf("the message changed: raise its format version and keep reading the old one (%v)\ngot  %x\nwant %s", err, message, want)
+	}
+	var back wire.Decisions
+	if err := wire.DecodeDecisions(message, &back); err != nil || !reflect.DeepEqual(back, decisions) {
+		t.Errorf("%+v: %v", back, err)
+	}
+}
+
+func TestDamagedDecisionsAreRefused(t *testing.T) {
+	var back wire.Decisions
+	message := wire.AppendDecisions(nil, &decisions)
+	for i := range message {
+		if wire.DecodeDecisions(message[:i], &back) == nil {
+			t.Errorf("cut at %d it was accepted", i)
+		}
+	}
+	caller := func(c wire.Caller) wire.Decisions { return wire.Decisions{Callers: []wire.Caller{c}} }
+	for name, m := range map[string]wire.Decisions{
+		"too long a name":           {Node: make([]byte, wire.MaxNodeID+1)},
+		"too many counts":           {Counts: make([]wire.RefusedCount, wire.MaxCounts+1)},
+		"too many refusals":         {Refusals: make([]wire.Refusal, wire.MaxRefusals+1)},
+		"too many callers":          {Callers: make([]wire.Caller, wire.MaxCallers+1)},
+		"too high an index":         caller(wire.Caller{Policy: policy.MaxPolicies}),
+		"shown that ends early":     caller(wire.Caller{Who: wire.Who{Shown: []byte{0}}}),
+		"shown shorter than said":   caller(wire.Caller{Who: wire.Who{Shown: []byte{0, 2, 'a'}}}),
+		"shown longer than allowed": caller(wire.Caller{Who: wire.Who{Shown: append([]byte{0, 65}, make([]byte, 65)...)}}),
+		"shown that is not":         caller(wire.Caller{Who: wire.Who{Shown: []byte{policy.MaxShown, 0}}}),
+		"more over than counted":    caller(wire.Caller{Count: 1, Over: 2}),
+		"an older one":              {Refusals: []wire.Refusal{{Ago: quota.Hour + 1}}},
+	} {
+		if wire.DecodeDecisions(wire.AppendDecisions(nil, &m), &back) == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// The largest message fits into the bound, so that a node never makes one that is refused.
+func TestTheLargestDecisionsFit(t *testing.T) {
+	var shown []byte
+	for i := range policy.MaxShown {
+		shown = append(append(shown, byte(i), policy.MaxShownText), make([]byte, policy.MaxShownText)...)
+	}
+	c := wire.Caller{Policy: policy.MaxPolicies - 1, Tier: 255, Who: wire.Who{Shown: shown}, Count: 1 << 40, Over: 1 << 40}
+	m := wire.Decisions{Node: make([]byte, wire.MaxNodeID), Counts: make([]wire.RefusedCount, wire.MaxCounts)}
+	for i := range m.Counts {
+		m.Counts[i] = wire.RefusedCount{Policy: policy.MaxPolicies - 1, Tier: 255, Refused: 1 << 40}
+	}
+	for range wire.MaxRefusals {
+		m.Refusals = append(m.Refusals, wire.Refusal{Caller: c, Limit: policy.MaxSetLimits - 1, Cost: policy.MaxCost, Left: quota.MaxUnits, Retry: quota.MaxWindow, Ago: quota.Hour})
+	}
+	for range wire.MaxCallers {
+		m.Callers = append(m.Callers, c)
+	}
+	var back wire.Decisions
+	message := wire.AppendDecisions(nil, &m)
+	if err := wire.DecodeDecisions(message, &back); err != nil || !reflect.DeepEqual(back, m) {
+		t.Errorf("%d bytes: %v", len(message), err)
+	}
+	if wire.DecodeDecisions(make([]byte, wire.MaxDecisions+1), &back) != wire.ErrTooLarge {
+		t.Error("a larger message is read")
+	}
+}
+
+func FuzzDecisions(f *testing.F) {
+	f.Add(wire.AppendDecisions(nil, &decisions))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var m, again wire.Decisions
+		if wire.DecodeDecisions(b, &m) != nil {
+			return
+		}
+		if err := wire.DecodeDecisions(wire.AppendDecisions(nil, &m), &again); err != nil || !reflect.DeepEqual(m, again) {
+			t.Errorf("%+v is read as %+v: %v", m, again, err)
+		}
+	})
+}
+
+// A filter that knows nothing of what may be shown reads the same policy set in the format that it knows.
+func TestPlainSnapshots(t *testing.T) {
+	set := func(show ...policy.Part) *policy.Set {
+		return &policy.Set{Identity: policy.Identity{IPv6Prefix: 64}, Show: show}
+	}
+	plain := wire.AppendSnapshot(nil, wire.Snapshot{Version: 7, Secret: [16]byte{1}, Set: set()})
+	showing := wire.AppendSnapshot(nil, wire.Snapshot{Version: 7, Secret: [16]byte{1}, Set: set(policy.Part{Kind: policy.PartHost}, policy.Part{Kind: policy.PartHeader, Name: "x"})})
+	if got := wire.Plain(showing); string(got) != string(plain) {
+		t.Errorf("got  %x\nwant %x", got, plain)
+	}
+	if got := wire.Plain(plain); string(got) != string(plain) {
+		t.Errorf("a plain one became %x", got)
+	}
+	for i := range showing {
+		wire.Plain(showing[:i]) // No panic.
+	}
+}

@@ -1,0 +1,61 @@
+package wire
+
+import (
+	"encoding/binary"
+
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// putShow appends what may be shown and, so that it can be cut off again, its length.
+func putShow(dst []byte, parts []policy.Part) []byte {
+	start := len(dst)
+	dst = putUvarint(dst, int64(len(parts)))
+	for _, p := range parts {
+		dst = putText(append(dst, byte(p.Kind)), p.Name)
+	}
+	return binary.LittleEndian.AppendUint32(dst, uint32(len(dst)-start))
+}
+
+// Plain is a snapshot as filters read it that know nothing of what may be shown: they show nothing. Other snapshots stay as they
+// are; b is not changed.
+func Plain(b []byte) []byte {
+	if len(b) < snapshotHeader+showTail || b[len(snapshotMagic)] != showFormat {
+		return b
+	}
+	size := int(binary.LittleEndian.Uint32(b[len(b)-showTail:]))
+	if size > len(b)-snapshotHeader-showTail {
+		return b
+	}
+	b = append([]byte(nil), b[:len(b)-showTail-size]...)
+	b[len(snapshotMagic)] = snapshotFormat
+	binary.LittleEndian.PutUint64(b[snapshotHeader-8:], checksum(b[snapshotHeader:])^PeekVersion(b))
+	return b
+}
+
+// Shown is how many parts of a request may be shown. It must follow the last policy; then ShownPart reads each.
+func (r *SetReader) Shown() int {
+	if !r.shows {
+		return 0
+	}
+	return int(r.c.within(0, policy.MaxShown))
+}
+
+// ShownPart reads the next part that may be shown.
+func (r *SetReader) ShownPart() (kind policy.PartKind, name Ref) {
+	kind = policy.PartKind(r.oneOf(uint8(policy.PartClientIP), uint8(policy.PartSPIFFE)))
+	if kind == policy.PartConsumer || kind == policy.PartPolicyPath {
+		r.c.fail(ErrValue)
+	}
+	return kind, r.ref(policy.MaxText)
+}
+
+// showTail is the length of what may be shown at the end of a snapshot that has it.
+const showTail = 4
+
+// End reports the first thing that was wrong, bytes after the last policy included.
+func (r *SetReader) End() error {
+	if r.shows {
+		r.c.bytes(showTail)
+	}
+	return r.c.end()
+}

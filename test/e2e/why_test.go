@@ -1,0 +1,138 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/tools/stack"
+)
+
+// apiKey is a caller's secret: it is nowhere but in its requests.
+const apiKey = "the-secret-key-of-alice"
+
+const whyPolicies = `
+version: weir/v1
+show: [path, "header:x-app"]
+tiers: [free, premium]
+identity: {consumer: [{header: x-api-key}], tier: [assignment], default_tier: free}
+policies:
+  - {name: cheap, match: {paths: [/cheap]}, partition: [consumer], limits: {free: {quota: 2, window: 1h}, premium: unlimited}}
+  - {name: near, match: {paths: [/near]}, partition: [consumer], limit: {quota: 3, window: 1h}, mode: local}
+`
+
+// run runs a command of weir against the control plane and returns what it prints.
+func (w *world) run(args ...string) string {
+	w.t.Helper()
+	command := exec.Command(controlPlanePath, args...)
+	command.Env = append(command.Environ(), "WEIR_SERVER="+w.controlPlane.URL(), "WEIR_TOKEN="+adminToken)
+	output, err := command.CombinedOutput()
+	if err != nil {
+		w.t.Fatalf("weir %s: %v\n%s", strings.Join(args, " "), err, output)
+	}
+	return string(output)
+}
+
+// Whoever was refused can be told why within two seconds: by which policy, in which tier, by what and until when. The heaviest callers
+// are known too. And the caller's API key is nowhere: not in Redis, logs, metrics, or what is answered.
+func TestWhyARequestWasRefused(t *testing.T) {
+	w := start(t, setup{workers: 2, policies: whyPolicies})
+	e := w.envoys[0]
+	for path, allowed := range map[string]int64{"/cheap": 2, "/near": 3} {
+		got := load{clients: 1, total: 8, request: func(int) *http.Request {
+			return request(http.MethodGet, e.URL()+path+"?key="+apiKey, "x-api-key", apiKey, "x-app", "shop")
+		}}.run(w.ctx)
+		if got.statuses[200] != allowed || got.statuses[429] != 8-allowed {
+			t.Fatalf("%s: %s", path, got)
+		}
+	}
+	refused := time.Now()
+	for policy, want := range map[string][]string{
+		"cheap": {"refused by policy cheap", "on envoy-1: the quota was used up", "limit    2 per 1h, the limit of the tier free (version 1)", "mode leased",
+			"tokens   0 then, for a cost of 1; 0 of 2 now", "header:x-app=shop path=/cheap"},
+		"near": {"refused by policy near", "limit    3 per 1h, the policy's limit (version 1)", "decided  by the node's own bucket; mode local", "0 then", "path=/near"},
+	} {
+		w.await("why", func(context.Context) error {
+			said := w.run("why", apiKey, "--policy", policy)
+			for _, part := range want {
+				if !strings.Contains(said, part) {
+					return fmt.Errorf("it lacks %q:\n%s", part, said)
+				}
+			}
+			if strings.Contains(said, apiKey) {
+				t.Errorf("it shows the API key:\n%s", said)
+			}
+			return nil
+		})
+	}
+	if took := time.Since(refused); took > 2*time.Second {
+		t.Errorf("it took %v to know why", took)
+	}
+	var page struct {
+		Decisions []struct {
+			Policy, Tier, Reason, Source, From, Consumer string
+			Ends                                         time.Time
+		}
+	}
+	if err := json.Unmarshal(w.get("/v1/decisions?policy=cheap").Body, &page); err != nil || len(page.Decisions) == 0 {
+		t.Fatalf("decisions: %v %+v", err, page)
+	}
+	if d := page.Decisions[0]; d.Tier != "free" || d.Reason != "quota" || d.From != "tier" || d.Consumer == "" || time.Until(d.Ends) < 20*time.Minute {
+		t.Errorf("%+v", d)
+	}
+	if said := w.run("why", "nobody"); !strings.Contains(said, "no refusal of this consumer is known") {
+		t.Error(said)
+	}
+	w.await("the heaviest callers", func(context.Context) error {
+		if said := w.run("top", "--policy", "near"); !strings.Contains(said, "5 refused in all") || !strings.Contains(said, page.Decisions[0].Consumer) {
+			return fmt.Errorf("weir top says\n%s", said)
+		}
+		return nil
+	})
+	w.knowsNothingOf(apiKey, e)
+}
+
+// knowsNothingOf searches everything that the processes hold or have written for a secret.
+func (w *world) knowsNothingOf(secret string, e *stack.Envoy) {
+	w.t.Helper()
+	stats, err := e.Admin(w.ctx, "/stats")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	held := map[string]string{
+		"the control plane's log": w.controlPlane.Stderr.String() + w.controlPlane.Stdout.String(), "the metrics": string(w.get("/metrics").Body),
+		"Envoy's metrics": string(stats), "the audit": string(w.get("/v1/audit").Body), "decisions": string(w.get("/v1/decisions").Body),
+		"the log of Envoy": e.Stderr.String(),
+	}
+	held["Redis"] = w.redisDump()
+	for where, text := range held {
+		if strings.Contains(text, secret) {
+			w.t.Errorf("%s holds an API key: %s", where, text[:min(len(text), 2000)])
+		}
+	}
+}
+
+// redisDump is everything in Redis, as it writes it to a file when it compresses nothing.
+func (w *world) redisDump() string {
+	w.t.Helper()
+	w.redis.Do("CONFIG", "SET", "rdbcompression", "no")
+	w.redis.Do("SAVE")
+	dir := strings.Fields(w.redis.Do("CONFIG", "GET", "dir"))
+	content, err := os.ReadFile(filepath.Join(dir[len(dir)-1], "dump.rdb"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, known := range []string{"weir:{decisions}:recent", "header:x-app", "/near"} {
+		if !strings.Contains(string(content), known) {
+			w.t.Errorf("the dump of Redis lacks %q", known)
+		}
+	}
+	return string(content)
+}
