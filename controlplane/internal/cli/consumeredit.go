@@ -22,14 +22,15 @@ type markFlags struct {
 	Until  time.Time     `help:"Until when, like 2030-01-01T00:00:00Z." placeholder:"TIME"`
 }
 
-// end is when it is over, nil for never.
-func (f markFlags) end() (*time.Time, error) {
+// end is when it is over by the control plane's clock, nil for never.
+func (f markFlags) end(server serverFlags) (*time.Time, error) {
 	switch {
 	case f.For < 0, f.For > 0 && !f.Until.IsZero():
 		return nil, errors.New("give one of --for and --until")
 	case f.For > 0:
-		at := time.Now().Add(f.For).UTC().Truncate(time.Second)
-		return &at, nil
+		now, err := server.now()
+		at := now.Add(f.For).UTC()
+		return &at, err
 	case !f.Until.IsZero():
 		return &f.Until, nil
 	}
@@ -55,7 +56,7 @@ type banConsumer struct {
 
 // Run bans the consumer.
 func (c *banConsumer) Run(env *environment) error {
-	end, err := c.end()
+	end, err := c.end(c.serverFlags)
 	if err != nil {
 		return err
 	}
@@ -92,7 +93,7 @@ type bypassConsumer struct {
 
 // Run lets the consumer pass without a limit.
 func (c *bypassConsumer) Run(env *environment) error {
-	end, err := c.end()
+	end, err := c.end(c.serverFlags)
 	if err != nil {
 		return err
 	}
@@ -117,7 +118,7 @@ type overrideConsumer struct {
 
 // Run gives the consumer its own limits.
 func (c *overrideConsumer) Run(env *environment) error {
-	end, err := c.end()
+	end, err := c.end(c.serverFlags)
 	if err != nil {
 		return err
 	}
