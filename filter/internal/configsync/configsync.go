@@ -194,7 +194,7 @@ func (s *Sync) publish(snapshot []byte, version uint64) {
 	if value, _, found := s.shared.Get(s.versionKey[:]); found && len(value) == len(s.version) {
 		last = binary.LittleEndian.Uint64(value[8:])
 	}
-	generation := (last>>generationShift+1)<<generationShift | s.next()>>(64-generationShift)&^1
+	generation := (last>>generationShift+1)<<generationShift | s.next()>>(64-generationShift)
 	s.rules[s.using].Generation = generation
 	binary.LittleEndian.PutUint64(s.version[:8], version)
 	binary.LittleEndian.PutUint64(s.version[8:], generation)
@@ -202,7 +202,7 @@ func (s *Sync) publish(snapshot []byte, version uint64) {
 	s.shared.Put(s.versionKey[:], s.version[:])
 }
 
-// generationShift is the number of bits at a generation's end: random ones, and the last for what is known of a consumer under it.
+// generationShift is the number of random bits at a generation's end.
 const generationShift = 16
 
 // next is a number from a xorshift generator; it decides nothing about limits.

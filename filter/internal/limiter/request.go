@@ -135,9 +135,9 @@ func (req *Request) LimitOf(m *match.Hit) *policy.Limit {
 // generation orders what changes a bucket's figures on this node: a later policy set's stay, and under one what is known of the
 // consumer before what the document says to a VM that does not know it yet.
 func (req *Request) generation(m *match.Hit) uint64 {
-	g := req.rules.Generation
+	g := req.rules.Generation << 1
 	if m.Knows != match.Guessed {
-		g |= 1
+		g++
 	}
 	return g
 }
