@@ -108,6 +108,11 @@ chaos: ## break processes, connections and clocks under load, for half an hour; 
 	$(call announce,breaking processes connections and clocks)
 	@go test -count 1 -timeout 0 -v -run '^TestChaos' ./test/e2e -long
 
+.PHONY: million
+million: ## measure the control plane with a million consumers and ten thousand policies in a Redis; needs `make setup build`
+	$(call announce,a million consumers and ten thousand policies)
+	@go test -count 1 -timeout 0 -v ./test/million -full
+
 .PHONY: reproducible
 reproducible: ## build the filter again, elsewhere and without the compiler's cache: it must come out the same
 	$(call announce,building the filter a second time)

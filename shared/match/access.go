@@ -12,14 +12,23 @@ const (
 	Exempt
 )
 
-// Standing looks a request up in the lists of the banned and of the exempt; a ban comes first, unless an order has switched off
-// everything.
+// Standing looks a request up in the lists of the banned and of the exempt, and its consumer among those of whom the control
+// plane says so; a ban comes first, unless an order has switched off everything.
 func (ix *Index) Standing(a *Attributes) Standing {
 	known := len(a.ClientIP) > 0
-	switch {
-	case known && !ix.orders.lifted && policy.Contains(ix.banned, a.Address):
+	ix.looked = false
+	ix.person.forget()
+	if known && !ix.orders.lifted && policy.Contains(ix.banned, a.Address) {
 		return Banned
-	case known && policy.Contains(ix.exempt, a.Address), ix.exemptMethod(a.Method), ix.exemptPath(a.Path), ix.exemptConsumer(a):
+	}
+	if ix.askSpecial(a); ix.special {
+		ix.findPerson(a)
+	}
+	switch {
+	case ix.person.Banned && !ix.orders.lifted:
+		return Banned
+	case ix.person.Bypass, known && policy.Contains(ix.exempt, a.Address), ix.exemptMethod(a.Method), ix.exemptPath(a.Path),
+		ix.exemptConsumer(a):
 		return Exempt
 	}
 	return Open

@@ -40,6 +40,13 @@ type Index struct {
 	key, text     []byte
 	// tier is the place of the caller's tier, -1 while nobody has asked for it.
 	tier int
+	// special: there are consumers with more than a tier. looked: the caller has been looked up; own are its limits in place of
+	// those of policies that apply.
+	special, looked bool
+	turn            uint64
+	person          Person
+	own             []policy.Limit
+	read            wire.Limits
 }
 
 // Policy is a compiled policy. It holds no pointers: its texts are references that Index.Text resolves.
@@ -49,6 +56,8 @@ type Policy struct {
 	runs, methods, headers, parts extent
 	// needsTier: its limits or its partition go by tier.
 	needsTier bool
+	// ByConsumer: each consumer has buckets of its own.
+	ByConsumer bool
 }
 
 // extent is a run of elements in one of the index's tables.
@@ -145,6 +154,7 @@ func (ix *Index) loadPolicy(set *wire.SetReader, hosts, paths []wire.Ref) (h, p 
 			ix.parts = append(ix.parts, part{kind, name})
 			ix.needsClientIP = ix.needsClientIP || kind == policy.PartClientIP
 			compiled.needsTier = compiled.needsTier || kind == policy.PartTier
+			compiled.ByConsumer = compiled.ByConsumer || kind == policy.PartConsumer
 		},
 	)
 	compiled.runs = extent{uint32(runs), uint32(len(ix.runs))}
@@ -163,6 +173,10 @@ func (ix *Index) Len() int { return len(ix.policies) }
 
 // Policy returns the i-th policy of the document. The pointer is good until the next Load.
 func (ix *Index) Policy(i uint32) *Policy { return &ix.policies[i] }
+
+// Own are the limits that the caller of the last Match has in place of those of policies that apply. The slice is good until the next
+// Match.
+func (ix *Index) Own() []policy.Limit { return ix.own }
 
 // Limit returns the i-th of all limits, in the document's order, a policy's drafts after its own. The pointer is good until the
 // next Load.

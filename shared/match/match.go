@@ -15,15 +15,9 @@ type Attributes struct {
 	Headers []Header
 	// Properties looks up what is in no header; nil: nothing is there. It is asked only if a policy that applies needs it.
 	Properties Properties
-	// Consumers knows the tiers that the control plane has assigned; nil: none. It is asked only if a policy that applies goes by
-	// tier.
+	// Consumers knows what the control plane says of consumers; nil: nothing. It is asked at most once, and only if a policy that
+	// applies goes by tier or there are Special consumers.
 	Consumers Consumers
-}
-
-// Consumers knows which tiers consumers have been assigned, by ConsumerKey. The name is good until the next call; known is
-// false for a consumer who has none, or of whom nothing is known yet.
-type Consumers interface {
-	Tier(consumer Key) (name []byte, known bool)
 }
 
 // Properties are Envoy's attributes of a request. The parts of a path are joined by NUL; the value is nil if there is none.
@@ -63,9 +57,25 @@ type Hit struct {
 	Candidate bool
 	// Tier is the caller's if the policy goes by tier, for Index.Tier; 0 if it does not.
 	Tier uint8
-	Key  Key
-	Cost int64
+	// Own: the limit is the caller's, the one before this number in Index.Own; 0: it is the one that Limit says.
+	Own uint8
+	// Knows says who knows which limit the consumer, Index.Person, has at Place among those of the policy.
+	Knows Knows
+	Place uint8
+	Key   Key
+	Cost  int64
 }
+
+// Knows says who knows whether a consumer has a limit of its own.
+type Knows uint8
+
+// Told: this node, which has been told of everything that has changed. Named: the control plane, since the consumer has or had one.
+// Guessed: the control plane; nothing is known of the consumer here yet, and the policy's limit stands in.
+const (
+	Told Knows = iota
+	Named
+	Guessed
+)
 
 // Verdict is what matching alone can say about a hit.
 type Verdict uint8
@@ -80,8 +90,9 @@ const (
 
 // Match appends the hits of a request in the document's order. It keeps nothing of a.
 func (ix *Index) Match(a *Attributes, hits []Hit) []Hit {
-	ix.tier = -1
+	ix.tier, ix.own = -1, ix.own[:0]
 	ix.orders.barred, ix.orders.bypassed = false, false
+	ix.askSpecial(a)
 	ix.found = ix.trie.search(ix.snapshot, a.Host, a.Path, ix.found[:0])
 	for _, c := range ix.found {
 		p := &ix.policies[c.policy]
@@ -90,6 +101,7 @@ func (ix *Index) Match(a *Attributes, hits []Hit) []Hit {
 		}
 		hits = ix.policyHits(p, c, a, hits)
 	}
+	ix.looked = false // The next request is another.
 	return hits
 }
 
@@ -109,7 +121,16 @@ func (ix *Index) policyHits(p *Policy, c candidate, a *Attributes, hits []Hit) [
 	if p.ByTier {
 		limits = ix.run(p, uint32(ix.tier))
 	}
-	unlimited := limits.from == limits.to
+	count, own := limits.to-limits.from, uint8(len(ix.own))
+	if p.ByConsumer && ix.special {
+		ix.findPerson(a)
+		var overridden bool
+		if overridden, hit.Knows = ix.override(p); overridden {
+			count = uint32(len(ix.own)) - uint32(own)
+			hit.Own = own + 1
+		}
+	}
+	unlimited := count == 0
 	if unlimited && !ix.Bars() {
 		return hits
 	}
@@ -134,7 +155,7 @@ func (ix *Index) policyHits(p *Policy, c candidate, a *Attributes, hits []Hit) [
 	if unlimited {
 		return hits
 	}
-	hit.Limit, hit.Shadow = limits.from, share >= uint32(enforced)
+	hit.Shadow = share >= uint32(enforced)
 	var base int
 	if absent {
 		hit.Verdict = RefusedAbsent
@@ -142,19 +163,27 @@ func (ix *Index) policyHits(p *Policy, c candidate, a *Attributes, hits []Hit) [
 		hit.Key, base = ix.bucket(p, key, hit.Shadow)
 		hit.Cost, hit.Verdict = ix.cost(p, a.Headers)
 	}
-	return ix.limitHits(p, hit, limits, base, hits)
+	return ix.limitHits(p, hit, limits, count, base, hits)
 }
 
-// limitHits appends a hit for each limit of a policy, of which hit is the first, and for each draft.
-func (ix *Index) limitHits(p *Policy, hit Hit, limits extent, base int, hits []Hit) []Hit {
-	hits = append(hits, hit)
-	for hit.Limit++; hit.Limit < limits.to; hit.Limit++ {
-		// The key goes by the place in the list, so that a limit whose figures change stays the same bucket.
-		hit.Key = ix.marked(limitMark, byte(hit.Limit-limits.from))
+// limitHits appends a hit for each of count limits of a policy, of which hit is the first, and for each draft.
+func (ix *Index) limitHits(p *Policy, hit Hit, limits extent, count uint32, base int, hits []Hit) []Hit {
+	for i := range count {
+		hit.Limit, hit.Place = limits.from+i, uint8(i)
+		if hit.Limit >= limits.to { // A limit of the caller's own that has no counterpart: the number just names the policy.
+			hit.Limit = ix.run(p, 0).from
+		}
+		if i > 0 {
+			// The key goes by the place in the list, so that a limit whose figures change stays the same bucket.
+			hit.Key = ix.marked(limitMark, byte(i))
+			if hit.Own > 0 {
+				hit.Own++
+			}
+		}
 		hits = append(hits, hit)
 	}
 	if drafts := ix.run(p, p.candidates()); drafts.from < drafts.to && hit.Verdict == Limited {
-		hit.Shadow, hit.Candidate = true, true
+		hit.Shadow, hit.Candidate, hit.Own, hit.Knows, hit.Place = true, true, 0, Told, 0
 		for hit.Limit = drafts.from; hit.Limit < drafts.to; hit.Limit++ {
 			ix.key = ix.key[:base]
 			hit.Key = ix.marked(candidateMark, byte(hit.Limit-drafts.from))

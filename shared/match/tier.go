@@ -41,17 +41,13 @@ func (ix *Index) findTier(a *Attributes) {
 	}
 }
 
-// assigned asks for the tier of the request's consumer.
+// assigned is the tier that the request's consumer has been assigned.
 func (ix *Index) assigned(a *Attributes) []byte {
 	if a.Consumers == nil {
 		return nil
 	}
-	key, ok := ix.consumer(a)
-	if !ok {
-		return nil
-	}
-	name, _ := a.Consumers.Tier(key)
-	return name
+	ix.findPerson(a)
+	return ix.person.Tier
 }
 
 // consumer is the ConsumerKey of the request's consumer, who is known by the first source that is present.

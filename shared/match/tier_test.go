@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // byTier is a policy set with one policy p that gives free two limits, premium one and gold none, and whose draft is one limit.
@@ -25,12 +26,21 @@ type known struct {
 	tiers  map[match.Key]string
 	claims map[string]string
 	asked  int
+	// special is what consumers have beside a tier, at now; unsure: changes may have been missed.
+	special map[match.Key][]byte
+	now     int64
+	turn    uint64
+	unsure  bool
 }
 
-func (k *known) Tier(key match.Key) ([]byte, bool) {
+func (k *known) Special() (bool, uint64) { return k.special != nil, k.turn }
+
+func (k *known) Find(p *match.Person) {
 	k.asked++
-	name, ok := k.tiers[key]
-	return []byte(name), ok
+	p.Tier, p.Now, p.Sure = []byte(k.tiers[p.Key]), k.now, !k.unsure
+	p.Special = k.special[p.Key]
+	banned, bypass := wire.Ends(p.Special)
+	p.Banned, p.Bypass = banned > p.Now, bypass > p.Now
 }
 
 func (k *known) Property(path []byte) []byte {

@@ -5,46 +5,64 @@ import (
 )
 
 const (
-	consumersMagic  = "WRCN"
-	questionMagic   = "WRCQ"
-	consumersFormat = 1
+	consumersMagic = "WRCN"
+	questionMagic  = "WRCQ"
+	questionFormat = 1
+	tiersFormat    = 1
 )
+
+// ConsumersFormat is the newest format of Consumers. Who asks says that it reads this one; others get the first, which tells of
+// tiers alone.
+const ConsumersFormat = 2
 
 // Bounds of the messages about consumers.
 const (
 	// MaxConsumers is how many consumers one message tells of.
-	MaxConsumers = 1024
+	MaxConsumers = 4096
 	// MaxQuestions is how many consumers one question asks about.
 	MaxQuestions = 64
 	// maxTier is the longest name of a tier.
 	maxTier = 63
 )
 
-// Consumers tells which tiers the control plane has assigned to some consumers: in answer to a question, or because they have
-// changed.
+// Consumers tells what the control plane knows of some consumers: in answer to a question, or because they have changed.
 type Consumers struct {
+	// Format is tiersFormat, also written as 0, or ConsumersFormat. The former has Revision, Complete and tiers only.
+	Format uint8
 	// Revision grows with each change of any consumer; the message says what was so at that one.
 	Revision uint64
+	// Turn grows with each change of a consumer that has, or had, more than a tier.
+	Turn uint64
+	// Special: there are consumers with more than a tier. Without, nobody needs to be looked up for that.
+	Special bool
 	// Complete: everything that has changed since the revision that the node had is here. Without, the node must ask again about
-	// everyone it knows.
+	// everyone it knows, and Items are whom it must know at once.
 	Complete bool
 	Items    []Consumer
 }
 
-// Consumer is one consumer by its match.ConsumerKey, with its tier, empty for none. Read from a message, Tier aliases it.
+// Consumer is one consumer by its match.ConsumerKey, with its tier, empty for none, and in AppendSpecial's form what else it has,
+// empty for nothing. Read from a message, both alias it.
 type Consumer struct {
-	Key  [16]byte
-	Tier []byte
+	Key     [16]byte
+	Tier    []byte
+	Special []byte
 }
 
-// AppendConsumers appends the message to dst.
+// AppendConsumers appends the message to dst in its Format.
 func AppendConsumers(dst []byte, m Consumers) []byte {
-	dst = append(append(dst, consumersMagic...), consumersFormat)
+	dst = append(append(dst, consumersMagic...), max(m.Format, tiersFormat))
 	dst = binary.LittleEndian.AppendUint64(dst, m.Revision)
+	if m.Format > tiersFormat {
+		dst = append(putUvarint(dst, int64(m.Turn)), boolByte(m.Special))
+	}
 	dst = putUvarint(append(dst, boolByte(m.Complete)), int64(len(m.Items)))
 	for _, it := range m.Items {
 		dst = putUvarint(append(dst, it.Key[:]...), int64(len(it.Tier)))
 		dst = append(dst, it.Tier...)
+		if m.Format > tiersFormat {
+			dst = append(putUvarint(dst, int64(len(it.Special))), it.Special...)
+		}
 	}
 	return dst
 }
@@ -54,28 +72,42 @@ func IsConsumers(b []byte) bool {
 	return len(b) >= len(consumersMagic) && string(b[:len(consumersMagic)]) == consumersMagic
 }
 
-// DecodeConsumers reads a message into m, reusing m.Items. After an error nothing in m counts.
+// DecodeConsumers reads a message of either format into m, reusing m.Items. After an error nothing in m counts.
 func DecodeConsumers(b []byte, m *Consumers) error {
 	c := cursor{buf: b}
-	c.header(consumersMagic, consumersFormat)
-	m.Revision = c.u64()
-	complete := c.u8()
-	if m.Complete = complete == 1; complete > 1 {
-		c.fail(ErrValue)
+	*m = Consumers{Format: ConsumersFormat, Items: m.Items[:0]}
+	if len(b) > len(consumersMagic) && b[len(consumersMagic)] == tiersFormat {
+		m.Format = tiersFormat
 	}
-	m.Items = m.Items[:0]
+	c.header(consumersMagic, m.Format)
+	m.Revision = c.u64()
+	if m.Format > tiersFormat {
+		m.Turn, m.Special = uint64(c.uvarint()), c.flag()
+	}
+	m.Complete = c.flag()
 	for n := c.within(0, MaxConsumers); n > 0 && c.err == nil; n-- {
 		var it Consumer
 		copy(it.Key[:], c.bytes(16))
 		it.Tier = c.text(maxTier)
+		if m.Format > tiersFormat {
+			it.Special = c.text(MaxSpecial)
+		}
 		m.Items = append(m.Items, it)
 	}
 	return c.end()
 }
 
+func (c *cursor) flag() bool {
+	b := c.u8()
+	if b > 1 {
+		c.fail(ErrValue)
+	}
+	return b == 1
+}
+
 // AppendQuestion appends a question about consumers to dst; a Consumers message answers it.
 func AppendQuestion(dst []byte, keys [][16]byte) []byte {
-	dst = putUvarint(append(append(dst, questionMagic...), consumersFormat), int64(len(keys)))
+	dst = putUvarint(append(append(dst, questionMagic...), questionFormat), int64(len(keys)))
 	for _, k := range keys {
 		dst = append(dst, k[:]...)
 	}
@@ -85,7 +117,7 @@ func AppendQuestion(dst []byte, keys [][16]byte) []byte {
 // DecodeQuestion reads a question about 1 to MaxQuestions consumers.
 func DecodeQuestion(b []byte) ([][16]byte, error) {
 	c := cursor{buf: b}
-	c.header(questionMagic, consumersFormat)
+	c.header(questionMagic, questionFormat)
 	n := c.within(1, MaxQuestions)
 	var keys [][16]byte
 	if c.err == nil {

@@ -7,18 +7,39 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
 var consumers = wire.Consumers{
-	Revision: 1_790_000_000_123, Complete: true,
+	Format: 1, Revision: 1_790_000_000_123, Complete: true,
 	Items: []wire.Consumer{{Key: [16]byte{1, 2, 3}, Tier: []byte("premium")}, {Key: [16]byte{0xff}, Tier: []byte{}}},
+}
+
+// special is what a consumer may have beside its tier.
+var special = wire.Special{
+	Banned: 1_790_000_000_123, Bypass: wire.ForGood,
+	Overrides: []wire.Override{
+		{Policy: "api", Until: wire.ForGood, Limits: []wire.Figures{{Quota: 500, Window: quota.Minute, Burst: 50}, {Quota: 20, Window: quota.Second}}},
+		{Policy: "free-of-charge", Until: 1_790_000_000_000},
+	},
+}
+
+// second is the same as consumers in the newest format, one of them special.
+func second() wire.Consumers {
+	m := consumers
+	m.Format, m.Turn, m.Special = wire.ConsumersFormat, 300, true
+	m.Items = []wire.Consumer{
+		{Key: [16]byte{1, 2, 3}, Tier: []byte("premium"), Special: wire.AppendSpecial(nil, special)}, {Key: [16]byte{0xff}, Tier: []byte{}, Special: []byte{}},
+	}
+	return m
 }
 
 func TestConsumersReadBack(t *testing.T) {
 	message := wire.AppendConsumers(nil, consumers)
 	question := wire.AppendQuestion(nil, [][16]byte{{1, 2, 3}, {0xff}})
-	for name, got := range map[string][]byte{"consumers": message, "consumers_question": question} {
+	newest := wire.AppendConsumers(nil, second())
+	for name, got := range map[string][]byte{"consumers": message, "consumers_question": question, "consumers_2": newest} {
 		file := "testdata/" + name + ".hex"
 		if os.Getenv("WEIR_UPDATE_GOLDEN") != "" {
 			if err := os.WriteFile(file, []byte(hex.EncodeToString(got)+"\n"), 0o644); err != nil {
@@ -33,6 +54,9 @@ func TestConsumersReadBack(t *testing.T) {
 	if err := wire.DecodeConsumers(message, &back); err != nil || !reflect.DeepEqual(back, consumers) || !wire.IsConsumers(message) {
 		t.Errorf("%+v: %v", back, err)
 	}
+	if err := wire.DecodeConsumers(newest, &back); err != nil || !reflect.DeepEqual(back, second()) || !wire.IsConsumers(newest) {
+		t.Errorf("%+v: %v", back, err)
+	}
 	if keys, err := wire.DecodeQuestion(question); err != nil || len(keys) != 2 || keys[1] != [16]byte{0xff} {
 		t.Errorf("%v: %v", keys, err)
 	}
@@ -43,10 +67,12 @@ func TestConsumersReadBack(t *testing.T) {
 
 func TestDamagedConsumersAreRefused(t *testing.T) {
 	var back wire.Consumers
-	message, question := wire.AppendConsumers(nil, consumers), wire.AppendQuestion(nil, [][16]byte{{1}})
-	for i := range message {
-		if wire.DecodeConsumers(message[:i], &back) == nil {
-			t.Errorf("cut at %d it was accepted", i)
+	question := wire.AppendQuestion(nil, [][16]byte{{1}})
+	for _, message := range [][]byte{wire.AppendConsumers(nil, consumers), wire.AppendConsumers(nil, second())} {
+		for i := range message {
+			if wire.DecodeConsumers(message[:i], &back) == nil {
+				t.Errorf("cut at %d it was accepted", i)
+			}
 		}
 	}
 	for i := range question {
@@ -57,6 +83,8 @@ func TestDamagedConsumersAreRefused(t *testing.T) {
 	for name, m := range map[string]wire.Consumers{
 		"too many":        {Items: make([]wire.Consumer, wire.MaxConsumers+1)},
 		"too long a tier": {Items: []wire.Consumer{{Tier: make([]byte, 64)}}},
+		"too special":     {Format: 2, Items: []wire.Consumer{{Special: make([]byte, wire.MaxSpecial+1)}}},
+		"a third format":  {Format: 3},
 	} {
 		if wire.DecodeConsumers(wire.AppendConsumers(nil, m), &back) == nil {
 			t.Errorf("%s: accepted", name)
@@ -69,13 +97,65 @@ func TestDamagedConsumersAreRefused(t *testing.T) {
 	}
 }
 
+func TestSpecialReadsBack(t *testing.T) {
+	b := wire.AppendSpecial(nil, special)
+	if banned, bypass := wire.Ends(b); banned != special.Banned || bypass != special.Bypass {
+		t.Errorf("banned until %d, bypass until %d", banned, bypass)
+	}
+	var l wire.Limits
+	for _, o := range special.Overrides {
+		if !wire.FindOverride(b, []byte(o.Policy), &l) || l.Until != o.Until || l.Count != len(o.Limits) || l.Count > 0 && !reflect.DeepEqual(l.Each[:l.Count], o.Limits) {
+			t.Errorf("%s: %+v", o.Policy, l)
+		}
+	}
+	for _, name := range []string{"", "ap", "apis", "other"} {
+		if wire.FindOverride(b, []byte(name), &l) || l.Count != 0 {
+			t.Errorf("%q is overridden: %+v", name, l)
+		}
+	}
+	if b := wire.AppendSpecial(nil, wire.Special{}); len(b) != 0 {
+		t.Errorf("nothing takes %d bytes", len(b))
+	}
+	if banned, bypass := wire.Ends(nil); banned != 0 || bypass != 0 || wire.FindOverride(nil, []byte("api"), &l) {
+		t.Error("nothing is something")
+	}
+	// What is cut off, or is none, is no override.
+	for i := range b {
+		if wire.FindOverride(b[:i], []byte("free-of-charge"), &l) {
+			t.Errorf("cut at %d an override is found", i)
+		}
+	}
+}
+
+// As many limits as the interface takes for ordinary names fit.
+func TestSpecialIsBounded(t *testing.T) {
+	var s wire.Special
+	for i := range wire.MaxOverrides {
+		s.Overrides = append(s.Overrides, wire.Override{
+			Policy: strings.Repeat("x", 62) + string(rune('a'+i)), Until: 4_000_000_000_000,
+			Limits: []wire.Figures{{Quota: 1_000_000, Window: quota.Day, Burst: 100_000}},
+		})
+	}
+	if n := len(wire.AppendSpecial(nil, s)); n > wire.MaxSpecial {
+		t.Errorf("%d bytes", n)
+	}
+}
+
 func FuzzConsumers(f *testing.F) {
 	f.Add(wire.AppendConsumers(nil, consumers))
+	f.Add(wire.AppendConsumers(nil, second()))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var m wire.Consumers
 		if wire.DecodeConsumers(b, &m) == nil && len(m.Items) > wire.MaxConsumers {
 			t.Errorf("%d items", len(m.Items))
 		}
 		_, _ = wire.DecodeQuestion(b)
+		for _, it := range m.Items {
+			var l wire.Limits
+			wire.Ends(it.Special)
+			if wire.FindOverride(it.Special, []byte("api"), &l); l.Count > len(l.Each) {
+				t.Errorf("%d limits", l.Count)
+			}
+		}
 	})
 }

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -10,6 +11,9 @@ const (
 	leaseRequestMagic = "WRLQ"
 	leaseReplyMagic   = "WRLR"
 	leaseFormat       = 2
+	// turnsFormat is that of a request with an item that has a Turn or a Place. Only control planes that tell of such things are
+	// asked so.
+	turnsFormat = 3
 )
 
 // LeaseRequest asks for tokens of up to MaxItems buckets.
@@ -37,6 +41,12 @@ type LeaseItem struct {
 	// Joined: this item and the next belong to one request, which needs both or nothing. Each item of such a group has one
 	// request waiting; of the answers all have Waiting 1, or none has, and then NotBefore is 0 where that bucket had the tokens.
 	Joined bool
+	// Turn is the wire.Consumers.Turn up to which the node knows that the limit is the bucket's.
+	Turn uint64
+	// Place, if it is not 0, says that the limit may be another for the Consumer, the halves of a match.ConsumerKey, and that the
+	// control plane is to look it up: it is the one before this number among those that the consumer has of the policy.
+	Consumer [2]uint64
+	Place    uint8
 }
 
 // ItemState is the outcome for one bucket.
@@ -82,29 +92,53 @@ const (
 	maxDelay   = int64(quota.Hour)
 )
 
+// Person is the Consumer as a match.ConsumerKey.
+func (it *LeaseItem) Person() (key [16]byte) {
+	binary.LittleEndian.PutUint64(key[:8], it.Consumer[0])
+	binary.LittleEndian.PutUint64(key[8:], it.Consumer[1])
+	return key
+}
+
 // AppendLeaseRequest appends the message to dst.
 func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
-	dst = append(append(dst, leaseRequestMagic...), leaseFormat)
+	format := byte(leaseFormat)
+	for i := range m.Items {
+		if m.Items[i].Turn > 0 || m.Items[i].Place > 0 {
+			format = turnsFormat
+		}
+	}
+	dst = append(append(dst, leaseRequestMagic...), format)
 	dst = putText(dst, m.Node)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Boot)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Seq)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Version)
 	dst = putUvarint(dst, int64(len(m.Items)))
-	for _, it := range m.Items {
+	for i := range m.Items {
+		it := &m.Items[i]
 		dst = append(dst, it.Bucket[:]...)
 		dst = putUvarint(dst, int64(it.Limit))
 		dst = putUvarint(dst, it.Waiting)
 		dst = putUvarint(dst, it.Cost)
-		dst = append(putUvarint(putUvarint(dst, it.Keep), it.Used), boolByte(it.Joined))
+		dst = append(putUvarint(putUvarint(dst, it.Keep), it.Used), boolByte(it.Joined)|it.Place<<1)
+		if format == turnsFormat {
+			dst = putUvarint(dst, int64(it.Turn))
+		}
+		if it.Place > 0 {
+			dst = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(dst, it.Consumer[0]), it.Consumer[1])
+		}
 	}
 	return dst
 }
 
-// DecodeLeaseRequest reads a message. It refuses more than MaxItems items, a node id longer than MaxNodeID, and any number out
-// of range.
+// DecodeLeaseRequest reads a message of either format. It refuses more than MaxItems items, a node id longer than MaxNodeID, and
+// any number out of range.
 func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 	c := cursor{buf: b}
-	c.header(leaseRequestMagic, leaseFormat)
+	format := byte(leaseFormat)
+	if len(b) > len(leaseRequestMagic) && b[len(leaseRequestMagic)] == turnsFormat {
+		format = turnsFormat
+	}
+	c.header(leaseRequestMagic, format)
 	m := LeaseRequest{Node: string(c.text(MaxNodeID)), Boot: c.u64(), Seq: c.u64(), Version: c.u64()}
 	n := c.within(0, MaxItems)
 	if c.err == nil {
@@ -118,9 +152,16 @@ func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 		it.Cost = c.within(1, maxTokens)
 		it.Keep = c.within(0, maxTokens)
 		it.Used = c.within(0, maxTokens)
-		joined := c.u8()
-		if it.Joined = joined == 1; joined > 1 || it.Joined && i == len(m.Items)-1 {
+		flags := c.u8()
+		it.Joined, it.Place = flags&1 != 0, flags>>1
+		if it.Place > policy.MaxLimits || it.Place > 0 && format == leaseFormat || it.Joined && i == len(m.Items)-1 {
 			c.fail(ErrValue)
+		}
+		if format == turnsFormat {
+			it.Turn = uint64(c.uvarint())
+		}
+		if it.Place > 0 {
+			it.Consumer = [2]uint64{c.u64(), c.u64()}
 		}
 	}
 	if err := c.end(); err != nil {

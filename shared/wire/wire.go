@@ -86,7 +86,9 @@ func (c *cursor) uvarint() int64 {
 	return 0
 }
 
-// within reads a number of at most high.
+// within reads a number of at most high. It and text are calls where the compiler would copy them into every reader.
+//
+//go:noinline
 func (c *cursor) within(low, high int64) int64 {
 	v := c.uvarint()
 	if v < low || v > high {
@@ -97,6 +99,8 @@ func (c *cursor) within(low, high int64) int64 {
 }
 
 // text reads a length and as many bytes, at most high.
+//
+//go:noinline
 func (c *cursor) text(high int) []byte {
 	return c.bytes(int(c.within(0, int64(high))))
 }

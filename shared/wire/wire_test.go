@@ -22,6 +22,15 @@ var request = wire.LeaseRequest{
 	},
 }
 
+// named is the same request of a node that has been told of consumers with limits of their own.
+func named() wire.LeaseRequest {
+	m := request
+	m.Items = append([]wire.LeaseItem{}, m.Items...)
+	m.Items[0].Turn, m.Items[1].Turn = 300, 300
+	m.Items[1].Consumer, m.Items[1].Place = [2]uint64{0x0102030405060708, 9}, policy.MaxLimits
+	return m
+}
+
 var reply = wire.LeaseReply{
 	Seq: 42, Nodes: 3,
 	Items: []wire.LeaseAnswer{
@@ -34,9 +43,10 @@ var reply = wire.LeaseReply{
 // The golden bytes are the contract between versions of the filter and of the control plane that run side by side.
 func TestGolden(t *testing.T) {
 	for name, got := range map[string][]byte{
-		"lease_request": wire.AppendLeaseRequest(nil, request),
-		"lease_reply":   wire.AppendLeaseReply(nil, reply),
-		"snapshot":      snapshot(t),
+		"lease_request":   wire.AppendLeaseRequest(nil, request),
+		"lease_request_3": wire.AppendLeaseRequest(nil, named()),
+		"lease_reply":     wire.AppendLeaseReply(nil, reply),
+		"snapshot":        snapshot(t),
 	} {
 		file := "testdata/" + name + ".hex"
 		if os.Getenv("WEIR_UPDATE_GOLDEN") != "" {
@@ -128,9 +138,15 @@ func TestSnapshotReadsBack(t *testing.T) {
 }
 
 func TestLeaseMessagesReadBack(t *testing.T) {
-	got, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, request))
-	if err != nil || !reflect.DeepEqual(got, request) {
-		t.Errorf("request %+v: %v", got, err)
+	for _, want := range []wire.LeaseRequest{request, named()} {
+		got, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, want))
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("request %+v: %v", got, err)
+		}
+	}
+	person := named().Items[1].Person()
+	if want := [16]byte{8, 7, 6, 5, 4, 3, 2, 1, 9}; person != want {
+		t.Errorf("the consumer is %x, want %x", person, want)
 	}
 	var back wire.LeaseReply
 	if err := wire.DecodeLeaseReply(wire.AppendLeaseReply(nil, reply), &back); err != nil || !reflect.DeepEqual(back, reply) {
@@ -145,9 +161,10 @@ func TestDamagedMessagesAreRefused(t *testing.T) {
 		bytes  []byte
 		decode func([]byte) error
 	}{
-		"request":  {wire.AppendLeaseRequest(nil, request), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
-		"reply":    {wire.AppendLeaseReply(nil, reply), func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
-		"snapshot": {snapshot(t), func(b []byte) error { _, _, _, err := wire.OpenSnapshot(b); return err }},
+		"request":         {wire.AppendLeaseRequest(nil, request), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
+		"request in turn": {wire.AppendLeaseRequest(nil, named()), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
+		"reply":           {wire.AppendLeaseReply(nil, reply), func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
+		"snapshot":        {snapshot(t), func(b []byte) error { _, _, _, err := wire.OpenSnapshot(b); return err }},
 	}
 	for name, m := range messages {
 		for i := range m.bytes {
@@ -206,6 +223,7 @@ func TestAnyRequestReadsBack(t *testing.T) {
 
 func FuzzLeaseRequest(f *testing.F) {
 	f.Add(wire.AppendLeaseRequest(nil, request))
+	f.Add(wire.AppendLeaseRequest(nil, named()))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if m, err := wire.DecodeLeaseRequest(b); err == nil && len(m.Items) > wire.MaxItems {
 			t.Errorf("%d items", len(m.Items))

@@ -44,6 +44,11 @@ type centre struct {
 	// down: neither polls nor lease requests nor reports are answered. reports are those that came in.
 	down    bool
 	reports []report
+	// people is what is known of consumers, as of the revision; nil: nobody is told of any.
+	people   map[[16]byte]wire.Consumer
+	revision uint64
+	// questions about consumers that came in.
+	questions int
 	// decisions are what workers told of whom they limited, as copies.
 	decisions []told
 }
@@ -88,6 +93,8 @@ func (c *centre) handle(node int, call *envoytest.Call) {
 	switch path := call.Header(":path"); {
 	case path == "/node/v1/leases" && call.Header(":method") == "POST":
 		c.handleLease(node, call)
+	case strings.HasPrefix(path, "/node/v1/consumers?") && call.Header(":method") == "POST":
+		c.handleQuestion(call)
 	case strings.HasPrefix(path, "/node/v1/snapshot?") && call.Header(":method") == "GET":
 		c.handlePoll(node, call, path)
 	case path == "/node/v1/report" && call.Header(":method") == "POST":
@@ -263,7 +270,7 @@ func (c *centre) handlePoll(node int, call *envoytest.Call, path string) {
 	}
 	c.polls = append(c.polls, p)
 	c.w.after(25*time.Second, func() { c.close(p, 204, nil) })
-	if c.version != p.after || c.orders.Revision != p.obeys {
+	if c.version != p.after || c.orders.Revision != p.obeys || p.consumers() < c.revision {
 		c.w.after(c.w.fleet.up, c.wake)
 	}
 }
@@ -285,6 +292,8 @@ func (c *centre) wake() {
 			c.close(p, 200, wire.AppendEnforcement(nil, &c.orders))
 		case c.version != p.after:
 			c.close(p, 200, c.bytes(c.version))
+		case p.consumers() < c.revision:
+			c.close(p, 200, wire.AppendConsumers(nil, c.consumers()))
 		default:
 			still = append(still, p)
 		}

@@ -23,6 +23,13 @@ type (
 	EnforcementAnswer = gen.Enforcement
 	// AuditAnswer is a page of changes, newest first.
 	AuditAnswer = gen.AuditEntries
+	// ConsumerInput is what a consumer is to have; ConsumerBatch and ConsumerItem the same of many.
+	ConsumerInput = gen.ConsumerInput
+	ConsumerBatch = gen.ConsumerBatch
+	ConsumerItem  = gen.ConsumerItem
+	// ConsumerMark is a ban or a bypass, ConsumerOverride a limit of a consumer's own.
+	ConsumerMark     = gen.Mark
+	ConsumerOverride = gen.Override
 	// DecisionsAnswer is a page of refusals, newest first.
 	DecisionsAnswer = gen.Decisions
 	// TopAnswer are the heaviest callers.

@@ -62,11 +62,11 @@ func (b *breakable) List(ctx context.Context, before uint64, limit int) ([]polic
 	return b.Store.List(ctx, before, limit)
 }
 
-func (b *breakable) WriteConsumer(ctx context.Context, w consumers.Write) (uint64, error) {
+func (b *breakable) WriteConsumers(ctx context.Context, c consumers.Changes) (uint64, error) {
 	if err := b.check(); err != nil {
 		return 0, err
 	}
-	return b.Store.WriteConsumer(ctx, w)
+	return b.Store.WriteConsumers(ctx, c)
 }
 
 func (b *breakable) EnforcementRevision(ctx context.Context) (uint64, error) {
@@ -83,18 +83,18 @@ func (b *breakable) Adjust(ctx context.Context, bucket [16]byte, ask lease.Ask, 
 	return b.Store.Adjust(ctx, bucket, ask, c, e)
 }
 
-func (b *breakable) Consumers(ctx context.Context, keys []consumers.Key) ([]consumers.Record, uint64, error) {
+func (b *breakable) Consumers(ctx context.Context, keys []consumers.Key) ([]consumers.Record, consumers.State, error) {
 	if err := b.check(); err != nil {
-		return nil, 0, err
+		return nil, consumers.State{}, err
 	}
 	return b.Store.Consumers(ctx, keys)
 }
 
-func (b *breakable) ListConsumers(ctx context.Context, token string, limit int) ([]consumers.Listed, string, error) {
+func (b *breakable) ListConsumers(ctx context.Context, list consumers.List) ([]consumers.Listed, string, error) {
 	if err := b.check(); err != nil {
 		return nil, "", err
 	}
-	return b.Store.ListConsumers(ctx, token, limit)
+	return b.Store.ListConsumers(ctx, list)
 }
 
 func (b *breakable) Audit(ctx context.Context, before string, limit int) ([]audit.Entry, error) {

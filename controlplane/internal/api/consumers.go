@@ -9,14 +9,16 @@ import (
 	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
 // person is the consumer that a request names.
 type person struct {
-	set    *policy.Set
+	set    *policies.Compiled
 	source string
 	key    consumers.Key
 }
@@ -30,8 +32,8 @@ func (s *server) person(id, source string) (p person, err error) {
 	if current == nil || len(current.Set.Identity.Consumer) == 0 {
 		return p, errNoConsumers
 	}
-	p.set = current.Set
-	found, err := consumerSource(p.set, source)
+	p.set = current
+	found, err := consumerSource(current.Set, source)
 	if err != nil {
 		return p, err
 	}
@@ -66,20 +68,26 @@ func consumerSource(set *policy.Set, source string) (found policy.Source, err er
 	return sources[at], nil
 }
 
-func (p person) answer(r consumers.Record) gen.OneConsumerJSONResponse {
-	return gen.OneConsumerJSONResponse{
-		Headers: gen.OneConsumerResponseHeaders{ETag: etag(r.Revision), CacheControl: "no-cache"},
-		Body:    gen.Consumer{Source: p.source, Key: hex.EncodeToString(p.key[:]), Tier: r.Tier, Updated: r.Updated, By: r.By},
+func (p person) answer(r consumers.Record, stored bool) gen.OneConsumerJSONResponse {
+	headers := gen.OneConsumerResponseHeaders{CacheControl: "no-cache"}
+	if stored {
+		tag := etag(r.Revision)
+		headers.ETag = &tag
 	}
+	body := consumerAnswer(p.key, r)
+	body.Source = p.source
+	return gen.OneConsumerJSONResponse{Headers: headers, Body: body}
 }
 
-// ListConsumers lists those to whom something is assigned.
+// ListConsumers lists those of whom something is known.
 func (s *server) ListConsumers(ctx context.Context, r gen.ListConsumersRequestObject) (gen.ListConsumersResponseObject, error) {
 	size, token, err := page(r.Params.PageSize, r.Params.PageToken)
 	if err != nil {
 		return nil, err
 	}
-	list, next, err := s.Consumers.List(ctx, token, size)
+	list, next, err := s.Consumers.List(ctx, consumers.List{Token: token, Limit: size, Banned: r.Params.Banned}, func(one consumers.Record) bool {
+		return r.Params.Tier == "" || one.Tier == r.Params.Tier
+	})
 	if errors.Is(err, consumers.ErrToken) {
 		return nil, errToken
 	}
@@ -88,12 +96,12 @@ func (s *server) ListConsumers(ctx context.Context, r gen.ListConsumersRequestOb
 	}
 	answer := gen.ListConsumers200JSONResponse{Consumers: []gen.Consumer{}, Next: pageToken(next)}
 	for _, one := range list {
-		answer.Consumers = append(answer.Consumers, gen.Consumer{Key: hex.EncodeToString(one.Key[:]), Tier: one.Tier, Updated: one.Updated, By: one.By})
+		answer.Consumers = append(answer.Consumers, consumerAnswer(one.Key, one.Record))
 	}
 	return answer, nil
 }
 
-// GetConsumer answers with what is assigned to a consumer.
+// GetConsumer answers with what is known of a consumer.
 func (s *server) GetConsumer(ctx context.Context, r gen.GetConsumerRequestObject) (gen.GetConsumerResponseObject, error) {
 	p, err := s.person(r.ID, r.Params.Source)
 	if err != nil {
@@ -103,36 +111,84 @@ func (s *server) GetConsumer(ctx context.Context, r gen.GetConsumerRequestObject
 	if err != nil {
 		return nil, storeFailure(err)
 	}
-	return gen.GetConsumer200JSONResponse{OneConsumerJSONResponse: p.answer(record)}, nil
+	return gen.GetConsumer200JSONResponse{OneConsumerJSONResponse: p.answer(record, true)}, nil
 }
 
-// PutConsumer assigns a tier.
+// PutConsumer replaces what is known of a consumer.
 func (s *server) PutConsumer(ctx context.Context, r gen.PutConsumerRequestObject) (gen.PutConsumerResponseObject, error) {
-	p, w, err := s.consumerWrite(ctx, "consumer.put", r.Params.IfMatch, r.ID, r.Params.Source)
+	p, w, err := s.consumerWrite(r.Params.IfMatch, r.ID, r.Params.Source)
 	if err != nil {
 		return nil, err
 	}
 	who := callerOf(ctx)
-	if err := hasTier(p.set, r.Body.Tier); err != nil {
-		return nil, err
+	record, problems := s.wanted(p.set, "", *r.Body)
+	if len(problems) > 0 {
+		return nil, invalidConsumer(problems)
 	}
-	w.Record = &consumers.Record{Tier: r.Body.Tier, By: who.name}
-	record, err := s.Consumers.Write(ctx, w)
+	record.By, w.Record = who.name, &record
+	if r.Params.DryRun {
+		if err := s.wouldMatch(ctx, w); err != nil {
+			return nil, storeFailure(err)
+		}
+		record.Updated = s.Now().UTC()
+		return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: p.answer(record, false)}, nil
+	}
+	record.Revision, err = s.Consumers.Write(ctx, consumers.Changes{Writes: []consumers.Write{w}, Entry: entry(ctx, "consumer.put", consumerResource(p.key))})
 	if err != nil {
 		return nil, storeFailure(err)
 	}
-	s.Log.Info("consumer changed", "id", who.id, "source", p.source, "consumer", hex.EncodeToString(p.key[:]),
-		"tier", record.Tier, "author", record.By)
-	return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: p.answer(record)}, nil
+	s.Log.Info("consumer changed", "id", who.id, "source", p.source, "consumer", hex.EncodeToString(p.key[:]), "tier", record.Tier,
+		"overrides", len(record.Overrides), "banned", record.Banned != nil, "bypass", record.Bypass != nil, "author", record.By)
+	return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: p.answer(record, true)}, nil
 }
 
-// DeleteConsumer forgets what is assigned.
-func (s *server) DeleteConsumer(ctx context.Context, r gen.DeleteConsumerRequestObject) (gen.DeleteConsumerResponseObject, error) {
-	p, w, err := s.consumerWrite(ctx, "consumer.delete", r.Params.IfMatch, r.ID, r.Params.Source)
+// wouldMatch says whether a change replaces what it expects to.
+func (s *server) wouldMatch(ctx context.Context, w consumers.Write) error {
+	held, err := s.Consumers.Get(ctx, w.Key)
+	if err != nil && !errors.Is(err, consumers.ErrNotFound) {
+		return err
+	}
+	if !w.Any && held.Revision != w.Expected {
+		return consumers.ErrConflict
+	}
+	return nil
+}
+
+// PutConsumers replaces what is known of many.
+func (s *server) PutConsumers(ctx context.Context, r gen.PutConsumersRequestObject) (gen.PutConsumersResponseObject, error) {
+	if _, anything, err := ifMatch(r.Params.IfMatch); err != nil {
+		return nil, err
+	} else if !anything {
+		return nil, badRequest("If-Match must be *: each of the consumers has an ETag of its own")
+	}
+	who := callerOf(ctx)
+	writes, problems, err := s.batch(r.Body.Consumers, who.name)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.Consumers.Write(ctx, w); err != nil {
+	if len(problems) > 0 {
+		return nil, invalidConsumer(problems)
+	}
+	answer := gen.PutConsumers200JSONResponse{Written: len(writes), DryRun: r.Params.DryRun}
+	if r.Params.DryRun {
+		return answer, nil
+	}
+	e := entry(ctx, "consumers.put", "consumers")
+	e.After = audit.Value(map[string]int{"consumers": len(writes)})
+	if _, err := s.Consumers.Write(ctx, consumers.Changes{Writes: writes, Entry: e}); err != nil {
+		return nil, storeFailure(err)
+	}
+	s.Log.Info("consumers changed", "id", who.id, "consumers", len(writes), "author", who.name)
+	return answer, nil
+}
+
+// DeleteConsumer forgets what is known.
+func (s *server) DeleteConsumer(ctx context.Context, r gen.DeleteConsumerRequestObject) (gen.DeleteConsumerResponseObject, error) {
+	p, w, err := s.consumerWrite(r.Params.IfMatch, r.ID, r.Params.Source)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.Consumers.Write(ctx, consumers.Changes{Writes: []consumers.Write{w}, Entry: entry(ctx, "consumer.delete", consumerResource(p.key))}); err != nil {
 		return nil, storeFailure(err)
 	}
 	who := callerOf(ctx)
@@ -141,24 +197,11 @@ func (s *server) DeleteConsumer(ctx context.Context, r gen.DeleteConsumerRequest
 }
 
 // consumerWrite finds out whom a change is about and what it replaces.
-func (s *server) consumerWrite(ctx context.Context, action string, match gen.IfMatch, id, source string) (p person, w consumers.Write, err error) {
+func (s *server) consumerWrite(match gen.IfMatch, id, source string) (p person, w consumers.Write, err error) {
 	if w.Expected, w.Any, err = ifMatch(match); err != nil {
 		return p, w, err
 	}
 	p, err = s.person(id, source)
-	w.Key, w.Entry = p.key, entry(ctx, action, consumerResource(p.key))
+	w.Key = p.key
 	return p, w, err
-}
-
-// hasTier refuses tiers that the policy set does not name.
-func hasTier(set *policy.Set, tier string) error {
-	if slices.Contains(set.Tiers, tier) {
-		return nil
-	}
-	reason := "must be one of the tiers " + strings.Join(set.Tiers, ", ")
-	if len(set.Tiers) == 0 {
-		reason = "is none: the policy set names no tiers"
-	}
-	return &failure{status: http.StatusUnprocessableEntity, kind: "invalid-consumer", detail: "nothing has been changed",
-		problems: policy.Problems{{Path: "tier", Reason: reason}}}
 }

@@ -108,7 +108,7 @@ func TestConsumersAreRefused(t *testing.T) {
 		{"no precondition", call{who: "ed", method: "PUT", path: alice, body: `{"tier":"free"}`}, 428, "precondition-required"},
 		{"an unknown field", call{who: "ed", method: "PUT", path: alice, header: match, body: `{"tier":"free","x":1}`}, 400, "bad-request"},
 		{"two bodies", call{who: "ed", method: "PUT", path: alice, header: match, body: `{"tier":"free"}{}`}, 400, "bad-request"},
-		{"a large body", call{who: "ed", method: "PUT", path: alice, header: match, body: strings.Repeat(" ", 5<<10)}, 413, "too-large"},
+		{"a large body", call{who: "ed", method: "PUT", path: alice, header: match, body: strings.Repeat(" ", 33<<10)}, 413, "too-large"},
 		{"a node is no viewer", call{who: "envoy", method: "GET", path: alice}, 403, "forbidden"},
 		{"a question that is none", call{who: "envoy", method: "POST", path: "/node/v1/consumers", body: "x"}, 400, "bad-request"},
 	} {

@@ -221,7 +221,11 @@ func TestRequestsAreHeldAgainstTheDescription(t *testing.T) {
 		{call{"eyes", "GET", "/v1/versions/1/diff?against=-1", nil, ""}, 400, "against must be a whole number", ""},
 		{call{"eyes", "GET", "/v1/nodes?a=%zz", nil, ""}, 400, "the query cannot be read: it must be name=value&name=value, percent-encoded", ""},
 		{call{"ed", "PUT", alice, match, `{"tier": 1, "until": "tomorrow"}`}, 400, `the body must be JSON like {"tier":"premium"}`, "tier: must be of type string\nuntil: is not a field here"},
-		{call{"ed", "PUT", alice, match, `{"Tier": "free"}`}, 400, `the body must be JSON like {"tier":"premium"}`, "Tier: is not a field here\ntier: is missing"},
+		{call{"ed", "PUT", alice, match, `{"Tier": "free"}`}, 400, `the body must be JSON like {"tier":"premium"}`, "Tier: is not a field here"},
+		{call{"ed", "PUT", alice, match, `{"banned": {"until": 1}, "overrides": [{"policy": "api", "limit": {"quota": "5"}}]}`}, 400, `the body must be JSON like {"tier":"premium"}`,
+			"banned.until: is not a field here\noverrides[0].limit.quota: must be of type integer"},
+		{call{"ed", "PUT", alice, match, `{"overrides": [{"policy": "api", "limit": 5, "expires_at": "soon"}]}`}, 400, `the body must be JSON like {"tier":"premium"}`,
+			"overrides[0].expires_at: must be a time like 2030-01-01T00:00:00Z\noverrides[0].limit: must be of type object or array or string"},
 		{call{"ed", "PUT", alice, match, `[]`}, 400, `the body must be JSON like {"tier":"premium"}`, "must be of type object"},
 		{call{"ed", "PUT", alice, match, ``}, 400, `the body must be JSON like {"tier":"premium"}`, ""},
 		{call{"ed", "PUT", alice, map[string]string{"If-Match": "*", "Content-Encoding": "gzip"}, `{"tier": "free"}`}, 415, "send the body without Content-Encoding", ""},
@@ -340,6 +344,7 @@ func TestExamplesAreTrue(t *testing.T) {
 	const alice = "/v1/consumers/alice?source=header:x-api-key"
 	shown(p.do(call{"ed", "PUT", alice, first, asked("PUT", "/v1/consumers/{id}")}), "PUT", "/v1/consumers/{id}", 200, "updated", "by", "key")
 	shown(p.do(call{"ed", "PUT", alice, first, `{"tier":"gold"}`}), "PUT", "/v1/consumers/{id}", 422, id)
+	shown(p.do(call{"ed", "POST", "/v1/consumers", map[string]string{"If-Match": "*"}, asked("POST", "/v1/consumers")}), "POST", "/v1/consumers", 200)
 }
 
 func TestDescriptionIsServed(t *testing.T) {
@@ -421,6 +426,7 @@ func TestTypesOfTheServicesAreDescribed(t *testing.T) {
 func TestEveryOperationRefusesInItsWords(t *testing.T) {
 	p := withTiers(t)
 	const alice = "/v1/consumers/alice?source=header:x-api-key"
+	const batch = `{"consumers": [{"id": "a", "source": "header:x-api-key", "tier": "free"}]}`
 	match := func(name, value string) map[string]string { return map[string]string{"If-Match": "*", name: value} }
 	for path, item := range spec().Paths.Map() {
 		for method, op := range item.Operations() {
@@ -441,6 +447,10 @@ func TestEveryOperationRefusesInItsWords(t *testing.T) {
 		kind   string
 	}{
 		{call{"ed", "DELETE", alice, match("If-Match", "x"), ""}, 400, "bad-request"},
+		{call{"ed", "POST", "/v1/consumers", match("If-Match", `"0"`), batch}, 400, "bad-request"},
+		{call{"ed", "POST", "/v1/consumers", match("If-Match", ""), batch}, 428, "precondition-required"},
+		{call{"ed", "POST", "/v1/consumers", match("Content-Encoding", "gzip"), batch}, 415, "unsupported-media-type"},
+		{call{"ed", "POST", "/v1/consumers", match("", ""), strings.Repeat(" ", 4<<20+1)}, 413, "too-large"},
 		{call{"ed", "DELETE", alice, match("If-Match", `"7"`), ""}, 412, "changed-meanwhile"},
 		{call{"ed", "DELETE", "/v1/policies/a?x=1", match("", ""), ""}, 400, "bad-request"},
 		{call{"ed", "DELETE", "/v1/policies/a", match("Content-Encoding", "gzip"), ""}, 415, "unsupported-media-type"},
@@ -456,6 +466,7 @@ func TestEveryOperationRefusesInItsWords(t *testing.T) {
 	bare := newPlane(t)
 	bare.problem(bare.do(call{"ed", "PUT", "/v1/consumers/alice", match("", ""), `{"tier": "free"}`}), 409, "no-consumers")
 	bare.problem(bare.do(call{"ed", "DELETE", "/v1/consumers/alice", match("", ""), ""}), 409, "no-consumers")
+	bare.problem(bare.do(call{"ed", "POST", "/v1/consumers", match("", ""), batch}), 409, "no-consumers")
 
 	question := string(wire.AppendQuestion(nil, [][16]byte{{1}}))
 	p.store.mode.Store("away")
@@ -463,6 +474,7 @@ func TestEveryOperationRefusesInItsWords(t *testing.T) {
 		{"eyes", "GET", "/v1/consumers", nil, ""},
 		{"eyes", "GET", alice, nil, ""},
 		{"ed", "DELETE", alice, match("", ""), ""},
+		{"ed", "POST", "/v1/consumers", match("", ""), batch},
 		{"envoy", "POST", "/node/v1/consumers", nil, question},
 		{"eyes", "GET", "/v1/versions/1", nil, ""},
 		{"eyes", "GET", "/v1/versions/7/diff", nil, ""},

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-const withPolicies = `
+const tieredPolicies = `
 version: weir/v1
 tiers: [free, premium]
 identity: {consumer: [{header: X-API-Key}], tier: [assignment], default_tier: free}
@@ -30,7 +30,7 @@ func (p *plane) orders(t *testing.T, ifMatch, body string) (got api.EnforcementA
 
 func TestEnforcement(t *testing.T) {
 	p := newPlane(t)
-	if w := p.put(`"0"`, withPolicies); w.Code != 200 {
+	if w := p.put(`"0"`, tieredPolicies); w.Code != 200 {
 		t.Fatal(w.Body)
 	}
 	w := p.do(call{who: "eyes", method: "GET", path: "/v1/enforcement"})
@@ -83,7 +83,7 @@ func TestEnforcement(t *testing.T) {
 
 func TestEnforcementIsRefused(t *testing.T) {
 	p := newPlane(t)
-	if w := p.put(`"0"`, withPolicies); w.Code != 200 {
+	if w := p.put(`"0"`, tieredPolicies); w.Code != 200 {
 		t.Fatal(w.Body)
 	}
 	any := map[string]string{"If-Match": "*"}

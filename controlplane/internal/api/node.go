@@ -10,6 +10,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
@@ -45,6 +46,9 @@ func (s *server) snapshot(c echo.Context) error {
 	}
 	seen.Obeys = c.QueryParams().Has("enforcement")
 	if seen.Enforcement, err = uintParam(c, "enforcement"); err != nil {
+		return err
+	}
+	if seen.Format, err = uintParam(c, "consumers_format"); err != nil {
 		return err
 	}
 	wait, err := waitParam(c)
@@ -146,6 +150,10 @@ func (s *server) askConsumers(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	format, err := uintParam(c, "format")
+	if err != nil {
+		return err
+	}
 	keys, err := wire.DecodeQuestion(body)
 	if err != nil {
 		return badRequest("the question about consumers cannot be read: %v", err)
@@ -156,7 +164,7 @@ func (s *server) askConsumers(c echo.Context) error {
 	if err != nil {
 		return storeFailure(err)
 	}
-	return c.Blob(http.StatusOK, wire.ContentType, wire.AppendConsumers(nil, answer))
+	return c.Blob(http.StatusOK, wire.ContentType, wire.AppendConsumers(nil, consumers.Spoken(answer, format)))
 }
 
 func outcomes(request wire.LeaseRequest, reply wire.LeaseReply) map[metrics.Outcome]int {

@@ -220,6 +220,10 @@ func fieldReason(wrong *openapi3.SchemaError) string {
 		return "is missing"
 	case "properties":
 		return "is not a field here"
+	case "format":
+		if wrong.Schema != nil && wrong.Schema.Format == "date-time" {
+			return "must be a time like 2030-01-01T00:00:00Z"
+		}
 	case "type":
 		if wrong.Schema != nil && wrong.Schema.Type != nil {
 			return "must be of type " + strings.Join(wrong.Schema.Type.Slice(), " or ")

@@ -103,6 +103,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 		m.Tokens(u.Policy.Name, u.Policy.Mode.String(), u.Tokens)
 		m.Asked(u.Policy.Name, u.Tier, u.Granted, u.Refused)
 	})
+	granting.Overriding(people)
 	if a.regions != nil {
 		granting.In(a.regions)
 	}

@@ -163,6 +163,19 @@ func (c *client) do(method, path string, header map[string]string, body []byte) 
 	return answer{}, c.refused(response, got)
 }
 
+// now is the time by the control plane's clock.
+func (f serverFlags) now() (time.Time, error) {
+	cl, err := f.client()
+	if err != nil {
+		return time.Time{}, err
+	}
+	got, err := cl.do(http.MethodGet, "/healthz", nil, nil)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return http.ParseTime(got.header.Get("Date"))
+}
+
 func (c *client) unreachable(err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {

@@ -15,9 +15,16 @@ import (
 )
 
 type consumersCommand struct {
-	Get    getConsumer    `cmd:"" help:"Print the tier that a consumer has been assigned."`
-	Set    setConsumer    `cmd:"" help:"Assign a tier to a consumer. Nodes apply it within a second."`
-	Delete deleteConsumer `cmd:"" help:"Forget a consumer, who then has the tier that its requests say, or the default tier."`
+	Get      getConsumer      `cmd:"" help:"Print what is known of a consumer."`
+	List     listConsumers    `cmd:"" help:"List the consumers of whom something is known, each by its hash."`
+	Set      setConsumer      `cmd:"" help:"Assign a tier to a consumer. Nodes apply it within a second, like all that follows."`
+	Ban      banConsumer      `cmd:"" help:"Refuse all requests of a consumer."`
+	Unban    unbanConsumer    `cmd:"" help:"Take back a ban."`
+	Bypass   bypassConsumer   `cmd:"" help:"Never limit a consumer, or with --off again."`
+	Override overrideConsumer `cmd:"" help:"Give a consumer a limit of its own under a policy, or with none take it back."`
+	Put      putConsumer      `cmd:"" help:"Replace all that is known of a consumer by a JSON file."`
+	Import   importConsumers  `cmd:"" help:"Put many consumers from a CSV file. To run it again changes nothing."`
+	Delete   deleteConsumer   `cmd:"" help:"Forget a consumer: only the policy set decides again."`
 }
 
 type consumerFlags struct {
@@ -26,21 +33,96 @@ type consumerFlags struct {
 	Source string `help:"Where requests say it, if the policy set names several places." placeholder:"header:NAME"`
 }
 
+// path is the consumer's, whose value may have to be read.
+func (f *consumerFlags) path(env *environment) (string, error) {
+	id, err := argument(env, f.ID)
+	if err != nil {
+		return "", err
+	}
+	path := "/v1/consumers/" + url.PathEscape(id)
+	if f.Source != "" {
+		path += "?source=" + url.QueryEscape(f.Source)
+	}
+	return path, nil
+}
+
 // do sends a request about the consumer.
 func (f *consumerFlags) do(env *environment, method string, header map[string]string, body []byte) (answer, error) {
 	cl, err := f.client()
 	if err != nil {
 		return answer{}, err
 	}
-	id, err := argument(env, f.ID)
+	path, err := f.path(env)
 	if err != nil {
 		return answer{}, err
 	}
-	path := "/v1/consumers/" + url.PathEscape(id)
-	if f.Source != "" {
-		path += "?source=" + url.QueryEscape(f.Source)
-	}
 	return cl.do(method, path, header, body)
+}
+
+// attempts is how often a change is made anew that others were faster than.
+const attempts = 5
+
+// edit changes what is known of the consumer and leaves the rest as it is. A consumer of whom nothing is left is forgotten.
+func (f *consumerFlags) edit(env *environment, change func(c *api.ConsumerAnswer) error) error {
+	cl, err := f.client()
+	if err != nil {
+		return err
+	}
+	path, err := f.path(env)
+	if err != nil {
+		return err
+	}
+	for range attempts {
+		if err = editOnce(cl, path, change); !refusedWith(err, http.StatusPreconditionFailed) {
+			break
+		}
+	}
+	return problemsOf(err)
+}
+
+func editOnce(cl *client, path string, change func(c *api.ConsumerAnswer) error) error {
+	var c api.ConsumerAnswer
+	header := map[string]string{"If-Match": `"0"`, "Content-Type": "application/json"}
+	held, err := cl.do(http.MethodGet, path, nil, nil)
+	switch {
+	case refusedWith(err, http.StatusNotFound):
+	case err != nil:
+		return err
+	default:
+		header["If-Match"] = held.header.Get("ETag")
+		if err := json.Unmarshal(held.body, &c); err != nil {
+			return err
+		}
+	}
+	if err := change(&c); err != nil {
+		return err
+	}
+	if c.Tier == "" && c.Banned == nil && c.Bypass == nil && len(c.Overrides) == 0 {
+		if len(held.body) > 0 {
+			_, err = cl.do(http.MethodDelete, path, header, nil)
+			return err
+		}
+		return nil
+	}
+	body, err := json.Marshal(api.ConsumerInput{Tier: c.Tier, Banned: c.Banned, Bypass: c.Bypass, Overrides: c.Overrides})
+	if err == nil {
+		_, err = cl.do(http.MethodPut, path, header, body)
+	}
+	return err
+}
+
+func refusedWith(err error, status int) bool {
+	var refused *refusal
+	return errors.As(err, &refused) && refused.Status == status
+}
+
+// problemsOf are the reasons of a refusal, if it has such.
+func problemsOf(err error) error {
+	var refused *refusal
+	if errors.As(err, &refused) && len(refused.Problems) > 0 {
+		return refused.Problems
+	}
+	return err
 }
 
 // argument is a key as it was given, or from the standard input for -.
@@ -71,7 +153,19 @@ func (c *getConsumer) Run(env *environment) error {
 	if err := json.Unmarshal(got.body, &r); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(env.Out, "%s, assigned by %s at %s\n", r.Tier, r.By, r.Updated.Format(time.RFC3339))
+	if r.Tier != "" {
+		fmt.Fprintf(env.Out, "tier      %s\n", r.Tier)
+	}
+	if r.Banned != nil {
+		fmt.Fprintf(env.Out, "banned    %s\n", markText(r.Banned.Reason, r.Banned.ExpiresAt))
+	}
+	if r.Bypass != nil {
+		fmt.Fprintf(env.Out, "bypass    %s\n", markText(r.Bypass.Reason, r.Bypass.ExpiresAt))
+	}
+	for _, o := range r.Overrides {
+		fmt.Fprintf(env.Out, "override  %s %s, %s\n", o.Policy, ownLimits(o.Limit), markText(o.Reason, o.ExpiresAt))
+	}
+	_, err = fmt.Fprintf(env.Out, "changed   by %s at %s\n", r.By, r.Updated.Format(time.RFC3339))
 	return err
 }
 
@@ -82,16 +176,7 @@ type setConsumer struct {
 
 // Run assigns the tier, whatever there was.
 func (c *setConsumer) Run(env *environment) error {
-	body, err := json.Marshal(map[string]string{"tier": c.Tier})
-	if err != nil {
-		return err
-	}
-	header := map[string]string{"If-Match": "*", "Content-Type": "application/json"}
-	_, err = c.do(env, http.MethodPut, header, body)
-	var refused *refusal
-	if errors.As(err, &refused) && len(refused.Problems) > 0 {
-		return refused.Problems
-	}
+	err := c.edit(env, func(r *api.ConsumerAnswer) error { r.Tier = c.Tier; return nil })
 	if err != nil {
 		return err
 	}

@@ -13,9 +13,6 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 )
 
-// barWidth is how many characters a bar of progress has.
-const barWidth = 30
-
 type rolloutCommand struct {
 	Status  rolloutStatus  `cmd:"" default:"withargs" help:"How far the rollout under way is: which share of the nodes, and how many have the version."`
 	Promote rolloutPromote `cmd:"" help:"Give the version to a larger share of the nodes, or make it the current one for all."`
@@ -71,15 +68,6 @@ func printRollout(out io.Writer, r api.RolloutAnswer) error {
 	writeApart(&text, r.Apart)
 	_, err := io.WriteString(out, text.String())
 	return err
-}
-
-// bar draws a part of a whole.
-func bar(part, whole int) string {
-	full := 0
-	if whole > 0 {
-		full = part * barWidth / whole
-	}
-	return "[" + strings.Repeat("#", full) + strings.Repeat(".", barWidth-full) + "]"
 }
 
 // writeApart names the policies of which the two versions share no bucket.

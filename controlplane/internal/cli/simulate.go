@@ -117,46 +117,10 @@ func replay(env *environment, s *simulate.Simulation, name string) error {
 		return errors.Unwrap(err)
 	}
 	defer file.Close()
-	var in io.Reader = file
-	if info, err := file.Stat(); err == nil && isTerminal(env.Err) {
-		p := &progress{in: file, out: env.Err, name: name, size: info.Size()}
-		defer p.clear()
-		in = p
-	}
-	return s.Read(name, in)
+	shown := newProgress(env.Err, file)
+	defer shown.end()
+	return s.Read(name, reading{file, shown})
 }
-
-func isTerminal(out io.Writer) bool {
-	file, ok := out.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
-
-// progress shows how much of a file has been read.
-type progress struct {
-	in    io.Reader
-	out   io.Writer
-	name  string
-	size  int64
-	read  int64
-	shown int64 // the percentage that stands there
-}
-
-// Read implements io.Reader.
-func (p *progress) Read(b []byte) (int, error) {
-	n, err := p.in.Read(b)
-	p.read += int64(n)
-	if percent := p.read * 100 / max(p.size, 1); percent > p.shown {
-		p.shown = percent
-		fmt.Fprintf(p.out, "\r%s %3d%% %s", bar(int(percent), 100), percent, p.name)
-	}
-	return n, err
-}
-
-func (p *progress) clear() { fmt.Fprint(p.out, "\r\x1b[K") }
 
 // simulated is the report for people.
 func simulated(r simulate.Report, c *simulateCommand) string {

@@ -1,5 +1,5 @@
-// Package consumers keeps what the control plane knows of consumers: the tier that each has been assigned. A consumer is known by
-// its keyed hash alone.
+// Package consumers keeps what the control plane knows of consumers: the tier that each has been assigned, limits of its own, a ban, a
+// bypass. A consumer is known by its keyed hash alone.
 package consumers
 
 import (
@@ -15,6 +15,9 @@ import (
 // KeptChanges is how many of the latest changes a store tells of. A node that missed more asks again about everyone it knows.
 const KeptChanges = 1000
 
+// MaxBatch is how many consumers may be written at once.
+const MaxBatch = 1000
+
 // The reasons why a store or the service says no. Any other error means that the store could not be asked.
 var (
 	// ErrNotFound: nothing is known of the consumer.
@@ -28,16 +31,6 @@ var (
 // Key is a consumer's match.ConsumerKey.
 type Key = [16]byte
 
-// Record is what is known of one consumer.
-type Record struct {
-	Tier string `json:"tier"`
-	// Updated is when it was put, by the clock of the replica that took it; By is the name of the token that put it.
-	Updated time.Time `json:"updated"`
-	By      string    `json:"by"`
-	// Revision is that of the change that made the record.
-	Revision uint64 `json:"-"`
-}
-
 // Write is a change of one consumer.
 type Write struct {
 	Key Key
@@ -46,15 +39,22 @@ type Write struct {
 	Any      bool
 	// Record replaces what there is; nil forgets the consumer.
 	Record *Record
-	// Entry is kept with the change. The service fills in what comes after, the store what was before.
-	Entry audit.Entry
 }
 
-// Change says that a consumer has changed, and its tier now, empty for none.
+// Changes are made together or not at all. No consumer is in them twice.
+type Changes struct {
+	Writes []Write
+	// Entry is kept with the changes. Of a single one the service fills in what comes after, the store what was before.
+	Entry audit.Entry
+	// Turn is one that has been seen: a store that has lost its state goes on above it.
+	Turn uint64
+}
+
+// Change says that a consumer has changed, and its record now, the zero one for none.
 type Change struct {
 	Revision uint64
 	Key      Key
-	Tier     string
+	Record   Record
 }
 
 // Listed is a record in a list.
@@ -63,11 +63,29 @@ type Listed struct {
 	Record
 }
 
-// Log is the latest changes as of Revision, at most KeptChanges, the earliest first.
-type Log struct {
-	// Revision is that of the last change, 0 if there never was one. It grows with each change, and also over a loss of the
-	// store's state, since it is at least the time in milliseconds.
+// List says what to list.
+type List struct {
+	// Token is that of a page before, empty for the first.
+	Token string
+	Limit int
+	// Banned lists those with a ban, which may have ended.
+	Banned bool
+}
+
+// State is how far changes have come.
+type State struct {
+	// Revision is that of the last change, 0 if there never was one. It grows with each, and also over a loss of the store's state,
+	// since it is at least the time in milliseconds.
 	Revision uint64
+	// Turn counts the changes of consumers with more than a tier.
+	Turn uint64
+	// Special: there are such consumers.
+	Special bool
+}
+
+// Log is the latest changes as of State, at most KeptChanges, the earliest first.
+type Log struct {
+	State
 	// Floor is the revision after which no change is missing from Changes; Whole: none is missing at all.
 	Floor   uint64
 	Whole   bool
@@ -77,18 +95,20 @@ type Log struct {
 // Store keeps records. Methods return ErrNotFound and ErrConflict as such; any other error means that the store could not be
 // asked.
 type Store interface {
-	// Consumers returns the records of keys, the zero Record where there is none, and a revision that they are no older than.
-	Consumers(ctx context.Context, keys []Key) ([]Record, uint64, error)
-	// WriteConsumer makes a change, keeps its entry, and returns its revision. ErrConflict, or ErrNotFound if there is nothing to
-	// forget.
-	WriteConsumer(ctx context.Context, w Write) (uint64, error)
+	// Consumers returns the records of keys, the zero Record where there is none, and the Revision and Turn of that very moment.
+	Consumers(ctx context.Context, keys []Key) ([]Record, State, error)
+	// WriteConsumers makes changes, at least one, with their entry, and returns their revision. ErrConflict, or ErrNotFound if there
+	// is nothing to forget.
+	WriteConsumers(ctx context.Context, c Changes) (uint64, error)
 	// ConsumerRevision is the revision of the last change, 0 if there never was one.
 	ConsumerRevision(ctx context.Context) (uint64, error)
 	// ListConsumers returns about limit records, in no order that means anything, and a token for the following page, empty after
 	// the last. A record that is there all the time is listed once at least.
-	ListConsumers(ctx context.Context, token string, limit int) ([]Listed, string, error)
-	// ConsumerLog returns the latest changes.
-	ConsumerLog(ctx context.Context) (Log, error)
+	ListConsumers(ctx context.Context, list List) ([]Listed, string, error)
+	// BannedConsumers returns at most limit of those with a ban, which may have ended: the ones whose bans end last.
+	BannedConsumers(ctx context.Context, limit int) ([]Listed, error)
+	// ConsumerLog returns the latest changes after a revision.
+	ConsumerLog(ctx context.Context, after uint64) (Log, error)
 }
 
 // Service answers what is known of consumers and tells nodes what changes. Make one with New. It is safe for concurrent use.
@@ -102,14 +122,18 @@ type Service struct {
 	loaded  bool
 	log     Log
 	changed chan struct{} // closed when log changes
+	// bans are those that a node must know that has missed changes: at most wire.MaxConsumers.
+	bans map[Key]Record
+	// remembered are records as they were read, of which no change since is missing.
+	remembered map[Key]Record
 }
 
-// New makes a Service over store; now tells the time at which a record is put.
+// New makes a Service over store; now tells the time at which a record is put, and at which it ends.
 func New(store Store, now func() time.Time) *Service {
-	return &Service{store: store, now: now, changed: make(chan struct{})}
+	return &Service{store: store, now: now, changed: make(chan struct{}), bans: map[Key]Record{}, remembered: map[Key]Record{}}
 }
 
-// Get returns what is known of a consumer. ErrNotFound, or the store's error.
+// Get returns what is in force of a consumer. ErrNotFound, or the store's error.
 func (s *Service) Get(ctx context.Context, key Key) (Record, error) {
 	records, _, err := s.store.Consumers(ctx, []Key{key})
 	if err != nil {
@@ -118,89 +142,67 @@ func (s *Service) Get(ctx context.Context, key Key) (Record, error) {
 	if records[0].Revision == 0 {
 		return Record{}, ErrNotFound
 	}
-	return records[0], nil
+	return records[0].At(s.now()), nil
 }
 
-// List returns a page of all records; see Store.
-func (s *Service) List(ctx context.Context, token string, limit int) ([]Listed, string, error) {
-	return s.store.ListConsumers(ctx, token, limit)
-}
+// maxListed is how many records are read for one page of those that are wanted.
+const maxListed = 5000
 
-// Write makes a change, with the time put in, and returns the record as it is stored. Nodes on this replica hear of it at once.
-func (s *Service) Write(ctx context.Context, w Write) (Record, error) {
-	var r Record
-	if w.Record != nil {
-		r = *w.Record
-		r.Updated = s.now().UTC()
-		w.Record, w.Entry.After = &r, audit.Value(r)
+// List returns a page of the records that want wants, as they are in force. It reads a bounded number: there may be fewer than the
+// limit, or none, and more to come.
+func (s *Service) List(ctx context.Context, list List, want func(Record) bool) (page []Listed, next string, err error) {
+	for read := 0; read < maxListed; {
+		some, token, err := s.store.ListConsumers(ctx, list)
+		if err != nil {
+			return nil, "", err
+		}
+		read += max(len(some), list.Limit)
+		for _, one := range some {
+			if one.Record = one.At(s.now()); want(one.Record) && (!list.Banned || one.Banned != nil) {
+				page = append(page, one)
+			}
+		}
+		if next, list.Token = token, token; next == "" || len(page) >= list.Limit {
+			break
+		}
 	}
-	revision, err := s.store.WriteConsumer(ctx, w)
+	return page, next, nil
+}
+
+// Write makes changes, with the time put in, and returns their revision. Nodes on this replica hear of them at once.
+func (s *Service) Write(ctx context.Context, c Changes) (uint64, error) {
+	now := s.now().UTC().Truncate(time.Millisecond)
+	for i := range c.Writes {
+		if c.Writes[i].Record != nil {
+			c.Writes[i].Record.Updated = now
+		}
+	}
+	if len(c.Writes) == 1 && c.Writes[0].Record != nil {
+		c.Entry.After = audit.Value(c.Writes[0].Record)
+	}
+	c.Turn = s.Turn()
+	revision, err := s.store.WriteConsumers(ctx, c)
 	if err != nil {
-		return Record{}, err
+		return 0, err
 	}
-	r.Revision = revision
-	// The change is stored: if it cannot be read back now, the next Refresh brings it.
+	// The changes are stored: if they cannot be read back now, the next Refresh brings them.
 	_ = s.Refresh(ctx)
-	return r, nil
+	return revision, nil
 }
 
 // Ask answers a node's question.
 func (s *Service) Ask(ctx context.Context, keys []Key) (wire.Consumers, error) {
-	records, revision, err := s.store.Consumers(ctx, keys)
-	m := wire.Consumers{Revision: revision, Complete: true}
+	records, state, err := s.store.Consumers(ctx, keys)
+	s.mu.Lock()
+	m := wire.Consumers{Format: wire.ConsumersFormat, Revision: state.Revision, Turn: s.log.Turn, Special: s.log.Special, Complete: true}
+	s.mu.Unlock()
 	for i := range records {
-		m.Items = append(m.Items, wire.Consumer{Key: keys[i], Tier: []byte(records[i].Tier)})
+		m.Items = append(m.Items, s.told(keys[i], &records[i]))
 	}
 	return m, err
 }
 
-// Refresh reads the latest changes if there are new ones.
-func (s *Service) Refresh(ctx context.Context) error {
-	s.refreshing.Lock()
-	defer s.refreshing.Unlock()
-	revision, err := s.store.ConsumerRevision(ctx)
-	if err != nil {
-		return err
-	}
-	if s.holds(revision) {
-		return nil
-	}
-	log, err := s.store.ConsumerLog(ctx)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.log, s.loaded = log, true
-	close(s.changed)
-	s.changed = make(chan struct{})
-	return nil
-}
-
-func (s *Service) holds(revision uint64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.loaded && s.log.Revision == revision
-}
-
-// After returns what has changed since a node's revision, false if nothing has, and a channel that is closed when something does.
-// It never asks the store.
-func (s *Service) After(revision uint64) (m wire.Consumers, news bool, changed <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	// A node that is ahead has heard from another replica, unless the store has lost all it had.
-	if !s.loaded || revision == s.log.Revision || revision > s.log.Revision && s.log.Revision > 0 {
-		return m, false, s.changed
-	}
-	m.Revision = s.log.Revision
-	if revision > s.log.Revision || revision < s.log.Floor && (revision > 0 || !s.log.Whole) {
-		return m, true, s.changed
-	}
-	m.Complete = true
-	for _, c := range s.log.Changes {
-		if c.Revision > revision {
-			m.Items = append(m.Items, wire.Consumer{Key: c.Key, Tier: []byte(c.Tier)})
-		}
-	}
-	return m, true, s.changed
+// told is what nodes are told of a consumer.
+func (s *Service) told(key Key, r *Record) wire.Consumer {
+	return wire.Consumer{Key: key, Tier: []byte(r.Tier), Special: wire.AppendSpecial(nil, r.Special(s.now()))}
 }

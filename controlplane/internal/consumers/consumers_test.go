@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,21 +14,28 @@ import (
 // scripted is a store that has one log.
 type scripted struct {
 	consumers.Store
-	log consumers.Log
-	err error
+	log  consumers.Log
+	bans []consumers.Listed
+	err  error
 }
 
 func (s *scripted) ConsumerRevision(context.Context) (uint64, error) { return s.log.Revision, s.err }
-func (s *scripted) ConsumerLog(context.Context) (consumers.Log, error) {
-	return s.log, s.err
+func (s *scripted) ConsumerLog(_ context.Context, after uint64) (consumers.Log, error) {
+	log := s.log
+	log.Changes = slices.DeleteFunc(slices.Clone(log.Changes), func(c consumers.Change) bool { return c.Revision <= after })
+	return log, s.err
+}
+
+func (s *scripted) BannedConsumers(context.Context, int) ([]consumers.Listed, error) {
+	return s.bans, s.err
 }
 
 func TestAfter(t *testing.T) {
 	change := func(revision uint64, tier string) consumers.Change {
-		return consumers.Change{Revision: revision, Key: consumers.Key{byte(revision)}, Tier: tier}
+		return consumers.Change{Revision: revision, Key: consumers.Key{byte(revision)}, Record: consumers.Record{Tier: tier}}
 	}
-	whole := consumers.Log{Revision: 12, Floor: 9, Whole: true, Changes: []consumers.Change{change(10, "a"), change(12, "")}}
-	trimmed := consumers.Log{Revision: 12, Floor: 10, Changes: []consumers.Change{change(11, "b"), change(12, "")}}
+	whole := consumers.Log{State: consumers.State{Revision: 12}, Floor: 9, Whole: true, Changes: []consumers.Change{change(10, "a"), change(12, "")}}
+	trimmed := consumers.Log{State: consumers.State{Revision: 12}, Floor: 10, Changes: []consumers.Change{change(11, "b"), change(12, "")}}
 	for name, c := range map[string]struct {
 		log      consumers.Log
 		node     uint64
@@ -75,7 +83,7 @@ func TestRefreshTellsWhoWaits(t *testing.T) {
 	if err := s.Refresh(t.Context()); err == nil {
 		t.Error("a store that is away is not noticed")
 	}
-	store.err, store.log = nil, consumers.Log{Revision: 1, Whole: true}
+	store.err, store.log = nil, consumers.Log{State: consumers.State{Revision: 1}, Whole: true}
 	if err := s.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -94,11 +95,13 @@ type Counter interface {
 type Service struct {
 	store    Store
 	sets     Sets
+	now      func() time.Time
 	nodes    Counter
 	breakers *breaker.Group
 	meter    func(Use)
 	regions  Regions // nil without
 	buckets  Buckets // for Adjust
+	people   People  // nil without
 }
 
 // StoreName is the name of the breaker of the store as a whole.
@@ -107,7 +110,7 @@ const StoreName = "store"
 // New makes a Service; now is the clock by which a store that does not answer is left alone for a while.
 func New(store Store, sets Sets, nodes Counter, now func() time.Time) *Service {
 	return &Service{
-		store: store, sets: sets, nodes: nodes, breakers: breaker.NewGroup(now, rand.Float64, nil), meter: func(Use) {},
+		store: store, sets: sets, nodes: nodes, now: now, breakers: breaker.NewGroup(now, rand.Float64, nil), meter: func(Use) {},
 	}
 }
 
@@ -170,14 +173,17 @@ func (s *Service) grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseR
 	for i := range open {
 		open[i] = i
 	}
-	if open, err = s.pass(ctx, req, newTerms(meant, force, nodes), open, reply); err != nil || len(open) == 0 {
+	by := newTerms(meant, force, nodes, s.know(ctx, req.Items))
+	if open, err = s.pass(ctx, req, by, open, reply); err != nil || len(open) == 0 {
 		return reply, err
 	}
 	// Another replica has granted under a newer version already. If it cannot be had the other answers still count.
-	if force, err = s.refresh(ctx); err != nil || force.Now == nil || s.refreshPart(ctx) != nil {
+	if force, err = s.refresh(ctx); err != nil || force.Now == nil || s.refreshPart(ctx) != nil || s.refreshPeople(ctx) != nil {
 		return reply, nil
 	}
-	_, err = s.pass(ctx, req, newTerms(meant, force, nodes), open, reply)
+	by = newTerms(meant, force, nodes, s.know(ctx, req.Items))
+	by.late = true
+	_, err = s.pass(ctx, req, by, open, reply)
 	return reply, err
 }
 
@@ -189,10 +195,13 @@ type terms struct {
 	other *policies.Compiled
 	main  uint64
 	nodes int64
+	// people are the consumers that items name; late: another replica has found limits of their own ended.
+	people map[[16]byte]consumers.Knowledge
+	late   bool
 }
 
-func newTerms(meant *policies.Compiled, force policies.Force, nodes int64) terms {
-	t := terms{meant: meant, nodes: nodes, main: force.Current}
+func newTerms(meant *policies.Compiled, force policies.Force, nodes int64, people map[[16]byte]consumers.Knowledge) terms {
+	t := terms{meant: meant, nodes: nodes, main: force.Current, people: people}
 	t.current, t.other = force.By(meant.Version.Number)
 	return t
 }
@@ -270,7 +279,7 @@ func (s *Service) pass(ctx context.Context, req wire.LeaseRequest, by terms, ope
 
 // measure tells of the tokens of an item that was answered.
 func (s *Service) measure(it wire.LeaseItem, by terms, g lease.Grant) {
-	if p, _, ok := by.meant.Resolve(it.Limit, by.current); ok {
+	if p, _, _, ok := s.resolve(it, by, by.current); ok {
 		s.meter(Use{
 			Policy: p, Tier: by.meant.TierOf(it.Limit), Tokens: g.Waiting*it.Cost + g.Keep + it.Used,
 			Granted: g.Waiting, Refused: it.Waiting - g.Waiting,
@@ -313,19 +322,19 @@ func (s *Service) asks(req wire.LeaseRequest, by terms, open []int, reply wire.L
 // item is what an item asks of the store, whatever the node believes the figures to be. It reports false for a limit that is not
 // known, or none that the centre grants.
 func (s *Service) item(it wire.LeaseItem, by terms) (Item, bool) {
-	p, whole, ok := by.meant.Resolve(it.Limit, by.current)
+	p, whole, turn, ok := s.resolve(it, by, by.current)
 	if !ok || p.Mode == policy.ModeLocal || (p.Mode == policy.ModeOptimistic) != (it.Used > 0) || it.Joined && it.Used > 0 {
 		return Item{}, false
 	}
-	made := Item{Bucket: it.Bucket, Joined: it.Joined, Ask: s.ask(it, by, p, whole)}
+	made := Item{Bucket: it.Bucket, Joined: it.Joined, Ask: s.ask(it, by, p, whole, turn)}
 	if by.other == nil {
 		return made, true
 	}
-	other, counterpart, ok := by.meant.Resolve(it.Limit, by.other)
+	other, counterpart, otherTurn, ok := s.resolve(it, by, by.other)
 	if !ok || other.Mode == policy.ModeLocal || counterpart.Algorithm.Windowed() != whole.Algorithm.Windowed() {
 		return made, true
 	}
-	twin := s.figuresOf(it, other.Name, counterpart, by.other.Version.Number)
+	twin := s.figuresOf(it, other.Name, counterpart, by.other.Version.Number, otherTurn)
 	if twin.Params == made.Ask.Params && twin.Windows == made.Ask.Windows { // One ledger for both, which no epoch makes stale.
 		made.Ask.Version = min(made.Ask.Version, twin.Version)
 		return made, true
@@ -334,11 +343,11 @@ func (s *Service) item(it wire.LeaseItem, by terms) (Item, bool) {
 	return made, true
 }
 
-// figuresOf are a limit's figures, as far as this region may grant it.
-func (s *Service) figuresOf(it wire.LeaseItem, name string, whole policy.Limit, version uint64) lease.Ask {
+// figuresOf are a limit's figures, as of a version and a turn, as far as this region may grant it.
+func (s *Service) figuresOf(it wire.LeaseItem, name string, whole policy.Limit, version, turn uint64) lease.Ask {
 	part, _ := s.part(name)
 	limit := part.Of(whole)
-	a := lease.Ask{Params: limit.Params, Windows: limit.WindowsOf(it.Bucket), Version: figures(version, part.Epoch)}
+	a := lease.Ask{Params: limit.Params, Windows: limit.WindowsOf(it.Bucket), Version: figures(version, part.Epoch) + turn}
 	if limit.Params != whole.Params {
 		a.Hold = lease.TTL(whole.Params)
 	}
@@ -346,8 +355,8 @@ func (s *Service) figuresOf(it wire.LeaseItem, name string, whole policy.Limit, 
 }
 
 // ask is what an item asks for under the current figures.
-func (s *Service) ask(it wire.LeaseItem, by terms, p *policy.Policy, whole policy.Limit) lease.Ask {
-	a := s.figuresOf(it, p.Name, whole, by.current.Version.Number)
+func (s *Service) ask(it wire.LeaseItem, by terms, p *policy.Policy, whole policy.Limit, turn uint64) lease.Ask {
+	a := s.figuresOf(it, p.Name, whole, by.current.Version.Number, turn)
 	a.Waiting, a.Cost, a.Deadline, a.Keep, a.Nodes = it.Waiting, it.Cost, lease.Deadline, min(it.Keep, a.Params.Burst), by.nodes
 	if p.Mode == policy.ModeOptimistic {
 		a.Waiting, a.Keep, a.Used = 0, 0, it.Used

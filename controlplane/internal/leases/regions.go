@@ -63,7 +63,7 @@ func figures(version, epoch uint64) uint64 { return version<<epochBits | epoch&(
 // wholeDebt is the debt of an optimistic bucket as the nodes count it, who know the whole limit: they are to see the level that
 // the region's part has.
 func (s *Service) wholeDebt(it wire.LeaseItem, by terms, debt int64) int64 {
-	p, whole, ok := by.meant.Resolve(it.Limit, by.current)
+	p, whole, _, ok := s.resolve(it, by, by.current)
 	if !ok || s.regions == nil || p.Mode != policy.ModeOptimistic {
 		return debt
 	}

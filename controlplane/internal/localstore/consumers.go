@@ -1,30 +1,34 @@
 package localstore
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 )
 
-// In the meta bucket: the last revision, the one after which no change is missing, and that of the first change.
+// In the meta bucket: the last revision, the one after which no change is missing, that of the first change, and the last turn.
 var (
 	revisionKey = []byte("consumers: revision")
 	floorKey    = []byte("consumers: floor")
 	firstKey    = []byte("consumers: first")
+	turnKey     = []byte("consumers: turn")
 )
 
 // Consumers implements consumers.Store.
-func (s *Store) Consumers(_ context.Context, keys []consumers.Key) (records []consumers.Record, revision uint64, err error) {
+func (s *Store) Consumers(_ context.Context, keys []consumers.Key) (records []consumers.Record, state consumers.State, err error) {
 	records = make([]consumers.Record, len(keys))
 	err = s.db.View(func(tx *bolt.Tx) error {
-		revision = number(tx.Bucket(metaBucket).Get(revisionKey))
+		state = s.consumerState(tx)
 		for i := range keys {
 			stored := tx.Bucket(consumersBucket).Get(keys[i][:])
 			if stored == nil {
@@ -37,28 +41,36 @@ func (s *Store) Consumers(_ context.Context, keys []consumers.Key) (records []co
 		}
 		return nil
 	})
-	return records, revision, err
+	return records, state, err
+}
+
+// consumerState is how far changes have come, without whether there are special consumers.
+func (s *Store) consumerState(tx *bolt.Tx) consumers.State {
+	meta := tx.Bucket(metaBucket)
+	return consumers.State{Revision: number(meta.Get(revisionKey)), Turn: number(meta.Get(turnKey))}
 }
 
 // ListConsumers implements consumers.Store: the token is the key at which the next page begins.
-func (s *Store) ListConsumers(_ context.Context, token string, limit int) (out []consumers.Listed, next string, err error) {
-	from, err := hex.DecodeString(token)
+func (s *Store) ListConsumers(_ context.Context, list consumers.List) (out []consumers.Listed, next string, err error) {
+	from, err := hex.DecodeString(list.Token)
 	if err != nil {
 		return nil, "", consumers.ErrToken
 	}
 	err = s.db.View(func(tx *bolt.Tx) error {
-		c := tx.Bucket(consumersBucket).Cursor()
-		for key, stored := c.Seek(from); key != nil; key, stored = c.Next() {
-			if len(out) == limit {
+		records := tx.Bucket(consumersBucket)
+		c := records.Cursor()
+		if list.Banned {
+			c = tx.Bucket(bannedBucket).Cursor()
+		}
+		for key, _ := c.Seek(from); key != nil; key, _ = c.Next() {
+			if len(out) == list.Limit {
 				next = hex.EncodeToString(key)
 				return nil
 			}
-			r, err := consumers.Decode(string(stored))
+			one, err := listed(records, key)
 			if err != nil {
 				return err
 			}
-			one := consumers.Listed{Record: r}
-			copy(one.Key[:], key)
 			out = append(out, one)
 		}
 		return nil
@@ -66,24 +78,45 @@ func (s *Store) ListConsumers(_ context.Context, token string, limit int) (out [
 	return out, next, err
 }
 
-// WriteConsumer implements consumers.Store.
-func (s *Store) WriteConsumer(_ context.Context, w consumers.Write) (revision uint64, err error) {
-	err = s.db.Update(func(tx *bolt.Tx) error {
-		records, meta := tx.Bucket(consumersBucket), tx.Bucket(metaBucket)
-		var held consumers.Record
-		if stored := records.Get(w.Key[:]); stored != nil {
-			var err error
-			if held, err = consumers.Decode(string(stored)); err != nil {
+// listed is the record of a consumer that is there.
+func listed(records *bolt.Bucket, key []byte) (one consumers.Listed, err error) {
+	copy(one.Key[:], key)
+	one.Record, err = consumers.Decode(string(records.Get(key)))
+	return one, err
+}
+
+// BannedConsumers implements consumers.Store.
+func (s *Store) BannedConsumers(_ context.Context, limit int) (out []consumers.Listed, err error) {
+	type ban struct {
+		key  []byte
+		ends uint64
+	}
+	err = s.db.View(func(tx *bolt.Tx) error {
+		var bans []ban
+		err := tx.Bucket(bannedBucket).ForEach(func(key, ends []byte) error {
+			bans = append(bans, ban{key, number(ends)})
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		slices.SortFunc(bans, func(a, b ban) int { return cmp.Compare(b.ends, a.ends) })
+		for _, b := range bans[:min(len(bans), limit)] {
+			one, err := listed(tx.Bucket(consumersBucket), b.key)
+			if err != nil {
 				return err
 			}
-			w.Entry.Before = audit.Value(held)
+			out = append(out, one)
 		}
-		if !w.Any && held.Revision != w.Expected {
-			return consumers.ErrConflict
-		}
-		if w.Record == nil && held.Revision == 0 {
-			return consumers.ErrNotFound
-		}
+		return nil
+	})
+	return out, err
+}
+
+// WriteConsumers implements consumers.Store.
+func (s *Store) WriteConsumers(_ context.Context, c consumers.Changes) (revision uint64, err error) {
+	err = s.db.Update(func(tx *bolt.Tx) error {
+		records, meta := tx.Bucket(consumersBucket), tx.Bucket(metaBucket)
 		last := number(meta.Get(revisionKey))
 		// At least the time: a store that has lost its state goes on above what nodes have seen.
 		revision = max(last+1, uint64(s.nodes.now().UnixMilli()))
@@ -92,15 +125,71 @@ func (s *Store) WriteConsumer(_ context.Context, w consumers.Write) (revision ui
 				return err
 			}
 		}
-		if err := writeRecord(records, w, revision); err != nil {
+		special := false
+		for _, w := range c.Writes {
+			before := records.Get(w.Key[:])
+			if len(c.Writes) == 1 && before != nil {
+				_, text, _ := bytes.Cut(before, []byte(" "))
+				c.Entry.Before = bytes.Clone(text)
+			}
+			touched, err := writeConsumer(tx, w, before, revision)
+			if err != nil {
+				return err
+			}
+			special = special || touched
+		}
+		numbers := []keyed{{revisionKey, revision}}
+		if special {
+			numbers = append(numbers, keyed{turnKey, max(number(meta.Get(turnKey)), c.Turn) + 1})
+		}
+		if err := errors.Join(putNumbers(meta, numbers), dropChanges(tx)); err != nil {
 			return err
 		}
-		if err := noteChange(tx, w.Key, held.Revision, revision); err != nil {
-			return err
-		}
-		return s.record(tx, auditConsumers, w.Entry)
+		return s.record(tx, auditConsumers, c.Entry)
 	})
 	return revision, err
+}
+
+// writeConsumer makes one change of a consumer, and says whether it has or had more than a tier.
+func writeConsumer(tx *bolt.Tx, w consumers.Write, before []byte, revision uint64) (special bool, err error) {
+	records, changes := tx.Bucket(consumersBucket), tx.Bucket(changesBucket)
+	var held consumers.Record
+	if before != nil {
+		if held, err = consumers.Decode(string(before)); err != nil {
+			return false, err
+		}
+	}
+	if !w.Any && held.Revision != w.Expected {
+		return false, consumers.ErrConflict
+	}
+	if w.Record == nil && held.Revision == 0 {
+		return false, consumers.ErrNotFound
+	}
+	if err := writeRecord(records, w, revision); err != nil {
+		return false, err
+	}
+	ends, banned := w.Record.Ends()
+	was := tx.Bucket(specialBucket).Get(w.Key[:]) != nil
+	err = errors.Join(
+		noteEnd(tx.Bucket(specialBucket), w.Key, ends), noteEnd(tx.Bucket(bannedBucket), w.Key, banned),
+		changes.Delete(versionKey(held.Revision)), // as earlier versions of weir have put it
+		changes.Delete(changeKey(held.Revision, w.Key)),
+		changes.Put(changeKey(revision, w.Key), w.Key[:]),
+	)
+	return was || ends > 0, err
+}
+
+// changeKey is by which a change is kept: several may have one revision.
+func changeKey(revision uint64, key consumers.Key) []byte {
+	return append(versionKey(revision), key[:]...)
+}
+
+// noteEnd lists a consumer until an instant in Unix milliseconds, or no longer.
+func noteEnd(list *bolt.Bucket, key consumers.Key, ends int64) error {
+	if ends == 0 {
+		return list.Delete(key[:])
+	}
+	return list.Put(key[:], versionKey(uint64(ends)))
 }
 
 func writeRecord(records *bolt.Bucket, w consumers.Write, revision uint64) error {
@@ -114,17 +203,9 @@ func writeRecord(records *bolt.Bucket, w consumers.Write, revision uint64) error
 	return records.Put(w.Key[:], []byte(strconv.FormatUint(revision, 10)+" "+text))
 }
 
-// noteChange puts a change in the place of the consumer's last one, and drops the earliest of too many.
-func noteChange(tx *bolt.Tx, key consumers.Key, before, revision uint64) error {
+// dropChanges drops the earliest of too many changes.
+func dropChanges(tx *bolt.Tx) error {
 	changes, meta := tx.Bucket(changesBucket), tx.Bucket(metaBucket)
-	if before > 0 {
-		if err := changes.Delete(versionKey(before)); err != nil {
-			return err
-		}
-	}
-	if err := changes.Put(versionKey(revision), key[:]); err != nil {
-		return err
-	}
 	kept := 0
 	c := changes.Cursor()
 	for k, _ := c.First(); k != nil; k, _ = c.Next() {
@@ -132,7 +213,7 @@ func noteChange(tx *bolt.Tx, key consumers.Key, before, revision uint64) error {
 	}
 	for ; kept > consumers.KeptChanges; kept-- {
 		earliest, _ := changes.Cursor().First()
-		floor := number(earliest)
+		floor := number(earliest[:8])
 		if err := changes.Delete(earliest); err != nil {
 			return err
 		}
@@ -140,7 +221,7 @@ func noteChange(tx *bolt.Tx, key consumers.Key, before, revision uint64) error {
 			return err
 		}
 	}
-	return putNumbers(meta, []keyed{{revisionKey, revision}})
+	return nil
 }
 
 // ConsumerRevision implements consumers.Store.
@@ -153,28 +234,48 @@ func (s *Store) ConsumerRevision(context.Context) (revision uint64, err error) {
 }
 
 // ConsumerLog implements consumers.Store.
-func (s *Store) ConsumerLog(context.Context) (l consumers.Log, err error) {
+func (s *Store) ConsumerLog(_ context.Context, after uint64) (l consumers.Log, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
 		meta := tx.Bucket(metaBucket)
-		l.Revision, l.Floor = number(meta.Get(revisionKey)), number(meta.Get(floorKey))
+		l.State, l.Floor = s.consumerState(tx), number(meta.Get(floorKey))
 		l.Whole = l.Floor < number(meta.Get(firstKey))
-		return tx.Bucket(changesBucket).ForEach(func(revision, key []byte) error {
-			c := consumers.Change{Revision: number(revision)}
+		if l.Special, err = s.anySpecial(tx); err != nil {
+			return err
+		}
+		changes := tx.Bucket(changesBucket).Cursor()
+		for at, key := changes.Seek(versionKey(after + 1)); at != nil; at, key = changes.Next() {
+			c := consumers.Change{Revision: number(at[:8])}
 			if copy(c.Key[:], key) != len(c.Key) {
 				return fmt.Errorf("change %d of consumers is damaged", c.Revision)
 			}
 			if stored := tx.Bucket(consumersBucket).Get(key); stored != nil {
-				r, err := consumers.Decode(string(stored))
-				if err != nil {
+				if c.Record, err = consumers.Decode(string(stored)); err != nil {
 					return err
 				}
-				c.Tier = r.Tier
 			}
 			l.Changes = append(l.Changes, c)
-			return nil
-		})
+		}
+		return nil
 	})
 	return l, err
+}
+
+// errFound ends a search.
+var errFound = errors.New("found")
+
+// anySpecial says whether any consumer has more than a tier now.
+func (s *Store) anySpecial(tx *bolt.Tx) (bool, error) {
+	now := uint64(s.nodes.now().UnixMilli())
+	err := tx.Bucket(specialBucket).ForEach(func(_, ends []byte) error {
+		if number(ends) >= now {
+			return errFound
+		}
+		return nil
+	})
+	if err == errFound {
+		return true, nil
+	}
+	return false, err
 }
 
 type keyed struct {

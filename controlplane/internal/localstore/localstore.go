@@ -26,9 +26,12 @@ var (
 	versionsBucket = []byte("versions") // big-endian number → version without document, JSON
 	docsBucket     = []byte("documents")
 	ledgersBucket  = []byte("ledgers") // bucket hash → ledger
-	// consumersBucket: consumer → revision and record; changesBucket: big-endian revision → consumer
+	// consumersBucket: consumer → revision and record; changesBucket: big-endian revision and consumer → consumer
 	consumersBucket = []byte("consumers")
 	changesBucket   = []byte("consumer changes")
+	// specialBucket and bannedBucket: consumer → big-endian Unix milliseconds at which it has no more than a tier, and its ban ends
+	specialBucket = []byte("consumers special")
+	bannedBucket  = []byte("consumers banned")
 
 	secretKey  = []byte("secret")
 	clockKey   = []byte("clock")   // the store's time at the last save: it never runs behind it
@@ -99,7 +102,7 @@ func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
 // load reads the counters and marks the store as running.
 func (s *Store) load(now func() time.Time) error {
 	return s.db.Update(func(tx *bolt.Tx) error {
-		for _, name := range [][]byte{metaBucket, versionsBucket, docsBucket, ledgersBucket, consumersBucket, changesBucket} {
+		for _, name := range [][]byte{metaBucket, versionsBucket, docsBucket, ledgersBucket, consumersBucket, changesBucket, specialBucket, bannedBucket} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}

@@ -118,7 +118,7 @@ func (e edit) apply(doc []byte, format Format, name string, add bool) ([]byte, e
 	if format == JSON {
 		return indented(want)
 	}
-	for _, write := range []func([]byte, int) ([]byte, error){e.splice, e.rewrite} {
+	for _, write := range []func([]byte, int) ([]byte, error){e.excerpt, e.splice, e.rewrite} {
 		out, err := write(doc, at)
 		if err != nil {
 			continue

@@ -111,6 +111,39 @@ func (e edit) item(old *yaml.Node) (*yaml.Node, error) {
 	return item, nil
 }
 
+// excerpt is splice for a policy that is replaced and has another behind it, in a list that is written as most are: it looks for the
+// lines alone and does not read the whole document, which takes most of the time if that is large. Where it looks wrong, what comes
+// out is not what was asked for, and is not taken.
+func (e edit) excerpt(doc []byte, at int) ([]byte, error) {
+	const key = "policies:\n"
+	begin := bytes.Index(append([]byte("\n"), doc...), []byte("\n"+key))
+	if at < 0 || e.next == nil || begin < 0 {
+		return nil, errNotSpliced
+	}
+	from, to, indent, count := -1, -1, -1, -1
+	for offset := begin + len(key); offset < len(doc) && to < 0; {
+		line, _, _ := bytes.Cut(doc[offset:], []byte("\n"))
+		if text := bytes.TrimLeft(line, " "); len(text) > 0 && text[0] == '-' && (indent < 0 || indent == len(line)-len(text)) {
+			indent = len(line) - len(text)
+			switch count++; count {
+			case at:
+				from = offset
+			case at + 1:
+				to = offset
+			}
+		}
+		offset += len(line) + 1
+	}
+	if to < 0 {
+		return nil, errNotSpliced
+	}
+	text, err := e.splice(append([]byte(key), doc[from:to]...), 0)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(doc[:from], text[len(key):], doc[to:]), nil
+}
+
 // splice writes the lines of one policy anew and leaves all others. It fails if policies have no lines of their own.
 func (e edit) splice(doc []byte, at int) ([]byte, error) {
 	root, err := yamlTree(doc)

@@ -60,11 +60,15 @@ func Sniff(doc []byte) Format {
 	return YAML
 }
 
-// Parse reads a document in the given format. Errors are of type *SyntaxError.
+// Parse reads a document in the given format. Errors are of type *SyntaxError. The node must not be changed: others may have it.
 func Parse(doc []byte, format Format) (policy.Node, error) {
 	if len(doc) > MaxBytes {
 		return policy.Node{}, &SyntaxError{Reason: fmt.Sprintf("the document is larger than %d bytes", MaxBytes)}
 	}
+	return remembered(doc, format)
+}
+
+func parse(doc []byte, format Format) (policy.Node, error) {
 	if !utf8.Valid(doc) {
 		return policy.Node{}, &SyntaxError{Line: lineAt(doc, invalidUTF8(doc)), Reason: "is not UTF-8"}
 	}

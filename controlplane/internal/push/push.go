@@ -35,8 +35,9 @@ type Seen struct {
 	Node string
 	// Version is that of its policy set, Consumers the revision up to which it knows what has changed of consumers.
 	Version, Consumers uint64
-	// Follows: the node wants to know what changes of consumers.
+	// Follows: the node wants to know what changes of consumers, in messages of up to Format.
 	Follows bool
+	Format  uint64
 	// Enforcement is the revision of the orders that it obeys; Obeys: it wants to know of others.
 	Enforcement uint64
 	Obeys       bool
@@ -184,7 +185,7 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 			var m wire.Consumers
 			var news bool
 			if m, news, moved = h.people.After(node.Consumers); news {
-				return News{Bytes: wire.AppendConsumers(nil, m)}, true, nil
+				return News{Bytes: wire.AppendConsumers(nil, consumers.Spoken(m, node.Format))}, true, nil
 			}
 		}
 		select {

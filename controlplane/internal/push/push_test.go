@@ -218,11 +218,12 @@ func TestConsumersArePushed(t *testing.T) {
 		}
 		assign := func(key byte, tier string) uint64 {
 			t.Helper()
-			r, err := one.people.Write(t.Context(), consumers.Write{Key: consumers.Key{key}, Any: true, Record: &consumers.Record{Tier: tier}})
+			w := consumers.Write{Key: consumers.Key{key}, Any: true, Record: &consumers.Record{Tier: tier}}
+			revision, err := one.people.Write(t.Context(), consumers.Changes{Writes: []consumers.Write{w}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			return r.Revision
+			return revision
 		}
 		go func() {
 			time.Sleep(time.Second)

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
@@ -20,93 +21,167 @@ var consumerScript string
 //go:embed scripts/consumerlog.lua
 var consumerLogScript string
 
+//go:embed scripts/consumers.lua
+var consumersScript string
+
 var (
-	writeConsumer = redis.NewScript(auditScript + consumerScript)
-	consumerLog   = redis.NewScript(consumerLogScript)
+	writeConsumers = redis.NewScript(auditScript + consumerScript)
+	consumerLog    = redis.NewScript(consumerLogScript)
+	readConsumers  = redis.NewScript(consumersScript)
 )
 
 // The keys of consumers, which share a tag since a change touches them all.
 const (
 	keyConsumers       = "weir:{consumers}:records" // hash: consumer → revision and record
-	keyConsumerState   = "weir:{consumers}:state"   // hash: the last revision, and what the log lacks
+	keyConsumerState   = "weir:{consumers}:state"   // hash: the last revision and turn, and what the log lacks
 	keyConsumerChanges = "weir:{consumers}:changes" // sorted set: consumer by revision of its last change
+	keyConsumerSpecial = "weir:{consumers}:special" // sorted set: consumer by when it has no more than a tier
+	keyConsumerBanned  = "weir:{consumers}:banned"  // sorted set: consumer by when its ban ends
 )
 
-var consumerKeys = []string{keyConsumers, keyConsumerState, keyConsumerChanges, keyConsumerAudit}
+var consumerKeys = []string{keyConsumers, keyConsumerState, keyConsumerChanges, keyConsumerAudit, keyConsumerSpecial, keyConsumerBanned}
 
 // Consumers implements consumers.Store.
-func (s *Store) Consumers(ctx context.Context, keys []consumers.Key) ([]consumers.Record, uint64, error) {
-	fields := make([]string, len(keys))
+func (s *Store) Consumers(ctx context.Context, keys []consumers.Key) ([]consumers.Record, consumers.State, error) {
+	fields := make([]any, len(keys))
 	for i := range keys {
 		fields[i] = hex.EncodeToString(keys[i][:])
 	}
-	// One after the other: the revision first, so that the records are no older.
-	pipe := s.client.Pipeline()
-	last, values := pipe.HGet(ctx, keyConsumerState, "rev"), pipe.HMGet(ctx, keyConsumers, fields...)
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return nil, 0, err
-	}
-	revision, err := orZero(last.Uint64())
+	reply, err := readConsumers.Run(ctx, s.client, consumerKeys, fields...).StringSlice()
 	if err != nil {
-		return nil, 0, err
+		return nil, consumers.State{}, err
+	}
+	if len(reply) != 2+len(keys) {
+		return nil, consumers.State{}, fmt.Errorf("the script answered with %d values", len(reply))
+	}
+	numbers, err := uints(reply[:2])
+	if err != nil {
+		return nil, consumers.State{}, err
 	}
 	records := make([]consumers.Record, len(keys))
-	for i, value := range values.Val() {
-		if text, ok := value.(string); ok {
-			if records[i], err = consumers.Decode(text); err != nil {
-				return nil, 0, err
+	for i, stored := range reply[2:] {
+		if stored != "" {
+			if records[i], err = consumers.Decode(stored); err != nil {
+				return nil, consumers.State{}, err
 			}
 		}
 	}
-	return records, revision, values.Err()
+	return records, consumers.State{Revision: numbers[0], Turn: numbers[1]}, nil
 }
 
 // ListConsumers implements consumers.Store: the token is Redis' cursor.
-func (s *Store) ListConsumers(ctx context.Context, token string, limit int) (out []consumers.Listed, next string, err error) {
+func (s *Store) ListConsumers(ctx context.Context, list consumers.List) (out []consumers.Listed, next string, err error) {
 	var cursor uint64
-	if token != "" {
-		if cursor, err = strconv.ParseUint(token, 10, 64); err != nil {
+	if list.Token != "" {
+		if cursor, err = strconv.ParseUint(list.Token, 10, 64); err != nil {
 			return nil, "", consumers.ErrToken
 		}
 	}
-	fields, cursor, err := s.client.HScan(ctx, keyConsumers, cursor, "", int64(limit)).Result()
-	if err != nil {
-		return nil, "", err
-	}
-	for i := 0; i+1 < len(fields); i += 2 {
-		var one consumers.Listed
-		if n, err := hex.Decode(one.Key[:], []byte(fields[i])); err != nil || n != len(one.Key) {
-			return nil, "", fmt.Errorf("%s does not hold the hash of a consumer: %q", keyConsumers, fields[i])
-		}
-		if one.Record, err = consumers.Decode(fields[i+1]); err != nil {
-			return nil, "", err
-		}
-		out = append(out, one)
+	if list.Banned {
+		out, cursor, err = s.scanBanned(ctx, cursor, list.Limit)
+	} else {
+		out, cursor, err = s.scanConsumers(ctx, cursor, list.Limit)
 	}
 	if cursor != 0 {
 		next = strconv.FormatUint(cursor, 10)
 	}
-	return out, next, nil
+	return out, next, err
 }
 
-// WriteConsumer implements consumers.Store.
-func (s *Store) WriteConsumer(ctx context.Context, w consumers.Write) (uint64, error) {
-	expected, record := "*", ""
-	if !w.Any {
-		expected = strconv.FormatUint(w.Expected, 10)
+func (s *Store) scanConsumers(ctx context.Context, from uint64, limit int) (out []consumers.Listed, cursor uint64, err error) {
+	fields, cursor, err := s.client.HScan(ctx, keyConsumers, from, "", int64(limit)).Result()
+	for i := 0; err == nil && i+1 < len(fields); i += 2 {
+		var one consumers.Listed
+		if one.Key, err = consumerOf(keyConsumers, fields[i]); err != nil {
+			break
+		}
+		one.Record, err = consumers.Decode(fields[i+1])
+		out = append(out, one)
 	}
-	if w.Record != nil {
-		var err error
-		if record, err = w.Record.Encode(); err != nil {
-			return 0, err
+	return out, cursor, err
+}
+
+func (s *Store) scanBanned(ctx context.Context, from uint64, limit int) ([]consumers.Listed, uint64, error) {
+	members, cursor, err := s.client.ZScan(ctx, keyConsumerBanned, from, "", int64(limit)).Result()
+	if err != nil {
+		return nil, 0, err
+	}
+	var keys []string
+	for i := 0; i+1 < len(members); i += 2 {
+		keys = append(keys, members[i])
+	}
+	out, err := s.records(ctx, keyConsumerBanned, keys)
+	return out, cursor, err
+}
+
+// records are those of the consumers that some other key lists.
+func (s *Store) records(ctx context.Context, of string, fields []string) (out []consumers.Listed, err error) {
+	if len(fields) == 0 {
+		return nil, nil
+	}
+	values, err := s.client.HMGet(ctx, keyConsumers, fields...).Result()
+	for i := 0; err == nil && i < len(values); i++ {
+		stored, ok := values[i].(string)
+		if !ok {
+			continue // Forgotten meanwhile.
+		}
+		var one consumers.Listed
+		if one.Key, err = consumerOf(of, fields[i]); err == nil {
+			one.Record, err = consumers.Decode(stored)
+		}
+		out = append(out, one)
+	}
+	return out, err
+}
+
+func consumerOf(key, field string) (k consumers.Key, err error) {
+	if n, err := hex.Decode(k[:], []byte(field)); err != nil || n != len(k) {
+		return k, fmt.Errorf("%s does not hold the hash of a consumer: %q", key, field)
+	}
+	return k, nil
+}
+
+// BannedConsumers implements consumers.Store.
+func (s *Store) BannedConsumers(ctx context.Context, limit int) ([]consumers.Listed, error) {
+	const page = 1000
+	var out []consumers.Listed
+	for end := -1; len(out) < limit; end -= page {
+		fields, err := s.client.ZRange(ctx, keyConsumerBanned, int64(end-min(page, limit-len(out))+1), int64(end)).Result()
+		if err != nil {
+			return nil, err
+		}
+		some, err := s.records(ctx, keyConsumerBanned, fields)
+		if err != nil {
+			return nil, err
+		}
+		if out = append(out, some...); len(fields) < page {
+			break
 		}
 	}
-	entry, err := w.Entry.Encode()
+	return out, nil
+}
+
+// WriteConsumers implements consumers.Store.
+func (s *Store) WriteConsumers(ctx context.Context, c consumers.Changes) (uint64, error) {
+	entry, err := c.Entry.Encode()
 	if err != nil {
 		return 0, err
 	}
-	reply, err := writeConsumer.Run(ctx, s.client, consumerKeys, hex.EncodeToString(w.Key[:]), expected, record, consumers.KeptChanges,
-		entry, audit.Kept).Text()
+	args := append(make([]any, 0, 4+5*len(c.Writes)), consumers.KeptChanges, entry, audit.Kept, c.Turn)
+	for _, w := range c.Writes {
+		expected, record := "*", ""
+		if !w.Any {
+			expected = strconv.FormatUint(w.Expected, 10)
+		}
+		if w.Record != nil {
+			if record, err = w.Record.Encode(); err != nil {
+				return 0, err
+			}
+		}
+		special, banned := w.Record.Ends()
+		args = append(args, hex.EncodeToString(w.Key[:]), expected, record, score(special), score(banned))
+	}
+	reply, err := writeConsumers.Run(ctx, s.client, consumerKeys, args...).Text()
 	switch {
 	case err != nil:
 		return 0, err
@@ -116,6 +191,14 @@ func (s *Store) WriteConsumer(ctx context.Context, w consumers.Write) (uint64, e
 		return 0, consumers.ErrNotFound
 	}
 	return strconv.ParseUint(reply, 10, 64)
+}
+
+// score is an end as Redis sorts it.
+func score(end int64) string {
+	if end == math.MaxInt64 {
+		return "+inf"
+	}
+	return strconv.FormatInt(end, 10)
 }
 
 // ConsumerRevision implements consumers.Store.
@@ -131,22 +214,24 @@ func orZero(n uint64, err error) (uint64, error) {
 }
 
 // ConsumerLog implements consumers.Store.
-func (s *Store) ConsumerLog(ctx context.Context) (consumers.Log, error) {
-	reply, err := consumerLog.Run(ctx, s.client, consumerKeys).StringSlice()
+func (s *Store) ConsumerLog(ctx context.Context, after uint64) (consumers.Log, error) {
+	reply, err := consumerLog.Run(ctx, s.client, consumerKeys, after).StringSlice()
 	if err != nil {
 		return consumers.Log{}, err
 	}
-	if len(reply)%3 != 0 || len(reply) == 0 {
+	const head = 5
+	if len(reply)%3 != head%3 || len(reply) < head {
 		return consumers.Log{}, fmt.Errorf("the script answered with %d values", len(reply))
 	}
-	var numbers [3]uint64
-	for i := range numbers {
-		if numbers[i], err = strconv.ParseUint(reply[i], 10, 64); err != nil {
-			return consumers.Log{}, err
-		}
+	numbers, err := uints(reply[:head])
+	if err != nil {
+		return consumers.Log{}, err
 	}
-	l := consumers.Log{Revision: numbers[0], Floor: numbers[1], Whole: numbers[1] < numbers[2]}
-	for at := 3; at < len(reply); at += 3 {
+	l := consumers.Log{
+		State: consumers.State{Revision: numbers[0], Turn: numbers[3], Special: numbers[4] > 0},
+		Floor: numbers[1], Whole: numbers[1] < numbers[2],
+	}
+	for at := head; at < len(reply); at += 3 {
 		c, err := decodeChange(reply[at], reply[at+1], reply[at+2])
 		if err != nil {
 			return consumers.Log{}, err
@@ -157,13 +242,23 @@ func (s *Store) ConsumerLog(ctx context.Context) (consumers.Log, error) {
 }
 
 func decodeChange(key, revision, stored string) (c consumers.Change, err error) {
-	if n, e := hex.Decode(c.Key[:], []byte(key)); e != nil || n != len(c.Key) {
-		return c, fmt.Errorf("%s does not hold the hash of a consumer: %q", keyConsumerChanges, key)
+	if c.Key, err = consumerOf(keyConsumerChanges, key); err != nil {
+		return c, err
 	}
 	if c.Revision, err = strconv.ParseUint(revision, 10, 64); err != nil || stored == "" {
 		return c, err
 	}
-	r, err := consumers.Decode(stored)
-	c.Tier = r.Tier
+	c.Record, err = consumers.Decode(stored)
 	return c, err
+}
+
+func uints(texts []string) (numbers []uint64, err error) {
+	for _, text := range texts {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers, nil
 }

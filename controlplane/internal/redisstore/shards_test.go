@@ -196,7 +196,8 @@ func TestKeysExpire(t *testing.T) {
 		"weir:{meta}:version": "the policies", "weir:{meta}:versions": "the policies, a bounded number", "weir:{meta}:documents": "the policies, a bounded number",
 		"weir:{meta}:rollout": "which share of the nodes has which version",
 		"weir:{meta}:nodes":   "10 000 nodes; each poll forgets old ones", "weir:{meta}:seen": "as nodes", "weir:{meta}:states": "as nodes",
-		"weir:{consumers}:records": "what an administrator wrote", "weir:{consumers}:state": "three numbers", "weir:{consumers}:changes": "a bounded number",
+		"weir:{consumers}:records": "what an administrator wrote", "weir:{consumers}:state": "four numbers", "weir:{consumers}:changes": "a bounded number",
+		"weir:{consumers}:special": "as records", "weir:{consumers}:banned": "as records",
 		"weir:{meta}:region": "which part of each limit this region grants: a bounded number", "weir:{regions}:document": "the same of all regions",
 		"weir:{meta}:audit": "who changed what, a bounded number", "weir:{consumers}:audit": "the same of consumers",
 	}
@@ -228,7 +229,9 @@ func useEverything(t *testing.T, s *redisstore.Store) {
 	e2b := s.Roll(ctx, policies.Step{From: state, To: state, Versions: []policies.Version{{Number: 2, Document: []byte("x")}}})
 	e3 := s.Touch(ctx, node)
 	_, e4 := s.Report(ctx, node.Key(), nodes.Reported{State: "share"})
-	_, e5 := s.WriteConsumer(ctx, consumers.Write{Key: consumers.Key{1}, Any: true, Record: &consumers.Record{Tier: "t"}})
+	_, e5 := s.WriteConsumers(ctx, consumers.Changes{Writes: []consumers.Write{
+		{Key: consumers.Key{1}, Any: true, Record: &consumers.Record{Tier: "t", Banned: &consumers.Mark{}}},
+	}})
 	_, e6 := s.Region().Swap(ctx, 0, []byte("x"))
 	_, e9 := s.Document().Swap(ctx, 0, []byte("x"))
 	p := params(t, 100, quota.Minute, 100)

@@ -44,8 +44,11 @@ type record struct {
 // Property implements match.Properties.
 func (r *record) Property(path []byte) []byte { return r.verified[string(path)] }
 
-// Tier implements match.Consumers: the tier is the log's, whoever the consumer is.
-func (r *record) Tier(match.Key) ([]byte, bool) { return r.tier, len(r.tier) > 0 }
+// Special implements match.Consumers: a log says nothing of limits of consumers' own.
+func (r *record) Special() (any bool, turn uint64) { return false, 0 }
+
+// Find implements match.Consumers.
+func (r *record) Find(p *match.Person) { p.Tier, p.Sure = r.tier, true }
 
 // fields finds what a policy set needs in the fields of a log.
 type fields struct {

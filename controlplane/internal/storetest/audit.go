@@ -20,26 +20,26 @@ func testAudit(t *testing.T, s *Instance) {
 		Before: audit.Value(1), After: audit.Value("2 </ä>")}
 	must1(t, s.Append(ctx, 0, version(1), who))
 	consumer := audit.Entry{By: "ed", Action: "consumer.put", Resource: "consumers/01"}
-	write := func(tier, action string) consumers.Write {
-		w := consumers.Write{Key: consumerKey(1), Any: true, Entry: consumer}
-		w.Entry.Action = action
+	write := func(tier, action string) consumers.Changes {
+		w, e := consumers.Write{Key: consumerKey(1), Any: true}, consumer
+		e.Action = action
 		if tier != "" {
-			w.Record, w.Entry.After = &consumers.Record{Tier: tier, By: "ed"}, audit.Value(tier)
+			w.Record, e.After = &consumers.Record{Tier: tier, By: "ed"}, audit.Value(tier)
 		}
-		return w
+		return consumers.Changes{Writes: []consumers.Write{w}, Entry: e}
 	}
-	must[uint64](t)(s.WriteConsumer(ctx, write("free", "consumer.put")))
-	must[uint64](t)(s.WriteConsumer(ctx, write("gold", "consumer.put")))
+	must[uint64](t)(s.WriteConsumers(ctx, write("free", "consumer.put")))
+	must[uint64](t)(s.WriteConsumers(ctx, write("gold", "consumer.put")))
 	must1(t, s.Append(ctx, 1, version(2), audit.Entry{Action: "policy.patch", Resource: "policies/a"}))
-	must[uint64](t)(s.WriteConsumer(ctx, write("", "consumer.delete")))
+	must[uint64](t)(s.WriteConsumers(ctx, write("", "consumer.delete")))
 	// What is refused leaves no entry.
 	if err := s.Append(ctx, 1, version(2), who); err == nil {
 		t.Error("a conflict is none")
 	}
-	if _, err := s.WriteConsumer(ctx, consumers.Write{Key: consumerKey(1), Expected: 7, Record: &consumers.Record{}}); !errors.Is(err, consumers.ErrConflict) {
+	if _, err := writeConsumer(ctx, s, consumers.Write{Key: consumerKey(1), Expected: 7, Record: &consumers.Record{}}); !errors.Is(err, consumers.ErrConflict) {
 		t.Errorf("a conflict: %v", err)
 	}
-	if _, err := s.WriteConsumer(ctx, write("", "consumer.delete")); !errors.Is(err, consumers.ErrNotFound) {
+	if _, err := s.WriteConsumers(ctx, write("", "consumer.delete")); !errors.Is(err, consumers.ErrNotFound) {
 		t.Errorf("nothing to forget: %v", err)
 	}
 	s.Restart(t)
@@ -104,8 +104,8 @@ func testAuditIsBounded(t *testing.T, s *Instance) {
 	must1(t, s.Append(ctx, 0, version(1), audit.Entry{Action: "policyset.put"}))
 	const more = 3
 	for n := range audit.Kept + more {
-		w := consumers.Write{Key: consumerKey(1), Any: true, Record: &consumers.Record{Tier: "t"}, Entry: audit.Entry{Action: fmt.Sprint(n)}}
-		must[uint64](t)(s.WriteConsumer(ctx, w))
+		w := consumers.Write{Key: consumerKey(1), Any: true, Record: &consumers.Record{Tier: "t"}}
+		must[uint64](t)(s.WriteConsumers(ctx, consumers.Changes{Writes: []consumers.Write{w}, Entry: audit.Entry{Action: fmt.Sprint(n)}}))
 	}
 	all := must[[]audit.Entry](t)(s.Audit(ctx, "", 2*audit.Kept))
 	if len(all) != audit.Kept+1 || all[0].Action != fmt.Sprint(audit.Kept+more-1) || all[audit.Kept-1].Action != fmt.Sprint(more) {
@@ -124,7 +124,7 @@ func testAuditRace(t *testing.T, s *Instance) {
 		wait.Go(func() {
 			for range writes {
 				w := consumers.Write{Key: consumerKey(writer), Any: true, Record: &consumers.Record{Tier: "t"}}
-				if _, err := s.WriteConsumer(ctx, w); err != nil {
+				if _, err := writeConsumer(ctx, s, w); err != nil {
 					t.Error(err)
 				}
 			}

@@ -1,14 +1,24 @@
 package storetest
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/shared/quota"
 )
+
+// writeConsumer makes one change.
+func writeConsumer(ctx context.Context, s *Instance, w consumers.Write) (uint64, error) {
+	return s.WriteConsumers(ctx, consumers.Changes{Writes: []consumers.Write{w}})
+}
 
 func consumerKey(n int) consumers.Key { return consumers.Key{byte(n), byte(n >> 8), 0xff} }
 
@@ -20,7 +30,7 @@ func testConsumers(t *testing.T, s *Instance) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if records[0] != (consumers.Record{}) {
+		if !reflect.DeepEqual(records[0], consumers.Record{}) {
 			t.Errorf("nobody is %+v", records[0])
 		}
 		return records[1]
@@ -28,34 +38,34 @@ func testConsumers(t *testing.T, s *Instance) {
 	if n := must[uint64](t)(s.ConsumerRevision(ctx)); n != 0 {
 		t.Errorf("an empty store is at revision %d", n)
 	}
-	if l := must[consumers.Log](t)(s.ConsumerLog(ctx)); l.Revision != 0 || len(l.Changes) != 0 {
+	if l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0)); l.Revision != 0 || len(l.Changes) != 0 {
 		t.Errorf("an empty store has the log %+v", l)
 	}
 	premium := consumers.Record{Tier: "premium", Updated: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), By: "ädmin"}
-	first := must[uint64](t)(s.WriteConsumer(ctx, consumers.Write{Key: consumerKey(1), Record: &premium}))
+	first := must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(1), Record: &premium}))
 	want := premium
 	want.Revision = first
-	if got := read(1); got != want {
+	if got := read(1); !reflect.DeepEqual(got, want) {
 		t.Errorf("read %+v, want %+v", got, want)
 	}
-	if _, err := s.WriteConsumer(ctx, consumers.Write{Key: consumerKey(1), Record: &premium}); !errors.Is(err, consumers.ErrConflict) {
+	if _, err := writeConsumer(ctx, s, consumers.Write{Key: consumerKey(1), Record: &premium}); !errors.Is(err, consumers.ErrConflict) {
 		t.Errorf("another record, expecting none: %v", err)
 	}
-	if _, err := s.WriteConsumer(ctx, consumers.Write{Key: consumerKey(2), Any: true}); !errors.Is(err, consumers.ErrNotFound) {
+	if _, err := writeConsumer(ctx, s, consumers.Write{Key: consumerKey(2), Any: true}); !errors.Is(err, consumers.ErrNotFound) {
 		t.Errorf("forgetting nobody: %v", err)
 	}
 	free := consumers.Record{Tier: "free", Updated: premium.Updated}
-	second := must[uint64](t)(s.WriteConsumer(ctx, consumers.Write{Key: consumerKey(2), Any: true, Record: &free}))
-	third := must[uint64](t)(s.WriteConsumer(ctx, consumers.Write{Key: consumerKey(1), Expected: first, Record: &free}))
+	second := must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(2), Any: true, Record: &free}))
+	third := must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(1), Expected: first, Record: &free}))
 	s.Restart(t)
-	fourth := must[uint64](t)(s.WriteConsumer(ctx, consumers.Write{Key: consumerKey(2), Expected: second}))
+	fourth := must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(2), Expected: second}))
 	if !(first < second && second < third && third < fourth) || must[uint64](t)(s.ConsumerRevision(ctx)) != fourth {
 		t.Errorf("revisions %d %d %d %d", first, second, third, fourth)
 	}
-	if got := read(2); got != (consumers.Record{}) {
+	if got := read(2); !reflect.DeepEqual(got, consumers.Record{}) {
 		t.Errorf("forgotten, but %+v", got)
 	}
-	l := must[consumers.Log](t)(s.ConsumerLog(ctx))
+	l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
 	if l.Revision != fourth || !l.Whole || l.Floor >= first {
 		t.Errorf("log %+v", l)
 	}
@@ -63,8 +73,8 @@ func testConsumers(t *testing.T, s *Instance) {
 	for _, c := range l.Changes {
 		last[c.Key] = c
 	}
-	if len(last) != 2 || last[consumerKey(1)] != (consumers.Change{Revision: third, Key: consumerKey(1), Tier: "free"}) ||
-		last[consumerKey(2)] != (consumers.Change{Revision: fourth, Key: consumerKey(2)}) {
+	if one, two := last[consumerKey(1)], last[consumerKey(2)]; len(last) != 2 || one.Revision != third || one.Record.Tier != "free" ||
+		one.Record.Revision != third || !reflect.DeepEqual(two, consumers.Change{Revision: fourth, Key: consumerKey(2)}) {
 		t.Errorf("changes %+v", l.Changes)
 	}
 }
@@ -73,11 +83,11 @@ func testConsumerList(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	const all = 300
 	for n := range all {
-		must[uint64](t)(s.WriteConsumer(ctx, consumers.Write{Key: consumerKey(n), Record: &consumers.Record{Tier: "free", By: "me"}}))
+		must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(n), Record: &consumers.Record{Tier: "free", By: "me"}}))
 	}
 	seen, token := map[consumers.Key]bool{}, ""
 	for pages := 0; ; pages++ {
-		list, next, err := s.ListConsumers(ctx, token, 50)
+		list, next, err := s.ListConsumers(ctx, consumers.List{Token: token, Limit: 50})
 		if err != nil || pages > all {
 			t.Fatalf("page %d: %v", pages, err)
 		}
@@ -96,7 +106,7 @@ func testConsumerList(t *testing.T, s *Instance) {
 	if len(seen) != all {
 		t.Errorf("%d listed", len(seen))
 	}
-	if _, _, err := s.ListConsumers(ctx, "a token", 50); !errors.Is(err, consumers.ErrToken) {
+	if _, _, err := s.ListConsumers(ctx, consumers.List{Token: "a token", Limit: 50}); !errors.Is(err, consumers.ErrToken) {
 		t.Errorf("an invented token: %v", err)
 	}
 }
@@ -106,9 +116,9 @@ func testConsumerLogIsBounded(t *testing.T, s *Instance) {
 	r := consumers.Record{Tier: "free"}
 	var revisions []uint64
 	for n := range consumers.KeptChanges + 5 {
-		revisions = append(revisions, must[uint64](t)(s.WriteConsumer(ctx, consumers.Write{Key: consumerKey(n), Record: &r})))
+		revisions = append(revisions, must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(n), Record: &r})))
 	}
-	l := must[consumers.Log](t)(s.ConsumerLog(ctx))
+	l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
 	if len(l.Changes) != consumers.KeptChanges || l.Whole || l.Floor != revisions[4] || l.Changes[0].Revision != revisions[5] {
 		t.Errorf("%d changes from %d, floor %d, whole %v; the sixth change was %d", len(l.Changes), l.Changes[0].Revision, l.Floor, l.Whole, revisions[5])
 	}
@@ -120,7 +130,7 @@ func testConsumerRace(t *testing.T, s *Instance) {
 	var wait sync.WaitGroup
 	for range 16 {
 		wait.Go(func() {
-			switch _, err := s.WriteConsumer(ctx, consumers.Write{Key: consumerKey(1), Record: &consumers.Record{Tier: "free"}}); {
+			switch _, err := writeConsumer(ctx, s, consumers.Write{Key: consumerKey(1), Record: &consumers.Record{Tier: "free"}}); {
 			case err == nil:
 				won.Add(1)
 			case !errors.Is(err, consumers.ErrConflict):
@@ -131,5 +141,102 @@ func testConsumerRace(t *testing.T, s *Instance) {
 	wait.Wait()
 	if won.Load() != 1 {
 		t.Errorf("%d of 16 writers won", won.Load())
+	}
+}
+
+func testSpecialConsumers(t *testing.T, s *Instance) {
+	ctx := testContext(t)
+	soon := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
+	write := func(n int, r *consumers.Record) uint64 {
+		t.Helper()
+		return must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(n), Any: true, Record: r}))
+	}
+	state := func(special bool, turn uint64) {
+		t.Helper()
+		l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
+		_, known, err := s.Consumers(ctx, []consumers.Key{consumerKey(1)})
+		if err != nil || l.Special != special || l.Turn != turn || known.Turn != turn || known.Revision != l.Revision {
+			t.Errorf("%+v, %+v (%v), want special %v at turn %d", l.State, known, err, special, turn)
+		}
+	}
+	write(1, &consumers.Record{Tier: "free"})
+	state(false, 0)
+	full := &consumers.Record{
+		Tier: "gold", By: "me", Updated: soon, Banned: &consumers.Mark{Reason: "ä", Expires: soon}, Bypass: &consumers.Mark{},
+		Overrides: []consumers.Override{{Policy: "p", Limits: []consumers.Limit{{Quota: 5, Window: quota.Minute, Burst: 2}}, Mark: consumers.Mark{Expires: soon}}},
+	}
+	want := *full
+	want.Revision = write(1, full)
+	state(true, 1)
+	s.Restart(t)
+	records, _, err := s.Consumers(ctx, []consumers.Key{consumerKey(1)})
+	if err != nil || !reflect.DeepEqual(records[0], want) {
+		t.Errorf("read %+v, want %+v (%v)", records[0], want, err)
+	}
+	second := write(2, &consumers.Record{Banned: &consumers.Mark{}})
+	write(3, &consumers.Record{Bypass: &consumers.Mark{}})
+	state(true, 3)
+	banned := must[[]consumers.Listed](t)(s.BannedConsumers(ctx, 10))
+	if len(banned) != 2 || must[[]consumers.Listed](t)(s.BannedConsumers(ctx, 1))[0].Key != consumerKey(2) {
+		t.Errorf("banned are %+v", banned)
+	}
+	listed, _, err := s.ListConsumers(ctx, consumers.List{Limit: 50, Banned: true})
+	if err != nil || len(listed) != 2 || listed[0].Banned == nil || listed[1].Banned == nil {
+		t.Errorf("listed are %+v (%v)", listed, err)
+	}
+	if l := must[consumers.Log](t)(s.ConsumerLog(ctx, second)); len(l.Changes) != 1 || l.Changes[0].Key != consumerKey(3) || l.Changes[0].Record.Bypass == nil {
+		t.Errorf("after revision %d: %+v", second, l.Changes)
+	}
+	// Who loses it is a change of such a consumer too; a turn that was seen elsewhere is not undercut.
+	write(2, &consumers.Record{Tier: "free"})
+	write(3, nil)
+	write(4, &consumers.Record{Tier: "free"})
+	state(true, 5)
+	must[uint64](t)(s.WriteConsumers(ctx, consumers.Changes{Turn: 40, Writes: []consumers.Write{{Key: consumerKey(1), Any: true}}}))
+	state(false, 41)
+	if banned := must[[]consumers.Listed](t)(s.BannedConsumers(ctx, 10)); len(banned) != 0 {
+		t.Errorf("still banned are %+v", banned)
+	}
+	// What has ended is not special.
+	write(5, &consumers.Record{Banned: &consumers.Mark{Expires: time.Now().Add(-time.Hour)}})
+	state(false, 42)
+}
+
+func testManyConsumers(t *testing.T, s *Instance) {
+	ctx := testContext(t)
+	batch := func(from, count int, tier string) (c consumers.Changes) {
+		for n := range count {
+			c.Writes = append(c.Writes, consumers.Write{Key: consumerKey(from + n), Any: true, Record: &consumers.Record{Tier: tier, Banned: &consumers.Mark{}}})
+		}
+		c.Entry = audit.Entry{Action: "consumers.put", After: audit.Value(count)}
+		return c
+	}
+	first := must[uint64](t)(s.WriteConsumers(ctx, batch(0, consumers.MaxBatch, "a")))
+	second := must[uint64](t)(s.WriteConsumers(ctx, batch(500, consumers.MaxBatch, "b")))
+	l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
+	if l.Revision != second || second <= first || l.Turn != 2 || len(l.Changes) != consumers.KeptChanges || l.Floor != first || l.Whole {
+		t.Errorf("revisions %d and %d, turn %d, %d changes, floor %d", first, second, l.Turn, len(l.Changes), l.Floor)
+	}
+	for _, c := range l.Changes {
+		if c.Revision != second || c.Record.Tier != "b" {
+			t.Fatalf("change %+v", c)
+		}
+	}
+	// One that is not as expected stops all of them.
+	c := batch(0, 3, "c")
+	c.Writes[2].Any = false
+	if _, err := s.WriteConsumers(ctx, c); !errors.Is(err, consumers.ErrConflict) {
+		t.Errorf("a conflict: %v", err)
+	}
+	records, _, err := s.Consumers(ctx, []consumers.Key{consumerKey(0), consumerKey(499), consumerKey(500), consumerKey(1499), consumerKey(1500)})
+	if err != nil || records[0].Tier+records[1].Tier+records[2].Tier+records[3].Tier+records[4].Tier != "aabb" || records[0].Revision != first || records[3].Revision != second {
+		t.Errorf("%+v (%v)", records, err)
+	}
+	if n := len(must[[]consumers.Listed](t)(s.BannedConsumers(ctx, 1234))); n != 1234 {
+		t.Errorf("%d of 1500 who are banned", n)
+	}
+	all := must[[]audit.Entry](t)(s.Audit(ctx, "", 10))
+	if len(all) != 2 || all[0].Before != nil || string(all[0].After) != fmt.Sprint(consumers.MaxBatch) {
+		t.Errorf("audit %+v", all)
 	}
 }

@@ -69,6 +69,8 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"one of many writers of a consumer wins", testConsumerRace},
 		{"enforcement", testEnforcement},
 		{"one of many writers of enforcement wins", testEnforcementRace},
+		{"consumers have more than a tier", testSpecialConsumers},
+		{"many consumers are put at once", testManyConsumers},
 		{"changes are kept with who made them", testAudit},
 		{"the audit is bounded", testAuditIsBounded},
 		{"changes at once are all kept, in one order", testAuditRace},

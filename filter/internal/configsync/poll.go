@@ -31,6 +31,7 @@ func (s *Sync) appendPath(b []byte) []byte {
 	b = strconv.AppendUint(b, s.applied(), 10)
 	if s.Consumers != nil {
 		b = strconv.AppendUint(append(b, "&consumers="...), s.Consumers.Revision(), 10)
+		b = append(b, "&consumers_format=2"...) // wire.ConsumersFormat
 	}
 	if s.Orders != nil {
 		b = strconv.AppendUint(append(b, "&enforcement="...), s.Orders.Revision(), 10)

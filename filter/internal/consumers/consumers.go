@@ -1,6 +1,6 @@
-// Package consumers knows which tiers the control plane has assigned: a cache in Envoy's shared data, filled by questions about
-// consumers that requests ask for, and kept true by the changes that the long poll brings. Who is not known has no tier until the
-// answer comes; no request waits for it.
+// Package consumers knows what the control plane says of consumers, their tiers, bans and limits of their own: a cache in Envoy's
+// shared data, filled by questions about consumers that requests ask for, and kept true by the changes that the long poll brings.
+// Of whom nothing is known the policy set alone decides until the answer comes; no request waits for it.
 package consumers
 
 import (
@@ -45,6 +45,8 @@ type Stats struct {
 // Cache is one VM's view. Make one with New.
 type Cache struct {
 	Stats Stats
+	// Ahead is by how much Unix time is ahead of the clock: the ends of bans and overrides are told by it.
+	Ahead quota.Span
 
 	table  table
 	caller Caller
@@ -56,7 +58,9 @@ type Cache struct {
 	sent, nextAsk quota.Instant
 	retry         quota.Span
 
-	found   record
+	// found and taught are the record at hand.
+	found, taught record
+
 	message wire.Consumers
 	body    []byte
 }
@@ -68,25 +72,32 @@ func New(shared SharedData, caller Caller, clock Clock, space [4]byte, sets int)
 	return c
 }
 
-// Tier implements match.Consumers. Who is not known, or was not asked about for a while, is asked about at the next tick.
-func (c *Cache) Tier(consumer match.Key) ([]byte, bool) {
+// Special implements match.Consumers.
+func (c *Cache) Special() (any bool, turn uint64) { return c.table.state.special, c.table.state.turn }
+
+// Find implements match.Consumers. Who is not known, or was not asked about for a while, is asked about at the next tick. A tier
+// lapses when the control plane has not been heard of for long; what else it has said ends when it said it would.
+func (c *Cache) Find(person *match.Person) {
 	now := c.clock.Now()
-	if !c.table.find(consumer, &c.found) {
-		c.want(consumer)
-		return nil, false
+	person.Now = (int64(now) + int64(c.Ahead)) / int64(quota.Millisecond)
+	if !c.table.find(person.Key, &c.found) {
+		c.want(person.Key)
+		return
 	}
 	s, learned := &c.table.state, c.found.learned
-	current := learned >= s.staleBefore
-	if !current || now-learned >= quota.Instant(fresh) {
-		c.want(consumer)
+	person.Sure = learned >= s.staleBefore
+	if !person.Sure || now-learned >= quota.Instant(fresh) {
+		c.want(person.Key)
 	}
-	if current {
+	if person.Sure {
 		learned = max(learned, s.synced) // Any change since would have come by the poll.
 	}
-	if now-learned >= quota.Instant(keep) {
-		return nil, false
+	if now-learned < quota.Instant(keep) {
+		person.Tier = c.found.tier
 	}
-	return c.found.tier, len(c.found.tier) > 0
+	person.Special = c.found.special
+	banned, bypass := wire.Ends(person.Special)
+	person.Banned, person.Bypass = banned > person.Now, bypass > person.Now
 }
 
 func (c *Cache) want(consumer match.Key) {
@@ -130,9 +141,15 @@ func (c *Cache) answer(status int, body []byte) {
 		return
 	}
 	c.asking, c.asked, c.retry = false, c.asked[:0], 0
-	for _, it := range c.message.Items {
-		c.table.learn(record{key: it.Key, tier: it.Tier, learned: c.sent, revision: c.message.Revision})
+	for i := range c.message.Items {
+		c.learn(&c.message.Items[i], c.sent)
 	}
+}
+
+// learn takes in what a message says of a consumer. A control plane of before can only speak of tiers.
+func (c *Cache) learn(it *wire.Consumer, learned quota.Instant) bool {
+	c.taught = record{key: it.Key, tier: it.Tier, special: it.Special, learned: learned, revision: c.message.Revision}
+	return c.table.learn(&c.taught, c.message.Format < wire.ConsumersFormat)
 }
 
 // failed lets go of everyone who is wanted: whom requests still ask for will be wanted again.
@@ -161,11 +178,17 @@ func (c *Cache) Changed(body []byte) error {
 	if !c.message.Complete {
 		s.staleBefore = now
 	}
-	s.revision, s.synced = c.message.Revision, now
-	c.table.saveState()
-	for _, it := range c.message.Items {
-		c.table.learn(record{key: it.Key, tier: it.Tier, learned: now, revision: c.message.Revision})
+	for i := range c.message.Items {
+		if !c.learn(&c.message.Items[i], now) {
+			s.staleBefore = now + 1
+		}
 	}
+	// Last: who sees the new turn must find what is so since.
+	s.revision, s.synced = c.message.Revision, now
+	if c.message.Format >= wire.ConsumersFormat {
+		s.turn, s.special = c.message.Turn, c.message.Special
+	}
+	c.table.saveState()
 	return nil
 }
 

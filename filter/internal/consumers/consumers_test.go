@@ -17,12 +17,16 @@ const sec = quota.Instant(quota.Second)
 
 // process is an Envoy with VMs over one shared store, and a control plane that knows the tiers.
 type process struct {
-	t         *testing.T
-	now       quota.Instant
-	data      sharedtest.Data
-	vms       []*consumers.Cache
-	tiers     map[[16]byte]string
-	revision  uint64
+	t        *testing.T
+	now      quota.Instant
+	data     sharedtest.Data
+	vms      []*consumers.Cache
+	tiers    map[[16]byte]string
+	special  map[[16]byte][]byte
+	revision uint64
+	turn     uint64
+	// before: the control plane was built before anybody could have more than a tier.
+	before    bool
 	err       error
 	questions []question
 }
@@ -64,9 +68,9 @@ func (p *process) prepared(q question) []byte {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	m := wire.Consumers{Revision: p.revision, Complete: true}
+	m := wire.Consumers{Format: p.format(), Revision: p.revision, Turn: p.turn, Special: len(p.special) > 0, Complete: true}
 	for _, k := range keys {
-		m.Items = append(m.Items, wire.Consumer{Key: k, Tier: []byte(p.tiers[k])})
+		m.Items = append(m.Items, wire.Consumer{Key: k, Tier: []byte(p.tiers[k]), Special: p.special[k]})
 	}
 	return wire.AppendConsumers(nil, m)
 }
@@ -87,11 +91,11 @@ func (p *process) answer() (asked int) {
 func (p *process) change(complete bool, tiers map[byte]string) {
 	p.t.Helper()
 	p.revision++
-	m := wire.Consumers{Revision: p.revision, Complete: complete}
+	m := wire.Consumers{Format: p.format(), Revision: p.revision, Turn: p.turn, Special: len(p.special) > 0, Complete: complete}
 	for n, tier := range tiers {
 		p.tiers[key(n)] = tier
-		if complete {
-			m.Items = append(m.Items, wire.Consumer{Key: key(n), Tier: []byte(tier)})
+		if complete || len(p.special[key(n)]) > 0 {
+			m.Items = append(m.Items, wire.Consumer{Key: key(n), Tier: []byte(tier), Special: p.special[key(n)]})
 		}
 	}
 	if err := p.vms[0].Changed(wire.AppendConsumers(nil, m)); err != nil {
@@ -99,13 +103,25 @@ func (p *process) change(complete bool, tiers map[byte]string) {
 	}
 }
 
+func (p *process) format() uint8 {
+	if p.before {
+		return 1
+	}
+	return wire.ConsumersFormat
+}
+
 func key(n byte) match.Key { return match.Key{n} }
+
+func (p *process) find(vm int, key match.Key) match.Person {
+	person := match.Person{Key: key, Known: true}
+	p.vms[vm].Find(&person)
+	return person
+}
 
 func (p *process) expect(vm int, n byte, want string) {
 	p.t.Helper()
-	tier, known := p.vms[vm].Tier(key(n))
-	if string(tier) != want || known != (want != "") {
-		p.t.Errorf("at %d s VM %d takes consumer %d for %q (%v), want %q", p.now/sec, vm, n, tier, known, want)
+	if got := p.find(vm, key(n)); string(got.Tier) != want {
+		p.t.Errorf("at %d s VM %d takes consumer %d for %q, want %q", p.now/sec, vm, n, got.Tier, want)
 	}
 }
 
@@ -257,7 +273,7 @@ func TestAFloodOfInventedConsumers(t *testing.T) {
 	for n := range uint64(2000) {
 		var invented match.Key
 		binary.LittleEndian.PutUint64(invented[:], 1000+n)
-		if _, known := p.vms[0].Tier(invented); known {
+		if got := p.find(0, invented); len(got.Tier) > 0 {
 			t.Fatalf("%x is known", invented)
 		}
 		p.tick(sec / 1000)

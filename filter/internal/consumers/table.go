@@ -11,23 +11,40 @@ import (
 const (
 	perSet  = 4
 	maxTier = 63
-	// fixed is the length of a record without its tier.
-	fixed = 16 + 8 + 8 + 1
+	// fixed is the length of a record without its tier and what comes after: of which two bytes tell the length, if hasSpecial is
+	// set in the length of the tier.
+	fixed      = 16 + 8 + 8 + 1
+	hasSpecial = 0x80
+	// stateSize is the length of a state, firstSize that of one without what wire.ConsumersFormat has brought.
+	firstSize = 24
+	stateSize = firstSize + 8 + 1
 )
 
-// record is what is known of one consumer: its tier, empty for none, when the control plane was asked for it or told of it, and
-// the control plane's revision then.
+// record is what is known of one consumer: its tier, empty for none, what it has beside that in the form of wire.AppendSpecial,
+// when the control plane was asked for it or told of it, and the control plane's revision then.
 type record struct {
-	key      match.Key
-	tier     []byte
-	learned  quota.Instant
-	revision uint64
+	key           match.Key
+	tier, special []byte
+	learned       quota.Instant
+	revision      uint64
 }
 
-// state is what all VMs know of the poll: the revision up to which changes are known, since when records count as asked, and when
-// the last poll ended.
+// rank is how much a record says: nothing, a tier, or more.
+func (r *record) rank() int {
+	switch {
+	case len(r.special) > 0:
+		return 2
+	case len(r.tier) > 0:
+		return 1
+	}
+	return 0
+}
+
+// state is what all VMs know of the poll: the revision and the turn up to which changes are known, whether any consumer is special,
+// since when records count as asked, and when the last poll ended.
 type state struct {
-	revision            uint64
+	revision, turn      uint64
+	special             bool
 	staleBefore, synced quota.Instant
 }
 
@@ -39,7 +56,7 @@ type table struct {
 	stateKey [5]byte
 	state    state
 
-	value [24]byte
+	value [stateSize]byte
 	set   [perSet]record
 	count int
 	// read is the value that set refers to, next the one to be written.
@@ -56,7 +73,7 @@ func (t *table) init(shared SharedData, space [4]byte, sets int) {
 // loadState reads the state; what cannot be read leaves it as it is.
 func (t *table) loadState() {
 	value, _, found := t.shared.Get(t.stateKey[:])
-	if !found || len(value) != len(t.value) {
+	if !found || len(value) != firstSize && len(value) != stateSize {
 		return
 	}
 	t.state = state{
@@ -64,12 +81,20 @@ func (t *table) loadState() {
 		staleBefore: quota.Instant(binary.LittleEndian.Uint64(value[8:])),
 		synced:      quota.Instant(binary.LittleEndian.Uint64(value[16:])),
 	}
+	if len(value) == stateSize {
+		t.state.turn, t.state.special = binary.LittleEndian.Uint64(value[firstSize:]), value[stateSize-1] != 0
+	}
 }
 
 func (t *table) saveState() {
 	binary.LittleEndian.PutUint64(t.value[:], t.state.revision)
 	binary.LittleEndian.PutUint64(t.value[8:], uint64(t.state.staleBefore))
 	binary.LittleEndian.PutUint64(t.value[16:], uint64(t.state.synced))
+	binary.LittleEndian.PutUint64(t.value[firstSize:], t.state.turn)
+	t.value[stateSize-1] = 0
+	if t.state.special {
+		t.value[stateSize-1] = 1
+	}
 	t.shared.Put(t.stateKey[:], t.value[:])
 }
 
@@ -81,15 +106,23 @@ func (t *table) open(consumer match.Key) (cas uint32, found bool) {
 	t.read = append(t.read[:0], value...) // The host's bytes are good until the next call only.
 	t.count = 0
 	for b := t.read; len(b) >= fixed && t.count < perSet; t.count++ {
-		n := int(b[fixed-1])
-		if n > maxTier || n > len(b)-fixed {
+		n := int(b[fixed-1] &^ hasSpecial)
+		end := fixed + n
+		if b[fixed-1] >= hasSpecial && end+2 <= len(b) {
+			end += 2 + int(binary.LittleEndian.Uint16(b[end:]))
+		}
+		if n > maxTier || end > len(b) {
 			break // Damage: what follows is forgotten.
 		}
 		r := &t.set[t.count]
+		r.special = nil
+		if end > fixed+n {
+			r.special = b[fixed+n+2 : end]
+		}
 		copy(r.key[:], b)
 		r.learned = quota.Instant(binary.LittleEndian.Uint64(b[16:]))
 		r.revision = binary.LittleEndian.Uint64(b[24:])
-		r.tier, b = b[fixed:fixed+n], b[fixed+n:]
+		r.tier, b = b[fixed:fixed+n], b[end:]
 	}
 	return cas, found
 }
@@ -106,41 +139,50 @@ func (t *table) find(consumer match.Key, r *record) bool {
 	return false
 }
 
-// learn stores a record unless a later one is known, as when a change overtakes the answer to a question. If others change the
-// set at every attempt it stores nothing: somebody will ask again.
-func (t *table) learn(r record) {
-	if len(r.tier) > maxTier {
-		return
-	}
+// learn stores a record unless a later one is known, as when a change overtakes the answer to a question. Of one that is a tier
+// alone what else is known stays. If others change the set at every attempt it stores nothing and reports false.
+func (t *table) learn(r *record, tierAlone bool) bool {
 	for range bucketstore.MaxAttempts {
 		cas, found := t.open(r.key)
-		if !t.put(r) {
-			return
+		if !t.put(r, tierAlone) {
+			return true
 		}
 		t.next = t.next[:0]
-		for _, one := range t.set[:t.count] {
+		for i := range t.set[:t.count] {
+			one := &t.set[i]
 			t.next = append(t.next, one.key[:]...)
 			t.next = binary.LittleEndian.AppendUint64(t.next, uint64(one.learned))
 			t.next = binary.LittleEndian.AppendUint64(t.next, one.revision)
-			t.next = append(append(t.next, byte(len(one.tier))), one.tier...)
+			if len(one.special) == 0 {
+				t.next = append(append(t.next, byte(len(one.tier))), one.tier...)
+				continue
+			}
+			t.next = append(append(t.next, byte(len(one.tier))|hasSpecial), one.tier...)
+			t.next = binary.LittleEndian.AppendUint16(t.next, uint16(len(one.special)))
+			t.next = append(t.next, one.special...)
 		}
 		if found && t.shared.CompareAndSwap(t.key[:], t.next, cas) || !found && t.shared.PutIfAbsent(t.key[:], t.next) {
-			return
+			return true
 		}
 	}
+	return false
 }
 
-// put brings a record into the open set and reports whether it has. A full set gives up who has no tier before who has one, for
-// whom forgetting means another limit, and of those the one that was learned first; who has none takes the place of nobody who
-// has one and was asked for lately, so invented consumers crowd out nobody.
-func (t *table) put(r record) bool {
+// put brings a record into the open set and reports whether it has. A full set gives up who has nothing before who has a tier, for
+// whom forgetting means another limit, that one before who is banned or has more, and of alike ones the one that was learned
+// first; who has less takes the place of nobody who has more and was asked for lately, so invented consumers crowd out nobody.
+func (t *table) put(r *record, tierAlone bool) bool {
 	at := 0
 	for at < t.count && t.set[at].key != r.key {
 		at++
 	}
 	if at < t.count {
-		if held := &t.set[at]; held.revision > r.revision && held.learned >= t.state.staleBefore {
+		held := &t.set[at]
+		if held.revision > r.revision && held.learned >= t.state.staleBefore {
 			return false
+		}
+		if tierAlone {
+			r.special = held.special
 		}
 	} else if t.count < perSet {
 		t.count++
@@ -148,14 +190,14 @@ func (t *table) put(r record) bool {
 		at = 0
 		for i := range t.set {
 			one, worst := &t.set[i], &t.set[at]
-			if bare, other := len(one.tier) == 0, len(worst.tier) == 0; bare && !other || bare == other && one.learned < worst.learned {
+			if rank, least := one.rank(), worst.rank(); rank < least || rank == least && one.learned < worst.learned {
 				at = i
 			}
 		}
-		if worst := &t.set[at]; len(r.tier) == 0 && len(worst.tier) > 0 && r.learned-worst.learned < quota.Instant(keep) {
+		if worst := &t.set[at]; r.rank() < worst.rank() && r.learned-worst.learned < quota.Instant(keep) {
 			return false
 		}
 	}
-	t.set[at] = r
+	t.set[at] = *r
 	return true
 }

@@ -253,6 +253,7 @@ func (d *Desk) send(c *call) {
 		m.Items = append(m.Items, wire.LeaseItem{
 			Bucket: it.need.Bucket, Limit: it.need.Limit,
 			Waiting: it.ask.Waiting, Cost: it.ask.Cost, Keep: it.ask.Keep, Used: it.ask.Used, Joined: it.joined,
+			Turn: it.need.Turn, Consumer: it.need.Consumer, Place: it.need.Place,
 		})
 	}
 	d.body = wire.AppendLeaseRequest(d.body[:0], m)

@@ -17,6 +17,10 @@ type Need struct {
 	// Strict buckets hold nothing on the node: each request asks.
 	Strict    bool
 	Algorithm quota.Algorithm
+	// Turn, Consumer and Place are those of a wire.LeaseItem.
+	Turn     uint64
+	Consumer [2]uint64
+	Place    uint8
 }
 
 // queue says whether what the centre grants is a place in a queue, which holds for one request alone: what a request leaves of

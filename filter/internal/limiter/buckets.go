@@ -19,10 +19,10 @@ type seen struct {
 
 // takeLocal looks at one of this node's own buckets, the share of a central one included, and with commit charges it.
 func (l *Limiter) takeLocal(req *Request, m *match.Hit, share bool, params quota.Params, now quota.Instant, commit bool) (*seen, error) {
-	limit := req.limitOf(*m)
+	limit := req.LimitOf(m)
 	if limit.Algorithm.Windowed() && !share {
 		t := &l.window
-		*t = windowTake{windows: limit.WindowsOf(m.Key), generation: req.rules.Generation, now: now, cost: m.Cost, commit: commit}
+		*t = windowTake{windows: limit.WindowsOf(m.Key), generation: req.generation(m), now: now, cost: m.Cost, commit: commit}
 		if limit.Calendar {
 			t.ahead = l.Ahead
 		}
@@ -33,7 +33,7 @@ func (l *Limiter) takeLocal(req *Request, m *match.Hit, share bool, params quota
 		kind = bucketstore.Share
 	}
 	t := &l.local
-	*t = localTake{params: params, generation: req.rules.Generation, now: now, cost: m.Cost, commit: commit}
+	*t = localTake{params: params, generation: req.generation(m), now: now, cost: m.Cost, commit: commit}
 	t.crowded = limit.Algorithm == quota.LeakyBucket && !m.Shadow && l.delays.Full()
 	if kind == bucketstore.Local && limit.Algorithm == quota.TokenBucket {
 		t.held = l.place(kind, &m.Key, now)

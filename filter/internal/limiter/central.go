@@ -142,9 +142,15 @@ func (l *Limiter) keep(req *Request, h *Hit) {
 }
 
 func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
-	p, limit := req.policyOf(h.Hit), req.limitOf(h.Hit)
-	return leasing.Need{
+	p, limit := req.policyOf(h.Hit), req.LimitOf(&h.Hit)
+	n := leasing.Need{
 		Bucket: h.Key, Limit: h.Limit, Version: req.rules.Index.Version(), Params: limit.Params, Cost: h.Cost,
 		Strict: p.Mode == policy.ModeStrict, Algorithm: limit.Algorithm,
 	}
+	if p.ByConsumer {
+		if n.Turn = req.turn; h.Knows != match.Told {
+			n.Consumer, n.Place = req.consumer, h.Place+1
+		}
+	}
+	return n
 }

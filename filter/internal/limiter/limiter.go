@@ -72,6 +72,8 @@ func (l *Limiter) Begin(req *Request, rules *Rules, a *match.Attributes, now quo
 		l.Stats.Exempt++
 		return Unlimited
 	}
+	req.own = append(req.own[:0], rules.Index.Own()...)
+	req.consumer, req.turn = rules.Index.Person()
 	for _, m := range req.matched {
 		if m.Shadow {
 			req.shadows = append(req.shadows, m)
@@ -241,7 +243,7 @@ func (l *Limiter) take(req *Request, i int, now quota.Instant, commit bool) (boo
 	case byTab:
 		return l.takeTab(req, i, now, commit)
 	}
-	limit := req.limitOf(h.Hit)
+	limit := req.LimitOf(&h.Hit)
 	params := limit.Params
 	if h.by == byShare {
 		params = lease.Share(params, l.desk.Nodes())
@@ -277,7 +279,7 @@ func quotaOrTooDear(h *Hit) Reason {
 
 // describe fills in what clients see of a central bucket, by what the centre said of it.
 func (l *Limiter) describe(req *Request, h *Hit, level int64, fullAt, now quota.Instant) {
-	p := req.limitOf(h.Hit).Params
+	p := req.LimitOf(&h.Hit).Params
 	h.Remaining = min(max(level, 0), p.Burst)
 	h.Reset = quota.Span(max(fullAt-now, 0))
 }
@@ -285,7 +287,7 @@ func (l *Limiter) describe(req *Request, h *Hit, level int64, fullAt, now quota.
 // describeRefusal sets when the bucket will be full, where no bucket has said so: when the wait is over it holds the cost and
 // lacks the rest.
 func (l *Limiter) describeRefusal(req *Request, h *Hit) {
-	p := req.limitOf(h.Hit).Params
+	p := req.LimitOf(&h.Hit).Params
 	if h.Retry != quota.Never && (h.by == byShare || h.by != byBucket && h.Reset == 0) {
 		h.Reset = h.Retry + p.ResetAfter(quota.State{Debt: p.UnitsFor(p.Burst - h.Cost)}, 0)
 	}

@@ -30,6 +30,8 @@ type node struct {
 	calls   []func(status int)
 	ledgers map[[16]byte]lease.Ledger
 	stream  uint32
+	// asked are the items of the last call.
+	asked []wire.LeaseItem
 }
 
 func (n *node) Now() quota.Instant { return n.now }
@@ -40,6 +42,7 @@ func (n *node) CallLeases(body []byte, _ quota.Span, done func(int, []byte)) err
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	n.asked = m.Items
 	n.calls = append(n.calls, func(status int) {
 		reply := wire.LeaseReply{Seq: m.Seq, Nodes: 2}
 		for from := 0; from < len(m.Items); {

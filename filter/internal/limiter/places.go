@@ -8,7 +8,7 @@ import (
 
 // queued says whether a hit's bucket is a queue, in which the request takes a place.
 func (l *Limiter) queued(req *Request, h *Hit) bool {
-	return h.Cost > 0 && req.limitOf(h.Hit).Algorithm == quota.LeakyBucket
+	return h.Cost > 0 && req.LimitOf(&h.Hit).Algorithm == quota.LeakyBucket
 }
 
 // hold ends a request that all its buckets have allowed: it goes on at once, or when the last of its leaky buckets lets it.

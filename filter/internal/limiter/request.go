@@ -71,6 +71,10 @@ type Request struct {
 	deadline quota.Instant
 	matched  []match.Hit
 	shadows  []match.Hit
+	// own are the limits that the consumer has in place of policies', turn up to when that is known.
+	own      []policy.Limit
+	consumer [2]uint64
+	turn     uint64
 }
 
 // Hit is one policy's part in the decision.
@@ -121,7 +125,23 @@ const (
 
 func (req *Request) policyOf(m match.Hit) *match.Policy { return req.rules.Index.Policy(m.Policy) }
 
-func (req *Request) limitOf(m match.Hit) *policy.Limit { return req.rules.Index.Limit(m.Limit) }
+// LimitOf is the limit that a hit is decided by: the policy's, or the consumer's own.
+func (req *Request) LimitOf(m *match.Hit) *policy.Limit {
+	if m.Own > 0 {
+		return &req.own[m.Own-1]
+	}
+	return req.rules.Index.Limit(m.Limit)
+}
+
+// generation orders what changes a bucket's figures on this node: a later policy set's stay, and under one what is known of the
+// consumer before what the document says to a VM that does not know it yet.
+func (req *Request) generation(m *match.Hit) uint64 {
+	g := req.rules.Generation << 1
+	if m.Knows != match.Guessed {
+		g++
+	}
+	return g
+}
 
 // Rules is the policy set that the request is decided by.
 func (req *Request) Rules() *Rules { return req.rules }

@@ -80,7 +80,7 @@ func (l *Limiter) watchRun(req *Request, run []match.Hit, now quota.Instant) vie
 }
 
 func (l *Limiter) watchOne(req *Request, m *match.Hit, now quota.Instant, commit bool) view {
-	p, limit := req.policyOf(*m), req.limitOf(*m)
+	p, limit := req.policyOf(*m), req.LimitOf(m)
 	switch {
 	case m.Verdict != match.Limited, m.Cost > limit.Params.Burst:
 		return refuses

@@ -42,7 +42,7 @@ func (cp *controlPlane) CallLeases(body []byte, timeout quota.Span, done func(st
 
 // CallConsumers implements consumers.Caller.
 func (cp *controlPlane) CallConsumers(body []byte, timeout quota.Span, done func(status int, body []byte)) error {
-	return cp.call("/node/v1/consumers", body, timeout, done)
+	return cp.call("/node/v1/consumers?format=2", body, timeout, done)
 }
 
 // CallReport implements ladder.Caller.

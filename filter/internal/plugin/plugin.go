@@ -117,7 +117,7 @@ func (p *pluginContext) start(config *policy.Plugin) error {
 		p.sync.Consumers, p.sync.Orders = p.people, p.orders
 	}
 	p.limiter = limiter.New(p.store, p.desk)
-	p.limiter.Ahead = quota.Span(p.clock.Wall() - int64(p.clock.Now()))
+	p.setAhead(p.clock.Now())
 	if config.Set != nil {
 		if err := p.useInline(config, process.secret); err != nil {
 			return err
@@ -149,10 +149,9 @@ func (p *pluginContext) OnTick() {
 		return
 	}
 	p.nextTick = now + quota.Instant(tick)
-	wall := p.clock.Wall()
-	p.limiter.Ahead = quota.Span(wall - int64(now))
+	p.setAhead(now)
 	p.report()
-	if p.orders != nil && p.orders.Tick(wall/millisecond) {
+	if p.orders != nil && p.orders.Tick((int64(now)+int64(p.limiter.Ahead))/millisecond) {
 		if rules := p.sync.Rules(); rules != nil {
 			p.orders.Bind(&rules.Index)
 		}
@@ -165,6 +164,14 @@ func (p *pluginContext) OnTick() {
 		p.resumeResolved(nil)
 		p.samples.Tick(now)
 		p.show(now)
+	}
+}
+
+// setAhead notes by how much Unix time is ahead of the clock that decides.
+func (p *pluginContext) setAhead(now quota.Instant) {
+	p.limiter.Ahead = quota.Span(p.clock.Wall() - int64(now))
+	if p.people != nil {
+		p.people.Ahead = p.limiter.Ahead
 	}
 }
 

@@ -85,7 +85,7 @@ func (r *Refusal) writeBody(req *limiter.Request, hit *limiter.Hit, retry int64)
 	ix := &req.Rules().Index
 	p := ix.Policy(hit.Policy)
 	name := string(ix.Text(p.Name))
-	l := ix.Limit(hit.Limit)
+	l := req.LimitOf(&hit.Hit)
 	limit, window := l.Quota, policy.FormatSpan(l.Window)
 	b := append(r.Body, `{"type":"`...)
 	switch req.Reason {

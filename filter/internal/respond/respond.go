@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 
 	"github.com/weir-proxy/weir/filter/internal/limiter"
-	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/ratelimitheader"
@@ -68,9 +67,9 @@ func (h *Headers) Limits(req *limiter.Request, refused bool, retryAfter, wall in
 	h.items = h.items[:0]
 	for i := range req.Hits {
 		hit := &req.Hits[i]
-		p := ix.Limit(hit.Limit).Params
+		p := req.LimitOf(&hit.Hit).Params
 		item := ratelimitheader.Item{
-			Name: name(ix, hit), Burst: p.Burst, Window: p.Window(),
+			Name: name(req, i), Burst: p.Burst, Window: p.Window(),
 			Remaining: hit.Remaining, Reset: hit.Reset,
 		}
 		h.items = append(h.items, item)
@@ -98,12 +97,15 @@ func (h *Headers) Limits(req *limiter.Request, refused bool, retryAfter, wall in
 }
 
 // name is the policy's name; one of several limits adds its window: policy.1s.
-func name(ix *match.Index, hit *limiter.Hit) []byte {
+func name(req *limiter.Request, i int) []byte {
+	ix, hit := &req.Rules().Index, &req.Hits[i]
 	name := ix.Text(ix.Policy(hit.Policy).Name)
-	if !ix.Several(hit.Policy) {
+	several := ix.Several(hit.Policy) || i > 0 && req.Hits[i-1].Policy == hit.Policy ||
+		i+1 < len(req.Hits) && req.Hits[i+1].Policy == hit.Policy
+	if !several {
 		return name
 	}
-	return append(append(name[:len(name):len(name)], '.'), policy.FormatSpan(ix.Limit(hit.Limit).Window)...)
+	return append(append(name[:len(name):len(name)], '.'), policy.FormatSpan(req.LimitOf(&hit.Hit).Window)...)
 }
 
 // list writes all items by one dialect. The dialect separates items by what its buffer holds, so it gets the value alone.

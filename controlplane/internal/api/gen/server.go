@@ -135,12 +135,6 @@ func (e TopParamsBy) Valid() bool {
 	}
 }
 
-// Assignment What to assign to a consumer.
-type Assignment struct {
-	// Tier One of the policy set's tiers.
-	Tier string `json:"tier"`
-}
-
 // AuditEntries A page of changes, newest first.
 type AuditEntries struct {
 	Entries []AuditEntry `json:"entries"`
@@ -240,18 +234,62 @@ type Changed struct {
 	Rollout *RolloutBegun `json:"rollout,omitempty"`
 }
 
-// Consumer What is known of a consumer.
+// Consumer What is known of a consumer. What has ended is left out.
 type Consumer struct {
 	// Source Where requests say who they are, like header:x-api-key. Lists do not know it.
 	Source string `json:"source,omitempty"`
 
 	// Key The keyed hash by which the consumer is stored; its value is nowhere.
-	Key     string    `json:"key"`
-	Tier    string    `json:"tier"`
+	Key       string     `json:"key"`
+	Tier      string     `json:"tier,omitempty"`
+	Overrides []Override `json:"overrides,omitempty"`
+
+	// Banned Of a ban: requests are refused with 403, before any bucket. Of a bypass: they are never limited and never charged.
+	Banned *Mark `json:"banned,omitempty"`
+
+	// Bypass Of a ban: requests are refused with 403, before any bucket. Of a bypass: they are never limited and never charged.
+	Bypass  *Mark     `json:"bypass,omitempty"`
 	Updated time.Time `json:"updated"`
 
-	// By The name of the token that assigned it.
+	// By The name of the token that put it.
 	By string `json:"by"`
+}
+
+// ConsumerBatch defines model for ConsumerBatch.
+type ConsumerBatch struct {
+	Consumers []ConsumerItem `json:"consumers"`
+}
+
+// ConsumerInput What a consumer is to have, at least one thing.
+type ConsumerInput struct {
+	// Banned Of a ban: requests are refused with 403, before any bucket. Of a bypass: they are never limited and never charged.
+	Banned *Mark `json:"banned,omitempty"`
+
+	// Bypass Of a ban: requests are refused with 403, before any bucket. Of a bypass: they are never limited and never charged.
+	Bypass *Mark `json:"bypass,omitempty"`
+
+	// Overrides At most one for each policy.
+	Overrides []Override `json:"overrides,omitempty"`
+
+	// Tier One of the policy set's tiers.
+	Tier string `json:"tier,omitempty"`
+}
+
+// ConsumerItem What one consumer is to have, as in `PUT /v1/consumers/{id}`.
+type ConsumerItem struct {
+	// Banned Of a ban: requests are refused with 403, before any bucket. Of a bypass: they are never limited and never charged.
+	Banned *Mark `json:"banned,omitempty"`
+
+	// Bypass Of a ban: requests are refused with 403, before any bucket. Of a bypass: they are never limited and never charged.
+	Bypass *Mark `json:"bypass,omitempty"`
+
+	// ID The consumer's value.
+	ID        string     `json:"id"`
+	Overrides []Override `json:"overrides,omitempty"`
+
+	// Source Where requests say it, where the policy set names several places.
+	Source string `json:"source,omitempty"`
+	Tier   string `json:"tier,omitempty"`
 }
 
 // Consumers A page of consumers, in no order.
@@ -260,6 +298,14 @@ type Consumers struct {
 
 	// Next Leads to the following page; empty on the last.
 	Next string `json:"next_page_token"`
+}
+
+// ConsumersPut defines model for ConsumersPut.
+type ConsumersPut struct {
+	Written int `json:"written"`
+
+	// DryRun Nothing has been changed.
+	DryRun bool `json:"dry_run"`
 }
 
 // Decision A refusal as a node told it.
@@ -333,6 +379,15 @@ type KeyBan struct {
 // Level What a bucket holds when the answer is made. Absent where the control plane does not know.
 type Level = decisions.Level
 
+// Mark Of a ban: requests are refused with 403, before any bucket. Of a bypass: they are never limited and never charged.
+type Mark struct {
+	// Reason For operators; clients do not see it.
+	Reason string `json:"reason,omitempty"`
+
+	// ExpiresAt When it ends by itself. Absent for one that is taken back.
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+}
+
 // Node One process of one Envoy, as it described itself.
 type Node struct {
 	ID string `json:"id"`
@@ -393,6 +448,21 @@ type Nodes struct {
 
 // Order One kill switch.
 type Order = enforcement.Order
+
+// Override Limits that the consumer has under a policy in place of the policy's own. The policy's partition must contain `consumer`.
+type Override struct {
+	// Policy The policy's name.
+	Policy string `json:"policy"`
+
+	// Limit As in a policy: a limit, a list of limits with different windows, or the word `unlimited`.
+	Limit json.RawMessage `json:"limit"`
+
+	// Reason For operators.
+	Reason string `json:"reason,omitempty"`
+
+	// ExpiresAt When the policy's limit counts again. Absent for never.
+	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+}
 
 // Reasoned defines model for Reasoned.
 type Reasoned struct {
@@ -615,7 +685,7 @@ type Change = Changed
 // EnforcementInForce All orders.
 type EnforcementInForce = Enforcement
 
-// OneConsumer What is known of a consumer.
+// OneConsumer What is known of a consumer. What has ended is left out.
 type OneConsumer = Consumer
 
 // OneKey A partition key of a policy, and its buckets.
@@ -646,6 +716,21 @@ type ListConsumersParams struct {
 
 	// PageToken The `next_page_token` of the page before; empty for the first page.
 	PageToken PageToken `form:"page_token,omitempty" json:"page_token,omitempty"`
+
+	// Banned Only those who are banned.
+	Banned bool `form:"banned,omitempty" json:"banned,omitempty"`
+
+	// Tier Only those with this tier.
+	Tier string `form:"tier,omitempty" json:"tier,omitempty"`
+}
+
+// PutConsumersParams defines parameters for PutConsumers.
+type PutConsumersParams struct {
+	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
+	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
+	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
+	IfMatch IfMatch `json:"If-Match"`
 }
 
 // DeleteConsumerParams defines parameters for DeleteConsumer.
@@ -665,6 +750,9 @@ type GetConsumerParams struct {
 
 // PutConsumerParams defines parameters for PutConsumer.
 type PutConsumerParams struct {
+	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
+	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
+
 	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed where there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 
@@ -897,8 +985,11 @@ type RollbackParams struct {
 	IfMatch IfMatch `json:"If-Match"`
 }
 
+// PutConsumersJSONRequestBody defines body for PutConsumers for application/json ContentType.
+type PutConsumersJSONRequestBody = ConsumerBatch
+
 // PutConsumerJSONRequestBody defines body for PutConsumer for application/json ContentType.
-type PutConsumerJSONRequestBody = Assignment
+type PutConsumerJSONRequestBody = ConsumerInput
 
 // PutEnforcementJSONRequestBody defines body for PutEnforcement for application/json ContentType.
 type PutEnforcementJSONRequestBody = Enforcement
@@ -926,16 +1017,19 @@ type ServerInterface interface {
 	// ListAudit Who changed what, newest first
 	// (GET /v1/audit)
 	ListAudit(ctx echo.Context, params ListAuditParams) error
-	// ListConsumers The consumers to whom something is assigned
+	// ListConsumers The consumers of whom something is known
 	// (GET /v1/consumers)
 	ListConsumers(ctx echo.Context, params ListConsumersParams) error
+	// PutConsumers Put many consumers at once
+	// (POST /v1/consumers)
+	PutConsumers(ctx echo.Context, params PutConsumersParams) error
 	// DeleteConsumer Forget a consumer
 	// (DELETE /v1/consumers/{id})
 	DeleteConsumer(ctx echo.Context, id string, params DeleteConsumerParams) error
-	// GetConsumer What is assigned to a consumer
+	// GetConsumer What is known of a consumer
 	// (GET /v1/consumers/{id})
 	GetConsumer(ctx echo.Context, id string, params GetConsumerParams) error
-	// PutConsumer Assign a tier to a consumer
+	// PutConsumer Say what a consumer has
 	// (PUT /v1/consumers/{id})
 	PutConsumer(ctx echo.Context, id string, params PutConsumerParams) error
 	// ListDecisions Why was somebody limited? Recent refusals, newest first
@@ -1107,8 +1201,59 @@ func (w *ServerInterfaceWrapper) ListConsumers(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page_token: %s", err))
 	}
 
+	// ------------- Optional query parameter "banned" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "banned", ctx.QueryParams(), &params.Banned, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter banned: %s", err))
+	}
+
+	// ------------- Optional query parameter "tier" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "tier", ctx.QueryParams(), &params.Tier, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter tier: %s", err))
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.ListConsumers(ctx, params)
+	return err
+}
+
+// PutConsumers converts echo context to params.
+func (w *ServerInterfaceWrapper) PutConsumers(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PutConsumersParams
+	// ------------- Optional query parameter "dry_run" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "dry_run", ctx.QueryParams(), &params.DryRun, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter dry_run: %s", err))
+	}
+
+	headers := ctx.Request().Header
+	// ------------- Required header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: true, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = IfMatch
+	} else {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Header parameter If-Match is required, but not found"))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PutConsumers(ctx, params)
 	return err
 }
 
@@ -1194,6 +1339,13 @@ func (w *ServerInterfaceWrapper) PutConsumer(ctx echo.Context) error {
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params PutConsumerParams
+	// ------------- Optional query parameter "dry_run" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "dry_run", ctx.QueryParams(), &params.DryRun, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter dry_run: %s", err))
+	}
+
 	// ------------- Optional query parameter "source" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", ctx.QueryParams(), &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -2101,6 +2253,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/readyz", wrapper.Readyz, options.OperationMiddlewares["readyz"]...)
 	router.GET(options.BaseURL+"/v1/audit", wrapper.ListAudit, options.OperationMiddlewares["listAudit"]...)
 	router.GET(options.BaseURL+"/v1/consumers", wrapper.ListConsumers, options.OperationMiddlewares["listConsumers"]...)
+	router.POST(options.BaseURL+"/v1/consumers", wrapper.PutConsumers, options.OperationMiddlewares["putConsumers"]...)
 	router.DELETE(options.BaseURL+"/v1/consumers/:id", wrapper.DeleteConsumer, options.OperationMiddlewares["deleteConsumer"]...)
 	router.GET(options.BaseURL+"/v1/consumers/:id", wrapper.GetConsumer, options.OperationMiddlewares["getConsumer"]...)
 	router.PUT(options.BaseURL+"/v1/consumers/:id", wrapper.PutConsumer, options.OperationMiddlewares["putConsumer"]...)
@@ -2163,7 +2316,7 @@ type NotModifiedResponse struct {
 
 type OneConsumerResponseHeaders struct {
 	CacheControl string
-	ETag         string
+	ETag         *string
 }
 type OneConsumerJSONResponse struct {
 	Body Consumer
@@ -2275,6 +2428,29 @@ func (response ListConsumers200JSONResponse) VisitListConsumersResponse(w http.R
 	return err
 }
 
+type PutConsumersRequestObject struct {
+	Params PutConsumersParams
+	Body   *PutConsumersJSONRequestBody
+}
+
+type PutConsumersResponseObject interface {
+	VisitPutConsumersResponse(w http.ResponseWriter) error
+}
+
+type PutConsumers200JSONResponse ConsumersPut
+
+func (response PutConsumers200JSONResponse) VisitPutConsumersResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type DeleteConsumerRequestObject struct {
 	ID     string `json:"id"`
 	Params DeleteConsumerParams
@@ -2311,7 +2487,9 @@ func (response GetConsumer200JSONResponse) VisitGetConsumerResponse(w http.Respo
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
-	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
@@ -2337,7 +2515,9 @@ func (response PutConsumer200JSONResponse) VisitPutConsumerResponse(w http.Respo
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
-	w.Header().Set("ETag", fmt.Sprint(response.Headers.ETag))
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
@@ -3058,16 +3238,19 @@ type StrictServerInterface interface {
 	// ListAudit Who changed what, newest first
 	// (GET /v1/audit)
 	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
-	// ListConsumers The consumers to whom something is assigned
+	// ListConsumers The consumers of whom something is known
 	// (GET /v1/consumers)
 	ListConsumers(ctx context.Context, request ListConsumersRequestObject) (ListConsumersResponseObject, error)
+	// PutConsumers Put many consumers at once
+	// (POST /v1/consumers)
+	PutConsumers(ctx context.Context, request PutConsumersRequestObject) (PutConsumersResponseObject, error)
 	// DeleteConsumer Forget a consumer
 	// (DELETE /v1/consumers/{id})
 	DeleteConsumer(ctx context.Context, request DeleteConsumerRequestObject) (DeleteConsumerResponseObject, error)
-	// GetConsumer What is assigned to a consumer
+	// GetConsumer What is known of a consumer
 	// (GET /v1/consumers/{id})
 	GetConsumer(ctx context.Context, request GetConsumerRequestObject) (GetConsumerResponseObject, error)
-	// PutConsumer Assign a tier to a consumer
+	// PutConsumer Say what a consumer has
 	// (PUT /v1/consumers/{id})
 	PutConsumer(ctx context.Context, request PutConsumerRequestObject) (PutConsumerResponseObject, error)
 	// ListDecisions Why was somebody limited? Recent refusals, newest first
@@ -3252,6 +3435,54 @@ func (sh *strictHandler) ListConsumers(ctx echo.Context, params ListConsumersPar
 		return err
 	} else if validResponse, ok := response.(ListConsumersResponseObject); ok {
 		return validResponse.VisitListConsumersResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PutConsumers operation middleware
+func (sh *strictHandler) PutConsumers(ctx echo.Context, params PutConsumersParams) error {
+	var request PutConsumersRequestObject
+
+	request.Params = params
+
+	var body PutConsumersJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PutConsumers(ctx.Request().Context(), request.(PutConsumersRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PutConsumers")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PutConsumersResponseObject); ok {
+		return validResponse.VisitPutConsumersResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -1,0 +1,186 @@
+package api
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+func invalidConsumer(problems policy.Problems) error {
+	return &failure{status: http.StatusUnprocessableEntity, kind: "invalid-consumer", detail: "nothing has been changed", problems: problems}
+}
+
+// batch reads what many consumers are to have. Only who cannot be told at all for want of a policy set or the store is an error.
+func (s *server) batch(items []gen.ConsumerItem, by string) (writes []consumers.Write, problems policy.Problems, err error) {
+	first := make(map[consumers.Key]int, len(items))
+	for i, it := range items {
+		at := fmt.Sprintf("consumers[%d].", i)
+		p, err := s.person(it.ID, it.Source)
+		if f := (*failure)(nil); errors.As(err, &f) && f.status == http.StatusBadRequest {
+			problems = append(problems, policy.Problem{Path: at + "id", Reason: f.detail})
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if before, twice := first[p.key]; twice {
+			problems = append(problems, policy.Problem{Path: at + "id", Reason: fmt.Sprintf("is that of consumers[%d]", before)})
+			continue
+		}
+		first[p.key] = i
+		record, wrong := s.wanted(p.set, at, gen.ConsumerInput{Tier: it.Tier, Overrides: it.Overrides, Banned: it.Banned, Bypass: it.Bypass})
+		record.By = by
+		problems = append(problems, wrong...)
+		writes = append(writes, consumers.Write{Key: p.key, Any: true, Record: &record})
+	}
+	return writes, problems[:min(len(problems), maxBatchProblems)], nil
+}
+
+// maxBatchProblems bounds the answer to a hopeless batch.
+const maxBatchProblems = 100
+
+// input reads what one consumer is to have and collects what is wrong with it.
+type input struct {
+	set      *policies.Compiled
+	now      time.Time
+	at       string
+	problems policy.Problems
+}
+
+func (in *input) problem(path, format string, args ...any) {
+	in.problems = append(in.problems, policy.Problem{Path: in.at + path, Reason: fmt.Sprintf(format, args...)})
+}
+
+// wanted is what a consumer is to have, by a document whose fields have the prefix at.
+func (s *server) wanted(set *policies.Compiled, at string, body gen.ConsumerInput) (consumers.Record, policy.Problems) {
+	in := &input{set: set, now: s.Now(), at: at}
+	r := consumers.Record{Tier: body.Tier}
+	in.tier(body.Tier)
+	r.Banned, r.Bypass = in.mark("banned", body.Banned), in.mark("bypass", body.Bypass)
+	for i, o := range body.Overrides {
+		r.Overrides = append(r.Overrides, in.override(fmt.Sprintf("overrides[%d]", i), o, body.Overrides[:i]))
+	}
+	if body.Tier == "" && body.Banned == nil && body.Bypass == nil && len(body.Overrides) == 0 {
+		in.problems = append(in.problems, policy.Problem{Path: strings.TrimSuffix(at, "."), Reason: "says nothing: give a tier, overrides, banned or bypass; DELETE forgets a consumer"})
+	}
+	if n := len(wire.AppendSpecial(nil, r.Special(in.now))); n > wire.MaxSpecial {
+		in.problem("overrides", "take %d bytes on each node; at most %d are allowed: give fewer limits", n, wire.MaxSpecial)
+	}
+	return r, in.problems
+}
+
+func (in *input) tier(tier string) {
+	tiers := in.set.Set.Tiers
+	switch {
+	case tier == "" || slices.Contains(tiers, tier):
+	case len(tiers) == 0:
+		in.problem("tier", "is none: the policy set names no tiers")
+	default:
+		in.problem("tier", "must be one of the tiers %s", strings.Join(tiers, ", "))
+	}
+}
+
+func (in *input) mark(path string, m *gen.Mark) *consumers.Mark {
+	if m == nil {
+		return nil
+	}
+	return &consumers.Mark{Reason: m.Reason, Expires: in.expires(path, m.ExpiresAt)}
+}
+
+func (in *input) expires(path string, at *time.Time) time.Time {
+	if at == nil {
+		return time.Time{}
+	}
+	if !at.After(in.now) {
+		in.problem(path+".expires_at", "is over: it is %s now", in.now.UTC().Format(time.RFC3339))
+	}
+	return at.UTC().Truncate(time.Millisecond)
+}
+
+// override reads one; before are those that come before it in the document.
+func (in *input) override(path string, o gen.Override, before []gen.Override) consumers.Override {
+	own := consumers.Override{Policy: o.Policy, Mark: consumers.Mark{Reason: o.Reason, Expires: in.expires(path, o.ExpiresAt)}}
+	p, ok := in.set.Policy(o.Policy)
+	switch {
+	case slices.ContainsFunc(before, func(other gen.Override) bool { return other.Policy == o.Policy }):
+		in.problem(path+".policy", "is overridden already: at most one override for each policy")
+		return own
+	case !ok:
+		in.problem(path+".policy", "is none: the policy set has no policy of this name")
+		return own
+	case !p.ByConsumer():
+		in.problem(path+".policy", "does not count by consumer: its partition has no part consumer, so this consumer shares its buckets with "+
+			"others and a limit of its own would be a limit of theirs")
+		return own
+	}
+	node, err := policy.ParseJSON(o.Limit)
+	if err != nil {
+		in.problem(path+".limit", "%v", err)
+		return own
+	}
+	limits, problems := policy.DecodeOverride(in.at+path+".limit", node, p)
+	in.problems = append(in.problems, problems...)
+	for _, l := range limits {
+		figures := consumers.Limit{Quota: l.Quota, Window: l.Window, Burst: l.Params.Burst}
+		if l.Algorithm == quota.LeakyBucket {
+			figures.Burst-- // The request that is served has no place in the queue.
+		}
+		if figures.Burst == l.Quota {
+			figures.Burst = 0
+		}
+		own.Limits = append(own.Limits, figures)
+	}
+	return own
+}
+
+// consumerAnswer is a record as clients see it.
+func consumerAnswer(key consumers.Key, r consumers.Record) gen.Consumer {
+	c := gen.Consumer{
+		Key: hex.EncodeToString(key[:]), Tier: r.Tier, Updated: r.Updated, By: r.By,
+		Banned: markAnswer(r.Banned), Bypass: markAnswer(r.Bypass),
+	}
+	for _, o := range r.Overrides {
+		m := markAnswer(&o.Mark)
+		c.Overrides = append(c.Overrides, gen.Override{Policy: o.Policy, Limit: limitAnswer(o.Limits), Reason: m.Reason, ExpiresAt: m.ExpiresAt})
+	}
+	return c
+}
+
+func markAnswer(m *consumers.Mark) *gen.Mark {
+	if m == nil {
+		return nil
+	}
+	answer := &gen.Mark{Reason: m.Reason}
+	if !m.Expires.IsZero() {
+		answer.ExpiresAt = &m.Expires
+	}
+	return answer
+}
+
+// limitAnswer writes limits as documents do.
+func limitAnswer(limits []consumers.Limit) json.RawMessage {
+	var value any = limits
+	switch len(limits) {
+	case 0:
+		value = "unlimited"
+	case 1:
+		value = limits[0]
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic("BUG: a limit cannot be written: " + err.Error())
+	}
+	return text
+}

@@ -1,0 +1,152 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const byConsumer = `
+version: weir/v1
+tiers: [free, premium]
+identity: {consumer: [{header: x-api-key}], tier: [assignment], default_tier: free}
+policies:
+  - {name: api, partition: [consumer], limit: {quota: 100, window: 1m}}
+  - {name: log, partition: [consumer, method], algorithm: sliding_log, limit: {quota: 10, window: 1m}}
+  - {name: dear, partition: [consumer], limit: {quota: 10, window: 1m}, cost: 5}
+  - {name: all, partition: [client_ip], limit: {quota: 100, window: 1m}}
+`
+
+func withPolicies(t *testing.T) *plane {
+	p := newPlane(t)
+	if w := p.do(call{who: "root", method: "PUT", path: "/v1/policyset", header: map[string]string{"If-Match": `"0"`}, body: byConsumer}); w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	return p
+}
+
+var whatever = map[string]string{"If-Match": "*"}
+
+func TestAConsumerHasMoreThanATier(t *testing.T) {
+	p := withPolicies(t)
+	soon := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	body := fmt.Sprintf(`{"tier": "premium", "banned": {"reason": "abuse", "expires_at": %q}, "bypass": {"reason": "probe"},
+		"overrides": [{"policy": "api", "limit": {"quota": 500, "window": "60s", "burst": 50}, "reason": "launch"},
+			{"policy": "log", "limit": [{"quota": 20, "window": "1m"}, {"quota": 2, "window": "1s"}], "expires_at": %q},
+			{"policy": "dear", "limit": "unlimited"}]}`, soon.Format(time.RFC3339), soon.Format(time.RFC3339))
+	put := call{who: "ed", method: "PUT", path: "/v1/consumers/alice?dry_run=true", header: whatever, body: body}
+	w := p.do(put)
+	if w.Code != 200 || w.Header().Get("ETag") != "" {
+		t.Fatalf("a dry run: %d %v %s", w.Code, w.Header(), w.Body)
+	}
+	p.problem(p.do(call{who: "eyes", method: "GET", path: "/v1/consumers/alice"}), 404, "not-found")
+	put.path = "/v1/consumers/alice"
+	if w = p.do(put); w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	for _, w := range []string{w.Body.String(), p.do(call{who: "eyes", method: "GET", path: "/v1/consumers/alice"}).Body.String()} {
+		var got api.ConsumerAnswer
+		if err := json.Unmarshal([]byte(w), &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Banned.Reason != "abuse" || !got.Banned.ExpiresAt.Equal(soon) || got.Bypass.ExpiresAt != nil || len(got.Overrides) != 3 ||
+			string(got.Overrides[0].Limit) != `{"quota":500,"window":"1m","burst":50}` || got.Overrides[0].Reason != "launch" ||
+			string(got.Overrides[1].Limit) != `[{"quota":20,"window":"1m"},{"quota":2,"window":"1s"}]` || string(got.Overrides[2].Limit) != `"unlimited"` {
+			t.Errorf("%s", w)
+		}
+	}
+	p.problem(p.do(call{who: "ed", method: "PUT", path: "/v1/consumers/alice?dry_run=true", header: map[string]string{"If-Match": `"7"`}, body: body}), 412, "changed-meanwhile")
+	// Nodes that read the new format are told of it all; those built before of the tier.
+	key := match.ConsumerKey([16]byte{1}, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
+	question := string(wire.AppendQuestion(nil, [][16]byte{key}))
+	for path, special := range map[string]bool{"/node/v1/consumers?format=2": true, "/node/v1/consumers": false} {
+		var m wire.Consumers
+		w := p.do(call{who: "envoy", method: "POST", path: path, body: question})
+		if err := wire.DecodeConsumers(w.Body.Bytes(), &m); err != nil || len(m.Items) != 1 || string(m.Items[0].Tier) != "premium" || (len(m.Items[0].Special) > 0) != special {
+			t.Errorf("%s: %v %+v", path, err, m)
+		}
+		banned, bypass := wire.Ends(m.Items[0].Special)
+		if special && (m.Turn != 1 || !m.Special || banned != soon.UnixMilli() || bypass != wire.ForGood) {
+			t.Errorf("%+v: banned until %d, bypass until %d", m, banned, bypass)
+		}
+	}
+	for filter, want := range map[string]int{"?banned=true": 1, "?tier=premium": 1, "?tier=free": 0, "?banned=true&tier=free": 0, "?banned=false": 1} {
+		var list api.ConsumersAnswer
+		w := p.do(call{who: "eyes", method: "GET", path: "/v1/consumers" + filter})
+		if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list.Consumers) != want {
+			t.Errorf("%s: %v %s", filter, err, w.Body)
+		}
+	}
+}
+
+func TestWhatAConsumerCannotHave(t *testing.T) {
+	p := withPolicies(t)
+	for body, want := range map[string]string{
+		`{}`: ": says nothing: give a tier, overrides, banned or bypass; DELETE forgets a consumer",
+		`{"tier": "gold", "banned": {"expires_at": "2020-01-01T00:00:00Z"}}`:                                        "tier: must be one of the tiers free, premium\nbanned.expires_at: is over",
+		`{"overrides": [{"policy": "none", "limit": "unlimited"}]}`:                                                 "overrides[0].policy: is none: the policy set has no policy of this name",
+		`{"overrides": [{"policy": "all", "limit": {"quota": 1, "window": "1s"}}]}`:                                 "overrides[0].policy: does not count by consumer: its partition has no part consumer",
+		`{"overrides": [{"policy": "api", "limit": "unlimited"}, {"policy": "api", "limit": "unlimited"}]}`:         "overrides[1].policy: is overridden already",
+		`{"overrides": [{"policy": "api", "limit": "much"}]}`:                                                       "overrides[0].limit: must be a mapping like {quota: 100, window: 1m}, a list of such, or unlimited",
+		`{"overrides": [{"policy": "api", "limit": {"quota": 1, "window": "1x", "bust": 1}}]}`:                      "overrides[0].limit.window: must be a whole number with a unit",
+		`{"overrides": [{"policy": "api", "limit": []}]}`:                                                           "overrides[0].limit: is empty",
+		`{"overrides": [{"policy": "log", "limit": {"quota": 300, "window": "1m"}}]}`:                               "overrides[0].limit: ",
+		`{"overrides": [{"policy": "log", "limit": {"quota": 3, "window": "1m", "burst": 2}}]}`:                     "overrides[0].limit.burst: is for token_bucket and leaky_bucket only",
+		`{"overrides": [{"policy": "dear", "limit": {"quota": 4, "window": "1m"}}]}`:                                "overrides[0].limit: has a burst of 4 where a request costs 5",
+		`{"overrides": [{"policy": "api", "limit": [{"quota": 1, "window": "1s"}, {"quota": 2, "window": "1s"}]}]}`: "overrides[0].limit[1].window: is that of another limit in the list",
+	} {
+		for _, dry := range []string{"", "?dry_run=true"} {
+			got := p.problem(p.do(call{who: "ed", method: "PUT", path: "/v1/consumers/alice" + dry, header: whatever, body: body}), 422, "invalid-consumer")
+			for _, line := range strings.Split(want, "\n") {
+				if !strings.Contains(": "+strings.TrimPrefix(got.Problems.Error(), ": "), strings.TrimPrefix(line, ": ")) {
+					t.Errorf("%s%s: %v\nwant %s", body, dry, got.Problems, line)
+				}
+			}
+		}
+	}
+}
+
+// A batch is put as a whole or not at all, and says which of many is wrong.
+func TestManyConsumersAtOnce(t *testing.T) {
+	p := withPolicies(t)
+	put := func(query, body string) call {
+		return call{who: "ed", method: "POST", path: "/v1/consumers" + query, header: whatever, body: body}
+	}
+	got := p.problem(p.do(put("", `{"consumers": [{"id": "a", "tier": "free"}, {"id": "b"}, {"id": "c", "tier": "gold"}, {"id": "a", "tier": "free"},
+		{"id": "d", "source": "jwt:sub", "tier": "free"}, {"id": "e", "overrides": [{"policy": "all", "limit": "unlimited"}]}]}`)), 422, "invalid-consumer")
+	var paths []string
+	for _, one := range got.Problems {
+		paths = append(paths, one.Path)
+	}
+	want := "consumers[1] consumers[2].tier consumers[3].id consumers[4].id consumers[5].overrides[0].policy"
+	if strings.Join(paths, " ") != want {
+		t.Errorf("%v\nwant %s", got.Problems, want)
+	}
+	p.problem(p.do(call{who: "eyes", method: "GET", path: "/v1/consumers/a"}), 404, "not-found")
+	const two = `{"consumers": [{"id": "a", "tier": "free"}, {"id": "b", "banned": {}}]}`
+	if w := p.do(put("?dry_run=true", two)); w.Code != 200 || w.Body.String() != `{"written":2,"dry_run":true}`+"\n" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	p.problem(p.do(call{who: "eyes", method: "GET", path: "/v1/consumers/a"}), 404, "not-found")
+	for range 2 {
+		if w := p.do(put("", two)); w.Code != 200 || w.Body.String() != `{"written":2,"dry_run":false}`+"\n" {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	}
+	if w := p.do(call{who: "eyes", method: "GET", path: "/v1/consumers/b"}); w.Code != 200 || !strings.Contains(w.Body.String(), `"banned":{}`) {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := p.do(call{who: "root", method: "GET", path: "/v1/audit?resource=consumers"}); !strings.Contains(w.Body.String(), `"consumers.put"`) || !strings.Contains(w.Body.String(), `{"consumers":2}`) {
+		t.Errorf("%s", w.Body)
+	}
+	if log := p.log.String(); strings.Contains(log, `"a"`) || !strings.Contains(log, `"consumers changed"`) {
+		t.Errorf("%s", log)
+	}
+}

@@ -1,0 +1,249 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+)
+
+// markFlags say why something is so, and how long.
+type markFlags struct {
+	Reason string        `help:"Why, for operators; clients do not see it." placeholder:"TEXT"`
+	For    time.Duration `help:"How long, like 90m or 720h; without it until it is taken back." placeholder:"DURATION"`
+	Until  time.Time     `help:"Until when, like 2030-01-01T00:00:00Z." placeholder:"TIME"`
+}
+
+// end is when it is over by the control plane's clock, nil for never.
+func (f markFlags) end(server serverFlags) (*time.Time, error) {
+	switch {
+	case f.For < 0, f.For > 0 && !f.Until.IsZero():
+		return nil, errors.New("give one of --for and --until")
+	case f.For > 0:
+		now, err := server.now()
+		at := now.Add(f.For).UTC()
+		return &at, err
+	case !f.Until.IsZero():
+		return &f.Until, nil
+	}
+	return nil, nil
+}
+
+// markText says how long something is so, and why.
+func markText(reason string, end *time.Time) string {
+	text := "until it is taken back"
+	if end != nil {
+		text = "until " + end.Format(time.RFC3339)
+	}
+	if reason != "" {
+		text += ": " + reason
+	}
+	return text
+}
+
+type banConsumer struct {
+	consumerFlags
+	markFlags
+}
+
+// Run bans the consumer.
+func (c *banConsumer) Run(env *environment) error {
+	end, err := c.end(c.serverFlags)
+	if err != nil {
+		return err
+	}
+	m := &api.ConsumerMark{Reason: c.Reason, ExpiresAt: end}
+	if err := c.edit(env, func(r *api.ConsumerAnswer) error { r.Banned = m; return nil }); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(env.Out, "banned %s\n", markText("", end))
+	return err
+}
+
+type unbanConsumer struct{ consumerFlags }
+
+// Run takes the ban back.
+func (c *unbanConsumer) Run(env *environment) error {
+	err := c.edit(env, func(r *api.ConsumerAnswer) error {
+		if r.Banned == nil {
+			return errors.New("the consumer is not banned")
+		}
+		r.Banned = nil
+		return nil
+	})
+	if err == nil {
+		_, err = fmt.Fprintln(env.Out, "not banned any more")
+	}
+	return err
+}
+
+type bypassConsumer struct {
+	consumerFlags
+	markFlags
+	Off bool `help:"Limit the consumer again."`
+}
+
+// Run lets the consumer pass without a limit.
+func (c *bypassConsumer) Run(env *environment) error {
+	end, err := c.end(c.serverFlags)
+	if err != nil {
+		return err
+	}
+	text := "not limited " + markText("", end)
+	m := &api.ConsumerMark{Reason: c.Reason, ExpiresAt: end}
+	if c.Off {
+		m, text = nil, "limited again"
+	}
+	if err := c.edit(env, func(r *api.ConsumerAnswer) error { r.Bypass = m; return nil }); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(env.Out, text)
+	return err
+}
+
+type overrideConsumer struct {
+	consumerFlags
+	markFlags
+	Policy string   `arg:"" help:"The policy, whose partition must contain consumer."`
+	Limit  []string `arg:"" help:"QUOTA/WINDOW or QUOTA/WINDOW/BURST, like 500/1m; several for several limits; unlimited; none to take it back."`
+}
+
+// Run gives the consumer its own limits.
+func (c *overrideConsumer) Run(env *environment) error {
+	end, err := c.end(c.serverFlags)
+	if err != nil {
+		return err
+	}
+	limit, err := parseLimits(c.Limit)
+	if err != nil {
+		return err
+	}
+	err = c.edit(env, func(r *api.ConsumerAnswer) error {
+		before := len(r.Overrides)
+		r.Overrides = slices.DeleteFunc(r.Overrides, func(o api.ConsumerOverride) bool { return o.Policy == c.Policy })
+		if limit != nil {
+			r.Overrides = append(r.Overrides, api.ConsumerOverride{Policy: c.Policy, Limit: limit, Reason: c.Reason, ExpiresAt: end})
+		} else if len(r.Overrides) == before {
+			return fmt.Errorf("the consumer has no limit of its own under %s", c.Policy)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case limit == nil:
+		_, err = fmt.Fprintf(env.Out, "under %s the policy's limit counts again\n", c.Policy)
+	default:
+		_, err = fmt.Fprintf(env.Out, "under %s the limit is %s, %s\n", c.Policy, ownLimits(limit), markText("", end))
+	}
+	return err
+}
+
+type limitJSON struct {
+	Quota  int64  `json:"quota"`
+	Window string `json:"window"`
+	Burst  int64  `json:"burst,omitempty"`
+}
+
+// parseLimits makes the JSON of limits as they are written on command lines; nil for none.
+func parseLimits(texts []string) (json.RawMessage, error) {
+	switch {
+	case len(texts) == 1 && texts[0] == "none":
+		return nil, nil
+	case len(texts) == 1 && texts[0] == "unlimited":
+		return json.RawMessage(`"unlimited"`), nil
+	}
+	var limits []limitJSON
+	for _, text := range texts {
+		var l limitJSON
+		parts := strings.Split(text, "/")
+		quota, err := strconv.ParseInt(parts[0], 10, 64)
+		if len(parts) == 3 && err == nil {
+			l.Burst, err = strconv.ParseInt(parts[2], 10, 64)
+		}
+		if err != nil || len(parts) < 2 || len(parts) > 3 {
+			return nil, fmt.Errorf("%q is not like 500/1m, 500/1m/50, unlimited or none", text)
+		}
+		l.Quota, l.Window = quota, parts[1]
+		limits = append(limits, l)
+	}
+	if len(limits) == 1 {
+		return json.Marshal(limits[0])
+	}
+	return json.Marshal(limits)
+}
+
+// ownLimits writes limits as parseLimits reads them.
+func ownLimits(limit json.RawMessage) string {
+	var several []limitJSON
+	var one limitJSON
+	if json.Unmarshal(limit, &several) != nil {
+		if json.Unmarshal(limit, &one) != nil {
+			return strings.Trim(string(limit), `"`)
+		}
+		several = append(several, one)
+	}
+	var texts []string
+	for _, l := range several {
+		text := fmt.Sprintf("%d/%s", l.Quota, l.Window)
+		if l.Burst > 0 {
+			text += fmt.Sprintf("/%d", l.Burst)
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, " ")
+}
+
+type putConsumer struct {
+	consumerFlags
+	File   string `arg:"" help:"JSON as PUT /v1/consumers/{id} takes it; - reads the standard input."`
+	DryRun bool   `help:"Only check it."`
+}
+
+// Run replaces the record.
+func (c *putConsumer) Run(env *environment) error {
+	if c.ID == "-" {
+		return errors.New("the consumer must be given on the command line here; consumers set, ban and the like read it with -")
+	}
+	read := os.ReadFile
+	if c.File == "-" {
+		read = func(string) ([]byte, error) { return io.ReadAll(io.LimitReader(env.In, maxAnswer)) }
+	}
+	body, err := read(c.File)
+	if err != nil {
+		return err
+	}
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	path, err := c.path(env)
+	if err != nil {
+		return err
+	}
+	if c.DryRun {
+		separator := "?"
+		if c.Source != "" {
+			separator = "&"
+		}
+		path += separator + "dry_run=true"
+	}
+	_, err = cl.do(http.MethodPut, path, map[string]string{"If-Match": "*", "Content-Type": "application/json"}, body)
+	if err = problemsOf(err); err != nil {
+		return err
+	}
+	done := "put"
+	if c.DryRun {
+		done = "it could be put"
+	}
+	_, err = fmt.Fprintln(env.Out, done)
+	return err
+}

@@ -1,0 +1,62 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+)
+
+type listConsumers struct {
+	getFlags
+	Banned bool   `help:"Only those who are banned."`
+	Tier   string `help:"Only those with this tier." placeholder:"TIER"`
+}
+
+// Run prints all that are wanted, page by page, however many there are.
+func (c *listConsumers) Run(env *environment) error {
+	query := url.Values{}
+	if c.Banned {
+		query.Set("banned", "true")
+	}
+	if c.Tier != "" {
+		query.Set("tier", c.Tier)
+	}
+	path := "/v1/consumers"
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	all := []api.ConsumerAnswer{}
+	err := c.pages(path, func(body []byte) (string, error) {
+		var page api.ConsumersAnswer
+		err := json.Unmarshal(body, &page)
+		all = append(all, page.Consumers...)
+		return page.Next, err
+	})
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return printJSON(env.Out, map[string]any{"consumers": all})
+	}
+	return table(env.Out, "KEY\tTIER\tBANNED\tBYPASS\tOVERRIDES\tCHANGED\tBY", func(w io.Writer) {
+		for _, one := range all {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", one.Key, one.Tier, shortMark(one.Banned), shortMark(one.Bypass), len(one.Overrides),
+				one.Updated.Format(time.RFC3339), one.By)
+		}
+	})
+}
+
+// shortMark is until when something is so, empty if it is not.
+func shortMark(m *api.ConsumerMark) string {
+	switch {
+	case m == nil:
+		return ""
+	case m.ExpiresAt == nil:
+		return "yes"
+	}
+	return "until " + m.ExpiresAt.Format(time.RFC3339)
+}

@@ -1,0 +1,98 @@
+package leases
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// People tells which limits consumers have of their own. *consumers.Service is one.
+type People interface {
+	// Turn is the highest that is known.
+	Turn() uint64
+	// Known tells what is known of consumers, those of whom nothing is among them.
+	Known(ctx context.Context, keys []consumers.Key) (map[consumers.Key]consumers.Knowledge, error)
+	// Refresh makes Turn and Known tell the newest.
+	Refresh(ctx context.Context) error
+}
+
+// Overriding has the service grant consumers limits of their own. It returns the service, and is to be called before any Grant.
+func (s *Service) Overriding(p People) *Service {
+	s.people = p
+	return s
+}
+
+func (s *Service) refreshPeople(ctx context.Context) error {
+	if s.people == nil {
+		return nil
+	}
+	return s.people.Refresh(ctx)
+}
+
+// know looks up the consumers that items name. If they cannot be had their items are not known.
+func (s *Service) know(ctx context.Context, items []wire.LeaseItem) map[consumers.Key]consumers.Knowledge {
+	var keys []consumers.Key
+	for i := range items {
+		if items[i].Place > 0 {
+			keys = append(keys, items[i].Person())
+		}
+	}
+	if len(keys) == 0 || s.people == nil {
+		return nil
+	}
+	known, err := s.people.Known(ctx, keys)
+	if err != nil {
+		return nil
+	}
+	return known
+}
+
+// skew is how far apart the clocks of replicas may be for the end of an override to be the same to all: once one of them has found it
+// ended, so do the others.
+const skew = 10 * time.Second
+
+// boundless is the limit of a consumer whom a policy does not limit, for a node that has not heard of it yet: more than any request
+// may cost, each second.
+var boundless, _ = policy.NewLimit(policy.Counting{}, 2*policy.MaxCost, quota.Second, 0)
+
+// resolve is the limit that an item means under a policy set: the policy's, or at its place one that the consumer has in place of those. The turn, to
+// be added to the version of the figures, orders what consumers have of their own: it is even while that is in force and odd once it
+// has ended. An item that names nobody is of a node that knows the limit to be the policy's, as of the turn that it says.
+func (s *Service) resolve(it wire.LeaseItem, by terms, set *policies.Compiled) (p *policy.Policy, limit policy.Limit, turn uint64, ok bool) {
+	p, limit, ok = by.meant.Resolve(it.Limit, set)
+	if !ok || s.people == nil {
+		return p, limit, 0, ok
+	}
+	if it.Place == 0 {
+		return p, limit, 2 * min(it.Turn, s.people.Turn()), ok
+	}
+	known, found := by.people[it.Person()]
+	if !found || !p.ByConsumer() {
+		return p, limit, 0, found
+	}
+	now := s.now()
+	if by.late {
+		now = now.Add(skew)
+	}
+	turn = 2 * known.Turn
+	o := known.Override(p.Name, now)
+	if o == nil {
+		if len(known.Overrides) > 0 {
+			turn++
+		}
+		return p, limit, turn, true
+	}
+	own, err := o.Of(p)
+	switch {
+	case err != nil: // It does not fit how the policy counts since a change of that.
+		return p, limit, turn, true
+	case int(it.Place) > len(own):
+		return p, boundless, turn, true
+	}
+	return p, own[it.Place-1], turn, true
+}

@@ -1,0 +1,174 @@
+package leases_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// people is what one replica knows of one consumer, alice, and what the store says that others have written.
+type people struct {
+	held, stored consumers.Knowledge
+	err          error
+}
+
+var alice = consumers.Key{1, 2, 3, 4, 5, 6, 7, 8, 9}
+
+func (p *people) Turn() uint64 { return p.held.Turn }
+
+func (p *people) Known(_ context.Context, keys []consumers.Key) (map[consumers.Key]consumers.Knowledge, error) {
+	known := map[consumers.Key]consumers.Knowledge{}
+	for _, key := range keys {
+		if known[key] = (consumers.Knowledge{Turn: p.held.Turn}); key == alice {
+			known[key] = p.held
+		}
+	}
+	return known, p.err
+}
+
+func (p *people) Refresh(context.Context) error {
+	p.held = p.stored
+	return p.err
+}
+
+// own is alice with some limits a minute of her own under a policy, until an instant.
+func own(turn uint64, name string, until time.Time, quotas ...int64) consumers.Knowledge {
+	k := consumers.Knowledge{Turn: turn}
+	o := consumers.Override{Policy: name, Mark: consumers.Mark{Expires: until}}
+	for i, q := range quotas {
+		o.Limits = append(o.Limits, consumers.Limit{Quota: q, Window: quota.Span(i+1) * quota.Minute})
+	}
+	k.Overrides = append(k.Overrides, o)
+	return k
+}
+
+func of(key consumers.Key, it wire.LeaseItem, place uint8) wire.LeaseItem {
+	it.Consumer = [2]uint64{binary.LittleEndian.Uint64(key[:8]), binary.LittleEndian.Uint64(key[8:])}
+	it.Place = place + 1
+	return it
+}
+
+func as(turn uint64, it wire.LeaseItem) wire.LeaseItem {
+	it.Turn = turn
+	return it
+}
+
+const (
+	perConsumer = "name: mine, partition: [consumer], limit: {quota: 100, window: 1m}"
+	asTheseSay  = "name: log, partition: [consumer], algorithm: sliding_log, limit: {quota: 100, window: 1m}"
+)
+
+// at answers items at an instant in seconds, and returns how many of the waiting were granted.
+func (w *world) at(seconds int64, p *people, items ...wire.LeaseItem) (granted []int64, states []wire.ItemState) {
+	w.t.Helper()
+	s := leases.New(w, w, w, func() time.Time { return time.Unix(seconds, 0) }).Overriding(p)
+	reply, err := s.Grant(w.t.Context(), wire.LeaseRequest{Version: 1, Items: items})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, a := range reply.Items {
+		granted, states = append(granted, a.Waiting), append(states, a.State)
+	}
+	return granted, states
+}
+
+func (w *world) mustGrant(seconds int64, p *people, it wire.LeaseItem, want int64) {
+	w.t.Helper()
+	if got, states := w.at(seconds, p, it); got[0] != want || states[0] != wire.ItemGranted {
+		w.t.Errorf("at %d s %d are granted (%v), want %d", seconds, got[0], states, want)
+	}
+}
+
+func (w *world) withConsumers(lines ...string) *world {
+	w.t.Helper()
+	w.put(1, append(lines, "name: all, partition: [], limit: {quota: 100, window: 1m}")...)
+	return w
+}
+
+// The control plane looks up what a consumer has, whatever the node believes, and keeps what was used.
+func TestAnOverrideKeepsWhatWasUsed(t *testing.T) {
+	w := newWorld(t).withConsumers(perConsumer)
+	p := &people{held: own(0, "other", time.Time{}, 7)}
+	ask := of(alice, item(1, 0, 1000, 0), 0)
+	w.mustGrant(0, p, of(alice, item(1, 0, 40, 0), 0), 40)
+	p.held = own(1, "mine", time.Time{}, 300)
+	w.mustGrant(0, p, ask, 260)
+	p.held = own(2, "mine", time.Time{}, 500)
+	w.mustGrant(0, p, ask, 200)
+	p.held = consumers.Knowledge{Turn: 3}
+	w.mustGrant(0, p, ask, 0)
+	w.mustGrant(0, p, of(consumers.Key{9}, item(2, 0, 1000, 0), 0), 100)
+}
+
+// A node, or a replica, that does not know yet never takes a bucket back to the figures of before: that would mint tokens.
+func TestWhoKnowsLessConvertsNothingBack(t *testing.T) {
+	w := newWorld(t).withConsumers(perConsumer)
+	p := &people{held: own(5, "mine", time.Time{}, 1000)}
+	p.stored = p.held
+	w.mustGrant(0, p, of(alice, item(1, 0, 900, 0), 0), 900)
+	for name, it := range map[string]wire.LeaseItem{"a node that has not heard": as(4, item(1, 0, 1, 0)), "a node of before": item(1, 0, 1, 0)} {
+		if _, states := w.at(0, p, it); states[0] != wire.ItemUnknown {
+			t.Errorf("%s: %v", name, states)
+		}
+	}
+	behind := &people{held: consumers.Knowledge{Turn: 4}, stored: p.held}
+	w.mustGrant(0, behind, of(alice, item(1, 0, 60, 0), 0), 60)
+	if behind.held.Turn != 5 {
+		t.Error("the replica has not read what is new")
+	}
+	// What the node claims to know counts for no more than what this replica knows.
+	if _, states := w.at(0, &people{held: consumers.Knowledge{Turn: 4}, stored: consumers.Knowledge{Turn: 4}}, as(1<<60, item(1, 0, 1, 0))); states[0] != wire.ItemUnknown {
+		t.Errorf("a node claims a turn that nobody knows: %v", states)
+	}
+	// Once it is gone everybody who knows that has the policy's limit.
+	gone := &people{held: consumers.Knowledge{Turn: 6}}
+	w.mustGrant(0, gone, as(6, item(1, 0, 1, 0)), 0)
+	w.mustGrant(0, gone, of(alice, item(1, 0, 1, 0), 0), 0)
+}
+
+// When one replica has found an override ended so do those whose clocks are behind.
+func TestAnOverrideEndsOnce(t *testing.T) {
+	w := newWorld(t).withConsumers(perConsumer)
+	p := &people{held: own(5, "mine", time.Unix(60, 0), 1000)}
+	p.stored = p.held
+	ask := of(alice, item(1, 0, 500, 0), 0)
+	w.mustGrant(59, p, ask, 500)
+	w.mustGrant(60, p, ask, 0)
+	w.mustGrant(58, p, ask, 0)
+	// A new one begins, whatever has ended; the 500 may still be used.
+	p.held = own(6, "mine", time.Unix(90, 0), 700)
+	w.mustGrant(59, p, ask, 200)
+}
+
+func TestLimitsByTheirPlaces(t *testing.T) {
+	w := newWorld(t).withConsumers(perConsumer, asTheseSay)
+	p := &people{held: own(1, "mine", time.Time{}, 30, 40)}
+	w.mustGrant(0, p, of(alice, item(1, 0, 100, 0), 0), 30)
+	w.mustGrant(0, p, of(alice, item(2, 0, 100, 0), 1), 40)
+	// A node that has not heard of it asks for limits that the consumer does not have.
+	w.mustGrant(0, p, of(alice, item(3, 0, 1000, 0), 2), 1000)
+	p.held = own(2, "mine", time.Time{})
+	w.mustGrant(0, p, of(alice, item(4, 0, 1<<20, 0), 0), 1<<20)
+	// One that does not fit the algorithm any more sleeps, and so does one of a policy that has buckets for all.
+	p.held = own(3, "log", time.Time{}, 100_000)
+	w.mustGrant(0, p, of(alice, item(5, 1, 1000, 0), 0), 100)
+	p.held = own(4, "all", time.Time{}, 5)
+	w.mustGrant(0, p, of(alice, item(6, 2, 1000, 0), 0), 100)
+}
+
+// Where the consumer cannot be looked up nothing is granted; other items are.
+func TestAConsumerThatCannotBeLookedUp(t *testing.T) {
+	w := newWorld(t).withConsumers(perConsumer)
+	p := &people{err: errors.New("away")}
+	granted, states := w.at(0, p, of(alice, item(1, 0, 1, 0), 0), item(2, 0, 1, 0))
+	if states[0] != wire.ItemUnknown || states[1] != wire.ItemGranted || granted[1] != 1 {
+		t.Errorf("%v %v", granted, states)
+	}
+}

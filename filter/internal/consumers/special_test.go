@@ -1,0 +1,142 @@
+package consumers_test
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/consumers"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// ahead is by how much Unix time is ahead of these tests' clock, in milliseconds.
+const ahead = 1_790_000_000_000
+
+func newSpecial(t *testing.T, vms, sets int) *process {
+	p := newProcess(t, vms, sets)
+	p.special = map[[16]byte][]byte{}
+	for _, vm := range p.vms {
+		vm.Ahead = quota.Span(ahead) * quota.Millisecond
+	}
+	return p
+}
+
+// unix is an instant of the test's clock, in seconds, as messages have it.
+func unix(seconds int64) int64 { return ahead + seconds*1000 }
+
+func (p *process) isBanned(vm int, n byte, want bool) {
+	p.t.Helper()
+	if got := p.find(vm, key(n)); got.Banned != want {
+		p.t.Errorf("at %d s VM %d takes consumer %d for banned: %v", p.now/sec, vm, n, got.Banned)
+	}
+}
+
+// A ban that is pushed is known at once in every VM, also of a consumer nobody has asked about, and ends by itself while the control
+// plane is away, and not before.
+func TestABanHoldsUntilItsEnd(t *testing.T) {
+	p := newSpecial(t, 2, 64)
+	if special, turn := p.vms[1].Special(); special || turn != 0 {
+		t.Errorf("special %v, turn %d", special, turn)
+	}
+	p.special[key(1)] = wire.AppendSpecial(nil, wire.Special{Banned: unix(1000 + 3600)})
+	p.special[key(2)] = wire.AppendSpecial(nil, wire.Special{Bypass: wire.ForGood})
+	p.turn = 4
+	p.change(true, map[byte]string{1: "gold", 2: ""})
+	p.tick(0)
+	for vm := range p.vms {
+		p.isBanned(vm, 1, true)
+		p.isBanned(vm, 2, false)
+		if special, turn := p.vms[vm].Special(); !special || turn != 4 {
+			t.Errorf("VM %d: special %v, turn %d", vm, special, turn)
+		}
+		if got := p.find(vm, key(2)); !got.Bypass || !got.Sure {
+			t.Errorf("%+v", got)
+		}
+	}
+	p.tick(3599 * sec)
+	p.isBanned(1, 1, true)
+	p.expect(1, 1, "") // The tier has lapsed: nothing was heard of the control plane.
+	p.tick(sec)
+	p.isBanned(1, 1, false)
+	if got := p.find(1, key(2)); !got.Bypass {
+		t.Errorf("what is for good has ended: %+v", got)
+	}
+}
+
+// A node that has missed changes is told of bans though not of all changes, and is not sure of anybody else.
+func TestBansComeWithoutTheRest(t *testing.T) {
+	p := newSpecial(t, 1, 64)
+	p.expect(0, 1, "")
+	p.expect(0, 2, "")
+	p.tick(0)
+	p.answer()
+	p.tick(sec)
+	p.special[key(1)] = wire.AppendSpecial(nil, wire.Special{Banned: wire.ForGood})
+	p.change(false, map[byte]string{1: "", 2: "gold"})
+	p.tick(0)
+	p.isBanned(0, 1, true)
+	if one, two := p.find(0, key(1)), p.find(0, key(2)); !one.Sure || two.Sure {
+		t.Errorf("sure of %v and %v", one.Sure, two.Sure)
+	}
+	if got := p.find(0, key(9)); got.Sure || got.Banned {
+		t.Errorf("of nobody it knows %+v", got)
+	}
+}
+
+// A control plane of before, beside one that is newer, speaks of tiers alone: that takes nothing back.
+func TestAControlPlaneOfBeforeLiftsNoBan(t *testing.T) {
+	p := newSpecial(t, 1, 64)
+	p.special[key(1)] = wire.AppendSpecial(nil, wire.Special{Banned: wire.ForGood})
+	p.turn = 4
+	p.change(true, map[byte]string{1: "free"})
+	p.before = true
+	p.change(true, map[byte]string{1: "gold"})
+	p.tick(61 * sec)
+	p.expect(0, 1, "gold")
+	p.tick(sec)
+	p.answer()
+	p.isBanned(0, 1, true)
+	p.expect(0, 1, "gold")
+	if special, turn := p.vms[0].Special(); !special || turn != 4 {
+		t.Errorf("special %v, turn %d", special, turn)
+	}
+	p.before = false
+	delete(p.special, key(1))
+	p.change(true, map[byte]string{1: "gold"})
+	p.isBanned(0, 1, false)
+}
+
+// Neither invented consumers nor those with a tier crowd out who is banned.
+func TestAFloodLeavesBans(t *testing.T) {
+	p := newSpecial(t, 1, 1)
+	p.special[key(1)] = wire.AppendSpecial(nil, wire.Special{Banned: wire.ForGood})
+	p.change(true, map[byte]string{1: ""})
+	for n := range uint64(200) {
+		var other match.Key
+		binary.LittleEndian.PutUint64(other[:], 1000+n)
+		p.tiers[other] = "gold"
+		p.find(0, other)
+		p.tick(sec / 1000)
+		p.answer()
+	}
+	p.isBanned(0, 1, true)
+}
+
+// A worker of before beside a new one, in one process: neither takes the other's bytes for what they are not.
+func TestAWorkerOfBeforeReadsNothingWrong(t *testing.T) {
+	p := newSpecial(t, 1, 1)
+	p.special[key(1)] = wire.AppendSpecial(nil, wire.Special{Banned: wire.ForGood})
+	p.turn = 4
+	p.change(true, map[byte]string{1: "gold"})
+	state := []byte{1, 0, 0, 0, 'r'}
+	value, _, _ := p.data.Get(state)
+	p.data.Put(state, value[:24]) // as it was written before
+	late := consumers.New(&p.data, p, p, [4]byte{1}, 1)
+	if late.Revision() != p.revision {
+		t.Errorf("revision %d", late.Revision())
+	}
+	if special, turn := late.Special(); special || turn != 0 {
+		t.Errorf("special %v, turn %d", special, turn)
+	}
+}

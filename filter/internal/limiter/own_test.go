@@ -1,0 +1,106 @@
+package limiter_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// register is what one worker knows of all consumers, who are one.
+type register struct {
+	special []byte
+	unsure  bool
+}
+
+func (r *register) Special() (bool, uint64) { return true, 9 }
+
+func (r *register) Find(p *match.Person) {
+	p.Special, p.Sure, p.Now = r.special, !r.unsure, 1000
+	banned, bypass := wire.Ends(p.Special)
+	p.Banned, p.Bypass = banned > p.Now, bypass > p.Now
+}
+
+func ownLimits(quotas ...int64) []byte {
+	o := wire.Override{Policy: "p", Until: wire.ForGood}
+	for i, q := range quotas {
+		o.Limits = append(o.Limits, wire.Figures{Quota: q, Window: quota.Span(i+1) * quota.Minute})
+	}
+	return wire.AppendSpecial(nil, wire.Special{Overrides: []wire.Override{o}})
+}
+
+func byConsumer(mode string) string {
+	return `{"version":"weir/v1","identity":{"consumer":[{"header":"x-api-key"}]},"policies":[
+		{"name":"p","partition":["consumer"],"limit":{"quota":3,"window":"1m"},"mode":"` + mode + `"}]}`
+}
+
+// spend sends requests until one is refused, and returns how many were not.
+func (n *node) spend(l *limiter.Limiter, r *register) (allowed int) {
+	for ; allowed < 100; allowed++ {
+		a := match.Attributes{Method: []byte("GET"), Path: []byte("/"), Host: []byte("h"), Consumers: r,
+			Headers: []match.Header{{Name: []byte("x-api-key"), Value: []byte("alice")}}}
+		n.stream++
+		req := &limiter.Request{Stream: n.stream}
+		if status := l.Begin(req, n.rules, &a, n.now); status == limiter.Refused || status == limiter.Banned {
+			break
+		}
+	}
+	return allowed
+}
+
+// A bucket of this node's own goes by the consumer's limit, keeps what was used, and is not taken back to the policy's by a worker
+// that has forgotten the consumer: it would hold what was used twice.
+func TestALimitOfAConsumersOwn(t *testing.T) {
+	n := newNode(t, false, "")
+	n.pushDocument(2, byConsumer("local"))
+	other := n.second()
+	for i, c := range []struct {
+		l    *limiter.Limiter
+		r    *register
+		want int
+	}{
+		{n.limiter, &register{}, 3},
+		{n.limiter, &register{special: ownLimits(10)}, 7},
+		{other, &register{unsure: true}, 0},
+		{n.limiter, &register{special: ownLimits(10)}, 0},
+		{n.limiter, &register{special: ownLimits(12)}, 2},
+		{other, &register{}, 0},                               // It knows for certain that the consumer has none.
+		{n.limiter, &register{special: ownLimits(15, 20)}, 3}, // Two limits: the first has 3 left.
+		{n.limiter, &register{special: wire.AppendSpecial(nil, wire.Special{Bypass: wire.ForGood})}, 100},
+		{n.limiter, &register{special: wire.AppendSpecial(nil, wire.Special{Banned: wire.ForGood, Bypass: wire.ForGood})}, 0},
+	} {
+		if got := n.spend(c.l, c.r); got != c.want {
+			t.Errorf("step %d: %d allowed, want %d", i, got, c.want)
+		}
+	}
+}
+
+// What is asked of the centre names the consumer where the limit may be its own.
+func TestAConsumerIsNamedToTheCentre(t *testing.T) {
+	for i, c := range []struct {
+		r    *register
+		want string
+	}{
+		{&register{}, "turn 9, place 0"},
+		{&register{unsure: true}, "turn 9, place 1"},
+		{&register{special: ownLimits(10)}, "turn 9, place 1"},
+	} {
+		n := newNode(t, true, "")
+		n.pushDocument(2, byConsumer("strict"))
+		a := match.Attributes{Method: []byte("GET"), Path: []byte("/"), Host: []byte("h"), Consumers: c.r,
+			Headers: []match.Header{{Name: []byte("x-api-key"), Value: []byte("alice")}}}
+		req := &limiter.Request{Stream: 1}
+		if status := n.limiter.Begin(req, n.rules, &a, n.now); status != limiter.Paused {
+			t.Fatalf("%d: status %d", i, status)
+		}
+		it := n.asked[0]
+		key := match.ConsumerKey([16]byte{}, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
+		if got := fmt.Sprintf("turn %d, place %d", it.Turn, it.Place); got != c.want || (it.Place > 0) != (it.Person() == key) {
+			t.Errorf("%d: %s of %x, want %s", i, got, it.Person(), c.want)
+		}
+	}
+}

@@ -1,0 +1,45 @@
+package policy
+
+import (
+	"strconv"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// ByConsumer says whether each consumer has buckets of its own under the policy, which is what a limit of its own needs.
+func (p *Policy) ByConsumer() bool {
+	for _, part := range p.Partition {
+		if part.Kind == PartConsumer {
+			return true
+		}
+	}
+	return false
+}
+
+// Own makes a limit of a consumer's own under a policy that counts so. The burst, 0 for the quota, is for buckets only: the windows
+// admit the quota. The error names the figure that does not fit.
+func (c Counting) Own(units int64, window quota.Span, burst int64) (Limit, error) {
+	if c.Algorithm.Windowed() {
+		burst = 0
+	}
+	return NewLimit(c, units, window, burst)
+}
+
+// DecodeOverride reads the limits that a consumer is to have in place of p's: one, a list, or the word unlimited for none. It
+// reports all problems, with their paths below path.
+func DecodeOverride(path string, n Node, p *Policy) ([]Limit, Problems) {
+	if n.Kind == String && n.Text == "unlimited" {
+		return nil, nil
+	}
+	r := &reader{}
+	if n.Kind != Map && n.Kind != List {
+		r.wrongKind(path, n, "a mapping like {quota: 100, window: 1m}, a list of such, or unlimited")
+		return nil, r.problems
+	}
+	limits := r.limits(path, n, p.Counting)
+	for _, l := range limits {
+		r.present(path, p.Cost.Header != "" || p.Cost.Fixed <= l.Params.Burst, "has a burst of "+strconv.FormatInt(l.Params.Burst, 10)+
+			" where a request costs "+strconv.FormatInt(p.Cost.Fixed, 10)+": every request would be refused; write a ban if that is meant")
+	}
+	return limits, r.problems
+}

@@ -1,0 +1,100 @@
+package wire
+
+import (
+	"math"
+
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Bounds of what one consumer has beside its tier.
+const (
+	// MaxSpecial is the most bytes that AppendSpecial may have made for a node to take them.
+	MaxSpecial = 2048
+	// MaxOverrides is how many policies' limits may be overridden.
+	MaxOverrides = 16
+)
+
+// ForGood is the end of what never ends by itself, in Unix milliseconds like all ends here.
+const ForGood = math.MaxInt64
+
+// Special is what a consumer has beside its tier.
+type Special struct {
+	// Banned consumers are refused, and those with a Bypass never limited, until an instant; 0: they are not.
+	Banned, Bypass int64
+	Overrides      []Override
+}
+
+// Override are the limits that a consumer has in place of a policy's own, until an instant; no limits at all: the policy does not
+// apply to it.
+type Override struct {
+	Policy string
+	Until  int64
+	Limits []Figures
+}
+
+// Figures are a limit without how it is counted, which is the policy's to say. A Burst of 0 is the quota.
+type Figures struct {
+	Quota  int64
+	Window quota.Span
+	Burst  int64
+}
+
+// AppendSpecial appends s to dst; nothing if there is nothing in it.
+func AppendSpecial(dst []byte, s Special) []byte {
+	if s.Banned == 0 && s.Bypass == 0 && len(s.Overrides) == 0 {
+		return dst
+	}
+	dst = putUvarint(putUvarint(dst, s.Banned), s.Bypass)
+	dst = append(dst, byte(len(s.Overrides)))
+	for _, o := range s.Overrides {
+		dst = putUvarint(putText(dst, o.Policy), o.Until)
+		dst = append(dst, byte(len(o.Limits)))
+		for _, f := range o.Limits {
+			dst = putUvarint(putUvarint(putUvarint(dst, f.Quota), int64(f.Window)), f.Burst)
+		}
+	}
+	return dst
+}
+
+// Ends reads until when AppendSpecial has said that a consumer is banned and has a bypass.
+func Ends(special []byte) (banned, bypass int64) {
+	if len(special) == 0 {
+		return 0, 0
+	}
+	c := cursor{buf: special}
+	return c.uvarint(), c.uvarint()
+}
+
+// Limits are those of one override, and until when they replace the policy's.
+type Limits struct {
+	Until int64
+	Count int
+	Each  [policy.MaxLimits]Figures
+}
+
+// FindOverride reads the override of a policy's limits out of what AppendSpecial has made; false if there is none. After that l has
+// none.
+func FindOverride(special, name []byte, l *Limits) bool {
+	if l.Count = 0; len(special) == 0 {
+		return false
+	}
+	c := cursor{buf: special}
+	c.uvarint()
+	c.uvarint()
+	for left := c.u8(); left > 0 && c.err == nil; left-- {
+		same := string(c.text(63)) == string(name)
+		l.Until, l.Count = c.uvarint(), int(c.within(0, policy.MaxLimits))
+		for i := range l.Each[:l.Count] {
+			f := &l.Each[i]
+			for _, v := range [...]*int64{&f.Quota, (*int64)(&f.Window), &f.Burst} {
+				*v = c.uvarint()
+			}
+		}
+		if same && c.err == nil {
+			return true
+		}
+	}
+	l.Count = 0
+	return false
+}

@@ -1,0 +1,141 @@
+package wasm
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/envoytest"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// consumers is the revision of consumers that the node knows.
+func (p *poll) consumers() uint64 {
+	n, _ := strconv.ParseUint(p.query.Get("consumers"), 10, 64)
+	return n
+}
+
+// consumers is all that is known of them, which is also all that has changed.
+func (c *centre) consumers() wire.Consumers {
+	m := wire.Consumers{Format: wire.ConsumersFormat, Revision: c.revision, Turn: c.revision, Complete: true}
+	for _, one := range c.people {
+		m.Special = m.Special || len(one.Special) > 0
+		m.Items = append(m.Items, one)
+	}
+	return m
+}
+
+func (c *centre) handleQuestion(call *envoytest.Call) {
+	c.questions++
+	keys, err := wire.DecodeQuestion(call.Body)
+	if err != nil {
+		c.w.t.Errorf("a question about consumers: %v", err)
+	}
+	if c.down {
+		return
+	}
+	m := c.consumers()
+	m.Items = nil
+	for _, key := range keys {
+		one := c.people[key]
+		one.Key = key
+		m.Items = append(m.Items, one)
+	}
+	call.Respond(c.w.fleet.up+c.w.fleet.down, 200, nil, wire.AppendConsumers(nil, m))
+}
+
+// say makes something known of a consumer and tells the nodes.
+func (c *centre) say(value, tier string, special wire.Special) {
+	key := match.ConsumerKey(c.secret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, value)
+	if c.people == nil {
+		c.people = map[[16]byte]wire.Consumer{}
+	}
+	c.people[key] = wire.Consumer{Key: key, Tier: []byte(tier), Special: wire.AppendSpecial(nil, special)}
+	c.revision++
+	c.wake()
+}
+
+const byAPIKey = `"identity": {"consumer": [{"header": "x-api-key"}]}`
+
+// What a consumer has reaches every worker at once: a ban, a bypass and a limit of its own, which are told by the hash of its value.
+func TestConsumersInTheFilter(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setWith(byAPIKey, limits("p", "local", "2/1h", `"partition": ["consumer"]`))})
+	node := w.nodes[0]
+	alice := get("x-api-key", "alice")
+	if got := count(t, node, 0, 5, alice); got != 2 {
+		t.Errorf("%d of the policy's 2 have passed", got)
+	}
+	own := wire.Override{Policy: "p", Until: wire.ForGood, Limits: []wire.Figures{{Quota: 7, Window: quota.Hour}}}
+	w.centre.say("alice", "", wire.Special{Overrides: []wire.Override{own}})
+	w.advance(50 * time.Millisecond)
+	if got := count(t, node, 1, 9, alice); got != 5 {
+		t.Errorf("%d of the 5 that are left of its own 7 have passed", got)
+	}
+	w.centre.say("alice", "", wire.Special{Bypass: wire.ForGood})
+	w.advance(50 * time.Millisecond)
+	if got := count(t, node, 0, 9, alice); got != 9 {
+		t.Errorf("%d of 9 without a limit have passed", got)
+	}
+	w.centre.say("alice", "", wire.Special{Banned: wire.ForGood, Bypass: wire.ForGood})
+	w.advance(50 * time.Millisecond)
+	if got := count(t, node, 1, 3, alice); got != 0 {
+		t.Errorf("%d of a banned consumer have passed", got)
+	}
+	if got := count(t, node, 1, 3, get("x-api-key", "bob")); got != 2 {
+		t.Errorf("%d of another's 2 have passed", got)
+	}
+	// Nobody needs the control plane for it any more.
+	w.centre.down = true
+	w.advance(20 * time.Minute)
+	if got := count(t, node, 0, 3, alice); got != 0 {
+		t.Errorf("%d of a banned consumer have passed without the control plane", got)
+	}
+	w.centre.down = false
+	w.centre.say("alice", "", wire.Special{Bypass: wire.ForGood})
+	w.advance(time.Minute)
+	if got := count(t, node, 0, 3, alice); got != 3 {
+		t.Errorf("%d of 3 have passed after a ban was taken back", got)
+	}
+}
+
+// What a look-up costs is one read of shared data, and nothing at all while no consumer has more than a tier.
+func TestCostOfConsumers(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		say  func(c *centre)
+		want map[string]uint64
+	}{
+		{"there are none", func(*centre) {}, map[string]uint64{"clock_time_get": 2, "proxy_get_shared_data": 1}},
+		{"there are tiers alone", func(c *centre) { c.say("other", "gold", wire.Special{}) }, map[string]uint64{"clock_time_get": 2, "proxy_get_shared_data": 1}},
+		{"others are special", func(c *centre) { c.say("other", "", wire.Special{Banned: wire.ForGood}) }, map[string]uint64{"clock_time_get": 3, "proxy_get_shared_data": 2}},
+		{"its limit is its own", func(c *centre) {
+			own := wire.Override{Policy: "p", Until: wire.ForGood, Limits: []wire.Figures{{Quota: 2_000_000, Window: quota.Second}}}
+			c.say("alice", "", wire.Special{Overrides: []wire.Override{own}})
+		}, map[string]uint64{"clock_time_get": 3, "proxy_get_shared_data": 2}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, fleet{nodes: 1, set: setWith(byAPIKey, limits("p", "local", "1000000/1s", `"partition": ["consumer"]`))})
+			c.say(w.centre)
+			w.advance(50 * time.Millisecond)
+			alice := get("x-api-key", "alice")
+			passes(t, w.nodes[0], 0, alice)
+			w.advance(50 * time.Millisecond) // Whatever was to be asked is answered.
+			const n = 20
+			before := w.nodes[0].Stats()
+			for range n {
+				passes(t, w.nodes[0], 0, alice)
+			}
+			s := w.nodes[0].Stats().Since(before)
+			want := map[string]uint64{
+				"proxy_get_header_map_pairs": 1, "proxy_set_shared_data": 1, "proxy_set_property": 1, "proxy_get_header_map_value": 2,
+				"proxy_replace_header_map_value": 2, "clock_time_get": c.want["clock_time_get"], "proxy_get_shared_data": c.want["proxy_get_shared_data"],
+			}
+			guard(t, "host call", s.Hostcalls, want, n)
+			guard(t, "callback", s.Entries, stream, n)
+			t.Logf("%v, %d allocations of %d bytes", each(s.Hostcalls, n), s.Allocations/n, s.AllocatedBytes/n)
+		})
+	}
+}
