@@ -93,6 +93,18 @@ func (c Credit) Spend(now quota.Instant, p quota.Params, n int64) (Credit, bool)
 	return c, true
 }
 
+// Lapse takes the tokens whose lease has ended out of c, and says how many there were: nobody has used them.
+func (c Credit) Lapse(now quota.Instant) (Credit, int64) {
+	var n int64
+	for i := range c.Lots {
+		if lot := &c.Lots[i]; now >= lot.Expiry {
+			n += lot.Tokens
+			lot.Tokens = 0
+		}
+	}
+	return c, n
+}
+
 // Receive adds a lot. Where both places hold live tokens, the lot joins the one that expires later and the two take the
 // earlier expiry: tokens may be lost by that, never kept too long.
 func (c Credit) Receive(now quota.Instant, lot Lot) Credit {

@@ -261,3 +261,16 @@ func TestFullAtNeverStepsBack(t *testing.T) {
 		}
 	}
 }
+
+func TestLapseTakesWhatHasEnded(t *testing.T) {
+	c := lease.Credit{Lots: [2]lease.Lot{{Tokens: 3, Expiry: 100}, {Tokens: 5, Expiry: 200}}}
+	for _, step := range []struct {
+		at             quota.Instant
+		lapsed, remain int64
+	}{{99, 0, 8}, {100, 3, 5}, {150, 0, 5}, {200, 5, 0}, {300, 0, 0}} {
+		var n int64
+		if c, n = c.Lapse(step.at); n != step.lapsed || c.Lots[0].Tokens+c.Lots[1].Tokens != step.remain {
+			t.Errorf("at %d: %d lapsed, %+v; want %d and %d left", step.at, n, c.Lots, step.lapsed, step.remain)
+		}
+	}
+}

@@ -516,3 +516,35 @@ func TestSlowClientGetsItsQuota(t *testing.T) {
 		})
 	}
 }
+
+// What the centre has granted is used or lapses: the counter of lapsed tokens and the requests that passed add up.
+func TestLapsedTokensAreCounted(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("p", "leased", "10000/1s"))})
+	pass := func(n int) {
+		for i := range n {
+			for range 3 {
+				w.request(0, i%2, get("x-key", "a"))
+			}
+			w.advance(quantum)
+		}
+		w.advance(100 * quantum)
+	}
+	pass(500)
+	for range 3 { // A lease never lasts so long. The next request of a worker tells what has become of it.
+		w.advance(5 * time.Second)
+		pass(20)
+	}
+	for range 5 { // Ever less is asked for.
+		w.advance(5 * time.Second)
+		pass(1)
+	}
+	granted := int64(0)
+	for _, g := range w.centre.granted {
+		granted += g.Waiting*g.item.Cost + g.Keep
+	}
+	passed, lapsed := int64(w.counter("requests.allowed")), int64(w.counter("leases.lapsed_tokens"))
+	t.Logf("granted %d: %d passed, %d lapsed", granted, passed, lapsed)
+	if lapsed == 0 || passed+lapsed > granted || passed+lapsed < granted*98/100 {
+		t.Errorf("granted %d, but %d passed and %d lapsed", granted, passed, lapsed)
+	}
+}

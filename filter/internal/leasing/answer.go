@@ -102,7 +102,9 @@ func (d *Desk) settle(c *call, it item, a wire.LeaseAnswer, now quota.Instant) {
 		d.learn.unused = int64(granted-used) * it.ask.Cost
 	}
 	// A contended credit loses what it would have learnt: tokens to keep expire unused at the centre.
-	_ = d.store.Update(bucketstore.Leased, b.need.Bucket, now, &d.learn)
+	if err := d.store.Update(bucketstore.Leased, b.need.Bucket, now, &d.learn); err == nil {
+		d.Stats.Lapsed += uint64(d.learn.lapsed)
+	}
 	for i := range used {
 		t := b.queue[0]
 		t.Level, t.FullAt = a.Level, d.learn.fullAt

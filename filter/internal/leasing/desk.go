@@ -56,6 +56,8 @@ type Ticket struct {
 type Stats struct {
 	Calls                calls.Counts
 	ItemsUnknown, Turned uint64
+	// Lapsed are tokens whose lease ended before a request used them.
+	Lapsed uint64
 }
 
 // Desk is where requests wait for the centre.

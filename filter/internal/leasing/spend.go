@@ -131,11 +131,14 @@ type learn struct {
 	unused int64
 
 	fullAt quota.Instant
+	// lapsed are the tokens of leases that have ended unused.
+	lapsed int64
 }
 
 // Apply implements bucketstore.Change.
 func (l *learn) Apply(e *bucketstore.Entry) bool {
 	fitLimit(e, l.ask.Params, l.algorithm)
+	e.Credit, l.lapsed = e.Credit.Lapse(l.now)
 	backOff := lease.BackOff(l.ask.Params)
 	if l.strict {
 		backOff = 0

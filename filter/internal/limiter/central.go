@@ -98,7 +98,7 @@ func (l *Limiter) spendCredit(key match.Key, now quota.Instant) error {
 	l.spend.Lots = held != nil
 	err := l.store.Update(bucketstore.Leased, key, now, &l.spend)
 	if held != nil && err == nil {
-		held.remember(&l.spend, key)
+		l.Stats.Lapsed += uint64(held.remember(&l.spend, key))
 	}
 	return err
 }

@@ -159,17 +159,28 @@ func (h *held) spend(s *leasing.Spend, key *match.Key) bool {
 	return true
 }
 
-// remember keeps what s has found out of a central bucket.
-func (h *held) remember(s *leasing.Spend, key match.Key) {
+// remember keeps what s has found out of a central bucket, and says how many tokens nobody can use any more for that.
+func (h *held) remember(s *leasing.Spend, key match.Key) (lapsed int64) {
+	var left, lost int64
+	if h.kind == bucketstore.Leased {
+		if left = h.tokens; !h.is(bucketstore.Leased, &key, s.Params, s.Now) {
+			left, lost = 0, left
+		}
+	}
+	end := s.Now + 2*quota.Instant(bucketstore.EpochSpan)
 	switch {
 	case s.Strict:
-		return
+		return 0
 	case s.Lot > 0:
-		*h = held{until: min(s.Until, s.Now+2*quota.Instant(bucketstore.EpochSpan)), tokens: s.Lot, level: s.Level}
-	case s.State == leasing.Exhausted:
+		if left > 0 {
+			end = min(end, h.until)
+		}
+		*h = held{until: min(s.Until, end), tokens: s.Lot + left, level: s.Level}
+	case s.State == leasing.Exhausted && left == 0:
 		*h = held{until: min(s.Until, s.Now+quota.Instant(refusing)), denyCost: s.Cost, notBefore: s.Until}
 	default:
-		return
+		return 0
 	}
 	h.kind, h.key, h.params, h.fullAt = bucketstore.Leased, key, s.Params, s.FullAt
+	return lost
 }

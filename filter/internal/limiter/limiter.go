@@ -22,6 +22,8 @@ type Stats struct {
 	CandidateAllowed, CandidateRefused, CandidateUndetermined uint64
 	// Turned are requests of leaky buckets that too many wait before, Gone those whose client went away before their decision.
 	Contended, ChargedInVain, Waited, Delayed, Turned, Gone uint64
+	// Lapsed are tokens that this worker took of a lease in advance and did not use in time.
+	Lapsed uint64
 	// Decided counts what decided: each hit of an allowed request, of a refused one the hit that refuses.
 	Decided [Sources]uint64
 }
