@@ -199,7 +199,7 @@ func newPlaneOn(t *testing.T, mode string, change func(*api.Config)) *plane {
 	})
 	zero := func() float64 { return 0 }
 	config := api.Config{
-		Policies: sets, Consumers: people, Enforcement: orders, Audit: p.store, Decisions: decisions.New(p.store, sets, "here", time.Now), Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now).With(p.store), Hub: p.hub,
+		Policies: sets, Consumers: people, Enforcement: orders, Audit: p.store, Decisions: decisions.New(p.store, sets, "here", time.Now), Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now).With(p.store).Overriding(people), Hub: p.hub,
 		Tokens: auth.NewRing(auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)}, time.Now),
 		Metrics: metrics.New("test", metrics.Gauges{Census: func() metrics.Census { return metrics.Census{} }, Enforcement: func() (map[string]int, int, bool) { return nil, 0, false },
 			Nodes: zero, Version: zero, Ready: zero, Regions: zero}),

@@ -2,14 +2,18 @@ package api
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"math"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -55,14 +59,55 @@ func (s *server) ListDecisions(ctx context.Context, r gen.ListDecisionsRequestOb
 	if err != nil {
 		return nil, err
 	}
+	s.ownLimits(ctx, list)
 	if query.Consumer != nil {
-		s.levels(ctx, list)
+		s.levels(ctx, list, query.Consumer)
 	}
 	return gen.ListDecisions200JSONResponse{Complete: complete, Decisions: append([]decisions.Decision{}, list...), Next: pageToken(next)}, nil
 }
 
-// levels fills in what the buckets of refusals hold now, as far as the centre knows. Asking for nothing changes nothing.
-func (s *server) levels(ctx context.Context, list []decisions.Decision) {
+// ownLimits names the consumer's own limits where those refused. Of consumers that cannot be looked up the policy's stay.
+func (s *server) ownLimits(ctx context.Context, list []decisions.Decision) {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	var keys []consumers.Key
+	for i := range list {
+		if key, ok := keyFrom(list[i].Consumer); ok {
+			keys = append(keys, key)
+		}
+	}
+	known, err := s.Consumers.Known(ctx, keys)
+	if err != nil {
+		return
+	}
+	for i := range list {
+		d := &list[i]
+		key, _ := keyFrom(d.Consumer)
+		record, ok := known[key]
+		if !ok || record.Updated.After(d.At) {
+			continue
+		}
+		set, err := s.Policies.At(ctx, d.Version)
+		o := record.Override(d.Policy, d.At)
+		if err != nil || o == nil {
+			continue
+		}
+		if p, ok := set.Policy(d.Policy); ok {
+			own, err := o.Of(p)
+			if at := set.PlaceOf(d.LimitIndex); err == nil && at < len(own) {
+				d.Limit, d.From = policies.LimitText(own[at]), "override"
+			}
+		}
+	}
+}
+
+func keyFrom(text string) (key [16]byte, ok bool) {
+	b, err := hex.DecodeString(text)
+	return key, err == nil && copy(key[:], b) == len(key) && len(b) == len(key)
+}
+
+// levels fills in what the buckets of a consumer's refusals hold now, as far as the centre knows. Asking for nothing changes nothing.
+func (s *server) levels(ctx context.Context, list []decisions.Decision, person *consumers.Key) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	asked := map[string]*decisions.Level{}
@@ -70,7 +115,7 @@ func (s *server) levels(ctx context.Context, list []decisions.Decision) {
 		d := &list[i]
 		level, known := asked[d.Key]
 		if !known && len(asked) < wire.MaxItems {
-			level = s.level(ctx, d)
+			level = s.level(ctx, d, person)
 			asked[d.Key] = level
 		}
 		d.Now = level
@@ -79,21 +124,29 @@ func (s *server) levels(ctx context.Context, list []decisions.Decision) {
 
 // level is what the bucket of a refusal holds now, nil if the centre does not know: of policies that are local or optimistic, and
 // while the store is away.
-func (s *server) level(ctx context.Context, d *decisions.Decision) *decisions.Level {
+func (s *server) level(ctx context.Context, d *decisions.Decision, person *consumers.Key) *decisions.Level {
 	set, err := s.Policies.At(ctx, d.Version)
-	key, bad := hex.DecodeString(d.Key)
-	if err != nil || bad != nil || len(key) != len(wire.LeaseItem{}.Bucket) {
+	key, ok := keyFrom(d.Key)
+	if err != nil || !ok {
 		return nil
 	}
 	current, _ := s.Policies.Current()
 	if current == nil {
 		return nil
 	}
-	_, limit, ok := set.Resolve(d.LimitIndex, current)
+	p, limit, ok := set.Resolve(d.LimitIndex, current)
 	if !ok {
 		return nil
 	}
-	item := wire.LeaseItem{Bucket: [16]byte(key), Limit: d.LimitIndex, Cost: 1}
+	item := wire.LeaseItem{Bucket: key, Limit: d.LimitIndex, Cost: 1, Turn: math.MaxUint64}
+	if p.ByConsumer() {
+		place := set.PlaceOf(d.LimitIndex)
+		item.Place = uint8(place + 1)
+		item.Consumer = [2]uint64{binary.LittleEndian.Uint64(person[:8]), binary.LittleEndian.Uint64(person[8:])}
+		if own, _, err := s.Leases.Own(ctx, p, person, nil); err == nil && place < len(own) {
+			limit = own[place]
+		}
+	}
 	reply, err := s.Leases.Grant(ctx, wire.LeaseRequest{Version: d.Version, Items: []wire.LeaseItem{item}})
 	if err != nil || len(reply.Items) != 1 || reply.Items[0].State != wire.ItemGranted {
 		return nil

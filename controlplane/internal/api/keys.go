@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
@@ -27,6 +28,8 @@ type bucketKey struct {
 	by        *policies.Compiled
 	policy    *policy.Policy
 	partition match.Partition
+	// person is the consumer whose key it is; nil if the partition does not go by consumers.
+	person *consumers.Key
 	// hash is the key as it is known.
 	hash string
 }
@@ -53,35 +56,52 @@ func (s *server) key(name string, params gen.GetKeyParams) (k bucketKey, err err
 	if err != nil {
 		return k, err
 	}
-	k = bucketKey{by: current, policy: p, partition: match.NewPartition(secret, p, values)}
+	k = bucketKey{by: current, policy: p, partition: match.NewPartition(secret, p, values), person: personOf(secret, p, values)}
 	hash := k.partition.Key()
 	k.hash = hex.EncodeToString(hash[:])
 	return k, nil
 }
 
+// personOf is the consumer among the values of a partition, nil if there is none.
+func personOf(secret [16]byte, p *policy.Policy, values []match.Value) *consumers.Key {
+	for i, part := range p.Partition {
+		if v := values[i]; part.Kind == policy.PartConsumer && !v.Absent {
+			key := match.ConsumerKey(secret, v.Source, string(v.Text))
+			return (*consumers.Key)(&key)
+		}
+	}
+	return nil
+}
+
 // place is one bucket of a key.
 type place struct {
-	tier  string
+	leases.Key
+	tier string
+	// limit is the one in force, the consumer's own if it has one.
 	limit policy.Limit
-	hash  [16]byte
 }
 
 // places are the key's buckets: of each tier and limit, those in shadow if the policy is watched for the key.
-func (k bucketKey) places() (all []place) {
+func (s *server) places(ctx context.Context, k bucketKey) (all []place, err error) {
 	shadow := k.partition.Share() >= int(k.policy.Enforced) // What is off has the buckets of what is enforced.
-	add := func(tier string, limits []policy.Limit) {
-		for n, limit := range limits {
-			all = append(all, place{tier: tier, limit: limit, hash: k.partition.Bucket(tier, n, shadow)})
+	add := func(tier string, limits []policy.Limit) error {
+		own, _, err := s.Leases.Own(ctx, k.policy, k.person, limits)
+		for n, limit := range own {
+			key := leases.Key{By: k.by, Policy: k.policy, Limits: limits, Person: k.person, Place: n, Bucket: k.partition.Bucket(tier, n, shadow)}
+			all = append(all, place{Key: key, tier: tier, limit: limit})
 		}
+		return err
 	}
 	if len(k.policy.Tiers) == 0 {
-		add("", k.policy.Limits)
-		return all
+		err = add("", k.policy.Limits)
+		return all, err
 	}
 	for i, tier := range k.by.Set.Tiers {
-		add(tier, k.policy.LimitsOf(i))
+		if err := add(tier, k.policy.LimitsOf(i)); err != nil {
+			return nil, err
+		}
 	}
-	return all
+	return all, nil
 }
 
 // adjust looks at all buckets of a key, or changes them.
@@ -93,13 +113,17 @@ func (s *server) adjust(ctx context.Context, k bucketKey, c lease.Change, e audi
 		s.describeBan(&answer.Body)
 		return answer, nil
 	}
+	places, err := s.places(ctx, k)
+	if err != nil {
+		return answer, err
+	}
 	var changed [][16]byte
-	for _, at := range k.places() {
-		held, err := s.adjustOne(ctx, k, at, c, e)
+	for _, at := range places {
+		held, err := s.adjustOne(ctx, at.Key, c, e)
 		if err != nil {
 			return answer, err
 		}
-		changed = append(changed, at.hash)
+		changed = append(changed, at.Bucket)
 		answer.Body.Buckets = append(answer.Body.Buckets, gen.Bucket{
 			Tier: at.tier, Limit: policies.LimitText(at.limit), Burst: at.limit.Params.Burst, Level: held.Level, Used: held.Used, Leased: held.Leased,
 			FullAfterSeconds: float32(float64(held.FullAfter) / float64(quota.Second)), Given: held.Given,
@@ -113,9 +137,9 @@ func (s *server) adjust(ctx context.Context, k bucketKey, c lease.Change, e audi
 }
 
 // adjustOne makes a change anew while another replica has a newer policy set: this one will have it at once.
-func (s *server) adjustOne(ctx context.Context, k bucketKey, at place, c lease.Change, e audit.Entry) (lease.Holding, error) {
+func (s *server) adjustOne(ctx context.Context, k leases.Key, c lease.Change, e audit.Entry) (lease.Holding, error) {
 	for {
-		held, err := s.Leases.Adjust(ctx, k.by, k.policy, at.limit, at.hash, c, e)
+		held, err := s.Leases.Adjust(ctx, k, c, e)
 		if !errors.Is(err, leases.ErrStale) {
 			return held, err
 		}
@@ -123,10 +147,10 @@ func (s *server) adjustOne(ctx context.Context, k bucketKey, at place, c lease.C
 			return held, err
 		}
 		current, _ := s.Policies.Current()
-		if current.Version.Number == k.by.Version.Number {
+		if current.Version.Number == k.By.Version.Number {
 			return held, err
 		}
-		k.by = current
+		k.By = current
 	}
 }
 
@@ -170,9 +194,13 @@ func (s *server) ResetKey(ctx context.Context, r gen.ResetKeyRequestObject) (gen
 
 // resetNodes fills the buckets that each node has by itself.
 func (s *server) resetNodes(ctx context.Context, k bucketKey, e audit.Entry) (answer gen.OneKeyJSONResponse, err error) {
+	places, err := s.places(ctx, k)
+	if err != nil {
+		return answer, err
+	}
 	var buckets [][16]byte
-	for _, at := range k.places() {
-		buckets = append(buckets, at.hash)
+	for _, at := range places {
+		buckets = append(buckets, at.Bucket)
 	}
 	if err := s.Enforcement.Free(ctx, buckets, true, e); err != nil {
 		return answer, err

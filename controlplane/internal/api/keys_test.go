@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -82,6 +85,65 @@ func TestKeys(t *testing.T) {
 	}
 	if strings.Contains(p.log.String(), "al/i") || strings.Contains(p.log.String(), "db8") {
 		t.Errorf("log %s", p.log)
+	}
+}
+
+// A consumer's own limit is the one that its buckets are looked at, changed and told by. Whatever nodes know of consumers by then, all
+// others are too.
+func TestKeysOfAConsumerWithALimitOfItsOwn(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put(`"0"`, `
+version: weir/v1
+identity: {consumer: [{header: x-api-key}]}
+policies:
+  - {name: api, partition: [consumer], limit: {quota: 10, window: 1h}, mode: strict}
+  - {name: all, partition: [], limit: {quota: 10, window: 1h}, mode: strict}
+`); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	w := p.do(call{"ed", "PUT", "/v1/consumers/alice", map[string]string{"If-Match": `"0"`},
+		`{"overrides": [{"policy": "api", "limit": {"quota": 500, "window": "1h"}}]}`})
+	if w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	secret, err := p.hub.Secret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	person := match.ConsumerKey(secret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
+	bucketOf := func(path string) [16]byte { // Nodes are told of what a reset has freed.
+		t.Helper()
+		p.key(t, call{"ed", "POST", path, nil, `{"reason": "to begin with"}`})
+		var m wire.Enforcement
+		w := p.do(call{who: "envoy", method: "GET", path: "/node/v1/snapshot?after=1&node=n&wait=5s&enforcement=0"})
+		if err := wire.DecodeEnforcement(w.Body.Bytes(), &m); err != nil || len(m.Freed) == 0 {
+			t.Fatalf("%d %v %+v", w.Code, err, m)
+		}
+		return m.Freed[len(m.Freed)-1].Bucket
+	}
+	spend := func(it wire.LeaseItem) {
+		t.Helper()
+		it.Cost, it.Turn = 1, 1
+		w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/leases", body: string(wire.AppendLeaseRequest(nil,
+			wire.LeaseRequest{Node: "n", Boot: 1, Seq: 1, Version: 1, Items: []wire.LeaseItem{it}}))})
+		if w.Code != 200 {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+	}
+	const own = "/v1/keys/api?partition=consumer:alice"
+	spend(wire.LeaseItem{Bucket: bucketOf("/v1/keys/api/reset?partition=consumer:alice"), Waiting: 20, Place: 1,
+		Consumer: [2]uint64{binary.LittleEndian.Uint64(person[:8]), binary.LittleEndian.Uint64(person[8:])}})
+	spend(wire.LeaseItem{Bucket: bucketOf("/v1/keys/all/reset"), Limit: 1, Waiting: 3})
+	for path, want := range map[string][2]int64{own: {500, 480}, "/v1/keys/api?partition=consumer:bob": {10, 10}, "/v1/keys/all": {10, 7}} {
+		got := p.key(t, call{who: "eyes", method: "GET", path: path})
+		if len(got.Buckets) != 1 || got.Buckets[0].Burst != want[0] || got.Buckets[0].Level != want[1] {
+			t.Errorf("%s: %+v, want a burst of %d and a level of %d", path, got.Buckets, want[0], want[1])
+		}
+	}
+	var usage api.UsageAnswer
+	w = p.do(call{method: "GET", path: "/v1/usage", header: map[string]string{"X-Api-Key": "alice"}})
+	if err := json.Unmarshal(w.Body.Bytes(), &usage); err != nil || len(usage.Limits) != 1 || usage.Limits[0].Quota != 500 || usage.Limits[0].Remaining != 480 {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 

@@ -57,11 +57,15 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 		if !ok {
 			continue
 		}
-		for _, at := range k.places() {
+		places, err := s.places(ctx, k)
+		if err != nil {
+			return nil, storeFailure(err)
+		}
+		for _, at := range places {
 			if at.tier != "" && at.tier != answer.Body.Tier || len(answer.Body.Limits) == maxUsage {
 				continue
 			}
-			held, err := s.adjustOne(ctx, k, at, lease.Change{}, audit.Entry{})
+			held, err := s.adjustOne(ctx, at.Key, lease.Change{}, audit.Entry{})
 			if err != nil {
 				return nil, storeFailure(err)
 			}
@@ -129,5 +133,5 @@ func usageKey(secret [16]byte, by *policies.Compiled, p *policy.Policy, who aske
 		}
 	}
 	ok = ok && p.Mode != policy.ModeLocal && p.Enforced != policy.EnforcedOff
-	return bucketKey{by: by, policy: p, partition: match.NewPartition(secret, p, values)}, ok
+	return bucketKey{by: by, policy: p, partition: match.NewPartition(secret, p, values), person: personOf(secret, p, values)}, ok
 }

@@ -95,8 +95,11 @@ var sources = map[string]string{
 // explain says in sentences why the last refusal was.
 func explain(out io.Writer, d *decisions.Decision) {
 	whose := "the policy's limit"
-	if d.From == "tier" {
+	switch d.From {
+	case "tier":
 		whose = "the limit of the tier " + d.Tier
+	case "override":
+		whose = "the consumer's own limit"
 	}
 	fmt.Fprintf(out, "refused by policy %s at %s on %s: %s\n", d.Policy, d.At.Format(time.RFC3339), d.Node, inOtherWords(reasons, d.Reason))
 	fmt.Fprintf(out, "  limit    %s, %s (version %d)\n", d.Limit, whose, d.Version)

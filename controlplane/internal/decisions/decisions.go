@@ -46,7 +46,7 @@ type Decision struct {
 	Policy     string `json:"policy"`
 	// Tier is the caller's, empty if the policy does not go by tier.
 	Tier string `json:"tier,omitempty"`
-	// Limit is the limit in words, From where it stands: policy or tier.
+	// Limit is the limit in words, From where it stands: policy, tier or override.
 	Limit string `json:"limit"`
 	From  string `json:"from"`
 	Mode  string `json:"mode"`

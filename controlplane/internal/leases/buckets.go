@@ -27,15 +27,39 @@ func (s *Service) With(buckets Buckets) *Service {
 	return s
 }
 
-// Adjust looks at a bucket of a policy's limit, or changes it, by the figures that a policy set says.
-func (s *Service) Adjust(ctx context.Context, by *policies.Compiled, p *policy.Policy, whole policy.Limit, bucket [16]byte, c lease.Change, entry audit.Entry) (lease.Holding, error) {
-	part, known := s.part(p.Name)
+// Key is one bucket as an operator means it: that of the limit with the number Place among those that a Person, nil for nobody, has of
+// a policy whose own ones are Limits.
+type Key struct {
+	By     *policies.Compiled
+	Policy *policy.Policy
+	Limits []policy.Limit
+	Person *[16]byte
+	Place  int
+	Bucket [16]byte
+}
+
+// Adjust looks at a bucket, or changes it, by the figures that are in force. ErrStale: they are being replaced.
+func (s *Service) Adjust(ctx context.Context, k Key, c lease.Change, entry audit.Entry) (lease.Holding, error) {
+	held, err := s.adjust(ctx, k, c, entry)
+	if errors.Is(err, ErrStale) && s.refreshPeople(ctx) == nil {
+		held, err = s.adjust(ctx, k, c, entry)
+	}
+	return held, err
+}
+
+func (s *Service) adjust(ctx context.Context, k Key, c lease.Change, entry audit.Entry) (lease.Holding, error) {
+	limits, turn, err := s.Own(ctx, k.Policy, k.Person, k.Limits)
+	if err != nil || k.Place >= len(limits) { // The override that had it has just ended.
+		return lease.Holding{}, err
+	}
+	whole, bucket := limits[k.Place], k.Bucket
+	part, known := s.part(k.Policy.Name)
 	if !known {
 		return lease.Holding{}, errPart
 	}
 	limit := part.Of(whole)
 	ask := lease.Ask{
-		Params: limit.Params, Windows: limit.WindowsOf(bucket), Version: figures(by.Version.Number, part.Epoch), Nodes: 1, Deadline: lease.Deadline,
+		Params: limit.Params, Windows: limit.WindowsOf(bucket), Version: figures(k.By.Version.Number, part.Epoch) + turn, Nodes: 1, Deadline: lease.Deadline,
 	}
 	if limit.Params != whole.Params {
 		ask.Hold = lease.TTL(whole.Params)
@@ -47,5 +71,5 @@ func (s *Service) Adjust(ctx context.Context, by *policies.Compiled, p *policy.P
 	return held, err
 }
 
-// ErrStale: another replica has a newer policy set already.
+// ErrStale: another replica knows of newer figures already.
 var ErrStale = errors.New("the policy set is being changed")

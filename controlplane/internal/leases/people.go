@@ -52,6 +52,35 @@ func (s *Service) know(ctx context.Context, items []wire.LeaseItem) map[consumer
 	return known
 }
 
+// Own are the limits that somebody has under a policy, and the turn as of which that is known, to be added to the version of figures:
+// the given ones, the policy's, for all but consumers that have their own. Person is nil for nobody.
+func (s *Service) Own(ctx context.Context, p *policy.Policy, person *consumers.Key, limits []policy.Limit) ([]policy.Limit, uint64, error) {
+	if s.people == nil {
+		return limits, 0, nil
+	}
+	if person == nil || !p.ByConsumer() {
+		return limits, 2 * s.people.Turn(), nil
+	}
+	all, err := s.people.Known(ctx, []consumers.Key{*person})
+	if err != nil {
+		return nil, 0, err
+	}
+	known := all[*person]
+	turn := 2 * known.Turn
+	o := known.Override(p.Name, s.now())
+	if o == nil {
+		if len(known.Overrides) > 0 {
+			turn++
+		}
+		return limits, turn, nil
+	}
+	own, err := o.Of(p)
+	if err != nil { // It does not fit how the policy counts.
+		return limits, turn, nil
+	}
+	return own, turn, nil
+}
+
 // skew is how far apart the clocks of replicas may be for the end of an override to be the same to all: once one of them has found it
 // ended, so do the others.
 const skew = 10 * time.Second

@@ -118,6 +118,14 @@ func (c *Compiled) TierOf(number uint32) string {
 	return c.Set.Tiers[c.places[number].tier]
 }
 
+// PlaceOf is the place of a limit among those of its policy and tier; 0 for a number that the set does not have.
+func (c *Compiled) PlaceOf(number uint32) int {
+	if int(number) >= len(c.places) {
+		return 0
+	}
+	return c.places[number].limit
+}
+
 // LimitAt is the limit with a number, its policy, and whether it is that of a tier. It reports false for a number that the set does
 // not have.
 func (c *Compiled) LimitAt(number uint32) (p *policy.Policy, l policy.Limit, byTier, ok bool) {
