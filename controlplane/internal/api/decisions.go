@@ -143,7 +143,7 @@ func (s *server) level(ctx context.Context, d *decisions.Decision, person *consu
 		place := set.PlaceOf(d.LimitIndex)
 		item.Place = uint8(place + 1)
 		item.Consumer = [2]uint64{binary.LittleEndian.Uint64(person[:8]), binary.LittleEndian.Uint64(person[8:])}
-		if own, _, err := s.Leases.Own(ctx, p, person, nil); err == nil && place < len(own) {
+		if own, _, err := s.Leases.Own(ctx, p, person, nil, false); err == nil && place < len(own) {
 			limit = own[place]
 		}
 	}

@@ -85,7 +85,7 @@ type place struct {
 func (s *server) places(ctx context.Context, k bucketKey) (all []place, err error) {
 	shadow := k.partition.Share() >= int(k.policy.Enforced) // What is off has the buckets of what is enforced.
 	add := func(tier string, limits []policy.Limit) error {
-		own, _, err := s.Leases.Own(ctx, k.policy, k.person, limits)
+		own, _, err := s.Leases.Own(ctx, k.policy, k.person, limits, false)
 		for n, limit := range own {
 			key := leases.Key{By: k.by, Policy: k.policy, Limits: limits, Person: k.person, Place: n, Bucket: k.partition.Bucket(tier, n, shadow)}
 			all = append(all, place{Key: key, tier: tier, limit: limit})

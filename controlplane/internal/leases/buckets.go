@@ -40,15 +40,15 @@ type Key struct {
 
 // Adjust looks at a bucket, or changes it, by the figures that are in force. ErrStale: they are being replaced.
 func (s *Service) Adjust(ctx context.Context, k Key, c lease.Change, entry audit.Entry) (lease.Holding, error) {
-	held, err := s.adjust(ctx, k, c, entry)
+	held, err := s.adjust(ctx, k, c, entry, false)
 	if errors.Is(err, ErrStale) && s.refreshPeople(ctx) == nil {
-		held, err = s.adjust(ctx, k, c, entry)
+		held, err = s.adjust(ctx, k, c, entry, true)
 	}
 	return held, err
 }
 
-func (s *Service) adjust(ctx context.Context, k Key, c lease.Change, entry audit.Entry) (lease.Holding, error) {
-	limits, turn, err := s.Own(ctx, k.Policy, k.Person, k.Limits)
+func (s *Service) adjust(ctx context.Context, k Key, c lease.Change, entry audit.Entry, late bool) (lease.Holding, error) {
+	limits, turn, err := s.Own(ctx, k.Policy, k.Person, k.Limits, late)
 	if err != nil || k.Place >= len(limits) { // The override that had it has just ended.
 		return lease.Holding{}, err
 	}

@@ -53,13 +53,11 @@ func (s *Service) know(ctx context.Context, items []wire.LeaseItem) map[consumer
 }
 
 // Own are the limits that somebody has under a policy, and the turn as of which that is known, to be added to the version of figures:
-// the given ones, the policy's, for all but consumers that have their own. Person is nil for nobody.
-func (s *Service) Own(ctx context.Context, p *policy.Policy, person *consumers.Key, limits []policy.Limit) ([]policy.Limit, uint64, error) {
-	if s.people == nil {
+// the given ones, the policy's, for all but consumers that have their own. Person is nil for nobody. The turn of who has none is 0
+// unless late: the bucket has turned out to have been somebody's who had.
+func (s *Service) Own(ctx context.Context, p *policy.Policy, person *consumers.Key, limits []policy.Limit, late bool) ([]policy.Limit, uint64, error) {
+	if s.people == nil || person == nil || !p.ByConsumer() {
 		return limits, 0, nil
-	}
-	if person == nil || !p.ByConsumer() {
-		return limits, 2 * s.people.Turn(), nil
 	}
 	all, err := s.people.Known(ctx, []consumers.Key{*person})
 	if err != nil {
@@ -68,10 +66,12 @@ func (s *Service) Own(ctx context.Context, p *policy.Policy, person *consumers.K
 	known := all[*person]
 	turn := 2 * known.Turn
 	o := known.Override(p.Name, s.now())
-	if o == nil {
-		if len(known.Overrides) > 0 {
-			turn++
-		}
+	switch {
+	case o == nil && len(known.Overrides) > 0:
+		return limits, turn + 1, nil
+	case o == nil && !late:
+		return limits, 0, nil
+	case o == nil:
 		return limits, turn, nil
 	}
 	own, err := o.Of(p)
@@ -91,18 +91,23 @@ var boundless, _ = policy.NewLimit(policy.Counting{}, 2*policy.MaxCost, quota.Se
 
 // resolve is the limit that an item means under a policy set: the policy's, or at its place one that the consumer has in place of those. The turn, to
 // be added to the version of the figures, orders what consumers have of their own: it is even while that is in force and odd once it
-// has ended. An item that names nobody is of a node that knows the limit to be the policy's, as of the turn that it says.
+// has ended. An item that names nobody is of a node that knows the limit to be the policy's, as of the turn that it says; that turn
+// counts only once the bucket turns out to have been somebody's with a limit of its own, so that all other buckets go on whatever
+// changes of consumers a node has not heard of yet.
 func (s *Service) resolve(it wire.LeaseItem, by terms, set *policies.Compiled) (p *policy.Policy, limit policy.Limit, turn uint64, ok bool) {
 	p, limit, ok = by.meant.Resolve(it.Limit, set)
 	if !ok || s.people == nil {
+		return p, limit, 0, ok
+	}
+	if !p.ByConsumer() || it.Place == 0 && !by.late {
 		return p, limit, 0, ok
 	}
 	if it.Place == 0 {
 		return p, limit, 2 * min(it.Turn, s.people.Turn()), ok
 	}
 	known, found := by.people[it.Person()]
-	if !found || !p.ByConsumer() {
-		return p, limit, 0, found
+	if !found {
+		return p, limit, 0, false
 	}
 	now := s.now()
 	if by.late {
@@ -110,10 +115,12 @@ func (s *Service) resolve(it wire.LeaseItem, by terms, set *policies.Compiled) (
 	}
 	turn = 2 * known.Turn
 	o := known.Override(p.Name, now)
-	if o == nil {
-		if len(known.Overrides) > 0 {
-			turn++
-		}
+	switch {
+	case o == nil && len(known.Overrides) > 0:
+		return p, limit, turn + 1, true
+	case o == nil && !by.late:
+		return p, limit, 0, true
+	case o == nil:
 		return p, limit, turn, true
 	}
 	own, err := o.Of(p)

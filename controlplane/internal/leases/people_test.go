@@ -103,6 +103,7 @@ func TestAnOverrideKeepsWhatWasUsed(t *testing.T) {
 	p.held = own(2, "mine", time.Time{}, 500)
 	w.mustGrant(0, p, ask, 200)
 	p.held = consumers.Knowledge{Turn: 3}
+	p.stored = p.held
 	w.mustGrant(0, p, ask, 0)
 	w.mustGrant(0, p, of(consumers.Key{9}, item(2, 0, 1000, 0), 0), 100)
 }
@@ -128,9 +129,22 @@ func TestWhoKnowsLessConvertsNothingBack(t *testing.T) {
 		t.Errorf("a node claims a turn that nobody knows: %v", states)
 	}
 	// Once it is gone everybody who knows that has the policy's limit.
-	gone := &people{held: consumers.Knowledge{Turn: 6}}
+	gone := &people{held: consumers.Knowledge{Turn: 6}, stored: consumers.Knowledge{Turn: 6}}
 	w.mustGrant(0, gone, as(6, item(1, 0, 1, 0)), 0)
 	w.mustGrant(0, gone, of(alice, item(1, 0, 1, 0), 0), 0)
+}
+
+// Buckets of everybody else go on whatever a node has heard of changes of consumers, and whoever was granted from them before.
+func TestChangesOfOthersHoldNobodyUp(t *testing.T) {
+	w := newWorld(t).withConsumers(perConsumer)
+	p := &people{held: consumers.Knowledge{Turn: 7}, stored: consumers.Knowledge{Turn: 7}}
+	for _, n := range []uint32{0, 1} { // By consumer, and for all.
+		bucket := byte(n + 1)
+		w.mustGrant(0, p, as(7, item(bucket, n, 10, 0)), 10)
+		w.mustGrant(0, p, of(alice, item(bucket, n, 10, 0), 0), 10) // A node that knows nothing of the consumer.
+		w.mustGrant(0, p, as(3, item(bucket, n, 10, 0)), 10)
+		w.mustGrant(0, p, item(bucket, n, 10, 0), 10)
+	}
 }
 
 // When one replica has found an override ended so do those whose clocks are behind.
