@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weir-proxy/weir/test/bench/gauge"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
@@ -119,7 +120,7 @@ func bench(ctx context.Context, s settings, args []string, progress io.Writer) (
 	}
 	r := &report{
 		Date: time.Now().UTC().Format(time.DateOnly), Version: version, Plan: s.plan, Order: chosen,
-		Command: strings.TrimSpace("make bench BENCH='" + strings.Join(args, " ") + "'"), Machine: machine(), Load: loadAverage(),
+		Command: strings.TrimSpace("make bench BENCH='" + strings.Join(args, " ") + "'"), Machine: gauge.Machine(), Load: gauge.LoadAverage(),
 	}
 	if len(args) == 0 {
 		r.Command = "make bench"
@@ -146,23 +147,6 @@ func (r *report) measure(ctx context.Context, by *runner) error {
 	}
 	r.Targets = judge(r.Rounds)
 	return nil
-}
-
-// machine describes what this runs on.
-func machine() string {
-	content, _ := os.ReadFile("/proc/cpuinfo") // Without it the description is shorter.
-	model := "an unknown processor"
-	if m := regexp.MustCompile(`model name\s*: (.*)`).FindSubmatch(content); m != nil {
-		model = string(m[1])
-	}
-	return fmt.Sprintf("%d processors (%s)", strings.Count(string(content), "processor\t"), strings.TrimSpace(model))
-}
-
-// loadAverage is how many tasks wanted a processor in the last minute; more than a few tenths spoil the figures.
-func loadAverage() string {
-	content, _ := os.ReadFile("/proc/loadavg")
-	first, _, _ := strings.Cut(string(content), " ")
-	return first
 }
 
 func envoyVersion(ctx context.Context) (string, error) {

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/weir-proxy/weir/test/bench/gauge"
 )
 
 // The page with the figures, its plot, and the run that both come from; all in the folder of the documentation.
@@ -26,26 +28,15 @@ const (
 func (r *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n![What a request costs](%s)\n", r.circumstances(), plotName)
-	for _, rows := range r.tables() {
-		b.WriteString("\n")
-		for i, row := range rows {
-			fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
-			if i == 0 {
-				fmt.Fprintf(&b, "| ---%s |\n", strings.Repeat(" | ---", len(row)-1))
-			}
-		}
+	for _, t := range r.tables() {
+		b.WriteString(t.Markdown())
 	}
 	return b.String()
 }
 
 // insert puts the run's figures between the marks of a page.
 func (r *report) insert(page string) (string, error) {
-	before, rest, ok1 := strings.Cut(page, beginMark)
-	_, after, ok2 := strings.Cut(rest, endMark)
-	if !ok1 || !ok2 {
-		return "", fmt.Errorf("%s lacks the line %q or %q after it", pageName, strings.TrimSpace(beginMark), strings.TrimSpace(endMark))
-	}
-	return before + beginMark + r.markdown() + endMark + after, nil
+	return gauge.Insert(page, beginMark, endMark, r.markdown())
 }
 
 // writePage writes the run, the plot and the page's figures.
