@@ -22,7 +22,9 @@ const (
 	maxLeaseRequest = 16 << 10
 	maxQuestion     = 2 << 10
 	touchPatience   = 100 * time.Millisecond
-	askPatience     = time.Second
+	// lateTouch bounds what is done for a poll that could not be noted in time. It ends before the node polls again.
+	lateTouch   = 10 * time.Second
+	askPatience = time.Second
 	// sendTime is what a client has to take an answer in after a long poll.
 	sendTime = 10 * time.Second
 )
@@ -78,7 +80,8 @@ func (s *server) snapshot(c echo.Context) error {
 	return c.Blob(http.StatusOK, wire.ContentType, news.Bytes)
 }
 
-// touch notes what the polling node says of itself. A store that is away is no reason not to serve it.
+// touch notes what the polling node says of itself. A store that is away is no reason not to serve it. One that is only busy, as when a
+// thousand nodes acknowledge at once, gets more time while the node waits: until its next poll nobody would know what it applied.
 func (s *server) touch(c echo.Context) error {
 	n := nodes.Node{
 		ID: c.QueryParam("node"), Boot: c.QueryParam("boot"), Reason: c.QueryParam("reason"), Filter: c.QueryParam("filter"),
@@ -97,7 +100,14 @@ func (s *server) touch(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), touchPatience)
 	defer cancel()
 	if err := s.Nodes.Touch(ctx, n); err != nil {
-		s.Log.Debug("a node could not be noted", "id", requestID(c), "error", err.Error())
+		s.Log.Debug("a node could not be noted in time", "id", requestID(c), "error", err.Error())
+		go func() {
+			ctx, cancel := context.WithTimeout(s.Stopping, lateTouch)
+			defer cancel()
+			if err := s.Nodes.TouchAgain(ctx, n); err != nil {
+				s.Log.Debug("a node could not be noted", "node", n.Clean().ID, "error", err.Error())
+			}
+		}()
 	}
 	return nil
 }

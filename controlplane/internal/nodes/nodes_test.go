@@ -18,13 +18,23 @@ type store struct {
 	err     error
 	asked   int
 	touched nodes.Node
+	// meanwhile, if set, happens once while a node is being noted.
+	meanwhile func()
 
 	listed   []nodes.Node
 	reported map[string]nodes.Reported
 	stranger bool // it knows no node
 }
 
-func (s *store) Touch(_ context.Context, n nodes.Node) error { s.touched = n; return s.err }
+func (s *store) Touch(_ context.Context, n nodes.Node) error {
+	if s.touched = n; s.meanwhile != nil {
+		meanwhile := s.meanwhile
+		s.meanwhile = nil
+		meanwhile()
+		s.touched = n
+	}
+	return s.err
+}
 
 func (s *store) Nodes(context.Context) ([]nodes.Node, error) { return s.listed, s.err }
 
@@ -136,6 +146,38 @@ func TestTheStoreIsAway(t *testing.T) {
 }
 
 // A report of a process that has not polled yet is stored when it polls.
+// A node whose poll could not be noted in time is noted later, and as what it is by then.
+func TestAPollIsNotedLater(t *testing.T) {
+	s, now := &store{err: errors.New("busy")}, time.Unix(1000, 0)
+	r := nodes.New(s, func() time.Time { now = now.Add(time.Millisecond); return now })
+	poll := func(version uint64) error {
+		return r.Touch(t.Context(), nodes.Node{ID: "a", Boot: "1", Applied: version})
+	}
+	if err := poll(1); err == nil {
+		t.Fatal("a busy store has noted a node")
+	}
+	if err := r.TouchAgain(t.Context(), nodes.Node{ID: "a", Boot: "1"}); err == nil {
+		t.Fatal("a busy store has noted a node")
+	}
+	s.err = nil
+	// While version 1 is on its way to the store the node acknowledges version 2.
+	s.meanwhile = func() {
+		if err := poll(2); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := r.TouchAgain(t.Context(), nodes.Node{ID: "a", Boot: "1"}); err != nil {
+		t.Fatal(err)
+	}
+	if s.touched.Applied != 2 {
+		t.Errorf("the store has version %d, want 2", s.touched.Applied)
+	}
+	s.touched = nodes.Node{}
+	if err := r.TouchAgain(t.Context(), nodes.Node{ID: "b", Boot: "1"}); err != nil || s.touched.ID != "" {
+		t.Errorf("a node that never polled was noted as %+v, %v", s.touched, err)
+	}
+}
+
 func TestAReportBeforeThePoll(t *testing.T) {
 	s := &store{stranger: true}
 	r := nodes.New(s, time.Now)

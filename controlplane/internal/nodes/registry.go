@@ -54,6 +54,32 @@ func (r *Registry) Touch(ctx context.Context, n Node) error {
 	return r.save(ctx, n.Key(), n.Reported)
 }
 
+// TouchAgain stores what Touch could not, as this replica remembers the node by now: an earlier word never replaces a later one.
+func (r *Registry) TouchAgain(ctx context.Context, n Node) error {
+	key := n.Clean().Key()
+	remembered := func() (Node, bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		m := r.remembered[key]
+		if m == nil {
+			return Node{}, false
+		}
+		return m.node, true
+	}
+	for {
+		latest, ok := remembered()
+		if !ok {
+			return nil
+		}
+		if err := r.store.Touch(ctx, latest); err != nil {
+			return err
+		}
+		if now, _ := remembered(); now.Seen.Equal(latest.Seen) {
+			return nil
+		}
+	}
+}
+
 // Report notes what a process of a node says of its failure ladder. Another process of that name is another node, so what comes
 // late from an earlier one changes nothing of the later. The error is the store's: the report is remembered here even so.
 func (r *Registry) Report(ctx context.Context, id, boot string, said Reported) error {
