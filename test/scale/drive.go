@@ -45,13 +45,13 @@ type point struct {
 	During   time.Duration `json:"during_ns"`
 }
 
-// requests are the whole HTTP requests that ask for each key once.
+// requests are the whole HTTP requests that ask for each key once; the last is full too.
 func (d drive) requests(version uint64) [][]byte {
 	var all [][]byte
 	random := rand.New(rand.NewPCG(7, 7))
 	for from := 0; from < d.Keys; from += d.Items {
 		m := wire.LeaseRequest{Node: nodeName(len(all) % d.Nodes), Boot: 1, Seq: uint64(len(all)), Version: version}
-		for range min(d.Items, d.Keys-from) {
+		for range d.Items {
 			it := wire.LeaseItem{Waiting: askedWaiting, Cost: 1, Keep: askedKeep}
 			binary.LittleEndian.PutUint64(it.Bucket[:], random.Uint64())
 			binary.LittleEndian.PutUint64(it.Bucket[8:], random.Uint64())
@@ -106,10 +106,10 @@ func (d drive) measure(ctx context.Context, w *world, run func() (load.Result, e
 	granted, other = granted-grantedBefore, other-otherBefore
 	n, seconds := float64(result.Answered()), result.Duration.Seconds()
 	ok, spent := result.Statuses[200], after.since(before)
-	if most := ok * d.Items; granted > most || granted < most-d.Items*(len(result.Statuses)+most/max(d.Keys, 1)) || other > 0 {
+	if granted != ok*d.Items || other > 0 {
 		return p, fmt.Errorf("%d buckets were granted and %d not, for %d answers of %d buckets each", granted, other, ok, d.Items)
 	}
-	if failed := n - float64(ok); failed > n/10 {
+	if failed := n - float64(ok); failed > n/2 {
 		return p, fmt.Errorf("of %.0f calls %.0f failed, by status: %v; is the machine busy?", n, failed, result.Statuses)
 	}
 	bytes, kept, err := w.memory(ctx)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -120,9 +121,7 @@ func (w *world) push(ctx context.Context, nodes, pushes int) (reached, acknowled
 		}
 	})
 	defer func() {
-		if failed := p.end(); err == nil {
-			err = failed
-		}
+		err = errors.Join(err, p.end())
 		slices.Sort(reached)
 		slices.Sort(acknowledged)
 	}()
