@@ -79,14 +79,14 @@ func (r *recorder) fail(err error) {
 	r.failure = errors.Join(r.failure, err)
 }
 
-// note keeps a command if it runs a script with more than one key: only lease batches do.
+// note keeps a command if it runs a script with as many keys as a full lease batch has: no other has so many.
 func (r *recorder) note(command []any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.noting || len(command) < 3 || !strings.EqualFold(string(command[0].([]byte)), "evalsha") {
 		return
 	}
-	if n, err := strconv.Atoi(string(command[2].([]byte))); err == nil && n > 1 {
+	if n, err := strconv.Atoi(string(command[2].([]byte))); err == nil && n == full {
 		r.scripts = append(r.scripts, command)
 	}
 }
