@@ -22,9 +22,7 @@ const (
 	maxLeaseRequest = 16 << 10
 	maxQuestion     = 2 << 10
 	touchPatience   = 100 * time.Millisecond
-	// lateTouch bounds what is done for a poll that could not be noted in time. It ends before the node polls again.
-	lateTouch   = 10 * time.Second
-	askPatience = time.Second
+	askPatience     = time.Second
 	// sendTime is what a client has to take an answer in after a long poll.
 	sendTime = 10 * time.Second
 )
@@ -81,7 +79,7 @@ func (s *server) snapshot(c echo.Context) error {
 }
 
 // touch notes what the polling node says of itself. A store that is away is no reason not to serve it. One that is only busy, as when a
-// thousand nodes acknowledge at once, gets more time while the node waits: until its next poll nobody would know what it applied.
+// thousand nodes acknowledge at once, is told later.
 func (s *server) touch(c echo.Context) error {
 	n := nodes.Node{
 		ID: c.QueryParam("node"), Boot: c.QueryParam("boot"), Reason: c.QueryParam("reason"), Filter: c.QueryParam("filter"),
@@ -101,13 +99,7 @@ func (s *server) touch(c echo.Context) error {
 	defer cancel()
 	if err := s.Nodes.Touch(ctx, n); err != nil {
 		s.Log.Debug("a node could not be noted in time", "id", requestID(c), "error", err.Error())
-		go func() {
-			ctx, cancel := context.WithTimeout(s.Stopping, lateTouch)
-			defer cancel()
-			if err := s.Nodes.TouchAgain(ctx, n); err != nil {
-				s.Log.Debug("a node could not be noted", "node", n.Clean().ID, "error", err.Error())
-			}
-		}()
+		go s.Nodes.CatchUp(s.Stopping)
 	}
 	return nil
 }

@@ -18,7 +18,8 @@ type store struct {
 	err     error
 	asked   int
 	touched nodes.Node
-	// meanwhile, if set, happens once while a node is being noted.
+	// has is what was noted of each, meanwhile, if set, happens once while a node is being noted.
+	has       map[string]uint64
 	meanwhile func()
 
 	listed   []nodes.Node
@@ -27,11 +28,15 @@ type store struct {
 }
 
 func (s *store) Touch(_ context.Context, n nodes.Node) error {
-	if s.touched = n; s.meanwhile != nil {
-		meanwhile := s.meanwhile
+	if meanwhile := s.meanwhile; meanwhile != nil {
 		s.meanwhile = nil
 		meanwhile()
-		s.touched = n
+	}
+	if s.touched = n; s.err == nil {
+		if s.has == nil {
+			s.has = map[string]uint64{}
+		}
+		s.has[n.ID] = n.Applied
 	}
 	return s.err
 }
@@ -150,31 +155,32 @@ func TestTheStoreIsAway(t *testing.T) {
 func TestAPollIsNotedLater(t *testing.T) {
 	s, now := &store{err: errors.New("busy")}, time.Unix(1000, 0)
 	r := nodes.New(s, func() time.Time { now = now.Add(time.Millisecond); return now })
-	poll := func(version uint64) error {
-		return r.Touch(t.Context(), nodes.Node{ID: "a", Boot: "1", Applied: version})
+	poll := func(id string, version uint64) error {
+		return r.Touch(t.Context(), nodes.Node{ID: id, Boot: "1", Applied: version})
 	}
-	if err := poll(1); err == nil {
+	if poll("a", 1) == nil || poll("b", 1) == nil {
 		t.Fatal("a busy store has noted a node")
 	}
-	if err := r.TouchAgain(t.Context(), nodes.Node{ID: "a", Boot: "1"}); err == nil {
+	ended, end := context.WithCancel(t.Context())
+	end()
+	r.CatchUp(ended) // It does not go on for ever.
+	if poll("a", 1) == nil || poll("b", 1) == nil {
 		t.Fatal("a busy store has noted a node")
 	}
 	s.err = nil
-	// While version 1 is on its way to the store the node acknowledges version 2.
+	// While version 1 of a node is on its way to the store, both acknowledge version 2.
 	s.meanwhile = func() {
-		if err := poll(2); err != nil {
+		if err := errors.Join(poll("a", 2), poll("b", 2)); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := r.TouchAgain(t.Context(), nodes.Node{ID: "a", Boot: "1"}); err != nil {
-		t.Fatal(err)
+	r.CatchUp(t.Context())
+	if s.has["a"] != 2 || s.has["b"] != 2 {
+		t.Errorf("the store has %v, want version 2 of both", s.has)
 	}
-	if s.touched.Applied != 2 {
-		t.Errorf("the store has version %d, want 2", s.touched.Applied)
-	}
-	s.touched = nodes.Node{}
-	if err := r.TouchAgain(t.Context(), nodes.Node{ID: "b", Boot: "1"}); err != nil || s.touched.ID != "" {
-		t.Errorf("a node that never polled was noted as %+v, %v", s.touched, err)
+	s.has = nil
+	if r.CatchUp(t.Context()); s.has != nil {
+		t.Errorf("%v were noted again", s.has)
 	}
 }
 
