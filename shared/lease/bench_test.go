@@ -17,27 +17,28 @@ func BenchmarkGrant(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	ask := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline, Keep: 10, Nodes: 3}
-	const every = 20 * ms
-	b.Run("tokens", func(b *testing.B) {
-		var l lease.Ledger
-		b.ReportAllocs()
-		for i := range b.N {
-			var g lease.Grant
-			if l, g = l.Grant(quota.Instant(i)*every, ask); g.Waiting != 1 || g.Keep != 10 {
-				b.Fatalf("after %d grants: %+v", i, g)
+	var tokens lease.Ledger
+	var windows lease.WindowLedger
+	for name, grant := range map[string]func(now quota.Instant, ask lease.Ask) (g lease.Grant){
+		"tokens": func(now quota.Instant, ask lease.Ask) (g lease.Grant) {
+			tokens, g = tokens.Grant(now, ask)
+			return g
+		},
+		"windows": func(now quota.Instant, ask lease.Ask) (g lease.Grant) {
+			ask.Windows = sliding
+			windows, g = windows.Grant(now, ask)
+			return g
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			ask := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline, Keep: 10, Nodes: 3}
+			tokens, windows = lease.Ledger{}, lease.WindowLedger{}
+			b.ReportAllocs()
+			for i := range b.N {
+				if g := grant(quota.Instant(i)*20*ms, ask); g.Waiting != 1 || g.Keep != 10 {
+					b.Fatalf("after %d grants: %+v", i, g)
+				}
 			}
-		}
-	})
-	b.Run("windows", func(b *testing.B) {
-		ask.Windows = sliding
-		var l lease.WindowLedger
-		b.ReportAllocs()
-		for i := range b.N {
-			var g lease.Grant
-			if l, g = l.Grant(quota.Instant(i)*every, ask); g.Waiting != 1 || g.Keep != 10 {
-				b.Fatalf("after %d grants: %+v", i, g)
-			}
-		}
-	})
+		})
+	}
 }

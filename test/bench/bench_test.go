@@ -299,7 +299,7 @@ func TestARunIsReadAsItWasWritten(t *testing.T) {
 	r := &report{Date: "2026-01-02", Plan: short, Order: contestants()[:2], Rounds: []round{{
 		"direct/none": {EnvoyCPU: 10}, "direct/empty": {EnvoyCPU: 12.5},
 	}}}
-	data, err := r.encode()
+	data, err := gauge.Encode(r)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,12 +9,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
-	"os/signal"
 	"regexp"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/weir-proxy/weir/test/bench/gauge"
@@ -32,15 +29,7 @@ type settings struct {
 	docs, from string
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	context.AfterFunc(ctx, stop)
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
+func main() { gauge.Main("bench", run) }
 
 func parse(args []string, usage io.Writer) (s settings, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -96,7 +85,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if s.output == "table" {
 		return r.print(out)
 	}
-	data, err := r.encode()
+	data, err := gauge.Encode(r)
 	if err == nil {
 		_, err = out.Write(data)
 	}

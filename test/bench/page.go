@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -50,7 +49,7 @@ func (r *report) writePage(dir string) error {
 	if err != nil {
 		return err
 	}
-	data, err := r.encode()
+	data, err := gauge.Encode(r)
 	if err != nil {
 		return err
 	}
@@ -61,20 +60,11 @@ func (r *report) writePage(dir string) error {
 	)
 }
 
-func (r *report) encode() ([]byte, error) {
-	data, err := json.MarshalIndent(r, "", " ")
-	return append(data, '\n'), err
-}
-
-// readReport reads what encode wrote.
+// readReport reads what writePage or -o json wrote.
 func readReport(name string) (*report, error) {
-	content, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
 	r := &report{}
-	if err := json.Unmarshal(content, r); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	if err := gauge.Decode(name, r); err != nil {
+		return nil, err
 	}
 	if len(r.Rounds) == 0 {
 		return nil, fmt.Errorf("%s has no rounds", name)

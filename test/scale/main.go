@@ -4,16 +4,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/weir-proxy/weir/test/bench/gauge"
@@ -29,15 +25,7 @@ type settings struct {
 	docs, from string
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	context.AfterFunc(ctx, stop)
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "scale:", err)
-		os.Exit(1)
-	}
-}
+func main() { gauge.Main("scale", run) }
 
 func parse(args []string, usage io.Writer) (s settings, err error) {
 	f := flag.NewFlagSet("scale", flag.ContinueOnError)
@@ -91,7 +79,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if s.output == "table" {
 		return r.print(out)
 	}
-	data, err := r.encode()
+	data, err := gauge.Encode(r)
 	if err == nil {
 		_, err = out.Write(data)
 	}
@@ -121,20 +109,11 @@ func (r *report) measure(ctx context.Context, p plan, args []string, progress io
 	return nil
 }
 
-func (r *report) encode() ([]byte, error) {
-	data, err := json.MarshalIndent(r, "", " ")
-	return append(data, '\n'), err
-}
-
-// readReport reads what encode wrote.
+// readReport reads what writePage or -o json wrote.
 func readReport(name string) (*report, error) {
-	content, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
 	r := &report{}
-	if err := json.Unmarshal(content, r); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	if err := gauge.Decode(name, r); err != nil {
+		return nil, err
 	}
 	if len(r.Calls) == 0 || len(r.Keys) < 2 || len(r.Ratio) == 0 {
 		return nil, fmt.Errorf("%s is not of a whole run", name)

@@ -159,7 +159,7 @@ func (r *report) writePage(dir string) error {
 	if err != nil {
 		return err
 	}
-	data, err := r.encode()
+	data, err := gauge.Encode(r)
 	if err != nil {
 		return err
 	}
