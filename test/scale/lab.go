@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -71,6 +72,18 @@ func (l *lab) in(ctx context.Context, replicas int, through func(string) (string
 	}
 	defer w.stop()
 	return f(w)
+}
+
+// quietly measures again, a few times, if too many calls failed.
+func (l *lab) quietly(ctx context.Context, measure func() (point, error)) (p point, err error) {
+	for range 5 {
+		if p, err = measure(); !errors.Is(err, errLate) || ctx.Err() != nil {
+			break
+		}
+		l.say("%v: once more", err)
+		time.Sleep(2 * time.Second) // The control plane leaves Redis alone for a while.
+	}
+	return p, err
 }
 
 // pushed is how long policy sets took to reach all nodes, and until the control plane knew it, in milliseconds.
@@ -167,7 +180,7 @@ func (l *lab) calls(ctx context.Context, r *report) error {
 		r.Calls = make([][]point, l.plan.Rounds)
 		for n := range l.plan.Rounds {
 			for _, c := range l.plan.Calls {
-				p, err := c.open(ctx, w, version, c.Rate, l.plan.Each)
+				p, err := l.quietly(ctx, func() (point, error) { return c.open(ctx, w, version, c.Rate, l.plan.Each) })
 				if err != nil {
 					return fmt.Errorf("%+v: %w", c, err)
 				}
@@ -215,7 +228,7 @@ func (l *lab) ratio(ctx context.Context, r *report) error {
 		}
 		d := drive{l.plan.Connections, l.plan.RatioKeys, full}
 		scripts, err := rec.during(func() error {
-			_, err := d.open(ctx, w, version, 500, 0)
+			_, err := l.quietly(ctx, func() (point, error) { return d.open(ctx, w, version, 500, 0) })
 			return err
 		})
 		if err != nil {
@@ -233,7 +246,9 @@ func (l *lab) race(ctx context.Context, r *report, w *world, d drive, scripts []
 	}
 	requests := d.load(w, version)
 	for n := range 2*l.plan.Rounds + 1 {
-		p, err := d.measure(ctx, w, func() (load.Result, error) { return requests.Closed(ctx, l.plan.Each) })
+		p, err := l.quietly(ctx, func() (point, error) {
+			return d.measure(ctx, w, func() (load.Result, error) { return requests.Closed(ctx, l.plan.Each) })
+		})
 		if err != nil {
 			return err
 		}
@@ -260,7 +275,7 @@ func (l *lab) keys(ctx context.Context, r *report) error {
 			if err != nil {
 				return err
 			}
-			p, err := drive{10, n, full}.open(ctx, w, version, 700, 0)
+			p, err := l.quietly(ctx, func() (point, error) { return drive{10, n, full}.open(ctx, w, version, 700, 0) })
 			if err != nil {
 				return err
 			}
