@@ -113,7 +113,7 @@ func (d drive) measure(ctx context.Context, w *world, run func() (load.Result, e
 	if granted != ok*d.Items || other > 0 {
 		return p, fmt.Errorf("%d buckets were granted and %d not, for %d answers of %d buckets each", granted, other, ok, d.Items)
 	}
-	if failed := n - float64(ok); failed > n/10 {
+	if failed := n - float64(ok); failed > n/4 {
 		return p, fmt.Errorf("%w: %.0f of %.0f, by status: %v", errLate, failed, n, result.Statuses)
 	}
 	bytes, kept, err := w.memory(ctx)

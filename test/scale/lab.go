@@ -41,12 +41,12 @@ const full = 64
 var usual = plan{
 	Pushes: 10, Push: []fleetSize{{100, 1}, {100, 2}, {1000, 1}, {1000, 2}}, Polls: 1000, Rounds: 3,
 	Calls: []paced{
-		{drive{10, 8000, 1}, 2000}, {drive{100, 8000, 1}, 2000}, {drive{1000, 8000, 1}, 2000},
-		{drive{100, 64_000, 4}, 1000}, {drive{100, 64_000, 16}, 600},
-		{drive{10, 64_000, full}, 300}, {drive{100, 64_000, full}, 300}, {drive{1000, 64_000, full}, 300},
+		{drive{10, 2000, 1}, 500}, {drive{100, 2000, 1}, 500}, {drive{1000, 2000, 1}, 500},
+		{drive{100, 32_000, 4}, 400}, {drive{100, 32_000, 16}, 300},
+		{drive{10, 32_000, full}, 150}, {drive{100, 32_000, full}, 150}, {drive{1000, 32_000, full}, 150},
 	},
 	Fleets: []fleet{{10, 10_000, 1000}, {100, 10_000, 1000}, {1000, 10_000, 1000}, {1000, 100_000, 1000}, {100, 100, 1000}, {1000, 100, 1000}},
-	Each:   4 * time.Second, Keys: []int{10_000, 100_000, 1_000_000}, Connections: 8, RatioKeys: 100_000,
+	Each:   3 * time.Second, Keys: []int{10_000, 100_000, 1_000_000}, Connections: 8, RatioKeys: 100_000,
 }
 
 var brief = plan{

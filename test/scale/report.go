@@ -39,7 +39,19 @@ const (
 )
 
 func (r *report) circumstances() string {
-	foreign := gauge.Over(r.Ratio, func(one ratioRound) float64 { return one.Foreign })
+	var all []float64
+	for _, round := range r.Calls {
+		for _, p := range round {
+			all = append(all, p.Foreign)
+		}
+	}
+	for _, f := range r.Fleets {
+		all = append(all, f.Foreign)
+	}
+	for _, one := range r.Ratio {
+		all = append(all, one.Foreign)
+	}
+	foreign := gauge.Over(all, func(one float64) float64 { return one })
 	return fmt.Sprintf("Measured on %s by `%s` at %s: %s, load average before %s; other programs kept %.2f processors busy meanwhile (%.2f at most). "+
 		"Redis has one processor for itself; control plane and simulated nodes share the others.",
 		r.Date, r.Command, r.Version, r.Machine, r.Load, foreign.Median, foreign.Max)
