@@ -132,6 +132,24 @@ bench: build ## measure Weir beside its peers; BENCH=-short tries it out, BENCH=
 	@go build -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o build/bench ./test/bench
 	@build/bench $(BENCH)
 
+# Not part of `make test` either. Its tests try it out.
+SCALE ?=
+
+.PHONY: scale
+scale: build ## measure how many nodes and keys one control plane and one Redis serve; SCALE=-h lists what else there is
+	@tools/setup.sh redis
+	$(call announce,measuring with simulated nodes)
+	@go build -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o build/scale ./test/scale
+	@build/scale $(SCALE)
+
+# The short form of the same test, with a million keys, is part of `make test`.
+KEYS ?= 10000000
+
+.PHONY: flood
+flood: ## send KEYS requests with as many different keys through a real Envoy: ten minutes for ten million; needs `make setup build`
+	$(call announce,$(KEYS) requests with as many keys)
+	@go test -count 1 -timeout 0 -v -run '^TestManyKeysLeaveMemoryFlat$$' ./test/e2e -keys $(KEYS)
+
 # Not part of `make test`: it takes some minutes.
 .PHONY: mutants
 mutants: ## change the arithmetic of limits at one place at a time: a test must notice each change

@@ -94,7 +94,10 @@ trap 'rm -rf "$work"' EXIT
 # -opt=1, not more: from 2 on LLVM marks calls as tail calls, which must not read their caller's stack, before TinyGo adds the
 # stack slots in which the collector finds local pointers. The linker then drops what is stored there, and a collection frees
 # memory in use. It shows at once if the collector runs at every allocation; in the field it is a damaged header in a million.
-flags=(-target="$target" -buildmode=c-shared -scheduler=none -gc=precise -opt=1 -no-debug -tags=custommalloc)
+# Memory starts at half a megabyte because TinyGo doubles it when a third of it is not free: so it is 16 MB with the largest policy
+# sets, where from the smallest that holds the data it would be 25.
+flags=(-target="$target" -buildmode=c-shared -scheduler=none -gc=precise -opt=1 -no-debug -tags=custommalloc
+	"-ldflags=-extldflags=--initial-memory=524288")
 built=yes
 (cd "$package" && "${tinygo[@]}" build "${flags[@]}" -o "$work/built.wasm" .) 2>"$work/log" || built=no
 # The compiler's clang warns about target features it does not know; the rest of what it says is shown.

@@ -1,6 +1,7 @@
 package envoytest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/tetratelabs/wazero/api"
 )
 
 // Host is one Envoy process with one Wasm plugin.
@@ -172,18 +175,32 @@ func (h *Host) thread(number int) (*thread, error) {
 }
 
 // MemoryBytes returns the size of the linear memory of the VM that worker vm, or Main, uses for new requests; 0 if none.
-func (h *Host) MemoryBytes(vm int) uint64 {
+func (h *Host) MemoryBytes(vm int) (size uint64) {
+	h.look("MemoryBytes", vm, func(m api.Memory) { size = uint64(m.Size()) })
+	return size
+}
+
+// Memory returns a copy of the linear memory of the VM that worker vm, or Main, uses for new requests; nil if none.
+func (h *Host) Memory(vm int) (content []byte) {
+	h.look("Memory", vm, func(m api.Memory) {
+		all, _ := m.Read(0, m.Size()) // All of it is always there.
+		content = bytes.Clone(all)
+	})
+	return content
+}
+
+// look shows the memory of a VM, if there is one, while nothing runs in it.
+func (h *Host) look(by string, vm int, at func(api.Memory)) {
 	t, err := h.thread(vm)
 	if err != nil {
-		h.problem("MemoryBytes: %v", err)
-		return 0
+		h.problem("%s: %v", by, err)
+		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.current == nil {
-		return 0
+	if t.current != nil {
+		at(t.current.vm.mem)
 	}
-	return uint64(t.current.vm.mem.Size())
 }
 
 // Alive reports whether the VM that worker vm, or Main, uses for new requests is there and has not trapped.

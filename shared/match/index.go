@@ -85,6 +85,9 @@ func (ix *Index) Load(snapshot []byte) error {
 	if err != nil {
 		return err
 	}
+	if cap(ix.snapshot) < len(snapshot) {
+		ix.snapshot = make([]byte, 0, len(snapshot)) // append would round up.
+	}
 	ix.snapshot = append(ix.snapshot[:0], snapshot...)
 	ix.version, ix.secret, ix.needsClientIP = version, secret, false
 	ix.sources, ix.policies, ix.methods = ix.sources[:0], ix.policies[:0], ix.methods[:0]
@@ -99,14 +102,16 @@ func (ix *Index) Load(snapshot []byte) error {
 		},
 	)
 	ix.loadAccess(&set)
+	n := set.Policies()
+	ix.reserve(min(n, len(snapshot)/leastPolicy))
 	ix.trie.reset()
 	var hosts, paths []wire.Ref
-	for n, i := set.Policies(), 0; i < n && !set.Failed(); i++ {
+	for i := 0; i < n && !set.Failed(); i++ {
 		hosts, paths = ix.loadPolicy(&set, hosts[:0], paths[:0])
 		ix.trie.insert(ix.snapshot, uint32(i), hosts, paths) // Also if it is off: an order may say otherwise.
 	}
 	ix.show, ix.lookups = ix.show[:0], false
-	for n := set.Shown(); n > 0; n-- {
+	for left := set.Shown(); left > 0; left-- {
 		kind, name := set.ShownPart()
 		ix.show = append(ix.show, part{kind, name})
 		ix.needsClientIP = ix.needsClientIP || kind == policy.PartClientIP
@@ -115,6 +120,20 @@ func (ix *Index) Load(snapshot []byte) error {
 		ix.lookups = ix.lookups || s.kind == policy.SourceJWT || s.kind == policy.SourceSPIFFE
 	}
 	return set.End()
+}
+
+// leastPolicy is less than any policy takes in a snapshot, so what is reserved is bounded by the bytes and not by what they claim.
+const leastPolicy = 16
+
+// reserve makes room for n policies, each with one limit, one pattern and one part of the partition, as most have. Tables that grow one
+// policy at a time leave as much garbage as they hold, and the memory of a module never shrinks.
+func (ix *Index) reserve(n int) {
+	if n <= cap(ix.policies) {
+		return
+	}
+	ix.policies, ix.limits, ix.runs = make([]Policy, 0, n), make([]policy.Limit, 0, n), make([]uint32, 0, 2*n)
+	ix.parts = make([]part, 0, n)
+	ix.trie.reserve(n)
 }
 
 func (ix *Index) loadAccess(set *wire.SetReader) {

@@ -376,6 +376,26 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
+// A match with the hash of the partition key, of nothing, of one text and of several.
+func BenchmarkKey(b *testing.B) {
+	for name, partition := range map[string]string{
+		"nothing": `[]`, "header": `["header:x-key"]`, "consumer": `["consumer"]`, "client_ip": `["client_ip"]`, "three": `["consumer", "client_ip", "policy_path"]`,
+	} {
+		b.Run(name, func(b *testing.B) {
+			ix := compile(b, `{"version":"weir/v1","identity":{"consumer":[{"header":"x-key"}]},"policies":[{"name":"p","partition":`+partition+
+				`,"match":{"paths":["/v1/items/{id}"]},"limit":{"quota":1,"window":"1s"}}]}`)
+			a := request("GET", "api.example.com", "/v1/items/7", "user-agent", "bench", "x-key", "0123456789abcdef0123456789abcdef")
+			var hits []match.Hit
+			b.ReportAllocs()
+			for b.Loop() {
+				if hits = ix.Match(a, hits[:0]); len(hits) != 1 || hits[0].Verdict != match.Limited || hits[0].Key == (match.Key{}) {
+					b.Fatalf("%+v", hits)
+				}
+			}
+		})
+	}
+}
+
 // A set of ten thousand policies is compiled whole when a new version comes, between two requests.
 func BenchmarkLoad(b *testing.B) {
 	node, _ := policy.ParseJSON([]byte(thousands(10_000)))

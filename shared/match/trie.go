@@ -53,6 +53,16 @@ type candidate struct {
 	pattern       wire.Ref
 }
 
+// reserve makes room for n patterns of one segment each beyond what others share.
+func (t *trie) reserve(n int) {
+	t.nodes, t.entries = make([]node, 0, n+n/8+2), make([]entry, 0, n+1)
+	size := 64
+	for size <= 2*n {
+		size *= 2
+	}
+	t.table = make([]uint32, size)
+}
+
 func (t *trie) reset() {
 	t.nodes = append(t.nodes[:0], node{}, node{})
 	t.entries = append(t.entries[:0], entry{})

@@ -31,14 +31,17 @@ func ParseSpan(text string) (quota.Span, bool) {
 }
 
 // FormatSpan writes a span in the largest unit that divides it; a span that is no whole millisecond is rounded up to one.
-func FormatSpan(span quota.Span) string {
+func FormatSpan(span quota.Span) string { return string(AppendSpan(nil, span)) }
+
+// AppendSpan appends what FormatSpan writes.
+func AppendSpan(dst []byte, span quota.Span) []byte {
 	if span == 0 {
-		return "0s"
+		return append(dst, "0s"...)
 	}
 	for _, u := range spanUnits {
 		if span%u.span == 0 {
-			return strconv.FormatInt(int64(span/u.span), 10) + u.name
+			return append(strconv.AppendInt(dst, int64(span/u.span), 10), u.name...)
 		}
 	}
-	return strconv.FormatInt(int64(span/quota.Millisecond)+1, 10) + "ms"
+	return append(strconv.AppendInt(dst, int64(span/quota.Millisecond)+1, 10), "ms"...)
 }

@@ -242,19 +242,57 @@ func must(t *testing.T, q int64, window quota.Span, burst int64) quota.Params {
 	return p
 }
 
+// A request that passes, by every algorithm.
 func BenchmarkTake(b *testing.B) {
 	p, err := quota.NewParams(1000, quota.Second, 1000)
 	if err != nil {
 		b.Fatal(err)
 	}
+	b.Run("token_bucket", func(b *testing.B) { takeTokens(b, p, false) })
+	b.Run("leaky_bucket", func(b *testing.B) { takeTokens(b, p, true) })
+	for _, c := range []struct {
+		algorithm  quota.Algorithm
+		quota      int64
+		subwindows int
+		every      quota.Span
+	}{
+		{quota.FixedWindow, 1000, 0, 2000}, {quota.SlidingWindow, 1000, 10, 2000},
+		{quota.SlidingWindowCounter, 1000, 0, 2000}, {quota.SlidingLog, 100, 0, 20_000},
+	} {
+		b.Run(c.algorithm.String(), func(b *testing.B) {
+			w, err := quota.NewWindows(c.algorithm, c.quota, quota.Second, c.subwindows)
+			if err != nil {
+				b.Fatal(err)
+			}
+			var h quota.History
+			passed := 0
+			b.ReportAllocs()
+			for i := range b.N {
+				if w.Take(&h, quota.Instant(i)*quota.Instant(c.every), 1).Allowed {
+					passed++
+				}
+			}
+			mustPass(b, passed)
+		})
+	}
+}
+
+func takeTokens(b *testing.B, p quota.Params, queue bool) {
 	var s quota.State
 	passed := 0
+	b.ReportAllocs()
 	for i := range b.N {
+		before, now := s, quota.Instant(i)*1000
 		var r quota.Result
-		if s, r = p.Take(s, quota.Instant(i)*1000, 1); r.Allowed {
+		if s, r = p.Take(s, now, 1); r.Allowed && (!queue || p.Delay(before, now) == 0) {
 			passed++
 		}
 	}
+	mustPass(b, passed)
+}
+
+func mustPass(b *testing.B, passed int) {
+	b.Helper()
 	if passed != b.N {
 		b.Fatalf("%d of %d passed: the benchmark measures refusals", passed, b.N)
 	}

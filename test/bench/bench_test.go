@@ -18,6 +18,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weir-proxy/weir/test/bench/gauge"
 	"github.com/weir-proxy/weir/test/bench/load"
 	"github.com/weir-proxy/weir/tools/stack"
 )
@@ -156,6 +157,10 @@ func TestContestantsAndPromisesFitTogether(t *testing.T) {
 }
 
 // What a filter adds is compared, within a round; the median over the rounds counts.
+func spread(median, least, most float64) gauge.Spread {
+	return gauge.Spread{Median: median, Min: least, Max: most}
+}
+
 func TestTargetsAreJudgedByRatiosWithinRounds(t *testing.T) {
 	one := func(slow float64, local float64) round {
 		return round{
@@ -171,10 +176,10 @@ func TestTargetsAreJudgedByRatiosWithinRounds(t *testing.T) {
 		got[t.Name] = t
 	}
 	for name, want := range map[string]target{
-		"filter, local, two headers / empty filter":                 {AtMost: 2.3, Measured: spread{2.2, 2, 2.5}, Met: true},
-		"a global limit, leased / ratelimit, its service and Redis": {AtMost: 1.0 / 12, Measured: spread{0.05, 0.05, 0.05}, Met: true},
-		"99th percentile, leased / no limit":                        {AtMost: 1.15, Measured: spread{1.5, 1.5, 1.5}},
-		"99th percentile, local / no limit":                         {AtMost: 1.15, Measured: spread{1, 1, 1}, Flaw: "in some round only at a lower load"},
+		"filter, local, two headers / empty filter":                 {AtMost: 2.3, Measured: spread(2.2, 2, 2.5), Met: true},
+		"a global limit, leased / ratelimit, its service and Redis": {AtMost: 1.0 / 12, Measured: spread(0.05, 0.05, 0.05), Met: true},
+		"99th percentile, leased / no limit":                        {AtMost: 1.15, Measured: spread(1.5, 1.5, 1.5)},
+		"99th percentile, local / no limit":                         {AtMost: 1.15, Measured: spread(1, 1, 1), Flaw: "in some round only at a lower load"},
 	} {
 		want.Name = name
 		g, ok := got[name]
@@ -194,21 +199,6 @@ func TestTargetsAreJudgedByRatiosWithinRounds(t *testing.T) {
 	}
 	if len(got) != 4 {
 		t.Errorf("the others lack a contestant and cannot be judged: %+v", got)
-	}
-}
-
-func TestSpread(t *testing.T) {
-	for _, c := range []struct {
-		of   []float64
-		want spread
-	}{{[]float64{3}, spread{3, 3, 3}}, {[]float64{9, 1, 2}, spread{2, 1, 9}}, {[]float64{4, 1, 3, 2}, spread{2.5, 1, 4}}} {
-		var rounds []round
-		for _, v := range c.of {
-			rounds = append(rounds, round{"": {Rate: v}})
-		}
-		if got := over(rounds, func(r round) float64 { return r[""].Rate }); got != c.want {
-			t.Errorf("of %v: %v, want %v", c.of, got, c.want)
-		}
 	}
 }
 
@@ -248,19 +238,6 @@ func TestThePageShowsItsRun(t *testing.T) {
 	}
 }
 
-func TestAPageWithoutMarksIsRefused(t *testing.T) {
-	r := &report{Rounds: []round{{}}}
-	for _, page := range []string{"", beginMark, endMark, endMark + beginMark} {
-		if _, err := r.insert(page); err == nil {
-			t.Errorf("figures were put into %q", page)
-		}
-	}
-	page, err := r.insert("a\n" + beginMark + "old\n" + endMark + "b\n")
-	if err != nil || strings.Contains(page, "old") || !strings.HasPrefix(page, "a\n") || !strings.HasSuffix(page, "b\n") {
-		t.Errorf("%v: %s", err, page)
-	}
-}
-
 func TestAnswersOfAnotherStatusAreAnError(t *testing.T) {
 	for _, statuses := range []map[int]int{{}, {200: 9, 503: 1}, {429: 10}} {
 		if (contestant{status: 200}).expects(load.Result{Statuses: statuses}) == nil {
@@ -285,20 +262,6 @@ func TestPaceOfTheOpenLoop(t *testing.T) {
 	}
 }
 
-func TestProcessorsOfAStatus(t *testing.T) {
-	for list, want := range map[string]string{"0-1": "0 1", "2": "2", "0,2-4,9": "0 2 3 4 9"} {
-		got, err := processors("Name:\tx\nCpus_allowed_list:\t" + list + "\nMems_allowed:\t1\n")
-		if err != nil || strings.Join(got, " ") != want {
-			t.Errorf("%s is read as %v, %v", list, got, err)
-		}
-	}
-	for _, status := range []string{"", "Cpus_allowed_list:\tx\n"} {
-		if _, err := processors(status); err == nil {
-			t.Errorf("%q has processors", status)
-		}
-	}
-}
-
 // Key k of a thousand comes about 1/(k+1) as often as the first, which comes with one request in 7.49.
 func TestKeysAreZipfs(t *testing.T) {
 	order := zipf(keys, 1<<16)
@@ -319,29 +282,6 @@ func TestKeysAreZipfs(t *testing.T) {
 	}
 }
 
-// processorTime grows with work, and counts it in the unit that the kernel uses.
-func TestProcessorTime(t *testing.T) {
-	before, err := processorTime(os.Getpid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := 0.0
-	for ticks := before; ticks < before+50*time.Millisecond; {
-		for i := range 1_000_000 {
-			x += math.Sqrt(float64(i))
-		}
-		if ticks, err = processorTime(os.Getpid()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if all, err := everybodysTime(); err != nil || all < before {
-		t.Errorf("everybody has used %v, %v; this process alone %v", all, err, before)
-	}
-	if _, err := processorTime(1 << 30); err == nil {
-		t.Error("a process that is not there has used time", x)
-	}
-}
-
 func TestSettings(t *testing.T) {
 	s, err := parse([]string{"-short", "-o", "json", "-only", "x"}, io.Discard)
 	if err != nil || s.plan != short || s.output != "json" || s.only != "x" {
@@ -359,7 +299,7 @@ func TestARunIsReadAsItWasWritten(t *testing.T) {
 	r := &report{Date: "2026-01-02", Plan: short, Order: contestants()[:2], Rounds: []round{{
 		"direct/none": {EnvoyCPU: 10}, "direct/empty": {EnvoyCPU: 12.5},
 	}}}
-	data, err := r.encode()
+	data, err := gauge.Encode(r)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,14 +9,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
-	"os/signal"
 	"regexp"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/weir-proxy/weir/test/bench/gauge"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
@@ -31,15 +29,7 @@ type settings struct {
 	docs, from string
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	context.AfterFunc(ctx, stop)
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
+func main() { gauge.Main("bench", run) }
 
 func parse(args []string, usage io.Writer) (s settings, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -95,7 +85,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if s.output == "table" {
 		return r.print(out)
 	}
-	data, err := r.encode()
+	data, err := gauge.Encode(r)
 	if err == nil {
 		_, err = out.Write(data)
 	}
@@ -119,7 +109,7 @@ func bench(ctx context.Context, s settings, args []string, progress io.Writer) (
 	}
 	r := &report{
 		Date: time.Now().UTC().Format(time.DateOnly), Version: version, Plan: s.plan, Order: chosen,
-		Command: strings.TrimSpace("make bench BENCH='" + strings.Join(args, " ") + "'"), Machine: machine(), Load: loadAverage(),
+		Command: strings.TrimSpace("make bench BENCH='" + strings.Join(args, " ") + "'"), Machine: gauge.Machine(), Load: gauge.LoadAverage(),
 	}
 	if len(args) == 0 {
 		r.Command = "make bench"
@@ -146,23 +136,6 @@ func (r *report) measure(ctx context.Context, by *runner) error {
 	}
 	r.Targets = judge(r.Rounds)
 	return nil
-}
-
-// machine describes what this runs on.
-func machine() string {
-	content, _ := os.ReadFile("/proc/cpuinfo") // Without it the description is shorter.
-	model := "an unknown processor"
-	if m := regexp.MustCompile(`model name\s*: (.*)`).FindSubmatch(content); m != nil {
-		model = string(m[1])
-	}
-	return fmt.Sprintf("%d processors (%s)", strings.Count(string(content), "processor\t"), strings.TrimSpace(model))
-}
-
-// loadAverage is how many tasks wanted a processor in the last minute; more than a few tenths spoil the figures.
-func loadAverage() string {
-	content, _ := os.ReadFile("/proc/loadavg")
-	first, _, _ := strings.Cut(string(content), " ")
-	return first
 }
 
 func envoyVersion(ctx context.Context) (string, error) {

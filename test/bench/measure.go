@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"net"
 	"net/url"
@@ -13,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-proxy/weir/test/bench/gauge"
 	"github.com/weir-proxy/weir/test/bench/load"
 	"github.com/weir-proxy/weir/tools/stack"
 )
@@ -95,7 +95,7 @@ func (r *runner) measure(ctx context.Context, c contestant) (f figures, err erro
 		return f, err
 	}
 	if c.Scene == proxied {
-		f.OpenRate = rounded(r.pace(c, f.Rate))
+		f.OpenRate = gauge.Rounded(r.pace(c, f.Rate))
 		result, err := l.Open(ctx, f.OpenRate, r.plan.Open)
 		if err == nil {
 			err = c.expects(result)
@@ -151,20 +151,17 @@ func (w *world) closed(ctx context.Context, c contestant, l load.Load, during ti
 		return f, err
 	}
 	n := float64(result.Answered())
-	f.Rate = rounded(n / result.Duration.Seconds())
-	f.EnvoyCPU = rounded(float64((end.envoy - start.envoy).Microseconds()) / n)
-	f.OtherCPU = rounded(float64((end.others - start.others).Microseconds()) / n)
-	f.Foreign = rounded(max(0, (end.foreign()-start.foreign()).Seconds()/result.Duration.Seconds()))
-	f.Calls = rounded(float64(after.calls-before.calls) / n)
-	f.Ladder = rounded(float64(after.ladder-before.ladder) / n)
+	f.Rate = gauge.Rounded(n / result.Duration.Seconds())
+	f.EnvoyCPU = gauge.Rounded(float64((end.envoy - start.envoy).Microseconds()) / n)
+	f.OtherCPU = gauge.Rounded(float64((end.others - start.others).Microseconds()) / n)
+	f.Foreign = gauge.Rounded(max(0, (end.foreign()-start.foreign()).Seconds()/result.Duration.Seconds()))
+	f.Calls = gauge.Rounded(float64(after.calls-before.calls) / n)
+	f.Ladder = gauge.Rounded(float64(after.ladder-before.ladder) / n)
 	if c.inHand && f.Calls > 0.05 {
 		return f, fmt.Errorf("%.0f calls for %.0f requests: their tokens were not in hand", f.Calls*n, n)
 	}
 	return f, nil
 }
-
-// rounded leaves out digits that nobody measured.
-func rounded(v float64) float64 { return math.Round(v*1e4) / 1e4 }
 
 // expects says what is wrong with the answers.
 func (c contestant) expects(r load.Result) error {

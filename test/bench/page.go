@@ -1,12 +1,13 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/weir-proxy/weir/test/bench/gauge"
 )
 
 // The page with the figures, its plot, and the run that both come from; all in the folder of the documentation.
@@ -26,26 +27,15 @@ const (
 func (r *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\n![What a request costs](%s)\n", r.circumstances(), plotName)
-	for _, rows := range r.tables() {
-		b.WriteString("\n")
-		for i, row := range rows {
-			fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
-			if i == 0 {
-				fmt.Fprintf(&b, "| ---%s |\n", strings.Repeat(" | ---", len(row)-1))
-			}
-		}
+	for _, t := range r.tables() {
+		b.WriteString(t.Markdown())
 	}
 	return b.String()
 }
 
 // insert puts the run's figures between the marks of a page.
 func (r *report) insert(page string) (string, error) {
-	before, rest, ok1 := strings.Cut(page, beginMark)
-	_, after, ok2 := strings.Cut(rest, endMark)
-	if !ok1 || !ok2 {
-		return "", fmt.Errorf("%s lacks the line %q or %q after it", pageName, strings.TrimSpace(beginMark), strings.TrimSpace(endMark))
-	}
-	return before + beginMark + r.markdown() + endMark + after, nil
+	return gauge.Insert(page, beginMark, endMark, r.markdown())
 }
 
 // writePage writes the run, the plot and the page's figures.
@@ -59,7 +49,7 @@ func (r *report) writePage(dir string) error {
 	if err != nil {
 		return err
 	}
-	data, err := r.encode()
+	data, err := gauge.Encode(r)
 	if err != nil {
 		return err
 	}
@@ -70,20 +60,11 @@ func (r *report) writePage(dir string) error {
 	)
 }
 
-func (r *report) encode() ([]byte, error) {
-	data, err := json.MarshalIndent(r, "", " ")
-	return append(data, '\n'), err
-}
-
-// readReport reads what encode wrote.
+// readReport reads what writePage or -o json wrote.
 func readReport(name string) (*report, error) {
-	content, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
 	r := &report{}
-	if err := json.Unmarshal(content, r); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	if err := gauge.Decode(name, r); err != nil {
+		return nil, err
 	}
 	if len(r.Rounds) == 0 {
 		return nil, fmt.Errorf("%s has no rounds", name)

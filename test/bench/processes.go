@@ -2,18 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/weir-proxy/weir/test/bench/gauge"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
@@ -51,56 +47,11 @@ func newWorkshop(ctx context.Context, root string) (*workshop, error) {
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("the empty filter does not build: %w\n%s", err, output)
 	}
-	if w.envoyCPUs, err = takeProcessors(); err != nil {
+	if w.envoyCPUs, err = gauge.TakeProcessors(); err != nil {
 		return nil, err
 	}
 	w.upstream, err = startUpstream()
 	return w, err
-}
-
-// takeProcessors moves this process away from the first of its processors and returns that one.
-func takeProcessors() (first string, err error) {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return "", err
-	}
-	cpus, err := processors(string(status))
-	if err != nil {
-		return "", err
-	}
-	if len(cpus) < 2 {
-		return "", errors.New("the benchmarks need two processors, one for Envoy and one for the load")
-	}
-	rest := strings.Join(cpus[1:], ",")
-	output, err := exec.Command("taskset", "--all-tasks", "--cpu-list", "--pid", rest, strconv.Itoa(os.Getpid())).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("taskset cannot pin the load to processors %s: %w: %s", rest, err, output)
-	}
-	return cpus[0], nil
-}
-
-// processors reads the list of processors in a process's status, like 0,2-3.
-func processors(status string) (all []string, err error) {
-	_, list, found := strings.Cut(status, "Cpus_allowed_list:")
-	if !found {
-		return nil, errors.New("/proc/self/status does not say which processors there are")
-	}
-	list, _, _ = strings.Cut(list, "\n")
-	for _, span := range strings.Split(strings.TrimSpace(list), ",") {
-		low, high, isSpan := strings.Cut(span, "-")
-		if !isSpan {
-			high = low
-		}
-		from, err1 := strconv.Atoi(low)
-		to, err2 := strconv.Atoi(high)
-		if err := errors.Join(err1, err2); err != nil {
-			return nil, fmt.Errorf("processors %q: %w", list, err)
-		}
-		for ; from <= to; from++ {
-			all = append(all, strconv.Itoa(from))
-		}
-	}
-	return all, nil
 }
 
 // world is a contestant's processes.
@@ -209,32 +160,11 @@ func (w *world) startControlPlane(ctx context.Context, root, dir, redis string, 
 
 // startRedis returns the server's host:port.
 func (w *world) startRedis(ctx context.Context, dir string) (string, error) {
-	port, err := stack.FreePort()
-	if err != nil {
-		return "", err
+	p, address, err := stack.StartRedis(ctx, stack.RedisOptions{Dir: dir})
+	if err == nil {
+		w.others, w.stops = append(w.others, p), append(w.stops, func() { p.Stop(2 * time.Second) })
 	}
-	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	p, err := w.run(stack.Command{Name: "redis", Path: "redis-server", Args: []string{
-		"--port", strconv.Itoa(port), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no",
-	}})
-	if err != nil {
-		return "", err
-	}
-	return address, p.AwaitReady(ctx, func(ctx context.Context) error {
-		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		answer := make([]byte, len("+PONG"))
-		if _, err := io.WriteString(c, "PING\r\n"); err != nil {
-			return err
-		}
-		if _, err := io.ReadFull(c, answer); err == nil && string(answer) != "+PONG" {
-			err = fmt.Errorf("redis-server answers PING with %q", answer)
-		}
-		return err
-	})
+	return address, err
 }
 
 // serviceLimits is one limit for each key, like Weir's.

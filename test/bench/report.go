@@ -3,8 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
-	"text/tabwriter"
+
+	"github.com/weir-proxy/weir/test/bench/gauge"
 )
 
 // report is all that one run has measured; its JSON is what -o json prints and -from reads.
@@ -22,13 +22,13 @@ type report struct {
 }
 
 // of is a figure of one contestant over all rounds.
-func (r *report) of(c contestant, figure func(figures) float64) spread {
-	return over(r.Rounds, func(one round) float64 { return figure(one[c.id()]) })
+func (r *report) of(c contestant, figure func(figures) float64) gauge.Spread {
+	return gauge.Over(r.Rounds, func(one round) float64 { return figure(one[c.id()]) })
 }
 
 // added is what a contestant's processes use for a request more than Envoy alone.
-func (r *report) added(c contestant) spread {
-	return over(r.Rounds, func(one round) float64 { return one.added(c.Name, c.Scene) })
+func (r *report) added(c contestant) gauge.Spread {
+	return gauge.Over(r.Rounds, func(one round) float64 { return one.added(c.Name, c.Scene) })
 }
 
 // in are the contestants of a scene.
@@ -96,12 +96,12 @@ var sceneTitles = map[scene]string{
 }
 
 // rows are a scene's table, the titles first.
-func (r *report) rows(s scene) [][]string {
+func (r *report) rows(s scene) gauge.Table {
 	titles := []string{sceneTitles[s]}
 	for _, c := range columns(s) {
 		titles = append(titles, c.title)
 	}
-	rows := [][]string{titles}
+	rows := gauge.Table{titles}
 	for _, c := range r.in(s) {
 		row := []string{c.Title}
 		for _, column := range columns(s) {
@@ -113,8 +113,8 @@ func (r *report) rows(s scene) [][]string {
 }
 
 // targetRows are the table of targets, the titles first.
-func (r *report) targetRows() [][]string {
-	rows := [][]string{{"ratio", "target", "measured (min to max)", ""}}
+func (r *report) targetRows() gauge.Table {
+	rows := gauge.Table{{"ratio", "target", "measured (min to max)", ""}}
 	for _, t := range r.Targets {
 		met := "not met"
 		switch {
@@ -130,8 +130,8 @@ func (r *report) targetRows() [][]string {
 }
 
 // tables are all tables that have something to say.
-func (r *report) tables() (all [][][]string) {
-	for _, rows := range [][][]string{r.rows(direct), r.rows(proxied), r.targetRows()} {
+func (r *report) tables() (all []gauge.Table) {
+	for _, rows := range []gauge.Table{r.rows(direct), r.rows(proxied), r.targetRows()} {
 		if len(rows) > 1 {
 			all = append(all, rows)
 		}
@@ -140,14 +140,14 @@ func (r *report) tables() (all [][][]string) {
 }
 
 // foreign is how many processors were busy with other things, over all contestants and rounds.
-func (r *report) foreign() spread {
+func (r *report) foreign() gauge.Spread {
 	var all []round
 	for _, one := range r.Rounds {
 		for _, f := range one {
 			all = append(all, round{"": f})
 		}
 	}
-	return over(all, func(one round) float64 { return one[""].Foreign })
+	return gauge.Over(all, func(one round) float64 { return one[""].Foreign })
 }
 
 // circumstances are where and how it was measured, in one sentence each.
@@ -163,11 +163,7 @@ func (r *report) print(w io.Writer) error {
 	fmt.Fprintln(w, "\n"+r.circumstances())
 	for _, rows := range r.tables() {
 		fmt.Fprintln(w)
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		for _, row := range rows {
-			fmt.Fprintln(table, strings.Join(row, "\t"))
-		}
-		if err := table.Flush(); err != nil {
+		if err := rows.Print(w); err != nil {
 			return err
 		}
 	}

@@ -1,35 +1,17 @@
 package main
 
-import "slices"
+import (
+	"slices"
 
-// spread is a figure over all rounds.
-type spread struct {
-	Median float64 `json:"median"`
-	Min    float64 `json:"min"`
-	Max    float64 `json:"max"`
-}
-
-// over makes a spread of one figure of each round. At least one round must have been measured.
-func over(rounds []round, figure func(round) float64) spread {
-	var all []float64
-	for _, r := range rounds {
-		all = append(all, figure(r))
-	}
-	slices.Sort(all)
-	middle := len(all) / 2
-	median := all[middle]
-	if len(all)%2 == 0 {
-		median = (all[middle-1] + all[middle]) / 2
-	}
-	return spread{median, all[0], all[len(all)-1]}
-}
+	"github.com/weir-proxy/weir/test/bench/gauge"
+)
 
 // target is a promise that Weir makes itself: a ratio of two figures of the same round.
 type target struct {
-	Name     string  `json:"name"`
-	AtMost   float64 `json:"at_most"`
-	Measured spread  `json:"measured"`
-	Met      bool    `json:"met"`
+	Name     string       `json:"name"`
+	AtMost   float64      `json:"at_most"`
+	Measured gauge.Spread `json:"measured"`
+	Met      bool         `json:"met"`
 	// Flaw says why the ratio means nothing in some round; such a target is not met.
 	Flaw string `json:"flaw,omitempty"`
 }
@@ -110,7 +92,7 @@ func judge(rounds []round) (targets []target) {
 		if slices.ContainsFunc(p.needs, func(id string) bool { _, ok := rounds[0][id]; return !ok }) {
 			continue
 		}
-		t := target{Name: p.name, AtMost: p.atMost, Measured: over(rounds, p.ratio)}
+		t := target{Name: p.name, AtMost: p.atMost, Measured: gauge.Over(rounds, p.ratio)}
 		for _, r := range rounds {
 			t.Flaw = max(t.Flaw, p.flaw(r))
 		}

@@ -268,11 +268,11 @@ func (f flood) client(i int) (map[int]int, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Minute)); err != nil {
-		return nil, err
-	}
 	in := bufio.NewReader(conn)
 	for n := i; n < f.total; n += floodClients {
+		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+			return statuses, err
+		}
 		header := ""
 		if f.header != nil {
 			header = f.header(n)

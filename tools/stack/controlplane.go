@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 )
@@ -156,18 +157,24 @@ type Node struct {
 }
 
 // Nodes lists the Envoys.
-func (c *ControlPlane) Nodes(ctx context.Context) ([]Node, error) {
-	answer, err := c.Call(ctx, http.MethodGet, "/v1/nodes", nil)
-	if err != nil {
-		return nil, err
+func (c *ControlPlane) Nodes(ctx context.Context) (all []Node, err error) {
+	for token := ""; ; {
+		answer, err := c.Call(ctx, http.MethodGet, "/v1/nodes?page_size=200&page_token="+url.QueryEscape(token), nil)
+		if err != nil {
+			return nil, err
+		}
+		var page struct {
+			Nodes []Node `json:"nodes"`
+			Next  string `json:"next_page_token"`
+		}
+		if err := json.Unmarshal(answer.Body, &page); err != nil || answer.Status != http.StatusOK {
+			return nil, fmt.Errorf("GET /v1/nodes: %d %s", answer.Status, answer.Body)
+		}
+		all = append(all, page.Nodes...)
+		if token = page.Next; token == "" {
+			return all, nil
+		}
 	}
-	var list struct {
-		Nodes []Node `json:"nodes"`
-	}
-	if err := json.Unmarshal(answer.Body, &list); err != nil || answer.Status != http.StatusOK {
-		return nil, fmt.Errorf("GET /v1/nodes: %d %s", answer.Status, answer.Body)
-	}
-	return list.Nodes, nil
 }
 
 // AwaitApplied waits until the newest process of each node with one of these ids has applied version or a later one.

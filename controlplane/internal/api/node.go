@@ -87,7 +87,8 @@ func (s *server) snapshot(c echo.Context) error {
 	return c.Blob(http.StatusOK, wire.ContentType, news.Bytes)
 }
 
-// touch notes what the polling node says of itself. A store that is away is no reason not to serve it.
+// touch notes what the polling node says of itself. A store that is away is no reason not to serve it. One that is only busy, as when a
+// thousand nodes acknowledge at once, is told later.
 func (s *server) touch(c echo.Context) error {
 	n := nodes.Node{
 		ID: c.QueryParam("node"), Boot: c.QueryParam("boot"), Reason: c.QueryParam("reason"), Filter: c.QueryParam("filter"),
@@ -112,7 +113,8 @@ func (s *server) touch(c echo.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), touchPatience)
 	defer cancel()
 	if err := s.Nodes.Touch(ctx, n); err != nil {
-		s.Log.Debug("a node could not be noted", "id", requestID(c), "error", err.Error())
+		s.Log.Debug("a node could not be noted in time", "id", requestID(c), "error", err.Error())
+		go s.Nodes.CatchUp(s.Stopping)
 	}
 	return nil
 }

@@ -18,13 +18,28 @@ type store struct {
 	err     error
 	asked   int
 	touched nodes.Node
+	// has is what was noted of each, meanwhile, if set, happens once while a node is being noted.
+	has       map[string]uint64
+	meanwhile func()
 
 	listed   []nodes.Node
 	reported map[string]nodes.Reported
 	stranger bool // it knows no node
 }
 
-func (s *store) Touch(_ context.Context, n nodes.Node) error { s.touched = n; return s.err }
+func (s *store) Touch(_ context.Context, n nodes.Node) error {
+	if meanwhile := s.meanwhile; meanwhile != nil {
+		s.meanwhile = nil
+		meanwhile()
+	}
+	if s.touched = n; s.err == nil {
+		if s.has == nil {
+			s.has = map[string]uint64{}
+		}
+		s.has[n.ID] = n.Applied
+	}
+	return s.err
+}
 
 func (s *store) Nodes(context.Context) ([]nodes.Node, error) { return s.listed, s.err }
 
@@ -136,6 +151,39 @@ func TestTheStoreIsAway(t *testing.T) {
 }
 
 // A report of a process that has not polled yet is stored when it polls.
+// A node whose poll could not be noted in time is noted later, and as what it is by then.
+func TestAPollIsNotedLater(t *testing.T) {
+	s, now := &store{err: errors.New("busy")}, time.Unix(1000, 0)
+	r := nodes.New(s, func() time.Time { now = now.Add(time.Millisecond); return now })
+	poll := func(id string, version uint64) error {
+		return r.Touch(t.Context(), nodes.Node{ID: id, Boot: "1", Applied: version})
+	}
+	if poll("a", 1) == nil || poll("b", 1) == nil {
+		t.Fatal("a busy store has noted a node")
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	r.CatchUp(ended) // It does not go on for ever.
+	if poll("a", 1) == nil || poll("b", 1) == nil {
+		t.Fatal("a busy store has noted a node")
+	}
+	s.err = nil
+	// While version 1 of a node is on its way to the store, both acknowledge version 2.
+	s.meanwhile = func() {
+		if err := errors.Join(poll("a", 2), poll("b", 2)); err != nil {
+			t.Error(err)
+		}
+	}
+	r.CatchUp(t.Context())
+	if s.has["a"] != 2 || s.has["b"] != 2 {
+		t.Errorf("the store has %v, want version 2 of both", s.has)
+	}
+	s.has = nil
+	if r.CatchUp(t.Context()); s.has != nil {
+		t.Errorf("%v were noted again", s.has)
+	}
+}
+
 func TestAReportBeforeThePoll(t *testing.T) {
 	s := &store{stranger: true}
 	r := nodes.New(s, time.Now)

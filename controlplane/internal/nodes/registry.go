@@ -11,6 +11,9 @@ import (
 // maxRemembered bounds what a replica remembers by itself.
 const maxRemembered = 10_000
 
+// catchUpPause is how long a store that could not note a node is left alone.
+const catchUpPause = 100 * time.Millisecond
+
 // Registry is the nodes as this replica sees them. It remembers what it is told, so that it can answer while the store is away. Make
 // one with New. It is safe for concurrent use.
 type Registry struct {
@@ -21,8 +24,11 @@ type Registry struct {
 	count      int64
 	counted    time.Time
 	remembered map[string]*memory
-	listed     []Node // for Active
-	listedAt   time.Time
+	// late are the keys of nodes that the store does not have as they are; catching: somebody sees to that.
+	late     map[string]bool
+	catching bool
+	listed   []Node // for Active
+	listedAt time.Time
 }
 
 // memory is what this replica was told by a node.
@@ -34,7 +40,7 @@ type memory struct {
 
 // New makes a Registry over store; now tells when a count has become old, and when a node was seen that the store does not hold.
 func New(store Store, now func() time.Time) *Registry {
-	return &Registry{store: store, now: now, count: 1, remembered: map[string]*memory{}}
+	return &Registry{store: store, now: now, count: 1, remembered: map[string]*memory{}, late: map[string]bool{}}
 }
 
 // Knows says whether this replica remembers a process of a node.
@@ -46,7 +52,7 @@ func (r *Registry) Knows(id, boot string) bool {
 }
 
 // Touch notes that a node polls. Its texts are cleaned. What it reported stays. The error is the store's: the node is remembered
-// here even so.
+// here even so, and CatchUp is to be called.
 func (r *Registry) Touch(ctx context.Context, n Node) error {
 	n = n.Clean()
 	n.Seen = r.now()
@@ -56,10 +62,62 @@ func (r *Registry) Touch(ctx context.Context, n Node) error {
 	m.node, m.polled = n, true
 	unsaved := m.unsaved
 	r.mu.Unlock()
-	if err := r.store.Touch(ctx, n); err != nil || !unsaved {
+	if err := r.store.Touch(ctx, n); err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.late[n.Key()] = true
 		return err
 	}
+	if !unsaved {
+		return nil
+	}
 	return r.save(ctx, n.Key(), n.Reported)
+}
+
+// CatchUp stores what Touch could not, one node after another and each as it is remembered by then, until all are stored or ctx ends. A
+// thousand nodes that acknowledge at once are so many calls that some are late; without it nobody would know of them until their next poll.
+// It returns at once if another does the same.
+func (r *Registry) CatchUp(ctx context.Context) {
+	r.mu.Lock()
+	if r.catching {
+		r.mu.Unlock()
+		return
+	}
+	r.catching = true
+	r.mu.Unlock()
+	for n, ok := r.nextLate(ctx); ok; n, ok = r.nextLate(ctx) {
+		if err := r.store.Touch(ctx, n); err == nil {
+			r.touched(n)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(catchUpPause):
+		}
+	}
+}
+
+// nextLate is a node that the store does not have as it is. Without one, or at the end of ctx, catching up is over.
+func (r *Registry) nextLate(ctx context.Context) (Node, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key := range r.late {
+		if m := r.remembered[key]; m != nil && ctx.Err() == nil {
+			return m.node, true
+		}
+		delete(r.late, key)
+	}
+	r.catching = false
+	return Node{}, false
+}
+
+// touched notes that the store has a node as it was then, unless it has polled again: what it said later may have been overwritten.
+func (r *Registry) touched(n Node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if m := r.remembered[n.Key()]; m == nil || m.node.Seen.Equal(n.Seen) {
+		delete(r.late, n.Key())
+	}
 }
 
 // Report notes what a process of a node says of its failure ladder. Another process of that name is another node, so what comes

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -374,41 +376,110 @@ func TestDeadlineIsKept(t *testing.T) {
 	}
 }
 
-// One script for a whole batch of a node.
-func BenchmarkGrant64(b *testing.B) {
-	p, err := quota.NewParams(1000, quota.Second, 1000)
+// One script for a whole batch of a node, on a real Redis; ns/bucket is what each bucket of it takes.
+func BenchmarkGrant(b *testing.B) {
+	p, err := quota.NewParams(1_000_000, quota.Second, 1_000_000)
 	if err != nil {
 		b.Fatal(err)
 	}
-	sliding, err := quota.NewWindows(quota.SlidingWindow, 1000, quota.Second, 10)
+	sliding, err := quota.NewWindows(quota.SlidingWindow, 1_000_000, quota.Second, 10)
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, c := range []struct {
+	server := redistest.Start(b)
+	s, err := redisstore.Open(server.URL(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.LayMarkers(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	for kind, c := range []struct {
 		name    string
 		windows quota.Windows
 		group   int
-	}{{"tokens", quota.Windows{}, 1}, {"windows", sliding, 1}, {"groups of two", quota.Windows{}, 2}} {
-		b.Run(c.name, func(b *testing.B) {
-			server := redistest.Start(b)
-			s, err := redisstore.Open(server.URL(), slog.New(slog.DiscardHandler))
-			if err != nil {
-				b.Fatal(err)
-			}
-			defer s.Close()
-			if err := s.LayMarkers(b.Context()); err != nil {
-				b.Fatal(err)
-			}
-			items := make([]leases.Item, 64)
+	}{{"tokens", quota.Windows{}, 1}, {"windows", sliding, 1}, {"groups_of_two", quota.Windows{}, 2}} {
+		for _, size := range []int{1, 16, 64} {
+			items := make([]leases.Item, size)
 			for i := range items {
 				ask := lease.Ask{Params: p, Windows: c.windows, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline, Keep: 10, Nodes: 3}
-				items[i] = leases.Item{Bucket: [16]byte{byte(i)}, Ask: ask, Joined: i%c.group != c.group-1}
+				items[i] = leases.Item{Bucket: [16]byte{byte(i), byte(kind)}, Ask: ask, Joined: i%c.group != c.group-1 && i < size-1}
 			}
-			for b.Loop() {
-				if _, err := s.Grant(b.Context(), items); err != nil {
-					b.Fatal(err)
+			b.Run(fmt.Sprintf("%s/%d", c.name, size), func(b *testing.B) {
+				for b.Loop() {
+					grants, err := s.Grant(b.Context(), items)
+					if err != nil {
+						b.Fatal(err)
+					}
+					for _, g := range grants {
+						if g.Waiting != 1 {
+							b.Fatalf("not granted: %+v", g)
+						}
+					}
 				}
-			}
-		})
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*size), "ns/bucket")
+			})
+		}
 	}
+}
+
+// A batch is one command to a single server, however many buckets it has, and nothing else: no look before it, none after.
+func TestABatchIsOneCommand(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server)
+	p := params(t, 1000, quota.Hour, 1000)
+	for _, size := range []int{1, 2, 16, 64} {
+		items := make([]leases.Item, size)
+		for i := range items {
+			items[i] = leases.Item{Bucket: [16]byte{byte(i)}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Keep: 10, Nodes: 1}}
+		}
+		if _, err := s.Grant(t.Context(), items); err != nil { // The script is not loaded yet.
+			t.Fatal(err)
+		}
+		const batches = 10
+		server.Do("CONFIG", "RESETSTAT")
+		for range batches {
+			if _, err := s.Grant(t.Context(), items); err != nil {
+				t.Fatal(err)
+			}
+		}
+		outer, inner := commands(t, server)
+		if outer["evalsha"] != batches || len(outer) != 1 {
+			t.Errorf("%d batches of %d buckets sent %v", batches, size, outer)
+		}
+		// The script itself reads the clock once, and reads and writes each bucket once.
+		want := map[string]int{"time": batches, "get": batches * size, "set": batches * size}
+		for name, n := range inner {
+			if n > want[name] {
+				t.Errorf("%d batches of %d buckets: the script called %s %d times, want at most %d", batches, size, name, n, want[name])
+			}
+		}
+	}
+}
+
+// commands are how often each command has run since the statistics were reset: sent by a client, and called by scripts.
+func commands(t *testing.T, server *redistest.Server) (sent, called map[string]int) {
+	t.Helper()
+	sent, called = map[string]int{}, map[string]int{}
+	for line := range strings.Lines(server.Do("INFO", "commandstats")) {
+		rest, ok := strings.CutPrefix(line, "cmdstat_")
+		if !ok {
+			continue
+		}
+		name, figures, _ := strings.Cut(rest, ":calls=")
+		count, _, _ := strings.Cut(figures, ",")
+		n, err := strconv.Atoi(count)
+		if err != nil {
+			t.Fatalf("INFO says %q", line)
+		}
+		switch name, _, _ = strings.Cut(name, "|"); name {
+		case "evalsha", "eval", "script":
+			sent[name] += n
+		case "config", "info":
+		default:
+			called[name] += n
+		}
+	}
+	return sent, called
 }

@@ -117,9 +117,9 @@ func SetFilterState(name string, value []byte) {
 }
 
 // Reply answers the request of the effective context. Headers are in the ABI's encoding; details show in access logs.
-func Reply(status uint32, details string, headers, body []byte, grpcStatus int32) bool {
-	d, n := text(details)
-	return proxySendLocalResponse(status, d, n, first(body), uint32(len(body)), first(headers), uint32(len(headers)), grpcStatus) == statusOK
+func Reply(status uint32, details, headers, body []byte, grpcStatus int32) bool {
+	return proxySendLocalResponse(status, first(details), uint32(len(details)), first(body), uint32(len(body)),
+		first(headers), uint32(len(headers)), grpcStatus) == statusOK
 }
 
 // Select makes stream the one that Resume and Reply mean. It reports false if the stream is gone; then neither must be called,

@@ -98,7 +98,7 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 	case limiter.Banned:
 		host.SetFilterState("weir.decision", append(p.scratch[:0], "banned"...))
 		p.refusal.WriteBan(c.grpc)
-		return c.reply("weir_banned")
+		return c.reply("banned")
 	}
 	p.scratch = respond.AppendDecision(p.scratch[:0], &c.request, status)
 	host.SetFilterState("weir.decision", p.scratch)
@@ -118,18 +118,19 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 		p.samples.Refused(&c.request, a, &c.who, now)
 	}
 	p.refusal.Write(&c.request, now, wall, c.grpc)
-	return c.reply("weir_" + c.request.Reason.String())
+	return c.reply(c.request.Reason.String())
 }
 
-// reply answers the request with the refusal that was written.
-func (c *httpContext) reply(details string) types.Action {
+// reply answers the request with the refusal that was written, for this reason.
+func (c *httpContext) reply(reason string) types.Action {
 	p := c.plugin
 	r, grpcStatus := &p.refusal, int32(-1)
 	if c.grpc {
 		grpcStatus = r.GRPC
 	}
 	p.scratch = r.Headers.AppendPairs(p.scratch[:0])
-	host.Reply(r.Status, details, p.scratch, r.Body, grpcStatus)
+	p.details = append(append(p.details[:0], "weir_"...), reason...)
+	host.Reply(r.Status, p.details, p.scratch, r.Body, grpcStatus)
 	return types.ActionPause
 }
 

@@ -50,9 +50,9 @@ type pluginContext struct {
 	ladder  *ladder.Ladder // nil without a control plane, like desk, people, orders and samples
 	samples *samples.Samples
 
-	classifier classify.Classifier
-	refusal    respond.Refusal
-	scratch    []byte
+	classifier       classify.Classifier
+	refusal          respond.Refusal
+	scratch, details []byte
 	// hurried: ticks come each releaseTick; nextTick is when all that a tick does is due again.
 	hurried  bool
 	nextTick quota.Instant

@@ -84,26 +84,24 @@ func seed(hit *limiter.Hit) uint32 {
 func (r *Refusal) writeBody(req *limiter.Request, hit *limiter.Hit, retry int64) {
 	ix := &req.Rules().Index
 	p := ix.Policy(hit.Policy)
-	name := string(ix.Text(p.Name))
-	l := req.LimitOf(&hit.Hit)
-	limit, window := l.Quota, policy.FormatSpan(l.Window)
+	name, l := ix.Text(p.Name), req.LimitOf(&hit.Hit)
 	b := append(r.Body, `{"type":"`...)
 	switch req.Reason {
 	case limiter.Absent:
-		b = append(b, `about:blank","title":"Forbidden","status":403,"detail":"Policy `+name+
-			` needs to know whose request this is, and the request does not say.`...)
+		b = around(b, `about:blank","title":"Forbidden","status":403,"detail":"Policy `, name,
+			` needs to know whose request this is, and the request does not say.`)
 	case limiter.BadCost:
-		b = append(b, `about:blank","title":"Bad Request","status":400,"detail":"Policy `+name+
-			` needs a cost, a whole number up to its maximum, and the request names none.`...)
+		b = around(b, `about:blank","title":"Bad Request","status":400,"detail":"Policy `, name,
+			` needs a cost, a whole number up to its maximum, and the request names none.`)
 	default:
 		b = append(b, `https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":`...)
 		b = ratelimitheader.AppendInt(b, int64(r.Status))
 		b = append(b, `,"detail":"`...)
-		b = appendSentence(b, req.Reason, name, limit, window, retry)
+		b = appendSentence(b, req.Reason, name, l, retry)
 	}
-	b = append(b, `","violated-policies":["`+name+`"],"limit":`...)
-	b = ratelimitheader.AppendInt(b, limit)
-	b = append(b, `,"window":"`+window+`"`...)
+	b = around(b, `","violated-policies":["`, name, `"],"limit":`)
+	b = append(ratelimitheader.AppendInt(b, l.Quota), `,"window":"`...)
+	b = append(policy.AppendSpan(b, l.Window), '"')
 	if tier := ix.Tier(hit.Tier); len(tier) > 0 {
 		b = append(append(append(b, `,"tier":"`...), tier...), '"')
 	}
@@ -113,16 +111,22 @@ func (r *Refusal) writeBody(req *limiter.Request, hit *limiter.Hit, retry int64)
 	r.Body = append(b, "}\n"...)
 }
 
+// around appends a name between two texts, without a text of all three.
+func around(b []byte, before string, name []byte, after string) []byte {
+	return append(append(append(b, before...), name...), after...)
+}
+
 // appendSentence says in words why, and what to do.
-func appendSentence(b []byte, reason limiter.Reason, name string, limit int64, window string, retry int64) []byte {
+func appendSentence(b []byte, reason limiter.Reason, name []byte, l *policy.Limit, retry int64) []byte {
 	switch reason {
 	case limiter.TooDear:
-		return append(b, `This request costs more than policy `+name+` ever allows at once; waiting does not help.`...)
+		return around(b, `This request costs more than policy `, name, ` ever allows at once; waiting does not help.`)
 	case limiter.Quota:
-		b = append(b, `Policy `+name+` allows `...)
-		b = append(ratelimitheader.AppendInt(b, limit), ` per `+window+`, and that is used up. Try again in `...)
+		b = around(b, `Policy `, name, ` allows `)
+		b = append(ratelimitheader.AppendInt(b, l.Quota), ` per `...)
+		b = append(policy.AppendSpan(b, l.Window), `, and that is used up. Try again in `...)
 	default:
-		b = append(b, `Policy `+name+` cannot be decided now. Try again in `...)
+		b = around(b, `Policy `, name, ` cannot be decided now. Try again in `)
 	}
 	b = ratelimitheader.AppendInt(b, retry)
 	if retry == 1 {

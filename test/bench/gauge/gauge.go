@@ -1,0 +1,132 @@
+// Package gauge reads off the kernel what processes use, and shows figures as tables, for the programs that measure Weir.
+package gauge
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ticksPerSecond is what the kernel counts processor time in, for everybody outside.
+const ticksPerSecond = 100
+
+// EverybodysTime is what all processes of the machine have used since it started.
+func EverybodysTime() (time.Duration, error) {
+	content, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, err
+	}
+	// The first line sums all processors: user, nice, system, and then what is no process's.
+	var name string
+	var user, nice, system int
+	if _, err := fmt.Sscan(string(content), &name, &user, &nice, &system); err != nil {
+		return 0, fmt.Errorf("/proc/stat: %w", err)
+	}
+	return time.Duration(user+nice+system) * time.Second / ticksPerSecond, nil
+}
+
+// ProcessorTime is what a process and its ended children have used.
+func ProcessorTime(pid int) (time.Duration, error) {
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// The second field is the name in brackets, which may hold anything. The times are fields 14 to 17.
+	fields := strings.Fields(string(content[strings.LastIndexByte(string(content), ')')+1:]))
+	if len(fields) < 15 {
+		return 0, fmt.Errorf("/proc/%d/stat is %q", pid, content)
+	}
+	ticks := 0
+	for _, field := range fields[11:15] {
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/%d/stat is %q: %w", pid, content, err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / ticksPerSecond, nil
+}
+
+// Resident is how much memory a process has, in millions of bytes.
+func Resident(pid int) (float64, error) {
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	if err != nil {
+		return 0, err
+	}
+	var total, resident int
+	if _, err := fmt.Sscan(string(content), &total, &resident); err != nil {
+		return 0, fmt.Errorf("/proc/%d/statm is %q: %w", pid, content, err)
+	}
+	return Rounded(float64(resident*os.Getpagesize()) / 1e6), nil
+}
+
+// Rounded leaves out digits that nobody measured.
+func Rounded(v float64) float64 { return math.Round(v*1e4) / 1e4 }
+
+// Machine describes what this runs on.
+func Machine() string {
+	content, _ := os.ReadFile("/proc/cpuinfo") // Without it the description is shorter.
+	model := "an unknown processor"
+	if m := regexp.MustCompile(`model name\s*: (.*)`).FindSubmatch(content); m != nil {
+		model = string(m[1])
+	}
+	return fmt.Sprintf("%d processors (%s)", strings.Count(string(content), "processor\t"), strings.TrimSpace(model))
+}
+
+// LoadAverage is how many tasks wanted a processor in the last minute; more than a few tenths spoil the figures.
+func LoadAverage() string {
+	content, _ := os.ReadFile("/proc/loadavg")
+	first, _, _ := strings.Cut(string(content), " ")
+	return first
+}
+
+// TakeProcessors moves this process away from the first of its processors and returns that one.
+func TakeProcessors() (first string, err error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return "", err
+	}
+	cpus, err := Processors(string(status))
+	if err != nil {
+		return "", err
+	}
+	if len(cpus) < 2 {
+		return "", errors.New("the benchmarks need two processors, one for Envoy and one for the load")
+	}
+	rest := strings.Join(cpus[1:], ",")
+	output, err := exec.Command("taskset", "--all-tasks", "--cpu-list", "--pid", rest, strconv.Itoa(os.Getpid())).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("taskset cannot pin the load to processors %s: %w: %s", rest, err, output)
+	}
+	return cpus[0], nil
+}
+
+// Processors reads the list of processors in a process's status, like 0,2-3.
+func Processors(status string) (all []string, err error) {
+	_, list, found := strings.Cut(status, "Cpus_allowed_list:")
+	if !found {
+		return nil, errors.New("/proc/self/status does not say which processors there are")
+	}
+	list, _, _ = strings.Cut(list, "\n")
+	for _, span := range strings.Split(strings.TrimSpace(list), ",") {
+		low, high, isSpan := strings.Cut(span, "-")
+		if !isSpan {
+			high = low
+		}
+		from, err1 := strconv.Atoi(low)
+		to, err2 := strconv.Atoi(high)
+		if err := errors.Join(err1, err2); err != nil {
+			return nil, fmt.Errorf("processors %q: %w", list, err)
+		}
+		for ; from <= to; from++ {
+			all = append(all, strconv.Itoa(from))
+		}
+	}
+	return all, nil
+}

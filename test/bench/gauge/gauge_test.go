@@ -1,0 +1,83 @@
+package gauge_test
+
+import (
+	"math"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/test/bench/gauge"
+)
+
+func spread(median, least, most float64) gauge.Spread {
+	return gauge.Spread{Median: median, Min: least, Max: most}
+}
+
+func TestSpread(t *testing.T) {
+	for _, c := range []struct {
+		of   []float64
+		want gauge.Spread
+	}{{[]float64{3}, spread(3, 3, 3)}, {[]float64{9, 1, 2}, spread(2, 1, 9)}, {[]float64{4, 1, 3, 2}, spread(2.5, 1, 4)}} {
+		if got := gauge.Over(c.of, func(v float64) float64 { return v }); got != c.want {
+			t.Errorf("of %v: %v, want %v", c.of, got, c.want)
+		}
+	}
+}
+
+func TestProcessorsOfAStatus(t *testing.T) {
+	for list, want := range map[string]string{"0-1": "0 1", "2": "2", "0,2-4,9": "0 2 3 4 9"} {
+		got, err := gauge.Processors("Name:\tx\nCpus_allowed_list:\t" + list + "\nMems_allowed:\t1\n")
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%s is read as %v, %v", list, got, err)
+		}
+	}
+	for _, status := range []string{"", "Cpus_allowed_list:\tx\n"} {
+		if _, err := gauge.Processors(status); err == nil {
+			t.Errorf("%q has processors", status)
+		}
+	}
+}
+
+// processorTime grows with work, and counts it in the unit that the kernel uses.
+func TestProcessorTime(t *testing.T) {
+	before, err := gauge.ProcessorTime(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := 0.0
+	for ticks := before; ticks < before+50*time.Millisecond; {
+		for i := range 1_000_000 {
+			x += math.Sqrt(float64(i))
+		}
+		if ticks, err = gauge.ProcessorTime(os.Getpid()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all, err := gauge.EverybodysTime(); err != nil || all < before {
+		t.Errorf("everybody has used %v, %v; this process alone %v", all, err, before)
+	}
+	if _, err := gauge.ProcessorTime(1 << 30); err == nil {
+		t.Error("a process that is not there has used time", x)
+	}
+}
+
+func TestAPageWithoutMarksIsRefused(t *testing.T) {
+	const begin, end = "<!-- begin -->\n", "<!-- end -->\n"
+	for _, page := range []string{"", begin, end, end + begin} {
+		if _, err := gauge.Insert(page, begin, end, "new"); err == nil {
+			t.Errorf("figures were put into %q", page)
+		}
+	}
+	page, err := gauge.Insert("a\n"+begin+"old\n"+end+"b\n", begin, end, "new\n")
+	if want := "a\n" + begin + "new\n" + end + "b\n"; err != nil || page != want {
+		t.Errorf("%v: %q, want %q", err, page, want)
+	}
+}
+
+func TestATableForThePage(t *testing.T) {
+	got := gauge.Table{{"a", "b"}, {"1", "2"}}.Markdown()
+	if want := "\n| a | b |\n| --- | --- |\n| 1 | 2 |\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -1,0 +1,66 @@
+package gauge
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Spread is a figure over all rounds.
+type Spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+// Over makes a spread of one figure of each round. At least one round must have been measured.
+func Over[T any](rounds []T, figure func(T) float64) Spread {
+	var all []float64
+	for _, r := range rounds {
+		all = append(all, figure(r))
+	}
+	slices.Sort(all)
+	middle := len(all) / 2
+	median := all[middle]
+	if len(all)%2 == 0 {
+		median = (all[middle-1] + all[middle]) / 2
+	}
+	return Spread{median, all[0], all[len(all)-1]}
+}
+
+// Table is rows of cells, the titles first.
+type Table [][]string
+
+// Print writes the table for people.
+func (t Table) Print(w io.Writer) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range t {
+		fmt.Fprintln(table, strings.Join(row, "\t"))
+	}
+	return table.Flush()
+}
+
+// Markdown is the table for a page, after an empty line.
+func (t Table) Markdown() string {
+	var b strings.Builder
+	b.WriteString("\n")
+	for i, row := range t {
+		fmt.Fprintf(&b, "| %s |\n", strings.Join(row, " | "))
+		if i == 0 {
+			fmt.Fprintf(&b, "| ---%s |\n", strings.Repeat(" | ---", len(row)-1))
+		}
+	}
+	return b.String()
+}
+
+// Insert puts text between the lines begin and end of a page, which are whole lines.
+func Insert(page, begin, end, text string) (string, error) {
+	before, rest, ok1 := strings.Cut(page, begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	if !ok1 || !ok2 {
+		return "", fmt.Errorf("the page lacks the line %q or %q after it", strings.TrimSpace(begin), strings.TrimSpace(end))
+	}
+	return before + begin + text + end + after, nil
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weir-proxy/weir/shared/wire"
+	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/bench/load"
+)
+
+// lasting is a limit that nobody reaches here, and of which a token takes half a minute to come back: so long a bucket is kept, and
+// so many keys can be had at the same time.
+const lasting = `{"version": "weir/v1", "policies": [
+	{"name": "p", "partition": ["header:x-key"], "mode": "leased", "limit": {"quota": 1000000, "window": "366d"}}]}`
+
+// asked is what each bucket is asked for: one token for a request that waits, the others to keep.
+const (
+	askedWaiting = 1
+	askedKeep    = 9
+)
+
+// drive is a load of lease requests: so many nodes with a connection each, which between them ask for so many keys in calls of so many
+// buckets.
+type drive struct{ Nodes, Keys, Items int }
+
+// point is what was measured of a drive. Times are in microseconds of processor time for each call.
+type point struct {
+	drive
+	// Calls and Failed are a second; failed are those that were not answered in the 40 ms that the control plane gives Redis.
+	Calls  float64 `json:"calls_per_second"`
+	Failed float64 `json:"failed_per_second"`
+	// Granted is how many buckets got what they had asked for, a second.
+	Granted  float64       `json:"granted_per_second"`
+	PlaneCPU float64       `json:"plane_cpu_us"`
+	RedisCPU float64       `json:"redis_cpu_us"`
+	P50      float64       `json:"p50_ms,omitempty"`
+	P99      float64       `json:"p99_ms,omitempty"`
+	RedisMB  float64       `json:"redis_mb"`
+	Kept     int64         `json:"keys_kept"`
+	Foreign  float64       `json:"foreign_processors"`
+	During   time.Duration `json:"during_ns"`
+}
+
+// requests are the whole HTTP requests that ask for each key once; the last is full too.
+func (d drive) requests(version uint64) [][]byte {
+	var all [][]byte
+	random := rand.New(rand.NewPCG(7, 7))
+	for from := 0; from < d.Keys; from += d.Items {
+		m := wire.LeaseRequest{Node: nodeName(len(all) % d.Nodes), Boot: 1, Seq: uint64(len(all)), Version: version}
+		for range d.Items {
+			it := wire.LeaseItem{Waiting: askedWaiting, Cost: 1, Keep: askedKeep}
+			binary.LittleEndian.PutUint64(it.Bucket[:], random.Uint64())
+			binary.LittleEndian.PutUint64(it.Bucket[8:], random.Uint64())
+			m.Items = append(m.Items, it)
+		}
+		body := wire.AppendLeaseRequest(nil, m)
+		all = append(all, append(fmt.Appendf(nil, "POST /node/v1/leases HTTP/1.1\r\nhost: weir\r\nauthorization: Bearer %s\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n",
+			nodeToken, wire.ContentType, len(body)), body...))
+	}
+	return all
+}
+
+// load is the drive at a control plane that has the policy set with that version.
+func (d drive) load(w *world, version uint64) load.Load {
+	l := load.Load{Address: hostPort(w.planes[0].Port), Connections: d.Nodes, Requests: d.requests(version)}
+	l.Order = make([]int, len(l.Requests))
+	for i := range l.Order {
+		l.Order[i] = i
+	}
+	return l
+}
+
+// open drives at a constant rate of calls a second until each key has been asked for at least once, and at least for a while.
+func (d drive) open(ctx context.Context, w *world, version uint64, calls float64, during time.Duration) (point, error) {
+	l := d.load(w, version)
+	during = max(during, time.Duration(float64(len(l.Requests))/calls*float64(time.Second)))
+	return d.measure(ctx, w, func() (load.Result, error) { return l.Open(ctx, calls, during) })
+}
+
+// errLate is a measurement of which too many calls were not answered: something else kept the machine busy, or it is too slow.
+var errLate = errors.New("too many calls failed; is the machine busy?")
+
+// measure runs a load and reads what it cost. It fails if the control plane has not granted what the answers say it has.
+func (d drive) measure(ctx context.Context, w *world, run func() (load.Result, error)) (p point, err error) {
+	grantedBefore, otherBefore, err := w.granted(ctx)
+	if err != nil {
+		return p, err
+	}
+	before, err := w.work()
+	if err != nil {
+		return p, err
+	}
+	result, err := run()
+	if err != nil {
+		return p, err
+	}
+	after, err := w.work()
+	if err != nil {
+		return p, err
+	}
+	granted, other, err := w.granted(ctx)
+	if err != nil {
+		return p, err
+	}
+	granted, other = granted-grantedBefore, other-otherBefore
+	n, seconds := float64(result.Answered()), result.Duration.Seconds()
+	ok, spent := result.Statuses[200], after.since(before)
+	if granted != ok*d.Items || other > 0 {
+		return p, fmt.Errorf("%d buckets were granted and %d not, for %d answers of %d buckets each", granted, other, ok, d.Items)
+	}
+	if failed := n - float64(ok); failed > n/4 {
+		return p, fmt.Errorf("%w: %.0f of %.0f, by status: %v", errLate, failed, n, result.Statuses)
+	}
+	bytes, kept, err := w.memory(ctx)
+	return point{
+		drive: d, Calls: gauge.Rounded(n / seconds), Failed: gauge.Rounded((n - float64(ok)) / seconds), Granted: gauge.Rounded(float64(granted) / seconds),
+		PlaneCPU: gauge.Rounded(float64(spent.plane.Microseconds()) / n), RedisCPU: gauge.Rounded(float64(spent.redis.Microseconds()) / n),
+		P50: milliseconds(result.Percentile(.5)), P99: milliseconds(result.Percentile(.99)),
+		RedisMB: gauge.Rounded(float64(bytes) / 1e6), Kept: kept, Foreign: spent.foreign(result.Duration), During: result.Duration,
+	}, err
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,0 +1,291 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/bench/load"
+)
+
+// plan says what to measure and how long.
+type plan struct {
+	Pushes int
+	Push   []fleetSize
+	Polls  int
+	// Rounds of the calls and of the ratio.
+	Rounds int
+	Calls  []paced
+	Fleets []fleet
+	Each   time.Duration
+	Keys   []int
+	// Connections and ratioKeys of the ratio.
+	Connections, RatioKeys int
+}
+
+// fleetSize is how many nodes poll how many replicas.
+type fleetSize struct{ Nodes, Replicas int }
+
+// paced is a drive with its calls a second.
+type paced struct {
+	drive
+	Rate float64
+}
+
+// full is how many buckets one call can ask for.
+const full = 64
+
+var usual = plan{
+	Pushes: 10, Push: []fleetSize{{100, 1}, {100, 2}, {1000, 1}, {1000, 2}}, Polls: 1000, Rounds: 3,
+	Calls: []paced{
+		{drive{10, 2000, 1}, 500}, {drive{100, 2000, 1}, 500}, {drive{1000, 2000, 1}, 500},
+		{drive{100, 32_000, 4}, 400}, {drive{100, 32_000, 16}, 300},
+		{drive{10, 32_000, full}, 150}, {drive{100, 32_000, full}, 150}, {drive{1000, 32_000, full}, 150},
+	},
+	Fleets: []fleet{{10, 10_000, 1000}, {100, 10_000, 1000}, {1000, 10_000, 1000}, {1000, 100_000, 1000}, {100, 100, 1000}, {1000, 100, 1000}},
+	Each:   3 * time.Second, Keys: []int{10_000, 100_000, 1_000_000}, Connections: 8, RatioKeys: 100_000,
+}
+
+var brief = plan{
+	Pushes: 2, Push: []fleetSize{{20, 1}, {20, 2}}, Polls: 50, Rounds: 1,
+	Calls:  []paced{{drive{10, 1000, 1}, 200}, {drive{20, 1000, full}, 50}},
+	Fleets: []fleet{{20, 100, 200}}, Each: 500 * time.Millisecond, Keys: []int{1000, 20_000}, Connections: 2, RatioKeys: 5000,
+}
+
+// lab measures.
+type lab struct {
+	root, redisCPUs string
+	plan            plan
+	progress        io.Writer
+}
+
+func (l *lab) say(format string, a ...any) { fmt.Fprintf(l.progress, format+"\n", a...) }
+
+// in has f work in a world of its own.
+func (l *lab) in(ctx context.Context, replicas int, through func(string) (string, error), f func(w *world) error) error {
+	w, err := start(ctx, l.root, l.redisCPUs, replicas, through)
+	if err != nil {
+		return err
+	}
+	defer w.stop()
+	return f(w)
+}
+
+// quietly measures again, a few times, if too many calls failed.
+func (l *lab) quietly(ctx context.Context, measure func() (point, error)) (p point, err error) {
+	for range 5 {
+		if p, err = measure(); !errors.Is(err, errLate) || ctx.Err() != nil {
+			break
+		}
+		l.say("%v: once more", err)
+		time.Sleep(2 * time.Second) // The control plane leaves Redis alone for a while.
+	}
+	return p, err
+}
+
+// pushed is how long policy sets took to reach all nodes, and until the control plane knew it, in milliseconds.
+type pushed struct {
+	Nodes           int     `json:"nodes"`
+	Replicas        int     `json:"replicas"`
+	Pushes          int     `json:"pushes"`
+	ReachedP50      float64 `json:"reached_p50_ms"`
+	ReachedP99      float64 `json:"reached_p99_ms"`
+	AcknowledgedP50 float64 `json:"acknowledged_p50_ms"`
+	AcknowledgedP99 float64 `json:"acknowledged_p99_ms"`
+}
+
+func (l *lab) pushes(ctx context.Context, r *report) error {
+	for _, size := range l.plan.Push {
+		err := l.in(ctx, size.Replicas, nil, func(w *world) error {
+			reached, acknowledged, err := w.push(ctx, size.Nodes, l.plan.Pushes)
+			if err != nil {
+				return err
+			}
+			r.Pushes = append(r.Pushes, pushed{
+				size.Nodes, size.Replicas, l.plan.Pushes, milliseconds(reached.at(.5)), milliseconds(reached.at(.99)),
+				milliseconds(acknowledged.at(.5)), milliseconds(acknowledged.at(.99)),
+			})
+			l.say("push to %4d nodes, %d replicas: acknowledged by 99 %% within %s", size.Nodes, size.Replicas, acknowledged.at(.99).Round(time.Millisecond))
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("push to %d nodes: %w", size.Nodes, err)
+		}
+	}
+	return nil
+}
+
+// polling is what polls cost that wait: resident memory of the control plane without and with them, in millions of bytes, and the
+// processor time that it and Redis use meanwhile, in processors.
+type polling struct {
+	Nodes   int     `json:"nodes"`
+	Without float64 `json:"without_mb"`
+	With    float64 `json:"with_mb"`
+	Plane   float64 `json:"plane_processors"`
+	Redis   float64 `json:"redis_processors"`
+}
+
+func (l *lab) polls(ctx context.Context, r *report) error {
+	return l.in(ctx, 1, nil, func(w *world) error {
+		if _, err := w.apply(ctx, lasting); err != nil {
+			return err
+		}
+		p := polling{Nodes: l.plan.Polls}
+		var err error
+		if p.Without, err = gauge.Resident(w.planes[0].PID()); err != nil {
+			return err
+		}
+		arrived := make(chan int, l.plan.Polls)
+		waiting := w.poll(ctx, l.plan.Polls, func(node int, _ uint64) { arrived <- node })
+		for range l.plan.Polls {
+			select {
+			case <-arrived:
+			case <-time.After(patience):
+				return fmt.Errorf("%d nodes have polled, not %d", len(arrived), l.plan.Polls)
+			}
+		}
+		time.Sleep(l.plan.Each / 4) // Until the next polls of all have arrived.
+		before, err := w.work()
+		if err != nil {
+			return err
+		}
+		time.Sleep(l.plan.Each)
+		after, err := w.work()
+		if err != nil {
+			return err
+		}
+		spent := after.since(before)
+		p.Plane, p.Redis = gauge.Rounded(spent.plane.Seconds()/l.plan.Each.Seconds()), gauge.Rounded(spent.redis.Seconds()/l.plan.Each.Seconds())
+		if p.With, err = gauge.Resident(w.planes[0].PID()); err != nil {
+			return err
+		}
+		r.Polls = p
+		l.say("%d polls wait: %.0f kB each", p.Nodes, p.each())
+		return waiting.end()
+	})
+}
+
+// each is the memory of one poll, in thousands of bytes.
+func (p polling) each() float64 { return (p.With - p.Without) * 1000 / float64(p.Nodes) }
+
+func (l *lab) calls(ctx context.Context, r *report) error {
+	return l.in(ctx, 1, nil, func(w *world) error {
+		version, err := w.apply(ctx, lasting)
+		if err != nil {
+			return err
+		}
+		r.Calls = make([][]point, l.plan.Rounds)
+		for n := range l.plan.Rounds {
+			for _, c := range l.plan.Calls {
+				p, err := l.quietly(ctx, func() (point, error) { return c.open(ctx, w, version, c.Rate, l.plan.Each) })
+				if err != nil {
+					return fmt.Errorf("%+v: %w", c, err)
+				}
+				r.Calls[n] = append(r.Calls[n], p)
+				l.say("round %d of %d, %4d nodes, %2d buckets a call: control plane %6.0f µs, Redis %6.0f µs a call", n+1, l.plan.Rounds, c.Nodes, c.Items, p.PlaneCPU, p.RedisCPU)
+			}
+		}
+		return nil
+	})
+}
+
+func (l *lab) fleets(ctx context.Context, r *report) error {
+	for _, f := range l.plan.Fleets {
+		err := l.in(ctx, 1, nil, func(w *world) error {
+			lived, err := f.live(ctx, w, l.plan.Each, 2*l.plan.Each)
+			if err != nil {
+				return err
+			}
+			r.Fleets = append(r.Fleets, lived)
+			l.say("fleet of %4d nodes, %6d keys: %5.0f calls/s, p99 %.1f ms", f.Nodes, f.Keys, lived.Calls, lived.P99)
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("%+v: %w", f, err)
+		}
+	}
+	return nil
+}
+
+// ratioRound is buckets granted a second by a control plane, and by a client that sends Redis the same scripts and does nothing else.
+type ratioRound struct {
+	Plane   float64 `json:"plane_grants_per_second"`
+	Bare    float64 `json:"bare_grants_per_second"`
+	P99     float64 `json:"p99_ms"`
+	Foreign float64 `json:"foreign_processors"`
+}
+
+func (l *lab) ratio(ctx context.Context, r *report) error {
+	var rec recorder
+	return l.in(ctx, 1, rec.record, func(w *world) error {
+		defer rec.listener.Close()
+		version, err := w.apply(ctx, lasting)
+		if err != nil {
+			return err
+		}
+		d := drive{l.plan.Connections, l.plan.RatioKeys, full}
+		scripts, err := rec.during(func() error {
+			_, err := l.quietly(ctx, func() (point, error) { return d.open(ctx, w, version, 500, 0) })
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		return l.in(ctx, 1, nil, func(w *world) error { return l.race(ctx, r, w, d, scripts) })
+	})
+}
+
+// race has a control plane and a bare client work by turns.
+func (l *lab) race(ctx context.Context, r *report, w *world, d drive, scripts [][]any) error {
+	version, err := w.apply(ctx, lasting)
+	if err != nil {
+		return err
+	}
+	requests := d.load(w, version)
+	for n := range 2*l.plan.Rounds + 1 {
+		p, err := l.quietly(ctx, func() (point, error) {
+			return d.measure(ctx, w, func() (load.Result, error) { return requests.Closed(ctx, l.plan.Each) })
+		})
+		if err != nil {
+			return err
+		}
+		bare, err := replay(ctx, w.address, scripts, l.plan.Connections, l.plan.Each)
+		if err != nil {
+			return err
+		}
+		if n == 0 { // The first meets buckets that do not exist yet.
+			continue
+		}
+		one := ratioRound{p.Granted, gauge.Rounded(bare * full), p.P99, p.Foreign}
+		r.Ratio = append(r.Ratio, one)
+		l.say("grants: control plane %.0f/s, bare %.0f/s: %.0f %%", one.Plane, one.Bare, 100*one.share())
+	}
+	return nil
+}
+
+func (r ratioRound) share() float64 { return r.Plane / r.Bare }
+
+func (l *lab) keys(ctx context.Context, r *report) error {
+	for _, n := range l.plan.Keys {
+		err := l.in(ctx, 1, nil, func(w *world) error {
+			version, err := w.apply(ctx, lasting)
+			if err != nil {
+				return err
+			}
+			p, err := l.quietly(ctx, func() (point, error) { return drive{10, n, full}.open(ctx, w, version, 700, 0) })
+			if err != nil {
+				return err
+			}
+			r.Keys = append(r.Keys, p)
+			l.say("%8d keys: Redis %6.1f MB, %.0f µs a call", n, p.RedisMB, p.RedisCPU)
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("%d keys: %w", n, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+// Command scale is `make scale`: how far one control plane and one Redis go, measured with simulated nodes that speak the filter's
+// protocol over real connections to a real `weir serve` with a real Redis. It runs in the repository's root, on what `make build` made.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/test/bench/gauge"
+)
+
+// version is set by the linker.
+var version = "an unknown version"
+
+// settings are the command line's.
+type settings struct {
+	plan       plan
+	output     string
+	docs, from string
+}
+
+func main() { gauge.Main("scale", run) }
+
+func parse(args []string, usage io.Writer) (s settings, err error) {
+	f := flag.NewFlagSet("scale", flag.ContinueOnError)
+	f.SetOutput(usage)
+	short := f.Bool("short", false, "few nodes and keys for moments: does everything work?")
+	long := f.Bool("long", false, "also ten million keys: some minutes and some gigabytes more")
+	f.StringVar(&s.output, "o", "table", "print a table or json")
+	f.StringVar(&s.docs, "docs", "", "also write "+pageName+" and its data in this folder")
+	f.StringVar(&s.from, "from", "", "measure nothing, read a run's JSON from this file")
+	if err := f.Parse(args); err != nil {
+		return s, err
+	}
+	s.plan = usual
+	switch {
+	case *short:
+		s.plan = brief
+	case *long:
+		s.plan.Keys = append(s.plan.Keys[:len(s.plan.Keys):len(s.plan.Keys)], 10_000_000)
+	}
+	switch {
+	case f.NArg() > 0:
+		err = fmt.Errorf("unexpected argument %q", f.Arg(0))
+	case s.output != "table" && s.output != "json":
+		err = fmt.Errorf("-o %s: there are table and json", s.output)
+	}
+	return s, err
+}
+
+func run(ctx context.Context, args []string, out, progress io.Writer) error {
+	s, err := parse(args, progress)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r := &report{}
+	if s.from != "" {
+		r, err = readReport(s.from)
+	} else {
+		err = r.measure(ctx, s.plan, args, progress)
+	}
+	if err != nil {
+		return err
+	}
+	if s.docs != "" {
+		if err := r.writePage(s.docs); err != nil {
+			return err
+		}
+	}
+	if s.output == "table" {
+		return r.print(out)
+	}
+	data, err := gauge.Encode(r)
+	if err == nil {
+		_, err = out.Write(data)
+	}
+	return err
+}
+
+// measure does all that a plan asks for. It leaves one processor to Redis, and the rest to the control planes and this process.
+func (r *report) measure(ctx context.Context, p plan, args []string, progress io.Writer) error {
+	r.Date, r.Version, r.Machine, r.Load = time.Now().UTC().Format(time.DateOnly), version, gauge.Machine(), gauge.LoadAverage()
+	if r.Command = "make scale"; len(args) > 0 {
+		r.Command = "make scale SCALE='" + strings.Join(args, " ") + "'"
+	}
+	root, err := filepath.Abs(".")
+	if err != nil {
+		return err
+	}
+	redisCPUs, err := gauge.TakeProcessors()
+	if err != nil {
+		return err
+	}
+	l := &lab{root: root, redisCPUs: redisCPUs, plan: p, progress: progress}
+	for _, step := range []func(context.Context, *report) error{l.pushes, l.polls, l.calls, l.fleets, l.ratio, l.keys} {
+		if err := step(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readReport reads what writePage or -o json wrote.
+func readReport(name string) (*report, error) {
+	r := &report{}
+	if err := gauge.Decode(name, r); err != nil {
+		return nil, err
+	}
+	if len(r.Calls) == 0 || len(r.Keys) < 2 || len(r.Ratio) == 0 {
+		return nil, fmt.Errorf("%s is not of a whole run", name)
+	}
+	return r, nil
+}

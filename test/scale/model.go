@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/weir-proxy/weir/test/bench/gauge"
+)
+
+// line is a cost in microseconds of processor time: so much for each call, and so much more for each bucket in it.
+type line struct{ Call, Bucket float64 }
+
+func (l line) of(items float64) float64 { return l.Call + l.Bucket*items }
+
+// model is what calls and keys cost.
+type model struct {
+	plane, redis line
+	// key is the memory of Redis for each key, in bytes.
+	key float64
+	// off is by how much the lines miss what was measured, at most, as a share of it.
+	off float64
+}
+
+// fitLine finds the line that misses the points by the least squares of shares, so that small costs count as much as large ones.
+func fitLine(items, cost []float64) line {
+	var w, wx, wxx, wy, wxy float64
+	for i, x := range items {
+		weight := 1 / (cost[i] * cost[i])
+		w, wx, wxx = w+weight, wx+weight*x, wxx+weight*x*x
+		wy, wxy = wy+weight*cost[i], wxy+weight*x*cost[i]
+	}
+	slope := (w*wxy - wx*wy) / (w*wxx - wx*wx)
+	return line{Call: (wy - slope*wx) / w, Bucket: slope}
+}
+
+// fit makes the model of the medians of a run.
+func (r *report) fit() (m model) {
+	var items, plane, redis []float64
+	for i, p := range r.Calls[0] {
+		items = append(items, float64(p.Items))
+		plane = append(plane, r.over(i, func(p point) float64 { return p.PlaneCPU }).Median)
+		redis = append(redis, r.over(i, func(p point) float64 { return p.RedisCPU }).Median)
+	}
+	m.plane, m.redis = fitLine(items, plane), fitLine(items, redis)
+	for i, x := range items {
+		m.off = max(m.off, miss(m.plane.of(x), plane[i]), miss(m.redis.of(x), redis[i]))
+	}
+	small, large := r.Keys[0], r.Keys[len(r.Keys)-1]
+	m.key = (large.RedisMB - small.RedisMB) * 1e6 / float64(large.Kept-small.Kept)
+	return m
+}
+
+func miss(model, measured float64) float64 { return max(model-measured, measured-model) / measured }
+
+// busy is the share of a processor at which a single one should have company: latency grows fast beyond it.
+const busy = 0.7
+
+// ends is how many buckets a second one Redis grants when it is busy, in calls of so many.
+func (m model) ends(items float64) float64 { return busy * 1e6 / m.redis.of(items) * items }
+
+// String says the model in words.
+func (m model) String() string {
+	return fmt.Sprintf("Fitted: a call costs the control plane %.0f µs and %.1f µs for each bucket in it, Redis %.0f µs and %.1f µs (at most %.0f %% off the "+
+		"measured medians); a key takes %.0f bytes of Redis. So one Redis is %.0f %% busy at %.0f calls a second of one bucket each, or at %.0f buckets a second in calls of %d. "+
+		"That is where a cluster begins, or where its memory ends.",
+		m.plane.Call, m.plane.Bucket, m.redis.Call, m.redis.Bucket, 100*m.off, m.key, 100*busy, m.ends(1), m.ends(full), full)
+}
+
+// pause is how long it is assumed to take, in seconds, until an active key needs tokens again.
+const pause = 10
+
+// costTable is what fleets cost by the model, if each active key is asked for once in each pause: in calls of one bucket, as nodes
+// make them whose requests come one by one, and in full ones.
+func (m model) costTable(p polling) gauge.Table {
+	t := gauge.Table{{"Envoys", "active keys", "buckets/s", "Redis memory MB", "Redis processors", "control plane processors", "its memory for polls MB"}}
+	for _, nodes := range []int{10, 100, 1000} {
+		for keys := 10_000; keys <= 10_000_000; keys *= 10 {
+			grants := float64(keys) / pause
+			span := func(l line) string {
+				return fmt.Sprintf("%.2f to %.2f", grants/full*l.of(full)/1e6, grants*l.of(1)/1e6)
+			}
+			t = append(t, []string{
+				strconv.Itoa(nodes), strconv.Itoa(keys), fmt.Sprintf("%.0f", grants), fmt.Sprintf("%.0f", m.key*float64(keys)/1e6),
+				span(m.redis), span(m.plane), fmt.Sprintf("%.1f", float64(nodes)*p.each()/1000),
+			})
+		}
+	}
+	return t
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/tools/stack"
+)
+
+// pollers are simulated nodes that wait for policy sets as the filter does: the next poll is the acknowledgement of the last.
+type pollers struct {
+	world *world
+	// arrived is told of each policy set at each node. It is called by many goroutines.
+	arrived func(node int, version uint64)
+	wait    sync.WaitGroup
+	cancel  context.CancelFunc
+	mu      sync.Mutex
+	err     error
+}
+
+func nodeName(i int) string { return fmt.Sprintf("node-%04d", i) }
+
+// poll starts so many pollers, which end with end.
+func (w *world) poll(ctx context.Context, nodes int, arrived func(node int, version uint64)) *pollers {
+	p := &pollers{world: w, arrived: arrived}
+	ctx, p.cancel = context.WithCancel(ctx)
+	for i := range nodes {
+		p.wait.Go(func() {
+			if err := p.run(ctx, i); err != nil && ctx.Err() == nil {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				p.err = fmt.Errorf("%s: %w", nodeName(i), err)
+			}
+		})
+	}
+	return p
+}
+
+// end stops all and returns what went wrong with one of them.
+func (p *pollers) end() error {
+	p.cancel()
+	p.wait.Wait()
+	return p.err
+}
+
+func (p *pollers) run(ctx context.Context, node int) error {
+	var index match.Index
+	for version := uint64(0); ; {
+		path := fmt.Sprintf("/node/v1/snapshot?after=%d&wait=25s&show=1&applied=%d&node=%s&boot=%x&filter=simulated", version, version, nodeName(node), node+1)
+		status, body, err := p.world.send(ctx, p.world.plane(node), http.MethodGet, path, nil)
+		if err != nil {
+			return err
+		}
+		switch status {
+		case http.StatusNoContent:
+			continue
+		case http.StatusOK:
+		default:
+			return fmt.Errorf("GET %s: %d %s", path, status, body)
+		}
+		if err := index.Load(body); err != nil {
+			return err
+		}
+		version = index.Version()
+		p.arrived(node, version)
+	}
+}
+
+// send sends what a node sends.
+func (w *world) send(ctx context.Context, to *stack.ControlPlane, method, path string, content io.Reader) (status int, body []byte, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, to.URL()+path, content)
+	if err != nil {
+		return 0, nil, err
+	}
+	request.Header.Set("Authorization", "Bearer "+nodeToken)
+	response, err := w.http.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close()
+	body, err = io.ReadAll(response.Body)
+	return response.StatusCode, body, err
+}
+
+// times are how long something took at each node, in ascending order.
+type times []time.Duration
+
+// at is the time that a share p of them, 0 to 1, did not exceed.
+func (t times) at(p float64) time.Duration {
+	if len(t) == 0 {
+		return 0
+	}
+	return t[min(int(p*float64(len(t))), len(t)-1)]
+}
+
+// push stores a policy set pushes times, and measures from the moment of each PUT how long it took until each node had it, and until
+// the control plane had each node's word for that and told of it.
+func (w *world) push(ctx context.Context, nodes, pushes int) (reached, acknowledged times, err error) {
+	var mu sync.Mutex
+	begin, current, left := time.Time{}, uint64(0), 0
+	all := make(chan struct{}, 1)
+	p := w.poll(ctx, nodes, func(_ int, version uint64) {
+		mu.Lock()
+		defer mu.Unlock()
+		// A node may know the version before the answer to PUT has told its number here.
+		if version > current {
+			current, left = version, nodes
+		}
+		if version == current {
+			reached = append(reached, time.Since(begin))
+			if left--; left == 0 {
+				all <- struct{}{}
+			}
+		}
+	})
+	defer func() {
+		err = errors.Join(err, p.end())
+		slices.Sort(reached)
+		slices.Sort(acknowledged)
+	}()
+	for i := range pushes + 1 {
+		mu.Lock()
+		begin = time.Now()
+		mu.Unlock()
+		version, err := w.apply(ctx, fmt.Sprintf(`{"version": "weir/v1", "policies": [{"name": "p", "partition": [], "limit": {"quota": %d, "window": "1m"}}]}`, 100+i))
+		if err != nil {
+			return nil, nil, err
+		}
+		told, err := w.acknowledged(ctx, begin, version, nodes)
+		if err != nil {
+			return nil, nil, err
+		}
+		select {
+		case <-all:
+		case <-time.After(patience):
+			return nil, nil, fmt.Errorf("version %d has not reached every node", version)
+		}
+		if i == 0 { // The first meets nodes that are still connecting.
+			mu.Lock()
+			reached = reached[:0]
+			mu.Unlock()
+			continue
+		}
+		acknowledged = append(acknowledged, told...)
+	}
+	return reached, acknowledged, nil
+}
+
+// acknowledged waits until the control plane says that all nodes have applied a version, and returns how long that took at each.
+func (w *world) acknowledged(ctx context.Context, begin time.Time, version uint64, nodes int) (told times, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	known := map[string]bool{}
+	err = stack.Await(ctx, fmt.Sprintf("version %d at %d nodes", version, nodes), func(ctx context.Context) error {
+		list, err := w.planes[0].Nodes(ctx)
+		if err != nil {
+			return err
+		}
+		took := time.Since(begin)
+		for _, n := range list {
+			if n.Applied >= version && !known[n.ID] {
+				known[n.ID] = true
+				told = append(told, took)
+			}
+		}
+		if len(known) < nodes {
+			return fmt.Errorf("%d have it", len(known))
+		}
+		return nil
+	})
+	return told, err
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/test/bench/load"
+)
+
+// Everything that a run measures works: each step fails by itself if the control plane has not granted what its answers say. No figure is
+// judged: a machine that runs tests measures nothing.
+func TestEveryStepDoesItsWork(t *testing.T) {
+	l := &lab{root: repository, plan: brief, progress: io.Discard}
+	r := &report{}
+	for _, step := range []func(context.Context, *report) error{l.pushes, l.polls, l.calls, l.fleets, l.ratio, l.keys} {
+		if err := step(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(r.Pushes) != len(brief.Push) || r.Polls.Nodes != brief.Polls || len(r.Calls) != brief.Rounds || len(r.Ratio) != 2*brief.Rounds || len(r.Keys) != len(brief.Keys) {
+		t.Errorf("steps are missing: %+v", r)
+	}
+	for _, p := range r.Calls[0] {
+		if p.Calls <= 0 || p.Granted <= 0 || p.PlaneCPU <= 0 {
+			t.Errorf("%+v has no figures", p)
+		}
+	}
+	for _, f := range r.Fleets {
+		if f.Decided < f.Requests/2 || f.Calls <= 0 || f.Items < f.Calls {
+			t.Errorf("%+v", f)
+		}
+	}
+	for _, k := range r.Keys {
+		if k.Kept < int64(k.Keys) {
+			t.Errorf("of %d keys Redis keeps %d", k.Keys, k.Kept)
+		}
+	}
+	for _, one := range r.Ratio {
+		if one.Plane <= 0 || one.Bare <= 0 {
+			t.Errorf("%+v", one)
+		}
+	}
+}
+
+// A drive whose buckets are refused is an error: it would measure something cheaper.
+func TestRefusedBucketsAreNoticed(t *testing.T) {
+	w := testWorld(t, 1)
+	version, err := w.apply(t.Context(), strings.Replace(lasting, "1000000", "5", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := drive{Nodes: 1, Keys: 1, Items: 1}
+	_, err = d.measure(t.Context(), w, func() (load.Result, error) { return d.load(w, version).Closed(t.Context(), 200*time.Millisecond) })
+	if err == nil || !strings.Contains(err.Error(), "were granted") {
+		t.Errorf("want an error about grants, got %v", err)
+	}
+}
+
+func TestTheModelFindsTheLine(t *testing.T) {
+	l := fitLine([]float64{1, 1, 16, 64}, []float64{107, 107, 212, 548})
+	if math.Abs(l.Call-100) > 1e-6 || math.Abs(l.Bucket-7) > 1e-6 {
+		t.Errorf("%+v, want 100 and 7", l)
+	}
+	if end := (model{redis: line{100, 7}}).ends(64); math.Abs(end-0.7e6/548*64) > 1e-6 {
+		t.Errorf("one Redis ends at %f buckets a second", end)
+	}
+}
+
+func TestCommandsAreReadOffTheWire(t *testing.T) {
+	in := bufio.NewReader(strings.NewReader("*3\r\n$7\r\nevalsha\r\n$2\r\n\r\n\r\n$0\r\n\r\n*1\r\n$4\r\nPING\r\n"))
+	for _, want := range [][]string{{"evalsha", "\r\n", ""}, {"PING"}} {
+		got, err := readCommand(in)
+		if err != nil || len(got) != len(want) {
+			t.Fatalf("%q, %v", got, err)
+		}
+		for i, part := range got {
+			if string(part.([]byte)) != want[i] {
+				t.Errorf("%q, want %q", part, want[i])
+			}
+		}
+	}
+	if _, err := readCommand(bufio.NewReader(strings.NewReader("+OK\r\n"))); err == nil {
+		t.Error("an answer was taken for a command")
+	}
+}
+
+// The page shows the run that lies beside it, and nothing that was written by hand.
+func TestThePageShowsItsRun(t *testing.T) {
+	const documentation = repository + "/docs"
+	r, err := readReport(filepath.Join(documentation, dataName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	page, err := os.ReadFile(filepath.Join(documentation, pageName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, pageName), page, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.writePage(dir); err != nil {
+		t.Fatal(err)
+	}
+	again, err := os.ReadFile(filepath.Join(dir, pageName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(again) != string(page) {
+		t.Errorf("%s is not what %s says; write it again by: build/scale -from docs/%s -docs docs", pageName, dataName, dataName)
+	}
+}
+
+func TestSettings(t *testing.T) {
+	s, err := parse([]string{"-long", "-o", "json", "-docs", "d"}, io.Discard)
+	if err != nil || s.output != "json" || s.docs != "d" || len(s.plan.Keys) != len(usual.Keys)+1 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	for _, bad := range [][]string{{"-o", "xml"}, {"more"}, {"-unknown"}} {
+		if _, err := parse(bad, io.Discard); err == nil {
+			t.Errorf("%v is accepted", bad)
+		}
+	}
+}

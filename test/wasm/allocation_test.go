@@ -1,0 +1,47 @@
+package wasm
+
+import (
+	"testing"
+
+	"github.com/weir-proxy/weir/envoytest"
+)
+
+// block is the unit of TinyGo's heap: whatever is allocated writes to at least one, and to its mark in the collector's table.
+const block = 16
+
+// A request allocates nothing in the module: what a hundred of them touch of its memory is less than a block for each. Whatever one
+// allocates is written to blocks that no earlier one has used, until a collection, which the heap is large enough to do without here.
+func TestRequestsAllocateNothing(t *testing.T) {
+	request := get("x-key", "a", "user-agent", "test", "accept", "*/*")
+	for _, c := range ways(request) {
+		t.Run(c.name, func(t *testing.T) {
+			h := c.setup(t)
+			const n = 100
+			touched(t, h, request, n) // What is kept for later requests is there after this.
+			blocks := touched(t, h, request, n)
+			t.Logf("%d requests touch %d blocks", n, blocks)
+			if blocks >= n {
+				t.Errorf("%d requests touch %d blocks of memory: something is allocated for each", n, blocks)
+			}
+		})
+	}
+}
+
+// touched is how many blocks of the module's memory are other ones after n requests.
+func touched(t *testing.T, h *envoytest.Host, request envoytest.Request, n int) (blocks int) {
+	t.Helper()
+	before := h.Memory(0)
+	for range n {
+		passes(t, h, 0, request)
+	}
+	after := h.Memory(0)
+	if len(before) != len(after) {
+		t.Fatalf("memory went from %d to %d bytes", len(before), len(after))
+	}
+	for at := 0; at < len(after); at += block {
+		if string(before[at:at+block]) != string(after[at:at+block]) {
+			blocks++
+		}
+	}
+	return blocks
+}
