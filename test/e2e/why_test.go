@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -93,6 +94,9 @@ func TestWhyARequestWasRefused(t *testing.T) {
 	w.await("the heaviest callers", func(context.Context) error {
 		if said := w.run("top", "--policy", "near"); !strings.Contains(said, "5 refused in all") || !strings.Contains(said, page.Decisions[0].Consumer) {
 			return fmt.Errorf("weir top says\n%s", said)
+		}
+		if text := string(w.get("/metrics").Body); !strings.Contains(text, `weir_refused_total{policy="near",tier="all"} 5`) {
+			return errors.New("the metrics do not count what near has refused")
 		}
 		return nil
 	})

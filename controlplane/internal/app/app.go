@@ -107,7 +107,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	if a.regions != nil {
 		granting.In(a.regions)
 	}
-	recent := decisions.New(st, sets, crand.Text(), time.Now)
+	recent := decisions.New(st, sets, crand.Text(), time.Now).Observe(m.Refused)
 	err = a.open(s, api.Config{
 		Policies: sets, Consumers: people, Enforcement: a.orders, Audit: st, Decisions: recent, Nodes: registry, Leases: granting, Hub: a.hub, Regions: a.regions,
 		Tokens: a.tokens, TokenRate: s.Limits.API, NodeRate: s.Limits.Node, Tracing: follow,

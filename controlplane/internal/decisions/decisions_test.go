@@ -236,7 +236,9 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 
 func TestTopOverAllReplicas(t *testing.T) {
 	w := newWorld(t)
-	one, other := w.replica("one"), w.replica("other")
+	refused := map[string]int64{}
+	meter := func(policy, tier string, n int64) { refused[policy+"/"+tier] += n }
+	one, other := w.replica("one").Observe(meter), w.replica("other").Observe(meter)
 	heavy, light := refusal(1), refusal(2)
 	heavy.Count, heavy.Over, light.Count, light.Over = 100, 3, 10, 0
 	for range 3 {
@@ -245,8 +247,11 @@ func TestTopOverAllReplicas(t *testing.T) {
 			Counts: []wire.RefusedCount{{Policy: 1, Tier: 1, Refused: 100}}})
 		w.now = w.now.Add(6 * time.Second)
 	}
-	w.note(one, wire.Decisions{})
+	w.note(one, wire.Decisions{Counts: []wire.RefusedCount{{Policy: 99, Refused: 5}}}) // What the set does not have counts for nobody.
 	w.note(other, wire.Decisions{})
+	if len(refused) != 1 || refused["b/free"] != 660 {
+		t.Errorf("the meter was told of %v", refused)
+	}
 	for _, s := range []*decisions.Service{one, other} {
 		top := s.Top(t.Context(), decisions.ByRefused, "", "", 10)
 		if len(top.Callers) != 2 || top.Callers[0].Count != 600 || top.Callers[0].Over != 18 || top.Callers[1].Count != 30 || top.Refused != 660 || !top.Complete {

@@ -16,6 +16,7 @@ type Service struct {
 	sets    Sets
 	now     func() time.Time
 	replica string
+	meter   func(policy, tier string, refused int64)
 
 	mu sync.Mutex
 	// recent are the last refusals that this replica heard of, the newest last.
@@ -32,7 +33,14 @@ type Service struct {
 // New makes a Service over store; replica is a name that no other control plane has, now its clock.
 func New(store Store, sets Sets, replica string, now func() time.Time) *Service {
 	return &Service{store: store, sets: sets, now: now, replica: replica, quiet: map[string]time.Time{}, keptOf: map[pair]int{},
-		tops: newTops(now())}
+		tops: newTops(now()), meter: func(string, string, int64) {}}
+}
+
+// Observe has the service tell meter how many requests nodes say that a policy has refused to callers of a tier, which is empty if it
+// does not go by tier. It returns the service, and is to be called before any Note.
+func (s *Service) Observe(meter func(policy, tier string, refused int64)) *Service {
+	s.meter = meter
+	return s
 }
 
 // Note takes in a message of a node. What does not fit the policy set that it names is dropped, and so is what is more than a
@@ -57,6 +65,11 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 	}
 	publish := s.tops.note(set, m, now)
 	s.mu.Unlock()
+	for _, c := range m.Counts {
+		if p, ok := pairIn(set.Set, c.Policy, c.Tier); ok {
+			s.meter(p.Policy, p.Tier, c.Refused)
+		}
+	}
 	if len(fresh) > 0 {
 		err = s.store.AppendDecisions(ctx, fresh)
 	}

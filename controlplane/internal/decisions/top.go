@@ -91,14 +91,23 @@ func (t *tops) turn(now time.Time) {
 	}
 }
 
+// pairIn is a policy and a tier of a set by their numbers in messages; false for numbers that it does not have.
+func pairIn(set *policy.Set, of uint32, tier uint8) (p pair, ok bool) {
+	if int(of) >= len(set.Policies) {
+		return p, false
+	}
+	return pair{set.Policies[of].Name, tierOf(set, tier)}, true
+}
+
 // note counts what a node tells, and returns what is to be published if that is due.
 func (t *tops) note(c *policies.Compiled, m *wire.Decisions, now time.Time) []byte {
 	t.turn(now)
 	pairOf := func(of uint32, tier uint8) *counts {
-		if int(of) >= len(c.Set.Policies) {
+		p, ok := pairIn(c.Set, of, tier)
+		if !ok {
 			return nil
 		}
-		return t.now.pair(pair{c.Set.Policies[of].Name, tierOf(c.Set, tier)})
+		return t.now.pair(p)
 	}
 	add := func(s *Summary, who *wire.Caller) {
 		if own := who.Count - who.Over; own > 0 {

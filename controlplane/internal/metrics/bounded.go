@@ -54,17 +54,29 @@ func (m *Metrics) Tokens(policy, mode string, tokens int64) {
 
 // Asked counts requests that waited for tokens of a policy, and of one tier if that is not empty, by what became of them.
 func (m *Metrics) Asked(policy, tier string, granted, refused int64) {
-	if tier == "" {
-		tier = everyTier
-	}
-	if m.limits.label(policy+"\x00"+tier, maxPolicies) == other {
-		policy, tier = other, other
-	}
+	policy, tier = m.limit(policy, tier)
 	for outcome, n := range map[Outcome]int64{Granted: granted, Short: refused} {
 		if n > 0 {
 			m.asked.WithLabelValues(policy, tier, string(outcome)).Add(float64(n))
 		}
 	}
+}
+
+// Refused counts requests that nodes say a policy has refused to callers of a tier.
+func (m *Metrics) Refused(policy, tier string, n int64) {
+	policy, tier = m.limit(policy, tier)
+	m.refused.WithLabelValues(policy, tier).Add(float64(n))
+}
+
+// limit is the labels of a policy and a tier, which may be empty.
+func (m *Metrics) limit(policy, tier string) (string, string) {
+	if tier == "" {
+		tier = everyTier
+	}
+	if m.limits.label(policy+"\x00"+tier, maxPolicies) == other {
+		return other, other
+	}
+	return policy, tier
 }
 
 // Breaker notes a breaker's state.

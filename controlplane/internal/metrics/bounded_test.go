@@ -27,6 +27,7 @@ func TestLabelsAreBounded(t *testing.T) {
 	}
 	for i := range 2100 {
 		m.Asked(fmt.Sprint("p", i), []string{"", "gold"}[i%2], 2, 1)
+		m.Refused(fmt.Sprint("p", i), []string{"", "gold"}[i%2], 5)
 	}
 	m.Tokens("p0", "leased", 4)
 	m.Tokens("p0", "leased", 0)
@@ -40,6 +41,7 @@ func TestLabelsAreBounded(t *testing.T) {
 		`weir_nodes_by_state{state="deny"} 1`, `weir_nodes_behind 28`,
 		`weir_lease_requests_total{outcome="granted",policy="p0",tier="all"} 2`, `weir_lease_requests_total{outcome="short",policy="p1",tier="gold"} 1`,
 		`weir_lease_requests_total{outcome="short",policy="other",tier="other"} 100`,
+		`weir_refused_total{policy="p1",tier="gold"} 5`, `weir_refused_total{policy="other",tier="other"} 500`,
 		`weir_enforcement_override{state="off"} 1`, `weir_enforcement_bans 2`, `weir_enforcement_unsaved 1`,
 	} {
 		if !strings.Contains(text, want+"\n") {

@@ -25,6 +25,7 @@ type Metrics struct {
 	policies names
 	servers  names
 	asked    *prometheus.CounterVec
+	refused  *prometheus.CounterVec
 	limits   names // policy and tier together
 
 	throttled, authFailures *prometheus.CounterVec
@@ -74,7 +75,7 @@ func New(version string, g Gauges) *Metrics {
 		ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
 	m.registry.MustRegister(
-		m.requests, m.items, m.batch, m.store, m.tokens, m.asked, m.breaker, m.changes, m.throttled, m.authFailures, build, newCensus(g.Census), newOverrides(g.Enforcement),
+		m.requests, m.items, m.batch, m.store, m.tokens, m.asked, m.refused, m.breaker, m.changes, m.throttled, m.authFailures, build, newCensus(g.Census), newOverrides(g.Enforcement),
 		gauge("weir_nodes", "Envoys that share the buckets.", g.Nodes),
 		gauge("weir_policyset_version", "Version of the policy set on this replica.", g.Version),
 		gauge("weir_store_ready", "1 while the store can be followed.", g.Ready),
@@ -95,6 +96,8 @@ func (m *Metrics) counters() {
 		Help: "Tokens that nodes were granted, and of optimistic policies those that they reported to have used."}, []string{"policy", "mode"})
 	m.asked = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_lease_requests_total",
 		Help: "Requests that waited at a node for tokens, by what the control plane said."}, []string{"policy", "tier", "outcome"})
+	m.refused = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_refused_total",
+		Help: "Requests that nodes say they refused."}, []string{"policy", "tier"})
 	m.breaker = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_store_breaker_state",
 		Help: "Whether the store, or a server of it, is left alone: 0 closed, 1 half-open, 2 open."}, []string{"server"})
 	m.changes = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_store_breaker_transitions_total",
