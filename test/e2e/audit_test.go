@@ -19,23 +19,49 @@ import (
 type change struct {
 	Action, Resource string
 	RequestID        string `json:"request_id"`
-	Before, After    struct {
-		Version uint64
-		Tier    string
+	Before, After    json.RawMessage
+}
+
+// told is what an entry says of a policy set, or of a consumer.
+type told struct {
+	Version uint64
+	Tier    string
+}
+
+// read is what an entry says, in the form of v; what it does not say stays zero.
+func read[T any](t *testing.T, text json.RawMessage) (v T) {
+	t.Helper()
+	if len(text) > 0 {
+		if err := json.Unmarshal(text, &v); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
 	}
+	return v
+}
+
+// reasons are those of orders.
+func reasons(t *testing.T, text json.RawMessage) (all string) {
+	t.Helper()
+	for _, o := range read[[]struct{ Reason string }](t, text) {
+		all += o.Reason
+	}
+	return all
 }
 
 const crashPolicies = "version: weir/v1\ntiers: [t0, t1, t2]\nidentity: {consumer: [{header: x-key}], tier: [assignment], default_tier: t0}\n" +
 	"policies:\n  - {name: p, partition: [], limit: {quota: %d, window: 1h}}\n"
 
-// writes makes changes of the policy set and of one consumer, one after the other, until the control plane is gone. It returns the
+// writes makes changes of the policy set, of one consumer and of the orders, one after the other, until the control plane is gone. It returns the
 // request ids of those that were answered.
 func writes(c *stack.ControlPlane, random *rand.Rand, count *atomic.Int64) (answered []string) {
 	for {
 		n := count.Add(1)
 		id := fmt.Sprintf("change-%06d", n)
 		method, path, body := http.MethodPut, "/v1/policyset", fmt.Sprintf(crashPolicies, n)
-		if random.IntN(2) == 0 {
+		switch random.IntN(3) {
+		case 0:
+			path, body = "/v1/enforcement", fmt.Sprintf(`{"orders": [{"state": "shadow", "policy": "p", "reason": %q}]}`, id)
+		case 1:
 			path, body = "/v1/consumers/alice", fmt.Sprintf(`{"tier": "t%d"}`, random.IntN(3))
 			if random.IntN(4) == 0 {
 				method, body = http.MethodDelete, ""
@@ -76,20 +102,27 @@ func (w *world) history() (all []change) {
 func (w *world) agree(seed uint64, answered []string) {
 	w.t.Helper()
 	var version uint64
-	tier, seen := "", map[string]int{}
+	tier, order, seen := "", "", map[string]int{}
 	for _, e := range w.history() {
 		seen[e.RequestID]++
 		switch {
 		case e.Resource == "policyset":
-			if e.Before.Version != version || e.After.Version != version+1 {
-				w.t.Fatalf("seed %d: after version %d comes %+v", seed, version, e)
+			before, after := read[told](w.t, e.Before), read[told](w.t, e.After)
+			if before.Version != version || after.Version != version+1 {
+				w.t.Fatalf("seed %d: after version %d comes %s %s → %s", seed, version, e.RequestID, e.Before, e.After)
 			}
-			version = e.After.Version
+			version = after.Version
 		case strings.HasPrefix(e.Resource, "consumers/"):
-			if e.Before.Tier != tier || e.Action == "consumer.delete" != (e.After.Tier == "") {
-				w.t.Fatalf("seed %d: after tier %q comes %+v", seed, tier, e)
+			before, after := read[told](w.t, e.Before), read[told](w.t, e.After)
+			if before.Tier != tier || e.Action == "consumer.delete" != (after.Tier == "") {
+				w.t.Fatalf("seed %d: after tier %q comes %s %s → %s", seed, tier, e.RequestID, e.Before, e.After)
 			}
-			tier = e.After.Tier
+			tier = after.Tier
+		case e.Resource == "enforcement":
+			if before := reasons(w.t, e.Before); before != order {
+				w.t.Fatalf("seed %d: after the order %q comes %s %s → %s", seed, order, e.RequestID, e.Before, e.After)
+			}
+			order = reasons(w.t, e.After)
 		}
 	}
 	if now := w.get("/v1/policyset").ETag; now != fmt.Sprintf(`"%d"`, version) {
@@ -103,6 +136,10 @@ func (w *world) agree(seed uint64, answered []string) {
 	}
 	if held.Tier != tier {
 		w.t.Errorf("seed %d: alice has the tier %q, by the audit %q", seed, held.Tier, tier)
+	}
+	orders := read[struct{ Orders json.RawMessage }](w.t, w.get("/v1/enforcement").Body).Orders
+	if now := reasons(w.t, orders); now != order {
+		w.t.Errorf("seed %d: the order is %q, by the audit %q", seed, now, order)
 	}
 	for _, id := range answered {
 		if seen[id] != 1 {
