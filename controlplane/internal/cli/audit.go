@@ -67,6 +67,9 @@ func (f serverFlags) pastTime(text string) (time.Time, error) {
 	return at, nil
 }
 
+// maxWords is how much of a value a table shows; -o json has all of it.
+const maxWords = 100
+
 // inWords shows a value that was changed, as JSON on one line.
 func inWords(value any) string {
 	if value == nil {
@@ -76,5 +79,9 @@ func inWords(value any) string {
 	if err != nil {
 		return err.Error()
 	}
-	return strings.NewReplacer("\t", " ", "\n", " ").Replace(string(text))
+	all := []rune(strings.NewReplacer("\t", " ", "\n", " ").Replace(string(text)))
+	if len(all) > maxWords {
+		all = append(all[:maxWords-1], '…')
+	}
+	return string(all)
 }
