@@ -142,3 +142,33 @@ func (w *world) halves(draft uint64) (chosen, others []*stack.Envoy) {
 	}
 	return chosen, others
 }
+
+// A draft limit is decided beside the enforced one, by buckets of its own, and changes no answer. Both counts stand side by side in the
+// Envoy's metrics.
+func TestACandidateIsCountedBesideItsPolicy(t *testing.T) {
+	for _, mode := range []string{"local", "strict"} {
+		t.Run(mode, func(t *testing.T) {
+			w := start(t, setup{policies: `
+version: weir/v1
+identity: {consumer: [{header: x-api-key}]}
+policies:
+  - {name: p, partition: [consumer], limit: {quota: 5, window: 24h}, mode: ` + mode + `, candidate: {limit: {quota: 2, window: 24h}}}
+`})
+			e := w.envoys[0]
+			got := load{clients: 1, total: 8, request: func(int) *http.Request { return request(http.MethodGet, e.URL()+"/", "x-api-key", "a") }}.run(w.ctx)
+			got.mustBe(t, 200, 429)
+			if got.statuses[200] != 5 {
+				t.Errorf("%s, want 5 × 200", got)
+			}
+			for outcome, want := range map[string]int64{"allowed": 5, "refused": 3} {
+				w.awaitCounter(e, "weir.policy.p.outcome."+outcome+".decisions", want)
+			}
+			if mode == "local" {
+				w.awaitCounter(e, "weir.policy.p.outcome.candidate_allowed.decisions", 2)
+				w.awaitCounter(e, "weir.policy.p.outcome.candidate_refused.decisions", 6)
+			} else { // A draft of the centre's never asks: without a token in hand nobody knows.
+				w.awaitCounter(e, "weir.policy.p.outcome.candidate_undetermined.decisions", 8)
+			}
+		})
+	}
+}

@@ -35,6 +35,7 @@ type commands struct {
 	Rollback    rollbackCommand    `cmd:"" help:"Make an older version of the policy set the next one."`
 	Rollout     rolloutCommand     `cmd:"" help:"Watch, promote or take back a version that a share of the nodes has."`
 	Get         getCommand         `cmd:"" help:"Print what a control plane holds."`
+	Nodes       getNodes           `cmd:"" help:"Print the Envoys, and which version and orders each has: the same as get nodes."`
 	Consumers   consumersCommand   `cmd:"" help:"Say what single consumers have: a tier, limits of their own, a ban, a bypass."`
 	Keys        keysCommand        `cmd:"" help:"Look at the buckets of single partition keys, reset, grant and ban."`
 	Enforcement enforcementCommand `cmd:"" help:"The kill switch: switch enforcement off, into shadow or on, at once."`

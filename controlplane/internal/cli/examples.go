@@ -16,6 +16,7 @@ var examples = map[string]string{
 	"get policies":       "weir get policies\nweir get policies api-per-consumer",
 	"get versions":       "weir get versions\nweir get versions 7",
 	"get regions":        "weir get regions",
+	"nodes":              "weir nodes",
 	"get nodes":          "weir get nodes",
 	"consumers get":      "weir consumers get alice --source header:x-user",
 	"consumers set":      "weir consumers set alice premium\nweir consumers set - premium < key.txt",
