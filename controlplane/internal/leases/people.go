@@ -63,22 +63,28 @@ func (s *Service) Own(ctx context.Context, p *policy.Policy, person *consumers.K
 	if err != nil {
 		return nil, 0, err
 	}
-	known := all[*person]
-	turn := 2 * known.Turn
-	o := known.Override(p.Name, s.now())
+	own, turn, overridden := ownLimits(all[*person], p, s.now(), late)
+	if overridden {
+		limits = own
+	}
+	return limits, turn, nil
+}
+
+// ownLimits are those that a consumer has under a policy in place of the policy's, if it is overridden, and the turn as of which that is
+// known: even while they are in force and odd once they have ended. Of who never had any it is 0 unless late.
+func ownLimits(known consumers.Knowledge, p *policy.Policy, now time.Time, late bool) (own []policy.Limit, turn uint64, overridden bool) {
+	turn = 2 * known.Turn
+	o := known.Override(p.Name, now)
 	switch {
 	case o == nil && len(known.Overrides) > 0:
-		return limits, turn + 1, nil
+		return nil, turn + 1, false
 	case o == nil && !late:
-		return limits, 0, nil
+		return nil, 0, false
 	case o == nil:
-		return limits, turn, nil
+		return nil, turn, false
 	}
 	own, err := o.Of(p)
-	if err != nil { // It does not fit how the policy counts.
-		return limits, turn, nil
-	}
-	return own, turn, nil
+	return own, turn, err == nil // What does not fit how the policy counts since a change of that sleeps.
 }
 
 // skew is how far apart the clocks of replicas may be for the end of an override to be the same to all: once one of them has found it
@@ -113,19 +119,9 @@ func (s *Service) resolve(it wire.LeaseItem, by terms, set *policies.Compiled) (
 	if by.late {
 		now = now.Add(skew)
 	}
-	turn = 2 * known.Turn
-	o := known.Override(p.Name, now)
+	own, turn, overridden := ownLimits(known, p, now, by.late)
 	switch {
-	case o == nil && len(known.Overrides) > 0:
-		return p, limit, turn + 1, true
-	case o == nil && !by.late:
-		return p, limit, 0, true
-	case o == nil:
-		return p, limit, turn, true
-	}
-	own, err := o.Of(p)
-	switch {
-	case err != nil: // It does not fit how the policy counts since a change of that.
+	case !overridden:
 		return p, limit, turn, true
 	case int(it.Place) > len(own):
 		return p, boundless, turn, true
