@@ -227,7 +227,7 @@ func (c *Classifier) forwarded(peer ipaddr.Addr, n int) (ipaddr.Addr, bool) {
 			for comma >= 0 && rest[comma] != ',' {
 				comma--
 			}
-			addr, ok := parseAddr(trim(rest[comma+1:]))
+			addr, ok := parseAddr(match.Trim(rest[comma+1:]))
 			if own := seen == 0 && (ok && addr == peer || peer.IsLoopback()); own {
 				seen = 1
 			} else if seen = max(seen, 1) + 1; seen == n+1 {
@@ -269,14 +269,4 @@ func parseAddr(b []byte) (ipaddr.Addr, bool) {
 	}
 	addr, _, ok := ipaddr.Parse(unsafe.String(&b[0], len(b)))
 	return addr, ok
-}
-
-func trim(b []byte) []byte {
-	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
-		b = b[1:]
-	}
-	for len(b) > 0 && (b[len(b)-1] == ' ' || b[len(b)-1] == '\t') {
-		b = b[:len(b)-1]
-	}
-	return b
 }

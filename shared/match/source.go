@@ -74,7 +74,7 @@ func (ix *Index) cookies(headers []Header, name []byte, write bool) (count int) 
 		for rest := headers[i].Value; len(rest) > 0; {
 			var pair []byte
 			pair, rest = cut(rest, ';')
-			key, value := cut(trim(pair), '=')
+			key, value := cut(Trim(pair), '=')
 			if equal(key, name) {
 				count++
 				if write {
@@ -132,7 +132,8 @@ func cut(b []byte, separator byte) (before, after []byte) {
 	return b, nil
 }
 
-func trim(b []byte) []byte {
+// Trim is b without the spaces and tabs around it.
+func Trim(b []byte) []byte {
 	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
 		b = b[1:]
 	}

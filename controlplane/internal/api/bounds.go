@@ -47,12 +47,13 @@ type bounds struct {
 
 func newBounds(config Config) (*bounds, error) {
 	b := &bounds{leases: fair.NewGate(leasesAtOnce(), leasesWaiting)}
+	open := (config.TokenRate + openShare - 1) / openShare
 	for _, t := range []struct {
 		table       **throttle.Table
 		rate, burst int64
 	}{
 		{&b.tokens, config.TokenRate, 2 * config.TokenRate},
-		{&b.open, (config.TokenRate + openShare - 1) / openShare, 2 * ((config.TokenRate + openShare - 1) / openShare)}, {&b.nodes, config.NodeRate, 2 * config.NodeRate},
+		{&b.open, open, 2 * open}, {&b.nodes, config.NodeRate, 2 * config.NodeRate},
 		{&b.failures, failureRate, failureBurst}, {&b.newNodes, newNodeRate, newNodeBurst},
 	} {
 		if t.rate == 0 {

@@ -13,6 +13,13 @@ type Lent struct {
 	last, older uint32
 }
 
+// What every worker goes by that takes tokens in advance: a request within Busy of a bucket's last change makes it a busy one, of which
+// a lot has MinLot tokens at least, or is none, and MaxLot at most.
+const (
+	Busy           = 2 * quota.Millisecond
+	MinLot, MaxLot = 4, 64
+)
+
 // EpochSpan is the length of an epoch: lent tokens are good for one to two of them.
 const EpochSpan = 10 * quota.Millisecond
 

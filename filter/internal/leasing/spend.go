@@ -64,13 +64,8 @@ type Spend struct {
 // keepTimeout is how long a call for tokens to keep may take before another worker may make one.
 const keepTimeout = 250 * quota.Millisecond
 
-// A request within busySpan of the one before makes a bucket busy: a worker then takes 1/lotsInHand of the tokens in hand for
-// itself, unless that is less than minLot, and maxLot at most.
-const (
-	busySpan       = 2 * quota.Millisecond
-	lotsInHand     = 16
-	minLot, maxLot = 4, 64
-)
+// lotsInHand: a worker takes 1/lotsInHand of the tokens in hand of a busy bucket for itself.
+const lotsInHand = 16
 
 // askAhead is how early to ask for more: a round trip and a tick.
 const askAhead = 25 * quota.Millisecond
@@ -79,7 +74,7 @@ const askAhead = 25 * quota.Millisecond
 func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	fitLimit(e, s.Params, s.Algorithm)
 	c := e.Credit
-	busy := s.Lots && !s.Strict && s.Algorithm == quota.TokenBucket && s.Now-c.DemandAt <= quota.Instant(busySpan)
+	busy := s.Lots && !s.Strict && s.Algorithm == quota.TokenBucket && s.Now-c.DemandAt <= quota.Instant(bucketstore.Busy)
 	s.Lot = 0
 	s.Keep, s.KeepCall, s.FullAt = 0, s.Now < c.KeepCall, c.FullAt
 	until, refused := c.Refused(s.Now, s.Cost)
@@ -108,7 +103,7 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		s.Until = c.Expiry(s.Now)
 		c, _ = c.Spend(s.Now, s.Params, s.Cost)
 		s.Level = c.Level
-		if lot := min(c.Available(s.Now)/lotsInHand, maxLot); busy && lot >= minLot {
+		if lot := min(c.Available(s.Now)/lotsInHand, bucketstore.MaxLot); busy && lot >= bucketstore.MinLot {
 			s.Lot = lot
 			c, _ = c.Spend(s.Now, s.Params, lot)
 		}

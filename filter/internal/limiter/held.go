@@ -12,13 +12,10 @@ import (
 
 const (
 	places = 128
-	// busy is how soon after a bucket's last change a request makes it a busy one.
-	busy = 2 * quota.Millisecond
-	// maxLot bounds a lot, which is also at most 1/lotsInBurst of the burst; a bucket of which the lot would be smaller than minLot,
-	// or that is more than half empty, is charged request by request. At most 1/lentInBurst of a burst is lent.
-	minLot, maxLot = 4, 64
-	lotsInBurst    = 64
-	lentInBurst    = 8
+	// A lot is at most 1/lotsInBurst of the burst; a bucket of which it would be too small, or that is more than half empty, is charged
+	// request by request. At most 1/lentInBurst of a burst is lent.
+	lotsInBurst = 64
+	lentInBurst = 8
 	// refusing is how long a refusal holds unseen.
 	refusing = 5 * quota.Millisecond
 )
@@ -114,8 +111,8 @@ func (h *held) lotFor(t *localTake, e *bucketstore.Entry, p quota.Params, s quot
 		return 0
 	}
 	usedUp := h.lot > 0 && h.is(bucketstore.Local, &e.Key, p, t.now)
-	n := min(p.Burst/lotsInBurst, maxLot)
-	if n < minLot || n < t.cost || !usedUp && t.now-e.State.Last > quota.Instant(busy) ||
+	n := min(p.Burst/lotsInBurst, bucketstore.MaxLot)
+	if n < bucketstore.MinLot || n < t.cost || !usedUp && t.now-e.State.Last > quota.Instant(bucketstore.Busy) ||
 		lent.Tokens()+n > p.Burst/lentInBurst || s.Debt+p.UnitsFor(n) > p.UnitsFor(p.Burst)/2 {
 		return 0
 	}
