@@ -77,19 +77,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if s.docs != "" {
-		if err := r.writePage(s.docs); err != nil {
-			return err
-		}
-	}
-	if s.output == "table" {
-		return r.print(out)
-	}
-	data, err := gauge.Encode(r)
-	if err == nil {
-		_, err = out.Write(data)
-	}
-	return err
+	return gauge.Show(r, s.docs, s.output, out)
 }
 
 // bench measures the contestants that are asked for.

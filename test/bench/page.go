@@ -38,8 +38,8 @@ func (r *report) insert(page string) (string, error) {
 	return gauge.Insert(page, beginMark, endMark, r.markdown())
 }
 
-// writePage writes the run, the plot and the page's figures.
-func (r *report) writePage(dir string) error {
+// WritePage writes the run, the plot and the page's figures.
+func (r *report) WritePage(dir string) error {
 	name := filepath.Join(dir, pageName)
 	old, err := os.ReadFile(name)
 	if err != nil {

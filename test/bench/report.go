@@ -158,8 +158,8 @@ func (r *report) circumstances() string {
 		r.Plan.Rounds, r.Plan.Warm, r.Plan.Closed, r.Plan.Open, connections)
 }
 
-// print writes the tables for people.
-func (r *report) print(w io.Writer) error {
+// Print writes the tables for people.
+func (r *report) Print(w io.Writer) error {
 	fmt.Fprintln(w, "\n"+r.circumstances())
 	for _, rows := range r.tables() {
 		fmt.Fprintln(w)

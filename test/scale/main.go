@@ -71,19 +71,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if s.docs != "" {
-		if err := r.writePage(s.docs); err != nil {
-			return err
-		}
-	}
-	if s.output == "table" {
-		return r.print(out)
-	}
-	data, err := gauge.Encode(r)
-	if err == nil {
-		_, err = out.Write(data)
-	}
-	return err
+	return gauge.Show(r, s.docs, s.output, out)
 }
 
 // measure does all that a plan asks for. It leaves one processor to Redis, and the rest to the control planes and this process.

@@ -144,8 +144,8 @@ func (r *report) markdown() string {
 	return b.String()
 }
 
-// print writes it for people.
-func (r *report) print(w io.Writer) error {
+// Print writes it for people.
+func (r *report) Print(w io.Writer) error {
 	for _, part := range r.parts() {
 		fmt.Fprintln(w)
 		switch part := part.(type) {
@@ -160,8 +160,8 @@ func (r *report) print(w io.Writer) error {
 	return nil
 }
 
-// writePage writes the run and the page's figures.
-func (r *report) writePage(dir string) error {
+// WritePage writes the run and the page's figures.
+func (r *report) WritePage(dir string) error {
 	name := filepath.Join(dir, pageName)
 	old, err := os.ReadFile(name)
 	if err != nil {

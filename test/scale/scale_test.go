@@ -106,7 +106,7 @@ func TestThePageShowsItsRun(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, pageName), page, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.writePage(dir); err != nil {
+	if err := r.WritePage(dir); err != nil {
 		t.Fatal(err)
 	}
 	again, err := os.ReadFile(filepath.Join(dir, pageName))

@@ -21,6 +21,30 @@ func Main(name string, run func(ctx context.Context, args []string, out, progres
 	}
 }
 
+// Run is a finished run.
+type Run interface {
+	// WritePage writes it into the pages of a folder, Print as tables.
+	WritePage(docs string) error
+	Print(out io.Writer) error
+}
+
+// Show writes a run into the pages of docs, unless that is empty, and prints it, as a table or as JSON.
+func Show(r Run, docs, output string, out io.Writer) error {
+	if docs != "" {
+		if err := r.WritePage(docs); err != nil {
+			return err
+		}
+	}
+	if output == "table" {
+		return r.Print(out)
+	}
+	data, err := Encode(r)
+	if err == nil {
+		_, err = out.Write(data)
+	}
+	return err
+}
+
 // Encode is a run as a file keeps it and -o json prints it.
 func Encode(run any) ([]byte, error) {
 	data, err := json.MarshalIndent(run, "", " ")
