@@ -1,6 +1,7 @@
 package envoytest
 
 import (
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -35,8 +36,10 @@ func TestEverythingAtOnce(t *testing.T) {
 	if value, _, _ := h.Shared("hits"); string(value) != "300" {
 		t.Errorf("%s hits, want 300", value)
 	}
-	if value, _, _ := h.Shared("ticks"); string(value) != "80" {
-		t.Errorf("%s ticks, want 80: 20 in each of 4 VMs", value)
+	// An old root context ticks beside the new one for as long as a stream holds it, so there may be more than 20 in a VM.
+	delivered := h.Stats().Entries["proxy_on_tick"]
+	if value, _, _ := h.Shared("ticks"); string(value) != strconv.FormatUint(delivered, 10) || delivered < 20*4 {
+		t.Errorf("%s ticks counted of %d delivered, want all, and 20 in each of 4 VMs at least", value, delivered)
 	}
 }
 
