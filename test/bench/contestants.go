@@ -129,6 +129,7 @@ func contestants() []contestant {
 	}
 	for _, c := range []contestant{
 		{Name: "none", Title: "no limit", part: nothing},
+		{Name: "empty", Title: "empty Wasm filter", part: emptyWasm, proof: emptyProof},
 		{Name: "native-keys", Title: "Envoy's local_ratelimit, a bucket for each key", part: nativeKeys, proof: nativeProof},
 		{Name: "local", Title: "Weir local", part: weir, policies: set(open("local")), proof: localProof},
 		{Name: "leased", Title: "Weir leased", part: weir, policies: set(central("leased")), central: true, proof: leasedProof},
