@@ -198,16 +198,24 @@ func fullAfter(p quota.Params, level int64) quota.Instant {
 // BackOff is the longest back-off after short grants: the time that a kept lot covers.
 func BackOff(p quota.Params) quota.Span { return TTL(p) / keepPerTTL }
 
-// Keep is how many tokens the node should ask to hold now, 0 for none: a quarter TTL of its own demand, when what is left
-// covers less than a round trip and a tick. A cold or slow key holds nothing and asks per request, like strict.
-func (c Credit) Keep(now quota.Instant, p quota.Params, roundTrip quota.Span) int64 {
+// Keep is how many tokens the node should ask to hold now, 0 for none, with cost about to be spent of what it has: a quarter TTL of
+// its own demand, when what is left covers less than a round trip and a tick. A cold or slow key holds nothing and asks per
+// request, like strict.
+//
+// Of a bucket at least half full nobody lacks what a node holds, so there it asks for twice as much, and as soon as it spends its
+// last token: who comes next need not wait, and tokens to keep come in a call for many buckets.
+func (c Credit) Keep(now quota.Instant, p quota.Params, cost int64, roundTrip quota.Span) int64 {
 	if TTL(p) == 0 || now < c.KeepCall || now < c.AskAfter {
 		return 0
 	}
-	if c.Available(now) > c.tokensIn(now, p, roundTrip) {
+	left, span := c.Available(now), BackOff(p)
+	if c.Level > p.Burst/2 {
+		left, span = left-cost, 2*span
+	}
+	if left > c.tokensIn(now, p, roundTrip) {
 		return 0
 	}
-	return min(c.tokensIn(now, p, BackOff(p)), p.Burst)
+	return min(c.tokensIn(now, p, span), p.Burst)
 }
 
 // Idle is the instant from which c knows and holds nothing that matters.

@@ -138,7 +138,11 @@ func (f *fleet) spend(n *node) string {
 		}
 		state = "missing"
 	}
-	if keep := c.Keep(f.now, f.p, askAhead); keep > 0 {
+	cost := int64(1)
+	if state == "missing" {
+		cost = 0
+	}
+	if keep := c.Keep(f.now, f.p, cost, askAhead); keep > 0 {
 		c = c.Call(f.now, f.now+quota.Instant(keepTimeout), f.p)
 		n.keep = max(n.keep, keep)
 	}
@@ -290,7 +294,7 @@ func TestSimulatedFleet(t *testing.T) {
 		nodes      []int
 	}{
 		{params(t, 1000, quota.Second, 1000), 10 * quota.Second, 10 * quota.Second, []int{2, 10, 50}},
-		{params(t, 100, quota.Minute, 100), 5 * quota.Minute, 5 * quota.Minute, []int{2, 10}},
+		{params(t, 100, quota.Minute, 100), 5 * quota.Minute, 20 * quota.Minute, []int{2, 10}},
 	} {
 		t.Logf("%+v", c.p)
 		t.Logf("load demand nodes goodput%% calls/s  bound  jain waited%% early%% longest")
