@@ -202,20 +202,22 @@ func BackOff(p quota.Params) quota.Span { return TTL(p) / keepPerTTL }
 // its own demand, when what is left covers less than a round trip and a tick. A cold or slow key holds nothing and asks per
 // request, like strict.
 //
-// Of a bucket at least half full nobody lacks what a node holds, so there it asks for twice as much, and as soon as it spends its
-// last token: who comes next need not wait, and tokens to keep come in a call for many buckets.
+// Of a bucket more than three quarters full nobody lacks what a node holds. There it asks for twice as much, one token at least if that
+// is likely to be used in time, and before its last ones go: who comes next need not wait, and tokens to keep come in a call for
+// many buckets. What lapses of them keeps the bucket from filling up further, so the threshold is far above nothing.
 func (c Credit) Keep(now quota.Instant, p quota.Params, cost int64, roundTrip quota.Span) int64 {
 	if TTL(p) == 0 || now < c.KeepCall || now < c.AskAfter {
 		return 0
 	}
-	left, span := c.Available(now), BackOff(p)
-	if c.Level > p.Burst/2 {
-		left, span = left-cost, 2*span
+	left, want := c.Available(now), c.tokensIn(now, p, BackOff(p))
+	if c.Level > p.Burst-p.Burst/4 {
+		want = max(c.tokensIn(now, p, 2*BackOff(p)), min(c.tokensIn(now, p, TTL(p)), 1))
+		left -= cost + want/8
 	}
 	if left > c.tokensIn(now, p, roundTrip) {
 		return 0
 	}
-	return min(c.tokensIn(now, p, span), p.Burst)
+	return min(want, p.Burst)
 }
 
 // Idle is the instant from which c knows and holds nothing that matters.

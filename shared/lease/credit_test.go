@@ -198,23 +198,29 @@ func TestShortGrantsToKeepAreAskedForAgain(t *testing.T) {
 	}
 }
 
-// Of a bucket more than half full a node asks for twice as much, and when its last token goes rather than when one is missing.
+// Of a bucket more than three quarters full a node asks for twice as much, and while it still has an eighth of that.
 func TestKeepAheadWhileThereIsPlenty(t *testing.T) {
 	p := params(t, 1000, quota.Second, 1000) // TTL 200 ms: keeps cover 50 ms, or 100
 	for _, c := range []struct {
-		level, inHand, cost, want int64
+		demand, level, inHand, cost, want int64
 	}{
-		{level: 500, inHand: 1, cost: 1, want: 0},
-		{level: 500, inHand: 0, cost: 0, want: 5},
-		{level: 501, inHand: 0, cost: 0, want: 10},
-		{level: 501, inHand: 1, cost: 1, want: 10},
-		{level: 501, inHand: 2, cost: 1, want: 0},
-		{level: 501, inHand: 3, cost: 3, want: 10},
-		{level: 1000, inHand: 2, cost: 2, want: 10},
+		{demand: 100, level: 750, inHand: 1, cost: 1, want: 0},
+		{demand: 100, level: 750, inHand: 0, cost: 0, want: 5},
+		{demand: 100, level: 751, inHand: 0, cost: 0, want: 10},
+		{demand: 100, level: 751, inHand: 2, cost: 1, want: 10},
+		{demand: 100, level: 751, inHand: 3, cost: 1, want: 0},
+		{demand: 100, level: 751, inHand: 4, cost: 3, want: 10},
+		{demand: 100, level: 1000, inHand: 2, cost: 2, want: 10},
+		{demand: 400, level: 1000, inHand: 7, cost: 1, want: 40},
+		{demand: 400, level: 1000, inHand: 9, cost: 1, want: 0},
+		// One token is likely to be used in 200 ms, or not.
+		{demand: 5, level: 1000, inHand: 1, cost: 1, want: 1},
+		{demand: 5, level: 750, inHand: 1, cost: 1, want: 0},
+		{demand: 4, level: 1000, inHand: 1, cost: 1, want: 0},
 	} {
-		credit := lease.Credit{Demand: 100 * 1024, Level: c.level, Lots: [2]lease.Lot{{Tokens: c.inHand, Expiry: sec}}}
+		credit := lease.Credit{Demand: c.demand * 1024, Level: c.level, Lots: [2]lease.Lot{{Tokens: c.inHand, Expiry: sec}}}
 		if got := credit.Keep(0, p, c.cost, 5*quota.Millisecond); got != c.want {
-			t.Errorf("level %d, %d of %d in hand spent: asks for %d, want %d", c.level, c.cost, c.inHand, got, c.want)
+			t.Errorf("%d/s, level %d, %d of %d in hand spent: asks for %d, want %d", c.demand, c.level, c.cost, c.inHand, got, c.want)
 		}
 	}
 }

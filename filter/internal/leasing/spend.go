@@ -65,7 +65,7 @@ type Spend struct {
 const keepTimeout = 250 * quota.Millisecond
 
 // lotsInHand: a worker takes 1/lotsInHand of the node's tokens for itself at most.
-const lotsInHand = 4
+const lotsInHand = 2
 
 // askAhead is how early to ask for more: a round trip and a tick.
 const askAhead = 25 * quota.Millisecond

@@ -19,7 +19,7 @@ const (
 	lotsInBurst = 64
 	lentInBurst = 8
 	// lotsInLease: of a leased bucket a worker takes what it needs in 1/lotsInLease of a lease's life.
-	lotsInLease = 8
+	lotsInLease = 4
 	// refusing is how long a refusal holds unseen.
 	refusing = 5 * quota.Millisecond
 )
