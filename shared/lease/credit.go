@@ -34,6 +34,11 @@ const (
 	minMemory   = 500 * quota.Millisecond
 	maxDemand   = 1 << 32
 	keepPerTTL  = 4 // a lot covers a quarter of its life
+	// Of a bucket with plenty a node asks for more with 1/aheadOf of a lot left, which is for half a lot a sixteenth of a TTL, and does so
+	// within a quarter of that.
+	aheadOf        = 8
+	patiencePerTTL = 64
+	maxPatience    = 50 * quota.Millisecond
 	// scarcePerBackOff: a bucket is scarce that holds less than it earns in so many back-offs. In steady overload each node is
 	// granted half of its even share of the level once a back-off, so the level settles at what is earned in two.
 	scarcePerBackOff = 4
@@ -198,26 +203,29 @@ func fullAfter(p quota.Params, level int64) quota.Instant {
 // BackOff is the longest back-off after short grants: the time that a kept lot covers.
 func BackOff(p quota.Params) quota.Span { return TTL(p) / keepPerTTL }
 
-// Keep is how many tokens the node should ask to hold now, 0 for none, with cost about to be spent of what it has: a quarter TTL of
-// its own demand, when what is left covers less than a round trip and a tick. A cold or slow key holds nothing and asks per
-// request, like strict.
+// Keep is how many tokens the node should ask to hold now, 0 for none, with cost about to be spent of what it has, and how long that
+// may wait for others to go along with: a quarter TTL of its own demand, at once, when what is left covers less than a round trip and
+// a tick. A cold or slow key holds nothing and asks per request, like strict.
 //
 // Of a bucket more than three quarters full nobody lacks what a node holds. There it asks for twice as much, one token at least if that
-// is likely to be used in time, and before its last ones go: who comes next need not wait, and tokens to keep come in a call for
+// is likely to be used in time, and before its last ones go: who comes next need not wait, and tokens to keep come in few calls for
 // many buckets. What lapses of them keeps the bucket from filling up further, so the threshold is far above nothing.
-func (c Credit) Keep(now quota.Instant, p quota.Params, cost int64, roundTrip quota.Span) int64 {
+func (c Credit) Keep(now quota.Instant, p quota.Params, cost int64, roundTrip quota.Span) (n int64, patience quota.Span) {
 	if TTL(p) == 0 || now < c.KeepCall || now < c.AskAfter {
-		return 0
+		return 0, 0
 	}
 	left, want := c.Available(now), c.tokensIn(now, p, BackOff(p))
 	if c.Level > p.Burst-p.Burst/4 {
 		want = max(c.tokensIn(now, p, 2*BackOff(p)), min(c.tokensIn(now, p, TTL(p)), 1))
-		left -= cost + want/8
+		spare := (want + aheadOf/2) / aheadOf
+		if left -= cost + spare; spare > 0 {
+			patience = min(TTL(p)/patiencePerTTL, maxPatience)
+		}
 	}
 	if left > c.tokensIn(now, p, roundTrip) {
-		return 0
+		return 0, 0
 	}
-	return min(want, p.Burst)
+	return min(want, p.Burst), patience
 }
 
 // Idle is the instant from which c knows and holds nothing that matters.

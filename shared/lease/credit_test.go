@@ -61,7 +61,7 @@ func TestReceiveNeverExtendsALot(t *testing.T) {
 func TestKeepFollowsDemand(t *testing.T) {
 	p := params(t, 1000, quota.Second, 1000) // TTL 200 ms: keeps cover 50 ms
 	var cold lease.Credit
-	if got := cold.Keep(0, p, 0, 10*quota.Millisecond); got != 0 {
+	if got, _ := cold.Keep(0, p, 0, 10*quota.Millisecond); got != 0 {
 		t.Errorf("a cold key wants to keep %d", got)
 	}
 	// 400 requests a second for two seconds.
@@ -71,14 +71,14 @@ func TestKeepFollowsDemand(t *testing.T) {
 		now += 2500
 		c = c.Observe(now, p, 1)
 	}
-	if got := c.Keep(now, p, 0, 10*quota.Millisecond); got < 19 || got > 21 {
+	if got, _ := c.Keep(now, p, 0, 10*quota.Millisecond); got < 19 || got > 21 {
 		t.Errorf("keeps %d at 400/s, want 20", got)
 	}
 	c = c.Receive(now, lease.Lot{Tokens: 20, Expiry: now + sec})
-	if got := c.Keep(now, p, 0, 10*quota.Millisecond); got != 0 {
+	if got, _ := c.Keep(now, p, 0, 10*quota.Millisecond); got != 0 {
 		t.Errorf("asks for %d with 20 in hand and a demand of 4 per round trip", got)
 	}
-	if got := c.Keep(now+20*sec, p, 0, 10*quota.Millisecond); got > 1 {
+	if got, _ := c.Keep(now+20*sec, p, 0, 10*quota.Millisecond); got > 1 {
 		t.Errorf("keeps %d after 20 idle seconds", got)
 	}
 	slow := params(t, 100, quota.Hour, 100) // TTL 30 s: keeps cover 7.5 s
@@ -86,7 +86,7 @@ func TestKeepFollowsDemand(t *testing.T) {
 	for i := range 5 {
 		s = s.Observe(quota.Instant(i)*60*sec, slow, 1)
 	}
-	if got := s.Keep(300*sec, slow, 0, 10*quota.Millisecond); got != 0 {
+	if got, _ := s.Keep(300*sec, slow, 0, 10*quota.Millisecond); got != 0 {
 		t.Errorf("a key used once a minute keeps %d", got)
 	}
 	// A few quick requests to a slow bucket do not strand more than as many tokens.
@@ -94,7 +94,7 @@ func TestKeepFollowsDemand(t *testing.T) {
 	for i := range 5 {
 		quick = quick.Observe(quota.Instant(i)*100*ms, slow, 1)
 	}
-	if got := quick.Keep(500*ms, slow, 0, 10*quota.Millisecond); got < 3 || got > 5 {
+	if got, _ := quick.Keep(500*ms, slow, 0, 10*quota.Millisecond); got < 3 || got > 5 {
 		t.Errorf("after 5 requests in half a second it keeps %d", got)
 	}
 }
@@ -219,7 +219,7 @@ func TestKeepAheadWhileThereIsPlenty(t *testing.T) {
 		{demand: 4, level: 1000, inHand: 1, cost: 1, want: 0},
 	} {
 		credit := lease.Credit{Demand: c.demand * 1024, Level: c.level, Lots: [2]lease.Lot{{Tokens: c.inHand, Expiry: sec}}}
-		if got := credit.Keep(0, p, c.cost, 5*quota.Millisecond); got != c.want {
+		if got, _ := credit.Keep(0, p, c.cost, 5*quota.Millisecond); got != c.want {
 			t.Errorf("%d/s, level %d, %d of %d in hand spent: asks for %d, want %d", c.demand, c.level, c.cost, c.inHand, got, c.want)
 		}
 	}
@@ -230,7 +230,7 @@ func TestDemandOutlastsRationing(t *testing.T) {
 	p := params(t, 1000, quota.Second, 1000)
 	c := lease.Credit{Short: 8, NotBefore: 10 * sec, Demand: 400 * 1024}
 	for at, want := range map[quota.Instant]int64{0: 20, 50 * ms: 20, 550 * ms: 10} {
-		if got := c.Keep(at, p, 0, 10*quota.Millisecond); got != want {
+		if got, _ := c.Keep(at, p, 0, 10*quota.Millisecond); got != want {
 			t.Errorf("at %d ms it keeps %d, want %d", at/ms, got, want)
 		}
 	}

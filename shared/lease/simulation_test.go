@@ -142,7 +142,7 @@ func (f *fleet) spend(n *node) string {
 	if state == "missing" {
 		cost = 0
 	}
-	if keep := c.Keep(f.now, f.p, cost, askAhead); keep > 0 {
+	if keep, _ := c.Keep(f.now, f.p, cost, askAhead); keep > 0 {
 		c = c.Call(f.now, f.now+quota.Instant(keepTimeout), f.p)
 		n.keep = max(n.keep, keep)
 	}

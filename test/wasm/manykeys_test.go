@@ -18,7 +18,7 @@ func TestAThousandLeasedKeys(t *testing.T) {
 		calls, reads, waited float64 // of 1000 requests, at most
 	}{
 		{1, 17, 800, 7},
-		{4, 41, 1100, 10},
+		{4, 30, 1100, 10},
 	} {
 		t.Run(fmt.Sprint(c.workers, " workers"), func(t *testing.T) {
 			reads := 0

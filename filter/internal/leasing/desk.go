@@ -86,8 +86,9 @@ type Desk struct {
 	// calls carry the others.
 	groups             []*group
 	queued, groupCalls int
-	// ready lists buckets with something to ask that no call carries yet.
-	ready []*bucket
+	// ready lists buckets with something to ask that no call carries yet; where that is only tokens to keep, it is for the tick at keepBy.
+	ready  []*bucket
+	keepBy quota.Instant
 	// owes are the optimistic buckets with something to report, owing the same in a row; nodes is how many nodes there are, 0 if
 	// that is not known.
 	owes     map[match.Key]*owed
@@ -164,11 +165,14 @@ func (d *Desk) Join(now quota.Instant, t *Ticket) bool {
 	return true
 }
 
-// Keep notes tokens to be asked for at the next tick, or along with the next request that waits for the bucket. While the
-// control plane does not answer it notes nothing: what cannot be sent would only pile up.
-func (d *Desk) Keep(need Need, keep int64) {
+// Keep notes tokens to be asked for at the first tick from by on, or with the next request that waits for the bucket before.
+// While the control plane does not answer it notes nothing: what cannot be sent would only pile up.
+func (d *Desk) Keep(need Need, keep int64, by quota.Instant) {
 	if _, away := d.Away(); away {
 		return
+	}
+	if d.keepBy == 0 || by < d.keepBy {
+		d.keepBy = by
 	}
 	b := d.bucket(need)
 	b.keep = max(b.keep, keep)
@@ -196,9 +200,9 @@ func (d *Desk) list(b *bucket) {
 // Flush sends what requests wait for, with the tokens to keep for the same buckets. Tokens to keep alone go with the tick.
 func (d *Desk) Flush(now quota.Instant) { d.flush(now, false) }
 
-func (d *Desk) flush(now quota.Instant, tick bool) {
+func (d *Desk) flush(now quota.Instant, keeps bool) {
 	for {
-		c := d.gather(now, tick)
+		c := d.gather(now, keeps)
 		if len(c.items) == 0 {
 			break
 		}
@@ -208,7 +212,7 @@ func (d *Desk) flush(now quota.Instant, tick bool) {
 }
 
 // gather takes up to a message full of ready buckets into a call. Others stay listed.
-func (d *Desk) gather(now quota.Instant, tick bool) *call {
+func (d *Desk) gather(now quota.Instant, keeps bool) *call {
 	c := &call{sent: now}
 	rest := d.ready[:0]
 	for _, b := range d.ready {
@@ -217,7 +221,7 @@ func (d *Desk) gather(now quota.Instant, tick bool) *call {
 		case len(b.queue) > 0 && b.call != nil: // The answer under way lists it again.
 		case len(b.queue) == 0 && b.keep == 0:
 			d.forget(b)
-		case len(c.items) == wire.MaxItems, len(b.queue) == 0 && !tick, len(c.items) > 0 && c.items[0].ask.Version != b.need.Version:
+		case len(c.items) == wire.MaxItems, len(b.queue) == 0 && !keeps, len(c.items) > 0 && c.items[0].ask.Version != b.need.Version:
 			b.listed = true
 			rest = append(rest, b)
 		default:
@@ -280,7 +284,11 @@ func (d *Desk) Tick(now quota.Instant) {
 		d.probe(now)
 	}
 	if len(d.ready)+d.queued > 0 && !d.breaker.isOpen() {
-		d.flush(now, true)
+		due := now >= d.keepBy
+		if due {
+			d.keepBy = 0
+		}
+		d.flush(now, due)
 	}
 }
 

@@ -151,7 +151,7 @@ func TestExactlyTheBurstPasses(t *testing.T) {
 	for i := range 300 {
 		s := w.spend(1, 1)
 		if s.Keep > 0 {
-			w.desk.Keep(s.Need, s.Keep)
+			w.desk.Keep(s.Need, s.Keep, s.KeepBy)
 		}
 		switch s.State {
 		case leasing.Ready:
@@ -283,7 +283,7 @@ func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 	// What is to be kept does not pile up meanwhile.
 	w.refuse = nil
 	for i := range 100 {
-		w.desk.Keep(w.need(byte(i), 1), 5)
+		w.desk.Keep(w.need(byte(i), 1), 5, 0)
 	}
 	w.now += 3000 * ms
 	w.desk.Tick(w.now)
@@ -300,7 +300,7 @@ func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 func TestSilenceOpensTheBreaker(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	began := w.now
-	w.desk.Keep(w.need(1, 1), 5)
+	w.desk.Keep(w.need(1, 1), 5, 0)
 	for ; w.now < began+990*ms; w.now += 10 * ms {
 		w.desk.Tick(w.now)
 		if _, away := w.desk.Away(); away {
@@ -402,7 +402,7 @@ func TestABusyKeyIsServedFromItsLots(t *testing.T) {
 		}
 		s := w.spend(1, 1)
 		if s.Keep > 0 {
-			w.desk.Keep(s.Need, s.Keep)
+			w.desk.Keep(s.Need, s.Keep, s.KeepBy)
 		}
 		switch s.State {
 		case leasing.Ready:
@@ -426,7 +426,7 @@ func TestCallsAreBatched(t *testing.T) {
 		if i >= 90 {
 			need.Version = 2
 		}
-		w.desk.Keep(need, 5)
+		w.desk.Keep(need, 5, 0)
 	}
 	w.desk.Flush(w.now)
 	if len(w.calls) != 0 {
@@ -454,7 +454,7 @@ func TestWorkersShareWhatOneBrings(t *testing.T) {
 	b.stream = 1000
 	// Worker b is about to fetch everything to keep; a's request comes to the centre after it.
 	_ = a.store.Update(bucketstore.Leased, [16]byte{1}, c.now, keepUnderWay(c.now+200*ms))
-	b.desk.Keep(b.need(1, 1), 100)
+	b.desk.Keep(b.need(1, 1), 100, 0)
 	b.desk.Tick(c.now)
 	ticket := a.join(t, 1, 1)
 	keep, reply := cp.grant(c.now)
@@ -497,5 +497,19 @@ func TestNothingIsLeftOfEndedBuckets(t *testing.T) {
 	}
 	if n := w.desk.Buckets(); n != 0 || w.desk.Waiting() != 0 {
 		t.Errorf("%d buckets and %d tickets are left", n, w.desk.Waiting())
+	}
+}
+
+// Tokens that can wait go with the first tick from the first one's time on, all in one call.
+func TestKeepsGoTogether(t *testing.T) {
+	for at, calls := range map[quota.Instant]int{10: 0, 20: 0, 30: 1, 60: 1} {
+		w := newWorld(t, 100, quota.Hour, 100)
+		for i, by := range []quota.Instant{50, 25, 40} {
+			w.desk.Keep(w.need(byte(i), 1), 5, w.now+by*ms)
+		}
+		w.desk.Tick(w.now + at*ms)
+		if len(w.calls) != calls || calls > 0 && len(w.calls[0].request.Items) != 3 {
+			t.Errorf("after %d ms: calls %+v, want %d of 3 buckets", at, w.calls, calls)
+		}
 	}
 }

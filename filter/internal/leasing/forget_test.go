@@ -11,7 +11,7 @@ import (
 // stays, with the requests that wait in it: they can be withdrawn, and there is one call for them.
 func TestLateKeepLeavesTheNewBucket(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
-	w.desk.Keep(w.need(1, 1), 5)
+	w.desk.Keep(w.need(1, 1), 5, 0)
 	w.desk.Tick(w.now)
 	w.join(t, 2, 1) // Somebody waits, so the next tick looks after all buckets.
 	w.now += 10 * ms

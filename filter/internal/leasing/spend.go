@@ -52,8 +52,10 @@ type Spend struct {
 	Until quota.Instant
 	// Lot is how many tokens more were taken.
 	Lot int64
-	// Keep is how many tokens to ask for beyond this request. With Commit or Watch the credit is marked as being asked for.
-	Keep int64
+	// Keep is how many tokens to ask for beyond this request, by KeepBy at the latest. With Commit or Watch the credit is marked as
+	// being asked for.
+	Keep   int64
+	KeepBy quota.Instant
 	// Level and FullAt are the hints for the client.
 	Level  int64
 	FullAt quota.Instant
@@ -96,7 +98,9 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		if !available {
 			cost = 0
 		}
-		s.Keep = c.Keep(s.Now, s.Params, cost, askAhead)
+		var patience quota.Span
+		s.Keep, patience = c.Keep(s.Now, s.Params, cost, askAhead)
+		s.KeepBy = s.Now + quota.Instant(patience)
 		if marks = s.Keep > 0 && (s.Commit || s.Watch); marks {
 			c = c.Call(s.Now, s.Now+quota.Instant(keepTimeout), s.Params)
 		}

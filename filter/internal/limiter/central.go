@@ -69,7 +69,7 @@ func (l *Limiter) takeCredit(req *Request, i int, now quota.Instant, commit bool
 		h.Retry = quota.Never
 		return false, TooDear
 	}
-	h.keep = l.spend.Keep
+	h.keep, h.keepBy = l.spend.Keep, l.spend.KeepBy
 	switch l.spend.State {
 	case leasing.Ready:
 		l.describe(req, h, l.spend.Level, l.spend.FullAt, now)
@@ -138,7 +138,7 @@ func (l *Limiter) useTab(req *Request, m *match.Hit, now quota.Instant, commit b
 // keep notes the tokens that a hit wants beyond its own.
 func (l *Limiter) keep(req *Request, h *Hit) {
 	if h.keep > 0 {
-		l.desk.Keep(l.need(req, h), h.keep)
+		l.desk.Keep(l.need(req, h), h.keep, h.keepBy)
 		h.keep = 0
 	}
 }

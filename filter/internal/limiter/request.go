@@ -91,8 +91,9 @@ type Hit struct {
 	view    view
 	// asked: the ticket is in the queue.
 	asked bool
-	// keep is how many tokens to ask for beyond the request's own, if it is asked for.
+	// keep is how many tokens to ask for beyond the request's own, if it is asked for, by keepBy.
 	keep   int64
+	keepBy quota.Instant
 	ticket leasing.Ticket
 	// release is when a leaky bucket lets the request go on; 0 of others. Of a bucket of this node's own, params and after are its
 	// figures and its state behind the request.

@@ -110,7 +110,7 @@ func (l *Limiter) watchOne(req *Request, m *match.Hit, now quota.Instant, commit
 		return unknown
 	}
 	if l.spend.Keep > 0 {
-		l.desk.Keep(need, l.spend.Keep)
+		l.desk.Keep(need, l.spend.Keep, l.spend.KeepBy)
 	}
 	return [...]view{leasing.Ready: allows, leasing.Exhausted: refuses, leasing.Missing: unknown}[l.spend.State]
 }
