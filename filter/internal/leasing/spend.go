@@ -44,8 +44,8 @@ type Spend struct {
 	Commit bool
 	// Watch counts the demand also where nothing is in hand: who only watches never asks, so no answer will count it.
 	Watch bool
-	// Most is how many tokens more this worker will soon need: so many at most it takes along for the requests to come.
-	Most int64
+	// Lots: of a busy bucket take some tokens more, which this worker keeps for the requests to come.
+	Lots bool
 
 	State State
 	// Until: Exhausted until then; of tokens taken, when they must be used.
@@ -66,8 +66,8 @@ type Spend struct {
 // keepTimeout is how long a call for tokens to keep may take before another worker may make one.
 const keepTimeout = 250 * quota.Millisecond
 
-// lotsInHand: a worker takes 1/lotsInHand of the node's tokens for itself at most.
-const lotsInHand = 2
+// lotsInHand: a worker takes 1/lotsInHand of the tokens in hand of a busy bucket for itself.
+const lotsInHand = 16
 
 // askAhead is how early to ask for more: a round trip and a tick.
 const askAhead = 25 * quota.Millisecond
@@ -76,7 +76,9 @@ const askAhead = 25 * quota.Millisecond
 func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	fitLimit(e, s.Params, s.Algorithm)
 	c := e.Credit
-	s.Lot, s.Keep, s.KeepCall, s.FullAt = 0, 0, s.Now < c.KeepCall, c.FullAt
+	busy := s.Lots && !s.Strict && s.Algorithm == quota.TokenBucket && s.Now-c.DemandAt <= quota.Instant(bucketstore.Busy)
+	s.Lot = 0
+	s.Keep, s.KeepCall, s.FullAt = 0, s.Now < c.KeepCall, c.FullAt
 	until, refused := c.Refused(s.Now, s.Cost)
 	available := (s.Cost == 0 || !s.queue()) && c.Available(s.Now) >= s.Cost
 	switch {
@@ -109,9 +111,9 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		s.Until = c.Expiry(s.Now)
 		c, _ = c.Spend(s.Now, s.Params, s.Cost)
 		s.Level = c.Level
-		if s.Algorithm == quota.TokenBucket {
-			s.Lot = min(c.Available(s.Now)/lotsInHand, s.Most)
-			c, _ = c.Spend(s.Now, s.Params, s.Lot)
+		if lot := min(c.Available(s.Now)/lotsInHand, bucketstore.MaxLot); busy && lot >= bucketstore.MinLot {
+			s.Lot = lot
+			c, _ = c.Spend(s.Now, s.Params, lot)
 		}
 	} else if s.Watch {
 		c = c.Observe(s.Now, s.Params, s.Cost)

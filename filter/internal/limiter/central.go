@@ -95,9 +95,7 @@ func (l *Limiter) spendCredit(key match.Key, now quota.Instant) error {
 	if held != nil && held.spend(&l.spend, &key) {
 		return nil
 	}
-	if held != nil {
-		l.spend.Most = held.soon(&l.spend, &key)
-	}
+	l.spend.Lots = held != nil
 	err := l.store.Update(bucketstore.Leased, key, now, &l.spend)
 	if held != nil && err == nil {
 		l.Stats.Lapsed += uint64(held.remember(&l.spend, key))

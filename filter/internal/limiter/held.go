@@ -3,23 +3,19 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
-	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // A worker keeps what it knows of a busy bucket, so that it need not go to the shared data for each request: tokens that it has
-// taken in advance, a lot, and refusals that still hold. Refusals are good for some milliseconds, and so are tokens of a bucket of this
-// node's own; of a leased bucket the centre has counted them, so they are good as long as the lease.
+// taken in advance, a lot, and refusals that still hold. Both are good for some milliseconds.
 
 const (
-	places = 1024
+	places = 128
 	// A lot is at most 1/lotsInBurst of the burst; a bucket of which it would be too small, or that is more than half empty, is charged
 	// request by request. At most 1/lentInBurst of a burst is lent.
 	lotsInBurst = 64
 	lentInBurst = 8
-	// lotsInLease: of a leased bucket a worker takes what it needs in 1/lotsInLease of a lease's life.
-	lotsInLease = 4
 	// refusing is how long a refusal holds unseen.
 	refusing = 5 * quota.Millisecond
 )
@@ -30,9 +26,8 @@ type held struct {
 	kind   bucketstore.Kind
 	until  quota.Instant
 	params quota.Params
-	// tokens are left of the lot. Of a central bucket, lot is all that this worker took last, which was at taken.
+	// tokens are left of the lot.
 	tokens, lot int64
-	taken       quota.Instant
 
 	// Of a bucket of this node's own. state is what the bucket would be if each request were charged when it comes, wrote what the
 	// shared data was left with, and floor the units that other workers had taken in advance.
@@ -48,7 +43,7 @@ type held struct {
 
 // place is where a worker keeps what it knows of a bucket; nil if it holds tokens of another there.
 func (l *Limiter) place(kind bucketstore.Kind, key *match.Key, now quota.Instant) *held {
-	h := &l.held[(uint(key[10])<<8|uint(key[11]))%places]
+	h := &l.held[key[10]%places]
 	if (h.kind != kind || h.key != *key) && h.tokens > 0 && now < h.until {
 		return nil
 	}
@@ -161,15 +156,6 @@ func (h *held) spend(s *leasing.Spend, key *match.Key) bool {
 	return true
 }
 
-// soon is how many tokens of a leased bucket this worker will need in a part of their life, going by what it took last and how long that
-// lasted; 0 if it does not know.
-func (h *held) soon(s *leasing.Spend, key *match.Key) int64 {
-	if h.kind != bucketstore.Leased || h.key != *key || h.params != s.Params || s.Strict {
-		return 0
-	}
-	return min(h.lot*int64(lease.TTL(s.Params)/lotsInLease)/max(int64(s.Now-h.taken), 1), bucketstore.MaxLot)
-}
-
 // remember keeps what s has found out of a central bucket, and says how many tokens nobody can use any more for that.
 func (h *held) remember(s *leasing.Spend, key match.Key) (lapsed int64) {
 	var left, lost int64
@@ -178,15 +164,15 @@ func (h *held) remember(s *leasing.Spend, key match.Key) (lapsed int64) {
 			left, lost = 0, left
 		}
 	}
+	end := s.Now + 2*quota.Instant(bucketstore.EpochSpan)
 	switch {
 	case s.Strict:
 		return 0
-	case s.State == leasing.Ready && s.Commit:
-		until := s.Until
+	case s.Lot > 0:
 		if left > 0 {
-			until = min(until, h.until)
+			end = min(end, h.until)
 		}
-		*h = held{until: until, tokens: s.Lot + left, lot: s.Lot + s.Cost, taken: s.Now, level: s.Level}
+		*h = held{until: min(s.Until, end), tokens: s.Lot + left, level: s.Level}
 	case s.State == leasing.Exhausted && left == 0:
 		*h = held{until: min(s.Until, s.Now+quota.Instant(refusing)), denyCost: s.Cost, notBefore: s.Until}
 	default:
