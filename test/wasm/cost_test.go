@@ -107,21 +107,21 @@ func ways(request envoytest.Request) []way {
 	return []way{
 		{"no policy applies", lonely(limits("p", "local", "1/1s", `"match": {"hosts": ["other.example"]}`)),
 			cost{looked, nil, stream, 1, 168}},
-		{"local, one by one", lonely(limits("p", "local", "1000000/1s burst 300")), cost{calls(looked, shared, headed), nil, stream, 2, 1200}},
-		{"local, a busy bucket", busy(limits("p", "local", "1000000/1s")), cost{calls(looked, headed), times(2, shared), stream, 2, 1200}},
-		{"local, refused in a flood", busy(limits("p", "local", "1/366d")), cost{calls(looked, sent), nil, stream, 2, 1200}},
+		{"local, one by one", lonely(limits("p", "local", "1000000/1s burst 300")), cost{calls(looked, shared, headed), nil, stream, 2, 420}},
+		{"local, a busy bucket", busy(limits("p", "local", "1000000/1s")), cost{calls(looked, headed), times(2, shared), stream, 2, 420}},
+		{"local, refused in a flood", busy(limits("p", "local", "1/366d")), cost{calls(looked, sent), nil, stream, 2, 420}},
 		{"in windows, allowed", lonely(limits("p", "local", "1000000/1m", `"algorithm": "sliding_window"`)),
 			cost{calls(looked, shared, headed), nil, stream, 2, 500}},
-		{"5 policies, busy buckets", busy(five()...), cost{calls(looked, headed), map[string]uint64{"proxy_get_shared_data": 20, "proxy_set_shared_data": 10}, stream, 2, 1200}},
+		{"5 policies, busy buckets", busy(five()...), cost{calls(looked, headed), map[string]uint64{"proxy_get_shared_data": 20, "proxy_set_shared_data": 10}, stream, 2, 420}},
 		{"1 policy of 10 000, a busy bucket", func(t *testing.T) *envoytest.Host {
 			return central(t, request, many()...)
-		}, cost{calls(looked, headed), times(2, shared), stream, 2, 1200}},
+		}, cost{calls(looked, headed), times(2, shared), stream, 2, 420}},
 		{"leased, with tokens in hand", func(t *testing.T) *envoytest.Host {
 			return central(t, request, limits("p", "leased", "100000/1s"))
-		}, cost{calls(looked, headed), times(8, shared), stream, 2, 1200}},
+		}, cost{calls(looked, headed), times(8, shared), stream, 2, 420}},
 		{"optimistic", func(t *testing.T) *envoytest.Host {
 			return central(t, request, limits("p", "optimistic", "100000/1s"))
-		}, cost{calls(looked, shared, headed), nil, stream, 2, 1200}},
+		}, cost{calls(looked, shared, headed), nil, stream, 2, 420}},
 	}
 }
 

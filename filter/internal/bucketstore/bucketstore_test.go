@@ -185,6 +185,38 @@ func TestAFloodOfKeysDoesNotGrowTheTable(t *testing.T) {
 	}
 }
 
+// A slot is as long as what it holds, up to eight entries. One of full length with places that nobody has used yet is read as well.
+func TestSlotsGrowAsNeeded(t *testing.T) {
+	data := &sharedtest.Data{}
+	slot := append(space[:], 's', 0, 0, 0)
+	for n, want := range []int{248, 360, 472, 584, 696, 808, 920, 1032, 1032} {
+		st := bucketstore.New(data, space, 8)
+		for range 2 {
+			if ok, _ := take(st, key(0, byte(n)), quota.Instant(n), 5); !ok {
+				t.Errorf("key %d was refused", n)
+			}
+		}
+		if b, _, _ := data.Get(slot); len(b) != want {
+			t.Errorf("%d bytes for %d keys, want %d", len(b), n+1, want)
+		}
+		if n > 0 {
+			continue
+		}
+		b, _, _ := data.Get(slot)
+		full := &sharedtest.Data{}
+		full.Put(slot, append(b, make([]byte, 1032-len(b))...))
+		st = bucketstore.New(full, space, 8)
+		if ok, _ := take(st, key(0, 0), 0, 1); ok {
+			t.Error("the entry of a slot of full length was not read")
+		}
+		for other := range byte(7) {
+			if ok, _ := take(st, key(0, 1+other), 0, 10); !ok || st.Evictions > 0 {
+				t.Errorf("a free place was not used: %v, %d evictions", ok, st.Evictions)
+			}
+		}
+	}
+}
+
 // A full bucket gives up its place for nothing; a key that was crowded out while it owed tokens owes them still.
 func TestCrowdingOutMintsNothing(t *testing.T) {
 	st := bucketstore.New(&sharedtest.Data{}, space, 8)

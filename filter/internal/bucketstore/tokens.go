@@ -6,31 +6,36 @@ import (
 )
 
 const (
-	tokenMagic    = "WRS1"
-	tokenSlotSize = recordsAt + entriesPerSlot*entrySize
+	tokenMagic   = "WRS1"
+	maxTokenSlot = recordsAt + entriesPerSlot*entrySize
 )
 
-// tokenSlot is a slot of buckets of tokens: records of one size, each at a place of its own.
+// tokenSlot is a slot of buckets of tokens: records of one size, as many as were ever wanted, up to entriesPerSlot. Where few keys are
+// in use most slots have one, and every byte is copied several times for each request.
 type tokenSlot struct {
-	b       [tokenSlotSize]byte
-	at      int
+	b    [maxTokenSlot]byte
+	size int
+	at   int
+	// evicted: the record at the place is another entry's, which still says something.
 	evicted bool
 }
 
 func (s *tokenSlot) open(value []byte) {
-	if len(value) == tokenSlotSize && hasMagic(value, tokenMagic) {
+	s.size = len(value)
+	if s.size <= maxTokenSlot && s.size >= recordsAt && (s.size-recordsAt)%entrySize == 0 && hasMagic(value, tokenMagic) {
 		copy(s.b[:], value)
 		return
 	}
-	clear(s.b[:])
+	s.size = recordsAt
+	clear(s.b[:recordsAt])
 	copy(s.b[:], tokenMagic)
 }
 
-// find chooses for a new entry a free place or, evicted, the place of the entry that is idle first.
+// find chooses for a new entry one more place or, where there is no more, that of the entry which is idle first.
 func (s *tokenSlot) find(e *Entry, now quota.Instant) {
 	kind, key := e.Kind, e.Key
-	first := quota.Instant(0)
-	for i := range entriesPerSlot {
+	first, n := quota.Instant(0), (s.size-recordsAt)/entrySize
+	for i := range n {
 		record := s.record(i)
 		if Kind(record[atKind]) == kind && sameKey(record, &key) && e.decode(record) {
 			s.at, s.evicted = i, false
@@ -41,7 +46,9 @@ func (s *tokenSlot) find(e *Entry, now quota.Instant) {
 			s.at, first = i, idle
 		}
 	}
-	s.evicted = first > now
+	if s.evicted = n == entriesPerSlot && first > now; n < entriesPerSlot {
+		s.at = n
+	}
 	*e = Entry{Kind: kind, Key: key, New: true, Debtor: cell(s.b[:], &key)}
 }
 
@@ -58,7 +65,8 @@ func (s *tokenSlot) put(e *Entry, _ quota.Instant) (value []byte, evicted uint64
 		}
 	}
 	e.encode(record)
-	return s.b[:], evicted
+	s.size = max(s.size, recordsAt+(s.at+1)*entrySize)
+	return s.b[:s.size], evicted
 }
 
 func (s *tokenSlot) record(i int) []byte {
