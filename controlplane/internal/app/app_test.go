@@ -153,10 +153,10 @@ func (p *plane) poll(after uint64) <-chan answer {
 
 // grant asks for tokens of a bucket. It is false if the store did not answer in the time that a lease request has, as a busy machine makes
 // it happen: nobody knows then whether they were granted.
-func (p *plane) grant(version uint64, bucket [16]byte, waiting int64) (wire.LeaseAnswer, bool) {
+func (p *plane) grant(version uint64, bucket [16]byte, waiting int64, header ...string) (wire.LeaseAnswer, bool) {
 	p.t.Helper()
 	request := wire.LeaseRequest{Node: "n", Seq: 1, Version: version, Items: []wire.LeaseItem{{Bucket: bucket, Waiting: waiting, Cost: 1}}}
-	a := p.do("POST", "/node/v1/leases", wire.AppendLeaseRequest(nil, request))
+	a := p.do("POST", "/node/v1/leases", wire.AppendLeaseRequest(nil, request), header...)
 	if a.status == 503 {
 		return wire.LeaseAnswer{}, false
 	}
