@@ -240,7 +240,6 @@ func testConcurrency(t *testing.T, s *Instance) {
 					t.Error(err)
 					return
 				default:
-					t.Log(err)
 					lost.Add(ask.Waiting + ask.Keep)
 					time.Sleep(10 * time.Millisecond)
 				}
