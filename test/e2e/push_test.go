@@ -10,7 +10,7 @@ import (
 )
 
 // A push under load changes the limit on every Envoy within a second, forgets nothing that was consumed, and no request sees
-// anything but the old limit or the new one.
+// anything but the old limit or the new one. Without an answer of the centre they are refused: a share of each Envoy's own would come on top.
 func TestAPushUnderLoadKeepsConsumption(t *testing.T) {
 	limit := func(quota int64) string {
 		return fmt.Sprintf(`
@@ -22,6 +22,7 @@ policies:
     partition: [consumer]
     limit: {quota: %d, window: 24h}
     mode: leased
+    on_failure: {local_for: 0s, then: deny}
 `, quota)
 	}
 	w := start(t, setup{envoys: 2, workers: 2, policies: limit(1000)})
@@ -46,8 +47,9 @@ policies:
 	// A token comes once a minute or less, and a few may be leased to the Envoy that is not asked any more.
 	mustHavePassed := func(total, want int64) {
 		t.Helper()
-		t.Logf("%d have passed, want %d", total, want)
-		if total > want+1 || total < want-want/50 {
+		late := w.late()
+		t.Logf("%d have passed, want %d; %d requests got no answer in time", total, want, late)
+		if total > want+1 || total < want-want/50-late {
 			t.Errorf("%d have passed, want %d", total, want)
 		}
 	}

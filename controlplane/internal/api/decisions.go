@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"math"
 	"net/http"
@@ -13,6 +12,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/keyhash"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -72,7 +72,7 @@ func (s *server) ownLimits(ctx context.Context, list []decisions.Decision) {
 	defer cancel()
 	var keys []consumers.Key
 	for i := range list {
-		if key, ok := keyFrom(list[i].Consumer); ok {
+		if key, err := keyhash.Parse(list[i].Consumer); err == nil {
 			keys = append(keys, key)
 		}
 	}
@@ -82,9 +82,9 @@ func (s *server) ownLimits(ctx context.Context, list []decisions.Decision) {
 	}
 	for i := range list {
 		d := &list[i]
-		key, _ := keyFrom(d.Consumer)
+		key, err := keyhash.Parse(d.Consumer)
 		record, ok := known[key]
-		if !ok || record.Updated.After(d.At) {
+		if err != nil || !ok || record.Updated.After(d.At) {
 			continue
 		}
 		set, err := s.Policies.At(ctx, d.Version)
@@ -99,11 +99,6 @@ func (s *server) ownLimits(ctx context.Context, list []decisions.Decision) {
 			}
 		}
 	}
-}
-
-func keyFrom(text string) (key [16]byte, ok bool) {
-	b, err := hex.DecodeString(text)
-	return key, err == nil && copy(key[:], b) == len(key) && len(b) == len(key)
 }
 
 // levels fills in what the buckets of a consumer's refusals hold now, as far as the centre knows. Asking for nothing changes nothing.
@@ -126,8 +121,8 @@ func (s *server) levels(ctx context.Context, list []decisions.Decision, person *
 // while the store is away.
 func (s *server) level(ctx context.Context, d *decisions.Decision, person *consumers.Key) *decisions.Level {
 	set, err := s.Policies.At(ctx, d.Version)
-	key, ok := keyFrom(d.Key)
-	if err != nil || !ok {
+	key, damaged := keyhash.Parse(d.Key)
+	if err != nil || damaged != nil {
 		return nil
 	}
 	current, _ := s.Policies.Current()

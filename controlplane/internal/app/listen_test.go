@@ -290,8 +290,8 @@ func TestTheTokensFileIsFollowed(t *testing.T) {
 	until(401)
 	write(auth.Token{Name: "ci", Role: auth.Viewer, Sum: auth.Sum(fresh), Expires: time.Now().Add(240 * time.Hour)}.Line())
 	until(200)
-	if a := p.do("GET", "/metrics", nil); !strings.Contains(string(a.body), "\nweir_token_expires_seconds{name=\"ci\"} 86") ||
-		!strings.Contains(string(a.body), `weir_auth_failures_total{reason="unknown"}`) || !strings.Contains(string(a.body), "\nweir_store_poll_age_seconds 0.") {
+	if a := p.until("/metrics", 200, "\nweir_store_poll_age_seconds 0."); !strings.Contains(string(a.body), "\nweir_token_expires_seconds{name=\"ci\"} 86") ||
+		!strings.Contains(string(a.body), `weir_auth_failures_total{reason="unknown"}`) {
 		t.Errorf("the metrics lack it:\n%s", a.body)
 	}
 	write("")

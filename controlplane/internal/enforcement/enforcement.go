@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -181,7 +182,7 @@ func (d Document) message() ([]byte, error) {
 	}
 	for _, f := range d.Freed.List {
 		freed := wire.Freed{Revision: f.Revision, Full: f.Full}
-		if freed.Bucket, err = hash(f.Bucket); err != nil {
+		if freed.Bucket, err = keyhash.Parse(f.Bucket); err != nil {
 			return nil, err
 		}
 		m.Freed = append(m.Freed, freed)

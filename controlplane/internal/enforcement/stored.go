@@ -2,11 +2,11 @@ package enforcement
 
 import (
 	"bytes"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
 
+	"github.com/weir-proxy/weir/controlplane/internal/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -32,7 +32,7 @@ func Decode(revision uint64, text []byte) (d Document, err error) {
 func (b Bans) byKey() ([]wire.Ban, error) {
 	var bans []wire.Ban
 	for _, one := range b.List {
-		key, err := hash(one.Key)
+		key, err := keyhash.Parse(one.Key)
 		if err != nil {
 			return nil, err
 		}
@@ -40,13 +40,6 @@ func (b Bans) byKey() ([]wire.Ban, error) {
 	}
 	slices.SortFunc(bans, func(a, b wire.Ban) int { return bytes.Compare(a.Key[:], b.Key[:]) })
 	return bans, nil
-}
-
-func hash(text string) (h [16]byte, err error) {
-	if b, err := hex.DecodeString(text); err != nil || copy(h[:], b) != len(b) || len(b) != len(h) {
-		return h, fmt.Errorf("%q is not the hash of a key", text)
-	}
-	return h, nil
 }
 
 // newer is a document that has of each list the one that was changed last.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/keyhash"
 )
 
 //go:embed scripts/consumer.lua
@@ -135,10 +136,10 @@ func (s *Store) records(ctx context.Context, of string, fields []string) (out []
 }
 
 func consumerOf(key, field string) (k consumers.Key, err error) {
-	if n, err := hex.Decode(k[:], []byte(field)); err != nil || n != len(k) {
-		return k, fmt.Errorf("%s does not hold the hash of a consumer: %q", key, field)
+	if k, err = keyhash.Parse(field); err != nil {
+		err = fmt.Errorf("%s is damaged: %w", key, err)
 	}
-	return k, nil
+	return k, err
 }
 
 // BannedConsumers implements consumers.Store.

@@ -45,7 +45,7 @@ func owners(cluster *redistest.Cluster) (of [64]int) {
 }
 
 // patience is more than the control plane gives a request: a busy machine is no dead shard.
-const patience = 300 * time.Millisecond
+const patience = 900 * time.Millisecond
 
 // grantWithin is a grant with the patience of a request; which items have an answer.
 func grantWithin(t *testing.T, s *redisstore.Store, items []leases.Item) (grants []lease.Grant, answered []bool, err error) {
@@ -147,7 +147,7 @@ func TestADeadClusterFailsAll(t *testing.T) {
 	})
 }
 
-// A script that takes longer than its caller waits is charged once, by one server and by a cluster: the client sends nothing again.
+// A script that takes longer than its caller waits is charged once at most, by one server and by a cluster: the client sends nothing again.
 func TestASlowScriptIsChargedOnce(t *testing.T) {
 	server, cluster := redistest.Start(t), redistest.StartCluster(t, 3, false)
 	for name, c := range map[string]struct {
@@ -160,12 +160,16 @@ func TestASlowScriptIsChargedOnce(t *testing.T) {
 			p := params(t, 100, 24*quota.Hour, 100)
 			one(t, s, [16]byte{7}, p, 1)
 			const calls = breaker.Tolerated
+			late := 0
 			for range calls {
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 				ask := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}
 				_, err := s.Grant(ctx, []leases.Item{{Bucket: [16]byte{7}, Ask: ask}})
 				cancel()
-				if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, os.ErrDeadlineExceeded) {
+				switch {
+				case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded):
+					late++
+				case err != nil: // A caller that was held up longer than the script finds the answer.
 					t.Fatalf("a script that is too slow: %v", err)
 				}
 				for _, server := range c.servers {
@@ -180,8 +184,9 @@ func TestASlowScriptIsChargedOnce(t *testing.T) {
 				}
 				return err == nil
 			})
-			if want := int64(100 - 1 - calls); left != want {
-				t.Errorf("%d tokens are left, want %d", left, want)
+			// A call that a busy machine was too late to send is not charged at all.
+			if want := int64(100 - 1 - calls); left < want || left > 98 || late == 0 {
+				t.Errorf("%d tokens are left, want %d; %d of %d calls were too late", left, want, late, calls)
 			}
 		})
 	}

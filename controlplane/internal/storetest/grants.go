@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/shared/lease"
@@ -224,24 +225,30 @@ func testBatch(t *testing.T, s *Instance) {
 func testConcurrency(t *testing.T, s *Instance) {
 	p := params(t, 10, quota.Minute, 1000)
 	ctx := testContext(t)
-	var granted atomic.Int64
+	var granted, lost atomic.Int64 // lost is what calls without an answer may have been granted: a busy machine has such.
 	var wait sync.WaitGroup
 	for worker := range 32 {
 		wait.Go(func() {
-			for range 40 {
+			for answers := 0; answers < 40; {
 				ask := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline, Keep: int64(worker % 3), Nodes: 4}
 				grants, err := s.Grant(ctx, []leases.Item{{Bucket: [16]byte{9}, Ask: ask}})
-				if err != nil {
+				switch {
+				case err == nil:
+					granted.Add(grants[0].Waiting + grants[0].Keep)
+					answers++
+				case ctx.Err() != nil:
 					t.Error(err)
 					return
+				default:
+					lost.Add(ask.Waiting + ask.Keep)
+					time.Sleep(10 * time.Millisecond)
 				}
-				granted.Add(grants[0].Waiting + grants[0].Keep)
 			}
 		})
 	}
 	wait.Wait()
-	if granted.Load() != p.Burst { // The clock stands still.
-		t.Errorf("32 workers were granted %d of %d", granted.Load(), p.Burst)
+	if got := granted.Load(); got > p.Burst || got+lost.Load() < p.Burst { // The clock stands still.
+		t.Errorf("32 workers were granted %d of %d, and at most %d that they do not know of", got, p.Burst, lost.Load())
 	}
 }
 
