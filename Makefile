@@ -136,12 +136,13 @@ bench: build ## measure Weir beside its peers; BENCH=-short tries it out, BENCH=
 COUNT ?= 10
 BASE ?=
 ONLY ?= .
+TIME ?= 100ms
 
 .PHONY: microbench
 microbench: ## measure the parts, COUNT times each, some four minutes; BASE=REVISION compares with that, ONLY=REGEXP picks some
 	@tools/setup.sh redis
 	$(call announce,measuring the parts)
-	@tools/microbench.sh '$(COUNT)' '$(BASE)' '$(ONLY)'
+	@tools/microbench.sh '$(COUNT)' '$(BASE)' '$(ONLY)' '$(TIME)'
 
 # Not part of `make test` either. Its tests try it out.
 SCALE ?=

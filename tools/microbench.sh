@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
 # Runs each microbenchmark of the tree COUNT times, in as many rounds, and prints benchstat's tables and what became of the targets.
 #
-#   tools/microbench.sh [COUNT [BASE [ONLY]]]      default: 10 rounds, nothing to compare with, all benchmarks
+#   tools/microbench.sh [COUNT [BASE [ONLY [TIME]]]]      default: 10 rounds, nothing to compare with, all benchmarks, 100ms
 #
 # BASE is a git revision. It is checked out elsewhere for the time being, and in each round the benchmarks of a package run there and
-# then here, so that what else the machine does meets both. ONLY is a regular expression as for go test -bench.
+# then here, so that what else the machine does meets both. ONLY is a regular expression as for go test -bench, TIME how long each runs
+# in each round: on a machine that is busy with other things, many short rounds find the least time sooner than few long ones.
 # build/microbench/new.txt and base.txt keep the raw output of the last run. Needs redis-server: tools/setup.sh redis.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
-count=${1:-10} base=${2:-} only=${3:-.}
-# Long enough for the quick ones; the slow ones run a few times. All take some twenty seconds a round.
-benchtime=100ms
+count=${1:-10} base=${2:-} only=${3:-.} benchtime=${4:-100ms}
 benchstat=golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 out=$PWD/build/microbench
 
@@ -26,9 +25,12 @@ clean() {
 }
 trap clean EXIT
 
-# packages prints the folders of a tree with benchmarks, but for test/, which runs whole processes.
+# packages prints the folders of a tree with such benchmarks, but for test/, which runs whole processes.
 packages() {
-	(cd "$1" && grep -rlE --include='*_test.go' '^func Benchmark' . | grep -vE '^\./(test|build)/' | xargs -n1 dirname | sort -u)
+	(cd "$1" && grep -rE --include='*_test.go' '^func Benchmark' . | sed -E 's/\(.*//; s/:func / /' | grep -vE '^\./(test|build)/' |
+		while read -r file name; do
+			if [[ $name =~ ${only%%/*} ]]; then dirname "$file"; fi
+		done | sort -u)
 }
 
 compile() { # compile TREE NAME
@@ -41,7 +43,7 @@ compile() { # compile TREE NAME
 run() { # run TREE NAME PACKAGE; a package that the tree does not have, or without benchmarks there, runs nothing
 	local binary="$work/$2-${3//\//_}"
 	[[ -x $binary ]] || return 0
-	if ! (cd "$1/$3" && "$binary" -test.run '^$' -test.bench "$only" -test.benchtime $benchtime -test.timeout 10m) >"$work/output" 2>&1; then
+	if ! (cd "$1/$3" && "$binary" -test.run '^$' -test.bench "$only" -test.benchtime "$benchtime" -test.timeout 10m) >"$work/output" 2>&1; then
 		cat "$work/output" >&2
 		# What an older state cannot do is no reason to learn nothing of this one.
 		[[ $2 == base ]] || die "a benchmark of $3 failed"
