@@ -139,7 +139,7 @@ ONLY ?= .
 TIME ?= 100ms
 
 .PHONY: microbench
-microbench: ## measure the parts, COUNT times each, some four minutes; BASE=REVISION compares with that, ONLY=REGEXP picks some
+microbench: ## measure the parts, COUNT times each, some three minutes; BASE=REVISION compares with that, ONLY=REGEXP picks some
 	@tools/setup.sh redis
 	$(call announce,measuring the parts)
 	@tools/microbench.sh '$(COUNT)' '$(BASE)' '$(ONLY)' '$(TIME)'
