@@ -132,6 +132,18 @@ bench: build ## measure Weir beside its peers; BENCH=-short tries it out, BENCH=
 	@go build -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o build/bench ./test/bench
 	@build/bench $(BENCH)
 
+# `make test` runs each of them once.
+COUNT ?= 10
+BASE ?=
+ONLY ?= .
+TIME ?= 100ms
+
+.PHONY: microbench
+microbench: ## measure the parts, COUNT times each, some three minutes; BASE=REVISION compares with that, ONLY=REGEXP picks some
+	@tools/setup.sh redis
+	$(call announce,measuring the parts)
+	@tools/microbench.sh '$(COUNT)' '$(BASE)' '$(ONLY)' '$(TIME)'
+
 # Not part of `make test` either. Its tests try it out.
 SCALE ?=
 

@@ -67,6 +67,7 @@ func TestManyRequestsLeaveNothingBehind(t *testing.T) {
 	}
 }
 
+// One operation is a request that the guest lets pass, and its answer.
 func BenchmarkRequest(b *testing.B) {
 	h := guest.New(Options{T: b})
 	defer h.Close()
@@ -76,10 +77,13 @@ func BenchmarkRequest(b *testing.B) {
 	request := get()
 	b.ReportAllocs()
 	for b.Loop() {
-		h.Worker(0).Request(request).Respond(200, nil)
+		if r := h.Worker(0).Request(request).Respond(200, nil); r == nil || r.Status != 200 || r.Local {
+			b.Fatalf("%+v", r)
+		}
 	}
 }
 
+// One operation is the same with a number in shared data that the guest counts up.
 func BenchmarkSharedAdd(b *testing.B) {
 	h := guest.New(Options{T: b})
 	defer h.Close()
@@ -87,7 +91,11 @@ func BenchmarkSharedAdd(b *testing.B) {
 		b.Fatal(err)
 	}
 	request := get("request", "shared-add k")
+	b.ReportAllocs()
 	for b.Loop() {
 		h.Worker(0).Request(request).Respond(200, nil)
+	}
+	if value, _, _ := h.Shared("k"); string(value) != strconv.Itoa(b.N) {
+		b.Fatalf("of %d requests %s were counted", b.N, value)
 	}
 }

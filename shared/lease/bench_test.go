@@ -7,7 +7,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// A grant of one token for a request that waits and ten to keep, each time in full.
+// One operation is a grant of one token for a request that waits and ten to keep, each time in full.
 func BenchmarkGrant(b *testing.B) {
 	p, err := quota.NewParams(100_000, quota.Minute, 100_000)
 	if err != nil {
@@ -19,23 +19,26 @@ func BenchmarkGrant(b *testing.B) {
 	}
 	var tokens lease.Ledger
 	var windows lease.WindowLedger
-	for name, grant := range map[string]func(now quota.Instant, ask lease.Ask) (g lease.Grant){
-		"tokens": func(now quota.Instant, ask lease.Ask) (g lease.Grant) {
+	for _, c := range []struct {
+		name  string
+		grant func(now quota.Instant, ask lease.Ask) (g lease.Grant)
+	}{
+		{"tokens", func(now quota.Instant, ask lease.Ask) (g lease.Grant) {
 			tokens, g = tokens.Grant(now, ask)
 			return g
-		},
-		"windows": func(now quota.Instant, ask lease.Ask) (g lease.Grant) {
+		}},
+		{"windows", func(now quota.Instant, ask lease.Ask) (g lease.Grant) {
 			ask.Windows = sliding
 			windows, g = windows.Grant(now, ask)
 			return g
-		},
+		}},
 	} {
-		b.Run(name, func(b *testing.B) {
+		b.Run(c.name, func(b *testing.B) {
 			ask := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline, Keep: 10, Nodes: 3}
 			tokens, windows = lease.Ledger{}, lease.WindowLedger{}
 			b.ReportAllocs()
 			for i := range b.N {
-				if g := grant(quota.Instant(i)*20*ms, ask); g.Waiting != 1 || g.Keep != 10 {
+				if g := c.grant(quota.Instant(i)*20*ms, ask); g.Waiting != 1 || g.Keep != 10 {
 					b.Fatalf("after %d grants: %+v", i, g)
 				}
 			}

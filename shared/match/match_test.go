@@ -13,8 +13,16 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
+// secret is that of the sets which tests compile.
+var secret = [16]byte{1, 2, 3}
+
 // compile makes an index of a policy set written in JSON.
 func compile(t testing.TB, doc string) *match.Index {
+	t.Helper()
+	return load(t, decode(t, doc))
+}
+
+func decode(t testing.TB, doc string) *policy.Set {
 	t.Helper()
 	node, err := policy.ParseJSON([]byte(doc))
 	if err != nil {
@@ -24,8 +32,13 @@ func compile(t testing.TB, doc string) *match.Index {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return set
+}
+
+func load(t testing.TB, set *policy.Set) *match.Index {
+	t.Helper()
 	ix := &match.Index{}
-	if err := ix.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 7, Secret: [16]byte{1, 2, 3}, Set: set})); err != nil {
+	if err := ix.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 7, Secret: secret, Set: set})); err != nil {
 		t.Fatal(err)
 	}
 	return ix
@@ -359,58 +372,6 @@ func thousands(n int) string {
 		matches[i] = fmt.Sprintf(`{"paths":["/v1/tenant-%d/items/{id}"]}`, i)
 	}
 	return policies(matches...)
-}
-
-func BenchmarkMatch(b *testing.B) {
-	for _, n := range []int{1, 100, 10_000} {
-		b.Run(fmt.Sprint(n, " policies"), func(b *testing.B) {
-			ix := compile(b, thousands(n))
-			a := request("GET", "api.example.com", "/v1/tenant-0/items/7")
-			var hits []match.Hit
-			for b.Loop() {
-				if hits = ix.Match(a, hits[:0]); len(hits) != 1 {
-					b.Fatalf("%d hits", len(hits))
-				}
-			}
-		})
-	}
-}
-
-// A match with the hash of the partition key, of nothing, of one text and of several.
-func BenchmarkKey(b *testing.B) {
-	for name, partition := range map[string]string{
-		"nothing": `[]`, "header": `["header:x-key"]`, "consumer": `["consumer"]`, "client_ip": `["client_ip"]`, "three": `["consumer", "client_ip", "policy_path"]`,
-	} {
-		b.Run(name, func(b *testing.B) {
-			ix := compile(b, `{"version":"weir/v1","identity":{"consumer":[{"header":"x-key"}]},"policies":[{"name":"p","partition":`+partition+
-				`,"match":{"paths":["/v1/items/{id}"]},"limit":{"quota":1,"window":"1s"}}]}`)
-			a := request("GET", "api.example.com", "/v1/items/7", "user-agent", "bench", "x-key", "0123456789abcdef0123456789abcdef")
-			var hits []match.Hit
-			b.ReportAllocs()
-			for b.Loop() {
-				if hits = ix.Match(a, hits[:0]); len(hits) != 1 || hits[0].Verdict != match.Limited || hits[0].Key == (match.Key{}) {
-					b.Fatalf("%+v", hits)
-				}
-			}
-		})
-	}
-}
-
-// A set of ten thousand policies is compiled whole when a new version comes, between two requests.
-func BenchmarkLoad(b *testing.B) {
-	node, _ := policy.ParseJSON([]byte(thousands(10_000)))
-	set, err := policy.Decode(node)
-	if err != nil {
-		b.Fatal(err)
-	}
-	snapshot := wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Set: set})
-	var ix match.Index
-	b.SetBytes(int64(len(snapshot)))
-	for b.Loop() {
-		if err := ix.Load(snapshot); err != nil || ix.Len() != 10_000 {
-			b.Fatalf("%d policies: %v", ix.Len(), err)
-		}
-	}
 }
 
 func FuzzLoad(f *testing.F) {

@@ -56,6 +56,14 @@ func TestPartIsRoundedDown(t *testing.T) {
 	if slow := must(t, 1, quota.MaxWindow, 142).Part(10, 1000, 142); slow.Num != 1 || slow.Den != 100*int64(quota.MaxWindow) || slow.Burst != 1 {
 		t.Errorf("%+v, want a token in a hundred times the window", slow)
 	}
+	// A token in just less and in just more than the longest time that 142 of them can be computed with.
+	year := must(t, 1, quota.MaxWindow, 142)
+	if got, want := year.Part(999, 1000, 142), (quota.Params{Num: 1, Den: quota.MaxUnits / 142, Burst: 142}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got, want := year.Part(997, 1000, 142), (quota.Params{Num: 1, Den: 31_717_552_657_974, Burst: 141}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
 }
 
 func TestEarned(t *testing.T) {
@@ -209,5 +217,38 @@ func TestConvertMakesNoMarks(t *testing.T) {
 	w.Convert(&h, 6, next)
 	if want := []quota.Mark{{Start: 0, Count: 3}, {Start: 1_000_000, Count: 2}}; !slices.Equal(h.Marks, want) || h.Last != 6 {
 		t.Errorf("%+v at %d, want %+v", h.Marks, h.Last, want)
+	}
+}
+
+// What is on the books above the quota is cut to what says the same: of what slides the latest stay, and a mark of nothing is none.
+func TestSaturate(t *testing.T) {
+	byMicrosecond, byMillisecond := int64(100), int64(quota.MaxUnits/int64(quota.Minute)+1)
+	const more = quota.MaxUnits
+	for _, c := range []struct {
+		a           quota.Algorithm
+		quota       int64
+		marks, want []int64
+	}{
+		{quota.FixedWindow, 10, []int64{12, 5}, []int64{10, 5}},
+		{quota.SlidingWindow, 10, []int64{4, 7, 8}, []int64{2, 8}},
+		{quota.SlidingWindow, 10, []int64{5, 3, 7}, []int64{3, 7}},
+		{quota.SlidingLog, 10, []int64{1, 12}, []int64{10}},
+		// The counter's products stay exact, so more than the quota may stand there: it fades.
+		{quota.SlidingWindowCounter, byMicrosecond, []int64{more, 120}, []int64{more / int64(quota.Minute), 120}},
+		{quota.SlidingWindowCounter, byMillisecond, []int64{more, 120}, []int64{more / int64(quota.Minute/quota.Millisecond), 120}},
+	} {
+		w := windowsOf(t, c.a, c.quota, quota.Minute, 1)
+		var h quota.History
+		for i, n := range c.marks {
+			h.Marks = append(h.Marks, quota.Mark{Start: quota.Instant(i) * quota.Instant(quota.Minute), Count: n})
+		}
+		w.Saturate(&h)
+		var got []int64
+		for _, m := range h.Marks {
+			got = append(got, m.Count)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%v of %d with %v on its books: %v, want %v", c.a, c.quota, c.marks, got, c.want)
+		}
 	}
 }

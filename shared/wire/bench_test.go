@@ -2,13 +2,14 @@ package wire_test
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Every message, as full as it may be where that is bounded, written over and over into one buffer and read again.
+// One operation is one message, as full as it may be where that is bounded, written into a buffer that is there or read.
 func BenchmarkWire(b *testing.B) {
 	question, lease, answer := make([][16]byte, wire.MaxItems), request, reply
 	lease.Items, answer.Items = nil, nil
@@ -21,69 +22,93 @@ func BenchmarkWire(b *testing.B) {
 		full.Steps = append(full.Steps, wire.PolicyStep{Policy: uint32(i), Step: policy.StepShare})
 		known.Items = append(known.Items, wire.Consumer{Key: question[i], Tier: []byte("premium")})
 	}
-	var gotReply wire.LeaseReply
-	var gotReport wire.Report
-	var gotDecisions wire.Decisions
-	var gotConsumers wire.Consumers
-	set := snapshot(b)
-	for _, m := range []struct {
-		name  string
-		write func(dst []byte) []byte
-		read  func(message []byte) (items int, err error)
-		items int
-	}{
-		{"lease_request", func(dst []byte) []byte { return wire.AppendLeaseRequest(dst, lease) },
-			func(m []byte) (int, error) { r, err := wire.DecodeLeaseRequest(m); return len(r.Items), err }, wire.MaxItems},
-		{"lease_reply", func(dst []byte) []byte { return wire.AppendLeaseReply(dst, answer) },
-			func(m []byte) (int, error) {
-				err := wire.DecodeLeaseReply(m, &gotReply)
-				return len(gotReply.Items), err
-			}, wire.MaxItems},
-		{"report", func(dst []byte) []byte { return wire.AppendReport(dst, full) },
-			func(m []byte) (int, error) { err := wire.DecodeReport(m, &gotReport); return len(gotReport.Steps), err }, wire.MaxItems},
-		{"decisions", func(dst []byte) []byte { return wire.AppendDecisions(dst, &decisions) },
-			func(m []byte) (int, error) {
-				err := wire.DecodeDecisions(m, &gotDecisions)
-				return len(gotDecisions.Callers), err
-			}, len(decisions.Callers)},
-		{"consumers", func(dst []byte) []byte { return wire.AppendConsumers(dst, known) },
-			func(m []byte) (int, error) {
-				err := wire.DecodeConsumers(m, &gotConsumers)
-				return len(gotConsumers.Items), err
-			}, wire.MaxItems},
-		{"question", func(dst []byte) []byte { return wire.AppendQuestion(dst, question) },
-			func(m []byte) (int, error) { keys, err := wire.DecodeQuestion(m); return len(keys), err }, wire.MaxItems},
-		{"snapshot", nil, func(m []byte) (int, error) {
-			_, _, r, err := wire.OpenSnapshot(m)
-			ignore := func(wire.Ref) {}
-			r.Head(func(policy.SourceKind, wire.Ref) {}, ignore, func(policy.SourceKind, wire.Ref) {})
-			r.Access(func(policy.Range) {}, func(policy.Range) {}, ignore, ignore, ignore)
-			return r.Policies(), err
-		}, 1},
-	} {
-		message := set
-		if m.write != nil {
-			message = m.write(nil)
-			b.Run("write/"+m.name, func(b *testing.B) {
-				buffer := make([]byte, 0, len(message))
-				b.SetBytes(int64(len(message)))
-				b.ReportAllocs()
-				for b.Loop() {
-					buffer = m.write(buffer[:0])
-				}
-				if !bytes.Equal(buffer, message) {
-					b.Fatal("the last message is another than the first")
-				}
-			})
+	benchMessage(b, "lease_request", lease, func(dst []byte, m *wire.LeaseRequest) []byte { return wire.AppendLeaseRequest(dst, *m) },
+		func(raw []byte, m *wire.LeaseRequest) (err error) { *m, err = wire.DecodeLeaseRequest(raw); return err })
+	benchMessage(b, "lease_reply", answer, func(dst []byte, m *wire.LeaseReply) []byte { return wire.AppendLeaseReply(dst, *m) }, wire.DecodeLeaseReply)
+	benchMessage(b, "report", full, func(dst []byte, m *wire.Report) []byte { return wire.AppendReport(dst, *m) }, wire.DecodeReport)
+	benchMessage(b, "decisions", decisions, wire.AppendDecisions, wire.DecodeDecisions)
+	benchMessage(b, "consumers", known, func(dst []byte, m *wire.Consumers) []byte { return wire.AppendConsumers(dst, *m) }, wire.DecodeConsumers)
+	benchMessage(b, "question", question, func(dst []byte, m *[][16]byte) []byte { return wire.AppendQuestion(dst, *m) },
+		func(raw []byte, m *[][16]byte) (err error) { *m, err = wire.DecodeQuestion(raw); return err })
+}
+
+// benchMessage writes a message and reads it, and what was read must be what was written.
+func benchMessage[T any](b *testing.B, name string, m T, write func(dst []byte, m *T) []byte, read func(raw []byte, m *T) error) {
+	message := write(nil, &m)
+	b.Run("write/"+name, func(b *testing.B) {
+		buffer := make([]byte, 0, len(message))
+		b.SetBytes(int64(len(message)))
+		b.ReportAllocs()
+		for b.Loop() {
+			buffer = write(buffer[:0], &m)
 		}
-		b.Run("read/"+m.name, func(b *testing.B) {
+		if !bytes.Equal(buffer, message) {
+			b.Fatal("the last message is another than the first")
+		}
+	})
+	b.Run("read/"+name, func(b *testing.B) {
+		var got T
+		b.SetBytes(int64(len(message)))
+		b.ReportAllocs()
+		for b.Loop() {
+			if err := read(message, &got); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if !bytes.Equal(write(nil, &got), message) {
+			b.Fatal("what was read, written again, is another message")
+		}
+	})
+}
+
+// One operation is one policy set of so many policies with three limits and four conditions each, written or read to its end.
+func BenchmarkSnapshot(b *testing.B) {
+	for _, n := range []int{1, 1000} {
+		s := everything(b)
+		for len(s.Set.Policies) < n {
+			s.Set.Policies = append(s.Set.Policies, s.Set.Policies[0])
+		}
+		message := wire.AppendSnapshot(nil, s)
+		b.Run(fmt.Sprintf("write/%d_policies", n), func(b *testing.B) {
+			buffer := make([]byte, 0, len(message))
 			b.SetBytes(int64(len(message)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if items, err := m.read(message); err != nil || items != m.items {
-					b.Fatalf("%d items of %d: %v", items, m.items, err)
+				buffer = wire.AppendSnapshot(buffer[:0], s)
+			}
+			if !bytes.Equal(buffer, message) {
+				b.Fatal("the last snapshot is another than the first")
+			}
+		})
+		b.Run(fmt.Sprintf("read/%d_policies", n), func(b *testing.B) {
+			b.SetBytes(int64(len(message)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if limits, conditions := readSnapshot(b, message); limits != 3*n || conditions != 4*n {
+					b.Fatalf("%d limits and %d conditions of %d policies", limits, conditions, n)
 				}
 			}
 		})
 	}
+}
+
+// readSnapshot reads all of a snapshot, and counts the limits and the conditions of its policies.
+func readSnapshot(b *testing.B, message []byte) (limits, conditions int) {
+	b.Helper()
+	_, _, r, err := wire.OpenSnapshot(message)
+	if err != nil {
+		b.Fatal(err)
+	}
+	named, text, address := func(policy.SourceKind, wire.Ref) {}, func(wire.Ref) {}, func(policy.Range) {}
+	condition := func(wire.Ref) { conditions++ }
+	r.Head(named, text, named)
+	r.Access(address, address, text, text, text)
+	for range r.Policies() {
+		r.Policy(func() {}, func(policy.Limit) { limits++ })
+		r.Lists(condition, condition, condition, func(policy.HeaderOp, wire.Ref, wire.Ref) { conditions++ }, func(policy.PartKind, wire.Ref) {})
+	}
+	if err := r.End(); err != nil {
+		b.Fatal(err)
+	}
+	return limits, conditions
 }

@@ -66,6 +66,12 @@ func TestGolden(t *testing.T) {
 
 func snapshot(t testing.TB) []byte {
 	t.Helper()
+	return wire.AppendSnapshot(nil, everything(t))
+}
+
+// everything is a snapshot that has each thing that there is.
+func everything(t testing.TB) wire.Snapshot {
+	t.Helper()
 	limit := func(units int64, window quota.Span) policy.Limit {
 		l, err := policy.NewLimit(policy.Counting{}, units, window, 0)
 		if err != nil {
@@ -73,7 +79,7 @@ func snapshot(t testing.TB) []byte {
 		}
 		return l
 	}
-	return wire.AppendSnapshot(nil, wire.Snapshot{Version: 9, Secret: [16]byte{9, 9}, Set: &policy.Set{
+	return wire.Snapshot{Version: 9, Secret: [16]byte{9, 9}, Set: &policy.Set{
 		Identity: policy.Identity{
 			TrustedHops: 1, IPv6Prefix: 64, Consumer: []policy.Source{{Kind: policy.SourceHeader, Name: "x-api-key"}},
 			Tier: []policy.Source{{Kind: policy.SourceJWT, Name: "plan"}, {Kind: policy.SourceAssignment}}, DefaultTier: 1,
@@ -97,7 +103,7 @@ func snapshot(t testing.TB) []byte {
 			Mode: policy.ModeStrict, OnFailure: policy.OnFailure{LocalFor: quota.Minute, Then: policy.ThenDeny},
 			Enforced: 25, Response: policy.Response{Status: 503, Body: "later"},
 		}},
-	}})
+	}}
 }
 
 func TestSnapshotReadsBack(t *testing.T) {

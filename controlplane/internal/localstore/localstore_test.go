@@ -353,13 +353,14 @@ func TestSavesByItself(t *testing.T) {
 	}
 }
 
+// One operation is a call of a node about 64 buckets, all of which are granted in full.
 func BenchmarkGrant(b *testing.B) {
 	s, err := localstore.Open(b.TempDir(), slog.New(slog.DiscardHandler), localstore.Options{SaveByHand: true})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer s.Close()
-	p, err := quota.NewParams(1000, quota.Second, 1000)
+	p, err := quota.NewParams(1_000_000, quota.Second, 1_000_000)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -367,9 +368,16 @@ func BenchmarkGrant(b *testing.B) {
 	for i := range items {
 		items[i] = leases.Item{Bucket: [16]byte{byte(i)}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline, Keep: 10, Nodes: 3}}
 	}
+	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := s.Grant(b.Context(), items); err != nil {
-			b.Fatal(err)
+		grants, err := s.Grant(b.Context(), items)
+		if err != nil || len(grants) != len(items) {
+			b.Fatalf("%d grants: %v", len(grants), err)
+		}
+		for _, g := range grants {
+			if g.Waiting != 1 || g.Keep != 10 {
+				b.Fatalf("%+v", g)
+			}
 		}
 	}
 }

@@ -62,6 +62,11 @@ func (s *Store) LayMarkers(ctx context.Context) error {
 	return err
 }
 
+// Notice notes a process that keeps a tag's buckets, and returns 1 if state may have been lost.
+func (s *Store) Notice(ctx context.Context, tag byte, id, living string) (lost int) {
+	return s.notice(ctx, tag, id, living)
+}
+
 // Client is the connection, for tests that look at keys.
 func (s *Store) Client() redis.UniversalClient { return s.client }
 

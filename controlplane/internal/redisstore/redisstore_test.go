@@ -376,54 +376,6 @@ func TestDeadlineIsKept(t *testing.T) {
 	}
 }
 
-// One script for a whole batch of a node, on a real Redis; ns/bucket is what each bucket of it takes.
-func BenchmarkGrant(b *testing.B) {
-	p, err := quota.NewParams(1_000_000, quota.Second, 1_000_000)
-	if err != nil {
-		b.Fatal(err)
-	}
-	sliding, err := quota.NewWindows(quota.SlidingWindow, 1_000_000, quota.Second, 10)
-	if err != nil {
-		b.Fatal(err)
-	}
-	server := redistest.Start(b)
-	s, err := redisstore.Open(server.URL(), slog.New(slog.DiscardHandler))
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer s.Close()
-	if err := s.LayMarkers(b.Context()); err != nil {
-		b.Fatal(err)
-	}
-	for kind, c := range []struct {
-		name    string
-		windows quota.Windows
-		group   int
-	}{{"tokens", quota.Windows{}, 1}, {"windows", sliding, 1}, {"groups_of_two", quota.Windows{}, 2}} {
-		for _, size := range []int{1, 16, 64} {
-			items := make([]leases.Item, size)
-			for i := range items {
-				ask := lease.Ask{Params: p, Windows: c.windows, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline, Keep: 10, Nodes: 3}
-				items[i] = leases.Item{Bucket: [16]byte{byte(i), byte(kind)}, Ask: ask, Joined: i%c.group != c.group-1 && i < size-1}
-			}
-			b.Run(fmt.Sprintf("%s/%d", c.name, size), func(b *testing.B) {
-				for b.Loop() {
-					grants, err := s.Grant(b.Context(), items)
-					if err != nil {
-						b.Fatal(err)
-					}
-					for _, g := range grants {
-						if g.Waiting != 1 {
-							b.Fatalf("not granted: %+v", g)
-						}
-					}
-				}
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*size), "ns/bucket")
-			})
-		}
-	}
-}
-
 // A batch is one command to a single server, however many buckets it has, and nothing else: no look before it, none after.
 func TestABatchIsOneCommand(t *testing.T) {
 	server := redistest.Start(t)

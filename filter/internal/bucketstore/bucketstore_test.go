@@ -2,11 +2,9 @@ package bucketstore_test
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"sync"
-	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -310,50 +308,4 @@ func TestDamagedSlotsAreDecided(t *testing.T) {
 			_ = st.Update(bucketstore.Leased, key(0, n), 0, change(func(e *bucketstore.Entry) bool { return false }))
 		}
 	})
-}
-
-func BenchmarkUpdate(b *testing.B) {
-	st := bucketstore.New(&sharedtest.Data{}, space, 65536)
-	now, passed := quota.Instant(0), 0
-	for b.Loop() {
-		now += quota.Instant(quota.Second)
-		if ok, _ := take(st, key(1, 1), now, 1); ok {
-			passed++
-		}
-	}
-	if passed != b.N {
-		b.Fatalf("%d of %d passed", passed, b.N)
-	}
-}
-
-// Several workers over one shared data with its one mutex, at one bucket or each at buckets of all: the time for a decision of any.
-func BenchmarkContention(b *testing.B) {
-	for _, buckets := range []int{1, 1024} {
-		for _, workers := range []int{1, 2, 4} {
-			b.Run(fmt.Sprintf("%d_buckets/%d_workers", buckets, workers), func(b *testing.B) {
-				data := &sharedtest.Data{}
-				var clock, passed atomic.Int64
-				var all sync.WaitGroup
-				each := (b.N + workers - 1) / workers
-				b.ResetTimer()
-				for w := range workers {
-					all.Go(func() {
-						st := bucketstore.New(data, space, 65536)
-						for i := range each {
-							// Ten seconds pass at each decision, so no bucket is ever empty.
-							now := quota.Instant(clock.Add(int64(10 * quota.Second)))
-							if ok, err := take(st, key(uint64((w+i)%buckets)<<8, 1), now, 1); ok && err == nil {
-								passed.Add(1)
-							}
-						}
-					})
-				}
-				all.Wait()
-				// A worker that slept while others took what there was then, or that others were always ahead of, may go without.
-				if all := int64(each * workers); passed.Load() < all-all/10 {
-					b.Fatalf("of %d decisions only %d passed", all, passed.Load())
-				}
-			})
-		}
-	}
 }

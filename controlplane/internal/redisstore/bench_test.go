@@ -1,0 +1,359 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
+	"github.com/weir-proxy/weir/controlplane/internal/storetest"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/test/redistest"
+)
+
+// benchStore is a store in a Redis of its own.
+func benchStore(b *testing.B) *redisstore.Store {
+	b.Helper()
+	s, err := redisstore.Open(redistest.Start(b).URL(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	if err := s.LayMarkers(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	return s
+}
+
+// grantKind is what a node may ask of a bucket, and what it gets each time.
+type grantKind struct {
+	name string
+	item leases.Item
+	// group is how many neighbours are granted together or not at all.
+	group int
+	want  func(lease.Grant) bool
+}
+
+func grantKinds(b *testing.B) []grantKind {
+	b.Helper()
+	p, err := quota.NewParams(1_000_000, quota.Second, 1_000_000)
+	if err != nil {
+		b.Fatal(err)
+	}
+	leased := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline, Keep: 10, Nodes: 3}
+	strict, optimistic, twin := leased, leased, leased
+	strict.Keep = 0
+	optimistic.Waiting, optimistic.Keep, optimistic.Used = 0, 0, 1
+	got := func(keep int64) func(lease.Grant) bool {
+		return func(g lease.Grant) bool { return !g.Stale && g.Waiting == 1 && g.Keep == keep }
+	}
+	charged := func(g lease.Grant) bool { return !g.Stale && g.Debt > 0 }
+	kinds := []grantKind{
+		{"leased", leases.Item{Ask: leased}, 1, got(10)}, {"strict", leases.Item{Ask: strict}, 1, got(0)},
+		{"optimistic", leases.Item{Ask: optimistic}, 1, charged},
+		{"groups_of_two", leases.Item{Ask: leased}, 2, got(10)}, {"beside_a_draft", leases.Item{Ask: leased, Twin: &twin}, 1, got(10)},
+	}
+	for _, a := range []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingWindowCounter, quota.SlidingLog} {
+		ask, units, subwindows, keep := leased, int64(1_000_000), 0, leased.Keep
+		switch a {
+		case quota.SlidingWindow:
+			subwindows = quota.DefaultSubwindows
+		case quota.SlidingWindowCounter:
+			keep = 0 // It gives no tokens to keep.
+		case quota.SlidingLog:
+			units = quota.MaxLog
+		}
+		if ask.Windows, err = quota.NewWindows(a, units, quota.Second, subwindows); err != nil {
+			b.Fatal(err)
+		}
+		kinds = append(kinds, grantKind{a.String(), leases.Item{Ask: ask}, 1, got(keep)})
+	}
+	return kinds
+}
+
+// One operation is a call of a node about so many buckets: one script, on a real Redis. All are granted in full. ns/bucket is what each
+// bucket takes. Buckets of a sliding log, which holds few requests, are asked for every 100 ms by a clock of the test.
+func BenchmarkGrant(b *testing.B) {
+	onTime, logged := benchStore(b), benchStore(b)
+	setClock, now := logged.UseTestClock(), storetest.Base
+	for number, kind := range grantKinds(b) {
+		s, windows := onTime, kind.item.Ask.Windows
+		byLog := windows.Quota != 0 && windows.Algorithm == quota.SlidingLog
+		if byLog {
+			s = logged
+		}
+		for _, size := range []int{1, 64} {
+			items := make([]leases.Item, size)
+			for i := range items {
+				items[i] = kind.item
+				items[i].Bucket = [16]byte{byte(i), byte(number), byte(size)}
+				items[i].Joined = i%kind.group != kind.group-1 && i < size-1
+			}
+			b.Run(fmt.Sprintf("%s/%d", kind.name, size), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					if byLog {
+						now += quota.Instant(100 * quota.Millisecond)
+						setClock(now)
+					}
+					grants, err := s.Grant(b.Context(), items)
+					if err != nil || len(grants) != size {
+						b.Fatalf("%d grants: %v", len(grants), err)
+					}
+					for _, g := range grants {
+						if !kind.want(g) {
+							b.Fatalf("%+v", g)
+						}
+					}
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*size), "ns/bucket")
+			})
+		}
+	}
+}
+
+// scriptCall makes the n-th call of a script, from 1, and says what is wrong with the answer.
+type scriptCall struct {
+	// script is the file that the call runs, size how many things it is about.
+	script string
+	size   int
+	call   func(b *testing.B, s *redisstore.Store, n int) error
+}
+
+// expect is the error of an answer that is not what it has to be.
+func expect[T comparable](err error, got, want T) error {
+	if err == nil && got != want {
+		err = fmt.Errorf("got %v, want %v", got, want)
+	}
+	return err
+}
+
+func scriptCalls() []scriptCall {
+	calls := slices.Concat(bucketCalls(), policyCalls(), nodeCalls())
+	for _, size := range []int{1, 64} {
+		calls = append(calls, consumerCalls(size)...)
+		refusals := make([]decisions.Decision, size)
+		for i := range refusals {
+			refusals[i] = decisions.Decision{Node: "envoy-1", Policy: "p", Limit: "10 in 1s", Key: fmt.Sprintf("%032x", i), Cost: 1}
+		}
+		calls = append(calls, scriptCall{"decide", size, func(b *testing.B, s *redisstore.Store, n int) error {
+			if err := s.AppendDecisions(b.Context(), refusals); err != nil || n > 1 {
+				return err
+			}
+			kept, err := s.Decisions(b.Context(), "", size)
+			return expect(err, len(kept), size)
+		}})
+	}
+	return calls
+}
+
+func bucketCalls() []scriptCall {
+	// A burst that many calls can be given back of, and so slow that nothing refills.
+	ask := lease.Ask{Params: quota.Params{Num: 1, Den: int64(quota.Hour), Burst: 1_000_000}, Version: 1, Nodes: 1, Cost: 1}
+	bucket, entry := [16]byte{1}, audit.Entry{By: "bench", Action: "key.change", Resource: "keys/1"}
+	spend := func(b *testing.B, s *redisstore.Store, n int) error {
+		if n > 1 {
+			return nil
+		}
+		ask := ask
+		ask.Waiting = ask.Params.Burst
+		g, err := s.Grant(b.Context(), []leases.Item{{Bucket: bucket, Ask: ask}})
+		if err != nil {
+			return err
+		}
+		return expect(nil, g[0].Waiting, ask.Waiting)
+	}
+	change := func(c lease.Change) func(*testing.B, *redisstore.Store, int) error {
+		return func(b *testing.B, s *redisstore.Store, n int) error {
+			if err := spend(b, s, n); err != nil {
+				return err
+			}
+			held, err := s.Adjust(b.Context(), bucket, ask, c, entry)
+			return expect(err, [2]int64{held.Given, held.Level}, [2]int64{c.Give, c.Give * int64(n)})
+		}
+	}
+	return []scriptCall{
+		{"bucket", 1, change(lease.Change{})},
+		{"adjust", 1, change(lease.Change{Give: 1})}, // It reads the bucket first.
+		{"cell", 1, func(b *testing.B, s *redisstore.Store, n int) error {
+			won, err := s.Region().Swap(b.Context(), uint64(n-1), []byte("what a region uses"))
+			return expect(err, won, true)
+		}},
+	}
+}
+
+func policyCalls() []scriptCall {
+	entry := audit.Entry{By: "bench", Action: "policyset.put", Resource: "policyset"}
+	put := func(b *testing.B, s *redisstore.Store, n int) error {
+		v := policies.Version{Number: uint64(n), Author: "bench", Digest: "ab12", Summary: "1 added", Document: []byte("version: weir/v1\n")}
+		return s.Append(b.Context(), uint64(n-1), v, entry)
+	}
+	return []scriptCall{
+		{"append", 1, put},
+		{"state", 1, func(b *testing.B, s *redisstore.Store, n int) error {
+			if n == 1 {
+				if err := put(b, s, n); err != nil {
+					return err
+				}
+			}
+			state, err := s.State(b.Context())
+			return expect(err, state.Current, 1)
+		}},
+		{"orders", 1, func(b *testing.B, s *redisstore.Store, n int) error {
+			document := enforcement.Document{Revision: uint64(n), Orders: enforcement.Orders{List: []enforcement.Order{{State: enforcement.Off, Percent: 100, Reason: "bench"}}}}
+			return s.WriteEnforcement(b.Context(), enforcement.Write{Expected: uint64(n - 1), Document: document, Entries: []audit.Entry{entry}})
+		}},
+	}
+}
+
+func nodeCalls() []scriptCall {
+	node := nodes.Node{ID: "envoy-1", Boot: "0123456789abcdef", Applied: 1, Filter: "v1"}
+	touch := func(b *testing.B, s *redisstore.Store, n int) error {
+		if n > 1 {
+			return nil
+		}
+		return s.Touch(b.Context(), node)
+	}
+	secret := [16]byte{1, 2, 3}
+	return []scriptCall{
+		{"touch", 1, func(b *testing.B, s *redisstore.Store, n int) error {
+			if err := s.Touch(b.Context(), node); err != nil || n > 1 {
+				return err
+			}
+			known, err := s.Nodes(b.Context())
+			return expect(err, len(known), 1)
+		}},
+		{"report", 1, func(b *testing.B, s *redisstore.Store, n int) error {
+			if err := touch(b, s, n); err != nil {
+				return err
+			}
+			known, err := s.Report(b.Context(), node.Key(), nodes.Reported{State: "share"})
+			return expect(err, known, true)
+		}},
+		{"count", 1, func(b *testing.B, s *redisstore.Store, n int) error {
+			if err := touch(b, s, n); err != nil {
+				return err
+			}
+			count, err := s.CountNodes(b.Context(), time.Hour)
+			return expect(err, count, 1)
+		}},
+		{"secret", 1, func(b *testing.B, s *redisstore.Store, _ int) error { // It asks each server for its run id as well.
+			got, err := s.Secret(b.Context(), secret)
+			return expect(err, got, secret)
+		}},
+		{"notice", 1, func(b *testing.B, s *redisstore.Store, n int) error { // Another process each time: all but the first have lost state.
+			return expect(nil, s.Notice(b.Context(), 1, fmt.Sprint("run-", n), ""), min(n-1, 1))
+		}},
+		{"top", 1, func(b *testing.B, s *redisstore.Store, n int) error {
+			if err := s.PutTop(b.Context(), "replica-1", []byte(`{"callers":[]}`)); err != nil || n > 1 {
+				return err
+			}
+			told, err := s.Tops(b.Context())
+			return expect(err, string(told["replica-1"]), `{"callers":[]}`)
+		}},
+	}
+}
+
+func consumerCalls(size int) []scriptCall {
+	keys := make([]consumers.Key, size)
+	changes := consumers.Changes{Entry: audit.Entry{By: "bench", Action: "consumer.put", Resource: "consumers"}}
+	for i := range keys {
+		keys[i] = consumers.Key{byte(i), 1}
+		changes.Writes = append(changes.Writes, consumers.Write{Key: keys[i], Any: true, Record: &consumers.Record{Tier: "gold", By: "bench"}})
+	}
+	last := uint64(0)
+	write := func(b *testing.B, s *redisstore.Store, n int) error {
+		if n == 1 {
+			last = 0
+		}
+		revision, err := s.WriteConsumers(b.Context(), changes)
+		if err == nil && revision <= last {
+			err = errors.New("the revision did not grow")
+		}
+		last = revision
+		return err
+	}
+	return []scriptCall{
+		{"consumer", size, write},
+		{"consumers", size, func(b *testing.B, s *redisstore.Store, n int) error {
+			if n == 1 {
+				if err := write(b, s, n); err != nil {
+					return err
+				}
+			}
+			records, _, err := s.Consumers(b.Context(), keys)
+			if err != nil {
+				return err
+			}
+			return expect(nil, records[size-1].Tier, "gold")
+		}},
+		{"consumerlog", size, func(b *testing.B, s *redisstore.Store, n int) error {
+			if n == 1 {
+				if err := write(b, s, n); err != nil {
+					return err
+				}
+			}
+			log, err := s.ConsumerLog(b.Context(), last-1)
+			return expect(err, len(log.Changes), size)
+		}},
+	}
+}
+
+// One operation is one call of a script, on a real Redis, as the store makes it: with what is encoded for it and read of its answer.
+func BenchmarkScript(b *testing.B) {
+	s := benchStore(b)
+	for _, c := range scriptCalls() {
+		b.Run(fmt.Sprintf("%s/%d", c.script, c.size), func(b *testing.B) {
+			// What one measures is not what another has left behind.
+			if err := s.Client().FlushAll(b.Context()).Err(); err != nil {
+				b.Fatal(err)
+			}
+			if err := s.LayMarkers(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			if err := c.call(b, s, 1); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			for n := 2; b.Loop(); n++ {
+				if err := c.call(b, s, n); err != nil {
+					b.Fatalf("call %d: %v", n, err)
+				}
+			}
+		})
+	}
+}
+
+func TestEachScriptHasABenchmark(t *testing.T) {
+	// Those that grant are in BenchmarkGrant; two are only parts of others.
+	measured := []string{"grant", "whole", "tokens", "windows", "clock", "audit"}
+	for _, c := range scriptCalls() {
+		measured = append(measured, c.script)
+	}
+	files, err := filepath.Glob(filepath.Join("scripts", "*.lua"))
+	if err != nil || len(files) == 0 {
+		t.Fatal("no scripts:", err)
+	}
+	for _, file := range files {
+		if name := strings.TrimSuffix(filepath.Base(file), ".lua"); !slices.Contains(measured, name) {
+			t.Errorf("no benchmark calls %s", file)
+		}
+	}
+}
