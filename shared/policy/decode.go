@@ -47,7 +47,7 @@ func (r *reader) set(path string, doc Node) *Set {
 		field{"tiers", done},
 	)
 	if doc.Kind == Map && !versioned {
-		r.problem(join(path, "version"), "is missing: write version: "+Version)
+		r.problem(r.join(path, "version"), "is missing: write version: "+Version)
 	}
 	r.identityIsDefined(path, set)
 	return set
@@ -133,28 +133,47 @@ func (r *reader) policies(path string, n Node, set *Set) {
 		r.wrongKind(path, n, "a list")
 		return
 	}
-	if len(n.Items) > MaxPolicies {
-		r.problem(path, "has "+strconv.Itoa(len(n.Items))+" policies; at most "+strconv.Itoa(MaxPolicies)+" are allowed")
+	if n.size() > MaxPolicies {
+		r.problem(path, "has "+strconv.Itoa(n.size())+" policies; at most "+strconv.Itoa(MaxPolicies)+" are allowed")
 		return
 	}
-	first, limits := make(map[string]int, len(n.Items)), 0
-	for i, item := range n.Items {
-		at := path + "[" + strconv.Itoa(i) + "]"
-		p := r.policy(at, item, set)
+	if r.each == nil && n.size() > 0 {
+		set.Policies = make([]Policy, 0, n.size())
+	}
+	first, limits := make(map[string]int, n.size()), 0
+	n.each(func(i int, item Node) {
+		p := r.nth(path, i, item, set)
 		if earlier, taken := first[p.Name]; taken && p.Name != "" {
-			r.problem(at+".name", "is taken by policies["+strconv.Itoa(earlier)+"]: names must be unique")
+			r.problem(r.index(path, i)+".name", "is taken by policies["+strconv.Itoa(earlier)+"]: names must be unique")
 		} else {
 			first[p.Name] = i
 		}
-		set.Policies = append(set.Policies, p)
+		r.needsOf(i, p)
 		limits += len(p.Limits) + len(p.Candidate)
-	}
+		if r.each == nil {
+			set.Policies = append(set.Policies, *p)
+		} else if len(r.problems) == 0 {
+			r.each(p)
+		}
+	})
 	r.present(path, limits <= MaxSetLimits, "have "+strconv.Itoa(limits)+" limits, of all tiers together; at most "+
 		strconv.Itoa(MaxSetLimits)+" are allowed")
 }
 
-func (r *reader) policy(path string, n Node, set *Set) Policy {
-	p := Policy{Cost: Cost{Fixed: 1}, OnFailure: OnFailure{LocalFor: 30 * quota.Second}, Enforced: EnforcedAll}
+// nth reads a policy of the list, with paths only if it has problems.
+func (r *reader) nth(path string, i int, n Node, set *Set) *Policy {
+	before := len(r.problems)
+	r.quiet = true
+	p := r.policy("", n, set)
+	if r.quiet = false; len(r.problems) > before {
+		r.problems = r.problems[:before]
+		p = r.policy(r.index(path, i), n, set)
+	}
+	return p
+}
+
+func (r *reader) policy(path string, n Node, set *Set) *Policy {
+	p := &Policy{Cost: Cost{Fixed: 1}, OnFailure: OnFailure{LocalFor: 30 * quota.Second}, Enforced: EnforcedAll}
 	limited, byTier, partitioned := false, false, false
 	r.counting(path, n, &p.Counting) // first: the limits are read by it
 	done := func(string, Node) {}
@@ -170,7 +189,7 @@ func (r *reader) policy(path string, n Node, set *Set) Policy {
 				choice{"deny", uint8(AbsentDeny)}, choice{"shared", uint8(AbsentShared)})
 		}},
 		field{"limit", func(path string, n Node) { limited = true; p.Limits = r.limits(path, n, p.Counting) }},
-		field{"limits", func(path string, n Node) { byTier = true; r.tierLimits(path, n, &p, set) }},
+		field{"limits", func(path string, n Node) { byTier = true; r.tierLimits(path, n, p, set) }},
 		field{"candidate", func(path string, n Node) {
 			r.object(path, n, field{"limit", func(path string, n Node) { p.Candidate = r.limits(path, n, p.Counting) }})
 			r.required(path, n, "limit", ": write {limit: {quota: 80, window: 1m}}")
@@ -192,7 +211,7 @@ func (r *reader) policy(path string, n Node, set *Set) Policy {
 		r.present(path+".limits", !limited || !byTier, "is given beside limit: write one of the two")
 		r.present(path+".partition", partitioned, "is missing: say whose bucket it is, [] for one bucket for all")
 	}
-	r.fits(path, &p)
+	r.fits(path, p)
 	return p
 }
 
@@ -218,7 +237,9 @@ func (r *reader) fits(path string, p *Policy) {
 }
 
 func (r *reader) required(path string, n Node, key, hint string) {
-	r.present(path+"."+key, contains(n.Keys, key), "is missing"+hint)
+	if !contains(n.Keys, key) {
+		r.problem(path+"."+key, "is missing"+hint)
+	}
 }
 
 func (r *reader) present(path string, ok bool, reason string) {
@@ -341,9 +362,9 @@ func (r *reader) span(path string, n Node, low, high quota.Span, into *quota.Spa
 // identityIsDefined refuses what needs a consumer or a tier that nothing can fill.
 func (r *reader) identityIsDefined(path string, set *Set) {
 	consumer := func(at string) {
-		r.present(join(path, at), len(set.Identity.Consumer) > 0, "needs identity.consumer, which says where to find the consumer")
+		r.present(r.join(path, at), len(set.Identity.Consumer) > 0, "needs identity.consumer, which says where to find the consumer")
 	}
-	tiers := func(at string) { r.present(join(path, at), len(set.Tiers) > 0, needsTiers) }
+	tiers := func(at string) { r.present(r.join(path, at), len(set.Tiers) > 0, needsTiers) }
 	if len(set.Exempt.Consumers) > 0 {
 		consumer("exempt.consumers")
 	}
@@ -355,15 +376,29 @@ func (r *reader) identityIsDefined(path string, set *Set) {
 			consumer("identity.tier[" + strconv.Itoa(i) + "]")
 		}
 	}
-	for i, p := range set.Policies {
-		for j, part := range p.Partition {
-			at := "policies[" + strconv.Itoa(i) + "].partition[" + strconv.Itoa(j) + "]"
-			switch part.Kind {
-			case PartConsumer:
-				consumer(at)
-			case PartTier:
-				tiers(at)
-			}
+	for _, need := range r.needs {
+		at := "policies[" + strconv.Itoa(need.policy) + "].partition[" + strconv.Itoa(need.part) + "]"
+		if need.kind == PartConsumer {
+			consumer(at)
+		} else {
+			tiers(at)
+		}
+	}
+}
+
+// need is a part of a policy's partition that is the consumer or the tier.
+type need struct {
+	policy, part int
+	kind         PartKind
+}
+
+// needsOf notes what the i-th policy needs of the identity, which may follow the policies. Of each kind no more are noted than problems
+// are told of.
+func (r *reader) needsOf(i int, p *Policy) {
+	for j, part := range p.Partition {
+		if kind := part.Kind; (kind == PartConsumer || kind == PartTier) && r.noted[kind] < maxProblems {
+			r.noted[kind]++
+			r.needs = append(r.needs, need{i, j, kind})
 		}
 	}
 }

@@ -54,7 +54,7 @@ func (r *reader) limits(path string, n Node, c Counting) (limits []Limit) {
 		}
 		return limits
 	}
-	r.present(path, len(n.Items) > 0, "is empty: write at least one limit")
+	r.present(path, n.size() > 0, "is empty: write at least one limit")
 	r.longList(path, n, MaxLimits, func(path string, n Node) {
 		l, ok := r.limit(path, n, c)
 		if !ok {

@@ -70,11 +70,12 @@ func (p *pluginContext) OnPluginStart(int) types.OnPluginStartStatus {
 		host.Error("weir: cannot read the plugin configuration: " + err.Error())
 		return types.OnPluginStartStatusFailed
 	}
-	doc, err := policy.ParseJSON(append([]byte(nil), raw...))
+	doc, err := policy.ParseJSON(raw) // What comes of it are copies; Envoy says nothing else meanwhile.
 	if err == nil {
 		var config *policy.Plugin
-		if config, err = policy.DecodePlugin(doc); err == nil {
-			err = p.start(config)
+		var inline wire.Packed
+		if config, err = policy.DecodePluginEach(doc, inline.Add); err == nil {
+			err = p.start(config, inline)
 		}
 	}
 	if err != nil {
@@ -84,7 +85,7 @@ func (p *pluginContext) OnPluginStart(int) types.OnPluginStartStatus {
 	return types.OnPluginStartStatusOK
 }
 
-func (p *pluginContext) start(config *policy.Plugin) error {
+func (p *pluginContext) start(config *policy.Plugin, inline wire.Packed) error {
 	space := nameSpace(host.Property("plugin_root_id"))
 	process := thisProcess(space)
 	node := configsync.Node{ID: config.NodeID, Zone: config.Zone, Filter: Version, Boot: process.id}
@@ -119,8 +120,11 @@ func (p *pluginContext) start(config *policy.Plugin) error {
 	p.limiter = limiter.New(p.store, p.desk)
 	p.setAhead(p.clock.Now())
 	if config.Set != nil {
-		if err := p.useInline(config, process.secret); err != nil {
+		if err := p.sync.Use(wire.AppendSnapshot(nil, wire.Snapshot{Secret: process.secret, Set: config.Set, Packed: inline})); err != nil {
 			return err
+		}
+		if config.ControlPlane == nil {
+			p.warnOfModes()
 		}
 	}
 	p.sync.Follow()
@@ -128,16 +132,14 @@ func (p *pluginContext) start(config *policy.Plugin) error {
 	return nil
 }
 
-// useInline puts the inline policy set into force until the control plane has answered, or for good without one.
-func (p *pluginContext) useInline(config *policy.Plugin, secret [16]byte) error {
-	if config.ControlPlane == nil {
-		for i := range config.Set.Policies {
-			if set := &config.Set.Policies[i]; set.Mode != policy.ModeLocal {
-				host.Warn("weir: policy " + set.Name + " is " + set.Mode.String() + " but there is no control plane: it limits on each Envoy alone")
-			}
+// warnOfModes tells of the policies in force that cannot do without the control plane what their mode says.
+func (p *pluginContext) warnOfModes() {
+	ix := &p.sync.Rules().Index
+	for i := range ix.Len() {
+		if one := ix.Policy(uint32(i)); one.Mode != policy.ModeLocal {
+			host.Warn("weir: policy " + string(ix.Text(one.Name)) + " is " + one.Mode.String() + " but there is no control plane: it limits on each Envoy alone")
 		}
 	}
-	return p.sync.Use(wire.AppendSnapshot(nil, wire.Snapshot{Secret: secret, Set: config.Set}))
 }
 
 // OnTick implements types.PluginContext.
