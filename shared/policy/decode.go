@@ -128,114 +128,6 @@ func (r *reader) headers(path string, n Node, h *Headers) {
 	)
 }
 
-func (r *reader) policies(path string, n Node, set *Set) {
-	if n.Kind != List {
-		r.wrongKind(path, n, "a list")
-		return
-	}
-	if n.size() > MaxPolicies {
-		r.problem(path, "has "+strconv.Itoa(n.size())+" policies; at most "+strconv.Itoa(MaxPolicies)+" are allowed")
-		return
-	}
-	if r.each == nil && n.size() > 0 {
-		set.Policies = make([]Policy, 0, n.size())
-	}
-	first, limits := make(map[string]int, n.size()), 0
-	n.each(func(i int, item Node) {
-		p := r.nth(path, i, item, set)
-		if earlier, taken := first[p.Name]; taken && p.Name != "" {
-			r.problem(r.index(path, i)+".name", "is taken by policies["+strconv.Itoa(earlier)+"]: names must be unique")
-		} else {
-			first[p.Name] = i
-		}
-		r.needsOf(i, p)
-		limits += len(p.Limits) + len(p.Candidate)
-		if r.each == nil {
-			set.Policies = append(set.Policies, *p)
-		} else if len(r.problems) == 0 {
-			r.each(p)
-		}
-	})
-	r.present(path, limits <= MaxSetLimits, "have "+strconv.Itoa(limits)+" limits, of all tiers together; at most "+
-		strconv.Itoa(MaxSetLimits)+" are allowed")
-}
-
-// nth reads a policy of the list, with paths only if it has problems.
-func (r *reader) nth(path string, i int, n Node, set *Set) *Policy {
-	before := len(r.problems)
-	r.quiet = true
-	p := r.policy("", n, set)
-	if r.quiet = false; len(r.problems) > before {
-		r.problems = r.problems[:before]
-		p = r.policy(r.index(path, i), n, set)
-	}
-	return p
-}
-
-func (r *reader) policy(path string, n Node, set *Set) *Policy {
-	p := &Policy{Cost: Cost{Fixed: 1}, OnFailure: OnFailure{LocalFor: 30 * quota.Second}, Enforced: EnforcedAll}
-	limited, byTier, partitioned := false, false, false
-	r.counting(path, n, &p.Counting) // first: the limits are read by it
-	done := func(string, Node) {}
-	r.object(path, n,
-		field{"name", func(path string, n Node) { p.Name = r.policyName(path, n) }},
-		field{"match", func(path string, n Node) { r.match(path, n, &p.Match) }},
-		field{"partition", func(path string, n Node) {
-			partitioned = true
-			r.list(path, n, func(path string, n Node) { r.part(path, n, &p.Partition) })
-		}},
-		field{"if_absent", func(path string, n Node) {
-			r.enum(path, n, (*uint8)(&p.IfAbsent), choice{"skip", uint8(AbsentSkip)},
-				choice{"deny", uint8(AbsentDeny)}, choice{"shared", uint8(AbsentShared)})
-		}},
-		field{"limit", func(path string, n Node) { limited = true; p.Limits = r.limits(path, n, p.Counting) }},
-		field{"limits", func(path string, n Node) { byTier = true; r.tierLimits(path, n, p, set) }},
-		field{"candidate", func(path string, n Node) {
-			r.object(path, n, field{"limit", func(path string, n Node) { p.Candidate = r.limits(path, n, p.Counting) }})
-			r.required(path, n, "limit", ": write {limit: {quota: 80, window: 1m}}")
-		}},
-		field{"cost", func(path string, n Node) { r.cost(path, n, &p.Cost) }},
-		field{"mode", func(path string, n Node) {
-			r.enum(path, n, (*uint8)(&p.Mode), choice{"local", uint8(ModeLocal)},
-				choice{"leased", uint8(ModeLeased)}, choice{"strict", uint8(ModeStrict)},
-				choice{"optimistic", uint8(ModeOptimistic)})
-		}},
-		field{"on_failure", func(path string, n Node) { r.onFailure(path, n, &p.OnFailure) }},
-		field{"enforcement", func(path string, n Node) { r.enforcement(path, n, &p.Enforced) }},
-		field{"algorithm", done}, field{"subwindows", done}, field{"align", done}, field{"max_wait", done},
-		field{"response", func(path string, n Node) { r.response(path, n, &p.Response) }},
-	)
-	if n.Kind == Map {
-		r.required(path, n, "name", "")
-		r.present(path+".limit", limited || byTier, "is missing: write limit: {quota: 100, window: 1m}")
-		r.present(path+".limits", !limited || !byTier, "is given beside limit: write one of the two")
-		r.present(path+".partition", partitioned, "is missing: say whose bucket it is, [] for one bucket for all")
-	}
-	r.fits(path, p)
-	return p
-}
-
-// fits refuses what no request could pass and what a mode cannot honour.
-func (r *reader) fits(path string, p *Policy) {
-	for _, l := range p.Limits {
-		if p.Cost.Header == "" && p.Cost.Fixed > l.Params.Burst {
-			r.problem(path+".cost", "is above the burst of "+strconv.FormatInt(l.Params.Burst, 10)+": every request would be refused")
-			break
-		}
-	}
-	algorithm := p.Counting.Algorithm
-	switch {
-	case p.Mode == ModeLeased && algorithm == quota.SlidingWindowCounter:
-		r.problem(path+".mode", "cannot be leased with sliding_window_counter: its estimate goes by when requests came, which is not "+
-			"known of leased tokens; use mode strict or local, or algorithm: sliding_window")
-	case p.Mode == ModeLeased && algorithm == quota.LeakyBucket:
-		r.problem(path+".mode", "cannot be leased with leaky_bucket: a queue needs one place that gives out the turns; use mode strict or local")
-	case p.Mode == ModeOptimistic && algorithm != quota.TokenBucket:
-		r.problem(path+".mode", "cannot be optimistic with "+algorithm.String()+": what was used too much is paid back out of a rate, "+
-			"which a window or a queue does not have; use algorithm: token_bucket, or another mode")
-	}
-}
-
 func (r *reader) required(path string, n Node, key, hint string) {
 	if !contains(n.Keys, key) {
 		r.problem(path+"."+key, "is missing"+hint)
@@ -382,23 +274,6 @@ func (r *reader) identityIsDefined(path string, set *Set) {
 			consumer(at)
 		} else {
 			tiers(at)
-		}
-	}
-}
-
-// need is a part of a policy's partition that is the consumer or the tier.
-type need struct {
-	policy, part int
-	kind         PartKind
-}
-
-// needsOf notes what the i-th policy needs of the identity, which may follow the policies. Of each kind no more are noted than problems
-// are told of.
-func (r *reader) needsOf(i int, p *Policy) {
-	for j, part := range p.Partition {
-		if kind := part.Kind; (kind == PartConsumer || kind == PartTier) && r.noted[kind] < maxProblems {
-			r.noted[kind]++
-			r.needs = append(r.needs, need{i, j, kind})
 		}
 	}
 }

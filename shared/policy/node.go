@@ -92,6 +92,7 @@ type reader struct {
 	// needs are parts of partitions that the identity must say how to fill, noted how many of a kind there are.
 	needs []need
 	noted [PartTier + 1]int
+	draft draft
 	// defaultTier is the default tier's place, -1 if none is given or it is none.
 	defaultTier int
 }
@@ -132,13 +133,20 @@ func (r *reader) object(path string, n Node, fields ...field) {
 	}
 }
 
-// field reads one key of a mapping, the first of its name, if it is there. object reports what is wrong with the mapping.
-func (r *reader) field(path string, n Node, key string, read func(path string, n Node)) {
+// given finds one key of a mapping, the first of its name. object reports what is wrong with the mapping.
+func (r *reader) given(path string, n Node, key string) (at string, item Node, given bool) {
 	for i := range n.Keys {
 		if n.Keys[i] == key {
-			read(r.join(path, key), n.Items[i])
-			return
+			return r.join(path, key), n.Items[i], true
 		}
+	}
+	return "", Node{}, false
+}
+
+// field reads one key of a mapping, if it is given.
+func (r *reader) field(path string, n Node, key string, read func(path string, n Node)) {
+	if at, item, given := r.given(path, n, key); given {
+		read(at, item)
 	}
 }
 
