@@ -31,13 +31,11 @@ func (r *reader) policies(path string, n Node, set *Set) {
 	if r.each == nil && n.size() > 0 {
 		set.Policies = make([]Policy, 0, n.size())
 	}
-	first, limits := make(map[string]int, n.size()), 0
+	taken, limits := newRegister(n.size()), 0
 	n.each(func(i int, item Node) {
 		p := r.nth(path, i, item, set)
-		if earlier, taken := first[p.Name]; taken && p.Name != "" {
+		if earlier, is := taken.add(p.Name); is {
 			r.problem(r.index(path, i)+".name", "is taken by policies["+strconv.Itoa(earlier)+"]: names must be unique")
-		} else {
-			first[p.Name] = i
 		}
 		r.needsOf(i, p)
 		limits += len(p.Limits) + len(p.Candidate)

@@ -22,8 +22,8 @@ type Snapshot struct {
 	// Secret keys the hash of partition keys: the same for all nodes, so that they mean the same bucket.
 	Secret [16]byte
 	Set    *policy.Set
-	// Packed are more policies, after those of Set.
-	Packed Packed
+	// Packed are more policies, after those of Set; nil is none. AppendSnapshot leaves it empty, so that its memory can be used again.
+	Packed *Packed
 }
 
 // Packed are policies as a snapshot has them. The zero value is none.
@@ -49,7 +49,7 @@ func AppendSnapshot(dst []byte, s Snapshot) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, s.Version)
 	dst = binary.LittleEndian.AppendUint64(dst, 0) // the checksum, below
 	dst = append(dst, s.Secret[:]...)
-	dst = putSet(dst, s.Set, &s.Packed)
+	dst = putSet(dst, s.Set, s.Packed)
 	if format == showFormat {
 		dst = putShow(dst, s.Set.Show)
 	}
@@ -88,11 +88,16 @@ func putSet(dst []byte, set *policy.Set, packed *Packed) []byte {
 	dst = putSources(dst, set.Identity.Tier)
 	dst = append(dst, byte(set.Headers.Standard), byte(set.Headers.Legacy))
 	dst = putAccess(dst, set)
+	if packed == nil {
+		packed = &Packed{}
+	}
 	dst = putUvarint(dst, int64(len(set.Policies)+packed.count))
 	for i := range set.Policies {
 		dst = putPolicy(dst, &set.Policies[i])
 	}
-	return append(dst, packed.bytes...)
+	dst = append(dst, packed.bytes...)
+	*packed = Packed{}
+	return dst
 }
 
 func putSources(dst []byte, sources []policy.Source) []byte {

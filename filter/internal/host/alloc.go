@@ -39,6 +39,9 @@ func hostAlloc(size uint32) unsafe.Pointer {
 // Begin starts a callback: bytes returned during the last one are given up.
 func Begin() { arenaUsed = 0 }
 
+// Release gives back the buffer of large ones: the plugin configuration can be larger than all that follows.
+func Release() { large = nil }
+
 func bitsFor(n uint32) int {
 	bits := 0
 	for 1<<bits < n {

@@ -74,8 +74,10 @@ func (p *pluginContext) OnPluginStart(int) types.OnPluginStartStatus {
 	if err == nil {
 		var config *policy.Plugin
 		var inline wire.Packed
-		if config, err = policy.DecodePluginEach(doc, inline.Add); err == nil {
-			err = p.start(config, inline)
+		config, err = policy.DecodePluginEach(doc, inline.Add)
+		host.Release()
+		if err == nil {
+			err = p.start(config, &inline)
 		}
 	}
 	if err != nil {
@@ -85,7 +87,7 @@ func (p *pluginContext) OnPluginStart(int) types.OnPluginStartStatus {
 	return types.OnPluginStartStatusOK
 }
 
-func (p *pluginContext) start(config *policy.Plugin, inline wire.Packed) error {
+func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error {
 	space := nameSpace(host.Property("plugin_root_id"))
 	process := thisProcess(space)
 	node := configsync.Node{ID: config.NodeID, Zone: config.Zone, Filter: Version, Boot: process.id}
