@@ -65,28 +65,44 @@ type pluginContext struct {
 // OnPluginStart implements types.PluginContext. A configuration with problems refuses the plugin; the log lists them all.
 func (p *pluginContext) OnPluginStart(int) types.OnPluginStartStatus {
 	host.Begin()
-	raw, err := proxywasm.GetPluginConfiguration()
-	if err != nil && err != types.ErrorStatusNotFound {
-		host.Error("weir: cannot read the plugin configuration: " + err.Error())
+	config, inline := readConfiguration()
+	if config == nil {
 		return types.OnPluginStartStatusFailed
 	}
-	doc, err := policy.ParseJSON(raw) // What comes of it are copies; Envoy says nothing else meanwhile.
-	if err == nil {
-		var config *policy.Plugin
-		var inline wire.Packed
-		config, err = policy.DecodePluginEach(doc, inline.Add)
-		host.Release()
-		if err == nil {
-			err = p.start(config, &inline)
-		}
-	}
-	if err != nil {
-		host.Error("weir: the plugin configuration is refused:\n" + err.Error())
+	host.Release()
+	if err := p.start(config, inline); err != nil {
+		refuse(err)
 		return types.OnPluginStartStatusFailed
 	}
+	host.Release() // The next set finds the room that this one took while it was read.
 	return types.OnPluginStartStatusOK
 }
 
+func refuse(err error) { host.Error("weir: the plugin configuration is refused:\n" + err.Error()) }
+
+// readConfiguration returns the configuration, which holds copies of what Envoy said, and the policies of its inline set; nil after
+// problems. Like start it is a call, because what is in a function's variables is not collected before its end.
+//
+//go:noinline
+func readConfiguration() (*policy.Plugin, *wire.Packed) {
+	raw, err := proxywasm.GetPluginConfiguration()
+	if err != nil && err != types.ErrorStatusNotFound {
+		host.Error("weir: cannot read the plugin configuration: " + err.Error())
+		return nil, nil
+	}
+	doc, err := policy.ParseJSON(raw)
+	if err == nil {
+		var config *policy.Plugin
+		inline := &wire.Packed{}
+		if config, err = policy.DecodePluginEach(doc, inline.Add); err == nil {
+			return config, inline
+		}
+	}
+	refuse(err)
+	return nil, nil
+}
+
+//go:noinline
 func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error {
 	space := nameSpace(host.Property("plugin_root_id"))
 	process := thisProcess(space)
