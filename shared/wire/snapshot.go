@@ -26,18 +26,6 @@ type Snapshot struct {
 	Packed *Packed
 }
 
-// Packed are policies as a snapshot has them. The zero value is none.
-type Packed struct {
-	count int
-	bytes []byte
-}
-
-// Add appends a policy.
-func (p *Packed) Add(one *policy.Policy) {
-	p.count++
-	p.bytes = putPolicy(p.bytes, one)
-}
-
 // AppendSnapshot appends the message to dst: a header with version and checksum, then the policy set.
 func AppendSnapshot(dst []byte, s Snapshot) []byte {
 	start := len(dst)
@@ -88,16 +76,11 @@ func putSet(dst []byte, set *policy.Set, packed *Packed) []byte {
 	dst = putSources(dst, set.Identity.Tier)
 	dst = append(dst, byte(set.Headers.Standard), byte(set.Headers.Legacy))
 	dst = putAccess(dst, set)
-	if packed == nil {
-		packed = &Packed{}
-	}
-	dst = putUvarint(dst, int64(len(set.Policies)+packed.count))
+	dst = putUvarint(dst, int64(len(set.Policies)+packed.size()))
 	for i := range set.Policies {
 		dst = putPolicy(dst, &set.Policies[i])
 	}
-	dst = append(dst, packed.bytes...)
-	*packed = Packed{}
-	return dst
+	return packed.move(dst)
 }
 
 func putSources(dst []byte, sources []policy.Source) []byte {
