@@ -68,13 +68,21 @@ func (r *reader) longList(path string, n Node, limit int, read func(path string,
 		r.wrongKind(path, n, "a list")
 		return
 	}
-	if len(n.Items) > limit {
-		r.problem(path, "has "+strconv.Itoa(len(n.Items))+" items; at most "+strconv.Itoa(limit)+" are allowed")
+	if n.size() > limit {
+		r.problem(path, "has "+strconv.Itoa(n.size())+" items; at most "+strconv.Itoa(limit)+" are allowed")
 		return
 	}
-	for i, item := range n.Items {
-		read(path+"["+strconv.Itoa(i)+"]", item)
+	if n.count > 0 {
+		r.rest(path, n, read)
+		return
 	}
+	for i := range n.Items {
+		read(r.index(path, i), n.Items[i])
+	}
+}
+
+func (r *reader) rest(path string, n Node, read func(path string, n Node)) {
+	n.each(func(i int, item Node) { read(r.index(path, i), item) })
 }
 
 // texts reads a list of strings.

@@ -47,7 +47,7 @@ func (r *reader) set(path string, doc Node) *Set {
 		field{"tiers", done},
 	)
 	if doc.Kind == Map && !versioned {
-		r.problem(join(path, "version"), "is missing: write version: "+Version)
+		r.problem(r.join(path, "version"), "is missing: write version: "+Version)
 	}
 	r.identityIsDefined(path, set)
 	return set
@@ -128,97 +128,10 @@ func (r *reader) headers(path string, n Node, h *Headers) {
 	)
 }
 
-func (r *reader) policies(path string, n Node, set *Set) {
-	if n.Kind != List {
-		r.wrongKind(path, n, "a list")
-		return
-	}
-	if len(n.Items) > MaxPolicies {
-		r.problem(path, "has "+strconv.Itoa(len(n.Items))+" policies; at most "+strconv.Itoa(MaxPolicies)+" are allowed")
-		return
-	}
-	first, limits := make(map[string]int, len(n.Items)), 0
-	for i, item := range n.Items {
-		at := path + "[" + strconv.Itoa(i) + "]"
-		p := r.policy(at, item, set)
-		if earlier, taken := first[p.Name]; taken && p.Name != "" {
-			r.problem(at+".name", "is taken by policies["+strconv.Itoa(earlier)+"]: names must be unique")
-		} else {
-			first[p.Name] = i
-		}
-		set.Policies = append(set.Policies, p)
-		limits += len(p.Limits) + len(p.Candidate)
-	}
-	r.present(path, limits <= MaxSetLimits, "have "+strconv.Itoa(limits)+" limits, of all tiers together; at most "+
-		strconv.Itoa(MaxSetLimits)+" are allowed")
-}
-
-func (r *reader) policy(path string, n Node, set *Set) Policy {
-	p := Policy{Cost: Cost{Fixed: 1}, OnFailure: OnFailure{LocalFor: 30 * quota.Second}, Enforced: EnforcedAll}
-	limited, byTier, partitioned := false, false, false
-	r.counting(path, n, &p.Counting) // first: the limits are read by it
-	done := func(string, Node) {}
-	r.object(path, n,
-		field{"name", func(path string, n Node) { p.Name = r.policyName(path, n) }},
-		field{"match", func(path string, n Node) { r.match(path, n, &p.Match) }},
-		field{"partition", func(path string, n Node) {
-			partitioned = true
-			r.list(path, n, func(path string, n Node) { r.part(path, n, &p.Partition) })
-		}},
-		field{"if_absent", func(path string, n Node) {
-			r.enum(path, n, (*uint8)(&p.IfAbsent), choice{"skip", uint8(AbsentSkip)},
-				choice{"deny", uint8(AbsentDeny)}, choice{"shared", uint8(AbsentShared)})
-		}},
-		field{"limit", func(path string, n Node) { limited = true; p.Limits = r.limits(path, n, p.Counting) }},
-		field{"limits", func(path string, n Node) { byTier = true; r.tierLimits(path, n, &p, set) }},
-		field{"candidate", func(path string, n Node) {
-			r.object(path, n, field{"limit", func(path string, n Node) { p.Candidate = r.limits(path, n, p.Counting) }})
-			r.required(path, n, "limit", ": write {limit: {quota: 80, window: 1m}}")
-		}},
-		field{"cost", func(path string, n Node) { r.cost(path, n, &p.Cost) }},
-		field{"mode", func(path string, n Node) {
-			r.enum(path, n, (*uint8)(&p.Mode), choice{"local", uint8(ModeLocal)},
-				choice{"leased", uint8(ModeLeased)}, choice{"strict", uint8(ModeStrict)},
-				choice{"optimistic", uint8(ModeOptimistic)})
-		}},
-		field{"on_failure", func(path string, n Node) { r.onFailure(path, n, &p.OnFailure) }},
-		field{"enforcement", func(path string, n Node) { r.enforcement(path, n, &p.Enforced) }},
-		field{"algorithm", done}, field{"subwindows", done}, field{"align", done}, field{"max_wait", done},
-		field{"response", func(path string, n Node) { r.response(path, n, &p.Response) }},
-	)
-	if n.Kind == Map {
-		r.required(path, n, "name", "")
-		r.present(path+".limit", limited || byTier, "is missing: write limit: {quota: 100, window: 1m}")
-		r.present(path+".limits", !limited || !byTier, "is given beside limit: write one of the two")
-		r.present(path+".partition", partitioned, "is missing: say whose bucket it is, [] for one bucket for all")
-	}
-	r.fits(path, &p)
-	return p
-}
-
-// fits refuses what no request could pass and what a mode cannot honour.
-func (r *reader) fits(path string, p *Policy) {
-	for _, l := range p.Limits {
-		if p.Cost.Header == "" && p.Cost.Fixed > l.Params.Burst {
-			r.problem(path+".cost", "is above the burst of "+strconv.FormatInt(l.Params.Burst, 10)+": every request would be refused")
-			break
-		}
-	}
-	algorithm := p.Counting.Algorithm
-	switch {
-	case p.Mode == ModeLeased && algorithm == quota.SlidingWindowCounter:
-		r.problem(path+".mode", "cannot be leased with sliding_window_counter: its estimate goes by when requests came, which is not "+
-			"known of leased tokens; use mode strict or local, or algorithm: sliding_window")
-	case p.Mode == ModeLeased && algorithm == quota.LeakyBucket:
-		r.problem(path+".mode", "cannot be leased with leaky_bucket: a queue needs one place that gives out the turns; use mode strict or local")
-	case p.Mode == ModeOptimistic && algorithm != quota.TokenBucket:
-		r.problem(path+".mode", "cannot be optimistic with "+algorithm.String()+": what was used too much is paid back out of a rate, "+
-			"which a window or a queue does not have; use algorithm: token_bucket, or another mode")
-	}
-}
-
 func (r *reader) required(path string, n Node, key, hint string) {
-	r.present(path+"."+key, contains(n.Keys, key), "is missing"+hint)
+	if !contains(n.Keys, key) {
+		r.problem(path+"."+key, "is missing"+hint)
+	}
 }
 
 func (r *reader) present(path string, ok bool, reason string) {
@@ -341,9 +254,9 @@ func (r *reader) span(path string, n Node, low, high quota.Span, into *quota.Spa
 // identityIsDefined refuses what needs a consumer or a tier that nothing can fill.
 func (r *reader) identityIsDefined(path string, set *Set) {
 	consumer := func(at string) {
-		r.present(join(path, at), len(set.Identity.Consumer) > 0, "needs identity.consumer, which says where to find the consumer")
+		r.present(r.join(path, at), len(set.Identity.Consumer) > 0, "needs identity.consumer, which says where to find the consumer")
 	}
-	tiers := func(at string) { r.present(join(path, at), len(set.Tiers) > 0, needsTiers) }
+	tiers := func(at string) { r.present(r.join(path, at), len(set.Tiers) > 0, needsTiers) }
 	if len(set.Exempt.Consumers) > 0 {
 		consumer("exempt.consumers")
 	}
@@ -355,15 +268,12 @@ func (r *reader) identityIsDefined(path string, set *Set) {
 			consumer("identity.tier[" + strconv.Itoa(i) + "]")
 		}
 	}
-	for i, p := range set.Policies {
-		for j, part := range p.Partition {
-			at := "policies[" + strconv.Itoa(i) + "].partition[" + strconv.Itoa(j) + "]"
-			switch part.Kind {
-			case PartConsumer:
-				consumer(at)
-			case PartTier:
-				tiers(at)
-			}
+	for _, need := range r.needs {
+		at := "policies[" + strconv.Itoa(need.policy) + "].partition[" + strconv.Itoa(need.part) + "]"
+		if need.kind == PartConsumer {
+			consumer(at)
+		} else {
+			tiers(at)
 		}
 	}
 }

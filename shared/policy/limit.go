@@ -47,14 +47,18 @@ func (l Limit) WindowsOf(key [16]byte) quota.Windows {
 }
 
 // limits reads one limit or a list of them, which a policy tells apart by their windows.
-func (r *reader) limits(path string, n Node, c Counting) (limits []Limit) {
-	if n.Kind != List {
-		if l, ok := r.limit(path, n, c); ok {
-			limits = append(limits, l)
-		}
-		return limits
+func (r *reader) limits(path string, n Node, c Counting) []Limit {
+	if n.Kind == List {
+		return r.limitList(path, n, c)
 	}
-	r.present(path, len(n.Items) > 0, "is empty: write at least one limit")
+	if l, ok := r.limit(path, n, c); ok {
+		return []Limit{l}
+	}
+	return nil
+}
+
+func (r *reader) limitList(path string, n Node, c Counting) (limits []Limit) {
+	r.present(path, n.size() > 0, "is empty: write at least one limit")
 	r.longList(path, n, MaxLimits, func(path string, n Node) {
 		l, ok := r.limit(path, n, c)
 		if !ok {
@@ -75,15 +79,19 @@ func (r *reader) limit(path string, n Node, c Counting) (l Limit, good bool) {
 		r.wrongKind(path, n, "a mapping like {quota: 100, window: 1m}")
 		return l, false
 	}
-	var burst int64
-	good = true
-	r.object(path, n,
-		field{"quota", func(path string, n Node) { good = r.integer(path, n, 1, quota.MaxUnits, &l.Quota) && good }},
-		field{"window", func(path string, n Node) {
-			good = r.span(path, n, quota.Second, quota.MaxWindow, &l.Window) && good
-		}},
-		field{"burst", func(path string, n Node) { good = r.integer(path, n, 1, quota.MaxUnits, &burst) && good }},
-	)
+	d := &r.draft
+	if d.ofLimit == nil {
+		d.ofLimit = []field{
+			{"quota", func(path string, n Node) { d.good = r.integer(path, n, 1, quota.MaxUnits, &d.limit.Quota) && d.good }},
+			{"window", func(path string, n Node) {
+				d.good = r.span(path, n, quota.Second, quota.MaxWindow, &d.limit.Window) && d.good
+			}},
+			{"burst", func(path string, n Node) { d.good = r.integer(path, n, 1, quota.MaxUnits, &d.burst) && d.good }},
+		}
+	}
+	d.limit, d.burst, d.good = Limit{}, 0, true
+	r.object(path, n, d.ofLimit...)
+	l, good = d.limit, d.good
 	for _, key := range []string{"quota", "window"} {
 		r.required(path, n, key, "")
 		good = good && contains(n.Keys, key)
@@ -91,11 +99,11 @@ func (r *reader) limit(path string, n Node, c Counting) (l Limit, good bool) {
 	if !good {
 		return l, false
 	}
-	if burst != 0 && c.Algorithm.Windowed() {
+	if d.burst != 0 && c.Algorithm.Windowed() {
 		r.problem(path+".burst", "is for token_bucket and leaky_bucket only: "+c.Algorithm.String()+" admits the quota")
 		return l, false
 	}
-	l, err := NewLimit(c, l.Quota, l.Window, burst)
+	l, err := NewLimit(c, l.Quota, l.Window, d.burst)
 	if err != nil {
 		r.problem(path, err.Error())
 		return l, false
@@ -108,27 +116,17 @@ func (r *reader) counting(path string, n Node, c *Counting) {
 	subwindows := int64(quota.DefaultSubwindows)
 	c.MaxWait = DefaultMaxWait
 	var calendar uint8
-	var names []choice
-	for number, name := range quota.Algorithms {
-		names = append(names, choice{name, uint8(number)})
+	if at, item, given := r.given(path, n, "algorithm"); given {
+		r.enum(at, item, (*uint8)(&c.Algorithm), r.algorithms()...)
 	}
-	r.field(path, n, "algorithm", func(path string, n Node) { r.enum(path, n, (*uint8)(&c.Algorithm), names...) })
-	for _, own := range []struct {
-		key       string
-		algorithm quota.Algorithm
-		read      func(path string, n Node)
-	}{
-		{"subwindows", quota.SlidingWindow, func(path string, n Node) { r.integer(path, n, 1, quota.MaxSubwindows, &subwindows) }},
-		{"align", quota.FixedWindow, func(path string, n Node) { r.enum(path, n, &calendar, choice{"key", 0}, choice{"utc", 1}) }},
-		{"max_wait", quota.LeakyBucket, func(path string, n Node) { r.span(path, n, quota.Millisecond, quota.Hour, &c.MaxWait) }},
-	} {
-		r.field(path, n, own.key, func(path string, n Node) {
-			if c.Algorithm != own.algorithm {
-				r.problem(path, "is for algorithm: "+own.algorithm.String()+" only")
-				return
-			}
-			own.read(path, n)
-		})
+	if at, item, fits := r.ofAlgorithm(path, n, "subwindows", c, quota.SlidingWindow); fits {
+		r.integer(at, item, 1, quota.MaxSubwindows, &subwindows)
+	}
+	if at, item, fits := r.ofAlgorithm(path, n, "align", c, quota.FixedWindow); fits {
+		r.enum(at, item, &calendar, choice{"key", 0}, choice{"utc", 1})
+	}
+	if at, item, fits := r.ofAlgorithm(path, n, "max_wait", c, quota.LeakyBucket); fits {
+		r.span(at, item, quota.Millisecond, quota.Hour, &c.MaxWait)
 	}
 	c.Subwindows, c.Calendar = int(subwindows), calendar == 1
 	if c.Algorithm != quota.SlidingWindow {
@@ -137,6 +135,25 @@ func (r *reader) counting(path string, n Node, c *Counting) {
 	if c.Algorithm != quota.LeakyBucket {
 		c.MaxWait = 0
 	}
+}
+
+func (r *reader) algorithms() []choice {
+	if r.draft.algorithms == nil {
+		for number, name := range quota.Algorithms {
+			r.draft.algorithms = append(r.draft.algorithms, choice{name, uint8(number)})
+		}
+	}
+	return r.draft.algorithms
+}
+
+// ofAlgorithm finds a key that belongs to one algorithm.
+func (r *reader) ofAlgorithm(path string, n Node, key string, c *Counting, own quota.Algorithm) (at string, item Node, fits bool) {
+	at, item, given := r.given(path, n, key)
+	if given && c.Algorithm != own {
+		r.problem(at, "is for algorithm: "+own.String()+" only")
+		return at, item, false
+	}
+	return at, item, given
 }
 
 func (r *reader) cost(path string, n Node, c *Cost) {

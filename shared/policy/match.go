@@ -2,17 +2,19 @@ package policy
 
 import "strings"
 
-func (r *reader) match(path string, n Node, m *Match) {
-	r.object(path, n,
-		field{"hosts", func(path string, n Node) {
-			r.list(path, n, func(path string, n Node) { r.host(path, n, m) })
-		}},
-		field{"methods", func(path string, n Node) { r.methods(path, n, m) }},
-		field{"paths", func(path string, n Node) { r.paths(path, n, m) }},
-		field{"headers", func(path string, n Node) {
-			r.list(path, n, func(path string, n Node) { r.headerMatch(path, n, m) })
-		}},
-	)
+func (r *reader) match(path string, n Node) {
+	d := &r.draft
+	if d.ofMatch == nil {
+		host := func(path string, n Node) { r.host(path, n, &d.policy.Match) }
+		header := func(path string, n Node) { r.headerMatch(path, n, &d.policy.Match) }
+		d.ofMatch = []field{
+			{"hosts", func(path string, n Node) { r.list(path, n, host) }},
+			{"methods", func(path string, n Node) { r.methods(path, n, &d.policy.Match) }},
+			{"paths", func(path string, n Node) { r.paths(path, n, &d.policy.Match) }},
+			{"headers", func(path string, n Node) { r.list(path, n, header) }},
+		}
+	}
+	r.object(path, n, d.ofMatch...)
 }
 
 func (r *reader) methods(path string, n Node, m *Match) {

@@ -13,6 +13,26 @@ type Node struct {
 	// Items are a list's elements, or a mapping's values in the order of Keys.
 	Items []Node
 	Keys  []string
+
+	// text is a list of so many elements in place of Items: the JSON that is still to be read.
+	text  []byte
+	count int
+}
+
+// size is the number of a list's elements.
+func (n *Node) size() int { return len(n.Items) + n.count }
+
+// each hands out a list's elements. Those of a long list are made one after the other, so that only one of them is in memory at a
+// time: a tree of a document of thousands of policies would be many times as large as the document.
+func (n *Node) each(read func(i int, item Node)) {
+	for i, item := range n.Items {
+		read(i, item)
+	}
+	s := scanner{doc: n.text, at: 1}
+	for i := range n.count {
+		read(i, s.node())
+		s.take(',')
+	}
 }
 
 // Kind is the kind of a Node.
@@ -64,6 +84,15 @@ const maxProblems = 100
 // reader collects problems while a document is read.
 type reader struct {
 	problems Problems
+	// quiet: what is read is read again, with its path, if there is something wrong with it. Nearly always there is not, and paths
+	// would be half of the memory that is used on the way.
+	quiet bool
+	// each takes the policies, one after the other until a problem shows; nil: they go into the set.
+	each func(*Policy)
+	// needs are parts of partitions that the identity must say how to fill, noted how many of a kind there are.
+	needs []need
+	noted [PartTier + 1]int
+	draft draft
 	// defaultTier is the default tier's place, -1 if none is given or it is none.
 	defaultTier int
 }
@@ -91,7 +120,7 @@ func (r *reader) object(path string, n Node, fields ...field) {
 		return
 	}
 	for i, key := range n.Keys {
-		at := join(path, key)
+		at := r.join(path, key)
 		f := find(fields, key)
 		switch {
 		case contains(n.Keys[:i], key):
@@ -104,13 +133,20 @@ func (r *reader) object(path string, n Node, fields ...field) {
 	}
 }
 
-// field reads one key of a mapping, the first of its name, if it is there. object reports what is wrong with the mapping.
-func (r *reader) field(path string, n Node, key string, read func(path string, n Node)) {
+// given finds one key of a mapping, the first of its name. object reports what is wrong with the mapping.
+func (r *reader) given(path string, n Node, key string) (at string, item Node, given bool) {
 	for i := range n.Keys {
 		if n.Keys[i] == key {
-			read(join(path, key), n.Items[i])
-			return
+			return r.join(path, key), n.Items[i], true
 		}
+	}
+	return "", Node{}, false
+}
+
+// field reads one key of a mapping, if it is given.
+func (r *reader) field(path string, n Node, key string, read func(path string, n Node)) {
+	if at, item, given := r.given(path, n, key); given {
+		read(at, item)
 	}
 }
 
@@ -180,12 +216,22 @@ func (r *reader) wrongKind(path string, n Node, want string) {
 	r.problem(path, "must be "+want+", not "+got)
 }
 
-func join(path, key string) string {
+func (r *reader) join(path, key string) string {
+	if r.quiet {
+		return ""
+	}
 	key = shorten(key)
 	if path == "" {
 		return key
 	}
 	return path + "." + key
+}
+
+func (r *reader) index(path string, i int) string {
+	if r.quiet {
+		return ""
+	}
+	return path + "[" + strconv.Itoa(i) + "]"
 }
 
 // shorten keeps a client's text from flooding a message.

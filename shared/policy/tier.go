@@ -28,7 +28,7 @@ func (r *reader) tiers(path string, doc Node, set *Set) {
 			}
 			set.Tiers = append(set.Tiers, name)
 		})
-		r.present(path, n.Kind != List || len(n.Items) > 0, "is empty: name at least one tier")
+		r.present(path, n.Kind != List || n.size() > 0, "is empty: name at least one tier")
 	})
 	given := false
 	r.field(path, doc, "identity", func(path string, n Node) {
@@ -39,7 +39,7 @@ func (r *reader) tiers(path string, doc Node, set *Set) {
 			}
 		})
 	})
-	r.present(join(path, "identity.default_tier"), given || len(set.Tiers) == 0, "is missing: say which tier callers have of whom none is known")
+	r.present(r.join(path, "identity.default_tier"), given || len(set.Tiers) == 0, "is missing: say which tier callers have of whom none is known")
 	set.Identity.DefaultTier = max(r.defaultTier, 0)
 }
 
@@ -103,7 +103,7 @@ func (r *reader) tierLimits(path string, n Node, p *Policy, set *Set) {
 	own, named := make([][]Limit, len(set.Tiers)), make([]bool, len(set.Tiers))
 	before := len(r.problems)
 	for i, key := range n.Keys {
-		at := join(path, key)
+		at := r.join(path, key)
 		tier := r.tier(at, key, set)
 		if tier < 0 {
 			continue

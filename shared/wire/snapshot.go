@@ -22,6 +22,8 @@ type Snapshot struct {
 	// Secret keys the hash of partition keys: the same for all nodes, so that they mean the same bucket.
 	Secret [16]byte
 	Set    *policy.Set
+	// Packed are more policies, after those of Set; nil is none. AppendSnapshot leaves it empty, so that its memory can be used again.
+	Packed *Packed
 }
 
 // AppendSnapshot appends the message to dst: a header with version and checksum, then the policy set.
@@ -35,7 +37,7 @@ func AppendSnapshot(dst []byte, s Snapshot) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, s.Version)
 	dst = binary.LittleEndian.AppendUint64(dst, 0) // the checksum, below
 	dst = append(dst, s.Secret[:]...)
-	dst = putSet(dst, s.Set)
+	dst = putSet(dst, s.Set, s.Packed)
 	if format == showFormat {
 		dst = putShow(dst, s.Set.Show)
 	}
@@ -65,7 +67,7 @@ func OpenSnapshot(b []byte) (version uint64, secret [16]byte, set SetReader, err
 	return version, secret, SetReader{c: c, shows: shows}, c.err
 }
 
-func putSet(dst []byte, set *policy.Set) []byte {
+func putSet(dst []byte, set *policy.Set, packed *Packed) []byte {
 	dst = putUvarint(dst, int64(set.Identity.TrustedHops))
 	dst = putUvarint(dst, int64(set.Identity.IPv6Prefix))
 	dst = putSources(dst, set.Identity.Consumer)
@@ -74,11 +76,11 @@ func putSet(dst []byte, set *policy.Set) []byte {
 	dst = putSources(dst, set.Identity.Tier)
 	dst = append(dst, byte(set.Headers.Standard), byte(set.Headers.Legacy))
 	dst = putAccess(dst, set)
-	dst = putUvarint(dst, int64(len(set.Policies)))
+	dst = putUvarint(dst, int64(len(set.Policies)+packed.size()))
 	for i := range set.Policies {
 		dst = putPolicy(dst, &set.Policies[i])
 	}
-	return dst
+	return packed.move(dst)
 }
 
 func putSources(dst []byte, sources []policy.Source) []byte {

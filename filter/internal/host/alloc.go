@@ -2,7 +2,10 @@
 
 package host
 
-import "unsafe"
+import (
+	"runtime"
+	"unsafe"
+)
 
 // Bytes that Envoy returns are placed by the export named malloc, which it prefers over the SDK's proxy_on_memory_allocate.
 // This one serves small ones from a static arena that is reset at each callback, so that a request allocates nothing, and
@@ -38,6 +41,14 @@ func hostAlloc(size uint32) unsafe.Pointer {
 
 // Begin starts a callback: bytes returned during the last one are given up.
 func Begin() { arenaUsed = 0 }
+
+// Release gives back the buffer of large ones, and collects: what it held, a plugin configuration, is larger than what follows, and has
+// been read. TinyGo doubles the memory when it collects while a third of it is not free, and it never shrinks, so it pays to collect
+// when little is in use.
+func Release() {
+	large = nil
+	runtime.GC()
+}
 
 func bitsFor(n uint32) int {
 	bits := 0

@@ -65,26 +65,45 @@ type pluginContext struct {
 // OnPluginStart implements types.PluginContext. A configuration with problems refuses the plugin; the log lists them all.
 func (p *pluginContext) OnPluginStart(int) types.OnPluginStartStatus {
 	host.Begin()
-	raw, err := proxywasm.GetPluginConfiguration()
-	if err != nil && err != types.ErrorStatusNotFound {
-		host.Error("weir: cannot read the plugin configuration: " + err.Error())
+	config, inline := readConfiguration()
+	if config == nil {
 		return types.OnPluginStartStatusFailed
 	}
-	doc, err := policy.ParseJSON(append([]byte(nil), raw...))
-	if err == nil {
-		var config *policy.Plugin
-		if config, err = policy.DecodePlugin(doc); err == nil {
-			err = p.start(config)
-		}
-	}
-	if err != nil {
-		host.Error("weir: the plugin configuration is refused:\n" + err.Error())
+	host.Release()
+	if err := p.start(config, inline); err != nil {
+		refuse(err)
 		return types.OnPluginStartStatusFailed
 	}
+	host.Release() // The next set finds the room that this one took while it was read.
 	return types.OnPluginStartStatusOK
 }
 
-func (p *pluginContext) start(config *policy.Plugin) error {
+func refuse(err error) { host.Error("weir: the plugin configuration is refused:\n" + err.Error()) }
+
+// readConfiguration returns the configuration, which holds copies of what Envoy said, and the policies of its inline set; nil after
+// problems. Like start it is a call, because what is in a function's variables is not collected before its end.
+//
+//go:noinline
+func readConfiguration() (*policy.Plugin, *wire.Packed) {
+	raw, err := proxywasm.GetPluginConfiguration()
+	if err != nil && err != types.ErrorStatusNotFound {
+		host.Error("weir: cannot read the plugin configuration: " + err.Error())
+		return nil, nil
+	}
+	doc, err := policy.ParseJSON(raw)
+	if err == nil {
+		var config *policy.Plugin
+		inline := &wire.Packed{}
+		if config, err = policy.DecodePluginEach(doc, inline.Add); err == nil {
+			return config, inline
+		}
+	}
+	refuse(err)
+	return nil, nil
+}
+
+//go:noinline
+func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error {
 	space := nameSpace(host.Property("plugin_root_id"))
 	process := thisProcess(space)
 	node := configsync.Node{ID: config.NodeID, Zone: config.Zone, Filter: Version, Boot: process.id}
@@ -119,8 +138,11 @@ func (p *pluginContext) start(config *policy.Plugin) error {
 	p.limiter = limiter.New(p.store, p.desk)
 	p.setAhead(p.clock.Now())
 	if config.Set != nil {
-		if err := p.useInline(config, process.secret); err != nil {
+		if err := p.sync.Use(wire.AppendSnapshot(nil, wire.Snapshot{Secret: process.secret, Set: config.Set, Packed: inline})); err != nil {
 			return err
+		}
+		if config.ControlPlane == nil {
+			p.warnOfModes()
 		}
 	}
 	p.sync.Follow()
@@ -128,16 +150,14 @@ func (p *pluginContext) start(config *policy.Plugin) error {
 	return nil
 }
 
-// useInline puts the inline policy set into force until the control plane has answered, or for good without one.
-func (p *pluginContext) useInline(config *policy.Plugin, secret [16]byte) error {
-	if config.ControlPlane == nil {
-		for i := range config.Set.Policies {
-			if set := &config.Set.Policies[i]; set.Mode != policy.ModeLocal {
-				host.Warn("weir: policy " + set.Name + " is " + set.Mode.String() + " but there is no control plane: it limits on each Envoy alone")
-			}
+// warnOfModes tells of the policies in force that cannot do without the control plane what their mode says.
+func (p *pluginContext) warnOfModes() {
+	ix := &p.sync.Rules().Index
+	for i := range ix.Len() {
+		if one := ix.Policy(uint32(i)); one.Mode != policy.ModeLocal {
+			host.Warn("weir: policy " + string(ix.Text(one.Name)) + " is " + one.Mode.String() + " but there is no control plane: it limits on each Envoy alone")
 		}
 	}
-	return p.sync.Use(wire.AppendSnapshot(nil, wire.Snapshot{Secret: secret, Set: config.Set}))
 }
 
 // OnTick implements types.PluginContext.

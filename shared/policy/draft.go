@@ -1,0 +1,156 @@
+package policy
+
+import (
+	"strconv"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// draft is what is being read: one policy of the set, and one limit of it. There are thousands, so what reads their fields is made once
+// for all of them, and knows by the draft which one it is.
+type draft struct {
+	set                          *Set
+	policy                       Policy
+	limited, byTier, partitioned bool
+	limit                        Limit
+	burst                        int64
+	good                         bool
+	fields, ofMatch, ofLimit     []field
+	algorithms                   []choice
+}
+
+func (r *reader) policies(path string, n Node, set *Set) {
+	if n.Kind != List {
+		r.wrongKind(path, n, "a list")
+		return
+	}
+	if n.size() > MaxPolicies {
+		r.problem(path, "has "+strconv.Itoa(n.size())+" policies; at most "+strconv.Itoa(MaxPolicies)+" are allowed")
+		return
+	}
+	if r.each == nil && n.size() > 0 {
+		set.Policies = make([]Policy, 0, n.size())
+	}
+	taken, limits := newRegister(n.size()), 0
+	n.each(func(i int, item Node) {
+		p := r.nth(path, i, item, set)
+		if earlier, is := taken.add(p.Name); is {
+			r.problem(r.index(path, i)+".name", "is taken by policies["+strconv.Itoa(earlier)+"]: names must be unique")
+		}
+		r.needsOf(i, p)
+		limits += len(p.Limits) + len(p.Candidate)
+		if r.each == nil {
+			set.Policies = append(set.Policies, *p)
+		} else if len(r.problems) == 0 {
+			r.each(p)
+		}
+	})
+	r.present(path, limits <= MaxSetLimits, "have "+strconv.Itoa(limits)+" limits, of all tiers together; at most "+
+		strconv.Itoa(MaxSetLimits)+" are allowed")
+}
+
+// nth reads a policy of the list, with paths only if it has problems.
+func (r *reader) nth(path string, i int, n Node, set *Set) *Policy {
+	before := len(r.problems)
+	r.quiet = true
+	p := r.policy("", n, set)
+	if r.quiet = false; len(r.problems) > before {
+		r.problems = r.problems[:before]
+		p = r.policy(r.index(path, i), n, set)
+	}
+	return p
+}
+
+func (r *reader) policy(path string, n Node, set *Set) *Policy {
+	d := &r.draft
+	d.set, d.limited, d.byTier, d.partitioned = set, false, false, false
+	p := &d.policy
+	*p = Policy{Cost: Cost{Fixed: 1}, OnFailure: OnFailure{LocalFor: 30 * quota.Second}, Enforced: EnforcedAll}
+	if d.fields == nil {
+		d.fields = r.policyFields()
+	}
+	r.counting(path, n, &p.Counting) // first: the limits are read by it
+	r.object(path, n, d.fields...)
+	if n.Kind == Map {
+		r.required(path, n, "name", "")
+		r.present(path+".limit", d.limited || d.byTier, "is missing: write limit: {quota: 100, window: 1m}")
+		r.present(path+".limits", !d.limited || !d.byTier, "is given beside limit: write one of the two")
+		r.present(path+".partition", d.partitioned, "is missing: say whose bucket it is, [] for one bucket for all")
+	}
+	r.fits(path, p)
+	return p
+}
+
+// policyFields are the fields of the policy that is being read.
+func (r *reader) policyFields() []field {
+	d := &r.draft
+	done := func(string, Node) {}
+	part := func(path string, n Node) { r.part(path, n, &d.policy.Partition) }
+	candidate := func(path string, n Node) { d.policy.Candidate = r.limits(path, n, d.policy.Counting) }
+	return []field{
+		{"name", func(path string, n Node) { d.policy.Name = r.policyName(path, n) }},
+		{"match", r.match},
+		{"partition", func(path string, n Node) {
+			d.partitioned = true
+			r.list(path, n, part)
+		}},
+		{"if_absent", func(path string, n Node) {
+			r.enum(path, n, (*uint8)(&d.policy.IfAbsent), choice{"skip", uint8(AbsentSkip)},
+				choice{"deny", uint8(AbsentDeny)}, choice{"shared", uint8(AbsentShared)})
+		}},
+		{"limit", func(path string, n Node) { d.limited = true; d.policy.Limits = r.limits(path, n, d.policy.Counting) }},
+		{"limits", func(path string, n Node) { d.byTier = true; r.tierLimits(path, n, &d.policy, d.set) }},
+		{"candidate", func(path string, n Node) {
+			r.object(path, n, field{"limit", candidate})
+			r.required(path, n, "limit", ": write {limit: {quota: 80, window: 1m}}")
+		}},
+		{"cost", func(path string, n Node) { r.cost(path, n, &d.policy.Cost) }},
+		{"mode", func(path string, n Node) {
+			r.enum(path, n, (*uint8)(&d.policy.Mode), choice{"local", uint8(ModeLocal)},
+				choice{"leased", uint8(ModeLeased)}, choice{"strict", uint8(ModeStrict)},
+				choice{"optimistic", uint8(ModeOptimistic)})
+		}},
+		{"on_failure", func(path string, n Node) { r.onFailure(path, n, &d.policy.OnFailure) }},
+		{"enforcement", func(path string, n Node) { r.enforcement(path, n, &d.policy.Enforced) }},
+		{"algorithm", done}, {"subwindows", done}, {"align", done}, {"max_wait", done},
+		{"response", func(path string, n Node) { r.response(path, n, &d.policy.Response) }},
+	}
+}
+
+// fits refuses what no request could pass and what a mode cannot honour.
+func (r *reader) fits(path string, p *Policy) {
+	for _, l := range p.Limits {
+		if p.Cost.Header == "" && p.Cost.Fixed > l.Params.Burst {
+			r.problem(path+".cost", "is above the burst of "+strconv.FormatInt(l.Params.Burst, 10)+": every request would be refused")
+			break
+		}
+	}
+	algorithm := p.Counting.Algorithm
+	switch {
+	case p.Mode == ModeLeased && algorithm == quota.SlidingWindowCounter:
+		r.problem(path+".mode", "cannot be leased with sliding_window_counter: its estimate goes by when requests came, which is not "+
+			"known of leased tokens; use mode strict or local, or algorithm: sliding_window")
+	case p.Mode == ModeLeased && algorithm == quota.LeakyBucket:
+		r.problem(path+".mode", "cannot be leased with leaky_bucket: a queue needs one place that gives out the turns; use mode strict or local")
+	case p.Mode == ModeOptimistic && algorithm != quota.TokenBucket:
+		r.problem(path+".mode", "cannot be optimistic with "+algorithm.String()+": what was used too much is paid back out of a rate, "+
+			"which a window or a queue does not have; use algorithm: token_bucket, or another mode")
+	}
+}
+
+// need is a part of a policy's partition that is the consumer or the tier.
+type need struct {
+	policy, part int
+	kind         PartKind
+}
+
+// needsOf notes what the i-th policy needs of the identity, which may follow the policies. Of each kind no more are noted than problems
+// are told of.
+func (r *reader) needsOf(i int, p *Policy) {
+	for j, part := range p.Partition {
+		if kind := part.Kind; (kind == PartConsumer || kind == PartTier) && r.noted[kind] < maxProblems {
+			r.noted[kind]++
+			r.needs = append(r.needs, need{i, j, kind})
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package policy
+
+// register finds names that are given twice. It holds no pointers: thousands of texts that stay, each between what is soon garbage, would
+// leave the filter's memory without room for anything large.
+type register struct {
+	text []byte
+	// ends are where each name ends in text, table the names' numbers from 1 by their hash; its length is a power of two.
+	ends, table []uint32
+}
+
+// newRegister has room for so many names.
+func newRegister(count int) *register {
+	size := 16
+	for size <= 2*count {
+		size *= 2
+	}
+	return &register{text: make([]byte, 0, 16*count), ends: make([]uint32, 0, count), table: make([]uint32, size)}
+}
+
+// add notes the next name and returns the number of the one before it that is the same, from 0, or false. No name is the same as
+// an empty one.
+func (n *register) add(name string) (earlier int, taken bool) {
+	hash := uint32(2166136261)
+	for i := range len(name) {
+		hash = (hash ^ uint32(name[i])) * 16777619
+	}
+	mask := uint32(len(n.table) - 1)
+	slot := hash & mask
+	for n.table[slot] != 0 {
+		if earlier = int(n.table[slot] - 1); n.is(earlier, name) {
+			taken = name != ""
+			break
+		}
+		slot = (slot + 1) & mask
+	}
+	n.text = append(n.text, name...)
+	n.ends = append(n.ends, uint32(len(n.text)))
+	if n.table[slot] == 0 {
+		n.table[slot] = uint32(len(n.ends))
+	}
+	return earlier, taken
+}
+
+func (n *register) is(number int, name string) bool {
+	start := uint32(0)
+	if number > 0 {
+		start = n.ends[number-1]
+	}
+	text := n.text[start:n.ends[number]]
+	if len(text) != len(name) {
+		return false
+	}
+	for i := range text {
+		if text[i] != name[i] {
+			return false
+		}
+	}
+	return true
+}
