@@ -105,11 +105,7 @@ func (ix *Index) Load(snapshot []byte) error {
 	n := set.Policies()
 	ix.reserve(min(n, len(snapshot)/leastPolicy))
 	ix.trie.reset()
-	var hosts, paths []wire.Ref
-	for i := 0; i < n && !set.Failed(); i++ {
-		hosts, paths = ix.loadPolicy(&set, hosts[:0], paths[:0])
-		ix.trie.insert(ix.snapshot, uint32(i), hosts, paths) // Also if it is off: an order may say otherwise.
-	}
+	ix.loadPolicies(&set, n)
 	ix.show, ix.lookups = ix.show[:0], false
 	for left := set.Shown(); left > 0; left-- {
 		kind, name := set.ShownPart()
@@ -153,35 +149,42 @@ func (ix *Index) loadAccess(set *wire.SetReader) {
 	ix.needsClientIP = len(ix.banned) > 0 || len(ix.exempt) > 0
 }
 
-func (ix *Index) loadPolicy(set *wire.SetReader, hosts, paths []wire.Ref) (h, p []wire.Ref) {
-	runs := len(ix.runs)
-	compiled := Policy{PolicyHead: set.Policy(
-		func() { ix.runs = append(ix.runs, uint32(len(ix.limits))) },
-		func(l policy.Limit) { ix.limits = append(ix.limits, l) },
-	)}
-	ix.runs = append(ix.runs, uint32(len(ix.limits)))
-	compiled.needsTier = compiled.ByTier
-	methods, headers, parts := len(ix.methods), len(ix.headers), len(ix.parts)
-	set.Lists(
-		func(r wire.Ref) { hosts = append(hosts, r) },
-		func(r wire.Ref) { ix.methods = append(ix.methods, r) },
-		func(r wire.Ref) { paths = append(paths, r) },
-		func(op policy.HeaderOp, name, value wire.Ref) {
-			ix.headers = append(ix.headers, headerMatch{op, name, value})
-		},
-		func(kind policy.PartKind, name wire.Ref) {
-			ix.parts = append(ix.parts, part{kind, name})
-			ix.needsClientIP = ix.needsClientIP || kind == policy.PartClientIP
-			compiled.needsTier = compiled.needsTier || kind == policy.PartTier
-			compiled.ByConsumer = compiled.ByConsumer || kind == policy.PartConsumer
-		},
-	)
-	compiled.runs = extent{uint32(runs), uint32(len(ix.runs))}
-	compiled.methods = extent{uint32(methods), uint32(len(ix.methods))}
-	compiled.headers = extent{uint32(headers), uint32(len(ix.headers))}
-	compiled.parts = extent{uint32(parts), uint32(len(ix.parts))}
-	ix.policies = append(ix.policies, compiled)
-	return hosts, paths
+// loading is the policy that is being loaded. There are thousands, so what takes their parts is made once for all of them.
+type loading struct {
+	policy       Policy
+	hosts, paths []wire.Ref
+}
+
+func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
+	l := &loading{}
+	run := func() { ix.runs = append(ix.runs, uint32(len(ix.limits))) }
+	limit := func(one policy.Limit) { ix.limits = append(ix.limits, one) }
+	host := func(r wire.Ref) { l.hosts = append(l.hosts, r) }
+	method := func(r wire.Ref) { ix.methods = append(ix.methods, r) }
+	path := func(r wire.Ref) { l.paths = append(l.paths, r) }
+	header := func(op policy.HeaderOp, name, value wire.Ref) {
+		ix.headers = append(ix.headers, headerMatch{op, name, value})
+	}
+	component := func(kind policy.PartKind, name wire.Ref) {
+		ix.parts = append(ix.parts, part{kind, name})
+		ix.needsClientIP = ix.needsClientIP || kind == policy.PartClientIP
+		l.policy.needsTier = l.policy.needsTier || kind == policy.PartTier
+		l.policy.ByConsumer = l.policy.ByConsumer || kind == policy.PartConsumer
+	}
+	for i := 0; i < n && !set.Failed(); i++ {
+		runs, methods, headers, parts := len(ix.runs), len(ix.methods), len(ix.headers), len(ix.parts)
+		l.hosts, l.paths = l.hosts[:0], l.paths[:0]
+		l.policy = Policy{PolicyHead: set.Policy(run, limit)}
+		run()
+		l.policy.needsTier = l.policy.ByTier
+		set.Lists(host, method, path, header, component)
+		l.policy.runs = extent{uint32(runs), uint32(len(ix.runs))}
+		l.policy.methods = extent{uint32(methods), uint32(len(ix.methods))}
+		l.policy.headers = extent{uint32(headers), uint32(len(ix.headers))}
+		l.policy.parts = extent{uint32(parts), uint32(len(ix.parts))}
+		ix.policies = append(ix.policies, l.policy)
+		ix.trie.insert(ix.snapshot, uint32(i), l.hosts, l.paths) // Also if it is off: an order may say otherwise.
+	}
 }
 
 // Version is the loaded snapshot's version, 0 for none or a standalone one.
