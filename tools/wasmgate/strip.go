@@ -23,8 +23,8 @@ var keep = map[string]bool{
 	"proxy_on_delete":             true,
 }
 
-// own begins the name of a callback that takes the place of the SDK's: weir_on_X becomes proxy_on_X. A module cannot define a
-// name twice, and a package that imports the SDK has all of its callbacks.
+// own begins the name of a callback that takes the place of the SDK's, and is kept whichever it is: weir_on_X becomes proxy_on_X. A
+// module cannot define a name twice, and a package that imports the SDK has all of its callbacks.
 const own, theirs = "weir_on_", "proxy_on_"
 
 // strip returns the module without the exports that are not in keep. What stays keeps its order, so equal modules give
@@ -56,10 +56,11 @@ func (m *module) shipped() []entity {
 		if replaced[e.name] {
 			continue
 		}
-		if name, ok := strings.CutPrefix(e.name, own); ok {
+		name, ok := strings.CutPrefix(e.name, own)
+		if ok {
 			e.name = theirs + name
 		}
-		if keep[e.name] {
+		if ok || keep[e.name] {
 			out = append(out, e)
 		}
 	}

@@ -1,10 +1,12 @@
 //go:build tinygo
 
-// The empty filter: a proxy-wasm guest with the callbacks of Weir's filter and nothing in them. What it costs is what any
-// filter costs that is built this way; the benchmarks count from there.
+// The empty filter: a proxy-wasm guest with the six callbacks that a stream has and nothing in them, not even what the SDK does
+// there. What it costs is what any filter costs that has these callbacks; the benchmarks count from there.
 package main
 
 import (
+	_ "unsafe" // for the SDK's callback
+
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm"
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 )
@@ -16,12 +18,34 @@ func (*vmContext) NewPluginContext(uint32) types.PluginContext { return &pluginC
 
 type pluginContext struct{ types.DefaultPluginContext }
 
-// NewHttpContext implements types.PluginContext.
-func (*pluginContext) NewHttpContext(uint32) types.HttpContext { return &httpContext{} }
-
-type httpContext struct{ types.DefaultHttpContext }
-
 // Envoy runs a reactor's init functions and never main.
 func init() { proxywasm.SetVMContext(&vmContext{}) }
 
 func main() {}
+
+// The build puts these into the place of the SDK's callbacks.
+
+//go:linkname sdkContextCreate proxy_on_context_create
+func sdkContextCreate(id, root uint32)
+
+//export weir_on_context_create
+func onContextCreate(id, root uint32) {
+	if root == 0 {
+		sdkContextCreate(id, root)
+	}
+}
+
+//export weir_on_request_headers
+func onRequestHeaders(_, _, _ uint32) uint32 { return 0 }
+
+//export weir_on_response_headers
+func onResponseHeaders(_, _, _ uint32) uint32 { return 0 }
+
+//export weir_on_done
+func onDone(uint32) uint32 { return 1 }
+
+//export weir_on_log
+func onLog(uint32) {}
+
+//export weir_on_delete
+func onDelete(uint32) {}
