@@ -103,11 +103,12 @@ func TestStripKeepsWhatTheFilterNeedsInOrder(t *testing.T) {
 
 func TestOwnCallbacksTakeThePlaceOfTheSDKs(t *testing.T) {
 	m, err := decode(assemble(goodImports(), append(goodExports(),
-		funcExport("proxy_on_delete", 2), funcExport("weir_on_request_headers", 2), funcExport("weir_on_delete", 2))))
+		funcExport("proxy_on_delete", 2), funcExport("weir_on_request_headers", 2), funcExport("weir_on_delete", 2), funcExport("weir_on_log", 2))))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := assemble(goodImports(), append(goodExports(), funcExport("proxy_on_request_headers", 2), funcExport("proxy_on_delete", 2)))
+	want := assemble(goodImports(), append(goodExports(), funcExport("proxy_on_request_headers", 2), funcExport("proxy_on_delete", 2),
+		funcExport("proxy_on_log", 2)))
 	if got := m.strip(); !bytes.Equal(got, want) {
 		t.Errorf("stripped to\n%x, want\n%x", got, want)
 	}
