@@ -260,7 +260,10 @@ func (w Windows) Convert(h *History, now Instant, next Windows) {
 	old := h.Marks
 	h.Marks = make([]Mark, 0, len(old)+1)
 	room, most := next.Quota, next.Quota
-	if next.Algorithm == SlidingWindowCounter {
+	switch next.Algorithm {
+	case FixedWindow:
+		room = math.MaxInt64 // Each window has its own.
+	case SlidingWindowCounter:
 		room, most = math.MaxInt64, MaxUnits/int64(next.Length/next.unit()) // It fades: what exceeds the quota counts for longer.
 	}
 	for i := len(old) - 1; i >= 0 && room > 0; i-- {

@@ -217,7 +217,9 @@ do
     algorithm, quota, length, grain, offset = to_algorithm, to_quota, to_length, to_grain, to_offset
     starts, counts, marks = {}, {}, 0
     local free, most = quota, quota
-    if algorithm == COUNTER then
+    if algorithm == FIXED then
+      free = math.huge -- each window has its own
+    elseif algorithm == COUNTER then
       free, most = math.huge, quotient(MAX_UNITS, length / unit())
     end
     for i = old_marks, 1, -1 do
