@@ -18,6 +18,8 @@ type law struct {
 	debt   int64
 	last   quota.Instant
 	graces []grace
+	// lent is until when leases by figures of before may be used.
+	lent quota.Instant
 
 	generation uint64 // of a node's own bucket: the policy set that brought the figures
 	used       int64
@@ -82,7 +84,8 @@ func (l *law) change(now quota.Instant, next quota.Params, span quota.Span) {
 	debt, _ := bits.Div64(high, low, uint64(l.params.Den))
 	less := l.params.Burst - next.Burst
 	l.debt, l.params = int64(debt), next
-	l.allow(now, less, span)
+	l.lent = max(l.lent, now+quota.Instant(span)) // Those of the figures before these ones may live longer.
+	l.allow(now, less, quota.Span(l.lent-now))
 }
 
 // use notes n tokens used at now, and reports whether the law still holds.

@@ -351,7 +351,7 @@ func (w *world) useOwn(n *node, h nodetest.Hit, limit policy.Limit) {
 		l = &law{params: p, last: now, generation: h.Generation}
 		n.locals[key] = l
 	}
-	if h.Generation >= l.generation {
+	if h.Generation >= l.generation || l.used == 0 && !p.SlowerThan(l.params) {
 		l.generation = h.Generation
 		if p != l.params {
 			l.change(now, p, 0)
@@ -373,12 +373,21 @@ func (w *world) own(n *node, source nodetest.Source, limit policy.Limit) quota.P
 	return lease.Share(limit.Params, 1)
 }
 
-// follow has the laws of a node's own buckets keep up with a request for several of which it is not known what each was charged: a
-// bucket may go by the newer figures since.
+// follow has the laws of a node's own buckets keep up with a request that was refused, or for several of which it is not known what each
+// was charged: a bucket may go by the newer figures since, and a share that is new is kept also when it refuses.
 func (w *world) follow(n *node, d nodetest.Decision) {
 	for _, h := range d.Hits {
 		limit, ok := w.limitOf(h.Generation, h.Limit)
-		if !ok || len(d.Hits) == 1 {
+		if !ok {
+			return
+		}
+		if w.policies[h.Policy].mode != "local" {
+			key, p := lawKey{h.Bucket, nodetest.Share}, w.own(n, nodetest.Share, limit)
+			if l := n.locals[key]; l == nil || l.used == 0 && !p.SlowerThan(l.params) {
+				n.locals[key] = &law{params: p, last: n.clock(), generation: h.Generation}
+			}
+		}
+		if len(d.Hits) == 1 {
 			return
 		}
 		for _, source := range [...]nodetest.Source{nodetest.Local, nodetest.Share} {
