@@ -37,8 +37,6 @@ const (
 	maxDemand   = 1 << 32
 	keepPerTTL  = 4 // a lot covers a quarter of its life
 	termsPerTTL = 8
-	minTerm     = 10 * quota.Millisecond // of buckets of which nothing is leased to keep
-	maxTerms    = 1<<16 - 1
 	// Of a bucket with plenty a node asks for more with 1/aheadOf of a lot left, which is for half a lot a sixteenth of a TTL, and does so
 	// within a quarter of that.
 	aheadOf        = 8
@@ -138,7 +136,7 @@ func (c Credit) Receive(now quota.Instant, lot Lot) Credit {
 // Term is the time, an eighth of a TTL, in which all workers of a node tell clients the same instant at which a bucket is full. What one
 // of them hears in the meantime is told from the next term on. So each may keep what it tells until then, and no client hears a
 // later instant from one worker and an earlier one from another.
-func Term(p quota.Params) quota.Span { return max(TTL(p)/termsPerTTL, minTerm) }
+func Term(p quota.Params) quota.Span { return max(TTL(p)/termsPerTTL, 1) }
 
 // TermEnd is when now's term ends.
 func TermEnd(now quota.Instant, p quota.Params) quota.Instant {
@@ -146,9 +144,9 @@ func TermEnd(now quota.Instant, p quota.Params) quota.Instant {
 	return now - now%length + length
 }
 
-// term numbers terms from 1, and begins again after maxTerms of them, ten minutes at least.
+// term numbers terms from 1, and begins again after 65 535 of them.
 func term(now quota.Instant, p quota.Params) uint16 {
-	return uint16(now/quota.Instant(Term(p))%maxTerms) + 1
+	return uint16(now/quota.Instant(Term(p))%(1<<16-1)) + 1
 }
 
 // Telling is when the bucket is full, as clients are to be told at now.
@@ -248,8 +246,7 @@ func BackOff(p quota.Params) quota.Span { return TTL(p) / keepPerTTL }
 // a tick. A cold or slow key holds nothing and asks per request, like strict.
 //
 // Of a bucket with plenty it asks for twice as much, one token at least if that is likely to be used in time, and before its last ones
-// go: who comes next need not wait, and tokens to keep come in few calls for many buckets. What lapses of them keeps the bucket
-// from filling up further, so the threshold is far above nothing.
+// go: who comes next need not wait, and tokens to keep come in few calls for many buckets. What lapses of them keeps the bucket from filling up further, so the threshold is far above nothing.
 func (c Credit) Keep(now quota.Instant, p quota.Params, cost int64, roundTrip quota.Span) (n int64, patience quota.Span) {
 	if TTL(p) == 0 || now < c.KeepCall || now < c.AskAfter {
 		return 0, 0
