@@ -25,10 +25,8 @@ type Credit struct {
 	DemandAt quota.Instant
 	// Level is the centre's level at its last answer less what was spent here since: a hint for clients.
 	Level int64
-	// FullAt is the latest instant at which the bucket was ever known to be full again, for clients: it never steps back. Told is what they
-	// are told of it in the term ToldIn, see Tell; 0 is no term.
-	FullAt, Told quota.Instant
-	ToldIn       uint16
+	// FullAt is the latest instant at which the bucket was ever known to be full again, for clients: it never steps back.
+	FullAt quota.Instant
 }
 
 const (
@@ -36,7 +34,6 @@ const (
 	minMemory   = 500 * quota.Millisecond
 	maxDemand   = 1 << 32
 	keepPerTTL  = 4 // a lot covers a quarter of its life
-	termsPerTTL = 8
 	// Of a bucket with plenty a node asks for more with 1/aheadOf of a lot left, which is for half a lot a sixteenth of a TTL, and does so
 	// within a quarter of that.
 	aheadOf        = 8
@@ -133,41 +130,6 @@ func (c Credit) Receive(now quota.Instant, lot Lot) Credit {
 	return c
 }
 
-// Term is the time, an eighth of a TTL, in which all workers of a node tell clients the same instant at which a bucket is full. What one
-// of them hears in the meantime is told from the next term on. So each may keep what it tells until then, and no client hears a
-// later instant from one worker and an earlier one from another.
-func Term(p quota.Params) quota.Span { return max(TTL(p)/termsPerTTL, 1) }
-
-// TermEnd is when now's term ends.
-func TermEnd(now quota.Instant, p quota.Params) quota.Instant {
-	length := quota.Instant(Term(p))
-	return now - now%length + length
-}
-
-// term numbers terms from 1, and begins again after 65 535 of them.
-func term(now quota.Instant, p quota.Params) uint16 {
-	return uint16(now/quota.Instant(Term(p))%(1<<16-1)) + 1
-}
-
-// Telling is when the bucket is full, as clients are to be told at now.
-func (c Credit) Telling(now quota.Instant, p quota.Params) quota.Instant {
-	if c.ToldIn == term(now, p) {
-		return c.Told
-	}
-	return c.FullAt
-}
-
-// Tell settles what is told in now's term, unless it is settled.
-func (c Credit) Tell(now quota.Instant, p quota.Params) Credit {
-	if t := term(now, p); c.ToldIn != t {
-		c.Told, c.ToldIn = c.FullAt, t
-	}
-	return c
-}
-
-// Plenty says that the bucket is more than three quarters full, as far as the node knows: nobody lacks what it holds.
-func (c Credit) Plenty(p quota.Params) bool { return c.Level > p.Burst-p.Burst/4 }
-
 // Refused says that a request of cost n is to be refused without asking: the centre has said that it has nothing for it
 // before the returned instant.
 func (c Credit) Refused(now quota.Instant, n int64) (quota.Instant, bool) {
@@ -245,14 +207,15 @@ func BackOff(p quota.Params) quota.Span { return TTL(p) / keepPerTTL }
 // may wait for others to go along with: a quarter TTL of its own demand, at once, when what is left covers less than a round trip and
 // a tick. A cold or slow key holds nothing and asks per request, like strict.
 //
-// Of a bucket with plenty it asks for twice as much, one token at least if that is likely to be used in time, and before its last ones
-// go: who comes next need not wait, and tokens to keep come in few calls for many buckets. What lapses of them keeps the bucket from filling up further, so the threshold is far above nothing.
+// Of a bucket more than three quarters full nobody lacks what a node holds. There it asks for twice as much, one token at least if that
+// is likely to be used in time, and before its last ones go: who comes next need not wait, and tokens to keep come in few calls for
+// many buckets. What lapses of them keeps the bucket from filling up further, so the threshold is far above nothing.
 func (c Credit) Keep(now quota.Instant, p quota.Params, cost int64, roundTrip quota.Span) (n int64, patience quota.Span) {
 	if TTL(p) == 0 || now < c.KeepCall || now < c.AskAfter {
 		return 0, 0
 	}
 	left, want := c.Available(now), c.tokensIn(now, p, BackOff(p))
-	if c.Plenty(p) {
+	if c.Level > p.Burst-p.Burst/4 {
 		want = max(c.tokensIn(now, p, 2*BackOff(p)), min(c.tokensIn(now, p, TTL(p)), 1))
 		spare := (want + aheadOf/2) / aheadOf
 		if left -= cost + spare; spare > 0 {

@@ -225,38 +225,6 @@ func TestKeepAheadWhileThereIsPlenty(t *testing.T) {
 	}
 }
 
-// What was settled at a term's first request is told until the term ends, whatever is heard meanwhile; then the newest is.
-func TestTellingChangesBetweenTerms(t *testing.T) {
-	p := params(t, 1000, quota.Second, 1000) // TTL 200 ms: terms of 25 ms
-	var c lease.Credit
-	for _, step := range []struct {
-		at, heard, told quota.Instant
-		settle          bool
-	}{
-		{at: 0, heard: 300 * ms, told: 300 * ms},
-		{at: 1 * ms, told: 300 * ms, settle: true},
-		{at: 2 * ms, heard: 500 * ms, told: 300 * ms},
-		{at: 20 * ms, told: 300 * ms, settle: true},
-		{at: 24 * ms, heard: 600 * ms, told: 300 * ms},
-		{at: 25 * ms, told: 600 * ms},
-		{at: 30 * ms, heard: 700 * ms, told: 700 * ms},
-		{at: 31 * ms, told: 700 * ms, settle: true},
-		{at: 49 * ms, heard: 800 * ms, told: 700 * ms},
-		{at: 10 * sec, told: 800 * ms, settle: true},
-	} {
-		c.FullAt = max(c.FullAt, step.heard)
-		if step.settle {
-			c = c.Tell(step.at, p)
-		}
-		if got := c.Telling(step.at, p); got != step.told {
-			t.Errorf("at %d ms clients are told %d ms, want %d", step.at/ms, got/ms, step.told/ms)
-		}
-		if end := lease.TermEnd(step.at, p); end <= step.at || end > step.at+25*ms || end%(25*ms) != 0 {
-			t.Errorf("the term at %d ms ends at %d µs", step.at/ms, end)
-		}
-	}
-}
-
 // A time for which requests were refused says nothing of the demand, but no longer than a back-off.
 func TestDemandOutlastsRationing(t *testing.T) {
 	p := params(t, 1000, quota.Second, 1000)

@@ -73,15 +73,14 @@ func (e *Entry) idle() quota.Instant {
 //	local, share   debt 8, last 8, num 8, den 8, burst 8, generation 8, lent: epoch 4, last 4, older 4
 //	optimistic     num 8, den 8, burst 8, unknown 8, reported 8, sent 8, debt 8, heard 8, since 8, last 8
 //	leased         two lots of expiry 8 and tokens 4, not before 8, ask after 8, keep call 8, demand at 8, deny cost 4,
-//	               demand 4, level 8, full at 8, told before full at 4; told in is in the pad
+//	               demand 4, level 8, full at 8
 const (
 	atKind    = 16
 	atShort   = 17
-	atToldIn  = 18
 	atLimit   = 20
 	atIdle    = 24
 	atPayload = 32
-	entrySize = atPayload + 84
+	entrySize = atPayload + 80
 )
 
 // decode reads a record and reports false for one that no filter can have written: its figures would not do to reckon with.
@@ -112,8 +111,6 @@ func (e *Entry) decode(b []byte) bool {
 	e.Credit.KeepCall, e.Credit.DemandAt = quota.Instant(c.i64()), quota.Instant(c.i64())
 	e.Credit.DenyCost, e.Credit.Demand, e.Credit.Level = c.u32(), c.u32(), c.i64()
 	e.Credit.FullAt = quota.Instant(c.i64())
-	e.Credit.Told = e.Credit.FullAt - quota.Instant(c.u32())
-	e.Credit.ToldIn = binary.LittleEndian.Uint16(b[atToldIn:])
 	e.Credit.Short = b[atShort]
 	c.at = atLimit
 	e.Limit = uint32(c.u32())
@@ -161,8 +158,6 @@ func (e *Entry) encode(b []byte) {
 	c.putU32(e.Credit.Demand)
 	c.putI64(e.Credit.Level)
 	c.putI64(int64(e.Credit.FullAt))
-	c.putU32(int64(e.Credit.FullAt - e.Credit.Told))
-	binary.LittleEndian.PutUint16(b[atToldIn:], e.Credit.ToldIn)
 	b[atShort] = e.Credit.Short
 	c.at = atLimit
 	c.putU32(int64(e.Limit))

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	tokenMagic   = "WRS2"
+	tokenMagic   = "WRS1"
 	maxTokenSlot = recordsAt + entriesPerSlot*entrySize
 )
 

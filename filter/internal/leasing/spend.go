@@ -44,17 +44,14 @@ type Spend struct {
 	Commit bool
 	// Watch counts the demand also where nothing is in hand: who only watches never asks, so no answer will count it.
 	Watch bool
-	// Lots: take some tokens more, which this worker keeps for the requests to come, if the bucket is busy. Soon is how many it will need
-	// before long: so many it takes at most of a bucket with plenty, busy or not.
+	// Lots: of a busy bucket take some tokens more, which this worker keeps for the requests to come.
 	Lots bool
-	Soon int64
 
 	State State
 	// Until: Exhausted until then; of tokens taken, when they must be used.
 	Until quota.Instant
-	// Lot is how many tokens more were taken, LotUntil until when they may be spent without looking here.
-	Lot      int64
-	LotUntil quota.Instant
+	// Lot is how many tokens more were taken.
+	Lot int64
 	// Keep is how many tokens to ask for beyond this request, by KeepBy at the latest. With Commit or Watch the credit is marked as
 	// being asked for.
 	Keep   int64
@@ -69,11 +66,8 @@ type Spend struct {
 // keepTimeout is how long a call for tokens to keep may take before another worker may make one.
 const keepTimeout = 250 * quota.Millisecond
 
-// A worker takes 1/lotsInHand of the tokens in hand of a busy bucket for itself, and 1/lotsInPlenty at most of one with plenty.
-const (
-	lotsInHand   = 16
-	lotsInPlenty = 2
-)
+// lotsInHand: a worker takes 1/lotsInHand of the tokens in hand of a busy bucket for itself.
+const lotsInHand = 16
 
 // askAhead is how early to ask for more: a round trip and a tick.
 const askAhead = 25 * quota.Millisecond
@@ -82,7 +76,9 @@ const askAhead = 25 * quota.Millisecond
 func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	fitLimit(e, s.Params, s.Algorithm)
 	c := e.Credit
-	s.Lot, s.Keep, s.KeepCall, s.FullAt = 0, 0, s.Now < c.KeepCall, c.Telling(s.Now, s.Params)
+	busy := s.Lots && !s.Strict && s.Algorithm == quota.TokenBucket && s.Now-c.DemandAt <= quota.Instant(bucketstore.Busy)
+	s.Lot = 0
+	s.Keep, s.KeepCall, s.FullAt = 0, s.Now < c.KeepCall, c.FullAt
 	until, refused := c.Refused(s.Now, s.Cost)
 	available := (s.Cost == 0 || !s.queue()) && c.Available(s.Now) >= s.Cost
 	switch {
@@ -113,34 +109,17 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	}
 	if available {
 		s.Until = c.Expiry(s.Now)
-		lot := s.lot(c)
 		c, _ = c.Spend(s.Now, s.Params, s.Cost)
 		s.Level = c.Level
-		c, _ = c.Spend(s.Now, s.Params, lot)
-		c = c.Tell(s.Now, s.Params)
-		s.Lot, s.FullAt = lot, c.Telling(s.Now, s.Params)
+		if lot := min(c.Available(s.Now)/lotsInHand, bucketstore.MaxLot); busy && lot >= bucketstore.MinLot {
+			s.Lot = lot
+			c, _ = c.Spend(s.Now, s.Params, lot)
+		}
 	} else if s.Watch {
 		c = c.Observe(s.Now, s.Params, s.Cost)
 	}
 	e.Credit = c
 	return available || marks || s.Watch
-}
-
-// lot is how many tokens to take in advance, after the request's own.
-func (s *Spend) lot(c lease.Credit) int64 {
-	left := c.Available(s.Now) - s.Cost
-	s.LotUntil = min(s.Until, lease.TermEnd(s.Now, s.Params))
-	switch {
-	case s.Algorithm != quota.TokenBucket || !s.Lots:
-	case c.Plenty(s.Params):
-		return min(left/lotsInPlenty, s.Soon)
-	case s.Now-c.DemandAt <= quota.Instant(bucketstore.Busy):
-		s.LotUntil = min(s.LotUntil, s.Now+2*quota.Instant(bucketstore.EpochSpan))
-		if n := min(left/lotsInHand, bucketstore.MaxLot); n >= bucketstore.MinLot {
-			return n
-		}
-	}
-	return 0
 }
 
 // learn is the change that takes in the centre's answer.
@@ -172,7 +151,7 @@ func (l *learn) Apply(e *bucketstore.Entry) bool {
 	if l.ask.Keep > 0 {
 		c.KeepCall = 0
 	}
-	l.fullAt = c.Telling(l.now, l.ask.Params)
+	l.fullAt = c.FullAt
 	c = c.Receive(l.now, lease.Lot{Tokens: l.grant.Keep, Expiry: lease.Expiry(l.sent, lease.TTL(l.ask.Params))})
 	e.Credit = c.Receive(l.now, lease.Lot{Tokens: l.unused, Expiry: lease.Expiry(l.sent, lease.Deadline)})
 	return true
@@ -195,7 +174,6 @@ func fitLimit(e *bucketstore.Entry, p quota.Params, a quota.Algorithm) {
 	mark := uint32(a)<<28 ^ uint32(p.Num)*0x9e3779b1 ^ uint32(p.Den)*0x85ebca6b ^ uint32(p.Den>>32) ^ uint32(p.Burst)*0xc2b2ae35
 	if e.Limit != mark {
 		e.Limit = mark
-		c := &e.Credit
-		c.NotBefore, c.AskAfter, c.FullAt, c.ToldIn, c.Short = 0, 0, 0, 0, 0
+		e.Credit.NotBefore, e.Credit.AskAfter, e.Credit.FullAt, e.Credit.Short = 0, 0, 0, 0
 	}
 }

@@ -89,33 +89,18 @@ func (l *Limiter) takeCredit(req *Request, i int, now quota.Instant, commit bool
 	return true, Quota
 }
 
-// spendCredit carries out l.spend by what this worker holds of the bucket or, if that does not do, in the shared data: with its own
-// tokens, if it has yet, so that it only hears what to tell the client.
+// spendCredit carries out l.spend by what this worker holds of the bucket or, if that does not do, in the shared data.
 func (l *Limiter) spendCredit(key match.Key, now quota.Instant) error {
-	s, held := &l.spend, l.place(bucketstore.Leased, &key, now)
-	if held == nil {
-		return l.store.Update(bucketstore.Leased, key, now, s)
-	}
-	if held.spend(s, &key) {
+	held := l.place(bucketstore.Leased, &key, now)
+	if held != nil && held.spend(&l.spend, &key) {
 		return nil
 	}
-	cost := s.Cost
-	own := held.has(s, &key)
-	if own {
-		s.Cost = 0
-	} else {
-		s.Lots, s.Soon = true, held.soon(s, &key)
+	l.spend.Lots = held != nil
+	err := l.store.Update(bucketstore.Leased, key, now, &l.spend)
+	if held != nil && err == nil {
+		l.Stats.Lapsed += uint64(held.remember(&l.spend, key))
 	}
-	err := l.store.Update(bucketstore.Leased, key, now, s)
-	if s.Cost = cost; err != nil {
-		return err
-	}
-	if own {
-		held.refresh(s)
-	} else {
-		l.Stats.Lapsed += uint64(held.remember(s, key))
-	}
-	return nil
+	return err
 }
 
 // takeTab decides a hit of an optimistic bucket: this node alone, within its slack, and reported afterwards.

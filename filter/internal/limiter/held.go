@@ -3,17 +3,15 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
-	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // A worker keeps what it knows of a busy bucket, so that it need not go to the shared data for each request: tokens that it has
-// taken in advance, a lot, and refusals that still hold. What it tells of them without looking is good for some milliseconds or, of a
-// leased bucket with plenty, for a term.
+// taken in advance, a lot, and refusals that still hold. Both are good for some milliseconds.
 
 const (
-	places = 1024
+	places = 128
 	// A lot is at most 1/lotsInBurst of the burst; a bucket of which it would be too small, or that is more than half empty, is charged
 	// request by request. At most 1/lentInBurst of a burst is lent.
 	lotsInBurst = 64
@@ -22,7 +20,7 @@ const (
 	refusing = 5 * quota.Millisecond
 )
 
-// held is what a worker knows of one bucket by itself, until an instant. The zero value knows nothing.
+// held is what a worker knows of one bucket by itself. The zero value knows nothing.
 type held struct {
 	key    match.Key
 	kind   bucketstore.Kind
@@ -37,9 +35,7 @@ type held struct {
 	floor        int64
 	epoch        uint32
 
-	// Of a central bucket: requests of denyCost or more are refused until notBefore. Its tokens expire later than what is told of them; at
-	// taken this worker took tokens last, all of lot.
-	expiry, taken     quota.Instant
+	// Of a central bucket: requests of denyCost or more are refused until notBefore.
 	denyCost          int64
 	notBefore, fullAt quota.Instant
 	level             int64
@@ -47,8 +43,8 @@ type held struct {
 
 // place is where a worker keeps what it knows of a bucket; nil if it holds tokens of another there.
 func (l *Limiter) place(kind bucketstore.Kind, key *match.Key, now quota.Instant) *held {
-	h := &l.held[(uint(key[10])<<8|uint(key[11]))%places]
-	if (h.kind != kind || h.key != *key) && h.tokens > 0 && now < max(h.until, h.expiry) {
+	h := &l.held[key[10]%places]
+	if (h.kind != kind || h.key != *key) && h.tokens > 0 && now < h.until {
 		return nil
 	}
 	return h
@@ -160,57 +156,25 @@ func (h *held) spend(s *leasing.Spend, key *match.Key) bool {
 	return true
 }
 
-// soon is how many tokens of a leased bucket this worker will need in a term, going by what it took last and how long that lasted; 0 if it
-// does not know.
-func (h *held) soon(s *leasing.Spend, key *match.Key) int64 {
-	if h.kind != bucketstore.Leased || h.key != *key || h.params != s.Params || s.Strict {
-		return 0
-	}
-	return min(h.lot*int64(lease.Term(s.Params))/max(int64(s.Now-h.taken), 1), bucketstore.MaxLot)
-}
-
-// has says whether there are tokens for s left of the last lot, though what is known of the bucket is too old to tell.
-func (h *held) has(s *leasing.Spend, key *match.Key) bool {
-	return h.kind == bucketstore.Leased && h.key == *key && h.params == s.Params && s.Cost > 0 && s.Cost <= h.alive(s.Now)
-}
-
-// refresh takes in what s has found out of the bucket while its tokens were here, and spends them.
-func (h *held) refresh(s *leasing.Spend) {
-	if s.Commit {
-		h.until, h.level, h.fullAt = min(lease.TermEnd(s.Now, s.Params), h.expiry), s.Level, s.FullAt
-		h.tokens -= s.Cost
-	}
-}
-
-// alive are the tokens of a leased bucket that may be spent yet.
-func (h *held) alive(now quota.Instant) int64 {
-	if now < h.expiry {
-		return h.tokens
-	}
-	return 0
-}
-
 // remember keeps what s has found out of a central bucket, and says how many tokens nobody can use any more for that.
 func (h *held) remember(s *leasing.Spend, key match.Key) (lapsed int64) {
 	var left, lost int64
 	if h.kind == bucketstore.Leased {
-		left = h.alive(s.Now)
-		if lost = h.tokens - left; h.key != key || h.params != s.Params {
-			left, lost = 0, h.tokens
+		if left = h.tokens; !h.is(bucketstore.Leased, &key, s.Params, s.Now) {
+			left, lost = 0, left
 		}
 	}
+	end := s.Now + 2*quota.Instant(bucketstore.EpochSpan)
 	switch {
 	case s.Strict:
 		return 0
-	case s.State == leasing.Ready && s.Commit:
-		expiry := s.Until
+	case s.Lot > 0:
 		if left > 0 {
-			expiry = min(expiry, h.expiry)
+			end = min(end, h.until)
 		}
-		*h = held{until: min(s.LotUntil, expiry), tokens: s.Lot + left, lot: s.Lot + s.Cost, expiry: expiry, taken: s.Now, level: s.Level}
+		*h = held{until: min(s.Until, end), tokens: s.Lot + left, level: s.Level}
 	case s.State == leasing.Exhausted && left == 0:
-		end := min(s.Until, s.Now+quota.Instant(refusing), lease.TermEnd(s.Now, s.Params))
-		*h = held{until: end, denyCost: s.Cost, notBefore: s.Until}
+		*h = held{until: min(s.Until, s.Now+quota.Instant(refusing)), denyCost: s.Cost, notBefore: s.Until}
 	default:
 		return 0
 	}
