@@ -1,8 +1,6 @@
 package wire_test
 
 import (
-	"encoding/hex"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -40,15 +38,7 @@ func TestConsumersReadBack(t *testing.T) {
 	question := wire.AppendQuestion(nil, [][16]byte{{1, 2, 3}, {0xff}})
 	newest := wire.AppendConsumers(nil, second())
 	for name, got := range map[string][]byte{"consumers": message, "consumers_question": question, "consumers_2": newest} {
-		file := "testdata/" + name + ".hex"
-		if os.Getenv("WEIR_UPDATE_GOLDEN") != "" {
-			if err := os.WriteFile(file, []byte(hex.EncodeToString(got)+"\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if want, err := os.ReadFile(file); err != nil || hex.EncodeToString(got) != strings.TrimSpace(string(want)) {
-			t.Errorf("%s changed: raise its format version and keep reading the old one (%v)\ngot  %x\nwant %s", name, err, got, want)
-		}
+		golden(t, name, got)
 	}
 	var back wire.Consumers
 	if err := wire.DecodeConsumers(message, &back); err != nil || !reflect.DeepEqual(back, consumers) || !wire.IsConsumers(message) {

@@ -1,10 +1,7 @@
 package wire_test
 
 import (
-	"encoding/hex"
-	"os"
 	"reflect"
-	"strings"
 	"testing"
 
 	"github.com/weir-proxy/weir/shared/policy"
@@ -23,16 +20,8 @@ var decisions = wire.Decisions{
 }
 
 func TestDecisionsReadBack(t *testing.T) {
-	const file = "testdata/decisions.hex"
 	message := wire.AppendDecisions(nil, &decisions)
-	if os.Getenv("WEIR_UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(file, []byte(hex.EncodeToString(message)+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if want, err := os.ReadFile(file); err != nil || hex.EncodeToString(message) != strings.TrimSpace(string(want)) {
-		t.Errorf("the message changed: raise its format version and keep reading the old one (%v)\ngot  %x\nwant %s", err, message, want)
-	}
+	golden(t, "decisions", message)
 	var back wire.Decisions
 	if err := wire.DecodeDecisions(message, &back); err != nil || !reflect.DeepEqual(back, decisions) {
 		t.Errorf("%+v: %v", back, err)

@@ -1,10 +1,7 @@
 package wire_test
 
 import (
-	"encoding/hex"
-	"os"
 	"reflect"
-	"strings"
 	"testing"
 
 	"github.com/weir-proxy/weir/shared/policy"
@@ -24,15 +21,7 @@ var enforcement = wire.Enforcement{
 
 func TestEnforcementReadsBack(t *testing.T) {
 	got := wire.AppendEnforcement(nil, &enforcement)
-	const file = "testdata/enforcement.hex"
-	if os.Getenv("WEIR_UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(file, []byte(hex.EncodeToString(got)+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if want, err := os.ReadFile(file); err != nil || hex.EncodeToString(got) != strings.TrimSpace(string(want)) {
-		t.Errorf("enforcement changed: raise its format version and keep reading the old one (%v)\ngot  %x\nwant %s", err, got, want)
-	}
+	golden(t, "enforcement", got)
 	var back wire.Enforcement
 	if err := wire.DecodeEnforcement(got, &back); err != nil || !reflect.DeepEqual(back, enforcement) || !wire.IsEnforcement(got) {
 		t.Errorf("%+v: %v", back, err)

@@ -1,10 +1,7 @@
 package wire_test
 
 import (
-	"encoding/hex"
-	"os"
 	"reflect"
-	"strings"
 	"testing"
 
 	"github.com/weir-proxy/weir/shared/policy"
@@ -17,16 +14,8 @@ var report = wire.Report{
 }
 
 func TestReportReadsBack(t *testing.T) {
-	const file = "testdata/report.hex"
 	message := wire.AppendReport(nil, report)
-	if os.Getenv("WEIR_UPDATE_GOLDEN") != "" {
-		if err := os.WriteFile(file, []byte(hex.EncodeToString(message)+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if want, err := os.ReadFile(file); err != nil || hex.EncodeToString(message) != strings.TrimSpace(string(want)) {
-		t.Errorf("the report changed: raise its format version and keep reading the old one (%v)\ngot  %x\nwant %s", err, message, want)
-	}
+	golden(t, "report", message)
 	var back wire.Report
 	if err := wire.DecodeReport(message, &back); err != nil || !reflect.DeepEqual(back, report) {
 		t.Errorf("%+v: %v", back, err)

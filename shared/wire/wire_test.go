@@ -40,7 +40,24 @@ var reply = wire.LeaseReply{
 	},
 }
 
-// The golden bytes are the contract between versions of the filter and of the control plane that run side by side.
+// golden holds a message against the bytes that versions of the filter and of the control plane which run side by side have agreed on.
+func golden(t *testing.T, name string, message []byte) {
+	t.Helper()
+	file := "testdata/" + name + ".hex"
+	if os.Getenv("WEIR_UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(file, []byte(hex.EncodeToString(message)+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if hex.EncodeToString(message) != strings.TrimSpace(string(want)) {
+		t.Errorf("%s changed: raise its format version and keep reading the old one\ngot  %x\nwant %s", name, message, want)
+	}
+}
+
 func TestGolden(t *testing.T) {
 	for name, got := range map[string][]byte{
 		"lease_request":   wire.AppendLeaseRequest(nil, request),
@@ -48,19 +65,7 @@ func TestGolden(t *testing.T) {
 		"lease_reply":     wire.AppendLeaseReply(nil, reply),
 		"snapshot":        snapshot(t),
 	} {
-		file := "testdata/" + name + ".hex"
-		if os.Getenv("WEIR_UPDATE_GOLDEN") != "" {
-			if err := os.WriteFile(file, []byte(hex.EncodeToString(got)+"\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if hex.EncodeToString(got) != strings.TrimSpace(string(want)) {
-			t.Errorf("%s changed: raise its format version and keep reading the old one\ngot  %x\nwant %s", name, got, want)
-		}
+		golden(t, name, got)
 	}
 }
 
