@@ -19,6 +19,8 @@ import "github.com/weir-proxy/weir/shared/quota"
 // EpochBits is how much of a ledger's version may change while a draft stays the same: the rest is the number of the policy set.
 const EpochBits = 24
 
+func policySet(version uint64) uint64 { return version >> EpochBits }
+
 // Counted is a ledger of either kind.
 type Counted[L any] interface {
 	Grant(now quota.Instant, ask Ask) (L, Grant)
@@ -27,9 +29,8 @@ type Counted[L any] interface {
 	charge(now quota.Instant, ask, spent Ask, g Grant) L
 	known() bool
 	seed() L
-	// before: the ledger's policy set is older than that of ask; of: it is the same; with: it has the same figures.
-	before(ask Ask) bool
-	of(ask Ask) bool
+	// policySet is the number of the one that brought the ledger's figures; with says whether they are those of ask.
+	policySet() uint64
 	with(ask Ask) bool
 }
 
@@ -42,7 +43,7 @@ func (t Twins[L]) Grant(now quota.Instant, draft bool, ask, other Ask) (next Twi
 	next = t
 	if !draft {
 		next.Main, g = t.Promoted(ask).Grant(now, ask)
-		if booked = spends(ask, g) && t.Draft.known() && !t.Draft.before(other); booked {
+		if booked = spends(ask, g) && t.Draft.known() && t.Draft.policySet() >= policySet(other.Version); booked {
 			next.Draft = t.Draft.charge(now, other, ask, g)
 		}
 		return next, g, booked
@@ -67,7 +68,7 @@ func (t Twins[L]) Look(now quota.Instant, draft bool, ask Ask) (next Twins[L], g
 
 // started is the draft's ledger, which begins as the main one.
 func (t Twins[L]) started(ask Ask) L {
-	if t.Draft.known() && !t.Draft.before(ask) {
+	if t.Draft.known() && t.Draft.policySet() >= policySet(ask.Version) {
 		return t.Draft
 	}
 	return t.Main.seed()
@@ -76,7 +77,8 @@ func (t Twins[L]) started(ask Ask) L {
 // Promoted is the ledger that counts for an ask where drafts have ended: the main one, but where the ask is the first by what was the
 // draft, that one, which has counted everything by these figures.
 func (t Twins[L]) Promoted(ask Ask) L {
-	if t.Main.known() && t.Main.before(ask) && !t.Main.with(ask) && t.Draft.of(ask) && t.Draft.with(ask) {
+	asks := policySet(ask.Version)
+	if t.Main.known() && t.Main.policySet() < asks && !t.Main.with(ask) && t.Draft.policySet() == asks && t.Draft.with(ask) {
 		return t.Draft
 	}
 	return t.Main
@@ -92,9 +94,7 @@ func (l Ledger) seed() Ledger {
 	return l
 }
 
-func (l Ledger) before(ask Ask) bool { return l.Version>>EpochBits < ask.Version>>EpochBits }
-
-func (l Ledger) of(ask Ask) bool { return l.Version>>EpochBits == ask.Version>>EpochBits }
+func (l Ledger) policySet() uint64 { return policySet(l.Version) }
 
 func (l Ledger) with(ask Ask) bool { return l.Params == ask.Params }
 
@@ -119,9 +119,7 @@ func (l WindowLedger) seed() WindowLedger {
 	return l
 }
 
-func (l WindowLedger) before(ask Ask) bool { return l.Version>>EpochBits < ask.Version>>EpochBits }
-
-func (l WindowLedger) of(ask Ask) bool { return l.Version>>EpochBits == ask.Version>>EpochBits }
+func (l WindowLedger) policySet() uint64 { return policySet(l.Version) }
 
 func (l WindowLedger) with(ask Ask) bool { return l.Windows == ask.Windows }
 
