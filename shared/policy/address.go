@@ -72,16 +72,6 @@ func (r *reader) longList(path string, n Node, limit int, read func(path string,
 		r.problem(path, "has "+strconv.Itoa(n.size())+" items; at most "+strconv.Itoa(limit)+" are allowed")
 		return
 	}
-	if n.count > 0 {
-		r.rest(path, n, read)
-		return
-	}
-	for i := range n.Items {
-		read(r.index(path, i), n.Items[i])
-	}
-}
-
-func (r *reader) rest(path string, n Node, read func(path string, n Node)) {
 	n.each(func(i int, item Node) { read(r.index(path, i), item) })
 }
 
