@@ -262,7 +262,7 @@ func TestShareDividesRateAndBurst(t *testing.T) {
 
 // What clients are told of the moment at which the bucket is full never steps back, though the centre's level is in whole
 // tokens, and a refusal's wait is exact.
-func TestFullAtNeverStepsBack(t *testing.T) {
+func TestCreditsResetNeverStepsBack(t *testing.T) {
 	p, err := quota.NewParams(60, quota.Hour, 60)
 	if err != nil {
 		t.Fatal(err)
@@ -283,8 +283,8 @@ func TestFullAtNeverStepsBack(t *testing.T) {
 		{100, lease.Grant{NotBefore: 21 * quota.Second}, 100 + 60*60},
 	} {
 		c = c.Learn(at(step.second), ask, step.grant, 0, 0)
-		if c.FullAt != at(step.full) {
-			t.Errorf("at %d s: full at %d, want %d", step.second, c.FullAt/quota.Instant(quota.Second), step.full)
+		if got := c.Reset.At(at(step.second)); got != at(step.full) {
+			t.Errorf("at %d s: full at %d, want %d", step.second, got/quota.Instant(quota.Second), step.full)
 		}
 	}
 }

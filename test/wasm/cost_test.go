@@ -121,7 +121,7 @@ func ways(request envoytest.Request) []way {
 		}, cost{calls(looked, headed), times(8, shared), stream, 2, 420}},
 		{"optimistic", func(t *testing.T) *envoytest.Host {
 			return central(t, request, limits("p", "optimistic", "100000/1s"))
-		}, cost{calls(looked, shared, headed), nil, stream, 2, 420}},
+		}, cost{calls(looked, shared, headed), nil, stream, 2, 440}},
 	}
 }
 

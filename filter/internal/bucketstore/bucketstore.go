@@ -1,7 +1,7 @@
 // Package bucketstore keeps buckets in Envoy's shared data, which all workers of a process see: two tables of a fixed number of
 // slots, each a value with a few entries, changed by compare-and-swap. Shared data can neither delete nor expire keys and is
 // bounded by nothing, so the number of keys is fixed here and a flood of new buckets cannot grow it: a table for n keys has n/8
-// slots of at most 1 KiB for buckets of tokens, and as many of at most 4 KiB for those that count in windows.
+// slots of at most 1160 bytes for buckets of tokens, and as many of at most 4 KiB for those that count in windows.
 //
 // A slot that is full gives up the entry nearest to saying nothing: a full local bucket is as good as an absent one. An entry
 // evicted earlier leaves the instant at which it would have been full in one of the slot's cells, and a key that has no entry
@@ -25,7 +25,7 @@ type SharedData interface {
 }
 
 // Change decides on one entry. Apply may run more than once for one Update, each time on the newest state, and must not keep
-// e. If it returns false nothing is stored, so a flood of refusals causes no contention.
+// e. If it returns false nothing is stored.
 type Change interface {
 	Apply(e *Entry) (write bool)
 }

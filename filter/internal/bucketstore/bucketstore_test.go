@@ -53,6 +53,9 @@ func TestEntriesReadBack(t *testing.T) {
 	st := bucketstore.New(&sharedtest.Data{}, space, 8)
 	instant := rapid.Custom(func(t *rapid.T) quota.Instant { return quota.Instant(rapid.Int64().Draw(t, "instant")) })
 	number := rapid.Int64Range(0, 1<<32-1)
+	reset := rapid.Custom(func(t *rapid.T) quota.Reset {
+		return quota.Reset{FullAt: instant.Draw(t, "full"), Told: instant.Draw(t, "told"), Until: instant.Draw(t, "until")}
+	})
 	rapid.Check(t, func(t *rapid.T) {
 		want := bucketstore.Entry{Kind: rapid.SampledFrom([]bucketstore.Kind{bucketstore.Local, bucketstore.Share, bucketstore.Leased}).Draw(t, "kind")}
 		want.Key = match.Key(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "key"))
@@ -62,10 +65,12 @@ func TestEntriesReadBack(t *testing.T) {
 				Lots:      [2]lease.Lot{{Tokens: number.Draw(t, "t0"), Expiry: instant.Draw(t, "e0")}, {Tokens: number.Draw(t, "t1"), Expiry: instant.Draw(t, "e1")}},
 				NotBefore: instant.Draw(t, "nb"), DenyCost: number.Draw(t, "dc"), AskAfter: instant.Draw(t, "aa"), KeepCall: instant.Draw(t, "kc"),
 				Short: rapid.Byte().Draw(t, "short"), Demand: number.Draw(t, "d"), DemandAt: instant.Draw(t, "da"), Level: rapid.Int64().Draw(t, "level"),
+				Reset: reset.Draw(t, "reset"),
 			}
 		} else {
 			want.State = quota.State{Debt: rapid.Int64Range(0, 10*int64(quota.Second)).Draw(t, "debt"), Last: instant.Draw(t, "last") / 2}
 			want.Params, want.Generation = ten, rapid.Uint64().Draw(t, "generation")
+			want.Reset = reset.Draw(t, "reset")
 		}
 		write := change(func(e *bucketstore.Entry) bool { *e = want; return true })
 		if err := st.Update(want.Kind, want.Key, 0, write); err != nil {
@@ -187,7 +192,7 @@ func TestAFloodOfKeysDoesNotGrowTheTable(t *testing.T) {
 func TestSlotsGrowAsNeeded(t *testing.T) {
 	data := &sharedtest.Data{}
 	slot := append(space[:], 's', 0, 0, 0)
-	for n, want := range []int{248, 360, 472, 584, 696, 808, 920, 1032, 1032} {
+	for n, want := range []int{264, 392, 520, 648, 776, 904, 1032, 1160, 1160} {
 		st := bucketstore.New(data, space, 8)
 		for range 2 {
 			if ok, _ := take(st, key(0, byte(n)), quota.Instant(n), 5); !ok {
@@ -202,7 +207,7 @@ func TestSlotsGrowAsNeeded(t *testing.T) {
 		}
 		b, _, _ := data.Get(slot)
 		full := &sharedtest.Data{}
-		full.Put(slot, append(b, make([]byte, 1032-len(b))...))
+		full.Put(slot, append(b, make([]byte, 1160-len(b))...))
 		st = bucketstore.New(full, space, 8)
 		if ok, _ := take(st, key(0, 0), 0, 1); ok {
 			t.Error("the entry of a slot of full length was not read")

@@ -20,11 +20,17 @@ const (
 	MinLot, MaxLot = 4, 64
 )
 
+// Refusing is how long a worker may go by a refusal without looking again.
+const Refusing = 5 * quota.Millisecond
+
 // EpochSpan is the length of an epoch: lent tokens are good for one to two of them.
 const EpochSpan = 10 * quota.Millisecond
 
 // Epoch is the number of now's epoch. Numbers are compared modulo 2^32, which is more than a year.
 func Epoch(now quota.Instant) uint32 { return uint32(uint64(now) / uint64(EpochSpan)) }
+
+// StillLent says whether tokens that were lent in an epoch are good at now.
+func StillLent(epoch uint32, now quota.Instant) bool { return Epoch(now)-epoch <= 1 }
 
 // LentUntil is until when tokens lent in an epoch are good, for a now within it.
 func LentUntil(now quota.Instant) quota.Instant {

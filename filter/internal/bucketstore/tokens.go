@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	tokenMagic   = "WRS1"
+	tokenMagic   = "WRS2"
 	maxTokenSlot = recordsAt + entriesPerSlot*entrySize
 )
 

@@ -10,7 +10,8 @@ import (
 type seen struct {
 	result    quota.Result
 	remaining int64
-	reset     quota.Span
+	// fullAt is what the client is told of when the bucket will be full, by the caller's clock.
+	fullAt quota.Instant
 	// delay is how long the bucket's debt before this request takes to drain. turned: the request would have had to wait, and must
 	// not.
 	delay  quota.Span
@@ -60,17 +61,20 @@ type localTake struct {
 	// held is where the worker keeps what it knows of the bucket; nil if it goes by the shared data alone.
 	held *held
 
-	// used are the figures that the bucket is counted in, after its state behind this request.
-	used  quota.Params
-	after quota.State
-	// lot are the tokens taken in advance, floor the units that others have taken so, and wrote the state that was stored, if any.
+	// used are the figures that the bucket is counted in, after its state behind this request, lot the tokens taken in advance, floor the
+	// units that others have taken so, and wrote the state that was stored, if any.
+	used       quota.Params
+	after      quota.State
 	lot, floor int64
 	wrote      quota.State
+	// holdUntil is until when the worker may go by this without looking; 0 if it must not.
+	holdUntil quota.Instant
 }
 
 // Apply implements bucketstore.Change.
 func (t *localTake) Apply(e *bucketstore.Entry) bool {
-	p, generation := t.params, t.generation
+	p, generation, reset := t.params, t.generation, e.Reset
+	holds := t.held != nil && !e.New && e.Params == p
 	s, lent := t.held.settle(e, t.now)
 	switch {
 	case e.New && e.Kind == bucketstore.Share:
@@ -79,7 +83,7 @@ func (t *localTake) Apply(e *bucketstore.Entry) bool {
 	case e.New:
 		s = quota.State{Debt: owed(p, e.Debtor, t.now), Last: t.now}
 	case e.Params != p && t.generation >= e.Generation:
-		s = e.Params.Convert(s, t.now, p)
+		s, reset = e.Params.Convert(s, t.now, p), quota.Reset{}
 	case e.Params != p:
 		// A worker that has an older policy set than the bucket never converts it back.
 		p, generation = e.Params, e.Generation
@@ -94,19 +98,39 @@ func (t *localTake) Apply(e *bucketstore.Entry) bool {
 	} else {
 		s = p.Refill(s, t.now)
 	}
-	t.remaining, t.reset = p.Remaining(s), p.ResetAfter(s, t.now)
-	t.used, t.after, t.floor, t.lot, t.wrote = p, s, p.UnitsFor(lent.Tokens()), 0, quota.State{}
-	// An entry that starts in debt is stored also when it refuses, so that it can refill.
-	indebted := e.New && s.Debt > 0
-	if charge := t.commit && t.result.Allowed && t.cost > 0; !charge && (!indebted || t.result.Allowed) {
-		return false
-	} else if charge {
-		t.lot = t.held.lotFor(t, e, p, s, lent)
+	t.used, t.after, t.wrote, t.remaining = p, s, quota.State{}, p.Remaining(s)
+	stores := t.conclude(e, lent, reset, holds)
+	if stores {
+		s.Debt += t.lot * p.Den
+		e.State, e.Params, e.Generation, e.Lent = s, p, generation, lent.Add(t.lot)
+		t.wrote = s
 	}
-	s.Debt += t.lot * p.Den
-	e.State, e.Params, e.Generation, e.Lent = s, p, generation, lent.Add(t.lot)
-	t.wrote = s
-	return true
+	return stores
+}
+
+// conclude finds out what to tell the client and what the worker may hold, if it may, and whether the bucket is to be stored.
+func (t *localTake) conclude(e *bucketstore.Entry, lent bucketstore.Lent, reset quota.Reset, holds bool) (stores bool) {
+	t.floor, t.lot, t.holdUntil = t.used.UnitsFor(lent.Tokens()), 0, 0
+	charges := t.commit && t.result.Allowed && t.cost > 0
+	until := t.now + quota.Instant(bucketstore.Refusing)
+	if charges && holds {
+		until = bucketstore.LentUntil(t.now)
+		t.lot = t.held.lotFor(t, e, lent)
+		holds = t.lot > 0
+	}
+	holds = holds && (charges || !t.result.Allowed)
+	// An entry that starts in debt is stored also when it refuses, so that it can refill; what was spent of an old lot, so that all tell it.
+	stores = charges || holds || e.New && t.after.Debt > 0 && !t.result.Allowed || t.held.lotOf(e) && t.now >= t.held.until
+	if stores || reset == (quota.Reset{}) {
+		// What others have taken in advance they may not need.
+		unlent := quota.State{Debt: max(t.after.Debt-t.floor, 0), Last: t.after.Last}
+		reset = reset.Raise(t.now + quota.Instant(t.used.ResetAfter(unlent, t.now)))
+	}
+	if holds {
+		reset, t.holdUntil = reset.Promise(t.now, until)
+	}
+	t.fullAt, e.Reset = reset.At(t.now), reset
+	return stores
 }
 
 // windowTake is the change that counts in windows.
@@ -135,10 +159,10 @@ func (t *windowTake) Apply(e *bucketstore.Entry) bool {
 		w, generation = e.Windows, e.Generation
 	}
 	w.Advance(h, now)
-	t.remaining, t.reset = w.Remaining(h), w.ResetAfter(h, now)
+	t.remaining, t.fullAt = w.Remaining(h), t.now+quota.Instant(w.ResetAfter(h, now))
 	indebted := e.New && len(h.Marks) > 0
 	if t.result = w.Take(h, now, t.cost); t.commit {
-		t.remaining, t.reset = w.Remaining(h), w.ResetAfter(h, now)
+		t.remaining, t.fullAt = w.Remaining(h), t.now+quota.Instant(w.ResetAfter(h, now))
 	}
 	e.Windows, e.Generation, e.Ahead = w, generation, t.ahead
 	return t.commit && t.result.Allowed && t.cost > 0 || indebted && !t.result.Allowed

@@ -95,7 +95,7 @@ func (l *Limiter) spendCredit(key match.Key, now quota.Instant) error {
 	if held != nil && held.spend(&l.spend, &key) {
 		return nil
 	}
-	l.spend.Lots = held != nil
+	l.spend.Hold = held != nil
 	err := l.store.Update(bucketstore.Leased, key, now, &l.spend)
 	if held != nil && err == nil {
 		l.Stats.Lapsed += uint64(held.remember(&l.spend, key))

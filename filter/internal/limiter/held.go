@@ -8,7 +8,8 @@ import (
 )
 
 // A worker keeps what it knows of a busy bucket, so that it need not go to the shared data for each request: tokens that it has
-// taken in advance, a lot, and refusals that still hold. Both are good for some milliseconds.
+// taken in advance, a lot, and refusals that still hold. Both are good for some milliseconds, in which all workers have promised to tell
+// clients the same of when the bucket will be full.
 
 const (
 	places = 128
@@ -16,8 +17,6 @@ const (
 	// request by request. At most 1/lentInBurst of a burst is lent.
 	lotsInBurst = 64
 	lentInBurst = 8
-	// refusing is how long a refusal holds unseen.
-	refusing = 5 * quota.Millisecond
 )
 
 // held is what a worker knows of one bucket by itself. The zero value knows nothing.
@@ -28,6 +27,8 @@ type held struct {
 	params quota.Params
 	// tokens are left of the lot.
 	tokens, lot int64
+	// fullAt is what clients are told.
+	fullAt quota.Instant
 
 	// Of a bucket of this node's own. state is what the bucket would be if each request were charged when it comes, wrote what the
 	// shared data was left with, and floor the units that other workers had taken in advance.
@@ -36,9 +37,9 @@ type held struct {
 	epoch        uint32
 
 	// Of a central bucket: requests of denyCost or more are refused until notBefore.
-	denyCost          int64
-	notBefore, fullAt quota.Instant
-	level             int64
+	denyCost  int64
+	notBefore quota.Instant
+	level     int64
 }
 
 // place is where a worker keeps what it knows of a bucket; nil if it holds tokens of another there.
@@ -69,8 +70,13 @@ func (h *held) decide(t *localTake, key *match.Key) bool {
 		s = charged
 		h.state, h.tokens = s, h.tokens-t.cost
 	}
-	t.remaining, t.reset = h.params.Remaining(s), h.params.ResetAfter(s, t.now)
+	t.remaining, t.fullAt = h.params.Remaining(s), h.fullAt
 	return true
+}
+
+// lotOf says whether h has, or had, a lot of e that it has not given back.
+func (h *held) lotOf(e *bucketstore.Entry) bool {
+	return h != nil && h.lot > 0 && !e.New && h.kind == bucketstore.Local && h.key == e.Key && h.params == e.Params
 }
 
 func (h *held) refilled(now quota.Instant) quota.State {
@@ -84,7 +90,7 @@ func (h *held) refilled(now quota.Instant) quota.State {
 func (h *held) settle(e *bucketstore.Entry, now quota.Instant) (quota.State, bucketstore.Lent) {
 	lent := e.Lent.At(bucketstore.Epoch(now))
 	s, all := e.State, lent.Tokens()
-	if h == nil || h.lot == 0 || e.New || h.kind != bucketstore.Local || h.key != e.Key || h.params != e.Params {
+	if !h.lotOf(e) {
 		if all > 0 {
 			s = e.Params.Refill(s, now)
 			s.Debt = max(s.Debt, e.Params.UnitsFor(all))
@@ -97,20 +103,18 @@ func (h *held) settle(e *bucketstore.Entry, now quota.Instant) (quota.State, buc
 		s = h.refilled(now)
 	case all > 0:
 		s = e.Params.Refill(s, now)
-		if s.Debt = max(s.Debt, e.Params.UnitsFor(all)); now < h.until {
+		if s.Debt = max(s.Debt, e.Params.UnitsFor(all)); bucketstore.StillLent(h.epoch, now) {
 			s.Debt -= e.Params.UnitsFor(h.tokens)
 		}
 	}
 	return s, lent
 }
 
-// lotFor is how many tokens to take in advance of a bucket in state s, after the request's own: 0 if it is not busy, or not full
-// enough.
-func (h *held) lotFor(t *localTake, e *bucketstore.Entry, p quota.Params, s quota.State, lent bucketstore.Lent) int64 {
-	if h == nil || e.New || p != t.params {
-		return 0
-	}
-	usedUp := h.lot > 0 && h.is(bucketstore.Local, &e.Key, p, t.now)
+// lotFor is how many tokens to take in advance of a bucket in the state behind t, after the request's own: 0 if it is not busy, or not
+// full enough.
+func (h *held) lotFor(t *localTake, e *bucketstore.Entry, lent bucketstore.Lent) int64 {
+	p, s := t.params, t.after
+	usedUp := h.lotOf(e) && t.now < h.until
 	n := min(p.Burst/lotsInBurst, bucketstore.MaxLot)
 	if n < bucketstore.MinLot || n < t.cost || !usedUp && t.now-e.State.Last > quota.Instant(bucketstore.Busy) ||
 		lent.Tokens()+n > p.Burst/lentInBurst || s.Debt+p.UnitsFor(n) > p.UnitsFor(p.Burst)/2 {
@@ -123,18 +127,14 @@ func (h *held) lotFor(t *localTake, e *bucketstore.Entry, p quota.Params, s quot
 func (h *held) learn(t *localTake, key match.Key) {
 	mine := h.kind == bucketstore.Local && h.key == key
 	switch {
-	case t.lot > 0:
-		*h = held{until: bucketstore.LentUntil(t.now), tokens: t.lot, lot: t.lot, epoch: bucketstore.Epoch(t.now)}
+	case t.holdUntil > 0:
+		*h = held{
+			kind: bucketstore.Local, key: key, params: t.params, until: t.holdUntil, tokens: t.lot, lot: t.lot, fullAt: t.fullAt,
+			state: t.after, wrote: t.wrote, floor: t.floor, epoch: bucketstore.Epoch(t.now),
+		}
 	case t.wrote != (quota.State{}) && mine:
 		*h = held{} // A lot has been given back.
-		return
-	case t.result.Allowed || t.used != t.params || mine && h.lot > 0: // A lot that was not given back will be.
-		return
-	default:
-		*h = held{until: t.now + quota.Instant(refusing)}
 	}
-	h.kind, h.key, h.params = bucketstore.Local, key, t.params
-	h.state, h.wrote, h.floor = t.after, t.wrote, t.floor
 }
 
 // spend decides s by what is held of a central bucket, and reports false if that does not do.
@@ -164,20 +164,19 @@ func (h *held) remember(s *leasing.Spend, key match.Key) (lapsed int64) {
 			left, lost = 0, left
 		}
 	}
-	end := s.Now + 2*quota.Instant(bucketstore.EpochSpan)
+	next := held{kind: bucketstore.Leased, key: key, params: s.Params, until: s.HoldUntil, fullAt: s.FullAt}
 	switch {
-	case s.Strict:
+	case s.HoldUntil == 0:
 		return 0
 	case s.Lot > 0:
-		if left > 0 {
-			end = min(end, h.until)
+		if next.tokens, next.level = s.Lot+left, s.Level; left > 0 {
+			next.until = min(next.until, h.until)
 		}
-		*h = held{until: min(s.Until, end), tokens: s.Lot + left, level: s.Level}
-	case s.State == leasing.Exhausted && left == 0:
-		*h = held{until: min(s.Until, s.Now+quota.Instant(refusing)), denyCost: s.Cost, notBefore: s.Until}
+	case left == 0:
+		next.denyCost, next.notBefore = s.Cost, s.Until
 	default:
 		return 0
 	}
-	h.kind, h.key, h.params, h.fullAt = bucketstore.Leased, key, s.Params, s.FullAt
+	*h = next
 	return lost
 }

@@ -3,6 +3,7 @@ package limiter_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -63,7 +64,8 @@ func (c *crew) request() (*limiter.Request, limiter.Status, int64) {
 	return req, c.workers[c.worker].Begin(req, c.rules, &a, c.now), cost
 }
 
-// A worker alone decides, and tells its clients, as if each request went to the bucket, though hardly one does.
+// A worker alone decides, and tells its clients, as if each request went to the bucket, though hardly one does; only when the bucket is
+// full they may be told as it was up to 20 ms before.
 func TestAWorkerAloneIsExact(t *testing.T) {
 	reads, requests := 0, 0
 	for seed := range uint64(200) {
@@ -73,6 +75,7 @@ func TestAWorkerAloneIsExact(t *testing.T) {
 				reads++
 			}
 		}
+		var old told
 		for i := range 2000 {
 			req, status, cost := c.request()
 			next, want := c.params.Take(c.exact, c.now, cost)
@@ -82,7 +85,7 @@ func TestAWorkerAloneIsExact(t *testing.T) {
 			if !want.Allowed {
 				remaining = 0
 			}
-			if (status == limiter.Allowed) != want.Allowed || hit.Remaining != remaining || hit.Reset != c.params.ResetAfter(next, c.now) ||
+			if (status == limiter.Allowed) != want.Allowed || hit.Remaining != remaining || !old.may(c.now, hit.Reset, c.params.ResetAfter(next, c.now)) ||
 				!want.Allowed && hit.Retry != want.RetryAfter {
 				t.Fatalf("seed %d, request %d of cost %d: %v, %d remaining, full in %d µs, retry in %d; want %+v, %d, %d",
 					seed, i, cost, status, hit.Remaining, hit.Reset, hit.Retry, want, remaining, c.params.ResetAfter(next, c.now))
@@ -96,15 +99,33 @@ func TestAWorkerAloneIsExact(t *testing.T) {
 	}
 }
 
-// Several workers never let through more than the one bucket holds: what they admit fits into it, request by request. And they
-// let through nearly all that one who sees every request would.
+// told is what clients could have been told of when a bucket is full, and since when.
+type told []struct{ since, full quota.Instant }
+
+// may says whether a client may be told that the bucket is full after reset where it really is after exact.
+func (o *told) may(now quota.Instant, reset, exact quota.Span) bool {
+	*o = append(*o, struct{ since, full quota.Instant }{now, now + quota.Instant(exact)})
+	for len(*o) > 1 && (*o)[1].since <= now-20*quota.Instant(quota.Millisecond) {
+		*o = (*o)[1:]
+	}
+	return slices.ContainsFunc(*o, func(t struct{ since, full quota.Instant }) bool { return reset == quota.Span(max(t.full-now, 0)) })
+}
+
+// Several workers never contradict each other on when the bucket will be full, and never let through more than the one bucket holds: what
+// they admit fits into it, request by request. And they let through nearly all that one who sees every request would.
 func TestWorkersTogetherStayInsideTheBucket(t *testing.T) {
 	var admitted, most int64
 	for seed := range uint64(400) {
 		c := newCrew(t, seed, 2+int(seed%3))
 		var perfect quota.State
+		var full quota.Instant
 		for i := range 3000 {
-			_, status, cost := c.request()
+			req, status, cost := c.request()
+			if told := c.now + quota.Instant(req.Hits[0].Reset); told < full && full > c.now {
+				t.Fatalf("seed %d, request %d of cost %d: worker %d says that the bucket is full at %d, after %d", seed, i, cost, c.worker, told, full)
+			} else {
+				full = told
+			}
 			var possible, greedy quota.Result
 			if perfect, greedy = c.params.Take(perfect, c.now, cost); greedy.Allowed {
 				most += cost

@@ -40,6 +40,7 @@ type Limiter struct {
 	local    localTake
 	window   windowTake
 	vacate   vacate
+	told     told
 	spend    leasing.Spend
 	use      leasing.Use
 	together []*leasing.Ticket
@@ -263,7 +264,7 @@ func (l *Limiter) take(req *Request, i int, now quota.Instant, commit bool) (boo
 		l.Stats.Turned++
 		return false, TooManyWaiting
 	}
-	h.Remaining, h.Reset = seen.remaining, seen.reset
+	h.Remaining, h.Reset = seen.remaining, quota.Span(max(seen.fullAt-now, 0))
 	h.Retry = seen.result.RetryAfter
 	if h.settled = commit && seen.result.Allowed; h.settled && l.queued(req, h) {
 		h.release, h.params, h.after = now+quota.Instant(seen.delay), l.local.used, l.local.after

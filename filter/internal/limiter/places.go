@@ -62,11 +62,26 @@ func (l *Limiter) takeKept(req *Request, h *Hit, now quota.Instant, commit bool)
 	if !ok || l.delays.Full() {
 		return false
 	}
-	h.Remaining, h.Reset, h.Retry = 0, quota.Span(p.At-now), 0
+	l.told = told{now: now}
+	_ = l.store.Update(bucketstore.Kind(p.Kind), p.Key, now, &l.told) // It stores nothing, so nothing can be in its way.
+	h.Remaining, h.Reset, h.Retry = 0, quota.Span(max(l.told.fullAt, p.At)-now), 0
 	if h.settled = commit; commit {
 		h.release, h.params, h.after = p.At, p.Params, p.After
 	}
 	return true
+}
+
+// told is the change that only looks at what clients are told of when a bucket will be full.
+type told struct{ now, fullAt quota.Instant }
+
+// Apply implements bucketstore.Change.
+func (t *told) Apply(e *bucketstore.Entry) bool {
+	reset := e.Reset
+	if e.Kind == bucketstore.Leased {
+		reset = e.Credit.Reset
+	}
+	t.fullAt = reset.At(t.now)
+	return false
 }
 
 // leave gives up a place that has not come yet. The last one of a bucket of this node's own goes back to it; another one is kept

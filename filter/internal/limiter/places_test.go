@@ -88,6 +88,11 @@ func TestAPlaceInTheMiddleIsKept(t *testing.T) {
 	n.limiter.Cancel(a, n.now)
 	other.arrive(-1)
 	c := n.arrive(100 * quota.Millisecond)
+	for _, r := range []*limiter.Request{b, c} { // Both are told the same instant, when their answers leave.
+		if full := r.Delay + r.Hits[0].Reset; full != 300*quota.Millisecond {
+			t.Errorf("a request that waits %d is told that the bucket is full after %d", r.Delay, full)
+		}
+	}
 	n.arrive(-1)
 	n.limiter.Cancel(c, n.now)
 	n.now += 100 * ms // It passes unused, and counts as used.
@@ -105,6 +110,9 @@ func TestLeavingAStrictQueue(t *testing.T) {
 	c := n.arrive(200 * quota.Millisecond)
 	if len(n.calls) != 0 {
 		t.Error("the centre was asked for a place that is here")
+	}
+	if told, before := c.Delay+c.Hits[0].Reset, b.Delay+b.Hits[0].Reset; told < before {
+		t.Errorf("told that the bucket is full after %d, after %d", told, before)
 	}
 	n.now += 200 * ms
 	n.released(b.Stream, c.Stream)
