@@ -318,6 +318,38 @@ func resetNeverStepsBack(t *testing.T, limit string, pause int) {
 	}
 }
 
+// Clocks that two workers read a moment apart do not make them round a reset to different seconds; a clock that was set does.
+func TestWorkersAgreeOnTheSecond(t *testing.T) {
+	for _, mode := range []string{"local", "leased", "optimistic"} {
+		w := newWorld(t, fleet{nodes: 1, workers: 2, set: setWith(legacyToo, limits("p", mode, "60/1h", thenDeny, costHeader))})
+		h := w.nodes[0]
+		w.advance(h.Now().Truncate(time.Second).Add(time.Second).Sub(h.Now())) // A minute later is a whole second.
+		r := rand.New(rand.NewPCG(13, 14))
+		ask := func(worker int, cost string) int64 {
+			return integer(t, w.ask(0, worker, get("x-key", "a", "x-cost", cost)).stream.Reply(), "x-ratelimit-reset")
+		}
+		first := ask(0, "1")
+		last := first
+		var off time.Duration
+		for range 500 {
+			next := time.Duration(r.IntN(4001)-2000) * time.Microsecond
+			h.StepWallClock(next - off)
+			off = next
+			w.advance(millis(r, 0, 20))
+			told := ask(r.IntN(2), "0")
+			if told < last || told > first+1 {
+				t.Fatalf("%s: the bucket is full at %d, after %d and, at first, %d", mode, told, last, first)
+			}
+			last = told
+		}
+		h.StepWallClock(-time.Hour - off)
+		w.advance(30 * time.Millisecond)
+		if told := ask(0, "0"); told != last-3600 {
+			t.Errorf("%s: the bucket is full at %d, after %d an hour ago", mode, told, last)
+		}
+	}
+}
+
 // The legacy dialect shows the policy nearest exhaustion, on a refusal the one that must wait longest.
 func TestLegacyShowsThePolicyNearestExhaustion(t *testing.T) {
 	h := start(t, envoytest.Options{PluginConfig: alone(setWith(legacyToo,

@@ -50,6 +50,9 @@ type pluginContext struct {
 	ladder  *ladder.Ladder // nil without a control plane, like desk, people, orders and samples
 	samples *samples.Samples
 
+	// unixKey is the shared key of what the process agrees on about Unix time.
+	unixKey [5]byte
+
 	classifier       classify.Classifier
 	refusal          respond.Refusal
 	scratch, details []byte
@@ -114,6 +117,7 @@ func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error 
 		node.ID = "envoy-" + strconv.FormatUint(process.id, 16)
 	}
 	node.ID = node.ID[:min(len(node.ID), wire.MaxNodeID)]
+	copy(p.unixKey[:], append(space[:], 't'))
 	p.store = bucketstore.New(host.SharedData{}, space, config.Keys)
 	var poller configsync.Poller
 	if cp := config.ControlPlane; cp != nil {
@@ -136,7 +140,7 @@ func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error 
 		p.sync.Consumers, p.sync.Orders = p.people, p.orders
 	}
 	p.limiter = limiter.New(p.store, p.desk)
-	p.setAhead(p.clock.Now())
+	p.setAhead()
 	if config.Set != nil {
 		if err := p.sync.Use(wire.AppendSnapshot(nil, wire.Snapshot{Secret: process.secret, Set: config.Set, Packed: inline})); err != nil {
 			return err
@@ -169,7 +173,7 @@ func (p *pluginContext) OnTick() {
 		return
 	}
 	p.nextTick = now + quota.Instant(tick)
-	p.setAhead(now)
+	p.setAhead()
 	p.report()
 	if p.orders != nil && p.orders.Tick((int64(now)+int64(p.limiter.Ahead))/millisecond) {
 		if rules := p.sync.Rules(); rules != nil {
@@ -188,8 +192,8 @@ func (p *pluginContext) OnTick() {
 }
 
 // setAhead notes by how much Unix time is ahead of the clock that decides.
-func (p *pluginContext) setAhead(now quota.Instant) {
-	p.limiter.Ahead = quota.Span(p.clock.Wall() - int64(now))
+func (p *pluginContext) setAhead() {
+	p.limiter.Ahead = agreed(p.unixKey, quota.Span(p.clock.Wall()-int64(p.clock.Now())))
 	if p.people != nil {
 		p.people.Ahead = p.limiter.Ahead
 	}

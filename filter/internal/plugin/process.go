@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 
 	"github.com/weir-proxy/weir/filter/internal/host"
+	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // process is what all VMs of an Envoy process agree on: a random number that names this run of it, and a secret for partition
@@ -38,6 +39,30 @@ func thisProcess(space [4]byte) process {
 	p := process{id: binary.LittleEndian.Uint64(value[:8])}
 	copy(p.secret[:], value[8:])
 	return p
+}
+
+// clockSlack is by how much two clocks may be apart before a process takes it that the clock of the machine was set. What two VMs
+// find, each by reading the two clocks one after the other, differs by much less, unless something came between.
+const clockSlack = 10 * quota.Millisecond
+
+// agreed is by how much Unix time is ahead of the clock that decides, for all VMs of the process, given what this one finds: an
+// instant that is told to clients is then the same Unix second for all.
+func agreed(key [5]byte, found quota.Span) quota.Span {
+	var data host.SharedData
+	value, cas, exists := data.Get(key[:])
+	if len(value) == 8 {
+		if known := quota.Span(binary.LittleEndian.Uint64(value)); found-known <= clockSlack && known-found <= clockSlack {
+			return known
+		}
+	}
+	var next [8]byte
+	binary.LittleEndian.PutUint64(next[:], uint64(found))
+	if exists {
+		data.CompareAndSwap(key[:], next[:], cas)
+	} else {
+		data.PutIfAbsent(key[:], next[:])
+	}
+	return found
 }
 
 // random is a number of this VM's own.
