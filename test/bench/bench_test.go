@@ -28,7 +28,7 @@ const (
 	documentation = repository + "/docs"
 )
 
-var short = plan{Rounds: 1, Warm: 200 * time.Millisecond, Closed: 300 * time.Millisecond, Open: 300 * time.Millisecond}
+var short = plan{Rounds: 1, Warm: 200 * time.Millisecond, Closed: 300 * time.Millisecond, Open: 300 * time.Millisecond, Slice: 300 * time.Millisecond}
 
 // shop is for all tests: the first that asks for it keeps this process off Envoy's processor.
 var shop = sync.OnceValues(func() (*workshop, error) { return newWorkshop(context.Background(), repository) })
@@ -74,13 +74,13 @@ func TestEveryContestantDoesItsWork(t *testing.T) {
 // A filter that does not do what it is measured for is noticed, whichever way.
 func TestIdleContestantsAreNoticed(t *testing.T) {
 	shop := openShop(t)
-	r := &runner{shop: shop, plan: short}
+	r := &runner{shop: shop, plan: short, progress: io.Discard}
 	for want, c := range map[string]contestant{
 		"every answer must be 429":      {part: weir, Scene: direct, status: 429, proof: localProof, policies: set(open("local"))},
 		"proof that the filter worked":  {part: weir, Scene: direct, status: 200, proof: localProof, policies: set()},
 		"their tokens were not in hand": {part: weir, Scene: direct, status: 200, proof: strictProof, policies: set(central("strict")), inHand: true},
 	} {
-		if _, err := r.measure(t.Context(), c); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := r.round(t.Context(), 1, []contestant{c}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error with %q, got %v", want, err)
 		}
 	}

@@ -108,6 +108,16 @@ func thousands() string {
 	return set(append(policies, one)...)
 }
 
+// inScene are those of some contestants that are in a scene.
+func inScene(some []contestant, s scene) (all []contestant) {
+	for _, c := range some {
+		if c.Scene == s {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
 // contestants are all that are measured, in the order in which each round measures them.
 func contestants() []contestant {
 	all := []contestant{

@@ -1,6 +1,6 @@
-// Command bench is `make bench`: Weir beside its peers on this machine, in one run, on real processes. Each round starts,
-// measures and stops one contestant after another; the figures that count are ratios within a round, because what a machine does
-// in a second changes from hour to hour and from machine to machine. It runs in the repository's root, on what `make build` made.
+// Command bench is `make bench`: Weir beside its peers on this machine, in one run, on real processes. In each round
+// all contestants of a scene run side by side and take turns; the figures that count are ratios within a round, because what a machine
+// does in a second changes from hour to hour and from machine to machine. It runs in the repository's root, on what `make build` made.
 package main
 
 import (
@@ -34,9 +34,10 @@ func main() { gauge.Main("bench", run) }
 func parse(args []string, usage io.Writer) (s settings, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(usage)
-	f.IntVar(&s.plan.Rounds, "rounds", 5, "how often each contestant is measured")
+	f.IntVar(&s.plan.Rounds, "rounds", 3, "how often each contestant is measured")
 	f.DurationVar(&s.plan.Warm, "warm", 2*time.Second, "time to warm up, of each contestant in each round")
 	f.DurationVar(&s.plan.Closed, "closed", 3*time.Second, "time in the closed loop")
+	f.DurationVar(&s.plan.Slice, "slice", 250*time.Millisecond, "what is measured of the closed loop at a time, the cheapest of which counts")
 	f.DurationVar(&s.plan.Open, "open", 4*time.Second, "time in the open loop")
 	short := f.Bool("short", false, "one short round: does everything work?")
 	f.StringVar(&s.only, "only", "", "measure only contestants whose SCENE/NAME matches this expression")
@@ -47,14 +48,14 @@ func parse(args []string, usage io.Writer) (s settings, err error) {
 		return s, err
 	}
 	if *short {
-		s.plan = plan{Rounds: 1, Warm: 200 * time.Millisecond, Closed: 300 * time.Millisecond, Open: 300 * time.Millisecond}
+		s.plan = plan{Rounds: 1, Warm: 200 * time.Millisecond, Closed: 300 * time.Millisecond, Open: 300 * time.Millisecond, Slice: 300 * time.Millisecond}
 	}
 	switch {
 	case f.NArg() > 0:
 		err = fmt.Errorf("unexpected argument %q", f.Arg(0))
 	case s.output != "table" && s.output != "json":
 		err = fmt.Errorf("-o %s: there are table and json", s.output)
-	case s.plan.Rounds < 1 || s.plan.Warm <= 0 || s.plan.Closed <= 0 || s.plan.Open <= 0:
+	case s.plan.Rounds < 1 || s.plan.Warm <= 0 || s.plan.Closed <= 0 || s.plan.Open <= 0 || s.plan.Slice <= 0:
 		err = errors.New("rounds and times must be positive")
 	}
 	return s, err

@@ -28,13 +28,16 @@ type plan struct {
 	Warm   time.Duration `json:"warm_ns"`
 	Closed time.Duration `json:"closed_ns"`
 	Open   time.Duration `json:"open_ns"`
+	// Slice is how long a contestant is watched at a time in the closed loop. Whoever else uses the machine makes a slice dearer, by up to a
+	// half, and never cheaper, so of a contestant's slices in a round the cheapest counts.
+	Slice time.Duration `json:"slice_ns"`
 }
 
 // figures are what was measured of one contestant in one round.
 type figures struct {
-	// Rate is the answers a second of the closed loop: what the contestant can do on one processor.
+	// Rate is the answers a second of the closed loop, in its cheapest slice: what the contestant can do on one processor.
 	Rate float64 `json:"requests_per_second"`
-	// EnvoyCPU and OtherCPU are the processor time for each of them in microseconds: Envoy's, and that of all other processes.
+	// EnvoyCPU and OtherCPU are the processor time for each of them in microseconds in that slice: Envoy's, and that of all other processes.
 	EnvoyCPU float64 `json:"envoy_cpu_us"`
 	OtherCPU float64 `json:"other_cpu_us"`
 	// Foreign is how many processors worked on average for nobody who takes part, while the closed loop ran.
@@ -56,6 +59,10 @@ type figures struct {
 // round has the figures of each contestant by its id.
 type round map[string]figures
 
+// slicesPerTurn is how many slices a contestant has in a turn. Behind a service it warms up again before: while the others had their
+// turn the leases of a thousand keys have ended.
+var slicesPerTurn = map[scene]int{direct: 1, proxied: 4}
+
 // runner measures rounds.
 type runner struct {
 	shop     *workshop
@@ -63,50 +70,86 @@ type runner struct {
 	progress io.Writer
 	// openRate is that of the open loop, in requests a second; 0 until Envoy without a limit has been measured.
 	openRate float64
+	// running are the contestants that have been started.
+	running []*world
 }
 
-// round measures each contestant once.
+// round measures each contestant. Those of a scene run side by side and take turns in the closed loop, so that what the machine does
+// meanwhile hits all of them alike; in the open loop each runs alone.
 func (r *runner) round(ctx context.Context, n int, all []contestant) (round, error) {
 	result := round{}
-	for i, c := range all {
-		fmt.Fprintf(r.progress, "round %d of %d, %2d of %d: %-8s %-52s ", n, r.plan.Rounds, i+1, len(all), c.Scene, c.Title)
-		f, err := r.measure(ctx, c)
+	for _, s := range []scene{direct, proxied} {
+		if err := r.takeTurns(ctx, n, s, inScene(all, s), result); err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range inScene(all, proxied) {
+		f, err := r.open(ctx, c, result[c.id()])
 		if err != nil {
-			fmt.Fprintln(r.progress)
 			return nil, fmt.Errorf("%s: %w", c.id(), err)
 		}
-		fmt.Fprintf(r.progress, "%6.0f/s %7.1f µs\n", f.Rate, f.EnvoyCPU+f.OtherCPU)
+		r.say(n, "latency", c, fmt.Sprintf("%6.0f/s %7.2f ms", f.OpenRate, f.P99))
 		result[c.id()] = f
 	}
 	return result, nil
 }
 
-func (r *runner) measure(ctx context.Context, c contestant) (f figures, err error) {
-	w, err := r.shop.start(ctx, c)
+func (r *runner) say(n int, what string, c contestant, how string) {
+	fmt.Fprintf(r.progress, "round %d of %d: %-8s %-8s %-52s %s\n", n, r.plan.Rounds, what, c.Scene, c.Title, how)
+}
+
+func (r *runner) takeTurns(ctx context.Context, n int, s scene, all []contestant, result round) error {
+	defer r.stop()
+	var trials []*trial
+	for _, c := range all {
+		r.say(n, "starts", c, "")
+		t, err := r.begin(ctx, c)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.id(), err)
+		}
+		trials = append(trials, t)
+	}
+	for spent := time.Duration(0); spent < r.plan.Closed; {
+		for _, t := range trials {
+			if err := t.turn(ctx); err != nil {
+				return fmt.Errorf("%s: %w", t.id(), err)
+			}
+			r.say(n, "turn", t.contestant, fmt.Sprintf("%6.0f/s %7.1f µs", t.best.Rate, t.best.EnvoyCPU+t.best.OtherCPU))
+		}
+		spent += time.Duration(slicesPerTurn[s]) * r.plan.Slice
+	}
+	for _, t := range trials {
+		f, err := t.figures()
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.id(), err)
+		}
+		result[t.id()] = f
+	}
+	return nil
+}
+
+// open adds what the open loop says to a contestant's figures.
+func (r *runner) open(ctx context.Context, c contestant, f figures) (figures, error) {
+	defer r.stop()
+	t, err := r.begin(ctx, c)
 	if err != nil {
 		return f, err
 	}
-	defer w.stop()
-	l := newLoad(c.Scene, w.envoy)
-	if _, err = l.Closed(ctx, r.plan.Warm); err != nil { // Its answers may differ: the first ones of a refused key are allowed.
-		return f, err
+	f.OpenRate = gauge.Rounded(r.pace(c, f.Rate))
+	result, err := t.load.Open(ctx, f.OpenRate, r.plan.Open)
+	if err == nil {
+		err = c.expects(result)
 	}
-	if f, err = w.closed(ctx, c, l, r.plan.Closed); err != nil {
-		return f, err
-	}
-	if c.Scene == proxied {
-		f.OpenRate = gauge.Rounded(r.pace(c, f.Rate))
-		result, err := l.Open(ctx, f.OpenRate, r.plan.Open)
-		if err == nil {
-			err = c.expects(result)
-		}
-		if err != nil {
-			return f, err
-		}
-		f.P50, f.P99, f.P999 = milliseconds(result, 0.5), milliseconds(result, 0.99), milliseconds(result, 0.999)
-	}
-	f.EnvoyMB, f.OtherMB, err = w.resident()
+	f.P50, f.P99, f.P999 = milliseconds(result, 0.5), milliseconds(result, 0.99), milliseconds(result, 0.999)
 	return f, err
+}
+
+// stop ends all that runs.
+func (r *runner) stop() {
+	for _, w := range r.running {
+		w.stop()
+	}
+	r.running = nil
 }
 
 // pace is the rate of the open loop: a third of what Envoy does without a limit, about half of what it does with Weir. Who cannot
@@ -121,46 +164,93 @@ func (r *runner) pace(c contestant, capacity float64) float64 {
 	return r.openRate
 }
 
-// closed measures the closed loop, and whether the filter did what it is measured for. The processor time is read closest to
-// the load, because reading counters costs Envoy some.
-func (w *world) closed(ctx context.Context, c contestant, l load.Load, during time.Duration) (f figures, err error) {
-	before, err := w.count(ctx, c)
+// trial is a contestant that runs and is warm, and what was seen of it.
+type trial struct {
+	contestant
+	by    *runner
+	world *world
+	load  load.Load
+	// best has the rate and the processor times of the cheapest slice.
+	best figures
+	// answered, took, foreign, calls and ladder are sums over all slices.
+	answered      int
+	took, foreign time.Duration
+	calls, ladder int
+}
+
+func (r *runner) begin(ctx context.Context, c contestant) (*trial, error) {
+	w, err := r.shop.start(ctx, c)
 	if err != nil {
-		return f, err
+		return nil, err
 	}
-	start, err := w.work()
+	r.running = append(r.running, w)
+	t := &trial{contestant: c, by: r, world: w, load: newLoad(c.Scene, w.envoy)}
+	_, err = t.load.Closed(ctx, r.plan.Warm) // Its answers may differ: the first ones of a refused key are allowed.
+	return t, err
+}
+
+// turn watches some slices, and whether the filter did what it is measured for.
+func (t *trial) turn(ctx context.Context) error {
+	if t.Scene == proxied {
+		if _, err := t.load.Closed(ctx, t.by.plan.Warm); err != nil {
+			return err
+		}
+	}
+	before, err := t.world.count(ctx, t.contestant)
 	if err != nil {
-		return f, err
+		return err
 	}
-	result, err := l.Closed(ctx, during)
+	answered := t.answered
+	for range slicesPerTurn[t.Scene] {
+		if err := t.ask(ctx, t.by.plan.Slice); err != nil {
+			return err
+		}
+	}
+	if err := t.world.prove(ctx, t.contestant, before.proof, t.answered-answered); err != nil {
+		return err
+	}
+	after, err := t.world.count(ctx, t.contestant)
+	t.calls += after.calls - before.calls
+	t.ladder += after.ladder - before.ladder
+	return err
+}
+
+// ask asks in a closed loop. The processor time is read closest to the load, because reading counters costs Envoy some.
+func (t *trial) ask(ctx context.Context, during time.Duration) error {
+	start, err := t.world.work(t.by.running)
 	if err != nil {
-		return f, err
+		return err
 	}
-	end, err := w.work()
+	result, err := t.load.Closed(ctx, during)
 	if err != nil {
-		return f, err
+		return err
 	}
-	if err := c.expects(result); err != nil {
-		return f, err
-	}
-	if err := w.prove(ctx, c, before.proof, result.Answered()); err != nil {
-		return f, err
-	}
-	after, err := w.count(ctx, c)
+	end, err := t.world.work(t.by.running)
 	if err != nil {
-		return f, err
+		return err
 	}
 	n := float64(result.Answered())
-	f.Rate = gauge.Rounded(n / result.Duration.Seconds())
-	f.EnvoyCPU = gauge.Rounded(float64((end.envoy - start.envoy).Microseconds()) / n)
-	f.OtherCPU = gauge.Rounded(float64((end.others - start.others).Microseconds()) / n)
-	f.Foreign = gauge.Rounded(max(0, (end.foreign()-start.foreign()).Seconds()/result.Duration.Seconds()))
-	f.Calls = gauge.Rounded(float64(after.calls-before.calls) / n)
-	f.Ladder = gauge.Rounded(float64(after.ladder-before.ladder) / n)
-	if c.inHand && f.Calls > 0.05 {
-		return f, fmt.Errorf("%.0f calls for %.0f requests: their tokens were not in hand", f.Calls*n, n)
+	micros := func(d time.Duration) float64 { return gauge.Rounded(float64(d.Nanoseconds()) / 1000 / n) }
+	now := figures{Rate: gauge.Rounded(n / result.Duration.Seconds()), EnvoyCPU: micros(end.envoy - start.envoy), OtherCPU: micros(end.others - start.others)}
+	if t.answered == 0 || now.EnvoyCPU+now.OtherCPU < t.best.EnvoyCPU+t.best.OtherCPU {
+		t.best = now
 	}
-	return f, nil
+	t.answered += result.Answered()
+	t.took += result.Duration
+	t.foreign += end.foreign - start.foreign
+	return t.expects(result)
+}
+
+// figures are those of the closed loop, and the memory after it.
+func (t *trial) figures() (f figures, err error) {
+	f, n := t.best, float64(t.answered)
+	f.Foreign = gauge.Rounded(max(0, t.foreign.Seconds()/t.took.Seconds()))
+	f.Calls, f.Ladder = gauge.Rounded(float64(t.calls)/n), gauge.Rounded(float64(t.ladder)/n)
+	if t.inHand && f.Calls > 0.05 {
+		return f, fmt.Errorf("%d calls for %.0f requests: their tokens were not in hand", t.calls, n)
+	}
+	f.EnvoyMB, f.OtherMB, err = t.world.resident()
+	return f, err
 }
 
 // expects says what is wrong with the answers.

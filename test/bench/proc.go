@@ -7,28 +7,45 @@ import (
 	"github.com/weir-proxy/weir/test/bench/gauge"
 )
 
-// work is processor time: of Envoy, of the contestant's other processes, of this process, and of everybody.
-type work struct{ envoy, others, self, all time.Duration }
+// work is processor time: of a contestant's Envoy, of its other processes, and of everybody who takes no part.
+type work struct{ envoy, others, foreign time.Duration }
 
-// foreign is what nobody has used who takes part.
-func (w work) foreign() time.Duration { return w.all - w.envoy - w.others - w.self }
-
-func (w *world) work() (n work, err error) {
-	if n.envoy, err = gauge.ProcessorTime(w.envoy.PID()); err != nil {
+// work is what a contestant has done so far, where these run.
+func (w *world) work(running []*world) (n work, err error) {
+	if n.foreign, err = gauge.EverybodysTime(); err != nil {
 		return n, err
+	}
+	self, err := gauge.ProcessorTime(os.Getpid())
+	if err != nil {
+		return n, err
+	}
+	n.foreign -= self
+	for _, one := range running {
+		envoy, others, err := one.used()
+		if err != nil {
+			return n, err
+		}
+		n.foreign -= envoy + others
+		if one == w {
+			n.envoy, n.others = envoy, others
+		}
+	}
+	return n, nil
+}
+
+// used is the processor time that a contestant's processes have used.
+func (w *world) used() (envoy, others time.Duration, err error) {
+	if envoy, err = gauge.ProcessorTime(w.envoy.PID()); err != nil {
+		return 0, 0, err
 	}
 	for _, p := range w.others {
 		t, err := gauge.ProcessorTime(p.PID())
 		if err != nil {
-			return n, err
+			return 0, 0, err
 		}
-		n.others += t
+		others += t
 	}
-	if n.self, err = gauge.ProcessorTime(os.Getpid()); err != nil {
-		return n, err
-	}
-	n.all, err = gauge.EverybodysTime()
-	return n, err
+	return envoy, others, nil
 }
 
 func (w *world) resident() (envoy, others float64, err error) {

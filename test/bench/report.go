@@ -32,14 +32,7 @@ func (r *report) added(c contestant) gauge.Spread {
 }
 
 // in are the contestants of a scene.
-func (r *report) in(s scene) (all []contestant) {
-	for _, c := range r.Order {
-		if c.Scene == s {
-			all = append(all, c)
-		}
-	}
-	return all
-}
+func (r *report) in(s scene) []contestant { return inScene(r.Order, s) }
 
 // has says whether a contestant was measured.
 func (r *report) has(id string) bool {
@@ -152,10 +145,14 @@ func (r *report) foreign() gauge.Spread {
 
 // circumstances are where and how it was measured, in one sentence each.
 func (r *report) circumstances() string {
+	loop := "closed loop"
+	if r.Plan.Slice > 0 {
+		loop = fmt.Sprintf("closed loop in turns with the others, of which the cheapest %v count", r.Plan.Slice)
+	}
 	return fmt.Sprintf("Measured on %s by `%s` at %s: %s, %s, load average before %s; other programs kept %.2f processors busy meanwhile (%.2f at most). "+
-		"Medians of %d rounds; each contestant in each round: %v to warm up, %v closed loop, %v open loop, %d connections.",
+		"Medians of %d rounds; each contestant in each round: %v to warm up, %v %s, %v open loop, %d connections.",
 		r.Date, r.Command, r.Version, r.Machine, r.Envoy, r.Load, r.foreign().Median, r.foreign().Max,
-		r.Plan.Rounds, r.Plan.Warm, r.Plan.Closed, r.Plan.Open, connections)
+		r.Plan.Rounds, r.Plan.Warm, r.Plan.Closed, loop, r.Plan.Open, connections)
 }
 
 // Print writes the tables for people.

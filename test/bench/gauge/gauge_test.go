@@ -39,7 +39,7 @@ func TestProcessorsOfAStatus(t *testing.T) {
 	}
 }
 
-// processorTime grows with work, and counts it in the unit that the kernel uses.
+// The processor time of a process grows with work, and is a part of everybody's.
 func TestProcessorTime(t *testing.T) {
 	before, err := gauge.ProcessorTime(os.Getpid())
 	if err != nil {
@@ -57,7 +57,7 @@ func TestProcessorTime(t *testing.T) {
 	if all, err := gauge.EverybodysTime(); err != nil || all < before {
 		t.Errorf("everybody has used %v, %v; this process alone %v", all, err, before)
 	}
-	if _, err := gauge.ProcessorTime(1 << 30); err == nil {
+	if _, err := gauge.ProcessorTime(1<<22 + 1); err == nil { // Linux numbers no process so.
 		t.Error("a process that is not there has used time", x)
 	}
 }
