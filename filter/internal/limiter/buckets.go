@@ -43,7 +43,10 @@ func (l *Limiter) takeLocal(req *Request, m *match.Hit, share bool, params quota
 		return &t.seen, nil
 	}
 	err := l.store.Update(kind, m.Key, now, t)
-	if t.held != nil && err == nil {
+	switch {
+	case err != nil && !t.charges(): // It is decided all the same; only what would have been held is lost.
+		err = nil
+	case err == nil && t.held != nil:
 		t.held.learn(t, m.Key)
 	}
 	return &t.seen, err
@@ -70,6 +73,9 @@ type localTake struct {
 	// holdUntil is until when the worker may go by this without looking; 0 if it must not.
 	holdUntil quota.Instant
 }
+
+// charges says whether tokens are taken.
+func (t *localTake) charges() bool { return t.commit && t.result.Allowed && t.cost > 0 }
 
 // Apply implements bucketstore.Change.
 func (t *localTake) Apply(e *bucketstore.Entry) bool {
@@ -111,7 +117,7 @@ func (t *localTake) Apply(e *bucketstore.Entry) bool {
 // conclude finds out what to tell the client and what the worker may hold, if it may, and whether the bucket is to be stored.
 func (t *localTake) conclude(e *bucketstore.Entry, lent bucketstore.Lent, reset quota.Reset, holds bool) (stores bool) {
 	t.floor, t.lot, t.holdUntil = t.used.UnitsFor(lent.Tokens()), 0, 0
-	charges := t.commit && t.result.Allowed && t.cost > 0
+	charges := t.charges()
 	until := t.now + quota.Instant(bucketstore.Refusing)
 	if charges && holds {
 		until = bucketstore.LentUntil(t.now)

@@ -97,7 +97,10 @@ func (l *Limiter) spendCredit(key match.Key, now quota.Instant) error {
 	}
 	l.spend.Hold = held != nil
 	err := l.store.Update(bucketstore.Leased, key, now, &l.spend)
-	if held != nil && err == nil {
+	switch {
+	case err != nil && l.spend.State == leasing.Exhausted: // It is refused all the same; only what would have been held is lost.
+		err = nil
+	case err == nil && held != nil:
 		l.Stats.Lapsed += uint64(held.remember(&l.spend, key))
 	}
 	return err

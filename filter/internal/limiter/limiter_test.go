@@ -369,18 +369,53 @@ func TestFailureLadder(t *testing.T) {
 	}
 }
 
+// contend has another worker change a slot ahead of each change.
+func (n *node) contend() {
+	n.data.Before = func(op string, key []byte) {
+		if op == "set" {
+			b, _, _ := n.data.Get(key)
+			before := n.data.Before
+			n.data.Before = nil
+			n.data.Put(key, b)
+			n.data.Before = before
+		}
+	}
+}
+
+// Who would only store that it refuses refuses all the same.
+func TestContentionAdmitsNobodyWhoIsRefused(t *testing.T) {
+	for _, mode := range []string{"local", "leased", "strict"} {
+		n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":500,"window":"1h"},"cost":{"header":"x-cost","max":500},"mode":"`+mode+`","on_failure":{"then":"allow"}}`)
+		ask := func(cost string) (*limiter.Request, limiter.Status) {
+			a := match.Attributes{Method: []byte("GET"), Path: []byte("/"), Host: []byte("h"), Headers: []match.Header{{Name: []byte("x-cost"), Value: []byte(cost)}}}
+			n.stream++
+			req := &limiter.Request{Stream: n.stream}
+			status := n.limiter.Begin(req, n.rules, &a, n.now)
+			if status == limiter.Paused {
+				status = n.answer(200, req)
+			}
+			return req, status
+		}
+		for _, cost := range []string{"300", "200", "100"} {
+			ask(cost)
+		}
+		n.contend()
+		for range 3 {
+			n.now += 6 * ms
+			if req, status := ask("100"); status != limiter.Refused || req.Reason != limiter.Quota {
+				t.Errorf("%s: %v (%v)", mode, status, req.Reason)
+			}
+		}
+		if n.limiter.Stats.Contended != 0 {
+			t.Errorf("%s: %d decided by the failure setting", mode, n.limiter.Stats.Contended)
+		}
+	}
+}
+
 func TestContentionIsDecidedByTheFailureSetting(t *testing.T) {
 	for onFailure, want := range map[string]limiter.Status{`{"then":"allow"}`: limiter.Allowed, `{"then":"deny"}`: limiter.Refused} {
 		n := newNode(t, false, `{"name":"p","partition":[],"limit":{"quota":5,"window":"1h"},"mode":"local","on_failure":`+onFailure+`}`)
-		n.data.Before = func(op string, key []byte) {
-			if op == "set" {
-				b, _, _ := n.data.Get(key)
-				before := n.data.Before
-				n.data.Before = nil
-				n.data.Put(key, b)
-				n.data.Before = before
-			}
-		}
+		n.contend()
 		req, status := n.begin()
 		if status != want || n.limiter.Stats.Contended != 1 || status == limiter.Refused && req.Reason != limiter.Contended {
 			t.Errorf("%s: %v (%v), %d counted", onFailure, status, req.Reason, n.limiter.Stats.Contended)
