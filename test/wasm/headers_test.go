@@ -280,11 +280,13 @@ func TestWorkersNeverContradictAReset(t *testing.T) {
 	}
 }
 
-// resetNeverStepsBack asks two workers for one key, after pauses of up to so many milliseconds and some of up to three seconds.
+// resetNeverStepsBack asks two workers of two nodes for one key, after pauses of up to so many milliseconds and some of up to three
+// seconds. Each node knows what it was told last.
 func resetNeverStepsBack(t *testing.T, limit string, pause int) {
-	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setWith(legacyToo, limit)})
+	w := newWorld(t, fleet{nodes: 2, workers: 2, set: setWith(legacyToo, limit)})
 	r := rand.New(rand.NewPCG(11, 12))
-	var last, back, worst int64
+	var last [2]int64
+	var back, worst int64
 	refused, total := 0, 0
 	for range 3000 {
 		cost := 1
@@ -294,17 +296,18 @@ func resetNeverStepsBack(t *testing.T, limit string, pause int) {
 		case 1:
 			cost = 40
 		}
-		a := w.ask(0, r.IntN(2), get("x-key", "a", "x-cost", strconv.Itoa(cost)))
+		node := r.IntN(6) / 5
+		a := w.ask(node, r.IntN(2), get("x-key", "a", "x-cost", strconv.Itoa(cost)))
 		total++
 		if !a.passed {
 			refused++
 		}
 		reset := integer(t, a.stream.Reply(), "x-ratelimit-reset")
-		if reset < last {
+		if reset < last[node] {
 			back++
-			worst = max(worst, last-reset)
+			worst = max(worst, last[node]-reset)
 		}
-		last = reset
+		last[node] = reset
 		switch r.IntN(40) {
 		case 0:
 			w.advance(millis(r, 100, 3000))
