@@ -55,7 +55,8 @@ func TestPromises(t *testing.T) {
 		{now: 2, until: 22, told: 100, promised: 22},  // Nothing has changed: for longer.
 		{now: 3, raise: 103, told: 100},               // Others still tell 100.
 		{now: 4, until: 24, told: 100, promised: 22},  // So nobody may do that for longer.
-		{now: 22, told: 103},                          // The promise is over.
+		{now: 5, until: 10, told: 100, promised: 10},  // For less, as it was asked for.
+		{now: 22, until: 42, told: 103, promised: 42}, // That promise is over.
 		{now: 23, raise: 90, told: 103},               // Never back.
 		{now: 24, until: 30, told: 103, promised: 30}, // And a new one.
 	} {
