@@ -174,6 +174,12 @@ func (s *Store) Fail(lag quota.Span) map[[16]byte]int64 {
 	return lost
 }
 
+// Figures are those that a bucket of tokens is counted in; none if it is not known.
+func (s *Store) Figures(bucket [16]byte) (p quota.Params, known bool) {
+	l, known := s.tokens[bucket]
+	return l.Params, known
+}
+
 // Sweep forgets what equals an absent ledger.
 func (s *Store) Sweep() {
 	now := s.Time()

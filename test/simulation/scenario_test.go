@@ -328,7 +328,11 @@ func (w *world) failOver() {
 	w.happened[failedOver]++
 	for bucket, tokens := range w.store.Fail(pick(w.r, quota.Millisecond, 10*quota.Millisecond, 100*quota.Millisecond, quota.Second)) {
 		if l := w.laws[bucket]; l != nil {
-			l.allow(w.now, tokens, max(outlive(l.params), quota.Second))
+			span := max(outlive(l.params), quota.Second)
+			if p, known := w.store.Figures(bucket); known && p != l.params { // The change is lost too: it earns by the older figures until it is used.
+				tokens, span = tokens+l.params.Burst, max(span, l.params.Window())
+			}
+			l.allow(w.now, tokens, span)
 		}
 		if l := w.grids[bucket]; l != nil {
 			l.allow(w.reckoned(l), tokens)
