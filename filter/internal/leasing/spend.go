@@ -79,7 +79,7 @@ const askAhead = 25 * quota.Millisecond
 func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	fitLimit(e, s.Params, s.Algorithm)
 	c := e.Credit
-	busy := s.Hold && !s.Strict && s.Algorithm == quota.TokenBucket && s.Now-c.DemandAt <= quota.Instant(bucketstore.Busy)
+	busy := s.Hold && s.Algorithm == quota.TokenBucket && s.Now-c.DemandAt <= quota.Instant(bucketstore.Busy)
 	s.Lot, s.HoldUntil = 0, 0
 	s.Keep, s.KeepCall, s.FullAt = 0, s.Now < c.KeepCall, c.Reset.At(s.Now)
 	until, refused := c.Refused(s.Now, s.Cost)
@@ -93,7 +93,7 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		}
 	case refused:
 		s.State, s.Until, s.Level = Exhausted, until, 0
-		if s.Hold && !s.Strict {
+		if s.Hold {
 			e.Credit.Reset, s.HoldUntil = c.Reset.Promise(s.Now, min(until, s.Now+quota.Instant(bucketstore.Refusing)))
 		}
 		return s.HoldUntil > 0

@@ -18,23 +18,45 @@ type seen struct {
 	turned bool
 }
 
+// take is what a change does that looks at such a bucket, and with commit charges it.
+type take struct {
+	seen
+	generation uint64
+	now        quota.Instant
+	cost       int64
+	commit     bool
+}
+
+// charges says whether tokens were taken.
+func (t *take) charges() bool { return t.commit && t.result.Allowed && t.cost > 0 }
+
+// needed is a failure to store as far as it matters: who takes nothing is decided all the same, and only what would have been
+// remembered is lost.
+func (t *take) needed(err error) error {
+	if t.charges() {
+		return err
+	}
+	return nil
+}
+
 // takeLocal looks at one of this node's own buckets, the share of a central one included, and with commit charges it.
 func (l *Limiter) takeLocal(req *Request, m *match.Hit, share bool, params quota.Params, now quota.Instant, commit bool) (*seen, error) {
 	limit := req.LimitOf(m)
+	do := take{generation: req.generation(m), now: now, cost: m.Cost, commit: commit}
 	if limit.Algorithm.Windowed() && !share {
 		t := &l.window
-		*t = windowTake{windows: limit.WindowsOf(m.Key), generation: req.generation(m), now: now, cost: m.Cost, commit: commit}
+		*t = windowTake{take: do, windows: limit.WindowsOf(m.Key)}
 		if limit.Calendar {
 			t.ahead = l.Ahead
 		}
-		return &t.seen, l.store.Update(bucketstore.Window, m.Key, now, t)
+		return &t.seen, t.needed(l.store.Update(bucketstore.Window, m.Key, now, t))
 	}
 	kind := bucketstore.Local
 	if share {
 		kind = bucketstore.Share
 	}
 	t := &l.local
-	*t = localTake{params: params, generation: req.generation(m), now: now, cost: m.Cost, commit: commit}
+	*t = localTake{take: do, params: params}
 	t.crowded = limit.Algorithm == quota.LeakyBucket && !m.Shadow && l.delays.Full()
 	if kind == bucketstore.Local && limit.Algorithm == quota.TokenBucket {
 		t.held = l.place(kind, &m.Key, now)
@@ -43,24 +65,17 @@ func (l *Limiter) takeLocal(req *Request, m *match.Hit, share bool, params quota
 		return &t.seen, nil
 	}
 	err := l.store.Update(kind, m.Key, now, t)
-	switch {
-	case err != nil && !t.charges(): // It is decided all the same; only what would have been held is lost.
-		err = nil
-	case err == nil && t.held != nil:
+	if err == nil && t.held != nil {
 		t.held.learn(t, m.Key)
 	}
-	return &t.seen, err
+	return &t.seen, t.needed(err)
 }
 
 // localTake is the change that takes tokens.
 type localTake struct {
-	seen
-	params     quota.Params
-	generation uint64
-	now        quota.Instant
-	cost       int64
-	commit     bool
-	crowded    bool
+	take
+	params  quota.Params
+	crowded bool
 	// held is where the worker keeps what it knows of the bucket; nil if it goes by the shared data alone.
 	held *held
 
@@ -73,9 +88,6 @@ type localTake struct {
 	// holdUntil is until when the worker may go by this without looking; 0 if it must not.
 	holdUntil quota.Instant
 }
-
-// charges says whether tokens are taken.
-func (t *localTake) charges() bool { return t.commit && t.result.Allowed && t.cost > 0 }
 
 // Apply implements bucketstore.Change.
 func (t *localTake) Apply(e *bucketstore.Entry) bool {
@@ -117,22 +129,24 @@ func (t *localTake) Apply(e *bucketstore.Entry) bool {
 // conclude finds out what to tell the client and what the worker may hold, if it may, and whether the bucket is to be stored.
 func (t *localTake) conclude(e *bucketstore.Entry, lent bucketstore.Lent, reset quota.Reset, holds bool) (stores bool) {
 	t.floor, t.lot, t.holdUntil = t.used.UnitsFor(lent.Tokens()), 0, 0
-	charges := t.charges()
-	until := t.now + quota.Instant(bucketstore.Refusing)
-	if charges && holds {
-		until = bucketstore.LentUntil(t.now)
-		t.lot = t.held.lotFor(t, e, lent)
-		holds = t.lot > 0
+	var until quota.Instant
+	switch {
+	case !holds:
+	case t.charges():
+		if t.lot = t.held.lotFor(t, e, lent); t.lot > 0 {
+			until = bucketstore.LentUntil(t.now)
+		}
+	case !t.result.Allowed:
+		until = t.now + quota.Instant(bucketstore.Refusing)
 	}
-	holds = holds && (charges || !t.result.Allowed)
 	// An entry that starts in debt is stored also when it refuses, so that it can refill; what was spent of an old lot, so that all tell it.
-	stores = charges || holds || e.New && t.after.Debt > 0 && !t.result.Allowed || t.held.lotOf(e) && t.now >= t.held.until
+	stores = t.charges() || until > 0 || e.New && t.after.Debt > 0 && !t.result.Allowed || t.held.lotOf(e) && t.now >= t.held.until
 	if stores || reset == (quota.Reset{}) {
 		// What others have taken in advance they may not need.
 		unlent := quota.State{Debt: max(t.after.Debt-t.floor, 0), Last: t.after.Last}
 		reset = reset.Raise(t.now + quota.Instant(t.used.ResetAfter(unlent, t.now)))
 	}
-	if holds {
+	if until > 0 {
 		reset, t.holdUntil = reset.Promise(t.now, until)
 	}
 	t.fullAt, e.Reset = reset.At(t.now), reset
@@ -141,14 +155,10 @@ func (t *localTake) conclude(e *bucketstore.Entry, lent bucketstore.Lent, reset 
 
 // windowTake is the change that counts in windows.
 type windowTake struct {
-	seen
-	windows    quota.Windows
-	generation uint64
-	now        quota.Instant
+	take
+	windows quota.Windows
 	// ahead is by how much the bucket's clock is ahead of now.
-	ahead  quota.Span
-	cost   int64
-	commit bool
+	ahead quota.Span
 }
 
 // Apply implements bucketstore.Change.
@@ -171,7 +181,7 @@ func (t *windowTake) Apply(e *bucketstore.Entry) bool {
 		t.remaining, t.fullAt = w.Remaining(h), t.now+quota.Instant(w.ResetAfter(h, now))
 	}
 	e.Windows, e.Generation, e.Ahead = w, generation, t.ahead
-	return t.commit && t.result.Allowed && t.cost > 0 || indebted && !t.result.Allowed
+	return t.charges() || indebted && !t.result.Allowed
 }
 
 // owed is the debt of a bucket that is not full before debtor.

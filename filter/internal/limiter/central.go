@@ -95,7 +95,7 @@ func (l *Limiter) spendCredit(key match.Key, now quota.Instant) error {
 	if held != nil && held.spend(&l.spend, &key) {
 		return nil
 	}
-	l.spend.Hold = held != nil
+	l.spend.Hold = held != nil && !l.spend.Strict
 	err := l.store.Update(bucketstore.Leased, key, now, &l.spend)
 	switch {
 	case err != nil && l.spend.State == leasing.Exhausted: // It is refused all the same; only what would have been held is lost.

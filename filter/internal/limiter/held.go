@@ -125,14 +125,13 @@ func (h *held) lotFor(t *localTake, e *bucketstore.Entry, lent bucketstore.Lent)
 
 // learn keeps what t has found out in the shared data.
 func (h *held) learn(t *localTake, key match.Key) {
-	mine := h.kind == bucketstore.Local && h.key == key
 	switch {
 	case t.holdUntil > 0:
 		*h = held{
 			kind: bucketstore.Local, key: key, params: t.params, until: t.holdUntil, tokens: t.lot, lot: t.lot, fullAt: t.fullAt,
 			state: t.after, wrote: t.wrote, floor: t.floor, epoch: bucketstore.Epoch(t.now),
 		}
-	case t.wrote != (quota.State{}) && mine:
+	case t.wrote != (quota.State{}) && h.kind == bucketstore.Local && h.key == key:
 		*h = held{} // A lot has been given back.
 	}
 }

@@ -412,6 +412,26 @@ func TestContentionAdmitsNobodyWhoIsRefused(t *testing.T) {
 	}
 }
 
+// The same of a bucket that was crowded out and comes back owing, in windows and in tokens.
+func TestContentionAdmitsNobodyWhoOwes(t *testing.T) {
+	for _, algorithm := range []string{"token_bucket", "sliding_window"} {
+		n := newNode(t, false, `{"name":"p","partition":["header:x-key"],"algorithm":"`+algorithm+`","limit":{"quota":1,"window":"1h"},"mode":"local","on_failure":{"then":"allow"}}`)
+		n.limiter = limiter.New(bucketstore.New(n.data, [4]byte{}, 8), nil) // One slot.
+		ask := func(key int) limiter.Status {
+			a := match.Attributes{Method: []byte("GET"), Path: []byte("/"), Host: []byte("h"), Headers: []match.Header{{Name: []byte("x-key"), Value: strconv.AppendInt(nil, int64(key), 10)}}}
+			n.stream++
+			return n.limiter.Begin(&limiter.Request{Stream: n.stream}, n.rules, &a, n.now)
+		}
+		for key := range 200 {
+			ask(key)
+		}
+		n.contend()
+		if status := ask(1000); status != limiter.Refused || n.limiter.Stats.Contended != 0 {
+			t.Errorf("%s: %v, %d decided by the failure setting", algorithm, status, n.limiter.Stats.Contended)
+		}
+	}
+}
+
 func TestContentionIsDecidedByTheFailureSetting(t *testing.T) {
 	for onFailure, want := range map[string]limiter.Status{`{"then":"allow"}`: limiter.Allowed, `{"then":"deny"}`: limiter.Refused} {
 		n := newNode(t, false, `{"name":"p","partition":[],"limit":{"quota":5,"window":"1h"},"mode":"local","on_failure":`+onFailure+`}`)
