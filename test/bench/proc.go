@@ -34,30 +34,22 @@ func (w *world) work(running []*world) (n work, err error) {
 }
 
 // used is the processor time that a contestant's processes have used.
-func (w *world) used() (envoy, others time.Duration, err error) {
-	if envoy, err = gauge.ProcessorTime(w.envoy.PID()); err != nil {
-		return 0, 0, err
-	}
-	for _, p := range w.others {
-		t, err := gauge.ProcessorTime(p.PID())
-		if err != nil {
-			return 0, 0, err
-		}
-		others += t
-	}
-	return envoy, others, nil
-}
+func (w *world) used() (envoy, others time.Duration, err error) { return read(w, gauge.ProcessorTime) }
 
-func (w *world) resident() (envoy, others float64, err error) {
-	if envoy, err = gauge.Resident(w.envoy.PID()); err != nil {
+// resident is the memory that they have, in millions of bytes.
+func (w *world) resident() (envoy, others float64, err error) { return read(w, gauge.Resident) }
+
+// read reads a gauge of a contestant's Envoy, and the sum of it over all other processes.
+func read[T time.Duration | float64](w *world, gauge func(pid int) (T, error)) (envoy, others T, err error) {
+	if envoy, err = gauge(w.envoy.PID()); err != nil {
 		return 0, 0, err
 	}
 	for _, p := range w.others {
-		mb, err := gauge.Resident(p.PID())
+		one, err := gauge(p.PID())
 		if err != nil {
 			return 0, 0, err
 		}
-		others += mb
+		others += one
 	}
 	return envoy, others, nil
 }
