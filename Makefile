@@ -51,10 +51,10 @@ run: build ## run everything on this machine until Ctrl-C: Envoy with the filter
 	@exec build/run
 
 .PHONY: test
-test: setup build fmt vet reproducible test-unit test-race test-386 bench-once test-e2e ## every test, with a real Redis and a real Envoy
+test: setup build fmt vet lint reproducible test-unit test-race test-386 bench-once test-e2e ## every test, with a real Redis and a real Envoy
 
 .PHONY: check
-check: fmt vet ## the fast part of `make test`: format, vet, unit tests
+check: fmt vet lint ## the fast part of `make test`: format, vet, staticcheck, unit tests
 	$(call announce,unit tests)
 	@go test $(light_packages)
 
@@ -67,6 +67,14 @@ fmt: ## fail if a Go file is not formatted
 vet: ## go vet
 	$(call announce,go vet)
 	@go vet ./...
+
+# Not a requirement of go.mod: nothing of the module is built with it.
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+.PHONY: lint
+lint: ## staticcheck, at a pinned version
+	$(call announce,staticcheck)
+	@go run $(STATICCHECK) ./...
 
 .PHONY: test-unit
 test-unit: ## all tests that need no Envoy

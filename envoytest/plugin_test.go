@@ -7,8 +7,6 @@ import (
 	"time"
 )
 
-const ticker = "configure: tick 100; log 2 new\ntick: log 2 tick of "
-
 func update(t *testing.T, h *Host, config string) {
 	t.Helper()
 	if err := h.UpdatePlugin([]byte(config)); err != nil {

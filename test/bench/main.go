@@ -138,7 +138,7 @@ func envoyVersion(ctx context.Context) (string, error) {
 	}
 	m := regexp.MustCompile(`/(\d+\.\d+\.\d+)/`).FindSubmatch(output)
 	if m == nil {
-		return "", fmt.Errorf("Envoy says its version as %q", output)
+		return "", fmt.Errorf("unknown version of Envoy: %q", output)
 	}
 	return "Envoy " + string(m[1]), nil
 }

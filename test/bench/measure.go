@@ -290,7 +290,7 @@ func (w *world) counter(ctx context.Context, names string) (sum int, err error) 
 		_, value, _ := strings.Cut(line, ":")
 		n, err := strconv.Atoi(value)
 		if err != nil {
-			return 0, fmt.Errorf("Envoy's counter %q: %w", line, err)
+			return 0, fmt.Errorf("counter %q of Envoy: %w", line, err)
 		}
 		sum += n
 	}

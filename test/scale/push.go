@@ -33,7 +33,7 @@ func (w *world) poll(ctx context.Context, nodes int, arrived func(node int, vers
 	ctx, p.cancel = context.WithCancel(ctx)
 	for i := range nodes {
 		p.wait.Go(func() {
-			if err := p.run(ctx, i); err != nil && ctx.Err() == nil {
+			if err := p.run(ctx, i); ctx.Err() == nil {
 				p.mu.Lock()
 				defer p.mu.Unlock()
 				p.err = fmt.Errorf("%s: %w", nodeName(i), err)
@@ -50,6 +50,7 @@ func (p *pollers) end() error {
 	return p.err
 }
 
+// run polls for ever: it returns only with what went wrong.
 func (p *pollers) run(ctx context.Context, node int) error {
 	var index match.Index
 	for version := uint64(0); ; {

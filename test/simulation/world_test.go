@@ -66,8 +66,8 @@ type knownBucket struct {
 
 // counts is what callers met with.
 type counts struct {
-	sent, refused, waited, mixed, unlimited int
-	by                                      [nodetest.Open + 1]int
+	sent, refused, mixed, unlimited int
+	by                              [nodetest.Open + 1]int
 }
 
 type event struct {

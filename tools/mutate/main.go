@@ -34,7 +34,7 @@ func main() {
 
 func run(packages []string) error {
 	if len(packages) == 0 {
-		return errors.New("usage: mutate PACKAGE [PACKAGE WITH MORE TESTS]...")
+		return errors.New("usage: mutate PACKAGE [PACKAGE WITH MORE TESTS] (any number)")
 	}
 	mutants, err := mutantsOf(packages[0])
 	if err != nil {

@@ -191,7 +191,7 @@ func (e *Envoy) ready(ctx context.Context, adminPath string) error {
 	}
 	_, port, err := net.SplitHostPort(strings.TrimSpace(string(content)))
 	if err != nil {
-		return fmt.Errorf("Envoy's administration listens on %q: %w", content, err)
+		return fmt.Errorf("address %q of Envoy's administration: %w", content, err)
 	}
 	if e.AdminPort, err = strconv.Atoi(port); err != nil {
 		return err

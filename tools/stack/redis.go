@@ -46,8 +46,11 @@ func ping(ctx context.Context, address string) error {
 	if _, err := io.WriteString(c, "PING\r\n"); err != nil {
 		return err
 	}
-	if _, err := io.ReadFull(c, answer); err == nil && string(answer) != "+PONG" {
-		err = fmt.Errorf("redis-server answers PING with %q", answer)
+	if _, err := io.ReadFull(c, answer); err != nil {
+		return err
 	}
-	return err
+	if string(answer) != "+PONG" {
+		return fmt.Errorf("redis-server answers PING with %q", answer)
+	}
+	return nil
 }

@@ -257,7 +257,7 @@ func TestRequestsAreHeldAgainstTheDescription(t *testing.T) {
 func example(t *testing.T, method, path string, status int) any {
 	t.Helper()
 	op := spec().Paths.Value(path).GetOperation(method)
-	content := openapi3.Content{}
+	var content openapi3.Content
 	if status == 0 {
 		content = op.RequestBody.Value.Content
 	} else {

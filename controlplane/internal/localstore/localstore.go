@@ -11,6 +11,7 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 )
@@ -77,7 +78,7 @@ func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
 	}
 	path := filepath.Join(dir, fileName)
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait})
-	if errors.Is(err, bolt.ErrTimeout) {
+	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("%s is in use by another process: stop it, or choose another data directory", path)
 	}
 	if err != nil {

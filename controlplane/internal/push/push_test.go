@@ -21,9 +21,8 @@ import (
 // shared is a store that several replicas share and that can be away.
 type shared struct {
 	*localstore.Store
-	mu     sync.Mutex
-	away   bool
-	secret [16]byte
+	mu   sync.Mutex
+	away bool
 }
 
 func (s *shared) isAway() error {
