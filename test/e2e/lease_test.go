@@ -1,38 +1,67 @@
 package e2e
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
+
+// overloadClients is the number of clients that load one Envoy.
+const overloadClients = 32
 
 // overload sends to every Envoy of a world more than all of them may let through, for a time, and returns what became of it
 // together and by Envoy.
 func overload(w *world, path string, rate float64, during time.Duration) (all tally, each []tally) {
 	var loads []load
 	for _, e := range w.envoys {
-		loads = append(loads, load{url: e.URL() + path, clients: 32, rate: rate, during: during})
+		loads = append(loads, load{url: e.URL() + path, clients: overloadClients, rate: rate, during: during})
 	}
 	each = together(w.ctx, loads...)
 	return sum(each), each
 }
 
-// mustAdmit holds what was admitted to the bound burst + rate·t, and to at least the given share of it. The time is from the
-// first request sent to the last answer, which is the longest that can be meant.
+// mustAdmit holds what was admitted to two bounds. The upper one is burst + rate·t, from the first
+// request sent to the last answer, which is the longest that can be meant. The lower one is a share
+// of what a perfect bucket would have admitted of the requests that were really sent, at the times
+// at which they were: a machine that is too busy to send them lowers it.
 func mustAdmit(t *testing.T, got tally, burst, rate, share float64) {
 	t.Helper()
 	got.mustBe(t, 200, 429)
 	bound := burst + rate*got.last.Sub(got.first).Seconds()
 	admitted := float64(got.statuses[200])
-	t.Logf("admitted %.0f of at most %.0f (%.2f %%): %s", admitted, bound, 100*admitted/bound, got)
+	ideal := perfect(got.sent, burst, rate)
+	t.Logf("admitted %.0f of at most %.0f, a perfect bucket %.0f (%.2f %%): %s",
+		admitted, bound, ideal, 100*admitted/ideal, got)
 	if admitted > bound {
 		t.Errorf("admitted %.0f, above the bound %.1f", admitted, bound)
 	}
 	if *quick {
-		share -= 0.1 // what a start costs weighs more
+		share -= 0.1 // The start weighs more.
 	}
-	if admitted < share*bound {
-		t.Errorf("admitted %.0f, under %.0f %% of the bound %.1f", admitted, 100*share, bound)
+	if least := share*ideal - underWay; admitted < least {
+		t.Errorf("admitted %.0f, under %.0f: %.0f %% of what a perfect bucket admits", admitted, least, 100*share)
 	}
+}
+
+// underWay is how many requests of an overload may be on their way to the Envoys: by so many can a
+// bucket that sees them arrive differ from one that sees them leave.
+const underWay = 2 * overloadClients
+
+// perfect is how many of the requests a token bucket admits that starts full and sees each of them
+// when it is sent.
+func perfect(sent []time.Time, burst, rate float64) (admitted float64) {
+	slices.SortFunc(sent, time.Time.Compare)
+	tokens := burst
+	for i, at := range sent {
+		if i > 0 {
+			tokens = min(burst, tokens+rate*at.Sub(sent[i-1]).Seconds())
+		}
+		if tokens >= 1 {
+			tokens--
+			admitted++
+		}
+	}
+	return admitted
 }
 
 func TestLeasedLimitsHoldOverAllEnvoys(t *testing.T) {
@@ -75,7 +104,7 @@ policies:
     mode: optimistic
 `})
 	all, _ := overload(w, "/optimistic", 600, full(10*time.Second))
-	mustAdmit(t, all, 400+200, 400, 0.9)
+	mustAdmit(t, all, 400+200, 400, 0.85)
 }
 
 func TestLocalLimitsHoldOnEachEnvoy(t *testing.T) {

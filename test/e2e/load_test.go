@@ -48,7 +48,9 @@ type tally struct {
 	// samples has an answer for each status, answers all of them if the load keeps them.
 	samples map[int]answer
 	answers []answer
-	errors  []error
+	// sent is when each request left its client.
+	sent   []time.Time
+	errors []error
 }
 
 // run applies the load and waits for its end.
@@ -82,6 +84,7 @@ func (all *tally) add(t tally) {
 		all.samples[status] = t.samples[status]
 	}
 	all.answers = append(all.answers, t.answers...)
+	all.sent = append(all.sent, t.sent...)
 	all.errors = append(all.errors, t.errors...)
 	if t.last.After(all.last) {
 		all.last = t.last
@@ -101,6 +104,7 @@ func (l load) client(ctx context.Context, client *http.Client, i int, begin time
 		if ctx.Err() != nil {
 			return t
 		}
+		t.sent = append(t.sent, time.Now())
 		a, err := send(client, l.make(n))
 		if err != nil {
 			t.errors = append(t.errors, err)
