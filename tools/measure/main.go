@@ -1,0 +1,58 @@
+// Command measure prints how the code reads, in numbers: the sizes of functions and files, how
+// wide and dense lines are, how much is commented, and how many of the files of a package are tied
+// to each other. It is for comparison, before and after a change or with another project:
+//
+//	go run ./tools/measure            the module in the current folder
+//	go run ./tools/measure DIR...     other folders
+//
+// Tests, packages for tests and generated files do not count.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+)
+
+func main() {
+	roots := os.Args[1:]
+	if len(roots) == 0 {
+		roots = []string{"."}
+	}
+	for _, root := range roots {
+		t, err := read(root)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "measure:", err)
+			os.Exit(1)
+		}
+		fmt.Println(root)
+		t.print(os.Stdout)
+	}
+}
+
+func (t *tree) print(to io.Writer) {
+	w := tabwriter.NewWriter(to, 0, 4, 2, ' ', 0)
+	defer w.Flush()
+	row := func(what, format string, values ...any) {
+		fmt.Fprintf(w, "  %s\t%s\n", what, fmt.Sprintf(format, values...))
+	}
+	row("packages, files, functions", "%d, %d, %d", len(t.packages), len(t.fileLines), len(t.functions))
+	row("lines of code", "%d", t.code)
+	row("lines of a function: median, p95, most", "%d, %d, %d",
+		at(t.functions, 0.5), at(t.functions, 0.95), at(t.functions, 1))
+	row("lines of a file: p95, most", "%d, %d", at(t.fileLines, 0.95), at(t.fileLines, 1))
+	row("lines of comment to a line of code", "%.2f", ratio(t.comments, t.code))
+	row("lines over 100 columns, over 120, longest", "%.1f %%, %.1f %%, %d",
+		100*ratio(t.over100, t.lines), 100*ratio(t.over120, t.lines), t.longest)
+	row("tokens in a line of code", "%.1f", ratio(t.tokens, t.code))
+	row("ifs whose init changes a variable", "%.2f %% of lines", 100*ratio(t.mutatingIfs, t.code))
+	row("exported names with a comment", "%.0f %%", 100*ratio(t.documented, t.exported))
+	fmt.Fprintf(w, "\n  package\tties of files\tof possible\tin circles\n")
+	for _, p := range t.packages {
+		if n := len(p.files); n >= 5 {
+			ties, back := p.ties()
+			fmt.Fprintf(w, "  %s\t%d\t%d\t%d\n", p.dir, ties, n*(n-1)/2, back)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"errors"
+	"go/ast"
+	"go/token"
+	"go/types"
+)
+
+// ties counts the pairs of files of which one uses what the other declares, and of these the pairs
+// that are part of a circle.
+func (p *pkg) ties() (ties, circular int) {
+	uses := p.uses()
+	n := len(p.files)
+	reach := make([][]bool, n)
+	for i := range reach {
+		reach[i] = append([]bool(nil), uses[i]...)
+	}
+	for k := range n {
+		for i := range n {
+			for j := range n {
+				reach[i][j] = reach[i][j] || reach[i][k] && reach[k][j]
+			}
+		}
+	}
+	for i := range n {
+		for j := range i {
+			if uses[i][j] || uses[j][i] {
+				ties++
+				if reach[i][j] && reach[j][i] {
+					circular++
+				}
+			}
+		}
+	}
+	return ties, circular
+}
+
+// uses is by file and file whether the first uses what the second declares. Imports are not
+// followed: what a name of this package means can be told without them.
+func (p *pkg) uses() [][]bool {
+	info := &types.Info{Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}
+	config := types.Config{Importer: none{}, Error: func(error) {}}
+	_, _ = config.Check(p.dir, p.set, p.files, info)
+	number := map[string]int{}
+	uses := make([][]bool, len(p.files))
+	for i, f := range p.files {
+		number[p.set.Position(f.Package).Filename] = i
+		uses[i] = make([]bool, len(p.files))
+	}
+	fileOf := func(at token.Pos) (int, bool) {
+		i, ok := number[p.set.Position(at).Filename]
+		return i, ok
+	}
+	for name, object := range info.Uses {
+		from, known := fileOf(name.Pos())
+		to, declared := fileOf(object.Pos())
+		if known && declared && from != to {
+			uses[from][to] = true
+		}
+	}
+	return uses
+}
+
+// none is an importer without any package.
+type none struct{}
+
+// Import implements types.Importer.
+func (none) Import(path string) (*types.Package, error) {
+	return nil, errors.New("imports are not followed: " + path)
+}
