@@ -103,6 +103,44 @@ func TestRedisMayDieAndComeBackUnderLoad(t *testing.T) {
 	t.Log(got)
 }
 
+// One ban anywhere makes the control plane look up callers of whom a node has not asked yet. While Redis is dead that cannot be done, and
+// the policy's on_failure decides about them as about all others.
+func TestABanOfSomebodyLeavesTheFailureLadderInForce(t *testing.T) {
+	w := start(t, setup{policies: `
+version: weir/v1
+identity: {consumer: [{header: x-api-key}]}
+policies:
+  - {name: mine, match: {paths: [/mine]}, partition: [consumer], limit: {quota: 5, window: 24h}, mode: strict, on_failure: {then: allow}}
+`})
+	w.put("evil", `{"banned": {"reason": "a test"}}`)
+	w.await("the ban to be in force", func(context.Context) error {
+		if a := ask(t, http.MethodPost, w.envoys[0].URL()+"/mine", "x-api-key", "evil"); a.status != http.StatusForbidden {
+			return fmt.Errorf("it is answered %d", a.status)
+		}
+		return nil
+	})
+	w.redis.Kill()
+	callers := 0
+	w.await("the ladder to take over", func(context.Context) error {
+		callers++
+		if got := w.passed(6, "/mine", fmt.Sprintf("new-%d", callers)); got != 6 {
+			return fmt.Errorf("%d of 6 have passed", got)
+		}
+		return nil
+	})
+	if got := w.passed(20, "/mine", "somebody-else"); got != 20 {
+		t.Errorf("on the step allow %d of 20 have passed", got)
+	}
+	w.awaitStandings("the step to be shown", func(n standing) error {
+		if n.Steps["mine"] != "allow" {
+			return errors.New("mine should be on allow")
+		}
+		return nil
+	})
+	w.redis.Restart()
+	w.awaitNormal()
+}
+
 func TestASilentRedisIsAsGoodAsADeadOne(t *testing.T) {
 	w := start(t, setup{policies: ladder})
 	busy := w.steady()

@@ -28,6 +28,21 @@ var (
 	ErrToken = errors.New("the page token is none of this store's")
 )
 
+// AwayError: the part of the store that keeps the consumers does not answer, though other parts do.
+type AwayError struct {
+	// For is how long it has not answered; 0 if that is not known.
+	For   time.Duration
+	Cause error
+}
+
+// Error names the cause.
+func (e *AwayError) Error() string {
+	return "what keeps the consumers does not answer: " + e.Cause.Error()
+}
+
+// Unwrap is the cause.
+func (e *AwayError) Unwrap() error { return e.Cause }
+
 // Key is a consumer's match.ConsumerKey.
 type Key = [16]byte
 

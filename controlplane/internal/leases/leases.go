@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
-	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -173,37 +172,42 @@ func (s *Service) grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseR
 	for i := range open {
 		open[i] = i
 	}
-	by := newTerms(meant, force, nodes, s.know(ctx, req.Items))
+	people, away, err := s.know(ctx, req.Items)
+	if err != nil {
+		return reply, err
+	}
+	by := newTerms(meant, force, nodes, people)
+	by.away = away
 	if open, err = s.pass(ctx, req, by, open, reply); err != nil || len(open) == 0 {
 		return reply, err
 	}
-	// Another replica has granted under a newer version already. If it cannot be had the other answers still count.
-	if force, err = s.refresh(ctx); err != nil || force.Now == nil || s.refreshPart(ctx) != nil || s.refreshPeople(ctx) != nil {
-		return reply, nil
+	return reply, s.again(ctx, req, by, open, reply)
+}
+
+// again answers open items for which another replica has granted under a newer version already. If that cannot be had they are
+// unavailable, and the other answers still count.
+func (s *Service) again(ctx context.Context, req wire.LeaseRequest, by terms, open []int, reply wire.LeaseReply) error {
+	force, err := s.refresh(ctx)
+	if err == nil && force.Now == nil {
+		return nil
 	}
-	by = newTerms(meant, force, nodes, s.know(ctx, req.Items))
-	by.late = true
+	if err == nil {
+		err = errors.Join(s.refreshPart(ctx), s.refreshPeople(ctx))
+	}
+	people, away := by.people, time.Duration(0)
+	if err == nil {
+		people, away, err = s.know(ctx, req.Items)
+	}
+	if err != nil {
+		for _, i := range open {
+			reply.Items[i] = unavailable(0)
+		}
+		return nil
+	}
+	by = newTerms(by.meant, force, by.nodes, people)
+	by.away, by.late = away, true
 	_, err = s.pass(ctx, req, by, open, reply)
-	return reply, err
-}
-
-// terms are what the items of a request are understood by: the policy set that their indexes refer to, the one in force for the node,
-// and how many nodes there are.
-type terms struct {
-	meant, current *policies.Compiled
-	// other is the other version in force while one is rolled out, nil otherwise; main is the number of the one that is no draft.
-	other *policies.Compiled
-	main  uint64
-	nodes int64
-	// people are the consumers that items name; late: another replica has found limits of their own ended.
-	people map[[16]byte]consumers.Knowledge
-	late   bool
-}
-
-func newTerms(meant *policies.Compiled, force policies.Force, nodes int64, people map[[16]byte]consumers.Knowledge) terms {
-	t := terms{meant: meant, nodes: nodes, main: force.Current, people: people}
-	t.current, t.other = force.By(meant.Version.Number)
-	return t
+	return err
 }
 
 // count is the number of nodes. It is kept by one part of the store, which may be away while others answer.
@@ -211,31 +215,6 @@ func (s *Service) count(ctx context.Context) int64 {
 	ctx, cancel := context.WithTimeout(ctx, patience/4)
 	defer cancel()
 	return s.nodes.Count(ctx)
-}
-
-// refresh returns what is in force by the store, as far as this build can read it.
-func (s *Service) refresh(ctx context.Context) (policies.Force, error) {
-	_, err := s.sets.Refresh(ctx)
-	force, _ := s.sets.InForce()
-	if errors.Is(err, policies.ErrUnreadable) {
-		err = nil
-	}
-	return force, err
-}
-
-// meant is the policy set that the request's indexes refer to, nil if it is not known.
-func (s *Service) meant(ctx context.Context, force policies.Force, number uint64) (*policies.Compiled, error) {
-	if force.Now == nil || number == 0 {
-		return nil, nil
-	}
-	if c, _ := force.By(number); c.Version.Number == number {
-		return c, nil
-	}
-	meant, err := s.sets.At(ctx, number)
-	if errors.Is(err, policies.ErrNotFound) || errors.Is(err, policies.ErrUnreadable) {
-		return nil, nil
-	}
-	return meant, err
 }
 
 // pass has the store grant the open items under the current set, fills in the answers and returns the items for which the
@@ -254,8 +233,7 @@ func (s *Service) pass(ctx context.Context, req wire.LeaseRequest, by terms, ope
 	stale := map[int]bool{}
 	for k, g := range grants {
 		if partial != nil && partial.Away[k] > 0 {
-			away := quota.Span(max(partial.Away[k].Microseconds(), 1))
-			reply.Items[index[k]] = wire.LeaseAnswer{State: wire.ItemUnavailable, NotBefore: away}
+			reply.Items[index[k]] = unavailable(partial.Away[k])
 			continue
 		}
 		if g.Stale {
@@ -292,7 +270,8 @@ func (s *Service) measure(it wire.LeaseItem, by terms, g lease.Grant) {
 
 // asks are the open items as the store is asked for them, and the place of each in the request; the open answers are unknown
 // until the store has spoken. Of a group with an item that is not known the store is asked nothing, and its other items get
-// nothing: they belong to one request. Open items are whole groups.
+// nothing: they belong to one request. Items whose consumer cannot be looked up are left out, as the store leaves out what a part of
+// it keeps that is away. Open items are whole groups.
 func (s *Service) asks(req wire.LeaseRequest, by terms, open []int, reply wire.LeaseReply) (items []Item, index []int) {
 	first, whole := 0, true
 	for _, i := range open {
@@ -302,11 +281,18 @@ func (s *Service) asks(req wire.LeaseRequest, by terms, open []int, reply wire.L
 			ok = ok && other.Bucket != it.Bucket // A group that has a bucket twice is none that a node would send.
 		}
 		reply.Items[i] = wire.LeaseAnswer{State: wire.ItemUnknown}
-		if ok {
+		away := it.Place > 0 && by.away > 0
+		switch {
+		case away:
+			reply.Items[i] = unavailable(by.away)
+		case ok:
 			items, index = append(items, made), append(index, i)
 		}
-		if whole = whole && ok; it.Joined {
+		if whole = whole && (ok || away); it.Joined {
 			continue
+		}
+		if len(items) > first {
+			items[len(items)-1].Joined = false // The next one of its group may have been left out.
 		}
 		if !whole {
 			for _, known := range index[first:] {

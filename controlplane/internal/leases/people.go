@@ -2,6 +2,7 @@ package leases
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
@@ -34,8 +35,9 @@ func (s *Service) refreshPeople(ctx context.Context) error {
 	return s.people.Refresh(ctx)
 }
 
-// know looks up the consumers that items name. If they cannot be had their items are not known.
-func (s *Service) know(ctx context.Context, items []wire.LeaseItem) map[consumers.Key]consumers.Knowledge {
+// know looks up the consumers that items name. They may be kept by a part of the store that is away while the rest answers: then it
+// returns for how long. Any other error is the whole store's.
+func (s *Service) know(ctx context.Context, items []wire.LeaseItem) (known map[consumers.Key]consumers.Knowledge, away time.Duration, err error) {
 	var keys []consumers.Key
 	for i := range items {
 		if items[i].Place > 0 {
@@ -43,13 +45,21 @@ func (s *Service) know(ctx context.Context, items []wire.LeaseItem) map[consumer
 		}
 	}
 	if len(keys) == 0 || s.people == nil {
-		return nil
+		return nil, 0, nil
 	}
-	known, err := s.people.Known(ctx, keys)
-	if err != nil {
-		return nil
+	ctx, cancel := context.WithTimeout(ctx, patience/2) // The rest of the store still has to be asked.
+	defer cancel()
+	known, err = s.people.Known(ctx, keys)
+	var part *consumers.AwayError
+	if errors.As(err, &part) {
+		return nil, max(part.For, time.Microsecond), nil
 	}
-	return known
+	return known, 0, err
+}
+
+// unavailable answers an item of which what keeps it has not answered for a time.
+func unavailable(away time.Duration) wire.LeaseAnswer {
+	return wire.LeaseAnswer{State: wire.ItemUnavailable, NotBefore: quota.Span(max(away.Microseconds(), 1))}
 }
 
 // Own are the limits that somebody has under a policy, and the turn as of which that is known, to be added to the version of figures:

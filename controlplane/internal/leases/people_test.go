@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -177,12 +179,65 @@ func TestLimitsByTheirPlaces(t *testing.T) {
 	w.mustGrant(0, p, of(alice, item(6, 2, 1000, 0), 0), 100)
 }
 
-// Where the consumer cannot be looked up nothing is granted; other items are.
-func TestAConsumerThatCannotBeLookedUp(t *testing.T) {
+// A store that cannot say what a consumer has is away: the call fails, so that nodes take to the failure ladder, and the breaker counts
+// it. Before, the items were not known, which nodes take for an answer.
+func TestAStoreThatCannotSayWhatConsumersHaveIsAway(t *testing.T) {
 	w := newWorld(t).withConsumers(perConsumer)
-	p := &people{err: errors.New("away")}
-	granted, states := w.at(0, p, of(alice, item(1, 0, 1, 0), 0), item(2, 0, 1, 0))
-	if states[0] != wire.ItemUnknown || states[1] != wire.ItemGranted || granted[1] != 1 {
-		t.Errorf("%v %v", granted, states)
+	var opened []string
+	breakers := breaker.NewGroup(time.Now, func() float64 { return 0 }, func(c breaker.Change) { opened = append(opened, c.Name) })
+	s := leases.New(w, w, w, time.Now).Observe(breakers, func(leases.Use) {}).Overriding(&people{err: errors.New("away")})
+	req := wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{of(alice, item(1, 0, 1, 0), 0)}}
+	for i := range breaker.Tolerated {
+		if reply, err := s.Grant(t.Context(), req); !errors.Is(err, leases.ErrUnavailable) {
+			t.Fatalf("call %d: %v %+v", i, err, reply)
+		}
+	}
+	if !slices.Equal(opened, []string{leases.StoreName}) {
+		t.Errorf("opened: %v", opened)
+	}
+}
+
+// Where only the part of the store is away that keeps consumers, what needs them is unavailable, and all else is granted: of groups, too.
+func TestThePartThatKeepsConsumersIsAway(t *testing.T) {
+	joined := func(it wire.LeaseItem) wire.LeaseItem {
+		it.Joined = true
+		return it
+	}
+	named := func(bucket byte) wire.LeaseItem { return of(alice, item(bucket, 0, 1, 0), 0) }
+	away := wire.LeaseAnswer{State: wire.ItemUnavailable, NotBefore: 3 * quota.Second}
+	for name, c := range map[string]struct {
+		items   []wire.LeaseItem
+		granted []int64 // -1: unavailable
+	}{
+		"one alone":                {[]wire.LeaseItem{named(1)}, []int64{-1}},
+		"beside another":           {[]wire.LeaseItem{named(1), item(2, 1, 1, 0)}, []int64{-1, 1}},
+		"the last of a group":      {[]wire.LeaseItem{joined(item(2, 1, 1, 0)), named(1), item(3, 1, 500, 0)}, []int64{1, -1, 100}},
+		"the first of a group":     {[]wire.LeaseItem{joined(named(1)), item(2, 1, 1, 0)}, []int64{-1, 1}},
+		"in the middle of a group": {[]wire.LeaseItem{joined(item(2, 1, 1, 0)), joined(named(1)), item(3, 1, 1, 0)}, []int64{1, -1, 1}},
+	} {
+		w := newWorld(t).withConsumers(perConsumer)
+		p := &people{err: &consumers.AwayError{For: 3 * time.Second, Cause: errors.New("away")}}
+		s := leases.New(w, w, w, time.Now).Overriding(p)
+		reply, err := s.Grant(t.Context(), wire.LeaseRequest{Version: 1, Items: c.items})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		for i, want := range c.granted {
+			if got := reply.Items[i]; want < 0 && got != away || want >= 0 && (got.State != wire.ItemGranted || got.Waiting != want) {
+				t.Errorf("%s: item %d: %+v", name, i, got)
+			}
+		}
+	}
+}
+
+// What another replica has granted under newer figures, and this one cannot ask for, is unavailable rather than unknown.
+func TestNewerFiguresThatCannotBeHad(t *testing.T) {
+	w := newWorld(t).withConsumers(perConsumer)
+	p := &people{held: own(5, "mine", time.Time{}, 1000)}
+	p.stored = p.held
+	w.mustGrant(0, p, of(alice, item(1, 0, 900, 0), 0), 900)
+	w.setsErr = errors.New("away")
+	if _, states := w.at(0, p, as(4, item(1, 0, 1, 0))); states[0] != wire.ItemUnavailable {
+		t.Errorf("%v", states)
 	}
 }

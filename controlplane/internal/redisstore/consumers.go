@@ -48,9 +48,13 @@ func (s *Store) Consumers(ctx context.Context, keys []consumers.Key) ([]consumer
 	for i := range keys {
 		fields[i] = hex.EncodeToString(keys[i][:])
 	}
-	reply, err := readConsumers.Run(ctx, s.client, consumerKeys, fields...).StringSlice()
+	var reply []string
+	err := s.guarded(ctx, keyConsumers, func() (err error) {
+		reply, err = readConsumers.Run(ctx, s.client, consumerKeys, fields...).StringSlice()
+		return err
+	})
 	if err != nil {
-		return nil, consumers.State{}, err
+		return nil, consumers.State{}, s.consumersAway(ctx, err)
 	}
 	if len(reply) != 2+len(keys) {
 		return nil, consumers.State{}, fmt.Errorf("the script answered with %d values", len(reply))
@@ -68,6 +72,19 @@ func (s *Store) Consumers(ctx context.Context, keys []consumers.Key) ([]consumer
 		}
 	}
 	return records, consumers.State{Revision: numbers[0], Turn: numbers[1]}, nil
+}
+
+// consumersAway says of a failure in a cluster of which other servers answer that it is only of the one that keeps the consumers.
+func (s *Store) consumersAway(ctx context.Context, cause error) error {
+	cluster, ok := s.client.(*redis.ClusterClient)
+	if !ok || s.allAway() {
+		return cause
+	}
+	primary, err := cluster.MasterForKey(ctx, keyConsumers)
+	if err != nil {
+		return cause
+	}
+	return &consumers.AwayError{For: s.breakers.Failing(primary.Options().Addr), Cause: cause}
 }
 
 // ListConsumers implements consumers.Store: the token is Redis' cursor.

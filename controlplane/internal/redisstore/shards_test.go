@@ -127,6 +127,42 @@ func TestADeadShardFailsItsOwnBucketsAlone(t *testing.T) {
 	}
 }
 
+// With the server away that keeps the consumers, who looks one up hears that only this part is; with all away, that the store is.
+func TestConsumersOfADeadShard(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, false, partly...)
+	s := open(t, cluster)
+	ask := func() (away *consumers.AwayError, err error) {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		_, _, err = s.Consumers(ctx, []consumers.Key{{1}})
+		errors.As(err, &away)
+		return away, err
+	}
+	if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	keeper := cluster.Primary(cluster.Slot("weir:{consumers}:records"))
+	cluster.Primaries[keeper].Kill()
+	for range breaker.Tolerated + 1 {
+		if away, err := ask(); away == nil || away.Cause == nil {
+			t.Fatalf("with the keeper away: %v", err)
+		}
+	}
+	for i, server := range cluster.Primaries {
+		if i != keeper {
+			server.Kill()
+		}
+	}
+	await(t, "the store to be away", func() bool {
+		_, _, _ = grantWithin(t, s, spread(params(t, 10, quota.Hour, 10), 1, 1)) // Finds out that the others are away.
+		away, err := ask()
+		return err != nil && away == nil
+	})
+}
+
 // With no server left the whole request fails, so that nodes leave the control plane alone.
 func TestADeadClusterFailsAll(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, false, partly...)
