@@ -25,16 +25,20 @@ func Seconds(span quota.Span) int64 {
 	return int64((span-1)/quota.Second) + 1
 }
 
+// maxSpread is the longest addition to a Retry-After.
+const maxSpread = 30 * quota.Second
+
 // RetryAfter is the Retry-After of a refusal that ends after wait, at the instant ready: whole seconds, at least 1, rounded up,
-// and up to 10 % later so that callers refused together do not return together. The addition depends on seed, which belongs
-// to the bucket, and on the second in which the refusal ends, so it does not wobble from one answer to the next.
+// and up to 10 % and 30 s later so that callers refused together do not return together. The addition is whole seconds, so a
+// short wait has none. It depends on seed, which belongs to the bucket, and on the second in which the refusal ends, so it
+// does not wobble from one answer to the next.
 func RetryAfter(wait quota.Span, ready quota.Instant, seed uint32) int64 {
 	h := seed ^ uint32(ready/quota.Instant(quota.Second))*2654435761
 	h ^= h >> 16
 	h *= 0x85ebca6b
 	h ^= h >> 13
-	spread := wait / 10 * quota.Span(h%1024) / 1024
-	return max(1, Seconds(wait+spread))
+	spread := min(wait/10, maxSpread) / 1024 * quota.Span(h%1024)
+	return max(1, Seconds(wait)) + int64(spread/quota.Second)
 }
 
 // AppendPolicy adds an item to a RateLimit-Policy value (draft-ietf-httpapi-ratelimit-headers-11): "name";q=100;w=60.

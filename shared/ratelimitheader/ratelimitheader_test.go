@@ -63,7 +63,8 @@ func TestRetryAfter(t *testing.T) {
 		ready := quota.Instant(rapid.Int64Range(0, 1<<50).Draw(t, "ready"))
 		seed := rapid.Uint32().Draw(t, "seed")
 		got := ratelimitheader.RetryAfter(wait, ready, seed)
-		if got < 1 || quota.Span(got)*quota.Second < wait || got > ratelimitheader.Seconds(wait+wait/10) {
+		whole := ratelimitheader.Seconds(wait)
+		if got < 1 || got < whole || 10*(got-whole) > whole || got-whole > 30 {
 			t.Fatalf("a wait of %d became %d s", wait, got)
 		}
 		// Asking again later about the same refusal never announces a later end.
@@ -77,8 +78,19 @@ func TestRetryAfter(t *testing.T) {
 	for seed := range uint32(100) {
 		seen[ratelimitheader.RetryAfter(quota.Hour, 0, seed*2654435761)] = true
 	}
-	if len(seen) < 50 {
+	if len(seen) < 25 {
 		t.Errorf("100 buckets announce only %d different waits", len(seen))
+	}
+}
+
+// What can be had within a second is announced for a second, whichever bucket it is of.
+func TestRetryAfterOfOneASecond(t *testing.T) {
+	for seed := range uint32(1000) {
+		for _, wait := range []quota.Span{1, 400_000, 999_999, quota.Second} {
+			if got := ratelimitheader.RetryAfter(wait, quota.Instant(seed)*777_777, seed*2654435761); got != 1 {
+				t.Fatalf("%d µs became %d s", wait, got)
+			}
+		}
 	}
 }
 
