@@ -12,13 +12,28 @@ const (
 	Exempt
 )
 
+// Ban says what of a request is banned: its address, its consumer, or the key by which a policy counts it.
+type Ban uint8
+
+// The bans. NoBan is that of a request that is not refused by one.
+const (
+	NoBan Ban = iota
+	AddressBan
+	ConsumerBan
+	KeyBan
+)
+
+// Ban is what was banned of the request that Standing and then Match have seen last.
+func (ix *Index) Ban() Ban { return ix.ban }
+
 // Standing looks a request up in the lists of the banned and of the exempt, and its consumer among those of whom the control
 // plane says so; a ban comes first, unless an order has switched off everything.
 func (ix *Index) Standing(a *Attributes) Standing {
 	known := len(a.ClientIP) > 0
-	ix.looked = false
+	ix.looked, ix.ban = false, NoBan
 	ix.person.forget()
 	if known && !ix.orders.lifted && policy.Contains(ix.banned, a.Address) {
+		ix.ban = AddressBan
 		return Banned
 	}
 	if ix.askSpecial(a); ix.special {
@@ -26,6 +41,7 @@ func (ix *Index) Standing(a *Attributes) Standing {
 	}
 	switch {
 	case ix.person.Banned && !ix.orders.lifted:
+		ix.ban = ConsumerBan
 		return Banned
 	case ix.person.Bypass, known && policy.Contains(ix.exempt, a.Address), ix.exemptMethod(a.Method), ix.exemptPath(a.Path),
 		ix.exemptConsumer(a):

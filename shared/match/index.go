@@ -35,6 +35,7 @@ type Index struct {
 	exempted trie
 
 	orders        orders
+	ban           Ban
 	needsClientIP bool
 	found         []candidate
 	key, text     []byte

@@ -150,7 +150,7 @@ func (ix *Index) policyHits(p *Policy, c candidate, a *Attributes, hits []Hit) [
 		return hits
 	}
 	if ix.Bars() && !absent && ix.orders.banned(key) {
-		ix.orders.barred = true
+		ix.orders.barred, ix.ban = true, KeyBan
 	}
 	if unlimited {
 		return hits

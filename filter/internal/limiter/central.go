@@ -113,7 +113,7 @@ func (l *Limiter) takeTab(req *Request, i int, now quota.Instant, commit bool) (
 	if err != nil {
 		return l.contended(h, req.policyOf(h.Hit))
 	}
-	h.Remaining, h.Reset, h.Retry = use.Remaining, use.Reset, use.Result.RetryAfter
+	h.Known, h.Remaining, h.Reset, h.Retry = true, use.Remaining, use.Reset, use.Result.RetryAfter
 	if h.settled = commit && use.Result.Allowed; use.Result.Allowed {
 		return true, Quota
 	}

@@ -69,6 +69,7 @@ func (l *Limiter) Begin(req *Request, rules *Rules, a *match.Attributes, now quo
 	}
 	switch standing {
 	case match.Banned:
+		req.Ban = rules.Index.Ban()
 		l.Stats.Banned++
 		return Banned
 	case match.Exempt:
@@ -264,7 +265,7 @@ func (l *Limiter) take(req *Request, i int, now quota.Instant, commit bool) (boo
 		l.Stats.Turned++
 		return false, TooManyWaiting
 	}
-	h.Remaining, h.Reset = seen.remaining, quota.Span(max(seen.fullAt-now, 0))
+	h.Known, h.Remaining, h.Reset = true, seen.remaining, quota.Span(max(seen.fullAt-now, 0))
 	h.Retry = seen.result.RetryAfter
 	if h.settled = commit && seen.result.Allowed; h.settled && l.queued(req, h) {
 		h.release, h.params, h.after = now+quota.Instant(seen.delay), l.local.used, l.local.after
@@ -283,7 +284,7 @@ func quotaOrTooDear(h *Hit) Reason {
 // describe fills in what clients see of a central bucket, by what the centre said of it.
 func (l *Limiter) describe(req *Request, h *Hit, level int64, fullAt, now quota.Instant) {
 	p := req.LimitOf(&h.Hit).Params
-	h.Remaining = min(max(level, 0), p.Burst)
+	h.Known, h.Remaining = true, min(max(level, 0), p.Burst)
 	h.Reset = quota.Span(max(fullAt-now, 0))
 }
 

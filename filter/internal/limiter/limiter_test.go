@@ -310,6 +310,20 @@ func TestARefusedRequestIsChargedNowhereAtTheCentre(t *testing.T) {
 }
 
 // bucketOf is the bucket of the policy at an index for begin's requests.
+// A policy that nobody has asked for a refused request is not said to have nothing left.
+func TestWhatWasNotAskedIsNotKnown(t *testing.T) {
+	n := newNode(t, true, `{"name":"here","partition":[],"limit":{"quota":1,"window":"1h"},"mode":"local"},
+		{"name":"there","partition":["header:x-who"],"limit":{"quota":9,"window":"1h"}}`)
+	req, _ := n.begin("x-who", "first")
+	if status := n.answer(200, req); status != limiter.Allowed || !req.Hits[0].Known || !req.Hits[1].Known {
+		t.Fatalf("%v %+v", status, req.Hits)
+	}
+	req, status := n.begin("x-who", "second")
+	if status != limiter.Refused || req.Refusing != 0 || !req.Hits[0].Known || req.Hits[1].Known {
+		t.Errorf("%v %+v", status, req.Hits)
+	}
+}
+
 func bucketOf(t *testing.T, n *node, index int) [16]byte {
 	t.Helper()
 	req, status := n.begin()

@@ -62,6 +62,8 @@ type Request struct {
 	Reason   Reason
 	// Source is where the refusal came from.
 	Source Source
+	// Ban is what of a Banned request is banned.
+	Ban match.Ban
 	// Delay is how long leaky buckets hold an allowed request back; 0 for one that goes on at once.
 	Delay quota.Span
 
@@ -85,6 +87,8 @@ type Hit struct {
 	Remaining    int64
 	Left         int64
 	Reset, Retry quota.Span
+	// Known: Remaining and Reset are the bucket's, as far as this node can know. What was not asked has none.
+	Known bool
 
 	by      by
 	settled bool

@@ -97,7 +97,7 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 		return types.ActionContinue
 	case limiter.Banned:
 		host.SetFilterState("weir.decision", append(p.scratch[:0], "banned"...))
-		p.refusal.WriteBan(c.grpc)
+		p.refusal.WriteBan(c.request.Ban, c.grpc)
 		return c.reply("banned")
 	}
 	p.scratch = respond.AppendDecision(p.scratch[:0], &c.request, status)

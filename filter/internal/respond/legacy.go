@@ -6,9 +6,9 @@ import (
 	"github.com/weir-proxy/weir/shared/ratelimitheader"
 )
 
-// legacy writes one of the older dialects about the hit at index shown.
+// legacy writes one of the older dialects about the item at index shown.
 func (h *Headers) legacy(dialect policy.Legacy, req *limiter.Request, shown int, wall int64) {
-	item, hit := h.items[shown], &req.Hits[shown]
+	item, hit := h.items[shown], &req.Hits[h.hits[shown]]
 	h.shown = item.Remaining
 	if dialect == policy.LegacyEnvoy {
 		h.buf = ratelimitheader.AppendEnvoyLimit(h.buf, item.Burst, h.items)

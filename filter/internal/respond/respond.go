@@ -18,6 +18,9 @@ type Headers struct {
 	ends  [maxHeaders]int
 	n     int
 	items []ratelimitheader.Item
+	// hits are the places of the items among the request's hits, refusing is that of the one which refuses among the items.
+	hits     []int
+	refusing int
 	// least is the smallest remaining of all items, shown that of the one which legacy dialects show.
 	least, shown int64
 }
@@ -60,30 +63,24 @@ func (h *Headers) add(name, value string) {
 	h.close(name)
 }
 
-// Limits writes what the policy set's dialects say of a decision: every policy that applied, and for legacy dialects the one
-// nearest to exhaustion, or the refusing one. RetryAfter is 0 for an allowed request; wall is the Unix time in microseconds.
+// Limits writes what the policy set's dialects say of a decision: every policy that applied and of which something is known, and
+// for legacy dialects the one nearest to exhaustion, or the refusing one. RetryAfter is 0 for an allowed request; wall is the
+// Unix time in microseconds.
 func (h *Headers) Limits(req *limiter.Request, refused bool, retryAfter, wall int64) {
-	ix := &req.Rules().Index
-	h.items = h.items[:0]
-	for i := range req.Hits {
-		hit := &req.Hits[i]
-		p := req.LimitOf(&hit.Hit).Params
-		item := ratelimitheader.Item{
-			Name: name(req, i), Burst: p.Burst, Window: p.Window(),
-			Remaining: hit.Remaining, Reset: hit.Reset,
-		}
-		h.items = append(h.items, item)
+	h.gather(req, refused)
+	if len(h.items) == 0 {
+		return
 	}
-	dialects := ix.Headers()
+	dialects := req.Rules().Index.Headers()
 	if dialects.Legacy != policy.LegacyOff {
-		shown := req.Refusing
+		shown := h.refusing
 		if !refused {
 			shown = ratelimitheader.Nearest(h.items)
 		}
 		h.legacy(dialects.Legacy, req, shown, wall)
 	}
 	if refused && retryAfter > 0 {
-		h.items[req.Refusing].Reset = quota.Span(retryAfter) * quota.Second
+		h.items[h.refusing].Reset = quota.Span(retryAfter) * quota.Second
 	}
 	if dialects.Standard == policy.StandardDraft11 {
 		h.list("ratelimit-policy", ratelimitheader.AppendPolicy)
@@ -93,6 +90,27 @@ func (h *Headers) Limits(req *limiter.Request, refused bool, retryAfter, wall in
 				h.least = item.Remaining
 			}
 		}
+	}
+}
+
+// gather makes the items of a decision. A hit of which nothing is known is left out: nothing has been asked of its bucket, or it
+// passed without one. The one that refuses stays.
+func (h *Headers) gather(req *limiter.Request, refused bool) {
+	h.items, h.hits, h.refusing = h.items[:0], h.hits[:0], 0
+	for i := range req.Hits {
+		hit := &req.Hits[i]
+		refuses := refused && i == req.Refusing
+		if !hit.Known && !refuses {
+			continue
+		}
+		if refuses {
+			h.refusing = len(h.items)
+		}
+		p := req.LimitOf(&hit.Hit).Params
+		h.hits = append(h.hits, i)
+		h.items = append(h.items, ratelimitheader.Item{
+			Name: name(req, i), Burst: p.Burst, Window: p.Window(), Remaining: hit.Remaining, Reset: hit.Reset,
+		})
 	}
 }
 

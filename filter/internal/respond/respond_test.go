@@ -290,3 +290,102 @@ func TestOwnResponse(t *testing.T) {
 		}
 	}
 }
+
+// The sentence says what happened, in figures that are the limit's.
+func TestWordsOfRefusals(t *testing.T) {
+	for _, c := range []struct {
+		policy string
+		n      int
+		cost   string
+		want   string
+	}{
+		{`"limit":{"quota":3,"window":"1h"}`, 4, "1", "Policy p allows 3 per 1h, and that is used up. Try again in "},
+		{`"limit":{"quota":60,"window":"1h","burst":3}`, 4, "1",
+			"Policy p allows 3 at once and 60 per 1h in the long run, and what it allows at once is used up. Try again in "},
+		{`"limit":{"quota":60,"window":"1h","burst":3}`, 1, "4",
+			"This request costs 4, and policy p never allows more than 3 at once: waiting does not help."},
+		{`"algorithm":"sliding_log","limit":{"quota":3,"window":"1h"}`, 4, "1", "Policy p allows 3 per 1h, and that is used up. Try again in "},
+		{`"algorithm":"leaky_bucket","max_wait":"1m","limit":{"quota":1,"window":"10s","burst":3}`, 5, "1",
+			"Policy p lets 1 per 10s through, and its queue is full. Try again in "},
+	} {
+		req, status := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],"mode":"local",`+
+			`"cost":{"header":"x-cost","max":9},`+c.policy+`}]}`, c.n, "x-cost", c.cost)
+		detail, kind := problem(t, req)
+		if status != limiter.Refused || !strings.HasPrefix(detail, c.want) || !strings.HasSuffix(kind, "#quota-exceeded") {
+			t.Errorf("%s: %v %s\n%s\nwant\n%s", c.policy, status, kind, detail, c.want)
+		}
+	}
+}
+
+// What could not be counted is never said to be used up.
+func TestWordsOfFailures(t *testing.T) {
+	req, _ := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1h"}}]}`, 2)
+	for _, c := range []struct {
+		reason limiter.Reason
+		source limiter.Source
+		want   string
+	}{
+		{limiter.Failure, limiter.ByFailureDeny, "The limiter cannot reach the counters of policy p now. Try again in "},
+		{limiter.Quota, limiter.ByShare, "The limiter cannot reach the counters of policy p now, and what this proxy may admit alone is used up. Try again in "},
+		{limiter.TooManyWaiting, limiter.ByOverload, "Too many requests wait for policy p already. Try again in "},
+		{limiter.Contended, limiter.ByOverload, "Too many requests ask for the same count of policy p at once. Try again in "},
+	} {
+		req.Reason, req.Source = c.reason, c.source
+		detail, kind := problem(t, req)
+		if !strings.HasPrefix(detail, c.want) || !strings.HasSuffix(kind, "#temporary-reduced-capacity") {
+			t.Errorf("%v by %v: %s\n%s\nwant\n%s", c.reason, c.source, kind, detail, c.want)
+		}
+	}
+}
+
+func TestWordsOfBans(t *testing.T) {
+	for ban, want := range map[match.Ban]string{match.AddressBan: "this address", match.ConsumerBan: "key or identity", match.KeyBan: "counted by"} {
+		var r respond.Refusal
+		r.WriteBan(ban, false)
+		if r.Status != 403 || !json.Valid(r.Body) || !strings.Contains(string(r.Body), want) {
+			t.Errorf("%d %s, want %s", r.Status, r.Body, want)
+		}
+		if r.WriteBan(ban, true); len(r.Body) != 0 || r.GRPC != 7 {
+			t.Errorf("to gRPC: %d %s", r.GRPC, r.Body)
+		}
+	}
+}
+
+// The policy that is named in the body is the item of the header field.
+func TestViolatedPoliciesAreItemsOfTheField(t *testing.T) {
+	req, _ := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":[{"quota":1,"window":"1h"},{"quota":100,"window":"1d"}]}]}`, 2)
+	var r respond.Refusal
+	r.Write(req, now, wall, false)
+	if !strings.Contains(string(r.Body), `"violated-policies":["p.1h"]`) || !strings.Contains(lines(&r.Headers), "ratelimit: \"p.1h\";r=0") {
+		t.Errorf("%s\n%s", r.Body, lines(&r.Headers))
+	}
+}
+
+// A refusal is silent about a policy of which nothing is known: it is neither used up nor full.
+func TestNothingIsSaidOfWhatWasNotAsked(t *testing.T) {
+	req, _ := decide(t, `{"version":"weir/v1","headers":{"legacy":"x-ratelimit"},`+two, 4) // b refuses
+	req.Hits[0].Known, req.Hits[0].Remaining = false, 0
+	var r respond.Refusal
+	r.Write(req, now, wall, false)
+	got := lines(&r.Headers)
+	if strings.Contains(got, `"a"`) || !strings.Contains(got, `ratelimit: "b";r=0`) || !strings.Contains(got, "x-ratelimit-limit: 3\n") {
+		t.Errorf("got\n%s", got)
+	}
+	var h respond.Headers
+	req.Hits[1].Known = false
+	if h.Limits(req, false, 0, wall); h.Len() != 0 {
+		t.Errorf("of nothing known:\n%s", lines(&h))
+	}
+}
+
+// problem is the sentence and the type of the problem that a refusal is answered by.
+func problem(t *testing.T, req *limiter.Request) (detail, kind string) {
+	t.Helper()
+	var r respond.Refusal
+	r.Write(req, now, wall, false)
+	var p struct{ Type, Detail string }
+	if err := json.Unmarshal(r.Body, &p); err != nil {
+		t.Fatalf("%s: %v", r.Body, err)
+	}
+	return p.Detail, p.Type
+}
