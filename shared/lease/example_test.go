@@ -1,0 +1,28 @@
+package lease_test
+
+import (
+	"fmt"
+
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Two nodes share a bucket of 100 a minute. What the first one holds counts as used until its lease
+// ends, so both together never spend more than the bucket has.
+func ExampleLedger_Grant() {
+	limit, _ := quota.NewParams(100, quota.Minute, 100)
+	ask := func(waiting, keep int64) lease.Ask {
+		return lease.Ask{Params: limit, Version: 1, Waiting: waiting, Cost: 1, Deadline: lease.Deadline, Keep: keep, Nodes: 2}
+	}
+	var bucket lease.Ledger
+	now := quota.Instant(quota.Hour)
+
+	bucket, first := bucket.Grant(now, ask(1, 30))
+	fmt.Println("first node: requests", first.Waiting, "tokens to keep", first.Keep, "left", first.Level)
+
+	_, second := bucket.Grant(now, ask(80, 0))
+	fmt.Println("second node: requests", second.Waiting, "left", second.Level)
+	// Output:
+	// first node: requests 1 tokens to keep 30 left 69
+	// second node: requests 69 left 0
+}
