@@ -36,7 +36,7 @@ func (s *server) batch(items []gen.ConsumerItem, by string) (writes []consumers.
 			return nil, nil, err
 		}
 		if before, twice := first[p.key]; twice {
-			problems = append(problems, policy.Problem{Path: at + "id", Reason: fmt.Sprintf("is that of consumers[%d]", before)})
+			problems = append(problems, policy.Problem{Path: at + "id", Reason: fmt.Sprintf("is the same as that of consumers[%d]", before)})
 			continue
 		}
 		first[p.key] = i

@@ -55,17 +55,24 @@ func consumerSource(set *policy.Set, source string) (found policy.Source, err er
 	for _, source := range sources {
 		names = append(names, source.String())
 	}
-	at := 0
-	switch {
-	case source != "":
-		at = slices.Index(names, source)
-	case len(sources) > 1:
-		return found, badRequest("there are several places to find a consumer: name the source (%s), by ?source= or weir --source", strings.Join(names, ", "))
+	all := strings.Join(names, ", ")
+	if source == "" && len(sources) > 1 {
+		return found, badRequest("there are several places to find a consumer: name the source (%s), by ?source= or weir --source", all)
 	}
-	if at < 0 {
-		return found, badRequest("source must be one of the policy set's: %s", strings.Join(names, ", "))
+	meant := slices.DeleteFunc(slices.Clone(sources), func(s policy.Source) bool { return source != "" && !isSource(s, source) })
+	if len(meant) != 1 {
+		return found, badRequest("source must be one of the policy set's: %s", all)
 	}
-	return sources[at], nil
+	return meant[0], nil
+}
+
+// isSource reports whether a text means the source: as the policy set has it, or its name alone. Names of headers have no case.
+func isSource(s policy.Source, text string) bool {
+	full := s.String()
+	if s.Kind == policy.SourceHeader {
+		text = strings.ToLower(text)
+	}
+	return text == full || s.Name != "" && text == s.Name
 }
 
 func (p person) answer(r consumers.Record, stored bool) gen.OneConsumerJSONResponse {

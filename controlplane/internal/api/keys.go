@@ -5,9 +5,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
-	"net/netip"
-	"slices"
-	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
@@ -50,9 +47,9 @@ func (s *server) key(name string, params gen.GetKeyParams) (k bucketKey, err err
 	}
 	p, ok := current.Policy(name)
 	if !ok {
-		return k, policydoc.ErrNoPolicy
+		return k, &failure{status: http.StatusNotFound, kind: "not-found", detail: "the policy set has no policy of this name"}
 	}
-	values, err := partitionValues(current.Set, p, params)
+	values, err := partitionValues(current.Set, p, params.Partition, params.Source)
 	if err != nil {
 		return k, err
 	}
@@ -280,64 +277,4 @@ func (s *server) keyChange(ctx context.Context, action, name string, params gen.
 	e.Reason = reason
 	s.Log.Warn("key changed", "id", e.RequestID, "author", e.By, "action", action, "policy", k.policy.Name, "key", k.hash, "reason", reason)
 	return k, e, nil
-}
-
-// partitionValues reads what requests of a key have for each part of a policy's partition.
-func partitionValues(set *policy.Set, p *policy.Policy, params gen.GetKeyParams) ([]match.Value, error) {
-	given := slices.Clone(params.Partition)
-	var values []match.Value
-	for _, part := range p.Partition {
-		name := policies.PartText(part)
-		at := slices.IndexFunc(given, func(text string) bool { return strings.HasPrefix(text, name+":") })
-		if at < 0 && p.IfAbsent == policy.AbsentShared {
-			values = append(values, match.Value{Absent: true})
-			continue
-		}
-		if at < 0 {
-			return nil, badRequest("partition must name %s, like partition=%s:VALUE: the policy's partition is [%s]", name, name, policies.PartitionText(p.Partition))
-		}
-		value, err := partitionValue(set, part, given[at][len(name)+1:], params.Source)
-		if err != nil {
-			return nil, err
-		}
-		values, given = append(values, value), slices.Delete(given, at, at+1)
-	}
-	if len(given) > 0 {
-		name, _, _ := strings.Cut(given[0], ":")
-		return nil, badRequest("partition names %q, which the policy's partition [%s] does not have once more", name, policies.PartitionText(p.Partition))
-	}
-	return values, nil
-}
-
-func partitionValue(set *policy.Set, part policy.Part, text, source string) (v match.Value, err error) {
-	if text == "" || len(text) > policy.MaxText {
-		return v, badRequest("a value of partition must have 1 to %d bytes", policy.MaxText)
-	}
-	v.Text = []byte(text)
-	switch part.Kind {
-	case policy.PartClientIP:
-		v.Text, err = clientKey(text, set.Identity.IPv6Prefix)
-	case policy.PartConsumer:
-		v.Source, err = consumerSource(set, source)
-	case policy.PartTier:
-		if !slices.Contains(set.Tiers, text) {
-			err = badRequest("the policy set has no tier %q", text)
-		}
-	case policy.PartHost:
-		v.Text = []byte(strings.ToLower(text))
-	}
-	return v, err
-}
-
-// clientKey is an address as requests from it are identified by.
-func clientKey(text string, prefix int) ([]byte, error) {
-	addr, err := netip.ParseAddr(text)
-	if err != nil {
-		return nil, badRequest("partition client_ip must be an address like 192.0.2.1 or 2001:db8::1")
-	}
-	if addr = addr.Unmap().WithZone(""); addr.Is4() {
-		return addr.AsSlice(), nil
-	}
-	network, err := addr.Prefix(prefix)
-	return network.Addr().AsSlice(), err
 }

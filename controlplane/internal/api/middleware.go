@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	requestIDHeader = "X-Request-Id"
+	// RequestIDHeader is on every answer: what the log has about the request.
+	RequestIDHeader = "X-Request-Id"
 	// storePatience bounds what a request under /v1 waits for the store altogether.
 	storePatience = 5 * time.Second
 )
@@ -26,11 +27,11 @@ const (
 // identify gives each request an id: the caller's if it is a sane one.
 func identify(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		id := c.Request().Header.Get(requestIDHeader)
+		id := c.Request().Header.Get(RequestIDHeader)
 		if !saneID(id) {
 			id = rand.Text()
 		}
-		c.Response().Header().Set(requestIDHeader, id)
+		c.Response().Header().Set(RequestIDHeader, id)
 		return next(c)
 	}
 }
@@ -151,4 +152,4 @@ func bounded(c echo.Context) context.CancelFunc {
 	return cancel
 }
 
-func requestID(c echo.Context) string { return c.Response().Header().Get(requestIDHeader) }
+func requestID(c echo.Context) string { return c.Response().Header().Get(RequestIDHeader) }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
@@ -16,7 +17,9 @@ import (
 
 type applyCommand struct {
 	serverFlags
-	File   string `arg:"" help:"The policy file, YAML or JSON; - is the standard input."`
+	File   string `arg:"" optional:"" help:"The policy file, YAML or JSON; - is the standard input."`
+	Named  string `short:"f" name:"filename" help:"The policy file, as kubectl takes it." placeholder:"FILE"`
+	Yes    bool   `short:"y" help:"Also if more than half of the policies would be removed."`
 	Nodes  string `help:"Give it to a share of the nodes first, like 25%; the others stay on the current version until weir rollout promote." placeholder:"SHARE"`
 	DryRun bool   `help:"Check and show what would change; change nothing."`
 	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
@@ -24,9 +27,15 @@ type applyCommand struct {
 
 // Run puts the file in place of the version that is current now.
 func (c *applyCommand) Run(env *environment) error {
-	t, err := tryFile(env, c.serverFlags, c.File)
+	if (c.File == "") == (c.Named == "") {
+		return errors.New("give one policy file: weir apply FILE")
+	}
+	t, err := tryFile(env, c.serverFlags, c.File+c.Named)
 	if err != nil {
 		return err
+	}
+	if gone, all := t.removed(); 2*gone > all && gone > 1 && !c.Yes && !c.DryRun {
+		return fmt.Errorf("this would remove %d of %s: weir diff %s shows which; give --yes if that is meant", gone, plural(all, "policy", "policies"), t.file)
 	}
 	if t.same() && c.Output == "text" {
 		_, err := fmt.Fprintf(env.Out, "version %s is this document already\n", t.version())
@@ -73,6 +82,43 @@ func tryFile(env *environment, flags serverFlags, file string) (t trial, err err
 	}
 	t.current, err = t.client.do(http.MethodGet, "/v1/policyset", nil, nil)
 	return t, err
+}
+
+// removed is how many policies of the current set the file does not have, and how many there are.
+func (t trial) removed() (gone, all int) {
+	after := map[string]bool{}
+	for _, name := range policyNames(t.doc, t.format) {
+		after[name] = true
+	}
+	before := policyNames(t.current.body, policydoc.Sniff(t.current.body))
+	for _, name := range before {
+		if !after[name] {
+			gone++
+		}
+	}
+	return gone, len(before)
+}
+
+// policyNames are those in a document, as far as it can be read.
+func policyNames(doc []byte, format policydoc.Format) (names []string) {
+	root, err := policydoc.Parse(doc, format)
+	if err != nil {
+		return nil
+	}
+	for _, p := range member(root, "policies").Items {
+		if name := member(p, "name"); name.Kind == policy.String {
+			names = append(names, name.Text)
+		}
+	}
+	return names
+}
+
+// member is what a map has under a key, and nothing for what is no map.
+func member(node policy.Node, key string) policy.Node {
+	if at := slices.Index(node.Keys, key); at >= 0 && node.Kind == policy.Map {
+		return node.Items[at]
+	}
+	return policy.Node{}
 }
 
 func (t trial) same() bool { return bytes.Equal(t.current.body, t.doc) }
@@ -132,9 +178,9 @@ func printPut(env *environment, put api.PutAnswer) error {
 	} else {
 		fmt.Fprintf(&out, "version %d: %s\n", put.Version, put.Summary)
 	}
-	writeWords(&out, put.Diff)
+	writeWords(&out, put.Diff, mostRemoved)
 	if r := put.Rollout; r != nil {
-		fmt.Fprintf(&out, "for %s of the nodes: %d of %s; weir rollout shows how far it is\n", r.Nodes, r.Chosen, counted(r.Seen))
+		fmt.Fprintf(&out, "for %s of the nodes: %d of %s; weir rollout shows how far it is\n", r.Nodes, r.Chosen, plural(r.Seen, "node", "nodes"))
 		fmt.Fprintf(&out, "  %s\n", r.Bound)
 		writeApart(&out, r.Apart)
 	}
@@ -142,9 +188,21 @@ func printPut(env *environment, put api.PutAnswer) error {
 	return err
 }
 
-// writeWords lists what changes, a line for each policy and setting.
-func writeWords(out *strings.Builder, diff policies.Diff) {
+// mostRemoved is how many removed policies a command lists that changes something.
+const mostRemoved = 20
+
+// writeWords lists what changes, a line for each policy and setting, but at most so many that are removed.
+func writeWords(out *strings.Builder, diff policies.Diff, removed int) {
+	left := 0
 	for _, line := range diff.Words {
+		if strings.HasPrefix(line, "- ") {
+			if left++; left > removed {
+				continue
+			}
+		}
 		fmt.Fprintf(out, "  %s\n", line)
+	}
+	if more := left - removed; more > 0 {
+		fmt.Fprintf(out, "  - and %d more\n", more)
 	}
 }

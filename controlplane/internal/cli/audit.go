@@ -5,15 +5,19 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 )
 
+// resources are what audit entries call the things that are changed, some with a name after a slash.
+var resources = []string{"policyset", "policies", "rollout", "consumers", "keys", "enforcement"}
+
 type auditCommand struct {
 	getFlags
-	Since    string `help:"Only what was changed since then: 2h, or a time like 2026-05-04T09:30:00Z." placeholder:"TIME"`
+	Since    string `help:"Only what was changed since then: 2h, 7d, or a time like 2030-01-01T00:00:00Z." placeholder:"TIME"`
 	By       string `help:"Only what was changed with the token of this name." placeholder:"NAME"`
 	Resource string `help:"Only changes of this, like policyset, policies/NAME, consumers/KEY; policies/ is all policies." placeholder:"RESOURCE"`
 }
@@ -32,6 +36,9 @@ func (c *auditCommand) Run(env *environment) error {
 		query.Set("by", c.By)
 	}
 	if c.Resource != "" {
+		if kind, _, _ := strings.Cut(c.Resource, "/"); !slices.Contains(resources, kind) {
+			return fmt.Errorf("--resource: nothing is called %q; there are %s", c.Resource, strings.Join(resources, ", "))
+		}
 		query.Set("resource", c.Resource)
 	}
 	all := api.AuditAnswer{}
@@ -52,19 +59,6 @@ func (c *auditCommand) Run(env *environment) error {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.At.Format(time.RFC3339), e.By, e.Action, e.Resource, inWords(e.Before), inWords(e.After), e.Reason)
 		}
 	})
-}
-
-// pastTime reads a time, or how long ago it was by the control plane's clock.
-func (f serverFlags) pastTime(text string) (time.Time, error) {
-	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
-		now, err := f.now()
-		return now.Add(-ago), err
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return at, fmt.Errorf("%q is neither like 90m nor like 2026-05-04T09:30:00Z", text)
-	}
-	return at, nil
 }
 
 // maxWords is how much of a value a table shows; -o json has all of it.

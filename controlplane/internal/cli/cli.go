@@ -35,11 +35,11 @@ type commands struct {
 	Rollback    rollbackCommand    `cmd:"" help:"Make an older version of the policy set the next one."`
 	Rollout     rolloutCommand     `cmd:"" help:"Watch, promote or take back a version that a share of the nodes has."`
 	Get         getCommand         `cmd:"" help:"Print what a control plane holds."`
-	Nodes       getNodes           `cmd:"" help:"Print the Envoys, and which version and orders each has: the same as get nodes."`
-	Consumers   consumersCommand   `cmd:"" help:"Say what single consumers have: a tier, limits of their own, a ban, a bypass."`
-	Keys        keysCommand        `cmd:"" help:"Look at the buckets of single partition keys, reset, grant and ban."`
+	Nodes       getNodes           `cmd:"" aliases:"node" help:"Print the Envoys, and which version and orders each has: the same as get nodes."`
+	Consumers   consumersCommand   `cmd:"" aliases:"consumer" help:"Say what single consumers have: a tier, limits of their own, a ban, a bypass."`
+	Keys        keysCommand        `cmd:"" aliases:"key" help:"Look at the buckets of single partition keys, reset, grant and ban."`
 	Enforcement enforcementCommand `cmd:"" help:"The kill switch: switch enforcement off, into shadow or on, at once."`
-	Token       tokenCommand       `cmd:"" help:"Make tokens for the control plane."`
+	Token       tokenCommand       `cmd:"" aliases:"tokens" help:"Make tokens for the control plane."`
 	Simulate    simulateCommand    `cmd:"" help:"Replay an access log against policies: who would have been limited, when, how often, by which policy."`
 	Why         whyCommand         `cmd:"" help:"Print why a consumer was limited."`
 	Top         topCommand         `cmd:"" help:"Print the heaviest callers."`
@@ -88,7 +88,7 @@ func Main(args []string, streams Streams, version string) (code int) {
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		fmt.Fprintf(streams.Err, "weir: %v\nTry weir --help.\n", err)
+		fmt.Fprint(streams.Err, misused(err))
 		return exitUsage
 	}
 	err = parsed.Run(&environment{streams, version})
@@ -104,7 +104,7 @@ func Main(args []string, streams Streams, version string) (code int) {
 
 func newParser(cmds *commands, streams Streams, exit func(code int)) (*kong.Kong, error) {
 	parser, err := kong.New(cmds, kong.Name("weir"), kong.Description(description), kong.Writers(streams.Out, streams.Err),
-		kong.Exit(exit), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: helpWidth}))
+		kong.Exit(exit), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: helpWidth}), kong.ValueFormatter(withDefault))
 	if err != nil {
 		return nil, err
 	}

@@ -3,8 +3,10 @@ package cli_test
 import (
 	"context"
 	"crypto/sha256"
+	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -47,6 +49,7 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			env.Setenv("WEIR_SERVER", "http://"+serve(t, env))
+			env.Setenv("STRANGER", stranger(t))
 			env.Setenv("WEIR_TOKEN", adminToken)
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("XDG_CONFIG_HOME", filepath.Join(env.WorkDir, "config"))
@@ -79,6 +82,19 @@ func serve(t *testing.T, env *testscript.Env) (address string) {
 		}
 	})
 	return a.Addr().String()
+}
+
+// stranger is a server that is no control plane, and answers everything with JSON all the same.
+func stranger(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Has("page_size") && strings.Contains(r.URL.Path, "versions") {
+			w.Header().Set("X-Request-Id", "12345678")
+		}
+		_, _ = io.WriteString(w, "{}")
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
 }
 
 // polls has nodes ask for their policy set as Envoys do, and then say that they have it.

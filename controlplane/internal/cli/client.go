@@ -157,23 +157,13 @@ func (c *client) do(method, path string, header map[string]string, body []byte) 
 	if err != nil {
 		return answer{}, c.unreachable(err)
 	}
+	if response.Header.Get(api.RequestIDHeader) == "" {
+		return answer{}, c.noWeir(errors.New(response.Status))
+	}
 	if response.StatusCode/100 == 2 {
 		return answer{response.Header, got}, nil
 	}
 	return answer{}, c.refused(response, got)
-}
-
-// now is the time by the control plane's clock.
-func (f serverFlags) now() (time.Time, error) {
-	cl, err := f.client()
-	if err != nil {
-		return time.Time{}, err
-	}
-	got, err := cl.do(http.MethodGet, "/healthz", nil, nil)
-	if err != nil {
-		return time.Time{}, err
-	}
-	return http.ParseTime(got.header.Get("Date"))
 }
 
 func (c *client) unreachable(err error) error {
@@ -187,12 +177,21 @@ func (c *client) unreachable(err error) error {
 	return fmt.Errorf("the control plane at %s cannot be reached: %w", c.base, err)
 }
 
+// noWeir says that somebody else answers, and how if err is not nil.
+func (c *client) noWeir(err error) error {
+	text := fmt.Sprintf("what answers at %s is no control plane of Weir", c.base)
+	if err != nil {
+		text += fmt.Sprintf(" (%v)", err)
+	}
+	return errors.New(text + ": is --server (WEIR_SERVER) right?")
+}
+
 // refused makes an error of an answer that is not a good one.
 func (c *client) refused(response *http.Response, body []byte) error {
 	r := &refusal{}
 	media, _, _ := strings.Cut(response.Header.Get("Content-Type"), ";")
 	if media != api.ProblemType || json.Unmarshal(body, &r.Problem) != nil {
-		return fmt.Errorf("%s answered %s, which is not how a control plane answers: is --server (WEIR_SERVER) right?", c.base, response.Status)
+		return c.noWeir(errors.New(response.Status))
 	}
 	if r.Status == http.StatusUnauthorized {
 		return fmt.Errorf("the control plane at %s does not know the token from %s", c.base, c.source)

@@ -17,24 +17,17 @@ import (
 
 // markFlags say why something is so, and how long.
 type markFlags struct {
-	Reason string        `help:"Why, for operators; clients do not see it." placeholder:"TEXT"`
-	For    time.Duration `help:"How long, like 90m or 720h; without it until it is taken back." placeholder:"DURATION"`
-	Until  time.Time     `help:"Until when, like 2030-01-01T00:00:00Z." placeholder:"TIME"`
+	Reason string `help:"Why, for operators; clients do not see it." placeholder:"TEXT"`
+	endFlags
 }
 
 // end is when it is over by the control plane's clock, nil for never.
 func (f markFlags) end(server serverFlags) (*time.Time, error) {
-	switch {
-	case f.For < 0, f.For > 0 && !f.Until.IsZero():
-		return nil, errors.New("give one of --for and --until")
-	case f.For > 0:
-		now, err := server.now()
-		at := now.Add(f.For).UTC()
-		return &at, err
-	case !f.Until.IsZero():
-		return &f.Until, nil
+	cl, err := server.client()
+	if err != nil {
+		return nil, err
 	}
-	return nil, nil
+	return cl.end(f.endFlags)
 }
 
 // markText says how long something is so, and why.

@@ -1,28 +1,28 @@
 package cli
 
 import (
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
-	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// batchSize is how many consumers go into one request: as many as may, and no more bytes than it may have.
+// batchSize is how many consumers go into one request: as many as may, and no more bytes than it
+// may have.
 const (
 	batchSize  = 1000
 	batchBytes = 3 << 20
 
-	// A store that does not answer is asked again after the one wait, and the double each time, up to the other.
+	// A store that does not answer is asked again after the one wait, and the double each time, up
+	// to the other.
 	firstWait = 250 * time.Millisecond
 	lastWait  = 8 * time.Second
 )
@@ -44,39 +44,18 @@ type imported struct {
 	Line int `json:"line"`
 }
 
-// Run sends the file batch by batch. What has been written stays written if a later batch is refused.
+// Run checks the whole file and then writes it batch by batch: a file with a mistake changes
+// nothing.
 func (c *importConsumers) Run(env *environment) error {
 	cl, err := c.client()
 	if err != nil {
 		return err
 	}
-	file, err := os.Open(c.File)
-	if err != nil {
-		return err
+	done, err := c.pass(env, cl, true)
+	if err == nil && !c.DryRun {
+		done, err = c.pass(env, cl, false)
 	}
-	defer file.Close()
-	rows, err := newRows(file)
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.File, err)
-	}
-	shown := newProgress(env.Err, file)
-	done := imported{DryRun: c.DryRun, Line: 1}
-	for more := true; more && err == nil; {
-		var batch api.ConsumerBatch
-		var lines []int
-		if batch, lines, more, err = rows.batch(c.From); err == nil && len(lines) > 0 {
-			if err = c.send(cl, batch, lines); err == nil {
-				done.Written, done.Batches, done.Line = done.Written+len(lines), done.Batches+1, lines[len(lines)-1]
-				shown.at(rows.csv.InputOffset())
-			}
-		}
-	}
-	shown.end()
-	if err != nil {
-		err = fmt.Errorf("%s: %w", c.File, err)
-		if done.Written > 0 && !c.DryRun {
-			err = fmt.Errorf("%w\n%d consumers up to line %d are written; go on with --from %d", err, done.Written, done.Line, done.Line+1)
-		}
 		return err
 	}
 	if c.Output == "json" {
@@ -86,20 +65,93 @@ func (c *importConsumers) Run(env *environment) error {
 	if c.DryRun {
 		verb = "checked"
 	}
-	_, err = fmt.Fprintf(env.Out, "%d consumers %s\n", done.Written, verb)
+	_, err = fmt.Fprintf(env.Out, "%s %s\n", plural(done.Written, "consumer", "consumers"), verb)
 	return err
 }
 
-// send puts one batch; lines are those of its consumers.
-func (c *importConsumers) send(cl *client, batch api.ConsumerBatch, lines []int) error {
+// pass sends the file once, to be checked or to be written.
+func (c *importConsumers) pass(
+	env *environment, cl *client, check bool,
+) (done imported, err error) {
+	file, err := os.Open(c.File)
+	if err != nil {
+		return done, err
+	}
+	defer file.Close()
+	rows, err := newRows(file)
+	if err != nil {
+		return done, fmt.Errorf("%s: %w", c.File, err)
+	}
+	shown := newProgress(env.Err, file)
+	defer shown.end()
+	done = imported{DryRun: check, Line: 1}
+	for more := true; more && len(rows.problems) < maxProblems; {
+		var batch api.ConsumerBatch
+		var lines []int
+		batch, lines, more = rows.batch(c.From)
+		if len(lines) == 0 {
+			continue
+		}
+		problems, err := c.send(cl, batch, lines, check)
+		if err != nil && done.Written > 0 && !check {
+			err = fmt.Errorf("%w\n%s up to line %d are written; go on with --from %d", err,
+				plural(done.Written, "consumer", "consumers"), done.Line, done.Line+1)
+		}
+		if err != nil {
+			return done, fmt.Errorf("%s: %w", c.File, err)
+		}
+		rows.problems = append(rows.problems, problems...)
+		done.Written += len(lines)
+		done.Batches++
+		done.Line = lines[len(lines)-1]
+		shown.at(rows.csv.InputOffset())
+	}
+	return done, rows.refused(c.File)
+}
+
+// maxProblems is how many mistakes of a file are listed.
+const maxProblems = 100
+
+// refused lists what is wrong with the file in the order of its lines; nil for nothing.
+func (r *rows) refused(file string) error {
+	found := r.problems[:min(len(r.problems), maxProblems)]
+	slices.SortStableFunc(found, func(a, b lineProblem) int { return a.line - b.line })
+	switch len(found) {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("%s: %s", file, found[0])
+	}
+	text := file + ": nothing is written, since"
+	for _, p := range found {
+		text += "\n  " + p.String()
+	}
+	return errors.New(text)
+}
+
+// lineProblem is what is wrong with a line of the file.
+type lineProblem struct {
+	line          int
+	field, reason string
+}
+
+func (p lineProblem) String() string {
+	text := p.field
+	if p.line > 0 {
+		text = strings.TrimSpace(fmt.Sprintf("line %d %s", p.line, p.field))
+	}
+	return text + ": " + p.reason
+}
+
+// send puts one batch, or has it checked; lines are those of its consumers.
+func (c *importConsumers) send(
+	cl *client, batch api.ConsumerBatch, lines []int, check bool,
+) (found []lineProblem, err error) {
 	body, err := json.Marshal(batch)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	path := "/v1/consumers"
-	if c.DryRun {
-		path += "?dry_run=true"
-	}
+	path := "/v1/consumers" + dryRunQuery(check)
 	header := map[string]string{"If-Match": "*", "Content-Type": "application/json"}
 	for wait := firstWait; ; wait *= 2 {
 		_, err = cl.do(http.MethodPost, path, header, body)
@@ -110,153 +162,30 @@ func (c *importConsumers) send(cl *client, batch api.ConsumerBatch, lines []int)
 	}
 	var refused *refusal
 	if !errors.As(err, &refused) || len(refused.Problems) == 0 {
-		return err
-	}
-	var problems policy.Problems
-	for _, p := range refused.Problems {
-		problems = append(problems, policy.Problem{Path: inFile(p.Path, lines), Reason: p.Reason})
-	}
-	return problems
-}
-
-// inFile says in which line of the file something is that the control plane calls consumers[n].
-func inFile(path string, lines []int) string {
-	rest, found := strings.CutPrefix(path, "consumers[")
-	number, field, closed := strings.Cut(rest, "]")
-	if n, err := strconv.Atoi(number); found && closed && err == nil && n < len(lines) {
-		return strings.TrimSuffix(fmt.Sprintf("line %d %s", lines[n], strings.TrimPrefix(field, ".")), " ")
-	}
-	return path
-}
-
-// rows reads consumers from a CSV file.
-type rows struct {
-	csv     *csv.Reader
-	columns []string
-	held    *row // read and not yet in a batch
-}
-
-type row struct {
-	item api.ConsumerItem
-	line int
-	size int
-}
-
-var columns = []string{"id", "source", "tier", "banned", "banned_reason", "banned_until", "bypass", "bypass_reason", "bypass_until", "overrides"}
-
-func newRows(file io.Reader) (*rows, error) {
-	r := &rows{csv: csv.NewReader(file)}
-	head, err := r.csv.Read()
-	if err != nil {
-		return nil, fmt.Errorf("the line of column names cannot be read: %w", err)
-	}
-	r.columns = slices.Clone(head)
-	r.columns[0] = strings.TrimPrefix(r.columns[0], "\ufeff") // as spreadsheets begin a file
-	for i, name := range r.columns {
-		if !slices.Contains(columns, name) {
-			return nil, fmt.Errorf("there is no column %q; there are %s", name, strings.Join(columns, ", "))
-		}
-		if slices.Contains(r.columns[:i], name) {
-			return nil, fmt.Errorf("the column %s is there twice", name)
-		}
-	}
-	if !slices.Contains(r.columns, "id") {
-		return nil, errors.New("the column id is missing: it names the consumer")
-	}
-	r.csv.ReuseRecord = true
-	return r, nil
-}
-
-// batch reads up to a batch full of rows, from a line on, and says whether there is more.
-func (r *rows) batch(from int) (batch api.ConsumerBatch, lines []int, more bool, err error) {
-	size := 0
-	for len(lines) < batchSize {
-		if r.held == nil {
-			if r.held, err = r.next(); err == io.EOF {
-				return batch, lines, false, nil
-			} else if err != nil {
-				return batch, lines, false, err
-			}
-		}
-		if size += r.held.size; size > batchBytes && len(lines) > 0 {
-			break
-		}
-		if r.held.line >= from {
-			batch.Consumers, lines = append(batch.Consumers, r.held.item), append(lines, r.held.line)
-		}
-		r.held = nil
-	}
-	return batch, lines, true, nil
-}
-
-func (r *rows) next() (*row, error) {
-	fields, err := r.csv.Read()
-	if err != nil {
 		return nil, err
 	}
-	line, _ := r.csv.FieldPos(0)
-	read := &row{line: line}
-	var banned, bypass mark
-	for i, name := range r.columns {
-		text := fields[i]
-		read.size += len(text) + 64
-		switch name {
-		case "id":
-			read.item.ID = text
-		case "source":
-			read.item.Source = text
-		case "tier":
-			read.item.Tier = text
-		case "overrides":
-			if text != "" {
-				err = json.Unmarshal([]byte(text), &read.item.Overrides)
-			}
-		default:
-			m := &banned
-			if strings.HasPrefix(name, "bypass") {
-				m = &bypass
-			}
-			err = m.set(name, text)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("line %d %s: %w", line, name, err)
-		}
+	for _, p := range refused.Problems {
+		at, field := inFile(p.Path, lines)
+		reason := batchItem.ReplaceAllStringFunc(p.Reason, func(text string) string {
+			line, _ := inFile(text, lines)
+			return fmt.Sprintf("line %d", line)
+		})
+		found = append(found, lineProblem{at, field, reason})
 	}
-	read.item.Banned, read.item.Bypass = banned.answer(), bypass.answer()
-	return read, nil
+	return found, nil
 }
 
-// mark is a ban or a bypass, spread over columns.
-type mark struct {
-	on, off bool
-	api.ConsumerMark
-}
+// batchItem is how the control plane names a consumer of a batch.
+var batchItem = regexp.MustCompile(`consumers\[\d+\]`)
 
-func (m *mark) set(column, text string) error {
-	switch {
-	case text == "":
-	case strings.HasSuffix(column, "_reason"):
-		m.Reason = text
-	case strings.HasSuffix(column, "_until"):
-		at, err := time.Parse(time.RFC3339, text)
-		if err != nil {
-			return fmt.Errorf("%q is not like 2030-01-01T00:00:00Z", text)
-		}
-		m.ExpiresAt = &at
-	case text == "true":
-		m.on = true
-	case text == "false":
-		m.off = true
-	default:
-		return fmt.Errorf("%q is neither true nor false", text)
+// inFile is the line of the file, and the field, that the control plane calls consumers[n].field.
+// Line 0 is of what it names otherwise.
+func inFile(path string, lines []int) (line int, field string) {
+	rest, found := strings.CutPrefix(path, "consumers[")
+	number, field, closed := strings.Cut(rest, "]")
+	n, err := strconv.Atoi(number)
+	if !found || !closed || err != nil || n >= len(lines) {
+		return 0, path
 	}
-	return nil
-}
-
-// answer is nil if there is none: it is there if any of its columns says something and none says false.
-func (m *mark) answer() *api.ConsumerMark {
-	if m.off || !m.on && m.Reason == "" && m.ExpiresAt == nil {
-		return nil
-	}
-	return &m.ConsumerMark
+	return lines[n], strings.TrimPrefix(field, ".")
 }

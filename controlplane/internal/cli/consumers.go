@@ -39,6 +39,9 @@ func (f *consumerFlags) path(env *environment) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if id == "" {
+		return "", errors.New("the consumer is empty: give what its requests say, like an API key")
+	}
 	path := "/v1/consumers/" + url.PathEscape(id)
 	if f.Source != "" {
 		path += "?source=" + url.QueryEscape(f.Source)

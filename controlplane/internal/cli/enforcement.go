@@ -57,34 +57,6 @@ type scopeFlags struct {
 
 func (f scopeFlags) is(o enforcement.Order) bool { return o.Policy == f.Policy && o.Tier == f.Tier }
 
-// endFlags say when something ends by itself.
-type endFlags struct {
-	For   time.Duration `xor:"end" help:"How long, like 30m; then it ends by itself." placeholder:"TIME"`
-	Until time.Time     `xor:"end" help:"Until when, like 2026-05-04T09:30:00Z." placeholder:"TIME"`
-}
-
-// end is the time at which something is to end, nil for none, by the control plane's clock.
-func (cl *client) end(f endFlags) (*time.Time, error) {
-	switch {
-	case f.For < 0:
-		return nil, errors.New("--for: must be a length of time like 30m")
-	case f.For == 0 && f.Until.IsZero():
-		return nil, nil
-	case f.For == 0:
-		return &f.Until, nil
-	}
-	got, err := cl.do(http.MethodGet, "/healthz", nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	now, err := http.ParseTime(got.header.Get("Date"))
-	if err != nil {
-		return nil, fmt.Errorf("the control plane does not say what time it is (%w): use --until", err)
-	}
-	until := now.Add(f.For).UTC()
-	return &until, nil
-}
-
 type setEnforcement struct {
 	serverFlags
 	scopeFlags

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,10 +16,10 @@ import (
 
 type getCommand struct {
 	Policyset getPolicySet `cmd:"" help:"The policy set as it was written."`
-	Policies  getPolicies  `cmd:"" help:"The policies, or one of them as it was written."`
-	Versions  getVersions  `cmd:"" help:"The versions of the policy set, newest first, or one of them as it was written."`
-	Regions   getRegions   `cmd:"" help:"The share of each policy that this region uses, and what all regions hold."`
-	Nodes     getNodes     `cmd:"" help:"The Envoys, and which version each applies."`
+	Policies  getPolicies  `cmd:"" aliases:"policy" help:"The policies, or one of them as it was written."`
+	Versions  getVersions  `cmd:"" aliases:"version" help:"The versions of the policy set, newest first, or one of them as it was written."`
+	Regions   getRegions   `cmd:"" aliases:"region" help:"The share of each policy that this region uses, and what all regions hold."`
+	Nodes     getNodes     `cmd:"" aliases:"node" help:"The Envoys, and which version each applies."`
 }
 
 type getFlags struct {
@@ -91,12 +92,17 @@ func obeys(revision, current uint64) string {
 	return "behind"
 }
 
-// state is the node's step on the failure ladder, and of how many policies it is not the ground.
+// state is the node's step on the failure ladder, and how many policies are not on the ground. A node that has reported
+// nothing never left the ground.
 func state(n api.NodeAnswer) string {
-	if off := len(n.Steps) + n.MoreSteps; off > 0 {
-		return fmt.Sprintf("%s (%d)", n.State, off)
+	off := len(n.Steps) + n.MoreSteps
+	switch {
+	case n.State == "":
+		return "normal"
+	case off == 0:
+		return n.State
 	}
-	return n.State
+	return n.State + " (" + plural(off, "policy", "policies") + ")"
 }
 
 func refused(n api.NodeAnswer) string {
@@ -118,8 +124,8 @@ func (f getFlags) pages(path string, read func(body []byte) (next string, err er
 		if err != nil {
 			return err
 		}
-		if token, err = read(got.body); err != nil {
-			return fmt.Errorf("the answer to GET %s cannot be read: %w", path, err)
+		if token, err = read(got.body); err != nil || !bytes.Contains(got.body, []byte(`"next_page_token"`)) {
+			return cl.noWeir(err)
 		}
 		if token == "" {
 			return nil

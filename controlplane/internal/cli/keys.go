@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -24,7 +23,7 @@ type keysCommand struct {
 type keyFlags struct {
 	getFlags
 	Policy    string   `arg:"" help:"The policy."`
-	Partition []string `arg:"" optional:"" sep:"none" help:"What requests of the key have for each part of the policy's partition, like client_ip:192.0.2.1 or header:x-tenant:acme."`
+	Partition []string `arg:"" optional:"" sep:"none" help:"What requests of the key have for each part of the policy's partition, like client_ip:192.0.2.1 or header:x-tenant:acme. The value alone is enough for a partition of one part."`
 	Source    string   `help:"Where requests say who they are, if the policy set names several places." placeholder:"header:NAME"`
 }
 
@@ -51,11 +50,10 @@ func (f *keyFlags) do(env *environment, method, what string, body map[string]any
 		}
 	}
 	got, err := cl.do(method, "/v1/keys/"+url.PathEscape(f.Policy)+what+"?"+query.Encode(), header, text)
-	var refused *refusal
-	if errors.As(err, &refused) && len(refused.Problems) > 0 {
-		return refused.Problems
+	if refusedWith(err, http.StatusNotFound) && method != http.MethodDelete {
+		return fmt.Errorf("there is no policy %s: weir get policies lists them", f.Policy)
 	}
-	if err != nil {
+	if err = problemsOf(err); err != nil {
 		return err
 	}
 	if f.Output == "json" {
@@ -70,7 +68,7 @@ func (f *keyFlags) do(env *environment, method, what string, body map[string]any
 }
 
 func printKey(out io.Writer, k api.KeyAnswer) error {
-	fmt.Fprintf(out, "Key %s of policy %s, share %d.\n", k.Key, k.Policy, k.Share)
+	fmt.Fprintf(out, "Key %s of policy %s. With enforcement: {enforce: N} it is limited from N = %d on.\n", k.Key, k.Policy, k.Share+1)
 	if b := k.Ban; b != nil {
 		until := "until it is lifted"
 		if b.Expires != nil {

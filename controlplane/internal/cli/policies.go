@@ -72,11 +72,9 @@ func printPolicies(env *environment, doc []byte, format policydoc.Format) error 
 	if err != nil {
 		return err
 	}
-	list := policy.Node{Kind: policy.List}
-	for i, key := range root.Keys {
-		if key == "policies" {
-			list = root.Items[i]
-		}
+	list := member(root, "policies")
+	if list.Kind != policy.List {
+		list = policy.Node{Kind: policy.List}
 	}
 	_, err = env.Out.Write(policydoc.ToJSON(policy.Node{Kind: policy.Map, Keys: []string{"policies"}, Items: []policy.Node{list}}))
 	return err

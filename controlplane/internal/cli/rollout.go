@@ -133,22 +133,15 @@ func (f serverFlags) roll(env *environment, method string, dryRun bool, output s
 	}
 	switch step.Rollout {
 	case "promoted":
-		fmt.Fprintf(&text, "version %d is the current one for all %s\n", step.Version, counted(step.Seen))
+		fmt.Fprintf(&text, "version %d is the current one for all %s\n", step.Version, plural(step.Seen, "node", "nodes"))
 	case "taken back":
 		fmt.Fprintf(&text, "version %d is taken back\n", step.Version)
 	default:
-		fmt.Fprintf(&text, "version %d for %s of the nodes: %d of %s\n", step.Version, step.Nodes, step.Chosen, counted(step.Seen))
+		fmt.Fprintf(&text, "version %d for %s of the nodes: %d of %s\n", step.Version, step.Nodes, step.Chosen, plural(step.Seen, "node", "nodes"))
 	}
-	writeWords(&text, step.Diff)
+	writeWords(&text, step.Diff, mostRemoved)
 	_, err = io.WriteString(env.Out, text.String())
 	return err
-}
-
-func counted(nodes int) string {
-	if nodes == 1 {
-		return "1 node"
-	}
-	return fmt.Sprintf("%d nodes", nodes)
 }
 
 // withSign adds what people leave out.

@@ -7,11 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
-	"github.com/weir-proxy/weir/shared/policy"
-	"github.com/weir-proxy/weir/shared/quota"
 )
-
-const maxTokenLife = 3650 * quota.Day
 
 type tokenCommand struct {
 	New newToken `cmd:"" help:"Make a token. It is shown once; a control plane keeps only its hash."`
@@ -20,7 +16,7 @@ type tokenCommand struct {
 type newToken struct {
 	Name    string `required:"" help:"Whose it is: what logs and histories say in place of the token. Tokens that take over from one another have one name." placeholder:"NAME"`
 	Role    string `required:"" enum:"viewer,editor,admin,node" help:"viewer reads, editor also changes, admin may do everything, node is for Envoys." placeholder:"ROLE"`
-	Expires string `help:"For how long it is accepted, like 90d; for ever by default." placeholder:"TIME"`
+	Expires length `help:"For how long it is accepted, like 90d; for ever by default." placeholder:"DURATION"`
 	Output  string `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
 
@@ -32,12 +28,11 @@ func (newToken) Help() string {
 // Run prints the token and the line for the tokens file.
 func (c *newToken) Run(env *environment) error {
 	var expires time.Time
-	if c.Expires != "" {
-		span, ok := policy.ParseSpan(c.Expires)
-		if !ok || span < quota.Second || span > maxTokenLife {
-			return errors.New("--expires must be a length of time like 90d or 12h, at most 3650d")
+	if life := time.Duration(c.Expires); life != 0 {
+		if life < time.Second {
+			return errors.New("--expires: must be at least 1s")
 		}
-		expires = time.Now().Add(time.Duration(span) * time.Microsecond).UTC().Truncate(time.Second)
+		expires = time.Now().Add(life).UTC().Truncate(time.Second)
 	}
 	secret := auth.NewSecret()
 	token, err := auth.NewToken(c.Name, c.Role, auth.Sum(secret), expires)

@@ -161,7 +161,7 @@ func printDiff(env *environment, what string, d api.DiffAnswer) error {
 	} else {
 		fmt.Fprintf(&out, "%s:\n", what)
 	}
-	writeWords(&out, d.Diff)
+	writeWords(&out, d.Diff, len(d.Diff.Words))
 	_, err := io.WriteString(env.Out, out.String())
 	return err
 }

@@ -20,7 +20,7 @@ type whyCommand struct {
 	Consumer string `arg:"" help:"The consumer, as its requests say it, like an API key; - reads it from the standard input, where other users do not see it."`
 	Source   string `help:"Where requests say it, if the policy set names several places." placeholder:"header:NAME"`
 	Policy   string `help:"Only refusals of this policy." placeholder:"NAME"`
-	Since    string `help:"Only refusals since then: 10m, or a time like 2026-05-04T09:30:00Z. At most an hour is kept." placeholder:"TIME"`
+	Since    string `help:"Only refusals since then: 10m, or a time like 2030-01-01T00:00:00Z. At most an hour is kept." placeholder:"TIME"`
 }
 
 // Run prints the newest refusals of the consumer, the last one in words.

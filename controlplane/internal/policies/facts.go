@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -205,6 +206,12 @@ func PartText(p policy.Part) string {
 		return partNames[p.Kind]
 	}
 	return partNames[p.Kind] + ":" + p.Name
+}
+
+// NamesPart reports whether a text begins with the kind of a part and a colon, like client_ip:192.0.2.1.
+func NamesPart(text string) bool {
+	kind, _, found := strings.Cut(text, ":")
+	return found && slices.Contains(partNames[1:], kind)
 }
 
 func sourcesText(sources []policy.Source) string {

@@ -735,7 +735,7 @@ type PutConsumersParams struct {
 
 // DeleteConsumerParams defines parameters for DeleteConsumer.
 type DeleteConsumerParams struct {
-	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed where there are several places.
+	// Source Where requests say who they are, as in the policy set's `identity.consumer`, or its name alone. Needed where there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 
 	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
@@ -744,7 +744,7 @@ type DeleteConsumerParams struct {
 
 // GetConsumerParams defines parameters for GetConsumer.
 type GetConsumerParams struct {
-	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed where there are several places.
+	// Source Where requests say who they are, as in the policy set's `identity.consumer`, or its name alone. Needed where there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 }
 
@@ -753,7 +753,7 @@ type PutConsumerParams struct {
 	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
-	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed where there are several places.
+	// Source Where requests say who they are, as in the policy set's `identity.consumer`, or its name alone. Needed where there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 
 	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
@@ -765,7 +765,7 @@ type ListDecisionsParams struct {
 	// Consumer The consumer's value, like its API key. It is hashed and looked up, and neither stored nor logged here.
 	Consumer string `form:"consumer,omitempty" json:"consumer,omitempty"`
 
-	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed where there are several places.
+	// Source Where requests say who they are, as in the policy set's `identity.consumer`, or its name alone. Needed where there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 
 	// Policy Only refusals of this policy.
@@ -793,7 +793,8 @@ type PutEnforcementParams struct {
 // GetKeyParams defines parameters for GetKey.
 type GetKeyParams struct {
 	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
-	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. It is neither stored nor logged.
+	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. Where the partition has one part the value alone is
+	// enough. It is neither stored nor logged.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
 	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.
@@ -803,7 +804,8 @@ type GetKeyParams struct {
 // UnbanKeyParams defines parameters for UnbanKey.
 type UnbanKeyParams struct {
 	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
-	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. It is neither stored nor logged.
+	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. Where the partition has one part the value alone is
+	// enough. It is neither stored nor logged.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
 	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.
@@ -813,7 +815,8 @@ type UnbanKeyParams struct {
 // BanKeyParams defines parameters for BanKey.
 type BanKeyParams struct {
 	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
-	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. It is neither stored nor logged.
+	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. Where the partition has one part the value alone is
+	// enough. It is neither stored nor logged.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
 	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.
@@ -823,7 +826,8 @@ type BanKeyParams struct {
 // GrantKeyParams defines parameters for GrantKey.
 type GrantKeyParams struct {
 	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
-	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. It is neither stored nor logged.
+	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. Where the partition has one part the value alone is
+	// enough. It is neither stored nor logged.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
 	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.
@@ -833,7 +837,8 @@ type GrantKeyParams struct {
 // ResetKeyParams defines parameters for ResetKey.
 type ResetKeyParams struct {
 	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
-	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. It is neither stored nor logged.
+	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. Where the partition has one part the value alone is
+	// enough. It is neither stored nor logged.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
 	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.

@@ -1,0 +1,88 @@
+package api
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// partitionValues reads what requests of a key have for each part of a policy's partition, as
+// PART:VALUE. Where the partition has one part the value alone is enough.
+func partitionValues(
+	set *policy.Set, p *policy.Policy, given []string, source string,
+) ([]match.Value, error) {
+	whole := policies.PartitionText(p.Partition)
+	given = slices.Clone(given)
+	if len(p.Partition) == 1 && len(given) == 1 && !policies.NamesPart(given[0]) {
+		given[0] = policies.PartText(p.Partition[0]) + ":" + given[0]
+	}
+	var values []match.Value
+	for _, part := range p.Partition {
+		name := policies.PartText(part)
+		at := slices.IndexFunc(given, func(text string) bool { return strings.HasPrefix(text, name+":") })
+		if at < 0 && p.IfAbsent == policy.AbsentShared {
+			values = append(values, match.Value{Absent: true})
+			continue
+		}
+		if at < 0 {
+			return nil, badRequest("give %s:VALUE: the partition of policy %s is [%s]", name, p.Name, whole)
+		}
+		value, err := partitionValue(set, part, given[at][len(name)+1:], source)
+		if err != nil {
+			return nil, err
+		}
+		values, given = append(values, value), slices.Delete(given, at, at+1)
+	}
+	if len(given) == 0 {
+		return values, nil
+	}
+	if len(p.Partition) == 0 {
+		return nil, badRequest("policy %s has one bucket for all: give no value", p.Name)
+	}
+	if !policies.NamesPart(given[0]) {
+		return nil, badRequest("a value of partition names no part: the partition of policy %s is [%s], "+
+			"so give each as PART:VALUE", p.Name, whole)
+	}
+	name, _, _ := strings.Cut(given[0], ":")
+	return nil, badRequest("%s is given, and the partition of policy %s is [%s], each part once",
+		name, p.Name, whole)
+}
+
+func partitionValue(
+	set *policy.Set, part policy.Part, text, source string,
+) (v match.Value, err error) {
+	if text == "" || len(text) > policy.MaxText {
+		return v, badRequest("a value of partition must have 1 to %d bytes", policy.MaxText)
+	}
+	v.Text = []byte(text)
+	switch part.Kind {
+	case policy.PartClientIP:
+		v.Text, err = clientKey(text, set.Identity.IPv6Prefix)
+	case policy.PartConsumer:
+		v.Source, err = consumerSource(set, source)
+	case policy.PartTier:
+		if !slices.Contains(set.Tiers, text) {
+			err = badRequest("the policy set has no tier %q", text)
+		}
+	case policy.PartHost:
+		v.Text = []byte(strings.ToLower(text))
+	}
+	return v, err
+}
+
+// clientKey is an address as requests from it are identified by.
+func clientKey(text string, prefix int) ([]byte, error) {
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		return nil, badRequest("partition client_ip must be an address like 192.0.2.1 or 2001:db8::1")
+	}
+	if addr = addr.Unmap().WithZone(""); addr.Is4() {
+		return addr.AsSlice(), nil
+	}
+	network, err := addr.Prefix(prefix)
+	return network.Addr().AsSlice(), err
+}

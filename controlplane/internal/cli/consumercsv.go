@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+)
+
+// rows reads consumers from a CSV file.
+type rows struct {
+	csv     *csv.Reader
+	columns []string
+	held    *row // read and not yet in a batch
+	// problems are all that were found, those of the control plane among them.
+	problems []lineProblem
+	// lines are where each consumer was seen first, by a hash under seed.
+	lines map[uint64]int
+	seed  maphash.Seed
+}
+
+type row struct {
+	item api.ConsumerItem
+	line int
+	size int
+	// problems are what is wrong with it.
+	problems []lineProblem
+}
+
+var columns = []string{
+	"id", "source", "tier", "banned", "banned_reason", "banned_until",
+	"bypass", "bypass_reason", "bypass_until", "overrides",
+}
+
+func newRows(file io.Reader) (*rows, error) {
+	r := &rows{csv: csv.NewReader(file)}
+	head, err := r.csv.Read()
+	if err != nil {
+		return nil, fmt.Errorf("the line of column names cannot be read: %w", err)
+	}
+	r.columns = slices.Clone(head)
+	r.columns[0] = strings.TrimPrefix(r.columns[0], "\ufeff") // as spreadsheets begin a file
+	for i, name := range r.columns {
+		if !slices.Contains(columns, name) {
+			return nil, fmt.Errorf("there is no column %q; there are %s", name, strings.Join(columns, ", "))
+		}
+		if slices.Contains(r.columns[:i], name) {
+			return nil, fmt.Errorf("the column %s is there twice", name)
+		}
+	}
+	if !slices.Contains(r.columns, "id") {
+		return nil, errors.New("the column id is missing: it names the consumer")
+	}
+	r.csv.ReuseRecord = true
+	return r, nil
+}
+
+// batch reads up to a batch full of rows, from a line on, and reports whether there is more. Rows
+// with a mistake are left out.
+func (r *rows) batch(from int) (batch api.ConsumerBatch, lines []int, more bool) {
+	size := 0
+	for len(lines) < batchSize {
+		if r.held == nil {
+			if r.held, more = r.next(from); !more {
+				return batch, lines, false
+			}
+		}
+		if size += r.held.size; size > batchBytes && len(lines) > 0 {
+			break
+		}
+		if r.held.line >= from && len(r.held.problems) == 0 {
+			batch.Consumers, lines = append(batch.Consumers, r.held.item), append(lines, r.held.line)
+		}
+		r.held = nil
+	}
+	return batch, lines, true
+}
+
+// next reads a row and notes what is wrong with it. It returns false at the end, and where the file
+// is no CSV any more.
+func (r *rows) next(from int) (*row, bool) {
+	fields, err := r.csv.Read()
+	var broken *csv.ParseError
+	switch {
+	case err == io.EOF:
+		return nil, false
+	case errors.As(err, &broken) && errors.Is(err, csv.ErrFieldCount):
+		reason := "has " + plural(len(fields), "field", "fields")
+		reason += fmt.Sprintf("; the line of column names has %d", len(r.columns))
+		wrong := lineProblem{broken.StartLine, "", reason}
+		return r.note(&row{line: wrong.line, problems: []lineProblem{wrong}}, from), true
+	case errors.As(err, &broken):
+		r.problems = append(r.problems, lineProblem{broken.StartLine, "", broken.Err.Error()})
+		return nil, false
+	case err != nil:
+		r.problems = append(r.problems, lineProblem{0, "", err.Error()})
+		return nil, false
+	}
+	line, _ := r.csv.FieldPos(0)
+	read := &row{line: line}
+	r.read(read, fields)
+	if before, twice := r.once(read.item, line); twice {
+		reason := fmt.Sprintf("the same as in line %d", before)
+		read.problems = append(read.problems, lineProblem{line, "id", reason})
+	}
+	return r.note(read, from), true
+}
+
+// note keeps what is wrong with a row that is wanted.
+func (r *rows) note(read *row, from int) *row {
+	if read.line >= from {
+		r.problems = append(r.problems, read.problems...)
+	}
+	return read
+}
+
+// once notes a consumer, and reports where it was before if it is there twice. It keeps a hash of
+// each: files may be long.
+func (r *rows) once(item api.ConsumerItem, line int) (before int, twice bool) {
+	if item.ID == "" {
+		return 0, false
+	}
+	if r.lines == nil {
+		r.lines, r.seed = map[uint64]int{}, maphash.MakeSeed()
+	}
+	hash := maphash.String(r.seed, item.Source+"\x00"+item.ID)
+	before, twice = r.lines[hash]
+	if !twice {
+		r.lines[hash] = line
+	}
+	return before, twice
+}
+
+// read takes a row's fields in.
+func (r *rows) read(into *row, fields []string) {
+	var banned, bypass mark
+	for i, name := range r.columns {
+		text := fields[i]
+		into.size += len(text) + 64
+		var err error
+		switch name {
+		case "id":
+			if into.item.ID = text; strings.TrimSpace(text) != text {
+				err = errors.New("begins or ends with a blank")
+			}
+		case "source":
+			into.item.Source = text
+		case "tier":
+			into.item.Tier = text
+		case "overrides":
+			if text != "" {
+				err = json.Unmarshal([]byte(text), &into.item.Overrides)
+			}
+		default:
+			m := &banned
+			if strings.HasPrefix(name, "bypass") {
+				m = &bypass
+			}
+			err = m.set(name, text)
+		}
+		if err != nil {
+			into.problems = append(into.problems, lineProblem{into.line, name, err.Error()})
+		}
+	}
+	into.item.Banned, into.item.Bypass = banned.answer(), bypass.answer()
+}
+
+// mark is a ban or a bypass, spread over columns.
+type mark struct {
+	on, off bool
+	api.ConsumerMark
+}
+
+// truths are what the columns banned and bypass may say.
+var truths = map[string]bool{"true": true, "yes": true, "false": false, "no": false}
+
+func (m *mark) set(column, text string) error {
+	switch {
+	case text == "":
+	case strings.HasSuffix(column, "_reason"):
+		m.Reason = text
+	case strings.HasSuffix(column, "_until"):
+		at, err := parseMoment(text)
+		if err != nil {
+			return err
+		}
+		m.ExpiresAt = &at
+	default:
+		yes, known := truths[strings.ToLower(text)]
+		if !known {
+			return fmt.Errorf("%q is none of true, yes, false and no", text)
+		}
+		m.on, m.off = yes, !yes
+	}
+	return nil
+}
+
+// answer is nil if there is none: it is there if any of its columns says something and none says
+// false.
+func (m *mark) answer() *api.ConsumerMark {
+	if m.off || !m.on && m.Reason == "" && m.ExpiresAt == nil {
+		return nil
+	}
+	return &m.ConsumerMark
+}
