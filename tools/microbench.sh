@@ -76,7 +76,7 @@ done
 grep -q '^Benchmark' "$out/new.txt" || die "there is no benchmark $only"
 go run $benchstat "${inputs[@]}"
 
-# Of the benchmarks with a target: the least time, the median, and of two workers what they do in the time of one, round by round.
+# Of the benchmark with a target: the least time and the median.
 awk '
 	function sorted(list, n,    i, k, v) {
 		for (i = 2; i <= n; i++) {
@@ -87,15 +87,9 @@ awk '
 	}
 	function median(list, n) { return (list[int((n + 1) / 2)] + list[int((n + 2) / 2)]) / 2 }
 	/^BenchmarkTake\/token_bucket/ { take[++takes] = $3; if ($(NF - 1) > allocs) allocs = $(NF - 1) }
-	/^BenchmarkOneHotBucket\/in_lots\/1_worker/ { one[++ones] = $3 }
-	/^BenchmarkOneHotBucket\/in_lots\/2_workers/ { ratio[++twos] = one[twos] / $3; two[twos] = $3 }
 	END {
 		if (takes > 0) {
 			sorted(take, takes)
 			printf "Take of a token bucket: %.2f ns at least, %.2f in the median, %d allocations (target: less than 5 ns, none)\n", take[1], median(take, takes), allocs
-		}
-		if (twos > 0) {
-			sorted(ratio, twos); sorted(one, ones); sorted(two, twos)
-			printf "Two workers at one hot bucket do %.2f times as much as one in the median of the rounds (%.2f to %.2f), %.2f by the least times (target: at least 1.6)\n", median(ratio, twos), ratio[1], ratio[twos], one[1] / two[1]
 		}
 	}' "$out/new.txt"

@@ -25,8 +25,8 @@ type Credit struct {
 	DemandAt quota.Instant
 	// Level is the centre's level at its last answer less what was spent here since: a hint for clients.
 	Level int64
-	// Reset is what clients are told of when the bucket will be full.
-	Reset quota.Reset
+	// FullAt is the latest instant at which an answer of the control plane has said that the bucket will be full.
+	FullAt quota.Instant
 }
 
 const (
@@ -182,13 +182,13 @@ func (c *Credit) learnOfWaiting(now quota.Instant, ask Ask, g Grant, backOff quo
 	if ask.Keep > 0 && c.NotBefore <= now+quota.Instant(Deadline) {
 		c.NotBefore = 0 // Set by Call, or as good as over.
 	}
-	c.Reset = c.Reset.Raise(now + fullAfter(ask.Params, g.Level))
+	c.FullAt = max(c.FullAt, now+fullAfter(ask.Params, g.Level))
 	switch {
 	case g.Waiting < ask.Waiting:
 		c.Short = min(c.Short+1, maxShort)
 		step := max(g.NotBefore, min(g.NotBefore<<(c.Short-1), backOff))
 		c.NotBefore, c.DenyCost = now+quota.Instant(step), ask.Cost
-		c.Reset = c.Reset.Raise(c.NotBefore + fullAfter(ask.Params, ask.Cost))
+		c.FullAt = max(c.FullAt, c.NotBefore+fullAfter(ask.Params, ask.Cost))
 	case ask.Waiting > 0:
 		c.NotBefore = 0
 	}

@@ -283,7 +283,7 @@ func TestCreditsResetNeverStepsBack(t *testing.T) {
 		{100, lease.Grant{NotBefore: 21 * quota.Second}, 100 + 60*60},
 	} {
 		c = c.Learn(at(step.second), ask, step.grant, 0, 0)
-		if got := c.Reset.At(at(step.second)); got != at(step.full) {
+		if got := c.FullAt; got != at(step.full) {
 			t.Errorf("at %d s: full at %d, want %d", step.second, got/quota.Instant(quota.Second), step.full)
 		}
 	}

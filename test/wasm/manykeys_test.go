@@ -17,8 +17,8 @@ func TestAThousandLeasedKeys(t *testing.T) {
 		workers              int
 		calls, reads, waited float64 // of 1000 requests, at most
 	}{
-		{1, 17, 1700, 8},
-		{4, 27, 2050, 8},
+		{1, 17, 2300, 8},
+		{4, 27, 2500, 8},
 	} {
 		t.Run(fmt.Sprint(c.workers, " workers"), func(t *testing.T) {
 			reads := 0

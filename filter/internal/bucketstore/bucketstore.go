@@ -34,8 +34,9 @@ type Change interface {
 var ErrContended = errors.New("bucketstore: the slot changed at every attempt")
 
 const (
-	// MaxAttempts bounds the compare-and-swap loop.
-	MaxAttempts = 8
+	// MaxAttempts bounds the compare-and-swap loop. An attempt fails only because another worker's has succeeded, so of n workers that do
+	// nothing but change one slot each fails at one attempt with a probability of 1 - 1/n at most.
+	MaxAttempts = 1000
 
 	entriesPerSlot = 8
 )

@@ -36,9 +36,6 @@ type Entry struct {
 	State      quota.State
 	Params     quota.Params
 	Generation uint64
-	// Of a Local entry, what workers have taken of it in advance, and what clients are told of when it will be full.
-	Lent  Lent
-	Reset quota.Reset
 	// Of a Window entry. A Change may append to the marks that it finds. Ahead is by how much the history's clock is ahead of
 	// the table's: a Change sets it where the two differ.
 	History quota.History
@@ -62,21 +59,18 @@ func (e *Entry) idle() quota.Instant {
 	case Window:
 		return e.History.Last + quota.Instant(e.Windows.ResetAfter(&e.History, e.History.Last)-e.Ahead)
 	}
-	full := e.Params.ResetAfter(e.State, e.State.Last)
-	if lent := e.Lent.Tokens(); lent > 0 { // Who makes the bucket anew before then must start with as much missing.
-		full = max(full, 2*EpochSpan+e.Params.ResetAfter(quota.State{Debt: e.Params.UnitsFor(lent)}, 0))
-	}
-	return e.State.Last + quota.Instant(full)
+	return e.State.Last + quota.Instant(e.Params.ResetAfter(e.State, e.State.Last))
 }
 
 // An entry's record, little-endian: key 16, kind 1, short 1, pad 2, limit 4, idle 8, then
 //
-//	local, share   debt 8, last 8, num 8, den 8, burst 8, generation 8, lent: epoch 4, last 4, older 4, reset
+//	local, share   debt 8, last 8, num 8, den 8, burst 8, generation 8
 //	optimistic     num 8, den 8, burst 8, unknown 8, reported 8, sent 8, debt 8, heard 8, since 8, last 8
 //	leased         two lots of expiry 8 and tokens 4, not before 8, ask after 8, keep call 8, demand at 8, deny cost 4,
-//	               demand 4, level 8, reset
+//	               demand 4, level 8, full at 8
 //
-// where a reset is full at 8, told 8, until 8.
+// and zeros up to its size. Older versions of the filter keep more there, and take zeros for nothing: while one drains, both work on the
+// same table.
 const (
 	atKind    = 16
 	atShort   = 17
@@ -103,8 +97,6 @@ func (e *Entry) decode(b []byte) bool {
 		e.State = quota.State{Debt: c.i64(), Last: quota.Instant(c.i64())}
 		e.Params = c.params()
 		e.Generation = uint64(c.i64())
-		e.Lent = Lent{epoch: uint32(c.u32()), last: uint32(c.u32()), older: uint32(c.u32())}
-		e.Reset = c.reset()
 		return e.State.Debt >= 0 && reckonable(e.Params)
 	}
 	for i := range e.Credit.Lots {
@@ -114,7 +106,7 @@ func (e *Entry) decode(b []byte) bool {
 	e.Credit.NotBefore, e.Credit.AskAfter = quota.Instant(c.i64()), quota.Instant(c.i64())
 	e.Credit.KeepCall, e.Credit.DemandAt = quota.Instant(c.i64()), quota.Instant(c.i64())
 	e.Credit.DenyCost, e.Credit.Demand, e.Credit.Level = c.u32(), c.u32(), c.i64()
-	e.Credit.Reset = c.reset()
+	e.Credit.FullAt = quota.Instant(c.i64())
 	e.Credit.Short = b[atShort]
 	c.at = atLimit
 	e.Limit = uint32(c.u32())
@@ -145,10 +137,6 @@ func (e *Entry) encode(b []byte) {
 		c.putI64(int64(e.State.Last))
 		c.putParams(e.Params)
 		c.putI64(int64(e.Generation))
-		for _, v := range [...]uint32{e.Lent.epoch, e.Lent.last, e.Lent.older} {
-			c.putU32(int64(v))
-		}
-		c.putReset(e.Reset)
 		return
 	}
 	for _, lot := range e.Credit.Lots {
@@ -162,7 +150,7 @@ func (e *Entry) encode(b []byte) {
 	c.putU32(e.Credit.DenyCost)
 	c.putU32(e.Credit.Demand)
 	c.putI64(e.Credit.Level)
-	c.putReset(e.Credit.Reset)
+	c.putI64(int64(e.Credit.FullAt))
 	b[atShort] = e.Credit.Short
 	c.at = atLimit
 	c.putU32(int64(e.Limit))
@@ -187,16 +175,6 @@ func (c *coder) putParams(p quota.Params) {
 	c.putI64(p.Num)
 	c.putI64(p.Den)
 	c.putI64(p.Burst)
-}
-
-func (c *coder) reset() quota.Reset {
-	return quota.Reset{FullAt: quota.Instant(c.i64()), Told: quota.Instant(c.i64()), Until: quota.Instant(c.i64())}
-}
-
-func (c *coder) putReset(r quota.Reset) {
-	c.putI64(int64(r.FullAt))
-	c.putI64(int64(r.Told))
-	c.putI64(int64(r.Until))
 }
 
 func (c *coder) u32() int64 {

@@ -44,17 +44,10 @@ type Spend struct {
 	Commit bool
 	// Watch counts the demand also where nothing is in hand: who only watches never asks, so no answer will count it.
 	Watch bool
-	// Hold: this worker will go by what it finds out here for some milliseconds, and of a busy bucket takes some tokens more, for the
-	// requests to come.
-	Hold bool
 
 	State State
 	// Until: Exhausted until then; of tokens taken, when they must be used.
 	Until quota.Instant
-	// Lot is how many tokens more were taken.
-	Lot int64
-	// HoldUntil is until when the worker may go by Lot and FullAt, or by a refusal; 0 if it must not.
-	HoldUntil quota.Instant
 	// Keep is how many tokens to ask for beyond this request, by KeepBy at the latest. With Commit or Watch the credit is marked as
 	// being asked for.
 	Keep   int64
@@ -69,9 +62,6 @@ type Spend struct {
 // keepTimeout is how long a call for tokens to keep may take before another worker may make one.
 const keepTimeout = 250 * quota.Millisecond
 
-// lotsInHand: a worker takes 1/lotsInHand of the tokens in hand of a busy bucket for itself.
-const lotsInHand = 16
-
 // askAhead is how early to ask for more: a round trip and a tick.
 const askAhead = 25 * quota.Millisecond
 
@@ -79,9 +69,7 @@ const askAhead = 25 * quota.Millisecond
 func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	fitLimit(e, s.Params, s.Algorithm)
 	c := e.Credit
-	busy := s.Hold && s.Algorithm == quota.TokenBucket && s.Now-c.DemandAt <= quota.Instant(bucketstore.Busy)
-	s.Lot, s.HoldUntil = 0, 0
-	s.Keep, s.KeepCall, s.FullAt = 0, s.Now < c.KeepCall, c.Reset.At(s.Now)
+	s.Keep, s.KeepCall, s.FullAt = 0, s.Now < c.KeepCall, c.FullAt
 	until, refused := c.Refused(s.Now, s.Cost)
 	available := (s.Cost == 0 || !s.queue()) && c.Available(s.Now) >= s.Cost
 	switch {
@@ -93,10 +81,7 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		}
 	case refused:
 		s.State, s.Until, s.Level = Exhausted, until, 0
-		if s.Hold {
-			e.Credit.Reset, s.HoldUntil = c.Reset.Promise(s.Now, min(until, s.Now+quota.Instant(bucketstore.Refusing)))
-		}
-		return s.HoldUntil > 0
+		return false
 	default:
 		s.State, s.Level = Missing, 0
 	}
@@ -117,11 +102,6 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		s.Until = c.Expiry(s.Now)
 		c, _ = c.Spend(s.Now, s.Params, s.Cost)
 		s.Level = c.Level
-		if lot := min(c.Available(s.Now)/lotsInHand, bucketstore.MaxLot); busy && lot >= bucketstore.MinLot {
-			s.Lot = lot
-			c, _ = c.Spend(s.Now, s.Params, lot)
-			c.Reset, s.HoldUntil = c.Reset.Promise(s.Now, min(s.Until, s.Now+2*quota.Instant(bucketstore.EpochSpan)))
-		}
 	} else if s.Watch {
 		c = c.Observe(s.Now, s.Params, s.Cost)
 	}
@@ -158,7 +138,7 @@ func (l *learn) Apply(e *bucketstore.Entry) bool {
 	if l.ask.Keep > 0 {
 		c.KeepCall = 0
 	}
-	l.fullAt = c.Reset.At(l.now)
+	l.fullAt = c.FullAt
 	c = c.Receive(l.now, lease.Lot{Tokens: l.grant.Keep, Expiry: lease.Expiry(l.sent, lease.TTL(l.ask.Params))})
 	e.Credit = c.Receive(l.now, lease.Lot{Tokens: l.unused, Expiry: lease.Expiry(l.sent, lease.Deadline)})
 	return true
@@ -181,6 +161,6 @@ func fitLimit(e *bucketstore.Entry, p quota.Params, a quota.Algorithm) {
 	mark := uint32(a)<<28 ^ uint32(p.Num)*0x9e3779b1 ^ uint32(p.Den)*0x85ebca6b ^ uint32(p.Den>>32) ^ uint32(p.Burst)*0xc2b2ae35
 	if e.Limit != mark {
 		e.Limit = mark
-		e.Credit.NotBefore, e.Credit.AskAfter, e.Credit.Short, e.Credit.Reset = 0, 0, 0, quota.Reset{}
+		e.Credit.NotBefore, e.Credit.AskAfter, e.Credit.Short, e.Credit.FullAt = 0, 0, 0, 0
 	}
 }

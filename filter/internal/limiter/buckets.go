@@ -10,7 +10,7 @@ import (
 type seen struct {
 	result    quota.Result
 	remaining int64
-	// fullAt is what the client is told of when the bucket will be full, by the caller's clock.
+	// fullAt is when the bucket will be full, by the caller's clock.
 	fullAt quota.Instant
 	// delay is how long the bucket's debt before this request takes to drain. turned: the request would have had to wait, and must
 	// not.
@@ -58,17 +58,7 @@ func (l *Limiter) takeLocal(req *Request, m *match.Hit, share bool, params quota
 	t := &l.local
 	*t = localTake{take: do, params: params}
 	t.crowded = limit.Algorithm == quota.LeakyBucket && !m.Shadow && l.delays.Full()
-	if kind == bucketstore.Local && limit.Algorithm == quota.TokenBucket {
-		t.held = l.place(kind, &m.Key, now)
-	}
-	if t.held != nil && t.held.decide(t, &m.Key) {
-		return &t.seen, nil
-	}
-	err := l.store.Update(kind, m.Key, now, t)
-	if err == nil && t.held != nil {
-		t.held.learn(t, m.Key)
-	}
-	return &t.seen, t.needed(err)
+	return &t.seen, t.needed(l.store.Update(kind, m.Key, now, t))
 }
 
 // localTake is the change that takes tokens.
@@ -76,81 +66,50 @@ type localTake struct {
 	take
 	params  quota.Params
 	crowded bool
-	// held is where the worker keeps what it knows of the bucket; nil if it goes by the shared data alone.
-	held *held
 
-	// used are the figures that the bucket is counted in, after its state behind this request, lot the tokens taken in advance, floor the
-	// units that others have taken so, and wrote the state that was stored, if any.
-	used       quota.Params
-	after      quota.State
-	lot, floor int64
-	wrote      quota.State
-	// holdUntil is until when the worker may go by this without looking; 0 if it must not.
-	holdUntil quota.Instant
+	// used are the figures that the bucket is counted in, after is its state behind this request.
+	used  quota.Params
+	after quota.State
 }
 
 // Apply implements bucketstore.Change.
 func (t *localTake) Apply(e *bucketstore.Entry) bool {
-	p, generation, reset := t.params, t.generation, e.Reset
-	holds := t.held != nil && !e.New && e.Params == p
-	s, lent := t.held.settle(e, t.now)
-	switch {
-	case e.New && e.Kind == bucketstore.Share:
-		// A full start would hand out up to one more burst at the moment of failure.
-		s = p.Empty(t.now)
-	case e.New:
-		s = quota.State{Debt: owed(p, e.Debtor, t.now), Last: t.now}
-	case e.Params != p && t.generation >= e.Generation:
-		s, reset = e.Params.Convert(s, t.now, p), quota.Reset{}
-	case e.Params != p:
-		// A worker that has an older policy set than the bucket never converts it back.
-		p, generation = e.Params, e.Generation
-	}
+	s := t.fit(e)
+	p := t.used
 	t.delay = p.Delay(s, t.now)
 	if t.turned = t.crowded && t.delay > 0 && t.cost > 0; t.turned {
 		return false
 	}
-	var charged quota.State
-	if charged, t.result = p.Take(s, t.now, t.cost); t.commit {
-		s = charged
-	} else {
-		s = p.Refill(s, t.now)
+	t.after, t.result = p.Take(s, t.now, t.cost)
+	if !t.commit {
+		t.after = p.Refill(s, t.now)
 	}
-	t.used, t.after, t.wrote, t.remaining = p, s, quota.State{}, p.Remaining(s)
-	stores := t.conclude(e, lent, reset, holds)
+	t.remaining, t.fullAt = p.Remaining(t.after), t.now+quota.Instant(p.ResetAfter(t.after, t.now))
+	// An entry that starts in debt is stored also when it refuses, so that it can refill.
+	stores := t.charges() || e.New && t.after.Debt > 0 && !t.result.Allowed
 	if stores {
-		s.Debt += t.lot * p.Den
-		e.State, e.Params, e.Generation, e.Lent = s, p, generation, lent.Add(t.lot)
-		t.wrote = s
+		e.State, e.Params, e.Generation = t.after, p, max(e.Generation, t.generation)
 	}
 	return stores
 }
 
-// conclude finds out what to tell the client and what the worker may hold, if it may, and whether the bucket is to be stored.
-func (t *localTake) conclude(e *bucketstore.Entry, lent bucketstore.Lent, reset quota.Reset, holds bool) (stores bool) {
-	t.floor, t.lot, t.holdUntil = t.used.UnitsFor(lent.Tokens()), 0, 0
-	var until quota.Instant
+// fit sets the figures that the bucket is counted in from now on, and returns its state in them.
+func (t *localTake) fit(e *bucketstore.Entry) quota.State {
+	t.used = t.params
 	switch {
-	case !holds:
-	case t.charges():
-		if t.lot = t.held.lotFor(t, e, lent); t.lot > 0 {
-			until = bucketstore.LentUntil(t.now)
-		}
-	case !t.result.Allowed:
-		until = t.now + quota.Instant(bucketstore.Refusing)
+	case e.New && e.Kind == bucketstore.Share:
+		// A full start would hand out up to one more burst at the moment of failure.
+		return t.params.Empty(t.now)
+	case e.New:
+		return quota.State{Debt: owed(t.params, e.Debtor, t.now), Last: t.now}
+	case e.Params == t.params:
+		return e.State
+	case t.generation >= e.Generation:
+		return e.Params.Convert(e.State, t.now, t.params)
 	}
-	// An entry that starts in debt is stored also when it refuses, so that it can refill; what was spent of an old lot, so that all tell it.
-	stores = t.charges() || until > 0 || e.New && t.after.Debt > 0 && !t.result.Allowed || t.held.lotOf(e) && t.now >= t.held.until
-	if stores || reset == (quota.Reset{}) {
-		// What others have taken in advance they may not need.
-		unlent := quota.State{Debt: max(t.after.Debt-t.floor, 0), Last: t.after.Last}
-		reset = reset.Raise(t.now + quota.Instant(t.used.ResetAfter(unlent, t.now)))
-	}
-	if until > 0 {
-		reset, t.holdUntil = reset.Promise(t.now, until)
-	}
-	t.fullAt, e.Reset = reset.At(t.now), reset
-	return stores
+	// A worker that has an older policy set than the bucket never converts it back.
+	t.used = e.Params
+	return e.State
 }
 
 // windowTake is the change that counts in windows.

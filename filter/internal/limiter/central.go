@@ -61,7 +61,8 @@ func (l *Limiter) takeCredit(req *Request, i int, now quota.Instant, commit bool
 	tooDear := h.Cost > need.Params.Burst
 	need.Strict = need.Strict || tooDear
 	l.spend = leasing.Spend{Need: need, Now: now, Commit: commit && h.Cost > 0}
-	if err := l.spendCredit(h.Key, now); err != nil {
+	// A refusal that cannot be stored is one all the same.
+	if err := l.store.Update(bucketstore.Leased, h.Key, now, &l.spend); err != nil && l.spend.State != leasing.Exhausted {
 		return l.contended(h, req.policyOf(h.Hit))
 	}
 	if tooDear {
@@ -87,23 +88,6 @@ func (l *Limiter) takeCredit(req *Request, i int, now quota.Instant, commit bool
 		h.by = byTicket
 	}
 	return true, Quota
-}
-
-// spendCredit carries out l.spend by what this worker holds of the bucket or, if that does not do, in the shared data.
-func (l *Limiter) spendCredit(key match.Key, now quota.Instant) error {
-	held := l.place(bucketstore.Leased, &key, now)
-	if held != nil && held.spend(&l.spend, &key) {
-		return nil
-	}
-	l.spend.Hold = held != nil && !l.spend.Strict
-	err := l.store.Update(bucketstore.Leased, key, now, &l.spend)
-	switch {
-	case err != nil && l.spend.State == leasing.Exhausted: // It is refused all the same; only what would have been held is lost.
-		err = nil
-	case err == nil && held != nil:
-		l.Stats.Lapsed += uint64(held.remember(&l.spend, key))
-	}
-	return err
 }
 
 // takeTab decides a hit of an optimistic bucket: this node alone, within its slack, and reported afterwards.

@@ -22,8 +22,6 @@ type Stats struct {
 	CandidateAllowed, CandidateRefused, CandidateUndetermined uint64
 	// Turned are requests of leaky buckets that too many wait before, Gone those whose client went away before their decision.
 	Contended, ChargedInVain, Waited, Delayed, Turned, Gone uint64
-	// Lapsed are tokens that this worker took of a lease in advance and did not use in time.
-	Lapsed uint64
 	// Decided counts what decided: each hit of an allowed request, of a refused one the hit that refuses.
 	Decided [Sources]uint64
 }
@@ -40,11 +38,10 @@ type Limiter struct {
 	local    localTake
 	window   windowTake
 	vacate   vacate
-	told     told
+	full     full
 	spend    leasing.Spend
 	use      leasing.Use
 	together []*leasing.Ticket
-	held     [places]held
 }
 
 // New makes a limiter. Without a desk every policy is decided by this node's own buckets.

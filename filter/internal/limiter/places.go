@@ -62,25 +62,25 @@ func (l *Limiter) takeKept(req *Request, h *Hit, now quota.Instant, commit bool)
 	if !ok || l.delays.Full() {
 		return false
 	}
-	l.told = told{now: now}
-	_ = l.store.Update(bucketstore.Kind(p.Kind), p.Key, now, &l.told) // It stores nothing, so nothing can be in its way.
-	h.Remaining, h.Reset, h.Retry = 0, quota.Span(max(l.told.fullAt, p.At)-now), 0
+	l.full = full{now: now}
+	_ = l.store.Update(bucketstore.Kind(p.Kind), p.Key, now, &l.full) // It stores nothing, so nothing can be in its way.
+	h.Remaining, h.Reset, h.Retry = 0, quota.Span(max(l.full.at, p.At)-now), 0
 	if h.settled = commit; commit {
 		h.release, h.params, h.after = p.At, p.Params, p.After
 	}
 	return true
 }
 
-// told is the change that only looks at what clients are told of when a bucket will be full.
-type told struct{ now, fullAt quota.Instant }
+// full is the change that only looks when a bucket will be full.
+type full struct{ now, at quota.Instant }
 
 // Apply implements bucketstore.Change.
-func (t *told) Apply(e *bucketstore.Entry) bool {
-	reset := e.Reset
+func (f *full) Apply(e *bucketstore.Entry) bool {
 	if e.Kind == bucketstore.Leased {
-		reset = e.Credit.Reset
+		f.at = e.Credit.FullAt
+	} else {
+		f.at = f.now + quota.Instant(e.Params.ResetAfter(e.State, f.now))
 	}
-	t.fullAt = reset.At(t.now)
 	return false
 }
 

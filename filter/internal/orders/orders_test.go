@@ -156,7 +156,7 @@ func (c entry) Apply(e *bucketstore.Entry) bool {
 		*c.seen = *e
 		return false
 	}
-	e.State, e.Params, e.Reset, e.Tab, e.Credit, e.Limit = c.write.State, c.write.Params, c.write.Reset, c.write.Tab, c.write.Credit, c.write.Limit
+	e.State, e.Params, e.Tab, e.Credit, e.Limit = c.write.State, c.write.Params, c.write.Tab, c.write.Credit, c.write.Limit
 	return true
 }
 
@@ -177,10 +177,10 @@ func TestFreedBuckets(t *testing.T) {
 	late := p.Now() + quota.Instant(quota.Hour)
 	spend := func() {
 		for key := range byte(3) {
-			update(bucketstore.Local, key, entry{write: &bucketstore.Entry{Params: params, State: quota.State{Debt: 5 * params.Den, Last: p.Now()}, Reset: quota.Reset{FullAt: late}}})
+			update(bucketstore.Local, key, entry{write: &bucketstore.Entry{Params: params, State: quota.State{Debt: 5 * params.Den, Last: p.Now()}}})
 			update(bucketstore.Optimistic, key, entry{write: &bucketstore.Entry{Params: params, Tab: lease.Tab{Debt: params.Den, Unknown: 3, Last: p.Now(), Since: p.Now(), Heard: p.Now()}}})
 			update(bucketstore.Leased, key, entry{write: &bucketstore.Entry{Limit: 7, Credit: lease.Credit{
-				NotBefore: late, DenyCost: 1, Reset: quota.Reset{FullAt: late}, Lots: [2]lease.Lot{{Tokens: 4, Expiry: late}}}}})
+				NotBefore: late, DenyCost: 1, FullAt: late, Lots: [2]lease.Lot{{Tokens: 4, Expiry: late}}}}})
 		}
 	}
 	// left is what is left to forget of each bucket: its refusal, the node's own, what is owed.
@@ -193,11 +193,8 @@ func TestFreedBuckets(t *testing.T) {
 			if leased.Credit.Available(p.Now()) != 4 || tab.Tab.Unknown != 3 {
 				t.Errorf("bucket %d: tokens in hand %+v, used %+v", key, leased.Credit, tab.Tab)
 			}
-			if reset := own.Reset.FullAt; (reset != 0) != (own.State.Debt != 0) {
-				t.Errorf("bucket %d has %+v, and clients are told that it is full at %d", key, own.State, reset)
-			}
-			if reset := leased.Credit.Reset.FullAt; (reset != 0) != (leased.Credit.NotBefore != 0) {
-				t.Errorf("bucket %d is refused until %d, and clients are told that it is full at %d", key, leased.Credit.NotBefore, reset)
+			if full := leased.Credit.FullAt; (full != 0) != (leased.Credit.NotBefore != 0) {
+				t.Errorf("bucket %d is refused until %d, and full at %d", key, leased.Credit.NotBefore, full)
 			}
 			all = append(all, fmt.Sprint(leased.Credit.NotBefore != 0, own.State.Debt != 0, tab.Tab.Debt != 0))
 		}

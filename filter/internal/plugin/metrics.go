@@ -95,7 +95,7 @@ func (p *pluginContext) counts() (c [len(counterNames)]uint64) {
 		{s.CandidateAllowed, s.CandidateRefused, s.CandidateUndetermined},
 		s.Decided[:],
 		{s.ChargedInVain, p.store.Retries, p.store.Contended, p.store.Evictions},
-		{sync.Applied, sync.Refused}, sync.Polls[:], desk.Calls[:], {desk.ItemsUnknown, desk.Lapsed + s.Lapsed},
+		{sync.Applied, sync.Refused}, sync.Polls[:], desk.Calls[:], {desk.ItemsUnknown, desk.Lapsed},
 		steps.Entered[:], steps.Left[:], {steps.Reported, steps.Failed},
 		{people.Asked, people.Failed, people.Dropped},
 		{told.Told, told.Failed},
