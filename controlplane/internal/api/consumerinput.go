@@ -96,7 +96,18 @@ func (in *input) mark(path string, m *gen.Mark) *consumers.Mark {
 	if m == nil {
 		return nil
 	}
+	in.reason(path, m.Reason)
 	return &consumers.Mark{Reason: m.Reason, Expires: in.expires(path, m.ExpiresAt)}
+}
+
+// reason checks why something is so. It may be left out, and is printed where operators look.
+func (in *input) reason(path, reason string) {
+	if reason == "" {
+		return
+	}
+	if why := badReason(reason); why != "" {
+		in.problem(path+".reason", "%s", why)
+	}
 }
 
 func (in *input) expires(path string, at *time.Time) time.Time {
@@ -112,6 +123,7 @@ func (in *input) expires(path string, at *time.Time) time.Time {
 // override reads one; before are those that come before it in the document.
 func (in *input) override(path string, o gen.Override, before []gen.Override) consumers.Override {
 	own := consumers.Override{Policy: o.Policy, Mark: consumers.Mark{Reason: o.Reason, Expires: in.expires(path, o.ExpiresAt)}}
+	in.reason(path, o.Reason)
 	p, ok := in.set.Policy(o.Policy)
 	switch {
 	case slices.ContainsFunc(before, func(other gen.Override) bool { return other.Policy == o.Policy }):

@@ -90,7 +90,10 @@ func TestWhatAConsumerCannotHave(t *testing.T) {
 	p := withPolicies(t)
 	for body, want := range map[string]string{
 		`{}`: ": says nothing: give a tier, overrides, banned or bypass; DELETE forgets a consumer",
-		`{"tier": "gold", "banned": {"expires_at": "2020-01-01T00:00:00Z"}}`:                                        "tier: must be one of the tiers free, premium\nbanned.expires_at: is over",
+		`{"tier": "gold", "banned": {"expires_at": "2020-01-01T00:00:00Z"}}`: "tier: must be one of the tiers free, premium\nbanned.expires_at: is over",
+		`{"banned": {"reason": "\u001b[31mred"}, "bypass": {"reason": " "}}`: "banned.reason: must be one line of printable text\n" +
+			"bypass.reason: must say why",
+		`{"overrides": [{"policy": "api", "limit": "unlimited", "reason": "a\r\nb"}]}`:                              "overrides[0].reason: must be one line of printable text",
 		`{"overrides": [{"policy": "none", "limit": "unlimited"}]}`:                                                 "overrides[0].policy: is none: the policy set has no policy of this name",
 		`{"overrides": [{"policy": "all", "limit": {"quota": 1, "window": "1s"}}]}`:                                 "overrides[0].policy: does not count by consumer: its partition has no part consumer",
 		`{"overrides": [{"policy": "api", "limit": "unlimited"}, {"policy": "api", "limit": "unlimited"}]}`:         "overrides[1].policy: is overridden already",

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 )
 
 // resources are what audit entries call the things that are changed, some with a name after a slash.
@@ -20,6 +21,7 @@ type auditCommand struct {
 	Since    string `help:"Only what was changed since then: 2h, 7d, or a time like 2030-01-01T00:00:00Z." placeholder:"TIME"`
 	By       string `help:"Only what was changed with the token of this name." placeholder:"NAME"`
 	Resource string `help:"Only changes of this, like policyset, policies/NAME, consumers/KEY; policies/ is all policies." placeholder:"RESOURCE"`
+	Full     bool   `help:"Print below each change what was there before and after, and the request."`
 }
 
 // Run prints who changed what, newest first.
@@ -54,14 +56,42 @@ func (c *auditCommand) Run(env *environment) error {
 	if c.Output == "json" {
 		return printJSON(env.Out, map[string]any{"entries": all.Entries})
 	}
-	return table(env.Out, "TIME\tBY\tACTION\tRESOURCE\tBEFORE\tAFTER\tREASON", func(w io.Writer) {
-		for _, e := range all.Entries {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", e.At.Format(time.RFC3339), e.By, e.Action, e.Resource, inWords(e.Before), inWords(e.After), e.Reason)
+	return table(env.Out, "TIME\tBY\tCHANGE", func(w io.Writer) {
+		for i := range all.Entries {
+			e := &all.Entries[i]
+			fmt.Fprintf(w, "%s\t%s\t%s\n", e.At.Format(time.RFC3339), printable(by(e)), sentence(e))
+			if c.Full {
+				writeWhole(w, e)
+			}
 		}
 	})
 }
 
-// maxWords is how much of a value a table shows; -o json has all of it.
+// by is who made a change.
+func by(e *gen.AuditEntry) string {
+	if e.By == "" {
+		return "weir"
+	}
+	return e.By
+}
+
+// writeWhole prints everything that is kept of a change, below its sentence.
+func writeWhole(w io.Writer, e *gen.AuditEntry) {
+	for _, part := range []struct {
+		name  string
+		value any
+	}{{"action", e.Action}, {"resource", e.Resource}, {"request", e.RequestID}, {"before", e.Before}, {"after", e.After}} {
+		text, ok := part.value.(string)
+		if !ok && part.value != nil {
+			text = asJSON(part.value)
+		}
+		if text != "" {
+			fmt.Fprintf(w, "\t\t  %s: %s\n", part.name, printable(text))
+		}
+	}
+}
+
+// maxWords is how much is shown of a value without a sentence of its own; --full and -o json show all of it.
 const maxWords = 100
 
 // inWords shows a value that was changed, as JSON on one line.
@@ -69,13 +99,17 @@ func inWords(value any) string {
 	if value == nil {
 		return "-"
 	}
-	text, err := json.Marshal(value)
-	if err != nil {
-		return err.Error()
-	}
-	all := []rune(strings.NewReplacer("\t", " ", "\n", " ").Replace(string(text)))
+	all := []rune(asJSON(value))
 	if len(all) > maxWords {
 		all = append(all[:maxWords-1], '…')
 	}
 	return string(all)
+}
+
+func asJSON(value any) string {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
 }

@@ -50,6 +50,7 @@ func TestScripts(t *testing.T) {
 			}
 			env.Setenv("WEIR_SERVER", "http://"+serve(t, env))
 			env.Setenv("STRANGER", stranger(t))
+			env.Setenv("ESCAPE", "\x1b]0;pwned\a\r\nbanned    no")
 			env.Setenv("WEIR_TOKEN", adminToken)
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("XDG_CONFIG_HOME", filepath.Join(env.WorkDir, "config"))

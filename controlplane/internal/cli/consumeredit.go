@@ -37,7 +37,7 @@ func markText(reason string, end *time.Time) string {
 		text = "until " + end.Format(time.RFC3339)
 	}
 	if reason != "" {
-		text += ": " + reason
+		text += ": " + printable(reason)
 	}
 	return text
 }

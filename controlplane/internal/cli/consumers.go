@@ -168,7 +168,7 @@ func (c *getConsumer) Run(env *environment) error {
 	for _, o := range r.Overrides {
 		fmt.Fprintf(env.Out, "override  %s %s, %s\n", o.Policy, ownLimits(o.Limit), markText(o.Reason, o.ExpiresAt))
 	}
-	_, err = fmt.Fprintf(env.Out, "changed   by %s at %s\n", r.By, r.Updated.Format(time.RFC3339))
+	_, err = fmt.Fprintf(env.Out, "changed   by %s at %s\n", printable(r.By), r.Updated.Format(time.RFC3339))
 	return err
 }
 

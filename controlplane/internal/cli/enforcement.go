@@ -184,7 +184,7 @@ func tell(out io.Writer, now api.EnforcementAnswer, verb string) error {
 		if o.Expires != nil {
 			fmt.Fprintf(&b, " until %s", o.Expires.Format(time.RFC3339))
 		}
-		fmt.Fprintf(&b, ", because: %s (%s, %s)\n", o.Reason, o.By, o.Since.Format(time.RFC3339))
+		fmt.Fprintf(&b, ", because: %s (%s, %s)\n", printable(o.Reason), printable(o.By), o.Since.Format(time.RFC3339))
 		if o.State == enforcement.Off && o.Percent == 100 && o.Policy == "" && o.Tier == "" {
 			b.WriteString("All bans are lifted meanwhile.\n")
 		}

@@ -74,7 +74,7 @@ func printKey(out io.Writer, k api.KeyAnswer) error {
 		if b.Expires != nil {
 			until = "until " + b.Expires.Format(time.RFC3339)
 		}
-		fmt.Fprintf(out, "It is BANNED %s, because: %s (%s, %s)\n", until, b.Reason, b.By, b.Since.Format(time.RFC3339))
+		fmt.Fprintf(out, "It is BANNED %s, because: %s (%s, %s)\n", until, printable(b.Reason), printable(b.By), b.Since.Format(time.RFC3339))
 	}
 	if !k.Durable {
 		fmt.Fprintln(out, "The store is away: bans are held in memory until it is back.")

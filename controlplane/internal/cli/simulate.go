@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/simulate"
@@ -197,12 +198,12 @@ func writeCallers(out *strings.Builder, callers []simulate.Caller, all int) {
 
 func stamp(at time.Time) string { return at.Format("2006-01-02T15:04:05.000Z") }
 
-// printable is a text from a log as a terminal may show it.
+// printable is a text that somebody else has written, as a terminal may show it.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return '?'
+		if unicode.IsPrint(r) {
+			return r
 		}
-		return r
+		return '?'
 	}, text)
 }

@@ -1,0 +1,217 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+)
+
+// sentence says what a change was. What this version of weir does not know is shown as it is.
+func sentence(e *gen.AuditEntry) string {
+	kind, _, _ := strings.Cut(e.Action, ".")
+	say, known := sentences[kind]
+	var text string
+	if known {
+		text = say(e)
+	}
+	if text == "" {
+		text = fmt.Sprintf("%s of %s: %s → %s", e.Action, e.Resource, inWords(e.Before), inWords(e.After))
+	}
+	if e.Reason != "" && !strings.HasSuffix(text, e.Reason) {
+		text += ": " + e.Reason
+	}
+	return printable(text)
+}
+
+// sentences are by what was changed. Each is empty for values that it cannot read.
+var sentences = map[string]func(e *gen.AuditEntry) string{
+	"policyset": versionSentence, "policy": versionSentence, "version": versionSentence,
+	"rollout": rolloutSentence, "enforcement": orderSentence, "key": keySentence,
+	"consumer": consumerSentence, "consumers": batchSentence,
+}
+
+// into reads a value of an entry; it returns false for one that was too large to be kept.
+func into(value, target any) bool {
+	text, err := json.Marshal(value)
+	return err == nil && json.Unmarshal(text, target) == nil
+}
+
+// versionSentence is like: version 3: api: limit 10 per 1m → 20 per 1m.
+func versionSentence(e *gen.AuditEntry) string {
+	var after struct {
+		Version        uint64
+		Summary, Nodes string
+	}
+	if !into(e.After, &after) || after.Version == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("version %d", after.Version)
+	if after.Nodes != "" {
+		text += fmt.Sprintf(" for %s of the nodes", after.Nodes)
+	}
+	return text + ": " + after.Summary
+}
+
+func rolloutSentence(e *gen.AuditEntry) string {
+	var before, after struct {
+		Version uint64
+		Nodes   string
+	}
+	switch {
+	case !into(e.Before, &before) || !into(e.After, &after):
+		return ""
+	case e.After == nil:
+		return fmt.Sprintf("version %d taken back, which %s of the nodes had", before.Version, before.Nodes)
+	}
+	return fmt.Sprintf("version %d for %s of the nodes, before for %s", after.Version, after.Nodes, before.Nodes)
+}
+
+// orderSentence names the orders that were given and lifted.
+func orderSentence(e *gen.AuditEntry) string {
+	var before, after []enforcement.Order
+	if !into(e.Before, &before) || !into(e.After, &after) {
+		return ""
+	}
+	var said []string
+	for _, o := range after {
+		if !slices.ContainsFunc(before, func(b enforcement.Order) bool { return same(b, o) }) {
+			text := fmt.Sprintf("enforcement %s for %s", o.State, o.Scope())
+			if o.Percent < 100 {
+				text += fmt.Sprintf(", %d %% of the keys", o.Percent)
+			}
+			said = append(said, text+" "+markText(o.Reason, o.Expires))
+		}
+	}
+	for _, o := range before {
+		if !slices.ContainsFunc(after, func(a enforcement.Order) bool { return a.Scope() == o.Scope() }) {
+			said = append(said, fmt.Sprintf("enforcement no longer %s for %s", o.State, o.Scope()))
+		}
+	}
+	return strings.Join(said, "; ")
+}
+
+// same reports whether two orders say the same.
+func same(a, b enforcement.Order) bool {
+	return a.State == b.State && a.Percent == b.Percent && a.Scope() == b.Scope() && a.Reason == b.Reason &&
+		markText("", a.Expires) == markText("", b.Expires)
+}
+
+// keySentence is like: key 0d1e… of login: banned until …: tries passwords.
+func keySentence(e *gen.AuditEntry) string {
+	parts := strings.Split(e.Resource, "/")
+	if len(parts) != 3 {
+		return ""
+	}
+	text := fmt.Sprintf("key %s of %s: ", parts[2], parts[1])
+	switch e.Action {
+	case "key.ban":
+		var ban enforcement.Ban
+		if !into(e.After, &ban) {
+			return ""
+		}
+		return text + "banned " + markText(ban.Reason, ban.Expires)
+	case "key.unban":
+		return text + "no longer banned"
+	case "key.reset":
+		return text + "reset"
+	case "key.grant":
+		var given struct{ Tokens int64 }
+		if !into(e.After, &given) {
+			return ""
+		}
+		return text + "given " + plural(int(given.Tokens), "token", "tokens")
+	}
+	return ""
+}
+
+// consumerSentence names what has changed of a consumer.
+func consumerSentence(e *gen.AuditEntry) string {
+	var before, after consumers.Record
+	if !into(e.Before, &before) || !into(e.After, &after) {
+		return ""
+	}
+	said := marked(nil, "banned", before.Banned, after.Banned)
+	said = marked(said, "not limited", before.Bypass, after.Bypass)
+	if before.Tier != after.Tier && after.Tier != "" {
+		said = append(said, "tier "+after.Tier)
+	} else if before.Tier != after.Tier {
+		said = append(said, "no longer tier "+before.Tier)
+	}
+	said = append(said, overridden(before.Overrides, after.Overrides)...)
+	switch {
+	case e.Action == "consumer.delete":
+		said = []string{"forgotten"}
+	case len(said) == 0:
+		said = []string{"put again as it was"}
+	}
+	return "consumer " + strings.TrimPrefix(e.Resource, "consumers/") + ": " + strings.Join(said, "; ")
+}
+
+func batchSentence(e *gen.AuditEntry) string {
+	var written struct{ Consumers int }
+	into(e.After, &written)
+	if e.Action != "consumers.put" || e.After == nil {
+		return ""
+	}
+	return plural(max(written.Consumers, 1), "consumer", "consumers") + " put"
+}
+
+// marked adds how a ban or a bypass has changed.
+func marked(said []string, what string, before, after *consumers.Mark) []string {
+	switch {
+	case after == nil && before != nil:
+		return append(said, "no longer "+what)
+	case after != nil && (before == nil || *before != *after):
+		return append(said, what+" "+markText(after.Reason, optional(after.Expires)))
+	}
+	return said
+}
+
+// overridden names the limits of a consumer's own that have changed.
+func overridden(before, after []consumers.Override) (said []string) {
+	find := func(list []consumers.Override, policy string) (o consumers.Override, found bool) {
+		at := slices.IndexFunc(list, func(o consumers.Override) bool { return o.Policy == policy })
+		if at < 0 {
+			return o, false
+		}
+		return list[at], true
+	}
+	for _, o := range after {
+		limit := limitsText(o)
+		if was, found := find(before, o.Policy); !found || limitsText(was) != limit || was.Mark != o.Mark {
+			end := markText(o.Reason, optional(o.Expires))
+			said = append(said, fmt.Sprintf("limit under %s %s %s", o.Policy, limit, end))
+		}
+	}
+	for _, o := range before {
+		if _, found := find(after, o.Policy); !found {
+			said = append(said, "the policy's limit under "+o.Policy)
+		}
+	}
+	return said
+}
+
+func limitsText(o consumers.Override) string {
+	if len(o.Limits) == 0 {
+		return "unlimited"
+	}
+	text, err := json.Marshal(o.Limits)
+	if err != nil {
+		return err.Error()
+	}
+	return ownLimits(text)
+}
+
+// optional is nil for no time.
+func optional(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
+}
