@@ -27,6 +27,7 @@ identity: {consumer: [{header: x-api-key}], tier: [assignment], default_tier: fr
 policies:
   - {name: cheap, match: {paths: [/cheap]}, partition: [consumer], limits: {free: {quota: 2, window: 1h}, premium: unlimited}}
   - {name: near, match: {paths: [/near]}, partition: [consumer], limit: {quota: 3, window: 1h}, mode: local}
+  - {name: address, match: {paths: [/address]}, partition: [client_ip, method], limit: [{quota: 9, window: 1s}, {quota: 4, window: 1h}]}
 `
 
 // run runs a command of weir against the control plane and returns what it prints.
@@ -46,7 +47,7 @@ func (w *world) run(args ...string) string {
 func TestWhyARequestWasRefused(t *testing.T) {
 	w := start(t, setup{workers: 2, policies: whyPolicies})
 	e := w.envoys[0]
-	for path, allowed := range map[string]int64{"/cheap": 2, "/near": 3} {
+	for path, allowed := range map[string]int64{"/cheap": 2, "/near": 3, "/address": 4} {
 		got := load{clients: 1, total: 8, request: func(int) *http.Request {
 			return request(http.MethodGet, e.URL()+path+"?key="+apiKey, "x-api-key", apiKey, "x-app", "shop")
 		}}.run(w.ctx)
@@ -55,13 +56,14 @@ func TestWhyARequestWasRefused(t *testing.T) {
 		}
 	}
 	refused := time.Now()
-	for policy, want := range map[string][]string{
-		"cheap": {"refused by policy cheap", "on envoy-1: the quota was used up", "limit    2 per 1h, the limit of the tier free (version 1)", "mode leased",
+	for who, want := range map[string][]string{
+		apiKey + " --policy cheap": {"refused by policy cheap", "on envoy-1: the quota was used up", "limit    2 per 1h, the limit of the tier free (version 1)", "mode leased",
 			"tokens   0 then, for a cost of 1; 0 of 2 now", "header:x-app=shop path=/cheap"},
-		"near": {"refused by policy near", "limit    3 per 1h, the policy's limit (version 1)", "decided  by the node's own bucket; mode local", "0 then", "path=/near"},
+		apiKey + " --policy near":                         {"refused by policy near", "limit    3 per 1h, the policy's limit (version 1)", "decided  by the node's own bucket; mode local", "0 then", "path=/near"},
+		"--policy address method:GET client_ip:127.0.0.1": {"refused by policy address", "limit    4 per 1h, the policy's limit (version 1)", "0 of 4 now"},
 	} {
 		w.await("why", func(context.Context) error {
-			said := w.run("why", apiKey, "--policy", policy)
+			said := w.run(append([]string{"why"}, strings.Fields(who)...)...)
 			for _, part := range want {
 				if !strings.Contains(said, part) {
 					return fmt.Errorf("it lacks %q:\n%s", part, said)
@@ -88,7 +90,7 @@ func TestWhyARequestWasRefused(t *testing.T) {
 	if d := page.Decisions[0]; d.Tier != "free" || d.Reason != "quota" || d.From != "tier" || d.Consumer == "" || time.Until(d.Ends) < 20*time.Minute {
 		t.Errorf("%+v", d)
 	}
-	if said := w.run("why", "nobody"); !strings.Contains(said, "no refusal of this consumer is known") {
+	if said := w.run("why", "nobody"); !strings.Contains(said, "no refusal of this caller is known") {
 		t.Error(said)
 	}
 	w.await("the heaviest callers", func(context.Context) error {

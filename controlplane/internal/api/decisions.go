@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"math"
 	"net/http"
@@ -45,12 +46,9 @@ func (s *server) ListDecisions(ctx context.Context, r gen.ListDecisionsRequestOb
 		return nil, err
 	}
 	query := decisions.Query{Before: token, Policy: r.Params.Policy, Since: r.Params.Since}
-	if r.Params.Consumer != "" {
-		p, err := s.person(r.Params.Consumer, r.Params.Source)
-		if err != nil {
-			return nil, err
-		}
-		query.Consumer = &p.key
+	caller, err := s.caller(&query, r.Params)
+	if err != nil {
+		return nil, err
 	}
 	list, next, complete, err := s.Decisions.Find(ctx, query, size)
 	if errors.Is(err, decisions.ErrCursor) {
@@ -60,10 +58,39 @@ func (s *server) ListDecisions(ctx context.Context, r gen.ListDecisionsRequestOb
 		return nil, err
 	}
 	s.ownLimits(ctx, list)
-	if query.Consumer != nil {
-		s.levels(ctx, list, query.Consumer)
+	if query.Consumer != nil || query.Buckets != nil {
+		s.levels(ctx, list, caller)
 	}
 	return gen.ListDecisions200JSONResponse{Complete: complete, Decisions: append([]decisions.Decision{}, list...), Next: pageToken(next)}, nil
+}
+
+// caller adds to a query whose refusals are meant, and returns the consumer if it is about one.
+func (s *server) caller(q *decisions.Query, params gen.ListDecisionsParams) (person *consumers.Key, err error) {
+	if params.Consumer != "" {
+		p, err := s.person(params.Consumer, params.Source)
+		if err != nil {
+			return nil, err
+		}
+		q.Consumer, person = &p.key, &p.key
+	}
+	switch {
+	case len(params.Partition) == 0:
+		return person, nil
+	case params.Policy == "":
+		return nil, badRequest("partition needs policy: a partition key is that of one policy")
+	}
+	k, err := s.key(params.Policy, gen.GetKeyParams{Partition: params.Partition, Source: params.Source})
+	if err != nil {
+		return nil, err
+	}
+	q.Buckets = []string{}
+	for _, bucket := range k.buckets() {
+		q.Buckets = append(q.Buckets, hex.EncodeToString(bucket[:]))
+	}
+	if person == nil {
+		person = k.person
+	}
+	return person, nil
 }
 
 // ownLimits names the consumer's own limits where those refused. Of consumers that cannot be looked up the policy's stay.
@@ -134,7 +161,7 @@ func (s *server) level(ctx context.Context, d *decisions.Decision, person *consu
 		return nil
 	}
 	item := wire.LeaseItem{Bucket: key, Limit: d.LimitIndex, Cost: 1, Turn: math.MaxUint64}
-	if p.ByConsumer() {
+	if p.ByConsumer() && person != nil {
 		place := set.PlaceOf(d.LimitIndex)
 		item.Place = uint8(place + 1)
 		item.Consumer = [2]uint64{binary.LittleEndian.Uint64(person[:8]), binary.LittleEndian.Uint64(person[8:])}

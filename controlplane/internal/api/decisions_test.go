@@ -2,11 +2,13 @@ package api_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -72,6 +74,75 @@ func TestWhySomebodyWasLimited(t *testing.T) {
 	}
 	if strings.Contains(p.log.String(), "alice") {
 		t.Errorf("the log names a consumer: %s", p.log.String())
+	}
+}
+
+// A refusal is found by the partition key of its policy, in whatever tier and by whichever limit it was.
+func TestWhyAnAddressWasLimited(t *testing.T) {
+	p := newPlane(t)
+	const doc = `
+version: weir/v1
+tiers: [free, gold]
+identity: {consumer: [{header: x-api-key}], tier: [assignment], default_tier: free}
+policies:
+  - {name: login, partition: [client_ip], limit: [{quota: 10, window: 1m}, {quota: 5, window: 1s}]}
+  - {name: tiered, partition: [client_ip, method], limits: {free: {quota: 10, window: 1m}, gold: {quota: 20, window: 1m}}}
+`
+	if w := p.put(`"0"`, doc); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	set, err := policydoc.Load([]byte(doc), policydoc.YAML)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := p.hub.Secret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := func(name, tier string, n int, limit uint32, of uint8, values ...string) wire.Refusal {
+		var texts []match.Value
+		for _, v := range values {
+			texts = append(texts, match.Value{Text: []byte(v)})
+		}
+		index := uint32(slices.IndexFunc(set.Policies, func(p policy.Policy) bool { return p.Name == name }))
+		bucket := match.NewPartition(secret, &set.Policies[index], texts).Bucket(tier, n, false)
+		return wire.Refusal{Caller: wire.Caller{Policy: index, Tier: of, Bucket: bucket, Count: 1}, Limit: limit, Source: 3, Cost: 1}
+	}
+	address := "\xc0\x00\x02\x01"
+	body := wire.AppendDecisions(nil, &wire.Decisions{Node: []byte("envoy-1"), Version: 1, Refusals: []wire.Refusal{
+		refused("login", "", 1, 1, 0, address), refused("tiered", "gold", 0, 3, 2, address, "GET"), refused("tiered", "free", 0, 2, 1, address, "PUT"),
+	}})
+	if w := p.do(call{"envoy", "POST", "/node/v1/decisions", nil, string(body)}); w.Code != 204 {
+		t.Fatal(w.Code, w.Body)
+	}
+	for query, want := range map[string]string{
+		"policy=login&partition=client_ip:192.0.2.1":                       "login",
+		"policy=login&partition=192.0.2.1":                                 "login",
+		"policy=login&partition=192.0.2.2":                                 "",
+		"policy=tiered&partition=client_ip:192.0.2.1&partition=method:GET": "tiered",
+		"policy=tiered&partition=client_ip:192.0.2.1&partition=method:PUT": "tiered",
+		"policy=tiered&partition=client_ip:192.0.2.1&partition=method:TOP": "",
+		"policy=login&partition=192.0.2.1&consumer=alice":                  "",
+	} {
+		var got api.DecisionsAnswer
+		w := p.do(call{"eyes", "GET", "/v1/decisions?" + query, nil, ""})
+		var names []string
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 {
+			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+		}
+		for _, d := range got.Decisions {
+			if names = append(names, d.Policy); d.Now == nil {
+				t.Errorf("%s: the level is missing", query)
+			}
+		}
+		if strings.Join(names, " ") != want {
+			t.Errorf("%s: refusals of %v, want %q", query, names, want)
+		}
+	}
+	p.problem(p.do(call{"eyes", "GET", "/v1/decisions?partition=client_ip:192.0.2.1", nil, ""}), 400, "bad-request")
+	p.problem(p.do(call{"eyes", "GET", "/v1/decisions?policy=none&partition=x", nil, ""}), 404, "not-found")
+	if log := p.log.String(); strings.Contains(log, "192.0.2") {
+		t.Errorf("the log names an address: %s", log)
 	}
 }
 

@@ -101,6 +101,23 @@ func (s *server) places(ctx context.Context, k bucketKey) (all []place, err erro
 	return all, nil
 }
 
+// buckets are the hashes of all that requests with the key may spend from: of each tier and limit, enforced or in shadow.
+func (k bucketKey) buckets() (all [][16]byte) {
+	add := func(tier string, limits []policy.Limit) {
+		for n := range limits {
+			all = append(all, k.partition.Bucket(tier, n, false), k.partition.Bucket(tier, n, true))
+		}
+	}
+	if len(k.policy.Tiers) == 0 {
+		add("", k.policy.Limits)
+		return all
+	}
+	for i, tier := range k.by.Set.Tiers {
+		add(tier, k.policy.LimitsOf(i))
+	}
+	return all
+}
+
 // adjust looks at all buckets of a key, or changes them.
 func (s *server) adjust(ctx context.Context, k bucketKey, c lease.Change, e audit.Entry) (answer gen.OneKeyJSONResponse, err error) {
 	answer.Headers.CacheControl = "no-store"

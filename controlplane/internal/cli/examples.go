@@ -38,7 +38,7 @@ var examples = map[string]string{
 	"keys ban":           "weir keys ban api client_ip:192.0.2.1 --for 1h --reason 'tries passwords'",
 	"keys unban":         "weir keys unban api client_ip:192.0.2.1",
 	"usage":              "weir usage - < key.txt",
-	"why":                "weir why alice\nweir why alice --source header:x-user",
+	"why":                "weir why alice\nweir why alice --source header:x-user\nweir why --policy login client_ip:192.0.2.1",
 	"top":                "weir top\nweir top --policy api-per-consumer",
 	"audit":              "weir audit --since 24h\nweir audit --resource policies/api-per-consumer",
 	"simulate":           "weir simulate policies.yaml access.log.gz\nweir simulate draft.yaml access.log --against current\nkubectl logs envoy | weir simulate draft.yaml - --field consumer=api_key",

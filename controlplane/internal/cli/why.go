@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -13,38 +14,60 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
 )
 
 type whyCommand struct {
 	getFlags
-	Consumer string `arg:"" help:"The consumer, as its requests say it, like an API key; - reads it from the standard input, where other users do not see it."`
-	Source   string `help:"Where requests say it, if the policy set names several places." placeholder:"header:NAME"`
-	Policy   string `help:"Only refusals of this policy." placeholder:"NAME"`
-	Since    string `help:"Only refusals since then: 10m, or a time like 2030-01-01T00:00:00Z. At most an hour is kept." placeholder:"TIME"`
+	Caller []string `arg:"" sep:"none" help:"The consumer, as its requests say it, like an API key; - reads it from the standard input, where other users do not see it. With --policy also a partition key, like client_ip:192.0.2.1: each part as PART:VALUE."`
+	Source string   `help:"Where requests say it, if the policy set names several places." placeholder:"header:NAME"`
+	Policy string   `help:"Only refusals of this policy." placeholder:"NAME"`
+	Since  string   `help:"Only refusals since then: 10m, or a time like 2030-01-01T00:00:00Z. At most an hour is kept." placeholder:"TIME"`
 }
 
-// Run prints the newest refusals of the consumer, the last one in words.
-func (c *whyCommand) Run(env *environment) error {
-	cl, err := c.client()
-	if err != nil {
-		return err
+// query asks for refusals of the consumer or the partition key.
+func (c *whyCommand) query(env *environment) (url.Values, error) {
+	query := url.Values{}
+	byKey := slices.ContainsFunc(c.Caller, policies.NamesPart)
+	switch {
+	case byKey && c.Policy == "":
+		return nil, fmt.Errorf("%s is a part of a partition key: give --policy, whose partition it is", c.Caller[0])
+	case byKey:
+		query["partition"] = c.Caller
+	case len(c.Caller) > 1:
+		return nil, errors.New("give one consumer, or a partition key with each part as PART:VALUE")
+	default:
+		id, err := argument(env, c.Caller[0])
+		if err != nil {
+			return nil, err
+		}
+		query.Set("consumer", id)
 	}
-	id, err := argument(env, c.Consumer)
-	if err != nil {
-		return err
-	}
-	query := url.Values{"consumer": {id}}
 	for name, value := range map[string]string{"source": c.Source, "policy": c.Policy} {
 		if value != "" {
 			query.Set(name, value)
 		}
 	}
-	if c.Since != "" {
-		since, err := c.pastTime(c.Since)
-		if err != nil {
-			return fmt.Errorf("--since: %w", err)
-		}
-		query.Set("since", since.Format(time.RFC3339Nano))
+	if c.Since == "" {
+		return query, nil
+	}
+	since, err := c.pastTime(c.Since)
+	if err != nil {
+		return nil, fmt.Errorf("--since: %w", err)
+	}
+	query.Set("since", since.Format(time.RFC3339Nano))
+	return query, nil
+}
+
+// Run prints the newest refusals of the caller, the last one in words.
+func (c *whyCommand) Run(env *environment) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	query, err := c.query(env)
+	if err != nil {
+		return err
 	}
 	got, err := cl.do(http.MethodGet, "/v1/decisions?"+query.Encode(), nil, nil)
 	if err != nil {
@@ -62,7 +85,7 @@ func (c *whyCommand) Run(env *environment) error {
 		fmt.Fprintln(env.Err, "weir: the store does not answer: this is what this control plane has heard of")
 	}
 	if len(page.Decisions) == 0 {
-		_, err = fmt.Fprintln(env.Out, "no refusal of this consumer is known; nodes tell of one within two seconds, and it is kept for an hour")
+		_, err = fmt.Fprintln(env.Out, "no refusal of this caller is known; nodes report one within two seconds, and it is kept for an hour")
 		return err
 	}
 	explain(env.Out, &page.Decisions[0])

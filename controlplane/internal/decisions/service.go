@@ -109,11 +109,14 @@ type Query struct {
 	// Consumer is a ConsumerKey.
 	Consumer *[16]byte
 	Policy   string
-	Since    time.Time
+	// Buckets are hashes in hexadecimal, of which a refusal has one; nil for any.
+	Buckets []string
+	Since   time.Time
 }
 
 func (q Query) wants(d *Decision) bool {
-	return (q.Consumer == nil || d.Consumer == hex.EncodeToString(q.Consumer[:])) && (q.Policy == "" || d.Policy == q.Policy)
+	return (q.Consumer == nil || d.Consumer == hex.EncodeToString(q.Consumer[:])) &&
+		(q.Policy == "" || d.Policy == q.Policy) && (q.Buckets == nil || slices.Contains(q.Buckets, d.Key))
 }
 
 // chunk is how many refusals are read at a time.

@@ -381,7 +381,7 @@ type Level = decisions.Level
 
 // Mark Of a ban: requests are refused with 403, before any bucket. Of a bypass: they are never limited and never charged.
 type Mark struct {
-	// Reason For operators; clients do not see it.
+	// Reason For operators; clients do not see it. One line of printable text.
 	Reason string `json:"reason,omitempty"`
 
 	// ExpiresAt When it ends by itself. Absent for one that is taken back.
@@ -457,7 +457,7 @@ type Override struct {
 	// Limit As in a policy: a limit, a list of limits with different windows, or the word `unlimited`.
 	Limit json.RawMessage `json:"limit"`
 
-	// Reason For operators.
+	// Reason For operators. One line of printable text.
 	Reason string `json:"reason,omitempty"`
 
 	// ExpiresAt When the policy's limit counts again. Absent for never.
@@ -768,8 +768,12 @@ type ListDecisionsParams struct {
 	// Source Where requests say who they are, as in the policy set's `identity.consumer`, or its name alone. Needed where there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 
-	// Policy Only refusals of this policy.
+	// Policy Only refusals of this policy. Needed with `partition`.
 	Policy string `form:"policy,omitempty" json:"policy,omitempty"`
+
+	// Partition Only refusals of one partition key of the policy, named as under `/v1/keys/{policy}`: what its requests have for each part
+	// of the policy's `partition`, like `client_ip:1.2.3.4`. It is hashed and looked up, and neither stored nor logged here.
+	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
 	// Since The earliest time.
 	Since time.Time `form:"since,omitempty" json:"since,omitempty"`
@@ -1407,6 +1411,13 @@ func (w *ServerInterfaceWrapper) ListDecisions(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "policy", ctx.QueryParams(), &params.Policy, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter policy: %s", err))
+	}
+
+	// ------------- Optional query parameter "partition" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "partition", ctx.QueryParams(), &params.Partition, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter partition: %s", err))
 	}
 
 	// ------------- Optional query parameter "since" -------------
