@@ -52,6 +52,13 @@ func run(ctx context.Context, s settings, out io.Writer) error {
 	if err := p.start(ctx); err != nil {
 		return err
 	}
+	// The token is stored only now: a run that does not come up takes nothing from another.
+	token, err := storeToken(p.tokenPath, p.adminToken)
+	if err != nil {
+		return err
+	}
+	defer token.putBack()
+	p.tokenStored = token.stored
 	fmt.Fprint(out, p.text())
 	select {
 	case <-ctx.Done():
@@ -119,10 +126,7 @@ func (p *parts) prepare() error {
 	if p.log, err = os.Create(p.logPath()); err != nil {
 		return err
 	}
-	if p.adminToken, err = adminToken(p.dir, p.keep); err != nil {
-		return err
-	}
-	p.tokenStored, err = storeToken(p.tokenPath, p.adminToken)
+	p.adminToken, err = adminToken(p.dir, p.keep)
 	return err
 }
 

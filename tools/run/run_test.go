@@ -79,8 +79,8 @@ func TestTheTokenIsKeptWithTheStateAndNewWithoutIt(t *testing.T) {
 func TestTheTokenIsForTheUserAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir", "token")
 	for range 2 { // the second replaces the first
-		if stored, err := storeToken(path, newToken()); !stored || err != nil {
-			t.Fatal(stored, err)
+		if token, err := storeToken(path, newToken()); !token.stored || err != nil {
+			t.Fatal(token, err)
 		}
 	}
 	info, err := os.Stat(path)
@@ -97,12 +97,48 @@ func TestATokenOfAnotherControlPlaneIsLeftAlone(t *testing.T) {
 	if err := os.WriteFile(path, []byte("production\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if stored, err := storeToken(path, newToken()); stored || err != nil {
-		t.Error(stored, err)
+	token, err := storeToken(path, newToken())
+	if token.stored || err != nil {
+		t.Error(token, err)
 	}
+	token.putBack()
 	if content, _ := os.ReadFile(path); string(content) != "production\n" {
 		t.Errorf("it is now %q", content)
 	}
+}
+
+// Two runs side by side: the command line talks to the second, and to the first again when that is over.
+func TestTheTokenOfAnotherRunIsPutBack(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weir", "token")
+	holds := func(want string) {
+		t.Helper()
+		if got, err := readToken(path); got != want || err != nil {
+			t.Errorf("the file holds %q, want %q (%v)", got, want, err)
+		}
+	}
+	store := func(token string) storedToken {
+		s, err := storeToken(path, token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		holds(token)
+		return s
+	}
+	first := store("run-first")
+	second := store("run-second")
+	second.putBack()
+	holds("run-first")
+	first.putBack()
+	holds("")
+
+	first, second = store("run-first"), store("run-second")
+	first.putBack()
+	holds("run-second")
+	if err := os.WriteFile(path, []byte("production\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second.putBack()
+	holds("production")
 }
 
 func TestASecondRunStaysOutOfTheFolder(t *testing.T) {

@@ -30,20 +30,49 @@ func adminToken(dir string, keep bool) (string, error) {
 	return token, writeToken(path, token)
 }
 
-// storeToken puts the token where the command line finds it. It reports false, and leaves the file alone, if that holds a
-// token of another control plane.
-func storeToken(path, token string) (stored bool, err error) {
-	content, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, err
+// storedToken is the file where the command line finds the token, and what was there before.
+type storedToken struct {
+	path, token, before string
+	// stored is false if the file holds a token of another control plane, which stays.
+	stored bool
+}
+
+// storeToken puts the token where the command line finds it, unless another control plane's is there.
+func storeToken(path, token string) (s storedToken, err error) {
+	s = storedToken{path: path, token: token}
+	if s.before, err = readToken(path); err != nil {
+		return s, err
 	}
-	if text := strings.TrimSpace(string(content)); text != "" && !strings.HasPrefix(text, tokenPrefix) {
-		return false, nil
+	if s.before != "" && !strings.HasPrefix(s.before, tokenPrefix) {
+		return s, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return false, err
+		return s, err
 	}
-	return true, writeToken(path, token)
+	s.stored = true
+	return s, writeToken(path, token)
+}
+
+// putBack restores what was there before, like the token of another run, unless somebody has changed the file meanwhile. What
+// cannot be restored stays as it is: the run is over.
+func (s storedToken) putBack() {
+	now, err := readToken(s.path)
+	switch {
+	case !s.stored || err != nil || now != s.token:
+	case s.before == "":
+		_ = os.Remove(s.path)
+	default:
+		_ = writeToken(s.path, s.before)
+	}
+}
+
+// readToken is empty for a file that is not there.
+func readToken(path string) (string, error) {
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return strings.TrimSpace(string(content)), err
 }
 
 // writeToken replaces a file as a whole; nobody but the user may ever read it.
