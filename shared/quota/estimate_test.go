@@ -24,10 +24,11 @@ const (
 // loads are what callers send, as multiples of the limit.
 var loads = []float64{0.5, 0.9, 1, 1.5, 3}
 
-// An arrival makes the instants of one caller's requests, in order: load times the quota in each window on average.
+// An arrival makes the instants of one caller's requests, in order: load times the quota in each window
+// on average.
 type arrival func(r *rand.Rand, load float64) []quota.Instant
 
-// traffic is what the tables compare. A row adds up its callers; their windows begin at different times.
+// traffic is what the tables compare. A row adds up its callers, whose windows begin at different times.
 var traffic = []struct {
 	name    string
 	callers int
@@ -95,8 +96,9 @@ func job(_ *rand.Rand, load float64) (at []quota.Instant) {
 	return at
 }
 
-// attack is quiet in the first of three windows until its last millisecond, sends half of everything there, and the other half
-// evenly over the second: the counter takes the burst for requests that came evenly, and forgets it too early.
+// attack is quiet in the first of three windows until its last millisecond, sends half of everything there,
+// and the other half evenly over the second: the counter takes the burst for requests that came evenly, and
+// forgets it too early.
 func attack(_ *rand.Rand, load float64) (at []quota.Instant) {
 	half := int(load * estimatedQuota * 3 / 2)
 	for cycle := 0; cycle+3 <= estimatedFor; cycle += 3 {
@@ -154,7 +156,8 @@ func passedOf(log quota.History) (n int64) {
 	return n
 }
 
-// estimated is how a row of the traffic fares at a load. It is the same in every run: the seed is the place in the table.
+// estimated is how a row of the traffic fares at a load. It is the same in every run: the seed is the place
+// in the table.
 func estimated(t *testing.T, row, column int) (v verdicts) {
 	r := rand.New(rand.NewPCG(uint64(row), uint64(column)))
 	of := traffic[row]
@@ -207,8 +210,8 @@ func tables(t *testing.T) string {
 	return strings.Join(append(parts, jobs(t)), "\n")
 }
 
-// jobs is the table of what each algorithm lets through of a job that sends its whole quota at once, each window, and does not
-// come back for what was refused.
+// jobs is the table of what each algorithm lets through of a job that sends its whole quota at once, each
+// window, and does not come back for what was refused.
 func jobs(t *testing.T) string {
 	head, line, cells := "| of the job at 1 ×, % |", "\n| --- |", "\n| pass |"
 	for _, a := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingLog, quota.SlidingWindowCounter, quota.SlidingWindow} {
