@@ -56,6 +56,11 @@ func StartControlPlane(ctx context.Context, o ControlPlaneOptions) (*ControlPlan
 	return c, nil
 }
 
+// ControlPlaneAt is a control plane that already runs, started by something else: only its REST API can be used.
+func ControlPlaneAt(port int, adminToken string) *ControlPlane {
+	return &ControlPlane{Port: port, adminToken: adminToken, scheme: "http", client: client}
+}
+
 // LaunchControlPlane runs `weir serve` without waiting for anything.
 func LaunchControlPlane(o ControlPlaneOptions) (*ControlPlane, error) {
 	var err error
