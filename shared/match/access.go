@@ -78,7 +78,8 @@ func (ix *Index) exemptConsumer(a *Attributes) bool {
 			continue
 		}
 		value, single := encodedValue(ix.key)
-		return single && ix.exempted.find(ix.snapshot, hostsRoot, consumer, value) != 0
+		// An address is exempt by exempt.client_ips: as a consumer it is bytes, which no text is meant to equal.
+		return single && s.kind != policy.SourceClientIP && ix.exempted.find(ix.snapshot, hostsRoot, consumer, value) != 0
 	}
 	return false
 }

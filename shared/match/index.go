@@ -24,6 +24,8 @@ type Index struct {
 	methods []wire.Ref
 	headers []headerMatch
 	parts   []part
+	// clients are the ranges of addresses that policies are for.
+	clients []policy.Range
 	// show are the parts of a request that may be shown. lookups: a consumer may be told by what Envoy has to be asked for.
 	show    []part
 	lookups bool
@@ -54,7 +56,9 @@ type Index struct {
 type Policy struct {
 	wire.PolicyHead
 	// runs are those of its limits: one or, by tier, one for each tier, then that of the candidate, then the end.
-	runs, methods, headers, parts extent
+	runs, methods, headers, parts, clients extent
+	// tiers are those that the policy is for, a bit each; 0: all.
+	tiers uint32
 	// needsTier: its limits or its partition go by tier.
 	needsTier bool
 	// ByConsumer: each consumer has buckets of its own.
@@ -67,6 +71,8 @@ type extent struct{ from, to uint32 }
 type source struct {
 	kind policy.SourceKind
 	name wire.Ref
+	// Of a policy.SourceFound: the consumer's source, from 1, and the tier of those who are found there.
+	found, tier uint8
 }
 
 type headerMatch struct {
@@ -93,15 +99,21 @@ func (ix *Index) Load(snapshot []byte) error {
 	ix.version, ix.secret, ix.needsClientIP = version, secret, false
 	ix.sources, ix.policies, ix.methods = ix.sources[:0], ix.policies[:0], ix.methods[:0]
 	ix.headers, ix.parts, ix.limits, ix.runs = ix.headers[:0], ix.parts[:0], ix.limits[:0], ix.runs[:0]
+	ix.clients = ix.clients[:0]
 	ix.tiers, ix.tierSources = ix.tiers[:0], ix.tierSources[:0]
 	ix.Obey(&wire.Enforcement{}, 0)
 	ix.head = set.Head(
-		func(kind policy.SourceKind, name wire.Ref) { ix.sources = append(ix.sources, source{kind, name}) },
+		func(kind policy.SourceKind, name wire.Ref) {
+			ix.sources = append(ix.sources, source{kind: kind, name: name})
+		},
 		func(name wire.Ref) { ix.tiers = append(ix.tiers, name) },
 		func(kind policy.SourceKind, name wire.Ref) {
-			ix.tierSources = append(ix.tierSources, source{kind, name})
+			ix.tierSources = append(ix.tierSources, source{kind: kind, name: name})
 		},
 	)
+	for i := range ix.tierSources {
+		ix.resolve(&ix.tierSources[i])
+	}
 	ix.loadAccess(&set)
 	n := set.Policies()
 	ix.reserve(min(n, len(snapshot)/leastPolicy))
@@ -115,8 +127,27 @@ func (ix *Index) Load(snapshot []byte) error {
 	}
 	for _, s := range ix.sources {
 		ix.lookups = ix.lookups || s.kind == policy.SourceJWT || s.kind == policy.SourceSPIFFE
+		ix.needsClientIP = ix.needsClientIP || s.kind == policy.SourceClientIP
 	}
 	return set.End()
+}
+
+// resolve finds the source and the tier that a policy.SourceFound names, once for all requests.
+func (ix *Index) resolve(s *source) {
+	if s.kind != policy.SourceFound {
+		return
+	}
+	from, tier := policy.Source{Name: string(ix.Text(s.name))}.Found()
+	for i, one := range ix.sources {
+		if one.kind == from.Kind && string(ix.Text(one.name)) == from.Name {
+			s.found = uint8(i) + 1
+		}
+	}
+	for i, ref := range ix.tiers {
+		if string(ix.Text(ref)) == tier {
+			s.tier = uint8(i)
+		}
+	}
 }
 
 // leastPolicy is less than any policy takes in a snapshot, so what is reserved is bounded by the bytes and not by what they claim.
@@ -172,13 +203,20 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 		l.policy.needsTier = l.policy.needsTier || kind == policy.PartTier
 		l.policy.ByConsumer = l.policy.ByConsumer || kind == policy.PartConsumer
 	}
+	client := func(r policy.Range) {
+		ix.clients = append(ix.clients, r)
+		ix.needsClientIP = true
+	}
 	for i := 0; i < n && !set.Failed(); i++ {
-		runs, methods, headers, parts := len(ix.runs), len(ix.methods), len(ix.headers), len(ix.parts)
+		runs, methods, headers, parts, clients := len(ix.runs), len(ix.methods), len(ix.headers), len(ix.parts), len(ix.clients)
 		l.hosts, l.paths = l.hosts[:0], l.paths[:0]
 		l.policy = Policy{PolicyHead: set.Policy(run, limit)}
 		run()
 		l.policy.needsTier = l.policy.ByTier
 		set.Lists(host, method, path, header, component)
+		l.policy.tiers = set.Extras(client)
+		l.policy.needsTier = l.policy.needsTier || l.policy.tiers != 0
+		l.policy.clients = extent{uint32(clients), uint32(len(ix.clients))}
 		l.policy.runs = extent{uint32(runs), uint32(len(ix.runs))}
 		l.policy.methods = extent{uint32(methods), uint32(len(ix.methods))}
 		l.policy.headers = extent{uint32(headers), uint32(len(ix.headers))}

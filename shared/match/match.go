@@ -96,7 +96,7 @@ func (ix *Index) Match(a *Attributes, hits []Hit) []Hit {
 	ix.found = ix.trie.search(ix.snapshot, a.Host, a.Path, ix.found[:0])
 	for _, c := range ix.found {
 		p := &ix.policies[c.policy]
-		if !ix.methodMatches(p, a.Method) || !ix.headersMatch(p, a.Headers) {
+		if !ix.methodMatches(p, a.Method) || !ix.headersMatch(p, a.Headers) || !ix.clientMatches(p, a) {
 			continue
 		}
 		hits = ix.policyHits(p, c, a, hits)
@@ -112,11 +112,8 @@ func (ix *Index) policyHits(p *Policy, c candidate, a *Attributes, hits []Hit) [
 	}
 	hit := Hit{Policy: c.policy}
 	limits := ix.run(p, 0)
-	if p.needsTier || ix.orders.byTier {
-		ix.findTier(a)
-	}
-	if p.needsTier {
-		hit.Tier = uint8(ix.tier) + 1
+	if !ix.tierMatches(p, a, &hit) {
+		return hits
 	}
 	if p.ByTier {
 		limits = ix.run(p, uint32(ix.tier))
@@ -166,6 +163,17 @@ func (ix *Index) policyHits(p *Policy, c candidate, a *Attributes, hits []Hit) [
 	return ix.limitHits(p, hit, limits, count, base, hits)
 }
 
+// tierMatches finds the caller's tier where it matters, notes it in the hit, and reports whether the policy is for it.
+func (ix *Index) tierMatches(p *Policy, a *Attributes, hit *Hit) bool {
+	if p.needsTier || ix.orders.byTier {
+		ix.findTier(a)
+	}
+	if p.needsTier {
+		hit.Tier = uint8(ix.tier) + 1
+	}
+	return p.tiers == 0 || p.tiers>>ix.tier&1 != 0
+}
+
 // limitHits appends a hit for each of count limits of a policy, of which hit is the first, and for each draft.
 func (ix *Index) limitHits(p *Policy, hit Hit, limits extent, count uint32, base int, hits []Hit) []Hit {
 	for i := range count {
@@ -211,10 +219,22 @@ func (ix *Index) methodMatches(p *Policy, method []byte) bool {
 	return false
 }
 
+// clientMatches reports whether the client's address is one that the policy is for.
+func (ix *Index) clientMatches(p *Policy, a *Attributes) bool {
+	ranges := ix.clients[p.clients.from:p.clients.to]
+	return len(ranges) == 0 || len(a.ClientIP) > 0 && policy.Contains(ranges, a.Address)
+}
+
 // headersMatch says whether every condition holds; a repeated header satisfies one if any of its values does.
 func (ix *Index) headersMatch(p *Policy, headers []Header) bool {
 	for _, m := range ix.headers[p.headers.from:p.headers.to] {
 		name, want, ok := ix.Text(m.name), ix.Text(m.value), false
+		if m.op == policy.HeaderAbsent {
+			if _, count := lookup(headers, name); count > 0 {
+				return false
+			}
+			continue
+		}
 		for i := 0; i < len(headers) && !ok; i++ {
 			if !equal(headers[i].Name, name) {
 				continue
@@ -315,7 +335,7 @@ func (ix *Index) encodePart(part part, c candidate, a *Attributes) bool {
 		return ix.putPart(ix.Text(ix.tiers[ix.tier]), true)
 	}
 	kind, _ := part.kind.Source()
-	return ix.putSource(source{kind, part.name}, a)
+	return ix.putSource(source{kind: kind, name: part.name}, a)
 }
 
 // putConsumer writes the first source that is present, with its name: header alice and cookie alice are two.
@@ -367,16 +387,4 @@ func (ix *Index) bucket(p *Policy, partition Key, shadow bool) (key Key, base in
 		key = ix.marked(shadowMark)
 	}
 	return key, base
-}
-
-func putText(dst, text []byte) []byte {
-	return append(putUvarint(dst, uint32(len(text))), text...)
-}
-
-func putUvarint(dst []byte, v uint32) []byte {
-	for v >= 0x80 {
-		dst = append(dst, byte(v)|0x80)
-		v >>= 7
-	}
-	return append(dst, byte(v))
 }

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-proxy/weir/shared/ipaddr"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -84,7 +85,19 @@ func TestMatch(t *testing.T) {
 		`{"paths":["/"]}`,          // p10
 		`{"paths":["/{code}"]}`,    // p11
 		`{"paths":["/v1/items/"]}`, // p12
+		`{"paths":["/n"],"client_ips":["10.0.0.0/24","2001:db8::/32"]}`,               // p13
+		`{"paths":["/n"],"client_ips":["10.1.0.0/24"]}`,                               // p14
+		`{"paths":["/n"],"headers":[{"name":"x-a","absent":true}]}`,                   // p15
+		`{"paths":["/n"],"headers":[{"name":"x-a","absent":true}],"methods":["GET"]}`, // p16
 	))
+	from := func(a *match.Attributes, address string) *match.Attributes {
+		a.ClientIP, a.Address = nil, [16]byte{}
+		if address != "" {
+			a.Address, _, _ = ipaddr.Parse(address)
+			a.ClientIP = a.Address[:]
+		}
+		return a
+	}
 	for _, c := range []struct {
 		a    *match.Attributes
 		want string
@@ -111,6 +124,12 @@ func TestMatch(t *testing.T) {
 		{request("GET", "x", "/z/z", "x-client", "web", "x-client", "mobile"), "p0 p8"},
 		{request("GET", "x", "/z/z", "x-client", "mobility", "x-b", ""), "p0 p9"},
 		{request("get", "x", "/v1/items"), "p0 p1 p3"},
+		{from(request("GET", "x", "/n"), "10.0.0.9"), "p0 p11 p13 p15 p16"},
+		{from(request("PUT", "x", "/n", "x-a", ""), "10.0.1.0"), "p0 p11"},
+		{from(request("PUT", "x", "/n", "x-b", "1"), "10.1.0.255"), "p0 p11 p14 p15"},
+		{from(request("PUT", "x", "/n", "x-a", "1"), "2001:db8:1::1"), "p0 p11 p13"},
+		{from(request("PUT", "x", "/n", "x-a", "1"), "::"), "p0 p11"},
+		{from(request("PUT", "x", "/n", "x-a", "1"), ""), "p0 p11"},
 	} {
 		if got := names(ix, ix.Match(c.a, nil)); got != c.want {
 			t.Errorf("%s %s%s: hits %s, want %s", c.a.Method, c.a.Host, c.a.Path, got, c.want)
@@ -382,6 +401,13 @@ func FuzzLoad(f *testing.F) {
 	}
 	f.Add(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Set: set}))
 	node, _ = policy.ParseJSON([]byte(byTier(`"partition":["tier"]`)))
+	if set, err = policy.Decode(node); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Set: set}))
+	node, _ = policy.ParseJSON([]byte(`{"version":"weir/v1","tiers":["free"],
+		"identity":{"consumer":["client_ip"],"default_tier":"free","tier":[{"consumer_source":{"client_ip":"free"}}]},
+		"policies":[{"name":"p","match":{"client_ips":["10.0.0.0/8"],"tiers":["free"],"headers":[{"name":"a","absent":true}]},"partition":["consumer"],"limit":{"quota":1,"window":"1s"}}]}`))
 	if set, err = policy.Decode(node); err != nil {
 		f.Fatal(err)
 	}

@@ -54,3 +54,15 @@ func (p Partition) Bucket(tier string, n int, shadow bool) Key {
 	}
 	return hashed(p.secret, b)
 }
+
+func putText(dst, text []byte) []byte {
+	return append(putUvarint(dst, uint32(len(text))), text...)
+}
+
+func putUvarint(dst []byte, v uint32) []byte {
+	for v >= 0x80 {
+		dst = append(dst, byte(v)|0x80)
+		v >>= 7
+	}
+	return append(dst, byte(v))
+}

@@ -17,6 +17,8 @@ const (
 func (ix *Index) putSource(s source, a *Attributes) bool {
 	name := ix.Text(s.name)
 	switch s.kind {
+	case policy.SourceClientIP:
+		return ix.putPart(a.ClientIP, len(a.ClientIP) > 0)
 	case policy.SourceHeader:
 		return ix.putValues(ix.headerValues(a.Headers, name, false)) && ix.headerValues(a.Headers, name, true) > 0
 	case policy.SourceCookie:

@@ -27,6 +27,13 @@ func (ix *Index) findTier(a *Attributes) {
 	ix.tier = ix.head.DefaultTier
 	for _, s := range ix.tierSources {
 		var name []byte
+		if s.kind == policy.SourceFound {
+			if s.found == 0 || s.found != ix.foundAt(a) {
+				continue
+			}
+			ix.tier = int(s.tier)
+			return
+		}
 		if s.kind == policy.SourceAssignment {
 			name = ix.assigned(a)
 		} else if ix.key = ix.key[:0]; ix.putSource(s, a) {
@@ -39,6 +46,16 @@ func (ix *Index) findTier(a *Attributes) {
 			}
 		}
 	}
+}
+
+// foundAt is the place among the sources, from 1, at which the request's consumer is found; 0 for none.
+func (ix *Index) foundAt(a *Attributes) uint8 {
+	for i, s := range ix.sources {
+		if ix.key = ix.key[:0]; ix.putSource(s, a) {
+			return uint8(i) + 1
+		}
+	}
+	return 0
 }
 
 // assigned is the tier that the request's consumer has been assigned.

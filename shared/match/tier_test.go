@@ -86,6 +86,48 @@ func TestTheFirstSourceThatHoldsATierCounts(t *testing.T) {
 	}
 }
 
+// A caller without a key is a consumer by its address, with a tier and buckets as any other.
+func TestAConsumerByItsAddress(t *testing.T) {
+	ix := compile(t, `{"version":"weir/v1","tiers":["anonymous","free","gold"],
+		"identity":{"consumer":[{"header":"x-api-key"},"client_ip"],"default_tier":"gold",
+			"tier":["assignment",{"consumer_source":{"client_ip":"anonymous","header:X-API-Key":"free"}}]},
+		"policies":[{"name":"p","partition":["consumer"],"limits":{"gold":{"quota":9,"window":"1s"},"free":{"quota":5,"window":"1s"},"anonymous":{"quota":1,"window":"1s"}}},
+			{"name":"q","match":{"tiers":["gold","free"]},"partition":[],"limit":{"quota":1,"window":"1s"}}]}`)
+	if !ix.NeedsClientIP() {
+		t.Error("the address is not asked for")
+	}
+	secret := [16]byte{1, 2, 3}
+	k := &known{tiers: map[match.Key]string{
+		match.ConsumerKey(secret, policy.Source{Kind: policy.SourceClientIP}, "\x0a\x00\x00\x02"):         "gold",
+		match.ConsumerKey(secret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "premium"): "gold",
+	}}
+	keys := map[match.Key]string{}
+	for _, c := range []struct {
+		name, address string
+		headers       []string
+		tier          string
+		policies      string
+	}{
+		{"a key", "\x0a\x00\x00\x01", []string{"x-api-key", "a"}, "free", "p q"},
+		{"an address", "\x0a\x00\x00\x01", nil, "anonymous", "p"},
+		{"a key that spells the address", "", []string{"x-api-key", "\x0a\x00\x00\x01"}, "free", "p q"},
+		{"an address with a tier of its own", "\x0a\x00\x00\x02", nil, "gold", "p q"},
+		{"a key with a tier of its own", "\x0a\x00\x00\x02", []string{"x-api-key", "premium"}, "gold", "p q"},
+		{"neither", "", nil, "gold", "q"},
+	} {
+		a := request("GET", "h", "/", c.headers...)
+		a.ClientIP, a.Consumers = []byte(c.address), k
+		hits := ix.Match(a, nil)
+		if got := string(ix.Tier(hits[0].Tier)); got != c.tier || names(ix, hits) != c.policies {
+			t.Errorf("%s: tier %s, policies %s; want %s, %s", c.name, got, names(ix, hits), c.tier, c.policies)
+		}
+		if other, same := keys[hits[0].Key]; same {
+			t.Errorf("%s has the bucket of %s", c.name, other)
+		}
+		keys[hits[0].Key] = c.name
+	}
+}
+
 func TestLimitsByTierAndDrafts(t *testing.T) {
 	ix := compile(t, byTier(`"partition":[]`))
 	quotas := func(tier string) (out []int64) {

@@ -36,7 +36,7 @@ func (r *reader) set(path string, doc Node) *Set {
 				r.problem(path, "must be "+Version+", not "+shorten(text))
 			}
 		}},
-		field{"identity", func(path string, n Node) { r.identity(path, n, &set.Identity) }},
+		field{"identity", func(path string, n Node) { r.identity(path, n, set) }},
 		field{"headers", func(path string, n Node) { r.headers(path, n, &set.Headers) }},
 		field{"policies", func(path string, n Node) { r.policies(path, n, set) }},
 		field{"exempt", func(path string, n Node) { r.exempt(path, n, &set.Exempt) }},
@@ -53,7 +53,8 @@ func (r *reader) set(path string, doc Node) *Set {
 	return set
 }
 
-func (r *reader) identity(path string, n Node, id *Identity) {
+func (r *reader) identity(path string, n Node, set *Set) {
+	id := &set.Identity
 	r.object(path, n,
 		field{"client_ip", func(path string, n Node) {
 			hops, prefix := int64(id.TrustedHops), int64(id.IPv6Prefix)
@@ -64,13 +65,29 @@ func (r *reader) identity(path string, n Node, id *Identity) {
 			id.TrustedHops, id.IPv6Prefix = int(hops), int(prefix)
 		}},
 		field{"consumer", func(path string, n Node) {
-			r.list(path, n, func(path string, n Node) { r.source(path, n, &id.Consumer) })
+			r.list(path, n, func(path string, n Node) { r.consumerSource(path, n, &id.Consumer) })
 		}},
 		field{"tier", func(path string, n Node) {
-			r.list(path, n, func(path string, n Node) { r.tierSource(path, n, &id.Tier) })
+			r.list(path, n, func(path string, n Node) { r.tierSource(path, n, set, &id.Tier) })
 		}},
 		field{"default_tier", func(string, Node) {}}, // read with the tiers
 	)
+}
+
+// consumerSource reads one place to find the consumer. Nearly everyone has an address, so nothing could count after it.
+func (r *reader) consumerSource(path string, n Node, into *[]Source) {
+	if last := len(*into) - 1; last >= 0 && (*into)[last].Kind == SourceClientIP {
+		r.problem(path, "comes after client_ip, which must be the last: every caller has an address")
+	}
+	if n.Kind == String && n.Text == "client_ip" {
+		*into = append(*into, Source{Kind: SourceClientIP})
+		return
+	}
+	if n.Kind != Map {
+		r.wrongKind(path, n, "a mapping like {header: x-api-key}, or client_ip")
+		return
+	}
+	r.source(path, n, into)
 }
 
 // source reads one place to find a value: a mapping with one key.
@@ -264,8 +281,13 @@ func (r *reader) identityIsDefined(path string, set *Set) {
 		tiers("identity.tier")
 	}
 	for i, s := range set.Identity.Tier {
-		if s.Kind == SourceAssignment {
+		switch s.Kind {
+		case SourceAssignment:
 			consumer("identity.tier[" + strconv.Itoa(i) + "]")
+		case SourceFound:
+			from, tier := s.Found()
+			r.present(r.join(path, "identity.tier.consumer_source"), from.in(set.Identity.Consumer),
+				"names "+shorten(s.Name[:len(s.Name)-len(tier)-1])+", which is not in identity.consumer")
 		}
 	}
 	for _, need := range r.needs {

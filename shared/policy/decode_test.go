@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-proxy/weir/shared/ipaddr"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -25,12 +26,13 @@ func decode(t testing.TB, doc string) (*policy.Set, error) {
 func TestDecodeReadsEveryField(t *testing.T) {
 	set, err := decode(t, `{
 		"version": "weir/v1",
-		"identity": {"client_ip": {"trusted_hops": 2, "ipv6_prefix": 56}, "consumer": [{"header": "X-API-Key"}, {"jwt": "realm.sub"}, {"cookie": "SID"}, {"query": "key"}, {"spiffe": true}]},
+		"identity": {"client_ip": {"trusted_hops": 2, "ipv6_prefix": 56}, "consumer": [{"header": "X-API-Key"}, {"jwt": "realm.sub"}, {"cookie": "SID"}, {"query": "key"}, {"spiffe": true}, "client_ip"]},
 		"headers": {"standard": "off", "legacy": "x-ratelimit"},
 		"policies": [
 			{"name": "a", "match": {
 				"hosts": ["API.example.com", "*.example.com"], "methods": ["GET"], "paths": ["/v1/{id}", "/v2/**"],
-				"headers": [{"name": "X-A", "equals": "1"}, {"name": "x-b", "prefix": "2"}, {"name": "x-c", "present": true}]},
+				"headers": [{"name": "X-A", "equals": "1"}, {"name": "x-b", "prefix": "2"}, {"name": "x-c", "present": true}, {"name": "X-D", "absent": true}],
+				"client_ips": ["2001:db8::/32", "10.0.0.0/8", "10.1.0.0/16"]},
 			 "partition": ["client_ip", "consumer", "method", "host", "path", "policy_path", "header:X-Tenant",
 				"cookie:SID", "query:k", "jwt:org", "spiffe"],
 			 "if_absent": "shared", "algorithm": "token_bucket", "limit": {"quota": 10, "window": "2m", "burst": 20},
@@ -44,7 +46,7 @@ func TestDecodeReadsEveryField(t *testing.T) {
 	want := &policy.Set{
 		Identity: policy.Identity{TrustedHops: 2, IPv6Prefix: 56, Consumer: []policy.Source{
 			{Kind: policy.SourceHeader, Name: "x-api-key"}, {Kind: policy.SourceJWT, Name: "realm.sub"}, {Kind: policy.SourceCookie, Name: "SID"},
-			{Kind: policy.SourceQuery, Name: "key"}, {Kind: policy.SourceSPIFFE},
+			{Kind: policy.SourceQuery, Name: "key"}, {Kind: policy.SourceSPIFFE}, {Kind: policy.SourceClientIP},
 		}},
 		Headers: policy.Headers{Standard: policy.StandardOff, Legacy: policy.LegacyXRateLimit},
 		Policies: []policy.Policy{{
@@ -53,7 +55,11 @@ func TestDecodeReadsEveryField(t *testing.T) {
 				Hosts: []string{"api.example.com", "*.example.com"}, Methods: []string{"GET"}, Paths: []string{"/v1/{id}", "/v2/**"},
 				Headers: []policy.HeaderMatch{
 					{Name: "x-a", Op: policy.HeaderEquals, Value: "1"}, {Name: "x-b", Op: policy.HeaderPrefix, Value: "2"},
-					{Name: "x-c", Op: policy.HeaderPresent},
+					{Name: "x-c", Op: policy.HeaderPresent}, {Name: "x-d", Op: policy.HeaderAbsent},
+				},
+				ClientIPs: []policy.Range{
+					{First: address("10.0.0.0"), Last: address("10.255.255.255")},
+					{First: address("2001:db8::"), Last: address("2001:db8:ffff:ffff:ffff:ffff:ffff:ffff")},
 				},
 			},
 			Partition: []policy.Part{
@@ -77,6 +83,11 @@ func TestDecodeReadsEveryField(t *testing.T) {
 	if !reflect.DeepEqual(set, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", set, want)
 	}
+}
+
+func address(text string) ipaddr.Addr {
+	a, _, _ := ipaddr.Parse(text)
+	return a
 }
 
 // inPolicy wraps a field of a policy that is right but for it.
@@ -126,8 +137,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{"a lower-case escape", inPolicy(`"match":{"paths":["/%2f"]}`), "policies[0].match.paths[0]: must percent-encode as normalised paths do, with upper-case digits and only what needs it: /%2f"},
 		{"a host with port", inPolicy(`"match":{"hosts":["a:80"]}`), "policies[0].match.hosts[0]: must be a host name without port, or *. and a host name, not a:80"},
 		{"a method in lower case", inPolicy(`"match":{"methods":["get"]}`), "policies[0].match.methods[0]: methods are case-sensitive: write GET"},
-		{"a header condition without any", inPolicy(`"match":{"headers":[{"name":"x"}]}`), "policies[0].match.headers[0]: must have exactly one of equals, prefix, present"},
-		{"a header condition with two", inPolicy(`"match":{"headers":[{"name":"x","equals":"1","prefix":"2"}]}`), "policies[0].match.headers[0]: must have exactly one of equals, prefix, present"},
+		{"a header condition without any", inPolicy(`"match":{"headers":[{"name":"x"}]}`), "policies[0].match.headers[0]: must have exactly one of equals, prefix, present, absent"},
+		{"a header condition with two", inPolicy(`"match":{"headers":[{"name":"x","equals":"1","prefix":"2"}]}`), "policies[0].match.headers[0]: must have exactly one of equals, prefix, present, absent"},
 		{"an unknown part", `{"version":"weir/v1","policies":[{"name":"p","partition":["ip"],"limit":{"quota":1,"window":"1s"}}]}`,
 			"policies[0].partition[0]: must be one of client_ip, consumer, tier, method, host, path, policy_path, header:NAME, cookie:NAME, query:NAME, jwt:CLAIM, spiffe, not ip"},
 		{"a consumer that nothing defines", `{"version":"weir/v1","policies":[{"name":"p","partition":["consumer"],"limit":{"quota":1,"window":"1s"}}]}`,
@@ -141,6 +152,13 @@ func TestDecodeRefuses(t *testing.T) {
 		{"a response that is none", inPolicy(`"response":{"status":200}`), "policies[0].response.status: must be a whole number from 400 to 599, not 200"},
 		{"more than all", inPolicy(`"enforcement":{"enforce":101}`), "policies[0].enforcement.enforce: must be a whole number from 0 to 100, not 101"},
 		{"a share of nothing", inPolicy(`"enforcement":{}`), "policies[0].enforcement.enforce: is missing: write {enforce: 25} for a quarter of the partition keys"},
+		{"something after the address", `{"version":"weir/v1","identity":{"consumer":["client_ip",{"header":"k"}]}}`,
+			"identity.consumer[1]: comes after client_ip, which must be the last: every caller has an address"},
+		{"a consumer by another word", `{"version":"weir/v1","identity":{"consumer":["address"]}}`, "identity.consumer[0]: must be a mapping like {header: x-api-key}, or client_ip, not a string"},
+		{"a header absent and present", inPolicy(`"match":{"headers":[{"name":"x","absent":true,"present":true}]}`), "policies[0].match.headers[0]: must have exactly one of equals, prefix, present, absent"},
+		{"a header that is not absent", inPolicy(`"match":{"headers":[{"name":"x","absent":false}]}`), "policies[0].match.headers[0].absent: must be true, not false"},
+		{"a policy for no address", inPolicy(`"match":{"client_ips":["10.0.0.0/33"]}`), "policies[0].match.client_ips[0]: must be an address or a network like 10.0.0.0/8, without bits beyond its length, not 10.0.0.0/33"},
+		{"a policy for tiers that are none", inPolicy(`"match":{"tiers":["free"]}`), "policies[0].match.tiers[0]: needs tiers, which names them"},
 		{"a consumer from nowhere", `{"version":"weir/v1","identity":{"consumer":[{}]}}`, "identity.consumer[0]: must have exactly one of header, jwt, cookie, query, spiffe"},
 		{"a consumer from two places", `{"version":"weir/v1","identity":{"consumer":[{"jwt":"sub","cookie":"c"}]}}`, "identity.consumer[0]: must have exactly one of header, jwt, cookie, query, spiffe"},
 		{"a claim of nothing", `{"version":"weir/v1","identity":{"consumer":[{"jwt":"a..b"}]}}`, "identity.consumer[0].jwt: must be a claim, nested ones like realm.role, not a..b"},

@@ -12,6 +12,8 @@ func (r *reader) match(path string, n Node) {
 			{"methods", func(path string, n Node) { r.methods(path, n, &d.policy.Match) }},
 			{"paths", func(path string, n Node) { r.paths(path, n, &d.policy.Match) }},
 			{"headers", func(path string, n Node) { r.list(path, n, header) }},
+			{"client_ips", func(path string, n Node) { d.policy.Match.ClientIPs = r.addresses(path, n) }},
+			{"tiers", func(path string, n Node) { r.matchTiers(path, n, d.set, &d.policy.Match) }},
 		}
 	}
 	r.object(path, n, d.ofMatch...)
@@ -70,7 +72,7 @@ func (r *reader) headerMatch(path string, n Node, m *Match) {
 		return func(path string, n Node) {
 			conditions++
 			h.Op = op
-			if op == HeaderPresent {
+			if op == HeaderPresent || op == HeaderAbsent {
 				if n.Kind != Bool || n.Text != "true" {
 					r.wrongKind(path, n, "true")
 				}
@@ -82,12 +84,13 @@ func (r *reader) headerMatch(path string, n Node, m *Match) {
 	r.object(path, n,
 		field{"name", func(path string, n Node) { h.Name, _ = r.headerName(path, n) }},
 		field{"equals", set(HeaderEquals)}, field{"prefix", set(HeaderPrefix)}, field{"present", set(HeaderPresent)},
+		field{"absent", set(HeaderAbsent)},
 	)
 	if n.Kind != Map {
 		return
 	}
 	r.required(path, n, "name", "")
-	r.present(path, conditions == 1, "must have exactly one of equals, prefix, present")
+	r.present(path, conditions == 1, "must have exactly one of equals, prefix, present, absent")
 	m.Headers = append(m.Headers, h)
 }
 

@@ -42,7 +42,7 @@ type Identity struct {
 type Source struct {
 	Kind SourceKind
 	// Name is the header (in lower case), cookie or query parameter, or the claim, nested claims by dots; empty for
-	// SourceSPIFFE and SourceAssignment.
+	// SourceSPIFFE, SourceAssignment and SourceClientIP.
 	Name string
 }
 
@@ -59,6 +59,11 @@ const (
 	SourceSPIFFE
 	// SourceAssignment is what the control plane knows of the consumer; a source of tiers alone.
 	SourceAssignment
+	// SourceClientIP is the client's address; the last source of consumers, and no source of tiers.
+	SourceClientIP
+	// SourceFound is where the consumer was found; a source of tiers alone. Its name is that source and the tier that callers
+	// have who were found there, like client_ip=anonymous.
+	SourceFound
 )
 
 // Headers says which dialects a client sees.
@@ -125,6 +130,10 @@ type Match struct {
 	// Paths are exact, with {name} for one segment, or with a final /** for everything below.
 	Paths   []string
 	Headers []HeaderMatch
+	// ClientIPs are ranges in rising order and apart. A client whose address is not known is in none.
+	ClientIPs []Range
+	// Tiers are places in Set.Tiers, in rising order.
+	Tiers []int
 }
 
 // HeaderMatch is a condition on one header. Name is in lower case.
@@ -142,6 +151,7 @@ const (
 	HeaderPresent HeaderOp = iota + 1
 	HeaderEquals
 	HeaderPrefix
+	HeaderAbsent
 )
 
 // Part is one component of a partition key. Name is that of a header (in lower case), cookie, query parameter or claim.

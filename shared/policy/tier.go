@@ -58,14 +58,76 @@ func (r *reader) tier(path, name string, set *Set) int {
 	return -1
 }
 
+// matchTiers reads the tiers that a policy is for.
+func (r *reader) matchTiers(path string, n Node, set *Set, m *Match) {
+	var named [MaxTiers]bool
+	r.longList(path, n, MaxTiers, func(path string, n Node) {
+		if text, ok := r.text(path, n); ok {
+			if tier := r.tier(path, text, set); tier >= 0 {
+				named[tier] = true
+			}
+		}
+	})
+	for tier := range named {
+		if named[tier] {
+			m.Tiers = append(m.Tiers, tier)
+		}
+	}
+}
+
+// found reads tiers by where the consumer was found.
+func (r *reader) found(path string, n Node, set *Set, into *[]Source) {
+	if n.Kind != Map || len(n.Keys) == 0 {
+		r.wrongKind(path, n, "a mapping like {client_ip: anonymous, header:x-api-key: free}")
+		return
+	}
+	for i, key := range n.Keys {
+		at := r.join(path, key)
+		if contains(n.Keys[:i], key) {
+			r.problem(at, "is given twice")
+		}
+		if name := strings.TrimPrefix(key, "header:"); name != key {
+			key = "header:" + strings.ToLower(name)
+		}
+		if name, ok := r.text(at, n.Items[i]); ok && r.tier(at, name, set) >= 0 {
+			*into = append(*into, Source{SourceFound, key + "=" + name})
+		}
+	}
+}
+
+// Found is where a consumer is found who has a tier by a SourceFound, and that tier.
+func (s Source) Found() (from Source, tier string) {
+	at := strings.LastIndexByte(s.Name, '=')
+	kind, name, _ := strings.Cut(s.Name[:max(at, 0)], ":")
+	for k, word := range sourceKinds {
+		if word != "" && word == kind {
+			from = Source{SourceKind(k), name}
+		}
+	}
+	return from, s.Name[at+1:]
+}
+
+func (s Source) in(list []Source) bool {
+	for _, other := range list {
+		if s == other {
+			return true
+		}
+	}
+	return false
+}
+
 // tierSource reads one place to find a tier. A header is one that a client cannot set: who could would choose its own limit.
-func (r *reader) tierSource(path string, n Node, into *[]Source) {
+func (r *reader) tierSource(path string, n Node, set *Set, into *[]Source) {
 	if n.Kind == String && n.Text == "assignment" {
 		*into = append(*into, Source{Kind: SourceAssignment})
 		return
 	}
 	if n.Kind != Map {
-		r.wrongKind(path, n, "{jwt: CLAIM}, {header: NAME, trusted: true} or assignment")
+		r.wrongKind(path, n, "{jwt: CLAIM}, {header: NAME, trusted: true}, {consumer_source: {client_ip: TIER}} or assignment")
+		return
+	}
+	if len(n.Keys) == 1 && n.Keys[0] == "consumer_source" {
+		r.found(r.join(path, "consumer_source"), n.Items[0], set, into)
 		return
 	}
 	trusted := false
@@ -83,7 +145,7 @@ func (r *reader) tierSource(path string, n Node, into *[]Source) {
 			}
 		}})
 	header := contains(n.Keys, "header")
-	r.present(path, header != contains(n.Keys, "jwt"), "must have exactly one of jwt, header")
+	r.present(path, header != contains(n.Keys, "jwt"), "must have exactly one of jwt, header, consumer_source")
 	r.present(path+".trusted", !header || contains(n.Keys, "trusted"), "is missing: a client can send any header; write trusted: true if "+
 		"what stands before Envoy sets this one and removes what clients send")
 	r.present(path+".trusted", header || !contains(n.Keys, "trusted"), "is for header only")
@@ -134,10 +196,13 @@ func (r *reader) tierLimits(path string, n Node, p *Policy, set *Set) {
 
 // String is the source as it is written in one word, like header:x-api-key.
 func (s Source) String() string {
-	kind := [...]string{SourceHeader: "header", SourceJWT: "jwt", SourceCookie: "cookie", SourceQuery: "query", SourceSPIFFE: "spiffe",
-		SourceAssignment: "assignment"}[s.Kind]
+	kind := sourceKinds[s.Kind]
 	if s.Name == "" {
 		return kind
 	}
 	return kind + ":" + s.Name
 }
+
+// sourceKinds are the words for kinds of sources.
+var sourceKinds = [...]string{SourceHeader: "header", SourceJWT: "jwt", SourceCookie: "cookie", SourceQuery: "query", SourceSPIFFE: "spiffe",
+	SourceAssignment: "assignment", SourceClientIP: "client_ip", SourceFound: "consumer_source"}

@@ -2,7 +2,7 @@ package wire
 
 import "github.com/weir-proxy/weir/shared/policy"
 
-// Packed are policies as a snapshot has them. The zero value is none.
+// Packed are policies as a snapshot has them whose policies have extras. The zero value is none.
 type Packed struct {
 	count int
 	bytes []byte
@@ -11,7 +11,7 @@ type Packed struct {
 // Add appends a policy.
 func (p *Packed) Add(one *policy.Policy) {
 	p.count++
-	p.bytes = putPolicy(p.bytes, one)
+	p.bytes = putPolicy(p.bytes, one, extrasFormat)
 }
 
 func (p *Packed) size() int {

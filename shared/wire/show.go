@@ -34,7 +34,7 @@ func Plain(b []byte) []byte {
 
 // Shown is how many parts of a request may be shown. It must follow the last policy; then ShownPart reads each.
 func (r *SetReader) Shown() int {
-	if !r.shows {
+	if r.format < showFormat {
 		return 0
 	}
 	return int(r.c.within(0, policy.MaxShown))
@@ -54,7 +54,7 @@ const showTail = 4
 
 // End reports the first thing that was wrong, bytes after the last policy included.
 func (r *SetReader) End() error {
-	if r.shows {
+	if r.format >= showFormat {
 		r.c.bytes(showTail)
 	}
 	return r.c.end()

@@ -9,9 +9,11 @@ import (
 
 const (
 	snapshotMagic = "WRSN"
-	// A snapshot with something to show has the later format, all others the plain one, which older filters read too.
+	// A snapshot has the lowest format that can say what it says, so that older filters read it too if they can: the plain one,
+	// one with something to show, or one in which policies have extras. An older filter refuses that and keeps what it has.
 	snapshotFormat = 2
 	showFormat     = 3
+	extrasFormat   = 4
 	snapshotHeader = len(snapshotMagic) + 1 + 8 + 8
 )
 
@@ -29,16 +31,13 @@ type Snapshot struct {
 // AppendSnapshot appends the message to dst: a header with version and checksum, then the policy set.
 func AppendSnapshot(dst []byte, s Snapshot) []byte {
 	start := len(dst)
-	format := byte(snapshotFormat)
-	if len(s.Set.Show) > 0 {
-		format = showFormat
-	}
+	format := formatOf(&s)
 	dst = append(append(dst, snapshotMagic...), format)
 	dst = binary.LittleEndian.AppendUint64(dst, s.Version)
 	dst = binary.LittleEndian.AppendUint64(dst, 0) // the checksum, below
 	dst = append(dst, s.Secret[:]...)
-	dst = putSet(dst, s.Set, s.Packed)
-	if format == showFormat {
+	dst = putSet(dst, s.Set, s.Packed, format)
+	if format >= showFormat {
 		dst = putShow(dst, s.Set.Show)
 	}
 	binary.LittleEndian.PutUint64(dst[start+snapshotHeader-8:], checksum(dst[start+snapshotHeader:])^s.Version)
@@ -52,22 +51,21 @@ func OpenSnapshot(b []byte) (version uint64, secret [16]byte, set SetReader, err
 		return 0, secret, set, ErrTooLarge
 	}
 	c := cursor{buf: b}
-	shows := len(b) > len(snapshotMagic) && b[len(snapshotMagic)] == showFormat
-	if shows {
-		c.header(snapshotMagic, showFormat)
-	} else {
-		c.header(snapshotMagic, snapshotFormat)
+	format := byte(snapshotFormat)
+	if len(b) > len(snapshotMagic) && b[len(snapshotMagic)] > snapshotFormat {
+		format = min(b[len(snapshotMagic)], extrasFormat)
 	}
+	c.header(snapshotMagic, format)
 	version = c.u64()
 	sum := c.u64()
 	if c.err == nil && sum != checksum(b[snapshotHeader:])^version {
 		c.fail(ErrChecksum)
 	}
 	copy(secret[:], c.bytes(16))
-	return version, secret, SetReader{c: c, shows: shows}, c.err
+	return version, secret, SetReader{c: c, format: format}, c.err
 }
 
-func putSet(dst []byte, set *policy.Set, packed *Packed) []byte {
+func putSet(dst []byte, set *policy.Set, packed *Packed, format byte) []byte {
 	dst = putUvarint(dst, int64(set.Identity.TrustedHops))
 	dst = putUvarint(dst, int64(set.Identity.IPv6Prefix))
 	dst = putSources(dst, set.Identity.Consumer)
@@ -78,7 +76,7 @@ func putSet(dst []byte, set *policy.Set, packed *Packed) []byte {
 	dst = putAccess(dst, set)
 	dst = putUvarint(dst, int64(len(set.Policies)+packed.size()))
 	for i := range set.Policies {
-		dst = putPolicy(dst, &set.Policies[i])
+		dst = putPolicy(dst, &set.Policies[i], format)
 	}
 	return packed.move(dst)
 }
@@ -92,12 +90,7 @@ func putSources(dst []byte, sources []policy.Source) []byte {
 }
 
 func putAccess(dst []byte, set *policy.Set) []byte {
-	for _, ranges := range [][]policy.Range{set.Banned, set.Exempt.ClientIPs} {
-		dst = putUvarint(dst, int64(len(ranges)))
-		for _, one := range ranges {
-			dst = append(append(dst, one.First[:]...), one.Last[:]...)
-		}
-	}
+	dst = putRanges(putRanges(dst, set.Banned), set.Exempt.ClientIPs)
 	return putTexts(dst, set.Exempt.Paths, set.Exempt.Methods, set.Exempt.Consumers)
 }
 
@@ -111,7 +104,7 @@ func putTexts(dst []byte, lists ...[]string) []byte {
 	return dst
 }
 
-func putPolicy(dst []byte, p *policy.Policy) []byte {
+func putPolicy(dst []byte, p *policy.Policy, format byte) []byte {
 	dst = putText(dst, p.Name)
 	dst = append(dst, byte(p.IfAbsent), byte(p.Mode), byte(p.OnFailure.Then), byte(p.Enforced))
 	dst = putUvarint(dst, int64(p.OnFailure.LocalFor))
@@ -139,6 +132,9 @@ func putPolicy(dst []byte, p *policy.Policy) []byte {
 	dst = putUvarint(dst, int64(len(p.Partition)))
 	for _, part := range p.Partition {
 		dst = putText(append(dst, byte(part.Kind)), part.Name)
+	}
+	if format >= extrasFormat {
+		dst = putExtras(dst, p)
 	}
 	return dst
 }
@@ -172,8 +168,7 @@ type SetReader struct {
 	c cursor
 	// tiers and limits are how many have been read.
 	tiers, limits int64
-	// shows: what may be shown follows the policies.
-	shows bool
+	format        byte
 }
 
 // SetHead is what comes before the policies.
@@ -231,7 +226,7 @@ func (r *SetReader) ref(high int) Ref {
 func (r *SetReader) Head(consumer func(kind policy.SourceKind, name Ref), tier func(name Ref), tierSource func(kind policy.SourceKind, name Ref)) SetHead {
 	c := &r.c
 	h := SetHead{TrustedHops: int(c.within(0, 64)), IPv6Prefix: int(c.within(1, 128))}
-	r.sources(policy.SourceSPIFFE, consumer)
+	r.sources(r.kinds(1<<policy.SourceHeader|1<<policy.SourceJWT|1<<policy.SourceCookie|1<<policy.SourceQuery|1<<policy.SourceSPIFFE, policy.SourceClientIP), consumer)
 	r.refs(policy.MaxTiers, func(ref Ref) {
 		if r.tiers++; ref.Len == 0 {
 			c.fail(ErrValue)
@@ -239,36 +234,18 @@ func (r *SetReader) Head(consumer func(kind policy.SourceKind, name Ref), tier f
 		tier(ref)
 	})
 	h.DefaultTier = int(c.within(0, max(r.tiers-1, 0)))
-	r.sources(policy.SourceAssignment, tierSource)
+	r.sources(r.kinds(1<<policy.SourceHeader|1<<policy.SourceJWT|1<<policy.SourceCookie|1<<policy.SourceQuery|1<<policy.SourceSPIFFE|1<<policy.SourceAssignment,
+		policy.SourceFound), tierSource)
 	h.Headers.Standard = policy.Standard(r.oneOf(0, uint8(policy.StandardDraft11)))
 	h.Headers.Legacy = policy.Legacy(r.oneOf(0, uint8(policy.LegacyDiscord)))
 	return h
 }
 
-func (r *SetReader) sources(last policy.SourceKind, each func(kind policy.SourceKind, name Ref)) {
-	for n := r.c.within(0, policy.MaxListItems); n > 0 && r.c.err == nil; n-- {
-		kind := policy.SourceKind(r.oneOf(uint8(policy.SourceHeader), uint8(last)))
-		each(kind, r.ref(policy.MaxText))
-	}
-}
-
 // Access reads who is banned and who is exempt, calling back for each range of addresses and each text. Access must follow
 // Head.
 func (r *SetReader) Access(banned, exempt func(policy.Range), path, method, consumer func(Ref)) {
-	c := &r.c
-	for _, each := range [2]func(policy.Range){banned, exempt} {
-		var last policy.Range
-		for n, i := c.within(0, policy.MaxAddresses), int64(0); i < n && c.err == nil; i++ {
-			var one policy.Range
-			copy(one.First[:], c.bytes(16))
-			copy(one.Last[:], c.bytes(16))
-			if string(one.First[:]) > string(one.Last[:]) || i > 0 && string(one.First[:]) <= string(last.Last[:]) {
-				c.fail(ErrValue)
-			}
-			last = one
-			each(one)
-		}
-	}
+	r.ranges(banned)
+	r.ranges(exempt)
 	r.patterns(path)
 	r.refs(policy.MaxListItems, method)
 	r.refs(policy.MaxConsumers, consumer)
@@ -372,7 +349,11 @@ func (r *SetReader) Lists(host, method, path func(Ref), header func(op policy.He
 	r.refs(policy.MaxListItems, method)
 	r.patterns(path)
 	for n := c.within(0, policy.MaxListItems); n > 0 && c.err == nil; n-- {
-		op := policy.HeaderOp(r.oneOf(uint8(policy.HeaderPresent), uint8(policy.HeaderPrefix)))
+		last := policy.HeaderPrefix
+		if r.format >= extrasFormat {
+			last = policy.HeaderAbsent
+		}
+		op := policy.HeaderOp(r.oneOf(uint8(policy.HeaderPresent), uint8(last)))
 		name := r.ref(policy.MaxText)
 		header(op, name, r.ref(policy.MaxText))
 	}

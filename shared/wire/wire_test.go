@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -64,6 +65,7 @@ func TestGolden(t *testing.T) {
 		"lease_request_3": wire.AppendLeaseRequest(nil, named()),
 		"lease_reply":     wire.AppendLeaseReply(nil, reply),
 		"snapshot":        snapshot(t),
+		"snapshot_4":      wire.AppendSnapshot(nil, extras(t)),
 	} {
 		golden(t, name, got)
 	}
@@ -109,6 +111,73 @@ func everything(t testing.TB) wire.Snapshot {
 			Enforced: 25, Response: policy.Response{Status: 503, Body: "later"},
 		}},
 	}}
+}
+
+// extras is a snapshot that has each thing that only the latest format can say.
+func extras(t testing.TB) wire.Snapshot {
+	t.Helper()
+	s := everything(t)
+	set := *s.Set
+	set.Identity.Consumer = append(set.Identity.Consumer, policy.Source{Kind: policy.SourceClientIP})
+	set.Identity.Tier = append(set.Identity.Tier, policy.Source{Kind: policy.SourceFound, Name: "client_ip=free"})
+	p := set.Policies[0]
+	p.Match.Headers = append(p.Match.Headers, policy.HeaderMatch{Name: "x-b", Op: policy.HeaderAbsent})
+	p.Match.ClientIPs = []policy.Range{{First: [16]byte{1}, Last: [16]byte{2}}}
+	p.Match.Tiers = []int{1}
+	set.Policies = []policy.Policy{p, s.Set.Policies[0]}
+	set.Show = []policy.Part{{Kind: policy.PartMethod}}
+	s.Set = &set
+	return s
+}
+
+// Each thing that an older filter cannot read is in the latest format alone, and the others stay in theirs.
+func TestSnapshotsHaveTheLowestFormat(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*policy.Set)
+		format byte
+	}{
+		"nothing":                   {func(*policy.Set) {}, 2},
+		"show":                      {func(s *policy.Set) { s.Show = []policy.Part{{Kind: policy.PartMethod}} }, 3},
+		"a consumer by its address": {func(s *policy.Set) { s.Identity.Consumer = []policy.Source{{Kind: policy.SourceClientIP}} }, 4},
+		"a tier by the consumer's source": {func(s *policy.Set) {
+			s.Identity.Tier = []policy.Source{{Kind: policy.SourceFound, Name: "header:x-api-key=free"}}
+		}, 4},
+		"an absent header": {func(s *policy.Set) {
+			s.Policies[0].Match.Headers = []policy.HeaderMatch{{Name: "a", Op: policy.HeaderAbsent}}
+		}, 4},
+		"addresses": {func(s *policy.Set) { s.Policies[0].Match.ClientIPs = []policy.Range{{}} }, 4},
+		"tiers":     {func(s *policy.Set) { s.Policies[0].Match.Tiers = []int{0} }, 4},
+	} {
+		s := everything(t)
+		c.change(s.Set)
+		b := wire.AppendSnapshot(nil, s)
+		if b[4] != c.format {
+			t.Errorf("%s: format %d, want %d", name, b[4], c.format)
+		}
+		if c.format == 4 && string(wire.Plain(b)) != string(b) {
+			t.Errorf("%s: made plain, a filter would decide by less than the policy says", name)
+		}
+		older := append([]byte(nil), b...)
+		if older[4]--; older[4] == 3 {
+			var ix match.Index
+			if ix.Load(older) == nil {
+				t.Errorf("%s: accepted in the former format", name)
+			}
+		}
+	}
+}
+
+func TestExtrasReadBack(t *testing.T) {
+	b := wire.AppendSnapshot(nil, extras(t))
+	var ix match.Index
+	if err := ix.Load(b); err != nil || ix.Len() != 2 {
+		t.Fatalf("%d policies: %v", ix.Len(), err)
+	}
+	for i := range b { // Whatever is damaged, reading ends.
+		damaged := append([]byte(nil), b...)
+		damaged[i] ^= 0x41
+		_ = ix.Load(damaged)
+	}
 }
 
 func TestSnapshotReadsBack(t *testing.T) {
@@ -175,6 +244,7 @@ func TestDamagedMessagesAreRefused(t *testing.T) {
 		"request":         {wire.AppendLeaseRequest(nil, request), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
 		"request in turn": {wire.AppendLeaseRequest(nil, named()), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
 		"reply":           {wire.AppendLeaseReply(nil, reply), func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
+		"snapshot 4":      {wire.AppendSnapshot(nil, extras(t)), func(b []byte) error { _, _, _, err := wire.OpenSnapshot(b); return err }},
 		"snapshot":        {snapshot(t), func(b []byte) error { _, _, _, err := wire.OpenSnapshot(b); return err }},
 	}
 	for name, m := range messages {

@@ -44,7 +44,13 @@ func (s *server) person(id, source string) (p person, err error) {
 	if id == "" || len(id) > policy.MaxText {
 		return p, badRequest("the consumer must have 1 to %d bytes, percent-encoded in the path", policy.MaxText)
 	}
-	p.source, p.key = found.String(), match.ConsumerKey(secret, found, id)
+	value := []byte(id)
+	if found.Kind == policy.SourceClientIP {
+		if value, err = clientKey("the consumer", id, current.Set.Identity.IPv6Prefix); err != nil {
+			return p, err
+		}
+	}
+	p.source, p.key = found.String(), match.ConsumerKey(secret, found, string(value))
 	return p, nil
 }
 

@@ -88,6 +88,35 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// A consumer that is told by its address is meant by the address, however it is written.
+func TestConsumersByTheirAddress(t *testing.T) {
+	p := newPlane(t)
+	const set = `{version: weir/v1, identity: {consumer: [{header: x-api-key}, client_ip]},
+		policies: [{name: api, partition: [consumer], limit: {quota: 5, window: 1m}}]}`
+	if w := p.do(call{who: "root", method: "PUT", path: "/v1/policyset", header: map[string]string{"If-Match": `"0"`}, body: set}); w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	key := func(value string) string {
+		return p.key(t, call{who: "eyes", method: "GET", path: "/v1/keys/api?source=client_ip&partition=consumer:" + value}).Key
+	}
+	if key("2001:db8::1") != key("2001:DB8:0:0:9::") || key("10.0.0.1") != key("::ffff:10.0.0.1") || key("10.0.0.1") == key("10.0.0.2") {
+		t.Error("addresses of one client are several, or those of several are one")
+	}
+	ban := call{who: "ed", method: "PUT", path: "/v1/consumers/10.0.0.1?source=client_ip", header: map[string]string{"If-Match": `"0"`}, body: `{"banned": {}}`}
+	if w := p.do(ban); w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	person := match.ConsumerKey([16]byte{1}, policy.Source{Kind: policy.SourceClientIP}, "\x0a\x00\x00\x01")
+	w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/consumers?format=2", body: string(wire.AppendQuestion(nil, [][16]byte{person}))})
+	var m wire.Consumers
+	if err := wire.DecodeConsumers(w.Body.Bytes(), &m); err != nil || len(m.Items) != 1 || len(m.Items[0].Special) == 0 {
+		t.Errorf("a node hears of no ban: %v %+v", err, m)
+	}
+	for _, path := range []string{"/v1/consumers/ten?source=client_ip", "/v1/keys/api?source=client_ip&partition=consumer:ten"} {
+		p.problem(p.do(call{who: "eyes", method: "GET", path: path}), 400, "bad-request")
+	}
+}
+
 // A consumer's own limit is the one that its buckets are looked at, changed and told by. Whatever nodes know of consumers by then, all
 // others are too.
 func TestKeysOfAConsumerWithALimitOfItsOwn(t *testing.T) {

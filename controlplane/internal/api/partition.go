@@ -61,9 +61,11 @@ func partitionValue(
 	v.Text = []byte(text)
 	switch part.Kind {
 	case policy.PartClientIP:
-		v.Text, err = clientKey(text, set.Identity.IPv6Prefix)
+		v.Text, err = clientKey("partition client_ip", text, set.Identity.IPv6Prefix)
 	case policy.PartConsumer:
-		v.Source, err = consumerSource(set, source)
+		if v.Source, err = consumerSource(set, source); err == nil && v.Source.Kind == policy.SourceClientIP {
+			v.Text, err = clientKey("partition consumer", text, set.Identity.IPv6Prefix)
+		}
 	case policy.PartTier:
 		if !slices.Contains(set.Tiers, text) {
 			err = badRequest("the policy set has no tier %q", text)
@@ -74,11 +76,11 @@ func partitionValue(
 	return v, err
 }
 
-// clientKey is an address as requests from it are identified by.
-func clientKey(text string, prefix int) ([]byte, error) {
+// clientKey is an address as requests from it are identified by. What names the field that gives it.
+func clientKey(what, text string, prefix int) ([]byte, error) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil {
-		return nil, badRequest("partition client_ip must be an address like 192.0.2.1 or 2001:db8::1")
+		return nil, badRequest("%s must be an address like 192.0.2.1 or 2001:db8::1", what)
 	}
 	if addr = addr.Unmap().WithZone(""); addr.Is4() {
 		return addr.AsSlice(), nil

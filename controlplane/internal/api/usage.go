@@ -103,20 +103,25 @@ func askerOf(set *policy.Set, header http.Header) (who asker, err error) {
 	return who, badRequest("send the key that your requests have, in one of:%s", places)
 }
 
-// assignedTier is the asker's tier where tiers are assigned, and else the default one.
+// assignedTier is the asker's tier where tiers are assigned or go by where the consumer is found, and else the default one.
 func (s *server) assignedTier(ctx context.Context, secret [16]byte, set *policy.Set, who asker) (int, error) {
-	assigned := slices.ContainsFunc(set.Identity.Tier, func(s policy.Source) bool { return s.Kind == policy.SourceAssignment })
-	if !assigned {
-		return set.Identity.DefaultTier, nil
+	for _, source := range set.Identity.Tier {
+		tier := ""
+		switch from, named := source.Found(); {
+		case source.Kind == policy.SourceFound && from == who.source:
+			tier = named
+		case source.Kind == policy.SourceAssignment:
+			record, err := s.Consumers.Get(ctx, match.ConsumerKey(secret, who.source, who.value))
+			if err != nil && !errors.Is(err, consumers.ErrNotFound) {
+				return set.Identity.DefaultTier, err
+			}
+			tier = record.Tier
+		}
+		if at := slices.Index(set.Tiers, tier); at >= 0 {
+			return at, nil
+		}
 	}
-	record, err := s.Consumers.Get(ctx, match.ConsumerKey(secret, who.source, who.value))
-	if errors.Is(err, consumers.ErrNotFound) {
-		return set.Identity.DefaultTier, nil
-	}
-	if at := slices.Index(set.Tiers, record.Tier); at >= 0 {
-		return at, err
-	}
-	return set.Identity.DefaultTier, err
+	return set.Identity.DefaultTier, nil
 }
 
 // usageKey is the asker's key of a policy; false for one that does not go by consumers alone, or is not kept in the store.

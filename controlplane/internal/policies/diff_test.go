@@ -77,6 +77,7 @@ func TestWords(t *testing.T) {
 		{one(limit), one("limits: {free: {quota: 60, window: 1m}, gold: unlimited}"), "api: limits.free none → 60 per 1m; limits.gold none → unlimited; limit 100 per 1m → none"},
 		{one("limits: {free: {quota: 60, window: 1m}, gold: unlimited}"), one("limits: {free: {quota: 60, window: 1m}, gold: {quota: 9, window: 1s}}"), "api: limits.gold unlimited → 9 per 1s"},
 		{one(limit), one(limit + ", match: {hosts: [a, b], methods: [GET], headers: [{name: x, prefix: y}]}"), `api: match.hosts with a, b; match.methods with GET; match.headers with x prefix "y"`},
+		{one(limit), one(limit + ", match: {client_ips: [10.0.0.0/8], tiers: [gold], headers: [{name: x, absent: true}]}"), "api: match.headers with x absent; match.client_ips with 10.0.0.0/8; match.tiers with gold"},
 		{one(limit + ", match: {paths: [/a, /b]}"), one(limit + ", match: {paths: [/b, /c]}"), "api: match.paths with /c without /a"},
 		{one(limit + ", match: {paths: [/a, /b]}"), one(limit + ", match: {paths: [/b, /a]}"), "api: changed"},
 		{one(limit), strings.Replace(one(limit), "[client_ip]", "[consumer, 'header:X']", 1), "api: partition client_ip → consumer, header:x"},

@@ -30,6 +30,8 @@ func policyFacts(set *policy.Set, p *policy.Policy) []fact {
 		{field: "match.methods", list: p.Match.Methods},
 		{field: "match.paths", list: p.Match.Paths},
 		{field: "match.headers", list: headers},
+		{field: "match.client_ips", list: rangeTexts(p.Match.ClientIPs)},
+		{field: "match.tiers", list: tierNames(set, p.Match.Tiers)},
 		{field: "partition", text: PartitionText(p.Partition)},
 		{field: "if_absent", text: [...]string{policy.AbsentSkip: "skip", policy.AbsentDeny: "deny", policy.AbsentShared: "shared"}[p.IfAbsent]},
 	}, countingFacts(p.Counting)...)
@@ -176,7 +178,17 @@ func headerText(h policy.HeaderMatch) string {
 	case policy.HeaderPrefix:
 		return h.Name + " prefix " + strconv.Quote(h.Value)
 	}
+	if h.Op == policy.HeaderAbsent {
+		return h.Name + " absent"
+	}
 	return h.Name + " present"
+}
+
+func tierNames(set *policy.Set, tiers []int) (names []string) {
+	for _, tier := range tiers {
+		names = append(names, set.Tiers[tier])
+	}
+	return names
 }
 
 var partNames = [...]string{

@@ -115,6 +115,16 @@ policies:
 	if got := replay(t, Options{Set: tiers, Top: 5}, log).Result; got.Refused != 1 || got.Callers[0].Who != "a" {
 		t.Errorf("by tier: %+v", got)
 	}
+	anonymous := load(t, `
+identity: {consumer: [{header: x-api-key}, client_ip], tier: [{consumer_source: {client_ip: free}}], default_tier: paid}
+tiers: [free, paid]
+policies:
+  - {name: api, match: {client_ips: [10.0.0.0/8], headers: [{name: x-batch, absent: true}]}, partition: [consumer], limits: {free: {quota: 1, window: 1h}, paid: {quota: 2, window: 1h}}}`)
+	log = "time,x-api-key,path,client_ip,x-batch\n1700000000,,/,10.0.0.1,\n1700000001,,/,10.0.0.1,\n1700000002,k,/,10.0.0.1,\n1700000003,k,/,10.0.0.1,\n" +
+		"1700000004,,/,11.0.0.1,\n1700000005,,/,11.0.0.1,\n1700000006,,/,10.0.0.1,1\n"
+	if got := replay(t, Options{Set: anonymous, Top: 5}, log).Result; got.Refused != 1 || got.Callers[0].Who != "10.0.0.1" {
+		t.Errorf("by address: %+v", got)
+	}
 }
 
 func TestBansAndExemptions(t *testing.T) {

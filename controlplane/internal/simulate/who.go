@@ -23,14 +23,7 @@ func label(set *policy.Set, p *policy.Policy, a *match.Attributes, r *record) st
 func partText(set *policy.Set, part policy.Part, a *match.Attributes, r *record) string {
 	switch part.Kind {
 	case policy.PartClientIP:
-		if len(a.ClientIP) == 0 {
-			return ""
-		}
-		addr, _ := netip.AddrFromSlice(a.ClientIP)
-		if addr.Is6() && set.Identity.IPv6Prefix < 128 {
-			return netip.PrefixFrom(addr, set.Identity.IPv6Prefix).String()
-		}
-		return addr.String()
+		return addressText(set, a)
 	case policy.PartMethod:
 		return string(a.Method)
 	case policy.PartHost:
@@ -41,6 +34,9 @@ func partText(set *policy.Set, part policy.Part, a *match.Attributes, r *record)
 		return string(r.tier)
 	case policy.PartConsumer:
 		for _, s := range set.Identity.Consumer {
+			if s.Kind == policy.SourceClientIP {
+				return addressText(set, a)
+			}
 			if text := sourceText(s, a, r); text != "" {
 				return text
 			}
@@ -49,6 +45,18 @@ func partText(set *policy.Set, part policy.Part, a *match.Attributes, r *record)
 	}
 	kind, _ := part.Kind.Source()
 	return sourceText(policy.Source{Kind: kind, Name: part.Name}, a, r)
+}
+
+// addressText is the client's address, or its network where that is the client; empty if it is not known.
+func addressText(set *policy.Set, a *match.Attributes) string {
+	if len(a.ClientIP) == 0 {
+		return ""
+	}
+	addr, _ := netip.AddrFromSlice(a.ClientIP)
+	if addr.Is6() && set.Identity.IPv6Prefix < 128 {
+		return netip.PrefixFrom(addr, set.Identity.IPv6Prefix).String()
+	}
+	return addr.String()
 }
 
 // sourceText is what a source holds, as far as it can be told in one word.

@@ -84,6 +84,7 @@ type Sync struct {
 	log    Log
 	node   Node
 	leader *leader
+	alone  alone
 
 	rules [2]limiter.Rules
 	using int
@@ -109,6 +110,8 @@ type Sync struct {
 // New makes a Sync in the name space. Random is this VM's own number.
 func New(shared SharedData, poller Poller, clock Clock, log Log, node Node, space [4]byte, random uint64) *Sync {
 	s := &Sync{shared: shared, poller: poller, clock: clock, log: log, node: node, random: random | 1, leader: newLeader(shared, space, random)}
+	s.alone.shared = shared
+	copy(s.alone.key[:], space[:])
 	copy(s.versionKey[:], space[:])
 	copy(s.snapshotKey[:], space[:])
 	copy(s.heardKey[:], space[:])
@@ -124,8 +127,15 @@ func (s *Sync) Rules() *limiter.Rules {
 	return &s.rules[s.using]
 }
 
-// Use puts a snapshot into force in this VM alone: the inline policy set.
-func (s *Sync) Use(snapshot []byte) error { return s.load(snapshot) }
+// Use puts a snapshot into force in this VM alone: the inline policy set, at now.
+func (s *Sync) Use(snapshot []byte, now quota.Instant) error {
+	if err := s.load(snapshot); err != nil || s.poller != nil {
+		return err
+	}
+	s.rules[s.using].Alone = true
+	s.rules[s.using].Start = s.alone.begin(snapshot, now)
+	return nil
+}
 
 // load compiles a snapshot into the spare rules and swaps. The rules in force stay as they are if it fails, and while requests
 // still wait by the spare ones.
@@ -153,8 +163,12 @@ func (s *Sync) Tallied() [2]*limiter.Rules { return [2]*limiter.Rules{&s.rules[0
 
 // Tick loads what the leader has published and, in the leader, polls.
 func (s *Sync) Tick(now quota.Instant) {
+	if s.poller == nil {
+		s.alone.tick(now)
+		return
+	}
 	s.Follow()
-	if s.poller != nil && s.leader.lead(now) && !s.polling && now >= s.nextPoll {
+	if s.leader.lead(now) && !s.polling && now >= s.nextPoll {
 		s.poll()
 	}
 }
@@ -175,8 +189,11 @@ func (s *Sync) Age(now quota.Instant) quota.Span {
 }
 
 // Follow loads the published snapshot if it is another than the one in force. A VM that starts late, after a trap or with a
-// new configuration, calls it before its first request.
+// new configuration, calls it before its first request. Without a control plane the inline set is all there is.
 func (s *Sync) Follow() {
+	if s.poller == nil {
+		return
+	}
 	value, _, found := s.shared.Get(s.versionKey[:])
 	var version [16]byte
 	if !found || copy(version[:], value) != len(version) || version == s.version {

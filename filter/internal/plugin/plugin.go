@@ -107,7 +107,7 @@ func readConfiguration() (*policy.Plugin, *wire.Packed) {
 
 //go:noinline
 func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error {
-	space := nameSpace(host.Property("plugin_root_id"))
+	space := nameSpace(config)
 	process := thisProcess(space)
 	node := configsync.Node{ID: config.NodeID, Zone: config.Zone, Filter: Version, Boot: process.id}
 	if node.ID == "" {
@@ -142,7 +142,7 @@ func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error 
 	p.limiter = limiter.New(p.store, p.desk)
 	p.setAhead()
 	if config.Set != nil {
-		if err := p.sync.Use(wire.AppendSnapshot(nil, wire.Snapshot{Secret: process.secret, Set: config.Set, Packed: inline})); err != nil {
+		if err := p.sync.Use(wire.AppendSnapshot(nil, wire.Snapshot{Secret: process.secret, Set: config.Set, Packed: inline}), p.clock.Now()); err != nil {
 			return err
 		}
 		if config.ControlPlane == nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 
 	"github.com/weir-proxy/weir/filter/internal/host"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -16,14 +17,30 @@ type process struct {
 	secret [16]byte
 }
 
-// nameSpace keeps plugins apart that share Envoy's shared data, which goes by vm_id alone, and versions of the filter whose
-// bytes differ.
-func nameSpace(root []byte) [4]byte {
-	h := uint32(2166136261)
-	for _, c := range root {
-		h = (h ^ uint32(c)) * 16777619
+// nameSpace keeps plugins apart that share Envoy's shared data, which goes by vm_id alone, and versions of the filter whose bytes
+// differ. Plugins of one control plane share what it says and what they have leased, also an old and a new configuration of one
+// plugin; a plugin that works alone shares with those that have its name.
+func nameSpace(config *policy.Plugin) [4]byte {
+	h := newDigest().text(host.Property("plugin_root_id"))
+	if cp := config.ControlPlane; cp != nil {
+		h = h.text([]byte(cp.Cluster)).text([]byte(cp.Authority)).text([]byte(config.NodeID))
+	} else {
+		h = h.text(host.Property("plugin_name"))
 	}
-	return [4]byte{'w', '1', byte(h), byte(h >> 8)}
+	return [4]byte{'2', byte(h), byte(h >> 8), byte(h >> 16)}
+}
+
+// digest is an FNV-1a hash of texts.
+type digest uint64
+
+func newDigest() digest { return 14695981039346656037 }
+
+// text adds a text and its end: what texts are is as much part of the hash as their bytes.
+func (h digest) text(b []byte) digest {
+	for _, c := range b {
+		h = (h ^ digest(c)) * 1099511628211
+	}
+	return (h ^ digest(len(b))) * 1099511628211
 }
 
 // thisProcess reads the process's numbers, or draws them if this VM is the first.

@@ -1,0 +1,55 @@
+package configsync
+
+import (
+	"encoding/binary"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// A VM with an inline set says every beat that the set lives; silence is how long after the last such word it is gone.
+const (
+	beat    = quota.Second
+	silence = 5 * quota.Second
+)
+
+// alone keeps in shared data since when the process has an inline set. All VMs with the set agree on it, also one that is made
+// anew after a trap. A set that comes back after it was gone has a new start.
+type alone struct {
+	shared SharedData
+	key    [13]byte
+	value  [16]byte
+	next   quota.Instant
+}
+
+// begin notes that the VM has the set, and returns since when the process has it.
+func (a *alone) begin(snapshot []byte, now quota.Instant) (start quota.Instant) {
+	sum := uint64(14695981039346656037)
+	for _, c := range snapshot {
+		sum = (sum ^ uint64(c)) * 1099511628211
+	}
+	a.key[4] = 'i'
+	binary.LittleEndian.PutUint64(a.key[5:], sum)
+	start = now
+	if value, _, found := a.shared.Get(a.key[:]); found && len(value) == len(a.value) {
+		known, heard := binary.LittleEndian.Uint64(value), binary.LittleEndian.Uint64(value[8:])
+		if now-quota.Instant(heard) <= quota.Instant(silence) {
+			start = quota.Instant(known)
+		}
+	}
+	binary.LittleEndian.PutUint64(a.value[:], uint64(start))
+	a.say(now)
+	return start
+}
+
+// tick says that the set still lives.
+func (a *alone) tick(now quota.Instant) {
+	if now >= a.next {
+		a.say(now)
+	}
+}
+
+func (a *alone) say(now quota.Instant) {
+	binary.LittleEndian.PutUint64(a.value[8:], uint64(now))
+	a.shared.Put(a.key[:], a.value[:])
+	a.next = now + quota.Instant(beat)
+}

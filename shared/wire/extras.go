@@ -1,0 +1,94 @@
+package wire
+
+import "github.com/weir-proxy/weir/shared/policy"
+
+// What a policy may have beside what every filter reads: a bit each, then what belongs to it, in the order of the bits. A filter
+// refuses a bit that it does not know, and with it the snapshot.
+const (
+	extraClientIPs = 1 << iota
+	extraTiers
+	extrasEnd
+)
+
+// formatOf is the lowest format in which a snapshot can be written.
+func formatOf(s *Snapshot) byte {
+	if s.Packed.size() > 0 {
+		return extrasFormat
+	}
+	for _, one := range s.Set.Identity.Consumer {
+		if one.Kind == policy.SourceClientIP {
+			return extrasFormat
+		}
+	}
+	for _, one := range s.Set.Identity.Tier {
+		if one.Kind == policy.SourceFound {
+			return extrasFormat
+		}
+	}
+	for i := range s.Set.Policies {
+		if hasExtras(&s.Set.Policies[i]) {
+			return extrasFormat
+		}
+	}
+	if len(s.Set.Show) > 0 {
+		return showFormat
+	}
+	return snapshotFormat
+}
+
+// hasExtras reports whether a policy says what only the latest format can say.
+func hasExtras(p *policy.Policy) bool {
+	for _, h := range p.Match.Headers {
+		if h.Op == policy.HeaderAbsent {
+			return true
+		}
+	}
+	return extrasOf(p) != 0
+}
+
+// extrasOf are the extras that a policy has.
+func extrasOf(p *policy.Policy) (extras int64) {
+	if len(p.Match.ClientIPs) > 0 {
+		extras |= extraClientIPs
+	}
+	if len(p.Match.Tiers) > 0 {
+		extras |= extraTiers
+	}
+	return extras
+}
+
+func putExtras(dst []byte, p *policy.Policy) []byte {
+	extras := extrasOf(p)
+	dst = putUvarint(dst, extras)
+	if extras&extraClientIPs != 0 {
+		dst = putRanges(dst, p.Match.ClientIPs)
+	}
+	if extras&extraTiers != 0 {
+		dst = putUvarint(dst, int64(tierSet(p.Match.Tiers)))
+	}
+	return dst
+}
+
+// tierSet is a set of tiers, a bit for each place.
+func tierSet(tiers []int) (set uint32) {
+	for _, tier := range tiers {
+		set |= 1 << tier
+	}
+	return set
+}
+
+// Extras reads what a policy has beside its lists, which it must follow: the ranges of addresses that it is for, and the set of
+// tiers, a bit for each place among the tiers. No ranges and a set of 0 are no condition.
+func (r *SetReader) Extras(clientIP func(policy.Range)) (tiers uint32) {
+	if r.format < extrasFormat {
+		return 0
+	}
+	extras := r.c.within(0, extrasEnd-1)
+	if extras&extraClientIPs != 0 {
+		r.ranges(clientIP)
+	}
+	if extras&extraTiers != 0 {
+		tiers = uint32(r.c.within(1, 1<<min(r.tiers, policy.MaxTiers)-1))
+	}
+	return tiers
+}

@@ -1,0 +1,45 @@
+package wire
+
+import "github.com/weir-proxy/weir/shared/policy"
+
+func putRanges(dst []byte, ranges []policy.Range) []byte {
+	dst = putUvarint(dst, int64(len(ranges)))
+	for _, one := range ranges {
+		dst = append(append(dst, one.First[:]...), one.Last[:]...)
+	}
+	return dst
+}
+
+// kinds is a set of kinds of sources, with one more where there may be extras.
+func (r *SetReader) kinds(known uint, extra policy.SourceKind) uint {
+	if r.format >= extrasFormat {
+		known |= 1 << extra
+	}
+	return known
+}
+
+func (r *SetReader) sources(kinds uint, each func(kind policy.SourceKind, name Ref)) {
+	for n := r.c.within(0, policy.MaxListItems); n > 0 && r.c.err == nil; n-- {
+		kind := policy.SourceKind(r.oneOf(uint8(policy.SourceHeader), uint8(policy.SourceFound)))
+		if kinds>>kind&1 == 0 {
+			r.c.fail(ErrValue)
+		}
+		each(kind, r.ref(policy.MaxText))
+	}
+}
+
+// ranges reads ranges of addresses in rising order and apart.
+func (r *SetReader) ranges(each func(policy.Range)) {
+	c := &r.c
+	var last policy.Range
+	for n, i := c.within(0, policy.MaxAddresses), int64(0); i < n && c.err == nil; i++ {
+		var one policy.Range
+		copy(one.First[:], c.bytes(16))
+		copy(one.Last[:], c.bytes(16))
+		if string(one.First[:]) > string(one.Last[:]) || i > 0 && string(one.First[:]) <= string(last.Last[:]) {
+			c.fail(ErrValue)
+		}
+		last = one
+		each(one)
+	}
+}
