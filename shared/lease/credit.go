@@ -130,6 +130,15 @@ func (c Credit) Receive(now quota.Instant, lot Lot) Credit {
 	return c
 }
 
+// Holds is how many tokens the whole bucket holds by what the node knows: the centre's last answer less what was spent here since, and
+// what was earned since the last of both. It reports false if the centre has not answered yet.
+func (c Credit) Holds(now quota.Instant, p quota.Params) (level int64, known bool) {
+	if c.FullAt == 0 {
+		return 0, false
+	}
+	return min(c.Level+p.Earned(max(quota.Span(now-c.DemandAt), 0)), p.Burst), true
+}
+
 // Refused says that a request of cost n is to be refused without asking: the centre has said that it has nothing for it
 // before the returned instant.
 func (c Credit) Refused(now quota.Instant, n int64) (quota.Instant, bool) {
@@ -275,6 +284,10 @@ func (c *Credit) observe(now quota.Instant, p quota.Params, n int64) {
 	c.Demand = min(c.demandAt(now, p)+n*demandScale*int64(quota.Second)/int64(memory(p)), maxDemand)
 	c.DemandAt = max(c.DemandAt, now)
 }
+
+// Fill is percent of n tokens, rounded up: what a bucket is taken to hold of which nothing is known. Of a burst of 1 it is 1, unless
+// percent is 0.
+func Fill(n, percent int64) int64 { return n - n*(100-percent)/100 }
 
 // Share is a node's part of a limit by the number of nodes that share it, for when the centre is away: rate and burst divided, at
 // least one token of burst.

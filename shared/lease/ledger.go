@@ -114,7 +114,7 @@ func TTL(p quota.Params) quota.Span {
 // Fresh is the ledger of a bucket of which nothing is known, filled to percent of its burst: 100 for a store that has
 // forgotten nothing, less for one that may have lost its state.
 func Fresh(p quota.Params, version uint64, now quota.Instant, percent int64) Ledger {
-	return Ledger{Params: p, Version: version, Last: now, Debt: p.UnitsFor(p.Burst - p.Burst*percent/100)}
+	return Ledger{Params: p, Version: version, Last: now, Debt: p.UnitsFor(p.Burst - Fill(p.Burst, percent))}
 }
 
 // Grant answers ask at now. The caller stores the returned ledger if the grant says Changed, until it is Forgettable.

@@ -304,3 +304,12 @@ func TestHold(t *testing.T) {
 		t.Errorf("granted %d, out until %+v", g.Keep, l.Pairs)
 	}
 }
+
+// A bucket whose state is lost starts with its fill, rounded up: none that may hold something is empty.
+func TestFill(t *testing.T) {
+	for _, c := range [][3]int64{{1, 50, 1}, {1, 1, 1}, {1, 0, 0}, {3, 50, 2}, {100, 50, 50}, {100, 100, 100}, {7, 100, 7}, {10, 1, 1}} {
+		if got := lease.Fill(c[0], c[1]); got != c[2] {
+			t.Errorf("%d %% of %d are %d, want %d", c[1], c[0], got, c[2])
+		}
+	}
+}

@@ -20,7 +20,7 @@ type WindowLedger struct {
 // FreshWindows is the ledger of a bucket of which nothing is known, with percent of its quota left.
 func FreshWindows(w quota.Windows, version uint64, now quota.Instant, percent int64) WindowLedger {
 	l := WindowLedger{Windows: w, Version: version, History: quota.History{Last: now}}
-	if used := w.Quota - w.Quota*percent/100; used > 0 {
+	if used := w.Quota - Fill(w.Quota, percent); used > 0 {
 		w.Add(&l.History, now, used)
 	}
 	return l

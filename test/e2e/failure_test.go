@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -139,6 +140,49 @@ policies:
 	})
 	w.redis.Restart()
 	w.awaitNormal()
+}
+
+// Whatever fails, callers that are within an Envoy's share of a low limit are not refused, by the default on_failure.
+func TestNewCallersPassInAnOutage(t *testing.T) {
+	const policies = `
+version: weir/v1
+identity: {consumer: [{header: x-api-key}]}
+policies:
+  - {name: leased, match: {paths: [/leased]}, partition: [consumer], limit: {quota: 100, window: 1h}}
+  - {name: strict, match: {paths: [/strict]}, partition: [consumer], limit: {quota: 100, window: 1h}, mode: strict}
+`
+	w := start(t, setup{envoys: 2, policies: policies})
+	new := 0
+	callers := func(when string) {
+		t.Helper()
+		for range 20 {
+			new++
+			for _, path := range []string{"/leased", "/strict"} {
+				if got := w.passed(2, path, fmt.Sprint("caller-", new)); got != 2 {
+					t.Errorf("%s: %d of 2 requests of a new caller have passed %s", when, got, path)
+				}
+			}
+		}
+	}
+	callers("with all there")
+	w.redis.Kill()
+	callers("with Redis dead")
+	w.redis.Restart()
+	w.awaitNormal()
+	w.redis.Pause()
+	callers("with Redis stopped")
+	w.redis.Resume()
+	w.awaitNormal()
+	if err := syscall.Kill(w.controlPlane.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	callers("with the control plane stopped")
+	if err := syscall.Kill(w.controlPlane.PID(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitNormal()
+	w.controlPlane.Kill()
+	callers("with the control plane dead")
 }
 
 func TestASilentRedisIsAsGoodAsADeadOne(t *testing.T) {

@@ -134,8 +134,8 @@ func (n *node) call(boot uint64, worker int, body []byte, timeout quota.Span, do
 		if !ended || w.planted == doubledReply {
 			ended = true
 			w.note(evAnswer, n.number, int64(status))
+			done(status, body) // Another worker may decide in the middle of it, by what was known before.
 			n.heard = n.heard || status == 200 && answers(body, seq)
-			done(status, body)
 		}
 	}
 	n.later(boot, timeout+quota.Span(w.r.IntN(200)), func() {

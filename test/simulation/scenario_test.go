@@ -310,7 +310,7 @@ func (w *world) lose() {
 	w.happened[storeLost]++
 	w.store.Lose()
 	for bucket, l := range w.laws {
-		extra := l.params.Burst * centreFill / 100
+		extra := lease.Fill(l.params.Burst, centreFill)
 		if w.modes[bucket] == policy.ModeOptimistic {
 			extra += l.always + w.slack(l.params)
 		} else { // What is earned while nobody counts what is still leased comes on top.
@@ -319,7 +319,7 @@ func (w *world) lose() {
 		l.allow(w.now, extra, max(outlive(l.params), quota.Second))
 	}
 	for _, l := range w.grids {
-		l.allow(w.reckoned(l), l.windows.Quota*centreFill/100)
+		l.allow(w.reckoned(l), lease.Fill(l.windows.Quota, centreFill))
 	}
 }
 

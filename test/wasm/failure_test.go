@@ -178,9 +178,8 @@ func TestFailureLadder(t *testing.T) {
 			w.ask(0, 0, get("x-key", "a"))
 			w.centre.down = true
 			began := w.now
-			// A share is a fourth of rate and burst, and starts empty.
+			// A share is a fourth of rate and burst, and starts full: the bucket is known to hold more.
 			share := newLaw(t, 100, 10*quota.Second, 25)
-			share.debt, share.last = share.params.Burst*share.params.Den, w.now
 			g := &game{world: w, law: share}
 			w.run(5*time.Second, func() {
 				g.send(0, int(w.now/quantum)%2, 1)
@@ -189,8 +188,8 @@ func TestFailureLadder(t *testing.T) {
 			share.check(t, "the share")
 			passed := share.used
 			t.Logf("%d passed in 5 s by the share of 10/s; %d waited, %v at most; %d calls", passed, g.waited, g.longest, w.centre.requests)
-			if passed < 46 || passed > 50 {
-				t.Errorf("%d passed in 5 s by a share of 10/s", passed)
+			if passed < 71 || passed > 75 {
+				t.Errorf("%d passed in 5 s by a share of 25 and 10/s", passed)
 			}
 			for w.now < began+6*time.Second {
 				w.advance(quantum)
@@ -210,8 +209,8 @@ func TestFailureLadder(t *testing.T) {
 					g.count()
 				})
 				share.check(t, "the lasting share")
-				if share.used < 240 || share.used > 261 {
-					t.Errorf("%d passed in 26 s by a share of 10/s", share.used)
+				if share.used < 265 || share.used > 286 {
+					t.Errorf("%d passed in 26 s by a share of 25 and 10/s", share.used)
 				}
 			}
 			// The control plane is back: within the longest pause the centre decides again.

@@ -103,7 +103,7 @@ var reasons = map[string]string{
 	"too_dear":         "the request costs more than the limit ever allows at once; waiting does not help",
 	"absent":           "the request lacks a part of the policy's partition key, and the policy says if_absent: deny",
 	"bad_cost":         "the request names no sensible cost, and the policy says invalid: deny",
-	"failure":          "the control plane could not be asked, and the policy's on_failure says to refuse then",
+	"failure":          "the counters could not be reached: the Envoy's share of the limit was used up, or on_failure says to refuse then",
 	"too_many_waiting": "too many requests waited already",
 	"contended":        "the bucket was changed by others at each attempt, and the policy's on_failure says to refuse then",
 }

@@ -188,7 +188,7 @@ func (s *Store) windowsArg(joined bool, a lease.Ask) []byte {
 	return arg(kindWindows, joined,
 		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset), int64(a.TTL()),
 		int64(a.Version), max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
-		int64(leases.Leased(a)), w.Quota-w.Quota*s.fill/100)
+		int64(leases.Leased(a)), w.Quota-lease.Fill(w.Quota, s.fill))
 }
 
 // tokensCharge is what the script wants to know to charge an item's twin of tokens.
@@ -211,7 +211,7 @@ func (s *Store) windowsCharge(joined bool, it leases.Item) []byte {
 	}
 	a, w := it.Ask, it.Twin.Windows
 	return arg(kind, joined, int64(outlives(it)), int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset),
-		int64(it.Twin.Version), int64(leases.Leased(*it.Twin)), w.Quota-w.Quota*s.fill/100, int64(lease.TTL(it.Twin.Params)), max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()))
+		int64(it.Twin.Version), int64(leases.Leased(*it.Twin)), w.Quota-lease.Fill(w.Quota, s.fill), int64(lease.TTL(it.Twin.Params)), max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()))
 }
 
 // outlives is how long a draft's ledger is kept at least, so that the main one is not kept longer: as a rule until neither owes

@@ -16,7 +16,9 @@ type Use struct {
 	// Slack is what this node may use before the centre knows.
 	Slack int64
 
-	Result    quota.Result
+	Result quota.Result
+	// Heard: the centre has said what the bucket holds.
+	Heard     bool
 	Remaining int64
 	Reset     quota.Span
 	// Due is when to report, of tokens that were spent.
@@ -33,6 +35,7 @@ func (u *Use) Apply(e *bucketstore.Entry) bool {
 		e.Tab = t
 		u.Due = t.Due(u.Now, u.Slack)
 	}
+	u.Heard = e.Tab.Heard != 0
 	u.Remaining, u.Reset = e.Tab.Remaining(u.Now, u.Params), e.Tab.FullAfter(u.Now, u.Params)
 	return spent
 }

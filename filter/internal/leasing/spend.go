@@ -52,6 +52,9 @@ type Spend struct {
 	// being asked for.
 	Keep   int64
 	KeepBy quota.Instant
+	// Holds is what the node knows the whole bucket to hold, if Known, where tokens are Missing.
+	Holds int64
+	Known bool
 	// Level and FullAt are the hints for the client.
 	Level  int64
 	FullAt quota.Instant
@@ -84,6 +87,7 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		return false
 	default:
 		s.State, s.Level = Missing, 0
+		s.Holds, s.Known = c.Holds(s.Now, s.Params)
 	}
 	marks := false
 	if !s.Strict {

@@ -39,11 +39,35 @@ func (t *take) needed(err error) error {
 	return nil
 }
 
+// share is how this node's share of a central bucket starts in a failure. The zero value is no share.
+type share struct {
+	// of: it is a share. The failure began at since, and the whole bucket held at most holds by what the node knows.
+	of    bool
+	since quota.Instant
+	holds int64
+}
+
+// share is how the hit's share starts: at what the node knows of the bucket, and full if it knows nothing.
+func (h *Hit) share(p quota.Params) share {
+	s := share{of: true, since: h.since, holds: p.Burst}
+	if h.heard {
+		s.holds = min(h.holds, p.Burst)
+	}
+	return s
+}
+
+// begin is the state with which a share that was not used yet in this failure goes on. It is never fuller than it was.
+func (s *share) begin(p quota.Params, is quota.State, now quota.Instant) quota.State {
+	is = p.Refill(is, now)
+	is.Debt = max(is.Debt, p.UnitsFor(p.Burst-min(s.holds, p.Burst)))
+	return is
+}
+
 // takeLocal looks at one of this node's own buckets, the share of a central one included, and with commit charges it.
-func (l *Limiter) takeLocal(req *Request, m *match.Hit, share bool, params quota.Params, now quota.Instant, commit bool) (*seen, error) {
+func (l *Limiter) takeLocal(req *Request, m *match.Hit, part share, params quota.Params, now quota.Instant, commit bool) (*seen, error) {
 	limit := req.LimitOf(m)
 	do := take{generation: req.generation(m), now: now, cost: m.Cost, commit: commit}
-	if limit.Algorithm.Windowed() && !share {
+	if limit.Algorithm.Windowed() && !part.of {
 		t := &l.window
 		*t = windowTake{take: do, windows: limit.WindowsOf(m.Key)}
 		if limit.Calendar {
@@ -52,11 +76,11 @@ func (l *Limiter) takeLocal(req *Request, m *match.Hit, share bool, params quota
 		return &t.seen, t.needed(l.store.Update(bucketstore.Window, m.Key, now, t))
 	}
 	kind := bucketstore.Local
-	if share {
+	if part.of {
 		kind = bucketstore.Share
 	}
 	t := &l.local
-	*t = localTake{take: do, params: params}
+	*t = localTake{take: do, params: params, share: part}
 	t.crowded = limit.Algorithm == quota.LeakyBucket && !m.Shadow && l.delays.Full()
 	return &t.seen, t.needed(l.store.Update(kind, m.Key, now, t))
 }
@@ -66,6 +90,7 @@ type localTake struct {
 	take
 	params  quota.Params
 	crowded bool
+	share   share
 
 	// used are the figures that the bucket is counted in, after is its state behind this request.
 	used  quota.Params
@@ -76,6 +101,9 @@ type localTake struct {
 func (t *localTake) Apply(e *bucketstore.Entry) bool {
 	s := t.fit(e)
 	p := t.used
+	if t.share.of && (e.New || e.State.Last < t.share.since) {
+		s = t.share.begin(p, s, t.now)
+	}
 	t.delay = p.Delay(s, t.now)
 	if t.turned = t.crowded && t.delay > 0 && t.cost > 0; t.turned {
 		return false
@@ -97,9 +125,6 @@ func (t *localTake) Apply(e *bucketstore.Entry) bool {
 func (t *localTake) fit(e *bucketstore.Entry) quota.State {
 	t.used = t.params
 	switch {
-	case e.New && e.Kind == bucketstore.Share:
-		// A full start would hand out up to one more burst at the moment of failure.
-		return t.params.Empty(t.now)
 	case e.New:
 		return quota.State{Debt: owed(t.params, e.Debtor, t.now), Last: t.now}
 	case e.Params == t.params:

@@ -81,6 +81,7 @@ func (l *Limiter) takeCredit(req *Request, i int, now quota.Instant, commit bool
 		h.Retry = quota.Span(l.spend.Until - now)
 		return false, Quota
 	default:
+		h.holds, h.heard = l.spend.Holds, l.spend.Known
 		if since, away := l.desk.Away(); away {
 			l.climb(req, i, now, since)
 			return l.take(req, i, now, commit)
@@ -102,10 +103,11 @@ func (l *Limiter) takeTab(req *Request, i int, now quota.Instant, commit bool) (
 		return true, Quota
 	}
 	if since, away := l.desk.Away(); away && h.Retry != quota.Never {
+		h.holds, h.heard = use.Remaining, use.Heard
 		l.climb(req, i, now, since)
 		return l.take(req, i, now, commit)
 	}
-	return false, quotaOrTooDear(h)
+	return false, emptyOrTooDear(h)
 }
 
 // useTab looks at what this node has used of an optimistic bucket, and with commit uses more of it.

@@ -12,7 +12,7 @@ var decides = [policy.Steps]by{policy.StepShare: byShare, policy.StepAllow: byAl
 func (l *Limiter) climb(req *Request, i int, now, since quota.Instant) {
 	h := &req.Hits[i]
 	step := req.policyOf(h.Hit).OnFailure.At(max(quota.Span(now-since), 0))
-	h.settled, h.Known, h.by = false, false, decides[step]
+	h.settled, h.Known, h.by, h.since = false, false, decides[step], since
 	req.rules.Steps.note(h.Policy, step)
 }
 

@@ -253,7 +253,11 @@ func (l *Limiter) take(req *Request, i int, now quota.Instant, commit bool) (boo
 			return false, Failure
 		}
 	}
-	seen, err := l.takeLocal(req, &h.Hit, h.by == byShare, params, now, commit)
+	var part share
+	if h.by == byShare {
+		part = h.share(params)
+	}
+	seen, err := l.takeLocal(req, &h.Hit, part, params, now, commit)
 	switch {
 	case err != nil:
 		return l.contended(h, p)
@@ -267,13 +271,17 @@ func (l *Limiter) take(req *Request, i int, now quota.Instant, commit bool) (boo
 	if h.settled = commit && seen.result.Allowed; h.settled && l.queued(req, h) {
 		h.release, h.params, h.after = now+quota.Instant(seen.delay), l.local.used, l.local.after
 	}
-	return seen.result.Allowed, quotaOrTooDear(h)
+	return seen.result.Allowed, emptyOrTooDear(h)
 }
 
-// quotaOrTooDear is the reason of a refusal by a bucket.
-func quotaOrTooDear(h *Hit) Reason {
-	if h.Retry == quota.Never {
+// emptyOrTooDear is the reason of a refusal by a bucket. That a share is used up says nothing of the limit: there would be more if the
+// control plane answered.
+func emptyOrTooDear(h *Hit) Reason {
+	switch {
+	case h.Retry == quota.Never:
 		return TooDear
+	case h.by == byShare:
+		return Failure
 	}
 	return Quota
 }

@@ -337,12 +337,12 @@ func bucketOf(t *testing.T, n *node, index int) [16]byte {
 func TestFailureLadder(t *testing.T) {
 	for _, c := range []struct {
 		name, onFailure string
-		during, after   int // requests that pass while local_for lasts, from an empty share, and after it
+		during, after   int // requests that pass while local_for lasts, from a share that is full again, and after it
 		reason          limiter.Reason
 	}{
-		{"share, then allow", `{"local_for":"30s","then":"allow"}`, 10, -1, limiter.Quota},
-		{"share, then deny", `{"local_for":"30s","then":"deny"}`, 10, 0, limiter.Failure},
-		{"share for as long as it lasts", `{"then":"local"}`, 10, 50, limiter.Quota},
+		{"share, then allow", `{"local_for":"30s","then":"allow"}`, 50, -1, limiter.Quota},
+		{"share, then deny", `{"local_for":"30s","then":"deny"}`, 50, 0, limiter.Failure},
+		{"share for as long as it lasts", `{"then":"local"}`, 50, 50, limiter.Quota},
 		{"allow at once", `{"then":"allow"}`, -1, -1, limiter.Quota},
 		{"deny at once", `{"then":"deny"}`, 0, 0, limiter.Failure},
 	} {
@@ -375,7 +375,7 @@ func TestFailureLadder(t *testing.T) {
 					}
 				}
 			}
-			n.now += 12 * sec // 10 tokens of the share
+			n.now += 12 * sec
 			check("while local_for lasts", c.during)
 			n.now += 60 * sec
 			check("after it", c.after)

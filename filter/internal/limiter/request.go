@@ -96,7 +96,12 @@ type Hit struct {
 
 	by      by
 	settled bool
-	view    view
+	// since is when the control plane stopped answering, of a hit on the failure ladder; holds what the whole bucket holds by the node's
+	// knowledge, if it has heard of it.
+	since quota.Instant
+	holds int64
+	heard bool
+	view  view
 	// asked: the ticket is in the queue.
 	asked bool
 	// keep is how many tokens to ask for beyond the request's own, if it is asked for, by keepBy.

@@ -85,7 +85,7 @@ func (l *Limiter) watchOne(req *Request, m *match.Hit, now quota.Instant, commit
 	case m.Verdict != match.Limited, m.Cost > limit.Params.Burst:
 		return refuses
 	case l.decidedBy(p) == byBucket:
-		seen, err := l.takeLocal(req, m, false, limit.Params, now, commit)
+		seen, err := l.takeLocal(req, m, share{}, limit.Params, now, commit)
 		switch {
 		case err != nil:
 			return unknown

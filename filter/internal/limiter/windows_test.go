@@ -86,15 +86,17 @@ func TestPushKeepsWindows(t *testing.T) {
 	}
 }
 
-// The failure ladder's share of a window is a bucket of tokens, which starts empty.
+// The failure ladder's share of a window is a bucket of tokens, which starts full.
 func TestShareOfAWindow(t *testing.T) {
-	n := newNode(t, true, `{"name":"p","partition":[],"algorithm":"sliding_log","limit":{"quota":10,"window":"10s"}}`)
-	req, status := n.begin()
-	if status != limiter.Paused {
-		t.Fatalf("%v", status)
-	}
-	if status = n.answer(503, req); status != limiter.Refused || req.Hits[0].Retry != quota.Second {
-		t.Errorf("%v %+v", status, req.Hits[0])
+	n := newNode(t, true, `{"name":"p","partition":[],"algorithm":"sliding_log","limit":{"quota":10,"window":"10s"},"on_failure":{"then":"local"}}`)
+	for i := range 11 {
+		req, status := n.begin()
+		if status == limiter.Paused {
+			status = n.answer(503, req)
+		}
+		if passes := i < 10; (status == limiter.Allowed) != passes || !passes && (req.Hits[0].Retry != quota.Second || req.Reason != limiter.Failure) {
+			t.Errorf("request %d: %v %v %+v", i, status, req.Reason, req.Hits[0])
+		}
 	}
 }
 

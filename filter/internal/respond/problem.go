@@ -60,7 +60,7 @@ var bans = [...]string{
 }
 
 func problemOf(req *limiter.Request) *problem {
-	if req.Reason == limiter.Quota && req.Source == limiter.ByShare {
+	if req.Reason == limiter.Failure && req.Source == limiter.ByShare {
 		return &shareUsed
 	}
 	return &problems[req.Reason]

@@ -326,7 +326,7 @@ func TestWordsOfFailures(t *testing.T) {
 		want   string
 	}{
 		{limiter.Failure, limiter.ByFailureDeny, "The limiter cannot reach the counters of policy p now. Try again in "},
-		{limiter.Quota, limiter.ByShare, "The limiter cannot reach the counters of policy p now, and what this proxy may admit alone is used up. Try again in "},
+		{limiter.Failure, limiter.ByShare, "The limiter cannot reach the counters of policy p now, and what this proxy may admit alone is used up. Try again in "},
 		{limiter.TooManyWaiting, limiter.ByOverload, "Too many requests wait for policy p already. Try again in "},
 		{limiter.Contended, limiter.ByOverload, "Too many requests ask for the same count of policy p at once. Try again in "},
 	} {

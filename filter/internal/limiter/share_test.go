@@ -1,0 +1,116 @@
+package limiter_test
+
+import (
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// passes sends requests, whose calls fail, until one is refused, and returns how many passed; at most most.
+func (n *node) passes(most int, headers ...string) (passed int, refused *limiter.Request) {
+	n.t.Helper()
+	for range most {
+		req, status := n.begin(headers...)
+		if status == limiter.Paused {
+			status = n.answer(503, req)
+		}
+		if status != limiter.Allowed {
+			return passed, req
+		}
+		passed++
+	}
+	return passed, nil
+}
+
+// spendAll uses tokens while the control plane answers.
+func (n *node) spendAll(tokens int, headers ...string) {
+	n.t.Helper()
+	for range tokens {
+		req, status := n.begin(headers...)
+		if status == limiter.Paused {
+			status = n.answer(200, req)
+		}
+		if status != limiter.Allowed {
+			n.t.Fatalf("with the control plane: %v (%v)", status, req.Reason)
+		}
+	}
+}
+
+// recover has the control plane answer again, until requests ask it.
+func (n *node) recover() {
+	n.t.Helper()
+	for range 3 {
+		n.now += 2 * sec
+		n.desk.Tick(n.now)
+		for _, call := range n.calls {
+			call(200)
+		}
+		n.calls = nil
+	}
+}
+
+const shares = `{"name":"p","partition":["header:x-k"],"limit":{"quota":100,"window":"1h"},"mode":"strict","on_failure":{"then":"local"}}`
+
+// With the control plane away a caller of whom the node knows nothing has all of the node's share, and one that it knows what the bucket
+// held at last, if that is less. The refusal says that this is the failure's doing.
+func TestAShareStartsAtWhatTheNodeKnows(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		spent, want int
+		rests       quota.Instant // between the last answer and the failure
+	}{
+		{"nothing is known", 0, 50, 0},
+		{"little was spent", 20, 50, 0},
+		{"most was spent", 80, 20, 0},
+		{"all was spent", 100, 0, 0},
+		{"the bucket has earned since", 100, 10, 6 * 60 * sec},
+	} {
+		n := newNode(t, true, shares)
+		n.spendAll(1, "x-k", "other") // The node learns that there are two.
+		n.spendAll(c.spent, "x-k", "a")
+		n.now += c.rests
+		passed, refused := n.passes(200, "x-k", "a")
+		if passed != c.want || refused == nil || refused.Reason != limiter.Failure {
+			t.Errorf("%s: %d pass, want %d; the next: %+v", c.name, passed, c.want, refused)
+		}
+	}
+}
+
+// To enter the share again does not fill it, and neither does the share refill by more than its rate while it is not needed. Where the
+// bucket is known to hold less by now it starts with that.
+func TestEnteringTheShareAgainDoesNotFillIt(t *testing.T) {
+	n := newNode(t, true, shares)
+	n.spendAll(1, "x-k", "other")
+	if passed, _ := n.passes(200, "x-k", "a"); passed != 50 {
+		t.Fatalf("at first %d pass", passed)
+	}
+	n.recover()
+	if passed, _ := n.passes(200, "x-k", "a"); passed != 0 {
+		t.Errorf("the second time %d pass", passed)
+	}
+	n.recover()
+	n.now += 12 * 60 * sec // The share earns 10 in that time.
+	if passed, _ := n.passes(200, "x-k", "a"); passed != 10 {
+		t.Errorf("12 minutes later %d pass, want 10", passed)
+	}
+	n.recover()
+	n.now += 60 * 60 * sec
+	n.spendAll(95, "x-k", "a")
+	if passed, _ := n.passes(200, "x-k", "a"); passed != 5 {
+		t.Errorf("with 5 left at the control plane %d pass", passed)
+	}
+}
+
+// Twenty new callers of a low limit pass while the control plane does not answer, by the default on_failure, whatever the mode.
+func TestNewCallersPassInAnOutage(t *testing.T) {
+	for _, mode := range []string{"leased", "strict", "optimistic"} {
+		n := newNode(t, true, `{"name":"p","partition":["header:x-k"],"limit":{"quota":100,"window":"1h"},"mode":"`+mode+`"}`)
+		for i := range 20 {
+			if passed, refused := n.passes(1, "x-k", string(rune('a'+i))); passed != 1 {
+				t.Errorf("%s: caller %d: %+v", mode, i, refused)
+			}
+			n.now += sec
+		}
+	}
+}
