@@ -23,10 +23,12 @@ type Credit struct {
 	// Demand is the rate of spending as of DemandAt, in 1/1024 tokens a second, averaged over memory.
 	Demand   int64
 	DemandAt quota.Instant
-	// Level is the centre's level at its last answer less what was spent here since: a hint for clients.
+	// Level is what the control plane had left at its last answer, without the tokens that nodes hold.
 	Level int64
-	// FullAt is the latest instant at which an answer of the control plane has said that the bucket will be full.
-	FullAt quota.Instant
+	// FullAt is the latest instant at which an answer of the control plane has said that the bucket will
+	// be full, if all tokens that nodes hold are used. Told is the latest that clients can have seen
+	// before that answer.
+	FullAt, Told quota.Instant
 }
 
 const (
@@ -93,7 +95,6 @@ func (c Credit) Spend(now quota.Instant, p quota.Params, n int64) (Credit, bool)
 			left -= take
 		}
 	}
-	c.Level = max(0, c.Level-n)
 	c.observe(now, p, n)
 	return c, true
 }
@@ -163,6 +164,7 @@ func (c Credit) Call(now, until quota.Instant, p quota.Params) Credit {
 // A bucket that stays scarce is rationed: the node asks about once a backOff for what it needs in as long, makes do with what it
 // gets, and refuses the rest by itself, though the centre holds a little for the other nodes.
 func (c Credit) Learn(now quota.Instant, ask Ask, g Grant, backOff quota.Span, jitter int64) Credit {
+	c.Told = c.Full(now, ask.Params)
 	c.Level = g.Level
 	scarce := g.Level < ask.Params.Earned(backOff*scarcePerBackOff)
 	c.learnOfWaiting(now, ask, g, backOff)
@@ -207,6 +209,16 @@ func (c *Credit) learnOfWaiting(now quota.Instant, ask Ask, g Grant, backOff quo
 func fullAfter(p quota.Params, level int64) quota.Instant {
 	missing := p.Burst - min(max(level, 0), p.Burst)
 	return quota.Instant(p.ResetAfter(quota.State{Debt: p.UnitsFor(missing)}, 0))
+}
+
+// Remaining is how many tokens clients of the node can still use, as far as it knows.
+func (c Credit) Remaining(now quota.Instant) int64 { return c.Level + c.Available(now) }
+
+// Full is when the bucket will be full if the tokens in hand are not used. It never steps back while
+// the credit is only spent and learns.
+func (c Credit) Full(now quota.Instant, p quota.Params) quota.Instant {
+	unused := quota.State{Debt: p.UnitsFor(c.Available(now))}
+	return max(c.Told, c.FullAt-quota.Instant(p.ResetAfter(unused, 0)))
 }
 
 // BackOff is the longest back-off after short grants: the time that a kept lot covers.

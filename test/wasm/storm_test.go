@@ -103,25 +103,36 @@ func TestLocalBucketIsTheTextbooksInEveryStorm(t *testing.T) {
 	}
 }
 
-// A leased bucket of one node: what has passed when it is used up is what it had and has earned since, within one token for each
-// worker, and what is earned in two back-offs, which an overloaded node leaves at the control plane.
+// A leased bucket of one node: what has passed when it is used up is what it had and has earned
+// since, within one token for each worker, and what is earned in four back-offs, which an overloaded
+// node leaves at the control plane. What clients are told is older than the bucket by what was asked
+// for or earned since the last answer: a fifth of it at most.
 func TestLeasedBucketIsUsedUpInEveryStorm(t *testing.T) {
 	for _, workers := range []int{1, 2, 8} {
 		for i, traffic := range traffics {
 			t.Run(fmt.Sprint(workers, " workers, ", traffic.name), func(t *testing.T) {
-				w := newWorld(t, fleet{nodes: 1, workers: workers, seed: uint64(i), set: setOf(limits("p", "leased", "1000/1h", forAll, thenDeny))})
+				set := setOf(limits("p", "leased", "1000/1h", forAll, thenDeny))
+				w := newWorld(t, fleet{nodes: 1, workers: workers, seed: uint64(i), set: set})
 				r := rand.New(rand.NewPCG(uint64(workers), uint64(i)))
 				all := newLaw(t, 1000, quota.Hour, 1000)
+				b, off := newTextbook(1000, time.Hour, 1000), int64(0)
 				w.storm(r, 1700, traffic, func(a *attempt) {
-					if a.passed {
-						all.use(a.ended, 1)
+					if !a.passed {
+						return
 					}
+					all.use(a.ended, 1)
+					_, left, _, full := b.take(a.ended.Microseconds(), 1)
+					told := draft11(t, a.stream.Reply().Header("ratelimit"))[0].params
+					off = max(off, left-told["r"], told["r"]-left, (told["t"]-full/1e6)*10/36, (full/1e6-told["t"])*10/36)
 				})
 				promised := int64(all.most(w.now))
-				late := int64(workers) + all.params.Earned(2*lease.BackOff(all.params))
-				t.Logf("%d of %d passed", all.used, promised)
+				late := int64(workers) + all.params.Earned(4*lease.BackOff(all.params))
+				t.Logf("%d of %d passed; r and t were up to %d tokens off", all.used, promised, off)
 				if all.used < promised-late {
 					t.Errorf("seed %d: %d passed, %d were promised, of which %d may come later", i, all.used, promised, late)
+				}
+				if off > 200 {
+					t.Errorf("seed %d: clients were told up to %d tokens too few or too many", i, off)
 				}
 				all.check(t, "a leased bucket")
 			})

@@ -62,7 +62,7 @@ func TestEntriesReadBack(t *testing.T) {
 				Lots:      [2]lease.Lot{{Tokens: number.Draw(t, "t0"), Expiry: instant.Draw(t, "e0")}, {Tokens: number.Draw(t, "t1"), Expiry: instant.Draw(t, "e1")}},
 				NotBefore: instant.Draw(t, "nb"), DenyCost: number.Draw(t, "dc"), AskAfter: instant.Draw(t, "aa"), KeepCall: instant.Draw(t, "kc"),
 				Short: rapid.Byte().Draw(t, "short"), Demand: number.Draw(t, "d"), DemandAt: instant.Draw(t, "da"), Level: rapid.Int64().Draw(t, "level"),
-				FullAt: instant.Draw(t, "full"),
+				FullAt: instant.Draw(t, "full"), Told: instant.Draw(t, "told"),
 			}
 		} else {
 			want.State = quota.State{Debt: rapid.Int64Range(0, 10*int64(quota.Second)).Draw(t, "debt"), Last: instant.Draw(t, "last") / 2}

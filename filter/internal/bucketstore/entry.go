@@ -67,7 +67,7 @@ func (e *Entry) idle() quota.Instant {
 //	local, share   debt 8, last 8, num 8, den 8, burst 8, generation 8
 //	optimistic     num 8, den 8, burst 8, unknown 8, reported 8, sent 8, debt 8, heard 8, since 8, last 8
 //	leased         two lots of expiry 8 and tokens 4, not before 8, ask after 8, keep call 8, demand at 8, deny cost 4,
-//	               demand 4, level 8, full at 8
+//	               demand 4, level 8, full at 8, told 8
 //
 // and zeros up to its size. Older versions of the filter keep more there, and take zeros for nothing: while one drains, both work on the
 // same table.
@@ -106,7 +106,7 @@ func (e *Entry) decode(b []byte) bool {
 	e.Credit.NotBefore, e.Credit.AskAfter = quota.Instant(c.i64()), quota.Instant(c.i64())
 	e.Credit.KeepCall, e.Credit.DemandAt = quota.Instant(c.i64()), quota.Instant(c.i64())
 	e.Credit.DenyCost, e.Credit.Demand, e.Credit.Level = c.u32(), c.u32(), c.i64()
-	e.Credit.FullAt = quota.Instant(c.i64())
+	e.Credit.FullAt, e.Credit.Told = quota.Instant(c.i64()), quota.Instant(c.i64())
 	e.Credit.Short = b[atShort]
 	c.at = atLimit
 	e.Limit = uint32(c.u32())
@@ -151,6 +151,7 @@ func (e *Entry) encode(b []byte) {
 	c.putU32(e.Credit.Demand)
 	c.putI64(e.Credit.Level)
 	c.putI64(int64(e.Credit.FullAt))
+	c.putI64(int64(e.Credit.Told))
 	b[atShort] = e.Credit.Short
 	c.at = atLimit
 	c.putU32(int64(e.Limit))

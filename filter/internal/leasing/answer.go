@@ -107,7 +107,7 @@ func (d *Desk) settle(c *call, it item, a wire.LeaseAnswer, now quota.Instant) {
 	}
 	for i := range used {
 		t := b.queue[0]
-		t.Level, t.FullAt = a.Level, d.learn.fullAt
+		t.Level, t.FullAt = d.learn.level+int64(used-1-i)*it.ask.Cost, d.learn.fullAt
 		t.Delay = a.Delay + it.ask.Params.ResetAfter(quota.State{Debt: it.ask.Params.UnitsFor(int64(i) * it.ask.Cost)}, 0)
 		d.resolve(b, 0, Granted, expiry)
 	}

@@ -385,7 +385,7 @@ func (d *Desk) GiveBack(now quota.Instant, t *Ticket) {
 	if t.Need.queue() {
 		return
 	}
-	d.giveBack = giveBack{now: now, lot: lease.Lot{Tokens: t.Need.Cost, Expiry: t.Until}}
+	d.giveBack = giveBack{now: now, params: t.Need.Params, lot: lease.Lot{Tokens: t.Need.Cost, Expiry: t.Until}}
 	_ = d.store.Update(bucketstore.Leased, t.Need.Bucket, now, &d.giveBack) // Lost tokens err on the safe side.
 }
 

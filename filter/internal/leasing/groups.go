@@ -114,7 +114,7 @@ func (d *Desk) settleGroup(c *call, g *group, items []item, answers []wire.Lease
 			continue
 		}
 		t := g.tickets[i]
-		t.Level, t.FullAt, t.Delay = a.Level, d.learn.fullAt, a.Delay
+		t.Level, t.FullAt, t.Delay = d.learn.level, d.learn.fullAt, a.Delay
 		switch {
 		case granted:
 			t.Outcome, t.Until = Granted, expiry

@@ -72,14 +72,15 @@ const askAhead = 25 * quota.Millisecond
 func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	fitLimit(e, s.Params, s.Algorithm)
 	c := e.Credit
-	s.Keep, s.KeepCall, s.FullAt = 0, s.Now < c.KeepCall, c.FullAt
+	s.Keep, s.KeepCall = 0, s.Now < c.KeepCall
+	s.FullAt = fullAt(c, s.Now, &s.Need)
 	until, refused := c.Refused(s.Now, s.Cost)
 	available := (s.Cost == 0 || !s.queue()) && c.Available(s.Now) >= s.Cost
 	switch {
 	case available:
 		s.State = Ready
 		if !s.Commit {
-			s.Level = c.Level
+			s.Level = c.Remaining(s.Now)
 			return false
 		}
 	case refused:
@@ -105,7 +106,7 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	if available {
 		s.Until = c.Expiry(s.Now)
 		c, _ = c.Spend(s.Now, s.Params, s.Cost)
-		s.Level = c.Level
+		s.Level, s.FullAt = c.Remaining(s.Now), fullAt(c, s.Now, &s.Need)
 	} else if s.Watch {
 		c = c.Observe(s.Now, s.Params, s.Cost)
 	}
@@ -124,6 +125,7 @@ type learn struct {
 	// Unused tokens of waiting requests that are gone or were refused for another policy's sake.
 	unused int64
 
+	level  int64
 	fullAt quota.Instant
 	// lapsed are the tokens of leases that have ended unused.
 	lapsed int64
@@ -142,20 +144,32 @@ func (l *learn) Apply(e *bucketstore.Entry) bool {
 	if l.ask.Keep > 0 {
 		c.KeepCall = 0
 	}
-	l.fullAt = c.FullAt
 	c = c.Receive(l.now, lease.Lot{Tokens: l.grant.Keep, Expiry: lease.Expiry(l.sent, lease.TTL(l.ask.Params))})
-	e.Credit = c.Receive(l.now, lease.Lot{Tokens: l.unused, Expiry: lease.Expiry(l.sent, lease.Deadline)})
+	c = c.Receive(l.now, lease.Lot{Tokens: l.unused, Expiry: lease.Expiry(l.sent, lease.Deadline)})
+	l.level, l.fullAt = c.Remaining(l.now), fullAt(c, l.now, &Need{Params: l.ask.Params, Algorithm: l.algorithm})
+	e.Credit = c
 	return true
+}
+
+// fullAt is when clients are told that the bucket is full. What tokens in hand would take to come again
+// is known of a bucket of tokens alone.
+func fullAt(c lease.Credit, now quota.Instant, n *Need) quota.Instant {
+	if n.Algorithm.Windowed() {
+		return c.FullAt
+	}
+	return c.Full(now, n.Params)
 }
 
 // giveBack is the change that lends tokens of a refused request to the next one, until their expiry.
 type giveBack struct {
-	now quota.Instant
-	lot lease.Lot
+	now    quota.Instant
+	params quota.Params
+	lot    lease.Lot
 }
 
 // Apply implements bucketstore.Change.
 func (g *giveBack) Apply(e *bucketstore.Entry) bool {
+	e.Credit.Told = e.Credit.Full(g.now, g.params)
 	e.Credit = e.Credit.Receive(g.now, g.lot)
 	return true
 }
@@ -165,6 +179,6 @@ func fitLimit(e *bucketstore.Entry, p quota.Params, a quota.Algorithm) {
 	mark := uint32(a)<<28 ^ uint32(p.Num)*0x9e3779b1 ^ uint32(p.Den)*0x85ebca6b ^ uint32(p.Den>>32) ^ uint32(p.Burst)*0xc2b2ae35
 	if e.Limit != mark {
 		e.Limit = mark
-		e.Credit.NotBefore, e.Credit.AskAfter, e.Credit.Short, e.Credit.FullAt = 0, 0, 0, 0
+		e.Credit.NotBefore, e.Credit.AskAfter, e.Credit.Short, e.Credit.FullAt, e.Credit.Told = 0, 0, 0, 0, 0
 	}
 }
