@@ -40,9 +40,9 @@ build: wasm ## build the filter and the control plane: build/weir.wasm and build
 	@go build -buildvcs=false -trimpath -ldflags '-X main.version=$(VERSION)' -o build/weir ./controlplane
 
 .PHONY: generate
-generate: ## write the server's interface anew from api/openapi.yaml; a test fails while it is old
-	$(call announce,generating controlplane/internal/api/gen from api/openapi.yaml)
-	@go generate ./controlplane/internal/api/gen
+generate: ## write the server's interface and docs/reference.md anew from api/openapi.yaml; tests fail while they are old
+	$(call announce,generating controlplane/internal/api/gen and docs/reference.md from api/openapi.yaml)
+	@go generate ./controlplane/internal/api/gen ./controlplane/internal/policydoc/reference
 
 .PHONY: run
 run: build ## run everything on this machine until Ctrl-C: Envoy with the filter, control plane, upstream
