@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -394,8 +395,9 @@ func TestInvalidPolicySetListsAllProblems(t *testing.T) {
 
 func TestVersions(t *testing.T) {
 	p := newPlane(t)
-	for range 5 {
-		if w := p.put("*", set); w.Code != 200 {
+	document := func(n int) string { return set + fmt.Sprintf("# %d\n", n) }
+	for n := range 5 {
+		if w := p.put("*", document(n+1)); w.Code != 200 {
 			t.Fatal(w.Body)
 		}
 	}
@@ -426,7 +428,7 @@ func TestVersions(t *testing.T) {
 		Version  uint64
 		Document string
 	}
-	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil || v.Version != 3 || v.Document != set {
+	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil || v.Version != 3 || v.Document != document(3) {
 		t.Errorf("%s: %v", w.Body, err)
 	}
 }
@@ -560,7 +562,7 @@ func TestLongPoll(t *testing.T) {
 	p.put("*", set)
 	within(first, 200)
 	second := poll("1")
-	p.put("*", set)
+	p.put("*", set+"# as well\n")
 	within(second, 200)
 	third := poll("2")
 	p.stop()

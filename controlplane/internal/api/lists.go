@@ -64,12 +64,14 @@ func (s *server) ListNodes(ctx context.Context, r gen.ListNodesRequestObject) (g
 
 func (s *server) node(n nodes.Node, force policies.Force) gen.Node {
 	var wanted uint64
+	lost := false
 	if c := force.For(n.ID); c != nil {
 		wanted = c.Version.Number
+		lost = n.Applied == wanted && !c.Version.Is(n.Applied, n.Mark)
 	}
 	seen := n.Seen.UTC().Truncate(time.Millisecond)
 	return gen.Node{
-		ID: n.ID, Boot: n.Boot, Applied: n.Applied, Wanted: wanted, Enforcement: n.Enforcement, Refused: n.Refused, Reason: n.Reason, Filter: n.Filter, State: n.State, Steps: n.Steps,
+		ID: n.ID, Boot: n.Boot, Applied: n.Applied, Wanted: wanted, Lost: lost, Enforcement: n.Enforcement, Refused: n.Refused, Reason: n.Reason, Filter: n.Filter, State: n.State, Steps: n.Steps,
 		MoreSteps: n.MoreSteps, Zone: n.Zone, Seen: seen, Active: s.Now().Sub(seen) < nodes.Counted,
 	}
 }

@@ -31,6 +31,9 @@ const (
 // VersionHeader carries the version of the snapshot in the body.
 const VersionHeader = "Weir-Version"
 
+// MarkHeader carries its mark: policies.Version.Mark.
+const MarkHeader = "Weir-Mark"
+
 // snapshot is the long poll: the newest snapshot as soon as it is not the one the node has, what changes of consumers and the
 // orders in force if the node says how much of that it knows, or 204 after wait.
 func (s *server) snapshot(c echo.Context) error {
@@ -39,6 +42,7 @@ func (s *server) snapshot(c echo.Context) error {
 	if seen.Version, err = uintParam(c, "after"); err != nil {
 		return err
 	}
+	seen.Mark = c.QueryParam("mark")
 	seen.Node = nodes.Node{ID: c.QueryParam("node")}.Clean().ID // As it is listed.
 	seen.Follows = c.QueryParams().Has("consumers")
 	if seen.Consumers, err = uintParam(c, "consumers"); err != nil {
@@ -58,6 +62,7 @@ func (s *server) snapshot(c echo.Context) error {
 	if err := s.touch(c); err != nil {
 		return err
 	}
+	s.Policies.Taken(seen.Version)
 	// The server's time-outs are for ordinary requests.
 	control, deadline := http.NewResponseController(c.Response()), s.Now().Add(wait+sendTime)
 	if err := errors.Join(control.SetWriteDeadline(deadline), control.SetReadDeadline(deadline)); err != nil {
@@ -80,6 +85,7 @@ func (s *server) snapshot(c echo.Context) error {
 	}
 	if news.Version > 0 {
 		header.Set(VersionHeader, strconv.FormatUint(news.Version, 10))
+		header.Set(MarkHeader, news.Mark)
 		if c.QueryParam("show") == "" {
 			news.Bytes = wire.Plain(news.Bytes)
 		}
@@ -92,7 +98,7 @@ func (s *server) snapshot(c echo.Context) error {
 func (s *server) touch(c echo.Context) error {
 	n := nodes.Node{
 		ID: c.QueryParam("node"), Boot: c.QueryParam("boot"), Reason: c.QueryParam("reason"), Filter: c.QueryParam("filter"),
-		Zone: c.QueryParam("zone"),
+		Zone: c.QueryParam("zone"), Mark: c.QueryParam("applied_mark"),
 	}
 	if n.ID == "" {
 		return badRequest("node must name the node")

@@ -100,14 +100,14 @@ func (s *server) changed(ctx context.Context, change policies.Change, out polici
 	if err != nil {
 		return answer, storeFailure(err)
 	}
-	if !change.DryRun {
-		if out.Rollout == nil {
-			tag := etag(out.Version)
-			answer.Headers.ETag = &tag
-		}
+	if !change.DryRun && out.Rollout == nil {
+		tag := etag(out.Version)
+		answer.Headers.ETag = &tag
+	}
+	if !change.DryRun && !out.Unchanged {
 		s.Log.Info("policy set changed", "id", callerOf(ctx).id, "version", out.Version, "author", change.Entry.By, "summary", out.Summary)
 	}
-	answer.Body = gen.Change{Version: out.Version, DryRun: change.DryRun, Summary: out.Summary, Diff: out.Diff, Rollout: s.begun(ctx, out)}
+	answer.Body = gen.Change{Version: out.Version, DryRun: change.DryRun, Unchanged: out.Unchanged, Summary: out.Summary, Diff: out.Diff, Rollout: s.begun(ctx, out)}
 	return answer, nil
 }
 

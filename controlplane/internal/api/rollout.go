@@ -93,6 +93,10 @@ func (s *server) census(ctx context.Context, r policies.Rollout) (c census) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	all, _ := s.Nodes.List(ctx)
+	draft := policies.Version{Number: r.Version}
+	if force, _ := s.Policies.InForce(); force.Draft != nil && force.Draft.Version.Number == r.Version {
+		draft = force.Draft.Version
+	}
 	for _, n := range all {
 		if s.Now().Sub(n.Seen) >= nodes.Counted {
 			continue
@@ -102,10 +106,10 @@ func (s *server) census(ctx context.Context, r policies.Rollout) (c census) {
 			continue
 		}
 		c.chosen++
-		switch r.Version {
-		case n.Applied:
+		switch {
+		case draft.Is(n.Applied, n.Mark):
 			c.applied++
-		case n.Refused:
+		case n.Refused == r.Version:
 			c.refused++
 		}
 	}

@@ -88,7 +88,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	a := &App{log: log, store: st, tracing: follow, stop: stop}
 	a.polled.Store(time.Now().UnixNano())
 	a.follow(s)
-	sets := policies.New(st, time.Now)
+	sets := policies.New(st, time.Now).Observe(log, func() { m.Lost(metrics.LostPolicySet) })
 	registry, people := nodes.New(st, time.Now), consumers.New(st, time.Now)
 	var candidate [16]byte
 	crand.Read(candidate[:]) // It never fails.

@@ -33,7 +33,7 @@ func (a *App) gauges(sets *policies.Service, registry *nodes.Registry) metrics.G
 			for _, n := range registry.Active(ctx) {
 				c.Versions[n.Applied]++
 				c.States[cmp.Or(n.State, policy.StepGround.String())]++
-				if wanted := force.For(n.ID); wanted != nil && n.Applied != wanted.Version.Number {
+				if wanted := force.For(n.ID); wanted != nil && !wanted.Version.Is(n.Applied, n.Mark) {
 					c.Behind++
 				}
 			}

@@ -70,18 +70,21 @@ func (c *getNodes) Run(env *environment) error {
 	}
 	return table(env.Out, "NODE\tBOOT\tVERSION\tORDERS\tACTIVE\tLAST SEEN\tSTATE\tFILTER\tZONE\tREFUSED", func(w io.Writer) {
 		for _, n := range all.Nodes {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%t\t%s\t%s\t%s\t%s\t%s\n", n.ID, n.Boot, applied(n.Applied, n.Wanted), obeys(n.Enforcement, all.Enforcement), n.Active,
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%t\t%s\t%s\t%s\t%s\t%s\n", n.ID, n.Boot, applied(n), obeys(n.Enforcement, all.Enforcement), n.Active,
 				n.Seen.Format(time.RFC3339), state(n), n.Filter, n.Zone, refused(n))
 		}
 	})
 }
 
 // applied is the version that a node has, and the one that it ought to have if that is another.
-func applied(version, wanted uint64) string {
-	if version == wanted {
-		return fmt.Sprint(version)
+func applied(n api.NodeAnswer) string {
+	switch {
+	case n.Lost:
+		return fmt.Sprintf("%d (a lost one)", n.Applied)
+	case n.Applied == n.Wanted:
+		return fmt.Sprint(n.Applied)
 	}
-	return fmt.Sprintf("%d of %d", version, wanted)
+	return fmt.Sprintf("%d of %d", n.Applied, n.Wanted)
 }
 
 // obeys says whether a node obeys the orders that are in force.

@@ -34,7 +34,24 @@ func stateOf(tx *bolt.Tx) (state policies.State, err error) {
 		}
 	}
 	state.Newest = max(last, state.Newest)
-	return state, nil
+	if state.Digest, err = digestOf(tx, state.Current); err != nil || state.Rollout == nil {
+		return state, err
+	}
+	state.DraftDigest, err = digestOf(tx, state.Rollout.Version)
+	return state, err
+}
+
+// digestOf is the digest of a version, empty if there is no such version.
+func digestOf(tx *bolt.Tx, number uint64) (string, error) {
+	raw := tx.Bucket(versionsBucket).Get(versionKey(number))
+	if raw == nil {
+		return "", nil
+	}
+	var v policies.Version
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return "", fmt.Errorf("version %d is damaged: %w", number, err)
+	}
+	return v.Digest, nil
 }
 
 func newest(tx *bolt.Tx) uint64 {

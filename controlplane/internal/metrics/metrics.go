@@ -28,7 +28,7 @@ type Metrics struct {
 	refused  *prometheus.CounterVec
 	limits   names // policy and tier together
 
-	throttled, authFailures *prometheus.CounterVec
+	throttled, authFailures, lost *prometheus.CounterVec
 }
 
 // Gauges are read when metrics are asked for.
@@ -75,7 +75,7 @@ func New(version string, g Gauges) *Metrics {
 		ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
 	m.registry.MustRegister(
-		m.requests, m.items, m.batch, m.store, m.tokens, m.asked, m.refused, m.breaker, m.changes, m.throttled, m.authFailures, build, newCensus(g.Census), newOverrides(g.Enforcement),
+		m.requests, m.items, m.batch, m.store, m.tokens, m.asked, m.refused, m.breaker, m.changes, m.throttled, m.authFailures, m.lost, build, newCensus(g.Census), newOverrides(g.Enforcement),
 		gauge("weir_nodes", "Envoys that share the buckets.", g.Nodes),
 		gauge("weir_policyset_version", "Version of the policy set on this replica.", g.Version),
 		gauge("weir_store_ready", "1 while the store can be followed.", g.Ready),
@@ -106,6 +106,11 @@ func (m *Metrics) counters() {
 		Help: "Requests beyond a bound of the control plane itself, by bound."}, []string{"bound"})
 	m.authFailures = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_auth_failures_total",
 		Help: "Requests without a valid token, by reason."}, []string{"reason"})
+	m.lost = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_store_lost_total",
+		Help: "Times that the store turned out to have lost what this replica knew of it."}, []string{"what"})
+	for _, what := range []string{LostPolicySet, LostConsumers} {
+		m.lost.WithLabelValues(what) // So that the first loss is an increase.
+	}
 }
 
 func newExpiring(read func() map[string]float64) expiring {
@@ -134,6 +139,15 @@ func newOverrides(read func() (orders map[string]int, bans int, unsaved bool)) o
 			"1 while orders or bans are held in memory, since the store is away.", nil, nil),
 	}
 }
+
+// What a store can lose, for Lost.
+const (
+	LostPolicySet = "policyset"
+	LostConsumers = "consumers"
+)
+
+// Lost counts that the store has lost something.
+func (m *Metrics) Lost(what string) { m.lost.WithLabelValues(what).Inc() }
 
 // Handler serves the metrics in Prometheus' text format.
 func (m *Metrics) Handler() http.Handler {

@@ -29,8 +29,9 @@ type Node struct {
 	ID string `json:"id"`
 	// Boot is random for each process, in hexadecimal: two Envoys that were given the same id are still two.
 	Boot string `json:"boot"`
-	// Applied is the version in use; 0 before the first.
+	// Applied is the version in use; 0 before the first. Mark is its policies.Version.Mark, empty if the node knows none.
 	Applied uint64 `json:"applied"`
+	Mark    string `json:"mark,omitempty"`
 	// Enforcement is the revision of the orders that the node obeys; 0 if there never were any.
 	Enforcement uint64 `json:"enforcement,omitempty"`
 	// Refused is the version that the node could not apply, with the Reason; 0 if there is none.
@@ -64,7 +65,7 @@ func (n Node) Clean() Node {
 	for _, c := range []struct {
 		text *string
 		max  int
-	}{{&n.ID, wire.MaxNodeID}, {&n.Boot, 16}, {&n.Reason, 256}, {&n.Filter, 64}, {&n.Zone, 64}} {
+	}{{&n.ID, wire.MaxNodeID}, {&n.Boot, 16}, {&n.Reason, 256}, {&n.Mark, 16}, {&n.Filter, 64}, {&n.Zone, 64}} {
 		*c.text = clean(*c.text, c.max)
 	}
 	return n

@@ -47,6 +47,17 @@ type Version struct {
 	Document []byte `json:"-"`
 }
 
+// markLength is how many characters of its digest a node is given.
+const markLength = 16
+
+// Mark tells the version from another that had its number before the store lost that: the beginning of its digest.
+func (v *Version) Mark() string { return v.Digest[:min(len(v.Digest), markLength)] }
+
+// Is reports whether v is the version that somebody has by number and mark. Who knows no mark has it by the number alone.
+func (v *Version) Is(number uint64, mark string) bool {
+	return v.Number == number && (mark == "" || v.Digest == "" || mark == v.Mark())
+}
+
 // Store keeps versions. Methods return ErrNotFound and ErrConflict as such; any other error means that the store could not be
 // asked.
 type Store interface {

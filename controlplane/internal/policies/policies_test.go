@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -43,7 +44,10 @@ func (m *memory) State(context.Context) (policies.State, error) {
 
 // state has the highest number from the versions. The lock is held.
 func (m *memory) state() policies.State {
-	state := policies.State{Current: m.current, Revision: m.revision, Rollout: m.rollout, Newest: m.current}
+	state := policies.State{Current: m.current, Revision: m.revision, Rollout: m.rollout, Newest: m.current, Digest: m.versions[m.current].Digest}
+	if m.rollout != nil {
+		state.DraftDigest = m.versions[m.rollout.Version].Digest
+	}
 	for n := range m.versions {
 		state.Newest = max(state.Newest, n)
 	}
@@ -300,5 +304,142 @@ func TestAtRemembersABoundedNumber(t *testing.T) {
 	}
 	if _, err := s.At(t.Context(), 99); !errors.Is(err, policies.ErrNotFound) {
 		t.Errorf("version 99: %v", err)
+	}
+}
+
+// A store that has gone back and was given another version by the same number: that one is acknowledged, so it is in force, by a
+// number that no node and no bucket knows.
+func TestANumberThatIsUsedTwice(t *testing.T) {
+	m := newMemory()
+	s := newService(m)
+	put(t, s, 0, document(10))
+	put(t, s, 1, document(2000))
+	m.set(func() { m.current = 1; delete(m.versions, 2) })
+	after := newService(m) // It has never seen the lost one.
+	if out := put(t, after, 1, document(50)); out.Version != 2 {
+		t.Fatalf("%+v", out)
+	}
+	for range 2 {
+		if _, err := s.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, replica := range map[string]*policies.Service{"held the lost one": s, "did not": after} {
+		if _, err := replica.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		now, _ := replica.Current()
+		if now.Version.Number != 3 || now.Set.Policies[0].Limits[0].Quota != 50 {
+			t.Errorf("the replica that %s has version %d: %s", name, now.Version.Number, now.Version.Document)
+		}
+		second, err := replica.At(t.Context(), 2)
+		if err != nil || second.Set.Policies[0].Limits[0].Quota != 50 {
+			t.Errorf("the replica that %s takes for version 2 %s, %v", name, second.Version.Document, err)
+		}
+		if newest, err := replica.Newest(t.Context()); err != nil || newest.Number != 3 || string(newest.Document) != string(document(50)) {
+			t.Errorf("the newest is %+v, %v", newest, err)
+		}
+	}
+	if e := m.entries[len(m.entries)-1]; e.Action != "policyset.renumber" {
+		t.Errorf("the audit ends with %+v", e)
+	}
+}
+
+// A writer comes before the replica has noticed that the store went back: what was acknowledged comes back first.
+func TestAChangeMeetsAStoreThatWentBack(t *testing.T) {
+	m := newMemory()
+	s := newService(m)
+	put(t, s, 0, document(10))
+	put(t, s, 1, document(20))
+	m.set(func() { m.current = 1; delete(m.versions, 2) })
+	if _, err := s.Put(t.Context(), policies.Change{Expected: 1, Document: document(50), Format: policydoc.YAML}); !errors.Is(err, policies.ErrConflict) {
+		t.Errorf("over the version before the lost one: %v", err)
+	}
+	if m.current != 2 || string(m.versions[2].Document) != string(document(20)) {
+		t.Errorf("the store is at version %d", m.current)
+	}
+	m.set(func() { m.current = 1; delete(m.versions, 2) })
+	out, err := s.Put(t.Context(), policies.Change{Any: true, Document: document(50), Format: policydoc.YAML})
+	if err != nil || out.Version != 3 || len(m.versions) != 3 {
+		t.Errorf("over whatever there is: %+v, %v; %d versions", out, err, len(m.versions))
+	}
+}
+
+// Nodes that outlive a restore hold versions that neither the store nor a replica knows: their numbers are taken.
+func TestNumbersOfNodesAreTaken(t *testing.T) {
+	for _, c := range []struct{ node, want uint64 }{{0, 2}, {1, 2}, {2, 3}, {7, 8}, {65, 66}, {66, 2}, {1 << 60, 2}} {
+		s := newService(newMemory())
+		put(t, s, 0, document(10))
+		s.Taken(c.node)
+		if out := put(t, s, 1, document(20)); out.Version != c.want {
+			t.Errorf("with a node at %d the next version is %d, want %d", c.node, out.Version, c.want)
+		}
+	}
+}
+
+// The number of a version that is given back may be another's by then, as that of a draft which was taken back.
+func TestARestoredVersionWhoseNumberIsTaken(t *testing.T) {
+	m := newMemory()
+	s := newService(m)
+	put(t, s, 0, document(10))
+	put(t, s, 1, document(20))
+	m.set(func() {
+		m.current = 1
+		m.versions[2] = policies.Version{Number: 2, Digest: "another", Rollout: policies.RolloutTakenBack, Format: policydoc.YAML, Document: document(30)}
+	})
+	for range 2 {
+		if _, err := s.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now, _ := s.Current()
+	if m.current != 3 || now.Version.Number != 3 || string(now.Version.Document) != string(document(20)) || m.versions[2].Digest != "another" {
+		t.Errorf("the store is at version %d, in force is %d: %s", m.current, now.Version.Number, now.Version.Document)
+	}
+}
+
+// Whoever puts each minute what is there loses no history by it.
+func TestTheSameDocumentMakesNoNewVersion(t *testing.T) {
+	m := newMemory()
+	s := newService(m)
+	put(t, s, 0, document(10))
+	put(t, s, 1, document(20))
+	for _, nodes := range []int{0, 25} {
+		out, err := s.Put(t.Context(), policies.Change{Expected: 2, Document: document(20), Format: policydoc.YAML, Nodes: nodes})
+		if err != nil || !out.Unchanged || out.Version != 2 || out.Rollout != nil || out.Summary != "no change in meaning" {
+			t.Errorf("%+v, %v", out, err)
+		}
+	}
+	if out, err := s.Rollback(t.Context(), 2, policies.Change{Expected: 2}); err != nil || !out.Unchanged || out.Version != 2 || out.Summary != "no change: version 2 has this document already" {
+		t.Errorf("back to what is in force: %+v, %v", out, err)
+	}
+	if len(m.versions) != 2 {
+		t.Errorf("%d versions", len(m.versions))
+	}
+	if _, err := s.Put(t.Context(), policies.Change{Expected: 1, Document: document(20), Format: policydoc.YAML}); !errors.Is(err, policies.ErrConflict) {
+		t.Errorf("over another version: %v", err)
+	}
+	other := append([]byte("# a comment\n"), document(20)...)
+	if out := put(t, s, 2, other); out.Unchanged || out.Version != 3 {
+		t.Errorf("other words of the same meaning: %+v", out)
+	}
+}
+
+// Ready versions are bounded by the size of their documents too.
+func TestAtRemembersABoundedSize(t *testing.T) {
+	m := newMemory()
+	s := newService(m)
+	large := func(n int) []byte { return append(document(n), "# "+strings.Repeat("x", 1000<<10)+"\n"...) }
+	for n := range uint64(6) {
+		put(t, s, n, large(int(n)+1))
+	}
+	m.loads = 0
+	for _, c := range []struct {
+		number uint64
+		loads  int
+	}{{6, 0}, {5, 0}, {4, 0}, {3, 0}, {2, 1}} {
+		if got, err := s.At(t.Context(), c.number); err != nil || got.Version.Number != c.number || m.loads != c.loads {
+			t.Errorf("version %d: %v, %d loads, want %d", c.number, err, m.loads, c.loads)
+		}
 	}
 }

@@ -45,6 +45,12 @@ type Rollout struct {
 	By    string    `json:"by"`
 }
 
+func (r Rollout) same(other Rollout) bool {
+	since := r.Since.Equal(other.Since)
+	r.Since, other.Since = time.Time{}, time.Time{}
+	return since && r == other
+}
+
 // Includes says whether a node is among those that have the draft. It goes by a hash of the node's id alone: always the same nodes,
 // and those of a smaller share are among those of a larger one.
 func (r Rollout) Includes(node string) bool {
@@ -70,6 +76,29 @@ type State struct {
 	Revision uint64 `json:"revision"`
 	// Rollout is nil if none is under way.
 	Rollout *Rollout `json:"rollout,omitempty"`
+	// Digest and DraftDigest are the Version.Digest of the current version and of the one that is rolled out; empty for none. A store
+	// that has gone back may give a number twice, so a version is its number and its digest.
+	Digest      string `json:"-"`
+	DraftDigest string `json:"-"`
+}
+
+// same reports whether both states have the same versions in force for the same nodes.
+func (s State) same(other State) bool {
+	rollouts := s.Rollout == other.Rollout || s.Rollout != nil && other.Rollout != nil && s.Rollout.same(*other.Rollout)
+	return rollouts && s.Current == other.Current && s.Digest == other.Digest && s.Revision == other.Revision && s.DraftDigest == other.DraftDigest
+}
+
+// behind reports whether a store with state s has lost what other has: a version, or a step of a rollout.
+func (s State) behind(other State) bool {
+	if s.Current != other.Current {
+		return s.Current < other.Current
+	}
+	return s.Digest == other.Digest && s.Revision < other.Revision
+}
+
+// reused reports whether the current version's number is that of another version in other.
+func (s State) reused(other State) bool {
+	return s.Current > 0 && s.Current == other.Current && s.Digest != other.Digest
 }
 
 // Step is a step of a rollout as a store takes it: it begins, changes or ends.
@@ -141,7 +170,7 @@ func (s *Service) Roll(ctx context.Context, c RollChange) (RollOutcome, error) {
 }
 
 func (s *Service) roll(ctx context.Context, c RollChange) (RollOutcome, error) {
-	state, err := s.store.State(ctx)
+	state, err := s.settled(ctx)
 	switch {
 	case err != nil:
 		return RollOutcome{}, err
@@ -192,11 +221,11 @@ func (s *Service) change(ctx context.Context, state State, percent int) (RollOut
 	case Everyone:
 		out.Ended = RolloutPromoted
 	}
-	before, err := s.meaning(ctx, was.Base)
+	before, err := s.meant(s.exact(ctx, was.Base, state.Digest))
 	if err != nil {
 		return out, err
 	}
-	after, err := s.meaning(ctx, was.Version)
+	after, err := s.meant(s.exact(ctx, was.Version, state.DraftDigest))
 	if err != nil {
 		return out, err
 	}
@@ -215,9 +244,9 @@ func (s *Service) step(ctx context.Context, from State, out RollOutcome, e audit
 	step := Step{From: from, Entry: e}
 	switch out.Ended {
 	case RolloutPromoted:
-		to.Current, to.Rollout = out.Rollout.Version, nil
+		to.Current, to.Digest, to.Rollout, to.DraftDigest = out.Rollout.Version, from.DraftDigest, nil, ""
 	case RolloutTakenBack:
-		to.Rollout = nil
+		to.Rollout, to.DraftDigest = nil, ""
 	default:
 		to.Rollout = &out.Rollout
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"sync"
 	"time"
@@ -19,6 +20,9 @@ import (
 // remembered is how many versions are kept ready for nodes that still use an older one.
 const remembered = 32
 
+// rememberedBytes bounds the documents of these versions together: a version ready for use takes some ten times its document.
+const rememberedBytes = 4 << 20
+
 // Service answers what the policy set is. Make one with New. It is safe for concurrent use.
 type Service struct {
 	store Store
@@ -28,11 +32,24 @@ type Service struct {
 	force    Force
 	changed  chan struct{} // closed when force changes
 	versions map[uint64]*Compiled
+	// taken is the highest number that a node has said it has.
+	taken uint64
+
+	log  *slog.Logger
+	lost func()
 }
 
 // New makes a Service over store; now tells the time at which a version is put.
 func New(store Store, now func() time.Time) *Service {
-	return &Service{store: store, now: now, changed: make(chan struct{}), versions: map[uint64]*Compiled{}}
+	return &Service{store: store, now: now, changed: make(chan struct{}), versions: map[uint64]*Compiled{},
+		log: slog.New(slog.DiscardHandler), lost: func() {}}
+}
+
+// Observe has the service log what a store turns out to have lost, and call lost each time. It returns the service, and is to be
+// called before any other method.
+func (s *Service) Observe(log *slog.Logger, lost func()) *Service {
+	s.log, s.lost = log, lost
+	return s
 }
 
 // Current returns the current version as this replica knows it, nil if there is none yet, and a channel that is closed when what is
@@ -48,70 +65,6 @@ func (s *Service) InForce() (Force, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.force, s.changed
-}
-
-// Refresh learns from the store what is in force and returns the current version, nil if the store is empty. On any error what is in
-// force stays. If the store has lost versions that this replica still has, it gets those in force back.
-func (s *Service) Refresh(ctx context.Context) (*Compiled, error) {
-	state, err := s.store.State(ctx)
-	if err != nil {
-		return nil, err
-	}
-	held, _ := s.InForce()
-	if held.Now != nil && (state.Current < held.Current || state.Current == held.Current && state.Revision < held.Revision) {
-		return s.restore(ctx, state, held)
-	}
-	if held.Now != nil && state.Current == held.Current && state.Revision == held.Revision {
-		return held.Now, nil
-	}
-	if state.Current == 0 {
-		return nil, nil
-	}
-	force := Force{State: state}
-	if force.Now, err = s.At(ctx, state.Current); err != nil {
-		return nil, err
-	}
-	if state.Rollout != nil {
-		if force.Draft, err = s.At(ctx, state.Rollout.Version); err != nil {
-			return nil, err
-		}
-	}
-	return s.advance(force), nil
-}
-
-// restore puts what is held back into a store that came back with less than it had. Whoever else does the same at the same time
-// wins or loses the race; either way the next Refresh finds it.
-func (s *Service) restore(ctx context.Context, has State, held Force) (*Compiled, error) {
-	step := Step{From: has, To: held.State, Entry: audit.Entry{
-		Action: "policyset.restore", Resource: "policyset", Before: told(has.Current, ""),
-		After: told(held.Current, held.Now.Version.Summary), Reason: "the store had lost it"}}
-	step.To.Revision = max(has.Revision, held.Revision)
-	for _, c := range []*Compiled{held.Now, held.Draft} {
-		if c != nil && c.Version.Number > has.Newest {
-			step.Versions = append(step.Versions, c.Version)
-		}
-	}
-	if err := s.store.Roll(ctx, step); err != nil && !errors.Is(err, ErrConflict) {
-		return nil, err
-	}
-	return held.Now, nil
-}
-
-// advance puts versions into force unless newer ones are already, and returns the current one.
-func (s *Service) advance(next Force) *Compiled {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if held := s.force; held.Now != nil && (held.Current > next.Current || held.Current == next.Current && held.Revision >= next.Revision) {
-		return held.Now
-	}
-	s.force = next
-	s.remember(next.Now)
-	if next.Draft != nil {
-		s.remember(next.Draft)
-	}
-	close(s.changed)
-	s.changed = make(chan struct{})
-	return next.Now
 }
 
 // At returns a version by number. ErrNotFound, ErrUnreadable, which wraps what this build has against the document, or the store's
@@ -136,19 +89,41 @@ func (s *Service) At(ctx context.Context, number uint64) (*Compiled, error) {
 	return c, nil
 }
 
-// remember keeps c in place of the oldest other version. The caller holds the lock.
+// exact is At for a version whose digest is known: another version of that number is forgotten, ErrConflict if the store has it.
+func (s *Service) exact(ctx context.Context, number uint64, digest string) (*Compiled, error) {
+	if number == 0 {
+		return nil, ErrNotFound
+	}
+	c, err := s.At(ctx, number)
+	if err != nil || digest == "" || c.Version.Digest == digest {
+		return c, err
+	}
+	s.mu.Lock()
+	delete(s.versions, number)
+	s.mu.Unlock()
+	if c, err = s.At(ctx, number); err == nil && c.Version.Digest != digest {
+		return nil, ErrConflict
+	}
+	return c, err
+}
+
+// remember keeps c, and forgets the oldest other versions while they are too many or too large. The caller holds the lock.
 func (s *Service) remember(c *Compiled) {
 	s.versions[c.Version.Number] = c
-	if len(s.versions) <= remembered {
-		return
+	size := 0
+	for _, known := range s.versions {
+		size += len(known.Version.Document)
 	}
-	oldest := uint64(math.MaxUint64)
-	for n := range s.versions {
-		if n != c.Version.Number {
-			oldest = min(oldest, n)
+	for len(s.versions) > remembered || len(s.versions) > 1 && size > rememberedBytes {
+		oldest := uint64(math.MaxUint64)
+		for n := range s.versions {
+			if n != c.Version.Number {
+				oldest = min(oldest, n)
+			}
 		}
+		size -= len(s.versions[oldest].Version.Document)
+		delete(s.versions, oldest)
 	}
-	delete(s.versions, oldest)
 }
 
 // Load returns a version as it is stored, whether or not this build understands it.
@@ -162,17 +137,17 @@ func (s *Service) Newest(ctx context.Context) (Version, error) {
 	if err != nil {
 		return Version{}, err
 	}
-	return s.written(ctx, state.Current)
+	return s.written(ctx, state)
 }
 
-func (s *Service) written(ctx context.Context, number uint64) (Version, error) {
-	if number == 0 {
+func (s *Service) written(ctx context.Context, state State) (Version, error) {
+	if state.Current == 0 {
 		return Version{Format: policydoc.YAML, Document: []byte(EmptyDocument)}, nil
 	}
-	if held, _ := s.Current(); held != nil && held.Version.Number == number {
-		return held.Version, nil
+	if held, _ := s.InForce(); held.Now != nil && held.Current == state.Current && held.Digest == state.Digest {
+		return held.Now.Version, nil
 	}
-	return s.store.Load(ctx, number)
+	return s.store.Load(ctx, state.Current)
 }
 
 // List returns at most limit versions below before, newest first, without documents. before 0 starts at the newest.
@@ -206,8 +181,10 @@ type Outcome struct {
 	Version uint64
 	// Summary is the new version's.
 	Summary string
-	Diff    Diff
-	Set     *policy.Set
+	// Unchanged: the document is that of the current version, whose number this is, and nothing is stored.
+	Unchanged bool
+	Diff      Diff
+	Set       *policy.Set
 	// Rollout is the rollout that begins, nil for a version that all nodes get. Apart are the policies whose buckets its two versions
 	// do not share.
 	Rollout *Rollout
@@ -227,7 +204,7 @@ func (s *Service) Put(ctx context.Context, c Change) (Outcome, error) {
 }
 
 func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
-	state, err := s.store.State(ctx)
+	state, err := s.settled(ctx)
 	partly := c.Nodes > 0 && c.Nodes < Everyone
 	switch {
 	case err != nil:
@@ -240,7 +217,7 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 		return Outcome{}, ErrNothingToKeep
 	}
 	if c.Edit != nil {
-		written, err := s.written(ctx, state.Current)
+		written, err := s.written(ctx, state)
 		if err != nil {
 			return Outcome{}, err
 		}
@@ -253,11 +230,18 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	before, err := s.meaning(ctx, state.Current)
+	if same, err := s.isCurrent(ctx, state, c); err != nil || same {
+		out := Outcome{Version: state.Current, Unchanged: true, Diff: Compare(set, set), Set: set}
+		if out.Summary = out.Diff.String(); c.Reason != "" {
+			out.Summary = fmt.Sprintf("no change: version %d has this document already", state.Current)
+		}
+		return out, err
+	}
+	before, err := s.meaning(ctx, state)
 	if err != nil {
 		return Outcome{}, err
 	}
-	out := Outcome{Version: max(state.Newest, state.Current) + 1, Diff: Compare(before, set), Set: set}
+	out := Outcome{Version: s.next(state), Diff: Compare(before, set), Set: set}
 	out.Summary = c.Reason + out.Diff.String()
 	now := s.now().UTC()
 	if partly {
@@ -267,9 +251,8 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 	if c.DryRun {
 		return out, nil
 	}
-	digest := sha256.Sum256(c.Document)
 	v := Version{
-		Number: out.Version, Time: now, Author: c.Entry.By, Digest: hex.EncodeToString(digest[:]),
+		Number: out.Version, Time: now, Author: c.Entry.By, Digest: digest(c.Document),
 		Summary: out.Summary, Format: c.Format, Document: c.Document,
 	}
 	c.Entry.Before, c.Entry.After = told(state.Current, ""), told(v.Number, v.Summary)
@@ -277,6 +260,21 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 		c.Entry.After = toldBegun(v.Summary, *out.Rollout)
 	}
 	return out, s.storeNext(ctx, state, v, out, c.Entry)
+}
+
+// isCurrent reports whether a change's document is that of the current version already.
+func (s *Service) isCurrent(ctx context.Context, state State, c Change) (bool, error) {
+	if state.Digest != digest(c.Document) {
+		return false, nil
+	}
+	written, err := s.written(ctx, state)
+	return written.Format == c.Format, err
+}
+
+// digest is the Version.Digest of a document.
+func digest(document []byte) string {
+	sum := sha256.Sum256(document)
+	return hex.EncodeToString(sum[:])
 }
 
 // storeNext stores a new version for all nodes, or for those of a rollout, and puts it into force on this replica.
@@ -296,7 +294,7 @@ func (s *Service) storeNext(ctx context.Context, from State, v Version, out Outc
 	if err := s.store.Append(ctx, from.Current, v, e); err != nil {
 		return err
 	}
-	to.Current = v.Number
+	to.Current, to.Digest = v.Number, v.Digest
 	s.advance(Force{State: to, Now: newCompiled(v, out.Set)})
 	return nil
 }
@@ -309,15 +307,16 @@ func told(number uint64, summary string) json.RawMessage {
 	}{number, summary})
 }
 
-// meaning is the set of a version; an empty one for version 0 and for what this build cannot read, so that a broken document
-// can always be replaced.
-func (s *Service) meaning(ctx context.Context, number uint64) (*policy.Set, error) {
-	if number == 0 {
-		return policydoc.Load([]byte(EmptyDocument), policydoc.YAML)
-	}
-	c, err := s.At(ctx, number)
+// meaning is the set of the current version; an empty one if there is none, and for what this build cannot read, so that a broken
+// document can always be replaced.
+func (s *Service) meaning(ctx context.Context, state State) (*policy.Set, error) {
+	return s.meant(s.exact(ctx, state.Current, state.Digest))
+}
+
+// meant is the set of a version that was looked for.
+func (s *Service) meant(c *Compiled, err error) (*policy.Set, error) {
 	if errors.Is(err, ErrUnreadable) || errors.Is(err, ErrNotFound) {
-		return s.meaning(ctx, 0)
+		return policydoc.Load([]byte(EmptyDocument), policydoc.YAML)
 	}
 	if err != nil {
 		return nil, err

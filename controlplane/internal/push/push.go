@@ -35,6 +35,8 @@ type Seen struct {
 	Node string
 	// Version is that of its policy set, Consumers the revision up to which it knows what has changed of consumers.
 	Version, Consumers uint64
+	// Mark is the policies.Version.Mark of its policy set; empty if it does not know that.
+	Mark string
 	// Follows: the node wants to know what changes of consumers, in messages of up to Format.
 	Follows bool
 	Format  uint64
@@ -45,10 +47,16 @@ type Seen struct {
 
 // News is a message for nodes: the policy set in force, what has changed of consumers, or all that is ordered.
 type News struct {
-	// Version is that of the policy set, 0 of other messages.
+	// Version and Mark are those of the policy set, 0 and empty of other messages.
 	Version uint64
+	Mark    string
 	// Bytes is the message, shared by all readers and never to be changed.
 	Bytes []byte
+}
+
+// of reports whether the news is a version's snapshot; c may be nil.
+func (n News) of(c *policies.Compiled) bool {
+	return c != nil && n.Version == c.Version.Number && n.Mark == c.Version.Mark()
 }
 
 // Hub follows the store and wakes waiting nodes. Make one with New, have one goroutine in Run.
@@ -171,7 +179,7 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 		}
 		force, changed := h.sets.InForce()
 		wanted := force.For(node.Node)
-		if wanted != nil && wanted.Version.Number != node.Version {
+		if wanted != nil && !wanted.Version.Is(node.Version, node.Mark) {
 			news, err := h.encode(wanted, force)
 			return news, err == nil, err
 		}
@@ -208,16 +216,16 @@ func (h *Hub) encode(c *policies.Compiled, force policies.Force) (News, error) {
 		return News{}, ErrNotReady
 	}
 	for _, known := range h.encoded {
-		if known.Version == c.Version.Number {
+		if known.Version == c.Version.Number && known.Mark == c.Version.Mark() {
 			return known, nil
 		}
 	}
 	snapshot := News{
-		Version: c.Version.Number,
-		Bytes:   wire.AppendSnapshot(nil, wire.Snapshot{Version: c.Version.Number, Secret: h.secret, Set: c.Set}),
+		Version: c.Version.Number, Mark: c.Version.Mark(),
+		Bytes: wire.AppendSnapshot(nil, wire.Snapshot{Version: c.Version.Number, Secret: h.secret, Set: c.Set}),
 	}
 	for i, known := range h.encoded { // In place of one that is no longer in force.
-		if known.Version != force.Current && (force.Rollout == nil || known.Version != force.Rollout.Version) {
+		if !known.of(force.Now) && !known.of(force.Draft) {
 			h.encoded[i] = snapshot
 			break
 		}

@@ -16,11 +16,11 @@ import (
 
 // State implements policies.Store.
 func (s *Store) State(ctx context.Context) (state policies.State, err error) {
-	reply, err := readState.Run(ctx, s.client, []string{keyVersion, keyRollout}).StringSlice()
+	reply, err := readState.Run(ctx, s.client, []string{keyVersion, keyRollout, keyVersions}).StringSlice()
 	if err != nil {
 		return state, err
 	}
-	if len(reply) != 4 {
+	if len(reply) != 6 {
 		return state, fmt.Errorf("the state script returned %d values", len(reply))
 	}
 	for _, c := range []struct {
@@ -31,7 +31,7 @@ func (s *Store) State(ctx context.Context) (state policies.State, err error) {
 			return state, err
 		}
 	}
-	state.Newest = max(state.Newest, state.Current)
+	state.Newest, state.Digest = max(state.Newest, state.Current), reply[4]
 	if reply[2] == "" {
 		return state, nil
 	}
@@ -40,7 +40,7 @@ func (s *Store) State(ctx context.Context) (state policies.State, err error) {
 		return state, fmt.Errorf("the rollout is damaged: %w", err)
 	}
 	if rollout.Base == state.Current { // Otherwise a control plane that knows of no rollouts has replaced what it was over.
-		state.Rollout = &rollout
+		state.Rollout, state.DraftDigest = &rollout, reply[5]
 	}
 	return state, nil
 }

@@ -16,6 +16,7 @@ import (
 func begin(from policies.State, number uint64) policies.Step {
 	to := from
 	to.Revision++
+	to.DraftDigest = version(number).Digest
 	to.Rollout = &policies.Rollout{Version: number, Base: from.Current, Nodes: 25, By: "ed", Since: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)}
 	v := version(number)
 	v.Rollout = policies.RolloutUnderWay
@@ -26,7 +27,7 @@ func begin(from policies.State, number uint64) policies.Step {
 func end(from policies.State, how string) policies.Step {
 	to := from
 	to.Revision++
-	to.Rollout = nil
+	to.Rollout, to.DraftDigest = nil, ""
 	v := version(from.Rollout.Version)
 	v.Rollout, v.Document = how, nil
 	if how == policies.RolloutPromoted {
@@ -125,7 +126,7 @@ func testRolloutKeepsWhatIsInForce(t *testing.T, s *Instance) {
 // A store that came back empty gets both versions in force back.
 func testRolloutIsRestored(t *testing.T, s *Instance) {
 	ctx := testContext(t)
-	held := begin(policies.State{Current: 7, Newest: 8, Revision: 4}, 9)
+	held := begin(policies.State{Current: 7, Digest: version(7).Digest, Newest: 8, Revision: 4}, 9)
 	step := policies.Step{To: held.To, Versions: []policies.Version{version(7), held.Versions[0]}}
 	must1(t, s.Roll(ctx, step))
 	got, want := s.state(t), held.To

@@ -20,9 +20,10 @@ type SharedData interface {
 }
 
 // Poller fetches a snapshot by long poll. Done is called once, later, unless an error is returned; a status of 0 means that no
-// answer came. Body is good during done only.
+// answer came. Mark tells the snapshot from another one of its version, as the control plane says; empty if it does not. Mark and
+// body are good during done only.
 type Poller interface {
-	PollSnapshot(path []byte, timeout quota.Span, done func(status int, body []byte)) error
+	PollSnapshot(path []byte, timeout quota.Span, done func(status int, mark, body []byte)) error
 }
 
 // Consumers are told by the poll what changes of consumers. Revision is the one up to which changes are known; Synced says that
@@ -97,8 +98,10 @@ type Sync struct {
 	// seen is the last version that the control plane sent, refused the last one that did not load, with the reason.
 	seen, refused uint64
 	reason        string
+	// seenMark is the mark of seen, mark that of the snapshot in force.
+	seenMark, mark []byte
 
-	versionKey, snapshotKey, heardKey [5]byte
+	versionKey, snapshotKey, markKey, heardKey [5]byte
 	// heard is when the control plane last confirmed the snapshot, as far as this VM knows: at once what it heard itself.
 	heard quota.Instant
 
@@ -114,8 +117,9 @@ func New(shared SharedData, poller Poller, clock Clock, log Log, node Node, spac
 	copy(s.alone.key[:], space[:])
 	copy(s.versionKey[:], space[:])
 	copy(s.snapshotKey[:], space[:])
+	copy(s.markKey[:], space[:])
 	copy(s.heardKey[:], space[:])
-	s.versionKey[4], s.snapshotKey[4], s.heardKey[4] = 'v', 'c', 'a'
+	s.versionKey[4], s.snapshotKey[4], s.markKey[4], s.heardKey[4] = 'v', 'c', 'm', 'a'
 	return s
 }
 
@@ -206,7 +210,9 @@ func (s *Sync) Follow() {
 	switch err := s.load(snapshot); err {
 	case nil:
 		s.version = version
-		s.seen = s.rules[s.using].Index.Version()
+		mark, _, _ := s.shared.Get(s.markKey[:])
+		s.mark = append(s.mark[:0], mark...)
+		s.seen, s.seenMark = s.rules[s.using].Index.Version(), append(s.seenMark[:0], s.mark...)
 		s.rules[s.using].Generation = binary.LittleEndian.Uint64(version[8:])
 	case errHeld: // Waiting requests end within their deadline; the next tick tries again.
 	default:
@@ -230,6 +236,7 @@ func (s *Sync) publish(snapshot []byte, version uint64) {
 	binary.LittleEndian.PutUint64(s.version[:8], version)
 	binary.LittleEndian.PutUint64(s.version[8:], generation)
 	s.shared.Put(s.snapshotKey[:], snapshot)
+	s.shared.Put(s.markKey[:], s.mark)
 	s.shared.Put(s.versionKey[:], s.version[:])
 }
 

@@ -29,7 +29,7 @@ type process struct {
 
 type poll struct {
 	path string
-	done func(int, []byte)
+	done func(int, []byte, []byte)
 }
 
 func (p *process) Now() quota.Instant   { return p.now }
@@ -37,7 +37,7 @@ func (p *process) Info(message string)  { p.log = append(p.log, "info "+message)
 func (p *process) Warn(message string)  { p.log = append(p.log, "warn "+message) }
 func (p *process) Error(message string) { p.log = append(p.log, "error "+message) }
 
-func (p *process) PollSnapshot(path []byte, _ quota.Span, done func(int, []byte)) error {
+func (p *process) PollSnapshot(path []byte, _ quota.Span, done func(int, []byte, []byte)) error {
 	if p.err != nil {
 		return p.err
 	}
@@ -64,12 +64,18 @@ func (p *process) tick(after quota.Instant) {
 // answer ends the only poll under way.
 func (p *process) answer(t *testing.T, status int, body []byte) url.Values {
 	t.Helper()
+	return p.answerMarked(t, status, "", body)
+}
+
+// answerMarked is answer by a control plane that tells versions of one number apart.
+func (p *process) answerMarked(t *testing.T, status int, mark string, body []byte) url.Values {
+	t.Helper()
 	if len(p.polls) != 1 {
 		t.Fatalf("%d polls are under way", len(p.polls))
 	}
 	last := p.polls[0]
 	p.polls = nil
-	last.done(status, body)
+	last.done(status, []byte(mark), body)
 	u, err := url.Parse(last.path)
 	if err != nil || u.Path != "/node/v1/snapshot" {
 		t.Fatalf("path %s: %v", last.path, err)
@@ -115,6 +121,39 @@ func TestOneLeaderPollsAndAllFollow(t *testing.T) {
 	p.tick(1)
 	if got := p.versions(); got != "1 1 1" {
 		t.Errorf("versions %s", got)
+	}
+}
+
+// A version is its number and its mark: both say what the node has, in the leader and in the one that follows it.
+func TestVersionsOfOneNumberAreToldApart(t *testing.T) {
+	p := newProcess(2)
+	p.tick(0)
+	p.answerMarked(t, 200, "aa11", snapshot(3))
+	p.tick(1)
+	if q := p.answerMarked(t, 200, "bb22", snapshot(3)); q.Get("after") != "3" || q.Get("mark") != "aa11" || q.Get("applied_mark") != "aa11" {
+		t.Errorf("after the first: %v", q)
+	}
+	p.tick(1)
+	damaged := snapshot(3)
+	damaged[len(damaged)-1] ^= 1
+	if q := p.answerMarked(t, 200, "cc33", damaged); q.Get("mark") != "bb22" || q.Get("applied_mark") != "bb22" {
+		t.Errorf("after another of that number: %v", q)
+	}
+	p.tick(1)
+	if q := p.answerMarked(t, 204, "", nil); q.Get("mark") != "cc33" || q.Get("applied_mark") != "bb22" || q.Get("refused") != "3" {
+		t.Errorf("after one that does not load: %v", q)
+	}
+	p.vms = p.vms[1:] // The leader's VM is gone; the other one knows the mark.
+	for range 5 {
+		p.tick(sec)
+	}
+	if q := p.answerMarked(t, 200, "%&\n", snapshot(4)); q.Get("mark") != "bb22" || q.Get("applied_mark") != "bb22" {
+		t.Errorf("the next leader says %v", q)
+	}
+	p.tick(1)
+	// What is no mark is taken for none, and so is what an older control plane does not say.
+	if q := p.answer(t, 204, nil); q.Get("after") != "4" || q.Has("mark") || q.Has("applied_mark") {
+		t.Errorf("without a mark: %v", q)
 	}
 }
 

@@ -18,7 +18,7 @@ var errHeld = errors.New("configsync: requests still wait by the rules that woul
 func (s *Sync) poll() {
 	s.path = s.appendPath(s.path[:0])
 	s.polling = true
-	err := s.poller.PollSnapshot(s.path, pollTimeout, func(status int, body []byte) { s.answer(status, body) })
+	err := s.poller.PollSnapshot(s.path, pollTimeout, func(status int, mark, body []byte) { s.answer(status, mark, body) })
 	if err != nil {
 		s.pollFailed(calls.Unsent, "its cluster has no healthy host or is not configured: "+err.Error())
 	}
@@ -27,8 +27,10 @@ func (s *Sync) poll() {
 func (s *Sync) appendPath(b []byte) []byte {
 	b = append(b, "/node/v1/snapshot?after="...)
 	b = strconv.AppendUint(b, s.seen, 10)
+	b = appendMark(b, "&mark=", s.seenMark)
 	b = append(b, "&wait=25s&show=1&applied="...)
 	b = strconv.AppendUint(b, s.applied(), 10)
+	b = appendMark(b, "&applied_mark=", s.mark)
 	if s.Consumers != nil {
 		b = strconv.AppendUint(append(b, "&consumers="...), s.Consumers.Revision(), 10)
 		b = append(b, "&consumers_format=2"...) // wire.ConsumersFormat
@@ -49,6 +51,30 @@ func (s *Sync) appendPath(b []byte) []byte {
 	}
 	return b
 }
+
+// appendMark appends a mark unless it is empty.
+func appendMark(b []byte, name string, mark []byte) []byte {
+	if len(mark) == 0 {
+		return b
+	}
+	return append(append(b, name...), mark...)
+}
+
+// keepMark copies a mark that is good for now only. What cannot be one is none.
+func keepMark(dst, mark []byte) []byte {
+	if len(mark) > maxMark {
+		return dst[:0]
+	}
+	for _, c := range mark {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return dst[:0]
+		}
+	}
+	return append(dst[:0], mark...)
+}
+
+// maxMark bounds the length of a mark.
+const maxMark = 64
 
 // appendQuery percent-encodes all but unreserved characters.
 func appendQuery(b []byte, text string) []byte {
@@ -72,7 +98,7 @@ func (s *Sync) applied() uint64 {
 }
 
 // answer handles the end of a poll. 204 says that there is nothing newer.
-func (s *Sync) answer(status int, body []byte) {
+func (s *Sync) answer(status int, mark, body []byte) {
 	s.polling = false
 	switch status {
 	case 200:
@@ -85,14 +111,14 @@ func (s *Sync) answer(status int, body []byte) {
 			return
 		}
 		s.pollSucceeded()
-		s.receive(body)
+		s.receive(mark, body)
 	case 204:
 		s.pollSucceeded()
 		if s.Consumers != nil {
 			s.Consumers.Synced()
 		}
 		if s.refused != 0 {
-			s.seen = s.applied() // What was damaged on the way may come whole the next time.
+			s.seen, s.seenMark = s.applied(), append(s.seenMark[:0], s.mark...) // What was damaged on the way may come whole the next time.
 		}
 	case 401, 403:
 		s.pollFailed(calls.Refused, "it refuses the node token (status "+strconv.Itoa(status)+"): check the token's environment variable")
@@ -111,14 +137,14 @@ func (s *Sync) follow(what string, err error) {
 }
 
 // receive loads a snapshot and publishes it, or notes why not.
-func (s *Sync) receive(snapshot []byte) {
+func (s *Sync) receive(mark, snapshot []byte) {
 	version := wire.PeekVersion(snapshot)
 	err := s.load(snapshot)
 	if err == errHeld {
 		s.nextPoll = s.clock.Now() + quota.Instant(10*quota.Millisecond) // It was not seen, so that poll brings it again.
 		return
 	}
-	s.seen = version
+	s.seen, s.seenMark = version, keepMark(s.seenMark, mark)
 	if err != nil {
 		s.Stats.Refused++
 		known := s.refused == version && s.reason == err.Error()
@@ -130,6 +156,7 @@ func (s *Sync) receive(snapshot []byte) {
 	}
 	s.refused, s.reason = 0, ""
 	s.Stats.Applied++
+	s.mark = append(s.mark[:0], s.seenMark...)
 	s.publish(snapshot, version)
 	s.log.Info("weir: policy set version " + strconv.FormatUint(version, 10) + " is in force")
 }

@@ -252,6 +252,9 @@ func Call(plugin uint32, cluster string, headers [][2]string, body []byte, timeo
 	return err
 }
 
+// CallHeader is a header of the answer being handled, nil without. It is good until the next callback.
+func CallHeader(name string) []byte { return header(callResponse, name) }
+
 // callStatus is the status of the answer being handled, 0 if there is none.
 func callStatus() int {
 	status := 0

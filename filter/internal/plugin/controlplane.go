@@ -61,10 +61,10 @@ func (cp *controlPlane) call(path string, body []byte, timeout quota.Span, done 
 }
 
 // PollSnapshot implements configsync.Poller.
-func (cp *controlPlane) PollSnapshot(path []byte, timeout quota.Span, done func(status int, body []byte)) error {
+func (cp *controlPlane) PollSnapshot(path []byte, timeout quota.Span, done func(status int, mark, body []byte)) error {
 	cp.get[1][1] = string(path)
 	return host.Call(cp.plugin.id, cp.cluster, cp.get, nil, timeout, func(status int, body []byte) {
 		cp.plugin.report() // The answer may put other rules in the place of those that have counted.
-		done(status, body)
+		done(status, host.CallHeader("weir-mark"), body)
 	})
 }

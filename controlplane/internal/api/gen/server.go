@@ -232,6 +232,9 @@ type Changed struct {
 
 	// Rollout The share of the nodes that gets a new version.
 	Rollout *RolloutBegun `json:"rollout,omitempty"`
+
+	// Unchanged The document is that of the current version, which stays: no new one is made. Absent if not.
+	Unchanged bool `json:"unchanged,omitempty"`
 }
 
 // Consumer What is known of a consumer. What has ended is left out.
@@ -428,6 +431,9 @@ type Node struct {
 
 	// Active It counts among those that share the buckets.
 	Active bool `json:"active"`
+
+	// Lost It has another document by the number that it ought to have: a version that the store has lost. Absent if not.
+	Lost bool `json:"lost,omitempty"`
 }
 
 // Nodes A page of nodes.

@@ -1,6 +1,15 @@
 -- Tells which versions of the policy set are in force.
 --
 -- KEYS[1]  number of the current version     KEYS[2]  hash: rev, value, newest; see append.lua
--- returns  number, revision, rollout ('' for none), highest number that was ever given
+-- KEYS[3]  hash number -> description
+-- returns  number, revision, rollout ('' for none), highest number that was ever given, digests of the current version and of the one
+--          that is rolled out ('' for none)
 local held = redis.call('HMGET', KEYS[2], 'rev', 'value', 'newest')
-return {redis.call('GET', KEYS[1]) or '0', held[1] or '0', held[2] or '', held[3] or '0'}
+local current, rollout = redis.call('GET', KEYS[1]) or '0', held[2] or ''
+
+local function digest(number)
+  local description = number and redis.call('HGET', KEYS[3], number)
+  return description and string.match(description, '"digest":"(%x*)"') or ''
+end
+
+return {current, held[1] or '0', rollout, held[3] or '0', digest(current), digest(string.match(rollout, '"version":(%d+)'))}

@@ -1,0 +1,246 @@
+package policies
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+)
+
+// maxTaken is how far above the store's highest number that of a node may be to count: no node makes numbers run out.
+const maxTaken = 64
+
+// attempts bounds how often a change waits for the store to have back what it lost.
+const attempts = 5
+
+// Taken notes that a node has a version of a number: no later version gets it.
+func (s *Service) Taken(number uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if number > s.taken && number <= s.force.Newest+maxTaken {
+		s.taken = number
+	}
+}
+
+// next is the number of the version that follows a state: above all that the store, this replica and its nodes know.
+func (s *Service) next(state State) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	newest := max(state.Newest, state.Current, s.force.Newest)
+	if s.taken > newest && s.taken <= newest+maxTaken {
+		newest = s.taken
+	}
+	return newest + 1
+}
+
+// Refresh learns from the store what is in force and returns the current version, nil if the store is empty. On any error what is in
+// force stays. If the store has lost versions that this replica still has, it gets those in force back.
+func (s *Service) Refresh(ctx context.Context) (*Compiled, error) {
+	state, err := s.store.State(ctx)
+	if err != nil {
+		return nil, err
+	}
+	held, _ := s.InForce()
+	switch {
+	case held.Now == nil && state.Current == 0:
+		return nil, nil
+	case held.Now == nil:
+		return s.adopt(ctx, state)
+	case state.same(held.State):
+		return held.Now, nil
+	case state.behind(held.State):
+		return s.restore(ctx, state, held)
+	case state.reused(held.State):
+		return s.renumber(ctx, state, held)
+	}
+	if err := s.compare(ctx, state, held); err != nil {
+		return nil, err
+	}
+	return s.adopt(ctx, state)
+}
+
+// settled is the store's state once the store has back what it had lost and this replica still has.
+func (s *Service) settled(ctx context.Context) (State, error) {
+	for range attempts {
+		state, err := s.store.State(ctx)
+		held, _ := s.InForce()
+		if err != nil || held.Now == nil || !state.behind(held.State) && !state.reused(held.State) {
+			return state, err
+		}
+		if _, err := s.Refresh(ctx); err != nil {
+			return state, err
+		}
+	}
+	return State{}, ErrConflict
+}
+
+// adopt puts into force what the store has.
+func (s *Service) adopt(ctx context.Context, state State) (now *Compiled, err error) {
+	force := Force{State: state}
+	if force.Now, err = s.exact(ctx, state.Current, state.Digest); err == nil && state.Rollout != nil {
+		force.Draft, err = s.exact(ctx, state.Rollout.Version, state.DraftDigest)
+	}
+	if errors.Is(err, ErrConflict) { // It has changed again since; the next poll finds what it is.
+		now, _ := s.Current()
+		return now, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.advance(force), nil
+}
+
+// advance puts versions into force unless newer ones are already, and returns the current one.
+func (s *Service) advance(next Force) *Compiled {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if held := s.force; held.Now != nil && (next.same(held.State) || next.behind(held.State)) {
+		return held.Now
+	}
+	s.force = next
+	s.remember(next.Now)
+	if next.Draft != nil {
+		s.remember(next.Draft)
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return next.Now
+}
+
+// restore puts what is held back into a store that came back with less than it had. Whoever else does the same at the same time
+// wins or loses the race; either way the next Refresh finds it.
+func (s *Service) restore(ctx context.Context, has State, held Force) (*Compiled, error) {
+	step := Step{From: has, To: held.State, Entry: audit.Entry{
+		Action: "policyset.restore", Resource: "policyset", Before: told(has.Current, ""),
+		After: told(held.Current, held.Now.Version.Summary), Reason: "the store had lost it"}}
+	step.To.Revision = max(has.Revision, held.Revision)
+	if held.Rollout != nil {
+		rollout := *held.Rollout
+		step.To.Rollout = &rollout
+	}
+	next := max(has.Newest, held.Newest)
+	for _, c := range []*Compiled{held.Now, held.Draft} {
+		if c == nil {
+			continue
+		}
+		v := c.Version
+		there, taken, err := s.has(ctx, has, v)
+		if err != nil {
+			return nil, err
+		}
+		if taken {
+			next++
+			v.Number = next
+			step.To.rename(c.Version.Number, next)
+		}
+		if !there {
+			step.Versions = append(step.Versions, v)
+		}
+	}
+	slices.SortFunc(step.Versions, func(a, b Version) int { return int(a.Number) - int(b.Number) })
+	err := s.store.Roll(ctx, step)
+	if errors.Is(err, ErrConflict) {
+		return held.Now, nil
+	}
+	if err == nil {
+		s.forget(held)
+		s.log.Warn("the store had lost the current version of the policy set; it has it back",
+			"had", has.Current, "version", step.To.Current, "summary", held.Now.Version.Summary)
+	}
+	return held.Now, err
+}
+
+// has reports whether the store has a version, and if not, whether its number is another's there.
+func (s *Service) has(ctx context.Context, state State, v Version) (there, taken bool, err error) {
+	if v.Number > state.Newest {
+		return false, false, nil
+	}
+	stored, err := s.store.Load(ctx, v.Number)
+	if errors.Is(err, ErrNotFound) {
+		return false, true, nil // It was given, and dropped or lost.
+	}
+	there = err == nil && stored.Digest == v.Digest
+	return there, !there, err
+}
+
+// rename gives a version in force another number.
+func (s *State) rename(from, to uint64) {
+	if s.Current == from {
+		s.Current = to
+	}
+	if s.Rollout == nil {
+		return
+	}
+	if s.Rollout.Version == from {
+		s.Rollout.Version = to
+	}
+	if s.Rollout.Base == from {
+		s.Rollout.Base = to
+	}
+}
+
+// renumber puts into force a version whose number this replica has used for another one, which the store has lost. It gets a new
+// number, by which also nodes and buckets that know numbers alone tell the two apart.
+func (s *Service) renumber(ctx context.Context, state State, held Force) (*Compiled, error) {
+	if state.Rollout != nil { // Both its versions are named by number; their digests have to do.
+		s.noteLost(held, state)
+		return s.adopt(ctx, state)
+	}
+	v, err := s.store.Load(ctx, state.Current)
+	if err != nil {
+		return nil, err
+	}
+	if v.Digest != state.Digest {
+		return held.Now, nil // As in adopt.
+	}
+	was := v.Summary
+	v.Number = s.next(state)
+	v.Summary = fmt.Sprintf("version %d under a number of its own: %s", state.Current, was)
+	to := state
+	to.Current, to.Newest = v.Number, v.Number
+	err = s.store.Roll(ctx, Step{From: state, To: to, Versions: []Version{v}, Entry: audit.Entry{
+		Action: "policyset.renumber", Resource: "policyset", Before: told(state.Current, was), After: told(v.Number, v.Summary),
+		Reason: "its number was that of a version that the store has lost"}})
+	if errors.Is(err, ErrConflict) {
+		return held.Now, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.noteLost(held, state)
+	return s.adopt(ctx, to)
+}
+
+// compare notes it if the version that this replica holds is none of the store's any more, though the store has later ones.
+func (s *Service) compare(ctx context.Context, state State, held Force) error {
+	if state.Current == held.Current || held.Current+Kept <= state.Newest {
+		return nil
+	}
+	there, _, err := s.has(ctx, state, held.Now.Version)
+	if err == nil && !there {
+		s.noteLost(held, state)
+	}
+	return err
+}
+
+// noteLost says that the store has lost the version in force here and goes on without it.
+func (s *Service) noteLost(held Force, state State) {
+	s.forget(Force{})
+	s.log.Warn("the store has lost a version of the policy set that was in force, and has another instead; apply the lost one again if it is wanted",
+		"lost", held.Current, "lost_digest", held.Digest, "summary", held.Now.Version.Summary, "version", state.Current, "digest", state.Digest)
+}
+
+// forget drops what is remembered of versions but for those in force: the store may have others by these numbers now.
+func (s *Service) forget(but Force) {
+	s.mu.Lock()
+	clear(s.versions)
+	for _, c := range []*Compiled{but.Now, but.Draft} {
+		if c != nil {
+			s.remember(c)
+		}
+	}
+	s.mu.Unlock()
+	s.lost()
+}
