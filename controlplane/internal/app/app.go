@@ -89,7 +89,8 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	a.polled.Store(time.Now().UnixNano())
 	a.follow(s)
 	sets := policies.New(st, time.Now).Observe(log, func() { m.Lost(metrics.LostPolicySet) })
-	registry, people := nodes.New(st, time.Now), consumers.New(st, time.Now)
+	registry := nodes.New(st, time.Now)
+	people := consumers.New(st, time.Now).Observe(log, func() { m.Lost(metrics.LostConsumers) })
 	var candidate [16]byte
 	crand.Read(candidate[:]) // It never fails.
 	a.orders = enforcement.New(st, time.Now, log)

@@ -5,6 +5,7 @@ package consumers
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -141,11 +142,26 @@ type Service struct {
 	bans map[Key]Record
 	// remembered are records as they were read, of which no change since is missing.
 	remembered map[Key]Record
+	// since is the revision at which the store had back what it lost: who knows less may know what is no longer so.
+	since uint64
+	// answers is since when the store has answered without a break; zero while it does not.
+	answers time.Time
+
+	logger *slog.Logger
+	lost   func()
 }
 
 // New makes a Service over store; now tells the time at which a record is put, and at which it ends.
 func New(store Store, now func() time.Time) *Service {
-	return &Service{store: store, now: now, changed: make(chan struct{}), bans: map[Key]Record{}, remembered: map[Key]Record{}}
+	return &Service{store: store, now: now, changed: make(chan struct{}), bans: map[Key]Record{}, remembered: map[Key]Record{},
+		logger: slog.New(slog.DiscardHandler), lost: func() {}}
+}
+
+// Observe has the service log what a store turns out to have lost, and call lost each time. It returns the service, and is to be
+// called before any other method.
+func (s *Service) Observe(log *slog.Logger, lost func()) *Service {
+	s.logger, s.lost = log, lost
+	return s
 }
 
 // Get returns what is in force of a consumer. ErrNotFound, or the store's error.

@@ -52,22 +52,36 @@ func TestAfter(t *testing.T) {
 		"a node that has missed what is dropped":        {trimmed, 9, true, false, nil},
 		"a node that has not":                           {trimmed, 10, true, true, []byte{11, 12}},
 		"ahead of this replica":                         {whole, 13, false, false, nil},
-		"ahead of a store that has nothing":             {consumers.Log{}, 13, true, false, nil},
+		"ahead of a store that has nothing":             {consumers.Log{}, 13, false, false, nil},
 	} {
-		s := consumers.New(&scripted{log: c.log}, time.Now)
-		if _, news, _ := s.After(c.node); news {
+		clock := time.Unix(1000, 0)
+		s := consumers.New(&scripted{log: c.log}, func() time.Time { return clock })
+		if _, news, _ := s.After(c.node, false); news {
 			t.Errorf("%s: news before the store was read", name)
 		}
 		if err := s.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		m, news, _ := s.After(c.node)
+		m, news, _ := s.After(c.node, false)
 		var keys []byte
 		for _, it := range m.Items {
 			keys = append(keys, it.Key[0])
 		}
 		if news != c.news || m.Complete != c.complete || !reflect.DeepEqual(keys, c.keys) || news && m.Revision != c.log.Revision {
 			t.Errorf("%s: news %v, %+v", name, news, m)
+		}
+		// Who is ahead hears the truth once it has waited, from a store that has answered for five seconds.
+		for _, wait := range []struct {
+			until time.Time
+			told  bool
+		}{{time.Unix(1004, 0), false}, {time.Unix(1005, 0), true}} {
+			clock = wait.until
+			if err := s.Refresh(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if m, news, _ := s.After(c.node, true); c.node == 13 && (news != wait.told || m.Complete) {
+				t.Errorf("%s, after %v: news %v, %+v", name, wait.until, news, m)
+			}
 		}
 	}
 }
@@ -78,7 +92,7 @@ func TestRefreshTellsWhoWaits(t *testing.T) {
 	if err := s.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	_, _, changed := s.After(0)
+	_, _, changed := s.After(0, false)
 	store.err = errors.New("away")
 	if err := s.Refresh(t.Context()); err == nil {
 		t.Error("a store that is away is not noticed")

@@ -4,14 +4,27 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Refresh reads the latest changes if there are new ones.
+// Refresh reads the latest changes if there are new ones. A store that has lost changes gets back what this replica knows of them.
 func (s *Service) Refresh(ctx context.Context) error {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
+	err := s.meet(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.answers = time.Time{}
+	} else if s.answers.IsZero() {
+		s.answers = s.now()
+	}
+	return err
+}
+
+func (s *Service) meet(ctx context.Context) error {
 	revision, err := s.store.ConsumerRevision(ctx)
 	if err != nil {
 		return err
@@ -19,18 +32,25 @@ func (s *Service) Refresh(ctx context.Context) error {
 	s.mu.Lock()
 	held, loaded := s.log, s.loaded
 	s.mu.Unlock()
-	if loaded && held.Revision == revision {
+	switch {
+	case loaded && held.Revision == revision:
 		return nil
+	case loaded && revision < held.Revision:
+		return s.regain(ctx, held, revision)
 	}
-	after := held.Revision
-	if revision < after { // The store has lost what it had.
-		after = 0
-	}
-	log, err := s.store.ConsumerLog(ctx, after)
+	log, err := s.store.ConsumerLog(ctx, max(held.Revision, 1)-1)
 	if err != nil {
 		return err
 	}
-	gap := !loaded || after < held.Revision || after < log.Floor && !(log.Whole && after == 0)
+	if !log.follows(held) {
+		return s.regain(ctx, held, revision)
+	}
+	log.Changes = slices.DeleteFunc(log.Changes, func(c Change) bool { return c.Revision <= held.Revision })
+	return s.take(ctx, log, held.Revision, !loaded || held.Revision < log.Floor && !(log.Whole && held.Revision == 0))
+}
+
+// take takes in a log of the changes after a revision. Gap: it may not be all that has changed since.
+func (s *Service) take(ctx context.Context, log Log, after uint64, gap bool) (err error) {
 	bans := maps.Clone(s.bans)
 	if gap {
 		if bans, err = s.loadBans(ctx); err != nil {
@@ -87,17 +107,24 @@ func (s *Service) Turn() uint64 {
 	return s.log.Turn
 }
 
-// After returns what has changed since a node's revision, false if nothing has, and a channel that is closed when something does.
-// It never asks the store.
-func (s *Service) After(revision uint64) (m wire.Consumers, news bool, changed <-chan struct{}) {
+// settled is how long the store must have answered before it overrules a node that knows a later revision than it: another replica
+// may just have told the node.
+const settled = 5 * time.Second
+
+// After returns what has changed since a node's revision, false if nothing has, and a channel that is closed when something does. A
+// node that is ahead has heard from another replica, or the store went back: it is overruled only if it has waited for that. After
+// never asks the store.
+func (s *Service) After(revision uint64, waited bool) (m wire.Consumers, news bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// A node that is ahead has heard from another replica, unless the store has lost all it had.
-	if !s.loaded || revision == s.log.Revision || revision > s.log.Revision && s.log.Revision > 0 {
+	ahead := revision > s.log.Revision
+	patient := waited && !s.answers.IsZero() && s.now().Sub(s.answers) >= settled
+	if !s.loaded || revision == s.log.Revision || ahead && !patient {
 		return m, false, s.changed
 	}
 	m = wire.Consumers{Format: wire.ConsumersFormat, Revision: s.log.Revision, Turn: s.log.Turn, Special: s.log.Special}
-	if revision > s.log.Revision || revision < s.log.Floor && (revision > 0 || !s.log.Whole) {
+	missed := revision < s.log.Floor && (revision > 0 || !s.log.Whole) || revision > 0 && revision < s.since
+	if ahead || missed {
 		for key, r := range s.bans {
 			m.Items = append(m.Items, s.told(key, &r))
 		}

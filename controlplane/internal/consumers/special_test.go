@@ -177,7 +177,7 @@ func TestAfterTellsBans(t *testing.T) {
 		if err := s.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		m, news, _ := s.After(50)
+		m, news, _ := s.After(50, false)
 		keys := map[byte]bool{}
 		for _, it := range m.Items {
 			if until, _ := wire.Ends(it.Special); until == wire.ForGood {
@@ -199,7 +199,7 @@ func TestAfterTellsBans(t *testing.T) {
 	p.log.Whole = false
 	told(2, 3)
 	// One that was built before is told of tiers alone.
-	m, _, _ := s.After(50)
+	m, _, _ := s.After(50, false)
 	if old := consumers.Spoken(m, 1); old.Format > 1 || len(old.Items) != 0 {
 		t.Errorf("%+v", old)
 	}

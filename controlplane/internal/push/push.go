@@ -192,7 +192,7 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 		if node.Follows {
 			var m wire.Consumers
 			var news bool
-			if m, news, moved = h.people.After(node.Consumers); news {
+			if m, news, moved = h.people.After(node.Consumers, waited); news {
 				return News{Bytes: wire.AppendConsumers(nil, consumers.Spoken(m, node.Format))}, true, nil
 			}
 		}

@@ -239,6 +239,10 @@ func TestConsumersArePushed(t *testing.T) {
 		if r, _ := follow(one, m.Revision-2); r.Complete || r.Revision != second {
 			t.Errorf("a revision from before everything that is known: %+v", r)
 		}
+		// A node that is ahead for longer knows what the store has lost: it is told that it may have missed anything.
+		if r, took := follow(two, m.Revision+1e9); took != 5*time.Second || r.Complete || r.Revision != second {
+			t.Errorf("ahead of the store: %+v after %v", r, took)
+		}
 		// The other replica is behind: a node that is ahead of it waits until it is not.
 		third := assign(3, "free")
 		go func() {

@@ -1,0 +1,169 @@
+package consumers_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+)
+
+// lossy is a store whose state a test takes away and changes behind the service's back.
+type lossy struct {
+	consumers.Store
+	records map[consumers.Key]consumers.Record
+	log     consumers.Log
+	entries []string
+	// conflict: the next write is too late.
+	conflict bool
+}
+
+func (l *lossy) ConsumerRevision(context.Context) (uint64, error) { return l.log.Revision, nil }
+
+func (l *lossy) ConsumerLog(_ context.Context, after uint64) (consumers.Log, error) {
+	log := l.log
+	log.Changes = nil
+	for _, c := range l.log.Changes {
+		if c.Revision > after {
+			log.Changes = append(log.Changes, c)
+		}
+	}
+	return log, nil
+}
+
+func (l *lossy) BannedConsumers(context.Context, int) (banned []consumers.Listed, _ error) {
+	for key, r := range l.records {
+		if r.Banned != nil {
+			banned = append(banned, consumers.Listed{Key: key, Record: r})
+		}
+	}
+	return banned, nil
+}
+
+func (l *lossy) Consumers(_ context.Context, keys []consumers.Key) (records []consumers.Record, state consumers.State, _ error) {
+	for _, key := range keys {
+		records = append(records, l.records[key])
+	}
+	return records, l.log.State, nil
+}
+
+func (l *lossy) WriteConsumers(_ context.Context, c consumers.Changes) (uint64, error) {
+	if l.conflict {
+		l.conflict = false
+		return 0, consumers.ErrConflict
+	}
+	l.entries = append(l.entries, c.Entry.Action)
+	revision := l.log.Revision + 100
+	for _, w := range c.Writes {
+		if l.records[w.Key].Revision != w.Expected {
+			return 0, consumers.ErrConflict
+		}
+		l.put(revision, w.Key, w.Record)
+	}
+	return revision, nil
+}
+
+// put makes a change; nil forgets the consumer.
+func (l *lossy) put(revision uint64, key consumers.Key, r *consumers.Record) {
+	c := consumers.Change{Revision: revision, Key: key}
+	delete(l.records, key)
+	if r != nil {
+		c.Record = *r
+		c.Record.Revision = revision
+		l.records[key] = c.Record
+	}
+	kept := l.log.Changes[:0:0]
+	for _, old := range l.log.Changes {
+		if old.Key != key {
+			kept = append(kept, old)
+		}
+	}
+	l.log.Changes, l.log.Revision = append(kept, c), revision
+}
+
+func newLossy() *lossy {
+	return &lossy{records: map[consumers.Key]consumers.Record{}, log: consumers.Log{Whole: true}}
+}
+
+// copied is the state to go back to.
+func (l *lossy) copied() func() {
+	records, log := map[consumers.Key]consumers.Record{}, l.log
+	for key, r := range l.records {
+		records[key] = r
+	}
+	return func() { l.records, l.log = records, log }
+}
+
+// What a replica gives back is what the store has lost and nothing else: what was changed there since is left as it is.
+func TestLostChangesComeBack(t *testing.T) {
+	banned, bypass := &consumers.Record{Banned: &consumers.Mark{}}, &consumers.Record{Bypass: &consumers.Mark{}}
+	key := func(n byte) consumers.Key { return consumers.Key{n} }
+	for name, c := range map[string]struct {
+		// since is what happens at the store after it went back and before the replica looks.
+		since func(l *lossy)
+		// banned are those who are banned in the end.
+		banned []byte
+		writes int
+	}{
+		"it went back":                            {func(*lossy) {}, []byte{1, 3}, 1},
+		"back, and another replica was faster":    {func(l *lossy) { l.conflict = true }, []byte{1, 3}, 1},
+		"back and forward by another's change":    {func(l *lossy) { l.put(60, key(9), bypass) }, []byte{1, 3}, 1},
+		"back, and the lost one was changed anew": {func(l *lossy) { l.put(60, key(3), bypass) }, []byte{1}, 1},
+		"back, and pardoned anew":                 {func(l *lossy) { l.put(60, key(1), nil) }, []byte{3}, 1},
+		"it is empty":                             {func(l *lossy) { *l = *newLossy() }, []byte{1, 3}, 1},
+		"it is empty but for a change":            {func(l *lossy) { *l = *newLossy(); l.log.Floor = 59; l.put(60, key(9), bypass) }, []byte{1, 3}, 1},
+		"it went on without a loss": {func(l *lossy) {
+			l.put(30, key(2), nil)
+			l.put(31, key(3), banned)
+			l.put(40, key(4), nil)
+			l.put(50, key(4), bypass)
+			l.put(60, key(9), bypass)
+		}, []byte{1, 3}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, losses := newLossy(), 0
+			l.put(10, key(1), banned)
+			l.put(20, key(2), banned)
+			back := l.copied()
+			l.put(30, key(2), nil)
+			l.put(31, key(3), banned)
+			l.put(40, key(4), nil)
+			l.put(50, key(4), bypass)
+			s := consumers.New(l, time.Now).Observe(slog.New(slog.DiscardHandler), func() { losses++ })
+			refresh(t, s)
+			back()
+			c.since(l)
+			for range 3 {
+				refresh(t, s)
+			}
+			got := map[byte]bool{}
+			for k, r := range l.records {
+				if r.Banned != nil {
+					got[k[0]] = true
+				}
+			}
+			if len(got) != len(c.banned) || len(l.entries) != c.writes || (losses > 0) != (c.writes > 0) {
+				t.Errorf("banned %v, want %v; %d writes, %d losses", got, c.banned, len(l.entries), losses)
+			}
+			for _, k := range c.banned {
+				if !got[k] {
+					t.Errorf("%d is not banned", k)
+				}
+			}
+			if l.records[key(4)].Bypass == nil {
+				t.Error("the bypass is lost")
+			}
+			if m, news, _ := s.After(50, false); c.writes > 0 && (!news || m.Complete) {
+				t.Errorf("a node that knows the lost state is told %v: %+v", news, m)
+			}
+		})
+	}
+}
+
+func refresh(t *testing.T, s *consumers.Service) {
+	t.Helper()
+	if err := s.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
