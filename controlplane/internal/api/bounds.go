@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"runtime"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
+	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
 	"github.com/weir-proxy/weir/controlplane/internal/fair"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/throttle"
@@ -75,24 +75,11 @@ func tooMany(wait time.Duration, format string, args ...any) error {
 // source is who is behind a request as far as a caller cannot make it up: the name of the token, the network address, and the subject
 // of the certificate if there is one.
 func source(c echo.Context, token string) string {
-	from := token + "\x00" + network(c.Request().RemoteAddr)
+	from := token + "\x00" + connlimit.Network(c.Request().RemoteAddr)
 	if t := c.Request().TLS; t != nil && len(t.PeerCertificates) > 0 {
 		from += "\x00" + t.PeerCertificates[0].Subject.String()
 	}
 	return from
-}
-
-// network is the address of a connection's other end, in IPv6 the /64 that one client has for itself.
-func network(remote string) string {
-	peer, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return remote
-	}
-	address := peer.Addr().Unmap().WithZone("")
-	if address.Is6() {
-		address = netip.PrefixFrom(address, 64).Masked().Addr()
-	}
-	return address.String()
 }
 
 // authorize finds the caller's token, charges the request to it, and says whether it has the role. Who has a valid token is served
@@ -106,6 +93,7 @@ func (s *server) authorize(c echo.Context, op *operation) (auth.Token, error) {
 	if err != nil {
 		return token, s.unauthorized(c, token, err)
 	}
+	connlimit.Known(c.Request().Context())
 	if err := s.admit(c, op, token); err != nil {
 		return token, err
 	}
@@ -133,7 +121,7 @@ func (s *server) admit(c echo.Context, op *operation, token auth.Token) error {
 
 // admitOpen charges a request that needs no token to its address.
 func (s *server) admitOpen(c echo.Context) error {
-	wait, ok := s.bounds.open.Take(network(c.Request().RemoteAddr))
+	wait, ok := s.bounds.open.Take(connlimit.Network(c.Request().RemoteAddr))
 	if !ok {
 		s.Metrics.Throttled(metrics.BoundAddress)
 		return tooMany(wait, "too many requests without a token came from this address")
@@ -147,7 +135,8 @@ func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) err
 		detail, why = "the token "+token.Name+" has expired: weir token new makes another", metrics.AuthExpired
 	}
 	s.Metrics.AuthFailure(why)
-	from := network(c.Request().RemoteAddr)
+	c.Response().Header().Set(echo.HeaderConnection, "close")
+	from := connlimit.Network(c.Request().RemoteAddr)
 	if wait, ok := s.bounds.failures.Take(from); !ok {
 		s.Metrics.Throttled(metrics.BoundAddress)
 		return tooMany(wait, "too many requests without a valid token came from this address")
@@ -160,7 +149,7 @@ func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) err
 // noteRefused logs that somebody may not do what they tried to. The audit is about what has happened.
 func (s *server) noteRefused(c echo.Context, token auth.Token, reason string) {
 	s.Log.Warn("a request was refused", "id", requestID(c), "method", c.Request().Method, "route", c.Path(), "token", token.Name,
-		"role", token.Role, "address", network(c.Request().RemoteAddr), "reason", reason)
+		"role", token.Role, "address", connlimit.Network(c.Request().RemoteAddr), "reason", reason)
 }
 
 // turn waits until a lease request of a node may go to the store, and returns how to say that it is done.

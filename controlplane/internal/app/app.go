@@ -62,6 +62,7 @@ type App struct {
 	document *redisstore.Store
 	tracing  *tracing.Tracing
 	tokens   *auth.Ring
+	metrics  *metrics.Metrics
 	// watch follows the tokens file; nil without one.
 	watch *auth.Watch
 	// polled is when the store was last followed, in Unix nanoseconds.
@@ -99,6 +100,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 		return nil, errors.Join(err, a.Close())
 	}
 	m = metrics.New(version, a.gauges(sets, registry))
+	a.metrics = m
 	m.Breaker(leases.StoreName, breaker.Closed)
 	granting := leases.New(timed{st, m}, sets, registry, time.Now).With(st).Observe(breakers, func(u leases.Use) {
 		m.Tokens(u.Policy.Name, u.Policy.Mode.String(), u.Tokens)

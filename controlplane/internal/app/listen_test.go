@@ -200,36 +200,43 @@ func dribble(address, begin string) error {
 	}
 }
 
-// With more connections than there may be the further ones wait, and come in when others leave.
-func TestConnectionsAreBounded(t *testing.T) {
+// Whatever number of connections strangers open and keep, operators and nodes are served, on new connections and on those that they
+// have; the log says it once, and the metrics how many there are.
+func TestStrangersLockNobodyOut(t *testing.T) {
 	s := bare(t)
-	s.Limits.Connections = 3
-	p := startWith(t, s, slog.New(slog.DiscardHandler))
-	var open []net.Conn
-	for range 3 {
+	s.Limits.Connections = 20
+	var log synced
+	p := startWith(t, s, slog.New(slog.NewTextHandler(&log, nil)))
+	p.until("/readyz", http.StatusOK)
+	polled := make(chan answer, 1)
+	go func() {
+		a, _ := p.try("GET", "/node/v1/snapshot?node=n&boot=1&after=0&wait=25s", nil)
+		polled <- a
+	}()
+	p.until("/v1/nodes", http.StatusOK, `"id":"n"`)
+	for range 200 {
 		conn, err := net.Dial("tcp", p.app.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		open = append(open, conn)
 		if got := request(t, conn); !strings.HasPrefix(got, "HTTP/1.1 200") {
 			t.Fatalf("%q", got)
 		}
+		if a := p.do("GET", "/v1/nodes", nil, "Connection", "close"); a.status != http.StatusOK {
+			t.Fatalf("an operator gets %d", a.status)
+		}
 	}
-	answered := make(chan answer, 1)
-	go func() {
-		a, _ := p.try("GET", "/healthz", nil)
-		answered <- a
-	}()
-	select {
-	case a := <-answered:
-		t.Errorf("a fourth connection is answered with %d", a.status)
-	case <-time.After(100 * time.Millisecond): // It may be too short to notice, never wrong.
+	p.put(10)
+	if a := <-polled; a.status != http.StatusOK {
+		t.Errorf("the node's long poll ends with %d", a.status)
 	}
-	open[1].Close()
-	if a := <-answered; a.status != 200 {
-		t.Errorf("after another has left: %d", a.status)
+	p.until("/metrics", http.StatusOK, `weir_connections{listener="all",token="none"} 1`)
+	if got := strings.Count(log.String(), "as many connections as there may be"); got != 1 {
+		t.Errorf("the log says it %d times:\n%s", got, log.String())
+	}
+	if a, err := p.try("GET", "/v1/nodes", nil, "Authorization", "Bearer wrong"); err != nil || a.status != http.StatusUnauthorized || !a.closes {
+		t.Errorf("a wrong token: %d, %v; the connection ends: %v", a.status, err, a.closes)
 	}
 }
 

@@ -11,10 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/certs"
+	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 )
 
@@ -68,19 +67,22 @@ func (a *App) listen(name, address string, handler http.Handler, s settings.Sett
 	if err != nil {
 		return err
 	}
-	if s.Limits.Connections > 0 {
-		listener = netutil.LimitListener(listener, s.Limits.Connections)
-	}
+	bounded := connlimit.New(listener, s.Limits.Connections, time.Now, func(address string) {
+		a.log.Warn("there are as many connections as there may be: for each new one the oldest without a valid token is closed, or it waits",
+			"for", name, "bound", s.Limits.Connections, "most_from", address)
+	})
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+		ConnContext: connlimit.Context, ConnState: connlimit.State,
 	}
 	if s.Listeners.TLS != nil {
 		server.TLSConfig = certs.Server(s.Listeners.TLS, clients, a.log)
 		// HTTP/2 would put hundreds of requests on one connection, and the bounds are on connections.
 		server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
 	}
-	a.doors = append(a.doors, door{name, s.Listeners.TLS != nil, listener, server})
+	a.doors = append(a.doors, door{name, s.Listeners.TLS != nil, bounded, server})
+	a.metrics.Connections(name, bounded.Counts)
 	return nil
 }
 

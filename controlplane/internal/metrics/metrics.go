@@ -10,6 +10,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
 )
 
 // Metrics is one set of metrics with a registry of its own. Make one with New.
@@ -139,6 +141,18 @@ func newOverrides(read func() (orders map[string]int, bans int, unsaved bool)) o
 			"1 while orders or bans are held in memory, since the store is away.", nil, nil),
 	}
 }
+
+// Connections has the connections to a door counted.
+func (m *Metrics) Connections(door string, read func() connlimit.Counts) {
+	m.registry.MustRegister(connections{door, read})
+}
+
+var (
+	connectionsOpen = prometheus.NewDesc("weir_connections",
+		"Connections to a listener, by whether a valid token was shown on them.", []string{"listener", "token"}, nil)
+	connectionsClosed = prometheus.NewDesc("weir_connections_closed_total",
+		"Connections without a valid token that were closed to make room for others.", []string{"listener"}, nil)
+)
 
 // What a store can lose, for Lost.
 const (

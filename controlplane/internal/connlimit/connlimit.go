@@ -1,0 +1,226 @@
+// Package connlimit bounds the connections to a listener so that callers without a token keep nobody out: at the bound the oldest
+// connection on which no valid token was shown makes room, of the address that has most of these.
+package connlimit
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// StrangerIdle is how long a connection on which no valid token was shown may wait for its next request.
+const StrangerIdle = 10 * time.Second
+
+// Counts are how many connections there are with a valid token and without, and how many were closed to make room.
+type Counts struct{ Known, Strangers, Closed int }
+
+// Listener hands out bounded connections. Make one with New. It is safe for concurrent use.
+type Listener struct {
+	net.Listener
+	bound int
+	now   func() time.Time
+	// full is called when the bound is reached, once until it is far away again.
+	full func(address string)
+
+	mu        sync.Mutex
+	left      chan struct{} // closed when a connection ends, and then replaced
+	ended     chan struct{} // closed with the listener
+	once      sync.Once
+	count     int
+	closed    int
+	next      uint64
+	atBound   bool
+	strangers map[string][]*Conn // by network, the oldest first
+}
+
+// New makes a Listener over inner for at most bound connections, 0 for no bound. Now tells the time. Full is told the network that has most connections
+// without a token.
+func New(inner net.Listener, bound int, now func() time.Time, full func(address string)) *Listener {
+	return &Listener{Listener: inner, bound: bound, now: now, full: full, left: make(chan struct{}), ended: make(chan struct{}),
+		strangers: map[string][]*Conn{}}
+}
+
+// Counts are those of this moment.
+func (l *Listener) Counts() Counts {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	strangers := 0
+	for _, of := range l.strangers {
+		strangers += len(of)
+	}
+	return Counts{Known: l.count - strangers, Strangers: strangers, Closed: l.closed}
+}
+
+// Accept implements net.Listener. While all connections have shown a token it waits for one of them to end.
+func (l *Listener) Accept() (net.Conn, error) {
+	inner, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	for {
+		victim, full, left := l.room()
+		if victim != nil {
+			_ = victim.Close() // Its other end may be gone already.
+			continue
+		}
+		if !full {
+			return l.add(inner), nil
+		}
+		select {
+		case <-left:
+		case <-l.ended:
+			return nil, net.ErrClosed
+		}
+	}
+}
+
+// room finds who has to leave for another connection, and reports whether it has to wait if there is nobody.
+func (l *Listener) room() (victim *Conn, full bool, left <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.bound == 0 || l.count < l.bound {
+		return nil, false, nil
+	}
+	for _, of := range l.strangers {
+		if victim == nil || len(of) > len(l.strangers[victim.network]) || len(of) == len(l.strangers[victim.network]) && of[0].number < victim.number {
+			victim = of[0]
+		}
+	}
+	if !l.atBound {
+		l.atBound = true
+		address := ""
+		if victim != nil {
+			address = victim.network
+		}
+		l.full(address)
+	}
+	if victim != nil {
+		l.closed++
+	}
+	return victim, true, l.left
+}
+
+func (l *Listener) add(inner net.Conn) *Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.next++
+	c := &Conn{Conn: inner, listener: l, network: Network(inner.RemoteAddr().String()), number: l.next}
+	l.count++
+	l.strangers[c.network] = append(l.strangers[c.network], c)
+	return c
+}
+
+// Close implements net.Listener.
+func (l *Listener) Close() error {
+	l.once.Do(func() { close(l.ended) })
+	return l.Listener.Close()
+}
+
+// forget takes a connection off the list of those without a token. The lock is held.
+func (l *Listener) forget(c *Conn) {
+	of := l.strangers[c.network]
+	for i, one := range of {
+		if one != c {
+			continue
+		}
+		if len(of) == 1 {
+			delete(l.strangers, c.network)
+		} else {
+			l.strangers[c.network] = append(of[:i:i], of[i+1:]...)
+		}
+		return
+	}
+}
+
+// Conn is a connection of a Listener.
+type Conn struct {
+	net.Conn
+	listener *Listener
+	network  string
+	number   uint64
+	// known: a valid token was shown; idle: it waits for a request.
+	known, idle atomic.Bool
+	once        sync.Once
+}
+
+// Close implements net.Conn.
+func (c *Conn) Close() error {
+	c.once.Do(func() {
+		l := c.listener
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.forget(c)
+		l.count--
+		if l.count < l.bound-max(l.bound/10, 1) { // One less is what making room leaves.
+			l.atBound = false
+		}
+		close(l.left)
+		l.left = make(chan struct{})
+	})
+	return c.Conn.Close()
+}
+
+// SetReadDeadline implements net.Conn. The server sets how long an idle connection may wait; a stranger's may for less.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	if c.idle.Load() && !c.known.Load() {
+		if soon := c.listener.now().Add(StrangerIdle); t.IsZero() || t.After(soon) {
+			t = soon
+		}
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+type contextKey struct{}
+
+// Context is for http.Server.ConnContext.
+func Context(ctx context.Context, conn net.Conn) context.Context {
+	if c := of(conn); c != nil {
+		return context.WithValue(ctx, contextKey{}, c)
+	}
+	return ctx
+}
+
+// State is for http.Server.ConnState.
+func State(conn net.Conn, state http.ConnState) {
+	if c := of(conn); c != nil {
+		c.idle.Store(state == http.StateIdle)
+	}
+}
+
+// Known notes that a request came with a valid token, whose context it is: its connection is nobody's to close.
+func Known(ctx context.Context) {
+	c, ok := ctx.Value(contextKey{}).(*Conn)
+	if !ok || c.known.Swap(true) {
+		return
+	}
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	c.listener.forget(c)
+}
+
+// of is the connection under TLS, if there is that; nil for one of another listener.
+func of(conn net.Conn) *Conn {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	c, _ := conn.(*Conn)
+	return c
+}
+
+// Network is the address of a connection's other end, in IPv6 the /64 that one client has for itself.
+func Network(remote string) string {
+	peer, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return remote
+	}
+	address := peer.Addr().Unmap().WithZone("")
+	if address.Is6() {
+		address = netip.PrefixFrom(address, 64).Masked().Addr()
+	}
+	return address.String()
+}

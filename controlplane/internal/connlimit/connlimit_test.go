@@ -1,0 +1,224 @@
+package connlimit_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a listener of five connections, and a server whose every request with a token is a known caller's.
+type world struct {
+	t        *testing.T
+	listener *connlimit.Listener
+	warned   []string
+}
+
+func start(t *testing.T, bound int) *world {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t}
+	w.listener = connlimit.New(inner, bound, time.Now, func(address string) { w.warned = append(w.warned, address) })
+	server := &http.Server{ConnContext: connlimit.Context, ConnState: connlimit.State,
+		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "" {
+				connlimit.Known(r.Context())
+			}
+		})}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(w.listener) }()
+	t.Cleanup(func() {
+		server.Close()
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// dial opens a connection from an address.
+func (w *world) dial(from string) net.Conn {
+	w.t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 10 * time.Second}
+	c, err := d.Dial("tcp", w.listener.Addr().String())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// ask makes a request on a connection and reports whether it was answered.
+func (w *world) ask(c net.Conn, token string) bool {
+	w.t.Helper()
+	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n"+token+"\r\n"); err != nil {
+		return false
+	}
+	b := make([]byte, 1024)
+	n, err := c.Read(b)
+	return err == nil && strings.HasPrefix(string(b[:n]), "HTTP/1.1 200")
+}
+
+// gone reports whether the other end has closed a connection.
+func (w *world) gone(c net.Conn) bool {
+	w.t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		w.t.Fatal(err)
+	}
+	_, err := c.Read(make([]byte, 1))
+	var late net.Error
+	return err != nil && !(errors.As(err, &late) && late.Timeout())
+}
+
+const token = "Authorization: Bearer x\r\n"
+
+// Who comes with a token gets in whatever strangers do, and pushes out the stranger of the address that has most, its oldest first.
+func TestStrangersMakeRoom(t *testing.T) {
+	w := start(t, 5)
+	known := w.dial("127.0.0.1")
+	if !w.ask(known, token) {
+		t.Fatal("a known caller is not served")
+	}
+	quiet := w.dial("127.0.0.3")
+	if !w.ask(quiet, "") {
+		t.Fatal("a stranger is not served")
+	}
+	var greedy []net.Conn
+	for range 20 {
+		c := w.dial("127.0.0.2")
+		if !w.ask(c, "") {
+			t.Fatal("a stranger is not served")
+		}
+		greedy = append(greedy, c)
+	}
+	for i, c := range greedy[:17] {
+		if !w.gone(c) {
+			t.Fatalf("connection %d is still open", i)
+		}
+	}
+	if !w.ask(quiet, "") || !w.ask(known, token) {
+		t.Error("others were closed in place of who has most")
+	}
+	if late := w.dial("127.0.0.1"); !w.ask(late, token) {
+		t.Error("another known caller does not get in")
+	}
+	if got := w.listener.Counts(); got.Known != 2 || got.Strangers != 3 || got.Closed != 18 {
+		t.Errorf("%+v", got)
+	}
+	if len(w.warned) != 1 || w.warned[0] != "127.0.0.2" {
+		t.Errorf("warned of %q", w.warned)
+	}
+}
+
+// While all connections are those of known callers, further ones wait until one of them leaves.
+func TestKnownCallersStay(t *testing.T) {
+	w := start(t, 3)
+	var known []net.Conn
+	for range 3 {
+		c := w.dial("127.0.0.1")
+		if !w.ask(c, token) {
+			t.Fatal("a known caller is not served")
+		}
+		known = append(known, c)
+	}
+	late := w.dial("127.0.0.1")
+	answered := make(chan bool, 1)
+	go func() { answered <- w.ask(late, token) }()
+	select {
+	case <-answered:
+		t.Error("a fourth connection is answered")
+	case <-time.After(100 * time.Millisecond): // It may be too short to notice, never wrong.
+	}
+	known[1].Close()
+	if !<-answered {
+		t.Error("it is not answered after another has left")
+	}
+	if !w.ask(known[0], token) || !w.ask(known[2], token) {
+		t.Error("a known caller was closed")
+	}
+}
+
+func TestWithoutABound(t *testing.T) {
+	w := start(t, 0)
+	for range 10 {
+		if !w.ask(w.dial("127.0.0.1"), "") {
+			t.Fatal("not served")
+		}
+	}
+	if got := w.listener.Counts(); got.Strangers != 10 || got.Closed != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// deadlines is a connection that notes what is set.
+type deadlines struct {
+	net.Conn
+	set time.Time
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error {
+	d.set = t
+	return nil
+}
+func (d *deadlines) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+func (d *deadlines) Close() error         { return nil }
+
+// one is a listener of one connection.
+type one struct{ net.Conn }
+
+func (o one) Accept() (net.Conn, error) { return o.Conn, nil }
+func (o one) Close() error              { return nil }
+func (o one) Addr() net.Addr            { return nil }
+
+// Who is idle without a token is not waited for as long as others.
+func TestIdleStrangersLeaveSoon(t *testing.T) {
+	inner := &deadlines{}
+	l := connlimit.New(one{inner}, 1, time.Now, func(string) {})
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, step := range []struct {
+		state   http.ConnState
+		known   bool
+		shorter bool
+	}{{http.StateActive, false, false}, {http.StateIdle, false, true}, {http.StateActive, true, false}, {http.StateIdle, true, false}} {
+		if step.known {
+			connlimit.Known(connlimit.Context(t.Context(), c))
+		}
+		connlimit.State(c, step.state)
+		wanted := time.Now().Add(90 * time.Second)
+		if err := c.SetReadDeadline(wanted); err != nil {
+			t.Fatal(err)
+		}
+		if shorter := inner.set.Before(wanted); shorter != step.shorter || shorter && inner.set.Before(wanted.Add(connlimit.StrangerIdle-90*time.Second)) {
+			t.Errorf("%v, known %v: %v before", step.state, step.known, wanted.Sub(inner.set))
+		}
+	}
+}
+
+func TestNetwork(t *testing.T) {
+	for address, want := range map[string]string{
+		"192.0.2.1:80": "192.0.2.1", "[::ffff:192.0.2.1]:80": "192.0.2.1", "[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::",
+		"[fe80::1%eth0]:80": "fe80::", "nowhere": "nowhere",
+	} {
+		if got := connlimit.Network(address); got != want {
+			t.Errorf("%s is of %s, want %s", address, got, want)
+		}
+	}
+}

@@ -1,0 +1,24 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
+)
+
+// connections reads the counts of one listener.
+type connections struct {
+	listener string
+	read     func() connlimit.Counts
+}
+
+// Describe implements prometheus.Collector. It describes nothing, so that there may be one for each listener.
+func (connections) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c connections) Collect(out chan<- prometheus.Metric) {
+	n := c.read()
+	out <- prometheus.MustNewConstMetric(connectionsOpen, prometheus.GaugeValue, float64(n.Known), c.listener, "valid")
+	out <- prometheus.MustNewConstMetric(connectionsOpen, prometheus.GaugeValue, float64(n.Strangers), c.listener, "none")
+	out <- prometheus.MustNewConstMetric(connectionsClosed, prometheus.CounterValue, float64(n.Closed), c.listener)
+}
