@@ -139,6 +139,7 @@ func (p *parts) startControlPlane(ctx context.Context, nodeToken string) error {
 	p.controlPlane, err = stack.StartControlPlane(ctx, stack.ControlPlaneOptions{
 		Binary: controlPlanePath, Port: p.settings.controlPlane.port, RedisURL: p.redisURL, DataDir: filepath.Join(p.dir, "state"),
 		AdminToken: p.adminToken, NodeToken: nodeToken, Log: p.log,
+		Waiting: func(why error) { fmt.Fprintln(os.Stderr, "make run: the control plane is not ready yet:", why) },
 	})
 	if err != nil {
 		return err

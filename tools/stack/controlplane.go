@@ -29,6 +29,8 @@ type ControlPlaneOptions struct {
 	TLS *tls.Config
 	// Log, if not nil, receives its output.
 	Log io.Writer
+	// Waiting, if not nil, is told once why it is not ready two seconds after its start.
+	Waiting func(why error)
 }
 
 // ControlPlane is a running `weir serve`.
@@ -49,6 +51,9 @@ func StartControlPlane(ctx context.Context, o ControlPlaneOptions) (*ControlPlan
 		return nil, err
 	}
 	ready := func(ctx context.Context) error { _, err := get(ctx, c.client, c.URL()+"/readyz"); return err }
+	if o.Waiting != nil {
+		ready = SayOnce(2*time.Second, o.Waiting, ready)
+	}
 	if err := c.AwaitReady(ctx, ready); err != nil {
 		c.Stop()
 		return nil, err

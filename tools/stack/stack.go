@@ -33,6 +33,19 @@ func Await(ctx context.Context, what string, ready func(context.Context) error) 
 	}
 }
 
+// SayOnce wraps a condition for Await: the first time that it has not held for a while, say is given the reason.
+func SayOnce(after time.Duration, say func(why error), ready func(context.Context) error) func(context.Context) error {
+	begun, said := time.Now(), false
+	return func(ctx context.Context) error {
+		err := ready(ctx)
+		if err != nil && !said && time.Since(begun) >= after {
+			said = true
+			say(err)
+		}
+		return err
+	}
+}
+
 // CacheDir is where tools/setup.sh keeps what it installs: $WEIR_CACHE, else weir in the user's cache folder.
 func CacheDir() (string, error) {
 	if dir := os.Getenv("WEIR_CACHE"); dir != "" {

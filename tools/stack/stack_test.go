@@ -141,6 +141,30 @@ func TestAwaitGivesTheLastReason(t *testing.T) {
 	}
 }
 
+// Whoever waits is told the reason once, and not at the first moment.
+func TestAWaitSaysOnceWhy(t *testing.T) {
+	for _, c := range []struct {
+		after time.Duration
+		want  int
+	}{{0, 1}, {time.Hour, 0}} {
+		said, tries := 0, 0
+		ready := stack.SayOnce(c.after, func(why error) {
+			if why.Error() != "no Redis" {
+				t.Errorf("said %v", why)
+			}
+			said++
+		}, func(context.Context) error {
+			if tries++; tries <= 5 {
+				return errors.New("no Redis")
+			}
+			return nil
+		})
+		if err := stack.Await(t.Context(), "it", ready); err != nil || said != c.want || tries != 6 {
+			t.Errorf("after %v: said %d times, want %d; %v after %d tries", c.after, said, c.want, err, tries)
+		}
+	}
+}
+
 func TestOutputIsPrefixedAndKept(t *testing.T) {
 	var shown bytes.Buffer
 	p := shell(t, `printf 'one\ntw'; printf 'o\n'`, &shown)
