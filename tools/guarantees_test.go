@@ -1,30 +1,78 @@
 package tools_test
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
 
-// What each failure costs is said for every failure, also where it costs nothing.
-func TestTheTableOfFailuresHasNoEmptyCell(t *testing.T) {
-	_, table, found := strings.Cut(read(t, "docs/guarantees.md"), "## What each failure does\n\n")
-	if !found {
-		t.Fatal("docs/guarantees.md has no section on what each failure does")
-	}
-	table, _, _ = strings.Cut(table, "\n\n")
-	rows := strings.Split(table, "\n")
-	if len(rows) < 15 {
-		t.Errorf("the table has %d rows", len(rows))
-	}
-	for _, row := range rows {
-		cells := strings.Split(strings.Trim(row, "|"), "|")
-		if len(cells) != 4 {
-			t.Errorf("%d cells: %s", len(cells), row)
-		}
+// suites are the folders of the tests that docs/guarantees.md names beside each promise.
+var suites = map[string]string{
+	"e2e": "test/e2e", "wasm": "test/wasm", "simulation": "test/simulation", "quota": "shared/quota", "lease": "shared/lease",
+	"limiter": "filter/internal/limiter", "bucketstore": "filter/internal/bucketstore", "redisstore": "controlplane/internal/redisstore",
+	"localstore": "controlplane/internal/localstore", "regions": "controlplane/internal/regions",
+}
+
+// Each promise and each failure of the page has a sentence in each cell, and tests that exist.
+func TestEachPromiseHasItsTest(t *testing.T) {
+	rows := 0
+	for _, line := range shown(read(t, "docs/guarantees.md")) {
+		rows++
+		cells := strings.Split(strings.Trim(line, " "), "|")
+		cells = cells[1 : len(cells)-1]
 		for _, cell := range cells {
 			if strings.TrimSpace(cell) == "" {
-				t.Errorf("an empty cell: %s", row)
+				t.Errorf("a cell is empty: %s", line)
+			}
+		}
+		suite := ""
+		for _, name := range strings.Fields(strings.ReplaceAll(cells[len(cells)-1], ",", " ")) {
+			if suites[name] != "" {
+				suite = name
+			} else if !hasTest(t, suites[suite], name) {
+				t.Errorf("%s has no test whose name contains %s: %s", suite, name, line)
 			}
 		}
 	}
+	if rows < 30 {
+		t.Errorf("the tables have only %d rows", rows)
+	}
+}
+
+// shown is the rows of those tables whose last column is "shown by".
+func shown(page string) (rows []string) {
+	inside := false
+	for _, line := range strings.Split(page, "\n") {
+		switch {
+		case strings.HasSuffix(line, "| shown by |"):
+			inside = true
+		case !strings.HasPrefix(line, "|"):
+			inside = false
+		case inside && !strings.HasPrefix(line, "| ---"):
+			rows = append(rows, line)
+		}
+	}
+	return rows
+}
+
+// hasTest reports whether a folder has a test whose name contains a text.
+func hasTest(t *testing.T, folder, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatal(folder, err)
+	}
+	found := regexp.MustCompile(`(?m)^func Test\w*` + name)
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found.Match(content) {
+			return true
+		}
+	}
+	return false
 }

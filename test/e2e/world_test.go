@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -125,7 +126,7 @@ func (w *world) startEnvoy(id string) {
 	}
 	w.envoys = append(w.envoys, e)
 	w.t.Cleanup(func() {
-		if err := e.Err(); err != nil {
+		if err := e.Err(); err != nil && slices.Contains(w.envoys, e) {
 			w.t.Error(err)
 		}
 		e.Stop()
@@ -140,6 +141,15 @@ func (w *world) startEnvoy(id string) {
 
 // signsOfACrash are what Envoy logs when a Wasm virtual machine fails.
 var signsOfACrash = []string{"Proxy-Wasm plugin in-VM backtrace", "Function: proxy_on", "Uncaught RuntimeError"}
+
+// restartEnvoy replaces the first Envoy by a new process of the same id.
+func (w *world) restartEnvoy() {
+	w.t.Helper()
+	old := w.envoys[0]
+	w.envoys = w.envoys[1:]
+	old.Stop()
+	w.startEnvoy(old.Name)
+}
 
 func (w *world) envoyOptions(id string) stack.EnvoyOptions {
 	w.t.Helper()
