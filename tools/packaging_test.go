@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -252,6 +253,63 @@ func TestEnvoyConfigurationReachesTheServicesOfCompose(t *testing.T) {
 	if err := yaml.Unmarshal([]byte(read(t, "envoy.yaml")), &document); err != nil {
 		t.Error("envoy.yaml:", err)
 	}
+}
+
+// A replica of the control plane that hangs must be left alone within two seconds, and one that is well again used as soon. What Envoy does
+// without the no_traffic settings is to look once a minute.
+func TestEnvoyLooksWhichReplicaAnswers(t *testing.T) {
+	type check struct {
+		Timeout   string         `yaml:"timeout"`
+		Interval  string         `yaml:"interval"`
+		Jitter    string         `yaml:"interval_jitter"`
+		Idle      string         `yaml:"no_traffic_interval"`
+		IdleWell  string         `yaml:"no_traffic_healthy_interval"`
+		Unhealthy int            `yaml:"unhealthy_threshold"`
+		Healthy   int            `yaml:"healthy_threshold"`
+		HTTP      map[string]any `yaml:"http_health_check"`
+	}
+	var document struct {
+		Static struct {
+			Clusters []struct {
+				Name   string  `yaml:"name"`
+				Checks []check `yaml:"health_checks"`
+				LB     struct {
+					Panic struct {
+						Value *int `yaml:"value"`
+					} `yaml:"healthy_panic_threshold"`
+				} `yaml:"common_lb_config"`
+			} `yaml:"clusters"`
+		} `yaml:"static_resources"`
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "envoy.yaml")), &document); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range document.Static.Clusters {
+		if c.Name != "weir" {
+			continue
+		}
+		if len(c.Checks) != 1 || c.Checks[0].Unhealthy != 1 || c.Checks[0].Healthy != 1 || c.Checks[0].HTTP["path"] != "/readyz" {
+			t.Fatalf("%+v", c.Checks)
+		}
+		for _, text := range []string{c.Checks[0].Interval, c.Checks[0].Idle, c.Checks[0].IdleWell} {
+			spent := time.Duration(0)
+			for _, part := range []string{text, c.Checks[0].Jitter, c.Checks[0].Timeout} {
+				d, err := time.ParseDuration(part)
+				if err != nil || d <= 0 {
+					t.Fatal(part, err)
+				}
+				spent += d
+			}
+			if spent > 2*time.Second {
+				t.Errorf("a replica that hangs is used for %v", spent)
+			}
+		}
+		if c.LB.Panic.Value == nil || *c.LB.Panic.Value != 1 {
+			t.Error("with less than half of the replicas healthy calls go to all of them")
+		}
+		return
+	}
+	t.Error("there is no cluster weir")
 }
 
 // Names of policies may hold dots, so the tag expressions are held to the longest and the strangest.

@@ -185,6 +185,59 @@ policies:
 	callers("with the control plane dead")
 }
 
+// One of two control planes hangs: it takes connections and answers nothing. No caller within its limit is refused, pushes arrive, and once
+// Envoy has noticed, within two seconds, the ladder stays where it is.
+func TestAReplicaThatHangsCostsNobodyARequest(t *testing.T) {
+	other, err := stack.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const policies = `
+version: weir/v1
+identity: {consumer: [{header: x-api-key}]}
+policies:
+  - {name: leased, match: {paths: [/leased]}, partition: [consumer], limit: {quota: 100, window: 1h}}
+  - {name: strict, match: {paths: [/strict]}, partition: [consumer], limit: {quota: 100, window: 1h}, mode: strict}
+`
+	w := start(t, setup{policies: policies, workers: 2, ways: func(_ string, port int) []int { return []int{port, other} }})
+	first := w.controlPlane
+	w.serve.Port = other
+	w.startControlPlane()
+	for _, victim := range []*stack.ControlPlane{first, w.controlPlane} {
+		if w.controlPlane = first; victim == first {
+			w.serve.Port = other
+		}
+		callers := load{clients: 16, rate: 200, request: func(i int) *http.Request {
+			path := []string{"/leased", "/strict"}[i%2]
+			return request(http.MethodPost, w.envoys[0].URL()+path, "x-api-key", fmt.Sprint("of ", victim.PID(), " caller ", i/8))
+		}}.background(w.ctx)
+		if err := syscall.Kill(victim.PID(), syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		w.await("the ladder to be left", func(ctx context.Context) error {
+			if m, err := w.metricsOf(ctx, w.envoys[0]); err != nil || m["ladder.step"] != 0 {
+				return fmt.Errorf("it is on step %d: %w", m["ladder.step"], err)
+			}
+			return nil
+		})
+		before := w.measured(w.envoys[0])
+		time.Sleep(either(3*time.Second, 20*time.Second))
+		d := difference(w.measured(w.envoys[0]), before)
+		if d["ladder.entered_share"]+d["ladder.entered_leases"]+d["ladder.entered_normal"] > 0 {
+			t.Errorf("the ladder is climbed again: %v", d)
+		}
+		got := callers.end()
+		if got.statuses[200] == 0 || len(got.statuses) != 1 || len(got.errors) > 0 {
+			t.Errorf("with a replica that hangs: %s", got)
+		}
+		if err := syscall.Kill(victim.PID(), syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		w.awaitNormal()
+	}
+}
+
 func TestASilentRedisIsAsGoodAsADeadOne(t *testing.T) {
 	w := start(t, setup{policies: ladder})
 	busy := w.steady()

@@ -79,7 +79,7 @@ func Apart(config Config) (people, nodes http.Handler, err error) {
 	if people, err = s.routes(s.forPeople); err != nil {
 		return nil, nil, err
 	}
-	nodes, err = s.routes(s.forNodes)
+	nodes, err = s.routes(s.forNodes, s.forProbes)
 	return people, nodes, err
 }
 
@@ -108,6 +108,14 @@ func (s *server) routes(add ...func(*echo.Echo) error) (*echo.Echo, error) {
 		}
 	}
 	return e, nil
+}
+
+// forProbes adds what Envoys ask to know whether this replica serves.
+func (s *server) forProbes(e *echo.Echo) error {
+	probes := gen.ServerInterfaceWrapper{Handler: gen.NewStrictHandler(s, nil)}
+	e.GET("/healthz", probes.Healthz)
+	e.GET("/readyz", probes.Readyz)
+	return nil
 }
 
 func (s *server) forPeople(e *echo.Echo) error {
