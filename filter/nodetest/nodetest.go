@@ -3,6 +3,8 @@
 package nodetest
 
 import (
+	"cmp"
+
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
@@ -12,7 +14,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// tableKeys is the size of the table of buckets: far more than a simulation uses.
+// tableKeys is the size of the table of buckets unless the options say otherwise: far more than most simulations use.
 const tableKeys = 1024
 
 // Options say what a process is made of.
@@ -20,6 +22,8 @@ type Options struct {
 	Name         string
 	Boot, Random uint64
 	Workers      int
+	// TableKeys is for how many keys the table of buckets has room; 0 is for some.
+	TableKeys int
 	// Now is the process's monotonic clock.
 	Now func() quota.Instant
 	// Call carries a worker's lease request away; done is to be called once, with status 0 for no answer. An error means that it
@@ -95,7 +99,7 @@ func Start(o Options) *Process {
 	}
 	for i := range o.Workers {
 		w := &worker{process: p, number: i, paused: map[uint32]*limiter.Request{}}
-		w.store = bucketstore.New(data, [4]byte{}, tableKeys)
+		w.store = bucketstore.New(data, [4]byte{}, cmp.Or(o.TableKeys, tableKeys))
 		w.desk = leasing.New(w.store, w, w, o.Name, o.Boot, o.Random+uint64(i)*2654435761)
 		w.limiter = limiter.New(w.store, w.desk)
 		p.workers = append(p.workers, w)
@@ -132,6 +136,12 @@ func (p *Process) Apply(number int, snapshot []byte, generation uint64) error {
 	rules.Steps.Reset(rules.Index.Len())
 	p.workers[number].rules = rules
 	return nil
+}
+
+// Away reports whether a worker leaves the control plane alone, since it does not answer.
+func (p *Process) Away(number int) bool {
+	_, away := p.workers[number].desk.Away()
+	return away
 }
 
 // Request begins a request at a worker and reports whether a policy set was there to decide it. Stream must be new.

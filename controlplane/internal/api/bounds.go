@@ -163,7 +163,8 @@ func (s *server) turn(c echo.Context, node string) (done func(), err error) {
 		return nil, tooMany(0, "too many lease requests of this source wait already")
 	case err != nil:
 		s.Metrics.Throttled(metrics.BoundTurns)
-		return nil, &failure{status: http.StatusServiceUnavailable, kind: "busy", detail: "the store is busy with the requests of others; try again", cause: err}
+		// Not 503: the store is there, and nodes ask for less rather than leave it alone.
+		return nil, tooMany(0, "the store is busy with the requests of others")
 	}
 	return done, nil
 }

@@ -6,7 +6,7 @@ type Outcome uint8
 
 // NoAnswer is a timeout too: Envoy answers 504 in place of a peer that is late. Refused is a status of 4xx, Unavailable another
 // of 5xx: a store that is away, or Envoy's own 503 for a peer that cannot be connected to. Unreadable is an answer that makes no
-// sense. Unsent calls were refused by Envoy at once: their cluster has no healthy host.
+// sense. Unsent calls were refused by Envoy at once: their cluster has no healthy host. Overloaded is 429: it works on as much as it can.
 const (
 	Answered Outcome = iota
 	NoAnswer
@@ -14,6 +14,7 @@ const (
 	Unavailable
 	Unreadable
 	Unsent
+	Overloaded
 	Outcomes
 )
 
@@ -27,6 +28,8 @@ func Of(status int) Outcome {
 		return NoAnswer
 	case status == 200, status == 204:
 		return Answered
+	case status == 429:
+		return Overloaded
 	case status >= 500:
 		return Unavailable
 	case status >= 400:
@@ -38,5 +41,5 @@ func Of(status int) Outcome {
 // String says it in a log.
 func (o Outcome) String() string {
 	return [...]string{"it answers", "no answer in time", "it refuses the call: check the node token", "it is unavailable",
-		"its answer cannot be read", "its cluster has no healthy host"}[o]
+		"its answer cannot be read", "its cluster has no healthy host", "it is overloaded"}[o]
 }

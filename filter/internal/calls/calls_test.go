@@ -9,7 +9,7 @@ import (
 func TestStatuses(t *testing.T) {
 	for status, want := range map[int]calls.Outcome{
 		0: calls.NoAnswer, 504: calls.NoAnswer, 200: calls.Answered, 204: calls.Answered,
-		400: calls.Refused, 401: calls.Refused, 429: calls.Refused, 500: calls.Unavailable, 503: calls.Unavailable,
+		400: calls.Refused, 401: calls.Refused, 429: calls.Overloaded, 500: calls.Unavailable, 503: calls.Unavailable,
 		100: calls.Unreadable, 302: calls.Unreadable,
 	} {
 		if got := calls.Of(status); got != want {

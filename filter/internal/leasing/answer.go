@@ -22,7 +22,14 @@ func (d *Desk) answer(c *call, status int, body []byte) {
 		d.fail(c, now, how)
 		return
 	}
+	open := d.breaker.isOpen()
 	d.breaker.answered(now, c.probe, d.jitter())
+	if c.asks > 0 {
+		d.room.ended(c.sent, now, c.asks, true)
+	}
+	if open && !d.breaker.isOpen() {
+		d.room.restart()
+	}
 	d.answered = now
 	d.Stats.Calls[calls.Answered]++
 	if d.reply.Nodes != d.store.Number(nodesLetter) {
@@ -46,7 +53,17 @@ func (d *Desk) answer(c *call, status int, body []byte) {
 func (d *Desk) fail(c *call, now quota.Instant, how calls.Outcome) {
 	d.Stats.Calls[how]++
 	d.reason = how
-	d.breaker.failed(now, c.probe, how == calls.Unsent, d.jitter())
+	if how == calls.Overloaded && !c.probe {
+		d.breaker.busy(now)
+	} else {
+		d.breaker.failed(now, c.probe, how == calls.Unsent, d.jitter())
+	}
+	if c.asks > 0 {
+		d.room.ended(c.sent, now, c.asks, false)
+	}
+	if how == calls.Overloaded && d.room.most == 1 {
+		d.room.rest = now + Spread(longestRest, d.jitter())
+	}
 	d.failGroups(c, d.breaker.isOpen())
 	for _, it := range c.items {
 		if b := it.bucket; b != nil && b.call == c {

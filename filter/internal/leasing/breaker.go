@@ -73,6 +73,14 @@ func (b *breaker) failed(now quota.Instant, probe, unsent bool, jitter int64) {
 	}
 }
 
+// busy counts a call that the control plane has answered, if only to say that it is overloaded: it is there, and is asked for less.
+func (b *breaker) busy(now quota.Instant) {
+	b.end(now)
+	if b.asking = 0; b.underWay > 0 {
+		b.asking = now
+	}
+}
+
 func (b *breaker) end(now quota.Instant) {
 	b.underWay--
 	b.ended = now

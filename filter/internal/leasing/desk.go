@@ -73,6 +73,7 @@ type Desk struct {
 	random uint64
 
 	breaker breaker
+	room    room
 	// lost is what the last call was for, and reason how the last one that failed did. heard is since when another worker has had no
 	// answer, 0 if there is no such, and answered when this one last had one.
 	lost            Need
@@ -122,6 +123,8 @@ type call struct {
 	items  []item
 	groups []*group
 	probe  bool
+	// asks is how many buckets, or groups, requests wait for.
+	asks int
 }
 
 type item struct {
@@ -136,7 +139,7 @@ type item struct {
 func New(store *bucketstore.Store, caller Caller, clock Clock, node string, boot, random uint64) *Desk {
 	return &Desk{
 		store: store, caller: caller, clock: clock, node: node, boot: boot, random: random | 1,
-		buckets: make(map[match.Key]*bucket),
+		buckets: make(map[match.Key]*bucket), room: newRoom(),
 	}
 }
 
@@ -147,10 +150,10 @@ const nodesLetter = 'n'
 // Nodes is how many nodes share the buckets, by the last answer to any worker of this process; 1 before the first.
 func (d *Desk) Nodes() int64 { return max(d.store.Number(nodesLetter), 1) }
 
-// Join queues a ticket with a Stream and a Need. It reports false, and queues nothing, if as many requests wait as may. Flush
-// sends.
+// Join queues a ticket with a Stream and a Need. It reports false, and queues nothing, if as many requests wait as may, or more than can
+// be asked for in time. Flush sends.
 func (d *Desk) Join(now quota.Instant, t *Ticket) bool {
-	if d.waiting >= MaxWaiting {
+	if d.waiting >= d.room.waiters(now) {
 		d.Stats.Turned++
 		return false
 	}
@@ -214,6 +217,7 @@ func (d *Desk) flush(now quota.Instant, keeps bool) {
 // gather takes up to a message full of ready buckets into a call. Others stay listed.
 func (d *Desk) gather(now quota.Instant, keeps bool) *call {
 	c := &call{sent: now}
+	left := d.room.left(now)
 	rest := d.ready[:0]
 	for _, b := range d.ready {
 		b.listed = false
@@ -221,7 +225,7 @@ func (d *Desk) gather(now quota.Instant, keeps bool) *call {
 		case len(b.queue) > 0 && b.call != nil: // The answer under way lists it again.
 		case len(b.queue) == 0 && b.keep == 0:
 			d.forget(b)
-		case len(c.items) == wire.MaxItems, len(b.queue) == 0 && !keeps, len(c.items) > 0 && c.items[0].ask.Version != b.need.Version:
+		case len(c.items) == min(wire.MaxItems, d.room.most), len(b.queue) > 0 && c.asks >= left, len(b.queue) == 0 && !keeps, len(c.items) > 0 && c.items[0].ask.Version != b.need.Version:
 			b.listed = true
 			rest = append(rest, b)
 		default:
@@ -243,6 +247,7 @@ func (d *Desk) ask(b *bucket, c *call) item {
 		}
 		ask.Waiting = int64(b.asked)
 		b.call = c
+		c.asks++
 	}
 	return item{bucket: b, need: b.need, ask: ask}
 }
@@ -265,65 +270,12 @@ func (d *Desk) send(c *call) {
 	d.body = wire.AppendLeaseRequest(d.body[:0], m)
 	d.lost = c.items[0].need
 	d.breaker.sent(c.sent)
+	if c.asks > 0 {
+		d.room.sent(c.asks)
+	}
 	if err := d.caller.CallLeases(d.body, timeout, func(status int, body []byte) { d.answer(c, status, body) }); err != nil {
 		d.fail(c, c.sent, calls.Unsent)
 	}
-}
-
-// Tick sends what only a tick sends, looks again for tokens that other workers brought, and ends what has waited too long.
-func (d *Desk) Tick(now quota.Instant) {
-	d.nodes = d.store.Number(nodesLetter)
-	d.tell(now)
-	if d.waiting > 0 {
-		for i := len(d.open) - 1; i >= 0; i-- { // From the end, because forget moves the last one up.
-			d.tickBucket(d.open[i], now)
-		}
-		d.tickGroups(now)
-	}
-	if d.breaker.tick(now, d.jitter()) {
-		d.probe(now)
-	}
-	if len(d.ready)+d.queued > 0 && !d.breaker.isOpen() {
-		due := now >= d.keepBy
-		if due {
-			d.keepBy = 0
-		}
-		d.flush(now, due)
-	}
-}
-
-// tickBucket ends tickets whose deadline has passed, and looks after those that no call carries.
-func (d *Desk) tickBucket(b *bucket, now quota.Instant) {
-	for at := 0; at < len(b.queue); {
-		t := b.queue[at]
-		if at < b.asked && now < t.Deadline {
-			at++
-			continue
-		}
-		if at < b.asked {
-			b.asked--
-			d.resolve(b, at, Failed, now)
-			continue
-		}
-		d.spend = Spend{Need: t.Need, Now: now, Commit: true}
-		err := d.store.Update(bucketstore.Leased, t.Need.Bucket, now, &d.spend)
-		switch {
-		case err == nil && d.spend.State == Ready:
-			t.Level, t.FullAt = d.spend.Level, d.spend.FullAt
-			d.resolve(b, at, Granted, d.spend.Until)
-		case err == nil && d.spend.State == Exhausted && (!d.spend.KeepCall || now >= t.Deadline):
-			t.FullAt = d.spend.FullAt
-			d.resolve(b, at, Refused, d.spend.Until)
-		case now >= t.Deadline:
-			d.resolve(b, at, Failed, now)
-		default:
-			at++
-		}
-	}
-	if len(b.queue) > 0 && b.call == nil {
-		d.list(b)
-	}
-	d.forget(b)
 }
 
 // resolve ends the ticket at a place in the queue.

@@ -23,7 +23,7 @@ type group struct {
 // and one Deadline; those of the first count. It reports false, and queues nothing, if as many requests wait as may, or if no
 // call can carry so many buckets. Flush sends.
 func (d *Desk) JoinAll(now quota.Instant, tickets []*Ticket) bool {
-	if d.waiting >= MaxWaiting || len(tickets) > wire.MaxItems {
+	if d.waiting >= d.room.waiters(now) || len(tickets) > wire.MaxItems {
 		d.Stats.Turned++
 		return false
 	}
@@ -42,7 +42,7 @@ func (d *Desk) JoinAll(now quota.Instant, tickets []*Ticket) bool {
 
 // flushGroups sends what is queued, as far as calls may be under way.
 func (d *Desk) flushGroups(now quota.Instant) {
-	for d.queued > 0 && d.groupCalls < maxGroupCalls {
+	for d.queued > 0 && now >= d.room.rest && d.groupCalls < min(maxGroupCalls, max(d.room.most/roomPerCall, 1)) {
 		d.groupCalls++
 		d.send(d.gatherGroups(now))
 	}
@@ -61,6 +61,7 @@ func (d *Desk) gatherGroups(now quota.Instant) *call {
 		g.asked = true
 		d.queued--
 		c.groups = append(c.groups, g)
+		c.asks++
 		for i, t := range g.tickets {
 			need := t.Need
 			c.items = append(c.items, item{
@@ -191,7 +192,8 @@ func (d *Desk) failGroups(c *call, all bool) {
 // tickGroups ends groups whose deadline has passed.
 func (d *Desk) tickGroups(now quota.Instant) {
 	for i := len(d.groups) - 1; i >= 0; i-- {
-		if g := d.groups[i]; now >= g.deadline {
+		g := d.groups[i]
+		if now >= g.deadline || !g.asked && now >= g.deadline-quota.Instant(lease.Deadline-d.unsentFor()) {
 			d.endGroup(g, Failed)
 		}
 	}

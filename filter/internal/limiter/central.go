@@ -12,7 +12,6 @@ import (
 // is done if the request now waits, or cannot.
 func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool) {
 	l.together = l.together[:0]
-	first := 0
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		if h.by != byTicket || h.settled {
@@ -21,9 +20,6 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 		if l.queued(req, h) && l.delays.Full() {
 			l.Stats.Turned++
 			return l.refuse(req, i, TooManyWaiting, now), true
-		}
-		if len(l.together) == 0 {
-			first = i
 		}
 		h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h), Deadline: req.deadline}
 		l.together = append(l.together, &h.ticket)
@@ -38,7 +34,8 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 		joined = l.desk.JoinAll(now, l.together)
 	}
 	if !joined {
-		return l.refuse(req, first, TooManyWaiting, now), true
+		l.withoutAsking(req, now)
+		return Allowed, false
 	}
 	for i := range req.Hits {
 		if h := &req.Hits[i]; h.by == byTicket && !h.settled {

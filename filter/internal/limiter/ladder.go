@@ -16,6 +16,19 @@ func (l *Limiter) climb(req *Request, i int, now, since quota.Instant) {
 	req.rules.Steps.note(h.Policy, step)
 }
 
+// withoutAsking has the node's share decide hits for which the control plane cannot be asked in time. Where the policy would let all
+// through at once it is the share, too: otherwise overload would be a way around the limit.
+func (l *Limiter) withoutAsking(req *Request, now quota.Instant) {
+	for i := range req.Hits {
+		if h := &req.Hits[i]; h.by == byTicket && !h.settled {
+			h.Known, h.by, h.since = false, byShare, now
+			if req.policyOf(h.Hit).OnFailure.At(0) == policy.StepDeny {
+				h.by = byDeny
+			}
+		}
+	}
+}
+
 // Steps are the steps of the failure ladder that requests of each policy were last decided on. The zero value has room for no
 // policy.
 type Steps struct {

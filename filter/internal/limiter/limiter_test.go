@@ -488,16 +488,21 @@ func TestPushKeepsConsumption(t *testing.T) {
 	}
 }
 
-func TestWaitersBeyondTheBoundAreRefused(t *testing.T) {
-	n := newNode(t, true, `{"name":"p","partition":["header:x-k"],"limit":{"quota":1,"window":"1h"},"on_failure":{"then":"allow"}}`)
-	for i := range leasing.MaxWaiting {
-		if _, status := n.begin("x-k", string(rune(i+1))); status != limiter.Paused {
-			t.Fatalf("request %d: %v", i, status)
+// A request beyond those that may wait is decided by the share, also where the policy would let all through at once: overload is no way
+// around a limit.
+func TestWaitersBeyondTheBoundAreDecidedByTheShare(t *testing.T) {
+	for onFailure, want := range map[string]limiter.Status{`{"then":"allow"}`: limiter.Allowed, `{"local_for":"30s","then":"deny"}`: limiter.Allowed, `{"then":"deny"}`: limiter.Refused} {
+		n := newNode(t, true, `{"name":"p","partition":["header:x-k"],"limit":{"quota":1,"window":"1h"},"on_failure":`+onFailure+`}`)
+		for i := range leasing.MaxWaiting {
+			if _, status := n.begin("x-k", string(rune(i+1))); status != limiter.Paused {
+				t.Fatalf("request %d: %v", i, status)
+			}
 		}
-	}
-	req, status := n.begin("x-k", "one more")
-	if status != limiter.Refused || req.Reason != limiter.TooManyWaiting {
-		t.Errorf("%v (%v)", status, req.Reason)
+		for i, want := range []limiter.Status{want, limiter.Refused} {
+			if req, status := n.begin("x-k", "one more"); status != want || status == limiter.Refused && req.Reason != limiter.Failure {
+				t.Errorf("%s: request %d: %v (%v), want %v", onFailure, i, status, req.Reason, want)
+			}
+		}
 	}
 }
 
