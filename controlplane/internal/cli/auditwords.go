@@ -23,7 +23,7 @@ func sentence(e *gen.AuditEntry) string {
 	if text == "" {
 		text = fmt.Sprintf("%s of %s: %s → %s", e.Action, e.Resource, inWords(e.Before), inWords(e.After))
 	}
-	if e.Reason != "" && !strings.HasSuffix(text, e.Reason) {
+	if e.Reason != "" && !strings.Contains(text, ": "+e.Reason) {
 		text += ": " + e.Reason
 	}
 	return printable(text)
@@ -156,10 +156,11 @@ func consumerSentence(e *gen.AuditEntry) string {
 func batchSentence(e *gen.AuditEntry) string {
 	var written struct{ Consumers int }
 	into(e.After, &written)
-	if e.Action != "consumers.put" || e.After == nil {
+	done, known := map[string]string{"consumers.put": "put", "consumers.restore": "given back"}[e.Action]
+	if !known || e.After == nil {
 		return ""
 	}
-	return plural(max(written.Consumers, 1), "consumer", "consumers") + " put"
+	return plural(max(written.Consumers, 1), "consumer", "consumers") + " " + done
 }
 
 // marked adds how a ban or a bypass has changed.
