@@ -30,7 +30,7 @@ func (c *auditCommand) Run(env *environment) error {
 	if c.Since != "" {
 		since, err := c.pastTime(c.Since)
 		if err != nil {
-			return fmt.Errorf("--since: %w", err)
+			return err
 		}
 		query.Set("since", since.Format(time.RFC3339Nano))
 	}

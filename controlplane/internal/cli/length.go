@@ -84,7 +84,7 @@ func (cl *client) end(f endFlags) (*time.Time, error) {
 	}
 	now, err := cl.now()
 	if err != nil {
-		return nil, fmt.Errorf("--for: %w", err)
+		return nil, err
 	}
 	until := now.Add(time.Duration(f.For)).UTC()
 	return &until, nil
@@ -103,13 +103,13 @@ func (cl *client) now() (time.Time, error) {
 	return now, nil
 }
 
-// pastTime reads a time, or how long ago it was by the control plane's clock.
+// pastTime reads --since: a time, or how long ago it was by the control plane's clock.
 func (f serverFlags) pastTime(text string) (time.Time, error) {
 	ago, err := parseLength(text)
 	if err != nil || ago < 0 {
 		at, err := parseMoment(text)
 		if err != nil {
-			return at, fmt.Errorf("%q is neither like 30m, 12h or 7d nor like 2030-01-01T00:00:00Z", text)
+			return at, fmt.Errorf("--since: %q is neither like 30m, 12h or 7d nor like 2030-01-01T00:00:00Z", text)
 		}
 		return at, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -53,7 +54,7 @@ func (c *whyCommand) query(env *environment) (url.Values, error) {
 	}
 	since, err := c.pastTime(c.Since)
 	if err != nil {
-		return nil, fmt.Errorf("--since: %w", err)
+		return nil, err
 	}
 	query.Set("since", since.Format(time.RFC3339Nano))
 	return query, nil
@@ -85,8 +86,7 @@ func (c *whyCommand) Run(env *environment) error {
 		fmt.Fprintln(env.Err, "weir: the store does not answer: this is what this control plane has heard of")
 	}
 	if len(page.Decisions) == 0 {
-		_, err = fmt.Fprintln(env.Out, "no refusal of this caller is known; nodes report one within two seconds, and it is kept for an hour")
-		return err
+		return c.nothing(env.Out)
 	}
 	explain(env.Out, &page.Decisions[0])
 	return table(env.Out, "\nTIME\tNODE\tPOLICY\tTIER\tREASON\tSOURCE\tLEFT\tENDS\tCOUNT\tSHOWN", func(w io.Writer) {
@@ -95,6 +95,16 @@ func (c *whyCommand) Run(env *environment) error {
 				ends(d.Ends), d.Count, parts(d.Shown))
 		}
 	})
+}
+
+// nothing says that there is no refusal, and how to ask about an address if one was taken for a consumer.
+func (c *whyCommand) nothing(out io.Writer) error {
+	text := "no refusal of this caller is known; nodes report one within two seconds, and it is kept for an hour\n"
+	if _, err := netip.ParseAddr(c.Caller[0]); err == nil {
+		text += "If it is a client's address, name the policy: weir why --policy NAME client_ip:" + c.Caller[0] + "\n"
+	}
+	_, err := io.WriteString(out, text)
+	return err
 }
 
 // reasons say in words why a request was refused.
