@@ -92,6 +92,9 @@ type Grant struct {
 	NotBefore quota.Span
 	// Level is the whole tokens that the bucket still holds.
 	Level int64
+	// FullAfter is how long a bucket of a window algorithm takes until it is full if nobody uses it: 0 of a bucket of tokens,
+	// whose level tells it.
+	FullAfter quota.Span
 	// Debt are the units missing from a full bucket after a report.
 	Debt int64
 	// Delay is how long the debt that the waiting requests found takes to drain: of a leaky bucket, how long the first of them is

@@ -46,7 +46,7 @@ func (l WindowLedger) Grant(now quota.Instant, ask Ask) (WindowLedger, Grant) {
 			w.Lend(h, until, g.Keep)
 		}
 	}
-	g.Level = w.Remaining(h)
+	g.Level, g.FullAfter = w.Remaining(h), w.FullAfter(h, now)
 	g.Changed = g.Waiting > 0 || g.Keep > 0 || before.Quota != 0 && before != w
 	if g.Waiting < ask.Waiting {
 		g.NotBefore = l.wait(now, ask)
@@ -61,7 +61,10 @@ func (l WindowLedger) Look(now quota.Instant, ask Ask) (WindowLedger, Grant) {
 	}
 	before := l.Windows
 	l = l.At(now, ask)
-	g := Grant{Level: l.Windows.Remaining(&l.History), Changed: before.Quota != 0 && before != l.Windows}
+	g := Grant{
+		Level: l.Windows.Remaining(&l.History), FullAfter: l.Windows.FullAfter(&l.History, now),
+		Changed: before.Quota != 0 && before != l.Windows,
+	}
 	if l.Windows.Room(&l.History, l.History.Last+quota.Instant(ask.Deadline))/max(ask.Cost, 1) < ask.Waiting {
 		g.NotBefore = l.wait(now, ask)
 	}

@@ -195,3 +195,36 @@ func TestWindowLedgerChangeOfLimit(t *testing.T) {
 		t.Errorf("a ledger with half its quota: %+v", g)
 	}
 }
+
+// A grant tells when the bucket is full: a fixed window at its end, also where tokens are lent into the next; others when the last
+// token has left the window, which one counts as late as it may be used.
+func TestWindowsTellWhenTheyAreFull(t *testing.T) {
+	const ms = quota.Instant(quota.Millisecond)
+	late := quota.Span(lease.Deadline)
+	for _, c := range []struct {
+		algorithm quota.Algorithm
+		at        []quota.Instant
+		want      []quota.Span
+	}{
+		{quota.FixedWindow, []quota.Instant{37_000 * ms, 50_000 * ms, 59_980 * ms, 60_000 * ms},
+			[]quota.Span{23 * quota.Second, 10 * quota.Second, 20 * quota.Millisecond, quota.Minute}},
+		{quota.SlidingLog, []quota.Instant{1000 * ms, 31_000 * ms}, []quota.Span{quota.Minute + late, quota.Minute + late}},
+		{quota.SlidingWindowCounter, []quota.Instant{37_000 * ms, 61_000 * ms}, []quota.Span{83 * quota.Second, 119 * quota.Second}},
+	} {
+		w, p := windows(t, c.algorithm, 100, quota.Minute, 10)
+		var ledger lease.WindowLedger
+		for i, at := range c.at {
+			ask := lease.Ask{Params: p, Windows: w, Version: 1, Waiting: 1, Cost: 1, Nodes: 1, Deadline: lease.Deadline}
+			if _, g := ledger.Look(at, lease.Ask{Params: p, Windows: w, Version: 1, Cost: 1, Nodes: 1}); i == 0 && g.FullAfter != 0 {
+				t.Errorf("%v, untouched: full after %d", c.algorithm, g.FullAfter)
+			}
+			var g lease.Grant
+			if ledger, g = ledger.Grant(at, ask); g.Waiting != 1 || g.FullAfter != c.want[i] {
+				t.Errorf("%v at %d: %+v, want full after %d", c.algorithm, at, g, c.want[i])
+			}
+			if _, look := ledger.Look(at, ask); look.FullAfter != g.FullAfter {
+				t.Errorf("%v at %d: a look says full after %d, the grant %d", c.algorithm, at, look.FullAfter, g.FullAfter)
+			}
+		}
+	}
+}

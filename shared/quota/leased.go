@@ -22,6 +22,15 @@ func (w Windows) Lend(h *History, until Instant, n int64) {
 	w.Add(h, until, n)
 }
 
+// FullAfter is the wait from now until clients find the bucket full, for a history that tokens may be lent of. It is ResetAfter,
+// but for a fixed window: that is full when it ends, whatever has been lent for the one after it too.
+func (w Windows) FullAfter(h *History, now Instant) Span {
+	if w.Algorithm != FixedWindow || len(h.Marks) == 0 {
+		return w.ResetAfter(h, now)
+	}
+	return Span(max(w.start(h.Last)+Instant(w.Grain)-now, 0))
+}
+
 // ReadyToLend is the first instant at which n tokens can be had for use within span if nobody else takes any, for n up to the
 // quota.
 func (w Windows) ReadyToLend(h *History, n int64, span Span) Instant {

@@ -14,6 +14,8 @@ const (
 	// turnsFormat is that of a request with an item that has a Turn or a Place. Only control planes that tell of such things are
 	// asked so.
 	turnsFormat = 3
+	// FullFormat is that of a reply that says when a bucket is full. Only nodes that say that they read it are answered so.
+	FullFormat = 3
 )
 
 // LeaseRequest asks for tokens of up to MaxItems buckets.
@@ -82,6 +84,8 @@ type LeaseAnswer struct {
 	// Delay is how long the first of the granted waiting requests must be held back, of a leaky bucket; each further one waits
 	// for as much longer as its cost takes to drain. At most maxDelay.
 	Delay quota.Span
+	// FullAfter is how long a bucket of a window algorithm takes until it is full. A reply of an older format leaves it out.
+	FullAfter quota.Span
 }
 
 // Bounds of the numbers in lease messages.
@@ -90,6 +94,8 @@ const (
 	maxTokens  = quota.MaxUnits
 	maxNodes   = 1 << 20
 	maxDelay   = int64(quota.Hour)
+	// maxFullAfter is above what any window takes to be full: twice its length, and what was lent for later.
+	maxFullAfter = int64(3 * quota.MaxWindow)
 )
 
 // Person is the Consumer as a match.ConsumerKey.
@@ -170,9 +176,25 @@ func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 	return m, nil
 }
 
-// AppendLeaseReply appends the message to dst.
+// Spoken is the reply for a node that reads formats up to the given one; 0 is a node that does not say. It changes m.
+func (m LeaseReply) Spoken(format uint64) LeaseReply {
+	for i := range m.Items {
+		if format < FullFormat {
+			m.Items[i].FullAfter = 0
+		}
+	}
+	return m
+}
+
+// AppendLeaseReply appends the message to dst: in the later format where a bucket says when it is full.
 func AppendLeaseReply(dst []byte, m LeaseReply) []byte {
-	dst = append(append(dst, leaseReplyMagic...), leaseFormat)
+	format := byte(leaseFormat)
+	for i := range m.Items {
+		if m.Items[i].FullAfter > 0 {
+			format = FullFormat
+		}
+	}
+	dst = append(append(dst, leaseReplyMagic...), format)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Seq)
 	dst = putUvarint(dst, m.Nodes)
 	dst = putUvarint(dst, int64(len(m.Items)))
@@ -182,14 +204,21 @@ func AppendLeaseReply(dst []byte, m LeaseReply) []byte {
 		dst = putUvarint(dst, it.Keep)
 		dst = putUvarint(dst, int64(it.NotBefore))
 		dst = putUvarint(putUvarint(putUvarint(dst, it.Level), it.Debt), int64(it.Delay))
+		if format == FullFormat {
+			dst = putUvarint(dst, int64(it.FullAfter))
+		}
 	}
 	return dst
 }
 
-// DecodeLeaseReply reads a message into m, reusing m.Items.
+// DecodeLeaseReply reads a message of either format into m, reusing m.Items.
 func DecodeLeaseReply(b []byte, m *LeaseReply) error {
 	c := cursor{buf: b}
-	c.header(leaseReplyMagic, leaseFormat)
+	format := byte(leaseFormat)
+	if len(b) > len(leaseReplyMagic) && b[len(leaseReplyMagic)] == FullFormat {
+		format = FullFormat
+	}
+	c.header(leaseReplyMagic, format)
 	m.Seq, m.Nodes = c.u64(), c.within(1, maxNodes)
 	n := c.within(0, MaxItems)
 	m.Items = m.Items[:0]
@@ -210,6 +239,9 @@ func DecodeLeaseReply(b []byte, m *LeaseReply) error {
 			Debt:      c.within(0, 2*maxTokens),
 			Delay:     quota.Span(c.within(0, maxDelay)),
 		})
+		if format == FullFormat {
+			m.Items[len(m.Items)-1].FullAfter = quota.Span(c.within(0, maxFullAfter))
+		}
 	}
 	return c.end()
 }

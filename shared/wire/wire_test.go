@@ -64,6 +64,7 @@ func TestGolden(t *testing.T) {
 		"lease_request":   wire.AppendLeaseRequest(nil, request),
 		"lease_request_3": wire.AppendLeaseRequest(nil, named()),
 		"lease_reply":     wire.AppendLeaseReply(nil, reply),
+		"lease_reply_3":   wire.AppendLeaseReply(nil, full()),
 		"snapshot":        snapshot(t),
 		"snapshot_4":      wire.AppendSnapshot(nil, extras(t)),
 	} {
@@ -228,9 +229,28 @@ func TestLeaseMessagesReadBack(t *testing.T) {
 	if want := [16]byte{8, 7, 6, 5, 4, 3, 2, 1, 9}; person != want {
 		t.Errorf("the consumer is %x, want %x", person, want)
 	}
-	var back wire.LeaseReply
-	if err := wire.DecodeLeaseReply(wire.AppendLeaseReply(nil, reply), &back); err != nil || !reflect.DeepEqual(back, reply) {
-		t.Errorf("reply %+v: %v", back, err)
+	for _, want := range []wire.LeaseReply{reply, full()} {
+		var back wire.LeaseReply
+		if err := wire.DecodeLeaseReply(wire.AppendLeaseReply(nil, want), &back); err != nil || !reflect.DeepEqual(back, want) {
+			t.Errorf("reply %+v: %v", back, err)
+		}
+	}
+}
+
+// full is a reply that says when buckets are full.
+func full() wire.LeaseReply {
+	m := reply
+	m.Items = append([]wire.LeaseAnswer(nil), reply.Items...)
+	m.Items[0].FullAfter = 42 * quota.Second
+	return m
+}
+
+// A node that does not say that it reads the later format is answered in the one before.
+func TestAReplyIsSpokenAsTheNodeReads(t *testing.T) {
+	for format, want := range map[uint64]wire.LeaseReply{0: reply, 2: reply, 3: full(), 9: full()} {
+		if got := full().Spoken(format); !reflect.DeepEqual(got, want) {
+			t.Errorf("for format %d: %+v", format, got)
+		}
 	}
 }
 
@@ -245,6 +265,7 @@ func TestDamagedMessagesAreRefused(t *testing.T) {
 		"request in turn": {wire.AppendLeaseRequest(nil, named()), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
 		"reply":           {wire.AppendLeaseReply(nil, reply), func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
 		"snapshot 4":      {wire.AppendSnapshot(nil, extras(t)), func(b []byte) error { _, _, _, err := wire.OpenSnapshot(b); return err }},
+		"full reply":      {wire.AppendLeaseReply(nil, full()), func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
 		"snapshot":        {snapshot(t), func(b []byte) error { _, _, _, err := wire.OpenSnapshot(b); return err }},
 	}
 	for name, m := range messages {
@@ -314,13 +335,14 @@ func FuzzLeaseRequest(f *testing.F) {
 
 func FuzzLeaseReply(f *testing.F) {
 	f.Add(wire.AppendLeaseReply(nil, reply))
+	f.Add(wire.AppendLeaseReply(nil, full()))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var m wire.LeaseReply
 		if wire.DecodeLeaseReply(b, &m) != nil {
 			return
 		}
 		for _, it := range m.Items {
-			if it.Waiting < 0 || it.Keep < 0 || it.NotBefore < 0 || it.Level < 0 {
+			if it.Waiting < 0 || it.Keep < 0 || it.NotBefore < 0 || it.Level < 0 || it.FullAfter < 0 {
 				t.Errorf("negative: %+v", it)
 			}
 		}

@@ -130,6 +130,10 @@ func (s *server) leases(c echo.Context) error {
 	if err != nil {
 		return err
 	}
+	format, err := uintParam(c, "reply")
+	if err != nil {
+		return err
+	}
 	request, err := wire.DecodeLeaseRequest(body)
 	if err != nil {
 		return badRequest("the lease request cannot be read: %v", err)
@@ -139,7 +143,7 @@ func (s *server) leases(c echo.Context) error {
 		return err
 	}
 	s.Metrics.Items(outcomes(request, reply))
-	return c.Blob(http.StatusOK, wire.ContentType, wire.AppendLeaseReply(nil, reply))
+	return c.Blob(http.StatusOK, wire.ContentType, wire.AppendLeaseReply(nil, reply.Spoken(format)))
 }
 
 // grant has the store answer when it is the node's turn. The turn ends before the answer is sent, which may take as long as the

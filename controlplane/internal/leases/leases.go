@@ -242,7 +242,7 @@ func (s *Service) pass(ctx context.Context, req wire.LeaseRequest, by terms, ope
 		}
 		reply.Items[index[k]] = wire.LeaseAnswer{
 			State: wire.ItemGranted, Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level,
-			Delay: min(g.Delay, maxDelay), Debt: s.wholeDebt(req.Items[index[k]], by, g.Debt),
+			Delay: min(g.Delay, maxDelay), FullAfter: g.FullAfter, Debt: s.wholeDebt(req.Items[index[k]], by, g.Debt),
 		}
 		s.measure(req.Items[index[k]], by, g)
 	}

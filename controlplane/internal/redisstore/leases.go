@@ -148,8 +148,11 @@ func (s *Store) grantTogether(ctx context.Context, items []leases.Item, groups, 
 		grants[i] = lease.Grant{
 			Stale: r[0] == 1, Waiting: r[1], Keep: r[2], NotBefore: quota.Span(r[3]), Level: r[4], Delay: quota.Span(r[5]),
 		}
-		if items[i].Ask.Used > 0 {
+		switch ask := &items[i].Ask; {
+		case ask.Used > 0:
 			grants[i].Debt, grants[i].Delay = r[5], 0
+		case ask.Windows.Quota != 0:
+			grants[i].FullAfter, grants[i].Delay = quota.Span(r[5]), 0
 		}
 	}
 	return nil

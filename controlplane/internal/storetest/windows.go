@@ -272,7 +272,7 @@ func testGroups(t *testing.T, s *Instance) {
 	}
 	for range 2 {
 		got := must[[]lease.Grant](t)(s.Grant(testContext(t), request()))
-		want := []lease.Grant{{Level: 7}, {NotBefore: quota.Minute}, {Level: 4}}
+		want := []lease.Grant{{Level: 7}, {NotBefore: quota.Minute, FullAfter: quota.Minute}, {Level: 4}}
 		for i := range want {
 			if got[i].Changed = false; got[i] != want[i] {
 				t.Errorf("item %d of a refused request: %+v, want %+v", i, got[i], want[i])

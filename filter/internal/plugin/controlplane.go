@@ -34,7 +34,7 @@ func newControlPlane(p *pluginContext, cp *policy.ControlPlane, token string) *c
 
 // CallLeases implements leasing.Caller.
 func (cp *controlPlane) CallLeases(body []byte, timeout quota.Span, done func(status int, body []byte)) error {
-	return cp.call("/node/v1/leases", body, timeout, func(status int, body []byte) {
+	return cp.call("/node/v1/leases?reply=3", body, timeout, func(status int, body []byte) {
 		done(status, body)
 		cp.plugin.resumeResolved(nil)
 	})

@@ -7,7 +7,7 @@
 --              While two versions are in force a bucket may be followed by its twin, which is charged for what it was granted: 'c' of
 --              tokens and 'v' of windows for the main one, 'd' and 'x' for the draft's, or capitals as above; see charge_tokens
 -- returns      6 integers for each bucket: stale waiting keep not_before level delay; of a report of what was used the last is the
---              debt instead; then the time, if the marker of lost state beside the buckets is missing
+--              debt instead, of windows how long they take until they are full; then the time, if the marker of lost state beside the buckets is missing
 local TOKENS = string.byte('t')
 local CHARGE_TOKENS, CHARGE_WINDOWS, DRAFT_TOKENS, DRAFT_WINDOWS = string.byte('cvdx', 1, 4)
 local reply = {}

@@ -211,6 +211,18 @@ do
     return last
   end
 
+  -- How long the bucket takes until clients find it full.
+  local function full_after()
+    if marks == 0 then
+      return 0
+    end
+    local full = leaves(starts[marks])
+    if algorithm == FIXED then
+      full = start_of(last) + grain
+    end
+    return math.max(0, full - now)
+  end
+
   -- Carries what was admitted over to other figures, each mark as late as it can have been; of too many the latest stay.
   local function convert(to_algorithm, to_quota, to_length, to_grain, to_offset)
     local old_starts, old_counts, old_marks, old_algorithm, old_grain = starts, counts, marks, algorithm, grain
@@ -351,7 +363,7 @@ do
     if changed or granted > 0 or kept > 0 then
       save(key, encode(), math.max(marks > 0 and leaves(starts[marks]) or last, now + hold))
     end
-    return 0, granted, kept, not_before, math.max(0, available(last)), 0
+    return 0, granted, kept, not_before, math.max(0, available(last)), full_after()
   end
 
   charge_windows = function(key, arg, granted, kept, draft)
