@@ -37,6 +37,13 @@ func (c *Classifier) Classify(pairs, source []byte, rules Rules) (match.Attribut
 	return c.attributes(source, rules), true
 }
 
+// Decode reads a header map in the encoding of the proxy-wasm ABI. The headers are good until the next Classify or Decode and while
+// pairs is. It reports false for bytes that are none.
+func (c *Classifier) Decode(pairs []byte) (headers []match.Header, ok bool) {
+	c.headers, ok = decodePairs(c.headers[:0], pairs)
+	return c.headers, ok
+}
+
 // Of is Classify of headers that are decoded already, with the pseudo-headers among them.
 func (c *Classifier) Of(headers []match.Header, source []byte, rules Rules) match.Attributes {
 	c.headers = append(c.headers[:0], headers...)

@@ -140,9 +140,15 @@ func (r *reader) headers(path string, n Node, h *Headers) {
 			r.enum(path, n, (*uint8)(&h.Legacy),
 				choice{"off", uint8(LegacyOff)}, choice{"x-ratelimit", uint8(LegacyXRateLimit)},
 				choice{"envoy", uint8(LegacyEnvoy)}, choice{"github", uint8(LegacyGitHub)},
-				choice{"discord", uint8(LegacyDiscord)})
+				choice{"discord", uint8(LegacyDiscord)}, choice{"ratelimit", uint8(LegacyRateLimit)})
 		}},
 	)
+	if h.Legacy != LegacyRateLimit {
+		return
+	}
+	at, _, given := r.given(path, n, "standard")
+	r.present(at, !given || h.Standard == StandardOff, "must be off beside legacy: ratelimit, whose names begin like those of the standard")
+	h.Standard = StandardOff
 }
 
 func (r *reader) required(path string, n Node, key, hint string) {
@@ -232,25 +238,6 @@ func (r *reader) enforcement(path string, n Node, e *Enforced) {
 	}
 	r.enum(path, n, (*uint8)(e), choice{"enforce", uint8(EnforcedAll)},
 		choice{"shadow", uint8(EnforcedShadow)}, choice{"off", uint8(EnforcedOff)})
-}
-
-func (r *reader) response(path string, n Node, out *Response) {
-	status := int64(0)
-	r.object(path, n,
-		field{"status", func(path string, n Node) { r.integer(path, n, 400, 599, &status) }},
-		field{"body", func(path string, n Node) {
-			if n.Kind != String {
-				r.wrongKind(path, n, "a string")
-				return
-			}
-			if len(n.Text) > MaxBody {
-				r.problem(path, "must have at most "+strconv.Itoa(MaxBody)+" bytes")
-				return
-			}
-			out.Body = n.Text
-		}},
-	)
-	out.Status = int(status)
 }
 
 // span reads a whole number with a unit.

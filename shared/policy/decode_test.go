@@ -150,6 +150,14 @@ func TestDecodeRefuses(t *testing.T) {
 		{"no limit in the list", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":[]}]}`, "policies[0].limit: is empty: write at least one limit"},
 		{"a window twice", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"mode":"local","limit":[{"quota":1,"window":"60s"},{"quota":2,"window":"1m"}]}]}`, "policies[0].limit[1].window: is that of another limit in the list: the stricter of the two is enough"},
 		{"a response that is none", inPolicy(`"response":{"status":200}`), "policies[0].response.status: must be a whole number from 400 to 599, not 200"},
+		{"a type of no body", inPolicy(`"response":{"content_type":"application/json"}`), "policies[0].response.content_type: is that of a body: write response.body too"},
+		{"no media type", inPolicy(`"response":{"body":"x","content_type":"json"}`), "policies[0].response.content_type: must be a media type like application/json, not json"},
+		{"a type with a line end", inPolicy(`"response":{"body":"x","content_type":"text/html;\r\nx: y"}`), `policies[0].response.content_type: must be a media type like application/json, not "text/html;\r\nx: y"`},
+		{"an unknown field of a body", inPolicy(`"response":{"body":"in {retry} s"}`), "policies[0].response.body: has the field retry: there are policy, limit, window, retry_after and reset"},
+		{"a body that is no JSON", inPolicy(`"response":{"body":"{\"window\":{window}}","content_type":"application/json"}`),
+			"policies[0].response.body: is not valid JSON once its fields are filled in: {policy} and {window} are texts and belong into quotes"},
+		{"the trio beside the standard", `{"version":"weir/v1","headers":{"standard":"draft-11","legacy":"ratelimit"}}`,
+			"headers.standard: must be off beside legacy: ratelimit, whose names begin like those of the standard"},
 		{"more than all", inPolicy(`"enforcement":{"enforce":101}`), "policies[0].enforcement.enforce: must be a whole number from 0 to 100, not 101"},
 		{"a share of nothing", inPolicy(`"enforcement":{}`), "policies[0].enforcement.enforce: is missing: write {enforce: 25} for a quarter of the partition keys"},
 		{"something after the address", `{"version":"weir/v1","identity":{"consumer":["client_ip",{"header":"k"}]}}`,
@@ -175,6 +183,25 @@ func TestDecodeRefuses(t *testing.T) {
 				t.Errorf("got\n%s\nwant\n%s", err, c.want)
 			}
 		})
+	}
+}
+
+func TestOwnBodies(t *testing.T) {
+	for body, contentType := range map[string]string{
+		`{"error":"rate_limited","retry_after":{retry_after}}`: "application/json", `{"by":"{policy}","in":"{window}"}`: "application/problem+json; charset=utf-8",
+		"a { b } {A} {{limit}}": "text/html", "{reset}": "",
+	} {
+		doc := fmt.Sprintf(`"response":{"body":%q}`, body)
+		if contentType != "" {
+			doc = fmt.Sprintf(`"response":{"body":%q,"content_type":%q}`, body, contentType)
+		}
+		set, err := decode(t, inPolicy(doc))
+		if err != nil || set.Policies[0].Response != (policy.Response{Body: body, ContentType: contentType}) {
+			t.Errorf("%s: %v", doc, err)
+		}
+	}
+	if set, err := decode(t, `{"version":"weir/v1","headers":{"legacy":"ratelimit"}}`); err != nil || set.Headers != (policy.Headers{Legacy: policy.LegacyRateLimit}) {
+		t.Errorf("the trio alone: %v", err)
 	}
 }
 

@@ -17,12 +17,17 @@ func ParseJSON(doc []byte) (Node, error) {
 	if !shallow(doc) {
 		return Node{}, Problems{{"", "nests too deep"}}
 	}
-	s := scanner{doc: doc}
-	if !s.value() || s.next() != 0 || s.at < len(doc) {
+	if !validJSON(doc) {
 		return Node{}, Problems{{"", "is not valid JSON"}}
 	}
-	s.at = 0
+	s := scanner{doc: doc}
 	return s.node(), nil
+}
+
+// validJSON reports whether doc is a JSON document that nests at most maxDepth deep.
+func validJSON(doc []byte) bool {
+	s := scanner{doc: doc}
+	return shallow(doc) && s.value() && s.next() == 0 && s.at == len(doc)
 }
 
 // shallow says whether doc nests at most maxDepth deep, without recursion. Brackets in strings do not count.

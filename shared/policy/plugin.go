@@ -27,6 +27,31 @@ const (
 	defaultKeys = 65536
 )
 
+// ParsePlugin is ParseJSON of what Envoy hands over as configuration. Of any other message than one of the wrappers that is its
+// encoding: a Struct, which reads so well in YAML, is the usual mistake.
+func ParsePlugin(raw []byte) (Node, error) {
+	doc, err := ParseJSON(raw)
+	if err != nil && isStruct(raw) {
+		err = Problems{{"", `is a google.protobuf.Struct: write {"@type": type.googleapis.com/google.protobuf.StringValue, value: '...'} with the JSON as value`}}
+	}
+	return doc, err
+}
+
+// isStruct reports whether b begins like an encoded google.protobuf.Struct: with a field that has a name and a value.
+func isStruct(b []byte) bool {
+	const field, name, value = 1<<3 | 2, 1<<3 | 2, 2<<3 | 2
+	at := 1
+	for at < len(b) && b[at] >= 0x80 { // the length of the field
+		at++
+	}
+	at++
+	if len(b) == 0 || b[0] != field || at+1 >= len(b) || b[at] != name {
+		return false
+	}
+	end := at + 2 + int(b[at+1])
+	return end < len(b) && b[end] == value
+}
+
 // DecodePlugin reads and validates the filter's configuration. The error is of type Problems and lists every problem.
 func DecodePlugin(doc Node) (*Plugin, error) { return DecodePluginEach(doc, nil) }
 

@@ -91,6 +91,8 @@ const (
 	LegacyEnvoy
 	LegacyGitHub
 	LegacyDiscord
+	// LegacyRateLimit is the trio of the drafts up to 06: RateLimit-Limit, -Remaining and -Reset.
+	LegacyRateLimit
 )
 
 // Policy is one named rule.
@@ -112,14 +114,6 @@ type Policy struct {
 	OnFailure OnFailure
 	Enforced  Enforced
 	Response  Response
-}
-
-// Response is what a refused client gets instead of 429 and problem+json. The zero value changes nothing.
-type Response struct {
-	// Status is 400 to 599, 0 for the usual one.
-	Status int
-	// Body is plain text, empty for the usual one.
-	Body string
 }
 
 // Match says which requests a policy applies to. An empty field matches anything; all fields must hold, lists are "any of".

@@ -7,6 +7,7 @@ import "github.com/weir-proxy/weir/shared/policy"
 const (
 	extraClientIPs = 1 << iota
 	extraTiers
+	extraContentType
 	extrasEnd
 )
 
@@ -24,6 +25,9 @@ func formatOf(s *Snapshot) byte {
 		if one.Kind == policy.SourceFound {
 			return extrasFormat
 		}
+	}
+	if s.Set.Headers.Legacy > policy.LegacyDiscord {
+		return extrasFormat
 	}
 	for i := range s.Set.Policies {
 		if hasExtras(&s.Set.Policies[i]) {
@@ -43,7 +47,8 @@ func hasExtras(p *policy.Policy) bool {
 			return true
 		}
 	}
-	return extrasOf(p) != 0
+	_, _, _, fields := policy.CutField([]byte(p.Response.Body))
+	return fields || extrasOf(p) != 0
 }
 
 // extrasOf are the extras that a policy has.
@@ -53,6 +58,9 @@ func extrasOf(p *policy.Policy) (extras int64) {
 	}
 	if len(p.Match.Tiers) > 0 {
 		extras |= extraTiers
+	}
+	if p.Response.ContentType != "" {
+		extras |= extraContentType
 	}
 	return extras
 }
@@ -66,6 +74,9 @@ func putExtras(dst []byte, p *policy.Policy) []byte {
 	if extras&extraTiers != 0 {
 		dst = putUvarint(dst, int64(tierSet(p.Match.Tiers)))
 	}
+	if extras&extraContentType != 0 {
+		dst = putText(dst, p.Response.ContentType)
+	}
 	return dst
 }
 
@@ -77,11 +88,11 @@ func tierSet(tiers []int) (set uint32) {
 	return set
 }
 
-// Extras reads what a policy has beside its lists, which it must follow: the ranges of addresses that it is for, and the set of
-// tiers, a bit for each place among the tiers. No ranges and a set of 0 are no condition.
-func (r *SetReader) Extras(clientIP func(policy.Range)) (tiers uint32) {
+// Extras reads what a policy has beside its lists, which it must follow: the ranges of addresses that it is for, the set of
+// tiers, a bit for each place among the tiers, and the content type of its response. No ranges and a set of 0 are no condition.
+func (r *SetReader) Extras(clientIP func(policy.Range)) (tiers uint32, contentType Ref) {
 	if r.format < extrasFormat {
-		return 0
+		return 0, Ref{}
 	}
 	extras := r.c.within(0, extrasEnd-1)
 	if extras&extraClientIPs != 0 {
@@ -90,5 +101,8 @@ func (r *SetReader) Extras(clientIP func(policy.Range)) (tiers uint32) {
 	if extras&extraTiers != 0 {
 		tiers = uint32(r.c.within(1, 1<<min(r.tiers, policy.MaxTiers)-1))
 	}
-	return tiers
+	if extras&extraContentType != 0 {
+		contentType = r.ref(policy.MaxText)
+	}
+	return tiers, contentType
 }

@@ -189,9 +189,9 @@ type PolicyHead struct {
 	Enforced  policy.Enforced
 	// ByTier: each tier has a run of limits.
 	ByTier bool
-	// Status and Body are those of policy.Response.
-	Status int
-	Body   Ref
+	// Status, Body and ContentType are those of policy.Response; the last comes with the extras.
+	Status            int
+	Body, ContentType Ref
 }
 
 // Cost is policy.Cost with a reference for the header's name.
@@ -237,7 +237,11 @@ func (r *SetReader) Head(consumer func(kind policy.SourceKind, name Ref), tier f
 	r.sources(r.kinds(1<<policy.SourceHeader|1<<policy.SourceJWT|1<<policy.SourceCookie|1<<policy.SourceQuery|1<<policy.SourceSPIFFE|1<<policy.SourceAssignment,
 		policy.SourceFound), tierSource)
 	h.Headers.Standard = policy.Standard(r.oneOf(0, uint8(policy.StandardDraft11)))
-	h.Headers.Legacy = policy.Legacy(r.oneOf(0, uint8(policy.LegacyDiscord)))
+	last := policy.LegacyDiscord
+	if r.format >= extrasFormat {
+		last = policy.LegacyRateLimit
+	}
+	h.Headers.Legacy = policy.Legacy(r.oneOf(0, uint8(last)))
 	return h
 }
 

@@ -125,6 +125,7 @@ func extras(t testing.TB) wire.Snapshot {
 	p.Match.Headers = append(p.Match.Headers, policy.HeaderMatch{Name: "x-b", Op: policy.HeaderAbsent})
 	p.Match.ClientIPs = []policy.Range{{First: [16]byte{1}, Last: [16]byte{2}}}
 	p.Match.Tiers = []int{1}
+	p.Response.ContentType = "application/json"
 	set.Policies = []policy.Policy{p, s.Set.Policies[0]}
 	set.Show = []policy.Part{{Kind: policy.PartMethod}}
 	s.Set = &set
@@ -148,6 +149,9 @@ func TestSnapshotsHaveTheLowestFormat(t *testing.T) {
 		}, 4},
 		"addresses": {func(s *policy.Set) { s.Policies[0].Match.ClientIPs = []policy.Range{{}} }, 4},
 		"tiers":     {func(s *policy.Set) { s.Policies[0].Match.Tiers = []int{0} }, 4},
+		"the trio":  {func(s *policy.Set) { s.Headers.Legacy = policy.LegacyRateLimit }, 4},
+		"a type":    {func(s *policy.Set) { s.Policies[0].Response.ContentType = "text/html" }, 4},
+		"fields":    {func(s *policy.Set) { s.Policies[0].Response.Body = "in {retry_after} s" }, 4},
 	} {
 		s := everything(t)
 		c.change(s.Set)
@@ -173,6 +177,9 @@ func TestExtrasReadBack(t *testing.T) {
 	var ix match.Index
 	if err := ix.Load(b); err != nil || ix.Len() != 2 {
 		t.Fatalf("%d policies: %v", ix.Len(), err)
+	}
+	if got := string(ix.Text(ix.Policy(0).ContentType)); got != "application/json" || ix.Policy(1).ContentType.Len != 0 {
+		t.Errorf("the content type is %q", got)
 	}
 	for i := range b { // Whatever is damaged, reading ends.
 		damaged := append([]byte(nil), b...)

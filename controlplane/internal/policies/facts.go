@@ -44,6 +44,7 @@ func policyFacts(set *policy.Set, p *policy.Policy) []fact {
 		fact{field: "enforcement", text: enforcedText(p.Enforced)},
 		fact{field: "response.status", text: number(p.Response.Status)},
 		fact{field: "response.body", text: quoted(p.Response.Body)},
+		fact{field: "response.content_type", text: quoted(p.Response.ContentType)},
 	)
 }
 
@@ -82,7 +83,7 @@ func settingFacts(set *policy.Set) map[string][]fact {
 		"headers": {
 			{field: "standard", text: [...]string{policy.StandardOff: "off", policy.StandardDraft11: "draft-11"}[set.Headers.Standard]},
 			{field: "legacy", text: [...]string{policy.LegacyOff: "off", policy.LegacyXRateLimit: "x-ratelimit", policy.LegacyEnvoy: "envoy",
-				policy.LegacyGitHub: "github", policy.LegacyDiscord: "discord"}[set.Headers.Legacy]},
+				policy.LegacyGitHub: "github", policy.LegacyDiscord: "discord", policy.LegacyRateLimit: "ratelimit"}[set.Headers.Legacy]},
 		},
 		"exempt": {
 			{field: "client_ips", list: rangeTexts(set.Exempt.ClientIPs)},

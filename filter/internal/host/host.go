@@ -59,16 +59,21 @@ func clock(id uint32) int64 {
 func Random(b []byte) { randomGet(first(b), uint32(len(b))) }
 
 // RequestHeaders are all request headers in the ABI's encoding, good until the next callback.
-func RequestHeaders() []byte {
+func RequestHeaders() []byte { return pairs(requestHeaders) }
+
+// ResponseHeaders are all response headers in the ABI's encoding, good until the next callback.
+func ResponseHeaders() []byte { return pairs(responseHeaders) }
+
+func pairs(of uint32) []byte {
 	var data uintptr
 	var size uint32
-	if proxyGetHeaderMapPairs(requestHeaders, &data, &size) != statusOK {
+	if proxyGetHeaderMapPairs(of, &data, &size) != statusOK {
 		return nil
 	}
 	return bytesAt(data, size)
 }
 
-// ResponseHeader is one response header, nil if there is none, good until the next callback.
+// ResponseHeader is the first line of one response header, nil if there is none, good until the next callback.
 func ResponseHeader(name string) []byte { return header(responseHeaders, name) }
 
 func header(of uint32, name string) []byte {
@@ -85,6 +90,11 @@ func header(of uint32, name string) []byte {
 func SetResponseHeader(name string, value []byte) {
 	key, n := text(name)
 	proxyReplaceHeaderMapValue(responseHeaders, key, n, first(value), uint32(len(value)))
+}
+
+// RemoveResponseHeader takes all lines of a response header away.
+func RemoveResponseHeader(name []byte) {
+	proxyRemoveHeaderMapValue(responseHeaders, first(name), uint32(len(name)))
 }
 
 // RemoveRequestHeader keeps a header from the upstream.

@@ -136,17 +136,25 @@ func (c *httpContext) reply(reason string) types.Action {
 
 // onResponseHeaders runs for the filter's own refusals too; those have their headers.
 func (c *httpContext) onResponseHeaders() {
-	var standard, legacy []byte
-	if c.headers.Speaks('r') {
-		standard = host.ResponseHeader("ratelimit")
+	signs, n := c.headers.Speaks()
+	for _, sign := range signs[:n] {
+		if len(host.ResponseHeader(sign)) > 0 {
+			c.yield()
+			break
+		}
 	}
-	if c.headers.Speaks('x') {
-		legacy = host.ResponseHeader("x-ratelimit-remaining")
-	}
-	c.headers.YieldTo(standard, legacy)
 	for i := range c.headers.Len() {
 		name, value := c.headers.At(i)
 		host.SetResponseHeader(name, value)
+	}
+}
+
+// yield settles whose limits the client sees, the upstream's or ours. A header of the upstream may have several lines, of which
+// setting one would replace the first.
+func (c *httpContext) yield() {
+	theirs, _ := c.plugin.classifier.Decode(host.ResponseHeaders())
+	for _, h := range c.headers.YieldTo(theirs) {
+		host.RemoveResponseHeader(h.Name)
 	}
 }
 

@@ -93,7 +93,7 @@ func readConfiguration() (*policy.Plugin, *wire.Packed) {
 		host.Error("weir: cannot read the plugin configuration: " + err.Error())
 		return nil, nil
 	}
-	doc, err := policy.ParseJSON(raw)
+	doc, err := policy.ParsePlugin(raw)
 	if err == nil {
 		var config *policy.Plugin
 		inline := &wire.Packed{}

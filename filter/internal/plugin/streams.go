@@ -5,6 +5,8 @@ package plugin
 import (
 	_ "unsafe" // for the SDK's callbacks
 
+	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
+
 	"github.com/weir-proxy/weir/filter/internal/host"
 )
 
@@ -129,6 +131,23 @@ func onRequestHeaders(id, _, _ uint32) uint32 {
 		forget(c)
 	}
 	return uint32(action)
+}
+
+// A request that waits keeps its body and its trailers, too: Envoy goes on with it as soon as one of them is let through, where its
+// filter is set to stop with the headers alone.
+
+//export weir_on_request_body
+func onRequestBody(id, _, _ uint32) uint32 { return waits(id) }
+
+//export weir_on_request_trailers
+func onRequestTrailers(id, _ uint32) uint32 { return waits(id) }
+
+// waits is the action for more of a request: the same as for its headers.
+func waits(id uint32) uint32 {
+	if c := find(id); c != nil && c.waiting {
+		return uint32(types.ActionPause)
+	}
+	return uint32(types.ActionContinue)
 }
 
 //export weir_on_response_headers

@@ -10,7 +10,14 @@ import (
 func (h *Headers) legacy(dialect policy.Legacy, req *limiter.Request, shown int, wall int64) {
 	item, hit := h.items[shown], &req.Hits[h.hits[shown]]
 	h.shown = item.Remaining
-	if dialect == policy.LegacyEnvoy {
+	switch dialect {
+	case policy.LegacyRateLimit:
+		h.number("ratelimit-limit", item.Burst)
+		h.number("ratelimit-remaining", item.Remaining)
+		h.number("ratelimit-reset", ratelimitheader.Seconds(item.Reset))
+		h.least = item.Remaining
+		return
+	case policy.LegacyEnvoy:
 		h.buf = ratelimitheader.AppendEnvoyLimit(h.buf, item.Burst, h.items)
 		h.close("x-ratelimit-limit")
 		h.number("x-ratelimit-remaining", item.Remaining)
@@ -43,28 +50,4 @@ func appendBucketID(dst []byte, hit *limiter.Hit) []byte {
 		dst = append(dst, digits[c>>4], digits[c&15])
 	}
 	return dst
-}
-
-// YieldTo drops what the upstream has said more strictly itself: standard is its RateLimit value, legacy its
-// X-RateLimit-Remaining, empty where it has set none. A limiter in between may tighten what the origin says, never loosen it.
-func (h *Headers) YieldTo(standard, legacy []byte) {
-	keepStandard, keepLegacy := true, true
-	if n, ok := ratelimitheader.LeastRemaining(standard); ok && n < h.least {
-		keepStandard = false
-	}
-	if n, ok := ratelimitheader.ParseInt(legacy); ok && n < h.shown {
-		keepLegacy = false
-	}
-	kept, from, size := 0, 0, 0
-	for i := range h.n {
-		name, end := h.names[i], h.ends[i]
-		if isLegacy := name[0] == 'x'; isLegacy && keepLegacy || !isLegacy && keepStandard {
-			copy(h.buf[size:], h.buf[from:end])
-			size += end - from
-			h.names[kept], h.ends[kept] = name, size
-			kept++
-		}
-		from = end
-	}
-	h.n = kept
 }

@@ -2,6 +2,7 @@ package respond
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/ratelimitheader"
 )
@@ -14,6 +15,9 @@ type Refusal struct {
 	// GRPC is the gRPC status for gRPC callers.
 	GRPC int32
 }
+
+// plainText is the media type of a body whose policy names none.
+var plainText = []byte("text/plain; charset=utf-8")
 
 // Write makes the answer to a refused request. Now and wall are the same moment on the monotonic clock and as Unix time, in
 // microseconds. A gRPC caller gets no body.
@@ -40,8 +44,13 @@ func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grp
 	switch {
 	case grpc:
 	case p.Body.Len > 0:
-		r.Headers.add("content-type", "text/plain; charset=utf-8")
-		r.Body = append(r.Body, ix.Text(p.Body)...)
+		contentType := ix.Text(p.ContentType)
+		if len(contentType) == 0 {
+			contentType = plainText
+		}
+		r.Headers.buf = append(r.Headers.buf, contentType...)
+		r.Headers.close("content-type")
+		r.writeOwn(ix.Text(p.Body), policy.IsJSON(contentType), req, retry)
 	default:
 		r.Headers.add("content-type", "application/problem+json")
 		r.writeProblem(kind, req, hit, retry)

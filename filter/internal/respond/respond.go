@@ -39,16 +39,6 @@ func (h *Headers) At(i int) (name string, value []byte) {
 	return h.names[i], h.buf[from:h.ends[i]]
 }
 
-// Speaks says whether there is a header of a dialect: 'r' for the standard's, 'x' for an older one's.
-func (h *Headers) Speaks(dialect byte) bool {
-	for i := range h.n {
-		if h.names[i][0] == dialect {
-			return true
-		}
-	}
-	return false
-}
-
 // Reset forgets all headers and keeps the memory.
 func (h *Headers) Reset() { h.buf, h.n = h.buf[:0], 0 }
 

@@ -115,6 +115,7 @@ func TestAllowed(t *testing.T) {
 		`"headers":{"standard":"off","legacy":"x-ratelimit"}`: "x-ratelimit-limit: 3\nx-ratelimit-remaining: 1\nx-ratelimit-reset: 1800002400\n",
 		`"headers":{"standard":"off","legacy":"envoy"}`:       "x-ratelimit-limit: 3, 100;w=60;name=\"a\", 3;w=3600;name=\"b\"\nx-ratelimit-remaining: 1\nx-ratelimit-reset: 2400\n",
 		`"headers":{"standard":"off","legacy":"github"}`:      "x-ratelimit-limit: 3\nx-ratelimit-remaining: 1\nx-ratelimit-reset: 1800002400\nx-ratelimit-used: 2\nx-ratelimit-resource: b\n",
+		`"headers":{"legacy":"ratelimit"}`:                    "ratelimit-limit: 3\nratelimit-remaining: 1\nratelimit-reset: 2400\n",
 		`"headers":{"standard":"off"}`:                        "",
 	} {
 		req, status := decide(t, `{"version":"weir/v1",`+dialects+`,`+two, 2)
@@ -222,15 +223,24 @@ func TestDiscord(t *testing.T) {
 	}
 }
 
-// The upstream may be a limiter too: the stricter of both is what the client sees, each dialect whole.
+// The upstream may be a limiter too: the stricter of both is what the client sees, each family of headers whole, in however many
+// lines the other said it.
 func TestTheStricterStays(t *testing.T) {
 	req, _ := decide(t, `{"version":"weir/v1","headers":{"legacy":"x-ratelimit"},`+two, 1) // a: 99 left, b: 2 left
-	for _, c := range []struct{ standard, legacy, want string }{
-		{"", "", "ratelimit-policy ratelimit x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset"},
-		{`"theirs";r=1;t=9`, "", "x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset"},
-		{`"theirs";r=9,"other";t=3;r=1`, "1", ""},
-		{`"theirs";r=2`, "2", "ratelimit-policy ratelimit x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset"},
-		{`"a;r=1"`, "many", "ratelimit-policy ratelimit x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset"},
+	const standard, legacy = "ratelimit-policy ratelimit ", "x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset"
+	for _, c := range []struct{ upstream, ours, replaced string }{
+		{"", standard + legacy, ""},
+		{`ratelimit="theirs";r=1;t=9`, legacy, ""},
+		{`ratelimit="theirs";r=9,"other";t=3;r=1 x-ratelimit-remaining=1`, "", ""},
+		{`ratelimit="a";r=5000 ratelimit="b";r=1`, legacy, ""},
+		{`ratelimit="a";r=5000 ratelimit="b";r=3`, standard + legacy, "ratelimit ratelimit"},
+		{`ratelimit-limit=9 ratelimit-remaining=1 ratelimit-reset=4`, legacy, ""},
+		{`ratelimit-limit=9 ratelimit-remaining=7 ratelimit-reset=4`, standard + legacy, "ratelimit-limit ratelimit-remaining ratelimit-reset"},
+		{`ratelimit="theirs";r=2 x-ratelimit-remaining=2`, standard + legacy, "ratelimit x-ratelimit-remaining"},
+		{`ratelimit="a;r=1" x-ratelimit-remaining=many`, standard + legacy, "ratelimit x-ratelimit-remaining"},
+		{`x-ratelimit-limit=50 x-ratelimit-used=49 x-ratelimit-resource=core`, standard + legacy, "x-ratelimit-limit x-ratelimit-used x-ratelimit-resource"},
+		{`x-ratelimit-remaining=1 x-ratelimit-used=49`, standard, ""},
+		{`server=x retry-after=9`, standard + legacy, ""},
 	} {
 		var h respond.Headers
 		h.Limits(req, false, 0, wall)
@@ -239,8 +249,15 @@ func TestTheStricterStays(t *testing.T) {
 			name, value := h.At(i)
 			all[name] = string(value)
 		}
-		h.YieldTo([]byte(c.standard), []byte(c.legacy))
-		var names []string
+		var upstream []match.Header
+		for _, line := range strings.Fields(c.upstream) {
+			name, value, _ := strings.Cut(line, "=")
+			upstream = append(upstream, match.Header{Name: []byte(name), Value: []byte(value)})
+		}
+		var names, replaced []string
+		for _, header := range h.YieldTo(upstream) {
+			replaced = append(replaced, string(header.Name))
+		}
 		for i := range h.Len() {
 			name, value := h.At(i)
 			if all[name] != string(value) {
@@ -248,8 +265,8 @@ func TestTheStricterStays(t *testing.T) {
 			}
 			names = append(names, name)
 		}
-		if !sameSet(names, strings.Fields(c.want)) {
-			t.Errorf("upstream says %q and %q: kept %v, want %s", c.standard, c.legacy, names, c.want)
+		if !sameSet(names, strings.Fields(c.ours)) || !sameSet(replaced, strings.Fields(c.replaced)) {
+			t.Errorf("upstream says %s: kept %v in place of %v, want %s in place of %s", c.upstream, names, replaced, c.ours, c.replaced)
 		}
 	}
 }
@@ -279,7 +296,11 @@ func TestOwnResponse(t *testing.T) {
 	}{
 		`{"status":503,"body":"Later, please."}`: {503, "text/plain; charset=utf-8", "Later, please."},
 		`{"body":"Later, please."}`:              {429, "text/plain; charset=utf-8", "Later, please."},
-		`{"status":503}`:                         {503, "application/problem+json", `"status":503`},
+		`{"body":"{policy} allows {limit} per {window}: in {retry_after} s, or all of it in {reset}. {"}`: {429, "text/plain; charset=utf-8",
+			"p allows 1 per 1h: in 3627 s, or all of it in 3600. {"},
+		`{"content_type":"application/json","body":"{\"error\":\"rate_limited\",\"by\":\"{policy}\",\"retry_after\":{retry_after}}"}`: {429, "application/json",
+			`{"error":"rate_limited","by":"p","retry_after":3627}`},
+		`{"status":503}`: {503, "application/problem+json", `"status":503`},
 	} {
 		req, _ := decide(t, strings.Replace(doc, "%s", response, 1), 2)
 		var r respond.Refusal
@@ -388,4 +409,19 @@ func problem(t *testing.T, req *limiter.Request) (detail, kind string) {
 		t.Fatalf("%s: %v", r.Body, err)
 	}
 	return p.Detail, p.Type
+}
+
+// Where waiting does not help, a body says so, and stays JSON.
+func TestABodyWithoutAWait(t *testing.T) {
+	for response, want := range map[string]string{
+		`{"body":"wait {retry_after}"}`: "wait never",
+		`{"body":"{\"wait\":{retry_after}}","content_type":"application/vnd.x+json; v=1"}`: `{"wait":null}`,
+	} {
+		req, _ := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1h"},
+			"cost":{"header":"x-cost","max":9},"response":`+response+`}]}`, 1, "x-cost", "2")
+		var r respond.Refusal
+		if r.Write(req, now, wall, false); string(r.Body) != want {
+			t.Errorf("%s: %s", response, r.Body)
+		}
+	}
 }

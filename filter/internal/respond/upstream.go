@@ -1,0 +1,109 @@
+package respond
+
+import (
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/ratelimitheader"
+)
+
+// The families of headers: what begins with one of these is said by one limiter at a time, so that no client reads the limit of one
+// beside what remains of another.
+const (
+	standardFamily = "ratelimit"
+	legacyFamily   = "x-ratelimit"
+)
+
+// family is what a header belongs to, empty for others.
+func family(name []byte) string {
+	switch {
+	case hasPrefix(name, standardFamily):
+		return standardFamily
+	case hasPrefix(name, legacyFamily):
+		return legacyFamily
+	}
+	return ""
+}
+
+func hasPrefix(b []byte, prefix string) bool {
+	return len(b) >= len(prefix) && string(b[:len(prefix)]) == prefix
+}
+
+// YieldTo drops what the upstream has said more strictly itself, in any line and dialect of the same family: a limiter in between
+// may tighten what the origin says, never loosen it. It returns the upstream's headers that h takes the place of; the result is good
+// while upstream is.
+func (h *Headers) YieldTo(upstream []match.Header) (replaced []match.Header) {
+	for _, f := range [...]struct {
+		name string
+		ours int64
+	}{{standardFamily, h.least}, {legacyFamily, h.shown}} {
+		if !h.speaks(f.name) {
+			continue
+		}
+		if theirs, ok := least(upstream, f.name); ok && theirs < f.ours {
+			h.drop(f.name)
+			continue
+		}
+		for _, header := range upstream {
+			if family(header.Name) == f.name {
+				replaced = append(replaced, header)
+			}
+		}
+	}
+	return replaced
+}
+
+// least is the smallest remaining that a family of the upstream's headers names.
+func least(upstream []match.Header, of string) (smallest int64, found bool) {
+	for _, header := range upstream {
+		if family(header.Name) != of {
+			continue
+		}
+		n, ok := int64(0), false
+		switch {
+		case header.Is(standardFamily):
+			n, ok = ratelimitheader.LeastRemaining(header.Value)
+		case header.Is(standardFamily + "-remaining"), header.Is(legacyFamily + "-remaining"):
+			n, ok = ratelimitheader.ParseInt(header.Value)
+		}
+		if ok && (!found || n < smallest) {
+			smallest, found = n, true
+		}
+	}
+	return smallest, found
+}
+
+// Speaks are up to two headers of the families that h has: where the upstream has none of them, it has said nothing.
+func (h *Headers) Speaks() (signs [4]string, n int) {
+	if h.speaks(standardFamily) {
+		signs[0], signs[1], n = standardFamily, standardFamily+"-remaining", 2
+	}
+	if h.speaks(legacyFamily) {
+		signs[n], signs[n+1] = legacyFamily+"-remaining", legacyFamily+"-limit"
+		n += 2
+	}
+	return signs, n
+}
+
+func (h *Headers) speaks(of string) bool {
+	for i := range h.n {
+		if len(h.names[i]) >= len(of) && h.names[i][:len(of)] == of {
+			return true
+		}
+	}
+	return false
+}
+
+// drop forgets the headers of a family.
+func (h *Headers) drop(of string) {
+	kept, from, size := 0, 0, 0
+	for i := range h.n {
+		name, end := h.names[i], h.ends[i]
+		if len(name) < len(of) || name[:len(of)] != of {
+			copy(h.buf[size:], h.buf[from:end])
+			size += end - from
+			h.names[kept], h.ends[kept] = name, size
+			kept++
+		}
+		from = end
+	}
+	h.n = kept
+}
