@@ -193,20 +193,40 @@ func (c *Credit) learnOfWaiting(now quota.Instant, ask Ask, g Grant, backOff quo
 	if ask.Keep > 0 && c.NotBefore <= now+quota.Instant(Deadline) {
 		c.NotBefore = 0 // Set by Call, or as good as over.
 	}
-	c.FullAt = max(c.FullAt, now+fullAfter(ask.Params, g.Level))
+	c.FullAt = max(c.FullAt, now+fullAfter(ask, g))
 	switch {
 	case g.Waiting < ask.Waiting:
 		c.Short = min(c.Short+1, maxShort)
 		step := max(g.NotBefore, min(g.NotBefore<<(c.Short-1), backOff))
 		c.NotBefore, c.DenyCost = now+quota.Instant(step), ask.Cost
-		c.FullAt = max(c.FullAt, c.NotBefore+fullAfter(ask.Params, ask.Cost))
+		c.FullAt = c.fullAfterWait(ask, g)
 	case ask.Waiting > 0:
 		c.NotBefore = 0
 	}
 }
 
-// fullAfter is how long a bucket with level tokens takes to be full.
-func fullAfter(p quota.Params, level int64) quota.Instant {
+// fullAfter is how long the bucket takes to be full: by the control plane's word, which it has of windows, or by the level.
+func fullAfter(ask Ask, g Grant) quota.Instant {
+	if g.FullAfter > 0 {
+		return quota.Instant(g.FullAfter)
+	}
+	return refill(ask.Params, g.Level)
+}
+
+// fullAfterWait is when the bucket is full after a refusal. When the wait is over, a bucket of tokens holds the cost and lacks the
+// rest. Of windows the answer has said it: only a longer wait counts, and one that is longer by the time of an answer is as long.
+func (c *Credit) fullAfterWait(ask Ask, g Grant) quota.Instant {
+	if g.FullAfter == 0 {
+		return max(c.FullAt, c.NotBefore+refill(ask.Params, ask.Cost))
+	}
+	if c.NotBefore > c.FullAt && c.NotBefore-c.FullAt <= quota.Instant(Deadline) {
+		c.NotBefore = c.FullAt
+	}
+	return max(c.FullAt, c.NotBefore)
+}
+
+// refill is how long a bucket with level tokens takes to be full.
+func refill(p quota.Params, level int64) quota.Instant {
 	missing := p.Burst - min(max(level, 0), p.Burst)
 	return quota.Instant(p.ResetAfter(quota.State{Debt: p.UnitsFor(missing)}, 0))
 }

@@ -91,7 +91,7 @@ func (c *centre) handle(node int, call *envoytest.Call) {
 		t.Errorf("a call without the node token: %v", call.Headers)
 	}
 	switch path := call.Header(":path"); {
-	case path == "/node/v1/leases" && call.Header(":method") == "POST":
+	case path == "/node/v1/leases?reply=3" && call.Header(":method") == "POST":
 		c.handleLease(node, call)
 	case strings.HasPrefix(path, "/node/v1/consumers?") && call.Header(":method") == "POST":
 		c.handleQuestion(call)
@@ -156,7 +156,7 @@ func (c *centre) grantTogether(node int, version uint64, nodes int64, items []wi
 		for i, it := range items {
 			if ask, ok := c.ask(version, nodes, it); ok {
 				g := c.look(it.Bucket, ask)
-				answers[i] = wire.LeaseAnswer{NotBefore: g.NotBefore, Level: g.Level}
+				answers[i] = wire.LeaseAnswer{NotBefore: g.NotBefore, Level: g.Level, FullAfter: g.FullAfter}
 				whole = whole && g.NotBefore == 0
 			} else {
 				answers[i].State, whole = wire.ItemUnknown, false
@@ -172,7 +172,7 @@ func (c *centre) grantTogether(node int, version uint64, nodes int64, items []wi
 		var g lease.Grant
 		if whole {
 			g = c.charge(it.Bucket, ask)
-			answers[i] = wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level, Debt: g.Debt}
+			answers[i] = wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level, FullAfter: g.FullAfter, Debt: g.Debt}
 			if ask.Deadline == 0 {
 				answers[i].Delay = g.Delay
 			}

@@ -111,7 +111,7 @@ func (d *Desk) settle(c *call, it item, a wire.LeaseAnswer, now quota.Instant) {
 	}
 	granted := int(a.Waiting)
 	used := min(granted, asked)
-	grant := lease.Grant{Waiting: a.Waiting, Keep: a.Keep, NotBefore: a.NotBefore, Level: a.Level}
+	grant := lease.Grant{Waiting: a.Waiting, Keep: a.Keep, NotBefore: a.NotBefore, Level: a.Level, FullAfter: a.FullAfter}
 	d.learn = learn{
 		now: now, sent: c.sent, ask: it.ask, grant: grant, algorithm: b.need.Algorithm, strict: b.need.Strict, jitter: d.jitter(),
 	}

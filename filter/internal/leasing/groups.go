@@ -137,7 +137,7 @@ func (d *Desk) learnOfGroup(c *call, it item, a wire.LeaseAnswer, now quota.Inst
 	}
 	d.learn = learn{
 		now: now, sent: c.sent, ask: it.ask, algorithm: it.need.Algorithm, strict: it.need.Strict, jitter: d.jitter(),
-		grant: lease.Grant{Waiting: a.Waiting, NotBefore: a.NotBefore, Level: a.Level},
+		grant: lease.Grant{Waiting: a.Waiting, NotBefore: a.NotBefore, Level: a.Level, FullAfter: a.FullAfter},
 	}
 	if unused && !it.need.queue() {
 		d.learn.unused = a.Waiting * it.ask.Cost

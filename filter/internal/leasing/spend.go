@@ -140,6 +140,9 @@ func (l *learn) Apply(e *bucketstore.Entry) bool {
 		backOff = 0
 	}
 	c := e.Credit.Observe(l.now, l.ask.Params, l.ask.Waiting*l.ask.Cost)
+	if l.algorithm == quota.FixedWindow {
+		l.grant.FullAfter = sameEnd(c.FullAt, l.now, l.grant.FullAfter)
+	}
 	c = c.Learn(l.now, l.ask, l.grant, backOff, l.jitter)
 	if l.ask.Keep > 0 {
 		c.KeepCall = 0
@@ -158,6 +161,15 @@ func fullAt(c lease.Credit, now quota.Instant, n *Need) quota.Instant {
 		return c.FullAt
 	}
 	return c.Full(now, n.Params)
+}
+
+// sameEnd is how long a fixed window goes on: as long as an answer has said before, if this one says so but for the time that answers
+// take on their way. So clients are told of one end.
+func sameEnd(fullAt, now quota.Instant, fullAfter quota.Span) quota.Span {
+	if end := now + quota.Instant(fullAfter); fullAt > now && fullAt < end && end-fullAt <= quota.Instant(lease.Deadline) {
+		return quota.Span(fullAt - now)
+	}
+	return fullAfter
 }
 
 // giveBack is the change that lends tokens of a refused request to the next one, until their expiry.

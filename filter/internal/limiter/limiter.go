@@ -296,7 +296,14 @@ func (l *Limiter) describe(req *Request, h *Hit, level int64, fullAt, now quota.
 // describeRefusal sets when the bucket will be full, where no bucket has said so: when the wait is over it holds the cost and
 // lacks the rest.
 func (l *Limiter) describeRefusal(req *Request, h *Hit) {
-	p := req.LimitOf(&h.Hit).Params
+	limit := req.LimitOf(&h.Hit)
+	p := limit.Params
+	if limit.Algorithm.Windowed() && h.by != byShare {
+		if h.Retry != quota.Never && h.Retry > h.Reset+lease.Deadline { // By less the time of an answer tells them apart.
+			h.Reset = h.Retry
+		}
+		return
+	}
 	if h.Retry != quota.Never && (h.by == byShare || h.by != byBucket && h.Reset == 0) {
 		h.Reset = h.Retry + p.ResetAfter(quota.State{Debt: p.UnitsFor(p.Burst - h.Cost)}, 0)
 	}

@@ -71,10 +71,13 @@ func least(upstream []match.Header, of string) (smallest int64, found bool) {
 	return smallest, found
 }
 
-// Speaks are up to two headers of the families that h has: where the upstream has none of them, it has said nothing.
-func (h *Headers) Speaks() (signs [4]string, n int) {
-	if h.speaks(standardFamily) {
-		signs[0], signs[1], n = standardFamily, standardFamily+"-remaining", 2
+// Speaks are headers of the families that h has: where the upstream has none of them, it has said nothing. To look for one costs a
+// call, so there is one of the standard's.
+func (h *Headers) Speaks() (signs [3]string, n int) {
+	if h.speaks(standardFamily + "-policy") {
+		signs[0], n = standardFamily, 1
+	} else if h.speaks(standardFamily) {
+		signs[0], n = standardFamily+"-remaining", 1
 	}
 	if h.speaks(legacyFamily) {
 		signs[n], signs[n+1] = legacyFamily+"-remaining", legacyFamily+"-limit"
