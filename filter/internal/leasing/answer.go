@@ -111,12 +111,15 @@ func (d *Desk) settle(c *call, it item, a wire.LeaseAnswer, now quota.Instant) {
 	}
 	granted := int(a.Waiting)
 	used := min(granted, asked)
+	if it.ask.Waiting == 0 { // All who wait just look.
+		used = asked
+	}
 	grant := lease.Grant{Waiting: a.Waiting, Keep: a.Keep, NotBefore: a.NotBefore, Level: a.Level, FullAfter: a.FullAfter}
 	d.learn = learn{
 		now: now, sent: c.sent, ask: it.ask, grant: grant, algorithm: b.need.Algorithm, strict: b.need.Strict, jitter: d.jitter(),
 	}
 	if !b.need.queue() {
-		d.learn.unused = int64(granted-used) * it.ask.Cost
+		d.learn.unused = max(int64(granted-used), 0) * it.ask.Cost
 	}
 	// A contended credit loses what it would have learnt: tokens to keep expire unused at the centre.
 	if err := d.store.Update(bucketstore.Leased, b.need.Bucket, now, &d.learn); err == nil {
@@ -124,7 +127,7 @@ func (d *Desk) settle(c *call, it item, a wire.LeaseAnswer, now quota.Instant) {
 	}
 	for i := range used {
 		t := b.queue[0]
-		t.Level, t.FullAt = d.learn.level+int64(used-1-i)*it.ask.Cost, d.learn.fullAt
+		t.Level, t.FullAt = d.learn.level+int64(used-1-i)*t.Need.Cost, d.learn.fullAt
 		t.Delay = a.Delay + it.ask.Params.ResetAfter(quota.State{Debt: it.ask.Params.UnitsFor(int64(i) * it.ask.Cost)}, 0)
 		d.resolve(b, 0, Granted, expiry)
 	}

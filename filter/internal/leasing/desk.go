@@ -249,6 +249,9 @@ func (d *Desk) ask(b *bucket, c *call) item {
 		b.call = c
 		c.asks++
 	}
+	if ask.Cost == 0 { // To look is to ask for nothing.
+		ask.Waiting, ask.Cost = 0, 1
+	}
 	return item{bucket: b, need: b.need, ask: ask}
 }
 
@@ -257,10 +260,10 @@ func (d *Desk) send(c *call) {
 	c.seq = d.seq
 	m := wire.LeaseRequest{Node: d.node, Boot: d.boot, Seq: c.seq, Version: c.items[0].ask.Version}
 	timeout := keepTimeout
+	if c.probe || c.asks > 0 {
+		timeout = lease.Deadline
+	}
 	for _, it := range c.items {
-		if it.ask.Waiting > 0 || c.probe {
-			timeout = lease.Deadline
-		}
 		m.Items = append(m.Items, wire.LeaseItem{
 			Bucket: it.need.Bucket, Limit: it.need.Limit,
 			Waiting: it.ask.Waiting, Cost: it.ask.Cost, Keep: it.ask.Keep, Used: it.ask.Used, Joined: it.joined,

@@ -66,7 +66,7 @@ func (d *Desk) gatherGroups(now quota.Instant) *call {
 			need := t.Need
 			c.items = append(c.items, item{
 				need: need, joined: i < len(g.tickets)-1,
-				ask: lease.Ask{Params: need.Params, Version: need.Version, Waiting: 1, Cost: need.Cost},
+				ask: lease.Ask{Params: need.Params, Version: need.Version, Waiting: min(need.Cost, 1), Cost: max(need.Cost, 1)},
 			})
 		}
 	}
@@ -88,12 +88,12 @@ func (d *Desk) settleGroups(c *call, now quota.Instant) {
 func (d *Desk) settleGroup(c *call, g *group, items []item, answers []wire.LeaseAnswer, now quota.Instant) {
 	expiry := lease.Expiry(c.sent, lease.Deadline)
 	granted, fault, unknown := true, false, false
-	for _, a := range answers {
+	for i, a := range answers {
 		if a.State == wire.ItemUnavailable {
 			continue // The others are granted all or none without it.
 		}
 		unknown = unknown || a.State == wire.ItemUnknown || a.Waiting > 1 || a.Keep > 0
-		granted = granted && a.Waiting == 1
+		granted = granted && a.Waiting == items[i].ask.Waiting
 		fault = fault || a.Waiting == 0 && a.NotBefore > 0
 	}
 	if unknown {

@@ -74,8 +74,12 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	c := e.Credit
 	s.Keep, s.KeepCall = 0, s.Now < c.KeepCall
 	s.FullAt = fullAt(c, s.Now, &s.Need)
+	if s.Cost == 0 {
+		s.look(c)
+		return false
+	}
 	until, refused := c.Refused(s.Now, s.Cost)
-	available := (s.Cost == 0 || !s.queue()) && c.Available(s.Now) >= s.Cost
+	available := !s.queue() && c.Available(s.Now) >= s.Cost
 	switch {
 	case available:
 		s.State = Ready
@@ -112,6 +116,21 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	}
 	e.Credit = c
 	return available || marks || s.Watch
+}
+
+// look finds out what is left for a request that takes nothing. Of a strict bucket only the control plane can say that, as of one that
+// it has said nothing of; else it is what was left, what is in hand, and what has come back since.
+func (s *Spend) look(c lease.Credit) {
+	s.State, s.Level = Ready, s.Params.Burst
+	s.Holds, s.Known = c.Holds(s.Now, s.Params)
+	switch {
+	case s.Strict || !s.Known:
+		s.State, s.Level = Missing, 0
+	case s.Algorithm.Windowed() && s.Now < c.FullAt:
+		s.Level = c.Remaining(s.Now)
+	case !s.Algorithm.Windowed():
+		s.Level = s.Holds + c.Available(s.Now)
+	}
 }
 
 // learn is the change that takes in the centre's answer.

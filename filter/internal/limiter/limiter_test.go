@@ -4,6 +4,7 @@ import (
 	"maps"
 	"reflect"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
@@ -321,6 +322,41 @@ func TestWhatWasNotAskedIsNotKnown(t *testing.T) {
 	req, status := n.begin("x-who", "second")
 	if status != limiter.Refused || req.Refusing != 0 || !req.Hits[0].Known || req.Hits[1].Known {
 		t.Errorf("%v %+v", status, req.Hits)
+	}
+}
+
+// A look tells what is left. Of a bucket that nothing is known of, or of a strict one each time, the control plane says it; of
+// others it is what was left and has come back since.
+func TestALookIsTrue(t *testing.T) {
+	const policies = `{"name":"p","partition":["header:x-who"],"limit":{"quota":60,"window":"1m"},"cost":{"header":"x-cost","max":60},"mode":"MODE"}`
+	look := []string{"x-who", "me", "x-cost", "0"}
+	for _, mode := range []string{"leased", "strict"} {
+		n := newNode(t, true, strings.Replace(policies, "MODE", mode, 1))
+		left := func(headers ...string) (remaining int64, asked bool) {
+			req, status := n.begin(headers...)
+			if asked = status == limiter.Paused; asked {
+				status = n.answer(200, req)
+			}
+			if status != limiter.Allowed || !req.Hits[0].Known {
+				t.Fatalf("%s: %v %+v", mode, status, req.Hits[0])
+			}
+			return req.Hits[0].Remaining, asked
+		}
+		for _, step := range []struct {
+			after quota.Instant
+			cost  string
+			left  int64
+			asks  bool
+		}{
+			{0, "0", 60, true}, {0, "0", 60, mode == "strict"}, {0, "20", 40, true}, {0, "0", 40, mode == "strict"},
+			{5*sec + sec/5, "0", 45, mode == "strict"}, {100 * sec, "0", 60, mode == "strict"},
+		} {
+			n.now += step.after
+			look[3] = step.cost
+			if got, asked := left(look...); got != step.left || asked != step.asks {
+				t.Errorf("%s: at cost %s %v later %d are left (asked: %v), want %d (%v)", mode, step.cost, step.after, got, asked, step.left, step.asks)
+			}
+		}
 	}
 }
 

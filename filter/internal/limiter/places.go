@@ -64,7 +64,7 @@ func (l *Limiter) takeKept(req *Request, h *Hit, now quota.Instant, commit bool)
 	}
 	l.full = full{now: now}
 	_ = l.store.Update(bucketstore.Kind(p.Kind), p.Key, now, &l.full) // It stores nothing, so nothing can be in its way.
-	h.Remaining, h.Reset, h.Retry = 0, quota.Span(max(l.full.at, p.At)-now), 0
+	h.Known, h.Remaining, h.Reset, h.Retry = true, 0, quota.Span(max(l.full.at, p.At)-now), 0
 	if h.settled = commit; commit {
 		h.release, h.params, h.after = p.At, p.Params, p.After
 	}

@@ -141,7 +141,13 @@ func TestAQueueHasNoTokensInHand(t *testing.T) {
 		t.Errorf("%v without asking", status)
 	}
 	n.push(3, `{"name":"p","partition":[],"algorithm":"leaky_bucket","cost":{"header":"x-cost","max":5},"limit":{"quota":10,"window":"1s"},"mode":"strict"}`)
-	if _, status := n.begin("x-cost", "0"); status != limiter.Allowed {
+	n.calls[0](200)
+	n.calls = nil
+	req, status := n.begin("x-cost", "0")
+	if status != limiter.Paused {
+		t.Fatalf("%v at no cost: the control plane has not been asked what is left", status)
+	}
+	if status = n.answer(200, req); status != limiter.Allowed {
 		t.Errorf("%v at no cost", status)
 	}
 }
