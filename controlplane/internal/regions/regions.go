@@ -115,15 +115,42 @@ func (s *Service) Nodes(own int64) int64 {
 // Run reads, counts and moves until ctx ends.
 func (s *Service) Run(ctx context.Context) {
 	for {
-		timed, cancel := context.WithTimeout(ctx, patience)
-		s.note(ctx, s.step(timed))
-		cancel()
+		s.pass(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(readEvery):
 		}
 	}
+}
+
+// pass is one pass of Run. What was wrong is over only once the document of all regions can be read and written again: between two
+// rounds nothing is asked of it.
+func (s *Service) pass(ctx context.Context) {
+	timed, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	s.mu.Lock()
+	troubled := s.trouble != ""
+	s.mu.Unlock()
+	err := s.step(timed)
+	if err == nil && troubled {
+		err = s.probe(timed)
+	}
+	s.note(ctx, err)
+}
+
+// probe writes the document of all regions as it is.
+func (s *Service) probe(ctx context.Context) error {
+	document, at, err := s.fetch(ctx)
+	if err != nil || at == 0 {
+		return err
+	}
+	text, err := json.Marshal(document)
+	if err != nil {
+		return err
+	}
+	_, err = s.shared.Swap(ctx, at, text)
+	return err
 }
 
 // note logs what is wrong once, and when it is over.
@@ -144,7 +171,7 @@ func (s *Service) note(ctx context.Context, err error) {
 	}
 }
 
-// step reads the record and does what is due. It is one pass of Run.
+// step reads the record and does what is due.
 func (s *Service) step(ctx context.Context) error {
 	record, revision, now, err := s.load(ctx)
 	if err != nil {

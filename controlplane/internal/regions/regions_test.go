@@ -1,6 +1,7 @@
 package regions
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -305,6 +307,66 @@ func TestACutOffRegionKeepsItsShare(t *testing.T) {
 	if v := w.replicas["us"][0].View(); v.Trouble != "" || v.Age < 290 {
 		t.Errorf("the cut off region says %+v", v)
 	}
+}
+
+// Trouble lasts until the document of all regions can be written again, on each replica, and is logged once.
+func TestTroubleLasts(t *testing.T) {
+	w := newWorld(t, 1, map[string]int64{"eu": 1, "us": 1}, policy.Counting{}, 1000, quota.Second, 1000)
+	var log bytes.Buffer
+	for _, s := range w.replicas["us"] {
+		s.log = slog.New(slog.NewTextHandler(&log, nil))
+	}
+	away, readOnly := false, false
+	w.cut["us"] = false
+	shared := &line{w.document, func() bool { return away }}
+	for _, s := range w.replicas["us"] {
+		s.shared = &oneWay{shared, &readOnly}
+	}
+	pass := func(seconds int) (troubled []int) {
+		for range seconds {
+			n := 0
+			for _, s := range w.replicas["us"] {
+				s.pass(t.Context())
+				if s.View().Trouble != "" {
+					n++
+				}
+			}
+			troubled = append(troubled, n)
+			w.now += quota.Instant(quota.Second)
+		}
+		return troubled
+	}
+	if got := slices.Max(pass(30)); got != 0 {
+		t.Fatalf("%d replicas are in trouble before anything happens", got)
+	}
+	for name, broken := range map[string]*bool{"away": &away, "read-only": &readOnly} {
+		log.Reset()
+		*broken = true
+		pass(11) // Until a round was due.
+		if got := pass(60); slices.Min(got) < 1 {
+			t.Errorf("%s: replicas in trouble, second by second: %v", name, got)
+		}
+		if warned := strings.Count(log.String(), "level=WARN"); warned < 1 || warned > 2 || strings.Contains(log.String(), "level=INFO") {
+			t.Errorf("%s: log\n%s", name, log.String())
+		}
+		*broken = false
+		if got := pass(3); got[2] != 0 {
+			t.Errorf("%s, and well again: %v", name, got)
+		}
+	}
+}
+
+// oneWay is a cell that can be read and, while it is told so, not be written.
+type oneWay struct {
+	*line
+	readOnly *bool
+}
+
+func (o *oneWay) Swap(ctx context.Context, revision uint64, value []byte) (bool, error) {
+	if *o.readOnly {
+		return false, errAway
+	}
+	return o.line.Swap(ctx, revision, value)
 }
 
 // A replica that cannot read what its region uses grants nothing after three seconds: the share may have been given away.
