@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -54,6 +55,11 @@ type Store struct {
 	stop chan struct{}
 	done sync.WaitGroup
 	once sync.Once
+
+	mu    sync.Mutex
+	saved time.Time // when counters were last saved
+	fails error     // why they cannot be, as of the last try
+	now   func() time.Time
 }
 
 // Options vary a store. The zero value is what production uses.
@@ -77,20 +83,24 @@ func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
 		o.MaxBuckets = maxBuckets
 	}
 	path := filepath.Join(dir, fileName)
-	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait})
+	err := inspect(path)
+	var db *bolt.DB
+	if err == nil {
+		db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait})
+	}
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("%s is in use by another process: stop it, or choose another data directory", path)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot open %s: %w", path, err)
+		return nil, fmt.Errorf("cannot open the store: %w", err)
 	}
-	s := &Store{db: db, log: log, stop: make(chan struct{})}
+	s := &Store{db: db, log: log, stop: make(chan struct{}), saved: o.Now(), now: o.Now}
 	s.ledgers.init(o.MaxBuckets)
 	if s.ledgers.fill = leases.LostFill; o.LostFill != nil {
 		s.ledgers.fill = *o.LostFill
 	}
 	s.nodes.init(o.Now)
-	if err := s.load(o.Now); err != nil {
+	if err := s.loadSafely(path, o.Now); err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot read %s: %w", path, err), db.Close())
 	}
 	if !o.SaveByHand {
@@ -146,7 +156,11 @@ func (s *Store) saveRegularly() {
 		}
 		err := s.Save()
 		if err != nil && !failing {
-			s.log.Error("the counters cannot be saved; a crash now would refill them to the share of --lost-fill", "error", err)
+			s.log.Error("the counters cannot be saved; a crash now would refill them to the share of --lost-fill",
+				"disk_full", errors.Is(err, syscall.ENOSPC), "error", err)
+		}
+		if err == nil && failing {
+			s.log.Info("the counters are saved again")
 		}
 		failing = err != nil
 	}
@@ -154,6 +168,13 @@ func (s *Store) saveRegularly() {
 
 // Save writes what has changed since the last save.
 func (s *Store) Save() error { return s.save(false) }
+
+// Saved is how long ago the counters were last saved, and why the last try failed, nil if it did not.
+func (s *Store) Saved() (ago time.Duration, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.now().Sub(s.saved), s.fails
+}
 
 func (s *Store) save(last bool) error {
 	changes := s.ledgers.changes(s.clock.now())
@@ -174,6 +195,11 @@ func (s *Store) save(last bool) error {
 	})
 	if err != nil {
 		s.ledgers.dirtyAgain(changes)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fails = err; err == nil {
+		s.saved = s.now()
 	}
 	return err
 }

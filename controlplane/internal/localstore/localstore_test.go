@@ -381,3 +381,26 @@ func BenchmarkGrant(b *testing.B) {
 		}
 	}
 }
+
+// A store that cannot save says since when, and that it is over.
+func TestSavedSaysWhen(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s, err := localstore.Open(t.TempDir(), slog.New(slog.DiscardHandler), localstore.Options{SaveByHand: true, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		broken bool
+		want   time.Duration
+	}{{false, 0}, {true, 7 * time.Second}, {true, 14 * time.Second}} {
+		if now = now.Add(7 * time.Second); step.broken {
+			s.Break()
+		}
+		if err := s.Save(); (err != nil) != step.broken {
+			t.Fatalf("broken %v: %v", step.broken, err)
+		}
+		if ago, err := s.Saved(); ago != step.want || (err != nil) != step.broken {
+			t.Errorf("broken %v: saved %v ago, %v", step.broken, ago, err)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package localstore_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/localstore"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+)
+
+// stored is a file with some versions in it.
+func stored(t *testing.T) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	s, err := localstore.Open(dir, slog.New(slog.DiscardHandler), localstore.Options{SaveByHand: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range uint64(30) {
+		v := policies.Version{Number: n + 1, Digest: fmt.Sprint(n), Document: bytes.Repeat([]byte("x"), 500)}
+		if err := s.Append(t.Context(), n, v, audit.Entry{Action: "policyset.put"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(filepath.Join(dir, "weir.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// opened opens a file with the given content, and returns what it says of it and whether it has left it as it was.
+func opened(t *testing.T, content []byte) (err error, untouched bool) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "weir.db")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := localstore.Open(filepath.Dir(path), slog.New(slog.DiscardHandler), localstore.Options{SaveByHand: true})
+	after, e := os.ReadFile(path)
+	if e != nil {
+		t.Fatal(e)
+	}
+	if err == nil {
+		if e := s.Close(); e != nil {
+			t.Fatal(e)
+		}
+	}
+	return err, bytes.Equal(after, content)
+}
+
+// A damaged file is named with what to do, and stays as it is.
+func TestDamagedFiles(t *testing.T) {
+	file := stored(t)
+	pages := func(from, to int) []byte {
+		b := bytes.Clone(file)
+		for i := from; i < to; i++ {
+			b[i] ^= 0x5a
+		}
+		return b
+	}
+	for name, content := range map[string][]byte{
+		"cut off":         file[:12000],
+		"cut in half":     file[:len(file)/2],
+		"noise":           bytes.Repeat([]byte("noise"), 10000),
+		"one letter":      []byte("x"),
+		"pages flipped":   pages(2*4096, len(file)),
+		"a header gone":   pages(5*4096, 5*4096+16),
+		"its first pages": pages(0, 2*4096),
+	} {
+		err, untouched := opened(t, content)
+		if err == nil || !strings.Contains(err.Error(), "weir.db is damaged (") || !strings.Contains(err.Error(), "restore a backup of the data directory") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !untouched {
+			t.Errorf("%s: the file has been changed", name)
+		}
+	}
+	if err, _ := opened(t, file); err != nil {
+		t.Errorf("a sound file: %v", err)
+	}
+}
+
+// Whatever bytes are flipped, nothing panics.
+func TestNoDamagePanics(t *testing.T) {
+	const seed = 7
+	random := rand.New(rand.NewPCG(seed, 1))
+	file := stored(t)
+	refused := 0
+	for range 200 {
+		b := bytes.Clone(file)
+		at := random.IntN(len(b))
+		for i := at; i < min(len(b), at+1+random.IntN(64)); i++ {
+			b[i] = byte(random.Uint32())
+		}
+		if err, untouched := opened(t, b); err != nil {
+			refused++
+			if !untouched && strings.Contains(err.Error(), "nothing was changed") {
+				t.Errorf("at %d (seed %d): the file was changed: %v", at, seed, err)
+			}
+		}
+	}
+	if refused == 0 {
+		t.Errorf("none of 200 damaged files was refused (seed %d)", seed)
+	}
+}
