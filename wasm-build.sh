@@ -6,6 +6,7 @@
 #   -o FILE             where to write the module (default: build/weir.wasm)
 #   --keep-all-exports  do not strip the callbacks that the filter does not use: for test guests
 #   --compiler-only     make sure that there is a compiler, and stop
+#   --build-id          print by what `weir get nodes` shows this build of the filter, and stop
 #   PACKAGE DIRECTORY   default: ./filter
 #
 # An official TinyGo, 0.41 or newer, is used if it is on the PATH. Otherwise TinyGo is built once, from the Go modules that
@@ -19,11 +20,13 @@ output=build/weir.wasm
 package=./filter
 strip=yes
 compiler_only=no
+id_only=no
 while (($#)); do
 	case $1 in
 	-o) output=${2:?-o needs a file name}; shift 2 ;;
 	--keep-all-exports) strip=no; shift ;;
 	--compiler-only) compiler_only=yes; shift ;;
+	--build-id) id_only=yes; shift ;;
 	-h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit ;;
 	-*) die "unknown option $1, see --help" ;;
 	*) package=$1; shift ;;
@@ -34,6 +37,15 @@ output=$(realpath -m -- "$output")
 package=$(realpath -m -- "$package")
 repo=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 cache=${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}
+# A build is known by its sources, so that it is the same from a clone, an archive or a copy, and of two commits that differ elsewhere.
+build_id() {
+	(cd "$repo" && find filter shared go.mod go.sum wasm-build.sh -type f \( -name '*.go' ! -name '*_test.go' -o -name 'go.*' -o -name '*.sh' \) -print0 |
+		LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -c1-8)
+}
+if [[ $id_only == yes ]]; then
+	build_id
+	exit 0
+fi
 [[ $compiler_only == yes || -d $package ]] || die "there is no package directory $package"
 command -v go >/dev/null || die "Go is not on the PATH; install Go 1.26 or newer"
 
@@ -97,7 +109,7 @@ trap 'rm -rf "$work"' EXIT
 # Memory starts at half a megabyte because TinyGo doubles it when a third of it is not free: so it is 16 MB with the largest policy
 # sets, where from the smallest that holds the data it would be 25.
 flags=(-target="$target" -buildmode=c-shared -scheduler=none -gc=precise -opt=1 -no-debug -tags=custommalloc
-	"-ldflags=-extldflags=--initial-memory=524288")
+	"-ldflags=-X github.com/weir-proxy/weir/filter/internal/plugin.build=$(build_id) -extldflags=--initial-memory=524288")
 built=yes
 (cd "$package" && "${tinygo[@]}" build "${flags[@]}" -o "$work/built.wasm" .) 2>"$work/log" || built=no
 # The compiler's clang warns about target features it does not know; the rest of what it says is shown.

@@ -52,6 +52,8 @@ type Config struct {
 	Stopping context.Context
 	// Version is the build's.
 	Version string
+	// Unsaved says why the store cannot save what it counts, nil while it can. It may be nil.
+	Unsaved func() error
 }
 
 type server struct {
@@ -93,7 +95,7 @@ func newServer(config Config) (*server, error) {
 }
 
 // routes makes a handler of what each of add adds.
-func (s *server) routes(add ...func(*echo.Echo) error) (*echo.Echo, error) {
+func (s *server) routes(add ...func(*echo.Echo) error) (http.Handler, error) {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
 	e.Use(identify, harden, s.observe, s.obey)
@@ -107,7 +109,7 @@ func (s *server) routes(add ...func(*echo.Echo) error) (*echo.Echo, error) {
 			return nil, fmt.Errorf("%s %s is not described in api/openapi.yaml", r.Method, r.Path)
 		}
 	}
-	return e, nil
+	return withHead{e}, nil
 }
 
 // forProbes adds what Envoys ask to know whether this replica serves.
@@ -141,12 +143,18 @@ func (s *server) Healthz(context.Context, gen.HealthzRequestObject) (gen.Healthz
 // Readyz says whether requests should be sent here.
 func (s *server) Readyz(context.Context, gen.ReadyzRequestObject) (gen.ReadyzResponseObject, error) {
 	if s.Stopping.Err() != nil {
-		return nil, &failure{status: http.StatusServiceUnavailable, kind: "stopping", detail: "the control plane is shutting down"}
+		return nil, &failure{status: http.StatusServiceUnavailable, kind: "stopping", detail: "the control plane is shutting down", quiet: true}
 	}
 	if err := s.Hub.Ready(); err != nil {
-		return nil, &failure{status: http.StatusServiceUnavailable, kind: "store-unavailable", detail: reason(err), cause: err}
+		return nil, &failure{status: http.StatusServiceUnavailable, kind: "store-unavailable", detail: reason(err), cause: err, quiet: true}
 	}
-	return gen.Readyz200JSONResponse{Status: gen.Ready}, nil
+	answer := gen.Readyz200JSONResponse{Status: gen.Ready}
+	if s.Unsaved != nil {
+		if err := s.Unsaved(); err != nil {
+			answer.Warning = "the counters cannot be saved, a crash now would lose them: " + reason(err)
+		}
+	}
+	return answer, nil
 }
 
 // Version tells the build.

@@ -10,9 +10,11 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -575,12 +577,17 @@ func TestStoreAway(t *testing.T) {
 	p.put("*", set)
 	p.store.mode.Store("away")
 	for _, c := range []call{
-		{"root", "GET", "/v1/policyset", nil, ""},
 		{"root", "PUT", "/v1/policyset", map[string]string{"If-Match": "*"}, set},
-		{"root", "GET", "/v1/versions", nil, ""},
+		{"root", "GET", "/v1/versions/9", nil, ""},
 		{"envoy", "POST", "/node/v1/leases", nil, string(wire.AppendLeaseRequest(nil, wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{{Waiting: 1, Cost: 1}}}))},
 	} {
 		p.problem(p.do(c), 503, "store-unavailable")
+	}
+	for path, want := range map[string]string{"/v1/policyset": set, "/v1/policies/a": `"name":"a"`, "/v1/versions": `"version":1,`, "/v1/versions/1": `"version":1,`} {
+		w := p.do(call{"root", "GET", path, nil, ""})
+		if held := w.Header().Get(api.HeldHeader); w.Code != 200 || !strings.Contains(w.Body.String(), want) || !strings.HasPrefix(held, "this is what this control plane holds: ") {
+			t.Errorf("%s: %d, %q: %s", path, w.Code, held, w.Body)
+		}
 	}
 	if !strings.Contains(p.log.String(), "secret internals") {
 		t.Error("the log does not say why")
@@ -589,12 +596,104 @@ func TestStoreAway(t *testing.T) {
 		t.Errorf("the snapshot in memory is not served: %d", w.Code)
 	}
 	p.eventually("/readyz", 503)
-	p.problem(p.do(call{"", "GET", "/readyz", nil, ""}), 503, "store-unavailable")
+	before := strings.Count(p.log.String(), "request failed")
+	for range 20 {
+		p.problem(p.do(call{"", "GET", "/readyz", nil, ""}), 503, "store-unavailable")
+	}
+	if said := strings.Count(p.log.String(), "request failed") - before; said > 0 {
+		t.Errorf("twenty calls of /readyz are logged %d times", said)
+	}
 	if w := p.do(call{"", "GET", "/healthz", nil, ""}); w.Code != 200 {
 		t.Errorf("healthz: %d", w.Code)
 	}
 	p.store.mode.Store("")
 	p.eventually("/readyz", 200)
+
+	empty := newPlane(t) // One that holds nothing.
+	empty.store.mode.Store("away")
+	for _, path := range []string{"/v1/policyset", "/v1/policies/a", "/v1/versions"} {
+		empty.problem(empty.do(call{"root", "GET", path, nil, ""}), 503, "store-unavailable")
+	}
+}
+
+// HEAD is GET without a body, on every path that has that.
+func TestHead(t *testing.T) {
+	p := newPlane(t)
+	p.put("*", set)
+	server := httptest.NewServer(p.handler)
+	defer server.Close()
+	for path, status := range map[string]int{
+		"/healthz": 200, "/readyz": 200, "/version": 200, "/metrics": 200, "/openapi.yaml": 200, "/docs": 200, "/v1/policyset": 200, "/v1/nodes": 200,
+		"/v1/versions/9": 404, "/nothing": 404, "/node/v1/leases": 405,
+	} {
+		p.eventually("/readyz", 200)
+		var got [2]*http.Response
+		for i, method := range []string{"GET", "HEAD"} {
+			r, err := http.NewRequest(method, server.URL+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Authorization", "Bearer token of root")
+			if got[i], err = server.Client().Do(r); err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(got[i].Body)
+			if got[i].Body.Close(); err != nil || (len(body) > 0) != (method == "GET") {
+				t.Errorf("%s %s: %d bytes, %v", method, path, len(body), err)
+			}
+		}
+		if get, head := got[0], got[1]; head.StatusCode != status || get.StatusCode != status || head.Header.Get("ETag") != get.Header.Get("ETag") ||
+			head.Header.Get("Content-Type") != get.Header.Get("Content-Type") {
+			t.Errorf("%s: HEAD %d %v, GET %d %v; want %d", path, head.StatusCode, head.Header, get.StatusCode, get.Header, status)
+		}
+	}
+}
+
+// Only the ETag itself is the ETag.
+func TestIfMatchIsExact(t *testing.T) {
+	p := newPlane(t)
+	p.put("*", set)
+	for tag, status := range map[string]int{`"01"`: 400, `"+1"`: 400, `"1 "`: 400, `W/"1"`: 400, `"2"`: 412, `"1"`: 200} {
+		if w := p.put(tag, set); w.Code != status {
+			t.Errorf("%s: %d %s, want %d", tag, w.Code, w.Body, status)
+		}
+	}
+}
+
+// What the log says of a request without a token is true, whatever its header holds.
+func TestAnotherSchemeIsNoToken(t *testing.T) {
+	p := newPlane(t)
+	p.problem(p.do(call{"", "GET", "/v1/nodes", map[string]string{"Authorization": "Basic token of root"}, ""}), 401, "unauthorized")
+	if log := p.log.String(); !strings.Contains(log, "there is no Authorization header of the scheme Bearer") || strings.Contains(log, "token=root") {
+		t.Errorf("log %s", log)
+	}
+}
+
+// A body that is nothing is said to be nothing, once.
+func TestNoDocument(t *testing.T) {
+	p := newPlane(t)
+	for body, want := range map[string]string{"": "the document is empty", "a: [": "the document cannot be read: "} {
+		if got := p.problem(p.put("*", body), 400, "unparsable"); !strings.HasPrefix(got.Detail, want) || strings.Count(got.Detail, "the document") != 1 {
+			t.Errorf("%q: %s", body, got.Detail)
+		}
+	}
+}
+
+// A store that cannot save is no reason to send requests elsewhere, but one to look.
+func TestReadyzWarnsOfAFullDisk(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{nil, "{\"status\":\"ready\"}\n"},
+		{&os.PathError{Op: "write", Path: "/secret/weir.db", Err: syscall.ENOSPC},
+			"{\"status\":\"ready\",\"warning\":\"the counters cannot be saved, a crash now would lose them: the disk of the store is full\"}\n"},
+	} {
+		p := newPlaneWith(t, func(config *api.Config) { config.Unsaved = func() error { return c.err } })
+		if w := p.do(call{"", "GET", "/readyz", nil, ""}); w.Code != 200 || w.Body.String() != c.want {
+			t.Errorf("%v: %d %s", c.err, w.Code, w.Body)
+		}
+	}
 }
 
 func TestPanicIsAProblem(t *testing.T) {

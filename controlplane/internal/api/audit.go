@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
@@ -28,6 +30,9 @@ func (s *server) ListAudit(ctx context.Context, r gen.ListAuditRequestObject) (g
 	size, token, err := page(r.Params.PageSize, r.Params.PageToken)
 	if err != nil {
 		return nil, err
+	}
+	if of, _, _ := strings.Cut(r.Params.Resource, "/"); of != "" && !slices.Contains(audit.Resources, of) {
+		return nil, badRequest("resource must begin with one of %s", strings.Join(audit.Resources, ", "))
 	}
 	query := audit.Query{Before: token, Since: r.Params.Since, By: r.Params.By, Resource: r.Params.Resource}
 	list, next, err := audit.Find(ctx, s.Audit, query, size)

@@ -105,6 +105,12 @@ func TestAuditFilters(t *testing.T) {
 			t.Errorf("%s: %d entries, want %d", query, len(got.Entries), want)
 		}
 	}
+	for _, resource := range []string{"policy", "policie/a", "nothing"} {
+		got := p.problem(p.do(call{"root", "GET", "/v1/audit?resource=" + resource, nil, ""}), 400, "bad-request")
+		if !strings.Contains(got.Detail, "policyset, policies, rollout, consumers, keys, enforcement") {
+			t.Errorf("%s: %s", resource, got.Detail)
+		}
+	}
 	seen, token := 0, ""
 	for {
 		page := p.audit("page_size=2&page_token=" + token)

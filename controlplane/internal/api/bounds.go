@@ -87,8 +87,8 @@ func source(c echo.Context, token string) string {
 func (s *server) authorize(c echo.Context, op *operation) (auth.Token, error) {
 	scheme, secret, _ := strings.Cut(c.Request().Header.Get(echo.HeaderAuthorization), " ")
 	token, err := s.Tokens.Find(strings.TrimSpace(secret))
-	if err == nil && !strings.EqualFold(scheme, "bearer") {
-		err = auth.ErrUnknown
+	if !strings.EqualFold(scheme, "bearer") { // What it holds may be a token, which is none of the log's business.
+		token, err = auth.Token{}, errScheme
 	}
 	if err != nil {
 		return token, s.unauthorized(c, token, err)
@@ -104,6 +104,9 @@ func (s *server) authorize(c echo.Context, op *operation) (auth.Token, error) {
 	}
 	return token, nil
 }
+
+// errScheme: there is no token to look at.
+var errScheme = errors.New("it shows no token: there is no Authorization header of the scheme Bearer")
 
 // admit charges a request to its token, that of a node to its source.
 func (s *server) admit(c echo.Context, op *operation, token auth.Token) error {

@@ -337,6 +337,7 @@ func TestExamplesAreTrue(t *testing.T) {
 	shown(p.do(call{"ed", "PUT", "/v1/policyset", map[string]string{"If-Match": "*"}, strings.Replace(set, "10", "0", 1)}), "PUT", "/v1/policyset", 422, id)
 	p.store.mode.Store("panic")
 	shown(p.do(call{"eyes", "GET", "/v1/versions", nil, ""}), "GET", "/v1/versions", 500, id)
+	p = newPlane(t) // One that holds nothing.
 	p.store.mode.Store("away")
 	shown(p.do(call{"eyes", "GET", "/v1/versions", nil, ""}), "GET", "/v1/versions", 503, id)
 
@@ -476,7 +477,7 @@ func TestEveryOperationRefusesInItsWords(t *testing.T) {
 		{"ed", "DELETE", alice, match("", ""), ""},
 		{"ed", "POST", "/v1/consumers", match("", ""), batch},
 		{"envoy", "POST", "/node/v1/consumers", nil, question},
-		{"eyes", "GET", "/v1/versions/1", nil, ""},
+		{"eyes", "GET", "/v1/versions/7", nil, ""},
 		{"eyes", "GET", "/v1/versions/7/diff", nil, ""},
 		{"ed", "POST", "/v1/versions/1/rollback", match("", ""), ""},
 		{"ed", "PUT", "/v1/policies/a", match("", ""), "{}"},

@@ -47,7 +47,7 @@ func (s *server) key(name string, params gen.GetKeyParams) (k bucketKey, err err
 	}
 	p, ok := current.Policy(name)
 	if !ok {
-		return k, &failure{status: http.StatusNotFound, kind: "not-found", detail: "the policy set has no policy of this name"}
+		return k, policydoc.ErrNoPolicy
 	}
 	values, err := partitionValues(current.Set, p, params.Partition, params.Source)
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *server) adjustOne(ctx context.Context, k leases.Key, c lease.Change, e 
 			return held, err
 		}
 		current, _ := s.Policies.Current()
-		if current.Version.Number == k.By.Version.Number {
+		if current.Version.Is(k.By.Version.Number, k.By.Version.Mark()) {
 			return held, err
 		}
 		k.By = current

@@ -41,6 +41,19 @@ func saneID(id string) bool {
 		strings.Trim(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == ""
 }
 
+// withHead answers HEAD as GET (RFC 9110, 9.1); the server leaves out the body by the request that it has read.
+type withHead struct{ *echo.Echo }
+
+// ServeHTTP implements http.Handler.
+func (h withHead) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodHead {
+		asked := *r
+		asked.Method = http.MethodGet
+		r = &asked
+	}
+	h.Echo.ServeHTTP(w, r)
+}
+
 // bare lets a browser do nothing with an answer but show it.
 const bare = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -97,6 +110,7 @@ func (s *server) fail(err error, c echo.Context) {
 	switch {
 	case errors.Is(err, context.Canceled) && c.Request().Context().Err() != nil:
 		s.Log.Debug("the caller went away", "id", p.RequestID, "error", err.Error())
+	case quiet(err):
 	case p.Status >= http.StatusInternalServerError:
 		s.Log.Error("request failed", "id", p.RequestID, "method", c.Request().Method, "route", c.Path(), "error", err.Error())
 	}
@@ -122,6 +136,12 @@ func (s *server) fail(err error, c echo.Context) {
 	}
 }
 
+// quiet reports whether an error is in the log by itself.
+func quiet(err error) bool {
+	f := (*failure)(nil)
+	return errors.As(err, &f) && f.quiet
+}
+
 // caller is what handlers know of a request beside what the description names.
 type caller struct {
 	// name and role are the token's, id is the request's.
@@ -130,8 +150,20 @@ type caller struct {
 	id   string
 	// accept and contentType are the headers, which a description may not declare as parameters.
 	accept, contentType string
+	// answer are the headers of the answer.
+	answer http.Header
 	// header is all of them: callers of the service say who they are in one that the policy set names.
 	header http.Header
+}
+
+// HeldHeader says on an answer that the store is away, and that it is what this replica holds.
+const HeldHeader = "Weir-Held"
+
+// noteHeld sets HeldHeader if the store is away.
+func noteHeld(ctx context.Context, away error) {
+	if answer := callerOf(ctx).answer; away != nil && answer != nil {
+		answer.Set(HeldHeader, "this is what this control plane holds: "+reason(away))
+	}
 }
 
 type callerKey struct{}

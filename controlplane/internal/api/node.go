@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
-	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -219,18 +217,4 @@ func waitParam(c echo.Context) (time.Duration, error) {
 		return 0, badRequest("wait must be a length of time like 25s")
 	}
 	return min(wait, maxWait), nil
-}
-
-// reason says without internals why the store cannot be followed.
-func reason(err error) string {
-	var network *net.OpError
-	switch {
-	case errors.Is(err, push.ErrNotReady), errors.Is(err, policies.ErrUnreadable):
-		return err.Error()
-	case errors.Is(err, context.DeadlineExceeded):
-		return "the store does not answer in time"
-	case errors.As(err, &network):
-		return "the store cannot be reached: " + network.Op + ": " + network.Err.Error()
-	}
-	return "the store cannot be followed; the log says why"
 }

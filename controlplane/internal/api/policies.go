@@ -15,10 +15,11 @@ const mergePatch = "application/merge-patch+json"
 
 // GetPolicy answers with JSON, or with YAML if the client asks for that by name. The ETag is the whole policy set's.
 func (s *server) GetPolicy(ctx context.Context, r gen.GetPolicyRequestObject) (gen.GetPolicyResponseObject, error) {
-	v, err := s.Policies.Newest(ctx)
+	v, away, err := s.Policies.Newest(ctx)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
+	noteHeld(ctx, away)
 	want, who := policydoc.JSON, callerOf(ctx)
 	if who.accepts(policydoc.YAML) && !who.accepts(policydoc.JSON) {
 		want = policydoc.YAML

@@ -20,10 +20,11 @@ func etag(version uint64) string { return `"` + strconv.FormatUint(version, 10) 
 
 // GetPolicySet answers with the document as it was written, or as JSON if the client asks for that by name.
 func (s *server) GetPolicySet(ctx context.Context, r gen.GetPolicySetRequestObject) (gen.GetPolicySetResponseObject, error) {
-	v, err := s.Policies.Newest(ctx)
+	v, away, err := s.Policies.Newest(ctx)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
+	noteHeld(ctx, away)
 	known := gen.NotModifiedResponseHeaders{ETag: etag(v.Number), Vary: "Accept", CacheControl: "no-cache"}
 	if r.Params.IfNoneMatch == known.ETag {
 		return gen.GetPolicySet304Response{Headers: known}, nil
@@ -120,7 +121,7 @@ func ifMatch(text gen.IfMatch) (version uint64, any bool, err error) {
 	case text == "*":
 		return 0, true, nil
 	case len(text) > 2 && text[0] == '"' && text[len(text)-1] == '"':
-		if version, err = strconv.ParseUint(text[1:len(text)-1], 10, 53); err == nil {
+		if version, err = strconv.ParseUint(text[1:len(text)-1], 10, 53); err == nil && etag(version) == text {
 			return version, false, nil
 		}
 	}

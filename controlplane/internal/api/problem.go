@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -48,6 +49,8 @@ type failure struct {
 	wait time.Duration
 	// cause goes to the log, not to the client.
 	cause error
+	// quiet: the log has the cause already, once, and does without each call.
+	quiet bool
 }
 
 func (f *failure) Error() string {
@@ -68,10 +71,11 @@ func storeFailure(err error) error {
 	if known(err) {
 		return err
 	}
-	return &failure{
-		status: http.StatusServiceUnavailable, kind: "store-unavailable",
-		detail: "the store does not answer; try again", cause: err,
+	detail := "the store does not answer; try again"
+	if said := Cause(err); said != "" {
+		detail = said + "; try again"
 	}
+	return &failure{status: http.StatusServiceUnavailable, kind: "store-unavailable", detail: detail, cause: err}
 }
 
 func known(err error) bool {
@@ -107,7 +111,7 @@ func problemOf(err error) Problem {
 	case errors.Is(err, policies.ErrUnreadable): // which wraps one of the next two
 		return newProblem(http.StatusInternalServerError, "unreadable", "the stored policy set was written by another version of weir and this one cannot read it")
 	case errors.As(err, &syntax):
-		return newProblem(http.StatusBadRequest, "unparsable", "the document "+syntax.Error())
+		return newProblem(http.StatusBadRequest, "unparsable", unparsable(syntax))
 	case errors.As(err, &problems):
 		p := newProblem(http.StatusUnprocessableEntity, "invalid-policy-set", "the policy set is refused as a whole; nothing has been changed")
 		p.Problems = problems
@@ -116,7 +120,7 @@ func problemOf(err error) Problem {
 		return newProblem(http.StatusPreconditionFailed, "changed-meanwhile",
 			"the policy set is no longer the version that If-Match names: get it again, apply your change to that, and put it with its ETag")
 	case errors.Is(err, policydoc.ErrNoPolicy):
-		return newProblem(http.StatusNotFound, "not-found", "the policy set has no policy of this name; PUT adds one")
+		return newProblem(http.StatusNotFound, "not-found", "the policy set has no policy of this name: weir get policies lists them; PUT adds one")
 	case errors.Is(err, policies.ErrNotFound):
 		return newProblem(http.StatusNotFound, "not-found", "there is no such version, or it has been dropped: the newest are kept")
 	case errors.Is(err, consumers.ErrConflict):
@@ -147,6 +151,14 @@ func problemOf(err error) Problem {
 		return newProblem(http.StatusMethodNotAllowed, "method-not-allowed", "the Allow header names the methods of this path")
 	}
 	return newProblem(http.StatusInternalServerError, "internal", "something went wrong here; the log has more under the request id")
+}
+
+// unparsable says where and why a body is no document.
+func unparsable(err *policydoc.SyntaxError) string {
+	if strings.HasPrefix(err.Error(), "the document") {
+		return err.Error()
+	}
+	return "the document cannot be read: " + err.Error()
 }
 
 func newProblem(status int, kind, detail string) Problem {

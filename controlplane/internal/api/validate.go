@@ -29,7 +29,7 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 		if op == nil {
 			return next(c)
 		}
-		who := caller{header: c.Request().Header, id: requestID(c), accept: c.Request().Header.Get("Accept"), contentType: c.Request().Header.Get("Content-Type")}
+		who := caller{answer: c.Response().Header(), header: c.Request().Header, id: requestID(c), accept: c.Request().Header.Get("Accept"), contentType: c.Request().Header.Get("Content-Type")}
 		if !op.open {
 			token, err := s.authorize(c, op)
 			if err != nil {

@@ -24,10 +24,11 @@ func (s *server) ListVersions(ctx context.Context, r gen.ListVersionsRequestObje
 			return nil, errToken
 		}
 	}
-	versions, err := s.Policies.List(ctx, before, size+1)
+	versions, away, err := s.Policies.List(ctx, before, size+1)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
+	noteHeld(ctx, away)
 	answer := gen.ListVersions200JSONResponse{Versions: versions}
 	if len(versions) > size {
 		answer.Versions = versions[:size]
@@ -41,10 +42,11 @@ func (s *server) ListVersions(ctx context.Context, r gen.ListVersionsRequestObje
 
 // GetVersion answers with a version and its document as it was written.
 func (s *server) GetVersion(ctx context.Context, r gen.GetVersionRequestObject) (gen.GetVersionResponseObject, error) {
-	v, err := s.Policies.Load(ctx, r.Version)
+	v, away, err := s.Policies.Load(ctx, r.Version)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
+	noteHeld(ctx, away)
 	return gen.GetVersion200JSONResponse{Headers: gen.GetVersion200ResponseHeaders{ETag: etag(v.Number)}, Body: gen.VersionWithDocument{
 		Number: v.Number, Time: v.Time, Author: v.Author, Digest: v.Digest, Summary: v.Summary, Rollout: gen.VersionWithDocumentRollout(v.Rollout), Format: v.Format, Text: string(v.Document),
 	}}, nil

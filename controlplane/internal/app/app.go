@@ -114,7 +114,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	err = a.open(s, api.Config{
 		Policies: sets, Consumers: people, Enforcement: a.orders, Audit: st, Decisions: recent, Nodes: registry, Leases: granting, Hub: a.hub, Regions: a.regions,
 		Tokens: a.tokens, TokenRate: s.Limits.API, NodeRate: s.Limits.Node, Tracing: follow,
-		Metrics: m, Log: log, Now: time.Now, Stopping: stopping, Version: version,
+		Metrics: m, Log: log, Now: time.Now, Stopping: stopping, Version: version, Unsaved: a.unsaved,
 	})
 	if err != nil {
 		return nil, errors.Join(err, a.Close())
@@ -129,6 +129,23 @@ func (a *App) follow(s settings.Settings) {
 		a.watch = auth.NewWatch(s.TokensFile, a.tokens, a.log)
 		a.watch.Look(time.Now())
 	}
+}
+
+// saver is a store that saves what it counts now and then.
+type saver interface {
+	// Saved is how long ago it last did, and why the last try failed.
+	Saved() (ago time.Duration, err error)
+}
+
+var _ saver = (*localstore.Store)(nil)
+
+// unsaved says why the store cannot save what it counts, nil while it can.
+func (a *App) unsaved() error {
+	if s, ok := a.store.(saver); ok {
+		_, err := s.Saved()
+		return err
+	}
+	return nil
 }
 
 // note remembers when the store was last followed.

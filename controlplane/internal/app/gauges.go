@@ -61,6 +61,7 @@ func (a *App) gauges(sets *policies.Service, registry *nodes.Registry) metrics.G
 			}
 			return 1
 		},
+		SaveAge: a.saveAge(),
 		PollAge: func() float64 { return time.Since(time.Unix(0, a.polled.Load())).Seconds() },
 		Expiring: func() map[string]float64 {
 			left := map[string]float64{}
@@ -69,5 +70,17 @@ func (a *App) gauges(sets *policies.Service, registry *nodes.Registry) metrics.G
 			}
 			return left
 		},
+	}
+}
+
+// saveAge reads how long ago the store saved what it counts; nil for a store that need not.
+func (a *App) saveAge() func() float64 {
+	s, ok := a.store.(saver)
+	if !ok {
+		return nil
+	}
+	return func() float64 {
+		ago, _ := s.Saved()
+		return ago.Seconds()
 	}
 }

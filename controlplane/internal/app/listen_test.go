@@ -279,7 +279,7 @@ func TestTheTokensFileIsFollowed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("")
+	write("# none yet")
 	s := bare(t)
 	s.TokensFile = path
 	p := startWith(t, s, slog.New(slog.DiscardHandler))
@@ -301,6 +301,6 @@ func TestTheTokensFileIsFollowed(t *testing.T) {
 		!strings.Contains(string(a.body), `weir_auth_failures_total{reason="unknown"}`) {
 		t.Errorf("the metrics lack it:\n%s", a.body)
 	}
-	write("")
+	write("# none")
 	until(401)
 }

@@ -22,6 +22,9 @@ const (
 	maxValue = 4 << 10
 )
 
+// Resources are what changes are about: the parts of Entry.Resource before the slash.
+var Resources = []string{"policyset", "policies", "rollout", "consumers", "keys", "enforcement"}
+
 // ErrCursor: what should name an entry is no ID.
 var ErrCursor = errors.New("the cursor is not the ID of an audit entry")
 

@@ -42,8 +42,12 @@ func (t Token) Line() string {
 	return line
 }
 
+// errEmpty: a tool that truncates a file before it writes it would lock everybody out for that moment.
+var errEmpty = errors.New("the file is empty: to have no tokens in it, leave a comment")
+
 // ParseFile reads a file of tokens, each on a line of its own: name, role, sum and, if it expires, when; # starts a comment. Several
-// tokens may have one name, and then have one role. With any problem the file is not to be used.
+// tokens may have one name, and then have one role. With any problem the file is not to be used; an
+// empty one is a problem, one of comments alone is none.
 func ParseFile(text []byte) (tokens Tokens, problems []error) {
 	roles, sums := map[string]Role{}, map[[sha256.Size]byte]bool{}
 	scanner := bufio.NewScanner(bytes.NewReader(text))
@@ -68,6 +72,9 @@ func ParseFile(text []byte) (tokens Tokens, problems []error) {
 		}
 		roles[t.Name], sums[t.Sum] = t.Role, true
 		tokens = append(tokens, t)
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		problems = append(problems, errEmpty)
 	}
 	if len(tokens) > MaxTokens {
 		problems = append(problems, fmt.Errorf("there are %d tokens; at most %d are allowed", len(tokens), MaxTokens))

@@ -121,7 +121,9 @@ func TestRotation(t *testing.T) {
 	w.write(after.Line())
 	w.expect("at last", "root", "new")
 	w.write()
-	w.expect("with an empty file", "root")
+	w.expect("with an empty file, as of a tool that has not written yet", "root", "new")
+	w.write("# none")
+	w.expect("with a comment alone", "root")
 }
 
 // A file that is broken or gone changes nothing, and the log says so once for each trouble.

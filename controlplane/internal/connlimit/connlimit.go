@@ -156,7 +156,7 @@ func (c *Conn) Close() error {
 		defer l.mu.Unlock()
 		l.forget(c)
 		l.count--
-		if l.count < l.bound-max(l.bound/10, 1) { // One less is what making room leaves.
+		if l.count < l.bound-max(l.bound/4, 1) { // A little less is what making room leaves.
 			l.atBound = false
 		}
 		close(l.left)

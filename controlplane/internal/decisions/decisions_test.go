@@ -207,6 +207,37 @@ func TestRefusalsAreFoundByConsumerAndPolicy(t *testing.T) {
 	}
 }
 
+// Refusals of an outage of the store are kept once it is back, as many as a replica remembers, whoever asks first.
+func TestRefusalsOfAnOutageAreKept(t *testing.T) {
+	for name, asks := range map[string]bool{"a query comes first": true, "another refusal does": false} {
+		w := newWorld(t)
+		one := w.replica("one")
+		const during = 1100
+		w.store.away = true
+		for n := range during {
+			r := refusal(byte(n))
+			r.Bucket[2] = byte(n >> 8)
+			if err := one.Note(t.Context(), &wire.Decisions{Version: 1, Node: []byte("n"), Refusals: []wire.Refusal{r}}); !errors.Is(err, errAway) {
+				t.Fatalf("%s: refusal %d: %v", name, n, err)
+			}
+			w.now = w.now.Add(100 * time.Millisecond)
+		}
+		w.store.away = false
+		want := 1000
+		if !asks {
+			w.now = w.now.Add(time.Minute)
+			w.note(one, wire.Decisions{Refusals: []wire.Refusal{refusal(1)}})
+			want++
+		}
+		if list, _, complete := w.find(one, decisions.Query{}, 2000); len(list) != want || !complete {
+			t.Errorf("%s: %d of the outage are found, want %d; complete %v", name, len(list), want, complete)
+		}
+		if list, _, _ := w.find(one, decisions.Query{}, 2000); len(list) != want {
+			t.Errorf("%s: asked again, there are %d", name, len(list))
+		}
+	}
+}
+
 // A flood can neither grow what is kept nor crowd out another policy.
 func TestWhatIsKeptIsBounded(t *testing.T) {
 	w := newWorld(t)

@@ -21,6 +21,8 @@ type Service struct {
 	mu sync.Mutex
 	// recent are the last refusals that this replica heard of, the newest last.
 	recent []Decision
+	// unsaved are the last ones that the store has not taken, the newest last.
+	unsaved []Decision
 	// quiet is until when a bucket's refusals for a reason are not kept again; second, kept and keptOf bound a second.
 	quiet  map[string]time.Time
 	second int64
@@ -70,11 +72,29 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 			s.meter(p.Policy, p.Tier, c.Refused)
 		}
 	}
-	if len(fresh) > 0 {
-		err = s.store.AppendDecisions(ctx, fresh)
-	}
+	err = s.save(ctx, fresh)
 	if publish != nil && err == nil {
 		err = s.store.PutTop(ctx, s.replica, publish)
+	}
+	return err
+}
+
+// save stores refusals, and before them those that the store has not taken so far. What it does not take now it is given later: at most
+// as many as this replica remembers.
+func (s *Service) save(ctx context.Context, fresh []Decision) error {
+	s.mu.Lock()
+	all := append(s.unsaved, fresh...)
+	s.unsaved = nil
+	s.mu.Unlock()
+	if len(all) == 0 {
+		return nil
+	}
+	err := s.store.AppendDecisions(ctx, all)
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.unsaved = append(all, s.unsaved...)
+		s.unsaved = slices.Clone(s.unsaved[max(0, len(s.unsaved)-remembered):])
 	}
 	return err
 }
@@ -130,6 +150,7 @@ func (s *Service) Find(ctx context.Context, q Query, limit int) (found []Decisio
 			return nil, "", false, err
 		}
 	}
+	_ = s.save(ctx, nil) // A store that is away is noticed below.
 	if oldest := s.now().Add(-Age); q.Since.Before(oldest) {
 		q.Since = oldest
 	}

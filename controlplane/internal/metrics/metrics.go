@@ -45,6 +45,8 @@ type Gauges struct {
 	Enforcement func() (orders map[string]int, bans int, unsaved bool)
 	// Regions is 1 while shares can move between the regions, or if there is only one.
 	Regions func() float64
+	// SaveAge is how many seconds ago the store saved what it counts; nil leaves it out.
+	SaveAge func() float64
 	// PollAge is how many seconds ago the store was last followed; nil leaves it out.
 	PollAge func() float64
 	// Expiring is in how many seconds the last token of each name expires, negative if it has; nil leaves it out.
@@ -84,6 +86,9 @@ func New(version string, g Gauges) *Metrics {
 		gauge("weir_regions_moving", "1 while shares can move between the regions, or if there is only one.", g.Regions),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
+	if g.SaveAge != nil {
+		m.registry.MustRegister(gauge("weir_store_save_age_seconds", "How long ago the embedded store saved its counters.", g.SaveAge))
+	}
 	if g.PollAge != nil {
 		m.registry.MustRegister(gauge("weir_store_poll_age_seconds", "How long ago the store was last followed.", g.PollAge))
 	}

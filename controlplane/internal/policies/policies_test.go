@@ -258,7 +258,7 @@ func TestUnreadableVersion(t *testing.T) {
 	if c, _ := s.Current(); c.Version.Number != 1 {
 		t.Errorf("current is %d", c.Version.Number)
 	}
-	if v, err := s.Newest(t.Context()); err != nil || string(v.Document) != "version: weir/v2" {
+	if v, _, err := s.Newest(t.Context()); err != nil || string(v.Document) != "version: weir/v2" {
 		t.Errorf("as it was written: %+v, %v", v, err)
 	}
 	if out := put(t, s, 2, document(10)); out.Version != 3 {
@@ -336,7 +336,7 @@ func TestANumberThatIsUsedTwice(t *testing.T) {
 		if err != nil || second.Set.Policies[0].Limits[0].Quota != 50 {
 			t.Errorf("the replica that %s takes for version 2 %s, %v", name, second.Version.Document, err)
 		}
-		if newest, err := replica.Newest(t.Context()); err != nil || newest.Number != 3 || string(newest.Document) != string(document(50)) {
+		if newest, _, err := replica.Newest(t.Context()); err != nil || newest.Number != 3 || string(newest.Document) != string(document(50)) {
 			t.Errorf("the newest is %+v, %v", newest, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -126,18 +128,33 @@ func (s *Service) remember(c *Compiled) {
 	}
 }
 
-// Load returns a version as it is stored, whether or not this build understands it.
-func (s *Service) Load(ctx context.Context, number uint64) (Version, error) {
-	return s.store.Load(ctx, number)
+// Load returns a version as it is stored, whether or not this build understands it. While the store is away it is what this replica
+// holds, if it does, and away the store's error.
+func (s *Service) Load(ctx context.Context, number uint64) (v Version, away, err error) {
+	if v, err = s.store.Load(ctx, number); err == nil || errors.Is(err, ErrNotFound) {
+		return v, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.versions[number]; c != nil {
+		return c.Version, err, nil
+	}
+	return v, nil, err
 }
 
-// Newest returns the current version as it was written; version 0 with EmptyDocument if there is none.
-func (s *Service) Newest(ctx context.Context) (Version, error) {
+// Newest returns the current version as it was written; version 0 with EmptyDocument if there is none. While the store is away it
+// is the one that this replica holds, and away the store's error; without one there is an error alone.
+func (s *Service) Newest(ctx context.Context) (v Version, away, err error) {
 	state, err := s.store.State(ctx)
 	if err != nil {
-		return Version{}, err
+		held, _ := s.Current()
+		if held == nil {
+			return v, nil, err
+		}
+		return held.Version, err, nil
 	}
-	return s.written(ctx, state)
+	v, err = s.written(ctx, state)
+	return v, nil, err
 }
 
 func (s *Service) written(ctx context.Context, state State) (Version, error) {
@@ -150,9 +167,26 @@ func (s *Service) written(ctx context.Context, state State) (Version, error) {
 	return s.store.Load(ctx, state.Current)
 }
 
-// List returns at most limit versions below before, newest first, without documents. before 0 starts at the newest.
-func (s *Service) List(ctx context.Context, before uint64, limit int) ([]Version, error) {
-	return s.store.List(ctx, before, limit)
+// List returns at most limit versions below before, newest first, without documents. before 0 starts at the newest. While the store is
+// away they are those that this replica has in memory, and away the store's error.
+func (s *Service) List(ctx context.Context, before uint64, limit int) (list []Version, away, err error) {
+	if list, err = s.store.List(ctx, before, limit); err == nil {
+		return list, nil, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.force.Now == nil {
+		return nil, nil, err
+	}
+	for n, c := range s.versions {
+		if before == 0 || n < before {
+			v := c.Version
+			v.Document = nil
+			list = append(list, v)
+		}
+	}
+	slices.SortFunc(list, func(a, b Version) int { return cmp.Compare(b.Number, a.Number) })
+	return list[:min(len(list), limit)], err, nil
 }
 
 // Change is a document to become the next version.

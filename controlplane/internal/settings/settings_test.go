@@ -119,6 +119,7 @@ func TestProblems(t *testing.T) {
 		"an empty token file":     {func(f *settings.Flags) { f.NodeToken, f.NodeTokenFile = "", write(t, "\n") }, "--node-token-file (WEIR_NODE_TOKEN_FILE): the token has 0 characters"},
 		"a huge token file":       {func(f *settings.Flags) { f.NodeToken, f.NodeTokenFile = "", write(t, strings.Repeat("x", 2<<20)) }, "is larger than 1048576 bytes"},
 		"a missing tokens file":   {func(f *settings.Flags) { f.TokensFile = "missing" }, "--tokens-file (WEIR_TOKENS_FILE): open missing"},
+		"an empty tokens file":    {func(f *settings.Flags) { f.TokensFile = write(t, "\n") }, "the file is empty: to have no tokens in it, leave a comment"},
 		"a line too short":        {func(f *settings.Flags) { f.TokensFile = write(t, "a b") }, "line 1: must be a name, a role, the SHA-256"},
 		"a token in plain text":   {func(f *settings.Flags) { f.TokensFile = write(t, "\na admin secret") }, "line 2: the third field must be sha256: and 64 hexadecimal digits, never the token itself"},
 		"a token twice": {func(f *settings.Flags) {

@@ -109,7 +109,7 @@ func readConfiguration() (*policy.Plugin, *wire.Packed) {
 func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error {
 	space := nameSpace(config)
 	process := thisProcess(space)
-	node := configsync.Node{ID: config.NodeID, Zone: config.Zone, Filter: Version, Boot: process.id}
+	node := configsync.Node{ID: config.NodeID, Zone: config.Zone, Filter: introduced(), Boot: process.id}
 	if node.ID == "" {
 		node.ID = string(host.Property("xds\x00node\x00id"))
 	}

@@ -10,8 +10,19 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/host"
 )
 
-// Version is the filter's own version, as it introduces itself to the control plane.
+// Version is the filter's own version.
 const Version = "0.1.0"
+
+// build is that of the module, which wasm-build.sh sets.
+var build string
+
+// introduced is how the filter introduces itself to the control plane.
+func introduced() string {
+	if build == "" {
+		return Version
+	}
+	return Version + "+" + build
+}
 
 // VM is one Wasm VM: Envoy makes one for each worker and one for the main thread.
 type VM struct {

@@ -413,7 +413,7 @@ type Node struct {
 	// Enforcement The revision of the orders that the node obeys; absent if there never were any.
 	Enforcement uint64 `json:"enforcement,omitempty"`
 
-	// Filter The filter's version.
+	// Filter The filter's version, and after a + its build: what `./wasm-build.sh --build-id` prints in its source.
 	Filter string `json:"filter,omitempty"`
 
 	// State The highest step of the failure ladder that any policy is on. Absent before the first report.
@@ -563,6 +563,9 @@ type Share = regions.Share
 // State defines model for State.
 type State struct {
 	Status StateStatus `json:"status"`
+
+	// Warning What an operator should mend though requests are served, absent if nothing.
+	Warning string `json:"warning,omitempty"`
 }
 
 // StateStatus defines model for State.Status.

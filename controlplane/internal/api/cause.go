@@ -1,0 +1,66 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/push"
+)
+
+// causes are what Redis says it cannot do, by a part of its text, as operators know it. The text itself may hold keys and addresses.
+var causes = []struct{ sign, said string }{
+	{"NOAUTH", "Redis asks for a password: give it in the URL, or with password_file"},
+	{"WRONGPASS", "Redis refuses the user or the password"},
+	{"invalid password", "Redis refuses the user or the password"},
+	{"without any password configured", "Redis has no password and was given one"},
+	{"NOPERM", "Redis does not permit its user a command or a key: docs/redis.md lists what is needed"},
+	{"OOM command not allowed", "Redis is out of memory (maxmemory)"},
+	{"READONLY", "Redis is a read-only replica"},
+	{"MISCONF", "Redis cannot write its file, and so takes no changes"},
+	{"NOREPLICAS", "Redis has fewer replicas than it asks for (min-replicas-to-write)"},
+	{"MASTERDOWN", "Redis is a replica that has lost its primary"},
+	{"CLUSTERDOWN", "the Redis Cluster is down or lacks a part of its slots"},
+	{"LOADING", "Redis is loading its data"},
+	{"max number of clients", "Redis has as many clients as it may have (maxclients)"},
+	{"BUSY Redis", "Redis is busy with somebody's script"},
+}
+
+// Cause says without internals what is wrong with the store; empty if err does not tell.
+func Cause(err error) string {
+	var network *net.OpError
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, push.ErrNotReady), errors.Is(err, policies.ErrUnreadable):
+		return err.Error()
+	case errors.Is(err, syscall.ENOSPC):
+		return "the disk of the store is full"
+	case errors.Is(err, syscall.EROFS):
+		return "the disk of the store is read-only"
+	}
+	text := err.Error()
+	for _, c := range causes {
+		if strings.Contains(text, c.sign) {
+			return c.said
+		}
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "the store does not answer in time"
+	case errors.As(err, &network):
+		return "the store cannot be reached: " + network.Op + ": " + network.Err.Error()
+	}
+	return ""
+}
+
+// reason says without internals why the store cannot be followed.
+func reason(err error) string {
+	if said := Cause(err); said != "" {
+		return said
+	}
+	return "the store cannot be followed; the log says why"
+}
