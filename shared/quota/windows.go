@@ -121,6 +121,21 @@ func (w Windows) Advance(h *History, now Instant) Instant {
 	return h.Last
 }
 
+// SetBack brings h back to now if it is ahead by a grain or more: its clock was wrong meanwhile. What was admitted then counts now,
+// in the window of now where windows lie on a grid, so that it is forgotten after one window. A clock that is ahead by less stands
+// still. It reports whether h was changed.
+func (w Windows) SetBack(h *History, now Instant) bool {
+	if h.Last-now < Instant(w.Grain) {
+		return false
+	}
+	by := w.start(h.Last) - w.start(now)
+	for i := range h.Marks {
+		h.Marks[i].Start -= by
+	}
+	h.Last = now
+	return true
+}
+
 // Add counts n tokens in the grain of an instant.
 func (w Windows) Add(h *History, at Instant, n int64) {
 	start := w.start(at)

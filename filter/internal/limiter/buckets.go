@@ -149,6 +149,7 @@ type windowTake struct {
 func (t *windowTake) Apply(e *bucketstore.Entry) bool {
 	w, h, now := t.windows, &e.History, t.now+quota.Instant(t.ahead)
 	generation := t.generation
+	back := t.ahead != 0 && !e.New && e.Windows.SetBack(h, now)
 	switch {
 	case e.New && e.Debtor > t.now:
 		*h = w.Owing(now, e.Debtor+quota.Instant(t.ahead))
@@ -165,7 +166,7 @@ func (t *windowTake) Apply(e *bucketstore.Entry) bool {
 		t.remaining, t.fullAt = w.Remaining(h), t.now+quota.Instant(w.ResetAfter(h, now))
 	}
 	e.Windows, e.Generation, e.Ahead = w, generation, t.ahead
-	return t.charges() || indebted && !t.result.Allowed
+	return t.charges() || (back || indebted) && !t.result.Allowed
 }
 
 // owed is the debt of a bucket that is not full before debtor.

@@ -147,3 +147,30 @@ func TestCandidateBesideACentralPolicy(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// A wall clock that was a day ahead and is right again locks nobody out for longer than a window.
+func TestAWallClockThatIsSetBack(t *testing.T) {
+	n := newNode(t, false, `{"name":"p","partition":[],"algorithm":"fixed_window","align":"utc","limit":{"quota":2,"window":"1h"}}`)
+	const day = quota.Day
+	for _, step := range []struct {
+		ahead   quota.Span
+		after   quota.Instant
+		allowed int
+	}{
+		{day, 0, 2}, {2 * day, 60 * sec, 2}, {day, 60 * sec, 0}, {day - quota.Second, 60 * sec, 0}, {day, 3600 * sec, 2},
+	} {
+		n.limiter.Ahead, n.now = step.ahead, n.now+step.after
+		allowed := 0
+		for range 3 {
+			req, status := n.begin()
+			if status == limiter.Allowed {
+				allowed++
+			} else if req.Hits[0].Retry > quota.Hour {
+				t.Errorf("ahead by %d: must wait %d", step.ahead, req.Hits[0].Retry)
+			}
+		}
+		if allowed != step.allowed {
+			t.Errorf("ahead by %d: %d are allowed, want %d", step.ahead, allowed, step.allowed)
+		}
+	}
+}
