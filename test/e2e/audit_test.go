@@ -245,7 +245,7 @@ func TestAKilledControlPlaneLeavesChangesWithTheirEntries(t *testing.T) {
 			var count atomic.Int64
 			answered, kinds := map[string]string{}, map[string]int{}
 			w.startControlPlane()
-			w.apply(fmt.Sprintf(crashPolicies, 1))
+			w.apply(fmt.Sprintf(crashPolicies, 1_000_000)) // Not the first attempt's document, which would change nothing.
 			for kills := 0; kills < full(30) || len(kinds) < len(attempts(0, "", random)); kills++ {
 				done := make(chan map[string]string)
 				source := rand.New(rand.NewPCG(random.Uint64(), 2))
