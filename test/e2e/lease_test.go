@@ -1,7 +1,10 @@
 package e2e
 
 import (
+	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -136,4 +139,35 @@ policies:
 `})
 	all, _ := overload(w, "/leased", 800, full(5*time.Second))
 	mustAdmit(t, all, 500, 500, 0.95)
+}
+
+// The time that requests are held for their decision comes out of Prometheus as a histogram, with as
+// many requests as waited.
+func TestTheTimeHeldIsAHistogram(t *testing.T) {
+	w := start(t, setup{policies: `
+version: weir/v1
+policies:
+  - {name: each, match: {paths: [/strict]}, partition: [], limit: {quota: 1000, window: 1h}, mode: strict}
+`})
+	const sent = 20
+	for range sent {
+		ask(t, "GET", w.envoys[0].URL()+"/strict")
+	}
+	w.await("the histogram", func(ctx context.Context) error {
+		stats, err := w.envoys[0].Admin(ctx, "/stats/prometheus")
+		if err != nil {
+			return err
+		}
+		for _, line := range []string{
+			"# TYPE weir_hold_milliseconds histogram", `weir_hold_milliseconds_bucket{le="+Inf"} ` + fmt.Sprint(sent),
+			`weir_hold_milliseconds_bucket{le="25"} `, `weir_hold_milliseconds_bucket{le="50"} `,
+			"weir_requests_waited{} " + fmt.Sprint(sent), "weir_hold_milliseconds_count{} " + fmt.Sprint(sent),
+		} {
+			if !strings.Contains(string(stats), line) {
+				_, has, _ := strings.Cut(string(stats), "# TYPE weir_hold")
+				return fmt.Errorf("there is no %q; weir_hold%.2000s", line, has)
+			}
+		}
+		return nil
+	})
 }

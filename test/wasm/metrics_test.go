@@ -137,6 +137,10 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 				t.Errorf("seed %d: no request was %s", seed, name)
 			}
 		}
+		held, _, _ := w.nodes[0].Histogram("weir.hold.milliseconds")
+		if waited := w.counter("requests.waited"); held != waited {
+			t.Errorf("seed %d: %d waited, and the time of %d is known", seed, waited, held)
+		}
 		sum, text = w.sum("decisions.by_", decided)
 		t.Logf("seed %d: decided by %s", seed, text)
 		if want := w.counter("requests.allowed") + w.counter("requests.refused"); sum != want {

@@ -20,6 +20,7 @@ const (
 	streamRequest   = 0
 	metricCounter   = 0
 	metricGauge     = 1
+	metricHistogram = 2
 	monotonic       = 1
 	wallClock       = 0
 	nanosPerMicro   = 1000
@@ -207,6 +208,19 @@ func (g Gauge) Add(n int64) {
 func (g Gauge) Set(n uint64) {
 	if g.metric.defined {
 		proxyRecordMetric(g.metric.id, n)
+	}
+}
+
+// Histogram is an Envoy histogram. The zero value records nothing.
+type Histogram struct{ metric Counter }
+
+// NewHistogram defines a histogram; each name once a VM.
+func NewHistogram(name string) Histogram { return Histogram{define(metricHistogram, name)} }
+
+// Record counts one value.
+func (h Histogram) Record(value uint64) {
+	if h.metric.defined {
+		proxyRecordMetric(h.metric.id, value)
 	}
 }
 

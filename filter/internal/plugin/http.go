@@ -22,6 +22,8 @@ type httpContext struct {
 	grpc    bool
 	// waiting: the request is held back, for its tokens or its turn.
 	waiting bool
+	// undecided is since when it waits for its decision, 0 if it does not.
+	undecided quota.Instant
 	// kept: find knows it. next is the following one of its list, or of those to spare.
 	kept bool
 	next *httpContext
@@ -63,11 +65,12 @@ func (c *httpContext) onRequestHeaders() types.Action {
 	removeForged(attributes.Headers)
 	if status == limiter.Paused {
 		rules.Index.Describe(&attributes, true, &c.who)
-		c.waiting = true
+		c.waiting, c.undecided = true, now
 		if status = p.resumeResolved(c); status == limiter.Paused {
 			return types.ActionPause
 		}
 		c.waiting = false
+		c.decided(now)
 	}
 	return c.act(status, now, &attributes)
 }
@@ -80,9 +83,18 @@ func (c *httpContext) resume() {
 		return
 	}
 	c.waiting = false
+	c.decided(now)
 	if c.act(status, now, nil) == types.ActionContinue {
 		host.Resume()
 	}
+}
+
+// decided records how long the request was held for a decision that came, or that its client did
+// not wait for.
+func (c *httpContext) decided(now quota.Instant) {
+	held := (int64(now-c.undecided) + millisecond - 1) / millisecond
+	c.plugin.metrics.hold.Record(uint64(held))
+	c.undecided = 0
 }
 
 // act does what a decision made at now asks for and says whether the request goes on. Its attributes are nil if they are gone.
@@ -160,9 +172,14 @@ func (c *httpContext) yield() {
 
 // onDone runs when the stream is over, also when its client went away.
 func (c *httpContext) onDone() {
-	if c.waiting {
-		c.plugin.limiter.Cancel(&c.request, c.plugin.clock.Now())
+	if !c.waiting {
+		return
 	}
+	now := c.plugin.clock.Now()
+	if c.undecided != 0 {
+		c.decided(now)
+	}
+	c.plugin.limiter.Cancel(&c.request, now)
 }
 
 // isGRPC says whether the caller speaks gRPC.

@@ -39,10 +39,15 @@ var (
 	gaugeNames = [...]string{"requests.waiting", "ladder.step", "snapshot.age_seconds", "enforcement.orders", "enforcement.bans"}
 )
 
+// holdName is the histogram of the time that requests are held for their decision, in whole
+// milliseconds, rounded up. A leaky bucket's delay is not in it: that is the decision.
+const holdName = "hold.milliseconds"
+
 // metrics are the VM's Envoy metrics, defined once: each definition stays for the life of the VM.
 type metrics struct {
 	counters [len(counterNames)]host.Counter
 	gauges   [len(gaugeNames)]host.Gauge
+	hold     host.Histogram
 	// policies are counters by policy and outcome, made when an outcome is first counted.
 	policies map[string]*[limiter.Outcomes]host.Counter
 }
@@ -51,7 +56,7 @@ type metrics struct {
 const maxPolicyCounters = 2000
 
 func newMetrics() *metrics {
-	m := &metrics{policies: make(map[string]*[limiter.Outcomes]host.Counter)}
+	m := &metrics{hold: host.NewHistogram("weir." + holdName), policies: make(map[string]*[limiter.Outcomes]host.Counter)}
 	for i, name := range counterNames {
 		m.counters[i] = host.NewCounter("weir." + name)
 	}

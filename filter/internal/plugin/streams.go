@@ -83,7 +83,7 @@ func forget(c *httpContext) {
 		*at = c.next
 		streams.count--
 	}
-	c.plugin, c.kept, c.waiting = nil, false, false
+	c.plugin, c.kept, c.waiting, c.undecided = nil, false, false, 0
 	c.headers.Reset()
 	c.next, streams.spare = streams.spare, c
 }
