@@ -205,6 +205,28 @@ func TestOwnBodies(t *testing.T) {
 	}
 }
 
+// An optimistic limit says which requests it refuses whatever is left.
+func TestOptimisticSaysWhatIsTooDearForIt(t *testing.T) {
+	doc := `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":100,"window":"1m"},"mode":"optimistic","cost":%s}]}`
+	for _, c := range []struct {
+		cost  string
+		nodes int64
+		want  string
+	}{
+		{`{"header":"x-cost","max":26}`, 3, "with 3 Envoys a request that costs more than 25 is refused"},
+		{`{"header":"x-cost","max":25}`, 3, ""}, {"60", 2, "with 2 Envoys a request that costs more than 50 is refused"}, {"60", 1, ""}, {"1", 1000, ""},
+	} {
+		set, err := decode(t, fmt.Sprintf(doc, c.cost))
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes := strings.Join(set.Policies[0].Notes(c.nodes), "|")
+		if said := strings.Contains(notes, "costs more than"); said != (c.want != "") || !strings.Contains(notes, c.want) {
+			t.Errorf("cost %s on %d Envoys: %s", c.cost, c.nodes, notes)
+		}
+	}
+}
+
 func TestEveryProblemIsListed(t *testing.T) {
 	_, err := decode(t, `{"version":"weir/v1","policies":[
 		{"name":"p","partition":[],"limit":{"quota":0,"window":"x"},"mode":"m"},
