@@ -214,7 +214,7 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 		run()
 		l.policy.needsTier = l.policy.ByTier
 		set.Lists(host, method, path, header, component)
-		l.policy.tiers, l.policy.ContentType = set.Extras(client)
+		l.policy.tiers, l.policy.ContentType = set.Extras(client, &l.policy.OnFailure)
 		l.policy.needsTier = l.policy.needsTier || l.policy.tiers != 0
 		l.policy.clients = extent{uint32(clients), uint32(len(ix.clients))}
 		l.policy.runs = extent{uint32(runs), uint32(len(ix.runs))}

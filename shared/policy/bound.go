@@ -97,17 +97,14 @@ func (p Policy) Notes(nodes int64) []string {
 	}
 	if p.Mode != ModeLocal {
 		notes = append(notes, "without the control plane: "+p.OnFailure.String())
+		for _, step := range p.OnFailure {
+			if step.Do == StepShare && !step.Empty {
+				notes = append(notes, "the shares of all Envoys together admit at most one more burst, once for an outage")
+				break
+			}
+		}
 	}
 	return notes
-}
-
-// String says, for people, what happens while the control plane cannot be reached.
-func (f OnFailure) String() string {
-	then := [...]string{ThenAllow: "allow", ThenDeny: "deny", ThenLocal: "each Envoy's even share"}[f.Then]
-	if f.LocalFor == 0 || f.Then == ThenLocal {
-		return then
-	}
-	return "each Envoy's even share for " + FormatSpan(f.LocalFor) + ", then " + then
 }
 
 // String is the mode's name in the policy language.

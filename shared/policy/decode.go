@@ -217,17 +217,6 @@ func (r *reader) part(path string, n Node, into *[]Part) {
 		"query:NAME, jwt:CLAIM, spiffe, not "+shorten(text))
 }
 
-func (r *reader) onFailure(path string, n Node, f *OnFailure) {
-	f.LocalFor = 0
-	r.object(path, n,
-		field{"local_for", func(path string, n Node) { r.span(path, n, 0, quota.MaxWindow, &f.LocalFor) }},
-		field{"then", func(path string, n Node) {
-			r.enum(path, n, (*uint8)(&f.Then), choice{"allow", uint8(ThenAllow)},
-				choice{"deny", uint8(ThenDeny)}, choice{"local", uint8(ThenLocal)})
-		}},
-	)
-}
-
 func (r *reader) enforcement(path string, n Node, e *Enforced) {
 	if n.Kind == Map {
 		percent := int64(EnforcedAll)

@@ -70,14 +70,14 @@ func TestDecodeReadsEveryField(t *testing.T) {
 			IfAbsent: policy.AbsentShared,
 			Limits:   []policy.Limit{{Quota: 10, Window: 2 * quota.Minute, Params: quota.Params{Num: 1, Den: 12_000_000, Burst: 20}}},
 			Cost:     policy.Cost{Fixed: 1, Header: "x-cost", Max: 5, Invalid: 1, DenyInvalid: true},
-			Mode:     policy.ModeStrict, OnFailure: policy.OnFailure{LocalFor: 10 * quota.Second, Then: policy.ThenDeny},
+			Mode:     policy.ModeStrict, OnFailure: policy.OnFailure{{For: 10 * quota.Second, Do: policy.StepShare}, {Do: policy.StepDeny}},
 			Enforced: 25, Response: policy.Response{Status: 503, Body: "later"},
 		}, {
 			Name: "b", Limits: []policy.Limit{
 				{Quota: 1000, Window: quota.Second, Params: quota.Params{Num: 1, Den: 1000, Burst: 1000}},
 				{Quota: 60, Window: quota.Minute, Params: quota.Params{Num: 1, Den: 1_000_000, Burst: 60}},
 			},
-			Cost: policy.Cost{Fixed: 1}, Mode: policy.ModeLocal, OnFailure: policy.OnFailure{LocalFor: 30 * quota.Second}, Enforced: policy.EnforcedAll,
+			Cost: policy.Cost{Fixed: 1}, Mode: policy.ModeLocal, OnFailure: policy.DefaultOnFailure, Enforced: policy.EnforcedAll,
 		}},
 	}
 	if !reflect.DeepEqual(set, want) {
@@ -260,10 +260,17 @@ func TestProblemsAreBounded(t *testing.T) {
 
 func TestOnFailureDefaults(t *testing.T) {
 	for field, want := range map[string]policy.OnFailure{
-		`"mode":"leased"`:                 {LocalFor: 30 * quota.Second, Then: policy.ThenAllow},
-		`"on_failure":{"then":"deny"}`:    {Then: policy.ThenDeny},
-		`"on_failure":{"local_for":"5s"}`: {LocalFor: 5 * quota.Second, Then: policy.ThenAllow},
-		`"on_failure":{"then":"local"}`:   {Then: policy.ThenLocal},
+		`"mode":"leased"`:                                        policy.DefaultOnFailure,
+		`"on_failure":{"then":"deny"}`:                           {{Do: policy.StepDeny}},
+		`"on_failure":{"local_for":"5s"}`:                        {{For: 5 * quota.Second, Do: policy.StepShare}, {Do: policy.StepAllow}},
+		`"on_failure":{"then":"local"}`:                          {{Do: policy.StepShare}},
+		`"on_failure":{"local_for":"5s","then":"local"}`:         {{Do: policy.StepShare}},
+		`"on_failure":["allow"]`:                                 {{Do: policy.StepAllow}},
+		`"on_failure":[{"share":"30s"},"allow"]`:                 policy.DefaultOnFailure,
+		`"on_failure":[{"share":"30s","start":"known"},"allow"]`: policy.DefaultOnFailure,
+		`"on_failure":[{"allow":"10s"},{"share":"5m","start":"empty"},"deny"]`: {{For: 10 * quota.Second, Do: policy.StepAllow},
+			{For: 5 * quota.Minute, Do: policy.StepShare, Empty: true}, {Do: policy.StepDeny}},
+		`"on_failure":[{"deny":"1s"},{"share":"forever","start":"empty"}]`: {{For: quota.Second, Do: policy.StepDeny}, {Do: policy.StepShare, Empty: true}},
 	} {
 		set, err := decode(t, inPolicy(field))
 		if err != nil || set.Policies[0].OnFailure != want {
@@ -331,7 +338,7 @@ func TestBounds(t *testing.T) {
 	if got := strings.Join(set.Policies[1].Notes(10), "|"); got != "its bucket refills within a second, so nothing is leased: every request asks the control plane, as in strict|without the control plane: deny" {
 		t.Errorf("notes: %s", got)
 	}
-	if got := strings.Join(set.Policies[0].Notes(10), "|"); got != "without the control plane: each Envoy's even share for 30s, then allow" {
+	if got := strings.Join(set.Policies[0].Notes(10), "|"); got != "without the control plane: each Envoy's even share for 30s, then allow|the shares of all Envoys together admit at most one more burst, once for an outage" {
 		t.Errorf("notes: %s", got)
 	}
 }

@@ -65,7 +65,7 @@ func (r *reader) policy(path string, n Node, set *Set) *Policy {
 	d := &r.draft
 	d.set, d.limited, d.byTier, d.partitioned = set, false, false, false
 	p := &d.policy
-	*p = Policy{Cost: Cost{Fixed: 1}, OnFailure: OnFailure{LocalFor: 30 * quota.Second}, Enforced: EnforcedAll}
+	*p = Policy{Cost: Cost{Fixed: 1}, OnFailure: DefaultOnFailure, Enforced: EnforcedAll}
 	if d.fields == nil {
 		d.fields = r.policyFields()
 	}

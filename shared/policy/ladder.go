@@ -1,6 +1,10 @@
 package policy
 
-import "github.com/weir-proxy/weir/shared/quota"
+import (
+	"strconv"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
 
 // Step is a step of the failure ladder, in the order in which a failure takes them. The zero value is the ground: the control
 // plane answers.
@@ -25,14 +29,160 @@ func (s Step) String() string {
 	return [...]string{"normal", "leases", "share", "allow", "deny"}[s]
 }
 
-// At is the step that decides a request whose tokens cannot be had, a span after the failure began: StepShare, StepAllow or
-// StepDeny.
-func (f OnFailure) At(failing quota.Span) Step {
-	switch {
-	case f.Then == ThenLocal, failing < f.LocalFor:
-		return StepShare
-	case f.Then == ThenAllow:
-		return StepAllow
+// MaxFailureSteps bounds the steps of a policy's failure ladder.
+const MaxFailureSteps = 4
+
+// FailureStep decides for a time what needs a token while the control plane does not answer.
+type FailureStep struct {
+	// For is how long; 0 for the last step, which lasts as long as the failure.
+	For quota.Span
+	// Do is StepShare, StepAllow or StepDeny. Empty: a share starts without a token.
+	Do    Step
+	Empty bool
+}
+
+// OnFailure is the failure ladder after the last unexpired lease: the steps up to the first without a time. The zero value allows.
+type OnFailure [MaxFailureSteps]FailureStep
+
+// DefaultOnFailure is the ladder of a policy that names none.
+var DefaultOnFailure = OnFailure{{For: 30 * quota.Second, Do: StepShare}, {Do: StepAllow}}
+
+// At is the step that decides a span after the failure began.
+func (f *OnFailure) At(failing quota.Span) FailureStep {
+	step := &f[0]
+	for i := range f {
+		if step = &f[i]; step.For == 0 || failing < step.For {
+			break
+		}
+		failing -= step.For
 	}
-	return StepDeny
+	if step.Do == StepGround {
+		return FailureStep{Do: StepAllow}
+	}
+	return *step
+}
+
+// Last is the step that decides at last.
+func (f *OnFailure) Last() FailureStep { return f.At(quota.Never) }
+
+// Place is where a step comes in the ladder, at last; -1 if it does not.
+func (f *OnFailure) Place(s Step) int {
+	place := -1
+	for i := range f {
+		step := f[i]
+		if step.Do == StepGround {
+			step.Do = StepAllow
+		}
+		if step.Do == s {
+			place = i
+		}
+		if step.For == 0 {
+			break
+		}
+	}
+	return place
+}
+
+// String says, for people, what happens while the control plane cannot be reached.
+func (f OnFailure) String() string {
+	said := ""
+	for i := range f {
+		step := f[i]
+		said += step.Do.said()
+		if step.Empty {
+			said += " starting empty"
+		}
+		if step.For == 0 {
+			break
+		}
+		said += " for " + FormatSpan(step.For) + ", then "
+	}
+	return said
+}
+
+// said is a step that decides, in words.
+func (s Step) said() string {
+	switch s {
+	case StepShare:
+		return "each Envoy's even share"
+	case StepDeny:
+		return "deny"
+	}
+	return "allow"
+}
+
+// onFailure reads a failure ladder: a list of steps, or the older form with local_for and then.
+func (r *reader) onFailure(path string, n Node, f *OnFailure) {
+	*f = OnFailure{}
+	if n.Kind != List {
+		r.localThen(path, n, f)
+		return
+	}
+	if len(n.Items) == 0 || len(n.Items) > MaxFailureSteps {
+		r.problem(path, "must have 1 to "+strconv.Itoa(MaxFailureSteps)+" steps, like [{share: 30s}, allow]")
+		return
+	}
+	for i, item := range n.Items {
+		at := r.index(path, i)
+		good := r.failureStep(at, item, &f[i])
+		switch last := i == len(n.Items)-1; {
+		case !good:
+		case last && f[i].For > 0:
+			r.problem(at, "must have no time: the last step lasts as long as the failure")
+		case !last && f[i].For == 0:
+			r.problem(at, "needs a time, like {share: 30s}: only the last step has none")
+		}
+	}
+}
+
+// doing are the steps that a ladder names.
+var doing = [...]choice{{"share", uint8(StepShare)}, {"allow", uint8(StepAllow)}, {"deny", uint8(StepDeny)}}
+
+// failureStep reads allow, {allow: 10s} and {share: 30s, start: empty}; a time may be forever, as the last step's is.
+func (r *reader) failureStep(path string, n Node, s *FailureStep) (good bool) {
+	if n.Kind != Map {
+		r.enum(path, n, (*uint8)(&s.Do), doing[:]...)
+		return s.Do != StepGround
+	}
+	before := len(r.problems)
+	for i, key := range n.Keys {
+		at, item := r.join(path, key), n.Items[i]
+		if key == "start" {
+			start := uint8(0)
+			r.enum(at, item, &start, choice{"known", 0}, choice{"empty", 1})
+			s.Empty = start == 1
+			continue
+		}
+		do := StepGround
+		r.enum(at, Node{Kind: String, Text: key}, (*uint8)(&do), doing[:]...)
+		if r.present(path, do == StepGround || s.Do == StepGround, "must be one step"); do != StepGround {
+			s.Do = do
+		}
+		if item.Kind != String || item.Text != "forever" {
+			r.span(at, item, quota.Millisecond, quota.MaxWindow, &s.For)
+		}
+	}
+	if len(r.problems) == before {
+		r.present(path, s.Do != StepGround, "must be share, allow or deny with a time, like {share: 30s}")
+		r.present(path+".start", !s.Empty || s.Do == StepShare, "is for a share alone")
+	}
+	return len(r.problems) == before
+}
+
+// localThen reads {local_for: 30s, then: allow}.
+func (r *reader) localThen(path string, n Node, f *OnFailure) {
+	var share quota.Span
+	then := uint8(StepAllow)
+	r.object(path, n,
+		field{"local_for", func(path string, n Node) { r.span(path, n, 0, quota.MaxWindow, &share) }},
+		field{"then", func(path string, n Node) {
+			r.enum(path, n, &then, choice{"allow", uint8(StepAllow)}, choice{"deny", uint8(StepDeny)}, choice{"local", uint8(StepShare)})
+		}},
+	)
+	last := FailureStep{Do: Step(then)}
+	if share == 0 || last.Do == StepShare {
+		*f = OnFailure{last}
+		return
+	}
+	*f = OnFailure{{For: share, Do: StepShare}, last}
 }

@@ -245,22 +245,6 @@ const (
 	ModeOptimistic
 )
 
-// OnFailure is the failure ladder: after the last unexpired lease the local share for LocalFor, then Then.
-type OnFailure struct {
-	LocalFor quota.Span
-	Then     Then
-}
-
-// Then is the last step of the failure ladder.
-type Then uint8
-
-// ThenLocal keeps deciding by the local share for as long as the failure lasts.
-const (
-	ThenAllow Then = iota
-	ThenDeny
-	ThenLocal
-)
-
 // Enforced is the percentage of partition keys for which a policy is enforced; the others are decided in shadow: counted, and
 // the request untouched. Which ones these are is the same on every node, and who is enforced stays so at every larger
 // percentage.

@@ -8,6 +8,7 @@ const (
 	extraClientIPs = 1 << iota
 	extraTiers
 	extraContentType
+	extraSteps
 	extrasEnd
 )
 
@@ -62,6 +63,9 @@ func extrasOf(p *policy.Policy) (extras int64) {
 	if p.Response.ContentType != "" {
 		extras |= extraContentType
 	}
+	if _, _, old := localThen(&p.OnFailure); !old {
+		extras |= extraSteps
+	}
 	return extras
 }
 
@@ -77,6 +81,9 @@ func putExtras(dst []byte, p *policy.Policy) []byte {
 	if extras&extraContentType != 0 {
 		dst = putText(dst, p.Response.ContentType)
 	}
+	if extras&extraSteps != 0 {
+		dst = putSteps(dst, &p.OnFailure)
+	}
 	return dst
 }
 
@@ -90,7 +97,8 @@ func tierSet(tiers []int) (set uint32) {
 
 // Extras reads what a policy has beside its lists, which it must follow: the ranges of addresses that it is for, the set of
 // tiers, a bit for each place among the tiers, and the content type of its response. No ranges and a set of 0 are no condition.
-func (r *SetReader) Extras(clientIP func(policy.Range)) (tiers uint32, contentType Ref) {
+// A failure ladder that the policy's head cannot say replaces the one there.
+func (r *SetReader) Extras(clientIP func(policy.Range), ladder *policy.OnFailure) (tiers uint32, contentType Ref) {
 	if r.format < extrasFormat {
 		return 0, Ref{}
 	}
@@ -103,6 +111,9 @@ func (r *SetReader) Extras(clientIP func(policy.Range)) (tiers uint32, contentTy
 	}
 	if extras&extraContentType != 0 {
 		contentType = r.ref(policy.MaxText)
+	}
+	if extras&extraSteps != 0 {
+		*ladder = r.steps()
 	}
 	return tiers, contentType
 }

@@ -106,8 +106,9 @@ func putTexts(dst []byte, lists ...[]string) []byte {
 
 func putPolicy(dst []byte, p *policy.Policy, format byte) []byte {
 	dst = putText(dst, p.Name)
-	dst = append(dst, byte(p.IfAbsent), byte(p.Mode), byte(p.OnFailure.Then), byte(p.Enforced))
-	dst = putUvarint(dst, int64(p.OnFailure.LocalFor))
+	then, localFor, _ := localThen(&p.OnFailure)
+	dst = append(dst, byte(p.IfAbsent), byte(p.Mode), then, byte(p.Enforced))
+	dst = putUvarint(dst, int64(localFor))
 	dst = append(dst, byte(p.Counting.Algorithm), byte(p.Counting.Subwindows), boolByte(p.Counting.Calendar))
 	dst = putUvarint(dst, int64(p.Counting.MaxWait))
 	dst = append(dst, boolByte(len(p.Tiers) > 0))
@@ -286,12 +287,18 @@ func (r *SetReader) Policy(run func(), limit func(policy.Limit)) PolicyHead {
 	}
 	p.IfAbsent = policy.IfAbsent(r.oneOf(0, uint8(policy.AbsentShared)))
 	p.Mode = policy.Mode(r.oneOf(0, uint8(policy.ModeOptimistic)))
-	p.OnFailure.Then = policy.Then(r.oneOf(0, uint8(policy.ThenLocal)))
+	then := r.oneOf(0, uint8(len(thens)-1))
 	p.Enforced = policy.Enforced(c.u8())
 	if p.Enforced > policy.EnforcedAll && p.Enforced != policy.EnforcedOff {
 		c.fail(ErrValue)
 	}
-	p.OnFailure.LocalFor = quota.Span(c.within(0, int64(quota.MaxWindow)))
+	if p.OnFailure[0].Do = thens[then]; thens[then] != policy.StepShare {
+		if localFor := quota.Span(c.within(0, int64(quota.MaxWindow))); localFor > 0 {
+			p.OnFailure = policy.OnFailure{{For: localFor, Do: policy.StepShare}, {Do: thens[then]}}
+		}
+	} else {
+		c.within(0, int64(quota.MaxWindow))
+	}
 	counting := policy.Counting{
 		Algorithm: quota.Algorithm(r.oneOf(0, uint8(quota.SlidingLog))), Subwindows: int(r.oneOf(0, quota.MaxSubwindows)),
 		Calendar: r.oneOf(0, 1) == 1, MaxWait: quota.Span(c.within(0, int64(quota.Hour))),

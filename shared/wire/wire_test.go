@@ -108,10 +108,15 @@ func everything(t testing.TB) wire.Snapshot {
 			IfAbsent:  policy.AbsentDeny, Limits: []policy.Limit{limit(100, quota.Hour), limit(7, quota.Second)},
 			Tiers: []policy.TierLimits{{From: 0, To: 0}, {From: 0, To: 2}}, Candidate: []policy.Limit{limit(80, quota.Hour)},
 			Cost: policy.Cost{Fixed: 1, Header: "x-cost", Max: 5, Invalid: 2, DenyInvalid: true},
-			Mode: policy.ModeStrict, OnFailure: policy.OnFailure{LocalFor: quota.Minute, Then: policy.ThenDeny},
+			Mode: policy.ModeStrict, OnFailure: policy.OnFailure{{For: quota.Minute, Do: policy.StepShare}, {Do: policy.StepDeny}},
 			Enforced: 25, Response: policy.Response{Status: 503, Body: "later"},
 		}},
 	}}
+}
+
+// steps is a failure ladder that only the latest format can say.
+var steps = policy.OnFailure{
+	{For: 10 * quota.Second, Do: policy.StepAllow}, {For: quota.Minute, Do: policy.StepShare, Empty: true}, {Do: policy.StepDeny},
 }
 
 // extras is a snapshot that has each thing that only the latest format can say.
@@ -126,6 +131,7 @@ func extras(t testing.TB) wire.Snapshot {
 	p.Match.ClientIPs = []policy.Range{{First: [16]byte{1}, Last: [16]byte{2}}}
 	p.Match.Tiers = []int{1}
 	p.Response.ContentType = "application/json"
+	p.OnFailure = steps
 	set.Policies = []policy.Policy{p, s.Set.Policies[0]}
 	set.Show = []policy.Part{{Kind: policy.PartMethod}}
 	s.Set = &set
@@ -152,6 +158,11 @@ func TestSnapshotsHaveTheLowestFormat(t *testing.T) {
 		"the trio":  {func(s *policy.Set) { s.Headers.Legacy = policy.LegacyRateLimit }, 4},
 		"a type":    {func(s *policy.Set) { s.Policies[0].Response.ContentType = "text/html" }, 4},
 		"fields":    {func(s *policy.Set) { s.Policies[0].Response.Body = "in {retry_after} s" }, 4},
+		"steps":     {func(s *policy.Set) { s.Policies[0].OnFailure = steps }, 4},
+		"an empty share": {func(s *policy.Set) {
+			s.Policies[0].OnFailure = policy.OnFailure{{For: quota.Minute, Do: policy.StepShare, Empty: true}, {Do: policy.StepDeny}}
+		}, 4},
+		"the share for ever": {func(s *policy.Set) { s.Policies[0].OnFailure = policy.OnFailure{{Do: policy.StepShare}} }, 2},
 	} {
 		s := everything(t)
 		c.change(s.Set)
@@ -180,6 +191,9 @@ func TestExtrasReadBack(t *testing.T) {
 	}
 	if got := string(ix.Text(ix.Policy(0).ContentType)); got != "application/json" || ix.Policy(1).ContentType.Len != 0 {
 		t.Errorf("the content type is %q", got)
+	}
+	if got := ix.Policy(0).OnFailure; got != steps {
+		t.Errorf("the failure ladder: %v", got)
 	}
 	for i := range b { // Whatever is damaged, reading ends.
 		damaged := append([]byte(nil), b...)
@@ -220,7 +234,7 @@ func TestSnapshotReadsBack(t *testing.T) {
 		t.Errorf("texts %q, want %q", got, want)
 	}
 	if !reflect.DeepEqual(limits, [][]int64{nil, {100, 7}, {80}}) || !p.ByTier || p.Mode != policy.ModeStrict || p.IfAbsent != policy.AbsentDeny || !p.Cost.DenyInvalid || p.Enforced != 25 || p.Status != 503 ||
-		p.OnFailure != (policy.OnFailure{LocalFor: quota.Minute, Then: policy.ThenDeny}) {
+		p.OnFailure != (policy.OnFailure{{For: quota.Minute, Do: policy.StepShare}, {Do: policy.StepDeny}}) {
 		t.Errorf("policy %+v, limits %v", p, limits)
 	}
 }

@@ -131,6 +131,8 @@ func disturb(t *testing.T, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
 		disturb(t, v.Field(0))
+	case reflect.Array:
+		disturb(t, v.Index(0))
 	case reflect.Slice:
 		if v.Len() > 0 {
 			v.Set(reflect.Append(v, v.Index(0)))

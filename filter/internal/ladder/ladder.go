@@ -142,7 +142,9 @@ func (l *Ladder) mark(rules *limiter.Rules, whole bool) (changed bool) {
 	}
 	l.noted = true
 	for i, step := range own.At {
-		if byte(step) > r.steps[i] {
+		// A worker that has had no request of the policy lately may know an earlier step than others do.
+		on := &rules.Index.Policy(uint32(i)).OnFailure
+		if on.Place(step) > on.Place(policy.Step(r.steps[i])) {
 			r.steps[i], changed = byte(step), true
 			r.changes++
 		}

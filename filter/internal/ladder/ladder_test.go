@@ -76,7 +76,7 @@ func (p *process) worker(policies int) *worker {
 		if i == policies-1 {
 			mode = "local"
 		}
-		text += fmt.Sprintf(`{"name": "p%d", "partition": [], "mode": %q, "limit": {"quota": 1, "window": "1s"}},`, i, mode)
+		text += fmt.Sprintf(`{"name": "p%d", "partition": [], "mode": %q, "limit": {"quota": 1, "window": "1s"}, "on_failure": [{"share": "1s"}, {"allow": "1s"}, "deny"]},`, i, mode)
 	}
 	doc, err := policy.ParseJSON([]byte(`{"version": "weir/v1", "policies": [` + strings.TrimSuffix(text, ",") + `]}`))
 	if err != nil {

@@ -45,11 +45,13 @@ type share struct {
 	of    bool
 	since quota.Instant
 	holds int64
+	// empty: a share that was never used starts without a token.
+	empty bool
 }
 
 // share is how the hit's share starts: at what the node knows of the bucket, and full if it knows nothing.
 func (h *Hit) share(p quota.Params) share {
-	s := share{of: true, since: h.since, holds: p.Burst}
+	s := share{of: true, since: h.since, holds: p.Burst, empty: h.empty}
 	if h.heard {
 		s.holds = min(h.holds, p.Burst)
 	}
@@ -102,7 +104,9 @@ func (t *localTake) Apply(e *bucketstore.Entry) bool {
 	s := t.fit(e)
 	p := t.used
 	if t.share.of && (e.New || e.State.Last < t.share.since) {
-		s = t.share.begin(p, s, t.now)
+		if s = t.share.begin(p, s, t.now); e.New && t.share.empty {
+			s = p.Empty(t.now)
+		}
 	}
 	t.delay = p.Delay(s, t.now)
 	if t.turned = t.crowded && t.delay > 0 && t.cost > 0; t.turned {

@@ -312,7 +312,7 @@ func (l *Limiter) describeRefusal(req *Request, h *Hit) {
 // contended decides a hit whose bucket changed at every attempt, by the policy's failure setting.
 func (l *Limiter) contended(h *Hit, p *match.Policy) (bool, Reason) {
 	l.Stats.Contended++
-	if p.OnFailure.Then == policy.ThenAllow {
+	if p.OnFailure.Last().Do == policy.StepAllow {
 		h.by = byAllow
 		h.settled = true
 		return true, Quota

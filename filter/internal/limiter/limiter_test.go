@@ -379,6 +379,9 @@ func TestFailureLadder(t *testing.T) {
 		{"share, then allow", `{"local_for":"30s","then":"allow"}`, 50, -1, limiter.Quota},
 		{"share, then deny", `{"local_for":"30s","then":"deny"}`, 50, 0, limiter.Failure},
 		{"share for as long as it lasts", `{"then":"local"}`, 50, 50, limiter.Quota},
+		{"share, then deny, in steps", `[{"share":"30s"},"deny"]`, 50, 0, limiter.Failure},
+		{"allow, then share", `[{"allow":"30s"},"share"]`, -1, 50, limiter.Quota},
+		{"deny, then allow, then deny", `[{"deny":"11s"},{"allow":"10s"},"deny"]`, -1, 0, limiter.Failure},
 		{"allow at once", `{"then":"allow"}`, -1, -1, limiter.Quota},
 		{"deny at once", `{"then":"deny"}`, 0, 0, limiter.Failure},
 	} {

@@ -101,6 +101,8 @@ type Hit struct {
 	since quota.Instant
 	holds int64
 	heard bool
+	// empty: the share starts without a token.
+	empty bool
 	view  view
 	// asked: the ticket is in the queue.
 	asked bool

@@ -114,3 +114,16 @@ func TestNewCallersPassInAnOutage(t *testing.T) {
 		}
 	}
 }
+
+// A share that is to start empty has no token at first, and refills at its rate.
+func TestAShareMayStartEmpty(t *testing.T) {
+	n := newNode(t, true, `{"name":"p","partition":["header:x-k"],"limit":{"quota":100,"window":"1h"},"mode":"strict",
+		"on_failure":[{"share":"forever","start":"empty"}]}`)
+	n.spendAll(1, "x-k", "other")
+	for i, want := range []int{0, 10} {
+		if passed, refused := n.passes(50, "x-k", "a"); passed != want || refused.Reason != limiter.Failure {
+			t.Errorf("the %d. time %d pass, want %d: %+v", i+1, passed, want, refused)
+		}
+		n.now += 12 * 60 * sec
+	}
+}
