@@ -1,6 +1,7 @@
 package quota_test
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -50,14 +51,16 @@ func TestOwingExactly(t *testing.T) {
 	for _, c := range []struct {
 		a     quota.Algorithm
 		until quota.Instant
+		n     int64
 		want  marks
 	}{
-		{quota.FixedWindow, now, nil}, {quota.FixedWindow, second, marks{{0, 10}}},
-		{quota.FixedWindow, second + 1, marks{{0, 10}, {second, 10}}},
-		{quota.SlidingLog, now + 100, marks{{now + 100 - second, 10}}}, {quota.SlidingLog, now + 2*second, marks{{now, 10}}},
-		{quota.SlidingWindowCounter, now + 1, marks{{0, 10}}},
+		{quota.FixedWindow, now, 10, nil}, {quota.FixedWindow, second, 10, marks{{0, 10}}},
+		{quota.FixedWindow, second + 1, 3, marks{{0, 3}, {second, 3}}},
+		{quota.SlidingLog, now + 100, 12, marks{{now + 100 - second, 10}}},
+		{quota.SlidingLog, now + 2*second, 1, marks{{now, 1}}}, {quota.SlidingLog, now + 1, 0, nil},
+		{quota.SlidingWindowCounter, now + 1, math.MaxInt64, marks{{0, 10}}},
 	} {
-		h := windowsOf(t, c.a, 10, quota.Second, 1).Owing(now, c.until)
+		h := windowsOf(t, c.a, 10, quota.Second, 1).Owing(now, c.until, c.n)
 		if !slices.Equal(h.Marks, c.want) || h.Last != now {
 			t.Errorf("%v owes until %d: %+v at %d, want %+v", c.a, c.until, h.Marks, h.Last, c.want)
 		}

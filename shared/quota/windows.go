@@ -332,23 +332,37 @@ func (w Windows) convertAhead(h *History, m Mark, at Instant, next Windows) {
 	next.Add(h, at, m.Count)
 }
 
-// Owing is a history that has nothing to give from now until an instant at least, as far as such a limit can: for a bucket of
-// which nothing more is known than that it was not full before then. The zero History if the instant has passed.
-func (w Windows) Owing(now, until Instant) History {
+// Owing is a history that counts n tokens, at most the quota, from now until an instant at least, as
+// far as such a limit can: for a bucket of which nothing more is known than that at most so many
+// counted, and none after then. The zero History if the instant has passed.
+func (w Windows) Owing(now, until Instant, n int64) History {
 	h := History{Last: now}
-	if until <= now {
+	n = min(n, w.Quota)
+	if until <= now || n <= 0 {
 		return h
 	}
 	switch w.Algorithm {
 	case FixedWindow:
-		w.Add(&h, now, w.Quota)
+		w.Add(&h, now, n)
 		if next := w.start(now) + Instant(w.Grain); until > next {
-			w.Add(&h, next, w.Quota)
+			w.Add(&h, next, n)
 		}
 	case SlidingWindowCounter:
-		w.Add(&h, now, w.Quota)
+		w.Add(&h, now, n)
 	default:
-		w.Add(&h, min(until-Instant(w.Length), now), w.Quota)
+		w.Add(&h, min(until-Instant(w.Length), now), n)
 	}
 	return h
+}
+
+// Admitted is what the marks of h hold: no more tokens count at any time.
+func (w Windows) Admitted(h *History) (n int64) {
+	for _, m := range h.Marks {
+		if w.Algorithm == FixedWindow { // One mark counts at a time.
+			n = max(n, m.Count)
+			continue
+		}
+		n += m.Count
+	}
+	return n
 }

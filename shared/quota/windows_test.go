@@ -300,7 +300,7 @@ func TestOwing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, now := anyWindows(t), quota.Instant(1<<48)
 		until := now + quota.Instant(rapid.Int64Range(0, int64(w.Length)).Draw(t, "until"))
-		h := w.Owing(now, until)
+		h := w.Owing(now, until, w.Quota)
 		if until == now {
 			if len(h.Marks) != 0 {
 				t.Fatalf("%+v owes what is past", h)

@@ -22,14 +22,16 @@ const (
 	Optimistic
 )
 
-// Entry is one bucket as a Change sees it. A new one has only Kind, Key, New and Debtor set.
+// Entry is one bucket as a Change sees it. A new one has only Kind, Key, New, Debtor and Owes set.
 type Entry struct {
 	Kind Kind
 	Key  match.Key
 	New  bool
 	// Debtor is set on a new entry whose key may have been evicted with tokens missing: no bucket evicted from its place is
-	// full before then, so a local bucket must start as far from full.
+	// full before then, so a local bucket must start as far from full. None that counts in windows
+	// counted more than Owes then.
 	Debtor quota.Instant
+	Owes   int64
 
 	// Of a Local or Share entry: the bucket's state, the figures it is counted in, and, also of a Window entry, the generation of
 	// the policy set that brought those.

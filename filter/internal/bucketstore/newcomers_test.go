@@ -8,17 +8,20 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/sharedtest"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// A flood of keys that nobody uses twice, five and a half times as many as the table has places,
-// with a limit of 5 an hour; newcomers come when it is over.
+// A flood of keys that are used once each, five and a half times as many as the table has places,
+// with a limit of 5 an hour; newcomers come when it is over. A larger flood is four of it.
 const (
 	floodPlaces = 4096
 	floodKeys   = floodPlaces * 11 / 2
+	largerFlood = 4 * floodKeys
 	floodTime   = 35 * quota.Second
 	newcomers   = 1000
 	perHour     = 5
@@ -69,8 +72,8 @@ func windowOfFive(t *testing.T, a quota.Algorithm) spendOne {
 
 // flood returns how many of the flood's requests and of the newcomers' first requests were refused,
 // and how many of its five each newcomer got on average. The newcomers come so long after the
-// flood.
-func flood(spend spendOne, after quota.Span) (refused, turnedAway int, got float64) {
+// flood of so many keys.
+func flood(spend spendOne, keys quota.Instant, after quota.Span) (refused, turnedAway int, got float64) {
 	st := bucketstore.New(&sharedtest.Data{}, space, floodPlaces)
 	random := rand.New(rand.NewPCG(1, 2))
 	fresh := func() (k match.Key) {
@@ -79,8 +82,8 @@ func flood(spend spendOne, after quota.Span) (refused, turnedAway int, got float
 		return k
 	}
 	const start = quota.Instant(1 << 48)
-	for i := range quota.Instant(floodKeys) {
-		if !spend(st, fresh(), start+i*quota.Instant(floodTime)/floodKeys) {
+	for i := range keys {
+		if !spend(st, fresh(), start+i*quota.Instant(floodTime)/keys) {
 			refused++
 		}
 	}
@@ -99,6 +102,63 @@ func flood(spend spendOne, after quota.Span) (refused, turnedAway int, got float
 	return refused, turnedAway, float64(passed) / newcomers
 }
 
+// A flood of keys that took one token each leaves newcomers to every algorithm the most of theirs,
+// and callers who are in the table and have used up theirs do not come back with more.
+func TestAFloodShutsNoNewcomerOut(t *testing.T) {
+	for _, a := range algorithms {
+		refused, away, got := flood(windowOfFive(t, a), floodKeys, 0)
+		if refused > floodKeys/100 || away > newcomers/100 || got < 3 {
+			t.Errorf("%v: %d of %d requests of the flood and %d of %d newcomers were refused; these got %.1f of 5",
+				a, refused, floodKeys, away, newcomers, got)
+		}
+	}
+}
+
+// What a filter of an older version left in a cell says nothing of how much is owed: everything may
+// be.
+func TestACellOfAnOlderFilterOwesEverything(t *testing.T) {
+	for _, a := range algorithms {
+		data := &sharedtest.Data{}
+		st := bucketstore.New(data, space, 8)
+		w := windowsOf(t, a)
+		slot := make([]byte, 8+16*8)
+		copy(slot, "WRW1")
+		for at := 8; at < len(slot); at += 8 {
+			binary.LittleEndian.PutUint64(slot[at:], uint64(3*quota.Second))
+		}
+		data.Put(append(space[:], 'w', 0, 0, 0), slot)
+		if ok, err := takeWindow(st, w, key(0, 1), quota.Instant(quota.Second), 1); ok || err != nil {
+			t.Errorf("%v: a key that may owe everything was admitted (%v)", a, err)
+		}
+	}
+}
+
+// A caller that owes a number of tokens owes no less after the cell has rounded it, and hardly more.
+func TestACellKeepsHowMuchIsOwed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		large := rapid.Int64Range(1, int64(1)<<rapid.IntRange(1, 36).Draw(t, "bits")).Draw(t, "owed")
+		w, err := quota.NewWindows(quota.FixedWindow, large, quota.Hour, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := bucketstore.New(&sharedtest.Data{}, space, 8)
+		ofOneCell := func(n byte) match.Key { return match.Key{9: n} }
+		for n := range byte(9) { // One has to go for the ninth.
+			if ok, err := takeWindow(st, w, ofOneCell(n), quota.Instant(n), large); !ok || err != nil {
+				t.Fatalf("%v, %v", ok, err)
+			}
+		}
+		var e bucketstore.Entry
+		look := change(func(found *bucketstore.Entry) bool { e = *found; return false })
+		if err := st.Update(bucketstore.Window, ofOneCell(9), 9, look); err != nil {
+			t.Fatal(err)
+		}
+		if !e.New || e.Owes < large || e.Owes > large+large/64 {
+			t.Fatalf("who owes %d owes %d after a flood", large, e.Owes)
+		}
+	})
+}
+
 // The page where users choose an algorithm says what a flood does to newcomers.
 func TestThePageSaysWhatAFloodDoesToNewcomers(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/policies.md")
@@ -110,11 +170,13 @@ func TestThePageSaysWhatAFloodDoesToNewcomers(t *testing.T) {
 		kinds[a.String()] = windowOfFive(t, a)
 	}
 	for name, spend := range kinds {
-		refused, away, got := flood(spend, 0)
-		_, hour, _ := flood(spend, quota.Hour)
-		_, hours, _ := flood(spend, 2*quota.Hour)
-		want := fmt.Sprintf("| `%s` | %d %% | %.1f of 5 | %d %% | %d %% | %d %% |", name, refused*100/floodKeys, got,
-			away*100/newcomers, hour*100/newcomers, hours*100/newcomers)
+		refused, away, got := flood(spend, floodKeys, 0)
+		refusedMore, larger, _ := flood(spend, largerFlood, 0)
+		_, hour, _ := flood(spend, largerFlood, quota.Hour)
+		_, hours, _ := flood(spend, largerFlood, 2*quota.Hour)
+		want := fmt.Sprintf("| `%s` | %d %% | %d %% | %.1f of 5 | %d %% | %d %% | %d %% | %d %% |", name,
+			refused*100/floodKeys, away*100/newcomers, got,
+			refusedMore*100/largerFlood, larger*100/newcomers, hour*100/newcomers, hours*100/newcomers)
 		if !strings.Contains(string(page), want) {
 			t.Errorf("docs/policies.md should have the row\n%s", want)
 		}

@@ -2,6 +2,7 @@ package bucketstore
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -28,6 +29,7 @@ type windowSlot struct {
 	own     int // the place of the entry being changed, -1 for a new one
 	next    []byte
 	marks   []quota.Mark
+	other   Entry
 }
 
 // windowRecord is where a record lies in the value, and when its entry says no more than an absent one.
@@ -73,7 +75,7 @@ func (s *windowSlot) find(e *Entry, _ quota.Instant) {
 	s.own = -1
 	*e = Entry{Kind: Window, Key: key, New: true, History: quota.History{Marks: s.marks[:0]}}
 	if s.value != nil {
-		e.Debtor = cell(s.value, &key)
+		e.Debtor, e.Owes = windowCell(s.value, &key)
 	}
 }
 
@@ -98,16 +100,17 @@ func (s *windowSlot) put(e *Entry, now quota.Instant) (value []byte, evicted uin
 		}
 	}
 	for ; kept == maxHistories || size > maxWindowSlot; evicted++ {
-		first := 0
-		for i, r := range s.records[:kept] {
-			if r.idle < s.records[first].idle {
-				first = i
+		first, least := 0, s.weight(s.records[0], now)
+		for i, r := range s.records[1:kept] {
+			if weight := s.weight(r, now); weight < least {
+				first, least = i+1, weight
 			}
 		}
 		r := s.records[first]
 		var key match.Key
 		copy(key[:], s.value[r.from+recordKey:])
-		remember(s.next, &key, r.idle)
+		tokens, _ := s.owed(r)
+		rememberWindow(s.next, &key, r.idle, tokens, now)
 		kept--
 		size -= r.to - r.from
 		s.records[first] = s.records[kept]
@@ -116,6 +119,22 @@ func (s *windowSlot) put(e *Entry, now quota.Instant) (value []byte, evicted uin
 		s.next = append(s.next, s.value[r.from:r.to]...)
 	}
 	return s.next, evicted
+}
+
+// weight is how much an entry says: the part of its quota that it counts, times how long.
+func (s *windowSlot) weight(r windowRecord, now quota.Instant) float64 {
+	tokens, quota := s.owed(r)
+	return float64(tokens) / float64(quota) * float64(r.idle-now)
+}
+
+// owed is how many tokens a record counts at most, of which quota.
+func (s *windowSlot) owed(r windowRecord) (tokens, quota int64) {
+	e := &s.other
+	e.History.Marks = e.History.Marks[:0]
+	if !e.decodeWindows(s.value[r.from+recordRest : r.to]) {
+		return math.MaxInt64, 1
+	}
+	return e.Windows.Admitted(&e.History), e.Windows.Quota
 }
 
 // appendWindows appends e's record. Marks lie whole grains apart, so that most take a byte or two each: the first one's start

@@ -31,7 +31,7 @@ func windowsOf(t rapid.TB, a quota.Algorithm) quota.Windows {
 func takeWindow(st *bucketstore.Store, w quota.Windows, k match.Key, now quota.Instant, n int64) (ok bool, err error) {
 	err = st.Update(bucketstore.Window, k, now, change(func(e *bucketstore.Entry) bool {
 		if e.New && e.Debtor > now {
-			e.History = w.Owing(now, e.Debtor)
+			e.History = w.Owing(now, e.Debtor, e.Owes)
 		}
 		e.Windows = w
 		ok = w.Take(&e.History, now, n).Allowed

@@ -156,7 +156,7 @@ func (t *windowTake) Apply(e *bucketstore.Entry) bool {
 	back := t.ahead != 0 && !e.New && e.Windows.SetBack(h, now)
 	switch {
 	case e.New && e.Debtor > t.now:
-		*h = w.Owing(now, e.Debtor+quota.Instant(t.ahead))
+		*h = w.Owing(now, e.Debtor+quota.Instant(t.ahead), e.Owes)
 	case e.New:
 	case e.Windows != w && t.generation >= e.Generation:
 		e.Windows.Convert(h, now, w)
