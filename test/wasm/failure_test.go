@@ -14,23 +14,31 @@ import (
 // maxWaiting is how many requests may wait in one worker.
 const maxWaiting = 1024
 
-// However many wait, one call is under way for a bucket, and the requests beyond the bound are refused, not let through.
+// However many wait, one call is under way for a bucket. The requests beyond the bound are decided by the node's share, which is
+// all of the limit for one node, also where the policy allows everything in a failure: overload is no way around the limit.
 func TestWaitersAreBounded(t *testing.T) {
-	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "leased", "100000/1h", thenAllow))})
+	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "leased", "1300/1h", thenAllow))})
 	w.centre.lag = func() (up, down time.Duration) { return 20 * quantum, 20 * quantum }
 	var refused, waiting []*attempt
-	for range maxWaiting + 500 {
-		if a := w.request(0, 0, get("x-key", "a")); a.done {
-			refused = append(refused, a)
-		} else {
+	byShare := 0
+	for range maxWaiting + 1500 {
+		switch a := w.request(0, 0, get("x-key", "a")); {
+		case !a.done:
 			waiting = append(waiting, a)
+		case a.passed:
+			byShare++
+		default:
+			refused = append(refused, a)
 		}
+	}
+	if byShare != 1300 || len(refused) != 200 {
+		t.Errorf("beyond the bound %d pass and %d are refused; the share is 1300", byShare, len(refused))
 	}
 	if len(waiting) != maxWaiting || w.centre.requests != 1 {
 		t.Errorf("%d wait by %d calls, want %d by one", len(waiting), w.centre.requests, maxWaiting)
 	}
 	for _, a := range refused {
-		if d := w.decision(a); a.passed || d.reason != "too_many_waiting" || a.stream.Reply().Status != 429 || a.stream.Reply().Header("retry-after") == "" {
+		if d := w.decision(a); a.passed || d.reason != "failure" || a.stream.Reply().Status != 429 || a.stream.Reply().Header("retry-after") == "" {
 			t.Fatalf("beyond the bound: %+v, %+v", d, a.stream.Reply())
 		}
 	}
@@ -47,8 +55,8 @@ func TestWaitersAreBounded(t *testing.T) {
 			t.Fatal("a request still waits")
 		}
 	}
-	if n := w.counter("requests.too_many_waiting"); n != 500 {
-		t.Errorf("%d counted as too many, want 500", n)
+	if n := w.counter("requests.too_many_waiting"); n != 1500 {
+		t.Errorf("%d counted as too many, want 1500", n)
 	}
 }
 
