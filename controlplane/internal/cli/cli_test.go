@@ -15,6 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/app"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/cli"
@@ -50,6 +51,7 @@ func TestScripts(t *testing.T) {
 			}
 			env.Setenv("WEIR_SERVER", "http://"+serve(t, env))
 			env.Setenv("STRANGER", stranger(t))
+			env.Setenv("WITHOUT_STORE", withoutStore(t))
 			env.Setenv("ESCAPE", "\x1b]0;pwned\a\r\nbanned    no")
 			env.Setenv("WEIR_TOKEN", adminToken)
 			env.Setenv("HOME", env.WorkDir)
@@ -93,6 +95,25 @@ func stranger(t *testing.T) string {
 			w.Header().Set("X-Request-Id", "12345678")
 		}
 		_, _ = io.WriteString(w, "{}")
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// withoutStore is a control plane whose store is away: what it holds has two pages of versions.
+func withoutStore(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(api.RequestIDHeader, "12345678")
+		w.Header().Set(api.HeldHeader, "this is what is held: Redis does not answer\u202e")
+		switch {
+		case r.URL.Path == "/v1/policyset":
+			_, _ = io.WriteString(w, "version: weir/v1\n")
+		case r.URL.Query().Has("page_token"):
+			_, _ = io.WriteString(w, `{"versions":[],"next_page_token":""}`)
+		default:
+			_, _ = io.WriteString(w, `{"versions":[],"next_page_token":"2"}`)
+		}
 	}))
 	t.Cleanup(s.Close)
 	return s.URL

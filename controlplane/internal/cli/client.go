@@ -30,6 +30,14 @@ type serverFlags struct {
 	Server    string `help:"The control plane." default:"http://127.0.0.1:8080" env:"WEIR_SERVER" placeholder:"URL"`
 	CAFile    string `help:"Authorities in PEM that may have issued the control plane's certificate, instead of the system's." env:"WEIR_CA_FILE" name:"ca-file" placeholder:"FILE"`
 	TokenFile string `help:"File with the token. Without it the token is WEIR_TOKEN, else the file weir/token in the user's configuration directory, else what WEIR_ADMIN_TOKEN_FILE or WEIR_ADMIN_TOKEN hold." env:"WEIR_TOKEN_FILE" placeholder:"FILE"`
+
+	warn io.Writer
+}
+
+// AfterApply gives the client the stream of errors for its warnings: the parser calls it before Run.
+func (f *serverFlags) AfterApply(streams Streams) error {
+	f.warn = streams.Err
+	return nil
 }
 
 // client talks to a control plane.
@@ -39,6 +47,8 @@ type client struct {
 	// source says where the token is from, for messages.
 	source string
 	http   http.Client
+	// warn is where a warning about good answers goes, nil after the first.
+	warn io.Writer
 }
 
 // client is one with the caller's token.
@@ -57,7 +67,7 @@ func (f serverFlags) anonymous() (*client, error) {
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
 		return nil, fmt.Errorf("--server (WEIR_SERVER): %q is not like http://HOST:PORT", f.Server)
 	}
-	c := &client{base: base}
+	c := &client{base: base, warn: f.warn}
 	c.http.Timeout = requestTimeout
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // The token is for one server.
 	if f.CAFile != "" {
@@ -161,9 +171,19 @@ func (c *client) do(method, path string, header map[string]string, body []byte) 
 		return answer{}, c.noWeir(errors.New(response.Status))
 	}
 	if response.StatusCode/100 == 2 {
+		c.warnOfHeld(response.Header.Get(api.HeldHeader))
 		return answer{response.Header, got}, nil
 	}
 	return answer{}, c.refused(response, got)
+}
+
+// warnOfHeld prints once that answers are what the control plane holds while its store is away. What
+// answers may be any server, so nothing but printable text reaches the terminal.
+func (c *client) warnOfHeld(held string) {
+	if held != "" && c.warn != nil {
+		fmt.Fprintln(c.warn, "weir:", printable(held))
+		c.warn = nil
+	}
 }
 
 func (c *client) unreachable(err error) error {
