@@ -74,6 +74,8 @@ func TestDamagedFiles(t *testing.T) {
 		"cut in half":     file[:len(file)/2],
 		"noise":           bytes.Repeat([]byte("noise"), 10000),
 		"one letter":      []byte("x"),
+		"one page":        file[:4096],
+		"a page and more": file[:8191],
 		"pages flipped":   pages(2*4096, len(file)),
 		"a header gone":   pages(5*4096, 5*4096+16),
 		"its first pages": pages(0, 2*4096),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -39,7 +40,7 @@ func inspect(path string) (err error) {
 	}()
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait, ReadOnly: true, PreLoadFreelist: true})
 	switch {
-	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch), tooSmall(err):
 		return damaged(path, err)
 	case err != nil:
 		return err
@@ -49,6 +50,12 @@ func inspect(path string) (err error) {
 		return damaged(path, err)
 	}
 	return nil
+}
+
+// tooSmall reports whether a file does not even hold the two pages that say where the rest is. The
+// database has no name for this error.
+func tooSmall(err error) bool {
+	return err != nil && strings.HasPrefix(err.Error(), "file size too small")
 }
 
 // readAll reads what is in a file of a size, each value also by its key, so that every page on the way is one that makes sense. The
