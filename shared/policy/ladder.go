@@ -114,8 +114,13 @@ func (s Step) said() string {
 // onFailure reads a failure ladder: a list of steps, or the older form with local_for and then.
 func (r *reader) onFailure(path string, n Node, f *OnFailure) {
 	*f = OnFailure{}
-	if n.Kind != List {
+	switch n.Kind {
+	case List:
+	case Map:
 		r.localThen(path, n, f)
+		return
+	default:
+		r.wrongKind(path, n, "a list of steps like [{share: 30s}, allow]")
 		return
 	}
 	if len(n.Items) == 0 || len(n.Items) > MaxFailureSteps {

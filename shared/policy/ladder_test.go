@@ -48,12 +48,14 @@ func TestLadder(t *testing.T) {
 // What is wrong with a ladder is said where it stands.
 func TestLaddersThatAreNone(t *testing.T) {
 	for text, want := range map[string]string{
-		`[]`:                                      "policies[0].on_failure: must have 1 to 4 steps, like [{share: 30s}, allow]",
-		`["allow","deny"]`:                        "policies[0].on_failure[0]: needs a time, like {share: 30s}: only the last step has none",
-		`[{"share":"30s"}]`:                       "policies[0].on_failure[0]: must have no time: the last step lasts as long as the failure",
-		`[{"share":"30s"},"local"]`:               "policies[0].on_failure[1]: must be one of share, allow, deny, not local",
-		`[{"refuse":"30s"},"deny"]`:               "policies[0].on_failure[0].refuse: must be one of share, allow, deny, not refuse",
-		`[{"start":"empty"},"deny"]`:              "policies[0].on_failure[0]: must be share, allow or deny with a time, like {share: 30s}",
+		`[]`:                         "policies[0].on_failure: must have 1 to 4 steps, like [{share: 30s}, allow]",
+		`"deny"`:                     "policies[0].on_failure: must be a list of steps like [{share: 30s}, allow], not a string",
+		`null`:                       "policies[0].on_failure: must be a list of steps like [{share: 30s}, allow], not nothing",
+		`["allow","deny"]`:           "policies[0].on_failure[0]: needs a time, like {share: 30s}: only the last step has none",
+		`[{"share":"30s"}]`:          "policies[0].on_failure[0]: must have no time: the last step lasts as long as the failure",
+		`[{"share":"30s"},"local"]`:  "policies[0].on_failure[1]: must be one of share, allow, deny, not local",
+		`[{"refuse":"30s"},"deny"]`:  "policies[0].on_failure[0].refuse: must be one of share, allow, deny, not refuse",
+		`[{"start":"empty"},"deny"]`: "policies[0].on_failure[0]: must be share, allow or deny with a time, like {share: 30s}",
 		`[{"allow":"1s","start":"empty"},"deny"]`: "policies[0].on_failure[0].start: is for a share alone",
 		`[{"share":"0s"},"deny"]`:                 "policies[0].on_failure[0].share: must be a whole number with a unit (ms s m h d) from 1ms to 366d, not 0s",
 		`[{"allow":"1s","deny":"1s"},"deny"]`:     "policies[0].on_failure[0]: must be one step",

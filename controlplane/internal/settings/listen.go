@@ -61,7 +61,7 @@ func (r *resolver) listeners(f ListenFlags) (l Listeners) {
 type LimitFlags struct {
 	APIRate        int64 `help:"Requests a second to /v1 under the name of one token; twice as many at once. 0 is no limit." default:"500" env:"WEIR_API_RATE" name:"api-rate" placeholder:"N"`
 	NodeRate       int64 `help:"Requests a second of nodes at one address under the name of one token; twice as many at once. 0 is no limit." default:"20000" env:"WEIR_NODE_RATE" placeholder:"N"`
-	MaxConnections int   `help:"Connections to one listener at once; further ones wait. 0 is no limit." default:"8192" env:"WEIR_MAX_CONNECTIONS" placeholder:"N"`
+	MaxConnections int   `help:"Connections to one listener at once. For a further one the oldest without a valid token is closed; without such it waits. 0 is no limit." default:"8192" env:"WEIR_MAX_CONNECTIONS" placeholder:"N"`
 }
 
 // Limits are valid: requests a second, 0 for no limit, and connections to each listener.
