@@ -79,7 +79,12 @@ type versions struct{ all []policies.Version }
 
 // State implements policies.Store.
 func (v *versions) State(context.Context) (policies.State, error) {
-	return policies.State{Current: uint64(len(v.all)), Newest: uint64(len(v.all))}, nil
+	n := len(v.all)
+	s := policies.State{Current: uint64(n), Newest: uint64(n)}
+	if n > 0 {
+		s.Digest = v.all[n-1].Digest
+	}
+	return s, nil
 }
 
 // Roll implements policies.Store. There are no rollouts here.
