@@ -1,8 +1,10 @@
 package wasm
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -115,29 +117,47 @@ func TestLeasedBucketIsUsedUpInEveryStorm(t *testing.T) {
 				w := newWorld(t, fleet{nodes: 1, workers: workers, seed: uint64(i), set: set})
 				r := rand.New(rand.NewPCG(uint64(workers), uint64(i)))
 				all := newLaw(t, 1000, quota.Hour, 1000)
-				b, off := newTextbook(1000, time.Hour, 1000), int64(0)
+				var passed []*attempt
 				w.storm(r, 1700, traffic, func(a *attempt) {
-					if !a.passed {
-						return
+					if a.passed {
+						all.use(a.ended, 1)
+						passed = append(passed, a)
 					}
-					all.use(a.ended, 1)
-					_, left, _, full := b.take(a.ended.Microseconds(), 1)
-					told := draft11(t, a.stream.Reply().Header("ratelimit"))[0].params
-					off = max(off, left-told["r"], told["r"]-left, (told["t"]-full/1e6)*10/36, (full/1e6-told["t"])*10/36)
 				})
+				off := offTextbook(t, newTextbook(1000, time.Hour, 1000), passed)
 				promised := int64(all.most(w.now))
 				late := int64(workers) + all.params.Earned(4*lease.BackOff(all.params))
 				t.Logf("%d of %d passed; r and t were up to %d tokens off", all.used, promised, off)
 				if all.used < promised-late {
 					t.Errorf("seed %d: %d passed, %d were promised, of which %d may come later", i, all.used, promised, late)
 				}
-				if off > 200 {
+				if off > 100 {
 					t.Errorf("seed %d: clients were told up to %d tokens too few or too many", i, off)
 				}
 				all.check(t, "a leased bucket")
 			})
 		}
 	}
+}
+
+// offTextbook is by how many tokens of a bucket of 1000 an hour clients were told too few or too
+// many. Which of those that were decided in one instant came first is not known: the one that was
+// told of most.
+func offTextbook(t *testing.T, b *textbook, passed []*attempt) (off int64) {
+	t.Helper()
+	told := make(map[*attempt]map[string]int64, len(passed))
+	for _, a := range passed {
+		told[a] = draft11(t, a.stream.Reply().Header("ratelimit"))[0].params
+	}
+	slices.SortStableFunc(passed, func(a, b *attempt) int {
+		return cmp.Or(cmp.Compare(a.ended, b.ended), cmp.Compare(told[b]["r"], told[a]["r"]))
+	})
+	for _, a := range passed {
+		_, left, _, full := b.take(a.ended.Microseconds(), 1)
+		r, wait := told[a]["r"], told[a]["t"]
+		off = max(off, left-r, r-left, (wait-full/1e6)*10/36, (full/1e6-wait)*10/36)
+	}
+	return off
 }
 
 // storm sends n requests to the workers of a node as they come in a traffic, and hands each attempt to end when it is done.
