@@ -131,7 +131,7 @@ func TestLeasedBucketIsUsedUpInEveryStorm(t *testing.T) {
 				if all.used < promised-late {
 					t.Errorf("seed %d: %d passed, %d were promised, of which %d may come later", i, all.used, promised, late)
 				}
-				if off > 100 {
+				if off > 8 {
 					t.Errorf("seed %d: clients were told up to %d tokens too few or too many", i, off)
 				}
 				all.check(t, "a leased bucket")

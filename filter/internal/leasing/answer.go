@@ -127,7 +127,8 @@ func (d *Desk) settle(c *call, it item, a wire.LeaseAnswer, now quota.Instant) {
 	}
 	for i := range used {
 		t := b.queue[0]
-		t.Level, t.FullAt = d.learn.level+int64(used-1-i)*t.Need.Cost, d.learn.fullAt
+		later := int64(used-1-i) * t.Need.Cost // What those take that waited behind it.
+		t.Level, t.FullAt = d.learn.level+later, d.learn.fullBefore(later)
 		t.Delay = a.Delay + it.ask.Params.ResetAfter(quota.State{Debt: it.ask.Params.UnitsFor(int64(i) * it.ask.Cost)}, 0)
 		d.resolve(b, 0, Granted, expiry)
 	}

@@ -144,6 +144,24 @@ func TestOneCallABucket(t *testing.T) {
 }
 
 // 300 at once for 100 tokens: exactly 100 pass, and the others learn when to come back without asking again.
+// Requests that one answer serves are each told what is left after it and when that is full: a later
+// one of less and of later.
+func TestWhoIsServedTogetherIsToldOneAfterTheOther(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	tickets := []*leasing.Ticket{w.join(t, 1, 1), w.join(t, 1, 1), w.join(t, 1, 1), w.join(t, 1, 1)}
+	w.answer(w.now)
+	w.desk.Flush(w.now)
+	w.answer(w.now)
+	for i, ticket := range tickets {
+		missing := int64(i + 1)
+		full := w.now + quota.Instant(missing*36*int64(quota.Second))
+		if ticket.Outcome != leasing.Granted || ticket.Level != 100-missing || ticket.FullAt != full {
+			t.Errorf("request %d: %v, %d left, full in %d ms; %d and %d ms are right", i, ticket.Outcome,
+				ticket.Level, (ticket.FullAt-w.now)/ms, 100-missing, (full-w.now)/ms)
+		}
+	}
+}
+
 func TestExactlyTheBurstPasses(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	var tickets []*leasing.Ticket

@@ -144,8 +144,9 @@ type learn struct {
 	// Unused tokens of waiting requests that are gone or were refused for another policy's sake.
 	unused int64
 
-	level  int64
-	fullAt quota.Instant
+	level int64
+	// fullAt is when the bucket is full after all of them, told what clients have heard of it before.
+	fullAt, told quota.Instant
 	// lapsed are the tokens of leases that have ended unused.
 	lapsed int64
 }
@@ -169,8 +170,18 @@ func (l *learn) Apply(e *bucketstore.Entry) bool {
 	c = c.Receive(l.now, lease.Lot{Tokens: l.grant.Keep, Expiry: lease.Expiry(l.sent, lease.TTL(l.ask.Params))})
 	c = c.Receive(l.now, lease.Lot{Tokens: l.unused, Expiry: lease.Expiry(l.sent, lease.Deadline)})
 	l.level, l.fullAt = c.Remaining(l.now), fullAt(c, l.now, &Need{Params: l.ask.Params, Algorithm: l.algorithm})
+	l.told = c.Told
 	e.Credit = c
 	return true
+}
+
+// fullBefore is when the bucket is full before the last n tokens are taken of it. It never steps back.
+func (l *learn) fullBefore(n int64) quota.Instant {
+	if l.algorithm.Windowed() {
+		return l.fullAt
+	}
+	p := l.ask.Params
+	return max(l.told, l.fullAt-quota.Instant(p.ResetAfter(quota.State{Debt: p.UnitsFor(n)}, 0)))
 }
 
 // fullAt is when clients are told that the bucket is full. What tokens in hand would take to come again
