@@ -99,7 +99,7 @@ func Start(o Options) *Process {
 	}
 	for i := range o.Workers {
 		w := &worker{process: p, number: i, paused: map[uint32]*limiter.Request{}}
-		w.store = bucketstore.New(data, [4]byte{}, cmp.Or(o.TableKeys, tableKeys))
+		w.store = bucketstore.New(data, [4]byte{}, cmp.Or(o.TableKeys, tableKeys), 0)
 		w.desk = leasing.New(w.store, w, w, o.Name, o.Boot, o.Random+uint64(i)*2654435761)
 		w.limiter = limiter.New(w.store, w.desk)
 		p.workers = append(p.workers, w)

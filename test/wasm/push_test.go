@@ -288,23 +288,6 @@ func TestManyPushesKeepMemoryFlat(t *testing.T) {
 	}
 }
 
-// A table with another number of places is another table: buckets start full in it.
-func TestAnotherTableStartsFull(t *testing.T) {
-	config := func(keys int) []byte {
-		return fmt.Appendf(nil, `{"table": {"keys": %d}, "policyset": %s}`, keys, setOf(limits("api", "local", "10/1h")))
-	}
-	h := start(t, envoytest.Options{Workers: 2, DrainTime: time.Second, PluginConfig: config(4096)})
-	count(t, h, 0, 20, get("x-key", "a"))
-	for _, c := range []struct{ keys, want int }{{4096, 0}, {65536, 10}} {
-		if err := h.UpdatePlugin(config(c.keys)); err != nil {
-			t.Fatal(err)
-		}
-		if n := count(t, h, 1, 20, get("x-key", "a")); n != c.want {
-			t.Errorf("with %d places %d more passed, want %d", c.keys, n, c.want)
-		}
-	}
-}
-
 // A listener update replaces the root context and keeps the buckets. While the old one drains, both are alive.
 func TestListenerUpdateKeepsBuckets(t *testing.T) {
 	t.Run("alone", func(t *testing.T) {

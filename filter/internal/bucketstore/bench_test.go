@@ -37,7 +37,7 @@ func (s *spend) run(st *bucketstore.Store, first, buckets, times int) {
 // spent is how many tokens the buckets lack altogether.
 func spent(b *testing.B, data *sharedtest.Data, buckets int) (tokens int) {
 	b.Helper()
-	st := bucketstore.New(data, space, 65536)
+	st := bucketstore.New(data, space, 65536, 0)
 	for n := range buckets {
 		look := change(func(e *bucketstore.Entry) bool {
 			tokens += int(e.State.Debt)
@@ -64,7 +64,7 @@ func BenchmarkContention(b *testing.B) {
 				for w := range workers {
 					all.Go(func() {
 						var mine spend // Its counts share no cache line with another worker's.
-						mine.run(bucketstore.New(data, space, 65536), w*buckets/workers, buckets, (b.N+w)/workers)
+						mine.run(bucketstore.New(data, space, 65536, 0), w*buckets/workers, buckets, (b.N+w)/workers)
 						spends[w] = mine
 					})
 				}

@@ -73,7 +73,7 @@ func race(seed uint64, moving bool, creates, always bool, bug taking) *linear.Hi
 	for w := range workers {
 		wait.Go(func() {
 			r := rand.New(rand.NewPCG(seed, uint64(w)))
-			st := bucketstore.New(careless{data, creates, always}, space, 8)
+			st := bucketstore.New(careless{data, creates, always}, space, 8, 0)
 			now := quota.Instant(0)
 			for range each {
 				if moving {

@@ -74,7 +74,7 @@ func windowOfFive(t *testing.T, a quota.Algorithm) spendOne {
 // and how many of its five each newcomer got on average. The newcomers come so long after the
 // flood of so many keys.
 func flood(spend spendOne, keys quota.Instant, after quota.Span) (refused, turnedAway int, got float64) {
-	st := bucketstore.New(&sharedtest.Data{}, space, floodPlaces)
+	st := bucketstore.New(&sharedtest.Data{}, space, floodPlaces, 0)
 	random := rand.New(rand.NewPCG(1, 2))
 	fresh := func() (k match.Key) {
 		binary.LittleEndian.PutUint64(k[:], random.Uint64())
@@ -119,7 +119,7 @@ func TestAFloodShutsNoNewcomerOut(t *testing.T) {
 func TestACellOfAnOlderFilterOwesEverything(t *testing.T) {
 	for _, a := range algorithms {
 		data := &sharedtest.Data{}
-		st := bucketstore.New(data, space, 8)
+		st := bucketstore.New(data, space, 8, 0)
 		w := windowsOf(t, a)
 		slot := make([]byte, 8+16*8)
 		copy(slot, "WRW1")
@@ -141,7 +141,7 @@ func TestACellKeepsHowMuchIsOwed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		st := bucketstore.New(&sharedtest.Data{}, space, 8)
+		st := bucketstore.New(&sharedtest.Data{}, space, 8, 0)
 		ofOneCell := func(n byte) match.Key { return match.Key{9: n} }
 		for n := range byte(9) { // One has to go for the ninth.
 			if ok, err := takeWindow(st, w, ofOneCell(n), quota.Instant(n), large); !ok || err != nil {

@@ -10,9 +10,9 @@ import (
 // A number is seen by all VMs of the same name space, and by no other.
 func TestNumber(t *testing.T) {
 	var shared sharedtest.Data
-	a := bucketstore.New(&shared, [4]byte{'w', '1'}, 1024)
-	b := bucketstore.New(&shared, [4]byte{'w', '1'}, 1024)
-	other := bucketstore.New(&shared, [4]byte{'w', '2'}, 1024)
+	a := bucketstore.New(&shared, [4]byte{'w', '1'}, 1024, 0)
+	b := bucketstore.New(&shared, [4]byte{'w', '1'}, 1024, 0)
+	other := bucketstore.New(&shared, [4]byte{'w', '2'}, 1024, 0)
 	if n := a.Number('n'); n != 0 {
 		t.Errorf("%d before it was set", n)
 	}

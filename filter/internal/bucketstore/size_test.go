@@ -31,7 +31,7 @@ func (m *measured) CompareAndSwap(key, value []byte, cas uint32) bool {
 func bytesOf(t *testing.T, spend func(st *bucketstore.Store, key byte, now quota.Instant)) int {
 	t.Helper()
 	data := &measured{}
-	st := bucketstore.New(data, space, 8)
+	st := bucketstore.New(data, space, 8, 0)
 	var sizes [2]int
 	for i := range sizes {
 		for n := range 100 {

@@ -32,24 +32,42 @@ func (s *tokenSlot) open(value []byte) {
 }
 
 // find chooses for a new entry one more place or, where there is no more, that of the entry which is idle first.
-func (s *tokenSlot) find(e *Entry, now quota.Instant) {
+func (s *tokenSlot) find(e *Entry, now quota.Instant, w *wanted) {
 	kind, key := e.Kind, e.Key
 	first, n := quota.Instant(0), (s.size-recordsAt)/entrySize
+	own := -1
+	w.begin()
 	for i := range n {
 		record := s.record(i)
-		if Kind(record[atKind]) == kind && sameKey(record, &key) && e.decode(record) {
-			s.at, s.evicted = i, false
-			return
+		if Kind(record[atKind]) == kind && sameKey(record, &key) && e.decode(record) && w.is(e) {
+			own = i
+			if w == nil {
+				break
+			}
 		}
 		idle := quota.Instant((&coder{b: record, at: atIdle}).i64())
 		if i == 0 || idle < first {
 			s.at, first = i, idle
 		}
 	}
+	if own >= 0 {
+		s.at, s.evicted = own, false
+		e.decode(s.record(own))
+		w.settle(e)
+		return
+	}
 	if s.evicted = n == entriesPerSlot && first > now; n < entriesPerSlot {
 		s.at = n
 	}
 	*e = Entry{Kind: kind, Key: key, New: true, Debtor: cell(s.b[:], &key)}
+	w.settle(e)
+}
+
+func (s *tokenSlot) without() (value []byte) {
+	last := (s.size-recordsAt)/entrySize - 1
+	copy(s.record(s.at), s.record(last))
+	s.size -= entrySize
+	return s.b[:s.size]
 }
 
 // put leaves in its cell when the entry that goes would have been full. Leased entries leave nothing: the centre has counted

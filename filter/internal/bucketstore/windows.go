@@ -55,28 +55,54 @@ func (s *windowSlot) open(value []byte) {
 	}
 }
 
-func (s *windowSlot) find(e *Entry, _ quota.Instant) {
+func (s *windowSlot) find(e *Entry, _ quota.Instant, w *wanted) {
 	key := e.Key
-	*e = Entry{Kind: Window, Key: key}
-	for s.own = 0; s.own < s.n; s.own++ {
-		r := &s.records[s.own]
-		if !sameKey(s.value[r.from+recordKey:], &key) {
+	s.own = -1
+	w.begin()
+	for at := 0; at < s.n; at++ {
+		if !sameKey(s.value[s.records[at].from+recordKey:], &key) {
 			continue
 		}
-		e.History.Marks = s.marks[:0]
-		good := e.decodeWindows(s.value[r.from+recordRest : r.to])
-		if s.marks = e.History.Marks[:0]; good {
+		switch {
+		case !s.read(e, key, at):
+			s.n--
+			s.records[at] = s.records[s.n]
+			at--
+		case w.is(e):
+			s.own = at
+		}
+		if w == nil && s.own >= 0 {
 			return
 		}
-		*r = s.records[s.n-1]
-		s.n--
-		break
 	}
-	s.own = -1
-	*e = Entry{Kind: Window, Key: key, New: true, History: quota.History{Marks: s.marks[:0]}}
-	if s.value != nil {
-		e.Debtor, e.Owes = windowCell(s.value, &key)
+	if s.own < 0 {
+		*e = Entry{Kind: Window, Key: key, New: true, History: quota.History{Marks: s.marks[:0]}}
+		if s.value != nil {
+			e.Debtor, e.Owes = windowCell(s.value, &key)
+		}
+	} else {
+		s.read(e, key, s.own)
 	}
+	w.settle(e)
+}
+
+// read decodes a record and reports false for one that no filter can have written.
+func (s *windowSlot) read(e *Entry, key match.Key, at int) bool {
+	r := s.records[at]
+	*e = Entry{Kind: Window, Key: key, History: quota.History{Marks: s.marks[:0]}}
+	good := e.decodeWindows(s.value[r.from+recordRest : r.to])
+	s.marks = e.History.Marks[:0]
+	return good
+}
+
+func (s *windowSlot) without() (value []byte) {
+	s.next = append(s.next[:0], s.value[:recordsAt]...)
+	for i, r := range s.records[:s.n] {
+		if i != s.own {
+			s.next = append(s.next, s.value[r.from:r.to]...)
+		}
+	}
+	return s.next
 }
 
 // put writes e and, of the others, those that still say something and have room.

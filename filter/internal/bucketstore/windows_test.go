@@ -41,7 +41,7 @@ func takeWindow(st *bucketstore.Store, w quota.Windows, k match.Key, now quota.I
 }
 
 func TestHistoriesReadBack(t *testing.T) {
-	st := bucketstore.New(&sharedtest.Data{}, space, 8)
+	st := bucketstore.New(&sharedtest.Data{}, space, 8, 0)
 	rapid.Check(t, func(t *rapid.T) {
 		a := rapid.SampledFrom(algorithms).Draw(t, "algorithm")
 		w, err := quota.NewWindows(a, rapid.Int64Range(1, quota.MaxLog).Draw(t, "quota"),
@@ -80,7 +80,7 @@ func TestHistoriesReadBack(t *testing.T) {
 // The longest history there can be leaves room for itself in a slot.
 func TestLongestHistoryIsKept(t *testing.T) {
 	data := &sharedtest.Data{}
-	st := bucketstore.New(data, space, 8)
+	st := bucketstore.New(data, space, 8, 0)
 	w, err := quota.NewWindows(quota.SlidingLog, quota.MaxLog, quota.MaxWindow, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +113,7 @@ func TestWorkersShareAWindowExactly(t *testing.T) {
 		passed := make([]int, 4)
 		for worker := range passed {
 			wg.Go(func() {
-				st := bucketstore.New(data, space, 8)
+				st := bucketstore.New(data, space, 8, 0)
 				for range 10 {
 					ok, err := takeWindow(st, w, key(0, 1), 0, 1)
 					for err != nil {
@@ -135,7 +135,7 @@ func TestWorkersShareAWindowExactly(t *testing.T) {
 // The number of keys is fixed whatever comes, and so is what they hold.
 func TestAFloodOfWindowsDoesNotGrowTheTable(t *testing.T) {
 	data := &sharedtest.Data{}
-	st := bucketstore.New(data, space, 1024)
+	st := bucketstore.New(data, space, 1024, 0)
 	w := windowsOf(t, quota.SlidingLog)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 50_000 {
@@ -144,8 +144,8 @@ func TestAFloodOfWindowsDoesNotGrowTheTable(t *testing.T) {
 		binary.LittleEndian.PutUint64(k[8:], rng.Uint64())
 		_, _ = takeWindow(st, w, k, 0, 1)
 	}
-	if data.Len() != 1024/8 || st.Evictions == 0 {
-		t.Errorf("%d keys, want %d; %d evictions", data.Len(), 1024/8, st.Evictions)
+	if data.Len() != 1024/8+1 || st.Evictions == 0 {
+		t.Errorf("%d keys, want %d; %d evictions", data.Len(), 1024/8+1, st.Evictions)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestCrowdingOutKeepsTheWindow(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				w := windowsOf(t, a)
-				st := bucketstore.New(&sharedtest.Data{}, space, 8)
+				st := bucketstore.New(&sharedtest.Data{}, space, 8, 0)
 				now := quota.Instant(0)
 				type use struct {
 					at quota.Instant
@@ -199,7 +199,7 @@ func TestDamagedWindowsAreDecided(t *testing.T) {
 	slot := append(space[:], 'w', 0, 0, 0)
 	rapid.Check(t, func(t *rapid.T) {
 		data := &sharedtest.Data{}
-		st := bucketstore.New(data, space, 8)
+		st := bucketstore.New(data, space, 8, 0)
 		for i := range byte(40) {
 			_, _ = takeWindow(st, windowsOf(t, algorithms[i%4]), key(0, i%8), quota.Instant(i)*quota.Instant(quota.Second)/4, 1)
 		}

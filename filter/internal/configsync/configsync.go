@@ -131,14 +131,13 @@ func (s *Sync) Rules() *limiter.Rules {
 	return &s.rules[s.using]
 }
 
-// Use puts a snapshot into force in this VM alone: the inline policy set, at now.
-func (s *Sync) Use(snapshot []byte, now quota.Instant) error {
+// Use puts a snapshot into force in this VM alone: the inline policy set, at now. Without a control plane, since is when the process
+// began to have that set.
+func (s *Sync) Use(snapshot []byte, now quota.Instant) (since quota.Instant, err error) {
 	if err := s.load(snapshot); err != nil || s.poller != nil {
-		return err
+		return now, err
 	}
-	s.rules[s.using].Alone = true
-	s.rules[s.using].Start = s.alone.begin(snapshot, now)
-	return nil
+	return s.alone.begin(snapshot, now), nil
 }
 
 // load compiles a snapshot into the spare rules and swaps. The rules in force stay as they are if it fails, and while requests

@@ -328,7 +328,7 @@ func TestOrdersComeByThePoll(t *testing.T) {
 
 func TestAnInlineSetIsUsedUntilTheFirstAnswer(t *testing.T) {
 	p := newProcess(2)
-	if err := p.vms[0].Use(snapshot(0), p.now); err != nil {
+	if _, err := p.vms[0].Use(snapshot(0), p.now); err != nil {
 		t.Fatal(err)
 	}
 	if got := p.versions(); got != "0 -" {
@@ -340,7 +340,7 @@ func TestAnInlineSetIsUsedUntilTheFirstAnswer(t *testing.T) {
 	if got := p.versions(); got != "4 4" {
 		t.Errorf("versions %s", got)
 	}
-	if err := p.vms[0].Use([]byte("garbage"), p.now); err == nil || p.versions() != "4 4" {
+	if _, err := p.vms[0].Use([]byte("garbage"), p.now); err == nil || p.versions() != "4 4" {
 		t.Errorf("garbage was used: %v", err)
 	}
 }

@@ -88,7 +88,7 @@ func newWorld(t *testing.T, q int64, window quota.Span, burst int64) *world {
 
 func worker(t *testing.T, data *sharedtest.Data, c *clock, cp *centre) *world {
 	t.Helper()
-	store := bucketstore.New(data, [4]byte{}, 64)
+	store := bucketstore.New(data, [4]byte{}, 64, 0)
 	return &world{clock: c, centre: cp, store: store, params: cp.params, desk: leasing.New(store, cp, c, "node", 1, 1)}
 }
 

@@ -25,7 +25,7 @@ func hotBucket(b *testing.B, workers int) {
 	nodes := []*node{first}
 	for len(nodes) < workers {
 		n := newNode(b, false, policy)
-		n.limiter = limiter.New(bucketstore.New(first.data, [4]byte{}, 1024), nil)
+		n.limiter = limiter.New(bucketstore.New(first.data, [4]byte{}, 1024, 0), nil)
 		nodes = append(nodes, n)
 	}
 	passed := make([]int, workers)

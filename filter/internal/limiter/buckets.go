@@ -75,6 +75,7 @@ func (l *Limiter) takeLocal(req *Request, m *match.Hit, part share, params quota
 		if limit.Calendar {
 			t.ahead = l.Ahead
 		}
+		l.store.Figures = bucketstore.Figures{Windows: t.windows}
 		return &t.seen, t.needed(l.store.Update(bucketstore.Window, m.Key, now, t))
 	}
 	kind := bucketstore.Local
@@ -84,6 +85,7 @@ func (l *Limiter) takeLocal(req *Request, m *match.Hit, part share, params quota
 	t := &l.local
 	*t = localTake{take: do, params: params, share: part}
 	t.crowded = limit.Algorithm == quota.LeakyBucket && !m.Shadow && l.delays.Full()
+	l.store.Figures = bucketstore.Figures{Params: params}
 	return &t.seen, t.needed(l.store.Update(kind, m.Key, now, t))
 }
 

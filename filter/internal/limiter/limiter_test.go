@@ -92,7 +92,7 @@ func (n *node) grant(version uint64, items []wire.LeaseItem) []wire.LeaseAnswer 
 func newNode(t testing.TB, central bool, policies string) *node {
 	t.Helper()
 	n := &node{t: t, now: 1000 * sec, data: &sharedtest.Data{}, ledgers: map[[16]byte]lease.Ledger{}}
-	store := bucketstore.New(n.data, [4]byte{}, 1024)
+	store := bucketstore.New(n.data, [4]byte{}, 1024, 0)
 	if central {
 		n.desk = leasing.New(store, n, n, "node", 1, 1)
 	}
@@ -103,7 +103,7 @@ func newNode(t testing.TB, central bool, policies string) *node {
 
 // second is the limiter of another worker of the same node.
 func (n *node) second() *limiter.Limiter {
-	store := bucketstore.New(n.data, [4]byte{}, 1024)
+	store := bucketstore.New(n.data, [4]byte{}, 1024, 0)
 	return limiter.New(store, leasing.New(store, n, n, "node", 1, 2))
 }
 
@@ -469,7 +469,7 @@ func TestContentionAdmitsNobodyWhoIsRefused(t *testing.T) {
 func TestContentionAdmitsNobodyWhoOwes(t *testing.T) {
 	for _, algorithm := range []string{"token_bucket", "sliding_window"} {
 		n := newNode(t, false, `{"name":"p","partition":["header:x-key"],"algorithm":"`+algorithm+`","limit":{"quota":1,"window":"1h"},"mode":"local","on_failure":{"then":"allow"}}`)
-		n.limiter = limiter.New(bucketstore.New(n.data, [4]byte{}, 8), nil) // One slot.
+		n.limiter = limiter.New(bucketstore.New(n.data, [4]byte{}, 8, 0), nil) // One slot.
 		ask := func(key int) limiter.Status {
 			a := match.Attributes{Method: []byte("GET"), Path: []byte("/"), Host: []byte("h"), Headers: []match.Header{{Name: []byte("x-key"), Value: strconv.AppendInt(nil, int64(key), 10)}}}
 			n.stream++

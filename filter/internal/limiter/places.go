@@ -62,7 +62,7 @@ func (l *Limiter) takeKept(req *Request, h *Hit, now quota.Instant, commit bool)
 	if !ok || l.delays.Full() {
 		return false
 	}
-	l.full = full{now: now}
+	l.full, l.store.Figures = full{now: now}, bucketstore.Figures{Params: p.Params}
 	_ = l.store.Update(bucketstore.Kind(p.Kind), p.Key, now, &l.full) // It stores nothing, so nothing can be in its way.
 	h.Known, h.Remaining, h.Reset, h.Retry = true, 0, quota.Span(max(l.full.at, p.At)-now), 0
 	if h.settled = commit; commit {
@@ -91,7 +91,7 @@ func (l *Limiter) leave(p delay.Place, now quota.Instant) {
 		return
 	}
 	if kind := bucketstore.Kind(p.Kind); kind != bucketstore.Leased {
-		l.vacate = vacate{place: p, now: now}
+		l.vacate, l.store.Figures = vacate{place: p, now: now}, bucketstore.Figures{Params: p.Params}
 		if err := l.store.Update(kind, p.Key, now, &l.vacate); err == nil && l.vacate.done {
 			return
 		}

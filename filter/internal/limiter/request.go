@@ -47,10 +47,6 @@ type Rules struct {
 	// Generation grows with each policy set that this process puts into force, also when its version does not: a control
 	// plane that was set up anew starts again at version 1.
 	Generation uint64
-	// Alone: the set is an inline one of a plugin without a control plane, which the process has since Start. Its buckets go by
-	// their figures: see bucketstore.Figures.
-	Alone bool
-	Start quota.Instant
 	// Tally is what its policies decided, Steps how far the failure ladder was needed.
 	Tally Tally
 	Steps Steps

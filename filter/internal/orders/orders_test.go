@@ -29,7 +29,7 @@ func (p *process) Now() quota.Instant { return quota.Instant(p.unix) * 1000 }
 
 func newProcess(t *testing.T, vms int) *process {
 	p := &process{t: t, unix: 1_000_000}
-	p.buckets = bucketstore.New(&p.data, [4]byte{2}, 64)
+	p.buckets = bucketstore.New(&p.data, [4]byte{2}, 64, 0)
 	for range vms {
 		p.start()
 	}

@@ -118,7 +118,7 @@ func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error 
 	}
 	node.ID = node.ID[:min(len(node.ID), wire.MaxNodeID)]
 	copy(p.unixKey[:], append(space[:], 't'))
-	p.store = bucketstore.New(host.SharedData{}, space, config.Keys)
+	p.store = bucketstore.New(host.SharedData{}, space, config.Keys, p.clock.Now())
 	var poller configsync.Poller
 	if cp := config.ControlPlane; cp != nil {
 		token, ok := host.Env(cp.TokenEnv)
@@ -129,7 +129,7 @@ func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error 
 		calls := newControlPlane(p, cp, token)
 		p.desk = leasing.New(p.store, calls, p.clock, node.ID, node.Boot, random())
 		p.ladder = ladder.New(host.SharedData{}, calls, p.clock, logger{}, space, node.ID, node.Boot, random())
-		p.people = consumers.New(host.SharedData{}, calls, p.clock, space, config.Keys/4)
+		p.people = consumers.New(host.SharedData{}, calls, p.clock, space, agreedSets(space, config.Keys/4))
 		p.samples = samples.New(calls, p.clock, node.ID, node.Boot, random())
 		p.orders = orders.New(host.SharedData{}, p.store, p.clock, space)
 		p.orders.Tick(p.clock.Wall() / millisecond)
@@ -142,10 +142,13 @@ func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error 
 	p.limiter = limiter.New(p.store, p.desk)
 	p.setAhead()
 	if config.Set != nil {
-		if err := p.sync.Use(wire.AppendSnapshot(nil, wire.Snapshot{Secret: process.secret, Set: config.Set, Packed: inline}), p.clock.Now()); err != nil {
+		snapshot := wire.AppendSnapshot(nil, wire.Snapshot{Secret: process.secret, Set: config.Set, Packed: inline})
+		since, err := p.sync.Use(snapshot, p.clock.Now())
+		if err != nil {
 			return err
 		}
 		if config.ControlPlane == nil {
+			p.store.Apart(since)
 			p.warnOfModes()
 		}
 	}
@@ -174,6 +177,7 @@ func (p *pluginContext) OnTick() {
 	}
 	p.nextTick = now + quota.Instant(tick)
 	p.setAhead()
+	p.store.Tick(now)
 	p.report()
 	if p.orders != nil && p.orders.Tick((int64(now)+int64(p.limiter.Ahead))/millisecond) {
 		if rules := p.sync.Rules(); rules != nil {

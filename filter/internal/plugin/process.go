@@ -58,6 +58,20 @@ func thisProcess(space [4]byte) process {
 	return p
 }
 
+// agreedSets is the size of the table of consumers, of which the first plugin to start has said how large it is to be. In a table of
+// another size nothing would be found of what is known, bans among it.
+func agreedSets(space [4]byte, sets int) int {
+	key := append(space[:], 'k')
+	var value [4]byte
+	binary.LittleEndian.PutUint32(value[:], uint32(sets))
+	if !(host.SharedData{}).PutIfAbsent(key, value[:]) {
+		if known, _, found := (host.SharedData{}).Get(key); found && len(known) == len(value) {
+			return int(binary.LittleEndian.Uint32(known))
+		}
+	}
+	return sets
+}
+
 // clockSlack is by how much two clocks may be apart before a process takes it that the clock of the machine was set. What two VMs
 // find, each by reading the two clocks one after the other, differs by much less, unless something came between.
 const clockSlack = 10 * quota.Millisecond

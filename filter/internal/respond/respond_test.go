@@ -36,7 +36,7 @@ func decide(t *testing.T, doc string, n int, headers ...string) (*limiter.Reques
 	if err := rules.Index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Set: set})); err != nil {
 		t.Fatal(err)
 	}
-	l := limiter.New(bucketstore.New(&sharedtest.Data{}, [4]byte{}, 1024), nil)
+	l := limiter.New(bucketstore.New(&sharedtest.Data{}, [4]byte{}, 1024, 0), nil)
 	a := match.Attributes{Method: []byte("GET"), Path: []byte("/")}
 	for i := 0; i < len(headers); i += 2 {
 		a.Headers = append(a.Headers, match.Header{Name: []byte(headers[i]), Value: []byte(headers[i+1])})
