@@ -176,13 +176,17 @@ func closeSegment(dst []byte, start int) []byte {
 	return dst
 }
 
-// normaliseHost appends a host in lower case and without port.
+// normaliseHost appends a host in lower case, without port and without the dot that ends a fully qualified name: servers take
+// such a name for the same host, so a client could else leave a policy by writing it.
 func normaliseHost(dst, host []byte) []byte {
 	end := len(host)
 	for i := len(host) - 1; i >= 0 && host[i] != ']'; i-- {
 		if host[i] == ':' {
 			end = i
 		}
+	}
+	if end > 1 && host[end-1] == '.' {
+		end--
 	}
 	for _, ch := range host[:end] {
 		if ch >= 'A' && ch <= 'Z' {

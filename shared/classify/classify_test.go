@@ -90,6 +90,10 @@ func TestHostMethodPath(t *testing.T) {
 		"example.com":          "example.com",
 		"[2001:DB8::1]:80":     "[2001:db8::1]",
 		"[::1]":                "[::1]",
+		"API.example.com.":     "api.example.com",
+		"api.example.com.:80":  "api.example.com",
+		"api.example.com..":    "api.example.com.",
+		".":                    ".",
 		"":                     "",
 	} {
 		a, ok := c.Classify(pairs(":authority", in, ":path", "/x?y", ":method", "GET", ":scheme", "http", "x-a", "1"), nil, Rules{})
