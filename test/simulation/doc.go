@@ -2,4 +2,5 @@
 // service, a store that fails as stores do, and a network between them that loses, delays, doubles and reorders. A seed chooses
 // the fleet, the policies, the callers and all that goes wrong; the same seed is the same run. Every token that is used is held
 // against the bounds that the documentation states, with integers, over every interval.
+// Every refusal is held against the other law: what a caller is surely due, no failure refuses.
 package simulation

@@ -80,7 +80,7 @@ func (n *node) between(acting int) {
 		return
 	}
 	w.nested = true
-	w.happened[interleaved]++
+	w.happen(interleaved)
 	w.request(n, (acting+1)%w.workers)
 	w.nested = false
 }
@@ -121,7 +121,7 @@ var errUnsent = errors.New("the cluster has no healthy host")
 func (n *node) call(boot uint64, worker int, body []byte, timeout quota.Span, done func(int, []byte)) error {
 	w := n.world
 	if w.chance(w.faults.unsent) {
-		w.happened[unsent]++
+		w.happen(unsent)
 		return errUnsent
 	}
 	request, err := wire.DecodeLeaseRequest(body)
@@ -147,7 +147,7 @@ func (n *node) call(boot uint64, worker int, body []byte, timeout quota.Span, do
 	})
 	copies := 1
 	if w.chance(w.faults.double) {
-		w.happened[doubled]++
+		w.happen(doubled)
 		copies = 2
 	}
 	for range copies {
@@ -166,7 +166,7 @@ func (n *node) call(boot uint64, worker int, body []byte, timeout quota.Span, do
 // delay is how long a message takes one way; some take longer than anybody waits.
 func (w *world) delay() quota.Span {
 	if w.chance(w.faults.late) {
-		w.happened[late]++
+		w.happen(late)
 		return quota.Span(w.r.Int64N(400_000))
 	}
 	return w.way + quota.Span(w.r.Int64N(int64(w.way)))
@@ -177,7 +177,7 @@ func (w *world) serve(n *node, worker int, body []byte, answer func(after quota.
 	replica := w.r.IntN(w.replicas)
 	switch {
 	case n.cut, w.chance(w.faults.drop):
-		w.happened[dropped]++
+		w.happen(dropped)
 		return
 	case w.down:
 		answer(w.delay(), 503, nil)
@@ -187,10 +187,10 @@ func (w *world) serve(n *node, worker int, body []byte, answer func(after quota.
 	w.note(evServed, n.number, int64(status))
 	switch {
 	case n.cut, w.chance(w.faults.drop):
-		w.happened[dropped]++
+		w.happen(dropped)
 		return
 	case w.chance(w.faults.wrong):
-		w.happened[wrong]++
+		w.happen(wrong)
 		switch w.r.IntN(4) {
 		case 0:
 			status = []int{429, 500, 503, 504, 404}[w.r.IntN(5)]
@@ -231,6 +231,9 @@ func (w *world) hoard(n *node) {
 	it := wire.LeaseItem{Bucket: k.bucket, Limit: k.limit, Cost: 1, Keep: limit.Params.Burst}
 	if w.r.IntN(3) == 0 {
 		it.Keep, it.Waiting = 0, 1+w.r.Int64N(limit.Params.Burst)
+	}
+	if name, known := w.dues.names[k.bucket]; known {
+		w.charge(name, limit.Params.Burst)
 	}
 	w.hoardSeq++
 	seq := w.hoardSeq

@@ -29,6 +29,9 @@ type crowd struct {
 	greedy map[uint32]bool
 	stream uint32
 
+	// reasons are why modest callers were refused.
+	reasons map[string]int
+
 	falselyRefused, modest, greedyPassed, greedySent int
 	calls, inTime, turns                             int
 	away                                             [2][2]bool
@@ -84,13 +87,13 @@ func (c *crowd) call(body []byte, timeout quota.Span, done func(int, []byte)) er
 	return nil
 }
 
-func newCrowd(t *testing.T, seed uint64, mode string, forgets bool) *crowd {
+func newCrowd(t *testing.T, seed uint64, mode, failure string, forgets bool) *crowd {
 	t.Helper()
-	c := &crowd{t: t, now: 1 << 40, r: rand.New(rand.NewPCG(seed, 1)), forgets: forgets, greedy: map[uint32]bool{}}
+	c := &crowd{t: t, now: 1 << 40, r: rand.New(rand.NewPCG(seed, 1)), forgets: forgets, greedy: map[uint32]bool{}, reasons: map[string]int{}}
 	store := &centretest.Store{Now: func() quota.Instant { return 1<<50 + c.now }}
 	c.centre = centretest.New(store, 1, 2, func() time.Time { return time.UnixMicro(int64(c.now)) }, c.r.Float64)
 	snapshot, _, err := c.centre.Put(0, []byte(`{"version":"weir/v1","policies":[{"name":"api","partition":["header:x-key"],"mode":"`+mode+
-		`","limit":{"quota":1000,"window":"1m","burst":50}}]}`))
+		`","limit":{"quota":1000,"window":"1m","burst":50},"on_failure":`+failure+`}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,6 +131,7 @@ func (c *crowd) decided(d nodetest.Decision) {
 		c.greedyPassed++
 	case !c.greedy[d.Stream] && !d.Allowed:
 		c.falselyRefused++
+		c.reasons[d.Reason]++
 	}
 }
 
@@ -170,7 +174,7 @@ func TestABrownOutRefusesNobodyWithinTheLimit(t *testing.T) {
 		for _, mode := range []string{"leased", "strict"} {
 			for _, forgets := range []bool{false, true} {
 				seed := rand.Uint64()
-				c := newCrowd(t, seed, mode, forgets)
+				c := newCrowd(t, seed, mode, `{"then":"local"}`, forgets)
 				c.send(rate)
 				c.run(seconds * quota.Second)
 				// Five greedy callers: what the limit allows, and once more by the shares.
@@ -178,7 +182,7 @@ func TestABrownOutRefusesNobodyWithinTheLimit(t *testing.T) {
 				t.Logf("%s, %d/s, forgets %v: %d of %d refused falsely; %d of %d greedy passed, at most %d may; %d of %d calls in time; %d turns of the ladder",
 					mode, rate, forgets, c.falselyRefused, c.modest, c.greedyPassed, c.greedySent, most, c.inTime, c.calls, c.turns)
 				if c.falselyRefused > 0 {
-					t.Errorf("seed %d: %d of %d requests within their limit were refused", seed, c.falselyRefused, c.modest)
+					t.Errorf("seed %d: %d of %d requests within their limit were refused: %v", seed, c.falselyRefused, c.modest, c.reasons)
 				}
 				if c.greedyPassed > most {
 					t.Errorf("seed %d: %d of the greedy passed, at most %d may", seed, c.greedyPassed, most)
@@ -191,5 +195,17 @@ func TestABrownOutRefusesNobodyWithinTheLimit(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A brown-out in which shares begin without a token refuses callers within their limit, and is found.
+func TestABrownOutFindsFalseRefusals(t *testing.T) {
+	seed := rand.Uint64()
+	c := newCrowd(t, seed, "strict", `[{"share":"forever","start":"empty"}]`, false)
+	c.send(2000)
+	c.run(quota.Second)
+	t.Logf("%d of %d refused falsely: %v", c.falselyRefused, c.modest, c.reasons)
+	if c.reasons["failure"] == 0 {
+		t.Errorf("seed %d: shares that begin empty refuse none of %d", seed, c.modest)
 	}
 }

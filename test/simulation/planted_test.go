@@ -19,6 +19,7 @@ const (
 	doubledReply
 	bothRates
 	fullAfterLoss
+	emptyShares
 )
 
 // plant puts the fault in.
@@ -41,7 +42,7 @@ func (w *world) plant() {
 	}
 }
 
-// What the simulation is for: each of these breaks a bound, and some seed sees it.
+// What the simulation is for: each of these breaks a law, and some seed sees it.
 func TestPlantedFaultsAreFound(t *testing.T) {
 	for name, p := range map[string]planted{
 		"a node's clock stops while it is paused":               stoppedClock,
@@ -50,6 +51,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		"a reply is taken in twice":                             doubledReply,
 		"a change of limits earns at both rates":                bothRates,
 		"a store that lost its state fills buckets to the brim": fullAfterLoss,
+		"a share begins without a token":                        emptyShares,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var runs atomic.Int64

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -37,9 +38,10 @@ type caller struct {
 	every  float64 // µs between requests
 	burst  int     // 0: one by one
 	keys   int
-	dear   int64 // the highest cost
-	late   bool  // comes when what a node holds is about to expire, for all of it
-	node   int   // -1: any
+	dear   int64  // the highest cost
+	prefix string // of its keys
+	late   bool   // comes when what a node holds is about to expire, for all of it
+	node   int    // -1: any
 }
 
 // faults are what can go wrong with one message, as probabilities.
@@ -113,6 +115,8 @@ func newWorld(seed uint64, p planted) *world {
 // addCallers are those of one policy: ordinary ones, at times one that overloads, and at times an adversary.
 func (w *world) addCallers(i int, s shape) {
 	r, keys := w.r, pick(w.r, 1, 1, 2, 5)
+	// Some come now and then, each within its limit.
+	w.callers = append(w.callers, caller{policy: i, every: 2e4, keys: 40, dear: 1, node: -1, prefix: "modest"})
 	dear := pick[int64](r, 1, 1, 1, max(1, s.quota/4), s.quota)
 	load := pick(r, 0.3, 0.9, 1.2, 3, 10) * s.rate() * float64(keys)
 	w.callers = append(w.callers, caller{policy: i, every: 1e6 / min(max(load, 10), 250), keys: keys, dear: dear, node: -1})
@@ -156,7 +160,7 @@ func (w *world) ask(n *node, worker int, c *caller) {
 	if c.policy >= 0 {
 		path = "/p" + strconv.Itoa(c.policy)
 	}
-	w.send(n, worker, path, "k"+strconv.Itoa(w.r.IntN(c.keys)), 1+w.r.Int64N(c.dear))
+	w.send(n, worker, path, cmp.Or(c.prefix, "k")+strconv.Itoa(w.r.IntN(c.keys)), 1+w.r.Int64N(c.dear))
 }
 
 // request is one request of any caller.
@@ -172,13 +176,14 @@ func (w *world) send(n *node, worker int, path, key string, cost int64) {
 	w.stream++
 	w.counts.sent++
 	stream := w.stream
+	w.offered(stream, path, key, cost)
 	w.note(evRequest, n.number, int64(stream))
 	if !n.process.Request(worker, stream, path, key, strconv.FormatInt(cost, 10)) {
 		w.counts.unlimited++
 	}
 	if w.r.IntN(50) == 0 { // Its client may lose patience.
 		n.later(n.boots, quota.Span(w.r.Int64N(30_000)), func() {
-			w.happened[cancelled]++
+			w.happen(cancelled)
 			n.process.Cancel(worker, stream)
 		})
 	}
@@ -197,7 +202,7 @@ func (w *world) useHeld(n *node, c *caller) {
 	}
 	n.later(n.boots, quota.Span(last-w.now), func() {
 		tokens, _ := n.process.Held(k.bucket)
-		w.happened[expired]++
+		w.happen(expired)
 		for range min(tokens, 300) {
 			for key := range c.keys {
 				w.send(n, w.r.IntN(w.workers), "/p"+strconv.Itoa(int(k.limit)), "k"+strconv.Itoa(key), 1)
@@ -236,7 +241,7 @@ func (w *world) crash() {
 	if n.paused {
 		return
 	}
-	w.happened[crashed]++
+	w.happen(crashed)
 	for bucket, l := range w.laws {
 		if w.modes[bucket] == policy.ModeOptimistic {
 			l.allow(w.now, w.slack(l.params), 0)
@@ -251,7 +256,7 @@ func (w *world) pause() {
 	if n.paused || w.pausedAt != 0 {
 		return
 	}
-	w.happened[paused]++
+	w.happen(paused)
 	n.paused, w.pausedAt = true, w.now
 	w.after(quota.Span(w.r.Int64N(1_500_000)), func() {
 		if w.planted == stoppedClock {
@@ -279,7 +284,7 @@ func (w *world) press(n *node) {
 }
 
 func (w *world) partition() {
-	w.happened[partitioned]++
+	w.happen(partitioned)
 	for _, n := range w.nodes {
 		n.cut = w.r.IntN(2) == 0
 	}
@@ -291,7 +296,7 @@ func (w *world) partition() {
 }
 
 func (w *world) restart() {
-	w.happened[restarted]++
+	w.happen(restarted)
 	for i := range w.replicas {
 		w.centre.Restart(i)
 	}
@@ -300,14 +305,14 @@ func (w *world) restart() {
 }
 
 func (w *world) storeDown() {
-	w.happened[storeDown]++
+	w.happen(storeDown)
 	w.store.Down = true
 	w.after(quota.Span(w.r.Int64N(500_000)), func() { w.store.Down = false })
 }
 
 // lose is a restart of the store without its data: buckets start half full, and earn while what was leased may still be used.
 func (w *world) lose() {
-	w.happened[storeLost]++
+	w.happen(storeLost)
 	w.store.Lose()
 	for bucket, l := range w.laws {
 		extra := lease.Fill(l.params.Burst, centreFill)
@@ -325,7 +330,7 @@ func (w *world) lose() {
 
 // failOver goes back to a replica that lags: what it did not know of was granted for nothing.
 func (w *world) failOver() {
-	w.happened[failedOver]++
+	w.happen(failedOver)
 	for bucket, tokens := range w.store.Fail(pick(w.r, quota.Millisecond, 10*quota.Millisecond, 100*quota.Millisecond, quota.Second)) {
 		if l := w.laws[bucket]; l != nil {
 			span := max(outlive(l.params), quota.Second)
@@ -350,7 +355,7 @@ func (w *world) reckoned(l *windowLaw) quota.Instant {
 
 // clockBack sets the clock of the store's machine back.
 func (w *world) clockBack() {
-	w.happened[clockBack]++
+	w.happen(clockBack)
 	w.back += quota.Instant(w.r.Int64N(int64(2 * quota.Second)))
 }
 
@@ -360,7 +365,7 @@ func (w *world) change() {
 	if s.mode == "optimistic" || w.down {
 		return
 	}
-	w.happened[pushed]++
+	w.happen(pushed)
 	s.quota = max(1, s.quota*pick[int64](w.r, 1, 2, 5, 8, 15, 30)/10)
 	if s.algorithm != "token_bucket" {
 		s.quota = min(s.quota, 200)

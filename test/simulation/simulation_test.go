@@ -28,6 +28,8 @@ type total struct {
 	happened                                                                                [faultKinds]int
 	central, centralPlain, optimistic, optimisticPlain, local, share, windows, localWindows float64
 	at                                                                                      map[string]uint64
+	due                                                                                     [faultKinds + 1]int
+	modes                                                                                   map[string]int
 }
 
 // higher keeps the greatest share, and the seed that reached it.
@@ -50,6 +52,12 @@ func (t *total) add(w *world) {
 	}
 	for i, n := range w.happened {
 		t.happened[i] += n
+	}
+	for i, n := range w.dues.asked {
+		t.due[i] += n
+	}
+	for mode, n := range w.dues.modes {
+		t.modes[mode] += n
 	}
 	for bucket, l := range w.laws {
 		if w.modes[bucket] == policy.ModeOptimistic {
@@ -101,7 +109,7 @@ func runSeeds(from, count uint64, p planted, done func(*world) bool) {
 }
 
 func TestBoundsHold(t *testing.T) {
-	all := &total{at: map[string]uint64{}}
+	all := &total{at: map[string]uint64{}, modes: map[string]int{}}
 	var failures atomic.Int64
 	runSeeds(*first, *seeds, nothing, func(w *world) bool {
 		if w.problem != "" {
@@ -117,6 +125,13 @@ func TestBoundsHold(t *testing.T) {
 		t.Logf("%-20s %d", name, all.happened[i])
 		if all.happened[i] == 0 && *seeds >= 500 {
 			t.Errorf("nothing was ever %s", name)
+		}
+	}
+	t.Logf("none was refused of %d requests that were surely due: %v", all.due[faultKinds], all.modes)
+	for i, name := range faultNames {
+		t.Logf("surely due within 2 s of %s: %d", name, all.due[i])
+		if all.due[i] == 0 && *seeds >= 500 {
+			t.Errorf("nothing was surely due within 2 s of %s: the runs are too wild", name)
 		}
 	}
 	for name, share := range map[string]float64{

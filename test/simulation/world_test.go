@@ -52,6 +52,7 @@ type world struct {
 	modes    map[[16]byte]policy.Mode
 	known    []knownBucket
 	counts   counts
+	dues     dues
 	happened [faultKinds]int
 	trace    [80]entry
 	traced   int
@@ -162,6 +163,7 @@ func (w *world) run() {
 	for w.problem == "" && len(w.due) > 0 && w.due[0].at < end {
 		w.step()
 	}
+	w.settle()
 }
 
 // step is the next thing that happens.
@@ -174,6 +176,10 @@ func (w *world) step() {
 // start makes the fleet.
 func (w *world) start() {
 	w.store = &centretest.Store{Now: func() quota.Instant { return 1<<50 + w.now - w.back }, Asked: w.asked}
+	w.dues = dues{
+		accounts: map[accountKey]*account{}, offers: map[uint32]offer{}, names: map[[16]byte]accountKey{},
+		modes: map[string]int{}, denied: map[string]int{},
+	}
 	w.plant()
 	w.centre = centretest.New(w.store, w.replicas, int64(len(w.nodes)), w.wall, w.r.Float64)
 	w.laws, w.grids, w.modes = map[[16]byte]*law{}, map[[16]byte]*windowLaw{}, map[[16]byte]policy.Mode{}
@@ -195,8 +201,12 @@ func (w *world) start() {
 
 // push makes the policies as they are now the next version.
 func (w *world) push() {
+	w.agree()
 	lines := make([]string, len(w.policies))
 	for i, p := range w.policies {
+		if w.planted == emptyShares {
+			p.failure = `[{"share":"forever","start":"empty"}]`
+		}
 		lines[i] = p.document(i)
 	}
 	snapshot, set, err := w.centre.Put(w.r.IntN(w.replicas), []byte(`{"version":"weir/v1","policies":[`+strings.Join(lines, ",")+`]}`))
@@ -247,6 +257,7 @@ func outlive(p quota.Params) quota.Span { return max(lease.TTL(p), lease.Deadlin
 
 // decided holds a decision against the laws.
 func (w *world) decided(n *node, d nodetest.Decision) {
+	w.judge(n, d)
 	if !d.Allowed {
 		w.counts.refused++
 		w.note(evRefused, n.number, int64(d.Stream))
@@ -411,7 +422,7 @@ func (w *world) useLate(n *node, k knownBucket, p quota.Params, sent quota.Insta
 		}
 		n.later(n.boots, quota.Span(last-w.now), func() {
 			if n.clock() < lot.Expiry {
-				w.happened[hoarded]++
+				w.happen(hoarded)
 				w.note(evHoarded, n.number, lot.Tokens)
 				w.useCentral(k.bucket, k.limit, lot.Tokens)
 			}

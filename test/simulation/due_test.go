@@ -1,0 +1,178 @@
+package simulation
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/weir-proxy/weir/filter/nodetest"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// The second law: a failure refuses no caller that is surely within its limit. A request is surely due
+// if all that was ever sent for its bucket, to all nodes and allowed or not, fits in a part of one node's
+// even share of the limit: B/N at once and r/N a second, each divided by room. The share of any node has
+// space for it then, whatever the others hold and messages take along. What a hoarder asks for counts as
+// sent. The reckoning shares no code with what it judges, and names buckets by what requests say.
+//
+// It makes these exceptions, which the documentation states:
+//   - a policy's own "deny" in a failure;
+//   - in optimistic mode a node refuses what is beyond its slack, so a 64th of B/2 stands in for B/N;
+//   - what a store has lost counts as half used, so a burst that is lowered afterwards may be used up.
+
+// account is what was sent for one key of one policy and has not been earned since, in tokens.
+type account struct {
+	debt float64
+	last quota.Instant
+}
+
+// accountKey names an account: a bucket by what requests say, not by the product's hash.
+type accountKey struct {
+	policy int
+	key    string
+}
+
+// figures are the part of a limit that a caller is surely due.
+type figures struct{ burst, rate float64 }
+
+// offer is one request, with whether it was surely due when it was sent.
+type offer struct {
+	accounts []accountKey
+	due      bool
+}
+
+// dues is the second law of a run, and what it saw.
+type dues struct {
+	figures  []figures // by policy; of all versions so far the least
+	accounts map[accountKey]*account
+	offers   map[uint32]offer
+	names    map[[16]byte]accountKey
+	struck   [faultKinds]quota.Instant
+	// asked is how many requests were surely due, by fault, with one more place for all; modes the same
+	// by mode. denied is how many of them were refused, by mode, and why the first of them was.
+	asked         [faultKinds + 1]int
+	modes, denied map[string]int
+	why           string
+}
+
+// recent is for how long after a fault a request counts as one in that fault.
+const recent = 2 * quota.Second
+
+// room is how many times over the tokens are there: a message that is lost takes along what it
+// carried, which counts as used.
+const room = 4
+
+// slowest is how slowly clocks go at worst: the control plane's machines and a node each by a thousandth.
+const slowest = 0.998
+
+// happen counts a fault.
+func (w *world) happen(fault int) {
+	w.happened[fault]++
+	w.dues.struck[fault] = w.now + 1
+}
+
+// agree takes in the limits of a version that is pushed.
+func (w *world) agree() {
+	nodes := float64(len(w.nodes))
+	for i, s := range w.policies {
+		burst := s.burst
+		if burst == 0 {
+			burst = s.quota
+		}
+		f := figures{float64(burst) / nodes, s.rate() / 1e6 / nodes * slowest}
+		f = figures{f.burst / room, f.rate / room}
+		if s.algorithm != "token_bucket" { // Twice this fits in any window.
+			f = figures{f.burst / 2, f.rate / 2}
+		}
+		if s.mode == "optimistic" { // A node refuses what is beyond its slack, which is a part of B/2.
+			f.burst = min(f.burst, float64(burst)/2/64/room)
+		}
+		if i < len(w.dues.figures) {
+			was := w.dues.figures[i]
+			if w.happened[storeLost]+w.happened[failedOver] > 0 && f.burst < was.burst {
+				// Of what was lost half counts as used, which can be all of a burst that is lower.
+				f = figures{}
+			}
+			w.dues.figures[i] = figures{min(was.burst, f.burst), min(was.rate, f.rate)}
+			continue
+		}
+		w.dues.figures = append(w.dues.figures, f)
+	}
+}
+
+// charge notes tokens wanted of an account, and reports whether they were surely due.
+func (w *world) charge(k accountKey, cost int64) bool {
+	f, now := w.dues.figures[k.policy], w.store.Time()
+	a := w.dues.accounts[k]
+	if a == nil {
+		a = &account{last: now}
+		w.dues.accounts[k] = a
+	}
+	a.debt = max(0, a.debt-float64(now-a.last)*f.rate) + float64(cost)
+	a.last = now
+	return a.debt <= f.burst
+}
+
+// offered notes a request that is sent.
+func (w *world) offered(stream uint32, path, key string, cost int64) {
+	o := offer{due: true}
+	for i := range w.policies {
+		if path == "/all" || path == "/p"+strconv.Itoa(i) {
+			k := accountKey{i, key}
+			o.accounts = append(o.accounts, k)
+			o.due = w.charge(k, cost) && o.due
+		}
+	}
+	w.dues.offers[stream] = o
+}
+
+// judge holds a decision against the law.
+func (w *world) judge(n *node, d nodetest.Decision) {
+	o := w.dues.offers[d.Stream]
+	delete(w.dues.offers, d.Stream)
+	for _, k := range o.accounts { // Those that came while it waited may have been decided before it.
+		o.due = w.charge(k, 0) && o.due
+	}
+	for _, h := range d.Hits {
+		for _, k := range o.accounts {
+			if k.policy == int(h.Policy) {
+				w.dues.names[h.Bucket] = k
+			}
+		}
+	}
+	if !o.due {
+		return
+	}
+	mode := w.policies[o.accounts[0].policy].mode
+	w.dues.modes[mode]++
+	w.dues.asked[faultKinds]++
+	faults := ""
+	for fault, at := range w.dues.struck {
+		if at > 0 && w.now-at < quota.Instant(recent) {
+			w.dues.asked[fault]++
+			faults += ", " + faultNames[fault]
+		}
+	}
+	if d.Allowed || w.priced(o, d) {
+		return
+	}
+	if w.dues.denied[mode]++; w.dues.why == "" {
+		w.dues.why = fmt.Sprintf("at %.6f s node %d refused %v (%s), within 2 s of%s",
+			float64(w.now)/1e6, n.number, o.accounts, d.Reason, strings.TrimPrefix(faults, ","))
+	}
+}
+
+// settle fails a run that refused what was surely due.
+func (w *world) settle() {
+	if w.dues.why != "" {
+		w.fail("refused what was surely due: %v of %v; %s", w.dues.denied, w.dues.modes, w.dues.why)
+	}
+}
+
+// priced reports whether a policy of a request says that a failure refuses it.
+func (w *world) priced(o offer, d nodetest.Decision) bool {
+	return d.Reason == "failure" && slices.ContainsFunc(o.accounts, func(k accountKey) bool {
+		return strings.Contains(w.policies[k.policy].failure, "deny")
+	})
+}
