@@ -32,6 +32,7 @@ var causes = []struct{ sign, said string }{
 // Cause says without internals what is wrong with the store; empty if err does not tell.
 func Cause(err error) string {
 	var network *net.OpError
+	var slow net.Error
 	switch {
 	case err == nil:
 		return ""
@@ -49,7 +50,7 @@ func Cause(err error) string {
 		}
 	}
 	switch {
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &slow) && slow.Timeout():
 		return "the store does not answer in time"
 	case errors.As(err, &network):
 		return "the store cannot be reached: " + network.Op + ": " + network.Err.Error()

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -101,7 +102,7 @@ func (c *whyCommand) Run(env *environment) error {
 func (c *whyCommand) nothing(out io.Writer) error {
 	text := "no refusal of this caller is known; nodes report one within two seconds, and it is kept for an hour\n"
 	if _, err := netip.ParseAddr(c.Caller[0]); err == nil {
-		text += "If it is a client's address, name the policy: weir why --policy NAME client_ip:" + c.Caller[0] + "\n"
+		text += "If it is a client's address: weir why --policy " + cmp.Or(c.Policy, "NAME") + " client_ip:" + c.Caller[0] + "\n"
 	}
 	_, err := io.WriteString(out, text)
 	return err
