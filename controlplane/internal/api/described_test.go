@@ -226,6 +226,7 @@ func TestRequestsAreHeldAgainstTheDescription(t *testing.T) {
 			"banned.until: is not a field here\noverrides[0].limit.quota: must be of type integer"},
 		{call{"ed", "PUT", alice, match, `{"overrides": [{"policy": "api", "limit": 5, "expires_at": "soon"}]}`}, 400, `the body must be JSON like {"tier":"premium"}`,
 			"overrides[0].expires_at: must be a time like 2030-01-01T00:00:00Z\noverrides[0].limit: must be of type object or array or string"},
+		{call{"ed", "PUT", alice, match, "{\"tier\": \"fr\xe9e\"}"}, 400, `the body must be JSON like {"tier":"premium"}`, "is not UTF-8"},
 		{call{"ed", "PUT", alice, match, `[]`}, 400, `the body must be JSON like {"tier":"premium"}`, "must be of type object"},
 		{call{"ed", "PUT", alice, match, ``}, 400, `the body must be JSON like {"tier":"premium"}`, ""},
 		{call{"ed", "PUT", alice, map[string]string{"If-Match": "*", "Content-Encoding": "gzip"}, `{"tier": "free"}`}, 415, "send the body without Content-Encoding", ""},

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
@@ -167,6 +168,10 @@ func (op *operation) checkBody(c echo.Context) error {
 	body, err := readBody(r.Body)
 	if err != nil {
 		return err
+	}
+	// The decoder would put a replacement for each wrong byte, and a ban would meet another consumer.
+	if !utf8.Valid(body) {
+		return op.badBody(policy.Problems{{Reason: "is not UTF-8"}})
 	}
 	var value any
 	if err := json.Unmarshal(body, &value); err != nil {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 )
@@ -41,6 +42,9 @@ var columns = []string{
 func newRows(file io.Reader) (*rows, error) {
 	r := &rows{csv: csv.NewReader(file)}
 	head, err := r.csv.Read()
+	if err == io.EOF {
+		return nil, errors.New("the file is empty: its first line names the columns, like id,tier")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the line of column names cannot be read: %w", err)
 	}
@@ -144,6 +148,11 @@ func (r *rows) read(into *row, fields []string) {
 		text := fields[i]
 		into.size += len(text) + 64
 		var err error
+		if !utf8.ValidString(text) {
+			// JSON would carry a replacement for each wrong byte, which is another consumer.
+			into.note(name, errors.New("is not UTF-8: save the file in that encoding"))
+			continue
+		}
 		switch name {
 		case "id":
 			if into.item.ID = text; strings.TrimSpace(text) != text {
@@ -164,11 +173,16 @@ func (r *rows) read(into *row, fields []string) {
 			}
 			err = m.set(name, text)
 		}
-		if err != nil {
-			into.problems = append(into.problems, lineProblem{into.line, name, err.Error()})
-		}
+		into.note(name, err)
 	}
 	into.item.Banned, into.item.Bypass = banned.answer(), bypass.answer()
+}
+
+// note adds what is wrong with a column, if anything is.
+func (r *row) note(column string, err error) {
+	if err != nil {
+		r.problems = append(r.problems, lineProblem{r.line, column, err.Error()})
+	}
 }
 
 // mark is a ban or a bypass, spread over columns.
