@@ -92,7 +92,7 @@ func Start(o Options) *Process {
 	data := &sharedtest.Data{}
 	if o.Between != nil {
 		data.Before = func(op string, _ []byte) {
-			if op == "set" {
+			if op == "set" && len(p.workers) == o.Workers { // While it starts there is no other worker.
 				o.Between(p.acting)
 			}
 		}
