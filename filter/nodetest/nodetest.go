@@ -4,6 +4,7 @@ package nodetest
 
 import (
 	"cmp"
+	"math"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
@@ -167,7 +168,7 @@ func (p *Process) Request(number int, stream uint32, path, key, cost string) boo
 
 // resume goes on with the requests whose tickets have ended.
 func (w *worker) resume() {
-	for streams := w.desk.TakeResolved(); len(streams) > 0; streams = w.desk.TakeResolved() {
+	for streams := w.desk.TakeResolved(math.MaxInt); len(streams) > 0; streams = w.desk.TakeResolved(math.MaxInt) {
 		for _, stream := range streams {
 			req := w.paused[stream]
 			if req == nil {
@@ -221,7 +222,7 @@ func (p *Process) Cancel(number int, stream uint32) {
 func (p *Process) Tick(number int) {
 	w := p.workers[number]
 	defer w.act()()
-	w.limiter.Release(w.Now())
+	w.limiter.Release(w.Now(), math.MaxInt)
 	w.desk.Tick(w.Now())
 	w.resume()
 }

@@ -53,11 +53,11 @@ func (q *Queue) Wait(stream uint32, p Place, fixed bool) {
 	q.waiting[at] = waiter{p, stream, fixed}
 }
 
-// Release returns the streams whose turn has come by now, in their order. The slice is good until the next call.
-func (q *Queue) Release(now quota.Instant) []uint32 {
+// Release returns the streams whose turn has come by now, in their order and at most so many. The slice is good until the next call.
+func (q *Queue) Release(now quota.Instant, most int) []uint32 {
 	q.released = q.released[:0]
 	n := 0
-	for n < len(q.waiting) && q.waiting[n].At <= now {
+	for n < min(most, len(q.waiting)) && q.waiting[n].At <= now {
 		q.released = append(q.released, q.waiting[n].stream)
 		n++
 	}

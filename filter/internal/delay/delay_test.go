@@ -25,7 +25,7 @@ func TestReleaseByTimeThenArrival(t *testing.T) {
 		now  quota.Instant
 		want []uint32
 	}{{9, nil}, {20, []uint32{2, 4}}, {20, nil}, {30, []uint32{1, 3}}} {
-		if got := q.Release(step.now); !slices.Equal(got, step.want) {
+		if got := q.Release(step.now, 99); !slices.Equal(got, step.want) {
 			t.Errorf("at %d: %v, want %v", step.now, got, step.want)
 		}
 	}
@@ -47,7 +47,7 @@ func TestLeaveMovesUp(t *testing.T) {
 		now  quota.Instant
 		want []uint32
 	}{{10, []uint32{2}}, {20, []uint32{5}}, {25, []uint32{3}}, {30, []uint32{4}}, {50, nil}} {
-		if got := q.Release(step.now); !slices.Equal(got, step.want) {
+		if got := q.Release(step.now, 99); !slices.Equal(got, step.want) {
 			t.Errorf("at %d: %v, want %v", step.now, got, step.want)
 		}
 	}
@@ -99,7 +99,7 @@ func TestLeavingNeverReorders(t *testing.T) {
 		}
 		var released []uint32
 		for at := quota.Instant(0); at <= quota.Instant(n)*10; at += 10 {
-			streams := q.Release(at)
+			streams := q.Release(at, 1000)
 			if len(streams) > 1 {
 				t.Fatalf("%d at once", len(streams))
 			}

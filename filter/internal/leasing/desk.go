@@ -304,15 +304,19 @@ func (d *Desk) forget(b *bucket) {
 	d.open = d.open[:last]
 }
 
-// TakeResolved returns the streams of tickets that ended since the last call. The slice is good until the next resolution.
-func (d *Desk) TakeResolved() []uint32 {
-	streams := d.resolved
-	d.resolved = d.resolved[len(d.resolved):]
+// TakeResolved returns streams whose tickets have ended, the first ones and at most so many. The slice is good until the next
+// resolution.
+func (d *Desk) TakeResolved(most int) []uint32 {
+	streams := d.resolved[:min(most, len(d.resolved))]
+	d.resolved = d.resolved[len(streams):]
 	if len(d.resolved) == 0 && cap(d.resolved) < 64 {
 		d.resolved = make([]uint32, 0, 256)
 	}
 	return streams
 }
+
+// Resolved is the number of streams that TakeResolved has for its next calls.
+func (d *Desk) Resolved() int { return len(d.resolved) }
 
 // Cancel withdraws a stream's tickets: its client went away. Tokens that come for them serve the next request.
 func (d *Desk) Cancel(stream uint32) {

@@ -60,7 +60,7 @@ func TestGroupGoesAsOne(t *testing.T) {
 	}
 	w.reply(granted, granted, granted)
 	outcomes(t, tickets, leasing.Granted)
-	if got := w.desk.TakeResolved(); !slices.Equal(got, []uint32{w.stream}) || w.desk.Waiting() != 0 {
+	if got := w.desk.TakeResolved(9999); !slices.Equal(got, []uint32{w.stream}) || w.desk.Waiting() != 0 {
 		t.Errorf("resolved %v, %d wait", got, w.desk.Waiting())
 	}
 }
@@ -134,7 +134,7 @@ func TestGroupFails(t *testing.T) {
 		tickets := w.joinAll(t, 1, 2)
 		end(w)
 		t.Run(name, func(t *testing.T) { outcomes(t, tickets, leasing.Failed) })
-		if w.desk.Waiting() != 0 || !slices.Equal(w.desk.TakeResolved(), []uint32{w.stream}) {
+		if w.desk.Waiting() != 0 || !slices.Equal(w.desk.TakeResolved(9999), []uint32{w.stream}) {
 			t.Errorf("%s: still waits", name)
 		}
 		if s := w.spend(1, 1); s.State == leasing.Ready {
@@ -166,7 +166,7 @@ func TestGroupsQueue(t *testing.T) {
 	for _, tickets := range all {
 		outcomes(t, tickets, leasing.Granted)
 	}
-	resolved := w.desk.TakeResolved()
+	resolved := w.desk.TakeResolved(9999)
 	if !slices.IsSorted(resolved) || len(resolved) != len(all) {
 		t.Errorf("%d resolved, in order: %v", len(resolved), slices.IsSorted(resolved))
 	}

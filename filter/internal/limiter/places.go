@@ -36,9 +36,9 @@ func (l *Limiter) hold(req *Request, now quota.Instant) Status {
 	return Delayed
 }
 
-// Release returns the streams of delayed requests whose turn has come by now, in their order. The slice is good until the next
-// call.
-func (l *Limiter) Release(now quota.Instant) []uint32 { return l.delays.Release(now) }
+// Release returns the streams of delayed requests whose turn has come by now, in their order and at most so many. The slice is
+// good until the next call.
+func (l *Limiter) Release(now quota.Instant, most int) []uint32 { return l.delays.Release(now, most) }
 
 // Holding is the number of requests that leaky buckets hold back.
 func (l *Limiter) Holding() int { return l.delays.Len() }

@@ -29,7 +29,7 @@ func (n *node) arrive(want quota.Span) *limiter.Request {
 
 func (n *node) released(want ...uint32) {
 	n.t.Helper()
-	if got := n.limiter.Release(n.now); !slices.Equal(got, want) {
+	if got := n.limiter.Release(n.now, 99); !slices.Equal(got, want) {
 		n.t.Errorf("at %d: %v go on, want %v", n.now, got, want)
 	}
 }

@@ -30,8 +30,13 @@ const tick = 10 * quota.Millisecond
 // millisecond is as long in the microseconds of the clocks.
 const millisecond = int64(quota.Millisecond)
 
-// releaseTick is the period while leaky buckets hold requests back: how exactly they keep their turns.
+// releaseTick is the period while leaky buckets hold requests back: how exactly they keep their turns. It is that of requests, too,
+// that could not go on at once.
 const releaseTick = quota.Millisecond
+
+// atOnce is how many held requests of a kind go on within one callback. Envoy carries out what a callback asks for after it, and
+// each answer within the one before, as it enters the filter with its headers: some hundred of them exhaust the stack.
+const atOnce = 32
 
 // pluginContext is one plugin configuration in one VM.
 type pluginContext struct {
@@ -173,6 +178,9 @@ func (p *pluginContext) OnTick() {
 	now := p.clock.Now()
 	p.release(now)
 	if p.hurried && now < p.nextTick {
+		if p.desk != nil {
+			p.resumeResolved(nil)
+		}
 		return
 	}
 	p.nextTick = now + quota.Instant(tick)
@@ -226,11 +234,12 @@ func (p *pluginContext) onDone() {
 	}
 }
 
-// resumeResolved goes on with every waiting request whose tokens came, or will not come. If one of them is own, whose callback
-// is running, its status is returned instead: Paused if it still waits.
+// resumeResolved goes on with waiting requests whose tokens came, or will not come; the next tick does with those beyond atOnce.
+// If one of them is own, whose callback is running, its status is returned instead: Paused if it still waits.
 func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
-	status, others := limiter.Paused, false
-	for streams := p.desk.TakeResolved(); len(streams) > 0; streams = p.desk.TakeResolved() {
+	status, others, left := limiter.Paused, false, atOnce
+	for streams := p.desk.TakeResolved(left); len(streams) > 0; streams = p.desk.TakeResolved(left) {
+		left -= len(streams)
 		for _, stream := range streams {
 			ctx := find(stream)
 			switch {
@@ -248,12 +257,20 @@ func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
 	if own != nil && others {
 		host.Select(own.request.Stream)
 	}
+	if p.desk.Resolved() > 0 {
+		p.hurry()
+	}
 	return status
 }
 
 // hold keeps a delayed request until its turn.
 func (p *pluginContext) hold(c *httpContext) {
 	c.waiting = true
+	p.hurry()
+}
+
+// hurry has ticks come each releaseTick.
+func (p *pluginContext) hurry() {
 	if !p.hurried {
 		p.hurried = true
 		host.SetTick(releaseTick)
@@ -262,13 +279,13 @@ func (p *pluginContext) hold(c *httpContext) {
 
 // release goes on with the delayed requests whose turn has come.
 func (p *pluginContext) release(now quota.Instant) {
-	for _, stream := range p.limiter.Release(now) {
+	for _, stream := range p.limiter.Release(now, atOnce) {
 		if c := find(stream); c != nil && c.waiting && host.Select(stream) {
 			c.waiting = false
 			host.Resume()
 		}
 	}
-	if p.hurried && p.limiter.Holding() == 0 {
+	if p.hurried && p.limiter.Holding() == 0 && (p.desk == nil || p.desk.Resolved() == 0) {
 		p.hurried = false
 		host.SetTick(tick)
 	}
