@@ -36,7 +36,7 @@ const releaseTick = quota.Millisecond
 
 // atOnce is how many held requests of a kind go on within one callback. Envoy carries out what a callback asks for after it, and
 // each answer within the one before, as it enters the filter with its headers: some hundred of them exhaust the stack.
-const atOnce = 32
+const atOnce = 64
 
 // pluginContext is one plugin configuration in one VM.
 type pluginContext struct {
