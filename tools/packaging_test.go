@@ -261,7 +261,8 @@ func TestEnvoyLooksWhichReplicaAnswers(t *testing.T) {
 	type check struct {
 		Timeout   string         `yaml:"timeout"`
 		Interval  string         `yaml:"interval"`
-		Jitter    string         `yaml:"interval_jitter"`
+		Jitter    int            `yaml:"interval_jitter_percent"`
+		Back      string         `yaml:"unhealthy_interval"`
 		Idle      string         `yaml:"no_traffic_interval"`
 		IdleWell  string         `yaml:"no_traffic_healthy_interval"`
 		Unhealthy int            `yaml:"unhealthy_threshold"`
@@ -293,12 +294,14 @@ func TestEnvoyLooksWhichReplicaAnswers(t *testing.T) {
 		}
 		for _, text := range []string{c.Checks[0].Interval, c.Checks[0].Idle, c.Checks[0].IdleWell} {
 			spent := time.Duration(0)
-			for _, part := range []string{text, c.Checks[0].Jitter, c.Checks[0].Timeout} {
+			for _, part := range []string{text, c.Checks[0].Timeout, c.Checks[0].Back} {
 				d, err := time.ParseDuration(part)
 				if err != nil || d <= 0 {
 					t.Fatal(part, err)
 				}
-				spent += d
+				if part != c.Checks[0].Back {
+					spent += d + d*time.Duration(c.Checks[0].Jitter)/100
+				}
 			}
 			if spent > 2*time.Second {
 				t.Errorf("a replica that hangs is used for %v", spent)
