@@ -107,7 +107,7 @@ func attack(_ *rand.Rand, load float64) (at []quota.Instant) {
 			at = append(at, second-quota.Instant(quota.Millisecond))
 		}
 		for i := range half {
-			at = append(at, second+quota.Instant((i+1)*int(estimatedWindow-2*quota.Millisecond)/half))
+			at = append(at, second+quota.Instant(i+1)*quota.Instant(estimatedWindow-2*quota.Millisecond)/quota.Instant(half))
 		}
 	}
 	return at
