@@ -100,7 +100,7 @@ bench-once: ## run each benchmark once, so that none is broken
 .PHONY: test-e2e
 test-e2e: ## end-to-end tests with Envoy and Redis; needs `make setup build`
 	$(call announce,end-to-end tests with Envoy and Redis)
-	@go test -count 1 -timeout 20m $(END_TO_END)
+	@go test -count 1 -timeout 40m $(END_TO_END)
 
 SEEDS ?= 20000
 FIRST ?= 1
