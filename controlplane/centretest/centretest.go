@@ -46,9 +46,10 @@ func (c *Centre) Count(context.Context) int64 { return c.nodes }
 
 // Restart begins a replica anew: it knows nothing but what the store holds.
 func (c *Centre) Restart(i int) {
-	p := policies.New(c.versions, c.now)
-	breakers := breaker.NewGroup(c.now, c.luck, nil)
-	c.replicas[i] = replica{p, leases.New(c.Store, p, c, c.now).Observe(breakers, func(leases.Use) {})}
+	p := policies.New(policies.Config{Store: c.versions, Now: c.now})
+	c.replicas[i] = replica{p, leases.New(leases.Config{
+		Store: c.Store, Sets: p, Nodes: c, Now: c.now, Breakers: breaker.NewGroup(c.now, c.luck, nil),
+	})}
 }
 
 // Put makes a JSON document the next version, at one replica; others learn of it when they must. It returns the snapshot for the

@@ -57,7 +57,7 @@ type Config struct {
 }
 
 type server struct {
-	Config
+	config   Config
 	contract *contract
 	bounds   *bounds
 }
@@ -122,7 +122,7 @@ func (s *server) forProbes(e *echo.Echo) error {
 
 func (s *server) forPeople(e *echo.Echo) error {
 	gen.RegisterHandlers(e, gen.NewStrictHandler(s, nil))
-	e.GET("/metrics", echo.WrapHandler(s.Metrics.Handler()))
+	e.GET("/metrics", echo.WrapHandler(s.config.Metrics.Handler()))
 	return s.describe(e)
 }
 
@@ -142,15 +142,15 @@ func (s *server) Healthz(context.Context, gen.HealthzRequestObject) (gen.Healthz
 
 // Readyz says whether requests should be sent here.
 func (s *server) Readyz(context.Context, gen.ReadyzRequestObject) (gen.ReadyzResponseObject, error) {
-	if s.Stopping.Err() != nil {
+	if s.config.Stopping.Err() != nil {
 		return nil, &failure{status: http.StatusServiceUnavailable, kind: "stopping", detail: "the control plane is shutting down", quiet: true}
 	}
-	if err := s.Hub.Ready(); err != nil {
+	if err := s.config.Hub.Ready(); err != nil {
 		return nil, &failure{status: http.StatusServiceUnavailable, kind: "store-unavailable", detail: reason(err), cause: err, quiet: true}
 	}
 	answer := gen.Readyz200JSONResponse{Status: gen.Ready}
-	if s.Unsaved != nil {
-		if err := s.Unsaved(); err != nil {
+	if s.config.Unsaved != nil {
+		if err := s.config.Unsaved(); err != nil {
 			answer.Warning = "the counters cannot be saved, a crash now would lose them: " + reason(err)
 		}
 	}
@@ -159,5 +159,5 @@ func (s *server) Readyz(context.Context, gen.ReadyzRequestObject) (gen.ReadyzRes
 
 // Version tells the build.
 func (s *server) Version(context.Context, gen.VersionRequestObject) (gen.VersionResponseObject, error) {
-	return gen.Version200JSONResponse{Version: s.Config.Version, Go: runtime.Version()}, nil
+	return gen.Version200JSONResponse{Version: s.config.Version, Go: runtime.Version()}, nil
 }

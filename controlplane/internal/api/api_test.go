@@ -177,10 +177,12 @@ func newPlaneOn(t *testing.T, mode string, change func(*api.Config)) *plane {
 	}
 	p.store = &breakable{Store: local}
 	p.store.mode.Store(mode)
-	sets, registry := policies.New(p.store, time.Now), nodes.New(p.store, time.Now)
-	people := consumers.New(p.store, time.Now)
+	sets, registry := policies.New(policies.Config{Store: p.store, Now: time.Now}), nodes.New(p.store, time.Now)
+	people := consumers.New(consumers.Config{Store: p.store, Now: time.Now})
 	orders := enforcement.New(p.store, time.Now, log)
-	p.hub = push.New(sets, people, orders, p.store, [16]byte{1}, log)
+	p.hub = push.New(push.Config{
+		Policies: sets, Consumers: people, Enforcement: orders, Secrets: p.store, Candidate: [16]byte{1}, Log: log,
+	})
 	stopping, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	following, end := context.WithCancel(context.Background())
@@ -200,13 +202,14 @@ func newPlaneOn(t *testing.T, mode string, change func(*api.Config)) *plane {
 			t.Error(err)
 		}
 	})
-	zero := func() float64 { return 0 }
 	config := api.Config{
-		Policies: sets, Consumers: people, Enforcement: orders, Audit: p.store, Decisions: decisions.New(p.store, sets, "here", time.Now), Nodes: registry, Leases: leases.New(p.store, sets, registry, time.Now).With(p.store).Overriding(people), Hub: p.hub,
-		Tokens: auth.NewRing(auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)}, time.Now),
-		Metrics: metrics.New("test", metrics.Gauges{Census: func() metrics.Census { return metrics.Census{} }, Enforcement: func() (map[string]int, int, bool) { return nil, 0, false },
-			Nodes: zero, Version: zero, Ready: zero, Regions: zero}),
-		Log: log, Now: time.Now, Stopping: stopping, Version: "test",
+		Policies: sets, Consumers: people, Enforcement: orders, Audit: p.store, Nodes: registry, Hub: p.hub,
+		Decisions: decisions.New(decisions.Config{Store: p.store, Sets: sets, Replica: "here", Now: time.Now}),
+		Leases: leases.New(leases.Config{
+			Store: p.store, Sets: sets, Nodes: registry, Now: time.Now, Buckets: p.store, Overrides: people,
+		}),
+		Tokens:  auth.NewRing(auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)}, time.Now),
+		Metrics: metrics.New("test"), Log: log, Now: time.Now, Stopping: stopping, Version: "test",
 	}
 	change(&config)
 	if p.handler, err = api.New(config); err != nil {

@@ -35,7 +35,7 @@ func (s *server) ListAudit(ctx context.Context, r gen.ListAuditRequestObject) (g
 		return nil, badRequest("resource must begin with one of %s", strings.Join(audit.Resources, ", "))
 	}
 	query := audit.Query{Before: token, Since: r.Params.Since, By: r.Params.By, Resource: r.Params.Resource}
-	list, next, err := audit.Find(ctx, s.Audit, query, size)
+	list, next, err := audit.Find(ctx, s.config.Audit, query, size)
 	if errors.Is(err, audit.ErrCursor) {
 		return nil, errToken
 	}

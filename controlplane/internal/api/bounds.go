@@ -86,7 +86,7 @@ func source(c echo.Context, token string) string {
 // whatever others at its address do.
 func (s *server) authorize(c echo.Context, op *operation) (auth.Token, error) {
 	scheme, secret, _ := strings.Cut(c.Request().Header.Get(echo.HeaderAuthorization), " ")
-	token, err := s.Tokens.Find(strings.TrimSpace(secret))
+	token, err := s.config.Tokens.Find(strings.TrimSpace(secret))
 	if !strings.EqualFold(scheme, "bearer") { // What it holds may be a token, which is none of the log's business.
 		token, err = auth.Token{}, errScheme
 	}
@@ -116,7 +116,7 @@ func (s *server) admit(c echo.Context, op *operation, token auth.Token) error {
 	}
 	wait, ok := table.Take(key)
 	if !ok {
-		s.Metrics.Throttled(bound)
+		s.config.Metrics.Throttled(bound)
 		return tooMany(wait, "the token %s makes more requests than it may", token.Name)
 	}
 	return nil
@@ -126,7 +126,7 @@ func (s *server) admit(c echo.Context, op *operation, token auth.Token) error {
 func (s *server) admitOpen(c echo.Context) error {
 	wait, ok := s.bounds.open.Take(connlimit.Network(c.Request().RemoteAddr))
 	if !ok {
-		s.Metrics.Throttled(metrics.BoundAddress)
+		s.config.Metrics.Throttled(metrics.BoundAddress)
 		return tooMany(wait, "too many requests without a token came from this address")
 	}
 	return nil
@@ -137,11 +137,11 @@ func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) err
 	if errors.Is(cause, auth.ErrExpired) {
 		detail, why = "the token "+token.Name+" has expired: weir token new makes another", metrics.AuthExpired
 	}
-	s.Metrics.AuthFailure(why)
+	s.config.Metrics.AuthFailure(why)
 	c.Response().Header().Set(echo.HeaderConnection, "close")
 	from := connlimit.Network(c.Request().RemoteAddr)
 	if wait, ok := s.bounds.failures.Take(from); !ok {
-		s.Metrics.Throttled(metrics.BoundAddress)
+		s.config.Metrics.Throttled(metrics.BoundAddress)
 		return tooMany(wait, "too many requests without a valid token came from this address")
 	}
 	s.noteRefused(c, token, cause.Error())
@@ -151,7 +151,7 @@ func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) err
 
 // noteRefused logs that somebody may not do what they tried to. The audit is about what has happened.
 func (s *server) noteRefused(c echo.Context, token auth.Token, reason string) {
-	s.Log.Warn("a request was refused", "id", requestID(c), "method", c.Request().Method, "route", c.Path(), "token", token.Name,
+	s.config.Log.Warn("a request was refused", "id", requestID(c), "method", c.Request().Method, "route", c.Path(), "token", token.Name,
 		"role", token.Role, "address", connlimit.Network(c.Request().RemoteAddr), "reason", reason)
 }
 
@@ -162,10 +162,10 @@ func (s *server) turn(c echo.Context, node string) (done func(), err error) {
 	done, err = s.bounds.leases.Enter(ctx, source(c, callerOf(ctx).name), node)
 	switch {
 	case errors.Is(err, fair.ErrFull):
-		s.Metrics.Throttled(metrics.BoundTurns)
+		s.config.Metrics.Throttled(metrics.BoundTurns)
 		return nil, tooMany(0, "too many lease requests of this source wait already")
 	case err != nil:
-		s.Metrics.Throttled(metrics.BoundTurns)
+		s.config.Metrics.Throttled(metrics.BoundTurns)
 		// Not 503: the store is there, and nodes ask for less rather than leave it alone.
 		return nil, tooMany(0, "the store is busy with the requests of others")
 	}
@@ -174,12 +174,12 @@ func (s *server) turn(c echo.Context, node string) (done func(), err error) {
 
 // mayNote says whether a node is to be noted: one that was heard of, or one of the new ones that its source may name.
 func (s *server) mayNote(c echo.Context, id, boot string) bool {
-	if s.Nodes.Knows(id, boot) {
+	if s.config.Nodes.Knows(id, boot) {
 		return true
 	}
 	if _, ok := s.bounds.newNodes.Take(source(c, callerOf(c.Request().Context()).name)); ok {
 		return true
 	}
-	s.Metrics.Throttled(metrics.BoundNewNodes)
+	s.config.Metrics.Throttled(metrics.BoundNewNodes)
 	return false
 }

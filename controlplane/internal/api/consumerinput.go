@@ -65,7 +65,7 @@ func (in *input) problem(path, format string, args ...any) {
 
 // wanted is what a consumer is to have, by a document whose fields have the prefix at.
 func (s *server) wanted(set *policies.Compiled, at string, body gen.ConsumerInput) (consumers.Record, policy.Problems) {
-	in := &input{set: set, now: s.Now(), at: at}
+	in := &input{set: set, now: s.config.Now(), at: at}
 	r := consumers.Record{Tier: body.Tier}
 	in.tier(body.Tier)
 	r.Banned, r.Bypass = in.mark("banned", body.Banned), in.mark("bypass", body.Bypass)

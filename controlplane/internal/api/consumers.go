@@ -28,7 +28,7 @@ var errNoConsumers = &failure{status: http.StatusConflict, kind: "no-consumers",
 
 // person finds out who is meant; the source may be left out where there is one only.
 func (s *server) person(id, source string) (p person, err error) {
-	current, _ := s.Policies.Current()
+	current, _ := s.config.Policies.Current()
 	if current == nil || len(current.Set.Identity.Consumer) == 0 {
 		return p, errNoConsumers
 	}
@@ -37,7 +37,7 @@ func (s *server) person(id, source string) (p person, err error) {
 	if err != nil {
 		return p, err
 	}
-	secret, err := s.Hub.Secret()
+	secret, err := s.config.Hub.Secret()
 	if err != nil {
 		return p, err
 	}
@@ -98,7 +98,7 @@ func (s *server) ListConsumers(ctx context.Context, r gen.ListConsumersRequestOb
 	if err != nil {
 		return nil, err
 	}
-	list, next, err := s.Consumers.List(ctx, consumers.List{Token: token, Limit: size, Banned: r.Params.Banned}, func(one consumers.Record) bool {
+	list, next, err := s.config.Consumers.List(ctx, consumers.List{Token: token, Limit: size, Banned: r.Params.Banned}, func(one consumers.Record) bool {
 		return r.Params.Tier == "" || one.Tier == r.Params.Tier
 	})
 	if errors.Is(err, consumers.ErrToken) {
@@ -120,7 +120,7 @@ func (s *server) GetConsumer(ctx context.Context, r gen.GetConsumerRequestObject
 	if err != nil {
 		return nil, err
 	}
-	record, err := s.Consumers.Get(ctx, p.key)
+	record, err := s.config.Consumers.Get(ctx, p.key)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
@@ -143,21 +143,21 @@ func (s *server) PutConsumer(ctx context.Context, r gen.PutConsumerRequestObject
 		if err := s.wouldMatch(ctx, w); err != nil {
 			return nil, storeFailure(err)
 		}
-		record.Updated = s.Now().UTC()
+		record.Updated = s.config.Now().UTC()
 		return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: p.answer(record, false)}, nil
 	}
-	record.Revision, err = s.Consumers.Write(ctx, consumers.Changes{Writes: []consumers.Write{w}, Entry: entry(ctx, "consumer.put", consumerResource(p.key))})
+	record.Revision, err = s.config.Consumers.Write(ctx, consumers.Changes{Writes: []consumers.Write{w}, Entry: entry(ctx, "consumer.put", consumerResource(p.key))})
 	if err != nil {
 		return nil, storeFailure(err)
 	}
-	s.Log.Info("consumer changed", "id", who.id, "source", p.source, "consumer", hex.EncodeToString(p.key[:]), "tier", record.Tier,
+	s.config.Log.Info("consumer changed", "id", who.id, "source", p.source, "consumer", hex.EncodeToString(p.key[:]), "tier", record.Tier,
 		"overrides", len(record.Overrides), "banned", record.Banned != nil, "bypass", record.Bypass != nil, "author", record.By)
 	return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: p.answer(record, true)}, nil
 }
 
 // wouldMatch says whether a change replaces what it expects to.
 func (s *server) wouldMatch(ctx context.Context, w consumers.Write) error {
-	held, err := s.Consumers.Get(ctx, w.Key)
+	held, err := s.config.Consumers.Get(ctx, w.Key)
 	if err != nil && !errors.Is(err, consumers.ErrNotFound) {
 		return err
 	}
@@ -188,10 +188,10 @@ func (s *server) PutConsumers(ctx context.Context, r gen.PutConsumersRequestObje
 	}
 	e := entry(ctx, "consumers.put", "consumers")
 	e.After = audit.Value(map[string]int{"consumers": len(writes)})
-	if _, err := s.Consumers.Write(ctx, consumers.Changes{Writes: writes, Entry: e}); err != nil {
+	if _, err := s.config.Consumers.Write(ctx, consumers.Changes{Writes: writes, Entry: e}); err != nil {
 		return nil, storeFailure(err)
 	}
-	s.Log.Info("consumers changed", "id", who.id, "consumers", len(writes), "author", who.name)
+	s.config.Log.Info("consumers changed", "id", who.id, "consumers", len(writes), "author", who.name)
 	return answer, nil
 }
 
@@ -201,11 +201,11 @@ func (s *server) DeleteConsumer(ctx context.Context, r gen.DeleteConsumerRequest
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.Consumers.Write(ctx, consumers.Changes{Writes: []consumers.Write{w}, Entry: entry(ctx, "consumer.delete", consumerResource(p.key))}); err != nil {
+	if _, err := s.config.Consumers.Write(ctx, consumers.Changes{Writes: []consumers.Write{w}, Entry: entry(ctx, "consumer.delete", consumerResource(p.key))}); err != nil {
 		return nil, storeFailure(err)
 	}
 	who := callerOf(ctx)
-	s.Log.Info("consumer forgotten", "id", who.id, "source", p.source, "consumer", hex.EncodeToString(p.key[:]), "author", who.name)
+	s.config.Log.Info("consumer forgotten", "id", who.id, "source", p.source, "consumer", hex.EncodeToString(p.key[:]), "author", who.name)
 	return gen.DeleteConsumer204Response{}, nil
 }
 

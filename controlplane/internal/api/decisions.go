@@ -33,8 +33,8 @@ func (s *server) noteDecisions(c echo.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), touchPatience)
 	defer cancel()
-	if err := s.Decisions.Note(ctx, &m); err != nil {
-		s.Log.Debug("decisions could not be noted", "id", requestID(c), "error", err.Error())
+	if err := s.config.Decisions.Note(ctx, &m); err != nil {
+		s.config.Log.Debug("decisions could not be noted", "id", requestID(c), "error", err.Error())
 	}
 	return c.NoContent(http.StatusNoContent)
 }
@@ -50,7 +50,7 @@ func (s *server) ListDecisions(ctx context.Context, r gen.ListDecisionsRequestOb
 	if err != nil {
 		return nil, err
 	}
-	list, next, complete, err := s.Decisions.Find(ctx, query, size)
+	list, next, complete, err := s.config.Decisions.Find(ctx, query, size)
 	if errors.Is(err, decisions.ErrCursor) {
 		return nil, errToken
 	}
@@ -103,7 +103,7 @@ func (s *server) ownLimits(ctx context.Context, list []decisions.Decision) {
 			keys = append(keys, key)
 		}
 	}
-	known, err := s.Consumers.Known(ctx, keys)
+	known, err := s.config.Consumers.Known(ctx, keys)
 	if err != nil {
 		return
 	}
@@ -114,7 +114,7 @@ func (s *server) ownLimits(ctx context.Context, list []decisions.Decision) {
 		if err != nil || !ok || record.Updated.After(d.At) {
 			continue
 		}
-		set, err := s.Policies.At(ctx, d.Version)
+		set, err := s.config.Policies.At(ctx, d.Version)
 		o := record.Override(d.Policy, d.At)
 		if err != nil || o == nil {
 			continue
@@ -147,12 +147,12 @@ func (s *server) levels(ctx context.Context, list []decisions.Decision, person *
 // level is what the bucket of a refusal holds now, nil if the centre does not know: of policies that are local or optimistic, and
 // while the store is away.
 func (s *server) level(ctx context.Context, d *decisions.Decision, person *consumers.Key) *decisions.Level {
-	set, err := s.Policies.At(ctx, d.Version)
+	set, err := s.config.Policies.At(ctx, d.Version)
 	key, damaged := keyhash.Parse(d.Key)
 	if err != nil || damaged != nil {
 		return nil
 	}
-	current, _ := s.Policies.Current()
+	current, _ := s.config.Policies.Current()
 	if current == nil {
 		return nil
 	}
@@ -165,11 +165,11 @@ func (s *server) level(ctx context.Context, d *decisions.Decision, person *consu
 		place := set.PlaceOf(d.LimitIndex)
 		item.Place = uint8(place + 1)
 		item.Consumer = [2]uint64{binary.LittleEndian.Uint64(person[:8]), binary.LittleEndian.Uint64(person[8:])}
-		if own, _, err := s.Leases.Own(ctx, p, person, nil, false); err == nil && place < len(own) {
+		if own, _, err := s.config.Leases.Own(ctx, p, person, nil, false); err == nil && place < len(own) {
 			limit = own[place]
 		}
 	}
-	reply, err := s.Leases.Grant(ctx, wire.LeaseRequest{Version: d.Version, Items: []wire.LeaseItem{item}})
+	reply, err := s.config.Leases.Grant(ctx, wire.LeaseRequest{Version: d.Version, Items: []wire.LeaseItem{item}})
 	if err != nil || len(reply.Items) != 1 || reply.Items[0].State != wire.ItemGranted {
 		return nil
 	}
@@ -186,7 +186,7 @@ func (s *server) Top(ctx context.Context, r gen.TopRequestObject) (gen.TopRespon
 	if r.Params.By != "" {
 		by = decisions.By(r.Params.By)
 	}
-	top := s.Decisions.Top(ctx, by, r.Params.Policy, r.Params.Tier, size)
+	top := s.config.Decisions.Top(ctx, by, r.Params.Policy, r.Params.Tier, size)
 	return gen.Top200JSONResponse{By: gen.TopBy(top.By), Since: top.Since.UTC(), Refused: top.Refused, Complete: top.Complete,
 		Callers: append([]decisions.TopCaller{}, top.Callers...)}, nil
 }

@@ -15,7 +15,7 @@ import (
 
 // GetEnforcement answers with the orders in force.
 func (s *server) GetEnforcement(context.Context, gen.GetEnforcementRequestObject) (gen.GetEnforcementResponseObject, error) {
-	held, durable, err := s.Enforcement.Held()
+	held, durable, err := s.config.Enforcement.Held()
 	if err != nil {
 		return nil, err
 	}
@@ -33,12 +33,12 @@ func (s *server) PutEnforcement(ctx context.Context, r gen.PutEnforcementRequest
 	if problems := s.checkOrders(change.Orders); len(problems) > 0 {
 		return nil, &failure{status: http.StatusUnprocessableEntity, kind: "invalid-enforcement", detail: "nothing has been changed", problems: problems}
 	}
-	orders, durable, err := s.Enforcement.Put(ctx, change)
+	orders, durable, err := s.config.Enforcement.Put(ctx, change)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
 	if !change.DryRun {
-		s.Log.Warn("enforcement changed", "id", who.id, "author", who.name, "revision", orders.Revision, "durable", durable, "orders", told(orders.List))
+		s.config.Log.Warn("enforcement changed", "id", who.id, "author", who.name, "revision", orders.Revision, "durable", durable, "orders", told(orders.List))
 	}
 	return gen.PutEnforcement200JSONResponse{EnforcementInForceJSONResponse: s.inForce(orders, durable, change.DryRun)}, nil
 }
@@ -49,7 +49,7 @@ func (s *server) inForce(orders enforcement.Orders, durable, dryRun bool) (answe
 	if tag := etag(orders.Revision); !dryRun {
 		answer.Headers.ETag = &tag
 	}
-	now := s.Now()
+	now := s.config.Now()
 	answer.Body = gen.Enforcement{Durable: durable, Orders: []enforcement.Order{}}
 	for _, o := range orders.List {
 		if o.InForce(now) {
@@ -61,7 +61,7 @@ func (s *server) inForce(orders enforcement.Orders, durable, dryRun bool) (answe
 
 // checkOrders finds what no order may say, and puts in what it leaves out.
 func (s *server) checkOrders(orders []enforcement.Order) (problems policy.Problems) {
-	now := s.Now()
+	now := s.config.Now()
 	scopes := map[string]int{}
 	for i := range orders {
 		o := &orders[i]
@@ -91,8 +91,8 @@ func (s *server) checkOrders(orders []enforcement.Order) (problems policy.Proble
 
 // checkScope refuses names that the policy set does not have. A replica that does not know the policy set takes them for right.
 func (s *server) checkScope(name, tier string, wrong func(field, format string, args ...any)) {
-	current, _ := s.Policies.Current()
-	if current == nil && s.Hub.Ready() != nil {
+	current, _ := s.config.Policies.Current()
+	if current == nil && s.config.Hub.Ready() != nil {
 		return
 	}
 	set := &policy.Set{}

@@ -35,12 +35,12 @@ func keyResource(k bucketKey) string { return "keys/" + k.policy.Name + "/" + k.
 
 // key finds out which partition key is meant.
 func (s *server) key(name string, params gen.GetKeyParams) (k bucketKey, err error) {
-	secret, err := s.Hub.Secret()
+	secret, err := s.config.Hub.Secret()
 	if err != nil {
 		return k, err
 	}
-	current, _ := s.Policies.Current()
-	if current == nil && s.Hub.Ready() != nil {
+	current, _ := s.config.Policies.Current()
+	if current == nil && s.config.Hub.Ready() != nil {
 		return k, push.ErrNotReady
 	} else if current == nil {
 		return k, policydoc.ErrNoPolicy
@@ -82,7 +82,7 @@ type place struct {
 func (s *server) places(ctx context.Context, k bucketKey) (all []place, err error) {
 	shadow := k.partition.Share() >= int(k.policy.Enforced) // What is off has the buckets of what is enforced.
 	add := func(tier string, limits []policy.Limit) error {
-		own, _, err := s.Leases.Own(ctx, k.policy, k.person, limits, false)
+		own, _, err := s.config.Leases.Own(ctx, k.policy, k.person, limits, false)
 		for n, limit := range own {
 			key := leases.Key{By: k.by, Policy: k.policy, Limits: limits, Person: k.person, Place: n, Bucket: k.partition.Bucket(tier, n, shadow)}
 			all = append(all, place{Key: key, tier: tier, limit: limit})
@@ -144,7 +144,7 @@ func (s *server) adjust(ctx context.Context, k bucketKey, c lease.Change, e audi
 		})
 	}
 	if c != (lease.Change{}) {
-		err = s.Enforcement.Free(ctx, changed, c.Reset, audit.Entry{By: e.By})
+		err = s.config.Enforcement.Free(ctx, changed, c.Reset, audit.Entry{By: e.By})
 	}
 	s.describeBan(&answer.Body)
 	return answer, err
@@ -153,14 +153,14 @@ func (s *server) adjust(ctx context.Context, k bucketKey, c lease.Change, e audi
 // adjustOne makes a change anew while another replica has a newer policy set: this one will have it at once.
 func (s *server) adjustOne(ctx context.Context, k leases.Key, c lease.Change, e audit.Entry) (lease.Holding, error) {
 	for {
-		held, err := s.Leases.Adjust(ctx, k, c, e)
+		held, err := s.config.Leases.Adjust(ctx, k, c, e)
 		if !errors.Is(err, leases.ErrStale) {
 			return held, err
 		}
-		if _, err := s.Policies.Refresh(ctx); err != nil {
+		if _, err := s.config.Policies.Refresh(ctx); err != nil {
 			return held, err
 		}
-		current, _ := s.Policies.Current()
+		current, _ := s.config.Policies.Current()
 		if current.Version.Is(k.By.Version.Number, k.By.Version.Mark()) {
 			return held, err
 		}
@@ -169,8 +169,8 @@ func (s *server) adjustOne(ctx context.Context, k leases.Key, c lease.Change, e 
 }
 
 func (s *server) describeBan(k *gen.Key) {
-	_, k.Durable, _ = s.Enforcement.Held()
-	if b := s.Enforcement.Banned(k.Key); b != nil {
+	_, k.Durable, _ = s.config.Enforcement.Held()
+	if b := s.config.Enforcement.Banned(k.Key); b != nil {
 		k.Ban = &gen.KeyBan{Reason: b.Reason, Expires: b.Expires, Since: b.Since, By: b.By}
 	}
 }
@@ -216,7 +216,7 @@ func (s *server) resetNodes(ctx context.Context, k bucketKey, e audit.Entry) (an
 	for _, at := range places {
 		buckets = append(buckets, at.Bucket)
 	}
-	if err := s.Enforcement.Free(ctx, buckets, true, e); err != nil {
+	if err := s.config.Enforcement.Free(ctx, buckets, true, e); err != nil {
 		return answer, err
 	}
 	return s.adjust(ctx, k, lease.Change{}, audit.Entry{})
@@ -248,11 +248,11 @@ func (s *server) BanKey(ctx context.Context, r gen.BanKeyRequestObject) (gen.Ban
 	ban := enforcement.Ban{Policy: k.policy.Name, Key: k.hash, Reason: r.Body.Reason}
 	if r.Body.Expires != nil {
 		until := r.Body.Expires.UTC()
-		if ban.Expires = &until; !until.After(s.Now()) {
+		if ban.Expires = &until; !until.After(s.config.Now()) {
 			return nil, badRequest("expires_at has passed")
 		}
 	}
-	if _, _, err := s.Enforcement.Ban(ctx, ban, e); err != nil {
+	if _, _, err := s.config.Enforcement.Ban(ctx, ban, e); err != nil {
 		return nil, storeFailure(err)
 	}
 	return gen.BanKey200JSONResponse{OneKeyJSONResponse: s.standing(ctx, k)}, nil
@@ -264,7 +264,7 @@ func (s *server) UnbanKey(ctx context.Context, r gen.UnbanKeyRequestObject) (gen
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.Enforcement.Unban(ctx, k.hash, entry(ctx, "key.unban", keyResource(k))); err != nil {
+	if _, err := s.config.Enforcement.Unban(ctx, k.hash, entry(ctx, "key.unban", keyResource(k))); err != nil {
 		return nil, storeFailure(err)
 	}
 	return gen.UnbanKey200JSONResponse{OneKeyJSONResponse: s.standing(ctx, k)}, nil
@@ -292,6 +292,6 @@ func (s *server) keyChange(ctx context.Context, action, name string, params gen.
 	}
 	e = entry(ctx, action, keyResource(k))
 	e.Reason = reason
-	s.Log.Warn("key changed", "id", e.RequestID, "author", e.By, "action", action, "policy", k.policy.Name, "key", k.hash, "reason", reason)
+	s.config.Log.Warn("key changed", "id", e.RequestID, "author", e.By, "action", action, "policy", k.policy.Name, "key", k.hash, "reason", reason)
 	return k, e, nil
 }

@@ -40,11 +40,11 @@ func (s *server) ListNodes(ctx context.Context, r gen.ListNodesRequestObject) (g
 	}
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	all, complete := s.Nodes.List(ctx)
+	all, complete := s.config.Nodes.List(ctx)
 	answer := gen.ListNodes200JSONResponse{Complete: complete, Nodes: []gen.Node{}}
-	force, _ := s.Policies.InForce()
+	force, _ := s.config.Policies.InForce()
 	answer.Current = force.Current
-	if held, _, err := s.Enforcement.Held(); err == nil {
+	if held, _, err := s.config.Enforcement.Held(); err == nil {
 		answer.Enforcement = held.Revision
 	}
 	last := ""
@@ -72,6 +72,6 @@ func (s *server) node(n nodes.Node, force policies.Force) gen.Node {
 	seen := n.Seen.UTC().Truncate(time.Millisecond)
 	return gen.Node{
 		ID: n.ID, Boot: n.Boot, Applied: n.Applied, Wanted: wanted, Lost: lost, Enforcement: n.Enforcement, Refused: n.Refused, Reason: n.Reason, Filter: n.Filter, State: n.State, Steps: n.Steps,
-		MoreSteps: n.MoreSteps, Zone: n.Zone, Seen: seen, Active: s.Now().Sub(seen) < nodes.Counted,
+		MoreSteps: n.MoreSteps, Zone: n.Zone, Seen: seen, Active: s.config.Now().Sub(seen) < nodes.Counted,
 	}
 }

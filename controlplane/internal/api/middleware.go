@@ -74,16 +74,16 @@ func harden(next echo.HandlerFunc) echo.HandlerFunc {
 // traces have the route in place of the path, in which an API key may stand.
 func (s *server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		start := s.Now()
-		ctx, span := s.Tracing.Serve(c.Request(), c.Path())
+		start := s.config.Now()
+		ctx, span := s.config.Tracing.Serve(c.Request(), c.Path())
 		c.SetRequest(c.Request().WithContext(ctx))
 		defer func() { span.End(c.Response().Status) }()
 		if err := s.protect(next, c); err != nil {
 			s.fail(err, c)
 		}
-		took := s.Now().Sub(start)
-		s.Metrics.Request(c.Path(), c.Request().Method, c.Response().Status, took)
-		s.Log.Debug("request", "id", requestID(c), "method", c.Request().Method, "route", c.Path(),
+		took := s.config.Now().Sub(start)
+		s.config.Metrics.Request(c.Path(), c.Request().Method, c.Response().Status, took)
+		s.config.Log.Debug("request", "id", requestID(c), "method", c.Request().Method, "route", c.Path(),
 			"status", c.Response().Status, "micros", took.Microseconds())
 		return nil
 	}
@@ -96,7 +96,7 @@ func (s *server) protect(next echo.HandlerFunc, c echo.Context) (err error) {
 			if r == http.ErrAbortHandler {
 				panic(r)
 			}
-			s.Log.Error("panic", "id", requestID(c), "value", fmt.Sprint(r), "stack", string(debug.Stack()))
+			s.config.Log.Error("panic", "id", requestID(c), "value", fmt.Sprint(r), "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
@@ -109,10 +109,10 @@ func (s *server) fail(err error, c echo.Context) {
 	p.RequestID = requestID(c)
 	switch {
 	case errors.Is(err, context.Canceled) && c.Request().Context().Err() != nil:
-		s.Log.Debug("the caller went away", "id", p.RequestID, "error", err.Error())
+		s.config.Log.Debug("the caller went away", "id", p.RequestID, "error", err.Error())
 	case quiet(err):
 	case p.Status >= http.StatusInternalServerError:
-		s.Log.Error("request failed", "id", p.RequestID, "method", c.Request().Method, "route", c.Path(), "error", err.Error())
+		s.config.Log.Error("request failed", "id", p.RequestID, "method", c.Request().Method, "route", c.Path(), "error", err.Error())
 	}
 	if c.Response().Committed {
 		return
@@ -127,12 +127,12 @@ func (s *server) fail(err error, c echo.Context) {
 	}
 	body, err := json.Marshal(p)
 	if err != nil {
-		s.Log.Error("a problem cannot be written", "id", p.RequestID, "error", err)
+		s.config.Log.Error("a problem cannot be written", "id", p.RequestID, "error", err)
 		c.Response().WriteHeader(http.StatusInternalServerError)
 		return
 	}
 	if err := c.Blob(p.Status, ProblemType, append(body, '\n')); err != nil {
-		s.Log.Debug("the answer could not be sent", "id", p.RequestID, "error", err)
+		s.config.Log.Debug("the answer could not be sent", "id", p.RequestID, "error", err)
 	}
 }
 

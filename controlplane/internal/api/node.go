@@ -60,22 +60,22 @@ func (s *server) snapshot(c echo.Context) error {
 	if err := s.touch(c); err != nil {
 		return err
 	}
-	s.Policies.Taken(seen.Version)
+	s.config.Policies.Taken(seen.Version)
 	// The server's time-outs are for ordinary requests.
-	control, deadline := http.NewResponseController(c.Response()), s.Now().Add(wait+sendTime)
+	control, deadline := http.NewResponseController(c.Response()), s.config.Now().Add(wait+sendTime)
 	if err := errors.Join(control.SetWriteDeadline(deadline), control.SetReadDeadline(deadline)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), wait)
 	defer cancel()
-	defer context.AfterFunc(s.Stopping, cancel)()
-	news, ok, err := s.Hub.Wait(ctx, seen)
+	defer context.AfterFunc(s.config.Stopping, cancel)()
+	news, ok, err := s.config.Hub.Wait(ctx, seen)
 	if err != nil {
 		return err
 	}
 	header := c.Response().Header()
 	header.Set("Cache-Control", "no-store")
-	if s.Stopping.Err() != nil {
+	if s.config.Stopping.Err() != nil {
 		header.Set("Connection", "close")
 	}
 	if !ok {
@@ -116,9 +116,9 @@ func (s *server) touch(c echo.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), touchPatience)
 	defer cancel()
-	if err := s.Nodes.Touch(ctx, n); err != nil {
-		s.Log.Debug("a node could not be noted in time", "id", requestID(c), "error", err.Error())
-		go s.Nodes.CatchUp(s.Stopping)
+	if err := s.config.Nodes.Touch(ctx, n); err != nil {
+		s.config.Log.Debug("a node could not be noted in time", "id", requestID(c), "error", err.Error())
+		go s.config.Nodes.CatchUp(s.config.Stopping)
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func (s *server) leases(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	s.Metrics.Items(outcomes(request, reply))
+	s.config.Metrics.Items(outcomes(request, reply))
 	return c.Blob(http.StatusOK, wire.ContentType, wire.AppendLeaseReply(nil, reply.Spoken(format)))
 }
 
@@ -152,7 +152,7 @@ func (s *server) grant(c echo.Context, request wire.LeaseRequest) (wire.LeaseRep
 		return wire.LeaseReply{}, err
 	}
 	defer done()
-	return s.Leases.Grant(c.Request().Context(), request)
+	return s.config.Leases.Grant(c.Request().Context(), request)
 }
 
 func (s *server) askConsumers(c echo.Context) error {
@@ -170,7 +170,7 @@ func (s *server) askConsumers(c echo.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), askPatience)
 	defer cancel()
-	answer, err := s.Consumers.Ask(ctx, keys)
+	answer, err := s.config.Consumers.Ask(ctx, keys)
 	if err != nil {
 		return storeFailure(err)
 	}

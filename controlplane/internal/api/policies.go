@@ -15,7 +15,7 @@ const mergePatch = "application/merge-patch+json"
 
 // GetPolicy answers with JSON, or with YAML if the client asks for that by name. The ETag is the whole policy set's.
 func (s *server) GetPolicy(ctx context.Context, r gen.GetPolicyRequestObject) (gen.GetPolicyResponseObject, error) {
-	v, away, err := s.Policies.Newest(ctx)
+	v, away, err := s.config.Policies.Newest(ctx)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
@@ -84,7 +84,7 @@ func (s *server) editPolicy(ctx context.Context, action, name string, on terms, 
 	if change.Edit, err = read(); err != nil {
 		return answer, err
 	}
-	out, err := s.Policies.Put(ctx, change)
+	out, err := s.config.Policies.Put(ctx, change)
 	return s.changed(ctx, change, out, err)
 }
 

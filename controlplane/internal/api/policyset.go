@@ -20,7 +20,7 @@ func etag(version uint64) string { return `"` + strconv.FormatUint(version, 10) 
 
 // GetPolicySet answers with the document as it was written, or as JSON if the client asks for that by name.
 func (s *server) GetPolicySet(ctx context.Context, r gen.GetPolicySetRequestObject) (gen.GetPolicySetResponseObject, error) {
-	v, away, err := s.Policies.Newest(ctx)
+	v, away, err := s.config.Policies.Newest(ctx)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
@@ -59,7 +59,7 @@ func (s *server) PutPolicySet(ctx context.Context, r gen.PutPolicySetRequestObje
 	if change.Document, change.Format, err = document(ctx, r.Body); err != nil {
 		return nil, err
 	}
-	out, err := s.Policies.Put(ctx, change)
+	out, err := s.config.Policies.Put(ctx, change)
 	answer, err := s.changed(ctx, change, out, err)
 	return gen.PutPolicySet200JSONResponse{ChangeJSONResponse: answer}, err
 }
@@ -106,7 +106,7 @@ func (s *server) changed(ctx context.Context, change policies.Change, out polici
 		answer.Headers.ETag = &tag
 	}
 	if !change.DryRun && !out.Unchanged {
-		s.Log.Info("policy set changed", "id", callerOf(ctx).id, "version", out.Version, "author", change.Entry.By, "summary", out.Summary)
+		s.config.Log.Info("policy set changed", "id", callerOf(ctx).id, "version", out.Version, "author", change.Entry.By, "summary", out.Summary)
 	}
 	answer.Body = gen.Change{Version: out.Version, DryRun: change.DryRun, Unchanged: out.Unchanged, Summary: out.Summary, Diff: out.Diff, Rollout: s.begun(ctx, out)}
 	return answer, nil

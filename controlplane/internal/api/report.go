@@ -35,8 +35,8 @@ func (s *server) report(c echo.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), touchPatience)
 	defer cancel()
-	if err := s.Nodes.Report(ctx, string(r.Node), boot, s.reported(ctx, r)); err != nil {
-		s.Log.Debug("a report could not be stored", "id", requestID(c), "error", err.Error())
+	if err := s.config.Nodes.Report(ctx, string(r.Node), boot, s.reported(ctx, r)); err != nil {
+		s.config.Log.Debug("a report could not be stored", "id", requestID(c), "error", err.Error())
 	}
 	return c.NoContent(http.StatusNoContent)
 }
@@ -44,10 +44,10 @@ func (s *server) report(c echo.Context) error {
 // reported is a report with the policies' names. Policies of a version that is not known here are left out.
 func (s *server) reported(ctx context.Context, r wire.Report) nodes.Reported {
 	said := nodes.Reported{State: r.Worst.String()}
-	set, _ := s.Policies.Current()
+	set, _ := s.config.Policies.Current()
 	if len(r.Steps) > 0 && (set == nil || set.Version.Number != r.Version) {
 		var err error
-		if set, err = s.Policies.At(ctx, r.Version); err != nil {
+		if set, err = s.config.Policies.At(ctx, r.Version); err != nil {
 			return said
 		}
 	}

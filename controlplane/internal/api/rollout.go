@@ -20,7 +20,7 @@ const rolloutBound = "each node decides by the limits of its version, and what i
 
 // GetRollout says how far the rollout is.
 func (s *server) GetRollout(ctx context.Context, _ gen.GetRolloutRequestObject) (gen.GetRolloutResponseObject, error) {
-	view, err := s.Policies.Rollout(ctx)
+	view, err := s.config.Policies.Rollout(ctx)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
@@ -54,7 +54,7 @@ func (s *server) roll(ctx context.Context, action string, percent int, match gen
 	if change.Expected, change.Any, err = ifMatch(match); err != nil {
 		return answer, err
 	}
-	out, err := s.Policies.Roll(ctx, change)
+	out, err := s.config.Policies.Roll(ctx, change)
 	if errors.Is(err, policies.ErrConflict) {
 		return answer, &failure{status: http.StatusPreconditionFailed, kind: "changed-meanwhile",
 			detail: "the rollout is no longer as If-Match names it: get it again, and go on from there with its ETag"}
@@ -66,7 +66,7 @@ func (s *server) roll(ctx context.Context, action string, percent int, match gen
 	answer.Body = gen.RolloutStep{Version: out.Rollout.Version, DryRun: dryRun, Rollout: gen.RolloutStepRollout(out.Ended), Nodes: shareText(percent),
 		Seen: census.seen, Chosen: census.chosen, Summary: out.Diff.String(), Diff: out.Diff, Apart: out.Apart}
 	if !dryRun {
-		s.Log.Info("rollout changed", "id", callerOf(ctx).id, "version", out.Rollout.Version, "nodes_percent", percent, "rollout", out.Ended,
+		s.config.Log.Info("rollout changed", "id", callerOf(ctx).id, "version", out.Rollout.Version, "nodes_percent", percent, "rollout", out.Ended,
 			"author", change.Entry.By)
 		if out.Ended == policies.RolloutUnderWay {
 			tag := etag(out.Revision)
@@ -92,13 +92,13 @@ type census struct{ seen, chosen, applied, refused int }
 func (s *server) census(ctx context.Context, r policies.Rollout) (c census) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	all, _ := s.Nodes.List(ctx)
+	all, _ := s.config.Nodes.List(ctx)
 	draft := policies.Version{Number: r.Version}
-	if force, _ := s.Policies.InForce(); force.Draft != nil && force.Draft.Version.Number == r.Version {
+	if force, _ := s.config.Policies.InForce(); force.Draft != nil && force.Draft.Version.Number == r.Version {
 		draft = force.Draft.Version
 	}
 	for _, n := range all {
-		if s.Now().Sub(n.Seen) >= nodes.Counted {
+		if s.config.Now().Sub(n.Seen) >= nodes.Counted {
 			continue
 		}
 		c.seen++

@@ -30,12 +30,12 @@ type asker struct {
 // GetUsage tells a caller what it has left. Whoever has a key may ask; a key that nobody knows is as good as one that is not used, so
 // that the answer tells nothing else.
 func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen.GetUsageResponseObject, error) {
-	secret, err := s.Hub.Secret()
+	secret, err := s.config.Hub.Secret()
 	if err != nil {
 		return nil, err
 	}
-	current, _ := s.Policies.Current()
-	if current == nil && s.Hub.Ready() != nil {
+	current, _ := s.config.Policies.Current()
+	if current == nil && s.config.Hub.Ready() != nil {
 		return nil, push.ErrNotReady
 	}
 	if current == nil || len(current.Set.Identity.Consumer) == 0 {
@@ -111,7 +111,7 @@ func (s *server) assignedTier(ctx context.Context, secret [16]byte, set *policy.
 		case source.Kind == policy.SourceFound && from == who.source:
 			tier = named
 		case source.Kind == policy.SourceAssignment:
-			record, err := s.Consumers.Get(ctx, match.ConsumerKey(secret, who.source, who.value))
+			record, err := s.config.Consumers.Get(ctx, match.ConsumerKey(secret, who.source, who.value))
 			if err != nil && !errors.Is(err, consumers.ErrNotFound) {
 				return set.Identity.DefaultTier, err
 			}

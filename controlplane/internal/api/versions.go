@@ -24,7 +24,7 @@ func (s *server) ListVersions(ctx context.Context, r gen.ListVersionsRequestObje
 			return nil, errToken
 		}
 	}
-	versions, away, err := s.Policies.List(ctx, before, size+1)
+	versions, away, err := s.config.Policies.List(ctx, before, size+1)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
@@ -42,7 +42,7 @@ func (s *server) ListVersions(ctx context.Context, r gen.ListVersionsRequestObje
 
 // GetVersion answers with a version and its document as it was written.
 func (s *server) GetVersion(ctx context.Context, r gen.GetVersionRequestObject) (gen.GetVersionResponseObject, error) {
-	v, away, err := s.Policies.Load(ctx, r.Version)
+	v, away, err := s.config.Policies.Load(ctx, r.Version)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
@@ -58,7 +58,7 @@ func (s *server) DiffVersions(ctx context.Context, r gen.DiffVersionsRequestObje
 	if r.Params.Against != nil {
 		against = *r.Params.Against
 	}
-	diff, err := s.Policies.Between(ctx, against, r.Version)
+	diff, err := s.config.Policies.Between(ctx, against, r.Version)
 	if err != nil {
 		return nil, versionFailure(err)
 	}
@@ -71,7 +71,7 @@ func (s *server) Rollback(ctx context.Context, r gen.RollbackRequestObject) (gen
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.Policies.Rollback(ctx, r.Version, change)
+	out, err := s.config.Policies.Rollback(ctx, r.Version, change)
 	answer, err := s.changed(ctx, change, out, versionFailure(err))
 	return gen.Rollback200JSONResponse{ChangeJSONResponse: answer}, err
 }

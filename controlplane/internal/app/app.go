@@ -53,10 +53,10 @@ var (
 
 // App is one control plane. Make one with New, then Run it; Close it in any case.
 type App struct {
-	log    *slog.Logger
-	store  store
-	hub    *push.Hub
-	orders *enforcement.Service
+	log         *slog.Logger
+	store       store
+	hub         *push.Hub
+	enforcement *enforcement.Service
 	// regions and document are nil for a control plane that shares its quotas with no other region.
 	regions  *regions.Service
 	document *redisstore.Store
@@ -75,8 +75,11 @@ type App struct {
 
 // New opens the store and the listeners. Nothing is served before Run.
 func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
-	var m *metrics.Metrics // Breakers change only once something is asked of the store.
-	breakers := breaker.NewGroup(time.Now, rand.Float64, func(c breaker.Change) { m.Transition(c); announce(log, c) })
+	m := metrics.New(version)
+	breakers := breaker.NewGroup(time.Now, rand.Float64, func(c breaker.Change) {
+		m.Transition(c)
+		announce(log, c)
+	})
 	follow, err := tracing.Start(context.Background(), s.OTLPEndpoint, version, log)
 	if err != nil {
 		return nil, err
@@ -86,40 +89,64 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 		return nil, errors.Join(err, follow.Stop(context.Background()))
 	}
 	stopping, stop := context.WithCancel(context.Background())
-	a := &App{log: log, store: st, tracing: follow, stop: stop}
+	a := &App{log: log, store: st, tracing: follow, metrics: m, stop: stop}
 	a.polled.Store(time.Now().UnixNano())
 	a.follow(s)
-	sets := policies.New(st, time.Now).Observe(log, func() { m.Lost(metrics.LostPolicySet) })
-	registry := nodes.New(st, time.Now)
-	people := consumers.New(st, time.Now).Observe(log, func() { m.Lost(metrics.LostConsumers) })
-	var candidate [16]byte
-	crand.Read(candidate[:]) // It never fails.
-	a.orders = enforcement.New(st, time.Now, log)
-	a.hub = push.New(sets, people, a.orders, st, candidate, log).Observe(a.note)
-	if err := a.join(s.Regions, sets); err != nil {
+	config := a.services(version, stopping)
+	if a.regions, err = a.join(s.Regions, config.Policies); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
-	m = metrics.New(version, a.gauges(sets, registry))
-	a.metrics = m
+	config.Regions = a.regions
+	config.Leases = a.granting(config, breakers)
+	config.TokenRate, config.NodeRate = s.Limits.API, s.Limits.Node
+	m.Read(a.gauges(config.Policies, config.Nodes))
 	m.Breaker(leases.StoreName, breaker.Closed)
-	granting := leases.New(timed{st, m}, sets, registry, time.Now).With(st).Observe(breakers, func(u leases.Use) {
-		m.Tokens(u.Policy.Name, u.Policy.Mode.String(), u.Tokens)
-		m.Asked(u.Policy.Name, u.Tier, u.Granted, u.Refused)
-	})
-	granting.Overriding(people)
-	if a.regions != nil {
-		granting.In(a.regions)
-	}
-	recent := decisions.New(st, sets, crand.Text(), time.Now).Observe(m.Refused)
-	err = a.open(s, api.Config{
-		Policies: sets, Consumers: people, Enforcement: a.orders, Audit: st, Decisions: recent, Nodes: registry, Leases: granting, Hub: a.hub, Regions: a.regions,
-		Tokens: a.tokens, TokenRate: s.Limits.API, NodeRate: s.Limits.Node, Tracing: follow,
-		Metrics: m, Log: log, Now: time.Now, Stopping: stopping, Version: version, Unsaved: a.unsaved,
-	})
-	if err != nil {
+	if err := a.open(s, config); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	return a, nil
+}
+
+// services makes the services that need only the store; granting leases needs the region as well.
+func (a *App) services(version string, stopping context.Context) api.Config {
+	sets := policies.New(policies.Config{
+		Store: a.store, Now: time.Now, Log: a.log, Lost: func() { a.metrics.Lost(metrics.LostPolicySet) },
+	})
+	people := consumers.New(consumers.Config{
+		Store: a.store, Now: time.Now, Log: a.log, Lost: func() { a.metrics.Lost(metrics.LostConsumers) },
+	})
+	a.enforcement = enforcement.New(a.store, time.Now, a.log)
+	var candidate [16]byte
+	crand.Read(candidate[:]) // It never fails.
+	a.hub = push.New(push.Config{
+		Policies: sets, Consumers: people, Enforcement: a.enforcement, Secrets: a.store,
+		Candidate: candidate, Log: a.log, Polled: a.note,
+	})
+	recent := decisions.New(decisions.Config{
+		Store: a.store, Sets: sets, Replica: crand.Text(), Now: time.Now, Meter: a.metrics.Refused,
+	})
+	return api.Config{
+		Policies: sets, Consumers: people, Enforcement: a.enforcement, Audit: a.store,
+		Decisions: recent, Nodes: nodes.New(a.store, time.Now), Hub: a.hub, Tokens: a.tokens,
+		Tracing: a.tracing, Metrics: a.metrics, Log: a.log, Now: time.Now, Stopping: stopping,
+		Version: version, Unsaved: a.unsaved,
+	}
+}
+
+// granting makes the service of leases over the services that there are.
+func (a *App) granting(on api.Config, breakers *breaker.Group) *leases.Service {
+	config := leases.Config{
+		Store: timed{a.store, a.metrics}, Sets: on.Policies, Nodes: on.Nodes, Now: time.Now,
+		Buckets: a.store, Overrides: on.Consumers, Breakers: breakers,
+		Meter: func(u leases.Use) {
+			a.metrics.Tokens(u.Policy.Name, u.Policy.Mode.String(), u.Tokens)
+			a.metrics.Asked(u.Policy.Name, u.Tier, u.Granted, u.Refused)
+		},
+	}
+	if a.regions != nil { // A nil pointer in an interface is not nil.
+		config.Regions = a.regions
+	}
+	return leases.New(config)
 }
 
 // follow makes the ring of tokens, and has the tokens file read for the first time.

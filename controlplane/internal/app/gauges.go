@@ -8,69 +8,87 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/regions"
 	"github.com/weir-proxy/weir/shared/policy"
 )
+
+// gaugeTimeout bounds how long a gauge may ask the store.
+const gaugeTimeout = time.Second
 
 // gauges are what metrics read when they are asked for.
 func (a *App) gauges(sets *policies.Service, registry *nodes.Registry) metrics.Gauges {
 	return metrics.Gauges{
-		Nodes: func() float64 {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			return float64(registry.Count(ctx))
-		},
-		Version: func() float64 {
-			if current, _ := sets.Current(); current != nil {
-				return float64(current.Version.Number)
-			}
-			return 0
-		},
-		Census: func() metrics.Census {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			c := metrics.Census{Versions: map[uint64]int{}, States: map[string]int{}}
-			force, _ := sets.InForce()
-			for _, n := range registry.Active(ctx) {
-				c.Versions[n.Applied]++
-				c.States[cmp.Or(n.State, policy.StepGround.String())]++
-				if wanted := force.For(n.ID); wanted != nil && !wanted.Version.Is(n.Applied, n.Mark) {
-					c.Behind++
-				}
-			}
-			return c
-		},
-		Ready: func() float64 {
-			if a.hub.Ready() != nil {
-				return 0
-			}
-			return 1
-		},
-		Enforcement: func() (orders map[string]int, bans int, unsaved bool) {
-			counts, bans, durable := a.orders.Counts()
-			orders = map[string]int{}
-			for state, n := range counts {
-				orders[string(state)] = n
-			}
-			return orders, bans, !durable
-		},
-		Regions: func() float64 {
-			if a.regions != nil {
-				if view := a.regions.View(); view.Trouble != "" || view.Age < 0 {
-					return 0
-				}
-			}
-			return 1
-		},
-		SaveAge: a.saveAge(),
-		PollAge: func() float64 { return time.Since(time.Unix(0, a.polled.Load())).Seconds() },
-		Expiring: func() map[string]float64 {
-			left := map[string]float64{}
-			for _, e := range a.tokens.Expiring() {
-				left[e.Name] = time.Until(e.Expires).Seconds()
-			}
-			return left
-		},
+		Nodes:       func() float64 { return countNodes(registry) },
+		Version:     func() float64 { return currentVersion(sets) },
+		Census:      func() metrics.Census { return census(sets, registry) },
+		Ready:       func() float64 { return indicator(a.hub.Ready() == nil) },
+		Enforcement: a.countOrders,
+		Regions:     func() float64 { return indicator(a.regions == nil || moving(a.regions.View())) },
+		SaveAge:     a.saveAge(),
+		PollAge:     func() float64 { return time.Since(time.Unix(0, a.polled.Load())).Seconds() },
+		Expiring:    a.expiring,
 	}
+}
+
+// indicator is 1 if a thing is so, and 0 if not.
+func indicator(so bool) float64 {
+	if so {
+		return 1
+	}
+	return 0
+}
+
+func countNodes(registry *nodes.Registry) float64 {
+	ctx, cancel := context.WithTimeout(context.Background(), gaugeTimeout)
+	defer cancel()
+	return float64(registry.Count(ctx))
+}
+
+// currentVersion is the number of the policy set in force, 0 before the first.
+func currentVersion(sets *policies.Service) float64 {
+	current, _ := sets.Current()
+	if current == nil {
+		return 0
+	}
+	return float64(current.Version.Number)
+}
+
+// census counts the active nodes by version, by step of the failure ladder, and those behind.
+func census(sets *policies.Service, registry *nodes.Registry) metrics.Census {
+	ctx, cancel := context.WithTimeout(context.Background(), gaugeTimeout)
+	defer cancel()
+	c := metrics.Census{Versions: map[uint64]int{}, States: map[string]int{}}
+	force, _ := sets.InForce()
+	for _, n := range registry.Active(ctx) {
+		c.Versions[n.Applied]++
+		c.States[cmp.Or(n.State, policy.StepGround.String())]++
+		if wanted := force.For(n.ID); wanted != nil && !wanted.Version.Is(n.Applied, n.Mark) {
+			c.Behind++
+		}
+	}
+	return c
+}
+
+// moving reports whether shares can move between the regions.
+func moving(view regions.View) bool { return view.Trouble == "" && view.Age >= 0 }
+
+// countOrders counts the overrides by state, and the bans; unsaved: the store does not have them.
+func (a *App) countOrders() (overrides map[string]int, bans int, unsaved bool) {
+	counts, bans, durable := a.enforcement.Counts()
+	overrides = map[string]int{}
+	for state, n := range counts {
+		overrides[string(state)] = n
+	}
+	return overrides, bans, !durable
+}
+
+// expiring is in how many seconds the last token of each name expires.
+func (a *App) expiring() map[string]float64 {
+	left := map[string]float64{}
+	for _, e := range a.tokens.Expiring() {
+		left[e.Name] = time.Until(e.Expires).Seconds()
+	}
+	return left
 }
 
 // saveAge reads how long ago the store saved what it counts; nil for a store that need not.

@@ -10,23 +10,24 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// join makes the control plane one of several regions, if the settings say so.
-func (a *App) join(s *settings.Regions, sets *policies.Service) (err error) {
+// join makes the control plane one of several regions; it returns nil if the settings name none.
+func (a *App) join(s *settings.Regions, sets *policies.Service) (*regions.Service, error) {
 	if s == nil {
-		return nil
+		return nil, nil
 	}
-	if a.document, err = redisstore.Open(s.URL, a.log); err != nil {
-		return err
+	document, err := redisstore.Open(s.URL, a.log)
+	if err != nil {
+		return nil, err
 	}
+	a.document = document
 	lasting := func(name string, part regions.Part) quota.Span {
 		if current, _ := sets.Current(); current != nil {
 			if p, ok := current.Policy(name); ok {
 				return part.Lasting(p)
 			}
 		}
-		return quota.MaxWindow // Of a policy that is gone nothing is known but that.
+		return quota.MaxWindow // The longest that a policy that is gone can have had.
 	}
-	a.regions = regions.New(s.Config, a.store.Region(), a.document.Document(), lasting, a.log, time.Now)
 	a.log.Info("sharing the quotas with other regions", "region", s.Region, "weights", s.Weights)
-	return nil
+	return regions.New(s.Config, a.store.Region(), document.Document(), lasting, a.log, time.Now), nil
 }

@@ -130,7 +130,7 @@ func (a *App) Run(ctx context.Context) error {
 	var followers sync.WaitGroup
 	following, stopFollowing := context.WithCancel(context.Background())
 	followers.Go(func() { a.hub.Run(following) })
-	followers.Go(func() { a.orders.Run(following) })
+	followers.Go(func() { a.enforcement.Run(following) })
 	if a.regions != nil {
 		followers.Go(func() { a.regions.Run(following) })
 	}

@@ -151,16 +151,29 @@ type Service struct {
 	lost   func()
 }
 
-// New makes a Service over store; now tells the time at which a record is put, and at which it ends.
-func New(store Store, now func() time.Time) *Service {
-	return &Service{store: store, now: now, changed: make(chan struct{}), bans: map[Key]Record{}, remembered: map[Key]Record{},
-		logger: slog.New(slog.DiscardHandler), lost: func() {}}
+// Config is what a Service stands on. Fields must be set unless they say otherwise.
+type Config struct {
+	Store Store
+	// Now returns the time at which a record is put, and at which it ends.
+	Now func() time.Time
+	// Log gets what a store turns out to have lost; nil discards it.
+	Log *slog.Logger
+	// Lost, if not nil, is called each time.
+	Lost func()
 }
 
-// Observe has the service log what a store turns out to have lost, and call lost each time. It returns the service, and is to be
-// called before any other method.
-func (s *Service) Observe(log *slog.Logger, lost func()) *Service {
-	s.logger, s.lost = log, lost
+// New makes a Service.
+func New(c Config) *Service {
+	s := &Service{
+		store: c.Store, now: c.Now, logger: c.Log, lost: c.Lost,
+		changed: make(chan struct{}), bans: map[Key]Record{}, remembered: map[Key]Record{},
+	}
+	if s.logger == nil {
+		s.logger = slog.New(slog.DiscardHandler)
+	}
+	if s.lost == nil {
+		s.lost = func() {}
+	}
 	return s
 }
 

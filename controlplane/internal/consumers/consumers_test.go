@@ -55,7 +55,7 @@ func TestAfter(t *testing.T) {
 		"ahead of a store that has nothing":             {consumers.Log{}, 13, false, false, nil},
 	} {
 		clock := time.Unix(1000, 0)
-		s := consumers.New(&scripted{log: c.log}, func() time.Time { return clock })
+		s := consumers.New(consumers.Config{Store: &scripted{log: c.log}, Now: func() time.Time { return clock }})
 		if _, news, _ := s.After(c.node, false); news {
 			t.Errorf("%s: news before the store was read", name)
 		}
@@ -88,7 +88,7 @@ func TestAfter(t *testing.T) {
 
 func TestRefreshTellsWhoWaits(t *testing.T) {
 	store := &scripted{}
-	s := consumers.New(store, time.Now)
+	s := consumers.New(consumers.Config{Store: store, Now: time.Now})
 	if err := s.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package consumers_test
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -130,7 +129,7 @@ func TestLostChangesComeBack(t *testing.T) {
 			l.put(31, key(3), banned)
 			l.put(40, key(4), nil)
 			l.put(50, key(4), bypass)
-			s := consumers.New(l, time.Now).Observe(slog.New(slog.DiscardHandler), func() { losses++ })
+			s := consumers.New(consumers.Config{Store: l, Now: time.Now, Lost: func() { losses++ }})
 			refresh(t, s)
 			back()
 			c.since(l)

@@ -110,7 +110,7 @@ func TestKnown(t *testing.T) {
 	one, two := consumers.Key{1}, consumers.Key{2}
 	p := &peopled{records: map[consumers.Key]consumers.Record{one: {Tier: "x", Revision: 1}}}
 	p.set(10, 3)
-	s := consumers.New(p, func() time.Time { return now })
+	s := consumers.New(consumers.Config{Store: p, Now: func() time.Time { return now }})
 	know := func(want string, turn uint64, asked int) {
 		t.Helper()
 		before := p.asked
@@ -154,7 +154,7 @@ func TestKnown(t *testing.T) {
 func TestTurnsOnlyGrow(t *testing.T) {
 	p := &peopled{records: map[consumers.Key]consumers.Record{}}
 	p.set(10, 30)
-	s := consumers.New(p, func() time.Time { return now })
+	s := consumers.New(consumers.Config{Store: p, Now: func() time.Time { return now }})
 	if err := s.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestAfterTellsBans(t *testing.T) {
 	p.bans = []consumers.Listed{{Key: consumers.Key{1}, Record: banned}, {Key: consumers.Key{2}, Record: banned}}
 	p.set(100, 1)
 	p.log.Floor, p.log.Whole = 90, false
-	s := consumers.New(p, func() time.Time { return now })
+	s := consumers.New(consumers.Config{Store: p, Now: func() time.Time { return now }})
 	told := func(want ...byte) {
 		t.Helper()
 		if err := s.Refresh(t.Context()); err != nil {

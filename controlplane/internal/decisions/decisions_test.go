@@ -98,9 +98,12 @@ func newWorld(t *testing.T) *world {
 	return &world{t: t, store: &memory{tops: map[string][]byte{}}, now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
 }
 
-func (w *world) replica(name string) *decisions.Service {
+func (w *world) replica(name string) *decisions.Service { return w.metered(name, nil) }
+
+func (w *world) metered(name string, meter func(policy, tier string, n int64)) *decisions.Service {
 	clock := func() time.Time { return w.now }
-	return decisions.New(w.store, policies.New(versions{}, clock), name, clock)
+	sets := policies.New(policies.Config{Store: versions{}, Now: clock})
+	return decisions.New(decisions.Config{Store: w.store, Sets: sets, Replica: name, Now: clock, Meter: meter})
 }
 
 func (w *world) note(s *decisions.Service, m wire.Decisions) {
@@ -269,7 +272,7 @@ func TestTopOverAllReplicas(t *testing.T) {
 	w := newWorld(t)
 	refused := map[string]int64{}
 	meter := func(policy, tier string, n int64) { refused[policy+"/"+tier] += n }
-	one, other := w.replica("one").Observe(meter), w.replica("other").Observe(meter)
+	one, other := w.metered("one", meter), w.metered("other", meter)
 	heavy, light := refusal(1), refusal(2)
 	heavy.Count, heavy.Over, light.Count, light.Over = 100, 3, 10, 0
 	for range 3 {

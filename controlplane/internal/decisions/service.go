@@ -32,16 +32,27 @@ type Service struct {
 	tops tops
 }
 
-// New makes a Service over store; replica is a name that no other control plane has, now its clock.
-func New(store Store, sets Sets, replica string, now func() time.Time) *Service {
-	return &Service{store: store, sets: sets, now: now, replica: replica, quiet: map[string]time.Time{}, keptOf: map[pair]int{},
-		tops: newTops(now()), meter: func(string, string, int64) {}}
+// Config is what a Service stands on. Fields must be set unless they say otherwise.
+type Config struct {
+	Store Store
+	Sets  Sets
+	// Replica is a name that no other control plane has.
+	Replica string
+	Now     func() time.Time
+	// Meter, if not nil, is called with how many requests nodes report that a policy has refused to
+	// callers of a tier; tier is empty for a policy that does not go by tier.
+	Meter func(policy, tier string, refused int64)
 }
 
-// Observe has the service tell meter how many requests nodes say that a policy has refused to callers of a tier, which is empty if it
-// does not go by tier. It returns the service, and is to be called before any Note.
-func (s *Service) Observe(meter func(policy, tier string, refused int64)) *Service {
-	s.meter = meter
+// New makes a Service.
+func New(c Config) *Service {
+	s := &Service{
+		store: c.Store, sets: c.Sets, now: c.Now, replica: c.Replica, meter: c.Meter,
+		quiet: map[string]time.Time{}, keptOf: map[pair]int{}, tops: newTops(c.Now()),
+	}
+	if s.meter == nil {
+		s.meter = func(string, string, int64) {}
+	}
 	return s
 }
 

@@ -21,12 +21,6 @@ type Buckets interface {
 	Adjust(ctx context.Context, bucket [16]byte, ask lease.Ask, c lease.Change, entry audit.Entry) (lease.Holding, error)
 }
 
-// With says where single buckets are looked at and changed, and returns the service. It is to be called before any Adjust.
-func (s *Service) With(buckets Buckets) *Service {
-	s.buckets = buckets
-	return s
-}
-
 // Key is one bucket as an operator means it: that of the limit with the number Place among those that a Person, nil for nobody, has of
 // a policy whose own ones are Limits.
 type Key struct {
@@ -64,7 +58,7 @@ func (s *Service) adjust(ctx context.Context, k Key, c lease.Change, entry audit
 	if limit.Params != whole.Params {
 		ask.Hold = lease.TTL(whole.Params)
 	}
-	held, err := s.buckets.Adjust(ctx, bucket, ask, c, entry)
+	held, err := s.config.Buckets.Adjust(ctx, bucket, ask, c, entry)
 	if err == nil && held.Stale {
 		err = ErrStale
 	}

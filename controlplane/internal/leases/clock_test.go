@@ -21,7 +21,7 @@ func TestTheClockOfTheControlPlaneDecidesNothing(t *testing.T) {
 		w.current = 1
 	}
 	clock := func() time.Time { return time.Unix(1_800_000_000+r.Int64N(7200)-3600, 0) }
-	one, other := standing.service(), leases.New(jumping, jumping, jumping, clock)
+	one, other := standing.service(), leases.New(jumping.config(clock))
 	granted := int64(0)
 	for i := range uint64(200) {
 		limit := uint32(r.IntN(2))

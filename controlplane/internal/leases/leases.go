@@ -90,27 +90,40 @@ type Counter interface {
 	Count(ctx context.Context) int64
 }
 
-// Service grants leases. Make one with New. It is safe for concurrent use.
-type Service struct {
-	store    Store
-	sets     Sets
-	now      func() time.Time
-	nodes    Counter
-	breakers *breaker.Group
-	meter    func(Use)
-	regions  Regions // nil without
-	buckets  Buckets // for Adjust
-	people   People  // nil without
+// Config is what a Service stands on. Fields must be set unless they say otherwise.
+type Config struct {
+	Store Store
+	Sets  Sets
+	Nodes Counter
+	// Now is the clock by which overrides end.
+	Now func() time.Time
+	// Buckets is where Adjust looks and changes; it may be nil where Adjust is never called.
+	Buckets Buckets
+	// Overrides are the consumers' own limits; nil where consumers have none.
+	Overrides Overrides
+	// Regions is nil for a control plane that shares its quotas with no other region.
+	Regions Regions
+	// Breakers hold the breaker of the store, StoreName; nil for a group of the service's own.
+	Breakers *breaker.Group
+	// Meter, if not nil, is called for each item that was answered.
+	Meter func(Use)
 }
+
+// Service grants leases. Make one with New. It is safe for concurrent use.
+type Service struct{ config Config }
 
 // StoreName is the name of the breaker of the store as a whole.
 const StoreName = "store"
 
-// New makes a Service; now is the clock by which a store that does not answer is left alone for a while.
-func New(store Store, sets Sets, nodes Counter, now func() time.Time) *Service {
-	return &Service{
-		store: store, sets: sets, nodes: nodes, now: now, breakers: breaker.NewGroup(now, rand.Float64, nil), meter: func(Use) {},
+// New makes a Service.
+func New(c Config) *Service {
+	if c.Breakers == nil {
+		c.Breakers = breaker.NewGroup(c.Now, rand.Float64, nil)
 	}
+	if c.Meter == nil {
+		c.Meter = func(Use) {}
+	}
+	return &Service{c}
 }
 
 // Use is what became of one item.
@@ -124,23 +137,16 @@ type Use struct {
 	Granted, Refused int64
 }
 
-// Observe has the service keep its breaker, StoreName, in a group, and tell meter of each item that was answered. It returns the
-// service, and is to be called before any Grant.
-func (s *Service) Observe(breakers *breaker.Group, meter func(Use)) *Service {
-	s.breakers, s.meter = breakers, meter
-	return s
-}
-
 // Grant answers a request. The error is ErrUnavailable (wrapped) or the context's.
 func (s *Service) Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseReply, error) {
-	if !s.breakers.Allow(StoreName) {
+	if !s.config.Breakers.Allow(StoreName) {
 		return wire.LeaseReply{}, ErrUnavailable
 	}
 	timed, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	reply, err := s.grant(timed, req)
 	if err == nil || ctx.Err() == nil { // A caller that went away says nothing about the store.
-		s.breakers.Report(StoreName, err)
+		s.config.Breakers.Report(StoreName, err)
 	}
 	if err != nil {
 		return wire.LeaseReply{}, errors.Join(ErrUnavailable, err)
@@ -157,7 +163,7 @@ func (s *Service) grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseR
 	for i := range reply.Items {
 		reply.Items[i].State = wire.ItemUnknown
 	}
-	force, _ := s.sets.InForce()
+	force, _ := s.config.Sets.InForce()
 	if force.Now == nil || req.Version > force.Newest {
 		var err error
 		if force, err = s.refresh(ctx); err != nil {
@@ -214,7 +220,7 @@ func (s *Service) again(ctx context.Context, req wire.LeaseRequest, by terms, op
 func (s *Service) count(ctx context.Context) int64 {
 	ctx, cancel := context.WithTimeout(ctx, patience/4)
 	defer cancel()
-	return s.nodes.Count(ctx)
+	return s.config.Nodes.Count(ctx)
 }
 
 // pass has the store grant the open items under the current set, fills in the answers and returns the items for which the
@@ -224,7 +230,7 @@ func (s *Service) pass(ctx context.Context, req wire.LeaseRequest, by terms, ope
 	if len(items) == 0 {
 		return nil, nil
 	}
-	grants, err := s.store.Grant(ctx, items)
+	grants, err := s.config.Store.Grant(ctx, items)
 	var partial *Partial
 	if err != nil && !errors.As(err, &partial) {
 		return nil, err
@@ -258,12 +264,12 @@ func (s *Service) pass(ctx context.Context, req wire.LeaseRequest, by terms, ope
 // measure tells of the tokens of an item that was answered.
 func (s *Service) measure(it wire.LeaseItem, by terms, g lease.Grant) {
 	if p, _, _, ok := s.resolve(it, by, by.current); ok {
-		s.meter(Use{
+		s.config.Meter(Use{
 			Policy: p, Tier: by.meant.TierOf(it.Limit), Tokens: g.Waiting*it.Cost + g.Keep + it.Used,
 			Granted: g.Waiting, Refused: it.Waiting - g.Waiting,
 		})
-		if s.regions != nil {
-			s.regions.Want(p.Name, it.Waiting*it.Cost+it.Keep+it.Used)
+		if s.config.Regions != nil {
+			s.config.Regions.Want(p.Name, it.Waiting*it.Cost+it.Keep+it.Used)
 		}
 	}
 }

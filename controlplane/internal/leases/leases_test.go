@@ -45,7 +45,7 @@ func (w *world) put(number uint64, policyLines ...string) {
 		doc += "  - {" + line + "}\n"
 	}
 	m := &oneVersion{policies.Version{Number: number, Format: policydoc.YAML, Document: []byte(doc)}}
-	c, err := policies.New(m, time.Now).At(w.t.Context(), number)
+	c, err := policies.New(policies.Config{Store: m, Now: time.Now}).At(w.t.Context(), number)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -121,7 +121,12 @@ func item(bucket byte, index uint32, waiting, keep int64) wire.LeaseItem {
 }
 
 func (w *world) service() *leases.Service {
-	return leases.New(w, w, w, func() time.Time { return time.Unix(0, 0) })
+	return leases.New(w.config(func() time.Time { return time.Unix(0, 0) }))
+}
+
+// config is of a service on the world; tests add to it.
+func (w *world) config(now func() time.Time) leases.Config {
+	return leases.Config{Store: w, Sets: w, Nodes: w, Now: now}
 }
 
 func (w *world) ask(version uint64, items ...wire.LeaseItem) wire.LeaseReply {
@@ -307,7 +312,9 @@ func TestBreaker(t *testing.T) {
 	w.current, w.storeErr = 1, errors.New("away")
 	now := time.Unix(1000, 0)
 	breakers := breaker.NewGroup(func() time.Time { return now }, func() float64 { return 0.5 }, nil)
-	s := leases.New(w, w, w, time.Now).Observe(breakers, func(leases.Use) {})
+	config := w.config(time.Now)
+	config.Breakers = breakers
+	s := leases.New(config)
 	request := wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{item(1, 0, 1, 0)}}
 	for i, c := range []struct {
 		pass  time.Duration

@@ -20,7 +20,10 @@ func TestAPartOfTheStoreIsAway(t *testing.T) {
 	w.storeErr = &leases.Partial{Away: []time.Duration{0, 3 * time.Second, 0}, Cause: errors.New("away")}
 	breakers := breaker.NewGroup(time.Now, func() float64 { return 0 }, func(c breaker.Change) { t.Errorf("%+v", c) })
 	measured := map[string]int64{}
-	s := leases.New(w, w, w, time.Now).Observe(breakers, func(u leases.Use) { measured[u.Policy.Name] += u.Tokens })
+	config := w.config(time.Now)
+	config.Breakers = breakers
+	config.Meter = func(u leases.Use) { measured[u.Policy.Name] += u.Tokens }
+	s := leases.New(config)
 	for range 10 {
 		reply, err := s.Grant(t.Context(), wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{item(1, 0, 2, 0), item(2, 1, 3, 0), item(3, 1, 4, 0)}})
 		if err != nil {

@@ -25,32 +25,26 @@ type Regions interface {
 
 var errPart = errors.New("it is not known which part of the limits this region may grant")
 
-// In has the service grant only the part of a region. It returns the service, and is to be called before any Grant.
-func (s *Service) In(r Regions) *Service {
-	s.regions = r
-	return s
-}
-
 func (s *Service) part(name string) (regions.Part, bool) {
-	if s.regions == nil {
+	if s.config.Regions == nil {
 		return regions.Part{Rate: regions.Whole, Burst: regions.Whole}, true
 	}
-	return s.regions.Part(name)
+	return s.config.Regions.Part(name)
 }
 
 func (s *Service) refreshPart(ctx context.Context) error {
-	if s.regions == nil {
+	if s.config.Regions == nil {
 		return nil
 	}
-	return s.regions.Refresh(ctx)
+	return s.config.Regions.Refresh(ctx)
 }
 
 // allNodes is how many nodes share the whole limits.
 func (s *Service) allNodes(own int64) int64 {
-	if s.regions == nil {
+	if s.config.Regions == nil {
 		return own
 	}
-	return s.regions.Nodes(own)
+	return s.config.Regions.Nodes(own)
 }
 
 // epochBits is how much of a ledger's version the epochs of parts have: for five years of a change every ten seconds without a new
@@ -64,7 +58,7 @@ func figures(version, epoch uint64) uint64 { return version<<epochBits | epoch&(
 // the region's part has.
 func (s *Service) wholeDebt(it wire.LeaseItem, by terms, debt int64) int64 {
 	p, whole, _, ok := s.resolve(it, by, by.current)
-	if !ok || s.regions == nil || p.Mode != policy.ModeOptimistic {
+	if !ok || s.config.Regions == nil || p.Mode != policy.ModeOptimistic {
 		return debt
 	}
 	part, _ := s.part(p.Name)

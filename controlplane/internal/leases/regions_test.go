@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
@@ -29,7 +30,9 @@ func newHalf() *half {
 }
 
 func (w *world) askIn(h *half, items ...wire.LeaseItem) (wire.LeaseReply, error) {
-	return w.service().In(h).Grant(w.t.Context(), wire.LeaseRequest{Version: w.current, Items: items})
+	config := w.config(time.Now)
+	config.Regions = h
+	return leases.New(config).Grant(w.t.Context(), wire.LeaseRequest{Version: w.current, Items: items})
 }
 
 // A region grants its part of rate and burst; its nodes, who know the whole limit, hold tokens for as long as that says, and are

@@ -19,7 +19,7 @@ func TestRollout(t *testing.T) {
 	w.put(2, strict, tenMore, "name: local, partition: [], limit: {quota: 7, window: 1s}", "name: new, partition: [], limit: {quota: 3, window: 1s}",
 		"name: counted, partition: [], limit: {quota: 2, window: 1s}")
 	w.current, w.stored, w.draft = 1, 1, 2
-	s := leases.New(w, w, w, time.Now)
+	s := leases.New(w.config(time.Now))
 	for i, c := range []struct {
 		version uint64
 		limit   uint32

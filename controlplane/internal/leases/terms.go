@@ -32,8 +32,8 @@ func newTerms(meant *policies.Compiled, force policies.Force, nodes int64, peopl
 
 // refresh returns what is in force by the store, as far as this build can read it.
 func (s *Service) refresh(ctx context.Context) (policies.Force, error) {
-	_, err := s.sets.Refresh(ctx)
-	force, _ := s.sets.InForce()
+	_, err := s.config.Sets.Refresh(ctx)
+	force, _ := s.config.Sets.InForce()
 	if errors.Is(err, policies.ErrUnreadable) {
 		err = nil
 	}
@@ -48,7 +48,7 @@ func (s *Service) meant(ctx context.Context, force policies.Force, number uint64
 	if c, _ := force.By(number); c.Version.Number == number {
 		return c, nil
 	}
-	meant, err := s.sets.At(ctx, number)
+	meant, err := s.config.Sets.At(ctx, number)
 	if errors.Is(err, policies.ErrNotFound) || errors.Is(err, policies.ErrUnreadable) {
 		return nil, nil
 	}

@@ -17,7 +17,8 @@ func TestLabelsAreBounded(t *testing.T) {
 		versions[v] = 2
 	}
 	zero := func() float64 { return 0 }
-	m := metrics.New("test", metrics.Gauges{Enforcement: func() (map[string]int, int, bool) { return map[string]int{"off": 1}, 2, true },
+	m := metrics.New("test")
+	m.Read(metrics.Gauges{Enforcement: func() (map[string]int, int, bool) { return map[string]int{"off": 1}, 2, true },
 		Nodes: zero, Version: zero, Ready: zero, Regions: zero, Census: func() metrics.Census {
 			return metrics.Census{Versions: versions, States: map[string]int{"normal": 29, "deny": 1}, Behind: 28}
 		}})

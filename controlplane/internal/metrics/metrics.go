@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
@@ -17,23 +18,27 @@ import (
 // Metrics is one set of metrics with a registry of its own. Make one with New.
 type Metrics struct {
 	registry *prometheus.Registry
-	requests *prometheus.HistogramVec
-	items    *prometheus.CounterVec
-	batch    prometheus.Histogram
-	store    *prometheus.HistogramVec
-	tokens   *prometheus.CounterVec
-	breaker  *prometheus.GaugeVec
-	changes  *prometheus.CounterVec
-	policies names
-	servers  names
-	asked    *prometheus.CounterVec
-	refused  *prometheus.CounterVec
-	limits   names // policy and tier together
 
-	throttled, authFailures, lost *prometheus.CounterVec
+	requests     *prometheus.HistogramVec
+	items        *prometheus.CounterVec
+	batch        prometheus.Histogram
+	throttled    *prometheus.CounterVec
+	authFailures *prometheus.CounterVec
+
+	store   *prometheus.HistogramVec
+	breaker *prometheus.GaugeVec
+	changes *prometheus.CounterVec
+	lost    *prometheus.CounterVec
+
+	tokens  *prometheus.CounterVec
+	asked   *prometheus.CounterVec
+	refused *prometheus.CounterVec
+
+	// policies, servers and limits are the labels in use; a limit is a policy and a tier together.
+	policies, servers, limits names
 }
 
-// Gauges are read when metrics are asked for.
+// Gauges are read when metrics are asked for. Fields must be set unless they say otherwise.
 type Gauges struct {
 	// Nodes is how many nodes share the buckets, Version the policy set's version on this replica.
 	Nodes, Version func() float64
@@ -59,64 +64,106 @@ var (
 )
 
 // New makes the metrics.
-func New(version string, g Gauges) *Metrics {
-	m := &Metrics{
-		registry: prometheus.NewRegistry(),
-		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "weir_http_request_seconds",
-			Help: "Time to answer a request; long polls wait on purpose.", Buckets: requestBuckets}, []string{"route", "method", "code"}),
-		items: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_lease_items_total",
-			Help: "Buckets that nodes asked about, by what they were told."}, []string{"outcome"}),
-		batch: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "weir_lease_batch_items",
-			Help: "Buckets in one lease request.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64}}),
-		store: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "weir_store_seconds",
-			Help: "Time that the store took.", Buckets: storeBuckets}, []string{"operation", "result"}),
-	}
-	m.counters()
-	gauge := func(name, help string, read func() float64) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read)
-	}
-	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "weir_build_info", Help: "Always 1; the label is the version.",
-		ConstLabels: prometheus.Labels{"version": version}})
+func New(version string) *Metrics {
+	m := &Metrics{registry: prometheus.NewRegistry()}
+	m.requestMetrics(promauto.With(m.registry))
+	m.storeMetrics(promauto.With(m.registry))
+	m.limitMetrics(promauto.With(m.registry))
+	build := promauto.With(m.registry).NewGauge(prometheus.GaugeOpts{
+		Name: "weir_build_info", Help: "Always 1; the label is the version.",
+		ConstLabels: prometheus.Labels{"version": version},
+	})
 	build.Set(1)
 	m.registry.MustRegister(
-		m.requests, m.items, m.batch, m.store, m.tokens, m.asked, m.refused, m.breaker, m.changes, m.throttled, m.authFailures, m.lost, build, newCensus(g.Census), newOverrides(g.Enforcement),
-		gauge("weir_nodes", "Envoys that share the buckets.", g.Nodes),
-		gauge("weir_policyset_version", "Version of the policy set on this replica.", g.Version),
-		gauge("weir_store_ready", "1 while the store can be followed.", g.Ready),
-		gauge("weir_regions_moving", "1 while shares can move between the regions, or if there is only one.", g.Regions),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
-	if g.SaveAge != nil {
-		m.registry.MustRegister(gauge("weir_store_save_age_seconds", "How long ago the embedded store saved its counters.", g.SaveAge))
-	}
-	if g.PollAge != nil {
-		m.registry.MustRegister(gauge("weir_store_poll_age_seconds", "How long ago the store was last followed.", g.PollAge))
-	}
-	if g.Expiring != nil {
-		m.registry.MustRegister(newExpiring(g.Expiring))
-	}
 	return m
 }
 
-func (m *Metrics) counters() {
-	m.tokens = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_tokens_granted_total",
-		Help: "Tokens that nodes were granted, and of optimistic policies those that they reported to have used."}, []string{"policy", "mode"})
-	m.asked = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_lease_requests_total",
-		Help: "Requests that waited at a node for tokens, by what the control plane said."}, []string{"policy", "tier", "outcome"})
-	m.refused = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_refused_total",
-		Help: "Requests that nodes say they refused."}, []string{"policy", "tier"})
-	m.breaker = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_store_breaker_state",
-		Help: "Whether the store, or a server of it, is left alone: 0 closed, 1 half-open, 2 open."}, []string{"server"})
-	m.changes = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_store_breaker_transitions_total",
-		Help: "Changes of weir_store_breaker_state, by the new state."}, []string{"server", "to"})
-	m.throttled = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_throttled_total",
-		Help: "Requests beyond a bound of the control plane itself, by bound."}, []string{"bound"})
-	m.authFailures = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_auth_failures_total",
-		Help: "Requests without a valid token, by reason."}, []string{"reason"})
-	m.lost = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_store_lost_total",
-		Help: "Times that the store turned out to have lost what this replica knew of it."}, []string{"what"})
+// requestMetrics registers what counts requests to the control plane.
+func (m *Metrics) requestMetrics(register promauto.Factory) {
+	m.requests = register.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "weir_http_request_seconds",
+		Help: "Time to answer a request; long polls wait on purpose.", Buckets: requestBuckets,
+	}, []string{"route", "method", "code"})
+	m.items = register.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_lease_items_total",
+		Help: "Buckets that nodes asked about, by what they were told.",
+	}, []string{"outcome"})
+	m.batch = register.NewHistogram(prometheus.HistogramOpts{
+		Name: "weir_lease_batch_items",
+		Help: "Buckets in one lease request.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64},
+	})
+	m.throttled = register.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_throttled_total",
+		Help: "Requests beyond a bound of the control plane itself, by bound.",
+	}, []string{"bound"})
+	m.authFailures = register.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_auth_failures_total",
+		Help: "Requests without a valid token, by reason.",
+	}, []string{"reason"})
+}
+
+// storeMetrics registers what measures the store.
+func (m *Metrics) storeMetrics(register promauto.Factory) {
+	m.store = register.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "weir_store_seconds",
+		Help: "Time that the store took.", Buckets: storeBuckets,
+	}, []string{"operation", "result"})
+	m.breaker = register.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "weir_store_breaker_state",
+		Help: "Whether the store, or a server of it, is left alone: 0 closed, 1 half-open, 2 open.",
+	}, []string{"server"})
+	m.changes = register.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_store_breaker_transitions_total",
+		Help: "Changes of weir_store_breaker_state, by the new state.",
+	}, []string{"server", "to"})
+	m.lost = register.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_store_lost_total",
+		Help: "Times that the store turned out to have lost what this replica knew of it.",
+	}, []string{"what"})
 	for _, what := range []string{LostPolicySet, LostConsumers} {
 		m.lost.WithLabelValues(what) // So that the first loss is an increase.
+	}
+}
+
+// limitMetrics registers what counts requests by the policies that limit them.
+func (m *Metrics) limitMetrics(register promauto.Factory) {
+	m.tokens = register.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_tokens_granted_total",
+		Help: "Tokens that nodes were granted, and of optimistic policies those that they reported to have used.",
+	}, []string{"policy", "mode"})
+	m.asked = register.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_lease_requests_total",
+		Help: "Requests that waited at a node for tokens, by what the control plane said.",
+	}, []string{"policy", "tier", "outcome"})
+	m.refused = register.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_refused_total",
+		Help: "Requests that nodes say they refused.",
+	}, []string{"policy", "tier"})
+}
+
+// Read registers the gauges. It is for once.
+func (m *Metrics) Read(g Gauges) {
+	m.registry.MustRegister(newCensus(g.Census), newOverrides(g.Enforcement))
+	for _, each := range []struct {
+		name, help string
+		read       func() float64
+	}{
+		{"weir_nodes", "Envoys that share the buckets.", g.Nodes},
+		{"weir_policyset_version", "Version of the policy set on this replica.", g.Version},
+		{"weir_store_ready", "1 while the store can be followed.", g.Ready},
+		{"weir_regions_moving", "1 while shares can move between the regions, or if there is only one.", g.Regions},
+		{"weir_store_save_age_seconds", "How long ago the embedded store saved its counters.", g.SaveAge},
+		{"weir_store_poll_age_seconds", "How long ago the store was last followed.", g.PollAge},
+	} {
+		if each.read != nil {
+			opts := prometheus.GaugeOpts{Name: each.name, Help: each.help}
+			m.registry.MustRegister(prometheus.NewGaugeFunc(opts, each.read))
+		}
+	}
+	if g.Expiring != nil {
+		m.registry.MustRegister(newExpiring(g.Expiring))
 	}
 }
 

@@ -119,7 +119,7 @@ func (m *memory) set(change func()) {
 }
 
 func newService(m *memory) *policies.Service {
-	return policies.New(m, func() time.Time { return time.Unix(1, 0) })
+	return policies.New(policies.Config{Store: m, Now: func() time.Time { return time.Unix(1, 0) }})
 }
 
 // document is a policy set of policies with the given quotas, named p0, p1, …

@@ -61,12 +61,12 @@ func (n News) of(c *policies.Compiled) bool {
 
 // Hub follows the store and wakes waiting nodes. Make one with New, have one goroutine in Run.
 type Hub struct {
-	sets    *policies.Service
-	people  *consumers.Service
-	orders  *enforcement.Service
-	secrets Secrets
-	log     *slog.Logger
-	polled  func(error) // nil without
+	policies    *policies.Service
+	consumers   *consumers.Service
+	enforcement *enforcement.Service
+	secrets     Secrets
+	log         *slog.Logger
+	polled      func(error)
 
 	mu      sync.Mutex
 	secret  [16]byte
@@ -75,15 +75,28 @@ type Hub struct {
 	encoded [2]News // of the versions in force
 }
 
-// New makes a Hub. candidate becomes the deployment's secret if the store has none.
-func New(sets *policies.Service, people *consumers.Service, orders *enforcement.Service, secrets Secrets, candidate [16]byte, log *slog.Logger) *Hub {
-	return &Hub{sets: sets, people: people, orders: orders, secrets: secrets, secret: candidate, log: log, failure: ErrNotReady}
+// Config is what a Hub stands on. Fields must be set unless they say otherwise.
+type Config struct {
+	Policies    *policies.Service
+	Consumers   *consumers.Service
+	Enforcement *enforcement.Service
+	Secrets     Secrets
+	// Candidate becomes the deployment's secret if the store has none.
+	Candidate [16]byte
+	Log       *slog.Logger
+	// Polled, if not nil, is called with how each poll of the store ended.
+	Polled func(error)
 }
 
-// Observe has the hub tell how each poll of the store ended. It returns the hub, and is to be called before Run.
-func (h *Hub) Observe(polled func(error)) *Hub {
-	h.polled = polled
-	return h
+// New makes a Hub.
+func New(c Config) *Hub {
+	if c.Polled == nil {
+		c.Polled = func(error) {}
+	}
+	return &Hub{
+		policies: c.Policies, consumers: c.Consumers, enforcement: c.Enforcement, secrets: c.Secrets,
+		log: c.Log, polled: c.Polled, secret: c.Candidate, failure: ErrNotReady,
+	}
 }
 
 // Run polls the store until ctx ends. A failing store is polled on; each change between failing and not is logged once.
@@ -111,9 +124,7 @@ func (h *Hub) poll(ctx context.Context) {
 	before := h.failure
 	h.failure = err
 	h.mu.Unlock()
-	if h.polled != nil {
-		h.polled(err)
-	}
+	h.polled(err)
 	switch {
 	case err != nil && (before == nil || before == ErrNotReady):
 		h.log.Error("the store cannot be followed; what is in memory keeps being served", "error", err)
@@ -138,8 +149,8 @@ func (h *Hub) follow(ctx context.Context) error {
 	}
 	h.secret, h.ready = secret, true
 	h.mu.Unlock()
-	_, err = h.sets.Refresh(ctx)
-	return errors.Join(err, h.people.Refresh(ctx))
+	_, err = h.policies.Refresh(ctx)
+	return errors.Join(err, h.consumers.Refresh(ctx))
 }
 
 // Secret is the deployment's secret, which keys the hashes of consumers too. ErrNotReady before the store has been reached.
@@ -173,11 +184,11 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 		if node.Obeys {
 			var message []byte
 			var news bool
-			if message, news, ordered = h.orders.After(node.Enforcement, waited); news {
+			if message, news, ordered = h.enforcement.After(node.Enforcement, waited); news {
 				return News{Bytes: message}, true, nil
 			}
 		}
-		force, changed := h.sets.InForce()
+		force, changed := h.policies.InForce()
 		wanted := force.For(node.Node)
 		if wanted != nil && !wanted.Version.Is(node.Version, node.Mark) {
 			news, err := h.encode(wanted, force)
@@ -192,7 +203,7 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 		if node.Follows {
 			var m wire.Consumers
 			var news bool
-			if m, news, moved = h.people.After(node.Consumers, waited); news {
+			if m, news, moved = h.consumers.After(node.Consumers, waited); news {
 				return News{Bytes: wire.AppendConsumers(nil, consumers.Spoken(m, node.Format))}, true, nil
 			}
 		}

@@ -88,9 +88,12 @@ func inBubble(t *testing.T, away bool, test func(t *testing.T, s *shared, one, t
 		var running sync.WaitGroup
 		replicas := [2]replica{}
 		for i := range replicas {
-			sets, people := policies.New(s, time.Now), consumers.New(s, time.Now)
+			sets, people := policies.New(policies.Config{Store: s, Now: time.Now}), consumers.New(consumers.Config{Store: s, Now: time.Now})
 			orders := enforcement.New(s, time.Now, slog.New(slog.DiscardHandler))
-			hub := push.New(sets, people, orders, s, [16]byte{byte(i + 1)}, slog.New(slog.DiscardHandler))
+			hub := push.New(push.Config{
+				Policies: sets, Consumers: people, Enforcement: orders, Secrets: s,
+				Candidate: [16]byte{byte(i + 1)}, Log: slog.New(slog.DiscardHandler),
+			})
 			running.Go(func() { hub.Run(ctx) })
 			running.Go(func() { orders.Run(ctx) })
 			replicas[i] = replica{sets, people, orders, hub}
@@ -193,7 +196,7 @@ func TestStoreAway(t *testing.T) {
 }
 
 func TestNotReadyBeforeTheFirstPoll(t *testing.T) {
-	hub := push.New(policies.New(nil, time.Now), consumers.New(nil, time.Now), nil, nil, [16]byte{}, slog.New(slog.DiscardHandler))
+	hub := push.New(push.Config{})
 	if err := hub.Ready(); !errors.Is(err, push.ErrNotReady) {
 		t.Errorf("%v", err)
 	}

@@ -70,7 +70,9 @@ const (
 // at answers items at an instant in seconds, and returns how many of the waiting were granted.
 func (w *world) at(seconds int64, p *people, items ...wire.LeaseItem) (granted []int64, states []wire.ItemState) {
 	w.t.Helper()
-	s := leases.New(w, w, w, func() time.Time { return time.Unix(seconds, 0) }).Overriding(p)
+	config := w.config(func() time.Time { return time.Unix(seconds, 0) })
+	config.Overrides = p
+	s := leases.New(config)
 	reply, err := s.Grant(w.t.Context(), wire.LeaseRequest{Version: 1, Items: items})
 	if err != nil {
 		w.t.Fatal(err)
@@ -185,7 +187,9 @@ func TestAStoreThatCannotSayWhatConsumersHaveIsAway(t *testing.T) {
 	w := newWorld(t).withConsumers(perConsumer)
 	var opened []string
 	breakers := breaker.NewGroup(time.Now, func() float64 { return 0 }, func(c breaker.Change) { opened = append(opened, c.Name) })
-	s := leases.New(w, w, w, time.Now).Observe(breakers, func(leases.Use) {}).Overriding(&people{err: errors.New("away")})
+	config := w.config(time.Now)
+	config.Breakers, config.Overrides = breakers, &people{err: errors.New("away")}
+	s := leases.New(config)
 	req := wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{of(alice, item(1, 0, 1, 0), 0)}}
 	for i := range breaker.Tolerated {
 		if reply, err := s.Grant(t.Context(), req); !errors.Is(err, leases.ErrUnavailable) {
@@ -217,7 +221,9 @@ func TestThePartThatKeepsConsumersIsAway(t *testing.T) {
 	} {
 		w := newWorld(t).withConsumers(perConsumer)
 		p := &people{err: &consumers.AwayError{For: 3 * time.Second, Cause: errors.New("away")}}
-		s := leases.New(w, w, w, time.Now).Overriding(p)
+		config := w.config(time.Now)
+		config.Overrides = p
+		s := leases.New(config)
 		reply, err := s.Grant(t.Context(), wire.LeaseRequest{Version: 1, Items: c.items})
 		if err != nil {
 			t.Fatal(name, err)

@@ -12,27 +12,21 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// People tells which limits consumers have of their own. *consumers.Service is one.
-type People interface {
-	// Turn is the highest that is known.
+// Overrides are the limits that consumers have of their own. *consumers.Service implements it.
+type Overrides interface {
+	// Turn is the highest known turn: it counts the changes of overrides.
 	Turn() uint64
-	// Known tells what is known of consumers, those of whom nothing is among them.
+	// Known returns what is known of each consumer; an entry for an unknown consumer is empty.
 	Known(ctx context.Context, keys []consumers.Key) (map[consumers.Key]consumers.Knowledge, error)
-	// Refresh makes Turn and Known tell the newest.
+	// Refresh reads the newest state from the store, for Turn and Known.
 	Refresh(ctx context.Context) error
 }
 
-// Overriding has the service grant consumers limits of their own. It returns the service, and is to be called before any Grant.
-func (s *Service) Overriding(p People) *Service {
-	s.people = p
-	return s
-}
-
 func (s *Service) refreshPeople(ctx context.Context) error {
-	if s.people == nil {
+	if s.config.Overrides == nil {
 		return nil
 	}
-	return s.people.Refresh(ctx)
+	return s.config.Overrides.Refresh(ctx)
 }
 
 // know looks up the consumers that items name. They may be kept by a part of the store that is away while the rest answers: then it
@@ -44,12 +38,12 @@ func (s *Service) know(ctx context.Context, items []wire.LeaseItem) (known map[c
 			keys = append(keys, items[i].Person())
 		}
 	}
-	if len(keys) == 0 || s.people == nil {
+	if len(keys) == 0 || s.config.Overrides == nil {
 		return nil, 0, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience/2) // The rest of the store still has to be asked.
 	defer cancel()
-	known, err = s.people.Known(ctx, keys)
+	known, err = s.config.Overrides.Known(ctx, keys)
 	var part *consumers.AwayError
 	if errors.As(err, &part) {
 		return nil, max(part.For, time.Microsecond), nil
@@ -66,14 +60,14 @@ func unavailable(away time.Duration) wire.LeaseAnswer {
 // the given ones, the policy's, for all but consumers that have their own. Person is nil for nobody. The turn of who has none is 0
 // unless late: the bucket has turned out to have been somebody's who had.
 func (s *Service) Own(ctx context.Context, p *policy.Policy, person *consumers.Key, limits []policy.Limit, late bool) ([]policy.Limit, uint64, error) {
-	if s.people == nil || person == nil || !p.ByConsumer() {
+	if s.config.Overrides == nil || person == nil || !p.ByConsumer() {
 		return limits, 0, nil
 	}
-	all, err := s.people.Known(ctx, []consumers.Key{*person})
+	all, err := s.config.Overrides.Known(ctx, []consumers.Key{*person})
 	if err != nil {
 		return nil, 0, err
 	}
-	own, turn, overridden := ownLimits(all[*person], p, s.now(), late)
+	own, turn, overridden := ownLimits(all[*person], p, s.config.Now(), late)
 	if overridden {
 		limits = own
 	}
@@ -112,20 +106,20 @@ var boundless, _ = policy.NewLimit(policy.Counting{}, 2*policy.MaxCost, quota.Se
 // changes of consumers a node has not heard of yet.
 func (s *Service) resolve(it wire.LeaseItem, by terms, set *policies.Compiled) (p *policy.Policy, limit policy.Limit, turn uint64, ok bool) {
 	p, limit, ok = by.meant.Resolve(it.Limit, set)
-	if !ok || s.people == nil {
+	if !ok || s.config.Overrides == nil {
 		return p, limit, 0, ok
 	}
 	if !p.ByConsumer() || it.Place == 0 && !by.late {
 		return p, limit, 0, ok
 	}
 	if it.Place == 0 {
-		return p, limit, 2 * min(it.Turn, s.people.Turn()), ok
+		return p, limit, 2 * min(it.Turn, s.config.Overrides.Turn()), ok
 	}
 	known, found := by.people[it.Person()]
 	if !found {
 		return p, limit, 0, false
 	}
-	now := s.now()
+	now := s.config.Now()
 	if by.late {
 		now = now.Add(skew)
 	}
