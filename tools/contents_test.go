@@ -1,0 +1,99 @@
+package tools_test
+
+import (
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// heading finds the headings of a page below its title.
+var heading = regexp.MustCompile(`(?m)^(##+) (.+)$`)
+
+// anchor is the name under which a heading is linked to.
+func anchor(heading string) string {
+	heading = regexp.MustCompile(`[^\pL\pN_ -]`).ReplaceAllString(strings.ToLower(heading), "")
+	return strings.ReplaceAll(heading, " ", "-")
+}
+
+// The table of contents of RATIONALE.md lists each heading of the page, in order.
+func TestContentsMatchTheHeadings(t *testing.T) {
+	page := withoutCode(read(t, "RATIONALE.md"))
+	var want []string
+	for _, m := range heading.FindAllStringSubmatch(page, -1) {
+		indent := strings.Repeat("  ", len(m[1])-2)
+		want = append(want, indent+"- ["+m[2]+"](#"+anchor(m[2])+")")
+	}
+	var got []string
+	for _, line := range strings.Split(page, "\n") {
+		if strings.HasPrefix(strings.TrimLeft(line, " "), "- [") && strings.Contains(line, "](#") {
+			got = append(got, line)
+		}
+	}
+	for _, line := range want {
+		if !slices.Contains(got, line) {
+			t.Errorf("RATIONALE.md: the contents lack this line:\n%s", line)
+		}
+	}
+	for _, line := range got {
+		if !slices.Contains(want, line) {
+			t.Errorf("RATIONALE.md: no heading belongs to this line of the contents:\n%s", line)
+		}
+	}
+	if !t.Failed() && !slices.Equal(got, want) {
+		t.Error("RATIONALE.md: the contents have another order than the headings")
+	}
+}
+
+// A link to a part of a page names a heading that the page has.
+func TestLinksNameHeadings(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([\w./-]*)#([^)]+)\)`)
+	for _, name := range markdown(t) {
+		for _, m := range link.FindAllStringSubmatch(withoutCode(read(t, name)), -1) {
+			target := name
+			if m[1] != "" {
+				target = path.Join(path.Dir(name), m[1])
+			}
+			found := false
+			for _, h := range heading.FindAllStringSubmatch(withoutCode(read(t, target)), -1) {
+				found = found || anchor(h[2]) == m[2]
+			}
+			if !found {
+				t.Errorf("%s: %s has no heading #%s", name, target, m[2])
+			}
+		}
+	}
+}
+
+// markdown lists the pages of the tree.
+func markdown(t *testing.T) (pages []string) {
+	t.Helper()
+	for _, pattern := range []string{"*.md", "docs/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, page := range found {
+			pages = append(pages, filepath.ToSlash(strings.TrimPrefix(page, root+string(filepath.Separator))))
+		}
+	}
+	if len(pages) < 10 {
+		t.Fatalf("there are only %d pages", len(pages))
+	}
+	return pages
+}
+
+// withoutCode is a page with its fenced code blocks emptied. The numbers of its lines stay.
+func withoutCode(page string) string {
+	lines, inside := strings.Split(page, "\n"), false
+	for i, line := range lines {
+		fence := strings.HasPrefix(strings.TrimSpace(line), "```")
+		if inside || fence {
+			lines[i] = ""
+		}
+		inside = inside != fence
+	}
+	return strings.Join(lines, "\n")
+}
