@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -21,7 +22,7 @@ type Store struct {
 	Down bool
 	// Asked, if set, hears of each item that was granted, counted or looked at, with the ask by which: its figures are the ledger's
 	// from then on.
-	Asked func(bucket [16]byte, ask lease.Ask)
+	Asked func(bucket keyhash.Key, ask lease.Ask)
 	// Before, if set, may change a ledger before each grant: a fault that a test plants. Fill, if not 0, is the share with which
 	// buckets start after a loss in place of LostFill.
 	Before func(l *lease.Ledger, now quota.Instant, ask lease.Ask)
@@ -29,15 +30,15 @@ type Store struct {
 
 	last    quota.Instant
 	lost    quota.Instant
-	tokens  map[[16]byte]lease.Ledger
-	windows map[[16]byte]lease.WindowLedger
+	tokens  map[keyhash.Key]lease.Ledger
+	windows map[keyhash.Key]lease.WindowLedger
 	journal []change
 }
 
 // change is what one grant replaced, and the tokens that it handed out.
 type change struct {
 	at       quota.Instant
-	bucket   [16]byte
+	bucket   keyhash.Key
 	windowed bool
 	known    bool
 	tokens   lease.Ledger
@@ -59,7 +60,7 @@ func (s *Store) Grant(_ context.Context, items []leases.Item) ([]lease.Grant, er
 		return nil, errDown
 	}
 	if s.tokens == nil {
-		s.tokens, s.windows = map[[16]byte]lease.Ledger{}, map[[16]byte]lease.WindowLedger{}
+		s.tokens, s.windows = map[keyhash.Key]lease.Ledger{}, map[keyhash.Key]lease.WindowLedger{}
 	}
 	var grants []lease.Grant
 	for first := 0; first < len(items); {
@@ -150,8 +151,8 @@ func (s *Store) Lose() {
 
 // Fail goes back to what the store was a lag ago, as at a failover to a replica that lags, and knows of the failover. It returns
 // the tokens of each bucket whose grants are lost.
-func (s *Store) Fail(lag quota.Span) map[[16]byte]int64 {
-	lost, now := map[[16]byte]int64{}, s.Time()
+func (s *Store) Fail(lag quota.Span) map[keyhash.Key]int64 {
+	lost, now := map[keyhash.Key]int64{}, s.Time()
 	for len(s.journal) > 0 {
 		c := s.journal[len(s.journal)-1]
 		if c.at <= now-quota.Instant(lag) {
@@ -175,7 +176,7 @@ func (s *Store) Fail(lag quota.Span) map[[16]byte]int64 {
 }
 
 // Figures are those that a bucket of tokens is counted in; none if it is not known.
-func (s *Store) Figures(bucket [16]byte) (p quota.Params, known bool) {
+func (s *Store) Figures(bucket keyhash.Key) (p quota.Params, known bool) {
 	l, known := s.tokens[bucket]
 	return l.Params, known
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -62,7 +63,7 @@ type Decision struct {
 
 // Hit is one bucket's part in a decision, by the policy set with the worker's Generation.
 type Hit struct {
-	Bucket     [16]byte
+	Bucket     keyhash.Key
 	Policy     uint32
 	Limit      uint32
 	Generation uint64
@@ -231,9 +232,9 @@ func (p *Process) Tick(number int) {
 func (p *Process) Waiting(number int) int { return len(p.workers[number].paused) }
 
 // Held is how many tokens the process holds of a leased bucket, and the instant from which one of them is good no more.
-func (p *Process) Held(bucket [16]byte) (tokens int64, until quota.Instant) {
+func (p *Process) Held(bucket keyhash.Key) (tokens int64, until quota.Instant) {
 	look := &held{now: p.options.Now()}
-	if err := p.workers[0].store.Update(bucketstore.Leased, match.Key(bucket), look.now, look); err != nil {
+	if err := p.workers[0].store.Update(bucketstore.Leased, keyhash.Key(bucket), look.now, look); err != nil {
 		return 0, 0
 	}
 	return look.credit.Available(look.now), look.credit.Expiry(look.now)

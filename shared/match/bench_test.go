@@ -53,7 +53,7 @@ func BenchmarkKey(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if hits = ix.Match(a, hits[:0]); len(hits) != 1 || hits[0].Verdict != match.Limited || hits[0].Key != want {
-					b.Fatalf("%+v, want the bucket %x", hits, want)
+					b.Fatalf("%+v, want the bucket %v", hits, want)
 				}
 			}
 		})

@@ -1,13 +1,14 @@
 package match
 
 import (
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // Describe tells who made a request, reusing the memory of who. Unless ask is set, what Envoy would have to be asked for is left out.
 func (ix *Index) Describe(a *Attributes, ask bool, who *wire.Who) {
-	who.Consumer, who.Shown = Key{}, who.Shown[:0]
+	who.Consumer, who.Shown = keyhash.Key{}, who.Shown[:0]
 	if ask || !ix.lookups {
 		who.Consumer, _ = ix.consumer(a)
 	}

@@ -3,6 +3,7 @@ package match_test
 import (
 	"testing"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -34,16 +35,16 @@ func TestDescribe(t *testing.T) {
 	a := match.Attributes{Host: long, Properties: envoy, Headers: []match.Header{{Name: []byte("x-app"), Value: []byte("a")}, {Name: []byte("x-app"), Value: []byte("b")}}}
 	shown := "\x00\x40" + string(long[:policy.MaxShownText])
 	who := wire.Who{Shown: make([]byte, 3, 10)}
-	if ix.Describe(&a, false, &who); who.Consumer != [16]byte{} || string(who.Shown) != shown || envoy.asked != 0 {
+	if ix.Describe(&a, false, &who); who.Consumer != (keyhash.Key{}) || string(who.Shown) != shown || envoy.asked != 0 {
 		t.Errorf("%+v, Envoy was asked %d times", who, envoy.asked)
 	}
 	want := match.ConsumerKey(secret, set.Identity.Consumer[1], "bob")
 	if ix.Describe(&a, true, &who); who.Consumer != want || string(who.Shown) != shown+"\x02\x03bob" {
-		t.Errorf("%+v, want the consumer %x", who, want)
+		t.Errorf("%+v, want the consumer %v", who, want)
 	}
 	a.Headers = []match.Header{{Name: []byte("x-key"), Value: []byte("alice")}, {Name: []byte("x-app"), Value: nil}}
 	want = match.ConsumerKey(secret, set.Identity.Consumer[0], "alice")
 	if ix.Describe(&a, true, &who); who.Consumer != want || string(who.Shown) != shown+"\x01\x00\x02\x03bob" {
-		t.Errorf("%+v, want the consumer %x", who, want)
+		t.Errorf("%+v, want the consumer %v", who, want)
 	}
 }

@@ -1,6 +1,9 @@
 package match
 
-import "github.com/weir-proxy/weir/shared/policy"
+import (
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/policy"
+)
 
 // Attributes are what classification yields for one request. Texts alias memory of the caller.
 type Attributes struct {
@@ -42,9 +45,6 @@ func (h Header) Is(name string) bool {
 	return true
 }
 
-// Key identifies a bucket: a keyed hash of policy and partition key. It is all that ever leaves a node.
-type Key [16]byte
-
 // Hit is a limit of a policy that applies to a request.
 type Hit struct {
 	// Policy is the index of the policy in the policy set, Limit that of the limit among all limits.
@@ -62,7 +62,7 @@ type Hit struct {
 	// Knows says who knows which limit the consumer, Index.Person, has at Place among those of the policy.
 	Knows Knows
 	Place uint8
-	Key   Key
+	Key   keyhash.Key
 	Cost  int64
 }
 
@@ -136,17 +136,17 @@ func (ix *Index) policyHits(p *Policy, c candidate, a *Attributes, hits []Hit) [
 		return hits
 	}
 	absent := !complete && p.IfAbsent == policy.AbsentDeny
-	var key Key // Who has no key counts among the first of the keys.
+	var k keyhash.Key // Who has no key counts among the first of the keys.
 	if !absent {
-		key = ix.hashKey()
+		k = ix.hashKey()
 	}
-	share := shareOf(key)
+	share := shareOf(k)
 	enforced := ix.enforced(c.policy, share)
 	if enforced == policy.EnforcedOff {
 		ix.orders.bypassed = ix.orders.bypassed || p.Enforced != policy.EnforcedOff
 		return hits
 	}
-	if ix.Bars() && !absent && ix.orders.banned(key) {
+	if ix.Bars() && !absent && ix.orders.banned(k) {
 		ix.orders.barred, ix.ban = true, KeyBan
 	}
 	if unlimited {
@@ -157,7 +157,7 @@ func (ix *Index) policyHits(p *Policy, c candidate, a *Attributes, hits []Hit) [
 	if absent {
 		hit.Verdict = RefusedAbsent
 	} else {
-		hit.Key, base = ix.bucket(p, key, hit.Shadow)
+		hit.Key, base = ix.bucket(p, k, hit.Shadow)
 		hit.Cost, hit.Verdict = ix.cost(p, a.Headers)
 	}
 	return ix.limitHits(p, hit, limits, count, base, hits)
@@ -202,7 +202,7 @@ func (ix *Index) limitHits(p *Policy, hit Hit, limits extent, count uint32, base
 }
 
 // marked is the bucket of a further limit.
-func (ix *Index) marked(mark ...byte) Key {
+func (ix *Index) marked(mark ...byte) keyhash.Key {
 	ix.key = append(ix.key, mark...)
 	return ix.hashKey()
 }
@@ -372,19 +372,19 @@ func lookup(headers []Header, name []byte) (value []byte, count int) {
 }
 
 // shareOf is the place of a partition key among a hundred, by which shares of the keys go. A key of nobody has the first.
-func shareOf(key Key) uint32 { return (uint32(key[14]) | uint32(key[15])<<8) % 100 }
+func shareOf(k keyhash.Key) uint32 { return (uint32(k[14]) | uint32(k[15])<<8) % 100 }
 
 // bucket is the bucket of a partition key whose encoding is at hand. Base is the length of the encoded key with the tier and
 // without what tells shadow apart.
-func (ix *Index) bucket(p *Policy, partition Key, shadow bool) (key Key, base int) {
-	key = partition
+func (ix *Index) bucket(p *Policy, partition keyhash.Key, shadow bool) (k keyhash.Key, base int) {
+	k = partition
 	if p.ByTier {
 		ix.key = putText(append(ix.key, tierMark), ix.Text(ix.tiers[ix.tier]))
-		key = ix.hashKey()
+		k = ix.hashKey()
 	}
 	base = len(ix.key)
 	if shadow {
-		key = ix.marked(shadowMark)
+		k = ix.marked(shadowMark)
 	}
-	return key, base
+	return k, base
 }

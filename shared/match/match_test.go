@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-proxy/weir/shared/ipaddr"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -198,7 +199,7 @@ func TestCost(t *testing.T) {
 func TestKeysAreInjective(t *testing.T) {
 	ix := compile(t, `{"version":"weir/v1","identity":{"consumer":[{"header":"x-api-key"},{"header":"x-user"}]},
 		"policies":[{"name":"p","if_absent":"shared","partition":["consumer","header:x-a","header:x-b","method"],"limit":{"quota":9,"window":"1s"}}]}`)
-	seen := map[match.Key]string{}
+	seen := map[keyhash.Key]string{}
 	value := rapid.OneOf(
 		rapid.SampledFrom([]string{"", "a", "b", "ab", "\x00", "\x01", "a\x00", ":", "a,b", ",", "\xff\xfe", strings.Repeat("x", 200)}),
 		rapid.StringN(0, 4, 8),
@@ -240,7 +241,7 @@ func FuzzKeys(f *testing.F) {
 	f.Add(bytes.Repeat([]byte("x"), 8192), []byte("\xff"), bytes.Repeat([]byte("x"), 8191), []byte("x\xff"))
 	f.Fuzz(func(t *testing.T, a, b, c, d []byte) {
 		ix := compile(t, `{"version":"weir/v1","policies":[{"name":"p","partition":["header:x-a","cookie:c","header:x-b"],"if_absent":"shared","limit":{"quota":9,"window":"1s"}}]}`)
-		key := func(a, b []byte) match.Key {
+		key := func(a, b []byte) keyhash.Key {
 			r := request("GET", "h", "/")
 			r.Headers = append(r.Headers, match.Header{Name: []byte("x-a"), Value: a}, match.Header{Name: []byte("x-b"), Value: b})
 			return ix.Match(r, nil)[0].Key
@@ -277,7 +278,7 @@ func TestSources(t *testing.T) {
 		headers []string
 		props   properties
 	}
-	key := func(partition string, f from) (match.Key, bool) {
+	key := func(partition string, f from) (keyhash.Key, bool) {
 		a := request("GET", "h", "/", f.headers...)
 		a.Query, a.Properties = []byte(f.query), f.props
 		hit, ok := one(t, `"partition":[`+partition+`]`, a)
@@ -314,7 +315,7 @@ func TestSources(t *testing.T) {
 			[]from{{}},
 		},
 	} {
-		seen := map[match.Key]bool{}
+		seen := map[keyhash.Key]bool{}
 		first, _ := key(c.partition, c.same[0])
 		seen[first] = true
 		for _, f := range c.same {
@@ -339,7 +340,7 @@ func TestSources(t *testing.T) {
 
 func TestPolicyPathIsTheFirstPatternThatMatches(t *testing.T) {
 	ix := compile(t, `{"version":"weir/v1","policies":[{"name":"p","match":{"paths":["/v1/{id}","/v1/**","/v2/**"]},"partition":["policy_path"],"limit":{"quota":9,"window":"1s"}}]}`)
-	key := func(path string) match.Key { return ix.Match(request("GET", "h", path), nil)[0].Key }
+	key := func(path string) keyhash.Key { return ix.Match(request("GET", "h", path), nil)[0].Key }
 	if key("/v1/a") != key("/v1/b") || key("/v1/a") == key("/v1/a/b") || key("/v2/a") == key("/v1/a/b") {
 		t.Error("requests by the same pattern must share a bucket, by others not")
 	}

@@ -1,6 +1,7 @@
 package match
 
 import (
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -19,7 +20,7 @@ type orders struct {
 	// order goes by tier.
 	off, lifted, byTier bool
 	// bans are the keys that are banned, ascending.
-	bans []Key
+	bans []keyhash.Key
 	// barred and bypassed are what Match has found out last.
 	barred, bypassed bool
 }
@@ -119,23 +120,14 @@ func (ix *Index) enforced(number uint32, share uint32) policy.Enforced {
 }
 
 // banned says whether a key is.
-func (o *orders) banned(key Key) bool {
+func (o *orders) banned(k keyhash.Key) bool {
 	low, high := 0, len(o.bans)
 	for low < high {
-		if middle := (low + high) / 2; less(&o.bans[middle], &key) {
+		if middle := (low + high) / 2; o.bans[middle].Less(&k) {
 			low = middle + 1
 		} else {
 			high = middle
 		}
 	}
-	return low < len(o.bans) && o.bans[low] == key
-}
-
-func less(a, b *Key) bool {
-	for i := range a {
-		if a[i] != b[i] {
-			return a[i] < b[i]
-		}
-	}
-	return false
+	return low < len(o.bans) && o.bans[low] == k
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -151,7 +152,7 @@ func TestWhatLiftsBans(t *testing.T) {
 func TestBannedKeys(t *testing.T) {
 	ix := compile(t, ordered)
 	key := ix.Match(request("GET", "h", "/plain", "x-key", "bad"), nil)[0].Key
-	bans := []wire.Ban{{Key: key}, {Key: [16]byte{0xff, 0xff}}, {Key: [16]byte{}}}
+	bans := []wire.Ban{{Key: key}, {Key: keyhash.Key{0xff, 0xff}}, {Key: keyhash.Key{}}}
 	slices.SortFunc(bans, func(a, b wire.Ban) int { return slices.Compare(a.Key[:], b.Key[:]) })
 	for name, c := range map[string]struct {
 		e    wire.Enforcement

@@ -1,6 +1,9 @@
 package match
 
-import "github.com/weir-proxy/weir/shared/policy"
+import (
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/policy"
+)
 
 // Partition is one partition key of a policy: what requests that have it share. It is for those who look at buckets without a request.
 type Partition struct {
@@ -34,14 +37,14 @@ func NewPartition(secret [16]byte, p *policy.Policy, values []Value) Partition {
 }
 
 // Key is what bans go by: the same for all tiers and limits.
-func (p Partition) Key() Key { return hashed(p.secret, p.encoded) }
+func (p Partition) Key() keyhash.Key { return hashed(p.secret, p.encoded) }
 
 // Share is the place of the key among a hundred, by which shares of the keys go.
 func (p Partition) Share() int { return int(shareOf(p.Key())) }
 
 // Bucket is the bucket of a limit, which is the n-th of its tier's; tier counts only for a policy whose limits go by tier. A policy
 // that is watched for the key has other buckets.
-func (p Partition) Bucket(tier string, n int, shadow bool) Key {
+func (p Partition) Bucket(tier string, n int, shadow bool) keyhash.Key {
 	b := append([]byte(nil), p.encoded...)
 	if p.byTier {
 		b = putText(append(b, tierMark), []byte(tier))

@@ -50,7 +50,7 @@ func TestPartitionsAreThoseOfRequests(t *testing.T) {
 			}
 			for n, hit := range hits {
 				if got := p.Bucket(tier, n, hit.Shadow); got != hit.Key {
-					t.Errorf("enforce %s, request %d, limit %d, shadow %v: %x, want %x", enforce, i, n, hit.Shadow, got, hit.Key)
+					t.Errorf("enforce %s, request %d, limit %d, shadow %v: %v, want %v", enforce, i, n, hit.Shadow, got, hit.Key)
 				}
 			}
 			if percent := map[string]int{"100": 100, "0": 0, "40": 40}[enforce]; hits[0].Shadow != (p.Share() >= percent) {

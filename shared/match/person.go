@@ -1,8 +1,7 @@
 package match
 
 import (
-	"encoding/binary"
-
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -17,7 +16,7 @@ type Consumers interface {
 // Person is what is known of the consumer that a request comes from.
 type Person struct {
 	// Key is its ConsumerKey. Known: the request names one consumer.
-	Key   Key
+	Key   keyhash.Key
 	Known bool
 	// Sure: nothing that was true as of the turn before is missing.
 	Sure bool
@@ -36,9 +35,7 @@ func (p *Person) forget() {
 
 // Person is the consumer of the request that Match was last called for, if a hit is not Told, and the turn up to which its hits are
 // known to be right.
-func (ix *Index) Person() (consumer [2]uint64, turn uint64) {
-	return [2]uint64{binary.LittleEndian.Uint64(ix.person.Key[:8]), binary.LittleEndian.Uint64(ix.person.Key[8:])}, ix.turn
-}
+func (ix *Index) Person() (consumer keyhash.Key, turn uint64) { return ix.person.Key, ix.turn }
 
 func (ix *Index) askSpecial(a *Attributes) {
 	if ix.special, ix.turn = false, 0; a.Consumers != nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/dchest/siphash"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
@@ -13,7 +14,7 @@ const consumerFormat = 2
 
 // ConsumerKey is the keyed hash by which the control plane and the nodes know a consumer: where its value was found, and the
 // value itself. It is all that they tell each other of it.
-func ConsumerKey(secret [16]byte, s policy.Source, value string) Key {
+func ConsumerKey(secret [16]byte, s policy.Source, value string) keyhash.Key {
 	b := putText([]byte{consumerFormat, byte(s.Kind)}, []byte(s.Name))
 	return hashed(secret, putText(append(b, 1), []byte(value)))
 }
@@ -68,7 +69,7 @@ func (ix *Index) assigned(a *Attributes) []byte {
 }
 
 // consumer is the ConsumerKey of the request's consumer, who is known by the first source that is present.
-func (ix *Index) consumer(a *Attributes) (Key, bool) {
+func (ix *Index) consumer(a *Attributes) (keyhash.Key, bool) {
 	for _, s := range ix.sources {
 		ix.key = putText(append(ix.key[:0], consumerFormat, byte(s.kind)), ix.Text(s.name))
 		value := len(ix.key)
@@ -76,20 +77,20 @@ func (ix *Index) consumer(a *Attributes) (Key, bool) {
 			continue
 		}
 		if ix.key[value] != 1 {
-			return Key{}, false // A value that is given more than once names nobody.
+			return keyhash.Key{}, false // A value that is given more than once names nobody.
 		}
 		return ix.hashKey(), true
 	}
-	return Key{}, false
+	return keyhash.Key{}, false
 }
 
-func (ix *Index) hashKey() Key { return hashed(ix.secret, ix.key) }
+func (ix *Index) hashKey() keyhash.Key { return hashed(ix.secret, ix.key) }
 
-func hashed(secret [16]byte, text []byte) Key {
+func hashed(secret [16]byte, text []byte) keyhash.Key {
 	k0, k1 := binary.LittleEndian.Uint64(secret[:8]), binary.LittleEndian.Uint64(secret[8:])
 	lo, hi := siphash.Hash128(k0, k1, text)
-	var key Key
-	binary.LittleEndian.PutUint64(key[:8], lo)
-	binary.LittleEndian.PutUint64(key[8:], hi)
-	return key
+	var k keyhash.Key
+	binary.LittleEndian.PutUint64(k[:8], lo)
+	binary.LittleEndian.PutUint64(k[8:], hi)
+	return k
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/dchest/siphash"
 	"pgregory.net/rapid"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -23,11 +24,11 @@ func byTier(fields string) string {
 
 // known is what a node knows of its consumers, and a JWT's claims.
 type known struct {
-	tiers  map[match.Key]string
+	tiers  map[keyhash.Key]string
 	claims map[string]string
 	asked  int
 	// special is what consumers have beside a tier, at now; unsure: changes may have been missed.
-	special map[match.Key][]byte
+	special map[keyhash.Key][]byte
 	now     int64
 	turn    uint64
 	unsure  bool
@@ -54,7 +55,7 @@ func TestTheFirstSourceThatHoldsATierCounts(t *testing.T) {
 	secret := [16]byte{1, 2, 3}
 	header := policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}
 	query := policy.Source{Kind: policy.SourceQuery, Name: "key"}
-	tiers := map[match.Key]string{
+	tiers := map[keyhash.Key]string{
 		match.ConsumerKey(secret, header, "alice"): "premium", match.ConsumerKey(secret, query, "bo b"): "premium",
 		match.ConsumerKey(secret, header, "carol"): "abolished",
 	}
@@ -97,11 +98,11 @@ func TestAConsumerByItsAddress(t *testing.T) {
 		t.Error("the address is not asked for")
 	}
 	secret := [16]byte{1, 2, 3}
-	k := &known{tiers: map[match.Key]string{
+	k := &known{tiers: map[keyhash.Key]string{
 		match.ConsumerKey(secret, policy.Source{Kind: policy.SourceClientIP}, "\x0a\x00\x00\x02"):         "gold",
 		match.ConsumerKey(secret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "premium"): "gold",
 	}}
-	keys := map[match.Key]string{}
+	keys := map[keyhash.Key]string{}
 	for _, c := range []struct {
 		name, address string
 		headers       []string
@@ -162,7 +163,7 @@ func TestLimitsByTierAndDrafts(t *testing.T) {
 
 // The encoding of keys is what consumption is remembered by: another one would refill every bucket.
 func TestKeyEncoding(t *testing.T) {
-	sum := func(text string) (k match.Key) {
+	sum := func(text string) (k keyhash.Key) {
 		lo, hi := siphash.Hash128(0x030201, 0, []byte(text))
 		binary.LittleEndian.PutUint64(k[:8], lo)
 		binary.LittleEndian.PutUint64(k[8:], hi)
@@ -217,7 +218,7 @@ func TestBucketsByTierAreDistinct(t *testing.T) {
 			consumer, tier string
 			limit          int
 		}
-		seen := map[match.Key]identity{}
+		seen := map[keyhash.Key]identity{}
 		for range 20 {
 			consumer := rapid.StringOfN(rapid.SampledFrom([]rune("afre\xfc\xfd\xfe\xff\x04\x01")), 1, 6, -1).Draw(t, "consumer")
 			tier := rapid.SampledFrom([]string{"free", "premium", "other"}).Draw(t, "tier")

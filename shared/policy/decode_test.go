@@ -295,7 +295,7 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%s: %v, want %v", address, got, want)
 		}
 	}
-	if policy.Contains(nil, [16]byte{}) {
+	if policy.Contains(nil, ipaddr.Addr{}) {
 		t.Error("an empty list holds an address")
 	}
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/binary"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -36,7 +37,7 @@ func NewLimit(c Counting, units int64, window quota.Span, burst int64) (Limit, e
 // WindowsOf are the figures by which the limit counts the bucket of a hash. Windows that begin at their own moment do so at an
 // offset that the hash tells, so that not all keys start anew in the same instant, and every node and the centre agree on it.
 // A window that may lie anywhere in time gains nothing by that, and those of the calendar begin where the calendar says.
-func (l Limit) WindowsOf(key [16]byte) quota.Windows {
+func (l Limit) WindowsOf(key keyhash.Key) quota.Windows {
 	switch l.Algorithm {
 	case quota.FixedWindow, quota.SlidingWindowCounter:
 		if !l.Calendar {

@@ -5,18 +5,19 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // One operation is one message, as full as it may be where that is bounded, written into a buffer that is there or read.
 func BenchmarkWire(b *testing.B) {
-	question, lease, answer := make([][16]byte, wire.MaxItems), request, reply
+	question, lease, answer := make([]keyhash.Key, wire.MaxItems), request, reply
 	lease.Items, answer.Items = nil, nil
 	full := wire.Report{Node: report.Node, Boot: 1, Version: 2, Worst: policy.StepDeny}
 	known := wire.Consumers{Revision: 1, Complete: true}
 	for i := range wire.MaxItems {
-		question[i] = [16]byte{byte(i)}
+		question[i] = keyhash.Key{byte(i)}
 		lease.Items = append(lease.Items, wire.LeaseItem{Bucket: question[i], Limit: uint32(i), Waiting: 1, Cost: 1, Keep: 100})
 		answer.Items = append(answer.Items, wire.LeaseAnswer{Waiting: 1, Keep: 100, Level: 1000})
 		full.Steps = append(full.Steps, wire.PolicyStep{Policy: uint32(i), Step: policy.StepShare})
@@ -28,8 +29,8 @@ func BenchmarkWire(b *testing.B) {
 	benchMessage(b, "report", full, func(dst []byte, m *wire.Report) []byte { return wire.AppendReport(dst, *m) }, wire.DecodeReport)
 	benchMessage(b, "decisions", decisions, wire.AppendDecisions, wire.DecodeDecisions)
 	benchMessage(b, "consumers", known, func(dst []byte, m *wire.Consumers) []byte { return wire.AppendConsumers(dst, *m) }, wire.DecodeConsumers)
-	benchMessage(b, "question", question, func(dst []byte, m *[][16]byte) []byte { return wire.AppendQuestion(dst, *m) },
-		func(raw []byte, m *[][16]byte) (err error) { *m, err = wire.DecodeQuestion(raw); return err })
+	benchMessage(b, "question", question, func(dst []byte, m *[]keyhash.Key) []byte { return wire.AppendQuestion(dst, *m) },
+		func(raw []byte, m *[]keyhash.Key) (err error) { *m, err = wire.DecodeQuestion(raw); return err })
 }
 
 // benchMessage writes a message and reads it, and what was read must be what was written.

@@ -2,6 +2,8 @@ package wire
 
 import (
 	"encoding/binary"
+
+	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
 const (
@@ -44,7 +46,7 @@ type Consumers struct {
 // Consumer is one consumer by its match.ConsumerKey, with its tier, empty for none, and in AppendSpecial's form what else it has,
 // empty for nothing. Read from a message, both alias it.
 type Consumer struct {
-	Key     [16]byte
+	Key     keyhash.Key
 	Tier    []byte
 	Special []byte
 }
@@ -106,7 +108,7 @@ func (c *cursor) flag() bool {
 }
 
 // AppendQuestion appends a question about consumers to dst; a Consumers message answers it.
-func AppendQuestion(dst []byte, keys [][16]byte) []byte {
+func AppendQuestion(dst []byte, keys []keyhash.Key) []byte {
 	dst = putUvarint(append(append(dst, questionMagic...), questionFormat), int64(len(keys)))
 	for _, k := range keys {
 		dst = append(dst, k[:]...)
@@ -115,13 +117,13 @@ func AppendQuestion(dst []byte, keys [][16]byte) []byte {
 }
 
 // DecodeQuestion reads a question about 1 to MaxQuestions consumers.
-func DecodeQuestion(b []byte) ([][16]byte, error) {
+func DecodeQuestion(b []byte) ([]keyhash.Key, error) {
 	c := cursor{buf: b}
 	c.header(questionMagic, questionFormat)
 	n := c.within(1, MaxQuestions)
-	var keys [][16]byte
+	var keys []keyhash.Key
 	if c.err == nil {
-		keys = make([][16]byte, n)
+		keys = make([]keyhash.Key, n)
 	}
 	for i := range keys {
 		copy(keys[i][:], c.bytes(16))

@@ -5,13 +5,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
 var consumers = wire.Consumers{
 	Format: 1, Revision: 1_790_000_000_123, Complete: true,
-	Items: []wire.Consumer{{Key: [16]byte{1, 2, 3}, Tier: []byte("premium")}, {Key: [16]byte{0xff}, Tier: []byte{}}},
+	Items: []wire.Consumer{{Key: keyhash.Key{1, 2, 3}, Tier: []byte("premium")}, {Key: keyhash.Key{0xff}, Tier: []byte{}}},
 }
 
 // special is what a consumer may have beside its tier.
@@ -28,14 +29,14 @@ func second() wire.Consumers {
 	m := consumers
 	m.Format, m.Turn, m.Special = wire.ConsumersFormat, 300, true
 	m.Items = []wire.Consumer{
-		{Key: [16]byte{1, 2, 3}, Tier: []byte("premium"), Special: wire.AppendSpecial(nil, special)}, {Key: [16]byte{0xff}, Tier: []byte{}, Special: []byte{}},
+		{Key: keyhash.Key{1, 2, 3}, Tier: []byte("premium"), Special: wire.AppendSpecial(nil, special)}, {Key: keyhash.Key{0xff}, Tier: []byte{}, Special: []byte{}},
 	}
 	return m
 }
 
 func TestConsumersReadBack(t *testing.T) {
 	message := wire.AppendConsumers(nil, consumers)
-	question := wire.AppendQuestion(nil, [][16]byte{{1, 2, 3}, {0xff}})
+	question := wire.AppendQuestion(nil, []keyhash.Key{{1, 2, 3}, {0xff}})
 	newest := wire.AppendConsumers(nil, second())
 	for name, got := range map[string][]byte{"consumers": message, "consumers_question": question, "consumers_2": newest} {
 		golden(t, name, got)
@@ -47,7 +48,7 @@ func TestConsumersReadBack(t *testing.T) {
 	if err := wire.DecodeConsumers(newest, &back); err != nil || !reflect.DeepEqual(back, second()) || !wire.IsConsumers(newest) {
 		t.Errorf("%+v: %v", back, err)
 	}
-	if keys, err := wire.DecodeQuestion(question); err != nil || len(keys) != 2 || keys[1] != [16]byte{0xff} {
+	if keys, err := wire.DecodeQuestion(question); err != nil || len(keys) != 2 || keys[1] != (keyhash.Key{0xff}) {
 		t.Errorf("%v: %v", keys, err)
 	}
 	if wire.IsConsumers(snapshot(t)) {
@@ -57,7 +58,7 @@ func TestConsumersReadBack(t *testing.T) {
 
 func TestDamagedConsumersAreRefused(t *testing.T) {
 	var back wire.Consumers
-	question := wire.AppendQuestion(nil, [][16]byte{{1}})
+	question := wire.AppendQuestion(nil, []keyhash.Key{{1}})
 	for _, message := range [][]byte{wire.AppendConsumers(nil, consumers), wire.AppendConsumers(nil, second())} {
 		for i := range message {
 			if wire.DecodeConsumers(message[:i], &back) == nil {
@@ -81,7 +82,7 @@ func TestDamagedConsumersAreRefused(t *testing.T) {
 		}
 	}
 	for _, n := range []int{0, wire.MaxQuestions + 1} {
-		if _, err := wire.DecodeQuestion(wire.AppendQuestion(nil, make([][16]byte, n))); err == nil {
+		if _, err := wire.DecodeQuestion(wire.AppendQuestion(nil, make([]keyhash.Key, n))); err == nil {
 			t.Errorf("a question about %d was accepted", n)
 		}
 	}

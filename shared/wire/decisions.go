@@ -3,6 +3,7 @@ package wire
 import (
 	"math"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -53,7 +54,7 @@ type RefusedCount struct {
 // Who is who made a request, as far as a node may tell.
 type Who struct {
 	// Consumer is the keyed hash of the consumer; zero if there is none or it is not told.
-	Consumer [16]byte
+	Consumer keyhash.Key
 	// Shown are the parts of the request that may be shown and that it has: of each its place among those of the policy set, its length
 	// and at most policy.MaxShownText bytes of it.
 	Shown []byte
@@ -64,7 +65,7 @@ type Caller struct {
 	Policy uint32
 	Tier   uint8
 	// Bucket is the keyed hash of policy and partition key.
-	Bucket [16]byte
+	Bucket keyhash.Key
 	Who
 	// Count is the number of requests, of which up to Over may have been another's.
 	Count, Over int64

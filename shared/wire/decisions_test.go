@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -13,10 +14,10 @@ var decisions = wire.Decisions{
 	Node: []byte("edge-1"), Boot: 0x0123456789abcdef, Version: 42,
 	Counts: []wire.RefusedCount{{Policy: 1, Tier: 2, Refused: 300}, {Policy: 7, Refused: 1}},
 	Refusals: []wire.Refusal{{
-		Caller: wire.Caller{Policy: 1, Tier: 2, Bucket: [16]byte{1, 2}, Who: wire.Who{Consumer: [16]byte{3, 4}, Shown: []byte("\x00\x02/a\x03\x00")}, Count: 299, Over: 3},
+		Caller: wire.Caller{Policy: 1, Tier: 2, Bucket: keyhash.Key{1, 2}, Who: wire.Who{Consumer: keyhash.Key{3, 4}, Shown: []byte("\x00\x02/a\x03\x00")}, Count: 299, Over: 3},
 		Limit:  9, Reason: 1, Source: 7, Cost: 5, Left: 4, Retry: quota.Second, Ago: quota.Millisecond,
 	}},
-	Callers: []wire.Caller{{Policy: 7, Bucket: [16]byte{5}, Who: wire.Who{Shown: []byte{}}, Count: 16}, {Policy: 8, Bucket: [16]byte{6}, Who: wire.Who{Shown: []byte{}}}},
+	Callers: []wire.Caller{{Policy: 7, Bucket: keyhash.Key{5}, Who: wire.Who{Shown: []byte{}}, Count: 16}, {Policy: 8, Bucket: keyhash.Key{6}, Who: wire.Who{Shown: []byte{}}}},
 }
 
 func TestDecisionsReadBack(t *testing.T) {

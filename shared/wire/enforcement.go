@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
@@ -46,14 +47,14 @@ type Order struct {
 
 // Ban says that requests of a partition key are refused. Expires is as an Order's.
 type Ban struct {
-	Key     [16]byte
+	Key     keyhash.Key
 	Expires int64
 }
 
 // Freed is a bucket that was changed. Revision is that of the change: who has it already has forgotten. Full: it is full now, so that
 // a node's own part of it is too.
 type Freed struct {
-	Bucket   [16]byte
+	Bucket   keyhash.Key
 	Revision uint64
 	Full     bool
 }

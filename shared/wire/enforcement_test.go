@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -15,8 +16,8 @@ var enforcement = wire.Enforcement{
 		{State: policy.EnforcedShadow, Percent: 1, Expires: 1_790_000_600_000, Policy: []byte("api"), Tier: []byte("premium")},
 		{State: policy.EnforcedAll, Percent: 25, Policy: []byte("api"), Tier: []byte{}},
 	},
-	Bans:  []wire.Ban{{Key: [16]byte{1, 2, 3}}, {Key: [16]byte{0xff}, Expires: 1_790_000_600_000}},
-	Freed: []wire.Freed{{Bucket: [16]byte{4, 5}, Revision: 1_790_000_000_100}, {Bucket: [16]byte{6}, Revision: 7, Full: true}},
+	Bans:  []wire.Ban{{Key: keyhash.Key{1, 2, 3}}, {Key: keyhash.Key{0xff}, Expires: 1_790_000_600_000}},
+	Freed: []wire.Freed{{Bucket: keyhash.Key{4, 5}, Revision: 1_790_000_000_100}, {Bucket: keyhash.Key{6}, Revision: 7, Full: true}},
 }
 
 func TestEnforcementReadsBack(t *testing.T) {
@@ -56,8 +57,8 @@ func TestDamagedEnforcementIsRefused(t *testing.T) {
 		"more than everything":   order(func(o *wire.Order) { o.Percent = 101 }),
 		"too long a name":        order(func(o *wire.Order) { o.Policy = make([]byte, 64) }),
 		"too long a tier":        order(func(o *wire.Order) { o.Tier = make([]byte, 64) }),
-		"bans out of order":      {Bans: []wire.Ban{{Key: [16]byte{2}}, {Key: [16]byte{1}}}},
-		"the same ban twice":     {Bans: []wire.Ban{{Key: [16]byte{2}}, {Key: [16]byte{2}}}},
+		"bans out of order":      {Bans: []wire.Ban{{Key: keyhash.Key{2}}, {Key: keyhash.Key{1}}}},
+		"the same ban twice":     {Bans: []wire.Ban{{Key: keyhash.Key{2}}, {Key: keyhash.Key{2}}}},
 		"an end before it all":   order(func(o *wire.Order) { o.Expires = -1 }),
 		"a ban with such an end": {Bans: []wire.Ban{{Expires: -1}}},
 	} {

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -33,7 +34,7 @@ type LeaseRequest struct {
 // LeaseItem asks for one bucket.
 type LeaseItem struct {
 	// Bucket is the keyed hash of policy and partition key: the control plane never sees the key itself.
-	Bucket [16]byte
+	Bucket keyhash.Key
 	// Limit is the place of the limit among all limits of the policy set, in the document's order.
 	Limit uint32
 	// Waiting requests of Cost tokens each, and tokens to Keep. See lease.Ask.
@@ -45,9 +46,9 @@ type LeaseItem struct {
 	Joined bool
 	// Turn is the wire.Consumers.Turn up to which the node knows that the limit is the bucket's.
 	Turn uint64
-	// Place, if it is not 0, says that the limit may be another for the Consumer, the halves of a match.ConsumerKey, and that the
+	// Place, if it is not 0, says that the limit may be another for the Consumer, a match.ConsumerKey, and that the
 	// control plane is to look it up: it is the one before this number among those that the consumer has of the policy.
-	Consumer [2]uint64
+	Consumer keyhash.Key
 	Place    uint8
 }
 
@@ -98,13 +99,6 @@ const (
 	maxFullAfter = int64(3 * quota.MaxWindow)
 )
 
-// Person is the Consumer as a match.ConsumerKey.
-func (it *LeaseItem) Person() (key [16]byte) {
-	binary.LittleEndian.PutUint64(key[:8], it.Consumer[0])
-	binary.LittleEndian.PutUint64(key[8:], it.Consumer[1])
-	return key
-}
-
 // AppendLeaseRequest appends the message to dst.
 func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 	format := byte(leaseFormat)
@@ -130,7 +124,7 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 			dst = putUvarint(dst, int64(it.Turn))
 		}
 		if it.Place > 0 {
-			dst = binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(dst, it.Consumer[0]), it.Consumer[1])
+			dst = append(dst, it.Consumer[:]...)
 		}
 	}
 	return dst
@@ -167,7 +161,7 @@ func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 			it.Turn = uint64(c.uvarint())
 		}
 		if it.Place > 0 {
-			it.Consumer = [2]uint64{c.u64(), c.u64()}
+			copy(it.Consumer[:], c.bytes(keyhash.Size))
 		}
 	}
 	if err := c.end(); err != nil {

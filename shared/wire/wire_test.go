@@ -9,6 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-proxy/weir/shared/ipaddr"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -18,8 +20,8 @@ import (
 var request = wire.LeaseRequest{
 	Node: "envoy-1", Boot: 0x0123456789abcdef, Seq: 42, Version: 7,
 	Items: []wire.LeaseItem{
-		{Bucket: [16]byte{1, 2, 3}, Limit: 4, Waiting: 5, Cost: 6, Keep: 700},
-		{Bucket: [16]byte{0xff}, Limit: 0, Waiting: 0, Cost: 1, Keep: 1 << 40},
+		{Bucket: keyhash.Key{1, 2, 3}, Limit: 4, Waiting: 5, Cost: 6, Keep: 700},
+		{Bucket: keyhash.Key{0xff}, Limit: 0, Waiting: 0, Cost: 1, Keep: 1 << 40},
 	},
 }
 
@@ -28,7 +30,7 @@ func named() wire.LeaseRequest {
 	m := request
 	m.Items = append([]wire.LeaseItem{}, m.Items...)
 	m.Items[0].Turn, m.Items[1].Turn = 300, 300
-	m.Items[1].Consumer, m.Items[1].Place = [2]uint64{0x0102030405060708, 9}, policy.MaxLimits
+	m.Items[1].Consumer, m.Items[1].Place = keyhash.Key{8, 7, 6, 5, 4, 3, 2, 1, 9}, policy.MaxLimits
 	return m
 }
 
@@ -94,9 +96,9 @@ func everything(t testing.TB) wire.Snapshot {
 		},
 		Tiers:   []string{"premium", "free"},
 		Headers: policy.Headers{Standard: policy.StandardDraft11, Legacy: policy.LegacyXRateLimit},
-		Banned:  []policy.Range{{First: [16]byte{1}, Last: [16]byte{2}}, {First: [16]byte{3}, Last: [16]byte{3}}},
+		Banned:  []policy.Range{{First: ipaddr.Addr{1}, Last: ipaddr.Addr{2}}, {First: ipaddr.Addr{3}, Last: ipaddr.Addr{3}}},
 		Exempt: policy.Exempt{
-			ClientIPs: []policy.Range{{First: [16]byte{9}, Last: [16]byte{9, 9}}}, Paths: []string{"/healthz"}, Methods: []string{"OPTIONS"}, Consumers: []string{"us"},
+			ClientIPs: []policy.Range{{First: ipaddr.Addr{9}, Last: ipaddr.Addr{9, 9}}}, Paths: []string{"/healthz"}, Methods: []string{"OPTIONS"}, Consumers: []string{"us"},
 		},
 		Policies: []policy.Policy{{
 			Name: "p",
@@ -128,7 +130,7 @@ func extras(t testing.TB) wire.Snapshot {
 	set.Identity.Tier = append(set.Identity.Tier, policy.Source{Kind: policy.SourceFound, Name: "client_ip=free"})
 	p := set.Policies[0]
 	p.Match.Headers = append(p.Match.Headers, policy.HeaderMatch{Name: "x-b", Op: policy.HeaderAbsent})
-	p.Match.ClientIPs = []policy.Range{{First: [16]byte{1}, Last: [16]byte{2}}}
+	p.Match.ClientIPs = []policy.Range{{First: ipaddr.Addr{1}, Last: ipaddr.Addr{2}}}
 	p.Match.Tiers = []int{1}
 	p.Response.ContentType = "application/json"
 	p.OnFailure = steps
@@ -246,9 +248,9 @@ func TestLeaseMessagesReadBack(t *testing.T) {
 			t.Errorf("request %+v: %v", got, err)
 		}
 	}
-	person := named().Items[1].Person()
-	if want := [16]byte{8, 7, 6, 5, 4, 3, 2, 1, 9}; person != want {
-		t.Errorf("the consumer is %x, want %x", person, want)
+	person := named().Items[1].Consumer
+	if want := (keyhash.Key{8, 7, 6, 5, 4, 3, 2, 1, 9}); person != want {
+		t.Errorf("the consumer is %v, want %v", person, want)
 	}
 	for _, want := range []wire.LeaseReply{reply, full()} {
 		var back wire.LeaseReply
@@ -330,7 +332,7 @@ func TestAnyRequestReadsBack(t *testing.T) {
 		}
 		for range rapid.IntRange(0, wire.MaxItems).Draw(t, "items") {
 			m.Items = append(m.Items, wire.LeaseItem{
-				Bucket:  [16]byte(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "bucket")),
+				Bucket:  keyhash.Key(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "bucket")),
 				Limit:   rapid.Uint32Range(0, 1<<20).Draw(t, "limit"),
 				Waiting: rapid.Int64Range(0, 1<<20).Draw(t, "waiting"),
 				Cost:    rapid.Int64Range(1, quota.MaxUnits).Draw(t, "cost"),

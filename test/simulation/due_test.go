@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weir-proxy/weir/filter/nodetest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -47,7 +48,7 @@ type dues struct {
 	figures  []figures // by policy; of all versions so far the least
 	accounts map[accountKey]*account
 	offers   map[uint32]offer
-	names    map[[16]byte]accountKey
+	names    map[keyhash.Key]accountKey
 	struck   [faultKinds]quota.Instant
 	// asked is how many requests were surely due, by fault, with one more place for all; modes the same
 	// by mode. denied is how many of them were refused, by mode, and why the first of them was.

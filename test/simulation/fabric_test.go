@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/weir-proxy/weir/filter/nodetest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -23,13 +24,13 @@ type node struct {
 	heard  bool     // of how many nodes there are
 	cut    bool     // by a partition
 	locals map[lawKey]*law
-	grids  map[[16]byte]*windowLaw
+	grids  map[keyhash.Key]*windowLaw
 	last   [][]byte // the last reply to each worker
 }
 
 // lawKey names a bucket of a node's own: a share is another than the bucket itself.
 type lawKey struct {
-	bucket [16]byte
+	bucket keyhash.Key
 	source nodetest.Source
 }
 
@@ -54,7 +55,7 @@ func (n *node) when(instant quota.Instant) quota.Instant {
 func (n *node) start() {
 	w := n.world
 	n.boots++
-	n.heard, n.locals, n.grids, n.last = false, map[lawKey]*law{}, map[[16]byte]*windowLaw{}, make([][]byte, w.workers)
+	n.heard, n.locals, n.grids, n.last = false, map[lawKey]*law{}, map[keyhash.Key]*windowLaw{}, make([][]byte, w.workers)
 	boot := n.boots
 	o := nodetest.Options{
 		Name: string(rune('a' + n.number)), Boot: w.r.Uint64(), Random: w.r.Uint64(), Workers: w.workers, Now: n.clock,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/centretest"
 	"github.com/weir-proxy/weir/filter/nodetest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -47,9 +48,9 @@ type world struct {
 	hoardSeq uint64
 	stream   uint32
 
-	laws     map[[16]byte]*law
-	grids    map[[16]byte]*windowLaw
-	modes    map[[16]byte]policy.Mode
+	laws     map[keyhash.Key]*law
+	grids    map[keyhash.Key]*windowLaw
+	modes    map[keyhash.Key]policy.Mode
 	known    []knownBucket
 	counts   counts
 	dues     dues
@@ -61,7 +62,7 @@ type world struct {
 }
 
 type knownBucket struct {
-	bucket [16]byte
+	bucket keyhash.Key
 	limit  uint32
 }
 
@@ -177,12 +178,12 @@ func (w *world) step() {
 func (w *world) start() {
 	w.store = &centretest.Store{Now: func() quota.Instant { return 1<<50 + w.now - w.back }, Asked: w.asked}
 	w.dues = dues{
-		accounts: map[accountKey]*account{}, offers: map[uint32]offer{}, names: map[[16]byte]accountKey{},
+		accounts: map[accountKey]*account{}, offers: map[uint32]offer{}, names: map[keyhash.Key]accountKey{},
 		modes: map[string]int{}, denied: map[string]int{},
 	}
 	w.plant()
 	w.centre = centretest.New(w.store, w.replicas, int64(len(w.nodes)), w.wall, w.r.Float64)
-	w.laws, w.grids, w.modes = map[[16]byte]*law{}, map[[16]byte]*windowLaw{}, map[[16]byte]policy.Mode{}
+	w.laws, w.grids, w.modes = map[keyhash.Key]*law{}, map[keyhash.Key]*windowLaw{}, map[keyhash.Key]policy.Mode{}
 	w.push()
 	for _, n := range w.nodes {
 		n.start()
@@ -233,7 +234,7 @@ func (w *world) limitOf(version uint64, number uint32) (policy.Limit, bool) {
 }
 
 // asked follows the figures by which the centre grants: a law changes with its ledger.
-func (w *world) asked(bucket [16]byte, ask lease.Ask) {
+func (w *world) asked(bucket keyhash.Key, ask lease.Ask) {
 	if ask.Windows.Quota != 0 {
 		if l := w.grids[bucket]; l == nil {
 			w.grids[bucket] = &windowLaw{windows: ask.Windows}
@@ -317,7 +318,7 @@ func (w *world) slack(p quota.Params) int64 {
 	return max(lease.Slack(p, int64(len(w.nodes))), lease.Slack(p, 64))
 }
 
-func (w *world) useCentral(bucket [16]byte, limit uint32, cost int64) {
+func (w *world) useCentral(bucket keyhash.Key, limit uint32, cost int64) {
 	if _, met := w.modes[bucket]; !met {
 		w.modes[bucket] = policy.ModeLeased
 		w.known = append(w.known, knownBucket{bucket, limit})

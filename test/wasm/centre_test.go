@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/envoytest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -21,8 +22,8 @@ type centre struct {
 	secret  [16]byte
 	sets    map[uint64]*policy.Set
 	version uint64
-	ledgers map[[16]byte]lease.Ledger
-	windows map[[16]byte]lease.WindowLedger
+	ledgers map[keyhash.Key]lease.Ledger
+	windows map[keyhash.Key]lease.WindowLedger
 
 	// orders are what is ordered beside the policy set.
 	orders wire.Enforcement
@@ -45,7 +46,7 @@ type centre struct {
 	down    bool
 	reports []report
 	// people is what is known of consumers, as of the revision; nil: nobody is told of any.
-	people   map[[16]byte]wire.Consumer
+	people   map[keyhash.Key]wire.Consumer
 	revision uint64
 	// questions about consumers that came in.
 	questions int
@@ -78,7 +79,7 @@ type granted struct {
 func newCentre(w *world) *centre {
 	return &centre{
 		w: w, secret: [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
-		sets: map[uint64]*policy.Set{}, ledgers: map[[16]byte]lease.Ledger{}, windows: map[[16]byte]lease.WindowLedger{},
+		sets: map[uint64]*policy.Set{}, ledgers: map[keyhash.Key]lease.Ledger{}, windows: map[keyhash.Key]lease.WindowLedger{},
 	}
 }
 
@@ -203,7 +204,7 @@ func (c *centre) ask(version uint64, nodes int64, it wire.LeaseItem) (lease.Ask,
 	return ask, true
 }
 
-func (c *centre) look(bucket [16]byte, ask lease.Ask) lease.Grant {
+func (c *centre) look(bucket keyhash.Key, ask lease.Ask) lease.Grant {
 	var g lease.Grant
 	if ask.Windows.Quota > 0 {
 		_, g = c.windows[bucket].Look(c.instant(), ask)
@@ -213,7 +214,7 @@ func (c *centre) look(bucket [16]byte, ask lease.Ask) lease.Grant {
 	return g
 }
 
-func (c *centre) charge(bucket [16]byte, ask lease.Ask) lease.Grant {
+func (c *centre) charge(bucket keyhash.Key, ask lease.Ask) lease.Grant {
 	if ask.Windows.Quota > 0 {
 		l, g := c.windows[bucket].Grant(c.instant(), ask)
 		if g.Changed {

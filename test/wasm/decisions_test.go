@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/envoytest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -47,7 +48,7 @@ func (c *centre) refusals() (counts map[uint32]int64, all []wire.Refusal) {
 	return counts, all
 }
 
-func (c *centre) keyOf(consumer string) [16]byte {
+func (c *centre) keyOf(consumer string) keyhash.Key {
 	return match.ConsumerKey(c.secret, policy.Source{Kind: policy.SourceHeader, Name: "x-key"}, consumer)
 }
 
@@ -82,7 +83,7 @@ func TestRefusalsAreTold(t *testing.T) {
 			t.Errorf("policy %d decided by %s", r.Policy, got)
 		}
 		if r.Consumer != w.centre.keyOf(want) || policy.Reasons[r.Reason] != "quota" || r.Cost != 1 || r.Left != 0 || r.Limit != r.Policy ||
-			r.Retry < quota.Minute || r.Ago > quota.Second || string(r.Shown) != shown || r.Bucket == [16]byte{} {
+			r.Retry < quota.Minute || r.Ago > quota.Second || string(r.Shown) != shown || r.Bucket == (keyhash.Key{}) {
 			t.Errorf("%+v", r)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/envoytest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -51,7 +52,7 @@ func (c *centre) handleQuestion(call *envoytest.Call) {
 func (c *centre) say(value, tier string, special wire.Special) {
 	key := match.ConsumerKey(c.secret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, value)
 	if c.people == nil {
-		c.people = map[[16]byte]wire.Consumer{}
+		c.people = map[keyhash.Key]wire.Consumer{}
 	}
 	c.people[key] = wire.Consumer{Key: key, Tier: []byte(tier), Special: wire.AppendSpecial(nil, special)}
 	c.revision++

@@ -30,6 +30,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -79,14 +80,14 @@ func (b *breakable) EnforcementRevision(ctx context.Context) (uint64, error) {
 	return b.Store.EnforcementRevision(ctx)
 }
 
-func (b *breakable) Adjust(ctx context.Context, bucket [16]byte, ask lease.Ask, c lease.Change, e audit.Entry) (lease.Holding, error) {
+func (b *breakable) Adjust(ctx context.Context, bucket keyhash.Key, ask lease.Ask, c lease.Change, e audit.Entry) (lease.Holding, error) {
 	if err := b.check(); err != nil {
 		return lease.Holding{}, err
 	}
 	return b.Store.Adjust(ctx, bucket, ask, c, e)
 }
 
-func (b *breakable) Consumers(ctx context.Context, keys []consumers.Key) ([]consumers.Record, consumers.State, error) {
+func (b *breakable) Consumers(ctx context.Context, keys []keyhash.Key) ([]consumers.Record, consumers.State, error) {
 	if err := b.check(); err != nil {
 		return nil, consumers.State{}, err
 	}
@@ -480,7 +481,7 @@ func TestSnapshotAndLeases(t *testing.T) {
 	p.do(call{"envoy", "GET", poll + "1&applied=1", nil, ""}) // It says nothing of the state.
 	p.do(call{"envoy", "GET", "/node/v1/snapshot?node=e2&refused=1&reason=no%0Away", nil, ""})
 
-	request := wire.LeaseRequest{Seq: 3, Version: 1, Items: []wire.LeaseItem{{Bucket: [16]byte{1}, Waiting: 7, Cost: 1}, {Limit: 5, Waiting: 1, Cost: 1}}}
+	request := wire.LeaseRequest{Seq: 3, Version: 1, Items: []wire.LeaseItem{{Bucket: keyhash.Key{1}, Waiting: 7, Cost: 1}, {Limit: 5, Waiting: 1, Cost: 1}}}
 	w = p.do(call{"envoy", "POST", "/node/v1/leases", nil, string(wire.AppendLeaseRequest(nil, request))})
 	var reply wire.LeaseReply
 	if err := wire.DecodeLeaseReply(w.Body.Bytes(), &reply); err != nil || w.Code != 200 || w.Header().Get("Content-Type") != wire.ContentType {

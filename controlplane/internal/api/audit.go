@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -10,14 +9,14 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
-	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
 // What audit entries call the things that are changed.
 const policySetResource = "policyset"
 
-func policyResource(name string) string         { return "policies/" + name }
-func consumerResource(key consumers.Key) string { return "consumers/" + hex.EncodeToString(key[:]) }
+func policyResource(name string) string       { return "policies/" + name }
+func consumerResource(key keyhash.Key) string { return "consumers/" + key.String() }
 
 // entry is what a request says of the change that it makes, to be kept by the store together with that.
 func entry(ctx context.Context, action, resource string) audit.Entry {

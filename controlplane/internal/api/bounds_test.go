@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -180,7 +181,7 @@ func TestAHostileNode(t *testing.T) {
 		return reply
 	}
 	item := func(bucket byte, waiting, keep int64) wire.LeaseItem {
-		return wire.LeaseItem{Bucket: [16]byte{bucket}, Waiting: waiting, Cost: 1, Keep: keep}
+		return wire.LeaseItem{Bucket: keyhash.Key{bucket}, Waiting: waiting, Cost: 1, Keep: keep}
 	}
 	honest := func(bucket byte, want int64) {
 		t.Helper()

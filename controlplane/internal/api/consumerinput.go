@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +12,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -24,7 +24,7 @@ func invalidConsumer(problems policy.Problems) error {
 
 // batch reads what many consumers are to have. Only who cannot be told at all for want of a policy set or the store is an error.
 func (s *server) batch(items []gen.ConsumerItem, by string) (writes []consumers.Write, problems policy.Problems, err error) {
-	first := make(map[consumers.Key]int, len(items))
+	first := make(map[keyhash.Key]int, len(items))
 	for i, it := range items {
 		at := fmt.Sprintf("consumers[%d].", i)
 		p, err := s.person(it.ID, it.Source)
@@ -158,9 +158,9 @@ func (in *input) override(path string, o gen.Override, before []gen.Override) co
 }
 
 // consumerAnswer is a record as clients see it.
-func consumerAnswer(key consumers.Key, r consumers.Record) gen.Consumer {
+func consumerAnswer(key keyhash.Key, r consumers.Record) gen.Consumer {
 	c := gen.Consumer{
-		Key: hex.EncodeToString(key[:]), Tier: r.Tier, Updated: r.Updated, By: r.By,
+		Key: key.String(), Tier: r.Tier, Updated: r.Updated, By: r.By,
 		Banned: markAnswer(r.Banned), Bypass: markAnswer(r.Bypass),
 	}
 	for _, o := range r.Overrides {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -64,8 +65,8 @@ func TestAConsumerHasMoreThanATier(t *testing.T) {
 	}
 	p.problem(p.do(call{who: "ed", method: "PUT", path: "/v1/consumers/alice?dry_run=true", header: map[string]string{"If-Match": `"7"`}, body: body}), 412, "changed-meanwhile")
 	// Nodes that read the new format are told of it all; those built before of the tier.
-	key := match.ConsumerKey([16]byte{1}, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
-	question := string(wire.AppendQuestion(nil, [][16]byte{key}))
+	key := match.ConsumerKey(keyhash.Key{1}, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
+	question := string(wire.AppendQuestion(nil, []keyhash.Key{key}))
 	for path, special := range map[string]bool{"/node/v1/consumers?format=2": true, "/node/v1/consumers": false} {
 		var m wire.Consumers
 		w := p.do(call{who: "envoy", method: "POST", path: path, body: question})

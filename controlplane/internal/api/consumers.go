@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"net/http"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -20,7 +20,7 @@ import (
 type person struct {
 	set    *policies.Compiled
 	source string
-	key    consumers.Key
+	key    keyhash.Key
 }
 
 var errNoConsumers = &failure{status: http.StatusConflict, kind: "no-consumers",
@@ -150,7 +150,7 @@ func (s *server) PutConsumer(ctx context.Context, r gen.PutConsumerRequestObject
 	if err != nil {
 		return nil, storeFailure(err)
 	}
-	s.config.Log.Info("consumer changed", "id", who.id, "source", p.source, "consumer", hex.EncodeToString(p.key[:]), "tier", record.Tier,
+	s.config.Log.Info("consumer changed", "id", who.id, "source", p.source, "consumer", p.key.String(), "tier", record.Tier,
 		"overrides", len(record.Overrides), "banned", record.Banned != nil, "bypass", record.Bypass != nil, "author", record.By)
 	return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: p.answer(record, true)}, nil
 }
@@ -205,7 +205,7 @@ func (s *server) DeleteConsumer(ctx context.Context, r gen.DeleteConsumerRequest
 		return nil, storeFailure(err)
 	}
 	who := callerOf(ctx)
-	s.config.Log.Info("consumer forgotten", "id", who.id, "source", p.source, "consumer", hex.EncodeToString(p.key[:]), "author", who.name)
+	s.config.Log.Info("consumer forgotten", "id", who.id, "source", p.source, "consumer", p.key.String(), "author", who.name)
 	return gen.DeleteConsumer204Response{}, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -49,9 +50,9 @@ func TestConsumers(t *testing.T) {
 	}
 	p.problem(p.do(put(`"0"`, "free")), 412, "changed-meanwhile")
 	// The node asks by the same hash.
-	key := match.ConsumerKey([16]byte{1}, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "al/i%ceä")
-	other := match.ConsumerKey([16]byte{1}, policy.Source{Kind: policy.SourceJWT, Name: "sub"}, "al/i%ceä")
-	w = p.do(call{who: "envoy", method: "POST", path: "/node/v1/consumers", body: string(wire.AppendQuestion(nil, [][16]byte{key, other}))})
+	key := match.ConsumerKey(keyhash.Key{1}, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "al/i%ceä")
+	other := match.ConsumerKey(keyhash.Key{1}, policy.Source{Kind: policy.SourceJWT, Name: "sub"}, "al/i%ceä")
+	w = p.do(call{who: "envoy", method: "POST", path: "/node/v1/consumers", body: string(wire.AppendQuestion(nil, []keyhash.Key{key, other}))})
 	var m wire.Consumers
 	if err := wire.DecodeConsumers(w.Body.Bytes(), &m); w.Code != 200 || err != nil || len(m.Items) != 2 || string(m.Items[0].Tier) != "premium" || len(m.Items[1].Tier) != 0 {
 		t.Errorf("%d %v %+v", w.Code, err, m)

@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"math"
 	"net/http"
@@ -11,10 +9,9 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
-	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
-	"github.com/weir-proxy/weir/controlplane/internal/keyhash"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -65,7 +62,7 @@ func (s *server) ListDecisions(ctx context.Context, r gen.ListDecisionsRequestOb
 }
 
 // caller adds to a query whose refusals are meant, and returns the consumer if it is about one.
-func (s *server) caller(q *decisions.Query, params gen.ListDecisionsParams) (person *consumers.Key, err error) {
+func (s *server) caller(q *decisions.Query, params gen.ListDecisionsParams) (person *keyhash.Key, err error) {
 	if params.Consumer != "" {
 		p, err := s.person(params.Consumer, params.Source)
 		if err != nil {
@@ -85,7 +82,7 @@ func (s *server) caller(q *decisions.Query, params gen.ListDecisionsParams) (per
 	}
 	q.Buckets = []string{}
 	for _, bucket := range k.buckets() {
-		q.Buckets = append(q.Buckets, hex.EncodeToString(bucket[:]))
+		q.Buckets = append(q.Buckets, bucket.String())
 	}
 	if person == nil {
 		person = k.person
@@ -97,7 +94,7 @@ func (s *server) caller(q *decisions.Query, params gen.ListDecisionsParams) (per
 func (s *server) ownLimits(ctx context.Context, list []decisions.Decision) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	var keys []consumers.Key
+	var keys []keyhash.Key
 	for i := range list {
 		if key, err := keyhash.Parse(list[i].Consumer); err == nil {
 			keys = append(keys, key)
@@ -129,7 +126,7 @@ func (s *server) ownLimits(ctx context.Context, list []decisions.Decision) {
 }
 
 // levels fills in what the buckets of a consumer's refusals hold now, as far as the centre knows. Asking for nothing changes nothing.
-func (s *server) levels(ctx context.Context, list []decisions.Decision, person *consumers.Key) {
+func (s *server) levels(ctx context.Context, list []decisions.Decision, person *keyhash.Key) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	asked := map[string]*decisions.Level{}
@@ -146,7 +143,7 @@ func (s *server) levels(ctx context.Context, list []decisions.Decision, person *
 
 // level is what the bucket of a refusal holds now, nil if the centre does not know: of policies that are local or optimistic, and
 // while the store is away.
-func (s *server) level(ctx context.Context, d *decisions.Decision, person *consumers.Key) *decisions.Level {
+func (s *server) level(ctx context.Context, d *decisions.Decision, person *keyhash.Key) *decisions.Level {
 	set, err := s.config.Policies.At(ctx, d.Version)
 	key, damaged := keyhash.Parse(d.Key)
 	if err != nil || damaged != nil {
@@ -164,7 +161,7 @@ func (s *server) level(ctx context.Context, d *decisions.Decision, person *consu
 	if p.ByConsumer() && person != nil {
 		place := set.PlaceOf(d.LimitIndex)
 		item.Place = uint8(place + 1)
-		item.Consumer = [2]uint64{binary.LittleEndian.Uint64(person[:8]), binary.LittleEndian.Uint64(person[8:])}
+		item.Consumer = *person
 		if own, _, err := s.config.Leases.Own(ctx, p, person, nil, false); err == nil && place < len(own) {
 			limit = own[place]
 		}

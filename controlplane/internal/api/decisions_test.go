@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -31,11 +32,11 @@ func (p *plane) told() string {
 		p.t.Fatal(err)
 	}
 	alice := match.ConsumerKey(secret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
-	who := wire.Caller{Bucket: [16]byte{1}, Who: wire.Who{Consumer: alice, Shown: append([]byte{0, 2}, "/x"...)}, Count: 3}
+	who := wire.Caller{Bucket: keyhash.Key{1}, Who: wire.Who{Consumer: alice, Shown: append([]byte{0, 2}, "/x"...)}, Count: 3}
 	return string(wire.AppendDecisions(nil, &wire.Decisions{Node: []byte("envoy-1"), Version: 1,
 		Counts:   []wire.RefusedCount{{Refused: 3}},
 		Refusals: []wire.Refusal{{Caller: who, Source: 3, Cost: 1, Retry: 6 * quota.Second}},
-		Callers:  []wire.Caller{{Bucket: [16]byte{2}, Count: 32, Over: 16}},
+		Callers:  []wire.Caller{{Bucket: keyhash.Key{2}, Count: 32, Over: 16}},
 	}))
 }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -470,7 +471,7 @@ func TestEveryOperationRefusesInItsWords(t *testing.T) {
 	bare.problem(bare.do(call{"ed", "DELETE", "/v1/consumers/alice", match("", ""), ""}), 409, "no-consumers")
 	bare.problem(bare.do(call{"ed", "POST", "/v1/consumers", match("", ""), batch}), 409, "no-consumers")
 
-	question := string(wire.AppendQuestion(nil, [][16]byte{{1}}))
+	question := string(wire.AppendQuestion(nil, []keyhash.Key{{1}}))
 	p.store.mode.Store("away")
 	for _, c := range []call{
 		{"eyes", "GET", "/v1/consumers", nil, ""},

@@ -2,18 +2,17 @@ package api
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"net/http"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
-	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -26,7 +25,7 @@ type bucketKey struct {
 	policy    *policy.Policy
 	partition match.Partition
 	// person is the consumer whose key it is; nil if the partition does not go by consumers.
-	person *consumers.Key
+	person *keyhash.Key
 	// hash is the key as it is known.
 	hash string
 }
@@ -55,16 +54,16 @@ func (s *server) key(name string, params gen.GetKeyParams) (k bucketKey, err err
 	}
 	k = bucketKey{by: current, policy: p, partition: match.NewPartition(secret, p, values), person: personOf(secret, p, values)}
 	hash := k.partition.Key()
-	k.hash = hex.EncodeToString(hash[:])
+	k.hash = hash.String()
 	return k, nil
 }
 
 // personOf is the consumer among the values of a partition, nil if there is none.
-func personOf(secret [16]byte, p *policy.Policy, values []match.Value) *consumers.Key {
+func personOf(secret [16]byte, p *policy.Policy, values []match.Value) *keyhash.Key {
 	for i, part := range p.Partition {
 		if v := values[i]; part.Kind == policy.PartConsumer && !v.Absent {
 			key := match.ConsumerKey(secret, v.Source, string(v.Text))
-			return (*consumers.Key)(&key)
+			return (*keyhash.Key)(&key)
 		}
 	}
 	return nil
@@ -102,7 +101,7 @@ func (s *server) places(ctx context.Context, k bucketKey) (all []place, err erro
 }
 
 // buckets are the hashes of all that requests with the key may spend from: of each tier and limit, enforced or in shadow.
-func (k bucketKey) buckets() (all [][16]byte) {
+func (k bucketKey) buckets() (all []keyhash.Key) {
 	add := func(tier string, limits []policy.Limit) {
 		for n := range limits {
 			all = append(all, k.partition.Bucket(tier, n, false), k.partition.Bucket(tier, n, true))
@@ -131,7 +130,7 @@ func (s *server) adjust(ctx context.Context, k bucketKey, c lease.Change, e audi
 	if err != nil {
 		return answer, err
 	}
-	var changed [][16]byte
+	var changed []keyhash.Key
 	for _, at := range places {
 		held, err := s.adjustOne(ctx, at.Key, c, e)
 		if err != nil {
@@ -212,7 +211,7 @@ func (s *server) resetNodes(ctx context.Context, k bucketKey, e audit.Entry) (an
 	if err != nil {
 		return answer, err
 	}
-	var buckets [][16]byte
+	var buckets []keyhash.Key
 	for _, at := range places {
 		buckets = append(buckets, at.Bucket)
 	}

@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -48,7 +48,7 @@ func withKeysPlane(t *testing.T) *plane {
 const alice = "?partition=consumer:al/i+ce&partition=method:GET&source=header:x-api-key"
 
 // spend has a node take tokens of the first of a key's buckets.
-func (p *plane) spend(t *testing.T, bucket [16]byte, limit uint32, tokens int64) {
+func (p *plane) spend(t *testing.T, bucket keyhash.Key, limit uint32, tokens int64) {
 	t.Helper()
 	request := wire.LeaseRequest{Node: "n", Boot: 1, Seq: 1, Version: 1, Items: []wire.LeaseItem{{Bucket: bucket, Limit: limit, Waiting: tokens, Cost: 1}}}
 	w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/leases", body: string(wire.AppendLeaseRequest(nil, request))})
@@ -106,8 +106,8 @@ func TestConsumersByTheirAddress(t *testing.T) {
 	if w := p.do(ban); w.Code != 200 {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	person := match.ConsumerKey([16]byte{1}, policy.Source{Kind: policy.SourceClientIP}, "\x0a\x00\x00\x01")
-	w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/consumers?format=2", body: string(wire.AppendQuestion(nil, [][16]byte{person}))})
+	person := match.ConsumerKey(keyhash.Key{1}, policy.Source{Kind: policy.SourceClientIP}, "\x0a\x00\x00\x01")
+	w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/consumers?format=2", body: string(wire.AppendQuestion(nil, []keyhash.Key{person}))})
 	var m wire.Consumers
 	if err := wire.DecodeConsumers(w.Body.Bytes(), &m); err != nil || len(m.Items) != 1 || len(m.Items[0].Special) == 0 {
 		t.Errorf("a node hears of no ban: %v %+v", err, m)
@@ -140,7 +140,7 @@ policies:
 		t.Fatal(err)
 	}
 	person := match.ConsumerKey(secret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
-	bucketOf := func(path string) [16]byte { // Nodes are told of what a reset has freed.
+	bucketOf := func(path string) keyhash.Key { // Nodes are told of what a reset has freed.
 		t.Helper()
 		p.key(t, call{"ed", "POST", path, nil, `{"reason": "to begin with"}`})
 		var m wire.Enforcement
@@ -161,7 +161,7 @@ policies:
 	}
 	const own = "/v1/keys/api?partition=consumer:alice"
 	spend(wire.LeaseItem{Bucket: bucketOf("/v1/keys/api/reset?partition=consumer:alice"), Waiting: 20, Place: 1,
-		Consumer: [2]uint64{binary.LittleEndian.Uint64(person[:8]), binary.LittleEndian.Uint64(person[8:])}})
+		Consumer: keyhash.Key(person)})
 	spend(wire.LeaseItem{Bucket: bucketOf("/v1/keys/all/reset"), Limit: 1, Waiting: 3})
 	for path, want := range map[string][2]int64{own: {500, 480}, "/v1/keys/api?partition=consumer:bob": {10, 10}, "/v1/keys/all": {10, 7}} {
 		got := p.key(t, call{who: "eyes", method: "GET", path: path})

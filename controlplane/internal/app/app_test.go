@@ -19,6 +19,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/app"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 	"github.com/weir-proxy/weir/test/redistest"
 )
@@ -153,7 +154,7 @@ func (p *plane) poll(after uint64) <-chan answer {
 
 // grant asks for tokens of a bucket. It is false if the store did not answer in the time that a lease request has, as a busy machine makes
 // it happen: nobody knows then whether they were granted.
-func (p *plane) grant(version uint64, bucket [16]byte, waiting int64, header ...string) (wire.LeaseAnswer, bool) {
+func (p *plane) grant(version uint64, bucket keyhash.Key, waiting int64, header ...string) (wire.LeaseAnswer, bool) {
 	p.t.Helper()
 	request := wire.LeaseRequest{Node: "n", Seq: 1, Version: version, Items: []wire.LeaseItem{{Bucket: bucket, Waiting: waiting, Cost: 1}}}
 	a := p.do("POST", "/node/v1/leases", wire.AppendLeaseRequest(nil, request), header...)
@@ -168,9 +169,9 @@ func (p *plane) grant(version uint64, bucket [16]byte, waiting int64, header ...
 }
 
 // answered makes an experiment with one bucket after the other until the store has answered all that it asks, which it reports.
-func answered(t *testing.T, experiment func(bucket [16]byte) bool) {
+func answered(t *testing.T, experiment func(bucket keyhash.Key) bool) {
 	t.Helper()
-	bucket := [16]byte{}
+	bucket := keyhash.Key{}
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		binary.LittleEndian.PutUint64(bucket[:], binary.LittleEndian.Uint64(bucket[:])+1)
 		if experiment(bucket) {
@@ -197,13 +198,13 @@ func TestRestartOnTheEmbeddedStore(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir, "")
 	version := p.put(100)
-	if g, _ := p.grant(version, [16]byte{1}, 70); g.Waiting != 70 {
+	if g, _ := p.grant(version, keyhash.Key{1}, 70); g.Waiting != 70 {
 		t.Fatalf("granted %+v", g)
 	}
 	before := <-p.poll(0)
 	p.stop()
 	p = start(t, dir, "")
-	if g, _ := p.grant(version, [16]byte{1}, 70); g.Waiting != 30 {
+	if g, _ := p.grant(version, keyhash.Key{1}, 70); g.Waiting != 30 {
 		t.Errorf("after a restart granted %+v", g)
 	}
 	if after := <-p.poll(0); !bytes.Equal(after.body, before.body) {
@@ -270,7 +271,7 @@ func TestTwoReplicas(t *testing.T) {
 		expect(t, waiting, version, time.Second)
 		expect(t, one.poll(uint64(round)), version, time.Second)
 	}
-	answered(t, func(bucket [16]byte) bool {
+	answered(t, func(bucket keyhash.Key) bool {
 		first, ok := one.grant(2, bucket, 120)
 		second, also := two.grant(2, bucket, 120)
 		if ok && also && (first.Waiting != 120 || second.Waiting != 80) {
@@ -315,7 +316,7 @@ func TestRedisLosesEverything(t *testing.T) {
 	p.put(50)
 	version := p.put(100)
 	before := <-p.poll(0)
-	answered(t, func(bucket [16]byte) bool {
+	answered(t, func(bucket keyhash.Key) bool {
 		g, ok := p.grant(version, bucket, 100)
 		if ok && g.Waiting != 100 {
 			t.Fatalf("granted %+v", g)
@@ -340,7 +341,7 @@ func TestRedisLosesEverything(t *testing.T) {
 	if after := <-p.poll(0); !bytes.Equal(after.body, before.body) {
 		t.Error("after the loss the snapshot is another")
 	}
-	answered(t, func(bucket [16]byte) bool { // The breaker lets one request in each rest find out.
+	answered(t, func(bucket keyhash.Key) bool { // The breaker lets one request in each rest find out.
 		g, ok := p.grant(version, bucket, 100)
 		if ok && g.Waiting != 40 { // The share that was asked for.
 			t.Errorf("after the loss granted %+v of 100, want 40", g)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/test/otlptest"
 	"github.com/weir-proxy/weir/test/redistest"
 )
@@ -33,7 +34,7 @@ func TestRequestsAreTraced(t *testing.T) {
 	if a := p.do("PUT", "/v1/consumers/a-key-that-nobody-may-see", []byte(`{"tier":"gold"}`), append(parent, "If-Match", "*")...); a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
-	answered(t, func(bucket [16]byte) bool {
+	answered(t, func(bucket keyhash.Key) bool {
 		_, ok := p.grant(1, bucket, 1, parent...)
 		return ok
 	})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -44,12 +45,9 @@ func (e *AwayError) Error() string {
 // Unwrap is the cause.
 func (e *AwayError) Unwrap() error { return e.Cause }
 
-// Key is a consumer's match.ConsumerKey.
-type Key = [16]byte
-
 // Write is a change of one consumer.
 type Write struct {
-	Key Key
+	Key keyhash.Key
 	// Expected is the revision of the record that is replaced, 0 for none; Any replaces whatever there is.
 	Expected uint64
 	Any      bool
@@ -69,13 +67,13 @@ type Changes struct {
 // Change says that a consumer has changed, and its record now, the zero one for none.
 type Change struct {
 	Revision uint64
-	Key      Key
+	Key      keyhash.Key
 	Record   Record
 }
 
 // Listed is a record in a list.
 type Listed struct {
-	Key Key
+	Key keyhash.Key
 	Record
 }
 
@@ -112,7 +110,7 @@ type Log struct {
 // asked.
 type Store interface {
 	// Consumers returns the records of keys, the zero Record where there is none, and the Revision and Turn of that very moment.
-	Consumers(ctx context.Context, keys []Key) ([]Record, State, error)
+	Consumers(ctx context.Context, keys []keyhash.Key) ([]Record, State, error)
 	// WriteConsumers makes changes, at least one, with their entry, and returns their revision. ErrConflict, or ErrNotFound if there
 	// is nothing to forget.
 	WriteConsumers(ctx context.Context, c Changes) (uint64, error)
@@ -139,9 +137,9 @@ type Service struct {
 	log     Log
 	changed chan struct{} // closed when log changes
 	// bans are those that a node must know that has missed changes: at most wire.MaxConsumers.
-	bans map[Key]Record
+	bans map[keyhash.Key]Record
 	// remembered are records as they were read, of which no change since is missing.
-	remembered map[Key]Record
+	remembered map[keyhash.Key]Record
 	// since is the revision at which the store had back what it lost: who knows less may know what is no longer so.
 	since uint64
 	// answers is since when the store has answered without a break; zero while it does not.
@@ -166,7 +164,7 @@ type Config struct {
 func New(c Config) *Service {
 	s := &Service{
 		store: c.Store, now: c.Now, logger: c.Log, lost: c.Lost,
-		changed: make(chan struct{}), bans: map[Key]Record{}, remembered: map[Key]Record{},
+		changed: make(chan struct{}), bans: map[keyhash.Key]Record{}, remembered: map[keyhash.Key]Record{},
 	}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
@@ -178,8 +176,8 @@ func New(c Config) *Service {
 }
 
 // Get returns what is in force of a consumer. ErrNotFound, or the store's error.
-func (s *Service) Get(ctx context.Context, key Key) (Record, error) {
-	records, _, err := s.store.Consumers(ctx, []Key{key})
+func (s *Service) Get(ctx context.Context, key keyhash.Key) (Record, error) {
+	records, _, err := s.store.Consumers(ctx, []keyhash.Key{key})
 	if err != nil {
 		return Record{}, err
 	}
@@ -235,7 +233,7 @@ func (s *Service) Write(ctx context.Context, c Changes) (uint64, error) {
 }
 
 // Ask answers a node's question.
-func (s *Service) Ask(ctx context.Context, keys []Key) (wire.Consumers, error) {
+func (s *Service) Ask(ctx context.Context, keys []keyhash.Key) (wire.Consumers, error) {
 	records, state, err := s.store.Consumers(ctx, keys)
 	s.mu.Lock()
 	m := wire.Consumers{Format: wire.ConsumersFormat, Revision: state.Revision, Turn: s.log.Turn, Special: s.log.Special, Complete: true}
@@ -247,6 +245,6 @@ func (s *Service) Ask(ctx context.Context, keys []Key) (wire.Consumers, error) {
 }
 
 // told is what nodes are told of a consumer.
-func (s *Service) told(key Key, r *Record) wire.Consumer {
+func (s *Service) told(key keyhash.Key, r *Record) wire.Consumer {
 	return wire.Consumer{Key: key, Tier: []byte(r.Tier), Special: wire.AppendSpecial(nil, r.Special(s.now()))}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
 // scripted is a store that has one log.
@@ -32,7 +33,7 @@ func (s *scripted) BannedConsumers(context.Context, int) ([]consumers.Listed, er
 
 func TestAfter(t *testing.T) {
 	change := func(revision uint64, tier string) consumers.Change {
-		return consumers.Change{Revision: revision, Key: consumers.Key{byte(revision)}, Record: consumers.Record{Tier: tier}}
+		return consumers.Change{Revision: revision, Key: keyhash.Key{byte(revision)}, Record: consumers.Record{Tier: tier}}
 	}
 	whole := consumers.Log{State: consumers.State{Revision: 12}, Floor: 9, Whole: true, Changes: []consumers.Change{change(10, "a"), change(12, "")}}
 	trimmed := consumers.Log{State: consumers.State{Revision: 12}, Floor: 10, Changes: []consumers.Change{change(11, "b"), change(12, "")}}

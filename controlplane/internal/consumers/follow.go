@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -67,9 +68,9 @@ func (s *Service) take(ctx context.Context, log Log, after uint64, gap bool) (er
 	return nil
 }
 
-func (s *Service) loadBans(ctx context.Context) (map[Key]Record, error) {
+func (s *Service) loadBans(ctx context.Context) (map[keyhash.Key]Record, error) {
 	list, err := s.store.BannedConsumers(ctx, wire.MaxConsumers)
-	bans := make(map[Key]Record, len(list))
+	bans := make(map[keyhash.Key]Record, len(list))
 	for _, one := range list {
 		bans[one.Key] = one.Record
 	}
@@ -77,11 +78,11 @@ func (s *Service) loadBans(ctx context.Context) (map[Key]Record, error) {
 }
 
 // advance takes in a log of the changes after a revision.
-func (s *Service) advance(log Log, after uint64, gap bool, bans map[Key]Record) {
+func (s *Service) advance(log Log, after uint64, gap bool, bans map[keyhash.Key]Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.bans = bans
-	again := make(map[Key]bool, len(log.Changes))
+	again := make(map[keyhash.Key]bool, len(log.Changes))
 	for _, c := range log.Changes {
 		again[c.Key] = true
 		delete(s.remembered, c.Key)
@@ -149,9 +150,9 @@ type Knowledge struct {
 }
 
 // Known returns what is known of consumers. It asks the store only about those of whom it has not been asked lately.
-func (s *Service) Known(ctx context.Context, keys []Key) (map[Key]Knowledge, error) {
-	known := make(map[Key]Knowledge, len(keys))
-	var missing []Key
+func (s *Service) Known(ctx context.Context, keys []keyhash.Key) (map[keyhash.Key]Knowledge, error) {
+	known := make(map[keyhash.Key]Knowledge, len(keys))
+	var missing []keyhash.Key
 	s.mu.Lock()
 	turn := s.log.Turn
 	for _, key := range keys {

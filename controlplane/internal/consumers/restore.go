@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
 // restoredAtOnce bounds the changes that are given back in one step.
@@ -28,8 +29,8 @@ func (l Log) follows(held Log) bool {
 
 // missing are the changes and bans that are held and not in a store, nor overtaken there. Of a ban that was not changed lately its
 // record is the change.
-func missing(held Log, bans map[Key]Record, stored Log) (lost []Change) {
-	known := make(map[Key]uint64, len(stored.Changes))
+func missing(held Log, bans map[keyhash.Key]Record, stored Log) (lost []Change) {
+	known := make(map[keyhash.Key]uint64, len(stored.Changes))
 	for _, c := range stored.Changes {
 		known[c.Key] = c.Revision
 	}
@@ -39,7 +40,7 @@ func missing(held Log, bans map[Key]Record, stored Log) (lost []Change) {
 			lost = append(lost, c)
 		}
 	}
-	recent := make(map[Key]bool, len(held.Changes))
+	recent := make(map[keyhash.Key]bool, len(held.Changes))
 	for _, c := range held.Changes {
 		recent[c.Key] = true
 		add(c)
@@ -90,7 +91,7 @@ func (s *Service) regain(ctx context.Context, held Log, stored uint64) error {
 
 // giveBack stores changes that the store has lost, and returns how many records and how many bans those were.
 func (s *Service) giveBack(ctx context.Context, changes []Change) (given, bans int, err error) {
-	keys := make([]Key, len(changes))
+	keys := make([]keyhash.Key, len(changes))
 	for i := range changes {
 		keys[i] = changes[i].Key
 	}

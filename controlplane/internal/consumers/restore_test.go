@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
 // lossy is a store whose state a test takes away and changes behind the service's back.
 type lossy struct {
 	consumers.Store
-	records map[consumers.Key]consumers.Record
+	records map[keyhash.Key]consumers.Record
 	log     consumers.Log
 	entries []string
 	// conflict: the next write is too late.
@@ -40,7 +41,7 @@ func (l *lossy) BannedConsumers(context.Context, int) (banned []consumers.Listed
 	return banned, nil
 }
 
-func (l *lossy) Consumers(_ context.Context, keys []consumers.Key) (records []consumers.Record, state consumers.State, _ error) {
+func (l *lossy) Consumers(_ context.Context, keys []keyhash.Key) (records []consumers.Record, state consumers.State, _ error) {
 	for _, key := range keys {
 		records = append(records, l.records[key])
 	}
@@ -64,7 +65,7 @@ func (l *lossy) WriteConsumers(_ context.Context, c consumers.Changes) (uint64, 
 }
 
 // put makes a change; nil forgets the consumer.
-func (l *lossy) put(revision uint64, key consumers.Key, r *consumers.Record) {
+func (l *lossy) put(revision uint64, key keyhash.Key, r *consumers.Record) {
 	c := consumers.Change{Revision: revision, Key: key}
 	delete(l.records, key)
 	if r != nil {
@@ -82,12 +83,12 @@ func (l *lossy) put(revision uint64, key consumers.Key, r *consumers.Record) {
 }
 
 func newLossy() *lossy {
-	return &lossy{records: map[consumers.Key]consumers.Record{}, log: consumers.Log{Whole: true}}
+	return &lossy{records: map[keyhash.Key]consumers.Record{}, log: consumers.Log{Whole: true}}
 }
 
 // copied is the state to go back to.
 func (l *lossy) copied() func() {
-	records, log := map[consumers.Key]consumers.Record{}, l.log
+	records, log := map[keyhash.Key]consumers.Record{}, l.log
 	for key, r := range l.records {
 		records[key] = r
 	}
@@ -97,7 +98,7 @@ func (l *lossy) copied() func() {
 // What a replica gives back is what the store has lost and nothing else: what was changed there since is left as it is.
 func TestLostChangesComeBack(t *testing.T) {
 	banned, bypass := &consumers.Record{Banned: &consumers.Mark{}}, &consumers.Record{Bypass: &consumers.Mark{}}
-	key := func(n byte) consumers.Key { return consumers.Key{n} }
+	key := func(n byte) keyhash.Key { return keyhash.Key{n} }
 	for name, c := range map[string]struct {
 		// since is what happens at the store after it went back and before the replica looks.
 		since func(l *lossy)

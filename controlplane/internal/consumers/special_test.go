@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -83,11 +84,11 @@ func TestWhatHasEnded(t *testing.T) {
 type peopled struct {
 	scripted
 	state   consumers.State
-	records map[consumers.Key]consumers.Record
+	records map[keyhash.Key]consumers.Record
 	asked   int
 }
 
-func (p *peopled) Consumers(_ context.Context, keys []consumers.Key) ([]consumers.Record, consumers.State, error) {
+func (p *peopled) Consumers(_ context.Context, keys []keyhash.Key) ([]consumers.Record, consumers.State, error) {
 	var found []consumers.Record
 	for _, key := range keys {
 		p.asked++
@@ -107,14 +108,14 @@ func (p *peopled) set(revision, turn uint64, changes ...consumers.Change) {
 
 // What is remembered is as true as what the store says, and counts as of the turn at which it is so.
 func TestKnown(t *testing.T) {
-	one, two := consumers.Key{1}, consumers.Key{2}
-	p := &peopled{records: map[consumers.Key]consumers.Record{one: {Tier: "x", Revision: 1}}}
+	one, two := keyhash.Key{1}, keyhash.Key{2}
+	p := &peopled{records: map[keyhash.Key]consumers.Record{one: {Tier: "x", Revision: 1}}}
 	p.set(10, 3)
 	s := consumers.New(consumers.Config{Store: p, Now: func() time.Time { return now }})
 	know := func(want string, turn uint64, asked int) {
 		t.Helper()
 		before := p.asked
-		known, err := s.Known(t.Context(), []consumers.Key{one, two, one})
+		known, err := s.Known(t.Context(), []keyhash.Key{one, two, one})
 		if err != nil || known[one].Tier != want || known[one].Turn != turn || known[two].Revision != 0 || p.asked-before != asked {
 			t.Errorf("%+v after %d questions (%v), want %s at %d after %d", known, p.asked-before, err, want, turn, asked)
 		}
@@ -134,7 +135,7 @@ func TestKnown(t *testing.T) {
 	know("y", 4, 1)
 	// What is read while the log is behind counts as of the later turn, and is not remembered.
 	p.set(14, 5, consumers.Change{Revision: 14, Key: two, Record: consumers.Record{}})
-	if known, _ := s.Known(t.Context(), []consumers.Key{{3}}); known[consumers.Key{3}].Turn != 5 {
+	if known, _ := s.Known(t.Context(), []keyhash.Key{{3}}); known[keyhash.Key{3}].Turn != 5 {
 		t.Errorf("%+v", known)
 	}
 	// A gap in the log forgets everything.
@@ -145,14 +146,14 @@ func TestKnown(t *testing.T) {
 	}
 	know("y", 6, 2)
 	p.err = errors.New("away")
-	if _, err := s.Known(t.Context(), []consumers.Key{{9}}); err == nil {
+	if _, err := s.Known(t.Context(), []keyhash.Key{{9}}); err == nil {
 		t.Error("a store that is away is not noticed")
 	}
 }
 
 // A store that has lost its state starts with turns anew; those that have been seen are not undercut.
 func TestTurnsOnlyGrow(t *testing.T) {
-	p := &peopled{records: map[consumers.Key]consumers.Record{}}
+	p := &peopled{records: map[keyhash.Key]consumers.Record{}}
 	p.set(10, 30)
 	s := consumers.New(consumers.Config{Store: p, Now: func() time.Time { return now }})
 	if err := s.Refresh(t.Context()); err != nil {
@@ -167,8 +168,8 @@ func TestTurnsOnlyGrow(t *testing.T) {
 // A node that has missed changes hears of all bans that are in force, however they came to be known.
 func TestAfterTellsBans(t *testing.T) {
 	banned := consumers.Record{Banned: &consumers.Mark{}}
-	p := &peopled{records: map[consumers.Key]consumers.Record{}}
-	p.bans = []consumers.Listed{{Key: consumers.Key{1}, Record: banned}, {Key: consumers.Key{2}, Record: banned}}
+	p := &peopled{records: map[keyhash.Key]consumers.Record{}}
+	p.bans = []consumers.Listed{{Key: keyhash.Key{1}, Record: banned}, {Key: keyhash.Key{2}, Record: banned}}
 	p.set(100, 1)
 	p.log.Floor, p.log.Whole = 90, false
 	s := consumers.New(consumers.Config{Store: p, Now: func() time.Time { return now }})
@@ -195,7 +196,7 @@ func TestAfterTellsBans(t *testing.T) {
 	}
 	told(1, 2)
 	p.bans = nil // Not asked for again: changes tell.
-	p.set(101, 2, consumers.Change{Revision: 101, Key: consumers.Key{3}, Record: banned}, consumers.Change{Revision: 101, Key: consumers.Key{1}})
+	p.set(101, 2, consumers.Change{Revision: 101, Key: keyhash.Key{3}, Record: banned}, consumers.Change{Revision: 101, Key: keyhash.Key{1}})
 	p.log.Whole = false
 	told(2, 3)
 	// One that was built before is told of tiers alone.

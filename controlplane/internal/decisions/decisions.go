@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -126,4 +127,4 @@ func Number(id string) (uint64, error) {
 }
 
 // hasConsumer says whether a node has told a consumer.
-func hasConsumer(c *wire.Caller) bool { return c.Consumer != [16]byte{} }
+func hasConsumer(c *wire.Caller) bool { return c.Consumer != (keyhash.Key{}) }

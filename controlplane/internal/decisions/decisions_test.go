@@ -13,6 +13,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 
@@ -124,7 +125,7 @@ func (w *world) find(s *decisions.Service, q decisions.Query, limit int) (list [
 }
 
 func refusal(bucket byte) wire.Refusal {
-	return wire.Refusal{Caller: wire.Caller{Policy: 1, Tier: 1, Bucket: [16]byte{bucket}, Who: wire.Who{Consumer: [16]byte{9, bucket}}, Count: 4, Over: 1},
+	return wire.Refusal{Caller: wire.Caller{Policy: 1, Tier: 1, Bucket: keyhash.Key{bucket}, Who: wire.Who{Consumer: keyhash.Key{9, bucket}}, Count: 4, Over: 1},
 		Limit: 1, Reason: 0, Source: 3, Cost: 2, Left: 1, Retry: 500 * quota.Millisecond, Ago: quota.Second}
 }
 
@@ -134,7 +135,7 @@ func TestRefusalsAreToldInWords(t *testing.T) {
 	r := refusal(1)
 	r.Shown = append([]byte{0, 4, 10, 1, 2, 3, 1, 5}, "ap\x1bp\xff"...)
 	limitless := refusal(2)
-	limitless.Policy, limitless.Tier, limitless.Limit, limitless.Retry, limitless.Reason, limitless.Consumer = 0, 0, 0, 0, 77, [16]byte{}
+	limitless.Policy, limitless.Tier, limitless.Limit, limitless.Retry, limitless.Reason, limitless.Consumer = 0, 0, 0, 0, 77, keyhash.Key{}
 	w.note(s, wire.Decisions{Refusals: []wire.Refusal{r, limitless}})
 	list, _, complete := w.find(s, decisions.Query{}, 10)
 	at, ends := w.now.Add(-time.Second), w.now.Add(-time.Second/2)
@@ -177,7 +178,7 @@ func TestRefusalsAreFoundByConsumerAndPolicy(t *testing.T) {
 		w.note(one, wire.Decisions{Refusals: []wire.Refusal{refusal(n)}})
 		w.now = w.now.Add(time.Second)
 	}
-	consumer := [16]byte{9, 7}
+	consumer := keyhash.Key{9, 7}
 	for query, want := range map[*decisions.Query]int{
 		{}: 30, {Consumer: &consumer}: 1, {Policy: "b"}: 30, {Policy: "a"}: 0, {Since: w.now.Add(-10500 * time.Millisecond)}: 9,
 	} {
@@ -277,7 +278,7 @@ func TestTopOverAllReplicas(t *testing.T) {
 	heavy.Count, heavy.Over, light.Count, light.Over = 100, 3, 10, 0
 	for range 3 {
 		w.note(one, wire.Decisions{Refusals: []wire.Refusal{light, heavy}, Counts: []wire.RefusedCount{{Policy: 1, Tier: 1, Refused: 120}}})
-		w.note(other, wire.Decisions{Refusals: []wire.Refusal{heavy}, Callers: []wire.Caller{{Policy: 0, Bucket: [16]byte{5}, Count: 160}},
+		w.note(other, wire.Decisions{Refusals: []wire.Refusal{heavy}, Callers: []wire.Caller{{Policy: 0, Bucket: keyhash.Key{5}, Count: 160}},
 			Counts: []wire.RefusedCount{{Policy: 1, Tier: 1, Refused: 100}}})
 		w.now = w.now.Add(6 * time.Second)
 	}

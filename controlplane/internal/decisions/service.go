@@ -2,11 +2,11 @@ package decisions
 
 import (
 	"context"
-	"encoding/hex"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -138,7 +138,7 @@ type Query struct {
 	// Before is an ID; what is older is wanted.
 	Before string
 	// Consumer is a ConsumerKey.
-	Consumer *[16]byte
+	Consumer *keyhash.Key
 	Policy   string
 	// Buckets are hashes in hexadecimal, of which a refusal has one; nil for any.
 	Buckets []string
@@ -146,7 +146,7 @@ type Query struct {
 }
 
 func (q Query) wants(d *Decision) bool {
-	return (q.Consumer == nil || d.Consumer == hex.EncodeToString(q.Consumer[:])) &&
+	return (q.Consumer == nil || d.Consumer == q.Consumer.String()) &&
 		(q.Policy == "" || d.Policy == q.Policy) && (q.Buckets == nil || slices.Contains(q.Buckets, d.Key))
 }
 

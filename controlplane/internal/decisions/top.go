@@ -2,7 +2,6 @@ package decisions
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"time"
 
@@ -111,7 +110,7 @@ func (t *tops) note(c *policies.Compiled, m *wire.Decisions, now time.Time) []by
 	}
 	add := func(s *Summary, who *wire.Caller) {
 		if own := who.Count - who.Over; own > 0 {
-			counter := s.Add(hex.EncodeToString(who.Bucket[:]), who.Count, who.Over)
+			counter := s.Add(who.Bucket.String(), who.Count, who.Over)
 			counter.About = about(c.Set, who)
 		}
 	}
@@ -145,7 +144,7 @@ func (t *tops) note(c *policies.Compiled, m *wire.Decisions, now time.Time) []by
 func about(set *policy.Set, who *wire.Caller) TopCaller {
 	var a TopCaller
 	if hasConsumer(who) {
-		a.Consumer = hex.EncodeToString(who.Consumer[:])
+		a.Consumer = who.Consumer.String()
 	}
 	a.Shown = shown(set, who.Shown)
 	return a

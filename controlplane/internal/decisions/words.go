@@ -1,7 +1,6 @@
 package decisions
 
 import (
-	"encoding/hex"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -23,14 +22,14 @@ func inWords(c *policies.Compiled, node string, r *wire.Refusal, now time.Time) 
 	d := Decision{
 		At: at, Node: clean(node), Version: c.Version.Number, LimitIndex: r.Limit, Policy: p.Name, Tier: tierOf(c.Set, r.Tier),
 		Limit: policies.LimitText(limit), From: "policy", Mode: p.Mode.String(), Source: name(policy.Sources[:], r.Source),
-		Reason: name(policy.Reasons[:], r.Reason), Key: hex.EncodeToString(r.Bucket[:]), Shown: shown(c.Set, r.Shown),
+		Reason: name(policy.Reasons[:], r.Reason), Key: r.Bucket.String(), Shown: shown(c.Set, r.Shown),
 		Cost: r.Cost, Left: r.Left, Count: max(r.Count-r.Over, 1),
 	}
 	if byTier {
 		d.From = "tier"
 	}
 	if hasConsumer(&r.Caller) {
-		d.Consumer = hex.EncodeToString(r.Consumer[:])
+		d.Consumer = r.Consumer.String()
 	}
 	if r.Retry > 0 {
 		ends := at.Add(time.Duration(r.Retry) * time.Microsecond)

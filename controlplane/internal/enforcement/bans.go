@@ -2,11 +2,11 @@ package enforcement
 
 import (
 	"context"
-	"encoding/hex"
 	"slices"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -82,11 +82,11 @@ func (s *Service) Banned(key string) *Ban {
 
 // Free has nodes forget what they know of buckets that were changed; Full: they are full now. An entry without an
 // action is not kept: the change has one of its own.
-func (s *Service) Free(ctx context.Context, buckets [][16]byte, full bool, entry audit.Entry) error {
+func (s *Service) Free(ctx context.Context, buckets []keyhash.Key, full bool, entry audit.Entry) error {
 	_, _, err := s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
 		list := slices.DeleteFunc(d.Freed.List, func(f Freed) bool { return stamp.Time.Sub(f.At) > freedFor })
 		for _, b := range buckets {
-			list = append(list, Freed{Bucket: hex.EncodeToString(b[:]), Revision: stamp.Revision, Full: full, At: stamp.Time})
+			list = append(list, Freed{Bucket: b.String(), Revision: stamp.Revision, Full: full, At: stamp.Time})
 		}
 		stamp.By = entry.By
 		d.Freed = FreedBuckets{Stamp: stamp, List: list[max(0, len(list)-wire.MaxFreed):]}

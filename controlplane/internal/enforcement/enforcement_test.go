@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -394,7 +395,7 @@ func TestBans(t *testing.T) {
 			t.Fatal(err)
 		}
 		m, news := one.message(0, false)
-		if !news || len(m.Bans) != 4 || m.Bans[0].Key != [16]byte{} || m.Bans[3].Key != [16]byte{15: 3} || m.Bans[2].Expires == 0 || m.Bans[1].Expires != 0 {
+		if !news || len(m.Bans) != 4 || m.Bans[0].Key != (keyhash.Key{}) || m.Bans[3].Key != (keyhash.Key{15: 3}) || m.Bans[2].Expires == 0 || m.Bans[1].Expires != 0 {
 			t.Errorf("%+v", m.Bans)
 		}
 		if b := one.Banned(key(2)); b == nil || b.Reason != "second" || b.By != "me" || one.Banned(key(7)) != nil {
@@ -438,7 +439,7 @@ func TestFreedBuckets(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *store, one, _ *replica) {
 		free := func(n byte, full bool) {
 			t.Helper()
-			if err := one.Free(t.Context(), [][16]byte{{n}}, full, audit.Entry{By: "me"}); err != nil {
+			if err := one.Free(t.Context(), []keyhash.Key{{n}}, full, audit.Entry{By: "me"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -446,13 +447,13 @@ func TestFreedBuckets(t *testing.T) {
 		time.Sleep(time.Minute)
 		free(2, true)
 		m, _ := one.message(0, false)
-		if len(m.Freed) != 2 || m.Freed[0].Bucket != [16]byte{1} || m.Freed[0].Full || !m.Freed[1].Full || m.Freed[1].Revision != m.Revision || m.Freed[0].Revision >= m.Revision {
+		if len(m.Freed) != 2 || m.Freed[0].Bucket != (keyhash.Key{1}) || m.Freed[0].Full || !m.Freed[1].Full || m.Freed[1].Revision != m.Revision || m.Freed[0].Revision >= m.Revision {
 			t.Errorf("%+v", m)
 		}
 		for range wire.MaxFreed {
 			free(3, true)
 		}
-		if m, _ = one.message(0, false); len(m.Freed) != wire.MaxFreed || m.Freed[0].Bucket != [16]byte{3} {
+		if m, _ = one.message(0, false); len(m.Freed) != wire.MaxFreed || m.Freed[0].Bucket != (keyhash.Key{3}) {
 			t.Errorf("%d are told", len(m.Freed))
 		}
 		time.Sleep(time.Hour)

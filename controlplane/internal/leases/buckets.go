@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -18,7 +19,7 @@ type Buckets interface {
 	// Adjust changes a bucket as lease.Ledger.Adjust does, or lease.WindowLedger.Adjust if the ask has Windows, at the store's own
 	// time, and keeps the entry together with the change. The zero Change looks: nothing is kept. ErrBusy, or the store could not be
 	// asked.
-	Adjust(ctx context.Context, bucket [16]byte, ask lease.Ask, c lease.Change, entry audit.Entry) (lease.Holding, error)
+	Adjust(ctx context.Context, bucket keyhash.Key, ask lease.Ask, c lease.Change, entry audit.Entry) (lease.Holding, error)
 }
 
 // Key is one bucket as an operator means it: that of the limit with the number Place among those that a Person, nil for nobody, has of
@@ -27,9 +28,9 @@ type Key struct {
 	By     *policies.Compiled
 	Policy *policy.Policy
 	Limits []policy.Limit
-	Person *[16]byte
+	Person *keyhash.Key
 	Place  int
-	Bucket [16]byte
+	Bucket keyhash.Key
 }
 
 // Adjust looks at a bucket, or changes it, by the figures that are in force. ErrStale: they are being replaced.

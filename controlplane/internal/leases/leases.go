@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -28,7 +29,7 @@ var ErrUnavailable = errors.New("the store of the counters does not answer")
 
 // Item is one bucket and what is asked of it.
 type Item struct {
-	Bucket [16]byte
+	Bucket keyhash.Key
 	Ask    lease.Ask
 	// Joined: this item and the next belong to one group, see Store.
 	Joined bool

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -25,8 +26,8 @@ type world struct {
 	current  uint64 // on this replica
 	stored   uint64 // in the store
 	draft    uint64 // rolled out to some of the nodes, 0 for none
-	ledgers  map[[16]byte]lease.Ledger
-	windows  map[[16]byte]lease.WindowLedger
+	ledgers  map[keyhash.Key]lease.Ledger
+	windows  map[keyhash.Key]lease.WindowLedger
 	asked    [][]leases.Item
 	storeErr error
 	setsErr  error
@@ -34,7 +35,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	return &world{t: t, sets: map[uint64]*policies.Compiled{}, ledgers: map[[16]byte]lease.Ledger{}, windows: map[[16]byte]lease.WindowLedger{}}
+	return &world{t: t, sets: map[uint64]*policies.Compiled{}, ledgers: map[keyhash.Key]lease.Ledger{}, windows: map[keyhash.Key]lease.WindowLedger{}}
 }
 
 // put makes a version known to the store; it becomes current on this replica if it refreshes.
@@ -117,7 +118,7 @@ const (
 )
 
 func item(bucket byte, index uint32, waiting, keep int64) wire.LeaseItem {
-	return wire.LeaseItem{Bucket: [16]byte{bucket}, Limit: index, Waiting: waiting, Cost: 1, Keep: keep}
+	return wire.LeaseItem{Bucket: keyhash.Key{bucket}, Limit: index, Waiting: waiting, Cost: 1, Keep: keep}
 }
 
 func (w *world) service() *leases.Service {
@@ -220,7 +221,7 @@ func TestGroups(t *testing.T) {
 	// One of a group is stale here: the whole group is asked for again.
 	w.put(2, "name: leased, partition: [], limit: {quota: 50, window: 1m}", strict)
 	newer := w.sets[2].Set.Policies[0].Limits[0].Params
-	w.ledgers[[16]byte{8}], _ = lease.Ledger{}.Grant(0, lease.Ask{Params: newer, Version: 2 << 24, Waiting: 10, Cost: 1, Nodes: 1})
+	w.ledgers[keyhash.Key{8}], _ = lease.Ledger{}.Grant(0, lease.Ask{Params: newer, Version: 2 << 24, Waiting: 10, Cost: 1, Nodes: 1})
 	w.asked = nil
 	got = w.ask(1, item(9, 1, 1, 0), joined(item(10, 1, 1, 0)), item(8, 0, 1, 0))
 	if states(got) != "1+0 1+0 1+0 " || len(w.asked) != 2 || len(w.asked[1]) != 2 || !w.asked[1][0].Joined {
@@ -233,7 +234,7 @@ func TestGreedyNode(t *testing.T) {
 	w := newWorld(t)
 	w.put(1, leased)
 	w.current = 1
-	greedy := wire.LeaseItem{Bucket: [16]byte{1}, Waiting: 1 << 20, Cost: 1 << 52, Keep: 1 << 52}
+	greedy := wire.LeaseItem{Bucket: keyhash.Key{1}, Waiting: 1 << 20, Cost: 1 << 52, Keep: 1 << 52}
 	if got := w.ask(1, greedy); states(got) != "0+17 " { // half of an even third
 		t.Errorf("granted %s", states(got))
 	}
@@ -291,7 +292,7 @@ func TestStaleIsRetriedOnce(t *testing.T) {
 	w.current = 1
 	w.put(2, "name: leased, partition: [], limit: {quota: 50, window: 1m}", strict)
 	newer := w.sets[2].Set.Policies[0].Limits[0].Params
-	w.ledgers[[16]byte{1}], _ = lease.Ledger{}.Grant(0, lease.Ask{Params: newer, Version: 2 << 24, Waiting: 10, Cost: 1, Nodes: 1})
+	w.ledgers[keyhash.Key{1}], _ = lease.Ledger{}.Grant(0, lease.Ask{Params: newer, Version: 2 << 24, Waiting: 10, Cost: 1, Nodes: 1})
 	if got := states(w.ask(1, item(1, 0, 60, 0), item(2, 1, 60, 0))); got != "40+0 60+0 " {
 		t.Errorf("answers %s", got)
 	}
@@ -383,7 +384,7 @@ func TestDoubtfulOutlastsEveryLedger(t *testing.T) {
 		l := w.sets[1].Set.Policies[0].Limits[0]
 		p := l.Params
 		ask := lease.Ask{
-			Params: p, Windows: l.WindowsOf([16]byte{9: 77}), Version: 1, Waiting: p.Burst / 2, Cost: 1, Deadline: lease.Deadline, Keep: p.Burst, Nodes: 1,
+			Params: p, Windows: l.WindowsOf(keyhash.Key{9: 77}), Version: 1, Waiting: p.Burst / 2, Cost: 1, Deadline: lease.Deadline, Keep: p.Burst, Nodes: 1,
 		}
 		for now := quota.Instant(3_900_000); now < 4_200_000; now += 777 {
 			last, until := quota.Instant(0), leases.DoubtfulUntil(now, ask)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -17,7 +18,7 @@ type Overrides interface {
 	// Turn is the highest known turn: it counts the changes of overrides.
 	Turn() uint64
 	// Known returns what is known of each consumer; an entry for an unknown consumer is empty.
-	Known(ctx context.Context, keys []consumers.Key) (map[consumers.Key]consumers.Knowledge, error)
+	Known(ctx context.Context, keys []keyhash.Key) (map[keyhash.Key]consumers.Knowledge, error)
 	// Refresh reads the newest state from the store, for Turn and Known.
 	Refresh(ctx context.Context) error
 }
@@ -31,11 +32,11 @@ func (s *Service) refreshPeople(ctx context.Context) error {
 
 // know looks up the consumers that items name. They may be kept by a part of the store that is away while the rest answers: then it
 // returns for how long. Any other error is the whole store's.
-func (s *Service) know(ctx context.Context, items []wire.LeaseItem) (known map[consumers.Key]consumers.Knowledge, away time.Duration, err error) {
-	var keys []consumers.Key
+func (s *Service) know(ctx context.Context, items []wire.LeaseItem) (known map[keyhash.Key]consumers.Knowledge, away time.Duration, err error) {
+	var keys []keyhash.Key
 	for i := range items {
 		if items[i].Place > 0 {
-			keys = append(keys, items[i].Person())
+			keys = append(keys, items[i].Consumer)
 		}
 	}
 	if len(keys) == 0 || s.config.Overrides == nil {
@@ -59,11 +60,11 @@ func unavailable(away time.Duration) wire.LeaseAnswer {
 // Own are the limits that somebody has under a policy, and the turn as of which that is known, to be added to the version of figures:
 // the given ones, the policy's, for all but consumers that have their own. Person is nil for nobody. The turn of who has none is 0
 // unless late: the bucket has turned out to have been somebody's who had.
-func (s *Service) Own(ctx context.Context, p *policy.Policy, person *consumers.Key, limits []policy.Limit, late bool) ([]policy.Limit, uint64, error) {
+func (s *Service) Own(ctx context.Context, p *policy.Policy, person *keyhash.Key, limits []policy.Limit, late bool) ([]policy.Limit, uint64, error) {
 	if s.config.Overrides == nil || person == nil || !p.ByConsumer() {
 		return limits, 0, nil
 	}
-	all, err := s.config.Overrides.Known(ctx, []consumers.Key{*person})
+	all, err := s.config.Overrides.Known(ctx, []keyhash.Key{*person})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -115,7 +116,7 @@ func (s *Service) resolve(it wire.LeaseItem, by terms, set *policies.Compiled) (
 	if it.Place == 0 {
 		return p, limit, 2 * min(it.Turn, s.config.Overrides.Turn()), ok
 	}
-	known, found := by.people[it.Person()]
+	known, found := by.people[it.Consumer]
 	if !found {
 		return p, limit, 0, false
 	}

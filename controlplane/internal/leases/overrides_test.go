@@ -2,7 +2,6 @@ package leases_test
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"slices"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -21,12 +21,12 @@ type people struct {
 	err          error
 }
 
-var alice = consumers.Key{1, 2, 3, 4, 5, 6, 7, 8, 9}
+var alice = keyhash.Key{1, 2, 3, 4, 5, 6, 7, 8, 9}
 
 func (p *people) Turn() uint64 { return p.held.Turn }
 
-func (p *people) Known(_ context.Context, keys []consumers.Key) (map[consumers.Key]consumers.Knowledge, error) {
-	known := map[consumers.Key]consumers.Knowledge{}
+func (p *people) Known(_ context.Context, keys []keyhash.Key) (map[keyhash.Key]consumers.Knowledge, error) {
+	known := map[keyhash.Key]consumers.Knowledge{}
 	for _, key := range keys {
 		if known[key] = (consumers.Knowledge{Turn: p.held.Turn}); key == alice {
 			known[key] = p.held
@@ -51,8 +51,8 @@ func own(turn uint64, name string, until time.Time, quotas ...int64) consumers.K
 	return k
 }
 
-func of(key consumers.Key, it wire.LeaseItem, place uint8) wire.LeaseItem {
-	it.Consumer = [2]uint64{binary.LittleEndian.Uint64(key[:8]), binary.LittleEndian.Uint64(key[8:])}
+func of(consumer keyhash.Key, it wire.LeaseItem, place uint8) wire.LeaseItem {
+	it.Consumer = consumer
 	it.Place = place + 1
 	return it
 }
@@ -109,7 +109,7 @@ func TestAnOverrideKeepsWhatWasUsed(t *testing.T) {
 	p.held = consumers.Knowledge{Turn: 3}
 	p.stored = p.held
 	w.mustGrant(0, p, ask, 0)
-	w.mustGrant(0, p, of(consumers.Key{9}, item(2, 0, 1000, 0), 0), 100)
+	w.mustGrant(0, p, of(keyhash.Key{9}, item(2, 0, 1000, 0), 0), 100)
 }
 
 // A node, or a replica, that does not know yet never takes a bucket back to the figures of before: that would mint tokens.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -85,7 +86,7 @@ func TestTheDebtOfAPartIsToldInWholes(t *testing.T) {
 	w, h := newWorld(t), newHalf()
 	w.put(1, "name: optimistic, partition: [], limit: {quota: 100, window: 1m}, mode: optimistic")
 	w.current = 1
-	used := wire.LeaseItem{Bucket: [16]byte{1}, Used: 20, Cost: 1}
+	used := wire.LeaseItem{Bucket: keyhash.Key{1}, Used: 20, Cost: 1}
 	reply, err := w.askIn(h, used)
 	whole := w.sets[1].Set.Policies[0].Limits[0].Params
 	if level := whole.Burst - reply.Items[0].Debt/whole.Den; err != nil || level != 30 || reply.Items[0].Level != 30 {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
 // terms are what the items of a request are understood by: the policy set that their indexes refer to, the one in force for the node,
@@ -18,13 +19,13 @@ type terms struct {
 	main  uint64
 	nodes int64
 	// people are the consumers that items name; late: another replica has found limits of their own ended.
-	people map[[16]byte]consumers.Knowledge
+	people map[keyhash.Key]consumers.Knowledge
 	late   bool
 	// away is for how long consumers could not be looked up while the rest of the store answers; 0 if they could be.
 	away time.Duration
 }
 
-func newTerms(meant *policies.Compiled, force policies.Force, nodes int64, people map[[16]byte]consumers.Knowledge) terms {
+func newTerms(meant *policies.Compiled, force policies.Force, nodes int64, people map[keyhash.Key]consumers.Knowledge) terms {
 	t := terms{meant: meant, nodes: nodes, main: force.Current, people: people}
 	t.current, t.other = force.By(meant.Version.Number)
 	return t

@@ -7,12 +7,13 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // Adjust implements leases.Buckets. The entry is stored before the change, which is in memory like all that grants change.
-func (s *Store) Adjust(_ context.Context, bucket [16]byte, ask lease.Ask, c lease.Change, entry audit.Entry) (lease.Holding, error) {
+func (s *Store) Adjust(_ context.Context, bucket keyhash.Key, ask lease.Ask, c lease.Change, entry audit.Entry) (lease.Holding, error) {
 	h := s.ledgers.of(bucket)
 	h.mu.Lock()
 	defer h.mu.Unlock()

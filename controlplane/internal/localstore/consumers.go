@@ -14,6 +14,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
 // In the meta bucket: the last revision, the one after which no change is missing, that of the first change, and the last turn.
@@ -25,7 +26,7 @@ var (
 )
 
 // Consumers implements consumers.Store.
-func (s *Store) Consumers(_ context.Context, keys []consumers.Key) (records []consumers.Record, state consumers.State, err error) {
+func (s *Store) Consumers(_ context.Context, keys []keyhash.Key) (records []consumers.Record, state consumers.State, err error) {
 	records = make([]consumers.Record, len(keys))
 	err = s.db.View(func(tx *bolt.Tx) error {
 		state = s.consumerState(tx)
@@ -180,12 +181,12 @@ func writeConsumer(tx *bolt.Tx, w consumers.Write, before []byte, revision uint6
 }
 
 // changeKey is by which a change is kept: several may have one revision.
-func changeKey(revision uint64, key consumers.Key) []byte {
+func changeKey(revision uint64, key keyhash.Key) []byte {
 	return append(versionKey(revision), key[:]...)
 }
 
 // noteEnd lists a consumer until an instant in Unix milliseconds, or no longer.
-func noteEnd(list *bolt.Bucket, key consumers.Key, ends int64) error {
+func noteEnd(list *bolt.Bucket, key keyhash.Key, ends int64) error {
 	if ends == 0 {
 		return list.Delete(key[:])
 	}

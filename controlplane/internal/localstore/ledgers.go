@@ -7,6 +7,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -23,7 +24,7 @@ const (
 	draftWindowsKey = 'x'
 )
 
-type hash = [16]byte
+type hash = keyhash.Key
 
 // ledgers are the counters, in shards that lock apart so that saving never makes a grant wait long. A bucket that is not here
 // is full, unless state has been lost lately.

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/storetest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -78,7 +79,7 @@ func TestConformance(t *testing.T) {
 func one(t *testing.T, s *localstore.Store, bucket byte, p quota.Params, waiting int64) lease.Grant {
 	t.Helper()
 	ask := lease.Ask{Params: p, Version: 1, Waiting: waiting, Cost: 1, Nodes: 1}
-	grants, err := s.Grant(t.Context(), []leases.Item{{Bucket: [16]byte{bucket}, Ask: ask}})
+	grants, err := s.Grant(t.Context(), []leases.Item{{Bucket: keyhash.Key{bucket}, Ask: ask}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +159,7 @@ func TestHalfFullIsRemembered(t *testing.T) {
 	p := perHour(t, 100)
 	ask := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 60, Nodes: 1}
 	for _, want := range []quota.Span{10 * 36 * quota.Second, 9 * 36 * quota.Second} {
-		grants, err := s.Grant(t.Context(), []leases.Item{{Bucket: [16]byte{1}, Ask: ask}})
+		grants, err := s.Grant(t.Context(), []leases.Item{{Bucket: keyhash.Key{1}, Ask: ask}})
 		if err != nil || grants[0].NotBefore != want {
 			t.Errorf("%+v, %v; want a wait of %d", grants, err, want)
 		}
@@ -258,7 +259,7 @@ func TestWindowsAreSaved(t *testing.T) {
 	ask := func(s *localstore.Store, bucket byte, waiting int64) int64 {
 		t.Helper()
 		a := lease.Ask{Params: perHour(t, 100), Windows: w, Version: 1, Waiting: waiting, Cost: 1, Nodes: 1}
-		grants, err := s.Grant(t.Context(), []leases.Item{{Bucket: [16]byte{bucket}, Ask: a}})
+		grants, err := s.Grant(t.Context(), []leases.Item{{Bucket: keyhash.Key{bucket}, Ask: a}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -366,7 +367,7 @@ func BenchmarkGrant(b *testing.B) {
 	}
 	items := make([]leases.Item, 64)
 	for i := range items {
-		items[i] = leases.Item{Bucket: [16]byte{byte(i)}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline, Keep: 10, Nodes: 3}}
+		items[i] = leases.Item{Bucket: keyhash.Key{byte(i)}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline, Keep: 10, Nodes: 3}}
 	}
 	b.ReportAllocs()
 	for b.Loop() {

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -158,7 +159,7 @@ func (h *Hub) Secret() ([16]byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.ready {
-		return [16]byte{}, ErrNotReady
+		return keyhash.Key{}, ErrNotReady
 	}
 	return h.secret, nil
 }

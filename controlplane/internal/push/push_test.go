@@ -15,6 +15,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -63,7 +64,7 @@ func (s *shared) WriteEnforcement(ctx context.Context, w enforcement.Write) erro
 
 func (s *shared) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error) {
 	if err := s.isAway(); err != nil {
-		return [16]byte{}, err
+		return keyhash.Key{}, err
 	}
 	return s.Store.Secret(ctx, candidate)
 }
@@ -220,7 +221,7 @@ func TestConsumersArePushed(t *testing.T) {
 		}
 		assign := func(key byte, tier string) uint64 {
 			t.Helper()
-			w := consumers.Write{Key: consumers.Key{key}, Any: true, Record: &consumers.Record{Tier: tier}}
+			w := consumers.Write{Key: keyhash.Key{key}, Any: true, Record: &consumers.Record{Tier: tier}}
 			revision, err := one.people.Write(t.Context(), consumers.Changes{Writes: []consumers.Write{w}})
 			if err != nil {
 				t.Fatal(err)
@@ -236,7 +237,7 @@ func TestConsumersArePushed(t *testing.T) {
 			t.Errorf("after %v: %+v", late, m)
 		}
 		second := assign(2, "free")
-		if again, took := follow(one, m.Revision); took != 0 || again.Revision != second || !again.Complete || len(again.Items) != 1 || again.Items[0].Key != (consumers.Key{2}) {
+		if again, took := follow(one, m.Revision); took != 0 || again.Revision != second || !again.Complete || len(again.Items) != 1 || again.Items[0].Key != (keyhash.Key{2}) {
 			t.Errorf("only what is new: %+v after %v", again, took)
 		}
 		if r, _ := follow(one, m.Revision-2); r.Complete || r.Revision != second {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -27,7 +28,7 @@ var replaceBucket = redis.NewScript(auditScript + adjustScript)
 const adjustTries = 100
 
 // Adjust implements leases.Buckets. The arithmetic is Go's: the state is read, changed here and put back if it is still the same.
-func (s *Store) Adjust(ctx context.Context, bucket [16]byte, ask lease.Ask, c lease.Change, entry audit.Entry) (lease.Holding, error) {
+func (s *Store) Adjust(ctx context.Context, bucket keyhash.Key, ask lease.Ask, c lease.Change, entry audit.Entry) (lease.Holding, error) {
 	text, err := entry.Encode()
 	if err != nil {
 		return lease.Holding{}, err

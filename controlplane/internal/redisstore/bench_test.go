@@ -19,6 +19,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/storetest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/test/redistest"
@@ -103,7 +104,7 @@ func BenchmarkGrant(b *testing.B) {
 			items := make([]leases.Item, size)
 			for i := range items {
 				items[i] = kind.item
-				items[i].Bucket = [16]byte{byte(i), byte(number), byte(size)}
+				items[i].Bucket = keyhash.Key{byte(i), byte(number), byte(size)}
 				items[i].Joined = i%kind.group != kind.group-1 && i < size-1
 			}
 			b.Run(fmt.Sprintf("%s/%d", kind.name, size), func(b *testing.B) {
@@ -167,7 +168,7 @@ func scriptCalls() []scriptCall {
 func bucketCalls() []scriptCall {
 	// A burst that many calls can be given back of, and so slow that nothing refills.
 	ask := lease.Ask{Params: quota.Params{Num: 1, Den: int64(quota.Hour), Burst: 1_000_000}, Version: 1, Nodes: 1, Cost: 1}
-	bucket, entry := [16]byte{1}, audit.Entry{By: "bench", Action: "key.change", Resource: "keys/1"}
+	bucket, entry := keyhash.Key{1}, audit.Entry{By: "bench", Action: "key.change", Resource: "keys/1"}
 	spend := func(b *testing.B, s *redisstore.Store, n int) error {
 		if n > 1 {
 			return nil
@@ -272,10 +273,10 @@ func nodeCalls() []scriptCall {
 }
 
 func consumerCalls(size int) []scriptCall {
-	keys := make([]consumers.Key, size)
+	keys := make([]keyhash.Key, size)
 	changes := consumers.Changes{Entry: audit.Entry{By: "bench", Action: "consumer.put", Resource: "consumers"}}
 	for i := range keys {
-		keys[i] = consumers.Key{byte(i), 1}
+		keys[i] = keyhash.Key{byte(i), 1}
 		changes.Writes = append(changes.Writes, consumers.Write{Key: keys[i], Any: true, Record: &consumers.Record{Tier: "gold", By: "bench"}})
 	}
 	last := uint64(0)

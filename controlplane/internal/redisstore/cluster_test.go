@@ -14,6 +14,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/storetest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/test/redistest"
@@ -46,9 +47,9 @@ func TestClusterGroups(t *testing.T) {
 	s := open(t, redistest.StartCluster(t, 3, false))
 	p := params(t, 10, quota.Hour, 10)
 	group := []leases.Item{
-		{Bucket: [16]byte{1, 1}, Joined: true, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
-		{Bucket: [16]byte{2, 1}, Joined: true, Ask: window(t, quota.SlidingLog, 2, quota.Hour, 1)},
-		{Bucket: [16]byte{1, 2}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
+		{Bucket: keyhash.Key{1, 1}, Joined: true, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
+		{Bucket: keyhash.Key{2, 1}, Joined: true, Ask: window(t, quota.SlidingLog, 2, quota.Hour, 1)},
+		{Bucket: keyhash.Key{1, 2}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
 	}
 	for n, want := range []int64{1, 1, 0} {
 		for i, g := range askFor(t, s, group...) {
@@ -72,9 +73,9 @@ type demand struct {
 
 // source is one bucket under demand.
 type source struct {
-	bucket [16]byte
+	bucket keyhash.Key
 	// beside are the other buckets of the same tag, which each call looks at too: one script needs them all.
-	beside  [][16]byte
+	beside  []keyhash.Key
 	granted atomic.Int64
 	calls   atomic.Int64
 	// failed is when calls began to fail, ns since the begin, 0 while they do not; gap is the longest time that they did.
@@ -86,7 +87,7 @@ type source struct {
 const callTimeout = 150 * time.Millisecond
 
 // startDemand has one worker ask for each bucket. It drains them first, so that from then on only what they earn can be had.
-func startDemand(t *testing.T, s *redisstore.Store, p quota.Params, buckets ...[16]byte) *demand {
+func startDemand(t *testing.T, s *redisstore.Store, p quota.Params, buckets ...keyhash.Key) *demand {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	d := &demand{store: s, p: p, begin: time.Now(), stop: stop}
@@ -185,7 +186,7 @@ func TestClusterSlotsMoveUnderLoad(t *testing.T) {
 	s := open(t, cluster)
 	slot := cluster.Slot(keyOfBucket7)
 	from := cluster.Primary(slot)
-	d := startDemand(t, s, params(t, 2000, quota.Second, 2000), [16]byte{7}, [16]byte{7, 1}, [16]byte{8})
+	d := startDemand(t, s, params(t, 2000, quota.Second, 2000), keyhash.Key{7}, keyhash.Key{7, 1}, keyhash.Key{8})
 	d.awaitCalls(t, 100)
 	for range 3 {
 		to := (from + 1) % len(cluster.Primaries)
@@ -211,7 +212,7 @@ func TestClusterPrimaryDiesUnderLoad(t *testing.T) {
 	slot := cluster.Slot(keyOfBucket7)
 	victim, heir := cluster.Primaries[cluster.Primary(slot)], cluster.Replicas[cluster.Primary(slot)]
 	p := params(t, 1000, quota.Second, 5000)
-	d := startDemand(t, open(t, cluster), p, [16]byte{7}, [16]byte{8}, [16]byte{9})
+	d := startDemand(t, open(t, cluster), p, keyhash.Key{7}, keyhash.Key{8}, keyhash.Key{9})
 	d.awaitCalls(t, 100)
 	lag := cutReplication(t, victim, heir, func() { d.awaitCalls(t, 500) })
 	killed := time.Now()
@@ -256,7 +257,7 @@ func TestSentinelPrimaryDiesUnderLoad(t *testing.T) {
 	if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
 		t.Fatal(err)
 	}
-	d := startDemand(t, s, p, [16]byte{7}, [16]byte{8})
+	d := startDemand(t, s, p, keyhash.Key{7}, keyhash.Key{8})
 	d.awaitCalls(t, 100)
 	lag := cutReplication(t, servers.Primary, servers.Replica, func() { d.awaitCalls(t, 500) })
 	killed := time.Now()

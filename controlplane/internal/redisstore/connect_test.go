@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/storetest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/test/redistest"
 )
@@ -184,7 +185,7 @@ func TestClusterLeastRights(t *testing.T) {
 	s := found(t, openURL(t, strings.Replace(cluster.URL(), "redis://", "redis://weir:x@", 1), slog.New(slog.DiscardHandler)))
 	slot := cluster.Slot(keyOfBucket7)
 	from := cluster.Primary(slot)
-	d := startDemand(t, s, params(t, 1000, quota.Second, 1000), [16]byte{7}, [16]byte{8}, [16]byte{9})
+	d := startDemand(t, s, params(t, 1000, quota.Second, 1000), keyhash.Key{7}, keyhash.Key{8}, keyhash.Key{9})
 	d.awaitCalls(t, 20)
 	cluster.MoveSlot(slot, cluster.Primaries[from], cluster.Primaries[(from+1)%3])
 	if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {

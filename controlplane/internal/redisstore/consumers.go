@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	_ "embed" // for the scripts
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -13,7 +12,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
-	"github.com/weir-proxy/weir/controlplane/internal/keyhash"
+	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
 //go:embed scripts/consumer.lua
@@ -43,10 +42,10 @@ const (
 var consumerKeys = []string{keyConsumers, keyConsumerState, keyConsumerChanges, keyConsumerAudit, keyConsumerSpecial, keyConsumerBanned}
 
 // Consumers implements consumers.Store.
-func (s *Store) Consumers(ctx context.Context, keys []consumers.Key) ([]consumers.Record, consumers.State, error) {
+func (s *Store) Consumers(ctx context.Context, keys []keyhash.Key) ([]consumers.Record, consumers.State, error) {
 	fields := make([]any, len(keys))
 	for i := range keys {
-		fields[i] = hex.EncodeToString(keys[i][:])
+		fields[i] = keys[i].String()
 	}
 	var reply []string
 	err := s.guarded(ctx, keyConsumers, func() (err error) {
@@ -152,7 +151,7 @@ func (s *Store) records(ctx context.Context, of string, fields []string) (out []
 	return out, err
 }
 
-func consumerOf(key, field string) (k consumers.Key, err error) {
+func consumerOf(key, field string) (k keyhash.Key, err error) {
 	if k, err = keyhash.Parse(field); err != nil {
 		err = fmt.Errorf("%s is damaged: %w", key, err)
 	}
@@ -197,7 +196,7 @@ func (s *Store) WriteConsumers(ctx context.Context, c consumers.Changes) (uint64
 			}
 		}
 		special, banned := w.Record.Ends()
-		args = append(args, hex.EncodeToString(w.Key[:]), expected, record, score(special), score(banned))
+		args = append(args, w.Key.String(), expected, record, score(special), score(banned))
 	}
 	reply, err := writeConsumers.Run(ctx, s.client, consumerKeys, args...).Text()
 	switch {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -71,7 +72,7 @@ func (s *Store) Notice(ctx context.Context, tag byte, id, living string) (lost i
 func (s *Store) Client() redis.UniversalClient { return s.client }
 
 // KeyOf is the key of a bucket of tokens.
-func KeyOf(bucket [16]byte) string { return bucketKey(bucket, false) }
+func KeyOf(bucket keyhash.Key) string { return bucketKey(bucket, false) }
 
 // Tagged is the key of something that lies beside the buckets of a tag.
 func Tagged(tag byte, name string) string { return tagged(tag, name) }

@@ -2,6 +2,8 @@ package redisstore
 
 import (
 	"encoding/hex"
+
+	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
 // Every key starts with weir: and has a hash tag, the part in braces, that decides its slot in Redis Cluster. Keys that one
@@ -26,11 +28,11 @@ const (
 )
 
 // bucketTag is the number of a bucket's tag.
-func bucketTag(bucket [16]byte) byte { return bucket[0] % tagCount }
+func bucketTag(bucket keyhash.Key) byte { return bucket[0] % tagCount }
 
 // bucketKey is weir:{TT}:b:HASH, TT being the tag in hexadecimal, or weir:{TT}:w:HASH for a bucket of a window algorithm: two
 // things, should a policy change its algorithm.
-func bucketKey(bucket [16]byte, windowed bool) string {
+func bucketKey(bucket keyhash.Key, windowed bool) string {
 	kind := "}:b:"
 	if windowed {
 		kind = "}:w:"

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/test/linear"
@@ -103,7 +104,7 @@ func items(p quota.Params, round byte, a linear.Ask) []leases.Item {
 	var list []leases.Item
 	for i, part := range a.Parts {
 		list = append(list, leases.Item{
-			Bucket: [16]byte{3, round, byte(a.Group), byte(part.Bucket)}, Joined: i+1 < len(a.Parts),
+			Bucket: keyhash.Key{3, round, byte(a.Group), byte(part.Bucket)}, Joined: i+1 < len(a.Parts),
 			Ask: lease.Ask{
 				Params: p, Version: 1, Waiting: part.Waiting, Cost: part.Cost, Keep: part.Keep, Nodes: part.Nodes, Deadline: lease.Deadline,
 			},

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -65,7 +66,7 @@ func (s *Store) secret(ctx context.Context, candidate [16]byte, laid bool) (secr
 	s.mu.Lock()
 	s.known = true
 	s.mu.Unlock()
-	return [16]byte([]byte(reply[0])), true, nil
+	return keyhash.Key([]byte(reply[0])), true, nil
 }
 
 func flag(yes bool) string {

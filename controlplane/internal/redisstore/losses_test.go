@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/test/redistest"
 )
@@ -105,7 +106,7 @@ func TestAnotherProcessIsDoubted(t *testing.T) {
 	each(t, "what it does not know", grantAll(t, s, 3, 100), func(int) int64 { return 50 })
 	// Buckets that refill sooner than this took are certain: the doubt ends.
 	p, number := params(t, 100, quota.Millisecond, 100), byte(0)
-	await(t, "the end of the doubt", func() bool { number++; return one(t, s, [16]byte{5, 5, number}, p, 100).Waiting == 100 })
+	await(t, "the end of the doubt", func() bool { number++; return one(t, s, keyhash.Key{5, 5, number}, p, 100).Waiting == 100 })
 }
 
 // A replica that takes over is another process; slots that move lost nothing.
@@ -113,7 +114,7 @@ func TestATakeoverIsDoubtedAndAMoveIsNot(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, true)
 	s := open(t, cluster)
 	watch(t, s)
-	slot := cluster.Slot(redisstore.KeyOf([16]byte{7}))
+	slot := cluster.Slot(redisstore.KeyOf(keyhash.Key{7}))
 	from := cluster.Primary(slot)
 	to := (from + 1) % 3
 	cluster.MoveSlot(slot, cluster.Primaries[from], cluster.Primaries[to])
@@ -122,7 +123,7 @@ func TestATakeoverIsDoubtedAndAMoveIsNot(t *testing.T) {
 		watch(t, s)
 		return s.Client().Get(t.Context(), redisstore.Tagged(7, "server")).Val() == runID(cluster.Primaries[to])
 	})
-	if g := one(t, s, [16]byte{7, 1}, p, 100); g.Waiting != 100 {
+	if g := one(t, s, keyhash.Key{7, 1}, p, 100); g.Waiting != 100 {
 		t.Errorf("after a move %d of 100 are granted", g.Waiting)
 	}
 	of := owners(cluster)
@@ -134,10 +135,10 @@ func TestATakeoverIsDoubtedAndAMoveIsNot(t *testing.T) {
 		_, _ = s.Secret(t.Context(), [16]byte{1})
 		return s.Client().Get(t.Context(), redisstore.Tagged(tag, "server")).Val() == runID(heir)
 	})
-	if g := one(t, s, [16]byte{tag, 1}, p, 100); g.Waiting != 50 {
+	if g := one(t, s, keyhash.Key{tag, 1}, p, 100); g.Waiting != 50 {
 		t.Errorf("after a takeover %d of 100 are granted, want 50", g.Waiting)
 	}
-	if g := one(t, s, [16]byte{other, 1}, p, 100); g.Waiting != 100 {
+	if g := one(t, s, keyhash.Key{other, 1}, p, 100); g.Waiting != 100 {
 		t.Errorf("on another shard %d of 100 are granted", g.Waiting)
 	}
 }
@@ -154,7 +155,7 @@ func TestTheFillIsAChoice(t *testing.T) {
 		server := redistest.Start(t)
 		s := openURL(t, server.URL(), slog.New(slog.DiscardHandler), redisstore.LostFill(percent))
 		each(t, "a Redis without a marker", grantAll(t, s, 1, 100), func(int) int64 { return percent })
-		if g := askFor(t, s, leases.Item{Bucket: [16]byte{7}, Ask: window(t, quota.SlidingLog, 100, quota.Hour, 100)})[0]; g.Waiting != percent {
+		if g := askFor(t, s, leases.Item{Bucket: keyhash.Key{7}, Ask: window(t, quota.SlidingLog, 100, quota.Hour, 100)})[0]; g.Waiting != percent {
 			t.Errorf("a window of 100 gives %d, want %d", g.Waiting, percent)
 		}
 	}
@@ -175,7 +176,7 @@ func TestFailoversKeepTheBound(t *testing.T) {
 	worst := 0.0
 	for round := range byte(rounds) {
 		replica := redistest.Start(t, append([]string{"--replicaof", "127.0.0.1 " + port(primary), "--repl-diskless-sync-delay", "0"}, separable...)...)
-		drained, full := [16]byte{7, round}, [16]byte{8, round}
+		drained, full := keyhash.Key{7, round}, keyhash.Key{8, round}
 		d := startDemand(t, s, p, drained)
 		d.awaitCalls(t, 50)
 		var idle *demand

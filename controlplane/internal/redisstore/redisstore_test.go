@@ -15,6 +15,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/storetest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/quota/quotatest"
@@ -89,7 +90,7 @@ func TestGoldenVectors(t *testing.T) {
 	bucket := byte(0)
 	quotatest.RunTokenBucket(t, func(t *testing.T, p quota.Params) quotatest.Decide {
 		bucket++
-		key := [16]byte{bucket}
+		key := keyhash.Key{bucket}
 		return func(at quota.Instant, cost int64) (allowed bool, left int64, retry quota.Span) {
 			set(storetest.Base + at)
 			ask := lease.Ask{Params: p, Version: 1, Waiting: min(cost, 1), Cost: cost, Nodes: 1}
@@ -106,7 +107,7 @@ func TestGoldenVectors(t *testing.T) {
 }
 
 // one asks for waiting tokens of one bucket.
-func one(t *testing.T, s *redisstore.Store, bucket [16]byte, p quota.Params, waiting int64) lease.Grant {
+func one(t *testing.T, s *redisstore.Store, bucket keyhash.Key, p quota.Params, waiting int64) lease.Grant {
 	t.Helper()
 	ask := lease.Ask{Params: p, Version: 1, Waiting: waiting, Cost: 1, Nodes: 1}
 	grants, err := s.Grant(t.Context(), []leases.Item{{Bucket: bucket, Ask: ask}})
@@ -131,7 +132,7 @@ const keyOfBucket7 = "weir:{07}:b:07000000000000000000000000000000"
 func TestBucketsExpireWhenFull(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
-	p, bucket := params(t, 100, 10*quota.Second, 100), [16]byte{7}
+	p, bucket := params(t, 100, 10*quota.Second, 100), keyhash.Key{7}
 	if g := one(t, s, bucket, p, 50); g.Waiting != 50 || g.Level != 50 {
 		t.Fatalf("of a fresh bucket: %+v", g)
 	}
@@ -147,7 +148,7 @@ func TestBucketsExpireWhenFull(t *testing.T) {
 	}
 	shortest, longest := time.Hour, time.Duration(0)
 	for i := range byte(40) { // Made together, they do not expire together.
-		other := [16]byte{7, i + 1}
+		other := keyhash.Key{7, i + 1}
 		one(t, s, other, p, 50)
 		life, err := s.Client().PTTL(t.Context(), keyOfBucket7[:14]+fmt.Sprintf("%02x", i+1)+keyOfBucket7[16:]).Result()
 		if err != nil {
@@ -159,7 +160,7 @@ func TestBucketsExpireWhenFull(t *testing.T) {
 		t.Errorf("40 buckets all live for %v to %v", shortest, longest)
 	}
 	short := params(t, 1000, quota.Second, 1)
-	one(t, s, [16]byte{8}, short, 1)
+	one(t, s, keyhash.Key{8}, short, 1)
 	deadline := time.Now().Add(5 * time.Second)
 	for s.Client().Exists(t.Context(), "weir:{08}:b:08000000000000000000000000000000").Val() > 0 {
 		if time.Now().After(deadline) {
@@ -172,11 +173,11 @@ func TestBucketsExpireWhenFull(t *testing.T) {
 func TestDenialsWriteNothing(t *testing.T) {
 	s, _ := virtual(t, open(t, redistest.Start(t)))
 	p := params(t, 10, quota.Hour, 10)
-	if g := one(t, s, [16]byte{7}, p, 11); g.Waiting != 10 {
+	if g := one(t, s, keyhash.Key{7}, p, 11); g.Waiting != 10 {
 		t.Fatalf("%+v", g)
 	}
 	before := s.Client().Get(t.Context(), keyOfBucket7).Val()
-	if g := one(t, s, [16]byte{7}, p, 1); g.Waiting != 0 {
+	if g := one(t, s, keyhash.Key{7}, p, 1); g.Waiting != 0 {
 		t.Fatalf("%+v", g)
 	}
 	if s.Client().Get(t.Context(), keyOfBucket7).Val() != before {
@@ -209,7 +210,7 @@ func TestUnreadableStateIsHalfFull(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, want := range []int64{50, 0} {
-				if g := one(t, s, [16]byte{7}, p, 60); g.Waiting != want {
+				if g := one(t, s, keyhash.Key{7}, p, 60); g.Waiting != want {
 					t.Errorf("%d granted, want %d", g.Waiting, want)
 				}
 			}
@@ -220,7 +221,7 @@ func TestUnreadableStateIsHalfFull(t *testing.T) {
 		if err := s.Client().LPush(t.Context(), keyOfBucket7, "x").Err(); err != nil {
 			t.Fatal(err)
 		}
-		if g := one(t, s, [16]byte{7}, p, 60); g.Waiting != 50 {
+		if g := one(t, s, keyhash.Key{7}, p, 60); g.Waiting != 50 {
 			t.Errorf("%d granted, want 50", g.Waiting)
 		}
 	})
@@ -242,14 +243,14 @@ func TestLostStateIsNotFull(t *testing.T) {
 	}
 	p := params(t, 100, quota.Hour, 100)
 	askSecret(secret)
-	if g := one(t, s, [16]byte{7}, p, 100); g.Waiting != 100 {
+	if g := one(t, s, keyhash.Key{7}, p, 100); g.Waiting != 100 {
 		t.Fatalf("a new deployment's bucket gives %d of 100", g.Waiting)
 	}
 	server.Restart() // It keeps nothing.
 	if got := askSecret(secret); got != secret {
 		t.Fatalf("the secret is %x", got)
 	}
-	if g := one(t, s, [16]byte{7}, p, 100); g.Waiting != 50 {
+	if g := one(t, s, keyhash.Key{7}, p, 100); g.Waiting != 50 {
 		t.Errorf("after the loss a bucket gives %d of 100, want 50", g.Waiting)
 	}
 	// A bucket that refills within a second cannot have been in use before the loss for longer than that.
@@ -257,7 +258,7 @@ func TestLostStateIsNotFull(t *testing.T) {
 	if got, err := other.Secret(t.Context(), [16]byte{9}); err != nil || got != secret {
 		t.Fatalf("another replica sees %x, %v", got, err)
 	}
-	if g := one(t, other, [16]byte{8}, p, 100); g.Waiting != 50 {
+	if g := one(t, other, keyhash.Key{8}, p, 100); g.Waiting != 50 {
 		t.Errorf("another replica gives %d of 100, want 50", g.Waiting)
 	}
 }
@@ -284,7 +285,7 @@ func askFor(t *testing.T, s *redisstore.Store, items ...leases.Item) []lease.Gra
 // On Redis' own clock: a window's key lives until nothing counts any more and up to a tenth longer.
 func TestWindowsExpireWhenNothingCounts(t *testing.T) {
 	s := open(t, redistest.Start(t))
-	it := leases.Item{Bucket: [16]byte{7}, Ask: window(t, quota.SlidingLog, 100, 10*quota.Second, 30)}
+	it := leases.Item{Bucket: keyhash.Key{7}, Ask: window(t, quota.SlidingLog, 100, 10*quota.Second, 30)}
 	if g := askFor(t, s, it)[0]; g.Waiting != 30 || g.Level != 70 {
 		t.Fatalf("of a fresh bucket: %+v", g)
 	}
@@ -311,7 +312,7 @@ func TestLostWindowsAreHalfFull(t *testing.T) {
 		t.Helper()
 		for i, a := range all {
 			for _, n := range want {
-				it := leases.Item{Bucket: [16]byte{7, byte(i)}, Ask: window(t, a, 100, quota.Hour, 100)}
+				it := leases.Item{Bucket: keyhash.Key{7, byte(i)}, Ask: window(t, a, 100, quota.Hour, 100)}
 				it.Ask.Windows = it.Ask.Windows.At(begin)
 				if g := askFor(t, s, it)[0]; g.Waiting != n {
 					t.Errorf("%v gives %d of 100, want %d", a, g.Waiting, n)
@@ -337,7 +338,7 @@ func TestLostWindowsAreHalfFull(t *testing.T) {
 		if err := s.Client().Set(t.Context(), "weir:{07}:w:07ff0000000000000000000000000000", state, 0).Err(); err != nil {
 			t.Fatal(err)
 		}
-		it := leases.Item{Bucket: [16]byte{7, 255}, Ask: window(t, quota.SlidingLog, 100, quota.Hour, 60)}
+		it := leases.Item{Bucket: keyhash.Key{7, 255}, Ask: window(t, quota.SlidingLog, 100, quota.Hour, 60)}
 		for _, want := range []int64{50, 0} {
 			if g := askFor(t, s, it)[0]; g.Waiting != want {
 				t.Errorf("%s: %d granted, want %d", name, g.Waiting, want)
@@ -350,9 +351,9 @@ func TestScriptsComeBackAfterFlush(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	p := params(t, 10, quota.Hour, 10)
-	one(t, s, [16]byte{7}, p, 1)
+	one(t, s, keyhash.Key{7}, p, 1)
 	server.Do("SCRIPT", "FLUSH")
-	if g := one(t, s, [16]byte{7}, p, 10); g.Waiting != 9 {
+	if g := one(t, s, keyhash.Key{7}, p, 10); g.Waiting != 9 {
 		t.Errorf("%d granted, want 9", g.Waiting)
 	}
 }
@@ -362,16 +363,16 @@ func TestDeadlineIsKept(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
 	p := params(t, 10, quota.Hour, 10)
-	one(t, s, [16]byte{7}, p, 1)
+	one(t, s, keyhash.Key{7}, p, 1)
 	server.Pause()
 	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
 	defer cancel()
 	ask := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}
-	if _, err := s.Grant(ctx, []leases.Item{{Bucket: [16]byte{7}, Ask: ask}}); err == nil {
+	if _, err := s.Grant(ctx, []leases.Item{{Bucket: keyhash.Key{7}, Ask: ask}}); err == nil {
 		t.Error("a silent Redis has granted")
 	}
 	server.Resume()
-	if g := one(t, s, [16]byte{7}, p, 10); g.Waiting != 8 && g.Waiting != 9 {
+	if g := one(t, s, keyhash.Key{7}, p, 10); g.Waiting != 8 && g.Waiting != 9 {
 		t.Errorf("%d left, want 8 or 9: the call that timed out is charged at most once", g.Waiting)
 	}
 }
@@ -384,7 +385,7 @@ func TestABatchIsOneCommand(t *testing.T) {
 	for _, size := range []int{1, 2, 16, 64} {
 		items := make([]leases.Item, size)
 		for i := range items {
-			items[i] = leases.Item{Bucket: [16]byte{byte(i)}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Keep: 10, Nodes: 1}}
+			items[i] = leases.Item{Bucket: keyhash.Key{byte(i)}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Keep: 10, Nodes: 1}}
 		}
 		if _, err := s.Grant(t.Context(), items); err != nil { // The script is not loaded yet.
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/test/redistest"
@@ -29,7 +30,7 @@ func TestAClockThatIsSetBackIsNotWaitedFor(t *testing.T) {
 		{begin - quota.Instant(quota.Hour), 100, 0},
 	} {
 		set(step.at)
-		if g := one(t, s, [16]byte{7}, p, step.want); g.Waiting != step.have {
+		if g := one(t, s, keyhash.Key{7}, p, step.want); g.Waiting != step.have {
 			t.Errorf("step %d: %d granted, want %d", i, g.Waiting, step.have)
 		}
 	}
@@ -42,7 +43,7 @@ func TestWindowsOfAClockThatIsSetBackEnd(t *testing.T) {
 	for i, a := range []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingWindowCounter, quota.SlidingLog} {
 		grant := func(at quota.Instant) lease.Grant {
 			set(at)
-			return askFor(t, s, leases.Item{Bucket: [16]byte{7, byte(i)}, Ask: window(t, a, 100, quota.Minute, 100)})[0]
+			return askFor(t, s, leases.Item{Bucket: keyhash.Key{7, byte(i)}, Ask: window(t, a, 100, quota.Minute, 100)})[0]
 		}
 		if g := grant(begin); g.Waiting != 100 {
 			t.Fatalf("%v gives %d of 100", a, g.Waiting)

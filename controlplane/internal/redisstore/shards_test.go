@@ -19,6 +19,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/test/redistest"
@@ -31,7 +32,7 @@ var partly = []string{"--cluster-require-full-coverage", "no"}
 func spread(p quota.Params, number byte, waiting int64) []leases.Item {
 	items := make([]leases.Item, 64)
 	for tag := range byte(64) {
-		items[tag] = leases.Item{Bucket: [16]byte{tag, number}, Ask: lease.Ask{Params: p, Version: 1, Waiting: waiting, Cost: 1, Nodes: 1}}
+		items[tag] = leases.Item{Bucket: keyhash.Key{tag, number}, Ask: lease.Ask{Params: p, Version: 1, Waiting: waiting, Cost: 1, Nodes: 1}}
 	}
 	return items
 }
@@ -39,7 +40,7 @@ func spread(p quota.Params, number byte, waiting int64) []leases.Item {
 // owners tells by tag which primary keeps its buckets.
 func owners(cluster *redistest.Cluster) (of [64]int) {
 	for tag := range byte(64) {
-		of[tag] = cluster.Primary(cluster.Slot(redisstore.KeyOf([16]byte{tag})))
+		of[tag] = cluster.Primary(cluster.Slot(redisstore.KeyOf(keyhash.Key{tag})))
 	}
 	return of
 }
@@ -134,7 +135,7 @@ func TestConsumersOfADeadShard(t *testing.T) {
 	ask := func() (away *consumers.AwayError, err error) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		_, _, err = s.Consumers(ctx, []consumers.Key{{1}})
+		_, _, err = s.Consumers(ctx, []keyhash.Key{{1}})
 		errors.As(err, &away)
 		return away, err
 	}
@@ -194,13 +195,13 @@ func TestASlowScriptIsChargedOnce(t *testing.T) {
 			s := open(t, c.at)
 			s.SlowGrant(100 * time.Millisecond)
 			p := params(t, 100, 24*quota.Hour, 100)
-			one(t, s, [16]byte{7}, p, 1)
+			one(t, s, keyhash.Key{7}, p, 1)
 			const calls = breaker.Tolerated
 			late, charged := 0, int64(0)
 			for i := range calls {
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 				ask := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}
-				_, err := s.Grant(ctx, []leases.Item{{Bucket: [16]byte{7, 15: byte(i + 1)}, Ask: ask}})
+				_, err := s.Grant(ctx, []leases.Item{{Bucket: keyhash.Key{7, 15: byte(i + 1)}, Ask: ask}})
 				cancel()
 				switch {
 				case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded):
@@ -215,7 +216,7 @@ func TestASlowScriptIsChargedOnce(t *testing.T) {
 			for i := range calls {
 				look := lease.Ask{Params: p, Version: 1, Cost: 1, Nodes: 1}
 				await(t, "an answer", func() bool {
-					grants, err := s.Grant(t.Context(), []leases.Item{{Bucket: [16]byte{7, 15: byte(i + 1)}, Ask: look}})
+					grants, err := s.Grant(t.Context(), []leases.Item{{Bucket: keyhash.Key{7, 15: byte(i + 1)}, Ask: look}})
 					if err != nil {
 						return false
 					}
@@ -277,14 +278,14 @@ func useEverything(t *testing.T, s *redisstore.Store) {
 	e3 := s.Touch(ctx, node)
 	_, e4 := s.Report(ctx, node.Key(), nodes.Reported{State: "share"})
 	_, e5 := s.WriteConsumers(ctx, consumers.Changes{Writes: []consumers.Write{
-		{Key: consumers.Key{1}, Any: true, Record: &consumers.Record{Tier: "t", Banned: &consumers.Mark{}}},
+		{Key: keyhash.Key{1}, Any: true, Record: &consumers.Record{Tier: "t", Banned: &consumers.Mark{}}},
 	}})
 	_, e6 := s.Region().Swap(ctx, 0, []byte("x"))
 	_, e9 := s.Document().Swap(ctx, 0, []byte("x"))
 	p := params(t, 100, quota.Minute, 100)
 	_, e7 := s.Grant(ctx, spread(p, 1, 5))
-	_, e8 := s.Grant(ctx, []leases.Item{{Bucket: [16]byte{7}, Ask: window(t, quota.SlidingLog, 100, quota.Minute, 5)},
-		{Bucket: [16]byte{8}, Ask: lease.Ask{Params: p, Version: 1, Used: 5}}})
+	_, e8 := s.Grant(ctx, []leases.Item{{Bucket: keyhash.Key{7}, Ask: window(t, quota.SlidingLog, 100, quota.Minute, 5)},
+		{Bucket: keyhash.Key{8}, Ask: lease.Ask{Params: p, Version: 1, Used: 5}}})
 	e10 := s.AppendDecisions(ctx, []decisions.Decision{{Policy: "p"}})
 	e11 := s.PutTop(ctx, "replica", []byte("{}"))
 	if err := errors.Join(e1, e2, e2a, e2b, e3, e4, e5, e6, e7, e8, e9, e10, e11); err != nil {

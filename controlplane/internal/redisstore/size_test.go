@@ -10,6 +10,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/storetest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/test/redistest"
@@ -51,7 +52,7 @@ func bytesInRedis(t *testing.T, s *redisstore.Store, set func(quota.Instant), n 
 	t.Helper()
 	for i := range 100 {
 		set(storetest.Base + quota.Instant(i)*600_000)
-		if _, err := s.Grant(t.Context(), []leases.Item{{Bucket: [16]byte{n}, Ask: ask}}); err != nil {
+		if _, err := s.Grant(t.Context(), []leases.Item{{Bucket: keyhash.Key{n}, Ask: ask}}); err != nil {
 			t.Fatal(err)
 		}
 	}

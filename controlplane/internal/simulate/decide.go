@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/weir-proxy/weir/shared/classify"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -30,7 +31,7 @@ type decider struct {
 	index      match.Index
 	classifier classify.Classifier
 	limits     []policy.Limit // by their place, local ones for all nodes together
-	buckets    map[match.Key]*bucket
+	buckets    map[keyhash.Key]*bucket
 	most       int
 	// sweepAt is the number of buckets at which full ones are looked for.
 	sweepAt   int
@@ -47,14 +48,14 @@ type verdict struct {
 	banned bool
 	// who is what tells the caller apart in the refusing policy.
 	who string
-	key match.Key
+	key keyhash.Key
 	// shadows are the policies in shadow, or the candidates of policies, that would have refused.
 	shadows []int
 }
 
 // newDecider compiles a set. A local limit counts once for each of nodes.
 func newDecider(set *policy.Set, nodes int64) (*decider, error) {
-	d := &decider{set: set, buckets: map[match.Key]*bucket{}, most: MaxBuckets, sweepAt: 4096}
+	d := &decider{set: set, buckets: map[keyhash.Key]*bucket{}, most: MaxBuckets, sweepAt: 4096}
 	if err := d.index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Secret: secret, Set: set})); err != nil {
 		return nil, err
 	}
@@ -186,7 +187,7 @@ func (d *decider) take(h match.Hit, now quota.Instant, commit bool) quota.Result
 }
 
 // remember keeps a bucket, and forgets what is full again. If that is not enough, others are forgotten.
-func (d *decider) remember(key match.Key, b *bucket, now quota.Instant) {
+func (d *decider) remember(key keyhash.Key, b *bucket, now quota.Instant) {
 	if len(d.buckets) >= d.sweepAt {
 		for k, old := range d.buckets {
 			if old.full <= now {

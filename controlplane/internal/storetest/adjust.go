@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -19,7 +20,7 @@ func testAdjust(t *testing.T, s *Instance) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bucket := [16]byte{7}
+	bucket := keyhash.Key{7}
 	ask := lease.Ask{Params: p, Version: 1, Nodes: 1, Deadline: lease.Deadline}
 	do := func(c lease.Change, level, leased, given int64) {
 		t.Helper()
@@ -65,7 +66,7 @@ func testAdjustFollowsTheLedgers(t *testing.T, s *Instance) {
 		l.all[i] = l.figures()
 		l.old[i] = l.all[i]
 	}
-	want := &reference{tokens: map[[16]byte]lease.Ledger{}, windows: map[[16]byte]lease.WindowLedger{}}
+	want := &reference{tokens: map[keyhash.Key]lease.Ledger{}, windows: map[keyhash.Key]lease.WindowLedger{}}
 	for step := range 1500 {
 		l.now += quota.Instant(r.Int64N(int64([]quota.Span{1, quota.Millisecond, quota.Second, quota.Minute}[r.IntN(4)])))
 		s.SetClock(l.now)
@@ -105,7 +106,7 @@ func testAdjustRace(t *testing.T, s *Instance) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bucket := [16]byte{9}
+	bucket := keyhash.Key{9}
 	ask := lease.Ask{Params: p, Version: 1, Nodes: 1, Waiting: 1, Cost: 1}
 	const users, uses, gifts = 4, 100, 20
 	var wait sync.WaitGroup

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -20,13 +21,13 @@ func writeConsumer(ctx context.Context, s *Instance, w consumers.Write) (uint64,
 	return s.WriteConsumers(ctx, consumers.Changes{Writes: []consumers.Write{w}})
 }
 
-func consumerKey(n int) consumers.Key { return consumers.Key{byte(n), byte(n >> 8), 0xff} }
+func consumerKey(n int) keyhash.Key { return keyhash.Key{byte(n), byte(n >> 8), 0xff} }
 
 func testConsumers(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	read := func(n int) consumers.Record {
 		t.Helper()
-		records, _, err := s.Consumers(ctx, []consumers.Key{consumerKey(99), consumerKey(n)})
+		records, _, err := s.Consumers(ctx, []keyhash.Key{consumerKey(99), consumerKey(n)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +70,7 @@ func testConsumers(t *testing.T, s *Instance) {
 	if l.Revision != fourth || !l.Whole || l.Floor >= first {
 		t.Errorf("log %+v", l)
 	}
-	last := map[consumers.Key]consumers.Change{}
+	last := map[keyhash.Key]consumers.Change{}
 	for _, c := range l.Changes {
 		last[c.Key] = c
 	}
@@ -85,7 +86,7 @@ func testConsumerList(t *testing.T, s *Instance) {
 	for n := range all {
 		must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(n), Record: &consumers.Record{Tier: "free", By: "me"}}))
 	}
-	seen, token := map[consumers.Key]bool{}, ""
+	seen, token := map[keyhash.Key]bool{}, ""
 	for pages := 0; ; pages++ {
 		list, next, err := s.ListConsumers(ctx, consumers.List{Token: token, Limit: 50})
 		if err != nil || pages > all {
@@ -154,7 +155,7 @@ func testSpecialConsumers(t *testing.T, s *Instance) {
 	state := func(special bool, turn uint64) {
 		t.Helper()
 		l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
-		_, known, err := s.Consumers(ctx, []consumers.Key{consumerKey(1)})
+		_, known, err := s.Consumers(ctx, []keyhash.Key{consumerKey(1)})
 		if err != nil || l.Special != special || l.Turn != turn || known.Turn != turn || known.Revision != l.Revision {
 			t.Errorf("%+v, %+v (%v), want special %v at turn %d", l.State, known, err, special, turn)
 		}
@@ -169,7 +170,7 @@ func testSpecialConsumers(t *testing.T, s *Instance) {
 	want.Revision = write(1, full)
 	state(true, 1)
 	s.Restart(t)
-	records, _, err := s.Consumers(ctx, []consumers.Key{consumerKey(1)})
+	records, _, err := s.Consumers(ctx, []keyhash.Key{consumerKey(1)})
 	if err != nil || !reflect.DeepEqual(records[0], want) {
 		t.Errorf("read %+v, want %+v (%v)", records[0], want, err)
 	}
@@ -228,7 +229,7 @@ func testManyConsumers(t *testing.T, s *Instance) {
 	if _, err := s.WriteConsumers(ctx, c); !errors.Is(err, consumers.ErrConflict) {
 		t.Errorf("a conflict: %v", err)
 	}
-	records, _, err := s.Consumers(ctx, []consumers.Key{consumerKey(0), consumerKey(499), consumerKey(500), consumerKey(1499), consumerKey(1500)})
+	records, _, err := s.Consumers(ctx, []keyhash.Key{consumerKey(0), consumerKey(499), consumerKey(500), consumerKey(1499), consumerKey(1500)})
 	if err != nil || records[0].Tier+records[1].Tier+records[2].Tier+records[3].Tier+records[4].Tier != "aabb" || records[0].Revision != first || records[3].Revision != second {
 		t.Errorf("%+v (%v)", records, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -33,11 +34,11 @@ type game struct {
 	// churn: one ask in so many changes a limit.
 	churn   int
 	salt    uint64 // tells the buckets of games apart
-	ledgers map[[16]byte]lease.Ledger
+	ledgers map[keyhash.Key]lease.Ledger
 }
 
 func newGame(seed uint64, now quota.Instant) *game {
-	g := &game{r: rand.New(rand.NewPCG(seed, 0)), version: 1, now: now, ledgers: map[[16]byte]lease.Ledger{}}
+	g := &game{r: rand.New(rand.NewPCG(seed, 0)), version: 1, now: now, ledgers: map[keyhash.Key]lease.Ledger{}}
 	g.churn = []int{2, 30}[g.r.IntN(2)]
 	for len(g.params) < 4 {
 		g.params = append(g.params, g.figures())
@@ -101,7 +102,7 @@ func (g *game) pass(stepsBack bool) {
 }
 
 // bucket is one of the game's own buckets.
-func (g *game) bucket(which int) (b [16]byte) {
+func (g *game) bucket(which int) (b keyhash.Key) {
 	binary.BigEndian.PutUint64(b[8:], g.salt)
 	b[0] = byte(which)
 	return b
@@ -209,7 +210,7 @@ func testBatch(t *testing.T, s *Instance) {
 	p := params(t, 100, quota.Minute, 100)
 	items := make([]leases.Item, 64)
 	for i := range items {
-		items[i] = leases.Item{Bucket: [16]byte{byte(i % 40)}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 60, Cost: 1, Deadline: lease.Deadline, Nodes: 1}}
+		items[i] = leases.Item{Bucket: keyhash.Key{byte(i % 40)}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 60, Cost: 1, Deadline: lease.Deadline, Nodes: 1}}
 	}
 	for i, g := range must[[]lease.Grant](t)(s.Grant(testContext(t), items)) {
 		want := int64(60)
@@ -231,7 +232,7 @@ func testConcurrency(t *testing.T, s *Instance) {
 		wait.Go(func() {
 			for answers := 0; answers < 40; {
 				ask := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline, Keep: int64(worker % 3), Nodes: 4}
-				grants, err := s.Grant(ctx, []leases.Item{{Bucket: [16]byte{9}, Ask: ask}})
+				grants, err := s.Grant(ctx, []leases.Item{{Bucket: keyhash.Key{9}, Ask: ask}})
 				switch {
 				case err == nil:
 					granted.Add(grants[0].Waiting + grants[0].Keep)
@@ -254,7 +255,7 @@ func testConcurrency(t *testing.T, s *Instance) {
 
 func testRestart(t *testing.T, s *Instance) {
 	p := params(t, 100, quota.Minute, 100)
-	it := leases.Item{Bucket: [16]byte{3}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 70, Cost: 1, Deadline: lease.Deadline, Keep: 20, Nodes: 1}}
+	it := leases.Item{Bucket: keyhash.Key{3}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 70, Cost: 1, Deadline: lease.Deadline, Keep: 20, Nodes: 1}}
 	before := s.one(t, it)
 	if before.Waiting != 70 || before.Keep != 20 {
 		t.Fatalf("of a fresh bucket %+v was granted", before)
@@ -264,7 +265,7 @@ func testRestart(t *testing.T, s *Instance) {
 		t.Errorf("after a restart %+v was granted, want what was left: 10", after)
 	}
 	other := it
-	other.Bucket = [16]byte{4}
+	other.Bucket = keyhash.Key{4}
 	if g := s.one(t, other); g.Waiting != 70 {
 		t.Errorf("after a restart in good order a new bucket gives %d, want all of its 70", g.Waiting)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -91,8 +92,8 @@ func (l *limits) next(version uint64) uint64 {
 
 // twins are the second ledgers of buckets.
 type twins struct {
-	tokens  map[[16]byte]lease.Ledger
-	windows map[[16]byte]lease.WindowLedger
+	tokens  map[keyhash.Key]lease.Ledger
+	windows map[keyhash.Key]lease.WindowLedger
 }
 
 func (r *reference) answerTwin(now quota.Instant, it leases.Item, look bool) lease.Grant {
@@ -102,7 +103,7 @@ func (r *reference) answerTwin(now quota.Instant, it leases.Item, look bool) lea
 	return answerBy(now, it, look, r.windows, r.drafts.windows)
 }
 
-func answerBy[L lease.Counted[L]](now quota.Instant, it leases.Item, look bool, main, draft map[[16]byte]L) (g lease.Grant) {
+func answerBy[L lease.Counted[L]](now quota.Instant, it leases.Item, look bool, main, draft map[keyhash.Key]L) (g lease.Grant) {
 	pair := lease.Twins[L]{Main: main[it.Bucket], Draft: draft[it.Bucket]}
 	booked := false
 	if look {

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
 func version(number uint64) policies.Version {
@@ -117,7 +118,7 @@ func testVersionRace(t *testing.T, s *Instance) {
 func testSecret(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	first := must[[16]byte](t)(s.Secret(ctx, [16]byte{1, 0, 255, 10, 13}))
-	if first != [16]byte{1, 0, 255, 10, 13} {
+	if first != (keyhash.Key{1, 0, 255, 10, 13}) {
 		t.Errorf("the first candidate did not become the secret: %x", first)
 	}
 	for range 2 {

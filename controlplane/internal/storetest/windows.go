@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/quota/quotatest"
@@ -13,15 +14,15 @@ import (
 
 // reference holds the ledgers that a store should have.
 type reference struct {
-	tokens  map[[16]byte]lease.Ledger
-	windows map[[16]byte]lease.WindowLedger
+	tokens  map[keyhash.Key]lease.Ledger
+	windows map[keyhash.Key]lease.WindowLedger
 	drafts  twins
 }
 
 func newReference() *reference {
 	return &reference{
-		tokens: map[[16]byte]lease.Ledger{}, windows: map[[16]byte]lease.WindowLedger{},
-		drafts: twins{map[[16]byte]lease.Ledger{}, map[[16]byte]lease.WindowLedger{}},
+		tokens: map[keyhash.Key]lease.Ledger{}, windows: map[keyhash.Key]lease.WindowLedger{},
+		drafts: twins{map[keyhash.Key]lease.Ledger{}, map[keyhash.Key]lease.WindowLedger{}},
 	}
 }
 
@@ -213,7 +214,7 @@ func testGoldenWindows(t *testing.T, s *Instance) {
 	one := func(t *testing.T, at quota.Instant, a lease.Ask) lease.Grant {
 		s.SetClock(start + at)
 		a.Version, a.Nodes = 1, 1
-		return s.one(t, leases.Item{Bucket: [16]byte{bucket}, Ask: a})
+		return s.one(t, leases.Item{Bucket: keyhash.Key{bucket}, Ask: a})
 	}
 	fresh := func() {
 		bucket++
@@ -258,9 +259,9 @@ func testGroups(t *testing.T, s *Instance) {
 	wp := params(t, 3, quota.Minute, 3)
 	request := func() []leases.Item {
 		return []leases.Item{
-			{Bucket: [16]byte{64, 1}, Joined: true, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
-			{Bucket: [16]byte{64, 2}, Joined: true, Ask: lease.Ask{Params: wp, Windows: w, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
-			{Bucket: [16]byte{64, 3}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 2, Nodes: 1}},
+			{Bucket: keyhash.Key{64, 1}, Joined: true, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
+			{Bucket: keyhash.Key{64, 2}, Joined: true, Ask: lease.Ask{Params: wp, Windows: w, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
+			{Bucket: keyhash.Key{64, 3}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 2, Nodes: 1}},
 		}
 	}
 	for range 3 {
@@ -280,7 +281,7 @@ func testGroups(t *testing.T, s *Instance) {
 		}
 	}
 	// The same bucket alone, between groups.
-	alone := append(request(), leases.Item{Bucket: [16]byte{64, 1}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 9, Cost: 1, Nodes: 1}})
+	alone := append(request(), leases.Item{Bucket: keyhash.Key{64, 1}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 9, Cost: 1, Nodes: 1}})
 	if got := must[[]lease.Grant](t)(s.Grant(testContext(t), alone)); got[3].Waiting != 7 {
 		t.Errorf("alone: %+v, want the 7 that are left", got[3])
 	}

@@ -12,7 +12,7 @@ import (
 	"encoding/binary"
 	"errors"
 
-	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -90,7 +90,7 @@ func New(shared SharedData, space [4]byte, keys int, now quota.Instant) *Store {
 }
 
 // Update applies c to the entry of kind at key, at most MaxAttempts times. A new entry is made if there is none.
-func (st *Store) Update(kind Kind, key match.Key, now quota.Instant, c Change) error {
+func (st *Store) Update(kind Kind, key keyhash.Key, now quota.Instant, c Change) error {
 	if now >= st.layout.next+quota.Instant(lookAgain) {
 		st.Tick(now) // The worker's own ticks are late.
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
-	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -24,8 +24,8 @@ type change func(e *bucketstore.Entry) bool
 func (c change) Apply(e *bucketstore.Entry) bool { return c(e) }
 
 // key is a bucket in a given slot's worth of keys: the first 8 bytes choose the slot, the ninth the cell.
-func key(slot uint64, n byte) match.Key {
-	var k match.Key
+func key(slot uint64, n byte) keyhash.Key {
+	var k keyhash.Key
 	binary.LittleEndian.PutUint64(k[:], slot)
 	k[8], k[9] = n, n
 	return k
@@ -35,7 +35,7 @@ func key(slot uint64, n byte) match.Key {
 var ten = quota.Params{Num: 1, Den: int64(quota.Second), Burst: 10}
 
 // take charges n tokens by the rule of local buckets and reports whether they were there.
-func take(st *bucketstore.Store, k match.Key, now quota.Instant, n int64) (ok bool, err error) {
+func take(st *bucketstore.Store, k keyhash.Key, now quota.Instant, n int64) (ok bool, err error) {
 	err = st.Update(bucketstore.Local, k, now, change(func(e *bucketstore.Entry) bool {
 		if e.New && e.Debtor > now {
 			e.State = quota.State{Debt: min(int64(e.Debtor-now), ten.Burst*ten.Den), Last: now}
@@ -55,7 +55,7 @@ func TestEntriesReadBack(t *testing.T) {
 	number := rapid.Int64Range(0, 1<<32-1)
 	rapid.Check(t, func(t *rapid.T) {
 		want := bucketstore.Entry{Kind: rapid.SampledFrom([]bucketstore.Kind{bucketstore.Local, bucketstore.Share, bucketstore.Leased}).Draw(t, "kind")}
-		want.Key = match.Key(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "key"))
+		want.Key = keyhash.Key(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "key"))
 		if want.Kind == bucketstore.Leased {
 			want.Limit = rapid.Uint32().Draw(t, "limit")
 			want.Credit = lease.Credit{
@@ -236,7 +236,7 @@ func TestAFloodOfKeysDoesNotGrowTheTable(t *testing.T) {
 	st := bucketstore.New(data, space, 1024, 0)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 100_000 {
-		var k match.Key
+		var k keyhash.Key
 		binary.LittleEndian.PutUint64(k[:], rng.Uint64())
 		binary.LittleEndian.PutUint64(k[8:], rng.Uint64())
 		_, _ = take(st, k, 0, 1)
@@ -327,7 +327,7 @@ func TestCrowdingOutKeepsTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		st := bucketstore.New(&sharedtest.Data{}, space, 8, 0)
 		now := quota.Instant(0)
-		used := map[match.Key]int64{}
+		used := map[keyhash.Key]int64{}
 		for range rapid.IntRange(10, 200).Draw(t, "steps") {
 			now += quota.Instant(rapid.Int64Range(0, int64(quota.Second)).Draw(t, "pause"))
 			k := key(0, rapid.ByteRange(1, 40).Draw(t, "key"))

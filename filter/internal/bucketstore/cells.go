@@ -1,7 +1,7 @@
 package bucketstore
 
 import (
-	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -14,17 +14,17 @@ const (
 )
 
 // cell is the instant from which no key of the same cell that was evicted from the slot owes any more.
-func cell(slot []byte, key *match.Key) quota.Instant {
+func cell(slot []byte, key *keyhash.Key) quota.Instant {
 	return quota.Instant((&coder{b: slot, at: cellOffset(key)}).i64())
 }
 
 // remember leaves in its cell that an evicted key owes until idle.
-func remember(slot []byte, key *match.Key, idle quota.Instant) {
+func remember(slot []byte, key *keyhash.Key, idle quota.Instant) {
 	c := coder{b: slot, at: cellOffset(key)}
 	c.putI64(int64(max(idle, cell(slot, key))))
 }
 
-func cellOffset(key *match.Key) int { return headerSize + int(key[8]%cellsPerSlot)*8 }
+func cellOffset(key *keyhash.Key) int { return headerSize + int(key[8]%cellsPerSlot)*8 }
 
 func hasMagic(value []byte, magic string) bool {
 	for i := range len(magic) {
@@ -35,7 +35,7 @@ func hasMagic(value []byte, magic string) bool {
 	return true
 }
 
-func sameKey(record []byte, key *match.Key) bool {
+func sameKey(record []byte, key *keyhash.Key) bool {
 	for i := range key {
 		if record[i] != key[i] {
 			return false

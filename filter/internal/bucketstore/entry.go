@@ -3,8 +3,8 @@ package bucketstore
 import (
 	"encoding/binary"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
-	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -25,7 +25,7 @@ const (
 // Entry is one bucket as a Change sees it. A new one has only Kind, Key, New, Debtor and Owes set.
 type Entry struct {
 	Kind Kind
-	Key  match.Key
+	Key  keyhash.Key
 	New  bool
 	// Debtor is set on a new entry whose key may have been evicted with tokens missing: no bucket evicted from its place is
 	// full before then, so a local bucket must start as far from full. None that counts in windows

@@ -3,7 +3,7 @@ package bucketstore
 import (
 	"encoding/binary"
 
-	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -112,7 +112,7 @@ func (l *layout) store(shared SharedData, cas uint32, found bool) bool {
 
 // lookBack looks for a bucket where the former sizes have it, and reports whether it is there: in st.former, which else has the
 // debt that the places remember.
-func (st *Store) lookBack(kind Kind, key match.Key, now quota.Instant, want *wanted, sizes []uint32) bool {
+func (st *Store) lookBack(kind Kind, key keyhash.Key, now quota.Instant, want *wanted, sizes []uint32) bool {
 	number, lacks := binary.LittleEndian.Uint64(key[:8]), Entry{}
 	for _, size := range sizes[1:] {
 		at := number % uint64(size)
@@ -156,7 +156,7 @@ func (st *Store) carry(found bool) bool {
 func (st *Store) moves(want *wanted) bool { return want == nil || st.entry.Generation != 0 }
 
 // remove takes a bucket out of the place that it has moved from. One that has only lent its state to another stays.
-func (st *Store) remove(kind Kind, key match.Key, now quota.Instant, want *wanted) {
+func (st *Store) remove(kind Kind, key keyhash.Key, now quota.Instant, want *wanted) {
 	st.at(st.formerAt)
 	for range MaxAttempts {
 		value, cas, _ := st.shared.Get(st.key[:])

@@ -6,12 +6,12 @@ import (
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/sharedtest"
-	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // random is any key.
-func random(rng *rand.Rand) (k match.Key) {
+func random(rng *rand.Rand) (k keyhash.Key) {
 	for i := range k {
 		k[i] = byte(rng.Uint32())
 	}
@@ -26,13 +26,13 @@ func TestAnotherSizeKeepsBuckets(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			data := &sharedtest.Data{}
 			rng := rand.New(rand.NewPCG(1, 2))
-			keys := make([]match.Key, 300)
+			keys := make([]keyhash.Key, 300)
 			for i := range keys {
 				keys[i] = random(rng)
 			}
-			passed := map[match.Key]int{}
+			passed := map[keyhash.Key]int{}
 			now := quota.Instant(quota.Second)
-			one := func(st *bucketstore.Store, k match.Key) {
+			one := func(st *bucketstore.Store, k keyhash.Key) {
 				ok, err := false, error(nil)
 				if kind {
 					ok, err = takeWindow(st, windowsOf(t, quota.SlidingLog), k, now, 1)
@@ -107,7 +107,7 @@ func TestAnotherSizeKeepsDebtsOfTheEvicted(t *testing.T) {
 	data := &sharedtest.Data{}
 	st := bucketstore.New(data, space, 8, 0) // One slot.
 	rng := rand.New(rand.NewPCG(3, 4))
-	keys := make([]match.Key, 100)
+	keys := make([]keyhash.Key, 100)
 	for i := range keys {
 		keys[i] = random(rng)
 		if ok, _ := take(st, keys[i], 0, 10); !ok && i < 8 {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/sharedtest"
-	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -28,7 +28,7 @@ const (
 )
 
 // spendOne takes one token of a bucket of 5 an hour.
-type spendOne func(st *bucketstore.Store, k match.Key, now quota.Instant) bool
+type spendOne func(st *bucketstore.Store, k keyhash.Key, now quota.Instant) bool
 
 func bucketOfFive(t *testing.T) spendOne {
 	t.Helper()
@@ -36,7 +36,7 @@ func bucketOfFive(t *testing.T) spendOne {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(st *bucketstore.Store, k match.Key, now quota.Instant) (ok bool) {
+	return func(st *bucketstore.Store, k keyhash.Key, now quota.Instant) (ok bool) {
 		err := st.Update(bucketstore.Local, k, now, change(func(e *bucketstore.Entry) bool {
 			if e.New && e.Debtor > now {
 				debt := min(int64(e.Debtor-now)*p.Num, p.Burst*p.Den)
@@ -61,7 +61,7 @@ func windowOfFive(t *testing.T, a quota.Algorithm) spendOne {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(st *bucketstore.Store, k match.Key, now quota.Instant) bool {
+	return func(st *bucketstore.Store, k keyhash.Key, now quota.Instant) bool {
 		ok, err := takeWindow(st, w.At(binary.LittleEndian.Uint64(k[8:])), k, now, 1)
 		if err != nil {
 			t.Fatal(err)
@@ -76,7 +76,7 @@ func windowOfFive(t *testing.T, a quota.Algorithm) spendOne {
 func flood(spend spendOne, keys quota.Instant, after quota.Span) (refused, turnedAway int, got float64) {
 	st := bucketstore.New(&sharedtest.Data{}, space, floodPlaces, 0)
 	random := rand.New(rand.NewPCG(1, 2))
-	fresh := func() (k match.Key) {
+	fresh := func() (k keyhash.Key) {
 		binary.LittleEndian.PutUint64(k[:], random.Uint64())
 		binary.LittleEndian.PutUint64(k[8:], random.Uint64())
 		return k
@@ -142,7 +142,7 @@ func TestACellKeepsHowMuchIsOwed(t *testing.T) {
 			t.Fatal(err)
 		}
 		st := bucketstore.New(&sharedtest.Data{}, space, 8, 0)
-		ofOneCell := func(n byte) match.Key { return match.Key{9: n} }
+		ofOneCell := func(n byte) keyhash.Key { return keyhash.Key{9: n} }
 		for n := range byte(9) { // One has to go for the ninth.
 			if ok, err := takeWindow(st, w, ofOneCell(n), quota.Instant(n), large); !ok || err != nil {
 				t.Fatalf("%v, %v", ok, err)

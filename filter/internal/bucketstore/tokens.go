@@ -1,7 +1,7 @@
 package bucketstore
 
 import (
-	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -77,7 +77,7 @@ func (s *tokenSlot) put(e *Entry, _ quota.Instant) (value []byte, evicted uint64
 	if s.evicted {
 		evicted = 1
 		if Kind(record[atKind]) != Leased {
-			var key match.Key
+			var key keyhash.Key
 			copy(key[:], record)
 			remember(s.b[:], &key, quota.Instant((&coder{b: record, at: atIdle}).i64()))
 		}

@@ -4,7 +4,7 @@ import (
 	"math"
 	"math/bits"
 
-	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -22,13 +22,13 @@ const (
 
 // windowCell is the instant from which no key of the same cell that was evicted from the slot owes
 // any more, and how much each owes at most before.
-func windowCell(slot []byte, key *match.Key) (until quota.Instant, owes int64) {
+func windowCell(slot []byte, key *keyhash.Key) (until quota.Instant, owes int64) {
 	v := cell(slot, key)
 	return v & lastInstant, tokensOf(int64(v) >> instantBits)
 }
 
 // rememberWindow leaves in its cell what a key evicted now owes until idle.
-func rememberWindow(slot []byte, key *match.Key, idle quota.Instant, owes int64, now quota.Instant) {
+func rememberWindow(slot []byte, key *keyhash.Key, idle quota.Instant, owes int64, now quota.Instant) {
 	until, most := windowCell(slot, key)
 	if until <= now {
 		most = 0

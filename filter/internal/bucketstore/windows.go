@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
-	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -87,7 +87,7 @@ func (s *windowSlot) find(e *Entry, _ quota.Instant, w *wanted) {
 }
 
 // read decodes a record and reports false for one that no filter can have written.
-func (s *windowSlot) read(e *Entry, key match.Key, at int) bool {
+func (s *windowSlot) read(e *Entry, key keyhash.Key, at int) bool {
 	r := s.records[at]
 	*e = Entry{Kind: Window, Key: key, History: quota.History{Marks: s.marks[:0]}}
 	good := e.decodeWindows(s.value[r.from+recordRest : r.to])
@@ -133,7 +133,7 @@ func (s *windowSlot) put(e *Entry, now quota.Instant) (value []byte, evicted uin
 			}
 		}
 		r := s.records[first]
-		var key match.Key
+		var key keyhash.Key
 		copy(key[:], s.value[r.from+recordKey:])
 		tokens, _ := s.owed(r)
 		rememberWindow(s.next, &key, r.idle, tokens, now)

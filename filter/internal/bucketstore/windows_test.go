@@ -11,7 +11,7 @@ import (
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/sharedtest"
-	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -28,7 +28,7 @@ func windowsOf(t rapid.TB, a quota.Algorithm) quota.Windows {
 }
 
 // takeWindow charges n requests by the rule of local windows and reports whether they were there.
-func takeWindow(st *bucketstore.Store, w quota.Windows, k match.Key, now quota.Instant, n int64) (ok bool, err error) {
+func takeWindow(st *bucketstore.Store, w quota.Windows, k keyhash.Key, now quota.Instant, n int64) (ok bool, err error) {
 	err = st.Update(bucketstore.Window, k, now, change(func(e *bucketstore.Entry) bool {
 		if e.New && e.Debtor > now {
 			e.History = w.Owing(now, e.Debtor, e.Owes)
@@ -51,7 +51,7 @@ func TestHistoriesReadBack(t *testing.T) {
 		}
 		w = w.At(rapid.Uint64().Draw(t, "offset"))
 		want := bucketstore.Entry{Kind: bucketstore.Window, Windows: w, Generation: rapid.Uint64().Draw(t, "generation")}
-		want.Key = match.Key(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "key"))
+		want.Key = keyhash.Key(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "key"))
 		now := quota.Instant(rapid.Int64Range(0, 1<<51).Draw(t, "start"))
 		for range rapid.IntRange(1, 400).Draw(t, "requests") {
 			now += quota.Instant(rapid.Int64Range(0, int64(w.Length)/rapid.Int64Range(1, 500).Draw(t, "share")).Draw(t, "pause"))
@@ -139,7 +139,7 @@ func TestAFloodOfWindowsDoesNotGrowTheTable(t *testing.T) {
 	w := windowsOf(t, quota.SlidingLog)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 50_000 {
-		var k match.Key
+		var k keyhash.Key
 		binary.LittleEndian.PutUint64(k[:], rng.Uint64())
 		binary.LittleEndian.PutUint64(k[8:], rng.Uint64())
 		_, _ = takeWindow(st, w, k, 0, 1)
@@ -162,7 +162,7 @@ func TestCrowdingOutKeepsTheWindow(t *testing.T) {
 					at quota.Instant
 					n  int64
 				}
-				used := map[match.Key][]use{}
+				used := map[keyhash.Key][]use{}
 				for range rapid.IntRange(10, 200).Draw(t, "steps") {
 					now += quota.Instant(rapid.Int64Range(0, int64(quota.Second)).Draw(t, "pause"))
 					k := key(0, rapid.ByteRange(1, 40).Draw(t, "key"))

@@ -5,6 +5,7 @@ package consumers
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -53,7 +54,7 @@ type Cache struct {
 	clock  Clock
 
 	// wanted are the consumers of the next question, asked those of the one under way, sent at sent.
-	wanted, asked [][16]byte
+	wanted, asked []keyhash.Key
 	asking        bool
 	sent, nextAsk quota.Instant
 	retry         quota.Span
@@ -100,7 +101,7 @@ func (c *Cache) Find(person *match.Person) {
 	person.Banned, person.Bypass = banned > person.Now, bypass > person.Now
 }
 
-func (c *Cache) want(consumer match.Key) {
+func (c *Cache) want(consumer keyhash.Key) {
 	if contains(c.wanted, consumer) || contains(c.asked, consumer) {
 		return
 	}
@@ -111,7 +112,7 @@ func (c *Cache) want(consumer match.Key) {
 	c.wanted = append(c.wanted, consumer)
 }
 
-func contains(keys [][16]byte, key [16]byte) bool {
+func contains(keys []keyhash.Key, key keyhash.Key) bool {
 	for i := range keys {
 		if keys[i] == key {
 			return true

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-proxy/weir/filter/internal/consumers"
 	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -21,8 +22,8 @@ type process struct {
 	now      quota.Instant
 	data     sharedtest.Data
 	vms      []*consumers.Cache
-	tiers    map[[16]byte]string
-	special  map[[16]byte][]byte
+	tiers    map[keyhash.Key]string
+	special  map[keyhash.Key][]byte
 	revision uint64
 	turn     uint64
 	// before: the control plane was built before anybody could have more than a tier.
@@ -47,7 +48,7 @@ func (p *process) CallConsumers(body []byte, _ quota.Span, done func(int, []byte
 }
 
 func newProcess(t *testing.T, vms, sets int) *process {
-	p := &process{t: t, now: 1000 * sec, tiers: map[[16]byte]string{}, revision: 100}
+	p := &process{t: t, now: 1000 * sec, tiers: map[keyhash.Key]string{}, revision: 100}
 	for range vms {
 		p.vms = append(p.vms, consumers.New(&p.data, p, p, [4]byte{1}, sets))
 	}
@@ -110,9 +111,9 @@ func (p *process) format() uint8 {
 	return wire.ConsumersFormat
 }
 
-func key(n byte) match.Key { return match.Key{n} }
+func key(n byte) keyhash.Key { return keyhash.Key{n} }
 
-func (p *process) find(vm int, key match.Key) match.Person {
+func (p *process) find(vm int, key keyhash.Key) match.Person {
 	person := match.Person{Key: key, Known: true}
 	p.vms[vm].Find(&person)
 	return person
@@ -227,7 +228,7 @@ func TestMissedChanges(t *testing.T) {
 	p.expect(1, 1, "gold")
 	// A control plane that has lost everything starts from nothing: what it says then counts, whatever the numbers were.
 	p.tick(sec)
-	p.tiers = map[[16]byte]string{}
+	p.tiers = map[keyhash.Key]string{}
 	p.revision = 0
 	p.change(false, nil)
 	p.revision = 0
@@ -271,10 +272,10 @@ func TestAFloodOfInventedConsumers(t *testing.T) {
 	p.tick(0)
 	p.answer()
 	for n := range uint64(2000) {
-		var invented match.Key
+		var invented keyhash.Key
 		binary.LittleEndian.PutUint64(invented[:], 1000+n)
 		if got := p.find(0, invented); len(got.Tier) > 0 {
-			t.Fatalf("%x is known", invented)
+			t.Fatalf("%v is known", invented)
 		}
 		p.tick(sec / 1000)
 		p.answer()

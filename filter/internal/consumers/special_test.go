@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/consumers"
-	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -15,7 +15,7 @@ const ahead = 1_790_000_000_000
 
 func newSpecial(t *testing.T, vms, sets int) *process {
 	p := newProcess(t, vms, sets)
-	p.special = map[[16]byte][]byte{}
+	p.special = map[keyhash.Key][]byte{}
 	for _, vm := range p.vms {
 		vm.Ahead = quota.Span(ahead) * quota.Millisecond
 	}
@@ -113,7 +113,7 @@ func TestAFloodLeavesBans(t *testing.T) {
 	p.special[key(1)] = wire.AppendSpecial(nil, wire.Special{Banned: wire.ForGood})
 	p.change(true, map[byte]string{1: ""})
 	for n := range uint64(200) {
-		var other match.Key
+		var other keyhash.Key
 		binary.LittleEndian.PutUint64(other[:], 1000+n)
 		p.tiers[other] = "gold"
 		p.find(0, other)

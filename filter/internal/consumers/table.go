@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -23,7 +23,7 @@ const (
 // record is what is known of one consumer: its tier, empty for none, what it has beside that in the form of wire.AppendSpecial,
 // when the control plane was asked for it or told of it, and the control plane's revision then.
 type record struct {
-	key           match.Key
+	key           keyhash.Key
 	tier, special []byte
 	learned       quota.Instant
 	revision      uint64
@@ -99,7 +99,7 @@ func (t *table) saveState() {
 }
 
 // open reads the set of a consumer.
-func (t *table) open(consumer match.Key) (cas uint32, found bool) {
+func (t *table) open(consumer keyhash.Key) (cas uint32, found bool) {
 	set := binary.LittleEndian.Uint64(consumer[:8]) % t.sets
 	binary.LittleEndian.PutUint32(t.key[5:], uint32(set))
 	value, cas, found := t.shared.Get(t.key[:])
@@ -128,7 +128,7 @@ func (t *table) open(consumer match.Key) (cas uint32, found bool) {
 }
 
 // find looks a consumer up. The record's tier is good until the next call.
-func (t *table) find(consumer match.Key, r *record) bool {
+func (t *table) find(consumer keyhash.Key, r *record) bool {
 	t.open(consumer)
 	for i := range t.set[:t.count] {
 		if t.set[i].key == consumer {

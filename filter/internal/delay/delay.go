@@ -3,13 +3,13 @@
 package delay
 
 import (
-	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // Place is a turn in the queue that a leaky bucket is: Cost of the bucket at Key from the instant At on.
 type Place struct {
-	Key match.Key
+	Key keyhash.Key
 	// Kind tells apart buckets of one key.
 	Kind uint8
 	Cost int64
@@ -105,7 +105,7 @@ func (q *Queue) Keep(p Place, now quota.Instant) {
 }
 
 // Kept finds the first place that is kept for a bucket at a cost, and with take hands it out.
-func (q *Queue) Kept(key match.Key, kind uint8, cost int64, now quota.Instant, take bool) (Place, bool) {
+func (q *Queue) Kept(key keyhash.Key, kind uint8, cost int64, now quota.Instant, take bool) (Place, bool) {
 	if len(q.holes) == 0 {
 		return Place{}, false
 	}

@@ -7,12 +7,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-proxy/weir/filter/internal/delay"
-	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
 func place(bucket byte, cost int64, at quota.Instant) delay.Place {
-	return delay.Place{Key: match.Key{bucket}, Cost: cost, At: at}
+	return delay.Place{Key: keyhash.Key{bucket}, Cost: cost, At: at}
 }
 
 func TestReleaseByTimeThenArrival(t *testing.T) {
@@ -64,16 +64,16 @@ func TestKeptPlacesPass(t *testing.T) {
 	q.Keep(place(1, 1, 20), 0)
 	q.Keep(place(1, 1, 10), 0)
 	q.Keep(place(1, 1, 30), 0) // beyond the bound
-	if _, ok := q.Kept(match.Key{1}, 0, 2, 0, true); ok {
+	if _, ok := q.Kept(keyhash.Key{1}, 0, 2, 0, true); ok {
 		t.Error("a place of another cost")
 	}
-	if p, ok := q.Kept(match.Key{1}, 0, 1, 0, false); !ok || p.At != 10 {
+	if p, ok := q.Kept(keyhash.Key{1}, 0, 1, 0, false); !ok || p.At != 10 {
 		t.Errorf("%v %+v", ok, p)
 	}
-	if p, ok := q.Kept(match.Key{1}, 0, 1, 10, true); !ok || p.At != 20 {
+	if p, ok := q.Kept(keyhash.Key{1}, 0, 1, 10, true); !ok || p.At != 20 {
 		t.Errorf("the first has passed: %v %+v", ok, p)
 	}
-	if _, ok := q.Kept(match.Key{1}, 0, 1, 10, true); ok {
+	if _, ok := q.Kept(keyhash.Key{1}, 0, 1, 10, true); ok {
 		t.Error("a place was handed out twice")
 	}
 }

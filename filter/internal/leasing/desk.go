@@ -5,8 +5,8 @@ package leasing
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/calls"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
-	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -80,7 +80,7 @@ type Desk struct {
 	reason          calls.Outcome
 	heard, answered quota.Instant
 	waiting         int
-	buckets         map[match.Key]*bucket
+	buckets         map[keyhash.Key]*bucket
 	// open are the same in a row, so that they are looked after in an order that does not change from run to run.
 	open []*bucket
 	// groups are the requests that wait for several buckets, the first one first; queued of them are in no call, and groupCalls
@@ -92,7 +92,7 @@ type Desk struct {
 	keepBy quota.Instant
 	// owes are the optimistic buckets with something to report, owing the same in a row; nodes is how many nodes there are, 0 if
 	// that is not known.
-	owes     map[match.Key]*owed
+	owes     map[keyhash.Key]*owed
 	owing    []*owed
 	nodes    int64
 	telling  tell
@@ -139,7 +139,7 @@ type item struct {
 func New(store *bucketstore.Store, caller Caller, clock Clock, node string, boot, random uint64) *Desk {
 	return &Desk{
 		store: store, caller: caller, clock: clock, node: node, boot: boot, random: random | 1,
-		buckets: make(map[match.Key]*bucket), room: newRoom(),
+		buckets: make(map[keyhash.Key]*bucket), room: newRoom(),
 	}
 }
 

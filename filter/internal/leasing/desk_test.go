@@ -9,6 +9,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/calls"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -25,7 +26,7 @@ func (c *clock) Now() quota.Instant { return c.now }
 type centre struct {
 	t       *testing.T
 	params  quota.Params
-	ledgers map[[16]byte]lease.Ledger
+	ledgers map[keyhash.Key]lease.Ledger
 	calls   []pending
 	refuse  error
 }
@@ -83,7 +84,7 @@ func newWorld(t *testing.T, q int64, window quota.Span, burst int64) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return worker(t, &sharedtest.Data{}, &clock{now: 1000 * ms}, &centre{t: t, params: p, ledgers: map[[16]byte]lease.Ledger{}})
+	return worker(t, &sharedtest.Data{}, &clock{now: 1000 * ms}, &centre{t: t, params: p, ledgers: map[keyhash.Key]lease.Ledger{}})
 }
 
 func worker(t *testing.T, data *sharedtest.Data, c *clock, cp *centre) *world {
@@ -93,7 +94,7 @@ func worker(t *testing.T, data *sharedtest.Data, c *clock, cp *centre) *world {
 }
 
 func (w *world) need(bucket byte, cost int64) leasing.Need {
-	return leasing.Need{Bucket: [16]byte{bucket}, Version: 1, Params: w.params, Cost: cost}
+	return leasing.Need{Bucket: keyhash.Key{bucket}, Version: 1, Params: w.params, Cost: cost}
 }
 
 // join lets a request of cost wait for a bucket, and sends.
@@ -278,7 +279,7 @@ func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 			t.Fatalf("at probe %d: away %v since %d, %d calls", probe, away, since, len(w.calls))
 		}
 		it := w.calls[0].request.Items[0]
-		if len(w.calls[0].request.Items) != 1 || it.Bucket != [16]byte{1} || it.Waiting+it.Keep+it.Used != 0 || w.calls[0].timeout != lease.Deadline {
+		if len(w.calls[0].request.Items) != 1 || it.Bucket != (keyhash.Key{1}) || it.Waiting+it.Keep+it.Used != 0 || w.calls[0].timeout != lease.Deadline {
 			t.Fatalf("a probe must ask for nothing: %+v", w.calls[0])
 		}
 		w.answer(w.now)
@@ -467,16 +468,16 @@ func TestWorkersShareWhatOneBrings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cp := &centre{t: t, params: p, ledgers: map[[16]byte]lease.Ledger{}}
+	cp := &centre{t: t, params: p, ledgers: map[keyhash.Key]lease.Ledger{}}
 	a, b := worker(t, data, c, cp), worker(t, data, c, cp)
 	b.stream = 1000
 	// Worker b is about to fetch everything to keep; a's request comes to the centre after it.
-	_ = a.store.Update(bucketstore.Leased, [16]byte{1}, c.now, keepUnderWay(c.now+200*ms))
+	_ = a.store.Update(bucketstore.Leased, keyhash.Key{1}, c.now, keepUnderWay(c.now+200*ms))
 	b.desk.Keep(b.need(1, 1), 100, 0)
 	b.desk.Tick(c.now)
 	ticket := a.join(t, 1, 1)
 	keep, reply := cp.grant(c.now)
-	cp.ledgers[[16]byte{1}], _ = cp.ledgers[[16]byte{1}].Grant(c.now, lease.Ask{Params: p, Version: 1, Waiting: 100, Cost: 1, Nodes: 1})
+	cp.ledgers[keyhash.Key{1}], _ = cp.ledgers[keyhash.Key{1}].Grant(c.now, lease.Ask{Params: p, Version: 1, Waiting: 100, Cost: 1, Nodes: 1})
 	cp.answer(c.now)
 	if ticket.Outcome != leasing.Waiting {
 		t.Fatalf("refused although tokens are under way: %v", ticket.Outcome)
@@ -499,7 +500,7 @@ func (k keepUnderWay) Apply(e *bucketstore.Entry) bool {
 func TestNothingIsLeftOfEndedBuckets(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	for i := range 200 {
-		bucket := [16]byte{byte(i)}
+		bucket := keyhash.Key{byte(i)}
 		w.ledgers[bucket], _ = w.ledgers[bucket].Grant(w.now, lease.Ask{Params: w.params, Version: 1, Waiting: 100, Cost: 1, Nodes: 1})
 		_ = w.store.Update(bucketstore.Leased, bucket, w.now, keepUnderWay(w.now+200*ms))
 		ticket := w.join(t, byte(i), 1)

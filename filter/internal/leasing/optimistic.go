@@ -2,8 +2,8 @@ package leasing
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
-	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -118,9 +118,9 @@ func (d *Desk) Slack(p quota.Params) int64 {
 // Report notes that a bucket has something to report at an instant; what is due already is sent at once.
 func (d *Desk) Report(now quota.Instant, need Need, at quota.Instant) {
 	if d.owes == nil {
-		d.owes = make(map[match.Key]*owed)
+		d.owes = make(map[keyhash.Key]*owed)
 	}
-	key := match.Key(need.Bucket)
+	key := keyhash.Key(need.Bucket)
 	o := d.owes[key]
 	if o == nil {
 		if len(d.owes) >= maxOwed {
@@ -148,7 +148,7 @@ func (d *Desk) tell(now quota.Instant) {
 	rest := d.owing[:0]
 	for _, o := range d.owing {
 		if o.done {
-			delete(d.owes, match.Key(o.need.Bucket))
+			delete(d.owes, keyhash.Key(o.need.Bucket))
 			continue
 		}
 		if o.at > now || len(c.items) == wire.MaxItems || len(c.items) > 0 && c.items[0].ask.Version != o.need.Version {
@@ -172,7 +172,7 @@ func (d *Desk) tell(now quota.Instant) {
 			o.at = d.telling.due
 			rest = append(rest, o)
 		default: // Another worker has reported it.
-			delete(d.owes, match.Key(o.need.Bucket))
+			delete(d.owes, keyhash.Key(o.need.Bucket))
 		}
 	}
 	d.owing = rest
@@ -187,7 +187,7 @@ func (d *Desk) settleReport(it item, a wire.LeaseAnswer, now quota.Instant) {
 	if a.State == wire.ItemUnavailable {
 		return // It is reported again, as if no answer had come.
 	}
-	o := d.owes[match.Key(it.need.Bucket)]
+	o := d.owes[keyhash.Key(it.need.Bucket)]
 	if a.State == wire.ItemUnknown {
 		d.Stats.ItemsUnknown++
 		if o != nil {

@@ -2,13 +2,14 @@ package leasing
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // Need is one request's claim on one central bucket.
 type Need struct {
-	Bucket [16]byte
+	Bucket keyhash.Key
 	// Limit is the place of the limit among all limits of the policy set Version.
 	Limit   uint32
 	Version uint64
@@ -19,7 +20,7 @@ type Need struct {
 	Algorithm quota.Algorithm
 	// Turn, Consumer and Place are those of a wire.LeaseItem.
 	Turn     uint64
-	Consumer [2]uint64
+	Consumer keyhash.Key
 	Place    uint8
 }
 

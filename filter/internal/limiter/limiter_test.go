@@ -11,6 +11,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -29,7 +30,7 @@ type node struct {
 	rules   *limiter.Rules
 	now     quota.Instant
 	calls   []func(status int)
-	ledgers map[[16]byte]lease.Ledger
+	ledgers map[keyhash.Key]lease.Ledger
 	stream  uint32
 	// asked are the items of the last call.
 	asked []wire.LeaseItem
@@ -62,7 +63,7 @@ func (n *node) CallLeases(body []byte, _ quota.Span, done func(int, []byte)) err
 // grant answers the items of one request: of several all are granted, or none.
 func (n *node) grant(version uint64, items []wire.LeaseItem) []wire.LeaseAnswer {
 	var answers []wire.LeaseAnswer
-	ledgers := map[[16]byte]lease.Ledger{}
+	ledgers := map[keyhash.Key]lease.Ledger{}
 	short := false
 	for _, it := range items {
 		l := n.rules.Index.Limit(it.Limit)
@@ -91,7 +92,7 @@ func (n *node) grant(version uint64, items []wire.LeaseItem) []wire.LeaseAnswer 
 
 func newNode(t testing.TB, central bool, policies string) *node {
 	t.Helper()
-	n := &node{t: t, now: 1000 * sec, data: &sharedtest.Data{}, ledgers: map[[16]byte]lease.Ledger{}}
+	n := &node{t: t, now: 1000 * sec, data: &sharedtest.Data{}, ledgers: map[keyhash.Key]lease.Ledger{}}
 	store := bucketstore.New(n.data, [4]byte{}, 1024, 0)
 	if central {
 		n.desk = leasing.New(store, n, n, "node", 1, 1)
@@ -360,7 +361,7 @@ func TestALookIsTrue(t *testing.T) {
 	}
 }
 
-func bucketOf(t *testing.T, n *node, index int) [16]byte {
+func bucketOf(t *testing.T, n *node, index int) keyhash.Key {
 	t.Helper()
 	req, status := n.begin()
 	if status == limiter.Paused {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -98,9 +99,9 @@ func TestAConsumerIsNamedToTheCentre(t *testing.T) {
 			t.Fatalf("%d: status %d", i, status)
 		}
 		it := n.asked[0]
-		key := match.ConsumerKey([16]byte{}, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
-		if got := fmt.Sprintf("turn %d, place %d", it.Turn, it.Place); got != c.want || (it.Place > 0) != (it.Person() == key) {
-			t.Errorf("%d: %s of %x, want %s", i, got, it.Person(), c.want)
+		key := match.ConsumerKey(keyhash.Key{}, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
+		if got := fmt.Sprintf("turn %d, place %d", it.Turn, it.Place); got != c.want || (it.Place > 0) != (it.Consumer == key) {
+			t.Errorf("%d: %s of %v, want %s", i, got, it.Consumer, c.want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -75,7 +76,7 @@ type Request struct {
 	shadows  []match.Hit
 	// own are the limits that the consumer has in place of policies', turn up to when that is known.
 	own      []policy.Limit
-	consumer [2]uint64
+	consumer keyhash.Key
 	turn     uint64
 }
 

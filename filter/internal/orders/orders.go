@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -19,7 +20,7 @@ type SharedData interface {
 
 // Buckets are what this node keeps of buckets. *bucketstore.Store is one.
 type Buckets interface {
-	Update(kind bucketstore.Kind, key match.Key, now quota.Instant, c bucketstore.Change) error
+	Update(kind bucketstore.Kind, key keyhash.Key, now quota.Instant, c bucketstore.Change) error
 }
 
 // Clock tells the time that Buckets go by.

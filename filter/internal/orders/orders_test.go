@@ -8,6 +8,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/orders"
 	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -110,7 +111,7 @@ func TestOrdersEndByThemselves(t *testing.T) {
 	first, second := everything, everything
 	first.Expires, second.Expires = p.unix+1000, p.unix+3000
 	second.Policy = []byte("p")
-	p.tell(wire.Enforcement{Revision: 7, Orders: []wire.Order{second, first}, Bans: []wire.Ban{{Expires: p.unix + 2000}, {Key: [16]byte{1}}}})
+	p.tell(wire.Enforcement{Revision: 7, Orders: []wire.Order{second, first}, Bans: []wire.Ban{{Expires: p.unix + 2000}, {Key: keyhash.Key{1}}}})
 	p.tick(10, true)
 	p.expect("before", true)
 	p.tick(980, false)
@@ -170,7 +171,7 @@ func TestFreedBuckets(t *testing.T) {
 	}
 	update := func(kind bucketstore.Kind, key byte, c entry) {
 		t.Helper()
-		if err := p.buckets.Update(kind, match.Key{key}, p.Now(), c); err != nil {
+		if err := p.buckets.Update(kind, keyhash.Key{key}, p.Now(), c); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -207,10 +208,10 @@ func TestFreedBuckets(t *testing.T) {
 		}
 	}
 	spend()
-	p.tell(wire.Enforcement{Revision: 7, Freed: []wire.Freed{{Bucket: match.Key{1}, Revision: 7}, {Bucket: match.Key{2}, Revision: 6, Full: true}, {Bucket: match.Key{9}, Revision: 5, Full: true}}})
+	p.tell(wire.Enforcement{Revision: 7, Freed: []wire.Freed{{Bucket: keyhash.Key{1}, Revision: 7}, {Bucket: keyhash.Key{2}, Revision: 6, Full: true}, {Bucket: keyhash.Key{9}, Revision: 5, Full: true}}})
 	expect("changed", "true true true", "false true true", "false false false")
 	p.tick(10, true)
 	spend()
-	p.tell(wire.Enforcement{Revision: 8, Freed: []wire.Freed{{Bucket: match.Key{1}, Revision: 7, Full: true}, {Bucket: match.Key{2}, Revision: 8}}})
+	p.tell(wire.Enforcement{Revision: 8, Freed: []wire.Freed{{Bucket: keyhash.Key{1}, Revision: 7, Full: true}, {Bucket: keyhash.Key{2}, Revision: 8}}})
 	expect("an old change", "true true true", "true true true", "false true true")
 }

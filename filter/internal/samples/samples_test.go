@@ -10,6 +10,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/samples"
 	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -152,7 +153,7 @@ func TestRefusalsAreToldAtOnceAndThenSeldom(t *testing.T) {
 		t.Errorf("%d messages: %+v", len(w.sent), w.sent)
 	}
 	r := w.sent[1].Refusals[0]
-	if string(r.Shown) != "\x00\x02/1" || r.Consumer == [16]byte{} || r.Retry != 0 || r.Ago > quota.Span(10*quota.Millisecond) {
+	if string(r.Shown) != "\x00\x02/1" || r.Consumer == (keyhash.Key{}) || r.Retry != 0 || r.Ago > quota.Span(10*quota.Millisecond) {
 		t.Errorf("%+v", r)
 	}
 	w.flush()
@@ -191,7 +192,7 @@ func TestCountsOfBucketsKeepTheirBounds(t *testing.T) {
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 5))
 		w := newWorld(t)
-		exact, total := map[[16]byte]int64{}, int64(0)
+		exact, total := map[keyhash.Key]int64{}, int64(0)
 		for range 2000 {
 			w.refuse(0, fmt.Sprint(min(random.IntN(60), random.IntN(60))))
 			exact[w.request.Hits[0].Key]++
