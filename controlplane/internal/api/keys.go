@@ -83,7 +83,7 @@ func (s *server) places(ctx context.Context, k bucketKey) (all []place, err erro
 	add := func(tier string, limits []policy.Limit) error {
 		own, _, err := s.config.Leases.Own(ctx, k.policy, k.person, limits, false)
 		for n, limit := range own {
-			key := leases.Key{By: k.by, Policy: k.policy, Limits: limits, Person: k.person, Place: n, Bucket: k.partition.Bucket(tier, n, shadow)}
+			key := leases.Key{By: k.by, Policy: k.policy, Limits: limits, Consumer: k.person, Place: n, Bucket: k.partition.Bucket(tier, n, shadow)}
 			all = append(all, place{Key: key, tier: tier, limit: limit})
 		}
 		return err

@@ -42,8 +42,8 @@ func (s *server) ListNodes(ctx context.Context, r gen.ListNodesRequestObject) (g
 	defer cancel()
 	all, complete := s.config.Nodes.List(ctx)
 	answer := gen.ListNodes200JSONResponse{Complete: complete, Nodes: []gen.Node{}}
-	force, _ := s.config.Policies.InForce()
-	answer.Current = force.Current
+	active, _ := s.config.Policies.Active()
+	answer.Current = active.State.Current
 	if held, _, err := s.config.Enforcement.Held(); err == nil {
 		answer.Enforcement = held.Revision
 	}
@@ -57,15 +57,15 @@ func (s *server) ListNodes(ctx context.Context, r gen.ListNodesRequestObject) (g
 			break
 		}
 		last = n.Key()
-		answer.Nodes = append(answer.Nodes, s.node(n, force))
+		answer.Nodes = append(answer.Nodes, s.node(n, active))
 	}
 	return answer, nil
 }
 
-func (s *server) node(n nodes.Node, force policies.Force) gen.Node {
+func (s *server) node(n nodes.Node, active policies.Active) gen.Node {
 	var wanted uint64
 	lost := false
-	if c := force.For(n.ID); c != nil {
+	if c := active.For(n.ID); c != nil {
 		wanted = c.Version.Number
 		lost = n.Applied == wanted && !c.Version.Is(n.Applied, n.Mark)
 	}

@@ -94,8 +94,8 @@ func (s *server) census(ctx context.Context, r policies.Rollout) (c census) {
 	defer cancel()
 	all, _ := s.config.Nodes.List(ctx)
 	draft := policies.Version{Number: r.Version}
-	if force, _ := s.config.Policies.InForce(); force.Draft != nil && force.Draft.Version.Number == r.Version {
-		draft = force.Draft.Version
+	if active, _ := s.config.Policies.Active(); active.Draft != nil && active.Draft.Version.Number == r.Version {
+		draft = active.Draft.Version
 	}
 	for _, n := range all {
 		if s.config.Now().Sub(n.Seen) >= nodes.Counted {

@@ -58,11 +58,11 @@ func census(sets *policies.Service, registry *nodes.Registry) metrics.Census {
 	ctx, cancel := context.WithTimeout(context.Background(), gaugeTimeout)
 	defer cancel()
 	c := metrics.Census{Versions: map[uint64]int{}, States: map[string]int{}}
-	force, _ := sets.InForce()
+	active, _ := sets.Active()
 	for _, n := range registry.Active(ctx) {
 		c.Versions[n.Applied]++
 		c.States[cmp.Or(n.State, policy.StepGround.String())]++
-		if wanted := force.For(n.ID); wanted != nil && !wanted.Version.Is(n.Applied, n.Mark) {
+		if wanted := active.For(n.ID); wanted != nil && !wanted.Version.Is(n.Applied, n.Mark) {
 			c.Behind++
 		}
 	}

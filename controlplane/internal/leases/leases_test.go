@@ -67,12 +67,12 @@ func (o *oneVersion) List(context.Context, uint64, int) ([]policies.Version, err
 	return nil, nil
 }
 
-func (w *world) InForce() (policies.Force, <-chan struct{}) {
-	force := policies.Force{State: policies.State{Current: w.current, Newest: max(w.current, w.draft)}, Now: w.sets[w.current]}
+func (w *world) Active() (policies.Active, <-chan struct{}) {
+	active := policies.Active{State: policies.State{Current: w.current, Newest: max(w.current, w.draft)}, Current: w.sets[w.current]}
 	if w.draft != 0 {
-		force.Rollout, force.Draft = &policies.Rollout{Version: w.draft, Base: w.current, Nodes: 50}, w.sets[w.draft]
+		active.State.Rollout, active.Draft = &policies.Rollout{Version: w.draft, Base: w.current, Nodes: 50}, w.sets[w.draft]
 	}
-	return force, nil
+	return active, nil
 }
 
 func (w *world) At(_ context.Context, number uint64) (*policies.Compiled, error) {

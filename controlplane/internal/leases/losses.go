@@ -5,19 +5,20 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// LostFill is the share of its burst, in percent, with which a bucket starts whose state the store has lost, unless the
-// operator says otherwise.
+// LostFill is the share of its burst, in percent, with which a bucket starts after the store has
+// lost its state. Operators can set another.
 const LostFill = 50
 
-// Leased is how long tokens of an ask may be used at most after they were granted.
+// Leased is the longest time for which the tokens of an ask may be used after their grant.
 func Leased(a lease.Ask) quota.Span { return max(a.TTL(), lease.Deadline) }
 
-// DoubtfulFor is how long after a loss of state an absent bucket of tokens may be one that was in use: until the last of its ledger
-// can have become forgettable.
+// DoubtfulFor is how long after a loss of state an absent bucket of tokens may have been in use:
+// until its ledger, had it been kept, would surely be forgettable.
 func DoubtfulFor(a lease.Ask) quota.Span { return a.Params.Window() + 2*a.TTL() + 2*lease.Deadline }
 
-// DoubtfulUntil is until when an absent bucket may be one that was in use when the store lost its state: when any ledger of the
-// ask's figures becomes forgettable that had leased what it could just before. 0 if no state was lost.
+// DoubtfulUntil is until when an absent bucket may have been in use when the store lost its state:
+// then every ledger of the ask's figures is forgettable that had leased all it could just before
+// the loss. It is 0 if no state was lost.
 func DoubtfulUntil(lost quota.Instant, a lease.Ask) quota.Instant {
 	if lost <= 0 {
 		return 0

@@ -15,7 +15,7 @@ import (
 
 // Overrides are the limits that consumers have of their own. *consumers.Service implements it.
 type Overrides interface {
-	// Turn is the highest known turn: it counts the changes of overrides.
+	// Turn is the highest known turn, which counts the changes of overrides.
 	Turn() uint64
 	// Known returns what is known of each consumer; an entry for an unknown consumer is empty.
 	Known(ctx context.Context, keys []keyhash.Key) (map[keyhash.Key]consumers.Knowledge, error)
@@ -23,16 +23,26 @@ type Overrides interface {
 	Refresh(ctx context.Context) error
 }
 
-func (s *Service) refreshPeople(ctx context.Context) error {
+// skew is how far apart the clocks of replicas may be for an override to end on all of them once
+// one has found it ended.
+const skew = 10 * time.Second
+
+// boundless is the limit of a consumer whom a policy does not limit, for a node that does not know
+// that yet: each second it admits more than any request may cost.
+var boundless, _ = policy.NewLimit(policy.Counting{}, 2*policy.MaxCost, quota.Second, 0)
+
+func (s *Service) refreshOverrides(ctx context.Context) error {
 	if s.config.Overrides == nil {
 		return nil
 	}
 	return s.config.Overrides.Refresh(ctx)
 }
 
-// know looks up the consumers that items name. They may be kept by a part of the store that is away while the rest answers: then it
-// returns for how long. Any other error is the whole store's.
-func (s *Service) know(ctx context.Context, items []wire.LeaseItem) (known map[keyhash.Key]consumers.Knowledge, away time.Duration, err error) {
+// loadOverrides looks up the consumers that items name. If only the part of the store that keeps
+// them is away, it returns for how long. Any other error concerns the whole store.
+func (s *Service) loadOverrides(ctx context.Context, items []wire.LeaseItem) (
+	known map[keyhash.Key]consumers.Knowledge, away time.Duration, err error,
+) {
 	var keys []keyhash.Key
 	for i := range items {
 		if items[i].Place > 0 {
@@ -52,32 +62,33 @@ func (s *Service) know(ctx context.Context, items []wire.LeaseItem) (known map[k
 	return known, 0, err
 }
 
-// unavailable answers an item of which what keeps it has not answered for a time.
-func unavailable(away time.Duration) wire.LeaseAnswer {
-	return wire.LeaseAnswer{State: wire.ItemUnavailable, NotBefore: quota.Span(max(away.Microseconds(), 1))}
-}
-
-// Own are the limits that somebody has under a policy, and the turn as of which that is known, to be added to the version of figures:
-// the given ones, the policy's, for all but consumers that have their own. Person is nil for nobody. The turn of who has none is 0
-// unless late: the bucket has turned out to have been somebody's who had.
-func (s *Service) Own(ctx context.Context, p *policy.Policy, person *keyhash.Key, limits []policy.Limit, late bool) ([]policy.Limit, uint64, error) {
-	if s.config.Overrides == nil || person == nil || !p.ByConsumer() {
+// Own returns the limits of a consumer under a policy, and the turn to add to the version of their
+// figures: the given limits, which are the policy's, or the consumer's own in place of them. A nil
+// consumer has the policy's. The turn of a consumer without limits of its own is 0 unless late:
+// then the bucket has turned out to have been one of a consumer with own limits.
+func (s *Service) Own(
+	ctx context.Context, p *policy.Policy, consumer *keyhash.Key, limits []policy.Limit, late bool,
+) ([]policy.Limit, uint64, error) {
+	if s.config.Overrides == nil || consumer == nil || !p.ByConsumer() {
 		return limits, 0, nil
 	}
-	all, err := s.config.Overrides.Known(ctx, []keyhash.Key{*person})
+	all, err := s.config.Overrides.Known(ctx, []keyhash.Key{*consumer})
 	if err != nil {
 		return nil, 0, err
 	}
-	own, turn, overridden := ownLimits(all[*person], p, s.config.Now(), late)
+	own, turn, overridden := ownLimits(all[*consumer], p, s.config.Now(), late)
 	if overridden {
 		limits = own
 	}
 	return limits, turn, nil
 }
 
-// ownLimits are those that a consumer has under a policy in place of the policy's, if it is overridden, and the turn as of which that is
-// known: even while they are in force and odd once they have ended. Of who never had any it is 0 unless late.
-func ownLimits(known consumers.Knowledge, p *policy.Policy, now time.Time, late bool) (own []policy.Limit, turn uint64, overridden bool) {
+// ownLimits returns the limits that a consumer has under a policy in place of the policy's, if it
+// is overridden, and their turn: even while they are in force and odd once they have ended. The
+// turn of a consumer that never had any is 0 unless late.
+func ownLimits(
+	known consumers.Knowledge, p *policy.Policy, now time.Time, late bool,
+) (own []policy.Limit, turn uint64, overridden bool) {
 	turn = 2 * known.Turn
 	o := known.Override(p.Name, now)
 	switch {
@@ -88,48 +99,49 @@ func ownLimits(known consumers.Knowledge, p *policy.Policy, now time.Time, late 
 	case o == nil:
 		return nil, turn, false
 	}
+	// An override that does not fit the policy's counting, since that was changed, has no effect.
 	own, err := o.Of(p)
-	return own, turn, err == nil // What does not fit how the policy counts since a change of that sleeps.
+	return own, turn, err == nil
 }
 
-// skew is how far apart the clocks of replicas may be for the end of an override to be the same to all: once one of them has found it
-// ended, so do the others.
-const skew = 10 * time.Second
-
-// boundless is the limit of a consumer whom a policy does not limit, for a node that has not heard of it yet: more than any request
-// may cost, each second.
-var boundless, _ = policy.NewLimit(policy.Counting{}, 2*policy.MaxCost, quota.Second, 0)
-
-// resolve is the limit that an item means under a policy set: the policy's, or at its place one that the consumer has in place of those. The turn, to
-// be added to the version of the figures, orders what consumers have of their own: it is even while that is in force and odd once it
-// has ended. An item that names nobody is of a node that knows the limit to be the policy's, as of the turn that it says; that turn
-// counts only once the bucket turns out to have been somebody's with a limit of its own, so that all other buckets go on whatever
-// changes of consumers a node has not heard of yet.
-func (s *Service) resolve(it wire.LeaseItem, by terms, set *policies.Compiled) (p *policy.Policy, limit policy.Limit, turn uint64, ok bool) {
-	p, limit, ok = by.meant.Resolve(it.Limit, set)
-	if !ok || s.config.Overrides == nil {
-		return p, limit, 0, ok
-	}
-	if !p.ByConsumer() || it.Place == 0 && !by.late {
-		return p, limit, 0, ok
+// effective returns the limit that an item means under a policy set: the policy's, or the one that
+// the consumer has in its place. It reports false for an unknown limit or consumer.
+//
+// The turn, which is added to the version of the figures, orders what a consumer has of its own: it
+// is even while own limits are in force and odd once they have ended. An item that names no
+// consumer comes from a node that knows the limit to be the policy's, as of the turn that the item
+// carries. That turn counts only once the bucket turns out to be one of a consumer with own limits
+// (late). Until then changes of consumers that a node has not heard of yet make no other bucket
+// stale.
+func (r *resolver) effective(it *wire.LeaseItem, set *policies.Compiled) (effective, bool) {
+	p, limit, ok := r.requested.Resolve(it.Limit, set)
+	by := effective{policy: p, limit: limit}
+	overrides := r.service.config.Overrides
+	if !ok || overrides == nil || !p.ByConsumer() {
+		return by, ok
 	}
 	if it.Place == 0 {
-		return p, limit, 2 * min(it.Turn, s.config.Overrides.Turn()), ok
+		if r.late {
+			by.turn = 2 * min(it.Turn, overrides.Turn())
+		}
+		return by, true
 	}
-	known, found := by.people[it.Consumer]
+	known, found := r.overrides[it.Consumer]
 	if !found {
-		return p, limit, 0, false
+		return by, false
 	}
-	now := s.config.Now()
-	if by.late {
+	now := r.service.config.Now()
+	if r.late {
 		now = now.Add(skew)
 	}
-	own, turn, overridden := ownLimits(known, p, now, by.late)
-	switch {
-	case !overridden:
-		return p, limit, turn, true
-	case int(it.Place) > len(own):
-		return p, boundless, turn, true
+	own, turn, overridden := ownLimits(known, p, now, r.late)
+	by.turn = turn
+	if !overridden {
+		return by, true
 	}
-	return p, own[it.Place-1], turn, true
+	by.limit = boundless
+	if int(it.Place) <= len(own) {
+		by.limit = own[it.Place-1]
+	}
+	return by, true
 }

@@ -8,23 +8,23 @@ import (
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Regions tells which part of each policy this region may grant. *regions.Service is one.
+// Regions decides which part of each policy this region may grant. *regions.Service implements it.
 type Regions interface {
-	// Part reports false while it is not known: nothing may be granted then.
+	// Part reports false while the part is not known: nothing may be granted then.
 	Part(name string) (regions.Part, bool)
 	// Want notes tokens that the region was asked for.
 	Want(name string, tokens int64)
 	// Nodes is how many nodes share the whole limits, of which own are this region's.
 	Nodes(own int64) int64
-	// Refresh makes Part tell the newest.
+	// Refresh reads the newest parts from the store.
 	Refresh(ctx context.Context) error
 }
 
 var errPart = errors.New("it is not known which part of the limits this region may grant")
 
+// part returns the part of a policy that may be granted here: all of it without other regions.
 func (s *Service) part(name string) (regions.Part, bool) {
 	if s.config.Regions == nil {
 		return regions.Part{Rate: regions.Whole, Burst: regions.Whole}, true
@@ -47,22 +47,26 @@ func (s *Service) allNodes(own int64) int64 {
 	return s.config.Regions.Nodes(own)
 }
 
-// epochBits is how much of a ledger's version the epochs of parts have: for five years of a change every ten seconds without a new
-// policy set. What is left of 53 bits, which Lua counts exactly, is for half a billion policy sets.
+// epochBits is how many bits of a ledger's version count the epochs of parts: enough for five years
+// of a change every ten seconds without a new policy set. Lua counts 53 bits exactly; the rest of
+// them is enough for half a billion policy sets.
 const epochBits = lease.EpochBits
 
-// figures numbers the figures that a ledger is counted in: they change with the policy set and with the region's part of it.
-func figures(version, epoch uint64) uint64 { return version<<epochBits | epoch&(1<<epochBits-1) }
+// ledgerVersion numbers the figures of a ledger: they change with the policy set and with the
+// region's part of it.
+func ledgerVersion(version, epoch uint64) uint64 {
+	return version<<epochBits | epoch&(1<<epochBits-1)
+}
 
-// wholeDebt is the debt of an optimistic bucket as the nodes count it, who know the whole limit: they are to see the level that
-// the region's part has.
-func (s *Service) wholeDebt(it wire.LeaseItem, by terms, debt int64) int64 {
-	p, whole, _, ok := s.resolve(it, by, by.current)
-	if !ok || s.config.Regions == nil || p.Mode != policy.ModeOptimistic {
+// wholeDebt converts the debt of an optimistic bucket to the whole limit, which is the one that
+// nodes know: they see the level that the region's part has.
+func (s *Service) wholeDebt(by effective, debt int64) int64 {
+	if s.config.Regions == nil || by.policy.Mode != policy.ModeOptimistic {
 		return debt
 	}
-	part, _ := s.part(p.Name)
-	has := part.Of(whole).Params
+	part, _ := s.part(by.policy.Name)
+	has := part.Of(by.limit).Params
 	owed := (debt + has.Den - 1) / has.Den
-	return min(whole.Params.Burst-has.Burst+owed, 2*quota.MaxUnits/whole.Params.Den) * whole.Params.Den
+	whole := by.limit.Params
+	return min(whole.Burst-has.Burst+owed, 2*quota.MaxUnits/whole.Den) * whole.Den
 }

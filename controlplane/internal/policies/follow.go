@@ -19,7 +19,7 @@ const attempts = 5
 func (s *Service) Taken(number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if number > s.taken && number <= s.force.Newest+maxTaken {
+	if number > s.taken && number <= s.active.State.Newest+maxTaken {
 		s.taken = number
 	}
 }
@@ -28,7 +28,7 @@ func (s *Service) Taken(number uint64) {
 func (s *Service) next(state State) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	newest := max(state.Newest, state.Current, s.force.Newest)
+	newest := max(state.Newest, state.Current, s.active.State.Newest)
 	if s.taken > newest && s.taken <= newest+maxTaken {
 		newest = s.taken
 	}
@@ -42,14 +42,14 @@ func (s *Service) Refresh(ctx context.Context) (*Compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	held, _ := s.InForce()
+	held, _ := s.Active()
 	switch {
-	case held.Now == nil && state.Current == 0:
+	case held.Current == nil && state.Current == 0:
 		return nil, nil
-	case held.Now == nil:
+	case held.Current == nil:
 		return s.adopt(ctx, state)
 	case state.same(held.State):
-		return held.Now, nil
+		return held.Current, nil
 	case state.behind(held.State):
 		return s.restore(ctx, state, held)
 	case state.reused(held.State):
@@ -65,8 +65,8 @@ func (s *Service) Refresh(ctx context.Context) (*Compiled, error) {
 func (s *Service) settled(ctx context.Context) (State, error) {
 	for range attempts {
 		state, err := s.store.State(ctx)
-		held, _ := s.InForce()
-		if err != nil || held.Now == nil || !state.behind(held.State) && !state.reused(held.State) {
+		held, _ := s.Active()
+		if err != nil || held.Current == nil || !state.behind(held.State) && !state.reused(held.State) {
 			return state, err
 		}
 		if _, err := s.Refresh(ctx); err != nil {
@@ -78,9 +78,9 @@ func (s *Service) settled(ctx context.Context) (State, error) {
 
 // adopt puts into force what the store has.
 func (s *Service) adopt(ctx context.Context, state State) (now *Compiled, err error) {
-	force := Force{State: state}
-	if force.Now, err = s.exact(ctx, state.Current, state.Digest); err == nil && state.Rollout != nil {
-		force.Draft, err = s.exact(ctx, state.Rollout.Version, state.DraftDigest)
+	active := Active{State: state}
+	if active.Current, err = s.exact(ctx, state.Current, state.Digest); err == nil && state.Rollout != nil {
+		active.Draft, err = s.exact(ctx, state.Rollout.Version, state.DraftDigest)
 	}
 	if errors.Is(err, ErrConflict) { // It has changed again since; the next poll finds what it is.
 		now, _ := s.Current()
@@ -89,39 +89,39 @@ func (s *Service) adopt(ctx context.Context, state State) (now *Compiled, err er
 	if err != nil {
 		return nil, err
 	}
-	return s.advance(force), nil
+	return s.advance(active), nil
 }
 
 // advance puts versions into force unless newer ones are already, and returns the current one.
-func (s *Service) advance(next Force) *Compiled {
+func (s *Service) advance(next Active) *Compiled {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if held := s.force; held.Now != nil && (next.same(held.State) || next.behind(held.State)) {
-		return held.Now
+	if held := s.active; held.Current != nil && (next.State.same(held.State) || next.State.behind(held.State)) {
+		return held.Current
 	}
-	s.force = next
-	s.remember(next.Now)
+	s.active = next
+	s.remember(next.Current)
 	if next.Draft != nil {
 		s.remember(next.Draft)
 	}
 	close(s.changed)
 	s.changed = make(chan struct{})
-	return next.Now
+	return next.Current
 }
 
 // restore puts what is held back into a store that came back with less than it had. Whoever else does the same at the same time
 // wins or loses the race; either way the next Refresh finds it.
-func (s *Service) restore(ctx context.Context, has State, held Force) (*Compiled, error) {
+func (s *Service) restore(ctx context.Context, has State, held Active) (*Compiled, error) {
 	step := Step{From: has, To: held.State, Entry: audit.Entry{
 		Action: "policyset.restore", Resource: "policyset", Before: told(has.Current, ""),
-		After: told(held.Current, held.Now.Version.Summary), Reason: "the store had lost it"}}
-	step.To.Revision = max(has.Revision, held.Revision)
-	if held.Rollout != nil {
-		rollout := *held.Rollout
+		After: told(held.State.Current, held.Current.Version.Summary), Reason: "the store had lost it"}}
+	step.To.Revision = max(has.Revision, held.State.Revision)
+	if held.State.Rollout != nil {
+		rollout := *held.State.Rollout
 		step.To.Rollout = &rollout
 	}
-	next := max(has.Newest, held.Newest)
-	for _, c := range []*Compiled{held.Now, held.Draft} {
+	next := max(has.Newest, held.State.Newest)
+	for _, c := range []*Compiled{held.Current, held.Draft} {
 		if c == nil {
 			continue
 		}
@@ -142,14 +142,14 @@ func (s *Service) restore(ctx context.Context, has State, held Force) (*Compiled
 	slices.SortFunc(step.Versions, func(a, b Version) int { return int(a.Number) - int(b.Number) })
 	err := s.store.Roll(ctx, step)
 	if errors.Is(err, ErrConflict) {
-		return held.Now, nil
+		return held.Current, nil
 	}
 	if err == nil {
 		s.forget(held)
 		s.log.Warn("the store had lost the current version of the policy set; it has it back",
-			"had", has.Current, "version", step.To.Current, "summary", held.Now.Version.Summary)
+			"had", has.Current, "version", step.To.Current, "summary", held.Current.Version.Summary)
 	}
-	return held.Now, err
+	return held.Current, err
 }
 
 // has reports whether the store has a version, and if not, whether its number is another's there.
@@ -183,7 +183,7 @@ func (s *State) rename(from, to uint64) {
 
 // renumber puts into force a version whose number this replica has used for another one, which the store has lost. It gets a new
 // number, by which also nodes and buckets that know numbers alone tell the two apart.
-func (s *Service) renumber(ctx context.Context, state State, held Force) (*Compiled, error) {
+func (s *Service) renumber(ctx context.Context, state State, held Active) (*Compiled, error) {
 	if state.Rollout != nil { // Both its versions are named by number; their digests have to do.
 		s.noteLost(held, state)
 		return s.adopt(ctx, state)
@@ -193,7 +193,7 @@ func (s *Service) renumber(ctx context.Context, state State, held Force) (*Compi
 		return nil, err
 	}
 	if v.Digest != state.Digest {
-		return held.Now, nil // As in adopt.
+		return held.Current, nil // As in adopt.
 	}
 	was := v.Summary
 	v.Number = s.next(state)
@@ -204,7 +204,7 @@ func (s *Service) renumber(ctx context.Context, state State, held Force) (*Compi
 		Action: "policyset.renumber", Resource: "policyset", Before: told(state.Current, was), After: told(v.Number, v.Summary),
 		Reason: "its number was that of a version that the store has lost"}})
 	if errors.Is(err, ErrConflict) {
-		return held.Now, nil
+		return held.Current, nil
 	}
 	if err != nil {
 		return nil, err
@@ -214,11 +214,11 @@ func (s *Service) renumber(ctx context.Context, state State, held Force) (*Compi
 }
 
 // compare notes it if the version that this replica holds is none of the store's any more, though the store has later ones.
-func (s *Service) compare(ctx context.Context, state State, held Force) error {
-	if state.Current == held.Current || held.Current+Kept <= state.Newest {
+func (s *Service) compare(ctx context.Context, state State, held Active) error {
+	if state.Current == held.State.Current || held.State.Current+Kept <= state.Newest {
 		return nil
 	}
-	there, _, err := s.has(ctx, state, held.Now.Version)
+	there, _, err := s.has(ctx, state, held.Current.Version)
 	if err == nil && !there {
 		s.noteLost(held, state)
 	}
@@ -226,17 +226,17 @@ func (s *Service) compare(ctx context.Context, state State, held Force) error {
 }
 
 // noteLost says that the store has lost the version in force here and goes on without it.
-func (s *Service) noteLost(held Force, state State) {
-	s.forget(Force{})
+func (s *Service) noteLost(held Active, state State) {
+	s.forget(Active{})
 	s.log.Warn("the store has lost a version of the policy set that was in force, and has another instead; apply the lost one again if it is wanted",
-		"lost", held.Current, "lost_digest", held.Digest, "summary", held.Now.Version.Summary, "version", state.Current, "digest", state.Digest)
+		"lost", held.State.Current, "lost_digest", held.State.Digest, "summary", held.Current.Version.Summary, "version", state.Current, "digest", state.Digest)
 }
 
 // forget drops what is remembered of versions but for those in force: the store may have others by these numbers now.
-func (s *Service) forget(but Force) {
+func (s *Service) forget(but Active) {
 	s.mu.Lock()
 	clear(s.versions)
-	for _, c := range []*Compiled{but.Now, but.Draft} {
+	for _, c := range []*Compiled{but.Current, but.Draft} {
 		if c != nil {
 			s.remember(c)
 		}

@@ -110,27 +110,30 @@ type Step struct {
 	Entry    audit.Entry
 }
 
-// Force is which versions are in force, ready for use.
-type Force struct {
-	State
-	// Now is the current version, Draft the one that is rolled out; nil if there is none.
-	Now, Draft *Compiled
+// Active is the versions in force, ready for use.
+type Active struct {
+	State State
+	// Current is the current version; nil if there is none.
+	Current *Compiled
+	// Draft is the version that is rolled out; nil if there is none.
+	Draft *Compiled
 }
 
-// For is the version that a node ought to have; nil if there is none.
-func (f Force) For(node string) *Compiled {
-	if f.Draft != nil && f.Rollout.Includes(node) {
-		return f.Draft
+// For returns the version that a node ought to have; nil if there is none.
+func (a Active) For(node string) *Compiled {
+	if a.Draft != nil && a.State.Rollout.Includes(node) {
+		return a.Draft
 	}
-	return f.Now
+	return a.Current
 }
 
-// By is the version in force that decides for a node which has a given one, and the other that is in force, if any.
-func (f Force) By(version uint64) (decides, other *Compiled) {
-	if f.Draft != nil && version == f.Draft.Version.Number {
-		return f.Draft, f.Now
+// Deciding returns the version in force that decides for a node which has a given one, and the other
+// version in force, nil if there is none.
+func (a Active) Deciding(version uint64) (deciding, other *Compiled) {
+	if a.Draft != nil && version == a.Draft.Version.Number {
+		return a.Draft, a.Current
 	}
-	return f.Now, f.Draft
+	return a.Current, a.Draft
 }
 
 // RollChange is a step of a rollout that is under way.

@@ -50,10 +50,10 @@ func rollOut(t *testing.T, s *policies.Service, expected uint64, percent int, do
 
 // inForce says what a replica believes: the current version, and the draft with its share.
 func inForce(s *policies.Service) string {
-	force, _ := s.InForce()
-	text := fmt.Sprint(force.Now.Version.Number)
-	if force.Draft != nil {
-		text += fmt.Sprintf(" and %d for %d %%", force.Draft.Version.Number, force.Rollout.Nodes)
+	active, _ := s.Active()
+	text := fmt.Sprint(active.Current.Version.Number)
+	if active.Draft != nil {
+		text += fmt.Sprintf(" and %d for %d %%", active.Draft.Version.Number, active.State.Rollout.Nodes)
 	}
 	return text
 }

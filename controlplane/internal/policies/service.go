@@ -31,8 +31,8 @@ type Service struct {
 	now   func() time.Time
 
 	mu       sync.Mutex
-	force    Force
-	changed  chan struct{} // closed when force changes
+	active   Active
+	changed  chan struct{} // closed when active changes
 	versions map[uint64]*Compiled
 	// taken is the highest number that a node has said it has.
 	taken uint64
@@ -70,16 +70,16 @@ func New(c Config) *Service {
 // Current returns the current version as this replica knows it, nil if there is none yet, and a channel that is closed when what is
 // in force changes. It never asks the store.
 func (s *Service) Current() (*Compiled, <-chan struct{}) {
-	force, changed := s.InForce()
-	return force.Now, changed
+	active, changed := s.Active()
+	return active.Current, changed
 }
 
-// InForce returns which versions are in force as this replica knows it, and a channel that is closed when that changes. It never
+// Active returns which versions are in force as this replica knows it, and a channel that is closed when that changes. It never
 // asks the store.
-func (s *Service) InForce() (Force, <-chan struct{}) {
+func (s *Service) Active() (Active, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.force, s.changed
+	return s.active, s.changed
 }
 
 // At returns a version by number. ErrNotFound, ErrUnreadable, which wraps what this build has against the document, or the store's
@@ -174,8 +174,8 @@ func (s *Service) written(ctx context.Context, state State) (Version, error) {
 	if state.Current == 0 {
 		return Version{Format: policydoc.YAML, Document: []byte(EmptyDocument)}, nil
 	}
-	if held, _ := s.InForce(); held.Now != nil && held.Current == state.Current && held.Digest == state.Digest {
-		return held.Now.Version, nil
+	if held, _ := s.Active(); held.Current != nil && held.State.Current == state.Current && held.State.Digest == state.Digest {
+		return held.Current.Version, nil
 	}
 	return s.store.Load(ctx, state.Current)
 }
@@ -188,7 +188,7 @@ func (s *Service) List(ctx context.Context, before uint64, limit int) (list []Ve
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.force.Now == nil {
+	if s.active.Current == nil {
 		return nil, nil, err
 	}
 	for n, c := range s.versions {
@@ -342,7 +342,7 @@ func (s *Service) storeNext(ctx context.Context, from State, v Version, out Outc
 		return err
 	}
 	to.Current, to.Digest = v.Number, v.Digest
-	s.advance(Force{State: to, Now: newCompiled(v, out.Set)})
+	s.advance(Active{State: to, Current: newCompiled(v, out.Set)})
 	return nil
 }
 

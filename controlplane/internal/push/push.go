@@ -189,10 +189,10 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 				return News{Bytes: message}, true, nil
 			}
 		}
-		force, changed := h.policies.InForce()
-		wanted := force.For(node.Node)
+		active, changed := h.policies.Active()
+		wanted := active.For(node.Node)
 		if wanted != nil && !wanted.Version.Is(node.Version, node.Mark) {
-			news, err := h.encode(wanted, force)
+			news, err := h.encode(wanted, active)
 			return news, err == nil, err
 		}
 		if wanted == nil {
@@ -221,7 +221,7 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 }
 
 // encode returns the snapshot of a version in force; its bytes are made once.
-func (h *Hub) encode(c *policies.Compiled, force policies.Force) (News, error) {
+func (h *Hub) encode(c *policies.Compiled, active policies.Active) (News, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.ready {
@@ -237,7 +237,7 @@ func (h *Hub) encode(c *policies.Compiled, force policies.Force) (News, error) {
 		Bytes: wire.AppendSnapshot(nil, wire.Snapshot{Version: c.Version.Number, Secret: h.secret, Set: c.Set}),
 	}
 	for i, known := range h.encoded { // In place of one that is no longer in force.
-		if !known.of(force.Now) && !known.of(force.Draft) {
+		if !known.of(active.Current) && !known.of(active.Draft) {
 			h.encoded[i] = snapshot
 			break
 		}

@@ -1,0 +1,197 @@
+package leases
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// grant answers a request in one pass over its items. Items for which another replica has granted
+// under newer figures already get a second pass.
+func (s *Service) grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseReply, error) {
+	nodes := s.count(ctx)
+	reply := wire.LeaseReply{
+		Seq: req.Seq, Nodes: s.allNodes(nodes), Items: make([]wire.LeaseAnswer, len(req.Items)),
+	}
+	if _, known := s.part(""); !known {
+		return reply, errPart
+	}
+	for i := range reply.Items {
+		reply.Items[i].State = wire.ItemUnknown
+	}
+	r, err := s.newResolver(ctx, req, nodes, reply.Items)
+	if err != nil || r == nil {
+		return reply, err
+	}
+	all := make([]int, len(req.Items))
+	for i := range all {
+		all[i] = i
+	}
+	stale, err := s.grantOnce(ctx, r, all)
+	if err != nil || len(stale) == 0 {
+		return reply, err
+	}
+	return reply, s.grantAgain(ctx, r, stale)
+}
+
+// newResolver returns the resolver for a request; nil if its policy set is not known.
+func (s *Service) newResolver(
+	ctx context.Context, req wire.LeaseRequest, nodes int64, answers []wire.LeaseAnswer,
+) (*resolver, error) {
+	active, _ := s.config.Sets.Active()
+	if active.Current == nil || req.Version > active.State.Newest {
+		var err error
+		if active, err = s.refreshSets(ctx); err != nil {
+			return nil, err
+		}
+	}
+	requested, err := s.requested(ctx, active, req.Version)
+	if err != nil || requested == nil {
+		return nil, err
+	}
+	overrides, away, err := s.loadOverrides(ctx, req.Items)
+	if err != nil {
+		return nil, err
+	}
+	r := &resolver{
+		service: s, items: req.Items, answers: answers, requested: requested, nodes: nodes,
+		overrides: overrides, overridesAway: away,
+	}
+	r.decideBy(active)
+	return r, nil
+}
+
+// grantOnce has the store grant the open items, whole groups each, and fills in the answers. It
+// returns the groups that have an item whose figures are older than those of the store.
+func (s *Service) grantOnce(ctx context.Context, r *resolver, open []int) ([]int, error) {
+	resolved := r.buildAsks(open)
+	if len(resolved) == 0 {
+		return nil, nil
+	}
+	asks := make([]Item, len(resolved))
+	for k := range resolved {
+		asks[k] = resolved[k].ask
+	}
+	grants, err := s.config.Store.Grant(ctx, asks)
+	var partial *Partial
+	if err != nil && !errors.As(err, &partial) {
+		return nil, err
+	}
+	groups := Groups(asks)
+	staleGroups := map[int]bool{}
+	for k, g := range grants {
+		it := &resolved[k]
+		switch {
+		case partial != nil && partial.Away[k] > 0:
+			r.answers[it.index] = unavailable(partial.Away[k])
+		case g.Stale:
+			staleGroups[groups[k]] = true
+		default:
+			r.answers[it.index] = s.answer(it, g)
+			s.measure(it, g)
+		}
+	}
+	var stale []int
+	for k := range resolved {
+		if staleGroups[groups[k]] {
+			stale = append(stale, resolved[k].index)
+		}
+	}
+	return stale, nil
+}
+
+// grantAgain answers items that were stale, by what the store has now. If the newer state cannot be
+// read, these items are unavailable and the other answers still count.
+func (s *Service) grantAgain(ctx context.Context, r *resolver, stale []int) error {
+	active, err := s.refreshSets(ctx)
+	if err == nil && active.Current == nil {
+		return nil
+	}
+	if err == nil {
+		err = errors.Join(s.refreshPart(ctx), s.refreshOverrides(ctx))
+	}
+	overrides, away := r.overrides, time.Duration(0)
+	if err == nil {
+		overrides, away, err = s.loadOverrides(ctx, r.items)
+	}
+	if err != nil {
+		for _, i := range stale {
+			r.answers[i] = unavailable(0)
+		}
+		return nil
+	}
+	newer := *r
+	newer.overrides, newer.overridesAway, newer.late = overrides, away, true
+	newer.decideBy(active)
+	_, err = s.grantOnce(ctx, &newer, stale)
+	return err
+}
+
+// answer turns a grant into the node's answer.
+func (s *Service) answer(it *resolved, g lease.Grant) wire.LeaseAnswer {
+	return wire.LeaseAnswer{
+		State: wire.ItemGranted, Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level,
+		Delay: min(g.Delay, maxDelay), FullAfter: g.FullAfter, Debt: s.wholeDebt(it.effective, g.Debt),
+	}
+}
+
+// unavailable answers an item whose part of the store has not answered for a time.
+func unavailable(away time.Duration) wire.LeaseAnswer {
+	wait := quota.Span(max(away.Microseconds(), 1))
+	return wire.LeaseAnswer{State: wire.ItemUnavailable, NotBefore: wait}
+}
+
+// measure notes the outcome of an answered item.
+func (s *Service) measure(it *resolved, g lease.Grant) {
+	s.config.Meter(Use{
+		Policy: it.policy, Tier: it.tier, Tokens: g.Waiting*it.item.Cost + g.Keep + it.item.Used,
+		Granted: g.Waiting, Refused: it.item.Waiting - g.Waiting,
+	})
+	if s.config.Regions != nil {
+		s.config.Regions.Want(it.policy.Name, it.item.Waiting*it.item.Cost+it.item.Keep+it.item.Used)
+	}
+}
+
+// refreshSets returns the versions that are active by the store, as far as this build can read
+// them.
+func (s *Service) refreshSets(ctx context.Context) (policies.Active, error) {
+	_, err := s.config.Sets.Refresh(ctx)
+	active, _ := s.config.Sets.Active()
+	if errors.Is(err, policies.ErrUnreadable) {
+		err = nil
+	}
+	return active, err
+}
+
+// requested returns the policy set that a request's indexes refer to, nil if it is not known.
+func (s *Service) requested(
+	ctx context.Context, active policies.Active, number uint64,
+) (*policies.Compiled, error) {
+	if active.Current == nil || number == 0 {
+		return nil, nil
+	}
+	if c, _ := active.Deciding(number); c.Version.Number == number {
+		return c, nil
+	}
+	c, err := s.config.Sets.At(ctx, number)
+	if errors.Is(err, policies.ErrNotFound) || errors.Is(err, policies.ErrUnreadable) {
+		return nil, nil
+	}
+	return c, err
+}
+
+// grantable reports whether an item may be asked of the store: the control plane grants limits of
+// every mode but local, and tokens that were used already are reported of optimistic limits alone,
+// one by one.
+func grantable(it *wire.LeaseItem, mode policy.Mode) bool {
+	if mode == policy.ModeLocal || it.Joined && it.Used > 0 {
+		return false
+	}
+	return (mode == policy.ModeOptimistic) == (it.Used > 0)
+}

@@ -1,0 +1,196 @@
+package leases
+
+import (
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// resolver turns the items of one request into what the store is asked for.
+type resolver struct {
+	service *Service
+	items   []wire.LeaseItem
+	// answers are filled in, one for each item.
+	answers []wire.LeaseAnswer
+	// requested is the policy set that the items' indexes refer to.
+	requested *policies.Compiled
+	// deciding is the version in force for the node.
+	deciding *policies.Compiled
+	// other is the other version in force while one is rolled out, nil otherwise.
+	other *policies.Compiled
+	// current is the number of the version in force that is no draft.
+	current uint64
+	// nodes is how many nodes share the buckets.
+	nodes int64
+	// overrides are what is known of the consumers that items name.
+	overrides map[keyhash.Key]consumers.Knowledge
+	// overridesAway is how long they could not be looked up while the rest of the store answers; 0
+	// if they could be.
+	overridesAway time.Duration
+	// late: another replica has granted under newer figures, so overrides may have ended there
+	// first.
+	late bool
+}
+
+// decideBy sets the versions in force.
+func (r *resolver) decideBy(active policies.Active) {
+	r.deciding, r.other = active.Deciding(r.requested.Version.Number)
+	r.current = active.State.Current
+}
+
+// effective is the limit that an item means under one policy set.
+type effective struct {
+	policy *policy.Policy
+	// limit is that of the policy, or the consumer's own, over all regions.
+	limit policy.Limit
+	// turn orders what consumers have of their own, see resolver.effective.
+	turn uint64
+}
+
+// resolved is an item of a request with everything that its answer needs.
+type resolved struct {
+	effective
+	// index is the item's index in the request.
+	index int
+	item  *wire.LeaseItem
+	// tier is the tier whose limit it is; empty for a limit of all tiers.
+	tier string
+	// ask is what the store is asked for.
+	ask Item
+}
+
+// buildAsks resolves the open items, whole groups each, and returns those that the store is to be
+// asked for. It fills in the answers of the others.
+func (r *resolver) buildAsks(open []int) []resolved {
+	asks := make([]resolved, 0, len(open))
+	for first := 0; first < len(open); {
+		last := first
+		for r.items[open[last]].Joined && last+1 < len(open) {
+			last++
+		}
+		asks = r.appendGroup(asks, open[first:last+1])
+		first = last + 1
+	}
+	return asks
+}
+
+// appendGroup appends what the store is asked for by a group. If an item of the group is not known,
+// the store is asked for none, since the items belong to one request; the other items are granted
+// nothing. Items whose consumer cannot be looked up are left out, as the store leaves out items of
+// a part that is away.
+func (r *resolver) appendGroup(asks []resolved, group []int) []resolved {
+	before, known := len(asks), true
+	for _, i := range group {
+		it := &r.items[i]
+		r.answers[i] = wire.LeaseAnswer{State: wire.ItemUnknown}
+		if it.Place > 0 && r.overridesAway > 0 {
+			r.answers[i] = unavailable(r.overridesAway)
+			continue
+		}
+		one, ok := r.resolve(it)
+		if !ok || holds(asks[before:], it.Bucket) { // No node sends a group that has a bucket twice.
+			known = false
+			continue
+		}
+		one.index = i
+		asks = append(asks, one)
+	}
+	if !known {
+		for _, one := range asks[before:] {
+			r.answers[one.index] = wire.LeaseAnswer{State: wire.ItemGranted}
+		}
+		return asks[:before]
+	}
+	if len(asks) > before {
+		asks[len(asks)-1].ask.Joined = false // The next item of the group may have been left out.
+	}
+	return asks
+}
+
+// holds reports whether items of a group have a bucket.
+func holds(group []resolved, bucket keyhash.Key) bool {
+	for i := range group {
+		if group[i].ask.Bucket == bucket {
+			return true
+		}
+	}
+	return false
+}
+
+// resolve returns an item with its limit and what it asks of the store, whatever the node believes
+// the figures to be. It reports false for a limit that is not known, or that the control plane does
+// not grant.
+func (r *resolver) resolve(it *wire.LeaseItem) (resolved, bool) {
+	by, ok := r.effective(it, r.deciding)
+	if !ok || !grantable(it, by.policy.Mode) {
+		return resolved{}, false
+	}
+	one := resolved{effective: by, item: it, tier: r.requested.TierOf(it.Limit)}
+	one.ask = Item{Bucket: it.Bucket, Joined: it.Joined, Ask: r.fullAsk(it, by)}
+	r.addTwin(&one)
+	return one, true
+}
+
+// addTwin adds the ask for the bucket's ledger under the other version in force, if there is one.
+func (r *resolver) addTwin(one *resolved) {
+	if r.other == nil {
+		return
+	}
+	by, ok := r.effective(one.item, r.other)
+	if !ok || by.policy.Mode == policy.ModeLocal {
+		return
+	}
+	if by.limit.Algorithm.Windowed() != one.limit.Algorithm.Windowed() {
+		return
+	}
+	twin := r.service.baseAsk(one.item.Bucket, by, r.other.Version.Number)
+	if ask := &one.ask.Ask; twin.Params == ask.Params && twin.Windows == ask.Windows {
+		ask.Version = min(ask.Version, twin.Version) // One ledger serves both, and no epoch makes it stale.
+		return
+	}
+	one.ask.Twin = &twin
+	one.ask.Draft = r.deciding.Version.Number != r.current
+}
+
+// baseAsk asks for a limit by its figures: the part of them that this region may grant.
+func (s *Service) baseAsk(bucket keyhash.Key, by effective, version uint64) lease.Ask {
+	part, _ := s.part(by.policy.Name)
+	limit := part.Of(by.limit)
+	a := lease.Ask{
+		Params:  limit.Params,
+		Windows: limit.WindowsOf(bucket),
+		Version: ledgerVersion(version, part.Epoch) + by.turn,
+	}
+	if limit.Params != by.limit.Params {
+		a.Hold = lease.TTL(by.limit.Params)
+	}
+	return a
+}
+
+// fullAsk asks for what an item wants, by the figures of the version that decides.
+func (r *resolver) fullAsk(it *wire.LeaseItem, by effective) lease.Ask {
+	a := r.service.baseAsk(it.Bucket, by, r.deciding.Version.Number)
+	a.Waiting = it.Waiting
+	a.Cost = it.Cost
+	a.Keep = min(it.Keep, a.Params.Burst)
+	a.Deadline = lease.Deadline
+	a.Nodes = r.nodes
+	switch by.policy.Mode {
+	case policy.ModeOptimistic:
+		a.Waiting, a.Keep, a.Used = 0, 0, it.Used
+	case policy.ModeStrict:
+		a.Keep = 0 // No token idles on a node.
+	}
+	if by.limit.Algorithm == quota.LeakyBucket {
+		// A leaky bucket hands out turns at an exact rate. Tokens that are held for a lease until
+		// its deadline would make the queue look longer than it is, and delay requests for nothing.
+		a.Deadline = 0
+	}
+	return a
+}
