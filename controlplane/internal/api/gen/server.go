@@ -205,7 +205,7 @@ type Bucket struct {
 	// Leased The tokens that nodes may hold unspent, or hold that long that they count ahead.
 	Leased int64 `json:"leased"`
 
-	// FullAfterSeconds When it is full if nobody uses it.
+	// FullAfterSeconds When it is full if it is not used.
 	FullAfterSeconds float32 `json:"full_after_seconds"`
 
 	// Given How many tokens a reset or a grant gave back.
@@ -311,7 +311,7 @@ type ConsumersPut struct {
 	DryRun bool `json:"dry_run"`
 }
 
-// Decision A refusal as a node told it.
+// Decision A refusal as a node reported it.
 type Decision = decisions.Decision
 
 // Decisions A page of refusals, newest first.
@@ -524,7 +524,7 @@ type RolloutBegun struct {
 	// Chosen Those of them that get the version.
 	Chosen int `json:"chosen"`
 
-	// Bound What limits are worth while both versions are in force.
+	// Bound What limits mean while both versions are in force.
 	Bound string `json:"bound"`
 
 	// Apart The policies whose buckets the two versions do not share, because they are partitioned, identified or counted otherwise: each version's limit counts alone, and together both are the bound.
@@ -581,7 +581,7 @@ type Top struct {
 	// Refused All refusals of the policies and tiers asked for, exactly.
 	Refused int64 `json:"refused"`
 
-	// Complete False while the store is away: then it is what nodes told this replica.
+	// Complete False while the store is away: then it is what nodes reported to this replica.
 	Complete bool        `json:"complete"`
 	Callers  []TopCaller `json:"callers"`
 }
@@ -1050,7 +1050,7 @@ type ServerInterface interface {
 	// PutConsumer Say what a consumer has
 	// (PUT /v1/consumers/{id})
 	PutConsumer(ctx echo.Context, id string, params PutConsumerParams) error
-	// ListDecisions Why was somebody limited? Recent refusals, newest first
+	// ListDecisions Why was a caller limited? Recent refusals, newest first
 	// (GET /v1/decisions)
 	ListDecisions(ctx echo.Context, params ListDecisionsParams) error
 	// GetEnforcement The orders in force
@@ -3278,7 +3278,7 @@ type StrictServerInterface interface {
 	// PutConsumer Say what a consumer has
 	// (PUT /v1/consumers/{id})
 	PutConsumer(ctx context.Context, request PutConsumerRequestObject) (PutConsumerResponseObject, error)
-	// ListDecisions Why was somebody limited? Recent refusals, newest first
+	// ListDecisions Why was a caller limited? Recent refusals, newest first
 	// (GET /v1/decisions)
 	ListDecisions(ctx context.Context, request ListDecisionsRequestObject) (ListDecisionsResponseObject, error)
 	// GetEnforcement The orders in force

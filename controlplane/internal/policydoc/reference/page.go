@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // root is the schema that the page begins with.
@@ -12,9 +13,11 @@ const root = "PolicySet"
 const head = `<!-- Written by make generate from api/openapi.yaml: change it there. -->
 # Reference of the policy language
 
-Every field, section by section. [policies.md](policies.md) explains the choices, and [guarantees.md](guarantees.md) what they promise.
-A policy set is YAML or JSON, the same in files, over REST and in the plugin's ` + "`policyset`" + `. A field that is not listed here is
-refused, and so is a set with any mistake: ` + "`weir check FILE`" + ` lists them all. A length of time is a whole number with a unit: ms s m h d.
+Every field, section by section. [policies.md](policies.md) explains the choices, and
+[guarantees.md](guarantees.md) what they promise. A policy set is YAML or JSON, the same in files,
+over REST and in the plugin's ` + "`policyset`" + `. A field that is not listed here is refused, and so is a set
+with any mistake: ` + "`weir check FILE`" + ` lists them all. A length of time is a whole number with a unit:
+ms s m h d.
 `
 
 // section is an object of the language, and where it stands.
@@ -54,7 +57,7 @@ func writeSection(out *strings.Builder, all schemas, at section) (below []sectio
 	}
 	fmt.Fprintf(out, "\n## %s\n\n", at.path)
 	if at.name != root { // whose description is for callers of the API
-		fmt.Fprintf(out, "%s\n\n", oneLine(s.Description))
+		fmt.Fprintf(out, "%s\n\n", wrapped(s.Description))
 	}
 	out.WriteString("| field | is | default | range | example | |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, f := range fields {
@@ -112,6 +115,30 @@ func row(all schemas, of schema, f fieldOf, object string) (string, error) {
 		cells[i] = strings.ReplaceAll(cells[i], "|", `\|`)
 	}
 	return "| " + strings.Join(cells, " | ") + " |\n", nil
+}
+
+// columns is how wide a paragraph of the page may be.
+const columns = 100
+
+// wrapped is a paragraph of text, broken between words.
+func wrapped(text string) string {
+	var out strings.Builder
+	width := 0
+	for _, word := range strings.Fields(text) {
+		length := utf8.RuneCountInString(word)
+		switch {
+		case width == 0:
+		case width+1+length > columns:
+			out.WriteByte('\n')
+			width = 0
+		default:
+			out.WriteByte(' ')
+			width++
+		}
+		out.WriteString(word)
+		width += length
+	}
+	return out.String()
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
