@@ -278,7 +278,14 @@ func TestEnvoyLooksWhichReplicaAnswers(t *testing.T) {
 					Panic struct {
 						Value *int `yaml:"value"`
 					} `yaml:"healthy_panic_threshold"`
+					Merge string `yaml:"update_merge_window"`
 				} `yaml:"common_lb_config"`
+				Breakers struct {
+					Thresholds []struct {
+						Requests int `yaml:"max_requests"`
+						Retries  int `yaml:"max_retries"`
+					} `yaml:"thresholds"`
+				} `yaml:"circuit_breakers"`
 			} `yaml:"clusters"`
 		} `yaml:"static_resources"`
 	}
@@ -309,6 +316,12 @@ func TestEnvoyLooksWhichReplicaAnswers(t *testing.T) {
 		}
 		if c.LB.Panic.Value == nil || *c.LB.Panic.Value != 1 {
 			t.Error("with less than half of the replicas healthy calls go to all of them")
+		}
+		if c.LB.Merge != "0s" {
+			t.Error("workers hear up to a second late which replicas are healthy")
+		}
+		if len(c.Breakers.Thresholds) != 1 || c.Breakers.Thresholds[0].Retries != c.Breakers.Thresholds[0].Requests {
+			t.Errorf("not every call may be made again: %+v", c.Breakers.Thresholds)
 		}
 		return
 	}

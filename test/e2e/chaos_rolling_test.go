@@ -2,9 +2,9 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -35,24 +35,42 @@ policies:
 }
 
 // awaitReplicas waits until the health checks of every Envoy have found so many replicas.
-func (w *world) awaitReplicas(n int) {
+func (w *world) awaitReplicas(n int64) {
 	w.t.Helper()
 	for _, e := range w.envoys {
-		w.await(fmt.Sprintf("%d replicas to be healthy for %s", n, e.Name), func(ctx context.Context) error {
-			content, err := e.Admin(ctx, "/stats?filter=^cluster\\.weir\\.membership_healthy$")
-			if err != nil {
-				return err
-			}
-			if !strings.HasSuffix(strings.TrimSpace(string(content)), fmt.Sprint(": ", n)) {
-				return errors.New(string(content))
+		w.await(fmt.Sprintf("%d replicas to be healthy for %s", n, e.Name), func(context.Context) error {
+			if found := w.clusterCounter(e, "membership_healthy"); found != n {
+				return fmt.Errorf("they are %d", found)
 			}
 			return nil
 		})
 	}
 }
 
+// clusterCounter is the sum of some of an Envoy's statistics of the control plane's cluster.
+func (w *world) clusterCounter(e *stack.Envoy, names ...string) (sum int64) {
+	w.t.Helper()
+	content, err := e.Admin(w.ctx, "/stats?filter=^cluster\\.weir\\.("+strings.Join(names, "|")+")$")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	if len(lines) != len(names) {
+		w.t.Fatalf("Envoy knows not all of %v: %s", names, content)
+	}
+	for _, line := range lines {
+		_, value, _ := strings.Cut(line, ": ")
+		n, err := strconv.ParseInt(value, 10, 64)
+		if err != nil {
+			w.t.Fatal(line, err)
+		}
+		sum += n
+	}
+	return sum
+}
+
 // All replicas of the control plane are restarted one after the other while policies are pushed: no client sees a failure, none is
-// refused that is within its limit, few calls are lost, and every Envoy follows every push.
+// refused that is within its limit, no call is lost, and every Envoy follows every push.
 func TestChaosAControlPlaneIsRolled(t *testing.T) {
 	const replicas = 3
 	var ports []int
@@ -102,7 +120,6 @@ func TestChaosAControlPlaneIsRolled(t *testing.T) {
 			planes[i] = w.controlPlane
 			push()
 			time.Sleep(pause)
-			w.awaitReplicas(replicas) // As a roll-out waits that gives a replica a moment after it is ready.
 		}
 	}
 	a, b := often.end(), seldom.end()
@@ -114,17 +131,17 @@ func TestChaosAControlPlaneIsRolled(t *testing.T) {
 		t.Errorf("a push took %v to reach both Envoys", worst)
 	}
 	for _, e := range w.envoys {
-		// Replicas go here faster than Envoy's health checks look, so a retry may find no other that it takes for healthy.
-		if m := w.measured(e); m["leases.unavailable"]*5 > m["leases.answered"] || m["decisions.by_central"] == 0 || m["decisions.by_lease"] == 0 {
-			t.Errorf("%s has lost calls, or made none: %v", e.Name, m)
+		if m := w.measured(e); m["decisions.by_central"] == 0 || m["decisions.by_lease"] == 0 {
+			t.Errorf("%s has made no calls: %v", e.Name, m)
 		}
-		content, err := e.Admin(w.ctx, "/stats?filter=^cluster\\.weir\\.upstream_rq_retry_success$")
-		if err != nil {
-			t.Fatal(err)
+		// Envoy counts each call that it gives up. An answer that Redis took too long on a busy machine is no lost call.
+		if lost := w.clusterCounter(e, "upstream_rq_retry_limit_exceeded", "upstream_rq_retry_overflow", "upstream_cx_none_healthy"); lost > 0 {
+			t.Errorf("%s has lost %d calls", e.Name, lost)
 		}
-		t.Logf("%s: %s", e.Name, content)
-		if strings.HasSuffix(strings.TrimSpace(string(content)), ": 0") {
+		if again := w.clusterCounter(e, "upstream_rq_retry_success"); again == 0 {
 			t.Errorf("%s has noticed nothing", e.Name)
+		} else {
+			t.Logf("%s: %d calls answered by another replica", e.Name, again)
 		}
 	}
 }

@@ -307,6 +307,21 @@ func TestStartWithoutRedis(t *testing.T) {
 	expect(t, p.poll(0), expectVersion, 5*time.Second)
 }
 
+// A replica that has just started answers once it has looked at its store: an Envoy that still counts on it loses no call.
+// A store that hangs holds it up for a while only.
+func TestTheFirstAnswerKnowsTheStore(t *testing.T) {
+	server := redistest.Start(t)
+	server.Do("CLIENT", "PAUSE", "300")
+	if a := start(t, "", server.URL()).do("GET", "/readyz", nil); a.status != 200 {
+		t.Errorf("while the store takes 300 ms: %d %s", a.status, a.body)
+	}
+	server.Pause()
+	defer server.Resume()
+	if a := start(t, "", server.URL()).do("GET", "/readyz", nil); a.status != 503 {
+		t.Errorf("while the store hangs: %d %s", a.status, a.body)
+	}
+}
+
 // While Redis is away nodes still get their snapshot, leases fail fast, and a Redis that comes back empty gets policies and
 // secret back; buckets then start with the share that was asked for.
 func TestRedisLosesEverything(t *testing.T) {

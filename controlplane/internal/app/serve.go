@@ -29,6 +29,8 @@ const (
 	maxHeader    = 32 << 10
 	// drainTime is how long requests in flight have at shutdown.
 	drainTime = 10 * time.Second
+	// lookTime is how long the first look at the store may hold up a start.
+	lookTime = time.Second
 	// profileTime is how long a profile may take.
 	profileTime = 2 * time.Minute
 	// sendingTime is how long the last spans may take to be sent.
@@ -137,6 +139,7 @@ func (a *App) Run(ctx context.Context) error {
 	if a.watch != nil {
 		followers.Go(func() { a.watch.Run(following, time.Now) })
 	}
+	a.awaitStore(ctx)
 	failed := make(chan error, len(a.doors))
 	for _, d := range a.doors {
 		go func() { failed <- d.serve() }()
@@ -153,6 +156,18 @@ func (a *App) Run(ctx context.Context) error {
 	stopFollowing()
 	followers.Wait()
 	return errors.Join(err, a.Close())
+}
+
+// awaitStore waits for the first look at the store. Calls that come meanwhile wait in the listener's queue: an answer that
+// the store is not known yet would be a lost call to the Envoy that still counts on this replica.
+func (a *App) awaitStore(ctx context.Context) {
+	patience := time.NewTimer(lookTime)
+	defer patience.Stop()
+	select {
+	case <-a.hub.Looked():
+	case <-patience.C:
+	case <-ctx.Done():
+	}
 }
 
 // drain lets the requests in flight at all doors finish.

@@ -68,6 +68,7 @@ type Hub struct {
 	secrets     Secrets
 	log         *slog.Logger
 	polled      func(error)
+	looked      chan struct{}
 
 	mu      sync.Mutex
 	secret  [16]byte
@@ -97,6 +98,7 @@ func New(c Config) *Hub {
 	return &Hub{
 		policies: c.Policies, consumers: c.Consumers, enforcement: c.Enforcement, secrets: c.Secrets,
 		log: c.Log, polled: c.Polled, secret: c.Candidate, failure: ErrNotReady,
+		looked: make(chan struct{}),
 	}
 }
 
@@ -104,8 +106,9 @@ func New(c Config) *Hub {
 func (h *Hub) Run(ctx context.Context) {
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
-	for {
-		h.poll(ctx)
+	h.poll(ctx)
+	close(h.looked)
+	for ; ; h.poll(ctx) {
 		select {
 		case <-ctx.Done():
 			return
@@ -163,6 +166,9 @@ func (h *Hub) Secret() ([16]byte, error) {
 	}
 	return h.secret, nil
 }
+
+// Looked is closed once the first poll of the store has ended, however it did.
+func (h *Hub) Looked() <-chan struct{} { return h.looked }
 
 // Ready is nil if the last poll of the store succeeded, otherwise it says why not.
 func (h *Hub) Ready() error {
