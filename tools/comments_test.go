@@ -1,0 +1,181 @@
+package tools_test
+
+import (
+	"fmt"
+	"go/ast"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// unclean lists the packages whose comments or lines are not yet as the rules want them: words for
+// wordings that are not used, comments for those wider than 100 columns, code for lines wider than
+// 120. It only shrinks: a package that has become clean must leave it.
+var unclean = map[string][]string{
+	"api":                                       {"comments"},
+	"controlplane/centretest":                   {"words", "comments", "code"},
+	"controlplane/internal/api":                 {"words", "comments", "code"},
+	"controlplane/internal/api/gen":             {"comments"},
+	"controlplane/internal/app":                 {"comments", "code"},
+	"controlplane/internal/audit":               {"comments"},
+	"controlplane/internal/auth":                {"words", "comments", "code"},
+	"controlplane/internal/breaker":             {"words", "comments"},
+	"controlplane/internal/certs":               {"comments", "code"},
+	"controlplane/internal/cli":                 {"words", "comments", "code"},
+	"controlplane/internal/connlimit":           {"words", "comments", "code"},
+	"controlplane/internal/consumers":           {"words", "comments", "code"},
+	"controlplane/internal/decisions":           {"words", "comments", "code"},
+	"controlplane/internal/enforcement":         {"words", "comments", "code"},
+	"controlplane/internal/fair":                {"words", "comments"},
+	"controlplane/internal/leases":              {"code"},
+	"controlplane/internal/localstore":          {"words", "comments", "code"},
+	"controlplane/internal/metrics":             {"words", "comments", "code"},
+	"controlplane/internal/nodes":               {"words", "comments"},
+	"controlplane/internal/policies":            {"words", "comments", "code"},
+	"controlplane/internal/policydoc":           {"words", "comments", "code"},
+	"controlplane/internal/policydoc/reference": {"code"},
+	"controlplane/internal/push":                {"comments"},
+	"controlplane/internal/redisstore":          {"words", "comments", "code"},
+	"controlplane/internal/regions":             {"words", "comments", "code"},
+	"controlplane/internal/settings":            {"words", "comments", "code"},
+	"controlplane/internal/simulate":            {"words", "comments", "code"},
+	"controlplane/internal/storetest":           {"words", "comments", "code"},
+	"controlplane/internal/throttle":            {"comments"},
+	"controlplane/internal/tracing":             {"words", "comments", "code"},
+	"envoytest":                                 {"words", "comments", "code"},
+	"envoytest/conformance":                     {"comments"},
+	"filter/internal/bucketstore":               {"words", "comments", "code"},
+	"filter/internal/calls":                     {"comments", "code"},
+	"filter/internal/configsync":                {"words", "comments", "code"},
+	"filter/internal/consumers":                 {"words", "comments"},
+	"filter/internal/delay":                     {"words", "comments"},
+	"filter/internal/ladder":                    {"words", "comments", "code"},
+	"filter/internal/leasing":                   {"words", "comments", "code"},
+	"filter/internal/limiter":                   {"words", "comments", "code"},
+	"filter/internal/orders":                    {"words", "comments"},
+	"filter/internal/respond":                   {"comments", "code"},
+	"filter/internal/samples":                   {"words", "comments"},
+	"filter/internal/sharedtest":                {"comments"},
+	"filter/nodetest":                           {"words", "comments", "code"},
+	"shared/classify":                           {"words", "comments"},
+	"shared/ipaddr":                             {"words", "comments"},
+	"shared/lease":                              {"words", "comments", "code"},
+	"shared/match":                              {"words", "comments", "code"},
+	"shared/policy":                             {"words", "comments", "code"},
+	"shared/quota":                              {"words", "comments", "code"},
+	"shared/quota/quotatest":                    {"words", "comments", "code"},
+	"shared/ratelimitheader":                    {"comments"},
+	"shared/wire":                               {"words", "comments", "code"},
+	"test/bench":                                {"words", "comments", "code"},
+	"test/bench/gauge":                          {"words", "comments", "code"},
+	"test/bench/load":                           {"comments", "code"},
+	"test/certtest":                             {"comments", "code"},
+	"test/linear":                               {"words", "comments"},
+	"test/otlptest":                             {"words"},
+	"test/redistest":                            {"words", "comments", "code"},
+	"test/scale":                                {"words", "comments", "code"},
+	"test/simulation":                           {"comments"},
+	"test/wasm":                                 {"comments"},
+	"tools/measure":                             {"words"},
+	"tools/mutate":                              {"words", "comments"},
+	"tools/run":                                 {"words", "comments", "code"},
+	"tools/stack":                               {"words", "comments", "code"},
+	"tools/wasmgate":                            {"comments", "code"},
+}
+
+// checkProse returns what is wrong with the words of a file's comments, with their width and with
+// that of its code, by the names that unclean has for these.
+func checkProse(f file, source string) map[string][]string {
+	problems := map[string][]string{}
+	lines := strings.Split(source, "\n")
+	inComment := map[int]bool{}
+	for _, group := range f.tree.Comments {
+		for _, c := range group.List {
+			from := f.set.Position(c.Pos())
+			for i, line := range strings.Split(c.Text, "\n") {
+				inComment[from.Line+i] = inComment[from.Line+i] || i > 0 || isComment(lines[from.Line-1])
+				for _, problem := range checkWords(strings.TrimSpace(strings.TrimLeft(line, "/* \t"))) {
+					problems["words"] = append(problems["words"], fmt.Sprintf("%s:%d: %s", f.path, from.Line+i, problem))
+				}
+			}
+		}
+	}
+	for i, line := range lines {
+		width := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    "))
+		isDirective := strings.HasPrefix(line, "//go:") || strings.HasPrefix(line, "//export")
+		switch {
+		case inComment[i+1] && width > maxProseColumns && !isDirective && !strings.Contains(line, "://"):
+			problems["comments"] = append(problems["comments"],
+				fmt.Sprintf("%s:%d: a comment has at most %d columns, this one has %d", f.path, i+1, maxProseColumns, width))
+		case !inComment[i+1] && width > maxCodeColumns:
+			problems["code"] = append(problems["code"],
+				fmt.Sprintf("%s:%d: a line of code has at most %d columns, this one has %d", f.path, i+1, maxCodeColumns, width))
+		}
+	}
+	return problems
+}
+
+// isComment reports whether a line begins with a comment.
+func isComment(line string) bool {
+	line = strings.TrimLeft(line, " \t")
+	return strings.HasPrefix(line, "//") || strings.HasPrefix(line, "/*")
+}
+
+// The comments of the code are in plain words and narrow, and its lines fit on a screen.
+func TestCommentsAreInPlainWords(t *testing.T) {
+	kinds := []string{"words", "comments", "code"}
+	found := map[string]map[string][]string{}
+	for _, name := range listFiles(t) {
+		source := read(t, name)
+		f := parse(t, name, source)
+		if f.isTest() || ast.IsGenerated(f.tree) {
+			continue
+		}
+		dir := path.Dir(name)
+		if found[dir] == nil {
+			found[dir] = map[string][]string{}
+		}
+		for kind, problems := range checkProse(f, source) {
+			found[dir][kind] = append(found[dir][kind], problems...)
+		}
+	}
+	for dir, problems := range found {
+		for _, kind := range kinds {
+			listed := slices.Contains(unclean[dir], kind)
+			switch {
+			case listed && len(problems[kind]) == 0:
+				t.Errorf("%s is clean: take %q of it out of unclean in tools/comments_test.go", dir, kind)
+			case !listed && len(problems[kind]) > 0:
+				t.Errorf("%s, %s:\n%s", dir, kind, strings.Join(problems[kind], "\n"))
+			}
+		}
+	}
+	for dir := range unclean {
+		if found[dir] == nil {
+			t.Errorf("unclean in tools/comments_test.go names %s, which has no code: take it out", dir)
+		}
+	}
+}
+
+func TestTheRulesOfCommentsFindWhatTheyForbid(t *testing.T) {
+	wide := strings.Repeat("wide ", 20)
+	for _, c := range []struct{ source, kind, want string }{
+		{"// The centre grants.\nvar a int", "words", "a.go:2: \"centre\": write the control plane"},
+		{"var a int // whoever asks", "words", "a.go:2:"},
+		{"/*\nOf a bucket nothing is known.\n*/\nvar a int", "words", "a.go:3:"},
+		{"// It reports whether it is.\nvar a = \"nobody\"", "words", ""},
+		{"// " + wide + "x\nvar a int", "comments", "a.go:2: a comment has at most 100 columns, this one has 104"},
+		{"func f() {\n\t// " + wide + "\n}", "comments", "a.go:3:"},
+		{"var a int // " + wide, "comments", ""},
+		{"var a = \"" + wide + wide + "\"", "code", "a.go:2: a line of code has at most 120 columns"},
+		{"// https://example.com/" + strings.ReplaceAll(wide, " ", "") + "xxxxxxxxxxxxxxxxxxxxxxx\nvar a int", "comments", ""},
+	} {
+		source := "package a\n" + c.source + "\n"
+		got := strings.Join(checkProse(parse(t, "a.go", source), source)[c.kind], "\n")
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%q: %q, want %q", c.source, got, c.want)
+		}
+	}
+}
