@@ -1,6 +1,6 @@
 // Command measure prints how the code reads, in numbers: the sizes of functions and files, how
-// wide and dense lines are, how much is commented, and how many of the files of a package are tied
-// to each other. It is for comparison, before and after a change or with another project:
+// wide and dense lines are, how much is commented and how, and how many of the files of a package
+// are tied to each other. It is for comparison, before and after a change or with another project:
 //
 //	go run ./tools/measure            the module in the current folder
 //	go run ./tools/measure DIR...     other folders
@@ -48,6 +48,10 @@ func (t *tree) print(to io.Writer) {
 	row("tokens in a line of code", "%.1f", ratio(t.tokens, t.code))
 	row("ifs whose init changes a variable", "%.2f %% of lines", 100*ratio(t.mutatingIfs, t.code))
 	row("exported names with a comment", "%.0f %%", 100*ratio(t.documented, t.exported))
+	row("sentences in comments", "%d", t.sentences)
+	for i, m := range manners {
+		row("  "+m.name, "%.1f in 1000", 1000*ratio(t.manners[i], t.sentences))
+	}
 	fmt.Fprintf(w, "\n  package\tties of files\tof possible\tin circles\n")
 	for _, p := range t.packages {
 		if n := len(p.files); n >= 5 {

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -15,6 +16,19 @@ func write(t *testing.T, root, name, source string) {
 	}
 	if err := os.WriteFile(path, []byte(source), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestTheMannersOfCommentsAreCounted(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, "p/a.go", "// Package p. Of a bucket nothing is known. It is told to\n// who asks; the caller who asks knows.\npackage p\n\n"+
+		"// Whoever asks: it says\n// whether. Nobody tells.\nvar a int\n")
+	got, err := read(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []int{1, 2, 2, 2, 1}; got.sentences != 5 || !slices.Equal(got.manners, want) {
+		t.Errorf("%d sentences with %v, want 5 with %v", got.sentences, got.manners, want)
 	}
 }
 

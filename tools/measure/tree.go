@@ -23,6 +23,8 @@ type tree struct {
 	tokens               int
 	mutatingIfs          int
 	exported, documented int
+	sentences            int
+	manners              []int // by manners, how often each occurs
 }
 
 // pkg is the files of one folder.
@@ -86,6 +88,7 @@ func (t *tree) add(p *pkg, path string) (bool, error) {
 	t.addLines(string(source))
 	t.addTokens(source)
 	t.addNames(p.set, f)
+	t.addComments(f)
 	return true, nil
 }
 
