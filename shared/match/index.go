@@ -26,6 +26,8 @@ type Index struct {
 	parts   []part
 	// clients are the ranges of addresses that policies are for.
 	clients []policy.Range
+	// figures are where requests hold the figures of limits.
+	figures []figures
 	// show are the parts of a request that may be shown. lookups: a consumer may be told by what Envoy has to be asked for.
 	show    []part
 	lookups bool
@@ -56,7 +58,7 @@ type Index struct {
 type Policy struct {
 	wire.PolicyHead
 	// runs are those of its limits: one or, by tier, one for each tier, then that of the candidate, then the end.
-	runs, methods, headers, parts, clients extent
+	runs, methods, headers, parts, clients, figures extent
 	// tiers are those that the policy is for, a bit each; 0: all.
 	tiers uint32
 	// needsTier: its limits or its partition go by tier.
@@ -99,7 +101,7 @@ func (ix *Index) Load(snapshot []byte) error {
 	ix.version, ix.secret, ix.needsClientIP = version, secret, false
 	ix.sources, ix.policies, ix.methods = ix.sources[:0], ix.policies[:0], ix.methods[:0]
 	ix.headers, ix.parts, ix.limits, ix.runs = ix.headers[:0], ix.parts[:0], ix.limits[:0], ix.runs[:0]
-	ix.clients = ix.clients[:0]
+	ix.clients, ix.figures = ix.clients[:0], ix.figures[:0]
 	ix.tiers, ix.tierSources = ix.tiers[:0], ix.tierSources[:0]
 	ix.Obey(&wire.Enforcement{}, 0)
 	ix.head = set.Head(
@@ -207,14 +209,20 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 		ix.clients = append(ix.clients, r)
 		ix.needsClientIP = true
 	}
+	first := 0
+	own := func(place int, f wire.OwnFigures) {
+		ix.addFigures(&ix.limits[first+place], len(ix.figures)-int(l.policy.figures.from), f)
+	}
 	for i := 0; i < n && !set.Failed(); i++ {
 		runs, methods, headers, parts, clients := len(ix.runs), len(ix.methods), len(ix.headers), len(ix.parts), len(ix.clients)
-		l.hosts, l.paths = l.hosts[:0], l.paths[:0]
+		l.hosts, l.paths, first = l.hosts[:0], l.paths[:0], len(ix.limits)
 		l.policy = Policy{PolicyHead: set.Policy(run, limit)}
 		run()
 		l.policy.needsTier = l.policy.ByTier
 		set.Lists(host, method, path, header, component)
-		l.policy.tiers, l.policy.ContentType = set.Extras(client, &l.policy.OnFailure)
+		l.policy.figures.from = uint32(len(ix.figures))
+		l.policy.tiers, l.policy.ContentType = set.Extras(client, own, &l.policy.OnFailure)
+		l.policy.figures.to = uint32(len(ix.figures))
 		l.policy.needsTier = l.policy.needsTier || l.policy.tiers != 0
 		l.policy.clients = extent{uint32(clients), uint32(len(ix.clients))}
 		l.policy.runs = extent{uint32(runs), uint32(len(ix.runs))}

@@ -58,7 +58,7 @@ type Hit struct {
 	// Tier is the caller's if the policy goes by tier, for Index.Tier; 0 if it does not.
 	Tier uint8
 	// Own: the limit is the caller's, the one before this number in Index.Own; 0: it is the one that Limit says.
-	Own uint8
+	Own uint32
 	// Knows says who knows which limit the consumer, Index.Person, has at Place among those of the policy.
 	Knows Knows
 	Place uint8
@@ -118,12 +118,12 @@ func (ix *Index) policyHits(p *Policy, c candidate, a *Attributes, hits []Hit) [
 	if p.ByTier {
 		limits = ix.run(p, uint32(ix.tier))
 	}
-	count, own := limits.to-limits.from, uint8(len(ix.own))
+	count, own := limits.to-limits.from, uint32(len(ix.own))
 	if p.ByConsumer && ix.special {
 		ix.findPerson(a)
 		var overridden bool
 		if overridden, hit.Knows = ix.override(p); overridden {
-			count = uint32(len(ix.own)) - uint32(own)
+			count = uint32(len(ix.own)) - own
 			hit.Own = own + 1
 		}
 	}
@@ -160,7 +160,7 @@ func (ix *Index) policyHits(p *Policy, c candidate, a *Attributes, hits []Hit) [
 		hit.Key, base = ix.bucket(p, k, hit.Shadow)
 		hit.Cost, hit.Verdict = ix.cost(p, a.Headers)
 	}
-	return ix.limitHits(p, hit, limits, count, base, hits)
+	return ix.limitHits(p, a, hit, limits, count, base, hits)
 }
 
 // tierMatches finds the caller's tier where it matters, notes it in the hit, and reports whether the policy is for it.
@@ -175,7 +175,8 @@ func (ix *Index) tierMatches(p *Policy, a *Attributes, hit *Hit) bool {
 }
 
 // limitHits appends a hit for each of count limits of a policy, of which hit is the first, and for each draft.
-func (ix *Index) limitHits(p *Policy, hit Hit, limits extent, count uint32, base int, hits []Hit) []Hit {
+func (ix *Index) limitHits(p *Policy, a *Attributes, hit Hit, limits extent, count uint32, base int, hits []Hit) []Hit {
+	overridden := hit.Own > 0
 	for i := range count {
 		hit.Limit, hit.Place = limits.from+i, uint8(i)
 		if hit.Limit >= limits.to { // A limit of the caller's own that has no counterpart: the number just names the policy.
@@ -184,9 +185,11 @@ func (ix *Index) limitHits(p *Policy, hit Hit, limits extent, count uint32, base
 		if i > 0 {
 			// The key goes by the place in the list, so that a limit whose figures change stays the same bucket.
 			hit.Key = ix.marked(limitMark, byte(i))
-			if hit.Own > 0 {
-				hit.Own++
-			}
+			hit.Own++
+		}
+		if !overridden {
+			hit.Own = 0
+			ix.claim(p, a, &hit)
 		}
 		hits = append(hits, hit)
 	}
@@ -195,6 +198,8 @@ func (ix *Index) limitHits(p *Policy, hit Hit, limits extent, count uint32, base
 		for hit.Limit = drafts.from; hit.Limit < drafts.to; hit.Limit++ {
 			ix.key = ix.key[:base]
 			hit.Key = ix.marked(candidateMark, byte(hit.Limit-drafts.from))
+			hit.Own = 0
+			ix.claim(p, a, &hit)
 			hits = append(hits, hit)
 		}
 	}

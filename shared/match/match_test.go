@@ -413,6 +413,13 @@ func FuzzLoad(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Set: set}))
+	for _, doc := range []string{claimed(`"quota":{"header":"a","trusted":true,"max":60,"default":6}`), claimed(`"quota":9,"burst":{"jwt":"p.b","max":60,"default":6}`)} {
+		node, _ = policy.ParseJSON([]byte(doc))
+		if set, err = policy.Decode(node); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Set: set}))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var ix match.Index
 		if ix.Load(wire.Reseal(b)) == nil {

@@ -29,16 +29,9 @@ func (ix *Index) putSource(s source, a *Attributes) bool {
 	if a.Properties == nil {
 		return false
 	}
-	if s.kind == policy.SourceSPIFFE {
-		ix.text = append(ix.text[:0], spiffePath...)
-	} else {
-		ix.text = append(ix.text[:0], claimPath...)
-		for _, c := range name {
-			if c == '.' {
-				c = 0
-			}
-			ix.text = append(ix.text, c)
-		}
+	ix.text = append(ix.text[:0], spiffePath...)
+	if s.kind != policy.SourceSPIFFE {
+		ix.text = ix.propertyPath(s.kind, name)
 	}
 	value := a.Properties.Property(ix.text)
 	return ix.putPart(value, len(value) > 0)
@@ -149,6 +142,9 @@ func Trim(b []byte) []byte {
 func PropertyPath(s policy.Source) string {
 	if s.Kind == policy.SourceSPIFFE {
 		return spiffePath
+	}
+	if s.Kind == policy.SourceMetadata {
+		return metadataPath + strings.ReplaceAll(s.Name, "/", "\x00")
 	}
 	return claimPath + strings.ReplaceAll(s.Name, ".", "\x00")
 }

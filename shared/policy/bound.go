@@ -82,6 +82,7 @@ func (p Policy) Notes(nodes int64) []string {
 	if len(p.Candidate) > 0 {
 		notes = append(notes, "watched beside it, in shadow: "+bounds(p.Candidate))
 	}
+	notes = append(notes, p.figureNotes()...)
 	for _, l := range p.Limits {
 		if p.Mode == ModeLeased && lease.TTL(l.Params) == 0 {
 			notes = append(notes, "its bucket refills within a second, so nothing is leased: every request asks the control plane, as in strict")
@@ -102,6 +103,27 @@ func (p Policy) Notes(nodes int64) []string {
 				notes = append(notes, "the shares of all Envoys together admit at most one more burst, once for an outage")
 				break
 			}
+		}
+	}
+	return notes
+}
+
+// figureNotes say where requests hold figures of their own.
+func (p Policy) figureNotes() (notes []string) {
+	note := func(what string, f Figure, most int64) {
+		if f.Source.Kind != 0 {
+			notes = append(notes, "the "+what+" is the caller's own by "+f.String()+", up to "+count(most)+", else "+count(f.Default))
+		}
+	}
+	noted := 0 // A tier that is not named has figures that were noted before.
+	for _, limits := range [][]Limit{p.Limits, p.Candidate} {
+		for _, l := range limits {
+			if int(l.Own) <= noted {
+				continue
+			}
+			noted = int(l.Own)
+			note("quota", p.Figures[noted-1].Quota, l.Quota)
+			note("burst", p.Figures[noted-1].Burst, l.Params.Burst)
 		}
 	}
 	return notes

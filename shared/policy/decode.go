@@ -126,6 +126,9 @@ func (r *reader) sourceName(path string, n Node, kind SourceKind) (string, bool)
 	case kind == SourceJWT && (text[0] == '.' || text[len(text)-1] == '.' || strings.Contains(text, "..") || strings.IndexByte(text, 0) >= 0):
 		r.problem(path, "must be a claim, nested ones like realm.role, not "+shorten(text))
 		return "", false
+	case kind == SourceMetadata && !metadataName(text):
+		r.problem(path, "must be a name space and a key of Envoy's metadata like envoy.filters.http.ext_authz/quota, not "+shorten(text))
+		return "", false
 	}
 	return text, ok
 }

@@ -408,6 +408,8 @@ func FuzzDecode(f *testing.F) {
 	f.Add(inPolicy(`"cost":{"header":"x"}`))
 	f.Add(`{"version":"weir/v1","identity":{"consumer":[{"header":"x"}]}}`)
 	f.Add(tiered(`"limits":{"premium":"unlimited","free":[{"quota":5,"window":"1s"}]},"candidate":{"limit":{"quota":5,"window":"1s"}}`))
+	f.Add(figured(`"quota":{"jwt":"plan.rpm","max":6000,"default":60},"burst":{"header":"x-b","trusted":true,"max":50,"default":5}`, ""))
+	f.Add(figured(`"quota":{"metadata":"a/b","max":6000,"default":60}`, `,"algorithm":"sliding_window"`))
 	f.Fuzz(func(t *testing.T, doc string) {
 		if node, err := policy.ParseJSON([]byte(doc)); err == nil {
 			if set, err := policy.Decode(node); err == nil {

@@ -14,6 +14,7 @@ type draft struct {
 	limited, byTier, partitioned bool
 	limit                        Limit
 	burst                        int64
+	figures                      Figures
 	good                         bool
 	fields, ofMatch, ofLimit     []field
 	algorithms                   []choice
@@ -77,6 +78,7 @@ func (r *reader) policy(path string, n Node, set *Set) *Policy {
 		r.present(path+".limits", !d.limited || !d.byTier, "is given beside limit: write one of the two")
 		r.present(path+".partition", d.partitioned, "is missing: say whose bucket it is, [] for one bucket for all")
 	}
+	p.numberFigures()
 	r.fits(path, p)
 	return p
 }
@@ -120,13 +122,16 @@ func (r *reader) policyFields() []field {
 // fits refuses what no request could pass and what a mode cannot honour.
 func (r *reader) fits(path string, p *Policy) {
 	for _, l := range p.Limits {
-		if p.Cost.Header == "" && p.Cost.Fixed > l.Params.Burst {
-			r.problem(path+".cost", "is above the burst of "+strconv.FormatInt(l.Params.Burst, 10)+": every request would be refused")
+		burst := p.Usual(l).Params.Burst
+		if p.Cost.Header == "" && p.Cost.Fixed > burst {
+			r.problem(path+".cost", "is above the burst of "+strconv.FormatInt(burst, 10)+": every request would be refused")
 			break
 		}
 	}
 	algorithm := p.Counting.Algorithm
 	switch {
+	case p.Mode != ModeLocal && len(p.Figures) > 0:
+		r.problem(path+".mode", "must be local where limits take figures from requests")
 	case p.Mode == ModeLeased && algorithm == quota.SlidingWindowCounter:
 		r.problem(path+".mode", "cannot be leased with sliding_window_counter: its estimate goes by when requests came, which is not "+
 			"known of leased tokens; use mode strict or local, or algorithm: sliding_window")

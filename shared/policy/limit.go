@@ -83,14 +83,14 @@ func (r *reader) limit(path string, n Node, c Counting) (l Limit, good bool) {
 	d := &r.draft
 	if d.ofLimit == nil {
 		d.ofLimit = []field{
-			{"quota", func(path string, n Node) { d.good = r.integer(path, n, 1, quota.MaxUnits, &d.limit.Quota) && d.good }},
+			{"quota", func(path string, n Node) { d.good = r.figure(path, n, &d.limit.Quota, &d.figures.Quota) && d.good }},
 			{"window", func(path string, n Node) {
 				d.good = r.span(path, n, quota.Second, quota.MaxWindow, &d.limit.Window) && d.good
 			}},
-			{"burst", func(path string, n Node) { d.good = r.integer(path, n, 1, quota.MaxUnits, &d.burst) && d.good }},
+			{"burst", func(path string, n Node) { d.good = r.figure(path, n, &d.burst, &d.figures.Burst) && d.good }},
 		}
 	}
-	d.limit, d.burst, d.good = Limit{}, 0, true
+	d.limit, d.burst, d.figures, d.good = Limit{}, 0, Figures{}, true
 	r.object(path, n, d.ofLimit...)
 	l, good = d.limit, d.good
 	for _, key := range []string{"quota", "window"} {
@@ -109,7 +109,25 @@ func (r *reader) limit(path string, n Node, c Counting) (l Limit, good bool) {
 		r.problem(path, err.Error())
 		return l, false
 	}
-	return l, true
+	return l, r.own(path, c, &l)
+}
+
+// own notes where requests hold the figures of the limit that has been read, if they do.
+func (r *reader) own(path string, c Counting, l *Limit) bool {
+	f := r.draft.figures
+	if f.Quota.Source.Kind == 0 && f.Burst.Source.Kind == 0 {
+		return true
+	}
+	if f.Quota.Source.Kind == 0 {
+		f.Quota.Default = l.Quota
+	}
+	if f.Burst.Source.Kind == 0 {
+		f.Burst.Default = r.draft.burst
+	}
+	p := &r.draft.policy
+	p.Figures = append(p.Figures, f)
+	l.Own = uint8(len(p.Figures))
+	return r.figuresFit(path, c, l)
 }
 
 // counting reads how a policy's limits count, which is said beside them. What belongs to another algorithm is refused.

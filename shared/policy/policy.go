@@ -64,6 +64,9 @@ const (
 	// SourceFound is where the consumer was found; a source of tiers alone. Its name is that source and the tier that callers
 	// have who were found there, like client_ip=anonymous.
 	SourceFound
+	// SourceMetadata is a value that another filter has left in Envoy's metadata, by name space, slash and key; a source of
+	// figures alone.
+	SourceMetadata
 )
 
 // Headers says which dialects a client sees.
@@ -109,6 +112,8 @@ type Policy struct {
 	Tiers []TierLimits
 	// Candidate are draft limits, decided in shadow beside the policy's own.
 	Candidate []Limit
+	// Figures say where requests hold the figures of those limits that have an Own.
+	Figures   []Figures
 	Cost      Cost
 	Mode      Mode
 	OnFailure OnFailure
@@ -211,6 +216,9 @@ type Limit struct {
 	Params quota.Params
 	// Windows are the exact figures of a window algorithm.
 	Windows quota.Windows
+	// Own is the place, from 1, among Policy.Figures of those that requests hold for this limit. The figures here are the most
+	// that they may hold, or, after For, what one of them holds. 0: the figures here are everybody's.
+	Own uint8
 }
 
 // Counting is how a policy's limits count. The zero value is the token bucket.

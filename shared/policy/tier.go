@@ -205,4 +205,4 @@ func (s Source) String() string {
 
 // sourceKinds are the words for kinds of sources.
 var sourceKinds = [...]string{SourceHeader: "header", SourceJWT: "jwt", SourceCookie: "cookie", SourceQuery: "query", SourceSPIFFE: "spiffe",
-	SourceAssignment: "assignment", SourceClientIP: "client_ip", SourceFound: "consumer_source"}
+	SourceAssignment: "assignment", SourceClientIP: "client_ip", SourceFound: "consumer_source", SourceMetadata: "metadata"}

@@ -131,18 +131,7 @@ func (p Params) Refill(s State, now Instant) State {
 	if limit := p.Burst * p.Den; s.Debt > limit {
 		s.Debt = limit
 	}
-	if now <= s.Last {
-		return s
-	}
-	dt := int64(now - s.Last)
-	s.Last = now
-	// The product is formed only if it cannot pass the debt: no overflow after any idle time.
-	if s.Debt <= 0 || dt > s.Debt/p.Num {
-		s.Debt = 0
-		return s
-	}
-	s.Debt -= dt * p.Num
-	return s
+	return p.Drain(s, now)
 }
 
 // Remaining is the number of whole tokens that an immediate caller could take from s, a state already brought to the

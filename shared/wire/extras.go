@@ -9,6 +9,7 @@ const (
 	extraTiers
 	extraContentType
 	extraSteps
+	extraFigures
 	extrasEnd
 )
 
@@ -66,6 +67,9 @@ func extrasOf(p *policy.Policy) (extras int64) {
 	if _, _, old := localThen(&p.OnFailure); !old {
 		extras |= extraSteps
 	}
+	if len(p.Figures) > 0 {
+		extras |= extraFigures
+	}
 	return extras
 }
 
@@ -84,6 +88,9 @@ func putExtras(dst []byte, p *policy.Policy) []byte {
 	if extras&extraSteps != 0 {
 		dst = putSteps(dst, &p.OnFailure)
 	}
+	if extras&extraFigures != 0 {
+		dst = putFigures(dst, p)
+	}
 	return dst
 }
 
@@ -97,8 +104,9 @@ func tierSet(tiers []int) (set uint32) {
 
 // Extras reads what a policy has beside its lists, which it must follow: the ranges of addresses that it is for, the set of
 // tiers, a bit for each place among the tiers, and the content type of its response. No ranges and a set of 0 are no condition.
-// A failure ladder that the policy's head cannot say replaces the one there.
-func (r *SetReader) Extras(clientIP func(policy.Range), ladder *policy.OnFailure) (tiers uint32, contentType Ref) {
+// A failure ladder that the policy's head cannot say replaces the one there. figures is called for
+// each limit that requests hold figures for, by its place among all limits of the policy.
+func (r *SetReader) Extras(clientIP func(policy.Range), figures func(place int, f OwnFigures), ladder *policy.OnFailure) (tiers uint32, contentType Ref) {
 	if r.format < extrasFormat {
 		return 0, Ref{}
 	}
@@ -114,6 +122,9 @@ func (r *SetReader) Extras(clientIP func(policy.Range), ladder *policy.OnFailure
 	}
 	if extras&extraSteps != 0 {
 		*ladder = r.steps()
+	}
+	if extras&extraFigures != 0 {
+		r.figures(figures)
 	}
 	return tiers, contentType
 }

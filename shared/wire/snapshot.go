@@ -169,7 +169,9 @@ type SetReader struct {
 	c cursor
 	// tiers and limits are how many have been read.
 	tiers, limits int64
-	format        byte
+	// policyLimits are the limits of the policy that has been read last, with those of all tiers and of the candidate.
+	policyLimits int64
+	format       byte
 }
 
 // SetHead is what comes before the policies.
@@ -338,6 +340,7 @@ func (r *SetReader) runs(byTier bool, counting policy.Counting, run func(), limi
 			limit(r.limit(counting))
 		}
 	}
+	r.policyLimits = r.limits - before
 }
 
 func (r *SetReader) limit(counting policy.Counting) policy.Limit {

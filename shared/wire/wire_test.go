@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,6 +70,7 @@ func TestGolden(t *testing.T) {
 		"lease_reply_3":   wire.AppendLeaseReply(nil, full()),
 		"snapshot":        snapshot(t),
 		"snapshot_4":      wire.AppendSnapshot(nil, extras(t)),
+		"snapshot_4_own":  wire.AppendSnapshot(nil, figured(t)),
 	} {
 		golden(t, name, got)
 	}
@@ -121,6 +123,15 @@ var steps = policy.OnFailure{
 	{For: 10 * quota.Second, Do: policy.StepAllow}, {For: quota.Minute, Do: policy.StepShare, Empty: true}, {Do: policy.StepDeny},
 }
 
+// figures are held by requests, in each place where they may be.
+var figures = []policy.Figures{
+	{Quota: policy.Figure{Source: policy.Source{Kind: policy.SourceJWT, Name: "plan.rps"}, Default: 3}},
+	{
+		Quota: policy.Figure{Source: policy.Source{Kind: policy.SourceMetadata, Name: "a/b"}, Default: 300},
+		Burst: policy.Figure{Source: policy.Source{Kind: policy.SourceHeader, Name: "x-burst"}, Default: 1},
+	},
+}
+
 // extras is a snapshot that has each thing that only the latest format can say.
 func extras(t testing.TB) wire.Snapshot {
 	t.Helper()
@@ -137,6 +148,16 @@ func extras(t testing.TB) wire.Snapshot {
 	set.Policies = []policy.Policy{p, s.Set.Policies[0]}
 	set.Show = []policy.Part{{Kind: policy.PartMethod}}
 	s.Set = &set
+	return s
+}
+
+// figured is extras with limits whose figures requests hold.
+func figured(t testing.TB) wire.Snapshot {
+	t.Helper()
+	s := extras(t)
+	p := &s.Set.Policies[0]
+	p.Limits, p.Candidate, p.Figures = slices.Clone(p.Limits), slices.Clone(p.Candidate), figures
+	p.Limits[1].Own, p.Candidate[0].Own = 1, 2
 	return s
 }
 
@@ -160,7 +181,10 @@ func TestSnapshotsHaveTheLowestFormat(t *testing.T) {
 		"the trio":  {func(s *policy.Set) { s.Headers.Legacy = policy.LegacyRateLimit }, 4},
 		"a type":    {func(s *policy.Set) { s.Policies[0].Response.ContentType = "text/html" }, 4},
 		"fields":    {func(s *policy.Set) { s.Policies[0].Response.Body = "in {retry_after} s" }, 4},
-		"steps":     {func(s *policy.Set) { s.Policies[0].OnFailure = steps }, 4},
+		"figures": {func(s *policy.Set) {
+			s.Policies[0].Figures, s.Policies[0].Limits[0].Own = figures[:1], 1
+		}, 4},
+		"steps": {func(s *policy.Set) { s.Policies[0].OnFailure = steps }, 4},
 		"an empty share": {func(s *policy.Set) {
 			s.Policies[0].OnFailure = policy.OnFailure{{For: quota.Minute, Do: policy.StepShare, Empty: true}, {Do: policy.StepDeny}}
 		}, 4},
@@ -197,10 +221,22 @@ func TestExtrasReadBack(t *testing.T) {
 	if got := ix.Policy(0).OnFailure; got != steps {
 		t.Errorf("the failure ladder: %v", got)
 	}
+	b = wire.AppendSnapshot(nil, figured(t))
+	if err := ix.Load(b); err != nil {
+		t.Fatal(err)
+	}
+	var own []uint8
+	for i := range uint32(5) {
+		own = append(own, ix.Limit(i).Own)
+	}
+	if want := []uint8{0, 1, 2, 0, 0}; !slices.Equal(own, want) {
+		t.Errorf("limits have the figures %v, want %v", own, want)
+	}
 	for i := range b { // Whatever is damaged, reading ends.
 		damaged := append([]byte(nil), b...)
 		damaged[i] ^= 0x41
 		_ = ix.Load(damaged)
+		_ = ix.Load(wire.Reseal(damaged))
 	}
 }
 

@@ -45,12 +45,17 @@ type limitText struct {
 	Window string `json:"window"`
 	// Burst is that of a bucket; of a leaky one, how many may wait.
 	Burst int64 `json:"burst,omitempty"`
+	// Own: callers bring figures of their own, up to these.
+	Own bool `json:"own,omitempty"`
 }
 
 func (l limitText) String() string {
 	text := fmt.Sprintf("%d per %s", l.Quota, l.Window)
 	if l.Burst > 0 {
 		text += fmt.Sprintf(", burst %d", l.Burst)
+	}
+	if l.Own {
+		text = "at most " + text
 	}
 	if l.Tier != "" {
 		text = l.Tier + " " + text
@@ -113,7 +118,7 @@ func promiseOf(p policy.Policy, tiers []string, nodes int64) promise {
 func limitTexts(p policy.Policy, tiers []string) (texts []limitText) {
 	add := func(tier string, limits []policy.Limit) {
 		for _, l := range limits {
-			text := limitText{Tier: tier, Quota: l.Quota, Window: policy.FormatSpan(l.Window)}
+			text := limitText{Tier: tier, Quota: l.Quota, Window: policy.FormatSpan(l.Window), Own: l.Own > 0}
 			switch l.Algorithm {
 			case quota.TokenBucket:
 				text.Burst = l.Params.Burst

@@ -21,6 +21,25 @@ func load(t *testing.T, text string) *policy.Set {
 	return set
 }
 
+// A diff names where requests hold the figures of a limit, of which its text has the most.
+func TestCompareFiguresOfRequests(t *testing.T) {
+	limit := func(figures string) *policy.Set {
+		return load(t, "policies: [{name: a, partition: [], mode: local, limit: {window: 1m, "+figures+"}}]")
+	}
+	before := limit("quota: {jwt: rpm, max: 60, default: 6}")
+	for figures, want := range map[string]string{
+		"quota: 60": "limit 60 per 1m at most, quota by jwt:rpm else 6 → 60 per 1m",
+		"quota: {jwt: plan.rpm, max: 60, default: 6}": "limit 60 per 1m at most, quota by jwt:rpm else 6 → 60 per 1m at most, quota by jwt:plan.rpm else 6",
+		"quota: {jwt: rpm, max: 60, default: 6}, burst: {header: b, trusted: true, max: 9, default: 1}": "limit 60 per 1m at most, quota by jwt:rpm else 6 → " +
+			"60 per 1m burst 9 at most, quota by jwt:rpm else 6, burst by header:b else 1",
+		"quota: {jwt: rpm, max: 60, default: 6}": "no change in meaning",
+	} {
+		if got := policies.Compare(before, limit(figures)).String(); got != want && got != "a: "+want {
+			t.Errorf("%s: %q, want %q", figures, got, want)
+		}
+	}
+}
+
 func TestCompare(t *testing.T) {
 	before := load(t, `policies:
   - {name: a, partition: [], limit: {quota: 1, window: 1m}}

@@ -37,7 +37,7 @@ func policyFacts(set *policy.Set, p *policy.Policy) []fact {
 	}, countingFacts(p.Counting)...)
 	facts = append(facts, limitFacts(set, p)...)
 	return append(facts,
-		fact{field: "candidate.limit", text: limitsText(p.Candidate)},
+		fact{field: "candidate.limit", text: limitsText(p, p.Candidate)},
 		fact{field: "cost", text: costText(p.Cost)},
 		fact{field: "mode", text: p.Mode.String()},
 		fact{field: "on_failure", text: p.OnFailure.String()},
@@ -117,24 +117,42 @@ func countingFacts(c policy.Counting) []fact {
 // limitFacts are a policy's limits, by tier if they go by tier.
 func limitFacts(set *policy.Set, p *policy.Policy) (facts []fact) {
 	if len(p.Tiers) == 0 {
-		return []fact{{field: "limit", text: limitsText(p.Limits)}}
+		return []fact{{field: "limit", text: limitsText(p, p.Limits)}}
 	}
 	for i, tier := range set.Tiers {
 		text := "unlimited"
 		if limits := p.LimitsOf(i); len(limits) > 0 {
-			text = limitsText(limits)
+			text = limitsText(p, limits)
 		}
 		facts = append(facts, fact{field: "limits." + tier, text: text})
 	}
 	return facts
 }
 
-func limitsText(limits []policy.Limit) string {
+func limitsText(p *policy.Policy, limits []policy.Limit) string {
 	var texts []string
 	for _, l := range limits {
-		texts = append(texts, LimitText(l))
+		texts = append(texts, LimitText(l)+ownText(p, l))
 	}
 	return strings.Join(texts, " and ")
+}
+
+// ownText says where requests hold the figures of a limit, of which its text has the most.
+func ownText(p *policy.Policy, l policy.Limit) (text string) {
+	if l.Own == 0 {
+		return ""
+	}
+	own := p.Figures[l.Own-1]
+	text = " at most"
+	for _, f := range []struct {
+		name   string
+		figure policy.Figure
+	}{{"quota", own.Quota}, {"burst", own.Burst}} {
+		if f.figure.Source.Kind != 0 {
+			text += fmt.Sprintf(", %s by %s else %d", f.name, f.figure, f.figure.Default)
+		}
+	}
+	return text
 }
 
 // LimitText is a limit in words, like 100 per 1m burst 10.

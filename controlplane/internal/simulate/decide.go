@@ -21,6 +21,7 @@ var secret = [16]byte{'s', 'i', 'm', 'u', 'l', 'a', 't', 'e'}
 // bucket is one bucket in virtual time.
 type bucket struct {
 	tokens  quota.State
+	params  quota.Params // those that tokens are counted in
 	history quota.History
 	full    quota.Instant // from when on it equals an absent one
 }
@@ -31,6 +32,7 @@ type decider struct {
 	index      match.Index
 	classifier classify.Classifier
 	limits     []policy.Limit // by their place, local ones for all nodes together
+	nodes      int64
 	buckets    map[keyhash.Key]*bucket
 	most       int
 	// sweepAt is the number of buckets at which full ones are looked for.
@@ -55,7 +57,7 @@ type verdict struct {
 
 // newDecider compiles a set. A local limit counts once for each of nodes.
 func newDecider(set *policy.Set, nodes int64) (*decider, error) {
-	d := &decider{set: set, buckets: map[keyhash.Key]*bucket{}, most: MaxBuckets, sweepAt: 4096}
+	d := &decider{set: set, nodes: nodes, buckets: map[keyhash.Key]*bucket{}, most: MaxBuckets, sweepAt: 4096}
 	if err := d.index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Secret: secret, Set: set})); err != nil {
 		return nil, err
 	}
@@ -159,14 +161,15 @@ func (d *decider) charge(hits []match.Hit, now quota.Instant) {
 
 // take looks at a bucket, and with commit charges it.
 func (d *decider) take(h match.Hit, now quota.Instant, commit bool) quota.Result {
-	limit := &d.limits[h.Limit]
+	limit, largest := d.limitOf(h)
 	b, known := d.buckets[h.Key]
 	if !known {
-		b = &bucket{}
+		b = &bucket{params: limit.Params}
 	}
 	var result quota.Result
 	if limit.Algorithm.Windowed() {
-		w := limit.WindowsOf(h.Key)
+		w := largest.WindowsOf(h.Key) // All figures of callers share its grid.
+		w.Quota = limit.Windows.Quota
 		if !commit {
 			looked := quota.History{Last: b.history.Last, Marks: append([]quota.Mark{}, b.history.Marks...)}
 			return w.Take(&looked, now, h.Cost)
@@ -174,16 +177,29 @@ func (d *decider) take(h match.Hit, now quota.Instant, commit bool) quota.Result
 		result = w.Take(&b.history, now, h.Cost)
 		b.full = now + quota.Instant(w.ResetAfter(&b.history, now))
 	} else {
-		after, r := limit.Params.Take(b.tokens, now, h.Cost)
+		after, in, r := limit.Params.TakeAs(b.params, b.tokens, now, h.Cost)
 		if result = r; commit {
-			b.tokens = after
-			b.full = now + quota.Instant(limit.Params.ResetAfter(after, now))
+			b.tokens, b.params = after, in
+			b.full = now + quota.Instant(in.Owed(after, now))
 		}
 	}
 	if commit && !known && h.Cost > 0 {
 		d.remember(h.Key, b, now)
 	}
 	return result
+}
+
+// limitOf is the limit that a hit is decided by, and the one that it is the caller's own of.
+func (d *decider) limitOf(h match.Hit) (limit, largest *policy.Limit) {
+	largest = &d.limits[h.Limit]
+	if h.Own == 0 {
+		return largest, largest
+	}
+	own := d.index.Own()[h.Own-1]
+	if d.set.Policies[h.Policy].Mode == policy.ModeLocal {
+		own = largest.For(own.Quota*d.nodes, own.Params.Burst*d.nodes)
+	}
+	return &own, largest
 }
 
 // remember keeps a bucket, and forgets what is full again. If that is not enough, others are forgotten.

@@ -57,7 +57,8 @@ type fields struct {
 	headers map[string][]string
 	// consumer is where policies look for a consumer first; nil if they do not.
 	consumer *policy.Source
-	claims   []string
+	// verified are claims, and what other filters leave in Envoy's metadata.
+	verified []policy.Source
 }
 
 // newFields says what is needed for all of the sets. chosen are names that the operator gave, by field or header.
@@ -89,8 +90,8 @@ func (f *fields) need(set *policy.Set) {
 			header(s.Name)
 		case policy.SourceCookie:
 			header("cookie")
-		case policy.SourceJWT:
-			f.claims = append(f.claims, s.Name)
+		case policy.SourceJWT, policy.SourceMetadata:
+			f.verified = append(f.verified, s)
 		}
 	}
 	if set.Identity.TrustedHops > 0 {
@@ -115,6 +116,10 @@ func (f *fields) need(set *policy.Set) {
 		}
 		if p.Cost.Header != "" {
 			header(p.Cost.Header)
+		}
+		for _, own := range p.Figures {
+			source(own.Quota.Source)
+			source(own.Burst.Source)
 		}
 	}
 }
@@ -143,9 +148,9 @@ func (f *fields) record(get func(name string) string) (*record, error) {
 			r.add(name, value)
 		}
 	}
-	for _, claim := range f.claims {
-		if value := get("jwt:" + claim); value != "" {
-			r.verify(policy.Source{Kind: policy.SourceJWT, Name: claim}, value)
+	for _, s := range f.verified {
+		if value := get(s.String()); value != "" {
+			r.verify(s, value)
 		}
 	}
 	if who := f.first(get, "consumer"); who != "" && f.consumer != nil {

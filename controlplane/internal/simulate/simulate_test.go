@@ -270,3 +270,25 @@ policies:
 	}
 	b.ReportMetric(float64(lines)*float64(b.N)/b.Elapsed().Seconds(), "lines/s")
 }
+
+// Callers of a log are decided by the figures that it has of them.
+func TestCallersOwnFigures(t *testing.T) {
+	set := load(t, `
+policies:
+  - {name: api, partition: ["header:who"], mode: local, limit: {quota: {jwt: plan.rpm, max: 6, default: 2}, window: 1h}}`)
+	var log strings.Builder
+	for i := range 10 {
+		fmt.Fprintf(&log, `{"time": %d, "who": "large", "jwt:plan.rpm": 4, "path": "/"}`+"\n", 1_700_000_000+i)
+		fmt.Fprintf(&log, `{"time": %d, "who": "larger", "jwt:plan.rpm": "1000", "path": "/"}`+"\n", 1_700_000_000+i)
+		fmt.Fprintf(&log, `{"time": %d, "who": "none", "path": "/"}`+"\n", 1_700_000_000+i)
+	}
+	for nodes, want := range map[int64]string{1: "none 8 large 6 larger 4", 2: "none 6 large 2"} {
+		var got []string
+		for _, c := range replay(t, Options{Set: set, Top: 10, Nodes: nodes}, log.String()).Result.Callers {
+			got = append(got, fmt.Sprint(strings.TrimPrefix(c.Who, "header:who="), " ", c.Refused))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%d nodes: refused %v, want %s", nodes, got, want)
+		}
+	}
+}

@@ -2,10 +2,12 @@ package bucketstore
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// Figures are what a bucket is counted by: Params, or Windows of a Window entry.
+// Figures are what a bucket is counted by: Params, or Windows of a Window entry. Own is not 0 where
+// callers bring Params of their own, and is then the Entry.Limit of all of them.
 type Figures struct {
 	Params  quota.Params
 	Windows quota.Windows
+	Own     uint32
 }
 
 // Apart makes buckets go by their figures as well as by their key: a key has a bucket for each Figures that it is counted by, so
@@ -55,7 +57,7 @@ func (w *wanted) begin() {
 
 // is reports whether an entry of the right key is the one, and remembers it otherwise if it came before.
 func (w *wanted) is(e *Entry) bool {
-	if w == nil || e.Params == w.figures.Params && e.Windows == w.figures.Windows {
+	if w == nil || e.Limit == w.figures.Own && (w.figures.Own != 0 || e.Params == w.figures.Params) && e.Windows == w.figures.Windows {
 		return true
 	}
 	if e.Generation <= uint64(w.since) && (!w.found || e.last() > w.before.last()) {

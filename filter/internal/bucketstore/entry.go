@@ -47,7 +47,8 @@ type Entry struct {
 	Tab lease.Tab
 	// Of a Leased entry.
 	Credit lease.Credit
-	// Limit marks the limit that a refusal in Credit is about.
+	// Limit marks the limit that a refusal in Credit is about, and the limit of a Local entry whose callers bring figures of
+	// their own; 0 of others.
 	Limit uint32
 }
 
@@ -61,7 +62,7 @@ func (e *Entry) idle() quota.Instant {
 	case Window:
 		return e.History.Last + quota.Instant(e.Windows.ResetAfter(&e.History, e.History.Last)-e.Ahead)
 	}
-	return e.State.Last + quota.Instant(e.Params.ResetAfter(e.State, e.State.Last))
+	return e.State.Last + quota.Instant(e.Params.Owed(e.State, e.State.Last))
 }
 
 // An entry's record, little-endian: key 16, kind 1, short 1, pad 2, limit 4, idle 8, then
@@ -99,6 +100,8 @@ func (e *Entry) decode(b []byte) bool {
 		e.State = quota.State{Debt: c.i64(), Last: quota.Instant(c.i64())}
 		e.Params = c.params()
 		e.Generation = uint64(c.i64())
+		c.at = atLimit
+		e.Limit = uint32(c.u32())
 		return e.State.Debt >= 0 && reckonable(e.Params)
 	}
 	for i := range e.Credit.Lots {
@@ -139,6 +142,8 @@ func (e *Entry) encode(b []byte) {
 		c.putI64(int64(e.State.Last))
 		c.putParams(e.Params)
 		c.putI64(int64(e.Generation))
+		c.at = atLimit
+		c.putU32(int64(e.Limit))
 		return
 	}
 	for _, lot := range e.Credit.Lots {

@@ -2,7 +2,9 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -72,6 +74,9 @@ func (l *Limiter) takeLocal(req *Request, m *match.Hit, part share, params quota
 	if limit.Algorithm.Windowed() && !part.of {
 		t := &l.window
 		*t = windowTake{take: do, windows: limit.WindowsOf(m.Key)}
+		if limit.Own > 0 { // Callers with figures of their own share one bucket of the largest.
+			t.windows, t.quota = req.rules.Index.Limit(m.Limit).WindowsOf(m.Key), limit.Quota
+		}
 		if limit.Calendar {
 			t.ahead = l.Ahead
 		}
@@ -82,11 +87,25 @@ func (l *Limiter) takeLocal(req *Request, m *match.Hit, part share, params quota
 	if part.of {
 		kind = bucketstore.Share
 	}
+	if limit.Own > 0 {
+		return l.takeOwn(m, req.rules.Index.Limit(m.Limit), do, kind, part, params)
+	}
 	t := &l.local
 	*t = localTake{take: do, params: params, share: part}
 	t.crowded = limit.Algorithm == quota.LeakyBucket && !m.Shadow && l.delays.Full()
 	l.store.Figures = bucketstore.Figures{Params: params}
 	return &t.seen, t.needed(l.store.Update(kind, m.Key, now, t))
+}
+
+// takeOwn is takeLocal where callers bring figures of their own.
+func (l *Limiter) takeOwn(m *match.Hit, most *policy.Limit, do take, kind bucketstore.Kind, part share, params quota.Params) (*seen, error) {
+	t := &l.own
+	*t = ownTake{take: do, params: params, most: most.Params, mark: markOf(most), share: part}
+	if part.of {
+		t.most = lease.Share(t.most, l.desk.Nodes())
+	}
+	l.store.Figures = bucketstore.Figures{Own: t.mark}
+	return &t.seen, t.needed(l.store.Update(kind, m.Key, do.now, t))
 }
 
 // localTake is the change that takes tokens.
@@ -122,7 +141,7 @@ func (t *localTake) Apply(e *bucketstore.Entry) bool {
 	// An entry that starts in debt is stored also when it refuses, so that it can refill.
 	stores := t.charges() || e.New && t.after.Debt > 0 && !t.result.Allowed
 	if stores {
-		e.State, e.Params, e.Generation = t.after, p, max(e.Generation, t.generation)
+		e.State, e.Params, e.Generation, e.Limit = t.after, p, max(e.Generation, t.generation), 0
 	}
 	return stores
 }
@@ -147,6 +166,8 @@ func (t *localTake) fit(e *bucketstore.Entry) quota.State {
 type windowTake struct {
 	take
 	windows quota.Windows
+	// quota is the caller's own; 0 for that of the windows.
+	quota int64
 	// ahead is by how much the bucket's clock is ahead of now.
 	ahead quota.Span
 }
@@ -165,13 +186,17 @@ func (t *windowTake) Apply(e *bucketstore.Entry) bool {
 	case e.Windows != w:
 		w, generation = e.Windows, e.Generation
 	}
+	held := w
+	if t.quota > 0 {
+		w.Quota = min(w.Quota, t.quota)
+	}
 	w.Advance(h, now)
 	t.remaining, t.fullAt = w.Remaining(h), t.now+quota.Instant(w.ResetAfter(h, now))
 	indebted := e.New && len(h.Marks) > 0
 	if t.result = w.Take(h, now, t.cost); t.commit {
 		t.remaining, t.fullAt = w.Remaining(h), t.now+quota.Instant(w.ResetAfter(h, now))
 	}
-	e.Windows, e.Generation, e.Ahead = w, generation, t.ahead
+	e.Windows, e.Generation, e.Ahead = held, generation, t.ahead
 	return t.charges() || (back || indebted) && !t.result.Allowed
 }
 

@@ -36,6 +36,7 @@ type Limiter struct {
 	desk     *leasing.Desk // nil without a control plane: every policy is local then
 	delays   delay.Queue
 	local    localTake
+	own      ownTake
 	window   windowTake
 	vacate   vacate
 	full     full

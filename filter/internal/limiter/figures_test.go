@@ -1,0 +1,136 @@
+package limiter_test
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// ownQuota is a policy whose quota is the caller's own.
+func ownQuota(more string) string {
+	return `{"name":"p","partition":[],"mode":"local","limit":{"quota":{"header":"x-limit","trusted":true,"max":600,"default":60},"window":"1m"}` + more + `}`
+}
+
+// A caller's figures decide each of his requests, in one bucket. Who comes with less than before
+// waits for the bucket, who comes with more finds what was used.
+func TestACallersOwnFigures(t *testing.T) {
+	type step struct {
+		at    quota.Instant
+		limit string
+		want  int // requests that pass until one is refused
+		retry quota.Span
+	}
+	second, minute := quota.Second, quota.Minute
+	for name, c := range map[string]struct {
+		policy string
+		steps  []step
+	}{
+		"token_bucket": {ownQuota(""), []step{
+			{0, "5", 5, 12 * second},
+			{0, "", 55, second},
+			{0, "600", 540, second / 10},
+			{0, "5", 0, 596 * second / 10},
+			{595 * sec / 10, "5", 0, second / 10},
+			{596 * sec / 10, "5", 1, 12 * second},
+			{596 * sec / 10, "10", 5, 6 * second},
+			{596 * sec / 10, "99999", 590, second / 10},
+		}},
+		"fixed_window": {ownQuota(`,"algorithm":"fixed_window","align":"utc"`), []step{
+			{0, "5", 5, 20 * second},
+			{0, "", 55, 20 * second},
+			{0, "600", 540, 20 * second},
+			{20 * sec, "5", 5, minute},
+		}},
+		"sliding_window": {ownQuota(`,"algorithm":"sliding_window","subwindows":60`), []step{
+			{0, "5", 5, 61*second - 1},
+			{10 * sec, "", 55, 51*second - 1},
+			{20 * sec, "600", 540, 41*second - 1},
+			{61 * sec, "5", 0, 20*second - 1},
+		}},
+	} {
+		n := newNode(t, false, c.policy)
+		start := n.now
+		for i, s := range c.steps {
+			n.now = start + s.at
+			var headers []string
+			if s.limit != "" {
+				headers = []string{"x-limit", s.limit}
+			}
+			passed, req := 0, (*limiter.Request)(nil)
+			for status := limiter.Allowed; passed < 1000; passed++ {
+				if req, status = n.begin(headers...); status != limiter.Allowed {
+					break
+				}
+			}
+			if h := req.Hits[0]; passed != s.want || h.Retry != s.retry || h.Reset < h.Retry {
+				t.Errorf("%s, step %d: %d passed, retry %d, reset %d; want %d and %d", name, i, passed, h.Retry, h.Reset, s.want, s.retry)
+			}
+		}
+	}
+}
+
+// However callers mix their figures, and whoever crowds out their bucket, no more passes than one
+// bucket of the largest figures lets through.
+func TestCallersOfOneBucketMintNothing(t *testing.T) {
+	most, err := quota.NewParams(600, quota.Minute, 600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		n := newNode(t, false, ownQuota(""))
+		n.limiter = limiter.New(bucketstore.New(n.data, [4]byte{1}, 8, 0), nil) // A table of one slot.
+		n.push(2, ownQuota("")+`,{"name":"flood","match":{"headers":[{"name":"flood","present":true}]},"partition":["header:flood"],"mode":"local","limit":{"quota":1000,"window":"1d"}}`)
+		var all quota.State
+		for range rapid.IntRange(1, 80).Draw(rt, "requests") {
+			n.now += quota.Instant(rapid.Int64Range(0, int64(20*sec)).Draw(rt, "later"))
+			for i := range rapid.SampledFrom([]int{0, 0, 0, 20}).Draw(rt, "flood") {
+				n.begin("flood", fmt.Sprint(i), "x-limit", "1")
+			}
+			figure := rapid.SampledFrom([]string{"1", "7", "60", "600"}).Draw(rt, "figure")
+			passed := 0
+			for range rapid.IntRange(1, 300).Draw(rt, "together") {
+				if _, status := n.begin("x-limit", figure); status == limiter.Allowed {
+					passed++
+				}
+			}
+			var r quota.Result
+			if all, r = most.Take(all, n.now, int64(passed)); !r.Allowed {
+				rt.Fatalf("%d more passed with %s, and a bucket of the largest figures has not got as many", passed, figure)
+			}
+		}
+	})
+}
+
+// Where plugins side by side have buckets of their own, a caller's figures are still those of one
+// bucket, and another most makes another limit.
+func TestFiguresOfPluginsSideBySide(t *testing.T) {
+	n := newNode(t, false, ownQuota(""))
+	store := bucketstore.New(n.data, [4]byte{2}, 1024, 0)
+	store.Apart(n.now - sec) // Buckets begin after the set did, so none starts from another.
+	n.limiter = limiter.New(store, nil)
+	pass := func(want int, headers ...string) {
+		t.Helper()
+		passed := 0
+		for ; passed < 1000; passed++ {
+			if _, status := n.begin(headers...); status != limiter.Allowed {
+				break
+			}
+		}
+		if passed != want {
+			t.Errorf("%d passed, want %d", passed, want)
+		}
+	}
+	pass(5, "x-limit", "5")
+	pass(55, "x-limit", "60")
+	n.push(3, `{"name":"p","partition":[],"mode":"local","limit":{"quota":60,"window":"1m"}}`)
+	pass(60)
+	n.push(4, `{"name":"p","partition":[],"mode":"local","limit":{"quota":{"header":"x-limit","trusted":true,"max":700,"default":60},"window":"1m"}}`)
+	pass(60)
+	n.push(5, ownQuota(""))
+	pass(0)
+}

@@ -1,0 +1,75 @@
+package wire
+
+import (
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// OwnFigure is policy.Figure with a reference for the name of its source.
+type OwnFigure struct {
+	Kind    policy.SourceKind
+	Name    Ref
+	Default int64
+}
+
+// OwnFigures are policy.Figures.
+type OwnFigures struct{ Quota, Burst OwnFigure }
+
+// putFigures writes how many limits of a policy have figures that requests hold, and for each its
+// place among all limits and those figures.
+func putFigures(dst []byte, p *policy.Policy) []byte {
+	var places []byte
+	count, place := int64(0), int64(0)
+	add := func(limits []policy.Limit) {
+		for _, l := range limits {
+			if l.Own > 0 {
+				f := &p.Figures[l.Own-1]
+				places = putFigure(putFigure(putUvarint(places, place), &f.Quota), &f.Burst)
+				count++
+			}
+			place++
+		}
+	}
+	if len(p.Tiers) == 0 {
+		add(p.Limits)
+	}
+	for i := range p.Tiers {
+		add(p.LimitsOf(i))
+	}
+	add(p.Candidate)
+	return append(putUvarint(dst, count), places...)
+}
+
+func putFigure(dst []byte, f *policy.Figure) []byte {
+	return putUvarint(putText(append(dst, byte(f.Source.Kind)), f.Source.Name), f.Default)
+}
+
+// figures reads what putFigures has written.
+func (r *SetReader) figures(each func(place int, f OwnFigures)) {
+	c, before := &r.c, int64(-1)
+	for n := c.within(1, r.policyLimits); n > 0 && c.err == nil; n-- {
+		place := c.within(before+1, r.policyLimits-1)
+		before = place
+		f := OwnFigures{r.figure(), r.figure()}
+		if f.Quota.Kind == 0 && (f.Burst.Kind == 0 || f.Quota.Default == 0) {
+			c.fail(ErrValue)
+		}
+		if c.err == nil {
+			each(int(place), f)
+		}
+	}
+}
+
+func (r *SetReader) figure() OwnFigure {
+	kind := policy.SourceKind(r.c.u8())
+	switch kind {
+	case 0, policy.SourceHeader, policy.SourceJWT, policy.SourceMetadata:
+	default:
+		r.c.fail(ErrValue)
+	}
+	f := OwnFigure{Kind: kind, Name: r.ref(policy.MaxText), Default: r.c.within(0, quota.MaxUnits)}
+	if kind != 0 && (f.Name.Len == 0 || f.Default == 0) {
+		r.c.fail(ErrValue)
+	}
+	return f
+}
