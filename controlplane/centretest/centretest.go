@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
@@ -89,7 +90,7 @@ func (v *versions) State(context.Context) (policies.State, error) {
 }
 
 // Roll implements policies.Store. There are no rollouts here.
-func (v *versions) Roll(context.Context, policies.Step) error { return policies.ErrConflict }
+func (v *versions) Roll(context.Context, policies.Step) error { return errs.Conflict }
 
 // Load implements policies.Store.
 func (v *versions) Load(_ context.Context, number uint64) (policies.Version, error) {
@@ -102,7 +103,7 @@ func (v *versions) Load(_ context.Context, number uint64) (policies.Version, err
 // Append implements policies.Store.
 func (v *versions) Append(_ context.Context, expected uint64, next policies.Version, _ audit.Entry) error {
 	if expected != uint64(len(v.all)) {
-		return policies.ErrConflict
+		return errs.Conflict
 	}
 	v.all = append(v.all, next)
 	return nil

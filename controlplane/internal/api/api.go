@@ -18,6 +18,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
@@ -143,10 +144,10 @@ func (s *server) Healthz(context.Context, gen.HealthzRequestObject) (gen.Healthz
 // Readyz says whether requests should be sent here.
 func (s *server) Readyz(context.Context, gen.ReadyzRequestObject) (gen.ReadyzResponseObject, error) {
 	if s.config.Stopping.Err() != nil {
-		return nil, &failure{status: http.StatusServiceUnavailable, kind: "stopping", detail: "the control plane is shutting down", quiet: true}
+		return nil, &failure{code: errs.Stopping, quiet: true}
 	}
 	if err := s.config.Hub.Ready(); err != nil {
-		return nil, &failure{status: http.StatusServiceUnavailable, kind: "store-unavailable", detail: reason(err), cause: err, quiet: true}
+		return nil, &failure{code: errs.StoreUnavailable, detail: reason(err), cause: err, quiet: true}
 	}
 	answer := gen.Readyz200JSONResponse{Status: gen.Ready}
 	if s.config.Unsaved != nil {

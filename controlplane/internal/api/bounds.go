@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"runtime"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/fair"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/throttle"
@@ -68,7 +68,7 @@ func newBounds(config Config) (*bounds, error) {
 }
 
 func tooMany(wait time.Duration, format string, args ...any) error {
-	return &failure{status: http.StatusTooManyRequests, kind: "too-many-requests", wait: max(wait, time.Second),
+	return &failure{code: errs.TooManyRequests, wait: max(wait, time.Second),
 		detail: fmt.Sprintf(format, args...) + "; the Retry-After header says when to try again"}
 }
 
@@ -99,7 +99,7 @@ func (s *server) authorize(c echo.Context, op *operation) (auth.Token, error) {
 	}
 	if !token.Role.May(op.role) {
 		s.noteRefused(c, token, fmt.Sprintf("it needs the role %s", op.role))
-		return token, &failure{status: http.StatusForbidden, kind: "forbidden",
+		return token, &failure{code: errs.Forbidden,
 			detail: fmt.Sprintf("this needs the role %s; the token %s has the role %s", op.role, token.Name, token.Role)}
 	}
 	return token, nil
@@ -146,7 +146,7 @@ func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) err
 	}
 	s.noteRefused(c, token, cause.Error())
 	c.Response().Header().Set(echo.HeaderWWWAuthenticate, `Bearer realm="weir"`)
-	return &failure{status: http.StatusUnauthorized, kind: "unauthorized", detail: detail}
+	return &failure{code: errs.Unauthorized, detail: detail}
 }
 
 // noteRefused logs that somebody may not do what they tried to. The audit is about what has happened.

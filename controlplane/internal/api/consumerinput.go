@@ -4,13 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -19,7 +19,7 @@ import (
 )
 
 func invalidConsumer(problems policy.Problems) error {
-	return &failure{status: http.StatusUnprocessableEntity, kind: "invalid-consumer", detail: "nothing has been changed", problems: problems}
+	return &failure{code: errs.InvalidConsumer, problems: problems}
 }
 
 // batch reads what many consumers are to have. Only who cannot be told at all for want of a policy set or the store is an error.
@@ -28,7 +28,7 @@ func (s *server) batch(items []gen.ConsumerItem, by string) (writes []consumers.
 	for i, it := range items {
 		at := fmt.Sprintf("consumers[%d].", i)
 		p, err := s.person(it.ID, it.Source)
-		if f := (*failure)(nil); errors.As(err, &f) && f.status == http.StatusBadRequest {
+		if f := (*failure)(nil); errors.As(err, &f) && f.code == errs.BadRequest {
 			problems = append(problems, policy.Problem{Path: at + "id", Reason: f.detail})
 			continue
 		}

@@ -3,13 +3,13 @@ package api
 import (
 	"context"
 	"errors"
-	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
@@ -23,7 +23,7 @@ type person struct {
 	key    keyhash.Key
 }
 
-var errNoConsumers = &failure{status: http.StatusConflict, kind: "no-consumers",
+var errNoConsumers = &failure{code: errs.NoConsumers,
 	detail: "the policy set names no identity.consumer, which says where requests say who they are"}
 
 // person finds out who is meant; the source may be left out where there is one only.
@@ -141,14 +141,14 @@ func (s *server) PutConsumer(ctx context.Context, r gen.PutConsumerRequestObject
 	record.By, w.Record = who.name, &record
 	if r.Params.DryRun {
 		if err := s.wouldMatch(ctx, w); err != nil {
-			return nil, storeFailure(err)
+			return nil, storeFailure(conflict(err, consumerChanged))
 		}
 		record.Updated = s.config.Now().UTC()
 		return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: p.answer(record, false)}, nil
 	}
 	record.Revision, err = s.config.Consumers.Write(ctx, consumers.Changes{Writes: []consumers.Write{w}, Entry: entry(ctx, "consumer.put", consumerResource(p.key))})
 	if err != nil {
-		return nil, storeFailure(err)
+		return nil, storeFailure(conflict(err, consumerChanged))
 	}
 	s.config.Log.Info("consumer changed", "id", who.id, "source", p.source, "consumer", p.key.String(), "tier", record.Tier,
 		"overrides", len(record.Overrides), "banned", record.Banned != nil, "bypass", record.Bypass != nil, "author", record.By)
@@ -162,7 +162,7 @@ func (s *server) wouldMatch(ctx context.Context, w consumers.Write) error {
 		return err
 	}
 	if !w.Any && held.Revision != w.Expected {
-		return consumers.ErrConflict
+		return errs.Conflict
 	}
 	return nil
 }
@@ -189,7 +189,7 @@ func (s *server) PutConsumers(ctx context.Context, r gen.PutConsumersRequestObje
 	e := entry(ctx, "consumers.put", "consumers")
 	e.After = audit.Value(map[string]int{"consumers": len(writes)})
 	if _, err := s.config.Consumers.Write(ctx, consumers.Changes{Writes: writes, Entry: e}); err != nil {
-		return nil, storeFailure(err)
+		return nil, storeFailure(conflict(err, consumerChanged))
 	}
 	s.config.Log.Info("consumers changed", "id", who.id, "consumers", len(writes), "author", who.name)
 	return answer, nil
@@ -202,7 +202,7 @@ func (s *server) DeleteConsumer(ctx context.Context, r gen.DeleteConsumerRequest
 		return nil, err
 	}
 	if _, err := s.config.Consumers.Write(ctx, consumers.Changes{Writes: []consumers.Write{w}, Entry: entry(ctx, "consumer.delete", consumerResource(p.key))}); err != nil {
-		return nil, storeFailure(err)
+		return nil, storeFailure(conflict(err, consumerChanged))
 	}
 	who := callerOf(ctx)
 	s.config.Log.Info("consumer forgotten", "id", who.id, "source", p.source, "consumer", p.key.String(), "author", who.name)

@@ -3,13 +3,13 @@ package api
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
@@ -31,11 +31,11 @@ func (s *server) PutEnforcement(ctx context.Context, r gen.PutEnforcementRequest
 		return nil, err
 	}
 	if problems := s.checkOrders(change.Orders); len(problems) > 0 {
-		return nil, &failure{status: http.StatusUnprocessableEntity, kind: "invalid-enforcement", detail: "nothing has been changed", problems: problems}
+		return nil, &failure{code: errs.InvalidEnforcement, problems: problems}
 	}
 	orders, durable, err := s.config.Enforcement.Put(ctx, change)
 	if err != nil {
-		return nil, storeFailure(err)
+		return nil, storeFailure(conflict(err, enforcementChanged))
 	}
 	if !change.DryRun {
 		s.config.Log.Warn("enforcement changed", "id", who.id, "author", who.name, "revision", orders.Revision, "durable", durable, "orders", told(orders.List))

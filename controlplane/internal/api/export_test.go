@@ -5,6 +5,8 @@ import (
 	"regexp"
 
 	"github.com/labstack/echo/v4"
+
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 )
 
 var parameter = regexp.MustCompile(`:([a-z]+)`)
@@ -18,3 +20,6 @@ func Routes(h http.Handler) (routes []string) {
 	}
 	return routes
 }
+
+// Status is what errors of a code are answered with, 0 if that is not known.
+func Status(code errs.Code) int { return answers[code].status }

@@ -3,11 +3,10 @@ package api
 import (
 	"context"
 	"errors"
-	"net/http"
-
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
@@ -228,7 +227,7 @@ func (s *server) GrantKey(ctx context.Context, r gen.GrantKeyRequestObject) (gen
 		return nil, err
 	}
 	if k.policy.Mode == policy.ModeLocal {
-		return nil, &failure{status: http.StatusConflict, kind: "local-policy", detail: "the buckets of a local policy are in each Envoy alone: reset fills them"}
+		return nil, &failure{code: errs.LocalPolicy, detail: "the buckets of a local policy are in each Envoy alone: reset fills them"}
 	}
 	e.After = audit.Value(map[string]int64{"tokens": r.Body.Tokens})
 	answer, err := s.adjust(ctx, k, lease.Change{Give: r.Body.Tokens}, e)

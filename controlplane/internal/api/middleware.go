@@ -105,25 +105,25 @@ func (s *server) protect(next echo.HandlerFunc, c echo.Context) (err error) {
 
 // fail answers with a problem. Errors that are the control plane's own fault are logged.
 func (s *server) fail(err error, c echo.Context) {
-	p := problemOf(err)
+	f := failureOf(err)
+	p := f.problem()
 	p.RequestID = requestID(c)
 	switch {
 	case errors.Is(err, context.Canceled) && c.Request().Context().Err() != nil:
 		s.config.Log.Debug("the caller went away", "id", p.RequestID, "error", err.Error())
-	case quiet(err):
+	case f.quiet: // The log has it already.
 	case p.Status >= http.StatusInternalServerError:
 		s.config.Log.Error("request failed", "id", p.RequestID, "method", c.Request().Method, "route", c.Path(), "error", err.Error())
 	}
 	if c.Response().Committed {
 		return
 	}
-	if f := (*failure)(nil); errors.As(err, &f) {
-		if f.acceptPatch != "" {
-			c.Response().Header().Set("Accept-Patch", f.acceptPatch)
-		}
-		if f.wait > 0 {
-			c.Response().Header().Set("Retry-After", strconv.FormatInt(int64((f.wait+time.Second-1)/time.Second), 10))
-		}
+	if f.acceptPatch != "" {
+		c.Response().Header().Set("Accept-Patch", f.acceptPatch)
+	}
+	if f.wait > 0 {
+		seconds := int64((f.wait + time.Second - 1) / time.Second)
+		c.Response().Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
 	}
 	body, err := json.Marshal(p)
 	if err != nil {
@@ -134,12 +134,6 @@ func (s *server) fail(err error, c echo.Context) {
 	if err := c.Blob(p.Status, ProblemType, append(body, '\n')); err != nil {
 		s.config.Log.Debug("the answer could not be sent", "id", p.RequestID, "error", err)
 	}
-}
-
-// quiet reports whether an error is in the log by itself.
-func quiet(err error) bool {
-	f := (*failure)(nil)
-	return errors.As(err, &f) && f.quiet
 }
 
 // caller is what handlers know of a request beside what the description names.

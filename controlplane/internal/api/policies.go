@@ -3,11 +3,10 @@ package api
 import (
 	"bytes"
 	"context"
-	"mime"
-	"net/http"
-
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"mime"
 )
 
 // mergePatch is the media type of RFC 7396.
@@ -97,6 +96,6 @@ func isPatch(contentType string) error {
 			return nil
 		}
 	}
-	return &failure{status: http.StatusUnsupportedMediaType, kind: "unsupported-media-type", acceptPatch: mergePatch,
+	return &failure{code: errs.UnsupportedMediaType, acceptPatch: mergePatch,
 		detail: "a patch is a JSON merge patch (RFC 7396): " + mergePatch}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 )
@@ -112,7 +113,7 @@ func (s *server) changed(ctx context.Context, change policies.Change, out polici
 	return answer, nil
 }
 
-var errNoPrecondition = &failure{status: http.StatusPreconditionRequired, kind: "precondition-required",
+var errNoPrecondition = &failure{code: errs.PreconditionRequired,
 	detail: `say which version you change: If-Match with the ETag that GET returned, like "3"; "0" for an empty store; * for whatever there is`}
 
 // ifMatch reads which version a change replaces.
@@ -144,7 +145,7 @@ func formatOf(contentType string) (policydoc.Format, error) {
 	case "application/octet-stream", "text/plain", "application/x-www-form-urlencoded": // what tools send unasked
 		return "", nil
 	}
-	return "", &failure{status: http.StatusUnsupportedMediaType, kind: "unsupported-media-type",
+	return "", &failure{code: errs.UnsupportedMediaType,
 		detail: "policies are application/yaml or application/json"}
 }
 
@@ -157,7 +158,7 @@ var mediaTypes = map[string]policydoc.Format{
 // plainBody refuses encoded bodies: a bound on bytes must be a bound on what they unfold to.
 func plainBody(r *http.Request) error {
 	if e := r.Header.Get(echo.HeaderContentEncoding); e != "" && !strings.EqualFold(e, "identity") {
-		return &failure{status: http.StatusUnsupportedMediaType, kind: "unsupported-media-type",
+		return &failure{code: errs.UnsupportedMediaType,
 			detail: "send the body without Content-Encoding"}
 	}
 	return nil
@@ -173,7 +174,7 @@ func readBody(r io.Reader) ([]byte, error) {
 	body, err := io.ReadAll(r)
 	var tooLarge *http.MaxBytesError
 	if err != nil && !errors.As(err, &tooLarge) {
-		return nil, &failure{status: http.StatusBadRequest, kind: "bad-request", detail: "the body could not be read", cause: err}
+		return nil, &failure{code: errs.BadRequest, detail: "the body could not be read", cause: err}
 	}
 	return body, err
 }

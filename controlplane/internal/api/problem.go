@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -9,14 +10,9 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/weir-proxy/weir/controlplane/internal/consumers"
-	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
-	"github.com/weir-proxy/weir/controlplane/internal/leases"
-	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
-	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/shared/policy"
-	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // ProblemType is the media type of every error answer (RFC 9457).
@@ -36,10 +32,58 @@ type Problem struct {
 	RequestID string `json:"request_id,omitempty"`
 }
 
+// answers are what each code is answered with.
+var answers = map[errs.Code]struct {
+	status int
+	// detail is for errors without one of their own.
+	detail string
+}{
+	errs.BadRequest:           {status: http.StatusBadRequest},
+	errs.Unparsable:           {status: http.StatusBadRequest},
+	errs.Unauthorized:         {status: http.StatusUnauthorized},
+	errs.Forbidden:            {status: http.StatusForbidden},
+	errs.NotFound:             {http.StatusNotFound, "there is nothing at this path"},
+	errs.NoRollout:            {status: http.StatusNotFound},
+	errs.MethodNotAllowed:     {http.StatusMethodNotAllowed, "the Allow header names the methods of this path"},
+	errs.LocalPolicy:          {status: http.StatusConflict},
+	errs.NoConsumers:          {status: http.StatusConflict},
+	errs.RolloutUnderWay:      {status: http.StatusConflict},
+	errs.NothingToKeep:        {status: http.StatusConflict},
+	errs.TooManyBans:          {status: http.StatusConflict},
+	errs.UnreadableVersion:    {status: http.StatusConflict},
+	errs.Conflict:             {http.StatusPreconditionFailed, policySetChanged},
+	errs.TooLarge:             {status: http.StatusRequestEntityTooLarge},
+	errs.UnsupportedMediaType: {status: http.StatusUnsupportedMediaType},
+	errs.InvalidPolicySet: {
+		http.StatusUnprocessableEntity, "the policy set is refused as a whole; nothing has been changed",
+	},
+	errs.InvalidConsumer:      {http.StatusUnprocessableEntity, "nothing has been changed"},
+	errs.InvalidEnforcement:   {http.StatusUnprocessableEntity, "nothing has been changed"},
+	errs.PreconditionRequired: {status: http.StatusPreconditionRequired},
+	errs.TooManyRequests:      {status: http.StatusTooManyRequests},
+	errs.Unreadable:           {status: http.StatusInternalServerError},
+	errs.Internal: {
+		http.StatusInternalServerError, "something went wrong here; the log has more under the request id",
+	},
+	errs.Stopping:         {http.StatusServiceUnavailable, "the control plane is shutting down"},
+	errs.StoreUnavailable: {http.StatusServiceUnavailable, "the store does not answer; try again"},
+}
+
+// What errs.Conflict means for each thing that If-Match can name.
+const (
+	policySetChanged = "the policy set is no longer the version that If-Match names: " +
+		"get it again, apply your change to that, and put it with its ETag"
+	rolloutChanged = "the rollout is no longer as If-Match names it: " +
+		"get it again, and go on from there with its ETag"
+	consumerChanged = "the consumer is no longer what If-Match names: " +
+		"get it again and change that; nothing assigned has the ETag \"0\""
+	enforcementChanged = "the orders in force are no longer those that If-Match names: " +
+		"get them again, and change those; before the first order the ETag is \"0\""
+)
+
 // failure is an error with everything that its answer needs.
 type failure struct {
-	status int
-	kind   string
+	code   errs.Code
 	detail string
 	// problems are the parts of a body that are wrong.
 	problems policy.Problems
@@ -55,102 +99,104 @@ type failure struct {
 
 func (f *failure) Error() string {
 	if f.cause != nil {
-		return fmt.Sprintf("%s: %v", f.kind, f.cause)
+		return fmt.Sprintf("%s: %v", f.code, f.cause)
 	}
-	return f.kind + ": " + f.detail
+	return string(f.code) + ": " + f.detail
 }
 
 func (f *failure) Unwrap() error { return f.cause }
 
 func badRequest(format string, args ...any) error {
-	return &failure{status: http.StatusBadRequest, kind: "bad-request", detail: fmt.Sprintf(format, args...)}
+	return &failure{code: errs.BadRequest, detail: fmt.Sprintf(format, args...)}
 }
 
-// storeFailure passes on what the services say, and takes any other error for the store's.
+// conflict explains errs.Conflict, and passes on any other error.
+func conflict(err error, detail string) error {
+	if errors.Is(err, errs.Conflict) {
+		return &errs.Error{Code: errs.Conflict, Detail: detail, Cause: err}
+	}
+	return err
+}
+
+// storeFailure passes on errors that the services explain, and takes any other error for the store's.
 func storeFailure(err error) error {
-	if known(err) {
+	if explained(err) {
 		return err
 	}
 	detail := "the store does not answer; try again"
-	if said := Cause(err); said != "" {
-		detail = said + "; try again"
+	if cause := Cause(err); cause != "" {
+		detail = cause + "; try again"
 	}
-	return &failure{status: http.StatusServiceUnavailable, kind: "store-unavailable", detail: detail, cause: err}
+	return &failure{code: errs.StoreUnavailable, detail: detail, cause: err}
 }
 
-func known(err error) bool {
+// explained reports whether an error is more than that the store does not answer.
+func explained(err error) bool {
 	var syntax *policydoc.SyntaxError
 	var problems policy.Problems
-	if _, ok := rolloutFailure(err); ok {
-		return true
+	if code, detail, ok := errs.CodeOf(err); ok {
+		return code != errs.StoreUnavailable || detail != ""
 	}
-	return errors.As(err, &syntax) || errors.As(err, &problems) ||
-		errors.Is(err, consumers.ErrConflict) || errors.Is(err, consumers.ErrNotFound) ||
-		errors.Is(err, enforcement.ErrConflict) || errors.Is(err, enforcement.ErrUnknown) || errors.Is(err, enforcement.ErrTooMany) ||
-		errors.Is(err, enforcement.ErrNotBanned) ||
-		errors.Is(err, policydoc.ErrNoPolicy) || errors.Is(err, policies.ErrConflict) || errors.Is(err, policies.ErrNotFound) || errors.Is(err, policies.ErrUnreadable)
+	return errors.As(err, &syntax) || errors.As(err, &problems)
 }
 
-// problemOf is the one place where errors become answers. What it does not know is internal: logged, never shown.
-func problemOf(err error) Problem {
+// problem is what a failure is answered with.
+func (f *failure) problem() Problem {
+	answer := answers[f.code]
+	kind := f.code
+	if kind == errs.UnreadableVersion {
+		kind = errs.Unreadable // The same kind; but the request names the version, so the fault is its own.
+	}
+	return Problem{
+		Type: "urn:weir:problem:" + string(kind), Title: http.StatusText(answer.status), Status: answer.status,
+		Detail: cmp.Or(f.detail, answer.detail), Problems: f.problems,
+	}
+}
+
+// failureOf is the one place where errors become answers. An error without a code is internal: it is
+// logged and never shown.
+func failureOf(err error) *failure {
 	var (
 		f        *failure
 		syntax   *policydoc.SyntaxError
 		problems policy.Problems
+	)
+	if errors.As(err, &f) {
+		return f
+	}
+	if code, detail, ok := errs.CodeOf(err); ok { // Before the next two, which it may wrap.
+		return &failure{code: code, detail: detail}
+	}
+	if errors.As(err, &syntax) {
+		return &failure{code: errs.Unparsable, detail: unparsable(syntax)}
+	}
+	if errors.As(err, &problems) {
+		return &failure{code: errs.InvalidPolicySet, problems: problems}
+	}
+	return requestFailure(err)
+}
+
+// requestFailure is for errors of the framework.
+func requestFailure(err error) *failure {
+	var (
 		tooLarge *http.MaxBytesError
 		routing  *echo.HTTPError
 	)
-	if p, ok := rolloutFailure(err); ok {
-		return p
+	if errors.As(err, &tooLarge) {
+		return &failure{code: errs.TooLarge, detail: fmt.Sprintf("the body may have at most %d bytes", tooLarge.Limit)}
 	}
-	switch {
-	case errors.As(err, &f):
-		p := newProblem(f.status, f.kind, f.detail)
-		p.Problems = f.problems
-		return p
-	case errors.Is(err, policies.ErrUnreadable): // which wraps one of the next two
-		return newProblem(http.StatusInternalServerError, "unreadable", "the stored policy set was written by another version of weir and this one cannot read it")
-	case errors.As(err, &syntax):
-		return newProblem(http.StatusBadRequest, "unparsable", unparsable(syntax))
-	case errors.As(err, &problems):
-		p := newProblem(http.StatusUnprocessableEntity, "invalid-policy-set", "the policy set is refused as a whole; nothing has been changed")
-		p.Problems = problems
-		return p
-	case errors.Is(err, policies.ErrConflict):
-		return newProblem(http.StatusPreconditionFailed, "changed-meanwhile",
-			"the policy set is no longer the version that If-Match names: get it again, apply your change to that, and put it with its ETag")
-	case errors.Is(err, policydoc.ErrNoPolicy):
-		return newProblem(http.StatusNotFound, "not-found", "the policy set has no policy of this name: weir get policies lists them; PUT adds one")
-	case errors.Is(err, policies.ErrNotFound):
-		return newProblem(http.StatusNotFound, "not-found", "there is no such version, or it has been dropped: the newest are kept")
-	case errors.Is(err, consumers.ErrConflict):
-		return newProblem(http.StatusPreconditionFailed, "changed-meanwhile",
-			"the consumer is no longer what If-Match names: get it again and change that; nothing assigned has the ETag \"0\"")
-	case errors.Is(err, consumers.ErrNotFound):
-		return newProblem(http.StatusNotFound, "not-found", "nothing is assigned to this consumer: it has the tier that its requests say, or the default tier")
-	case errors.Is(err, enforcement.ErrConflict):
-		return newProblem(http.StatusPreconditionFailed, "changed-meanwhile",
-			"the orders in force are no longer those that If-Match names: get them again, and change those; before the first order the ETag is \"0\"")
-	case errors.Is(err, enforcement.ErrUnknown):
-		return newProblem(http.StatusServiceUnavailable, "store-unavailable",
-			"the store has not been reached since the start, so what is in force is not known here: try again, or replace whatever there is with If-Match: *")
-	case errors.Is(err, enforcement.ErrTooMany):
-		return newProblem(http.StatusConflict, "too-many-bans",
-			fmt.Sprintf("there are %d bans, which is as many as there may be: lift one, or ban addresses in the policy set", wire.MaxBans))
-	case errors.Is(err, enforcement.ErrNotBanned):
-		return newProblem(http.StatusNotFound, "not-found", "this key is not banned")
-	case errors.Is(err, leases.ErrUnavailable), errors.Is(err, push.ErrNotReady):
-		return newProblem(http.StatusServiceUnavailable, "store-unavailable", "the store does not answer; try again")
-	case errors.As(err, &tooLarge):
-		return newProblem(http.StatusRequestEntityTooLarge, "too-large", fmt.Sprintf("the body may have at most %d bytes", tooLarge.Limit))
-	case errors.As(err, &routing) && routing.Code == http.StatusBadRequest: // of the generated code
-		return newProblem(http.StatusBadRequest, "bad-request", fmt.Sprint(routing.Message))
-	case errors.As(err, &routing) && routing.Code == http.StatusNotFound:
-		return newProblem(http.StatusNotFound, "not-found", "there is nothing at this path")
-	case errors.As(err, &routing) && routing.Code == http.StatusMethodNotAllowed:
-		return newProblem(http.StatusMethodNotAllowed, "method-not-allowed", "the Allow header names the methods of this path")
+	if !errors.As(err, &routing) {
+		return &failure{code: errs.Internal}
 	}
-	return newProblem(http.StatusInternalServerError, "internal", "something went wrong here; the log has more under the request id")
+	switch routing.Code {
+	case http.StatusBadRequest: // The generated code refuses parameters.
+		return &failure{code: errs.BadRequest, detail: fmt.Sprint(routing.Message)}
+	case http.StatusNotFound:
+		return &failure{code: errs.NotFound}
+	case http.StatusMethodNotAllowed:
+		return &failure{code: errs.MethodNotAllowed}
+	}
+	return &failure{code: errs.Internal}
 }
 
 // unparsable says where and why a body is no document.
@@ -159,8 +205,4 @@ func unparsable(err *policydoc.SyntaxError) string {
 		return err.Error()
 	}
 	return "the document cannot be read: " + err.Error()
-}
-
-func newProblem(status int, kind, detail string) Problem {
-	return Problem{Type: "urn:weir:problem:" + kind, Title: http.StatusText(status), Status: status, Detail: detail}
 }

@@ -2,13 +2,9 @@ package api
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
@@ -55,12 +51,8 @@ func (s *server) roll(ctx context.Context, action string, percent int, match gen
 		return answer, err
 	}
 	out, err := s.config.Policies.Roll(ctx, change)
-	if errors.Is(err, policies.ErrConflict) {
-		return answer, &failure{status: http.StatusPreconditionFailed, kind: "changed-meanwhile",
-			detail: "the rollout is no longer as If-Match names it: get it again, and go on from there with its ETag"}
-	}
 	if err != nil {
-		return answer, storeFailure(err)
+		return answer, storeFailure(conflict(err, rolloutChanged))
 	}
 	census := s.census(ctx, out.Rollout)
 	answer.Body = gen.RolloutStep{Version: out.Rollout.Version, DryRun: dryRun, Rollout: gen.RolloutStepRollout(out.Ended), Nodes: shareText(percent),
@@ -134,20 +126,3 @@ var plainPercent = regexp.MustCompile(`(^|&)(nodes=[0-9]{1,3})%(&|$)`)
 
 // plainShare lets people write nodes=25% in a query, where a percent sign should be %25.
 func plainShare(query string) string { return plainPercent.ReplaceAllString(query, "$1$2%25$3") }
-
-// rolloutFailure says why a change has to wait, or cannot be for some of the nodes.
-func rolloutFailure(err error) (Problem, bool) {
-	var under *policies.UnderWay
-	switch {
-	case errors.As(err, &under):
-		return newProblem(http.StatusConflict, "rollout-under-way",
-			fmt.Sprintf("%v since %s: promote it (PUT /v1/rollout, weir rollout promote) or take it back (DELETE /v1/rollout, weir rollout cancel), and then come again",
-				under, under.Rollout.Since.Format(time.RFC3339))), true
-	case errors.Is(err, policies.ErrNothingToKeep):
-		return newProblem(http.StatusConflict, "nothing-to-keep",
-			"there is no version yet that the other nodes could stay on: give the first one to all nodes, without nodes"), true
-	case errors.Is(err, policies.ErrNoRollout):
-		return newProblem(http.StatusNotFound, "no-rollout", "no rollout is under way; PUT /v1/policyset?nodes=25% begins one"), true
-	}
-	return Problem{}, false
-}

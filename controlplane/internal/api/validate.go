@@ -19,6 +19,7 @@ import (
 	"github.com/getkin/kin-openapi/routers"
 	"github.com/labstack/echo/v4"
 
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
@@ -190,7 +191,7 @@ func (op *operation) badBody(problems policy.Problems) error {
 	if err != nil {
 		return err
 	}
-	return &failure{status: http.StatusBadRequest, kind: "bad-request", problems: problems,
+	return &failure{code: errs.BadRequest, problems: problems,
 		detail: "the body must be JSON like " + string(example)}
 }
 

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -81,7 +81,7 @@ func versionFailure(err error) error {
 	f := &failure{cause: err}
 	switch {
 	case errors.Is(err, policies.ErrUnreadable):
-		f.status, f.kind = http.StatusConflict, "unreadable"
+		f.code = errs.UnreadableVersion
 		f.detail = fmt.Sprintf("%v: it was written for another version of weir; nothing has been changed. Get it, correct it and put it as a whole", err)
 		var problems policy.Problems
 		if errors.As(err, &problems) {
@@ -91,7 +91,7 @@ func versionFailure(err error) error {
 		}
 		return f
 	case errors.Is(err, policies.ErrNotFound):
-		f.status, f.kind = http.StatusNotFound, "not-found"
+		f.code = errs.NotFound
 		f.detail = err.Error() + fmt.Sprintf("; the newest %d are kept", policies.Kept)
 		return f
 	case err == nil:

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -23,9 +24,8 @@ const MaxBatch = 1000
 // The reasons why a store or the service says no. Any other error means that the store could not be asked.
 var (
 	// ErrNotFound: nothing is known of the consumer.
-	ErrNotFound = errors.New("nothing is assigned to this consumer")
-	// ErrConflict: what is known of the consumer is not what the caller expected.
-	ErrConflict = errors.New("the consumer has been changed by someone else")
+	ErrNotFound = errs.New(errs.NotFound, "nothing is assigned to this consumer",
+		"nothing is assigned to this consumer: it has the tier that its requests say, or the default tier")
 	// ErrToken: a page token is none that a store has made.
 	ErrToken = errors.New("the page token is none of this store's")
 )
@@ -106,12 +106,12 @@ type Log struct {
 	Changes []Change
 }
 
-// Store keeps records. Methods return ErrNotFound and ErrConflict as such; any other error means that the store could not be
+// Store keeps records. Methods return ErrNotFound and errs.Conflict as such; any other error means that the store could not be
 // asked.
 type Store interface {
 	// Consumers returns the records of keys, the zero Record where there is none, and the Revision and Turn of that very moment.
 	Consumers(ctx context.Context, keys []keyhash.Key) ([]Record, State, error)
-	// WriteConsumers makes changes, at least one, with their entry, and returns their revision. ErrConflict, or ErrNotFound if there
+	// WriteConsumers makes changes, at least one, with their entry, and returns their revision. errs.Conflict, or ErrNotFound if there
 	// is nothing to forget.
 	WriteConsumers(ctx context.Context, c Changes) (uint64, error)
 	// ConsumerRevision is the revision of the last change, 0 if there never was one.

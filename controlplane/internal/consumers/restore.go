@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
@@ -66,7 +67,7 @@ func (s *Service) regain(ctx context.Context, held Log, stored uint64) error {
 	given, bans := 0, 0
 	for chunk := range slices.Chunk(lost, restoredAtOnce) {
 		n, banned, err := s.giveBack(ctx, chunk)
-		if errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) {
+		if errors.Is(err, errs.Conflict) || errors.Is(err, ErrNotFound) {
 			return nil // Another replica is faster; the next Refresh finds what is left to do.
 		}
 		if err != nil {

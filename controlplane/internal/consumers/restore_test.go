@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
@@ -51,13 +52,13 @@ func (l *lossy) Consumers(_ context.Context, keys []keyhash.Key) (records []cons
 func (l *lossy) WriteConsumers(_ context.Context, c consumers.Changes) (uint64, error) {
 	if l.conflict {
 		l.conflict = false
-		return 0, consumers.ErrConflict
+		return 0, errs.Conflict
 	}
 	l.entries = append(l.entries, c.Entry.Action)
 	revision := l.log.Revision + 100
 	for _, w := range c.Writes {
 		if l.records[w.Key].Revision != w.Expected {
-			return 0, consumers.ErrConflict
+			return 0, errs.Conflict
 		}
 		l.put(revision, w.Key, w.Record)
 	}

@@ -4,11 +4,12 @@ package enforcement
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -16,14 +17,17 @@ import (
 
 // The reasons why a store or the service says no. Any other error of a store means that it could not be asked.
 var (
-	// ErrConflict: what is in force is not what the caller expected.
-	ErrConflict = errors.New("enforcement has been changed by someone else")
-	// ErrUnknown: the store has not been reached since the start, so nobody here knows what is in force.
-	ErrUnknown = errors.New("the store has not been reached since the start, so what is in force is not known here")
+	// ErrUnknown: the store has not been reached since the start, so it is not known here what is in
+	// force.
+	ErrUnknown = errs.New(errs.StoreUnavailable,
+		"the store has not been reached since the start, so what is in force is not known here",
+		"the store has not been reached since the start, so what is in force is not known here: "+
+			"try again, or replace whatever there is with If-Match: *")
 	// ErrTooMany: there are wire.MaxBans bans.
-	ErrTooMany = errors.New("there are as many bans as there may be")
+	ErrTooMany = errs.New(errs.TooManyBans, "there are as many bans as there may be", fmt.Sprintf(
+		"there are %d bans, which is as many as there may be: lift one, or ban addresses in the policy set", wire.MaxBans))
 	// ErrNotBanned: there is no ban to lift.
-	ErrNotBanned = errors.New("the key is not banned")
+	ErrNotBanned = errs.New(errs.NotFound, "the key is not banned", "this key is not banned")
 )
 
 // State is what an order makes of the policies that it is about.
@@ -148,13 +152,13 @@ type Write struct {
 	Entries []audit.Entry
 }
 
-// Store keeps the document. Methods return ErrConflict as such; any other error means that the store could not be asked.
+// Store keeps the document. Methods return errs.Conflict as such; any other error means that the store could not be asked.
 type Store interface {
 	// Enforcement returns the document, the zero one if there is none.
 	Enforcement(ctx context.Context) (Document, error)
 	// EnforcementRevision is the document's revision, 0 if there is none.
 	EnforcementRevision(ctx context.Context) (uint64, error)
-	// WriteEnforcement replaces the document and keeps the entries. ErrConflict if it is another than expected.
+	// WriteEnforcement replaces the document and keeps the entries. errs.Conflict if it is another than expected.
 	WriteEnforcement(ctx context.Context, w Write) error
 }
 

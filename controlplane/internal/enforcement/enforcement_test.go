@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -53,7 +54,7 @@ func (s *store) WriteEnforcement(_ context.Context, w enforcement.Write) error {
 	case s.away:
 		return errAway
 	case s.held.Revision != w.Expected:
-		return enforcement.ErrConflict
+		return errs.Conflict
 	}
 	for _, e := range w.Entries {
 		s.kept = append(s.kept, e.Reason)
@@ -188,7 +189,7 @@ func TestOrdersReachAllReplicas(t *testing.T) {
 		}
 		time.Sleep(250 * time.Millisecond)
 		two.expect("on the other replica", "a", true)
-		if _, _, err := two.Put(t.Context(), enforcement.Change{Expected: 0, Entry: audit.Entry{Action: "test", By: "you"}}); !errors.Is(err, enforcement.ErrConflict) {
+		if _, _, err := two.Put(t.Context(), enforcement.Change{Expected: 0, Entry: audit.Entry{Action: "test", By: "you"}}); !errors.Is(err, errs.Conflict) {
 			t.Errorf("expecting none: %v", err)
 		}
 		// What means the same keeps who gave it, and when.

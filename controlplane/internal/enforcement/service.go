@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 )
 
 const (
@@ -176,7 +177,7 @@ func (s *Service) change(ctx context.Context, dryRun bool, edit func(d *Document
 	defer cancel()
 	for {
 		away := s.refresh(timed)
-		if errors.Is(away, ErrConflict) {
+		if errors.Is(away, errs.Conflict) {
 			continue
 		}
 		d, _, err := s.Held()
@@ -192,7 +193,7 @@ func (s *Service) change(ctx context.Context, dryRun bool, edit func(d *Document
 		if away == nil {
 			away = s.store.WriteEnforcement(timed, Write{Expected: base, Document: d, Entries: entries(entry)})
 		}
-		if errors.Is(away, ErrConflict) {
+		if errors.Is(away, errs.Conflict) {
 			continue
 		}
 		if away != nil {
@@ -224,14 +225,14 @@ type Change struct {
 }
 
 // Put makes a change and returns what is in force then, and whether it is stored. Orders that mean what they meant keep who gave them,
-// and when. ErrConflict, or ErrUnknown if only a change of Any could be made.
+// and when. errs.Conflict, or ErrUnknown if only a change of Any could be made.
 func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
 	d, durable, err := s.change(ctx, c.DryRun, func(d *Document, known bool, stamp Stamp) (audit.Entry, error) {
 		switch {
 		case !known && !c.Any:
 			return audit.Entry{}, ErrUnknown
 		case !c.Any && c.Expected != d.Orders.Revision:
-			return audit.Entry{}, ErrConflict
+			return audit.Entry{}, errs.Conflict
 		}
 		before := d.Orders.List
 		stamp.By = c.Entry.By

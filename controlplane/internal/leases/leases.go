@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
@@ -25,7 +26,7 @@ const patience = 40 * time.Millisecond
 const maxDelay = quota.Hour
 
 // ErrUnavailable: the store does not answer, or has not answered lately; nothing was granted.
-var ErrUnavailable = errors.New("the store of the counters does not answer")
+var ErrUnavailable = errs.New(errs.StoreUnavailable, "the store of the counters does not answer", "")
 
 // Item is one bucket and what is asked of it.
 type Item struct {

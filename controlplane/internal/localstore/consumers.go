@@ -14,6 +14,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
@@ -161,7 +162,7 @@ func writeConsumer(tx *bolt.Tx, w consumers.Write, before []byte, revision uint6
 		}
 	}
 	if !w.Any && held.Revision != w.Expected {
-		return false, consumers.ErrConflict
+		return false, errs.Conflict
 	}
 	if w.Record == nil && held.Revision == 0 {
 		return false, consumers.ErrNotFound

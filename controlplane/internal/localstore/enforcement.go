@@ -6,6 +6,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 )
 
 // Enforcement implements enforcement.Store.
@@ -35,7 +36,7 @@ func (s *Store) WriteEnforcement(_ context.Context, w enforcement.Write) error {
 	}
 	return s.db.Update(func(tx *bolt.Tx) error {
 		if revision, _ := orders(tx); revision != w.Expected {
-			return enforcement.ErrConflict
+			return errs.Conflict
 		}
 		for _, e := range w.Entries {
 			if err := s.record(tx, auditMeta, e); err != nil {

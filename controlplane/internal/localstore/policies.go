@@ -9,6 +9,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 )
 
@@ -86,7 +87,7 @@ func (s *Store) Append(_ context.Context, expected uint64, v policies.Version, e
 			return err
 		}
 		if state.Current != expected || state.Rollout != nil {
-			return policies.ErrConflict
+			return errs.Conflict
 		}
 		to := state
 		to.Current = v.Number
@@ -102,7 +103,7 @@ func (s *Store) Roll(_ context.Context, step policies.Step) error {
 			return err
 		}
 		if state.Current != step.From.Current || state.Revision != step.From.Revision {
-			return policies.ErrConflict
+			return errs.Conflict
 		}
 		return s.step(tx, step)
 	})
@@ -122,7 +123,7 @@ func (s *Store) step(tx *bolt.Tx, step policies.Step) error {
 		}
 		if v.Document != nil {
 			if v.Number <= step.To.Newest {
-				return policies.ErrConflict
+				return errs.Conflict
 			}
 			step.To.Newest = v.Number
 			if err := docs.Put(versionKey(v.Number), v.Document); err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 )
 
 // maxTaken is how far above the store's highest number that of a node may be to count: no node makes numbers run out.
@@ -73,7 +74,7 @@ func (s *Service) settled(ctx context.Context) (State, error) {
 			return state, err
 		}
 	}
-	return State{}, ErrConflict
+	return State{}, errs.Conflict
 }
 
 // adopt puts into force what the store has.
@@ -82,7 +83,7 @@ func (s *Service) adopt(ctx context.Context, state State) (now *Compiled, err er
 	if active.Current, err = s.exact(ctx, state.Current, state.Digest); err == nil && state.Rollout != nil {
 		active.Draft, err = s.exact(ctx, state.Rollout.Version, state.DraftDigest)
 	}
-	if errors.Is(err, ErrConflict) { // It has changed again since; the next poll finds what it is.
+	if errors.Is(err, errs.Conflict) { // It has changed again since; the next poll finds what it is.
 		now, _ := s.Current()
 		return now, nil
 	}
@@ -141,7 +142,7 @@ func (s *Service) restore(ctx context.Context, has State, held Active) (*Compile
 	}
 	slices.SortFunc(step.Versions, func(a, b Version) int { return int(a.Number) - int(b.Number) })
 	err := s.store.Roll(ctx, step)
-	if errors.Is(err, ErrConflict) {
+	if errors.Is(err, errs.Conflict) {
 		return held.Current, nil
 	}
 	if err == nil {
@@ -203,7 +204,7 @@ func (s *Service) renumber(ctx context.Context, state State, held Active) (*Comp
 	err = s.store.Roll(ctx, Step{From: state, To: to, Versions: []Version{v}, Entry: audit.Entry{
 		Action: "policyset.renumber", Resource: "policyset", Before: told(state.Current, was), After: told(v.Number, v.Summary),
 		Reason: "its number was that of a version that the store has lost"}})
-	if errors.Is(err, ErrConflict) {
+	if errors.Is(err, errs.Conflict) {
 		return held.Current, nil
 	}
 	if err != nil {

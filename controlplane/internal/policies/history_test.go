@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -23,7 +24,7 @@ func TestEdit(t *testing.T) {
 	if _, err := s.Put(t.Context(), policies.Change{Expected: 0, Edit: more("# first")}); err != nil || string(m.versions[1].Document) != "# first\n"+policies.EmptyDocument {
 		t.Fatalf("%v: %s", err, m.versions[1].Document)
 	}
-	if _, err := s.Put(t.Context(), policies.Change{Expected: 0, Edit: more("# late")}); !errors.Is(err, policies.ErrConflict) {
+	if _, err := s.Put(t.Context(), policies.Change{Expected: 0, Edit: more("# late")}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("an edit of an older version: %v", err)
 	}
 	// An edit of whatever there is loses to a faster writer, and is then made to what that one wrote.
@@ -33,7 +34,7 @@ func TestEdit(t *testing.T) {
 		t.Errorf("%+v, %v: %+v", out, err, m.versions[3])
 	}
 	m.before = func() { put(t, other, 3, document(12)) }
-	if _, err := s.Put(t.Context(), policies.Change{Expected: 3, Edit: more("# lost")}); !errors.Is(err, policies.ErrConflict) {
+	if _, err := s.Put(t.Context(), policies.Change{Expected: 3, Edit: more("# lost")}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("the slower of two editors: %v", err)
 	}
 	refused := errors.New("no")
@@ -51,7 +52,7 @@ func TestRollback(t *testing.T) {
 	if err != nil || dry.Version != 3 || m.current != 2 {
 		t.Errorf("dry run: %+v, %v", dry, err)
 	}
-	if _, err := s.Rollback(t.Context(), 1, policies.Change{Expected: 1}); !errors.Is(err, policies.ErrConflict) {
+	if _, err := s.Rollback(t.Context(), 1, policies.Change{Expected: 1}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("of an older version: %v", err)
 	}
 	out, err := s.Rollback(t.Context(), 1, policies.Change{Expected: 2, Entry: audit.Entry{By: "me"}})

@@ -3,10 +3,10 @@ package policies
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -20,11 +20,11 @@ const EmptyDocument = "version: weir/v1\npolicies: []\n"
 // The reasons why a store or the service says no. Any other error means that the store could not be asked.
 var (
 	// ErrNotFound: there is no such version, or no longer.
-	ErrNotFound = errors.New("there is no such version")
-	// ErrConflict: the current version is not the expected one.
-	ErrConflict = errors.New("the policy set has been changed by someone else")
+	ErrNotFound = errs.New(errs.NotFound, "there is no such version",
+		"there is no such version, or it has been dropped: the newest are kept")
 	// ErrUnreadable: this build cannot read what the store holds.
-	ErrUnreadable = errors.New("the stored policy set cannot be read by this version of weir")
+	ErrUnreadable = errs.New(errs.Unreadable, "the stored policy set cannot be read by this version of weir",
+		"the stored policy set was written by another version of weir and this one cannot read it")
 )
 
 // Version is one version of the policy set as it is stored.
@@ -58,7 +58,7 @@ func (v *Version) Is(number uint64, mark string) bool {
 	return v.Number == number && (mark == "" || v.Digest == "" || mark == v.Mark())
 }
 
-// Store keeps versions. Methods return ErrNotFound and ErrConflict as such; any other error means that the store could not be
+// Store keeps versions. Methods return ErrNotFound and errs.Conflict as such; any other error means that the store could not be
 // asked.
 type Store interface {
 	// State is which versions are in force.

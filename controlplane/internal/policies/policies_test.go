@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -61,7 +62,7 @@ func (m *memory) Roll(_ context.Context, step policies.Step) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.current != step.From.Current || m.revision != step.From.Revision {
-		return policies.ErrConflict
+		return errs.Conflict
 	}
 	for _, v := range step.Versions {
 		if v.Document == nil {
@@ -102,7 +103,7 @@ func (m *memory) Append(_ context.Context, expected uint64, v policies.Version, 
 	case m.away:
 		return errAway
 	case m.current != expected:
-		return policies.ErrConflict
+		return errs.Conflict
 	}
 	m.versions[v.Number], m.current = v, v.Number
 	return nil
@@ -187,9 +188,9 @@ func TestPutIsRefused(t *testing.T) {
 	}{
 		"unparsable":       {policies.Change{Expected: 1, Document: []byte("[")}, func(err error) bool { var e *policydoc.SyntaxError; return errors.As(err, &e) }},
 		"invalid":          {policies.Change{Expected: 1, Document: []byte("{}")}, func(err error) bool { var e policy.Problems; return errors.As(err, &e) }},
-		"older":            {policies.Change{Expected: 0, Document: document(1)}, func(err error) bool { return errors.Is(err, policies.ErrConflict) }},
-		"newer":            {policies.Change{Expected: 2, Document: document(1)}, func(err error) bool { return errors.Is(err, policies.ErrConflict) }},
-		"older, a dry run": {policies.Change{Expected: 0, Document: document(1), DryRun: true}, func(err error) bool { return errors.Is(err, policies.ErrConflict) }},
+		"older":            {policies.Change{Expected: 0, Document: document(1)}, func(err error) bool { return errors.Is(err, errs.Conflict) }},
+		"newer":            {policies.Change{Expected: 2, Document: document(1)}, func(err error) bool { return errors.Is(err, errs.Conflict) }},
+		"older, a dry run": {policies.Change{Expected: 0, Document: document(1), DryRun: true}, func(err error) bool { return errors.Is(err, errs.Conflict) }},
 	} {
 		if _, err := s.Put(t.Context(), c.change); !c.is(err) {
 			t.Errorf("%s: %v", name, err)
@@ -209,7 +210,7 @@ func TestPutLosesAndWinsRaces(t *testing.T) {
 	s, other := newService(m), newService(m)
 	put(t, s, 0, document(10))
 	m.before = func() { put(t, other, 1, document(11)) }
-	if _, err := s.Put(t.Context(), policies.Change{Expected: 1, Document: document(12)}); !errors.Is(err, policies.ErrConflict) {
+	if _, err := s.Put(t.Context(), policies.Change{Expected: 1, Document: document(12)}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("the slower of two writers: %v", err)
 	}
 	m.before = func() { put(t, other, 2, document(13)) }
@@ -352,7 +353,7 @@ func TestAChangeMeetsAStoreThatWentBack(t *testing.T) {
 	put(t, s, 0, document(10))
 	put(t, s, 1, document(20))
 	m.set(func() { m.current = 1; delete(m.versions, 2) })
-	if _, err := s.Put(t.Context(), policies.Change{Expected: 1, Document: document(50), Format: policydoc.YAML}); !errors.Is(err, policies.ErrConflict) {
+	if _, err := s.Put(t.Context(), policies.Change{Expected: 1, Document: document(50), Format: policydoc.YAML}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("over the version before the lost one: %v", err)
 	}
 	if m.current != 2 || string(m.versions[2].Document) != string(document(20)) {
@@ -416,7 +417,7 @@ func TestTheSameDocumentMakesNoNewVersion(t *testing.T) {
 	if len(m.versions) != 2 {
 		t.Errorf("%d versions", len(m.versions))
 	}
-	if _, err := s.Put(t.Context(), policies.Change{Expected: 1, Document: document(20), Format: policydoc.YAML}); !errors.Is(err, policies.ErrConflict) {
+	if _, err := s.Put(t.Context(), policies.Change{Expected: 1, Document: document(20), Format: policydoc.YAML}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("over another version: %v", err)
 	}
 	other := append([]byte("# a comment\n"), document(20)...)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
@@ -20,17 +21,19 @@ const Everyone = 100
 // The reasons why a rollout cannot be.
 var (
 	// ErrNoRollout: no version is rolled out to some of the nodes.
-	ErrNoRollout = errors.New("no rollout is under way")
+	ErrNoRollout = errs.New(errs.NoRollout, "no rollout is under way",
+		"no rollout is under way; PUT /v1/policyset?nodes=25% begins one")
 	// ErrNothingToKeep: the other nodes would have no version to stay on.
-	ErrNothingToKeep = errors.New("there is no version for the other nodes to stay on")
+	ErrNothingToKeep = errs.New(errs.NothingToKeep, "there is no version for the other nodes to stay on",
+		"there is no version yet that the other nodes could stay on: give the first one to all nodes, without nodes")
 )
 
-// UnderWay is the error of a change that has to wait for the end of a rollout.
-type UnderWay struct{ Rollout Rollout }
-
-// Error says what is under way.
-func (u *UnderWay) Error() string {
-	return fmt.Sprintf("version %d is being rolled out to %d %% of the nodes", u.Rollout.Version, u.Rollout.Nodes)
+// underWay is the error of a change that has to wait for the end of a rollout.
+func underWay(r Rollout) error {
+	text := fmt.Sprintf("version %d is being rolled out to %d %% of the nodes", r.Version, r.Nodes)
+	return errs.New(errs.RolloutUnderWay, text, text+" since "+r.Since.Format(time.RFC3339)+
+		": promote it (PUT /v1/rollout, weir rollout promote) or take it back"+
+		" (DELETE /v1/rollout, weir rollout cancel), and then come again")
 }
 
 // Rollout is a version, the draft, that a share of the nodes has while the others stay on the current one.
@@ -161,11 +164,11 @@ type RollOutcome struct {
 }
 
 // Roll changes the share of the nodes that have the draft, makes it the current version, or takes it back. Errors: ErrNoRollout,
-// ErrConflict, or the store's.
+// errs.Conflict, or the store's.
 func (s *Service) Roll(ctx context.Context, c RollChange) (RollOutcome, error) {
 	for {
 		out, err := s.roll(ctx, c)
-		if c.Any && errors.Is(err, ErrConflict) && ctx.Err() == nil {
+		if c.Any && errors.Is(err, errs.Conflict) && ctx.Err() == nil {
 			continue // As Put does.
 		}
 		return out, err
@@ -180,7 +183,7 @@ func (s *Service) roll(ctx context.Context, c RollChange) (RollOutcome, error) {
 	case state.Rollout == nil:
 		return RollOutcome{}, ErrNoRollout
 	case !c.Any && c.Expected != state.Revision:
-		return RollOutcome{}, ErrConflict
+		return RollOutcome{}, errs.Conflict
 	}
 	was := *state.Rollout
 	out, err := s.change(ctx, state, c.Nodes)

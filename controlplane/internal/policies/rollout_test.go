@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 )
@@ -83,11 +84,10 @@ func TestRolloutOverReplicas(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 	refresh("1 and 2 for 25 %")
-	var under *policies.UnderWay
-	if _, err := other.Put(t.Context(), policies.Change{Any: true, Document: document(30)}); !errors.As(err, &under) || under.Rollout.Version != 2 {
+	if _, err := other.Put(t.Context(), policies.Change{Any: true, Document: document(30)}); !errors.Is(err, errs.RolloutUnderWay) || !strings.HasPrefix(err.Error(), "version 2 is being rolled out to 25 %") {
 		t.Errorf("another change meanwhile: %v", err)
 	}
-	if _, err := s.Roll(t.Context(), policies.RollChange{Expected: 9, Nodes: 50}); !errors.Is(err, policies.ErrConflict) {
+	if _, err := s.Roll(t.Context(), policies.RollChange{Expected: 9, Nodes: 50}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("of another revision: %v", err)
 	}
 	if _, err := s.Roll(t.Context(), policies.RollChange{Expected: 1, Nodes: 50}); err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -104,7 +105,7 @@ func (s *Service) At(ctx context.Context, number uint64) (*Compiled, error) {
 	return c, nil
 }
 
-// exact is At for a version whose digest is known: another version of that number is forgotten, ErrConflict if the store has it.
+// exact is At for a version whose digest is known: another version of that number is forgotten, errs.Conflict if the store has it.
 func (s *Service) exact(ctx context.Context, number uint64, digest string) (*Compiled, error) {
 	if number == 0 {
 		return nil, ErrNotFound
@@ -117,7 +118,7 @@ func (s *Service) exact(ctx context.Context, number uint64, digest string) (*Com
 	delete(s.versions, number)
 	s.mu.Unlock()
 	if c, err = s.At(ctx, number); err == nil && c.Version.Digest != digest {
-		return nil, ErrConflict
+		return nil, errs.Conflict
 	}
 	return c, err
 }
@@ -239,11 +240,11 @@ type Outcome struct {
 }
 
 // Put validates a change, stores it and puts it into force on this replica. Errors: *policydoc.SyntaxError, policy.Problems,
-// ErrConflict, *UnderWay, ErrNothingToKeep, or the store's.
+// errs.Conflict, errs.RolloutUnderWay, ErrNothingToKeep, or the store's.
 func (s *Service) Put(ctx context.Context, c Change) (Outcome, error) {
 	for {
 		out, err := s.put(ctx, c)
-		if c.Any && errors.Is(err, ErrConflict) && ctx.Err() == nil {
+		if c.Any && errors.Is(err, errs.Conflict) && ctx.Err() == nil {
 			continue // Another change came between reading the number and storing; this one replaces that too.
 		}
 		return out, err
@@ -257,9 +258,9 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 	case err != nil:
 		return Outcome{}, err
 	case !c.Any && state.Current != c.Expected:
-		return Outcome{}, ErrConflict
+		return Outcome{}, errs.Conflict
 	case state.Rollout != nil:
-		return Outcome{}, &UnderWay{*state.Rollout}
+		return Outcome{}, underWay(*state.Rollout)
 	case partly && state.Current == 0:
 		return Outcome{}, ErrNothingToKeep
 	}

@@ -3,17 +3,18 @@ package policydoc
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
 // ErrNoPolicy: the document has no policy of that name.
-var ErrNoPolicy = errors.New("there is no policy of that name")
+var ErrNoPolicy = errs.New(errs.NotFound, "there is no policy of that name",
+	"the policy set has no policy of this name: weir get policies lists them; PUT adds one")
 
 // errEdit: the document cannot be edited without changing more than was asked for.
 var errEdit = &SyntaxError{Reason: "is written in a way that does not allow to edit one policy alone: put the whole policy set instead"}

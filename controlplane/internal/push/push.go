@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -22,7 +23,7 @@ const (
 )
 
 // ErrNotReady: the store has not been reached since the start, so there is nothing to tell nodes.
-var ErrNotReady = errors.New("the store has not been reached since the start")
+var ErrNotReady = errs.New(errs.StoreUnavailable, "the store has not been reached since the start", "")
 
 // Secrets keeps the secret that keys the hash of partition keys.
 type Secrets interface {

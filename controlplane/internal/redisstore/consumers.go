@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
@@ -203,7 +204,7 @@ func (s *Store) WriteConsumers(ctx context.Context, c consumers.Changes) (uint64
 	case err != nil:
 		return 0, err
 	case reply == "0":
-		return 0, consumers.ErrConflict
+		return 0, errs.Conflict
 	case reply == "-1":
 		return 0, consumers.ErrNotFound
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 )
 
 //go:embed scripts/orders.lua
@@ -52,7 +53,7 @@ func (s *Store) WriteEnforcement(ctx context.Context, w enforcement.Write) error
 	}
 	done, err := writeOrders.Run(ctx, s.client, []string{keyOrders, keyMetaAudit}, args...).Int()
 	if err == nil && done != 1 {
-		err = enforcement.ErrConflict
+		err = errs.Conflict
 	}
 	return err
 }

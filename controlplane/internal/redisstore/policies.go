@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 )
 
@@ -94,7 +95,7 @@ func (s *Store) step(ctx context.Context, step policies.Step, revision string) e
 	}
 	done, err := appendVersion.Run(ctx, s.client, []string{keyVersion, keyVersions, keyDocuments, keyMetaAudit, keyRollout}, args...).Int()
 	if err == nil && done != 1 {
-		err = policies.ErrConflict
+		err = errs.Conflict
 	}
 	return err
 }

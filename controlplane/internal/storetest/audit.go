@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 )
 
 func testAudit(t *testing.T, s *Instance) {
@@ -36,7 +37,7 @@ func testAudit(t *testing.T, s *Instance) {
 	if err := s.Append(ctx, 1, version(2), who); err == nil {
 		t.Error("a conflict is none")
 	}
-	if _, err := writeConsumer(ctx, s, consumers.Write{Key: consumerKey(1), Expected: 7, Record: &consumers.Record{}}); !errors.Is(err, consumers.ErrConflict) {
+	if _, err := writeConsumer(ctx, s, consumers.Write{Key: consumerKey(1), Expected: 7, Record: &consumers.Record{}}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("a conflict: %v", err)
 	}
 	if _, err := s.WriteConsumers(ctx, write("", "consumer.delete")); !errors.Is(err, consumers.ErrNotFound) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -49,7 +50,7 @@ func testConsumers(t *testing.T, s *Instance) {
 	if got := read(1); !reflect.DeepEqual(got, want) {
 		t.Errorf("read %+v, want %+v", got, want)
 	}
-	if _, err := writeConsumer(ctx, s, consumers.Write{Key: consumerKey(1), Record: &premium}); !errors.Is(err, consumers.ErrConflict) {
+	if _, err := writeConsumer(ctx, s, consumers.Write{Key: consumerKey(1), Record: &premium}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("another record, expecting none: %v", err)
 	}
 	if _, err := writeConsumer(ctx, s, consumers.Write{Key: consumerKey(2), Any: true}); !errors.Is(err, consumers.ErrNotFound) {
@@ -134,7 +135,7 @@ func testConsumerRace(t *testing.T, s *Instance) {
 			switch _, err := writeConsumer(ctx, s, consumers.Write{Key: consumerKey(1), Record: &consumers.Record{Tier: "free"}}); {
 			case err == nil:
 				won.Add(1)
-			case !errors.Is(err, consumers.ErrConflict):
+			case !errors.Is(err, errs.Conflict):
 				t.Error(err)
 			}
 		})
@@ -226,7 +227,7 @@ func testManyConsumers(t *testing.T, s *Instance) {
 	// One that is not as expected stops all of them.
 	c := batch(0, 3, "c")
 	c.Writes[2].Any = false
-	if _, err := s.WriteConsumers(ctx, c); !errors.Is(err, consumers.ErrConflict) {
+	if _, err := s.WriteConsumers(ctx, c); !errors.Is(err, errs.Conflict) {
 		t.Errorf("a conflict: %v", err)
 	}
 	records, _, err := s.Consumers(ctx, []keyhash.Key{consumerKey(0), consumerKey(499), consumerKey(500), consumerKey(1499), consumerKey(1500)})

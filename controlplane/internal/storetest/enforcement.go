@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 )
 
 func testEnforcement(t *testing.T, s *Instance) {
@@ -36,7 +37,7 @@ func testEnforcement(t *testing.T, s *Instance) {
 		}},
 	}
 	for _, expected := range []uint64{1, first.Revision} {
-		if err := s.WriteEnforcement(ctx, enforcement.Write{Expected: expected, Document: first}); !errors.Is(err, enforcement.ErrConflict) {
+		if err := s.WriteEnforcement(ctx, enforcement.Write{Expected: expected, Document: first}); !errors.Is(err, errs.Conflict) {
 			t.Errorf("written in the place of revision %d, which is not there: %v", expected, err)
 		}
 	}
@@ -45,7 +46,7 @@ func testEnforcement(t *testing.T, s *Instance) {
 	s.Restart(t)
 	read(first)
 	lifted := enforcement.Document{Revision: first.Revision + 1, Bans: first.Bans}
-	if err := s.WriteEnforcement(ctx, enforcement.Write{Document: lifted, Entries: []audit.Entry{{Action: "none"}}}); !errors.Is(err, enforcement.ErrConflict) {
+	if err := s.WriteEnforcement(ctx, enforcement.Write{Document: lifted, Entries: []audit.Entry{{Action: "none"}}}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("written over what was there: %v", err)
 	}
 	must1(t, s.WriteEnforcement(ctx, enforcement.Write{Expected: first.Revision, Document: lifted, Entries: []audit.Entry{{Action: "three"}}}))
@@ -68,7 +69,7 @@ func testEnforcementRace(t *testing.T, s *Instance) {
 			switch err := s.WriteEnforcement(ctx, enforcement.Write{Document: enforcement.Document{Revision: 1 + i}}); {
 			case err == nil:
 				won.Add(1)
-			case !errors.Is(err, enforcement.ErrConflict):
+			case !errors.Is(err, errs.Conflict):
 				t.Error(err)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 )
 
@@ -61,11 +62,11 @@ func testRollout(t *testing.T, s *Instance) {
 	older := want
 	older.Revision--
 	for _, step := range []policies.Step{first, begin(older, 3), end(older, policies.RolloutPromoted), begin(want, 2)} {
-		if err := s.Roll(ctx, step); !errors.Is(err, policies.ErrConflict) {
+		if err := s.Roll(ctx, step); !errors.Is(err, errs.Conflict) {
 			t.Errorf("a step from %+v: %v", step.From, err)
 		}
 	}
-	if err := s.Append(ctx, 1, version(3), audit.Entry{}); !errors.Is(err, policies.ErrConflict) {
+	if err := s.Append(ctx, 1, version(3), audit.Entry{}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("a version for all while one is rolled out: %v", err)
 	}
 	if got := state(); !reflect.DeepEqual(got, want) {
@@ -95,7 +96,7 @@ func (s *Instance) endsRollouts(t *testing.T) {
 	if v := must[policies.Version](t)(s.Load(ctx, 2)); v.Rollout != policies.RolloutTakenBack || string(v.Document) != string(version(2).Document) {
 		t.Errorf("what was taken back is %+v", v)
 	}
-	if err := s.Append(ctx, 1, version(2), audit.Entry{}); !errors.Is(err, policies.ErrConflict) {
+	if err := s.Append(ctx, 1, version(2), audit.Entry{}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("a number that was given: %v", err)
 	}
 	must1(t, s.Roll(ctx, begin(state(), 3)))
@@ -154,7 +155,7 @@ func testRolloutRace(t *testing.T, s *Instance) {
 				}
 				if err == nil {
 					won.Add(1)
-				} else if !errors.Is(err, policies.ErrConflict) {
+				} else if !errors.Is(err, errs.Conflict) {
 					t.Error(err)
 				}
 			})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
@@ -40,7 +41,7 @@ func testVersions(t *testing.T, s *Instance) {
 		}
 	}
 	for _, wrong := range []struct{ expected, number uint64 }{{4, 6}, {6, 7}, {0, 1}, {5, 5}, {5, 4}} {
-		if err := s.Append(ctx, wrong.expected, version(wrong.number), audit.Entry{}); !errors.Is(err, policies.ErrConflict) {
+		if err := s.Append(ctx, wrong.expected, version(wrong.number), audit.Entry{}); !errors.Is(err, errs.Conflict) {
 			t.Errorf("append %d expecting %d at version 5: %v", wrong.number, wrong.expected, err)
 		}
 	}
@@ -103,7 +104,7 @@ func testVersionRace(t *testing.T, s *Instance) {
 				switch err := s.Append(ctx, round, version(round+1), audit.Entry{}); {
 				case err == nil:
 					won.Add(1)
-				case !errors.Is(err, policies.ErrConflict):
+				case !errors.Is(err, errs.Conflict):
 					t.Error(err)
 				}
 			})
