@@ -1,5 +1,5 @@
-// Package classify turns what Envoy knows of a request into the attributes that policies match: normalised path, host without
-// port, and the client's address as far as it can be trusted.
+// Package classify turns what Envoy knows of a request into the attributes that policies match: the
+// normalised path, the host without port, and the client's address as far as it can be trusted.
 package classify
 
 import (
@@ -20,15 +20,16 @@ type Classifier struct {
 
 // Rules say how to find the client's address.
 type Rules struct {
-	// TrustedHops: 0 takes the peer, N the N-th x-forwarded-for entry from the right, after Envoy's own.
+	// TrustedHops: 0 takes the peer, N the N-th x-forwarded-for entry from the right, after Envoy's
+	// own.
 	TrustedHops int
 	// IPv6Prefix is how many bits of an IPv6 address identify a client.
 	IPv6Prefix int
 }
 
-// Classify reads the request's headers, in the encoding of the proxy-wasm ABI, and Envoy's source.address (empty if nobody
-// needs the client's address). The attributes are good until the next Classify and while pairs is. It reports false for bytes
-// that are no header map.
+// Classify reads the request's headers, in the encoding of the proxy-wasm ABI, and Envoy's
+// source.address (empty if no policy needs the client's address). The attributes are valid until
+// the next Classify, and while pairs is. It reports false for bytes that are not a header map.
 func (c *Classifier) Classify(pairs, source []byte, rules Rules) (match.Attributes, bool) {
 	var ok bool
 	if c.headers, ok = decodePairs(c.headers[:0], pairs); !ok {
@@ -37,14 +38,15 @@ func (c *Classifier) Classify(pairs, source []byte, rules Rules) (match.Attribut
 	return c.attributes(source, rules), true
 }
 
-// Decode reads a header map in the encoding of the proxy-wasm ABI. The headers are good until the next Classify or Decode and while
-// pairs is. It reports false for bytes that are none.
+// Decode reads a header map in the encoding of the proxy-wasm ABI. The headers are valid until the
+// next Classify or Decode, and while pairs is. It reports false for bytes that are not a header
+// map.
 func (c *Classifier) Decode(pairs []byte) (headers []match.Header, ok bool) {
 	c.headers, ok = decodePairs(c.headers[:0], pairs)
 	return c.headers, ok
 }
 
-// Of is Classify of headers that are decoded already, with the pseudo-headers among them.
+// Of is Classify for headers that are decoded already, including the pseudo-headers.
 func (c *Classifier) Of(headers []match.Header, source []byte, rules Rules) match.Attributes {
 	c.headers = append(c.headers[:0], headers...)
 	return c.attributes(source, rules)
@@ -87,7 +89,8 @@ func queryOf(path []byte) []byte {
 	return path[from:]
 }
 
-// decodePairs reads the ABI's header map: a count, the lengths of each name and value, then the bytes, each ended by NUL.
+// decodePairs reads the ABI's header map: a count, the lengths of each name and value, then the
+// bytes, each ended by NUL.
 func decodePairs(dst []match.Header, b []byte) ([]match.Header, bool) {
 	if len(b) < 4 {
 		return dst, false
@@ -109,9 +112,10 @@ func decodePairs(dst []match.Header, b []byte) ([]match.Header, bool) {
 	return dst, true
 }
 
-// NormalisePath appends a request path as policies match it: without query and fragment, unreserved characters decoded, other
-// percent-encodings in upper case, stray percent signs encoded, slashes merged, dot segments resolved. A path that does not
-// start with a slash, like the * of OPTIONS, stays as it is.
+// NormalisePath appends a request path in the form that policies match: without query and fragment,
+// unreserved characters decoded, other percent-encodings in upper case, stray percent signs
+// encoded, slashes merged, dot segments resolved. A path that does not start with a slash, like the
+// * of OPTIONS, stays as it is.
 func NormalisePath(dst, path []byte) []byte {
 	for i, ch := range path {
 		if ch == '?' || ch == '#' {
@@ -132,7 +136,7 @@ func NormalisePath(dst, path []byte) []byte {
 				decoded, ok = policy.Unhex(path[i+1], path[i+2])
 			}
 			if !ok {
-				decoded = '%' // A stray one, which must not become an escape with what follows it.
+				decoded = '%' // A stray percent sign must not become an escape with what follows it.
 			} else {
 				i += 2
 			}
@@ -156,8 +160,8 @@ func appendEscape(dst []byte, ch byte) []byte {
 	return append(dst, '%', digits[ch>>4], digits[ch&15])
 }
 
-// closeSegment removes a dot segment at the end of dst, with the segment before it if it is a double one. Both leave their
-// slash.
+// closeSegment removes a dot segment at the end of dst, and for a double dot also the segment
+// before it. The slash stays.
 func closeSegment(dst []byte, start int) []byte {
 	last := len(dst)
 	for last > start && dst[last-1] != '/' {
@@ -176,8 +180,9 @@ func closeSegment(dst []byte, start int) []byte {
 	return dst
 }
 
-// normaliseHost appends a host in lower case, without port and without the dot that ends a fully qualified name: servers take
-// such a name for the same host, so a client could else leave a policy by writing it.
+// normaliseHost appends a host in lower case, without port and without the dot that ends a fully
+// qualified name: servers treat such a name as the same host, so otherwise a client could avoid a
+// policy by adding the dot.
 func normaliseHost(dst, host []byte) []byte {
 	end := len(host)
 	for i := len(host) - 1; i >= 0 && host[i] != ']'; i-- {
@@ -197,8 +202,8 @@ func normaliseHost(dst, host []byte) []byte {
 	return dst
 }
 
-// client finds the client's address. What a client could have written itself never counts: entries are taken from the right,
-// and a missing or senseless one leaves the peer.
+// client finds the client's address. Entries that a client could have written itself never count:
+// entries are taken from the right, and with a missing or invalid one the address is the peer's.
 func (c *Classifier) client(source []byte, rules Rules) (identity []byte, address ipaddr.Addr) {
 	peer, ok := parseAddr(source)
 	if !ok {
@@ -224,8 +229,10 @@ func (c *Classifier) client(source []byte, rules Rules) (identity []byte, addres
 	return c.addr[:], address
 }
 
-// forwarded is the n-th x-forwarded-for entry from the right. Envoy's own entry is not counted: it names the peer or, of a peer on
-// the loopback, an address of Envoy's machine.
+// forwarded is the n-th x-forwarded-for entry from the right. Envoy's own entry does not count.
+// Envoy appends it only with use_remote_address, which the filter cannot read. But an entry that
+// names the peer is Envoy's own or true, and for a peer on the loopback Envoy writes an address of
+// its own machine, so there the last entry is taken for Envoy's.
 func (c *Classifier) forwarded(peer ipaddr.Addr, n int) (ipaddr.Addr, bool) {
 	seen := 0
 	for i := len(c.headers) - 1; i >= 0; i-- {
@@ -253,8 +260,8 @@ func (c *Classifier) forwarded(peer ipaddr.Addr, n int) (ipaddr.Addr, bool) {
 	return ipaddr.Addr{}, false
 }
 
-// parseAddr reads an address with or without port and brackets. Zones are dropped and IPv4-mapped addresses are IPv4: the same
-// host is the same client however it is written.
+// parseAddr reads an address with or without port and brackets. Zones are dropped and IPv4-mapped
+// addresses are IPv4, so that a host is one client in every notation.
 func parseAddr(b []byte) (ipaddr.Addr, bool) {
 	if len(b) == 0 || len(b) > 128 {
 		return ipaddr.Addr{}, false

@@ -9,7 +9,7 @@ import (
 // Range is a range of addresses, both ends included.
 type Range struct{ First, Last ipaddr.Addr }
 
-// Contains says whether one of the ranges, in rising order and apart, holds the address.
+// Contains reports whether one of the ranges, in rising order and apart, holds the address.
 func Contains(ranges []Range, address ipaddr.Addr) bool {
 	low, high := 0, len(ranges)
 	for low < high {
@@ -23,7 +23,8 @@ func Contains(ranges []Range, address ipaddr.Addr) bool {
 	return low < len(ranges) && !address.Less(ranges[low].First)
 }
 
-// addresses reads a list of addresses and networks (CIDR) as ranges in rising order, joined where they overlap.
+// addresses reads a list of addresses and networks (CIDR) as ranges in rising order, joined where
+// they overlap.
 func (r *reader) addresses(path string, n Node) []Range {
 	var ranges []Range
 	r.longList(path, n, MaxAddresses, func(path string, n Node) {
@@ -51,7 +52,8 @@ func (r *reader) addresses(path string, n Node) []Range {
 	return joined
 }
 
-// sortRanges sorts by the first address, by Shell's method: slices.SortFunc would be 15 KB of the module.
+// sortRanges sorts by the first address, by Shell's method: slices.SortFunc would be 15 KB of the
+// module.
 func sortRanges(ranges []Range) {
 	for gap := len(ranges) / 2; gap > 0; gap /= 2 {
 		for i := gap; i < len(ranges); i++ {

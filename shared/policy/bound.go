@@ -8,7 +8,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Bound states, for people, the most that the policy lets through, in the words of its limits. tiers are the names of Set.Tiers.
+// Bound is a sentence for operators: the most that the policy lets through. tiers are the names of
+// Set.Tiers.
 func (p Policy) Bound(tiers []string) string {
 	where := " over all Envoys"
 	if p.Mode == ModeLocal {
@@ -59,7 +60,7 @@ func (l Limit) bound() string {
 	return "at most " + count(l.Params.Burst) + " at once + " + units + " per " + window
 }
 
-// Notes are what an operator should know about the policy beside its bound, where so many Envoys share the limits.
+// Notes are what else an operator should know about the policy if so many Envoys share its limits.
 func (p Policy) Notes(nodes int64) []string {
 	var notes []string
 	if p.Mode == ModeOptimistic {
@@ -134,7 +135,7 @@ func (m Mode) String() string {
 	return [...]string{ModeLeased: "leased", ModeLocal: "local", ModeStrict: "strict", ModeOptimistic: "optimistic"}[m]
 }
 
-// count groups digits so that large figures can be read.
+// count groups the digits of large figures.
 func count(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	for i := len(text) - 3; i > 0; i -= 3 {

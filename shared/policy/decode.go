@@ -10,8 +10,8 @@ import (
 // Version is the language version that every document names.
 const Version = "weir/v1"
 
-// Decode reads and validates a policy set. A document with any problem is refused as a whole: the error is of type Problems
-// and lists them all.
+// Decode reads and validates a policy set. A document with any problem is refused as a whole: the
+// error is of type Problems and lists them all.
 func Decode(doc Node) (*Set, error) {
 	r := &reader{}
 	set := r.set("", doc)
@@ -28,7 +28,7 @@ func (r *reader) set(path string, doc Node) *Set {
 	}
 	versioned := false
 	done := func(string, Node) {}
-	r.tiers(path, doc, set) // first: the policies are read by them
+	r.tiers(path, doc, set) // first, because the policies need them
 	r.object(path, doc,
 		field{"version", func(path string, n Node) {
 			versioned = true
@@ -74,7 +74,8 @@ func (r *reader) identity(path string, n Node, set *Set) {
 	)
 }
 
-// consumerSource reads one place to find the consumer. Nearly everyone has an address, so nothing could count after it.
+// consumerSource reads one place to find the consumer. Nearly every caller has an address, so no
+// place after it could count.
 func (r *reader) consumerSource(path string, n Node, into *[]Source) {
 	if last := len(*into) - 1; last >= 0 && (*into)[last].Kind == SourceClientIP {
 		r.problem(path, "comes after client_ip, which must be the last: every caller has an address")
@@ -112,7 +113,7 @@ func (r *reader) source(path string, n Node, into *[]Source) {
 	r.present(path, n.Kind != Map || len(n.Keys) == 1, "must have exactly one of header, jwt, cookie, query, spiffe")
 }
 
-// sourceName reads the name of what a source of the kind looks for.
+// sourceName reads the name that a source of the kind looks for.
 func (r *reader) sourceName(path string, n Node, kind SourceKind) (string, bool) {
 	if kind == SourceHeader {
 		return r.headerName(path, n)
@@ -247,7 +248,7 @@ func (r *reader) span(path string, n Node, low, high quota.Span, into *quota.Spa
 	return true
 }
 
-// identityIsDefined refuses what needs a consumer or a tier that nothing can fill.
+// identityIsDefined refuses a policy that needs a consumer or a tier if no source can provide one.
 func (r *reader) identityIsDefined(path string, set *Set) {
 	consumer := func(at string) {
 		r.present(r.join(path, at), len(set.Identity.Consumer) > 0, "needs identity.consumer, which says where to find the consumer")

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// draft is what is being read: one policy of the set, and one limit of it. There are thousands, so what reads their fields is made once
-// for all of them, and knows by the draft which one it is.
+// draft is what is being read: one policy of the set, and one limit of it. There are thousands, so
+// the readers of their fields are made once for all of them, and find the current one in the draft.
 type draft struct {
 	set                          *Set
 	policy                       Policy
@@ -70,7 +70,7 @@ func (r *reader) policy(path string, n Node, set *Set) *Policy {
 	if d.fields == nil {
 		d.fields = r.policyFields()
 	}
-	r.counting(path, n, &p.Counting) // first: the limits are read by it
+	r.counting(path, n, &p.Counting) // first, because the limits need it
 	r.object(path, n, d.fields...)
 	if n.Kind == Map {
 		r.required(path, n, "name", "")
@@ -119,7 +119,7 @@ func (r *reader) policyFields() []field {
 	}
 }
 
-// fits refuses what no request could pass and what a mode cannot honour.
+// fits refuses limits that no request could pass, and combinations that a mode cannot honour.
 func (r *reader) fits(path string, p *Policy) {
 	for _, l := range p.Limits {
 		burst := p.Usual(l).Params.Burst
@@ -143,14 +143,14 @@ func (r *reader) fits(path string, p *Policy) {
 	}
 }
 
-// need is a part of a policy's partition that is the consumer or the tier.
+// need is a part of a policy's partition that needs the consumer or the tier.
 type need struct {
 	policy, part int
 	kind         PartKind
 }
 
-// needsOf notes what the i-th policy needs of the identity, which may follow the policies. Of each kind no more are noted than problems
-// are told of.
+// needsOf notes what the i-th policy needs of the identity, which may follow the policies. It notes
+// no more of each kind than problems are listed.
 func (r *reader) needsOf(i int, p *Policy) {
 	for j, part := range p.Partition {
 		if kind := part.Kind; (kind == PartConsumer || kind == PartTier) && r.noted[kind] < maxProblems {

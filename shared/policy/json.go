@@ -5,14 +5,16 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth bounds how deep a document may nest: the filter has a small stack, and the language needs no more than ten levels.
+// maxDepth bounds how deep a document may nest: the filter has a small stack, and the language
+// needs no more than ten levels.
 const maxDepth = 32
 
 // wholeList is the longest list that is read at once; see Node.each.
 const wholeList = 32
 
-// ParseJSON reads a JSON document. It refuses what is not JSON and what nests deeper than maxDepth; what it means is for
-// Decode and DecodePlugin to say, and doc must stay as it is until they have. What they return holds copies.
+// ParseJSON reads a JSON document. It refuses text that is not JSON or nests deeper than maxDepth.
+// Decode and DecodePlugin read its meaning; doc must not change until they have. Their results hold
+// copies.
 func ParseJSON(doc []byte) (Node, error) {
 	if !shallow(doc) {
 		return Node{}, Problems{{"", "nests too deep"}}
@@ -30,7 +32,8 @@ func validJSON(doc []byte) bool {
 	return shallow(doc) && s.value() && s.next() == 0 && s.at == len(doc)
 }
 
-// shallow says whether doc nests at most maxDepth deep, without recursion. Brackets in strings do not count.
+// shallow reports whether doc nests at most maxDepth deep, without recursion. Brackets in strings
+// do not count.
 func shallow(doc []byte) bool {
 	depth, quoted := 0, false
 	for i := 0; i < len(doc); i++ {
@@ -51,11 +54,11 @@ func shallow(doc []byte) bool {
 	return true
 }
 
-// scanner goes through a JSON document. Value finds out whether it is one; what it has accepted, node reads.
+// scanner goes through a JSON document: value validates it, and node reads what value has accepted.
 type scanner struct {
 	doc []byte
 	at  int
-	// keys and items are those of the mappings that are being read.
+	// keys and items belong to the mappings that are being read.
 	keys  []string
 	items []Node
 }
@@ -72,7 +75,7 @@ func (s *scanner) next() byte {
 	return 0
 }
 
-// take skips white space and the byte c, if it comes then.
+// take skips white space, and the byte c if it comes next.
 func (s *scanner) take(c byte) bool {
 	if s.next() != c {
 		return false
@@ -81,7 +84,7 @@ func (s *scanner) take(c byte) bool {
 	return true
 }
 
-// value passes over a value and says whether it is one.
+// value skips a value and reports whether it is valid.
 func (s *scanner) value() bool {
 	switch c := s.next(); c {
 	case '{', '[':
@@ -99,7 +102,7 @@ func (s *scanner) value() bool {
 	return s.number()
 }
 
-// elements passes over a list or a mapping and counts what is in it.
+// elements skips a list or a mapping and counts its elements.
 func (s *scanner) elements() (count int, ok bool) {
 	mapping := s.doc[s.at] == '{'
 	last := byte(']')
@@ -134,7 +137,7 @@ func (s *scanner) word(word string) bool {
 	return true
 }
 
-// quoted passes over a string.
+// quoted skips a string.
 func (s *scanner) quoted() bool {
 	for s.at++; s.at < len(s.doc); s.at++ {
 		switch c := s.doc[s.at]; {
@@ -152,7 +155,7 @@ func (s *scanner) quoted() bool {
 	return false
 }
 
-// escape passes over what follows a backslash, up to its last byte.
+// escape skips what follows a backslash, up to its last byte.
 func (s *scanner) escape() bool {
 	if s.at == len(s.doc) {
 		return false
@@ -191,7 +194,7 @@ func (s *scanner) number() bool {
 	return true
 }
 
-// sign passes over one of the bytes, if it comes next.
+// sign skips one of the bytes, if it comes next.
 func (s *scanner) sign(any string) bool {
 	for i := range len(any) {
 		if s.at < len(s.doc) && s.doc[s.at] == any[i] {
@@ -210,7 +213,7 @@ func (s *scanner) digits() bool {
 	return s.at > start
 }
 
-// node reads a value that is one.
+// node reads a value that is valid.
 func (s *scanner) node() Node {
 	switch c := s.next(); c {
 	case '{':
@@ -251,7 +254,7 @@ func (s *scanner) mapping() Node {
 	return n
 }
 
-// list reads a list. A long one stays text until its turn.
+// list reads a list. A long one stays text until each reads it.
 func (s *scanner) list() Node {
 	start := s.at
 	count, _ := s.elements()
@@ -269,9 +272,9 @@ func (s *scanner) list() Node {
 	return n
 }
 
-// text reads a string that is one. It is a copy: each collection of the filter's memory goes from a pointer into a large object to
-// the object's head, step by step, so texts that point into a document of a megabyte make every one take milliseconds by the
-// hundred.
+// text reads a valid string. It is a copy: a collection of the filter's memory walks from a pointer
+// into a large object to the object's head. So texts that point into a document of a megabyte would
+// make each collection take hundreds of milliseconds.
 func (s *scanner) text() string {
 	start := s.at + 1
 	s.quoted()
@@ -284,7 +287,8 @@ func (s *scanner) text() string {
 	return string(raw)
 }
 
-// unescape resolves the escapes of a string. Half a surrogate pair is the replacement character.
+// unescape resolves the escapes of a string. Half a surrogate pair becomes the replacement
+// character.
 func unescape(raw []byte) string {
 	plain := make([]byte, 0, len(raw))
 	for i := 0; i < len(raw); i++ {

@@ -6,12 +6,13 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Step is a step of the failure ladder, in the order in which a failure takes them. The zero value is the ground: the control
-// plane answers.
+// Step is a step of the failure ladder, in the order in which a failure takes them. The zero value
+// is the ground: the control plane answers.
 type Step uint8
 
-// On the ground the control plane answers. StepLeases: it does not, and nothing but unexpired leases has been needed so far.
-// StepShare: by this node's share of the limit. StepAllow and StepDeny: everything that needs a token passes, or is refused.
+// StepGround: the control plane answers. StepLeases: it does not, and unexpired leases were enough
+// so far. StepShare: this node's share of the limit decides. StepAllow and StepDeny: every request
+// that needs a token passes, or is refused.
 const (
 	StepGround Step = iota
 	StepLeases
@@ -32,22 +33,24 @@ func (s Step) String() string {
 // MaxFailureSteps bounds the steps of a policy's failure ladder.
 const MaxFailureSteps = 4
 
-// FailureStep decides for a time what needs a token while the control plane does not answer.
+// FailureStep decides, for a time, requests that need a token while the control plane does not
+// answer.
 type FailureStep struct {
-	// For is how long; 0 for the last step, which lasts as long as the failure.
+	// For is how long; 0 in the last step, which lasts as long as the failure.
 	For quota.Span
 	// Do is StepShare, StepAllow or StepDeny. Empty: a share starts without a token.
 	Do    Step
 	Empty bool
 }
 
-// OnFailure is the failure ladder after the last unexpired lease: the steps up to the first without a time. The zero value allows.
+// OnFailure is the failure ladder after the last unexpired lease: the steps up to the first without
+// a time. The zero value allows every request.
 type OnFailure [MaxFailureSteps]FailureStep
 
 // DefaultOnFailure is the ladder of a policy that names none.
 var DefaultOnFailure = OnFailure{{For: 30 * quota.Second, Do: StepShare}, {Do: StepAllow}}
 
-// At is the step that decides a span after the failure began.
+// At is the step in force a span after the failure began.
 func (f *OnFailure) At(failing quota.Span) FailureStep {
 	step := &f[0]
 	for i := range f {
@@ -62,10 +65,10 @@ func (f *OnFailure) At(failing quota.Span) FailureStep {
 	return *step
 }
 
-// Last is the step that decides at last.
+// Last is the last step.
 func (f *OnFailure) Last() FailureStep { return f.At(quota.Never) }
 
-// Place is where a step comes in the ladder, at last; -1 if it does not.
+// Place is the last place of a step in the ladder; -1 if it has none.
 func (f *OnFailure) Place(s Step) int {
 	place := -1
 	for i := range f {
@@ -83,7 +86,7 @@ func (f *OnFailure) Place(s Step) int {
 	return place
 }
 
-// String says, for people, what happens while the control plane cannot be reached.
+// String describes, for operators, what happens while the control plane cannot be reached.
 func (f OnFailure) String() string {
 	said := ""
 	for i := range f {
@@ -100,7 +103,7 @@ func (f OnFailure) String() string {
 	return said
 }
 
-// said is a step that decides, in words.
+// said is a step in words.
 func (s Step) said() string {
 	switch s {
 	case StepShare:
@@ -140,10 +143,11 @@ func (r *reader) onFailure(path string, n Node, f *OnFailure) {
 	}
 }
 
-// doing are the steps that a ladder names.
+// doing are the steps that a ladder can name.
 var doing = [...]choice{{"share", uint8(StepShare)}, {"allow", uint8(StepAllow)}, {"deny", uint8(StepDeny)}}
 
-// failureStep reads allow, {allow: 10s} and {share: 30s, start: empty}; a time may be forever, as the last step's is.
+// failureStep reads allow, {allow: 10s} and {share: 30s, start: empty}; a time may be forever, as
+// the last step's is.
 func (r *reader) failureStep(path string, n Node, s *FailureStep) (good bool) {
 	if n.Kind != Map {
 		r.enum(path, n, (*uint8)(&s.Do), doing[:]...)

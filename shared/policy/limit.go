@@ -23,7 +23,8 @@ func NewLimit(c Counting, units int64, window quota.Span, burst int64) (Limit, e
 		}
 	}
 	if c.Algorithm == quota.LeakyBucket {
-		// A request that finds n before it waits n/rate: more places than MaxWait reaches would never be used.
+		// A request with n before it waits n/rate, so more places than fit in MaxWait would never
+		// be used.
 		rate, err := quota.NewParams(units, window, 1)
 		if err != nil {
 			return Limit{}, err
@@ -34,9 +35,10 @@ func NewLimit(c Counting, units int64, window quota.Span, burst int64) (Limit, e
 	return l, err
 }
 
-// WindowsOf are the figures by which the limit counts the bucket of a hash. Windows that begin at their own moment do so at an
-// offset that the hash tells, so that not all keys start anew in the same instant, and every node and the centre agree on it.
-// A window that may lie anywhere in time gains nothing by that, and those of the calendar begin where the calendar says.
+// WindowsOf are the figures with which the limit counts the bucket of a hash. Fixed windows begin
+// at an offset that follows from the hash, so that keys do not all start anew at the same instant,
+// and every node and the control plane agree on it. Sliding windows need no offset, and windows of
+// the calendar begin where the calendar says.
 func (l Limit) WindowsOf(key keyhash.Key) quota.Windows {
 	switch l.Algorithm {
 	case quota.FixedWindow, quota.SlidingWindowCounter:
@@ -47,7 +49,7 @@ func (l Limit) WindowsOf(key keyhash.Key) quota.Windows {
 	return l.Windows
 }
 
-// limits reads one limit or a list of them, which a policy tells apart by their windows.
+// limits reads one limit, or a list of limits with different windows.
 func (r *reader) limits(path string, n Node, c Counting) []Limit {
 	if n.Kind == List {
 		return r.limitList(path, n, c)
@@ -130,7 +132,8 @@ func (r *reader) own(path string, c Counting, l *Limit) bool {
 	return r.figuresFit(path, c, l)
 }
 
-// counting reads how a policy's limits count, which is said beside them. What belongs to another algorithm is refused.
+// counting reads how a policy's limits count, which stands beside them. Keys of another algorithm
+// are refused.
 func (r *reader) counting(path string, n Node, c *Counting) {
 	subwindows := int64(quota.DefaultSubwindows)
 	c.MaxWait = DefaultMaxWait

@@ -94,7 +94,8 @@ func (r *reader) headerMatch(path string, n Node, m *Match) {
 	m.Headers = append(m.Headers, h)
 }
 
-// headerName reads the name of a request header and folds it to lower case, as Envoy hands headers over.
+// headerName reads the name of a request header and folds it to lower case, as Envoy hands headers
+// over.
 func (r *reader) headerName(path string, n Node) (string, bool) {
 	text, ok := r.text(path, n)
 	if !ok {
@@ -107,7 +108,7 @@ func (r *reader) headerName(path string, n Node) (string, bool) {
 	return strings.ToLower(text), true
 }
 
-// isToken says whether text is an RFC 9110 token.
+// isToken reports whether text is an RFC 9110 token.
 func isToken(text string) bool {
 	for i := range len(text) {
 		c := text[i]
@@ -119,7 +120,7 @@ func isToken(text string) bool {
 	return text != ""
 }
 
-// badPattern says what is wrong with a path pattern, or nothing.
+// badPattern says what is wrong with a path pattern; it is empty for a good one.
 func badPattern(text string) string {
 	if text[0] != '/' {
 		return "must start with /, not " + shorten(text)
@@ -144,12 +145,13 @@ func badPattern(text string) string {
 	return ""
 }
 
-// isCapture says whether a segment is {name}.
+// isCapture reports whether a segment is {name}.
 func isCapture(s string) bool {
 	return len(s) >= 3 && s[0] == '{' && s[len(s)-1] == '}' && !strings.ContainsAny(s[1:len(s)-1], "{}*")
 }
 
-// normalEscapes says whether every percent-encoding in s is one that normalisation leaves as it is, so that s can match.
+// normalEscapes reports whether every percent-encoding in s is one that normalisation leaves as it
+// is, so that s can match.
 func normalEscapes(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if s[i] != '%' {
@@ -166,7 +168,7 @@ func normalEscapes(s string) bool {
 	return true
 }
 
-// Unreserved says whether c needs no percent-encoding anywhere in a URI (RFC 3986, 2.3).
+// Unreserved reports whether c needs no percent-encoding anywhere in a URI (RFC 3986, 2.3).
 func Unreserved(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '_' || c == '~'
 }

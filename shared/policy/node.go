@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Node is one value of a document, however it was written: YAML and JSON readers make Nodes, Decode reads them.
+// Node is one value of a document: readers of YAML and JSON make Nodes, Decode reads them.
 type Node struct {
 	Kind Kind
 	// Text is the scalar as written, without quotes.
@@ -14,7 +14,7 @@ type Node struct {
 	Items []Node
 	Keys  []string
 
-	// text is a list of so many elements in place of Items: the JSON that is still to be read.
+	// text is a list of count elements that is still JSON, in place of Items.
 	text  []byte
 	count int
 }
@@ -22,8 +22,9 @@ type Node struct {
 // size is the number of a list's elements.
 func (n *Node) size() int { return len(n.Items) + n.count }
 
-// each hands out a list's elements. Those of a long list are made one after the other, so that only one of them is in memory at a
-// time: a tree of a document of thousands of policies would be many times as large as the document.
+// each calls a function with a list's elements. Those of a long list are made one after the other,
+// so that only one is in memory at a time: the tree of a document with thousands of policies would
+// be many times as large as the document.
 func (n *Node) each(read func(i int, item Node)) {
 	for i, item := range n.Items {
 		read(i, item)
@@ -67,7 +68,8 @@ func (p Problem) String() string {
 	return p.Path + ": " + p.Reason
 }
 
-// Problems is every reason to refuse a document, in the document's order. As an error it lists them, one a line.
+// Problems is every reason to refuse a document, in the document's order. As an error it lists
+// them, one a line.
 type Problems []Problem
 
 func (ps Problems) Error() string {
@@ -78,22 +80,23 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// maxProblems bounds the answer to a hopeless document.
+// maxProblems bounds the list for a document with very many mistakes.
 const maxProblems = 100
 
 // reader collects problems while a document is read.
 type reader struct {
 	problems Problems
-	// quiet: what is read is read again, with its path, if there is something wrong with it. Nearly always there is not, and paths
-	// would be half of the memory that is used on the way.
+	// quiet: a part with a problem is read again, with its path. Problems are rare, and paths would
+	// be half of the memory that reading needs.
 	quiet bool
-	// each takes the policies, one after the other until a problem shows; nil: they go into the set.
+	// each takes the policies, one after the other, until there is a problem; nil: they go into the
+	// set.
 	each func(*Policy)
-	// needs are parts of partitions that the identity must say how to fill, noted how many of a kind there are.
+	// needs are parts of partitions that the identity must define; noted counts them by kind.
 	needs []need
 	noted [PartTier + 1]int
 	draft draft
-	// defaultTier is the default tier's place, -1 if none is given or it is none.
+	// defaultTier is the default tier's place, -1 if it is missing or not a tier.
 	defaultTier int
 }
 
@@ -115,7 +118,7 @@ func (r *reader) object(path string, n Node, fields ...field) {
 		r.wrongKind(path, n, "a mapping")
 		return
 	}
-	if len(n.Keys) > MaxListItems { // Looking for keys that are given twice takes time by their square.
+	if len(n.Keys) > MaxListItems { // The search for repeated keys takes quadratic time.
 		r.problem(path, "has "+strconv.Itoa(len(n.Keys))+" fields: none has as many")
 		return
 	}
@@ -133,7 +136,8 @@ func (r *reader) object(path string, n Node, fields ...field) {
 	}
 }
 
-// given finds one key of a mapping, the first of its name. object reports what is wrong with the mapping.
+// given finds one key of a mapping, the first of its name. object reports what is wrong with the
+// mapping.
 func (r *reader) given(path string, n Node, key string) (at string, item Node, given bool) {
 	for i := range n.Keys {
 		if n.Keys[i] == key {
@@ -285,7 +289,7 @@ func names(choices []choice) string {
 	return b.String()
 }
 
-// suggest names the field that a misspelt key most likely means.
+// suggest names the field that a misspelt key probably means.
 func suggest(key string, fields []field) string {
 	best, distance := "", 3
 	for _, f := range fields {

@@ -6,7 +6,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// ByConsumer says whether each consumer has buckets of its own under the policy, which is what a limit of its own needs.
+// ByConsumer reports whether each consumer has buckets of its own under the policy; a limit of its
+// own needs them.
 func (p *Policy) ByConsumer() bool {
 	for _, part := range p.Partition {
 		if part.Kind == PartConsumer {
@@ -16,8 +17,9 @@ func (p *Policy) ByConsumer() bool {
 	return false
 }
 
-// Own makes a limit of a consumer's own under a policy that counts so. The burst, 0 for the quota, is for buckets only: the windows
-// admit the quota. The error names the figure that does not fit.
+// Own makes a consumer's own limit under a policy that counts in this way. The burst, 0 for the
+// quota, is for token buckets only: window algorithms admit the quota. The error names the figure
+// that does not fit.
 func (c Counting) Own(units int64, window quota.Span, burst int64) (Limit, error) {
 	if c.Algorithm.Windowed() {
 		burst = 0
@@ -25,8 +27,8 @@ func (c Counting) Own(units int64, window quota.Span, burst int64) (Limit, error
 	return NewLimit(c, units, window, burst)
 }
 
-// DecodeOverride reads the limits that a consumer is to have in place of p's: one, a list, or the word unlimited for none. It
-// reports all problems, with their paths below path.
+// DecodeOverride reads the limits that replace p's for one consumer: one limit, a list, or the word
+// unlimited for none. It reports all problems, with their paths below path.
 func DecodeOverride(path string, n Node, p *Policy) ([]Limit, Problems) {
 	if n.Kind == String && n.Text == "unlimited" {
 		return nil, nil

@@ -4,11 +4,12 @@ package policy
 type Plugin struct {
 	// ControlPlane is nil for a filter that works alone.
 	ControlPlane *ControlPlane
-	// NodeID names the node; empty: Envoy's own node id. Zone is where it runs, for people.
+	// NodeID names the node; empty: Envoy's own node id. Zone is where it runs, for operators.
 	NodeID, Zone string
 	// Keys is how many buckets the node keeps.
 	Keys int
-	// Set is the inline policy set: all there is without a control plane, what counts until its first answer with one.
+	// Set is the inline policy set. Without a control plane it is the only one; with one it counts
+	// until the first answer.
 	Set *Set
 }
 
@@ -27,8 +28,9 @@ const (
 	defaultKeys = 65536
 )
 
-// ParsePlugin is ParseJSON of what Envoy hands over as configuration. Of any other message than one of the wrappers that is its
-// encoding: a Struct, which reads so well in YAML, is the usual mistake.
+// ParsePlugin is ParseJSON for the configuration that Envoy passes. For a message that is not one
+// of the wrappers, that is its encoding. A Struct, which is easy to write in YAML, is the usual
+// mistake.
 func ParsePlugin(raw []byte) (Node, error) {
 	doc, err := ParseJSON(raw)
 	if err != nil && isStruct(raw) {
@@ -37,7 +39,8 @@ func ParsePlugin(raw []byte) (Node, error) {
 	return doc, err
 }
 
-// isStruct reports whether b begins like an encoded google.protobuf.Struct: with a field that has a name and a value.
+// isStruct reports whether b begins like an encoded google.protobuf.Struct: with a field that has a
+// name and a value.
 func isStruct(b []byte) bool {
 	const field, name, value = 1<<3 | 2, 1<<3 | 2, 2<<3 | 2
 	at := 1
@@ -52,12 +55,13 @@ func isStruct(b []byte) bool {
 	return end < len(b) && b[end] == value
 }
 
-// DecodePlugin reads and validates the filter's configuration. The error is of type Problems and lists every problem.
+// DecodePlugin reads and validates the filter's configuration. The error is of type Problems and
+// lists every problem.
 func DecodePlugin(doc Node) (*Plugin, error) { return DecodePluginEach(doc, nil) }
 
-// DecodePluginEach is DecodePlugin that hands the inline set's policies to each, in their order, instead of keeping them: ten
-// thousand take several times as much memory as their snapshot. What each was given counts only if there is no error. The policy is good
-// until each returns.
+// DecodePluginEach is DecodePlugin, but passes the inline set's policies to each, in their order,
+// and does not keep them: ten thousand take several times as much memory as their snapshot. The
+// policies count only if there is no error. A policy is valid until each returns.
 func DecodePluginEach(doc Node, each func(*Policy)) (*Plugin, error) {
 	r := &reader{each: each}
 	p := &Plugin{Keys: defaultKeys}

@@ -1,5 +1,6 @@
-// Package policy is the policy language: what a policy set may say, what it means, and every reason to refuse one. The same
-// code reads the file, the REST document and the filter's plugin configuration.
+// Package policy is the policy language: what a policy set may say, what it means, and every reason
+// to refuse one. The same code reads the file, the REST document and the filter's plugin
+// configuration.
 package policy
 
 import "github.com/weir-proxy/weir/shared/quota"
@@ -13,11 +14,12 @@ type Set struct {
 	Exempt   Exempt
 	Banned   []Range
 	Policies []Policy
-	// Show are what the nodes may tell of a request beside hashes, when they say whom they limited: at most MaxShown.
+	// Show lists the parts of a refused request that nodes may report in plain text, at most
+	// MaxShown.
 	Show []Part
 }
 
-// Exempt lists who and what is never limited and never charged.
+// Exempt lists the callers and requests that are never limited and never charged.
 type Exempt struct {
 	ClientIPs []Range
 	// Paths are patterns like those of Match; Consumers the values that identity.consumer finds.
@@ -32,8 +34,8 @@ type Identity struct {
 	IPv6Prefix int
 	// Consumer lists where to find the consumer; the first that is present counts.
 	Consumer []Source
-	// Tier lists where to find the caller's tier; the first that holds one of the tiers counts, and DefaultTier, a place in
-	// Set.Tiers, where none does.
+	// Tier lists where to find the caller's tier; the first that holds one of the tiers counts. If
+	// none does, it is DefaultTier, a place in Set.Tiers.
 	Tier        []Source
 	DefaultTier int
 }
@@ -41,28 +43,29 @@ type Identity struct {
 // Source is one place to find a value in a request.
 type Source struct {
 	Kind SourceKind
-	// Name is the header (in lower case), cookie or query parameter, or the claim, nested claims by dots; empty for
-	// SourceSPIFFE, SourceAssignment and SourceClientIP.
+	// Name is the header (in lower case), cookie or query parameter, or the claim, nested claims by
+	// dots; empty for SourceSPIFFE, SourceAssignment and SourceClientIP.
 	Name string
 }
 
-// SourceKind is the kind of place. Its number is part of the encoding of partition keys: never renumber.
+// SourceKind is the kind of place. Its number is part of the encoding of partition keys: never
+// renumber.
 type SourceKind uint8
 
-// The places. A claim is one that Envoy's jwt_authn filter has verified and put into its metadata under "payload"; the SPIFFE id is
-// the URI in the certificate that the caller's connection was verified by.
+// The places. A claim is one that Envoy's jwt_authn filter has verified and put into its metadata
+// under "payload"; the SPIFFE id is the URI in the verified certificate of the caller's connection.
 const (
 	SourceHeader SourceKind = iota + 1
 	SourceJWT
 	SourceCookie
 	SourceQuery
 	SourceSPIFFE
-	// SourceAssignment is what the control plane knows of the consumer; a source of tiers alone.
+	// SourceAssignment is what the control plane knows of the consumer; a source of tiers only.
 	SourceAssignment
 	// SourceClientIP is the client's address; the last source of consumers, and no source of tiers.
 	SourceClientIP
-	// SourceFound is where the consumer was found; a source of tiers alone. Its name is that source and the tier that callers
-	// have who were found there, like client_ip=anonymous.
+	// SourceFound is where the consumer was found; a source of tiers only. Its name is that source
+	// and the tier of the callers found there, like client_ip=anonymous.
 	SourceFound
 	// SourceMetadata is a value that another filter has left in Envoy's metadata, by name space, slash and key; a source of
 	// figures alone.
@@ -105,10 +108,10 @@ type Policy struct {
 	Partition []Part
 	IfAbsent  IfAbsent
 	Counting  Counting
-	// Limits are 1 to MaxLimits, with different windows; all must allow. With Tiers they are those of all tiers, in the order of
-	// Set.Tiers.
+	// Limits are 1 to MaxLimits, with different windows; all must allow. With Tiers they are the
+	// limits of all tiers, in the order of Set.Tiers.
 	Limits []Limit
-	// Tiers says for each of Set.Tiers which of Limits it has; empty: everyone has all of them.
+	// Tiers says which of Limits each of Set.Tiers has; empty: all callers have all of them.
 	Tiers []TierLimits
 	// Candidate are draft limits, decided in shadow beside the policy's own.
 	Candidate []Limit
@@ -121,7 +124,8 @@ type Policy struct {
 	Response  Response
 }
 
-// Match says which requests a policy applies to. An empty field matches anything; all fields must hold, lists are "any of".
+// Match says which requests a policy applies to. An empty field matches anything; all fields must
+// hold, lists are "any of".
 type Match struct {
 	// Hosts are lower-case names without port, or "*." and a suffix.
 	Hosts   []string
@@ -129,7 +133,8 @@ type Match struct {
 	// Paths are exact, with {name} for one segment, or with a final /** for everything below.
 	Paths   []string
 	Headers []HeaderMatch
-	// ClientIPs are ranges in rising order and apart. A client whose address is not known is in none.
+	// ClientIPs are ranges in rising order and apart. A client whose address is not known is in
+	// none.
 	ClientIPs []Range
 	// Tiers are places in Set.Tiers, in rising order.
 	Tiers []int
@@ -153,7 +158,8 @@ const (
 	HeaderAbsent
 )
 
-// Part is one component of a partition key. Name is that of a header (in lower case), cookie, query parameter or claim.
+// Part is one component of a partition key. Name is that of a header (in lower case), cookie, query
+// parameter or claim.
 type Part struct {
 	Kind PartKind
 	Name string
@@ -178,7 +184,7 @@ const (
 	PartTier
 )
 
-// Source is where a component that is one value of the request comes from; false for the others.
+// Source is where a component comes from that is one value of the request; false for the others.
 func (k PartKind) Source() (SourceKind, bool) {
 	switch k {
 	case PartHeader:
@@ -210,9 +216,9 @@ type Limit struct {
 	Counting
 	Quota  int64
 	Window quota.Span
-	// Params are the exact figures of a bucket, the burst among them: for a leaky bucket its places and the request that is
-	// served. Of a window algorithm they are the long-run rate, with the quota as burst, by which leases are sized and clients
-	// are told what applies.
+	// Params are the exact figures of a bucket, including the burst: for a leaky bucket its places
+	// and the request that is served. For a window algorithm they are the long-run rate, with the
+	// quota as burst, which sizes leases and appears in headers.
 	Params quota.Params
 	// Windows are the exact figures of a window algorithm.
 	Windows quota.Windows
@@ -224,8 +230,9 @@ type Limit struct {
 // Counting is how a policy's limits count. The zero value is the token bucket.
 type Counting struct {
 	Algorithm quota.Algorithm
-	// Subwindows are the parts of a SlidingWindow. Calendar: a FixedWindow's windows begin where the calendar's do in UTC, not
-	// at an offset of each key's own. MaxWait is the longest delay of a LeakyBucket.
+	// Subwindows are the parts of a SlidingWindow. Calendar: the windows of a FixedWindow begin
+	// where those of the calendar do in UTC, and not at an offset for each key. MaxWait is the
+	// longest delay of a LeakyBucket.
 	Subwindows int
 	Calendar   bool
 	MaxWait    quota.Span
@@ -237,7 +244,8 @@ type Cost struct {
 	// Header, if not empty, names the header (lower case) that holds the cost, at most Max.
 	Header string
 	Max    int64
-	// Invalid is what a missing or senseless value costs; DenyInvalid refuses it with 400 instead.
+	// Invalid is the cost if the value is missing or invalid; DenyInvalid refuses it with 400
+	// instead.
 	Invalid     int64
 	DenyInvalid bool
 }
@@ -253,12 +261,12 @@ const (
 	ModeOptimistic
 )
 
-// Enforced is the percentage of partition keys for which a policy is enforced; the others are decided in shadow: counted, and
-// the request untouched. Which ones these are is the same on every node, and who is enforced stays so at every larger
-// percentage.
+// Enforced is the percentage of partition keys for which a policy is enforced. The others are in
+// shadow: counted, and the request unchanged. Every node chooses the same keys, and every larger
+// percentage includes them.
 type Enforced uint8
 
-// All keys, none of them (shadow), and a policy that is switched off altogether.
+// All keys, none of them (shadow), and a policy that is switched off.
 const (
 	EnforcedAll    Enforced = 100
 	EnforcedShadow Enforced = 0

@@ -1,10 +1,11 @@
 package policy
 
-// register finds names that are given twice. It holds no pointers: thousands of texts that stay, each between what is soon garbage, would
-// leave the filter's memory without room for anything large.
+// register finds repeated names. It holds no pointers: thousands of small texts that stay, each
+// between garbage, would leave no room in the filter's memory for anything large.
 type register struct {
 	text []byte
-	// ends are where each name ends in text, table the names' numbers from 1 by their hash; its length is a power of two.
+	// ends are where each name ends in text, table the names' numbers from 1 by their hash; its
+	// length is a power of two.
 	ends, table []uint32
 }
 
@@ -17,8 +18,8 @@ func newRegister(count int) *register {
 	return &register{text: make([]byte, 0, 16*count), ends: make([]uint32, 0, count), table: make([]uint32, size)}
 }
 
-// add notes the next name and returns the number of the one before it that is the same, from 0, or false. No name is the same as
-// an empty one.
+// add notes the next name. If the same name came before, add returns its number, from 0. An empty
+// name is never the same as another.
 func (n *register) add(name string) (earlier int, taken bool) {
 	hash := uint32(2166136261)
 	for i := range len(name) {

@@ -2,7 +2,8 @@ package policy
 
 import "strings"
 
-// Response is what a refused client gets instead of 429 and problem+json. The zero value changes nothing.
+// Response is what a refused client gets instead of 429 and problem+json. The zero value changes
+// nothing.
 type Response struct {
 	// Status is 400 to 599, 0 for the usual one.
 	Status int
@@ -15,8 +16,9 @@ type Response struct {
 // Field is a place in a body where a value of the refusal is filled in.
 type Field uint8
 
-// The fields: the name of the limit as the RateLimit field has it, its quota and window, the seconds of Retry-After, and the
-// seconds until the bucket is full. None of their values needs escaping, in JSON or elsewhere.
+// The fields: the name of the limit as the RateLimit field has it, its quota and window, the
+// seconds of Retry-After, and the seconds until the bucket is full. Their values need no escaping,
+// in JSON or elsewhere.
 const (
 	FieldPolicy Field = iota
 	FieldLimit
@@ -30,7 +32,8 @@ var fieldNames = [...]string{"policy", "limit", "window", "retry_after", "reset"
 // fieldSamples are values as they may be filled in.
 var fieldSamples = [len(fieldNames)]string{"p", "1", "1m", "1", "1"}
 
-// CutField cuts a body at its first field. Without one it reports false, and all of it lies before.
+// CutField cuts a body at its first field. Without a field it reports false, and all of the body
+// lies before.
 func CutField(body []byte) (before []byte, f Field, rest []byte, ok bool) {
 	for i := range body {
 		if name := braced(body[i:]); name != nil {
@@ -101,7 +104,8 @@ func (r *reader) response(path string, n Node, out *Response) {
 	}
 }
 
-// fields refuses a body with a field that is none, and one of JSON that is none once its fields are filled in.
+// fields refuses a body with an unknown field, and a JSON body that is not valid JSON once its
+// fields are filled in.
 func (r *reader) fields(path string, out *Response) {
 	filled := make([]byte, 0, len(out.Body))
 	for rest := []byte(out.Body); ; {
@@ -121,7 +125,7 @@ func (r *reader) fields(path string, out *Response) {
 		"is not valid JSON once its fields are filled in: {policy} and {window} are texts and belong into quotes")
 }
 
-// isMediaType reports whether a text is type/subtype, with parameters perhaps.
+// isMediaType reports whether a text is type/subtype, perhaps with parameters.
 func isMediaType(text string) bool {
 	kind, parameters, _ := strings.Cut(text, ";")
 	before, after, ok := strings.Cut(strings.TrimSpace(kind), "/")

@@ -1,14 +1,14 @@
 package policy
 
-// Bounds of what is told of a request.
+// Bounds of what nodes may report of a request.
 const (
 	// MaxShown is how many parts of a request may be shown, MaxShownText how many bytes of each.
 	MaxShown     = 8
 	MaxShownText = 64
 )
 
-// show reads what may be shown. The consumer is not, as such: whoever wants to see who it is names where that comes from, so that
-// nobody shows API keys by a word that also means something else.
+// show reads what may be shown. The word consumer is refused: to show it, a policy set must name
+// its source, so that API keys are not shown by a word that can also mean something else.
 func (r *reader) show(path string, n Node, into *[]Part) {
 	r.list(path, n, func(path string, n Node) {
 		var parts []Part
@@ -22,7 +22,8 @@ func (r *reader) show(path string, n Node, into *[]Part) {
 	})
 }
 
-// Reasons and Sources are why a request was refused and where the decision came from, by their numbers in messages: never renumber.
+// Reasons and Sources are why a request was refused and where the decision came from, by their
+// numbers in messages: never renumber.
 var (
 	Reasons = [...]string{"quota", "too_dear", "absent", "bad_cost", "failure", "too_many_waiting", "contended"}
 	Sources = [...]string{"local", "lease", "optimistic", "central", "share", "failure_allow", "failure_deny", "cached_denial",

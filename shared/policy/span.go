@@ -12,7 +12,8 @@ var spanUnits = [...]struct {
 	span quota.Span
 }{{"d", quota.Day}, {"h", quota.Hour}, {"m", quota.Minute}, {"s", quota.Second}, {"ms", quota.Millisecond}}
 
-// ParseSpan reads a whole number and a unit: ms s m h d. It refuses everything else, signs and overflows included.
+// ParseSpan reads a whole number and a unit: ms s m h d. It refuses everything else, signs and
+// overflows included.
 func ParseSpan(text string) (quota.Span, bool) {
 	digits := 0
 	for digits < len(text) && text[digits] >= '0' && text[digits] <= '9' {
@@ -30,7 +31,8 @@ func ParseSpan(text string) (quota.Span, bool) {
 	return 0, false
 }
 
-// FormatSpan writes a span in the largest unit that divides it; a span that is no whole millisecond is rounded up to one.
+// FormatSpan writes a span in the largest unit that divides it; a span that is no whole millisecond
+// is rounded up to one.
 func FormatSpan(span quota.Span) string { return string(AppendSpan(nil, span)) }
 
 // AppendSpan appends what FormatSpan writes.

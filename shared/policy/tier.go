@@ -2,13 +2,14 @@ package policy
 
 import "strings"
 
-// TierLimits are the limits of one tier: Limits[From:To] of its policy. None at all: the policy does not apply to the tier.
+// TierLimits are the limits of one tier: Limits[From:To] of its policy. None at all: the policy
+// does not apply to the tier.
 type TierLimits struct{ From, To int }
 
 const needsTiers = "needs tiers, which names them"
 
-// LimitsOf are the limits that callers of a tier have, a place in Set.Tiers. A policy without limits by tier has one answer for
-// all; none at all means that the policy does not apply.
+// LimitsOf are the limits of the callers of a tier, a place in Set.Tiers. A policy without limits
+// by tier has one answer for all; none at all means that the policy does not apply.
 func (p *Policy) LimitsOf(tier int) []Limit {
 	if tier < 0 || tier >= len(p.Tiers) {
 		return p.Limits
@@ -16,7 +17,8 @@ func (p *Policy) LimitsOf(tier int) []Limit {
 	return p.Limits[p.Tiers[tier].From:p.Tiers[tier].To]
 }
 
-// tiers reads the names of the tiers and which one is the default: what policies say by tier is read by them.
+// tiers reads the names of the tiers and which one is the default. It comes first, because policies
+// use them.
 func (r *reader) tiers(path string, doc Node, set *Set) {
 	r.defaultTier = -1
 	r.field(path, doc, "tiers", func(path string, n Node) {
@@ -75,7 +77,7 @@ func (r *reader) matchTiers(path string, n Node, set *Set, m *Match) {
 	}
 }
 
-// found reads tiers by where the consumer was found.
+// found reads the tiers by where the consumer was found.
 func (r *reader) found(path string, n Node, set *Set, into *[]Source) {
 	if n.Kind != Map || len(n.Keys) == 0 {
 		r.wrongKind(path, n, "a mapping like {client_ip: anonymous, header:x-api-key: free}")
@@ -95,7 +97,7 @@ func (r *reader) found(path string, n Node, set *Set, into *[]Source) {
 	}
 }
 
-// Found is where a consumer is found who has a tier by a SourceFound, and that tier.
+// Found splits the name of a SourceFound into where a consumer was found, and the tier.
 func (s Source) Found() (from Source, tier string) {
 	at := strings.LastIndexByte(s.Name, '=')
 	kind, name, _ := strings.Cut(s.Name[:max(at, 0)], ":")
@@ -116,7 +118,8 @@ func (s Source) in(list []Source) bool {
 	return false
 }
 
-// tierSource reads one place to find a tier. A header is one that a client cannot set: who could would choose its own limit.
+// tierSource reads one place to find a tier. A header must be one that clients cannot set:
+// otherwise they would choose their own limit.
 func (r *reader) tierSource(path string, n Node, set *Set, into *[]Source) {
 	if n.Kind == String && n.Text == "assignment" {
 		*into = append(*into, Source{Kind: SourceAssignment})
@@ -151,8 +154,8 @@ func (r *reader) tierSource(path string, n Node, set *Set, into *[]Source) {
 	r.present(path+".trusted", header || !contains(n.Keys, "trusted"), "is for header only")
 }
 
-// tierLimits reads the limits by tier. Each tier gets its own, also one that is not named and has those of the default tier: its
-// buckets are its own.
+// tierLimits reads the limits by tier. Each tier gets limits of its own, even a tier that is not
+// named and has those of the default tier, because its buckets are its own.
 func (r *reader) tierLimits(path string, n Node, p *Policy, set *Set) {
 	if n.Kind != Map {
 		r.wrongKind(path, n, "a mapping like {free: {quota: 60, window: 1m}, premium: unlimited}")
@@ -180,7 +183,7 @@ func (r *reader) tierLimits(path string, n Node, p *Policy, set *Set) {
 		}
 	}
 	if r.defaultTier < 0 {
-		return // That is a problem of its own.
+		return // It has been reported already.
 	}
 	r.present(path, named[r.defaultTier], "must have the default tier "+set.Tiers[r.defaultTier]+", whose limit tiers have that are not named")
 	for tier := range own {

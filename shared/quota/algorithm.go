@@ -3,7 +3,7 @@ package quota
 // Algorithm says how a limit counts. Its number travels in snapshots: never renumber.
 type Algorithm uint8
 
-// The algorithms. The first two are decided by Params and State, the others by Windows and History.
+// The algorithms. Params and State decide the first two, Windows and History the others.
 const (
 	TokenBucket Algorithm = iota
 	LeakyBucket
@@ -22,5 +22,5 @@ var Algorithms = [...]string{
 // String is the algorithm's name in the policy language.
 func (a Algorithm) String() string { return Algorithms[a] }
 
-// Windowed says whether a limit of the algorithm counts what was admitted lately, by Windows, rather than tokens.
+// Windowed reports whether the algorithm counts recent admissions in Windows, and not tokens.
 func (a Algorithm) Windowed() bool { return a >= FixedWindow }

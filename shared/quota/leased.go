@@ -1,6 +1,6 @@
 package quota
 
-// Room is how many tokens can be had at the history's time for use until an instant.
+// Room is how many tokens are available at the history's time for use until an instant.
 func (w Windows) Room(h *History, until Instant) int64 {
 	room := w.available(h, h.Last)
 	if w.Algorithm == FixedWindow {
@@ -9,9 +9,10 @@ func (w Windows) Room(h *History, until Instant) int64 {
 	return max(0, room)
 }
 
-// Lend counts n tokens that may be used from the history's time until an instant less than a fixed window away. They count when
-// they may be used last, and of fixed windows in both that they may be used in. The counter counts them at once: its estimate
-// weighs the time of requests, and what it does not see now it would lend twice.
+// Lend counts n tokens that may be used from the history's time until an instant less than a fixed
+// window away. They count at their latest possible use, and in a fixed window in both windows that
+// they may be used in. The counter counts them at once, because its estimate weighs times of
+// requests: tokens that it did not see now it would lend twice.
 func (w Windows) Lend(h *History, until Instant, n int64) {
 	switch {
 	case w.Algorithm == SlidingWindowCounter:
@@ -22,8 +23,9 @@ func (w Windows) Lend(h *History, until Instant, n int64) {
 	w.Add(h, until, n)
 }
 
-// FullAfter is the wait from now until clients find the bucket full, for a history that tokens may be lent of. It is ResetAfter,
-// but for a fixed window: that is full when it ends, whatever has been lent for the one after it too.
+// FullAfter is the wait from now until clients find the bucket full, for a history with leased
+// tokens. It is ResetAfter, except for a fixed window: that is full when it ends, even if tokens
+// count in the next one too.
 func (w Windows) FullAfter(h *History, now Instant) Span {
 	if w.Algorithm != FixedWindow || len(h.Marks) == 0 {
 		return w.ResetAfter(h, now)
@@ -31,8 +33,8 @@ func (w Windows) FullAfter(h *History, now Instant) Span {
 	return Span(max(w.start(h.Last)+Instant(w.Grain)-now, 0))
 }
 
-// ReadyToLend is the first instant at which n tokens can be had for use within span if nobody else takes any, for n up to the
-// quota.
+// ReadyToLend is the first instant at which n tokens are available for use within span if no other
+// node takes any, for n up to the quota.
 func (w Windows) ReadyToLend(h *History, n int64, span Span) Instant {
 	if w.Algorithm != FixedWindow {
 		return w.Ready(h, n)

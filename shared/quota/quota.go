@@ -1,5 +1,5 @@
-// Package quota holds the limiting algorithms as values: plain integer arithmetic without clock, lock or I/O, so that the
-// same code decides in the filter, in the control plane and in tests.
+// Package quota holds the limiting algorithms as values: plain integer arithmetic without clock,
+// lock or I/O, so that the same code decides in the filter, in the control plane and in tests.
 package quota
 
 import (
@@ -9,14 +9,15 @@ import (
 	"strconv"
 )
 
-// Instant is a moment on the clock of one bucket, in microseconds. Only differences mean anything; a bucket never mixes two
-// clocks. Clocks may stand still or step back: a bucket then simply does not refill.
+// Instant is a moment on the clock of one bucket, in microseconds. Only differences mean anything;
+// a bucket never mixes two clocks. Clocks may stand still or step back: a bucket then simply does
+// not refill.
 type Instant int64
 
 // Span is a length of time in microseconds.
 type Span int64
 
-// Spans of everyday units, and Never, the wait for something that waiting cannot bring.
+// Spans of everyday units, and Never, the wait where no wait helps.
 const (
 	Millisecond Span = 1_000
 	Second      Span = 1_000_000
@@ -27,22 +28,24 @@ const (
 	Never Span = math.MaxInt64
 )
 
-// MaxUnits bounds burst · Den. Below it every sum the algorithms form stays under 2^53, so Redis Lua, whose numbers are
-// doubles, computes exactly what Go does.
+// MaxUnits bounds burst · Den. Below it every sum of the algorithms stays under 2^53. So Lua in
+// Redis, whose numbers are doubles, computes exactly what Go does.
 const MaxUnits = 1 << 52
 
 // MaxWindow is the longest window a limit may have.
 const MaxWindow = 366 * Day
 
-// Params are the fixed figures of a token bucket: a rational rate without rounding. One microsecond earns Num units, one token
-// is Den units, and the bucket holds Burst tokens. The zero value is not usable; make one with NewParams.
+// Params are the fixed figures of a token bucket: a rational rate without rounding. One microsecond
+// earns Num units, one token is Den units, and the bucket holds Burst tokens. The zero value is not
+// usable; make one with NewParams.
 type Params struct {
 	Num, Den int64
 	Burst    int64
 }
 
-// State is what a bucket remembers: Debt, the units missing from a full bucket, as of the instant Last. The zero value is a
-// full bucket, so a bucket that nobody has touched and one that was forgotten after refilling are the same thing.
+// State is what a bucket remembers: Debt, the units missing from a full bucket, as of the instant
+// Last. The zero value is a full bucket. So a bucket that was never used and one that was forgotten
+// after it refilled are the same.
 type State struct {
 	Debt int64
 	Last Instant
@@ -50,15 +53,16 @@ type State struct {
 
 // Result is the answer to one Take.
 type Result struct {
-	// Allowed says that the cost was charged (or was 0).
+	// Allowed: the cost was charged, or was 0.
 	Allowed bool
-	// RetryAfter is 0 if allowed; otherwise the shortest wait, from the caller's now, after which the same Take passes if
-	// nobody else takes; Never if the cost exceeds the burst.
+	// RetryAfter is 0 if allowed; otherwise the shortest wait from now after which the same Take
+	// passes if no other caller takes tokens. It is Never if the cost exceeds the burst.
 	RetryAfter Span
 }
 
-// NewParams reduces quota tokens per window to Params. It refuses quota < 1, burst < 1, a window outside (0, MaxWindow], and
-// figures whose exact arithmetic would exceed MaxUnits; the error names the figure to change.
+// NewParams reduces quota tokens per window to Params. It refuses quota < 1, burst < 1, a window
+// outside (0, MaxWindow], and figures whose exact arithmetic would exceed MaxUnits; the error names
+// the figure to change.
 func NewParams(quota int64, window Span, burst int64) (Params, error) {
 	switch {
 	case quota < 1:
@@ -77,9 +81,10 @@ func NewParams(quota int64, window Span, burst int64) (Params, error) {
 	return p, nil
 }
 
-// Part is the share num/den of p's rate with a burst of its own. Where the exact rate would need more than exact arithmetic holds it
-// is rounded down, and so slow a part that a token takes longer than exact arithmetic holds for this burst has a smaller one. Num and
-// den are positive, den is at most 1000, and num is a hundredth of den at least and den at most.
+// Part is the share num/den of p's rate with a burst of its own. If exact arithmetic cannot hold
+// the rate, Part rounds it down. If the part is so slow that exact arithmetic cannot hold a token
+// with this burst, the burst is smaller. Num and den are positive, den is at most 1000, and num is
+// between a hundredth of den and den.
 func (p Params) Part(num, den, burst int64) Params {
 	n, d := p.Num*num, p.Den*den
 	g := gcd(n, d)
@@ -105,9 +110,10 @@ func scaled(a, b, c int64) int64 {
 	return int64(q)
 }
 
-// Take spends n tokens from s at instant now. It reads no clock and keeps nothing: the caller stores the returned State.
-// A denied Take spends nothing. A cost of 0 looks and always passes; a negative cost counts as 0, never as a refund.
-// The token bucket is GCRA and the leaky bucket as a meter in other words: Debt/Num is GCRA's distance to its arrival time.
+// Take spends n tokens from s at instant now. It reads no clock and keeps nothing: the caller
+// stores the returned State. A refused Take spends nothing. A cost of 0 only looks and always
+// passes; a negative cost counts as 0, never as a refund. The token bucket is the same as GCRA and
+// as the leaky bucket as a meter: Debt/Num is GCRA's distance to its arrival time.
 func (p Params) Take(s State, now Instant, n int64) (State, Result) {
 	s = p.Refill(s, now)
 	if n <= 0 {
@@ -125,8 +131,8 @@ func (p Params) Take(s State, now Instant, n int64) (State, Result) {
 	return s, Result{Allowed: true}
 }
 
-// Refill brings s to now: the debt shrinks by what the time since s.Last earns, never below 0 and never above the burst. If
-// now lies before s.Last, time stands still.
+// Refill brings s to now: the debt shrinks by what the time since s.Last earns, never below 0 and
+// never above the burst. If now lies before s.Last, time stands still.
 func (p Params) Refill(s State, now Instant) State {
 	if limit := p.Burst * p.Den; s.Debt > limit {
 		s.Debt = limit
@@ -134,8 +140,8 @@ func (p Params) Refill(s State, now Instant) State {
 	return p.Drain(s, now)
 }
 
-// Remaining is the number of whole tokens that an immediate caller could take from s, a state already brought to the
-// caller's now by Take or Refill.
+// Remaining is the number of whole tokens that an immediate caller could take from s, a state
+// already brought to the caller's now by Take or Refill.
 func (p Params) Remaining(s State) int64 {
 	return (p.Burst*p.Den - s.Debt) / p.Den
 }
@@ -149,8 +155,8 @@ func (p Params) ResetAfter(s State, now Instant) Span {
 	return ceilDiv(s.Debt, p.Num) + behind(s, now)
 }
 
-// Delay is how long a request that arrives at now and finds the state before it waits for its turn, where the bucket is a
-// queue: until what came before it has drained.
+// Delay is how long a request waits for its turn in a bucket that is a queue: until the debt of the
+// state before it has drained.
 func (p Params) Delay(before State, now Instant) Span { return p.ResetAfter(before, now) }
 
 // Earned is how many whole tokens a span earns, at most MaxUnits.
@@ -169,16 +175,16 @@ func (p Params) Window() Span { return ceilDiv(p.Burst*p.Den, p.Num) }
 // Empty is the state of a bucket without a single token at now.
 func (p Params) Empty(now Instant) State { return State{Debt: p.Burst * p.Den, Last: now} }
 
-// SlowerThan says whether p earns fewer tokens a second than q.
+// SlowerThan reports whether p earns fewer tokens a second than q.
 func (p Params) SlowerThan(q Params) bool {
 	ah, al := bits.Mul64(uint64(p.Num), uint64(q.Den))
 	bh, bl := bits.Mul64(uint64(q.Num), uint64(p.Den))
 	return ah < bh || ah == bh && al < bl
 }
 
-// Convert carries the consumption recorded in s under p over to the figures of next: the tokens used stay used, so a changed
-// limit mints nothing. Time since s.Last earns at the slower of the two rates, and a fraction of a used token counts as a
-// whole one.
+// Convert carries the consumption recorded in s under p over to the figures of next: the tokens
+// used stay used, so a change of the limit creates no tokens. Time since s.Last earns at the slower
+// of the two rates, and a fraction of a used token counts as a whole one.
 func (p Params) Convert(s State, now Instant, next Params) State {
 	if !next.SlowerThan(p) {
 		s = p.Refill(s, now)

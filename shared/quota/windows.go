@@ -6,32 +6,33 @@ import (
 	"strconv"
 )
 
-// Bounds of the window algorithms, and what sliding_window has without a word about it.
+// Bounds of the window algorithms, and the default of sliding_window.
 const (
 	// MaxLog is the largest quota of a sliding log, which remembers every admitted request.
 	MaxLog = 256
 	// MaxSubwindows is the largest number of parts of a sliding window.
 	MaxSubwindows     = 60
 	DefaultSubwindows = 10
-	// MaxMarks bounds the marks of a history, those that leases put into the future included.
+	// MaxMarks bounds the marks of a history, including those that leases put into the future.
 	MaxMarks = MaxLog + 1
 )
 
-// Windows are the fixed figures of a limit that counts what was admitted lately. All window algorithms are one: admitted
-// requests leave marks, a mark is the number of tokens admitted in one grain of time, and it counts until a certain time after
-// the grain began.
+// Windows are the fixed figures of a limit that counts recent admissions. All window algorithms are
+// one: admitted requests leave marks. A mark is the number of tokens admitted in one grain of time,
+// and it counts until a certain time after the grain began.
 //
 //	fixed_window            one grain is the window; a mark counts until its grain ends
-//	sliding_window          k grains to the window; a mark counts until no window can reach into its grain any more
+//	sliding_window          k grains are the window; a mark counts until no window reaches its grain
 //	sliding_log             the same with a grain of one microsecond: exact
-//	sliding_window_counter  one grain is the window; the mark before the current one counts by the part of it that a window
-//	                        of full length still covers if its requests came evenly
+//	sliding_window_counter  one grain is the window; the mark before the current one counts by the
+//	                        part that a window of full length still covers, as if its requests
+//	                        had come evenly
 //
 // The zero value is not usable; make one with NewWindows.
 type Windows struct {
 	Algorithm Algorithm
 	Quota     int64
-	// Length is the window, Grain how finely time is told apart, Offset where the grains begin.
+	// Length is the window, Grain the resolution of time, Offset where the grains begin.
 	Length, Grain, Offset Span
 }
 
@@ -41,15 +42,15 @@ type Mark struct {
 	Count int64
 }
 
-// History is what a windowed limit remembers: the marks that still count, the earliest first, as of Last. The zero value has
-// admitted nothing, and is what a forgotten history is.
+// History is what a windowed limit remembers: the marks that still count, the earliest first, as of
+// Last. The zero value has admitted nothing; a forgotten history equals it.
 type History struct {
 	Last  Instant
 	Marks []Mark
 }
 
-// NewWindows makes the figures of a window algorithm; subwindows is for SlidingWindow alone. It refuses what cannot be counted
-// exactly; the error names the figure to change.
+// NewWindows makes the figures of a window algorithm; subwindows is for SlidingWindow alone. It
+// refuses figures that cannot be counted exactly; the error names the one to change.
 func NewWindows(a Algorithm, quota int64, length Span, subwindows int) (Windows, error) {
 	w := Windows{Algorithm: a, Quota: quota, Length: length, Grain: length}
 	switch {
@@ -82,17 +83,19 @@ func NewWindows(a Algorithm, quota int64, length Span, subwindows int) (Windows,
 	return w, nil
 }
 
-// At is w with its grains moved by a bucket's own offset, any number: so not all keys start anew in the same instant.
+// At is w with its grains moved by a bucket's own offset, any number. So keys do not all start anew
+// at the same instant.
 func (w Windows) At(offset uint64) Windows {
 	w.Offset = Span(offset % uint64(w.Grain))
 	return w
 }
 
-// Take spends n tokens at now. A refused Take spends nothing; a cost of 0 looks; a negative one counts as 0. It changes h in
-// place, and grows its marks by one at most.
+// Take spends n tokens at now. A refused Take spends nothing; a cost of 0 only looks; a negative
+// cost counts as 0. It changes h in place, and grows its marks by one at most.
 //
-// No more than the quota passes in any window, of a fixed one in any window of its grid. The counter alone goes by an estimate:
-// estimate + n never passes the quota, but what really passed can be up to 2·quota - 1 in a window.
+// No more than the quota passes in any window; for a fixed window, in any window of its grid. Only
+// the counter uses an estimate: estimate + n never exceeds the quota, but up to 2·quota - 1 can
+// really pass in a window.
 func (w Windows) Take(h *History, now Instant, n int64) Result {
 	at := w.Advance(h, now)
 	switch {
@@ -107,8 +110,8 @@ func (w Windows) Take(h *History, now Instant, n int64) Result {
 	return Result{Allowed: true}
 }
 
-// Advance brings h to now, or leaves it where it is if now lies before, and forgets what does not count any more. It returns
-// the history's time.
+// Advance brings h to now, unless now lies before its time, and drops marks that do not count any
+// more. It returns the history's time.
 func (w Windows) Advance(h *History, now Instant) Instant {
 	h.Last = max(h.Last, now)
 	gone := 0
@@ -121,9 +124,10 @@ func (w Windows) Advance(h *History, now Instant) Instant {
 	return h.Last
 }
 
-// SetBack brings h back to now if it is ahead by a grain or more: its clock was wrong meanwhile. What was admitted then counts now,
-// in the window of now where windows lie on a grid, so that it is forgotten after one window. A clock that is ahead by less stands
-// still. It reports whether h was changed.
+// SetBack brings h back to now if it is ahead by a grain or more, because its clock was wrong
+// meanwhile. What was admitted then counts now (on a grid, in the window of now), so that it is
+// forgotten after one window. A clock that is ahead by less stands still. It reports whether h was
+// changed.
 func (w Windows) SetBack(h *History, now Instant) bool {
 	if h.Last-now < Instant(w.Grain) {
 		return false
@@ -152,7 +156,8 @@ func (w Windows) Add(h *History, at Instant, n int64) {
 	h.Marks[i] = Mark{start, n}
 }
 
-// Remaining is the number of tokens that an immediate caller could take from h, which is at the caller's now.
+// Remaining is the number of tokens that an immediate caller could take from h, which is at the
+// caller's now.
 func (w Windows) Remaining(h *History) int64 { return max(0, w.available(h, h.Last)) }
 
 // ResetAfter is the wait from now until nothing counts any more.
@@ -174,11 +179,11 @@ func (w Windows) Leaves(m Mark) Instant {
 	return m.Start + Instant(w.Grain-1+w.Length) // When the last microsecond of its grain is out of the window (t - length, t].
 }
 
-// Counts is until when a token counts that was admitted at an instant.
+// Counts is the instant until which a token counts that was admitted at an instant.
 func (w Windows) Counts(at Instant) Instant { return w.Leaves(Mark{Start: w.start(at)}) }
 
-// Ready is the first instant at which n tokens can be had if nobody else takes any, for n up to the quota. It may lie before
-// the history's time.
+// Ready is the first instant at which n tokens are available if no other caller takes any, for n up
+// to the quota. It may lie before the history's time.
 func (w Windows) Ready(h *History, n int64) Instant {
 	if w.available(h, h.Last) >= n {
 		return h.Last
@@ -202,19 +207,21 @@ func (w Windows) Ready(h *History, n int64) Instant {
 	return h.Last
 }
 
-// available is what is left at an instant not before the history's time; below 0 if a lowered quota is exceeded.
+// available is what is left at an instant not before the history's time; below 0 if a lowered quota
+// is exceeded.
 func (w Windows) available(h *History, at Instant) int64 {
 	if w.Algorithm == SlidingWindowCounter {
 		before, current := w.counters(h, at)
 		unit := w.unit()
 		whole := int64(w.Length / unit)
 		covered := whole - int64(Span(at-w.start(at))/unit)
-		// The tokens that fit beside the part of the window before, which counts as a whole token where it is a fraction.
+		// What fits beside the weighted part of the window before. A fraction of a token counts as
+		// one.
 		return w.Quota - current - int64(ceilDiv(before*covered, whole))
 	}
 	left := w.Quota
 	for _, m := range h.Marks {
-		// Leased tokens stand in the fixed window in which they may be used at last.
+		// Leased tokens count in the fixed window of their latest possible use.
 		if w.Algorithm != FixedWindow || m.Start == w.start(at) {
 			left -= m.Count
 		}
@@ -236,7 +243,8 @@ func (w Windows) counters(h *History, at Instant) (before, current int64) {
 	return before, current
 }
 
-// readyByWeight is Ready of the counter: the window before fades, and else the current one becomes the one before.
+// readyByWeight is Ready for the counter: the weight of the window before fades, or the current
+// window becomes the one before.
 func (w Windows) readyByWeight(h *History, n int64) Instant {
 	before, current := w.counters(h, h.Last)
 	start, unit := w.start(h.Last), w.unit()
@@ -251,7 +259,8 @@ func (w Windows) readyByWeight(h *History, n int64) Instant {
 	return start + Instant(Span(elapsed)*unit)
 }
 
-// unit is how finely the counter weighs: by the microsecond where the products fit, else by the millisecond.
+// unit is the resolution of the counter's weights: a microsecond if the products fit, else a
+// millisecond.
 func (w Windows) unit() Span {
 	if w.Quota > MaxUnits/int64(w.Length) {
 		return Millisecond
@@ -268,8 +277,8 @@ func (w Windows) start(at Instant) Instant {
 	return at - past
 }
 
-// Convert brings h, counted by w, to now and to the figures of next. What was admitted stays admitted, each mark as late as it
-// can have been; of more than next allows, the latest stay.
+// Convert brings h, counted by w, to now and to the figures of next. What was admitted stays
+// admitted, each mark as late as it can have been. If next allows less, the latest marks stay.
 func (w Windows) Convert(h *History, now Instant, next Windows) {
 	w.Advance(h, now)
 	old := h.Marks
@@ -298,8 +307,9 @@ func (w Windows) Convert(h *History, now Instant, next Windows) {
 	next.Advance(h, h.Last)
 }
 
-// Saturate bounds the counts of h where more was added than the quota: what exceeds it says no more, and of a sliding window the
-// latest stay. What can be had, and when, does not change.
+// Saturate bounds the counts of h if more was added than the quota. Counts above it make no
+// difference; in a sliding window the latest marks stay. The tokens that are available, and when,
+// do not change.
 func (w Windows) Saturate(h *History) {
 	room, most := int64(math.MaxInt64), w.Quota
 	switch w.Algorithm {
@@ -318,8 +328,9 @@ func (w Windows) Saturate(h *History) {
 	h.Marks = append(h.Marks[:0], h.Marks[kept:]...)
 }
 
-// convertAhead adds a mark of tokens that are leased until a later grain, the last instant of which is at: what counts in one
-// window alone must count now as well, because they may be used now.
+// convertAhead adds a mark of tokens that are leased until a later grain, whose last instant is at.
+// Where a mark counts in one window only, it must count now as well, because the tokens may be used
+// now.
 func (w Windows) convertAhead(h *History, m Mark, at Instant, next Windows) {
 	switch {
 	case next.Algorithm == SlidingWindowCounter:
@@ -332,9 +343,9 @@ func (w Windows) convertAhead(h *History, m Mark, at Instant, next Windows) {
 	next.Add(h, at, m.Count)
 }
 
-// Owing is a history that counts n tokens, at most the quota, from now until an instant at least, as
-// far as such a limit can: for a bucket of which nothing more is known than that at most so many
-// counted, and none after then. The zero History if the instant has passed.
+// Owing is a history that counts n tokens, at most the quota, from now until at least an instant,
+// as far as the algorithm can. It stands for a lost bucket that counted at most n tokens, and none
+// after that instant. It is empty if the instant has passed.
 func (w Windows) Owing(now, until Instant, n int64) History {
 	h := History{Last: now}
 	n = min(n, w.Quota)
@@ -355,7 +366,7 @@ func (w Windows) Owing(now, until Instant, n int64) History {
 	return h
 }
 
-// Admitted is what the marks of h hold: no more tokens count at any time.
+// Admitted is the most tokens of h that count at any one time.
 func (w Windows) Admitted(h *History) (n int64) {
 	for _, m := range h.Marks {
 		if w.Algorithm == FixedWindow { // One mark counts at a time.

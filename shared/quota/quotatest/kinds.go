@@ -15,7 +15,8 @@ var windows string
 //go:embed queue.txt
 var queue string
 
-// RunWindows runs every vector of the window algorithms as a subtest against the implementation that fresh makes for each bucket.
+// RunWindows runs every vector of the window algorithms as a subtest against the implementation
+// that fresh makes for each bucket.
 func RunWindows(t *testing.T, fresh func(t *testing.T, w quota.Windows) Decide) {
 	t.Helper()
 	each(t, windows, windowsBucket, func(t *testing.T, b Bucket) {
@@ -27,11 +28,12 @@ func RunWindows(t *testing.T, fresh func(t *testing.T, w quota.Windows) Decide) 
 	})
 }
 
-// Enqueue makes one call at the instant at: whether it found a place, how long it is held back then, and how long a refused one
-// had to wait for a place.
+// Enqueue makes one call at the instant at. It returns whether the call found a place, how long it
+// is held back, and how long a refused call would have to wait for a place.
 type Enqueue func(at quota.Instant) (accepted bool, delay, retry quota.Span)
 
-// RunQueue runs every vector of the leaky bucket as a queue; p are the figures of a bucket of one more than the places.
+// RunQueue runs every vector of the leaky bucket as a queue; p are the figures of a bucket of one
+// more than the places.
 func RunQueue(t *testing.T, fresh func(t *testing.T, p quota.Params) Enqueue) {
 	t.Helper()
 	each(t, queue, queueBucket, func(t *testing.T, b Bucket) {

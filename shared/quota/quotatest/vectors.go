@@ -1,5 +1,5 @@
-// Package quotatest reads the golden vectors of the algorithms, for every test that runs them: the Go code, the built filter and
-// the Redis script must give the same answers.
+// Package quotatest reads the golden vectors of the algorithms, for every test that runs them: the
+// Go code, the built filter and the Redis script must give the same answers.
 package quotatest
 
 import (
@@ -16,10 +16,12 @@ import (
 //go:embed token_bucket.txt
 var tokenBucket string
 
-// Decide makes one call of cost at the instant at and says whether it passed, the whole tokens left, and the wait.
+// Decide makes one call of cost at the instant at. It returns whether the call passed, the whole
+// tokens left, and the wait.
 type Decide func(at quota.Instant, cost int64) (allowed bool, left int64, retry quota.Span)
 
-// RunTokenBucket runs every vector as a subtest against the implementation that fresh makes for each bucket.
+// RunTokenBucket runs every vector as a subtest against the implementation that fresh makes for
+// each bucket.
 func RunTokenBucket(t *testing.T, fresh func(t *testing.T, p quota.Params) Decide) {
 	t.Helper()
 	each(t, tokenBucket, tokenBucketLine, func(t *testing.T, b Bucket) {
@@ -78,8 +80,8 @@ type Step struct {
 	At    quota.Instant
 	Cost  int64
 	Calls int
-	// Allowed is how many of the calls pass; Left the whole tokens after the last; Retry its wait (0 if it passed). Delay is how
-	// long the last that passed is held back by a queue.
+	// Allowed is how many of the calls pass; Left the whole tokens after the last; Retry its wait
+	// (0 if it passed). Delay is how long the last that passed is held back by a queue.
 	Allowed int
 	Left    int64
 	Retry   quota.Span
