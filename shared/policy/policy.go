@@ -67,8 +67,8 @@ const (
 	// SourceFound is where the consumer was found; a source of tiers only. Its name is that source
 	// and the tier of the callers found there, like client_ip=anonymous.
 	SourceFound
-	// SourceMetadata is a value that another filter has left in Envoy's metadata, by name space, slash and key; a source of
-	// figures alone.
+	// SourceMetadata is a value that another filter has left in Envoy's metadata, by name space,
+	// slash and key; a source of figures only.
 	SourceMetadata
 )
 
@@ -222,8 +222,9 @@ type Limit struct {
 	Params quota.Params
 	// Windows are the exact figures of a window algorithm.
 	Windows quota.Windows
-	// Own is the place, from 1, among Policy.Figures of those that requests hold for this limit. The figures here are the most
-	// that they may hold, or, after For, what one of them holds. 0: the figures here are everybody's.
+	// Own is the place in Policy.Figures, from 1, of the figures that requests hold for this limit.
+	// The figures here are then the most that requests may hold, or, after For, those of one
+	// request. 0: the figures here are the same for all callers.
 	Own uint8
 }
 
