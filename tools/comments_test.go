@@ -55,7 +55,7 @@ var unclean = map[string][]string{
 	"filter/internal/leasing":                   {"words", "comments", "code"},
 	"filter/internal/limiter":                   {"words", "comments", "code"},
 	"filter/internal/orders":                    {"words", "comments"},
-	"filter/internal/respond":                   {"comments", "code"},
+	"filter/internal/respond":                   {"code"},
 	"filter/internal/samples":                   {"words", "comments"},
 	"filter/internal/sharedtest":                {"comments"},
 	"filter/nodetest":                           {"words", "comments", "code"},

@@ -7,10 +7,11 @@ import (
 	"unsafe"
 )
 
-// Bytes that Envoy returns are placed by the export named malloc, which it prefers over the SDK's proxy_on_memory_allocate.
-// This one serves small ones from a static arena that is reset at each callback, so that a request allocates nothing, and
-// large ones (snapshots) from one buffer that only ever grows: TinyGo's collector would keep each dead one for a long while.
-// Both are overwritten by what comes next: whoever keeps bytes copies them.
+// Envoy places the bytes that it returns by the export named malloc, which it prefers over the
+// SDK's proxy_on_memory_allocate. This one serves small ones from a static arena that each callback
+// resets, so that a request allocates nothing, and large ones (snapshots) from one buffer that only
+// grows: TinyGo's collector would keep each dead buffer for a long while. Later bytes overwrite
+// both, so code that keeps bytes must copy them.
 const (
 	arenaSize = 64 << 10
 	largest   = 16 << 20
@@ -39,12 +40,13 @@ func hostAlloc(size uint32) unsafe.Pointer {
 	return unsafe.Pointer(&large[0])
 }
 
-// Begin starts a callback: bytes returned during the last one are given up.
+// Begin starts a callback: the bytes of the last one become invalid.
 func Begin() { arenaUsed = 0 }
 
-// Release gives back the buffer of large ones, and collects: what it held, a plugin configuration, is larger than what follows, and has
-// been read. TinyGo doubles the memory when it collects while a third of it is not free, and it never shrinks, so it pays to collect
-// when little is in use.
+// Release frees the buffer of large bytes and collects: it held a plugin configuration, which has
+// been read and is larger than what follows. TinyGo doubles the memory if a collection that an
+// allocation caused finds less than a third free, and the memory never shrinks. An explicit
+// collection never grows it, so it pays to collect when little is in use.
 func Release() {
 	large = nil
 	runtime.GC()
@@ -58,7 +60,7 @@ func bitsFor(n uint32) int {
 	return bits
 }
 
-// bytesAt is the view of what Envoy placed.
+// bytesAt is the view of bytes that Envoy placed.
 func bytesAt(data uintptr, size uint32) []byte {
 	if data == 0 || size == 0 {
 		return nil

@@ -1,7 +1,7 @@
 //go:build tinygo
 
-// Package host is every call into Envoy. Nothing here decides anything, and nothing panics on a status: a call that fails says
-// so to its caller, or is of no consequence.
+// Package host holds every call into Envoy. It makes no decisions, and does not panic on a status:
+// a call that fails reports it to the caller, unless the failure has no effect.
 package host
 
 import (
@@ -41,13 +41,13 @@ func first(b []byte) *byte {
 
 func text(s string) (*byte, uint32) { return unsafe.StringData(s), uint32(len(s)) }
 
-// Clock is the host's monotonic clock, which nobody sets.
+// Clock is the host's monotonic clock, which cannot be set.
 type Clock struct{}
 
-// Now is the time since some start that all VMs of the machine share.
+// Now is the time since a start that all VMs of the machine share.
 func (Clock) Now() quota.Instant { return quota.Instant(clock(monotonic)) }
 
-// Wall is the Unix time in microseconds, only for what leaves the node.
+// Wall is the Unix time in microseconds, only for values that leave the node.
 func (Clock) Wall() int64 { return clock(wallClock) }
 
 func clock(id uint32) int64 {
@@ -59,10 +59,10 @@ func clock(id uint32) int64 {
 // Random fills b with random bytes.
 func Random(b []byte) { randomGet(first(b), uint32(len(b))) }
 
-// RequestHeaders are all request headers in the ABI's encoding, good until the next callback.
+// RequestHeaders are all request headers in the ABI's encoding, valid until the next callback.
 func RequestHeaders() []byte { return pairs(requestHeaders) }
 
-// ResponseHeaders are all response headers in the ABI's encoding, good until the next callback.
+// ResponseHeaders are all response headers in the ABI's encoding, valid until the next callback.
 func ResponseHeaders() []byte { return pairs(responseHeaders) }
 
 func pairs(of uint32) []byte {
@@ -74,7 +74,8 @@ func pairs(of uint32) []byte {
 	return bytesAt(data, size)
 }
 
-// ResponseHeader is the first line of one response header, nil if there is none, good until the next callback.
+// ResponseHeader is the first line of one response header, nil if there is none, valid until the
+// next callback.
 func ResponseHeader(name string) []byte { return header(responseHeaders, name) }
 
 func header(of uint32, name string) []byte {
@@ -93,22 +94,23 @@ func SetResponseHeader(name string, value []byte) {
 	proxyReplaceHeaderMapValue(responseHeaders, key, n, first(value), uint32(len(value)))
 }
 
-// RemoveResponseHeader takes all lines of a response header away.
+// RemoveResponseHeader removes all lines of a response header.
 func RemoveResponseHeader(name []byte) {
 	proxyRemoveHeaderMapValue(responseHeaders, first(name), uint32(len(name)))
 }
 
-// RemoveRequestHeader keeps a header from the upstream.
+// RemoveRequestHeader removes a request header, so that the upstream does not see it.
 func RemoveRequestHeader(name []byte) {
 	proxyRemoveHeaderMapValue(requestHeaders, first(name), uint32(len(name)))
 }
 
-// Property is an Envoy attribute, nil if there is none, good until the next callback. The parts of path are joined by NUL.
+// Property is an Envoy attribute, nil if there is none, valid until the next callback. The parts of
+// path are joined by NUL.
 func Property(path string) []byte {
 	return Properties{}.Property(unsafe.Slice(unsafe.StringData(path), len(path)))
 }
 
-// Properties are Envoy's attributes of the request at hand.
+// Properties are Envoy's attributes of the current request.
 type Properties struct{}
 
 // Property implements match.Properties.
@@ -127,17 +129,18 @@ func SetFilterState(name string, value []byte) {
 	proxySetProperty(key, n, first(value), uint32(len(value)))
 }
 
-// Reply answers the request of the effective context. Headers are in the ABI's encoding; details show in access logs.
+// Reply answers the request of the effective context. Headers are in the ABI's encoding; details
+// show in access logs.
 func Reply(status uint32, details, headers, body []byte, grpcStatus int32) bool {
 	return proxySendLocalResponse(status, first(details), uint32(len(details)), first(body), uint32(len(body)),
 		first(headers), uint32(len(headers)), grpcStatus) == statusOK
 }
 
-// Select makes stream the one that Resume and Reply mean. It reports false if the stream is gone; then neither must be called,
-// because the previous stream is still selected.
+// Select makes stream the target of Resume and Reply. It reports false if the stream is gone; then
+// neither must be called, because the previous stream is still selected.
 func Select(stream uint32) bool { return proxySetEffectiveContext(stream) == statusOK }
 
-// Resume lets the selected stream's request go on.
+// Resume continues the selected stream's request.
 func Resume() { proxyContinueStream(streamRequest) }
 
 // SharedData is Envoy's shared data.
@@ -153,8 +156,8 @@ func (SharedData) Get(key []byte) (value []byte, cas uint32, found bool) {
 	return bytesAt(data, size), cas, true
 }
 
-// PutIfAbsent implements bucketstore.SharedData. Envoy inserts under any cas but compares it if the key exists, so a cas that
-// none ever has makes a true put-if-absent; 0 would overwrite.
+// PutIfAbsent implements bucketstore.SharedData. Envoy inserts under any cas but compares it if the
+// key exists. So a cas that no value ever has makes a true put-if-absent; 0 would overwrite.
 func (SharedData) PutIfAbsent(key, value []byte) bool {
 	return proxySetSharedData(first(key), uint32(len(key)), first(value), uint32(len(value)), impossibleCAS) == statusOK
 }
@@ -164,7 +167,7 @@ func (SharedData) CompareAndSwap(key, value []byte, cas uint32) bool {
 	return proxySetSharedData(first(key), uint32(len(key)), first(value), uint32(len(value)), cas) == statusOK
 }
 
-// Put overwrites: only for values whose last writer is right.
+// Put overwrites. It is only for values whose last writer is right.
 func (SharedData) Put(key, value []byte) {
 	proxySetSharedData(first(key), uint32(len(key)), first(value), uint32(len(value)), 0)
 }
@@ -175,7 +178,7 @@ type Counter struct {
 	defined bool
 }
 
-// NewCounter defines a counter; each name once a VM.
+// NewCounter defines a counter. A VM defines each name once.
 func NewCounter(name string) Counter { return define(metricCounter, name) }
 
 func define(kind uint32, name string) (c Counter) {
@@ -184,7 +187,7 @@ func define(kind uint32, name string) (c Counter) {
 	return c
 }
 
-// Add counts n; Envoy refuses an increment of 0, so none is made.
+// Add counts n. It makes no call for 0, which Envoy refuses.
 func (c Counter) Add(n uint64) {
 	if c.defined && n > 0 {
 		proxyIncrementMetric(c.id, int64(n))
@@ -194,17 +197,17 @@ func (c Counter) Add(n uint64) {
 // Gauge is an Envoy gauge, which all VMs of the process share. The zero value shows nothing.
 type Gauge struct{ metric Counter }
 
-// NewGauge defines a gauge; each name once a VM.
+// NewGauge defines a gauge. A VM defines each name once.
 func NewGauge(name string) Gauge { return Gauge{define(metricGauge, name)} }
 
-// Add changes the gauge by n, which may be negative: of what each VM has a part in.
+// Add changes the gauge by n, which may be negative. It is for sums to which each VM adds its part.
 func (g Gauge) Add(n int64) {
 	if g.metric.defined && n != 0 {
 		proxyIncrementMetric(g.metric.id, n)
 	}
 }
 
-// Set sets the gauge: of what one VM knows.
+// Set sets the gauge. It is for values that one VM knows alone.
 func (g Gauge) Set(n uint64) {
 	if g.metric.defined {
 		proxyRecordMetric(g.metric.id, n)
@@ -214,7 +217,7 @@ func (g Gauge) Set(n uint64) {
 // Histogram is an Envoy histogram. The zero value records nothing.
 type Histogram struct{ metric Counter }
 
-// NewHistogram defines a histogram; each name once a VM.
+// NewHistogram defines a histogram. A VM defines each name once.
 func NewHistogram(name string) Histogram { return Histogram{define(metricHistogram, name)} }
 
 // Record counts one value.
@@ -248,14 +251,16 @@ func sdkQueueReady(plugin, queue uint32)
 
 var asPlugin func()
 
-// OnQueueReady must be called by the plugin context's OnQueueReady. No queue is ever registered, so Envoy never calls it.
+// OnQueueReady must be called by the plugin context's OnQueueReady. No queue is ever registered, so
+// Envoy never calls it.
 func OnQueueReady() { asPlugin() }
 
-// Call sends a request to a cluster for a plugin context. Done is called once, later, unless an error is returned: with status
-// 0 if no answer came. Its body is good until the next callback.
+// Call sends a request to a cluster for a plugin context. Done is called once, later, unless an
+// error is returned; its status is 0 if no answer came. Its body is valid until the next callback.
 //
-// The SDK drops the answer to a call whose caller is a stream that has ended, and others may wait for the same answer. So the
-// plugin context is always the caller, also when a stream's callback asks.
+// The SDK drops the answer to a call whose caller is a stream that has ended, although other
+// requests may wait for it. So the plugin context is always the caller, even from a stream's
+// callback.
 func Call(plugin uint32, cluster string, headers [][2]string, body []byte, timeout quota.Span, done func(status int, body []byte)) error {
 	var err error
 	asPlugin = func() {
@@ -276,10 +281,11 @@ func Call(plugin uint32, cluster string, headers [][2]string, body []byte, timeo
 	return err
 }
 
-// CallHeader is a header of the answer being handled, nil without. It is good until the next callback.
+// CallHeader is a header of the answer that is being handled, nil if there is none. It is valid
+// until the next callback.
 func CallHeader(name string) []byte { return header(callResponse, name) }
 
-// callStatus is the status of the answer being handled, 0 if there is none.
+// callStatus is the status of the answer that is being handled, 0 if there is none.
 func callStatus() int {
 	status := 0
 	for _, c := range header(callResponse, ":status") {

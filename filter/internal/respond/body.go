@@ -6,7 +6,7 @@ import (
 	"github.com/weir-proxy/weir/shared/ratelimitheader"
 )
 
-// writeOwn writes the body that the policy says, with its fields filled in.
+// writeOwn writes the body of the policy, with its fields filled in.
 func (r *Refusal) writeOwn(body []byte, json bool, req *limiter.Request, retry int64) {
 	hit := &req.Hits[req.Refusing]
 	l := req.LimitOf(&hit.Hit)
@@ -32,7 +32,7 @@ func (r *Refusal) writeOwn(body []byte, json bool, req *limiter.Request, retry i
 	}
 }
 
-// appendRetry writes the seconds to wait. Where waiting does not help there are none.
+// appendRetry writes the seconds to wait, or the word for never if waiting does not help.
 func appendRetry(b []byte, retry int64, json bool) []byte {
 	switch {
 	case retry > 0:

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-proxy/weir/shared/ratelimitheader"
 )
 
-// legacy writes one of the older dialects about the item at index shown.
+// legacy writes one of the older dialects for the item at index shown.
 func (h *Headers) legacy(dialect policy.Legacy, req *limiter.Request, shown int, wall int64) {
 	item, hit := h.items[shown], &req.Hits[h.hits[shown]]
 	h.shown = item.Remaining
@@ -41,8 +41,8 @@ func (h *Headers) legacy(dialect policy.Legacy, req *limiter.Request, shown int,
 	}
 }
 
-// appendBucketID writes an opaque name of the bucket: half of its key folded onto the other, so that it names the bucket and
-// does not give the key away.
+// appendBucketID writes an opaque name of the bucket: one half of its key folded onto the other. So
+// it names the bucket and does not reveal the key.
 func appendBucketID(dst []byte, hit *limiter.Hit) []byte {
 	const digits = "0123456789abcdef"
 	for i := range 8 {

@@ -15,15 +15,15 @@ const (
 	grpcResourceExhausted = 8
 )
 
-// The problem types of the RateLimit draft, and that of a problem that its status describes.
+// The problem types of the RateLimit draft, and the one of a problem that its status describes.
 const (
 	quotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	reducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 	plainProblem    = "about:blank"
 )
 
-// problem is one kind of refusal: its statuses, its problem type, and the sentence, with the policy's name between the two
-// parts. A sentence without parts depends on the limit.
+// problem is one kind of refusal: its statuses, its problem type, and the two parts of its
+// sentence, around the policy's name. A sentence without parts depends on the limit.
 type problem struct {
 	status        uint32
 	grpc          int32
@@ -31,7 +31,7 @@ type problem struct {
 	before, after string
 }
 
-// problems are by reason. What the limiter could not count is never said to be used up.
+// problems are by reason. No sentence says "used up" of a limit that could not be counted.
 var problems = [...]problem{
 	limiter.Quota:   {429, grpcResourceExhausted, quotaExceeded, "Too Many Requests", "", ""},
 	limiter.TooDear: {429, grpcResourceExhausted, quotaExceeded, "Too Many Requests", "", ""},
@@ -51,7 +51,7 @@ var problems = [...]problem{
 var shareUsed = problem{429, grpcResourceExhausted, reducedCapacity, "Temporarily Reduced Capacity",
 	"The limiter cannot reach the counters of policy ", " now, and what this proxy may admit alone is used up."}
 
-// bans are the sentences about what is banned.
+// bans are the sentences for banned callers, by what is banned.
 var bans = [...]string{
 	match.NoBan:       "This request is banned.",
 	match.AddressBan:  "Requests from this address are banned.",
@@ -66,7 +66,7 @@ func problemOf(req *limiter.Request) *problem {
 	return &problems[req.Reason]
 }
 
-// WriteBan makes the answer to a banned caller. It says what is banned and no more.
+// WriteBan makes the answer to a banned caller. It names what is banned and nothing else.
 func (r *Refusal) WriteBan(ban match.Ban, grpc bool) {
 	r.Headers.Reset()
 	r.Body = r.Body[:0]
@@ -79,8 +79,8 @@ func (r *Refusal) WriteBan(ban match.Ban, grpc bool) {
 	}
 }
 
-// writeProblem writes problem+json (RFC 9457). Everything in it is the operator's or a number, so nothing needs escaping: the names
-// of policies and tiers are validated to be plain.
+// writeProblem writes problem+json (RFC 9457). Everything in it is a number or comes from the
+// operator, so it needs no escaping: validation keeps the names of policies and tiers plain.
 func (r *Refusal) writeProblem(kind *problem, req *limiter.Request, hit *limiter.Hit, retry int64) {
 	l := req.LimitOf(&hit.Hit)
 	b := append(append(r.Body, `{"type":"`...), kind.kind...)
@@ -102,12 +102,12 @@ func (r *Refusal) writeProblem(kind *problem, req *limiter.Request, hit *limiter
 	r.Body = append(b, "}\n"...)
 }
 
-// around appends a name between two texts, without a text of all three.
+// around appends a name between two texts, without building a text of all three.
 func around(b []byte, before string, name []byte, after string) []byte {
 	return append(append(append(b, before...), name...), after...)
 }
 
-// appendSentence says in words why.
+// appendSentence appends the reason as a sentence.
 func appendSentence(b []byte, kind *problem, req *limiter.Request, hit *limiter.Hit) []byte {
 	ix := &req.Rules().Index
 	policyName, l := ix.Text(ix.Policy(hit.Policy).Name), req.LimitOf(&hit.Hit)

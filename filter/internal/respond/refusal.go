@@ -7,7 +7,7 @@ import (
 	"github.com/weir-proxy/weir/shared/ratelimitheader"
 )
 
-// Refusal is an answer in the client's terms.
+// Refusal is the answer that a refused client gets.
 type Refusal struct {
 	Status  uint32
 	Headers Headers
@@ -19,8 +19,8 @@ type Refusal struct {
 // plainText is the media type of a body whose policy names none.
 var plainText = []byte("text/plain; charset=utf-8")
 
-// Write makes the answer to a refused request. Now and wall are the same moment on the monotonic clock and as Unix time, in
-// microseconds. A gRPC caller gets no body.
+// Write makes the answer to a refused request. Now and wall are the same moment on the monotonic
+// clock and as Unix time, in microseconds. A gRPC caller gets no body.
 func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grpc bool) {
 	r.Headers.Reset()
 	r.Body = r.Body[:0]
@@ -57,12 +57,12 @@ func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grp
 	}
 }
 
-// seed is the bucket's own part of the spread of Retry-After.
+// seed is the part of the spread of Retry-After that depends on the bucket.
 func seed(hit *limiter.Hit) uint32 {
 	return uint32(hit.Key[12]) | uint32(hit.Key[13])<<8 | uint32(hit.Key[14])<<16 | uint32(hit.Key[15])<<24
 }
 
-// AppendDecision appends the decision as access logs show it.
+// AppendDecision appends the decision in the form for access logs.
 func AppendDecision(dst []byte, req *limiter.Request, status limiter.Status) []byte {
 	ix := &req.Rules().Index
 	shown := req.Refusing

@@ -1,4 +1,5 @@
-// Package respond writes a decision as what the client sees: headers on the upstream's answer, or the refusal itself.
+// Package respond writes what the client sees of a decision: headers on the upstream's answer, or
+// the refusal itself.
 package respond
 
 import (
@@ -10,18 +11,20 @@ import (
 	"github.com/weir-proxy/weir/shared/ratelimitheader"
 )
 
-// Headers are response headers with their values in one reused buffer. They stay good after the policy set they were written
-// from is gone. The zero value is empty.
+// Headers are response headers with their values in one reused buffer. They stay valid after their
+// policy set is gone. The zero value is empty.
 type Headers struct {
 	buf   []byte
 	names [maxHeaders]string
 	ends  [maxHeaders]int
 	n     int
 	items []ratelimitheader.Item
-	// hits are the places of the items among the request's hits, refusing is that of the one which refuses among the items.
+	// hits are the places of the items among the request's hits, refusing is the place of the
+	// refusing one among the items.
 	hits     []int
 	refusing int
-	// least is the smallest remaining of all items, shown that of the one which legacy dialects show.
+	// least is the smallest remaining of all items, shown the remaining of the item that legacy
+	// dialects show.
 	least, shown int64
 }
 
@@ -30,7 +33,7 @@ const maxHeaders = 12
 // Len is the number of headers.
 func (h *Headers) Len() int { return h.n }
 
-// At returns a header. The value is good until the next Reset.
+// At returns a header. The value is valid until the next Reset.
 func (h *Headers) At(i int) (name string, value []byte) {
 	from := 0
 	if i > 0 {
@@ -39,7 +42,7 @@ func (h *Headers) At(i int) (name string, value []byte) {
 	return h.names[i], h.buf[from:h.ends[i]]
 }
 
-// Reset forgets all headers and keeps the memory.
+// Reset removes all headers and keeps the memory.
 func (h *Headers) Reset() { h.buf, h.n = h.buf[:0], 0 }
 
 // close ends the value that was appended to buf since the last one.
@@ -53,9 +56,9 @@ func (h *Headers) add(name, value string) {
 	h.close(name)
 }
 
-// Limits writes what the policy set's dialects say of a decision: every policy that applied and of which something is known, and
-// for legacy dialects the one nearest to exhaustion, or the refusing one. RetryAfter is 0 for an allowed request; wall is the
-// Unix time in microseconds.
+// Limits writes a decision in the dialects of the policy set: every policy that applied and whose
+// state is known; in legacy dialects the one nearest to exhaustion, or the refusing one. RetryAfter
+// is 0 for an allowed request; wall is the Unix time in microseconds.
 func (h *Headers) Limits(req *limiter.Request, refused bool, retryAfter, wall int64) {
 	h.gather(req, refused)
 	if len(h.items) == 0 {
@@ -83,8 +86,8 @@ func (h *Headers) Limits(req *limiter.Request, refused bool, retryAfter, wall in
 	}
 }
 
-// gather makes the items of a decision. A hit of which nothing is known is left out: nothing has been asked of its bucket, or it
-// passed without one. The one that refuses stays.
+// gather makes the items of a decision. It leaves out hits whose bucket is unknown, because it was
+// not asked or was not needed. The refusing hit stays.
 func (h *Headers) gather(req *limiter.Request, refused bool) {
 	h.items, h.hits, h.refusing = h.items[:0], h.hits[:0], 0
 	for i := range req.Hits {
@@ -104,7 +107,7 @@ func (h *Headers) gather(req *limiter.Request, refused bool) {
 	}
 }
 
-// name is the policy's name; one of several limits adds its window: policy.1s.
+// name is the policy's name; with several limits it adds the window: policy.1s.
 func name(req *limiter.Request, i int) []byte {
 	ix, hit := &req.Rules().Index, &req.Hits[i]
 	name := ix.Text(ix.Policy(hit.Policy).Name)
@@ -116,7 +119,8 @@ func name(req *limiter.Request, i int) []byte {
 	return append(append(name[:len(name):len(name)], '.'), policy.FormatSpan(req.LimitOf(&hit.Hit).Window)...)
 }
 
-// list writes all items by one dialect. The dialect separates items by what its buffer holds, so it gets the value alone.
+// list writes all items in one dialect. The dialect separates items by what its buffer holds, so it
+// gets only the value.
 func (h *Headers) list(name string, write func([]byte, ratelimitheader.Item) []byte) {
 	start := len(h.buf)
 	for _, item := range h.items {

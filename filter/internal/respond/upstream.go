@@ -5,14 +5,14 @@ import (
 	"github.com/weir-proxy/weir/shared/ratelimitheader"
 )
 
-// The families of headers: what begins with one of these is said by one limiter at a time, so that no client reads the limit of one
-// beside what remains of another.
+// The families of headers, by how their names begin. All headers of a family come from one limiter,
+// so that no client sees the limit of one limiter beside the remaining of another.
 const (
 	standardFamily = "ratelimit"
 	legacyFamily   = "x-ratelimit"
 )
 
-// family is what a header belongs to, empty for others.
+// family is the family of a header, empty if it has none.
 func family(name []byte) string {
 	switch {
 	case hasPrefix(name, standardFamily):
@@ -27,9 +27,9 @@ func hasPrefix(b []byte, prefix string) bool {
 	return len(b) >= len(prefix) && string(b[:len(prefix)]) == prefix
 }
 
-// YieldTo drops what the upstream has said more strictly itself, in any line and dialect of the same family: a limiter in between
-// may tighten what the origin says, never loosen it. It returns the upstream's headers that h takes the place of; the result is good
-// while upstream is.
+// YieldTo drops the headers of a family for which the upstream's own, in any line and dialect, are
+// stricter: a limiter in between may tighten what the origin says, never loosen it. It returns the
+// upstream's headers that h replaces; the result is valid while upstream is.
 func (h *Headers) YieldTo(upstream []match.Header) (replaced []match.Header) {
 	for _, f := range [...]struct {
 		name string
@@ -51,7 +51,7 @@ func (h *Headers) YieldTo(upstream []match.Header) (replaced []match.Header) {
 	return replaced
 }
 
-// least is the smallest remaining that a family of the upstream's headers names.
+// least is the smallest remaining in a family of the upstream's headers.
 func least(upstream []match.Header, of string) (smallest int64, found bool) {
 	for _, header := range upstream {
 		if family(header.Name) != of {
@@ -71,8 +71,8 @@ func least(upstream []match.Header, of string) (smallest int64, found bool) {
 	return smallest, found
 }
 
-// Speaks are headers of the families that h has: where the upstream has none of them, it has said nothing. To look for one costs a
-// call, so there is one of the standard's.
+// Speaks are headers of the families that h has: if the upstream has none of them, it has set none
+// of the family. Each look costs a call, so the standard's family has only one.
 func (h *Headers) Speaks() (signs [3]string, n int) {
 	if h.speaks(standardFamily + "-policy") {
 		signs[0], n = standardFamily, 1
@@ -95,7 +95,7 @@ func (h *Headers) speaks(of string) bool {
 	return false
 }
 
-// drop forgets the headers of a family.
+// drop removes the headers of a family.
 func (h *Headers) drop(of string) {
 	kept, from, size := 0, 0, 0
 	for i := range h.n {
