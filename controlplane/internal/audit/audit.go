@@ -1,5 +1,6 @@
-// Package audit knows who changed what. Every write of a store takes the entry about it and keeps it together with the change: in
-// the same script or transaction, so that there is never one without the other.
+// Package audit records changes and their authors. Every write of a store takes its audit entry and
+// stores it together with the change, in the same script or transaction, so that there is never one
+// without the other.
 package audit
 
 import (
@@ -12,51 +13,59 @@ import (
 	"time"
 )
 
-// Kept is how many entries a store keeps of each of its lists: of the policy set and what belongs to the whole deployment, and
-// of consumers, so that many changes of the one do not push out those of the other. The oldest are dropped.
+// Kept is how many entries a store keeps in each of its lists: one for the policy set and the whole
+// deployment, one for consumers, so that many changes of one kind do not push out the others. The
+// oldest are dropped.
 const Kept = 10_000
 
-// The bounds of what an entry may hold, in bytes. What is longer is cut short; of a value that is larger only its size is kept.
+// The bounds of an entry, in bytes. Longer texts are cut; of a larger value only the size is kept.
 const (
 	maxText  = 512
 	maxValue = 4 << 10
 )
 
-// Resources are what changes are about: the parts of Entry.Resource before the slash.
+// Resources are the kinds of things that change: the parts of Entry.Resource before the slash.
 var Resources = []string{"policyset", "policies", "rollout", "consumers", "keys", "enforcement"}
 
-// ErrCursor: what should name an entry is no ID.
+// ErrCursor: a text that should name an entry is not an ID.
 var ErrCursor = errors.New("the cursor is not the ID of an audit entry")
 
-// Entry says who changed what. The writer fills in all but ID, At and, where the store says so, Before.
+// Entry is one change. The writer fills in all fields but ID, At and, where the store documents it,
+// Before.
 type Entry struct {
-	// ID is the store's: entries in the order of their IDs are in the order of time.
+	// ID is given by the store. Entries in the order of their IDs are in the order of time.
 	ID string `json:"-"`
-	// At is the time of the change by the store's clock. Two entries of one list never have the same.
+	// At is the time of the change by the store's clock. Two entries of one list never have the
+	// same time.
 	At time.Time `json:"-"`
-	// By is the name of the token and Role its role. Both are empty for what the control plane does by itself.
+	// By is the name of the token and Role its role. Both are empty for changes that the control
+	// plane makes by itself.
 	By   string `json:"by"`
 	Role string `json:"role,omitempty"`
-	// Action is what was done, as noun and verb: policyset.put, policy.patch, version.rollback, consumer.delete.
+	// Action is what was done, as noun and verb: policyset.put, policy.patch, version.rollback,
+	// consumer.delete.
 	Action string `json:"action"`
-	// Resource is what it was done to: policyset, policies/NAME, consumers/HASH. It never holds what a caller says of itself.
+	// Resource is what changed: policyset, policies/NAME, consumers/HASH. It never holds a
+	// consumer's value.
 	Resource string `json:"resource"`
-	// RequestID is what the control plane's log has about it.
+	// RequestID is the id of the request in the control plane's log.
 	RequestID string `json:"request_id,omitempty"`
-	// Before and After are JSON: a small value as a whole, or what tells a large one. nil for nothing.
+	// Before and After are JSON: a small value as a whole, or a summary of a large one; nil for
+	// nothing.
 	Before json.RawMessage `json:"before,omitempty"`
 	After  json.RawMessage `json:"after,omitempty"`
-	// Reason is why, for people.
+	// Reason is the operator's reason.
 	Reason string `json:"reason,omitempty"`
 }
 
 // Store keeps entries.
 type Store interface {
-	// Audit returns at most limit entries, newest first: those with an ID below before, or the newest if that is empty.
+	// Audit returns at most limit entries, newest first: those with an ID below before, or the
+	// newest if that is empty.
 	Audit(ctx context.Context, before string, limit int) ([]Entry, error)
 }
 
-// Value is what Before and After hold of v.
+// Value is the form of v in Before and After.
 func Value(v any) json.RawMessage {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -65,7 +74,8 @@ func Value(v any) json.RawMessage {
 	return text
 }
 
-// Encode is an entry as stores keep it, bounded and never empty, without ID and At, which the store itself puts before it.
+// Encode is the stored form of an entry, bounded and never empty, without ID and At, which the
+// store puts before it.
 func (e Entry) Encode() (string, error) {
 	for _, s := range []*string{&e.By, &e.Role, &e.Action, &e.Resource, &e.RequestID, &e.Reason} {
 		if len(*s) > maxText {
@@ -81,7 +91,8 @@ func (e Entry) Encode() (string, error) {
 	return string(text), err
 }
 
-// Decode reads what a store keeps in one of its lists: microseconds since 1970, a space, and what Encode made.
+// Decode reads an element of a store's list: microseconds since 1970, a space, and the result of
+// Encode.
 func Decode(list, stored string) (e Entry, err error) {
 	stamp, text, _ := strings.Cut(stored, " ")
 	if err = json.Unmarshal([]byte(text), &e); err == nil {

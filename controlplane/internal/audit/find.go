@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// How many entries are read at a time where some are left out, and how many for one answer.
+// How many entries are read at a time if some are left out, and how many for one answer.
 const (
 	chunk   = 1000
 	maxRead = 5000
 )
 
-// Query says which entries are wanted. Zero fields ask for nothing in particular.
+// Query selects entries. A zero field selects all.
 type Query struct {
-	// Before is the ID of an entry; older ones are wanted.
+	// Before is the ID of an entry; it selects older ones.
 	Before string
 	// Since is the earliest time.
 	Since time.Time
 	// By is the name of a token.
 	By string
-	// Resource is a resource, or with a slash at the end all below.
+	// Resource is a resource, or with a slash at the end everything below.
 	Resource string
 }
 
@@ -34,8 +34,9 @@ func (q Query) wants(e Entry) bool {
 	return q.Resource == "" || e.Resource == q.Resource
 }
 
-// Find returns at most limit entries, newest first, and where to go on, empty if there is no more. It reads a bounded number: there may
-// be fewer than limit, or none, and more to come. Errors: ErrCursor, or the store's.
+// Find returns at most limit entries, newest first, and where to go on, empty at the end. It reads
+// a bounded number of entries, so the answer may have fewer than limit, or none, although there are
+// more. Errors: ErrCursor, or the store's.
 func Find(ctx context.Context, store Store, q Query, limit int) (found []Entry, next string, err error) {
 	size := chunk
 	if q.By == "" && q.Resource == "" {

@@ -1,4 +1,4 @@
-// Package auth knows who may do what: bearer tokens, kept as SHA-256 sums, each with a role.
+// Package auth decides about access: bearer tokens, kept as SHA-256 sums, each with a role.
 package auth
 
 import (
@@ -11,7 +11,8 @@ import (
 // Role is what a token may do.
 type Role string
 
-// Viewers read, editors also write, admins may do everything; nodes may use what the filter uses and nothing else.
+// Viewers read, editors also write, admins may do everything; nodes may use what the filter uses
+// and nothing else.
 const (
 	Viewer Role = "viewer"
 	Editor Role = "editor"
@@ -28,7 +29,7 @@ func ParseRole(text string) (Role, error) {
 	return "", fmt.Errorf("%q is not a role: there are viewer, editor, admin, node", text)
 }
 
-// May says whether a token of role r may do what needs the role needed.
+// May reports whether a token of role r may do what requires the role needed.
 func (r Role) May(needed Role) bool {
 	switch needed {
 	case Viewer:
@@ -41,25 +42,27 @@ func (r Role) May(needed Role) bool {
 
 // Token is one bearer token.
 type Token struct {
-	// Name stands in logs, histories and metrics in place of the token. While one token takes over from another both have it.
+	// Name stands for the token in logs, histories and metrics. While one token replaces another,
+	// both have the same name.
 	Name string
 	Role Role
 	Sum  [sha256.Size]byte
-	// Expires is from when the token is refused; zero is never.
+	// Expires is the time from which the token is refused; zero means never.
 	Expires time.Time
 }
 
-// Expired says whether the token is refused at now.
+// Expired reports whether the token has expired at now.
 func (t Token) Expired(now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
 
-// Sum is what is kept of a token's secret. A secret is random and too long to be guessed, so a slow hash would add nothing to
-// SHA-256 but the means to keep a server busy with wrong ones.
+// Sum is the stored form of a token's secret. A secret is random and too long to guess, so a slow
+// hash would only give strangers a way to keep the server busy with wrong ones.
 func Sum(secret string) [sha256.Size]byte { return sha256.Sum256([]byte(secret)) }
 
-// Tokens are all tokens that are accepted.
+// Tokens are all accepted tokens.
 type Tokens []Token
 
-// Find returns the token with that secret, expired or not. It takes the same time whether and where it finds it.
+// Find returns the token with that secret, expired or not. Its time does not depend on whether and
+// where it finds the token.
 func (ts Tokens) Find(secret string) (Token, bool) {
 	sum := Sum(secret)
 	found := -1

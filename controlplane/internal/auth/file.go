@@ -18,7 +18,7 @@ import (
 const MaxTokens = 1000
 
 const (
-	// prefix lets scanners for secrets that were published by mistake know a token.
+	// prefix lets scanners for published secrets recognise a token.
 	prefix     = "weir_"
 	secretSize = 32
 	sumPrefix  = "sha256:"
@@ -33,7 +33,7 @@ func NewSecret() string {
 	return prefix + base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// Line is the token as a tokens file has it.
+// Line is the token's line in a tokens file.
 func (t Token) Line() string {
 	line := fmt.Sprintf("%s %s %s%x", t.Name, t.Role, sumPrefix, t.Sum)
 	if !t.Expires.IsZero() {
@@ -42,12 +42,13 @@ func (t Token) Line() string {
 	return line
 }
 
-// errEmpty: a tool that truncates a file before it writes it would lock everybody out for that moment.
+// errEmpty is the problem of an empty file: otherwise a tool that truncates a file before it writes
+// it would lock every caller out for that moment.
 var errEmpty = errors.New("the file is empty: to have no tokens in it, leave a comment")
 
-// ParseFile reads a file of tokens, each on a line of its own: name, role, sum and, if it expires, when; # starts a comment. Several
-// tokens may have one name, and then have one role. With any problem the file is not to be used; an
-// empty one is a problem, one of comments alone is none.
+// ParseFile reads a file of tokens, each on a line of its own: name, role, sum and, if it expires,
+// when; # starts a comment. Several tokens may have one name, and then one role. A file with any
+// problem must not be used. An empty file is a problem, a file with only comments is not.
 func ParseFile(text []byte) (tokens Tokens, problems []error) {
 	roles, sums := map[string]Role{}, map[[sha256.Size]byte]bool{}
 	scanner := bufio.NewScanner(bytes.NewReader(text))

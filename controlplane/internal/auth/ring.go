@@ -28,7 +28,7 @@ func NewRing(fixed Tokens, now func() time.Time) *Ring {
 	return r
 }
 
-// Set makes these, beside the fixed ones, the tokens that are accepted from now on.
+// Set replaces the accepted tokens, except the fixed ones.
 func (r *Ring) Set(others Tokens) {
 	all := slices.Concat(r.fixed, others)
 	r.tokens.Store(&all)
@@ -46,13 +46,14 @@ func (r *Ring) Find(secret string) (Token, error) {
 	return t, nil
 }
 
-// Expiring is one token that expires, or has.
+// Expiring is one token that expires, or has expired.
 type Expiring struct {
 	Name    string
 	Expires time.Time
 }
 
-// Expiring returns by name what expires: of several tokens of one name the last. A name with a token that never does is left out.
+// Expiring returns the expiring tokens by name: the last of several tokens with one name. A name
+// with a token that never expires is left out.
 func (r *Ring) Expiring() []Expiring {
 	last := map[string]time.Time{}
 	var lasting []string

@@ -15,7 +15,7 @@ const (
 	maxFile = 1 << 20
 	// lookEvery is how long a token may be accepted after its line has gone.
 	lookEvery = 2 * time.Second
-	// warnBefore and warnEvery: of a token that expires soon the log speaks daily.
+	// warnBefore and warnEvery: the log warns daily of a token that expires soon.
 	warnBefore = 14 * 24 * time.Hour
 	warnEvery  = 24 * time.Hour
 )
@@ -34,7 +34,7 @@ func ReadFile(path string) ([]byte, error) {
 	return b, err
 }
 
-// Watch keeps a Ring to what a tokens file says. Make one with NewWatch.
+// Watch keeps the tokens of a Ring as a tokens file has them. Make one with NewWatch.
 type Watch struct {
 	path string
 	ring *Ring
@@ -51,8 +51,8 @@ func NewWatch(path string, ring *Ring, log *slog.Logger) *Watch {
 	return &Watch{path: path, ring: ring, log: log, warned: map[Token]time.Time{}}
 }
 
-// Run looks at the file until ctx ends. It reads rather than compares times of change: those are coarse, and a mounted secret is
-// replaced by a link.
+// Run reads the file again and again until ctx ends. It does not compare times of change, because
+// they are coarse, and a mounted secret changes by a link.
 func (w *Watch) Run(ctx context.Context, now func() time.Time) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -66,7 +66,8 @@ func (w *Watch) Run(ctx context.Context, now func() time.Time) {
 	}
 }
 
-// Look reads the file once. While it cannot be read, or any line is wrong, the tokens stay as they are, which the log says once.
+// Look reads the file once. If it cannot be read, or any line is wrong, the tokens stay as they
+// are, and the log says so once.
 func (w *Watch) Look(now time.Time) {
 	text, err := ReadFile(w.path)
 	if err == nil && (w.text == nil || !bytes.Equal(text, w.text)) {
@@ -91,7 +92,7 @@ func (w *Watch) Look(now time.Time) {
 	w.warn(now)
 }
 
-// warn tells of tokens that expire soon, or have.
+// warn logs tokens that expire soon or have expired.
 func (w *Watch) warn(now time.Time) {
 	for _, t := range w.tokens {
 		if t.Expires.IsZero() || t.Expires.Sub(now) > warnBefore || now.Sub(w.warned[t]) < warnEvery {

@@ -1,12 +1,14 @@
-// Package breaker leaves alone what does not answer, so that requests fail at once instead of piling up before it.
+// Package breaker keeps requests from a server that does not answer, so that they fail at once and
+// do not pile up.
 package breaker
 
 import "time"
 
-// State is what a breaker lets through. The zero value is Closed.
+// State says which requests a breaker allows. The zero value is Closed.
 type State uint8
 
-// Closed lets everything through, Open nothing, HalfOpen one trial at a time. The numbers are those of the metric.
+// Closed allows all requests, Open none, HalfOpen one trial at a time. The numbers are those of the
+// metric.
 const (
 	Closed State = iota
 	HalfOpen
@@ -27,14 +29,16 @@ func (s State) String() string {
 const (
 	// Tolerated failures in a row open a breaker.
 	Tolerated = 5
-	// Rest is the middle of how long an open breaker lets nothing through; each rest is up to a quarter longer or shorter, so that
-	// many replicas do not try together.
+	// Rest is the mean time for which an open breaker allows no request; each rest is up to a
+	// quarter longer or shorter, so that many replicas do not try together.
 	Rest = 250 * time.Millisecond
-	// trialTime is how long a trial may take before another may be made: its caller may have gone away without a word.
+	// trialTime is how long a trial may take before another one is allowed, because its caller may
+	// have left without a report.
 	trialTime = Rest
 )
 
-// Breaker decides about one thing that may not answer. It reads no clock and draws no lots. The zero value is closed.
+// Breaker decides about one server that may not answer. It reads no clock and no random numbers.
+// The zero value is closed.
 type Breaker struct {
 	state    State
 	failures int // in a row, while closed
@@ -45,8 +49,8 @@ type Breaker struct {
 // State is the state as of the last call.
 func (b *Breaker) State() State { return b.state }
 
-// Allow says whether a request may go through at now. Of a breaker that is not closed it is the trial, whose end is to be
-// reported.
+// Allow reports whether a request is allowed at now. If the breaker is not closed, the request is
+// the trial, and the caller must report its end.
 func (b *Breaker) Allow(now time.Time) bool {
 	if b.state == Closed {
 		return true
@@ -58,8 +62,9 @@ func (b *Breaker) Allow(now time.Time) bool {
 	return true
 }
 
-// Report counts how a request that was allowed ended at now. Luck, from 0 to 1, sets the length of a rest that begins. An answer
-// closes the breaker whoever got it; failures of requests that were under way when it opened change nothing.
+// Report counts how a request that was allowed ended at now. Luck, from 0 to 1, sets the length of
+// a rest that begins. Any answer closes the breaker; failures of requests that were under way when
+// it opened change nothing.
 func (b *Breaker) Report(now time.Time, ok bool, luck float64) {
 	switch {
 	case ok:

@@ -7,7 +7,7 @@ import (
 
 // Change is a transition of a breaker.
 type Change struct {
-	// Name is that of the breaker.
+	// Name is the breaker's name.
 	Name     string
 	From, To State
 	// After is how long the breaker was not closed; 0 when it leaves Closed.
@@ -16,11 +16,12 @@ type Change struct {
 	Cause error
 }
 
-// Group is breakers by name. Make one with NewGroup; nil lets everything through. It is safe for concurrent use.
+// Group is breakers by name. Make one with NewGroup; nil allows every request. It is safe for
+// concurrent use.
 type Group struct {
-	now  func() time.Time
-	luck func() float64
-	tell func(Change)
+	now    func() time.Time
+	luck   func() float64
+	notify func(Change)
 
 	mu  sync.Mutex
 	all map[string]*member
@@ -28,17 +29,18 @@ type Group struct {
 
 type member struct {
 	Breaker
-	since time.Time // the first failure of those that go on; zero if there is none
+	since time.Time // the first of the present failures; zero if there are none
 	left  time.Time // when it left Closed
 }
 
-// NewGroup makes a Group: now is its clock, luck draws from [0, 1), and tell, if not nil, is called once for each transition, one
-// at a time.
-func NewGroup(now func() time.Time, luck func() float64, tell func(Change)) *Group {
-	return &Group{now: now, luck: luck, tell: tell, all: map[string]*member{}}
+// NewGroup makes a Group: now is its clock, luck draws from [0, 1), and notify, if not nil, is
+// called once for each transition, one at a time.
+func NewGroup(now func() time.Time, luck func() float64, notify func(Change)) *Group {
+	return &Group{now: now, luck: luck, notify: notify, all: map[string]*member{}}
 }
 
-// Allow says whether a request to the named one may be made. If so its end must be reported, unless its caller went away.
+// Allow reports whether a request to the named server may be made. If so, its end must be reported,
+// unless its caller left.
 func (g *Group) Allow(name string) bool {
 	if g == nil {
 		return true
@@ -55,7 +57,7 @@ func (g *Group) Allow(name string) bool {
 	return ok
 }
 
-// Report tells how an allowed request to the named one ended.
+// Report notes how an allowed request to the named server ended.
 func (g *Group) Report(name string, err error) {
 	if g == nil {
 		return
@@ -83,8 +85,8 @@ func (g *Group) Report(name string, err error) {
 	}
 }
 
-// Refused notes that the named one answered, but not as it should: it is as good as away for whoever asked, though nobody must wait
-// to hear that.
+// Refused notes that the named server answered, but refused its service: for callers it is away,
+// although they do not wait for that answer.
 func (g *Group) Refused(name string) {
 	if g == nil {
 		return
@@ -101,7 +103,7 @@ func (g *Group) Refused(name string) {
 	}
 }
 
-// changed tells of a transition. The lock is held.
+// changed reports a transition. The lock is held.
 func (g *Group) changed(name string, m *member, from State, cause error) {
 	if from == m.state {
 		return
@@ -112,12 +114,13 @@ func (g *Group) changed(name string, m *member, from State, cause error) {
 	} else {
 		c.After = now.Sub(m.left)
 	}
-	if g.tell != nil {
-		g.tell(c)
+	if g.notify != nil {
+		g.notify(c)
 	}
 }
 
-// Failing is for how long the named one has not answered; 0 if its last request was answered, or none was made.
+// Failing is how long the named server has not answered; 0 if its last request was answered, or
+// none was made.
 func (g *Group) Failing(name string) time.Duration {
 	if g == nil {
 		return 0
@@ -130,7 +133,7 @@ func (g *Group) Failing(name string) time.Duration {
 	return 0
 }
 
-// Keep forgets all breakers that are not named: what they stood for is no more.
+// Keep removes all breakers that are not named, because their servers do not exist any more.
 func (g *Group) Keep(names map[string]bool) {
 	if g == nil {
 		return
@@ -148,7 +151,8 @@ func (g *Group) Keep(names map[string]bool) {
 	}
 }
 
-// Closed says whether the named one answered last, or was let off for a failure.
+// Closed reports whether the named server answered its last request, or failed less often than is
+// tolerated.
 func (g *Group) Closed(name string) bool {
 	if g == nil {
 		return true

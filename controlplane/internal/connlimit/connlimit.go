@@ -1,5 +1,6 @@
-// Package connlimit bounds the connections to a listener so that callers without a token keep nobody out: at the bound the oldest
-// connection on which no valid token was shown makes room, of the address that has most of these.
+// Package connlimit bounds the connections to a listener so that callers without a token cannot
+// lock others out: at the bound it closes the oldest connection that has shown no valid token, at
+// the address that has most of these.
 package connlimit
 
 import (
@@ -13,18 +14,20 @@ import (
 	"time"
 )
 
-// StrangerIdle is how long a connection on which no valid token was shown may wait for its next request.
+// StrangerIdle is how long a connection without a valid token may wait for its next request.
 const StrangerIdle = 10 * time.Second
 
-// Counts are how many connections there are with a valid token and without, and how many were closed to make room.
+// Counts are the numbers of connections with a valid token and without, and of those closed to make
+// room.
 type Counts struct{ Known, Strangers, Closed int }
 
-// Listener hands out bounded connections. Make one with New. It is safe for concurrent use.
+// Listener bounds its connections. Make one with New. It is safe for concurrent use.
 type Listener struct {
 	net.Listener
 	bound int
 	now   func() time.Time
-	// full is called when the bound is reached, once until it is far away again.
+	// full is called when the bound is reached, and not again before the count has fallen well
+	// below it.
 	full func(address string)
 
 	mu        sync.Mutex
@@ -38,14 +41,14 @@ type Listener struct {
 	strangers map[string][]*Conn // by network, the oldest first
 }
 
-// New makes a Listener over inner for at most bound connections, 0 for no bound. Now tells the time. Full is told the network that has most connections
-// without a token.
+// New makes a Listener over inner for at most bound connections, 0 for no bound. Now is the clock.
+// Full is called with the network that has most connections without a token.
 func New(inner net.Listener, bound int, now func() time.Time, full func(address string)) *Listener {
 	return &Listener{Listener: inner, bound: bound, now: now, full: full, left: make(chan struct{}), ended: make(chan struct{}),
 		strangers: map[string][]*Conn{}}
 }
 
-// Counts are those of this moment.
+// Counts returns the present numbers.
 func (l *Listener) Counts() Counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,7 +59,8 @@ func (l *Listener) Counts() Counts {
 	return Counts{Known: l.count - strangers, Strangers: strangers, Closed: l.closed}
 }
 
-// Accept implements net.Listener. While all connections have shown a token it waits for one of them to end.
+// Accept implements net.Listener. If all connections have shown a token, it waits for one of them
+// to end.
 func (l *Listener) Accept() (net.Conn, error) {
 	inner, err := l.Listener.Accept()
 	if err != nil {
@@ -79,7 +83,8 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// room finds who has to leave for another connection, and reports whether it has to wait if there is nobody.
+// room finds the connection to close for a new one, and reports whether the new one must wait
+// because there is none.
 func (l *Listener) room() (victim *Conn, full bool, left <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,7 +126,7 @@ func (l *Listener) Close() error {
 	return l.Listener.Close()
 }
 
-// forget takes a connection off the list of those without a token. The lock is held.
+// forget removes a connection from the list of those without a token. The lock is held.
 func (l *Listener) forget(c *Conn) {
 	of := l.strangers[c.network]
 	for i, one := range of {
@@ -156,7 +161,7 @@ func (c *Conn) Close() error {
 		defer l.mu.Unlock()
 		l.forget(c)
 		l.count--
-		if l.count < l.bound-max(l.bound/4, 1) { // A little less is what making room leaves.
+		if l.count < l.bound-max(l.bound/4, 1) { // Making room leaves a little less than the bound.
 			l.atBound = false
 		}
 		close(l.left)
@@ -165,7 +170,8 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// SetReadDeadline implements net.Conn. The server sets how long an idle connection may wait; a stranger's may for less.
+// SetReadDeadline implements net.Conn. The server sets how long an idle connection may wait;
+// without a valid token it is less.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	if c.idle.Load() && !c.known.Load() {
 		if soon := c.listener.now().Add(StrangerIdle); t.IsZero() || t.After(soon) {
@@ -192,7 +198,8 @@ func State(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// Known notes that a request came with a valid token, whose context it is: its connection is nobody's to close.
+// Known notes that the request of this context came with a valid token, so its connection must not
+// be closed.
 func Known(ctx context.Context) {
 	c, ok := ctx.Value(contextKey{}).(*Conn)
 	if !ok || c.known.Swap(true) {
@@ -203,7 +210,7 @@ func Known(ctx context.Context) {
 	c.listener.forget(c)
 }
 
-// of is the connection under TLS, if there is that; nil for one of another listener.
+// of is the connection below TLS, if there is TLS; nil for a connection of another listener.
 func of(conn net.Conn) *Conn {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
@@ -212,7 +219,8 @@ func of(conn net.Conn) *Conn {
 	return c
 }
 
-// Network is the address of a connection's other end, in IPv6 the /64 that one client has for itself.
+// Network is the address of a connection's other end; for IPv6 the /64, which one client has for
+// itself.
 func Network(remote string) string {
 	peer, err := netip.ParseAddrPort(remote)
 	if err != nil {

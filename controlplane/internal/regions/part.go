@@ -14,8 +14,8 @@ type Part struct {
 	Epoch uint64
 }
 
-// Of is the part of a limit: of a token bucket or a queue its rate and burst, of a window algorithm its quota. Less than one token
-// counts as one.
+// Of is the part of a limit: rate and burst for a token bucket or a queue, the quota for a window
+// algorithm. Less than one token counts as one.
 func (p Part) Of(l policy.Limit) policy.Limit {
 	if p.Rate == Whole && p.Burst == Whole {
 		return l
@@ -33,8 +33,8 @@ func (p Part) Of(l policy.Limit) policy.Limit {
 // share is n·part/Whole rounded down.
 func share(n, part int64) int64 { return n/Whole*part + n%Whole*part/Whole }
 
-// Lasting is how long what a part of a policy has admitted, or leased, or lets a store forget, can still matter after the part is
-// not used any more: the longest of its limits.
+// Lasting is how long a part of a policy can still matter after it is not used any more, by what it
+// admitted, leased, or let a store forget: the longest time of its limits.
 func (p Part) Lasting(of *policy.Policy) quota.Span {
 	longest := quota.Span(0)
 	for _, limits := range [...][]policy.Limit{of.Limits, of.Candidate} {

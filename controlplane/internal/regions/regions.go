@@ -16,12 +16,15 @@ import (
 const (
 	// roundEvery is how often a region looks at the document and moves shares.
 	roundEvery = 10 * quota.Second
-	// readEvery is how often a replica reads what its region uses, foldEvery how often it adds what it was asked for.
+	// readEvery is how often a replica reads what its region uses, foldEvery how often it adds what
+	// it was asked for.
 	readEvery = time.Second
 	foldEvery = 2 * time.Second
-	// forgetAfter is how long a replica goes by what it read last: a share that was lowered is used nowhere any more after it.
+	// forgetAfter is how long a replica uses what it read last. After it no replica uses a share
+	// that was lowered.
 	forgetAfter = 3 * time.Second
-	// lag is by how much a replica may be behind with a lowered share: forgetAfter, and as much for a grant under way.
+	// lag is how far a replica may be behind with a lowered share: forgetAfter, and as much again
+	// for a grant under way.
 	lag      = 2 * quota.Span(forgetAfter/time.Microsecond)
 	patience = 2 * time.Second
 )
@@ -34,14 +37,15 @@ type Cell interface {
 	Swap(ctx context.Context, revision uint64, value []byte) (bool, error)
 }
 
-// Config says which region this is and how the regions split what nobody has moved.
+// Config says which region this is, and how the regions split a quota that has not moved.
 type Config struct {
 	Region string
-	// Weights are by region, Region's own among them; see Normalise.
+	// Weights are by region, including Region's own; see Normalise.
 	Weights map[string]int64
 }
 
-// Normalise scales weights to shares of Whole. The error names the region whose share would be too small.
+// Normalise scales weights to shares of Whole. The error names the region whose share would be too
+// small.
 func Normalise(weights map[string]int64) (map[string]int64, error) {
 	var sum int64
 	for _, w := range weights {
@@ -56,7 +60,7 @@ func Normalise(weights map[string]int64) (map[string]int64, error) {
 	return shares, nil
 }
 
-// Service is one replica's part in it. Make one with New; Run it. It is safe for concurrent use.
+// Service is the part of one replica. Make one with New, and Run it. It is safe for concurrent use.
 type Service struct {
 	config      Config
 	own, shared Cell
@@ -67,14 +71,15 @@ type Service struct {
 	mu       sync.Mutex
 	record   Record
 	document Document
-	read     time.Time // when record was read last
-	reached  time.Time // when the document was reached last
+	read     time.Time // when record was last read
+	reached  time.Time // when the document was last reached
 	folded   time.Time
 	demand   map[string]int64
 	trouble  string
 }
 
-// New makes a Service. Own is the region's cell, shared the one of all regions; now is a monotonic clock.
+// New makes a Service. Own is the region's cell, shared the one of all regions; now is a monotonic
+// clock.
 func New(config Config, own, shared Cell, grace Grace, log *slog.Logger, now func() time.Time) *Service {
 	return &Service{
 		config: config, own: own, shared: shared, grace: func(name string, part Part) quota.Span { return grace(name, part) + lag }, log: log, now: now,
@@ -82,7 +87,8 @@ func New(config Config, own, shared Cell, grace Grace, log *slog.Logger, now fun
 	}
 }
 
-// Part is this region's part of a policy. It reports false if that has not been known for a while: nothing may be granted then.
+// Part is this region's part of a policy. It reports false if the part has been unknown for too
+// long; then the region must not grant.
 func (s *Service) Part(name string) (Part, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +97,7 @@ func (s *Service) Part(name string) (Part, bool) {
 	return part, s.record.Round != 0 && s.now().Sub(s.read) < forgetAfter
 }
 
-// Want notes tokens that the region was asked for.
+// Want notes tokens that Envoys asked the region for.
 func (s *Service) Want(name string, tokens int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,13 +106,15 @@ func (s *Service) Want(name string, tokens int64) {
 	}
 }
 
-// Refresh reads what the region uses now: another replica has granted under a newer epoch.
+// Refresh reads what the region uses now. It is for the case that another replica granted under a
+// newer epoch.
 func (s *Service) Refresh(ctx context.Context) error {
 	_, _, _, err := s.load(ctx)
 	return err
 }
 
-// Nodes is how many nodes would share the whole limits if all regions had as many as their weights say.
+// Nodes is how many nodes would share the whole limits if all regions had as many as their weights
+// say.
 func (s *Service) Nodes(own int64) int64 {
 	weight := s.config.Weights[s.config.Region]
 	return (own*Whole + weight - 1) / weight
@@ -124,8 +132,8 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// pass is one pass of Run. What was wrong is over only once the document of all regions can be read and written again: between two
-// rounds nothing is asked of it.
+// pass is one pass of Run. Trouble is over only once the document of all regions can be read and
+// written again; between two rounds it is not used.
 func (s *Service) pass(ctx context.Context) {
 	timed, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -153,7 +161,7 @@ func (s *Service) probe(ctx context.Context) error {
 	return err
 }
 
-// note logs what is wrong once, and when it is over.
+// note logs a trouble once, and once when it is over.
 func (s *Service) note(ctx context.Context, err error) {
 	trouble := ""
 	if err != nil && ctx.Err() == nil {
@@ -207,8 +215,8 @@ func (s *Service) takeDemand() map[string]int64 {
 	return wanted
 }
 
-// round moves shares. Whoever stores the record first does it for its region; who comes too late has lost nothing but what it
-// was asked for in a few seconds.
+// round moves shares. The replica that stores the record first does it for its region; a later one
+// only loses the demand of a few seconds.
 func (s *Service) round(ctx context.Context, record Record, revision uint64, now int64) error {
 	document, at, err := s.fetch(ctx)
 	first := record.Round == 0
@@ -216,7 +224,7 @@ func (s *Service) round(ctx context.Context, record Record, revision uint64, now
 	region := s.config.Region
 	switch {
 	case err != nil && first:
-		return err // What others hold by now is not known: a store that has lost its record grants nothing until it is.
+		return err // What others hold is not known yet, so a region that has lost its record grants nothing until it is.
 	case err != nil:
 		_, storeErr := s.store(ctx, record, revision)
 		return errors.Join(storeErr, err)
@@ -231,7 +239,7 @@ func (s *Service) round(ctx context.Context, record Record, revision uint64, now
 	}
 	settle(&record, &document, region, now, s.grace)
 	s.mu.Lock()
-	s.document, s.reached = document, s.now() // Nothing changes it from here on.
+	s.document, s.reached = document, s.now() // It does not change any more.
 	s.mu.Unlock()
 	text, err := json.Marshal(document)
 	if err != nil {
@@ -252,7 +260,7 @@ func (s *Service) round(ctx context.Context, record Record, revision uint64, now
 	return err
 }
 
-// load reads the region's record and goes by it from now on.
+// load reads the region's record and uses it from now on.
 func (s *Service) load(ctx context.Context) (Record, uint64, quota.Instant, error) {
 	asked := s.now()
 	text, revision, now, err := s.own.Load(ctx)
@@ -271,7 +279,7 @@ func (s *Service) load(ctx context.Context) (Record, uint64, quota.Instant, erro
 	return record, revision, now, nil
 }
 
-// store stores the region's record and goes by it, if nobody else was faster.
+// store stores the region's record and uses it, if no other replica was faster.
 func (s *Service) store(ctx context.Context, record Record, revision uint64) (bool, error) {
 	text, err := json.Marshal(record)
 	if err != nil {
@@ -313,17 +321,18 @@ func (r Record) clone() Record {
 	return r
 }
 
-// View is what an operator wants to see of the regions.
+// View is the state of the regions for operators.
 type View struct {
 	Region  string           `json:"region"`
 	Weights map[string]int64 `json:"weights"`
-	// Moved are the policies of which this region uses another share than its weight, or gives one away.
+	// Moved are the policies for which this region's share differs from its weight, or is being
+	// given away.
 	Moved map[string]Share `json:"moved"`
-	// Held are the shares of all regions, by policy, that are not as the weights say.
+	// Held are the shares of all regions, by policy, that differ from the weights.
 	Held map[string]map[string]int64 `json:"held"`
 	// Age is how long ago the document was reached, in seconds; negative if never.
 	Age float64 `json:"document_age_seconds"`
-	// Trouble is why shares are not moved, empty if they are.
+	// Trouble is why shares do not move, empty if they do.
 	Trouble string `json:"trouble,omitempty"`
 }
 

@@ -7,17 +7,18 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Grace is how long after a part of a policy was lowered something can still be used of what it admitted.
+// Grace is how long after a part of a policy was lowered the admissions of the larger part can
+// still matter.
 type Grace func(policy string, part Part) quota.Span
 
-// give is the first half of a round, which changes the region's own record alone: shares above their target are lowered. What is
-// lowered counts in the document until settle.
+// give is the first half of a round and changes only the region's own record: it lowers shares
+// above their target. In the document they stay as they are until settle.
 func give(r *Record, d *Document, region string, now int64) {
 	weight := d.Weights[region]
 	for _, policy := range policiesOf(r, d) {
 		share, held, target := r.using(policy, weight), d.held(policy, region), d.target(policy, region)
 		switch {
-		case share.Using > held: // The document was lost, and began again with the weights.
+		case share.Using > held: // The document was lost and began anew with the weights.
 			r.use(policy, Share{Using: held}, weight)
 		case share.Given == 0 && share.Using == held && held-target >= stepLeast:
 			r.use(policy, Share{Using: max(target, held-stepMost), Given: now}, weight)
@@ -25,8 +26,9 @@ func give(r *Record, d *Document, region string, now int64) {
 	}
 }
 
-// settle is the second half, which changes the document alone: it gives up what was lowered long enough ago, and takes what the
-// region wants of what nobody holds. What is taken may be used once the document is stored; see take.
+// settle is the second half and changes only the document: it gives up what was lowered long enough
+// ago, and takes what the region wants of the part that no region holds. The region may use it once
+// the document is stored; see take.
 func settle(r *Record, d *Document, region string, now int64, grace Grace) {
 	weight := d.Weights[region]
 	for _, policy := range policiesOf(r, d) {
@@ -42,7 +44,8 @@ func settle(r *Record, d *Document, region string, now int64, grace Grace) {
 	}
 }
 
-// take brings the record up to the stored document: the region uses what it holds, unless it is about to give some away.
+// take updates the record from the stored document: the region uses what it holds, unless it is
+// about to give some away.
 func take(r *Record, d *Document, region string) {
 	weight := d.Weights[region]
 	for _, policy := range policiesOf(r, d) {
@@ -53,14 +56,14 @@ func take(r *Record, d *Document, region string) {
 	}
 }
 
-// adopt makes a new record use what the document says that its region holds.
+// adopt makes a new record use what its region holds by the document.
 func adopt(r *Record, d *Document, region string) {
 	for policy := range d.Held {
 		r.use(policy, Share{Using: d.held(policy, region)}, d.Weights[region])
 	}
 }
 
-// policiesOf are the policies that anything is to be decided about, in order.
+// policiesOf are the policies that a round decides about, in order.
 func policiesOf(r *Record, d *Document) []string {
 	names := map[string]bool{}
 	for policy := range r.Shares {

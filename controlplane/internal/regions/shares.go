@@ -1,14 +1,17 @@
-// Package regions splits each policy's quota between several groups of control planes, each with a store of its own, and moves it
-// towards demand through one small document that all regions can reach.
+// Package regions splits each policy's quota between several groups of control planes, each with a
+// store of its own, and moves it towards demand through one small document that all regions can
+// reach.
 //
-// The rule that keeps the sum at the quota at every moment: what a region may use is in the document (held), and a region takes
-// more only out of what nobody holds. A region that gives something away first stops using it in its own store, waits until
-// nothing can be used any more that was admitted by the larger share, and only then writes the smaller number into the document.
-// A region that cannot reach the document keeps what it holds.
+// One rule keeps the sum at the quota at every moment: what a region may use is in the document
+// (held), and a region takes more only from the part that no region holds. A region that gives a
+// part away first stops using it in its own store, waits until nothing counts any more that the
+// larger share admitted, and only then writes the smaller number into the document. A region that
+// cannot reach the document keeps what it holds.
 //
-// Of a token bucket the burst is split by the weights and stays; the rate moves. So no move mints a token: over all regions at
-// most burst + rate·t passes in any interval t, as with one region (bursts of less than one token a region count as one). Of a
-// window algorithm the quota of the window moves.
+// The burst of a token bucket is split by the weights and stays; the rate moves. So no move creates
+// a token: over all regions at most burst + rate·t passes in any interval t, as with one region
+// (bursts of less than one token a region count as one). For a window algorithm the quota of the
+// window moves.
 package regions
 
 import "maps"
@@ -19,12 +22,14 @@ const Whole = 1000
 const (
 	// stepMost is how much of the whole a region gives away or takes in one round.
 	stepMost = 100
-	// stepLeast is the least that is worth giving away: demand as it is measured is never still.
+	// stepLeast is the least that a region gives away, because measured demand always moves a
+	// little.
 	stepLeast = 25
-	// leastShare is what a region has at least.
+	// leastShare is the smallest share of a region.
 	leastShare = 10
-	// weightPercent is the part of the target that the weights decide; demand decides the rest. So each region always has
-	// something when its clients come back, and regions that all want more than there is end at their weights.
+	// weightPercent is the part of the target that the weights decide; demand decides the rest. So
+	// each region always has a part when its clients come back, and if all regions want more than
+	// there is, they end at their weights.
 	weightPercent = 25
 	// maxMoved bounds the policies whose shares are not the weights.
 	maxMoved = 1000
@@ -32,12 +37,12 @@ const (
 
 // Document is what the regions share.
 type Document struct {
-	// Weights by region, which sum up to Whole at most. A region that was told others does not move anything.
+	// Weights are by region; their sum is at most Whole. A region with other weights moves nothing.
 	Weights map[string]int64 `json:"weights"`
-	// Held are the shares by policy and region that are not as the weights say.
+	// Held are the shares, by policy and region, that differ from the weights.
 	Held map[string]map[string]int64 `json:"held,omitempty"`
-	// Demand are the tokens that each region was asked for in a round, by policy: a moving average, to which a round adds a
-	// fourth.
+	// Demand is the tokens that each region was asked for in a round, by policy: a moving average,
+	// in which the last round counts a quarter.
 	Demand map[string]map[string]int64 `json:"demand,omitempty"`
 }
 
@@ -47,7 +52,8 @@ type Record struct {
 	Epoch uint64 `json:"epoch"`
 	// Round is when the last round was, in microseconds of the region's store.
 	Round int64 `json:"round"`
-	// Shares are the policies whose share in use is not as the weights say, or is about to be given away.
+	// Shares are the policies whose share in use differs from the weights, or is about to be given
+	// away.
 	Shares map[string]Share `json:"shares,omitempty"`
 	// Demand are the tokens asked for since the last round, by policy.
 	Demand map[string]int64 `json:"demand,omitempty"`
@@ -56,7 +62,8 @@ type Record struct {
 // Share is a policy's share in use in one region.
 type Share struct {
 	Using int64 `json:"using"`
-	// Given is since when Using has been less than what is held, in microseconds of the region's store; 0 if it is not.
+	// Given is since when Using has been less than what is held, in microseconds of the region's
+	// store; 0 if it is not.
 	Given int64 `json:"given,omitempty"`
 }
 
@@ -68,7 +75,7 @@ func (d *Document) held(policy, region string) int64 {
 	return d.Weights[region]
 }
 
-// free is what nobody holds.
+// free is the part that no region holds.
 func (d *Document) free(policy string) int64 {
 	left := int64(Whole)
 	for region := range d.Weights {
@@ -77,7 +84,8 @@ func (d *Document) free(policy string) int64 {
 	return left
 }
 
-// hold notes what a region may use. It reports false, and changes nothing, if as many policies have moved as may.
+// hold notes what a region may use. It reports false and changes nothing if the bound on moved
+// policies is reached.
 func (d *Document) hold(policy, region string, share int64) bool {
 	if d.Held[policy] == nil {
 		if len(d.Held) >= maxMoved {
@@ -114,7 +122,7 @@ func (d *Document) wanted(region string, round map[string]int64) {
 	d.Demand[region] = demand
 }
 
-// target is the share that a region should have of a policy, by what every region was asked for.
+// target is the share of a policy that a region should have, by the demand of all regions.
 func (d *Document) target(policy, region string) int64 {
 	weight, all := d.Weights[region], int64(0)
 	for name := range d.Weights {
@@ -123,7 +131,7 @@ func (d *Document) target(policy, region string) int64 {
 	if all == 0 {
 		return weight
 	}
-	// Demands are bounded by count, so the product fits.
+	// count bounds demands, so the product fits.
 	byDemand := Whole * d.Demand[region][policy] / all
 	return max(leastShare, (weight*weightPercent+byDemand*(100-weightPercent))/100)
 }
@@ -147,7 +155,7 @@ func (r *Record) use(policy string, share Share, weight int64) {
 	r.Epoch++
 }
 
-// maxDemand bounds a demand so that Whole times the sum of 1000 regions' fits 63 bits.
+// maxDemand bounds a demand so that Whole times the sum over 1000 regions fits in 63 bits.
 const maxDemand = 1 << 40
 
 // count adds tokens to a demand.
