@@ -19,6 +19,7 @@ func TestChaosTheClockOfRedisJumps(t *testing.T) {
 	denies := w.crowd("/denies", 100)
 	time.Sleep(2 * time.Second) // Until nothing is left of the burst.
 	denies.end().mustBe(t, 200, 429)
+	callers := w.withinLimits(w.envoys...)
 	during := either(1500*time.Millisecond, 5*time.Second)
 	for range either(1, 5) {
 		for _, step := range []struct {
@@ -44,4 +45,5 @@ func TestChaosTheClockOfRedisJumps(t *testing.T) {
 			}
 		}
 	}
+	noneRefused(t, "steps of the clock", callers)
 }

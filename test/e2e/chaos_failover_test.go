@@ -22,7 +22,7 @@ func TestChaosALateReplicaTakesOver(t *testing.T) {
 	w.awaitApplied(w.apply(chaotic))
 	const told = "another Redis process keeps the state of buckets"
 	rounds := either(2, 20)
-	denies := w.crowd("/denies", 100)
+	denies, callers := w.crowd("/denies", 100), w.withinLimits(w.envoys...)
 	time.Sleep(2 * time.Second) // Until nothing is left of the burst: a drained bucket gets no burst anew.
 	missed := 0
 	for round := range rounds {
@@ -54,6 +54,7 @@ func TestChaosALateReplicaTakesOver(t *testing.T) {
 		primary = replica
 		time.Sleep(either(500*time.Millisecond, 2*time.Second))
 	}
+	noneRefused(t, "takeovers", callers)
 	// The lag of the link, and what replica and test may take beside it.
 	extra := float64(rounds) * chaoticRate * (lag + 200*time.Millisecond).Seconds()
 	mustHold(t, "takeovers", denies.end(), chaoticBurst, chaoticRate, extra, 0.3)

@@ -25,7 +25,7 @@ policies:
     limit: {quota: 100000, window: 1s}
     mode: strict
     on_failure: {then: deny}
-`
+` + within
 
 // trouble is something between an Envoy and the centre.
 type trouble struct {
@@ -66,8 +66,10 @@ func (l latencies) String() string {
 // and does not wait; of the others each waits until its deadline at most, and goes by its policy's failure ladder then.
 func TestChaosNobodyWaitsWithALeaseInHand(t *testing.T) {
 	var toPlane *proxy
-	w := start(t, setup{alone: true, ways: func(_ string, port int) []int {
-		toPlane = startProxy(t, fmt.Sprintf("127.0.0.1:%d", port))
+	w := start(t, setup{envoys: 2, alone: true, ways: func(_ string, port int) []int {
+		if toPlane == nil {
+			toPlane = startProxy(t, fmt.Sprintf("127.0.0.1:%d", port))
+		}
 		return []int{toPlane.port}
 	}})
 	w.redis = redistest.Start(t, "--appendonly", "yes")
@@ -80,6 +82,7 @@ func TestChaosNobodyWaitsWithALeaseInHand(t *testing.T) {
 		trouble{"Redis killed", w.redis.Kill, w.redis.Restart, time.Hour},
 		trouble{"control plane killed", w.controlPlane.Kill, w.startControlPlane, time.Hour})
 	var hot, miss latencies
+	callers := w.withinLimits(w.envoys[1]) // The first one's requests are counted.
 	for range either(1, 10) {
 		for i, x := range all {
 			if i%2 == 0 {
@@ -88,6 +91,7 @@ func TestChaosNobodyWaitsWithALeaseInHand(t *testing.T) {
 			w.disturb(x, &hot, &miss)
 		}
 	}
+	noneRefused(t, "between Envoy and the control plane", callers)
 	t.Logf("with a lease in hand: %v", hot)
 	t.Logf("without: %v", miss)
 }

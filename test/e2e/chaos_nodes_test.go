@@ -28,7 +28,7 @@ func TestChaosHalfOfTheNodesAreCutOff(t *testing.T) {
 func (w *world) cutOff(way *proxy) {
 	w.t.Helper()
 	before := w.measured(w.envoys[0])
-	shares := w.crowd("/shares", 100)
+	shares, callers := w.crowd("/shares", 100), w.withinLimits(w.envoys...)
 	time.Sleep(2 * time.Second) // Until nothing is left of the burst.
 	span := either(4*time.Second, 20*time.Second)
 	calls := func() float64 {
@@ -52,6 +52,7 @@ func (w *world) cutOff(way *proxy) {
 	if spike := 1.2*steady + 3*math.Sqrt(steady/span.Seconds()); after > spike {
 		w.t.Errorf("after the way was back there were %.1f calls/s; before, %.1f", after, steady)
 	}
+	noneRefused(w.t, "one of two cut off", callers)
 	// A share starts at what the Envoy knows of the bucket, at most with all of the share.
 	extra := chaoticRate/2*away.Seconds() + chaoticBurst/2
 	mustHold(w.t, "one of two cut off", shares.end(), chaoticBurst, chaoticRate, extra, 0.8)
@@ -70,7 +71,7 @@ policies:
     limit: {quota: 1000, window: 20s}
     mode: leased
     on_failure: {then: deny}
-`
+` + within
 
 // An Envoy that stood still for longer than its leases last uses none of them when it goes on. Were it otherwise, they would come
 // on top of a whole burst, which the bucket has again by then.
@@ -88,6 +89,7 @@ func TestChaosAnEnvoyStandsStill(t *testing.T) {
 func (w *world) stand(burst, rate float64) {
 	w.t.Helper()
 	still, other := w.envoys[0], w.envoys[1]
+	callers := w.withinLimits(other) // The other answers none meanwhile.
 	urls := []string{still.URL() + "/stopped", other.URL() + "/stopped"}
 	// It has tokens in hand, and clients that wait for an answer when it goes on.
 	busy := load{url: urls[0], clients: 16, rate: 300, keep: true}.background(w.ctx)
@@ -121,6 +123,7 @@ func (w *world) stand(burst, rate float64) {
 	if held < 10 {
 		w.t.Errorf("it had %.0f tokens in hand when it was stopped, so there was nothing to use too late", held)
 	}
+	noneRefused(w.t, "beside one that stands still", callers)
 	mustHold(w.t, "after standing still", got, burst, rate, 0, 1)
 }
 

@@ -28,7 +28,7 @@ policies:
     limit: {quota: 300, window: 10s}
     mode: leased
     on_failure: {then: deny}
-`
+` + within
 	// lostFill is the part of its burst with which a bucket starts whose state Redis has lost.
 	lostFill = 0.5
 )
@@ -50,7 +50,7 @@ type fault struct {
 // which is a bucket of its own.
 func (w *world) endure(f fault, rounds int) {
 	w.t.Helper()
-	shares, denies := w.crowd("/shares", 100), w.crowd("/denies", 100)
+	shares, denies, callers := w.crowd("/shares", 100), w.crowd("/denies", 100), w.withinLimits(w.envoys...)
 	time.Sleep(time.Second)
 	before := w.measured(w.envoys[0])
 	var away time.Duration
@@ -74,6 +74,7 @@ func (w *world) endure(f fault, rounds int) {
 		away += time.Since(begin)
 		time.Sleep(either(500*time.Millisecond, 3*time.Second))
 	}
+	noneRefused(w.t, f.name, callers)
 	n := float64(rounds)
 	extra := 0.0
 	if f.loses {

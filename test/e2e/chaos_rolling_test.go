@@ -31,7 +31,7 @@ policies:
     limit: {quota: %d, window: 60s}
     mode: leased
     on_failure: {then: allow}
-`, 60000+n, 600+n)
+`, 60000+n, 600+n) + within
 }
 
 // awaitReplicas waits until the health checks of every Envoy have found so many replicas.
@@ -99,6 +99,7 @@ func TestChaosAControlPlaneIsRolled(t *testing.T) {
 	seldom := load{clients: 16, rate: 100, request: func(i int) *http.Request {
 		return request(http.MethodPost, w.envoys[i%2].URL()+"/seldom", "x-api-key", fmt.Sprint("consumer-", i/2%40))
 	}}.background(w.ctx)
+	callers := w.withinLimits(w.envoys...)
 	before := w.measured(w.envoys[0])
 	version, worst := 0, time.Duration(0)
 	push := func() {
@@ -122,6 +123,7 @@ func TestChaosAControlPlaneIsRolled(t *testing.T) {
 			time.Sleep(pause)
 		}
 	}
+	noneRefused(t, "a roll-out", callers)
 	a, b := often.end(), seldom.end()
 	t.Logf("%d pushes, each on both Envoys after %v at most; often: %v; seldom: %v", version, worst.Round(time.Millisecond), a, b)
 	t.Logf("of the first Envoy: %v", difference(w.measured(w.envoys[0]), before))
