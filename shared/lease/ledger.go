@@ -67,6 +67,9 @@ type Ask struct {
 	Nodes int64
 	// Used are the tokens that a node reports to have used of an optimistic bucket; it asks for nothing then.
 	Used int64
+	// Optimistic: the bucket is one that nodes report on. More than it holds may have been used of
+	// it, and a grant has its debt.
+	Optimistic bool
 	// Windows are the figures of a window algorithm, at the bucket's own offset; the zero value is a bucket of tokens.
 	Windows quota.Windows
 	// Hold is how long nodes hold tokens, if longer than TTL(Params): nodes reckon with the whole limit where Params are a part.
@@ -95,7 +98,8 @@ type Grant struct {
 	// FullAfter is how long a bucket of a window algorithm takes until it is full if nobody uses it: 0 of a bucket of tokens,
 	// whose level tells it.
 	FullAfter quota.Span
-	// Debt are the units missing from a full bucket after a report.
+	// Debt are the units missing from a full bucket, of an optimistic one, after what was asked for
+	// or reported.
 	Debt int64
 	// Delay is how long the debt that the waiting requests found takes to drain: of a leaky bucket, how long the first of them is
 	// to be held back.
@@ -144,6 +148,9 @@ func (l Ledger) Grant(now quota.Instant, ask Ask) (Ledger, Grant) {
 		l.lend(g.Keep, ttl, pieces)
 	}
 	g.Level = available - g.Keep
+	if ask.Optimistic {
+		g.Debt, g.Delay = l.Debt, 0
+	}
 	g.Changed = g.Waiting > 0 || g.Keep > 0 || before.Den != 0 && before != p
 	if g.Waiting < ask.Waiting {
 		g.NotBefore = l.wait(now, cost)
@@ -163,6 +170,9 @@ func (l Ledger) Look(now quota.Instant, ask Ask) (Ledger, Grant) {
 	g := Grant{Level: max(0, (p.Burst*p.Den-l.Debt)/p.Den), Changed: before.Den != 0 && before != p}
 	if g.Level/cost < ask.Waiting {
 		g.NotBefore = l.wait(now, cost)
+	}
+	if ask.Optimistic {
+		g.Debt = l.Debt
 	}
 	return l, g
 }
@@ -186,7 +196,10 @@ func keepShare(ask Ask, available int64) int64 {
 func (l Ledger) At(now quota.Instant, ask Ask) Ledger {
 	l = l.bring(now, ask)
 	p := l.Params
-	l.Debt = max(units(l.out(), p.Den), min(l.Debt, p.Burst*p.Den))
+	if !ask.Optimistic {
+		l.Debt = min(l.Debt, p.Burst*p.Den)
+	}
+	l.Debt = max(units(l.out(), p.Den), l.Debt)
 	return l
 }
 

@@ -27,6 +27,17 @@ func Slack(p quota.Params, nodes int64) int64 {
 	return max(1, slack/(nodes-1))
 }
 
+// DecidesAlone is what a request may cost so that no node ever asks the control plane about it.
+func DecidesAlone(p quota.Params, nodes int64) int64 {
+	if nodes <= 1 {
+		return p.Burst // A node alone knows all that was used.
+	}
+	return decides(Slack(p, nodes))
+}
+
+// decides is the cost that fits into a slack soon: a node reports when half of it is used.
+func decides(slack int64) int64 { return max(slack/2, 1) }
+
 // Overshoot is what nodes can use beyond burst + rate·t at most.
 func Overshoot(p quota.Params, nodes int64) int64 { return (max(nodes, 1) - 1) * Slack(p, nodes) }
 
@@ -53,11 +64,10 @@ func (t Tab) Use(now quota.Instant, p quota.Params, slack, n int64) (Tab, quota.
 	case n > p.Burst:
 		return t, quota.Result{RetryAfter: quota.Never}
 	}
-	debt := earned(t.Debt, now-t.Heard, p.Num)
-	// Both in units: what is used beyond the answer must fit into the slack, and into what the answer left with the earnings since.
-	if t.Unknown+n > min(slack, p.Burst) || units(t.Unknown+n, p.Den) > p.Burst*p.Den-debt {
-		owed := debt + units(t.Unknown+n, p.Den) - p.Burst*p.Den
-		return t, quota.Result{RetryAfter: quota.Span(max(ceilDiv(max(owed, 0), p.Num), int64(quota.Millisecond)))}
+	// What is used beyond the answer must fit into the slack, and into what the answer left with
+	// the earnings since.
+	if t.Unknown+n > min(slack, p.Burst) || t.wait(now, p, n) > 0 {
+		return t, quota.Result{RetryAfter: t.Wait(now, p, n)}
 	}
 	if t.Unknown == 0 {
 		t.Since = now
@@ -65,6 +75,55 @@ func (t Tab) Use(now quota.Instant, p quota.Params, slack, n int64) (Tab, quota.
 	t.Unknown += n
 	t.Last = max(t.Last, now)
 	return t, quota.Result{Allowed: true}
+}
+
+// Asks reports whether the control plane is to decide on n tokens that Use has refused: the bucket
+// holds them, as far as the node knows, and they are too many to be sure of a place in the slack
+// later.
+func (t Tab) Asks(now quota.Instant, p quota.Params, slack, n int64) bool {
+	return n > decides(slack) && n <= p.Burst && t.wait(now, p, n) == 0
+}
+
+// Decided takes in the control plane's answer to a question: the debt that the bucket had then,
+// with granted tokens in it, of which requests that still wait want some. It returns how many these
+// may use: all or none. The node went on deciding alone while it waited. So they are used only if
+// the bucket holds them beside all that the node has not reported; else they stand for so much of
+// that.
+func (t Tab) Decided(now quota.Instant, p quota.Params, debt, granted, wanted int64) (Tab, int64) {
+	t = t.hear(now, p, debt)
+	if t.wait(now, p, 0) > 0 {
+		wanted = 0
+	}
+	return t.GiveBack(granted - wanted), wanted
+}
+
+// GiveBack takes n granted tokens that no request has used for n that the node would report. Those
+// may be in the report under way: its answer must not make up for tokens that are used later.
+func (t Tab) GiveBack(n int64) Tab {
+	t.Unknown -= min(n, t.Unknown)
+	t.Reported = min(t.Reported, t.Unknown)
+	return t
+}
+
+// hear takes in a debt that the control plane had. Answers to two calls may change places on their
+// way, so the larger debt counts. Heard is never before the name of a report under way, which may
+// be ahead of the clock: its answer can be older than this one.
+func (t Tab) hear(now quota.Instant, p quota.Params, debt int64) Tab {
+	heard := max(t.Heard, now, t.Sent)
+	t.Debt = max(earned(t.Debt, heard-t.Heard, p.Num), debt)
+	t.Heard = heard
+	return t
+}
+
+// Wait is how long n tokens take to come, as far as the node knows; at least a millisecond.
+func (t Tab) Wait(now quota.Instant, p quota.Params, n int64) quota.Span {
+	return max(t.wait(now, p, n), quota.Millisecond)
+}
+
+// wait is 0 if the bucket holds n tokens beside all that the node has not reported.
+func (t Tab) wait(now quota.Instant, p quota.Params, n int64) quota.Span {
+	owed := earned(t.Debt, now-t.Heard, p.Num) + units(t.Unknown+n, p.Den) - p.Burst*p.Den
+	return quota.Span(ceilDiv(max(owed, 0), p.Num))
 }
 
 // Remaining is the whole tokens that the node believes the bucket to hold at now: a hint.
@@ -103,13 +162,16 @@ func (t Tab) Report(now quota.Instant) Tab {
 
 // Answered takes in the centre's answer to the report of that Sent: the debt that it has of the bucket, the report included. The
 // answer to an earlier report than the one under way is no news.
-func (t Tab) Answered(now, sent quota.Instant, debt int64) Tab {
+func (t Tab) Answered(now, sent quota.Instant, p quota.Params, debt int64) Tab {
 	if sent == 0 || t.Sent != sent {
 		return t
 	}
+	if t.Heard < t.Sent {
+		t.Debt = 0 // No question was answered meanwhile, so this is the latest news.
+	}
+	t = t.hear(now, p, debt)
 	t.Unknown -= min(t.Reported, t.Unknown)
-	t.Debt, t.Heard, t.Reported, t.Sent = debt, max(now, t.Sent), 0, 0
-	t.Since = now
+	t.Reported, t.Sent, t.Since = 0, 0, now
 	return t
 }
 

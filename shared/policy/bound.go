@@ -67,8 +67,9 @@ func (p Policy) Notes(nodes int64) []string {
 		for _, l := range p.Limits {
 			notes = append(notes, "beyond "+l.bound()+": with "+count(nodes)+" Envoys up to "+count(lease.Overshoot(l.Params, nodes))+
 				" more, which are paid back")
-			if alone := lease.Slack(l.Params, nodes); max(p.Cost.Fixed, p.Cost.Max) > alone {
-				notes = append(notes, "with "+count(nodes)+" Envoys a request that costs more than "+count(alone)+" is refused")
+			if alone := lease.DecidesAlone(l.Params, nodes); max(p.Cost.Fixed, p.Cost.Max) > alone {
+				notes = append(notes, "with "+count(nodes)+" Envoys a request that costs more than "+
+					count(alone)+" may have to ask the control plane")
 			}
 		}
 	}

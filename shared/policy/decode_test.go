@@ -205,7 +205,7 @@ func TestOwnBodies(t *testing.T) {
 	}
 }
 
-// An optimistic limit says which requests it refuses whatever is left.
+// An optimistic limit says which requests an Envoy may not be able to decide on alone.
 func TestOptimisticSaysWhatIsTooDearForIt(t *testing.T) {
 	doc := `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":100,"window":"1m"},"mode":"optimistic","cost":%s}]}`
 	for _, c := range []struct {
@@ -213,8 +213,10 @@ func TestOptimisticSaysWhatIsTooDearForIt(t *testing.T) {
 		nodes int64
 		want  string
 	}{
-		{`{"header":"x-cost","max":26}`, 3, "with 3 Envoys a request that costs more than 25 is refused"},
-		{`{"header":"x-cost","max":25}`, 3, ""}, {"60", 2, "with 2 Envoys a request that costs more than 50 is refused"}, {"60", 1, ""}, {"1", 1000, ""},
+		{`{"header":"x-cost","max":13}`, 3, "with 3 Envoys a request that costs more than 12 may have to ask the control plane"},
+		{`{"header":"x-cost","max":12}`, 3, ""},
+		{"60", 2, "with 2 Envoys a request that costs more than 25 may have to ask the control plane"},
+		{"60", 1, ""}, {"1", 1000, ""},
 	} {
 		set, err := decode(t, fmt.Sprintf(doc, c.cost))
 		if err != nil {

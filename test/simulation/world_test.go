@@ -243,8 +243,11 @@ func (w *world) asked(bucket keyhash.Key, ask lease.Ask) {
 		}
 		return
 	}
-	if ask.Used > 0 {
-		return // Optimistic: the law is there since the first use.
+	if ask.Optimistic {
+		if w.laws[bucket] == nil {
+			w.laws[bucket], w.modes[bucket] = w.optimisticLaw(ask.Params), policy.ModeOptimistic
+		}
+		return
 	}
 	if l := w.laws[bucket]; l == nil {
 		w.laws[bucket] = &law{params: ask.Params, last: w.now}

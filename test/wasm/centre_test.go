@@ -191,6 +191,7 @@ func (c *centre) ask(version uint64, nodes int64, it wire.LeaseItem) (lease.Ask,
 	}
 	ask := lease.Ask{
 		Params: limit.Params, Version: c.version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: it.Keep, Nodes: nodes, Used: it.Used,
+		Optimistic: p.Mode == policy.ModeOptimistic,
 	}
 	if limit.Algorithm.Windowed() {
 		ask.Windows = limit.WindowsOf(it.Bucket)

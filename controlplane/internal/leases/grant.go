@@ -187,11 +187,14 @@ func (s *Service) requested(
 }
 
 // grantable reports whether an item may be asked of the store: the control plane grants limits of
-// every mode but local, and tokens that were used already are reported of optimistic limits alone,
-// one by one.
+// every mode but local. Of optimistic limits alone, tokens that were used already are reported, one
+// by one, and none are kept.
 func grantable(it *wire.LeaseItem, mode policy.Mode) bool {
-	if mode == policy.ModeLocal || it.Joined && it.Used > 0 {
+	switch {
+	case mode == policy.ModeLocal:
 		return false
+	case it.Used > 0:
+		return mode == policy.ModeOptimistic && !it.Joined
 	}
-	return (mode == policy.ModeOptimistic) == (it.Used > 0)
+	return mode != policy.ModeOptimistic || it.Waiting > 0
 }

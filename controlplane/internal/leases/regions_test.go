@@ -81,6 +81,36 @@ func TestNothingIsGrantedWhileThePartIsNotKnown(t *testing.T) {
 	}
 }
 
+// The control plane decides on requests of an optimistic bucket and tells nodes its debt. It leases no
+// tokens of it. Half of the limit is this region's.
+func TestAnOptimisticBucketIsAskedAbout(t *testing.T) {
+	w, h := newWorld(t), newHalf()
+	w.put(1, "name: optimistic, partition: [], limit: {quota: 100, window: 1m}, mode: optimistic")
+	w.current = 1
+	for i, c := range []struct {
+		item    wire.LeaseItem
+		state   wire.ItemState
+		granted int64
+	}{
+		{wire.LeaseItem{Waiting: 1, Cost: 40, Keep: 5}, wire.ItemGranted, 1},
+		{wire.LeaseItem{Waiting: 1, Cost: 40}, wire.ItemGranted, 0},
+		{wire.LeaseItem{Cost: 1}, wire.ItemUnknown, 0},
+	} {
+		c.item.Bucket = [16]byte{1}
+		reply, err := w.askIn(h, c.item)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := reply.Items[0]
+		if got.State != c.state || got.Waiting != c.granted || got.Keep != 0 {
+			t.Errorf("item %d: %+v, want %+v", i, got, c)
+		}
+		if known := got.State == wire.ItemGranted; known != (got.Debt > 0) {
+			t.Errorf("item %d: a debt of %d", i, got.Debt)
+		}
+	}
+}
+
 // The debt of an optimistic bucket is told as the nodes count it: they see the level that the part has.
 func TestTheDebtOfAPartIsToldInWholes(t *testing.T) {
 	w, h := newWorld(t), newHalf()

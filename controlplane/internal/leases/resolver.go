@@ -182,8 +182,13 @@ func (r *resolver) fullAsk(it *wire.LeaseItem, by effective) lease.Ask {
 	a.Deadline = lease.Deadline
 	a.Nodes = r.nodes
 	switch by.policy.Mode {
-	case policy.ModeOptimistic:
-		a.Waiting, a.Keep, a.Used = 0, 0, it.Used
+	case policy.ModeOptimistic: // A node reports what it used, or asks what it must not decide.
+		a.Optimistic = true
+		a.Keep = 0
+		a.Used = it.Used
+		if it.Used > 0 {
+			a.Waiting = 0
+		}
 	case policy.ModeStrict:
 		a.Keep = 0 // No token idles on a node.
 	}

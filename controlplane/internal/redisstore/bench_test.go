@@ -61,7 +61,7 @@ func grantKinds(b *testing.B) []grantKind {
 	leased := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline, Keep: 10, Nodes: 3}
 	strict, optimistic, twin := leased, leased, leased
 	strict.Keep = 0
-	optimistic.Waiting, optimistic.Keep, optimistic.Used = 0, 0, 1
+	optimistic.Waiting, optimistic.Keep, optimistic.Used, optimistic.Optimistic = 0, 0, 1, true
 	got := func(keep int64) func(lease.Grant) bool {
 		return func(g lease.Grant) bool { return !g.Stale && g.Waiting == 1 && g.Keep == keep }
 	}

@@ -149,7 +149,7 @@ func (s *Store) grantTogether(ctx context.Context, items []leases.Item, groups, 
 			Stale: r[0] == 1, Waiting: r[1], Keep: r[2], NotBefore: quota.Span(r[3]), Level: r[4], Delay: quota.Span(r[5]),
 		}
 		switch ask := &items[i].Ask; {
-		case ask.Used > 0:
+		case ask.Optimistic:
 			grants[i].Debt, grants[i].Delay = r[5], 0
 		case ask.Windows.Quota != 0:
 			grants[i].FullAfter, grants[i].Delay = quota.Span(r[5]), 0
@@ -182,7 +182,16 @@ func (s *Store) tokensArg(joined bool, a lease.Ask) []byte {
 	return arg(kindTokens, joined,
 		a.Params.Num, a.Params.Den, a.Params.Burst, int64(a.TTL()), int64(a.Version),
 		max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
-		int64(leases.DoubtfulFor(a)), lease.Fresh(a.Params, a.Version, 0, s.fill).Debt, max(a.Used, 0))
+		int64(leases.DoubtfulFor(a)), lease.Fresh(a.Params, a.Version, 0, s.fill).Debt,
+		max(a.Used, 0), bit(a.Optimistic))
+}
+
+// bit is a flag as the script reads it.
+func bit(set bool) int64 {
+	if set {
+		return 1
+	}
+	return 0
 }
 
 // windowsArg is what the script wants to know about a bucket of a window algorithm.

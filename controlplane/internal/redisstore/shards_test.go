@@ -285,7 +285,7 @@ func useEverything(t *testing.T, s *redisstore.Store) {
 	p := params(t, 100, quota.Minute, 100)
 	_, e7 := s.Grant(ctx, spread(p, 1, 5))
 	_, e8 := s.Grant(ctx, []leases.Item{{Bucket: keyhash.Key{7}, Ask: window(t, quota.SlidingLog, 100, quota.Minute, 5)},
-		{Bucket: keyhash.Key{8}, Ask: lease.Ask{Params: p, Version: 1, Used: 5}}})
+		{Bucket: keyhash.Key{8}, Ask: lease.Ask{Params: p, Version: 1, Used: 5, Optimistic: true}}})
 	e10 := s.AppendDecisions(ctx, []decisions.Decision{{Policy: "p"}})
 	e11 := s.PutTop(ctx, "replica", []byte("{}"))
 	if err := errors.Join(e1, e2, e2a, e2b, e3, e4, e5, e6, e7, e8, e9, e10, e11); err != nil {

@@ -129,12 +129,14 @@ func (g *game) item() leases.Item {
 		return []int64{0, 1, 2, 7, p.Burst / 2, p.Burst, p.Burst + 1, g.magnitude(8), g.magnitude(52)}[g.r.IntN(9)]
 	}
 	if g.r.IntN(12) == 0 { // The limit is optimistic for once.
-		return leases.Item{Bucket: g.bucket(which), Ask: lease.Ask{Params: p, Version: version, Used: max(1, some())}}
+		return leases.Item{Bucket: g.bucket(which), Ask: lease.Ask{
+			Params: p, Version: version, Optimistic: true, Used: max(1, some()),
+		}}
 	}
 	return leases.Item{Bucket: g.bucket(which), Ask: lease.Ask{
 		Params: p, Version: version, Waiting: min(some(), 1<<20), Cost: max(1, some()), Keep: some(),
 		Deadline: []quota.Span{0, lease.Deadline, lease.Deadline, 1, 33_333}[g.r.IntN(5)],
-		Nodes:    []int64{1, 1, 2, 3, 50, 1 << 20}[g.r.IntN(6)],
+		Nodes:    []int64{1, 1, 2, 3, 50, 1 << 20}[g.r.IntN(6)], Optimistic: g.r.IntN(12) == 0,
 	}}
 }
 

@@ -132,6 +132,10 @@ func (l *limits) item(which int) leases.Item {
 	a.Waiting, a.Cost, a.Keep = min(some(), 1<<20), max(1, some()/2), some()
 	a.Deadline = []quota.Span{0, lease.Deadline, lease.Deadline, 33_333}[l.r.IntN(4)]
 	a.Nodes = []int64{1, 2, 3, 50}[l.r.IntN(4)]
+	a.Optimistic = a.Windows.Quota == 0 && l.r.IntN(6) == 0
+	if a.Optimistic && l.r.IntN(2) == 0 {
+		a.Used, a.Waiting, a.Keep = 1+some(), 0, 0
+	}
 	it := leases.Item{Ask: a}
 	binary.BigEndian.PutUint64(it.Bucket[8:], l.salt)
 	it.Bucket[1] = byte(which)
@@ -145,7 +149,7 @@ func (l *limits) batch() (items []leases.Item) {
 		for k, which := range members {
 			it := l.item(which)
 			if len(members) > 1 {
-				it.Ask.Waiting, it.Joined = 1, k < len(members)-1
+				it.Ask.Waiting, it.Ask.Used, it.Joined = 1, 0, k < len(members)-1
 			}
 			items = append(items, it)
 		}

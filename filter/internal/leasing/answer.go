@@ -86,27 +86,19 @@ func (d *Desk) settle(c *call, it item, a wire.LeaseAnswer, now quota.Instant) {
 	}
 	expiry := lease.Expiry(c.sent, lease.Deadline)
 	if a.State == wire.ItemUnavailable {
-		for range asked {
-			d.resolve(b, 0, Failed, now-quota.Instant(a.NotBefore))
-		}
-		if len(b.queue) > 0 {
-			d.list(b)
-		}
-		d.forget(b)
+		d.failFirst(b, asked, now-quota.Instant(a.NotBefore))
 		return
 	}
 	unknown := a.State == wire.ItemUnknown || a.Waiting > it.ask.Waiting || a.Keep > it.ask.Keep
-	if unknown || asked > 0 && now >= expiry {
-		if unknown {
-			d.Stats.ItemsUnknown++
-		}
-		for range asked {
-			d.resolve(b, 0, Failed, now)
-		}
-		if len(b.queue) > 0 {
-			d.list(b)
-		}
-		d.forget(b)
+	if unknown {
+		d.Stats.ItemsUnknown++
+	}
+	if unknown || now >= expiry && (asked > 0 || it.need.Optimistic) {
+		d.failFirst(b, asked, now)
+		return
+	}
+	if it.need.Optimistic {
+		d.settleQuestion(b, it, asked, a, now, expiry)
 		return
 	}
 	granted := int(a.Waiting)
@@ -133,6 +125,17 @@ func (d *Desk) settle(c *call, it item, a wire.LeaseAnswer, now quota.Instant) {
 		d.resolve(b, 0, Granted, expiry)
 	}
 	if kept := d.settleShort(b, asked-used, now, a); len(b.queue) > kept {
+		d.list(b)
+	}
+	d.forget(b)
+}
+
+// failFirst ends the first tickets of a bucket without an answer, and has the rest asked again.
+func (d *Desk) failFirst(b *bucket, n int, since quota.Instant) {
+	for range n {
+		d.resolve(b, 0, Failed, since)
+	}
+	if len(b.queue) > 0 {
 		d.list(b)
 	}
 	d.forget(b)

@@ -97,6 +97,7 @@ type Desk struct {
 	nodes    int64
 	telling  tell
 	heeding  heed
+	deciding decided
 	resolved []uint32
 	spend    Spend
 	learn    learn
@@ -239,10 +240,12 @@ func (d *Desk) gather(now quota.Instant, keeps bool) *call {
 // ask takes the tickets at the head of the queue that cost the same.
 func (d *Desk) ask(b *bucket, c *call) item {
 	ask := lease.Ask{Params: b.need.Params, Version: b.need.Version, Cost: 1, Keep: b.keep}
+	need := b.need
 	b.keep = 0
 	if len(b.queue) > 0 {
-		ask.Cost = b.queue[0].Need.Cost
-		for b.asked < len(b.queue) && b.queue[b.asked].Need.Cost == ask.Cost {
+		first := &b.queue[0].Need
+		ask.Cost, need.Optimistic = first.Cost, first.Optimistic
+		for b.asked < len(b.queue) && b.queue[b.asked].Need.asksLike(first) {
 			b.asked++
 		}
 		ask.Waiting = int64(b.asked)
@@ -252,7 +255,8 @@ func (d *Desk) ask(b *bucket, c *call) item {
 	if ask.Cost == 0 { // To look is to ask for nothing.
 		ask.Waiting, ask.Cost = 0, 1
 	}
-	return item{bucket: b, need: b.need, ask: ask}
+	need.Cost = ask.Cost
+	return item{bucket: b, need: need, ask: ask}
 }
 
 func (d *Desk) send(c *call) {
@@ -342,6 +346,10 @@ func (d *Desk) Cancel(stream uint32) {
 // policy's sake. A place in a leaky bucket's queue is no token.
 func (d *Desk) GiveBack(now quota.Instant, t *Ticket) {
 	if t.Need.queue() {
+		return
+	}
+	if t.Need.Optimistic {
+		d.giveBackQuestion(now, t)
 		return
 	}
 	d.giveBack = giveBack{now: now, params: t.Need.Params, lot: lease.Lot{Tokens: t.Need.Cost, Expiry: t.Until}}

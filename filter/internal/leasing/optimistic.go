@@ -17,6 +17,8 @@ type Use struct {
 	Slack int64
 
 	Result quota.Result
+	// Asks: in place of this refusal the control plane is to decide.
+	Asks bool
 	// Heard: the centre has said what the bucket holds.
 	Heard     bool
 	Remaining int64
@@ -36,6 +38,7 @@ func (u *Use) Apply(e *bucketstore.Entry) bool {
 		u.Due = t.Due(u.Now, u.Slack)
 	}
 	u.Heard = e.Tab.Heard != 0
+	u.Asks = !u.Result.Allowed && e.Tab.Asks(u.Now, u.Params, u.Slack, u.Cost)
 	u.Remaining, u.Reset = e.Tab.Remaining(u.Now, u.Params), e.Tab.FullAfter(u.Now, u.Params)
 	return spent
 }
@@ -88,7 +91,7 @@ type heed struct {
 // Apply implements bucketstore.Change.
 func (h *heed) Apply(e *bucketstore.Entry) bool {
 	fitTab(e, h.need.Params, h.now)
-	e.Tab = e.Tab.Answered(h.now, h.sent, h.debt)
+	e.Tab = e.Tab.Answered(h.now, h.sent, h.need.Params, h.debt)
 	h.due = e.Tab.Due(h.now, h.slack)
 	return true
 }

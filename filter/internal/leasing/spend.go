@@ -18,6 +18,8 @@ type Need struct {
 	// Strict buckets hold nothing on the node: each request asks.
 	Strict    bool
 	Algorithm quota.Algorithm
+	// Optimistic: the control plane decides in this node's place, and its answer goes into the tab.
+	Optimistic bool
 	// Turn, Consumer and Place are those of a wire.LeaseItem.
 	Turn     uint64
 	Consumer keyhash.Key
@@ -27,6 +29,11 @@ type Need struct {
 // queue says whether what the centre grants is a place in a queue, which holds for one request alone: what a request leaves of
 // it is no token for the next.
 func (n *Need) queue() bool { return n.Algorithm == quota.LeakyBucket }
+
+// asksLike reports whether one item can ask for two needs of a bucket.
+func (n *Need) asksLike(other *Need) bool {
+	return n.Cost == other.Cost && n.Optimistic == other.Optimistic
+}
 
 // State says what a node knows about a need without asking.
 type State uint8

@@ -11,10 +11,13 @@ import (
 // ask queues a ticket for the hit whose tokens are missing; several go to the centre as one, which grants all or none of them. It
 // is done if the request now waits, or cannot.
 func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool) {
+	if !chooseAsked(req) {
+		return Allowed, false
+	}
 	l.together = l.together[:0]
 	for i := range req.Hits {
 		h := &req.Hits[i]
-		if h.by != byTicket || h.settled {
+		if !h.asked {
 			continue
 		}
 		if l.queued(req, h) && l.delays.Full() {
@@ -23,9 +26,6 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 		}
 		h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h), Deadline: req.deadline}
 		l.together = append(l.together, &h.ticket)
-	}
-	if len(l.together) == 0 {
-		return Allowed, false
 	}
 	joined := false
 	if len(l.together) == 1 {
@@ -38,8 +38,8 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 		return Allowed, false
 	}
 	for i := range req.Hits {
-		if h := &req.Hits[i]; h.by == byTicket && !h.settled {
-			h.asked, req.deadline = true, h.ticket.Deadline
+		if h := &req.Hits[i]; h.asked {
+			req.deadline = h.ticket.Deadline
 			l.keep(req, h)
 		}
 	}
@@ -50,6 +50,29 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 	}
 	l.desk.Flush(now)
 	return Paused, true
+}
+
+// chooseAsked marks the hits to ask about now, and reports false if there are none: all together,
+// but those of optimistic buckets last and one by one. What is granted of these serves no other
+// request, so it is asked for when nothing else can refuse.
+func chooseAsked(req *Request) bool {
+	var optimistic *Hit
+	some := false
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		h.asked = false
+		switch {
+		case h.by != byTicket || h.settled:
+		case req.policyOf(h.Hit).Mode == policy.ModeOptimistic:
+			optimistic = h
+		default:
+			h.asked, some = true, true
+		}
+	}
+	if !some && optimistic != nil {
+		optimistic.asked, some = true, true
+	}
+	return some
 }
 
 func (l *Limiter) takeCredit(req *Request, i int, now quota.Instant, commit bool) (bool, Reason) {
@@ -99,10 +122,14 @@ func (l *Limiter) takeTab(req *Request, i int, now quota.Instant, commit bool) (
 	if h.settled = commit && use.Result.Allowed; use.Result.Allowed {
 		return true, Quota
 	}
+	h.holds, h.heard = use.Remaining, use.Heard
 	if since, away := l.desk.Away(); away && h.Retry != quota.Never {
-		h.holds, h.heard = use.Remaining, use.Heard
 		l.climb(req, i, now, since)
 		return l.take(req, i, now, commit)
+	}
+	if use.Asks {
+		h.by = byTicket
+		return true, Quota
 	}
 	return false, emptyOrTooDear(h)
 }
@@ -131,7 +158,8 @@ func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
 	p, limit := req.policyOf(h.Hit), req.LimitOf(&h.Hit)
 	n := leasing.Need{
 		Bucket: h.Key, Limit: h.Limit, Version: req.rules.Index.Version(), Params: limit.Params, Cost: h.Cost,
-		Strict: p.Mode == policy.ModeStrict, Algorithm: limit.Algorithm,
+		Strict: p.Mode != policy.ModeLeased, Optimistic: p.Mode == policy.ModeOptimistic,
+		Algorithm: limit.Algorithm,
 	}
 	if p.ByConsumer {
 		if n.Turn = req.turn; h.Knows != match.Told {

@@ -72,10 +72,11 @@ func (n *node) grant(version uint64, items []wire.LeaseItem) []wire.LeaseAnswer 
 		if queue {
 			ask.Deadline = 0 // A place is used at its own time.
 		}
+		ask.Optimistic, ask.Used = n.rules.Index.Policy(0).Mode == policy.ModeOptimistic, it.Used
 		ledger, g := n.ledgers[it.Bucket].Grant(n.now, ask)
 		short = short || g.Waiting < it.Waiting
 		ledgers[it.Bucket] = ledger
-		answers = append(answers, wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level})
+		answers = append(answers, wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level, Debt: g.Debt})
 		if queue {
 			answers[len(answers)-1].Delay = g.Delay
 		}
@@ -323,6 +324,126 @@ func TestWhatWasNotAskedIsNotKnown(t *testing.T) {
 	req, status := n.begin("x-who", "second")
 	if status != limiter.Refused || req.Refusing != 0 || !req.Hits[0].Known || req.Hits[1].Known {
 		t.Errorf("%v %+v", status, req.Hits)
+	}
+}
+
+const optimisticByCost = `{"name":"p","partition":[],"limit":{"quota":100,"window":"1m"},"cost":{"header":"x-cost","max":100},"mode":"optimistic"}`
+
+// A node asks the control plane about what costs more than it may use of an optimistic bucket
+// alone, unless it knows already that the bucket lacks it.
+func TestOptimisticAsksForWhatItMustNotDecide(t *testing.T) {
+	n := newNode(t, true, optimisticByCost)
+	for i, step := range []struct {
+		after  quota.Instant
+		cost   string
+		asks   bool
+		status limiter.Status
+	}{
+		{0, "60", true, limiter.Allowed}, {sec / 100, "60", false, limiter.Refused}, {sec / 5, "60", false, limiter.Refused},
+		{sec / 100, "60", false, limiter.Refused}, {20 * sec, "60", true, limiter.Allowed},
+	} {
+		n.now += step.after
+		req, status := n.begin("x-cost", step.cost)
+		asked := status == limiter.Paused
+		if asked {
+			status = n.answer(200, req)
+		}
+		if asked != step.asks || status != step.status {
+			t.Errorf("step %d: %v (asked: %v), want %v (%v)", i, status, asked, step.status, step.asks)
+		}
+		if h := &req.Hits[0]; status == limiter.Refused && (h.Retry < 11*quota.Second || h.Retry > 13*quota.Second) {
+			t.Errorf("step %d: must wait %d", i, h.Retry)
+		}
+	}
+}
+
+// A node that the control plane has never answered reckons with so many others that it must ask
+// about whatever costs more than 1, and passes it.
+func TestOptimisticAsksFromTheStart(t *testing.T) {
+	for _, cost := range []string{"1", "2", "50", "100"} {
+		n := newNode(t, true, optimisticByCost)
+		req, status := n.begin("x-cost", cost)
+		if asked := status == limiter.Paused; asked != (cost != "1") {
+			t.Errorf("cost %s: asked: %v", cost, asked)
+		} else if asked {
+			status = n.answer(200, req)
+		}
+		if status != limiter.Allowed {
+			t.Errorf("cost %s: %v", cost, status)
+		}
+	}
+}
+
+// Cheap requests leave no room in the slack for a dear one that would fit into it alone. It is
+// asked about.
+func TestOptimisticAsksBesideCheapTraffic(t *testing.T) {
+	n := newNode(t, true, optimisticByCost)
+	n.learnNodes(t) // Two: the slack is 50, and 25 are reported at once.
+	for range 24 {
+		if _, status := n.begin("x-cost", "1"); status != limiter.Allowed {
+			t.Fatalf("cost 1: %v", status)
+		}
+	}
+	req, status := n.begin("x-cost", "40")
+	if status != limiter.Paused {
+		t.Fatalf("cost 40 beside 24: %v", status)
+	}
+	if status = n.answer(200, req); status != limiter.Allowed {
+		t.Errorf("cost 40 beside 24: %v", status)
+	}
+}
+
+// Without an answer a request that was asked about goes by the failure ladder, as in any other
+// mode.
+func TestOptimisticWithoutAnAnswer(t *testing.T) {
+	for _, c := range []struct {
+		onFailure, cost string
+		status          limiter.Status
+		source          limiter.Source
+	}{
+		{`{"deny":"30s"}`, "60", limiter.Refused, limiter.ByFailureDeny},
+		{`{"allow":"30s"}`, "60", limiter.Allowed, limiter.ByFailureAllow},
+		{`{"share":"30s"}`, "60", limiter.Refused, limiter.ByShare}, // A share of two is 50.
+	} {
+		n := newNode(t, true, strings.Replace(optimisticByCost, `{"name"`, `{"on_failure":[`+c.onFailure+`,"deny"],"name"`, 1))
+		n.learnNodes(t)
+		req, _ := n.begin("x-cost", c.cost)
+		if status := n.answer(503, req); status != c.status || status == limiter.Refused && (req.Source != c.source || req.Reason != limiter.Failure) {
+			t.Errorf("%s: %v by %v for %v", c.onFailure, status, req.Source, req.Reason)
+		}
+	}
+}
+
+// learnNodes has the node hear how many share its buckets.
+func (n *node) learnNodes(t *testing.T) {
+	t.Helper()
+	req, _ := n.begin("x-cost", "2")
+	if status := n.answer(200, req); status != limiter.Allowed {
+		t.Fatalf("the first request: %v", status)
+	}
+	n.now += 60 * sec
+}
+
+// With another policy an optimistic one is asked about last and alone: what the other refuses costs
+// it nothing.
+func TestOptimisticIsAskedAboutLast(t *testing.T) {
+	n := newNode(t, true, `{"name":"o","partition":[],"limit":{"quota":100,"window":"1m"},"cost":{"header":"x-cost","max":100},"mode":"optimistic"},
+		{"name":"s","partition":[],"limit":{"quota":1,"window":"1m"},"mode":"strict"}`)
+	for i, want := range []limiter.Status{limiter.Allowed, limiter.Refused} {
+		n.now += sec
+		req, status := n.begin("x-cost", "40")
+		for rounds := 0; status == limiter.Paused && rounds < 3; rounds++ {
+			if len(n.asked) != 1 {
+				t.Errorf("request %d: %d items in a call", i, len(n.asked))
+			}
+			status = n.answer(200, req)
+		}
+		if status != want {
+			t.Errorf("request %d: %v, want %v: %+v", i, status, want, req.Hits)
+		}
+		if i == 0 && n.asked[0].Cost != 40 || i == 1 && n.asked[0].Cost != 1 {
+			t.Errorf("request %d: the last question is %+v", i, n.asked[0])
+		}
 	}
 }
 

@@ -97,7 +97,7 @@ func (l *Limiter) watchOne(req *Request, m *match.Hit, now quota.Instant, commit
 	if l.decidedBy(p) == byTab {
 		use, err := l.useTab(req, m, now, commit)
 		switch {
-		case err != nil:
+		case err != nil, use.Asks:
 			return unknown
 		case !use.Result.Allowed:
 			return refuses

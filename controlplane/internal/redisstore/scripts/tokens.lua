@@ -3,7 +3,8 @@
 -- grant_tokens(key, arg, look, twin, hold) grants by an argument of 8-byte numbers after its kind: num den burst ttl version waiting cost deadline keep nodes,
 -- then doubtful_for, how long after a loss of state an absent one may be a lost one, and doubtful_debt, what a bucket starts with
 -- whose state is lost, and used, what a node reports to have used: it asks for nothing then, and gets the debt in place of the
--- delay. With look it charges nothing, and not_before is 0 if all waiting requests can have their cost. It returns
+-- delay; and optimistic, 1 for a bucket that nodes report on: its debt may be larger than a burst, and
+-- stands in place of the delay in every answer. With look it charges nothing, and not_before is 0 if all waiting requests can have their cost. It returns
 -- stale granted kept not_before level delay. An absent bucket of a draft, or one of an earlier draft, starts as that of the key twin, and is
 -- kept for hold at least; both are nothing for all others.
 --
@@ -212,8 +213,8 @@ do
   end
 
   grant_tokens = function(key, arg, look, twin, hold)
-    local ask_num, ask_den, ask_burst, ttl, ask_version, waiting, cost, deadline, keep, nodes, doubtful_for, doubtful_debt, used =
-      struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
+    local ask_num, ask_den, ask_burst, ttl, ask_version, waiting, cost, deadline, keep, nodes, doubtful_for, doubtful_debt, used,
+      optimistic = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
 
     local known, doubtful = false, nil
     local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
@@ -260,7 +261,10 @@ do
       save(key, encode(), math.max(ready(burst), now + hold))
       return 0, 0, 0, 0, math.max(0, quotient(burst * den - debt, den)), debt
     end
-    debt = math.max(units(out(0)), math.min(debt, burst * den))
+    if optimistic == 0 then
+      debt = math.min(debt, burst * den)
+    end
+    debt = math.max(units(out(0)), debt)
     local kept, not_before, delay = 0, 0, 0
     local available = math.max(0, quotient(burst * den - debt, den))
     local granted = math.min(waiting, quotient(available, cost))
@@ -287,6 +291,9 @@ do
     end
     if changed or granted > 0 or kept > 0 then
       save(key, encode(), math.max(ready(burst), now + hold))
+    end
+    if optimistic > 0 then
+      delay = debt
     end
     return 0, granted, kept, not_before, available, delay
   end

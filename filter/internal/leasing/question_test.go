@@ -1,0 +1,84 @@
+package leasing_test
+
+import (
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// question asks about an optimistic bucket for a stream.
+func (w *world) question(t *testing.T, stream uint32) *leasing.Ticket {
+	t.Helper()
+	need := w.need(1, 60)
+	need.Optimistic = true
+	ticket := &leasing.Ticket{Stream: stream, Need: need}
+	if !w.desk.Join(w.now, ticket) {
+		t.Fatal("not queued")
+	}
+	w.desk.Flush(w.now)
+	return ticket
+}
+
+// change applies a change to an optimistic bucket.
+func (w *world) change(t *testing.T, use *leasing.Use) {
+	t.Helper()
+	if err := w.store.Update(bucketstore.Optimistic, use.Bucket, w.now, use); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What the answer to a question makes of it. The bucket earns a token in 600 ms.
+func TestAnswersToAQuestion(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer wire.LeaseAnswer
+		debt   int64 // of the answer, in tokens
+		after  quota.Instant
+		want   leasing.Outcome
+		wait   quota.Span // of a refusal
+	}{
+		{"granted", wire.LeaseAnswer{Waiting: 1}, 60, ms, leasing.Granted, 0},
+		{"refused", wire.LeaseAnswer{NotBefore: 12 * quota.Second}, 50, ms, leasing.Refused, 12 * quota.Second},
+		{"granted, but more was used", wire.LeaseAnswer{Waiting: 1}, 101, ms, leasing.Refused, 61 * 600 * quota.Millisecond},
+		{"too late", wire.LeaseAnswer{Waiting: 1}, 60, 50 * ms, leasing.Failed, 0},
+		{"of a control plane that knows no questions", wire.LeaseAnswer{State: wire.ItemUnknown}, 0, ms, leasing.Failed, 0},
+		{"more than was asked for", wire.LeaseAnswer{Waiting: 2}, 60, ms, leasing.Failed, 0},
+		{"of a store that is away", wire.LeaseAnswer{State: wire.ItemUnavailable, NotBefore: quota.Second}, 0, ms, leasing.Failed, 0},
+	} {
+		w := newWorld(t, 100, quota.Minute, 100)
+		ticket := w.question(t, 1)
+		w.now += c.after
+		c.answer.Debt = c.debt * w.params.Den
+		w.reply(c.answer)
+		if ticket.Outcome != c.want || c.want == leasing.Refused && quota.Span(ticket.Until-w.now) != c.wait {
+			t.Errorf("%s: the ticket ended as %v until %v later", c.name, ticket.Outcome, ticket.Until-w.now)
+		}
+	}
+}
+
+// What is granted to a request whose client has left, or that another policy refuses, stands for
+// what the node has used and not reported.
+func TestWhatAQuestionLeavesCountsAsReported(t *testing.T) {
+	for _, left := range []bool{true, false} {
+		w := newWorld(t, 100, quota.Minute, 100)
+		need := w.need(1, 10)
+		use := &leasing.Use{Need: need, Now: w.now, Commit: true, Slack: 50}
+		w.change(t, use)
+		ticket := w.question(t, 1)
+		if left {
+			w.desk.Cancel(1)
+		}
+		w.now += ms
+		w.reply(wire.LeaseAnswer{Waiting: 1, Debt: w.params.UnitsFor(60)})
+		if !left {
+			w.desk.GiveBack(w.now, ticket)
+		}
+		use = &leasing.Use{Need: need, Now: w.now, Slack: 50}
+		if w.change(t, use); use.Remaining != 40 {
+			t.Errorf("left: %v: %d remain of 100 less 60", left, use.Remaining)
+		}
+	}
+}
