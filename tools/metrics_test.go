@@ -17,9 +17,8 @@ func TestThePageNamesEveryMetric(t *testing.T) {
 		return string(content)
 	}
 	want := map[string]bool{"weir_decisions": true}
-	names := regexp.MustCompile(`(?s)counterNames = .*?\n}`).FindString(read("filter/internal/plugin/metrics.go"))
-	names += regexp.MustCompile(`holdName = ".*"`).FindString(read("filter/internal/plugin/metrics.go"))
-	for _, m := range regexp.MustCompile(`"([a-z_.]+)"`).FindAllStringSubmatch(names, -1) {
+	rows := regexp.MustCompile(`(?:\{(?:name: )?|Name = )"([a-z_.]+)"`)
+	for _, m := range rows.FindAllStringSubmatch(read("filter/internal/plugin/metrics.go"), -1) {
 		want["weir_"+strings.ReplaceAll(m[1], ".", "_")] = true
 	}
 	for _, m := range regexp.MustCompile(`"(weir_[a-z_]+)"`).FindAllStringSubmatch(read("controlplane/internal/metrics/metrics.go"), -1) {

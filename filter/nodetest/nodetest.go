@@ -9,7 +9,9 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
-	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
+	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
@@ -84,14 +86,14 @@ type worker struct {
 	store   *bucketstore.Store
 	desk    *leasing.Desk
 	limiter *limiter.Limiter
-	rules   *limiter.Rules
+	rules   *ruleset.Rules
 	paused  map[uint32]*limiter.Request
 }
 
 // Start starts a process; its workers have no policy set, so they let everything pass until Apply.
 func Start(o Options) *Process {
 	p := &Process{options: o}
-	data := &sharedtest.Data{}
+	data := &shareddatatest.Data{}
 	if o.Between != nil {
 		data.Before = func(op string, _ []byte) {
 			if op == "set" && len(p.workers) == o.Workers { // While it starts there is no other worker.
@@ -102,18 +104,21 @@ func Start(o Options) *Process {
 	for i := range o.Workers {
 		w := &worker{process: p, number: i, paused: map[uint32]*limiter.Request{}}
 		w.store = bucketstore.New(data, [4]byte{}, cmp.Or(o.TableKeys, tableKeys), 0)
-		w.desk = leasing.New(w.store, w, w, o.Name, o.Boot, o.Random+uint64(i)*2654435761)
+		w.desk = leasing.New(leasing.Config{
+			Store: w.store, Client: w, Clock: w, Nodes: shareddata.NewNumber(data, shareddata.Space{}, shareddata.Nodes),
+			Node: o.Name, Boot: o.Boot, Seed: o.Random + uint64(i)*2654435761,
+		})
 		w.limiter = limiter.New(w.store, w.desk)
 		p.workers = append(p.workers, w)
 	}
 	return p
 }
 
-// Now implements leasing.Clock.
+// Now implements rpc.Clock.
 func (w *worker) Now() quota.Instant { return w.process.options.Now() }
 
-// CallLeases implements leasing.Caller.
-func (w *worker) CallLeases(body []byte, timeout quota.Span, done func(status int, body []byte)) error {
+// Call implements rpc.Client.
+func (w *worker) Call(_ string, body []byte, timeout quota.Span, done func(status int, body []byte)) error {
 	return w.process.options.Call(w.number, append([]byte(nil), body...), timeout, func(status int, body []byte) {
 		defer w.act()()
 		done(status, body)
@@ -130,7 +135,7 @@ func (w *worker) act() func() {
 
 // Apply puts a snapshot into force at one worker; generations grow with each.
 func (p *Process) Apply(number int, snapshot []byte, generation uint64) error {
-	rules := &limiter.Rules{Generation: generation}
+	rules := &ruleset.Rules{Generation: generation}
 	if err := rules.Index.Load(snapshot); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-proxy/weir/shared/ipaddr"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/text"
 )
 
 // Classifier holds the buffers of one VM, reused from request to request.
@@ -133,7 +134,7 @@ func NormalisePath(dst, path []byte) []byte {
 		case ch == '%':
 			decoded, ok := byte(0), false
 			if i+2 < len(path) {
-				decoded, ok = policy.Unhex(path[i+1], path[i+2])
+				decoded, ok = text.Unhex(path[i+1], path[i+2])
 			}
 			if !ok {
 				decoded = '%' // A stray percent sign must not become an escape with what follows it.
@@ -245,7 +246,7 @@ func (c *Classifier) forwarded(peer ipaddr.Addr, n int) (ipaddr.Addr, bool) {
 			for comma >= 0 && rest[comma] != ',' {
 				comma--
 			}
-			addr, ok := parseAddr(match.Trim(rest[comma+1:]))
+			addr, ok := parseAddr(text.Trim(rest[comma+1:]))
 			if own := seen == 0 && (ok && addr == peer || peer.IsLoopback()); own {
 				seen = 1
 			} else if seen = max(seen, 1) + 1; seen == n+1 {

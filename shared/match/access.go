@@ -1,6 +1,9 @@
 package match
 
-import "github.com/weir-proxy/weir/shared/policy"
+import (
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/text"
+)
 
 // Standing says whether a request is limited at all.
 type Standing uint8
@@ -52,7 +55,7 @@ func (ix *Index) Standing(a *Attributes) Standing {
 
 func (ix *Index) exemptMethod(method []byte) bool {
 	for _, ref := range ix.exemptMethods {
-		if equal(ix.Text(ref), method) {
+		if text.Equal(ix.Text(ref), method) {
 			return true
 		}
 	}

@@ -3,6 +3,7 @@ package match
 import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/text"
 )
 
 // Attributes are what classification yields for one request. Texts alias memory of the caller.
@@ -31,19 +32,8 @@ type Properties interface {
 // Header is one request header.
 type Header struct{ Name, Value []byte }
 
-// Is says whether the header has a name, given in lower case. It compares without the conversion to a string that TinyGo
-// allocates for.
-func (h Header) Is(name string) bool {
-	if len(h.Name) != len(name) {
-		return false
-	}
-	for i := range h.Name {
-		if h.Name[i] != name[i] {
-			return false
-		}
-	}
-	return true
-}
+// Is reports whether the header has a name, given in lower case.
+func (h Header) Is(name string) bool { return text.Is(h.Name, name) }
 
 // Hit is a limit of a policy that applies to a request.
 type Hit struct {
@@ -217,7 +207,7 @@ func (ix *Index) methodMatches(p *Policy, method []byte) bool {
 		return true
 	}
 	for _, ref := range ix.methods[p.methods.from:p.methods.to] {
-		if equal(ix.Text(ref), method) {
+		if text.Equal(ix.Text(ref), method) {
 			return true
 		}
 	}
@@ -241,7 +231,7 @@ func (ix *Index) headersMatch(p *Policy, headers []Header) bool {
 			continue
 		}
 		for i := 0; i < len(headers) && !ok; i++ {
-			if !equal(headers[i].Name, name) {
+			if !text.Equal(headers[i].Name, name) {
 				continue
 			}
 			value := headers[i].Value
@@ -249,9 +239,9 @@ func (ix *Index) headersMatch(p *Policy, headers []Header) bool {
 			case policy.HeaderPresent:
 				ok = true
 			case policy.HeaderEquals:
-				ok = equal(value, want)
+				ok = text.Equal(value, want)
 			case policy.HeaderPrefix:
-				ok = len(value) >= len(want) && equal(value[:len(want)], want)
+				ok = len(value) >= len(want) && text.Equal(value[:len(want)], want)
 			}
 		}
 		if !ok {
@@ -366,7 +356,7 @@ func (ix *Index) putPart(text []byte, present bool) bool {
 // lookup finds a header's first value and how many it has.
 func lookup(headers []Header, name []byte) (value []byte, count int) {
 	for i := range headers {
-		if equal(headers[i].Name, name) {
+		if text.Equal(headers[i].Name, name) {
 			if count == 0 {
 				value = headers[i].Value
 			}

@@ -3,6 +3,7 @@ package match
 import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/text"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -73,7 +74,7 @@ func (ix *Index) obeyOne(o *wire.Order) {
 			if bound.policy == uint32(len(ix.policies)) {
 				return
 			}
-			if equal(ix.Text(ix.policies[bound.policy].Name), o.Policy) {
+			if text.Equal(ix.Text(ix.policies[bound.policy].Name), o.Policy) {
 				break
 			}
 		}
@@ -83,7 +84,7 @@ func (ix *Index) obeyOne(o *wire.Order) {
 			if bound.tier == len(ix.tiers) {
 				return
 			}
-			if equal(ix.Text(ix.tiers[bound.tier]), o.Tier) {
+			if text.Equal(ix.Text(ix.tiers[bound.tier]), o.Tier) {
 				break
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/text"
 )
 
 // Where Envoy keeps what its own filters have verified.
@@ -50,7 +51,7 @@ func (ix *Index) putValues(count int) bool {
 // headerValues counts, and with write encodes, the values of a header.
 func (ix *Index) headerValues(headers []Header, name []byte, write bool) (count int) {
 	for i := range headers {
-		if equal(headers[i].Name, name) {
+		if text.Equal(headers[i].Name, name) {
 			count++
 			if write {
 				ix.key = putText(ix.key, headers[i].Value)
@@ -68,9 +69,9 @@ func (ix *Index) cookies(headers []Header, name []byte, write bool) (count int) 
 		}
 		for rest := headers[i].Value; len(rest) > 0; {
 			var pair []byte
-			pair, rest = cut(rest, ';')
-			key, value := cut(Trim(pair), '=')
-			if equal(key, name) {
+			pair, rest = text.Cut(rest, ';')
+			key, value := text.Cut(text.Trim(pair), '=')
+			if text.Equal(key, name) {
 				count++
 				if write {
 					ix.key = putText(ix.key, value)
@@ -86,9 +87,9 @@ func (ix *Index) cookies(headers []Header, name []byte, write bool) (count int) 
 func (ix *Index) parameters(query, name []byte, write bool) (count int) {
 	for len(query) > 0 {
 		var pair []byte
-		pair, query = cut(query, '&')
-		key, value := cut(pair, '=')
-		if ix.text = appendDecoded(ix.text[:0], key); !equal(ix.text, name) {
+		pair, query = text.Cut(query, '&')
+		key, value := text.Cut(pair, '=')
+		if ix.text = appendDecoded(ix.text[:0], key); !text.Equal(ix.text, name) {
 			continue
 		}
 		count++
@@ -101,13 +102,13 @@ func (ix *Index) parameters(query, name []byte, write bool) (count int) {
 }
 
 // appendDecoded decodes a query's percent-encoding and plus signs; an escape that is none stays as it is.
-func appendDecoded(dst, text []byte) []byte {
-	for i := 0; i < len(text); i++ {
-		c := text[i]
+func appendDecoded(dst, query []byte) []byte {
+	for i := 0; i < len(query); i++ {
+		c := query[i]
 		if c == '+' {
 			c = ' '
-		} else if c == '%' && i+2 < len(text) {
-			if decoded, ok := policy.Unhex(text[i+1], text[i+2]); ok {
+		} else if c == '%' && i+2 < len(query) {
+			if decoded, ok := text.Unhex(query[i+1], query[i+2]); ok {
 				c = decoded
 				i += 2
 			}
@@ -115,27 +116,6 @@ func appendDecoded(dst, text []byte) []byte {
 		dst = append(dst, c)
 	}
 	return dst
-}
-
-// cut splits at the first separator; without one, all comes before it.
-func cut(b []byte, separator byte) (before, after []byte) {
-	for i := range b {
-		if b[i] == separator {
-			return b[:i], b[i+1:]
-		}
-	}
-	return b, nil
-}
-
-// Trim is b without the spaces and tabs around it.
-func Trim(b []byte) []byte {
-	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
-		b = b[1:]
-	}
-	for len(b) > 0 && (b[len(b)-1] == ' ' || b[len(b)-1] == '\t') {
-		b = b[:len(b)-1]
-	}
-	return b
 }
 
 // PropertyPath is the path by which Properties are asked for a claim or a SPIFFE id.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/text"
 )
 
 // consumerFormat opens what a ConsumerKey is the hash of, which is never the same as a bucket's.
@@ -41,7 +42,7 @@ func (ix *Index) findTier(a *Attributes) {
 			name, _ = encodedValue(ix.key)
 		}
 		for i, ref := range ix.tiers {
-			if equal(ix.Text(ref), name) {
+			if text.Equal(ix.Text(ref), name) {
 				ix.tier = i
 				return
 			}

@@ -1,6 +1,9 @@
 package match
 
-import "github.com/weir-proxy/weir/shared/wire"
+import (
+	"github.com/weir-proxy/weir/shared/text"
+	"github.com/weir-proxy/weir/shared/wire"
+)
 
 // trie finds policies by host and path, segment by segment, in time that grows with the depth of host and path. Nodes are
 // numbers; children are found in one open-addressing table by (parent, kind, text).
@@ -162,15 +165,15 @@ func (t *trie) place(at uint32) {
 	t.table[slot] = at
 }
 
-func (t *trie) find(snapshot []byte, parent uint32, k kind, text []byte) uint32 {
+func (t *trie) find(snapshot []byte, parent uint32, k kind, name []byte) uint32 {
 	if len(t.table) == 0 {
 		return 0
 	}
-	h, mask := hash(parent, k, text), uint32(len(t.table)-1)
+	h, mask := hash(parent, k, name), uint32(len(t.table)-1)
 	for slot := h & mask; t.table[slot] != 0; slot = (slot + 1) & mask {
 		at := t.table[slot]
 		n := &t.nodes[at]
-		if n.hash == h && n.parent == parent && n.kind == k && equal(n.text.Of(snapshot), text) {
+		if n.hash == h && n.parent == parent && n.kind == k && text.Equal(n.text.Of(snapshot), name) {
 			return at
 		}
 	}
@@ -261,23 +264,7 @@ func segmentEnd(path []byte, from int) int {
 
 // hash is FNV-1a of the node's key, never 0. Only the operator's own texts are stored in the table, so a client cannot make it
 // degenerate.
-func hash(parent uint32, k kind, text []byte) uint32 {
-	h := uint32(2166136261) ^ parent*2654435761 ^ uint32(k)
-	for _, c := range text {
-		h = (h ^ uint32(c)) * 16777619
-	}
-	return h | 1
-}
-
-// equal compares without the conversion to strings that TinyGo allocates for.
-func equal(a, b []byte) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
+func hash(parent uint32, k kind, key []byte) uint32 {
+	h := text.NewHash32 ^ text.Hash32(parent*2654435761^uint32(k))
+	return uint32(h.Add(key)) | 1
 }

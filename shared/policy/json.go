@@ -3,6 +3,8 @@ package policy
 import (
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/weir-proxy/weir/shared/text"
 )
 
 // maxDepth bounds how deep a document may nest: the filter has a small stack, and the language
@@ -168,7 +170,7 @@ func (s *scanner) escape() bool {
 			if s.at++; s.at == len(s.doc) {
 				return false
 			}
-			if _, ok := hexDigit(s.doc[s.at]); !ok {
+			if _, ok := text.HexDigit(s.doc[s.at]); !ok {
 				return false
 			}
 		}
@@ -325,7 +327,7 @@ func unescape(raw []byte) string {
 // unit reads the four digits of a \u escape.
 func unit(digits []byte) (r rune) {
 	for _, c := range digits[:4] {
-		d, _ := hexDigit(c)
+		d, _ := text.HexDigit(c)
 		r = r<<4 | rune(d)
 	}
 	return r

@@ -1,6 +1,10 @@
 package policy
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/weir-proxy/weir/shared/text"
+)
 
 func (r *reader) match(path string, n Node) {
 	d := &r.draft
@@ -160,7 +164,7 @@ func normalEscapes(s string) bool {
 		if i+2 >= len(s) {
 			return false
 		}
-		c, ok := Unhex(s[i+1], s[i+2])
+		c, ok := text.Unhex(s[i+1], s[i+2])
 		if !ok || Unreserved(c) || s[i+1] >= 'a' || s[i+2] >= 'a' {
 			return false
 		}
@@ -171,21 +175,4 @@ func normalEscapes(s string) bool {
 // Unreserved reports whether c needs no percent-encoding anywhere in a URI (RFC 3986, 2.3).
 func Unreserved(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '_' || c == '~'
-}
-
-// Unhex reads two hexadecimal digits.
-func Unhex(a, b byte) (byte, bool) {
-	high, ok := hexDigit(a)
-	low, also := hexDigit(b)
-	return high<<4 | low, ok && also
-}
-
-func hexDigit(c byte) (byte, bool) {
-	switch {
-	case c >= '0' && c <= '9':
-		return c - '0', true
-	case c|0x20 >= 'a' && c|0x20 <= 'f':
-		return c | 0x20 - 'a' + 10, true
-	}
-	return 0, false
 }

@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/weir-proxy/weir/shared/text"
+
 // register finds repeated names. It holds no pointers: thousands of small texts that stay, each
 // between garbage, would leave no room in the filter's memory for anything large.
 type register struct {
@@ -21,10 +23,7 @@ func newRegister(count int) *register {
 // add notes the next name. If the same name came before, add returns its number, from 0. An empty
 // name is never the same as another.
 func (n *register) add(name string) (earlier int, taken bool) {
-	hash := uint32(2166136261)
-	for i := range len(name) {
-		hash = (hash ^ uint32(name[i])) * 16777619
-	}
+	hash := uint32(text.NewHash32.AddString(name))
 	mask := uint32(len(n.table) - 1)
 	slot := hash & mask
 	for n.table[slot] != 0 {

@@ -6,6 +6,8 @@ package wire
 import (
 	"encoding/binary"
 	"errors"
+
+	"github.com/weir-proxy/weir/shared/text"
 )
 
 // ContentType is the media type of every message.
@@ -140,14 +142,8 @@ func putText(dst []byte, text string) []byte {
 	return append(putUvarint(dst, int64(len(text))), text...)
 }
 
-// checksum is FNV-1a, against damage in storage and transit; whoever could forge it holds the node token already.
-func checksum(b []byte) uint64 {
-	h := uint64(14695981039346656037)
-	for _, c := range b {
-		h = (h ^ uint64(c)) * 1099511628211
-	}
-	return h
-}
+// checksum finds damage in storage and transit. Somebody who could forge it holds the node token already.
+func checksum(b []byte) uint64 { return uint64(text.NewHash64.Add(b)) }
 
 // PeekVersion is the version that a snapshot claims, without checking anything else; 0 for bytes too short to say.
 func PeekVersion(b []byte) uint64 {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -35,7 +35,7 @@ func (s *spend) run(st *bucketstore.Store, first, buckets, times int) {
 }
 
 // spent is how many tokens the buckets lack altogether.
-func spent(b *testing.B, data *sharedtest.Data, buckets int) (tokens int) {
+func spent(b *testing.B, data *shareddatatest.Data, buckets int) (tokens int) {
 	b.Helper()
 	st := bucketstore.New(data, space, 65536, 0)
 	for n := range buckets {
@@ -57,7 +57,7 @@ func BenchmarkContention(b *testing.B) {
 	for _, buckets := range []int{1, 1024} {
 		for _, workers := range []int{1, 2, 4} {
 			b.Run(fmt.Sprintf("%d_buckets/%d_workers", buckets, workers), func(b *testing.B) {
-				data, spends := &sharedtest.Data{}, make([]spend, workers)
+				data, spends := &shareddatatest.Data{}, make([]spend, workers)
 				var all sync.WaitGroup
 				b.ReportAllocs()
 				b.ResetTimer()

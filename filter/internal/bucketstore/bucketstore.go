@@ -12,17 +12,10 @@ import (
 	"encoding/binary"
 	"errors"
 
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
-
-// SharedData is Envoy's shared data. Get's value is good until the next call that returns bytes. CompareAndSwap stores value
-// if the key's cas is unchanged since Get; PutIfAbsent if it has no value. Both report whether they stored.
-type SharedData interface {
-	Get(key []byte) (value []byte, cas uint32, found bool)
-	PutIfAbsent(key, value []byte) bool
-	CompareAndSwap(key, value []byte, cas uint32) bool
-}
 
 // Change decides on one entry. Apply may run more than once for one Update, each time on the newest state, and must not keep
 // e. If it returns false nothing is stored.
@@ -46,7 +39,7 @@ type Store struct {
 	// Figures are those of the bucket that the next Update is about, where buckets go by their figures; see Apart.
 	Figures Figures
 
-	shared  SharedData
+	shared  shareddata.Data
 	layout  layout
 	key     [8]byte
 	tokens  tokenSlot
@@ -82,10 +75,10 @@ type slot interface {
 
 // New makes tables for about keys buckets each in the name space, which keeps plugins that share the data apart. The size holds
 // for all who share the tables, the last one to be asked for: see layout.
-func New(shared SharedData, space [4]byte, keys int, now quota.Instant) *Store {
+func New(shared shareddata.Data, space shareddata.Space, keys int, now quota.Instant) *Store {
 	st := &Store{shared: shared}
 	copy(st.key[:], space[:])
-	st.layout.ask(shared, st.numberKey('z'), uint32(max(keys/entriesPerSlot, 1)), now)
+	st.layout.ask(shared, space.Key(shareddata.TableSizes), uint32(max(keys/entriesPerSlot, 1)), now)
 	return st
 }
 
@@ -97,8 +90,9 @@ func (st *Store) Update(kind Kind, key keyhash.Key, now quota.Instant, c Change)
 	sizes := st.layout.sizes(now)
 	slotNumber := binary.LittleEndian.Uint64(key[:8]) % uint64(sizes[0])
 	var s slot = &st.tokens
-	if st.key[4] = 's'; kind == Window {
-		s, st.key[4] = &st.windows, 'w'
+	st.key[4] = byte(shareddata.TokenSlot)
+	if kind == Window {
+		s, st.key[4] = &st.windows, byte(shareddata.WindowSlot)
 	}
 	st.entry.Kind, st.entry.Key = kind, key
 	want, looked, carried := st.wanted(kind), len(sizes) == 1, false

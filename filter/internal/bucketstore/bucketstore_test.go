@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -50,7 +50,7 @@ func take(st *bucketstore.Store, k keyhash.Key, now quota.Instant, n int64) (ok 
 }
 
 func TestEntriesReadBack(t *testing.T) {
-	st := bucketstore.New(&sharedtest.Data{}, space, 8, 0)
+	st := bucketstore.New(&shareddatatest.Data{}, space, 8, 0)
 	instant := rapid.Custom(func(t *rapid.T) quota.Instant { return quota.Instant(rapid.Int64().Draw(t, "instant")) })
 	number := rapid.Int64Range(0, 1<<32-1)
 	rapid.Check(t, func(t *rapid.T) {
@@ -81,7 +81,7 @@ func TestEntriesReadBack(t *testing.T) {
 }
 
 func TestKindsOfOneKeyAreApart(t *testing.T) {
-	st := bucketstore.New(&sharedtest.Data{}, space, 8, 0)
+	st := bucketstore.New(&shareddatatest.Data{}, space, 8, 0)
 	k := key(0, 1)
 	if ok, _ := take(st, k, 0, 10); !ok {
 		t.Fatal("a fresh bucket refused")
@@ -96,7 +96,7 @@ func TestKindsOfOneKeyAreApart(t *testing.T) {
 
 // Nothing is stored unless the change says so: refusals do not write.
 func TestRefusalsDoNotWrite(t *testing.T) {
-	data := &sharedtest.Data{}
+	data := &shareddatatest.Data{}
 	st := bucketstore.New(data, space, 8, 0)
 	_, _ = take(st, key(0, 1), 0, 10)
 	data.Before = func(op string, _ []byte) {
@@ -112,7 +112,7 @@ func TestRefusalsDoNotWrite(t *testing.T) {
 // Workers race for one bucket: exactly its burst passes, whoever wins, the race to create it included.
 func TestWorkersShareABucketExactly(t *testing.T) {
 	for round := range 200 {
-		data := &sharedtest.Data{}
+		data := &shareddatatest.Data{}
 		var wg sync.WaitGroup
 		passed := make([]int, 4)
 		for w := range passed {
@@ -140,7 +140,7 @@ func TestWorkersShareABucketExactly(t *testing.T) {
 
 // A slot that changes at every attempt is given up after a bounded number of them, and nothing was charged.
 func TestContentionIsBounded(t *testing.T) {
-	data := &sharedtest.Data{}
+	data := &shareddatatest.Data{}
 	st, other := bucketstore.New(data, space, 8, 0), bucketstore.New(data, space, 8, 0)
 	_, _ = take(other, key(0, 2), 0, 1)
 	attempts, now := 0, quota.Instant(0)
@@ -173,7 +173,7 @@ func TestManyWorkersAtOneBucketAllGetTheirs(t *testing.T) {
 	var waiting []chan struct{}
 	stopped := make(chan bool)
 	left, retries := 0, uint64(0)
-	var shared sharedtest.Data
+	var shared shareddatatest.Data
 	for w := range workers {
 		turn := make(chan struct{})
 		waiting = append(waiting, turn)
@@ -211,7 +211,7 @@ func TestManyWorkersAtOneBucketAllGetTheirs(t *testing.T) {
 
 // yielding is shared data whose callers let others come first.
 type yielding struct {
-	*sharedtest.Data
+	*shareddatatest.Data
 	before func(op string, key []byte)
 }
 
@@ -232,7 +232,7 @@ func (d yielding) CompareAndSwap(key, value []byte, cas uint32) bool {
 
 // The number of keys is fixed whatever comes.
 func TestAFloodOfKeysDoesNotGrowTheTable(t *testing.T) {
-	data := &sharedtest.Data{}
+	data := &shareddatatest.Data{}
 	st := bucketstore.New(data, space, 1024, 0)
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 100_000 {
@@ -251,7 +251,7 @@ func TestAFloodOfKeysDoesNotGrowTheTable(t *testing.T) {
 
 // A slot is as long as what it holds, up to eight entries. One of full length with places that nobody has used yet is read as well.
 func TestSlotsGrowAsNeeded(t *testing.T) {
-	data := &sharedtest.Data{}
+	data := &shareddatatest.Data{}
 	slot := append(space[:], 's', 0, 0, 0)
 	for n, want := range []int{264, 392, 520, 648, 776, 904, 1032, 1160, 1160} {
 		st := bucketstore.New(data, space, 8, 0)
@@ -267,7 +267,7 @@ func TestSlotsGrowAsNeeded(t *testing.T) {
 			continue
 		}
 		b, _, _ := data.Get(slot)
-		full := &sharedtest.Data{}
+		full := &shareddatatest.Data{}
 		full.Put(slot, append(b, make([]byte, 1160-len(b))...))
 		st = bucketstore.New(full, space, 8, 0)
 		if ok, _ := take(st, key(0, 0), 0, 1); ok {
@@ -283,7 +283,7 @@ func TestSlotsGrowAsNeeded(t *testing.T) {
 
 // An older filter keeps more behind what is read of a record: while it drains, both work on the same buckets.
 func TestRecordsOfOlderFiltersAreRead(t *testing.T) {
-	data := &sharedtest.Data{}
+	data := &shareddatatest.Data{}
 	slot := append(space[:], 's', 0, 0, 0)
 	st := bucketstore.New(data, space, 8, 0)
 	_, _ = take(st, key(0, 1), 0, 4)
@@ -302,7 +302,7 @@ func TestRecordsOfOlderFiltersAreRead(t *testing.T) {
 
 // A full bucket gives up its place for nothing; a key that was crowded out while it owed tokens owes them still.
 func TestCrowdingOutMintsNothing(t *testing.T) {
-	st := bucketstore.New(&sharedtest.Data{}, space, 8, 0)
+	st := bucketstore.New(&shareddatatest.Data{}, space, 8, 0)
 	victim := key(0, 1)
 	if ok, _ := take(st, victim, 0, 10); !ok {
 		t.Fatal("a fresh bucket refused")
@@ -325,7 +325,7 @@ func TestCrowdingOutMintsNothing(t *testing.T) {
 // Against an adversary that floods the slot, no key ever gets more than burst + rate·t.
 func TestCrowdingOutKeepsTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		st := bucketstore.New(&sharedtest.Data{}, space, 8, 0)
+		st := bucketstore.New(&shareddatatest.Data{}, space, 8, 0)
 		now := quota.Instant(0)
 		used := map[keyhash.Key]int64{}
 		for range rapid.IntRange(10, 200).Draw(t, "steps") {
@@ -346,7 +346,7 @@ func TestCrowdingOutKeepsTheBound(t *testing.T) {
 
 // Bytes of another version, or damage, count as absent and are overwritten.
 func TestUnknownBytesAreAbsent(t *testing.T) {
-	data := &sharedtest.Data{}
+	data := &shareddatatest.Data{}
 	slot := append(space[:], 's', 0, 0, 0)
 	for _, b := range [][]byte{nil, {1}, []byte("WRS9 something else"), make([]byte, 968)} {
 		data.Put(slot, b)
@@ -364,7 +364,7 @@ func TestUnknownBytesAreAbsent(t *testing.T) {
 func TestDamagedSlotsAreDecided(t *testing.T) {
 	slot := append(space[:], 's', 0, 0, 0)
 	rapid.Check(t, func(t *rapid.T) {
-		data := &sharedtest.Data{}
+		data := &shareddatatest.Data{}
 		st := bucketstore.New(data, space, 8, 0)
 		for n := range byte(8) {
 			_, _ = take(st, key(0, n), 0, 10)

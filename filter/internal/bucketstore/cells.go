@@ -26,20 +26,4 @@ func remember(slot []byte, key *keyhash.Key, idle quota.Instant) {
 
 func cellOffset(key *keyhash.Key) int { return headerSize + int(key[8]%cellsPerSlot)*8 }
 
-func hasMagic(value []byte, magic string) bool {
-	for i := range len(magic) {
-		if value[i] != magic[i] {
-			return false
-		}
-	}
-	return true
-}
-
-func sameKey(record []byte, key *keyhash.Key) bool {
-	for i := range key {
-		if record[i] != key[i] {
-			return false
-		}
-	}
-	return true
-}
+func sameKey(record []byte, key *keyhash.Key) bool { return keyhash.Key(record[:keyhash.Size]) == *key }

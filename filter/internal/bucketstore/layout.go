@@ -3,6 +3,7 @@ package bucketstore
 import (
 	"encoding/binary"
 
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -19,7 +20,7 @@ const (
 
 // layout is a VM's view of the tables' size, in slots: the last size that was asked for, the one before it, and so on.
 type layout struct {
-	key   [5]byte
+	key   shareddata.Key
 	from  quota.Instant
 	slots [maxSizes]uint32
 	count int
@@ -38,7 +39,7 @@ func (l *layout) sizes(now quota.Instant) []uint32 {
 }
 
 // follow reads the size again if it is time.
-func (l *layout) follow(shared SharedData, now quota.Instant) {
+func (l *layout) follow(shared shareddata.Data, now quota.Instant) {
 	if now < l.next {
 		return
 	}
@@ -68,7 +69,7 @@ func (l *layout) read(b []byte) {
 
 // ask has all use tables of so many slots, unless they do already. Who would change what is not in force yet waits: some may
 // not have heard of it when it is to be, and all must have the same size at any time.
-func (l *layout) ask(shared SharedData, key [5]byte, slots uint32, now quota.Instant) {
+func (l *layout) ask(shared shareddata.Data, key shareddata.Key, slots uint32, now quota.Instant) {
 	l.key, l.next = key, now+quota.Instant(lookAgain)
 	for range MaxAttempts {
 		l.count = 0
@@ -98,7 +99,7 @@ func (l *layout) ask(shared SharedData, key [5]byte, slots uint32, now quota.Ins
 	}
 }
 
-func (l *layout) store(shared SharedData, cas uint32, found bool) bool {
+func (l *layout) store(shared shareddata.Data, cas uint32, found bool) bool {
 	b := l.value[:8+4*l.count]
 	binary.LittleEndian.PutUint64(b, uint64(l.from))
 	for i, size := range l.slots[:l.count] {

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -24,7 +24,7 @@ func TestAnotherSizeKeepsBuckets(t *testing.T) {
 	const perKey = 10
 	for name, kind := range map[string]bool{"tokens": false, "windows": true} {
 		t.Run(name, func(t *testing.T) {
-			data := &sharedtest.Data{}
+			data := &shareddatatest.Data{}
 			rng := rand.New(rand.NewPCG(1, 2))
 			keys := make([]keyhash.Key, 300)
 			for i := range keys {
@@ -79,7 +79,7 @@ func TestAnotherSizeKeepsBuckets(t *testing.T) {
 
 // Plugins that want tables of different sizes, and start one after the other or at once, lose nothing either.
 func TestSizesThatContradictKeepBuckets(t *testing.T) {
-	data := &sharedtest.Data{}
+	data := &shareddatatest.Data{}
 	rng := rand.New(rand.NewPCG(5, 6))
 	k, now, passed := random(rng), quota.Instant(quota.Second), 0
 	stores := []*bucketstore.Store{bucketstore.New(data, space, 1024, now)}
@@ -104,7 +104,7 @@ func TestSizesThatContradictKeepBuckets(t *testing.T) {
 
 // A key that was evicted from its former place owes at its new one what it owed there.
 func TestAnotherSizeKeepsDebtsOfTheEvicted(t *testing.T) {
-	data := &sharedtest.Data{}
+	data := &shareddatatest.Data{}
 	st := bucketstore.New(data, space, 8, 0) // One slot.
 	rng := rand.New(rand.NewPCG(3, 4))
 	keys := make([]keyhash.Key, 100)
@@ -129,7 +129,7 @@ func TestAnotherSizeKeepsDebtsOfTheEvicted(t *testing.T) {
 // A slot that a flood of sizes has left behind costs nobody anything: bytes that are no size are ignored.
 func TestDamagedSizesAreIgnored(t *testing.T) {
 	for _, value := range []string{"", "x", "12345678", "12345678\x00\x00\x00\x00", string(make([]byte, 200))} {
-		data := &sharedtest.Data{}
+		data := &shareddatatest.Data{}
 		data.Put([]byte("testz"), []byte(value))
 		st := bucketstore.New(data, space, 64, 0)
 		if ok, err := take(st, key(5, 1), 0, 10); !ok || err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/test/linear"
 )
@@ -40,7 +40,7 @@ func (c *taking) Apply(e *bucketstore.Entry) bool {
 
 // careless is shared data that a worker writes to without comparing: always, or to create a bucket, as by cas 0.
 type careless struct {
-	*sharedtest.Data
+	*shareddatatest.Data
 	creates, always bool
 }
 
@@ -63,7 +63,7 @@ func (d careless) CompareAndSwap(key, value []byte, cas uint32) bool {
 // race lets workers take tokens of a few buckets of one slot at once. Each yields now and then between reading and writing.
 func race(seed uint64, moving bool, creates, always bool, bug taking) *linear.History {
 	const workers, each, keys = 4, 12, 2
-	data := &sharedtest.Data{Before: func(string, []byte) {
+	data := &shareddatatest.Data{Before: func(string, []byte) {
 		if rand.IntN(2) == 0 {
 			runtime.Gosched()
 		}

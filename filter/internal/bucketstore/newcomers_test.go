@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -74,7 +74,7 @@ func windowOfFive(t *testing.T, a quota.Algorithm) spendOne {
 // and how many of its five each newcomer got on average. The newcomers come so long after the
 // flood of so many keys.
 func flood(spend spendOne, keys quota.Instant, after quota.Span) (refused, turnedAway int, got float64) {
-	st := bucketstore.New(&sharedtest.Data{}, space, floodPlaces, 0)
+	st := bucketstore.New(&shareddatatest.Data{}, space, floodPlaces, 0)
 	random := rand.New(rand.NewPCG(1, 2))
 	fresh := func() (k keyhash.Key) {
 		binary.LittleEndian.PutUint64(k[:], random.Uint64())
@@ -118,7 +118,7 @@ func TestAFloodShutsNoNewcomerOut(t *testing.T) {
 // be.
 func TestACellOfAnOlderFilterOwesEverything(t *testing.T) {
 	for _, a := range algorithms {
-		data := &sharedtest.Data{}
+		data := &shareddatatest.Data{}
 		st := bucketstore.New(data, space, 8, 0)
 		w := windowsOf(t, a)
 		slot := make([]byte, 8+16*8)
@@ -141,7 +141,7 @@ func TestACellKeepsHowMuchIsOwed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		st := bucketstore.New(&sharedtest.Data{}, space, 8, 0)
+		st := bucketstore.New(&shareddatatest.Data{}, space, 8, 0)
 		ofOneCell := func(n byte) keyhash.Key { return keyhash.Key{9: n} }
 		for n := range byte(9) { // One has to go for the ninth.
 			if ok, err := takeWindow(st, w, ofOneCell(n), quota.Instant(n), large); !ok || err != nil {

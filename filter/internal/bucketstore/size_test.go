@@ -7,13 +7,13 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // measured is shared data that keeps the size of the last value stored.
 type measured struct {
-	sharedtest.Data
+	shareddatatest.Data
 	size int
 }
 

@@ -3,6 +3,7 @@ package bucketstore
 import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/text"
 )
 
 const (
@@ -22,7 +23,7 @@ type tokenSlot struct {
 
 func (s *tokenSlot) open(value []byte) {
 	s.size = len(value)
-	if s.size <= maxTokenSlot && s.size >= recordsAt && (s.size-recordsAt)%entrySize == 0 && hasMagic(value, tokenMagic) {
+	if s.size <= maxTokenSlot && s.size >= recordsAt && (s.size-recordsAt)%entrySize == 0 && text.HasPrefix(value, tokenMagic) {
 		copy(s.b[:], value)
 		return
 	}

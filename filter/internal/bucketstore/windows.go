@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/text"
 )
 
 const (
@@ -40,7 +41,7 @@ type windowRecord struct {
 
 func (s *windowSlot) open(value []byte) {
 	s.value, s.n = nil, 0
-	if len(value) < recordsAt || len(value) > maxWindowSlot || !hasMagic(value, windowMagic) {
+	if len(value) < recordsAt || len(value) > maxWindowSlot || !text.HasPrefix(value, windowMagic) {
 		return
 	}
 	s.value = value

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -41,7 +41,7 @@ func takeWindow(st *bucketstore.Store, w quota.Windows, k keyhash.Key, now quota
 }
 
 func TestHistoriesReadBack(t *testing.T) {
-	st := bucketstore.New(&sharedtest.Data{}, space, 8, 0)
+	st := bucketstore.New(&shareddatatest.Data{}, space, 8, 0)
 	rapid.Check(t, func(t *rapid.T) {
 		a := rapid.SampledFrom(algorithms).Draw(t, "algorithm")
 		w, err := quota.NewWindows(a, rapid.Int64Range(1, quota.MaxLog).Draw(t, "quota"),
@@ -79,7 +79,7 @@ func TestHistoriesReadBack(t *testing.T) {
 
 // The longest history there can be leaves room for itself in a slot.
 func TestLongestHistoryIsKept(t *testing.T) {
-	data := &sharedtest.Data{}
+	data := &shareddatatest.Data{}
 	st := bucketstore.New(data, space, 8, 0)
 	w, err := quota.NewWindows(quota.SlidingLog, quota.MaxLog, quota.MaxWindow, 1)
 	if err != nil {
@@ -108,7 +108,7 @@ func TestLongestHistoryIsKept(t *testing.T) {
 func TestWorkersShareAWindowExactly(t *testing.T) {
 	for round := range 100 {
 		w := windowsOf(t, algorithms[round%len(algorithms)])
-		data := &sharedtest.Data{}
+		data := &shareddatatest.Data{}
 		var wg sync.WaitGroup
 		passed := make([]int, 4)
 		for worker := range passed {
@@ -134,7 +134,7 @@ func TestWorkersShareAWindowExactly(t *testing.T) {
 
 // The number of keys is fixed whatever comes, and so is what they hold.
 func TestAFloodOfWindowsDoesNotGrowTheTable(t *testing.T) {
-	data := &sharedtest.Data{}
+	data := &shareddatatest.Data{}
 	st := bucketstore.New(data, space, 1024, 0)
 	w := windowsOf(t, quota.SlidingLog)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -156,7 +156,7 @@ func TestCrowdingOutKeepsTheWindow(t *testing.T) {
 		t.Run(a.String(), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				w := windowsOf(t, a)
-				st := bucketstore.New(&sharedtest.Data{}, space, 8, 0)
+				st := bucketstore.New(&shareddatatest.Data{}, space, 8, 0)
 				now := quota.Instant(0)
 				type use struct {
 					at quota.Instant
@@ -198,7 +198,7 @@ func TestCrowdingOutKeepsTheWindow(t *testing.T) {
 func TestDamagedWindowsAreDecided(t *testing.T) {
 	slot := append(space[:], 'w', 0, 0, 0)
 	rapid.Check(t, func(t *rapid.T) {
-		data := &sharedtest.Data{}
+		data := &shareddatatest.Data{}
 		st := bucketstore.New(data, space, 8, 0)
 		for i := range byte(40) {
 			_, _ = takeWindow(st, windowsOf(t, algorithms[i%4]), key(0, i%8), quota.Instant(i)*quota.Instant(quota.Second)/4, 1)

@@ -3,7 +3,9 @@ package configsync
 import (
 	"encoding/binary"
 
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/text"
 )
 
 // A VM with an inline set says every beat that the set lives; silence is how long after the last such word it is gone.
@@ -15,20 +17,22 @@ const (
 // alone keeps in shared data since when the process has an inline set. All VMs with the set agree on it, also one that is made
 // anew after a trap. A set that comes back after it was gone has a new start.
 type alone struct {
-	shared SharedData
+	shared shareddata.Data
 	key    [13]byte
 	value  [16]byte
 	next   quota.Instant
 }
 
+func newAlone(shared shareddata.Data, space shareddata.Space) (a alone) {
+	prefix := space.Key(shareddata.InlineSet)
+	copy(a.key[:], prefix[:])
+	a.shared = shared
+	return a
+}
+
 // begin notes that the VM has the set, and returns since when the process has it.
 func (a *alone) begin(snapshot []byte, now quota.Instant) (start quota.Instant) {
-	sum := uint64(14695981039346656037)
-	for _, c := range snapshot {
-		sum = (sum ^ uint64(c)) * 1099511628211
-	}
-	a.key[4] = 'i'
-	binary.LittleEndian.PutUint64(a.key[5:], sum)
+	binary.LittleEndian.PutUint64(a.key[5:], uint64(text.NewHash64.Add(snapshot)))
 	start = now
 	if value, _, found := a.shared.Get(a.key[:]); found && len(value) == len(a.value) {
 		known, heard := binary.LittleEndian.Uint64(value), binary.LittleEndian.Uint64(value[8:])

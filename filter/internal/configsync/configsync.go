@@ -6,18 +6,12 @@ package configsync
 import (
 	"encoding/binary"
 
-	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/calls"
-	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 )
-
-// SharedData is Envoy's shared data, with the one overwrite whose last writer is right.
-type SharedData interface {
-	bucketstore.SharedData
-	Put(key, value []byte)
-}
 
 // Poller fetches a snapshot by long poll. Done is called once, later, unless an error is returned; a status of 0 means that no
 // answer came. Mark tells the snapshot from another one of its version, as the control plane says; empty if it does not. Mark and
@@ -42,9 +36,6 @@ type Orders interface {
 	Bind(ix *match.Index)
 }
 
-// Clock tells the time at which an answer is handled.
-type Clock interface{ Now() quota.Instant }
-
 // Log writes to Envoy's log.
 type Log interface {
 	Info(message string)
@@ -54,10 +45,13 @@ type Log interface {
 
 // Times of the poll.
 const (
-	pollTimeout  = 30 * quota.Second
-	firstRetry   = 250 * quota.Millisecond
-	longestRetry = 5 * quota.Second
+	pollTimeout = 30 * quota.Second
+	// heldRetry is when to poll again if requests still refer to the memory that the answer needs.
+	heldRetry = 10 * quota.Millisecond
 )
+
+// pauses are those after polls that failed.
+var pauses = rpc.Backoff{First: 250 * quota.Millisecond, Longest: 5 * quota.Second}
 
 // Node is how a node introduces itself.
 type Node struct {
@@ -68,7 +62,7 @@ type Node struct {
 // Stats counts what happened to snapshots, for the filter's metrics.
 type Stats struct {
 	Applied, Refused uint64
-	Polls            calls.Counts
+	Polls            rpc.Counts
 }
 
 // Sync keeps one VM's rules up to date.
@@ -79,15 +73,15 @@ type Sync struct {
 	// Orders are obeyed by each policy set; nil: there are none.
 	Orders Orders
 
-	shared SharedData
+	shared shareddata.Data
 	poller Poller // nil without a control plane
-	clock  Clock
+	clock  rpc.Clock
 	log    Log
 	node   Node
 	leader *leader
 	alone  alone
 
-	rules [2]limiter.Rules
+	rules [2]ruleset.Rules
 	using int
 	have  bool
 
@@ -101,30 +95,28 @@ type Sync struct {
 	// seenMark is the mark of seen, mark that of the snapshot in force.
 	seenMark, mark []byte
 
-	versionKey, snapshotKey, markKey, heardKey [5]byte
+	// published is the snapshot in shared data. Its version is the snapshot's and the generation.
+	published         shareddata.Document
+	markKey, heardKey shareddata.Key
 	// heard is when the control plane last confirmed the snapshot, as far as this VM knows: at once what it heard itself.
 	heard quota.Instant
 
-	version [16]byte
-	path    []byte
-	random  uint64
+	path   []byte
+	random rpc.Rand
 }
 
 // New makes a Sync in the name space. Random is this VM's own number.
-func New(shared SharedData, poller Poller, clock Clock, log Log, node Node, space [4]byte, random uint64) *Sync {
-	s := &Sync{shared: shared, poller: poller, clock: clock, log: log, node: node, random: random | 1, leader: newLeader(shared, space, random)}
-	s.alone.shared = shared
-	copy(s.alone.key[:], space[:])
-	copy(s.versionKey[:], space[:])
-	copy(s.snapshotKey[:], space[:])
-	copy(s.markKey[:], space[:])
-	copy(s.heardKey[:], space[:])
-	s.versionKey[4], s.snapshotKey[4], s.markKey[4], s.heardKey[4] = 'v', 'c', 'm', 'a'
+func New(shared shareddata.Data, poller Poller, clock rpc.Clock, log Log, node Node, space shareddata.Space, random uint64) *Sync {
+	s := &Sync{shared: shared, poller: poller, clock: clock, log: log, node: node, random: rpc.NewRand(random)}
+	s.leader = newLeader(shared, space, random)
+	s.alone = newAlone(shared, space)
+	s.published = shareddata.NewDocument(shared, space, shareddata.PolicySetVersion, shareddata.PolicySet)
+	s.markKey, s.heardKey = space.Key(shareddata.PolicySetMark), space.Key(shareddata.PolicySetHeard)
 	return s
 }
 
 // Rules is the policy set in force, nil before the first.
-func (s *Sync) Rules() *limiter.Rules {
+func (s *Sync) Rules() *ruleset.Rules {
 	if !s.have {
 		return nil
 	}
@@ -147,22 +139,19 @@ func (s *Sync) load(snapshot []byte) error {
 	if s.rules[spare].Held > 0 {
 		return errHeld
 	}
-	if err := s.rules[spare].Index.Load(snapshot); err != nil {
+	if err := s.rules[spare].Load(snapshot); err != nil {
 		return err
 	}
 	if s.Orders != nil {
 		s.Orders.Bind(&s.rules[spare].Index)
 	}
-	n := s.rules[spare].Index.Len()
-	s.rules[spare].Tally.Reset(n)
-	s.rules[spare].Steps.Reset(n)
 	s.using, s.have = spare, true
 	return nil
 }
 
 // Tallied are the rules in force and the last ones, which may have counted something that is not reported yet. It must be
 // reported before the next Tick or answer, which may put other rules in their place.
-func (s *Sync) Tallied() [2]*limiter.Rules { return [2]*limiter.Rules{&s.rules[0], &s.rules[1]} }
+func (s *Sync) Tallied() [2]*ruleset.Rules { return [2]*ruleset.Rules{&s.rules[0], &s.rules[1]} }
 
 // Tick loads what the leader has published and, in the leader, polls.
 func (s *Sync) Tick(now quota.Instant) {
@@ -197,18 +186,13 @@ func (s *Sync) Follow() {
 	if s.poller == nil {
 		return
 	}
-	value, _, found := s.shared.Get(s.versionKey[:])
-	var version [16]byte
-	if !found || copy(version[:], value) != len(version) || version == s.version {
-		return
-	}
-	snapshot, _, found := s.shared.Get(s.snapshotKey[:])
-	if !found {
+	version, snapshot, news := s.published.News()
+	if !news {
 		return
 	}
 	switch err := s.load(snapshot); err {
 	case nil:
-		s.version = version
+		s.published.Take(version)
 		mark, _, _ := s.shared.Get(s.markKey[:])
 		s.mark = append(s.mark[:0], mark...)
 		s.seen, s.seenMark = s.rules[s.using].Index.Version(), append(s.seenMark[:0], s.mark...)
@@ -216,36 +200,27 @@ func (s *Sync) Follow() {
 	case errHeld: // Waiting requests end within their deadline; the next tick tries again.
 	default:
 		// The leader has loaded the very same bytes, so this is damage; the next publication mends it.
-		s.version = version
+		s.published.Take(version)
 		s.Stats.Refused++
 		s.log.Error("weir: cannot load the published policy set: " + err.Error())
 	}
 }
 
-// publish hands a snapshot that this VM has loaded to the others. The snapshot goes first: a version is only ever seen with it
-// or with a newer one. The other half is the generation, one more than the last; its random end keeps apart what two leaders
-// publish in the same moment.
-func (s *Sync) publish(snapshot []byte, version uint64) {
-	var last uint64
-	if value, _, found := s.shared.Get(s.versionKey[:]); found && len(value) == len(s.version) {
-		last = binary.LittleEndian.Uint64(value[8:])
-	}
-	generation := (last>>generationShift+1)<<generationShift | s.next()>>(64-generationShift)
+// publish hands a snapshot that this VM has loaded to the others. The second half of its version is the
+// generation, one more than the last; the random end keeps apart what two leaders publish in the same
+// moment.
+func (s *Sync) publish(snapshot []byte, number uint64) {
+	last, _ := s.published.Published()
+	generation := (binary.LittleEndian.Uint64(last[8:])>>generationShift + 1) << generationShift
+	generation |= s.random.Next() >> (64 - generationShift)
 	s.rules[s.using].Generation = generation
-	binary.LittleEndian.PutUint64(s.version[:8], version)
-	binary.LittleEndian.PutUint64(s.version[8:], generation)
-	s.shared.Put(s.snapshotKey[:], snapshot)
+	var version shareddata.Version
+	binary.LittleEndian.PutUint64(version[:8], number)
+	binary.LittleEndian.PutUint64(version[8:], generation)
 	s.shared.Put(s.markKey[:], s.mark)
-	s.shared.Put(s.versionKey[:], s.version[:])
+	s.published.Publish(version, snapshot)
+	s.published.Take(version)
 }
 
 // generationShift is the number of random bits at a generation's end.
 const generationShift = 16
-
-// next is a number from a xorshift generator; it decides nothing about limits.
-func (s *Sync) next() uint64 {
-	s.random ^= s.random << 13
-	s.random ^= s.random >> 7
-	s.random ^= s.random << 17
-	return s.random
-}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/configsync"
-	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -20,7 +20,7 @@ const sec = quota.Instant(quota.Second)
 // process is an Envoy with several VMs over one shared store, and the polls they make.
 type process struct {
 	now   quota.Instant
-	data  sharedtest.Data
+	data  shareddatatest.Data
 	vms   []*configsync.Sync
 	polls []poll
 	err   error

@@ -3,6 +3,7 @@ package configsync
 import (
 	"encoding/binary"
 
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -15,19 +16,16 @@ const (
 // leader elects one VM of the process by a lease in shared data. Two leaders for a moment do no harm: they publish the same
 // snapshots.
 type leader struct {
-	shared SharedData
+	shared shareddata.Data
 	id     uint64
-	key    [5]byte
+	key    shareddata.Key
 	value  [16]byte
 	leads  bool
 	next   quota.Instant
 }
 
-func newLeader(shared SharedData, space [4]byte, id uint64) *leader {
-	l := &leader{shared: shared, id: id}
-	copy(l.key[:], space[:])
-	l.key[4] = 'l'
-	return l
+func newLeader(shared shareddata.Data, space shareddata.Space, id uint64) *leader {
+	return &leader{shared: shared, id: id, key: space.Key(shareddata.Leader)}
 }
 
 // lead says whether this VM leads at now, renewing or taking over as need be.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"strconv"
 
-	"github.com/weir-proxy/weir/filter/internal/calls"
+	"github.com/weir-proxy/weir/filter/internal/rpc"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -20,7 +20,7 @@ func (s *Sync) poll() {
 	s.polling = true
 	err := s.poller.PollSnapshot(s.path, pollTimeout, func(status int, mark, body []byte) { s.answer(status, mark, body) })
 	if err != nil {
-		s.pollFailed(calls.Unsent, "its cluster has no healthy host or is not configured: "+err.Error())
+		s.pollFailed(rpc.Unsent, "its cluster has no healthy host or is not configured: "+err.Error())
 	}
 }
 
@@ -121,16 +121,16 @@ func (s *Sync) answer(status int, mark, body []byte) {
 			s.seen, s.seenMark = s.applied(), append(s.seenMark[:0], s.mark...) // What was damaged on the way may come whole the next time.
 		}
 	case 401, 403:
-		s.pollFailed(calls.Refused, "it refuses the node token (status "+strconv.Itoa(status)+"): check the token's environment variable")
+		s.pollFailed(rpc.Refused, "it refuses the node token (status "+strconv.Itoa(status)+"): check the token's environment variable")
 	default:
-		s.pollFailed(calls.Of(status), "status "+strconv.Itoa(status))
+		s.pollFailed(rpc.Of(status), "status "+strconv.Itoa(status))
 	}
 }
 
 // follow ends a poll that has brought something else than a snapshot.
 func (s *Sync) follow(what string, err error) {
 	if err != nil {
-		s.pollFailed(calls.Unreadable, "it tells of "+what+" what cannot be read: "+err.Error())
+		s.pollFailed(rpc.Unreadable, "it tells of "+what+" what cannot be read: "+err.Error())
 		return
 	}
 	s.pollSucceeded()
@@ -141,7 +141,7 @@ func (s *Sync) receive(mark, snapshot []byte) {
 	version := wire.PeekVersion(snapshot)
 	err := s.load(snapshot)
 	if err == errHeld {
-		s.nextPoll = s.clock.Now() + quota.Instant(10*quota.Millisecond) // It was not seen, so that poll brings it again.
+		s.nextPoll = s.clock.Now() + quota.Instant(heldRetry) // It was not seen, so that poll brings it again.
 		return
 	}
 	s.seen, s.seenMark = version, keepMark(s.seenMark, mark)
@@ -162,7 +162,7 @@ func (s *Sync) receive(mark, snapshot []byte) {
 }
 
 func (s *Sync) pollSucceeded() {
-	s.Stats.Polls[calls.Answered]++
+	s.Stats.Polls[rpc.Answered]++
 	s.heard = s.clock.Now()
 	var value [8]byte
 	binary.LittleEndian.PutUint64(value[:], uint64(s.heard))
@@ -174,11 +174,11 @@ func (s *Sync) pollSucceeded() {
 	s.retry = 0
 }
 
-func (s *Sync) pollFailed(how calls.Outcome, why string) {
+func (s *Sync) pollFailed(how rpc.Outcome, why string) {
 	s.polling = false
 	s.Stats.Polls[how]++
-	s.retry = min(max(2*s.retry, firstRetry), longestRetry)
-	s.nextPoll = s.clock.Now() + quota.Instant(s.retry/2+s.retry*quota.Span(s.next()%1024)/2048)
+	s.retry = pauses.After(s.retry)
+	s.nextPoll = s.clock.Now() + rpc.Spread(s.retry, s.random.Jitter())
 	if !s.failing {
 		s.failing = true
 		s.log.Warn("weir: the control plane cannot be reached, the policy set stays as it is: " + why)

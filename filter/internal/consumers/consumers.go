@@ -4,27 +4,13 @@
 package consumers
 
 import (
-	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
-
-// SharedData is Envoy's shared data, with the one overwrite whose last writer is right.
-type SharedData interface {
-	bucketstore.SharedData
-	Put(key, value []byte)
-}
-
-// Caller asks the control plane about consumers. Done is called once, later, unless an error is returned; a status of 0 means
-// that no answer came. Body is good during done only.
-type Caller interface {
-	CallConsumers(body []byte, timeout quota.Span, done func(status int, body []byte)) error
-}
-
-// Clock tells the time, the same in all VMs of the process.
-type Clock interface{ Now() quota.Instant }
 
 // How long what is known counts.
 const (
@@ -32,10 +18,12 @@ const (
 	fresh = quota.Minute
 	keep  = 10 * quota.Minute
 
-	askTimeout   = quota.Second
-	firstRetry   = 250 * quota.Millisecond
-	longestRetry = 5 * quota.Second
+	path       = "/node/v1/consumers?format=2"
+	askTimeout = quota.Second
 )
+
+// pauses are those after questions without an answer.
+var pauses = rpc.Backoff{First: 250 * quota.Millisecond, Longest: 5 * quota.Second}
 
 // Stats counts questions, for the filter's metrics.
 type Stats struct {
@@ -50,8 +38,8 @@ type Cache struct {
 	Ahead quota.Span
 
 	table  table
-	caller Caller
-	clock  Clock
+	client rpc.Client
+	clock  rpc.Clock
 
 	// wanted are the consumers of the next question, asked those of the one under way, sent at sent.
 	wanted, asked []keyhash.Key
@@ -67,8 +55,8 @@ type Cache struct {
 }
 
 // New makes a Cache of the given number of sets, each of four consumers, in the name space.
-func New(shared SharedData, caller Caller, clock Clock, space [4]byte, sets int) *Cache {
-	c := &Cache{caller: caller, clock: clock}
+func New(shared shareddata.Data, client rpc.Client, clock rpc.Clock, space shareddata.Space, sets int) *Cache {
+	c := &Cache{client: client, clock: clock}
 	c.table.init(shared, space, sets)
 	return c
 }
@@ -131,7 +119,7 @@ func (c *Cache) Tick(now quota.Instant) {
 	c.body = wire.AppendQuestion(c.body[:0], c.asked)
 	c.asking, c.sent = true, now
 	c.Stats.Asked++
-	if err := c.caller.CallConsumers(c.body, askTimeout, c.answer); err != nil {
+	if err := c.client.Call(path, c.body, askTimeout, c.answer); err != nil {
 		c.failed()
 	}
 }
@@ -157,7 +145,7 @@ func (c *Cache) learn(it *wire.Consumer, learned quota.Instant) bool {
 func (c *Cache) failed() {
 	c.asking, c.asked, c.wanted = false, c.asked[:0], c.wanted[:0]
 	c.Stats.Failed++
-	c.retry = min(max(2*c.retry, firstRetry), longestRetry)
+	c.retry = pauses.After(c.retry)
 	c.nextAsk = c.clock.Now() + quota.Instant(c.retry)
 }
 

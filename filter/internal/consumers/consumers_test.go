@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/consumers"
-	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -20,7 +20,7 @@ const sec = quota.Instant(quota.Second)
 type process struct {
 	t        *testing.T
 	now      quota.Instant
-	data     sharedtest.Data
+	data     shareddatatest.Data
 	vms      []*consumers.Cache
 	tiers    map[keyhash.Key]string
 	special  map[keyhash.Key][]byte
@@ -39,7 +39,7 @@ type question struct {
 
 func (p *process) Now() quota.Instant { return p.now }
 
-func (p *process) CallConsumers(body []byte, _ quota.Span, done func(int, []byte)) error {
+func (p *process) Call(_ string, body []byte, _ quota.Span, done func(int, []byte)) error {
 	if p.err != nil {
 		return p.err
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -50,10 +51,10 @@ type state struct {
 
 // table keeps records in shared data, in a fixed number of sets: a flood of consumers makes it forget, never grow.
 type table struct {
-	shared   SharedData
+	shared   shareddata.Data
 	sets     uint64
 	key      [9]byte
-	stateKey [5]byte
+	stateKey shareddata.Key
 	state    state
 
 	value [stateSize]byte
@@ -63,11 +64,11 @@ type table struct {
 	read, next []byte
 }
 
-func (t *table) init(shared SharedData, space [4]byte, sets int) {
+func (t *table) init(shared shareddata.Data, space shareddata.Space, sets int) {
 	t.shared, t.sets = shared, uint64(max(sets, 1))
-	copy(t.key[:], space[:])
-	copy(t.stateKey[:], space[:])
-	t.key[4], t.stateKey[4] = 'u', 'r'
+	prefix := space.Key(shareddata.ConsumerSet)
+	copy(t.key[:], prefix[:])
+	t.stateKey = space.Key(shareddata.ConsumerState)
 }
 
 // loadState reads the state; what cannot be read leaves it as it is.

@@ -1,5 +1,5 @@
-// Package delay holds requests back until their turn in a leaky bucket has come. It decides nothing: the bucket has given each
-// request its place.
+// Package delay holds requests back until their turn in a leaky bucket has come. It decides
+// nothing: the bucket has given each request its place.
 package delay
 
 import (
@@ -7,14 +7,16 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Place is a turn in the queue that a leaky bucket is: Cost of the bucket at Key from the instant At on.
+// Place is a turn in the queue that a leaky bucket is: Cost of the bucket at Key from the instant
+// At on.
 type Place struct {
 	Key keyhash.Key
 	// Kind tells apart buckets of one key.
 	Kind uint8
 	Cost int64
 	At   quota.Instant
-	// Params and After are the bucket's figures and its state behind this place, where it is one of this node's own.
+	// Params and After are the bucket's figures and its state behind this place, where it is one of
+	// this node's own.
 	Params quota.Params
 	After  quota.State
 }
@@ -41,8 +43,8 @@ func (q *Queue) Len() int { return len(q.waiting) }
 // Full says that no more may be held back.
 func (q *Queue) Full() bool { return len(q.waiting) >= q.Bound }
 
-// Wait holds a stream back until p.At. One that waits in several buckets at once is fixed: its place suits nobody else, and it
-// moves up in none.
+// Wait holds a stream back until p.At. One that waits in several buckets at once is fixed: its
+// place suits nobody else, and it moves up in none.
 func (q *Queue) Wait(stream uint32, p Place, fixed bool) {
 	at := len(q.waiting)
 	for at > 0 && q.waiting[at-1].At > p.At {
@@ -53,7 +55,8 @@ func (q *Queue) Wait(stream uint32, p Place, fixed bool) {
 	q.waiting[at] = waiter{p, stream, fixed}
 }
 
-// Release returns the streams whose turn has come by now, in their order and at most so many. The slice is good until the next call.
+// Release returns the streams whose turn has come by now, in their order and at most so many. The
+// slice is good until the next call.
 func (q *Queue) Release(now quota.Instant, most int) []uint32 {
 	q.released = q.released[:0]
 	n := 0
@@ -65,8 +68,9 @@ func (q *Queue) Release(now quota.Instant, most int) []uint32 {
 	return q.released
 }
 
-// Leave takes out a stream that went away. Who waits behind it in the same bucket, at the same cost, moves up by one place, so
-// that their order stays; the place that the last of them leaves is returned, unless there is none to give.
+// Leave takes out a stream that went away. Who waits behind it in the same bucket, at the same
+// cost, moves up by one place, so that their order stays; the place that the last of them leaves is
+// returned, unless there is none to give.
 func (q *Queue) Leave(stream uint32) (freed Place, ok bool) {
 	at := 0
 	for at < len(q.waiting) && q.waiting[at].stream != stream {

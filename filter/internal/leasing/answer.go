@@ -2,7 +2,7 @@ package leasing
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/calls"
+	"github.com/weir-proxy/weir/filter/internal/rpc"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -11,29 +11,29 @@ import (
 // answer handles the end of a call.
 func (d *Desk) answer(c *call, status int, body []byte) {
 	now := d.clock.Now()
-	how := calls.Of(status)
-	if how == calls.Answered {
+	how := rpc.Of(status)
+	if how == rpc.Answered {
 		err := wire.DecodeLeaseReply(body, &d.reply)
 		if err != nil || d.reply.Seq != c.seq || len(d.reply.Items) != len(c.items) {
-			how = calls.Unreadable
+			how = rpc.Unreadable
 		}
 	}
-	if how != calls.Answered {
+	if how != rpc.Answered {
 		d.fail(c, now, how)
 		return
 	}
-	open := d.breaker.isOpen()
-	d.breaker.answered(now, c.probe, d.jitter())
+	open := d.breaker.IsOpen()
+	d.breaker.Answered(now, c.probe, d.random.Jitter())
 	if c.asks > 0 {
 		d.room.ended(c.sent, now, c.asks, true)
 	}
-	if open && !d.breaker.isOpen() {
+	if open && !d.breaker.IsOpen() {
 		d.room.restart()
 	}
 	d.answered = now
-	d.Stats.Calls[calls.Answered]++
-	if d.reply.Nodes != d.store.Number(nodesLetter) {
-		d.store.SetNumber(nodesLetter, d.reply.Nodes)
+	d.Stats.Calls[rpc.Answered]++
+	if d.reply.Nodes != d.sharedNodes.Load() {
+		d.sharedNodes.Store(d.reply.Nodes)
 	}
 	d.nodes = d.reply.Nodes
 	if len(c.groups) > 0 {
@@ -50,21 +50,21 @@ func (d *Desk) answer(c *call, status int, body []byte) {
 }
 
 // fail ends a call without an answer: who was asked for, and who queued behind, falls back to the failure ladder.
-func (d *Desk) fail(c *call, now quota.Instant, how calls.Outcome) {
+func (d *Desk) fail(c *call, now quota.Instant, how rpc.Outcome) {
 	d.Stats.Calls[how]++
 	d.reason = how
-	if how == calls.Overloaded && !c.probe {
-		d.breaker.busy(now)
+	if how == rpc.Overloaded && !c.probe {
+		d.breaker.Overloaded(now)
 	} else {
-		d.breaker.failed(now, c.probe, how == calls.Unsent, d.jitter())
+		d.breaker.Failed(now, c.probe, how == rpc.Unsent, d.random.Jitter())
 	}
 	if c.asks > 0 {
 		d.room.ended(c.sent, now, c.asks, false)
 	}
-	if how == calls.Overloaded && d.room.most == 1 {
-		d.room.rest = now + Spread(longestRest, d.jitter())
+	if how == rpc.Overloaded && d.room.most == 1 {
+		d.room.rest = now + rpc.Spread(longestRest, d.random.Jitter())
 	}
-	d.failGroups(c, d.breaker.isOpen())
+	d.failGroups(c, d.breaker.IsOpen())
 	for _, it := range c.items {
 		if b := it.bucket; b != nil && b.call == c {
 			b.call, b.asked = nil, 0
@@ -108,7 +108,7 @@ func (d *Desk) settle(c *call, it item, a wire.LeaseAnswer, now quota.Instant) {
 	}
 	grant := lease.Grant{Waiting: a.Waiting, Keep: a.Keep, NotBefore: a.NotBefore, Level: a.Level, FullAfter: a.FullAfter}
 	d.learn = learn{
-		now: now, sent: c.sent, ask: it.ask, grant: grant, algorithm: b.need.Algorithm, strict: b.need.Strict, jitter: d.jitter(),
+		now: now, sent: c.sent, ask: it.ask, grant: grant, algorithm: b.need.Algorithm, strict: b.need.Strict, jitter: d.random.Jitter(),
 	}
 	if !b.need.queue() {
 		d.learn.unused = max(int64(granted-used), 0) * it.ask.Cost

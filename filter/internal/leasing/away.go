@@ -1,7 +1,7 @@
 package leasing
 
 import (
-	"github.com/weir-proxy/weir/filter/internal/calls"
+	"github.com/weir-proxy/weir/filter/internal/rpc"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -12,7 +12,7 @@ func (d *Desk) Away() (since quota.Instant, away bool) {
 	if d.hearsay() {
 		return d.heard, true
 	}
-	return d.breaker.since, d.breaker.isOpen()
+	return d.breaker.Since(), d.breaker.IsOpen()
 }
 
 func (d *Desk) hearsay() bool { return d.heard != 0 && d.answered < d.heard }
@@ -22,7 +22,7 @@ func (d *Desk) FailingSince(now quota.Instant) quota.Instant {
 	if d.hearsay() {
 		return d.heard
 	}
-	if since, away := d.breaker.away(); away {
+	if since, away := d.breaker.Failing(); away {
 		return since
 	}
 	return now
@@ -30,15 +30,15 @@ func (d *Desk) FailingSince(now quota.Instant) quota.Instant {
 
 // Open says whether this worker's own calls fail, since when, and how the last one did. Times grows each time that they begin to,
 // and with each probe that fails.
-func (d *Desk) Open() (since quota.Instant, times uint32, how calls.Outcome, open bool) {
-	return d.breaker.since, d.breaker.opened, d.reason, d.breaker.isOpen()
+func (d *Desk) Open() (since quota.Instant, times uint32, how rpc.Outcome, open bool) {
+	return d.breaker.Since(), d.breaker.Opened(), d.reason, d.breaker.IsOpen()
 }
 
 // Hear tells since when the control plane has not answered some worker of this process; 0: there is no such worker.
 func (d *Desk) Hear(since quota.Instant) { d.heard = since }
 
 // Hasten has this worker look at once whether the control plane is back: it is for another worker.
-func (d *Desk) Hasten(now quota.Instant) { d.breaker.hasten(now) }
+func (d *Desk) Hasten(now quota.Instant) { d.breaker.Hasten(now) }
 
 // Waiting is the number of requests that wait.
 func (d *Desk) Waiting() int { return d.waiting }

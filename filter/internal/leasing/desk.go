@@ -4,24 +4,19 @@ package leasing
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/calls"
+	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
+// path is where lease requests go; the reply has the newest format that this filter reads.
+const path = "/node/v1/leases?reply=3"
+
 // MaxWaiting bounds the requests that wait in one VM.
 const MaxWaiting = 1024
-
-// Caller sends a lease request; done is called once, later, unless an error is returned. A status of 0 means that no answer
-// came. Body is good during done only.
-type Caller interface {
-	CallLeases(body []byte, timeout quota.Span, done func(status int, body []byte)) error
-}
-
-// Clock tells the time at which an answer is handled.
-type Clock interface{ Now() quota.Instant }
 
 // Outcome says how a ticket ended.
 type Outcome uint8
@@ -54,8 +49,8 @@ type Ticket struct {
 
 // Stats counts what a desk did, for the filter's metrics.
 type Stats struct {
-	Calls                calls.Counts
-	ItemsUnknown, Turned uint64
+	Calls        rpc.Counts
+	ItemsUnknown uint64
 	// Lapsed are tokens whose lease ended before a request used them.
 	Lapsed uint64
 }
@@ -64,20 +59,21 @@ type Stats struct {
 type Desk struct {
 	Stats Stats
 
-	store  *bucketstore.Store
-	caller Caller
-	clock  Clock
-	node   string
-	boot   uint64
-	seq    uint64
-	random uint64
+	store       *bucketstore.Store
+	client      rpc.Client
+	clock       rpc.Clock
+	sharedNodes shareddata.Number
+	node        string
+	boot        uint64
+	seq         uint64
+	random      rpc.Rand
 
-	breaker breaker
+	breaker rpc.Breaker
 	room    room
 	// lost is what the last call was for, and reason how the last one that failed did. heard is since when another worker has had no
 	// answer, 0 if there is no such, and answered when this one last had one.
 	lost            Need
-	reason          calls.Outcome
+	reason          rpc.Outcome
 	heard, answered quota.Instant
 	waiting         int
 	buckets         map[keyhash.Key]*bucket
@@ -136,26 +132,35 @@ type item struct {
 	sent   quota.Instant // of a report: its name
 }
 
-// New makes a desk for the node with the given id; boot is random for each process, random seeds the jitter.
-func New(store *bucketstore.Store, caller Caller, clock Clock, node string, boot, random uint64) *Desk {
+// Config is what a desk needs. All fields but Seed are required.
+type Config struct {
+	Store  *bucketstore.Store
+	Client rpc.Client
+	Clock  rpc.Clock
+	// Nodes is where the workers of the process share how many nodes there are.
+	Nodes shareddata.Number
+	// Node is the id of the node. Boot is random for each process, Seed for each worker.
+	Node string
+	Boot uint64
+	Seed uint64
+}
+
+// New makes a desk.
+func New(c Config) *Desk {
 	return &Desk{
-		store: store, caller: caller, clock: clock, node: node, boot: boot, random: random | 1,
-		buckets: make(map[keyhash.Key]*bucket), room: newRoom(),
+		store: c.Store, client: c.Client, clock: c.Clock, sharedNodes: c.Nodes, node: c.Node, boot: c.Boot,
+		random: rpc.NewRand(c.Seed), buckets: make(map[keyhash.Key]*bucket), room: newRoom(),
 	}
 }
 
-// nodesLetter is where the workers of a process share the number of nodes: one that has had no answer itself would take the
-// whole limit for its share.
-const nodesLetter = 'n'
-
-// Nodes is how many nodes share the buckets, by the last answer to any worker of this process; 1 before the first.
-func (d *Desk) Nodes() int64 { return max(d.store.Number(nodesLetter), 1) }
+// Nodes is how many nodes share the buckets, by the last answer to any worker of this process; 1
+// before the first. A worker that has had no answer itself would take the whole limit for its share.
+func (d *Desk) Nodes() int64 { return max(d.sharedNodes.Load(), 1) }
 
 // Join queues a ticket with a Stream and a Need. It reports false, and queues nothing, if as many requests wait as may, or more than can
 // be asked for in time. Flush sends.
 func (d *Desk) Join(now quota.Instant, t *Ticket) bool {
 	if d.waiting >= d.room.waiters(now) {
-		d.Stats.Turned++
 		return false
 	}
 	d.waiting++
@@ -276,12 +281,12 @@ func (d *Desk) send(c *call) {
 	}
 	d.body = wire.AppendLeaseRequest(d.body[:0], m)
 	d.lost = c.items[0].need
-	d.breaker.sent(c.sent)
+	d.breaker.Sent(c.sent)
 	if c.asks > 0 {
 		d.room.sent(c.asks)
 	}
-	if err := d.caller.CallLeases(d.body, timeout, func(status int, body []byte) { d.answer(c, status, body) }); err != nil {
-		d.fail(c, c.sent, calls.Unsent)
+	if err := d.client.Call(path, d.body, timeout, func(status int, body []byte) { d.answer(c, status, body) }); err != nil {
+		d.fail(c, c.sent, rpc.Unsent)
 	}
 }
 
@@ -354,12 +359,4 @@ func (d *Desk) GiveBack(now quota.Instant, t *Ticket) {
 	}
 	d.giveBack = giveBack{now: now, params: t.Need.Params, lot: lease.Lot{Tokens: t.Need.Cost, Expiry: t.Until}}
 	_ = d.store.Update(bucketstore.Leased, t.Need.Bucket, now, &d.giveBack) // Lost tokens err on the safe side.
-}
-
-// jitter is a number in [0, 1024) from a xorshift generator; it decides nothing about limits.
-func (d *Desk) jitter() int64 {
-	d.random ^= d.random << 13
-	d.random ^= d.random >> 7
-	d.random ^= d.random << 17
-	return int64(d.random % 1024)
 }

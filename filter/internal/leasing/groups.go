@@ -24,7 +24,6 @@ type group struct {
 // call can carry so many buckets. Flush sends.
 func (d *Desk) JoinAll(now quota.Instant, tickets []*Ticket) bool {
 	if d.waiting >= d.room.waiters(now) || len(tickets) > wire.MaxItems {
-		d.Stats.Turned++
 		return false
 	}
 	d.waiting++
@@ -136,7 +135,7 @@ func (d *Desk) learnOfGroup(c *call, it item, a wire.LeaseAnswer, now quota.Inst
 		it.ask.Waiting = 0
 	}
 	d.learn = learn{
-		now: now, sent: c.sent, ask: it.ask, algorithm: it.need.Algorithm, strict: it.need.Strict, jitter: d.jitter(),
+		now: now, sent: c.sent, ask: it.ask, algorithm: it.need.Algorithm, strict: it.need.Strict, jitter: d.random.Jitter(),
 		grant: lease.Grant{Waiting: a.Waiting, NotBefore: a.NotBefore, Level: a.Level, FullAfter: a.FullAfter},
 	}
 	if unused && !it.need.queue() {

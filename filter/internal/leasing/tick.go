@@ -8,7 +8,7 @@ import (
 
 // Tick sends what only a tick sends, looks again for tokens that other workers brought, and ends what has waited too long.
 func (d *Desk) Tick(now quota.Instant) {
-	d.nodes = d.store.Number(nodesLetter)
+	d.nodes = d.sharedNodes.Load()
 	d.tell(now)
 	if d.waiting > 0 {
 		for i := len(d.open) - 1; i >= 0; i-- { // From the end, because forget moves the last one up.
@@ -16,10 +16,10 @@ func (d *Desk) Tick(now quota.Instant) {
 		}
 		d.tickGroups(now)
 	}
-	if d.breaker.tick(now, d.jitter()) {
+	if d.breaker.Tick(now, d.random.Jitter()) {
 		d.probe(now)
 	}
-	if len(d.ready)+d.queued > 0 && !d.breaker.isOpen() {
+	if len(d.ready)+d.queued > 0 && !d.breaker.IsOpen() {
 		due := now >= d.keepBy
 		if due {
 			d.keepBy = 0

@@ -34,6 +34,7 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 		joined = l.desk.JoinAll(now, l.together)
 	}
 	if !joined {
+		l.Stats.Turned++
 		l.withoutAsking(req, now)
 		return Allowed, false
 	}

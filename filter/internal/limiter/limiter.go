@@ -6,6 +6,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/delay"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -51,7 +52,7 @@ func New(store *bucketstore.Store, desk *leasing.Desk) *Limiter {
 }
 
 // Begin decides a new request, or pauses it.
-func (l *Limiter) Begin(req *Request, rules *Rules, a *match.Attributes, now quota.Instant) Status {
+func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes, now quota.Instant) Status {
 	req.rules, req.held, req.deadline, req.Delay = rules, false, 0, 0
 	req.Hits, req.shadows = req.Hits[:0], req.shadows[:0]
 	if rules.Index.Off() {
@@ -183,7 +184,7 @@ func (l *Limiter) decide(req *Request, now quota.Instant) Status {
 				h := &req.Hits[i]
 				l.Stats.Decided[sources[h.by]]++
 				if i == 0 || req.Hits[i-1].Policy != h.Policy {
-					req.rules.Tally.add(h.Policy, CountAllowed)
+					req.rules.Tally.Add(h.Policy, ruleset.CountAllowed)
 				}
 			}
 			l.watch(req, now)
@@ -346,7 +347,7 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 	req.Source = h.refusedBy(reason)
 	l.Stats.Decided[req.Source]++
 	l.Stats.Refused++
-	req.rules.Tally.add(h.Policy, CountRefused)
+	req.rules.Tally.Add(h.Policy, ruleset.CountRefused)
 	l.watchRefused(req, now)
 	l.finish(req)
 	return Refused

@@ -10,7 +10,9 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
-	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
+	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
@@ -26,8 +28,8 @@ type node struct {
 	t       testing.TB
 	limiter *limiter.Limiter
 	desk    *leasing.Desk
-	data    *sharedtest.Data
-	rules   *limiter.Rules
+	data    *shareddatatest.Data
+	rules   *ruleset.Rules
 	now     quota.Instant
 	calls   []func(status int)
 	ledgers map[keyhash.Key]lease.Ledger
@@ -38,8 +40,8 @@ type node struct {
 
 func (n *node) Now() quota.Instant { return n.now }
 
-// CallLeases implements leasing.Caller by the rule of leases, for the policies in force.
-func (n *node) CallLeases(body []byte, _ quota.Span, done func(int, []byte)) error {
+// Call implements rpc.Client by the rule of leases, for the policies in force.
+func (n *node) Call(_ string, body []byte, _ quota.Span, done func(int, []byte)) error {
 	m, err := wire.DecodeLeaseRequest(body)
 	if err != nil {
 		n.t.Fatal(err)
@@ -93,20 +95,27 @@ func (n *node) grant(version uint64, items []wire.LeaseItem) []wire.LeaseAnswer 
 
 func newNode(t testing.TB, central bool, policies string) *node {
 	t.Helper()
-	n := &node{t: t, now: 1000 * sec, data: &sharedtest.Data{}, ledgers: map[keyhash.Key]lease.Ledger{}}
+	n := &node{t: t, now: 1000 * sec, data: &shareddatatest.Data{}, ledgers: map[keyhash.Key]lease.Ledger{}}
 	store := bucketstore.New(n.data, [4]byte{}, 1024, 0)
 	if central {
-		n.desk = leasing.New(store, n, n, "node", 1, 1)
+		n.desk = n.newDesk(store, 1)
 	}
 	n.limiter = limiter.New(store, n.desk)
 	n.push(1, policies)
 	return n
 }
 
+func (n *node) newDesk(store *bucketstore.Store, seed uint64) *leasing.Desk {
+	return leasing.New(leasing.Config{
+		Store: store, Client: n, Clock: n, Nodes: shareddata.NewNumber(n.data, shareddata.Space{}, shareddata.Nodes),
+		Node: "node", Boot: 1, Seed: seed,
+	})
+}
+
 // second is the limiter of another worker of the same node.
 func (n *node) second() *limiter.Limiter {
 	store := bucketstore.New(n.data, [4]byte{}, 1024, 0)
-	return limiter.New(store, leasing.New(store, n, n, "node", 1, 2))
+	return limiter.New(store, n.newDesk(store, 2))
 }
 
 // push puts another policy set into force.
@@ -125,7 +134,7 @@ func (n *node) pushDocument(version uint64, document string) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.rules = &limiter.Rules{Generation: version}
+	n.rules = &ruleset.Rules{Generation: version}
 	n.rules.Tally.Reset(len(set.Policies))
 	if err := n.rules.Index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: version, Set: set})); err != nil {
 		n.t.Fatal(err)
@@ -854,14 +863,14 @@ func TestTally(t *testing.T) {
 		{"name":"wide","partition":[],"limit":{"quota":9,"window":"1h"}},
 		{"name":"watched","partition":[],"limit":{"quota":1,"window":"1h"},"enforcement":"shadow"}`)
 	n.count()
-	got := map[uint32][limiter.Outcomes]uint32{}
+	got := map[uint32][ruleset.Outcomes]uint32{}
 	for policy, counts, ok := n.rules.Tally.Take(); ok; policy, counts, ok = n.rules.Tally.Take() {
 		got[policy] = counts
 	}
-	want := map[uint32][limiter.Outcomes]uint32{
-		0: {limiter.CountAllowed: 2, limiter.CountRefused: 1},
-		1: {limiter.CountAllowed: 2},
-		2: {limiter.CountShadowAllowed: 1, limiter.CountShadowRefused: 1},
+	want := map[uint32][ruleset.Outcomes]uint32{
+		0: {ruleset.CountAllowed: 2, ruleset.CountRefused: 1},
+		1: {ruleset.CountAllowed: 2},
+		2: {ruleset.CountShadowAllowed: 1, ruleset.CountShadowRefused: 1},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("counted %v, want %v", got, want)

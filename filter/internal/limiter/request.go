@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -41,18 +42,6 @@ const (
 // String is the reason as it shows in access logs.
 func (r Reason) String() string { return policy.Reasons[r] }
 
-// Rules is a policy set in force. Requests that wait hold on to it: its memory must not be reused while Held.
-type Rules struct {
-	Index match.Index
-	Held  int
-	// Generation grows with each policy set that this process puts into force, also when its version does not: a control
-	// plane that was set up anew starts again at version 1.
-	Generation uint64
-	// Tally is what its policies decided, Steps how far the failure ladder was needed.
-	Tally Tally
-	Steps Steps
-}
-
 // Request is one request on its way to a decision. The zero value is ready for Begin; it can be reused after Finish.
 type Request struct {
 	Stream uint32
@@ -68,7 +57,7 @@ type Request struct {
 	// Delay is how long leaky buckets hold an allowed request back; 0 for one that goes on at once.
 	Delay quota.Span
 
-	rules *Rules
+	rules *ruleset.Rules
 	held  bool
 	// deadline is when the request stops waiting, however often it must ask; 0 before it asks.
 	deadline quota.Instant
@@ -157,7 +146,7 @@ func (req *Request) generation(m *match.Hit) uint64 {
 }
 
 // Rules is the policy set that the request is decided by.
-func (req *Request) Rules() *Rules { return req.rules }
+func (req *Request) Rules() *ruleset.Rules { return req.rules }
 
 func settled(req *Request) bool {
 	for i := range req.Hits {

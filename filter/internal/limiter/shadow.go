@@ -3,6 +3,7 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -118,12 +119,12 @@ func (l *Limiter) watchOne(req *Request, m *match.Hit, now quota.Instant, commit
 // count counts what a policy in shadow, or a candidate, made of a request.
 func (l *Limiter) count(req *Request, m *match.Hit, seen view) {
 	s := &l.Stats
-	outcomes := [...]Outcome{allows: CountShadowAllowed, unknown: CountShadowUndetermined, refuses: CountShadowRefused}
+	outcomes := [...]ruleset.Outcome{allows: ruleset.CountShadowAllowed, unknown: ruleset.CountShadowUndetermined, refuses: ruleset.CountShadowRefused}
 	stats := [...]*uint64{allows: &s.ShadowAllowed, unknown: &s.ShadowUndetermined, refuses: &s.ShadowRefused}
 	if m.Candidate {
-		outcomes = [...]Outcome{allows: CountCandidateAllowed, unknown: CountCandidateUndetermined, refuses: CountCandidateRefused}
+		outcomes = [...]ruleset.Outcome{allows: ruleset.CountCandidateAllowed, unknown: ruleset.CountCandidateUndetermined, refuses: ruleset.CountCandidateRefused}
 		stats = [...]*uint64{allows: &s.CandidateAllowed, unknown: &s.CandidateUndetermined, refuses: &s.CandidateRefused}
 	}
 	*stats[seen]++
-	req.rules.Tally.add(m.Policy, outcomes[seen])
+	req.rules.Tally.Add(m.Policy, outcomes[seen])
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// controlPlane calls the control plane through an Envoy cluster. It is leasing's, consumers', ladder's and samples' Caller and configsync's
+// controlPlane calls the control plane through an Envoy cluster. It is an rpc.Client, and configsync's
 // Poller.
 type controlPlane struct {
 	plugin  *pluginContext
@@ -32,32 +32,13 @@ func newControlPlane(p *pluginContext, cp *policy.ControlPlane, token string) *c
 	}
 }
 
-// CallLeases implements leasing.Caller.
-func (cp *controlPlane) CallLeases(body []byte, timeout quota.Span, done func(status int, body []byte)) error {
-	return cp.call("/node/v1/leases?reply=3", body, timeout, func(status int, body []byte) {
-		done(status, body)
+// Call implements rpc.Client. An answer may bring what requests wait for, so those go on after it.
+func (cp *controlPlane) Call(path string, message []byte, timeout quota.Span, done func(status int, answer []byte)) error {
+	cp.post[1][1] = path
+	return host.Call(cp.plugin.id, cp.cluster, cp.post, message, timeout, func(status int, answer []byte) {
+		done(status, answer)
 		cp.plugin.resumeResolved(nil)
 	})
-}
-
-// CallConsumers implements consumers.Caller.
-func (cp *controlPlane) CallConsumers(body []byte, timeout quota.Span, done func(status int, body []byte)) error {
-	return cp.call("/node/v1/consumers?format=2", body, timeout, done)
-}
-
-// CallReport implements ladder.Caller.
-func (cp *controlPlane) CallReport(body []byte, timeout quota.Span, done func(status int, body []byte)) error {
-	return cp.call("/node/v1/report", body, timeout, done)
-}
-
-// CallDecisions implements samples.Caller.
-func (cp *controlPlane) CallDecisions(body []byte, timeout quota.Span, done func(status int, body []byte)) error {
-	return cp.call("/node/v1/decisions", body, timeout, done)
-}
-
-func (cp *controlPlane) call(path string, body []byte, timeout quota.Span, done func(status int, body []byte)) error {
-	cp.post[1][1] = path
-	return host.Call(cp.plugin.id, cp.cluster, cp.post, body, timeout, done)
 }
 
 // PollSnapshot implements configsync.Poller.

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-proxy/weir/shared/classify"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/text"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -56,8 +57,8 @@ func (c *httpContext) onRequestHeaders() types.Action {
 		return types.ActionContinue
 	}
 	attributes.Properties = host.Properties{}
-	if p.people != nil {
-		attributes.Consumers = p.people
+	if p.central != nil {
+		attributes.Consumers = p.central.consumers
 	}
 	c.grpc = isGRPC(attributes.Headers)
 	now := p.clock.Now()
@@ -114,8 +115,8 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 	}
 	p.scratch = respond.AppendDecision(p.scratch[:0], &c.request, status)
 	host.SetFilterState("weir.decision", p.scratch)
-	if p.samples != nil {
-		p.samples.Decided(&c.request, a, &c.who)
+	if p.central != nil {
+		p.central.decisions.Decided(&c.request, a, &c.who)
 	}
 	switch status {
 	case limiter.Allowed:
@@ -126,8 +127,8 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 		p.hold(c)
 		return types.ActionPause
 	}
-	if p.samples != nil {
-		p.samples.Refused(&c.request, a, &c.who, now)
+	if p.central != nil {
+		p.central.decisions.Refused(&c.request, a, &c.who, now)
 	}
 	p.refusal.Write(&c.request, now, wall, c.grpc)
 	return c.reply(c.request.Reason.String())
@@ -186,7 +187,7 @@ func (c *httpContext) onDone() {
 func isGRPC(headers []match.Header) bool {
 	for _, h := range headers {
 		if h.Is("content-type") {
-			return hasPrefix(h.Value, "application/grpc")
+			return text.HasPrefix(h.Value, "application/grpc")
 		}
 	}
 	return false
@@ -195,20 +196,8 @@ func isGRPC(headers []match.Header) bool {
 // removeForged keeps what only a limiter may say from reaching the upstream in a client's words.
 func removeForged(headers []match.Header) {
 	for _, h := range headers {
-		if hasPrefix(h.Name, "ratelimit") || hasPrefix(h.Name, "x-ratelimit") {
+		if text.HasPrefix(h.Name, "ratelimit") || text.HasPrefix(h.Name, "x-ratelimit") {
 			host.RemoveRequestHeader(h.Name)
 		}
 	}
-}
-
-func hasPrefix(b []byte, prefix string) bool {
-	if len(b) < len(prefix) {
-		return false
-	}
-	for i := range len(prefix) {
-		if b[i] != prefix[i] {
-			return false
-		}
-	}
-	return true
 }

@@ -4,40 +4,153 @@ package plugin
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/consumers"
+	"github.com/weir-proxy/weir/filter/internal/decisions"
+	"github.com/weir-proxy/weir/filter/internal/failover"
 	"github.com/weir-proxy/weir/filter/internal/host"
-	"github.com/weir-proxy/weir/filter/internal/ladder"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
-	"github.com/weir-proxy/weir/filter/internal/samples"
+	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// The filter's metrics. No name holds anything that a client sent.
-var (
-	// The counters, in the order of pluginContext.counts.
-	counterNames = [...]string{
-		"requests.banned", "requests.exempt", "requests.unlimited", "requests.bypassed", "requests.allowed", "requests.refused",
-		"requests.before_snapshot", "requests.unreadable", "requests.gone",
-		"requests.waited", "requests.delayed", "requests.too_many_waiting",
-		"shadow.allowed", "shadow.refused", "shadow.undetermined",
-		"candidate.allowed", "candidate.refused", "candidate.undetermined",
-		"decisions.by_local", "decisions.by_lease", "decisions.by_optimistic", "decisions.by_central", "decisions.by_share",
-		"decisions.by_failure_allow", "decisions.by_failure_deny", "decisions.by_cached_denial", "decisions.by_request",
-		"decisions.by_overload",
-		"charged_in_vain", "buckets.retried", "buckets.contended", "buckets.evicted",
-		"snapshots.applied", "snapshots.refused",
-		"polls.answered", "polls.no_answer", "polls.refused", "polls.unavailable", "polls.unreadable", "polls.unsent", "polls.overloaded",
-		"leases.answered", "leases.no_answer", "leases.refused", "leases.unavailable", "leases.unreadable", "leases.unsent", "leases.overloaded",
-		"leases.unknown", "leases.lapsed_tokens",
-		"ladder.entered_normal", "ladder.entered_leases", "ladder.entered_share", "ladder.entered_allow", "ladder.entered_deny",
-		"ladder.left_normal", "ladder.left_leases", "ladder.left_share", "ladder.left_allow", "ladder.left_deny",
-		"reports.answered", "reports.failed",
-		"consumers.asked", "consumers.failed", "consumers.dropped",
-		"samples.answered", "samples.failed",
+// A counter is an Envoy counter and the number behind it, which the package that knows it counts. No
+// name holds anything that a client sent.
+type counter struct {
+	name  string
+	count *uint64
+	// reported is the count as of the last report.
+	reported uint64
+}
+
+// counters are the counters of the plugin: the same names in the same order for each plugin.
+func (p *pluginContext) counters() []counter {
+	var withoutControlPlane central
+	c := p.central
+	if c == nil {
+		c = &withoutControlPlane
 	}
-	// The gauges: the first is the sum of all workers, the others are the leader's.
-	gaugeNames = [...]string{"requests.waiting", "ladder.step", "snapshot.age_seconds", "enforcement.orders", "enforcement.bans"}
-)
+	list := append(p.requestCounters(), p.decisionCounters()...)
+	list = append(list, p.policySetCounters()...)
+	return append(list, c.counters()...)
+}
+
+func (p *pluginContext) requestCounters() []counter {
+	s := &p.limiter.Stats
+	return []counter{
+		{name: "requests.banned", count: &s.Banned},
+		{name: "requests.exempt", count: &s.Exempt},
+		{name: "requests.unlimited", count: &s.Unlimited},
+		{name: "requests.bypassed", count: &s.Bypassed},
+		{name: "requests.allowed", count: &s.Allowed},
+		{name: "requests.refused", count: &s.Refused},
+		{name: "requests.before_snapshot", count: &p.passed.beforeSnapshot},
+		{name: "requests.unreadable", count: &p.passed.unreadable},
+		{name: "requests.gone", count: &s.Gone},
+		{name: "requests.waited", count: &s.Waited},
+		{name: "requests.delayed", count: &s.Delayed},
+		{name: "requests.too_many_waiting", count: &s.Turned},
+		{name: "shadow.allowed", count: &s.ShadowAllowed},
+		{name: "shadow.refused", count: &s.ShadowRefused},
+		{name: "shadow.undetermined", count: &s.ShadowUndetermined},
+		{name: "candidate.allowed", count: &s.CandidateAllowed},
+		{name: "candidate.refused", count: &s.CandidateRefused},
+		{name: "candidate.undetermined", count: &s.CandidateUndetermined},
+	}
+}
+
+func (p *pluginContext) decisionCounters() []counter {
+	s, store := &p.limiter.Stats, p.store
+	return []counter{
+		{name: "decisions.by_local", count: &s.Decided[limiter.ByLocal]},
+		{name: "decisions.by_lease", count: &s.Decided[limiter.ByLease]},
+		{name: "decisions.by_optimistic", count: &s.Decided[limiter.ByOptimistic]},
+		{name: "decisions.by_central", count: &s.Decided[limiter.ByCentral]},
+		{name: "decisions.by_share", count: &s.Decided[limiter.ByShare]},
+		{name: "decisions.by_failure_allow", count: &s.Decided[limiter.ByFailureAllow]},
+		{name: "decisions.by_failure_deny", count: &s.Decided[limiter.ByFailureDeny]},
+		{name: "decisions.by_cached_denial", count: &s.Decided[limiter.ByCachedDenial]},
+		{name: "decisions.by_request", count: &s.Decided[limiter.ByRequest]},
+		{name: "decisions.by_overload", count: &s.Decided[limiter.ByOverload]},
+		{name: "charged_in_vain", count: &s.ChargedInVain},
+		{name: "buckets.retried", count: &store.Retries},
+		{name: "buckets.contended", count: &store.Contended},
+		{name: "buckets.evicted", count: &store.Evictions},
+	}
+}
+
+func (p *pluginContext) policySetCounters() []counter {
+	s := &p.sync.Stats
+	return []counter{
+		{name: "snapshots.applied", count: &s.Applied},
+		{name: "snapshots.refused", count: &s.Refused},
+		{name: "polls.answered", count: &s.Polls[rpc.Answered]},
+		{name: "polls.no_answer", count: &s.Polls[rpc.NoAnswer]},
+		{name: "polls.refused", count: &s.Polls[rpc.Refused]},
+		{name: "polls.unavailable", count: &s.Polls[rpc.Unavailable]},
+		{name: "polls.unreadable", count: &s.Polls[rpc.Unreadable]},
+		{name: "polls.unsent", count: &s.Polls[rpc.Unsent]},
+		{name: "polls.overloaded", count: &s.Polls[rpc.Overloaded]},
+	}
+}
+
+// counters are those of what only a plugin with a control plane has; without one they stay at 0.
+func (c *central) counters() []counter {
+	leases, ladder, cache, told := &leasing.Stats{}, &failover.Stats{}, &consumers.Stats{}, &decisions.Stats{}
+	if c.leasing != nil {
+		leases, ladder, cache, told = &c.leasing.Stats, &c.failover.Stats, &c.consumers.Stats, &c.decisions.Stats
+	}
+	return []counter{
+		{name: "leases.answered", count: &leases.Calls[rpc.Answered]},
+		{name: "leases.no_answer", count: &leases.Calls[rpc.NoAnswer]},
+		{name: "leases.refused", count: &leases.Calls[rpc.Refused]},
+		{name: "leases.unavailable", count: &leases.Calls[rpc.Unavailable]},
+		{name: "leases.unreadable", count: &leases.Calls[rpc.Unreadable]},
+		{name: "leases.unsent", count: &leases.Calls[rpc.Unsent]},
+		{name: "leases.overloaded", count: &leases.Calls[rpc.Overloaded]},
+		{name: "leases.unknown", count: &leases.ItemsUnknown},
+		{name: "leases.lapsed_tokens", count: &leases.Lapsed},
+		{name: "ladder.entered_normal", count: &ladder.Entered[policy.StepGround]},
+		{name: "ladder.entered_leases", count: &ladder.Entered[policy.StepLeases]},
+		{name: "ladder.entered_share", count: &ladder.Entered[policy.StepShare]},
+		{name: "ladder.entered_allow", count: &ladder.Entered[policy.StepAllow]},
+		{name: "ladder.entered_deny", count: &ladder.Entered[policy.StepDeny]},
+		{name: "ladder.left_normal", count: &ladder.Left[policy.StepGround]},
+		{name: "ladder.left_leases", count: &ladder.Left[policy.StepLeases]},
+		{name: "ladder.left_share", count: &ladder.Left[policy.StepShare]},
+		{name: "ladder.left_allow", count: &ladder.Left[policy.StepAllow]},
+		{name: "ladder.left_deny", count: &ladder.Left[policy.StepDeny]},
+		{name: "reports.answered", count: &ladder.Reported},
+		{name: "reports.failed", count: &ladder.Failed},
+		{name: "consumers.asked", count: &cache.Asked},
+		{name: "consumers.failed", count: &cache.Failed},
+		{name: "consumers.dropped", count: &cache.Dropped},
+		{name: "samples.answered", count: &told.Told},
+		{name: "samples.failed", count: &told.Failed},
+	}
+}
+
+// waitingName is the gauge of requests that wait, the sum of all workers.
+const waitingName = "requests.waiting"
+
+// A gauge is an Envoy gauge that the leader sets for the process.
+type gauge struct {
+	name  string
+	value uint64
+}
+
+func (p *pluginContext) gauges(now quota.Instant) [leaderGauges]gauge {
+	c := p.central
+	return [...]gauge{
+		{"ladder.step", uint64(c.failover.Worst())},
+		{"snapshot.age_seconds", uint64(p.sync.Age(now) / quota.Second)},
+		{"enforcement.orders", c.enforcement.InForce},
+		{"enforcement.bans", c.enforcement.Bans},
+	}
+}
+
+const leaderGauges = 4
 
 // holdName is the histogram of the time that requests are held for their decision, in whole
 // milliseconds, rounded up. A leaky bucket's delay is not in it: that is the decision.
@@ -45,34 +158,37 @@ const holdName = "hold.milliseconds"
 
 // metrics are the VM's Envoy metrics, defined once: each definition stays for the life of the VM.
 type metrics struct {
-	counters [len(counterNames)]host.Counter
-	gauges   [len(gaugeNames)]host.Gauge
-	hold     host.Histogram
+	counters []host.Counter
+	waiting  host.Gauge
+	// leader are the gauges that the leader sets, defined when this VM first leads.
+	leader []host.Gauge
+	hold   host.Histogram
 	// policies are counters by policy and outcome, made when an outcome is first counted.
-	policies map[string]*[limiter.Outcomes]host.Counter
+	policies map[string]*[ruleset.Outcomes]host.Counter
 }
 
 // maxPolicyCounters bounds the policies with counters of their own: Envoy keeps every name it was ever given.
 const maxPolicyCounters = 2000
 
-func newMetrics() *metrics {
-	m := &metrics{hold: host.NewHistogram("weir." + holdName), policies: make(map[string]*[limiter.Outcomes]host.Counter)}
-	for i, name := range counterNames {
-		m.counters[i] = host.NewCounter("weir." + name)
+// define defines the counters of the first plugin, which are those of all.
+func (m *metrics) define(list []counter) {
+	if m.counters != nil {
+		return
 	}
-	for i, name := range gaugeNames {
-		m.gauges[i] = host.NewGauge("weir." + name)
+	m.hold, m.waiting = host.NewHistogram("weir."+holdName), host.NewGauge("weir."+waitingName)
+	m.policies = make(map[string]*[ruleset.Outcomes]host.Counter)
+	for _, c := range list {
+		m.counters = append(m.counters, host.NewCounter("weir."+c.name))
 	}
-	return m
 }
 
 // ofPolicy are the counters of a policy, nil beyond the bound.
-func (m *metrics) ofPolicy(name string) *[limiter.Outcomes]host.Counter {
+func (m *metrics) ofPolicy(name string) *[ruleset.Outcomes]host.Counter {
 	c := m.policies[name]
 	if c == nil && len(m.policies) < maxPolicyCounters {
-		c = &[limiter.Outcomes]host.Counter{}
+		c = &[ruleset.Outcomes]host.Counter{}
 		for o := range c {
-			c[o] = host.NewCounter("weir.policy." + name + ".outcome." + limiter.Outcome(o).String() + ".decisions")
+			c[o] = host.NewCounter("weir.policy." + name + ".outcome." + ruleset.Outcome(o).String() + ".decisions")
 		}
 		m.policies[name] = c
 	}
@@ -82,70 +198,44 @@ func (m *metrics) ofPolicy(name string) *[limiter.Outcomes]host.Counter {
 // passed counts requests that no limiter saw.
 type passed struct{ beforeSnapshot, unreadable uint64 }
 
-// counts are the numbers behind the counters, which the packages that know them count.
-func (p *pluginContext) counts() (c [len(counterNames)]uint64) {
-	s, sync := &p.limiter.Stats, &p.sync.Stats
-	var desk leasing.Stats
-	var people consumers.Stats
-	var steps ladder.Stats
-	var told samples.Stats
-	if p.desk != nil {
-		desk, people, steps, told = p.desk.Stats, p.people.Stats, p.ladder.Stats, p.samples.Stats
-	}
-	n := 0
-	for _, some := range [...][]uint64{
-		{s.Banned, s.Exempt, s.Unlimited, s.Bypassed, s.Allowed, s.Refused, p.passed.beforeSnapshot, p.passed.unreadable, s.Gone},
-		{s.Waited, s.Delayed, desk.Turned + s.Turned},
-		{s.ShadowAllowed, s.ShadowRefused, s.ShadowUndetermined},
-		{s.CandidateAllowed, s.CandidateRefused, s.CandidateUndetermined},
-		s.Decided[:],
-		{s.ChargedInVain, p.store.Retries, p.store.Contended, p.store.Evictions},
-		{sync.Applied, sync.Refused}, sync.Polls[:], desk.Calls[:], {desk.ItemsUnknown, desk.Lapsed},
-		steps.Entered[:], steps.Left[:], {steps.Reported, steps.Failed},
-		{people.Asked, people.Failed, people.Dropped},
-		{told.Told, told.Failed},
-	} {
-		n += copy(c[n:], some)
-	}
-	return c
-}
-
 // shown is what the gauges showed last of this VM.
 type shown struct {
 	waiting int64
-	// leaders are the gauges after the first, if led.
-	leaders [len(gaugeNames) - 1]uint64
-	led     bool
+	// leader are the gauges that the leader sets, if led.
+	leader [leaderGauges]gauge
+	led    bool
 }
 
-// show brings Envoy's gauges up to date. Those of the process are the leader's to set.
-func (p *pluginContext) show(now quota.Instant) {
+// showGauges brings Envoy's gauges up to date. Those of the process are the leader's to set.
+func (p *pluginContext) showGauges(now quota.Instant) {
 	last := &p.shown
-	waiting := int64(p.desk.Waiting())
-	p.metrics.gauges[0].Add(waiting - last.waiting)
+	waiting := int64(p.central.leasing.Waiting())
+	p.metrics.waiting.Add(waiting - last.waiting)
 	last.waiting = waiting
 	if !p.sync.Leads() {
 		last.led = false
 		return
 	}
-	for i, n := range [len(last.leaders)]uint64{
-		uint64(p.ladder.Worst()), uint64(p.sync.Age(now) / quota.Second), p.orders.InForce, p.orders.Bans,
-	} {
-		if !last.led || n != last.leaders[i] {
-			p.metrics.gauges[i+1].Set(n)
+	gauges := p.gauges(now)
+	for i, g := range gauges {
+		if len(p.metrics.leader) == i {
+			p.metrics.leader = append(p.metrics.leader, host.NewGauge("weir."+g.name))
 		}
-		last.leaders[i] = n
+		if !last.led || g.value != last.leader[i].value {
+			p.metrics.leader[i].Set(g.value)
+		}
 	}
-	last.led = true
+	last.leader, last.led = gauges, true
 }
 
-// report brings Envoy's counters up to what was counted since the last report: once a tick, not once a request.
+// report brings Envoy's counters up to what was counted since the last report: once a tick, not once a
+// request.
 func (p *pluginContext) report() {
-	counts := p.counts()
-	for i := range counts {
-		p.metrics.counters[i].Add(counts[i] - p.reported[i])
+	for i := range p.counted {
+		c := &p.counted[i]
+		p.metrics.counters[i].Add(*c.count - c.reported)
+		c.reported = *c.count
 	}
-	p.reported = counts
 	for _, rules := range p.sync.Tallied() {
 		for policy, counts, ok := rules.Tally.Take(); ok; policy, counts, ok = rules.Tally.Take() {
 			counters := p.metrics.ofPolicy(string(rules.Index.Text(rules.Index.Policy(policy).Name)))

@@ -11,13 +11,14 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/configsync"
 	"github.com/weir-proxy/weir/filter/internal/consumers"
+	"github.com/weir-proxy/weir/filter/internal/decisions"
+	"github.com/weir-proxy/weir/filter/internal/enforcement"
+	"github.com/weir-proxy/weir/filter/internal/failover"
 	"github.com/weir-proxy/weir/filter/internal/host"
-	"github.com/weir-proxy/weir/filter/internal/ladder"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
-	"github.com/weir-proxy/weir/filter/internal/orders"
 	"github.com/weir-proxy/weir/filter/internal/respond"
-	"github.com/weir-proxy/weir/filter/internal/samples"
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/shared/classify"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -47,16 +48,12 @@ type pluginContext struct {
 	metrics *metrics
 
 	store   *bucketstore.Store
-	desk    *leasing.Desk
 	sync    *configsync.Sync
-	people  *consumers.Cache
-	orders  *orders.Orders
 	limiter *limiter.Limiter
-	ladder  *ladder.Ladder // nil without a control plane, like desk, people, orders and samples
-	samples *samples.Samples
+	central *central // nil without a control plane
 
 	// unixKey is the shared key of what the process agrees on about Unix time.
-	unixKey [5]byte
+	unixKey shareddata.Key
 
 	classifier       classify.Classifier
 	refusal          respond.Refusal
@@ -65,9 +62,18 @@ type pluginContext struct {
 	hurried  bool
 	nextTick quota.Instant
 
-	passed   passed
-	reported [len(counterNames)]uint64
-	shown    shown
+	passed  passed
+	counted []counter
+	shown   shown
+}
+
+// central is what a plugin with a control plane has beside the others.
+type central struct {
+	leasing     *leasing.Desk
+	failover    *failover.Ladder
+	consumers   *consumers.Cache
+	enforcement *enforcement.View
+	decisions   *decisions.Recorder
 }
 
 // OnPluginStart implements types.PluginContext. A configuration with problems refuses the plugin; the log lists them all.
@@ -114,37 +120,26 @@ func readConfiguration() (*policy.Plugin, *wire.Packed) {
 func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error {
 	space := nameSpace(config)
 	process := thisProcess(space)
-	node := configsync.Node{ID: config.NodeID, Zone: config.Zone, Filter: introduced(), Boot: process.id}
-	if node.ID == "" {
-		node.ID = string(host.Property("xds\x00node\x00id"))
-	}
-	if node.ID == "" {
-		node.ID = "envoy-" + strconv.FormatUint(process.id, 16)
-	}
-	node.ID = node.ID[:min(len(node.ID), wire.MaxNodeID)]
-	copy(p.unixKey[:], append(space[:], 't'))
+	node := introduce(config, process)
+	p.unixKey = space.Key(shareddata.UnixOffset)
 	p.store = bucketstore.New(host.SharedData{}, space, config.Keys, p.clock.Now())
 	var poller configsync.Poller
-	if cp := config.ControlPlane; cp != nil {
-		token, ok := host.Env(cp.TokenEnv)
-		if !ok || token == "" {
-			return policy.Problems{{Path: "control_plane.token.env", Reason: "the environment variable " + cp.TokenEnv +
-				" is empty or not passed on: list it in vm_config.environment_variables.host_env_keys"}}
+	if config.ControlPlane != nil {
+		calls, err := p.connect(config, node, space)
+		if err != nil {
+			return err
 		}
-		calls := newControlPlane(p, cp, token)
-		p.desk = leasing.New(p.store, calls, p.clock, node.ID, node.Boot, random())
-		p.ladder = ladder.New(host.SharedData{}, calls, p.clock, logger{}, space, node.ID, node.Boot, random())
-		p.people = consumers.New(host.SharedData{}, calls, p.clock, space, agreedSets(space, config.Keys/4))
-		p.samples = samples.New(calls, p.clock, node.ID, node.Boot, random())
-		p.orders = orders.New(host.SharedData{}, p.store, p.clock, space)
-		p.orders.Tick(p.clock.Wall() / millisecond)
 		poller = calls
 	}
 	p.sync = configsync.New(host.SharedData{}, poller, p.clock, logger{}, node, space, random())
-	if p.people != nil {
-		p.sync.Consumers, p.sync.Orders = p.people, p.orders
+	var desk *leasing.Desk
+	if c := p.central; c != nil {
+		desk = c.leasing
+		p.sync.Consumers, p.sync.Orders = c.consumers, c.enforcement
 	}
-	p.limiter = limiter.New(p.store, p.desk)
+	p.limiter = limiter.New(p.store, desk)
+	p.counted = p.counters()
+	p.metrics.define(p.counted)
 	p.setAhead()
 	if config.Set != nil {
 		snapshot := wire.AppendSnapshot(nil, wire.Snapshot{Secret: process.secret, Set: config.Set, Packed: inline})
@@ -160,6 +155,42 @@ func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error 
 	p.sync.Follow()
 	host.SetTick(tick)
 	return nil
+}
+
+// introduce is how the node introduces itself to the control plane.
+func introduce(config *policy.Plugin, process process) configsync.Node {
+	node := configsync.Node{ID: config.NodeID, Zone: config.Zone, Filter: introduced(), Boot: process.id}
+	if node.ID == "" {
+		node.ID = string(host.Property("xds\x00node\x00id"))
+	}
+	if node.ID == "" {
+		node.ID = "envoy-" + strconv.FormatUint(process.id, 16)
+	}
+	node.ID = node.ID[:min(len(node.ID), wire.MaxNodeID)]
+	return node
+}
+
+// connect makes what a plugin with a control plane has.
+func (p *pluginContext) connect(config *policy.Plugin, node configsync.Node, space shareddata.Space) (*controlPlane, error) {
+	cp := config.ControlPlane
+	token, ok := host.Env(cp.TokenEnv)
+	if !ok || token == "" {
+		return nil, policy.Problems{{Path: "control_plane.token.env", Reason: "the environment variable " + cp.TokenEnv +
+			" is empty or not passed on: list it in vm_config.environment_variables.host_env_keys"}}
+	}
+	calls, data := newControlPlane(p, cp, token), host.SharedData{}
+	p.central = &central{
+		leasing: leasing.New(leasing.Config{
+			Store: p.store, Client: calls, Clock: p.clock, Nodes: shareddata.NewNumber(data, space, shareddata.Nodes),
+			Node: node.ID, Boot: node.Boot, Seed: random(),
+		}),
+		failover:    failover.New(data, calls, p.clock, logger{}, space, node.ID, node.Boot, random()),
+		consumers:   consumers.New(data, calls, p.clock, space, agreedSets(space, config.Keys/4)),
+		decisions:   decisions.New(calls, p.clock, node.ID, node.Boot, random()),
+		enforcement: enforcement.New(data, p.store, p.clock, space),
+	}
+	p.central.enforcement.Tick(p.clock.Wall() / millisecond)
+	return calls, nil
 }
 
 // warnOfModes tells of the policies in force that cannot do without the control plane what their mode says.
@@ -178,7 +209,7 @@ func (p *pluginContext) OnTick() {
 	now := p.clock.Now()
 	p.release(now)
 	if p.hurried && now < p.nextTick {
-		if p.desk != nil {
+		if p.central != nil {
 			p.resumeResolved(nil)
 		}
 		return
@@ -187,38 +218,47 @@ func (p *pluginContext) OnTick() {
 	p.setAhead()
 	p.store.Tick(now)
 	p.report()
-	if p.orders != nil && p.orders.Tick((int64(now)+int64(p.limiter.Ahead))/millisecond) {
+	if p.central == nil {
+		p.sync.Tick(now)
+		return
+	}
+	p.tickCentral(now)
+}
+
+// tickCentral is the part of a tick that only a plugin with a control plane has.
+func (p *pluginContext) tickCentral(now quota.Instant) {
+	c := p.central
+	if c.enforcement.Tick((int64(now) + int64(p.limiter.Ahead)) / millisecond) {
 		if rules := p.sync.Rules(); rules != nil {
-			p.orders.Bind(&rules.Index)
+			c.enforcement.Bind(&rules.Index)
 		}
 	}
 	p.sync.Tick(now)
-	if p.desk != nil {
-		p.people.Tick(now)
-		p.desk.Tick(now)
-		p.climb(now)
-		p.resumeResolved(nil)
-		p.samples.Tick(now)
-		p.show(now)
-	}
+	c.consumers.Tick(now)
+	c.leasing.Tick(now)
+	p.syncFailover(now)
+	p.resumeResolved(nil)
+	c.decisions.Tick(now)
+	p.showGauges(now)
 }
 
 // setAhead notes by how much Unix time is ahead of the clock that decides.
 func (p *pluginContext) setAhead() {
 	p.limiter.Ahead = agreed(p.unixKey, quota.Span(p.clock.Wall()-int64(p.clock.Now())))
-	if p.people != nil {
-		p.people.Ahead = p.limiter.Ahead
+	if p.central != nil {
+		p.central.consumers.Ahead = p.limiter.Ahead
 	}
 }
 
-// climb tells the workers of the process of each other's failures.
-func (p *pluginContext) climb(now quota.Instant) {
-	var t ladder.Trouble
-	t.Since, t.Times, t.How, t.Open = p.desk.Open()
-	heard, hasten := p.ladder.Tick(now, t, p.sync.Rules(), p.sync.Leads())
-	p.desk.Hear(heard)
+// syncFailover brings together what this worker and the others of the process know of failures.
+func (p *pluginContext) syncFailover(now quota.Instant) {
+	c := p.central
+	var t failover.Trouble
+	t.Since, t.Times, t.How, t.Open = c.leasing.Open()
+	heard, hasten := c.failover.Tick(now, t, p.sync.Rules(), p.sync.Leads())
+	c.leasing.Hear(heard)
 	if hasten {
-		p.desk.Hasten(now)
+		c.leasing.Hasten(now)
 	}
 }
 
@@ -229,7 +269,7 @@ func (p *pluginContext) OnQueueReady(uint32) { host.OnQueueReady() }
 func (p *pluginContext) onDone() {
 	if p.limiter != nil {
 		p.report()
-		p.metrics.gauges[0].Add(-p.shown.waiting)
+		p.metrics.waiting.Add(-p.shown.waiting)
 		p.shown.waiting = 0
 	}
 }
@@ -238,7 +278,8 @@ func (p *pluginContext) onDone() {
 // If one of them is own, whose callback is running, its status is returned instead: Paused if it still waits.
 func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
 	status, others, left := limiter.Paused, false, atOnce
-	for streams := p.desk.TakeResolved(left); len(streams) > 0; streams = p.desk.TakeResolved(left) {
+	desk := p.central.leasing
+	for streams := desk.TakeResolved(left); len(streams) > 0; streams = desk.TakeResolved(left) {
 		left -= len(streams)
 		for _, stream := range streams {
 			ctx := find(stream)
@@ -257,7 +298,7 @@ func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
 	if own != nil && others {
 		host.Select(own.request.Stream)
 	}
-	if p.desk.Resolved() > 0 {
+	if desk.Resolved() > 0 {
 		p.hurry()
 	}
 	return status
@@ -285,7 +326,7 @@ func (p *pluginContext) release(now quota.Instant) {
 			host.Resume()
 		}
 	}
-	if p.hurried && p.limiter.Holding() == 0 && (p.desk == nil || p.desk.Resolved() == 0) {
+	if p.hurried && p.limiter.Holding() == 0 && (p.central == nil || p.central.leasing.Resolved() == 0) {
 		p.hurried = false
 		host.SetTick(tick)
 	}

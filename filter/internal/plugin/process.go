@@ -6,8 +6,10 @@ import (
 	"encoding/binary"
 
 	"github.com/weir-proxy/weir/filter/internal/host"
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/text"
 )
 
 // process is what all VMs of an Envoy process agree on: a random number that names this run of it, and a secret for partition
@@ -20,39 +22,29 @@ type process struct {
 // nameSpace keeps plugins apart that share Envoy's shared data, which goes by vm_id alone, and versions of the filter whose bytes
 // differ. Plugins of one control plane share what it says and what they have leased, also an old and a new configuration of one
 // plugin; a plugin that works alone shares with those that have its name.
-func nameSpace(config *policy.Plugin) [4]byte {
-	h := newDigest().text(host.Property("plugin_root_id"))
+func nameSpace(config *policy.Plugin) shareddata.Space {
+	h := addText(text.NewHash64, host.Property("plugin_root_id"))
 	if cp := config.ControlPlane; cp != nil {
-		h = h.text([]byte(cp.Cluster)).text([]byte(cp.Authority)).text([]byte(config.NodeID))
+		h = addText(h, []byte(cp.Cluster))
+		h = addText(h, []byte(cp.Authority))
+		h = addText(h, []byte(config.NodeID))
 	} else {
-		h = h.text(host.Property("plugin_name"))
+		h = addText(h, host.Property("plugin_name"))
 	}
-	return [4]byte{'2', byte(h), byte(h >> 8), byte(h >> 16)}
+	return shareddata.Space{'2', byte(h), byte(h >> 8), byte(h >> 16)}
 }
 
-// digest is an FNV-1a hash of texts.
-type digest uint64
-
-func newDigest() digest { return 14695981039346656037 }
-
-// text adds a text and its end: what texts are is as much part of the hash as their bytes.
-func (h digest) text(b []byte) digest {
-	for _, c := range b {
-		h = (h ^ digest(c)) * 1099511628211
-	}
-	return (h ^ digest(len(b))) * 1099511628211
+// addText adds a text and its length to a hash, so that texts cannot run into each other.
+func addText(h text.Hash64, b []byte) text.Hash64 {
+	h = h.Add(b)
+	return (h ^ text.Hash64(len(b))) * 1099511628211
 }
 
 // thisProcess reads the process's numbers, or draws them if this VM is the first.
-func thisProcess(space [4]byte) process {
-	key := append(space[:], 'p')
+func thisProcess(space shareddata.Space) process {
 	var value [24]byte
 	host.Random(value[:])
-	if !(host.SharedData{}).PutIfAbsent(key, value[:]) {
-		if known, _, found := (host.SharedData{}).Get(key); found && len(known) == len(value) {
-			copy(value[:], known)
-		}
-	}
+	shareddata.Agree(host.SharedData{}, space.Key(shareddata.Process), value[:])
 	p := process{id: binary.LittleEndian.Uint64(value[:8])}
 	copy(p.secret[:], value[8:])
 	return p
@@ -60,16 +52,11 @@ func thisProcess(space [4]byte) process {
 
 // agreedSets is the size of the table of consumers, of which the first plugin to start has said how large it is to be. In a table of
 // another size nothing would be found of what is known, bans among it.
-func agreedSets(space [4]byte, sets int) int {
-	key := append(space[:], 'k')
+func agreedSets(space shareddata.Space, sets int) int {
 	var value [4]byte
 	binary.LittleEndian.PutUint32(value[:], uint32(sets))
-	if !(host.SharedData{}).PutIfAbsent(key, value[:]) {
-		if known, _, found := (host.SharedData{}).Get(key); found && len(known) == len(value) {
-			return int(binary.LittleEndian.Uint32(known))
-		}
-	}
-	return sets
+	shareddata.Agree(host.SharedData{}, space.Key(shareddata.ConsumerSets), value[:])
+	return int(binary.LittleEndian.Uint32(value[:]))
 }
 
 // clockSlack is by how much two clocks may be apart before a process takes it that the clock of the machine was set. What two VMs
@@ -78,7 +65,7 @@ const clockSlack = 10 * quota.Millisecond
 
 // agreed is by how much Unix time is ahead of the clock that decides, for all VMs of the process, given what this one finds: an
 // instant that is told to clients is then the same Unix second for all.
-func agreed(key [5]byte, found quota.Span) quota.Span {
+func agreed(key shareddata.Key, found quota.Span) quota.Span {
 	var data host.SharedData
 	value, _, _ := data.Get(key[:])
 	if len(value) == 8 {

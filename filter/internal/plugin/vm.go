@@ -28,7 +28,7 @@ func introduced() string {
 type VM struct {
 	types.DefaultVMContext
 
-	metrics *metrics
+	metrics metrics
 }
 
 // NewVM makes the VM context.
@@ -37,10 +37,7 @@ func NewVM() *VM { return &VM{} }
 // NewPluginContext implements types.VMContext.
 func (vm *VM) NewPluginContext(id uint32) types.PluginContext {
 	host.Begin()
-	if vm.metrics == nil {
-		vm.metrics = newMetrics()
-	}
-	p := &pluginContext{id: id, metrics: vm.metrics}
+	p := &pluginContext{id: id, metrics: &vm.metrics}
 	plugins = append(plugins, p)
 	return p
 }

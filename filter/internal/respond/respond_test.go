@@ -9,7 +9,8 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/respond"
-	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -32,11 +33,11 @@ func decide(t *testing.T, doc string, n int, headers ...string) (*limiter.Reques
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules := &limiter.Rules{}
+	rules := &ruleset.Rules{}
 	if err := rules.Index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Set: set})); err != nil {
 		t.Fatal(err)
 	}
-	l := limiter.New(bucketstore.New(&sharedtest.Data{}, [4]byte{}, 1024, 0), nil)
+	l := limiter.New(bucketstore.New(&shareddatatest.Data{}, [4]byte{}, 1024, 0), nil)
 	a := match.Attributes{Method: []byte("GET"), Path: []byte("/")}
 	for i := 0; i < len(headers); i += 2 {
 		a.Headers = append(a.Headers, match.Header{Name: []byte(headers[i]), Value: []byte(headers[i+1])})

@@ -3,6 +3,7 @@ package respond
 import (
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/ratelimitheader"
+	"github.com/weir-proxy/weir/shared/text"
 )
 
 // The families of headers, by how their names begin. All headers of a family come from one limiter,
@@ -15,16 +16,12 @@ const (
 // family is the family of a header, empty if it has none.
 func family(name []byte) string {
 	switch {
-	case hasPrefix(name, standardFamily):
+	case text.HasPrefix(name, standardFamily):
 		return standardFamily
-	case hasPrefix(name, legacyFamily):
+	case text.HasPrefix(name, legacyFamily):
 		return legacyFamily
 	}
 	return ""
-}
-
-func hasPrefix(b []byte, prefix string) bool {
-	return len(b) >= len(prefix) && string(b[:len(prefix)]) == prefix
 }
 
 // YieldTo drops the headers of a family for which the upstream's own, in any line and dialect, are

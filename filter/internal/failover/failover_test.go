@@ -1,4 +1,4 @@
-package ladder_test
+package failover_test
 
 import (
 	"errors"
@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-proxy/weir/filter/internal/calls"
-	"github.com/weir-proxy/weir/filter/internal/ladder"
-	"github.com/weir-proxy/weir/filter/internal/limiter"
-	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/filter/internal/failover"
+	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -21,7 +21,7 @@ const ms = quota.Instant(quota.Millisecond)
 type process struct {
 	t       *testing.T
 	now     quota.Instant
-	data    sharedtest.Data
+	data    shareddatatest.Data
 	workers []*worker
 	leader  int
 	lines   []string
@@ -33,9 +33,9 @@ type process struct {
 }
 
 type worker struct {
-	*ladder.Ladder
-	trouble ladder.Trouble
-	rules   limiter.Rules
+	*failover.Ladder
+	trouble failover.Trouble
+	rules   ruleset.Rules
 	heard   quota.Instant
 	hasten  int
 }
@@ -44,7 +44,7 @@ func (p *process) Now() quota.Instant  { return p.now }
 func (p *process) Info(message string) { p.lines = append(p.lines, message) }
 func (p *process) Warn(message string) { p.lines = append(p.lines, message) }
 
-func (p *process) CallReport(body []byte, _ quota.Span, done func(int, []byte)) error {
+func (p *process) Call(_ string, body []byte, _ quota.Span, done func(int, []byte)) error {
 	if p.refuse != nil {
 		return p.refuse
 	}
@@ -86,7 +86,7 @@ func (p *process) worker(policies int) *worker {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	w := &worker{Ladder: ladder.New(&p.data, p, p, p, [4]byte{'t'}, "edge", 7, 9)}
+	w := &worker{Ladder: failover.New(&p.data, p, p, p, [4]byte{'t'}, "edge", 7, 9)}
 	if err := w.rules.Index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 3, Set: set})); err != nil {
 		p.t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func (p *process) fails(i int) {
 		t.Open, t.Since = true, p.now
 	}
 	t.Times++
-	t.How = calls.NoAnswer
+	t.How = rpc.NoAnswer
 }
 
 func (p *process) isAnswered(i int) { p.workers[i].trouble.Open = false }
@@ -217,7 +217,8 @@ func TestAFailure(t *testing.T) {
 		"entered allow after 10 ms without an answer of the control plane (no answer in time): p1")
 }
 
-// A worker that is answered ends it for all; one that is not looks at once, and says so if it fails again.
+// A worker that is answered ends it for all; one that is not looks at once, and says so if it fails
+// again.
 func TestAWorkerThatFailsLonger(t *testing.T) {
 	p := start(t, 2, 3)
 	p.fails(0)

@@ -1,9 +1,9 @@
-package ladder
+package failover
 
 import (
 	"strconv"
 
-	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -11,8 +11,9 @@ import (
 // named bounds the policies that one line of the log names.
 const named = 5
 
-// announce counts and logs the steps that the process entered and left with the change that was just stored.
-func (l *Ladder) announce(now quota.Instant, t Trouble, was standing, rules *limiter.Rules) {
+// announce counts and logs the steps that the process entered and left with the change that was
+// just stored.
+func (l *Ladder) announce(now quota.Instant, t Trouble, was standing, rules *ruleset.Rules) {
 	is := l.standing()
 	since := max(was.since, is.since)
 	for step := policy.StepGround; step < policy.Steps; step++ {
@@ -41,7 +42,7 @@ func (l *Ladder) announce(now quota.Instant, t Trouble, was standing, rules *lim
 }
 
 // names lists the first policies on a step.
-func (l *Ladder) names(step policy.Step, rules *limiter.Rules) string {
+func (l *Ladder) names(step policy.Step, rules *ruleset.Rules) string {
 	list, n := "", 0
 	for i, s := range l.record.steps {
 		if policy.Step(s) != step || l.record.generation != rules.Generation || i >= rules.Index.Len() {

@@ -1,4 +1,4 @@
-package leasing
+package rpc
 
 import (
 	"strconv"
@@ -8,9 +8,11 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// A timeline is words at instants, in milliseconds: "S" a call leaves, "A" one is answered, "F" fails, "U" could not be sent; "P"
-// a probe leaves by a tick, which must be due, "p" a tick at which none is; "a" and "f" the probe is answered, or fails; "H" another
-// worker was answered. After each word the breaker is closed, or open behind "!". The jitter is 512: a pause of 250 ms lasts 187.
+// A timeline is words at instants, in milliseconds: "S" a call leaves, "A" one is answered, "F"
+// fails, "U" could not be sent; "P" a probe leaves by a tick, which must be due, "p" a tick at
+// which none is; "a" and "f" the probe is answered, or fails; "H" another worker was answered.
+// After each word the breaker is closed, or open behind "!". The jitter is 512: a pause of 250 ms
+// lasts 187.
 func TestBreakerTimelines(t *testing.T) {
 	for name, timeline := range map[string]string{
 		"three in a row open it":               "0:S 5:F 5:S 9:F 9:S 14:F!",
@@ -32,7 +34,7 @@ func TestBreakerTimelines(t *testing.T) {
 		"nothing hastens a closed one":            "0:H 5:p",
 	} {
 		t.Run(name, func(t *testing.T) {
-			var b breaker
+			var b Breaker
 			for word := range strings.FieldsSeq(timeline) {
 				at, what, _ := strings.Cut(word, ":")
 				ms, err := strconv.Atoi(at)
@@ -40,8 +42,8 @@ func TestBreakerTimelines(t *testing.T) {
 					t.Fatal(err)
 				}
 				now := quota.Instant(1_000_000 + ms*1000)
-				if what = b.play(t, word, now, what); b.isOpen() != (what == "!") {
-					t.Fatalf("at %s it is open: %v", word, b.isOpen())
+				if what = b.play(t, word, now, what); b.IsOpen() != (what == "!") {
+					t.Fatalf("at %s it is open: %v", word, b.IsOpen())
 				}
 			}
 		})
@@ -49,29 +51,29 @@ func TestBreakerTimelines(t *testing.T) {
 }
 
 // play does the first letter of what, and returns the rest.
-func (b *breaker) play(t *testing.T, word string, now quota.Instant, what string) string {
+func (b *Breaker) play(t *testing.T, word string, now quota.Instant, what string) string {
 	switch what[0] {
 	case 'S':
-		b.sent(now)
+		b.Sent(now)
 	case 'A', 'a':
-		b.answered(now, what[0] == 'a', 512)
+		b.Answered(now, what[0] == 'a', 512)
 	case 'F', 'U', 'f':
-		b.failed(now, what[0] == 'f', what[0] == 'U', 512)
+		b.Failed(now, what[0] == 'f', what[0] == 'U', 512)
 	case 'P', 'p':
-		if probe := b.tick(now, 512); probe != (what[0] == 'P') {
+		if probe := b.Tick(now, 512); probe != (what[0] == 'P') {
 			t.Fatalf("at %s a probe is due: %v", word, probe)
 		} else if probe {
-			b.sent(now)
+			b.Sent(now)
 		}
 	case 'H':
-		b.hasten(now)
+		b.Hasten(now)
 	}
 	return what[1:]
 }
 
 // Nodes that lost the control plane at once come back one after another.
 func TestPausesAreSpread(t *testing.T) {
-	if least, most := Spread(longestPause, 0), Spread(longestPause, 1023); least != quota.Instant(quota.Second)/2 || most < 999_000 || most >= 1_000_000 {
+	if least, most := Spread(probePauses.Longest, 0), Spread(probePauses.Longest, 1023); least != quota.Instant(quota.Second)/2 || most < 999_000 || most >= 1_000_000 {
 		t.Errorf("a pause of a second lasts %d to %d µs", least, most)
 	}
 }

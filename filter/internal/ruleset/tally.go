@@ -1,10 +1,10 @@
-package limiter
+package ruleset
 
 // Outcome is what became of one policy's part in a request.
 type Outcome uint8
 
-// What a policy decided, enforced, in shadow or by its candidate limit. A policy that a refused request matched and that did not refuse it counts
-// nothing.
+// What a policy decided, enforced, in shadow or by its candidate limit. A policy that a refused
+// request matched and that did not refuse it counts nothing.
 const (
 	CountAllowed Outcome = iota
 	CountRefused
@@ -39,7 +39,8 @@ func (t *Tally) Reset(n int) {
 	t.touched = t.touched[:0]
 }
 
-func (t *Tally) add(policy uint32, o Outcome) {
+// Add counts an outcome of a policy.
+func (t *Tally) Add(policy uint32, o Outcome) {
 	if int(policy) >= len(t.counts) {
 		return
 	}
@@ -50,7 +51,8 @@ func (t *Tally) add(policy uint32, o Outcome) {
 	c[o]++
 }
 
-// Take returns one policy with what was counted for it since it was last taken; false if there is none left.
+// Take returns one policy with what was counted for it since it was last taken; false if there is
+// none left.
 func (t *Tally) Take() (policy uint32, counts [Outcomes]uint32, ok bool) {
 	last := len(t.touched) - 1
 	if last < 0 {

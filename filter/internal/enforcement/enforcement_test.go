@@ -1,4 +1,4 @@
-package orders_test
+package enforcement_test
 
 import (
 	"fmt"
@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/orders"
-	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/filter/internal/enforcement"
+	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
@@ -19,8 +19,8 @@ import (
 // process is an Envoy with VMs over one shared store.
 type process struct {
 	t    *testing.T
-	data sharedtest.Data
-	vms  []*orders.Orders
+	data shareddatatest.Data
+	vms  []*enforcement.View
 	unix int64
 	// buckets are what the process keeps of buckets.
 	buckets *bucketstore.Store
@@ -38,7 +38,7 @@ func newProcess(t *testing.T, vms int) *process {
 }
 
 func (p *process) start() {
-	p.vms = append(p.vms, orders.New(&p.data, p.buckets, p, [4]byte{1}))
+	p.vms = append(p.vms, enforcement.New(&p.data, p.buckets, p, [4]byte{1}))
 }
 
 // tick expects each VM to have something else to obey, or not.
@@ -161,8 +161,8 @@ func (c entry) Apply(e *bucketstore.Entry) bool {
 	return true
 }
 
-// A bucket that was changed is asked about again, with the tokens in hand still good; one that is full now is full here too. Each
-// change counts once.
+// A bucket that was changed is asked about again, with the tokens in hand still good; one that is
+// full now is full here too. Each change counts once.
 func TestFreedBuckets(t *testing.T) {
 	p := newProcess(t, 2)
 	params, err := quota.NewParams(10, quota.Hour, 10)

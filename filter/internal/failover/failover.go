@@ -1,12 +1,13 @@
-// Package ladder keeps the process's place on the failure ladder in Envoy's shared data: since when the control plane has not
-// answered some worker, and how far each policy's requests have had to go since then. Every worker reads it at its tick and
-// writes what changes, so each change is counted and logged once; the leader reports it to the control plane.
-package ladder
+// Package failover keeps the process's place on the failure ladder in Envoy's shared data: since
+// when the control plane has not answered some worker, and how far each policy's requests have had
+// to go since then. Every worker reads it at its tick and writes what changes, so each change is
+// counted and logged once; the leader reports it to the control plane.
+package failover
 
 import (
-	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/calls"
-	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -19,12 +20,12 @@ type Log interface {
 
 // Trouble is what a worker knows of its own calls.
 type Trouble struct {
-	// Open: they fail since Since, and requests do not wait for them. Times grows each time that they begin to fail and with each
-	// further look that fails; How is how the last one did.
+	// Open: they fail since Since, and requests do not wait for them. Times grows each time that
+	// they begin to fail and with each further look that fails; How is how the last one did.
 	Open  bool
 	Since quota.Instant
 	Times uint32
-	How   calls.Outcome
+	How   rpc.Outcome
 }
 
 // Stats counts steps that the process entered and left, and reports of them.
@@ -33,21 +34,22 @@ type Stats struct {
 	Reported, Failed uint64
 }
 
-// confirmation is how long a worker's word that nobody answers counts: longer than its longest pause and a call. So a worker that
-// is no more leaves no trouble behind.
+// confirmation is how long a worker's word that nobody answers counts: longer than its longest
+// pause and a call. So a worker that is no more leaves no trouble behind.
 const confirmation = 4 * quota.Second
 
 // Ladder is one worker's view. Make one with New.
 type Ladder struct {
 	Stats
 
-	shared bucketstore.SharedData
-	key    [5]byte
+	shared shareddata.Data
+	key    shareddata.Key
 	log    Log
 
 	record record
 	buf    []byte
-	// told is Times as of this worker's last word, open whether that was of trouble. hastened: another worker was answered since.
+	// told is Times as of this worker's last word, open whether that was of trouble. hastened:
+	// another worker was answered since.
 	told           uint32
 	open, hastened bool
 	// noted: this worker's marks are not all on the ground.
@@ -55,22 +57,22 @@ type Ladder struct {
 	reporter reporter
 }
 
-// New makes a Ladder in the name space of a node with this name. Random is this worker's own number.
-func New(shared bucketstore.SharedData, caller Caller, clock Clock, log Log, space [4]byte, node string, boot, random uint64) *Ladder {
-	l := &Ladder{shared: shared, log: log}
-	l.reporter = reporter{caller: caller, clock: clock, random: random | 1}
+// New makes a Ladder in the name space of a node with this name. Random is this worker's own
+// number.
+func New(shared shareddata.Data, client rpc.Client, clock rpc.Clock, log Log, space shareddata.Space, node string, boot, random uint64) *Ladder {
+	l := &Ladder{shared: shared, key: space.Key(shareddata.Failover), log: log}
+	l.reporter = reporter{client: client, clock: clock, random: rpc.NewRand(random)}
 	l.reporter.message.Node, l.reporter.message.Boot = []byte(node), boot
-	copy(l.key[:], space[:])
-	l.key[4] = 'f'
 	return l
 }
 
 // Worst is the highest step of any policy, as of the last tick.
 func (l *Ladder) Worst() policy.Step { return l.record.worst() }
 
-// Tick brings the process's record and this worker's knowledge together. Heard is since when some worker has had no answer, 0
-// for none. Hasten: another worker is answered, so this one should look at once. The leader reports.
-func (l *Ladder) Tick(now quota.Instant, t Trouble, rules *limiter.Rules, leads bool) (heard quota.Instant, hasten bool) {
+// Tick brings the process's record and this worker's knowledge together. Heard is since when some
+// worker has had no answer, 0 for none. Hasten: another worker is answered, so this one should look
+// at once. The leader reports.
+func (l *Ladder) Tick(now quota.Instant, t Trouble, rules *ruleset.Rules, leads bool) (heard quota.Instant, hasten bool) {
 	r := &l.record
 	value, cas, found := l.shared.Get(l.key[:])
 	r.read(value)
@@ -105,7 +107,7 @@ func (l *Ladder) Tick(now quota.Instant, t Trouble, rules *limiter.Rules, leads 
 }
 
 // change brings the record up to what this worker knows.
-func (l *Ladder) change(now quota.Instant, t Trouble, rules *limiter.Rules, hasten *bool) (changed bool) {
+func (l *Ladder) change(now quota.Instant, t Trouble, rules *ruleset.Rules, hasten *bool) (changed bool) {
 	r, whole := &l.record, false
 	switch {
 	case t.Open && t.Times != l.told:
@@ -127,8 +129,9 @@ func (l *Ladder) change(now quota.Instant, t Trouble, rules *limiter.Rules, hast
 	return r.since != 0 && l.mark(rules, whole) || changed
 }
 
-// mark notes in the record how far requests of this worker have gone: the whole of it if the record is new.
-func (l *Ladder) mark(rules *limiter.Rules, whole bool) (changed bool) {
+// mark notes in the record how far requests of this worker have gone: the whole of it if the record
+// is new.
+func (l *Ladder) mark(rules *ruleset.Rules, whole bool) (changed bool) {
 	r, own := &l.record, &rules.Steps
 	if newer := rules.Generation > r.generation; newer || rules.Generation == r.generation && len(r.steps) == 0 && len(own.At) > 0 {
 		r.generation, whole, changed = rules.Generation, true, true
@@ -142,7 +145,8 @@ func (l *Ladder) mark(rules *limiter.Rules, whole bool) (changed bool) {
 	}
 	l.noted = true
 	for i, step := range own.At {
-		// A worker that has had no request of the policy lately may know an earlier step than others do.
+		// A worker that has had no request of the policy lately may know an earlier step than
+		// others do.
 		on := &rules.Index.Policy(uint32(i)).OnFailure
 		if on.Place(step) > on.Place(policy.Step(r.steps[i])) {
 			r.steps[i], changed = byte(step), true

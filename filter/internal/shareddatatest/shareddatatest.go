@@ -1,14 +1,15 @@
-// Package sharedtest is Envoy's shared data for native tests, with the real host's rules: one counter numbers all writes, a
-// write under cas 0 overwrites, one under another cas inserts if the key is absent and must match if it is not.
-package sharedtest
+// Package shareddatatest is Envoy's shared data for native tests, with the real host's rules: one
+// counter numbers all writes, a write under cas 0 overwrites, one under another cas inserts if the
+// key is absent and must match if it is not.
+package shareddatatest
 
 import "sync"
 
 // impossible is a cas that no write ever gets.
 const impossible = 0xffffffff
 
-// Data is the store. The zero value is empty. Before, if set, runs ahead of each operation, outside the lock, so that a test
-// can let another worker in between.
+// Data is the store. The zero value is empty. Before, if set, runs ahead of each operation, outside
+// the lock, so that a test can let another worker in between.
 type Data struct {
 	Before func(op string, key []byte)
 

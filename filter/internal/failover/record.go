@@ -1,4 +1,4 @@
-package ladder
+package failover
 
 import (
 	"encoding/binary"
@@ -9,12 +9,15 @@ import (
 
 // record is what the workers of a process share. The zero value is the ground.
 type record struct {
-	// since is when the control plane stopped answering some worker; 0: it answers. until is how long that counts.
+	// since is when the control plane stopped answering some worker; 0: it answers. until is how
+	// long that counts.
 	since, until quota.Instant
-	// generation is that of the policy set whose policies steps are of: of each the highest step that a request was decided on.
+	// generation is that of the policy set whose policies steps are of: of each the highest step
+	// that a request was decided on.
 	generation uint64
 	steps      []byte
-	// changes grows with each change that is to be reported; reported is its value as of the last report that arrived.
+	// changes grows with each change that is to be reported; reported is its value as of the last
+	// report that arrived.
 	changes, reported uint64
 }
 
@@ -41,7 +44,8 @@ func (r *record) append(b []byte) []byte {
 	return append(b, r.steps...)
 }
 
-// mask is the steps that some policy is on, a bit each. All that need no more are on StepLeases while the control plane is away.
+// mask is the steps that some policy is on, a bit each. All that need no more are on StepLeases
+// while the control plane is away.
 func (r *record) mask() uint8 {
 	if r.since == 0 {
 		return 1 << policy.StepGround

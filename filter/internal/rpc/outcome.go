@@ -1,12 +1,15 @@
-// Package calls names the ways in which a call to the control plane ends.
-package calls
+// Package rpc is how the filter calls the control plane: how calls end, when to try again, and when
+// not to try.
+package rpc
 
 // Outcome is how a call ended.
 type Outcome uint8
 
-// NoAnswer is a timeout too: Envoy answers 504 in place of a peer that is late. Refused is a status of 4xx, Unavailable another
-// of 5xx: a store that is away, or Envoy's own 503 for a peer that cannot be connected to. Unreadable is an answer that makes no
-// sense. Unsent calls were refused by Envoy at once: their cluster has no healthy host. Overloaded is 429: it works on as much as it can.
+// NoAnswer is a timeout too: Envoy answers 504 in place of a peer that is late. Refused is a status
+// of 4xx, Unavailable another of 5xx: a store that is away, or Envoy's own 503 for a peer that
+// cannot be connected to. Unreadable is an answer that makes no sense. Unsent calls were refused by
+// Envoy at once: their cluster has no healthy host. Overloaded is 429: it works on as much as it
+// can.
 const (
 	Answered Outcome = iota
 	NoAnswer

@@ -1,33 +1,28 @@
-package ladder
+package failover
 
 import (
-	"github.com/weir-proxy/weir/filter/internal/calls"
-	"github.com/weir-proxy/weir/filter/internal/leasing"
-	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Caller sends a report; done is called once, later, unless an error is returned. A status of 0 means that no answer came.
-type Caller interface {
-	CallReport(body []byte, timeout quota.Span, done func(status int, body []byte)) error
-}
-
-// Clock tells the time at which an answer is handled.
-type Clock interface{ Now() quota.Instant }
-
 // Times of reports: apart at least, and repeated while anything is off the ground.
 const (
+	path          = "/node/v1/report"
 	reportTimeout = quota.Second
 	apart         = quota.Second
 	repeat        = 10 * quota.Second
 )
 
+// pauses are those after reports that did not arrive.
+var pauses = rpc.Backoff{First: 250 * quota.Millisecond, Longest: quota.Second}
+
 // reporter tells the control plane of the ladder. Only the leader's does.
 type reporter struct {
-	caller Caller
-	clock  Clock
+	client rpc.Client
+	clock  rpc.Clock
 
 	underWay bool
 	// sent are the changes that the report under way tells, acked those that arrived.
@@ -35,13 +30,14 @@ type reporter struct {
 	// next is when another report may leave, again when one must although nothing has changed.
 	next, again quota.Instant
 	pause       quota.Span
-	random      uint64
+	random      rpc.Rand
 	message     wire.Report
 	body        []byte
 }
 
-// report sends a report if one is due. What could not be told is told after a pause, and once more in full: the newest state.
-func (l *Ladder) report(now quota.Instant, rules *limiter.Rules) {
+// report sends a report if one is due. What could not be told is told after a pause, and once more
+// in full: the newest state.
+func (l *Ladder) report(now quota.Instant, rules *ruleset.Rules) {
 	p, r := &l.reporter, &l.record
 	if p.underWay || now < p.next || r.changes == r.reported && (r.since == 0 || now < p.again) {
 		return
@@ -54,8 +50,8 @@ func (l *Ladder) report(now quota.Instant, rules *limiter.Rules) {
 	}
 	p.body = wire.AppendReport(p.body[:0], p.message)
 	p.underWay, p.sent = true, r.changes
-	err := p.caller.CallReport(p.body, reportTimeout, func(status int, _ []byte) {
-		l.answered(p.clock.Now(), calls.Of(status) == calls.Answered)
+	err := p.client.Call(path, p.body, reportTimeout, func(status int, _ []byte) {
+		l.answered(p.clock.Now(), rpc.Of(status) == rpc.Answered)
 	})
 	if err != nil {
 		l.answered(now, false)
@@ -63,7 +59,7 @@ func (l *Ladder) report(now quota.Instant, rules *limiter.Rules) {
 }
 
 // tell adds the policies whose requests have needed the ladder, or those of the others that may.
-func (p *reporter) tell(steps []byte, rules *limiter.Rules, needed bool) {
+func (p *reporter) tell(steps []byte, rules *ruleset.Rules, needed bool) {
 	for i, step := range steps {
 		if len(p.message.Steps) == wire.MaxSteps {
 			return
@@ -89,9 +85,6 @@ func (l *Ladder) answered(now quota.Instant, arrived bool) {
 		return
 	}
 	l.Failed++
-	p.pause = leasing.Pause(p.pause)
-	p.random ^= p.random << 13
-	p.random ^= p.random >> 7
-	p.random ^= p.random << 17
-	p.next = now + leasing.Spread(p.pause, int64(p.random%1024))
+	p.pause = pauses.After(p.pause)
+	p.next = now + rpc.Spread(p.pause, p.random.Jitter())
 }

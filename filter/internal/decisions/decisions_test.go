@@ -1,4 +1,4 @@
-package samples_test
+package decisions_test
 
 import (
 	"errors"
@@ -7,9 +7,10 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/decisions"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
-	"github.com/weir-proxy/weir/filter/internal/samples"
-	"github.com/weir-proxy/weir/filter/internal/sharedtest"
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -21,9 +22,9 @@ import (
 type world struct {
 	t       *testing.T
 	now     quota.Instant
-	samples *samples.Samples
+	samples *decisions.Recorder
 	limiter *limiter.Limiter
-	rules   *limiter.Rules
+	rules   *ruleset.Rules
 	request limiter.Request
 
 	sent    []wire.Decisions
@@ -41,9 +42,9 @@ const (
 func path(of int) string { return fmt.Sprint("/", of) }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, now: 1, rules: &limiter.Rules{Generation: 1}}
-	w.samples = samples.New(w, w, "node", 7, 99)
-	w.limiter = limiter.New(bucketstore.New(&sharedtest.Data{}, [4]byte{}, 1024, 0), nil)
+	w := &world{t: t, now: 1, rules: &ruleset.Rules{Generation: 1}}
+	w.samples = decisions.New(w, w, "node", 7, 99)
+	w.limiter = limiter.New(bucketstore.New(&shareddatatest.Data{}, [4]byte{}, 1024, 0), nil)
 	set := &policy.Set{Identity: policy.Identity{IPv6Prefix: 64, Consumer: []policy.Source{{Kind: policy.SourceHeader, Name: "x-key"}}},
 		Show: []policy.Part{{Kind: policy.PartPath}}}
 	limit, err := policy.NewLimit(policy.Counting{}, 1_000_000, quota.Second, 1_000_000)
@@ -68,7 +69,7 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) Now() quota.Instant { return w.now }
 
-func (w *world) CallDecisions(body []byte, _ quota.Span, done func(status int, body []byte)) error {
+func (w *world) Call(_ string, body []byte, _ quota.Span, done func(status int, body []byte)) error {
 	if w.pending {
 		w.t.Error("two messages are under way")
 	}
@@ -136,7 +137,8 @@ func (w *world) total() (counts map[uint32]int64, buckets map[uint32]int) {
 	return counts, buckets
 }
 
-// The first refusal is told at once, what follows a second later, and nothing that has been told is told again.
+// The first refusal is told at once, what follows a second later, and nothing that has been told is
+// told again.
 func TestRefusalsAreToldAtOnceAndThenSeldom(t *testing.T) {
 	w := newWorld(t)
 	w.samples.Tick(w.now)
@@ -162,7 +164,8 @@ func TestRefusalsAreToldAtOnceAndThenSeldom(t *testing.T) {
 	}
 }
 
-// Whatever the stream: counts are exact, and each of up to 32 policies that refuse anybody has a sample.
+// Whatever the stream: counts are exact, and each of up to 32 policies that refuse anybody has a
+// sample.
 func TestNoPolicyCrowdsOutOthers(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 3))
@@ -187,7 +190,8 @@ func TestNoPolicyCrowdsOutOthers(t *testing.T) {
 	}
 }
 
-// One policy's refusals by bucket keep the bounds of space-saving, as long as not more are looked at than may be.
+// One policy's refusals by bucket keep the bounds of space-saving, as long as not more are looked
+// at than may be.
 func TestCountsOfBucketsKeepTheirBounds(t *testing.T) {
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 5))
@@ -244,7 +248,7 @@ func TestAnotherPolicySetBeginsAnew(t *testing.T) {
 	w := newWorld(t)
 	w.refuse(1, "a")
 	old := w.rules
-	w.rules = &limiter.Rules{Generation: 2, Index: old.Index}
+	w.rules = &ruleset.Rules{Generation: 2, Index: old.Index}
 	w.refuse(2, "a")
 	w.rules = old
 	w.refuse(3, "a")

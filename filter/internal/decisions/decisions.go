@@ -1,31 +1,35 @@
-// Package samples keeps, in one VM, whom its policies refused and who makes the most requests, until that is told to the control plane:
-// in bounded memory, at a bounded cost for each request, and without asking Envoy for anything on the way of an allowed one.
-package samples
+// Package decisions keeps, in one VM, whom its policies refused and who makes the most requests,
+// until that is told to the control plane: in bounded memory, at a bounded cost for each request,
+// and without asking Envoy for anything on the way of an allowed one.
+package decisions
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
 const (
-	// describedMost bounds how many refusals between two messages are looked at more closely than to count them.
+	// describedMost bounds how many refusals between two messages are looked at more closely than
+	// to count them.
 	describedMost = 128
 	// every is of how many decided requests one is looked at, on average.
 	every = 16
 	slots = 2 * wire.MaxCounts
 )
 
-// Samples is what one VM has to tell. Make one with New.
-type Samples struct {
+// Recorder is what one VM has to tell. Make one with New.
+type Recorder struct {
 	Stats
 
 	reporter
 	// generation is that of the policy set that all of it is by.
 	generation uint64
 	message    wire.Decisions
-	// at are when the refusals were, by their places in the message; described is how many were looked at.
+	// at are when the refusals were, by their places in the message; described is how many were
+	// looked at.
 	at        [wire.MaxRefusals]quota.Instant
 	described int
 	// counted finds the counts of a policy and tier: 1 + their place in the message, 0 for none.
@@ -34,8 +38,9 @@ type Samples struct {
 	gap int
 }
 
-// Refused notes a refused request. Its attributes are a, or nil if they are gone; who made it is then what was known before.
-func (s *Samples) Refused(req *limiter.Request, a *match.Attributes, who *wire.Who, now quota.Instant) {
+// Refused notes a refused request. Its attributes are a, or nil if they are gone; who made it is
+// then what was known before.
+func (s *Recorder) Refused(req *limiter.Request, a *match.Attributes, who *wire.Who, now quota.Instant) {
 	if !s.about(req.Rules()) {
 		return
 	}
@@ -56,12 +61,13 @@ func (s *Samples) Refused(req *limiter.Request, a *match.Attributes, who *wire.W
 	s.at[i] = now
 }
 
-// Decided notes a request on which policies are enforced, allowed or refused: one in some looks at who made it.
-func (s *Samples) Decided(req *limiter.Request, a *match.Attributes, who *wire.Who) {
+// Decided notes a request on which policies are enforced, allowed or refused: one in some looks at
+// who made it.
+func (s *Recorder) Decided(req *limiter.Request, a *match.Attributes, who *wire.Who) {
 	if s.gap--; s.gap >= 0 || !s.about(req.Rules()) {
 		return
 	}
-	s.gap = int(s.next() % (2*every - 1))
+	s.gap = int(s.random.Next() % (2*every - 1))
 	for i := range req.Hits {
 		if h := &req.Hits[i]; i == 0 || req.Hits[i-1].Policy != h.Policy {
 			c := s.caller(h)
@@ -72,9 +78,10 @@ func (s *Samples) Decided(req *limiter.Request, a *match.Attributes, who *wire.W
 	}
 }
 
-// about makes the samples those of a policy set. What is known by an older one is dropped, as is a request that was decided by one, or
-// by the plugin's own policy set, which the control plane does not know.
-func (s *Samples) about(rules *limiter.Rules) bool {
+// about makes the samples those of a policy set. What is known by an older one is dropped, as is a
+// request that was decided by one, or by the plugin's own policy set, which the control plane does
+// not know.
+func (s *Recorder) about(rules *ruleset.Rules) bool {
 	if rules.Generation > s.generation {
 		s.clear(true)
 		s.generation, s.message.Version = rules.Generation, rules.Index.Version()
@@ -82,7 +89,7 @@ func (s *Samples) about(rules *limiter.Rules) bool {
 	return rules.Generation == s.generation && s.message.Version > 0
 }
 
-func (s *Samples) clear(callers bool) {
+func (s *Recorder) clear(callers bool) {
 	s.message.Counts, s.message.Refusals, s.described = s.message.Counts[:0], s.message.Refusals[:0], 0
 	clear(s.counted[:])
 	if callers {
@@ -93,7 +100,7 @@ func (s *Samples) clear(callers bool) {
 // describe fills in what may be told of a caller. It is not inlined, for the size of the filter.
 //
 //go:noinline
-func (s *Samples) describe(rules *limiter.Rules, c *wire.Caller, a *match.Attributes, who *wire.Who, ask bool) {
+func (s *Recorder) describe(rules *ruleset.Rules, c *wire.Caller, a *match.Attributes, who *wire.Who, ask bool) {
 	if a != nil {
 		rules.Index.Describe(a, ask, &c.Who)
 		return
@@ -101,8 +108,9 @@ func (s *Samples) describe(rules *limiter.Rules, c *wire.Caller, a *match.Attrib
 	c.Consumer, c.Shown = who.Consumer, append(c.Shown[:0], who.Shown...)
 }
 
-// count counts a refusal of its policy and tier, and says whether it is the first. Beyond the bound it is not told.
-func (s *Samples) count(h *limiter.Hit) (first bool) {
+// count counts a refusal of its policy and tier, and says whether it is the first. Beyond the bound
+// it is not told.
+func (s *Recorder) count(h *limiter.Hit) (first bool) {
 	at := (h.Policy*31 + uint32(h.Tier)) % slots
 	for ; s.counted[at] != 0; at = (at + 1) % slots {
 		if c := &s.message.Counts[s.counted[at]-1]; c.Policy == h.Policy && c.Tier == h.Tier {
@@ -118,9 +126,9 @@ func (s *Samples) count(h *limiter.Hit) (first bool) {
 	return false
 }
 
-// entry is the place of a refused bucket among the refusals, -1 for one that has no room. The first of a policy and tier always has,
-// unless as many others have.
-func (s *Samples) entry(h *limiter.Hit, first bool) int {
+// entry is the place of a refused bucket among the refusals, -1 for one that has no room. The first
+// of a policy and tier always has, unless as many others have.
+func (s *Recorder) entry(h *limiter.Hit, first bool) int {
 	list := s.message.Refusals
 	for i := range list {
 		if list[i].Bucket == h.Key && list[i].Policy == h.Policy {
@@ -142,9 +150,10 @@ func (s *Samples) entry(h *limiter.Hit, first bool) int {
 	return i
 }
 
-// victim is the entry that a new one replaces, and how many refusals the new one takes over: the least refused of its own policy and
-// tier; or of those that hold the most entries, if they hold more, so that nobody crowds out others. -1: each holds one.
-func (s *Samples) victim(h *limiter.Hit) (at int, over int64) {
+// victim is the entry that a new one replaces, and how many refusals the new one takes over: the
+// least refused of its own policy and tier; or of those that hold the most entries, if they hold
+// more, so that nobody crowds out others. -1: each holds one.
+func (s *Recorder) victim(h *limiter.Hit) (at int, over int64) {
 	list := s.message.Refusals
 	own, most, from := 0, 0, 0
 	for i := range list {
@@ -178,9 +187,9 @@ func (s *Samples) victim(h *limiter.Hit) (at int, over int64) {
 	return at, over
 }
 
-// caller is the entry of a bucket among the callers: a new one takes the place and the count of the least, so that whoever makes
-// more than a share of 1 in MaxCallers of what was looked at is in it.
-func (s *Samples) caller(h *limiter.Hit) *wire.Caller {
+// caller is the entry of a bucket among the callers: a new one takes the place and the count of the
+// least, so that whoever makes more than a share of 1 in MaxCallers of what was looked at is in it.
+func (s *Recorder) caller(h *limiter.Hit) *wire.Caller {
 	list, least := s.message.Callers, 0
 	for i := range list {
 		if list[i].Bucket == h.Key && list[i].Policy == h.Policy {

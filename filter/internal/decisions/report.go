@@ -1,0 +1,91 @@
+package decisions
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// Times of messages: refusals are told at once, but so far apart; callers seldom. A control plane
+// that does not know the message is asked again after unknown, one that does not answer after
+// pauses that grow up to twice longest.
+const (
+	path         = "/node/v1/decisions"
+	timeout      = quota.Second
+	apart        = quota.Second
+	callersApart = 5 * quota.Second
+	unknown      = quota.Minute
+)
+
+// pauses are those after messages that did not arrive.
+var pauses = rpc.Backoff{First: apart, Longest: 10 * quota.Second}
+
+// Stats counts messages.
+type Stats struct{ Told, Failed uint64 }
+
+// reporter tells the control plane. Each worker does so by itself: a message costs it nothing on
+// the path of requests.
+type reporter struct {
+	client rpc.Client
+	clock  rpc.Clock
+	random rpc.Rand
+	body   []byte
+
+	underWay bool
+	// due is when another message may leave, callersDue when it is to tell of callers.
+	due, callersDue quota.Instant
+	pause           quota.Span
+}
+
+// New makes the Recorder of a VM of a node. Random is the VM's own number.
+func New(client rpc.Client, clock rpc.Clock, node string, boot, random uint64) *Recorder {
+	s := &Recorder{reporter: reporter{client: client, clock: clock, random: rpc.NewRand(random)}}
+	s.message = wire.Decisions{
+		Node: []byte(node), Boot: boot, Counts: make([]wire.RefusedCount, 0, wire.MaxCounts),
+		Refusals: make([]wire.Refusal, 0, wire.MaxRefusals), Callers: make([]wire.Caller, 0, wire.MaxCallers),
+	}
+	return s
+}
+
+// Tick sends what there is to tell. What does not arrive is lost: these are samples.
+func (s *Recorder) Tick(now quota.Instant) {
+	m := &s.message
+	callers := len(m.Callers) > 0 && now >= s.callersDue
+	if s.underWay || now < s.due || len(m.Counts) == 0 && !callers {
+		return
+	}
+	for i := range m.Refusals {
+		m.Refusals[i].Ago = min(max(quota.Span(now-s.at[i]), 0), quota.Hour)
+	}
+	held := m.Callers
+	if !callers {
+		m.Callers = held[:0]
+	}
+	s.body = wire.AppendDecisions(s.body[:0], m)
+	m.Callers = held
+	s.clear(callers)
+	if callers {
+		s.callersDue = now + quota.Instant(callersApart)
+	}
+	s.underWay = true
+	err := s.client.Call(path, s.body, timeout, func(status int, _ []byte) { s.answered(s.clock.Now(), status) })
+	if err != nil {
+		s.answered(now, 0)
+	}
+}
+
+func (s *Recorder) answered(now quota.Instant, status int) {
+	s.underWay = false
+	switch {
+	case rpc.Of(status) == rpc.Answered:
+		s.Told++
+		s.pause, s.due = 0, now+quota.Instant(apart)
+		return
+	case status == 404, status == 405:
+		s.due = now + quota.Instant(unknown)
+	default:
+		s.pause = pauses.After(s.pause)
+		s.due = now + rpc.Spread(2*s.pause, s.random.Jitter())
+	}
+	s.Failed++
+}

@@ -1,0 +1,129 @@
+// Package enforcement keeps what operators have ordered beside the policy set, the kill switch
+// above all, in Envoy's shared data: the leader's poll brings it, and every worker of the process
+// obeys it from its next tick on, also while the control plane is away.
+package enforcement
+
+import (
+	"encoding/binary"
+
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/text"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// Buckets are what this node keeps of buckets. *bucketstore.Store is one.
+type Buckets interface {
+	Update(kind bucketstore.Kind, key keyhash.Key, now quota.Instant, c bucketstore.Change) error
+}
+
+// View is one VM's view. Make one with New.
+type View struct {
+	// InForce and Bans are how many orders and banned keys have not ended, as of the last Tick.
+	InForce, Bans uint64
+
+	buckets Buckets
+	clock   rpc.Clock
+	// shared is the message; its version is the revision and a checksum.
+	shared        shareddata.Document
+	unix, nextEnd int64
+
+	body    []byte
+	message wire.Enforcement
+	// heard is for a message that is looked at before it is shared.
+	heard wire.Enforcement
+}
+
+// New makes a View in the name space.
+func New(data shareddata.Data, buckets Buckets, clock rpc.Clock, space shareddata.Space) *View {
+	return &View{
+		buckets: buckets, clock: clock,
+		shared: shareddata.NewDocument(data, space, shareddata.EnforcementVersion, shareddata.Enforcement),
+	}
+}
+
+// Revision is that of what is obeyed, 0 before there was anything.
+func (v *View) Revision() uint64 { return v.message.Revision }
+
+// Changed takes in what the poll has brought, for all VMs: each obeys it from its next Tick on.
+func (v *View) Changed(body []byte) error {
+	if err := wire.DecodeEnforcement(body, &v.heard); err != nil {
+		return err
+	}
+	for i := range v.heard.Freed {
+		if one := &v.heard.Freed[i]; one.Revision > v.message.Revision {
+			v.forget(one)
+		}
+	}
+	var version shareddata.Version
+	binary.LittleEndian.PutUint64(version[:], v.heard.Revision)
+	binary.LittleEndian.PutUint64(version[8:], uint64(text.NewHash64.Add(body)))
+	v.shared.Publish(version, body)
+	return nil
+}
+
+// forget forgets what this node knows of a bucket beside the tokens in hand.
+func (v *View) forget(f *wire.Freed) {
+	now := v.clock.Now()
+	for kind := bucketstore.Local; kind <= bucketstore.Optimistic; kind++ {
+		if f.Full || kind == bucketstore.Leased {
+			// Under contention a refusal stays in place until it ends by itself.
+			_ = v.buckets.Update(kind, f.Bucket, now, forget{})
+		}
+	}
+}
+
+// forget is the change that does it.
+type forget struct{}
+
+// Apply implements bucketstore.Change.
+func (forget) Apply(e *bucketstore.Entry) bool {
+	if e.New {
+		return false
+	}
+	e.State.Debt, e.History.Marks, e.Tab.Debt = 0, e.History.Marks[:0], 0
+	c := &e.Credit
+	c.NotBefore, c.AskAfter, c.Short, c.FullAt, c.Told = 0, 0, 0, 0, 0
+	return true
+}
+
+// Tick reads what the leader has shared, and says whether what is to be obeyed is another than
+// before: then Bind must be called. Unix is the time in milliseconds.
+func (v *View) Tick(unix int64) (changed bool) {
+	v.unix = unix
+	changed = v.nextEnd != 0 && unix >= v.nextEnd
+	version, message, news := v.shared.News()
+	if news && wire.DecodeEnforcement(message, &v.heard) == nil {
+		v.shared.Take(version)
+		v.body = append(v.body[:0], message...)
+		changed = wire.DecodeEnforcement(v.body, &v.message) == nil
+	}
+	if changed {
+		v.nextEnd, v.InForce, v.Bans = 0, 0, 0
+		for i := range v.message.Orders {
+			v.count(&v.InForce, v.message.Orders[i].Expires)
+		}
+		for i := range v.message.Bans {
+			v.count(&v.Bans, v.message.Bans[i].Expires)
+		}
+	}
+	return changed
+}
+
+// count counts what has not ended, and notes when it will.
+func (v *View) count(n *uint64, expires int64) {
+	if expires != 0 && expires <= v.unix {
+		return
+	}
+	*n++
+	if expires != 0 && (v.nextEnd == 0 || expires < v.nextEnd) {
+		v.nextEnd = expires
+	}
+}
+
+// Bind has a policy set obey.
+func (v *View) Bind(ix *match.Index) { ix.Obey(&v.message, v.unix) }

@@ -1,0 +1,59 @@
+// Package ruleset is a policy set in force in one VM, with what has become of its policies since:
+// what they decided, and how far requests had to go on the failure ladder.
+package ruleset
+
+import (
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// Rules is a policy set in force. The zero value holds no policy.
+type Rules struct {
+	Index match.Index
+	// Held counts the requests that wait and refer to the Index: while there are any its memory
+	// must not be reused.
+	Held int
+	// Generation grows with each policy set that this process puts into force, also when its
+	// version does not: a control plane that was set up anew starts again at version 1.
+	Generation uint64
+	Tally      Tally
+	Steps      Steps
+}
+
+// Load compiles a snapshot and forgets what became of the policies before it. After an error the
+// rules must not be used.
+func (r *Rules) Load(snapshot []byte) error {
+	if err := r.Index.Load(snapshot); err != nil {
+		return err
+	}
+	r.Tally.Reset(r.Index.Len())
+	r.Steps.Reset(r.Index.Len())
+	return nil
+}
+
+// Steps are the steps of the failure ladder that requests of each policy were last decided on. The
+// zero value has room for no policy.
+type Steps struct {
+	// At is by policy: StepGround for one that no request has taken to the ladder.
+	At []policy.Step
+	// Changed: something was noted since it was last set to false.
+	Changed bool
+}
+
+// Reset makes room for n policies and puts them on the ground.
+func (s *Steps) Reset(n int) {
+	if cap(s.At) < n {
+		s.At = make([]policy.Step, n)
+	}
+	s.At = s.At[:n]
+	clear(s.At)
+	s.Changed = false
+}
+
+// Note notes that a request of a policy was decided on a step.
+func (s *Steps) Note(p uint32, step policy.Step) {
+	if int(p) < len(s.At) && s.At[p] != step {
+		s.At[p] = step
+		s.Changed = true
+	}
+}

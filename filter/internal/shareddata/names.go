@@ -1,0 +1,47 @@
+package shareddata
+
+// Name is the letter that tells a value, or a family of values, from others of its space.
+type Name byte
+
+// All names, with the package that writes the value. A letter that was used by a released filter is
+// never given another meaning: an old and a new filter may run side by side.
+const (
+	// TokenSlot and WindowSlot begin the keys of bucketstore's tables, before the slot's number;
+	// TableSizes is how many slots they have.
+	TokenSlot  Name = 's'
+	WindowSlot Name = 'w'
+	TableSizes Name = 'z'
+
+	// PolicySetVersion, PolicySet, PolicySetMark and PolicySetHeard are configsync's: the policy
+	// set that the leader publishes, what the control plane calls it, and when it last confirmed
+	// it.
+	PolicySetVersion Name = 'v'
+	PolicySet        Name = 'c'
+	PolicySetMark    Name = 'm'
+	PolicySetHeard   Name = 'a'
+	// Leader is the lease of the VM that polls. InlineSet begins the keys that say since when the
+	// process has an inline policy set, before the set's hash. Both are configsync's.
+	Leader    Name = 'l'
+	InlineSet Name = 'i'
+
+	// ConsumerSet begins the keys of the consumers' table, before the number of the set;
+	// ConsumerState is up to when it is known to be right, ConsumerSets how many sets it has.
+	ConsumerSet   Name = 'u'
+	ConsumerState Name = 'r'
+	ConsumerSets  Name = 'k'
+
+	// EnforcementVersion and Enforcement are enforcement's: what operators have ordered.
+	EnforcementVersion Name = 'o'
+	Enforcement        Name = 'e'
+
+	// Failover is failover's: since when the control plane has not answered, and the steps since
+	// then.
+	Failover Name = 'f'
+	// Nodes is leasing's: how many nodes share the limits.
+	Nodes Name = 'n'
+
+	// Process is the process's random number and secret, UnixOffset by how much Unix time is ahead
+	// of the clock that decides. Both are the plugin's.
+	Process    Name = 'p'
+	UnixOffset Name = 't'
+)

@@ -1,0 +1,75 @@
+// Package shareddata is what the VMs of an Envoy process share: Envoy's shared data, the names of
+// all values that the filter keeps there, and the two forms of value that several packages use.
+package shareddata
+
+import "encoding/binary"
+
+// Data is Envoy's shared data. It can neither delete keys nor let them expire.
+type Data interface {
+	// Get returns the value with its compare-and-swap number. The value is good until the next call
+	// that returns bytes.
+	Get(key []byte) (value []byte, cas uint32, found bool)
+	// PutIfAbsent stores the value if the key has none, and reports whether it did.
+	PutIfAbsent(key, value []byte) bool
+	// CompareAndSwap stores the value if no VM has written the key since Get returned cas, and
+	// reports whether it did.
+	CompareAndSwap(key, value []byte, cas uint32) bool
+	// Put overwrites. It is for values of which the last writer is right.
+	Put(key, value []byte)
+}
+
+// Space begins the key of everything that belongs to one name space: plugins with different spaces
+// share nothing.
+type Space [4]byte
+
+// Key is the key of a value of which a space has one. Names that a space has many of begin with it.
+type Key [5]byte
+
+// Key is the key of a name in the space.
+func (s Space) Key(n Name) Key { return Key{s[0], s[1], s[2], s[3], byte(n)} }
+
+// Store writes a value, also if there is one that another VM changes at the same time: one of the
+// two stays.
+func Store(data Data, key, value []byte) {
+	if _, cas, found := data.Get(key); found {
+		data.CompareAndSwap(key, value, cas)
+	} else {
+		data.PutIfAbsent(key, value)
+	}
+}
+
+// Agree returns what the VMs of the space agree on under a name: the value that is there, if it is
+// as long as the one that is offered, or else the one that is offered. The result is in value.
+func Agree(data Data, key Key, value []byte) {
+	if data.PutIfAbsent(key[:], value) {
+		return
+	}
+	if known, _, found := data.Get(key[:]); found && len(known) == len(value) {
+		copy(value, known)
+	}
+}
+
+// Number is a number that the VMs of a space share.
+type Number struct {
+	data Data
+	key  Key
+}
+
+// NewNumber is the number of a name in the space.
+func NewNumber(data Data, space Space, n Name) Number { return Number{data, space.Key(n)} }
+
+// Load returns the number: 0 before the first Store, and for bytes that are no number.
+func (n *Number) Load() int64 {
+	value, _, found := n.data.Get(n.key[:])
+	if !found || len(value) != 8 {
+		return 0
+	}
+	return int64(binary.LittleEndian.Uint64(value))
+}
+
+// Store changes the number. If several VMs do so at once, one of them wins.
+func (n *Number) Store(v int64) {
+	var value [8]byte
+	binary.LittleEndian.PutUint64(value[:], uint64(v))
+	Store(n.data, n.key[:], value[:])
+}
