@@ -1,4 +1,5 @@
-// Package api holds the description of the control plane's REST interface, from which its server is generated.
+// Package api holds the description of the control plane's REST interface, from which its server is
+// generated.
 package api
 
 import _ "embed"

@@ -79,7 +79,8 @@ func (v *vm) abiGetHeader(a []uint64) status {
 	return statusNotFound
 }
 
-// abiGetHeaders gives all pairs. A map that is not available reads as an empty one here, unlike in the other calls.
+// abiGetHeaders gives all pairs. A map that is not available reads as an empty one here, unlike in
+// the other calls.
 func (v *vm) abiGetHeaders(a []uint64) status {
 	if a[0] >= mapCount {
 		return statusBadArgument

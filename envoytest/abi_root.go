@@ -31,7 +31,8 @@ func (v *vm) abiSetTickPeriod(a []uint64) status {
 	return statusOK
 }
 
-// abiGetSharedData gives a copy of the value, and its cas. An absent key costs the guest no allocation.
+// abiGetSharedData gives a copy of the value, and its cas. An absent key costs the guest no
+// allocation.
 func (v *vm) abiGetSharedData(a []uint64) status {
 	key, ok := v.bytes(a[0], a[1])
 	if !ok {
@@ -92,7 +93,8 @@ func (v *vm) abiGetMetric(a []uint64) status {
 	return v.put64(a[1], value)
 }
 
-// abiHTTPCall dispatches a call of the root context. The token is written, as 0, even if the dispatch fails.
+// abiHTTPCall dispatches a call of the root context. The token is written, as 0, even if the
+// dispatch fails.
 func (v *vm) abiHTTPCall(a []uint64) status {
 	cluster, ok1 := v.bytes(a[0], a[1])
 	headers, ok2 := v.bytes(a[2], a[3])

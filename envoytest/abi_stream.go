@@ -71,8 +71,9 @@ func (v *vm) abiCloseStream(a []uint64) status {
 	return statusOK
 }
 
-// abiSetEffectiveContext lets the host calls that follow act on another context. If that one is gone, what was in force
-// stays in force: a guest that does not look at the status acts on the wrong stream.
+// abiSetEffectiveContext lets the host calls that follow act on another context. If that one is
+// gone, what was in force stays in force: a guest that does not look at the status acts on the
+// wrong stream.
 func (v *vm) abiSetEffectiveContext(a []uint64) status {
 	id := uint32(a[0])
 	if v.contexts[id] == nil {
@@ -84,8 +85,8 @@ func (v *vm) abiSetEffectiveContext(a []uint64) status {
 
 func (v *vm) abiDone([]uint64) status { return v.finishShutdown(v.context().root) }
 
-// buffer returns the buffer of a kind that context c sees now; it is nil if there is none. The second result is where to
-// write changes, nil for a buffer that cannot be changed.
+// buffer returns the buffer of a kind that context c sees now; it is nil if there is none. The
+// second result is where to write changes, nil for a buffer that cannot be changed.
 func (c *wasmContext) buffer(kind uint64) (content []byte, body *[]byte, ok bool) {
 	switch kind {
 	case bufferRequestBody, bufferResponseBody:
@@ -137,8 +138,8 @@ func (v *vm) abiGetBufferStatus(a []uint64) status {
 	return v.put32(a[2], 0)
 }
 
-// abiSetBuffer changes a body: start 0 with length 0 puts data before it, with its whole length (or more) replaces it, and
-// a start at its end or later appends. Nothing else is possible.
+// abiSetBuffer changes a body: start 0 with length 0 puts data before it, with its whole length (or
+// more) replaces it, and a start at its end or later appends. Nothing else is possible.
 func (v *vm) abiSetBuffer(a []uint64) status {
 	if a[0] >= bufferCount {
 		return statusBadArgument

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Call is an HTTP call that a guest made. It is bound to the guest's root context: it outlives the stream it was made
-// from, and dies without a callback when the root context or the VM goes.
+// Call is an HTTP call that a guest made. It is bound to the guest's root context: it outlives the
+// stream it was made from, and dies without a callback when the root context or the VM goes.
 type Call struct {
 	ID       uint32 // as the guest knows it; unique in its VM
 	VM       int    // the worker, Main or Canary that made it
@@ -31,7 +31,8 @@ type callResponse struct {
 	body              []byte
 }
 
-// Header returns the first value of a request header of the call, "" if there is none; name is in lower case.
+// Header returns the first value of a request header of the call, "" if there is none; name is in
+// lower case.
 func (c *Call) Header(name string) string {
 	for _, p := range c.Headers {
 		if p[0] == name {
@@ -41,8 +42,9 @@ func (c *Call) Header(name string) string {
 	return ""
 }
 
-// Respond answers the call when the given time has passed, in Host.Advance: a call is never answered while the guest runs.
-// If the timeout comes first, the guest gets that instead. Only the first outcome that is given to a call counts.
+// Respond answers the call when the given time has passed, in Host.Advance: a call is never
+// answered while the guest runs. If the timeout comes first, the guest gets that instead. Only the
+// first outcome that is given to a call counts.
 func (c *Call) Respond(after time.Duration, status int, headers [][2]string, body []byte) {
 	r := &callResponse{headers: newHeaderMap(inlineResponseHeaders, [][2]string{{":status", strconv.Itoa(status)}}), body: slices.Clone(body)}
 	for _, p := range headers {
@@ -60,8 +62,8 @@ func (c *Call) FailConnection(after time.Duration) {
 // Reset breaks the call: the guest's callback gets no headers at all.
 func (c *Call) Reset(after time.Duration) { c.decide(after, nil) }
 
-// FailNow lets the dispatch itself fail, as it does if the cluster has no healthy host: the guest gets an internal failure
-// and no callback. It is for Options.Calls; later it is a problem.
+// FailNow lets the dispatch itself fail, as it does if the cluster has no healthy host: the guest
+// gets an internal failure and no callback. It is for Options.Calls; later it is a problem.
 func (c *Call) FailNow() {
 	h := c.root.vm.h
 	h.mu.Lock()
@@ -84,7 +86,7 @@ func (c *Call) decide(after time.Duration, r *callResponse) {
 	}
 }
 
-// deliver hands the outcome to the guest, unless there was one before or nobody is left to hear it.
+// deliver hands the outcome to the guest, unless there was one before, or its caller is gone.
 func (c *Call) deliver(r *callResponse) {
 	root := c.root
 	v, h := root.vm, root.vm.h
@@ -134,8 +136,8 @@ func (h *Host) Calls() []*Call {
 	return slices.Clone(h.calls)
 }
 
-// dispatch starts a call. Unknown cluster and missing pseudo-headers are bad arguments; a cluster that cannot take the call
-// is an internal failure, and then no callback follows.
+// dispatch starts a call. Unknown cluster and missing pseudo-headers are bad arguments; a cluster
+// that cannot take the call is an internal failure, and then no callback follows.
 func (h *Host) dispatch(c *Call, headers *headerMap) status {
 	h.mu.Lock()
 	known := h.clusters == nil || h.clusters[c.Cluster]

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// bootOffset is the monotonic clock at New: it counts from the boot of the machine, never from zero.
+// bootOffset is the monotonic clock at New: it counts from the boot of the machine, never from
+// zero.
 const bootOffset = 1000 * time.Second
 
 // clock is the virtual time of the process and what is due in it.
@@ -43,7 +44,8 @@ func (q *eventQueue) Pop() any {
 	return last
 }
 
-// after schedules fire; it runs in Advance, with no lock held. What is due at once still waits for the next Advance.
+// after schedules fire; it runs in Advance, with no lock held. What is due at once still waits for
+// the next Advance.
 func (c *clock) after(d time.Duration, fire func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,15 +72,17 @@ func (h *Host) Monotonic() time.Duration { return time.Duration(h.clock.mono.Loa
 // StepWallClock moves the wall clock by d, which may be negative, without any time passing.
 func (h *Host) StepWallClock(d time.Duration) { h.clock.wall.Add(int64(d)) }
 
-// StepMonotonicClock moves the monotonic clock by d, which may be negative, without any time passing: nothing fires, and the
-// wall clock stays. What was due in between is late, or due that much later.
+// StepMonotonicClock moves the monotonic clock by d, which may be negative, without any time
+// passing: nothing fires, and the wall clock stays. What was due in between is late, or due that
+// much later.
 func (h *Host) StepMonotonicClock(d time.Duration) {
 	h.clock.mono.Add(int64(d))
 	h.clock.wall.Add(-int64(d))
 }
 
-// Advance lets d pass: it fires, in time order, the ticks of all root contexts, and delivers what is due of answers and
-// timeouts of calls. Advance(0) does what is due now. Work inside a guest takes no time.
+// Advance lets d pass: it fires, in time order, the ticks of all root contexts, and delivers what
+// is due of answers and timeouts of calls. Advance(0) does what is due now. Work inside a guest
+// takes no time.
 func (h *Host) Advance(d time.Duration) {
 	h.clock.run(d, func(due []func()) {
 		for _, fire := range due {

@@ -10,7 +10,7 @@ type wasmContext struct {
 	stream *Stream      // nil, unless this is a stream
 	plugin *plugin      // nil for the VM's own
 
-	created     bool // the guest has been told of it
+	created     bool // the guest knows of it
 	deleted     bool
 	configuring bool // the plugin configuration can be read
 
@@ -32,8 +32,8 @@ func (v *vm) newContext(p *plugin, root *wasmContext, s *Stream) *wasmContext {
 	return c
 }
 
-// start makes a root context known to the guest. proxy_on_vm_start follows proxy_on_context_create, for every root
-// context and not once per VM.
+// start makes a root context known to the guest. proxy_on_vm_start follows proxy_on_context_create,
+// for every root context and not once per VM.
 func (c *wasmContext) start() bool {
 	defer c.vm.afterCall()
 	if c.vm.exports[onContextCreate] != nil {
@@ -105,8 +105,8 @@ func (c *wasmContext) setTick(period time.Duration) {
 	c.armTick()
 }
 
-// armTick schedules the next tick, a period from now. It is called again after each callback, so that the time a callback
-// takes adds to the period; here callbacks take none.
+// armTick schedules the next tick, a period from now. It is called again after each callback, so
+// that the time a callback takes adds to the period; here callbacks take none.
 func (c *wasmContext) armTick() {
 	if c.tickPeriod <= 0 {
 		return

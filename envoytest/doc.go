@@ -1,9 +1,10 @@
-// Package envoytest runs a proxy-wasm 0.2 filter in a model of Envoy's Wasm host, so that a filter can be tested as the
-// module that is shipped, under the rules of the real host, in virtual time and without a proxy.
+// Package envoytest runs a proxy-wasm 0.2 filter in a model of Envoy's Wasm host, so that a filter
+// can be tested as the module that is shipped, under the rules of the real host, in virtual time
+// and without a proxy.
 //
-// A [Host] is one Envoy process with one Wasm plugin. It has a canary, a VM for the main thread and one for each worker, all
-// over one shared-data store. Time moves only in [Host.Advance], which fires ticks and answers calls in time order. Requests
-// are driven one by one through a [Worker]:
+// A [Host] is one Envoy process with one Wasm plugin. It has a canary, a VM for the main thread and
+// one for each worker, all over one shared-data store. Time moves only in [Host.Advance], which
+// fires ticks and answers calls in time order. Requests are driven one by one through a [Worker]:
 //
 //	h, err := envoytest.New(wasm, envoytest.Options{T: t, Workers: 2, PluginConfig: config})
 //	defer h.Close()
@@ -13,15 +14,19 @@
 //		reply := s.Respond(200, nil)
 //	}
 //
-// The rules were read in the sources of proxy-wasm-cpp-host and of Envoy's Wasm extension. Where they surprise, the place
-// that models them says so. Not modelled: gRPC calls, foreign functions, TCP filters, and bodies in more than one
-// chunk (over HTTP/1, Envoy brings even the end of a body as an empty chunk of its own).
+// The rules were read in the sources of proxy-wasm-cpp-host and of Envoy's Wasm extension. Where
+// they surprise, the place that models them says so. Not modelled: gRPC calls, foreign functions,
+// TCP filters, and bodies in more than one chunk (over HTTP/1, Envoy brings even the end of a body
+// as an empty chunk of its own).
 //
-// A call has one outcome, as in Envoy, whatever a test gives it more: a request that reached its server twice is the server's affair.
+// A call has one outcome, as in Envoy, whatever a test gives it more: a request that reached its
+// server twice is the server's affair.
 //
-// What workers do at once is put in an order that a seed chooses, host call by host call, by [Host.Interleave].
+// What workers do at once is put in an order that a seed chooses, host call by host call, by
+// [Host.Interleave].
 //
-// Different workers may be driven from different goroutines at the same time. Advance, Start, UpdatePlugin, Upgrade and Close
-// belong to one goroutine. A hook (Options.Calls, Options.OnShared) runs inside a VM: it may drive another worker, but
-// driving the same one, asking one of its streams for its state, or Host.Stats, deadlocks.
+// Different workers may be driven from different goroutines at the same time. Advance, Start,
+// UpdatePlugin, Upgrade and Close belong to one goroutine. A hook (Options.Calls, Options.OnShared)
+// runs inside a VM: it may drive another worker, but driving the same one, asking one of its
+// streams for its state, or Host.Stats, deadlocks.
 package envoytest

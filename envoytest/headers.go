@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// The headers of which Envoy keeps one entry: another value is appended to it with a comma. All others, x-api-key and
-// cookie among them, are kept as several. The lists were seen in Envoy 1.40; trailers join nothing.
+// The headers of which Envoy keeps one entry: another value is appended to it with a comma. All
+// others, x-api-key and cookie among them, are kept as several. The lists were seen in Envoy 1.40;
+// trailers join nothing.
 var (
 	inlineRequestHeaders = set(
 		":authority", ":path", ":method", ":scheme", "accept", "accept-encoding", "access-control-request-headers",
@@ -38,7 +39,8 @@ type headerMap struct {
 	inline map[string]bool // names of which there is one entry
 }
 
-// newHeaderMap copies pairs as Envoy would hold them: names in lower case, pseudo-headers first, inline ones joined.
+// newHeaderMap copies pairs as Envoy would hold them: names in lower case, pseudo-headers first,
+// inline ones joined.
 func newHeaderMap(inline map[string]bool, pairs [][2]string) *headerMap {
 	m := &headerMap{pairs: make([][2]string, 0, len(pairs)+4), inline: inline}
 	for _, p := range pairs {
@@ -47,7 +49,8 @@ func newHeaderMap(inline map[string]bool, pairs [][2]string) *headerMap {
 	return m
 }
 
-// add appends an entry, or, to an inline header that is there, a value; pseudo-headers stay in front.
+// add appends an entry, or, to an inline header that is there, a value; pseudo-headers stay in
+// front.
 func (m *headerMap) add(name, value string) {
 	name = strings.ToLower(name)
 	if m.inline[name] {

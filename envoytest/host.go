@@ -54,7 +54,8 @@ func newThread(h *Host, number int) *thread {
 	return &thread{h: h, number: number, mu: threadLock{h: h}}
 }
 
-// New compiles wasm and makes a process with it as its plugin; nothing runs before Start. Close must be called.
+// New compiles wasm and makes a process with it as its plugin; nothing runs before Start. Close
+// must be called.
 func New(wasm []byte, opt Options) (*Host, error) {
 	m, err := Compile(wasm)
 	if err != nil {
@@ -90,9 +91,10 @@ func (h *Host) SetClusters(names ...string) {
 	}
 }
 
-// Start loads the plugin as a starting proxy does: the base VM, the canary, then the main thread and the workers. If the
-// base VM or the canary refuses, it returns an error with the log lines: that proxy would not come up. A thread on which
-// the plugin fails although the canary took it is left without the plugin, as in Envoy.
+// Start loads the plugin as a starting proxy does: the base VM, the canary, then the main thread
+// and the workers. If the base VM or the canary refuses, it returns an error with the log lines:
+// that proxy would not come up. A thread on which the plugin fails although the canary took it is
+// left without the plugin, as in Envoy.
 func (h *Host) Start() error {
 	if h.started {
 		return errors.New("envoytest: Start was called before")
@@ -102,7 +104,8 @@ func (h *Host) Start() error {
 	return h.load(h.module, h.opt.PluginConfig)
 }
 
-// Close frees all VMs without a word to the guest, as a killed process does. It returns the problems seen, see Problems.
+// Close frees all VMs without a word to the guest, as a killed process does. It returns the
+// problems seen, see Problems.
 func (h *Host) Close() error {
 	var errs []error
 	for _, p := range h.Problems() {
@@ -126,7 +129,8 @@ func (h *Host) Close() error {
 	return errors.Join(errs...)
 }
 
-// threads returns the main thread and the workers, in the order in which their locks are taken together.
+// threads returns the main thread and the workers, in the order in which their locks are taken
+// together.
 func (h *Host) threads() []*thread { return append([]*thread{h.main}, h.workers...) }
 
 // Worker returns worker i, counted from 0.
@@ -174,13 +178,15 @@ func (h *Host) thread(number int) (*thread, error) {
 	return h.workers[number], nil
 }
 
-// MemoryBytes returns the size of the linear memory of the VM that worker vm, or Main, uses for new requests; 0 if none.
+// MemoryBytes returns the size of the linear memory of the VM that worker vm, or Main, uses for new
+// requests; 0 if none.
 func (h *Host) MemoryBytes(vm int) (size uint64) {
 	h.look("MemoryBytes", vm, func(m api.Memory) { size = uint64(m.Size()) })
 	return size
 }
 
-// Memory returns a copy of the linear memory of the VM that worker vm, or Main, uses for new requests; nil if none.
+// Memory returns a copy of the linear memory of the VM that worker vm, or Main, uses for new
+// requests; nil if none.
 func (h *Host) Memory(vm int) (content []byte) {
 	h.look("Memory", vm, func(m api.Memory) {
 		all, _ := m.Read(0, m.Size()) // All of it is always there.
@@ -203,7 +209,8 @@ func (h *Host) look(by string, vm int, at func(api.Memory)) {
 	}
 }
 
-// Alive reports whether the VM that worker vm, or Main, uses for new requests is there and has not trapped.
+// Alive reports whether the VM that worker vm, or Main, uses for new requests is there and has not
+// trapped.
 func (h *Host) Alive(vm int) bool {
 	t, err := h.thread(vm)
 	if err != nil {

@@ -25,16 +25,19 @@ type hostFunc struct {
 	call            func(v *vm, args []uint64) uint32
 }
 
-// allows reports whether a guest may call f in a phase. What works during an allocation works during _initialize too.
+// allows reports whether a guest may call f in a phase. What works during an allocation works
+// during _initialize too.
 func (f *hostFunc) allows(p phase) bool { return p <= f.allowed }
 
-// hostFuncs is every host function; a VM counts its calls by index into it. hostFuncIndex finds one by module and name.
+// hostFuncs is every host function; a VM counts its calls by index into it. hostFuncIndex finds one
+// by module and name.
 var (
 	hostFuncs     []hostFunc
 	hostFuncIndex = map[string]map[string]int{}
 )
 
-// The table cannot be a plain initialiser: the functions in it lead, through closing VMs and their counts, back to it.
+// The table cannot be a plain initialiser: the functions in it lead, through closing VMs and their
+// counts, back to it.
 func init() {
 	hostFuncs = append(envFuncs(), wasiFuncs()...)
 	for i, f := range hostFuncs {

@@ -7,17 +7,19 @@ import (
 	"time"
 )
 
-// Step is one host call of an interleaved run: the VM that made it and the call's name, like "proxy_get_shared_data".
+// Step is one host call of an interleaved run: the VM that made it and the call's name, like
+// "proxy_get_shared_data".
 type Step struct {
 	VM   int
 	Call string
 }
 
-// Interleave runs the functions at once, as the threads of the process would, and returns when all have ended. They are
-// free to drive any worker; the host must not be driven from elsewhere meanwhile. One of them runs at a time. At each host
-// call, and where it needs a worker that another one is in, it hands over, and the seed chooses who goes on. What a guest does
-// between two host calls nobody else can see, so no order of effects is left out; and as nothing else is left to chance, one
-// seed always gives one run.
+// Interleave runs the functions at once, as the threads of the process would, and returns when all
+// have ended. They are free to drive any worker; the host must not be driven from elsewhere
+// meanwhile. One of them runs at a time. At each host call, and where it needs a worker that
+// another one is in, it hands over, and the seed chooses who goes on. What a guest does between two
+// host calls no other guest can see, so no order of effects is left out; and as nothing else is
+// left to chance, one seed always gives one run.
 //
 // It returns the run: every host call in order. Runs do not nest.
 func (h *Host) Interleave(seed uint64, functions ...func()) []Step {
@@ -43,8 +45,8 @@ func (h *Host) Interleave(seed uint64, functions ...func()) []Step {
 	return t.steps
 }
 
-// AdvanceAtOnce is Advance, but what is due in the same instant, as the ticks of all workers are, happens at once, by
-// Interleave. It returns the run.
+// AdvanceAtOnce is Advance, but what is due in the same instant, as the ticks of all workers are,
+// happens at once, by Interleave. It returns the run.
 func (h *Host) AdvanceAtOnce(seed uint64, d time.Duration) []Step {
 	var steps []Step
 	h.clock.run(d, func(due []func()) {
@@ -57,7 +59,8 @@ func (h *Host) AdvanceAtOnce(seed uint64, d time.Duration) []Step {
 // turns says which of the functions of an interleaved run goes on. Only the running one touches it.
 type turns struct {
 	random *rand.Rand
-	// stay, of four, is how often the running function keeps its turn: some runs change hands at every step, some rarely.
+	// stay, of four, is how often the running function keeps its turn: some runs change hands at
+	// every step, some rarely.
 	stay    int
 	ready   []chan struct{} // of those that have not ended, the running one among them
 	running int
@@ -99,7 +102,8 @@ func (t *turns) end() {
 	t.choose()
 }
 
-// threadLock is the lock of a thread. In an interleaved run a function that needs a taken one lets others go on.
+// threadLock is the lock of a thread. In an interleaved run a function that needs a taken one lets
+// others go on.
 type threadLock struct {
 	h  *Host
 	mu sync.Mutex
@@ -123,5 +127,6 @@ func (l *threadLock) Lock() {
 // Unlock gives it back.
 func (l *threadLock) Unlock() { l.mu.Unlock() }
 
-// maxAttempts is how often a function may find a worker taken before it is clear that it always will be.
+// maxAttempts is how often a function may find a worker taken before it is clear that it always
+// will be.
 const maxAttempts = 10_000_000

@@ -1,6 +1,7 @@
 package envoytest
 
-// The helpers here move values between host and guest memory. Addresses come from the guest and may point anywhere.
+// The helpers here move values between host and guest memory. Addresses come from the guest and may
+// point anywhere.
 
 // bytes returns a view of guest memory; it is valid until the guest is entered again.
 func (v *vm) bytes(ptr, size uint64) ([]byte, bool) { return v.mem.Read(uint32(ptr), uint32(size)) }
@@ -21,8 +22,8 @@ func (v *vm) put64(ptr uint64, value uint64) status {
 	return statusOK
 }
 
-// give copies value into memory that the guest allocates and writes its address and size at ptrPtr and sizePtr. An empty
-// value gives a null address and allocates nothing.
+// give copies value into memory that the guest allocates and writes its address and size at ptrPtr
+// and sizePtr. An empty value gives a null address and allocates nothing.
 func (v *vm) give(value []byte, ptrPtr, sizePtr uint64) status {
 	var ptr uint32
 	if len(value) > 0 {

@@ -22,7 +22,8 @@ type metric struct {
 	count, sum uint64
 }
 
-// metricSet holds the stats of a process: they are shared by name, by all VMs, and live as long as it does.
+// metricSet holds the stats of a process: they are shared by name, by all VMs, and live as long as
+// it does.
 type metricSet struct {
 	mu     sync.Mutex
 	byName [metricKinds]map[string]*metric
@@ -69,7 +70,8 @@ func (h *Host) Histogram(name string) (count, sum uint64, ok bool) {
 	return m.count, m.sum, true
 }
 
-// defineMetric gives the VM one more id for a stat. Ids are per VM and each definition, even of a known name, adds one.
+// defineMetric gives the VM one more id for a stat. Ids are per VM and each definition, even of a
+// known name, adds one.
 func (v *vm) defineMetric(kind uint32, name string) (id uint32, st status) {
 	if kind >= metricKinds {
 		return 0, statusBadArgument
@@ -80,7 +82,8 @@ func (v *vm) defineMetric(kind uint32, name string) (id uint32, st status) {
 	return id, statusOK
 }
 
-// incrementMetric refuses to move a counter by zero or down: the real host does too, and the Go SDK panics on it.
+// incrementMetric refuses to move a counter by zero or down: the real host does too, and the Go SDK
+// panics on it.
 func (v *vm) incrementMetric(id uint32, offset int64) status {
 	kind := id & metricIDMask
 	if kind >= metricHistogram {

@@ -18,8 +18,9 @@ type Module struct {
 	compiled wazero.CompiledModule
 }
 
-// Compile compiles a proxy-wasm module. It fails if the module is no WebAssembly, does not say that it speaks version 0.2.0
-// or 0.2.1 of the ABI, has no allocator, or imports what the host does not offer.
+// Compile compiles a proxy-wasm module. It fails if the module is no WebAssembly, does not say that
+// it speaks version 0.2.0 or 0.2.1 of the ABI, has no allocator, or imports what the host does not
+// offer.
 func Compile(wasm []byte) (*Module, error) {
 	ctx := context.Background()
 	m := &Module{runtime: wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithMemoryLimitPages(maxMemoryPages))}
@@ -53,7 +54,8 @@ func (m *Module) compile(ctx context.Context, wasm []byte) (err error) {
 	return nil
 }
 
-// checkImports names every import that the host lacks, so that a test does not meet them one at a time.
+// checkImports names every import that the host lacks, so that a test does not meet them one at a
+// time.
 func (m *Module) checkImports(abi021 bool) error {
 	var missing []error
 	for _, f := range m.compiled.ImportedFunctions() {

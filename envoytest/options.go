@@ -12,7 +12,8 @@ const (
 	Base   = -3 // the VM that the others are made from: it only runs _initialize
 )
 
-// FailurePolicy says what becomes of requests on a worker whose VM has trapped. The zero value is Envoy's default.
+// FailurePolicy says what becomes of requests on a worker whose VM has trapped. The zero value is
+// Envoy's default.
 type FailurePolicy int
 
 const (
@@ -26,9 +27,10 @@ type Reporter interface {
 	Errorf(format string, args ...any)
 }
 
-// Options describe the process and its plugin. The zero value is usable: one worker, no configuration.
+// Options describe the process and its plugin. The zero value is usable: one worker, no
+// configuration.
 type Options struct {
-	T             Reporter          // told of each problem (see Host.Problems) as it happens; may be nil
+	T             Reporter          // gets each problem (see Host.Problems) as it happens; may be nil
 	Workers       int               // worker threads; 0 means 1
 	PluginName    string            // property plugin_name
 	RootID        string            // property plugin_root_id
@@ -46,14 +48,16 @@ type Options struct {
 	Seed          uint64        // of the random bytes that VMs get
 	Store         *Store        // shared data of the process; nil means a new one. Hosts that share one are plugins of one process
 
-	// Calls is told of each HTTP call as the guest dispatches it, inside the guest's call. It may answer at once by script
-	// (Call.Respond and its like); a call left alone stays pending until a test answers it or its timeout passes.
+	// Calls is called with each HTTP call as the guest dispatches it, inside the guest's call. It
+	// may answer at once by script (Call.Respond and its like); a call left alone stays pending
+	// until a test answers it or its timeout passes.
 	Calls func(*Call)
-	// OnShared is told of each access to shared data (op is "get" or "set") just before it happens, outside the store's
-	// lock, with the number of the VM. It may drive another worker, so that a test can put two workers in any order.
+	// OnShared is called with each access to shared data (op is "get" or "set") just before it
+	// happens, outside the store's lock, with the number of the VM. It may drive another worker, so
+	// that a test can put two workers in any order.
 	OnShared func(vm int, op string, key []byte)
-	// Cas changes the cas of a set on its way to the store: a fault to plant, with which a test shows that it would notice a
-	// guest that got its compare-and-swap wrong.
+	// Cas changes the cas of a set on its way to the store: a fault to plant, with which a test
+	// shows that it would notice a guest that got its compare-and-swap wrong.
 	Cas func(cas uint32) uint32
 }
 

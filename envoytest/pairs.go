@@ -2,8 +2,8 @@ package envoytest
 
 import "encoding/binary"
 
-// The ABI's form of a header block: the number of pairs, the two sizes of each, then names and values, each followed by a
-// zero byte. All numbers are 32-bit little-endian.
+// The ABI's form of a header block: the number of pairs, the two sizes of each, then names and
+// values, each followed by a zero byte. All numbers are 32-bit little-endian.
 
 // Bounds of what the host takes from a guest; a block beyond them is decoded as empty.
 const (
@@ -37,7 +37,8 @@ func encodePairs(b []byte, pairs [][2]string) {
 	}
 }
 
-// decodePairs copies the pairs out of b. Whatever is malformed or too large decodes as no pairs at all.
+// decodePairs copies the pairs out of b. Whatever is malformed or too large decodes as no pairs at
+// all.
 func decodePairs(b []byte) [][2]string {
 	if len(b) < 4 || len(b) > maxPairsBytes {
 		return nil

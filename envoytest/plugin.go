@@ -15,8 +15,8 @@ func (p *plugin) same(q *plugin) bool {
 	return p.module == q.module && string(p.config) == string(q.config)
 }
 
-// handle is a plugin on a thread: a VM and a root context in it. It lives as long as a configuration in force or a stream
-// holds it.
+// handle is a plugin on a thread: a VM and a root context in it. It lives as long as a
+// configuration in force or a stream holds it.
 type handle struct {
 	thread  *thread
 	plugin  *plugin
@@ -28,9 +28,10 @@ type handle struct {
 	drained bool // the old listener, if any, is gone
 }
 
-// UpdatePlugin pushes another plugin configuration, as a listener update does. The canary tries it first; if it refuses,
-// UpdatePlugin returns an error and the old configuration stays in force. Otherwise each thread gets another root context
-// in the VM it has, while the old one lives, and ticks, until Options.DrainTime is over and its last stream has ended.
+// UpdatePlugin pushes another plugin configuration, as a listener update does. The canary tries it
+// first; if it refuses, UpdatePlugin returns an error and the old configuration stays in force.
+// Otherwise each thread gets another root context in the VM it has, while the old one lives, and
+// ticks, until Options.DrainTime is over and its last stream has ended.
 func (h *Host) UpdatePlugin(config []byte) error {
 	if h.plugin == nil {
 		return errors.New("envoytest: UpdatePlugin needs a host that has started")
@@ -38,8 +39,9 @@ func (h *Host) UpdatePlugin(config []byte) error {
 	return h.load(h.plugin.module, config)
 }
 
-// Upgrade pushes another module, or the same code compiled again, with a plugin configuration. It is UpdatePlugin with new
-// VMs; shared data outlives it. The caller keeps both modules open until Close.
+// Upgrade pushes another module, or the same code compiled again, with a plugin configuration. It
+// is UpdatePlugin with new VMs; shared data outlives it. The caller keeps both modules open until
+// Close.
 func (h *Host) Upgrade(m *Module, config []byte) error { return h.load(m, config) }
 
 func (h *Host) load(m *Module, config []byte) error {
@@ -58,7 +60,8 @@ func (h *Host) load(m *Module, config []byte) error {
 	return nil
 }
 
-// try runs the plugin in the base VM and in a canary, both on the main thread. It returns why the plugin is refused, or "".
+// try runs the plugin in the base VM and in a canary, both on the main thread. It returns why the
+// plugin is refused, or "".
 func (h *Host) try(p *plugin) string {
 	h.main.mu.Lock()
 	defer h.main.mu.Unlock()
@@ -109,7 +112,8 @@ func (t *thread) find(p *plugin) *handle {
 	return nil
 }
 
-// load makes a root context for p, in a VM that the thread has or in a new one. It returns nil if that fails.
+// load makes a root context for p, in a VM that the thread has or in a new one. It returns nil if
+// that fails.
 func (t *thread) load(p *plugin) *handle {
 	var v *vm
 	for _, hd := range t.handles {
@@ -162,7 +166,8 @@ func (hd *handle) retire() {
 	})
 }
 
-// release ends a root context that nothing holds any more. A guest that is not done yet keeps it until proxy_done.
+// release ends a root context that nothing holds any more. A guest that is not done yet keeps it
+// until proxy_done.
 func (hd *handle) release() {
 	if !hd.retired || !hd.drained || hd.streams > 0 || hd.root.deleted || hd.root.shutdown {
 		return
@@ -191,7 +196,8 @@ func (t *thread) closeIfUnused(v *vm) {
 	v.close()
 }
 
-// finishShutdown is proxy_done of a root context that was asked to end: it is deleted when the guest's call returns.
+// finishShutdown is proxy_done of a root context that was asked to end: it is deleted when the
+// guest's call returns.
 func (v *vm) finishShutdown(root *wasmContext) status {
 	if !root.shutdown {
 		return statusNotFound
@@ -205,8 +211,9 @@ func (v *vm) finishShutdown(root *wasmContext) status {
 	return statusNotFound
 }
 
-// handleForRequest returns what a new request uses. After a trap and under FailReload it makes a new VM, unless the last
-// load was less than a back-off ago. The result may be nil, or have a failed VM.
+// handleForRequest returns what a new request uses. After a trap and under FailReload it makes a
+// new VM, unless the last load was less than a back-off ago. The result may be nil, or have a
+// failed VM.
 func (t *thread) handleForRequest() *handle {
 	hd := t.current
 	if hd == nil || !hd.vm.failed || t.h.opt.FailurePolicy != FailReload || t.h.since(hd.loaded) < t.h.opt.ReloadBackoff {

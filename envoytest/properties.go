@@ -41,7 +41,8 @@ func (v *vm) abiSetProperty(a []uint64) status {
 	return statusOK
 }
 
-// property looks a path up: what the test gave for the stream, then for all, then what the host knows itself.
+// property looks a path up: what the test gave for the stream, then for all, then what the host
+// knows itself.
 func (c *wasmContext) property(path string) ([]byte, bool) {
 	if c.stream != nil {
 		if value, ok := c.stream.properties[path]; ok {

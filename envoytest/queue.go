@@ -2,8 +2,8 @@ package envoytest
 
 import "sync"
 
-// queueSet holds the shared queues of a process. A queue has one consumer, the context that registered it last, wherever
-// that is.
+// queueSet holds the shared queues of a process. A queue has one consumer, the context that
+// registered it last, wherever that is.
 type queueSet struct {
 	mu     sync.Mutex
 	tokens map[[2]string]uint32 // by vm_id and name
@@ -65,8 +65,8 @@ func (q *queueSet) find(token uint64) *sharedQueue {
 	return q.queues[token-1]
 }
 
-// abiEnqueue adds an item and posts the news to the consumer's thread. If the consumer is gone the news is lost and the
-// item stays.
+// abiEnqueue adds an item and posts the news to the consumer's thread. If the consumer is gone the
+// news is lost and the item stays.
 func (v *vm) abiEnqueue(a []uint64) status {
 	item, ok := v.bytes(a[1], a[2])
 	if !ok {

@@ -5,8 +5,8 @@ type Worker struct {
 	thread *thread
 }
 
-// Request is what the filter sees of a request. Envoy's own work before the filter is not modelled: what it would have put
-// into x-forwarded-for, or normalised in :path, the test writes itself.
+// Request is what the filter sees of a request. Envoy's own work before the filter is not modelled:
+// what it would have put into x-forwarded-for, or normalised in :path, the test writes itself.
 type Request struct {
 	Headers    [][2]string // names in any case; pseudo-headers first is not required
 	Body       []byte      // in one chunk
@@ -52,8 +52,8 @@ func (s *Stream) withoutVM() {
 	s.fail()
 }
 
-// check is asked before and after each callback. It reports whether the VM has trapped; the client then gets a 503, or the
-// filter is passed over if it is to fail open.
+// check is asked before and after each callback. It reports whether the VM has trapped; the client
+// then gets a 503, or the filter is passed over if it is to fail open.
 func (s *Stream) check() (failed bool) {
 	if !s.context.vm.failed {
 		return false
@@ -86,7 +86,8 @@ func (s *Stream) enter(cb callback, args ...uint64) bool {
 	return result == filterContinue
 }
 
-// decode runs a request callback. If it returns false, the request stops here: it is paused, or over, or answered.
+// decode runs a request callback. If it returns false, the request stops here: it is paused, or
+// over, or answered.
 func (s *Stream) decode(cb callback, args ...uint64) bool {
 	s.running = requestSide
 	ok := s.enter(cb, args...) || s.resumed
@@ -133,8 +134,8 @@ func (s *Stream) decodeTrailers() {
 	s.state = Continued
 }
 
-// resumeRequest goes on with a paused request from where it stopped. The guest's view of the request ends at once, the
-// rest happens when the guest's call returns.
+// resumeRequest goes on with a paused request from where it stopped. The guest's view of the
+// request ends at once, the rest happens when the guest's call returns.
 func (s *Stream) resumeRequest() {
 	s.visible[mapRequestHeaders], s.visible[mapRequestTrailers] = nil, nil
 	s.visibleBody[bufferRequestBody] = nil

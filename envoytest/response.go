@@ -43,8 +43,8 @@ func (s *Stream) Reply() *Reply {
 	return s.reply
 }
 
-// Respond is the upstream answering a request that was passed on. It returns what the client got, or nil if the filter
-// holds the response or closes the stream.
+// Respond is the upstream answering a request that was passed on. It returns what the client got,
+// or nil if the filter holds the response or closes the stream.
 func (s *Stream) Respond(status int, headers [][2]string) *Reply {
 	return s.RespondWith(Response{Status: status, Headers: headers})
 }
@@ -71,7 +71,8 @@ func (s *Stream) RespondWith(r Response) *Reply {
 	return s.reply
 }
 
-// encode runs a response callback. If it returns false, the response stops here: it is held, or the stream is over.
+// encode runs a response callback. If it returns false, the response stops here: it is held, or the
+// stream is over.
 func (s *Stream) encode(cb callback, args ...uint64) bool {
 	s.running = responseSide
 	ok := s.enter(cb, args...) || s.resumed
@@ -124,8 +125,8 @@ func (s *Stream) encodeTrailers() {
 	s.finish()
 }
 
-// resumeResponse goes on with a held response. As in Envoy, it takes the guest's view of the request away, not that of the
-// response.
+// resumeResponse goes on with a held response. As in Envoy, it takes the guest's view of the
+// request away, not that of the response.
 func (s *Stream) resumeResponse() {
 	s.visible[mapRequestHeaders], s.visible[mapRequestTrailers] = nil, nil
 	s.visibleBody[bufferRequestBody] = nil
@@ -181,9 +182,9 @@ type localReply struct {
 	grpcStatus int32
 }
 
-// send answers a request, when the guest's call has returned. Before a response has begun the reply takes the way of a
-// response, through the filter's response callbacks; after that, and before its headers are out, it goes to the client
-// directly.
+// send answers a request, when the guest's call has returned. Before a response has begun the reply
+// takes the way of a response, through the filter's response callbacks; after that, and before its
+// headers are out, it goes to the client directly.
 func (s *Stream) send(r localReply) {
 	c := s.context
 	if s.replying {
@@ -207,8 +208,9 @@ func (s *Stream) send(r localReply) {
 	})
 }
 
-// message builds the response as Envoy does: additional headers are appended, a body brings its length and unless there is
-// one a type, and a gRPC request gets its status in headers of an HTTP 200.
+// message builds the response as Envoy does: additional headers are appended, a body brings its
+// length and unless there is one a type, and a gRPC request gets its status in headers of an HTTP
+// 200.
 func (r localReply) message(grpc bool) message {
 	m := message{headers: newHeaderMap(inlineResponseHeaders, [][2]string{{":status", strconv.Itoa(r.status)}})}
 	for _, p := range r.headers {

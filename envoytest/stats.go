@@ -26,7 +26,8 @@ func (h *Host) Stats() Stats {
 	return total
 }
 
-// Since returns what was counted after an earlier result of Host.Stats; names with nothing new are left out.
+// Since returns what was counted after an earlier result of Host.Stats; names with nothing new are
+// left out.
 func (s Stats) Since(earlier Stats) Stats {
 	return Stats{
 		Hostcalls: difference(s.Hostcalls, earlier.Hostcalls), Entries: difference(s.Entries, earlier.Entries),

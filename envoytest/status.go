@@ -51,7 +51,8 @@ const (
 	streamCount
 )
 
-// What a header, body or trailer callback returns. Any other value stops, except 2 from a header callback, which continues.
+// What a header, body or trailer callback returns. Any other value stops, except 2 from a header
+// callback, which continues.
 const (
 	filterContinue      = 0
 	filterHeadersIgnore = 2

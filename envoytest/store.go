@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// Store is the shared data of one process: a map for each vm_id, one lock for everything, and one counter that gives every
-// successful set, whatever its key, its cas. It has no limit, no expiry, and nothing a guest could delete with.
+// Store is the shared data of one process: a map for each vm_id, one lock for everything, and one
+// counter that gives every successful set, whatever its key, its cas. It has no limit, no expiry,
+// and nothing a guest could delete with.
 type Store struct {
 	mu      sync.Mutex
 	scopes  map[string]map[string]entry

@@ -143,8 +143,8 @@ func (s *Stream) over() bool {
 	return false
 }
 
-// end runs what follows the last byte: proxy_on_log, then proxy_on_done, then proxy_on_delete. A stream's proxy_on_done
-// cannot hold anything up.
+// end runs what follows the last byte: proxy_on_log, then proxy_on_done, then proxy_on_delete. A
+// stream's proxy_on_done cannot hold anything up.
 func (s *Stream) end() {
 	if s.ended {
 		return

@@ -135,8 +135,8 @@ func (v *vm) fail(function string, err error) {
 	v.h.addLog(v.number, Error, "Function: "+function+" failed: "+err.Error())
 }
 
-// call enters the guest as context c. It returns 0 if the guest does not export cb, has trapped before, or traps now.
-// The caller must call afterCall when it has used the result.
+// call enters the guest as context c. It returns 0 if the guest does not export cb, has trapped
+// before, or traps now. The caller must call afterCall when it has used the result.
 func (v *vm) call(cb callback, c *wasmContext, args ...uint64) uint64 {
 	f := v.exports[cb]
 	if f == nil || v.failed {
@@ -156,7 +156,8 @@ func (v *vm) call(cb callback, c *wasmContext, args ...uint64) uint64 {
 	return v.stack[0]
 }
 
-// afterCall runs what the guest's call had to put off until it returned: local replies, resumptions, deletions.
+// afterCall runs what the guest's call had to put off until it returned: local replies,
+// resumptions, deletions.
 func (v *vm) afterCall() {
 	v.stop = false
 	for len(v.actions) > 0 {
@@ -168,7 +169,8 @@ func (v *vm) afterCall() {
 
 func (v *vm) postpone(action func()) { v.actions = append(v.actions, action) }
 
-// context returns the context that host calls act on. An effective context that is gone gives way to the calling one.
+// context returns the context that host calls act on. An effective context that is gone gives way
+// to the calling one.
 func (v *vm) context() *wasmContext {
 	if v.effective != 0 {
 		if c := v.contexts[v.effective]; c != nil {
@@ -178,8 +180,8 @@ func (v *vm) context() *wasmContext {
 	return v.current
 }
 
-// alloc has the guest allocate size bytes and returns where, with a view of them that the next call into the guest makes
-// invalid. The host never frees: the bytes are the guest's.
+// alloc has the guest allocate size bytes and returns where, with a view of them that the next call
+// into the guest makes invalid. The host never frees: the bytes are the guest's.
 func (v *vm) alloc(size uint32) (ptr uint32, view []byte, ok bool) {
 	if v.failed {
 		return 0, nil, false

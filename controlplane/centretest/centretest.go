@@ -1,5 +1,6 @@
-// Package centretest is a control plane without a network, a file or a clock of its own, for simulations: the real services of
-// policies and leases over a model of the store, which can be told to fail as stores fail.
+// Package centretest is a control plane without a network, a file or a clock of its own, for
+// simulations: the real services of policies and leases over a model of the store, which can fail
+// on command as stores fail.
 package centretest
 
 import (
@@ -16,7 +17,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Centre is some replicas of the control plane over one store. Make one with New. It is for one goroutine.
+// Centre is some replicas of the control plane over one store. Make one with New. It is for one
+// goroutine.
 type Centre struct {
 	Store *Store
 
@@ -32,8 +34,9 @@ type replica struct {
 	leases   *leases.Service
 }
 
-// New starts replicas over the store; they say that as many nodes share the buckets. Now is the wall clock by which a replica
-// leaves a store alone that does not answer, and luck draws from [0, 1) for how long.
+// New starts replicas over the store; they say that as many nodes share the buckets. Now is the
+// wall clock by which a replica leaves a store alone that does not answer, and luck draws from [0,
+// 1) for how long.
 func New(store *Store, replicas int, nodes int64, now func() time.Time, luck func() float64) *Centre {
 	c := &Centre{Store: store, now: now, luck: luck, nodes: nodes, versions: &versions{}, replicas: make([]replica, replicas)}
 	for i := range c.replicas {
@@ -53,8 +56,8 @@ func (c *Centre) Restart(i int) {
 	})}
 }
 
-// Put makes a JSON document the next version, at one replica; others learn of it when they must. It returns the snapshot for the
-// nodes and what it means.
+// Put makes a JSON document the next version, at one replica; others learn of it when they must. It
+// returns the snapshot for the nodes and what it means.
 func (c *Centre) Put(i int, document []byte) (snapshot []byte, set *policy.Set, err error) {
 	out, err := c.replicas[i].policies.Put(context.Background(), policies.Change{Any: true, Document: document, Format: policydoc.JSON})
 	if err != nil {

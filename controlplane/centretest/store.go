@@ -10,21 +10,23 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// LostFill is the share of its burst, in percent, with which a bucket starts whose state the store has lost.
+// LostFill is the share of its burst, in percent, with which a bucket starts whose state the store
+// has lost.
 const LostFill = leases.LostFill
 
-// Store is the ledgers in memory, by the real arithmetic, with a journal of what changed so that the past can come back. The zero
-// value with a Now is an empty store. It is for one goroutine.
+// Store is the ledgers in memory, by the real arithmetic, with a journal of what changed so that
+// the past can come back. The zero value with a Now is an empty store. It is for one goroutine.
 type Store struct {
-	// Now is the clock of the machine that the store runs on. It may step back; the store's own time never does.
+	// Now is the clock of the machine that the store runs on. It may step back; the store's own
+	// time never does.
 	Now func() quota.Instant
 	// Down: the store does not answer.
 	Down bool
-	// Asked, if set, hears of each item that was granted, counted or looked at, with the ask by which: its figures are the ledger's
-	// from then on.
+	// Asked, if set, hears of each item that was granted, counted or looked at, with the ask by
+	// which: its figures are the ledger's from then on.
 	Asked func(bucket keyhash.Key, ask lease.Ask)
-	// Before, if set, may change a ledger before each grant: a fault that a test plants. Fill, if not 0, is the share with which
-	// buckets start after a loss in place of LostFill.
+	// Before, if set, may change a ledger before each grant: a fault that a test plants. Fill, if
+	// not 0, is the share with which buckets start after a loss in place of LostFill.
 	Before func(l *lease.Ledger, now quota.Instant, ask lease.Ask)
 	Fill   int64
 
@@ -149,8 +151,8 @@ func (s *Store) Lose() {
 	s.journal, s.lost = nil, s.Time()
 }
 
-// Fail goes back to what the store was a lag ago, as at a failover to a replica that lags, and knows of the failover. It returns
-// the tokens of each bucket whose grants are lost.
+// Fail goes back to what the store was a lag ago, as at a failover to a replica that lags, and
+// knows of the failover. It returns the tokens of each bucket whose grants are lost.
 func (s *Store) Fail(lag quota.Span) map[keyhash.Key]int64 {
 	lost, now := map[keyhash.Key]int64{}, s.Time()
 	for len(s.journal) > 0 {

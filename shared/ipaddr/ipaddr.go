@@ -1,5 +1,6 @@
-// Package ipaddr reads IP addresses and networks, as net/netip does, and keeps both kinds in one form. Built into the filter,
-// net/netip costs 25 KB: it keeps zones in a table of unique values, which brings reflection along.
+// Package ipaddr reads IP addresses and networks, as net/netip does, and keeps both kinds in one
+// form. Built into the filter, net/netip costs 25 KB: it keeps zones in a table of unique values,
+// which brings reflection along.
 package ipaddr
 
 // Addr is an address, IPv4 in its IPv6-mapped form. The zero value is the IPv6 address "::".
@@ -8,7 +9,7 @@ type Addr [16]byte
 // mapped is what IPv4 addresses begin with.
 const mapped = 12
 
-// Is4 says whether a is an IPv4 address.
+// Is4 reports whether a is an IPv4 address.
 func (a Addr) Is4() bool {
 	for i := range mapped {
 		if want := byte(0xff); i < 10 && a[i] != 0 || i >= 10 && a[i] != want {
@@ -18,7 +19,7 @@ func (a Addr) Is4() bool {
 	return true
 }
 
-// IsLoopback says whether a is in 127.0.0.0/8 or is ::1.
+// IsLoopback reports whether a is in 127.0.0.0/8 or is ::1.
 func (a Addr) IsLoopback() bool {
 	if a.Is4() {
 		return a[mapped] == 127
@@ -36,8 +37,8 @@ func (a Addr) Less(b Addr) bool {
 	return false
 }
 
-// Parse reads what netip.ParseAddr accepts: dotted IPv4 without leading zeros, or IPv6 with an optional zone, which is returned
-// apart.
+// Parse reads what netip.ParseAddr accepts: dotted IPv4 without leading zeros, or IPv6 with an
+// optional zone, which is returned apart.
 func Parse(text string) (a Addr, zone string, ok bool) {
 	for i := range len(text) {
 		switch text[i] {
@@ -54,8 +55,8 @@ func Parse(text string) (a Addr, zone string, ok bool) {
 	return a, "", false
 }
 
-// ParseNetwork reads ADDRESS/BITS, or an address alone, and returns the first and the last address of it. There must be no zone,
-// and no bit beyond BITS.
+// ParseNetwork reads ADDRESS/BITS, or an address alone, and returns the first and the last address
+// of it. There must be no zone, and no bit beyond BITS.
 func ParseNetwork(text string) (first, last Addr, ok bool) {
 	slash := len(text)
 	for slash > 0 && text[slash-1] != '/' {

@@ -2,14 +2,14 @@ package ratelimitheader
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// ResetAt is the X-RateLimit-Reset of the common reading, which GitHub and Discord share: the Unix second at which the bucket
-// is full again, given the wall clock in microseconds.
+// ResetAt is the X-RateLimit-Reset of the common reading, which GitHub and Discord share: the Unix
+// second at which the bucket is full again, given the wall clock in microseconds.
 func ResetAt(wall int64, reset quota.Span) int64 {
 	return (wall+int64(reset)-1)/int64(quota.Second) + 1
 }
 
-// AppendEnvoyLimit writes the X-RateLimit-Limit of Envoy's DRAFT_VERSION_03: the limit shown, then every policy with its
-// window: 10, 10;w=1;name="per-ip", 1000;w=3600;name="daily".
+// AppendEnvoyLimit writes the X-RateLimit-Limit of Envoy's DRAFT_VERSION_03: the limit shown, then
+// every policy with its window: 10, 10;w=1;name="per-ip", 1000;w=3600;name="daily".
 func AppendEnvoyLimit(dst []byte, shown int64, items []Item) []byte {
 	dst = AppendInt(dst, shown)
 	for _, it := range items {

@@ -1,5 +1,5 @@
-// Package ratelimitheader writes a decision as header values, one function a dialect. All append to a buffer of the caller and
-// allocate nothing.
+// Package ratelimitheader writes a decision as header values, one function a dialect. All append to
+// a buffer of the caller and allocate nothing.
 package ratelimitheader
 
 import "github.com/weir-proxy/weir/shared/quota"
@@ -8,7 +8,8 @@ import "github.com/weir-proxy/weir/shared/quota"
 type Item struct {
 	// Name is the policy's name: a-z 0-9 . _ - only, so it needs no escaping.
 	Name []byte
-	// Burst and Window are what an idle caller may take at once, and the time in which that refills.
+	// Burst and Window are what an idle caller may take at once, and the time in which that
+	// refills.
 	Burst  int64
 	Window quota.Span
 	// Remaining is the whole tokens left.
@@ -28,10 +29,11 @@ func Seconds(span quota.Span) int64 {
 // maxSpread is the longest addition to a Retry-After.
 const maxSpread = 30 * quota.Second
 
-// RetryAfter is the Retry-After of a refusal that ends after wait, at the instant ready: whole seconds, at least 1, rounded up,
-// and up to 10 % and 30 s later so that callers refused together do not return together. The addition is whole seconds, so a
-// short wait has none. It depends on seed, which belongs to the bucket, and on the second in which the refusal ends, so it
-// does not wobble from one answer to the next.
+// RetryAfter is the Retry-After of a refusal that ends after wait, at the instant ready: whole
+// seconds, at least 1, rounded up, and up to 10 % and 30 s later so that callers refused together
+// do not return together. The addition is whole seconds, so a short wait has none. It depends on
+// seed, which belongs to the bucket, and on the second in which the refusal ends, so it does not
+// wobble from one answer to the next.
 func RetryAfter(wait quota.Span, ready quota.Instant, seed uint32) int64 {
 	h := seed ^ uint32(ready/quota.Instant(quota.Second))*2654435761
 	h ^= h >> 16
@@ -41,7 +43,8 @@ func RetryAfter(wait quota.Span, ready quota.Instant, seed uint32) int64 {
 	return max(1, Seconds(wait)) + int64(spread/quota.Second)
 }
 
-// AppendPolicy adds an item to a RateLimit-Policy value (draft-ietf-httpapi-ratelimit-headers-11): "name";q=100;w=60.
+// AppendPolicy adds an item to a RateLimit-Policy value (draft-ietf-httpapi-ratelimit-headers-11):
+// "name";q=100;w=60.
 func AppendPolicy(dst []byte, it Item) []byte {
 	dst = appendName(dst, it.Name)
 	dst = AppendInt(append(dst, ";q="...), it.Burst)
@@ -55,7 +58,8 @@ func AppendLimit(dst []byte, it Item) []byte {
 	return AppendInt(append(dst, ";t="...), Seconds(it.Reset))
 }
 
-// Nearest is the index of the item that is nearest to exhaustion by share of its burst; -1 for none.
+// Nearest is the index of the item that is nearest to exhaustion by share of its burst; -1 for
+// none.
 func Nearest(items []Item) int {
 	best := -1
 	for i := range items {

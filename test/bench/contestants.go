@@ -9,9 +9,11 @@ import (
 type scene string
 
 const (
-	// direct: Envoy answers by itself and every request has the same key, so that what a filter costs stands out.
+	// direct: Envoy answers by itself and every request has the same key, so that what a filter
+	// costs stands out.
 	direct scene = "direct"
-	// proxied: Envoy asks a service, the keys are a thousand with Zipf's distribution, and latency is measured too.
+	// proxied: Envoy asks a service, the keys are a thousand with Zipf's distribution, and latency
+	// is measured too.
 	proxied scene = "proxied"
 )
 
@@ -41,8 +43,8 @@ type contestant struct {
 	central bool
 	// status is that of every answer once the contestant has warmed up.
 	status int
-	// proof matches counters of Envoy's that together must count each request: it shows that the filter did what it is measured
-	// for.
+	// proof matches counters of Envoy's that together must count each request: it shows that the
+	// filter did what it is measured for.
 	proof string
 	// inHand says that hardly a request may need the control plane.
 	inHand bool
@@ -61,7 +63,8 @@ const (
 	globalProof = `cluster\.upstream\.ratelimit\.ok`
 	emptyProof  = `wasm\.envoy\.wasm\.runtime\.v8\.active`
 	localProof  = `wasmcustom\.weir\.decisions\.by_local`
-	// Where the control plane is too slow the failure ladder decides; figures.Ladder says how often.
+	// Where the control plane is too slow the failure ladder decides; figures.Ladder says how
+	// often.
 	ladder          = `wasmcustom\.weir\.decisions\.by_(share|failure_allow)`
 	leasedProof     = `wasmcustom\.weir\.decisions\.by_(lease|central|share|failure_allow)`
 	optimisticProof = `wasmcustom\.weir\.decisions\.by_(optimistic|share|failure_allow)`
@@ -96,8 +99,8 @@ func five() string {
 	return set(policies...)
 }
 
-// thousands are 10 000 policies, of which one applies. The others are written as short as can be: the control plane takes a
-// document of 1 MB at most.
+// thousands are 10 000 policies, of which one applies. The others are written as short as can be:
+// the control plane takes a document of 1 MB at most.
 func thousands() string {
 	const n = 10_000
 	var policies []string

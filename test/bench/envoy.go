@@ -64,8 +64,8 @@ const globalCluster = `    - name: ratelimit
               - endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: %d}}}
 `
 
-// configure turns the finished envoy.yaml into the contestant's. All have in common that there is no access log, which would be
-// work for whoever reads it.
+// configure turns the finished envoy.yaml into the contestant's. All have in common that there is
+// no access log, which would be work for every reader of it.
 func (c contestant) configure(config string, servicePort int) (string, error) {
 	var problems []error
 	replace := func(old, by string) {

@@ -1,6 +1,7 @@
-// Command bench is `make bench`: Weir beside its peers on this machine, in one run, on real processes. In each round
-// all contestants of a scene run side by side and take turns; the figures that count are ratios within a round, because what a machine
-// does in a second changes from hour to hour and from machine to machine. It runs in the repository's root, on what `make build` made.
+// Command bench is `make bench`: Weir beside its peers on this machine, in one run, on real
+// processes. In each round all contestants of a scene run side by side and take turns; the figures
+// that count are ratios within a round, because what a machine does in a second changes from hour
+// to hour and from machine to machine. It runs in the repository's root, on what `make build` made.
 package main
 
 import (

@@ -28,25 +28,32 @@ type plan struct {
 	Warm   time.Duration `json:"warm_ns"`
 	Closed time.Duration `json:"closed_ns"`
 	Open   time.Duration `json:"open_ns"`
-	// Slice is how long a contestant is watched at a time in the closed loop. Whoever else uses the machine makes a slice dearer, by up to a
-	// half, and never cheaper, so of a contestant's slices in a round the cheapest counts.
+	// Slice is how long a contestant is watched at a time in the closed loop. Other users of the
+	// machine make a slice dearer, by up to a half, and never cheaper, so of a contestant's slices
+	// in a round the cheapest counts.
 	Slice time.Duration `json:"slice_ns"`
 }
 
 // figures are what was measured of one contestant in one round.
 type figures struct {
-	// Rate is the answers a second of the closed loop, in its cheapest slice: what the contestant can do on one processor.
+	// Rate is the answers a second of the closed loop, in its cheapest slice: what the contestant
+	// can do on one processor.
 	Rate float64 `json:"requests_per_second"`
-	// EnvoyCPU and OtherCPU are the processor time for each of them in microseconds in that slice: Envoy's, and that of all other processes.
+	// EnvoyCPU and OtherCPU are the processor time for each of them in microseconds in that slice:
+	// Envoy's, and that of all other processes.
 	EnvoyCPU float64 `json:"envoy_cpu_us"`
 	OtherCPU float64 `json:"other_cpu_us"`
-	// Foreign is how many processors worked on average for nobody who takes part, while the closed loop ran.
+	// Foreign is how many processors worked on average for other programs, while the closed loop
+	// ran.
 	Foreign float64 `json:"foreign_processors"`
-	// Calls are those that Envoy made for each of them, to the control plane or the service of limits.
+	// Calls are those that Envoy made for each of them, to the control plane or the service of
+	// limits.
 	Calls float64 `json:"calls"`
-	// Ladder is the share of them, 0 to 1, that Weir's failure ladder decided, because the control plane was too slow.
+	// Ladder is the share of them, 0 to 1, that Weir's failure ladder decided, because the control
+	// plane was too slow.
 	Ladder float64 `json:"ladder"`
-	// OpenRate is that of the open loop, 0 if there was none. The percentiles of its latencies are in milliseconds.
+	// OpenRate is that of the open loop, 0 if there was none. The percentiles of its latencies are
+	// in milliseconds.
 	OpenRate float64 `json:"open_requests_per_second,omitempty"`
 	P50      float64 `json:"p50_ms,omitempty"`
 	P99      float64 `json:"p99_ms,omitempty"`
@@ -59,8 +66,8 @@ type figures struct {
 // round has the figures of each contestant by its id.
 type round map[string]figures
 
-// slicesPerTurn is how many slices a contestant has in a turn. Behind a service it warms up again before: while the others had their
-// turn the leases of a thousand keys have ended.
+// slicesPerTurn is how many slices a contestant has in a turn. Behind a service it warms up again
+// before: while the others had their turn the leases of a thousand keys have ended.
 var slicesPerTurn = map[scene]int{direct: 1, proxied: 4}
 
 // runner measures rounds.
@@ -68,14 +75,16 @@ type runner struct {
 	shop     *workshop
 	plan     plan
 	progress io.Writer
-	// openRate is that of the open loop, in requests a second; 0 until Envoy without a limit has been measured.
+	// openRate is that of the open loop, in requests a second; 0 until Envoy without a limit has
+	// been measured.
 	openRate float64
 	// running are the contestants that have been started.
 	running []*world
 }
 
-// round measures each contestant. Those of a scene run side by side and take turns in the closed loop, so that what the machine does
-// meanwhile hits all of them alike; in the open loop each runs alone.
+// round measures each contestant. Those of a scene run side by side and take turns in the closed
+// loop, so that what the machine does meanwhile hits all of them alike; in the open loop each runs
+// alone.
 func (r *runner) round(ctx context.Context, n int, all []contestant) (round, error) {
 	result := round{}
 	for _, s := range []scene{direct, proxied} {
@@ -152,8 +161,9 @@ func (r *runner) stop() {
 	r.running = nil
 }
 
-// pace is the rate of the open loop: a third of what Envoy does without a limit, about half of what it does with Weir. Who cannot
-// do even that at ease is asked for half of what it can; its latencies are then at another load than those of the rest.
+// pace is the rate of the open loop: a third of what Envoy does without a limit, about half of what
+// it does with Weir. Who cannot do even that at ease is asked for half of what it can; its
+// latencies are then at another load than those of the rest.
 func (r *runner) pace(c contestant, capacity float64) float64 {
 	if c.part == nothing && r.openRate == 0 {
 		r.openRate = capacity / 3
@@ -215,7 +225,8 @@ func (t *trial) turn(ctx context.Context) error {
 	return err
 }
 
-// ask asks in a closed loop. The processor time is read closest to the load, because reading counters costs Envoy some.
+// ask asks in a closed loop. The processor time is read closest to the load, because reading
+// counters costs Envoy some.
 func (t *trial) ask(ctx context.Context, during time.Duration) error {
 	start, err := t.world.work(t.by.running)
 	if err != nil {
@@ -261,7 +272,8 @@ func (c contestant) expects(r load.Result) error {
 	return nil
 }
 
-// counts are Envoy's counters: proof matches the contestant's, ladder what Weir's failure ladder decided.
+// counts are Envoy's counters: proof matches the contestant's, ladder what Weir's failure ladder
+// decided.
 type counts struct{ calls, proof, ladder int }
 
 func (w *world) count(ctx context.Context, c contestant) (n counts, err error) {
@@ -277,7 +289,8 @@ func (w *world) count(ctx context.Context, c contestant) (n counts, err error) {
 	return n, err
 }
 
-// counter sums the counters and gauges of Envoy's whose names match; one that has never counted is not there and is 0.
+// counter sums the counters and gauges of Envoy's whose names match; one that has never counted is
+// not there and is 0.
 func (w *world) counter(ctx context.Context, names string) (sum int, err error) {
 	if names == "" {
 		return 0, nil
@@ -297,8 +310,8 @@ func (w *world) counter(ctx context.Context, names string) (sum int, err error) 
 	return sum, nil
 }
 
-// prove waits until the contestant's proof has grown by n: Weir's filter reports with its tick. The empty filter counts
-// nothing, so of it there is only proof that it runs.
+// prove waits until the contestant's proof has grown by n: Weir's filter reports with its tick. The
+// empty filter counts nothing, so of it there is only proof that it runs.
 func (w *world) prove(ctx context.Context, c contestant, before, n int) error {
 	if c.proof == "" {
 		return nil
@@ -336,7 +349,8 @@ func newLoad(s scene, e *stack.Envoy) load.Load {
 	return l
 }
 
-// zipf draws numbers below n, each k with a probability that falls as 1/(k+1); always the same ones.
+// zipf draws numbers below n, each k with a probability that falls as 1/(k+1); always the same
+// ones.
 func zipf(n, draws int) []int {
 	sums := make([]float64, n)
 	sum := 0.0

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-proxy/weir/test/bench/gauge"
 )
 
-// The page with the figures, its plot, and the run that both come from; all in the folder of the documentation.
+// The page with the figures, its plot, and the run that both come from; all in the folder of the
+// documentation.
 const (
 	pageName = "performance.md"
 	plotName = "performance.svg"

@@ -16,8 +16,8 @@ const (
 	textSpace = 150
 )
 
-// plot draws what each contestant adds to a request: Envoy's part and that of all other processes, with the least and the most
-// of all rounds as a line.
+// plot draws what each contestant adds to a request: Envoy's part and that of all other processes,
+// with the least and the most of all rounds as a line.
 func (r *report) plot() []byte {
 	var b strings.Builder
 	y := 10

@@ -7,7 +7,8 @@ import (
 	"github.com/weir-proxy/weir/test/bench/gauge"
 )
 
-// work is processor time: of a contestant's Envoy, of its other processes, and of everybody who takes no part.
+// work is processor time: of a contestant's Envoy, of its other processes, and of all other
+// programs.
 type work struct{ envoy, others, foreign time.Duration }
 
 // work is what a contestant has done so far, where these run.

@@ -25,14 +25,16 @@ const (
 type workshop struct {
 	// root is the repository's folder.
 	root string
-	// empty is the built empty filter, service envoyproxy/ratelimit; the latter may be missing if nobody needs it.
+	// empty is the built empty filter, service envoyproxy/ratelimit; the latter may be missing if
+	// it is not needed.
 	empty, service string
 	// envoyCPUs are Envoy's alone.
 	envoyCPUs string
 	upstream  *upstream
 }
 
-// newWorkshop builds what is not built, and keeps this process and all that it starts off Envoy's processor.
+// newWorkshop builds what is not built, and keeps this process and all that it starts off Envoy's
+// processor.
 func newWorkshop(ctx context.Context, root string) (*workshop, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -174,7 +176,8 @@ descriptors:
     rate_limit: {unit: minute, requests_per_unit: 60000000}
 `
 
-// startService starts envoyproxy/ratelimit with the settings it has of itself, and returns the port of its gRPC.
+// startService starts envoyproxy/ratelimit with the settings it has of itself, and returns the port
+// of its gRPC.
 func (w *world) startService(ctx context.Context, binary, dir, redis string) (int, error) {
 	if err := stack.Executable(binary); err != nil {
 		return 0, fmt.Errorf("envoyproxy/ratelimit is not installed (%w): run tools/setup.sh bench", err)

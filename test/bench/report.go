@@ -34,7 +34,7 @@ func (r *report) added(c contestant) gauge.Spread {
 // in are the contestants of a scene.
 func (r *report) in(s scene) []contestant { return inScene(r.Order, s) }
 
-// has says whether a contestant was measured.
+// has reports whether a contestant was measured.
 func (r *report) has(id string) bool {
 	_, ok := r.Rounds[0][id]
 	return ok

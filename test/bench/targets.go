@@ -26,7 +26,8 @@ type promise struct {
 	flaw func(round) string
 }
 
-// added is the processor time for each request over that without a filter, in microseconds, of all processes.
+// added is the processor time for each request over that without a filter, in microseconds, of all
+// processes.
 func (r round) added(id string, s scene) float64 {
 	none, f := r[string(s)+"/none"], r[string(s)+"/"+id]
 	return f.EnvoyCPU + f.OtherCPU - none.EnvoyCPU - none.OtherCPU

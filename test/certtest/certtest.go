@@ -43,7 +43,8 @@ func New(t testing.TB, name string) *Authority {
 	return a
 }
 
-// Issue writes a certificate for a server at 127.0.0.1 and for clients, into dir, over what is there.
+// Issue writes a certificate for a server at 127.0.0.1 and for clients, into dir, over what is
+// there.
 func (a *Authority) Issue(dir, name string) Files {
 	a.t.Helper()
 	template := a.template(name)
@@ -62,7 +63,8 @@ func (a *Authority) Issue(dir, name string) Files {
 	return files
 }
 
-// Client is the configuration of a client that trusts the authority, and shows a certificate if there is one.
+// Client is the configuration of a client that trusts the authority, and shows a certificate if
+// there is one.
 func (a *Authority) Client(show ...Files) *tls.Config {
 	a.t.Helper()
 	config := &tls.Config{RootCAs: x509.NewCertPool()}

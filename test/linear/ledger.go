@@ -2,14 +2,15 @@ package linear
 
 import "github.com/anishathalye/porcupine"
 
-// Ask is what a node asks of the centre: tokens of a bucket, or of several for one request, which needs all or none of them.
-// Buckets that are asked for together are of one group.
+// Ask is what a node asks of the control plane: tokens of a bucket, or of several for one request,
+// which needs all or none of them. Buckets that are asked for together are of one group.
 type Ask struct {
 	Group int
 	Parts []Part
 }
 
-// Part is what is asked of one bucket, 0 or 1, of the group: the cost of a number of waiting requests, and tokens to keep beyond it.
+// Part is what is asked of one bucket, 0 or 1, of the group: the cost of a number of waiting
+// requests, and tokens to keep beyond it.
 type Part struct {
 	Bucket        int
 	Waiting, Cost int64
@@ -19,9 +20,10 @@ type Part struct {
 // Granted is the answer about one bucket.
 type Granted struct{ Waiting, Keep, Level int64 }
 
-// Ledgers is the model of the centre's buckets while nothing is earned: what is granted is gone. An operation's input is an Ask, its
-// output a []Granted as long as its parts, or nil if the answer was lost. Of a single part the waiting requests get what there is;
-// of two, both must have enough for all of their waiting requests, or nobody gets anything.
+// Ledgers is the model of the control plane's buckets while nothing is earned: granted tokens are
+// gone. An operation's input is an Ask, its output a []Granted as long as its parts, or nil if the
+// answer was lost. With a single part the waiting requests get what there is; with two, both must
+// have enough for all of their waiting requests, or none gets any.
 func Ledgers(burst int64) porcupine.Model {
 	return porcupine.Model{
 		Partition: partition(func(input any) int { return input.(Ask).Group }),
@@ -65,8 +67,8 @@ func grant(before levels, ask Ask) (after levels, answers []Granted) {
 	return after, answers
 }
 
-// kept is what a node may keep: what it wants, unless all nodes that do as much would empty the bucket, and then half its share,
-// rounded up.
+// kept is what a node may keep: what it wants, unless all nodes that do as much would empty the
+// bucket, and then half its share, rounded up.
 func kept(p Part, left int64) int64 {
 	if p.Keep*p.Nodes <= left {
 		return p.Keep

@@ -1,6 +1,7 @@
-// Package linear says what limits do one request at a time, so that histories of many at once can be held against it: a history
-// is right (linearizable) if each request can be given an instant between its call and its return such that in the order of these
-// instants every answer is what the model says. Porcupine searches for the instants.
+// Package linear says what limits do one request at a time, so that histories of many at once can
+// be held against it: a history is right (linearizable) if each request can be given an instant
+// between its call and its return such that in the order of these instants every answer is what the
+// model says. Porcupine searches for the instants.
 package linear
 
 import (
@@ -15,8 +16,8 @@ import (
 // checkTimeout is how long a search may take. The histories of the tests need a thousandth of it.
 const checkTimeout = 30 * time.Second
 
-// never is when an operation returns of which nobody has heard whether it took effect: it may at any later time, which includes
-// when nobody looks any more.
+// never is the end of an operation whose effect is unknown: it may take effect at any later time,
+// even after the last look.
 const never = 1 << 62
 
 // History is what many clients saw. The zero value is empty. It is safe for concurrent use.
@@ -39,8 +40,8 @@ func (h *History) End(client int, called int64, input, output any) {
 	h.add(client, called, input, output, false)
 }
 
-// Lost notes what a client asked for and that no answer came: it may have taken effect, or may yet, or never. The model gets a nil
-// output.
+// Lost notes what a client asked for and that no answer came: it may have taken effect, or may yet,
+// or never. The model gets a nil output.
 func (h *History) Lost(client int, called int64, input any) { h.add(client, called, input, nil, true) }
 
 func (h *History) add(client int, called int64, input, output any, lost bool) {
@@ -59,7 +60,8 @@ func (h *History) add(client int, called int64, input, output any, lost bool) {
 // Len is the number of operations.
 func (h *History) Len() int { return len(h.operations) }
 
-// Linearizable says whether a model explains the history. A search that takes too long fails the test.
+// Linearizable reports whether a model explains the history. A search that takes too long fails the
+// test.
 func (h *History) Linearizable(t testing.TB, m porcupine.Model) bool {
 	t.Helper()
 	result := porcupine.CheckOperationsTimeout(m, h.operations, checkTimeout)

@@ -40,7 +40,7 @@ func Start(t testing.TB) *Collector {
 	return c
 }
 
-// URL is what control planes are told.
+// URL is the address for control planes.
 func (c *Collector) URL() string { return c.server.URL }
 
 // Spans are all that came.

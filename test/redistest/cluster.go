@@ -11,7 +11,8 @@ import (
 // Slots is how many slots a cluster has.
 const Slots = 16384
 
-// NodeTimeout is after how long a member of a cluster, or a server that Sentinels watch, counts as dead.
+// NodeTimeout is after how long a member of a cluster, or a server that Sentinels watch, counts as
+// dead.
 const NodeTimeout = 500 * time.Millisecond
 
 // Cluster is a Redis Cluster that covers all slots.
@@ -23,8 +24,8 @@ type Cluster struct {
 	Replicas []*Server
 }
 
-// StartCluster starts a cluster of so many primaries, each with a replica if wanted; the options are for all servers. It ends with
-// the test.
+// StartCluster starts a cluster of so many primaries, each with a replica if wanted; the options
+// are for all servers. It ends with the test.
 func StartCluster(t testing.TB, primaries int, replicated bool, options ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t}

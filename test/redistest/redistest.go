@@ -1,5 +1,5 @@
-// Package redistest starts a real redis-server for a test. A machine without one fails the test: nothing is skipped and nothing
-// is imitated.
+// Package redistest starts a real redis-server for a test. A machine without one fails the test:
+// nothing is skipped and nothing is imitated.
 package redistest
 
 import (
@@ -23,8 +23,8 @@ const (
 	attempts     = 5
 )
 
-// Server is a running redis-server on a port of its own. Unless options say otherwise it keeps nothing on disk: after Kill and
-// Restart it is empty.
+// Server is a running redis-server on a port of its own. Unless options say otherwise it keeps
+// nothing on disk: after Kill and Restart it is empty.
 type Server struct {
 	t    testing.TB
 	port int
@@ -38,7 +38,8 @@ type Server struct {
 	log  bytes.Buffer  // to be read only then
 }
 
-// Start starts a server with further command-line options, like "--appendonly", "yes". It ends with the test.
+// Start starts a server with further command-line options, like "--appendonly", "yes". It ends with
+// the test.
 func Start(t testing.TB, options ...string) *Server {
 	t.Helper()
 	return startEnv(t, nil, options...)
@@ -118,8 +119,8 @@ func (s *Server) signal(sig syscall.Signal) {
 	}
 }
 
-// Do sends one command and returns the answer: a line as it is sent, like +OK or :1, but of texts the text, and of lists the
-// elements, one a line. Arguments must not hold spaces or line breaks.
+// Do sends one command and returns the answer: a line as it is sent, like +OK or :1, but of texts
+// the text, and of lists the elements, one a line. Arguments must not hold spaces or line breaks.
 func (s *Server) Do(args ...string) string {
 	s.t.Helper()
 	answer, err := s.ask(strings.Join(args, " "))
@@ -183,7 +184,8 @@ func (s *Server) start() error {
 	}
 }
 
-// answers says whether the process itself answers on the port, not another server that took it first.
+// answers reports whether the process itself answers on the port, not another server that took it
+// first.
 func (s *Server) answers(pid int) bool {
 	text, err := s.ask("INFO server")
 	if err != nil || !strings.Contains(text, fmt.Sprintf("process_id:%d\r\n", pid)) {

@@ -18,7 +18,8 @@ type Sentinels struct {
 // MasterName is what the Sentinels call what they watch.
 const MasterName = "weir"
 
-// StartSentinels starts them all; the options are for the primary and the replica. They end with the test.
+// StartSentinels starts them all; the options are for the primary and the replica. They end with
+// the test.
 func StartSentinels(t testing.TB, options ...string) *Sentinels {
 	t.Helper()
 	options = append([]string{"--repl-diskless-sync-delay", "0"}, options...)

@@ -8,7 +8,8 @@ import (
 	"github.com/weir-proxy/weir/test/certtest"
 )
 
-// Certificates are files in PEM: an authority's, and of a server at 127.0.0.1 and a client that it vouches for.
+// Certificates are files in PEM: an authority's, and of a server at 127.0.0.1 and a client that it
+// vouches for.
 type Certificates struct {
 	CA                                           string
 	ServerCert, ServerKey, ClientCert, ClientKey string
@@ -22,7 +23,8 @@ func MakeCertificates(t testing.TB) Certificates {
 	return Certificates{CA: authority.Path, ServerCert: server.Cert, ServerKey: server.Key, ClientCert: client.Cert, ClientKey: client.Key}
 }
 
-// StartTLS starts a server that also listens with TLS, at the address returned, and wants a client certificate there.
+// StartTLS starts a server that also listens with TLS, at the address returned, and wants a client
+// certificate there.
 func StartTLS(t testing.TB, c Certificates, options ...string) (s *Server, addr string) {
 	t.Helper()
 	port := strconv.Itoa(freePort(t))

@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// recorder stands between a control plane and its Redis and notes the scripts that pass, so that they can be sent again by a client
-// that does nothing else.
+// recorder stands between a control plane and its Redis and notes the scripts that pass, so that
+// they can be sent again by a client that does nothing else.
 type recorder struct {
 	listener net.Listener
 	redis    string
@@ -79,7 +79,8 @@ func (r *recorder) fail(err error) {
 	r.failure = errors.Join(r.failure, err)
 }
 
-// note keeps a command if it runs a script with as many keys as a full lease batch has: no other has so many.
+// note keeps a command if it runs a script with as many keys as a full lease batch has: no other
+// has so many.
 func (r *recorder) note(command []any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -139,7 +140,8 @@ func readLength(in *bufio.Reader, kind byte) (int, error) {
 	return n, nil
 }
 
-// replay sends scripts with so many connections, each as soon as the last is answered, and returns how many were answered a second.
+// replay sends scripts with so many connections, each as soon as the last is answered, and returns
+// how many were answered a second.
 func replay(ctx context.Context, address string, scripts [][]any, connections int, during time.Duration) (float64, error) {
 	client := redis.NewClient(&redis.Options{Addr: address, PoolSize: connections, MaxRetries: -1, DisableIdentity: true})
 	defer client.Close()

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-proxy/weir/test/bench/load"
 )
 
-// lasting is a limit that nobody reaches here, and of which a token takes half a minute to come back: so long a bucket is kept, and
-// so many keys can be had at the same time.
+// lasting is a limit that no node reaches here, and whose tokens take half a minute to come back:
+// so long a bucket is kept, and so many keys can be had at the same time.
 const lasting = `{"version": "weir/v1", "policies": [
 	{"name": "p", "partition": ["header:x-key"], "mode": "leased", "limit": {"quota": 1000000, "window": "366d"}}]}`
 
@@ -24,14 +24,15 @@ const (
 	askedKeep    = 9
 )
 
-// drive is a load of lease requests: so many nodes with a connection each, which between them ask for so many keys in calls of so many
-// buckets.
+// drive is a load of lease requests: so many nodes with a connection each, which between them ask
+// for so many keys in calls of so many buckets.
 type drive struct{ Nodes, Keys, Items int }
 
 // point is what was measured of a drive. Times are in microseconds of processor time for each call.
 type point struct {
 	drive
-	// Calls and Failed are a second; failed are those that were not answered in the 40 ms that the control plane gives Redis.
+	// Calls and Failed are a second; failed are those that were not answered in the 40 ms that the
+	// control plane gives Redis.
 	Calls  float64 `json:"calls_per_second"`
 	Failed float64 `json:"failed_per_second"`
 	// Granted is how many buckets got what they had asked for, a second.
@@ -75,17 +76,20 @@ func (d drive) load(w *world, version uint64) load.Load {
 	return l
 }
 
-// open drives at a constant rate of calls a second until each key has been asked for at least once, and at least for a while.
+// open drives at a constant rate of calls a second until each key has been asked for at least once,
+// and at least for a while.
 func (d drive) open(ctx context.Context, w *world, version uint64, calls float64, during time.Duration) (point, error) {
 	l := d.load(w, version)
 	during = max(during, time.Duration(float64(len(l.Requests))/calls*float64(time.Second)))
 	return d.measure(ctx, w, func() (load.Result, error) { return l.Open(ctx, calls, during) })
 }
 
-// errLate is a measurement of which too many calls were not answered: something else kept the machine busy, or it is too slow.
+// errLate is a measurement of which too many calls were not answered: something else kept the
+// machine busy, or it is too slow.
 var errLate = errors.New("too many calls failed; is the machine busy?")
 
-// measure runs a load and reads what it cost. It fails if the control plane has not granted what the answers say it has.
+// measure runs a load and reads what it cost. It fails if the control plane has not granted what
+// the answers say it has.
 func (d drive) measure(ctx context.Context, w *world, run func() (load.Result, error)) (p point, err error) {
 	grantedBefore, otherBefore, err := w.granted(ctx)
 	if err != nil {

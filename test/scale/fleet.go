@@ -22,8 +22,8 @@ import (
 // tick is how often a worker of the filter looks after its buckets.
 const tick = 10 * time.Millisecond
 
-// fleet is simulated nodes with the filter's own code for leases, their requests spread over keys by Zipf's law and over time at
-// random, as if all nodes stood behind one balancer.
+// fleet is simulated nodes with the filter's own code for leases, their requests spread over keys
+// by Zipf's law and over time at random, as if all nodes stood behind one balancer.
 type fleet struct {
 	Nodes    int     `json:"nodes"`
 	Keys     int     `json:"keys"`
@@ -33,7 +33,8 @@ type fleet struct {
 // lived is what became of a fleet in a while.
 type lived struct {
 	fleet
-	// Decided is a second; InHand and Refused are shares of it: by tokens in hand or a refusal that is remembered, and not allowed.
+	// Decided is a second; InHand and Refused are shares of it: by tokens in hand or a refusal that
+	// is remembered, and not allowed.
 	Decided float64 `json:"decided_per_second"`
 	Failed  float64 `json:"failed_share"`
 	Refused float64 `json:"refused_share"`
@@ -148,7 +149,8 @@ func (f fleet) sum(all []*shard, spent work, during time.Duration) (lived, error
 	}, nil
 }
 
-// start starts a node. All that it does happens in the shard's goroutine, but for the calls themselves.
+// start starts a node. All that it does happens in the shard's goroutine, but for the calls
+// themselves.
 func (s *shard) start(ctx context.Context, number int) {
 	at := s.world.plane(number)
 	s.nodes = append(s.nodes, nodetest.Start(nodetest.Options{
@@ -196,7 +198,8 @@ func (s *shard) decide(d nodetest.Decision) {
 	}
 }
 
-// run lets the shard live: answers as they come, requests and ticks at each tick. Calls that are under way at the end are waited for.
+// run lets the shard live: answers as they come, requests and ticks at each tick. Calls that are
+// under way at the end are waited for.
 func (s *shard) run(ctx context.Context, during time.Duration) {
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()

@@ -86,7 +86,8 @@ func (l *lab) quietly(ctx context.Context, measure func() (point, error)) (p poi
 	return p, err
 }
 
-// pushed is how long policy sets took to reach all nodes, and until the control plane knew it, in milliseconds.
+// pushed is how long policy sets took to reach all nodes, and until the control plane knew it, in
+// milliseconds.
 type pushed struct {
 	Nodes           int     `json:"nodes"`
 	Replicas        int     `json:"replicas"`
@@ -118,8 +119,8 @@ func (l *lab) pushes(ctx context.Context, r *report) error {
 	return nil
 }
 
-// polling is what polls cost that wait: resident memory of the control plane without and with them, in millions of bytes, and the
-// processor time that it and Redis use meanwhile, in processors.
+// polling is what polls cost that wait: resident memory of the control plane without and with them,
+// in millions of bytes, and the processor time that it and Redis use meanwhile, in processors.
 type polling struct {
 	Nodes   int     `json:"nodes"`
 	Without float64 `json:"without_mb"`
@@ -210,7 +211,8 @@ func (l *lab) fleets(ctx context.Context, r *report) error {
 	return nil
 }
 
-// ratioRound is buckets granted a second by a control plane, and by a client that sends Redis the same scripts and does nothing else.
+// ratioRound is buckets granted a second by a control plane, and by a client that sends Redis the
+// same scripts and does nothing else.
 type ratioRound struct {
 	Plane   float64 `json:"plane_grants_per_second"`
 	Bare    float64 `json:"bare_grants_per_second"`

@@ -1,5 +1,6 @@
-// Command scale is `make scale`: how far one control plane and one Redis go, measured with simulated nodes that speak the filter's
-// protocol over real connections to a real `weir serve` with a real Redis. It runs in the repository's root, on what `make build` made.
+// Command scale is `make scale`: how far one control plane and one Redis go, measured with
+// simulated nodes that speak the filter's protocol over real connections to a real `weir serve`
+// with a real Redis. It runs in the repository's root, on what `make build` made.
 package main
 
 import (
@@ -74,7 +75,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	return gauge.Show(r, s.docs, s.output, out)
 }
 
-// measure does all that a plan asks for. It leaves one processor to Redis, and the rest to the control planes and this process.
+// measure does all that a plan asks for. It leaves one processor to Redis, and the rest to the
+// control planes and this process.
 func (r *report) measure(ctx context.Context, p plan, args []string, progress io.Writer) error {
 	r.Date, r.Version, r.Machine, r.Load = time.Now().UTC().Format(time.DateOnly), version, gauge.Machine(), gauge.LoadAverage()
 	if r.Command = "make scale"; len(args) > 0 {

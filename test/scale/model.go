@@ -7,7 +7,8 @@ import (
 	"github.com/weir-proxy/weir/test/bench/gauge"
 )
 
-// line is a cost in microseconds of processor time: so much for each call, and so much more for each bucket in it.
+// line is a cost in microseconds of processor time: so much for each call, and so much more for
+// each bucket in it.
 type line struct{ Call, Bucket float64 }
 
 func (l line) of(items float64) float64 { return l.Call + l.Bucket*items }
@@ -21,7 +22,8 @@ type model struct {
 	off float64
 }
 
-// fitLine finds the line that misses the points by the least squares of shares, so that small costs count as much as large ones.
+// fitLine finds the line that misses the points by the least squares of shares, so that small costs
+// count as much as large ones.
 func fitLine(items, cost []float64) line {
 	var w, wx, wxx, wy, wxy float64
 	for i, x := range items {
@@ -52,7 +54,8 @@ func (r *report) fit() (m model) {
 
 func miss(model, measured float64) float64 { return max(model-measured, measured-model) / measured }
 
-// busy is the share of a processor at which a single one should have company: latency grows fast beyond it.
+// busy is the share of a processor at which a single one should have company: latency grows fast
+// beyond it.
 const busy = 0.7
 
 // ends is how many buckets a second one Redis grants when it is busy, in calls of so many.
@@ -69,8 +72,8 @@ func (m model) String() string {
 // pause is how long it is assumed to take, in seconds, until an active key needs tokens again.
 const pause = 10
 
-// costTable is what fleets cost by the model, if each active key is asked for once in each pause: in calls of one bucket, as nodes
-// make them whose requests come one by one, and in full ones.
+// costTable is what fleets cost by the model, if each active key is asked for once in each pause:
+// in calls of one bucket, as nodes make them whose requests come one by one, and in full ones.
 func (m model) costTable(p polling) gauge.Table {
 	t := gauge.Table{{"Envoys", "active keys", "buckets/s", "Redis memory MB", "Redis processors", "control plane processors", "its memory for polls MB"}}
 	for _, nodes := range []int{10, 100, 1000} {

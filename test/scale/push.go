@@ -14,10 +14,11 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// pollers are simulated nodes that wait for policy sets as the filter does: the next poll is the acknowledgement of the last.
+// pollers are simulated nodes that wait for policy sets as the filter does: the next poll is the
+// acknowledgement of the last.
 type pollers struct {
 	world *world
-	// arrived is told of each policy set at each node. It is called by many goroutines.
+	// arrived is called with each policy set at each node. It is called by many goroutines.
 	arrived func(node int, version uint64)
 	wait    sync.WaitGroup
 	cancel  context.CancelFunc
@@ -101,8 +102,9 @@ func (t times) at(p float64) time.Duration {
 	return t[min(int(p*float64(len(t))), len(t)-1)]
 }
 
-// push stores a policy set pushes times, and measures from the moment of each PUT how long it took until each node had it, and until
-// the control plane had each node's word for that and told of it.
+// push stores a policy set pushes times, and measures from the moment of each PUT how long it took
+// until each node had it, and until the control plane had each node's acknowledgement and showed
+// it.
 func (w *world) push(ctx context.Context, nodes, pushes int) (reached, acknowledged times, err error) {
 	var mu sync.Mutex
 	begin, current, left := time.Time{}, uint64(0), 0
@@ -110,7 +112,7 @@ func (w *world) push(ctx context.Context, nodes, pushes int) (reached, acknowled
 	p := w.poll(ctx, nodes, func(_ int, version uint64) {
 		mu.Lock()
 		defer mu.Unlock()
-		// A node may know the version before the answer to PUT has told its number here.
+		// A node may know the version before the answer to PUT brings its number.
 		if version > current {
 			current, left = version, nodes
 		}
@@ -154,7 +156,8 @@ func (w *world) push(ctx context.Context, nodes, pushes int) (reached, acknowled
 	return reached, acknowledged, nil
 }
 
-// acknowledged waits until the control plane says that all nodes have applied a version, and returns how long that took at each.
+// acknowledged waits until the control plane says that all nodes have applied a version, and
+// returns how long that took at each.
 func (w *world) acknowledged(ctx context.Context, begin time.Time, version uint64, nodes int) (told times, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -34,8 +34,8 @@ type world struct {
 	stops   []func()
 }
 
-// start starts a Redis, on the given processors, and so many replicas of the control plane in front of it; through is where they
-// find Redis if not at its own address.
+// start starts a Redis, on the given processors, and so many replicas of the control plane in front
+// of it; through is where they find Redis if not at its own address.
 func start(ctx context.Context, root, redisCPUs string, replicas int, through func(address string) (string, error)) (_ *world, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -88,7 +88,8 @@ func (w *world) apply(ctx context.Context, set string) (uint64, error) {
 	return w.planes[0].Apply(ctx, []byte(set))
 }
 
-// work is what processes have used of the processors' time: the control planes, Redis, this one and everybody.
+// work is what processes have used of the processors' time: the control planes, Redis, this one and
+// all.
 type work struct{ plane, redis, self, all time.Duration }
 
 func (w *world) work() (n work, err error) {
@@ -113,7 +114,7 @@ func (n work) since(before work) work {
 	return work{n.plane - before.plane, n.redis - before.redis, n.self - before.self, n.all - before.all}
 }
 
-// foreign is how many processors worked for nobody who takes part.
+// foreign is how many processors worked for other programs.
 func (n work) foreign(during time.Duration) float64 {
 	return gauge.Rounded(max(0, (n.all-n.plane-n.redis-n.self).Seconds()/during.Seconds()))
 }
@@ -135,7 +136,8 @@ func (w *world) memory(ctx context.Context) (bytes, keys int64, err error) {
 	return bytes, keys, err
 }
 
-// granted is how many buckets the control planes have answered with all that was asked for, and how many otherwise.
+// granted is how many buckets the control planes have answered with all that was asked for, and how
+// many otherwise.
 func (w *world) granted(ctx context.Context) (all, other int, err error) {
 	for _, p := range w.planes {
 		answer, err := p.Call(ctx, http.MethodGet, "/metrics", nil)

@@ -37,7 +37,7 @@ func (p *pkg) ties() (ties, circular int) {
 }
 
 // uses is by file and file whether the first uses what the second declares. Imports are not
-// followed: what a name of this package means can be told without them.
+// followed: the meaning of a name of this package does not need them.
 func (p *pkg) uses() [][]bool {
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}
 	config := types.Config{Importer: none{}, Error: func(error) {}}

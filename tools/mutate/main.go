@@ -1,11 +1,13 @@
-// Command mutate tests the tests of the packages that decide: it changes their code at one place at a time, a < to a <= for
-// one, and runs tests that ought to notice. A change that none of them notices is either a gap in the tests or changes nothing
-// that can be seen; the file equivalent.txt names those of the second kind with the reason. The command fails if a change that it
-// does not name survives, or one that it names is noticed after all.
+// Command mutate tests the tests of the packages that decide: it changes their code at one place at
+// a time, a < to a <= for one, and runs tests that ought to notice. A change that none of them
+// notices is either a gap in the tests or changes nothing that can be seen; the file equivalent.txt
+// names those of the second kind with the reason. The command fails if a change that it does not
+// name survives, or one that it names is noticed after all.
 //
 //	go run ./tools/mutate ./shared/quota ./shared/lease
 //
-// changes the code of the first package and runs the tests of all of them, in that order. The files themselves are not touched.
+// changes the code of the first package and runs the tests of all of them, in that order. The files
+// themselves are not touched.
 package main
 
 import (

@@ -85,7 +85,7 @@ func (m *mutator) visit(n ast.Node) bool {
 				m.replace(n, n.Pos(), n.End(), m.text(arg.Pos(), arg.End()))
 			}
 		}
-		return name != "errors.New" // The words of a message are nobody's decision.
+		return name != "errors.New" // The words of a message are no decision.
 	}
 	return true
 }

@@ -22,7 +22,8 @@ const (
 // timeout is how long the tests of one package may take. A change that makes them hang is noticed.
 const timeout = 30 * time.Second
 
-// try runs the tests of the packages on a change, number n, until some notice it. A negative n changes nothing.
+// try runs the tests of the packages on a change, number n, until some notice it. A negative n
+// changes nothing.
 func try(dir string, n int, m mutant, packages []string) (fate, string) {
 	overlay := filepath.Join(dir, fmt.Sprint(n, ".json"))
 	replace := map[string]string{}
@@ -58,7 +59,8 @@ func try(dir string, n int, m mutant, packages []string) (fate, string) {
 	return survived, ""
 }
 
-// test runs a test binary. Its properties are tried on the same values each time, so that a fate is not left to chance.
+// test runs a test binary. Its properties are tried on the same values each time, so that a fate is
+// not left to chance.
 func test(binary, directory string) (output string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()

@@ -71,7 +71,8 @@ func run(ctx context.Context, s settings, out io.Writer) error {
 	}
 }
 
-// claim makes the folder and keeps a second run out of it, whose first step would be to remove the state of this one.
+// claim makes the folder and keeps a second run out of it, whose first step would be to remove the
+// state of this one.
 func claim(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -144,7 +145,7 @@ func (p *parts) startControlPlane(ctx context.Context, nodeToken string) error {
 	if err != nil {
 		return err
 	}
-	// Who keeps the state keeps the policies that are in it.
+	// With the state that was kept come the policies in it.
 	if p.keep {
 		if has, err := p.controlPlane.HasPolicySet(ctx); has || err != nil {
 			return err

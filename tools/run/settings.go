@@ -64,7 +64,7 @@ func readSettings(getenv func(string) string) (settings, error) {
 	return s, nil
 }
 
-// portsAreFree returns an error that names every port that somebody else has.
+// portsAreFree returns an error that names every port that is in use.
 func (s settings) portsAreFree() error {
 	var taken []error
 	for _, p := range []portSetting{s.envoy, s.admin, s.controlPlane} {

@@ -45,7 +45,7 @@ func (p *parts) text() string {
 	return b.String()
 }
 
-// environment is what `weir` must be told to find this control plane.
+// environment is what `weir` needs to find this control plane.
 func (p *parts) environment() string {
 	var b strings.Builder
 	if p.controlPlane.Port != 8080 {

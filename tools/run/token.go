@@ -9,12 +9,14 @@ import (
 	"strings"
 )
 
-// tokenPrefix marks the admin tokens that make run makes, so that it never replaces, or shows, one that it did not make.
+// tokenPrefix marks the admin tokens that make run makes, so that it never replaces, or shows, one
+// that it did not make.
 const tokenPrefix = "run-"
 
 func newToken() string { return tokenPrefix + rand.Text() }
 
-// adminToken returns the token of the last run if that is kept, else a new one, and notes it in dir for the next run.
+// adminToken returns the token of the last run if that is kept, else a new one, and notes it in dir
+// for the next run.
 func adminToken(dir string, keep bool) (string, error) {
 	path := filepath.Join(dir, "token")
 	if keep {
@@ -37,7 +39,8 @@ type storedToken struct {
 	stored bool
 }
 
-// storeToken puts the token where the command line finds it, unless another control plane's is there.
+// storeToken puts the token where the command line finds it, unless another control plane's is
+// there.
 func storeToken(path, token string) (s storedToken, err error) {
 	s = storedToken{path: path, token: token}
 	if s.before, err = readToken(path); err != nil {
@@ -53,8 +56,8 @@ func storeToken(path, token string) (s storedToken, err error) {
 	return s, writeToken(path, token)
 }
 
-// putBack restores what was there before, like the token of another run, unless somebody has changed the file meanwhile. What
-// cannot be restored stays as it is: the run is over.
+// putBack restores what was there before, like the token of another run, unless the file has
+// changed meanwhile. What cannot be restored stays as it is: the run is over.
 func (s storedToken) putBack() {
 	now, err := readToken(s.path)
 	switch {
@@ -75,7 +78,7 @@ func readToken(path string) (string, error) {
 	return strings.TrimSpace(string(content)), err
 }
 
-// writeToken replaces a file as a whole; nobody but the user may ever read it.
+// writeToken replaces a file as a whole; only the user may ever read it.
 func writeToken(path, token string) error {
 	file, err := os.CreateTemp(filepath.Dir(path), ".token-*") // made with mode 0600
 	if err != nil {

@@ -21,7 +21,8 @@ type ControlPlaneOptions struct {
 	Port int
 	// RedisURL puts the state into Redis; empty keeps it in DataDir.
 	RedisURL, DataDir string
-	// AdminToken and NodeToken are handed over in the environment, where no list of processes shows them.
+	// AdminToken and NodeToken are handed over in the environment, where no list of processes shows
+	// them.
 	AdminToken, NodeToken string
 	// Env is added to its environment.
 	Env []string
@@ -29,7 +30,8 @@ type ControlPlaneOptions struct {
 	TLS *tls.Config
 	// Log, if not nil, receives its output.
 	Log io.Writer
-	// Waiting, if not nil, is told once why it is not ready two seconds after its start.
+	// Waiting, if not nil, is called once with the reason if it is not ready two seconds after its
+	// start.
 	Waiting func(why error)
 }
 
@@ -61,7 +63,8 @@ func StartControlPlane(ctx context.Context, o ControlPlaneOptions) (*ControlPlan
 	return c, nil
 }
 
-// ControlPlaneAt is a control plane that already runs, started by something else: only its REST API can be used.
+// ControlPlaneAt is a control plane that already runs, started by something else: only its REST API
+// can be used.
 func ControlPlaneAt(port int, adminToken string) *ControlPlane {
 	return &ControlPlane{Port: port, adminToken: adminToken, scheme: "http", client: client}
 }
@@ -138,7 +141,8 @@ func (c *ControlPlane) HasPolicySet(ctx context.Context) (bool, error) {
 	return answer.ETag != `"0"`, err
 }
 
-// Apply stores a policy set, in YAML or JSON, as the next version over whatever is there, and returns that version.
+// Apply stores a policy set, in YAML or JSON, as the next version over whatever is there, and
+// returns that version.
 func (c *ControlPlane) Apply(ctx context.Context, document []byte) (uint64, error) {
 	answer, err := c.Call(ctx, http.MethodPut, "/v1/policyset", document, "If-Match", "*")
 	if err != nil {
@@ -187,7 +191,8 @@ func (c *ControlPlane) Nodes(ctx context.Context) (all []Node, err error) {
 	}
 }
 
-// AwaitApplied waits until the newest process of each node with one of these ids has applied version or a later one.
+// AwaitApplied waits until the newest process of each node with one of these ids has applied
+// version or a later one.
 func (c *ControlPlane) AwaitApplied(ctx context.Context, version uint64, ids ...string) error {
 	return Await(ctx, fmt.Sprintf("version %d on %s", version, strings.Join(ids, ", ")), func(ctx context.Context) error {
 		nodes, err := c.Nodes(ctx)

@@ -29,7 +29,8 @@ type EnvoyOptions struct {
 	Port, AdminPort int
 	// UpstreamPort and ControlPlanePort are on 127.0.0.1.
 	UpstreamPort, ControlPlanePort int
-	// NodeID replaces the id in Config, unless empty. NodeToken is what the filter shows to the control plane.
+	// NodeID replaces the id in Config, unless empty. NodeToken is what the filter shows to the
+	// control plane.
 	NodeID, NodeToken string
 	// PluginConfig replaces the filter's configuration, unless empty: JSON in one line.
 	PluginConfig string
@@ -41,7 +42,8 @@ type EnvoyOptions struct {
 	CPUs string
 	// LogLevel is Envoy's; empty is warning.
 	LogLevel string
-	// Dir takes the finished configuration; empty is a new folder for temporary files, removed by Stop.
+	// Dir takes the finished configuration; empty is a new folder for temporary files, removed by
+	// Stop.
 	Dir string
 	// Out and Err, if not nil, receive Envoy's output: the access log and the log.
 	Out, Err io.Writer
@@ -57,7 +59,8 @@ type Envoy struct {
 	temporary string
 }
 
-// The texts of envoy.yaml that differ on one machine. Its header names them, and a test holds it to that.
+// The texts of envoy.yaml that differ on one machine. Its header names them, and a test holds it to
+// that.
 const (
 	adminText        = "{address: 0.0.0.0, port_value: 9901}"
 	listenText       = "{address: 0.0.0.0, port_value: 10000}"
@@ -166,7 +169,8 @@ func (o EnvoyOptions) command(configPath, adminPath string) Command {
 	}
 	args := []string{
 		"--config-path", configPath, "--admin-address-path", adminPath,
-		// Without hot restart there is no shared memory for which two Envoys would need different ids.
+		// Without hot restart there is no shared memory for which two Envoys would need different
+		// ids.
 		"--disable-hot-restart", "--drain-time-s", "1", "--log-level", level,
 		// Access logs are written at once rather than every ten seconds.
 		"--file-flush-interval-msec", "100",

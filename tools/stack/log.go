@@ -11,8 +11,8 @@ import (
 // keptBytes is how much of a stream's end a Log keeps.
 const keptBytes = 512 << 10
 
-// Log is where a process writes: it keeps the end of what was written and passes whole lines on, prefixed with the process's
-// name. Safe for several goroutines.
+// Log is where a process writes: it keeps the end of what was written and passes whole lines on,
+// prefixed with the process's name. Safe for several goroutines.
 type Log struct {
 	prefix string
 	echo   io.Writer // may be nil

@@ -12,8 +12,8 @@ import (
 	"sync"
 )
 
-// Ports for FreePort lie below what the kernel hands to outgoing connections (from 32768), so that none of those, of which
-// tests open many, takes a port between its choice and its use.
+// Ports for FreePort lie below what the kernel hands to outgoing connections (from 32768), so that
+// none of those, of which tests open many, takes a port between its choice and its use.
 const (
 	lowestPort  = 15_000
 	highestPort = 32_000
@@ -24,7 +24,7 @@ var (
 	reserved   = map[int]bool{}
 )
 
-// FreePort returns a TCP port that nobody on this machine listens on and that no earlier call returned.
+// FreePort returns a TCP port without a listener on this machine, which no earlier call returned.
 func FreePort() (int, error) {
 	reservedMu.Lock()
 	defer reservedMu.Unlock()
@@ -60,8 +60,9 @@ var hasIPv6 = sync.OnceValue(func() bool {
 // HasIPv6 reports whether this machine has an IPv6 loopback address.
 func HasIPv6() bool { return hasIPv6() }
 
-// InUse describes who listens on a port of this machine, like "envoy, process 4711"; empty if the port is free. Envoy shares
-// its ports with whoever also asks to share, so two of them would divide the requests in silence: ask before starting one.
+// InUse describes who listens on a port of this machine, like "envoy, process 4711"; empty if the
+// port is free. Envoy shares its ports with whoever also asks to share, so two of them would divide
+// the requests in silence: ask before starting one.
 func InUse(port int) string {
 	if isFree("127.0.0.1", port) {
 		return ""
@@ -76,8 +77,8 @@ func InUse(port int) string {
 	return "another process"
 }
 
-// listeningInode looks for a listening socket in the kernel's table: the second field is the local address, the fourth the
-// state (0A is listening), the tenth the inode.
+// listeningInode looks for a listening socket in the kernel's table: the second field is the local
+// address, the fourth the state (0A is listening), the tenth the inode.
 func listeningInode(table string, port int) string {
 	file, err := os.Open(table)
 	if err != nil {
@@ -94,7 +95,8 @@ func listeningInode(table string, port int) string {
 	return ""
 }
 
-// socketOwner finds the process that holds the socket. Those of other users are invisible without root.
+// socketOwner finds the process that holds the socket. Those of other users are invisible without
+// root.
 func socketOwner(inode string) string {
 	descriptors, _ := filepath.Glob("/proc/[0-9]*/fd/*")
 	for _, path := range descriptors {

@@ -24,9 +24,11 @@ type Command struct {
 	Env []string
 	// Dir is the working directory; empty is the launcher's.
 	Dir string
-	// CPUs are the processors that the process may run on, as taskset takes them, like 0,2-3; empty is the launcher's.
+	// CPUs are the processors that the process may run on, as taskset takes them, like 0,2-3; empty
+	// is the launcher's.
 	CPUs string
-	// Out and Err, if not nil, receive standard output and standard error line by line, prefixed with Name.
+	// Out and Err, if not nil, receive standard output and standard error line by line, prefixed
+	// with Name.
 	Out, Err io.Writer
 }
 
@@ -66,8 +68,9 @@ func Start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// spawner is a thread that lives as long as the launcher. The kernel sends the parent-death signal when the thread that made
-// the child ends, not when the process does, and Go may end any other thread.
+// spawner is a thread that lives as long as the launcher. The kernel sends the parent-death signal
+// when the thread that made the child ends, not when the process does, and Go may end any other
+// thread.
 var spawner = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -132,8 +135,8 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return nil
 }
 
-// Stop asks the process to end and kills it if it has not ended after grace. It returns when the process is gone, and reports
-// whether it went by itself.
+// Stop asks the process to end and kills it if it has not ended after grace. It returns when the
+// process is gone, and reports whether it went by itself.
 func (p *Process) Stop(grace time.Duration) (graceful bool) {
 	if p.Signal(syscall.SIGTERM) == nil {
 		select {

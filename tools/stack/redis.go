@@ -16,7 +16,8 @@ type RedisOptions struct {
 	CPUs string
 }
 
-// StartRedis runs redis-server on a free port of 127.0.0.1 until the process is stopped, and returns its host:port.
+// StartRedis runs redis-server on a free port of 127.0.0.1 until the process is stopped, and
+// returns its host:port.
 func StartRedis(ctx context.Context, o RedisOptions) (*Process, string, error) {
 	port, err := FreePort()
 	if err != nil {

@@ -1,8 +1,9 @@
-// Package stack runs Weir's parts on one machine, as real processes: Envoy with the filter, the control plane, and a small
-// upstream. `make run` and the end-to-end tests are built from it.
+// Package stack runs Weir's parts on one machine, as real processes: Envoy with the filter, the
+// control plane, and a small upstream. `make run` and the end-to-end tests are built from it.
 //
-// Every process is the leader of a process group of its own, so that Ctrl-C in a terminal reaches only the launcher, which
-// then stops them in order; and the kernel kills every one of them when the launcher dies, however it dies.
+// Every process is the leader of a process group of its own, so that Ctrl-C in a terminal reaches
+// only the launcher, which then stops them in order; and the kernel kills every one of them when
+// the launcher dies, however it dies.
 package stack
 
 import (
@@ -16,7 +17,8 @@ import (
 // pollEvery is how often Await looks again.
 const pollEvery = 15 * time.Millisecond
 
-// Await returns nil as soon as ready does. It gives up when ctx ends, with the last reason that ready gave.
+// Await returns nil as soon as ready does. It gives up when ctx ends, with the last reason that
+// ready gave.
 func Await(ctx context.Context, what string, ready func(context.Context) error) error {
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
@@ -33,7 +35,8 @@ func Await(ctx context.Context, what string, ready func(context.Context) error) 
 	}
 }
 
-// SayOnce wraps a condition for Await: the first time that it has not held for a while, say is given the reason.
+// SayOnce wraps a condition for Await: the first time that it has not held for a while, say is
+// given the reason.
 func SayOnce(after time.Duration, say func(why error), ready func(context.Context) error) func(context.Context) error {
 	begun, said := time.Now(), false
 	return func(ctx context.Context) error {
@@ -46,7 +49,8 @@ func SayOnce(after time.Duration, say func(why error), ready func(context.Contex
 	}
 }
 
-// CacheDir is where tools/setup.sh keeps what it installs: $WEIR_CACHE, else weir in the user's cache folder.
+// CacheDir is where tools/setup.sh keeps what it installs: $WEIR_CACHE, else weir in the user's
+// cache folder.
 func CacheDir() (string, error) {
 	if dir := os.Getenv("WEIR_CACHE"); dir != "" {
 		return dir, nil

@@ -6,20 +6,22 @@ import (
 	"unicode/utf8"
 )
 
-// Section ids of the WebAssembly binary format that this program looks into; all others pass through untouched.
+// Section ids of the WebAssembly binary format that this program looks into; all others pass
+// through untouched.
 const (
 	sectionCustom = 0
 	sectionImport = 2
 	sectionExport = 7
 )
 
-// maxEntries bounds every vector that is decoded, so that a length field alone can never make the program allocate much.
-// A filter has a few dozen imports and exports.
+// maxEntries bounds every vector that is decoded, so that a length field alone can never make the
+// program allocate much. A filter has a few dozen imports and exports.
 const maxEntries = 10_000
 
 var header = []byte{0x00, 'a', 's', 'm', 0x01, 0x00, 0x00, 0x00}
 
-// kindNames are the five things a module can import or export, by their number in the binary format.
+// kindNames are the five things a module can import or export, by their number in the binary
+// format.
 var kindNames = [...]string{"function", "table", "memory", "global", "tag"}
 
 // section is one section as it stands in the file: its id and its bytes without id and length.
@@ -28,7 +30,8 @@ type section struct {
 	body []byte
 }
 
-// entity is one import or export. Module is empty for exports. Index is the exported index and zero for imports.
+// entity is one import or export. Module is empty for exports. Index is the exported index and zero
+// for imports.
 type entity struct {
 	module string
 	name   string
@@ -52,8 +55,8 @@ type module struct {
 	exports  []entity
 }
 
-// decode reads the section list, the imports and the exports of a module. Code, data and types are not looked at: the
-// engine that loads the module validates those.
+// decode reads the section list, the imports and the exports of a module. Code, data and types are
+// not looked at: the engine that loads the module validates those.
 func decode(file []byte) (*module, error) {
 	if len(file) < len(header) || string(file[:len(header)]) != string(header) {
 		return nil, errors.New("not a WebAssembly version 1 module: the first 8 bytes are wrong")
@@ -107,7 +110,8 @@ func decodeEntities(body []byte, next func(*reader) entity) ([]entity, error) {
 	return out, r.err
 }
 
-// reader takes values off a byte slice. After the first error it returns zero values only and keeps that error.
+// reader takes values off a byte slice. After the first error it returns zero values only and keeps
+// that error.
 type reader struct {
 	data []byte
 	pos  int

@@ -2,8 +2,8 @@ package main
 
 import "fmt"
 
-// maxSize is the size budget of the filter in bytes. The optimising compiler of the host compiles the whole module when a
-// proxy starts and at every new version, so size is start-up time.
+// maxSize is the size budget of the filter in bytes. The optimising compiler of the host compiles
+// the whole module when a proxy starts and at every new version, so size is start-up time.
 const maxSize = 576 << 10
 
 // required names the exports without which a proxy-wasm host cannot run the module.
@@ -15,9 +15,9 @@ var required = []struct{ name, why string }{
 // forbidden names the exports that make a module fail, or leak, in Envoy.
 var forbidden = []struct{ name, why string }{
 	{"_start", "it ends in proc_exit, which Envoy forbids; build with -buildmode=c-shared"},
-	// TinyGo's libc-like allocator pins every buffer until free is called, and the host never calls it: each host call that
-	// returns bytes would leak. The three names below come only from that file. malloc alone may be exported, because the
-	// filter has its own.
+	// TinyGo's libc-like allocator pins every buffer until free is called, and the host never calls
+	// it: each host call that returns bytes would leak. The three names below come only from that
+	// file. malloc alone may be exported, because the filter has its own.
 	{"free", mallocFamily},
 	{"calloc", mallocFamily},
 	{"realloc", mallocFamily},
@@ -25,8 +25,9 @@ var forbidden = []struct{ name, why string }{
 
 const mallocFamily = "TinyGo's malloc is in the module and leaks what the host returns; build with -tags=custommalloc"
 
-// allowed lists, by module, the imports a filter may have. Envoy refuses a module that imports a function it does not
-// offer; the lists are shorter than what it offers, so that new ways out of the sandbox are a decision and not an accident.
+// allowed lists, by module, the imports a filter may have. Envoy refuses a module that imports a
+// function it does not offer; the lists are shorter than what it offers, so that new ways out of
+// the sandbox are a decision and not an accident.
 var allowed = map[string]map[string]bool{
 	"env": set(
 		"proxy_log",
@@ -42,8 +43,9 @@ var allowed = map[string]map[string]bool{
 		"proxy_set_effective_context", "proxy_set_tick_period_milliseconds", "proxy_done",
 		"proxy_get_current_time_nanoseconds",
 	),
-	// What TinyGo's runtime and libc bring along: clock, hash seed, panic messages, the environment that carries the token;
-	// fd_close and fd_seek stand in the exit path of libc's standard output.
+	// What TinyGo's runtime and libc bring along: clock, hash seed, panic messages, the environment
+	// that carries the token; fd_close and fd_seek stand in the exit path of libc's standard
+	// output.
 	"wasi_snapshot_preview1": set(
 		"clock_time_get", "random_get", "fd_write", "fd_close", "fd_seek", "proc_exit",
 		"args_get", "args_sizes_get", "environ_get", "environ_sizes_get",
@@ -73,8 +75,8 @@ func (m *module) check() []string {
 	return problems
 }
 
-// checkExports is the part of check that must also hold before strip runs: stripping would hide TinyGo's allocator, not
-// remove it from use.
+// checkExports is the part of check that must also hold before strip runs: stripping would hide
+// TinyGo's allocator, not remove it from use.
 func (m *module) checkExports() []string {
 	exported := make(map[string]bool, len(m.exports))
 	for _, e := range m.exports {

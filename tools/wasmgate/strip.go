@@ -2,11 +2,13 @@ package main
 
 import "strings"
 
-// keep lists the exports that a filter needs. The host enters the guest for every callback that is exported, whether it
-// does anything or not, so those that only return "continue" are worth removing.
+// keep lists the exports that a filter needs. The host enters the guest for every callback that is
+// exported, whether it does anything or not, so those that only return "continue" are worth
+// removing.
 //
-// malloc is kept on purpose. The host asks an export of that name for the memory of everything it returns, before it looks
-// for proxy_on_memory_allocate. The filter's own malloc serves a static arena. It must never be TinyGo's, see rules.go.
+// malloc is kept on purpose. The host asks an export of that name for the memory of everything it
+// returns, before it looks for proxy_on_memory_allocate. The filter's own malloc serves a static
+// arena. It must never be TinyGo's, see rules.go.
 var keep = map[string]bool{
 	"memory":                      true,
 	"_initialize":                 true,
@@ -23,12 +25,14 @@ var keep = map[string]bool{
 	"proxy_on_delete":             true,
 }
 
-// own begins the name of a callback that takes the place of the SDK's, and is kept whichever it is: weir_on_X becomes proxy_on_X. A
-// module cannot define a name twice, and a package that imports the SDK has all of its callbacks.
+// own begins the name of a callback that takes the place of the SDK's, and is kept whichever it is:
+// weir_on_X becomes proxy_on_X. A module cannot define a name twice, and a package that imports the
+// SDK has all of its callbacks.
 const own, theirs = "weir_on_", "proxy_on_"
 
-// strip returns the module without the exports that are not in keep. What stays keeps its order, so equal modules give
-// equal bytes, and a module that has nothing to strip comes back byte for byte if its numbers were encoded shortest.
+// strip returns the module without the exports that are not in keep. What stays keeps its order, so
+// equal modules give equal bytes, and a module that has nothing to strip comes back byte for byte
+// if its numbers were encoded shortest.
 func (m *module) strip() []byte {
 	out := append([]byte(nil), header...)
 	for _, s := range m.sections {

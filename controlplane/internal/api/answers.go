@@ -6,7 +6,8 @@ import "github.com/weir-proxy/weir/controlplane/internal/api/gen"
 type (
 	// PutAnswer is the answer to every change of the policy set, of one policy, and to a rollback.
 	PutAnswer = gen.Changed
-	// VersionsAnswer is a page of versions, newest first; Next leads to the following page and is empty on the last.
+	// VersionsAnswer is a page of versions, newest first; Next leads to the following page and is
+	// empty on the last.
 	VersionsAnswer = gen.Versions
 	// VersionAnswer is a version with its document as it was written.
 	VersionAnswer = gen.VersionWithDocument

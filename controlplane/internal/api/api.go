@@ -1,5 +1,5 @@
-// Package api is the control plane's HTTP interface: REST for people and tools under /v1, binary messages for the filter under
-// /node/v1. It alone knows the web framework.
+// Package api is the control plane's HTTP interface: REST for people and tools under /v1, binary
+// messages for the filter under /node/v1. It alone knows the web framework.
 package api
 
 import (
@@ -41,8 +41,8 @@ type Config struct {
 	// Regions is nil for a control plane that shares its quotas with no other region.
 	Regions *regions.Service
 	Tokens  *auth.Ring
-	// TokenRate and NodeRate are how many requests a second one token may make under /v1, and the nodes at one address under
-	// /node/v1; 0 is no limit.
+	// TokenRate and NodeRate are how many requests a second one token may make under /v1, and the
+	// nodes at one address under /node/v1; 0 is no limit.
 	TokenRate, NodeRate int64
 	Metrics             *metrics.Metrics
 	// Tracing may be nil.
@@ -63,8 +63,8 @@ type server struct {
 	bounds   *bounds
 }
 
-// New returns the handler of all routes. The error is about the description of the interface, which is part of the build, or about
-// the rates.
+// New returns the handler of all routes. The error is about the description of the interface, which
+// is part of the build, or about the rates.
 func New(config Config) (http.Handler, error) {
 	s, err := newServer(config)
 	if err != nil {
@@ -141,7 +141,7 @@ func (s *server) Healthz(context.Context, gen.HealthzRequestObject) (gen.Healthz
 	return gen.Healthz200JSONResponse{Status: gen.Ok}, nil
 }
 
-// Readyz says whether requests should be sent here.
+// Readyz reports whether requests should be sent here.
 func (s *server) Readyz(context.Context, gen.ReadyzRequestObject) (gen.ReadyzResponseObject, error) {
 	if s.config.Stopping.Err() != nil {
 		return nil, &failure{code: errs.Stopping, quiet: true}

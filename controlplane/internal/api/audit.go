@@ -18,7 +18,8 @@ const policySetResource = "policyset"
 func policyResource(name string) string       { return "policies/" + name }
 func consumerResource(key keyhash.Key) string { return "consumers/" + key.String() }
 
-// entry is what a request says of the change that it makes, to be kept by the store together with that.
+// entry is what a request says of the change that it makes, to be kept by the store together with
+// that.
 func entry(ctx context.Context, action, resource string) audit.Entry {
 	who := callerOf(ctx)
 	return audit.Entry{By: who.name, Role: string(who.role), RequestID: who.id, Action: action, Resource: resource}

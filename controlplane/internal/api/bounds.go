@@ -19,21 +19,24 @@ import (
 )
 
 const (
-	// maxKeys bounds how many callers are told apart.
+	// maxKeys bounds how many callers have a bucket of their own.
 	maxKeys = 10_000
-	// failureRate and failureBurst are how many calls without a valid token an address may make a second before they are no longer
-	// answered one by one in the log.
+	// failureRate and failureBurst are how many calls without a valid token an address may make a
+	// second before they are no longer answered one by one in the log.
 	failureRate, failureBurst = 10, 100
-	// newNodeRate and newNodeBurst are how many nodes that were never heard of a source may name: fewer in the time after which a node
-	// is forgotten than the stores hold, so that invented names crowd out nobody.
+	// newNodeRate and newNodeBurst are how many nodes that were never heard of a source may name:
+	// fewer in the time after which a node is forgotten than the stores hold, so that invented
+	// names push no other node out.
 	newNodeRate, newNodeBurst = 10, 2000
-	// leasesWaiting bounds how many lease requests of one source wait for their turn at the store, for at most leasePatience.
+	// leasesWaiting bounds how many lease requests of one source wait for their turn at the store,
+	// for at most leasePatience.
 	leasesWaiting = 512
 	leasePatience = 25 * time.Millisecond
 )
 
-// leasesAtOnce bounds how many lease requests are with the store: enough to keep all of its connections busy, and so few that they are
-// answered within a few round trips, for within the store nobody takes turns.
+// leasesAtOnce bounds how many lease requests are with the store: enough to keep all of its
+// connections busy, and so few that they are answered within a few round trips, because calls do
+// not take turns within the store.
 func leasesAtOnce() int { return max(64, 16*runtime.GOMAXPROCS(0)) }
 
 // openShare is what part of a token's rate an address has that needs none.
@@ -72,8 +75,8 @@ func tooMany(wait time.Duration, format string, args ...any) error {
 		detail: fmt.Sprintf(format, args...) + "; the Retry-After header says when to try again"}
 }
 
-// source is who is behind a request as far as a caller cannot make it up: the name of the token, the network address, and the subject
-// of the certificate if there is one.
+// source is who is behind a request as far as a caller cannot make it up: the name of the token,
+// the network address, and the subject of the certificate if there is one.
 func source(c echo.Context, token string) string {
 	from := token + "\x00" + connlimit.Network(c.Request().RemoteAddr)
 	if t := c.Request().TLS; t != nil && len(t.PeerCertificates) > 0 {
@@ -82,8 +85,8 @@ func source(c echo.Context, token string) string {
 	return from
 }
 
-// authorize finds the caller's token, charges the request to it, and says whether it has the role. Who has a valid token is served
-// whatever others at its address do.
+// authorize finds the caller's token, charges the request to it, and reports whether it has the
+// role. A caller with a valid token is served whatever others at its address do.
 func (s *server) authorize(c echo.Context, op *operation) (auth.Token, error) {
 	scheme, secret, _ := strings.Cut(c.Request().Header.Get(echo.HeaderAuthorization), " ")
 	token, err := s.config.Tokens.Find(strings.TrimSpace(secret))
@@ -149,13 +152,15 @@ func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) err
 	return &failure{code: errs.Unauthorized, detail: detail}
 }
 
-// noteRefused logs that somebody may not do what they tried to. The audit is about what has happened.
+// noteRefused logs that a caller was not allowed to make a change. The audit has only changes that
+// happened.
 func (s *server) noteRefused(c echo.Context, token auth.Token, reason string) {
 	s.config.Log.Warn("a request was refused", "id", requestID(c), "method", c.Request().Method, "route", c.Path(), "token", token.Name,
 		"role", token.Role, "address", connlimit.Network(c.Request().RemoteAddr), "reason", reason)
 }
 
-// turn waits until a lease request of a node may go to the store, and returns how to say that it is done.
+// turn waits until a lease request of a node may go to the store, and returns how to say that it is
+// done.
 func (s *server) turn(c echo.Context, node string) (done func(), err error) {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), leasePatience)
 	defer cancel()
@@ -172,7 +177,8 @@ func (s *server) turn(c echo.Context, node string) (done func(), err error) {
 	return done, nil
 }
 
-// mayNote says whether a node is to be noted: one that was heard of, or one of the new ones that its source may name.
+// mayNote reports whether to note a node: a known one, or one of the new ones that its source may
+// name.
 func (s *server) mayNote(c echo.Context, id, boot string) bool {
 	if s.config.Nodes.Knows(id, boot) {
 		return true

@@ -11,7 +11,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 )
 
-// causes are what Redis says it cannot do, by a part of its text, as operators know it. The text itself may hold keys and addresses.
+// causes are what Redis says it cannot do, by a part of its text, as operators know it. The text
+// itself may hold keys and addresses.
 var causes = []struct{ sign, said string }{
 	{"NOAUTH", "Redis asks for a password: give it in the URL, or with password_file"},
 	{"WRONGPASS", "Redis refuses the user or the password"},

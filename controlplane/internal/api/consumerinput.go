@@ -22,7 +22,8 @@ func invalidConsumer(problems policy.Problems) error {
 	return &failure{code: errs.InvalidConsumer, problems: problems}
 }
 
-// batch reads what many consumers are to have. Only who cannot be told at all for want of a policy set or the store is an error.
+// batch reads the changes of many consumers. It is an error only if consumers cannot be identified,
+// because the policy set or the store is missing.
 func (s *server) batch(items []gen.ConsumerItem, by string) (writes []consumers.Write, problems policy.Problems, err error) {
 	first := make(map[keyhash.Key]int, len(items))
 	for i, it := range items {

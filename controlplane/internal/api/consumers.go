@@ -54,7 +54,8 @@ func (s *server) person(id, source string) (p person, err error) {
 	return p, nil
 }
 
-// consumerSource is where a consumer's value is found; it may be left out where there is one place only.
+// consumerSource is where a consumer's value is found; it may be left out where there is one place
+// only.
 func consumerSource(set *policy.Set, source string) (found policy.Source, err error) {
 	sources := set.Identity.Consumer
 	var names []string
@@ -72,7 +73,8 @@ func consumerSource(set *policy.Set, source string) (found policy.Source, err er
 	return meant[0], nil
 }
 
-// isSource reports whether a text means the source: as the policy set has it, or its name alone. Names of headers have no case.
+// isSource reports whether a text means the source: as the policy set has it, or its name alone.
+// Names of headers have no case.
 func isSource(s policy.Source, text string) bool {
 	full := s.String()
 	if s.Kind == policy.SourceHeader {
@@ -155,7 +157,7 @@ func (s *server) PutConsumer(ctx context.Context, r gen.PutConsumerRequestObject
 	return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: p.answer(record, true)}, nil
 }
 
-// wouldMatch says whether a change replaces what it expects to.
+// wouldMatch reports whether a change replaces what it expects to.
 func (s *server) wouldMatch(ctx context.Context, w consumers.Write) error {
 	held, err := s.config.Consumers.Get(ctx, w.Key)
 	if err != nil && !errors.Is(err, consumers.ErrNotFound) {

@@ -28,16 +28,19 @@ type operation struct {
 	// role is whom it is for; open operations have none.
 	role auth.Role
 	open bool
-	// checked: requests are held against the description. Probes, scrapes and filters of other versions may send what it lacks.
+	// checked: requests are held against the description. Probes, scrapes and filters of other
+	// versions may send what it lacks.
 	checked bool
 	// parameters are the path's and the operation's.
 	parameters []*openapi3.Parameter
-	// query are the names of those in the query, sorted; lists those of them that may be given several times.
+	// query are the names of those in the query, sorted; lists those of them that may be given
+	// several times.
 	query []string
 	lists map[string]bool
 	// maxBody is the largest body in bytes; 0 if there is none.
 	maxBody int64
-	// json is set if the body is checked against its schema: where JSON is the only media type. Documents have a validator.
+	// json is set if the body is checked against its schema: where JSON is the only media type.
+	// Documents have a validator.
 	json *openapi3.MediaType
 }
 
@@ -94,7 +97,7 @@ func newOperation(doc *openapi3.T, method, path string, item *openapi3.PathItem,
 	return o, nil
 }
 
-// forNodes says whether the filter calls it.
+// forNodes reports whether the filter calls it.
 func (op *operation) forNodes() bool { return strings.HasPrefix(op.path, "/node/") }
 
 // list returns all operations, by path and then by method.

@@ -15,7 +15,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// noteDecisions takes in whom a worker of a node has limited. What cannot be kept is no reason to refuse it: these are samples.
+// noteDecisions takes in whom a worker of a node has limited. What cannot be kept is no reason to
+// refuse it: these are samples.
 func (s *server) noteDecisions(c echo.Context) error {
 	body, err := s.body(c, wire.MaxDecisions)
 	if err != nil {
@@ -90,7 +91,8 @@ func (s *server) caller(q *decisions.Query, params gen.ListDecisionsParams) (per
 	return person, nil
 }
 
-// ownLimits names the consumer's own limits where those refused. Of consumers that cannot be looked up the policy's stay.
+// ownLimits names the consumer's own limits where those refused. Of consumers that cannot be looked
+// up the policy's stay.
 func (s *server) ownLimits(ctx context.Context, list []decisions.Decision) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
@@ -125,7 +127,8 @@ func (s *server) ownLimits(ctx context.Context, list []decisions.Decision) {
 	}
 }
 
-// levels fills in what the buckets of a consumer's refusals hold now, as far as the centre knows. Asking for nothing changes nothing.
+// levels fills in what the buckets of a consumer's refusals hold now, as far as the store knows. An
+// ask for no tokens changes nothing.
 func (s *server) levels(ctx context.Context, list []decisions.Decision, person *keyhash.Key) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
@@ -141,8 +144,8 @@ func (s *server) levels(ctx context.Context, list []decisions.Decision, person *
 	}
 }
 
-// level is what the bucket of a refusal holds now, nil if the centre does not know: of policies that are local or optimistic, and
-// while the store is away.
+// level is what the bucket of a refusal holds now, nil if the store does not know: for policies
+// that are local or optimistic, and while the store is away.
 func (s *server) level(ctx context.Context, d *decisions.Decision, person *keyhash.Key) *decisions.Level {
 	set, err := s.config.Policies.At(ctx, d.Version)
 	key, damaged := keyhash.Parse(d.Key)

@@ -20,7 +20,8 @@ var docsPage string
 //go:embed docs.css
 var docsStyle string
 
-// describe serves the description of the interface: as it is, as JSON, and as a page. All three are made once.
+// describe serves the description of the interface: as it is, as JSON, and as a page. All three are
+// made once.
 func (s *server) describe(e *echo.Echo) error {
 	asJSON, err := s.contract.doc.MarshalJSON()
 	if err != nil {

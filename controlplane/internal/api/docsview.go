@@ -98,7 +98,8 @@ func describeMedia(content openapi3.Content) (media []docsMedia, err error) {
 	return media, nil
 }
 
-// curl is a command that calls an operation with the description's examples, and with the parameters that it must have.
+// curl is a command that calls an operation with the description's examples, and with the
+// parameters that it must have.
 func curl(op *operation) (string, error) {
 	line, target := []string{"curl"}, op.path
 	if op.method != "GET" {

@@ -89,7 +89,8 @@ func (s *server) checkOrders(orders []enforcement.Order) (problems policy.Proble
 	return problems
 }
 
-// checkScope refuses names that the policy set does not have. A replica that does not know the policy set takes them for right.
+// checkScope refuses names that the policy set does not have. A replica that does not know the
+// policy set takes them for right.
 func (s *server) checkScope(name, tier string, wrong func(field, format string, args ...any)) {
 	current, _ := s.config.Policies.Current()
 	if current == nil && s.config.Hub.Ready() != nil {

@@ -76,7 +76,8 @@ type place struct {
 	limit policy.Limit
 }
 
-// places are the key's buckets: of each tier and limit, those in shadow if the policy is watched for the key.
+// places are the key's buckets: of each tier and limit, those in shadow if the policy is watched
+// for the key.
 func (s *server) places(ctx context.Context, k bucketKey) (all []place, err error) {
 	shadow := k.partition.Share() >= int(k.policy.Enforced) // What is off has the buckets of what is enforced.
 	add := func(tier string, limits []policy.Limit) error {
@@ -99,7 +100,8 @@ func (s *server) places(ctx context.Context, k bucketKey) (all []place, err erro
 	return all, nil
 }
 
-// buckets are the hashes of all that requests with the key may spend from: of each tier and limit, enforced or in shadow.
+// buckets are the hashes of all that requests with the key may spend from: of each tier and limit,
+// enforced or in shadow.
 func (k bucketKey) buckets() (all []keyhash.Key) {
 	add := func(tier string, limits []policy.Limit) {
 		for n := range limits {
@@ -148,7 +150,8 @@ func (s *server) adjust(ctx context.Context, k bucketKey, c lease.Change, e audi
 	return answer, err
 }
 
-// adjustOne makes a change anew while another replica has a newer policy set: this one will have it at once.
+// adjustOne makes a change anew while another replica has a newer policy set: this one will have it
+// at once.
 func (s *server) adjustOne(ctx context.Context, k leases.Key, c lease.Change, e audit.Entry) (lease.Holding, error) {
 	for {
 		held, err := s.config.Leases.Adjust(ctx, k, c, e)
@@ -268,7 +271,8 @@ func (s *server) UnbanKey(ctx context.Context, r gen.UnbanKeyRequestObject) (gen
 	return gen.UnbanKey200JSONResponse{OneKeyJSONResponse: s.standing(ctx, k)}, nil
 }
 
-// standing is the key after its ban was changed, without its buckets if the store is away: bans work without it.
+// standing is the key after its ban was changed, without its buckets if the store is away: bans
+// work without it.
 func (s *server) standing(ctx context.Context, k bucketKey) gen.OneKeyJSONResponse {
 	ctx, cancel := context.WithTimeout(ctx, touchPatience)
 	defer cancel()

@@ -41,7 +41,8 @@ func saneID(id string) bool {
 		strings.Trim(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") == ""
 }
 
-// withHead answers HEAD as GET (RFC 9110, 9.1); the server leaves out the body by the request that it has read.
+// withHead answers HEAD as GET (RFC 9110, 9.1); the server leaves out the body by the request that
+// it has read.
 type withHead struct{ *echo.Echo }
 
 // ServeHTTP implements http.Handler.
@@ -70,8 +71,9 @@ func harden(next echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// observe counts, traces and answers: every error becomes a problem here, so that the status is known when it is counted. Logs and
-// traces have the route in place of the path, in which an API key may stand.
+// observe counts, traces and answers: every error becomes a problem here, so that the status is
+// known when it is counted. Logs and traces have the route in place of the path, in which an API
+// key may stand.
 func (s *server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		start := s.config.Now()
@@ -146,7 +148,8 @@ type caller struct {
 	accept, contentType string
 	// answer are the headers of the answer.
 	answer http.Header
-	// header is all of them: callers of the service say who they are in one that the policy set names.
+	// header is all of them: callers of the service say who they are in one that the policy set
+	// names.
 	header http.Header
 }
 
@@ -171,7 +174,8 @@ func callerOf(ctx context.Context) caller {
 	return who
 }
 
-// bounded ends what a request asks of the store, at the latest when the returned function is called.
+// bounded ends what a request asks of the store, at the latest when the returned function is
+// called.
 func bounded(c echo.Context) context.CancelFunc {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), storePatience)
 	c.SetRequest(c.Request().WithContext(ctx))

@@ -32,8 +32,9 @@ const VersionHeader = "Weir-Version"
 // MarkHeader carries its mark: policies.Version.Mark.
 const MarkHeader = "Weir-Mark"
 
-// snapshot is the long poll: the newest snapshot as soon as it is not the one the node has, what changes of consumers and the
-// orders in force if the node says how much of that it knows, or 204 after wait.
+// snapshot is the long poll: the newest snapshot as soon as it is not the one the node has, what
+// changes of consumers and the orders in force if the node says how much of that it knows, or 204
+// after wait.
 func (s *server) snapshot(c echo.Context) error {
 	var seen push.Seen
 	var err error
@@ -91,8 +92,8 @@ func (s *server) snapshot(c echo.Context) error {
 	return c.Blob(http.StatusOK, wire.ContentType, news.Bytes)
 }
 
-// touch notes what the polling node says of itself. A store that is away is no reason not to serve it. One that is only busy, as when a
-// thousand nodes acknowledge at once, is told later.
+// touch notes what the polling node says of itself. A store that is away is no reason not to serve
+// it. One that is only busy, as when a thousand nodes acknowledge at once, is reported later.
 func (s *server) touch(c echo.Context) error {
 	n := nodes.Node{
 		ID: c.QueryParam("node"), Boot: c.QueryParam("boot"), Reason: c.QueryParam("reason"), Filter: c.QueryParam("filter"),
@@ -144,8 +145,8 @@ func (s *server) leases(c echo.Context) error {
 	return c.Blob(http.StatusOK, wire.ContentType, wire.AppendLeaseReply(nil, reply.Spoken(format)))
 }
 
-// grant has the store answer when it is the node's turn. The turn ends before the answer is sent, which may take as long as the
-// node likes.
+// grant has the store answer when it is the node's turn. The turn ends before the answer is sent,
+// which may take as long as the node likes.
 func (s *server) grant(c echo.Context, request wire.LeaseRequest) (wire.LeaseReply, error) {
 	done, err := s.turn(c, request.Node)
 	if err != nil {

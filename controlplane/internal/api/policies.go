@@ -12,7 +12,8 @@ import (
 // mergePatch is the media type of RFC 7396.
 const mergePatch = "application/merge-patch+json"
 
-// GetPolicy answers with JSON, or with YAML if the client asks for that by name. The ETag is the whole policy set's.
+// GetPolicy answers with JSON, or with YAML if the client asks for that by name. The ETag is the
+// whole policy set's.
 func (s *server) GetPolicy(ctx context.Context, r gen.GetPolicyRequestObject) (gen.GetPolicyResponseObject, error) {
 	v, away, err := s.config.Policies.Newest(ctx)
 	if err != nil {
@@ -73,8 +74,8 @@ func (s *server) DeletePolicy(ctx context.Context, r gen.DeletePolicyRequestObje
 // edit makes the next policy set's document out of the present one.
 type edit = func(doc []byte, format policydoc.Format) ([]byte, error)
 
-// editPolicy changes one policy of the set. The set as a whole gets a new version, and is checked as a whole: paths in problems
-// are those of the set.
+// editPolicy changes one policy of the set. The set as a whole gets a new version, and is checked
+// as a whole: paths in problems are those of the set.
 func (s *server) editPolicy(ctx context.Context, action, name string, on terms, read func() (edit, error)) (answer gen.ChangeJSONResponse, err error) {
 	change, err := changeOf(ctx, action, policyResource(name), on)
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 
 func etag(version uint64) string { return `"` + strconv.FormatUint(version, 10) + `"` }
 
-// GetPolicySet answers with the document as it was written, or as JSON if the client asks for that by name.
+// GetPolicySet answers with the document as it was written, or as JSON if the client asks for that
+// by name.
 func (s *server) GetPolicySet(ctx context.Context, r gen.GetPolicySetRequestObject) (gen.GetPolicySetResponseObject, error) {
 	v, away, err := s.config.Policies.Newest(ctx)
 	if err != nil {
@@ -41,7 +42,7 @@ func (s *server) GetPolicySet(ctx context.Context, r gen.GetPolicySetRequestObje
 		ContentLength: int64(len(v.Document)), Headers: gen.GetPolicySet200ResponseHeaders(known)}, nil
 }
 
-// accepts says whether the client names a media type of the format.
+// accepts reports whether the client names a media type of the format.
 func (who caller) accepts(format policydoc.Format) bool {
 	for _, part := range strings.Split(who.accept, ",") {
 		if media, _, err := mime.ParseMediaType(part); err == nil && mediaTypes[media] == format {
@@ -73,7 +74,8 @@ type terms struct {
 	nodes gen.NodeShare
 }
 
-// changeOf says what a change of the policy set replaces, who makes it, for whom, and whether it is only tried.
+// changeOf says what a change of the policy set replaces, who makes it, for whom, and whether it is
+// only tried.
 func changeOf(ctx context.Context, action, resource string, on terms) (change policies.Change, err error) {
 	change.Entry, change.DryRun = entry(ctx, action, resource), on.dryRun
 	if change.Nodes, err = shareOf(on.nodes); err != nil {

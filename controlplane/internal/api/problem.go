@@ -118,7 +118,8 @@ func conflict(err error, detail string) error {
 	return err
 }
 
-// storeFailure passes on errors that the services explain, and takes any other error for the store's.
+// storeFailure passes on errors that the services explain, and takes any other error for the
+// store's.
 func storeFailure(err error) error {
 	if explained(err) {
 		return err
@@ -153,8 +154,8 @@ func (f *failure) problem() Problem {
 	}
 }
 
-// failureOf is the one place where errors become answers. An error without a code is internal: it is
-// logged and never shown.
+// failureOf is the one place where errors become answers. An error without a code is internal: it
+// is logged and never shown.
 func failureOf(err error) *failure {
 	var (
 		f        *failure

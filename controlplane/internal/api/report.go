@@ -16,7 +16,8 @@ import (
 // maxReport is more than wire.MaxSteps steps and the longest name of a node take.
 const maxReport = 8 << 10
 
-// report notes on which steps of its failure ladder a node is. A store that is away is no reason to refuse it.
+// report notes on which steps of its failure ladder a node is. A store that is away is no reason to
+// refuse it.
 func (s *server) report(c echo.Context) error {
 	body, err := s.body(c, maxReport)
 	if err != nil {
@@ -41,7 +42,8 @@ func (s *server) report(c echo.Context) error {
 	return c.NoContent(http.StatusNoContent)
 }
 
-// reported is a report with the policies' names. Policies of a version that is not known here are left out.
+// reported is a report with the policies' names. Policies of a version that is not known here are
+// left out.
 func (s *server) reported(ctx context.Context, r wire.Report) nodes.Reported {
 	said := nodes.Reported{State: r.Worst.String()}
 	set, _ := s.config.Policies.Current()

@@ -77,8 +77,8 @@ func (s *server) begun(ctx context.Context, out policies.Outcome) *gen.RolloutBe
 	return &gen.RolloutBegun{Nodes: shareText(out.Rollout.Nodes), Seen: census.seen, Chosen: census.chosen, Bound: rolloutBound, Apart: out.Apart}
 }
 
-// census counts the nodes that share the buckets: all, those that a rollout includes, and those of these that have its version or
-// could not apply it.
+// census counts the nodes that share the buckets: all, those that a rollout includes, and those of
+// these that have its version or could not apply it.
 type census struct{ seen, chosen, applied, refused int }
 
 func (s *server) census(ctx context.Context, r policies.Rollout) (c census) {

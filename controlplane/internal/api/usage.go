@@ -17,7 +17,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// maxUsage is how many limits a caller is told of.
+// maxUsage is how many limits one answer lists.
 const maxUsage = 32
 
 // asker is who asks what is left: a consumer, as its requests say it.
@@ -27,8 +27,8 @@ type asker struct {
 	tier   int // a place in the policy set's tiers
 }
 
-// GetUsage tells a caller what it has left. Whoever has a key may ask; a key that nobody knows is as good as one that is not used, so
-// that the answer tells nothing else.
+// GetUsage shows a caller what it has left. Every caller with a key may ask; an unknown key looks
+// like one that is not used, so that the answer tells nothing else.
 func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen.GetUsageResponseObject, error) {
 	secret, err := s.config.Hub.Secret()
 	if err != nil {
@@ -76,8 +76,8 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 	return answer, nil
 }
 
-// askerOf finds who asks, by the first header or cookie that is present of those that the policy set names. What only Envoy can verify
-// names nobody here.
+// askerOf finds who asks, by the first header or cookie that is present of those that the policy
+// set names. What only Envoy can verify does not count here.
 func askerOf(set *policy.Set, header http.Header) (who asker, err error) {
 	places := ""
 	for _, source := range set.Identity.Consumer {
@@ -103,7 +103,8 @@ func askerOf(set *policy.Set, header http.Header) (who asker, err error) {
 	return who, badRequest("send the key that your requests have, in one of:%s", places)
 }
 
-// assignedTier is the asker's tier where tiers are assigned or go by where the consumer is found, and else the default one.
+// assignedTier is the asker's tier where tiers are assigned or go by where the consumer is found,
+// and else the default one.
 func (s *server) assignedTier(ctx context.Context, secret [16]byte, set *policy.Set, who asker) (int, error) {
 	for _, source := range set.Identity.Tier {
 		tier := ""
@@ -124,7 +125,8 @@ func (s *server) assignedTier(ctx context.Context, secret [16]byte, set *policy.
 	return set.Identity.DefaultTier, nil
 }
 
-// usageKey is the asker's key of a policy; false for one that does not go by consumers alone, or is not kept in the store.
+// usageKey is the asker's key of a policy; false for one that does not go by consumers alone, or is
+// not kept in the store.
 func usageKey(secret [16]byte, by *policies.Compiled, p *policy.Policy, who asker) (k bucketKey, ok bool) {
 	var values []match.Value
 	for _, part := range p.Partition {

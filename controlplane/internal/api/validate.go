@@ -23,8 +23,9 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// obey lets through what the description allows: who has the role that it names, with parameters, headers and a body as it
-// describes them. What no operation describes is left to the router's answers.
+// obey lets through what the description allows: who has the role that it names, with parameters,
+// headers and a body as it describes them. What no operation describes is left to the router's
+// answers.
 func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		op := s.contract.operations[c.Request().Method+" "+c.Path()]
@@ -71,7 +72,7 @@ func (op *operation) check(c echo.Context) error {
 	return op.checkBody(c)
 }
 
-// checkQuery refuses parameters that nobody would read.
+// checkQuery refuses parameters that the operation does not have.
 func (op *operation) checkQuery(u *url.URL) error {
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
@@ -125,7 +126,8 @@ func (op *operation) checkParameters(c echo.Context) error {
 	return nil
 }
 
-// looseBool reports whether a boolean is written otherwise than in JSON, as 1 or T, which libraries would take.
+// looseBool reports whether a boolean is written otherwise than in JSON, as 1 or T, which libraries
+// would take.
 func looseBool(p *openapi3.Parameter, query url.Values) bool {
 	if p.In != openapi3.ParameterInQuery || !query.Has(p.Name) || !p.Schema.Value.Type.Is(openapi3.TypeBoolean) {
 		return false
@@ -142,7 +144,8 @@ func must(p *openapi3.Parameter) string {
 	return "is not as GET /docs describes it"
 }
 
-// pathParameters are decoded once: the router decodes them where the path as sent is as Go would send it.
+// pathParameters are decoded once: the router decodes them where the path as sent is as Go would
+// send it.
 func pathParameters(c echo.Context) map[string]string {
 	values := map[string]string{}
 	for i, name := range c.ParamNames() {
@@ -156,7 +159,8 @@ func pathParameters(c echo.Context) map[string]string {
 	return values
 }
 
-// checkBody bounds the body. Where it is plain JSON it is read, held against its schema and put back.
+// checkBody bounds the body. Where it is plain JSON it is read, held against its schema and put
+// back.
 func (op *operation) checkBody(c echo.Context) error {
 	if op.maxBody == 0 {
 		return nil
@@ -170,7 +174,8 @@ func (op *operation) checkBody(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	// The decoder would put a replacement for each wrong byte, and a ban would meet another consumer.
+	// The decoder would put a replacement for each wrong byte, and a ban would meet another
+	// consumer.
 	if !utf8.Valid(body) {
 		return op.badBody(policy.Problems{{Reason: "is not UTF-8"}})
 	}

@@ -76,7 +76,8 @@ func (s *server) Rollback(ctx context.Context, r gen.RollbackRequestObject) (gen
 	return gen.Rollback200JSONResponse{ChangeJSONResponse: answer}, err
 }
 
-// versionFailure says which version is not there or cannot be read. That is no fault of the control plane.
+// versionFailure says which version is not there or cannot be read. That is no fault of the control
+// plane.
 func versionFailure(err error) error {
 	f := &failure{cause: err}
 	switch {

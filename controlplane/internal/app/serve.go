@@ -17,7 +17,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 )
 
-// Time-outs of the server. A client that is slower is cut off; the long poll extends its own. Tests shorten these two.
+// Time-outs of the server. A client that is slower is cut off; the long poll extends its own. Tests
+// shorten these two.
 var (
 	headerTimeout = 5 * time.Second // the TLS handshake included
 	readTimeout   = 15 * time.Second
@@ -80,7 +81,8 @@ func (a *App) listen(name, address string, handler http.Handler, s settings.Sett
 	}
 	if s.Listeners.TLS != nil {
 		server.TLSConfig = certs.Server(s.Listeners.TLS, clients, a.log)
-		// HTTP/2 would put hundreds of requests on one connection, and the bounds are on connections.
+		// HTTP/2 would put hundreds of requests on one connection, and the bounds are on
+		// connections.
 		server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
 	}
 	a.doors = append(a.doors, door{name, s.Listeners.TLS != nil, bounded, server})
@@ -123,11 +125,12 @@ func (d door) close() error {
 	return err
 }
 
-// Addr is where the control plane listens for people, and for nodes if they have no address of their own.
+// Addr is where the control plane listens for people, and for nodes if they have no address of
+// their own.
 func (a *App) Addr() net.Addr { return a.doors[0].listener.Addr() }
 
-// Run serves until ctx ends, then lets requests in flight finish, answers long polls, saves and closes everything. It returns
-// nil after an orderly end.
+// Run serves until ctx ends, then lets requests in flight finish, answers long polls, saves and
+// closes everything. It returns nil after an orderly end.
 func (a *App) Run(ctx context.Context) error {
 	var followers sync.WaitGroup
 	following, stopFollowing := context.WithCancel(context.Background())
@@ -158,8 +161,9 @@ func (a *App) Run(ctx context.Context) error {
 	return errors.Join(err, a.Close())
 }
 
-// awaitStore waits for the first look at the store. Calls that come meanwhile wait in the listener's queue: an answer that
-// the store is not known yet would be a lost call to the Envoy that still counts on this replica.
+// awaitStore waits for the first look at the store. Calls that come meanwhile wait in the
+// listener's queue: an answer that the store is not known yet would be a lost call to the Envoy
+// that still counts on this replica.
 func (a *App) awaitStore(ctx context.Context) {
 	patience := time.NewTimer(lookTime)
 	defer patience.Stop()

@@ -1,4 +1,5 @@
-// Package certs keeps certificates as their files are, so that they can be renewed while the process runs.
+// Package certs keeps certificates as their files are, so that they can be renewed while the
+// process runs.
 package certs
 
 import (
@@ -12,12 +13,14 @@ import (
 	"sync"
 )
 
-// Pair is a certificate with its key, from two files. Make one with Load. It is safe for concurrent use.
+// Pair is a certificate with its key, from two files. Make one with Load. It is safe for concurrent
+// use.
 type Pair struct {
 	files[tls.Certificate]
 }
 
-// Pool is a set of authorities, from one file. Make one with LoadPool. It is safe for concurrent use.
+// Pool is a set of authorities, from one file. Make one with LoadPool. It is safe for concurrent
+// use.
 type Pool struct {
 	files[x509.CertPool]
 }
@@ -43,8 +46,9 @@ func LoadPool(path string) (*Pool, error) {
 	return p, p.read()
 }
 
-// Server is the configuration of a listener that shows the pair, and wants from its clients a certificate of the pool unless that is
-// nil. Files are looked at for each connection; while they are wrong, what they held before stays, which the log says once.
+// Server is the configuration of a listener that shows the pair, and wants from its clients a
+// certificate of the pool unless that is nil. Files are looked at for each connection; while they
+// are wrong, what they held before stays, which the log says once.
 func Server(pair *Pair, clients *Pool, log *slog.Logger) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,

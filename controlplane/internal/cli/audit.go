@@ -13,7 +13,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 )
 
-// resources are what audit entries call the things that are changed, some with a name after a slash.
+// resources are what audit entries call the things that are changed, some with a name after a
+// slash.
 var resources = []string{"policyset", "policies", "rollout", "consumers", "keys", "enforcement"}
 
 type auditCommand struct {
@@ -91,7 +92,8 @@ func writeWhole(w io.Writer, e *gen.AuditEntry) {
 	}
 }
 
-// maxWords is how much is shown of a value without a sentence of its own; --full and -o json show all of it.
+// maxWords is how much is shown of a value without a sentence of its own; --full and -o json show
+// all of it.
 const maxWords = 100
 
 // inWords shows a value that was changed, as JSON on one line.

@@ -174,8 +174,8 @@ func located(file string, line int, p policy.Problem) string {
 	return file + ": " + p.String()
 }
 
-// readDocument reads a file, or the standard input for -. It reads a byte more than a document may have, so that one that is
-// too large is refused by that name.
+// readDocument reads a file, or the standard input for -. It reads a byte more than a document may
+// have, so that one that is too large is refused by that name.
 func readDocument(env *environment, name string) ([]byte, error) {
 	in := env.In
 	if name != "-" {

@@ -34,7 +34,8 @@ type serverFlags struct {
 	warn io.Writer
 }
 
-// AfterApply gives the client the stream of errors for its warnings: the parser calls it before Run.
+// AfterApply gives the client the stream of errors for its warnings: the parser calls it before
+// Run.
 func (f *serverFlags) AfterApply(streams Streams) error {
 	f.warn = streams.Err
 	return nil
@@ -61,7 +62,7 @@ func (f serverFlags) client() (*client, error) {
 	return c, err
 }
 
-// anonymous is a client without a token, for what is open to everybody.
+// anonymous is a client without a token, for operations that are open to every caller.
 func (f serverFlags) anonymous() (*client, error) {
 	base, err := url.Parse(f.Server)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
@@ -177,8 +178,8 @@ func (c *client) do(method, path string, header map[string]string, body []byte) 
 	return answer{}, c.refused(response, got)
 }
 
-// warnOfHeld prints once that answers are what the control plane holds while its store is away. What
-// answers may be any server, so nothing but printable text reaches the terminal.
+// warnOfHeld prints once that answers are what the control plane holds while its store is away.
+// What answers may be any server, so nothing but printable text reaches the terminal.
 func (c *client) warnOfHeld(held string) {
 	if held != "" && c.warn != nil {
 		fmt.Fprintln(c.warn, "weir:", printable(held))
@@ -197,7 +198,7 @@ func (c *client) unreachable(err error) error {
 	return fmt.Errorf("the control plane at %s cannot be reached: %w", c.base, err)
 }
 
-// noWeir says that somebody else answers, and how if err is not nil.
+// noWeir is the error for an answer that is not a control plane's, with err if that is not nil.
 func (c *client) noWeir(err error) error {
 	text := fmt.Sprintf("what answers at %s is no control plane of Weir", c.base)
 	if err != nil {

@@ -12,7 +12,8 @@ type completionCommand struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-// The scripts ask weir itself, so that what they offer is what this version has. Where it offers nothing the shell offers files.
+// The scripts ask weir itself, so that what they offer is what this version has. Where it offers
+// nothing the shell offers files.
 var completions = map[string]string{
 	"bash": `_weir() {
   local IFS=$'\n'
@@ -46,7 +47,8 @@ func (c *completionCommand) Run(env *environment) error {
 	return err
 }
 
-// completeCommand is what the scripts call with the words typed so far, the last of which is to be completed.
+// completeCommand is what the scripts call with the words typed so far, the last of which is to be
+// completed.
 type completeCommand struct {
 	Words []string `arg:"" optional:""`
 }

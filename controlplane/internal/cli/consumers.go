@@ -65,7 +65,8 @@ func (f *consumerFlags) do(env *environment, method string, header map[string]st
 // attempts is how often a change is made anew that others were faster than.
 const attempts = 5
 
-// edit changes what is known of the consumer and leaves the rest as it is. A consumer of whom nothing is left is forgotten.
+// edit changes what is known of the consumer and leaves the rest as it is. A consumer of whom
+// nothing is left is forgotten.
 func (f *consumerFlags) edit(env *environment, change func(c *api.ConsumerAnswer) error) error {
 	cl, err := f.client()
 	if err != nil {

@@ -22,7 +22,7 @@ type enforcementCommand struct {
 
 const enforcementPath = "/v1/enforcement"
 
-// enforcementTries is how often a change is made anew because somebody else was faster.
+// enforcementTries is how often a change is tried again because another one was faster.
 const enforcementTries = 5
 
 type showEnforcement struct{ getFlags }

@@ -2,7 +2,8 @@ package cli
 
 import "strings"
 
-// examples are shown at the end of each command's help, a line each. Tests want one for every command.
+// examples are shown at the end of each command's help, a line each. Tests want one for every
+// command.
 var examples = map[string]string{
 	"serve":              "weir serve --listen 127.0.0.1:8080 --data-dir /var/lib/weir",
 	"check":              "weir check policies.yaml\nweir check --nodes 50 -o json policies.yaml",

@@ -87,7 +87,7 @@ func applied(n api.NodeAnswer) string {
 	return fmt.Sprintf("%d of %d", n.Applied, n.Wanted)
 }
 
-// obeys says whether a node obeys the orders that are in force.
+// obeys reports whether a node obeys the orders that are in force.
 func obeys(revision, current uint64) string {
 	if revision == current {
 		return "obeyed"
@@ -95,8 +95,8 @@ func obeys(revision, current uint64) string {
 	return "behind"
 }
 
-// state is the node's step on the failure ladder, and how many policies are not on the ground. A node that has reported
-// nothing never left the ground.
+// state is the node's step on the failure ladder, and how many policies are not on the ground. A
+// node that has reported nothing never left the ground.
 func state(n api.NodeAnswer) string {
 	off := len(n.Steps) + n.MoreSteps
 	switch {
@@ -115,7 +115,8 @@ func refused(n api.NodeAnswer) string {
 	return fmt.Sprintf("%d: %s", n.Refused, n.Reason)
 }
 
-// pages hands each page of a list to read, which returns the token of the next one. The path may have a query.
+// pages hands each page of a list to read, which returns the token of the next one. The path may
+// have a query.
 func (f getFlags) pages(path string, read func(body []byte) (next string, err error)) error {
 	cl, err := f.client()
 	if err != nil {

@@ -21,7 +21,7 @@ func bar(part, whole int) string {
 
 // progress shows on a terminal how much of a file is done.
 type progress struct {
-	out  io.Writer // nil: nobody looks
+	out  io.Writer // nil: no terminal
 	name string
 	size int64
 	// done are bytes, shown is the percentage that stands there.

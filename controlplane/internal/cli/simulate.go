@@ -108,7 +108,7 @@ func (c *simulateCommand) load(env *environment, name string) (*policy.Set, erro
 	return set, err
 }
 
-// replay reads a log, with a bar of progress where somebody sees it.
+// replay reads a log, with a progress bar on a terminal.
 func replay(env *environment, s *simulate.Simulation, name string) error {
 	if name == "-" {
 		return s.Read("stdin", env.In)
@@ -198,7 +198,7 @@ func writeCallers(out *strings.Builder, callers []simulate.Caller, all int) {
 
 func stamp(at time.Time) string { return at.Format("2006-01-02T15:04:05.000Z") }
 
-// printable is a text that somebody else has written, as a terminal may show it.
+// printable is a foreign text in a form that a terminal may show.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -98,7 +98,8 @@ func (c *whyCommand) Run(env *environment) error {
 	})
 }
 
-// nothing says that there is no refusal, and how to ask about an address if one was taken for a consumer.
+// nothing says that there is no refusal, and how to ask about an address if one was taken for a
+// consumer.
 func (c *whyCommand) nothing(out io.Writer) error {
 	text := "no refusal of this caller is known; nodes report one within two seconds, and it is kept for an hour\n"
 	if _, err := netip.ParseAddr(c.Caller[0]); err == nil {

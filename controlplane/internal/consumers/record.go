@@ -22,7 +22,8 @@ type Record struct {
 	// Banned consumers are refused; a Bypass is never limited nor charged.
 	Banned *Mark `json:"banned,omitempty"`
 	Bypass *Mark `json:"bypass,omitempty"`
-	// Updated is when it was put, by the clock of the replica that took it; By is the name of the token that put it.
+	// Updated is when it was put, by the clock of the replica that took it; By is the name of the
+	// token that put it.
 	Updated time.Time `json:"updated"`
 	By      string    `json:"by"`
 	// Revision is that of the change that made the record.
@@ -36,7 +37,8 @@ type Mark struct {
 	Expires time.Time `json:"expires_at,omitzero"`
 }
 
-// Override are the limits that a consumer has under a policy in place of the policy's own; none: the policy does not apply to it.
+// Override are the limits that a consumer has under a policy in place of the policy's own; none:
+// the policy does not apply to it.
 type Override struct {
 	Policy string  `json:"policy"`
 	Limits []Limit `json:"limits,omitempty"`
@@ -61,7 +63,8 @@ func (l Limit) MarshalJSON() ([]byte, error) {
 	return json.Marshal(limitText{l.Quota, policy.FormatSpan(l.Window), l.Burst})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. Documents of people are for policy.DecodeOverride to read.
+// UnmarshalJSON reads what MarshalJSON writes. Documents of people are for policy.DecodeOverride to
+// read.
 func (l *Limit) UnmarshalJSON(b []byte) error {
 	var text limitText
 	if err := json.Unmarshal(b, &text); err != nil {
@@ -75,7 +78,7 @@ func (l *Limit) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Ends says whether the mark is over at now; one that is nil is.
+// Ends reports whether the mark is over at now; one that is nil is.
 func (m *Mark) Ends(now time.Time) bool {
 	return m == nil || !m.Expires.IsZero() && !m.Expires.After(now)
 }
@@ -94,7 +97,7 @@ func (m *Mark) end(now time.Time) int64 {
 // grace is how long nodes hear of an override that has ended: by another clock it may not have.
 const grace = time.Minute
 
-// Special is what nodes are told of a record beside its tier, at now.
+// Special is what nodes receive of a record besides its tier, at now.
 func (r *Record) Special(now time.Time) wire.Special {
 	s := wire.Special{Banned: r.Banned.end(now), Bypass: r.Bypass.end(now)}
 	for i := range r.Overrides {
@@ -130,8 +133,9 @@ func (r Record) At(now time.Time) Record {
 	return r
 }
 
-// Ends are the instants in Unix milliseconds until which a record has more than a tier and until which it is banned: 0 if it is
-// not, math.MaxInt64 if that never ends by itself. Stores find by them whom nodes must know.
+// Ends are the instants in Unix milliseconds until which a record has more than a tier and until
+// which it is banned: 0 if it is not, math.MaxInt64 if that never ends by itself. Stores find by
+// them whom nodes must know.
 func (r *Record) Ends() (special, banned int64) {
 	if r == nil {
 		return 0, 0
@@ -159,7 +163,8 @@ func (r *Record) Override(name string, now time.Time) *Override {
 	return nil
 }
 
-// Of are the limits as the policy counts. An error says that they do not fit that: the override sleeps.
+// Of are the limits as the policy counts. An error says that they do not fit that: the override
+// sleeps.
 func (o *Override) Of(p *policy.Policy) (limits []policy.Limit, err error) {
 	for _, l := range o.Limits {
 		own, err := p.Counting.Own(l.Quota, l.Window, l.Burst)
@@ -171,7 +176,8 @@ func (o *Override) Of(p *policy.Policy) (limits []policy.Limit, err error) {
 	return limits, nil
 }
 
-// Encode is a record as stores keep it, without its revision, which the store itself puts before it.
+// Encode is a record as stores keep it, without its revision, which the store itself puts before
+// it.
 func (r Record) Encode() (string, error) {
 	text, err := json.Marshal(r)
 	return string(text), err

@@ -13,8 +13,9 @@ import (
 // restoredAtOnce bounds the changes that are given back in one step.
 const restoredAtOnce = 500
 
-// follows reports whether a store that tells of the changes since held.Revision, that one included, has what held has. A store that
-// went back, and forward again before this replica looked, lacks the last change that is held.
+// follows reports whether a store that tells of the changes since held.Revision, that one included,
+// has what held has. A store that went back, and forward again before this replica looked, lacks
+// the last change that is held.
 func (l Log) follows(held Log) bool {
 	if !l.Whole && l.Floor >= held.Revision {
 		return true // So many changes later nothing is to be seen of it.
@@ -28,8 +29,8 @@ func (l Log) follows(held Log) bool {
 	return true
 }
 
-// missing are the changes and bans that are held and not in a store, nor overtaken there. Of a ban that was not changed lately its
-// record is the change.
+// missing are the changes and bans that are held and not in a store, nor overtaken there. For a ban
+// that was not changed lately, its record is the change.
 func missing(held Log, bans map[keyhash.Key]Record, stored Log) (lost []Change) {
 	known := make(map[keyhash.Key]uint64, len(stored.Changes))
 	for _, c := range stored.Changes {
@@ -54,8 +55,8 @@ func missing(held Log, bans map[keyhash.Key]Record, stored Log) (lost []Change) 
 	return lost
 }
 
-// regain gives a store that went back what this replica knows of the changes that it has lost. Nodes are told afterwards that they
-// may have missed something.
+// regain gives a store that went back what this replica knows of the changes that it has lost.
+// Nodes are told afterwards that they may have missed something.
 func (s *Service) regain(ctx context.Context, held Log, stored uint64) error {
 	log, err := s.store.ConsumerLog(ctx, 0)
 	if err != nil {
@@ -90,7 +91,8 @@ func (s *Service) regain(ctx context.Context, held Log, stored uint64) error {
 	return nil
 }
 
-// giveBack stores changes that the store has lost, and returns how many records and how many bans those were.
+// giveBack stores changes that the store has lost, and returns how many records and how many bans
+// those were.
 func (s *Service) giveBack(ctx context.Context, changes []Change) (given, bans int, err error) {
 	keys := make([]keyhash.Key, len(changes))
 	for i := range changes {

@@ -1,5 +1,5 @@
-// Package decisions knows whom the nodes have limited lately and who makes the most requests: from samples that nodes report, in
-// bounded memory, and without anybody's API key.
+// Package decisions knows whom the nodes have limited lately and who makes the most requests: from
+// samples that nodes report, in bounded memory, and without any API key.
 package decisions
 
 import (
@@ -23,8 +23,8 @@ const (
 	remembered = 1000
 	// Age is how long they are shown.
 	Age = time.Hour
-	// A bucket that is refused for one reason again within quiet is not kept once more. A replica keeps at most perSecond refusals a
-	// second, of one policy and tier at most pairPerSecond.
+	// A bucket that is refused for one reason again within quiet is not kept once more. A replica
+	// keeps at most perSecond refusals a second, of one policy and tier at most pairPerSecond.
 	quiet         = 10 * time.Second
 	maxQuiet      = 4096
 	perSecond     = 100
@@ -34,9 +34,9 @@ const (
 // ErrCursor: what should say where a page begins is nothing that an answer said.
 var ErrCursor = errors.New("the cursor is not the ID of a refusal")
 
-// Decision is one refusal as a node told it, in the words of the policy set that it was decided by.
+// Decision is one refusal as a node reported it, in the words of the policy set that decided it.
 type Decision struct {
-	// ID is the store's; IDs are in the order in which refusals were told.
+	// ID is given by the store; IDs are in the order of the reports.
 	ID string `json:"id"`
 	// At is when it was, to about a second.
 	At   time.Time `json:"at"`
@@ -54,7 +54,8 @@ type Decision struct {
 	// Source is what decided and Reason why.
 	Source string `json:"source"`
 	Reason string `json:"reason"`
-	// Key is the bucket's hash and Consumer the consumer's, in hexadecimal; Consumer is empty if there was none.
+	// Key is the bucket's hash and Consumer the consumer's, in hexadecimal; Consumer is empty if
+	// there was none.
 	Key      string `json:"key"`
 	Consumer string `json:"consumer,omitempty"`
 	// Shown are the parts of the request that the policy set lets be shown, by name.
@@ -80,10 +81,11 @@ type Level struct {
 type Store interface {
 	// AppendDecisions keeps refusals, with IDs of the store's own, and drops those beyond Kept.
 	AppendDecisions(ctx context.Context, list []Decision) error
-	// Decisions returns at most limit refusals with an ID below before, newest first; the newest if before is empty. ErrCursor.
+	// Decisions returns at most limit refusals with an ID below before, newest first; the newest if
+	// before is empty. ErrCursor.
 	Decisions(ctx context.Context, before string, limit int) ([]Decision, error)
-	// PutTop keeps what a replica tells, in place of what it told before, and forgets those that have told nothing for TopAge.
-	// Tops returns what all tell, by replica.
+	// PutTop stores the list of a replica in place of its former one, and drops replicas that have
+	// stored none for TopAge. Tops returns what all tell, by replica.
 	PutTop(ctx context.Context, replica string, told []byte) error
 	Tops(ctx context.Context) (map[string][]byte, error)
 }
@@ -93,7 +95,8 @@ type Sets interface {
 	At(ctx context.Context, number uint64) (*policies.Compiled, error)
 }
 
-// Encode is a refusal as stores keep it, without its ID, which is made of the number that the store puts before it.
+// Encode is a refusal as stores keep it, without its ID, which is made of the number that the store
+// puts before it.
 func (d Decision) Encode() (string, error) {
 	d.ID, d.Now = "", nil
 	text, err := json.Marshal(d)
@@ -126,5 +129,5 @@ func Number(id string) (uint64, error) {
 	return number, nil
 }
 
-// hasConsumer says whether a node has told a consumer.
+// hasConsumer reports whether the node named the consumer.
 func hasConsumer(c *wire.Caller) bool { return c.Consumer != (keyhash.Key{}) }

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Service takes in what nodes tell and answers what was. Make one with New. It is safe for concurrent use.
+// Service takes in what nodes tell and answers what was. Make one with New. It is safe for
+// concurrent use.
 type Service struct {
 	store   Store
 	sets    Sets
@@ -23,7 +24,8 @@ type Service struct {
 	recent []Decision
 	// unsaved are the last ones that the store has not taken, the newest last.
 	unsaved []Decision
-	// quiet is until when a bucket's refusals for a reason are not kept again; second, kept and keptOf bound a second.
+	// quiet is until when a bucket's refusals for a reason are not kept again; second, kept and
+	// keptOf bound a second.
 	quiet  map[string]time.Time
 	second int64
 	kept   int
@@ -56,8 +58,9 @@ func New(c Config) *Service {
 	return s
 }
 
-// Note takes in a message of a node. What does not fit the policy set that it names is dropped, and so is what is more than a
-// replica keeps. The error is that of the policy set or of the store; this replica knows even so.
+// Note takes in a message of a node. What does not fit the policy set that it names is dropped, and
+// so is what is more than a replica keeps. The error is that of the policy set or of the store;
+// this replica knows even so.
 func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 	set, err := s.sets.At(ctx, m.Version)
 	if err != nil {
@@ -90,8 +93,8 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 	return err
 }
 
-// save stores refusals, and before them those that the store has not taken so far. What it does not take now it is given later: at most
-// as many as this replica remembers.
+// save stores refusals, and before them those that the store has not taken so far. What it does not
+// take now it is given later: at most as many as this replica remembers.
 func (s *Service) save(ctx context.Context, fresh []Decision) error {
 	s.mu.Lock()
 	all := append(s.unsaved, fresh...)
@@ -110,7 +113,7 @@ func (s *Service) save(ctx context.Context, fresh []Decision) error {
 	return err
 }
 
-// admit says whether a refusal is to be kept. The caller holds the lock.
+// admit reports whether a refusal is to be kept. The caller holds the lock.
 func (s *Service) admit(d Decision, now time.Time) bool {
 	again := d.Key + " " + d.Reason
 	if now.Before(s.quiet[again]) {
@@ -153,8 +156,9 @@ func (q Query) wants(d *Decision) bool {
 // chunk is how many refusals are read at a time.
 const chunk = 1000
 
-// Find returns at most limit refusals, newest first, and where to go on, empty if there is no more. While the store is away it
-// answers with what this replica heard of, and complete is false. ErrCursor.
+// Find returns at most limit refusals, newest first, and where to go on, empty if there is no more.
+// While the store is away it answers with what this replica heard of, and complete is false.
+// ErrCursor.
 func (s *Service) Find(ctx context.Context, q Query, limit int) (found []Decision, next string, complete bool, err error) {
 	if q.Before != "" {
 		if _, err := Number(q.Before); err != nil {

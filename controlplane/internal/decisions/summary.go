@@ -5,9 +5,10 @@ import (
 	"slices"
 )
 
-// Summary finds the heaviest of a stream's keys with as many counters as it has room for: the space-saving algorithm of Metwally,
-// Agrawal and El Abbadi. Of a total of N with m counters, each key's true weight is at most its Count and at least Count - Over, Over is
-// at most N/m, and every key that weighs more than N/m is there. Make one with NewSummary.
+// Summary finds the heaviest of a stream's keys with as many counters as it has room for: the
+// space-saving algorithm of Metwally, Agrawal and El Abbadi. With m counters and a total of N, each
+// key's true weight is at most its Count and at least Count - Over, Over is at most N/m, and every
+// key that weighs more than N/m is there. Make one with NewSummary.
 type Summary struct {
 	room  int
 	total int64
@@ -31,8 +32,8 @@ func NewSummary(room int) *Summary { return &Summary{room: room, of: make(map[st
 // Total is the weight of all that was added.
 func (s *Summary) Total() int64 { return s.total }
 
-// Add counts a key with a weight, of which up to over may be another's, and returns its counter: the least one's, if there is no
-// room for another.
+// Add counts a key with a weight, of which up to over may be another's, and returns its counter:
+// the least one's, if there is no room for another.
 func (s *Summary) Add(key string, weight, over int64) *Counter {
 	s.total += weight
 	c := s.of[key]

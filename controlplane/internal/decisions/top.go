@@ -13,12 +13,13 @@ import (
 const (
 	// Counters is how many callers a replica counts of each policy and tier, in each span of time.
 	Counters = 100
-	// maxPairs bounds the policies and tiers of which callers are counted, told how many callers of each another replica learns.
+	// maxPairs bounds the policies and tiers whose callers are counted, told how many callers of
+	// each a replica shares with others.
 	maxPairs = 200
 	told     = 20
 	// span is how long is counted before it begins anew; the span before stays in sight.
 	span = 5 * time.Minute
-	// TopAge is how long what a replica told counts.
+	// TopAge is how long the list of a replica counts.
 	TopAge  = 2 * span
 	publish = 5 * time.Second
 )
@@ -39,7 +40,8 @@ type pair struct{ Policy, Tier string }
 type TopCaller struct {
 	Policy string `json:"policy"`
 	Tier   string `json:"tier,omitempty"`
-	// Key is the bucket's hash and Consumer the consumer's, in hexadecimal; Consumer is empty if it is not told.
+	// Key is the bucket's hash and Consumer the consumer's, in hexadecimal; Consumer is empty if it
+	// is not known.
 	Key      string            `json:"key"`
 	Consumer string            `json:"consumer,omitempty"`
 	Shown    map[string]string `json:"shown,omitempty"`
@@ -61,7 +63,7 @@ type spanCounts struct {
 	of    map[pair]*counts
 }
 
-// tops are the heaviest callers as this replica was told.
+// tops are the heaviest callers from the reports to this replica.
 type tops struct {
 	now, before spanCounts
 	published   time.Time
@@ -90,7 +92,8 @@ func (t *tops) turn(now time.Time) {
 	}
 }
 
-// pairIn is a policy and a tier of a set by their numbers in messages; false for numbers that it does not have.
+// pairIn is a policy and a tier of a set by their numbers in messages; false for numbers that it
+// does not have.
 func pairIn(set *policy.Set, of uint32, tier uint8) (p pair, ok bool) {
 	if int(of) >= len(set.Policies) {
 		return p, false
@@ -140,7 +143,7 @@ func (t *tops) note(c *policies.Compiled, m *wire.Decisions, now time.Time) []by
 	return text
 }
 
-// about is what is told of a caller beside its count.
+// about is what is known of a caller besides its count.
 func about(set *policy.Set, who *wire.Caller) TopCaller {
 	var a TopCaller
 	if hasConsumer(who) {
@@ -152,7 +155,7 @@ func about(set *policy.Set, who *wire.Caller) TopCaller {
 
 // toldTop is what one replica tells the others.
 type toldTop struct {
-	// Since is when its counts begin, At when it told them.
+	// Since is when its counts begin, At when it stored them.
 	Since time.Time          `json:"since"`
 	At    time.Time          `json:"at"`
 	By    map[By][]TopCaller `json:"by"`
@@ -222,7 +225,8 @@ type Top struct {
 	// Refused are all refusals of the policies and tiers asked for, which is exact.
 	Refused int64
 	Callers []TopCaller
-	// Complete is false if the store is away: then it is only what nodes told this replica.
+	// Complete is false if the store is away: then the list is only from the nodes that report to
+	// this replica.
 	Complete bool
 }
 
@@ -264,7 +268,7 @@ func (p pair) wanted(policy, tier string) bool {
 	return (policy == "" || p.Policy == policy) && (tier == "" || p.Tier == tier)
 }
 
-// others is what other replicas have told lately.
+// others is the recent lists of other replicas.
 func (s *Service) others(ctx context.Context, now time.Time) (list []toldTop, err error) {
 	all, err := s.store.Tops(ctx)
 	for replica, text := range all {

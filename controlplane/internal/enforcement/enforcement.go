@@ -1,5 +1,6 @@
-// Package enforcement is what operators order beside the policy set: kill switches, and bans of single partition keys. Orders work
-// without the store: a replica that cannot reach it holds them in memory, tells its nodes, and stores them when it can.
+// Package enforcement is what operators order beside the policy set: kill switches, and bans of
+// single partition keys. Orders work without the store: a replica that cannot reach it holds them
+// in memory, tells its nodes, and stores them when it can.
 package enforcement
 
 import (
@@ -15,10 +16,11 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// The reasons why a store or the service says no. Any other error of a store means that it could not be asked.
+// The reasons why a store or the service says no. Any other error of a store means that it could
+// not be asked.
 var (
-	// ErrUnknown: the store has not been reached since the start, so it is not known here what is in
-	// force.
+	// ErrUnknown: the store has not been reached since the start, so it is not known here what is
+	// in force.
 	ErrUnknown = errs.New(errs.StoreUnavailable,
 		"the store has not been reached since the start, so what is in force is not known here",
 		"the store has not been reached since the start, so what is in force is not known here: "+
@@ -33,7 +35,8 @@ var (
 // State is what an order makes of the policies that it is about.
 type State string
 
-// Enforce: they are enforced. Shadow: they are decided and counted, and touch no request. Off: they are not looked at.
+// Enforce: they are enforced. Shadow: they are decided and counted, and touch no request. Off: they
+// are not looked at.
 const (
 	Enforce State = "enforce"
 	Shadow  State = "shadow"
@@ -42,8 +45,8 @@ const (
 
 var enforced = map[State]policy.Enforced{Enforce: policy.EnforcedAll, Shadow: policy.EnforcedShadow, Off: policy.EnforcedOff}
 
-// Order is one kill switch. It wins over the policy set, and one that is more specific over another: policy and tier, policy, tier,
-// everything.
+// Order is one kill switch. It wins over the policy set, and one that is more specific over
+// another: policy and tier, policy, tier, everything.
 type Order struct {
 	State State `json:"state"`
 	// Percent is the share of the partition keys that it is about, 1 to 100.
@@ -59,7 +62,7 @@ type Order struct {
 	By    string    `json:"by"`
 }
 
-// same says whether two orders mean the same, whoever gave them and when.
+// same reports whether two orders mean the same, without their author and time.
 func (o Order) same(other Order) bool {
 	o.Since, o.By, other.Since, other.By = time.Time{}, "", time.Time{}, ""
 	ends := o.Expires == other.Expires || o.Expires != nil && other.Expires != nil && o.Expires.Equal(*other.Expires)
@@ -67,7 +70,7 @@ func (o Order) same(other Order) bool {
 	return ends && o == other
 }
 
-// InForce says whether the order has not ended by itself.
+// InForce reports whether the order has not ended by itself.
 func (o Order) InForce(now time.Time) bool { return inForce(o.Expires, now) }
 
 // Scope says in words what the order is about.
@@ -96,7 +99,7 @@ type Ban struct {
 	By      string     `json:"by"`
 }
 
-// InForce says whether the ban has not ended by itself.
+// InForce reports whether the ban has not ended by itself.
 func (b Ban) InForce(now time.Time) bool { return inForce(b.Expires, now) }
 
 // Freed is a bucket that was changed: nodes forget what they know of it. Full: it is full now.
@@ -111,7 +114,8 @@ type Freed struct {
 type Stamp struct {
 	// ID is random: it tells whether a write whose answer was lost has been made.
 	ID string `json:"id"`
-	// Revision is that of the change, Time when it was made, by the clock of the replica that took it, By by whom.
+	// Revision is that of the change, Time when it was made, by the clock of the replica that took
+	// it, By by whom.
 	Revision uint64    `json:"revision"`
 	Time     time.Time `json:"time"`
 	By       string    `json:"by"`
@@ -137,7 +141,8 @@ type FreedBuckets struct {
 
 // Document is everything that is in force. The zero value is nothing.
 type Document struct {
-	// Revision grows with each change, and also over a loss of the store's state, since it is at least the time in milliseconds.
+	// Revision grows with each change, and also over a loss of the store's state, since it is at
+	// least the time in milliseconds.
 	Revision uint64       `json:"-"`
 	Orders   Orders       `json:"orders"`
 	Bans     Bans         `json:"bans"`
@@ -152,13 +157,15 @@ type Write struct {
 	Entries []audit.Entry
 }
 
-// Store keeps the document. Methods return errs.Conflict as such; any other error means that the store could not be asked.
+// Store keeps the document. Methods return errs.Conflict as such; any other error means that the
+// store could not be asked.
 type Store interface {
 	// Enforcement returns the document, the zero one if there is none.
 	Enforcement(ctx context.Context) (Document, error)
 	// EnforcementRevision is the document's revision, 0 if there is none.
 	EnforcementRevision(ctx context.Context) (uint64, error)
-	// WriteEnforcement replaces the document and keeps the entries. errs.Conflict if it is another than expected.
+	// WriteEnforcement replaces the document and keeps the entries. errs.Conflict if it is another
+	// than expected.
 	WriteEnforcement(ctx context.Context, w Write) error
 }
 
@@ -172,7 +179,7 @@ func unixMilli(expires *time.Time) int64 {
 	return max(expires.UnixMilli(), 1)
 }
 
-// message is the document as nodes are told of it.
+// message is the document in the form for nodes.
 func (d Document) message() ([]byte, error) {
 	m := wire.Enforcement{Revision: d.Revision}
 	for _, o := range d.Orders.List {

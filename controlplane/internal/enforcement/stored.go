@@ -58,7 +58,7 @@ func newer(a, b Document) Document {
 	return d
 }
 
-// is says whether two documents were made by the same changes.
+// is reports whether two documents were made by the same changes.
 func (d Document) is(other Document) bool {
 	return d.Orders.ID == other.Orders.ID && d.Bans.ID == other.Bans.ID && d.Freed.ID == other.Freed.ID
 }

@@ -9,7 +9,8 @@ import (
 // ErrFull: as many of the source wait as may.
 var ErrFull = errors.New("too many requests of this source wait already")
 
-// Gate lets a bounded number in at once; the others wait and go in by turns. Make one with NewGate. It is safe for concurrent use.
+// Gate lets a bounded number in at once; the others wait and go in by turns. Make one with NewGate.
+// It is safe for concurrent use.
 type Gate struct {
 	patience int
 
@@ -25,11 +26,13 @@ type ticket struct {
 	gone   bool
 }
 
-// NewGate makes a gate that lets in at most that many at once, and has at most waiting of one source wait.
+// NewGate makes a gate that lets in at most that many at once, and has at most waiting of one
+// source wait.
 func NewGate(most, waiting int) *Gate { return &Gate{free: most, patience: waiting} }
 
-// Enter returns once there is room, and then leave must be called; or the context's error, or ErrFull at once. While there is no
-// room, each source is let in as often as any other, and of a source each node as often as any other of it.
+// Enter returns once there is room, and then leave must be called; or the context's error, or
+// ErrFull at once. While there is no room, each source is let in as often as any other, and of a
+// source each node as often as any other of it.
 func (g *Gate) Enter(ctx context.Context, source, node string) (leave func(), err error) {
 	g.mu.Lock()
 	if g.free > 0 {

@@ -1,9 +1,9 @@
 // Package fair shares what is scarce evenly among those who ask for it, however much each asks.
 package fair
 
-// queue holds who waits, and takes them out by turns: one of each source, and within a source one of each node. A source is
-// something that a caller cannot make up, as the address of a connection; the name of a node is what it says of itself. The zero
-// value is empty.
+// queue holds who waits, and takes them out by turns: one of each source, and within a source one
+// of each node. A source is something that a caller cannot make up, as the address of a connection;
+// the name of a node is what it says of itself. The zero value is empty.
 type queue struct {
 	sources rotation[*source]
 }
@@ -64,7 +64,7 @@ func (q *queue) push(t *ticket, from, name string) {
 	s.size++
 }
 
-// pop takes out whose turn it is, nil if nobody waits.
+// pop removes and returns the next ticket by turns, nil if none waits.
 func (q *queue) pop() *ticket {
 	if len(q.sources.order) == 0 {
 		return nil

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Adjust implements leases.Buckets. The entry is stored before the change, which is in memory like all that grants change.
+// Adjust implements leases.Buckets. The entry is stored before the change, which is in memory like
+// all that grants change.
 func (s *Store) Adjust(_ context.Context, bucket keyhash.Key, ask lease.Ask, c lease.Change, entry audit.Entry) (lease.Holding, error) {
 	h := s.ledgers.of(bucket)
 	h.mu.Lock()

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 )
 
-// The lists of audit entries: big-endian microseconds → the same and the entry. A list has a bucket of its own, with its name after the
-// prefix.
+// The lists of audit entries: big-endian microseconds → the same and the entry. A list has a bucket
+// of its own, with its name after the prefix.
 const (
 	auditPrefix    = "audit "
 	auditMeta      = "meta"

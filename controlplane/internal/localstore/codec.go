@@ -9,7 +9,8 @@ import (
 
 const ledgerFormat = 1
 
-// encodeLedger writes the format and then, as varints, version, last, debt, num, den, burst and each pair.
+// encodeLedger writes the format and then, as varints, version, last, debt, num, den, burst and
+// each pair.
 func encodeLedger(l lease.Ledger) []byte {
 	b := encode(int64(l.Version), int64(l.Last), l.Debt, l.Params.Num, l.Params.Den, l.Params.Burst)
 	for _, p := range l.Pairs {
@@ -18,8 +19,8 @@ func encodeLedger(l lease.Ledger) []byte {
 	return b
 }
 
-// encodeWindows writes the format and then, as varints, version, last, algorithm, quota, length, grain, offset and each mark, its
-// start as the distance from the one before.
+// encodeWindows writes the format and then, as varints, version, last, algorithm, quota, length,
+// grain, offset and each mark, its start as the distance from the one before.
 func encodeWindows(l lease.WindowLedger) []byte {
 	w := l.Windows
 	b := encode(int64(l.Version), int64(l.History.Last), int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset))
@@ -39,8 +40,8 @@ func encode(fields ...int64) []byte {
 	return b
 }
 
-// decode reads the numbers, of which there are fixed ones and at most so many pairs. It refuses another format, damage, and
-// numbers that no grant can have left.
+// decode reads the numbers, of which there are fixed ones and at most so many pairs. It refuses
+// another format, damage, and numbers that no grant can have left.
 func decode(b []byte, fixed, pairs int) ([]int64, bool) {
 	if len(b) == 0 || b[0] != ledgerFormat {
 		return nil, false

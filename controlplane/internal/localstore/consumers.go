@@ -18,7 +18,8 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
-// In the meta bucket: the last revision, the one after which no change is missing, that of the first change, and the last turn.
+// In the meta bucket: the last revision, the one after which no change is missing, that of the
+// first change, and the last turn.
 var (
 	revisionKey = []byte("consumers: revision")
 	floorKey    = []byte("consumers: floor")
@@ -152,7 +153,7 @@ func (s *Store) WriteConsumers(_ context.Context, c consumers.Changes) (revision
 	return revision, err
 }
 
-// writeConsumer makes one change of a consumer, and says whether it has or had more than a tier.
+// writeConsumer makes one change of a consumer, and reports whether it has or had more than a tier.
 func writeConsumer(tx *bolt.Tx, w consumers.Write, before []byte, revision uint64) (special bool, err error) {
 	records, changes := tx.Bucket(consumersBucket), tx.Bucket(changesBucket)
 	var held consumers.Record
@@ -265,7 +266,7 @@ func (s *Store) ConsumerLog(_ context.Context, after uint64) (l consumers.Log, e
 // errFound ends a search.
 var errFound = errors.New("found")
 
-// anySpecial says whether any consumer has more than a tier now.
+// anySpecial reports whether any consumer has more than a tier now.
 func (s *Store) anySpecial(tx *bolt.Tx) (bool, error) {
 	now := uint64(s.nodes.now().UnixMilli())
 	err := tx.Bucket(specialBucket).ForEach(func(_, ends []byte) error {

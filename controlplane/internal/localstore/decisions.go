@@ -9,7 +9,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 )
 
-// refusals are what nodes have told of whom they limited. They are kept in memory alone: nothing goes by them.
+// refusals are the reports of nodes. They are kept only in memory, because no decision depends on
+// them.
 type refusals struct {
 	mu   sync.Mutex
 	last uint64

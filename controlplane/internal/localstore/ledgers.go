@@ -17,8 +17,8 @@ const (
 	shardCount = 64
 	// sweptAtOnce is how many shards each save looks through for ledgers that can be forgotten.
 	sweptAtOnce = 8
-	// windowsKey ends the keys of window ledgers in the file: the two kinds are apart, should a policy change its algorithm. The
-	// others end those of drafts.
+	// windowsKey ends the keys of window ledgers in the file: the two kinds are apart, should a
+	// policy change its algorithm. The others end those of drafts.
 	windowsKey      = 'w'
 	draftTokensKey  = 'd'
 	draftWindowsKey = 'x'
@@ -26,8 +26,8 @@ const (
 
 type hash = keyhash.Key
 
-// ledgers are the counters, in shards that lock apart so that saving never makes a grant wait long. A bucket that is not here
-// is full, unless state has been lost lately.
+// ledgers are the counters, in shards that lock apart so that saving never makes a grant wait long.
+// A bucket that is not here is full, unless state has been lost lately.
 type ledgers struct {
 	shards [shardCount]shard
 	// lost is when the store last found that it had lost state, 0 for never.
@@ -106,7 +106,8 @@ func (s *Store) Grant(_ context.Context, items []leases.Item) ([]lease.Grant, er
 	return grants, nil
 }
 
-// grantGroup answers items that belong to one request: all are looked at, and only if none is short are they granted.
+// grantGroup answers items that belong to one request: all are looked at, and only if none is short
+// are they granted.
 func (s *Store) grantGroup(group []leases.Item, grants []lease.Grant) []lease.Grant {
 	defer s.ledgers.lock(group)()
 	now, all, start := s.clock.now(), true, len(grants)
@@ -178,8 +179,8 @@ func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) lease.Gran
 	return h.windows.grant(now, it, &h.drafts.windows, h.max, doubt, decide, fresh)
 }
 
-// changes forgets what can be forgotten in some of the shards and returns what differs from the file, from then on taken to
-// be saved.
+// changes forgets what can be forgotten in some of the shards and returns what differs from the
+// file, from then on taken to be saved.
 func (l *ledgers) changes(now quota.Instant) []change {
 	var out []change
 	for i := range l.shards {

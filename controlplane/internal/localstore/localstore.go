@@ -1,5 +1,6 @@
-// Package localstore is the embedded store of a single control plane: policy versions and the secret in a file, counters in
-// memory and saved to the same file every second and at shutdown, nodes and refusals in memory alone.
+// Package localstore is the embedded store of a single control plane: policy versions and the
+// secret in a file, counters in memory and saved to the same file every second and at shutdown,
+// nodes and refusals in memory alone.
 package localstore
 
 import (
@@ -28,10 +29,12 @@ var (
 	versionsBucket = []byte("versions") // big-endian number → version without document, JSON
 	docsBucket     = []byte("documents")
 	ledgersBucket  = []byte("ledgers") // bucket hash → ledger
-	// consumersBucket: consumer → revision and record; changesBucket: big-endian revision and consumer → consumer
+	// consumersBucket: consumer → revision and record; changesBucket: big-endian revision and
+	// consumer → consumer
 	consumersBucket = []byte("consumers")
 	changesBucket   = []byte("consumer changes")
-	// specialBucket and bannedBucket: consumer → big-endian Unix milliseconds at which it has no more than a tier, and its ban ends
+	// specialBucket and bannedBucket: consumer → big-endian Unix milliseconds at which it has no
+	// more than a tier, and its ban ends
 	specialBucket = []byte("consumers special")
 	bannedBucket  = []byte("consumers banned")
 
@@ -66,15 +69,18 @@ type Store struct {
 type Options struct {
 	// Now is the wall clock, time.Now by default.
 	Now func() time.Time
-	// MaxBuckets is how many buckets are kept at most, 500 000 by default. Where all are in use a new one gets nothing.
+	// MaxBuckets is how many buckets are kept at most, 500 000 by default. Where all are in use a
+	// new one gets nothing.
 	MaxBuckets int
-	// LostFill is the share of its burst, in percent, with which a bucket starts whose state was lost; nil for leases.LostFill.
+	// LostFill is the share of its burst, in percent, with which a bucket starts whose state was
+	// lost; nil for leases.LostFill.
 	LostFill *int64
 	// SaveByHand leaves out the save every second.
 	SaveByHand bool
 }
 
-// Open opens or creates the store in dir, which must exist. It fails if another process has it open.
+// Open opens or creates the store in dir, which must exist. It fails if another process has it
+// open.
 func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -169,7 +175,8 @@ func (s *Store) saveRegularly() {
 // Save writes what has changed since the last save.
 func (s *Store) Save() error { return s.save(false) }
 
-// Saved is how long ago the counters were last saved, and why the last try failed, nil if it did not.
+// Saved is how long ago the counters were last saved, and why the last try failed, nil if it did
+// not.
 func (s *Store) Saved() (ago time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 )
 
-// rolloutKey in the meta bucket: the number of the current version, the revision and the rollout under way, JSON. Absent before the
-// first rollout: the newest version is the current one then.
+// rolloutKey in the meta bucket: the number of the current version, the revision and the rollout
+// under way, JSON. Absent before the first rollout: the newest version is the current one then.
 var rolloutKey = []byte("rollout")
 
 // State implements policies.Store.

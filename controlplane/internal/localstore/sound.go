@@ -21,8 +21,8 @@ func damaged(path string, cause any) error {
 // errCut: the file ends before its last page.
 var errCut = errors.New("its end is missing")
 
-// inspect reads every page of the file without changing it, so that damage is found before anything goes by it. A file that is not there
-// or empty is sound.
+// inspect reads every page of the file without changing it, so that damage is found before anything
+// goes by it. A file that is not there or empty is sound.
 func inspect(path string) (err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
@@ -58,8 +58,9 @@ func tooSmall(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "file size too small")
 }
 
-// readAll reads what is in a file of a size, each value also by its key, so that every page on the way is one that makes sense. The
-// database's own check does it in another goroutine, where a fault ends the process.
+// readAll reads what is in a file of a size, each value also by its key, so that every page on the
+// way is one that makes sense. The database's own check does it in another goroutine, where a fault
+// ends the process.
 func readAll(tx *bolt.Tx, size int64) error {
 	if size < tx.Size() {
 		return errCut
@@ -84,7 +85,8 @@ func readAll(tx *bolt.Tx, size int64) error {
 	})
 }
 
-// readHeads checks how long the pages in use say that they are: freeing one that claims to be longer than the file would not end.
+// readHeads checks how long the pages in use say that they are: freeing one that claims to be
+// longer than the file would not end.
 func readHeads(tx *bolt.Tx) error {
 	pages := int(tx.Size()) / tx.DB().Info().PageSize
 	for id := 0; id < pages; id++ {

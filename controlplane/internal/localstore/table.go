@@ -13,7 +13,7 @@ type table[L lease.Counted[L]] struct {
 	all map[hash]L
 	// dirty names what differs from the file: to be written, or deleted if it is not in all.
 	dirty map[hash]struct{}
-	// damaged names what the file holds and nobody can read.
+	// damaged names records of the file that cannot be read.
 	damaged map[hash]struct{}
 
 	suffix []byte // of keys in the file
@@ -38,8 +38,9 @@ func (t *table[L]) load(key hash, value []byte) bool {
 	return ok
 }
 
-// grant has decide answer the ask from the bucket's ledger, or from a fresh one in doubt, and keeps the ledger that results. Drafts are
-// the second ledgers: one that was promoted takes the place of the first.
+// grant has decide answer the ask from the bucket's ledger, or from a fresh one in doubt, and keeps
+// the ledger that results. Drafts are the second ledgers: one that was promoted takes the place of
+// the first.
 func (t *table[L]) grant(now quota.Instant, it leases.Item, drafts *table[L], max int, doubtful bool, decide func(L, quota.Instant, lease.Ask) (L, lease.Grant), fresh func(lease.Ask) L) lease.Grant {
 	ledger, known := t.all[it.Bucket]
 	ledger = lease.Twins[L]{Main: ledger, Draft: drafts.all[it.Bucket]}.Promoted(it.Ask)
@@ -58,8 +59,8 @@ func (t *table[L]) grant(now quota.Instant, it leases.Item, drafts *table[L], ma
 	return g
 }
 
-// grantTwins answers an item of a bucket that has two ledgers; see lease.Twins. Those that are absent since state was lost are filled
-// as far as all such buckets are.
+// grantTwins answers an item of a bucket that has two ledgers; see lease.Twins. Those that are
+// absent since state was lost are filled as far as all such buckets are.
 func grantTwins[L lease.Counted[L]](now quota.Instant, it leases.Item, look bool, max int, lost quota.Instant, main, draft *table[L], fresh func(lease.Ask) L) lease.Grant {
 	ask, isDraft := it.Ask, it.Draft
 	if isDraft {
@@ -98,7 +99,8 @@ func (t *table[L]) put(key hash, ledger L) {
 	delete(t.damaged, key)
 }
 
-// change is what the file must learn about one bucket: its ledger, or without a value that it is forgotten.
+// change is what the file must learn about one bucket: its ledger, or without a value that it is
+// forgotten.
 type change struct {
 	key   []byte
 	value []byte
@@ -111,7 +113,8 @@ func (c change) apply(saved *bolt.Bucket) error {
 	return saved.Put(c.key, c.value)
 }
 
-// needed tells of a draft's ledger whether it must be kept because the main one still owes: one that is absent starts as that.
+// needed tells of a draft's ledger whether it must be kept because the main one still owes: one
+// that is absent starts as that.
 func (t *table[L]) needed(now quota.Instant) func(hash) bool {
 	return func(key hash) bool {
 		main, known := t.all[key]

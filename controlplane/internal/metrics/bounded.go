@@ -52,7 +52,8 @@ func (m *Metrics) Tokens(policy, mode string, tokens int64) {
 	}
 }
 
-// Asked counts requests that waited for tokens of a policy, and of one tier if that is not empty, by what became of them.
+// Asked counts requests that waited for tokens of a policy, and of one tier if that is not empty,
+// by what became of them.
 func (m *Metrics) Asked(policy, tier string, granted, refused int64) {
 	policy, tier = m.limit(policy, tier)
 	for outcome, n := range map[Outcome]int64{Granted: granted, Short: refused} {

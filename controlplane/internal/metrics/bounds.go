@@ -3,8 +3,8 @@ package metrics
 // Bound is one of the control plane's bounds on its own callers.
 type Bound string
 
-// The bounds: requests of one token, requests without a valid token from one address, requests of the nodes at one address, their
-// turns at the store, and nodes that were never heard of.
+// The bounds: requests of one token, requests without a valid token from one address, requests of
+// the nodes at one address, their turns at the store, and nodes that were never heard of.
 const (
 	BoundToken    Bound = "token"
 	BoundAddress  Bound = "address"

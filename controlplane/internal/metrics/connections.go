@@ -12,7 +12,8 @@ type connections struct {
 	read     func() connlimit.Counts
 }
 
-// Describe implements prometheus.Collector. It describes nothing, so that there may be one for each listener.
+// Describe implements prometheus.Collector. It describes nothing, so that there may be one for each
+// listener.
 func (connections) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.

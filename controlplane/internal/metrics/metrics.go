@@ -1,5 +1,5 @@
-// Package metrics holds the control plane's metrics. Labels take few values: routes, methods, classes of status codes, names
-// of operations.
+// Package metrics holds the control plane's metrics. Labels take few values: routes, methods,
+// classes of status codes, names of operations.
 package metrics
 
 import (
@@ -46,7 +46,8 @@ type Gauges struct {
 	Census func() Census
 	// Ready is 1 while the store can be followed.
 	Ready func() float64
-	// Enforcement counts the orders in force by state, and the banned keys; unsaved: the store does not have them.
+	// Enforcement counts the orders in force by state, and the banned keys; unsaved: the store does
+	// not have them.
 	Enforcement func() (orders map[string]int, bans int, unsaved bool)
 	// Regions is 1 while shares can move between the regions, or if there is only one.
 	Regions func() float64
@@ -54,7 +55,8 @@ type Gauges struct {
 	SaveAge func() float64
 	// PollAge is how many seconds ago the store was last followed; nil leaves it out.
 	PollAge func() float64
-	// Expiring is in how many seconds the last token of each name expires, negative if it has; nil leaves it out.
+	// Expiring is in how many seconds the last token of each name expires, negative if it has; nil
+	// leaves it out.
 	Expiring func() map[string]float64
 }
 
@@ -233,11 +235,11 @@ func (m *Metrics) Request(route, method string, status int, took time.Duration) 
 	m.requests.WithLabelValues(route, method, strconv.Itoa(status/100)+"xx").Observe(took.Seconds())
 }
 
-// Outcome is what a node was told about a bucket.
+// Outcome is the answer to a node about a bucket.
 type Outcome string
 
-// Granted in full, in part or not at all; unknown: the node must fetch the newest policy set; unavailable: the part of the store that
-// keeps the bucket does not answer.
+// Granted in full, in part or not at all; unknown: the node must fetch the newest policy set;
+// unavailable: the part of the store that keeps the bucket does not answer.
 const (
 	Granted Outcome = "granted"
 	Short   Outcome = "short"

@@ -1,4 +1,5 @@
-// Package nodes knows the Envoys: who polls, which version each applies, and how many share the buckets.
+// Package nodes knows the Envoys: who polls, which version each applies, and how many share the
+// buckets.
 package nodes
 
 import (
@@ -14,8 +15,8 @@ import (
 const (
 	// Forgotten is how long after its last poll a node is still listed.
 	Forgotten = 10 * time.Minute
-	// Counted is how long after its last poll a node still counts as one that shares the buckets. A poll takes at most
-	// half of it.
+	// Counted is how long after its last poll a node still counts as one that shares the buckets. A
+	// poll takes at most half of it.
 	Counted = time.Minute
 
 	// MaxSteps bounds what is kept of one report.
@@ -27,9 +28,11 @@ const (
 // Node is one process of one Envoy, as it described itself in its last poll.
 type Node struct {
 	ID string `json:"id"`
-	// Boot is random for each process, in hexadecimal: two Envoys that were given the same id are still two.
+	// Boot is random for each process, in hexadecimal: two Envoys that were given the same id are
+	// still two.
 	Boot string `json:"boot"`
-	// Applied is the version in use; 0 before the first. Mark is its policies.Version.Mark, empty if the node knows none.
+	// Applied is the version in use; 0 before the first. Mark is its policies.Version.Mark, empty
+	// if the node knows none.
 	Applied uint64 `json:"applied"`
 	Mark    string `json:"mark,omitempty"`
 	// Enforcement is the revision of the orders that the node obeys; 0 if there never were any.
@@ -49,8 +52,8 @@ type Node struct {
 type Reported struct {
 	// State is the highest step that any policy is on.
 	State string `json:"state,omitempty"`
-	// Steps are those of policies that are not on the ground, by name: at most MaxSteps, the highest. MoreSteps is how many policies
-	// were left out.
+	// Steps are those of policies that are not on the ground, by name: at most MaxSteps, the
+	// highest. MoreSteps is how many policies were left out.
 	Steps     map[string]string `json:"steps,omitempty"`
 	MoreSteps int               `json:"more_steps,omitempty"`
 }
@@ -60,7 +63,8 @@ func (n Node) Key() string { return key(n.ID, n.Boot) }
 
 func key(id, boot string) string { return id + "\x00" + boot }
 
-// Clean returns n with every text bounded and printable: nodes are trusted to count, not to write logs and terminals.
+// Clean returns n with every text bounded and printable: nodes are trusted to count, not to write
+// logs and terminals.
 func (n Node) Clean() Node {
 	for _, c := range []struct {
 		text *string
@@ -90,7 +94,7 @@ func clean(text string, max int) string {
 type Store interface {
 	// Touch stores n as seen now. n.Seen is ignored, and so is what is Reported.
 	Touch(ctx context.Context, n Node) error
-	// Report stores what r says of a node that the store knows, and says whether it knows it.
+	// Report stores the report r of a known node, and reports whether the store knows the node.
 	Report(ctx context.Context, key string, r Reported) (known bool, err error)
 	// Nodes returns the nodes that are not forgotten, in the order of Key.
 	Nodes(ctx context.Context) ([]Node, error)

@@ -14,8 +14,8 @@ const maxRemembered = 10_000
 // catchUpPause is how long a store that could not note a node is left alone.
 const catchUpPause = 100 * time.Millisecond
 
-// Registry is the nodes as this replica sees them. It remembers what it is told, so that it can answer while the store is away. Make
-// one with New. It is safe for concurrent use.
+// Registry is the nodes as this replica sees them. It remembers reports, so that it can answer
+// while the store is away. Make one with New. It is safe for concurrent use.
 type Registry struct {
 	store Store
 	now   func() time.Time
@@ -24,26 +24,29 @@ type Registry struct {
 	count      int64
 	counted    time.Time
 	remembered map[string]*memory
-	// late are the keys of nodes that the store does not have as they are; catching: somebody sees to that.
+	// late are the keys of nodes that the store does not have as they are; catching: a goroutine
+	// stores them.
 	late     map[string]bool
 	catching bool
 	listed   []Node // for Active
 	listedAt time.Time
 }
 
-// memory is what this replica was told by a node.
+// memory is what this replica knows from a node itself.
 type memory struct {
 	node Node
-	// polled: it has polled here, which tells more of it than a report does. unsaved: the store lacks its last report.
+	// polled: it has polled here, which tells more of it than a report does. unsaved: the store
+	// lacks its last report.
 	polled, unsaved bool
 }
 
-// New makes a Registry over store; now tells when a count has become old, and when a node was seen that the store does not hold.
+// New makes a Registry over store; now tells when a count has become old, and when a node was seen
+// that the store does not hold.
 func New(store Store, now func() time.Time) *Registry {
 	return &Registry{store: store, now: now, count: 1, remembered: map[string]*memory{}, late: map[string]bool{}}
 }
 
-// Knows says whether this replica remembers a process of a node.
+// Knows reports whether this replica remembers a process of a node.
 func (r *Registry) Knows(id, boot string) bool {
 	n := Node{ID: id, Boot: boot}.Clean()
 	r.mu.Lock()
@@ -51,8 +54,8 @@ func (r *Registry) Knows(id, boot string) bool {
 	return r.remembered[n.Key()] != nil
 }
 
-// Touch notes that a node polls. Its texts are cleaned. What it reported stays. The error is the store's: the node is remembered
-// here even so, and CatchUp is to be called.
+// Touch notes that a node polls. Its texts are cleaned. What it reported stays. The error is the
+// store's: the node is remembered here even so, and CatchUp is to be called.
 func (r *Registry) Touch(ctx context.Context, n Node) error {
 	n = n.Clean()
 	n.Seen = r.now()
@@ -74,9 +77,10 @@ func (r *Registry) Touch(ctx context.Context, n Node) error {
 	return r.save(ctx, n.Key(), n.Reported)
 }
 
-// CatchUp stores what Touch could not, one node after another and each as it is remembered by then, until all are stored or ctx ends. A
-// thousand nodes that acknowledge at once are so many calls that some are late; without it nobody would know of them until their next poll.
-// It returns at once if another does the same.
+// CatchUp stores what Touch could not, one node after another and each as it is remembered by then,
+// until all are stored or ctx ends. A thousand nodes that acknowledge at once are so many calls
+// that some are late; without it they would be unknown until their next poll. It returns at once if
+// another does the same.
 func (r *Registry) CatchUp(ctx context.Context) {
 	r.mu.Lock()
 	if r.catching {
@@ -97,7 +101,8 @@ func (r *Registry) CatchUp(ctx context.Context) {
 	}
 }
 
-// nextLate is a node that the store does not have as it is. Without one, or at the end of ctx, catching up is over.
+// nextLate is a node that the store does not have as it is. Without one, or at the end of ctx,
+// catching up is over.
 func (r *Registry) nextLate(ctx context.Context) (Node, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,7 +116,8 @@ func (r *Registry) nextLate(ctx context.Context) (Node, bool) {
 	return Node{}, false
 }
 
-// touched notes that the store has a node as it was then, unless it has polled again: what it said later may have been overwritten.
+// touched notes that the store has a node as it was then, unless it has polled again: what it said
+// later may have been overwritten.
 func (r *Registry) touched(n Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,8 +126,9 @@ func (r *Registry) touched(n Node) {
 	}
 }
 
-// Report notes what a process of a node says of its failure ladder. Another process of that name is another node, so what comes
-// late from an earlier one changes nothing of the later. The error is the store's: the report is remembered here even so.
+// Report notes what a process of a node says of its failure ladder. Another process of that name is
+// another node, so what comes late from an earlier one changes nothing of the later. The error is
+// the store's: the report is remembered here even so.
 func (r *Registry) Report(ctx context.Context, id, boot string, said Reported) error {
 	n := Node{ID: id, Boot: boot, Reported: said}.Clean()
 	n.Seen = r.now()
@@ -149,7 +156,8 @@ func (r *Registry) save(ctx context.Context, key string, said Reported) error {
 	return nil
 }
 
-// remember returns what is remembered of a node, and forgets another if that is too much. The lock is held.
+// remember returns what is remembered of a node, and forgets another if that is too much. The lock
+// is held.
 func (r *Registry) remember(key string) *memory {
 	if m := r.remembered[key]; m != nil {
 		return m
@@ -168,8 +176,8 @@ func (r *Registry) remember(key string) *memory {
 	return m
 }
 
-// List returns the nodes that polled lately, in the order of Key. While the store is away they are those that this replica heard of,
-// and complete is false.
+// List returns the nodes that polled lately, in the order of Key. While the store is away they are
+// those that this replica heard of, and complete is false.
 func (r *Registry) List(ctx context.Context) (all []Node, complete bool) {
 	all, err := r.store.Nodes(ctx)
 	r.mu.Lock()
@@ -194,8 +202,8 @@ func (r *Registry) List(ctx context.Context) (all []Node, complete bool) {
 	return all, false
 }
 
-// Count is the number of nodes that share the buckets, at least 1. It asks the store at most once a second; while the store
-// is away, the last count holds.
+// Count is the number of nodes that share the buckets, at least 1. It asks the store at most once a
+// second; while the store is away, the last count holds.
 func (r *Registry) Count(ctx context.Context) int64 {
 	now := r.now()
 	r.mu.Lock()
@@ -203,7 +211,7 @@ func (r *Registry) Count(ctx context.Context) int64 {
 		defer r.mu.Unlock()
 		return r.count
 	}
-	r.counted = now // Whoever comes meanwhile takes the last count.
+	r.counted = now // Callers that come meanwhile take the last count.
 	r.mu.Unlock()
 	count, err := r.store.CountNodes(ctx, Counted)
 	r.mu.Lock()
@@ -214,10 +222,11 @@ func (r *Registry) Count(ctx context.Context) int64 {
 	return r.count
 }
 
-// activeEvery is how old the answer of Active may be: metrics are read by whoever likes.
+// activeEvery is how old the answer of Active may be: metrics may be read often.
 const activeEvery = 5 * time.Second
 
-// Active returns the nodes that share the buckets, as of some seconds ago at most. The slice is not to be changed.
+// Active returns the nodes that share the buckets, as of some seconds ago at most. The slice is not
+// to be changed.
 func (r *Registry) Active(ctx context.Context) []Node {
 	now := r.now()
 	r.mu.Lock()

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Diff is what changes between two policy sets. Lists are in the order of the document and never nil.
+// Diff is what changes between two policy sets. Lists are in the order of the document and never
+// nil.
 type Diff struct {
 	// Added, Removed and Changed are names of policies.
 	Added   []string `json:"added"`
@@ -19,7 +20,8 @@ type Diff struct {
 	Settings []string `json:"settings"`
 	// Changes are what changes in Changed and Settings, field by field.
 	Changes []FieldChange `json:"changes"`
-	// Words say all of it for people, a line for each policy and setting, which begins with +, - or ~.
+	// Words say all of it for people, a line for each policy and setting, which begins with +, - or
+	// ~.
 	Words []string `json:"words"`
 }
 
@@ -29,11 +31,11 @@ type FieldChange struct {
 	Of string `json:"of"`
 	// Setting says that Of is a setting.
 	Setting bool `json:"setting,omitempty"`
-	// Field is its place in the policy language, like limit, limits.free or match.paths; empty for what has no words, like the
-	// order of a list.
+	// Field is its place in the policy language, like limit, limits.free or match.paths; empty for
+	// what has no words, like the order of a list.
 	Field string `json:"field,omitempty"`
-	// Before and After are its values as people write them; empty where there is none. A list whose order means nothing has
-	// Added and Removed instead.
+	// Before and After are its values as people write them; empty where there is none. A list whose
+	// order means nothing has Added and Removed instead.
 	Before  string   `json:"before,omitempty"`
 	After   string   `json:"after,omitempty"`
 	Added   []string `json:"added,omitempty"`
@@ -82,7 +84,8 @@ func short(text string) string {
 	return strings.ToValidUTF8(text[:wordsOfValue], "") + "…"
 }
 
-// Compare says what changes from before to after. What a document merely spells differently is no change.
+// Compare says what changes from before to after. What a document merely spells differently is no
+// change.
 func Compare(before, after *policy.Set) Diff {
 	d := Diff{Added: []string{}, Removed: []string{}, Changed: []string{}, Settings: []string{}, Changes: []FieldChange{}, Words: []string{}}
 	d.settings(before, after)
@@ -114,7 +117,8 @@ func (d *Diff) policy(before *policy.Set, was *policy.Policy, after *policy.Set,
 		return // As of most policies of a large set, and faster than words about them.
 	}
 	changes := changed(policyFacts(before, was), policyFacts(after, is))
-	// Limits by tier are compared by the tiers' names; where they stand among all tiers is no property of the policy.
+	// Limits by tier are compared by the tiers' names; where they stand among all tiers is no
+	// property of the policy.
 	left, right := *was, *is
 	left.Limits, left.Tiers, right.Limits, right.Tiers = nil, nil, nil, nil
 	if len(changes) == 0 && reflect.DeepEqual(left, right) {
@@ -138,7 +142,8 @@ func (d *Diff) settings(before, after *policy.Set) {
 	}
 }
 
-// add notes changes. What has changed and has no words, like the order of a list, is changed all the same.
+// add notes changes. What has changed and has no words, like the order of a list, is changed all
+// the same.
 func (d *Diff) add(of string, setting bool, changes []FieldChange) {
 	if len(changes) == 0 {
 		d.Changes = append(d.Changes, FieldChange{Of: of, Setting: setting})
@@ -192,7 +197,8 @@ func missing(items, others []string) (left []string) {
 	return slices.DeleteFunc(slices.Clone(items), func(item string) bool { return have[item] })
 }
 
-// String sums the diff up, for people: in words if it concerns one policy or setting, otherwise by numbers.
+// String sums the diff up, for people: in words if it concerns one policy or setting, otherwise by
+// numbers.
 func (d Diff) String() string {
 	if len(d.Words) == 1 {
 		switch name, rest, _ := strings.Cut(d.Words[0][2:], ": "); {

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 )
 
-// maxTaken is how far above the store's highest number that of a node may be to count: no node makes numbers run out.
+// maxTaken is how far above the store's highest number that of a node may be to count: no node
+// makes numbers run out.
 const maxTaken = 64
 
 // attempts bounds how often a change waits for the store to have back what it lost.
@@ -25,7 +26,8 @@ func (s *Service) Taken(number uint64) {
 	}
 }
 
-// next is the number of the version that follows a state: above all that the store, this replica and its nodes know.
+// next is the number of the version that follows a state: above all that the store, this replica
+// and its nodes know.
 func (s *Service) next(state State) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,8 +38,9 @@ func (s *Service) next(state State) uint64 {
 	return newest + 1
 }
 
-// Refresh learns from the store what is in force and returns the current version, nil if the store is empty. On any error what is in
-// force stays. If the store has lost versions that this replica still has, it gets those in force back.
+// Refresh learns from the store what is in force and returns the current version, nil if the store
+// is empty. On any error what is in force stays. If the store has lost versions that this replica
+// still has, it gets those in force back.
 func (s *Service) Refresh(ctx context.Context) (*Compiled, error) {
 	state, err := s.store.State(ctx)
 	if err != nil {
@@ -110,8 +113,8 @@ func (s *Service) advance(next Active) *Compiled {
 	return next.Current
 }
 
-// restore puts what is held back into a store that came back with less than it had. Whoever else does the same at the same time
-// wins or loses the race; either way the next Refresh finds it.
+// restore puts what is held back into a store that came back with less than it had. A replica that
+// does the same at the same time wins or loses the race; either way the next Refresh finds it.
 func (s *Service) restore(ctx context.Context, has State, held Active) (*Compiled, error) {
 	step := Step{From: has, To: held.State, Entry: audit.Entry{
 		Action: "policyset.restore", Resource: "policyset", Before: told(has.Current, ""),
@@ -182,8 +185,9 @@ func (s *State) rename(from, to uint64) {
 	}
 }
 
-// renumber puts into force a version whose number this replica has used for another one, which the store has lost. It gets a new
-// number, by which also nodes and buckets that know numbers alone tell the two apart.
+// renumber puts into force a version whose number this replica has used for another one, which the
+// store has lost. It gets a new number, by which also nodes and buckets that know numbers alone
+// tell the two apart.
 func (s *Service) renumber(ctx context.Context, state State, held Active) (*Compiled, error) {
 	if state.Rollout != nil { // Both its versions are named by number; their digests have to do.
 		s.noteLost(held, state)
@@ -214,7 +218,8 @@ func (s *Service) renumber(ctx context.Context, state State, held Active) (*Comp
 	return s.adopt(ctx, to)
 }
 
-// compare notes it if the version that this replica holds is none of the store's any more, though the store has later ones.
+// compare notes it if the version that this replica holds is none of the store's any more, though
+// the store has later ones.
 func (s *Service) compare(ctx context.Context, state State, held Active) error {
 	if state.Current == held.State.Current || held.State.Current+Kept <= state.Newest {
 		return nil
@@ -233,7 +238,8 @@ func (s *Service) noteLost(held Active, state State) {
 		"lost", held.State.Current, "lost_digest", held.State.Digest, "summary", held.Current.Version.Summary, "version", state.Current, "digest", state.Digest)
 }
 
-// forget drops what is remembered of versions but for those in force: the store may have others by these numbers now.
+// forget drops what is remembered of versions but for those in force: the store may have others by
+// these numbers now.
 func (s *Service) forget(but Active) {
 	s.mu.Lock()
 	clear(s.versions)

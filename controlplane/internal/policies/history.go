@@ -8,9 +8,9 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 )
 
-// Rollback makes the document of an older version the next one. c says what it replaces, by whom and whether only to try; its
-// document is not used. Errors are those of Put, ErrNotFound, and ErrUnreadable, which wraps what this build has against the
-// document.
+// Rollback makes the document of an older version the next one. c says what it replaces, by whom
+// and whether only to try; its document is not used. Errors are those of Put, ErrNotFound, and
+// ErrUnreadable, which wraps what this build has against the document.
 func (s *Service) Rollback(ctx context.Context, number uint64, c Change) (Outcome, error) {
 	v, err := s.store.Load(ctx, number)
 	if err != nil {
@@ -25,8 +25,8 @@ func (s *Service) Rollback(ctx context.Context, number uint64, c Change) (Outcom
 	return s.Put(ctx, c)
 }
 
-// Between says what changes from one version to another; version 0 is an empty policy set. Errors: ErrNotFound, ErrUnreadable,
-// or the store's.
+// Between says what changes from one version to another; version 0 is an empty policy set. Errors:
+// ErrNotFound, ErrUnreadable, or the store's.
 func (s *Service) Between(ctx context.Context, from, to uint64) (Diff, error) {
 	before, err := s.readable(ctx, from)
 	if err != nil {

@@ -17,7 +17,8 @@ const Kept = 256
 // EmptyDocument is the policy set of an empty store.
 const EmptyDocument = "version: weir/v1\npolicies: []\n"
 
-// The reasons why a store or the service says no. Any other error means that the store could not be asked.
+// The reasons why a store or the service says no. Any other error means that the store could not be
+// asked.
 var (
 	// ErrNotFound: there is no such version, or no longer.
 	ErrNotFound = errs.New(errs.NotFound, "there is no such version",
@@ -39,8 +40,9 @@ type Version struct {
 	Digest string `json:"digest"`
 	// Summary says what changed, for people.
 	Summary string `json:"summary"`
-	// Rollout says how the version came to be current if some of the nodes had it first, or that it did not: RolloutUnderWay,
-	// RolloutPromoted or RolloutTakenBack; empty for a version that all nodes were given at once.
+	// Rollout says how the version came to be current if some of the nodes had it first, or that it
+	// did not: RolloutUnderWay, RolloutPromoted or RolloutTakenBack; empty for a version that all
+	// nodes were given at once.
 	Rollout string           `json:"rollout,omitempty"`
 	Format  policydoc.Format `json:"media_type"`
 	// Document is the text as it was written; lists leave it out.
@@ -50,28 +52,32 @@ type Version struct {
 // markLength is how many characters of its digest a node is given.
 const markLength = 16
 
-// Mark tells the version from another that had its number before the store lost that: the beginning of its digest.
+// Mark tells the version from another that had its number before the store lost that: the beginning
+// of its digest.
 func (v *Version) Mark() string { return v.Digest[:min(len(v.Digest), markLength)] }
 
-// Is reports whether v is the version that somebody has by number and mark. Who knows no mark has it by the number alone.
+// Is reports whether v is the version with a number and mark. Without a mark the number decides.
 func (v *Version) Is(number uint64, mark string) bool {
 	return v.Number == number && (mark == "" || v.Digest == "" || mark == v.Mark())
 }
 
-// Store keeps versions. Methods return ErrNotFound and errs.Conflict as such; any other error means that the store could not be
-// asked.
+// Store keeps versions. Methods return ErrNotFound and errs.Conflict as such; any other error means
+// that the store could not be asked.
 type Store interface {
 	// State is which versions are in force.
 	State(ctx context.Context) (State, error)
 	// Load returns a version with its document.
 	Load(ctx context.Context, number uint64) (Version, error)
-	// Append stores v as the current version if the current one is expected, no rollout is under way and v.Number is above all that
-	// were given, keeps the entry about it, and drops versions that are Kept or more older and not in force.
+	// Append stores v as the current version if the current one is expected, no rollout is under
+	// way and v.Number is above all that were given, keeps the entry about it, and drops versions
+	// that are Kept or more older and not in force.
 	Append(ctx context.Context, expected uint64, v Version, e audit.Entry) error
-	// Roll takes a step of a rollout and keeps the entry about it, if the store has what the step comes from: by its Current and
-	// Revision. New versions must have numbers above all that were given.
+	// Roll takes a step of a rollout and keeps the entry about it, if the store has what the step
+	// comes from: by its Current and Revision. New versions must have numbers above all that were
+	// given.
 	Roll(ctx context.Context, step Step) error
-	// List returns at most limit versions below before, newest first, without documents. before 0 starts at the newest.
+	// List returns at most limit versions below before, newest first, without documents. before 0
+	// starts at the newest.
 	List(ctx context.Context, before uint64, limit int) ([]Version, error)
 }
 
@@ -80,7 +86,8 @@ type Compiled struct {
 	Version Version
 	Set     *policy.Set
 	byName  map[string]int
-	// places are all limits in the document's order, as nodes number them: a policy's, tier by tier, and then its drafts.
+	// places are all limits in the document's order, as nodes number them: a policy's, tier by
+	// tier, and then its drafts.
 	places []place
 }
 
@@ -99,9 +106,9 @@ func (c *Compiled) Policy(name string) (*policy.Policy, bool) {
 	return &c.Set.Policies[i], true
 }
 
-// Resolve follows the number of a limit in c to the current set, by the names of policy and tier and the limit's place in their
-// list: what has moved is the same. What had no tier then, or has one that is gone, is the default tier's. It reports false if the
-// policy or the limit is gone.
+// Resolve follows the number of a limit in c to the current set, by the names of policy and tier
+// and the limit's place in their list: what has moved is the same. What had no tier then, or has
+// one that is gone, is the default tier's. It reports false if the policy or the limit is gone.
 func (c *Compiled) Resolve(number uint32, current *Compiled) (*policy.Policy, policy.Limit, bool) {
 	if int(number) >= len(c.places) {
 		return nil, policy.Limit{}, false
@@ -121,7 +128,8 @@ func (c *Compiled) Resolve(number uint32, current *Compiled) (*policy.Policy, po
 	return p, limits[at.limit], true
 }
 
-// TierOf is the name of the tier that a limit is for; empty if it is for all, as a draft is, or not known.
+// TierOf is the name of the tier that a limit is for; empty if it is for all, as a draft is, or not
+// known.
 func (c *Compiled) TierOf(number uint32) string {
 	if int(number) >= len(c.places) || c.places[number].tier < 0 || c.places[number].draft {
 		return ""
@@ -129,7 +137,8 @@ func (c *Compiled) TierOf(number uint32) string {
 	return c.Set.Tiers[c.places[number].tier]
 }
 
-// PlaceOf is the place of a limit among those of its policy and tier; 0 for a number that the set does not have.
+// PlaceOf is the place of a limit among those of its policy and tier; 0 for a number that the set
+// does not have.
 func (c *Compiled) PlaceOf(number uint32) int {
 	if int(number) >= len(c.places) {
 		return 0
@@ -137,8 +146,8 @@ func (c *Compiled) PlaceOf(number uint32) int {
 	return c.places[number].limit
 }
 
-// LimitAt is the limit with a number, its policy, and whether it is that of a tier. It reports false for a number that the set does
-// not have.
+// LimitAt is the limit with a number, its policy, and whether it is that of a tier. It reports
+// false for a number that the set does not have.
 func (c *Compiled) LimitAt(number uint32) (p *policy.Policy, l policy.Limit, byTier, ok bool) {
 	if int(number) >= len(c.places) {
 		return nil, l, false, false
@@ -152,7 +161,8 @@ func (c *Compiled) LimitAt(number uint32) (p *policy.Policy, l policy.Limit, byT
 	return p, limits[at.limit], at.tier >= 0, true
 }
 
-// tier is the place in c of a tier of another set, by its name; the default tier's if there is none.
+// tier is the place in c of a tier of another set, by its name; the default tier's if there is
+// none.
 func (c *Compiled) tier(of *Compiled, number int) int {
 	if number >= 0 {
 		for i, name := range c.Set.Tiers {

@@ -36,14 +36,16 @@ func underWay(r Rollout) error {
 		" (DELETE /v1/rollout, weir rollout cancel), and then come again")
 }
 
-// Rollout is a version, the draft, that a share of the nodes has while the others stay on the current one.
+// Rollout is a version, the draft, that a share of the nodes has while the others stay on the
+// current one.
 type Rollout struct {
 	// Version is the draft's number, Base that of the current version.
 	Version uint64 `json:"version"`
 	Base    uint64 `json:"base"`
 	// Nodes is the share of the nodes in percent, 1 to 99.
 	Nodes int `json:"nodes"`
-	// Since is when it began, by the clock of the replica that took it; By is the name of the token that began it.
+	// Since is when it began, by the clock of the replica that took it; By is the name of the token
+	// that began it.
 	Since time.Time `json:"since"`
 	By    string    `json:"by"`
 }
@@ -54,8 +56,9 @@ func (r Rollout) same(other Rollout) bool {
 	return since && r == other
 }
 
-// Includes says whether a node is among those that have the draft. It goes by a hash of the node's id alone: always the same nodes,
-// and those of a smaller share are among those of a larger one.
+// Includes reports whether a node is among those that have the draft. It goes by a hash of the
+// node's id alone: always the same nodes, and those of a smaller share are among those of a larger
+// one.
 func (r Rollout) Includes(node string) bool {
 	sum := sha256.Sum256([]byte(node))
 	percentile, _ := bits.Mul64(binary.BigEndian.Uint64(sum[:]), Everyone)
@@ -71,16 +74,17 @@ const (
 
 // State is which versions are in force, as a store has it.
 type State struct {
-	// Current is the number of the current version, 0 if there is none. Newest is the highest number that was ever given: that of a
-	// draft that was taken back is not used again.
+	// Current is the number of the current version, 0 if there is none. Newest is the highest
+	// number that was ever given: that of a draft that was taken back is not used again.
 	Current uint64 `json:"current"`
 	Newest  uint64 `json:"newest"`
 	// Revision grows with each step of a rollout.
 	Revision uint64 `json:"revision"`
 	// Rollout is nil if none is under way.
 	Rollout *Rollout `json:"rollout,omitempty"`
-	// Digest and DraftDigest are the Version.Digest of the current version and of the one that is rolled out; empty for none. A store
-	// that has gone back may give a number twice, so a version is its number and its digest.
+	// Digest and DraftDigest are the Version.Digest of the current version and of the one that is
+	// rolled out; empty for none. A store that has gone back may give a number twice, so a version
+	// is its number and its digest.
 	Digest      string `json:"-"`
 	DraftDigest string `json:"-"`
 }
@@ -91,7 +95,8 @@ func (s State) same(other State) bool {
 	return rollouts && s.Current == other.Current && s.Digest == other.Digest && s.Revision == other.Revision && s.DraftDigest == other.DraftDigest
 }
 
-// behind reports whether a store with state s has lost what other has: a version, or a step of a rollout.
+// behind reports whether a store with state s has lost what other has: a version, or a step of a
+// rollout.
 func (s State) behind(other State) bool {
 	if s.Current != other.Current {
 		return s.Current < other.Current
@@ -108,7 +113,8 @@ func (s State) reused(other State) bool {
 type Step struct {
 	// From is what the store must have, To what it has afterwards.
 	From, To State
-	// Versions are new versions with their documents, and known ones without, whose description is replaced.
+	// Versions are new versions with their documents, and known ones without, whose description is
+	// replaced.
 	Versions []Version
 	Entry    audit.Entry
 }
@@ -130,8 +136,8 @@ func (a Active) For(node string) *Compiled {
 	return a.Current
 }
 
-// Deciding returns the version in force that decides for a node which has a given one, and the other
-// version in force, nil if there is none.
+// Deciding returns the version in force that decides for a node which has a given one, and the
+// other version in force, nil if there is none.
 func (a Active) Deciding(version uint64) (deciding, other *Compiled) {
 	if a.Draft != nil && version == a.Draft.Version.Number {
 		return a.Draft, a.Current
@@ -144,7 +150,8 @@ type RollChange struct {
 	// Expected is the revision that is changed; Any changes whatever there is.
 	Expected uint64
 	Any      bool
-	// Nodes is the share that gets the draft, in percent: Everyone makes it the current version, 0 takes it back.
+	// Nodes is the share that gets the draft, in percent: Everyone makes it the current version, 0
+	// takes it back.
 	Nodes  int
 	Entry  audit.Entry
 	DryRun bool
@@ -163,8 +170,8 @@ type RollOutcome struct {
 	Apart []string
 }
 
-// Roll changes the share of the nodes that have the draft, makes it the current version, or takes it back. Errors: ErrNoRollout,
-// errs.Conflict, or the store's.
+// Roll changes the share of the nodes that have the draft, makes it the current version, or takes
+// it back. Errors: ErrNoRollout, errs.Conflict, or the store's.
 func (s *Service) Roll(ctx context.Context, c RollChange) (RollOutcome, error) {
 	for {
 		out, err := s.roll(ctx, c)
@@ -202,7 +209,8 @@ func (s *Service) roll(ctx context.Context, c RollChange) (RollOutcome, error) {
 	return out, nil
 }
 
-// Rollout says what is under way, as it is: with the share and the revision that it has. Errors: ErrNoRollout, or the store's.
+// Rollout says what is under way, as it is: with the share and the revision that it has. Errors:
+// ErrNoRollout, or the store's.
 func (s *Service) Rollout(ctx context.Context) (RollOutcome, error) {
 	state, err := s.store.State(ctx)
 	if err != nil {
@@ -277,8 +285,9 @@ func toldBegun(summary string, r Rollout) json.RawMessage {
 	}{r.Version, fmt.Sprintf("%d%%", r.Nodes), summary})
 }
 
-// Apart are the policies of both sets whose buckets the two do not have in common, so that each counts alone: those that are
-// partitioned or identify their callers otherwise, count windows in place of tokens or windows of another length, or leave the centre.
+// Apart are the policies of both sets whose buckets the two do not have in common, so that each
+// counts alone: those that are partitioned or identify their callers otherwise, count windows in
+// place of tokens or windows of another length, or do not use the store any more.
 func Apart(before, after *policy.Set) []string {
 	apart := []string{}
 	identity := policyIdentity(before) != policyIdentity(after)

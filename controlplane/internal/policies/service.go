@@ -23,7 +23,8 @@ import (
 // remembered is how many versions are kept ready for nodes that still use an older one.
 const remembered = 32
 
-// rememberedBytes bounds the documents of these versions together: a version ready for use takes some ten times its document.
+// rememberedBytes bounds the documents of these versions together: a version ready for use takes
+// some ten times its document.
 const rememberedBytes = 4 << 20
 
 // Service answers what the policy set is. Make one with New. It is safe for concurrent use.
@@ -68,23 +69,23 @@ func New(c Config) *Service {
 	return s
 }
 
-// Current returns the current version as this replica knows it, nil if there is none yet, and a channel that is closed when what is
-// in force changes. It never asks the store.
+// Current returns the current version as this replica knows it, nil if there is none yet, and a
+// channel that is closed when what is in force changes. It never asks the store.
 func (s *Service) Current() (*Compiled, <-chan struct{}) {
 	active, changed := s.Active()
 	return active.Current, changed
 }
 
-// Active returns which versions are in force as this replica knows it, and a channel that is closed when that changes. It never
-// asks the store.
+// Active returns which versions are in force as this replica knows it, and a channel that is closed
+// when that changes. It never asks the store.
 func (s *Service) Active() (Active, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.active, s.changed
 }
 
-// At returns a version by number. ErrNotFound, ErrUnreadable, which wraps what this build has against the document, or the store's
-// error.
+// At returns a version by number. ErrNotFound, ErrUnreadable, which wraps what this build has
+// against the document, or the store's error.
 func (s *Service) At(ctx context.Context, number uint64) (*Compiled, error) {
 	s.mu.Lock()
 	c := s.versions[number]
@@ -105,7 +106,8 @@ func (s *Service) At(ctx context.Context, number uint64) (*Compiled, error) {
 	return c, nil
 }
 
-// exact is At for a version whose digest is known: another version of that number is forgotten, errs.Conflict if the store has it.
+// exact is At for a version whose digest is known: another version of that number is forgotten,
+// errs.Conflict if the store has it.
 func (s *Service) exact(ctx context.Context, number uint64, digest string) (*Compiled, error) {
 	if number == 0 {
 		return nil, ErrNotFound
@@ -123,7 +125,8 @@ func (s *Service) exact(ctx context.Context, number uint64, digest string) (*Com
 	return c, err
 }
 
-// remember keeps c, and forgets the oldest other versions while they are too many or too large. The caller holds the lock.
+// remember keeps c, and forgets the oldest other versions while they are too many or too large. The
+// caller holds the lock.
 func (s *Service) remember(c *Compiled) {
 	s.versions[c.Version.Number] = c
 	size := 0
@@ -142,8 +145,8 @@ func (s *Service) remember(c *Compiled) {
 	}
 }
 
-// Load returns a version as it is stored, whether or not this build understands it. While the store is away it is what this replica
-// holds, if it does, and away the store's error.
+// Load returns a version as it is stored, whether or not this build understands it. While the store
+// is away it is what this replica holds, if it does, and away the store's error.
 func (s *Service) Load(ctx context.Context, number uint64) (v Version, away, err error) {
 	if v, err = s.store.Load(ctx, number); err == nil || errors.Is(err, ErrNotFound) {
 		return v, nil, err
@@ -156,8 +159,9 @@ func (s *Service) Load(ctx context.Context, number uint64) (v Version, away, err
 	return v, nil, err
 }
 
-// Newest returns the current version as it was written; version 0 with EmptyDocument if there is none. While the store is away it
-// is the one that this replica holds, and away the store's error; without one there is an error alone.
+// Newest returns the current version as it was written; version 0 with EmptyDocument if there is
+// none. While the store is away it is the one that this replica holds, and away the store's error;
+// without one there is an error alone.
 func (s *Service) Newest(ctx context.Context) (v Version, away, err error) {
 	state, err := s.store.State(ctx)
 	if err != nil {
@@ -181,8 +185,9 @@ func (s *Service) written(ctx context.Context, state State) (Version, error) {
 	return s.store.Load(ctx, state.Current)
 }
 
-// List returns at most limit versions below before, newest first, without documents. before 0 starts at the newest. While the store is
-// away they are those that this replica has in memory, and away the store's error.
+// List returns at most limit versions below before, newest first, without documents. before 0
+// starts at the newest. While the store is away they are those that this replica has in memory, and
+// away the store's error.
 func (s *Service) List(ctx context.Context, before uint64, limit int) (list []Version, away, err error) {
 	if list, err = s.store.List(ctx, before, limit); err == nil {
 		return list, nil, nil
@@ -210,14 +215,16 @@ type Change struct {
 	Any      bool
 	Document []byte
 	Format   policydoc.Format
-	// Edit, if not nil, makes the document out of the one that it replaces, and keeps its format. It is called again if Any
-	// meets a newer one. Its errors are Put's.
+	// Edit, if not nil, makes the document out of the one that it replaces, and keeps its format.
+	// It is called again if Any meets a newer one. Its errors are Put's.
 	Edit func(document []byte, format policydoc.Format) ([]byte, error)
-	// Entry says who makes the change, for its author and the audit; what was before and comes after is filled in.
+	// Entry says who makes the change, for its author and the audit; what was before and comes
+	// after is filled in.
 	Entry audit.Entry
 	// Reason begins the new version's summary.
 	Reason string
-	// Nodes is the share of the nodes that get the new version, in percent; 0 is all of them, as Everyone is.
+	// Nodes is the share of the nodes that get the new version, in percent; 0 is all of them, as
+	// Everyone is.
 	Nodes int
 	// DryRun checks everything and stores nothing.
 	DryRun bool
@@ -229,18 +236,20 @@ type Outcome struct {
 	Version uint64
 	// Summary is the new version's.
 	Summary string
-	// Unchanged: the document is that of the current version, whose number this is, and nothing is stored.
+	// Unchanged: the document is that of the current version, whose number this is, and nothing is
+	// stored.
 	Unchanged bool
 	Diff      Diff
 	Set       *policy.Set
-	// Rollout is the rollout that begins, nil for a version that all nodes get. Apart are the policies whose buckets its two versions
-	// do not share.
+	// Rollout is the rollout that begins, nil for a version that all nodes get. Apart are the
+	// policies whose buckets its two versions do not share.
 	Rollout *Rollout
 	Apart   []string
 }
 
-// Put validates a change, stores it and puts it into force on this replica. Errors: *policydoc.SyntaxError, policy.Problems,
-// errs.Conflict, errs.RolloutUnderWay, ErrNothingToKeep, or the store's.
+// Put validates a change, stores it and puts it into force on this replica. Errors:
+// *policydoc.SyntaxError, policy.Problems, errs.Conflict, errs.RolloutUnderWay, ErrNothingToKeep,
+// or the store's.
 func (s *Service) Put(ctx context.Context, c Change) (Outcome, error) {
 	for {
 		out, err := s.put(ctx, c)
@@ -325,7 +334,8 @@ func digest(document []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// storeNext stores a new version for all nodes, or for those of a rollout, and puts it into force on this replica.
+// storeNext stores a new version for all nodes, or for those of a rollout, and puts it into force
+// on this replica.
 func (s *Service) storeNext(ctx context.Context, from State, v Version, out Outcome, e audit.Entry) error {
 	to := from
 	to.Newest = v.Number
@@ -347,7 +357,7 @@ func (s *Service) storeNext(ctx context.Context, from State, v Version, out Outc
 	return nil
 }
 
-// told is what the audit says of a version; its document is in the history.
+// told is a version in the form for the audit; its document is in the history.
 func told(number uint64, summary string) json.RawMessage {
 	return audit.Value(struct {
 		Version uint64 `json:"version"`
@@ -355,8 +365,8 @@ func told(number uint64, summary string) json.RawMessage {
 	}{number, summary})
 }
 
-// meaning is the set of the current version; an empty one if there is none, and for what this build cannot read, so that a broken
-// document can always be replaced.
+// meaning is the set of the current version; an empty one if there is none, and for what this build
+// cannot read, so that a broken document can always be replaced.
 func (s *Service) meaning(ctx context.Context, state State) (*policy.Set, error) {
 	return s.meant(s.exact(ctx, state.Current, state.Digest))
 }

@@ -19,7 +19,8 @@ var ErrNoPolicy = errs.New(errs.NotFound, "there is no policy of that name",
 // errEdit: the document cannot be edited without changing more than was asked for.
 var errEdit = &SyntaxError{Reason: "is written in a way that does not allow to edit one policy alone: put the whole policy set instead"}
 
-// Policy returns one policy in the wanted format; YAML from YAML has its comments. Errors: *SyntaxError, ErrNoPolicy.
+// Policy returns one policy in the wanted format; YAML from YAML has its comments. Errors:
+// *SyntaxError, ErrNoPolicy.
 func Policy(doc []byte, format Format, name string, want Format) ([]byte, error) {
 	root, err := Parse(doc, format)
 	if err != nil {
@@ -44,8 +45,9 @@ func Policy(doc []byte, format Format, name string, want Format) ([]byte, error)
 	return encodeYAML(&item)
 }
 
-// PutPolicy replaces the policy of that name, or adds it at the end. A body without a name gets it; one with another is refused
-// with policy.Problems, and one that is none with *SyntaxError. A YAML body keeps its comments in a YAML document.
+// PutPolicy replaces the policy of that name, or adds it at the end. A body without a name gets it;
+// one with another is refused with policy.Problems, and one that is none with *SyntaxError. A YAML
+// body keeps its comments in a YAML document.
 func PutPolicy(doc []byte, format Format, name string, body []byte, bodyFormat Format) ([]byte, error) {
 	next, err := Parse(body, bodyFormat)
 	if err != nil {
@@ -68,7 +70,8 @@ func PutPolicy(doc []byte, format Format, name string, body []byte, bodyFormat F
 	return e.apply(doc, format, name, true)
 }
 
-// PatchPolicy changes the policy of that name by a JSON merge patch (RFC 7396). Errors are those of PutPolicy, and ErrNoPolicy.
+// PatchPolicy changes the policy of that name by a JSON merge patch (RFC 7396). Errors are those of
+// PutPolicy, and ErrNoPolicy.
 func PatchPolicy(doc []byte, format Format, name string, patch []byte) ([]byte, error) {
 	change, err := Parse(patch, JSON)
 	if err != nil {
@@ -190,7 +193,8 @@ func set(node policy.Node, key string, v policy.Node) policy.Node {
 	return out
 }
 
-// merge applies a merge patch to a value. The keys of a mapping keep their order, new ones follow in the patch's.
+// merge applies a merge patch to a value. The keys of a mapping keep their order, new ones follow
+// in the patch's.
 func merge(target, patch policy.Node) policy.Node {
 	if patch.Kind != policy.Map {
 		return patch
@@ -221,7 +225,8 @@ func merge(target, patch policy.Node) policy.Node {
 	return merged
 }
 
-// plainMap refuses a body that is no mapping, and keys that are given twice, of which readers keep different ones.
+// plainMap refuses a body that is no mapping, and keys that are given twice, of which readers keep
+// different ones.
 func plainMap(node policy.Node) error {
 	if node.Kind != policy.Map {
 		return policy.Problems{{Reason: "must be a mapping with the fields of a policy, not " + node.Kind.String()}}

@@ -14,8 +14,8 @@ import (
 
 var errNotSpliced = errors.New("the policies have no lines of their own")
 
-// yamlTree reads a document that Parse has accepted, with its comments. Aliases are written out: Parse has bounded what they
-// unfold to.
+// yamlTree reads a document that Parse has accepted, with its comments. Aliases are written out:
+// Parse has bounded what they unfold to.
 func yamlTree(doc []byte) (*yaml.Node, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(doc, &root); err != nil {
@@ -111,9 +111,10 @@ func (e edit) item(old *yaml.Node) (*yaml.Node, error) {
 	return item, nil
 }
 
-// excerpt is splice for a policy that is replaced and has another behind it, in a list that is written as most are: it looks for the
-// lines alone and does not read the whole document, which takes most of the time if that is large. Where it looks wrong, what comes
-// out is not what was asked for, and is not taken.
+// excerpt is splice for a policy that is replaced and has another behind it, in a list that is
+// written as most are: it looks for the lines alone and does not read the whole document, which
+// takes most of the time if that is large. Where it looks wrong, what comes out is not what was
+// asked for, and is not taken.
 func (e edit) excerpt(doc []byte, at int) ([]byte, error) {
 	const key = "policies:\n"
 	begin := bytes.Index(append([]byte("\n"), doc...), []byte("\n"+key))
@@ -144,7 +145,8 @@ func (e edit) excerpt(doc []byte, at int) ([]byte, error) {
 	return slices.Concat(doc[:from], text[len(key):], doc[to:]), nil
 }
 
-// splice writes the lines of one policy anew and leaves all others. It fails if policies have no lines of their own.
+// splice writes the lines of one policy anew and leaves all others. It fails if policies have no
+// lines of their own.
 func (e edit) splice(doc []byte, at int) ([]byte, error) {
 	root, err := yamlTree(doc)
 	if err != nil {
@@ -209,7 +211,8 @@ func (e edit) itemText(old *yaml.Node, indent int) ([]byte, error) {
 	return out, nil
 }
 
-// dash is the column of the dash before an item, counted from 0; -1 if there is none on the item's line.
+// dash is the column of the dash before an item, counted from 0; -1 if there is none on the item's
+// line.
 func dash(lines [][]byte, item *yaml.Node) int {
 	if item.Line < 1 || item.Line > len(lines) {
 		return -1
@@ -222,14 +225,14 @@ func dash(lines [][]byte, item *yaml.Node) int {
 	return -1
 }
 
-// isComment says whether a line is a comment and nothing else, at a column counted from 0.
+// isComment reports whether a line is a comment and nothing else, at a column counted from 0.
 func isComment(line []byte, column int) bool {
 	text := bytes.TrimLeft(line, " ")
 	return len(text) > 0 && text[0] == '#' && len(line)-len(text) == column
 }
 
-// itemLines are the lines of an item of the list, from its dash to the last that is indented further. What follows that, blank
-// lines and comments, belongs to what comes next.
+// itemLines are the lines of an item of the list, from its dash to the last that is indented
+// further. What follows that, blank lines and comments, belongs to what comes next.
 func itemLines(lines [][]byte, root, list *yaml.Node, place int) (from, to int, err error) {
 	item := list.Content[place]
 	indent := dash(lines, item)
@@ -259,7 +262,8 @@ func itemLines(lines [][]byte, root, list *yaml.Node, place int) (from, to int, 
 	return from, to, nil
 }
 
-// reconcile makes a tree say what a node says and keeps of it what stays: order, style and comments.
+// reconcile makes a tree say what a node says and keeps of it what stays: order, style and
+// comments.
 func reconcile(old *yaml.Node, next policy.Node) *yaml.Node {
 	if said, err := (&yamlReader{}).value(old, 0); err == nil && reflect.DeepEqual(said, next) {
 		return old
@@ -291,7 +295,8 @@ func keyAt(mapping *yaml.Node, key string) int {
 	return -1
 }
 
-// buildYAML writes a node in the style of the documentation: what holds only plain values stands on one line, but for a policy.
+// buildYAML writes a node in the style of the documentation: what holds only plain values stands on
+// one line, but for a policy.
 func buildYAML(node policy.Node, lines bool) *yaml.Node {
 	if node.Kind != policy.Map && node.Kind != policy.List {
 		return scalarYAML(node)

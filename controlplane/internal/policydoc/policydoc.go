@@ -1,13 +1,15 @@
-// Package policydoc turns the bytes of a policy document, YAML or JSON, into the nodes that the policy language reads. Bytes
-// are untrusted: size, depth and the number of values are bounded, and nothing in a document is executed or resolved beyond
-// YAML's aliases.
+// Package policydoc turns the bytes of a policy document, YAML or JSON, into the nodes that the
+// policy language reads. Bytes are untrusted: size, depth and the number of values are bounded, and
+// nothing in a document is executed or resolved beyond YAML's aliases.
 //
-// PutPolicy, PatchPolicy and DeletePolicy change one policy of a document and keep the rest of it. In YAML, where the policies are
-// a list with lines of its own for each, only the lines of that policy are written anew, and all others stay to the byte. Within
-// the policy, comments stay at the fields that stay; blank lines and alignment do not. With a policy that is removed go the
-// comments right above it. A document that is written in another way, like on one line or with aliases into the
-// policy, is written anew as a whole, with aliases written out: most comments stay, blank lines do not. JSON is written anew with
-// an indent of two. Whatever way is taken, the result is read again, and handed out only if it says exactly what was asked for.
+// PutPolicy, PatchPolicy and DeletePolicy change one policy of a document and keep the rest of it.
+// In YAML, where the policies are a list with lines of its own for each, only the lines of that
+// policy are written anew, and all others stay to the byte. Within the policy, comments stay at the
+// fields that stay; blank lines and alignment do not. With a policy that is removed go the comments
+// right above it. A document that is written in another way, like on one line or with aliases into
+// the policy, is written anew as a whole, with aliases written out: most comments stay, blank lines
+// do not. JSON is written anew with an indent of two. Whatever way is taken, the result is read
+// again, and handed out only if it says exactly what was asked for.
 package policydoc
 
 import (
@@ -60,7 +62,8 @@ func Sniff(doc []byte) Format {
 	return YAML
 }
 
-// Parse reads a document in the given format. Errors are of type *SyntaxError. The node must not be changed: others may have it.
+// Parse reads a document in the given format. Errors are of type *SyntaxError. The node must not be
+// changed: others may have it.
 func Parse(doc []byte, format Format) (policy.Node, error) {
 	if len(doc) > MaxBytes {
 		return policy.Node{}, &SyntaxError{Reason: fmt.Sprintf("the document is larger than %d bytes", MaxBytes)}

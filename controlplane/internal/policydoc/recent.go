@@ -7,12 +7,12 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// recentFrom is the size from which a document is remembered: an edit of one policy reads the whole of it before and after, and the
-// next edit again.
+// recentFrom is the size from which a document is remembered: an edit of one policy reads the whole
+// of it before and after, and the next edit again.
 const recentFrom = 64 << 10
 
-// recent are the large documents that were read last, by what they hold. Nodes of documents are never changed, so that they can be
-// shared.
+// recent are the large documents that were read last, by what they hold. Nodes of documents are
+// never changed, so that they can be shared.
 var recent struct {
 	sync.Mutex
 	next int

@@ -37,7 +37,8 @@ func (r *yamlReader) value(n *yaml.Node, depth int) (policy.Node, error) {
 		return policy.Node{}, err
 	}
 	if n.Kind == yaml.AliasNode {
-		// Counted as a value of its own and as a level, so that an alias inside its own anchor comes to an end.
+		// Counted as a value of its own and as a level, so that an alias inside its own anchor
+		// comes to an end.
 		return r.value(n.Alias, depth+1)
 	}
 	if n.Style&yaml.TaggedStyle != 0 {
@@ -81,7 +82,8 @@ func (r *yamlReader) mapping(n *yaml.Node, depth int) (policy.Node, error) {
 	return node, nil
 }
 
-// scalar keeps the text as written, so that the language, not YAML, decides what a number may look like.
+// scalar keeps the text as written, so that the language, not YAML, decides what a number may look
+// like.
 func scalar(n *yaml.Node) (policy.Node, error) {
 	switch n.ShortTag() {
 	case "!!null":

@@ -1,5 +1,5 @@
-// Package push brings new versions of the policy set, changes of consumers and what operators order beside them to the nodes that wait
-// for it, within 250 ms over all replicas.
+// Package push brings new versions of the policy set, changes of consumers and what operators order
+// beside them to the nodes that wait for it, within 250 ms over all replicas.
 package push
 
 import (
@@ -35,7 +35,8 @@ type Secrets interface {
 type Seen struct {
 	// Node is its id, which decides whether it has a version that is rolled out.
 	Node string
-	// Version is that of its policy set, Consumers the revision up to which it knows what has changed of consumers.
+	// Version is that of its policy set, Consumers the revision up to which it knows what has
+	// changed of consumers.
 	Version, Consumers uint64
 	// Mark is the policies.Version.Mark of its policy set; empty if it does not know that.
 	Mark string
@@ -47,7 +48,8 @@ type Seen struct {
 	Obeys       bool
 }
 
-// News is a message for nodes: the policy set in force, what has changed of consumers, or all that is ordered.
+// News is a message for nodes: the policy set in force, what has changed of consumers, or all that
+// is ordered.
 type News struct {
 	// Version and Mark are those of the policy set, 0 and empty of other messages.
 	Version uint64
@@ -103,7 +105,8 @@ func New(c Config) *Hub {
 	}
 }
 
-// Run polls the store until ctx ends. A failing store is polled on; each change between failing and not is logged once.
+// Run polls the store until ctx ends. A failing store is polled on; each change between failing and
+// not is logged once.
 func (h *Hub) Run(ctx context.Context) {
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
@@ -138,8 +141,9 @@ func (h *Hub) poll(ctx context.Context) {
 	}
 }
 
-// follow gets the secret and the newest version. The secret is asked for each time: a store that has lost everything gets it
-// back before it gets the policy set back, and a replica that started with another candidate notices.
+// follow gets the secret and the newest version. The secret is asked for each time: a store that
+// has lost everything gets it back before it gets the policy set back, and a replica that started
+// with another candidate notices.
 func (h *Hub) follow(ctx context.Context) error {
 	h.mu.Lock()
 	candidate := h.secret
@@ -158,7 +162,8 @@ func (h *Hub) follow(ctx context.Context) error {
 	return errors.Join(err, h.consumers.Refresh(ctx))
 }
 
-// Secret is the deployment's secret, which keys the hashes of consumers too. ErrNotReady before the store has been reached.
+// Secret is the deployment's secret, which keys the hashes of consumers too. ErrNotReady before the
+// store has been reached.
 func (h *Hub) Secret() ([16]byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -178,11 +183,13 @@ func (h *Hub) Ready() error {
 	return h.failure
 }
 
-// overrule is how long a node waits that has later orders than this replica before it hears the replica's.
+// overrule is how long a node waits that has later orders than this replica before it hears the
+// replica's.
 const overrule = 5 * time.Second
 
-// Wait returns what the node does not have as soon as there is something: orders, the snapshot that it ought to have, or what has changed of
-// consumers; false when ctx ends first. ErrNotReady before the store has been reached for the first time, if there is nothing.
+// Wait returns what the node does not have as soon as there is something: orders, the snapshot that
+// it ought to have, or what has changed of consumers; false when ctx ends first. ErrNotReady before
+// the store has been reached for the first time, if there is nothing.
 func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 	patient := time.NewTimer(overrule)
 	defer patient.Stop()

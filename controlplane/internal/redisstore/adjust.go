@@ -27,7 +27,8 @@ var replaceBucket = redis.NewScript(auditScript + adjustScript)
 // adjustTries is how often a change of a bucket is made anew because the bucket was used meanwhile.
 const adjustTries = 100
 
-// Adjust implements leases.Buckets. The arithmetic is Go's: the state is read, changed here and put back if it is still the same.
+// Adjust implements leases.Buckets. The arithmetic is Go's: the state is read, changed here and put
+// back if it is still the same.
 func (s *Store) Adjust(ctx context.Context, bucket keyhash.Key, ask lease.Ask, c lease.Change, entry audit.Entry) (lease.Holding, error) {
 	text, err := entry.Encode()
 	if err != nil {
@@ -53,7 +54,8 @@ func (s *Store) Adjust(ctx context.Context, bucket keyhash.Key, ask lease.Ask, c
 	return lease.Holding{}, leases.ErrBusy
 }
 
-// bucket reads a bucket's state, nothing if there is none, with Redis' time and when the state beside it was last lost.
+// bucket reads a bucket's state, nothing if there is none, with Redis' time and when the state
+// beside it was last lost.
 func (s *Store) bucket(ctx context.Context, key string, tag byte) (raw string, now, lost quota.Instant, err error) {
 	reply, err := s.read.Run(ctx, s.client, []string{key, lostKey(tag)}).StringSlice()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 )
 
-// auditScript comes before every script that makes a change that somebody has to answer for.
+// auditScript comes before every script that makes a change with an author.
 //
 //go:embed scripts/audit.lua
 var auditScript string
@@ -21,7 +21,8 @@ var auditScript string
 // keptOfBuckets is how many audit entries are kept about the buckets of one tag.
 const keptOfBuckets = audit.Kept / tagCount
 
-// auditKey is the list of what was changed by scripts under a tag. The tags are meta, consumers, and those of buckets.
+// auditKey is the list of what was changed by scripts under a tag. The tags are meta, consumers,
+// and those of buckets.
 func auditKey(tag string) string { return "weir:{" + tag + "}:audit" }
 
 var (

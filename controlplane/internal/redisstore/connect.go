@@ -32,7 +32,8 @@ const (
 // defaults are the options that no URL changes, for every kind of client.
 func defaults() *redis.UniversalOptions {
 	return &redis.UniversalOptions{
-		// A script that timed out may have been run: to run it again would charge twice. See also once.
+		// A script that timed out may have been run: to run it again would charge twice. See also
+		// once.
 		MaxRetries: -1, ContextTimeoutEnabled: true,
 		DialTimeout: dialTimeout, DialerRetries: 1,
 		ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, PoolTimeout: poolTimeout,
@@ -42,8 +43,9 @@ func defaults() *redis.UniversalOptions {
 	}
 }
 
-// topologyAge is how old a cluster client's knowledge of who serves which slot may be. A dead primary's successor is found no other
-// way: go-redis asks again at once only if a server that lives says that a slot has moved.
+// topologyAge is how old a cluster client's knowledge of who serves which slot may be. A dead
+// primary's successor is found no other way: go-redis asks again at once only if a server that
+// lives says that a slot has moved.
 const topologyAge = time.Second
 
 // client makes the client for what a URL says.
@@ -71,7 +73,8 @@ type location struct {
 	ca, cert, key, serverName string
 }
 
-// locate reads a URL as Open describes it. Its errors never show a value, which might be a password.
+// locate reads a URL as Open describes it. Its errors never show a value, which might be a
+// password.
 func locate(text string) (*location, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || u.Scheme != "redis" && u.Scheme != "rediss" {
@@ -192,7 +195,8 @@ func readPassword(path string) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// tls is the configuration of all connections. Each server must prove the name that it was called by, or server_name.
+// tls is the configuration of all connections. Each server must prove the name that it was called
+// by, or server_name.
 func (l *location) tls() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: l.serverName}
 	if l.ca != "" {

@@ -74,7 +74,8 @@ func (s *Store) Consumers(ctx context.Context, keys []keyhash.Key) ([]consumers.
 	return records, consumers.State{Revision: numbers[0], Turn: numbers[1]}, nil
 }
 
-// consumersAway says of a failure in a cluster of which other servers answer that it is only of the one that keeps the consumers.
+// consumersAway says of a failure in a cluster of which other servers answer that it is only of the
+// one that keeps the consumers.
 func (s *Store) consumersAway(ctx context.Context, cause error) error {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok || s.allAway() {

@@ -23,9 +23,9 @@ var (
 )
 
 const (
-	keyDecisions = "weir:{decisions}:recent" // sorted set: refusals by when they were told
-	keyTops      = "weir:{decisions}:tops"   // hash: replica → the heaviest callers that it was told of, JSON
-	keyTopsSeen  = "weir:{decisions}:told"   // sorted set: replica by when it told that, ms
+	keyDecisions = "weir:{decisions}:recent" // sorted set: refusals by when they were reported
+	keyTops      = "weir:{decisions}:tops"   // hash: replica → its heaviest callers, JSON
+	keyTopsSeen  = "weir:{decisions}:told"   // sorted set: replica by when it stored them, ms
 )
 
 // noReply is the error of a script that returns nothing.

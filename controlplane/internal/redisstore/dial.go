@@ -9,9 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// patient keeps the client's pool from giving up on a server: after as many failed attempts to connect as it has connections, it
-// tries once a second only, and until then fails whatever it is asked. The breakers decide that here, and sooner. So the pool gets a
-// connection in any case; one that could not be made says why at its first use.
+// patient keeps the client's pool from giving up on a server: after as many failed attempts to
+// connect as it has connections, it tries once a second only, and until then fails whatever it is
+// asked. The breakers decide that here, and sooner. So the pool gets a connection in any case; one
+// that could not be made says why at its first use.
 type patient struct{}
 
 // DialHook implements redis.Hook.
@@ -19,7 +20,7 @@ func (patient) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := next(ctx, network, addr)
 		if err != nil {
-			return unmade{fmt.Errorf("no connection: %w", err)}, nil // Of what fails first the client reports the cause.
+			return unmade{fmt.Errorf("no connection: %w", err)}, nil // The client reports the cause of the first failure.
 		}
 		return conn, nil
 	}

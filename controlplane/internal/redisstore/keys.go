@@ -6,9 +6,10 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
-// Every key starts with weir: and has a hash tag, the part in braces, that decides its slot in Redis Cluster. Keys that one
-// script touches together must share a slot, so everything but the buckets has the tag {meta}. Buckets are spread over tagCount
-// tags by their hash: a batch then needs at most that many scripts in a cluster, and all parts of a cluster share the work.
+// Every key starts with weir: and has a hash tag, the part in braces, that decides its slot in
+// Redis Cluster. Keys that one script touches together must share a slot, so everything but the
+// buckets has the tag {meta}. Buckets are spread over tagCount tags by their hash: a batch then
+// needs at most that many scripts in a cluster, and all parts of a cluster share the work.
 const (
 	keyVersion   = "weir:{meta}:version"   // number of the current policy set version
 	keyVersions  = "weir:{meta}:versions"  // hash: number → description, JSON
@@ -23,15 +24,16 @@ const (
 
 	tagCount = 64
 
-	// draftSuffix ends the key of a bucket's second ledger, by which nodes with a draft are decided.
+	// draftSuffix ends the key of a bucket's second ledger, by which nodes with a draft are
+	// decided.
 	draftSuffix = ":draft"
 )
 
 // bucketTag is the number of a bucket's tag.
 func bucketTag(bucket keyhash.Key) byte { return bucket[0] % tagCount }
 
-// bucketKey is weir:{TT}:b:HASH, TT being the tag in hexadecimal, or weir:{TT}:w:HASH for a bucket of a window algorithm: two
-// things, should a policy change its algorithm.
+// bucketKey is weir:{TT}:b:HASH, TT being the tag in hexadecimal, or weir:{TT}:w:HASH for a bucket
+// of a window algorithm: two things, should a policy change its algorithm.
 func bucketKey(bucket keyhash.Key, windowed bool) string {
 	kind := "}:b:"
 	if windowed {

@@ -15,23 +15,26 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// How a loss of state is noticed. Beside the buckets of each tag lies a marker that says when their state was last lost. It is laid
-// when the deployment begins, and goes where they go: the script that grants looks at it when it meets a bucket without a state,
-// and where there is no marker either everything is gone. So a Redis that comes back empty, or is emptied, gives out no bucket in
-// full, and buckets that are there cost nothing more. A server that comes back with an older state, or a replica that takes over
-// without the last grants, has the marker; but it is another process, which each control plane looks for all the time.
+// How a loss of state is noticed. Beside the buckets of each tag lies a marker that says when their
+// state was last lost. It is laid when the deployment begins, and goes where they go: the script
+// that grants looks at it when it meets a bucket without a state, and where there is no marker
+// either everything is gone. So a Redis that comes back empty, or is emptied, gives out no bucket
+// in full, and buckets that are there cost nothing more. A server that comes back with an older
+// state, or a replica that takes over without the last grants, has the marker; but it is another
+// process, which each control plane looks for all the time.
 
 func tagged(tag byte, name string) string {
 	key := append(make([]byte, 0, len("weir:{00}:")+len(name)), "weir:{"...)
 	return string(append(append(hex.AppendEncode(key, []byte{tag}), "}:"...), name...))
 }
 
-// lostKey holds when the state beside it was last lost, µs, 0 for never. serverKey holds the run id of the process that keeps it.
+// lostKey holds when the state beside it was last lost, µs, 0 for never. serverKey holds the run id
+// of the process that keeps it.
 func lostKey(tag byte) string   { return tagged(tag, "lost") }
 func serverKey(tag byte) string { return tagged(tag, "server") }
 
-// Secret implements push.Secrets. It also lays the markers of a new deployment, and looks whether a server has lost state: it is to
-// be called all the time.
+// Secret implements push.Secrets. It also lays the markers of a new deployment, and looks whether a
+// server has lost state: it is to be called all the time.
 func (s *Store) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error) {
 	s.watch(ctx)
 	for laid := false; ; laid = true {
@@ -45,8 +48,8 @@ func (s *Store) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error
 	}
 }
 
-// secret asks for the secret; false if the deployment has no markers yet. A secret that was there and is gone is given back: then
-// the markers are missing for a reason.
+// secret asks for the secret; false if the deployment has no markers yet. A secret that was there
+// and is gone is given back: then the markers are missing for a reason.
 func (s *Store) secret(ctx context.Context, candidate [16]byte, laid bool) (secret [16]byte, ok bool, err error) {
 	s.mu.Lock()
 	args := []any{candidate[:], flag(s.known), flag(laid)}
@@ -89,7 +92,7 @@ func (s *Store) lay(ctx context.Context, lost quota.Instant) (missing int, err e
 			missing++
 		}
 	}
-	if errors.Is(err, redis.Nil) { // Some were there. Of several errors this may be the first; the others leave markers missing.
+	if errors.Is(err, redis.Nil) { // Some were there. It may be the first of several errors; the others leave markers missing.
 		err = nil
 	}
 	return missing, err
@@ -115,8 +118,8 @@ func (s *Store) lostNow(at quota.Instant) {
 	})
 }
 
-// watch notes which process keeps the buckets of each tag, and takes another one than before for a loss of state. What fails is
-// tried again by the next call.
+// watch notes which process keeps the buckets of each tag, and takes another one than before for a
+// loss of state. What fails is tried again by the next call.
 func (s *Store) watch(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
@@ -178,8 +181,9 @@ func (s *Store) processes(ctx context.Context, parts map[string]*part) map[strin
 	return ids
 }
 
-// notice notes the process that keeps a tag's buckets, if it is not the one that was there the last time. One whose buckets came
-// from a process that lives has them from there, and lost nothing. It returns 1 if state may have been lost.
+// notice notes the process that keeps a tag's buckets, if it is not the one that was there the last
+// time. One whose buckets came from a process that lives has them from there, and lost nothing. It
+// returns 1 if state may have been lost.
 func (s *Store) notice(ctx context.Context, tag byte, id, living string) (lost int) {
 	s.mu.Lock()
 	same := s.kept[tag] == id

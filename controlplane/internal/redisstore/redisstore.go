@@ -1,5 +1,5 @@
-// Package redisstore keeps everything in Redis 6.2 or newer, so that any number of control planes share it. It alone knows Redis
-// and Lua. All decisions about time are taken by Redis' own clock.
+// Package redisstore keeps everything in Redis 6.2 or newer, so that any number of control planes
+// share it. It alone knows Redis and Lua. All decisions about time are taken by Redis' own clock.
 package redisstore
 
 import (
@@ -96,10 +96,12 @@ type Store struct {
 // Option varies a store.
 type Option func(*Store)
 
-// LostFill sets the share of its burst, in percent, with which a bucket starts whose state is lost; leases.LostFill by default.
+// LostFill sets the share of its burst, in percent, with which a bucket starts whose state is lost;
+// leases.LostFill by default.
 func LostFill(percent int64) Option { return func(s *Store) { s.fill = percent } }
 
-// Breakers sets the breakers of a cluster's servers, which are named by their addresses. Without them no server is left alone.
+// Breakers sets the breakers of a cluster's servers, which are named by their addresses. Without
+// them no server is left alone.
 func Breakers(g *breaker.Group) Option { return func(s *Store) { s.breakers = g } }
 
 // Open makes a store from a URL:
@@ -109,12 +111,14 @@ func Breakers(g *breaker.Group) Option { return func(s *Store) { s.breakers = g 
 //	redis://HOST:26379/0?master_name=NAME&addr=HOST:PORT              what Sentinels say is the primary; the URL names the Sentinels
 //	rediss://HOST:6379?ca_file=FILE&cert_file=FILE&key_file=FILE      with TLS, and a client certificate
 //
-// Several addr without a master_name mean a cluster. In all forms USER and PASSWORD are the Redis servers', and password_file takes
-// the password from a file; sentinel_username and sentinel_password are the Sentinels'. Certificates must be for the host that is
-// called, or for server_name. pool_size is how many connections there may be to one server, 10 for each processor if not given.
+// Several addr without a master_name mean a cluster. In all forms USER and PASSWORD are the Redis
+// servers', and password_file takes the password from a file; sentinel_username and
+// sentinel_password are the Sentinels'. Certificates must be for the host that is called, or for
+// server_name. pool_size is how many connections there may be to one server, 10 for each processor
+// if not given.
 //
-// Open does not connect: a Redis that is away is noticed, and noticed to be back, by each call. What is wrong with the Redis itself
-// is logged at the first call of Secret.
+// Open does not connect: a Redis that is away is noticed, and noticed to be back, by each call.
+// What is wrong with the Redis itself is logged at the first call of Secret.
 func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	l, err := locate(text)
 	if err != nil {

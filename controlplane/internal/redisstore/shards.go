@@ -14,9 +14,10 @@ var errAway = errors.New("a server of the Redis Cluster is left alone, because i
 // lookTime is how long a look at a server may take that no request waits for.
 const lookTime = 100 * time.Millisecond
 
-// guarded makes a call that needs one server of a cluster alone: that of a key. A server that does not answer costs a few calls
-// their patience and the rest nothing. Whether it is back is found out by a look of its own that no request waits for. One server
-// that is no cluster is not guarded here: who asks for grants does that.
+// guarded makes a call that needs one server of a cluster alone: that of a key. A server that does
+// not answer costs a few calls their patience and the rest nothing. Whether it is back is found out
+// by a look of its own that no request waits for. One server that is no cluster is not guarded
+// here: who asks for grants does that.
 func (s *Store) guarded(ctx context.Context, key string, call func() error) error {
 	server, err := s.enter(ctx, key)
 	if err != nil {
@@ -27,7 +28,8 @@ func (s *Store) guarded(ctx context.Context, key string, call func() error) erro
 	return err
 }
 
-// enter finds the server of a key, and whether a call may be made to it; leave must be told of its end then.
+// enter finds the server of a key, and reports whether a call may be made to it; if so, leave must
+// be called at its end.
 func (s *Store) enter(ctx context.Context, key string) (server string, err error) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
@@ -59,7 +61,8 @@ func (s *Store) leave(ctx context.Context, server string, err error) {
 	}
 }
 
-// answered says whether an error is the answer of a server that works, if not for this: it costs nobody time.
+// answered reports whether an error is the answer of a server that works: such an error costs no
+// time.
 func answered(err error) bool {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
@@ -91,7 +94,8 @@ func (s *Store) look(server string, primary *redis.Client, key string) {
 	})
 }
 
-// primaries are the servers of a cluster that are written to, by address, each with a key of its own; or the one server.
+// primaries are the servers of a cluster that are written to, by address, each with a key of its
+// own; or the one server.
 func (s *Store) primaries(ctx context.Context) (map[string]*part, error) {
 	parts := map[string]*part{}
 	cluster, ok := s.client.(*redis.ClusterClient)
@@ -118,7 +122,7 @@ type part struct {
 	tags   []byte
 }
 
-// allAway says whether no server is known that answers.
+// allAway reports whether no known server answers.
 func (s *Store) allAway() bool {
 	s.mu.Lock()
 	servers := s.servers
@@ -137,7 +141,8 @@ type once struct{ *redis.Cmd }
 // NoRetry implements redis.Cmder.
 func (once) NoRetry() bool { return true }
 
-// runOnce runs a script without ever sending it again after a failure, which a cluster's client does otherwise.
+// runOnce runs a script without ever sending it again after a failure, which a cluster's client
+// does otherwise.
 func (s *Store) runOnce(ctx context.Context, script *redis.Script, source string, keys []string, args []any) *redis.Cmd {
 	command := make([]any, 0, 3+len(keys)+len(args))
 	command = append(command, "evalsha", script.Hash(), len(keys))

@@ -10,8 +10,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Traced has the store make a span of each call to Redis that belongs to a traced request. What goes on in the background makes none:
-// it would be most of the spans.
+// Traced has the store make a span of each call to Redis that belongs to a traced request. What
+// goes on in the background makes none: it would be most of the spans.
 func Traced(provider trace.TracerProvider) Option {
 	return func(s *Store) {
 		hook := traced{provider.Tracer("github.com/weir-proxy/weir/redisstore")}
@@ -23,7 +23,8 @@ func Traced(provider trace.TracerProvider) Option {
 	}
 }
 
-// traced names the command, never its arguments nor an error's text, which may hold what was stored.
+// traced names the command, never its arguments nor an error's text, which may hold what was
+// stored.
 type traced struct{ tracer trace.Tracer }
 
 // DialHook implements redis.Hook, and changes nothing.

@@ -19,7 +19,8 @@ type ListenFlags struct {
 type Listeners struct {
 	// TLS is the server's certificate; nil without TLS.
 	TLS *certs.Pair
-	// Node is host:port, empty if nodes call where everybody does. NodeClients, if not nil, must have issued what they show.
+	// Node is host:port, empty if nodes use the same listener as all callers. NodeClients, if not
+	// nil, must have issued what they show.
 	Node        string
 	NodeClients *certs.Pool
 	// Debug is host:port on the loopback; empty for none.

@@ -1,5 +1,5 @@
-// Package settings turns what the operator gave, flags and environment, into what the control plane runs with, and says
-// everything that is wrong with it at once.
+// Package settings turns what the operator gave, flags and environment, into what the control plane
+// runs with, and says everything that is wrong with it at once.
 package settings
 
 import (
@@ -30,7 +30,8 @@ type Flags struct {
 	LogLevel       string `help:"Least severe log messages to write: debug, info, warn, error." enum:"debug,info,warn,error" default:"info" env:"WEIR_LOG_LEVEL"`
 	LogFormat      string `help:"How log messages are written: json or text." enum:"json,text" default:"json" env:"WEIR_LOG_FORMAT"`
 
-	// The tokens themselves come through the environment only: arguments can be read by everyone on the machine.
+	// The tokens themselves come through the environment only: arguments can be read by everyone on
+	// the machine.
 	AdminToken string `kong:"-"`
 	NodeToken  string `kong:"-"`
 }
@@ -41,7 +42,8 @@ type Settings struct {
 	Listen string
 	// RedisURL is empty for the embedded store.
 	RedisURL string
-	// LostFill is the share of its burst, in percent, with which a bucket starts whose state the store has lost: 0 to 100.
+	// LostFill is the share of its burst, in percent, with which a bucket starts whose state the
+	// store has lost: 0 to 100.
 	LostFill int64
 	// DataDir exists; it is empty if nothing is kept in files.
 	DataDir string
@@ -61,7 +63,8 @@ type Settings struct {
 // minTokenLength keeps out tokens that can be guessed.
 const minTokenLength = 16
 
-// Resolve checks the flags, reads token files and makes what is missing. The error lists every problem, one a line.
+// Resolve checks the flags, reads token files and makes what is missing. The error lists every
+// problem, one a line.
 func (f Flags) Resolve() (Settings, error) {
 	r := &resolver{}
 	s := Settings{
@@ -145,7 +148,8 @@ func (r *resolver) directory(dir string) string {
 	return dir
 }
 
-// token takes the role's token from the environment, a file, or a file of its own making in the data directory.
+// token takes the role's token from the environment, a file, or a file of its own making in the
+// data directory.
 func (r *resolver) token(s *Settings, role auth.Role, given, path string) {
 	flag := fmt.Sprintf("--%s-token-file (WEIR_%s_TOKEN_FILE)", role, strings.ToUpper(string(role)))
 	switch {

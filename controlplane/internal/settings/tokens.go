@@ -31,7 +31,8 @@ func keptToken(path string) (text string, made bool, err error) {
 	return text, true, errors.Join(err, f.Close())
 }
 
-// missing are the roles that need a token of their own: those that are wanted and that no token in the file has.
+// missing are the roles that need a token of their own: those that are wanted and that no token in
+// the file has.
 func (r *resolver) missing(path string, wanted map[auth.Role]bool) map[auth.Role]bool {
 	if path != "" {
 		for _, t := range r.tokens(path) {

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// MaxBuckets is how many buckets are remembered at a time. Those that are full again are forgotten without loss; if more are in use,
-// some are forgotten too early, which is counted.
+// MaxBuckets is how many buckets are remembered at a time. Those that are full again are forgotten
+// without loss; if more are in use, some are forgotten too early, which is counted.
 const MaxBuckets = 1_000_000
 
 // secret keys the hashes of this process: they never leave it.
@@ -85,7 +85,8 @@ func newDecider(set *policy.Set, nodes int64) (*decider, error) {
 	return d, nil
 }
 
-// times is a limit that each of n nodes has, for all of them; false if that cannot be counted exactly.
+// times is a limit that each of n nodes has, for all of them; false if that cannot be counted
+// exactly.
 func times(l policy.Limit, n int64) (policy.Limit, bool) {
 	p := l.Params
 	if p.Num > quota.MaxUnits/n || p.Burst > quota.MaxUnits/p.Den/n || l.Quota > quota.MaxUnits/n {
@@ -138,7 +139,8 @@ func (d *decider) decide(r *record) verdict {
 	return v
 }
 
-// refusing is the hit that must wait longest of those that refuse, -1 if all allow. Nothing is charged.
+// refusing is the hit that must wait longest of those that refuse, -1 if all allow. Nothing is
+// charged.
 func (d *decider) refusing(hits []match.Hit, now quota.Instant) int {
 	refusing, longest := -1, quota.Span(-1)
 	for i, h := range hits {
@@ -202,7 +204,8 @@ func (d *decider) limitOf(h match.Hit) (limit, largest *policy.Limit) {
 	return &own, largest
 }
 
-// remember keeps a bucket, and forgets what is full again. If that is not enough, others are forgotten.
+// remember keeps a bucket, and forgets what is full again. If that is not enough, others are
+// forgotten.
 func (d *decider) remember(key keyhash.Key, b *bucket, now quota.Instant) {
 	if len(d.buckets) >= d.sweepAt {
 		for k, old := range d.buckets {

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Window is how late a line may be: so long its place among the others is found. Proxies write a line when a request ends. MaxWaiting
-// bounds how many lines wait for that.
+// Window is how late a line may be: so long its place among the others is found. Proxies write a
+// line when a request ends. MaxWaiting bounds how many lines wait for that.
 const (
 	Window     = 10 * quota.Second
 	MaxWaiting = 100_000
@@ -17,7 +17,8 @@ const (
 type order struct {
 	waiting queue
 	newest  quota.Instant
-	// last is the time of the last record that was given out, late how many came too late for their place: they are taken at last.
+	// last is the time of the last record that was given out, late how many came too late for their
+	// place: they are taken at last.
 	last quota.Instant
 	late int64
 	seq  int64

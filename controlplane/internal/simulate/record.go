@@ -15,9 +15,10 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Names are the names that a field of a log may have, the first that is there counts. The first is the field's own, by which it is
-// called on the command line. Any other field is the request header of that name; a consumer is where the policy set looks for one
-// first, unless the log has the header itself.
+// Names are the names that a field of a log may have, the first that is there counts. The first is
+// the field's own, by which it is called on the command line. Any other field is the request header
+// of that name; a consumer is where the policy set looks for one first, unless the log has the
+// header itself.
 var Names = map[string][]string{
 	"time":      {"time", "start_time", "timestamp", "@timestamp", "ts"},
 	"method":    {"method", "request_method", ":method"},
@@ -61,7 +62,8 @@ type fields struct {
 	verified []policy.Source
 }
 
-// newFields says what is needed for all of the sets. chosen are names that the operator gave, by field or header.
+// newFields says what is needed for all of the sets. chosen are names that the operator gave, by
+// field or header.
 func newFields(chosen map[string]string, sets ...*policy.Set) *fields {
 	f := &fields{names: map[string][]string{}, headers: map[string][]string{}}
 	for name, known := range Names {
@@ -124,7 +126,8 @@ func (f *fields) need(set *policy.Set) {
 	}
 }
 
-// record makes a request of the fields of a line. get returns a field's text, empty if it is not there.
+// record makes a request of the fields of a line. get returns a field's text, empty if it is not
+// there.
 func (f *fields) record(get func(name string) string) (*record, error) {
 	at, err := parseTime(f.first(get, "time"))
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package simulate replays recorded access logs against policy sets, in the time of the log: who would have been limited, when, how
-// often and by which policy. It decides as the filter does, with one exact bucket for all nodes.
+// Package simulate replays recorded access logs against policy sets, in the time of the log: who
+// would have been limited, when, how often and by which policy. It decides as the filter does, with
+// one exact bucket for all nodes.
 package simulate
 
 import (
@@ -25,7 +26,8 @@ const (
 
 // Options say what is simulated.
 type Options struct {
-	// Set is the policy set in question; Against, if not nil, one to compare it with, as a rule that in force.
+	// Set is the policy set in question; Against, if not nil, one to compare it with, as a rule
+	// that in force.
 	Set, Against *policy.Set
 	// Nodes is how many nodes there are: each has a local limit of its own. At least 1.
 	Nodes int64
@@ -37,23 +39,26 @@ type Options struct {
 
 // Report is what a simulation found.
 type Report struct {
-	// Lines are all that were read, Requests those that could be, Malformed the others but for empty ones, of which Problems shows
-	// the first.
+	// Lines are all that were read, Requests those that could be, Malformed the others but for
+	// empty ones, of which Problems shows the first.
 	Lines     int64    `json:"lines"`
 	Requests  int64    `json:"requests"`
 	Malformed int64    `json:"malformed"`
 	Problems  []string `json:"problems"`
-	// Late are requests that came later than Window after their place; they were taken at the time of the one before.
+	// Late are requests that came later than Window after their place; they were taken at the time
+	// of the one before.
 	Late int64 `json:"late"`
 	// From and To are the times of the first and the last request.
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
-	// Recorded are requests that the log says were refused with 429. They count as demand like all others.
+	// Recorded are requests that the log says were refused with 429. They count as demand like all
+	// others.
 	Recorded int64 `json:"recorded_429"`
 	// Result is what the policy set makes of them, Against what the other does.
 	Result  Result  `json:"result"`
 	Against *Result `json:"against,omitempty"`
-	// Newly and Freed are the requests that the one refuses and the other does not; nil without another.
+	// Newly and Freed are the requests that the one refuses and the other does not; nil without
+	// another.
 	Newly *Change `json:"newly_limited,omitempty"`
 	Freed *Change `json:"no_longer_limited,omitempty"`
 }
@@ -139,8 +144,9 @@ func newRun(set *policy.Set, nodes int64) (*run, error) {
 	return r, nil
 }
 
-// Read replays a log: JSON, an object a line, or CSV with a header, plain or packed with gzip. name is for messages. The error is the
-// reader's, or that of a header that cannot be read; what is wrong with a line is in the report.
+// Read replays a log: JSON, an object a line, or CSV with a header, plain or packed with gzip. name
+// is for messages. The error is the reader's, or that of a header that cannot be read; what is
+// wrong with a line is in the report.
 func (s *Simulation) Read(name string, in io.Reader) error {
 	plain, err := unpacked(in)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// MaxCallers is how many callers are counted exactly. Of more, the ones with the most refusals stay, by the space-saving sketch: each
-// count is then too high by its Error at most.
+// MaxCallers is how many callers are counted exactly. If there are more, those with the most
+// refusals stay, by the space-saving sketch: each count is then too high by its Error at most.
 const MaxCallers = 100_000
 
 // Caller is who was refused by a policy.

@@ -47,7 +47,8 @@ func partText(set *policy.Set, part policy.Part, a *match.Attributes, r *record)
 	return sourceText(policy.Source{Kind: kind, Name: part.Name}, a, r)
 }
 
-// addressText is the client's address, or its network where that is the client; empty if it is not known.
+// addressText is the client's address, or its network where that is the client; empty if it is not
+// known.
 func addressText(set *policy.Set, a *match.Attributes) string {
 	if len(a.ClientIP) == 0 {
 		return ""
@@ -59,7 +60,7 @@ func addressText(set *policy.Set, a *match.Attributes) string {
 	return addr.String()
 }
 
-// sourceText is what a source holds, as far as it can be told in one word.
+// sourceText is what a source holds, in one word.
 func sourceText(s policy.Source, a *match.Attributes, r *record) string {
 	header := func(name string) string {
 		for _, h := range a.Headers {

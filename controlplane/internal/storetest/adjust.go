@@ -99,7 +99,7 @@ func testAdjustFollowsTheLedgers(t *testing.T, s *Instance) {
 	}
 }
 
-// Of a bucket that is given back what others take meanwhile no token is taken twice, and none is lost.
+// While tokens are given back and others take tokens, no token is taken twice and none is lost.
 func testAdjustRace(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	p, err := quota.NewParams(1000, quota.Day, 1000)

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
 )
 
-// RunCell checks a cell that nobody has written to.
+// RunCell checks a cell without a value.
 func RunCell(t *testing.T, c regions.Cell) {
 	ctx := t.Context()
 	if value, revision, now, err := c.Load(ctx); err != nil || value != nil || revision != 0 || now <= 0 {

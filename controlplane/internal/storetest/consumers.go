@@ -189,7 +189,7 @@ func testSpecialConsumers(t *testing.T, s *Instance) {
 	if l := must[consumers.Log](t)(s.ConsumerLog(ctx, second)); len(l.Changes) != 1 || l.Changes[0].Key != consumerKey(3) || l.Changes[0].Record.Bypass == nil {
 		t.Errorf("after revision %d: %+v", second, l.Changes)
 	}
-	// Who loses it is a change of such a consumer too; a turn that was seen elsewhere is not undercut.
+	// A consumer that loses it is a change too; a turn that was seen elsewhere is not undercut.
 	write(2, &consumers.Record{Tier: "free"})
 	write(3, nil)
 	write(4, &consumers.Record{Tier: "free"})

@@ -1,4 +1,5 @@
-// Package throttle limits the control plane's own callers, by the token buckets that it hands to others.
+// Package throttle limits the control plane's own callers, by the token buckets that it hands to
+// others.
 package throttle
 
 import (
@@ -10,7 +11,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Table is a token bucket for each key. Make one with New; nil lets everything through. It is safe for concurrent use.
+// Table is a token bucket for each key. Make one with New; nil lets everything through. It is safe
+// for concurrent use.
 type Table struct {
 	params quota.Params
 	most   int
@@ -26,8 +28,8 @@ type entry struct {
 	state quota.State
 }
 
-// New makes a table of at most that many buckets, each with rate tokens a second and a burst. With more keys the one that was used
-// least recently is forgotten, and is full if it comes back.
+// New makes a table of at most that many buckets, each with rate tokens a second and a burst. With
+// more keys the one that was used least recently is forgotten, and is full if it comes back.
 func New(rate, burst int64, most int, now func() time.Time) (*Table, error) {
 	params, err := quota.NewParams(rate, quota.Second, burst)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package tracing follows requests with OpenTelemetry, if the operator asks for it. It alone knows the exporter.
+// Package tracing follows requests with OpenTelemetry, if the operator asks for it. It alone knows
+// the exporter.
 package tracing
 
 import (
@@ -27,14 +28,15 @@ type Tracing struct {
 	carrier  propagation.TraceContext
 }
 
-// wanted says whether the environment asks for traces, in OpenTelemetry's words.
+// wanted reports whether the environment asks for traces, in OpenTelemetry's words.
 func wanted() bool {
 	return os.Getenv("OTEL_SDK_DISABLED") != "true" && os.Getenv("OTEL_TRACES_EXPORTER") != "none" &&
 		os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")+os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
 }
 
-// Start sends spans to /v1/traces of the collector at endpoint, or where the environment's OTEL_ variables say, which also set headers, certificates,
-// sampling and names. It returns nil if neither asks for traces. A collector that is away is logged and costs spans, nothing else.
+// Start sends spans to /v1/traces of the collector at endpoint, or where the environment's OTEL_
+// variables say, which also set headers, certificates, sampling and names. It returns nil if
+// neither asks for traces. A collector that is away is logged and costs spans, nothing else.
 func Start(ctx context.Context, endpoint, version string, log *slog.Logger) (*Tracing, error) {
 	var options []otlptracehttp.Option
 	switch {
@@ -80,8 +82,9 @@ func (t *Tracing) Stop(ctx context.Context) error {
 // Span is a request that is being served. The zero value is none.
 type Span struct{ span trace.Span }
 
-// Serve begins the span of a request, which goes on with the trace of its traceparent header. It names the route, never the path,
-// which may hold a consumer's key; methods that are not those of the interface have one name.
+// Serve begins the span of a request, which goes on with the trace of its traceparent header. It
+// names the route, never the path, which may hold a consumer's key; methods that are not those of
+// the interface have one name.
 func (t *Tracing) Serve(r *http.Request, route string) (context.Context, Span) {
 	if t == nil {
 		return r.Context(), Span{}

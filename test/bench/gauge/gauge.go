@@ -1,4 +1,5 @@
-// Package gauge reads off the kernel what processes use, and shows figures as tables, for the programs that measure Weir.
+// Package gauge reads off the kernel what processes use, and shows figures as tables, for the
+// programs that measure Weir.
 package gauge
 
 import (
@@ -15,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ticksPerSecond is what the kernel counts processor time in, for everybody outside.
+// ticksPerSecond is the unit in which the kernel reports processor time.
 const ticksPerSecond = 100
 
 // EverybodysTime is what all processes of the machine have used since it started.
@@ -33,10 +34,12 @@ func EverybodysTime() (time.Duration, error) {
 	return time.Duration(user+nice+system) * time.Second / ticksPerSecond, nil
 }
 
-// ProcessorTime is what a process has used, its threads that have ended included, to the nanosecond.
+// ProcessorTime is what a process has used, its threads that have ended included, to the
+// nanosecond.
 func ProcessorTime(pid int) (time.Duration, error) {
 	var t unix.Timespec
-	// A process's clock is named by its number as clock_getcpuclockid(3) does it: the complement, and 2 for all time that it ran.
+	// A process's clock is named by its number as clock_getcpuclockid(3) does it: the complement,
+	// and 2 for all time that it ran.
 	if err := unix.ClockGettime(int32(^uint32(pid)<<3|2), &t); err != nil {
 		return 0, fmt.Errorf("the processor time of process %d: %w", pid, err)
 	}
@@ -56,7 +59,7 @@ func Resident(pid int) (float64, error) {
 	return Rounded(float64(resident*os.Getpagesize()) / 1e6), nil
 }
 
-// Rounded leaves out digits that nobody measured.
+// Rounded leaves out digits that were not measured.
 func Rounded(v float64) float64 { return math.Round(v*1e4) / 1e4 }
 
 // Machine describes what this runs on.
@@ -69,7 +72,8 @@ func Machine() string {
 	return fmt.Sprintf("%d processors (%s)", strings.Count(string(content), "processor\t"), strings.TrimSpace(model))
 }
 
-// LoadAverage is how many tasks wanted a processor in the last minute; more than a few tenths spoil the figures.
+// LoadAverage is how many tasks wanted a processor in the last minute; more than a few tenths spoil
+// the figures.
 func LoadAverage() string {
 	content, _ := os.ReadFile("/proc/loadavg")
 	first, _, _ := strings.Cut(string(content), " ")

@@ -10,7 +10,8 @@ import (
 	"syscall"
 )
 
-// Main runs a program that measures until it ends or is told to, and exits with 1 and its name before the error if it fails.
+// Main runs a program that measures until it ends or is interrupted, and exits with 1 and its name
+// before the error if it fails.
 func Main(name string, run func(ctx context.Context, args []string, out, progress io.Writer) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -28,7 +29,8 @@ type Run interface {
 	Print(out io.Writer) error
 }
 
-// Show writes a run into the pages of docs, unless that is empty, and prints it, as a table or as JSON.
+// Show writes a run into the pages of docs, unless that is empty, and prints it, as a table or as
+// JSON.
 func Show(r Run, docs, output string, out io.Writer) error {
 	if docs != "" {
 		if err := r.WritePage(docs); err != nil {

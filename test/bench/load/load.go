@@ -1,7 +1,8 @@
-// Package load sends requests to a proxy with as little effort of its own as it can, in two ways. In a closed loop each
-// connection asks again as soon as it is answered: the proxy works as fast as it can, and what a request costs can be read from
-// its processor time. In an open loop requests are due at a constant rate whatever the proxy does, and each is timed from when
-// it was due: a proxy that stalls shows the stall in every request that should have been sent meanwhile.
+// Package load sends requests to a proxy with as little effort of its own as it can, in two ways.
+// In a closed loop each connection asks again as soon as it is answered: the proxy works as fast as
+// it can, and what a request costs can be read from its processor time. In an open loop requests
+// are due at a constant rate whatever the proxy does, and each is timed from when it was due: a
+// proxy that stalls shows the stall in every request that should have been sent meanwhile.
 package load
 
 import (
@@ -25,7 +26,8 @@ type Load struct {
 	Address string
 	// Connections is how many there are; each has one request on its way at most.
 	Connections int
-	// Requests are complete requests of HTTP/1.1 without a body. The n-th that is sent is Requests[Order[n % len(Order)]].
+	// Requests are complete requests of HTTP/1.1 without a body. The n-th that is sent is
+	// Requests[Order[n % len(Order)]].
 	Requests [][]byte
 	Order    []int
 }
@@ -36,7 +38,8 @@ type Result struct {
 	Statuses map[int]int
 	// Duration is from the first request to the last answer.
 	Duration time.Duration
-	// Latencies of an open loop, from when a request was due to the end of its answer, in ascending order.
+	// Latencies of an open loop, from when a request was due to the end of its answer, in ascending
+	// order.
 	Latencies []time.Duration
 }
 
@@ -48,7 +51,8 @@ func (r Result) Answered() (n int) {
 	return n
 }
 
-// Percentile is the latency that a share p of the requests, 0 to 1, did not exceed; 0 if there were none.
+// Percentile is the latency that a share p of the requests, 0 to 1, did not exceed; 0 if there were
+// none.
 func (r Result) Percentile(p float64) time.Duration {
 	if len(r.Latencies) == 0 {
 		return 0
@@ -58,7 +62,8 @@ func (r Result) Percentile(p float64) time.Duration {
 
 func (l Load) request(n int) []byte { return l.Requests[l.Order[n%len(l.Order)]] }
 
-// Closed sends on every connection, each as soon as the last answer is there. It fails if a connection does.
+// Closed sends on every connection, each as soon as the last answer is there. It fails if a
+// connection does.
 func (l Load) Closed(ctx context.Context, during time.Duration) (Result, error) {
 	conns, err := l.dial(ctx, during)
 	if err != nil {
@@ -82,8 +87,8 @@ func (l Load) Closed(ctx context.Context, during time.Duration) (Result, error) 
 	return collect(conns, begin), firstError(ctx, errs)
 }
 
-// Open sends rate requests a second, each when it is due or, while every connection waits for an answer, as soon as one is
-// free. All that were due are sent. It fails if a connection does.
+// Open sends rate requests a second, each when it is due or, while every connection waits for an
+// answer, as soon as one is free. All that were due are sent. It fails if a connection does.
 func (l Load) Open(ctx context.Context, rate float64, during time.Duration) (Result, error) {
 	conns, err := l.dial(ctx, during)
 	if err != nil {
@@ -119,9 +124,9 @@ func (l Load) Open(ctx context.Context, rate float64, during time.Duration) (Res
 	return collect(conns, begin), err
 }
 
-// pace sends each request when it is due and then waits until every connection is free again. It sleeps by system call on a
-// thread of its own, because Go's timers are a millisecond late when the process also waits for connections; the thread ends
-// with the goroutine.
+// pace sends each request when it is due and then waits until every connection is free again. It
+// sleeps by system call on a thread of its own, because Go's timers are a millisecond late when the
+// process also waits for connections; the thread ends with the goroutine.
 func (l Load) pace(ctx context.Context, begin time.Time, rate float64, total int, free <-chan *conn, failed <-chan error) error {
 	runtime.LockOSThread()
 	setTimerSlack(time.Nanosecond)
@@ -166,7 +171,8 @@ func sleep(d time.Duration) {
 	}
 }
 
-// setTimerSlack says how late the kernel may wake the calling thread; without a word it is 50 microseconds.
+// setTimerSlack says how late the kernel may wake the calling thread; without a word it is 50
+// microseconds.
 func setTimerSlack(d time.Duration) {
 	const prSetTimerSlack = 29
 	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, prSetTimerSlack, uintptr(d), 0)
