@@ -34,8 +34,10 @@ func (c *applyCommand) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	if gone, all := t.removed(); 2*gone > all && gone > 1 && !c.Yes && !c.DryRun {
-		return fmt.Errorf("this would remove %d of %s: weir diff %s shows which; give --yes if that is meant", gone, plural(all, "policy", "policies"), t.file)
+	if gone, all := t.removed(); !c.Yes && !c.DryRun {
+		if err := guard(gone, all, "weir diff "+t.file); err != nil {
+			return err
+		}
 	}
 	if t.same() && c.Output == "text" {
 		_, err := fmt.Fprintf(env.Out, "version %s is this document already\n", t.version())
@@ -50,6 +52,16 @@ func (c *applyCommand) Run(env *environment) error {
 		return err
 	}
 	return printPut(env, put)
+}
+
+// guard is an error if more than half of the policies would be removed. Shows is the command that
+// shows which.
+func guard(gone, all int, shows string) error {
+	if 2*gone <= all || gone <= 1 {
+		return nil
+	}
+	return fmt.Errorf("this would remove %d of %s: %s shows which; give --yes if that is meant",
+		gone, plural(all, "policy", "policies"), shows)
 }
 
 // trial is a file and the policy set that it is to replace.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 )
 
 type getVersions struct {
@@ -169,6 +170,7 @@ func printDiff(env *environment, what string, d api.DiffAnswer) error {
 type rollbackCommand struct {
 	serverFlags
 	Version uint64 `arg:"" help:"The version to go back to."`
+	Yes     bool   `short:"y" help:"Also if more than half of the policies would be removed."`
 	DryRun  bool   `help:"Show what would change; change nothing."`
 	Output  string `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
@@ -179,26 +181,42 @@ func (c *rollbackCommand) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	current, err := cl.currentVersion()
+	current, err := cl.do(http.MethodGet, "/v1/policyset", nil, nil)
 	if err != nil {
 		return err
 	}
-	path := fmt.Sprintf("/v1/versions/%d/rollback%s", c.Version, dryRunQuery(c.DryRun))
-	got, err := cl.do(http.MethodPost, path, map[string]string{"If-Match": fmt.Sprintf("%q", strconv.FormatUint(current, 10))}, nil)
-	var r *refusal
-	if errors.As(err, &r) && r.Status == http.StatusPreconditionFailed {
-		return changedMeanwhile("roll back")
-	}
+	put, body, err := c.roll(cl, current, c.DryRun || !c.Yes)
 	if err != nil {
-		return explainVersion(err)
+		return err
+	}
+	if !c.Yes && !c.DryRun {
+		all := policyNames(current.body, policydoc.Sniff(current.body))
+		shows := fmt.Sprintf("weir rollback %d --dry-run", c.Version)
+		if err := guard(len(put.Diff.Removed), len(all), shows); err != nil {
+			return err
+		}
+		if put, body, err = c.roll(cl, current, false); err != nil {
+			return err
+		}
 	}
 	if c.Output == "json" {
-		_, err := env.Out.Write(got.body)
-		return err
-	}
-	var put api.PutAnswer
-	if err := readAnswer(got.body, &put); err != nil {
+		_, err := env.Out.Write(body)
 		return err
 	}
 	return printPut(env, put)
+}
+
+// roll asks the control plane to make the version the next one after the current one.
+func (c *rollbackCommand) roll(cl *client, current answer, dryRun bool) (put api.PutAnswer, body []byte, err error) {
+	path := fmt.Sprintf("/v1/versions/%d/rollback%s", c.Version, dryRunQuery(dryRun))
+	header := map[string]string{"If-Match": current.header.Get("ETag")}
+	got, err := cl.do(http.MethodPost, path, header, nil)
+	var r *refusal
+	if errors.As(err, &r) && r.Status == http.StatusPreconditionFailed {
+		return put, nil, changedMeanwhile("roll back")
+	}
+	if err != nil {
+		return put, nil, explainVersion(err)
+	}
+	return put, got.body, readAnswer(got.body, &put)
 }

@@ -93,6 +93,34 @@ func TestDamagedFiles(t *testing.T) {
 	}
 }
 
+// A file that has lost all that it held begins empty, as one whose first start was cut off. The log
+// says so, and what to do.
+func TestAnEmptyFileIsTold(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		file bool
+		want int
+	}{{"an empty file", true, 1}, {"no file", false, 0}} {
+		dir := t.TempDir()
+		if c.file {
+			if err := os.WriteFile(filepath.Join(dir, "weir.db"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var log bytes.Buffer
+		s, err := localstore.Open(dir, slog.New(slog.NewTextHandler(&log, nil)), localstore.Options{SaveByHand: true})
+		if err != nil {
+			t.Fatal(c.name, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(log.String(), "a new store begins"); got != c.want {
+			t.Errorf("%s: told %d times: %s", c.name, got, log.String())
+		}
+	}
+}
+
 // Whatever bytes are flipped, nothing panics.
 func TestNoDamagePanics(t *testing.T) {
 	const seed = 7

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -89,7 +90,12 @@ func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
 		o.MaxBuckets = maxBuckets
 	}
 	path := filepath.Join(dir, fileName)
-	err := inspect(path)
+	info, err := os.Stat(path)
+	if err == nil && info.Size() == 0 {
+		log.Warn("the file of the store was empty, and a new store begins: if there were policies, stop and restore a backup",
+			"file", path)
+	}
+	err = inspect(path)
 	var db *bolt.DB
 	if err == nil {
 		db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait})

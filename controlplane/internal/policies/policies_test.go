@@ -28,8 +28,8 @@ type memory struct {
 	entries  []audit.Entry // of rollouts
 	away     bool
 	loads    int
-	// before runs once before the next Append, like another writer that is faster.
-	before func()
+	// before runs once before the next Append, like another writer that is faster. busy, if not nil, runs before each.
+	before, busy func()
 }
 
 func newMemory() *memory { return &memory{versions: map[uint64]policies.Version{}} }
@@ -91,9 +91,12 @@ func (m *memory) Load(_ context.Context, n uint64) (policies.Version, error) {
 
 func (m *memory) Append(_ context.Context, expected uint64, v policies.Version, _ audit.Entry) error {
 	m.mu.Lock()
-	before := m.before
+	before, busy := m.before, m.busy
 	m.before = nil
 	m.mu.Unlock()
+	if busy != nil {
+		busy()
+	}
 	if before != nil {
 		before()
 	}
@@ -217,6 +220,21 @@ func TestPutLosesAndWinsRaces(t *testing.T) {
 	out, err := s.Put(t.Context(), policies.Change{Any: true, Document: document(14)})
 	if err != nil || out.Version != 4 {
 		t.Errorf("who replaces whatever there is: %+v, %v", out, err)
+	}
+}
+
+// A change of whatever there is ends also where others are always faster, and the answer says what to do.
+func TestPutGivesUp(t *testing.T) {
+	m := newMemory()
+	s := newService(m)
+	put(t, s, 0, document(10))
+	m.busy = func() { m.set(func() { m.current++; m.versions[m.current] = m.versions[m.current-1] }) }
+	_, err := s.Put(t.Context(), policies.Change{Any: true, Document: document(14)})
+	if !errors.Is(err, policies.ErrContended) || errors.Is(err, errs.Conflict) {
+		t.Errorf("with a store that changes all the time: %v", err)
+	}
+	if m.current < 3 || m.current > 100 {
+		t.Errorf("it was tried %d times", m.current-1)
 	}
 }
 

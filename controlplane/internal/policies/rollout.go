@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/bits"
 	"time"
@@ -173,13 +172,7 @@ type RollOutcome struct {
 // Roll changes the share of the nodes that have the draft, makes it the current version, or takes
 // it back. Errors: ErrNoRollout, errs.Conflict, or the store's.
 func (s *Service) Roll(ctx context.Context, c RollChange) (RollOutcome, error) {
-	for {
-		out, err := s.roll(ctx, c)
-		if c.Any && errors.Is(err, errs.Conflict) && ctx.Err() == nil {
-			continue // As Put does.
-		}
-		return out, err
-	}
+	return persist(ctx, c.Any, func() (RollOutcome, error) { return s.roll(ctx, c) })
 }
 
 func (s *Service) roll(ctx context.Context, c RollChange) (RollOutcome, error) {

@@ -251,13 +251,27 @@ type Outcome struct {
 // *policydoc.SyntaxError, policy.Problems, errs.Conflict, errs.RolloutUnderWay, ErrNothingToKeep,
 // or the store's.
 func (s *Service) Put(ctx context.Context, c Change) (Outcome, error) {
-	for {
-		out, err := s.put(ctx, c)
-		if c.Any && errors.Is(err, errs.Conflict) && ctx.Err() == nil {
-			continue // Another change came between reading the number and storing; this one replaces that too.
+	return persist(ctx, c.Any, func() (Outcome, error) { return s.put(ctx, c) })
+}
+
+// mostTries bounds how often a change of whatever is there is made anew because another one came
+// between reading the number and storing.
+const mostTries = 16
+
+// ErrContended: other changes came first, mostTries times.
+var ErrContended = errs.New(errs.StoreUnavailable, "other changes of the policy set come first again and again",
+	"others change the policy set at the same time, again and again; nothing has been changed: try again")
+
+// persist makes a change, and makes it anew while others come first if it replaces any version.
+func persist[T any](ctx context.Context, replacesAny bool, try func() (T, error)) (T, error) {
+	for range mostTries {
+		out, err := try()
+		if !replacesAny || !errors.Is(err, errs.Conflict) || ctx.Err() != nil {
+			return out, err
 		}
-		return out, err
 	}
+	var none T
+	return none, ErrContended
 }
 
 func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
