@@ -131,11 +131,6 @@ func (p Policy) figureNotes() (notes []string) {
 	return notes
 }
 
-// String is the mode's name in the policy language.
-func (m Mode) String() string {
-	return [...]string{ModeLeased: "leased", ModeLocal: "local", ModeStrict: "strict", ModeOptimistic: "optimistic"}[m]
-}
-
 // count groups the digits of large figures.
 func count(n int64) string {
 	text := strconv.FormatInt(n, 10)

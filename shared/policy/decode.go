@@ -101,8 +101,9 @@ func (r *reader) source(path string, n Node, into *[]Source) {
 		}
 	}
 	r.object(path, n,
-		field{"header", add(SourceHeader)}, field{"jwt", add(SourceJWT)}, field{"cookie", add(SourceCookie)}, field{"query", add(SourceQuery)},
-		field{"spiffe", func(path string, n Node) {
+		field{SourceHeader.String(), add(SourceHeader)}, field{SourceJWT.String(), add(SourceJWT)},
+		field{SourceCookie.String(), add(SourceCookie)}, field{SourceQuery.String(), add(SourceQuery)},
+		field{SourceSPIFFE.String(), func(path string, n Node) {
 			if n.Kind != Bool || n.Text != "true" {
 				r.wrongKind(path, n, "true")
 				return
@@ -137,14 +138,10 @@ func (r *reader) sourceName(path string, n Node, kind SourceKind) (string, bool)
 func (r *reader) headers(path string, n Node, h *Headers) {
 	r.object(path, n,
 		field{"standard", func(path string, n Node) {
-			r.enum(path, n, (*uint8)(&h.Standard),
-				choice{"draft-11", uint8(StandardDraft11)}, choice{"off", uint8(StandardOff)})
+			r.enum(path, n, (*uint8)(&h.Standard), standards)
 		}},
 		field{"legacy", func(path string, n Node) {
-			r.enum(path, n, (*uint8)(&h.Legacy),
-				choice{"off", uint8(LegacyOff)}, choice{"x-ratelimit", uint8(LegacyXRateLimit)},
-				choice{"envoy", uint8(LegacyEnvoy)}, choice{"github", uint8(LegacyGitHub)},
-				choice{"discord", uint8(LegacyDiscord)}, choice{"ratelimit", uint8(LegacyRateLimit)})
+			r.enum(path, n, (*uint8)(&h.Legacy), legacies)
 		}},
 	)
 	if h.Legacy != LegacyRateLimit {
@@ -195,26 +192,16 @@ func (r *reader) part(path string, n Node, into *[]Part) {
 	if !ok {
 		return
 	}
-	kind, name, named := strings.Cut(text, ":")
-	for _, c := range []struct {
-		name  string
-		kind  PartKind
-		named bool
-	}{
-		{"client_ip", PartClientIP, false}, {"consumer", PartConsumer, false}, {"method", PartMethod, false},
-		{"host", PartHost, false}, {"path", PartPath, false}, {"policy_path", PartPolicyPath, false},
-		{"header", PartHeader, true}, {"cookie", PartCookie, true}, {"query", PartQuery, true}, {"jwt", PartJWT, true},
-		{"spiffe", PartSPIFFE, false}, {"tier", PartTier, false},
-	} {
-		if c.name != kind || c.named != named {
-			continue
-		}
-		if source, _ := c.kind.Source(); named {
+	kindName, name, isNamed := strings.Cut(text, ":")
+	kind, known := ParsePartKind(kindName)
+	if known && kind.isNamed() == isNamed {
+		if isNamed {
+			source, _ := kind.Source()
 			if name, ok = r.sourceName(path, Node{Kind: String, Text: name}, source); !ok {
 				return
 			}
 		}
-		*into = append(*into, Part{c.kind, name})
+		*into = append(*into, Part{kind, name})
 		return
 	}
 	r.problem(path, "must be one of client_ip, consumer, tier, method, host, path, policy_path, header:NAME, cookie:NAME, "+
@@ -229,8 +216,7 @@ func (r *reader) enforcement(path string, n Node, e *Enforced) {
 		*e = Enforced(percent)
 		return
 	}
-	r.enum(path, n, (*uint8)(e), choice{"enforce", uint8(EnforcedAll)},
-		choice{"shadow", uint8(EnforcedShadow)}, choice{"off", uint8(EnforcedOff)})
+	r.enum(path, n, (*uint8)(e), enforcements)
 }
 
 // span reads a whole number with a unit.

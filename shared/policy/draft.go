@@ -17,7 +17,6 @@ type draft struct {
 	figures                      Figures
 	good                         bool
 	fields, ofMatch, ofLimit     []field
-	algorithms                   []choice
 }
 
 func (r *reader) policies(path string, n Node, set *Set) {
@@ -97,8 +96,7 @@ func (r *reader) policyFields() []field {
 			r.list(path, n, part)
 		}},
 		{"if_absent", func(path string, n Node) {
-			r.enum(path, n, (*uint8)(&d.policy.IfAbsent), choice{"skip", uint8(AbsentSkip)},
-				choice{"deny", uint8(AbsentDeny)}, choice{"shared", uint8(AbsentShared)})
+			r.enum(path, n, (*uint8)(&d.policy.IfAbsent), ifAbsents)
 		}},
 		{"limit", func(path string, n Node) { d.limited = true; d.policy.Limits = r.limits(path, n, d.policy.Counting) }},
 		{"limits", func(path string, n Node) { d.byTier = true; r.tierLimits(path, n, &d.policy, d.set) }},
@@ -108,9 +106,7 @@ func (r *reader) policyFields() []field {
 		}},
 		{"cost", func(path string, n Node) { r.cost(path, n, &d.policy.Cost) }},
 		{"mode", func(path string, n Node) {
-			r.enum(path, n, (*uint8)(&d.policy.Mode), choice{"local", uint8(ModeLocal)},
-				choice{"leased", uint8(ModeLeased)}, choice{"strict", uint8(ModeStrict)},
-				choice{"optimistic", uint8(ModeOptimistic)})
+			r.enum(path, n, (*uint8)(&d.policy.Mode), modes)
 		}},
 		{"on_failure", func(path string, n Node) { r.onFailure(path, n, &d.policy.OnFailure) }},
 		{"enforcement", func(path string, n Node) { r.enforcement(path, n, &d.policy.Enforced) }},

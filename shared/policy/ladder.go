@@ -22,14 +22,6 @@ const (
 	Steps
 )
 
-// String is the step's name in metrics, logs and the REST API.
-func (s Step) String() string {
-	if s >= Steps {
-		return "unknown"
-	}
-	return [...]string{"normal", "leases", "share", "allow", "deny"}[s]
-}
-
 // MaxFailureSteps bounds the steps of a policy's failure ladder.
 const MaxFailureSteps = 4
 
@@ -143,14 +135,11 @@ func (r *reader) onFailure(path string, n Node, f *OnFailure) {
 	}
 }
 
-// doing are the steps that a ladder can name.
-var doing = [...]choice{{"share", uint8(StepShare)}, {"allow", uint8(StepAllow)}, {"deny", uint8(StepDeny)}}
-
 // failureStep reads allow, {allow: 10s} and {share: 30s, start: empty}; a time may be forever, as
 // the last step's is.
 func (r *reader) failureStep(path string, n Node, s *FailureStep) (good bool) {
 	if n.Kind != Map {
-		r.enum(path, n, (*uint8)(&s.Do), doing[:]...)
+		r.enum(path, n, (*uint8)(&s.Do), steps)
 		return s.Do != StepGround
 	}
 	before := len(r.problems)
@@ -158,12 +147,12 @@ func (r *reader) failureStep(path string, n Node, s *FailureStep) (good bool) {
 		at, item := r.join(path, key), n.Items[i]
 		if key == "start" {
 			start := uint8(0)
-			r.enum(at, item, &start, choice{"known", 0}, choice{"empty", 1})
+			r.enum(at, item, &start, starts)
 			s.Empty = start == 1
 			continue
 		}
 		do := StepGround
-		r.enum(at, Node{Kind: String, Text: key}, (*uint8)(&do), doing[:]...)
+		r.enum(at, Node{Kind: String, Text: key}, (*uint8)(&do), steps)
 		if r.present(path, do == StepGround || s.Do == StepGround, "must be one step"); do != StepGround {
 			s.Do = do
 		}
@@ -185,7 +174,7 @@ func (r *reader) localThen(path string, n Node, f *OnFailure) {
 	r.object(path, n,
 		field{"local_for", func(path string, n Node) { r.span(path, n, 0, quota.MaxWindow, &share) }},
 		field{"then", func(path string, n Node) {
-			r.enum(path, n, &then, choice{"allow", uint8(StepAllow)}, choice{"deny", uint8(StepDeny)}, choice{"local", uint8(StepShare)})
+			r.enum(path, n, &then, lastSteps)
 		}},
 	)
 	last := FailureStep{Do: Step(then)}

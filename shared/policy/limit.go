@@ -139,13 +139,13 @@ func (r *reader) counting(path string, n Node, c *Counting) {
 	c.MaxWait = DefaultMaxWait
 	var calendar uint8
 	if at, item, given := r.given(path, n, "algorithm"); given {
-		r.enum(at, item, (*uint8)(&c.Algorithm), r.algorithms()...)
+		r.enum(at, item, (*uint8)(&c.Algorithm), algorithms)
 	}
 	if at, item, fits := r.ofAlgorithm(path, n, "subwindows", c, quota.SlidingWindow); fits {
 		r.integer(at, item, 1, quota.MaxSubwindows, &subwindows)
 	}
 	if at, item, fits := r.ofAlgorithm(path, n, "align", c, quota.FixedWindow); fits {
-		r.enum(at, item, &calendar, choice{"key", 0}, choice{"utc", 1})
+		r.enum(at, item, &calendar, alignments)
 	}
 	if at, item, fits := r.ofAlgorithm(path, n, "max_wait", c, quota.LeakyBucket); fits {
 		r.span(at, item, quota.Millisecond, quota.Hour, &c.MaxWait)
@@ -157,15 +157,6 @@ func (r *reader) counting(path string, n Node, c *Counting) {
 	if c.Algorithm != quota.LeakyBucket {
 		c.MaxWait = 0
 	}
-}
-
-func (r *reader) algorithms() []choice {
-	if r.draft.algorithms == nil {
-		for number, name := range quota.Algorithms {
-			r.draft.algorithms = append(r.draft.algorithms, choice{name, uint8(number)})
-		}
-	}
-	return r.draft.algorithms
 }
 
 // ofAlgorithm finds a key that belongs to one algorithm.

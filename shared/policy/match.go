@@ -87,8 +87,8 @@ func (r *reader) headerMatch(path string, n Node, m *Match) {
 	}
 	r.object(path, n,
 		field{"name", func(path string, n Node) { h.Name, _ = r.headerName(path, n) }},
-		field{"equals", set(HeaderEquals)}, field{"prefix", set(HeaderPrefix)}, field{"present", set(HeaderPresent)},
-		field{"absent", set(HeaderAbsent)},
+		field{HeaderEquals.String(), set(HeaderEquals)}, field{HeaderPrefix.String(), set(HeaderPrefix)},
+		field{HeaderPresent.String(), set(HeaderPresent)}, field{HeaderAbsent.String(), set(HeaderAbsent)},
 	)
 	if n.Kind != Map {
 		return

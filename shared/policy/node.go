@@ -187,31 +187,6 @@ func (r *reader) integer(path string, n Node, low, high int64, into *int64) bool
 	return true
 }
 
-// choice is one value of an enumeration.
-type choice struct {
-	name  string
-	value uint8
-}
-
-// enum reads one of the choices.
-func (r *reader) enum(path string, n Node, into *uint8, choices ...choice) {
-	text := n.Text
-	if n.Kind == Bool && text == "false" && hasChoice(choices, "off") {
-		text = "off" // YAML 1.1 reads an unquoted off as false.
-	} else if n.Kind != String {
-		r.wrongKind(path, n, "one of "+names(choices))
-		return
-	}
-	for _, c := range choices {
-		if c.name != text {
-			continue
-		}
-		*into = c.value
-		return
-	}
-	r.problem(path, "must be one of "+names(choices)+", not "+shorten(text))
-}
-
 func (r *reader) wrongKind(path string, n Node, want string) {
 	got := n.Kind.String()
 	if n.Kind == Bool || n.Kind == Number {
@@ -267,26 +242,6 @@ func contains(list []string, text string) bool {
 		}
 	}
 	return false
-}
-
-func hasChoice(choices []choice, name string) bool {
-	for _, c := range choices {
-		if c.name == name {
-			return true
-		}
-	}
-	return false
-}
-
-func names(choices []choice) string {
-	var b strings.Builder
-	for i, c := range choices {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(c.name)
-	}
-	return b.String()
 }
 
 // suggest names the field that a misspelt key probably means.

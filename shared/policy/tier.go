@@ -101,7 +101,7 @@ func (r *reader) found(path string, n Node, set *Set, into *[]Source) {
 func (s Source) Found() (from Source, tier string) {
 	at := strings.LastIndexByte(s.Name, '=')
 	kind, name, _ := strings.Cut(s.Name[:max(at, 0)], ":")
-	for k, word := range sourceKinds {
+	for k, word := range sourceNames {
 		if word != "" && word == kind {
 			from = Source{SourceKind(k), name}
 		}
@@ -196,16 +196,3 @@ func (r *reader) tierLimits(path string, n Node, p *Policy, set *Set) {
 	}
 	r.present(path, len(p.Limits) > 0 || len(r.problems) > before, "limit nobody: at least one tier needs a limit")
 }
-
-// String is the source as it is written in one word, like header:x-api-key.
-func (s Source) String() string {
-	kind := sourceKinds[s.Kind]
-	if s.Name == "" {
-		return kind
-	}
-	return kind + ":" + s.Name
-}
-
-// sourceKinds are the words for kinds of sources.
-var sourceKinds = [...]string{SourceHeader: "header", SourceJWT: "jwt", SourceCookie: "cookie", SourceQuery: "query", SourceSPIFFE: "spiffe",
-	SourceAssignment: "assignment", SourceClientIP: "client_ip", SourceFound: "consumer_source", SourceMetadata: "metadata"}

@@ -18,11 +18,11 @@ func partitionValues(
 	whole := policies.PartitionText(p.Partition)
 	given = slices.Clone(given)
 	if len(p.Partition) == 1 && len(given) == 1 && !policies.NamesPart(given[0]) {
-		given[0] = policies.PartText(p.Partition[0]) + ":" + given[0]
+		given[0] = p.Partition[0].String() + ":" + given[0]
 	}
 	var values []match.Value
 	for _, part := range p.Partition {
-		name := policies.PartText(part)
+		name := part.String()
 		at := slices.IndexFunc(given, func(text string) bool { return strings.HasPrefix(text, name+":") })
 		if at < 0 && p.IfAbsent == policy.AbsentShared {
 			values = append(values, match.Value{Absent: true})

@@ -72,7 +72,7 @@ func shown(set *policy.Set, told []byte) map[string]string {
 				value = address.String()
 			}
 		}
-		parts[policies.PartText(set.Show[at])] = value
+		parts[set.Show[at].String()] = value
 	}
 	return parts
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -33,7 +32,7 @@ func policyFacts(set *policy.Set, p *policy.Policy) []fact {
 		{field: "match.client_ips", list: rangeTexts(p.Match.ClientIPs)},
 		{field: "match.tiers", list: tierNames(set, p.Match.Tiers)},
 		{field: "partition", text: PartitionText(p.Partition)},
-		{field: "if_absent", text: [...]string{policy.AbsentSkip: "skip", policy.AbsentDeny: "deny", policy.AbsentShared: "shared"}[p.IfAbsent]},
+		{field: "if_absent", text: p.IfAbsent.String()},
 	}, countingFacts(p.Counting)...)
 	facts = append(facts, limitFacts(set, p)...)
 	return append(facts,
@@ -41,7 +40,7 @@ func policyFacts(set *policy.Set, p *policy.Policy) []fact {
 		fact{field: "cost", text: costText(p.Cost)},
 		fact{field: "mode", text: p.Mode.String()},
 		fact{field: "on_failure", text: p.OnFailure.String()},
-		fact{field: "enforcement", text: enforcedText(p.Enforced)},
+		fact{field: "enforcement", text: p.Enforced.String()},
 		fact{field: "response.status", text: number(p.Response.Status)},
 		fact{field: "response.body", text: quoted(p.Response.Body)},
 		fact{field: "response.content_type", text: quoted(p.Response.ContentType)},
@@ -59,7 +58,7 @@ func sketch(set *policy.Set, p *policy.Policy) string {
 		text += ", " + p.Counting.Algorithm.String()
 	}
 	if p.Enforced != policy.EnforcedAll {
-		text += ", enforcement " + enforcedText(p.Enforced)
+		text += ", enforcement " + p.Enforced.String()
 	}
 	return text
 }
@@ -81,9 +80,8 @@ func settingFacts(set *policy.Set) map[string][]fact {
 		},
 		"tiers": {{field: "names", list: set.Tiers}},
 		"headers": {
-			{field: "standard", text: [...]string{policy.StandardOff: "off", policy.StandardDraft11: "draft-11"}[set.Headers.Standard]},
-			{field: "legacy", text: [...]string{policy.LegacyOff: "off", policy.LegacyXRateLimit: "x-ratelimit", policy.LegacyEnvoy: "envoy",
-				policy.LegacyGitHub: "github", policy.LegacyDiscord: "discord", policy.LegacyRateLimit: "ratelimit"}[set.Headers.Legacy]},
+			{field: "standard", text: set.Headers.Standard.String()},
+			{field: "legacy", text: set.Headers.Legacy.String()},
 		},
 		"exempt": {
 			{field: "client_ips", list: rangeTexts(set.Exempt.ClientIPs)},
@@ -99,10 +97,7 @@ func settingFacts(set *policy.Set) map[string][]fact {
 func countingFacts(c policy.Counting) []fact {
 	align := ""
 	if c.Algorithm == quota.FixedWindow {
-		align = "key"
-	}
-	if c.Calendar {
-		align = "utc"
+		align = c.Align()
 	}
 	wait := ""
 	if c.MaxWait > 0 {
@@ -178,29 +173,12 @@ func costText(c policy.Cost) string {
 	return fmt.Sprintf("header:%s up to %d, else %d", c.Header, c.Max, c.Invalid)
 }
 
-func enforcedText(e policy.Enforced) string {
-	switch e {
-	case policy.EnforcedAll:
-		return "enforce"
-	case policy.EnforcedShadow:
-		return "shadow"
-	case policy.EnforcedOff:
-		return "off"
-	}
-	return fmt.Sprintf("enforce %d %%", e)
-}
-
 func headerText(h policy.HeaderMatch) string {
-	switch h.Op {
-	case policy.HeaderEquals:
-		return h.Name + " equals " + strconv.Quote(h.Value)
-	case policy.HeaderPrefix:
-		return h.Name + " prefix " + strconv.Quote(h.Value)
+	text := h.Name + " " + h.Op.String()
+	if h.Op == policy.HeaderEquals || h.Op == policy.HeaderPrefix {
+		text += " " + strconv.Quote(h.Value)
 	}
-	if h.Op == policy.HeaderAbsent {
-		return h.Name + " absent"
-	}
-	return h.Name + " present"
+	return text
 }
 
 func tierNames(set *policy.Set, tiers []int) (names []string) {
@@ -208,12 +186,6 @@ func tierNames(set *policy.Set, tiers []int) (names []string) {
 		names = append(names, set.Tiers[tier])
 	}
 	return names
-}
-
-var partNames = [...]string{
-	policy.PartClientIP: "client_ip", policy.PartConsumer: "consumer", policy.PartMethod: "method", policy.PartHost: "host",
-	policy.PartPath: "path", policy.PartPolicyPath: "policy_path", policy.PartHeader: "header", policy.PartCookie: "cookie",
-	policy.PartQuery: "query", policy.PartJWT: "jwt", policy.PartSPIFFE: "spiffe", policy.PartTier: "tier",
 }
 
 // PartitionText is a partition in words.
@@ -226,23 +198,16 @@ func PartitionText(parts []policy.Part) string {
 
 func partTexts(parts []policy.Part) (texts []string) {
 	for _, p := range parts {
-		texts = append(texts, PartText(p))
+		texts = append(texts, p.String())
 	}
 	return texts
-}
-
-// PartText is a part of a partition as policies name it, like client_ip or header:x-tenant.
-func PartText(p policy.Part) string {
-	if p.Name == "" {
-		return partNames[p.Kind]
-	}
-	return partNames[p.Kind] + ":" + p.Name
 }
 
 // NamesPart reports whether a text begins with the kind of a part and a colon, like client_ip:192.0.2.1.
 func NamesPart(text string) bool {
 	kind, _, found := strings.Cut(text, ":")
-	return found && slices.Contains(partNames[1:], kind)
+	_, known := policy.ParsePartKind(kind)
+	return found && known
 }
 
 func sourcesText(sources []policy.Source) string {

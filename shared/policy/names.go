@@ -1,0 +1,197 @@
+package policy
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// choice is one value of an enumeration and its name in the policy language.
+type choice struct {
+	name  string
+	value uint8
+}
+
+// The enumerations of the policy language. A problem lists the names in this order.
+var (
+	modes = []choice{
+		{"local", uint8(ModeLocal)}, {"leased", uint8(ModeLeased)},
+		{"strict", uint8(ModeStrict)}, {"optimistic", uint8(ModeOptimistic)},
+	}
+	ifAbsents = []choice{
+		{"skip", uint8(AbsentSkip)}, {"deny", uint8(AbsentDeny)}, {"shared", uint8(AbsentShared)},
+	}
+	enforcements = []choice{
+		{"enforce", uint8(EnforcedAll)}, {"shadow", uint8(EnforcedShadow)}, {"off", uint8(EnforcedOff)},
+	}
+	standards = []choice{
+		{"draft-11", uint8(StandardDraft11)}, {"off", uint8(StandardOff)},
+	}
+	legacies = []choice{
+		{"off", uint8(LegacyOff)}, {"x-ratelimit", uint8(LegacyXRateLimit)}, {"envoy", uint8(LegacyEnvoy)},
+		{"github", uint8(LegacyGitHub)}, {"discord", uint8(LegacyDiscord)}, {"ratelimit", uint8(LegacyRateLimit)},
+	}
+	algorithms = []choice{
+		{quota.Algorithms[quota.TokenBucket], uint8(quota.TokenBucket)},
+		{quota.Algorithms[quota.LeakyBucket], uint8(quota.LeakyBucket)},
+		{quota.Algorithms[quota.FixedWindow], uint8(quota.FixedWindow)},
+		{quota.Algorithms[quota.SlidingWindow], uint8(quota.SlidingWindow)},
+		{quota.Algorithms[quota.SlidingWindowCounter], uint8(quota.SlidingWindowCounter)},
+		{quota.Algorithms[quota.SlidingLog], uint8(quota.SlidingLog)},
+	}
+	// alignments are where calendar windows begin: at the first use of a key, or with the UTC clock.
+	alignments = []choice{{"key", 0}, {"utc", 1}}
+	// steps are those that a failure ladder names; lastSteps are those of its older form.
+	steps = []choice{
+		{"share", uint8(StepShare)}, {"allow", uint8(StepAllow)}, {"deny", uint8(StepDeny)},
+	}
+	lastSteps = []choice{
+		{"allow", uint8(StepAllow)}, {"deny", uint8(StepDeny)}, {"local", uint8(StepShare)},
+	}
+	// starts are what a share starts with.
+	starts = []choice{{"known", 0}, {"empty", 1}}
+)
+
+// The names of what is read by other means than a choice.
+var (
+	stepNames = [Steps]string{
+		StepGround: "normal", StepLeases: "leases", StepShare: "share", StepAllow: "allow", StepDeny: "deny",
+	}
+	headerOpNames = [...]string{
+		HeaderEquals: "equals", HeaderPrefix: "prefix", HeaderPresent: "present", HeaderAbsent: "absent",
+	}
+	partNames = [...]string{
+		PartClientIP: "client_ip", PartConsumer: "consumer", PartMethod: "method", PartHost: "host",
+		PartPath: "path", PartPolicyPath: "policy_path", PartHeader: "header", PartCookie: "cookie",
+		PartQuery: "query", PartJWT: "jwt", PartSPIFFE: "spiffe", PartTier: "tier",
+	}
+	sourceNames = [...]string{
+		SourceHeader: "header", SourceJWT: "jwt", SourceCookie: "cookie", SourceQuery: "query",
+		SourceSPIFFE: "spiffe", SourceAssignment: "assignment", SourceClientIP: "client_ip",
+		SourceFound: "consumer_source", SourceMetadata: "metadata",
+	}
+)
+
+// String is the mode's name in the policy language.
+func (m Mode) String() string { return nameOf(modes, uint8(m)) }
+
+// String is the name in the policy language.
+func (a IfAbsent) String() string { return nameOf(ifAbsents, uint8(a)) }
+
+// String is the dialect's name in the policy language.
+func (s Standard) String() string { return nameOf(standards, uint8(s)) }
+
+// String is the dialect's name in the policy language.
+func (l Legacy) String() string { return nameOf(legacies, uint8(l)) }
+
+// String is the name in the policy language, or for a share of the keys text like enforce 25 %.
+func (e Enforced) String() string {
+	if name := nameOf(enforcements, uint8(e)); name != "" {
+		return name
+	}
+	return "enforce " + strconv.Itoa(int(e)) + " %"
+}
+
+// String is the step's name in metrics, logs and the REST API.
+func (s Step) String() string {
+	if s >= Steps {
+		return "unknown"
+	}
+	return stepNames[s]
+}
+
+// String is the condition's name in the policy language.
+func (o HeaderOp) String() string { return headerOpNames[o] }
+
+// Align is where a fixed window begins, in the policy language.
+func (c Counting) Align() string {
+	if c.Calendar {
+		return alignments[1].name
+	}
+	return alignments[0].name
+}
+
+// String is the kind's name in the policy language.
+func (k PartKind) String() string { return partNames[k] }
+
+// ParsePartKind finds a kind of part by its name in the policy language.
+func ParsePartKind(name string) (PartKind, bool) {
+	for k, known := range partNames {
+		if k > 0 && known == name {
+			return PartKind(k), true
+		}
+	}
+	return 0, false
+}
+
+// isNamed reports whether a part of the kind has the name of what it looks for.
+func (k PartKind) isNamed() bool {
+	source, ok := k.Source()
+	return ok && source != SourceSPIFFE
+}
+
+// String is a part as policies write it, like client_ip or header:x-tenant.
+func (p Part) String() string { return named(p.Kind.String(), p.Name) }
+
+// String is the kind's name in the policy language.
+func (k SourceKind) String() string { return sourceNames[k] }
+
+// String is the source as it is written in one word, like header:x-api-key.
+func (s Source) String() string { return named(s.Kind.String(), s.Name) }
+
+// named is a kind and, if there is one, the name of what it looks for.
+func named(kind, name string) string {
+	if name == "" {
+		return kind
+	}
+	return kind + ":" + name
+}
+
+// nameOf is the name of a value, empty if it has none.
+func nameOf(choices []choice, value uint8) string {
+	for _, c := range choices {
+		if c.value == value {
+			return c.name
+		}
+	}
+	return ""
+}
+
+// enum reads one of the choices.
+func (r *reader) enum(path string, n Node, into *uint8, choices []choice) {
+	text := n.Text
+	if n.Kind == Bool && text == "false" && hasChoice(choices, "off") {
+		text = "off" // YAML 1.1 reads an unquoted off as false.
+	} else if n.Kind != String {
+		r.wrongKind(path, n, "one of "+listNames(choices))
+		return
+	}
+	for _, c := range choices {
+		if c.name == text {
+			*into = c.value
+			return
+		}
+	}
+	r.problem(path, "must be one of "+listNames(choices)+", not "+shorten(text))
+}
+
+func hasChoice(choices []choice, name string) bool {
+	for _, c := range choices {
+		if c.name == name {
+			return true
+		}
+	}
+	return false
+}
+
+func listNames(choices []choice) string {
+	var b strings.Builder
+	for i, c := range choices {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(c.name)
+	}
+	return b.String()
+}
