@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
-	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
@@ -27,34 +26,14 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
+	"github.com/weir-proxy/weir/controlplane/internal/store"
 	"github.com/weir-proxy/weir/controlplane/internal/tracing"
-)
-
-// store is everything that a store must be.
-type store interface {
-	policies.Store
-	nodes.Store
-	leases.Store
-	consumers.Store
-	enforcement.Store
-	leases.Buckets
-	audit.Store
-	decisions.Store
-	push.Secrets
-	// Region is where the control planes on this store keep what their region uses.
-	Region() regions.Cell
-	Close() error
-}
-
-var (
-	_ store = (*localstore.Store)(nil)
-	_ store = (*redisstore.Store)(nil)
 )
 
 // App is one control plane. Make one with New, then Run it; Close it in any case.
 type App struct {
 	log         *slog.Logger
-	store       store
+	store       store.Store
 	hub         *push.Hub
 	enforcement *enforcement.Service
 	// regions and document are nil for a control plane that shares its quotas with no other region.

@@ -12,11 +12,18 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
+	"github.com/weir-proxy/weir/controlplane/internal/store"
 	"github.com/weir-proxy/weir/controlplane/internal/tracing"
 	"github.com/weir-proxy/weir/shared/lease"
 )
 
-func open(s settings.Settings, breakers *breaker.Group, follow *tracing.Tracing, log *slog.Logger) (store, error) {
+var (
+	_ store.Store = (*localstore.Store)(nil)
+	_ store.Store = (*redisstore.Store)(nil)
+)
+
+// open opens the store that the settings name.
+func open(s settings.Settings, breakers *breaker.Group, follow *tracing.Tracing, log *slog.Logger) (store.Store, error) {
 	if s.RedisURL != "" {
 		options := []redisstore.Option{redisstore.LostFill(s.LostFill), redisstore.Breakers(breakers)}
 		if provider := follow.Provider(); provider != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -141,9 +142,8 @@ type Service struct {
 	// remembered are records as they were read, of which no change since is missing.
 	remembered map[keyhash.Key]Record
 	// since is the revision at which the store had back what it lost: who knows less may know what is no longer so.
-	since uint64
-	// answers is since when the store has answered without a break; zero while it does not.
-	answers time.Time
+	since     uint64
+	answering breaker.Answering
 
 	logger *slog.Logger
 	lost   func()

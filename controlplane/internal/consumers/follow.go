@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -17,11 +16,7 @@ func (s *Service) Refresh(ctx context.Context) error {
 	err := s.meet(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil {
-		s.answers = time.Time{}
-	} else if s.answers.IsZero() {
-		s.answers = s.now()
-	}
+	s.answering.Note(err, s.now())
 	return err
 }
 
@@ -108,10 +103,6 @@ func (s *Service) Turn() uint64 {
 	return s.log.Turn
 }
 
-// settled is how long the store must have answered before it overrules a node that knows a later revision than it: another replica
-// may just have told the node.
-const settled = 5 * time.Second
-
 // After returns what has changed since a node's revision, false if nothing has, and a channel that is closed when something does. A
 // node that is ahead has heard from another replica, or the store went back: it is overruled only if it has waited for that. After
 // never asks the store.
@@ -119,7 +110,7 @@ func (s *Service) After(revision uint64, waited bool) (m wire.Consumers, news bo
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ahead := revision > s.log.Revision
-	patient := waited && !s.answers.IsZero() && s.now().Sub(s.answers) >= settled
+	patient := waited && s.answering.Settled(s.now())
 	if !s.loaded || revision == s.log.Revision || ahead && !patient {
 		return m, false, s.changed
 	}

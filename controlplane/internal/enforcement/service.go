@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 )
 
@@ -17,9 +18,6 @@ const (
 	pollEvery = 200 * time.Millisecond
 	// patience bounds what a change or a look waits for the store: a kill switch must work without it.
 	patience = 300 * time.Millisecond
-	// settled is how long the store must have answered before it overrules a node that has a later revision than it: the replica
-	// that told the node may still be about to store it.
-	settled = 5 * time.Second
 	// maxEntries is how many changes are answered for that could not be stored, the latest.
 	maxEntries = 100
 	// resource is what the audit calls it.
@@ -42,9 +40,8 @@ type Service struct {
 	base            uint64
 	entries         []audit.Entry // of what is unsaved
 	message         []byte
-	// answers is since when the store has answered without a break; zero while it does not.
-	answers time.Time
-	changed chan struct{} // closed when held changes
+	answering       breaker.Answering
+	changed         chan struct{} // closed when held changes
 }
 
 // New makes a Service over store; now tells the time.
@@ -87,11 +84,7 @@ func (s *Service) refresh(ctx context.Context) error {
 	err := s.meet(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil {
-		s.answers = time.Time{}
-	} else if s.answers.IsZero() {
-		s.answers = s.now()
-	}
+	s.answering.Note(err, s.now())
 	return err
 }
 
@@ -258,7 +251,7 @@ func (s *Service) After(revision uint64, waited bool) (message []byte, news bool
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if revision > s.held.Revision {
-		return s.message, waited && !s.answers.IsZero() && s.now().Sub(s.answers) >= settled, s.changed
+		return s.message, waited && s.answering.Settled(s.now()), s.changed
 	}
 	return s.message, revision < s.held.Revision, s.changed
 }

@@ -37,27 +37,64 @@ type ledgers struct {
 	next int // the shard to sweep next
 }
 
+// shard holds the ledgers of some buckets, of each kind.
 type shard struct {
-	mu      sync.Mutex
-	max     int // of each kind
+	mu sync.Mutex
+	// max is how many ledgers of each kind there may be.
+	max     int
 	tokens  table[lease.Ledger]
 	windows table[lease.WindowLedger]
-	// drafts are the second ledgers of buckets, by which nodes with a draft are decided.
-	drafts struct {
-		tokens  table[lease.Ledger]
-		windows table[lease.WindowLedger]
-	}
+	// The drafts are the second ledgers of buckets, by which nodes with a draft are decided.
+	draftTokens  table[lease.Ledger]
+	draftWindows table[lease.WindowLedger]
+	// kinds are the four tables, drafts before what they depend on.
+	kinds [4]kind
+}
+
+// kind is a table of ledgers, whatever they count.
+type kind interface {
+	// fileSuffix ends the keys of the table in the file; 0 is none.
+	fileSuffix() byte
+	// load takes in what the file holds of a bucket and reports whether it could be read.
+	load(key hash, value []byte) bool
+	// changes forgets what can be forgotten, with sweep, and appends what differs from the file.
+	changes(now quota.Instant, sweep bool, out []change) []change
+	// markDirty notes that the file lacks what is known of a bucket.
+	markDirty(key hash)
 }
 
 func (l *ledgers) init(max int) {
 	for i := range l.shards {
-		l.shards[i].max = (max + shardCount - 1) / shardCount
 		h := &l.shards[i]
-		h.tokens.init(nil, encodeLedger, decodeLedger)
-		h.windows.init([]byte{windowsKey}, encodeWindows, decodeWindows)
-		h.drafts.tokens.init([]byte{draftTokensKey}, encodeLedger, decodeLedger)
-		h.drafts.windows.init([]byte{draftWindowsKey}, encodeWindows, decodeWindows)
+		h.max = (max + shardCount - 1) / shardCount
+		h.tokens.init(0, nil, encodeLedger, decodeLedger)
+		h.windows.init(windowsKey, nil, encodeWindows, decodeWindows)
+		h.draftTokens.init(draftTokensKey, &h.tokens, encodeLedger, decodeLedger)
+		h.draftWindows.init(draftWindowsKey, &h.windows, encodeWindows, decodeWindows)
+		h.kinds = [...]kind{&h.draftTokens, &h.draftWindows, &h.tokens, &h.windows}
 	}
+}
+
+// kind returns the table whose keys end in a suffix in the file; nil if there is none.
+func (h *shard) kind(suffix byte) kind {
+	for _, k := range h.kinds {
+		if k.fileSuffix() == suffix {
+			return k
+		}
+	}
+	return nil
+}
+
+// cutKey cuts a key of the file into that of the bucket and the suffix of the kind; false if it is
+// neither.
+func cutKey(k []byte) (key hash, suffix byte, ok bool) {
+	switch len(k) {
+	case len(key):
+		return hash(k), 0, true
+	case len(key) + 1:
+		return hash(k[:len(key)]), k[len(key)], true
+	}
+	return key, 0, false
 }
 
 func (l *ledgers) of(key hash) *shard { return &l.shards[key[0]%shardCount] }
@@ -66,30 +103,15 @@ func (l *ledgers) of(key hash) *shard { return &l.shards[key[0]%shardCount] }
 func (l *ledgers) load(saved *bolt.Bucket) (damaged int) {
 	c := saved.Cursor()
 	for k, v := c.First(); k != nil; k, v = c.Next() {
-		key, suffix := k, byte(0)
-		if len(k) == len(hash{})+1 {
-			key, suffix = k[:len(hash{})], k[len(hash{})]
+		key, suffix, ok := cutKey(k)
+		if !ok {
+			continue
 		}
-		if len(key) == len(hash{}) && !l.of(hash(key)).load(hash(key), suffix, v) {
+		if kind := l.of(key).kind(suffix); kind != nil && !kind.load(key, v) {
 			damaged++
 		}
 	}
 	return damaged
-}
-
-// load takes in what the file holds of a bucket and reports whether it could be read.
-func (h *shard) load(key hash, suffix byte, value []byte) bool {
-	switch suffix {
-	case 0:
-		return h.tokens.load(key, value)
-	case windowsKey:
-		return h.windows.load(key, value)
-	case draftTokensKey:
-		return h.drafts.tokens.load(key, value)
-	case draftWindowsKey:
-		return h.drafts.windows.load(key, value)
-	}
-	return true
 }
 
 // Grant implements leases.Store.
@@ -160,23 +182,23 @@ func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) lease.Gran
 	if a.Windows.Quota == 0 {
 		fresh := func(a lease.Ask) lease.Ledger { return lease.Fresh(a.Params, a.Version, now, l.fill) }
 		if it.Twin != nil {
-			return grantTwins(now, it, look, h.max, l.lost, &h.tokens, &h.drafts.tokens, fresh)
+			return grantTwins(now, it, look, h.max, l.lost, &h.tokens, &h.draftTokens, fresh)
 		}
 		decide := lease.Ledger.Grant
 		if look {
 			decide = lease.Ledger.Look
 		}
-		return h.tokens.grant(now, it, &h.drafts.tokens, h.max, doubt, decide, fresh)
+		return h.tokens.grant(now, it, &h.draftTokens, h.max, doubt, decide, fresh)
 	}
 	fresh := func(a lease.Ask) lease.WindowLedger { return lease.FreshWindows(a.Windows, a.Version, now, l.fill) }
 	if it.Twin != nil {
-		return grantTwins(now, it, look, h.max, l.lost, &h.windows, &h.drafts.windows, fresh)
+		return grantTwins(now, it, look, h.max, l.lost, &h.windows, &h.draftWindows, fresh)
 	}
 	decide := lease.WindowLedger.Grant
 	if look {
 		decide = lease.WindowLedger.Look
 	}
-	return h.windows.grant(now, it, &h.drafts.windows, h.max, doubt, decide, fresh)
+	return h.windows.grant(now, it, &h.draftWindows, h.max, doubt, decide, fresh)
 }
 
 // changes forgets what can be forgotten in some of the shards and returns what differs from the
@@ -187,9 +209,9 @@ func (l *ledgers) changes(now quota.Instant) []change {
 		swept := (i-l.next+shardCount)%shardCount < sweptAtOnce
 		h := &l.shards[i]
 		h.mu.Lock()
-		out = h.drafts.tokens.changes(now, swept, h.tokens.needed(now), out)
-		out = h.drafts.windows.changes(now, swept, h.windows.needed(now), out)
-		out = h.windows.changes(now, swept, nil, h.tokens.changes(now, swept, nil, out))
+		for _, k := range h.kinds {
+			out = k.changes(now, swept, out)
+		}
 		h.mu.Unlock()
 	}
 	l.next = (l.next + sweptAtOnce) % shardCount
@@ -199,16 +221,10 @@ func (l *ledgers) changes(now quota.Instant) []change {
 // dirtyAgain takes back changes that could not be saved.
 func (l *ledgers) dirtyAgain(changes []change) {
 	for _, c := range changes {
-		key := hash(c.key[:len(hash{})])
+		key, suffix, _ := cutKey(c.key)
 		h := l.of(key)
 		h.mu.Lock()
-		suffix := byte(0)
-		if len(c.key) > len(hash{}) {
-			suffix = c.key[len(hash{})]
-		}
-		dirty := map[byte]map[hash]struct{}{0: h.tokens.dirty, windowsKey: h.windows.dirty,
-			draftTokensKey: h.drafts.tokens.dirty, draftWindowsKey: h.drafts.windows.dirty}
-		dirty[suffix][key] = struct{}{}
+		h.kind(suffix).markDirty(key)
 		h.mu.Unlock()
 	}
 }

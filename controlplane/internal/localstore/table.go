@@ -16,16 +16,24 @@ type table[L lease.Counted[L]] struct {
 	// damaged names records of the file that cannot be read.
 	damaged map[hash]struct{}
 
-	suffix []byte // of keys in the file
+	// suffix ends the keys in the file; 0 is none.
+	suffix byte
+	// main is the table that this one has the drafts of; nil for a main one.
+	main   *table[L]
 	encode func(L) []byte
 	decode func([]byte) (L, bool)
 }
 
-func (t *table[L]) init(suffix []byte, encode func(L) []byte, decode func([]byte) (L, bool)) {
+func (t *table[L]) init(suffix byte, main *table[L], encode func(L) []byte, decode func([]byte) (L, bool)) {
 	*t = table[L]{
-		all: map[hash]L{}, dirty: map[hash]struct{}{}, damaged: map[hash]struct{}{}, suffix: suffix, encode: encode, decode: decode,
+		all: map[hash]L{}, dirty: map[hash]struct{}{}, damaged: map[hash]struct{}{},
+		suffix: suffix, main: main, encode: encode, decode: decode,
 	}
 }
+
+func (t *table[L]) fileSuffix() byte { return t.suffix }
+
+func (t *table[L]) markDirty(key hash) { t.dirty[key] = struct{}{} }
 
 // load takes in what the file holds and reports whether it could be read.
 func (t *table[L]) load(key hash, value []byte) bool {
@@ -113,26 +121,27 @@ func (c change) apply(saved *bolt.Bucket) error {
 	return saved.Put(c.key, c.value)
 }
 
-// needed tells of a draft's ledger whether it must be kept because the main one still owes: one
-// that is absent starts as that.
-func (t *table[L]) needed(now quota.Instant) func(hash) bool {
-	return func(key hash) bool {
-		main, known := t.all[key]
-		return known && main.Forgettable() > now
+// needed reports whether a draft's ledger must be kept because the main one still owes tokens: an
+// absent draft starts as the main one.
+func (t *table[L]) needed(key hash, now quota.Instant) bool {
+	if t.main == nil {
+		return false
 	}
+	main, known := t.main.all[key]
+	return known && main.Forgettable() > now
 }
 
-func (t *table[L]) changes(now quota.Instant, sweep bool, needed func(hash) bool, out []change) []change {
+func (t *table[L]) changes(now quota.Instant, sweep bool, out []change) []change {
 	if sweep {
 		for key, ledger := range t.all {
-			if ledger.Forgettable() <= now && (needed == nil || !needed(key)) {
+			if ledger.Forgettable() <= now && !t.needed(key, now) {
 				delete(t.all, key)
 				t.dirty[key] = struct{}{}
 			}
 		}
 	}
 	for key := range t.dirty {
-		c := change{key: append(key[:len(key):len(key)], t.suffix...)}
+		c := change{key: t.fileKey(key)}
 		if ledger, ok := t.all[key]; ok {
 			c.value = t.encode(ledger)
 		}
@@ -140,4 +149,13 @@ func (t *table[L]) changes(now quota.Instant, sweep bool, needed func(hash) bool
 	}
 	clear(t.dirty)
 	return out
+}
+
+// fileKey is the key of a bucket in the file.
+func (t *table[L]) fileKey(key hash) []byte {
+	k := append(make([]byte, 0, len(key)+1), key[:]...)
+	if t.suffix != 0 {
+		k = append(k, t.suffix)
+	}
+	return k
 }

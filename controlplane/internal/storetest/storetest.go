@@ -6,33 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/audit"
-	"github.com/weir-proxy/weir/controlplane/internal/consumers"
-	"github.com/weir-proxy/weir/controlplane/internal/decisions"
-	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
-	"github.com/weir-proxy/weir/controlplane/internal/leases"
-	"github.com/weir-proxy/weir/controlplane/internal/nodes"
-	"github.com/weir-proxy/weir/controlplane/internal/policies"
-	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/controlplane/internal/store"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Store is everything that a store must be.
-type Store interface {
-	policies.Store
-	nodes.Store
-	leases.Store
-	consumers.Store
-	enforcement.Store
-	leases.Buckets
-	audit.Store
-	decisions.Store
-	push.Secrets
-}
-
 // Instance is a store under test, empty at first.
 type Instance struct {
-	Store
+	store.Store
 	// SetClock sets the time of grants. The suite never goes back by itself unless StepsBack.
 	SetClock func(quota.Instant)
 	// StepsBack says that SetClock may go back and the store sees it.

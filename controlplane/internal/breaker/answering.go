@@ -1,0 +1,26 @@
+package breaker
+
+import "time"
+
+// settledAfter is how long a store must have answered before it overrules a node that has a later
+// revision: another replica may just have sent the node what this one has not read yet.
+const settledAfter = 5 * time.Second
+
+// Answering is since when a store has answered without a break. The zero value is a store that does
+// not answer.
+type Answering struct{ since time.Time }
+
+// Note notes how a request to the store ended.
+func (a *Answering) Note(err error, now time.Time) {
+	switch {
+	case err != nil:
+		a.since = time.Time{}
+	case a.since.IsZero():
+		a.since = now
+	}
+}
+
+// Settled reports whether the store has answered for long enough to overrule a node.
+func (a *Answering) Settled(now time.Time) bool {
+	return !a.since.IsZero() && now.Sub(a.since) >= settledAfter
+}
