@@ -40,7 +40,8 @@ var (
 		{quota.Algorithms[quota.SlidingWindowCounter], uint8(quota.SlidingWindowCounter)},
 		{quota.Algorithms[quota.SlidingLog], uint8(quota.SlidingLog)},
 	}
-	// alignments are where calendar windows begin: at the first use of a key, or with the UTC clock.
+	// alignments are where calendar windows begin: at the first use of a key, or with the UTC
+	// clock.
 	alignments = []choice{{"key", 0}, {"utc", 1}}
 	// steps are those that a failure ladder names; lastSteps are those of its older form.
 	steps = []choice{
