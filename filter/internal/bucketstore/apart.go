@@ -2,23 +2,24 @@ package bucketstore
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// Figures are what a bucket is counted by: Params, or Windows of a Window entry. Own is not 0 where
-// callers bring Params of their own, and is then the Entry.Limit of all of them.
+// Figures are what a bucket is counted by: Params, or Windows for a Window entry. Own is not 0 if
+// callers bring Params of their own; it is then the Entry.Limit of all of them.
 type Figures struct {
 	Params  quota.Params
 	Windows quota.Windows
 	Own     uint32
 }
 
-// Apart makes buckets go by their figures as well as by their key: a key has a bucket for each Figures that it is counted by, so
-// plugins that share the tables never take each other's figures. A bucket that is not there starts from one with other
-// figures, as that was when it was last used, if that one began at since or before: then a policy set with other figures was in
-// force before this one. One that began later belongs to a set beside it.
+// Apart gives a key one bucket for each Figures that it is counted by, so that plugins that share
+// the tables never use each other's figures. A new bucket starts from the one with other figures,
+// as it was when it was last used, if that one began at since or before: then it belongs to a
+// policy set that was in force before this one. A bucket that began later belongs to a set beside
+// it.
 //
-// An entry's Generation is then when it began.
+// An entry's Generation is then the time when it began.
 func (st *Store) Apart(since quota.Instant) { st.apart, st.since = true, since }
 
-// date notes in an entry that goes by its figures when it began, which is now if that is not known.
+// date notes when an entry began, if figures are apart; unknown means now.
 func (st *Store) date(began uint64, now quota.Instant) {
 	if !st.apart {
 		return
@@ -29,18 +30,19 @@ func (st *Store) date(began uint64, now quota.Instant) {
 	st.entry.Generation = began
 }
 
-// wanted is the bucket that find looks for where buckets go by their figures; nil where they do not.
+// wanted is the bucket that find looks for, if figures are apart; otherwise it is nil.
 type wanted struct {
 	figures Figures
 	since   quota.Instant
 
-	// before is the bucket of the same key with other figures that was used last; its marks are in the buffer.
+	// before is the last used bucket of the same key with other figures; its marks are in the
+	// buffer.
 	before Entry
 	found  bool
 	marks  []quota.Mark
 }
 
-// wanted is what find is to go by.
+// wanted is what find looks for.
 func (st *Store) wanted(kind Kind) *wanted {
 	if !st.apart || kind != Local && kind != Window {
 		return nil
@@ -55,7 +57,8 @@ func (w *wanted) begin() {
 	}
 }
 
-// is reports whether an entry of the right key is the one, and remembers it otherwise if it came before.
+// is reports whether an entry of the right key has the right figures. Otherwise it remembers the
+// entry if that came before.
 func (w *wanted) is(e *Entry) bool {
 	if w == nil || e.Limit == w.figures.Own && (w.figures.Own != 0 || e.Params == w.figures.Params) && e.Windows == w.figures.Windows {
 		return true
@@ -68,7 +71,7 @@ func (w *wanted) is(e *Entry) bool {
 	return false
 }
 
-// settle has an entry start from the one before, if it is new or was last used before that.
+// settle lets an entry start from the one before, if it is new or was last used before that one.
 func (w *wanted) settle(e *Entry) {
 	if w == nil || !w.found || !e.New && (e.last() >= w.before.last() || e.last() > w.since) {
 		return

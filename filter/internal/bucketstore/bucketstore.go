@@ -1,11 +1,14 @@
-// Package bucketstore keeps buckets in Envoy's shared data, which all workers of a process see: two tables of a fixed number of
-// slots, each a value with a few entries, changed by compare-and-swap. Shared data can neither delete nor expire keys and is
-// bounded by nothing, so the number of keys is fixed here and a flood of new buckets cannot grow it: a table for n keys has n/8
-// slots of at most 1160 bytes for buckets of tokens, and as many of at most 4 KiB for those that count in windows.
+// Package bucketstore keeps buckets in Envoy's shared data, which all workers of a process see, in
+// two tables with a fixed number of slots. A slot is one value with a few entries, changed by
+// compare-and-swap. Shared data can neither delete nor expire keys and has no bound. So the number
+// of keys is fixed here, and a flood of new buckets cannot grow it: a table for n keys has n/8
+// slots of at most 1160 bytes for token buckets, and as many of at most 4 KiB for buckets that
+// count in windows.
 //
-// A slot that is full gives up the entry nearest to saying nothing: a full local bucket is as good as an absent one. An entry
-// evicted earlier leaves the instant at which it would have been full in one of the slot's cells, and a key that has no entry
-// starts as far from full as its cell says. So nobody gets a fresh bucket by crowding out an old one.
+// A slot without room evicts the entry that is nearest to a full bucket, because a full bucket
+// equals an absent one. If the entry still owed, the instant at which it would have been full stays
+// in one of the slot's cells, and a key without an entry starts with the debt of its cell. So no
+// caller gets a fresh bucket by pushing out an old one.
 package bucketstore
 
 import (
@@ -17,26 +20,29 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Change decides on one entry. Apply may run more than once for one Update, each time on the newest state, and must not keep
-// e. If it returns false nothing is stored.
+// Change reads and changes one entry. Apply may run more than once for one Update, each time on the
+// newest state, and must not keep e. If it returns false, nothing is stored.
 type Change interface {
 	Apply(e *Entry) (write bool)
 }
 
-// ErrContended: other workers changed the slot at each of the attempts. Nothing was stored.
+// ErrContended: other workers changed the slot during every attempt. Nothing was stored.
 var ErrContended = errors.New("bucketstore: the slot changed at every attempt")
 
 const (
-	// MaxAttempts bounds the compare-and-swap loop. An attempt fails only because another worker's has succeeded, so of n workers that do
-	// nothing but change one slot each fails at one attempt with a probability of 1 - 1/n at most.
+	// MaxAttempts bounds the compare-and-swap loop. An attempt fails only because another worker's
+	// succeeded. So with n workers that do nothing but change one slot, an attempt fails with a
+	// probability of at most 1 - 1/n.
 	MaxAttempts = 1000
 
 	entriesPerSlot = 8
 )
 
-// Store is the tables. Its methods are for one VM, like the VM itself single-threaded; the VMs share the data.
+// Store is the tables as one VM uses them. Like the VM it is single-threaded; the VMs share the
+// data.
 type Store struct {
-	// Figures are those of the bucket that the next Update is about, where buckets go by their figures; see Apart.
+	// Figures are those of the bucket of the next Update, if each key has a bucket for each
+	// figures; see Apart.
 	Figures Figures
 
 	shared  shareddata.Data
@@ -50,31 +56,34 @@ type Store struct {
 	since quota.Instant
 	want  wanted
 
-	// Of a bucket that is looked for in a table of a former size.
+	// The slots, the entry and the slot number of a bucket that is looked for in a table of a
+	// former size.
 	oldTokens  tokenSlot
 	oldWindows windowSlot
 	former     Entry
 	formerAt   uint64
 
-	// Evictions counts entries given up before they were idle, Retries attempts after the first, Contended updates given up after
-	// MaxAttempts.
+	// Evictions counts entries evicted before they were idle, Retries attempts after the first,
+	// Contended updates given up after MaxAttempts.
 	Evictions, Retries, Contended uint64
 }
 
-// slot is the layout of one table's values, with the one that is being changed.
+// slot reads and writes the values of one table; it holds the one that is being changed.
 type slot interface {
-	// open takes in a value, which stays good until put. Bytes that this version does not read count as absent.
+	// open takes a value, which must stay valid until put. Bytes that this version cannot read
+	// count as absent.
 	open(value []byte)
-	// find decodes the entry of e.Kind at e.Key into e, or prepares a new one.
+	// find decodes the entry of e.Kind and e.Key into e, or prepares a new one.
 	find(e *Entry, now quota.Instant, w *wanted)
-	// put makes the value with e in it, and says how many entries before their time had to go for it.
+	// put makes the value with e in it, and returns how many entries it evicted before they were
+	// idle.
 	put(e *Entry, now quota.Instant) (value []byte, evicted uint64)
-	// without makes the value without the entry that find has found.
+	// without makes the value without the entry that find found.
 	without() (value []byte)
 }
 
-// New makes tables for about keys buckets each in the name space, which keeps plugins that share the data apart. The size holds
-// for all who share the tables, the last one to be asked for: see layout.
+// New makes tables for about keys buckets each in the name space, which separates plugins that
+// share the data. All that share the tables use the size that was last asked for; see layout.
 func New(shared shareddata.Data, space shareddata.Space, keys int, now quota.Instant) *Store {
 	st := &Store{shared: shared}
 	copy(st.key[:], space[:])
@@ -82,7 +91,8 @@ func New(shared shareddata.Data, space shareddata.Space, keys int, now quota.Ins
 	return st
 }
 
-// Update applies c to the entry of kind at key, at most MaxAttempts times. A new entry is made if there is none.
+// Update applies c to the entry of a kind and key, or to a new one if there is none. It tries
+// MaxAttempts times.
 func (st *Store) Update(kind Kind, key keyhash.Key, now quota.Instant, c Change) error {
 	if now >= st.layout.next+quota.Instant(lookAgain) {
 		st.Tick(now) // The worker's own ticks are late.
@@ -102,19 +112,23 @@ func (st *Store) Update(kind Kind, key keyhash.Key, now quota.Instant, c Change)
 		}
 		st.at(slotNumber)
 		cas, exists := st.read(s, now, want)
+		// A bucket that is not at its place may still be where a former size of the table had it.
 		if st.entry.New && !looked {
 			carried, looked = st.lookBack(kind, key, now, want, sizes), true
 			st.at(slotNumber)
-			cas, exists = st.read(s, now, want) // The bytes of the first reading are gone.
+			cas, exists = st.read(s, now, want) // The bytes of the first read are not valid any more.
 		}
 		if st.entry.New && len(sizes) > 1 && st.carry(carried) && st.moves(want) {
-			// As it is, whatever becomes of the request: it must be found here when the former size is forgotten.
+			// Move the bucket unchanged, whatever the request does: it must be here when the former
+			// size is dropped.
 			if next, evicted := s.put(&st.entry, now); st.store(next, cas, exists) {
 				st.Evictions += evicted
 				st.remove(kind, key, now, want)
 			}
 			continue
 		}
+		// Decide, and store only if the decision changes the bucket. If another worker was faster,
+		// start again from the newest state.
 		began := st.entry.Generation
 		if !c.Apply(&st.entry) {
 			return nil
@@ -143,7 +157,7 @@ func (st *Store) read(s slot, now quota.Instant, want *wanted) (cas uint32, exis
 // Tick follows changes of the tables' size.
 func (st *Store) Tick(now quota.Instant) { st.layout.follow(st.shared, now) }
 
-// at makes the key that of a slot.
+// at sets the key to that of a slot.
 func (st *Store) at(slot uint64) {
 	st.key[5], st.key[6], st.key[7] = byte(slot), byte(slot>>8), byte(slot>>16)
 }

@@ -5,7 +5,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// A value of either table begins with its magic and the cells: the instants until which some key evicted from the slot may owe.
+// A value of either table begins with its magic and the cells: the instants until which an evicted
+// key may owe.
 const (
 	cellsPerSlot = 16
 	headerSize   = 8
@@ -13,12 +14,12 @@ const (
 	recordsAt    = headerSize + cellsSize
 )
 
-// cell is the instant from which no key of the same cell that was evicted from the slot owes any more.
+// cell is the instant from which no evicted key of the same cell owes any more.
 func cell(slot []byte, key *keyhash.Key) quota.Instant {
 	return quota.Instant((&coder{b: slot, at: cellOffset(key)}).i64())
 }
 
-// remember leaves in its cell that an evicted key owes until idle.
+// remember notes in the key's cell that an evicted key owes until idle.
 func remember(slot []byte, key *keyhash.Key, idle quota.Instant) {
 	c := coder{b: slot, at: cellOffset(key)}
 	c.putI64(int64(max(idle, cell(slot, key))))

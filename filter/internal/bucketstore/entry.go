@@ -8,12 +8,13 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Kind says what an entry holds. One key may have an entry of each kind.
+// Kind is what an entry holds. One key may have an entry of each kind.
 type Kind uint8
 
-// Local is a bucket decided on this node; Share the node's part of a global one while the control plane is away; Leased the
-// tokens that the centre has lent; Window a bucket decided on this node that counts in windows; Optimistic what this node has
-// used of a bucket and reports afterwards.
+// Local is a token bucket that this node decides; Share the node's part of a central one while the
+// control plane is away; Leased the tokens that the control plane has leased; Window a bucket that
+// this node decides and that counts in windows; Optimistic what this node has used of a bucket and
+// reports afterwards.
 const (
 	Local Kind = iota + 1
 	Share
@@ -27,32 +28,32 @@ type Entry struct {
 	Kind Kind
 	Key  keyhash.Key
 	New  bool
-	// Debtor is set on a new entry whose key may have been evicted with tokens missing: no bucket evicted from its place is
-	// full before then, so a local bucket must start as far from full. None that counts in windows
-	// counted more than Owes then.
+	// Debtor is set on a new entry whose key may have been evicted with tokens missing. An evicted
+	// bucket of its cell may not be full before then, so the new bucket must start as far from
+	// full. Owes is the most tokens that such a bucket in windows counted.
 	Debtor quota.Instant
 	Owes   int64
 
-	// Of a Local or Share entry: the bucket's state, the figures it is counted in, and, also of a Window entry, the generation of
-	// the policy set that brought those.
+	// For a Local or Share entry: the state of the bucket and its figures. Generation is that of
+	// the policy set that brought the figures, for a Window entry too.
 	State      quota.State
 	Params     quota.Params
 	Generation uint64
-	// Of a Window entry. A Change may append to the marks that it finds. Ahead is by how much the history's clock is ahead of
-	// the table's: a Change sets it where the two differ.
+	// For a Window entry. A Change may append to the marks. Ahead is how far the history's clock is
+	// ahead of the table's; a Change sets it if the two differ.
 	History quota.History
 	Windows quota.Windows
 	Ahead   quota.Span
-	// Of an Optimistic entry, counted in Params.
+	// For an Optimistic entry, counted in Params.
 	Tab lease.Tab
-	// Of a Leased entry.
+	// For a Leased entry.
 	Credit lease.Credit
-	// Limit marks the limit that a refusal in Credit is about, and the limit of a Local entry whose callers bring figures of
-	// their own; 0 of others.
+	// Limit marks the limit of a refusal in Credit, and the limit of a Local entry whose callers
+	// bring figures of their own; it is 0 in others.
 	Limit uint32
 }
 
-// idle is the instant from which the entry says no more than an absent one.
+// idle is the instant from which the entry equals an absent one.
 func (e *Entry) idle() quota.Instant {
 	switch e.Kind {
 	case Leased:
@@ -72,8 +73,8 @@ func (e *Entry) idle() quota.Instant {
 //	leased         two lots of expiry 8 and tokens 4, not before 8, ask after 8, keep call 8, demand at 8, deny cost 4,
 //	               demand 4, level 8, full at 8, told 8
 //
-// and zeros up to its size. Older versions of the filter keep more there, and take zeros for nothing: while one drains, both work on the
-// same table.
+// and zeros up to its size. Older versions of the filter keep more there, and read zeros as empty:
+// while one drains, both use the same table.
 const (
 	atKind    = 16
 	atShort   = 17
@@ -83,7 +84,8 @@ const (
 	entrySize = atPayload + 96
 )
 
-// decode reads a record and reports false for one that no filter can have written: its figures would not do to reckon with.
+// decode reads a record, and reports false for one that no filter can have written, because the
+// arithmetic needs valid figures.
 func (e *Entry) decode(b []byte) bool {
 	*e = Entry{Kind: Kind(b[atKind])}
 	copy(e.Key[:], b)
@@ -118,7 +120,7 @@ func (e *Entry) decode(b []byte) bool {
 	return true
 }
 
-// reckonable says whether figures can have come from a limit, a share of one included.
+// reckonable reports whether figures can come from a limit or a share of one.
 func reckonable(p quota.Params) bool {
 	return p.Num > 0 && p.Den > 0 && p.Burst > 0 && p.Burst <= 2*quota.MaxUnits/p.Den
 }
@@ -164,7 +166,7 @@ func (e *Entry) encode(b []byte) {
 	c.putU32(int64(e.Limit))
 }
 
-// coder reads and writes little-endian numbers in a record whose size is known.
+// coder reads and writes little-endian numbers in a record of known size.
 type coder struct {
 	b  []byte
 	at int
@@ -195,7 +197,7 @@ func (c *coder) putI64(v int64) {
 	binary.LittleEndian.PutUint64(c.b[c.at-8:], uint64(v))
 }
 
-// putU32 saturates: the fields stored so are counts for which less is the safe side.
+// putU32 saturates. It is for counts that may be too small without harm.
 func (c *coder) putU32(v int64) {
 	c.at += 4
 	binary.LittleEndian.PutUint32(c.b[c.at-4:], uint32(min(max(v, 0), 1<<32-1)))

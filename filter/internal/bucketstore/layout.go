@@ -8,29 +8,33 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// All who share the tables agree on their size in shared data. Each reads it again after lookAgain, and another size is in force
-// switchAfter it was asked for, so all change over at the same instant of the clock that they share. A bucket that is not at its
-// place is then looked for where the former sizes have it, and moves.
+// All VMs that share the tables agree on their size in shared data: a bucket that one VM has moved
+// would look full to a VM that still uses the old size. Each VM reads the size again after
+// lookAgain, and a new size is in force switchAfter it was asked for. So all change at the same
+// instant of their common clock. A bucket that is not at its place is then looked for where the
+// former sizes had it, and moves when it is used: moving all at once would stop the proxy for tens
+// of milliseconds.
 const (
 	lookAgain   = 50 * quota.Millisecond
 	switchAfter = 250 * quota.Millisecond
-	// maxSizes bounds the sizes that are remembered, the one in force included.
+	// maxSizes bounds the remembered sizes, including the one in force.
 	maxSizes = 4
 )
 
-// layout is a VM's view of the tables' size, in slots: the last size that was asked for, the one before it, and so on.
+// layout is a VM's view of the tables' size, in slots: the last size that was asked for, the one
+// before it, and so on.
 type layout struct {
 	key   shareddata.Key
 	from  quota.Instant
 	slots [maxSizes]uint32
 	count int
 	next  quota.Instant
-	// wish is a size to ask for once the one that was asked for is in force; 0 for none.
+	// wish is a size to ask for once the last one is in force; 0 for none.
 	wish  uint32
 	value [8 + 4*maxSizes]byte
 }
 
-// sizes are the size in force at now and the former ones.
+// sizes are the size in force at now, and after it the former ones.
 func (l *layout) sizes(now quota.Instant) []uint32 {
 	if now < l.from && l.count > 1 {
 		return l.slots[1:l.count]
@@ -38,7 +42,7 @@ func (l *layout) sizes(now quota.Instant) []uint32 {
 	return l.slots[:l.count]
 }
 
-// follow reads the size again if it is time.
+// follow reads the size again when it is due.
 func (l *layout) follow(shared shareddata.Data, now quota.Instant) {
 	if now < l.next {
 		return
@@ -50,7 +54,7 @@ func (l *layout) follow(shared shareddata.Data, now quota.Instant) {
 	}
 }
 
-// read takes in a value; bytes that are none leave the view as it is.
+// read decodes a value; other bytes leave the view as it is.
 func (l *layout) read(b []byte) {
 	n := (len(b) - 8) / 4
 	if len(b) != 8+4*n || n < 1 || n > maxSizes {
@@ -67,8 +71,9 @@ func (l *layout) read(b []byte) {
 	}
 }
 
-// ask has all use tables of so many slots, unless they do already. Who would change what is not in force yet waits: some may
-// not have heard of it when it is to be, and all must have the same size at any time.
+// ask makes all VMs use tables of so many slots, unless they do already. If the last change is not
+// in force yet, it only notes the wish: some VMs may not know that change when it comes into force,
+// and all must have the same size at any time.
 func (l *layout) ask(shared shareddata.Data, key shareddata.Key, slots uint32, now quota.Instant) {
 	l.key, l.next = key, now+quota.Instant(lookAgain)
 	for range MaxAttempts {
@@ -111,8 +116,8 @@ func (l *layout) store(shared shareddata.Data, cas uint32, found bool) bool {
 	return shared.PutIfAbsent(l.key[:], b)
 }
 
-// lookBack looks for a bucket where the former sizes have it, and reports whether it is there: in st.former, which else has the
-// debt that the places remember.
+// lookBack looks for a bucket where the former sizes had it, and reports whether it found one, in
+// st.former. If not, st.former has the debt of the cells there.
 func (st *Store) lookBack(kind Kind, key keyhash.Key, now quota.Instant, want *wanted, sizes []uint32) bool {
 	number, lacks := binary.LittleEndian.Uint64(key[:8]), Entry{}
 	for _, size := range sizes[1:] {
@@ -135,12 +140,12 @@ func (st *Store) lookBack(kind Kind, key keyhash.Key, now quota.Instant, want *w
 	return false
 }
 
-// owe has a new entry lack what another one does.
+// owe gives a new entry the debt of another one.
 func (e *Entry) owe(other *Entry) {
 	e.Debtor, e.Owes = max(e.Debtor, other.Debtor), max(e.Owes, other.Owes)
 }
 
-// carry has a new entry go on from what lookBack has found, and reports whether that was a bucket.
+// carry lets a new entry start from the result of lookBack, and reports whether that was a bucket.
 func (st *Store) carry(found bool) bool {
 	e := &st.entry
 	if !found {
@@ -153,10 +158,12 @@ func (st *Store) carry(found bool) bool {
 	return true
 }
 
-// moves reports whether a bucket that was found at a former place is the one that is wanted, and not one that lends its state.
+// moves reports whether a bucket at a former place is the wanted one, and not only one that the
+// wanted one starts from.
 func (st *Store) moves(want *wanted) bool { return want == nil || st.entry.Generation != 0 }
 
-// remove takes a bucket out of the place that it has moved from. One that has only lent its state to another stays.
+// remove removes a bucket from the place that it has moved from. A bucket from which another only
+// started stays.
 func (st *Store) remove(kind Kind, key keyhash.Key, now quota.Instant, want *wanted) {
 	st.at(st.formerAt)
 	for range MaxAttempts {
@@ -165,7 +172,7 @@ func (st *Store) remove(kind Kind, key keyhash.Key, now quota.Instant, want *wan
 		s.open(value)
 		st.former.Kind, st.former.Key = kind, key
 		if s.find(&st.former, now, want); st.former.New || want != nil && st.former.Generation == 0 {
-			return // Another VM was first.
+			return // Another VM was faster.
 		}
 		if st.shared.CompareAndSwap(st.key[:], s.without(), cas) {
 			return
@@ -173,7 +180,7 @@ func (st *Store) remove(kind Kind, key keyhash.Key, now quota.Instant, want *wan
 	}
 }
 
-// old is what a slot of a former size is read by.
+// old is the slot that reads values of a former size.
 func (st *Store) old(kind Kind) slot {
 	if kind == Window {
 		return &st.oldWindows

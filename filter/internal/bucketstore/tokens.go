@@ -11,13 +11,14 @@ const (
 	maxTokenSlot = recordsAt + entriesPerSlot*entrySize
 )
 
-// tokenSlot is a slot of buckets of tokens: records of one size, as many as were ever wanted, up to entriesPerSlot. Where few keys are
-// in use most slots have one, and every byte is copied several times for each request.
+// tokenSlot is a slot of token buckets: records of one size, as many as were ever needed at once,
+// up to entriesPerSlot. It is no longer than that because each request copies every byte several
+// times, and with few keys in use most slots hold one bucket.
 type tokenSlot struct {
 	b    [maxTokenSlot]byte
 	size int
 	at   int
-	// evicted: the record at the place is another entry's, which still says something.
+	// evicted: the record at this place belongs to another entry, which is not idle yet.
 	evicted bool
 }
 
@@ -32,7 +33,8 @@ func (s *tokenSlot) open(value []byte) {
 	copy(s.b[:], tokenMagic)
 }
 
-// find chooses for a new entry one more place or, where there is no more, that of the entry which is idle first.
+// find gives a new entry one more place. If there is none, the entry is replaced that is idle
+// first.
 func (s *tokenSlot) find(e *Entry, now quota.Instant, w *wanted) {
 	kind, key := e.Kind, e.Key
 	first, n := quota.Instant(0), (s.size-recordsAt)/entrySize
@@ -71,8 +73,8 @@ func (s *tokenSlot) without() (value []byte) {
 	return s.b[:s.size]
 }
 
-// put leaves in its cell when the entry that goes would have been full. Leased entries leave nothing: the centre has counted
-// their tokens as used.
+// put notes in the cell of an evicted entry when it would have been full. A Leased entry needs no
+// note, because the control plane has counted its tokens as used.
 func (s *tokenSlot) put(e *Entry, _ quota.Instant) (value []byte, evicted uint64) {
 	record := s.record(s.at)
 	if s.evicted {

@@ -8,10 +8,10 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// A cell of a slot of histories holds below the instant from which none of its evicted keys owes any
-// more, and above it the most tokens that one of them owed, as appendTokens writes them. Filters of
-// an older version keep the instant alone, which says that everything may be owed; they take a cell
-// with both for an instant far ahead, and refuse newcomers until they have drained.
+// A cell of a slot of histories holds, in its lower bits, the instant from which none of its
+// evicted keys owes any more, and above it the most tokens that one of them owed, as codeOf writes
+// them. Older filters store only the instant, which means that everything may be owed. They read a
+// cell with both as an instant far ahead, and refuse newcomers until they have drained.
 const (
 	instantBits  = 52
 	lastInstant  = quota.Instant(1)<<instantBits - 1
@@ -20,14 +20,14 @@ const (
 	mostKept     = 1 << 36
 )
 
-// windowCell is the instant from which no key of the same cell that was evicted from the slot owes
-// any more, and how much each owes at most before.
+// windowCell is the instant from which no evicted key of the same cell owes any more, and the most
+// that each owes before.
 func windowCell(slot []byte, key *keyhash.Key) (until quota.Instant, owes int64) {
 	v := cell(slot, key)
 	return v & lastInstant, tokensOf(int64(v) >> instantBits)
 }
 
-// rememberWindow leaves in its cell what a key evicted now owes until idle.
+// rememberWindow notes in the key's cell what an evicted key owes until idle.
 func rememberWindow(slot []byte, key *keyhash.Key, idle quota.Instant, owes int64, now quota.Instant) {
 	until, most := windowCell(slot, key)
 	if until <= now {
@@ -38,9 +38,9 @@ func rememberWindow(slot []byte, key *keyhash.Key, idle quota.Instant, owes int6
 	c.putI64(codeOf(most)<<instantBits | int64(until))
 }
 
-// codeOf writes a number of tokens in eleven bits, so that it never reads smaller: the numbers below
-// 128 as they are, larger ones by the six bits below the highest, rounded up, and by how far these
-// are shifted. 0 stands for a number of which nothing is known.
+// codeOf writes a number of tokens in eleven bits, so that it never reads smaller: the numbers
+// below 128 as they are, larger ones by the six bits below the highest, rounded up, and by how far
+// these are shifted. 0 stands for an unknown number.
 func codeOf(tokens int64) int64 {
 	if tokens > mostKept {
 		return 0

@@ -11,8 +11,8 @@ import (
 
 const (
 	windowMagic = "WRW1"
-	// maxWindowSlot bounds a slot. One entry fits in any case: its marks are MaxMarks at most, and both the times between them
-	// and, of a log, their counts are small where they are many.
+	// maxWindowSlot bounds a slot. One entry always fits: it has at most MaxMarks marks, and if
+	// there are many, the times between them and the counts of a log are small.
 	maxWindowSlot = 4096
 
 	// A window entry's record: its size 2, key 16, idle 8, then what decodeWindows reads.
@@ -27,13 +27,13 @@ type windowSlot struct {
 	value   []byte
 	records [maxHistories]windowRecord
 	n       int
-	own     int // the place of the entry being changed, -1 for a new one
+	own     int // the place of the entry that is being changed, -1 for a new one
 	next    []byte
 	marks   []quota.Mark
 	other   Entry
 }
 
-// windowRecord is where a record lies in the value, and when its entry says no more than an absent one.
+// windowRecord is where a record lies in the value, and from when its entry equals an absent one.
 type windowRecord struct {
 	from, to int
 	idle     quota.Instant
@@ -106,8 +106,9 @@ func (s *windowSlot) without() (value []byte) {
 	return s.next
 }
 
-// put writes e and, of the others, those that still say something and have room.
+// put writes e, and those of the others that are not idle and have room.
 func (s *windowSlot) put(e *Entry, now quota.Instant) (value []byte, evicted uint64) {
+	// The value begins with the magic and the cells, and e comes first.
 	if s.value != nil {
 		s.next = append(s.next[:0], s.value[:recordsAt]...)
 	} else {
@@ -118,6 +119,7 @@ func (s *windowSlot) put(e *Entry, now quota.Instant) (value []byte, evicted uin
 	}
 	s.next = e.appendWindows(s.next)
 	s.marks = e.History.Marks[:0]
+	// Entries that are idle need no place any more.
 	kept, size := 0, len(s.next)
 	for i, r := range s.records[:s.n] {
 		if i != s.own && r.idle > now {
@@ -126,6 +128,7 @@ func (s *windowSlot) put(e *Entry, now quota.Instant) (value []byte, evicted uin
 			size += r.to - r.from
 		}
 	}
+	// While the value is too large, evict the entry that matters least; its cell keeps its debt.
 	for ; kept == maxHistories || size > maxWindowSlot; evicted++ {
 		first, least := 0, s.weight(s.records[0], now)
 		for i, r := range s.records[1:kept] {
@@ -148,13 +151,14 @@ func (s *windowSlot) put(e *Entry, now quota.Instant) (value []byte, evicted uin
 	return s.next, evicted
 }
 
-// weight is how much an entry says: the part of its quota that it counts, times how long.
+// weight is how much an entry matters: the part of its quota that it counts, times how long it
+// does.
 func (s *windowSlot) weight(r windowRecord, now quota.Instant) float64 {
 	tokens, quota := s.owed(r)
 	return float64(tokens) / float64(quota) * float64(r.idle-now)
 }
 
-// owed is how many tokens a record counts at most, of which quota.
+// owed is the most tokens that a record counts, and its quota.
 func (s *windowSlot) owed(r windowRecord) (tokens, quota int64) {
 	e := &s.other
 	e.History.Marks = e.History.Marks[:0]
@@ -164,8 +168,9 @@ func (s *windowSlot) owed(r windowRecord) (tokens, quota int64) {
 	return e.Windows.Admitted(&e.History), e.Windows.Quota
 }
 
-// appendWindows appends e's record. Marks lie whole grains apart, so that most take a byte or two each: the first one's start
-// from the history's time, then each one's count, and the grains to the next.
+// appendWindows appends e's record. Marks lie whole grains apart, so most numbers take a byte or
+// two: the distance of the first mark from the history's time, then for each mark its count and the
+// grains to the next.
 func (e *Entry) appendWindows(dst []byte) []byte {
 	from, w, h := len(dst), e.Windows, &e.History
 	dst = append(append(dst, 0, 0), e.Key[:]...)
@@ -190,7 +195,8 @@ func (e *Entry) appendWindows(dst []byte) []byte {
 	return dst
 }
 
-// decodeWindows reads a record from behind its idle time and reports false for one that no filter can have written.
+// decodeWindows reads a record from behind its idle time, and reports false for one that no filter
+// can have written.
 func (e *Entry) decodeWindows(b []byte) bool {
 	r := varints{b: b}
 	h := &e.History
@@ -210,7 +216,7 @@ func (e *Entry) decodeWindows(b []byte) bool {
 	e.Windows = w
 	most := w.Quota
 	if w.Algorithm == quota.SlidingWindowCounter {
-		most = quota.MaxUnits / int64(length/quota.Millisecond) // What was counted under a larger quota fades.
+		most = quota.MaxUnits / int64(length/quota.Millisecond) // A count from a larger quota fades.
 	}
 	at := h.Last
 	for len(r.b) > 0 && len(h.Marks) < quota.MaxMarks {
@@ -230,7 +236,7 @@ func (e *Entry) decodeWindows(b []byte) bool {
 	return len(r.b) == 0
 }
 
-// varints reads numbers from the front of b until one is not there.
+// varints reads numbers from the front of b until one is missing.
 type varints struct {
 	b   []byte
 	bad bool

@@ -8,14 +8,16 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-// A VM with an inline set says every beat that the set lives; silence is how long after the last such word it is gone.
+// A VM with an inline set writes a sign of life for the set every beat. The set counts as gone when
+// the last sign is older than silence.
 const (
 	beat    = quota.Second
 	silence = 5 * quota.Second
 )
 
-// alone keeps in shared data since when the process has an inline set. All VMs with the set agree on it, also one that is made
-// anew after a trap. A set that comes back after it was gone has a new start.
+// alone keeps in shared data since when the process has an inline set. All VMs with the set agree
+// on it, including one that was created again after a trap. A set that comes back after it was gone
+// has a new start.
 type alone struct {
 	shared shareddata.Data
 	key    [13]byte
@@ -45,7 +47,7 @@ func (a *alone) begin(snapshot []byte, now quota.Instant) (start quota.Instant) 
 	return start
 }
 
-// tick says that the set still lives.
+// tick writes a sign of life when it is due.
 func (a *alone) tick(now quota.Instant) {
 	if now >= a.next {
 		a.say(now)

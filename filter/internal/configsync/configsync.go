@@ -1,6 +1,6 @@
-// Package configsync brings the newest snapshot into every VM: one leader a process polls the control plane, verifies what
-// comes and puts it into shared data; the others load it from there. A snapshot that does not load is reported and the last
-// good one stays.
+// Package configsync brings the newest snapshot into every VM. One leader in each process polls the
+// control plane, validates the answer and puts it into shared data; the others load it from there.
+// A snapshot that does not load is reported, and the last good one stays.
 package configsync
 
 import (
@@ -13,23 +13,24 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Poller fetches a snapshot by long poll. Done is called once, later, unless an error is returned; a status of 0 means that no
-// answer came. Mark tells the snapshot from another one of its version, as the control plane says; empty if it does not. Mark and
-// body are good during done only.
+// Poller fetches a snapshot by long poll. Done is called once, later, unless an error is returned;
+// a status of 0 means that no answer came. Mark comes from the control plane and distinguishes two
+// documents with one version number; it is empty if the control plane sends none. Mark and body are
+// valid only during done.
 type Poller interface {
 	PollSnapshot(path []byte, timeout quota.Span, done func(status int, mark, body []byte)) error
 }
 
-// Consumers are told by the poll what changes of consumers. Revision is the one up to which changes are known; Synced says that
-// there are none beyond it.
+// Consumers receives changes of consumers from the poll. Revision is the last known change; Synced
+// notes that there are no later ones.
 type Consumers interface {
 	Revision() uint64
 	Changed(body []byte) error
 	Synced()
 }
 
-// Orders are told by the poll what operators order beside the policy set. Revision is that of what is obeyed; Bind has a policy set
-// obey it.
+// Orders receives enforcement orders from the poll. Revision is that of the orders in force; Bind
+// applies them to a policy set.
 type Orders interface {
 	Revision() uint64
 	Changed(body []byte) error
@@ -50,10 +51,10 @@ const (
 	heldRetry = 10 * quota.Millisecond
 )
 
-// pauses are those after polls that failed.
+// pauses are the pauses after failed polls.
 var pauses = rpc.Backoff{First: 250 * quota.Millisecond, Longest: 5 * quota.Second}
 
-// Node is how a node introduces itself.
+// Node is what a node says of itself in a poll.
 type Node struct {
 	ID, Zone, Filter string
 	Boot             uint64
@@ -68,9 +69,9 @@ type Stats struct {
 // Sync keeps one VM's rules up to date.
 type Sync struct {
 	Stats Stats
-	// Consumers follow the poll; nil: nobody does.
+	// Consumers receives changes of consumers; nil: they are not asked for.
 	Consumers Consumers
-	// Orders are obeyed by each policy set; nil: there are none.
+	// Orders is applied to each policy set; nil: there are no orders.
 	Orders Orders
 
 	shared shareddata.Data
@@ -89,16 +90,17 @@ type Sync struct {
 	nextPoll quota.Instant
 	retry    quota.Span
 	failing  bool
-	// seen is the last version that the control plane sent, refused the last one that did not load, with the reason.
+	// seen is the last version that the control plane sent. refused is the last one that did not
+	// load, reason why.
 	seen, refused uint64
 	reason        string
-	// seenMark is the mark of seen, mark that of the snapshot in force.
+	// seenMark is the mark of seen, mark the one of the snapshot in force.
 	seenMark, mark []byte
 
 	// published is the snapshot in shared data. Its version is the snapshot's and the generation.
 	published         shareddata.Document
 	markKey, heardKey shareddata.Key
-	// heard is when the control plane last confirmed the snapshot, as far as this VM knows: at once what it heard itself.
+	// heard is when the control plane last confirmed the snapshot, as far as this VM knows.
 	heard quota.Instant
 
 	path   []byte
@@ -123,8 +125,8 @@ func (s *Sync) Rules() *ruleset.Rules {
 	return &s.rules[s.using]
 }
 
-// Use puts a snapshot into force in this VM alone: the inline policy set, at now. Without a control plane, since is when the process
-// began to have that set.
+// Use puts a snapshot into force in this VM only: the inline policy set, at now. Without a control
+// plane, since is when the process began to use that set.
 func (s *Sync) Use(snapshot []byte, now quota.Instant) (since quota.Instant, err error) {
 	if err := s.load(snapshot); err != nil || s.poller != nil {
 		return now, err
@@ -132,8 +134,8 @@ func (s *Sync) Use(snapshot []byte, now quota.Instant) (since quota.Instant, err
 	return s.alone.begin(snapshot, now), nil
 }
 
-// load compiles a snapshot into the spare rules and swaps. The rules in force stay as they are if it fails, and while requests
-// still wait by the spare ones.
+// load compiles a snapshot into the spare rules and swaps. If that fails, or while requests still
+// wait under the spare rules, the rules in force stay.
 func (s *Sync) load(snapshot []byte) error {
 	spare := 1 - s.using
 	if s.rules[spare].Held > 0 {
@@ -149,11 +151,11 @@ func (s *Sync) load(snapshot []byte) error {
 	return nil
 }
 
-// Tallied are the rules in force and the last ones, which may have counted something that is not reported yet. It must be
-// reported before the next Tick or answer, which may put other rules in their place.
+// Tallied are the rules in force and the former ones, which may hold counts that are not reported
+// yet. They must be reported before the next Tick or answer, which may replace the rules.
 func (s *Sync) Tallied() [2]*ruleset.Rules { return [2]*ruleset.Rules{&s.rules[0], &s.rules[1]} }
 
-// Tick loads what the leader has published and, in the leader, polls.
+// Tick loads what the leader has published. In the leader it polls.
 func (s *Sync) Tick(now quota.Instant) {
 	if s.poller == nil {
 		s.alone.tick(now)
@@ -165,11 +167,11 @@ func (s *Sync) Tick(now quota.Instant) {
 	}
 }
 
-// Leads says whether this VM was the process's leader at the last Tick.
+// Leads reports whether this VM was the process's leader at the last Tick.
 func (s *Sync) Leads() bool { return s.leader.leads }
 
-// Age is how long ago the control plane last said which snapshot is the newest; before it ever did, how long ago this VM first
-// led. Only the leader's is true.
+// Age is how long ago the control plane last confirmed the snapshot; before the first time, how
+// long ago this VM first led. Only the leader's Age is exact.
 func (s *Sync) Age(now quota.Instant) quota.Span {
 	if s.heard == 0 {
 		s.heard = now
@@ -180,8 +182,9 @@ func (s *Sync) Age(now quota.Instant) quota.Span {
 	return quota.Span(max(now-s.heard, 0))
 }
 
-// Follow loads the published snapshot if it is another than the one in force. A VM that starts late, after a trap or with a
-// new configuration, calls it before its first request. Without a control plane the inline set is all there is.
+// Follow loads the published snapshot if it differs from the one in force. A VM that starts late,
+// after a trap or with a new configuration, calls it before its first request. Without a control
+// plane there is only the inline set.
 func (s *Sync) Follow() {
 	if s.poller == nil {
 		return
@@ -199,16 +202,17 @@ func (s *Sync) Follow() {
 		s.rules[s.using].Generation = binary.LittleEndian.Uint64(version[8:])
 	case errHeld: // Waiting requests end within their deadline; the next tick tries again.
 	default:
-		// The leader has loaded the very same bytes, so this is damage; the next publication mends it.
+		// The leader has loaded the same bytes, so these are damaged. The next publication replaces
+		// them.
 		s.published.Take(version)
 		s.Stats.Refused++
 		s.log.Error("weir: cannot load the published policy set: " + err.Error())
 	}
 }
 
-// publish hands a snapshot that this VM has loaded to the others. The second half of its version is the
-// generation, one more than the last; the random end keeps apart what two leaders publish in the same
-// moment.
+// publish passes a snapshot that this VM has loaded to the others. The second half of its version
+// is the generation, one more than the last. Its random end distinguishes the publications of two
+// leaders at the same moment.
 func (s *Sync) publish(snapshot []byte, number uint64) {
 	last, _ := s.published.Published()
 	generation := (binary.LittleEndian.Uint64(last[8:])>>generationShift + 1) << generationShift

@@ -7,14 +7,14 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Times of the election. A leader that has not renewed within leadership is gone, whatever became of it.
+// Times of the election. A leader that has not renewed its lease within leadership counts as gone.
 const (
 	leadership = 3 * quota.Second
 	renewal    = quota.Second
 )
 
-// leader elects one VM of the process by a lease in shared data. Two leaders for a moment do no harm: they publish the same
-// snapshots.
+// leader elects one VM of the process by a lease in shared data. Two leaders at one moment do no
+// harm, because they publish the same snapshots.
 type leader struct {
 	shared shareddata.Data
 	id     uint64
@@ -28,7 +28,7 @@ func newLeader(shared shareddata.Data, space shareddata.Space, id uint64) *leade
 	return &leader{shared: shared, id: id, key: space.Key(shareddata.Leader)}
 }
 
-// lead says whether this VM leads at now, renewing or taking over as need be.
+// lead reports whether this VM leads at now. It renews the lease, or takes over one that has ended.
 func (l *leader) lead(now quota.Instant) bool {
 	if now < l.next {
 		return l.leads
@@ -41,7 +41,7 @@ func (l *leader) lead(now quota.Instant) bool {
 	if known {
 		holder, until = binary.LittleEndian.Uint64(value[:8]), quota.Instant(binary.LittleEndian.Uint64(value[8:]))
 	}
-	// A lease from the future is from before a restart of the machine's clock: nobody renews it.
+	// A lease from the future is older than a restart of the machine's clock, so no VM renews it.
 	if known && holder != l.id && now < until && until <= now+quota.Instant(leadership) {
 		l.leads = false
 		return false

@@ -13,8 +13,8 @@ import (
 
 var errHeld = errors.New("configsync: requests still wait by the rules that would be overwritten")
 
-// poll asks for the next snapshot. What the node has, and what it refused and why, goes along: the poll is the
-// acknowledgement.
+// poll asks for the next snapshot. It carries the node's version, and the version that it refused
+// with the reason, so it is also the acknowledgement.
 func (s *Sync) poll() {
 	s.path = s.appendPath(s.path[:0])
 	s.polling = true
@@ -60,7 +60,7 @@ func appendMark(b []byte, name string, mark []byte) []byte {
 	return append(append(b, name...), mark...)
 }
 
-// keepMark copies a mark that is good for now only. What cannot be one is none.
+// keepMark copies a mark, which is valid only now. Other text counts as no mark.
 func keepMark(dst, mark []byte) []byte {
 	if len(mark) > maxMark {
 		return dst[:0]
@@ -97,7 +97,7 @@ func (s *Sync) applied() uint64 {
 	return s.rules[s.using].Index.Version()
 }
 
-// answer handles the end of a poll. 204 says that there is nothing newer.
+// answer handles the end of a poll. Status 204 means that there is nothing newer.
 func (s *Sync) answer(status int, mark, body []byte) {
 	s.polling = false
 	switch status {
@@ -118,7 +118,8 @@ func (s *Sync) answer(status int, mark, body []byte) {
 			s.Consumers.Synced()
 		}
 		if s.refused != 0 {
-			s.seen, s.seenMark = s.applied(), append(s.seenMark[:0], s.mark...) // What was damaged on the way may come whole the next time.
+			// The refused version may have been damaged on the way: ask for it again.
+			s.seen, s.seenMark = s.applied(), append(s.seenMark[:0], s.mark...)
 		}
 	case 401, 403:
 		s.pollFailed(rpc.Refused, "it refuses the node token (status "+strconv.Itoa(status)+"): check the token's environment variable")
@@ -127,7 +128,7 @@ func (s *Sync) answer(status int, mark, body []byte) {
 	}
 }
 
-// follow ends a poll that has brought something else than a snapshot.
+// follow ends a poll that brought another message than a snapshot.
 func (s *Sync) follow(what string, err error) {
 	if err != nil {
 		s.pollFailed(rpc.Unreadable, "it tells of "+what+" what cannot be read: "+err.Error())
@@ -136,12 +137,13 @@ func (s *Sync) follow(what string, err error) {
 	s.pollSucceeded()
 }
 
-// receive loads a snapshot and publishes it, or notes why not.
+// receive loads a snapshot and publishes it, or notes why it cannot.
 func (s *Sync) receive(mark, snapshot []byte) {
 	version := wire.PeekVersion(snapshot)
 	err := s.load(snapshot)
 	if err == errHeld {
-		s.nextPoll = s.clock.Now() + quota.Instant(heldRetry) // It was not seen, so that poll brings it again.
+		// The version does not count as seen, so the next poll brings it again.
+		s.nextPoll = s.clock.Now() + quota.Instant(heldRetry)
 		return
 	}
 	s.seen, s.seenMark = version, keepMark(s.seenMark, mark)

@@ -1,6 +1,7 @@
-// Package consumers knows what the control plane says of consumers, their tiers, bans and limits of their own: a cache in Envoy's
-// shared data, filled by questions about consumers that requests ask for, and kept true by the changes that the long poll brings.
-// Of whom nothing is known the policy set alone decides until the answer comes; no request waits for it.
+// Package consumers caches what the control plane knows about consumers: their tiers, bans and
+// limits of their own. The cache is in Envoy's shared data. Questions about the consumers of
+// requests fill it, and the changes from the long poll keep it current. For an unknown consumer the
+// policy set alone decides until the answer comes; no request waits for it.
 package consumers
 
 import (
@@ -12,9 +13,10 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// How long what is known counts.
+// How long knowledge counts.
 const (
-	// fresh is how long nobody asks again; keep how long a tier counts after the control plane was last heard of.
+	// fresh is how long a consumer is not asked about again. keep is how long a tier counts after
+	// the last answer of the control plane.
 	fresh = quota.Minute
 	keep  = 10 * quota.Minute
 
@@ -22,32 +24,35 @@ const (
 	askTimeout = quota.Second
 )
 
-// pauses are those after questions without an answer.
+// pauses are the pauses after questions without an answer.
 var pauses = rpc.Backoff{First: 250 * quota.Millisecond, Longest: 5 * quota.Second}
 
 // Stats counts questions, for the filter's metrics.
 type Stats struct {
-	// Asked are questions sent, Failed those without an answer, Dropped consumers that there was no room to ask about.
+	// Asked counts questions, Failed those without an answer, Dropped consumers for whom a question
+	// had no room.
 	Asked, Failed, Dropped uint64
 }
 
 // Cache is one VM's view. Make one with New.
 type Cache struct {
 	Stats Stats
-	// Ahead is by how much Unix time is ahead of the clock: the ends of bans and overrides are told by it.
+	// Ahead is how far Unix time is ahead of the clock. The ends of bans and overrides are in Unix
+	// time.
 	Ahead quota.Span
 
 	table  table
 	client rpc.Client
 	clock  rpc.Clock
 
-	// wanted are the consumers of the next question, asked those of the one under way, sent at sent.
+	// wanted are the consumers of the next question, asked those of the question under way, which
+	// left at sent.
 	wanted, asked []keyhash.Key
 	asking        bool
 	sent, nextAsk quota.Instant
 	retry         quota.Span
 
-	// found and taught are the record at hand.
+	// found and taught are buffers for the current record.
 	found, taught record
 
 	message wire.Consumers
@@ -64,8 +69,9 @@ func New(shared shareddata.Data, client rpc.Client, clock rpc.Clock, space share
 // Special implements match.Consumers.
 func (c *Cache) Special() (any bool, turn uint64) { return c.table.state.special, c.table.state.turn }
 
-// Find implements match.Consumers. Who is not known, or was not asked about for a while, is asked about at the next tick. A tier
-// lapses when the control plane has not been heard of for long; what else it has said ends when it said it would.
+// Find implements match.Consumers. The next tick asks about a consumer that is unknown or was not
+// asked about for a while. A tier lapses when the control plane has not answered for long; bans and
+// the rest end at their own time.
 func (c *Cache) Find(person *match.Person) {
 	now := c.clock.Now()
 	person.Now = (int64(now) + int64(c.Ahead)) / int64(quota.Millisecond)
@@ -79,7 +85,7 @@ func (c *Cache) Find(person *match.Person) {
 		c.want(person.Key)
 	}
 	if person.Sure {
-		learned = max(learned, s.synced) // Any change since would have come by the poll.
+		learned = max(learned, s.synced) // The poll would have brought any later change.
 	}
 	if now-learned < quota.Instant(keep) {
 		person.Tier = c.found.tier
@@ -109,7 +115,7 @@ func contains(keys []keyhash.Key, key keyhash.Key) bool {
 	return false
 }
 
-// Tick asks about who is wanted, one question at a time.
+// Tick asks about the wanted consumers, one question at a time.
 func (c *Cache) Tick(now quota.Instant) {
 	c.table.loadState()
 	if len(c.wanted) == 0 || c.asking || now < c.nextAsk {
@@ -135,13 +141,13 @@ func (c *Cache) answer(status int, body []byte) {
 	}
 }
 
-// learn takes in what a message says of a consumer. A control plane of before can only speak of tiers.
+// learn stores what a message says about a consumer. An older control plane knows only tiers.
 func (c *Cache) learn(it *wire.Consumer, learned quota.Instant) bool {
 	c.taught = record{key: it.Key, tier: it.Tier, special: it.Special, learned: learned, revision: c.message.Revision}
 	return c.table.learn(&c.taught, c.message.Format < wire.ConsumersFormat)
 }
 
-// failed lets go of everyone who is wanted: whom requests still ask for will be wanted again.
+// failed drops all wanted consumers: further requests will make them wanted again.
 func (c *Cache) failed() {
 	c.asking, c.asked, c.wanted = false, c.asked[:0], c.wanted[:0]
 	c.Stats.Failed++
@@ -149,14 +155,14 @@ func (c *Cache) failed() {
 	c.nextAsk = c.clock.Now() + quota.Instant(c.retry)
 }
 
-// Revision is the one up to which changes are known, for the poll.
+// Revision is the last known change, for the poll.
 func (c *Cache) Revision() uint64 {
 	c.table.loadState()
 	return c.table.state.revision
 }
 
-// Changed takes in what the poll has brought. If that is not all that has changed, everyone is asked about again, and what was
-// known counts until the answer.
+// Changed stores the changes that the poll brought. If they are not complete, all consumers are
+// asked about again, and the old knowledge counts until the answer.
 func (c *Cache) Changed(body []byte) error {
 	if err := wire.DecodeConsumers(body, &c.message); err != nil {
 		return err
@@ -172,7 +178,7 @@ func (c *Cache) Changed(body []byte) error {
 			s.staleBefore = now + 1
 		}
 	}
-	// Last: who sees the new turn must find what is so since.
+	// The state comes last: a VM that sees the new turn must find its changes.
 	s.revision, s.synced = c.message.Revision, now
 	if c.message.Format >= wire.ConsumersFormat {
 		s.turn, s.special = c.message.Turn, c.message.Special

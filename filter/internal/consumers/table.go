@@ -12,17 +12,19 @@ import (
 const (
 	perSet  = 4
 	maxTier = 63
-	// fixed is the length of a record without its tier and what comes after: of which two bytes tell the length, if hasSpecial is
-	// set in the length of the tier.
+	// fixed is the length of a record without the tier and the special part. The special part
+	// follows the tier, behind two bytes with its length, if hasSpecial is set in the length of the
+	// tier.
 	fixed      = 16 + 8 + 8 + 1
 	hasSpecial = 0x80
-	// stateSize is the length of a state, firstSize that of one without what wire.ConsumersFormat has brought.
+	// stateSize is the length of a state, firstSize the length before wire.ConsumersFormat.
 	firstSize = 24
 	stateSize = firstSize + 8 + 1
 )
 
-// record is what is known of one consumer: its tier, empty for none, what it has beside that in the form of wire.AppendSpecial,
-// when the control plane was asked for it or told of it, and the control plane's revision then.
+// record is what is known about one consumer: its tier, empty for none; its special part in the
+// form of wire.AppendSpecial; when this was learned, by a question or a change; and the control
+// plane's revision then.
 type record struct {
 	key           keyhash.Key
 	tier, special []byte
@@ -30,7 +32,7 @@ type record struct {
 	revision      uint64
 }
 
-// rank is how much a record says: nothing, a tier, or more.
+// rank orders records by their content: none, a tier, or more.
 func (r *record) rank() int {
 	switch {
 	case len(r.special) > 0:
@@ -41,15 +43,17 @@ func (r *record) rank() int {
 	return 0
 }
 
-// state is what all VMs know of the poll: the revision and the turn up to which changes are known, whether any consumer is special,
-// since when records count as asked, and when the last poll ended.
+// state is what all VMs share about the poll: the revision and the turn of the last known change,
+// whether any consumer is special, since when records count as current, and when the last poll
+// ended.
 type state struct {
 	revision, turn      uint64
 	special             bool
 	staleBefore, synced quota.Instant
 }
 
-// table keeps records in shared data, in a fixed number of sets: a flood of consumers makes it forget, never grow.
+// table keeps records in shared data, in a fixed number of sets. A flood of consumers makes it
+// forget, and never makes it grow.
 type table struct {
 	shared   shareddata.Data
 	sets     uint64
@@ -60,7 +64,7 @@ type table struct {
 	value [stateSize]byte
 	set   [perSet]record
 	count int
-	// read is the value that set refers to, next the one to be written.
+	// read is the value that set refers to, next the value that is being written.
 	read, next []byte
 }
 
@@ -104,7 +108,7 @@ func (t *table) open(consumer keyhash.Key) (cas uint32, found bool) {
 	set := binary.LittleEndian.Uint64(consumer[:8]) % t.sets
 	binary.LittleEndian.PutUint32(t.key[5:], uint32(set))
 	value, cas, found := t.shared.Get(t.key[:])
-	t.read = append(t.read[:0], value...) // The host's bytes are good until the next call only.
+	t.read = append(t.read[:0], value...) // The host's bytes are valid only until the next call.
 	t.count = 0
 	for b := t.read; len(b) >= fixed && t.count < perSet; t.count++ {
 		n := int(b[fixed-1] &^ hasSpecial)
@@ -113,7 +117,7 @@ func (t *table) open(consumer keyhash.Key) (cas uint32, found bool) {
 			end += 2 + int(binary.LittleEndian.Uint16(b[end:]))
 		}
 		if n > maxTier || end > len(b) {
-			break // Damage: what follows is forgotten.
+			break // The value is damaged: drop the rest.
 		}
 		r := &t.set[t.count]
 		r.special = nil
@@ -128,7 +132,7 @@ func (t *table) open(consumer keyhash.Key) (cas uint32, found bool) {
 	return cas, found
 }
 
-// find looks a consumer up. The record's tier is good until the next call.
+// find looks a consumer up. The record's tier is valid until the next call.
 func (t *table) find(consumer keyhash.Key, r *record) bool {
 	t.open(consumer)
 	for i := range t.set[:t.count] {
@@ -140,8 +144,9 @@ func (t *table) find(consumer keyhash.Key, r *record) bool {
 	return false
 }
 
-// learn stores a record unless a later one is known, as when a change overtakes the answer to a question. Of one that is a tier
-// alone what else is known stays. If others change the set at every attempt it stores nothing and reports false.
+// learn stores a record unless a later one is known, as when a change overtakes the answer to a
+// question. With tierAlone the special part of a known record stays. If other workers change the
+// set at every attempt, learn stores nothing and reports false.
 func (t *table) learn(r *record, tierAlone bool) bool {
 	for range bucketstore.MaxAttempts {
 		cas, found := t.open(r.key)
@@ -169,9 +174,10 @@ func (t *table) learn(r *record, tierAlone bool) bool {
 	return false
 }
 
-// put brings a record into the open set and reports whether it has. A full set gives up who has nothing before who has a tier, for
-// whom forgetting means another limit, that one before who is banned or has more, and of alike ones the one that was learned
-// first; who has less takes the place of nobody who has more and was asked for lately, so invented consumers crowd out nobody.
+// put puts a record into the open set, and reports whether it did. A full set drops a record
+// without content before one with a tier, whose loss means another limit, and that before a ban or
+// more; among equals it drops the oldest. A record never replaces one with more content that was
+// asked about lately, so invented consumers push no real ones out.
 func (t *table) put(r *record, tierAlone bool) bool {
 	at := 0
 	for at < t.count && t.set[at].key != r.key {
