@@ -42,9 +42,9 @@ func TestDescribe(t *testing.T) {
 	if ix.Describe(&a, true, &who); who.Consumer != want || string(who.Shown) != shown+"\x02\x03bob" {
 		t.Errorf("%+v, want the consumer %v", who, want)
 	}
-	a.Headers = []match.Header{{Name: []byte("x-key"), Value: []byte("alice")}, {Name: []byte("x-app"), Value: nil}}
+	a.Headers = []match.Header{{Name: []byte("x-key"), Value: []byte("alice")}, {Name: []byte("x-app"), Value: nil}} // Empty is absent.
 	want = match.ConsumerKey(secret, set.Identity.Consumer[0], "alice")
-	if ix.Describe(&a, true, &who); who.Consumer != want || string(who.Shown) != shown+"\x01\x00\x02\x03bob" {
+	if ix.Describe(&a, true, &who); who.Consumer != want || string(who.Shown) != shown+"\x02\x03bob" {
 		t.Errorf("%+v, want the consumer %v", who, want)
 	}
 }

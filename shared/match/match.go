@@ -220,12 +220,14 @@ func (ix *Index) clientMatches(p *Policy, a *Attributes) bool {
 	return len(ranges) == 0 || len(a.ClientIP) > 0 && policy.Contains(ranges, a.Address)
 }
 
-// headersMatch says whether every condition holds; a repeated header satisfies one if any of its values does.
+// headersMatch reports whether every condition holds. A repeated header satisfies one if any of its
+// values does, and an empty one counts as absent, as it does in a partition: a policy for callers
+// with a key and one for those without would both miss it otherwise.
 func (ix *Index) headersMatch(p *Policy, headers []Header) bool {
 	for _, m := range ix.headers[p.headers.from:p.headers.to] {
 		name, want, ok := ix.Text(m.name), ix.Text(m.value), false
 		if m.op == policy.HeaderAbsent {
-			if _, count := lookup(headers, name); count > 0 {
+			if ix.headerValues(headers, name, false) > 0 {
 				return false
 			}
 			continue
@@ -237,7 +239,7 @@ func (ix *Index) headersMatch(p *Policy, headers []Header) bool {
 			value := headers[i].Value
 			switch m.op {
 			case policy.HeaderPresent:
-				ok = true
+				ok = len(value) > 0
 			case policy.HeaderEquals:
 				ok = text.Equal(value, want)
 			case policy.HeaderPrefix:

@@ -13,8 +13,9 @@ const (
 	spiffePath = "connection\x00uri_san_peer_certificate"
 )
 
-// putSource writes what a source holds and reports whether it holds anything. Of a header, cookie or query parameter that is
-// given more than once all values are written, with their number, in order. An empty claim counts as absent.
+// putSource writes what a source holds and reports whether it holds anything. Of a header, cookie or
+// query parameter that is given more than once all values are written, with their number, in order.
+// An empty value counts as absent: it identifies no caller.
 func (ix *Index) putSource(s source, a *Attributes) bool {
 	name := ix.Text(s.name)
 	switch s.kind {
@@ -51,7 +52,7 @@ func (ix *Index) putValues(count int) bool {
 // headerValues counts, and with write encodes, the values of a header.
 func (ix *Index) headerValues(headers []Header, name []byte, write bool) (count int) {
 	for i := range headers {
-		if text.Equal(headers[i].Name, name) {
+		if text.Equal(headers[i].Name, name) && len(headers[i].Value) > 0 {
 			count++
 			if write {
 				ix.key = putText(ix.key, headers[i].Value)
@@ -71,7 +72,7 @@ func (ix *Index) cookies(headers []Header, name []byte, write bool) (count int) 
 			var pair []byte
 			pair, rest = text.Cut(rest, ';')
 			key, value := text.Cut(text.Trim(pair), '=')
-			if text.Equal(key, name) {
+			if text.Equal(key, name) && len(value) > 0 {
 				count++
 				if write {
 					ix.key = putText(ix.key, value)
@@ -89,7 +90,8 @@ func (ix *Index) parameters(query, name []byte, write bool) (count int) {
 		var pair []byte
 		pair, query = text.Cut(query, '&')
 		key, value := text.Cut(pair, '=')
-		if ix.text = appendDecoded(ix.text[:0], key); !text.Equal(ix.text, name) {
+		ix.text = appendDecoded(ix.text[:0], key)
+		if !text.Equal(ix.text, name) || len(value) == 0 {
 			continue
 		}
 		count++

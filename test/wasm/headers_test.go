@@ -406,7 +406,8 @@ func TestHeadersOff(t *testing.T) {
 func TestForgedHeadersAreRemoved(t *testing.T) {
 	forged := []string{
 		"RateLimit", `"p";r=1`, "ratelimit-policy", "x", "ratelimit-reset", "1", "X-RateLimit-Limit", "9", "x-ratelimit-limit", "10",
-		"x-ratelimit-remaining", "9",
+		"x-ratelimit-remaining", "9", "X_RateLimit_Remaining", "9", "x_ratelimit-limit", "9",
+		"RateLimit_Reset", "1",
 	}
 	check := func(t *testing.T, s *envoytest.Stream) {
 		t.Helper()

@@ -234,13 +234,13 @@ func TestCostsAndAbsentParts(t *testing.T) {
 		reason  limiter.Reason
 		retry   quota.Span
 	}{
-		{[]string{"x-a", "", "x-cost", "6"}, limiter.Refused, limiter.TooDear, quota.Never},
-		{[]string{"x-a", "", "x-cost", "no"}, limiter.Refused, limiter.BadCost, quota.Never},
-		{[]string{"x-a", "", "x-cost", "5"}, limiter.Allowed, 0, 0},
-		{[]string{"x-a", "", "x-cost", "0"}, limiter.Allowed, 0, 0},
-		{[]string{"x-a", "", "x-cost", "2"}, limiter.Refused, limiter.Quota, 2 * quota.Second},
-		{[]string{"x-b", ""}, limiter.Refused, limiter.Absent, quota.Never},
-		{[]string{"x-b", "", "x-who", "me"}, limiter.Allowed, 0, 0},
+		{[]string{"x-a", "1", "x-cost", "6"}, limiter.Refused, limiter.TooDear, quota.Never},
+		{[]string{"x-a", "1", "x-cost", "no"}, limiter.Refused, limiter.BadCost, quota.Never},
+		{[]string{"x-a", "1", "x-cost", "5"}, limiter.Allowed, 0, 0},
+		{[]string{"x-a", "1", "x-cost", "0"}, limiter.Allowed, 0, 0},
+		{[]string{"x-a", "1", "x-cost", "2"}, limiter.Refused, limiter.Quota, 2 * quota.Second},
+		{[]string{"x-b", "1"}, limiter.Refused, limiter.Absent, quota.Never},
+		{[]string{"x-b", "1", "x-who", "me"}, limiter.Allowed, 0, 0},
 	} {
 		req, status := n.begin(c.headers...)
 		if status != c.status || status == limiter.Refused && (req.Reason != c.reason || req.Hits[req.Refusing].Retry != c.retry) {

@@ -196,8 +196,17 @@ func isGRPC(headers []match.Header) bool {
 // removeForged keeps what only a limiter may say from reaching the upstream in a client's words.
 func removeForged(headers []match.Header) {
 	for _, h := range headers {
-		if text.HasPrefix(h.Name, "ratelimit") || text.HasPrefix(h.Name, "x-ratelimit") {
+		if saysLimits(h.Name) {
 			host.RemoveRequestHeader(h.Name)
 		}
 	}
+}
+
+// saysLimits reports whether a header has a limiter's name. Servers by the rules of CGI take
+// X_RateLimit for X-RateLimit.
+func saysLimits(name []byte) bool {
+	if text.HasPrefix(name, "x-") || text.HasPrefix(name, "x_") {
+		name = name[2:]
+	}
+	return text.HasPrefix(name, "ratelimit")
 }
