@@ -9,7 +9,8 @@
 //	h, err := envoytest.New(wasm, envoytest.Options{T: t, Workers: 2, PluginConfig: config})
 //	defer h.Close()
 //	err = h.Start()
-//	s := h.Worker(0).Request(envoytest.Request{Headers: [][2]string{{":method", "GET"}, {":path", "/"}, {":authority", "a"}}})
+//	headers := [][2]string{{":method", "GET"}, {":path", "/"}, {":authority", "a"}}
+//	s := h.Worker(0).Request(envoytest.Request{Headers: headers})
 //	if s.State() == envoytest.Continued {
 //		reply := s.Respond(200, nil)
 //	}

@@ -22,7 +22,7 @@ const (
 // and it counts until a certain time after the grain began.
 //
 //	fixed_window            one grain is the window; a mark counts until its grain ends
-//	sliding_window          k grains are the window; a mark counts until no window reaches its grain
+//	sliding_window          k grains are the window; a mark counts until no window reaches it
 //	sliding_log             the same with a grain of one microsecond: exact
 //	sliding_window_counter  one grain is the window; the mark before the current one counts by the
 //	                        part that a window of full length still covers, as if its requests

@@ -162,8 +162,8 @@ func (r *runner) stop() {
 }
 
 // pace is the rate of the open loop: a third of what Envoy does without a limit, about half of what
-// it does with Weir. Who cannot do even that at ease is asked for half of what it can; its
-// latencies are then at another load than those of the rest.
+// it does with Weir. A contestant that cannot do that gets half of what it can; its latencies are
+// then at another load than those of the rest.
 func (r *runner) pace(c contestant, capacity float64) float64 {
 	if c.part == nothing && r.openRate == 0 {
 		r.openRate = capacity / 3

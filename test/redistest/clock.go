@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// clockSource moves a server's wall clock. libfaketime would, but its calls recurse into Debian's Redis, whose allocator asks for the
-// time before anything else.
+// clockSource moves a server's wall clock. libfaketime would, but its calls recurse into Debian's
+// Redis, whose allocator asks for the time before anything else.
 //
 //go:embed testdata/clock.c
 var clockSource []byte

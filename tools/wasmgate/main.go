@@ -1,7 +1,7 @@
 // Wasmgate looks at a filter module before it is shipped.
 //
 //	wasmgate strip -o OUT IN   writes IN without the exports a filter does not need
-//	wasmgate check IN          fails, with all reasons, if Envoy could not run IN or it would leak; else prints a summary
+//	wasmgate check IN          fails, with all reasons, if Envoy cannot run IN or IN leaks
 package main
 
 import (

@@ -119,7 +119,7 @@ func badReason(reason string) string {
 	return ""
 }
 
-// told is the orders for the log.
+// The orders in the form for the log.
 func told(orders []enforcement.Order) string {
 	var all []string
 	for _, o := range orders {

@@ -13,8 +13,8 @@ import (
 const (
 	// Counters is how many callers a replica counts of each policy and tier, in each span of time.
 	Counters = 100
-	// maxPairs bounds the policies and tiers whose callers are counted, told how many callers of
-	// each a replica shares with others.
+	// maxPairs bounds the policies and tiers whose callers are counted. A replica shares the
+	// heaviest `told` callers of each with others.
 	maxPairs = 200
 	told     = 20
 	// span is how long is counted before it begins anew; the span before stays in sight.

@@ -69,9 +69,10 @@ func (e *Entry) idle() quota.Instant {
 // An entry's record, little-endian: key 16, kind 1, short 1, pad 2, limit 4, idle 8, then
 //
 //	local, share   debt 8, last 8, num 8, den 8, burst 8, generation 8
-//	optimistic     num 8, den 8, burst 8, unknown 8, reported 8, sent 8, debt 8, heard 8, since 8, last 8
-//	leased         two lots of expiry 8 and tokens 4, not before 8, ask after 8, keep call 8, demand at 8, deny cost 4,
-//	               demand 4, level 8, full at 8, told 8
+//	optimistic     num 8, den 8, burst 8, unknown 8, reported 8, sent 8, debt 8, heard 8, since 8,
+//	               last 8
+//	leased         twice expiry 8 and tokens 4, not before 8, ask after 8, keep call 8,
+//	               demand at 8, deny cost 4, demand 4, level 8, full at 8, `told` 8
 //
 // and zeros up to its size. Older versions of the filter keep more there, and read zeros as empty:
 // while one drains, both use the same table.

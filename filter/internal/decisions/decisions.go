@@ -1,6 +1,6 @@
-// Package decisions keeps, in one VM, whom its policies refused and who makes the most requests,
-// until that is told to the control plane: in bounded memory, at a bounded cost for each request,
-// and without asking Envoy for anything on the way of an allowed one.
+// Package decisions samples, in one VM, refused requests and the heaviest callers, and reports them
+// to the control plane. It uses bounded memory and a bounded time for each request, and makes no
+// call into Envoy for an allowed one.
 package decisions
 
 import (
@@ -12,34 +12,34 @@ import (
 )
 
 const (
-	// describedMost bounds how many refusals between two messages are looked at more closely than
-	// to count them.
+	// describedMost bounds how many refusals between two messages are sampled and not only counted.
 	describedMost = 128
-	// every is of how many decided requests one is looked at, on average.
+	// every: on average, one in so many decided requests is sampled for the heaviest callers.
 	every = 16
 	slots = 2 * wire.MaxCounts
 )
 
-// Recorder is what one VM has to tell. Make one with New.
+// Recorder is what one VM has to report. Make one with New.
 type Recorder struct {
 	Stats
 
 	reporter
-	// generation is that of the policy set that all of it is by.
+	// generation is that of the policy set of all samples.
 	generation uint64
 	message    wire.Decisions
-	// at are when the refusals were, by their places in the message; described is how many were
-	// looked at.
+	// at are the times of the refusals, by their places in the message. described is how many were
+	// sampled.
 	at        [wire.MaxRefusals]quota.Instant
 	described int
-	// counted finds the counts of a policy and tier: 1 + their place in the message, 0 for none.
+	// counted is a hash table of the counts by policy and tier: 1 + the place in the message, 0 for
+	// none.
 	counted [slots]uint16
-	// gap is how many decided requests come before the next one that is looked at.
+	// gap is how many decided requests come before the next sampled one.
 	gap int
 }
 
-// Refused notes a refused request. Its attributes are a, or nil if they are gone; who made it is
-// then what was known before.
+// Refused notes a refused request. Its attributes are a, or nil if they are gone; then its caller
+// is as it was described before.
 func (s *Recorder) Refused(req *limiter.Request, a *match.Attributes, who *wire.Who, now quota.Instant) {
 	if !s.about(req.Rules()) {
 		return
@@ -61,8 +61,8 @@ func (s *Recorder) Refused(req *limiter.Request, a *match.Attributes, who *wire.
 	s.at[i] = now
 }
 
-// Decided notes a request on which policies are enforced, allowed or refused: one in some looks at
-// who made it.
+// Decided notes a request on which policies are enforced, allowed or refused. It samples the caller
+// of one request in every.
 func (s *Recorder) Decided(req *limiter.Request, a *match.Attributes, who *wire.Who) {
 	if s.gap--; s.gap >= 0 || !s.about(req.Rules()) {
 		return
@@ -78,8 +78,8 @@ func (s *Recorder) Decided(req *limiter.Request, a *match.Attributes, who *wire.
 	}
 }
 
-// about makes the samples those of a policy set. What is known by an older one is dropped, as is a
-// request that was decided by one, or by the plugin's own policy set, which the control plane does
+// about makes the samples those of a policy set, and drops those of an older one. It reports false
+// for a request that an older set decided, or the plugin's own set, which the control plane does
 // not know.
 func (s *Recorder) about(rules *ruleset.Rules) bool {
 	if rules.Generation > s.generation {
@@ -97,7 +97,8 @@ func (s *Recorder) clear(callers bool) {
 	}
 }
 
-// describe fills in what may be told of a caller. It is not inlined, for the size of the filter.
+// describe fills in what may be reported of a caller. It is not inlined, for the size of the
+// filter.
 //
 //go:noinline
 func (s *Recorder) describe(rules *ruleset.Rules, c *wire.Caller, a *match.Attributes, who *wire.Who, ask bool) {
@@ -108,8 +109,8 @@ func (s *Recorder) describe(rules *ruleset.Rules, c *wire.Caller, a *match.Attri
 	c.Consumer, c.Shown = who.Consumer, append(c.Shown[:0], who.Shown...)
 }
 
-// count counts a refusal of its policy and tier, and says whether it is the first. Beyond the bound
-// it is not told.
+// count counts a refusal of its policy and tier, and reports whether it is the first. Beyond the
+// bound it is not counted.
 func (s *Recorder) count(h *limiter.Hit) (first bool) {
 	at := (h.Policy*31 + uint32(h.Tier)) % slots
 	for ; s.counted[at] != 0; at = (at + 1) % slots {
@@ -126,8 +127,8 @@ func (s *Recorder) count(h *limiter.Hit) (first bool) {
 	return false
 }
 
-// entry is the place of a refused bucket among the refusals, -1 for one that has no room. The first
-// of a policy and tier always has, unless as many others have.
+// entry is the place of a refused bucket among the refusals, -1 if there is no room. There is room
+// for the first of each policy and tier, as long as there are places.
 func (s *Recorder) entry(h *limiter.Hit, first bool) int {
 	list := s.message.Refusals
 	for i := range list {
@@ -150,9 +151,9 @@ func (s *Recorder) entry(h *limiter.Hit, first bool) int {
 	return i
 }
 
-// victim is the entry that a new one replaces, and how many refusals the new one takes over: the
-// least refused of its own policy and tier; or of those that hold the most entries, if they hold
-// more, so that nobody crowds out others. -1: each holds one.
+// victim is the entry that a new one replaces, and how many refusals the new one takes over. It is
+// the least refused entry of the policy and tier with the most entries, or of the new one's own if
+// that has as many, so that no policy pushes the others out. It is -1 if each has one entry.
 func (s *Recorder) victim(h *limiter.Hit) (at int, over int64) {
 	list := s.message.Refusals
 	own, most, from := 0, 0, 0
@@ -187,8 +188,9 @@ func (s *Recorder) victim(h *limiter.Hit) (at int, over int64) {
 	return at, over
 }
 
-// caller is the entry of a bucket among the callers: a new one takes the place and the count of the
-// least, so that whoever makes more than a share of 1 in MaxCallers of what was looked at is in it.
+// caller is the entry of a bucket among the callers. A new one takes the place and the count of the
+// least, so that every caller with more than one in MaxCallers of the sampled requests has an
+// entry.
 func (s *Recorder) caller(h *limiter.Hit) *wire.Caller {
 	list, least := s.message.Callers, 0
 	for i := range list {

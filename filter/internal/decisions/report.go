@@ -6,9 +6,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Times of messages: refusals are told at once, but so far apart; callers seldom. A control plane
-// that does not know the message is asked again after unknown, one that does not answer after
-// pauses that grow up to twice longest.
+// Times of messages. Refusals leave at once, but at least apart after the last message; callers
+// leave every callersApart. After an answer that does not know the message, the next one waits for
+// unknown; without an answer, for pauses that grow.
 const (
 	path         = "/node/v1/decisions"
 	timeout      = quota.Second
@@ -17,14 +17,14 @@ const (
 	unknown      = quota.Minute
 )
 
-// pauses are those after messages that did not arrive.
+// pauses are the pauses after messages that did not arrive.
 var pauses = rpc.Backoff{First: apart, Longest: 10 * quota.Second}
 
 // Stats counts messages.
 type Stats struct{ Told, Failed uint64 }
 
-// reporter tells the control plane. Each worker does so by itself: a message costs it nothing on
-// the path of requests.
+// reporter sends the messages to the control plane. Each worker has its own, so collecting needs no
+// shared data on the path of requests.
 type reporter struct {
 	client rpc.Client
 	clock  rpc.Clock
@@ -32,7 +32,7 @@ type reporter struct {
 	body   []byte
 
 	underWay bool
-	// due is when another message may leave, callersDue when it is to tell of callers.
+	// due is when the next message may leave, callersDue when it must include the callers.
 	due, callersDue quota.Instant
 	pause           quota.Span
 }
@@ -47,7 +47,8 @@ func New(client rpc.Client, clock rpc.Clock, node string, boot, random uint64) *
 	return s
 }
 
-// Tick sends what there is to tell. What does not arrive is lost: these are samples.
+// Tick sends what there is to report. A message that does not arrive is lost, since these are
+// samples.
 func (s *Recorder) Tick(now quota.Instant) {
 	m := &s.message
 	callers := len(m.Callers) > 0 && now >= s.callersDue

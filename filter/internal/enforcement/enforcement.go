@@ -1,6 +1,6 @@
-// Package enforcement keeps what operators have ordered beside the policy set, the kill switch
-// above all, in Envoy's shared data: the leader's poll brings it, and every worker of the process
-// obeys it from its next tick on, also while the control plane is away.
+// Package enforcement keeps the enforcement orders of operators, such as the kill switch, in
+// Envoy's shared data. The leader's poll brings them, and every worker of the process follows them
+// from its next tick on, even while the control plane is away.
 package enforcement
 
 import (
@@ -16,25 +16,26 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Buckets are what this node keeps of buckets. *bucketstore.Store is one.
+// Buckets are the buckets of this node. *bucketstore.Store is one.
 type Buckets interface {
 	Update(kind bucketstore.Kind, key keyhash.Key, now quota.Instant, c bucketstore.Change) error
 }
 
-// View is one VM's view. Make one with New.
+// View is the orders as one VM sees them. Make one with New.
 type View struct {
-	// InForce and Bans are how many orders and banned keys have not ended, as of the last Tick.
+	// InForce and Bans are the numbers of orders and banned keys that have not ended, as of the
+	// last Tick.
 	InForce, Bans uint64
 
 	buckets Buckets
 	clock   rpc.Clock
-	// shared is the message; its version is the revision and a checksum.
+	// shared is the message. Its version is the revision and a checksum.
 	shared        shareddata.Document
 	unix, nextEnd int64
 
 	body    []byte
 	message wire.Enforcement
-	// heard is for a message that is looked at before it is shared.
+	// heard is a buffer for a message that is checked before it is shared.
 	heard wire.Enforcement
 }
 
@@ -46,10 +47,10 @@ func New(data shareddata.Data, buckets Buckets, clock rpc.Clock, space shareddat
 	}
 }
 
-// Revision is that of what is obeyed, 0 before there was anything.
+// Revision is the revision in force, 0 before the first.
 func (v *View) Revision() uint64 { return v.message.Revision }
 
-// Changed takes in what the poll has brought, for all VMs: each obeys it from its next Tick on.
+// Changed publishes what the poll brought to all VMs. Each follows it from its next Tick on.
 func (v *View) Changed(body []byte) error {
 	if err := wire.DecodeEnforcement(body, &v.heard); err != nil {
 		return err
@@ -66,7 +67,7 @@ func (v *View) Changed(body []byte) error {
 	return nil
 }
 
-// forget forgets what this node knows of a bucket beside the tokens in hand.
+// forget drops what this node knows of a bucket, except the tokens that it holds.
 func (v *View) forget(f *wire.Freed) {
 	now := v.clock.Now()
 	for kind := bucketstore.Local; kind <= bucketstore.Optimistic; kind++ {
@@ -77,7 +78,7 @@ func (v *View) forget(f *wire.Freed) {
 	}
 }
 
-// forget is the change that does it.
+// forget is the change of one entry that does it.
 type forget struct{}
 
 // Apply implements bucketstore.Change.
@@ -91,8 +92,8 @@ func (forget) Apply(e *bucketstore.Entry) bool {
 	return true
 }
 
-// Tick reads what the leader has shared, and says whether what is to be obeyed is another than
-// before: then Bind must be called. Unix is the time in milliseconds.
+// Tick reads what the leader has published, and reports whether other orders are in force than
+// before; then Bind must be called. Unix is the time in milliseconds.
 func (v *View) Tick(unix int64) (changed bool) {
 	v.unix = unix
 	changed = v.nextEnd != 0 && unix >= v.nextEnd
@@ -114,7 +115,7 @@ func (v *View) Tick(unix int64) (changed bool) {
 	return changed
 }
 
-// count counts what has not ended, and notes when it will.
+// count counts one that has not ended, and notes when the next one ends.
 func (v *View) count(n *uint64, expires int64) {
 	if expires != 0 && expires <= v.unix {
 		return
@@ -125,5 +126,5 @@ func (v *View) count(n *uint64, expires int64) {
 	}
 }
 
-// Bind has a policy set obey.
+// Bind applies the orders to a policy set.
 func (v *View) Bind(ix *match.Index) { ix.Obey(&v.message, v.unix) }

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// named bounds the policies that one line of the log names.
+// named bounds the policies in one line of the log.
 const named = 5
 
 // announce counts and logs the steps that the process entered and left with the change that was

@@ -1,7 +1,7 @@
-// Package failover keeps the process's place on the failure ladder in Envoy's shared data: since
-// when the control plane has not answered some worker, and how far each policy's requests have had
-// to go since then. Every worker reads it at its tick and writes what changes, so each change is
-// counted and logged once; the leader reports it to the control plane.
+// Package failover keeps the process's state on the failure ladder in Envoy's shared data: since
+// when the control plane has not answered a worker, and the furthest step of each policy's requests
+// since then. Every worker reads it at its tick and writes its own changes, so each change is
+// counted and logged once. The leader reports it to the control plane.
 package failover
 
 import (
@@ -18,10 +18,10 @@ type Log interface {
 	Warn(message string)
 }
 
-// Trouble is what a worker knows of its own calls.
+// Trouble is what a worker knows about its own calls.
 type Trouble struct {
-	// Open: they fail since Since, and requests do not wait for them. Times grows each time that
-	// they begin to fail and with each further look that fails; How is how the last one did.
+	// Open: calls have failed since Since, and requests do not wait for them. Times grows when
+	// calls begin to fail, and with each probe that fails. How is how the last call failed.
 	Open  bool
 	Since quota.Instant
 	Times uint32
@@ -34,11 +34,11 @@ type Stats struct {
 	Reported, Failed uint64
 }
 
-// confirmation is how long a worker's word that nobody answers counts: longer than its longest
-// pause and a call. So a worker that is no more leaves no trouble behind.
+// confirmation is how long a worker's report of trouble counts: longer than its longest pause and a
+// call. So a worker that has ended leaves no trouble behind.
 const confirmation = 4 * quota.Second
 
-// Ladder is one worker's view. Make one with New.
+// Ladder is the failure ladder as one worker sees it. Make one with New.
 type Ladder struct {
 	Stats
 
@@ -48,11 +48,11 @@ type Ladder struct {
 
 	record record
 	buf    []byte
-	// told is Times as of this worker's last word, open whether that was of trouble. hastened:
-	// another worker was answered since.
+	// told is Times in this worker's last report, open whether that report was of trouble.
+	// hastened: another worker was answered since.
 	told           uint32
 	open, hastened bool
-	// noted: this worker's marks are not all on the ground.
+	// noted: some of this worker's marks are not on the ground.
 	noted    bool
 	reporter reporter
 }
@@ -69,9 +69,9 @@ func New(shared shareddata.Data, client rpc.Client, clock rpc.Clock, log Log, sp
 // Worst is the highest step of any policy, as of the last tick.
 func (l *Ladder) Worst() policy.Step { return l.record.worst() }
 
-// Tick brings the process's record and this worker's knowledge together. Heard is since when some
-// worker has had no answer, 0 for none. Hasten: another worker is answered, so this one should look
-// at once. The leader reports.
+// Tick merges the process's record and this worker's knowledge. Heard is since when a worker has
+// had no answer, 0 for none. Hasten: another worker was answered, so this one should probe at once.
+// The leader also reports.
 func (l *Ladder) Tick(now quota.Instant, t Trouble, rules *ruleset.Rules, leads bool) (heard quota.Instant, hasten bool) {
 	r := &l.record
 	value, cas, found := l.shared.Get(l.key[:])
@@ -84,7 +84,7 @@ func (l *Ladder) Tick(now quota.Instant, t Trouble, rules *ruleset.Rules, leads 
 	if acked := l.reporter.acked; acked > r.reported {
 		r.reported, changed = acked, true
 	}
-	if changed && !l.store(cas, found) { // Another worker wrote in between: the next tick starts from that.
+	if changed && !l.store(cas, found) { // Another worker wrote in between. The next tick starts from its record.
 		value, _, _ = l.shared.Get(l.key[:])
 		r.read(value)
 		return r.since, hasten
@@ -106,7 +106,7 @@ func (l *Ladder) Tick(now quota.Instant, t Trouble, rules *ruleset.Rules, leads 
 	return r.since, hasten
 }
 
-// change brings the record up to what this worker knows.
+// change updates the record with what this worker knows.
 func (l *Ladder) change(now quota.Instant, t Trouble, rules *ruleset.Rules, hasten *bool) (changed bool) {
 	r, whole := &l.record, false
 	switch {
@@ -129,8 +129,7 @@ func (l *Ladder) change(now quota.Instant, t Trouble, rules *ruleset.Rules, hast
 	return r.since != 0 && l.mark(rules, whole) || changed
 }
 
-// mark notes in the record how far requests of this worker have gone: the whole of it if the record
-// is new.
+// mark notes this worker's furthest steps in the record; all of them if the record is new.
 func (l *Ladder) mark(rules *ruleset.Rules, whole bool) (changed bool) {
 	r, own := &l.record, &rules.Steps
 	if newer := rules.Generation > r.generation; newer || rules.Generation == r.generation && len(r.steps) == 0 && len(own.At) > 0 {
@@ -145,8 +144,7 @@ func (l *Ladder) mark(rules *ruleset.Rules, whole bool) (changed bool) {
 	}
 	l.noted = true
 	for i, step := range own.At {
-		// A worker that has had no request of the policy lately may know an earlier step than
-		// others do.
+		// A worker without recent requests of the policy may know an earlier step than others.
 		on := &rules.Index.Policy(uint32(i)).OnFailure
 		if on.Place(step) > on.Place(policy.Step(r.steps[i])) {
 			r.steps[i], changed = byte(step), true
@@ -166,7 +164,7 @@ func (l *Ladder) store(cas uint32, found bool) bool {
 
 func (l *Ladder) standing() standing { return standing{l.record.mask(), l.record.since} }
 
-// standing is the steps that the process is on, a bit each, and since when.
+// standing is the steps that the process is on, one bit each, and since when.
 type standing struct {
 	mask  uint8
 	since quota.Instant

@@ -7,23 +7,24 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// record is what the workers of a process share. The zero value is the ground.
+// record is what the workers of a process share. The zero value means that the control plane
+// answers.
 type record struct {
-	// since is when the control plane stopped answering some worker; 0: it answers. until is how
-	// long that counts.
+	// since is when the control plane stopped answering a worker; 0: it answers. until is how long
+	// that counts.
 	since, until quota.Instant
-	// generation is that of the policy set whose policies steps are of: of each the highest step
-	// that a request was decided on.
+	// generation is that of the policy set of steps. steps is, for each policy, the furthest step
+	// on which a request was decided.
 	generation uint64
 	steps      []byte
-	// changes grows with each change that is to be reported; reported is its value as of the last
+	// changes grows with each change that must be reported; reported is its value in the last
 	// report that arrived.
 	changes, reported uint64
 }
 
 const headSize = 5 * 8
 
-// read takes in a value. Bytes that are no record count as the ground.
+// read decodes a value. Other bytes count as the zero record.
 func (r *record) read(b []byte) {
 	if len(b) < headSize {
 		*r = record{steps: r.steps[:0]}
@@ -44,8 +45,8 @@ func (r *record) append(b []byte) []byte {
 	return append(b, r.steps...)
 }
 
-// mask is the steps that some policy is on, a bit each. All that need no more are on StepLeases
-// while the control plane is away.
+// mask is the steps that some policy is on, one bit each. While the control plane is away, policies
+// that need no further step are on StepLeases.
 func (r *record) mask() uint8 {
 	if r.since == 0 {
 		return 1 << policy.StepGround

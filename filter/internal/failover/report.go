@@ -8,7 +8,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Times of reports: apart at least, and repeated while anything is off the ground.
+// Times of reports: at least apart, and repeated while the control plane does not answer a worker.
 const (
 	path          = "/node/v1/report"
 	reportTimeout = quota.Second
@@ -16,18 +16,18 @@ const (
 	repeat        = 10 * quota.Second
 )
 
-// pauses are those after reports that did not arrive.
+// pauses are the pauses after reports that did not arrive.
 var pauses = rpc.Backoff{First: 250 * quota.Millisecond, Longest: quota.Second}
 
-// reporter tells the control plane of the ladder. Only the leader's does.
+// reporter reports the ladder to the control plane. Only the leader's does.
 type reporter struct {
 	client rpc.Client
 	clock  rpc.Clock
 
 	underWay bool
-	// sent are the changes that the report under way tells, acked those that arrived.
+	// sent are the changes in the report under way, acked those in the last report that arrived.
 	sent, acked uint64
-	// next is when another report may leave, again when one must although nothing has changed.
+	// next is when another report may leave, again when one must leave even without a change.
 	next, again quota.Instant
 	pause       quota.Span
 	random      rpc.Rand
@@ -35,8 +35,8 @@ type reporter struct {
 	body        []byte
 }
 
-// report sends a report if one is due. What could not be told is told after a pause, and once more
-// in full: the newest state.
+// report sends a report if one is due. After a failure it sends the newest state as a whole, after
+// a pause.
 func (l *Ladder) report(now quota.Instant, rules *ruleset.Rules) {
 	p, r := &l.reporter, &l.record
 	if p.underWay || now < p.next || r.changes == r.reported && (r.since == 0 || now < p.again) {
@@ -58,7 +58,8 @@ func (l *Ladder) report(now quota.Instant, rules *ruleset.Rules) {
 	}
 }
 
-// tell adds the policies whose requests have needed the ladder, or those of the others that may.
+// tell adds the policies whose requests have needed the ladder or, without needed, the others that
+// can need it.
 func (p *reporter) tell(steps []byte, rules *ruleset.Rules, needed bool) {
 	for i, step := range steps {
 		if len(p.message.Steps) == wire.MaxSteps {

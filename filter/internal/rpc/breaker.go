@@ -56,7 +56,7 @@ func (b *Breaker) Sent(now quota.Instant) {
 }
 
 // Answered counts an answer. The jitter spreads the probes of nodes that lost the control plane
-// together. A call that left before the breaker opened tells nothing about how things are now.
+// together. A call that left before the breaker opened says nothing about the present.
 func (b *Breaker) Answered(now quota.Instant, probe bool, jitter int64) {
 	b.endSilence(now)
 	switch {

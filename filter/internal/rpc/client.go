@@ -5,7 +5,7 @@ import "github.com/weir-proxy/weir/shared/quota"
 // Client posts messages to the control plane.
 type Client interface {
 	// Call sends a message to a path. Done is called once, later, unless Call returns an error. A
-	// status of 0 means that no answer came. The answer is good during done only.
+	// status of 0 means that no answer came. The answer is valid only during done.
 	Call(path string, message []byte, timeout quota.Span, done func(status int, answer []byte)) error
 }
 

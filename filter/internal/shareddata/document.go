@@ -27,7 +27,7 @@ func (d *Document) Published() (v Version, ok bool) {
 }
 
 // News returns the published message if this VM has neither published nor taken in its version. The
-// message is good until the next call into the host. Take confirms that it has been taken in.
+// message is valid until the next call into the host. Take confirms that it has been taken in.
 func (d *Document) News() (v Version, message []byte, news bool) {
 	v, ok := d.Published()
 	if !ok || v == d.seen {

@@ -6,15 +6,15 @@ import "encoding/binary"
 
 // Data is Envoy's shared data. It can neither delete keys nor let them expire.
 type Data interface {
-	// Get returns the value with its compare-and-swap number. The value is good until the next call
-	// that returns bytes.
+	// Get returns the value with its compare-and-swap number. The value is valid until the next
+	// call that returns bytes.
 	Get(key []byte) (value []byte, cas uint32, found bool)
 	// PutIfAbsent stores the value if the key has none, and reports whether it did.
 	PutIfAbsent(key, value []byte) bool
 	// CompareAndSwap stores the value if no VM has written the key since Get returned cas, and
 	// reports whether it did.
 	CompareAndSwap(key, value []byte, cas uint32) bool
-	// Put overwrites. It is for values of which the last writer is right.
+	// Put overwrites. It is for values whose last writer is right.
 	Put(key, value []byte)
 }
 
