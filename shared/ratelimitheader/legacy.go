@@ -20,15 +20,16 @@ func AppendEnvoyLimit(dst []byte, shown int64, items []Item) []byte {
 	return dst
 }
 
-// AppendSeconds writes a span as Discord's X-RateLimit-Reset-After does: seconds with milliseconds, rounded up.
+// AppendSeconds writes a span as Discord's X-RateLimit-Reset-After does: seconds with milliseconds,
+// rounded up.
 func AppendSeconds(dst []byte, span quota.Span) []byte {
 	ms := int64((max(span, 0) + quota.Millisecond - 1) / quota.Millisecond)
 	dst = append(AppendInt(dst, ms/1000), '.')
 	return append(dst, byte('0'+ms/100%10), byte('0'+ms/10%10), byte('0'+ms%10))
 }
 
-// LeastRemaining is the smallest r of a RateLimit value (draft 11), as another limiter may have set it. It reports false for a
-// value without any: clients ignore it too.
+// LeastRemaining is the smallest r of a RateLimit value (draft 11), as another limiter may have set
+// it. It reports false for a value without any: clients ignore it too.
 func LeastRemaining(value []byte) (int64, bool) {
 	least, found, quoted := int64(0), false, false
 	for i := range value {

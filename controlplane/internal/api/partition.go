@@ -76,7 +76,8 @@ func partitionValue(
 	return v, err
 }
 
-// clientKey is an address as requests from it are identified by. What names the field that gives it.
+// clientKey is an address as requests from it are identified by. What names the field that gives
+// it.
 func clientKey(what, text string, prefix int) ([]byte, error) {
 	addr, err := netip.ParseAddr(text)
 	if err != nil {

@@ -34,7 +34,8 @@ func open(s settings.Settings, breakers *breaker.Group, follow *tracing.Tracing,
 	return localstore.Open(s.DataDir, log, localstore.Options{LostFill: &s.LostFill})
 }
 
-// announce logs a change of a breaker once. While one is open its trials come and go; that is for those who look closely.
+// announce logs a change of a breaker once. While one is open its trials come and go; that is for
+// those who look closely.
 func announce(log *slog.Logger, c breaker.Change) {
 	facts := []any{"server", c.Name, "from", c.From.String(), "to", c.To.String()}
 	switch {

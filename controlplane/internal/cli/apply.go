@@ -137,7 +137,8 @@ func (t trial) same() bool { return bytes.Equal(t.current.body, t.doc) }
 
 func (t trial) version() string { return strings.Trim(t.current.header.Get("ETag"), `"`) }
 
-// put asks the control plane to take the file for a share of the nodes, all of them if none is named, or only what would change.
+// put asks the control plane to take the file for a share of the nodes, all of them if none is
+// named, or only what would change.
 func (t trial) put(env *environment, share string, dryRun bool) (put api.PutAnswer, body []byte, err error) {
 	header := map[string]string{"If-Match": t.current.header.Get("ETag"), "Content-Type": string(t.format)}
 	got, err := t.client.do(http.MethodPut, "/v1/policyset"+shareQuery(share, dryRun), header, t.doc)
@@ -203,7 +204,8 @@ func printPut(env *environment, put api.PutAnswer) error {
 // mostRemoved is how many removed policies a command lists that changes something.
 const mostRemoved = 20
 
-// writeWords lists what changes, a line for each policy and setting, but at most so many that are removed.
+// writeWords lists what changes, a line for each policy and setting, but at most so many that are
+// removed.
 func writeWords(out *strings.Builder, diff policies.Diff, removed int) {
 	left := 0
 	for _, line := range diff.Words {

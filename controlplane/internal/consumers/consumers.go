@@ -1,5 +1,5 @@
-// Package consumers keeps what the control plane knows of consumers: the tier that each has been assigned, limits of its own, a ban, a
-// bypass. A consumer is known by its keyed hash alone.
+// Package consumers keeps what the control plane knows of consumers: the tier that each has been
+// assigned, limits of its own, a ban, a bypass. A consumer is known by its keyed hash alone.
 package consumers
 
 import (
@@ -16,13 +16,15 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// KeptChanges is how many of the latest changes a store tells of. A node that missed more asks again about everyone it knows.
+// KeptChanges is how many of the latest changes a store tells of. A node that missed more asks
+// again about everyone it knows.
 const KeptChanges = 1000
 
 // MaxBatch is how many consumers may be written at once.
 const MaxBatch = 1000
 
-// The reasons why a store or the service says no. Any other error means that the store could not be asked.
+// The reasons why a store or the service says no. Any other error means that the store could not be
+// asked.
 var (
 	// ErrNotFound: nothing is known of the consumer.
 	ErrNotFound = errs.New(errs.NotFound, "nothing is assigned to this consumer",
@@ -49,7 +51,8 @@ func (e *AwayError) Unwrap() error { return e.Cause }
 // Write is a change of one consumer.
 type Write struct {
 	Key keyhash.Key
-	// Expected is the revision of the record that is replaced, 0 for none; Any replaces whatever there is.
+	// Expected is the revision of the record that is replaced, 0 for none; Any replaces whatever
+	// there is.
 	Expected uint64
 	Any      bool
 	// Record replaces what there is; nil forgets the consumer.
@@ -59,7 +62,8 @@ type Write struct {
 // Changes are made together or not at all. No consumer is in them twice.
 type Changes struct {
 	Writes []Write
-	// Entry is kept with the changes. Of a single one the service fills in what comes after, the store what was before.
+	// Entry is kept with the changes. For a single one the service fills in the state after, the
+	// store the state before.
 	Entry audit.Entry
 	// Turn is one that has been seen: a store that has lost its state goes on above it.
 	Turn uint64
@@ -89,8 +93,8 @@ type List struct {
 
 // State is how far changes have come.
 type State struct {
-	// Revision is that of the last change, 0 if there never was one. It grows with each, and also over a loss of the store's state,
-	// since it is at least the time in milliseconds.
+	// Revision is that of the last change, 0 if there never was one. It grows with each, and also
+	// over a loss of the store's state, since it is at least the time in milliseconds.
 	Revision uint64
 	// Turn counts the changes of consumers with more than a tier.
 	Turn uint64
@@ -101,32 +105,37 @@ type State struct {
 // Log is the latest changes as of State, at most KeptChanges, the earliest first.
 type Log struct {
 	State
-	// Floor is the revision after which no change is missing from Changes; Whole: none is missing at all.
+	// Floor is the revision after which no change is missing from Changes; Whole: none is missing
+	// at all.
 	Floor   uint64
 	Whole   bool
 	Changes []Change
 }
 
-// Store keeps records. Methods return ErrNotFound and errs.Conflict as such; any other error means that the store could not be
-// asked.
+// Store keeps records. Methods return ErrNotFound and errs.Conflict as such; any other error means
+// that the store could not be asked.
 type Store interface {
-	// Consumers returns the records of keys, the zero Record where there is none, and the Revision and Turn of that very moment.
+	// Consumers returns the records of keys, the zero Record where there is none, and the Revision
+	// and Turn of that very moment.
 	Consumers(ctx context.Context, keys []keyhash.Key) ([]Record, State, error)
-	// WriteConsumers makes changes, at least one, with their entry, and returns their revision. errs.Conflict, or ErrNotFound if there
-	// is nothing to forget.
+	// WriteConsumers makes changes, at least one, with their entry, and returns their revision.
+	// errs.Conflict, or ErrNotFound if there is nothing to forget.
 	WriteConsumers(ctx context.Context, c Changes) (uint64, error)
 	// ConsumerRevision is the revision of the last change, 0 if there never was one.
 	ConsumerRevision(ctx context.Context) (uint64, error)
-	// ListConsumers returns about limit records, in no order that means anything, and a token for the following page, empty after
-	// the last. A record that is there all the time is listed once at least.
+	// ListConsumers returns about limit records, in no order that means anything, and a token for
+	// the following page, empty after the last. A record that is there all the time is listed once
+	// at least.
 	ListConsumers(ctx context.Context, list List) ([]Listed, string, error)
-	// BannedConsumers returns at most limit of those with a ban, which may have ended: the ones whose bans end last.
+	// BannedConsumers returns at most limit of those with a ban, which may have ended: the ones
+	// whose bans end last.
 	BannedConsumers(ctx context.Context, limit int) ([]Listed, error)
 	// ConsumerLog returns the latest changes after a revision.
 	ConsumerLog(ctx context.Context, after uint64) (Log, error)
 }
 
-// Service answers what is known of consumers and tells nodes what changes. Make one with New. It is safe for concurrent use.
+// Service answers what is known of consumers and tells nodes what changes. Make one with New. It is
+// safe for concurrent use.
 type Service struct {
 	store Store
 	now   func() time.Time
@@ -141,7 +150,8 @@ type Service struct {
 	bans map[keyhash.Key]Record
 	// remembered are records as they were read, of which no change since is missing.
 	remembered map[keyhash.Key]Record
-	// since is the revision at which the store had back what it lost: who knows less may know what is no longer so.
+	// since is the revision at which the store had back what it lost: who knows less may know what
+	// is no longer so.
 	since     uint64
 	answering breaker.Answering
 
@@ -190,8 +200,8 @@ func (s *Service) Get(ctx context.Context, key keyhash.Key) (Record, error) {
 // maxListed is how many records are read for one page of those that are wanted.
 const maxListed = 5000
 
-// List returns a page of the records that want wants, as they are in force. It reads a bounded number: there may be fewer than the
-// limit, or none, and more to come.
+// List returns a page of the records that want wants, as they are in force. It reads a bounded
+// number: there may be fewer than the limit, or none, and more to come.
 func (s *Service) List(ctx context.Context, list List, want func(Record) bool) (page []Listed, next string, err error) {
 	for read := 0; read < maxListed; {
 		some, token, err := s.store.ListConsumers(ctx, list)
@@ -211,7 +221,8 @@ func (s *Service) List(ctx context.Context, list List, want func(Record) bool) (
 	return page, next, nil
 }
 
-// Write makes changes, with the time put in, and returns their revision. Nodes on this replica hear of them at once.
+// Write makes changes, with the time put in, and returns their revision. Nodes on this replica hear
+// of them at once.
 func (s *Service) Write(ctx context.Context, c Changes) (uint64, error) {
 	now := s.now().UTC().Truncate(time.Millisecond)
 	for i := range c.Writes {
@@ -244,7 +255,7 @@ func (s *Service) Ask(ctx context.Context, keys []keyhash.Key) (wire.Consumers, 
 	return m, err
 }
 
-// told is what nodes are told of a consumer.
+// The message to nodes about a consumer.
 func (s *Service) told(key keyhash.Key, r *Record) wire.Consumer {
 	return wire.Consumer{Key: key, Tier: []byte(r.Tier), Special: wire.AppendSpecial(nil, r.Special(s.now()))}
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Refresh reads the latest changes if there are new ones. A store that has lost changes gets back what this replica knows of them.
+// Refresh reads the latest changes if there are new ones. A store that has lost changes gets back
+// what this replica knows of them.
 func (s *Service) Refresh(ctx context.Context) error {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
@@ -45,7 +46,8 @@ func (s *Service) meet(ctx context.Context) error {
 	return s.take(ctx, log, held.Revision, !loaded || held.Revision < log.Floor && !(log.Whole && held.Revision == 0))
 }
 
-// take takes in a log of the changes after a revision. Gap: it may not be all that has changed since.
+// take takes in a log of the changes after a revision. Gap: it may not be all that has changed
+// since.
 func (s *Service) take(ctx context.Context, log Log, after uint64, gap bool) (err error) {
 	bans := maps.Clone(s.bans)
 	if gap {
@@ -103,9 +105,9 @@ func (s *Service) Turn() uint64 {
 	return s.log.Turn
 }
 
-// After returns what has changed since a node's revision, false if nothing has, and a channel that is closed when something does. A
-// node that is ahead has heard from another replica, or the store went back: it is overruled only if it has waited for that. After
-// never asks the store.
+// After returns what has changed since a node's revision, false if nothing has, and a channel that
+// is closed when something does. A node that is ahead has heard from another replica, or the store
+// went back: it is overruled only if it has waited for that. After never asks the store.
 func (s *Service) After(revision uint64, waited bool) (m wire.Consumers, news bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,13 +136,15 @@ func (s *Service) After(revision uint64, waited bool) (m wire.Consumers, news bo
 // maxRemembered bounds the records kept in memory for Known.
 const maxRemembered = 20_000
 
-// Knowledge is what is known of a consumer as of a turn: nothing that has changed since counts under that turn or a lower one.
+// Knowledge is what is known of a consumer as of a turn: nothing that has changed since counts
+// under that turn or a lower one.
 type Knowledge struct {
 	Record
 	Turn uint64
 }
 
-// Known returns what is known of consumers. It asks the store only about those of whom it has not been asked lately.
+// Known returns what is known of consumers. It asks the store only about those of whom it has not
+// been asked lately.
 func (s *Service) Known(ctx context.Context, keys []keyhash.Key) (map[keyhash.Key]Knowledge, error) {
 	known := make(map[keyhash.Key]Knowledge, len(keys))
 	var missing []keyhash.Key

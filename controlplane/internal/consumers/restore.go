@@ -56,7 +56,7 @@ func missing(held Log, bans map[keyhash.Key]Record, stored Log) (lost []Change) 
 }
 
 // regain gives a store that went back what this replica knows of the changes that it has lost.
-// Nodes are told afterwards that they may have missed something.
+// Afterwards nodes learn that they may have missed changes.
 func (s *Service) regain(ctx context.Context, held Log, stored uint64) error {
 	log, err := s.store.ConsumerLog(ctx, 0)
 	if err != nil {

@@ -54,7 +54,8 @@ func name(names []string, number uint8) string {
 	return "unknown " + strconv.Itoa(int(number))
 }
 
-// shown are the parts of a request that a node has told, as far as the policy set lets them be shown. The message was checked.
+// shown are the parts of a request that a node reported, as far as the policy set allows. The
+// message was checked.
 func shown(set *policy.Set, told []byte) map[string]string {
 	var parts map[string]string
 	for len(told) >= 2 {

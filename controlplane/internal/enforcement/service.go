@@ -16,7 +16,8 @@ import (
 
 const (
 	pollEvery = 200 * time.Millisecond
-	// patience bounds what a change or a look waits for the store: a kill switch must work without it.
+	// patience bounds what a change or a look waits for the store: a kill switch must work without
+	// it.
 	patience = 300 * time.Millisecond
 	// maxEntries is how many changes are answered for that could not be stored, the latest.
 	maxEntries = 100
@@ -24,17 +25,19 @@ const (
 	resource = "enforcement"
 )
 
-// Service is what is in force on this replica. Make one with New, have one goroutine in Run. It is safe for concurrent use.
+// Service is what is in force on this replica. Make one with New, have one goroutine in Run. It is
+// safe for concurrent use.
 type Service struct {
 	store Store
 	now   func() time.Time
 	log   *slog.Logger
 
-	// changing is held by whoever asks the store.
+	// changing is held by the goroutine that calls the store.
 	changing sync.Mutex
 
 	mu sync.Mutex
-	// loaded: the store has been read since the start. unsaved: held has not been stored; base is the revision that it was made on.
+	// loaded: the store has been read since the start. unsaved: held has not been stored; base is
+	// the revision that it was made on.
 	loaded, unsaved bool
 	held            Document
 	base            uint64
@@ -109,8 +112,9 @@ func (s *Service) meet(ctx context.Context) error {
 	return s.settle(ctx, held, stored)
 }
 
-// settle stores what this replica has and the store does not: a change made while the store was away, or everything if the store
-// has lost it. Of each list the one that was changed last stays; who changed the other one is kept all the same.
+// settle stores what this replica has and the store does not: a change made while the store was
+// away, or everything if the store has lost it. Of each list the one that was changed last stays;
+// who changed the other one is kept all the same.
 func (s *Service) settle(ctx context.Context, held, stored Document) error {
 	merged, entries := newer(held, stored), s.entries
 	if !s.unsaved {
@@ -150,8 +154,8 @@ func (s *Service) adopt(d Document, saved bool) error {
 	return nil
 }
 
-// Held returns what is in force on this replica and whether the store has it. ErrUnknown before the store has been reached, unless
-// something was ordered since.
+// Held returns what is in force on this replica and whether the store has it. ErrUnknown before the
+// store has been reached, unless something was ordered since.
 func (s *Service) Held() (d Document, durable bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,8 +165,9 @@ func (s *Service) Held() (d Document, durable bool, err error) {
 	return s.held, !s.unsaved, nil
 }
 
-// change makes a new document of the one in force. Nodes on this replica hear of it at once, also if it cannot be stored: then it
-// is not durable. Edit may be called again, if somebody else was faster; its errors are change's.
+// change makes a new document of the one in force. Nodes on this replica hear of it at once, also
+// if it cannot be stored: then it is not durable. Edit may be called again if another change was
+// faster; its errors are change's.
 func (s *Service) change(ctx context.Context, dryRun bool, edit func(d *Document, known bool, stamp Stamp) (audit.Entry, error)) (Document, bool, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -207,18 +212,20 @@ func entries(e audit.Entry) []audit.Entry {
 
 // Change replaces all orders.
 type Change struct {
-	// Expected is the revision of the orders that are replaced, 0 for none; Any replaces whatever there is.
+	// Expected is the revision of the orders that are replaced, 0 for none; Any replaces whatever
+	// there is.
 	Expected uint64
 	Any      bool
 	Orders   []Order
 	// Entry says who makes the change; what was before and comes after is filled in.
 	Entry audit.Entry
-	// DryRun stores nothing and tells nobody.
+	// DryRun stores nothing and sends nothing.
 	DryRun bool
 }
 
-// Put makes a change and returns what is in force then, and whether it is stored. Orders that mean what they meant keep who gave them,
-// and when. errs.Conflict, or ErrUnknown if only a change of Any could be made.
+// Put makes a change and returns what is in force then, and whether it is stored. Orders that mean
+// what they meant keep who gave them, and when. errs.Conflict, or ErrUnknown if only a change of
+// Any could be made.
 func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
 	d, durable, err := s.change(ctx, c.DryRun, func(d *Document, known bool, stamp Stamp) (audit.Entry, error) {
 		switch {
@@ -245,8 +252,9 @@ func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
 	return d.Orders, durable, err
 }
 
-// After returns the message for a node that has a revision, false if there is nothing new for it, and a channel that is closed when
-// there may be. A node that is ahead has heard from another replica: it is overruled only if it has waited for that.
+// After returns the message for a node that has a revision, false if there is nothing new for it,
+// and a channel that is closed when there may be. A node that is ahead has heard from another
+// replica: it is overruled only if it has waited for that.
 func (s *Service) After(revision uint64, waited bool) (message []byte, news bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,7 +264,8 @@ func (s *Service) After(revision uint64, waited bool) (message []byte, news bool
 	return s.message, revision < s.held.Revision, s.changed
 }
 
-// Counts are how many orders of each state and how many bans are in force, and whether the store has them.
+// Counts are how many orders of each state and how many bans are in force, and whether the store
+// has them.
 func (s *Service) Counts() (orders map[State]int, bans int, durable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,14 +11,15 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// fact is what a document says in one place, as people write it. A list is one whose order means nothing.
+// fact is what a document says in one place, as people write it. A list is one whose order means
+// nothing.
 type fact struct {
 	field, text string
 	list        []string
 }
 
-// policyFacts are what a policy says, in the order in which documents say it. Two policies with the same facts and names may
-// still differ in the order of a list.
+// policyFacts are what a policy says, in the order in which documents say it. Two policies with the
+// same facts and names may still differ in the order of a list.
 func policyFacts(set *policy.Set, p *policy.Policy) []fact {
 	var headers []string
 	for _, h := range p.Match.Headers {
@@ -203,7 +204,8 @@ func partTexts(parts []policy.Part) (texts []string) {
 	return texts
 }
 
-// NamesPart reports whether a text begins with the kind of a part and a colon, like client_ip:192.0.2.1.
+// NamesPart reports whether a text begins with the kind of a part and a colon, like
+// client_ip:192.0.2.1.
 func NamesPart(text string) bool {
 	kind, _, found := strings.Cut(text, ":")
 	_, known := policy.ParsePartKind(kind)

@@ -371,7 +371,7 @@ func (s *Service) storeNext(ctx context.Context, from State, v Version, out Outc
 	return nil
 }
 
-// told is a version in the form for the audit; its document is in the history.
+// The form of a version for the audit; its document is in the history.
 func told(number uint64, summary string) json.RawMessage {
 	return audit.Value(struct {
 		Version uint64 `json:"version"`

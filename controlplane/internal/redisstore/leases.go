@@ -20,9 +20,10 @@ const (
 	jitterRange    = 1024
 )
 
-// Grant implements leases.Store: one script for all items, in a cluster one for each tag. There a group of joined items is all or
-// nothing within each tag alone: where one part got nothing, what others were charged is lost. What a server keeps that is away is
-// left out, also of its groups; with no server that answers all fails.
+// Grant implements leases.Store: one script for all items, in a cluster one for each tag. There a
+// group of joined items is all or nothing within each tag alone: where one part got nothing, what
+// others were charged is lost. What a server keeps that is away is left out, also of its groups;
+// with no server that answers all fails.
 func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, error) {
 	grants := make([]lease.Grant, len(items))
 	groups := leases.Groups(items)
@@ -77,8 +78,9 @@ type end struct {
 	err    error
 }
 
-// leaveAll counts the scripts of one request as one call to each server, which an answer to any of them is an answer to: they have
-// waited together, so that they are late together says no more than one.
+// leaveAll counts the scripts of one request as one call to each server, which an answer to any of
+// them is an answer to: they have waited together, so that they are late together says no more than
+// one.
 func (s *Store) leaveAll(ctx context.Context, ends []end) {
 	servers := map[string]error{}
 	for _, e := range ends {
@@ -94,8 +96,8 @@ func (s *Store) leaveAll(ctx context.Context, ends []end) {
 	}
 }
 
-// allOrNothing takes back what was granted to waiting requests of groups of which another part got nothing. It stays charged.
-// Those without an answer, if any, do not count.
+// allOrNothing takes back what was granted to waiting requests of groups of which another part got
+// nothing. It stays charged. Those without an answer, if any, do not count.
 func allOrNothing(items []leases.Item, groups []int, grants []lease.Grant, away []time.Duration) {
 	short := map[int]bool{}
 	for i, it := range items {
@@ -158,7 +160,8 @@ func (s *Store) grantTogether(ctx context.Context, items []leases.Item, groups, 
 	return nil
 }
 
-// run runs the script that grants. A cluster's client would send it again after a lost connection, and charge twice.
+// run runs the script that grants. A cluster's client would send it again after a lost connection,
+// and charge twice.
 func (s *Store) run(ctx context.Context, keys []string, args []any) *redis.Cmd {
 	if s.cluster {
 		return s.runOnce(ctx, s.grant, s.source, keys, args)
@@ -166,8 +169,8 @@ func (s *Store) run(ctx context.Context, keys []string, args []any) *redis.Cmd {
 	return s.grant.Run(ctx, s.client, keys, args...)
 }
 
-// The script's letters for buckets of tokens and of windows, and for the twins that are charged for them: a main one or that of a
-// draft. Joined with the next they are capitals.
+// The script's letters for buckets of tokens and of windows, and for the twins that are charged for
+// them: a main one or that of a draft. Joined with the next they are capitals.
 const (
 	kindTokens        = 't'
 	kindWindows       = 'w'
@@ -226,8 +229,9 @@ func (s *Store) windowsCharge(joined bool, it leases.Item) []byte {
 		int64(it.Twin.Version), int64(leases.Leased(*it.Twin)), w.Quota-lease.Fill(w.Quota, s.fill), int64(lease.TTL(it.Twin.Params)), max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()))
 }
 
-// outlives is how long a draft's ledger is kept at least, so that the main one is not kept longer: as a rule until neither owes
-// anything. A draft's that is gone starts as the main one, with what that has used.
+// outlives is how long a draft's ledger is kept at least, so that the main one is not kept longer:
+// as a rule until neither owes anything. A draft's that is gone starts as the main one, with what
+// that has used.
 func outlives(it leases.Item) quota.Span {
 	main := it.Ask
 	if it.Draft {

@@ -24,8 +24,8 @@ func (s *Instance) one(t *testing.T, it leases.Item) lease.Grant {
 	return must[[]lease.Grant](t)(s.Grant(testContext(t), []leases.Item{it}))[0]
 }
 
-// game draws asks as hostile as they come: all sizes of figures, limits that change under leases, older versions, edges of
-// leases and refills. It keeps the ledgers that the store should have.
+// game draws asks as hostile as they come: all sizes of figures, limits that change under leases,
+// older versions, edges of leases and refills. It keeps the ledgers that the store should have.
 type game struct {
 	r       *rand.Rand
 	params  []quota.Params
@@ -65,7 +65,8 @@ func (g *game) figures() quota.Params {
 	}
 }
 
-// neighbour changes p by next to nothing: rates whose difference the products of doubles would not show, and full bursts.
+// neighbour changes p by next to nothing: rates whose difference the products of doubles would not
+// show, and full bursts.
 func (g *game) neighbour(p quota.Params) quota.Params {
 	switch g.r.IntN(4) {
 	case 0:
@@ -177,8 +178,9 @@ func testDifferential(t *testing.T, s *Instance) {
 	t.Logf("%d asks", calls)
 }
 
-// testRateChange changes limits while a bucket refills. Time before the change earns at the slower of the two rates; which one
-// that is shows in the result, and rates whose products exceed 2^53 are told apart too.
+// testRateChange changes limits while a bucket refills. Time before the change earns at the slower
+// of the two rates; which one that is shows in the result, and rates whose products exceed 2^53 are
+// compared exactly too.
 func testRateChange(t *testing.T, s *Instance) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -25,7 +25,8 @@ type Instance struct {
 	KeepsNodes bool
 }
 
-// Base is the instant at which the suite's clocks start: far enough ahead of today that nothing expires by the wall clock.
+// Base is the instant at which the suite's clocks start: far enough ahead of today that nothing
+// expires by the wall clock.
 var Base = quota.Instant(time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
 
 // Run runs the suite; open makes a fresh instance, its clock at Base.

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// testTwins plays games in which most buckets have two ledgers, against lease.Twins: nodes of two versions ask alternately, alone and
-// in groups, while limits change and rollouts begin and end.
+// testTwins plays games in which most buckets have two ledgers, against lease.Twins: nodes of two
+// versions ask alternately, alone and in groups, while limits change and rollouts begin and end.
 func testTwins(t *testing.T, s *Instance) {
 	const games, batches = 120, 60
 	seed := rand.Uint64()
@@ -66,7 +66,8 @@ func (l *limits) similar(a lease.Ask) lease.Ask {
 	}
 }
 
-// twin makes most items those of a bucket that has two ledgers; some are asked by a node that has the draft.
+// twin makes most items those of a bucket that has two ledgers; some are asked by a node that has
+// the draft.
 func (l *limits) twin(it leases.Item, draft lease.Ask) leases.Item {
 	if (it.Ask.Windows.Quota == 0) != (draft.Windows.Quota == 0) || l.r.IntN(8) == 0 {
 		return it
@@ -85,7 +86,8 @@ func (l *limits) twin(it leases.Item, draft lease.Ask) leases.Item {
 	return it
 }
 
-// next is the version of a draft over another: of the next policy set, or at times of one after that.
+// next is the version of a draft over another: of the next policy set, or at times of one after
+// that.
 func (l *limits) next(version uint64) uint64 {
 	return version>>lease.EpochBits<<lease.EpochBits + uint64(1+l.r.IntN(8)/7)<<lease.EpochBits
 }

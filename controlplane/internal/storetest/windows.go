@@ -81,7 +81,8 @@ func (r *reference) grant(now quota.Instant, items []leases.Item) (grants []leas
 	return grants
 }
 
-// limits draws asks of buckets of all kinds, in groups and alone, with limits that change under leases.
+// limits draws asks of buckets of all kinds, in groups and alone, with limits that change under
+// leases.
 type limits struct {
 	r       *rand.Rand
 	now     quota.Instant
@@ -142,7 +143,8 @@ func (l *limits) item(which int) leases.Item {
 	return it
 }
 
-// batch draws up to six items; those of a group are of different buckets with one request each, and share a tag.
+// batch draws up to six items; those of a group are of different buckets with one request each, and
+// share a tag.
 func (l *limits) batch() (items []leases.Item) {
 	for range 1 + l.r.IntN(3) {
 		members := l.r.Perm(len(l.all))[:1+l.r.IntN(3)]
@@ -212,7 +214,8 @@ func testLimitsAndGroups(t *testing.T, s *Instance) {
 	t.Logf("%d asks, %d joined with the next", calls, together)
 }
 
-// testGoldenWindows runs the vectors of the window algorithms, and those of the queue, through the store.
+// testGoldenWindows runs the vectors of the window algorithms, and those of the queue, through the
+// store.
 func testGoldenWindows(t *testing.T, s *Instance) {
 	bucket, start := byte(0), Base
 	one := func(t *testing.T, at quota.Instant, a lease.Ask) lease.Grant {
@@ -256,7 +259,8 @@ func testGoldenWindows(t *testing.T, s *Instance) {
 	})
 }
 
-// testGroups asks for several limits of one request: it gets all or none, and a refused one is charged nowhere.
+// testGroups asks for several limits of one request: it gets all or none, and a refused one is
+// charged nowhere.
 func testGroups(t *testing.T, s *Instance) {
 	p := params(t, 10, quota.Hour, 10)
 	w := must[quota.Windows](t)(quota.NewWindows(quota.SlidingLog, 3, quota.Minute, 0))
