@@ -328,6 +328,15 @@ func TestEnvoyLooksWhichReplicaAnswers(t *testing.T) {
 	t.Error("there is no cluster weir")
 }
 
+// Crashes of the filter must not turn off a worker for the second that Envoy waits by itself.
+func TestACrashedFilterIsLoadedAgainAtOnce(t *testing.T) {
+	const want = "failure_policy: FAIL_RELOAD\n                        " +
+		"reload_config: {backoff: {base_interval: 0.01s}}\n"
+	if n := strings.Count(read(t, "envoy.yaml"), want); n != 1 {
+		t.Errorf("envoy.yaml has %d times %q", n, want)
+	}
+}
+
 // Names of policies may hold dots, so the tag expressions are held to the longest and the strangest.
 func TestCounterNamesTurnIntoLabels(t *testing.T) {
 	var document struct {
