@@ -6,11 +6,12 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Change is what an operator does to a bucket. The zero value looks.
+// Change is what an operator does to a bucket. The zero value only looks.
 type Change struct {
-	// Reset forgets what was used.
+	// Reset makes all used tokens available again.
 	Reset bool
-	// Give gives back that many used tokens, at most all of them: a bucket never holds more than its burst.
+	// Give is how many used tokens to give back, at most all of them: a bucket never holds more
+	// than its burst.
 	Give int64
 }
 
@@ -18,17 +19,18 @@ type Change struct {
 type Holding struct {
 	// Stale: the ask was made under an older policy set than the ledger's; the rest does not count.
 	Stale bool
-	// Level are the tokens that can be had, Used those that are missing from a full bucket, Leased those of them that nodes may hold
-	// unspent: no change brings them back. Of windows that are the ones counted ahead.
+	// Level is the available tokens, Used the tokens missing from a full bucket, Leased those of
+	// them that nodes may hold unspent, which no change gives back. For windows, Leased are the
+	// tokens counted ahead.
 	Level, Used, Leased int64
-	// FullAfter is the wait until the bucket is full if nobody uses it.
+	// FullAfter is the wait until the bucket is full if it is not used.
 	FullAfter quota.Span
 	// Given are the tokens that a Change gave back.
 	Given int64
 }
 
-// Adjust changes the bucket at now, as it is counted by the ask's figures, and says what it holds then. What is leased out stays
-// used: level and leased tokens together are never more than the burst.
+// Adjust changes the bucket at now, under the ask's figures, and returns what it holds then. Leased
+// tokens stay used: level and leased tokens together never exceed the burst.
 func (l Ledger) Adjust(now quota.Instant, ask Ask, c Change) (Ledger, Holding) {
 	if l.Version > ask.Version && l.Params != ask.Params && l.Params.Den != 0 {
 		return l, Holding{Stale: true}
@@ -47,7 +49,7 @@ func (l Ledger) Adjust(now quota.Instant, ask Ask, c Change) (Ledger, Holding) {
 	}
 }
 
-// Adjust is Ledger.Adjust of windows. Tokens are given back where they count longest.
+// Adjust is Ledger.Adjust for windows. It gives back the tokens that count longest.
 func (l WindowLedger) Adjust(now quota.Instant, ask Ask, c Change) (WindowLedger, Holding) {
 	if l.stale(ask) {
 		return l, Holding{Stale: true}

@@ -8,26 +8,30 @@ type Lot struct {
 	Expiry quota.Instant
 }
 
-// Credit is what one node holds of one leased bucket, shared by all its workers. The zero value holds nothing, knows nothing
-// and may ask.
+// Credit is what one node holds of one leased bucket; all its workers share it. The zero value
+// holds no tokens, knows nothing and may ask.
 type Credit struct {
 	Lots [2]Lot
-	// NotBefore: the centre has nothing for a cost of DenyCost or more until then, so such requests are refused locally.
+	// NotBefore: until then the control plane has no tokens for a cost of DenyCost or more, so such
+	// requests are refused locally.
 	NotBefore quota.Instant
 	DenyCost  int64
-	// AskAfter is the back-off for tokens to keep; KeepCall the moment until which a call for tokens to
-	// keep is taken to be under way.
+	// AskAfter is when the back-off for tokens to keep ends. KeepCall is until when a call for
+	// tokens to keep counts as under way.
 	AskAfter, KeepCall quota.Instant
-	// Short counts short grants, up to maxShort, less the full ones since by a bucket that is not scarce; it doubles the back-off.
+	// Short counts short grants, up to maxShort, less the full grants since by a bucket that is not
+	// scarce. Each doubles the back-off.
 	Short uint8
-	// Demand is the rate of spending as of DemandAt, in 1/1024 tokens a second, averaged over memory.
+	// Demand is the rate of spending as of DemandAt, in 1/1024 tokens a second, averaged over
+	// memory.
 	Demand   int64
 	DemandAt quota.Instant
-	// Level is what the control plane had left at its last answer, without the tokens that nodes hold.
+	// Level is what the control plane had left at its last answer, without the tokens that nodes
+	// hold.
 	Level int64
-	// FullAt is the latest instant at which an answer of the control plane has said that the bucket will
-	// be full, if all tokens that nodes hold are used. Told is the latest that clients can have seen
-	// before that answer.
+	// FullAt is when the bucket will be full if all tokens that nodes hold are used: the latest
+	// instant in any answer of the control plane. `Told` is the latest instant that clients can
+	// have seen before that answer.
 	FullAt, Told quota.Instant
 }
 
@@ -35,23 +39,24 @@ const (
 	demandScale = 1024
 	minMemory   = 500 * quota.Millisecond
 	maxDemand   = 1 << 32
-	keepPerTTL  = 4 // a lot covers a quarter of its life
-	// Of a bucket with plenty a node asks for more with 1/aheadOf of a lot left, which is for half a lot a sixteenth of a TTL, and does so
-	// within a quarter of that.
+	keepPerTTL  = 4 // kept tokens cover a quarter of their life
+	// If a bucket has plenty, a node asks for more when 1/aheadOf of its usual tokens is left,
+	// which last for a sixteenth of a TTL, and sends the call within a quarter of that time.
 	aheadOf        = 8
 	patiencePerTTL = 64
 	maxPatience    = 50 * quota.Millisecond
-	// scarcePerBackOff: a bucket is scarce that holds less than it earns in so many back-offs. In steady overload each node is
-	// granted half of its even share of the level once a back-off, so the level settles at what is earned in two.
+	// scarcePerBackOff: a bucket is scarce if it holds less than it earns in so many back-offs. In
+	// steady overload each node gets half of its even share of the level once in a back-off, so the
+	// level settles at what is earned in two.
 	scarcePerBackOff = 4
-	// lasting is how many short grants in a row, less the full ones, make a node ration a scarce bucket: a burst that fits is
-	// over before.
+	// lasting is how many short grants, less the full ones, make a node ration a scarce bucket. A
+	// burst that fits is over before.
 	lasting  = 3
 	maxShort = 8
 )
 
-// Expiry is the moment until which a node may spend what it was granted for span when it sent the request at sent. The margin
-// covers clocks that run at different speeds (0.1 %) and one tick of rounding.
+// Expiry is until when a node may spend tokens that were granted for span, if it sent the request
+// at sent. The margin covers clocks that run at different speeds (0.1 %) and one tick of rounding.
 func Expiry(sent quota.Instant, span quota.Span) quota.Instant {
 	return sent + quota.Instant(span-span/1000-quota.Millisecond)
 }
@@ -67,7 +72,7 @@ func (c Credit) Available(now quota.Instant) int64 {
 	return n
 }
 
-// Expiry is the moment until which every live token may be spent; now if there is none.
+// Expiry is until when every live token may be spent; now if there is none.
 func (c Credit) Expiry(now quota.Instant) quota.Instant {
 	first := now
 	for _, lot := range c.Lots {
@@ -78,7 +83,8 @@ func (c Credit) Expiry(now quota.Instant) quota.Instant {
 	return first
 }
 
-// Spend takes n tokens from the lots, the one that expires first before the other. It changes nothing if they do not hold n.
+// Spend takes n tokens, first those that expire first. It changes nothing if the credit does not
+// hold n.
 func (c Credit) Spend(now quota.Instant, p quota.Params, n int64) (Credit, bool) {
 	if c.Available(now) < n {
 		return c, false
@@ -99,7 +105,7 @@ func (c Credit) Spend(now quota.Instant, p quota.Params, n int64) (Credit, bool)
 	return c, true
 }
 
-// Lapse takes the tokens whose lease has ended out of c, and says how many there were: nobody has used them.
+// Lapse removes the tokens whose lease has ended unused, and returns their number.
 func (c Credit) Lapse(now quota.Instant) (Credit, int64) {
 	var n int64
 	for i := range c.Lots {
@@ -111,8 +117,9 @@ func (c Credit) Lapse(now quota.Instant) (Credit, int64) {
 	return c, n
 }
 
-// Receive adds a lot. Where both places hold live tokens, the lot joins the one that expires later and the two take the
-// earlier expiry: tokens may be lost by that, never kept too long.
+// Receive adds leased tokens. If both places hold live tokens, the new ones join those that expire
+// later, with the earlier expiry of the two: tokens may be lost by that, but are never kept too
+// long.
 func (c Credit) Receive(now quota.Instant, lot Lot) Credit {
 	if lot.Tokens <= 0 || now >= lot.Expiry {
 		return c
@@ -131,8 +138,9 @@ func (c Credit) Receive(now quota.Instant, lot Lot) Credit {
 	return c
 }
 
-// Holds is how many tokens the whole bucket holds by what the node knows: the centre's last answer less what was spent here since, and
-// what was earned since the last of both. It reports false if the centre has not answered yet.
+// Holds is how many tokens the whole bucket holds as far as the node knows: the level of the last
+// answer, less what was spent here since, plus what was earned since the later of both. It reports
+// false before the first answer.
 func (c Credit) Holds(now quota.Instant, p quota.Params) (level int64, known bool) {
 	if c.FullAt == 0 {
 		return 0, false
@@ -140,14 +148,14 @@ func (c Credit) Holds(now quota.Instant, p quota.Params) (level int64, known boo
 	return min(c.Level+p.Earned(max(quota.Span(now-c.DemandAt), 0)), p.Burst), true
 }
 
-// Refused says that a request of cost n is to be refused without asking: the centre has said that it has nothing for it
-// before the returned instant.
+// Refused reports whether a request of cost n must be refused without asking, because the control
+// plane has no tokens for it before the returned instant.
 func (c Credit) Refused(now quota.Instant, n int64) (quota.Instant, bool) {
 	return c.NotBefore, now < c.NotBefore && n >= c.DenyCost
 }
 
-// Call notes that tokens to keep are being asked for, which is taken to be under way until the given moment. Where tokens are
-// rationed, requests that find none meanwhile are refused rather than asking one by one.
+// Call notes a call for tokens to keep, which counts as under way until the given instant. If
+// tokens are rationed, requests that find none meanwhile are refused and do not ask one by one.
 func (c Credit) Call(now, until quota.Instant, p quota.Params) Credit {
 	byRation := c.NotBefore != 0 && c.NotBefore == c.AskAfter
 	if c.Short >= lasting && byRation && now < c.AskAfter+quota.Instant(BackOff(p)) {
@@ -157,17 +165,20 @@ func (c Credit) Call(now, until quota.Instant, p quota.Params) Credit {
 	return c
 }
 
-// Learn takes in the centre's answer to ask. The tokens themselves come by Receive. After a short grant the node asks no sooner
-// than the centre can have tokens, and, while grants stay short, ever later up to backOff: 0 for buckets whose every request
-// must ask. Jitter, in [0, 1024), spreads the nodes' next asks.
+// Learn takes the control plane's answer to ask; Receive adds the tokens themselves. After a short
+// grant the node asks no sooner than tokens can be available and, while grants stay short, later
+// and later up to backOff, which is 0 for buckets whose every request must ask. Jitter, in [0,
+// 1024), spreads the nodes' next asks.
 //
-// A bucket that stays scarce is rationed: the node asks about once a backOff for what it needs in as long, makes do with what it
-// gets, and refuses the rest by itself, though the centre holds a little for the other nodes.
+// A bucket that stays scarce is rationed: the node asks about once in a backOff for what it needs
+// in that time, spends what it gets, and refuses the rest by itself, although the control plane
+// still holds a few tokens for the other nodes.
 func (c Credit) Learn(now quota.Instant, ask Ask, g Grant, backOff quota.Span, jitter int64) Credit {
 	c.Told = c.Full(now, ask.Params)
 	c.Level = g.Level
 	scarce := g.Level < ask.Params.Earned(backOff*scarcePerBackOff)
 	c.learnOfWaiting(now, ask, g, backOff)
+	// Count short grants: learnOfWaiting has counted one to waiting requests.
 	switch {
 	case g.Waiting < ask.Waiting:
 	case !scarce:
@@ -176,22 +187,25 @@ func (c Credit) Learn(now quota.Instant, ask Ask, g Grant, backOff quota.Span, j
 		c.Short = min(c.Short+1, maxShort)
 	}
 	ration := scarce && c.Short >= lasting
+	// Wait before the next ask for tokens to keep.
 	switch pause := quota.Instant(backOff/2 + backOff*quota.Span(jitter)/1024); {
 	case ration && ask.Keep > 0, g.Keep < ask.Keep && (scarce || g.Level == 0):
 		c.AskAfter = now + pause
-	case g.Keep < ask.Keep: // Half as long as what it got may last, so that requests need not ask one by one.
+	case g.Keep < ask.Keep:
+		// Half as long as the granted tokens may last, so that requests need not ask one by one.
 		c.AskAfter = now + pause*quota.Instant(g.Keep)/quota.Instant(2*ask.Keep)
 	}
+	// While the bucket is rationed, refuse locally until the next ask.
 	if ration && now < c.AskAfter {
 		c.NotBefore, c.DenyCost = max(c.NotBefore, c.AskAfter), 1
 	}
 	return c
 }
 
-// learnOfWaiting takes in what the requests that waited were told, and when the bucket will be full.
+// learnOfWaiting takes the answer to the requests that waited, and when the bucket will be full.
 func (c *Credit) learnOfWaiting(now quota.Instant, ask Ask, g Grant, backOff quota.Span) {
 	if ask.Keep > 0 && c.NotBefore <= now+quota.Instant(Deadline) {
-		c.NotBefore = 0 // Set by Call, or as good as over.
+		c.NotBefore = 0 // Set by Call, or nearly over.
 	}
 	c.FullAt = max(c.FullAt, now+fullAfter(ask, g))
 	switch {
@@ -205,7 +219,8 @@ func (c *Credit) learnOfWaiting(now quota.Instant, ask Ask, g Grant, backOff quo
 	}
 }
 
-// fullAfter is how long the bucket takes to be full: by the control plane's word, which it has of windows, or by the level.
+// fullAfter is how long the bucket takes until it is full: as the answer says for windows, or by
+// the level.
 func fullAfter(ask Ask, g Grant) quota.Instant {
 	if g.FullAfter > 0 {
 		return quota.Instant(g.FullAfter)
@@ -213,8 +228,9 @@ func fullAfter(ask Ask, g Grant) quota.Instant {
 	return refill(ask.Params, g.Level)
 }
 
-// fullAfterWait is when the bucket is full after a refusal. When the wait is over, a bucket of tokens holds the cost and lacks the
-// rest. Of windows the answer has said it: only a longer wait counts, and one that is longer by the time of an answer is as long.
+// fullAfterWait is when the bucket is full after a refusal. When the wait is over, a token bucket
+// holds the cost and lacks the rest. For windows the answer has said it: only a longer wait counts,
+// and a difference within the time of an answer does not.
 func (c *Credit) fullAfterWait(ask Ask, g Grant) quota.Instant {
 	if g.FullAfter == 0 {
 		return max(c.FullAt, c.NotBefore+refill(ask.Params, ask.Cost))
@@ -225,7 +241,7 @@ func (c *Credit) fullAfterWait(ask Ask, g Grant) quota.Instant {
 	return max(c.FullAt, c.NotBefore)
 }
 
-// refill is how long a bucket with level tokens takes to be full.
+// refill is how long a bucket with level tokens takes until it is full.
 func refill(p quota.Params, level int64) quota.Instant {
 	missing := p.Burst - min(max(level, 0), p.Burst)
 	return quota.Instant(p.ResetAfter(quota.State{Debt: p.UnitsFor(missing)}, 0))
@@ -234,23 +250,25 @@ func refill(p quota.Params, level int64) quota.Instant {
 // Remaining is how many tokens clients of the node can still use, as far as it knows.
 func (c Credit) Remaining(now quota.Instant) int64 { return c.Level + c.Available(now) }
 
-// Full is when the bucket will be full if the tokens in hand are not used. It never steps back while
-// the credit is only spent and learns.
+// Full is when the bucket will be full if the tokens that this node holds are not used. It never
+// steps back through Spend and Learn.
 func (c Credit) Full(now quota.Instant, p quota.Params) quota.Instant {
 	unused := quota.State{Debt: p.UnitsFor(c.Available(now))}
 	return max(c.Told, c.FullAt-quota.Instant(p.ResetAfter(unused, 0)))
 }
 
-// BackOff is the longest back-off after short grants: the time that a kept lot covers.
+// BackOff is the longest back-off after short grants: the time that kept tokens cover.
 func BackOff(p quota.Params) quota.Span { return TTL(p) / keepPerTTL }
 
-// Keep is how many tokens the node should ask to hold now, 0 for none, with cost about to be spent of what it has, and how long that
-// may wait for others to go along with: a quarter TTL of its own demand, at once, when what is left covers less than a round trip and
-// a tick. A cold or slow key holds nothing and asks per request, like strict.
+// Keep is how many tokens the node should ask to hold now (0 for none), when it is about to spend
+// cost, and how long that ask may wait for others to share its call. It is the demand of a quarter
+// TTL, at once, when the tokens left cover less than a round trip and a tick. A cold or slow key
+// holds no tokens and asks for each request, as strict does.
 //
-// Of a bucket more than three quarters full nobody lacks what a node holds. There it asks for twice as much, one token at least if that
-// is likely to be used in time, and before its last ones go: who comes next need not wait, and tokens to keep come in few calls for
-// many buckets. What lapses of them keeps the bucket from filling up further, so the threshold is far above nothing.
+// If a bucket is more than three quarters full, no node lacks the tokens that this one holds. Then
+// it asks for twice as much, at least one token if that will probably be used in time, and before
+// the last ones are spent: the next request need not wait, and few calls bring tokens for many
+// buckets. Tokens that lapse keep the bucket from filling up, so the threshold is far from empty.
 func (c Credit) Keep(now quota.Instant, p quota.Params, cost int64, roundTrip quota.Span) (n int64, patience quota.Span) {
 	if TTL(p) == 0 || now < c.KeepCall || now < c.AskAfter {
 		return 0, 0
@@ -263,13 +281,14 @@ func (c Credit) Keep(now quota.Instant, p quota.Params, cost int64, roundTrip qu
 			patience = min(TTL(p)/patiencePerTTL, maxPatience)
 		}
 	}
+	// Ask when the tokens left would not last until an answer comes.
 	if left > c.tokensIn(now, p, roundTrip) {
 		return 0, 0
 	}
 	return min(want, p.Burst), patience
 }
 
-// Idle is the instant from which c knows and holds nothing that matters.
+// Idle is the instant from which c equals an absent credit.
 func (c Credit) Idle() quota.Instant {
 	idle := max(c.NotBefore, c.AskAfter)
 	for _, lot := range c.Lots {
@@ -280,14 +299,15 @@ func (c Credit) Idle() quota.Instant {
 	return idle
 }
 
-// tokensIn is the demand of span at now, before what is being spent now.
+// tokensIn is the demand in span at now, without what is being spent now.
 func (c Credit) tokensIn(now quota.Instant, p quota.Params, span quota.Span) int64 {
 	return c.demandAt(now, p) * int64(span/quota.Millisecond) / (demandScale * 1000)
 }
 
-// demandAt decays the demand to now. The hyperbola T/(T+dt) has the right fixed point for steady traffic and needs no table. A time
-// for which requests were refused here says nothing of the demand: of a bucket short of tokens, up to a back-off of it is left
-// out. Otherwise a node would ask for what it was granted, not for what it could use.
+// demandAt decays the demand to now. The hyperbola T/(T+dt) has the right fixed point for steady
+// traffic and needs no table. A time in which requests were refused here says nothing about the
+// demand, so for a scarce bucket up to a back-off of it is left out. Otherwise a node would ask for
+// what it was granted, and not for what it could use.
 func (c Credit) demandAt(now quota.Instant, p quota.Params) int64 {
 	from := c.DemandAt
 	if c.Short >= lasting {
@@ -301,8 +321,10 @@ func (c Credit) demandAt(now quota.Instant, p quota.Params) int64 {
 	return c.Demand * m / (m + dt)
 }
 
-// memory is the time over which demand is averaged: half a second, or the time that a kept lot covers if that is longer. So a
-// lot is at most what was spent in as long a time, and a few quick requests to a slow bucket do not strand many tokens.
+// memory is the time over which demand is averaged: half a second, or the time that kept tokens
+// cover if that is longer. So a node never asks to keep more than it spent in that time. With a
+// shorter average, two quick requests to a bucket of 100 an hour would look like a stream and tie
+// up eight tokens.
 func memory(p quota.Params) quota.Span { return max(minMemory, BackOff(p)) }
 
 // Observe counts n tokens as asked for at now, granted or not.
@@ -317,12 +339,12 @@ func (c *Credit) observe(now quota.Instant, p quota.Params, n int64) {
 	c.DemandAt = max(c.DemandAt, now)
 }
 
-// Fill is percent of n tokens, rounded up: what a bucket is taken to hold of which nothing is known. Of a burst of 1 it is 1, unless
-// percent is 0.
+// Fill is percent of n tokens, rounded up: what an unknown bucket is assumed to hold. For a burst
+// of 1 it is 1, unless percent is 0.
 func Fill(n, percent int64) int64 { return n - n*(100-percent)/100 }
 
-// Share is a node's part of a limit by the number of nodes that share it, for when the centre is away: rate and burst divided, at
-// least one token of burst.
+// Share is a node's part of a limit while the control plane is away: rate and burst divided by the
+// number of nodes, with a burst of at least one token.
 func Share(p quota.Params, nodes int64) quota.Params {
 	nodes = max(min(nodes, maxUnits/p.Den), 1)
 	return quota.Params{Num: p.Num, Den: p.Den * nodes, Burst: max(1, p.Burst/nodes)}

@@ -1,13 +1,16 @@
-// Package lease holds the arithmetic of leased tokens: what the centre may grant (Ledger), what a node may spend (Credit), and
-// the sizes of both. It keeps no clock and does no I/O.
+// Package lease holds the arithmetic of leased tokens: what the control plane may grant (Ledger),
+// what a node may spend (Credit), and how much of each. It has no clock and does no I/O.
 //
-// The rule: tokens leased and not surely expired count against the burst,
+// The rule: leased tokens that may not have expired yet count against the burst,
 //
-//	level + out <= burst        a grant moves tokens from level to out; expiry makes room; refill stops at the cap
+//	level + out <= burst
 //
-// so in every interval (s, t] all nodes together use at most burst + rate·(t-s): what they use comes from leases unexpired at
-// s, at most out(s), or granted since. There are no returns and no compared clocks; a lost reply or a dead node costs tokens
-// and never adds any.
+// A grant moves tokens from level to out, expiry makes room, and refill stops at the cap.
+//
+// So in every interval (s, t] all nodes together use at most burst + rate·(t-s): what they use
+// comes from leases that were unexpired at s, at most out(s), or from tokens granted since. Tokens
+// are never returned and clocks never compared; a lost reply or a dead node costs tokens and never
+// adds any.
 package lease
 
 import (
@@ -18,32 +21,34 @@ import (
 
 // Figures of the protocol.
 const (
-	// Deadline is how long a waiting request waits for the centre at most. Tokens granted to waiting requests count as
-	// leased for as long, because a reply may be used that late.
+	// Deadline is how long a request waits for the control plane at most. Tokens granted to waiting
+	// requests count as leased for as long, because a reply may be used that late.
 	Deadline = 50 * quota.Millisecond
-	// MaxPairs bounds what a ledger remembers; beyond it two neighbouring pairs become one that ends later.
+	// MaxPairs bounds the pairs of a ledger; beyond it the two earliest become one with the later
+	// end.
 	MaxPairs = 6
 
-	pieces         = 2 // a kept lot's end is rounded to TTL/pieces, so a bucket has at most pieces+1 of them
+	pieces         = 2 // the end of kept tokens is rounded to TTL/pieces, so a bucket has at most pieces+1 ends
 	waitingPieces  = 1
 	minTTL         = 200 * quota.Millisecond
 	maxTTL         = 30 * quota.Second
 	ttlPerWindow   = 20 // TTL is a twentieth of the time in which the bucket refills
 	minLeaseWindow = quota.Second
-	// maxUnits is where debts saturate: above every full burst, and low enough that an instant of the next fifty years
-	// plus as many microseconds still is below 2^53, so that Lua computes it exactly.
+	// maxUnits is where debts saturate: above every full burst, and low enough that an instant of
+	// the next fifty years plus as many microseconds still is below 2^53, so that Lua computes it
+	// exactly.
 	maxUnits = quota.MaxUnits + quota.MaxUnits/4
 )
 
-// Pair is Tokens leased until End on the centre's clock.
+// Pair is Tokens leased until End, on the control plane's clock.
 type Pair struct {
 	End    quota.Instant
 	Tokens int64
 }
 
-// Ledger is what the centre remembers of one bucket: the debt (units missing from a full bucket, leased tokens included) at
-// Last, the figures it is counted in, the policy set version that brought them, and the leases out. The zero value is a bucket
-// that nobody has used.
+// Ledger is what the control plane remembers of one bucket: the debt at Last (the units that are
+// missing from a full bucket, including leased tokens), its figures, the policy set version that
+// brought them, and the leases. The zero value is a bucket that was never used.
 type Ledger struct {
 	Params  quota.Params
 	Version uint64
@@ -57,26 +62,32 @@ type Ask struct {
 	// Params are the limit's figures at policy set Version.
 	Params  quota.Params
 	Version uint64
-	// Waiting is the number of requests that wait for this answer, each of Cost tokens (at least 1).
+	// Waiting is the number of requests that wait for this answer, each of Cost tokens (at least
+	// 1).
 	Waiting, Cost int64
-	// Deadline is how late a waiting request may use its tokens: as long they count as leased. 0: they count as used at once.
+	// Deadline is how late a waiting request may use its tokens; they count as leased for as long.
+	// 0: they count as used at once.
 	Deadline quota.Span
-	// Keep is how many tokens the node would like to hold beyond those; it applies to leased buckets only.
+	// Keep is how many tokens the node wants to hold in addition; it applies to leased buckets
+	// only.
 	Keep int64
 	// Nodes is the number of nodes that share the bucket, at least 1.
 	Nodes int64
-	// Used are the tokens that a node reports to have used of an optimistic bucket; it asks for nothing then.
+	// Used are tokens of an optimistic bucket that a node reports as used; such an ask wants no
+	// tokens.
 	Used int64
-	// Optimistic: the bucket is one that nodes report on. More than it holds may have been used of
-	// it, and a grant has its debt.
+	// Optimistic: nodes report what they used of the bucket, which can be more than it holds. A
+	// grant returns its debt.
 	Optimistic bool
-	// Windows are the figures of a window algorithm, at the bucket's own offset; the zero value is a bucket of tokens.
+	// Windows are the figures of a window algorithm, at the bucket's own offset; the zero value
+	// means a token bucket.
 	Windows quota.Windows
-	// Hold is how long nodes hold tokens, if longer than TTL(Params): nodes reckon with the whole limit where Params are a part.
+	// Hold is how long nodes hold tokens, if longer than TTL(Params): nodes compute with the whole
+	// limit where Params are a part of it.
 	Hold quota.Span
 }
 
-// TTL is how long the tokens to keep of this ask count as leased; 0 if there are none to keep.
+// TTL is how long the kept tokens of this ask count as leased; 0 if none may be kept.
 func (a Ask) TTL() quota.Span {
 	if ttl := TTL(a.Params); ttl > 0 {
 		return max(ttl, a.Hold)
@@ -84,33 +95,35 @@ func (a Ask) TTL() quota.Span {
 	return 0
 }
 
-// Grant is the centre's answer.
+// Grant is the control plane's answer.
 type Grant struct {
 	// Stale: the ask was made under an older policy set than the ledger's; nothing was granted.
 	Stale bool
-	// Waiting is the number of waiting requests that got their whole cost; Keep the tokens to hold.
+	// Waiting is the number of waiting requests that got their whole cost. Keep is the tokens to
+	// hold.
 	Waiting, Keep int64
-	// NotBefore is 0 if all waiting requests got their cost, otherwise the wait until Cost tokens can be had if nobody
-	// else takes any: asking earlier is in vain.
+	// NotBefore is 0 if all waiting requests got their cost. Otherwise it is the wait until Cost
+	// tokens are available if no other node takes any; to ask earlier is useless.
 	NotBefore quota.Span
 	// Level is the whole tokens that the bucket still holds.
 	Level int64
-	// FullAfter is how long a bucket of a window algorithm takes until it is full if nobody uses it: 0 of a bucket of tokens,
-	// whose level tells it.
+	// FullAfter is how long a bucket of a window algorithm takes until it is full if it is not
+	// used. It is 0 for a token bucket, where it follows from the level.
 	FullAfter quota.Span
-	// Debt are the units missing from a full bucket, of an optimistic one, after what was asked for
-	// or reported.
+	// Debt is, for an optimistic bucket, the units that are missing from a full one after the ask
+	// or report.
 	Debt int64
-	// Delay is how long the debt that the waiting requests found takes to drain: of a leaky bucket, how long the first of them is
-	// to be held back.
+	// Delay is how long the debt before the waiting requests takes to drain. For a leaky bucket it
+	// is how long the first of them must be held back.
 	Delay quota.Span
-	// Changed: the ledger differs from an absent or older one in more than the passing of time and must be stored.
+	// Changed: the ledger has changed by more than the passing of time and must be stored.
 	Changed bool
 }
 
-// TTL is how long a node may hold tokens of a bucket, from the moment it sent the request: a twentieth of the bucket's refill
-// time, within 200 ms and 30 s. It is 0 for a bucket that refills within a second: then no lots are granted and every request
-// asks the centre, because a lot would tie up too much of the burst.
+// TTL is how long a node may hold tokens of a bucket, from the moment it sent the request: a
+// twentieth of the bucket's refill time, within 200 ms and 30 s. It is 0 for a bucket that refills
+// within a second: kept tokens would tie up too much of the burst, so none are granted and every
+// request asks the control plane.
 func TTL(p quota.Params) quota.Span {
 	if p.Window() < minLeaseWindow {
 		return 0
@@ -118,13 +131,14 @@ func TTL(p quota.Params) quota.Span {
 	return min(max(p.Window()/ttlPerWindow, minTTL), maxTTL)
 }
 
-// Fresh is the ledger of a bucket of which nothing is known, filled to percent of its burst: 100 for a store that has
-// forgotten nothing, less for one that may have lost its state.
+// Fresh is the ledger of an unknown bucket, filled to percent of its burst: 100 for a store that
+// has lost nothing, less for one that may have lost its state.
 func Fresh(p quota.Params, version uint64, now quota.Instant, percent int64) Ledger {
 	return Ledger{Params: p, Version: version, Last: now, Debt: p.UnitsFor(p.Burst - Fill(p.Burst, percent))}
 }
 
-// Grant answers ask at now. The caller stores the returned ledger if the grant says Changed, until it is Forgettable.
+// Grant answers ask at now. The caller stores the returned ledger if the grant says Changed, until
+// it is Forgettable.
 func (l Ledger) Grant(now quota.Instant, ask Ask) (Ledger, Grant) {
 	if l.Version > ask.Version && l.Params != ask.Params && l.Params.Den != 0 {
 		return l, Grant{Stale: true}
@@ -132,9 +146,11 @@ func (l Ledger) Grant(now quota.Instant, ask Ask) (Ledger, Grant) {
 	if ask.Used > 0 {
 		return l.count(now, ask)
 	}
+	// Bring the bucket to now and to the ask's figures.
 	before := l.Params
 	l = l.At(now, ask)
 	p := l.Params
+	// First serve the requests that wait, as many as get their whole cost.
 	available := max(0, (p.Burst*p.Den-l.Debt)/p.Den)
 	cost := max(ask.Cost, 1)
 	g := Grant{Waiting: min(max(ask.Waiting, 0), available/cost)}
@@ -143,6 +159,7 @@ func (l Ledger) Grant(now quota.Instant, ask Ask) (Ledger, Grant) {
 	}
 	l.lend(g.Waiting*cost, ask.Deadline, waitingPieces)
 	available -= g.Waiting * cost
+	// Then lease tokens to keep from the rest.
 	if ttl := ask.TTL(); ttl > 0 {
 		g.Keep = keepShare(ask, available)
 		l.lend(g.Keep, ttl, pieces)
@@ -158,8 +175,9 @@ func (l Ledger) Grant(now quota.Instant, ask Ask) (Ledger, Grant) {
 	return l, g
 }
 
-// Look is Grant without charging anything: NotBefore is 0 if all waiting requests can have their cost. Of a group of asks that
-// must all be granted or none, all are looked at first; of those that get nothing the looked-at ledgers are stored if Changed.
+// Look is Grant without a charge: NotBefore is 0 if all waiting requests can have their cost. In a
+// group of asks that must all be granted or none, all are looked at first; if the group gets
+// nothing, the ledgers that Look returns are stored if Changed.
 func (l Ledger) Look(now quota.Instant, ask Ask) (Ledger, Grant) {
 	if l.Version > ask.Version && l.Params != ask.Params && l.Params.Den != 0 {
 		return l, Grant{Stale: true}
@@ -181,8 +199,9 @@ func (l Ledger) wait(now quota.Instant, cost int64) quota.Span {
 	return max(1, quota.Span(l.Ready(min(cost, l.Params.Burst))-now))
 }
 
-// keepShare is how many of the available tokens a node may hold. Where all nodes asking as much would exhaust the bucket, a
-// node gets half its even share, so that the last tokens do not strand on nodes that may not need them.
+// keepShare is how many of the available tokens a node may hold. If the bucket could not serve all
+// nodes with as much, a node gets half of its even share. So the last tokens do not lie on nodes
+// that may not need them.
 func keepShare(ask Ask, available int64) int64 {
 	keep, nodes := max(ask.Keep, 0), max(ask.Nodes, 1)
 	if keep > available/nodes {
@@ -191,8 +210,9 @@ func keepShare(ask Ask, available int64) int64 {
 	return min(keep, available)
 }
 
-// At brings the ledger to now and to the ask's figures. Time never runs backwards in it. A change of figures keeps what was
-// used: time since Last earns at the slower of the two rates, and a fraction of a used token counts as a whole one.
+// At brings the ledger to now and to the ask's figures. Time never runs backwards in it. A change
+// of figures keeps what was used: time since Last earns at the slower of the two rates, and a
+// fraction of a used token counts as a whole one.
 func (l Ledger) At(now quota.Instant, ask Ask) Ledger {
 	l = l.bring(now, ask)
 	p := l.Params
@@ -203,7 +223,7 @@ func (l Ledger) At(now quota.Instant, ask Ask) Ledger {
 	return l
 }
 
-// bring is At without the cap: what was reported of an optimistic bucket can be more than it holds.
+// bring is At without the cap, because reports of an optimistic bucket can exceed what it holds.
 func (l Ledger) bring(now quota.Instant, ask Ask) Ledger {
 	l.Pairs = append(make([]Pair, 0, MaxPairs+2), l.Pairs...)
 	l.Version = max(l.Version, ask.Version)
@@ -230,8 +250,9 @@ func (l *Ledger) convert(next quota.Params) {
 	l.Params = next
 }
 
-// advance refills piece by piece: each expiry raises the cap only from its own moment on, so the debt at now is at least
-// what it was at each past expiry, less what has been earned since.
+// advance refills the bucket. Leased tokens bound the refill until they expire, so the debt at now
+// is at least the tokens that were still leased at each past expiry, less what has been earned
+// since.
 func (l *Ledger) advance(now quota.Instant) {
 	p := l.Params
 	debt := earned(l.Debt, now-l.Last, p.Num)
@@ -250,7 +271,7 @@ func (l *Ledger) advance(now quota.Instant) {
 	l.Debt = max(debt, units(l.out(), p.Den))
 }
 
-// lend books n tokens as used, and as leased for span.
+// lend counts n tokens as used, and as leased for span.
 func (l *Ledger) lend(n int64, span quota.Span, m int64) {
 	if n > 0 {
 		l.Debt += n * l.Params.Den
@@ -258,7 +279,8 @@ func (l *Ledger) lend(n int64, span quota.Span, m int64) {
 	}
 }
 
-// hold books n tokens as leased for span, rounded up to the next multiple of a piece so that few pairs suffice.
+// hold counts n tokens as leased for span. It rounds the end up to the next multiple of a piece, so
+// that few pairs are enough.
 func (l *Ledger) hold(n int64, span quota.Span, m int64) {
 	if n <= 0 || span <= 0 {
 		return
@@ -282,7 +304,8 @@ func (l *Ledger) hold(n int64, span quota.Span, m int64) {
 	}
 }
 
-// Ready is the first instant at which n tokens can be had if nobody else takes any, for 0 < n <= burst.
+// Ready is the first instant at which n tokens are available if no other node takes any, for 0 < n
+// <= burst.
 func (l Ledger) Ready(n int64) quota.Instant {
 	p := l.Params
 	ready := l.Last + quota.Instant(ceilDiv(max(0, l.Debt+(n-p.Burst)*p.Den), p.Num))
@@ -294,11 +317,11 @@ func (l Ledger) Ready(n int64) quota.Instant {
 	return ready
 }
 
-// Forgettable is the instant from which the ledger equals an absent one: a store must keep it until then, and may drop it
-// after.
+// Forgettable is the instant from which the ledger equals an absent one: a store must keep it until
+// then, and may drop it after.
 func (l Ledger) Forgettable() quota.Instant { return l.Ready(l.Params.Burst) }
 
-// out is the number of tokens leased and not surely expired at the ledger's own time.
+// out is the number of leased tokens that may not have expired at the ledger's own time.
 func (l Ledger) out() int64 { return l.outAt(math.MinInt64) }
 
 // outAt is the number of leased tokens that end at or after end.
@@ -312,7 +335,8 @@ func (l Ledger) outAt(end quota.Instant) int64 {
 	return n
 }
 
-// earned is debt less what span earns at num units a microsecond, at least 0. It forms the product only where it fits.
+// earned is debt less what span earns at num units a microsecond, at least 0. It forms the product
+// only where it fits.
 func earned(debt int64, span quota.Instant, num int64) int64 {
 	if int64(span) > debt/num {
 		return 0
@@ -320,8 +344,8 @@ func earned(debt int64, span quota.Instant, num int64) int64 {
 	return debt - int64(span)*num
 }
 
-// units is n tokens of den units, saturating above the largest burst: tokens leased under an older, larger limit can
-// exceed any sum that the new figures were checked for.
+// units is n tokens of den units. It saturates above the largest burst, because tokens leased under
+// an older, larger limit can exceed every sum that the new figures were checked for.
 func units(n, den int64) int64 {
 	if n > maxUnits/den {
 		return maxUnits

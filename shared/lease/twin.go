@@ -2,21 +2,25 @@ package lease
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// While a draft of a policy set is rolled out to some of the nodes, a limit that differs in it has two ledgers for each bucket: the
-// main one counts by the figures in force, the draft's by the draft's. A node is decided by the ledger of its version, and what it
-// gets is booked in both. So a request is admitted only if its version's limit allows it after all that both versions admitted, and
-// over all nodes
+// While a draft of a policy set is rolled out to some nodes, a limit that differs in it has two
+// ledgers for each bucket: the main one with the figures in force, the draft's with those of the
+// draft. The ledger of a node's version decides, and what it grants counts in both. So a request is
+// admitted only if its version's limit allows it after all that both versions admitted, and over
+// all nodes at most
 //
 //	max(burst, burst') + max(rate, rate')·t
 //
-// is admitted at most in any interval t, of a window algorithm of unchanged length max(quota, quota') in any window. The proof: a bucket of the larger of
-// both figures that is charged for everything never holds less than either ledger, so it always has what either grants. It holds
-// because a ledger is charged by its twin no further than down to nothing.
+// is admitted in any interval t; for a window algorithm of unchanged length max(quota, quota') in
+// any window. The proof: a bucket with the larger of both figures that is charged for everything
+// never holds less than either ledger, so it always has what either grants. This holds because a
+// twin charges a ledger at most down to nothing.
 //
-// A draft's ledger that is absent, or is left of an earlier draft, starts with what the main one has used. A store keeps it for as long
-// as the main one. If the draft is promoted, its ledger becomes the main one, so that no use is forgotten.
+// A draft's ledger that is absent, or left from an earlier draft, starts with what the main one has
+// used. A store keeps it as long as the main one. If the draft is promoted, its ledger becomes the
+// main one, so that no use is lost.
 
-// EpochBits is how much of a ledger's version may change while a draft stays the same: the rest is the number of the policy set.
+// EpochBits is how many low bits of a ledger's version may change while a draft stays the same; the
+// others are the number of the policy set.
 const EpochBits = 24
 
 func policySet(version uint64) uint64 { return version >> EpochBits }
@@ -29,7 +33,8 @@ type Counted[L any] interface {
 	charge(now quota.Instant, ask, spent Ask, g Grant) L
 	known() bool
 	seed() L
-	// policySet is the number of the one that brought the ledger's figures; with says whether they are those of ask.
+	// policySet is the number of the policy set that brought the ledger's figures; with reports
+	// whether they are those of ask.
 	policySet() uint64
 	with(ask Ask) bool
 }
@@ -37,8 +42,9 @@ type Counted[L any] interface {
 // Twins are the two ledgers of a bucket; an absent one is the zero value.
 type Twins[L Counted[L]] struct{ Main, Draft L }
 
-// Grant answers ask by the ledger of the draft, or by the main one, and books what is granted in the other too, which has the figures
-// of other. The answer's Changed is of the ledger that was asked; booked says that the other has changed.
+// Grant answers ask by the ledger of the draft, or by the main one, and counts the grant in the
+// other ledger too, which has the figures of other. The answer's Changed is about the ledger that
+// was asked; booked means that the other has changed.
 func (t Twins[L]) Grant(now quota.Instant, draft bool, ask, other Ask) (next Twins[L], g Grant, booked bool) {
 	next = t
 	if !draft {
@@ -55,7 +61,7 @@ func (t Twins[L]) Grant(now quota.Instant, draft bool, ask, other Ask) (next Twi
 	return next, g, booked
 }
 
-// Look is Grant without charging anything.
+// Look is Grant without a charge.
 func (t Twins[L]) Look(now quota.Instant, draft bool, ask Ask) (next Twins[L], g Grant) {
 	next = t
 	if draft {
@@ -74,8 +80,9 @@ func (t Twins[L]) started(ask Ask) L {
 	return t.Main.seed()
 }
 
-// Promoted is the ledger that counts for an ask where drafts have ended: the main one, but where the ask is the first by what was the
-// draft, that one, which has counted everything by these figures.
+// Promoted is the ledger for an ask after a draft has ended. It is the main one, except for the
+// first ask with the figures of the draft: then it is the draft's, which has counted everything
+// with these figures.
 func (t Twins[L]) Promoted(ask Ask) L {
 	asks := policySet(ask.Version)
 	if t.Main.known() && t.Main.policySet() < asks && !t.Main.with(ask) && t.Draft.policySet() == asks && t.Draft.with(ask) {
@@ -88,7 +95,7 @@ func spends(ask Ask, g Grant) bool { return g.Waiting > 0 || g.Keep > 0 || ask.U
 
 func (l Ledger) known() bool { return l.Params.Den != 0 }
 
-// seed is the ledger as one to be converted by whoever asks.
+// seed is the ledger in the form in which each ask converts it.
 func (l Ledger) seed() Ledger {
 	l.Version = 0
 	return l
@@ -98,13 +105,15 @@ func (l Ledger) policySet() uint64 { return policySet(l.Version) }
 
 func (l Ledger) with(ask Ask) bool { return l.Params == ask.Params }
 
-// charge books what the twin granted to spent. The figures of ask are taken over unless the ledger has newer ones.
+// charge counts what the twin granted to spent. The ledger takes the figures of ask unless it has
+// newer ones.
 func (l Ledger) charge(now quota.Instant, ask, spent Ask, g Grant) Ledger {
 	if l.known() && l.Version > ask.Version {
 		ask.Params, ask.Version = l.Params, l.Version
 	}
 	l = l.bring(now, ask)
 	p, before, n := l.Params, l.Debt, g.Waiting*max(spent.Cost, 1)
+	// Nodes may still spend the granted tokens, so they count as leased here too.
 	l.hold(min(n, p.Burst), spent.Deadline, waitingPieces)
 	l.hold(min(g.Keep, p.Burst), spent.TTL(), pieces)
 	full := min(before+units(n+g.Keep+spent.Used, p.Den), p.Burst*p.Den)
@@ -123,7 +132,7 @@ func (l WindowLedger) policySet() uint64 { return policySet(l.Version) }
 
 func (l WindowLedger) with(ask Ask) bool { return l.Windows == ask.Windows }
 
-// charge books what the twin granted to spent, as late as it may be used, also beyond the quota.
+// charge counts what the twin granted to spent at its latest possible use, even beyond the quota.
 func (l WindowLedger) charge(now quota.Instant, ask, spent Ask, g Grant) WindowLedger {
 	if l.known() && l.Version > ask.Version {
 		ask.Windows, ask.Version = l.Windows, l.Version
@@ -133,7 +142,7 @@ func (l WindowLedger) charge(now quota.Instant, ask, spent Ask, g Grant) WindowL
 	if n := g.Waiting * max(spent.Cost, 1); n > 0 {
 		w.Lend(h, h.Last+quota.Instant(spent.Deadline), n)
 	}
-	if g.Keep > 0 { // No further ahead than the ledger's own leases reach.
+	if g.Keep > 0 { // Not further ahead than the ledger's own leases.
 		w.Lend(h, h.Last+quota.Instant(min(spent.TTL(), TTL(ask.Params))), g.Keep)
 	}
 	w.Saturate(h)

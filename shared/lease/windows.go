@@ -6,18 +6,20 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// WindowLedger is what the centre remembers of one bucket of a window algorithm: what was admitted and leased lately, the figures
-// it is counted in, and the policy set version that brought them. The zero value is a bucket that nobody has used.
+// WindowLedger is what the control plane remembers of one bucket of a window algorithm: the recent
+// admissions and leases, its figures, and the policy set version that brought them. The zero value
+// is a bucket that was never used.
 //
-// A leased token counts when it may be used last, so whoever hoards, all nodes together never use more than the quota in any
-// window; see quota.Windows.Lend. A sliding_window_counter is not leased, it only answers waiting requests.
+// A leased token counts at its latest possible use. So even if nodes hoard tokens, all nodes
+// together never use more than the quota in any window; see quota.Windows.Lend. A
+// sliding_window_counter is not leased: it only answers waiting requests.
 type WindowLedger struct {
 	Windows quota.Windows
 	Version uint64
 	History quota.History
 }
 
-// FreshWindows is the ledger of a bucket of which nothing is known, with percent of its quota left.
+// FreshWindows is the ledger of an unknown bucket, with percent of its quota left.
 func FreshWindows(w quota.Windows, version uint64, now quota.Instant, percent int64) WindowLedger {
 	l := WindowLedger{Windows: w, Version: version, History: quota.History{Last: now}}
 	if used := w.Quota - Fill(w.Quota, percent); used > 0 {
@@ -26,8 +28,8 @@ func FreshWindows(w quota.Windows, version uint64, now quota.Instant, percent in
 	return l
 }
 
-// Grant answers ask at now, as Ledger.Grant does. The caller stores the returned ledger if the grant says Changed, until it is
-// Forgettable.
+// Grant answers ask at now, as Ledger.Grant does. The caller stores the returned ledger if the
+// grant says Changed, until it is Forgettable.
 func (l WindowLedger) Grant(now quota.Instant, ask Ask) (WindowLedger, Grant) {
 	if l.stale(ask) {
 		return l, Grant{Stale: true}
@@ -54,7 +56,7 @@ func (l WindowLedger) Grant(now quota.Instant, ask Ask) (WindowLedger, Grant) {
 	return l, g
 }
 
-// Look is Grant without charging anything: NotBefore is 0 if all waiting requests can have their cost.
+// Look is Grant without a charge: NotBefore is 0 if all waiting requests can have their cost.
 func (l WindowLedger) Look(now quota.Instant, ask Ask) (WindowLedger, Grant) {
 	if l.stale(ask) {
 		return l, Grant{Stale: true}

@@ -13,13 +13,13 @@ const (
 	tiersFormat    = 1
 )
 
-// ConsumersFormat is the newest format of Consumers. Who asks says that it reads this one; others get the first, which tells of
-// tiers alone.
+// ConsumersFormat is the newest format of Consumers. A filter that asks names it if it reads it;
+// other filters get the first format, which has only tiers.
 const ConsumersFormat = 2
 
 // Bounds of the messages about consumers.
 const (
-	// MaxConsumers is how many consumers one message tells of.
+	// MaxConsumers is how many consumers one message holds.
 	MaxConsumers = 4096
 	// MaxQuestions is how many consumers one question asks about.
 	MaxQuestions = 64
@@ -27,24 +27,27 @@ const (
 	maxTier = 63
 )
 
-// Consumers tells what the control plane knows of some consumers: in answer to a question, or because they have changed.
+// Consumers is what the control plane knows of some consumers: the answer to a question, or a set
+// of changes.
 type Consumers struct {
-	// Format is tiersFormat, also written as 0, or ConsumersFormat. The former has Revision, Complete and tiers only.
+	// Format is tiersFormat, also written as 0, or ConsumersFormat. The former has Revision,
+	// Complete and tiers only.
 	Format uint8
-	// Revision grows with each change of any consumer; the message says what was so at that one.
+	// Revision grows with each change of any consumer; the message has the state at that revision.
 	Revision uint64
 	// Turn grows with each change of a consumer that has, or had, more than a tier.
 	Turn uint64
-	// Special: there are consumers with more than a tier. Without, nobody needs to be looked up for that.
+	// Special: some consumers have more than a tier. Otherwise no consumer needs a look-up for
+	// that.
 	Special bool
-	// Complete: everything that has changed since the revision that the node had is here. Without, the node must ask again about
-	// everyone it knows, and Items are whom it must know at once.
+	// Complete: the message has every change since the node's revision. Otherwise the node must ask
+	// again about all consumers that it knows, and Items are those that it must know at once.
 	Complete bool
 	Items    []Consumer
 }
 
-// Consumer is one consumer by its match.ConsumerKey, with its tier, empty for none, and in AppendSpecial's form what else it has,
-// empty for nothing. Read from a message, both alias it.
+// Consumer is one consumer by its match.ConsumerKey, with its tier, empty for none, and its special
+// part in the form of AppendSpecial, empty for none. Read from a message, both alias it.
 type Consumer struct {
 	Key     keyhash.Key
 	Tier    []byte
@@ -69,12 +72,13 @@ func AppendConsumers(dst []byte, m Consumers) []byte {
 	return dst
 }
 
-// IsConsumers says whether a message from the poll is about consumers rather than a snapshot.
+// IsConsumers reports whether a message from the poll is about consumers and not a snapshot.
 func IsConsumers(b []byte) bool {
 	return len(b) >= len(consumersMagic) && string(b[:len(consumersMagic)]) == consumersMagic
 }
 
-// DecodeConsumers reads a message of either format into m, reusing m.Items. After an error nothing in m counts.
+// DecodeConsumers reads a message of either format into m, reusing m.Items. After an error nothing
+// in m counts.
 func DecodeConsumers(b []byte, m *Consumers) error {
 	c := cursor{buf: b}
 	*m = Consumers{Format: ConsumersFormat, Items: m.Items[:0]}

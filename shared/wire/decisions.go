@@ -13,77 +13,80 @@ const (
 	decisionsFormat = 1
 )
 
-// Bounds of what one message tells. A message that uses them all is shorter than MaxDecisions bytes.
+// Bounds of one message. A message that uses them all is shorter than MaxDecisions bytes.
 const (
 	MaxRefusals  = 32
 	MaxCallers   = 64
 	MaxCounts    = 256
 	MaxDecisions = 96 << 10
 
-	// MaxShown is the longest encoding of what is shown of a request; see Who.
+	// MaxShown is the longest encoding of the shown parts of a request; see Who.
 	MaxShown = policy.MaxShown * (2 + policy.MaxShownText)
 
 	maxCount   = 1 << 40
 	maxVersion = 1 << 53
 )
 
-// Decisions is what one worker of a node tells of the requests since its last such message: how many it refused, some of whom it
-// refused, and who made the most.
+// Decisions is the report of one worker of a node about the requests since its last report: how
+// many it refused, a sample of the refused callers, and the heaviest callers.
 type Decisions struct {
-	// Node, at most MaxNodeID bytes, and Boot tell the node as in a LeaseRequest. Read from a message, Node aliases it, and so does
-	// what is shown.
+	// Node, at most MaxNodeID bytes, and Boot name the node as in a LeaseRequest. Read from a
+	// message, Node and the shown parts alias it.
 	Node []byte
 	Boot uint64
-	// Version is the policy set that policies, tiers, limits and what is shown refer to.
+	// Version is the policy set to which policies, tiers, limits and shown parts refer.
 	Version uint64
-	// Counts are exact, but that policies and tiers beyond MaxCounts are left out.
+	// Counts are exact, but leave out policies and tiers beyond MaxCounts.
 	Counts   []RefusedCount
 	Refusals []Refusal
-	// Callers are those of whom most requests were decided, as a sample finds them.
+	// Callers are the heaviest callers, found by sampling.
 	Callers []Caller
 }
 
 // RefusedCount is how many requests a policy refused to callers of a tier.
 type RefusedCount struct {
 	Policy uint32
-	// Tier is 1 + its place in the policy set; 0: the policy does not go by tier.
+	// Tier is 1 + its place in the policy set; 0: the policy does not depend on the tier.
 	Tier    uint8
 	Refused int64
 }
 
-// Who is who made a request, as far as a node may tell.
+// Who describes the caller of a request, as far as a node may report it.
 type Who struct {
-	// Consumer is the keyed hash of the consumer; zero if there is none or it is not told.
+	// Consumer is the keyed hash of the consumer; zero if there is none or it is not reported.
 	Consumer keyhash.Key
-	// Shown are the parts of the request that may be shown and that it has: of each its place among those of the policy set, its length
-	// and at most policy.MaxShownText bytes of it.
+	// Shown are the parts of the request that may be shown: for each its place among those of the
+	// policy set, its length, and at most policy.MaxShownText bytes of it.
 	Shown []byte
 }
 
-// Caller is a bucket and what may be told of whose it is.
+// Caller is a bucket and what may be reported of its caller.
 type Caller struct {
 	Policy uint32
 	Tier   uint8
 	// Bucket is the keyed hash of policy and partition key.
 	Bucket keyhash.Key
 	Who
-	// Count is the number of requests, of which up to Over may have been another's.
+	// Count is the number of requests; up to Over of them may belong to another caller.
 	Count, Over int64
 }
 
-// Refusal is a caller whom a policy has refused, and how it was the first time.
+// Refusal is a caller that a policy refused, with the first refusal.
 type Refusal struct {
 	Caller
-	// Limit is as in a LeaseItem. Reason and Source are places in policy.Reasons and policy.Sources, or what newer nodes know.
+	// Limit is as in a LeaseItem. Reason and Source are places in policy.Reasons and
+	// policy.Sources, or what newer nodes know.
 	Limit          uint32
 	Reason, Source uint8
 	// Cost and Left are tokens: what the request would have cost, and what the bucket held.
 	Cost, Left int64
-	// Retry is how long the caller had to wait; 0: waiting would not have helped. Ago is how long ago it was.
+	// Retry is how long the caller had to wait; 0: no wait would have helped. Ago is how long ago
+	// the refusal was.
 	Retry, Ago quota.Span
 }
 
-// AppendDecisions appends the message to dst. Every field is a number or a run of bytes, for the size of the filter.
+// AppendDecisions appends the message to dst. Every field is a number or a run of bytes, which
+// keeps the filter small.
 func AppendDecisions(dst []byte, m *Decisions) []byte {
 	dst = putUvarint(putRaw(dst, []byte(decisionsMagic)), decisionsFormat)
 	dst = putRaw(putUvarint(dst, int64(len(m.Node))), m.Node)
@@ -146,7 +149,7 @@ func DecodeDecisions(b []byte, m *Decisions) error {
 	return c.end()
 }
 
-// small is a number of one byte, written as any number.
+// small reads a number below 256.
 func (c *cursor) small() uint8 { return uint8(c.within(0, math.MaxUint8)) }
 
 func (c *cursor) policy() uint32 { return uint32(c.within(0, policy.MaxPolicies-1)) }

@@ -14,45 +14,46 @@ const (
 
 // Bounds of the message about enforcement.
 const (
-	// MaxOrders is how many orders count at a time, MaxBans how many keys may be banned, MaxFreed how many buckets one message has
-	// forgotten about.
+	// MaxOrders bounds the orders at a time, MaxBans the banned keys, MaxFreed the changed buckets
+	// in one message.
 	MaxOrders = 64
 	MaxBans   = 1024
 	MaxFreed  = 256
 	maxName   = 63
 )
 
-// Enforcement is what operators have ordered beside the policy set: all of it as of Revision.
+// Enforcement is all enforcement orders of operators, as of Revision.
 type Enforcement struct {
 	Revision uint64
 	Orders   []Order
 	// Bans are by key, ascending, each once.
 	Bans []Ban
-	// Freed are the buckets that were changed lately: what nodes know of them beside the tokens in hand is to be forgotten.
+	// Freed are the buckets that operators changed lately. Nodes must drop what they know of them,
+	// except the tokens that they hold.
 	Freed []Freed
 }
 
-// Order is a kill switch: what counts instead of the document's own word for some policies. Read from a message, its texts alias
-// the message.
+// Order is an enforcement order: it replaces the enforcement of the document for some policies.
+// Read from a message, its texts alias the message.
 type Order struct {
 	// State is policy.EnforcedAll, policy.EnforcedShadow or policy.EnforcedOff.
 	State policy.Enforced
-	// Percent is the share of the partition keys that it is about, 1 to 100.
+	// Percent is the share of the partition keys to which it applies, 1 to 100.
 	Percent uint8
-	// Expires is the Unix time in milliseconds at which it ends; 0: when it is taken back.
+	// Expires is the Unix time in milliseconds at which it ends; 0: it has no end of its own.
 	Expires int64
-	// Policy and Tier are the names of those that it is about; empty: all.
+	// Policy and Tier are the names of those to which it applies; empty: all.
 	Policy, Tier []byte
 }
 
-// Ban says that requests of a partition key are refused. Expires is as an Order's.
+// Ban refuses all requests of a partition key. Expires is as in Order.
 type Ban struct {
 	Key     keyhash.Key
 	Expires int64
 }
 
-// Freed is a bucket that was changed. Revision is that of the change: who has it already has forgotten. Full: it is full now, so that
-// a node's own part of it is too.
+// Freed is a bucket that was changed. Revision is that of the change: a node at this revision has
+// handled it. Full: the bucket is full now, and so is each node's own part of it.
 type Freed struct {
 	Bucket   keyhash.Key
 	Revision uint64
@@ -82,7 +83,7 @@ func AppendEnforcement(dst []byte, m *Enforcement) []byte {
 	return dst
 }
 
-// IsEnforcement says whether a message from the poll is about enforcement rather than a snapshot.
+// IsEnforcement reports whether a message from the poll is about enforcement and not a snapshot.
 func IsEnforcement(b []byte) bool {
 	return len(b) >= len(enforcementMagic) && string(b[:len(enforcementMagic)]) == enforcementMagic
 }

@@ -2,8 +2,8 @@ package wire
 
 import "github.com/weir-proxy/weir/shared/policy"
 
-// What a policy may have beside what every filter reads: a bit each, then what belongs to it, in the order of the bits. A filter
-// refuses a bit that it does not know, and with it the snapshot.
+// The extras of a policy are the fields that not every filter reads: a bit for each, then their
+// values in the order of the bits. A filter refuses a snapshot with an unknown bit.
 const (
 	extraClientIPs = 1 << iota
 	extraTiers
@@ -42,7 +42,7 @@ func formatOf(s *Snapshot) byte {
 	return snapshotFormat
 }
 
-// hasExtras reports whether a policy says what only the latest format can say.
+// hasExtras reports whether a policy has a field that only the latest format can express.
 func hasExtras(p *policy.Policy) bool {
 	for _, h := range p.Match.Headers {
 		if h.Op == policy.HeaderAbsent {
@@ -102,10 +102,11 @@ func tierSet(tiers []int) (set uint32) {
 	return set
 }
 
-// Extras reads what a policy has beside its lists, which it must follow: the ranges of addresses that it is for, the set of
-// tiers, a bit for each place among the tiers, and the content type of its response. No ranges and a set of 0 are no condition.
-// A failure ladder that the policy's head cannot say replaces the one there. figures is called for
-// each limit that requests hold figures for, by its place among all limits of the policy.
+// Extras reads the extras of a policy; it must follow Lists. They are the address ranges of the
+// policy, the set of its tiers (a bit for each place among the tiers), and the content type of its
+// response. No ranges and a set of 0 mean no condition. A failure ladder that the policy's head
+// cannot express replaces the one there. figures is called for each limit whose figures requests
+// hold, with its place among all limits of the policy.
 func (r *SetReader) Extras(clientIP func(policy.Range), figures func(place int, f OwnFigures), ladder *policy.OnFailure) (tiers uint32, contentType Ref) {
 	if r.format < extrasFormat {
 		return 0, Ref{}

@@ -10,7 +10,7 @@ func putRanges(dst []byte, ranges []policy.Range) []byte {
 	return dst
 }
 
-// kinds is a set of kinds of sources, with one more where there may be extras.
+// kinds is a set of kinds of sources, with one more if there may be extras.
 func (r *SetReader) kinds(known uint, extra policy.SourceKind) uint {
 	if r.format >= extrasFormat {
 		known |= 1 << extra

@@ -12,10 +12,11 @@ const (
 	leaseRequestMagic = "WRLQ"
 	leaseReplyMagic   = "WRLR"
 	leaseFormat       = 2
-	// turnsFormat is that of a request with an item that has a Turn or a Place. Only control planes that tell of such things are
-	// asked so.
+	// turnsFormat is the format of a request with an item that has a Turn or a Place. Only a
+	// control plane that sends such things gets it.
 	turnsFormat = 3
-	// FullFormat is that of a reply that says when a bucket is full. Only nodes that say that they read it are answered so.
+	// FullFormat is the format of a reply that says when a bucket is full. Only nodes that name it
+	// get it.
 	FullFormat = 3
 )
 
@@ -33,21 +34,24 @@ type LeaseRequest struct {
 
 // LeaseItem asks for one bucket.
 type LeaseItem struct {
-	// Bucket is the keyed hash of policy and partition key: the control plane never sees the key itself.
+	// Bucket is the keyed hash of policy and partition key: the control plane never sees the key
+	// itself.
 	Bucket keyhash.Key
 	// Limit is the place of the limit among all limits of the policy set, in the document's order.
 	Limit uint32
 	// Waiting requests of Cost tokens each, and tokens to Keep. See lease.Ask.
 	Waiting, Cost, Keep int64
-	// Used are tokens of an optimistic limit that were used already; such an item asks for nothing. See lease.Tab.
+	// Used are tokens of an optimistic limit that were used already; such an item asks for no
+	// tokens. See lease.Tab.
 	Used int64
-	// Joined: this item and the next belong to one request, which needs both or nothing. Each item of such a group has one
-	// request waiting; of the answers all have Waiting 1, or none has, and then NotBefore is 0 where that bucket had the tokens.
+	// Joined: this item and the next belong to one request, which needs all or none of them. Each
+	// item of such a group has one waiting request. Either all answers have Waiting 1, or none has;
+	// then NotBefore is 0 for buckets that had the tokens.
 	Joined bool
-	// Turn is the wire.Consumers.Turn up to which the node knows that the limit is the bucket's.
+	// Turn is the wire.Consumers.Turn up to which the node knows that the bucket has this limit.
 	Turn uint64
-	// Place, if it is not 0, says that the limit may be another for the Consumer, a match.ConsumerKey, and that the
-	// control plane is to look it up: it is the one before this number among those that the consumer has of the policy.
+	// Place, if not 0, means that the Consumer may have a limit of its own, which the control plane
+	// must look up: the one at Place - 1 among the consumer's own limits of the policy.
 	Consumer keyhash.Key
 	Place    uint8
 }
@@ -55,10 +59,11 @@ type LeaseItem struct {
 // ItemState is the outcome for one bucket.
 type ItemState uint8
 
-// ItemGranted carries a grant, which may be empty. ItemUnknown: the request's version or limit is not known or has been
-// replaced; the node should fetch the newest snapshot. ItemUnavailable: the part of the store that keeps the bucket does not answer,
-// for as long as NotBefore says, though others do; the failure ladder decides about this bucket alone. Nodes that do not know
-// it take the whole reply for a failure.
+// ItemGranted carries a grant, which may be empty. ItemUnknown: the request's version or limit is
+// not known or has been replaced; the node should fetch the newest snapshot. ItemUnavailable: the
+// part of the store with the bucket has not answered for NotBefore, although others do; the failure
+// ladder decides about this bucket only. Nodes that do not know this state treat the whole reply as
+// a failure.
 const (
 	ItemGranted ItemState = iota
 	ItemUnknown
@@ -68,7 +73,8 @@ const (
 // LeaseReply answers a LeaseRequest item by item, in the same order.
 type LeaseReply struct {
 	Seq uint64
-	// Nodes is how many nodes share the buckets, for the local share when the control plane is away.
+	// Nodes is how many nodes share the buckets, for the local share when the control plane is
+	// away.
 	Nodes int64
 	Items []LeaseAnswer
 }
@@ -79,13 +85,15 @@ type LeaseAnswer struct {
 	Waiting, Keep int64
 	NotBefore     quota.Span
 	Level         int64
-	// Debt are the units missing from a full bucket of an optimistic limit, the report included: more than the bucket holds if
-	// too much was used.
+	// Debt is the units missing from a full bucket of an optimistic limit, including the report. It
+	// is more than the bucket holds if too much was used.
 	Debt int64
-	// Delay is how long the first of the granted waiting requests must be held back, of a leaky bucket; each further one waits
-	// for as much longer as its cost takes to drain. At most maxDelay.
+	// Delay is, for a leaky bucket, how long the first of the granted waiting requests must be held
+	// back; each further one waits longer by the time that its cost takes to drain. At most
+	// maxDelay.
 	Delay quota.Span
-	// FullAfter is how long a bucket of a window algorithm takes until it is full. A reply of an older format leaves it out.
+	// FullAfter is how long a bucket of a window algorithm takes until it is full. A reply of an
+	// older format leaves it out.
 	FullAfter quota.Span
 }
 
@@ -95,7 +103,8 @@ const (
 	maxTokens  = quota.MaxUnits
 	maxNodes   = 1 << 20
 	maxDelay   = int64(quota.Hour)
-	// maxFullAfter is above what any window takes to be full: twice its length, and what was lent for later.
+	// maxFullAfter is above the time that any window takes until it is full: twice its length, and
+	// the leases.
 	maxFullAfter = int64(3 * quota.MaxWindow)
 )
 
@@ -130,8 +139,8 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 	return dst
 }
 
-// DecodeLeaseRequest reads a message of either format. It refuses more than MaxItems items, a node id longer than MaxNodeID, and
-// any number out of range.
+// DecodeLeaseRequest reads a message of any format. It refuses more than MaxItems items, a node id
+// longer than MaxNodeID, and numbers out of range.
 func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 	c := cursor{buf: b}
 	format := byte(leaseFormat)
@@ -170,7 +179,8 @@ func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 	return m, nil
 }
 
-// Spoken is the reply for a node that reads formats up to the given one; 0 is a node that does not say. It changes m.
+// Spoken is the reply for a node that reads formats up to the given one; 0 is a node that names
+// none. It changes m.
 func (m LeaseReply) Spoken(format uint64) LeaseReply {
 	for i := range m.Items {
 		if format < FullFormat {
@@ -180,7 +190,8 @@ func (m LeaseReply) Spoken(format uint64) LeaseReply {
 	return m
 }
 
-// AppendLeaseReply appends the message to dst: in the later format where a bucket says when it is full.
+// AppendLeaseReply appends the message to dst, in the later format if a bucket says when it is
+// full.
 func AppendLeaseReply(dst []byte, m LeaseReply) []byte {
 	format := byte(leaseFormat)
 	for i := range m.Items {

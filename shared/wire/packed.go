@@ -2,7 +2,7 @@ package wire
 
 import "github.com/weir-proxy/weir/shared/policy"
 
-// Packed are policies as a snapshot has them whose policies have extras. The zero value is none.
+// Packed holds policies in the form of a snapshot with extras. The zero value holds none.
 type Packed struct {
 	count int
 	bytes []byte
@@ -21,7 +21,7 @@ func (p *Packed) size() int {
 	return p.count
 }
 
-// move appends the policies to dst and leaves none.
+// move appends the policies to dst and empties the Packed.
 func (p *Packed) move(dst []byte) []byte {
 	if p == nil {
 		return dst

@@ -11,17 +11,18 @@ const (
 	reportFormat = 1
 )
 
-// MaxSteps is how many policies' steps one report tells.
+// MaxSteps bounds the policies in one report.
 const MaxSteps = 1024
 
-// Report is what a node says of itself: on which step of its failure ladder each policy is.
+// Report is a node's report of the step of its failure ladder on which each policy is.
 type Report struct {
-	// Node, at most MaxNodeID bytes, and Boot tell the node as in a LeaseRequest. Read from a message, Node aliases it.
+	// Node, at most MaxNodeID bytes, and Boot name the node as in a LeaseRequest. Read from a
+	// message, Node aliases it.
 	Node []byte
 	Boot uint64
 	// Version is the policy set that the indexes of Steps refer to.
 	Version uint64
-	// Worst is the highest step of any policy, those that had no room in Steps included.
+	// Worst is the highest step of any policy, including those without room in Steps.
 	Worst policy.Step
 	// Steps are the policies that are not on the ground.
 	Steps []PolicyStep

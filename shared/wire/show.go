@@ -6,7 +6,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// putShow appends what may be shown and, so that it can be cut off again, its length.
+// putShow appends the parts that may be shown, and their length, so that they can be cut off again.
 func putShow(dst []byte, parts []policy.Part) []byte {
 	start := len(dst)
 	dst = putUvarint(dst, int64(len(parts)))
@@ -16,8 +16,8 @@ func putShow(dst []byte, parts []policy.Part) []byte {
 	return binary.LittleEndian.AppendUint32(dst, uint32(len(dst)-start))
 }
 
-// Plain is a snapshot as filters read it that know nothing of what may be shown: they show nothing. Other snapshots stay as they
-// are; b is not changed.
+// Plain is the snapshot without the list of shown parts, for filters that do not read it. Other
+// snapshots stay as they are; b does not change.
 func Plain(b []byte) []byte {
 	if len(b) < snapshotHeader+showTail || b[len(snapshotMagic)] != showFormat {
 		return b
@@ -32,7 +32,8 @@ func Plain(b []byte) []byte {
 	return b
 }
 
-// Shown is how many parts of a request may be shown. It must follow the last policy; then ShownPart reads each.
+// Shown is how many parts of a request may be shown. It must follow the last policy; then ShownPart
+// reads each.
 func (r *SetReader) Shown() int {
 	if r.format < showFormat {
 		return 0
@@ -49,10 +50,10 @@ func (r *SetReader) ShownPart() (kind policy.PartKind, name Ref) {
 	return kind, r.ref(policy.MaxText)
 }
 
-// showTail is the length of what may be shown at the end of a snapshot that has it.
+// showTail is the length of the list of shown parts at the end of a snapshot that has one.
 const showTail = 4
 
-// End reports the first thing that was wrong, bytes after the last policy included.
+// End returns the first error, including bytes after the last policy.
 func (r *SetReader) End() error {
 	if r.format >= showFormat {
 		r.c.bytes(showTail)

@@ -9,8 +9,9 @@ import (
 
 const (
 	snapshotMagic = "WRSN"
-	// A snapshot has the lowest format that can say what it says, so that older filters read it too if they can: the plain one,
-	// one with something to show, or one in which policies have extras. An older filter refuses that and keeps what it has.
+	// A snapshot has the lowest format that can express it, so that older filters can read it: the
+	// plain one, one with shown parts, or one in which policies have extras. An older filter
+	// refuses a later format and keeps its snapshot.
 	snapshotFormat = 2
 	showFormat     = 3
 	extrasFormat   = 4
@@ -21,14 +22,17 @@ const (
 type Snapshot struct {
 	// Version grows with every change of the policy set; 0 is the standalone one.
 	Version uint64
-	// Secret keys the hash of partition keys: the same for all nodes, so that they mean the same bucket.
+	// Secret is the key of the hash of partition keys. All nodes have the same one, so that they
+	// name a bucket alike.
 	Secret [16]byte
 	Set    *policy.Set
-	// Packed are more policies, after those of Set; nil is none. AppendSnapshot leaves it empty, so that its memory can be used again.
+	// Packed are further policies, after those of Set; nil is none. AppendSnapshot empties it, so
+	// that its memory can be used again.
 	Packed *Packed
 }
 
-// AppendSnapshot appends the message to dst: a header with version and checksum, then the policy set.
+// AppendSnapshot appends the message to dst: a header with version and checksum, then the policy
+// set.
 func AppendSnapshot(dst []byte, s Snapshot) []byte {
 	start := len(dst)
 	format := formatOf(&s)
@@ -44,8 +48,8 @@ func AppendSnapshot(dst []byte, s Snapshot) []byte {
 	return dst
 }
 
-// OpenSnapshot checks header and checksum and returns the version, the secret and a reader of the policy set, whose results
-// alias b. It allocates nothing.
+// OpenSnapshot checks header and checksum and returns the version, the secret and a reader of the
+// policy set, whose results alias b. It allocates nothing.
 func OpenSnapshot(b []byte) (version uint64, secret [16]byte, set SetReader, err error) {
 	if len(b) > MaxSnapshot {
 		return 0, secret, set, ErrTooLarge
@@ -151,7 +155,7 @@ func putLimits(dst []byte, limits []policy.Limit) []byte {
 func putLimit(dst []byte, l policy.Limit) []byte {
 	burst := l.Params.Burst
 	if l.Algorithm == quota.LeakyBucket {
-		burst-- // The request that is served has no place in the queue.
+		burst-- // The request that is served takes no place in the queue.
 	}
 	return putUvarint(putUvarint(putUvarint(dst, l.Quota), int64(l.Window)), burst)
 }
@@ -163,18 +167,20 @@ func boolByte(b bool) byte {
 	return 0
 }
 
-// SetReader reads a policy set in the order of its bytes: first Head, then Access, Policies and each Policy. All texts alias the message. After
-// an error everything is zero; ask End at last.
+// SetReader reads a policy set in the order of its bytes: first Head, then Access, Policies and
+// each Policy. All texts alias the message. After an error all results are zero; call End at the
+// end.
 type SetReader struct {
 	c cursor
 	// tiers and limits are how many have been read.
 	tiers, limits int64
-	// policyLimits are the limits of the policy that has been read last, with those of all tiers and of the candidate.
+	// policyLimits are the limits of the last policy that was read, including those of all tiers
+	// and of the candidate.
 	policyLimits int64
 	format       byte
 }
 
-// SetHead is what comes before the policies.
+// SetHead is the part before the policies.
 type SetHead struct {
 	TrustedHops, IPv6Prefix int
 	// DefaultTier is a place among the tiers, if there are any.
@@ -192,7 +198,7 @@ type PolicyHead struct {
 	Enforced  policy.Enforced
 	// ByTier: each tier has a run of limits.
 	ByTier bool
-	// Status, Body and ContentType are those of policy.Response; the last comes with the extras.
+	// Status, Body and ContentType are those of policy.Response; ContentType comes with the extras.
 	Status            int
 	Body, ContentType Ref
 }
@@ -204,7 +210,8 @@ type Cost struct {
 	DenyInvalid         bool
 }
 
-// Ref is a text inside the message, as offset and length: no pointer, so large tables of them cost the collector nothing.
+// Ref is a text inside the message, as offset and length. It is not a pointer, so large tables of
+// them cost the collector nothing.
 type Ref struct{ Off, Len uint32 }
 
 // Of is the text in the message b.
@@ -224,8 +231,8 @@ func (r *SetReader) ref(high int) Ref {
 	return Ref{Off: uint32(r.c.pos - len(b)), Len: uint32(len(b))}
 }
 
-// Head reads the identity, the names of the tiers and the header dialects, calling back for each place to find the consumer, for
-// each tier and for each place to find the tier.
+// Head reads the identity, the names of the tiers and the header dialects. It calls back for each
+// source of the consumer, for each tier, and for each source of the tier.
 func (r *SetReader) Head(consumer func(kind policy.SourceKind, name Ref), tier func(name Ref), tierSource func(kind policy.SourceKind, name Ref)) SetHead {
 	c := &r.c
 	h := SetHead{TrustedHops: int(c.within(0, 64)), IPv6Prefix: int(c.within(1, 128))}
@@ -248,8 +255,8 @@ func (r *SetReader) Head(consumer func(kind policy.SourceKind, name Ref), tier f
 	return h
 }
 
-// Access reads who is banned and who is exempt, calling back for each range of addresses and each text. Access must follow
-// Head.
+// Access reads the lists of banned and exempt callers, and calls back for each range of addresses
+// and each text. It must follow Head.
 func (r *SetReader) Access(banned, exempt func(policy.Range), path, method, consumer func(Ref)) {
 	r.ranges(banned)
 	r.ranges(exempt)
@@ -275,12 +282,12 @@ func (r *SetReader) refs(limit int64, each func(Ref)) {
 	}
 }
 
-// Policies is how many policies follow. It must follow Access.
+// Policies is the number of policies that follow. It must be called after Access.
 func (r *SetReader) Policies() int { return int(r.c.within(0, policy.MaxPolicies)) }
 
-// Policy reads the next policy up to its lists, calling back before each run of limits and for each limit. The runs are that of
-// the policy, or one for each tier, and then that of the candidate; those of a tier and of the candidate may be empty. Lists must
-// follow.
+// Policy reads the next policy up to its lists, and calls back before each run of limits and for
+// each limit. The runs are the one of the policy, or one for each tier, and then the one of the
+// candidate; runs of a tier and of the candidate may be empty. Lists must follow.
 func (r *SetReader) Policy(run func(), limit func(policy.Limit)) PolicyHead {
 	c := &r.c
 	p := PolicyHead{Name: r.ref(63)}
@@ -328,7 +335,7 @@ func (r *SetReader) runs(byTier bool, counting policy.Counting, run func(), limi
 	for i := int64(0); i <= own && c.err == nil; i++ {
 		if i == own {
 			if r.limits == before {
-				c.fail(ErrValue) // A policy that limits nobody.
+				c.fail(ErrValue) // A policy without any limit.
 			}
 			least = 0
 		}
@@ -356,7 +363,7 @@ func (r *SetReader) limit(counting policy.Counting) policy.Limit {
 	return l
 }
 
-// Lists reads the lists of the policy that Policy has begun, calling back for each element.
+// Lists reads the lists of the policy that Policy has begun, and calls back for each element.
 func (r *SetReader) Lists(host, method, path func(Ref), header func(op policy.HeaderOp, name, value Ref), part func(kind policy.PartKind, name Ref)) {
 	c := &r.c
 	r.refs(policy.MaxListItems, host)
@@ -389,5 +396,5 @@ func (r *SetReader) oneOf(low, high uint8) uint8 {
 	return v
 }
 
-// Failed says that something was wrong already; what follows is zero.
+// Failed reports whether there was an error; all later results are zero.
 func (r *SetReader) Failed() bool { return r.c.err != nil }

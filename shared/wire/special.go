@@ -7,40 +7,41 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Bounds of what one consumer has beside its tier.
+// Bounds of what one consumer has in addition to its tier.
 const (
-	// MaxSpecial is the most bytes that AppendSpecial may have made for a node to take them.
+	// MaxSpecial is the longest special part that a node accepts.
 	MaxSpecial = 2048
 	// MaxOverrides is how many policies' limits may be overridden.
 	MaxOverrides = 16
 )
 
-// ForGood is the end of what never ends by itself, in Unix milliseconds like all ends here.
+// ForGood is the end of a mark that never ends by itself, in Unix milliseconds like all ends here.
 const ForGood = math.MaxInt64
 
-// Special is what a consumer has beside its tier.
+// Special is what a consumer has in addition to its tier.
 type Special struct {
-	// Banned consumers are refused, and those with a Bypass never limited, until an instant; 0: they are not.
+	// Banned is until when the consumer is refused, Bypass until when it is not limited; 0: it is
+	// neither.
 	Banned, Bypass int64
 	Overrides      []Override
 }
 
-// Override are the limits that a consumer has in place of a policy's own, until an instant; no limits at all: the policy does not
-// apply to it.
+// Override is a consumer's own limits in place of a policy's, until an instant. Without limits the
+// policy does not apply to the consumer.
 type Override struct {
 	Policy string
 	Until  int64
 	Limits []Figures
 }
 
-// Figures are a limit without how it is counted, which is the policy's to say. A Burst of 0 is the quota.
+// Figures are a limit without its algorithm, which is the policy's. A Burst of 0 means the quota.
 type Figures struct {
 	Quota  int64
 	Window quota.Span
 	Burst  int64
 }
 
-// AppendSpecial appends s to dst; nothing if there is nothing in it.
+// AppendSpecial appends s to dst, and no bytes for a zero s.
 func AppendSpecial(dst []byte, s Special) []byte {
 	if s.Banned == 0 && s.Bypass == 0 && len(s.Overrides) == 0 {
 		return dst
@@ -57,7 +58,7 @@ func AppendSpecial(dst []byte, s Special) []byte {
 	return dst
 }
 
-// Ends reads until when AppendSpecial has said that a consumer is banned and has a bypass.
+// Ends reads the ends of a ban and a bypass from the form of AppendSpecial.
 func Ends(special []byte) (banned, bypass int64) {
 	if len(special) == 0 {
 		return 0, 0
@@ -66,15 +67,15 @@ func Ends(special []byte) (banned, bypass int64) {
 	return c.uvarint(), c.uvarint()
 }
 
-// Limits are those of one override, and until when they replace the policy's.
+// Limits are the limits of one override, and until when they replace the policy's.
 type Limits struct {
 	Until int64
 	Count int
 	Each  [policy.MaxLimits]Figures
 }
 
-// FindOverride reads the override of a policy's limits out of what AppendSpecial has made; false if there is none. After that l has
-// none.
+// FindOverride reads the override of a policy's limits from the form of AppendSpecial. If there is
+// none it reports false, and l has no limits.
 func FindOverride(special, name []byte, l *Limits) bool {
 	if l.Count = 0; len(special) == 0 {
 		return false

@@ -5,10 +5,11 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// thens are the last steps of a failure ladder by the byte that every filter reads.
+// thens are the last steps of a failure ladder, by the byte that every filter reads.
 var thens = [...]policy.Step{policy.StepAllow, policy.StepDeny, policy.StepShare}
 
-// localThen is a failure ladder as every filter reads it: the share for a time, then a last step. It reports whether that says it all.
+// localThen is a failure ladder in the form that every filter reads: the share for a time, then a
+// last step. It reports whether that is the whole ladder.
 func localThen(f *policy.OnFailure) (then byte, localFor quota.Span, all bool) {
 	last := f.Last()
 	for i, step := range thens {
@@ -45,6 +46,6 @@ func (r *SetReader) steps() (f policy.OnFailure) {
 			return f
 		}
 	}
-	r.c.fail(ErrValue) // None is the last.
+	r.c.fail(ErrValue) // None of them is the last.
 	return policy.OnFailure{}
 }

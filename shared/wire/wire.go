@@ -1,6 +1,7 @@
-// Package wire turns what the filter and the control plane say to each other into bytes and back: the snapshot, the lease
-// request and the lease reply. Every message starts with its own magic and format version, is bounded in size, and decodes
-// without allocating in proportion to what it claims. Bytes are untrusted until a decoder has accepted them.
+// Package wire encodes and decodes the messages between the filter and the control plane, such as
+// the snapshot, the lease request and the lease reply. Every message starts with its own magic and
+// format version, is bounded in size, and decodes without allocating in proportion to the lengths
+// that it claims. Bytes are untrusted until a decoder has accepted them.
 package wire
 
 import (
@@ -31,7 +32,8 @@ var (
 	ErrTooLarge  = errors.New("wire: larger than any message may be")
 )
 
-// cursor reads from untrusted bytes. After the first error it returns zero values, so a decoder checks once, at the end.
+// cursor reads untrusted bytes. After the first error it returns zero values, so a decoder checks
+// once, at the end.
 type cursor struct {
 	buf []byte
 	pos int
@@ -44,7 +46,7 @@ func (c *cursor) fail(err error) {
 	}
 }
 
-// bytes is not inlined: at all the places that read something it would be kilobytes of the filter.
+// bytes is not inlined: at all its callers it would be kilobytes of the filter.
 //
 //go:noinline
 func (c *cursor) bytes(n int) []byte {
@@ -88,7 +90,7 @@ func (c *cursor) uvarint() int64 {
 	return 0
 }
 
-// within reads a number of at most high. It and text are calls where the compiler would copy them into every reader.
+// within reads a number between low and high. It is not inlined, for the size of the filter.
 //
 //go:noinline
 func (c *cursor) within(low, high int64) int64 {
@@ -142,17 +144,20 @@ func putText(dst []byte, text string) []byte {
 	return append(putUvarint(dst, int64(len(text))), text...)
 }
 
-// checksum finds damage in storage and transit. Somebody who could forge it holds the node token already.
+// checksum finds damage in storage and transit. It is no protection against forgery, for which one
+// needs the node token.
 func checksum(b []byte) uint64 { return uint64(text.NewHash64.Add(b)) }
 
-// PeekVersion is the version that a snapshot claims, without checking anything else; 0 for bytes too short to say.
+// PeekVersion is the version that a snapshot claims, without any other check; 0 if the bytes are
+// too short.
 func PeekVersion(b []byte) uint64 {
 	c := cursor{buf: b}
 	c.bytes(len(snapshotMagic) + 1)
 	return c.u64()
 }
 
-// Reseal puts the right checksum into the bytes of a snapshot, so that tests can reach what lies behind it.
+// Reseal puts the right checksum into the bytes of a snapshot, so that tests can reach the checks
+// behind it.
 func Reseal(b []byte) []byte {
 	b = append([]byte(nil), b...)
 	if len(b) >= snapshotHeader {
