@@ -8,8 +8,11 @@ import (
 // metadataPath is where Envoy keeps what filters know of a request, by name space.
 const metadataPath = "metadata\x00filter_metadata\x00"
 
-// figures say where requests hold the figures of one limit.
-type figures struct{ quota, burst figure }
+// figures say where requests hold the figures of one limit, by its place among all limits.
+type figures struct {
+	limit        uint32
+	quota, burst figure
+}
 
 // figure is what requests hold at a source, of kind 0 for a number that is the same for all.
 type figure struct {
@@ -17,10 +20,25 @@ type figure struct {
 	standard int64
 }
 
-// addFigures notes the figures of a limit, which are the given number of its policy's, from 0.
-func (ix *Index) addFigures(l *policy.Limit, number int, f wire.OwnFigures) {
-	ix.figures = append(ix.figures, figures{figureOf(f.Quota), figureOf(f.Burst)})
-	l.Own = uint8(number + 1)
+// addFigures notes the figures of a limit, which follows those noted before. Few limits have any, so
+// they are searched for: a place in each of many policies would cost more.
+func (ix *Index) addFigures(limit int, f wire.OwnFigures) {
+	ix.figures = append(ix.figures, figures{uint32(limit), figureOf(f.Quota), figureOf(f.Burst)})
+	ix.limits[limit].Own = 1
+}
+
+// figuresOf returns the figures of a limit that has some.
+func (ix *Index) figuresOf(limit uint32) *figures {
+	from, to := 0, len(ix.figures)-1
+	for from < to {
+		middle := (from + to) / 2
+		if ix.figures[middle].limit < limit {
+			from = middle + 1
+		} else {
+			to = middle
+		}
+	}
+	return &ix.figures[from]
 }
 
 func figureOf(f wire.OwnFigure) figure {
@@ -28,12 +46,12 @@ func figureOf(f wire.OwnFigure) figure {
 }
 
 // claim gives a hit its limit with the figures that the request holds, if the limit takes such.
-func (ix *Index) claim(p *Policy, a *Attributes, hit *Hit) {
+func (ix *Index) claim(a *Attributes, hit *Hit) {
 	limit := &ix.limits[hit.Limit]
 	if hit.Own > 0 || limit.Own == 0 {
 		return
 	}
-	f := &ix.figures[p.figures.from+uint32(limit.Own)-1]
+	f := ix.figuresOf(hit.Limit)
 	ix.own = append(ix.own, limit.For(ix.figure(&f.quota, a), ix.figure(&f.burst, a)))
 	hit.Own = uint32(len(ix.own))
 }

@@ -58,7 +58,7 @@ type Index struct {
 type Policy struct {
 	wire.PolicyHead
 	// runs are those of its limits: one or, by tier, one for each tier, then that of the candidate, then the end.
-	runs, methods, headers, parts, clients, figures extent
+	runs, methods, headers, parts, clients extent
 	// tiers are those that the policy is for, a bit each; 0: all.
 	tiers uint32
 	// needsTier: its limits or its partition go by tier.
@@ -211,7 +211,7 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 	}
 	first := 0
 	own := func(place int, f wire.OwnFigures) {
-		ix.addFigures(&ix.limits[first+place], len(ix.figures)-int(l.policy.figures.from), f)
+		ix.addFigures(first+place, f)
 	}
 	for i := 0; i < n && !set.Failed(); i++ {
 		runs, methods, headers, parts, clients := len(ix.runs), len(ix.methods), len(ix.headers), len(ix.parts), len(ix.clients)
@@ -220,9 +220,7 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 		run()
 		l.policy.needsTier = l.policy.ByTier
 		set.Lists(host, method, path, header, component)
-		l.policy.figures.from = uint32(len(ix.figures))
 		l.policy.tiers, l.policy.ContentType = set.Extras(client, own, &l.policy.OnFailure)
-		l.policy.figures.to = uint32(len(ix.figures))
 		l.policy.needsTier = l.policy.needsTier || l.policy.tiers != 0
 		l.policy.clients = extent{uint32(clients), uint32(len(ix.clients))}
 		l.policy.runs = extent{uint32(runs), uint32(len(ix.runs))}

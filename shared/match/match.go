@@ -179,7 +179,7 @@ func (ix *Index) limitHits(p *Policy, a *Attributes, hit Hit, limits extent, cou
 		}
 		if !overridden {
 			hit.Own = 0
-			ix.claim(p, a, &hit)
+			ix.claim(a, &hit)
 		}
 		hits = append(hits, hit)
 	}
@@ -189,7 +189,7 @@ func (ix *Index) limitHits(p *Policy, a *Attributes, hit Hit, limits extent, cou
 			ix.key = ix.key[:base]
 			hit.Key = ix.marked(candidateMark, byte(hit.Limit-drafts.from))
 			hit.Own = 0
-			ix.claim(p, a, &hit)
+			ix.claim(a, &hit)
 			hits = append(hits, hit)
 		}
 	}

@@ -72,7 +72,7 @@ func (ix *Index) override(p *Policy) (overridden bool, by Knows) {
 	counting := ix.limits[ix.run(p, 0).from].Counting
 	for i := range l.Each[:l.Count] {
 		f := &l.Each[i]
-		limit, err := counting.Own(f.Quota, f.Window, f.Burst)
+		limit, err := counting.Override(f.Quota, f.Window, f.Burst)
 		if err != nil {
 			ix.own = ix.own[:own]
 			return false, Named

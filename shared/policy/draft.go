@@ -118,7 +118,10 @@ func (r *reader) policyFields() []field {
 // fits refuses limits that no request could pass, and combinations that a mode cannot honour.
 func (r *reader) fits(path string, p *Policy) {
 	for _, l := range p.Limits {
-		burst := p.Usual(l).Params.Burst
+		burst := l.Params.Burst
+		if l.Own > 0 {
+			burst = p.Usual(l).Params.Burst
+		}
 		if p.Cost.Header == "" && p.Cost.Fixed > burst {
 			r.problem(path+".cost", "is above the burst of "+strconv.FormatInt(burst, 10)+": every request would be refused")
 			break

@@ -97,6 +97,12 @@ func (r *reader) figure(path string, n Node, most *int64, f *Figure) bool {
 	if n.Kind != Map {
 		return r.integer(path, n, 1, quota.MaxUnits, most)
 	}
+	return r.figureOfRequests(path, n, most, f)
+}
+
+// figureOfRequests is apart from figure because its closures put its arguments on the filter's heap
+// at each call, and most figures are numbers.
+func (r *reader) figureOfRequests(path string, n Node, most *int64, f *Figure) bool {
 	before, trusted := len(r.problems), false
 	add := func(kind SourceKind) func(string, Node) {
 		return func(path string, n Node) {
@@ -139,14 +145,14 @@ func (r *reader) figureIsWhole(path string, n Node) {
 }
 
 // figuresFit refuses figures of requests where an algorithm cannot hold what it promises.
-func (r *reader) figuresFit(path string, c Counting, l *Limit) bool {
+func (r *reader) figuresFit(path string, c Counting, most int64, window quota.Span) bool {
 	switch {
 	case c.Algorithm == quota.LeakyBucket:
 		r.problem(path, "cannot take figures from requests with leaky_bucket: those that wait were given their turns by one rate; "+
 			"use numbers, or algorithm: token_bucket")
-	case c.Algorithm == quota.SlidingWindowCounter && l.Quota > quota.MaxUnits/int64(l.Window):
+	case c.Algorithm == quota.SlidingWindowCounter && most > quota.MaxUnits/int64(window):
 		r.problem(path+".quota.max", "is too large for this window with sliding_window_counter, which weighs all figures by the "+
-			"microsecond: at most "+count(quota.MaxUnits/int64(l.Window))+"; sliding_window has no such bound")
+			"microsecond: at most "+count(quota.MaxUnits/int64(window))+"; sliding_window has no such bound")
 	default:
 		return true
 	}

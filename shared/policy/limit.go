@@ -111,14 +111,15 @@ func (r *reader) limit(path string, n Node, c Counting) (l Limit, good bool) {
 		r.problem(path, err.Error())
 		return l, false
 	}
-	return l, r.own(path, c, &l)
+	return r.own(path, c, l)
 }
 
-// own notes where requests hold the figures of the limit that has been read, if they do.
-func (r *reader) own(path string, c Counting, l *Limit) bool {
+// own notes where requests hold the figures of the limit that has been read, if they do. It takes
+// the limit by value: in the filter a pointer would put each of them on the heap.
+func (r *reader) own(path string, c Counting, l Limit) (Limit, bool) {
 	f := r.draft.figures
 	if f.Quota.Source.Kind == 0 && f.Burst.Source.Kind == 0 {
-		return true
+		return l, true
 	}
 	if f.Quota.Source.Kind == 0 {
 		f.Quota.Default = l.Quota
@@ -129,7 +130,7 @@ func (r *reader) own(path string, c Counting, l *Limit) bool {
 	p := &r.draft.policy
 	p.Figures = append(p.Figures, f)
 	l.Own = uint8(len(p.Figures))
-	return r.figuresFit(path, c, l)
+	return l, r.figuresFit(path, c, l.Quota, l.Window)
 }
 
 // counting reads how a policy's limits count, which stands beside them. Keys of another algorithm

@@ -17,13 +17,14 @@ func (p *Policy) ByConsumer() bool {
 	return false
 }
 
-// Own makes a consumer's own limit under a policy that counts in this way. The burst, 0 for the
-// quota, is for token buckets only: window algorithms admit the quota. The error names the figure
-// that does not fit.
-func (c Counting) Own(units int64, window quota.Span, burst int64) (Limit, error) {
+// Override makes a consumer's own limit under a policy that counts in this way. The burst, 0 for
+// the quota, is for token buckets only: window algorithms admit the quota. The error names the
+// figure that does not fit.
+func (c Counting) Override(units int64, window quota.Span, burst int64) (Limit, error) {
 	if c.Algorithm.Windowed() {
 		burst = 0
 	}
+	c.Own = 0 // No request holds these figures.
 	return NewLimit(c, units, window, burst)
 }
 

@@ -222,20 +222,20 @@ type Limit struct {
 	Params quota.Params
 	// Windows are the exact figures of a window algorithm.
 	Windows quota.Windows
-	// Own is the place in Policy.Figures, from 1, of the figures that requests hold for this limit.
-	// The figures here are then the most that requests may hold, or, after For, those of one
-	// request. 0: the figures here are the same for all callers.
-	Own uint8
 }
 
 // Counting is how a policy's limits count. The zero value is the token bucket.
 type Counting struct {
 	Algorithm quota.Algorithm
-	// Subwindows are the parts of a SlidingWindow. Calendar: the windows of a FixedWindow begin
-	// where those of the calendar do in UTC, and not at an offset for each key. MaxWait is the
-	// longest delay of a LeakyBucket.
+	// Calendar: the windows of a FixedWindow begin where those of the calendar do in UTC, and not
+	// at an offset for each key. It stands here to keep limits small: an Envoy has many.
+	Calendar bool
+	// Own is 0 in a policy. In a limit it is the place, from 1, among Policy.Figures of those that
+	// requests hold for it. The limit's figures are then the most that they may hold or, after For,
+	// what one of them holds. 0: they are the same for all callers.
+	Own uint8
+	// Subwindows are the parts of a SlidingWindow, MaxWait is the longest delay of a LeakyBucket.
 	Subwindows int
-	Calendar   bool
 	MaxWait    quota.Span
 }
 

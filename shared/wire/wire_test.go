@@ -229,7 +229,7 @@ func TestExtrasReadBack(t *testing.T) {
 	for i := range uint32(5) {
 		own = append(own, ix.Limit(i).Own)
 	}
-	if want := []uint8{0, 1, 2, 0, 0}; !slices.Equal(own, want) {
+	if want := []uint8{0, 1, 1, 0, 0}; !slices.Equal(own, want) {
 		t.Errorf("limits have the figures %v, want %v", own, want)
 	}
 	for i := range b { // Whatever is damaged, reading ends.

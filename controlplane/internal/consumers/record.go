@@ -167,7 +167,7 @@ func (r *Record) Override(name string, now time.Time) *Override {
 // sleeps.
 func (o *Override) Of(p *policy.Policy) (limits []policy.Limit, err error) {
 	for _, l := range o.Limits {
-		own, err := p.Counting.Own(l.Quota, l.Window, l.Burst)
+		own, err := p.Counting.Override(l.Quota, l.Window, l.Burst)
 		if err != nil {
 			return nil, err
 		}

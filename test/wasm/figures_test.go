@@ -1,0 +1,45 @@
+package wasm
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/weir-proxy/weir/envoytest"
+)
+
+// ownLimit is a policy whose quota a second is the caller's own, by a claim.
+func ownLimit(mode string) string {
+	return `{"name": "api", "partition": [], "mode": "` + mode + `", "on_failure": {"then": "deny"},
+		"limit": {"quota": {"jwt": "plan.rps", "max": 1000, "default": 5}, "window": "1s"}}`
+}
+
+// claiming is a request whose token has a claim, as Envoy keeps a number of one; 0 is none.
+func claiming(rps float64) envoytest.Request {
+	r := get()
+	if rps != 0 {
+		path := envoytest.Path("metadata", "filter_metadata", "envoy.filters.http.jwt_authn", "payload", "plan", "rps")
+		r.Properties = map[string][]byte{path: binary.LittleEndian.AppendUint64(nil, math.Float64bits(rps))}
+	}
+	return r
+}
+
+// The built filter decides each request by the figures of its own token, in one bucket; what is no
+// figure counts as the default.
+func TestACallersOwnFigures(t *testing.T) {
+	h := start(t, envoytest.Options{PluginConfig: alone(setOf(ownLimit("local"))), Workers: 2})
+	defer h.Close()
+	for i, c := range []struct {
+		worker int
+		claim  float64
+		want   int
+	}{{0, 20, 20}, {1, 20, 0}, {1, 0, 0}, {1, 30, 10}, {0, 50.5, 0}, {0, 1e9, 970}, {1, 1000, 0}} {
+		if got := count(t, h, c.worker, 1100, claiming(c.claim)); got != c.want {
+			t.Errorf("step %d: %d passed with %g, want %d", i, got, c.claim, c.want)
+		}
+	}
+	if _, s := passes(t, h, 0, claiming(20)); fmt.Sprint(s.Reply().Header("ratelimit-policy")) == "" {
+		t.Errorf("no limit is announced")
+	}
+}
