@@ -92,7 +92,7 @@ install_packages() {
 }
 
 # Debian starts a service as soon as its package is installed, unless this file says no (101). One that is there already,
-# as in containers, is left alone; so is the policy of whoever wrote it.
+# as in containers, is left alone; so is a policy that was written by hand.
 policy=/usr/sbin/policy-rc.d
 held=no
 hold_services() {

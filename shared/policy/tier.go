@@ -194,5 +194,5 @@ func (r *reader) tierLimits(path string, n Node, p *Policy, set *Set) {
 		p.Limits = append(p.Limits, own[tier]...)
 		p.Tiers = append(p.Tiers, TierLimits{from, len(p.Limits)})
 	}
-	r.present(path, len(p.Limits) > 0 || len(r.problems) > before, "limit nobody: at least one tier needs a limit")
+	r.present(path, len(p.Limits) > 0 || len(r.problems) > before, "must have a limit for at least one tier")
 }

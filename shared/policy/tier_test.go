@@ -85,7 +85,7 @@ func TestTiersAreRefused(t *testing.T) {
 		tiered(`"limits":{"free":{"quota":1,"window":"1s"},"silver":{"quota":1,"window":"1s"}}`): "policies[0].limits.silver: must be one of the tiers free, premium, gold, not silver",
 		tiered(`"limits":{"free":{"quota":0,"window":"1s"},"premium":{"quota":1}}`): "policies[0].limits.free.quota: must be a whole number from 1 to 4503599627370496, not 0\n" +
 			"policies[0].limits.premium.window: is missing",
-		tiered(`"limits":{"free":"unlimited"}`):                                                         "policies[0].limits: limit nobody: at least one tier needs a limit",
+		tiered(`"limits":{"free":"unlimited"}`):                                                         "policies[0].limits: must have a limit for at least one tier",
 		tiered(`"limits":[]`):                                                                           "policies[0].limits: must be a mapping like {free: {quota: 60, window: 1m}, premium: unlimited}, not a list",
 		tiered(limit + `,"limits":{"free":{"quota":1,"window":"1s"}}`):                                  "policies[0].limits: is given beside limit: write one of the two",
 		tiered(limit + `,"candidate":{}`):                                                               "policies[0].candidate.limit: is missing: write {limit: {quota: 80, window: 1m}}",

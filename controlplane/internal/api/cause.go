@@ -27,7 +27,7 @@ var causes = []struct{ sign, said string }{
 	{"CLUSTERDOWN", "the Redis Cluster is down or lacks a part of its slots"},
 	{"LOADING", "Redis is loading its data"},
 	{"max number of clients", "Redis has as many clients as it may have (maxclients)"},
-	{"BUSY Redis", "Redis is busy with somebody's script"},
+	{"BUSY Redis", "Redis is busy with a script"},
 }
 
 // Cause says without internals what is wrong with the store; empty if err does not tell.

@@ -60,7 +60,7 @@ func (f scopeFlags) is(o enforcement.Order) bool { return o.Policy == f.Policy &
 type setEnforcement struct {
 	serverFlags
 	scopeFlags
-	State   string `arg:"" enum:"off,shadow,enforce" help:"off: look at nothing. shadow: decide and count, and refuse nobody. enforce: enforce what is in shadow or off too."`
+	State   string `arg:"" enum:"off,shadow,enforce" help:"off: skip policies. shadow: decide and count, and refuse no request. enforce: also enforce policies in shadow or off."`
 	Reason  string `required:"" help:"Why, in a few words. Everybody who looks sees it." placeholder:"TEXT"`
 	Percent int    `default:"100" help:"Only this share of the partition keys, the same ones on every node."`
 	endFlags

@@ -45,7 +45,7 @@ func (c *topCommand) Run(env *environment) error {
 		return err
 	}
 	if !top.Complete {
-		fmt.Fprintln(env.Err, "weir: the store does not answer: this is what nodes told this control plane")
+		fmt.Fprintln(env.Err, "weir: the store does not answer: this is what nodes reported to this control plane")
 	}
 	fmt.Fprintf(env.Out, "since %s, %d refused in all\n\n", top.Since.Format(time.RFC3339), top.Refused)
 	return table(env.Out, "COUNT\tTOO HIGH BY UP TO\tPOLICY\tTIER\tKEY\tCONSUMER\tSHOWN", func(w io.Writer) {

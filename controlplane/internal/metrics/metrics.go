@@ -90,7 +90,7 @@ func (m *Metrics) requestMetrics(register promauto.Factory) {
 	}, []string{"route", "method", "code"})
 	m.items = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_lease_items_total",
-		Help: "Buckets that nodes asked about, by what they were told.",
+		Help: "Buckets that nodes asked about, by the answer.",
 	}, []string{"outcome"})
 	m.batch = register.NewHistogram(prometheus.HistogramOpts{
 		Name: "weir_lease_batch_items",

@@ -311,7 +311,7 @@ func (s *Service) fetch(ctx context.Context) (Document, uint64, error) {
 		}
 	}
 	if !maps.Equal(document.Weights, s.config.Weights) {
-		return Document{}, 0, fmt.Errorf("the regions agreed on the weights %v and this one was told %v: give all the same", document.Weights, s.config.Weights)
+		return Document{}, 0, fmt.Errorf("the regions agreed on the weights %v and this one has %v: give all the same", document.Weights, s.config.Weights)
 	}
 	return document, revision, nil
 }

@@ -9,7 +9,7 @@ import (
 // RegionFlags are given where several groups of control planes share the quotas.
 type RegionFlags struct {
 	Name    string           `help:"Region of this control plane, one of --region-weights. All of a region share a --redis-url." env:"WEIR_REGION_NAME" placeholder:"NAME"`
-	Weights map[string]int64 `help:"All regions and how they split what nobody has moved, the same text in every region." env:"WEIR_REGION_WEIGHTS" placeholder:"NAME=N;NAME=N"`
+	Weights map[string]int64 `help:"All regions, and how they split a quota that has not moved; the same text in every region." env:"WEIR_REGION_WEIGHTS" placeholder:"NAME=N;NAME=N"`
 	URL     string           `help:"Redis that all regions reach, for the document that says who holds what." env:"WEIR_REGION_URL" name:"url" placeholder:"URL"`
 }
 
