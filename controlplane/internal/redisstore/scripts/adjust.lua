@@ -1,4 +1,4 @@
--- Replaces the state of a bucket if nobody has used it meanwhile.
+-- Replaces the state of a bucket if it has not been used meanwhile.
 --
 -- KEYS[1]  state of the bucket     KEYS[2]  audit list beside it
 -- ARGV     the state that is replaced, or nothing; the new state, its expiry in Unix milliseconds, audit entry, how many of those are kept

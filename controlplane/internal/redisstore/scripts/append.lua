@@ -1,4 +1,5 @@
--- Appends a version of the policy set for all nodes, or takes a step of a rollout, if what is in force is what is expected.
+-- Appends a version of the policy set for all nodes, or takes a step of a rollout, if what is in
+-- force is what is expected.
 --
 -- KEYS[1]  number of the current version     KEYS[2]  hash number -> description     KEYS[3]  hash number -> document
 -- KEYS[4]  audit list     KEYS[5]  hash about rollouts: rev, which grows with each step; value, that under way as JSON, or '';

@@ -1,4 +1,5 @@
--- Keeps an audit entry about the change that a script makes. Part of every script that people's changes are made by.
+-- Keeps an audit entry about the change that a script makes. Part of every script that people's
+-- changes are made by.
 --
 -- list   sorted set of entries by time in microseconds, each with that time before it; beside what is changed, by its tag
 -- entry  JSON, an object that is not empty     before  JSON of what is replaced, or nothing     kept  how many entries are kept

@@ -1,4 +1,4 @@
--- Reads a value that several writers change, or changes it if nobody else has.
+-- Reads a value that several writers change, or changes it if no other writer has.
 --
 -- KEYS[1]  hash: rev, value
 -- ARGV     nothing; or the revision that the writer has read, and the new value

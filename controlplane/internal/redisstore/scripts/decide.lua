@@ -1,6 +1,6 @@
--- Keeps refusals that nodes have told.
+-- Stores refusals that nodes reported.
 --
--- KEYS[1]  sorted set of refusals by when they were told, in microseconds, each with that time before it
+-- KEYS[1]  sorted set of refusals by when they were reported, in microseconds, each with that time before it
 -- ARGV     how many are kept, for how many milliseconds, then refusals, JSON
 -- returns  nothing
 local time = redis.call('TIME')

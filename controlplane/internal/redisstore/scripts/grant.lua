@@ -1,4 +1,5 @@
--- Grants tokens of buckets. It is the last of the files that make the script: clock.lua sets now, in microseconds.
+-- Grants tokens of buckets. It is the last of the files that make the script: clock.lua sets now,
+-- in microseconds.
 --
 -- KEYS[i]      state of the i-th bucket; a bucket may occur more than once
 -- ARGV[1]      jitter of expiries, 0 to 1023

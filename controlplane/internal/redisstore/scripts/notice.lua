@@ -1,4 +1,5 @@
--- Notes which process keeps the buckets of a tag, and that it may have lost some of their state if another did before.
+-- Notes which process keeps the buckets of a tag, and that it may have lost some of their state if
+-- another did before.
 --
 -- KEYS[1]  run id of the process     KEYS[2]  when state was last lost, in microseconds
 -- ARGV     run id, run ids of all processes that keep buckets now

@@ -1,20 +1,24 @@
 -- Buckets of tokens, exactly as lease.Ledger in Go.
 --
--- grant_tokens(key, arg, look, twin, hold) grants by an argument of 8-byte numbers after its kind: num den burst ttl version waiting cost deadline keep nodes,
--- then doubtful_for, how long after a loss of state an absent one may be a lost one, and doubtful_debt, what a bucket starts with
--- whose state is lost, and used, what a node reports to have used: it asks for nothing then, and gets the debt in place of the
--- delay; and optimistic, 1 for a bucket that nodes report on: its debt may be larger than a burst, and
--- stands in place of the delay in every answer. With look it charges nothing, and not_before is 0 if all waiting requests can have their cost. It returns
--- stale granted kept not_before level delay. An absent bucket of a draft, or one of an earlier draft, starts as that of the key twin, and is
--- kept for hold at least; both are nothing for all others.
+-- grant_tokens(key, arg, look, twin, hold) grants by an argument of 8-byte numbers after its kind:
+-- num den burst ttl version waiting cost deadline keep nodes, then doubtful_for, how long after a
+-- loss of state an absent one may be a lost one, and doubtful_debt, what a bucket starts with whose
+-- state is lost, and used, what a node reports to have used: it asks for nothing then, and gets the
+-- debt in place of the delay; and optimistic, 1 for a bucket that nodes report on: its debt may be
+-- larger than a burst, and stands in place of the delay in every answer. With look it charges
+-- nothing, and not_before is 0 if all waiting requests can have their cost. It returns stale
+-- granted kept not_before level delay. An absent bucket of a draft, or one of an earlier draft,
+-- starts as that of the key twin, and is kept for hold at least; both are nothing for all others.
 --
--- charge_tokens(key, arg, granted, kept, draft) books in a bucket what its twin granted, as lease.Twins does. The numbers are: hold,
--- then num den burst version doubtful_for doubtful_debt, and cost deadline ttl used of what the twin was asked. That of a draft is left
--- absent if it is.
+-- charge_tokens(key, arg, granted, kept, draft) books in a bucket what its twin granted, as
+-- lease.Twins does. The numbers are: hold, then num den burst version doubtful_for doubtful_debt,
+-- and cost deadline ttl used of what the twin was asked. That of a draft is left absent if it is.
 --
--- A state is a MessagePack list: format version last debt num den burst, then end and tokens of each lease, the earliest first.
+-- A state is a MessagePack list: format version last debt num den burst, then end and tokens of
+-- each lease, the earliest first.
 --
--- Calls cost more than arithmetic here, so there are few: the bucket at hand lives in the locals below rather than in a table.
+-- Calls cost more than arithmetic here, so there are few: the bucket at hand lives in the locals
+-- below rather than in a table.
 local grant_tokens, charge_tokens
 do
   local FORMAT = 1
@@ -133,8 +137,8 @@ do
     debt = units(used)
   end
 
-  -- Brings the bucket to an instant and to new figures. Time since last earns at the slower of the two rates. What was reported
-  -- can be more than the bucket holds.
+  -- Brings the bucket to an instant and to new figures. Time since last earns at the slower of the
+  -- two rates. What was reported can be more than the bucket holds.
   local function bring(to, to_num, to_den, to_burst)
     if to < last then
       to = last
@@ -184,7 +188,7 @@ do
     book(n, span, pieces)
   end
 
-  -- The first instant at which n tokens can be had if nobody else takes any.
+  -- The first instant at which n tokens are available if no other node takes any.
   local function ready(n)
     local owed = debt + (n - burst) * den
     local t = last
@@ -200,8 +204,8 @@ do
     return t
   end
 
-  -- Takes the ledger of what was a draft, if the ask is the first by that since it was promoted, and says whether it did: it has counted
-  -- everything by these figures.
+  -- Takes the ledger of what was a draft, if the ask is the first with its figures since it was
+  -- promoted, and reports whether it did: it has counted everything by these figures.
   local function promote(key, raw, ask_version, ask_num, ask_den, ask_burst)
     local draft = redis.pcall('GET', key .. ':draft')
     local fine, good = pcall(decode, draft)

@@ -1,6 +1,6 @@
--- Keeps what a control plane tells of the heaviest callers, and forgets what has told nothing for long.
+-- Stores a control plane's list of the heaviest callers, and drops lists that are old.
 --
--- KEYS[1]  hash replica -> JSON     KEYS[2]  sorted set of replicas by when they told it, in milliseconds
+-- KEYS[1]  hash replica -> JSON     KEYS[2]  sorted set of replicas by when they stored it, in milliseconds
 -- ARGV     replica, JSON, after how many milliseconds it is forgotten
 -- returns  nothing
 local time = redis.call('TIME')

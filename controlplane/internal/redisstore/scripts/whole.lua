@@ -1,5 +1,6 @@
--- Arithmetic of the grant scripts. Every number is a whole one below 2^53, where doubles are exact. For such a and b the double
--- nearest to a / b is never at or above a whole number that the true quotient is below, so x = a / b; x - x % 1 is the exact floor.
+-- Arithmetic of the grant scripts. Every number is a whole one below 2^53, where doubles are exact.
+-- For such a and b the double nearest to a / b is never at or above a whole number that the true
+-- quotient is below, so x = a / b; x - x % 1 is the exact floor.
 local MAX_UNITS = 4503599627370496 -- quota.MaxUnits
 local jitter = ARGV[1] + 0
 
@@ -28,9 +29,10 @@ local function plausible(s, n)
   return true
 end
 
--- By how much a state is to be set back in whole steps. The last moment that it knows lies ahead if the clock was set back since, or
--- another server took over whose clock is behind. Up to a minute is waited for; but a clock that was an hour ahead would keep its
--- buckets waiting for an hour. Set back, a state goes on as if no time had passed since.
+-- By how much a state is to be set back in whole steps. The last moment that it knows lies ahead if
+-- the clock was set back since, or another server took over whose clock is behind. Up to a minute
+-- is waited for; but a clock that was an hour ahead would keep its buckets waiting for an hour. Set
+-- back, a state goes on as if no time had passed since.
 local AHEAD = 60000000
 local function ahead(last, step)
   local by = last - now
@@ -53,8 +55,9 @@ local function keep_share(keep, nodes, available)
   return math.min(keep, available)
 end
 
--- Keeps a state until the instant from which it equals an absent one: by an absolute time, a millisecond late rather than early,
--- and with up to a tenth of its life added so that many that were made together do not expire together.
+-- Keeps a state until the instant from which it equals an absent one: by an absolute time, a
+-- millisecond late rather than early, and with up to a tenth of its life added so that many that
+-- were made together do not expire together.
 local function save(key, state, forgettable)
   local expiry = ceiling(forgettable, 1000) + 1
   local life = expiry - quotient(now, 1000)
@@ -64,9 +67,9 @@ local function save(key, state, forgettable)
   redis.call('SET', key, cmsgpack.pack(state), 'PXAT', expiry)
 end
 
--- When the state of buckets without one was last lost, in microseconds; 0 for never. The marker that says so lies beside the
--- buckets, so where it is gone they are: the loss is noticed now. All buckets of a call have one marker, or markers that share
--- their fate.
+-- When the state of buckets without one was last lost, in microseconds; 0 for never. The marker
+-- that says so lies beside the buckets, so where it is gone they are: the loss is noticed now. All
+-- buckets of a call have one marker, or markers that share their fate.
 local lost, unmarked
 local function lost_at(key)
   if not lost then

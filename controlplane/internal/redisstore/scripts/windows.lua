@@ -1,12 +1,15 @@
 -- Buckets of the window algorithms, exactly as lease.WindowLedger and quota.Windows in Go.
 --
--- grant_windows and charge_windows are what grant_tokens and charge_tokens are for tokens. Of grant_windows the numbers are: algorithm quota length grain
--- offset ttl version waiting cost deadline keep nodes leased doubtful_used: leased is how long after a
--- loss of state tokens may still be used that were granted before it. Of charge_windows: hold, algorithm quota length grain offset
--- version leased doubtful_used and the longest lease of it, and cost deadline ttl used of what the twin was asked.
+-- grant_windows and charge_windows are what grant_tokens and charge_tokens are for tokens. The
+-- numbers of grant_windows are: algorithm quota length grain offset ttl version waiting cost
+-- deadline keep nodes leased doubtful_used: leased is how long after a loss of state tokens may
+-- still be used that were granted before it. Those of charge_windows: hold, algorithm quota length
+-- grain offset version leased doubtful_used and the longest lease of it, and cost deadline ttl used
+-- of what the twin was asked.
 --
--- A state is a MessagePack list: format version last algorithm quota length grain offset, then start and count of each mark, the
--- earliest first, each start but the first as the distance from the one before.
+-- A state is a MessagePack list: format version last algorithm quota length grain offset, then
+-- start and count of each mark, the earliest first, each start but the first as the distance from
+-- the one before.
 local grant_windows, charge_windows
 do
   local FORMAT = 1
@@ -87,7 +90,8 @@ do
     end
   end
 
-  -- Whether the state was ahead of the clock. It stays so by less than a grain, so that its marks stay where windows begin.
+  -- Whether the state was ahead of the clock. It stays so by less than a grain, so that its marks
+  -- stay where windows begin.
   local function set_back()
     local by = ahead(last, grain)
     last = last - by
@@ -159,7 +163,8 @@ do
     return math.max(0, left)
   end
 
-  -- Counts tokens when they may be used last, and of fixed windows in both that they may be used in.
+  -- Counts tokens when they may be used last, and of fixed windows in both that they may be used
+  -- in.
   local function lend(n, span)
     local at = last + span
     if algorithm == COUNTER then
@@ -184,7 +189,8 @@ do
     return start + math.max(0, whole - quotient((quota - current - n) * whole, before)) * unit()
   end
 
-  -- The first instant at which n tokens can be had for use within span if nobody else takes any.
+  -- The first instant at which n tokens are available for use within span if no other node takes
+  -- any.
   local function ready(n, span)
     if algorithm == FIXED then
       local at = last
@@ -223,7 +229,8 @@ do
     return math.max(0, full - now)
   end
 
-  -- Carries what was admitted over to other figures, each mark as late as it can have been; of too many the latest stay.
+  -- Carries what was admitted over to other figures, each mark as late as it can have been; of too
+  -- many the latest stay.
   local function convert(to_algorithm, to_quota, to_length, to_grain, to_offset)
     local old_starts, old_counts, old_marks, old_algorithm, old_grain = starts, counts, marks, algorithm, grain
     algorithm, quota, length, grain, offset = to_algorithm, to_quota, to_length, to_grain, to_offset
@@ -278,7 +285,7 @@ do
     marks = marks - first
   end
 
-  -- Takes the ledger of what was a draft, as for tokens, and says whether it did.
+  -- Takes the ledger of what was a draft, as for tokens, and reports whether it did.
   local function promote(key, raw, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset)
     local draft = redis.pcall('GET', key .. ':draft')
     local fine, good = pcall(decode, draft)
@@ -290,8 +297,8 @@ do
     return false
   end
 
-  -- Brings the bucket of a key to now and to the figures asked for; whether that must be stored, or nil if the ask is stale. An
-  -- absent one starts as that of the key twin, if one is given.
+  -- Brings the bucket of a key to now and to the figures asked for; whether that must be stored, or
+  -- nil if the ask is stale. An absent one starts as that of the key twin, if one is given.
   local function open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used, twin)
     local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
     local seed
