@@ -42,7 +42,6 @@ var unclean = map[string][]string{
 	"filter/internal/delay":                     {"words"},
 	"filter/internal/failover":                  {"words", "code"},
 	"filter/internal/leasing":                   {"words", "comments", "code"},
-	"filter/internal/limiter":                   {"words", "comments", "code"},
 	"filter/internal/respond":                   {"code"},
 	"filter/internal/rpc":                       {"code"},
 	"filter/nodetest":                           {"words", "comments", "code"},

@@ -10,9 +10,10 @@ import (
 	"github.com/weir-proxy/weir/shared/match"
 )
 
-// One operation is a request of any worker that passes a limit of one bucket: match, key, decision. The workers share nothing but
-// the modelled shared data with its one mutex, as Envoy's do, and each has a request every 10 µs by the bucket's clock. So two workers
-// on two processors take half the time of one if they never wait for each other.
+// One operation is a request of any worker that passes a limit of one bucket: match, key, decision.
+// The workers share nothing but the modelled shared data with its one mutex, as Envoy's do, and
+// each has a request every 10 µs by the bucket's clock. So two workers on two processors take half
+// the time of one if they never wait for each other.
 func BenchmarkOneHotBucket(b *testing.B) {
 	for _, workers := range []int{1, 2, 4} {
 		b.Run(fmt.Sprintf("%d_workers", workers), func(b *testing.B) { hotBucket(b, workers) })

@@ -272,7 +272,8 @@ func TestLeasedWaitsOnceThenRefusesLocally(t *testing.T) {
 	}
 }
 
-// Tokens that came for a request which another policy refuses in the meantime serve the next request.
+// Tokens that came for a request which another policy refuses in the meantime serve the next
+// request.
 func TestMixedPoliciesChargeTogether(t *testing.T) {
 	n := newNode(t, true, `
 		{"name":"global","partition":[],"limit":{"quota":10,"window":"1h"}},
@@ -456,8 +457,8 @@ func TestOptimisticIsAskedAboutLast(t *testing.T) {
 	}
 }
 
-// A look tells what is left. Of a bucket that nothing is known of, or of a strict one each time, the control plane says it; of
-// others it is what was left and has come back since.
+// A look tells what is left. Of a bucket that nothing is known of, or of a strict one each time,
+// the control plane says it; of others it is what was left and has come back since.
 func TestALookIsTrue(t *testing.T) {
 	const policies = `{"name":"p","partition":["header:x-who"],"limit":{"quota":60,"window":"1m"},"cost":{"header":"x-cost","max":60},"mode":"MODE"}`
 	look := []string{"x-who", "me", "x-cost", "0"}
@@ -658,8 +659,8 @@ func TestPushKeepsConsumption(t *testing.T) {
 	}
 }
 
-// A request beyond those that may wait is decided by the share, also where the policy would let all through at once: overload is no way
-// around a limit.
+// A request beyond those that may wait is decided by the share, also where the policy would let all
+// through at once: overload is no way around a limit.
 func TestWaitersBeyondTheBoundAreDecidedByTheShare(t *testing.T) {
 	for onFailure, want := range map[string]limiter.Status{`{"then":"allow"}`: limiter.Allowed, `{"local_for":"30s","then":"deny"}`: limiter.Allowed, `{"then":"deny"}`: limiter.Refused} {
 		n := newNode(t, true, `{"name":"p","partition":["header:x-k"],"limit":{"quota":1,"window":"1h"},"on_failure":`+onFailure+`}`)
@@ -676,7 +677,8 @@ func TestWaitersBeyondTheBoundAreDecidedByTheShare(t *testing.T) {
 	}
 }
 
-// Shadow policies are charged when they and all enforced ones allow, are counted, and touch nothing.
+// Shadow policies are charged when they and all enforced ones allow, are counted, and touch
+// nothing.
 func TestShadow(t *testing.T) {
 	n := newNode(t, false, `
 		{"name":"watched","partition":[],"limit":{"quota":2,"window":"1h"},"enforcement":"shadow"},
@@ -699,7 +701,8 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// A central policy in shadow neither waits nor asks for its requests; without tokens in hand nothing can be said.
+// A central policy in shadow neither waits nor asks for its requests; without tokens in hand
+// nothing can be said.
 func TestShadowOfACentralPolicyNeverWaits(t *testing.T) {
 	n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":1000,"window":"1s"},"enforcement":"shadow"}`)
 	for range 1000 {
@@ -781,7 +784,8 @@ func TestBannedAndExempt(t *testing.T) {
 	}
 }
 
-// What operators order comes before bans, bans before exemptions, exemptions before policies; each request is counted once.
+// What operators order comes before bans, bans before exemptions, exemptions before policies; each
+// request is counted once.
 func TestOrdersBansAndExemptions(t *testing.T) {
 	n := newNode(t, false, ``)
 	n.pushDocument(2, `{"version":"weir/v1","banned":{"client_ips":["10.0.0.1"]},"exempt":{"paths":["/healthz"]},
@@ -830,8 +834,8 @@ func TestOrdersBansAndExemptions(t *testing.T) {
 	}
 }
 
-// Several limits of one policy are one policy each: all must allow, a refused request is charged to none, and the one that must
-// wait longest is named.
+// Several limits of one policy are one policy each: all must allow, a refused request is charged to
+// none, and the one that must wait longest is named.
 func TestSeveralLimits(t *testing.T) {
 	n := newNode(t, true, `
 		{"name":"first","match":{"paths":["/other"]},"partition":[],"limit":[{"quota":9,"window":"1s"},{"quota":9,"window":"1m"}],"mode":"local"},

@@ -2,56 +2,71 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// ownTake is the change that takes tokens of a bucket whose callers bring figures of their own:
-// params are this caller's, most are the largest.
-type ownTake struct {
-	take
-	params, most quota.Params
+// ownChange is the change that takes tokens of a bucket whose callers bring figures of their own:
+// the params of the share are this caller's, most are the largest.
+type ownChange struct {
+	bucketChange
+	most quota.Params
 	// mark tells the limit from others, as the figures of a bucket do not: see bucketstore.Figures.
 	mark  uint32
 	share share
 }
 
-// Apply implements bucketstore.Change.
-func (t *ownTake) Apply(e *bucketstore.Entry) bool {
-	figures, s, was := t.begin(e)
-	after, in, result := figures.TakeAs(was, s, t.now, t.cost)
-	t.result = result
-	restated := !result.Allowed && in != was // What is told of a wait goes by these figures.
-	if !t.commit && result.Allowed {
-		after, in = was.Drain(s, t.now), was
+// changeOwn is changeBucket where callers bring figures of their own.
+func (l *Limiter) changeOwn(
+	req *Request, m *match.Hit, do bucketChange, kind bucketstore.Kind, part share,
+) (*outcome, error) {
+	most, c := req.rules.Index.Limit(m.Limit), &l.own
+	*c = ownChange{bucketChange: do, most: most.Params, mark: markOf(most), share: part}
+	if part.of {
+		c.most = lease.Share(c.most, l.leases.Nodes())
 	}
-	t.remaining = max(0, figures.Burst-in.TokensIn(after.Debt))
-	t.fullAt = t.now + quota.Instant(in.Owed(after, t.now))
-	stores := t.charges() || restated || e.New && after.Debt > 0 && !result.Allowed
+	l.store.Figures = bucketstore.Figures{Own: c.mark}
+	return &c.outcome, c.storeError(l.store.Update(kind, m.Key, do.now, c))
+}
+
+// Apply implements bucketstore.Change.
+func (c *ownChange) Apply(e *bucketstore.Entry) bool {
+	figures, s, was := c.begin(e)
+	after, in, result := figures.TakeAs(was, s, c.now, c.cost)
+	c.result = result
+	restated := !result.Allowed && in != was // The wait was computed in these figures.
+	if !c.commit && result.Allowed {
+		after, in = was.Drain(s, c.now), was
+	}
+	c.remaining = max(0, figures.Burst-in.TokensIn(after.Debt))
+	c.fullAt = c.now + quota.Instant(in.Owed(after, c.now))
+	stores := c.charges() || restated || e.New && after.Debt > 0 && !result.Allowed
 	if stores {
-		e.State, e.Params, e.Generation, e.Limit = after, in, max(e.Generation, t.generation), t.mark
+		e.State, e.Params, e.Generation, e.Limit = after, in, max(e.Generation, c.generation), c.mark
 	}
 	return stores
 }
 
 // begin is what the request is decided by: its figures, and the bucket's state with those that it
 // is counted in. An absent bucket owes by the largest figures what it may have owed by any.
-func (t *ownTake) begin(e *bucketstore.Entry) (figures quota.Params, s quota.State, was quota.Params) {
-	figures, s, was = t.params, e.State, e.Params
+func (c *ownChange) begin(e *bucketstore.Entry) (figures quota.Params, s quota.State, was quota.Params) {
+	figures, s, was = c.share.params, e.State, e.Params
 	switch {
 	case e.New:
-		s, was = quota.State{Debt: owed(t.most, e.Debtor, t.now), Last: t.now}, t.most
-	case e.Limit != t.mark && t.generation < e.Generation: // A worker that has an older policy set than the bucket.
+		s, was = quota.State{Debt: owed(c.most, e.Debtor, c.now), Last: c.now}, c.most
+	case e.Limit != c.mark && c.generation < e.Generation: // A worker that has an older policy set than the bucket.
 		figures = e.Params
 	}
-	if !t.share.of || !e.New && e.State.Last >= t.share.since {
+	if !c.share.of || !e.New && e.State.Last >= c.share.since {
 		return figures, s, was
 	}
-	if e.New && t.share.empty {
-		return figures, figures.Empty(t.now), figures
+	if e.New && c.share.empty {
+		return figures, figures.Empty(c.now), figures
 	}
-	if own, fits := was.Restate(was.Drain(s, t.now), figures); fits {
-		own.Debt = max(own.Debt, figures.UnitsFor(figures.Burst-min(t.share.holds, figures.Burst)))
+	if own, fits := was.Restate(was.Drain(s, c.now), figures); fits {
+		own.Debt = max(own.Debt, figures.UnitsFor(figures.Burst-min(c.share.holds, figures.Burst)))
 		return figures, own, figures
 	}
 	return figures, s, was

@@ -53,8 +53,9 @@ func (n *node) spend(l *limiter.Limiter, r *register) (allowed int) {
 	return allowed
 }
 
-// A bucket of this node's own goes by the consumer's limit, keeps what was used, and is not taken back to the policy's by a worker
-// that has forgotten the consumer: it would hold what was used twice.
+// A bucket of this node's own goes by the consumer's limit, keeps what was used, and is not taken
+// back to the policy's by a worker that has forgotten the consumer: it would hold what was used
+// twice.
 func TestALimitOfAConsumersOwn(t *testing.T) {
 	n := newNode(t, false, "")
 	n.pushDocument(2, byConsumer("local"))

@@ -12,118 +12,176 @@ import (
 // Status is where a request stands.
 type Status uint8
 
-// Unlimited: no policy is enforced on the request. Bypassed: neither, since operators have switched off one that applies. Banned: it is refused whatever its buckets hold. Paused: the request waits for
-// the centre; Resume it when its tickets have ended. Delayed: it is allowed, and goes on when Release names it.
 const (
+	// Unlimited: no enforced policy applies to the request.
 	Unlimited Status = iota
+	// Bypassed: a policy applies, and operators have switched it off.
 	Bypassed
+	// Banned: the request is refused, whatever its buckets hold.
 	Banned
+	// Allowed: all buckets have let it through, and are charged.
 	Allowed
+	// Refused: a bucket has not, or the request lacks what a policy needs.
 	Refused
+	// Paused: the request waits for the control plane. Resume it when its tickets have ended.
 	Paused
+	// Delayed: it is allowed, and goes on when Release names it.
 	Delayed
 )
 
 // Reason says why a request was refused.
 type Reason uint8
 
-// The reasons of a refusal: the quota is used up; the cost exceeds the burst; a part of the partition key or a sensible cost
-// is missing; the failure ladder's last step; too many requests wait already; the bucket was contended.
 const (
+	// Quota: the bucket holds less than the request costs.
 	Quota Reason = iota
+	// TooDear: the request costs more than the bucket can ever hold.
 	TooDear
+	// Absent: the request lacks a part of the partition key.
 	Absent
+	// BadCost: the request names no sensible cost.
 	BadCost
+	// Failure: the control plane does not answer, and on_failure refuses.
 	Failure
+	// TooManyWaiting: as many requests wait as may.
 	TooManyWaiting
+	// Contended: other workers changed the bucket at every attempt.
 	Contended
 )
 
 // String is the reason as it shows in access logs.
 func (r Reason) String() string { return policy.Reasons[r] }
 
-// Request is one request on its way to a decision. The zero value is ready for Begin; it can be reused after Finish.
+// Request is one request on its way to a decision. The zero value is ready for Begin. It can be
+// reused for another request once it is neither Paused nor Delayed.
 type Request struct {
+	// Stream identifies the request to its caller.
 	Stream uint32
 	// Hits are the policies that apply, in the document's order, with what the headers need.
 	Hits []Hit
-	// Refusing is the index of the hit that refuses, of a Refused request, and Reason why.
+	// Refusing is the index of the hit that refuses a Refused request, Reason why it does, Source
+	// what decided so.
 	Refusing int
 	Reason   Reason
-	// Source is where the refusal came from.
-	Source Source
-	// Ban is what of a Banned request is banned.
+	Source   Source
+	// Ban is what a Banned request is banned by.
 	Ban match.Ban
 	// Delay is how long leaky buckets hold an allowed request back; 0 for one that goes on at once.
 	Delay quota.Span
 
 	rules *ruleset.Rules
-	held  bool
+	// held: the request waits, and refers to the memory of its rules.
+	held bool
 	// deadline is when the request stops waiting, however often it must ask; 0 before it asks.
 	deadline quota.Instant
 	matched  []match.Hit
-	shadows  []match.Hit
-	// own are the limits that the consumer has in place of policies', turn up to when that is known.
+	// shadows are the hits of policies in shadow and of candidates.
+	shadows []match.Hit
+	// bypassed: operators have switched off a policy that applies.
+	bypassed bool
+	// own are the limits that the consumer has in place of policies', turn up to when that is
+	// known.
 	own      []policy.Limit
 	consumer keyhash.Key
 	turn     uint64
 }
 
-// Hit is one policy's part in the decision.
+// Hit is one limit's part in the decision.
 type Hit struct {
 	match.Hit
-	// Remaining is the whole tokens left, Reset the time to a full bucket; Retry is the wait of a refusing hit. Clients of a
-	// refused request are told that nothing remains for it; Left is what the refusing bucket holds.
-	Remaining    int64
-	Left         int64
+	// Remaining is the whole tokens left. Clients of a refused request read 0; Left is what the
+	// refusing bucket holds.
+	Remaining, Left int64
+	// Reset is the time until the bucket is full, Retry the wait that a refusing hit asks for.
 	Reset, Retry quota.Span
-	// Known: Remaining and Reset are the bucket's, as far as this node can know. What was not asked has none.
+	// Known: Remaining and Reset are the bucket's, as far as this node can know. They are not if
+	// the bucket was not asked.
 	Known bool
 
-	by      by
+	decider *decider
+	// source is what decides, for metrics and log fields: the decider, or the control plane.
+	source Source
+	// settled: the bucket has let the request through, and is charged.
 	settled bool
-	// since is when the control plane stopped answering, of a hit on the failure ladder; holds what the whole bucket holds by the node's
-	// knowledge, if it has heard of it.
+	// missing: only the control plane can let it through.
+	missing bool
+	// asked: it is being asked, by the ticket.
+	asked  bool
+	ticket leasing.Ticket
+	// view is what is known so far of whether the bucket allows the request, for candidates.
+	view view
+	// reason is why the hit refuses.
+	reason Reason
+	// keep is how many tokens to ask for beyond the request's own, by keepBy.
+	keep   int64
+	keepBy quota.Instant
+
+	// since is when the control plane stopped answering, of a hit that on_failure decides.
 	since quota.Instant
+	// holds is what the whole bucket holds by this node's knowledge, if heard: it has any.
 	holds int64
 	heard bool
 	// empty: the share starts without a token.
 	empty bool
-	view  view
-	// asked: the ticket is in the queue.
-	asked bool
-	// keep is how many tokens to ask for beyond the request's own, if it is asked for, by keepBy.
-	keep   int64
-	keepBy quota.Instant
-	ticket leasing.Ticket
-	// release is when a leaky bucket lets the request go on; 0 of others. Of a bucket of this node's own, params and after are its
-	// figures and its state behind the request.
+
+	// queued: the bucket is a leaky one, in which the request takes a place.
+	queued bool
+	// release is when a leaky bucket lets the request go on; 0 of others.
 	release quota.Instant
-	params  quota.Params
-	after   quota.State
+	// params and after are the figures of a leaky bucket of this node's own, and its state behind
+	// the request.
+	params quota.Params
+	after  quota.State
 }
 
-// view is what is known of a hit so far. Of several the greatest counts.
+// view is what is known of a hit so far. The greatest of several hits counts.
 type view uint8
 
 const (
-	allows  view = iota + 1
-	unknown      // its tokens are missing, and the centre has not said; or nobody has looked
+	allows view = iota + 1
+	// unknown: its tokens are missing and the control plane has not answered, or it was not looked
+	// at.
+	unknown
 	refuses
 )
 
-// by says what decides a hit.
-type by uint8
+// none is the index of no hit.
+const none = -1
 
-const (
-	byBucket by = iota // this node's own bucket
-	byCredit           // tokens leased to this node, or the centre
-	byTab              // this node by itself, and reports what it used
-	byTicket           // tokens that came for this request
-	byShare            // the failure ladder: this node's share
-	byAllow            // the failure ladder: its last step
-	byDeny
-)
+// reset begins a new request.
+func (req *Request) reset(rules *ruleset.Rules) {
+	req.rules, req.held, req.deadline, req.Delay, req.bypassed = rules, false, 0, 0, false
+	req.Hits, req.shadows = req.Hits[:0], req.shadows[:0]
+}
+
+// waits reports whether a ticket of the request is open.
+func (req *Request) waits() bool {
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		if h.asked && h.ticket.Outcome == leasing.Waiting {
+			return true
+		}
+	}
+	return false
+}
+
+// settled reports whether all hits are.
+func (req *Request) settled() bool {
+	for i := range req.Hits {
+		if !req.Hits[i].settled {
+			return false
+		}
+	}
+	return true
+}
+
+// later is the index of the hit that must wait longer; a may be none.
+func (req *Request) later(a, b int) int {
+	if a == none || req.Hits[b].Retry > req.Hits[a].Retry {
+		return b
+	}
+	return a
+}
 
 func (req *Request) policyOf(m match.Hit) *match.Policy { return req.rules.Index.Policy(m.Policy) }
 
@@ -135,8 +193,9 @@ func (req *Request) LimitOf(m *match.Hit) *policy.Limit {
 	return req.rules.Index.Limit(m.Limit)
 }
 
-// generation orders what changes a bucket's figures on this node: a later policy set's stay, and under one what is known of the
-// consumer before what the document says to a VM that does not know it yet.
+// generation orders what changes a bucket's figures on this node. The figures of a later policy set
+// stay. Under one policy set those that are known of the consumer stay before those of the
+// document, which a VM uses that does not know the consumer yet.
 func (req *Request) generation(m *match.Hit) uint64 {
 	g := req.rules.Generation << 1
 	if m.Knows != match.Guessed {
@@ -147,20 +206,3 @@ func (req *Request) generation(m *match.Hit) uint64 {
 
 // Rules is the policy set that the request is decided by.
 func (req *Request) Rules() *ruleset.Rules { return req.rules }
-
-func settled(req *Request) bool {
-	for i := range req.Hits {
-		if !req.Hits[i].settled {
-			return false
-		}
-	}
-	return true
-}
-
-// later is the index of the hit that must wait longer.
-func later(req *Request, a, b int) int {
-	if a < 0 || req.Hits[b].Retry > req.Hits[a].Retry {
-		return b
-	}
-	return a
-}

@@ -1,15 +1,14 @@
 package limiter
 
 import (
-	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// watch decides the policies in shadow and the candidates of a request that all enforced ones have let through: each is charged
-// if it would have allowed, and counted either way. It never waits; a central bucket without a token in hand is undetermined.
+// watch decides the policies in shadow and the candidates of a request that all enforced ones have
+// let through. Each is charged if it would have allowed the request, and counted either way. It
+// never waits: a central bucket of which this node holds no token is undetermined.
 func (l *Limiter) watch(req *Request, now quota.Instant) {
 	for rest := req.shadows; len(rest) > 0; {
 		var run []match.Hit
@@ -18,8 +17,8 @@ func (l *Limiter) watch(req *Request, now quota.Instant) {
 	}
 }
 
-// watchRefused decides the candidates of a request that only their own policy refuses: for them it is as good as allowed. Where
-// nobody has asked another policy's bucket they are undetermined.
+// watchRefused decides the candidates of a request that only their own policy refuses: for them it
+// counts as allowed. They are undetermined if another policy's bucket was not asked.
 func (l *Limiter) watchRefused(req *Request, now quota.Instant) {
 	for rest := req.shadows; len(rest) > 0; {
 		var run []match.Hit
@@ -81,50 +80,37 @@ func (l *Limiter) watchRun(req *Request, run []match.Hit, now quota.Instant) vie
 }
 
 func (l *Limiter) watchOne(req *Request, m *match.Hit, now quota.Instant, commit bool) view {
-	p, limit := req.policyOf(*m), req.LimitOf(m)
-	switch {
-	case m.Verdict != match.Limited, m.Cost > limit.Params.Burst:
+	if m.Verdict != match.Limited || m.Cost > req.LimitOf(m).Params.Burst {
 		return refuses
-	case l.decidedBy(p) == byBucket:
-		seen, err := l.takeLocal(req, m, share{}, limit.Params, now, commit)
-		switch {
-		case err != nil:
-			return unknown
-		case !seen.result.Allowed:
-			return refuses
-		}
-		return allows
 	}
-	if l.decidedBy(p) == byTab {
-		use, err := l.useTab(req, m, now, commit)
-		switch {
-		case err != nil, use.Asks:
-			return unknown
-		case !use.Result.Allowed:
-			return refuses
-		}
-		return allows
-	}
-	need := l.need(req, &Hit{Hit: *m})
-	l.spend = leasing.Spend{Need: need, Now: now, Commit: commit && m.Cost > 0, Watch: true}
-	if err := l.store.Update(bucketstore.Leased, m.Key, now, &l.spend); err != nil {
-		return unknown
-	}
-	if l.spend.Keep > 0 {
-		l.desk.Keep(need, l.spend.Keep, l.spend.KeepBy)
-	}
-	return [...]view{leasing.Ready: allows, leasing.Exhausted: refuses, leasing.Missing: unknown}[l.spend.State]
+	return l.deciderOf(req.policyOf(*m)).watch(l, req, m, now, commit)
 }
 
 // count counts what a policy in shadow, or a candidate, made of a request.
 func (l *Limiter) count(req *Request, m *match.Hit, seen view) {
 	s := &l.Stats
-	outcomes := [...]ruleset.Outcome{allows: ruleset.CountShadowAllowed, unknown: ruleset.CountShadowUndetermined, refuses: ruleset.CountShadowRefused}
 	stats := [...]*uint64{allows: &s.ShadowAllowed, unknown: &s.ShadowUndetermined, refuses: &s.ShadowRefused}
+	outcomes := &shadowOutcomes
 	if m.Candidate {
-		outcomes = [...]ruleset.Outcome{allows: ruleset.CountCandidateAllowed, unknown: ruleset.CountCandidateUndetermined, refuses: ruleset.CountCandidateRefused}
-		stats = [...]*uint64{allows: &s.CandidateAllowed, unknown: &s.CandidateUndetermined, refuses: &s.CandidateRefused}
+		stats = [...]*uint64{
+			allows: &s.CandidateAllowed, unknown: &s.CandidateUndetermined, refuses: &s.CandidateRefused,
+		}
+		outcomes = &candidateOutcomes
 	}
 	*stats[seen]++
 	req.rules.Tally.Add(m.Policy, outcomes[seen])
 }
+
+// The outcomes that a view counts as.
+var (
+	shadowOutcomes = [...]ruleset.Outcome{
+		allows:  ruleset.CountShadowAllowed,
+		unknown: ruleset.CountShadowUndetermined,
+		refuses: ruleset.CountShadowRefused,
+	}
+	candidateOutcomes = [...]ruleset.Outcome{
+		allows:  ruleset.CountCandidateAllowed,
+		unknown: ruleset.CountCandidateUndetermined,
+		refuses: ruleset.CountCandidateRefused,
+	}
+)

@@ -7,7 +7,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// passes sends requests, whose calls fail, until one is refused, and returns how many passed; at most most.
+// passes sends requests, whose calls fail, until one is refused, and returns how many passed; at
+// most most.
 func (n *node) passes(most int, headers ...string) (passed int, refused *limiter.Request) {
 	n.t.Helper()
 	for range most {
@@ -52,8 +53,9 @@ func (n *node) recover() {
 
 const shares = `{"name":"p","partition":["header:x-k"],"limit":{"quota":100,"window":"1h"},"mode":"strict","on_failure":{"then":"local"}}`
 
-// With the control plane away a caller of whom the node knows nothing has all of the node's share, and one that it knows what the bucket
-// held at last, if that is less. The refusal says that this is the failure's doing.
+// With the control plane away a caller of whom the node knows nothing has all of the node's share,
+// and one that it knows what the bucket held at last, if that is less. The refusal says that this
+// is the failure's doing.
 func TestAShareStartsAtWhatTheNodeKnows(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -77,8 +79,8 @@ func TestAShareStartsAtWhatTheNodeKnows(t *testing.T) {
 	}
 }
 
-// To enter the share again does not fill it, and neither does the share refill by more than its rate while it is not needed. Where the
-// bucket is known to hold less by now it starts with that.
+// To enter the share again does not fill it, and neither does the share refill by more than its
+// rate while it is not needed. Where the bucket is known to hold less by now it starts with that.
 func TestEnteringTheShareAgainDoesNotFillIt(t *testing.T) {
 	n := newNode(t, true, shares)
 	n.spendAll(1, "x-k", "other")
@@ -102,7 +104,8 @@ func TestEnteringTheShareAgainDoesNotFillIt(t *testing.T) {
 	}
 }
 
-// Twenty new callers of a low limit pass while the control plane does not answer, by the default on_failure, whatever the mode.
+// Twenty new callers of a low limit pass while the control plane does not answer, by the default
+// on_failure, whatever the mode.
 func TestNewCallersPassInAnOutage(t *testing.T) {
 	for _, mode := range []string{"leased", "strict", "optimistic"} {
 		n := newNode(t, true, `{"name":"p","partition":["header:x-k"],"limit":{"quota":100,"window":"1h"},"mode":"`+mode+`"}`)

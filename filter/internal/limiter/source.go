@@ -1,30 +1,32 @@
 package limiter
 
-// Source says where a decision on one hit came from.
+// Source is what decided a hit.
 type Source uint8
 
-// This node's own bucket; tokens in hand; this node within its slack of an optimistic bucket; the centre, for this very request;
-// this node's share of the limit; the last step of the failure ladder, or a bucket whose contention goes by the same setting; what
-// the centre said before, that it has nothing yet; the request itself, which lacks a key or costs too much; and a bound, of
-// waiting requests or of attempts at a bucket.
 const (
+	// ByLocal: a bucket of this node alone.
 	ByLocal Source = iota
+	// ByLease: tokens that this node has leased.
 	ByLease
+	// ByOptimistic: this node, within its slack of an optimistic bucket.
 	ByOptimistic
+	// ByCentral: the control plane, asked for this very request.
 	ByCentral
+	// ByShare: this node's share of the limit, while the control plane does not answer.
 	ByShare
+	// ByFailureAllow: the last step of on_failure, allow.
 	ByFailureAllow
+	// ByFailureDeny: the last step of on_failure, deny.
 	ByFailureDeny
+	// ByCachedDenial: an earlier answer of the control plane, that it has nothing yet.
 	ByCachedDenial
+	// ByRequest: the request itself, which lacks a key or costs too much.
 	ByRequest
+	// ByOverload: a bound of waiting requests, or of attempts at a bucket.
 	ByOverload
+	// Sources is how many there are.
 	Sources
 )
-
-// sources are by what decides a hit.
-var sources = [...]Source{
-	byBucket: ByLocal, byCredit: ByLease, byTab: ByOptimistic, byTicket: ByCentral, byShare: ByShare, byAllow: ByFailureAllow, byDeny: ByFailureDeny,
-}
 
 // refusedBy is the source of a refusal.
 func (h *Hit) refusedBy(reason Reason) Source {
@@ -33,8 +35,8 @@ func (h *Hit) refusedBy(reason Reason) Source {
 		return ByRequest
 	case reason == TooManyWaiting, reason == Contended:
 		return ByOverload
-	case h.by == byCredit:
+	case h.source == ByLease:
 		return ByCachedDenial
 	}
-	return sources[h.by]
+	return h.source
 }

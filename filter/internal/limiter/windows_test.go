@@ -100,7 +100,8 @@ func TestShareOfAWindow(t *testing.T) {
 	}
 }
 
-// A candidate goes by its own limit alone: it is charged when the other policies allow, and also when only its own refuses.
+// A candidate goes by its own limit alone: it is charged when the other policies allow, and also
+// when only its own refuses.
 func TestCandidate(t *testing.T) {
 	n := newNode(t, false, `
 		{"name":"a","partition":[],"limit":{"quota":2,"window":"1h"},"candidate":{"limit":{"quota":5,"window":"1h"}}},
@@ -133,7 +134,8 @@ func TestCandidate(t *testing.T) {
 	stats(1, 0, 0)
 }
 
-// Where another policy's bucket is the centre's and nobody asked it, the candidate is undetermined, and not charged.
+// Where another policy's bucket is the centre's and nobody asked it, the candidate is undetermined,
+// and not charged.
 func TestCandidateBesideACentralPolicy(t *testing.T) {
 	n := newNode(t, true, `
 		{"name":"a","partition":[],"mode":"local","limit":{"quota":1,"window":"1h"},"candidate":{"limit":[{"quota":2,"window":"1h"},{"quota":9,"window":"9h"}]}},

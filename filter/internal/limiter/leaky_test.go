@@ -13,7 +13,8 @@ func leaky(mode string) string {
 	return `{"name":"p","partition":[],"algorithm":"leaky_bucket","limit":{"quota":10,"window":"1s","burst":2},"mode":"` + mode + `"}`
 }
 
-// arrive makes a request, lets the centre answer if it must, and wants it delayed by so much; -1 is a refusal.
+// arrive makes a request, lets the centre answer if it must, and wants it delayed by so much; -1 is
+// a refusal.
 func (n *node) arrive(want quota.Span) *limiter.Request {
 	n.t.Helper()
 	req, status := n.begin()
@@ -34,7 +35,8 @@ func (n *node) released(want ...uint32) {
 	}
 }
 
-// Requests leave one after the other, as far apart as the rate says; beyond the places they are refused.
+// Requests leave one after the other, as far apart as the rate says; beyond the places they are
+// refused.
 func TestLeakyBucketSpaces(t *testing.T) {
 	for _, mode := range []string{"local", "strict"} {
 		n := newNode(t, true, leaky(mode))
@@ -60,7 +62,8 @@ func TestLeakyBucketSpaces(t *testing.T) {
 	}
 }
 
-// Who goes away lets those behind move up, and gives the last place back to the bucket, also where another worker takes it.
+// Who goes away lets those behind move up, and gives the last place back to the bucket, also where
+// another worker takes it.
 func TestLeavingALocalQueue(t *testing.T) {
 	n := newNode(t, true, leaky("local"))
 	n.arrive(0)
@@ -76,7 +79,8 @@ func TestLeavingALocalQueue(t *testing.T) {
 	n.arrive(100 * quota.Millisecond)
 }
 
-// A place that cannot go back, because another has come behind it, serves the next request of this worker; once.
+// A place that cannot go back, because another has come behind it, serves the next request of this
+// worker; once.
 func TestAPlaceInTheMiddleIsKept(t *testing.T) {
 	n := newNode(t, true, leaky("local"))
 	other := newNode(t, true, leaky("local"))
@@ -129,7 +133,8 @@ func TestRefusedRequestTakesNoPlace(t *testing.T) {
 	n.arrive(100 * quota.Millisecond)
 }
 
-// Tokens that were lent before the limit became a queue are no places in it, and a request that costs nothing needs none.
+// Tokens that were lent before the limit became a queue are no places in it, and a request that
+// costs nothing needs none.
 func TestAQueueHasNoTokensInHand(t *testing.T) {
 	n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":10,"window":"1s"},"mode":"strict"}`)
 	gone, _ := n.begin()

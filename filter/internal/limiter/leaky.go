@@ -6,13 +6,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// queued says whether a hit's bucket is a queue, in which the request takes a place.
-func (l *Limiter) queued(req *Request, h *Hit) bool {
-	return h.Cost > 0 && req.LimitOf(&h.Hit).Algorithm == quota.LeakyBucket
-}
-
-// hold ends a request that all its buckets have allowed: it goes on at once, or when the last of its leaky buckets lets it.
-func (l *Limiter) hold(req *Request, now quota.Instant) Status {
+// delay ends a request that all its buckets have allowed. It goes on at once, or when the last of
+// its leaky buckets lets it.
+func (l *Limiter) delay(req *Request, now quota.Instant) Status {
 	var last *Hit
 	places := 0
 	for i := range req.Hits {
@@ -32,38 +28,36 @@ func (l *Limiter) hold(req *Request, now quota.Instant) Status {
 		h.Reset = max(h.Reset-req.Delay, 0) // As it will be when the answer leaves.
 	}
 	l.Stats.Delayed++
-	l.delays.Wait(req.Stream, l.placeOf(last), places > 1)
+	l.delays.Wait(req.Stream, last.place(), places > 1)
 	return Delayed
 }
 
-// Release returns the streams of delayed requests whose turn has come by now, in their order and at most so many. The slice is
-// good until the next call.
+// Release returns the streams of delayed requests whose turn has come by now, in their order and at
+// most so many. The slice is good until the next call.
 func (l *Limiter) Release(now quota.Instant, most int) []uint32 { return l.delays.Release(now, most) }
 
 // Holding is the number of requests that leaky buckets hold back.
 func (l *Limiter) Holding() int { return l.delays.Len() }
 
-// placeOf is the place of a settled hit in its leaky bucket.
-func (l *Limiter) placeOf(h *Hit) delay.Place {
-	kind := bucketstore.Local
-	switch h.by {
-	case byShare:
-		kind = bucketstore.Share
-	case byCredit, byTicket:
-		kind = bucketstore.Leased
+// place is the place of a settled hit in its leaky bucket.
+func (h *Hit) place() delay.Place {
+	return delay.Place{
+		Key: h.Key, Kind: uint8(h.decider.kind), Cost: h.Cost,
+		At: h.release, Params: h.params, After: h.after,
 	}
-	return delay.Place{Key: h.Key, Kind: uint8(kind), Cost: h.Cost, At: h.release, Params: h.params, After: h.after}
 }
 
-// takeKept looks for a place that another request of this VM has left, and with commit takes it: nothing is charged for it.
-func (l *Limiter) takeKept(req *Request, h *Hit, now quota.Instant, commit bool) bool {
-	want := l.placeOf(h)
+// takeKept looks for a place that another request of this VM has left, and with commit takes it.
+// Nothing is charged for it.
+func (l *Limiter) takeKept(h *Hit, now quota.Instant, commit bool) bool {
+	want := h.place()
 	p, ok := l.delays.Kept(want.Key, want.Kind, want.Cost, now, commit && !l.delays.Full())
 	if !ok || l.delays.Full() {
 		return false
 	}
 	l.full, l.store.Figures = full{now: now}, bucketstore.Figures{Params: p.Params}
-	_ = l.store.Update(bucketstore.Kind(p.Kind), p.Key, now, &l.full) // It stores nothing, so nothing can be in its way.
+	// It stores nothing, so it cannot fail.
+	_ = l.store.Update(bucketstore.Kind(p.Kind), p.Key, now, &l.full)
 	h.Known, h.Remaining, h.Reset, h.Retry = true, 0, quota.Span(max(l.full.at, p.At)-now), 0
 	if h.settled = commit; commit {
 		h.release, h.params, h.after = p.At, p.Params, p.After
@@ -84,30 +78,30 @@ func (f *full) Apply(e *bucketstore.Entry) bool {
 	return false
 }
 
-// leave gives up a place that has not come yet. The last one of a bucket of this node's own goes back to it; another one is kept
-// for the next request of the bucket in this VM.
+// leave gives up a place that has not come yet. The last place of a bucket of this node's own goes
+// back to it. Another one is kept for the next request of the bucket in this VM.
 func (l *Limiter) leave(p delay.Place, now quota.Instant) {
 	if p.At <= now {
 		return
 	}
 	if kind := bucketstore.Kind(p.Kind); kind != bucketstore.Leased {
-		l.vacate, l.store.Figures = vacate{place: p, now: now}, bucketstore.Figures{Params: p.Params}
-		if err := l.store.Update(kind, p.Key, now, &l.vacate); err == nil && l.vacate.done {
+		l.place, l.store.Figures = releasePlace{place: p, now: now}, bucketstore.Figures{Params: p.Params}
+		if err := l.store.Update(kind, p.Key, now, &l.place); err == nil && l.place.done {
 			return
 		}
 	}
 	l.delays.Keep(p, now)
 }
 
-// vacate is the change that takes a place back if it is the last of its bucket.
-type vacate struct {
+// releasePlace is the change that takes a place back if it is the last of its bucket.
+type releasePlace struct {
 	place delay.Place
 	now   quota.Instant
 	done  bool
 }
 
 // Apply implements bucketstore.Change.
-func (v *vacate) Apply(e *bucketstore.Entry) bool {
+func (v *releasePlace) Apply(e *bucketstore.Entry) bool {
 	p := v.place.Params
 	v.done = !e.New && e.Params == p && p.Refill(e.State, v.now) == p.Refill(v.place.After, v.now)
 	if v.done {

@@ -1,0 +1,119 @@
+package limiter
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// ask queues a ticket for each hit that lacks tokens. The control plane grants all of them or none.
+// The request is done if it now waits, or is refused because it cannot.
+func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool) {
+	if !req.chooseAsked() {
+		return Allowed, false
+	}
+	l.together = l.together[:0]
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		if !h.asked {
+			continue
+		}
+		if h.queued && l.delays.Full() {
+			l.Stats.Turned++
+			return l.refuse(req, i, TooManyWaiting, now), true
+		}
+		h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h), Deadline: req.deadline}
+		l.together = append(l.together, &h.ticket)
+	}
+	if !l.join(now) {
+		l.fallBackUnasked(req, now)
+		return Allowed, false
+	}
+	for i := range req.Hits {
+		if h := &req.Hits[i]; h.asked {
+			req.deadline = h.ticket.Deadline
+			l.keep(req, h)
+		}
+	}
+	if !req.held {
+		req.held = true
+		req.rules.Held++
+		l.Stats.Waited++
+	}
+	l.leases.Flush(now)
+	return Paused, true
+}
+
+// chooseAsked marks the hits to ask about now, and reports false if there are none: all together,
+// but those of optimistic buckets last and one by one. What is granted of these serves no other
+// request, so it is asked for when nothing else can refuse.
+func (req *Request) chooseAsked() bool {
+	var optimistic *Hit
+	some := false
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		h.asked = false
+		switch {
+		case !h.missing || h.settled:
+		case req.policyOf(h.Hit).Mode == policy.ModeOptimistic:
+			optimistic = h
+		default:
+			h.asked, some = true, true
+		}
+	}
+	if !some && optimistic != nil {
+		optimistic.asked, some = true, true
+	}
+	return some
+}
+
+func (l *Limiter) join(now quota.Instant) bool {
+	if len(l.together) == 1 {
+		return l.leases.Join(now, l.together[0])
+	}
+	return l.leases.JoinAll(now, l.together)
+}
+
+// answered takes in how the ticket of a hit has ended.
+func (l *Limiter) answered(req *Request, h *Hit, now quota.Instant) finding {
+	t := &h.ticket
+	switch {
+	case t.Outcome == leasing.Granted && now < t.Until:
+		h.settled, h.view = true, allows
+		l.describe(req, h, t.Level, t.FullAt, now)
+		if h.queued {
+			h.release = now + quota.Instant(t.Delay)
+		}
+		return passes
+	case t.Outcome == leasing.Spared:
+		h.view = allows
+		l.describe(req, h, t.Level, t.FullAt, now)
+		return missing
+	case t.Outcome == leasing.Refused:
+		h.view = refuses
+		l.describe(req, h, 0, t.FullAt, now)
+		return h.refuse(Quota, max(quota.Span(t.Until-now), 1))
+	}
+	since := l.leases.FailingSince(now)
+	if t.Outcome == leasing.Failed && t.Until > 0 {
+		since = min(since, t.Until)
+	}
+	l.fallBack(req, h, now, since)
+	return away
+}
+
+// giveBack leaves what a refused request has got of other buckets to the next ones: tokens that
+// came for it, and its places in queues. What else was charged already is lost, and counted.
+func (l *Limiter) giveBack(req *Request, now quota.Instant) {
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		switch {
+		case h.settled && h.release != 0:
+			l.leave(h.place(), now)
+		case h.source == ByCentral && h.ticket.Outcome == leasing.Granted:
+			l.leases.GiveBack(now, &h.ticket)
+		case h.settled && h.Cost > 0 && h.source <= ByOptimistic:
+			l.Stats.ChargedInVain++
+		}
+	}
+}

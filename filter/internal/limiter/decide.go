@@ -1,0 +1,187 @@
+package limiter
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Begin decides a new request, or pauses it.
+func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes, now quota.Instant) Status {
+	req.reset(rules)
+	if rules.Index.Off() {
+		l.Stats.Bypassed++
+		return Bypassed
+	}
+	switch l.match(req, a) {
+	case match.Banned:
+		l.Stats.Banned++
+		return Banned
+	case match.Exempt:
+		l.Stats.Exempt++
+		return Unlimited
+	}
+	if len(req.Hits) == 0 {
+		return l.unlimited(req, now)
+	}
+	for i := range req.Hits {
+		switch req.Hits[i].Verdict {
+		case match.RefusedAbsent:
+			return l.refuse(req, i, Absent, now)
+		case match.RefusedCost:
+			return l.refuse(req, i, BadCost, now)
+		}
+	}
+	return l.decide(req, now)
+}
+
+// Resume goes on with a paused request once one of its tickets has ended. It returns Paused while
+// others are open.
+func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
+	if req.waits() {
+		return Paused
+	}
+	worst := none
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		if !h.asked {
+			continue
+		}
+		h.asked = false
+		if l.answered(req, h, now) == refused {
+			worst = req.later(worst, i)
+		}
+	}
+	if worst != none {
+		return l.refuse(req, worst, Quota, now)
+	}
+	return l.decide(req, now)
+}
+
+// maxRounds bounds how often a request may start over because another took what it had seen.
+const maxRounds = 3
+
+// decide charges all buckets of the request, or none. A single bucket is charged at first sight. Of
+// several each is looked at before the first is charged, so that a request which one refuses costs
+// nothing at the others.
+func (l *Limiter) decide(req *Request, now quota.Instant) Status {
+	for range maxRounds {
+		if len(req.Hits) > 1 {
+			if status, done := l.round(req, now, look); done {
+				return status
+			}
+		}
+		if status, done := l.round(req, now, charge); done {
+			return status
+		}
+		if req.settled() {
+			return l.allow(req, now)
+		}
+	}
+	return l.refuse(req, 0, Contended, now)
+}
+
+// Whether a bucket is charged, or only looked at.
+const (
+	look   = false
+	charge = true
+)
+
+// round has the open hits decided, and asks the control plane for the tokens that are missing. It
+// is done if the request is refused, or now waits.
+func (l *Limiter) round(req *Request, now quota.Instant, commit bool) (status Status, done bool) {
+	if worst := l.takeAll(req, now, commit); worst != none {
+		return l.refuse(req, worst, req.Hits[worst].reason, now), true
+	}
+	return l.ask(req, now)
+}
+
+// takeAll looks at, or charges, every hit that is neither settled nor known to lack tokens. It
+// returns the one that must wait longest of those that refuse, none if all pass. Charging ends at
+// the first that refuses.
+func (l *Limiter) takeAll(req *Request, now quota.Instant, commit bool) (worst int) {
+	worst = none
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		if h.settled || h.missing {
+			continue
+		}
+		switch l.take(req, h, now, commit) {
+		case passes:
+			h.view = allows
+		case missing:
+			h.view, h.missing, h.source = unknown, true, ByCentral
+		case refused:
+			h.view = refuses
+			worst = req.later(worst, i)
+			if commit {
+				return worst
+			}
+		}
+	}
+	return worst
+}
+
+// unlimited ends a request that no enforced policy applies to.
+func (l *Limiter) unlimited(req *Request, now quota.Instant) Status {
+	l.watch(req, now)
+	if req.bypassed {
+		l.Stats.Bypassed++
+		return Bypassed
+	}
+	l.Stats.Unlimited++
+	return Unlimited
+}
+
+// allow ends a request that all its buckets have let through.
+func (l *Limiter) allow(req *Request, now quota.Instant) Status {
+	l.Stats.Allowed++
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		l.Stats.Decided[h.source]++
+		if i == 0 || req.Hits[i-1].Policy != h.Policy {
+			req.rules.Tally.Add(h.Policy, ruleset.CountAllowed)
+		}
+	}
+	l.watch(req, now)
+	l.finish(req)
+	return l.delay(req, now)
+}
+
+// refuse ends a request that the i-th hit refuses.
+func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) Status {
+	h := &req.Hits[i]
+	req.Refusing, req.Reason = i, reason
+	h.Retry = max(h.Retry, 1)
+	if reason == Absent || reason == BadCost || reason == TooDear {
+		h.Retry = quota.Never
+	}
+	h.Left, h.Remaining = h.Remaining, 0
+	l.describeRefusal(req, h)
+	l.giveBack(req, now)
+	req.Source = h.refusedBy(reason)
+	l.Stats.Decided[req.Source]++
+	l.Stats.Refused++
+	req.rules.Tally.Add(h.Policy, ruleset.CountRefused)
+	l.watchRefused(req, now)
+	l.finish(req)
+	return Refused
+}
+
+// Cancel ends a paused or delayed request whose client went away.
+func (l *Limiter) Cancel(req *Request, now quota.Instant) {
+	if req.held {
+		l.Stats.Gone++
+		l.leases.Cancel(req.Stream)
+		l.finish(req)
+	} else if freed, ok := l.delays.Leave(req.Stream); ok {
+		l.leave(freed, now)
+	}
+}
+
+func (l *Limiter) finish(req *Request) {
+	if req.held {
+		req.held = false
+		req.rules.Held--
+	}
+}

@@ -1,0 +1,95 @@
+package limiter
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// finding is what a decider makes of a hit.
+type finding uint8
+
+const (
+	// passes: the bucket allows the request and, when charged, has been.
+	passes finding = iota
+	// refused: the bucket does not allow it, for the hit's reason.
+	refused
+	// missing: only the control plane can say, and it can be asked.
+	missing
+	// away: only the control plane could say, and it does not answer.
+	away
+	// contended: other workers changed the bucket at every attempt.
+	contended
+)
+
+// A decider decides hits in one way. Hits start with the one of their policy's mode and may fall
+// back to one of their policy's on_failure.
+type decider struct {
+	// source is what metrics and log fields call it.
+	source Source
+	// kind is the kind of its buckets.
+	kind bucketstore.Kind
+	// take looks at the hit's bucket, or charges it.
+	take func(l *Limiter, req *Request, h *Hit, now quota.Instant, commit bool) finding
+	// watch does the same for a policy in shadow or a candidate: it neither waits nor falls back.
+	watch func(l *Limiter, req *Request, m *match.Hit, now quota.Instant, commit bool) view
+}
+
+// The deciders of the modes.
+var (
+	// local decides by a bucket of this node alone.
+	local = decider{source: ByLocal, kind: bucketstore.Local, take: takeLocal, watch: watchLocal}
+	// leased decides by tokens that the control plane has leased to this node, or by asking it.
+	leased = decider{source: ByLease, kind: bucketstore.Leased, take: takeLeased, watch: watchLeased}
+	// optimistic decides on this node and reports to the control plane afterwards.
+	optimistic = decider{
+		source: ByOptimistic, kind: bucketstore.Optimistic, take: takeOptimistic, watch: watchOptimistic,
+	}
+)
+
+// fallbacks are the deciders of the steps of on_failure.
+var fallbacks = [policy.Steps]*decider{
+	policy.StepShare: {source: ByShare, kind: bucketstore.Share, take: takeShare},
+	policy.StepAllow: {source: ByFailureAllow, take: takeAlways},
+	policy.StepDeny:  {source: ByFailureDeny, take: takeNever},
+}
+
+func (l *Limiter) deciderOf(p *match.Policy) *decider {
+	switch {
+	case p.Mode == policy.ModeLocal, l.leases == nil:
+		return &local
+	case p.Mode == policy.ModeOptimistic:
+		return &optimistic
+	}
+	return &leased
+}
+
+// takeAlways is the step allow of on_failure.
+func takeAlways(_ *Limiter, _ *Request, h *Hit, _ quota.Instant, commit bool) finding {
+	h.settled = commit
+	return passes
+}
+
+// takeNever is the step deny of on_failure.
+func takeNever(_ *Limiter, _ *Request, h *Hit, _ quota.Instant, _ bool) finding {
+	return h.refuse(Failure, quota.Second)
+}
+
+// refuse notes why a hit refuses and for how long.
+func (h *Hit) refuse(reason Reason, retry quota.Span) finding {
+	h.reason, h.Retry = reason, retry
+	return refused
+}
+
+// emptyOrTooDear is the reason of a refusal by a bucket. A share that is used up tells nothing
+// about the limit: there would be more if the control plane answered.
+func (h *Hit) emptyOrTooDear() Reason {
+	switch {
+	case h.Retry == quota.Never:
+		return TooDear
+	case h.source == ByShare:
+		return Failure
+	}
+	return Quota
+}

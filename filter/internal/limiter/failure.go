@@ -1,0 +1,77 @@
+package limiter
+
+import (
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// This file alone applies on_failure: to hits whose tokens cannot be had because the control plane
+// does not answer, answers too late or cannot be asked in time, and to hits whose bucket is
+// contended.
+
+// take has the hit decided by its decider, and by the policy's on_failure where that cannot.
+func (l *Limiter) take(req *Request, h *Hit, now quota.Instant, commit bool) finding {
+	f := l.takeOnce(req, h, now, commit)
+	if f == away {
+		since, _ := l.leases.Away()
+		l.fallBack(req, h, now, since)
+		f = l.takeOnce(req, h, now, commit) // No decider of on_failure needs the control plane.
+	}
+	if f == contended {
+		return l.withoutBucket(req, h)
+	}
+	return f
+}
+
+func (l *Limiter) takeOnce(req *Request, h *Hit, now quota.Instant, commit bool) finding {
+	if h.queued && l.takeKept(h, now, commit) {
+		return passes
+	}
+	return h.decider.take(l, req, h, now, commit)
+}
+
+// fallBack hands a hit to the step of its policy's on_failure that is in force at now. The control
+// plane has not answered since an instant.
+func (l *Limiter) fallBack(req *Request, h *Hit, now, since quota.Instant) {
+	step := req.policyOf(h.Hit).OnFailure.At(max(quota.Span(now-since), 0))
+	h.since, h.empty, h.Known = since, step.Empty, false
+	h.decideBy(fallbacks[step.Do])
+	req.rules.Steps.Note(h.Policy, step.Do)
+}
+
+// fallBackUnasked has this node's share decide the hits for which the control plane cannot be asked
+// in time. It is the share also where the policy would let all through at once: otherwise overload
+// would be a way around the limit.
+func (l *Limiter) fallBackUnasked(req *Request, now quota.Instant) {
+	l.Stats.Turned++
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		if !h.missing || h.settled {
+			continue
+		}
+		step := policy.StepShare
+		if req.policyOf(h.Hit).OnFailure.At(0).Do == policy.StepDeny {
+			step = policy.StepDeny
+		}
+		h.since, h.Known = now, false
+		h.decideBy(fallbacks[step])
+	}
+}
+
+// withoutBucket decides a hit whose bucket is contended by the last step of on_failure.
+func (l *Limiter) withoutBucket(req *Request, h *Hit) finding {
+	l.Stats.Contended++
+	if req.policyOf(h.Hit).OnFailure.Last().Do != policy.StepAllow {
+		return h.refuse(Contended, quota.Second)
+	}
+	h.decideBy(fallbacks[policy.StepAllow])
+	h.settled = true
+	return passes
+}
+
+// decideBy hands an open hit to a decider.
+func (h *Hit) decideBy(d *decider) {
+	h.decider, h.source = d, d.source
+	h.settled, h.missing = false, false
+	h.queued = h.queued && d.source != ByFailureAllow && d.source != ByFailureDeny
+}

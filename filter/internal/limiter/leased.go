@@ -1,0 +1,83 @@
+package limiter
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// takeLeased decides by what this node holds of a central bucket and knows about it.
+func takeLeased(l *Limiter, req *Request, h *Hit, now quota.Instant, commit bool) finding {
+	need := l.need(req, h)
+	tooDear := h.Cost > need.Params.Burst
+	need.Strict = need.Strict || tooDear
+	s := &l.spend
+	*s = leasing.Spend{Need: need, Now: now, Commit: commit && h.Cost > 0}
+	// A refusal counts also if it could not be stored.
+	if err := l.store.Update(bucketstore.Leased, h.Key, now, s); err != nil && s.State != leasing.Exhausted {
+		return contended
+	}
+	if tooDear {
+		l.describe(req, h, s.Level, s.FullAt, now)
+		return h.refuse(TooDear, quota.Never)
+	}
+	h.keep, h.keepBy = s.Keep, s.KeepBy
+	switch s.State {
+	case leasing.Ready:
+		l.describe(req, h, s.Level, s.FullAt, now)
+		h.settled = commit
+		l.keep(req, h)
+		return passes
+	case leasing.Exhausted:
+		l.describe(req, h, 0, s.FullAt, now)
+		return h.refuse(Quota, quota.Span(s.Until-now))
+	}
+	h.holds, h.heard = s.Holds, s.Known
+	return l.askable()
+}
+
+// askable is missing if the control plane can be asked for what a hit lacks.
+func (l *Limiter) askable() finding {
+	if _, isAway := l.leases.Away(); isAway {
+		return away
+	}
+	return missing
+}
+
+// watchLeased does so for a policy in shadow or a candidate.
+func watchLeased(l *Limiter, req *Request, m *match.Hit, now quota.Instant, commit bool) view {
+	need := l.need(req, &Hit{Hit: *m})
+	l.spend = leasing.Spend{Need: need, Now: now, Commit: commit && m.Cost > 0, Watch: true}
+	if err := l.store.Update(bucketstore.Leased, m.Key, now, &l.spend); err != nil {
+		return unknown
+	}
+	if l.spend.Keep > 0 {
+		l.leases.Keep(need, l.spend.Keep, l.spend.KeepBy)
+	}
+	return [...]view{leasing.Ready: allows, leasing.Exhausted: refuses, leasing.Missing: unknown}[l.spend.State]
+}
+
+// keep notes the tokens that a hit wants beyond its own.
+func (l *Limiter) keep(req *Request, h *Hit) {
+	if h.keep > 0 {
+		l.leases.Keep(l.need(req, h), h.keep, h.keepBy)
+		h.keep = 0
+	}
+}
+
+func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
+	p, limit := req.policyOf(h.Hit), req.LimitOf(&h.Hit)
+	n := leasing.Need{
+		Bucket: h.Key, Limit: h.Limit, Version: req.rules.Index.Version(), Params: limit.Params, Cost: h.Cost,
+		Strict: p.Mode != policy.ModeLeased, Optimistic: p.Mode == policy.ModeOptimistic,
+		Algorithm: limit.Algorithm,
+	}
+	if p.ByConsumer {
+		if n.Turn = req.turn; h.Knows != match.Told {
+			n.Consumer, n.Place = req.consumer, h.Place+1
+		}
+	}
+	return n
+}

@@ -1,0 +1,54 @@
+package limiter
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// takeOptimistic decides on this node alone, within its slack. What it used is reported afterwards.
+func takeOptimistic(l *Limiter, req *Request, h *Hit, now quota.Instant, commit bool) finding {
+	use, err := l.useOptimistic(req, &h.Hit, now, commit)
+	if err != nil {
+		return contended
+	}
+	h.Known, h.Remaining, h.Reset, h.Retry = true, use.Remaining, use.Reset, use.Result.RetryAfter
+	if use.Result.Allowed {
+		h.settled = commit
+		return passes
+	}
+	h.holds, h.heard = use.Remaining, use.Heard
+	if _, isAway := l.leases.Away(); isAway && h.Retry != quota.Never {
+		return away
+	}
+	if use.Asks {
+		return missing
+	}
+	return h.refuse(h.emptyOrTooDear(), h.Retry)
+}
+
+// watchOptimistic does so for a policy in shadow or a candidate.
+func watchOptimistic(l *Limiter, req *Request, m *match.Hit, now quota.Instant, commit bool) view {
+	use, err := l.useOptimistic(req, m, now, commit)
+	switch {
+	case err != nil, use.Asks:
+		return unknown
+	case !use.Result.Allowed:
+		return refuses
+	}
+	return allows
+}
+
+// useOptimistic looks at what this node has used of an optimistic bucket, and with commit uses more
+// of it.
+func (l *Limiter) useOptimistic(req *Request, m *match.Hit, now quota.Instant, commit bool) (*leasing.Use, error) {
+	u := &l.use
+	*u = leasing.Use{Need: l.need(req, &Hit{Hit: *m}), Now: now, Commit: commit}
+	u.Slack = l.leases.Slack(u.Params)
+	err := l.store.Update(bucketstore.Optimistic, m.Key, now, u)
+	if err == nil && commit && u.Result.Allowed && u.Cost > 0 {
+		l.leases.Report(now, u.Need, u.Due)
+	}
+	return u, err
+}
