@@ -165,7 +165,8 @@ func (s *windowSlot) owed(r windowRecord) (tokens, quota int64) {
 	if !e.decodeWindows(s.value[r.from+recordRest : r.to]) {
 		return math.MaxInt64, 1
 	}
-	return e.Windows.Admitted(&e.History), e.Windows.Quota
+	tokens = e.Windows.Admitted(&e.History)
+	return tokens, e.Windows.Quota
 }
 
 // appendWindows appends e's record. Marks lie whole grains apart, so most numbers take a byte or
