@@ -269,7 +269,9 @@ func BackOff(p quota.Params) quota.Span { return TTL(p) / keepPerTTL }
 // it asks for twice as much, at least one token if that will probably be used in time, and before
 // the last ones are spent: the next request need not wait, and few calls bring tokens for many
 // buckets. Tokens that lapse keep the bucket from filling up, so the threshold is far from empty.
-func (c Credit) Keep(now quota.Instant, p quota.Params, cost int64, roundTrip quota.Span) (n int64, patience quota.Span) {
+func (c Credit) Keep(
+	now quota.Instant, p quota.Params, cost int64, roundTrip quota.Span,
+) (n int64, patience quota.Span) {
 	if TTL(p) == 0 || now < c.KeepCall || now < c.AskAfter {
 		return 0, 0
 	}

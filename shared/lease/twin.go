@@ -85,7 +85,8 @@ func (t Twins[L]) started(ask Ask) L {
 // with these figures.
 func (t Twins[L]) Promoted(ask Ask) L {
 	asks := policySet(ask.Version)
-	if t.Main.known() && t.Main.policySet() < asks && !t.Main.with(ask) && t.Draft.policySet() == asks && t.Draft.with(ask) {
+	if t.Main.known() && t.Main.policySet() < asks && !t.Main.with(ask) &&
+		t.Draft.policySet() == asks && t.Draft.with(ask) {
 		return t.Draft
 	}
 	return t.Main

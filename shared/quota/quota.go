@@ -75,8 +75,9 @@ func NewParams(quota int64, window Span, burst int64) (Params, error) {
 	g := gcd(quota, int64(window))
 	p := Params{Num: quota / g, Den: int64(window) / g, Burst: burst}
 	if p.Num > MaxUnits || burst > MaxUnits/p.Den {
-		return Params{}, errors.New("quota, window and burst need more than exact arithmetic holds: at most a burst of " +
-			strconv.FormatInt(MaxUnits/p.Den, 10) + " with this quota and window; a quota that divides the window allows more")
+		return Params{}, errors.New("quota, window and burst need more than exact arithmetic holds: " +
+			"at most a burst of " + strconv.FormatInt(MaxUnits/p.Den, 10) +
+			" with this quota and window; a quota that divides the window allows more")
 	}
 	return p, nil
 }

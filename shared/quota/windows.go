@@ -68,7 +68,8 @@ func NewWindows(a Algorithm, quota int64, length Span, subwindows int) (Windows,
 		w.Grain = ceilDiv(int64(length), int64(subwindows))
 	case SlidingLog:
 		if quota > MaxLog {
-			return Windows{}, errors.New("a sliding_log remembers every request: its quota is at most " + strconv.Itoa(MaxLog) +
+			return Windows{}, errors.New("a sliding_log remembers every request: its quota is at most " +
+				strconv.Itoa(MaxLog) +
 				"; sliding_window keeps the same bound for larger ones")
 		}
 		w.Grain = 1
@@ -176,7 +177,8 @@ func (w Windows) Leaves(m Mark) Instant {
 	case SlidingWindowCounter:
 		return m.Start + 2*Instant(w.Length)
 	}
-	return m.Start + Instant(w.Grain-1+w.Length) // When the last microsecond of its grain is out of the window (t - length, t].
+	// When the last microsecond of its grain is out of the window (t - length, t].
+	return m.Start + Instant(w.Grain-1+w.Length)
 }
 
 // Counts is the instant until which a token counts that was admitted at an instant.
@@ -288,7 +290,8 @@ func (w Windows) Convert(h *History, now Instant, next Windows) {
 	case FixedWindow:
 		room = math.MaxInt64 // Each window has its own.
 	case SlidingWindowCounter:
-		room, most = math.MaxInt64, MaxUnits/int64(next.Length/next.unit()) // It fades: what exceeds the quota counts for longer.
+		// The counter fades: what exceeds the quota counts for longer.
+		room, most = math.MaxInt64, MaxUnits/int64(next.Length/next.unit())
 	}
 	for i := len(old) - 1; i >= 0 && room > 0; i-- {
 		m := old[i]

@@ -60,7 +60,8 @@ func (w *wanted) begin() {
 // is reports whether an entry of the right key has the right figures. Otherwise it remembers the
 // entry if that came before.
 func (w *wanted) is(e *Entry) bool {
-	if w == nil || e.Limit == w.figures.Own && (w.figures.Own != 0 || e.Params == w.figures.Params) && e.Windows == w.figures.Windows {
+	if w == nil || e.Limit == w.figures.Own && e.Windows == w.figures.Windows &&
+		(w.figures.Own != 0 || e.Params == w.figures.Params) {
 		return true
 	}
 	if e.Generation <= uint64(w.since) && (!w.found || e.last() > w.before.last()) {

@@ -95,7 +95,8 @@ func (e *Entry) decode(b []byte) bool {
 	case Optimistic:
 		e.Params = c.params()
 		e.Tab = lease.Tab{
-			Unknown: c.i64(), Reported: c.i64(), Sent: quota.Instant(c.i64()), Debt: c.i64(), Heard: quota.Instant(c.i64()),
+			Unknown: c.i64(), Reported: c.i64(), Sent: quota.Instant(c.i64()),
+			Debt: c.i64(), Heard: quota.Instant(c.i64()),
 			Since: quota.Instant(c.i64()), Last: quota.Instant(c.i64()),
 		}
 		return reckonable(e.Params) && e.Tab.Unknown >= 0 && e.Tab.Reported >= 0 && e.Tab.Debt >= 0
@@ -136,7 +137,9 @@ func (e *Entry) encode(b []byte) {
 	case Optimistic:
 		t := e.Tab
 		c.putParams(e.Params)
-		for _, v := range [...]int64{t.Unknown, t.Reported, int64(t.Sent), t.Debt, int64(t.Heard), int64(t.Since), int64(t.Last)} {
+		for _, v := range [...]int64{
+			t.Unknown, t.Reported, int64(t.Sent), t.Debt, int64(t.Heard), int64(t.Since), int64(t.Last),
+		} {
 			c.putI64(v)
 		}
 		return

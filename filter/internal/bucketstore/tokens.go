@@ -24,7 +24,8 @@ type tokenSlot struct {
 
 func (s *tokenSlot) open(value []byte) {
 	s.size = len(value)
-	if s.size <= maxTokenSlot && s.size >= recordsAt && (s.size-recordsAt)%entrySize == 0 && text.HasPrefix(value, tokenMagic) {
+	if s.size <= maxTokenSlot && s.size >= recordsAt && (s.size-recordsAt)%entrySize == 0 &&
+		text.HasPrefix(value, tokenMagic) {
 		copy(s.b[:], value)
 		return
 	}

@@ -229,7 +229,8 @@ func (e *Entry) decodeWindows(b []byte) bool {
 			at += quota.Instant(grains) * quota.Instant(grain)
 		}
 		count := int64(r.unsigned())
-		if r.bad || count < 1 || count > most || at < h.Last-4*quota.Instant(length) || at > h.Last+4*quota.Instant(length) {
+		if r.bad || count < 1 || count > most ||
+			at < h.Last-4*quota.Instant(length) || at > h.Last+4*quota.Instant(length) {
 			return false
 		}
 		h.Marks = append(h.Marks, quota.Mark{Start: at, Count: count})

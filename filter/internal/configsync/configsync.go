@@ -108,7 +108,9 @@ type Sync struct {
 }
 
 // New makes a Sync in the name space. Random is this VM's own number.
-func New(shared shareddata.Data, poller Poller, clock rpc.Clock, log Log, node Node, space shareddata.Space, random uint64) *Sync {
+func New(
+	shared shareddata.Data, poller Poller, clock rpc.Clock, log Log, node Node, space shareddata.Space, random uint64,
+) *Sync {
 	s := &Sync{shared: shared, poller: poller, clock: clock, log: log, node: node, random: rpc.NewRand(random)}
 	s.leader = newLeader(shared, space, random)
 	s.alone = newAlone(shared, space)

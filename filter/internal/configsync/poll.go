@@ -18,7 +18,9 @@ var errHeld = errors.New("configsync: requests still wait by the rules that woul
 func (s *Sync) poll() {
 	s.path = s.appendPath(s.path[:0])
 	s.polling = true
-	err := s.poller.PollSnapshot(s.path, pollTimeout, func(status int, mark, body []byte) { s.answer(status, mark, body) })
+	err := s.poller.PollSnapshot(s.path, pollTimeout, func(status int, mark, body []byte) {
+		s.answer(status, mark, body)
+	})
 	if err != nil {
 		s.pollFailed(rpc.Unsent, "its cluster has no healthy host or is not configured: "+err.Error())
 	}
@@ -122,7 +124,8 @@ func (s *Sync) answer(status int, mark, body []byte) {
 			s.seen, s.seenMark = s.applied(), append(s.seenMark[:0], s.mark...)
 		}
 	case 401, 403:
-		s.pollFailed(rpc.Refused, "it refuses the node token (status "+strconv.Itoa(status)+"): check the token's environment variable")
+		s.pollFailed(rpc.Refused, "it refuses the node token (status "+strconv.Itoa(status)+
+			"): check the token's environment variable")
 	default:
 		s.pollFailed(rpc.Of(status), "status "+strconv.Itoa(status))
 	}
@@ -153,7 +156,8 @@ func (s *Sync) receive(mark, snapshot []byte) {
 		if s.refused, s.reason = version, err.Error(); known {
 			return
 		}
-		s.log.Error("weir: refused policy set version " + strconv.FormatUint(version, 10) + ", the last good one stays: " + s.reason)
+		s.log.Error("weir: refused policy set version " + strconv.FormatUint(version, 10) +
+			", the last good one stays: " + s.reason)
 		return
 	}
 	s.refused, s.reason = 0, ""

@@ -140,7 +140,8 @@ func (h *Headers) AppendPairs(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(h.n))
 	for i := range h.n {
 		name, value := h.At(i)
-		dst = binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(dst, uint32(len(name))), uint32(len(value)))
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(name)))
+		dst = binary.LittleEndian.AppendUint32(dst, uint32(len(value)))
 	}
 	for i := range h.n {
 		name, value := h.At(i)

@@ -83,7 +83,8 @@ func queueBucket(line string, n int, out *[]Bucket) error {
 	var b Bucket
 	var unit byte
 	var length int64
-	if _, err := fmt.Sscanf(line, "bucket %s places=%d rate=%d/%d%c", &b.Name, &b.Burst, &b.Quota, &length, &unit); err == nil {
+	if _, err := fmt.Sscanf(line, "bucket %s places=%d rate=%d/%d%c",
+		&b.Name, &b.Burst, &b.Quota, &length, &unit); err == nil {
 		b.Burst++
 		b.Window = quota.Span(length) * units[unit]
 		*out = append(*out, b)
@@ -91,7 +92,8 @@ func queueBucket(line string, n int, out *[]Bucket) error {
 	}
 	s := Step{Line: n}
 	var at, delay, retry string
-	if _, err := fmt.Sscanf(line, "%s x%d = %d delay=%s retry=%s", &at, &s.Calls, &s.Allowed, &delay, &retry); err != nil {
+	if _, err := fmt.Sscanf(line, "%s x%d = %d delay=%s retry=%s",
+		&at, &s.Calls, &s.Allowed, &delay, &retry); err != nil {
 		return err
 	}
 	return s.add(out, at, delay, retry)

@@ -113,7 +113,8 @@ func tokenBucketLine(line string, n int, out *[]Bucket) error {
 	var b Bucket
 	var unit byte
 	var window int64
-	if _, err := fmt.Sscanf(line, "bucket %s burst=%d rate=%d/%d%c", &b.Name, &b.Burst, &b.Quota, &window, &unit); err != nil {
+	if _, err := fmt.Sscanf(line, "bucket %s burst=%d rate=%d/%d%c",
+		&b.Name, &b.Burst, &b.Quota, &window, &unit); err != nil {
 		return parseStep(line, n, out)
 	}
 	b.Window = quota.Span(window) * units[unit]
@@ -124,7 +125,8 @@ func tokenBucketLine(line string, n int, out *[]Bucket) error {
 func parseStep(line string, n int, out *[]Bucket) error {
 	s := Step{Line: n}
 	var at, retry string
-	if _, err := fmt.Sscanf(line, "%s %d x%d = %d left=%d retry=%s", &at, &s.Cost, &s.Calls, &s.Allowed, &s.Left, &retry); err != nil {
+	if _, err := fmt.Sscanf(line, "%s %d x%d = %d left=%d retry=%s",
+		&at, &s.Cost, &s.Calls, &s.Allowed, &s.Left, &retry); err != nil {
 		return err
 	}
 	return s.add(out, at, "-", retry)
