@@ -42,7 +42,6 @@ var unclean = map[string][]string{
 	"filter/internal/leasing":                   {"words", "comments", "code"},
 	"filter/nodetest":                           {"words", "comments", "code"},
 	"shared/lease":                              {"words"},
-	"shared/match":                              {"words", "comments", "code"},
 	"shared/policy":                             {"code"},
 	"shared/wire":                               {"words", "code"},
 	"test/bench":                                {"comments", "code"},

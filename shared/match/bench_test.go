@@ -15,10 +15,10 @@ func BenchmarkMatch(b *testing.B) {
 		b.Run(fmt.Sprint(n, " policies"), func(b *testing.B) {
 			ix := compile(b, thousands(n))
 			a := request("GET", "api.example.com", fmt.Sprintf("/v1/tenant-%d/items/7", n/2))
-			var hits []match.Hit
+			var m match.Matcher
 			b.ReportAllocs()
 			for b.Loop() {
-				if hits = ix.Match(a, hits[:0]); len(hits) != 1 || hits[0].Policy != uint32(n/2) {
+				if hits := m.Match(ix, a).Hits; len(hits) != 1 || hits[0].Policy != uint32(n/2) {
 					b.Fatalf("%+v", hits)
 				}
 			}
@@ -49,10 +49,10 @@ func BenchmarkKey(b *testing.B) {
 			ix := load(b, set)
 			want := match.NewPartition(secret, &set.Policies[0], c.values).Bucket("", 0, false)
 			a := request("GET", "api.example.com", "/v1/items/7", "user-agent", "bench", "x-key", apiKey)
-			var hits []match.Hit
+			var m match.Matcher
 			b.ReportAllocs()
 			for b.Loop() {
-				if hits = ix.Match(a, hits[:0]); len(hits) != 1 || hits[0].Verdict != match.Limited || hits[0].Key != want {
+				if hits := m.Match(ix, a).Hits; len(hits) != 1 || hits[0].Verdict != match.Limited || hits[0].Key != want {
 					b.Fatalf("%+v, want the bucket %v", hits, want)
 				}
 			}

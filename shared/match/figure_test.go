@@ -83,12 +83,13 @@ func TestARequestsOwnFigures(t *testing.T) {
 		if c.properties != nil {
 			a.Properties = c.properties
 		}
-		hits := ix.Match(a, nil)
+		result := hold(ix, a)
+		hits := result.Hits
 		if len(hits) != 1 || hits[0].Own == 0 {
 			t.Errorf("%s: %+v", c.name, hits)
 			continue
 		}
-		l := ix.Own()[hits[0].Own-1]
+		l := result.Own[hits[0].Own-1]
 		if l.Quota != c.quota || l.Params.Burst != c.burst || l.Own == 0 {
 			t.Errorf("%s: %d and a burst of %d, want %d and %d", c.name, l.Quota, l.Params.Burst, c.quota, c.burst)
 		}
@@ -111,12 +112,12 @@ func TestFiguresGoWithTheirLimits(t *testing.T) {
 		tier string
 		want []int64
 	}{{"a", []int64{50, 11, 12, 40}}, {"b", []int64{50, 11, 12, 13}}} {
-		hits := ix.Match(request("GET", "h", "/", "tier", c.tier, "x", "11", "y", "12", "z", "13"), nil)
+		result := hold(ix, request("GET", "h", "/", "tier", c.tier, "x", "11", "y", "12", "z", "13"))
 		var got []int64
-		for _, h := range hits {
+		for _, h := range result.Hits {
 			l := *ix.Limit(h.Limit)
 			if h.Own > 0 {
-				l = ix.Own()[h.Own-1]
+				l = result.Own[h.Own-1]
 			}
 			got = append(got, l.Quota)
 		}

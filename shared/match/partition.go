@@ -5,45 +5,49 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Partition is one partition key of a policy: what requests that have it share. It is for those who look at buckets without a request.
+// Partition is one partition key of a policy: what the requests that have it share. With it the
+// control plane finds a bucket without a request.
 type Partition struct {
 	secret  [16]byte
 	encoded []byte
 	byTier  bool
 }
 
-// Value is what a request has for one part of a partition key. Source is where a consumer's value was found.
+// Value is what a request has for one part of a partition key.
 type Value struct {
-	Text   []byte
+	Text []byte
+	// Absent: the request does not have the part.
 	Absent bool
+	// Source is where a consumer's value was found. Other parts have none.
 	Source policy.Source
 }
 
-// NewPartition is the partition key of a policy that requests with these values have, one for each part of it, in its order.
+// NewPartition makes the partition key that requests with these values have under a policy. There
+// is one value for each part of the key, in its order.
 func NewPartition(secret [16]byte, p *policy.Policy, values []Value) Partition {
 	b := putText([]byte{keyFormat}, []byte(p.Name))
 	for i, part := range p.Partition {
 		b = append(b, byte(part.Kind))
 		if values[i].Absent {
-			b = append(b, 0)
+			b = append(b, absentValue)
 			continue
 		}
 		if part.Kind == policy.PartConsumer {
 			b = putText(append(b, byte(values[i].Source.Kind)), []byte(values[i].Source.Name))
 		}
-		b = putText(append(b, 1), values[i].Text)
+		b = putText(append(b, oneValue), values[i].Text)
 	}
 	return Partition{secret: secret, encoded: b, byTier: len(p.Tiers) > 0}
 }
 
-// Key is what bans go by: the same for all tiers and limits.
+// Key is the hash that bans go by. It is the same for all tiers and limits.
 func (p Partition) Key() keyhash.Key { return hashed(p.secret, p.encoded) }
 
-// Share is the place of the key among a hundred, by which shares of the keys go.
+// Share is the place of the key among a hundred, by which a policy is enforced for a share.
 func (p Partition) Share() int { return int(shareOf(p.Key())) }
 
-// Bucket is the bucket of a limit, which is the n-th of its tier's; tier counts only for a policy whose limits go by tier. A policy
-// that is watched for the key has other buckets.
+// Bucket is the bucket of the n-th limit of a tier. The tier counts only if the policy's limits go
+// by tier. A policy that is in shadow for the key has other buckets.
 func (p Partition) Bucket(tier string, n int, shadow bool) keyhash.Key {
 	b := append([]byte(nil), p.encoded...)
 	if p.byTier {
@@ -56,16 +60,4 @@ func (p Partition) Bucket(tier string, n int, shadow bool) keyhash.Key {
 		b = append(b, limitMark, byte(i))
 	}
 	return hashed(p.secret, b)
-}
-
-func putText(dst, text []byte) []byte {
-	return append(putUvarint(dst, uint32(len(text))), text...)
-}
-
-func putUvarint(dst []byte, v uint32) []byte {
-	for v >= 0x80 {
-		dst = append(dst, byte(v)|0x80)
-		v >>= 7
-	}
-	return append(dst, byte(v))
 }

@@ -44,7 +44,7 @@ func TestPartitionsAreThoseOfRequests(t *testing.T) {
 			text := func(s string) match.Value { return match.Value{Text: []byte(s)} }
 			p := match.NewPartition(secret, &set.Policies[0], []match.Value{{Text: []byte{10, 0, 0, 1}}, consumer, text(tier), text("GET"), text("h"),
 				text("/a/b"), text("/a/**"), text("v"), text("crumb"), text("1")})
-			hits := ix.Match(a, nil)
+			hits := hold(&ix, a).Hits
 			if want := map[string]int{"free": 3, "gold": 2}[tier]; len(hits) != want {
 				t.Fatalf("%d hits", len(hits))
 			}
@@ -56,11 +56,11 @@ func TestPartitionsAreThoseOfRequests(t *testing.T) {
 			if percent := map[string]int{"100": 100, "0": 0, "40": 40}[enforce]; hits[0].Shadow != (p.Share() >= percent) {
 				t.Errorf("share %d is in shadow: %v", p.Share(), hits[0].Shadow)
 			}
-			ix.Obey(&wire.Enforcement{Bans: []wire.Ban{{Key: p.Key()}}}, 0)
-			if ix.Match(a, nil); !ix.Barred() {
+			ix.Enforce(&wire.Enforcement{Bans: []wire.Ban{{Key: p.Key()}}}, 0)
+			if hold(&ix, a).Ban != match.KeyBan {
 				t.Error("the key is not the one that bans go by")
 			}
-			ix.Obey(&wire.Enforcement{}, 0)
+			ix.Enforce(&wire.Enforcement{}, 0)
 		}
 	}
 }

@@ -34,13 +34,13 @@ type known struct {
 	unsure  bool
 }
 
-func (k *known) Special() (bool, uint64) { return k.special != nil, k.turn }
+func (k *known) Exceptions() (bool, uint64) { return k.special != nil, k.turn }
 
-func (k *known) Find(p *match.Person) {
+func (k *known) Find(p *match.Consumer) {
 	k.asked++
 	p.Tier, p.Now, p.Sure = []byte(k.tiers[p.Key]), k.now, !k.unsure
-	p.Special = k.special[p.Key]
-	banned, bypass := wire.Ends(p.Special)
+	p.Exceptions = k.special[p.Key]
+	banned, bypass := wire.Ends(p.Exceptions)
 	p.Banned, p.Bypass = banned > p.Now, bypass > p.Now
 }
 
@@ -80,7 +80,7 @@ func TestTheFirstSourceThatHoldsATierCounts(t *testing.T) {
 		k := &known{tiers: tiers, claims: map[string]string{planClaim: c.claim}}
 		a := request("GET", "h", "/", c.headers...)
 		a.Query, a.Properties, a.Consumers = []byte(c.query), k, k
-		hits := ix.Match(a, nil)
+		hits := hold(ix, a).Hits
 		if got := string(ix.Tier(hits[0].Tier)); got != c.want || k.asked != c.asked {
 			t.Errorf("%s: tier %s after %d questions, want %s after %d", c.name, got, k.asked, c.want, c.asked)
 		}
@@ -118,7 +118,7 @@ func TestAConsumerByItsAddress(t *testing.T) {
 	} {
 		a := request("GET", "h", "/", c.headers...)
 		a.ClientIP, a.Consumers = []byte(c.address), k
-		hits := ix.Match(a, nil)
+		hits := hold(ix, a).Hits
 		if got := string(ix.Tier(hits[0].Tier)); got != c.tier || names(ix, hits) != c.policies {
 			t.Errorf("%s: tier %s, policies %s; want %s, %s", c.name, got, names(ix, hits), c.tier, c.policies)
 		}
@@ -132,7 +132,7 @@ func TestAConsumerByItsAddress(t *testing.T) {
 func TestLimitsByTierAndDrafts(t *testing.T) {
 	ix := compile(t, byTier(`"partition":[]`))
 	quotas := func(tier string) (out []int64) {
-		for _, h := range ix.Match(request("GET", "h", "/", "x-tier", tier), nil) {
+		for _, h := range hold(ix, request("GET", "h", "/", "x-tier", tier)).Hits {
 			q := ix.Limit(h.Limit).Quota
 			if h.Candidate != h.Shadow {
 				t.Errorf("%s: %+v", tier, h)
@@ -177,7 +177,7 @@ func TestKeyEncoding(t *testing.T) {
 		byTier(`"partition":[]`):           {"\x01\x01p\xfd\x04free", "\x01\x01p\xfd\x04free\xfe\x01", "\x01\x01p\xfd\x04free\xfc\x00"},
 		byTier(`"partition":["tier"]`):     {"\x01\x01p\x0c\x01\x04free\xfd\x04free", "\x01\x01p\x0c\x01\x04free\xfd\x04free\xfe\x01", "\x01\x01p\x0c\x01\x04free\xfd\x04free\xfc\x00"},
 	} {
-		hits := compile(t, doc).Match(request("GET", "h", "/"), nil)
+		hits := hold(compile(t, doc), request("GET", "h", "/")).Hits
 		if len(hits) != len(want) {
 			t.Errorf("%s: %d hits", doc, len(hits))
 			continue
@@ -196,8 +196,8 @@ func TestShareDoesNotGoByTier(t *testing.T) {
 	shadows := 0
 	for i := range 200 {
 		consumer := string(rune('a'+i%26)) + string(rune('a'+i/26))
-		free := ix.Match(request("GET", "h", "/", "x-api-key", consumer), nil)[0]
-		premium := ix.Match(request("GET", "h", "/", "x-api-key", consumer, "x-tier", "premium"), nil)[0]
+		free := hold(ix, request("GET", "h", "/", "x-api-key", consumer)).Hits[0]
+		premium := hold(ix, request("GET", "h", "/", "x-api-key", consumer, "x-tier", "premium")).Hits[0]
 		if free.Shadow != premium.Shadow || free.Key == premium.Key {
 			t.Fatalf("%s: %+v, %+v", consumer, free, premium)
 		}
@@ -222,7 +222,7 @@ func TestBucketsByTierAreDistinct(t *testing.T) {
 		for range 20 {
 			consumer := rapid.StringOfN(rapid.SampledFrom([]rune("afre\xfc\xfd\xfe\xff\x04\x01")), 1, 6, -1).Draw(t, "consumer")
 			tier := rapid.SampledFrom([]string{"free", "premium", "other"}).Draw(t, "tier")
-			for i, h := range ix.Match(request("GET", "h", "/", "x-api-key", consumer, "x-tier", tier), nil) {
+			for i, h := range hold(ix, request("GET", "h", "/", "x-api-key", consumer, "x-tier", tier)).Hits {
 				is := identity{consumer, tier, i}
 				if was, taken := seen[h.Key]; taken && was != is {
 					t.Fatalf("%+v and %+v share a bucket", was, is)
@@ -236,8 +236,9 @@ func TestBucketsByTierAreDistinct(t *testing.T) {
 func TestTiersDoNotAllocate(t *testing.T) {
 	ix := compile(t, byTier(`"partition":["consumer","tier"]`))
 	a := request("GET", "h", "/", "x-api-key", "alice", "x-tier", "premium")
-	hits := ix.Match(a, nil)
-	if allocs := testing.AllocsPerRun(100, func() { hits = ix.Match(a, hits[:0]) }); allocs > 0 || len(hits) != 2 {
+	var m match.Matcher
+	hits := m.Match(ix, a).Hits
+	if allocs := testing.AllocsPerRun(100, func() { hits = m.Match(ix, a).Hits }); allocs > 0 || len(hits) != 2 {
 		t.Errorf("%v allocations for %d hits", allocs, len(hits))
 	}
 }

@@ -5,28 +5,32 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// trie finds policies by host and path, segment by segment, in time that grows with the depth of host and path. Nodes are
-// numbers; children are found in one open-addressing table by (parent, kind, text).
+// trie finds policies by host and path, segment by segment, in time that grows with the depth of
+// host and path. Nodes are numbers; children are found in one open-addressing table by parent, kind
+// and text.
 type trie struct {
 	nodes   []node
 	entries []entry
-	table   []uint32 // node numbers, 0 for free; its length is a power of two
-
-	frontier, next []uint32
+	// table holds the numbers of nodes, 0 for a free slot. Its length is a power of two.
+	table []uint32
 }
 
-// node is a host or a path segment. Numbers of nodes and entries are 0 for none: node 0 is the parent of hosts and never a
-// child, entry 0 is a placeholder.
+// node is a host or a path segment. Numbers of nodes and entries are 0 for none: node 0 is the
+// parent of hosts and never a child, entry 0 is a placeholder.
 type node struct {
-	parent  uint32
-	kind    kind
-	hash    uint32
-	text    wire.Ref
-	capture uint32 // the child for {name}
-	exact   uint32 // entries of patterns that end here
-	below   uint32 // entries of patterns that end here with /**
+	parent uint32
+	kind   kind
+	hash   uint32
+	text   wire.Ref
+	// capture is the child for {name}.
+	capture uint32
+	// exact are the entries of patterns that end here.
+	exact uint32
+	// below are the entries of patterns that end here with /**.
+	below uint32
 }
 
+// kind sets nodes of the same parent and text apart.
 type kind uint8
 
 const (
@@ -36,6 +40,7 @@ const (
 	consumer
 )
 
+// The nodes that every trie has.
 const (
 	hostsRoot uint32 = iota
 	anyHost
@@ -44,10 +49,12 @@ const (
 // entry is one pattern of a policy, in a list of those that share a node.
 type entry struct {
 	policy uint32
-	// order is the pattern's place in its policy: the first that matches names the hit's policy_path.
+	// order is the pattern's place in its policy. The first that matches is the policy_path of the
+	// hit's partition.
 	order   uint32
 	pattern wire.Ref
-	next    uint32
+	// next is the following entry of the list.
+	next uint32
 }
 
 // candidate is a policy whose host and path match.
@@ -66,15 +73,14 @@ func (t *trie) reserve(n int) {
 	t.table = make([]uint32, size)
 }
 
+// reset empties the trie and keeps its memory.
 func (t *trie) reset() {
 	t.nodes = append(t.nodes[:0], node{}, node{})
 	t.entries = append(t.entries[:0], entry{})
 	clear(t.table)
 }
 
-// everything is the pattern of a policy that names no path.
-var everything = []byte("/**")
-
+// insert adds the patterns of a policy. No hosts are any host, no paths any path.
 func (t *trie) insert(snapshot []byte, policy uint32, hosts, paths []wire.Ref) {
 	if len(hosts) == 0 {
 		t.insertPaths(snapshot, anyHost, policy, paths)
@@ -93,29 +99,32 @@ func (t *trie) insertPaths(snapshot []byte, host, policy uint32, paths []wire.Re
 		t.nodes[host].below = t.add(entry{policy: policy, next: t.nodes[host].below})
 	}
 	for order, ref := range paths {
-		e := entry{policy: policy, order: uint32(order), pattern: ref}
-		at := host
-		text := ref.Of(snapshot)
-		for pos := 1; ; {
-			end := segmentEnd(text, pos)
-			segment := text[pos:end]
-			if len(segment) == 2 && segment[0] == '*' && segment[1] == '*' {
-				e.next = t.nodes[at].below
-				t.nodes[at].below = t.add(e)
-				break
-			}
-			if len(segment) > 0 && segment[0] == '{' {
-				at = t.captureChild(at)
-			} else {
-				at = t.child(snapshot, at, literal, wire.Ref{Off: ref.Off + uint32(pos), Len: uint32(end - pos)})
-			}
-			if end == len(text) {
-				e.next = t.nodes[at].exact
-				t.nodes[at].exact = t.add(e)
-				break
-			}
-			pos = end + 1
+		t.insertPath(snapshot, host, entry{policy: policy, order: uint32(order), pattern: ref})
+	}
+}
+
+// insertPath walks down along the segments of an entry's pattern, and puts the entry at their end.
+func (t *trie) insertPath(snapshot []byte, at uint32, e entry) {
+	path := e.pattern.Of(snapshot)
+	for pos := 1; ; {
+		end := segmentEnd(path, pos)
+		segment := path[pos:end]
+		if text.Is(segment, "**") {
+			e.next = t.nodes[at].below
+			t.nodes[at].below = t.add(e)
+			return
 		}
+		if len(segment) > 0 && segment[0] == '{' {
+			at = t.captureChild(at)
+		} else {
+			at = t.child(snapshot, at, literal, wire.Ref{Off: e.pattern.Off + uint32(pos), Len: uint32(end - pos)})
+		}
+		if end == len(path) {
+			e.next = t.nodes[at].exact
+			t.nodes[at].exact = t.add(e)
+			return
+		}
+		pos = end + 1
 	}
 }
 
@@ -124,6 +133,7 @@ func (t *trie) add(e entry) uint32 {
 	return uint32(len(t.entries) - 1)
 }
 
+// captureChild returns the child that stands for any segment, and makes it if need be.
 func (t *trie) captureChild(parent uint32) uint32 {
 	if t.nodes[parent].capture == 0 {
 		t.nodes = append(t.nodes, node{parent: parent, kind: captured})
@@ -132,21 +142,22 @@ func (t *trie) captureChild(parent uint32) uint32 {
 	return t.nodes[parent].capture
 }
 
-// child returns the node for text below parent, made if need be.
+// child returns the node for a text below a parent, and makes it if need be.
 func (t *trie) child(snapshot []byte, parent uint32, k kind, ref wire.Ref) uint32 {
-	text := ref.Of(snapshot)
-	if at := t.find(snapshot, parent, k, text); at != 0 {
+	name := ref.Of(snapshot)
+	if at := t.find(snapshot, parent, k, name); at != 0 {
 		return at
 	}
 	if 2*len(t.nodes) >= len(t.table) {
 		t.grow()
 	}
-	t.nodes = append(t.nodes, node{parent: parent, kind: k, hash: hash(parent, k, text), text: ref})
+	t.nodes = append(t.nodes, node{parent: parent, kind: k, hash: hash(parent, k, name), text: ref})
 	at := uint32(len(t.nodes) - 1)
 	t.place(at)
 	return at
 }
 
+// grow makes a larger table and puts all nodes into it.
 func (t *trie) grow() {
 	t.table = make([]uint32, max(64, 2*len(t.table)))
 	for at := range t.nodes {
@@ -156,6 +167,7 @@ func (t *trie) grow() {
 	}
 }
 
+// place puts a node into the first free slot from its hash on.
 func (t *trie) place(at uint32) {
 	mask := uint32(len(t.table) - 1)
 	slot := t.nodes[at].hash & mask
@@ -165,6 +177,7 @@ func (t *trie) place(at uint32) {
 	t.table[slot] = at
 }
 
+// find returns the node for a name below a parent, 0 for none.
 func (t *trie) find(snapshot []byte, parent uint32, k kind, name []byte) uint32 {
 	if len(t.table) == 0 {
 		return 0
@@ -180,79 +193,105 @@ func (t *trie) find(snapshot []byte, parent uint32, k kind, name []byte) uint32 
 	return 0
 }
 
-// search appends the policies whose host and path match, each once, with the first of its patterns that does.
-func (t *trie) search(snapshot []byte, host, path []byte, found []candidate) []candidate {
+// search is the memory of searches in tries, reused from one to the next.
+type search struct {
+	found []candidate
+	// frontier are the nodes that the path has reached so far, next those of the next segment.
+	frontier, next []uint32
+}
+
+// policies returns the policies whose host and path match, each once, in the document's order. The
+// slice is good until the next search.
+func (s *search) policies(t *trie, snapshot, host, path []byte) []candidate {
+	s.found = s.found[:0]
 	if len(t.nodes) == 0 {
-		return found
+		return s.found
 	}
-	found = t.searchPath(snapshot, anyHost, path, found)
+	s.below(t, snapshot, anyHost, path)
 	if at := t.find(snapshot, hostsRoot, literal, host); at != 0 {
-		found = t.searchPath(snapshot, at, path, found)
+		s.below(t, snapshot, at, path)
 	}
 	for i := range host {
 		if host[i] != '.' || i == 0 {
 			continue
 		}
 		if at := t.find(snapshot, hostsRoot, hostSuffix, host[i+1:]); at != 0 {
-			found = t.searchPath(snapshot, at, path, found)
+			s.below(t, snapshot, at, path)
 		}
 	}
-	return found
+	return s.found
 }
 
-func (t *trie) searchPath(snapshot []byte, root uint32, path []byte, found []candidate) []candidate {
-	t.frontier = append(t.frontier[:0], root)
-	found = t.collect(t.nodes[root].below, found)
+// hasPath reports whether a pattern that names no host matches a path.
+func (s *search) hasPath(t *trie, snapshot, path []byte) bool {
+	if len(t.entries) <= 1 {
+		return false
+	}
+	s.found = s.found[:0]
+	s.below(t, snapshot, anyHost, path)
+	return len(s.found) > 0
+}
+
+// below adds the policies of a host whose patterns match a path.
+func (s *search) below(t *trie, snapshot []byte, host uint32, path []byte) {
+	s.frontier = append(s.frontier[:0], host)
+	s.collect(t, t.nodes[host].below)
 	if len(path) == 0 || path[0] != '/' {
-		return found
+		return
 	}
 	for pos := 1; ; {
 		end := segmentEnd(path, pos)
-		segment := path[pos:end]
-		t.next = t.next[:0]
-		for _, at := range t.frontier {
-			if child := t.find(snapshot, at, literal, segment); child != 0 {
-				t.next = append(t.next, child)
-			}
-			if child := t.nodes[at].capture; child != 0 && len(segment) > 0 {
-				t.next = append(t.next, child)
-			}
-		}
-		t.frontier, t.next = t.next, t.frontier
-		for _, at := range t.frontier {
-			found = t.collect(t.nodes[at].below, found)
+		s.step(t, snapshot, path[pos:end])
+		for _, at := range s.frontier {
+			s.collect(t, t.nodes[at].below)
 			if end == len(path) {
-				found = t.collect(t.nodes[at].exact, found)
+				s.collect(t, t.nodes[at].exact)
 			}
 		}
-		if end == len(path) || len(t.frontier) == 0 {
-			return found
+		if end == len(path) || len(s.frontier) == 0 {
+			return
 		}
 		pos = end + 1
 	}
 }
 
-// collect adds a list of entries, keeping found in the document's order.
-func (t *trie) collect(list uint32, found []candidate) []candidate {
+// step moves the frontier on by one segment, to the children of that name and those that capture
+// any.
+func (s *search) step(t *trie, snapshot, segment []byte) {
+	s.next = s.next[:0]
+	for _, at := range s.frontier {
+		if child := t.find(snapshot, at, literal, segment); child != 0 {
+			s.next = append(s.next, child)
+		}
+		if child := t.nodes[at].capture; child != 0 && len(segment) > 0 {
+			s.next = append(s.next, child)
+		}
+	}
+	s.frontier, s.next = s.next, s.frontier
+}
+
+// collect adds a list of entries to what was found, in the document's order. A policy that is there
+// already keeps the first of its patterns.
+func (s *search) collect(t *trie, list uint32) {
 	for ; list != 0; list = t.entries[list].next {
 		e := &t.entries[list]
-		at := len(found)
-		for at > 0 && found[at-1].policy > e.policy {
+		at := len(s.found)
+		for at > 0 && s.found[at-1].policy > e.policy {
 			at--
 		}
-		if at > 0 && found[at-1].policy == e.policy {
-			if e.order < found[at-1].order {
-				found[at-1] = candidate{e.policy, e.order, e.pattern}
+		if at > 0 && s.found[at-1].policy == e.policy {
+			if e.order < s.found[at-1].order {
+				s.found[at-1] = candidate{e.policy, e.order, e.pattern}
 			}
 			continue
 		}
-		found = append(found, candidate{})
-		copy(found[at+1:], found[at:])
-		found[at] = candidate{e.policy, e.order, e.pattern}
+		s.found = append(s.found, candidate{})
+		copy(s.found[at+1:], s.found[at:])
+		s.found[at] = candidate{e.policy, e.order, e.pattern}
 	}
-	return found
 }
 
+// segmentEnd is where the segment that starts at from ends.
 func segmentEnd(path []byte, from int) int {
 	for i := from; i < len(path); i++ {
 		if path[i] == '/' {
@@ -262,8 +301,8 @@ func segmentEnd(path []byte, from int) int {
 	return len(path)
 }
 
-// hash is FNV-1a of the node's key, never 0. Only the operator's own texts are stored in the table, so a client cannot make it
-// degenerate.
+// hash is FNV-1a of the node's key, never 0. Only the operator's own texts are stored in the table,
+// so a client cannot make it degenerate.
 func hash(parent uint32, k kind, key []byte) uint32 {
 	h := text.NewHash32 ^ text.Hash32(parent*2654435761^uint32(k))
 	return uint32(h.Add(key)) | 1

@@ -64,7 +64,9 @@ func windowed(t *testing.T, w quota.Windows, more ...string) (h *envoytest.Host,
 	if err := ix.Load(world.centre.bytes(1)); err != nil {
 		t.Fatal(err)
 	}
-	hits := ix.Match(&match.Attributes{Method: []byte("GET"), Path: []byte("/v1/items"), Host: []byte("api.example.com")}, nil)
+	var matcher match.Matcher
+	a := match.Attributes{Method: []byte("GET"), Path: []byte("/v1/items"), Host: []byte("api.example.com")}
+	hits := matcher.Match(&ix, &a).Hits
 	offset := time.Duration(ix.Limit(0).WindowsOf(hits[0].Key).Offset) * time.Microsecond
 	h = world.nodes[0]
 	length := time.Duration(w.Length) * time.Microsecond

@@ -30,6 +30,7 @@ type bucket struct {
 type decider struct {
 	set        *policy.Set
 	index      match.Index
+	matcher    match.Matcher
 	classifier classify.Classifier
 	limits     []policy.Limit // by their place, local ones for all nodes together
 	nodes      int64
@@ -38,8 +39,9 @@ type decider struct {
 	// sweepAt is the number of buckets at which full ones are looked for.
 	sweepAt   int
 	forgotten int64
-	hits      []match.Hit
-	open      []match.Hit
+	// own are the limits that the request at hand brings figures for.
+	own  []policy.Limit
+	open []match.Hit
 }
 
 // verdict is what a policy set makes of a request.
@@ -102,16 +104,13 @@ func (d *decider) decide(r *record) verdict {
 	rules := classify.Rules{TrustedHops: d.index.TrustedHops(), IPv6Prefix: d.index.IPv6Prefix()}
 	a := d.classifier.Of(r.headers, r.source, rules)
 	a.Properties, a.Consumers = r, r
-	switch d.index.Standing(&a) {
-	case match.Banned:
+	matched := d.matcher.Match(&d.index, &a)
+	if matched.Access == match.Banned {
 		v.banned, v.who = true, string(r.source)
 		return v
-	case match.Exempt:
-		return v
 	}
-	d.hits = d.index.Match(&a, d.hits[:0])
-	d.open = d.open[:0]
-	for _, h := range d.hits {
+	d.own, d.open = matched.Own, d.open[:0]
+	for _, h := range matched.Hits {
 		if !h.Shadow {
 			d.open = append(d.open, h)
 		}
@@ -122,7 +121,7 @@ func (d *decider) decide(r *record) verdict {
 		return v
 	}
 	d.charge(d.open, r.at)
-	for rest := d.hits; len(rest) > 0; {
+	for rest := matched.Hits; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].Policy == rest[0].Policy && rest[n].Candidate == rest[0].Candidate {
 			n++
@@ -197,7 +196,7 @@ func (d *decider) limitOf(h match.Hit) (limit, largest *policy.Limit) {
 	if h.Own == 0 {
 		return largest, largest
 	}
-	own := d.index.Own()[h.Own-1]
+	own := d.own[h.Own-1]
 	if d.set.Policies[h.Policy].Mode == policy.ModeLocal {
 		own = largest.For(own.Quota*d.nodes, own.Params.Burst*d.nodes)
 	}

@@ -45,11 +45,11 @@ type record struct {
 // Property implements match.Properties.
 func (r *record) Property(path []byte) []byte { return r.verified[string(path)] }
 
-// Special implements match.Consumers: a log says nothing of limits of consumers' own.
-func (r *record) Special() (any bool, turn uint64) { return false, 0 }
+// Exceptions implements match.Consumers: a log says nothing of limits of consumers' own.
+func (r *record) Exceptions() (any bool, turn uint64) { return false, 0 }
 
 // Find implements match.Consumers.
-func (r *record) Find(p *match.Person) { p.Tier, p.Sure = r.tier, true }
+func (r *record) Find(c *match.Consumer) { c.Tier, c.Sure = r.tier, true }
 
 // fields finds what a policy set needs in the fields of a log.
 type fields struct {

@@ -66,33 +66,35 @@ func New(shared shareddata.Data, client rpc.Client, clock rpc.Clock, space share
 	return c
 }
 
-// Special implements match.Consumers.
-func (c *Cache) Special() (any bool, turn uint64) { return c.table.state.special, c.table.state.turn }
+// Exceptions implements match.Consumers.
+func (c *Cache) Exceptions() (any bool, turn uint64) {
+	return c.table.state.special, c.table.state.turn
+}
 
 // Find implements match.Consumers. The next tick asks about a consumer that is unknown or was not
 // asked about for a while. A tier lapses when the control plane has not answered for long; bans and
 // the rest end at their own time.
-func (c *Cache) Find(person *match.Person) {
+func (c *Cache) Find(found *match.Consumer) {
 	now := c.clock.Now()
-	person.Now = (int64(now) + int64(c.Ahead)) / int64(quota.Millisecond)
-	if !c.table.find(person.Key, &c.found) {
-		c.want(person.Key)
+	found.Now = (int64(now) + int64(c.Ahead)) / int64(quota.Millisecond)
+	if !c.table.find(found.Key, &c.found) {
+		c.want(found.Key)
 		return
 	}
 	s, learned := &c.table.state, c.found.learned
-	person.Sure = learned >= s.staleBefore
-	if !person.Sure || now-learned >= quota.Instant(fresh) {
-		c.want(person.Key)
+	found.Sure = learned >= s.staleBefore
+	if !found.Sure || now-learned >= quota.Instant(fresh) {
+		c.want(found.Key)
 	}
-	if person.Sure {
+	if found.Sure {
 		learned = max(learned, s.synced) // The poll would have brought any later change.
 	}
 	if now-learned < quota.Instant(keep) {
-		person.Tier = c.found.tier
+		found.Tier = c.found.tier
 	}
-	person.Special = c.found.special
-	banned, bypass := wire.Ends(person.Special)
-	person.Banned, person.Bypass = banned > person.Now, bypass > person.Now
+	found.Exceptions = c.found.special
+	banned, bypass := wire.Ends(found.Exceptions)
+	found.Banned, found.Bypass = banned > found.Now, bypass > found.Now
 }
 
 func (c *Cache) want(consumer keyhash.Key) {

@@ -113,8 +113,8 @@ func (p *process) format() uint8 {
 
 func key(n byte) keyhash.Key { return keyhash.Key{n} }
 
-func (p *process) find(vm int, key keyhash.Key) match.Person {
-	person := match.Person{Key: key, Known: true}
+func (p *process) find(vm int, key keyhash.Key) match.Consumer {
+	person := match.Consumer{Key: key, Known: true}
 	p.vms[vm].Find(&person)
 	return person
 }

@@ -36,7 +36,7 @@ func (p *process) isBanned(vm int, n byte, want bool) {
 // plane is away, and not before.
 func TestABanHoldsUntilItsEnd(t *testing.T) {
 	p := newSpecial(t, 2, 64)
-	if special, turn := p.vms[1].Special(); special || turn != 0 {
+	if special, turn := p.vms[1].Exceptions(); special || turn != 0 {
 		t.Errorf("special %v, turn %d", special, turn)
 	}
 	p.special[key(1)] = wire.AppendSpecial(nil, wire.Special{Banned: unix(1000 + 3600)})
@@ -47,7 +47,7 @@ func TestABanHoldsUntilItsEnd(t *testing.T) {
 	for vm := range p.vms {
 		p.isBanned(vm, 1, true)
 		p.isBanned(vm, 2, false)
-		if special, turn := p.vms[vm].Special(); !special || turn != 4 {
+		if special, turn := p.vms[vm].Exceptions(); !special || turn != 4 {
 			t.Errorf("VM %d: special %v, turn %d", vm, special, turn)
 		}
 		if got := p.find(vm, key(2)); !got.Bypass || !got.Sure {
@@ -98,7 +98,7 @@ func TestAControlPlaneOfBeforeLiftsNoBan(t *testing.T) {
 	p.answer()
 	p.isBanned(0, 1, true)
 	p.expect(0, 1, "gold")
-	if special, turn := p.vms[0].Special(); !special || turn != 4 {
+	if special, turn := p.vms[0].Exceptions(); !special || turn != 4 {
 		t.Errorf("special %v, turn %d", special, turn)
 	}
 	p.before = false
@@ -136,7 +136,7 @@ func TestAWorkerOfBeforeReadsNothingWrong(t *testing.T) {
 	if late.Revision() != p.revision {
 		t.Errorf("revision %d", late.Revision())
 	}
-	if special, turn := late.Special(); special || turn != 0 {
+	if special, turn := late.Exceptions(); special || turn != 0 {
 		t.Errorf("special %v, turn %d", special, turn)
 	}
 }

@@ -24,6 +24,7 @@ type Recorder struct {
 	Stats
 
 	reporter
+	matcher match.Matcher
 	// generation is that of the policy set of all samples.
 	generation uint64
 	message    wire.Decisions
@@ -97,13 +98,18 @@ func (s *Recorder) clear(callers bool) {
 	}
 }
 
+// Identify describes who makes a request that has to wait: its attributes are gone when it goes on.
+func (s *Recorder) Identify(rules *ruleset.Rules, a *match.Attributes, who *wire.Who) {
+	s.matcher.Identify(&rules.Index, a, true, who)
+}
+
 // describe fills in what may be reported of a caller. It is not inlined, for the size of the
 // filter.
 //
 //go:noinline
 func (s *Recorder) describe(rules *ruleset.Rules, c *wire.Caller, a *match.Attributes, who *wire.Who, ask bool) {
 	if a != nil {
-		rules.Index.Describe(a, ask, &c.Who)
+		s.matcher.Identify(&rules.Index, a, ask, &c.Who)
 		return
 	}
 	c.Consumer, c.Shown = who.Consumer, append(c.Shown[:0], who.Shown...)

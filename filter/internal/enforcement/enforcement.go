@@ -127,4 +127,4 @@ func (v *View) count(n *uint64, expires int64) {
 }
 
 // Bind applies the orders to a policy set.
-func (v *View) Bind(ix *match.Index) { ix.Obey(&v.message, v.unix) }
+func (v *View) Bind(ix *match.Index) { ix.Enforce(&v.message, v.unix) }

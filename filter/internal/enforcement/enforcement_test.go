@@ -61,10 +61,11 @@ func (p *process) tell(m wire.Enforcement) {
 
 // off says of each VM whether everything is off in a policy set.
 func (p *process) off() (off []bool) {
+	var m match.Matcher
 	for _, vm := range p.vms {
 		var ix match.Index
 		vm.Bind(&ix)
-		off = append(off, ix.Off())
+		off = append(off, m.Match(&ix, &match.Attributes{}).Access == match.Off)
 	}
 	return off
 }

@@ -9,11 +9,10 @@ import (
 // Begin decides a new request, or pauses it.
 func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes, now quota.Instant) Status {
 	req.reset(rules)
-	if rules.Index.Off() {
+	switch l.match(req, a) {
+	case match.Off:
 		l.Stats.Bypassed++
 		return Bypassed
-	}
-	switch l.match(req, a) {
 	case match.Banned:
 		l.Stats.Banned++
 		return Banned

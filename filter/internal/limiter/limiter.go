@@ -47,6 +47,7 @@ type Limiter struct {
 	// the calendar begin by it.
 	Ahead quota.Span
 
+	matcher  match.Matcher
 	store    *bucketstore.Store
 	leases   *leasing.Desk // nil without a control plane: every policy is local then
 	delays   delay.Queue
@@ -68,24 +69,14 @@ func New(store *bucketstore.Store, leases *leasing.Desk) *Limiter {
 	return &Limiter{store: store, leases: leases, delays: delay.Queue{Bound: leasing.MaxWaiting}}
 }
 
-// match finds the policies that apply to the request.
-func (l *Limiter) match(req *Request, a *match.Attributes) match.Standing {
-	ix := &req.rules.Index
-	standing := ix.Standing(a)
-	if standing == match.Open || standing == match.Exempt && ix.Bars() {
-		req.matched = ix.Match(a, req.matched[:0])
-		if ix.Barred() {
-			standing = match.Banned
-		}
-	}
-	if standing != match.Open {
-		req.Ban = ix.Ban()
-		return standing
-	}
-	req.bypassed = ix.Bypassed()
-	req.own = append(req.own[:0], ix.Own()...)
-	req.consumer, req.turn = ix.Person()
-	for _, m := range req.matched {
+// match finds the limits that apply to the request. What it keeps of them is copied: the matcher
+// serves other requests while this one waits.
+func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
+	found := l.matcher.Match(&req.rules.Index, a)
+	req.Ban, req.bypassed = found.Ban, found.Bypassed
+	req.consumer, req.turn = found.Consumer, found.ExceptionsRevision
+	req.own = append(req.own[:0], found.Own...)
+	for _, m := range found.Hits {
 		if m.Shadow {
 			req.shadows = append(req.shadows, m)
 			continue
@@ -95,5 +86,5 @@ func (l *Limiter) match(req *Request, a *match.Attributes) match.Standing {
 		h.decideBy(l.deciderOf(req.policyOf(m)))
 		req.Hits = append(req.Hits, h)
 	}
-	return match.Open
+	return found.Access
 }

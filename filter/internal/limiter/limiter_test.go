@@ -823,7 +823,7 @@ func TestOrdersBansAndExemptions(t *testing.T) {
 		{wire.Enforcement{Orders: []wire.Order{only}}, "/both", "bad", false, limiter.Allowed}, // The other policy applies.
 		{wire.Enforcement{Orders: []wire.Order{only}}, "/both", "bad", false, limiter.Refused},
 	} {
-		n.rules.Index.Obey(&c.e, 0)
+		n.rules.Index.Enforce(&c.e, 0)
 		if got := ask(c.path, c.key, c.banned); got != c.want {
 			t.Errorf("step %d: %v, want %v", i, got, c.want)
 		}

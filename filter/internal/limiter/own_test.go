@@ -18,11 +18,11 @@ type register struct {
 	unsure  bool
 }
 
-func (r *register) Special() (bool, uint64) { return true, 9 }
+func (r *register) Exceptions() (bool, uint64) { return true, 9 }
 
-func (r *register) Find(p *match.Person) {
-	p.Special, p.Sure, p.Now = r.special, !r.unsure, 1000
-	banned, bypass := wire.Ends(p.Special)
+func (r *register) Find(p *match.Consumer) {
+	p.Exceptions, p.Sure, p.Now = r.special, !r.unsure, 1000
+	banned, bypass := wire.Ends(p.Exceptions)
 	p.Banned, p.Bypass = banned > p.Now, bypass > p.Now
 }
 

@@ -74,7 +74,6 @@ type Request struct {
 	held bool
 	// deadline is when the request stops waiting, however often it must ask; 0 before it asks.
 	deadline quota.Instant
-	matched  []match.Hit
 	// shadows are the hits of policies in shadow and of candidates.
 	shadows []match.Hit
 	// bypassed: operators have switched off a policy that applies.
@@ -198,7 +197,7 @@ func (req *Request) LimitOf(m *match.Hit) *policy.Limit {
 // document, which a VM uses that does not know the consumer yet.
 func (req *Request) generation(m *match.Hit) uint64 {
 	g := req.rules.Generation << 1
-	if m.Knows != match.Guessed {
+	if m.Certainty != match.Guessed {
 		g++
 	}
 	return g

@@ -65,7 +65,7 @@ func (c *httpContext) onRequestHeaders() types.Action {
 	status := p.limiter.Begin(&c.request, rules, &attributes, now)
 	removeForged(attributes.Headers)
 	if status == limiter.Paused {
-		rules.Index.Describe(&attributes, true, &c.who)
+		p.central.decisions.Identify(rules, &attributes, &c.who)
 		c.waiting, c.undecided = true, now
 		if status = p.resumeResolved(c); status == limiter.Paused {
 			return types.ActionPause

@@ -28,13 +28,17 @@ const (
 	enforce, shadow, off = policy.EnforcedAll, policy.EnforcedShadow, policy.EnforcedOff
 )
 
-// standing is what becomes of a request at each policy: enforced, watched, or nothing; x if it was switched off.
+// standing is what becomes of a request at each policy: enforced, watched, or nothing; x if it was switched off, and off if
+// everything was.
 func standing(ix *match.Index, tier string) string {
 	var out []string
 	for _, path := range []string{"/plain", "/tiered", "/watched", "/asleep"} {
-		hits := ix.Match(request("GET", "h", path, "x-key", "k", "x-tier", tier), nil)
+		result := hold(ix, request("GET", "h", path, "x-key", "k", "x-tier", tier))
+		hits := result.Hits
 		switch {
-		case ix.Bypassed() && len(hits) == 0:
+		case result.Access == match.Off:
+			out = append(out, "off")
+		case result.Bypassed && len(hits) == 0:
 			out = append(out, "x")
 		case len(hits) == 0:
 			out = append(out, "-")
@@ -54,31 +58,27 @@ func TestTheMostSpecificOrderCounts(t *testing.T) {
 		orders []wire.Order
 		free   string
 		gold   string
-		off    bool
 	}{
-		{"nothing", nil, "e e s -", "e - s -", false},
-		{"everything off", []wire.Order{order(off, "", "")}, "x x x -", "x - x -", true},
-		{"everything in shadow", []wire.Order{order(shadow, "", "")}, "s s s s", "s - s s", false},
-		{"everything on", []wire.Order{order(enforce, "", "")}, "e e e e", "e - e e", false},
-		{"one policy", []wire.Order{order(off, "plain", "")}, "x e s -", "x - s -", false},
-		{"one tier", []wire.Order{order(off, "", "gold")}, "e e s -", "x - x -", false},
-		{"a policy before everything", []wire.Order{order(off, "", ""), order(enforce, "plain", "")}, "e x x -", "e - x -", false},
-		{"a policy before a tier", []wire.Order{order(off, "", "free"), order(shadow, "plain", "")}, "s x x -", "s - s -", false},
-		{"both before either", []wire.Order{order(off, "", "free"), order(shadow, "plain", ""), order(enforce, "plain", "free")}, "e x x -", "s - s -", false},
-		{"what the policy set does not have", []wire.Order{order(off, "plan", ""), order(off, "", "silver")}, "e e s -", "e - s -", false},
+		{"nothing", nil, "e e s -", "e - s -"},
+		{"everything off", []wire.Order{order(off, "", "")}, "off off off off", "off off off off"},
+		{"everything in shadow", []wire.Order{order(shadow, "", "")}, "s s s s", "s - s s"},
+		{"everything on", []wire.Order{order(enforce, "", "")}, "e e e e", "e - e e"},
+		{"one policy", []wire.Order{order(off, "plain", "")}, "x e s -", "x - s -"},
+		{"one tier", []wire.Order{order(off, "", "gold")}, "e e s -", "x - x -"},
+		{"a policy before everything", []wire.Order{order(off, "", ""), order(enforce, "plain", "")}, "e x x -", "e - x -"},
+		{"a policy before a tier", []wire.Order{order(off, "", "free"), order(shadow, "plain", "")}, "s x x -", "s - s -"},
+		{"both before either", []wire.Order{order(off, "", "free"), order(shadow, "plain", ""), order(enforce, "plain", "free")}, "e x x -", "s - s -"},
+		{"what the policy set does not have", []wire.Order{order(off, "plan", ""), order(off, "", "silver")}, "e e s -", "e - s -"},
 		{"what has ended", []wire.Order{{State: off, Percent: 100, Expires: 1000}, {State: off, Percent: 100, Policy: []byte("plain"), Expires: 1001}},
-			"x e s -", "x - s -", false},
+			"x e s -", "x - s -"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			ix.Obey(&wire.Enforcement{Orders: c.orders}, 1000)
+			ix.Enforce(&wire.Enforcement{Orders: c.orders}, 1000)
 			if got := standing(ix, "free"); got != c.free {
 				t.Errorf("tier free: %s, want %s", got, c.free)
 			}
 			if got := standing(ix, "gold"); got != c.gold {
 				t.Errorf("tier gold: %s, want %s", got, c.gold)
-			}
-			if ix.Off() != c.off {
-				t.Errorf("everything is off: %v", ix.Off())
 			}
 		})
 	}
@@ -91,7 +91,7 @@ func TestAnOrderForAShareOfTheKeys(t *testing.T) {
 	count := func() (enforced, watched, off int, set map[int]bool) {
 		set = map[int]bool{}
 		for i := range keys {
-			switch hits := ix.Match(request("GET", "h", "/", "x-key", fmt.Sprint(i)), nil); {
+			switch hits := hold(ix, request("GET", "h", "/", "x-key", fmt.Sprint(i))).Hits; {
 			case len(hits) == 0:
 				off++
 				set[i] = true
@@ -106,7 +106,7 @@ func TestAnOrderForAShareOfTheKeys(t *testing.T) {
 	near := func(got, percent int) bool { return got > keys*(percent-5)/100 && got < keys*(percent+5)/100 }
 	before := map[int]bool{}
 	for _, percent := range []int{20, 70} {
-		ix.Obey(&wire.Enforcement{Orders: []wire.Order{{State: off, Percent: uint8(percent)}}}, 0)
+		ix.Enforce(&wire.Enforcement{Orders: []wire.Order{{State: off, Percent: uint8(percent)}}}, 0)
 		e, s, o, set := count()
 		if !near(o, percent) || !near(e, max(50-percent, 0)) && e > 0 || e+s+o != keys || e > 0 != (percent < 50) {
 			t.Errorf("%d %% off: %d off, %d enforced, %d watched", percent, o, e, s)
@@ -118,7 +118,7 @@ func TestAnOrderForAShareOfTheKeys(t *testing.T) {
 		}
 		before = set
 		// Who has no key is among the first.
-		if hits := ix.Match(request("GET", "h", "/"), nil); len(hits) != 0 {
+		if hits := hold(ix, request("GET", "h", "/")).Hits; len(hits) != 0 {
 			t.Errorf("%d %%: who has no key is not off: %+v", percent, hits)
 		}
 	}
@@ -131,18 +131,18 @@ func TestWhatLiftsBans(t *testing.T) {
 	a.ClientIP, a.Address = []byte{10, 0, 0, 1}, [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 1}
 	for name, c := range map[string]struct {
 		orders []wire.Order
-		want   match.Standing
+		want   match.Access
 	}{
 		"nothing":             {nil, match.Banned},
 		"shadow":              {[]wire.Order{order(shadow, "", "")}, match.Banned},
 		"a policy":            {[]wire.Order{order(off, "plain", "")}, match.Banned},
 		"a tier":              {[]wire.Order{order(off, "", "free")}, match.Banned},
 		"nearly everything":   {[]wire.Order{{State: off, Percent: 99}}, match.Banned},
-		"everything":          {[]wire.Order{order(off, "", "")}, match.Open},
+		"everything":          {[]wire.Order{order(off, "", "")}, match.Off},
 		"everything but some": {[]wire.Order{order(off, "", ""), order(enforce, "plain", "")}, match.Open},
 	} {
-		ix.Obey(&wire.Enforcement{Orders: c.orders}, 0)
-		if got := ix.Standing(a); got != c.want {
+		ix.Enforce(&wire.Enforcement{Orders: c.orders}, 0)
+		if got := hold(ix, a).Access; got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -151,7 +151,7 @@ func TestWhatLiftsBans(t *testing.T) {
 // A ban of a key is one for all tiers and limits of the policy, whether it is enforced or watched, and not if it is switched off.
 func TestBannedKeys(t *testing.T) {
 	ix := compile(t, ordered)
-	key := ix.Match(request("GET", "h", "/plain", "x-key", "bad"), nil)[0].Key
+	key := hold(ix, request("GET", "h", "/plain", "x-key", "bad")).Hits[0].Key
 	bans := []wire.Ban{{Key: key}, {Key: keyhash.Key{0xff, 0xff}}, {Key: keyhash.Key{}}}
 	slices.SortFunc(bans, func(a, b wire.Ban) int { return slices.Compare(a.Key[:], b.Key[:]) })
 	for name, c := range map[string]struct {
@@ -166,33 +166,33 @@ func TestBannedKeys(t *testing.T) {
 		"no longer":          {wire.Enforcement{Bans: []wire.Ban{{Key: key, Expires: 1000}}}, 1000, false},
 		"nobody":             {wire.Enforcement{}, 0, false},
 	} {
-		ix.Obey(&c.e, c.unix)
+		ix.Enforce(&c.e, c.unix)
 		for value, want := range map[string]bool{"bad": c.want, "good": false} {
-			ix.Match(request("GET", "h", "/plain", "x-key", value), nil)
-			if ix.Barred() != want {
-				t.Errorf("%s: %s is barred: %v", name, value, ix.Barred())
+			result := hold(ix, request("GET", "h", "/plain", "x-key", value))
+			if got := result.Access == match.Banned && result.Ban == match.KeyBan; got != want {
+				t.Errorf("%s: %s is banned: %v", name, value, got)
 			}
 		}
 	}
-	ix.Obey(&wire.Enforcement{Bans: bans}, 0)
-	if ix.Match(request("GET", "h", "/plain"), nil); ix.Barred() {
-		t.Error("who has no key is barred")
+	ix.Enforce(&wire.Enforcement{Bans: bans}, 0)
+	if hold(ix, request("GET", "h", "/plain")).Access != match.Open {
+		t.Error("a caller without a key is banned")
 	}
 }
 
 // A caller whose tier is unlimited has a key all the same, and it can be banned.
 func TestAnUnlimitedTierCanBeBanned(t *testing.T) {
 	ix := compile(t, ordered)
-	hit := ix.Match(request("GET", "h", "/watched"), nil)
+	hit := hold(ix, request("GET", "h", "/watched")).Hits
 	if len(hit) != 1 {
 		t.Fatal(hit)
 	}
 	bare := compile(t, strings.Replace(ordered, `"limits":{"free":{"quota":1,"window":"1h"},"gold":"unlimited"}`, `"limit":{"quota":1,"window":"1h"}`, 1))
-	key := bare.Match(request("GET", "h", "/tiered"), nil)[0].Key
-	ix.Obey(&wire.Enforcement{Bans: []wire.Ban{{Key: key}}}, 0)
+	key := hold(bare, request("GET", "h", "/tiered")).Hits[0].Key
+	ix.Enforce(&wire.Enforcement{Bans: []wire.Ban{{Key: key}}}, 0)
 	for _, tier := range []string{"free", "gold"} {
-		if ix.Match(request("GET", "h", "/tiered", "x-tier", tier), nil); !ix.Barred() {
-			t.Errorf("tier %s is not barred", tier)
+		if hold(ix, request("GET", "h", "/tiered", "x-tier", tier)).Ban != match.KeyBan {
+			t.Errorf("tier %s is not banned", tier)
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-const people = `{"version":"weir/v1","tiers":["free","gold"],
+const consumers = `{"version":"weir/v1","tiers":["free","gold"],
 	"identity":{"consumer":[{"header":"x-api-key"}],"tier":["assignment"],"default_tier":"free"},"exempt":{"paths":["/open"]},
 	"policies":[
 		{"name":"api","partition":["consumer"],"limit":{"quota":10,"window":"1m"},"candidate":{"limit":{"quota":5,"window":"1m"}}},
@@ -19,21 +19,21 @@ const people = `{"version":"weir/v1","tiers":["free","gold"],
 		{"name":"log","partition":["consumer"],"algorithm":"sliding_log","limit":{"quota":3,"window":"1m"}},
 		{"name":"all","partition":[],"limit":{"quota":100,"window":"1m"}}]}`
 
-var peopleSecret = [16]byte{1, 2, 3}
+var consumersSecret = [16]byte{1, 2, 3}
 
-func personKey(value string) keyhash.Key {
-	return match.ConsumerKey(peopleSecret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, value)
+func keyOf(value string) keyhash.Key {
+	return match.ConsumerKey(consumersSecret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, value)
 }
 
 // shown are hits as policy, limit, place, who knows and, of the caller's own, figures.
-func shown(ix *match.Index, hits []match.Hit) (all []string) {
-	for _, h := range hits {
-		text := fmt.Sprintf("%s %d/%d %d", ix.Text(ix.Policy(h.Policy).Name), h.Limit, h.Place, h.Knows)
+func shown(ix *match.Index, result match.Result) (all []string) {
+	for _, h := range result.Hits {
+		text := fmt.Sprintf("%s %d/%d %d", ix.Text(ix.Policy(h.Policy).Name), h.Limit, h.Place, h.Certainty)
 		if h.Candidate {
 			text += " candidate"
 		}
 		if h.Own > 0 {
-			l := ix.Own()[h.Own-1]
+			l := result.Own[h.Own-1]
 			text += fmt.Sprintf(" own %d/%s/%d", l.Quota, policy.FormatSpan(l.Window), l.Params.Burst)
 		}
 		all = append(all, text)
@@ -42,7 +42,7 @@ func shown(ix *match.Index, hits []match.Hit) (all []string) {
 }
 
 func TestLimitsOfAConsumersOwn(t *testing.T) {
-	ix := compile(t, people)
+	ix := compile(t, consumers)
 	limit := func(quotas ...int64) (limits []wire.Figures) {
 		for i, q := range quotas {
 			limits = append(limits, wire.Figures{Quota: q, Window: quota.Span(i+1) * quota.Minute})
@@ -76,24 +76,24 @@ func TestLimitsOfAConsumersOwn(t *testing.T) {
 		{"one of a policy that is gone, and one that is not by consumer", []wire.Override{override("old", now+1, limit(5)), override("all", now+1, limit(5))}, "gold", false,
 			[]string{"api 0/0 0", "api 1/0 0 candidate", "log 4/0 0", "all 5/0 0"}},
 	} {
-		k := &known{now: now, turn: 7, unsure: c.unsure, tiers: map[keyhash.Key]string{personKey("alice"): c.tier},
-			special: map[keyhash.Key][]byte{personKey("alice"): wire.AppendSpecial(nil, wire.Special{Overrides: c.has})}}
+		k := &known{now: now, turn: 7, unsure: c.unsure, tiers: map[keyhash.Key]string{keyOf("alice"): c.tier},
+			special: map[keyhash.Key][]byte{keyOf("alice"): wire.AppendSpecial(nil, wire.Special{Overrides: c.has})}}
 		a := request("GET", "h", "/", "x-api-key", "alice")
 		a.Consumers = k
-		if s := ix.Standing(a); s != match.Open {
-			t.Errorf("%s: standing %d", c.name, s)
+		result := hold(ix, a)
+		if result.Access != match.Open {
+			t.Errorf("%s: access %d", c.name, result.Access)
 		}
-		hits := ix.Match(a, nil)
-		if got := shown(ix, hits); fmt.Sprint(got) != fmt.Sprint(c.want) {
+		if got := shown(ix, result); fmt.Sprint(got) != fmt.Sprint(c.want) {
 			t.Errorf("%s:\n%q, want\n%q", c.name, got, c.want)
 		}
-		if key, turn := ix.Person(); k.asked != 1 || turn != 7 || key != personKey("alice") {
+		if key, turn := result.Consumer, result.ExceptionsRevision; k.asked != 1 || turn != 7 || key != keyOf("alice") {
 			t.Errorf("%s: %d questions, turn %d, consumer %v", c.name, k.asked, turn, key)
 		}
 		b := request("GET", "h", "/", "x-api-key", "alice")
 		b.Consumers = &known{tiers: k.tiers}
-		for _, h := range hits {
-			for _, p := range ix.Match(b, nil) {
+		for _, h := range result.Hits {
+			for _, p := range hold(ix, b).Hits {
 				if p.Policy == h.Policy && p.Place == h.Place && p.Candidate == h.Candidate && p.Key != h.Key {
 					t.Errorf("%s: the limit changes the bucket of %s", c.name, ix.Text(ix.Policy(h.Policy).Name))
 				}
@@ -103,19 +103,19 @@ func TestLimitsOfAConsumersOwn(t *testing.T) {
 }
 
 func TestABanComesBeforeABypass(t *testing.T) {
-	ix := compile(t, people)
+	ix := compile(t, consumers)
 	const now = 1000
 	special := func(banned, bypass int64) []byte {
 		return wire.AppendSpecial(nil, wire.Special{Banned: banned, Bypass: bypass})
 	}
 	k := &known{now: now, special: map[keyhash.Key][]byte{
-		personKey("banned"): special(now+1, 0), personKey("was"): special(now, now), personKey("both"): special(wire.ForGood, wire.ForGood),
-		personKey("free"): special(0, wire.ForGood),
+		keyOf("banned"): special(now+1, 0), keyOf("was"): special(now, now), keyOf("both"): special(wire.ForGood, wire.ForGood),
+		keyOf("free"): special(0, wire.ForGood),
 	}}
 	for _, c := range []struct {
 		path string
 		keys []string
-		want match.Standing
+		want match.Access
 	}{
 		{"/", []string{"banned"}, match.Banned}, {"/", []string{"both"}, match.Banned}, {"/open", []string{"banned"}, match.Banned},
 		{"/", []string{"free"}, match.Exempt}, {"/", []string{"was"}, match.Open}, {"/", []string{"nobody"}, match.Open},
@@ -127,18 +127,17 @@ func TestABanComesBeforeABypass(t *testing.T) {
 		}
 		a := request("GET", "h", c.path, headers...)
 		a.Consumers = k
-		if got := ix.Standing(a); got != c.want {
+		if got := hold(ix, a).Access; got != c.want {
 			t.Errorf("%s %v: %d, want %d", c.path, c.keys, got, c.want)
 		}
 	}
-	// Nobody is looked up while there is nobody special, but for a tier.
-	quiet := &known{}
-	a := request("GET", "h", "/", "x-api-key", "banned")
-	a.Consumers = quiet
-	if s := ix.Standing(a); s != match.Open || quiet.asked != 0 {
-		t.Errorf("standing %d after %d questions", s, quiet.asked)
-	}
-	if ix.Match(a, nil); quiet.asked != 1 {
-		t.Errorf("%d questions for a tier", quiet.asked)
+	// A consumer is looked up for its exceptions only while there are any, and else for its tier.
+	for path, want := range map[string]int{"/": 1, "/open": 0} {
+		quiet := &known{}
+		a := request("GET", "h", path, "x-api-key", "banned")
+		a.Consumers = quiet
+		if hold(ix, a); quiet.asked != want {
+			t.Errorf("%s: %d questions, want %d", path, quiet.asked, want)
+		}
 	}
 }

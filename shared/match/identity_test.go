@@ -19,7 +19,7 @@ func (c *claims) Property(path []byte) []byte {
 
 // What is told of a caller is what the policy set lets be shown, cut to its bound, and the hash of the consumer that the control plane
 // would make of its value. Envoy is asked only if that is allowed.
-func TestDescribe(t *testing.T) {
+func TestIdentify(t *testing.T) {
 	long := make([]byte, 100)
 	for i := range long {
 		long[i] = 'x'
@@ -28,6 +28,7 @@ func TestDescribe(t *testing.T) {
 		Show: []policy.Part{{Kind: policy.PartHost}, {Kind: policy.PartHeader, Name: "x-app"}, {Kind: policy.PartJWT, Name: "sub"}}}
 	secret := [16]byte{7}
 	var ix match.Index
+	var m match.Matcher
 	if err := ix.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Secret: secret, Set: set})); err != nil {
 		t.Fatal(err)
 	}
@@ -35,16 +36,16 @@ func TestDescribe(t *testing.T) {
 	a := match.Attributes{Host: long, Properties: envoy, Headers: []match.Header{{Name: []byte("x-app"), Value: []byte("a")}, {Name: []byte("x-app"), Value: []byte("b")}}}
 	shown := "\x00\x40" + string(long[:policy.MaxShownText])
 	who := wire.Who{Shown: make([]byte, 3, 10)}
-	if ix.Describe(&a, false, &who); who.Consumer != (keyhash.Key{}) || string(who.Shown) != shown || envoy.asked != 0 {
+	if m.Identify(&ix, &a, false, &who); who.Consumer != (keyhash.Key{}) || string(who.Shown) != shown || envoy.asked != 0 {
 		t.Errorf("%+v, Envoy was asked %d times", who, envoy.asked)
 	}
 	want := match.ConsumerKey(secret, set.Identity.Consumer[1], "bob")
-	if ix.Describe(&a, true, &who); who.Consumer != want || string(who.Shown) != shown+"\x02\x03bob" {
+	if m.Identify(&ix, &a, true, &who); who.Consumer != want || string(who.Shown) != shown+"\x02\x03bob" {
 		t.Errorf("%+v, want the consumer %v", who, want)
 	}
 	a.Headers = []match.Header{{Name: []byte("x-key"), Value: []byte("alice")}, {Name: []byte("x-app"), Value: nil}} // Empty is absent.
 	want = match.ConsumerKey(secret, set.Identity.Consumer[0], "alice")
-	if ix.Describe(&a, true, &who); who.Consumer != want || string(who.Shown) != shown+"\x02\x03bob" {
+	if m.Identify(&ix, &a, true, &who); who.Consumer != want || string(who.Shown) != shown+"\x02\x03bob" {
 		t.Errorf("%+v, want the consumer %v", who, want)
 	}
 }

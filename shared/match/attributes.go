@@ -1,0 +1,88 @@
+package match
+
+import (
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/text"
+)
+
+// Attributes are what classification yields for one request. Texts alias memory of the caller.
+type Attributes struct {
+	// Method is as sent.
+	Method []byte
+	// Host is in lower case and without its port.
+	Host []byte
+	// Path is normalised and without the query.
+	Path []byte
+	// Query is as sent, without the question mark.
+	Query []byte
+	// ClientIP identifies the client by its address: an IPv4 address whole, an IPv6 one cut to the
+	// policy set's prefix. It is empty if the address is not known.
+	ClientIP []byte
+	// Address is the whole address, IPv4 in its IPv6-mapped form. It counts if ClientIP is known.
+	Address [16]byte
+	// Headers are all request headers in order, names in lower case.
+	Headers []Header
+	// Properties looks up what is in no header. Nil has nothing. A request asks it only for what a
+	// policy that applies needs.
+	Properties Properties
+	// Consumers looks up what the control plane knows of consumers. Nil knows nothing.
+	Consumers Consumers
+}
+
+// Header is one request header.
+type Header struct{ Name, Value []byte }
+
+// Is reports whether the header has a name, given in lower case.
+func (h Header) Is(name string) bool { return text.Is(h.Name, name) }
+
+// findHeader returns the first value of a header, and how many values it has.
+func findHeader(headers []Header, name []byte) (value []byte, count int) {
+	for i := range headers {
+		if !text.Equal(headers[i].Name, name) {
+			continue
+		}
+		if count == 0 {
+			value = headers[i].Value
+		}
+		count++
+	}
+	return value, count
+}
+
+// Properties are Envoy's attributes of a request.
+type Properties interface {
+	// Property returns the value at a path, whose parts are joined by NUL; nil if there is none.
+	Property(path []byte) []byte
+}
+
+// Consumers knows what the control plane has said of consumers.
+type Consumers interface {
+	// Exceptions reports whether any consumer may have more than a tier, and up to which turn
+	// the answers of Find are right. See wire.Consumers.Turn.
+	Exceptions() (any bool, revision uint64)
+	// Find fills in what is known of the consumer with this Key. What it refers to is good until
+	// the next call. A request calls it at most once, and only if a policy that applies goes by
+	// the assigned tier, or if there are exceptions.
+	Find(c *Consumer)
+}
+
+// Consumer is what is known of the consumer that makes a request.
+type Consumer struct {
+	// Key is its ConsumerKey.
+	Key keyhash.Key
+	// Known: the request names exactly one consumer.
+	Known bool
+	// Sure: no exception that was made up to the turn of Consumers is missing here.
+	Sure bool
+	// Banned: the consumer's requests are refused.
+	Banned bool
+	// Bypass: the consumer is never limited.
+	Bypass bool
+	// Now is the Unix time in milliseconds. Overrides that end by then no longer count.
+	Now int64
+	// Tier is the name of the tier that the consumer was assigned; empty for none.
+	Tier []byte
+	// Exceptions is what wire.AppendSpecial has encoded for the consumer. Its overrides may
+	// have ended.
+	Exceptions []byte
+}

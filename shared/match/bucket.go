@@ -1,0 +1,61 @@
+package match
+
+import (
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// everyPath is the pattern of a policy that names no path.
+var everyPath = []byte("/**")
+
+// putPartition encodes a request's partition key under a policy: the policy's name, then each part
+// with its kind. It reports whether the request has all parts. Pattern is the policy's path pattern
+// that matches.
+func (c *caller) putPartition(p *Policy, pattern wire.Ref, a *Attributes) (complete bool) {
+	c.key = putText(append(c.key[:0], keyFormat), c.ix.Text(p.Name))
+	complete = true
+	for _, part := range c.ix.parts[p.parts.from:p.parts.to] {
+		c.key = append(c.key, byte(part.kind))
+		present := true
+		switch part.kind {
+		case policy.PartPolicyPath:
+			path := everyPath
+			if pattern.Len > 0 {
+				path = c.ix.Text(pattern)
+			}
+			c.putValue(path, true)
+		case policy.PartTier:
+			c.putValue(c.ix.Text(c.ix.tiers[c.tier]), true)
+		default:
+			present = c.putPart(part, a)
+		}
+		if !present {
+			c.key = append(c.key, absentValue)
+			complete = false
+		}
+	}
+	return complete
+}
+
+// bucket is the bucket of a policy's first limit for the partition key that was encoded last. Base
+// is how much of the encoding the buckets of draft limits go on from: the key with the tier, and
+// without what sets shadow apart.
+func (c *caller) bucket(p *Policy, partition keyhash.Key, shadow bool) (k keyhash.Key, base int) {
+	k = partition
+	if p.ByTier {
+		c.key = putText(append(c.key, tierMark), c.ix.Text(c.ix.tiers[c.tier]))
+		k = c.hash()
+	}
+	base = len(c.key)
+	if shadow {
+		k = c.marked(shadowMark)
+	}
+	return k, base
+}
+
+// marked adds a mark to the encoding at hand, and returns the bucket that it means then.
+func (c *caller) marked(mark ...byte) keyhash.Key {
+	c.key = append(c.key, mark...)
+	return c.hash()
+}

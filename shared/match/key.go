@@ -1,0 +1,88 @@
+package match
+
+import (
+	"encoding/binary"
+
+	"github.com/dchest/siphash"
+
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// A key is the keyed hash of an encoding that opens with its format. A new encoding gets a new
+// number, and with it new buckets.
+const (
+	// keyFormat opens the encoding of a bucket's key.
+	keyFormat = 1
+	// consumerFormat opens that of a consumer's key, so that the two never coincide.
+	consumerFormat = 2
+)
+
+// How the encoding of a value begins. Each text that follows comes with its length.
+const (
+	absentValue   = 0
+	oneValue      = 1
+	severalValues = 2
+)
+
+// What may follow the parts of a bucket's key. No part begins with these.
+const (
+	// shadowMark sets the bucket of a policy in shadow apart from the enforced one.
+	shadowMark = 0xff
+	// limitMark and a place set apart the further limits of a policy.
+	limitMark = 0xfe
+	// tierMark and a name set apart the tiers.
+	tierMark = 0xfd
+	// candidateMark and a place set apart the draft limits.
+	candidateMark = 0xfc
+)
+
+// ConsumerKey is the keyed hash by which the control plane and the nodes know a consumer. It is
+// made of where the consumer's value was found and of the value itself; messages carry nothing
+// else of it.
+func ConsumerKey(secret [16]byte, s policy.Source, value string) keyhash.Key {
+	b := putText([]byte{consumerFormat, byte(s.Kind)}, []byte(s.Name))
+	return hashed(secret, putText(append(b, oneValue), []byte(value)))
+}
+
+// hashed is the key of an encoding.
+func hashed(secret [16]byte, encoded []byte) keyhash.Key {
+	k0, k1 := binary.LittleEndian.Uint64(secret[:8]), binary.LittleEndian.Uint64(secret[8:])
+	low, high := siphash.Hash128(k0, k1, encoded)
+	var k keyhash.Key
+	binary.LittleEndian.PutUint64(k[:8], low)
+	binary.LittleEndian.PutUint64(k[8:], high)
+	return k
+}
+
+// shareOf places a partition key among a hundred. A policy that is enforced for a share of its
+// keys goes by this. The zero key, of requests without one, is at the first place.
+func shareOf(k keyhash.Key) uint32 { return (uint32(k[14]) | uint32(k[15])<<8) % 100 }
+
+func putText(dst, text []byte) []byte {
+	return append(putUvarint(dst, uint32(len(text))), text...)
+}
+
+func putUvarint(dst []byte, v uint32) []byte {
+	for v >= 0x80 {
+		dst = append(dst, byte(v)|0x80)
+		v >>= 7
+	}
+	return append(dst, byte(v))
+}
+
+// readValue returns the text of an encoded value; false if it is not exactly one.
+func readValue(b []byte) (value []byte, single bool) {
+	if b[0] != oneValue {
+		return nil, false
+	}
+	at, n := 1, 0
+	for shift := 0; ; shift += 7 {
+		c := b[at]
+		at++
+		n |= int(c&0x7f) << shift
+		if c < 0x80 {
+			return b[at : at+n], true
+		}
+	}
+}

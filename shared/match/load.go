@@ -1,0 +1,265 @@
+package match
+
+import (
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/text"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// Load compiles a snapshot, under which no enforcement is in force yet. The bytes are copied, and
+// memory of an earlier Load is reused. After an error the index must not be used: keep the last
+// good one beside it.
+func (ix *Index) Load(snapshot []byte) error {
+	version, secret, set, err := wire.OpenSnapshot(snapshot)
+	if err != nil {
+		return err
+	}
+	ix.clear()
+	if cap(ix.snapshot) < len(snapshot) {
+		ix.snapshot = make([]byte, 0, len(snapshot)) // append would round up.
+	}
+	ix.snapshot = append(ix.snapshot[:0], snapshot...)
+	ix.version, ix.secret = version, secret
+	// The reader yields the parts of a snapshot in the order of its bytes.
+	ix.loadHead(&set)
+	ix.loadAccess(&set)
+	n := set.Policies()
+	ix.reserve(min(n, len(snapshot)/leastPolicy))
+	ix.trie.reset()
+	ix.loadPolicies(&set, n)
+	ix.loadShown(&set)
+	return set.End()
+}
+
+// clear empties the tables and keeps their memory.
+func (ix *Index) clear() {
+	ix.sources, ix.tiers, ix.tierSources = ix.sources[:0], ix.tiers[:0], ix.tierSources[:0]
+	ix.policies, ix.limits, ix.runs = ix.policies[:0], ix.limits[:0], ix.runs[:0]
+	ix.methods, ix.headers, ix.parts = ix.methods[:0], ix.headers[:0], ix.parts[:0]
+	ix.clients, ix.figures, ix.show = ix.clients[:0], ix.figures[:0], ix.show[:0]
+	ix.banned, ix.exempt, ix.exemptMethods = ix.banned[:0], ix.exempt[:0], ix.exemptMethods[:0]
+	ix.exempted.reset()
+	ix.enforcement.reset()
+	ix.needsClientIP, ix.asksEnvoy = false, false
+}
+
+func (ix *Index) loadHead(set *wire.SetReader) {
+	ix.head = set.Head(
+		func(kind policy.SourceKind, name wire.Ref) {
+			ix.sources = append(ix.sources, source{kind: kind, name: name})
+			switch kind {
+			case policy.SourceClientIP:
+				ix.needsClientIP = true
+			case policy.SourceJWT, policy.SourceSPIFFE:
+				ix.asksEnvoy = true
+			}
+		},
+		func(name wire.Ref) { ix.tiers = append(ix.tiers, name) },
+		func(kind policy.SourceKind, name wire.Ref) {
+			ix.tierSources = append(ix.tierSources, source{kind: kind, name: name})
+		},
+	)
+	for i := range ix.tierSources {
+		ix.resolve(&ix.tierSources[i])
+	}
+}
+
+// resolve finds the consumer's source and the tier that a policy.SourceFound names, once for all
+// requests.
+func (ix *Index) resolve(s *source) {
+	if s.kind != policy.SourceFound {
+		return
+	}
+	from, tier := policy.Source{Name: string(ix.Text(s.name))}.Found()
+	for i, one := range ix.sources {
+		if one.kind == from.Kind && string(ix.Text(one.name)) == from.Name {
+			s.consumer = uint8(i) + 1
+		}
+	}
+	for i, ref := range ix.tiers {
+		if string(ix.Text(ref)) == tier {
+			s.tier = uint8(i)
+		}
+	}
+}
+
+func (ix *Index) loadAccess(set *wire.SetReader) {
+	var path [1]wire.Ref
+	set.Access(
+		func(r policy.Range) { ix.banned = append(ix.banned, r) },
+		func(r policy.Range) { ix.exempt = append(ix.exempt, r) },
+		func(r wire.Ref) {
+			path[0] = r
+			ix.exempted.insert(ix.snapshot, 0, nil, path[:])
+		},
+		func(r wire.Ref) { ix.exemptMethods = append(ix.exemptMethods, r) },
+		func(r wire.Ref) { ix.exempted.child(ix.snapshot, hostsRoot, consumer, r) },
+	)
+	ix.needsClientIP = ix.needsClientIP || len(ix.banned) > 0 || len(ix.exempt) > 0
+}
+
+// leastPolicy is fewer bytes than any policy takes in a snapshot. So what is reserved is bounded by
+// the snapshot's length and not by the number of policies that it claims.
+const leastPolicy = 16
+
+// reserve makes room for n policies, each with one limit, one pattern and one part of the
+// partition, as most have. Tables that grow one policy at a time leave as much garbage as they
+// hold, and the memory of a module never shrinks.
+func (ix *Index) reserve(n int) {
+	if n <= cap(ix.policies) {
+		return
+	}
+	ix.policies = make([]Policy, 0, n)
+	ix.limits = make([]policy.Limit, 0, n)
+	ix.runs = make([]uint32, 0, 2*n)
+	ix.parts = make([]part, 0, n)
+	ix.trie.reserve(n)
+}
+
+// loading is the policy that is being loaded.
+type loading struct {
+	Policy
+	hosts, paths []wire.Ref
+	// firstLimit is the place of its first limit.
+	firstLimit int
+}
+
+// loadPolicies reads n policies. There may be thousands, so the functions that take their parts
+// are made once for all of them.
+func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
+	l := &loading{}
+	run := func() { ix.runs = append(ix.runs, uint32(len(ix.limits))) }
+	limit := func(one policy.Limit) { ix.limits = append(ix.limits, one) }
+	host := func(r wire.Ref) { l.hosts = append(l.hosts, r) }
+	method := func(r wire.Ref) { ix.methods = append(ix.methods, r) }
+	path := func(r wire.Ref) { l.paths = append(l.paths, r) }
+	header := func(op policy.HeaderOp, name, value wire.Ref) {
+		ix.headers = append(ix.headers, headerMatch{op, name, value})
+	}
+	component := func(kind policy.PartKind, name wire.Ref) {
+		ix.parts = append(ix.parts, part{kind, name})
+		ix.needsClientIP = ix.needsClientIP || kind == policy.PartClientIP
+		l.needsTier = l.needsTier || kind == policy.PartTier
+		l.ByConsumer = l.ByConsumer || kind == policy.PartConsumer
+	}
+	client := func(r policy.Range) {
+		ix.clients = append(ix.clients, r)
+		ix.needsClientIP = true
+	}
+	own := func(place int, f wire.OwnFigures) {
+		at := l.firstLimit + place
+		ix.figures = append(ix.figures, figures{uint32(at), figureOf(f.Quota), figureOf(f.Burst)})
+		ix.limits[at].Own = 1
+	}
+	for i := 0; i < n && !set.Failed(); i++ {
+		ix.begin(l)
+		l.PolicyHead = set.Policy(run, limit)
+		run() // The end of the last one.
+		set.Lists(host, method, path, header, component)
+		l.tiers, l.ContentType = set.Extras(client, own, &l.OnFailure)
+		ix.policies = append(ix.policies, ix.end(l))
+		// Also a policy that is off: operators may switch it on.
+		ix.trie.insert(ix.snapshot, uint32(i), l.hosts, l.paths)
+	}
+}
+
+// begin notes where the lists of the next policy start.
+func (ix *Index) begin(l *loading) {
+	l.hosts, l.paths = l.hosts[:0], l.paths[:0]
+	l.firstLimit = len(ix.limits)
+	l.Policy = Policy{}
+	l.runs.from = uint32(len(ix.runs))
+	l.methods.from = uint32(len(ix.methods))
+	l.headers.from = uint32(len(ix.headers))
+	l.parts.from = uint32(len(ix.parts))
+	l.clients.from = uint32(len(ix.clients))
+}
+
+// end notes where the lists end, and returns the policy.
+func (ix *Index) end(l *loading) Policy {
+	l.runs.to = uint32(len(ix.runs))
+	l.methods.to = uint32(len(ix.methods))
+	l.headers.to = uint32(len(ix.headers))
+	l.parts.to = uint32(len(ix.parts))
+	l.clients.to = uint32(len(ix.clients))
+	l.needsTier = l.needsTier || l.ByTier || l.tiers != 0
+	return l.Policy
+}
+
+func figureOf(f wire.OwnFigure) figure {
+	return figure{source{kind: f.Kind, name: f.Name}, f.Default}
+}
+
+func (ix *Index) loadShown(set *wire.SetReader) {
+	for left := set.Shown(); left > 0; left-- {
+		kind, name := set.ShownPart()
+		ix.show = append(ix.show, part{kind, name})
+		ix.needsClientIP = ix.needsClientIP || kind == policy.PartClientIP
+	}
+}
+
+// Enforce puts into force what operators have ordered, in place of what they had ordered before.
+// Call it again after each Load, and when an order has ended by the Unix time in milliseconds.
+// Orders about policies and tiers that the policy set does not have change nothing. Nothing of m is
+// kept.
+func (ix *Index) Enforce(m *wire.Enforcement, unix int64) {
+	e := &ix.enforcement
+	e.reset()
+	for rank := range 4 {
+		for i := range m.Orders {
+			one := &m.Orders[i]
+			if rankOf(one) != rank || hasEnded(one.Expires, unix) {
+				continue
+			}
+			if bound, ok := ix.bind(one); ok {
+				e.add(bound)
+			}
+		}
+	}
+	e.off = e.lifted && len(e.orders) == 1
+	for i := range m.Bans {
+		if ban := &m.Bans[i]; !hasEnded(ban.Expires, unix) {
+			e.bans = append(e.bans, ban.Key)
+		}
+	}
+}
+
+func hasEnded(expires, unix int64) bool { return expires != 0 && expires <= unix }
+
+// bind finds the policy and the tier that an order names; false if the policy set lacks one.
+func (ix *Index) bind(o *wire.Order) (bound order, ok bool) {
+	bound = order{policy: everyPolicy, tier: everyTier, state: o.State, percent: o.Percent}
+	if len(o.Policy) > 0 {
+		for bound.policy = 0; ; bound.policy++ {
+			if bound.policy == uint32(len(ix.policies)) {
+				return bound, false
+			}
+			if text.Equal(ix.Text(ix.policies[bound.policy].Name), o.Policy) {
+				break
+			}
+		}
+	}
+	if len(o.Tier) > 0 {
+		for bound.tier = 0; ; bound.tier++ {
+			if bound.tier == len(ix.tiers) {
+				return bound, false
+			}
+			if text.Equal(ix.Text(ix.tiers[bound.tier]), o.Tier) {
+				break
+			}
+		}
+	}
+	return bound, true
+}
+
+// rankOf puts what is more specific first.
+func rankOf(o *wire.Order) int {
+	rank := 0
+	if len(o.Policy) == 0 {
+		rank = 2
+	}
+	if len(o.Tier) == 0 {
+		rank++
+	}
+	return rank
+}

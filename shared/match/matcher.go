@@ -1,0 +1,55 @@
+// Package match turns a request's attributes into hits: which limits apply, and which bucket each
+// one means.
+//
+// An Index is a policy set, compiled once into tables. A Matcher holds requests against it, in
+// memory that it reuses, and answers with a Result.
+package match
+
+// Matcher holds requests against an Index, one at a time. It owns the memory that this takes, so
+// that a request leaves no garbage. The zero value is ready for use.
+type Matcher struct {
+	collector
+	search search
+}
+
+// Match says what a policy set makes of a request. This is the order in which things count:
+//
+//  1. the kill switch: operators have switched off everything;
+//  2. bans: of the address, of the consumer, then of a partition key;
+//  3. exemptions: the consumer's bypass, then the policy set's lists;
+//  4. the policies that apply.
+//
+// Nothing of a is kept. The slices of the result are good until the next call.
+func (m *Matcher) Match(ix *Index, a *Attributes) Result {
+	if ix.enforcement.off {
+		return Result{Access: Off}
+	}
+	m.begin(ix, a)
+	if !ix.enforcement.lifted {
+		if ban := m.ban(a); ban != NoBan {
+			return Result{Access: Banned, Ban: ban}
+		}
+	}
+	exempt := m.exempt(a, &m.search)
+	if exempt && len(ix.enforcement.bans) == 0 {
+		return Result{Access: Exempt}
+	}
+	// Only its policies know by which keys a request is counted, so an exempt one is held against
+	// them too while any key is banned.
+	for _, found := range m.search.policies(&ix.trie, ix.snapshot, a.Host, a.Path) {
+		m.addPolicy(found, a)
+	}
+	switch {
+	case m.keyBanned:
+		return Result{Access: Banned, Ban: KeyBan}
+	case exempt:
+		return Result{Access: Exempt}
+	}
+	return Result{
+		Bypassed:           m.bypassed,
+		Hits:               m.hits,
+		Own:                m.own,
+		Consumer:           m.consumer.Key,
+		ExceptionsRevision: m.revision,
+	}
+}

@@ -1,0 +1,196 @@
+package match
+
+import (
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// collector turns the policies that apply to a request into hits.
+type collector struct {
+	caller
+	hits []Hit
+	own  []policy.Limit
+	// bypassed: operators have switched off a policy that applies.
+	bypassed bool
+	// keyBanned: a policy counts the request by a key that is banned.
+	keyBanned bool
+	// limits is the override that was read last.
+	limits wire.Limits
+}
+
+// begin forgets the request before.
+func (c *collector) begin(ix *Index, a *Attributes) {
+	c.caller.begin(ix, a)
+	c.hits, c.own = c.hits[:0], c.own[:0]
+	c.bypassed, c.keyBanned = false, false
+}
+
+// addPolicy adds the hits of a policy whose host and path match, unless a condition fails, the
+// policy leaves the caller unlimited, or it is switched off.
+func (c *collector) addPolicy(found candidate, a *Attributes) {
+	p, e := &c.ix.policies[found.policy], &c.ix.enforcement
+	if p.Enforced == policy.EnforcedOff && len(e.orders) == 0 || !c.ix.meets(p, a) {
+		return
+	}
+	if p.needsTier || e.byTier {
+		c.findTier(a)
+	}
+	if p.tiers != 0 && p.tiers>>c.tier&1 == 0 {
+		return
+	}
+	set := c.limitsFor(p, a)
+	// A caller without limits can still have a key that is banned.
+	unlimited := set.count == 0
+	if unlimited && len(e.bans) == 0 {
+		return
+	}
+	complete := c.putPartition(p, found.pattern, a)
+	if !complete && p.IfAbsent == policy.AbsentSkip {
+		return
+	}
+	absent := !complete && p.IfAbsent == policy.AbsentDeny
+	// A request without a key keeps the zero key, which is among the first of the keys.
+	var partition keyhash.Key
+	if !absent {
+		partition = c.hash()
+	}
+	share := shareOf(partition)
+	state := e.state(found.policy, share, c.tier, p.Enforced)
+	if state == policy.EnforcedOff {
+		c.bypassed = c.bypassed || p.Enforced != policy.EnforcedOff
+		return
+	}
+	c.keyBanned = c.keyBanned || !absent && e.bansKey(partition)
+	if unlimited {
+		return
+	}
+	hit := Hit{Policy: found.policy, Shadow: share >= uint32(state)}
+	if p.needsTier {
+		hit.Tier = uint8(c.tier) + 1
+	}
+	if absent {
+		hit.Verdict = RefusedAbsent
+		c.addLimits(p, set, hit, a)
+		return
+	}
+	var base int
+	hit.Key, base = c.bucket(p, partition, hit.Shadow)
+	hit.Cost, hit.Verdict = c.ix.cost(p, a.Headers)
+	c.addLimits(p, set, hit, a)
+	if hit.Verdict == Limited {
+		c.addCandidates(p, hit, base, a)
+	}
+}
+
+// limitSet are the limits that a policy has for one caller.
+type limitSet struct {
+	// document are those of the document.
+	document extent
+	// count is how many count.
+	count uint32
+	// own is 1 + the place in Result.Own of the first of the consumer's own limits; 0 if it has
+	// none and the document's count.
+	own uint32
+	// certainty is that of the hits.
+	certainty Certainty
+}
+
+// limitsFor finds the limits that a policy has for the caller: those of the policy or of the
+// caller's tier, or the consumer's own in their place.
+func (c *collector) limitsFor(p *Policy, a *Attributes) limitSet {
+	number := uint32(0)
+	if p.ByTier {
+		number = uint32(c.tier)
+	}
+	set := limitSet{document: c.ix.run(p, number)}
+	set.count = set.document.len()
+	if !p.ByConsumer || !c.exceptions {
+		return set
+	}
+	c.findConsumer(a)
+	first := uint32(len(c.own))
+	overridden := false
+	overridden, set.certainty = c.override(p)
+	if overridden {
+		set.count = uint32(len(c.own)) - first
+		set.own = first + 1
+	}
+	return set
+}
+
+// override adds the consumer's own limits under a policy. It reports whether the consumer has such,
+// and how certain that is. Limits that do not fit how the policy counts, as after a change of the
+// policy, do not count.
+func (c *collector) override(p *Policy) (overridden bool, certainty Certainty) {
+	who := &c.consumer
+	if !wire.FindOverride(who.Exceptions, c.ix.Text(p.Name), &c.limits) {
+		if who.Known && !who.Sure {
+			return false, Guessed
+		}
+		return false, Certain
+	}
+	if c.limits.Until <= who.Now {
+		return false, Recorded
+	}
+	first := len(c.own)
+	counting := c.ix.limits[c.ix.run(p, 0).from].Counting
+	for i := range c.limits.Each[:c.limits.Count] {
+		f := &c.limits.Each[i]
+		limit, err := counting.Override(f.Quota, f.Window, f.Burst)
+		if err != nil {
+			c.own = c.own[:first]
+			return false, Recorded
+		}
+		c.own = append(c.own, limit)
+	}
+	return true, Recorded
+}
+
+// addLimits adds a hit for each of a policy's limits. They are like hit, which is the first.
+func (c *collector) addLimits(p *Policy, set limitSet, hit Hit, a *Attributes) {
+	hit.Certainty = set.certainty
+	for i := range set.count {
+		hit.Limit, hit.Place = set.document.from+i, uint8(i)
+		if hit.Limit >= set.document.to {
+			// The consumer has more limits than the document: the number just names the policy.
+			hit.Limit = c.ix.run(p, 0).from
+		}
+		if i > 0 {
+			// The key goes by the place in the list, so that a limit whose figures change stays
+			// the same bucket.
+			hit.Key = c.marked(limitMark, byte(i))
+		}
+		if set.own > 0 {
+			hit.Own = set.own + i
+		} else {
+			hit.Own = c.claim(hit.Limit, a)
+		}
+		c.hits = append(c.hits, hit)
+	}
+}
+
+// addCandidates adds a hit for each of a policy's draft limits. Its buckets go on from the first
+// bytes of the encoding at hand.
+func (c *collector) addCandidates(p *Policy, hit Hit, base int, a *Attributes) {
+	drafts := c.ix.run(p, p.candidates())
+	hit.Shadow, hit.Candidate = true, true
+	for hit.Limit = drafts.from; hit.Limit < drafts.to; hit.Limit++ {
+		c.key = c.key[:base]
+		hit.Key = c.marked(candidateMark, byte(hit.Limit-drafts.from))
+		hit.Own = c.claim(hit.Limit, a)
+		c.hits = append(c.hits, hit)
+	}
+}
+
+// claim adds a limit with the figures that the request holds for it, and returns 1 + its place;
+// 0 if the limit takes no figures from requests.
+func (c *collector) claim(number uint32, a *Attributes) (own uint32) {
+	limit := &c.ix.limits[number]
+	if limit.Own == 0 {
+		return 0
+	}
+	f := c.ix.figuresOf(number)
+	c.own = append(c.own, limit.For(c.ownFigure(&f.quota, a), c.ownFigure(&f.burst, a)))
+	return uint32(len(c.own))
+}

@@ -1,0 +1,107 @@
+package match
+
+import (
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// Result is what a policy set makes of a request before any bucket is looked at. Its slices are
+// good until the next call of the Matcher that returned it.
+type Result struct {
+	// Access is whether the limits apply at all. Only an Open request has hits.
+	Access Access
+	// Ban is what is banned about a Banned request.
+	Ban Ban
+	// Bypassed: operators have switched off a policy that applies to the request.
+	Bypassed bool
+	// Hits are the limits that apply, in the document's order.
+	Hits []Hit
+	// Own are the limits that count for this request in place of those of the document. Hit.Own
+	// refers to them.
+	Own []policy.Limit
+	// Consumer is the key of the consumer that made the request, if a hit is not Certain.
+	Consumer keyhash.Key
+	// ExceptionsRevision is the wire.Consumers.Turn by which the limits were chosen.
+	ExceptionsRevision uint64
+}
+
+// Access is whether a request is limited at all.
+type Access uint8
+
+const (
+	// Open requests are limited by their hits.
+	Open Access = iota
+	// Exempt requests are never limited and never charged.
+	Exempt
+	// Banned requests are refused before any bucket.
+	Banned
+	// Off: operators have switched off everything.
+	Off
+)
+
+// Ban is what is banned about a request.
+type Ban uint8
+
+const (
+	// NoBan is that of a request that no ban refuses.
+	NoBan Ban = iota
+	// AddressBan: the address of the client.
+	AddressBan
+	// ConsumerBan: the consumer.
+	ConsumerBan
+	// KeyBan: the partition key by which a policy counts the request.
+	KeyBan
+)
+
+// Hit is one limit that applies to a request.
+type Hit struct {
+	// Policy is the place of the policy in the policy set.
+	Policy uint32
+	// Limit is the place of the limit among all limits of the policy set.
+	Limit uint32
+	// Verdict is what is decided without the bucket. Key and Cost count only if it is Limited.
+	Verdict Verdict
+	// Shadow: the hit is decided and counted, and the request goes on whatever comes of it. Its
+	// bucket is another than the enforced one.
+	Shadow bool
+	// Candidate: the limit is a draft that is watched beside the enforced one. Shadow is true too.
+	Candidate bool
+	// Tier is the caller's tier, for Index.Tier, if the policy goes by tier; 0 if it does not.
+	Tier uint8
+	// Own is 1 + the place in Result.Own of the limit that counts in place of the document's; 0 if
+	// the document's counts.
+	Own uint32
+	// Certainty is how well this node knows that the consumer has no other limit.
+	Certainty Certainty
+	// Place is the place of the limit in its policy's list.
+	Place uint8
+	// Key is the bucket that counts the request.
+	Key keyhash.Key
+	// Cost is how many tokens the request takes.
+	Cost int64
+}
+
+// Verdict is what matching alone can decide about a hit.
+type Verdict uint8
+
+const (
+	// Limited hits are decided by their bucket.
+	Limited Verdict = iota
+	// RefusedAbsent hits lack a part of the partition key, and the policy has `if_absent: deny`.
+	RefusedAbsent
+	// RefusedCost hits name no sensible cost, and the policy has `invalid: deny`.
+	RefusedCost
+)
+
+// Certainty is how well this node knows which limit a consumer has.
+type Certainty uint8
+
+const (
+	// Certain: the limit of the hit is the right one.
+	Certain Certainty = iota
+	// Recorded: a limit of the consumer's own is, or was, on record; the control plane knows
+	// whether it still counts.
+	Recorded
+	// Guessed: nothing is known of the consumer here yet, and the policy's limit stands in.
+	Guessed
+)
