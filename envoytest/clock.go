@@ -1,10 +1,11 @@
 package envoytest
 
 import (
-	"container/heap"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-proxy/weir/shared/vtimetest"
 )
 
 // bootOffset is the monotonic clock at New: it counts from the boot of the machine, never from
@@ -16,32 +17,9 @@ type clock struct {
 	mono atomic.Int64 // nanoseconds since boot
 	wall atomic.Int64 // what to add for the wall clock
 
-	advance sync.Mutex // held while time moves
-	mu      sync.Mutex // guards what follows
-	due     eventQueue
-	seq     uint64
-}
-
-// event is something to happen at a time; events of one time happen in the order they were made.
-type event struct {
-	at   int64
-	seq  uint64
-	fire func()
-}
-
-type eventQueue []event
-
-func (q eventQueue) Len() int { return len(q) }
-func (q eventQueue) Less(i, j int) bool {
-	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].seq < q[j].seq
-}
-func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *eventQueue) Push(x any)   { *q = append(*q, x.(event)) }
-func (q *eventQueue) Pop() any {
-	old := *q
-	last := old[len(old)-1]
-	*q = old[:len(old)-1]
-	return last
+	advance sync.Mutex             // held while time moves
+	mu      sync.Mutex             // guards what follows
+	due     vtimetest.Queue[int64] // by nanoseconds since boot
 }
 
 // after schedules fire; it runs in Advance, with no lock held. What is due at once still waits for
@@ -49,18 +27,14 @@ func (q *eventQueue) Pop() any {
 func (c *clock) after(d time.Duration, fire func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.seq++
-	heap.Push(&c.due, event{at: c.mono.Load() + int64(max(d, 0)), seq: c.seq, fire: fire})
+	c.due.Add(c.mono.Load()+int64(max(d, 0)), fire)
 }
 
 // next removes and returns the first event that is due by until.
-func (c *clock) next(until int64) (event, bool) {
+func (c *clock) next(until int64) (vtimetest.Event[int64], bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.due) == 0 || c.due[0].at > until {
-		return event{}, false
-	}
-	return heap.Pop(&c.due).(event), true
+	return c.due.Next(until)
 }
 
 // Now returns the wall clock of the process.
@@ -97,10 +71,10 @@ func (c *clock) run(d time.Duration, fire func(due []func())) {
 	defer c.advance.Unlock()
 	until := c.mono.Load() + int64(d)
 	for e, ok := c.next(until); ok; e, ok = c.next(until) {
-		c.mono.Store(max(e.at, c.mono.Load()))
-		due := []func(){e.fire}
-		for more, ok := c.next(e.at); ok; more, ok = c.next(e.at) {
-			due = append(due, more.fire)
+		c.mono.Store(max(e.At, c.mono.Load()))
+		due := []func(){e.Fire}
+		for more, ok := c.next(e.At); ok; more, ok = c.next(e.At) {
+			due = append(due, more.Fire)
 		}
 		fire(due)
 	}

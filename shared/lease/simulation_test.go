@@ -1,13 +1,13 @@
 package lease_test
 
 import (
-	"container/heap"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/vtimetest"
 )
 
 // fleet is one bucket, one centre and some nodes in virtual time: Poisson demand, half a millisecond to one and a half each way,
@@ -16,8 +16,7 @@ type fleet struct {
 	r       *rand.Rand
 	p       quota.Params
 	now     quota.Instant
-	due     eventQueue
-	seq     int
+	due     vtimetest.Queue[quota.Instant]
 	ledger  lease.Ledger
 	nodes   []*node
 	perfect quota.State // a bucket that decides at once, for comparison
@@ -39,26 +38,6 @@ type node struct {
 	longest quota.Instant
 }
 
-type event struct {
-	at   quota.Instant
-	seq  int
-	fire func()
-}
-
-type eventQueue []event
-
-func (q eventQueue) Len() int { return len(q) }
-func (q eventQueue) Less(i, j int) bool {
-	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].seq < q[j].seq
-}
-func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *eventQueue) Push(x any)   { *q = append(*q, x.(event)) }
-func (q *eventQueue) Pop() any {
-	last := (*q)[len(*q)-1]
-	*q = (*q)[:len(*q)-1]
-	return last
-}
-
 const (
 	simulatedTick = 10 * quota.Millisecond
 	askAhead      = 25 * quota.Millisecond
@@ -66,8 +45,7 @@ const (
 )
 
 func (f *fleet) after(d quota.Span, fire func()) {
-	f.seq++
-	heap.Push(&f.due, event{at: f.now + quota.Instant(d), seq: f.seq, fire: fire})
+	f.due.Add(f.now+quota.Instant(d), fire)
 }
 
 // start readies nodes on which demand falls by weight.
@@ -96,10 +74,9 @@ func (f *fleet) start(weights []float64) {
 // run lets time pass.
 func (f *fleet) run(span quota.Span) {
 	end := f.now + quota.Instant(span)
-	for f.due[0].at < end {
-		e := heap.Pop(&f.due).(event)
-		f.now = e.at
-		e.fire()
+	for e, ok := f.due.Next(end - 1); ok; e, ok = f.due.Next(end - 1) {
+		f.now = e.At
+		e.Fire()
 	}
 	f.now = end
 }

@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"container/heap"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -14,6 +13,7 @@ import (
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/vtimetest"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -22,8 +22,7 @@ type world struct {
 	seed uint64
 	r    *rand.Rand
 	now  quota.Instant
-	due  eventQueue
-	seq  int
+	due  vtimetest.Queue[quota.Instant]
 
 	// What the seed chose.
 	workers, replicas int
@@ -72,29 +71,8 @@ type counts struct {
 	by                              [nodetest.Open + 1]int
 }
 
-type event struct {
-	at   quota.Instant
-	seq  int
-	fire func()
-}
-
-type eventQueue []event
-
-func (q eventQueue) Len() int { return len(q) }
-func (q eventQueue) Less(i, j int) bool {
-	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].seq < q[j].seq
-}
-func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *eventQueue) Push(x any)   { *q = append(*q, x.(event)) }
-func (q *eventQueue) Pop() any {
-	last := (*q)[len(*q)-1]
-	*q = (*q)[:len(*q)-1]
-	return last
-}
-
 func (w *world) after(d quota.Span, f func()) {
-	w.seq++
-	heap.Push(&w.due, event{w.now + quota.Instant(max(d, 0)), w.seq, f})
+	w.due.Add(w.now+quota.Instant(max(d, 0)), f)
 }
 
 func (w *world) chance(p float64) bool { return p > 0 && w.r.Float64() < p }
@@ -161,17 +139,19 @@ func (w *world) wall() time.Time { return time.UnixMicro(1_700_000_000_000_000 +
 // run lets the world pass.
 func (w *world) run() {
 	end := w.now + quota.Instant(w.span)
-	for w.problem == "" && len(w.due) > 0 && w.due[0].at < end {
-		w.step()
+	for w.problem == "" && w.step(end-1) {
 	}
 	w.settle()
 }
 
-// step is the next thing that happens.
-func (w *world) step() {
-	e := heap.Pop(&w.due).(event)
-	w.now = e.at
-	e.fire()
+// step has the next thing happen; false if there is none up to an instant.
+func (w *world) step(until quota.Instant) bool {
+	e, ok := w.due.Next(until)
+	if ok {
+		w.now = e.At
+		e.Fire()
+	}
+	return ok
 }
 
 // start makes the fleet.

@@ -1,7 +1,6 @@
 package wasm
 
 import (
-	"container/heap"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -18,9 +17,7 @@ func atOnce(w *world, r *rand.Rand, d time.Duration, requests func(worker int), 
 	for end := w.now + d; w.now < end; {
 		w.now += quantum
 		node.AdvanceAtOnce(r.Uint64(), quantum)
-		for len(w.due) > 0 && w.due[0].at <= w.now {
-			heap.Pop(&w.due).(event).fire()
-		}
+		w.fire()
 		var functions []func()
 		for i := range w.fleet.workers {
 			functions = append(functions, func() { requests(i) })

@@ -1,13 +1,13 @@
 package wasm
 
 import (
-	"container/heap"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weir-proxy/weir/envoytest"
+	"github.com/weir-proxy/weir/shared/vtimetest"
 )
 
 // quantum is the step of a world: all delays are multiples of it, so whatever happens happens exactly at a step.
@@ -34,8 +34,7 @@ type world struct {
 	centre *centre
 	nodes  []*envoytest.Host
 
-	due     eventQueue
-	seq     int
+	due     vtimetest.Queue[time.Duration]
 	waiting []*attempt
 }
 
@@ -45,26 +44,6 @@ type attempt struct {
 	stream       *envoytest.Stream
 	sent, ended  time.Duration
 	done, passed bool
-}
-
-type event struct {
-	at   time.Duration
-	seq  int
-	fire func()
-}
-
-type eventQueue []event
-
-func (q eventQueue) Len() int { return len(q) }
-func (q eventQueue) Less(i, j int) bool {
-	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].seq < q[j].seq
-}
-func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *eventQueue) Push(x any)   { *q = append(*q, x.(event)) }
-func (q *eventQueue) Pop() any {
-	last := (*q)[len(*q)-1]
-	*q = (*q)[:len(*q)-1]
-	return last
 }
 
 // newWorld starts all nodes. With a policy set it has been pushed, and has arrived everywhere, at time 0.
@@ -107,8 +86,7 @@ func (w *world) start(i int) *envoytest.Host {
 
 // after has the control plane do something later.
 func (w *world) after(d time.Duration, fire func()) {
-	w.seq++
-	heap.Push(&w.due, event{at: w.now + d, seq: w.seq, fire: fire})
+	w.due.Add(w.now+d, fire)
 }
 
 // advance lets time pass on all nodes and at the control plane, step by step.
@@ -121,11 +99,16 @@ func (w *world) run(d time.Duration, each func()) {
 		for _, h := range w.nodes {
 			h.Advance(quantum)
 		}
-		for len(w.due) > 0 && w.due[0].at <= w.now {
-			heap.Pop(&w.due).(event).fire()
-		}
+		w.fire()
 		w.collect()
 		each()
+	}
+}
+
+// fire has all happen that is due.
+func (w *world) fire() {
+	for e, ok := w.due.Next(w.now); ok; e, ok = w.due.Next(w.now) {
+		e.Fire()
 	}
 }
 
