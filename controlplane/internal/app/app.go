@@ -45,11 +45,11 @@ type App struct {
 	// watch follows the tokens file; nil without one.
 	watch *auth.Watch
 	// polled is when the store was last followed, in Unix nanoseconds.
-	polled   atomic.Int64
-	doors    []door
-	stop     context.CancelFunc
-	once     sync.Once
-	closeErr error
+	polled    atomic.Int64
+	listeners []listener
+	stop      context.CancelFunc
+	once      sync.Once
+	closeErr  error
 }
 
 // New opens the store and the listeners. Nothing is served before Run.

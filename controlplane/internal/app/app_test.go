@@ -152,8 +152,9 @@ func (p *plane) poll(after uint64) <-chan answer {
 	return out
 }
 
-// grant asks for tokens of a bucket. It is false if the store did not answer in the time that a lease request has, as a busy machine makes
-// it happen: nobody knows then whether they were granted.
+// grant asks for tokens of a bucket. It is false if the store did not answer in the time that a
+// lease request has, as a busy machine makes it happen: nobody knows then whether they were
+// granted.
 func (p *plane) grant(version uint64, bucket keyhash.Key, waiting int64, header ...string) (wire.LeaseAnswer, bool) {
 	p.t.Helper()
 	request := wire.LeaseRequest{Node: "n", Seq: 1, Version: version, Items: []wire.LeaseItem{{Bucket: bucket, Waiting: waiting, Cost: 1}}}
@@ -168,7 +169,8 @@ func (p *plane) grant(version uint64, bucket keyhash.Key, waiting int64, header 
 	return reply.Items[0], true
 }
 
-// answered makes an experiment with one bucket after the other until the store has answered all that it asks, which it reports.
+// answered makes an experiment with one bucket after the other until the store has answered all
+// that it asks, which it reports.
 func answered(t *testing.T, experiment func(bucket keyhash.Key) bool) {
 	t.Helper()
 	bucket := keyhash.Key{}
@@ -193,7 +195,8 @@ func expect(t *testing.T, out <-chan answer, version uint64, within time.Duratio
 	}
 }
 
-// A deploy refills nobody: what was used before a restart in good order stays used, and policies, history and secret stay.
+// A deploy refills nobody: what was used before a restart in good order stays used, and policies,
+// history and secret stay.
 func TestRestartOnTheEmbeddedStore(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir, "")
@@ -259,7 +262,8 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// A policy set that is put on one replica reaches the nodes of another, and both grant from the same buckets.
+// A policy set that is put on one replica reaches the nodes of another, and both grant from the
+// same buckets.
 func TestTwoReplicas(t *testing.T) {
 	server := redistest.Start(t)
 	one, two := start(t, "", server.URL()), start(t, "", server.URL())
@@ -307,8 +311,8 @@ func TestStartWithoutRedis(t *testing.T) {
 	expect(t, p.poll(0), expectVersion, 5*time.Second)
 }
 
-// A replica that has just started answers once it has looked at its store: an Envoy that still counts on it loses no call.
-// A store that hangs holds it up for a while only.
+// A replica that has just started answers once it has looked at its store: an Envoy that still
+// counts on it loses no call. A store that hangs holds it up for a while only.
 func TestTheFirstAnswerKnowsTheStore(t *testing.T) {
 	server := redistest.Start(t)
 	server.Do("CLIENT", "PAUSE", "300")
@@ -322,8 +326,8 @@ func TestTheFirstAnswerKnowsTheStore(t *testing.T) {
 	}
 }
 
-// While Redis is away nodes still get their snapshot, leases fail fast, and a Redis that comes back empty gets policies and
-// secret back; buckets then start with the share that was asked for.
+// While Redis is away nodes still get their snapshot, leases fail fast, and a Redis that comes back
+// empty gets policies and secret back; buckets then start with the share that was asked for.
 func TestRedisLosesEverything(t *testing.T) {
 	server := redistest.Start(t)
 	p := start(t, "", server.URL())

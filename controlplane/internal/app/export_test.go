@@ -7,15 +7,16 @@ import (
 
 // AddrOf is where a door is; nil if there is none of that name.
 func (a *App) AddrOf(name string) net.Addr {
-	for _, d := range a.doors {
-		if d.name == name {
-			return d.listener.Addr()
+	for _, l := range a.listeners {
+		if l.name == name {
+			return l.socket.Addr()
 		}
 	}
 	return nil
 }
 
-// Impatient shortens the time-outs of control planes that are made until the function returned is called.
+// Impatient shortens the time-outs of control planes that are made until the function returned is
+// called.
 func Impatient(header, read time.Duration) (restore func()) {
 	h, r := headerTimeout, readTimeout
 	headerTimeout, readTimeout = header, read

@@ -169,7 +169,8 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	slow.Wait()
 }
 
-// dribble sends a beginning, and then a byte at a time until the other end has enough. The error says that it does not.
+// dribble sends a beginning, and then a byte at a time until the other end has enough. The error
+// says that it does not.
 func dribble(address, begin string) error {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -200,8 +201,9 @@ func dribble(address, begin string) error {
 	}
 }
 
-// Whatever number of connections strangers open and keep, operators and nodes are served, on new connections and on those that they
-// have; the log says it once, and the metrics how many there are.
+// Whatever number of connections strangers open and keep, operators and nodes are served, on new
+// connections and on those that they have; the log says it once, and the metrics how many there
+// are.
 func TestStrangersLockNobodyOut(t *testing.T) {
 	s := bare(t)
 	s.Limits.Connections = 20

@@ -44,7 +44,8 @@ func (p *plane) known(consumer string) string {
 	return fmt.Sprint(got.Banned != nil, got.Bypass != nil)
 }
 
-// news asks as a node that knows changes of consumers up to a revision, and waits for what it does not know.
+// news asks as a node that knows changes of consumers up to a revision, and waits for what it does
+// not know.
 func (p *plane) news(revision uint64) (m wire.Consumers) {
 	p.t.Helper()
 	a := p.do("GET", fmt.Sprintf("/node/v1/snapshot?node=n&boot=1&after=1&wait=20s&consumers_format=2&consumers=%d", revision), nil)
@@ -64,8 +65,8 @@ func bans(m wire.Consumers) (n int) {
 	return n
 }
 
-// Redis goes back under a running control plane, to before some bans, pardons and bypasses, or to nothing: all come back, and every
-// node that knows what is from before is told.
+// Redis goes back under a running control plane, to before some bans, pardons and bypasses, or to
+// nothing: all come back, and every node that knows what is from before is told.
 func TestConsumersOfAStoreThatWentBack(t *testing.T) {
 	for name, empty := range map[string]bool{"a replica that lags": false, "nothing": true} {
 		t.Run(name, func(t *testing.T) {
@@ -113,8 +114,8 @@ func TestConsumersOfAStoreThatWentBack(t *testing.T) {
 	}
 }
 
-// A backup is restored while no control plane runs: nothing is given back, and nodes that know later changes come to agree with the
-// store within seconds.
+// A backup is restored while no control plane runs: nothing is given back, and nodes that know
+// later changes come to agree with the store within seconds.
 func TestNodesAgreeWithARestoredStore(t *testing.T) {
 	dir := t.TempDir()
 	server := redistest.Start(t, "--dir", dir)

@@ -18,7 +18,8 @@ type node struct {
 	version, mark string
 }
 
-// poll asks for news and takes a snapshot in, whose policy's quota it returns; 0 if there is nothing new.
+// poll asks for news and takes a snapshot in, whose policy's quota it returns; 0 if there is
+// nothing new.
 func (n *node) poll(p *plane) int64 {
 	p.t.Helper()
 	path := "/node/v1/snapshot?node=n&boot=1&wait=1s&after=" + n.version + "&applied=" + n.version
@@ -64,8 +65,8 @@ func backup(t *testing.T, server *redistest.Server, dir string) (restore func())
 	}
 }
 
-// A backup is restored, and a document applied before any node has polled: it gets the number of a version that was lost, and the
-// nodes that hold that one get it all the same.
+// A backup is restored, and a document applied before any node has polled: it gets the number of a
+// version that was lost, and the nodes that hold that one get it all the same.
 func TestRestoreThenApply(t *testing.T) {
 	dir := t.TempDir()
 	server := redistest.Start(t, "--dir", dir)
@@ -101,7 +102,8 @@ func TestRestoreThenApply(t *testing.T) {
 	if got := string(p.do("GET", "/v1/nodes", nil).body); strings.Contains(got, `"lost"`) {
 		t.Errorf("nodes %s", got)
 	}
-	// One that says only now what it has is on the lost document for all to see, and no later version takes a number of a node's.
+	// One that says only now what it has is on the lost document for all to see, and no later
+	// version takes a number of a node's.
 	p.do("GET", "/node/v1/snapshot?node=late&boot=2&wait=0s&after=6&applied=3&applied_mark=00112233", nil)
 	p.until("/v1/nodes", http.StatusOK, `"lost":true`)
 	p.until("/metrics", http.StatusOK, "weir_nodes_behind 1")
@@ -110,8 +112,9 @@ func TestRestoreThenApply(t *testing.T) {
 	}
 }
 
-// Redis fails over to a replica that lacks the newest version while the control plane runs and a pipeline repeats its PUT: no number
-// means two documents, and what was acknowledged last is in force everywhere.
+// Redis fails over to a replica that lacks the newest version while the control plane runs and a
+// pipeline repeats its PUT: no number means two documents, and what was acknowledged last is in
+// force everywhere.
 func TestFailoverDuringRepeatedPuts(t *testing.T) {
 	dir := t.TempDir()
 	server := redistest.Start(t, "--dir", dir)

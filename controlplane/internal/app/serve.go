@@ -38,45 +38,49 @@ const (
 	sendingTime = 2 * time.Second
 )
 
-// The names of the doors in the log.
+// The names of the listeners in the log.
 const (
-	doorAll    = "all"
-	doorPeople = "people"
-	doorNodes  = "nodes"
-	doorDebug  = "debug"
+	forAll    = "all"
+	forPeople = "people"
+	forNodes  = "nodes"
+	forDebug  = "debug"
 )
 
-// door is one listener with what is served there.
-type door struct {
-	name     string
-	tls      bool
-	listener net.Listener
-	server   *http.Server
+// listener is an address with what is served there.
+type listener struct {
+	name   string
+	tls    bool
+	socket net.Listener
+	server *http.Server
 }
 
 // open makes the listeners. The first is the one for people.
 func (a *App) open(s settings.Settings, config api.Config) error {
 	if s.Listeners.Node == "" {
 		handler, err := api.New(config)
-		return errors.Join(err, a.listen(doorAll, s.Listen, handler, s, nil), a.debug(s.Listeners.Debug))
+		return errors.Join(err, a.listen(forAll, s.Listen, handler, s, nil), a.debug(s.Listeners.Debug))
 	}
 	people, nodes, err := api.Apart(config)
-	return errors.Join(err, a.listen(doorPeople, s.Listen, people, s, nil), a.listen(doorNodes, s.Listeners.Node, nodes, s, s.Listeners.NodeClients),
+	return errors.Join(err,
+		a.listen(forPeople, s.Listen, people, s, nil),
+		a.listen(forNodes, s.Listeners.Node, nodes, s, s.Listeners.NodeClients),
 		a.debug(s.Listeners.Debug))
 }
 
 func (a *App) listen(name, address string, handler http.Handler, s settings.Settings, clients *certs.Pool) error {
-	listener, err := net.Listen("tcp", address)
+	socket, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
 	}
-	bounded := connlimit.New(listener, s.Limits.Connections, time.Now, func(address string) {
-		a.log.Warn("there are as many connections as there may be: for each new one the oldest without a valid token is closed, or it waits",
+	bounded := connlimit.New(socket, s.Limits.Connections, time.Now, func(address string) {
+		a.log.Warn("there are as many connections as there may be: "+
+			"for each new one the oldest without a valid token is closed, or it waits",
 			"for", name, "bound", s.Limits.Connections, "most_from", address)
 	})
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
+		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog:    slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 		ConnContext: connlimit.Context, ConnState: connlimit.State,
 	}
 	if s.Listeners.TLS != nil {
@@ -85,7 +89,7 @@ func (a *App) listen(name, address string, handler http.Handler, s settings.Sett
 		// connections.
 		server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
 	}
-	a.doors = append(a.doors, door{name, s.Listeners.TLS != nil, bounded, server})
+	a.listeners = append(a.listeners, listener{name, s.Listeners.TLS != nil, bounded, server})
 	a.metrics.Connections(name, bounded.Counts)
 	return nil
 }
@@ -95,7 +99,7 @@ func (a *App) debug(address string) error {
 	if address == "" {
 		return nil
 	}
-	listener, err := net.Listen("tcp", address)
+	socket, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
 	}
@@ -103,23 +107,25 @@ func (a *App) debug(address string) error {
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: profileTime}
-	a.doors = append(a.doors, door{doorDebug, false, listener, server})
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: profileTime,
+	}
+	a.listeners = append(a.listeners, listener{forDebug, false, socket, server})
 	return nil
 }
 
-// serve serves until the door is closed.
-func (d door) serve() error {
-	if d.tls {
-		return d.server.ServeTLS(d.listener, "", "")
+// serve serves until the listener is closed.
+func (l listener) serve() error {
+	if l.tls {
+		return l.server.ServeTLS(l.socket, "", "")
 	}
-	return d.server.Serve(d.listener)
+	return l.server.Serve(l.socket)
 }
 
 // close ends what is served.
-func (d door) close() error {
-	err := d.server.Close()
-	if e := d.listener.Close(); e != nil && !errors.Is(e, net.ErrClosed) {
+func (l listener) close() error {
+	err := l.server.Close()
+	if e := l.socket.Close(); e != nil && !errors.Is(e, net.ErrClosed) {
 		err = errors.Join(err, e)
 	}
 	return err
@@ -127,7 +133,7 @@ func (d door) close() error {
 
 // Addr is where the control plane listens for people, and for nodes if they have no address of
 // their own.
-func (a *App) Addr() net.Addr { return a.doors[0].listener.Addr() }
+func (a *App) Addr() net.Addr { return a.listeners[0].socket.Addr() }
 
 // Run serves until ctx ends, then lets requests in flight finish, answers long polls, saves and
 // closes everything. It returns nil after an orderly end.
@@ -143,10 +149,10 @@ func (a *App) Run(ctx context.Context) error {
 		followers.Go(func() { a.watch.Run(following, time.Now) })
 	}
 	a.awaitStore(ctx)
-	failed := make(chan error, len(a.doors))
-	for _, d := range a.doors {
-		go func() { failed <- d.serve() }()
-		a.log.Info("listening", "address", d.listener.Addr().String(), "for", d.name, "tls", d.tls)
+	failed := make(chan error, len(a.listeners))
+	for _, l := range a.listeners {
+		go func() { failed <- l.serve() }()
+		a.log.Info("listening", "address", l.socket.Addr().String(), "for", l.name, "tls", l.tls)
 	}
 	var err error
 	select {
@@ -174,16 +180,16 @@ func (a *App) awaitStore(ctx context.Context) {
 	}
 }
 
-// drain lets the requests in flight at all doors finish.
+// drain lets the requests in flight at all listeners finish.
 func (a *App) drain() error {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
-	ends := make([]error, len(a.doors))
-	var doors sync.WaitGroup
-	for i, d := range a.doors {
-		doors.Go(func() { ends[i] = d.server.Shutdown(ctx) })
+	ends := make([]error, len(a.listeners))
+	var ending sync.WaitGroup
+	for i, l := range a.listeners {
+		ending.Go(func() { ends[i] = l.server.Shutdown(ctx) })
 	}
-	doors.Wait()
+	ending.Wait()
 	return errors.Join(ends...)
 }
 
@@ -192,8 +198,8 @@ func (a *App) Close() error {
 	a.once.Do(func() {
 		a.stop()
 		var err error
-		for _, d := range a.doors {
-			err = errors.Join(err, d.close())
+		for _, l := range a.listeners {
+			err = errors.Join(err, l.close())
 		}
 		if a.document != nil {
 			err = errors.Join(err, a.document.Close())

@@ -23,7 +23,9 @@ var (
 )
 
 // open opens the store that the settings name.
-func open(s settings.Settings, breakers *breaker.Group, follow *tracing.Tracing, log *slog.Logger) (store.Store, error) {
+func open(
+	s settings.Settings, breakers *breaker.Group, follow *tracing.Tracing, log *slog.Logger,
+) (store.Store, error) {
 	if s.RedisURL != "" {
 		options := []redisstore.Option{redisstore.LostFill(s.LostFill), redisstore.Breakers(breakers)}
 		if provider := follow.Provider(); provider != nil {
@@ -34,8 +36,8 @@ func open(s settings.Settings, breakers *breaker.Group, follow *tracing.Tracing,
 	return localstore.Open(s.DataDir, log, localstore.Options{LostFill: &s.LostFill})
 }
 
-// announce logs a change of a breaker once. While one is open its trials come and go; that is for
-// those who look closely.
+// announce logs a change of a breaker once. The trials of an open breaker are logged for debugging
+// alone.
 func announce(log *slog.Logger, c breaker.Change) {
 	facts := []any{"server", c.Name, "from", c.From.String(), "to", c.To.String()}
 	switch {

@@ -1,5 +1,5 @@
-// Package consumers keeps what the control plane knows of consumers: the tier that each has been
-// assigned, limits of its own, a ban, a bypass. A consumer is known by its keyed hash alone.
+// Package consumers keeps the records of consumers: the tier that is assigned to each, limits of
+// its own, a ban, a bypass. A consumer is named by its keyed hash alone.
 package consumers
 
 import (
@@ -16,60 +16,60 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// KeptChanges is how many of the latest changes a store tells of. A node that missed more asks
-// again about everyone it knows.
+// KeptChanges is how many of the latest changes a store lists. A node that missed more asks again
+// about every consumer that it knows.
 const KeptChanges = 1000
 
 // MaxBatch is how many consumers may be written at once.
 const MaxBatch = 1000
 
-// The reasons why a store or the service says no. Any other error means that the store could not be
-// asked.
+// The reasons for which a store or the service refuses. Any other error means that the store could
+// not be asked.
 var (
-	// ErrNotFound: nothing is known of the consumer.
+	// ErrNotFound: the consumer has no record.
 	ErrNotFound = errs.New(errs.NotFound, "nothing is assigned to this consumer",
 		"nothing is assigned to this consumer: it has the tier that its requests say, or the default tier")
-	// ErrToken: a page token is none that a store has made.
+	// ErrToken: the page token was not made by this store.
 	ErrToken = errors.New("the page token is none of this store's")
 )
 
-// AwayError: the part of the store that keeps the consumers does not answer, though other parts do.
+// AwayError means that the part of the store that keeps consumers does not answer, though others
+// do.
 type AwayError struct {
 	// For is how long it has not answered; 0 if that is not known.
 	For   time.Duration
 	Cause error
 }
 
-// Error names the cause.
+// Error returns the cause in words.
 func (e *AwayError) Error() string {
 	return "what keeps the consumers does not answer: " + e.Cause.Error()
 }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *AwayError) Unwrap() error { return e.Cause }
 
 // Write is a change of one consumer.
 type Write struct {
 	Key keyhash.Key
-	// Expected is the revision of the record that is replaced, 0 for none; Any replaces whatever
-	// there is.
+	// Expected is the revision of the record that is replaced, 0 for none. Any replaces any record.
 	Expected uint64
 	Any      bool
-	// Record replaces what there is; nil forgets the consumer.
+	// Record replaces the record; nil deletes it.
 	Record *Record
 }
 
 // Changes are made together or not at all. No consumer is in them twice.
 type Changes struct {
 	Writes []Write
-	// Entry is kept with the changes. For a single one the service fills in the state after, the
-	// store the state before.
+	// Entry is kept with the changes. For a single change the service fills in what comes after,
+	// and the store what was before.
 	Entry audit.Entry
-	// Turn is one that has been seen: a store that has lost its state goes on above it.
+	// Turn is the highest known turn: a store that has lost its state continues above it.
 	Turn uint64
 }
 
-// Change says that a consumer has changed, and its record now, the zero one for none.
+// Change is one consumer's latest change and its record now, the zero record for none.
 type Change struct {
 	Revision uint64
 	Key      keyhash.Key
@@ -82,31 +82,31 @@ type Listed struct {
 	Record
 }
 
-// List says what to list.
+// List selects a page of records.
 type List struct {
-	// Token is that of a page before, empty for the first.
+	// Token is that of the previous page, empty for the first.
 	Token string
 	Limit int
 	// Banned lists those with a ban, which may have ended.
 	Banned bool
 }
 
-// State is how far changes have come.
+// State is the position in the stream of changes.
 type State struct {
-	// Revision is that of the last change, 0 if there never was one. It grows with each, and also
-	// over a loss of the store's state, since it is at least the time in milliseconds.
+	// Revision is that of the last change, 0 before the first. It grows with each change, and also
+	// if the store loses its state, since it is at least the time in milliseconds.
 	Revision uint64
-	// Turn counts the changes of consumers with more than a tier.
+	// Turn counts the changes of consumers that have more than a tier.
 	Turn uint64
-	// Special: there are such consumers.
+	// Special: there are consumers that have more than a tier.
 	Special bool
 }
 
 // Log is the latest changes as of State, at most KeptChanges, the earliest first.
 type Log struct {
 	State
-	// Floor is the revision after which no change is missing from Changes; Whole: none is missing
-	// at all.
+	// Floor is the revision after which Changes is complete. Whole: it is complete from the
+	// beginning.
 	Floor   uint64
 	Whole   bool
 	Changes []Change
@@ -116,26 +116,25 @@ type Log struct {
 // that the store could not be asked.
 type Store interface {
 	// Consumers returns the records of keys, the zero Record where there is none, and the Revision
-	// and Turn of that very moment.
+	// and Turn at the same moment.
 	Consumers(ctx context.Context, keys []keyhash.Key) ([]Record, State, error)
-	// WriteConsumers makes changes, at least one, with their entry, and returns their revision.
-	// errs.Conflict, or ErrNotFound if there is nothing to forget.
+	// WriteConsumers makes one or more changes, keeps their entry, and returns their revision. The
+	// error is errs.Conflict, or ErrNotFound if there is no record to delete.
 	WriteConsumers(ctx context.Context, c Changes) (uint64, error)
 	// ConsumerRevision is the revision of the last change, 0 if there never was one.
 	ConsumerRevision(ctx context.Context) (uint64, error)
-	// ListConsumers returns about limit records, in no order that means anything, and a token for
-	// the following page, empty after the last. A record that is there all the time is listed once
-	// at least.
+	// ListConsumers returns about limit records in no particular order, and the token of the next
+	// page, empty after the last. A record that exists all the time is listed at least once.
 	ListConsumers(ctx context.Context, list List) ([]Listed, string, error)
-	// BannedConsumers returns at most limit of those with a ban, which may have ended: the ones
+	// BannedConsumers returns at most limit records that have a ban, which may have ended: those
 	// whose bans end last.
 	BannedConsumers(ctx context.Context, limit int) ([]Listed, error)
 	// ConsumerLog returns the latest changes after a revision.
 	ConsumerLog(ctx context.Context, after uint64) (Log, error)
 }
 
-// Service answers what is known of consumers and tells nodes what changes. Make one with New. It is
-// safe for concurrent use.
+// Service answers questions about consumers and sends their changes to nodes. Make one with New. It
+// is safe for concurrent use.
 type Service struct {
 	store Store
 	now   func() time.Time
@@ -146,12 +145,12 @@ type Service struct {
 	loaded  bool
 	log     Log
 	changed chan struct{} // closed when log changes
-	// bans are those that a node must know that has missed changes: at most wire.MaxConsumers.
+	// bans are the records that a node which missed changes must have: at most wire.MaxConsumers.
 	bans map[keyhash.Key]Record
-	// remembered are records as they were read, of which no change since is missing.
+	// remembered are records as they were read; every later change is applied to them.
 	remembered map[keyhash.Key]Record
-	// since is the revision at which the store had back what it lost: who knows less may know what
-	// is no longer so.
+	// since is the revision at which the store got back what it had lost: a node that is behind it
+	// may have outdated records.
 	since     uint64
 	answering breaker.Answering
 
@@ -185,7 +184,7 @@ func New(c Config) *Service {
 	return s
 }
 
-// Get returns what is in force of a consumer. ErrNotFound, or the store's error.
+// Get returns the record in force of a consumer. The error is ErrNotFound, or the store's.
 func (s *Service) Get(ctx context.Context, key keyhash.Key) (Record, error) {
 	records, _, err := s.store.Consumers(ctx, []keyhash.Key{key})
 	if err != nil {
@@ -197,11 +196,11 @@ func (s *Service) Get(ctx context.Context, key keyhash.Key) (Record, error) {
 	return records[0].At(s.now()), nil
 }
 
-// maxListed is how many records are read for one page of those that are wanted.
+// maxListed bounds the records that are read for one page.
 const maxListed = 5000
 
-// List returns a page of the records that want wants, as they are in force. It reads a bounded
-// number: there may be fewer than the limit, or none, and more to come.
+// List returns a page of the records in force for which want reports true. It reads a bounded
+// number of records: a page may be short or empty, with more to come.
 func (s *Service) List(ctx context.Context, list List, want func(Record) bool) (page []Listed, next string, err error) {
 	for read := 0; read < maxListed; {
 		some, token, err := s.store.ListConsumers(ctx, list)
@@ -221,8 +220,8 @@ func (s *Service) List(ctx context.Context, list List, want func(Record) bool) (
 	return page, next, nil
 }
 
-// Write makes changes, with the time put in, and returns their revision. Nodes on this replica hear
-// of them at once.
+// Write makes changes at the present time and returns their revision. Nodes that are connected to
+// this replica get them at once.
 func (s *Service) Write(ctx context.Context, c Changes) (uint64, error) {
 	now := s.now().UTC().Truncate(time.Millisecond)
 	for i := range c.Writes {
@@ -247,15 +246,18 @@ func (s *Service) Write(ctx context.Context, c Changes) (uint64, error) {
 func (s *Service) Ask(ctx context.Context, keys []keyhash.Key) (wire.Consumers, error) {
 	records, state, err := s.store.Consumers(ctx, keys)
 	s.mu.Lock()
-	m := wire.Consumers{Format: wire.ConsumersFormat, Revision: state.Revision, Turn: s.log.Turn, Special: s.log.Special, Complete: true}
+	m := wire.Consumers{
+		Format: wire.ConsumersFormat, Revision: state.Revision, Turn: s.log.Turn, Special: s.log.Special,
+		Complete: true,
+	}
 	s.mu.Unlock()
 	for i := range records {
-		m.Items = append(m.Items, s.told(keys[i], &records[i]))
+		m.Items = append(m.Items, s.message(keys[i], &records[i]))
 	}
 	return m, err
 }
 
-// The message to nodes about a consumer.
-func (s *Service) told(key keyhash.Key, r *Record) wire.Consumer {
+// message is a consumer's record as nodes receive it.
+func (s *Service) message(key keyhash.Key, r *Record) wire.Consumer {
 	return wire.Consumer{Key: key, Tier: []byte(r.Tier), Special: wire.AppendSpecial(nil, r.Special(s.now()))}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Refresh reads the latest changes if there are new ones. A store that has lost changes gets back
-// what this replica knows of them.
+// Refresh reads the latest changes if there are new ones. If the store has lost changes, it gets
+// those back that this replica holds.
 func (s *Service) Refresh(ctx context.Context) error {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
@@ -46,8 +46,8 @@ func (s *Service) meet(ctx context.Context) error {
 	return s.take(ctx, log, held.Revision, !loaded || held.Revision < log.Floor && !(log.Whole && held.Revision == 0))
 }
 
-// take takes in a log of the changes after a revision. Gap: it may not be all that has changed
-// since.
+// take applies a log of the changes after a revision. Gap: other changes may be missing from the
+// log.
 func (s *Service) take(ctx context.Context, log Log, after uint64, gap bool) (err error) {
 	bans := maps.Clone(s.bans)
 	if gap {
@@ -74,7 +74,7 @@ func (s *Service) loadBans(ctx context.Context) (map[keyhash.Key]Record, error) 
 	return bans, err
 }
 
-// advance takes in a log of the changes after a revision.
+// advance replaces what is known by a log of the changes after a revision.
 func (s *Service) advance(log Log, after uint64, gap bool, bans map[keyhash.Key]Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,16 +98,16 @@ func (s *Service) advance(log Log, after uint64, gap bool, bans map[keyhash.Key]
 	s.changed = make(chan struct{})
 }
 
-// Turn is the highest that this replica has seen.
+// Turn returns the highest turn that this replica has seen.
 func (s *Service) Turn() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.log.Turn
 }
 
-// After returns what has changed since a node's revision, false if nothing has, and a channel that
-// is closed when something does. A node that is ahead has heard from another replica, or the store
-// went back: it is overruled only if it has waited for that. After never asks the store.
+// After returns the changes since a node's revision, false if there are none, and a channel that is
+// closed when there are. A node may be ahead because another replica sent it a change, or because
+// the store went back; it is overruled only after it has waited. After never asks the store.
 func (s *Service) After(revision uint64, waited bool) (m wire.Consumers, news bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,14 +120,14 @@ func (s *Service) After(revision uint64, waited bool) (m wire.Consumers, news bo
 	missed := revision < s.log.Floor && (revision > 0 || !s.log.Whole) || revision > 0 && revision < s.since
 	if ahead || missed {
 		for key, r := range s.bans {
-			m.Items = append(m.Items, s.told(key, &r))
+			m.Items = append(m.Items, s.message(key, &r))
 		}
 		return m, true, s.changed
 	}
 	m.Complete = true
 	for i := range s.log.Changes {
 		if c := &s.log.Changes[i]; c.Revision > revision {
-			m.Items = append(m.Items, s.told(c.Key, &c.Record))
+			m.Items = append(m.Items, s.message(c.Key, &c.Record))
 		}
 	}
 	return m, true, s.changed
@@ -136,15 +136,14 @@ func (s *Service) After(revision uint64, waited bool) (m wire.Consumers, news bo
 // maxRemembered bounds the records kept in memory for Known.
 const maxRemembered = 20_000
 
-// Knowledge is what is known of a consumer as of a turn: nothing that has changed since counts
-// under that turn or a lower one.
+// Knowledge is a consumer's record as of a turn: later changes have a higher turn.
 type Knowledge struct {
 	Record
 	Turn uint64
 }
 
-// Known returns what is known of consumers. It asks the store only about those of whom it has not
-// been asked lately.
+// Known returns the records of consumers. It asks the store only for those that it has not read
+// lately.
 func (s *Service) Known(ctx context.Context, keys []keyhash.Key) (map[keyhash.Key]Knowledge, error) {
 	known := make(map[keyhash.Key]Knowledge, len(keys))
 	var missing []keyhash.Key
@@ -179,7 +178,8 @@ func (s *Service) Known(ctx context.Context, keys []keyhash.Key) (map[keyhash.Ke
 	return known, nil
 }
 
-// Spoken is a message in the newest format that a node reads. In the first there are tiers alone.
+// Spoken converts a message to the newest format that a node reads. The first format has tiers
+// alone.
 func Spoken(m wire.Consumers, format uint64) wire.Consumers {
 	if format >= wire.ConsumersFormat {
 		return m

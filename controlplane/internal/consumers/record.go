@@ -13,39 +13,40 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Record is what is known of one consumer. The zero value is of one of whom nothing is.
+// Record is what is known of one consumer. The zero value is an unknown consumer.
 type Record struct {
-	// Tier is empty for none.
+	// Tier is empty if none is assigned.
 	Tier string `json:"tier"`
-	// Overrides are limits of the consumer's own, at most one for each policy.
+	// Overrides are the consumer's own limits, at most one override for each policy.
 	Overrides []Override `json:"overrides,omitempty"`
-	// Banned consumers are refused; a Bypass is never limited nor charged.
+	// Banned, if not nil, refuses the consumer's requests. Bypass, if not nil, never limits or
+	// charges them.
 	Banned *Mark `json:"banned,omitempty"`
 	Bypass *Mark `json:"bypass,omitempty"`
-	// Updated is when it was put, by the clock of the replica that took it; By is the name of the
-	// token that put it.
+	// Updated is when the record was put, by the clock of the replica that took it. By is the name
+	// of the token that put it.
 	Updated time.Time `json:"updated"`
 	By      string    `json:"by"`
 	// Revision is that of the change that made the record.
 	Revision uint64 `json:"-"`
 }
 
-// Mark says why something is so, and until when.
+// Mark is why something holds, and until when.
 type Mark struct {
 	Reason string `json:"reason,omitempty"`
-	// Expires is zero for what ends only when it is taken back.
+	// Expires is zero for a mark that ends only when it is removed.
 	Expires time.Time `json:"expires_at,omitzero"`
 }
 
-// Override are the limits that a consumer has under a policy in place of the policy's own; none:
-// the policy does not apply to it.
+// Override is the limits that a consumer has under a policy in place of the policy's own. Without
+// limits the policy does not apply to the consumer.
 type Override struct {
 	Policy string  `json:"policy"`
 	Limits []Limit `json:"limits,omitempty"`
 	Mark
 }
 
-// Limit are the figures of one limit; a burst of 0 is the quota.
+// Limit is the parameters of one limit; a burst of 0 means the quota.
 type Limit struct {
 	Quota  int64
 	Window quota.Span
@@ -63,8 +64,8 @@ func (l Limit) MarshalJSON() ([]byte, error) {
 	return json.Marshal(limitText{l.Quota, policy.FormatSpan(l.Window), l.Burst})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. Documents of people are for policy.DecodeOverride to
-// read.
+// UnmarshalJSON reads what MarshalJSON writes. policy.DecodeOverride reads the documents of
+// operators.
 func (l *Limit) UnmarshalJSON(b []byte) error {
 	var text limitText
 	if err := json.Unmarshal(b, &text); err != nil {
@@ -78,12 +79,12 @@ func (l *Limit) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Ends reports whether the mark is over at now; one that is nil is.
+// Ends reports whether the mark has ended by now; a nil mark has.
 func (m *Mark) Ends(now time.Time) bool {
 	return m == nil || !m.Expires.IsZero() && !m.Expires.After(now)
 }
 
-// end is when a mark ends in the wire's form, 0 for one that is over.
+// end returns when a mark ends as messages have it, 0 for one that has ended.
 func (m *Mark) end(now time.Time) int64 {
 	switch {
 	case m.Ends(now):
@@ -94,10 +95,11 @@ func (m *Mark) end(now time.Time) int64 {
 	return m.Expires.UnixMilli()
 }
 
-// grace is how long nodes hear of an override that has ended: by another clock it may not have.
+// grace is how long nodes still receive an override that has ended: by another clock it may not
+// have.
 const grace = time.Minute
 
-// Special is what nodes receive of a record besides its tier, at now.
+// Special returns what nodes receive of a record beside its tier.
 func (r *Record) Special(now time.Time) wire.Special {
 	s := wire.Special{Banned: r.Banned.end(now), Bypass: r.Bypass.end(now)}
 	for i := range r.Overrides {
@@ -115,7 +117,7 @@ func (r *Record) Special(now time.Time) wire.Special {
 	return s
 }
 
-// At is the record without what has ended by now.
+// At returns the record without what has ended by now.
 func (r Record) At(now time.Time) Record {
 	if r.Banned.Ends(now) {
 		r.Banned = nil
@@ -133,14 +135,14 @@ func (r Record) At(now time.Time) Record {
 	return r
 }
 
-// Ends are the instants in Unix milliseconds until which a record has more than a tier and until
-// which it is banned: 0 if it is not, math.MaxInt64 if that never ends by itself. Stores find by
-// them whom nodes must know.
+// Ends returns the instants in Unix milliseconds until which a record has more than a tier and
+// until which it is banned: 0 if it is not, math.MaxInt64 if it does not end by itself. Stores find
+// by them the records that nodes must have.
 func (r *Record) Ends() (special, banned int64) {
 	if r == nil {
 		return 0, 0
 	}
-	var always time.Time // Whether something has ended already is for later to say.
+	var always time.Time // What has ended already is left out when it is read.
 	banned = r.Banned.end(always)
 	special = max(banned, r.Bypass.end(always))
 	for i := range r.Overrides {
@@ -153,7 +155,7 @@ func (r *Record) Ends() (special, banned int64) {
 	return special, banned
 }
 
-// Override is the consumer's override of a policy that has not ended by now; nil for none.
+// Override returns the override of a policy that has not ended by now; nil for none.
 func (r *Record) Override(name string, now time.Time) *Override {
 	for i := range r.Overrides {
 		if o := &r.Overrides[i]; o.Policy == name && !o.Ends(now) {
@@ -163,8 +165,8 @@ func (r *Record) Override(name string, now time.Time) *Override {
 	return nil
 }
 
-// Of are the limits as the policy counts. An error says that they do not fit that: the override
-// sleeps.
+// Of returns the limits as the policy counts. After an error they do not fit its counting, and the
+// override has no effect.
 func (o *Override) Of(p *policy.Policy) (limits []policy.Limit, err error) {
 	for _, l := range o.Limits {
 		own, err := p.Counting.Override(l.Quota, l.Window, l.Burst)
@@ -176,8 +178,7 @@ func (o *Override) Of(p *policy.Policy) (limits []policy.Limit, err error) {
 	return limits, nil
 }
 
-// Encode is a record as stores keep it, without its revision, which the store itself puts before
-// it.
+// Encode returns the record as stores keep it. The store puts its revision before it.
 func (r Record) Encode() (string, error) {
 	text, err := json.Marshal(r)
 	return string(text), err

@@ -10,15 +10,15 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
-// restoredAtOnce bounds the changes that are given back in one step.
+// restoredAtOnce bounds the changes that the store gets back in one step.
 const restoredAtOnce = 500
 
-// follows reports whether a store that tells of the changes since held.Revision, that one included,
-// has what held has. A store that went back, and forward again before this replica looked, lacks
-// the last change that is held.
+// follows reports whether a store, by its changes since held.Revision and including it, has all
+// that held has. A store that went back, and forward again before this replica looked, lacks the
+// last change that is held.
 func (l Log) follows(held Log) bool {
 	if !l.Whole && l.Floor >= held.Revision {
-		return true // So many changes later nothing is to be seen of it.
+		return true // After so many changes the loss cannot be seen.
 	}
 	for _, c := range held.Changes {
 		there := func(other Change) bool { return other.Key == c.Key }
@@ -29,8 +29,8 @@ func (l Log) follows(held Log) bool {
 	return true
 }
 
-// missing are the changes and bans that are held and not in a store, nor overtaken there. For a ban
-// that was not changed lately, its record is the change.
+// missing returns the changes and bans that are held, are not in the store, and were not overtaken
+// there. The record of a ban that was not changed lately counts as its change.
 func missing(held Log, bans map[keyhash.Key]Record, stored Log) (lost []Change) {
 	known := make(map[keyhash.Key]uint64, len(stored.Changes))
 	for _, c := range stored.Changes {
@@ -55,8 +55,8 @@ func missing(held Log, bans map[keyhash.Key]Record, stored Log) (lost []Change) 
 	return lost
 }
 
-// regain gives a store that went back what this replica knows of the changes that it has lost.
-// Afterwards nodes learn that they may have missed changes.
+// regain gives a store that went back the changes that this replica holds. Afterwards nodes learn
+// that they may have missed changes.
 func (s *Service) regain(ctx context.Context, held Log, stored uint64) error {
 	log, err := s.store.ConsumerLog(ctx, 0)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *Service) regain(ctx context.Context, held Log, stored uint64) error {
 	for chunk := range slices.Chunk(lost, restoredAtOnce) {
 		n, banned, err := s.giveBack(ctx, chunk)
 		if errors.Is(err, errs.Conflict) || errors.Is(err, ErrNotFound) {
-			return nil // Another replica is faster; the next Refresh finds what is left to do.
+			return nil // Another replica is faster; the next Refresh finds what remains.
 		}
 		if err != nil {
 			return err
@@ -85,14 +85,14 @@ func (s *Service) regain(ctx context.Context, held Log, stored uint64) error {
 	s.mu.Lock()
 	s.since = log.Revision
 	s.mu.Unlock()
-	s.logger.Warn("the store had lost changes of consumers; it has those back that this replica knew: all, or the latest of all kinds and the bans",
+	s.logger.Warn("the store had lost changes of consumers; "+
+		"it has those back that this replica knew: all, or the latest of all kinds and the bans",
 		"consumers", given, "bans", bans, "all", held.Whole, "known", held.Revision, "stored", stored)
 	s.lost()
 	return nil
 }
 
-// giveBack stores changes that the store has lost, and returns how many records and how many bans
-// those were.
+// giveBack stores changes that the store has lost, and returns the number of records and of bans.
 func (s *Service) giveBack(ctx context.Context, changes []Change) (given, bans int, err error) {
 	keys := make([]keyhash.Key, len(changes))
 	for i := range changes {

@@ -1,5 +1,5 @@
-// Package decisions knows whom the nodes have limited lately and who makes the most requests: from
-// samples that nodes report, in bounded memory, and without any API key.
+// Package decisions knows which callers the nodes have limited lately and which make the most
+// requests. It works from samples that nodes report, in bounded memory, and without any API key.
 package decisions
 
 import (
@@ -19,51 +19,52 @@ import (
 const (
 	// Kept is how many refusals a store keeps.
 	Kept = 10_000
-	// remembered is how many a replica keeps by itself, for when the store is away.
+	// remembered is how many refusals a replica keeps itself, for when the store is away.
 	remembered = 1000
-	// Age is how long they are shown.
+	// Age is how long refusals are shown.
 	Age = time.Hour
-	// A bucket that is refused for one reason again within quiet is not kept once more. A replica
-	// keeps at most perSecond refusals a second, of one policy and tier at most pairPerSecond.
+	// A bucket that is refused for the same reason again within quiet is not kept once more. A
+	// replica keeps at most perSecond refusals a second, and at most pairPerSecond of one policy
+	// and tier.
 	quiet         = 10 * time.Second
 	maxQuiet      = 4096
 	perSecond     = 100
 	pairPerSecond = 25
 )
 
-// ErrCursor: what should say where a page begins is nothing that an answer said.
+// ErrCursor: the cursor is not one that an answer contained.
 var ErrCursor = errors.New("the cursor is not the ID of a refusal")
 
-// Decision is one refusal as a node reported it, in the words of the policy set that decided it.
+// Decision is one refusal that a node reported, in the words of the policy set that decided it.
 type Decision struct {
-	// ID is given by the store; IDs are in the order of the reports.
+	// ID is the store's; IDs are in the order of the reports.
 	ID string `json:"id"`
-	// At is when it was, to about a second.
+	// At is when the request was refused, to about a second.
 	At   time.Time `json:"at"`
 	Node string    `json:"node"`
-	// Version is that of the policy set, LimitIndex the limit's place among all of its limits.
+	// Version is that of the policy set. LimitIndex is the limit's index among all of its limits.
 	Version    uint64 `json:"version"`
 	LimitIndex uint32 `json:"limit_index"`
 	Policy     string `json:"policy"`
 	// Tier is the caller's, empty if the policy does not go by tier.
 	Tier string `json:"tier,omitempty"`
-	// Limit is the limit in words, From where it stands: policy, tier or override.
+	// Limit is the limit in words. From is where it was defined: policy, tier or override.
 	Limit string `json:"limit"`
 	From  string `json:"from"`
 	Mode  string `json:"mode"`
 	// Source is what decided and Reason why.
 	Source string `json:"source"`
 	Reason string `json:"reason"`
-	// Key is the bucket's hash and Consumer the consumer's, in hexadecimal; Consumer is empty if
-	// there was none.
+	// Key is the bucket's hash and Consumer the consumer's, in hexadecimal; Consumer is empty
+	// without one.
 	Key      string `json:"key"`
 	Consumer string `json:"consumer,omitempty"`
-	// Shown are the parts of the request that the policy set lets be shown, by name.
+	// Shown are the parts of the request that the policy set allows to be shown, by name.
 	Shown map[string]string `json:"shown,omitempty"`
-	// Cost and Left are tokens: of the request, and in the bucket then.
+	// Cost is the tokens that the request needed, Left those in the bucket then.
 	Cost int64 `json:"cost"`
 	Left int64 `json:"left"`
-	// Ends is when waiting would have been over; nil if waiting would not have helped.
+	// Ends is when the wait would have been over; nil if waiting would not have helped.
 	Ends *time.Time `json:"ends,omitempty"`
 	// Count is how many refusals of the bucket the node had counted within about a second.
 	Count int64 `json:"count"`
@@ -77,33 +78,33 @@ type Level struct {
 	Of     int64 `json:"of"`
 }
 
-// Store keeps refusals, newest first, and what replicas tell each other of the heaviest callers.
+// Store keeps refusals, newest first, and what replicas publish about the heaviest callers.
 type Store interface {
-	// AppendDecisions keeps refusals, with IDs of the store's own, and drops those beyond Kept.
+	// AppendDecisions keeps refusals, gives them IDs, and drops those beyond Kept.
 	AppendDecisions(ctx context.Context, list []Decision) error
 	// Decisions returns at most limit refusals with an ID below before, newest first; the newest if
-	// before is empty. ErrCursor.
+	// before is empty. The error may be ErrCursor.
 	Decisions(ctx context.Context, before string, limit int) ([]Decision, error)
-	// PutTop stores the list of a replica in place of its former one, and drops replicas that have
-	// stored none for TopAge. Tops returns what all tell, by replica.
-	PutTop(ctx context.Context, replica string, told []byte) error
+	// PutTop keeps what a replica publishes in place of what it published before, and forgets
+	// replicas that have published nothing for TopAge. Tops returns all by replica.
+	PutTop(ctx context.Context, replica string, text []byte) error
 	Tops(ctx context.Context) (map[string][]byte, error)
 }
 
-// Sets tells what policy sets mean. *policies.Service is one.
+// Sets are the versions of the policy set. *policies.Service implements it.
 type Sets interface {
 	At(ctx context.Context, number uint64) (*policies.Compiled, error)
 }
 
-// Encode is a refusal as stores keep it, without its ID, which is made of the number that the store
-// puts before it.
+// Encode returns the refusal as stores keep it, without its ID, which is made of the number that
+// the store puts before it.
 func (d Decision) Encode() (string, error) {
 	d.ID, d.Now = "", nil
 	text, err := json.Marshal(d)
 	return string(text), err
 }
 
-// Decode reads what a store keeps: a number that grows, a space, and what Encode made.
+// Decode reads what a store keeps: a growing number, a space, and the output of Encode.
 func Decode(stored string) (d Decision, err error) {
 	stamp, text, _ := strings.Cut(stored, " ")
 	number, err := strconv.ParseUint(stamp, 10, 64)
@@ -117,10 +118,10 @@ func Decode(stored string) (d Decision, err error) {
 	return d, nil
 }
 
-// ID is that of the refusal with a number.
+// ID returns the ID of the refusal with a number.
 func ID(number uint64) string { return fmt.Sprintf("%016d", number) }
 
-// Number is what an ID is made of. ErrCursor.
+// Number returns the number that an ID is made of. The error is ErrCursor.
 func Number(id string) (uint64, error) {
 	number, err := strconv.ParseUint(id, 10, 63)
 	if err != nil || len(id) != 16 {
@@ -129,5 +130,5 @@ func Number(id string) (uint64, error) {
 	return number, nil
 }
 
-// hasConsumer reports whether the node named the consumer.
+// hasConsumer reports whether a node named a consumer.
 func hasConsumer(c *wire.Caller) bool { return c.Consumer != (keyhash.Key{}) }

@@ -76,8 +76,8 @@ func (m *memory) Decisions(_ context.Context, before string, limit int) (page []
 	return page, nil
 }
 
-func (m *memory) PutTop(_ context.Context, replica string, told []byte) error {
-	m.tops[replica] = told
+func (m *memory) PutTop(_ context.Context, replica string, text []byte) error {
+	m.tops[replica] = text
 	return nil
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Service takes in what nodes tell and answers what was. Make one with New. It is safe for
-// concurrent use.
+// Service takes in the reports of nodes and answers questions about them. Make one with New. It is
+// safe for concurrent use.
 type Service struct {
 	store   Store
 	sets    Sets
@@ -20,12 +20,12 @@ type Service struct {
 	meter   func(policy, tier string, refused int64)
 
 	mu sync.Mutex
-	// recent are the last refusals that this replica heard of, the newest last.
+	// recent are the last refusals that nodes reported to this replica, the newest last.
 	recent []Decision
-	// unsaved are the last ones that the store has not taken, the newest last.
+	// unsaved are the last refusals that the store has not taken, the newest last.
 	unsaved []Decision
-	// quiet is until when a bucket's refusals for a reason are not kept again; second, kept and
-	// keptOf bound a second.
+	// quiet is until when a bucket's refusals for a reason are not kept again. second, kept and
+	// keptOf bound how many are kept in a second.
 	quiet  map[string]time.Time
 	second int64
 	kept   int
@@ -58,9 +58,9 @@ func New(c Config) *Service {
 	return s
 }
 
-// Note takes in a message of a node. What does not fit the policy set that it names is dropped, and
-// so is what is more than a replica keeps. The error is that of the policy set or of the store;
-// this replica knows even so.
+// Note takes in a node's report. It drops what does not fit the policy set that the report names,
+// and what is more than a replica keeps. After an error of the policy set or of the store this
+// replica still has the report.
 func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 	set, err := s.sets.At(ctx, m.Version)
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 }
 
 // save stores refusals, and before them those that the store has not taken so far. What it does not
-// take now it is given later: at most as many as this replica remembers.
+// take now it gets later, at most as many as this replica remembers.
 func (s *Service) save(ctx context.Context, fresh []Decision) error {
 	s.mu.Lock()
 	all := append(s.unsaved, fresh...)
@@ -136,14 +136,14 @@ func (s *Service) admit(d Decision, now time.Time) bool {
 	return true
 }
 
-// Query says which refusals are wanted. Zero fields ask for nothing in particular.
+// Query selects refusals. A zero field selects all.
 type Query struct {
-	// Before is an ID; what is older is wanted.
+	// Before is an ID; only older refusals are selected.
 	Before string
-	// Consumer is a ConsumerKey.
+	// Consumer is a match.ConsumerKey.
 	Consumer *keyhash.Key
 	Policy   string
-	// Buckets are hashes in hexadecimal, of which a refusal has one; nil for any.
+	// Buckets are hashes in hexadecimal, one of which is the refusal's; nil for any.
 	Buckets []string
 	Since   time.Time
 }
@@ -156,10 +156,12 @@ func (q Query) wants(d *Decision) bool {
 // chunk is how many refusals are read at a time.
 const chunk = 1000
 
-// Find returns at most limit refusals, newest first, and where to go on, empty if there is no more.
-// While the store is away it answers with what this replica heard of, and complete is false.
-// ErrCursor.
-func (s *Service) Find(ctx context.Context, q Query, limit int) (found []Decision, next string, complete bool, err error) {
+// Find returns at most limit refusals, newest first, and the cursor of the next page, empty if
+// there is none. While the store is away it answers from what nodes reported to this replica, and
+// complete is false. The error may be ErrCursor.
+func (s *Service) Find(
+	ctx context.Context, q Query, limit int,
+) (found []Decision, next string, complete bool, err error) {
 	if q.Before != "" {
 		if _, err := Number(q.Before); err != nil {
 			return nil, "", false, err
@@ -192,7 +194,7 @@ func (s *Service) Find(ctx context.Context, q Query, limit int) (found []Decisio
 	}
 }
 
-// known answers from what this replica has heard: one page.
+// known answers one page from what nodes reported to this replica.
 func (s *Service) known(q Query, limit int) (found []Decision, next string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

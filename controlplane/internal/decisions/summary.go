@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// Summary finds the heaviest of a stream's keys with as many counters as it has room for: the
-// space-saving algorithm of Metwally, Agrawal and El Abbadi. With m counters and a total of N, each
-// key's true weight is at most its Count and at least Count - Over, Over is at most N/m, and every
-// key that weighs more than N/m is there. Make one with NewSummary.
+// Summary finds the heaviest keys of a stream with a fixed number of counters: the space-saving
+// algorithm of Metwally, Agrawal and El Abbadi. With m counters and a total of N, each key's true
+// weight is at most its Count and at least Count - Over, Over is at most N/m, and every key that
+// weighs more than N/m has a counter. Make one with NewSummary.
 type Summary struct {
 	room  int
 	total int64
@@ -16,24 +16,24 @@ type Summary struct {
 	of    map[string]*Counter
 }
 
-// Counter is one key's.
+// Counter counts one key.
 type Counter struct {
 	Key string
-	// Count is the weight, of which up to Over may be another key's.
+	// Count is the weight, up to Over of which may be another key's.
 	Count, Over int64
-	// About is what the caller has to say of the key.
+	// About is what the caller notes about the key.
 	About any
 	place int
 }
 
-// NewSummary makes one with room for that many counters, at least 1.
+// NewSummary makes a Summary with a number of counters, at least 1.
 func NewSummary(room int) *Summary { return &Summary{room: room, of: make(map[string]*Counter, room)} }
 
-// Total is the weight of all that was added.
+// Total returns the weight of all that was added.
 func (s *Summary) Total() int64 { return s.total }
 
-// Add counts a key with a weight, of which up to over may be another's, and returns its counter:
-// the least one's, if there is no room for another.
+// Add counts a key with a weight, up to over of which may be another's, and returns its counter. If
+// there is no free counter, the key takes over the smallest one.
 func (s *Summary) Add(key string, weight, over int64) *Counter {
 	s.total += weight
 	c := s.of[key]
@@ -55,7 +55,7 @@ func (s *Summary) Add(key string, weight, over int64) *Counter {
 	return c
 }
 
-// Top are the n heaviest, heaviest first.
+// Top returns the n heaviest keys, heaviest first.
 func (s *Summary) Top(n int) []Counter {
 	list := make([]Counter, 0, len(s.order))
 	for _, c := range s.order {
@@ -75,7 +75,7 @@ func (s *Summary) Top(n int) []Counter {
 	return list[:min(n, len(list))]
 }
 
-// byCount is a heap with the least counter at the top.
+// byCount is a heap with the smallest counter at the top.
 type byCount []*Counter
 
 // Len implements heap.Interface.

@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	// Counters is how many callers a replica counts of each policy and tier, in each span of time.
+	// Counters is how many callers a replica counts for each policy and tier in a span of time.
 	Counters = 100
-	// maxPairs bounds the policies and tiers whose callers are counted. A replica shares the
-	// heaviest `told` callers of each with others.
-	maxPairs = 200
-	told     = 20
-	// span is how long is counted before it begins anew; the span before stays in sight.
+	// maxPairs bounds the policies and tiers whose callers are counted. published is how many
+	// callers of each a replica sends to the others.
+	maxPairs  = 200
+	published = 20
+	// span is how long a count lasts; the span before it stays in sight.
 	span = 5 * time.Minute
-	// TopAge is how long the list of a replica counts.
+	// TopAge is how long the published counts of a replica are valid.
 	TopAge  = 2 * span
 	publish = 5 * time.Second
 )
 
-// By says what is counted.
+// By is what is counted.
 type By string
 
-// Refused requests, or all that policies were enforced on.
+// ByRefused counts refused requests, ByRequests all that policies were enforced on.
 const (
 	ByRefused  By = "refused"
 	ByRequests By = "requests"
@@ -45,7 +45,7 @@ type TopCaller struct {
 	Key      string            `json:"key"`
 	Consumer string            `json:"consumer,omitempty"`
 	Shown    map[string]string `json:"shown,omitempty"`
-	// Count is the number of requests, of which up to Over may be another's.
+	// Count is the number of requests, up to Over of which may be another's.
 	Count int64 `json:"count"`
 	Over  int64 `json:"over"`
 }
@@ -63,7 +63,7 @@ type spanCounts struct {
 	of    map[pair]*counts
 }
 
-// tops are the heaviest callers from the reports to this replica.
+// tops are the heaviest callers by the reports to this replica.
 type tops struct {
 	now, before spanCounts
 	published   time.Time
@@ -92,7 +92,7 @@ func (t *tops) turn(now time.Time) {
 	}
 }
 
-// pairIn is a policy and a tier of a set by their numbers in messages; false for numbers that it
+// pairIn finds a policy and a tier of a set by their numbers in messages; false for numbers that it
 // does not have.
 func pairIn(set *policy.Set, of uint32, tier uint8) (p pair, ok bool) {
 	if int(of) >= len(set.Policies) {
@@ -101,7 +101,7 @@ func pairIn(set *policy.Set, of uint32, tier uint8) (p pair, ok bool) {
 	return pair{set.Policies[of].Name, tierOf(set, tier)}, true
 }
 
-// note counts what a node tells, and returns what is to be published if that is due.
+// note counts a node's report, and returns what is to be published if that is due.
 func (t *tops) note(c *policies.Compiled, m *wire.Decisions, now time.Time) []byte {
 	t.turn(now)
 	pairOf := func(of uint32, tier uint8) *counts {
@@ -111,10 +111,10 @@ func (t *tops) note(c *policies.Compiled, m *wire.Decisions, now time.Time) []by
 		}
 		return t.now.pair(p)
 	}
-	add := func(s *Summary, who *wire.Caller) {
-		if own := who.Count - who.Over; own > 0 {
-			counter := s.Add(who.Bucket.String(), who.Count, who.Over)
-			counter.About = about(c.Set, who)
+	add := func(s *Summary, caller *wire.Caller) {
+		if own := caller.Count - caller.Over; own > 0 {
+			counter := s.Add(caller.Bucket.String(), caller.Count, caller.Over)
+			counter.About = about(c.Set, caller)
 		}
 	}
 	for _, one := range m.Counts {
@@ -136,26 +136,26 @@ func (t *tops) note(c *policies.Compiled, m *wire.Decisions, now time.Time) []by
 		return nil
 	}
 	t.published = now
-	text, err := json.Marshal(t.tell(told))
+	text, err := json.Marshal(t.publish(published))
 	if err != nil {
 		return nil
 	}
 	return text
 }
 
-// about is what is known of a caller besides its count.
-func about(set *policy.Set, who *wire.Caller) TopCaller {
+// about returns what is known of a caller beside its count.
+func about(set *policy.Set, caller *wire.Caller) TopCaller {
 	var a TopCaller
-	if hasConsumer(who) {
-		a.Consumer = who.Consumer.String()
+	if hasConsumer(caller) {
+		a.Consumer = caller.Consumer.String()
 	}
-	a.Shown = shown(set, who.Shown)
+	a.Shown = shown(set, caller.Shown)
 	return a
 }
 
-// toldTop is what one replica tells the others.
-type toldTop struct {
-	// Since is when its counts begin, At when it stored them.
+// publication is what one replica publishes for the others.
+type publication struct {
+	// Since is when its counts begin, At when they were published.
 	Since time.Time          `json:"since"`
 	At    time.Time          `json:"at"`
 	By    map[By][]TopCaller `json:"by"`
@@ -168,12 +168,13 @@ type pairCount struct {
 	Count int64
 }
 
-// tell puts both spans together, with the n heaviest callers of each policy and tier.
-func (t *tops) tell(n int) toldTop {
-	all := toldTop{Since: t.before.since, At: t.published, By: map[By][]TopCaller{}}
+// publish merges both spans, with the n heaviest callers of each policy and tier.
+func (t *tops) publish(n int) publication {
+	all := publication{Since: t.before.since, At: t.published, By: map[By][]TopCaller{}}
 	for p := range merged(t.now.of, t.before.of) {
 		for by, of := range map[By]func(*counts) *Summary{
-			ByRefused: func(c *counts) *Summary { return c.refused }, ByRequests: func(c *counts) *Summary { return c.requests },
+			ByRefused:  func(c *counts) *Summary { return c.refused },
+			ByRequests: func(c *counts) *Summary { return c.requests },
 		} {
 			both := NewSummary(2 * Counters)
 			for _, part := range []spanCounts{t.before, t.now} {
@@ -222,11 +223,10 @@ func topCaller(p pair, c Counter) TopCaller {
 type Top struct {
 	By    By
 	Since time.Time
-	// Refused are all refusals of the policies and tiers asked for, which is exact.
+	// Refused are all refusals of the selected policies and tiers; it is exact.
 	Refused int64
 	Callers []TopCaller
-	// Complete is false if the store is away: then the list is only from the nodes that report to
-	// this replica.
+	// Complete is false if the store is away: then Top has only the reports to this replica.
 	Complete bool
 }
 
@@ -235,7 +235,7 @@ func (s *Service) Top(ctx context.Context, by By, policy, tier string, n int) To
 	now := s.now()
 	s.mu.Lock()
 	s.tops.turn(now)
-	own := s.tops.tell(Counters)
+	own := s.tops.publish(Counters)
 	s.mu.Unlock()
 	others, err := s.others(ctx, now)
 	answer := Top{By: by, Since: own.Since, Complete: err == nil}
@@ -268,12 +268,15 @@ func (p pair) wanted(policy, tier string) bool {
 	return (policy == "" || p.Policy == policy) && (tier == "" || p.Tier == tier)
 }
 
-// others is the recent lists of other replicas.
-func (s *Service) others(ctx context.Context, now time.Time) (list []toldTop, err error) {
+// others returns what other replicas have published lately.
+func (s *Service) others(ctx context.Context, now time.Time) (list []publication, err error) {
 	all, err := s.store.Tops(ctx)
 	for replica, text := range all {
-		var t toldTop
-		if replica != s.replica && json.Unmarshal(text, &t) == nil && now.Sub(t.At) <= TopAge { // Another version may tell otherwise.
+		var t publication
+		if replica == s.replica || json.Unmarshal(text, &t) != nil {
+			continue // Another version may write another format.
+		}
+		if now.Sub(t.At) <= TopAge {
 			list = append(list, t)
 		}
 	}

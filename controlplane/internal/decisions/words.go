@@ -12,7 +12,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// inWords is a refusal in the words of its policy set; false for one that does not fit it.
+// inWords converts a refusal to the words of its policy set; false if it does not fit the set.
 func inWords(c *policies.Compiled, node string, r *wire.Refusal, now time.Time) (Decision, bool) {
 	p, limit, byTier, ok := c.LimitAt(r.Limit)
 	if !ok || int(r.Policy) >= len(c.Set.Policies) || p != &c.Set.Policies[r.Policy] || int(r.Tier) > len(c.Set.Tiers) {
@@ -20,9 +20,10 @@ func inWords(c *policies.Compiled, node string, r *wire.Refusal, now time.Time) 
 	}
 	at := now.Add(-time.Duration(r.Ago) * time.Microsecond).UTC()
 	d := Decision{
-		At: at, Node: clean(node), Version: c.Version.Number, LimitIndex: r.Limit, Policy: p.Name, Tier: tierOf(c.Set, r.Tier),
-		Limit: policies.LimitText(limit), From: "policy", Mode: p.Mode.String(), Source: name(policy.Sources[:], r.Source),
-		Reason: name(policy.Reasons[:], r.Reason), Key: r.Bucket.String(), Shown: shown(c.Set, r.Shown),
+		At: at, Node: clean(node), Version: c.Version.Number, LimitIndex: r.Limit, Policy: p.Name,
+		Tier: tierOf(c.Set, r.Tier), Limit: policies.LimitText(limit), From: "policy", Mode: p.Mode.String(),
+		Source: name(policy.Sources[:], r.Source), Reason: name(policy.Reasons[:], r.Reason),
+		Key: r.Bucket.String(), Shown: shown(c.Set, r.Shown),
 		Cost: r.Cost, Left: r.Left, Count: max(r.Count-r.Over, 1),
 	}
 	if byTier {
@@ -38,7 +39,7 @@ func inWords(c *policies.Compiled, node string, r *wire.Refusal, now time.Time) 
 	return d, true
 }
 
-// tierOf is the name of a tier as messages number them.
+// tierOf returns the name of a tier as messages number them.
 func tierOf(set *policy.Set, tier uint8) string {
 	if tier == 0 || int(tier) > len(set.Tiers) {
 		return ""
@@ -46,7 +47,7 @@ func tierOf(set *policy.Set, tier uint8) string {
 	return set.Tiers[tier-1]
 }
 
-// name is what a number stands for; newer nodes know more.
+// name returns the name of a number; newer nodes may have more.
 func name(names []string, number uint8) string {
 	if int(number) < len(names) {
 		return names[number]
@@ -54,22 +55,23 @@ func name(names []string, number uint8) string {
 	return "unknown " + strconv.Itoa(int(number))
 }
 
-// shown are the parts of a request that a node reported, as far as the policy set allows. The
-// message was checked.
-func shown(set *policy.Set, told []byte) map[string]string {
+// shown returns the parts of a request that a node sent, as far as the policy set allows to show
+// them. The message has been checked.
+func shown(set *policy.Set, text []byte) map[string]string {
 	var parts map[string]string
-	for len(told) >= 2 {
-		at, text := int(told[0]), told[2:2+int(told[1])]
-		told = told[2+len(text):]
+	for len(text) >= 2 {
+		at, length := int(text[0]), int(text[1])
+		part := text[2 : 2+length]
+		text = text[2+length:]
 		if at >= len(set.Show) {
 			continue
 		}
 		if parts == nil {
 			parts = map[string]string{}
 		}
-		value := clean(string(text))
+		value := clean(string(part))
 		if set.Show[at].Kind == policy.PartClientIP {
-			if address, ok := netip.AddrFromSlice(text); ok {
+			if address, ok := netip.AddrFromSlice(part); ok {
 				value = address.String()
 			}
 		}
@@ -78,7 +80,7 @@ func shown(set *policy.Set, told []byte) map[string]string {
 	return parts
 }
 
-// clean makes a text that a client has sent harmless to print.
+// clean makes text that a client has sent harmless to print.
 func clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) && r != unicode.ReplacementChar {

@@ -10,13 +10,13 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// freedFor is how long nodes receive a changed bucket; a node that hears nothing for longer keeps a
-// refusal until it ends.
+// freedFor is how long nodes receive the notice of a bucket that was changed. A node that is not
+// connected for longer keeps a cached refusal until it ends.
 const freedFor = 10 * time.Minute
 
-// Ban bans a partition key, in the place of an earlier ban of it, and returns the ban and whether
-// it is stored. ErrTooMany, or ErrUnknown before the store has been reached: other bans would be
-// lost.
+// Ban bans a partition key, replacing its earlier ban, and returns the ban and whether it is
+// stored. The error is ErrTooMany, or ErrUnknown before the store has been reached, since other
+// bans would be lost.
 func (s *Service) Ban(ctx context.Context, b Ban, entry audit.Entry) (Ban, bool, error) {
 	_, durable, err := s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
 		if !s.loaded {
@@ -29,14 +29,14 @@ func (s *Service) Ban(ctx context.Context, b Ban, entry audit.Entry) (Ban, bool,
 		stamp.By = entry.By
 		b.Since, b.By = stamp.Time, stamp.By
 		d.Bans = Bans{Stamp: stamp, List: append(d.Bans.List, b)}
-		entry.Before, entry.After, entry.Reason = told(before), audit.Value(b), b.Reason
+		entry.Before, entry.After, entry.Reason = auditBan(before), audit.Value(b), b.Reason
 		return entry, nil
 	})
 	return b, durable, err
 }
 
-// Unban lifts the ban of a partition key, and returns whether that is stored. ErrNotBanned, or
-// ErrUnknown like Ban.
+// Unban lifts the ban of a partition key, and reports whether that is stored. The error is
+// ErrNotBanned, or ErrUnknown as in Ban.
 func (s *Service) Unban(ctx context.Context, key string, entry audit.Entry) (bool, error) {
 	_, durable, err := s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
 		if !s.loaded {
@@ -47,14 +47,14 @@ func (s *Service) Unban(ctx context.Context, key string, entry audit.Entry) (boo
 			return entry, ErrNotBanned
 		}
 		stamp.By = entry.By
-		d.Bans.Stamp, entry.Before = stamp, told(before)
+		d.Bans.Stamp, entry.Before = stamp, auditBan(before)
 		return entry, nil
 	})
 	return durable, err
 }
 
-// dropBan takes a key's ban out of the document, and bans that have ended, and returns the key's if
-// it was in force.
+// dropBan removes a key's ban from the document, and bans that have ended. It returns the key's ban
+// if it was in force.
 func (s *Service) dropBan(d *Document, key string, now time.Time) (held *Ban) {
 	d.Bans.List = slices.DeleteFunc(d.Bans.List, func(b Ban) bool {
 		if b.Key == key && b.InForce(now) {
@@ -65,7 +65,7 @@ func (s *Service) dropBan(d *Document, key string, now time.Time) (held *Ban) {
 	return held
 }
 
-func told(b *Ban) []byte {
+func auditBan(b *Ban) []byte {
 	if b == nil {
 		return nil
 	}
@@ -84,8 +84,8 @@ func (s *Service) Banned(key string) *Ban {
 	return nil
 }
 
-// Free has nodes forget what they know of buckets that were changed; Full: they are full now. An
-// entry without an action is not kept: the change has one of its own.
+// Free has nodes forget what they know of buckets that were changed. Full: the buckets are full
+// now. An entry without an action is not kept: the change has one of its own.
 func (s *Service) Free(ctx context.Context, buckets []keyhash.Key, full bool, entry audit.Entry) error {
 	_, _, err := s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
 		list := slices.DeleteFunc(d.Freed.List, func(f Freed) bool { return stamp.Time.Sub(f.At) > freedFor })

@@ -1,6 +1,6 @@
-// Package enforcement is what operators order beside the policy set: kill switches, and bans of
+// Package enforcement keeps what operators order beside the policy set: kill switches, and bans of
 // single partition keys. Orders work without the store: a replica that cannot reach it holds them
-// in memory, tells its nodes, and stores them when it can.
+// in memory, sends them to its nodes, and stores them when it can.
 package enforcement
 
 import (
@@ -16,53 +16,55 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// The reasons why a store or the service says no. Any other error of a store means that it could
-// not be asked.
+// The reasons for which a store or the service refuses. Any other error of a store means that it
+// could not be asked.
 var (
-	// ErrUnknown: the store has not been reached since the start, so it is not known here what is
-	// in force.
+	// ErrUnknown: the store has not been reached since the start, so the orders in force are not
+	// known.
 	ErrUnknown = errs.New(errs.StoreUnavailable,
 		"the store has not been reached since the start, so what is in force is not known here",
 		"the store has not been reached since the start, so what is in force is not known here: "+
 			"try again, or replace whatever there is with If-Match: *")
-	// ErrTooMany: there are wire.MaxBans bans.
-	ErrTooMany = errs.New(errs.TooManyBans, "there are as many bans as there may be", fmt.Sprintf(
-		"there are %d bans, which is as many as there may be: lift one, or ban addresses in the policy set", wire.MaxBans))
+	// ErrTooMany: there are wire.MaxBans bans already.
+	ErrTooMany = errs.New(errs.TooManyBans, "there are as many bans as there may be", fmt.Sprintf("there are %d "+
+		"bans, which is as many as there may be: lift one, or ban addresses in the policy set", wire.MaxBans))
 	// ErrNotBanned: there is no ban to lift.
 	ErrNotBanned = errs.New(errs.NotFound, "the key is not banned", "this key is not banned")
 )
 
-// State is what an order makes of the policies that it is about.
+// State is what an order does to the policies that it names.
 type State string
 
-// Enforce: they are enforced. Shadow: they are decided and counted, and touch no request. Off: they
-// are not looked at.
+// Enforce enforces them, Shadow decides and counts but touches no request, Off does not look at
+// them.
 const (
 	Enforce State = "enforce"
 	Shadow  State = "shadow"
 	Off     State = "off"
 )
 
-var enforced = map[State]policy.Enforced{Enforce: policy.EnforcedAll, Shadow: policy.EnforcedShadow, Off: policy.EnforcedOff}
+var enforced = map[State]policy.Enforced{
+	Enforce: policy.EnforcedAll, Shadow: policy.EnforcedShadow, Off: policy.EnforcedOff,
+}
 
-// Order is one kill switch. It wins over the policy set, and one that is more specific over
-// another: policy and tier, policy, tier, everything.
+// Order is one kill switch. It takes precedence over the policy set, and a more specific order over
+// a less specific one: policy and tier, policy, tier, everything.
 type Order struct {
 	State State `json:"state"`
-	// Percent is the share of the partition keys that it is about, 1 to 100.
+	// Percent is the share of the partition keys that it covers, 1 to 100.
 	Percent int `json:"percent"`
-	// Policy and Tier are the names of those that it is about; empty: all.
+	// Policy and Tier name what it covers; empty for all.
 	Policy string `json:"policy,omitempty"`
 	Tier   string `json:"tier,omitempty"`
 	Reason string `json:"reason"`
-	// Expires is when it ends by itself; nil: when it is lifted.
+	// Expires is when it ends by itself; nil if it lasts until it is lifted.
 	Expires *time.Time `json:"expires_at,omitempty"`
-	// Since is when it was given, By the name of the token that gave it.
+	// Since is when it was given. By is the name of the token that gave it.
 	Since time.Time `json:"since"`
 	By    string    `json:"by"`
 }
 
-// same reports whether two orders mean the same, without their author and time.
+// same reports whether two orders mean the same, regardless of author and time.
 func (o Order) same(other Order) bool {
 	o.Since, o.By, other.Since, other.By = time.Time{}, "", time.Time{}, ""
 	ends := o.Expires == other.Expires || o.Expires != nil && other.Expires != nil && o.Expires.Equal(*other.Expires)
@@ -73,7 +75,7 @@ func (o Order) same(other Order) bool {
 // InForce reports whether the order has not ended by itself.
 func (o Order) InForce(now time.Time) bool { return inForce(o.Expires, now) }
 
-// Scope says in words what the order is about.
+// Scope returns in words what the order covers.
 func (o Order) Scope() string {
 	parts := []string{}
 	if o.Policy != "" {
@@ -88,10 +90,10 @@ func (o Order) Scope() string {
 	return strings.Join(parts, ", ")
 }
 
-// Ban says that requests of one partition key of a policy are refused.
+// Ban refuses the requests of one partition key of a policy.
 type Ban struct {
 	Policy string `json:"policy"`
-	// Key is the key's keyed hash in hexadecimal: its values are stored nowhere.
+	// Key is the keyed hash of the partition key in hexadecimal: its values are stored nowhere.
 	Key     string     `json:"key"`
 	Reason  string     `json:"reason"`
 	Expires *time.Time `json:"expires_at,omitempty"`
@@ -110,12 +112,12 @@ type Freed struct {
 	At       time.Time `json:"at"`
 }
 
-// Stamp says which change made a list what it is.
+// Stamp identifies the change that made a list what it is.
 type Stamp struct {
-	// ID is random: it tells whether a write whose answer was lost has been made.
+	// ID is random: it shows whether a write whose answer was lost was made.
 	ID string `json:"id"`
-	// Revision is that of the change, Time when it was made, by the clock of the replica that took
-	// it, By by whom.
+	// Revision is that of the change. Time is when it was made, by the clock of the replica that
+	// took it. By is the name of the token that made it.
 	Revision uint64    `json:"revision"`
 	Time     time.Time `json:"time"`
 	By       string    `json:"by"`
@@ -133,27 +135,27 @@ type Bans struct {
 	List []Ban `json:"list"`
 }
 
-// FreedBuckets are those that were changed lately, as of the last change.
+// FreedBuckets are the buckets that were changed lately, as of the last change.
 type FreedBuckets struct {
 	Stamp
 	List []Freed `json:"list"`
 }
 
-// Document is everything that is in force. The zero value is nothing.
+// Document is everything that is in force. The zero value orders nothing.
 type Document struct {
-	// Revision grows with each change, and also over a loss of the store's state, since it is at
-	// least the time in milliseconds.
+	// Revision grows with each change, and also if the store loses its state, since it is at least
+	// the time in milliseconds.
 	Revision uint64       `json:"-"`
 	Orders   Orders       `json:"orders"`
 	Bans     Bans         `json:"bans"`
 	Freed    FreedBuckets `json:"freed"`
 }
 
-// Write puts a document in the place of the one at revision Expected, 0 for none.
+// Write replaces the document of revision Expected, 0 for none.
 type Write struct {
 	Expected uint64
 	Document Document
-	// Entries are kept with the document: of all changes that made it what it is.
+	// Entries are kept with the document: those of all changes that made it.
 	Entries []audit.Entry
 }
 
@@ -164,14 +166,14 @@ type Store interface {
 	Enforcement(ctx context.Context) (Document, error)
 	// EnforcementRevision is the document's revision, 0 if there is none.
 	EnforcementRevision(ctx context.Context) (uint64, error)
-	// WriteEnforcement replaces the document and keeps the entries. errs.Conflict if it is another
-	// than expected.
+	// WriteEnforcement replaces the document and keeps the entries. The error is errs.Conflict if
+	// the stored document is not the expected one.
 	WriteEnforcement(ctx context.Context, w Write) error
 }
 
 func inForce(expires *time.Time, now time.Time) bool { return expires == nil || expires.After(now) }
 
-// unixMilli is an expiry as messages have it, a millisecond late at most.
+// unixMilli is an expiry as messages have it, at most a millisecond late.
 func unixMilli(expires *time.Time) int64 {
 	if expires == nil {
 		return 0
@@ -179,12 +181,13 @@ func unixMilli(expires *time.Time) int64 {
 	return max(expires.UnixMilli(), 1)
 }
 
-// message is the document in the form for nodes.
+// message returns the document as nodes receive it.
 func (d Document) message() ([]byte, error) {
 	m := wire.Enforcement{Revision: d.Revision}
 	for _, o := range d.Orders.List {
 		m.Orders = append(m.Orders, wire.Order{
-			State: enforced[o.State], Percent: uint8(o.Percent), Expires: unixMilli(o.Expires), Policy: []byte(o.Policy), Tier: []byte(o.Tier),
+			State: enforced[o.State], Percent: uint8(o.Percent), Expires: unixMilli(o.Expires),
+			Policy: []byte(o.Policy), Tier: []byte(o.Tier),
 		})
 	}
 	var err error

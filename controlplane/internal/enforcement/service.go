@@ -16,12 +16,12 @@ import (
 
 const (
 	pollEvery = 200 * time.Millisecond
-	// patience bounds what a change or a look waits for the store: a kill switch must work without
+	// patience bounds the wait of a change or a read for the store: a kill switch must work without
 	// it.
 	patience = 300 * time.Millisecond
-	// maxEntries is how many changes are answered for that could not be stored, the latest.
+	// maxEntries bounds the audit entries of changes that could not be stored; the latest are kept.
 	maxEntries = 100
-	// resource is what the audit calls it.
+	// resource is the name in the audit.
 	resource = "enforcement"
 )
 
@@ -32,7 +32,7 @@ type Service struct {
 	now   func() time.Time
 	log   *slog.Logger
 
-	// changing is held by the goroutine that calls the store.
+	// changing is held during requests to the store.
 	changing sync.Mutex
 
 	mu sync.Mutex
@@ -47,12 +47,13 @@ type Service struct {
 	changed         chan struct{} // closed when held changes
 }
 
-// New makes a Service over store; now tells the time.
+// New makes a Service over a store; now is its clock.
 func New(store Store, now func() time.Time, log *slog.Logger) *Service {
 	return &Service{store: store, now: now, log: log, changed: make(chan struct{})}
 }
 
-// Run follows the store until ctx ends. Each change between reaching it and not is logged once.
+// Run follows the store until ctx ends. It logs once when the store begins to fail and when it
+// answers again.
 func (s *Service) Run(ctx context.Context) {
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
@@ -73,7 +74,7 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// Refresh brings this replica and the store together.
+// Refresh exchanges changes with the store.
 func (s *Service) Refresh(ctx context.Context) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -82,7 +83,7 @@ func (s *Service) Refresh(ctx context.Context) error {
 	return s.refresh(timed)
 }
 
-// refresh is Refresh of who holds changing.
+// refresh is Refresh for a caller that holds changing.
 func (s *Service) refresh(ctx context.Context) error {
 	err := s.meet(ctx)
 	s.mu.Lock()
@@ -113,23 +114,30 @@ func (s *Service) meet(ctx context.Context) error {
 }
 
 // settle stores what this replica has and the store does not: a change made while the store was
-// away, or everything if the store has lost it. Of each list the one that was changed last stays;
-// who changed the other one is kept all the same.
+// away, or everything if the store has lost it. The later version of each list stays; the entry of
+// the other change is kept all the same.
 func (s *Service) settle(ctx context.Context, held, stored Document) error {
 	merged, entries := newer(held, stored), s.entries
 	if !s.unsaved {
-		entries = []audit.Entry{{Action: "enforcement.restore", Resource: resource, Before: audit.Value(stored.Orders.List),
-			After: audit.Value(merged.Orders.List), Reason: "the store had lost it"}}
+		entries = []audit.Entry{{
+			Action: "enforcement.restore", Resource: resource, Before: audit.Value(stored.Orders.List),
+			After: audit.Value(merged.Orders.List), Reason: "the store had lost it",
+		}}
 	}
 	if !merged.is(held) || merged.Revision <= stored.Revision {
-		merged.Revision++ // Nodes have something else by the number.
+		merged.Revision++ // Nodes have another document of this number.
 	}
-	if err := s.store.WriteEnforcement(ctx, Write{Expected: stored.Revision, Document: merged, Entries: entries}); err != nil {
+	write := Write{Expected: stored.Revision, Document: merged, Entries: entries}
+	if err := s.store.WriteEnforcement(ctx, write); err != nil {
 		return err
 	}
-	facts := []any{"orders", len(merged.Orders.List), "bans", len(merged.Bans.List), "revision", merged.Revision, "replaces", stored.Revision}
+	facts := []any{
+		"orders", len(merged.Orders.List), "bans", len(merged.Bans.List),
+		"revision", merged.Revision, "replaces", stored.Revision,
+	}
 	if merged.is(stored) {
-		s.log.Warn("what was ordered while the store was away has been overtaken by a later change, which stays", append(facts, "by", stored.Orders.By)...)
+		s.log.Warn("what was ordered while the store was away has been overtaken by a later change, which stays",
+			append(facts, "by", stored.Orders.By)...)
 	} else {
 		s.log.Info("what was ordered while the store was away, or had been lost, is stored", facts...)
 	}
@@ -154,8 +162,8 @@ func (s *Service) adopt(d Document, saved bool) error {
 	return nil
 }
 
-// Held returns what is in force on this replica and whether the store has it. ErrUnknown before the
-// store has been reached, unless something was ordered since.
+// Held returns what is in force on this replica and whether the store has it. The error is
+// ErrUnknown before the store has been reached, unless there was an order since.
 func (s *Service) Held() (d Document, durable bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,10 +173,12 @@ func (s *Service) Held() (d Document, durable bool, err error) {
 	return s.held, !s.unsaved, nil
 }
 
-// change makes a new document of the one in force. Nodes on this replica hear of it at once, also
-// if it cannot be stored: then it is not durable. Edit may be called again if another change was
-// faster; its errors are change's.
-func (s *Service) change(ctx context.Context, dryRun bool, edit func(d *Document, known bool, stamp Stamp) (audit.Entry, error)) (Document, bool, error) {
+// change makes a new document from the one in force. Nodes connected to this replica get it at
+// once, even if it cannot be stored: then it is not durable. Edit may be called again if another
+// writer was faster; change returns its errors.
+func (s *Service) change(
+	ctx context.Context, dryRun bool, edit func(d *Document, known bool, stamp Stamp) (audit.Entry, error),
+) (Document, bool, error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	timed, cancel := context.WithTimeout(ctx, patience)
@@ -182,7 +192,9 @@ func (s *Service) change(ctx context.Context, dryRun bool, edit func(d *Document
 		known := err == nil
 		base := s.base
 		stamp := Stamp{ID: rand.Text(), Time: s.now().UTC(), Revision: max(d.Revision+1, uint64(s.now().UnixMilli()))}
-		d.Orders.List, d.Bans.List, d.Freed.List = slices.Clone(d.Orders.List), slices.Clone(d.Bans.List), slices.Clone(d.Freed.List)
+		d.Orders.List = slices.Clone(d.Orders.List)
+		d.Bans.List = slices.Clone(d.Bans.List)
+		d.Freed.List = slices.Clone(d.Freed.List)
 		entry, err := edit(&d, known, stamp)
 		if err != nil || dryRun {
 			return d, away == nil, err
@@ -195,14 +207,15 @@ func (s *Service) change(ctx context.Context, dryRun bool, edit func(d *Document
 			continue
 		}
 		if away != nil {
-			s.log.Warn("the store does not take what was ordered; it is in force and held in memory until it does", "error", away)
+			s.log.Warn("the store does not take what was ordered; it is in force and held in memory until it does",
+				"error", away)
 			s.entries = append(s.entries[max(0, len(s.entries)+1-maxEntries):], entries(entry)...)
 		}
 		return d, away == nil, s.adopt(d, away == nil)
 	}
 }
 
-// entries are those of a change; one whose entry is kept elsewhere has none.
+// entries returns the entry of a change; a change whose entry is kept elsewhere has none.
 func entries(e audit.Entry) []audit.Entry {
 	if e.Action == "" {
 		return nil
@@ -212,20 +225,20 @@ func entries(e audit.Entry) []audit.Entry {
 
 // Change replaces all orders.
 type Change struct {
-	// Expected is the revision of the orders that are replaced, 0 for none; Any replaces whatever
-	// there is.
+	// Expected is the revision of the orders that are replaced, 0 for none. Any replaces any
+	// orders.
 	Expected uint64
 	Any      bool
 	Orders   []Order
-	// Entry says who makes the change; what was before and comes after is filled in.
+	// Entry names the author; what was before and comes after is filled in.
 	Entry audit.Entry
-	// DryRun stores nothing and sends nothing.
+	// DryRun stores nothing and sends nothing to nodes.
 	DryRun bool
 }
 
-// Put makes a change and returns what is in force then, and whether it is stored. Orders that mean
-// what they meant keep who gave them, and when. errs.Conflict, or ErrUnknown if only a change of
-// Any could be made.
+// Put makes a change and returns what is in force then, and whether it is stored. An order that
+// means the same as before keeps its author and time. The error is errs.Conflict, or ErrUnknown
+// where only a change of Any could be made.
 func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
 	d, durable, err := s.change(ctx, c.DryRun, func(d *Document, known bool, stamp Stamp) (audit.Entry, error) {
 		switch {
@@ -253,8 +266,8 @@ func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
 }
 
 // After returns the message for a node that has a revision, false if there is nothing new for it,
-// and a channel that is closed when there may be. A node that is ahead has heard from another
-// replica: it is overruled only if it has waited for that.
+// and a channel that is closed when there may be. A node may be ahead because another replica sent
+// it orders; it is overruled only after it has waited.
 func (s *Service) After(revision uint64, waited bool) (message []byte, news bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,8 +277,8 @@ func (s *Service) After(revision uint64, waited bool) (message []byte, news bool
 	return s.message, revision < s.held.Revision, s.changed
 }
 
-// Counts are how many orders of each state and how many bans are in force, and whether the store
-// has them.
+// Counts returns how many orders of each state and how many bans are in force, and whether the
+// store has them.
 func (s *Service) Counts() (orders map[State]int, bans int, durable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

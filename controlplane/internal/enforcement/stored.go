@@ -10,10 +10,10 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Encode is a document as stores keep it, beside its revision.
+// Encode returns the document as stores keep it, beside its revision.
 func (d Document) Encode() ([]byte, error) { return json.Marshal(d) }
 
-// Decode reads what Encode made. Nothing is the zero document.
+// Decode reads what Encode made. Empty text is the zero document.
 func Decode(revision uint64, text []byte) (d Document, err error) {
 	if revision == 0 {
 		return d, nil
@@ -28,7 +28,7 @@ func Decode(revision uint64, text []byte) (d Document, err error) {
 	return d, nil
 }
 
-// byKey are the bans in the order of their keys, each once.
+// byKey returns the bans in the order of their keys, each once.
 func (b Bans) byKey() ([]wire.Ban, error) {
 	var bans []wire.Ban
 	for _, one := range b.List {
@@ -42,7 +42,7 @@ func (b Bans) byKey() ([]wire.Ban, error) {
 	return bans, nil
 }
 
-// newer is a document that has of each list the one that was changed last.
+// newer returns a document with the later version of each list.
 func newer(a, b Document) Document {
 	d := a
 	if b.Orders.Time.After(a.Orders.Time) {

@@ -22,7 +22,9 @@ type Buckets interface {
 	// Adjust changes a bucket as lease.Ledger.Adjust does, or lease.WindowLedger.Adjust if the ask
 	// has Windows, at the store's own time, and keeps the entry together with the change. The zero
 	// Change looks: nothing is kept. The error is ErrBusy, or the store could not be asked.
-	Adjust(ctx context.Context, bucket keyhash.Key, ask lease.Ask, c lease.Change, entry audit.Entry) (lease.Holding, error)
+	Adjust(
+		ctx context.Context, bucket keyhash.Key, ask lease.Ask, c lease.Change, entry audit.Entry,
+	) (lease.Holding, error)
 }
 
 // Key is one bucket as an operator names it.

@@ -128,8 +128,8 @@ func (s *Store) Grant(_ context.Context, items []leases.Item) ([]lease.Grant, er
 	return grants, nil
 }
 
-// grantGroup answers items that belong to one request: all are looked at, and only if none is short
-// are they granted.
+// grantGroup answers items that belong to one request: it looks at all of them, and grants them
+// only if none is short.
 func (s *Store) grantGroup(group []leases.Item, grants []lease.Grant) []lease.Grant {
 	defer s.ledgers.lock(group)()
 	now, all, start := s.clock.now(), true, len(grants)
@@ -150,7 +150,8 @@ func (s *Store) grantGroup(group []leases.Item, grants []lease.Grant) []lease.Gr
 	return grants
 }
 
-// lock locks the shards of the items, always in the same order, and returns what unlocks them.
+// lock locks the shards of the items, always in the same order, and returns a function that unlocks
+// them.
 func (l *ledgers) lock(group []leases.Item) (unlock func()) {
 	if len(group) == 1 {
 		h := l.of(group[0].Bucket)
@@ -175,7 +176,7 @@ func (l *ledgers) lock(group []leases.Item) (unlock func()) {
 	}
 }
 
-// grant answers one item, or with look only finds out what it would get. Its shard is locked.
+// grant answers one item, or with look only computes what it would get. Its shard is locked.
 func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) lease.Grant {
 	h, a := l.of(it.Bucket), it.Ask
 	doubt := now < leases.DoubtfulUntil(l.lost, a)
@@ -202,7 +203,7 @@ func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) lease.Gran
 }
 
 // changes forgets what can be forgotten in some of the shards and returns what differs from the
-// file, from then on taken to be saved.
+// file. From then on this counts as saved.
 func (l *ledgers) changes(now quota.Instant) []change {
 	var out []change
 	for i := range l.shards {

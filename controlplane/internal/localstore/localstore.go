@@ -66,15 +66,15 @@ type Store struct {
 	now   func() time.Time
 }
 
-// Options vary a store. The zero value is what production uses.
+// Options vary a store. The zero value is for production.
 type Options struct {
 	// Now is the wall clock, time.Now by default.
 	Now func() time.Time
-	// MaxBuckets is how many buckets are kept at most, 500 000 by default. Where all are in use a
-	// new one gets nothing.
+	// MaxBuckets is how many buckets are kept at most, 500 000 by default. When all are in use, a
+	// new bucket is granted nothing.
 	MaxBuckets int
-	// LostFill is the share of its burst, in percent, with which a bucket starts whose state was
-	// lost; nil for leases.LostFill.
+	// LostFill is the share of its burst, in percent, with which a bucket starts after its state
+	// was lost; nil for leases.LostFill.
 	LostFill *int64
 	// SaveByHand leaves out the save every second.
 	SaveByHand bool
@@ -181,7 +181,7 @@ func (s *Store) saveRegularly() {
 // Save writes what has changed since the last save.
 func (s *Store) Save() error { return s.save(false) }
 
-// Saved is how long ago the counters were last saved, and why the last try failed, nil if it did
+// Saved returns how long ago the counters were saved, and why the last try failed, nil if it did
 // not.
 func (s *Store) Saved() (ago time.Duration, err error) {
 	s.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// damaged says what to do about a file that cannot be what was written.
+// damaged returns what to do about a damaged file.
 func damaged(path string, cause any) error {
 	return fmt.Errorf("%s is damaged (%v): restore a backup of the data directory, or move the file away to begin empty; nothing was changed", path, cause)
 }
@@ -21,8 +21,8 @@ func damaged(path string, cause any) error {
 // errCut: the file ends before its last page.
 var errCut = errors.New("its end is missing")
 
-// inspect reads every page of the file without changing it, so that damage is found before anything
-// goes by it. A file that is not there or empty is sound.
+// inspect reads every page of the file without changing it, so that damage is found before it can
+// do harm. A file that is missing or empty is sound.
 func inspect(path string) (err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
@@ -85,8 +85,8 @@ func readAll(tx *bolt.Tx, size int64) error {
 	})
 }
 
-// readHeads checks how long the pages in use say that they are: freeing one that claims to be
-// longer than the file would not end.
+// readHeads checks the lengths that the pages in use claim: to free a page that claims to be longer
+// than the file would never end.
 func readHeads(tx *bolt.Tx) error {
 	pages := int(tx.Size()) / tx.DB().Info().PageSize
 	for id := 0; id < pages; id++ {
@@ -105,7 +105,7 @@ func readHeads(tx *bolt.Tx) error {
 	return nil
 }
 
-// loadSafely is load of a file in which there may be damage that inspect has not seen.
+// loadSafely is load for a file that may have damage which inspect has not seen.
 func (s *Store) loadSafely(path string, now func() time.Time) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

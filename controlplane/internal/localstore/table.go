@@ -11,7 +11,7 @@ import (
 // table holds a shard's ledgers of one kind. Its shard's lock guards it.
 type table[L lease.Counted[L]] struct {
 	all map[hash]L
-	// dirty names what differs from the file: to be written, or deleted if it is not in all.
+	// dirty names what differs from the file: it is to be written, or deleted if it is not in all.
 	dirty map[hash]struct{}
 	// damaged names records of the file that cannot be read.
 	damaged map[hash]struct{}
@@ -47,8 +47,8 @@ func (t *table[L]) load(key hash, value []byte) bool {
 }
 
 // grant has decide answer the ask from the bucket's ledger, or from a fresh one in doubt, and keeps
-// the ledger that results. Drafts are the second ledgers: one that was promoted takes the place of
-// the first.
+// the resulting ledger. Drafts are the second ledgers: one that was promoted takes the place of the
+// first.
 func (t *table[L]) grant(now quota.Instant, it leases.Item, drafts *table[L], max int, doubtful bool, decide func(L, quota.Instant, lease.Ask) (L, lease.Grant), fresh func(lease.Ask) L) lease.Grant {
 	ledger, known := t.all[it.Bucket]
 	ledger = lease.Twins[L]{Main: ledger, Draft: drafts.all[it.Bucket]}.Promoted(it.Ask)
@@ -57,7 +57,7 @@ func (t *table[L]) grant(now quota.Instant, it leases.Item, drafts *table[L], ma
 		ledger = fresh(it.Ask)
 	}
 	if !known && len(t.all) >= max {
-		// To forget another bucket would refill it unseen.
+		// Forgetting another bucket would refill it unseen.
 		return lease.Grant{NotBefore: quota.Second}
 	}
 	ledger, g := decide(ledger, now, it.Ask)
@@ -67,8 +67,8 @@ func (t *table[L]) grant(now quota.Instant, it leases.Item, drafts *table[L], ma
 	return g
 }
 
-// grantTwins answers an item of a bucket that has two ledgers; see lease.Twins. Those that are
-// absent since state was lost are filled as far as all such buckets are.
+// grantTwins answers an item of a bucket that has two ledgers; see lease.Twins. Ledgers that are
+// absent since state was lost start with the share that all such buckets start with.
 func grantTwins[L lease.Counted[L]](now quota.Instant, it leases.Item, look bool, max int, lost quota.Instant, main, draft *table[L], fresh func(lease.Ask) L) lease.Grant {
 	ask, isDraft := it.Ask, it.Draft
 	if isDraft {

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 )
 
-// However many policies, servers and versions there were, the labels take a bounded number of values and nothing goes uncounted.
+// However many policies, servers and versions there were, the labels take a bounded number of
+// values and nothing goes uncounted.
 func TestLabelsAreBounded(t *testing.T) {
 	versions := map[uint64]int{}
 	for v := range uint64(15) {

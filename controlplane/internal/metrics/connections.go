@@ -19,7 +19,8 @@ func (connections) Describe(chan<- *prometheus.Desc) {}
 // Collect implements prometheus.Collector.
 func (c connections) Collect(out chan<- prometheus.Metric) {
 	n := c.read()
-	out <- prometheus.MustNewConstMetric(connectionsOpen, prometheus.GaugeValue, float64(n.Known), c.listener, "valid")
-	out <- prometheus.MustNewConstMetric(connectionsOpen, prometheus.GaugeValue, float64(n.Strangers), c.listener, "none")
+	for token, count := range map[string]int{"valid": n.Known, "none": n.Strangers} {
+		out <- prometheus.MustNewConstMetric(connectionsOpen, prometheus.GaugeValue, float64(count), c.listener, token)
+	}
 	out <- prometheus.MustNewConstMetric(connectionsClosed, prometheus.CounterValue, float64(n.Closed), c.listener)
 }

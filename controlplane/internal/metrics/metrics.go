@@ -170,16 +170,19 @@ func (m *Metrics) Read(g Gauges) {
 }
 
 func newExpiring(read func() map[string]float64) expiring {
-	return expiring{read, prometheus.NewDesc("weir_token_expires_seconds", "In how long the last token of a name expires.", []string{"name"}, nil)}
+	return expiring{read, prometheus.NewDesc("weir_token_expires_seconds",
+		"In how long the last token of a name expires.", []string{"name"}, nil)}
 }
 
 func newCensus(read func() Census) census {
 	return census{
 		read: read,
 		versions: prometheus.NewDesc("weir_nodes_by_version",
-			"Envoys that share the buckets, by the version they apply: the newest ten, and all others.", []string{"version"}, nil),
+			"Envoys that share the buckets, by the version they apply: the newest ten, and all others.",
+			[]string{"version"}, nil),
 		states: prometheus.NewDesc("weir_nodes_by_state",
-			"Envoys that share the buckets, by the highest step of the failure ladder that they report.", []string{"state"}, nil),
+			"Envoys that share the buckets, by the highest step of the failure ladder that they report.",
+			[]string{"state"}, nil),
 		behind: prometheus.NewDesc("weir_nodes_behind",
 			"Envoys that share the buckets and do not apply the newest version.", nil, nil),
 	}
@@ -228,7 +231,8 @@ func (m *Metrics) Request(route, method string, status int, took time.Duration) 
 		route = "none"
 	}
 	switch method {
-	case http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete, http.MethodHead, http.MethodPatch, http.MethodOptions:
+	case http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete,
+		http.MethodHead, http.MethodPatch, http.MethodOptions:
 	default:
 		method = "other"
 	}

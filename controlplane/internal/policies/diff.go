@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Diff is what changes between two policy sets. Lists are in the order of the document and never
-// nil.
+// Diff is the difference between two policy sets. Its lists are in the order of the document and
+// never nil.
 type Diff struct {
 	// Added, Removed and Changed are names of policies.
 	Added   []string `json:"added"`
@@ -18,20 +18,20 @@ type Diff struct {
 	Changed []string `json:"changed"`
 	// Settings are the changed parts beside the policies, like identity and headers.
 	Settings []string `json:"settings"`
-	// Changes are what changes in Changed and Settings, field by field.
+	// Changes are the changes of the policies in Changed and of Settings, field by field.
 	Changes []FieldChange `json:"changes"`
-	// Words say all of it for people, a line for each policy and setting, which begins with +, - or
-	// ~.
+	// Words describe all of it for people: a line for each policy and setting, which begins with +,
+	// - or ~.
 	Words []string `json:"words"`
 }
 
-// FieldChange is a field that changes, of a policy or a setting.
+// FieldChange is a changed field of a policy or a setting.
 type FieldChange struct {
-	// Of is the policy's name, or the setting's, like headers.
+	// Of is the name of the policy, or of the setting, like headers.
 	Of string `json:"of"`
-	// Setting says that Of is a setting.
+	// Setting: Of is a setting.
 	Setting bool `json:"setting,omitempty"`
-	// Field is its place in the policy language, like limit, limits.free or match.paths; empty for
+	// Field is its name in the policy language, like limit, limits.free or match.paths; empty for
 	// what has no words, like the order of a list.
 	Field string `json:"field,omitempty"`
 	// Before and After are its values as people write them; empty where there is none. A list whose
@@ -42,14 +42,14 @@ type FieldChange struct {
 	Removed []string `json:"removed,omitempty"`
 }
 
-// Bounds of the words, so that a line can be read. Changes hold everything.
+// Bounds of the words, so that a line stays readable. Changes hold everything.
 const (
 	wordsOfValue   = 120
 	wordsOfList    = 5
 	wordsOfSummary = 160
 )
 
-// String is the change in words, like limit 100 per 1m → 80 per 1m.
+// String returns the change in words, like limit 100 per 1m → 80 per 1m.
 func (c FieldChange) String() string {
 	if len(c.Added)+len(c.Removed) == 0 && c.Before == c.After {
 		return c.Field + " changed"
@@ -73,7 +73,7 @@ func (c FieldChange) String() string {
 	return text
 }
 
-// short bounds a value, at a whole character.
+// short shortens a value, at a whole character.
 func short(text string) string {
 	if text == "" {
 		return "none"
@@ -84,8 +84,8 @@ func short(text string) string {
 	return strings.ToValidUTF8(text[:wordsOfValue], "") + "…"
 }
 
-// Compare says what changes from before to after. What a document merely spells differently is no
-// change.
+// Compare returns the difference between two sets. A document that only spells the same differently
+// does not differ.
 func Compare(before, after *policy.Set) Diff {
 	d := Diff{Added: []string{}, Removed: []string{}, Changed: []string{}, Settings: []string{}, Changes: []FieldChange{}, Words: []string{}}
 	d.settings(before, after)
@@ -114,11 +114,11 @@ func Compare(before, after *policy.Set) Diff {
 
 func (d *Diff) policy(before *policy.Set, was *policy.Policy, after *policy.Set, is *policy.Policy) {
 	if (len(is.Tiers) == 0 || slices.Equal(before.Tiers, after.Tiers)) && reflect.DeepEqual(was, is) {
-		return // As of most policies of a large set, and faster than words about them.
+		return // Most policies of a large set do not change, and this is faster than comparing words.
 	}
 	changes := changed(policyFacts(before, was), policyFacts(after, is))
-	// Limits by tier are compared by the tiers' names; where they stand among all tiers is no
-	// property of the policy.
+	// Limits by tier are compared by the tiers' names: the order of the tiers is no property of the
+	// policy.
 	left, right := *was, *is
 	left.Limits, left.Tiers, right.Limits, right.Tiers = nil, nil, nil, nil
 	if len(changes) == 0 && reflect.DeepEqual(left, right) {
@@ -136,14 +136,13 @@ func (d *Diff) settings(before, after *policy.Set) {
 		if field == "Policies" || reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
 			continue
 		}
-		name := strings.ToLower(field) // The document's keys are named like the fields.
+		name := strings.ToLower(field) // The keys of the document are named like the fields.
 		d.Settings = append(d.Settings, name)
 		d.add(name, true, changed(old[name], new[name]))
 	}
 }
 
-// add notes changes. What has changed and has no words, like the order of a list, is changed all
-// the same.
+// add notes changes. A change without words, like that of the order of a list, is noted as well.
 func (d *Diff) add(of string, setting bool, changes []FieldChange) {
 	if len(changes) == 0 {
 		d.Changes = append(d.Changes, FieldChange{Of: of, Setting: setting})
@@ -159,7 +158,7 @@ func (d *Diff) add(of string, setting bool, changes []FieldChange) {
 	d.Words = append(d.Words, "~ "+of+": "+strings.Join(words, "; "))
 }
 
-// changed compares facts by their fields, in the order of is and then of what is gone.
+// changed compares facts by their fields, in the order of is, followed by what is gone.
 func changed(was, is []fact) (changes []FieldChange) {
 	gone := make(map[string]fact, len(was))
 	for _, f := range was {
@@ -182,13 +181,13 @@ func changed(was, is []fact) (changes []FieldChange) {
 	return changes
 }
 
-// to is the change from one value of a field to another.
+// to returns the change from one value of a field to another.
 func (f fact) to(next fact) (FieldChange, bool) {
 	c := FieldChange{Field: next.field, Before: f.text, After: next.text, Added: missing(next.list, f.list), Removed: missing(f.list, next.list)}
 	return c, c.Before != c.After || len(c.Added)+len(c.Removed) > 0
 }
 
-// missing are the items that are not among others.
+// missing returns the items that are not among others.
 func missing(items, others []string) (left []string) {
 	have := make(map[string]bool, len(others))
 	for _, o := range others {
@@ -197,7 +196,7 @@ func missing(items, others []string) (left []string) {
 	return slices.DeleteFunc(slices.Clone(items), func(item string) bool { return have[item] })
 }
 
-// String sums the diff up, for people: in words if it concerns one policy or setting, otherwise by
+// String sums the difference up: in words if it concerns one policy or setting, otherwise by
 // numbers.
 func (d Diff) String() string {
 	if len(d.Words) == 1 {

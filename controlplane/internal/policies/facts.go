@@ -11,15 +11,15 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// fact is what a document says in one place, as people write it. A list is one whose order means
+// fact is what a document says in one place, as people write it. The order of a list in it means
 // nothing.
 type fact struct {
 	field, text string
 	list        []string
 }
 
-// policyFacts are what a policy says, in the order in which documents say it. Two policies with the
-// same facts and names may still differ in the order of a list.
+// policyFacts returns what a policy says, in the order of the document. Two policies with the same
+// facts and names may still differ in the order of a list.
 func policyFacts(set *policy.Set, p *policy.Policy) []fact {
 	var headers []string
 	for _, h := range p.Match.Headers {
@@ -48,7 +48,7 @@ func policyFacts(set *policy.Set, p *policy.Policy) []fact {
 	)
 }
 
-// sketch says in few words what a policy does.
+// sketch returns in few words what a policy does.
 func sketch(set *policy.Set, p *policy.Policy) string {
 	var said []string
 	for _, f := range limitFacts(set, p) {
@@ -64,7 +64,7 @@ func sketch(set *policy.Set, p *policy.Policy) string {
 	return text
 }
 
-// settingFacts are what the parts beside the policies say, by the names of the parts.
+// settingFacts returns what the parts beside the policies say, by the names of the parts.
 func settingFacts(set *policy.Set) map[string][]fact {
 	id := set.Identity
 	tier := ""
@@ -110,7 +110,7 @@ func countingFacts(c policy.Counting) []fact {
 	}
 }
 
-// limitFacts are a policy's limits, by tier if they go by tier.
+// limitFacts returns a policy's limits, by tier if they go by tier.
 func limitFacts(set *policy.Set, p *policy.Policy) (facts []fact) {
 	if len(p.Tiers) == 0 {
 		return []fact{{field: "limit", text: limitsText(p, p.Limits)}}
@@ -133,7 +133,8 @@ func limitsText(p *policy.Policy, limits []policy.Limit) string {
 	return strings.Join(texts, " and ")
 }
 
-// ownText says where requests hold the figures of a limit, of which its text has the most.
+// ownText says where requests carry the parameters of a limit; the limit's own text has the
+// maximum.
 func ownText(p *policy.Policy, l policy.Limit) (text string) {
 	if l.Own == 0 {
 		return ""
@@ -151,12 +152,12 @@ func ownText(p *policy.Policy, l policy.Limit) (text string) {
 	return text
 }
 
-// LimitText is a limit in words, like 100 per 1m burst 10.
+// LimitText returns a limit in words, like 100 per 1m burst 10.
 func LimitText(l policy.Limit) string {
 	text := fmt.Sprintf("%d per %s", l.Quota, policy.FormatSpan(l.Window))
 	burst := l.Params.Burst
 	if l.Algorithm == quota.LeakyBucket {
-		burst-- // Without the place of the request that is served.
+		burst-- // The request that is served is not in the burst of the document.
 	}
 	if burst != l.Quota {
 		text += fmt.Sprintf(" burst %d", burst)
@@ -189,7 +190,7 @@ func tierNames(set *policy.Set, tiers []int) (names []string) {
 	return names
 }
 
-// PartitionText is a partition in words.
+// PartitionText returns a partition in words.
 func PartitionText(parts []policy.Part) string {
 	if len(parts) == 0 {
 		return "one bucket for all"
@@ -220,7 +221,7 @@ func sourcesText(sources []policy.Source) string {
 	return strings.Join(texts, ", ")
 }
 
-// rangeTexts writes ranges as prefixes where they are such.
+// rangeTexts writes ranges as prefixes where that is possible.
 func rangeTexts(ranges []policy.Range) (texts []string) {
 	for _, r := range ranges {
 		texts = append(texts, rangeText(r))

@@ -10,14 +10,14 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 )
 
-// maxTaken is how far above the store's highest number that of a node may be to count: no node
-// makes numbers run out.
+// maxTaken is how far above the store's highest number the number of a node may be to count. No
+// node can use the numbers up.
 const maxTaken = 64
 
-// attempts bounds how often a change waits for the store to have back what it lost.
+// attempts bounds how often a change waits for the store to get back what it lost.
 const attempts = 5
 
-// Taken notes that a node has a version of a number: no later version gets it.
+// Taken notes the number of a node's version: no later version gets it.
 func (s *Service) Taken(number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,8 +26,8 @@ func (s *Service) Taken(number uint64) {
 	}
 }
 
-// next is the number of the version that follows a state: above all that the store, this replica
-// and its nodes know.
+// next returns the number of the next version: above all that the store, this replica and its nodes
+// know.
 func (s *Service) next(state State) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,9 +38,9 @@ func (s *Service) next(state State) uint64 {
 	return newest + 1
 }
 
-// Refresh learns from the store what is in force and returns the current version, nil if the store
-// is empty. On any error what is in force stays. If the store has lost versions that this replica
-// still has, it gets those in force back.
+// Refresh reads from the store what is in force and returns the current version, nil if the store
+// is empty. After an error what is in force stays. If the store has lost versions that this replica
+// holds, it gets those in force back.
 func (s *Service) Refresh(ctx context.Context) (*Compiled, error) {
 	state, err := s.store.State(ctx)
 	if err != nil {
@@ -65,7 +65,8 @@ func (s *Service) Refresh(ctx context.Context) (*Compiled, error) {
 	return s.adopt(ctx, state)
 }
 
-// settled is the store's state once the store has back what it had lost and this replica still has.
+// settled returns the store's state once the store has back what it had lost and this replica
+// holds.
 func (s *Service) settled(ctx context.Context) (State, error) {
 	for range attempts {
 		state, err := s.store.State(ctx)
@@ -80,13 +81,13 @@ func (s *Service) settled(ctx context.Context) (State, error) {
 	return State{}, errs.Conflict
 }
 
-// adopt puts into force what the store has.
+// adopt puts the store's versions into force.
 func (s *Service) adopt(ctx context.Context, state State) (now *Compiled, err error) {
 	active := Active{State: state}
 	if active.Current, err = s.exact(ctx, state.Current, state.Digest); err == nil && state.Rollout != nil {
 		active.Draft, err = s.exact(ctx, state.Rollout.Version, state.DraftDigest)
 	}
-	if errors.Is(err, errs.Conflict) { // It has changed again since; the next poll finds what it is.
+	if errors.Is(err, errs.Conflict) { // The store has changed again since; the next poll finds its state.
 		now, _ := s.Current()
 		return now, nil
 	}
@@ -96,7 +97,7 @@ func (s *Service) adopt(ctx context.Context, state State) (now *Compiled, err er
 	return s.advance(active), nil
 }
 
-// advance puts versions into force unless newer ones are already, and returns the current one.
+// advance puts versions into force unless newer ones are in force, and returns the current one.
 func (s *Service) advance(next Active) *Compiled {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,12 +114,12 @@ func (s *Service) advance(next Active) *Compiled {
 	return next.Current
 }
 
-// restore puts what is held back into a store that came back with less than it had. A replica that
-// does the same at the same time wins or loses the race; either way the next Refresh finds it.
+// restore gives a store that went back the versions that this replica holds. If another replica
+// does the same at the same time, one of them wins; either way the next Refresh finds it.
 func (s *Service) restore(ctx context.Context, has State, held Active) (*Compiled, error) {
 	step := Step{From: has, To: held.State, Entry: audit.Entry{
-		Action: "policyset.restore", Resource: "policyset", Before: told(has.Current, ""),
-		After: told(held.State.Current, held.Current.Version.Summary), Reason: "the store had lost it"}}
+		Action: "policyset.restore", Resource: "policyset", Before: auditVersion(has.Current, ""),
+		After: auditVersion(held.State.Current, held.Current.Version.Summary), Reason: "the store had lost it"}}
 	step.To.Revision = max(has.Revision, held.State.Revision)
 	if held.State.Rollout != nil {
 		rollout := *held.State.Rollout
@@ -156,14 +157,14 @@ func (s *Service) restore(ctx context.Context, has State, held Active) (*Compile
 	return held.Current, err
 }
 
-// has reports whether the store has a version, and if not, whether its number is another's there.
+// has reports whether the store has a version, and if not, whether its number is taken by another.
 func (s *Service) has(ctx context.Context, state State, v Version) (there, taken bool, err error) {
 	if v.Number > state.Newest {
 		return false, false, nil
 	}
 	stored, err := s.store.Load(ctx, v.Number)
 	if errors.Is(err, ErrNotFound) {
-		return false, true, nil // It was given, and dropped or lost.
+		return false, true, nil // The number was used, and its version dropped or lost.
 	}
 	there = err == nil && stored.Digest == v.Digest
 	return there, !there, err
@@ -186,10 +187,10 @@ func (s *State) rename(from, to uint64) {
 }
 
 // renumber puts into force a version whose number this replica has used for another one, which the
-// store has lost. It gets a new number, by which also nodes and buckets that know numbers alone
-// tell the two apart.
+// store has lost. It gets a new number, so that nodes and buckets that know only numbers
+// distinguish the two.
 func (s *Service) renumber(ctx context.Context, state State, held Active) (*Compiled, error) {
-	if state.Rollout != nil { // Both its versions are named by number; their digests have to do.
+	if state.Rollout != nil { // A rollout names both versions by number; their digests must be enough.
 		s.noteLost(held, state)
 		return s.adopt(ctx, state)
 	}
@@ -206,7 +207,7 @@ func (s *Service) renumber(ctx context.Context, state State, held Active) (*Comp
 	to := state
 	to.Current, to.Newest = v.Number, v.Number
 	err = s.store.Roll(ctx, Step{From: state, To: to, Versions: []Version{v}, Entry: audit.Entry{
-		Action: "policyset.renumber", Resource: "policyset", Before: told(state.Current, was), After: told(v.Number, v.Summary),
+		Action: "policyset.renumber", Resource: "policyset", Before: auditVersion(state.Current, was), After: auditVersion(v.Number, v.Summary),
 		Reason: "its number was that of a version that the store has lost"}})
 	if errors.Is(err, errs.Conflict) {
 		return held.Current, nil
@@ -218,8 +219,8 @@ func (s *Service) renumber(ctx context.Context, state State, held Active) (*Comp
 	return s.adopt(ctx, to)
 }
 
-// compare notes it if the version that this replica holds is none of the store's any more, though
-// the store has later ones.
+// compare notes a loss if the store no longer has the version that this replica holds, though it
+// has later ones.
 func (s *Service) compare(ctx context.Context, state State, held Active) error {
 	if state.Current == held.State.Current || held.State.Current+Kept <= state.Newest {
 		return nil
@@ -231,15 +232,15 @@ func (s *Service) compare(ctx context.Context, state State, held Active) error {
 	return err
 }
 
-// noteLost says that the store has lost the version in force here and goes on without it.
+// noteLost logs that the store has lost the version in force here and continues without it.
 func (s *Service) noteLost(held Active, state State) {
 	s.forget(Active{})
 	s.log.Warn("the store has lost a version of the policy set that was in force, and has another instead; apply the lost one again if it is wanted",
 		"lost", held.State.Current, "lost_digest", held.State.Digest, "summary", held.Current.Version.Summary, "version", state.Current, "digest", state.Digest)
 }
 
-// forget drops what is remembered of versions but for those in force: the store may have others by
-// these numbers now.
+// forget drops all remembered versions except those in force: the store may have others by these
+// numbers now.
 func (s *Service) forget(but Active) {
 	s.mu.Lock()
 	clear(s.versions)

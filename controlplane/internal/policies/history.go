@@ -8,9 +8,9 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 )
 
-// Rollback makes the document of an older version the next one. c says what it replaces, by whom
-// and whether only to try; its document is not used. Errors are those of Put, ErrNotFound, and
-// ErrUnreadable, which wraps what this build has against the document.
+// Rollback makes the document of an older version the next one. c names what it replaces, the
+// author, and whether only to try; its document is not used. Errors are those of Put, ErrNotFound,
+// and ErrUnreadable, which wraps why this build cannot read the document.
 func (s *Service) Rollback(ctx context.Context, number uint64, c Change) (Outcome, error) {
 	v, err := s.store.Load(ctx, number)
 	if err != nil {
@@ -25,8 +25,8 @@ func (s *Service) Rollback(ctx context.Context, number uint64, c Change) (Outcom
 	return s.Put(ctx, c)
 }
 
-// Between says what changes from one version to another; version 0 is an empty policy set. Errors:
-// ErrNotFound, ErrUnreadable, or the store's.
+// Between returns what changes from one version to another; version 0 is an empty policy set.
+// Errors: ErrNotFound, ErrUnreadable, or the store's.
 func (s *Service) Between(ctx context.Context, from, to uint64) (Diff, error) {
 	before, err := s.readable(ctx, from)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s *Service) Between(ctx context.Context, from, to uint64) (Diff, error) {
 	return Compare(before.Set, after.Set), nil
 }
 
-// readable is a version that this build understands.
+// readable returns a version that this build understands.
 func (s *Service) readable(ctx context.Context, number uint64) (*Compiled, error) {
 	if number == 0 {
 		return compile(Version{Format: policydoc.YAML, Document: []byte(EmptyDocument)})
@@ -48,7 +48,7 @@ func (s *Service) readable(ctx context.Context, number uint64) (*Compiled, error
 	return c, which(err, number)
 }
 
-// which says which version is not there.
+// which adds the number of the missing version to ErrNotFound.
 func which(err error, number uint64) error {
 	if errors.Is(err, ErrNotFound) {
 		return fmt.Errorf("%w: %d", ErrNotFound, number)

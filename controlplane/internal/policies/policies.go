@@ -1,4 +1,5 @@
-// Package policies keeps the policy set: its versions, which one is current, and what each means.
+// Package policies keeps the policy set: its versions, which of them are in force, and what each
+// means.
 package policies
 
 import (
@@ -17,8 +18,8 @@ const Kept = 256
 // EmptyDocument is the policy set of an empty store.
 const EmptyDocument = "version: weir/v1\npolicies: []\n"
 
-// The reasons why a store or the service says no. Any other error means that the store could not be
-// asked.
+// The reasons for which a store or the service refuses. Any other error means that the store could
+// not be asked.
 var (
 	// ErrNotFound: there is no such version, or no longer.
 	ErrNotFound = errs.New(errs.NotFound, "there is no such version",
@@ -40,20 +41,20 @@ type Version struct {
 	Digest string `json:"digest"`
 	// Summary says what changed, for people.
 	Summary string `json:"summary"`
-	// Rollout says how the version came to be current if some of the nodes had it first, or that it
-	// did not: RolloutUnderWay, RolloutPromoted or RolloutTakenBack; empty for a version that all
-	// nodes were given at once.
+	// Rollout is how the version became current if some of the nodes had it first, or that it did
+	// not: RolloutUnderWay, RolloutPromoted or RolloutTakenBack. It is empty for a version that all
+	// nodes got at once.
 	Rollout string           `json:"rollout,omitempty"`
 	Format  policydoc.Format `json:"media_type"`
 	// Document is the text as it was written; lists leave it out.
 	Document []byte `json:"-"`
 }
 
-// markLength is how many characters of its digest a node is given.
+// markLength is how many characters of its digest a node gets.
 const markLength = 16
 
-// Mark tells the version from another that had its number before the store lost that: the beginning
-// of its digest.
+// Mark distinguishes the version from another that had its number before the store lost it: the
+// beginning of its digest.
 func (v *Version) Mark() string { return v.Digest[:min(len(v.Digest), markLength)] }
 
 // Is reports whether v is the version with a number and mark. Without a mark the number decides.
@@ -64,20 +65,19 @@ func (v *Version) Is(number uint64, mark string) bool {
 // Store keeps versions. Methods return ErrNotFound and errs.Conflict as such; any other error means
 // that the store could not be asked.
 type Store interface {
-	// State is which versions are in force.
+	// State returns which versions are in force.
 	State(ctx context.Context) (State, error)
 	// Load returns a version with its document.
 	Load(ctx context.Context, number uint64) (Version, error)
 	// Append stores v as the current version if the current one is expected, no rollout is under
-	// way and v.Number is above all that were given, keeps the entry about it, and drops versions
+	// way, and v.Number is above all numbers that were used. It keeps the entry, and drops versions
 	// that are Kept or more older and not in force.
 	Append(ctx context.Context, expected uint64, v Version, e audit.Entry) error
-	// Roll takes a step of a rollout and keeps the entry about it, if the store has what the step
-	// comes from: by its Current and Revision. New versions must have numbers above all that were
-	// given.
+	// Roll takes a step of a rollout and keeps the entry, if the store's Current and Revision are
+	// those of the step's From. New versions must have numbers above all that were used.
 	Roll(ctx context.Context, step Step) error
-	// List returns at most limit versions below before, newest first, without documents. before 0
-	// starts at the newest.
+	// List returns at most limit versions below before, newest first, without documents. A before
+	// of 0 starts at the newest.
 	List(ctx context.Context, before uint64, limit int) ([]Version, error)
 }
 
@@ -86,15 +86,19 @@ type Compiled struct {
 	Version Version
 	Set     *policy.Set
 	byName  map[string]int
-	// places are all limits in the document's order, as nodes number them: a policy's, tier by
-	// tier, and then its drafts.
+	// places are all limits in the document's order, as nodes number them: those of each policy,
+	// tier by tier, and then its candidates.
 	places []place
 }
 
-// place is a limit of a policy: of a tier, -1 where limits do not go by tier, or a draft.
+// place is a limit of a policy.
 type place struct {
-	policy, tier, limit int
-	draft               bool
+	// policy is the index of the policy, and limit that of the limit in its list.
+	policy, limit int
+	// tier is the index of the tier; -1 where limits do not go by tier.
+	tier int
+	// draft: the limit is a candidate.
+	draft bool
 }
 
 // Policy returns the policy of that name.
@@ -106,9 +110,10 @@ func (c *Compiled) Policy(name string) (*policy.Policy, bool) {
 	return &c.Set.Policies[i], true
 }
 
-// Resolve follows the number of a limit in c to the current set, by the names of policy and tier
-// and the limit's place in their list: what has moved is the same. What had no tier then, or has
-// one that is gone, is the default tier's. It reports false if the policy or the limit is gone.
+// Resolve finds the limit with a number in c in the current set, by the names of policy and tier
+// and the limit's index in their list: a limit that moved is the same. A limit that had no tier
+// then, or whose tier is gone, is the default tier's. It reports false if the policy or the limit
+// is gone.
 func (c *Compiled) Resolve(number uint32, current *Compiled) (*policy.Policy, policy.Limit, bool) {
 	if int(number) >= len(c.places) {
 		return nil, policy.Limit{}, false
@@ -128,8 +133,8 @@ func (c *Compiled) Resolve(number uint32, current *Compiled) (*policy.Policy, po
 	return p, limits[at.limit], true
 }
 
-// TierOf is the name of the tier that a limit is for; empty if it is for all, as a draft is, or not
-// known.
+// TierOf returns the name of the tier that a limit is for; empty if it is for all tiers, as a
+// candidate is, or not known.
 func (c *Compiled) TierOf(number uint32) string {
 	if int(number) >= len(c.places) || c.places[number].tier < 0 || c.places[number].draft {
 		return ""
@@ -137,8 +142,8 @@ func (c *Compiled) TierOf(number uint32) string {
 	return c.Set.Tiers[c.places[number].tier]
 }
 
-// PlaceOf is the place of a limit among those of its policy and tier; 0 for a number that the set
-// does not have.
+// PlaceOf returns the index of a limit among those of its policy and tier; 0 for a number that the
+// set does not have.
 func (c *Compiled) PlaceOf(number uint32) int {
 	if int(number) >= len(c.places) {
 		return 0
@@ -146,7 +151,7 @@ func (c *Compiled) PlaceOf(number uint32) int {
 	return c.places[number].limit
 }
 
-// LimitAt is the limit with a number, its policy, and whether it is that of a tier. It reports
+// LimitAt returns the limit with a number, its policy, and whether it is for a tier. It reports
 // false for a number that the set does not have.
 func (c *Compiled) LimitAt(number uint32) (p *policy.Policy, l policy.Limit, byTier, ok bool) {
 	if int(number) >= len(c.places) {
@@ -161,7 +166,7 @@ func (c *Compiled) LimitAt(number uint32) (p *policy.Policy, l policy.Limit, byT
 	return p, limits[at.limit], at.tier >= 0, true
 }
 
-// tier is the place in c of a tier of another set, by its name; the default tier's if there is
+// tier returns the index in c of a tier of another set, by its name; the default tier's if there is
 // none.
 func (c *Compiled) tier(of *Compiled, number int) int {
 	if number >= 0 {

@@ -17,7 +17,7 @@ import (
 // Everyone is the share of all nodes, in percent.
 const Everyone = 100
 
-// The reasons why a rollout cannot be.
+// The reasons for which a rollout is refused.
 var (
 	// ErrNoRollout: no version is rolled out to some of the nodes.
 	ErrNoRollout = errs.New(errs.NoRollout, "no rollout is under way",
@@ -27,7 +27,7 @@ var (
 		"there is no version yet that the other nodes could stay on: give the first one to all nodes, without nodes")
 )
 
-// underWay is the error of a change that has to wait for the end of a rollout.
+// underWay returns the error of a change that has to wait for the end of a rollout.
 func underWay(r Rollout) error {
 	text := fmt.Sprintf("version %d is being rolled out to %d %% of the nodes", r.Version, r.Nodes)
 	return errs.New(errs.RolloutUnderWay, text, text+" since "+r.Since.Format(time.RFC3339)+
@@ -43,8 +43,8 @@ type Rollout struct {
 	Base    uint64 `json:"base"`
 	// Nodes is the share of the nodes in percent, 1 to 99.
 	Nodes int `json:"nodes"`
-	// Since is when it began, by the clock of the replica that took it; By is the name of the token
-	// that began it.
+	// Since is when it began, by the clock of the replica that began it. By is the name of the
+	// token.
 	Since time.Time `json:"since"`
 	By    string    `json:"by"`
 }
@@ -56,34 +56,34 @@ func (r Rollout) same(other Rollout) bool {
 }
 
 // Includes reports whether a node is among those that have the draft. It goes by a hash of the
-// node's id alone: always the same nodes, and those of a smaller share are among those of a larger
-// one.
+// node's id alone: it includes always the same nodes, and a larger share includes those of a
+// smaller one.
 func (r Rollout) Includes(node string) bool {
 	sum := sha256.Sum256([]byte(node))
 	percentile, _ := bits.Mul64(binary.BigEndian.Uint64(sum[:]), Everyone)
 	return percentile < uint64(r.Nodes)
 }
 
-// How a rollout of a version ended, for Version.Rollout.
+// How a rollout ended, for Version.Rollout.
 const (
 	RolloutUnderWay  = "under way"
 	RolloutPromoted  = "promoted"
 	RolloutTakenBack = "taken back"
 )
 
-// State is which versions are in force, as a store has it.
+// State is the versions in force, as a store has them.
 type State struct {
 	// Current is the number of the current version, 0 if there is none. Newest is the highest
-	// number that was ever given: that of a draft that was taken back is not used again.
+	// number that was ever used: that of a draft that was taken back is not used again.
 	Current uint64 `json:"current"`
 	Newest  uint64 `json:"newest"`
 	// Revision grows with each step of a rollout.
 	Revision uint64 `json:"revision"`
 	// Rollout is nil if none is under way.
 	Rollout *Rollout `json:"rollout,omitempty"`
-	// Digest and DraftDigest are the Version.Digest of the current version and of the one that is
-	// rolled out; empty for none. A store that has gone back may give a number twice, so a version
-	// is its number and its digest.
+	// Digest and DraftDigest are the Version.Digest of the current version and of the draft; empty
+	// for none. A store that has gone back may use a number twice, so a version is its number and
+	// its digest.
 	Digest      string `json:"-"`
 	DraftDigest string `json:"-"`
 }
@@ -103,12 +103,12 @@ func (s State) behind(other State) bool {
 	return s.Digest == other.Digest && s.Revision < other.Revision
 }
 
-// reused reports whether the current version's number is that of another version in other.
+// reused reports whether the current version's number belongs to another version in other.
 func (s State) reused(other State) bool {
 	return s.Current > 0 && s.Current == other.Current && s.Digest != other.Digest
 }
 
-// Step is a step of a rollout as a store takes it: it begins, changes or ends.
+// Step is a step of a rollout: it begins, changes or ends.
 type Step struct {
 	// From is what the store must have, To what it has afterwards.
 	From, To State
@@ -146,7 +146,7 @@ func (a Active) Deciding(version uint64) (deciding, other *Compiled) {
 
 // RollChange is a step of a rollout that is under way.
 type RollChange struct {
-	// Expected is the revision that is changed; Any changes whatever there is.
+	// Expected is the revision that is changed; Any changes any revision.
 	Expected uint64
 	Any      bool
 	// Nodes is the share that gets the draft, in percent: Everyone makes it the current version, 0
@@ -158,7 +158,7 @@ type RollChange struct {
 
 // RollOutcome is what a RollChange did, or would do.
 type RollOutcome struct {
-	// Rollout is what was changed, with the new share; Revision the new one.
+	// Rollout has the new share, and Revision is the new one.
 	Rollout  Rollout
 	Revision uint64
 	// Ended is how the rollout ended, RolloutUnderWay if it goes on.
@@ -190,7 +190,7 @@ func (s *Service) roll(ctx context.Context, c RollChange) (RollOutcome, error) {
 	if err != nil || c.DryRun {
 		return out, err
 	}
-	c.Entry.Before, c.Entry.After = toldShare(was), toldShare(out.Rollout)
+	c.Entry.Before, c.Entry.After = auditShare(was), auditShare(out.Rollout)
 	step, err := s.step(ctx, state, out, c.Entry)
 	if err != nil {
 		return out, err
@@ -202,7 +202,7 @@ func (s *Service) roll(ctx context.Context, c RollChange) (RollOutcome, error) {
 	return out, nil
 }
 
-// Rollout says what is under way, as it is: with the share and the revision that it has. Errors:
+// Rollout returns the rollout that is under way, with its share and its revision. Errors:
 // ErrNoRollout, or the store's.
 func (s *Service) Rollout(ctx context.Context) (RollOutcome, error) {
 	state, err := s.store.State(ctx)
@@ -217,7 +217,7 @@ func (s *Service) Rollout(ctx context.Context) (RollOutcome, error) {
 	return out, err
 }
 
-// change is what becomes of a rollout with another share of the nodes.
+// change returns what becomes of a rollout with another share of the nodes.
 func (s *Service) change(ctx context.Context, state State, percent int) (RollOutcome, error) {
 	was := *state.Rollout
 	out := RollOutcome{Rollout: was, Revision: state.Revision + 1, Ended: RolloutUnderWay}
@@ -228,11 +228,11 @@ func (s *Service) change(ctx context.Context, state State, percent int) (RollOut
 	case Everyone:
 		out.Ended = RolloutPromoted
 	}
-	before, err := s.meant(s.exact(ctx, was.Base, state.Digest))
+	before, err := setOf(s.exact(ctx, was.Base, state.Digest))
 	if err != nil {
 		return out, err
 	}
-	after, err := s.meant(s.exact(ctx, was.Version, state.DraftDigest))
+	after, err := setOf(s.exact(ctx, was.Version, state.DraftDigest))
 	if err != nil {
 		return out, err
 	}
@@ -244,7 +244,7 @@ func (s *Service) change(ctx context.Context, state State, percent int) (RollOut
 	return out, nil
 }
 
-// step is how the store gets from a state to what a change makes of it.
+// step returns the step that makes a change.
 func (s *Service) step(ctx context.Context, from State, out RollOutcome, e audit.Entry) (Step, error) {
 	to := from
 	to.Revision = out.Revision
@@ -267,10 +267,10 @@ func (s *Service) step(ctx context.Context, from State, out RollOutcome, e audit
 	return step, err
 }
 
-// toldShare is what the audit says of a rollout, toldBegun of one that begins.
-func toldShare(r Rollout) json.RawMessage { return toldBegun("", r) }
+// auditShare is a rollout in the audit, and auditBegun one that begins.
+func auditShare(r Rollout) json.RawMessage { return auditBegun("", r) }
 
-func toldBegun(summary string, r Rollout) json.RawMessage {
+func auditBegun(summary string, r Rollout) json.RawMessage {
 	return audit.Value(struct {
 		Version uint64 `json:"version"`
 		Nodes   string `json:"nodes"`
@@ -278,9 +278,9 @@ func toldBegun(summary string, r Rollout) json.RawMessage {
 	}{r.Version, fmt.Sprintf("%d%%", r.Nodes), summary})
 }
 
-// Apart are the policies of both sets whose buckets the two do not have in common, so that each
-// counts alone: those that are partitioned or identify their callers otherwise, count windows in
-// place of tokens or windows of another length, or do not use the store any more.
+// Apart returns the policies of both sets whose buckets the two do not share, so that each counts
+// alone: those that are partitioned or identify their callers differently, count windows in place
+// of tokens or windows of another length, or do not use the store any more.
 func Apart(before, after *policy.Set) []string {
 	apart := []string{}
 	identity := policyIdentity(before) != policyIdentity(after)
@@ -307,7 +307,7 @@ func isApart(was, is *policy.Policy) bool {
 	return PartitionText(was.Partition) != PartitionText(is.Partition) || windowsText(was) != windowsText(is)
 }
 
-// windowsText is the lengths of a policy's windows, if it counts in such.
+// windowsText returns the lengths of a policy's windows; empty if it counts none.
 func windowsText(p *policy.Policy) string {
 	if !p.Counting.Algorithm.Windowed() {
 		return ""
@@ -319,7 +319,7 @@ func windowsText(p *policy.Policy) string {
 	return text
 }
 
-// policyIdentity is what of a set tells callers apart.
+// policyIdentity returns what distinguishes callers in a set.
 func policyIdentity(set *policy.Set) string {
 	return fmt.Sprint(set.Identity.TrustedHops, set.Identity.IPv6Prefix, sourcesText(set.Identity.Consumer))
 }

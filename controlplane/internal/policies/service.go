@@ -23,11 +23,11 @@ import (
 // remembered is how many versions are kept ready for nodes that still use an older one.
 const remembered = 32
 
-// rememberedBytes bounds the documents of these versions together: a version ready for use takes
-// some ten times its document.
+// rememberedBytes bounds the documents of these versions together: a version in memory takes about
+// ten times its document.
 const rememberedBytes = 4 << 20
 
-// Service answers what the policy set is. Make one with New. It is safe for concurrent use.
+// Service knows the policy set. Make one with New. It is safe for concurrent use.
 type Service struct {
 	store Store
 	now   func() time.Time
@@ -36,7 +36,7 @@ type Service struct {
 	active   Active
 	changed  chan struct{} // closed when active changes
 	versions map[uint64]*Compiled
-	// taken is the highest number that a node has said it has.
+	// taken is the highest number that a node has reported.
 	taken uint64
 
 	log  *slog.Logger
@@ -70,22 +70,22 @@ func New(c Config) *Service {
 }
 
 // Current returns the current version as this replica knows it, nil if there is none yet, and a
-// channel that is closed when what is in force changes. It never asks the store.
+// channel that is closed when the versions in force change. It never asks the store.
 func (s *Service) Current() (*Compiled, <-chan struct{}) {
 	active, changed := s.Active()
 	return active.Current, changed
 }
 
-// Active returns which versions are in force as this replica knows it, and a channel that is closed
-// when that changes. It never asks the store.
+// Active returns the versions in force as this replica knows them, and a channel that is closed
+// when they change. It never asks the store.
 func (s *Service) Active() (Active, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.active, s.changed
 }
 
-// At returns a version by number. ErrNotFound, ErrUnreadable, which wraps what this build has
-// against the document, or the store's error.
+// At returns a version by number. Errors: ErrNotFound, ErrUnreadable, which wraps why this build
+// cannot read the document, or the store's.
 func (s *Service) At(ctx context.Context, number uint64) (*Compiled, error) {
 	s.mu.Lock()
 	c := s.versions[number]
@@ -106,8 +106,8 @@ func (s *Service) At(ctx context.Context, number uint64) (*Compiled, error) {
 	return c, nil
 }
 
-// exact is At for a version whose digest is known: another version of that number is forgotten,
-// errs.Conflict if the store has it.
+// exact is At for a version whose digest is known: another version of that number is forgotten. The
+// error is errs.Conflict if the store has another one.
 func (s *Service) exact(ctx context.Context, number uint64, digest string) (*Compiled, error) {
 	if number == 0 {
 		return nil, ErrNotFound
@@ -145,8 +145,8 @@ func (s *Service) remember(c *Compiled) {
 	}
 }
 
-// Load returns a version as it is stored, whether or not this build understands it. While the store
-// is away it is what this replica holds, if it does, and away the store's error.
+// Load returns a version as it is stored, even if this build cannot read it. While the store is
+// away it returns what this replica holds, and the store's error as away.
 func (s *Service) Load(ctx context.Context, number uint64) (v Version, away, err error) {
 	if v, err = s.store.Load(ctx, number); err == nil || errors.Is(err, ErrNotFound) {
 		return v, nil, err
@@ -160,8 +160,8 @@ func (s *Service) Load(ctx context.Context, number uint64) (v Version, away, err
 }
 
 // Newest returns the current version as it was written; version 0 with EmptyDocument if there is
-// none. While the store is away it is the one that this replica holds, and away the store's error;
-// without one there is an error alone.
+// none. While the store is away it returns what this replica holds, and the store's error as away;
+// if it holds none, err.
 func (s *Service) Newest(ctx context.Context) (v Version, away, err error) {
 	state, err := s.store.State(ctx)
 	if err != nil {
@@ -185,9 +185,9 @@ func (s *Service) written(ctx context.Context, state State) (Version, error) {
 	return s.store.Load(ctx, state.Current)
 }
 
-// List returns at most limit versions below before, newest first, without documents. before 0
-// starts at the newest. While the store is away they are those that this replica has in memory, and
-// away the store's error.
+// List returns at most limit versions below before, newest first, without documents. A before of 0
+// starts at the newest. While the store is away it returns those that this replica has in memory,
+// and the store's error as away.
 func (s *Service) List(ctx context.Context, before uint64, limit int) (list []Version, away, err error) {
 	if list, err = s.store.List(ctx, before, limit); err == nil {
 		return list, nil, nil
@@ -208,23 +208,23 @@ func (s *Service) List(ctx context.Context, before uint64, limit int) (list []Ve
 	return list[:min(len(list), limit)], err, nil
 }
 
-// Change is a document to become the next version.
+// Change is a document that is to become the next version.
 type Change struct {
-	// Expected is the version that the document replaces; Any replaces whatever there is.
+	// Expected is the version that the document replaces; Any replaces any version.
 	Expected uint64
 	Any      bool
 	Document []byte
 	Format   policydoc.Format
 	// Edit, if not nil, makes the document out of the one that it replaces, and keeps its format.
-	// It is called again if Any meets a newer one. Its errors are Put's.
+	// It is called again if Any meets a newer one. Put returns its errors.
 	Edit func(document []byte, format policydoc.Format) ([]byte, error)
-	// Entry says who makes the change, for its author and the audit; what was before and comes
-	// after is filled in.
+	// Entry names the author, for the version and the audit; what was before and comes after is
+	// filled in.
 	Entry audit.Entry
 	// Reason begins the new version's summary.
 	Reason string
-	// Nodes is the share of the nodes that get the new version, in percent; 0 is all of them, as
-	// Everyone is.
+	// Nodes is the share of the nodes that get the new version, in percent; 0 means all, as
+	// Everyone does.
 	Nodes int
 	// DryRun checks everything and stores nothing.
 	DryRun bool
@@ -308,7 +308,7 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 		}
 		return out, err
 	}
-	before, err := s.meaning(ctx, state)
+	before, err := s.currentSet(ctx, state)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -326,9 +326,9 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 		Number: out.Version, Time: now, Author: c.Entry.By, Digest: digest(c.Document),
 		Summary: out.Summary, Format: c.Format, Document: c.Document,
 	}
-	c.Entry.Before, c.Entry.After = told(state.Current, ""), told(v.Number, v.Summary)
+	c.Entry.Before, c.Entry.After = auditVersion(state.Current, ""), auditVersion(v.Number, v.Summary)
 	if partly {
-		c.Entry.After = toldBegun(v.Summary, *out.Rollout)
+		c.Entry.After = auditBegun(v.Summary, *out.Rollout)
 	}
 	return out, s.storeNext(ctx, state, v, out, c.Entry)
 }
@@ -342,7 +342,7 @@ func (s *Service) isCurrent(ctx context.Context, state State, c Change) (bool, e
 	return written.Format == c.Format, err
 }
 
-// digest is the Version.Digest of a document.
+// digest returns the Version.Digest of a document.
 func digest(document []byte) string {
 	sum := sha256.Sum256(document)
 	return hex.EncodeToString(sum[:])
@@ -371,22 +371,22 @@ func (s *Service) storeNext(ctx context.Context, from State, v Version, out Outc
 	return nil
 }
 
-// The form of a version for the audit; its document is in the history.
-func told(number uint64, summary string) json.RawMessage {
+// auditVersion is a version in the audit; its document is in the history.
+func auditVersion(number uint64, summary string) json.RawMessage {
 	return audit.Value(struct {
 		Version uint64 `json:"version"`
 		Summary string `json:"summary,omitempty"`
 	}{number, summary})
 }
 
-// meaning is the set of the current version; an empty one if there is none, and for what this build
-// cannot read, so that a broken document can always be replaced.
-func (s *Service) meaning(ctx context.Context, state State) (*policy.Set, error) {
-	return s.meant(s.exact(ctx, state.Current, state.Digest))
+// currentSet returns the set of the current version. It is empty if there is none, or if this build
+// cannot read it, so that a broken document can always be replaced.
+func (s *Service) currentSet(ctx context.Context, state State) (*policy.Set, error) {
+	return setOf(s.exact(ctx, state.Current, state.Digest))
 }
 
-// meant is the set of a version that was looked for.
-func (s *Service) meant(c *Compiled, err error) (*policy.Set, error) {
+// setOf returns the set of a version that was looked up.
+func setOf(c *Compiled, err error) (*policy.Set, error) {
 	if errors.Is(err, ErrUnreadable) || errors.Is(err, ErrNotFound) {
 		return policydoc.Load([]byte(EmptyDocument), policydoc.YAML)
 	}

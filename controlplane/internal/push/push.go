@@ -1,5 +1,5 @@
-// Package push brings new versions of the policy set, changes of consumers and what operators order
-// beside them to the nodes that wait for it, within 250 ms over all replicas.
+// Package push sends new versions of the policy set, changes of consumers and enforcement orders to
+// the nodes that wait for them, within 250 ms over all replicas.
 package push
 
 import (
@@ -22,7 +22,7 @@ const (
 	pollTimeout = 2 * time.Second
 )
 
-// ErrNotReady: the store has not been reached since the start, so there is nothing to tell nodes.
+// ErrNotReady: the store has not been reached since the start, so there is nothing to send.
 var ErrNotReady = errs.New(errs.StoreUnavailable, "the store has not been reached since the start", "")
 
 // Secrets keeps the secret that keys the hash of partition keys.
@@ -31,30 +31,29 @@ type Secrets interface {
 	Secret(ctx context.Context, candidate [16]byte) ([16]byte, error)
 }
 
-// Seen is what a node has.
+// Seen is what a node has already.
 type Seen struct {
-	// Node is its id, which decides whether it has a version that is rolled out.
+	// Node is its id, which decides whether it gets a version that is rolled out.
 	Node string
-	// Version is that of its policy set, Consumers the revision up to which it knows what has
-	// changed of consumers.
+	// Version is that of its policy set. Consumers is the revision up to which it has the changes
+	// of consumers.
 	Version, Consumers uint64
-	// Mark is the policies.Version.Mark of its policy set; empty if it does not know that.
+	// Mark is the policies.Version.Mark of its policy set; empty if it knows none.
 	Mark string
-	// Follows: the node wants to know what changes of consumers, in messages of up to Format.
+	// Follows: the node wants the changes of consumers, in messages of up to Format.
 	Follows bool
 	Format  uint64
-	// Enforcement is the revision of the orders that it obeys; Obeys: it wants to know of others.
+	// Enforcement is the revision of its enforcement orders. Obeys: it wants later ones.
 	Enforcement uint64
 	Obeys       bool
 }
 
-// News is a message for nodes: the policy set in force, what has changed of consumers, or all that
-// is ordered.
+// News is a message for nodes: a policy set, changes of consumers, or all enforcement orders.
 type News struct {
-	// Version and Mark are those of the policy set, 0 and empty of other messages.
+	// Version and Mark are those of the policy set; 0 and empty in other messages.
 	Version uint64
 	Mark    string
-	// Bytes is the message, shared by all readers and never to be changed.
+	// Bytes is the message. All readers share it, so it must never be changed.
 	Bytes []byte
 }
 
@@ -63,7 +62,7 @@ func (n News) of(c *policies.Compiled) bool {
 	return c != nil && n.Version == c.Version.Number && n.Mark == c.Version.Mark()
 }
 
-// Hub follows the store and wakes waiting nodes. Make one with New, have one goroutine in Run.
+// Hub follows the store and wakes waiting nodes. Make one with New, and run Run in one goroutine.
 type Hub struct {
 	policies    *policies.Service
 	consumers   *consumers.Service
@@ -105,8 +104,8 @@ func New(c Config) *Hub {
 	}
 }
 
-// Run polls the store until ctx ends. A failing store is polled on; each change between failing and
-// not is logged once.
+// Run polls the store until ctx ends. It goes on polling a failing store, and logs once when the
+// store begins to fail and when it answers again.
 func (h *Hub) Run(ctx context.Context) {
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
@@ -141,9 +140,9 @@ func (h *Hub) poll(ctx context.Context) {
 	}
 }
 
-// follow gets the secret and the newest version. The secret is asked for each time: a store that
-// has lost everything gets it back before it gets the policy set back, and a replica that started
-// with another candidate notices.
+// follow reads the secret and the newest version. It asks for the secret each time: a store that
+// has lost everything gets it back before the policy set, and a replica that started with another
+// candidate notices.
 func (h *Hub) follow(ctx context.Context) error {
 	h.mu.Lock()
 	candidate := h.secret
@@ -162,8 +161,8 @@ func (h *Hub) follow(ctx context.Context) error {
 	return errors.Join(err, h.consumers.Refresh(ctx))
 }
 
-// Secret is the deployment's secret, which keys the hashes of consumers too. ErrNotReady before the
-// store has been reached.
+// Secret returns the deployment's secret, which also keys the hashes of consumers. The error is
+// ErrNotReady before the store has been reached.
 func (h *Hub) Secret() ([16]byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -176,20 +175,20 @@ func (h *Hub) Secret() ([16]byte, error) {
 // Looked is closed once the first poll of the store has ended, however it did.
 func (h *Hub) Looked() <-chan struct{} { return h.looked }
 
-// Ready is nil if the last poll of the store succeeded, otherwise it says why not.
+// Ready is nil if the last poll of the store succeeded, and its error otherwise.
 func (h *Hub) Ready() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.failure
 }
 
-// overrule is how long a node waits that has later orders than this replica before it hears the
+// overrule is how long a node that has later orders than this replica waits before it gets the
 // replica's.
 const overrule = 5 * time.Second
 
-// Wait returns what the node does not have as soon as there is something: orders, the snapshot that
-// it ought to have, or what has changed of consumers; false when ctx ends first. ErrNotReady before
-// the store has been reached for the first time, if there is nothing.
+// Wait returns what the node lacks as soon as there is something: enforcement orders, the snapshot
+// that it ought to have, or changes of consumers. It returns false when ctx ends first. The error
+// is ErrNotReady if there is nothing because the store has not been reached yet.
 func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 	patient := time.NewTimer(overrule)
 	defer patient.Stop()

@@ -24,11 +24,11 @@ var bucketScript string
 
 var replaceBucket = redis.NewScript(auditScript + adjustScript)
 
-// adjustTries is how often a change of a bucket is made anew because the bucket was used meanwhile.
+// adjustTries is how often a change of a bucket is retried because the bucket was used meanwhile.
 const adjustTries = 100
 
-// Adjust implements leases.Buckets. The arithmetic is Go's: the state is read, changed here and put
-// back if it is still the same.
+// Adjust implements leases.Buckets. The arithmetic is that of the Go code: it reads the state,
+// changes it here, and puts it back if it is still the same.
 func (s *Store) Adjust(ctx context.Context, bucket keyhash.Key, ask lease.Ask, c lease.Change, entry audit.Entry) (lease.Holding, error) {
 	text, err := entry.Encode()
 	if err != nil {
@@ -54,8 +54,8 @@ func (s *Store) Adjust(ctx context.Context, bucket keyhash.Key, ask lease.Ask, c
 	return lease.Holding{}, leases.ErrBusy
 }
 
-// bucket reads a bucket's state, nothing if there is none, with Redis' time and when the state
-// beside it was last lost.
+// bucket reads a bucket's state, empty if there is none, with Redis' time and the time at which the
+// state of its tag was last lost.
 func (s *Store) bucket(ctx context.Context, key string, tag byte) (raw string, now, lost quota.Instant, err error) {
 	reply, err := s.read.Run(ctx, s.client, []string{key, lostKey(tag)}).StringSlice()
 	if err != nil {
@@ -68,14 +68,14 @@ func (s *Store) bucket(ctx context.Context, key string, tag byte) (raw string, n
 	if err != nil {
 		return "", 0, 0, err
 	}
-	now, lost = quota.Instant(at), quota.Instant(at) // Where the marker is gone everything is.
+	now, lost = quota.Instant(at), quota.Instant(at) // Without the marker everything is lost.
 	if at, err := strconv.ParseInt(reply[1], 10, 64); err == nil {
 		lost = quota.Instant(at)
 	}
 	return reply[0], now, lost, nil
 }
 
-// adjusted is a state after a change, and until when it must be kept.
+// adjusted returns a state after a change, and until when it must be kept.
 func (s *Store) adjusted(raw string, now, lost quota.Instant, ask lease.Ask, c lease.Change) (state []byte, forgettable quota.Instant, held lease.Holding) {
 	doubt := now < leases.DoubtfulUntil(lost, ask)
 	if ask.Windows.Quota != 0 {

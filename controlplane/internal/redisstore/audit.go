@@ -39,7 +39,8 @@ var auditTags = func() []string {
 	return tags
 }()
 
-// Audit implements audit.Store. A list that cannot be read is an error: nothing is left out unseen.
+// Audit implements audit.Store. A list that cannot be read is an error, so that no entry is left
+// out unseen.
 func (s *Store) Audit(ctx context.Context, before string, limit int) ([]audit.Entry, error) {
 	from := "+inf"
 	if before != "" {

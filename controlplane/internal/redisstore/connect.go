@@ -37,18 +37,18 @@ func defaults() *redis.UniversalOptions {
 		MaxRetries: -1, ContextTimeoutEnabled: true,
 		DialTimeout: dialTimeout, DialerRetries: 1,
 		ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, PoolTimeout: poolTimeout,
-		// What the client does unasked needs rights that the store does not.
+		// What the client does by itself needs rights that the store does not.
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 }
 
-// topologyAge is how old a cluster client's knowledge of who serves which slot may be. A dead
-// primary's successor is found no other way: go-redis asks again at once only if a server that
-// lives says that a slot has moved.
+// topologyAge is how old a cluster client's knowledge of the slots may be. It is the only way to
+// find the successor of a dead primary: go-redis asks again at once only if a live server says that
+// a slot has moved.
 const topologyAge = time.Second
 
-// client makes the client for what a URL says.
+// client makes the client for a URL.
 func (l *location) client() redis.UniversalClient {
 	if !l.cluster {
 		client := redis.NewUniversalClient(l.options)
@@ -73,7 +73,7 @@ type location struct {
 	ca, cert, key, serverName string
 }
 
-// locate reads a URL as Open describes it. Its errors never show a value, which might be a
+// locate reads a URL as Open describes it. Its errors never contain a value, which might be a
 // password.
 func locate(text string) (*location, error) {
 	u, err := url.Parse(text)
@@ -149,7 +149,7 @@ func (l *location) set(name, value string) error {
 	return nil
 }
 
-// complete puts together what several parts of the URL say.
+// complete combines what several parts of the URL say.
 func (l *location) complete(secure bool) error {
 	o := l.options
 	sentinel := o.MasterName != ""
@@ -195,8 +195,8 @@ func readPassword(path string) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// tls is the configuration of all connections. Each server must prove the name that it was called
-// by, or server_name.
+// tls returns the configuration of all connections. Each server must prove the name by which it was
+// called, or server_name.
 func (l *location) tls() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: l.serverName}
 	if l.ca != "" {

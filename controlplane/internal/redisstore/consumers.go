@@ -31,7 +31,7 @@ var (
 	readConsumers  = redis.NewScript(consumersScript)
 )
 
-// The keys of consumers, which share a tag since a change touches them all.
+// The keys of consumers share a tag, since a change touches them all.
 const (
 	keyConsumers       = "weir:{consumers}:records" // hash: consumer → revision and record
 	keyConsumerState   = "weir:{consumers}:state"   // hash: the last revision and turn, and what the log lacks
@@ -74,8 +74,8 @@ func (s *Store) Consumers(ctx context.Context, keys []keyhash.Key) ([]consumers.
 	return records, consumers.State{Revision: numbers[0], Turn: numbers[1]}, nil
 }
 
-// consumersAway says of a failure in a cluster of which other servers answer that it is only of the
-// one that keeps the consumers.
+// consumersAway converts a failure in a cluster whose other servers answer into one of the server
+// that keeps the consumers.
 func (s *Store) consumersAway(ctx context.Context, cause error) error {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok || s.allAway() {
@@ -133,7 +133,7 @@ func (s *Store) scanBanned(ctx context.Context, from uint64, limit int) ([]consu
 	return out, cursor, err
 }
 
-// records are those of the consumers that some other key lists.
+// records returns the records of consumers that another key lists.
 func (s *Store) records(ctx context.Context, of string, fields []string) (out []consumers.Listed, err error) {
 	if len(fields) == 0 {
 		return nil, nil
@@ -142,7 +142,7 @@ func (s *Store) records(ctx context.Context, of string, fields []string) (out []
 	for i := 0; err == nil && i < len(values); i++ {
 		stored, ok := values[i].(string)
 		if !ok {
-			continue // Forgotten meanwhile.
+			continue // It was deleted meanwhile.
 		}
 		var one consumers.Listed
 		if one.Key, err = consumerOf(of, fields[i]); err == nil {

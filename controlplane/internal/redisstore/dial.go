@@ -9,10 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// patient keeps the client's pool from giving up on a server: after as many failed attempts to
-// connect as it has connections, it tries once a second only, and until then fails whatever it is
-// asked. The breakers decide that here, and sooner. So the pool gets a connection in any case; one
-// that could not be made says why at its first use.
+// patient keeps the client's pool from giving up on a server. After as many failed attempts to
+// connect as it has connections, the pool would try only once a second, and until then fail every
+// command. Here the breakers decide that, and sooner. So the pool gets a connection in any case;
+// one that could not be made returns the reason at its first use.
 type patient struct{}
 
 // DialHook implements redis.Hook.

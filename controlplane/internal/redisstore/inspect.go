@@ -15,13 +15,13 @@ const ACL = "resetchannels ~weir:* -@all +eval +evalsha +info +time +get +set +h
 	"+zadd +zcard +zcount +zrange +zrangebyscore +zrem +zremrangebyrank +zremrangebyscore +pexpire " +
 	"+command +cluster|slots +asking +select"
 
-// What the store needs of a Redis.
+// The least that the store needs of a Redis.
 const (
 	leastMajor, leastMinor = 6, 2
 	policyThatKeeps        = "noeviction"
 )
 
-// inspect warns, once, of servers that are too old, or may forget what they hold before its time.
+// inspect logs, once, which servers are too old or may evict what they hold.
 func (s *Store) inspect(ctx context.Context) {
 	s.mu.Lock()
 	done := s.inspected
@@ -48,7 +48,7 @@ func (s *Store) inspect(ctx context.Context) {
 	}
 }
 
-// eachPrimary calls a function for the server, or for all servers of a cluster that are written to.
+// eachPrimary calls a function for the server, or for all servers of a cluster that take writes.
 func (s *Store) eachPrimary(ctx context.Context, call func(context.Context, redis.Cmdable, *slog.Logger) error) error {
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, server *redis.Client) error {
@@ -58,7 +58,7 @@ func (s *Store) eachPrimary(ctx context.Context, call func(context.Context, redi
 	return call(ctx, s.client, s.log)
 }
 
-// warn logs what a server's INFO says against it.
+// warn logs what is wrong with a server by its INFO.
 func warn(info string, log *slog.Logger) {
 	facts := facts(info)
 	if version := facts["redis_version"]; tooOld(version) {
@@ -86,7 +86,7 @@ func tooOld(version string) bool {
 	second, _, _ := strings.Cut(rest, ".")
 	major, err := strconv.Atoi(first)
 	if err != nil {
-		return false // Not a version; who knows.
+		return false // It is no version.
 	}
 	minor, err := strconv.Atoi(second)
 	return major < leastMajor || major == leastMajor && err == nil && minor < leastMinor

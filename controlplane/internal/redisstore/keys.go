@@ -29,7 +29,7 @@ const (
 	draftSuffix = ":draft"
 )
 
-// bucketTag is the number of a bucket's tag.
+// bucketTag returns the number of a bucket's tag.
 func bucketTag(bucket keyhash.Key) byte { return bucket[0] % tagCount }
 
 // bucketKey is weir:{TT}:b:HASH, TT being the tag in hexadecimal, or weir:{TT}:w:HASH for a bucket

@@ -20,10 +20,10 @@ const (
 	jitterRange    = 1024
 )
 
-// Grant implements leases.Store: one script for all items, in a cluster one for each tag. There a
-// group of joined items is all or nothing within each tag alone: where one part got nothing, what
-// others were charged is lost. What a server keeps that is away is left out, also of its groups;
-// with no server that answers all fails.
+// Grant implements leases.Store: one script answers all items, in a cluster one for each tag. There
+// a group of joined items is all or nothing only within each tag: if one part got nothing, the
+// charges of the others are lost. Items of a server that is away are left out, also of their
+// groups. If no server answers, Grant fails.
 func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, error) {
 	grants := make([]lease.Grant, len(items))
 	groups := leases.Groups(items)
@@ -71,15 +71,15 @@ func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 	return grants, partial
 }
 
-// end is how the script for one tag ended.
+// end is the outcome of the script for one tag.
 type end struct {
 	server string
 	tried  bool
 	err    error
 }
 
-// leaveAll counts the scripts of one request as one call to each server, which an answer to any of
-// them is an answer to: they have waited together, so that they are late together says no more than
+// leaveAll counts the scripts of one request as one call to each server, and an answer to any of
+// them as its answer. The scripts waited together, so several late ones are no more evidence than
 // one.
 func (s *Store) leaveAll(ctx context.Context, ends []end) {
 	servers := map[string]error{}
@@ -96,8 +96,8 @@ func (s *Store) leaveAll(ctx context.Context, ends []end) {
 	}
 }
 
-// allOrNothing takes back what was granted to waiting requests of groups of which another part got
-// nothing. It stays charged. Those without an answer, if any, do not count.
+// allOrNothing takes back what waiting requests of a group were granted if another part of the
+// group got nothing. It stays charged. Items without an answer, if any, do not count.
 func allOrNothing(items []leases.Item, groups []int, grants []lease.Grant, away []time.Duration) {
 	short := map[int]bool{}
 	for i, it := range items {
@@ -170,7 +170,7 @@ func (s *Store) run(ctx context.Context, keys []string, args []any) *redis.Cmd {
 }
 
 // The script's letters for buckets of tokens and of windows, and for the twins that are charged for
-// them: a main one or that of a draft. Joined with the next they are capitals.
+// them, main or draft. A letter is a capital if the item is joined with the next.
 const (
 	kindTokens        = 't'
 	kindWindows       = 'w'
@@ -180,7 +180,7 @@ const (
 	kindDraftWindows  = 'x'
 )
 
-// tokensArg is what the script wants to know about a bucket of tokens.
+// tokensArg is what the script must know about a bucket of tokens.
 func (s *Store) tokensArg(joined bool, a lease.Ask) []byte {
 	return arg(kindTokens, joined,
 		a.Params.Num, a.Params.Den, a.Params.Burst, int64(a.TTL()), int64(a.Version),
@@ -197,7 +197,7 @@ func bit(set bool) int64 {
 	return 0
 }
 
-// windowsArg is what the script wants to know about a bucket of a window algorithm.
+// windowsArg is what the script must know about a bucket of a window algorithm.
 func (s *Store) windowsArg(joined bool, a lease.Ask) []byte {
 	w := a.Windows
 	return arg(kindWindows, joined,
@@ -206,7 +206,7 @@ func (s *Store) windowsArg(joined bool, a lease.Ask) []byte {
 		int64(leases.Leased(a)), w.Quota-lease.Fill(w.Quota, s.fill))
 }
 
-// tokensCharge is what the script wants to know to charge an item's twin of tokens.
+// tokensCharge is what the script must know to charge an item's twin of tokens.
 func (s *Store) tokensCharge(joined bool, it leases.Item) []byte {
 	kind := byte(kindDraftTokens)
 	if it.Draft {
@@ -218,7 +218,7 @@ func (s *Store) tokensCharge(joined bool, it leases.Item) []byte {
 		max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()), max(a.Used, 0))
 }
 
-// windowsCharge is what the script wants to know to charge an item's twin of a window algorithm.
+// windowsCharge is what the script must know to charge an item's twin of a window algorithm.
 func (s *Store) windowsCharge(joined bool, it leases.Item) []byte {
 	kind := byte(kindDraftWindows)
 	if it.Draft {
@@ -229,9 +229,9 @@ func (s *Store) windowsCharge(joined bool, it leases.Item) []byte {
 		int64(it.Twin.Version), int64(leases.Leased(*it.Twin)), w.Quota-lease.Fill(w.Quota, s.fill), int64(lease.TTL(it.Twin.Params)), max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()))
 }
 
-// outlives is how long a draft's ledger is kept at least, so that the main one is not kept longer:
-// as a rule until neither owes anything. A draft's that is gone starts as the main one, with what
-// that has used.
+// outlives is the least time for which a draft's ledger is kept, so that the main one is not kept
+// longer: usually until neither owes anything. A draft's ledger that is gone starts as the main
+// one, with what that has used.
 func outlives(it leases.Item) quota.Span {
 	main := it.Ask
 	if it.Draft {
@@ -243,7 +243,7 @@ func outlives(it leases.Item) quota.Span {
 	return main.Params.Window() + 2*lease.TTL(main.Params)
 }
 
-// arg is a letter and numbers of eight bytes each, which Lua reads faster than as many texts.
+// arg encodes a letter and numbers of eight bytes each, which Lua reads faster than texts.
 func arg(kind byte, joined bool, numbers ...int64) []byte {
 	if joined {
 		kind -= 'a' - 'A'

@@ -15,26 +15,26 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// How a loss of state is noticed. Beside the buckets of each tag lies a marker that says when their
-// state was last lost. It is laid when the deployment begins, and goes where they go: the script
-// that grants looks at it when it meets a bucket without a state, and where there is no marker
-// either everything is gone. So a Redis that comes back empty, or is emptied, gives out no bucket
-// in full, and buckets that are there cost nothing more. A server that comes back with an older
-// state, or a replica that takes over without the last grants, has the marker; but it is another
-// process, which each control plane looks for all the time.
+// A loss of state is noticed as follows. Beside the buckets of each tag lies a marker that holds
+// when their state was last lost. It is laid when the deployment begins, and is lost together with
+// the buckets: the script that grants looks at it when it meets a bucket without a state, and if
+// the marker is missing too, everything is lost. So a Redis that comes back empty, or is emptied,
+// gives out no bucket in full, and buckets that exist cost nothing more. A server that comes back
+// with an older state, or a replica that takes over without the last grants, has the marker; but it
+// is another process, which each control plane checks all the time.
 
 func tagged(tag byte, name string) string {
 	key := append(make([]byte, 0, len("weir:{00}:")+len(name)), "weir:{"...)
 	return string(append(append(hex.AppendEncode(key, []byte{tag}), "}:"...), name...))
 }
 
-// lostKey holds when the state beside it was last lost, µs, 0 for never. serverKey holds the run id
-// of the process that keeps it.
+// lostKey holds when the state of its tag was last lost, in µs, 0 for never. serverKey holds the
+// run id of the process that keeps it.
 func lostKey(tag byte) string   { return tagged(tag, "lost") }
 func serverKey(tag byte) string { return tagged(tag, "server") }
 
-// Secret implements push.Secrets. It also lays the markers of a new deployment, and looks whether a
-// server has lost state: it is to be called all the time.
+// Secret implements push.Secrets. It also lays the markers of a new deployment, and checks whether
+// a server has lost state: call it all the time.
 func (s *Store) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error) {
 	s.watch(ctx)
 	for laid := false; ; laid = true {
@@ -48,8 +48,8 @@ func (s *Store) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error
 	}
 }
 
-// secret asks for the secret; false if the deployment has no markers yet. A secret that was there
-// and is gone is given back: then the markers are missing for a reason.
+// secret asks for the secret; false if the deployment has no markers yet. If a known secret is
+// gone, the store gets it back, and the missing markers mean a loss.
 func (s *Store) secret(ctx context.Context, candidate [16]byte, laid bool) (secret [16]byte, ok bool, err error) {
 	s.mu.Lock()
 	args := []any{candidate[:], flag(s.known), flag(laid)}
@@ -79,7 +79,7 @@ func flag(yes bool) string {
 	return "0"
 }
 
-// lay lays the markers that are missing, and returns how many did.
+// lay lays the markers that are missing, and returns how many were.
 func (s *Store) lay(ctx context.Context, lost quota.Instant) (missing int, err error) {
 	laid, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for tag := range byte(tagCount) {
@@ -98,7 +98,7 @@ func (s *Store) lay(ctx context.Context, lost quota.Instant) (missing int, err e
 	return missing, err
 }
 
-// lostNow notes in the background that markers are missing: what they stood by is lost.
+// lostNow notes in the background that markers are missing: the state beside them is lost.
 func (s *Store) lostNow(at quota.Instant) {
 	if s.closing.Err() != nil || !s.laying.CompareAndSwap(false, true) {
 		return
@@ -118,8 +118,8 @@ func (s *Store) lostNow(at quota.Instant) {
 	})
 }
 
-// watch notes which process keeps the buckets of each tag, and takes another one than before for a
-// loss of state. What fails is tried again by the next call.
+// watch notes which process keeps the buckets of each tag, and takes a new process for a loss of
+// state. The next call retries what fails.
 func (s *Store) watch(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
@@ -152,7 +152,7 @@ func (s *Store) watch(ctx context.Context) {
 	}
 }
 
-// processes are the run ids of the servers that answer.
+// processes returns the run ids of the servers that answer.
 func (s *Store) processes(ctx context.Context, parts map[string]*part) map[string]string {
 	found := make(chan [2]string, len(parts))
 	var wait errgroup.Group
@@ -181,9 +181,8 @@ func (s *Store) processes(ctx context.Context, parts map[string]*part) map[strin
 	return ids
 }
 
-// notice notes the process that keeps a tag's buckets, if it is not the one that was there the last
-// time. One whose buckets came from a process that lives has them from there, and lost nothing. It
-// returns 1 if state may have been lost.
+// notice notes the process that keeps a tag's buckets if it has changed. A process that got its
+// buckets from one that still runs lost nothing. It returns 1 if state may have been lost.
 func (s *Store) notice(ctx context.Context, tag byte, id, living string) (lost int) {
 	s.mu.Lock()
 	same := s.kept[tag] == id

@@ -40,7 +40,7 @@ func (s *Store) State(ctx context.Context) (state policies.State, err error) {
 	if err = json.Unmarshal([]byte(reply[2]), &rollout); err != nil {
 		return state, fmt.Errorf("the rollout is damaged: %w", err)
 	}
-	if rollout.Base == state.Current { // Otherwise a control plane that knows of no rollouts has replaced what it was over.
+	if rollout.Base == state.Current { // Otherwise a control plane that knows no rollouts has replaced the base.
 		state.Rollout, state.DraftDigest = &rollout, reply[5]
 	}
 	return state, nil

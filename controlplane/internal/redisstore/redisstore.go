@@ -30,7 +30,7 @@ var windowsScript string
 //go:embed scripts/grant.lua
 var grantScript string
 
-// grantScripts are the parts of the script that grants, but for its clock.
+// grantScripts returns the parts of the script that grants, except its clock.
 func grantScripts() string { return wholeScript + tokensScript + windowsScript + grantScript }
 
 //go:embed scripts/append.lua
@@ -80,7 +80,7 @@ type Store struct {
 	fill int64
 	// breakers are those of a cluster's servers, by address.
 	breakers *breaker.Group
-	// closing ends when the store is closed; looks are what goes on in the background.
+	// closing ends when the store is closed; looks are the checks in the background.
 	closing context.Context
 	close   context.CancelFunc
 	looks   sync.WaitGroup
@@ -100,8 +100,8 @@ type Option func(*Store)
 // leases.LostFill by default.
 func LostFill(percent int64) Option { return func(s *Store) { s.fill = percent } }
 
-// Breakers sets the breakers of a cluster's servers, which are named by their addresses. Without
-// them no server is left alone.
+// Breakers sets the breakers of a cluster's servers, by their addresses. Without them every server
+// is always called.
 func Breakers(g *breaker.Group) Option { return func(s *Store) { s.breakers = g } }
 
 // Open makes a store from a URL:
@@ -117,8 +117,8 @@ func Breakers(g *breaker.Group) Option { return func(s *Store) { s.breakers = g 
 // server_name. pool_size is how many connections there may be to one server, 10 for each processor
 // if not given.
 //
-// Open does not connect: a Redis that is away is noticed, and noticed to be back, by each call.
-// What is wrong with the Redis itself is logged at the first call of Secret.
+// Open does not connect: each call notices whether Redis is away or back. Faults of the Redis
+// itself are logged at the first call of Secret.
 func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	l, err := locate(text)
 	if err != nil {
@@ -137,7 +137,7 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	return s, nil
 }
 
-// silence is the Redis client's log: what goes wrong comes back as an error.
+// silence is the Redis client's log: its failures are returned as errors.
 type silence struct{}
 
 // Printf drops the message.

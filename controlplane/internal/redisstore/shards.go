@@ -8,16 +8,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// errAway: a server has not answered lately, and is left alone until it does.
+// errAway: a server has not answered lately, and is not called until it does.
 var errAway = errors.New("a server of the Redis Cluster is left alone, because it has not answered lately")
 
-// lookTime is how long a look at a server may take that no request waits for.
+// lookTime bounds a background check of a server, which no request waits for.
 const lookTime = 100 * time.Millisecond
 
-// guarded makes a call that needs one server of a cluster alone: that of a key. A server that does
-// not answer costs a few calls their patience and the rest nothing. Whether it is back is found out
-// by a look of its own that no request waits for. One server that is no cluster is not guarded
-// here: who asks for grants does that.
+// guarded makes a call that needs one server of a cluster: that of a key. A server that does not
+// answer costs a few calls their patience and the others nothing. A background check, which no
+// request waits for, finds out whether it is back. A single server is not guarded here: the service
+// of leases guards it.
 func (s *Store) guarded(ctx context.Context, key string, call func() error) error {
 	server, err := s.enter(ctx, key)
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Store) enter(ctx context.Context, key string) (server string, err error
 func (s *Store) leave(ctx context.Context, server string, err error) {
 	switch {
 	case server == "":
-	case errors.Is(ctx.Err(), context.Canceled): // A caller that went away says nothing about the server.
+	case errors.Is(ctx.Err(), context.Canceled): // A caller that went away is no evidence about the server.
 	case err == nil || errors.Is(err, redis.Nil):
 		s.breakers.Report(server, nil)
 	case answered(err):
@@ -61,8 +61,7 @@ func (s *Store) leave(ctx context.Context, server string, err error) {
 	}
 }
 
-// answered reports whether an error is the answer of a server that works: such an error costs no
-// time.
+// answered reports whether an error is the answer of a working server, which costs no time.
 func answered(err error) bool {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
@@ -76,7 +75,7 @@ func answered(err error) bool {
 	return true
 }
 
-// look finds out in the background whether a server is back, if it is time to.
+// look checks in the background whether a server is back, if it is time to.
 func (s *Store) look(server string, primary *redis.Client, key string) {
 	if s.closing.Err() != nil || !s.breakers.Allow(server) {
 		return
@@ -94,8 +93,8 @@ func (s *Store) look(server string, primary *redis.Client, key string) {
 	})
 }
 
-// primaries are the servers of a cluster that are written to, by address, each with a key of its
-// own; or the one server.
+// primaries returns the servers of a cluster that take writes, by address, each with one of its
+// keys; or the single server.
 func (s *Store) primaries(ctx context.Context) (map[string]*part, error) {
 	parts := map[string]*part{}
 	cluster, ok := s.client.(*redis.ClusterClient)
@@ -135,14 +134,13 @@ func (s *Store) allAway() bool {
 	return len(servers) > 0
 }
 
-// once is a command that is not sent again when it got no answer: it may have been run.
+// once is a command that is not sent again if it got no answer, since it may have been run.
 type once struct{ *redis.Cmd }
 
 // NoRetry implements redis.Cmder.
 func (once) NoRetry() bool { return true }
 
-// runOnce runs a script without ever sending it again after a failure, which a cluster's client
-// does otherwise.
+// runOnce runs a script and never sends it again after a failure, as a cluster's client would.
 func (s *Store) runOnce(ctx context.Context, script *redis.Script, source string, keys []string, args []any) *redis.Cmd {
 	command := make([]any, 0, 3+len(keys)+len(args))
 	command = append(command, "evalsha", script.Hash(), len(keys))

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// stateFormat opens every state of a bucket; tokens.lua and windows.lua say what follows.
+// stateFormat opens every state of a bucket; tokens.lua and windows.lua describe what follows.
 const stateFormat = 1
 
 // The numbers of a state before its leases, or its marks.
@@ -16,7 +16,8 @@ const (
 	windowsFields = 8
 )
 
-// pack is a MessagePack list of whole numbers that are not negative, as Redis' cmsgpack reads it.
+// pack returns a MessagePack list of whole numbers that are not negative, as Redis' cmsgpack reads
+// it.
 func pack(numbers []int64) []byte {
 	b := binary.BigEndian.AppendUint16([]byte{0xdc}, uint16(len(numbers)))
 	for _, n := range numbers {
@@ -48,7 +49,7 @@ func unpack(raw string) (numbers []int64, ok bool) {
 			continue
 		case kind >= 0xcc && kind <= 0xcf:
 			size = 1 << (kind - 0xcc)
-		case kind >= 0xd0 && kind <= 0xd3: // cmsgpack writes a positive number so that needs no more bits.
+		case kind >= 0xd0 && kind <= 0xd3: // cmsgpack also writes positive numbers in the signed formats.
 			size = 1 << (kind - 0xd0)
 		}
 		if size == 0 || len(b) < 1+size {
