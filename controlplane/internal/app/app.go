@@ -72,7 +72,8 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	a.polled.Store(time.Now().UnixNano())
 	a.follow(s)
 	config := a.services(version, stopping)
-	if a.regions, err = a.join(s.Regions, config.Policies); err != nil {
+	a.regions, err = a.join(s.Regions, config.Policies)
+	if err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	config.Regions = a.regions

@@ -95,7 +95,8 @@ func (e Entry) Encode() (string, error) {
 // Encode.
 func Decode(list, stored string) (e Entry, err error) {
 	stamp, text, _ := strings.Cut(stored, " ")
-	if err = json.Unmarshal([]byte(text), &e); err == nil {
+	err = json.Unmarshal([]byte(text), &e)
+	if err == nil {
 		var micros int64
 		micros, err = strconv.ParseInt(stamp, 10, 64)
 		e.At, e.ID = time.UnixMicro(micros).UTC(), fmt.Sprintf("%016d-%s", micros, list)

@@ -102,7 +102,8 @@ func parseToken(fields []string) (Token, error) {
 	}
 	var expires time.Time
 	if len(fields) == 4 {
-		if expires, err = time.Parse(time.RFC3339, fields[3]); err != nil {
+		expires, err = time.Parse(time.RFC3339, fields[3])
+		if err != nil {
 			return Token{}, errors.New("the fourth field must be a time like 2027-01-31T00:00:00Z")
 		}
 	}

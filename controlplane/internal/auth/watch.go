@@ -72,7 +72,8 @@ func (w *Watch) Look(now time.Time) {
 	text, err := ReadFile(w.path)
 	if err == nil && (w.text == nil || !bytes.Equal(text, w.text)) {
 		tokens, problems := ParseFile(text)
-		if err = errors.Join(problems...); err == nil {
+		err = errors.Join(problems...)
+		if err == nil {
 			first := w.text == nil
 			w.text, w.tokens = bytes.Clone(text), tokens
 			w.ring.Set(tokens)

@@ -73,7 +73,8 @@ func (b *Breaker) Report(now time.Time, ok bool, luck float64) {
 	case b.state == Open:
 		return
 	case b.state == Closed:
-		if b.failures++; b.failures < Tolerated {
+		b.failures++
+		if b.failures < Tolerated {
 			return
 		}
 	}

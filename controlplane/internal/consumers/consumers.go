@@ -209,11 +209,13 @@ func (s *Service) List(ctx context.Context, list List, want func(Record) bool) (
 		}
 		read += max(len(some), list.Limit)
 		for _, one := range some {
-			if one.Record = one.At(s.now()); want(one.Record) && (!list.Banned || one.Banned != nil) {
+			one.Record = one.At(s.now())
+			if want(one.Record) && (!list.Banned || one.Banned != nil) {
 				page = append(page, one)
 			}
 		}
-		if next, list.Token = token, token; next == "" || len(page) >= list.Limit {
+		next, list.Token = token, token
+		if next == "" || len(page) >= list.Limit {
 			break
 		}
 	}

@@ -51,7 +51,8 @@ func (s *Service) meet(ctx context.Context) error {
 func (s *Service) take(ctx context.Context, log Log, after uint64, gap bool) (err error) {
 	bans := maps.Clone(s.bans)
 	if gap {
-		if bans, err = s.loadBans(ctx); err != nil {
+		bans, err = s.loadBans(ctx)
+		if err != nil {
 			return err
 		}
 	}
@@ -184,7 +185,8 @@ func Spoken(m wire.Consumers, format uint64) wire.Consumers {
 	if format >= wire.ConsumersFormat {
 		return m
 	}
-	if m.Format = 0; !m.Complete {
+	m.Format = 0
+	if !m.Complete {
 		m.Items = nil
 	}
 	return m

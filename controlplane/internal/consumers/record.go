@@ -187,7 +187,8 @@ func (r Record) Encode() (string, error) {
 // Decode reads what a store keeps: the revision, a space, and what Encode made.
 func Decode(stored string) (r Record, err error) {
 	revision, text, _ := strings.Cut(stored, " ")
-	if err = json.Unmarshal([]byte(text), &r); err == nil {
+	err = json.Unmarshal([]byte(text), &r)
+	if err == nil {
 		r.Revision, err = strconv.ParseUint(revision, 10, 64)
 	}
 	if err != nil {

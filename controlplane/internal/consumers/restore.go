@@ -76,7 +76,8 @@ func (s *Service) regain(ctx context.Context, held Log, stored uint64) error {
 		}
 		given, bans = given+n, bans+banned
 	}
-	if log, err = s.store.ConsumerLog(ctx, 0); err != nil {
+	log, err = s.store.ConsumerLog(ctx, 0)
+	if err != nil {
 		return err
 	}
 	if err := s.take(ctx, log, 0, true); err != nil {

@@ -191,12 +191,14 @@ func (d Document) message() ([]byte, error) {
 		})
 	}
 	var err error
-	if m.Bans, err = d.Bans.byKey(); err != nil {
+	m.Bans, err = d.Bans.byKey()
+	if err != nil {
 		return nil, err
 	}
 	for _, f := range d.Freed.List {
 		freed := wire.Freed{Revision: f.Revision, Full: f.Full}
-		if freed.Bucket, err = keyhash.Parse(f.Bucket); err != nil {
+		freed.Bucket, err = keyhash.Parse(f.Bucket)
+		if err != nil {
 			return nil, err
 		}
 		m.Freed = append(m.Freed, freed)

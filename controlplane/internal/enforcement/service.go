@@ -60,7 +60,8 @@ func (s *Service) Run(ctx context.Context) {
 	failing := false
 	for {
 		if err := s.Refresh(ctx); ctx.Err() == nil && (err != nil) != failing {
-			if failing = err != nil; failing {
+			failing = err != nil
+			if failing {
 				s.log.Warn("enforcement cannot be followed; orders work and are held in memory", "error", err)
 			} else {
 				s.log.Info("enforcement can be followed again")

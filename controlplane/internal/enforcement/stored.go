@@ -18,7 +18,8 @@ func Decode(revision uint64, text []byte) (d Document, err error) {
 	if revision == 0 {
 		return d, nil
 	}
-	if err = json.Unmarshal(text, &d); err == nil {
+	err = json.Unmarshal(text, &d)
+	if err == nil {
 		d.Revision = revision
 		_, err = d.message()
 	}

@@ -47,7 +47,8 @@ func (s *Service) newResolver(
 	active, _ := s.config.Sets.Active()
 	if active.Current == nil || req.Version > active.State.Newest {
 		var err error
-		if active, err = s.refreshSets(ctx); err != nil {
+		active, err = s.refreshSets(ctx)
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -14,7 +14,9 @@ import (
 
 // Adjust implements leases.Buckets. The entry is stored before the change, which is in memory like
 // all that grants change.
-func (s *Store) Adjust(_ context.Context, bucket keyhash.Key, ask lease.Ask, c lease.Change, entry audit.Entry) (lease.Holding, error) {
+func (s *Store) Adjust(
+	_ context.Context, bucket keyhash.Key, ask lease.Ask, c lease.Change, entry audit.Entry,
+) (lease.Holding, error) {
 	h := s.ledgers.of(bucket)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -25,9 +27,10 @@ func (s *Store) Adjust(_ context.Context, bucket keyhash.Key, ask lease.Ask, c l
 			return lease.Fresh(ask.Params, ask.Version, now, s.ledgers.fill)
 		})
 	}
-	return adjust(s, &h.windows, now, bucket, ask, c, entry, doubt, lease.WindowLedger.Adjust, func() lease.WindowLedger {
+	fresh := func() lease.WindowLedger {
 		return lease.FreshWindows(ask.Windows, ask.Version, now, s.ledgers.fill)
-	})
+	}
+	return adjust(s, &h.windows, now, bucket, ask, c, entry, doubt, lease.WindowLedger.Adjust, fresh)
 }
 
 // adjust changes a ledger of a table, whose shard is locked.

@@ -48,7 +48,8 @@ func (s *Store) record(tx *bolt.Tx, list string, e audit.Entry) error {
 func (s *Store) Audit(_ context.Context, before string, limit int) (all []audit.Entry, err error) {
 	var stamp int64
 	if before != "" {
-		if stamp, err = audit.Stamp(before); err != nil {
+		stamp, err = audit.Stamp(before)
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -38,7 +38,8 @@ func (c *Cell) Load(context.Context) (value []byte, revision uint64, now quota.I
 func (c *Cell) Swap(_ context.Context, revision uint64, value []byte) (won bool, err error) {
 	err = c.store.db.Update(func(tx *bolt.Tx) error {
 		meta := tx.Bucket(metaBucket)
-		if won = number(meta.Get(regionRevisionKey)) == revision; !won {
+		won = number(meta.Get(regionRevisionKey)) == revision
+		if !won {
 			return nil
 		}
 		if err := meta.Put(regionKey, value); err != nil {

@@ -23,7 +23,8 @@ func encodeLedger(l lease.Ledger) []byte {
 // grain, offset and each mark, its start as the distance from the one before.
 func encodeWindows(l lease.WindowLedger) []byte {
 	w := l.Windows
-	b := encode(int64(l.Version), int64(l.History.Last), int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset))
+	b := encode(int64(l.Version), int64(l.History.Last), int64(w.Algorithm), w.Quota,
+		int64(w.Length), int64(w.Grain), int64(w.Offset))
 	var before quota.Instant
 	for _, m := range l.History.Marks {
 		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(m.Start-before)), uint64(m.Count))
@@ -67,7 +68,11 @@ func decodeLedger(b []byte) (lease.Ledger, bool) {
 		Version: uint64(fields[0]), Last: quota.Instant(fields[1]), Debt: fields[2],
 		Params: quota.Params{Num: fields[3], Den: fields[4], Burst: fields[5]},
 	}
-	if p := l.Params; p.Num < 1 || p.Den < 1 || p.Burst < 1 || p.Num > quota.MaxUnits || p.Burst > quota.MaxUnits/p.Den {
+	p := l.Params
+	if p.Num < 1 || p.Den < 1 || p.Burst < 1 {
+		return lease.Ledger{}, false
+	}
+	if p.Num > quota.MaxUnits || p.Burst > quota.MaxUnits/p.Den {
 		return lease.Ledger{}, false
 	}
 	for i := 6; i < len(fields); i += 2 {
@@ -85,11 +90,18 @@ func decodeWindows(b []byte) (lease.WindowLedger, bool) {
 		Algorithm: quota.Algorithm(fields[2]), Quota: fields[3],
 		Length: quota.Span(fields[4]), Grain: quota.Span(fields[5]), Offset: quota.Span(fields[6]),
 	}
-	if fields[2] < int64(quota.FixedWindow) || fields[2] > int64(quota.SlidingLog) || w.Quota < 1 || w.Quota > quota.MaxUnits ||
-		w.Grain < 1 || w.Grain > w.Length || w.Length > quota.MaxWindow || w.Length < quota.Second || w.Offset >= w.Grain {
+	if fields[2] < int64(quota.FixedWindow) || fields[2] > int64(quota.SlidingLog) {
 		return lease.WindowLedger{}, false
 	}
-	l := lease.WindowLedger{Windows: w, Version: uint64(fields[0]), History: quota.History{Last: quota.Instant(fields[1])}}
+	if w.Quota < 1 || w.Quota > quota.MaxUnits || w.Length > quota.MaxWindow || w.Length < quota.Second {
+		return lease.WindowLedger{}, false
+	}
+	if w.Grain < 1 || w.Grain > w.Length || w.Offset >= w.Grain {
+		return lease.WindowLedger{}, false
+	}
+	l := lease.WindowLedger{
+		Windows: w, Version: uint64(fields[0]), History: quota.History{Last: quota.Instant(fields[1])},
+	}
 	var start quota.Instant
 	for i := 7; i < len(fields); i += 2 {
 		if fields[i] == 0 {

@@ -28,7 +28,9 @@ var (
 )
 
 // Consumers implements consumers.Store.
-func (s *Store) Consumers(_ context.Context, keys []keyhash.Key) (records []consumers.Record, state consumers.State, err error) {
+func (s *Store) Consumers(
+	_ context.Context, keys []keyhash.Key,
+) (records []consumers.Record, state consumers.State, err error) {
 	records = make([]consumers.Record, len(keys))
 	err = s.db.View(func(tx *bolt.Tx) error {
 		state = s.consumerState(tx)
@@ -38,7 +40,8 @@ func (s *Store) Consumers(_ context.Context, keys []keyhash.Key) (records []cons
 				continue
 			}
 			var err error
-			if records[i], err = consumers.Decode(string(stored)); err != nil {
+			records[i], err = consumers.Decode(string(stored))
+			if err != nil {
 				return err
 			}
 		}
@@ -158,7 +161,8 @@ func writeConsumer(tx *bolt.Tx, w consumers.Write, before []byte, revision uint6
 	records, changes := tx.Bucket(consumersBucket), tx.Bucket(changesBucket)
 	var held consumers.Record
 	if before != nil {
-		if held, err = consumers.Decode(string(before)); err != nil {
+		held, err = consumers.Decode(string(before))
+		if err != nil {
 			return false, err
 		}
 	}
@@ -242,7 +246,8 @@ func (s *Store) ConsumerLog(_ context.Context, after uint64) (l consumers.Log, e
 		meta := tx.Bucket(metaBucket)
 		l.State, l.Floor = s.consumerState(tx), number(meta.Get(floorKey))
 		l.Whole = l.Floor < number(meta.Get(firstKey))
-		if l.Special, err = s.anySpecial(tx); err != nil {
+		l.Special, err = s.anySpecial(tx)
+		if err != nil {
 			return err
 		}
 		changes := tx.Bucket(changesBucket).Cursor()
@@ -252,7 +257,8 @@ func (s *Store) ConsumerLog(_ context.Context, after uint64) (l consumers.Log, e
 				return fmt.Errorf("change %d of consumers is damaged", c.Revision)
 			}
 			if stored := tx.Bucket(consumersBucket).Get(key); stored != nil {
-				if c.Record, err = consumers.Decode(string(stored)); err != nil {
+				c.Record, err = consumers.Decode(string(stored))
+				if err != nil {
 					return err
 				}
 			}

@@ -92,8 +92,8 @@ func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
 	path := filepath.Join(dir, fileName)
 	info, err := os.Stat(path)
 	if err == nil && info.Size() == 0 {
-		log.Warn("the file of the store was empty, and a new store begins: if there were policies, stop and restore a backup",
-			"file", path)
+		log.Warn("the file of the store was empty, and a new store begins: "+
+			"if there were policies, stop and restore a backup", "file", path)
 	}
 	err = inspect(path)
 	var db *bolt.DB
@@ -108,7 +108,8 @@ func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
 	}
 	s := &Store{db: db, log: log, stop: make(chan struct{}), saved: o.Now(), now: o.Now}
 	s.ledgers.init(o.MaxBuckets)
-	if s.ledgers.fill = leases.LostFill; o.LostFill != nil {
+	s.ledgers.fill = leases.LostFill
+	if o.LostFill != nil {
 		s.ledgers.fill = *o.LostFill
 	}
 	s.nodes.init(o.Now)
@@ -125,7 +126,10 @@ func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
 // load reads the counters and marks the store as running.
 func (s *Store) load(now func() time.Time) error {
 	return s.db.Update(func(tx *bolt.Tx) error {
-		for _, name := range [][]byte{metaBucket, versionsBucket, docsBucket, ledgersBucket, consumersBucket, changesBucket, specialBucket, bannedBucket} {
+		for _, name := range [][]byte{
+			metaBucket, versionsBucket, docsBucket, ledgersBucket,
+			consumersBucket, changesBucket, specialBucket, bannedBucket,
+		} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}
@@ -211,7 +215,8 @@ func (s *Store) save(last bool) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.fails = err; err == nil {
+	s.fails = err
+	if err == nil {
 		s.saved = s.now()
 	}
 	return err

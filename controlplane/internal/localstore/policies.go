@@ -30,12 +30,14 @@ func stateOf(tx *bolt.Tx) (state policies.State, err error) {
 	last := newest(tx)
 	state.Current = last
 	if raw := tx.Bucket(metaBucket).Get(rolloutKey); raw != nil {
-		if err = json.Unmarshal(raw, &state); err != nil {
+		err = json.Unmarshal(raw, &state)
+		if err != nil {
 			return state, fmt.Errorf("the rollout is damaged: %w", err)
 		}
 	}
 	state.Newest = max(last, state.Newest)
-	if state.Digest, err = digestOf(tx, state.Current); err != nil || state.Rollout == nil {
+	state.Digest, err = digestOf(tx, state.Current)
+	if err != nil || state.Rollout == nil {
 		return state, err
 	}
 	state.DraftDigest, err = digestOf(tx, state.Rollout.Version)
@@ -174,7 +176,8 @@ func (s *Store) List(_ context.Context, before uint64, limit int) (out []policie
 		c := tx.Bucket(versionsBucket).Cursor()
 		k, raw := c.Last()
 		if before > 0 {
-			if k, _ = c.Seek(versionKey(before)); k == nil {
+			k, _ = c.Seek(versionKey(before))
+			if k == nil {
 				k, raw = c.Last()
 			} else {
 				k, raw = c.Prev()

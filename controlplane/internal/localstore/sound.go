@@ -15,7 +15,8 @@ import (
 
 // damaged returns what to do about a damaged file.
 func damaged(path string, cause any) error {
-	return fmt.Errorf("%s is damaged (%v): restore a backup of the data directory, or move the file away to begin empty; nothing was changed", path, cause)
+	return fmt.Errorf("%s is damaged (%v): restore a backup of the data directory, "+
+		"or move the file away to begin empty; nothing was changed", path, cause)
 }
 
 // errCut: the file ends before its last page.
@@ -40,13 +41,15 @@ func inspect(path string) (err error) {
 	}()
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait, ReadOnly: true, PreLoadFreelist: true})
 	switch {
-	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch), tooSmall(err):
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
+		errors.Is(err, bolterrors.ErrVersionMismatch), tooSmall(err):
 		return damaged(path, err)
 	case err != nil:
 		return err
 	}
 	err = db.View(func(tx *bolt.Tx) error { return readAll(tx, info.Size()) })
-	if err = errors.Join(err, db.Close()); err != nil {
+	err = errors.Join(err, db.Close())
+	if err != nil {
 		return damaged(path, err)
 	}
 	return nil
@@ -74,7 +77,8 @@ func readAll(tx *bolt.Tx, size int64) error {
 			return fmt.Errorf("%q is no list", name)
 		}
 		return b.ForEach(func(k, v []byte) error {
-			if left -= int64(len(k)+len(v)) + 1; left < 0 {
+			left -= int64(len(k)+len(v)) + 1
+			if left < 0 {
 				return errors.New("its pages lead in a circle")
 			}
 			if !bytes.Equal(b.Get(k), v) {
@@ -110,7 +114,8 @@ func (s *Store) loadSafely(path string, now func() time.Time) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("%s is damaged (%v): restore a backup of the data directory, or move the file away to begin empty", path, r)
+			err = fmt.Errorf("%s is damaged (%v): restore a backup of the data directory, "+
+				"or move the file away to begin empty", path, r)
 		}
 	}()
 	return s.load(now)

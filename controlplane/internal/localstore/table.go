@@ -49,11 +49,15 @@ func (t *table[L]) load(key hash, value []byte) bool {
 // grant has decide answer the ask from the bucket's ledger, or from a fresh one in doubt, and keeps
 // the resulting ledger. Drafts are the second ledgers: one that was promoted takes the place of the
 // first.
-func (t *table[L]) grant(now quota.Instant, it leases.Item, drafts *table[L], max int, doubtful bool, decide func(L, quota.Instant, lease.Ask) (L, lease.Grant), fresh func(lease.Ask) L) lease.Grant {
+func (t *table[L]) grant(
+	now quota.Instant, it leases.Item, drafts *table[L], max int, doubtful bool,
+	decide func(L, quota.Instant, lease.Ask) (L, lease.Grant), fresh func(lease.Ask) L,
+) lease.Grant {
 	ledger, known := t.all[it.Bucket]
 	ledger = lease.Twins[L]{Main: ledger, Draft: drafts.all[it.Bucket]}.Promoted(it.Ask)
 	_, damaged := t.damaged[it.Bucket]
-	if doubtful = !known && (doubtful || damaged); doubtful {
+	doubtful = !known && (doubtful || damaged)
+	if doubtful {
 		ledger = fresh(it.Ask)
 	}
 	if !known && len(t.all) >= max {
@@ -69,7 +73,10 @@ func (t *table[L]) grant(now quota.Instant, it leases.Item, drafts *table[L], ma
 
 // grantTwins answers an item of a bucket that has two ledgers; see lease.Twins. Ledgers that are
 // absent since state was lost start with the share that all such buckets start with.
-func grantTwins[L lease.Counted[L]](now quota.Instant, it leases.Item, look bool, max int, lost quota.Instant, main, draft *table[L], fresh func(lease.Ask) L) lease.Grant {
+func grantTwins[L lease.Counted[L]](
+	now quota.Instant, it leases.Item, look bool, max int, lost quota.Instant,
+	main, draft *table[L], fresh func(lease.Ask) L,
+) lease.Grant {
 	ask, isDraft := it.Ask, it.Draft
 	if isDraft {
 		ask = *it.Twin

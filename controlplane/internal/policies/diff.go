@@ -87,7 +87,10 @@ func short(text string) string {
 // Compare returns the difference between two sets. A document that only spells the same differently
 // does not differ.
 func Compare(before, after *policy.Set) Diff {
-	d := Diff{Added: []string{}, Removed: []string{}, Changed: []string{}, Settings: []string{}, Changes: []FieldChange{}, Words: []string{}}
+	d := Diff{
+		Added: []string{}, Removed: []string{}, Changed: []string{}, Settings: []string{},
+		Changes: []FieldChange{}, Words: []string{},
+	}
 	d.settings(before, after)
 	old := make(map[string]*policy.Policy, len(before.Policies))
 	for i := range before.Policies {
@@ -183,7 +186,10 @@ func changed(was, is []fact) (changes []FieldChange) {
 
 // to returns the change from one value of a field to another.
 func (f fact) to(next fact) (FieldChange, bool) {
-	c := FieldChange{Field: next.field, Before: f.text, After: next.text, Added: missing(next.list, f.list), Removed: missing(f.list, next.list)}
+	c := FieldChange{
+		Field: next.field, Before: f.text, After: next.text,
+		Added: missing(next.list, f.list), Removed: missing(f.list, next.list),
+	}
 	return c, c.Before != c.After || len(c.Added)+len(c.Removed) > 0
 }
 

@@ -84,7 +84,8 @@ func (s *Service) settled(ctx context.Context) (State, error) {
 // adopt puts the store's versions into force.
 func (s *Service) adopt(ctx context.Context, state State) (now *Compiled, err error) {
 	active := Active{State: state}
-	if active.Current, err = s.exact(ctx, state.Current, state.Digest); err == nil && state.Rollout != nil {
+	active.Current, err = s.exact(ctx, state.Current, state.Digest)
+	if err == nil && state.Rollout != nil {
 		active.Draft, err = s.exact(ctx, state.Rollout.Version, state.DraftDigest)
 	}
 	if errors.Is(err, errs.Conflict) { // The store has changed again since; the next poll finds its state.
@@ -206,9 +207,12 @@ func (s *Service) renumber(ctx context.Context, state State, held Active) (*Comp
 	v.Summary = fmt.Sprintf("version %d under a number of its own: %s", state.Current, was)
 	to := state
 	to.Current, to.Newest = v.Number, v.Number
-	err = s.store.Roll(ctx, Step{From: state, To: to, Versions: []Version{v}, Entry: audit.Entry{
-		Action: "policyset.renumber", Resource: "policyset", Before: auditVersion(state.Current, was), After: auditVersion(v.Number, v.Summary),
-		Reason: "its number was that of a version that the store has lost"}})
+	entry := audit.Entry{
+		Action: "policyset.renumber", Resource: "policyset",
+		Before: auditVersion(state.Current, was), After: auditVersion(v.Number, v.Summary),
+		Reason: "its number was that of a version that the store has lost",
+	}
+	err = s.store.Roll(ctx, Step{From: state, To: to, Versions: []Version{v}, Entry: entry})
 	if errors.Is(err, errs.Conflict) {
 		return held.Current, nil
 	}
@@ -235,8 +239,10 @@ func (s *Service) compare(ctx context.Context, state State, held Active) error {
 // noteLost logs that the store has lost the version in force here and continues without it.
 func (s *Service) noteLost(held Active, state State) {
 	s.forget(Active{})
-	s.log.Warn("the store has lost a version of the policy set that was in force, and has another instead; apply the lost one again if it is wanted",
-		"lost", held.State.Current, "lost_digest", held.State.Digest, "summary", held.Current.Version.Summary, "version", state.Current, "digest", state.Digest)
+	s.log.Warn("the store has lost a version of the policy set that was in force, and has another instead; "+
+		"apply the lost one again if it is wanted",
+		"lost", held.State.Current, "lost_digest", held.State.Digest, "summary", held.Current.Version.Summary,
+		"version", state.Current, "digest", state.Digest)
 }
 
 // forget drops all remembered versions except those in force: the store may have others by these

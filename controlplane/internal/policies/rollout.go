@@ -49,10 +49,15 @@ type Rollout struct {
 	By    string    `json:"by"`
 }
 
-func (r Rollout) same(other Rollout) bool {
-	since := r.Since.Equal(other.Since)
-	r.Since, other.Since = time.Time{}, time.Time{}
-	return since && r == other
+// sameRollout reports whether two rollouts are the same; nil is none.
+func sameRollout(a, b *Rollout) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	one, other := *a, *b
+	since := one.Since.Equal(other.Since)
+	one.Since, other.Since = time.Time{}, time.Time{}
+	return since && one == other
 }
 
 // Includes reports whether a node is among those that have the draft. It goes by a hash of the
@@ -90,8 +95,8 @@ type State struct {
 
 // same reports whether both states have the same versions in force for the same nodes.
 func (s State) same(other State) bool {
-	rollouts := s.Rollout == other.Rollout || s.Rollout != nil && other.Rollout != nil && s.Rollout.same(*other.Rollout)
-	return rollouts && s.Current == other.Current && s.Digest == other.Digest && s.Revision == other.Revision && s.DraftDigest == other.DraftDigest
+	return sameRollout(s.Rollout, other.Rollout) && s.Revision == other.Revision &&
+		s.Current == other.Current && s.Digest == other.Digest && s.DraftDigest == other.DraftDigest
 }
 
 // behind reports whether a store with state s has lost what other has: a version, or a step of a

@@ -3,9 +3,6 @@ package policies
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,10 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
-	"github.com/weir-proxy/weir/shared/policy"
 )
 
 // remembered is how many versions are kept ready for nodes that still use an older one.
@@ -97,7 +92,8 @@ func (s *Service) At(ctx context.Context, number uint64) (*Compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c, err = compile(v); err != nil {
+	c, err = compile(v)
+	if err != nil {
 		return nil, fmt.Errorf("%w: version %d: %w", ErrUnreadable, number, err)
 	}
 	s.mu.Lock()
@@ -119,7 +115,8 @@ func (s *Service) exact(ctx context.Context, number uint64, digest string) (*Com
 	s.mu.Lock()
 	delete(s.versions, number)
 	s.mu.Unlock()
-	if c, err = s.At(ctx, number); err == nil && c.Version.Digest != digest {
+	c, err = s.At(ctx, number)
+	if err == nil && c.Version.Digest != digest {
 		return nil, errs.Conflict
 	}
 	return c, err
@@ -148,7 +145,8 @@ func (s *Service) remember(c *Compiled) {
 // Load returns a version as it is stored, even if this build cannot read it. While the store is
 // away it returns what this replica holds, and the store's error as away.
 func (s *Service) Load(ctx context.Context, number uint64) (v Version, away, err error) {
-	if v, err = s.store.Load(ctx, number); err == nil || errors.Is(err, ErrNotFound) {
+	v, err = s.store.Load(ctx, number)
+	if err == nil || errors.Is(err, ErrNotFound) {
 		return v, nil, err
 	}
 	s.mu.Lock()
@@ -179,7 +177,8 @@ func (s *Service) written(ctx context.Context, state State) (Version, error) {
 	if state.Current == 0 {
 		return Version{Format: policydoc.YAML, Document: []byte(EmptyDocument)}, nil
 	}
-	if held, _ := s.Active(); held.Current != nil && held.State.Current == state.Current && held.State.Digest == state.Digest {
+	held, _ := s.Active()
+	if held.Current != nil && held.State.Current == state.Current && held.State.Digest == state.Digest {
 		return held.Current.Version, nil
 	}
 	return s.store.Load(ctx, state.Current)
@@ -189,7 +188,8 @@ func (s *Service) written(ctx context.Context, state State) (Version, error) {
 // starts at the newest. While the store is away it returns those that this replica has in memory,
 // and the store's error as away.
 func (s *Service) List(ctx context.Context, before uint64, limit int) (list []Version, away, err error) {
-	if list, err = s.store.List(ctx, before, limit); err == nil {
+	list, err = s.store.List(ctx, before, limit)
+	if err == nil {
 		return list, nil, nil
 	}
 	s.mu.Lock()
@@ -206,192 +206,4 @@ func (s *Service) List(ctx context.Context, before uint64, limit int) (list []Ve
 	}
 	slices.SortFunc(list, func(a, b Version) int { return cmp.Compare(b.Number, a.Number) })
 	return list[:min(len(list), limit)], err, nil
-}
-
-// Change is a document that is to become the next version.
-type Change struct {
-	// Expected is the version that the document replaces; Any replaces any version.
-	Expected uint64
-	Any      bool
-	Document []byte
-	Format   policydoc.Format
-	// Edit, if not nil, makes the document out of the one that it replaces, and keeps its format.
-	// It is called again if Any meets a newer one. Put returns its errors.
-	Edit func(document []byte, format policydoc.Format) ([]byte, error)
-	// Entry names the author, for the version and the audit; what was before and comes after is
-	// filled in.
-	Entry audit.Entry
-	// Reason begins the new version's summary.
-	Reason string
-	// Nodes is the share of the nodes that get the new version, in percent; 0 means all, as
-	// Everyone does.
-	Nodes int
-	// DryRun checks everything and stores nothing.
-	DryRun bool
-}
-
-// Outcome is what a Change did, or would do.
-type Outcome struct {
-	// Version is the new version's number.
-	Version uint64
-	// Summary is the new version's.
-	Summary string
-	// Unchanged: the document is that of the current version, whose number this is, and nothing is
-	// stored.
-	Unchanged bool
-	Diff      Diff
-	Set       *policy.Set
-	// Rollout is the rollout that begins, nil for a version that all nodes get. Apart are the
-	// policies whose buckets its two versions do not share.
-	Rollout *Rollout
-	Apart   []string
-}
-
-// Put validates a change, stores it and puts it into force on this replica. Errors:
-// *policydoc.SyntaxError, policy.Problems, errs.Conflict, errs.RolloutUnderWay, ErrNothingToKeep,
-// or the store's.
-func (s *Service) Put(ctx context.Context, c Change) (Outcome, error) {
-	return persist(ctx, c.Any, func() (Outcome, error) { return s.put(ctx, c) })
-}
-
-// mostTries bounds how often a change of whatever is there is made anew because another one came
-// between reading the number and storing.
-const mostTries = 16
-
-// ErrContended: other changes came first, mostTries times.
-var ErrContended = errs.New(errs.StoreUnavailable, "other changes of the policy set come first again and again",
-	"others change the policy set at the same time, again and again; nothing has been changed: try again")
-
-// persist makes a change, and makes it anew while others come first if it replaces any version.
-func persist[T any](ctx context.Context, replacesAny bool, try func() (T, error)) (T, error) {
-	for range mostTries {
-		out, err := try()
-		if !replacesAny || !errors.Is(err, errs.Conflict) || ctx.Err() != nil {
-			return out, err
-		}
-	}
-	var none T
-	return none, ErrContended
-}
-
-func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
-	state, err := s.settled(ctx)
-	partly := c.Nodes > 0 && c.Nodes < Everyone
-	switch {
-	case err != nil:
-		return Outcome{}, err
-	case !c.Any && state.Current != c.Expected:
-		return Outcome{}, errs.Conflict
-	case state.Rollout != nil:
-		return Outcome{}, underWay(*state.Rollout)
-	case partly && state.Current == 0:
-		return Outcome{}, ErrNothingToKeep
-	}
-	if c.Edit != nil {
-		written, err := s.written(ctx, state)
-		if err != nil {
-			return Outcome{}, err
-		}
-		c.Format = written.Format
-		if c.Document, err = c.Edit(written.Document, written.Format); err != nil {
-			return Outcome{}, err
-		}
-	}
-	set, err := policydoc.Load(c.Document, c.Format)
-	if err != nil {
-		return Outcome{}, err
-	}
-	if same, err := s.isCurrent(ctx, state, c); err != nil || same {
-		out := Outcome{Version: state.Current, Unchanged: true, Diff: Compare(set, set), Set: set}
-		if out.Summary = out.Diff.String(); c.Reason != "" {
-			out.Summary = fmt.Sprintf("no change: version %d has this document already", state.Current)
-		}
-		return out, err
-	}
-	before, err := s.currentSet(ctx, state)
-	if err != nil {
-		return Outcome{}, err
-	}
-	out := Outcome{Version: s.next(state), Diff: Compare(before, set), Set: set}
-	out.Summary = c.Reason + out.Diff.String()
-	now := s.now().UTC()
-	if partly {
-		out.Rollout = &Rollout{Version: out.Version, Base: state.Current, Nodes: c.Nodes, Since: now, By: c.Entry.By}
-		out.Apart = Apart(before, set)
-	}
-	if c.DryRun {
-		return out, nil
-	}
-	v := Version{
-		Number: out.Version, Time: now, Author: c.Entry.By, Digest: digest(c.Document),
-		Summary: out.Summary, Format: c.Format, Document: c.Document,
-	}
-	c.Entry.Before, c.Entry.After = auditVersion(state.Current, ""), auditVersion(v.Number, v.Summary)
-	if partly {
-		c.Entry.After = auditBegun(v.Summary, *out.Rollout)
-	}
-	return out, s.storeNext(ctx, state, v, out, c.Entry)
-}
-
-// isCurrent reports whether a change's document is that of the current version already.
-func (s *Service) isCurrent(ctx context.Context, state State, c Change) (bool, error) {
-	if state.Digest != digest(c.Document) {
-		return false, nil
-	}
-	written, err := s.written(ctx, state)
-	return written.Format == c.Format, err
-}
-
-// digest returns the Version.Digest of a document.
-func digest(document []byte) string {
-	sum := sha256.Sum256(document)
-	return hex.EncodeToString(sum[:])
-}
-
-// storeNext stores a new version for all nodes, or for those of a rollout, and puts it into force
-// on this replica.
-func (s *Service) storeNext(ctx context.Context, from State, v Version, out Outcome, e audit.Entry) error {
-	to := from
-	to.Newest = v.Number
-	if out.Rollout != nil {
-		v.Rollout = RolloutUnderWay
-		to.Revision++
-		to.Rollout = out.Rollout
-		if err := s.store.Roll(ctx, Step{From: from, To: to, Versions: []Version{v}, Entry: e}); err != nil {
-			return err
-		}
-		_, _ = s.Refresh(ctx) // Or the next poll finds it.
-		return nil
-	}
-	if err := s.store.Append(ctx, from.Current, v, e); err != nil {
-		return err
-	}
-	to.Current, to.Digest = v.Number, v.Digest
-	s.advance(Active{State: to, Current: newCompiled(v, out.Set)})
-	return nil
-}
-
-// auditVersion is a version in the audit; its document is in the history.
-func auditVersion(number uint64, summary string) json.RawMessage {
-	return audit.Value(struct {
-		Version uint64 `json:"version"`
-		Summary string `json:"summary,omitempty"`
-	}{number, summary})
-}
-
-// currentSet returns the set of the current version. It is empty if there is none, or if this build
-// cannot read it, so that a broken document can always be replaced.
-func (s *Service) currentSet(ctx context.Context, state State) (*policy.Set, error) {
-	return setOf(s.exact(ctx, state.Current, state.Digest))
-}
-
-// setOf returns the set of a version that was looked up.
-func setOf(c *Compiled, err error) (*policy.Set, error) {
-	if errors.Is(err, ErrUnreadable) || errors.Is(err, ErrNotFound) {
-		return policydoc.Load([]byte(EmptyDocument), policydoc.YAML)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return c.Set, nil
 }

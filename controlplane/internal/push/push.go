@@ -198,7 +198,8 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 		if node.Obeys {
 			var message []byte
 			var news bool
-			if message, news, ordered = h.enforcement.After(node.Enforcement, waited); news {
+			message, news, ordered = h.enforcement.After(node.Enforcement, waited)
+			if news {
 				return News{Bytes: message}, true, nil
 			}
 		}
@@ -217,7 +218,8 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 		if node.Follows {
 			var m wire.Consumers
 			var news bool
-			if m, news, moved = h.consumers.After(node.Consumers, waited); news {
+			m, news, moved = h.consumers.After(node.Consumers, waited)
+			if news {
 				return News{Bytes: wire.AppendConsumers(nil, consumers.Spoken(m, node.Format))}, true, nil
 			}
 		}

@@ -29,7 +29,9 @@ const adjustTries = 100
 
 // Adjust implements leases.Buckets. The arithmetic is that of the Go code: it reads the state,
 // changes it here, and puts it back if it is still the same.
-func (s *Store) Adjust(ctx context.Context, bucket keyhash.Key, ask lease.Ask, c lease.Change, entry audit.Entry) (lease.Holding, error) {
+func (s *Store) Adjust(
+	ctx context.Context, bucket keyhash.Key, ask lease.Ask, c lease.Change, entry audit.Entry,
+) (lease.Holding, error) {
 	text, err := entry.Encode()
 	if err != nil {
 		return lease.Holding{}, err
@@ -46,7 +48,8 @@ func (s *Store) Adjust(ctx context.Context, bucket keyhash.Key, ask lease.Ask, c
 			return held, nil
 		}
 		expiry := max(int64(forgettable), int64(now))/int64(quota.Millisecond) + 2
-		done, err := replaceBucket.Run(ctx, s.client, []string{key, auditKey(hex.EncodeToString([]byte{tag}))}, raw, state, expiry, text, keptOfBuckets).Int()
+		keys := []string{key, auditKey(hex.EncodeToString([]byte{tag}))}
+		done, err := replaceBucket.Run(ctx, s.client, keys, raw, state, expiry, text, keptOfBuckets).Int()
 		if err != nil || done == 1 {
 			return held, err
 		}
@@ -76,7 +79,9 @@ func (s *Store) bucket(ctx context.Context, key string, tag byte) (raw string, n
 }
 
 // adjusted returns a state after a change, and until when it must be kept.
-func (s *Store) adjusted(raw string, now, lost quota.Instant, ask lease.Ask, c lease.Change) (state []byte, forgettable quota.Instant, held lease.Holding) {
+func (s *Store) adjusted(
+	raw string, now, lost quota.Instant, ask lease.Ask, c lease.Change,
+) (state []byte, forgettable quota.Instant, held lease.Holding) {
 	doubt := now < leases.DoubtfulUntil(lost, ask)
 	if ask.Windows.Quota != 0 {
 		l, ok := readWindows(raw)

@@ -53,7 +53,9 @@ func (s *Store) Audit(ctx context.Context, before string, limit int) ([]audit.En
 	lists := make([]*redis.StringSliceCmd, len(auditTags))
 	_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, tag := range auditTags { // One more than asked for: each list may hold one of this moment.
-			lists[i] = p.ZRangeArgs(ctx, redis.ZRangeArgs{Key: auditKey(tag), Start: from, Stop: "-inf", ByScore: true, Rev: true, Count: int64(limit) + 1})
+			lists[i] = p.ZRangeArgs(ctx, redis.ZRangeArgs{
+				Key: auditKey(tag), Start: from, Stop: "-inf", ByScore: true, Rev: true, Count: int64(limit) + 1,
+			})
 		}
 		return nil
 	})

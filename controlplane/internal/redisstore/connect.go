@@ -82,7 +82,8 @@ func locate(text string) (*location, error) {
 	}
 	parameters, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return nil, errors.New("the parameters of the Redis URL cannot be read: they must be like ?NAME=VALUE&NAME=VALUE")
+		return nil, errors.New("the parameters of the Redis URL cannot be read: " +
+			"they must be like ?NAME=VALUE&NAME=VALUE")
 	}
 	l := &location{options: defaults()}
 	l.options.Username = u.User.Username()
@@ -103,7 +104,8 @@ func locate(text string) (*location, error) {
 		l.options.Addrs[0] = net.JoinHostPort(u.Hostname(), port)
 	}
 	if db := strings.Trim(u.Path, "/"); db != "" {
-		if l.options.DB, err = strconv.Atoi(db); err != nil || l.options.DB < 0 {
+		l.options.DB, err = strconv.Atoi(db)
+		if err != nil || l.options.DB < 0 {
 			return nil, errors.New("the path of the Redis URL must be the number of a database, like /0")
 		}
 	}
@@ -178,7 +180,8 @@ func (l *location) complete(secure bool) error {
 	}
 	if !secure {
 		if l.ca+l.cert+l.key+l.serverName != "" {
-			return errors.New("ca_file, cert_file, key_file and server_name are for Redis URLs that start with rediss://")
+			return errors.New("ca_file, cert_file, key_file and server_name are for Redis URLs " +
+				"that start with rediss://")
 		}
 		return nil
 	}

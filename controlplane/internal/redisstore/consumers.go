@@ -40,7 +40,9 @@ const (
 	keyConsumerBanned  = "weir:{consumers}:banned"  // sorted set: consumer by when its ban ends
 )
 
-var consumerKeys = []string{keyConsumers, keyConsumerState, keyConsumerChanges, keyConsumerAudit, keyConsumerSpecial, keyConsumerBanned}
+var consumerKeys = []string{
+	keyConsumers, keyConsumerState, keyConsumerChanges, keyConsumerAudit, keyConsumerSpecial, keyConsumerBanned,
+}
 
 // Consumers implements consumers.Store.
 func (s *Store) Consumers(ctx context.Context, keys []keyhash.Key) ([]consumers.Record, consumers.State, error) {
@@ -66,7 +68,8 @@ func (s *Store) Consumers(ctx context.Context, keys []keyhash.Key) ([]consumers.
 	records := make([]consumers.Record, len(keys))
 	for i, stored := range reply[2:] {
 		if stored != "" {
-			if records[i], err = consumers.Decode(stored); err != nil {
+			records[i], err = consumers.Decode(stored)
+			if err != nil {
 				return nil, consumers.State{}, err
 			}
 		}
@@ -89,10 +92,13 @@ func (s *Store) consumersAway(ctx context.Context, cause error) error {
 }
 
 // ListConsumers implements consumers.Store: the token is Redis' cursor.
-func (s *Store) ListConsumers(ctx context.Context, list consumers.List) (out []consumers.Listed, next string, err error) {
+func (s *Store) ListConsumers(
+	ctx context.Context, list consumers.List,
+) (out []consumers.Listed, next string, err error) {
 	var cursor uint64
 	if list.Token != "" {
-		if cursor, err = strconv.ParseUint(list.Token, 10, 64); err != nil {
+		cursor, err = strconv.ParseUint(list.Token, 10, 64)
+		if err != nil {
 			return nil, "", consumers.ErrToken
 		}
 	}
@@ -107,11 +113,14 @@ func (s *Store) ListConsumers(ctx context.Context, list consumers.List) (out []c
 	return out, next, err
 }
 
-func (s *Store) scanConsumers(ctx context.Context, from uint64, limit int) (out []consumers.Listed, cursor uint64, err error) {
+func (s *Store) scanConsumers(
+	ctx context.Context, from uint64, limit int,
+) (out []consumers.Listed, cursor uint64, err error) {
 	fields, cursor, err := s.client.HScan(ctx, keyConsumers, from, "", int64(limit)).Result()
 	for i := 0; err == nil && i+1 < len(fields); i += 2 {
 		var one consumers.Listed
-		if one.Key, err = consumerOf(keyConsumers, fields[i]); err != nil {
+		one.Key, err = consumerOf(keyConsumers, fields[i])
+		if err != nil {
 			break
 		}
 		one.Record, err = consumers.Decode(fields[i+1])
@@ -145,7 +154,8 @@ func (s *Store) records(ctx context.Context, of string, fields []string) (out []
 			continue // It was deleted meanwhile.
 		}
 		var one consumers.Listed
-		if one.Key, err = consumerOf(of, fields[i]); err == nil {
+		one.Key, err = consumerOf(of, fields[i])
+		if err == nil {
 			one.Record, err = consumers.Decode(stored)
 		}
 		out = append(out, one)
@@ -154,7 +164,8 @@ func (s *Store) records(ctx context.Context, of string, fields []string) (out []
 }
 
 func consumerOf(key, field string) (k keyhash.Key, err error) {
-	if k, err = keyhash.Parse(field); err != nil {
+	k, err = keyhash.Parse(field)
+	if err != nil {
 		err = fmt.Errorf("%s is damaged: %w", key, err)
 	}
 	return k, err
@@ -165,7 +176,8 @@ func (s *Store) BannedConsumers(ctx context.Context, limit int) ([]consumers.Lis
 	const page = 1000
 	var out []consumers.Listed
 	for end := -1; len(out) < limit; end -= page {
-		fields, err := s.client.ZRange(ctx, keyConsumerBanned, int64(end-min(page, limit-len(out))+1), int64(end)).Result()
+		start := end - min(page, limit-len(out)) + 1
+		fields, err := s.client.ZRange(ctx, keyConsumerBanned, int64(start), int64(end)).Result()
 		if err != nil {
 			return nil, err
 		}
@@ -173,7 +185,8 @@ func (s *Store) BannedConsumers(ctx context.Context, limit int) ([]consumers.Lis
 		if err != nil {
 			return nil, err
 		}
-		if out = append(out, some...); len(fields) < page {
+		out = append(out, some...)
+		if len(fields) < page {
 			break
 		}
 	}
@@ -193,7 +206,8 @@ func (s *Store) WriteConsumers(ctx context.Context, c consumers.Changes) (uint64
 			expected = strconv.FormatUint(w.Expected, 10)
 		}
 		if w.Record != nil {
-			if record, err = w.Record.Encode(); err != nil {
+			record, err = w.Record.Encode()
+			if err != nil {
 				return 0, err
 			}
 		}
@@ -261,10 +275,12 @@ func (s *Store) ConsumerLog(ctx context.Context, after uint64) (consumers.Log, e
 }
 
 func decodeChange(key, revision, stored string) (c consumers.Change, err error) {
-	if c.Key, err = consumerOf(keyConsumerChanges, key); err != nil {
+	c.Key, err = consumerOf(keyConsumerChanges, key)
+	if err != nil {
 		return c, err
 	}
-	if c.Revision, err = strconv.ParseUint(revision, 10, 64); err != nil || stored == "" {
+	c.Revision, err = strconv.ParseUint(revision, 10, 64)
+	if err != nil || stored == "" {
 		return c, err
 	}
 	c.Record, err = consumers.Decode(stored)

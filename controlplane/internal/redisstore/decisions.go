@@ -19,7 +19,7 @@ var topScript string
 
 var (
 	keepDecisions = redis.NewScript(auditScript + decideScript)
-	tellTop       = redis.NewScript(topScript)
+	putTop        = redis.NewScript(topScript)
 )
 
 const (
@@ -61,7 +61,9 @@ func (s *Store) Decisions(ctx context.Context, before string, limit int) ([]deci
 		}
 		from = "(" + strconv.FormatUint(number, 10)
 	}
-	list, err := s.client.ZRangeArgs(ctx, redis.ZRangeArgs{Key: keyDecisions, Start: from, Stop: "-inf", ByScore: true, Rev: true, Count: int64(limit)}).Result()
+	list, err := s.client.ZRangeArgs(ctx, redis.ZRangeArgs{
+		Key: keyDecisions, Start: from, Stop: "-inf", ByScore: true, Rev: true, Count: int64(limit),
+	}).Result()
 	if err != nil {
 		return nil, err
 	}
@@ -77,9 +79,10 @@ func (s *Store) Decisions(ctx context.Context, before string, limit int) ([]deci
 }
 
 // PutTop implements decisions.Store.
-func (s *Store) PutTop(ctx context.Context, replica string, told []byte) error {
+func (s *Store) PutTop(ctx context.Context, replica string, text []byte) error {
 	return s.guarded(ctx, keyTops, func() error {
-		return noReply(tellTop.Run(ctx, s.client, []string{keyTops, keyTopsSeen}, replica, told, decisions.TopAge.Milliseconds()).Err())
+		age := decisions.TopAge.Milliseconds()
+		return noReply(putTop.Run(ctx, s.client, []string{keyTops, keyTopsSeen}, replica, text, age).Err())
 	})
 }
 

@@ -20,7 +20,8 @@ func (patient) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := next(ctx, network, addr)
 		if err != nil {
-			return unmade{fmt.Errorf("no connection: %w", err)}, nil // The client reports the cause of the first failure.
+			// The client reports the cause of the first failure.
+			return unmade{fmt.Errorf("no connection: %w", err)}, nil
 		}
 		return conn, nil
 	}

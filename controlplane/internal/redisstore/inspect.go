@@ -11,7 +11,8 @@ import (
 
 // ACL is the least that a Redis user must be allowed, as `ACL SETUSER weir on >PASSWORD` wants it.
 // The second line is for a Redis Cluster, and for any database but 0.
-const ACL = "resetchannels ~weir:* -@all +eval +evalsha +info +time +get +set +hget +hmget +hset +hdel +hkeys +hscan +zscan " +
+const ACL = "resetchannels ~weir:* -@all +eval +evalsha +info +time +get +set " +
+	"+hget +hmget +hset +hdel +hkeys +hscan +zscan " +
 	"+zadd +zcard +zcount +zrange +zrangebyscore +zrem +zremrangebyrank +zremrangebyscore +pexpire " +
 	"+command +cluster|slots +asking +select"
 
@@ -65,7 +66,8 @@ func warn(info string, log *slog.Logger) {
 		log.Warn("Redis is older than 6.2, the oldest that can hold the state: grants will fail", "version", version)
 	}
 	if policy := facts["maxmemory_policy"]; facts["maxmemory"] != "0" && policy != "" && policy != policyThatKeeps {
-		log.Warn("Redis may forget state that counts when its memory is full, and limits then let through too much: set maxmemory-policy noeviction",
+		log.Warn("Redis may forget state that counts when its memory is full, "+
+			"and limits then let through too much: set maxmemory-policy noeviction",
 			"maxmemory_policy", policy, "maxmemory", facts["maxmemory"])
 	}
 }

@@ -42,7 +42,8 @@ func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 	var wait errgroup.Group
 	for tag, same := range tags {
 		e := &ends[tag]
-		if e.server, e.err = s.enter(ctx, lostKey(tag)); e.err != nil {
+		e.server, e.err = s.enter(ctx, lostKey(tag))
+		if e.err != nil {
 			wait.Go(func() error { return e.err })
 			continue
 		}
@@ -113,12 +114,17 @@ func allOrNothing(items []leases.Item, groups []int, grants []lease.Grant, away 
 }
 
 // grantTogether has one script answer the items at the given indexes.
-func (s *Store) grantTogether(ctx context.Context, items []leases.Item, groups, which []int, grants []lease.Grant) error {
-	keys, args, places := make([]string, 0, len(which)), make([]any, 1, 1+len(which)), make([]int, len(which))
+func (s *Store) grantTogether(
+	ctx context.Context, items []leases.Item, groups, which []int, grants []lease.Grant,
+) error {
+	keys := make([]string, 0, len(which))
+	places := make([]int, len(which))
+	args := make([]any, 1, 1+len(which))
 	args[0] = rand.IntN(jitterRange)
 	for k, i := range which {
 		it := items[i]
-		windowed, joined := it.Ask.Windows.Quota != 0, k+1 < len(which) && groups[which[k+1]] == groups[i]
+		windowed := it.Ask.Windows.Quota != 0
+		joined := k+1 < len(which) && groups[which[k+1]] == groups[i]
 		places[k] = len(keys)
 		main, arg, charge := bucketKey(it.Bucket, windowed), s.tokensArg, s.tokensCharge
 		if windowed {
@@ -148,7 +154,8 @@ func (s *Store) grantTogether(ctx context.Context, items []leases.Item, groups, 
 	for k, i := range which {
 		r := reply[places[k]*repliesPerItem:]
 		grants[i] = lease.Grant{
-			Stale: r[0] == 1, Waiting: r[1], Keep: r[2], NotBefore: quota.Span(r[3]), Level: r[4], Delay: quota.Span(r[5]),
+			Stale: r[0] == 1, Waiting: r[1], Keep: r[2], NotBefore: quota.Span(r[3]), Level: r[4],
+			Delay: quota.Span(r[5]),
 		}
 		switch ask := &items[i].Ask; {
 		case ask.Optimistic:
@@ -225,8 +232,10 @@ func (s *Store) windowsCharge(joined bool, it leases.Item) []byte {
 		kind = kindChargeWindows
 	}
 	a, w := it.Ask, it.Twin.Windows
-	return arg(kind, joined, int64(outlives(it)), int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset),
-		int64(it.Twin.Version), int64(leases.Leased(*it.Twin)), w.Quota-lease.Fill(w.Quota, s.fill), int64(lease.TTL(it.Twin.Params)), max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()))
+	return arg(kind, joined, int64(outlives(it)),
+		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset),
+		int64(it.Twin.Version), int64(leases.Leased(*it.Twin)), w.Quota-lease.Fill(w.Quota, s.fill),
+		int64(lease.TTL(it.Twin.Params)), max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()))
 }
 
 // outlives is the least time for which a draft's ledger is kept, so that the main one is not kept

@@ -92,7 +92,8 @@ func (s *Store) lay(ctx context.Context, lost quota.Instant) (missing int, err e
 			missing++
 		}
 	}
-	if errors.Is(err, redis.Nil) { // Some were there. It may be the first of several errors; the others leave markers missing.
+	if errors.Is(err, redis.Nil) {
+		// Some markers were there. Other errors may follow this one; they leave markers missing.
 		err = nil
 	}
 	return missing, err
@@ -109,7 +110,8 @@ func (s *Store) lostNow(at quota.Instant) {
 		defer cancel()
 		missing, err := s.lay(ctx, at)
 		if missing > 0 {
-			s.log.Warn("Redis has lost the state of buckets: those that may have been in use start with less than their burst",
+			s.log.Warn("Redis has lost the state of buckets: "+
+				"those that may have been in use start with less than their burst",
 				"parts_lost", missing, "parts", tagCount, "fill_percent", s.fill)
 		}
 		if err != nil {
@@ -146,7 +148,8 @@ func (s *Store) watch(ctx context.Context) {
 			lost += s.notice(ctx, tag, id, strings.Join(living, " "))
 		}
 		if lost > 0 {
-			s.log.Warn("another Redis process keeps the state of buckets: those that it does not know start with less than their burst",
+			s.log.Warn("another Redis process keeps the state of buckets: "+
+				"those that it does not know start with less than their burst",
 				"server", addr, "run_id", id, "parts", lost, "fill_percent", s.fill)
 		}
 	}

@@ -28,7 +28,8 @@ func (s *Store) State(ctx context.Context) (state policies.State, err error) {
 		number *uint64
 		text   string
 	}{{&state.Current, reply[0]}, {&state.Revision, reply[1]}, {&state.Newest, reply[3]}} {
-		if *c.number, err = strconv.ParseUint(c.text, 10, 64); err != nil {
+		*c.number, err = strconv.ParseUint(c.text, 10, 64)
+		if err != nil {
 			return state, err
 		}
 	}
@@ -37,7 +38,8 @@ func (s *Store) State(ctx context.Context) (state policies.State, err error) {
 		return state, nil
 	}
 	var rollout policies.Rollout
-	if err = json.Unmarshal([]byte(reply[2]), &rollout); err != nil {
+	err = json.Unmarshal([]byte(reply[2]), &rollout)
+	if err != nil {
 		return state, fmt.Errorf("the rollout is damaged: %w", err)
 	}
 	if rollout.Base == state.Current { // Otherwise a control plane that knows no rollouts has replaced the base.
@@ -64,7 +66,8 @@ func (s *Store) Load(ctx context.Context, number uint64) (policies.Version, erro
 // Append implements policies.Store.
 func (s *Store) Append(ctx context.Context, expected uint64, v policies.Version, e audit.Entry) error {
 	return s.step(ctx, policies.Step{
-		From: policies.State{Current: expected}, To: policies.State{Current: v.Number}, Versions: []policies.Version{v}, Entry: e,
+		From: policies.State{Current: expected}, To: policies.State{Current: v.Number},
+		Versions: []policies.Version{v}, Entry: e,
 	}, "")
 }
 
@@ -81,11 +84,15 @@ func (s *Store) step(ctx context.Context, step policies.Step, revision string) e
 	rollout, draft := []byte{}, uint64(0)
 	if r := step.To.Rollout; r != nil {
 		draft = r.Version
-		if rollout, err = json.Marshal(r); err != nil {
+		rollout, err = json.Marshal(r)
+		if err != nil {
 			return err
 		}
 	}
-	args := []any{step.From.Current, revision, step.To.Current, step.To.Revision, rollout, draft, policies.Kept, entry, audit.Kept}
+	args := []any{
+		step.From.Current, revision, step.To.Current, step.To.Revision, rollout, draft,
+		policies.Kept, entry, audit.Kept,
+	}
 	for _, v := range step.Versions {
 		raw, err := json.Marshal(v)
 		if err != nil {
@@ -93,7 +100,8 @@ func (s *Store) step(ctx context.Context, step policies.Step, revision string) e
 		}
 		args = append(args, v.Number, raw, v.Document)
 	}
-	done, err := appendVersion.Run(ctx, s.client, []string{keyVersion, keyVersions, keyDocuments, keyMetaAudit, keyRollout}, args...).Int()
+	keys := []string{keyVersion, keyVersions, keyDocuments, keyMetaAudit, keyRollout}
+	done, err := appendVersion.Run(ctx, s.client, keys, args...).Int()
 	if err == nil && done != 1 {
 		err = errs.Conflict
 	}
@@ -142,7 +150,8 @@ func (s *Store) List(ctx context.Context, before uint64, limit int) ([]policies.
 }
 
 func decodeVersion(number string, raw []byte) (v policies.Version, err error) {
-	if err = json.Unmarshal(raw, &v); err != nil {
+	err = json.Unmarshal(raw, &v)
+	if err != nil {
 		err = fmt.Errorf("version %s is damaged: %w", number, err)
 	}
 	return v, err

@@ -141,7 +141,9 @@ type once struct{ *redis.Cmd }
 func (once) NoRetry() bool { return true }
 
 // runOnce runs a script and never sends it again after a failure, as a cluster's client would.
-func (s *Store) runOnce(ctx context.Context, script *redis.Script, source string, keys []string, args []any) *redis.Cmd {
+func (s *Store) runOnce(
+	ctx context.Context, script *redis.Script, source string, keys []string, args []any,
+) *redis.Cmd {
 	command := make([]any, 0, 3+len(keys)+len(args))
 	command = append(command, "evalsha", script.Hash(), len(keys))
 	for _, key := range keys {

@@ -79,9 +79,14 @@ func readLedger(raw string) (lease.Ledger, bool) {
 		return lease.Ledger{}, false
 	}
 	l := lease.Ledger{
-		Version: uint64(s[1]), Last: quota.Instant(s[2]), Debt: s[3], Params: quota.Params{Num: s[4], Den: s[5], Burst: s[6]},
+		Version: uint64(s[1]), Last: quota.Instant(s[2]), Debt: s[3],
+		Params: quota.Params{Num: s[4], Den: s[5], Burst: s[6]},
 	}
-	if p := l.Params; p.Num < 1 || p.Den < 1 || p.Burst < 1 || p.Num > quota.MaxUnits || p.Burst > quota.MaxUnits/p.Den {
+	p := l.Params
+	if p.Num < 1 || p.Den < 1 || p.Burst < 1 {
+		return lease.Ledger{}, false
+	}
+	if p.Num > quota.MaxUnits || p.Burst > quota.MaxUnits/p.Den {
 		return lease.Ledger{}, false
 	}
 	for at := ledgerFields; at < len(s); at += 2 {
@@ -104,10 +109,13 @@ func readWindows(raw string) (lease.WindowLedger, bool) {
 		return lease.WindowLedger{}, false
 	}
 	w := quota.Windows{
-		Algorithm: quota.Algorithm(s[3]), Quota: s[4], Length: quota.Span(s[5]), Grain: quota.Span(s[6]), Offset: quota.Span(s[7]),
+		Algorithm: quota.Algorithm(s[3]), Quota: s[4],
+		Length: quota.Span(s[5]), Grain: quota.Span(s[6]), Offset: quota.Span(s[7]),
 	}
-	if s[3] < int64(quota.FixedWindow) || s[3] > int64(quota.SlidingLog) || w.Quota < 1 || w.Quota > quota.MaxUnits ||
-		w.Grain < 1 || w.Grain > w.Length || w.Offset >= w.Grain {
+	if s[3] < int64(quota.FixedWindow) || s[3] > int64(quota.SlidingLog) || w.Quota < 1 || w.Quota > quota.MaxUnits {
+		return lease.WindowLedger{}, false
+	}
+	if w.Grain < 1 || w.Grain > w.Length || w.Offset >= w.Grain {
 		return lease.WindowLedger{}, false
 	}
 	l := lease.WindowLedger{Windows: w, Version: uint64(s[1]), History: quota.History{Last: quota.Instant(s[2])}}
@@ -124,7 +132,10 @@ func readWindows(raw string) (lease.WindowLedger, bool) {
 
 func packWindows(l lease.WindowLedger) []byte {
 	w := l.Windows
-	s := []int64{stateFormat, int64(l.Version), int64(l.History.Last), int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset)}
+	s := []int64{
+		stateFormat, int64(l.Version), int64(l.History.Last), int64(w.Algorithm), w.Quota,
+		int64(w.Length), int64(w.Grain), int64(w.Offset),
+	}
 	var before quota.Instant
 	for _, m := range l.History.Marks {
 		s = append(s, int64(m.Start-before), m.Count)

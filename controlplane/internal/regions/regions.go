@@ -53,7 +53,8 @@ func Normalise(weights map[string]int64) (map[string]int64, error) {
 	}
 	shares := make(map[string]int64, len(weights))
 	for name, w := range weights {
-		if shares[name] = Whole * w / max(sum, 1); shares[name] < leastShare {
+		shares[name] = Whole * w / max(sum, 1)
+		if shares[name] < leastShare {
 			return nil, fmt.Errorf("region %s has less than a hundredth of all weights", name)
 		}
 	}

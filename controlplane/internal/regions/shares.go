@@ -149,7 +149,8 @@ func (r *Record) use(policy string, share Share, weight int64) {
 	if r.Shares == nil {
 		r.Shares = map[string]Share{}
 	}
-	if r.Shares[policy] = share; share == (Share{Using: weight}) {
+	r.Shares[policy] = share
+	if share == (Share{Using: weight}) {
 		delete(r.Shares, policy)
 	}
 	r.Epoch++
