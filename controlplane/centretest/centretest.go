@@ -38,7 +38,10 @@ type replica struct {
 // wall clock by which a replica leaves a store alone that does not answer, and luck draws from [0,
 // 1) for how long.
 func New(store *Store, replicas int, nodes int64, now func() time.Time, luck func() float64) *Centre {
-	c := &Centre{Store: store, now: now, luck: luck, nodes: nodes, versions: &versions{}, replicas: make([]replica, replicas)}
+	c := &Centre{
+		Store: store, now: now, luck: luck, nodes: nodes,
+		versions: &versions{}, replicas: make([]replica, replicas),
+	}
 	for i := range c.replicas {
 		c.Restart(i)
 	}
@@ -59,7 +62,8 @@ func (c *Centre) Restart(i int) {
 // Put makes a JSON document the next version, at one replica; others learn of it when they must. It
 // returns the snapshot for the nodes and what it means.
 func (c *Centre) Put(i int, document []byte) (snapshot []byte, set *policy.Set, err error) {
-	out, err := c.replicas[i].policies.Put(context.Background(), policies.Change{Any: true, Document: document, Format: policydoc.JSON})
+	change := policies.Change{Any: true, Document: document, Format: policydoc.JSON}
+	out, err := c.replicas[i].policies.Put(context.Background(), change)
 	if err != nil {
 		return nil, nil, err
 	}

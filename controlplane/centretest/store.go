@@ -124,7 +124,9 @@ func (s *Store) grant(now quota.Instant, it leases.Item, look bool) (g lease.Gra
 	return g
 }
 
-func (s *Store) grantTokens(now quota.Instant, it leases.Item, look, doubt bool, fill int64, c *change) (g lease.Grant, doubtful bool) {
+func (s *Store) grantTokens(
+	now quota.Instant, it leases.Item, look, doubt bool, fill int64, c *change,
+) (g lease.Grant, doubtful bool) {
 	c.tokens, c.known = s.tokens[it.Bucket]
 	before := c.tokens
 	if doubt = doubt && !c.known; doubt {

@@ -44,8 +44,9 @@ func (s *server) ListAudit(ctx context.Context, r gen.ListAuditRequestObject) (g
 	}
 	answer := gen.ListAudit200JSONResponse{Entries: []gen.AuditEntry{}, Next: pageToken(next)}
 	for _, e := range list {
-		answer.Entries = append(answer.Entries, gen.AuditEntry{ID: e.ID, At: e.At, By: e.By, Role: e.Role, Action: e.Action, Resource: e.Resource,
-			RequestID: e.RequestID, Before: value(e.Before), After: value(e.After), Reason: e.Reason})
+		answer.Entries = append(answer.Entries,
+			gen.AuditEntry{ID: e.ID, At: e.At, By: e.By, Role: e.Role, Action: e.Action, Resource: e.Resource,
+				RequestID: e.RequestID, Before: value(e.Before), After: value(e.After), Reason: e.Reason})
 	}
 	return answer, nil
 }

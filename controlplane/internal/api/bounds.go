@@ -103,7 +103,8 @@ func (s *server) authorize(c echo.Context, op *operation) (auth.Token, error) {
 	if !token.Role.May(op.role) {
 		s.noteRefused(c, token, fmt.Sprintf("it needs the role %s", op.role))
 		return token, &failure{code: errs.Forbidden,
-			detail: fmt.Sprintf("this needs the role %s; the token %s has the role %s", op.role, token.Name, token.Role)}
+			detail: fmt.Sprintf("this needs the role %s; the token %s has the role %s", op.role, token.Name,
+				token.Role)}
 	}
 	return token, nil
 }
@@ -155,7 +156,8 @@ func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) err
 // noteRefused logs that a caller was not allowed to make a change. The audit has only changes that
 // happened.
 func (s *server) noteRefused(c echo.Context, token auth.Token, reason string) {
-	s.config.Log.Warn("a request was refused", "id", requestID(c), "method", c.Request().Method, "route", c.Path(), "token", token.Name,
+	s.config.Log.Warn("a request was refused", "id", requestID(c), "method", c.Request().Method, "route", c.Path(),
+		"token", token.Name,
 		"role", token.Role, "address", connlimit.Network(c.Request().RemoteAddr), "reason", reason)
 }
 

@@ -24,7 +24,9 @@ func invalidConsumer(problems policy.Problems) error {
 
 // batch reads the changes of many consumers. It is an error only if consumers cannot be identified,
 // because the policy set or the store is missing.
-func (s *server) batch(items []gen.ConsumerItem, by string) (writes []consumers.Write, problems policy.Problems, err error) {
+func (s *server) batch(
+	items []gen.ConsumerItem, by string,
+) (writes []consumers.Write, problems policy.Problems, err error) {
 	first := make(map[keyhash.Key]int, len(items))
 	for i, it := range items {
 		at := fmt.Sprintf("consumers[%d].", i)
@@ -37,11 +39,13 @@ func (s *server) batch(items []gen.ConsumerItem, by string) (writes []consumers.
 			return nil, nil, err
 		}
 		if before, twice := first[p.key]; twice {
-			problems = append(problems, policy.Problem{Path: at + "id", Reason: fmt.Sprintf("is the same as that of consumers[%d]", before)})
+			problems = append(problems, policy.Problem{Path: at + "id",
+				Reason: fmt.Sprintf("is the same as that of consumers[%d]", before)})
 			continue
 		}
 		first[p.key] = i
-		record, wrong := s.wanted(p.set, at, gen.ConsumerInput{Tier: it.Tier, Overrides: it.Overrides, Banned: it.Banned, Bypass: it.Bypass})
+		record, wrong := s.wanted(p.set, at,
+			gen.ConsumerInput{Tier: it.Tier, Overrides: it.Overrides, Banned: it.Banned, Bypass: it.Bypass})
 		record.By = by
 		problems = append(problems, wrong...)
 		writes = append(writes, consumers.Write{Key: p.key, Any: true, Record: &record})
@@ -74,10 +78,12 @@ func (s *server) wanted(set *policies.Compiled, at string, body gen.ConsumerInpu
 		r.Overrides = append(r.Overrides, in.override(fmt.Sprintf("overrides[%d]", i), o, body.Overrides[:i]))
 	}
 	if body.Tier == "" && body.Banned == nil && body.Bypass == nil && len(body.Overrides) == 0 {
-		in.problems = append(in.problems, policy.Problem{Path: strings.TrimSuffix(at, "."), Reason: "says nothing: give a tier, overrides, banned or bypass; DELETE forgets a consumer"})
+		in.problems = append(in.problems, policy.Problem{Path: strings.TrimSuffix(at, "."),
+			Reason: "says nothing: give a tier, overrides, banned or bypass; DELETE forgets a consumer"})
 	}
 	if n := len(wire.AppendSpecial(nil, r.Special(in.now))); n > wire.MaxSpecial {
-		in.problem("overrides", "take %d bytes on each node; at most %d are allowed: give fewer limits", n, wire.MaxSpecial)
+		in.problem("overrides", "take %d bytes on each node; at most %d are allowed: give fewer limits", n,
+			wire.MaxSpecial)
 	}
 	return r, in.problems
 }
@@ -123,7 +129,8 @@ func (in *input) expires(path string, at *time.Time) time.Time {
 
 // override reads one; before are those that come before it in the document.
 func (in *input) override(path string, o gen.Override, before []gen.Override) consumers.Override {
-	own := consumers.Override{Policy: o.Policy, Mark: consumers.Mark{Reason: o.Reason, Expires: in.expires(path, o.ExpiresAt)}}
+	own := consumers.Override{Policy: o.Policy,
+		Mark: consumers.Mark{Reason: o.Reason, Expires: in.expires(path, o.ExpiresAt)}}
 	in.reason(path, o.Reason)
 	p, ok := in.set.Policy(o.Policy)
 	switch {
@@ -134,7 +141,8 @@ func (in *input) override(path string, o gen.Override, before []gen.Override) co
 		in.problem(path+".policy", "is none: the policy set has no policy of this name")
 		return own
 	case !p.ByConsumer():
-		in.problem(path+".policy", "does not count by consumer: its partition has no part consumer, so this consumer shares its buckets with "+
+		in.problem(path+".policy", "does not count by consumer: "+
+			"its partition has no part consumer, so this consumer shares its buckets with "+
 			"others and a limit of its own would be a limit of theirs")
 		return own
 	}
@@ -166,7 +174,8 @@ func consumerAnswer(key keyhash.Key, r consumers.Record) gen.Consumer {
 	}
 	for _, o := range r.Overrides {
 		m := markAnswer(&o.Mark)
-		c.Overrides = append(c.Overrides, gen.Override{Policy: o.Policy, Limit: limitAnswer(o.Limits), Reason: m.Reason, ExpiresAt: m.ExpiresAt})
+		c.Overrides = append(c.Overrides,
+			gen.Override{Policy: o.Policy, Limit: limitAnswer(o.Limits), Reason: m.Reason, ExpiresAt: m.ExpiresAt})
 	}
 	return c
 }

@@ -64,9 +64,11 @@ func consumerSource(set *policy.Set, source string) (found policy.Source, err er
 	}
 	all := strings.Join(names, ", ")
 	if source == "" && len(sources) > 1 {
-		return found, badRequest("there are several places to find a consumer: name the source (%s), by ?source= or weir --source", all)
+		return found, badRequest("there are several places to find a consumer: name the source (%s), "+
+			"by ?source= or weir --source", all)
 	}
-	meant := slices.DeleteFunc(slices.Clone(sources), func(s policy.Source) bool { return source != "" && !isSource(s, source) })
+	meant := slices.DeleteFunc(slices.Clone(sources),
+		func(s policy.Source) bool { return source != "" && !isSource(s, source) })
 	if len(meant) != 1 {
 		return found, badRequest("source must be one of the policy set's: %s", all)
 	}
@@ -95,14 +97,17 @@ func (p person) answer(r consumers.Record, stored bool) gen.OneConsumerJSONRespo
 }
 
 // ListConsumers lists those of whom something is known.
-func (s *server) ListConsumers(ctx context.Context, r gen.ListConsumersRequestObject) (gen.ListConsumersResponseObject, error) {
+func (s *server) ListConsumers(
+	ctx context.Context, r gen.ListConsumersRequestObject,
+) (gen.ListConsumersResponseObject, error) {
 	size, token, err := page(r.Params.PageSize, r.Params.PageToken)
 	if err != nil {
 		return nil, err
 	}
-	list, next, err := s.config.Consumers.List(ctx, consumers.List{Token: token, Limit: size, Banned: r.Params.Banned}, func(one consumers.Record) bool {
-		return r.Params.Tier == "" || one.Tier == r.Params.Tier
-	})
+	list, next, err := s.config.Consumers.List(ctx,
+		consumers.List{Token: token, Limit: size, Banned: r.Params.Banned}, func(one consumers.Record) bool {
+			return r.Params.Tier == "" || one.Tier == r.Params.Tier
+		})
 	if errors.Is(err, consumers.ErrToken) {
 		return nil, errToken
 	}
@@ -117,7 +122,9 @@ func (s *server) ListConsumers(ctx context.Context, r gen.ListConsumersRequestOb
 }
 
 // GetConsumer answers with what is known of a consumer.
-func (s *server) GetConsumer(ctx context.Context, r gen.GetConsumerRequestObject) (gen.GetConsumerResponseObject, error) {
+func (s *server) GetConsumer(
+	ctx context.Context, r gen.GetConsumerRequestObject,
+) (gen.GetConsumerResponseObject, error) {
 	p, err := s.person(r.ID, r.Params.Source)
 	if err != nil {
 		return nil, err
@@ -130,7 +137,9 @@ func (s *server) GetConsumer(ctx context.Context, r gen.GetConsumerRequestObject
 }
 
 // PutConsumer replaces what is known of a consumer.
-func (s *server) PutConsumer(ctx context.Context, r gen.PutConsumerRequestObject) (gen.PutConsumerResponseObject, error) {
+func (s *server) PutConsumer(
+	ctx context.Context, r gen.PutConsumerRequestObject,
+) (gen.PutConsumerResponseObject, error) {
 	p, w, err := s.consumerWrite(r.Params.IfMatch, r.ID, r.Params.Source)
 	if err != nil {
 		return nil, err
@@ -148,12 +157,14 @@ func (s *server) PutConsumer(ctx context.Context, r gen.PutConsumerRequestObject
 		record.Updated = s.config.Now().UTC()
 		return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: p.answer(record, false)}, nil
 	}
-	record.Revision, err = s.config.Consumers.Write(ctx, consumers.Changes{Writes: []consumers.Write{w}, Entry: entry(ctx, "consumer.put", consumerResource(p.key))})
+	record.Revision, err = s.config.Consumers.Write(ctx,
+		consumers.Changes{Writes: []consumers.Write{w}, Entry: entry(ctx, "consumer.put", consumerResource(p.key))})
 	if err != nil {
 		return nil, storeFailure(conflict(err, consumerChanged))
 	}
-	s.config.Log.Info("consumer changed", "id", who.id, "source", p.source, "consumer", p.key.String(), "tier", record.Tier,
-		"overrides", len(record.Overrides), "banned", record.Banned != nil, "bypass", record.Bypass != nil, "author", record.By)
+	s.config.Log.Info("consumer changed", "id", who.id, "source", p.source, "consumer", p.key.String(),
+		"tier", record.Tier, "overrides", len(record.Overrides), "banned", record.Banned != nil,
+		"bypass", record.Bypass != nil, "author", record.By)
 	return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: p.answer(record, true)}, nil
 }
 
@@ -170,7 +181,9 @@ func (s *server) wouldMatch(ctx context.Context, w consumers.Write) error {
 }
 
 // PutConsumers replaces what is known of many.
-func (s *server) PutConsumers(ctx context.Context, r gen.PutConsumersRequestObject) (gen.PutConsumersResponseObject, error) {
+func (s *server) PutConsumers(
+	ctx context.Context, r gen.PutConsumersRequestObject,
+) (gen.PutConsumersResponseObject, error) {
 	if _, anything, err := ifMatch(r.Params.IfMatch); err != nil {
 		return nil, err
 	} else if !anything {
@@ -198,16 +211,22 @@ func (s *server) PutConsumers(ctx context.Context, r gen.PutConsumersRequestObje
 }
 
 // DeleteConsumer forgets what is known.
-func (s *server) DeleteConsumer(ctx context.Context, r gen.DeleteConsumerRequestObject) (gen.DeleteConsumerResponseObject, error) {
+func (s *server) DeleteConsumer(
+	ctx context.Context, r gen.DeleteConsumerRequestObject,
+) (gen.DeleteConsumerResponseObject, error) {
 	p, w, err := s.consumerWrite(r.Params.IfMatch, r.ID, r.Params.Source)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.config.Consumers.Write(ctx, consumers.Changes{Writes: []consumers.Write{w}, Entry: entry(ctx, "consumer.delete", consumerResource(p.key))}); err != nil {
+	changes := consumers.Changes{
+		Writes: []consumers.Write{w}, Entry: entry(ctx, "consumer.delete", consumerResource(p.key)),
+	}
+	if _, err := s.config.Consumers.Write(ctx, changes); err != nil {
 		return nil, storeFailure(conflict(err, consumerChanged))
 	}
 	who := callerOf(ctx)
-	s.config.Log.Info("consumer forgotten", "id", who.id, "source", p.source, "consumer", p.key.String(), "author", who.name)
+	s.config.Log.Info("consumer forgotten", "id", who.id, "source", p.source, "consumer", p.key.String(),
+		"author", who.name)
 	return gen.DeleteConsumer204Response{}, nil
 }
 

@@ -62,8 +62,11 @@ func loadContract() (*contract, error) {
 	return c, nil
 }
 
-func newOperation(doc *openapi3.T, method, path string, item *openapi3.PathItem, op *openapi3.Operation) (*operation, error) {
-	o := &operation{lists: map[string]bool{}, Operation: op, doc: doc, method: method, path: path, item: item, checked: strings.HasPrefix(path, "/v1/")}
+func newOperation(
+	doc *openapi3.T, method, path string, item *openapi3.PathItem, op *openapi3.Operation,
+) (*operation, error) {
+	o := &operation{lists: map[string]bool{}, Operation: op, doc: doc, method: method, path: path, item: item,
+		checked: strings.HasPrefix(path, "/v1/")}
 	security := doc.Security
 	if op.Security != nil {
 		security = *op.Security

@@ -38,7 +38,9 @@ func (s *server) noteDecisions(c echo.Context) error {
 }
 
 // ListDecisions lists recent refusals.
-func (s *server) ListDecisions(ctx context.Context, r gen.ListDecisionsRequestObject) (gen.ListDecisionsResponseObject, error) {
+func (s *server) ListDecisions(
+	ctx context.Context, r gen.ListDecisionsRequestObject,
+) (gen.ListDecisionsResponseObject, error) {
 	size, token, err := page(r.Params.PageSize, r.Params.PageToken)
 	if err != nil {
 		return nil, err
@@ -59,7 +61,8 @@ func (s *server) ListDecisions(ctx context.Context, r gen.ListDecisionsRequestOb
 	if query.Consumer != nil || query.Buckets != nil {
 		s.levels(ctx, list, caller)
 	}
-	return gen.ListDecisions200JSONResponse{Complete: complete, Decisions: append([]decisions.Decision{}, list...), Next: pageToken(next)}, nil
+	return gen.ListDecisions200JSONResponse{Complete: complete, Decisions: append([]decisions.Decision{}, list...),
+		Next: pageToken(next)}, nil
 }
 
 // caller adds to a query whose refusals are meant, and returns the consumer if it is about one.
@@ -187,6 +190,7 @@ func (s *server) Top(ctx context.Context, r gen.TopRequestObject) (gen.TopRespon
 		by = decisions.By(r.Params.By)
 	}
 	top := s.config.Decisions.Top(ctx, by, r.Params.Policy, r.Params.Tier, size)
-	return gen.Top200JSONResponse{By: gen.TopBy(top.By), Since: top.Since.UTC(), Refused: top.Refused, Complete: top.Complete,
-		Callers: append([]decisions.TopCaller{}, top.Callers...)}, nil
+	return gen.Top200JSONResponse{By: gen.TopBy(top.By), Since: top.Since.UTC(), Refused: top.Refused,
+		Complete: top.Complete,
+		Callers:  append([]decisions.TopCaller{}, top.Callers...)}, nil
 }

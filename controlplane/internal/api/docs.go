@@ -53,7 +53,8 @@ func renderDocs(c *contract) ([]byte, error) {
 		return nil, err
 	}
 	var out bytes.Buffer
-	view := docsView{Title: c.doc.Info.Title, Version: c.doc.Info.Version, Text: c.doc.Info.Description, Style: template.CSS(docsStyle)}
+	view := docsView{Title: c.doc.Info.Title, Version: c.doc.Info.Version, Text: c.doc.Info.Description,
+		Style: template.CSS(docsStyle)}
 	for _, tag := range c.doc.Tags {
 		group := docsGroup{Name: tag.Name, Text: tag.Description}
 		for _, op := range c.list() {

@@ -53,9 +53,11 @@ type (
 )
 
 func describeOperation(op *operation) (d docsOperation, err error) {
-	d = docsOperation{ID: op.OperationID, Method: op.method, Path: op.path, Summary: op.Summary, Text: op.Description, Role: string(op.role)}
+	d = docsOperation{ID: op.OperationID, Method: op.method, Path: op.path, Summary: op.Summary, Text: op.Description,
+		Role: string(op.role)}
 	for _, p := range op.parameters {
-		d.Parameters = append(d.Parameters, docsField{Name: p.Name, In: p.In, Type: typeOf(p.Schema), Text: p.Description, Required: p.Required})
+		d.Parameters = append(d.Parameters,
+			docsField{Name: p.Name, In: p.In, Type: typeOf(p.Schema), Text: p.Description, Required: p.Required})
 	}
 	if op.RequestBody != nil {
 		d.Body = &docsBody{Max: op.maxBody, Text: op.RequestBody.Value.Description}

@@ -14,18 +14,24 @@ import (
 )
 
 // GetEnforcement answers with the orders in force.
-func (s *server) GetEnforcement(context.Context, gen.GetEnforcementRequestObject) (gen.GetEnforcementResponseObject, error) {
+func (s *server) GetEnforcement(
+	context.Context, gen.GetEnforcementRequestObject,
+) (gen.GetEnforcementResponseObject, error) {
 	held, durable, err := s.config.Enforcement.Held()
 	if err != nil {
 		return nil, err
 	}
-	return gen.GetEnforcement200JSONResponse{EnforcementInForceJSONResponse: s.inForce(held.Orders, durable, false)}, nil
+	return gen.GetEnforcement200JSONResponse{EnforcementInForceJSONResponse: s.inForce(held.Orders, durable,
+		false)}, nil
 }
 
 // PutEnforcement replaces the orders.
-func (s *server) PutEnforcement(ctx context.Context, r gen.PutEnforcementRequestObject) (gen.PutEnforcementResponseObject, error) {
+func (s *server) PutEnforcement(
+	ctx context.Context, r gen.PutEnforcementRequestObject,
+) (gen.PutEnforcementResponseObject, error) {
 	who := callerOf(ctx)
-	change := enforcement.Change{Orders: r.Body.Orders, Entry: entry(ctx, "enforcement.put", "enforcement"), DryRun: r.Params.DryRun}
+	change := enforcement.Change{Orders: r.Body.Orders, Entry: entry(ctx, "enforcement.put", "enforcement"),
+		DryRun: r.Params.DryRun}
 	var err error
 	if change.Expected, change.Any, err = ifMatch(r.Params.IfMatch); err != nil {
 		return nil, err
@@ -38,9 +44,11 @@ func (s *server) PutEnforcement(ctx context.Context, r gen.PutEnforcementRequest
 		return nil, storeFailure(conflict(err, enforcementChanged))
 	}
 	if !change.DryRun {
-		s.config.Log.Warn("enforcement changed", "id", who.id, "author", who.name, "revision", orders.Revision, "durable", durable, "orders", told(orders.List))
+		s.config.Log.Warn("enforcement changed", "id", who.id, "author", who.name, "revision", orders.Revision,
+			"durable", durable, "orders", told(orders.List))
 	}
-	return gen.PutEnforcement200JSONResponse{EnforcementInForceJSONResponse: s.inForce(orders, durable, change.DryRun)}, nil
+	return gen.PutEnforcement200JSONResponse{EnforcementInForceJSONResponse: s.inForce(orders, durable,
+		change.DryRun)}, nil
 }
 
 // inForce answers with those orders that have not ended.
@@ -66,7 +74,8 @@ func (s *server) checkOrders(orders []enforcement.Order) (problems policy.Proble
 	for i := range orders {
 		o := &orders[i]
 		wrong := func(field, format string, args ...any) {
-			problems = append(problems, policy.Problem{Path: fmt.Sprintf("orders[%d].%s", i, field), Reason: fmt.Sprintf(format, args...)})
+			problems = append(problems, policy.Problem{Path: fmt.Sprintf("orders[%d].%s", i, field),
+				Reason: fmt.Sprintf(format, args...)})
 		}
 		if o.Percent == 0 {
 			o.Percent = 100

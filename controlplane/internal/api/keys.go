@@ -51,7 +51,8 @@ func (s *server) key(name string, params gen.GetKeyParams) (k bucketKey, err err
 	if err != nil {
 		return k, err
 	}
-	k = bucketKey{by: current, policy: p, partition: match.NewPartition(secret, p, values), person: personOf(secret, p, values)}
+	k = bucketKey{by: current, policy: p, partition: match.NewPartition(secret, p, values),
+		person: personOf(secret, p, values)}
 	hash := k.partition.Key()
 	k.hash = hash.String()
 	return k, nil
@@ -83,7 +84,8 @@ func (s *server) places(ctx context.Context, k bucketKey) (all []place, err erro
 	add := func(tier string, limits []policy.Limit) error {
 		own, _, err := s.config.Leases.Own(ctx, k.policy, k.person, limits, false)
 		for n, limit := range own {
-			key := leases.Key{By: k.by, Policy: k.policy, Limits: limits, Consumer: k.person, Place: n, Bucket: k.partition.Bucket(tier, n, shadow)}
+			key := leases.Key{By: k.by, Policy: k.policy, Limits: limits, Consumer: k.person, Place: n,
+				Bucket: k.partition.Bucket(tier, n, shadow)}
 			all = append(all, place{Key: key, tier: tier, limit: limit})
 		}
 		return err
@@ -119,9 +121,12 @@ func (k bucketKey) buckets() (all []keyhash.Key) {
 }
 
 // adjust looks at all buckets of a key, or changes them.
-func (s *server) adjust(ctx context.Context, k bucketKey, c lease.Change, e audit.Entry) (answer gen.OneKeyJSONResponse, err error) {
+func (s *server) adjust(
+	ctx context.Context, k bucketKey, c lease.Change, e audit.Entry,
+) (answer gen.OneKeyJSONResponse, err error) {
 	answer.Headers.CacheControl = "no-store"
-	answer.Body = gen.Key{Policy: k.policy.Name, Key: k.hash, Share: k.partition.Share(), Where: gen.KeyWhereStore, Buckets: []gen.Bucket{}}
+	answer.Body = gen.Key{Policy: k.policy.Name, Key: k.hash, Share: k.partition.Share(), Where: gen.KeyWhereStore,
+		Buckets: []gen.Bucket{}}
 	if k.policy.Mode == policy.ModeLocal {
 		answer.Body.Where = gen.KeyWhereNodes
 		s.describeBan(&answer.Body)
@@ -139,7 +144,8 @@ func (s *server) adjust(ctx context.Context, k bucketKey, c lease.Change, e audi
 		}
 		changed = append(changed, at.Bucket)
 		answer.Body.Buckets = append(answer.Body.Buckets, gen.Bucket{
-			Tier: at.tier, Limit: policies.LimitText(at.limit), Burst: at.limit.Params.Burst, Level: held.Level, Used: held.Used, Leased: held.Leased,
+			Tier: at.tier, Limit: policies.LimitText(at.limit), Burst: at.limit.Params.Burst, Level: held.Level,
+			Used: held.Used, Leased: held.Leased,
 			FullAfterSeconds: float32(float64(held.FullAfter) / float64(quota.Second)), Given: held.Given,
 		})
 	}
@@ -208,7 +214,9 @@ func (s *server) ResetKey(ctx context.Context, r gen.ResetKeyRequestObject) (gen
 }
 
 // resetNodes fills the buckets that each node has by itself.
-func (s *server) resetNodes(ctx context.Context, k bucketKey, e audit.Entry) (answer gen.OneKeyJSONResponse, err error) {
+func (s *server) resetNodes(
+	ctx context.Context, k bucketKey, e audit.Entry,
+) (answer gen.OneKeyJSONResponse, err error) {
 	places, err := s.places(ctx, k)
 	if err != nil {
 		return answer, err
@@ -230,7 +238,8 @@ func (s *server) GrantKey(ctx context.Context, r gen.GrantKeyRequestObject) (gen
 		return nil, err
 	}
 	if k.policy.Mode == policy.ModeLocal {
-		return nil, &failure{code: errs.LocalPolicy, detail: "the buckets of a local policy are in each Envoy alone: reset fills them"}
+		return nil, &failure{code: errs.LocalPolicy,
+			detail: "the buckets of a local policy are in each Envoy alone: reset fills them"}
 	}
 	e.After = audit.Value(map[string]int64{"tokens": r.Body.Tokens})
 	answer, err := s.adjust(ctx, k, lease.Change{Give: r.Body.Tokens}, e)
@@ -285,7 +294,9 @@ func (s *server) standing(ctx context.Context, k bucketKey) gen.OneKeyJSONRespon
 }
 
 // keyChange finds out which key is to be changed, and what the audit says of that.
-func (s *server) keyChange(ctx context.Context, action, name string, params gen.GetKeyParams, reason string) (k bucketKey, e audit.Entry, err error) {
+func (s *server) keyChange(
+	ctx context.Context, action, name string, params gen.GetKeyParams, reason string,
+) (k bucketKey, e audit.Entry, err error) {
 	if why := badReason(reason); why != "" {
 		return k, e, badRequest("reason %s", why)
 	}
@@ -294,6 +305,7 @@ func (s *server) keyChange(ctx context.Context, action, name string, params gen.
 	}
 	e = entry(ctx, action, keyResource(k))
 	e.Reason = reason
-	s.config.Log.Warn("key changed", "id", e.RequestID, "author", e.By, "action", action, "policy", k.policy.Name, "key", k.hash, "reason", reason)
+	s.config.Log.Warn("key changed", "id", e.RequestID, "author", e.By, "action", action, "policy", k.policy.Name,
+		"key", k.hash, "reason", reason)
 	return k, e, nil
 }

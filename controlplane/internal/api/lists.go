@@ -71,7 +71,8 @@ func (s *server) node(n nodes.Node, active policies.Active) gen.Node {
 	}
 	seen := n.Seen.UTC().Truncate(time.Millisecond)
 	return gen.Node{
-		ID: n.ID, Boot: n.Boot, Applied: n.Applied, Wanted: wanted, Lost: lost, Enforcement: n.Enforcement, Refused: n.Refused, Reason: n.Reason, Filter: n.Filter, State: n.State, Steps: n.Steps,
+		ID: n.ID, Boot: n.Boot, Applied: n.Applied, Wanted: wanted, Lost: lost, Enforcement: n.Enforcement,
+		Refused: n.Refused, Reason: n.Reason, Filter: n.Filter, State: n.State, Steps: n.Steps,
 		MoreSteps: n.MoreSteps, Zone: n.Zone, Seen: seen, Active: s.config.Now().Sub(seen) < nodes.Counted,
 	}
 }

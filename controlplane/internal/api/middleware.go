@@ -115,7 +115,8 @@ func (s *server) fail(err error, c echo.Context) {
 		s.config.Log.Debug("the caller went away", "id", p.RequestID, "error", err.Error())
 	case f.quiet: // The log has it already.
 	case p.Status >= http.StatusInternalServerError:
-		s.config.Log.Error("request failed", "id", p.RequestID, "method", c.Request().Method, "route", c.Path(), "error", err.Error())
+		s.config.Log.Error("request failed", "id", p.RequestID, "method", c.Request().Method, "route", c.Path(),
+			"error", err.Error())
 	}
 	if c.Response().Committed {
 		return

@@ -96,8 +96,9 @@ func (s *server) snapshot(c echo.Context) error {
 // it. One that is only busy, as when a thousand nodes acknowledge at once, is reported later.
 func (s *server) touch(c echo.Context) error {
 	n := nodes.Node{
-		ID: c.QueryParam("node"), Boot: c.QueryParam("boot"), Reason: c.QueryParam("reason"), Filter: c.QueryParam("filter"),
-		Zone: c.QueryParam("zone"), Mark: c.QueryParam("applied_mark"),
+		ID: c.QueryParam("node"), Boot: c.QueryParam("boot"), Reason: c.QueryParam("reason"),
+		Filter: c.QueryParam("filter"),
+		Zone:   c.QueryParam("zone"), Mark: c.QueryParam("applied_mark"),
 	}
 	if n.ID == "" {
 		return badRequest("node must name the node")

@@ -32,42 +32,50 @@ func (s *server) GetPolicy(ctx context.Context, r gen.GetPolicyRequestObject) (g
 	if r.Params.IfNoneMatch == known.ETag {
 		return gen.GetPolicy304Response{Headers: known}, nil
 	}
-	return gen.GetPolicy200AsteriskResponse{Body: bytes.NewReader(doc), ContentType: string(want), ContentLength: int64(len(doc)),
-		Headers: gen.GetPolicy200ResponseHeaders(known)}, nil
+	return gen.GetPolicy200AsteriskResponse{Body: bytes.NewReader(doc), ContentType: string(want),
+		ContentLength: int64(len(doc)),
+		Headers:       gen.GetPolicy200ResponseHeaders(known)}, nil
 }
 
 // PutPolicy replaces a policy or adds it at the end.
 func (s *server) PutPolicy(ctx context.Context, r gen.PutPolicyRequestObject) (gen.PutPolicyResponseObject, error) {
-	answer, err := s.editPolicy(ctx, "policy.put", r.Name, terms{r.Params.IfMatch, r.Params.DryRun, r.Params.Nodes}, func() (edit, error) {
-		body, bodyFormat, err := document(ctx, r.Body)
-		return func(doc []byte, format policydoc.Format) ([]byte, error) {
-			return policydoc.PutPolicy(doc, format, r.Name, body, bodyFormat)
-		}, err
-	})
+	answer, err := s.editPolicy(ctx, "policy.put", r.Name, terms{r.Params.IfMatch, r.Params.DryRun, r.Params.Nodes},
+		func() (edit, error) {
+			body, bodyFormat, err := document(ctx, r.Body)
+			return func(doc []byte, format policydoc.Format) ([]byte, error) {
+				return policydoc.PutPolicy(doc, format, r.Name, body, bodyFormat)
+			}, err
+		})
 	return gen.PutPolicy200JSONResponse{ChangeJSONResponse: answer}, err
 }
 
 // PatchPolicy changes a policy by a JSON merge patch.
-func (s *server) PatchPolicy(ctx context.Context, r gen.PatchPolicyRequestObject) (gen.PatchPolicyResponseObject, error) {
-	answer, err := s.editPolicy(ctx, "policy.patch", r.Name, terms{r.Params.IfMatch, r.Params.DryRun, r.Params.Nodes}, func() (edit, error) {
-		if err := isPatch(callerOf(ctx).contentType); err != nil {
-			return nil, err
-		}
-		patch, err := readBody(r.Body)
-		return func(doc []byte, format policydoc.Format) ([]byte, error) {
-			return policydoc.PatchPolicy(doc, format, r.Name, patch)
-		}, err
-	})
+func (s *server) PatchPolicy(
+	ctx context.Context, r gen.PatchPolicyRequestObject,
+) (gen.PatchPolicyResponseObject, error) {
+	answer, err := s.editPolicy(ctx, "policy.patch", r.Name, terms{r.Params.IfMatch, r.Params.DryRun, r.Params.Nodes},
+		func() (edit, error) {
+			if err := isPatch(callerOf(ctx).contentType); err != nil {
+				return nil, err
+			}
+			patch, err := readBody(r.Body)
+			return func(doc []byte, format policydoc.Format) ([]byte, error) {
+				return policydoc.PatchPolicy(doc, format, r.Name, patch)
+			}, err
+		})
 	return gen.PatchPolicy200JSONResponse{ChangeJSONResponse: answer}, err
 }
 
 // DeletePolicy removes a policy.
-func (s *server) DeletePolicy(ctx context.Context, r gen.DeletePolicyRequestObject) (gen.DeletePolicyResponseObject, error) {
-	answer, err := s.editPolicy(ctx, "policy.delete", r.Name, terms{r.Params.IfMatch, r.Params.DryRun, r.Params.Nodes}, func() (edit, error) {
-		return func(doc []byte, format policydoc.Format) ([]byte, error) {
-			return policydoc.DeletePolicy(doc, format, r.Name)
-		}, nil
-	})
+func (s *server) DeletePolicy(
+	ctx context.Context, r gen.DeletePolicyRequestObject,
+) (gen.DeletePolicyResponseObject, error) {
+	answer, err := s.editPolicy(ctx, "policy.delete", r.Name,
+		terms{r.Params.IfMatch, r.Params.DryRun, r.Params.Nodes}, func() (edit, error) {
+			return func(doc []byte, format policydoc.Format) ([]byte, error) {
+				return policydoc.DeletePolicy(doc, format, r.Name)
+			}, nil
+		})
 	return gen.DeletePolicy200JSONResponse{ChangeJSONResponse: answer}, err
 }
 
@@ -76,7 +84,9 @@ type edit = func(doc []byte, format policydoc.Format) ([]byte, error)
 
 // editPolicy changes one policy of the set. The set as a whole gets a new version, and is checked
 // as a whole: paths in problems are those of the set.
-func (s *server) editPolicy(ctx context.Context, action, name string, on terms, read func() (edit, error)) (answer gen.ChangeJSONResponse, err error) {
+func (s *server) editPolicy(
+	ctx context.Context, action, name string, on terms, read func() (edit, error),
+) (answer gen.ChangeJSONResponse, err error) {
 	change, err := changeOf(ctx, action, policyResource(name), on)
 	if err != nil {
 		return answer, err
@@ -92,7 +102,8 @@ func (s *server) editPolicy(ctx context.Context, action, name string, on terms, 
 func isPatch(contentType string) error {
 	media, _, err := mime.ParseMediaType(contentType)
 	switch media {
-	case "", mergePatch, string(policydoc.JSON), "application/octet-stream", "application/x-www-form-urlencoded", "text/plain":
+	case "", mergePatch, string(policydoc.JSON),
+		"application/octet-stream", "application/x-www-form-urlencoded", "text/plain":
 		if err == nil || contentType == "" {
 			return nil
 		}

@@ -21,7 +21,9 @@ func etag(version uint64) string { return `"` + strconv.FormatUint(version, 10) 
 
 // GetPolicySet answers with the document as it was written, or as JSON if the client asks for that
 // by name.
-func (s *server) GetPolicySet(ctx context.Context, r gen.GetPolicySetRequestObject) (gen.GetPolicySetResponseObject, error) {
+func (s *server) GetPolicySet(
+	ctx context.Context, r gen.GetPolicySetRequestObject,
+) (gen.GetPolicySetResponseObject, error) {
 	v, away, err := s.config.Policies.Newest(ctx)
 	if err != nil {
 		return nil, storeFailure(err)
@@ -53,8 +55,11 @@ func (who caller) accepts(format policydoc.Format) bool {
 }
 
 // PutPolicySet replaces the document.
-func (s *server) PutPolicySet(ctx context.Context, r gen.PutPolicySetRequestObject) (gen.PutPolicySetResponseObject, error) {
-	change, err := changeOf(ctx, "policyset.put", policySetResource, terms{r.Params.IfMatch, r.Params.DryRun, r.Params.Nodes})
+func (s *server) PutPolicySet(
+	ctx context.Context, r gen.PutPolicySetRequestObject,
+) (gen.PutPolicySetResponseObject, error) {
+	change, err := changeOf(ctx, "policyset.put", policySetResource,
+		terms{r.Params.IfMatch, r.Params.DryRun, r.Params.Nodes})
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +105,9 @@ func document(ctx context.Context, body io.Reader) (doc []byte, format policydoc
 }
 
 // changed answers a change of the policy set.
-func (s *server) changed(ctx context.Context, change policies.Change, out policies.Outcome, err error) (answer gen.ChangeJSONResponse, _ error) {
+func (s *server) changed(
+	ctx context.Context, change policies.Change, out policies.Outcome, err error,
+) (answer gen.ChangeJSONResponse, _ error) {
 	if err != nil {
 		return answer, storeFailure(err)
 	}
@@ -109,14 +116,17 @@ func (s *server) changed(ctx context.Context, change policies.Change, out polici
 		answer.Headers.ETag = &tag
 	}
 	if !change.DryRun && !out.Unchanged {
-		s.config.Log.Info("policy set changed", "id", callerOf(ctx).id, "version", out.Version, "author", change.Entry.By, "summary", out.Summary)
+		s.config.Log.Info("policy set changed", "id", callerOf(ctx).id, "version", out.Version, "author",
+			change.Entry.By, "summary", out.Summary)
 	}
-	answer.Body = gen.Change{Version: out.Version, DryRun: change.DryRun, Unchanged: out.Unchanged, Summary: out.Summary, Diff: out.Diff, Rollout: s.begun(ctx, out)}
+	answer.Body = gen.Change{Version: out.Version, DryRun: change.DryRun, Unchanged: out.Unchanged,
+		Summary: out.Summary, Diff: out.Diff, Rollout: s.begun(ctx, out)}
 	return answer, nil
 }
 
 var errNoPrecondition = &failure{code: errs.PreconditionRequired,
-	detail: `say which version you change: If-Match with the ETag that GET returned, like "3"; "0" for an empty store; * for whatever there is`}
+	detail: `say which version you change: If-Match with the ETag that GET returned, like "3"; ` +
+		`"0" for an empty store; * for whatever there is`}
 
 // ifMatch reads which version a change replaces.
 func ifMatch(text gen.IfMatch) (version uint64, any bool, err error) {

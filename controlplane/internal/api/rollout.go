@@ -12,7 +12,8 @@ import (
 )
 
 // rolloutBound is what limits are worth while two versions are in force.
-const rolloutBound = "each node decides by the limits of its version, and what it admits counts for both: over all nodes at most the larger of both limits passes, and the limits in force lose no count"
+const rolloutBound = "each node decides by the limits of its version, and what it admits counts for both: " +
+	"over all nodes at most the larger of both limits passes, and the limits in force lose no count"
 
 // GetRollout says how far the rollout is.
 func (s *server) GetRollout(ctx context.Context, _ gen.GetRolloutRequestObject) (gen.GetRolloutResponseObject, error) {
@@ -24,8 +25,10 @@ func (s *server) GetRollout(ctx context.Context, _ gen.GetRolloutRequestObject) 
 	census := s.census(ctx, r)
 	return gen.GetRollout200JSONResponse{
 		Headers: gen.GetRollout200ResponseHeaders{ETag: etag(view.Revision), CacheControl: "no-cache"},
-		Body: gen.Rollout{Version: r.Version, Current: r.Base, Nodes: shareText(r.Nodes), Since: r.Since, By: r.By, Summary: view.Diff.String(),
-			Seen: census.seen, Chosen: census.chosen, Applied: census.applied, Refused: census.refused, Apart: view.Apart},
+		Body: gen.Rollout{Version: r.Version, Current: r.Base, Nodes: shareText(r.Nodes), Since: r.Since, By: r.By,
+			Summary: view.Diff.String(),
+			Seen:    census.seen, Chosen: census.chosen, Applied: census.applied, Refused: census.refused,
+			Apart: view.Apart},
 	}, nil
 }
 
@@ -40,12 +43,16 @@ func (s *server) PutRollout(ctx context.Context, r gen.PutRolloutRequestObject) 
 }
 
 // DeleteRollout takes the version back.
-func (s *server) DeleteRollout(ctx context.Context, r gen.DeleteRolloutRequestObject) (gen.DeleteRolloutResponseObject, error) {
+func (s *server) DeleteRollout(
+	ctx context.Context, r gen.DeleteRolloutRequestObject,
+) (gen.DeleteRolloutResponseObject, error) {
 	answer, err := s.roll(ctx, "rollout.delete", 0, r.Params.IfMatch, r.Params.DryRun)
 	return gen.DeleteRollout200JSONResponse{RolloutStepJSONResponse: answer}, err
 }
 
-func (s *server) roll(ctx context.Context, action string, percent int, match gen.IfMatch, dryRun gen.DryRun) (answer gen.RolloutStepJSONResponse, err error) {
+func (s *server) roll(
+	ctx context.Context, action string, percent int, match gen.IfMatch, dryRun gen.DryRun,
+) (answer gen.RolloutStepJSONResponse, err error) {
 	change := policies.RollChange{Nodes: percent, DryRun: dryRun, Entry: entry(ctx, action, "rollout")}
 	if change.Expected, change.Any, err = ifMatch(match); err != nil {
 		return answer, err
@@ -55,10 +62,12 @@ func (s *server) roll(ctx context.Context, action string, percent int, match gen
 		return answer, storeFailure(conflict(err, rolloutChanged))
 	}
 	census := s.census(ctx, out.Rollout)
-	answer.Body = gen.RolloutStep{Version: out.Rollout.Version, DryRun: dryRun, Rollout: gen.RolloutStepRollout(out.Ended), Nodes: shareText(percent),
+	answer.Body = gen.RolloutStep{Version: out.Rollout.Version, DryRun: dryRun,
+		Rollout: gen.RolloutStepRollout(out.Ended), Nodes: shareText(percent),
 		Seen: census.seen, Chosen: census.chosen, Summary: out.Diff.String(), Diff: out.Diff, Apart: out.Apart}
 	if !dryRun {
-		s.config.Log.Info("rollout changed", "id", callerOf(ctx).id, "version", out.Rollout.Version, "nodes_percent", percent, "rollout", out.Ended,
+		s.config.Log.Info("rollout changed", "id", callerOf(ctx).id, "version", out.Rollout.Version, "nodes_percent",
+			percent, "rollout", out.Ended,
 			"author", change.Entry.By)
 		if out.Ended == policies.RolloutUnderWay {
 			tag := etag(out.Revision)
@@ -74,7 +83,8 @@ func (s *server) begun(ctx context.Context, out policies.Outcome) *gen.RolloutBe
 		return nil
 	}
 	census := s.census(ctx, *out.Rollout)
-	return &gen.RolloutBegun{Nodes: shareText(out.Rollout.Nodes), Seen: census.seen, Chosen: census.chosen, Bound: rolloutBound, Apart: out.Apart}
+	return &gen.RolloutBegun{Nodes: shareText(out.Rollout.Nodes), Seen: census.seen, Chosen: census.chosen,
+		Bound: rolloutBound, Apart: out.Apart}
 }
 
 // census counts the nodes that share the buckets: all, those that a rollout includes, and those of

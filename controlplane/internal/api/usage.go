@@ -48,7 +48,8 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 	if who.tier, err = s.assignedTier(ctx, secret, current.Set, who); err != nil {
 		return nil, storeFailure(err)
 	}
-	answer := gen.GetUsage200JSONResponse{Body: gen.Usage{Limits: []gen.UsedLimit{}}, Headers: gen.GetUsage200ResponseHeaders{CacheControl: "no-store"}}
+	answer := gen.GetUsage200JSONResponse{Body: gen.Usage{Limits: []gen.UsedLimit{}},
+		Headers: gen.GetUsage200ResponseHeaders{CacheControl: "no-store"}}
 	if len(current.Set.Tiers) > 0 {
 		answer.Body.Tier = current.Set.Tiers[who.tier]
 	}
@@ -69,8 +70,10 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 			if err != nil {
 				return nil, storeFailure(err)
 			}
-			answer.Body.Limits = append(answer.Body.Limits, gen.UsedLimit{Policy: k.policy.Name, Limit: policies.LimitText(at.limit),
-				Quota: at.limit.Params.Burst, Remaining: held.Level, FullAfterSeconds: float32(float64(held.FullAfter) / float64(quota.Second))})
+			answer.Body.Limits = append(answer.Body.Limits,
+				gen.UsedLimit{Policy: k.policy.Name, Limit: policies.LimitText(at.limit),
+					Quota: at.limit.Params.Burst, Remaining: held.Level,
+					FullAfterSeconds: float32(float64(held.FullAfter) / float64(quota.Second))})
 		}
 	}
 	return answer, nil
@@ -140,5 +143,6 @@ func usageKey(secret [16]byte, by *policies.Compiled, p *policy.Policy, who aske
 		}
 	}
 	ok = ok && p.Mode != policy.ModeLocal && p.Enforced != policy.EnforcedOff
-	return bucketKey{by: by, policy: p, partition: match.NewPartition(secret, p, values), person: personOf(secret, p, values)}, ok
+	return bucketKey{by: by, policy: p, partition: match.NewPartition(secret, p, values),
+		person: personOf(secret, p, values)}, ok
 }

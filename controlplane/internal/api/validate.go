@@ -32,7 +32,8 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 		if op == nil {
 			return next(c)
 		}
-		who := caller{answer: c.Response().Header(), header: c.Request().Header, id: requestID(c), accept: c.Request().Header.Get("Accept"), contentType: c.Request().Header.Get("Content-Type")}
+		who := caller{answer: c.Response().Header(), header: c.Request().Header, id: requestID(c),
+			accept: c.Request().Header.Get("Accept"), contentType: c.Request().Header.Get("Content-Type")}
 		if !op.open {
 			token, err := s.authorize(c, op)
 			if err != nil {
@@ -113,7 +114,8 @@ func (op *operation) checkParameters(c echo.Context) error {
 			missing = missing || p.Required && p.Name == "If-Match"
 			continue
 		}
-		if err := openapi3filter.ValidateParameter(r.Context(), input, p); err != nil || looseBool(p, input.QueryParams) {
+		err := openapi3filter.ValidateParameter(r.Context(), input, p)
+		if err != nil || looseBool(p, input.QueryParams) {
 			wrong = append(wrong, p.Name+" "+must(p))
 		}
 	}

@@ -13,7 +13,9 @@ import (
 )
 
 // ListVersions lists the versions that are kept, newest first.
-func (s *server) ListVersions(ctx context.Context, r gen.ListVersionsRequestObject) (gen.ListVersionsResponseObject, error) {
+func (s *server) ListVersions(
+	ctx context.Context, r gen.ListVersionsRequestObject,
+) (gen.ListVersionsResponseObject, error) {
 	size, token, err := page(r.Params.PageSize, r.Params.PageToken)
 	if err != nil {
 		return nil, err
@@ -47,13 +49,17 @@ func (s *server) GetVersion(ctx context.Context, r gen.GetVersionRequestObject) 
 		return nil, storeFailure(err)
 	}
 	noteHeld(ctx, away)
-	return gen.GetVersion200JSONResponse{Headers: gen.GetVersion200ResponseHeaders{ETag: etag(v.Number)}, Body: gen.VersionWithDocument{
-		Number: v.Number, Time: v.Time, Author: v.Author, Digest: v.Digest, Summary: v.Summary, Rollout: gen.VersionWithDocumentRollout(v.Rollout), Format: v.Format, Text: string(v.Document),
-	}}, nil
+	return gen.GetVersion200JSONResponse{Headers: gen.GetVersion200ResponseHeaders{ETag: etag(v.Number)},
+		Body: gen.VersionWithDocument{
+			Number: v.Number, Time: v.Time, Author: v.Author, Digest: v.Digest, Summary: v.Summary,
+			Rollout: gen.VersionWithDocumentRollout(v.Rollout), Format: v.Format, Text: string(v.Document),
+		}}, nil
 }
 
 // DiffVersions compares a version with another, which is the one before it if none is named.
-func (s *server) DiffVersions(ctx context.Context, r gen.DiffVersionsRequestObject) (gen.DiffVersionsResponseObject, error) {
+func (s *server) DiffVersions(
+	ctx context.Context, r gen.DiffVersionsRequestObject,
+) (gen.DiffVersionsResponseObject, error) {
 	against := max(r.Version, 1) - 1
 	if r.Params.Against != nil {
 		against = *r.Params.Against
@@ -62,12 +68,14 @@ func (s *server) DiffVersions(ctx context.Context, r gen.DiffVersionsRequestObje
 	if err != nil {
 		return nil, versionFailure(err)
 	}
-	return gen.DiffVersions200JSONResponse{Version: r.Version, Against: against, Summary: diff.String(), Diff: diff}, nil
+	return gen.DiffVersions200JSONResponse{Version: r.Version, Against: against, Summary: diff.String(),
+		Diff: diff}, nil
 }
 
 // Rollback makes a new version with the document of an old one.
 func (s *server) Rollback(ctx context.Context, r gen.RollbackRequestObject) (gen.RollbackResponseObject, error) {
-	change, err := changeOf(ctx, "version.rollback", policySetResource, terms{match: r.Params.IfMatch, dryRun: r.Params.DryRun})
+	change, err := changeOf(ctx, "version.rollback", policySetResource,
+		terms{match: r.Params.IfMatch, dryRun: r.Params.DryRun})
 	if err != nil {
 		return nil, err
 	}
@@ -83,11 +91,13 @@ func versionFailure(err error) error {
 	switch {
 	case errors.Is(err, policies.ErrUnreadable):
 		f.code = errs.UnreadableVersion
-		f.detail = fmt.Sprintf("%v: it was written for another version of weir; nothing has been changed. Get it, correct it and put it as a whole", err)
+		f.detail = fmt.Sprintf("%v: it was written for another version of weir; nothing has been changed. "+
+			"Get it, correct it and put it as a whole", err)
 		var problems policy.Problems
 		if errors.As(err, &problems) {
 			f.problems = problems
-			f.detail = "the version was written for another version of weir, which this one cannot read for the reasons below; nothing has been changed. " +
+			f.detail = "the version was written for another version of weir, " +
+				"which this one cannot read for the reasons below; nothing has been changed. " +
 				"Get it, correct it and put it as a whole"
 		}
 		return f

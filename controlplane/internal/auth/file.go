@@ -98,7 +98,8 @@ func parseToken(fields []string) (Token, error) {
 	}
 	sum, err := hex.DecodeString(strings.TrimPrefix(fields[2], sumPrefix))
 	if err != nil || len(sum) != sha256.Size {
-		return Token{}, errors.New("the third field must be sha256: and 64 hexadecimal digits, never the token itself: weir token new prints the line")
+		return Token{}, errors.New("the third field must be sha256: and 64 hexadecimal digits, " +
+			"never the token itself: weir token new prints the line")
 	}
 	var expires time.Time
 	if len(fields) == 4 {

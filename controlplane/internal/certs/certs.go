@@ -27,10 +27,11 @@ type Pool struct {
 
 // Load reads a certificate and its key, both in PEM.
 func Load(cert, key string) (*Pair, error) {
-	p := &Pair{files[tls.Certificate]{paths: []string{cert, key}, parse: func(texts [][]byte) (*tls.Certificate, error) {
+	parse := func(texts [][]byte) (*tls.Certificate, error) {
 		pair, err := tls.X509KeyPair(texts[0], texts[1])
 		return &pair, err
-	}}}
+	}
+	p := &Pair{files[tls.Certificate]{paths: []string{cert, key}, parse: parse}}
 	return p, p.read()
 }
 
@@ -53,7 +54,10 @@ func Server(pair *Pair, clients *Pool, log *slog.Logger) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			config := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, Certificates: []tls.Certificate{*pair.current(log)}}
+			config := &tls.Config{
+				MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+				Certificates: []tls.Certificate{*pair.current(log)},
+			}
 			if clients != nil {
 				config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, clients.current(log)
 			}

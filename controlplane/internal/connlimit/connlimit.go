@@ -44,8 +44,10 @@ type Listener struct {
 // New makes a Listener over inner for at most bound connections, 0 for no bound. Now is the clock.
 // Full is called with the network that has most connections without a token.
 func New(inner net.Listener, bound int, now func() time.Time, full func(address string)) *Listener {
-	return &Listener{Listener: inner, bound: bound, now: now, full: full, left: make(chan struct{}), ended: make(chan struct{}),
-		strangers: map[string][]*Conn{}}
+	return &Listener{
+		Listener: inner, bound: bound, now: now, full: full,
+		left: make(chan struct{}), ended: make(chan struct{}), strangers: map[string][]*Conn{},
+	}
 }
 
 // Counts returns the present numbers.
@@ -92,7 +94,12 @@ func (l *Listener) room() (victim *Conn, full bool, left <-chan struct{}) {
 		return nil, false, nil
 	}
 	for _, of := range l.strangers {
-		if victim == nil || len(of) > len(l.strangers[victim.network]) || len(of) == len(l.strangers[victim.network]) && of[0].number < victim.number {
+		if victim == nil {
+			victim = of[0]
+			continue
+		}
+		most := len(l.strangers[victim.network])
+		if len(of) > most || len(of) == most && of[0].number < victim.number {
 			victim = of[0]
 		}
 	}

@@ -17,7 +17,9 @@ var ErrNoPolicy = errs.New(errs.NotFound, "there is no policy of that name",
 	"the policy set has no policy of this name: weir get policies lists them; PUT adds one")
 
 // errEdit: the document cannot be edited without changing more than was asked for.
-var errEdit = &SyntaxError{Reason: "is written in a way that does not allow to edit one policy alone: put the whole policy set instead"}
+var errEdit = &SyntaxError{
+	Reason: "is written in a way that does not allow to edit one policy alone: put the whole policy set instead",
+}
 
 // Policy returns one policy in the wanted format; YAML from YAML has its comments. Errors:
 // *SyntaxError, ErrNoPolicy.
@@ -259,6 +261,7 @@ func named(node policy.Node, name string) error {
 	if own.Kind == policy.String && own.Text == name {
 		return nil
 	}
-	return policy.Problems{{Path: "name", Reason: "must be " + name + ", as in the path: a policy cannot be renamed, its buckets are known by its name; " +
+	return policy.Problems{{Path: "name", Reason: "must be " + name + ", as in the path: " +
+		"a policy cannot be renamed, its buckets are known by its name; " +
 		"put it under the new name and delete the old one"}}
 }

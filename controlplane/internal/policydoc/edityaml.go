@@ -58,7 +58,8 @@ func yamlPolicies(root *yaml.Node) *yaml.Node {
 		root.Content = append(root.Content, scalarYAML(policy.Node{Kind: policy.String, Text: "policies"}), list)
 	}
 	if list.Kind != yaml.SequenceNode {
-		*list = yaml.Node{Kind: yaml.SequenceNode, HeadComment: list.HeadComment, LineComment: list.LineComment, FootComment: list.FootComment}
+		*list = yaml.Node{Kind: yaml.SequenceNode, HeadComment: list.HeadComment, LineComment: list.LineComment,
+			FootComment: list.FootComment}
 	}
 	return list
 }
@@ -103,7 +104,8 @@ func (e edit) item(old *yaml.Node) (*yaml.Node, error) {
 		return nil, err
 	}
 	if yamlValue(item, "name") == nil {
-		item.Content = slices.Insert(item.Content, 0, scalarYAML(policy.Node{Kind: policy.String, Text: "name"}), scalarYAML(e.next.Items[0]))
+		item.Content = slices.Insert(item.Content, 0, scalarYAML(policy.Node{Kind: policy.String, Text: "name"}),
+			scalarYAML(e.next.Items[0]))
 	}
 	if old != nil && item.HeadComment == "" {
 		item.HeadComment = old.HeadComment
@@ -124,7 +126,8 @@ func (e edit) excerpt(doc []byte, at int) ([]byte, error) {
 	from, to, indent, count := -1, -1, -1, -1
 	for offset := begin + len(key); offset < len(doc) && to < 0; {
 		line, _, _ := bytes.Cut(doc[offset:], []byte("\n"))
-		if text := bytes.TrimLeft(line, " "); len(text) > 0 && text[0] == '-' && (indent < 0 || indent == len(line)-len(text)) {
+		text := bytes.TrimLeft(line, " ")
+		if len(text) > 0 && text[0] == '-' && (indent < 0 || indent == len(line)-len(text)) {
 			indent = len(line) - len(text)
 			switch count++; count {
 			case at:
@@ -279,7 +282,8 @@ func reconcile(old *yaml.Node, next policy.Node) *yaml.Node {
 			content = append(content, old.Content[at], reconcile(old.Content[at+1], next.Items[i]))
 			continue
 		}
-		content = append(content, scalarYAML(policy.Node{Kind: policy.String, Text: key}), buildYAML(next.Items[i], false))
+		content = append(content, scalarYAML(policy.Node{Kind: policy.String, Text: key}),
+			buildYAML(next.Items[i], false))
 	}
 	old.Content = content
 	return old

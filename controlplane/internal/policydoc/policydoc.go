@@ -99,7 +99,9 @@ func (b *budget) enter(depth, line int) error {
 	case depth > MaxDepth:
 		return &SyntaxError{Line: line, Reason: fmt.Sprintf("lists and mappings nest deeper than %d levels", MaxDepth)}
 	case b.values > MaxValues:
-		return &SyntaxError{Line: line, Reason: fmt.Sprintf("the document holds more than %d values, aliases included", MaxValues)}
+		return &SyntaxError{
+			Line: line, Reason: fmt.Sprintf("the document holds more than %d values, aliases included", MaxValues),
+		}
 	}
 	return nil
 }

@@ -23,7 +23,8 @@ func parseYAML(doc []byte) (policy.Node, error) {
 	}
 	var next yaml.Node
 	if err := decoder.Decode(&next); err == nil {
-		return policy.Node{}, &SyntaxError{Line: max(next.Line, 1), Reason: "a second document starts here; put everything into one"}
+		return policy.Node{}, &SyntaxError{Line: max(next.Line, 1),
+			Reason: "a second document starts here; put everything into one"}
 	} else if !errors.Is(err, io.EOF) {
 		return policy.Node{}, yamlError(err)
 	}
@@ -42,7 +43,8 @@ func (r *yamlReader) value(n *yaml.Node, depth int) (policy.Node, error) {
 		return r.value(n.Alias, depth+1)
 	}
 	if n.Style&yaml.TaggedStyle != 0 {
-		return policy.Node{}, &SyntaxError{Line: n.Line, Reason: "tags like " + n.Tag + " are not part of the policy language"}
+		return policy.Node{}, &SyntaxError{Line: n.Line,
+			Reason: "tags like " + n.Tag + " are not part of the policy language"}
 	}
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -69,9 +71,11 @@ func (r *yamlReader) mapping(n *yaml.Node, depth int) (policy.Node, error) {
 		case key.Kind != yaml.ScalarNode || key.ShortTag() == "!!null":
 			return policy.Node{}, &SyntaxError{Line: key.Line, Reason: "the key of a mapping must be a plain name"}
 		case key.ShortTag() == "!!merge":
-			return policy.Node{}, &SyntaxError{Line: key.Line, Reason: "merge keys (<<) are not part of the policy language; write the fields out"}
+			return policy.Node{}, &SyntaxError{Line: key.Line,
+				Reason: "merge keys (<<) are not part of the policy language; write the fields out"}
 		case key.Style&yaml.TaggedStyle != 0:
-			return policy.Node{}, &SyntaxError{Line: key.Line, Reason: "tags like " + key.Tag + " are not part of the policy language"}
+			return policy.Node{}, &SyntaxError{Line: key.Line,
+				Reason: "tags like " + key.Tag + " are not part of the policy language"}
 		}
 		item, err := r.value(n.Content[i+1], depth+1)
 		if err != nil {
@@ -93,7 +97,8 @@ func scalar(n *yaml.Node) (policy.Node, error) {
 	case "!!int", "!!float":
 		// Other spellings, like 010 or 0x1f, mean different numbers to different readers.
 		if !isJSONNumber.MatchString(n.Value) {
-			return policy.Node{}, &SyntaxError{Line: n.Line, Reason: strconv.Quote(n.Value) + " is no number that this language has: write it in decimal, or in quotes if it is a text"}
+			return policy.Node{}, &SyntaxError{Line: n.Line, Reason: strconv.Quote(n.Value) +
+				" is no number that this language has: write it in decimal, or in quotes if it is a text"}
 		}
 		return policy.Node{Kind: policy.Number, Text: n.Value}, nil
 	}

@@ -83,7 +83,8 @@ type Service struct {
 // clock.
 func New(config Config, own, shared Cell, grace Grace, log *slog.Logger, now func() time.Time) *Service {
 	return &Service{
-		config: config, own: own, shared: shared, grace: func(name string, part Part) quota.Span { return grace(name, part) + lag }, log: log, now: now,
+		config: config, own: own, shared: shared, log: log, now: now,
+		grace:    func(name string, part Part) quota.Span { return grace(name, part) + lag },
 		document: Document{Weights: config.Weights}, demand: map[string]int64{},
 	}
 }
@@ -225,7 +226,8 @@ func (s *Service) round(ctx context.Context, record Record, revision uint64, now
 	region := s.config.Region
 	switch {
 	case err != nil && first:
-		return err // What others hold is not known yet, so a region that has lost its record grants nothing until it is.
+		// What others hold is not known yet, so a region that has lost its record grants nothing.
+		return err
 	case err != nil:
 		_, storeErr := s.store(ctx, record, revision)
 		return errors.Join(storeErr, err)
@@ -312,7 +314,8 @@ func (s *Service) fetch(ctx context.Context) (Document, uint64, error) {
 		}
 	}
 	if !maps.Equal(document.Weights, s.config.Weights) {
-		return Document{}, 0, fmt.Errorf("the regions agreed on the weights %v and this one has %v: give all the same", document.Weights, s.config.Weights)
+		return Document{}, 0, fmt.Errorf("the regions agreed on the weights %v and this one has %v: give all the same",
+			document.Weights, s.config.Weights)
 	}
 	return document, revision, nil
 }
@@ -341,7 +344,10 @@ type View struct {
 func (s *Service) View() View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := View{Region: s.config.Region, Weights: s.config.Weights, Moved: maps.Clone(s.record.Shares), Age: -1, Trouble: s.trouble}
+	v := View{
+		Region: s.config.Region, Weights: s.config.Weights, Moved: maps.Clone(s.record.Shares),
+		Age: -1, Trouble: s.trouble,
+	}
 	if !s.reached.IsZero() {
 		v.Age = s.now().Sub(s.reached).Seconds()
 	}

@@ -32,9 +32,11 @@ func give(r *Record, d *Document, region string, now int64) {
 func settle(r *Record, d *Document, region string, now int64, grace Grace) {
 	weight := d.Weights[region]
 	for _, policy := range policiesOf(r, d) {
-		share, held, target := r.using(policy, weight), d.held(policy, region), d.target(policy, region)
+		share := r.using(policy, weight)
+		held, target := d.held(policy, region), d.target(policy, region)
+		isGiven := share.Using < held && share.Given != 0
 		switch {
-		case share.Using < held && share.Given != 0 && now-share.Given >= int64(grace(policy, Part{Rate: held, Burst: weight})):
+		case isGiven && now-share.Given >= int64(grace(policy, Part{Rate: held, Burst: weight})):
 			d.hold(policy, region, share.Using)
 		case share.Using == held && share.Given == 0 && target > held:
 			if more := min(target-held, stepMost, d.free(policy)); more > 0 {

@@ -77,7 +77,8 @@ func newDecider(set *policy.Set, nodes int64) (*decider, error) {
 				if p.Mode == policy.ModeLocal {
 					var ok bool
 					if l, ok = times(l, nodes); !ok {
-						return nil, fmt.Errorf("policy %s: its limit on each of %d nodes is more than can be counted", p.Name, nodes)
+						return nil, fmt.Errorf("policy %s: its limit on each of %d nodes is more than can be counted",
+							p.Name, nodes)
 					}
 				}
 				d.limits = append(d.limits, l)

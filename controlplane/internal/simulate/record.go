@@ -20,14 +20,17 @@ import (
 // of that name; a consumer is where the policy set looks for one first, unless the log has the
 // header itself.
 var Names = map[string][]string{
-	"time":      {"time", "start_time", "timestamp", "@timestamp", "ts"},
-	"method":    {"method", "request_method", ":method"},
-	"path":      {"path", "x-envoy-original-path", "request_path", "uri", ":path"},
-	"host":      {"host", "authority", "request_host", ":authority"},
-	"client_ip": {"client_ip", "downstream_remote_address", "downstream_direct_remote_address", "remote_addr", "remote_address"},
-	"status":    {"status", "response_code", "code"},
-	"consumer":  {"consumer", "key", "user"},
-	"tier":      {"tier"},
+	"time":   {"time", "start_time", "timestamp", "@timestamp", "ts"},
+	"method": {"method", "request_method", ":method"},
+	"path":   {"path", "x-envoy-original-path", "request_path", "uri", ":path"},
+	"host":   {"host", "authority", "request_host", ":authority"},
+	"client_ip": {
+		"client_ip", "downstream_remote_address", "downstream_direct_remote_address",
+		"remote_addr", "remote_address",
+	},
+	"status":   {"status", "response_code", "code"},
+	"consumer": {"consumer", "key", "user"},
+	"tier":     {"tier"},
 }
 
 // record is one line of a log: a request as it was made.
@@ -232,7 +235,8 @@ func parseTime(text string) (quota.Instant, error) {
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(n > 0) || n > 1e16 {
-		return 0, fmt.Errorf("its time %q is neither like 2026-05-04T09:30:00Z nor a number of seconds, milliseconds or microseconds since 1970", shortened(text))
+		return 0, fmt.Errorf("its time %q is neither like 2026-05-04T09:30:00Z nor a number of seconds, "+
+			"milliseconds or microseconds since 1970", shortened(text))
 	}
 	switch {
 	case n < 1e11:

@@ -57,7 +57,9 @@ func (c *callers) add(policy, who string, at quota.Instant) {
 		known = c.heap[0]
 		c.exact = false
 		delete(c.all, callerKey{known.Policy, known.Who})
-		*known = Caller{Who: who, Policy: policy, Refused: known.Refused, Error: known.Refused, First: when, place: known.place}
+		*known = Caller{
+			Who: who, Policy: policy, Refused: known.Refused, Error: known.Refused, First: when, place: known.place,
+		}
 		c.all[key] = known
 	}
 	known.Refused++
@@ -72,7 +74,10 @@ func (c *callers) top(n int) []Caller {
 		out = append(out, *one)
 	}
 	slices.SortFunc(out, func(a, b Caller) int {
-		return cmp.Or(cmp.Compare(b.Refused, a.Refused), a.First.Compare(b.First), cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Who, b.Who))
+		return cmp.Or(
+			cmp.Compare(b.Refused, a.Refused), a.First.Compare(b.First),
+			cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Who, b.Who),
+		)
 	})
 	return out[:min(n, len(out))]
 }

@@ -53,7 +53,10 @@ func Start(ctx context.Context, endpoint, version string, log *slog.Logger) (*Tr
 	if err != nil {
 		return nil, fmt.Errorf("traces cannot be sent: %w", err)
 	}
-	named, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "weir"), attribute.String("service.version", version)),
+	named, err := resource.New(ctx,
+		resource.WithAttributes(
+			attribute.String("service.name", "weir"), attribute.String("service.version", version),
+		),
 		resource.WithFromEnv(), resource.WithTelemetrySDK())
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
@@ -94,7 +97,8 @@ func (t *Tracing) Serve(r *http.Request, route string) (context.Context, Span) {
 	}
 	method := r.Method
 	switch method {
-	case http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete, http.MethodHead, http.MethodPatch, http.MethodOptions:
+	case http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete,
+		http.MethodHead, http.MethodPatch, http.MethodOptions:
 	default:
 		method = "_OTHER"
 	}

@@ -109,7 +109,8 @@ func row(all schemas, of schema, f fieldOf, object string) (string, error) {
 	case slices.Contains(of.Required, f.name):
 		fallback = "required"
 	}
-	cells := []string{"`" + f.name + "`", kind(f.schema, object), code(fallback, f.XDefault == "" && fallback != "required"),
+	cells := []string{"`" + f.name + "`", kind(f.schema, object),
+		code(fallback, f.XDefault == "" && fallback != "required"),
 		bounds(f.schema), code(example, true), oneLine(description)}
 	for i := range cells {
 		cells[i] = strings.ReplaceAll(cells[i], "|", `\|`)
