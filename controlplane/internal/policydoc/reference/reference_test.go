@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -108,7 +109,17 @@ func reached(t *testing.T, all schemas, visit func(name string, fields []fieldOf
 var (
 	fieldNames = regexp.MustCompile(`(?:field\{|^\t+\{|, \{)"([a-z0-9_]+)", (?:func\(|r\.|set\(|add\(|done)`)
 	lookups    = regexp.MustCompile(`n\.Keys\[0\] == "([a-z0-9_]+)"`)
+	// enumerated finds a field that has the name of a value of an enumeration.
+	enumerated = regexp.MustCompile(`field\{(\w+)\.String\(\)`)
 )
+
+// enumeration is the values that name fields.
+var enumeration = map[string]fmt.Stringer{
+	"SourceHeader": policy.SourceHeader, "SourceJWT": policy.SourceJWT, "SourceCookie": policy.SourceCookie,
+	"SourceQuery": policy.SourceQuery, "SourceSPIFFE": policy.SourceSPIFFE,
+	"HeaderEquals": policy.HeaderEquals, "HeaderPrefix": policy.HeaderPrefix,
+	"HeaderPresent": policy.HeaderPresent, "HeaderAbsent": policy.HeaderAbsent,
+}
 
 // The reader is looked at as text, so that a field cannot be added to it alone: each must be in as
 // many schemas as mappings read it.
@@ -135,6 +146,13 @@ func TestEveryFieldThatIsReadIsDescribed(t *testing.T) {
 		for _, line := range strings.Split(string(text), "\n") {
 			for _, m := range append(fieldNames.FindAllStringSubmatch(line, -1), lookups.FindAllStringSubmatch(line, -1)...) {
 				found[m[1]]++
+			}
+			for _, m := range enumerated.FindAllStringSubmatch(line, -1) {
+				value, ok := enumeration[m[1]]
+				if !ok {
+					t.Fatalf("%s: the test does not know the value %s", file, m[1])
+				}
+				found[value.String()]++
 			}
 		}
 	}
