@@ -1,7 +1,7 @@
-// Package centretest is a control plane without a network, a file or a clock of its own, for
+// Package controlplanetest is a control plane without a network, a file or a clock of its own, for
 // simulations: the real services of policies and leases over a model of the store, which can fail
 // on command as stores fail.
-package centretest
+package controlplanetest
 
 import (
 	"context"
@@ -17,9 +17,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Centre is some replicas of the control plane over one store. Make one with New. It is for one
-// goroutine.
-type Centre struct {
+// ControlPlane is some replicas of the control plane over one store. Make one with New. It is for
+// one goroutine.
+type ControlPlane struct {
 	Store *Store
 
 	now      func() time.Time
@@ -37,8 +37,8 @@ type replica struct {
 // New starts replicas over the store; they say that as many nodes share the buckets. Now is the
 // wall clock by which a replica leaves a store alone that does not answer, and luck draws from [0,
 // 1) for how long.
-func New(store *Store, replicas int, nodes int64, now func() time.Time, luck func() float64) *Centre {
-	c := &Centre{
+func New(store *Store, replicas int, nodes int64, now func() time.Time, luck func() float64) *ControlPlane {
+	c := &ControlPlane{
 		Store: store, now: now, luck: luck, nodes: nodes,
 		versions: &versions{}, replicas: make([]replica, replicas),
 	}
@@ -49,10 +49,10 @@ func New(store *Store, replicas int, nodes int64, now func() time.Time, luck fun
 }
 
 // Count implements leases.Counter.
-func (c *Centre) Count(context.Context) int64 { return c.nodes }
+func (c *ControlPlane) Count(context.Context) int64 { return c.nodes }
 
 // Restart begins a replica anew: it knows nothing but what the store holds.
-func (c *Centre) Restart(i int) {
+func (c *ControlPlane) Restart(i int) {
 	p := policies.New(policies.Config{Store: c.versions, Now: c.now})
 	c.replicas[i] = replica{p, leases.New(leases.Config{
 		Store: c.Store, Sets: p, Nodes: c, Now: c.now, Breakers: breaker.NewGroup(c.now, c.luck, nil),
@@ -61,7 +61,7 @@ func (c *Centre) Restart(i int) {
 
 // Put makes a JSON document the next version, at one replica; others learn of it when they must. It
 // returns the snapshot for the nodes and what it means.
-func (c *Centre) Put(i int, document []byte) (snapshot []byte, set *policy.Set, err error) {
+func (c *ControlPlane) Put(i int, document []byte) (snapshot []byte, set *policy.Set, err error) {
 	change := policies.Change{Any: true, Document: document, Format: policydoc.JSON}
 	out, err := c.replicas[i].policies.Put(context.Background(), change)
 	if err != nil {
@@ -71,7 +71,7 @@ func (c *Centre) Put(i int, document []byte) (snapshot []byte, set *policy.Set, 
 }
 
 // Lease answers a lease request with an HTTP status and a body, as the API of a replica does.
-func (c *Centre) Lease(i int, body []byte) (status int, reply []byte) {
+func (c *ControlPlane) Lease(i int, body []byte) (status int, reply []byte) {
 	request, err := wire.DecodeLeaseRequest(body)
 	if err != nil {
 		return 400, nil

@@ -1,4 +1,4 @@
-package centretest
+package controlplanetest
 
 import (
 	"context"

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/centretest"
+	"github.com/weir-proxy/weir/controlplane/controlplanetest"
 	"github.com/weir-proxy/weir/filter/nodetest"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -19,7 +19,7 @@ type crowd struct {
 	t      *testing.T
 	now    quota.Instant
 	due    []appointment
-	centre *centretest.Centre
+	centre *controlplanetest.ControlPlane
 	nodes  []*nodetest.Process
 	r      *rand.Rand
 	// forgets: the control plane works on calls that nobody waits for any more, too.
@@ -90,8 +90,8 @@ func (c *crowd) call(body []byte, timeout quota.Span, done func(int, []byte)) er
 func newCrowd(t *testing.T, seed uint64, mode, failure string, forgets bool) *crowd {
 	t.Helper()
 	c := &crowd{t: t, now: 1 << 40, r: rand.New(rand.NewPCG(seed, 1)), forgets: forgets, greedy: map[uint32]bool{}, reasons: map[string]int{}}
-	store := &centretest.Store{Now: func() quota.Instant { return 1<<50 + c.now }}
-	c.centre = centretest.New(store, 1, 2, func() time.Time { return time.UnixMicro(int64(c.now)) }, c.r.Float64)
+	store := &controlplanetest.Store{Now: func() quota.Instant { return 1<<50 + c.now }}
+	c.centre = controlplanetest.New(store, 1, 2, func() time.Time { return time.UnixMicro(int64(c.now)) }, c.r.Float64)
 	snapshot, _, err := c.centre.Put(0, []byte(`{"version":"weir/v1","policies":[{"name":"api","partition":["header:x-key"],"mode":"`+mode+
 		`","limit":{"quota":1000,"window":"1m","burst":50},"on_failure":`+failure+`}]}`))
 	if err != nil {

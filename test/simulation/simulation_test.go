@@ -7,12 +7,12 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/weir-proxy/weir/controlplane/centretest"
+	"github.com/weir-proxy/weir/controlplane/controlplanetest"
 	"github.com/weir-proxy/weir/filter/nodetest"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-const centreFill = centretest.LostFill
+const centreFill = controlplanetest.LostFill
 
 var (
 	seeds = flag.Uint64("seeds", 2000, "how many seeds to run")

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/centretest"
+	"github.com/weir-proxy/weir/controlplane/controlplanetest"
 	"github.com/weir-proxy/weir/filter/nodetest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
@@ -36,8 +36,8 @@ type world struct {
 	planted           planted
 
 	nodes    []*node
-	store    *centretest.Store
-	centre   *centretest.Centre
+	store    *controlplanetest.Store
+	centre   *controlplanetest.ControlPlane
 	sets     []*policy.Set
 	snapshot []byte
 	back     quota.Instant // by how much the store's machine is behind
@@ -156,13 +156,13 @@ func (w *world) step(until quota.Instant) bool {
 
 // start makes the fleet.
 func (w *world) start() {
-	w.store = &centretest.Store{Now: func() quota.Instant { return 1<<50 + w.now - w.back }, Asked: w.asked}
+	w.store = &controlplanetest.Store{Now: func() quota.Instant { return 1<<50 + w.now - w.back }, Asked: w.asked}
 	w.dues = dues{
 		accounts: map[accountKey]*account{}, offers: map[uint32]offer{}, names: map[keyhash.Key]accountKey{},
 		modes: map[string]int{}, denied: map[string]int{},
 	}
 	w.plant()
-	w.centre = centretest.New(w.store, w.replicas, int64(len(w.nodes)), w.wall, w.r.Float64)
+	w.centre = controlplanetest.New(w.store, w.replicas, int64(len(w.nodes)), w.wall, w.r.Float64)
 	w.laws, w.grids, w.modes = map[keyhash.Key]*law{}, map[keyhash.Key]*windowLaw{}, map[keyhash.Key]policy.Mode{}
 	w.push()
 	for _, n := range w.nodes {

@@ -114,9 +114,13 @@ var errScheme = errors.New("it shows no token: there is no Authorization header 
 
 // admit charges a request to its token, that of a node to its source.
 func (s *server) admit(c echo.Context, op *operation, token auth.Token) error {
-	table, key, bound := s.bounds.tokens, token.Name, metrics.BoundToken
+	table := s.bounds.tokens
+	key := token.Name
+	bound := metrics.BoundToken
 	if op.forNodes() {
-		table, key, bound = s.bounds.nodes, source(c, token.Name), metrics.BoundNode
+		table = s.bounds.nodes
+		key = source(c, token.Name)
+		bound = metrics.BoundNode
 	}
 	wait, ok := table.Take(key)
 	if !ok {

@@ -55,7 +55,9 @@ func (c *getNodes) Run(env *environment) error {
 	err := c.pages("/v1/nodes", func(body []byte) (string, error) {
 		var page api.NodesAnswer
 		err := json.Unmarshal(body, &page)
-		all.Current, all.Enforcement, all.Complete = page.Current, page.Enforcement, page.Complete
+		all.Current = page.Current
+		all.Enforcement = page.Enforcement
+		all.Complete = page.Complete
 		all.Nodes = append(all.Nodes, page.Nodes...)
 		return page.Next, err
 	})

@@ -48,7 +48,10 @@ func (s *Summary) Add(key string, weight, over int64) *Counter {
 	default:
 		c = s.order[0]
 		delete(s.of, c.Key)
-		c.Key, c.Count, c.Over, c.About = key, c.Count+weight, c.Count+over, nil
+		c.Key = key
+		c.Over = c.Count + over
+		c.Count += weight
+		c.About = nil
 		s.of[key] = c
 		heap.Fix(&s.order, 0)
 	}

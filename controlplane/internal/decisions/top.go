@@ -215,7 +215,11 @@ func addAll(into, from *Summary) {
 
 func topCaller(p pair, c Counter) TopCaller {
 	one, _ := c.About.(TopCaller)
-	one.Policy, one.Tier, one.Key, one.Count, one.Over = p.Policy, p.Tier, c.Key, c.Count, c.Over
+	one.Policy = p.Policy
+	one.Tier = p.Tier
+	one.Key = c.Key
+	one.Count = c.Count
+	one.Over = c.Over
 	return one
 }
 

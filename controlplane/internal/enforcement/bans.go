@@ -29,7 +29,9 @@ func (s *Service) Ban(ctx context.Context, b Ban, entry audit.Entry) (Ban, bool,
 		stamp.By = entry.By
 		b.Since, b.By = stamp.Time, stamp.By
 		d.Bans = Bans{Stamp: stamp, List: append(d.Bans.List, b)}
-		entry.Before, entry.After, entry.Reason = auditBan(before), audit.Value(b), b.Reason
+		entry.Before = auditBan(before)
+		entry.After = audit.Value(b)
+		entry.Reason = b.Reason
 		return entry, nil
 	})
 	return b, durable, err

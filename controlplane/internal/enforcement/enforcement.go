@@ -66,7 +66,10 @@ type Order struct {
 
 // same reports whether two orders mean the same, regardless of author and time.
 func (o Order) same(other Order) bool {
-	o.Since, o.By, other.Since, other.By = time.Time{}, "", time.Time{}, ""
+	o.Since = time.Time{}
+	o.By = ""
+	other.Since = time.Time{}
+	other.By = ""
 	ends := o.Expires == other.Expires || o.Expires != nil && other.Expires != nil && o.Expires.Equal(*other.Expires)
 	o.Expires, other.Expires = nil, nil
 	return ends && o == other

@@ -99,7 +99,9 @@ func (s *Service) meet(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	held, unsaved, loaded := s.held, s.unsaved, s.loaded
+	held := s.held
+	unsaved := s.unsaved
+	loaded := s.loaded
 	s.mu.Unlock()
 	if loaded && !unsaved && revision == held.Revision {
 		return nil
@@ -154,7 +156,9 @@ func (s *Service) adopt(d Document, saved bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if saved {
-		s.loaded, s.base, s.entries = true, d.Revision, nil
+		s.loaded = true
+		s.base = d.Revision
+		s.entries = nil
 	}
 	s.unsaved = !saved
 	s.held, s.message = d, message

@@ -128,7 +128,9 @@ func (s *Service) grantAgain(ctx context.Context, r *resolver, stale []int) erro
 		return nil
 	}
 	newer := *r
-	newer.overrides, newer.overridesAway, newer.late = overrides, away, true
+	newer.overrides = overrides
+	newer.overridesAway = away
+	newer.late = true
 	newer.decideBy(active)
 	_, err = s.grantOnce(ctx, &newer, stale)
 	return err

@@ -132,7 +132,9 @@ func (s *Store) Grant(_ context.Context, items []leases.Item) ([]lease.Grant, er
 // only if none is short.
 func (s *Store) grantGroup(group []leases.Item, grants []lease.Grant) []lease.Grant {
 	defer s.ledgers.lock(group)()
-	now, all, start := s.clock.now(), true, len(grants)
+	now := s.clock.now()
+	all := true
+	start := len(grants)
 	if len(group) > 1 {
 		for _, it := range group {
 			g := s.ledgers.grant(now, it, true)

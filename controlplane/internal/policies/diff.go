@@ -123,7 +123,10 @@ func (d *Diff) policy(before *policy.Set, was *policy.Policy, after *policy.Set,
 	// Limits by tier are compared by the tiers' names: the order of the tiers is no property of the
 	// policy.
 	left, right := *was, *is
-	left.Limits, left.Tiers, right.Limits, right.Tiers = nil, nil, nil, nil
+	left.Limits = nil
+	left.Tiers = nil
+	right.Limits = nil
+	right.Tiers = nil
 	if len(changes) == 0 && reflect.DeepEqual(left, right) {
 		return
 	}

@@ -236,7 +236,9 @@ func rangeText(r policy.Range) string {
 	}
 	offset := 0
 	if first.Is4In6() && last.Is4In6() {
-		first, last, offset = first.Unmap(), last.Unmap(), 96
+		first = first.Unmap()
+		last = last.Unmap()
+		offset = 96
 	}
 	for bits := offset; bits < 128; bits++ {
 		end := r.First

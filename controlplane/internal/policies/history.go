@@ -19,7 +19,9 @@ func (s *Service) Rollback(ctx context.Context, number uint64, c Change) (Outcom
 	if _, err := policydoc.Load(v.Document, v.Format); err != nil {
 		return Outcome{}, fmt.Errorf("%w: version %d: %w", ErrUnreadable, number, err)
 	}
-	c.Document, c.Format, c.Edit = v.Document, v.Format, nil
+	c.Document = v.Document
+	c.Format = v.Format
+	c.Edit = nil
 	c.Reason = fmt.Sprintf("back to version %d: ", number)
 	c.Entry.Reason = fmt.Sprintf("back to version %d", number)
 	return s.Put(ctx, c)

@@ -256,7 +256,10 @@ func (s *Service) step(ctx context.Context, from State, out RollOutcome, e audit
 	step := Step{From: from, Entry: e}
 	switch out.Ended {
 	case RolloutPromoted:
-		to.Current, to.Digest, to.Rollout, to.DraftDigest = out.Rollout.Version, from.DraftDigest, nil, ""
+		to.Current = out.Rollout.Version
+		to.Digest = from.DraftDigest
+		to.Rollout = nil
+		to.DraftDigest = ""
 	case RolloutTakenBack:
 		to.Rollout, to.DraftDigest = nil, ""
 	default:

@@ -30,7 +30,9 @@ func writeOut(n *yaml.Node) {
 	if n.Kind == yaml.AliasNode {
 		comments := *n
 		*n = *n.Alias
-		n.HeadComment, n.LineComment, n.FootComment = comments.HeadComment, comments.LineComment, comments.FootComment
+		n.HeadComment = comments.HeadComment
+		n.LineComment = comments.LineComment
+		n.FootComment = comments.FootComment
 	}
 	n.Anchor = ""
 	children := n.Content
@@ -123,7 +125,10 @@ func (e edit) excerpt(doc []byte, at int) ([]byte, error) {
 	if at < 0 || e.next == nil || begin < 0 {
 		return nil, errNotSpliced
 	}
-	from, to, indent, count := -1, -1, -1, -1
+	from := -1
+	to := -1
+	indent := -1
+	count := -1
 	for offset := begin + len(key); offset < len(doc) && to < 0; {
 		line, _, _ := bytes.Cut(doc[offset:], []byte("\n"))
 		text := bytes.TrimLeft(line, " ")
@@ -273,7 +278,9 @@ func reconcile(old *yaml.Node, next policy.Node) *yaml.Node {
 	}
 	if old.Kind != yaml.MappingNode || next.Kind != policy.Map {
 		built := buildYAML(next, false)
-		built.HeadComment, built.LineComment, built.FootComment = old.HeadComment, old.LineComment, old.FootComment
+		built.HeadComment = old.HeadComment
+		built.LineComment = old.LineComment
+		built.FootComment = old.FootComment
 		return built
 	}
 	var content []*yaml.Node

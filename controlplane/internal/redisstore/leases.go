@@ -126,7 +126,9 @@ func (s *Store) grantTogether(
 		windowed := it.Ask.Windows.Quota != 0
 		joined := k+1 < len(which) && groups[which[k+1]] == groups[i]
 		places[k] = len(keys)
-		main, arg, charge := bucketKey(it.Bucket, windowed), s.tokensArg, s.tokensCharge
+		main := bucketKey(it.Bucket, windowed)
+		arg := s.tokensArg
+		charge := s.tokensCharge
 		if windowed {
 			arg, charge = s.windowsArg, s.windowsCharge
 		}

@@ -16,7 +16,9 @@ type Grace func(policy string, part Part) quota.Span
 func give(r *Record, d *Document, region string, now int64) {
 	weight := d.Weights[region]
 	for _, policy := range policiesOf(r, d) {
-		share, held, target := r.using(policy, weight), d.held(policy, region), d.target(policy, region)
+		share := r.using(policy, weight)
+		held := d.held(policy, region)
+		target := d.target(policy, region)
 		switch {
 		case share.Using > held: // The document was lost and began anew with the weights.
 			r.use(policy, Share{Using: held}, weight)

@@ -95,7 +95,10 @@ func times(l policy.Limit, n int64) (policy.Limit, bool) {
 	if p.Num > quota.MaxUnits/n || p.Burst > quota.MaxUnits/p.Den/n || l.Quota > quota.MaxUnits/n {
 		return l, false
 	}
-	l.Params.Num, l.Params.Burst, l.Quota, l.Windows.Quota = p.Num*n, p.Burst*n, l.Quota*n, l.Windows.Quota*n
+	l.Params.Num = p.Num * n
+	l.Params.Burst = p.Burst * n
+	l.Quota = l.Quota * n
+	l.Windows.Quota = l.Windows.Quota * n
 	return l, true
 }
 
@@ -118,7 +121,9 @@ func (d *decider) decide(r *record) verdict {
 	}
 	if at := d.refusing(d.open, r.at); at >= 0 {
 		h := d.open[at]
-		v.policy, v.key, v.who = int(h.Policy), h.Key, d.who(h, &a, r)
+		v.policy = int(h.Policy)
+		v.key = h.Key
+		v.who = d.who(h, &a, r)
 		return v
 	}
 	d.charge(d.open, r.at)

@@ -328,7 +328,9 @@ func (s *Simulation) Report() Report {
 }
 
 func (r *run) end(top int) Result {
-	r.result.Callers, r.result.Limited, r.result.Exact = r.callers.top(top), len(r.callers.all), r.callers.exact
+	r.result.Callers = r.callers.top(top)
+	r.result.Limited = len(r.callers.all)
+	r.result.Exact = r.callers.exact
 	r.result.Forgotten = r.forgotten
 	return r.result
 }
