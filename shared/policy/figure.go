@@ -34,9 +34,6 @@ func (l Limit) For(units, burst int64) Limit {
 		params = rate.Part(1, 1, burst)
 	}
 	l.Quota, l.Params = units, params
-	if l.Algorithm.Windowed() {
-		l.Windows.Quota = units
-	}
 	return l
 }
 

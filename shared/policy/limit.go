@@ -16,11 +16,12 @@ func NewLimit(c Counting, units int64, window quota.Span, burst int64) (Limit, e
 	if burst == 0 {
 		burst = units
 	}
-	var err error
 	if c.Algorithm.Windowed() {
-		if l.Windows, err = quota.NewWindows(c.Algorithm, units, window, c.Subwindows); err != nil {
+		windows, err := quota.NewWindows(c.Algorithm, units, window, c.Subwindows)
+		if err != nil {
 			return Limit{}, err
 		}
+		l.Grain = windows.Grain
 	}
 	if c.Algorithm == quota.LeakyBucket {
 		// A request with n before it waits n/rate, so more places than fit in MaxWait would never
@@ -31,22 +32,27 @@ func NewLimit(c Counting, units int64, window quota.Span, burst int64) (Limit, e
 		}
 		burst = min(burst, rate.Earned(c.MaxWait)) + 1
 	}
+	var err error
 	l.Params, err = quota.NewParams(units, window, burst)
 	return l, err
 }
 
-// WindowsOf are the figures with which the limit counts the bucket of a hash. Fixed windows begin
-// at an offset that follows from the hash, so that keys do not all start anew at the same instant,
-// and every node and the control plane agree on it. Sliding windows need no offset, and windows of
-// the calendar begin where the calendar says.
+// WindowsOf are the figures with which the limit counts the bucket of a hash, zero unless it counts
+// in windows. Fixed windows begin at an offset that follows from the hash, so that keys do not all
+// start anew at the same instant, and every node and the control plane agree on it. Sliding windows
+// need no offset, and windows of the calendar begin where the calendar says.
 func (l Limit) WindowsOf(key keyhash.Key) quota.Windows {
+	if !l.Algorithm.Windowed() {
+		return quota.Windows{}
+	}
+	w := quota.Windows{Algorithm: l.Algorithm, Quota: l.Quota, Length: l.Window, Grain: l.Grain}
 	switch l.Algorithm {
 	case quota.FixedWindow, quota.SlidingWindowCounter:
 		if !l.Calendar {
-			return l.Windows.At(binary.LittleEndian.Uint64(key[8:]))
+			return w.At(binary.LittleEndian.Uint64(key[8:]))
 		}
 	}
-	return l.Windows
+	return w
 }
 
 // limits reads one limit, or a list of limits with different windows.

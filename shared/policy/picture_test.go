@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -41,7 +42,7 @@ func passed(l policy.Limit) (by [pictured]int, most int) {
 			release := now
 			var r quota.Result
 			if l.Algorithm.Windowed() {
-				r = l.Windows.Take(&history, now, 1)
+				r = l.WindowsOf(keyhash.Key{}).Take(&history, now, 1)
 			} else {
 				if l.Algorithm == quota.LeakyBucket {
 					release += quota.Instant(l.Params.Delay(state, now))

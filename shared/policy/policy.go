@@ -220,8 +220,9 @@ type Limit struct {
 	// and the request that is served. For a window algorithm they are the long-run rate, with the
 	// quota as burst, which sizes leases and appears in headers.
 	Params quota.Params
-	// Windows are the exact figures of a window algorithm.
-	Windows quota.Windows
+	// Grain is the resolution of time of a window algorithm. WindowsOf makes its exact figures of
+	// this and of the fields above, because an Envoy holds many limits.
+	Grain quota.Span
 }
 
 // Counting is how a policy's limits count. The zero value is the token bucket.

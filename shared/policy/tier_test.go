@@ -45,7 +45,7 @@ func TestCandidate(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := set.Policies[0].Candidate
-	if len(c) != 2 || c[1].Quota != 900 || c[0].Windows.Grain != 10*quota.Second {
+	if len(c) != 2 || c[1].Quota != 900 || c[0].Grain != 10*quota.Second {
 		t.Errorf("candidate %+v", c)
 	}
 	if notes := strings.Join(set.Policies[0].Notes(10), "|"); !strings.Contains(notes, "watched beside it, in shadow: at most 80 in any 1m, and at most 900 in any 1h") {

@@ -188,13 +188,13 @@ type SetHead struct {
 	Headers     policy.Headers
 }
 
-// PolicyHead is a policy without its lists.
+// PolicyHead is a policy without its lists. An Envoy holds many: small fields stand together.
 type PolicyHead struct {
 	Name      Ref
-	IfAbsent  policy.IfAbsent
-	Mode      policy.Mode
 	OnFailure policy.OnFailure
 	Cost      Cost
+	IfAbsent  policy.IfAbsent
+	Mode      policy.Mode
 	Enforced  policy.Enforced
 	// ByTier: each tier has a run of limits.
 	ByTier bool

@@ -24,7 +24,6 @@ func (p Part) Of(l policy.Limit) policy.Limit {
 	if l.Algorithm.Windowed() {
 		burst = p.Rate
 		l.Quota = max(1, share(l.Quota, p.Rate))
-		l.Windows.Quota = l.Quota
 	}
 	l.Params = l.Params.Part(p.Rate, Whole, max(1, share(l.Params.Burst, burst)))
 	return l

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -137,7 +138,7 @@ func (w *world) ask(region string, n int64) int64 {
 	whole := w.policy.Limits[0]
 	limit := part.Of(whole)
 	a := lease.Ask{
-		Params: limit.Params, Windows: limit.Windows, Version: part.Epoch, Waiting: n - n/2, Cost: 1, Deadline: lease.Deadline, Keep: n / 2, Nodes: 1,
+		Params: limit.Params, Windows: limit.WindowsOf(keyhash.Key{}), Version: part.Epoch, Waiting: n - n/2, Cost: 1, Deadline: lease.Deadline, Keep: n / 2, Nodes: 1,
 		Hold: lease.TTL(whole.Params),
 	}
 	now := w.own[region].now()

@@ -98,7 +98,6 @@ func times(l policy.Limit, n int64) (policy.Limit, bool) {
 	l.Params.Num = p.Num * n
 	l.Params.Burst = p.Burst * n
 	l.Quota = l.Quota * n
-	l.Windows.Quota = l.Windows.Quota * n
 	return l, true
 }
 
@@ -176,7 +175,7 @@ func (d *decider) take(h match.Hit, now quota.Instant, commit bool) quota.Result
 	var result quota.Result
 	if limit.Algorithm.Windowed() {
 		w := largest.WindowsOf(h.Key) // All figures of callers share its grid.
-		w.Quota = limit.Windows.Quota
+		w.Quota = limit.Quota
 		if !commit {
 			looked := quota.History{Last: b.history.Last, Marks: append([]quota.Mark{}, b.history.Marks...)}
 			return w.Take(&looked, now, h.Cost)
