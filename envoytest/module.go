@@ -31,7 +31,8 @@ func Compile(wasm []byte) (*Module, error) {
 }
 
 func (m *Module) compile(ctx context.Context, wasm []byte) (err error) {
-	if m.compiled, err = m.runtime.CompileModule(ctx, wasm); err != nil {
+	m.compiled, err = m.runtime.CompileModule(ctx, wasm)
+	if err != nil {
 		return err
 	}
 	exports := m.compiled.ExportedFunctions()

@@ -123,7 +123,8 @@ func (t *thread) load(p *plugin) *handle {
 	}
 	if v == nil {
 		var err error
-		if v, err = t.h.newVM(p.module, t, t.number); err != nil {
+		v, err = t.h.newVM(p.module, t, t.number)
+		if err != nil {
 			t.h.addLog(t.number, Critical, "Failed to initialize Wasm code: "+err.Error())
 			if v != nil {
 				v.close()

@@ -101,7 +101,8 @@ func (s *Store) grant(now quota.Instant, it leases.Item, look bool) (g lease.Gra
 	if c.windowed {
 		c.windows, c.known = s.windows[it.Bucket]
 		before := c.windows
-		if doubt = doubt && !c.known; doubt {
+		doubt = doubt && !c.known
+		if doubt {
 			before = lease.FreshWindows(it.Ask.Windows, it.Ask.Version, now, fill)
 		}
 		decide := lease.WindowLedger.Grant
@@ -109,13 +110,15 @@ func (s *Store) grant(now quota.Instant, it leases.Item, look bool) (g lease.Gra
 			decide = lease.WindowLedger.Look
 		}
 		var next lease.WindowLedger
-		if next, g = decide(before, now, it.Ask); g.Changed || doubt {
+		next, g = decide(before, now, it.Ask)
+		if g.Changed || doubt {
 			s.windows[it.Bucket] = next
 		}
 	} else {
 		g, doubt = s.grantTokens(now, it, look, doubt, fill, &c)
 	}
-	if c.granted = g.Waiting*max(it.Ask.Cost, 1) + g.Keep + it.Ask.Used; g.Changed || doubt {
+	c.granted = g.Waiting*max(it.Ask.Cost, 1) + g.Keep + it.Ask.Used
+	if g.Changed || doubt {
 		s.journal = append(s.journal, c)
 	}
 	if s.Asked != nil && !g.Stale {
@@ -129,7 +132,8 @@ func (s *Store) grantTokens(
 ) (g lease.Grant, doubtful bool) {
 	c.tokens, c.known = s.tokens[it.Bucket]
 	before := c.tokens
-	if doubt = doubt && !c.known; doubt {
+	doubt = doubt && !c.known
+	if doubt {
 		before = lease.Fresh(it.Ask.Params, it.Ask.Version, now, fill)
 	}
 	if s.Before != nil && c.known {

@@ -33,7 +33,8 @@ type Rules struct {
 // the next Classify, and while pairs is. It reports false for bytes that are not a header map.
 func (c *Classifier) Classify(pairs, source []byte, rules Rules) (match.Attributes, bool) {
 	var ok bool
-	if c.headers, ok = decodePairs(c.headers[:0], pairs); !ok {
+	c.headers, ok = decodePairs(c.headers[:0], pairs)
+	if !ok {
 		return match.Attributes{}, false
 	}
 	return c.attributes(source, rules), true
@@ -144,7 +145,8 @@ func NormalisePath(dst, path []byte) []byte {
 			dst = appendEscape(dst, decoded)
 			continue
 		case ch == '/':
-			if dst = closeSegment(dst, start); len(dst) > start && dst[len(dst)-1] == '/' {
+			dst = closeSegment(dst, start)
+			if len(dst) > start && dst[len(dst)-1] == '/' {
 				continue
 			}
 		}

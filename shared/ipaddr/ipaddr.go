@@ -3,6 +3,8 @@
 // which brings reflection along.
 package ipaddr
 
+import "github.com/weir-proxy/weir/shared/text"
+
 // Addr is an address, IPv4 in its IPv6-mapped form. The zero value is the IPv6 address "::".
 type Addr [16]byte
 
@@ -71,7 +73,8 @@ func ParseNetwork(text string) (first, last Addr, ok bool) {
 		return first, first, false
 	}
 	if slash > 0 {
-		if bits, ok = number(digits, 128); !ok {
+		bits, ok = number(digits, 128)
+		if !ok {
 			return first, first, false
 		}
 		dotted := true
@@ -79,7 +82,8 @@ func ParseNetwork(text string) (first, last Addr, ok bool) {
 			dotted = dotted && text[i] != ':'
 		}
 		if dotted {
-			if bits += 8 * mapped; bits > 128 {
+			bits += 8 * mapped
+			if bits > 128 {
 				return first, first, false
 			}
 		}
@@ -130,7 +134,8 @@ func parse4(text string, into []byte) bool {
 func parse6(text string) (a Addr, zone string, ok bool) {
 	for i := range len(text) {
 		if text[i] == '%' {
-			if text, zone = text[:i], text[i+1:]; zone == "" {
+			text, zone = text[:i], text[i+1:]
+			if zone == "" {
 				return a, "", false
 			}
 			break
@@ -141,15 +146,9 @@ func parse6(text string) (a Addr, zone string, ok bool) {
 		gap, text = 0, text[2:]
 	}
 	for text != "" && filled < len(a) {
-		group, n := 0, 0
-		for n < len(text) {
-			digit, isHex := hex(text[n])
-			if !isHex {
-				break
-			}
-			if group, n = group<<4|digit, n+1; n > 4 {
-				return a, "", false
-			}
+		group, n := hexGroup(text)
+		if n > 4 {
+			return a, "", false
 		}
 		if n < len(text) && text[n] == '.' {
 			if gap < 0 && filled != mapped || filled+4 > len(a) || !parse4(text, a[filled:filled+4]) {
@@ -163,13 +162,15 @@ func parse6(text string) (a Addr, zone string, ok bool) {
 		}
 		a[filled], a[filled+1] = byte(group>>8), byte(group)
 		filled += 2
-		if text = text[n:]; text == "" {
+		text = text[n:]
+		if text == "" {
 			break
 		}
 		if text[0] != ':' || len(text) == 1 {
 			return a, "", false
 		}
-		if text = text[1:]; text[0] == ':' {
+		text = text[1:]
+		if text[0] == ':' {
 			if gap >= 0 {
 				return a, "", false
 			}
@@ -186,14 +187,16 @@ func parse6(text string) (a Addr, zone string, ok bool) {
 	return a, zone, true
 }
 
-func hex(c byte) (digit int, ok bool) {
-	switch {
-	case c >= '0' && c <= '9':
-		return int(c - '0'), true
-	case c >= 'a' && c <= 'f':
-		return int(c-'a') + 10, true
-	case c >= 'A' && c <= 'F':
-		return int(c-'A') + 10, true
+// hexGroup reads the hexadecimal digits at the start of a text, five at most, and returns how many
+// there are.
+func hexGroup(s string) (value, n int) {
+	for n < min(len(s), 5) {
+		digit, ok := text.HexDigit(s[n])
+		if !ok {
+			break
+		}
+		value = value<<4 | int(digit)
+		n++
 	}
-	return 0, false
+	return value, n
 }

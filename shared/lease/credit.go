@@ -279,7 +279,8 @@ func (c Credit) Keep(
 	if c.Level > p.Burst-p.Burst/4 {
 		want = max(c.tokensIn(now, p, 2*BackOff(p)), min(c.tokensIn(now, p, TTL(p)), 1))
 		spare := (want + aheadOf/2) / aheadOf
-		if left -= cost + spare; spare > 0 {
+		left -= cost + spare
+		if spare > 0 {
 			patience = min(TTL(p)/patiencePerTTL, maxPatience)
 		}
 	}

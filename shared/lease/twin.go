@@ -49,13 +49,15 @@ func (t Twins[L]) Grant(now quota.Instant, draft bool, ask, other Ask) (next Twi
 	next = t
 	if !draft {
 		next.Main, g = t.Promoted(ask).Grant(now, ask)
-		if booked = spends(ask, g) && t.Draft.known() && t.Draft.policySet() >= policySet(other.Version); booked {
+		booked = spends(ask, g) && t.Draft.known() && t.Draft.policySet() >= policySet(other.Version)
+		if booked {
 			next.Draft = t.Draft.charge(now, other, ask, g)
 		}
 		return next, g, booked
 	}
 	next.Draft, g = t.started(ask).Grant(now, ask)
-	if booked = spends(ask, g); booked {
+	booked = spends(ask, g)
+	if booked {
 		next.Main = t.Main.charge(now, other, ask, g)
 	}
 	return next, g, booked

@@ -44,7 +44,8 @@ func (l WindowLedger) Grant(now quota.Instant, ask Ask) (WindowLedger, Grant) {
 	}
 	if w.Algorithm != quota.SlidingWindowCounter {
 		until := h.Last + quota.Instant(ask.TTL())
-		if g.Keep = keepShare(ask, w.Room(h, until)); g.Keep > 0 {
+		g.Keep = keepShare(ask, w.Room(h, until))
+		if g.Keep > 0 {
 			w.Lend(h, until, g.Keep)
 		}
 	}

@@ -197,7 +197,8 @@ func (r *reader) part(path string, n Node, into *[]Part) {
 	if known && kind.isNamed() == isNamed {
 		if isNamed {
 			source, _ := kind.Source()
-			if name, ok = r.sourceName(path, Node{Kind: String, Text: name}, source); !ok {
+			name, ok = r.sourceName(path, Node{Kind: String, Text: name}, source)
+			if !ok {
 				return
 			}
 		}

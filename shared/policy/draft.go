@@ -54,7 +54,8 @@ func (r *reader) nth(path string, i int, n Node, set *Set) *Policy {
 	before := len(r.problems)
 	r.quiet = true
 	p := r.policy("", n, set)
-	if r.quiet = false; len(r.problems) > before {
+	r.quiet = false
+	if len(r.problems) > before {
 		r.problems = r.problems[:before]
 		p = r.policy(r.index(path, i), n, set)
 	}

@@ -81,7 +81,8 @@ func ParseFigure(text []byte) (figure int64, ok bool) {
 		if c < '0' || c > '9' {
 			return 0, false
 		}
-		if figure = figure*10 + int64(c-'0'); figure > quota.MaxUnits {
+		figure = figure*10 + int64(c-'0')
+		if figure > quota.MaxUnits {
 			return 0, false
 		}
 	}

@@ -46,7 +46,8 @@ func shallow(doc []byte) bool {
 			quoted = !quoted
 		case quoted:
 		case c == '{' || c == '[':
-			if depth++; depth > maxDepth {
+			depth++
+			if depth > maxDepth {
 				return false
 			}
 		case c == '}' || c == ']':
@@ -149,7 +150,8 @@ func (s *scanner) quoted() bool {
 		case c < ' ':
 			return false
 		case c == '\\':
-			if s.at++; !s.escape() {
+			s.at++
+			if !s.escape() {
 				return false
 			}
 		}
@@ -167,7 +169,8 @@ func (s *scanner) escape() bool {
 		return true
 	case 'u':
 		for range 4 {
-			if s.at++; s.at == len(s.doc) {
+			s.at++
+			if s.at == len(s.doc) {
 				return false
 			}
 			if _, ok := text.HexDigit(s.doc[s.at]); !ok {
@@ -297,7 +300,8 @@ func unescape(raw []byte) string {
 		c := raw[i]
 		if c == '\\' {
 			i++
-			switch c = raw[i]; c {
+			c = raw[i]
+			switch c {
 			case 'b':
 				c = '\b'
 			case 'f':

@@ -46,7 +46,8 @@ var DefaultOnFailure = OnFailure{{For: 30 * quota.Second, Do: StepShare}, {Do: S
 func (f *OnFailure) At(failing quota.Span) FailureStep {
 	step := &f[0]
 	for i := range f {
-		if step = &f[i]; step.For == 0 || failing < step.For {
+		step = &f[i]
+		if step.For == 0 || failing < step.For {
 			break
 		}
 		failing -= step.For

@@ -27,7 +27,8 @@ func (n *register) add(name string) (earlier int, taken bool) {
 	mask := uint32(len(n.table) - 1)
 	slot := hash & mask
 	for n.table[slot] != 0 {
-		if earlier = int(n.table[slot] - 1); n.is(earlier, name) {
+		earlier = int(n.table[slot] - 1)
+		if n.is(earlier, name) {
 			taken = name != ""
 			break
 		}

@@ -202,7 +202,8 @@ func (w Windows) Ready(h *History, n int64) Instant {
 	}
 	over := n - w.available(h, h.Last)
 	for _, m := range h.Marks {
-		if over -= m.Count; over <= 0 {
+		over -= m.Count
+		if over <= 0 {
 			return w.Leaves(m)
 		}
 	}

@@ -96,7 +96,8 @@ func AppendInt(dst []byte, n int64) []byte {
 	for {
 		at--
 		digits[at] = byte('0' + n%10)
-		if n /= 10; n == 0 {
+		n /= 10
+		if n == 0 {
 			return append(dst, digits[at:]...)
 		}
 	}

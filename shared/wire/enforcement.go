@@ -118,7 +118,8 @@ func DecodeEnforcement(b []byte, m *Enforcement) error {
 		copy(freed.Bucket[:], c.bytes(16))
 		freed.Revision = c.u64()
 		full := c.u8()
-		if freed.Full = full == 1; full > 1 {
+		freed.Full = full == 1
+		if full > 1 {
 			c.fail(ErrValue)
 		}
 		m.Freed = append(m.Freed, freed)

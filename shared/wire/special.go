@@ -77,7 +77,8 @@ type Limits struct {
 // FindOverride reads the override of a policy's limits from the form of AppendSpecial. If there is
 // none it reports false, and l has no limits.
 func FindOverride(special, name []byte, l *Limits) bool {
-	if l.Count = 0; len(special) == 0 {
+	l.Count = 0
+	if len(special) == 0 {
 		return false
 	}
 	c := cursor{buf: special}

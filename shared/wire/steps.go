@@ -42,7 +42,8 @@ func (r *SetReader) steps() (f policy.OnFailure) {
 	for i := range f {
 		s := &f[i]
 		s.Do, s.Empty = policy.Step(r.oneOf(uint8(policy.StepShare), uint8(policy.StepDeny))), r.oneOf(0, 1) == 1
-		if s.For = quota.Span(r.c.within(0, int64(quota.MaxWindow))); s.For == 0 {
+		s.For = quota.Span(r.c.within(0, int64(quota.MaxWindow)))
+		if s.For == 0 {
 			return f
 		}
 	}

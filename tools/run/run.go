@@ -101,7 +101,8 @@ func (p *parts) start(ctx context.Context) error {
 	}
 	nodeToken := newToken()
 	var err error
-	if p.upstream, err = stack.StartUpstream(nil); err != nil {
+	p.upstream, err = stack.StartUpstream(nil)
+	if err != nil {
 		return err
 	}
 	if err := p.startControlPlane(ctx, nodeToken); err != nil {
@@ -124,7 +125,8 @@ func (p *parts) prepare() error {
 		}
 	}
 	var err error
-	if p.log, err = os.Create(p.logPath()); err != nil {
+	p.log, err = os.Create(p.logPath())
+	if err != nil {
 		return err
 	}
 	p.adminToken, err = adminToken(p.dir, p.keep)

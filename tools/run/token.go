@@ -43,7 +43,8 @@ type storedToken struct {
 // there.
 func storeToken(path, token string) (s storedToken, err error) {
 	s = storedToken{path: path, token: token}
-	if s.before, err = readToken(path); err != nil {
+	s.before, err = readToken(path)
+	if err != nil {
 		return s, err
 	}
 	if s.before != "" && !strings.HasPrefix(s.before, tokenPrefix) {

@@ -76,7 +76,8 @@ func LaunchControlPlane(o ControlPlaneOptions) (*ControlPlane, error) {
 		return nil, fmt.Errorf("the control plane is not built: %w; run `make build`", err)
 	}
 	if o.Port == 0 {
-		if o.Port, err = FreePort(); err != nil {
+		o.Port, err = FreePort()
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -185,7 +186,8 @@ func (c *ControlPlane) Nodes(ctx context.Context) (all []Node, err error) {
 			return nil, fmt.Errorf("GET /v1/nodes: %d %s", answer.Status, answer.Body)
 		}
 		all = append(all, page.Nodes...)
-		if token = page.Next; token == "" {
+		token = page.Next
+		if token == "" {
 			return all, nil
 		}
 	}

@@ -123,11 +123,13 @@ func StartEnvoy(ctx context.Context, o EnvoyOptions) (*Envoy, error) {
 func (e *Envoy) start(ctx context.Context, o EnvoyOptions) error {
 	var err error
 	if o.Binary == "" {
-		if o.Binary, err = EnvoyBinary(); err != nil {
+		o.Binary, err = EnvoyBinary()
+		if err != nil {
 			return err
 		}
 	}
-	if o.Wasm, err = filepath.Abs(o.Wasm); err != nil {
+	o.Wasm, err = filepath.Abs(o.Wasm)
+	if err != nil {
 		return err
 	}
 	if _, err := os.Stat(o.Wasm); err != nil {
@@ -143,7 +145,8 @@ func (e *Envoy) start(ctx context.Context, o EnvoyOptions) error {
 		}
 		o.Dir = e.temporary
 	}
-	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
+	o.Dir, err = filepath.Abs(o.Dir)
+	if err != nil {
 		return err
 	}
 	configPath, adminPath := filepath.Join(o.Dir, "envoy.yaml"), filepath.Join(o.Dir, "admin-address")
@@ -153,7 +156,8 @@ func (e *Envoy) start(ctx context.Context, o EnvoyOptions) error {
 	if err := os.RemoveAll(adminPath); err != nil {
 		return err
 	}
-	if e.Process, err = Start(o.command(configPath, adminPath)); err != nil {
+	e.Process, err = Start(o.command(configPath, adminPath))
+	if err != nil {
 		return err
 	}
 	return e.AwaitReady(ctx, func(ctx context.Context) error { return e.ready(ctx, adminPath) })
@@ -197,7 +201,8 @@ func (e *Envoy) ready(ctx context.Context, adminPath string) error {
 	if err != nil {
 		return fmt.Errorf("address %q of Envoy's administration: %w", content, err)
 	}
-	if e.AdminPort, err = strconv.Atoi(port); err != nil {
+	e.AdminPort, err = strconv.Atoi(port)
+	if err != nil {
 		return err
 	}
 	if _, err := e.Admin(ctx, "/ready"); err != nil {

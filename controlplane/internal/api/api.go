@@ -79,7 +79,8 @@ func Apart(config Config) (people, nodes http.Handler, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	if people, err = s.routes(s.forPeople); err != nil {
+	people, err = s.routes(s.forPeople)
+	if err != nil {
 		return nil, nil, err
 	}
 	nodes, err = s.routes(s.forNodes, s.forProbes)

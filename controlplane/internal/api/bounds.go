@@ -63,7 +63,8 @@ func newBounds(config Config) (*bounds, error) {
 			continue
 		}
 		var err error
-		if *t.table, err = throttle.New(t.rate, t.burst, maxKeys, config.Now); err != nil {
+		*t.table, err = throttle.New(t.rate, t.burst, maxKeys, config.Now)
+		if err != nil {
 			return nil, err
 		}
 	}

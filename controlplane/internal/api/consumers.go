@@ -232,7 +232,8 @@ func (s *server) DeleteConsumer(
 
 // consumerWrite finds out whom a change is about and what it replaces.
 func (s *server) consumerWrite(match gen.IfMatch, id, source string) (p person, w consumers.Write, err error) {
-	if w.Expected, w.Any, err = ifMatch(match); err != nil {
+	w.Expected, w.Any, err = ifMatch(match)
+	if err != nil {
 		return p, w, err
 	}
 	p, err = s.person(id, source)

@@ -61,7 +61,8 @@ func describeOperation(op *operation) (d docsOperation, err error) {
 	}
 	if op.RequestBody != nil {
 		d.Body = &docsBody{Max: op.maxBody, Text: op.RequestBody.Value.Description}
-		if d.Body.Media, err = describeMedia(op.RequestBody.Value.Content); err != nil {
+		d.Body.Media, err = describeMedia(op.RequestBody.Value.Content)
+		if err != nil {
 			return d, err
 		}
 	}
@@ -71,7 +72,8 @@ func describeOperation(op *operation) (d docsOperation, err error) {
 		if r.Description != nil {
 			answer.Text = *r.Description
 		}
-		if answer.Media, err = describeMedia(r.Content); err != nil {
+		answer.Media, err = describeMedia(r.Content)
+		if err != nil {
 			return d, err
 		}
 		d.Answers = append(d.Answers, answer)

@@ -33,7 +33,8 @@ func (s *server) PutEnforcement(
 	change := enforcement.Change{Orders: r.Body.Orders, Entry: entry(ctx, "enforcement.put", "enforcement"),
 		DryRun: r.Params.DryRun}
 	var err error
-	if change.Expected, change.Any, err = ifMatch(r.Params.IfMatch); err != nil {
+	change.Expected, change.Any, err = ifMatch(r.Params.IfMatch)
+	if err != nil {
 		return nil, err
 	}
 	if problems := s.checkOrders(change.Orders); len(problems) > 0 {
@@ -82,7 +83,8 @@ func (s *server) checkOrders(orders []enforcement.Order) (problems policy.Proble
 		}
 		if o.Expires != nil {
 			utc := o.Expires.UTC()
-			if o.Expires = &utc; !utc.After(now) {
+			o.Expires = &utc
+			if !utc.After(now) {
 				wrong("expires_at", "has passed")
 			}
 		}

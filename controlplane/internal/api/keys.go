@@ -258,7 +258,8 @@ func (s *server) BanKey(ctx context.Context, r gen.BanKeyRequestObject) (gen.Ban
 	ban := enforcement.Ban{Policy: k.policy.Name, Key: k.hash, Reason: r.Body.Reason}
 	if r.Body.Expires != nil {
 		until := r.Body.Expires.UTC()
-		if ban.Expires = &until; !until.After(s.config.Now()) {
+		ban.Expires = &until
+		if !until.After(s.config.Now()) {
 			return nil, badRequest("expires_at has passed")
 		}
 	}
@@ -300,7 +301,8 @@ func (s *server) keyChange(
 	if why := badReason(reason); why != "" {
 		return k, e, badRequest("reason %s", why)
 	}
-	if k, err = s.key(name, params); err != nil {
+	k, err = s.key(name, params)
+	if err != nil {
 		return k, e, err
 	}
 	e = entry(ctx, action, keyResource(k))

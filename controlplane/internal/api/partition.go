@@ -63,7 +63,8 @@ func partitionValue(
 	case policy.PartClientIP:
 		v.Text, err = clientKey("partition client_ip", text, set.Identity.IPv6Prefix)
 	case policy.PartConsumer:
-		if v.Source, err = consumerSource(set, source); err == nil && v.Source.Kind == policy.SourceClientIP {
+		v.Source, err = consumerSource(set, source)
+		if err == nil && v.Source.Kind == policy.SourceClientIP {
 			v.Text, err = clientKey("partition consumer", text, set.Identity.IPv6Prefix)
 		}
 	case policy.PartTier:

@@ -91,7 +91,8 @@ func (s *server) editPolicy(
 	if err != nil {
 		return answer, err
 	}
-	if change.Edit, err = read(); err != nil {
+	change.Edit, err = read()
+	if err != nil {
 		return answer, err
 	}
 	out, err := s.config.Policies.Put(ctx, change)

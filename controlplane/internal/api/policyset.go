@@ -63,7 +63,8 @@ func (s *server) PutPolicySet(
 	if err != nil {
 		return nil, err
 	}
-	if change.Document, change.Format, err = document(ctx, r.Body); err != nil {
+	change.Document, change.Format, err = document(ctx, r.Body)
+	if err != nil {
 		return nil, err
 	}
 	out, err := s.config.Policies.Put(ctx, change)
@@ -83,7 +84,8 @@ type terms struct {
 // only tried.
 func changeOf(ctx context.Context, action, resource string, on terms) (change policies.Change, err error) {
 	change.Entry, change.DryRun = entry(ctx, action, resource), on.dryRun
-	if change.Nodes, err = shareOf(on.nodes); err != nil {
+	change.Nodes, err = shareOf(on.nodes)
+	if err != nil {
 		return change, err
 	}
 	change.Expected, change.Any, err = ifMatch(on.match)
@@ -92,10 +94,12 @@ func changeOf(ctx context.Context, action, resource string, on terms) (change po
 
 // document reads a body that is YAML or JSON.
 func document(ctx context.Context, body io.Reader) (doc []byte, format policydoc.Format, err error) {
-	if format, err = formatOf(callerOf(ctx).contentType); err != nil {
+	format, err = formatOf(callerOf(ctx).contentType)
+	if err != nil {
 		return nil, "", err
 	}
-	if doc, err = readBody(body); err != nil {
+	doc, err = readBody(body)
+	if err != nil {
 		return nil, "", err
 	}
 	if format == "" {
@@ -134,7 +138,8 @@ func ifMatch(text gen.IfMatch) (version uint64, any bool, err error) {
 	case text == "*":
 		return 0, true, nil
 	case len(text) > 2 && text[0] == '"' && text[len(text)-1] == '"':
-		if version, err = strconv.ParseUint(text[1:len(text)-1], 10, 53); err == nil && etag(version) == text {
+		version, err = strconv.ParseUint(text[1:len(text)-1], 10, 53)
+		if err == nil && etag(version) == text {
 			return version, false, nil
 		}
 	}

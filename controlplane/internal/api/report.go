@@ -49,7 +49,8 @@ func (s *server) reported(ctx context.Context, r wire.Report) nodes.Reported {
 	set, _ := s.config.Policies.Current()
 	if len(r.Steps) > 0 && (set == nil || set.Version.Number != r.Version) {
 		var err error
-		if set, err = s.config.Policies.At(ctx, r.Version); err != nil {
+		set, err = s.config.Policies.At(ctx, r.Version)
+		if err != nil {
 			return said
 		}
 	}

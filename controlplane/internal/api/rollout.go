@@ -54,7 +54,8 @@ func (s *server) roll(
 	ctx context.Context, action string, percent int, match gen.IfMatch, dryRun gen.DryRun,
 ) (answer gen.RolloutStepJSONResponse, err error) {
 	change := policies.RollChange{Nodes: percent, DryRun: dryRun, Entry: entry(ctx, action, "rollout")}
-	if change.Expected, change.Any, err = ifMatch(match); err != nil {
+	change.Expected, change.Any, err = ifMatch(match)
+	if err != nil {
 		return answer, err
 	}
 	out, err := s.config.Policies.Roll(ctx, change)

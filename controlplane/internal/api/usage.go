@@ -45,7 +45,8 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 	if err != nil {
 		return nil, err
 	}
-	if who.tier, err = s.assignedTier(ctx, secret, current.Set, who); err != nil {
+	who.tier, err = s.assignedTier(ctx, secret, current.Set, who)
+	if err != nil {
 		return nil, storeFailure(err)
 	}
 	answer := gen.GetUsage200JSONResponse{Body: gen.Usage{Limits: []gen.UsedLimit{}},

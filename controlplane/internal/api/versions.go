@@ -22,7 +22,8 @@ func (s *server) ListVersions(
 	}
 	var before uint64
 	if token != "" {
-		if before, err = strconv.ParseUint(token, 10, 53); err != nil {
+		before, err = strconv.ParseUint(token, 10, 53)
+		if err != nil {
 			return nil, errToken
 		}
 	}

@@ -88,7 +88,8 @@ func (f *files[T]) current(log *slog.Logger) *T {
 	if trouble != "" && trouble != f.trouble {
 		log.Error("a certificate cannot be used; what was there before stays in use", "error", trouble)
 	}
-	if f.trouble = trouble; f.value != before {
+	f.trouble = trouble
+	if f.value != before {
 		log.Info("a certificate has changed and is in use", "files", f.paths)
 	}
 	return f.value
@@ -99,7 +100,8 @@ func (f *files[T]) read() error {
 	texts, same := make([][]byte, len(f.paths)), f.texts != nil
 	for i, path := range f.paths {
 		var err error
-		if texts[i], err = os.ReadFile(path); err != nil {
+		texts[i], err = os.ReadFile(path)
+		if err != nil {
 			return err
 		}
 		same = same && bytes.Equal(texts[i], f.texts[i])

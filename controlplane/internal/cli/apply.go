@@ -77,7 +77,8 @@ type trial struct {
 // tryFile reads the file, refuses it if it is no document, and gets what it is to replace.
 func tryFile(env *environment, flags serverFlags, file string) (t trial, err error) {
 	t.file = file
-	if t.doc, err = readDocument(env, file); err != nil {
+	t.doc, err = readDocument(env, file)
+	if err != nil {
 		return t, err
 	}
 	t.format = formatOf(file, t.doc)
@@ -89,7 +90,8 @@ func tryFile(env *environment, flags serverFlags, file string) (t trial, err err
 		}
 		return t, err
 	}
-	if t.client, err = flags.client(); err != nil {
+	t.client, err = flags.client()
+	if err != nil {
 		return t, err
 	}
 	t.current, err = t.client.do(http.MethodGet, "/v1/policyset", nil, nil)
@@ -210,7 +212,8 @@ func writeWords(out *strings.Builder, diff policies.Diff, removed int) {
 	left := 0
 	for _, line := range diff.Words {
 		if strings.HasPrefix(line, "- ") {
-			if left++; left > removed {
+			left++
+			if left > removed {
 				continue
 			}
 		}

@@ -72,7 +72,8 @@ func (f serverFlags) anonymous() (*client, error) {
 	c.http.Timeout = requestTimeout
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // The token is for one server.
 	if f.CAFile != "" {
-		if c.http.Transport, err = trusting(f.CAFile); err != nil {
+		c.http.Transport, err = trusting(f.CAFile)
+		if err != nil {
 			return nil, fmt.Errorf("--ca-file (WEIR_CA_FILE): %w", err)
 		}
 	}

@@ -74,7 +74,8 @@ func complete(node *kong.Node, words []string) (found []string) {
 		flag := waiting
 		waiting = nil
 		if flag == nil && strings.HasPrefix(word, "-") {
-			if waiting = flagOf(node, word); waiting != nil && waiting.IsBool() {
+			waiting = flagOf(node, word)
+			if waiting != nil && waiting.IsBool() {
 				waiting = nil
 			}
 		} else if child := childOf(node, word); flag == nil && child != nil {

@@ -71,11 +71,13 @@ func (r *rows) batch(from int) (batch api.ConsumerBatch, lines []int, more bool)
 	size := 0
 	for len(lines) < batchSize {
 		if r.held == nil {
-			if r.held, more = r.next(from); !more {
+			r.held, more = r.next(from)
+			if !more {
 				return batch, lines, false
 			}
 		}
-		if size += r.held.size; size > batchBytes && len(lines) > 0 {
+		size += r.held.size
+		if size > batchBytes && len(lines) > 0 {
 			break
 		}
 		if r.held.line >= from && len(r.held.problems) == 0 {
@@ -155,7 +157,8 @@ func (r *rows) read(into *row, fields []string) {
 		}
 		switch name {
 		case "id":
-			if into.item.ID = text; strings.TrimSpace(text) != text {
+			into.item.ID = text
+			if strings.TrimSpace(text) != text {
 				err = errors.New("begins or ends with a blank")
 			}
 		case "source":

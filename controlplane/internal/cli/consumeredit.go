@@ -230,7 +230,8 @@ func (c *putConsumer) Run(env *environment) error {
 		path += separator + "dry_run=true"
 	}
 	_, err = cl.do(http.MethodPut, path, map[string]string{"If-Match": "*", "Content-Type": "application/json"}, body)
-	if err = problemsOf(err); err != nil {
+	err = problemsOf(err)
+	if err != nil {
 		return err
 	}
 	done := "put"

@@ -77,7 +77,8 @@ func (f *consumerFlags) edit(env *environment, change func(c *api.ConsumerAnswer
 		return err
 	}
 	for range attempts {
-		if err = editOnce(cl, path, change); !refusedWith(err, http.StatusPreconditionFailed) {
+		err = editOnce(cl, path, change)
+		if !refusedWith(err, http.StatusPreconditionFailed) {
 			break
 		}
 	}

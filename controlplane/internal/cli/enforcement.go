@@ -77,7 +77,8 @@ func (c *setEnforcement) Run(env *environment) error {
 		return err
 	}
 	wanted := enforcement.Order{State: enforcement.State(c.State), Percent: c.Percent, Policy: c.Policy, Tier: c.Tier, Reason: c.Reason}
-	if wanted.Expires, err = cl.end(c.endFlags); err != nil {
+	wanted.Expires, err = cl.end(c.endFlags)
+	if err != nil {
 		return err
 	}
 	return cl.order(env, c.DryRun, c.Replace, func(orders []enforcement.Order) ([]enforcement.Order, error) {
@@ -150,7 +151,8 @@ func (cl *client) tryOrder(dryRun, blind bool, edit func([]enforcement.Order) ([
 		}
 		header["If-Match"] = got.header.Get("ETag")
 	}
-	if now.Orders, err = edit(now.Orders); err != nil {
+	now.Orders, err = edit(now.Orders)
+	if err != nil {
 		return now, err
 	}
 	body, err := json.Marshal(map[string]any{"orders": now.Orders})

@@ -130,7 +130,8 @@ func (f getFlags) pages(path string, read func(body []byte) (next string, err er
 		if err != nil {
 			return err
 		}
-		if token, err = read(got.body); err != nil || !bytes.Contains(got.body, []byte(`"next_page_token"`)) {
+		token, err = read(got.body)
+		if err != nil || !bytes.Contains(got.body, []byte(`"next_page_token"`)) {
 			return cl.noWeir(err)
 		}
 		if token == "" {

@@ -45,7 +45,8 @@ func (f *keyFlags) do(env *environment, method, what string, body map[string]any
 	header := map[string]string{}
 	if body != nil {
 		header["Content-Type"] = "application/json"
-		if text, err = json.Marshal(body); err != nil {
+		text, err = json.Marshal(body)
+		if err != nil {
 			return err
 		}
 	}
@@ -53,7 +54,8 @@ func (f *keyFlags) do(env *environment, method, what string, body map[string]any
 	if refusedWith(err, http.StatusNotFound) && method != http.MethodDelete {
 		return fmt.Errorf("there is no policy %s: weir get policies lists them", f.Policy)
 	}
-	if err = problemsOf(err); err != nil {
+	err = problemsOf(err)
+	if err != nil {
 		return err
 	}
 	if f.Output == "json" {

@@ -39,7 +39,8 @@ func parseLength(text string) (time.Duration, error) {
 	}
 	var d time.Duration
 	if rest != "" {
-		if d, err = time.ParseDuration(rest); err != nil {
+		d, err = time.ParseDuration(rest)
+		if err != nil {
 			return 0, wrong
 		}
 	} else if !found {

@@ -41,11 +41,13 @@ func (c *simulateCommand) Run(env *environment) error {
 	}
 	o := simulate.Options{Nodes: c.Nodes, Fields: c.Field, Top: c.Top}
 	var err error
-	if o.Set, err = c.load(env, c.Policies); err != nil {
+	o.Set, err = c.load(env, c.Policies)
+	if err != nil {
 		return err
 	}
 	if c.Against != "" {
-		if o.Against, err = c.load(env, c.Against); err != nil {
+		o.Against, err = c.load(env, c.Against)
+		if err != nil {
 			return err
 		}
 	}
@@ -87,7 +89,8 @@ func (c *simulateCommand) load(env *environment, name string) (*policy.Set, erro
 		doc, format = got.body, policydoc.Sniff(got.body)
 	} else {
 		var err error
-		if doc, err = readDocument(env, name); err != nil {
+		doc, err = readDocument(env, name)
+		if err != nil {
 			return nil, err
 		}
 		format = formatOf(name, doc)

@@ -195,7 +195,8 @@ func (c *rollbackCommand) Run(env *environment) error {
 		if err := guard(len(put.Diff.Removed), len(all), shows); err != nil {
 			return err
 		}
-		if put, body, err = c.roll(cl, current, false); err != nil {
+		put, body, err = c.roll(cl, current, false)
+		if err != nil {
 			return err
 		}
 	}

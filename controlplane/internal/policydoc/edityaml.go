@@ -86,7 +86,8 @@ func (e edit) rewrite(doc []byte, at int) ([]byte, error) {
 		}
 		list.Content = append(list.Content, item)
 	default:
-		if list.Content[at], err = e.item(list.Content[at]); err != nil {
+		list.Content[at], err = e.item(list.Content[at])
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -134,7 +135,8 @@ func (e edit) excerpt(doc []byte, at int) ([]byte, error) {
 		text := bytes.TrimLeft(line, " ")
 		if len(text) > 0 && text[0] == '-' && (indent < 0 || indent == len(line)-len(text)) {
 			indent = len(line) - len(text)
-			switch count++; count {
+			count++
+			switch count {
 			case at:
 				from = offset
 			case at + 1:

@@ -67,7 +67,8 @@ func (r *jsonReader) object(depth int) (policy.Node, error) {
 		if !ok { // The decoder hands over only strings here, or the closing brace.
 			return node, nil
 		}
-		if token, err = r.dec.Token(); err != nil {
+		token, err = r.dec.Token()
+		if err != nil {
 			return policy.Node{}, r.syntax(err)
 		}
 		item, err := r.value(token, depth+1)

@@ -33,11 +33,13 @@ func (r *resolver) listeners(f ListenFlags) (l Listeners) {
 		r.problem("--tls-cert and --tls-key (WEIR_TLS_CERT, WEIR_TLS_KEY): give both or none")
 	case f.TLSCert != "":
 		var err error
-		if l.TLS, err = certs.Load(f.TLSCert, f.TLSKey); err != nil {
+		l.TLS, err = certs.Load(f.TLSCert, f.TLSKey)
+		if err != nil {
 			r.problem("--tls-cert and --tls-key (WEIR_TLS_CERT, WEIR_TLS_KEY): %w", err)
 		}
 	}
-	if l.Node = f.NodeListen; l.Node != "" {
+	l.Node = f.NodeListen
+	if l.Node != "" {
 		r.address("--node-listen (WEIR_NODE_LISTEN)", l.Node)
 	}
 	if f.NodeClientCA != "" {
@@ -45,11 +47,13 @@ func (r *resolver) listeners(f ListenFlags) (l Listeners) {
 			r.problem("--node-client-ca (WEIR_NODE_CLIENT_CA): needs --node-listen, --tls-cert and --tls-key")
 		}
 		var err error
-		if l.NodeClients, err = certs.LoadPool(f.NodeClientCA); err != nil {
+		l.NodeClients, err = certs.LoadPool(f.NodeClientCA)
+		if err != nil {
 			r.problem("--node-client-ca (WEIR_NODE_CLIENT_CA): %w", err)
 		}
 	}
-	if l.Debug = f.DebugListen; l.Debug != "" {
+	l.Debug = f.DebugListen
+	if l.Debug != "" {
 		host := r.address("--debug-listen (WEIR_DEBUG_LISTEN)", l.Debug)
 		if address, err := netip.ParseAddr(host); err != nil || !address.IsLoopback() {
 			r.problem("--debug-listen (WEIR_DEBUG_LISTEN): %q is not an address that only this machine reaches: choose one like 127.0.0.1:6060", l.Debug)

@@ -174,7 +174,8 @@ func (r *resolver) token(s *Settings, role auth.Role, given, path string) {
 			r.problem("a token for the role %s cannot be made: %w", role, err)
 			return
 		}
-		if given = text; made {
+		given = text
+		if made {
 			s.Generated = append(s.Generated, path)
 		}
 	}

@@ -76,7 +76,8 @@ func newDecider(set *policy.Set, nodes int64) (*decider, error) {
 			for _, l := range run {
 				if p.Mode == policy.ModeLocal {
 					var ok bool
-					if l, ok = times(l, nodes); !ok {
+					l, ok = times(l, nodes)
+					if !ok {
 						return nil, fmt.Errorf("policy %s: its limit on each of %d nodes is more than can be counted",
 							p.Name, nodes)
 					}
@@ -184,7 +185,8 @@ func (d *decider) take(h match.Hit, now quota.Instant, commit bool) quota.Result
 		b.full = now + quota.Instant(w.ResetAfter(&b.history, now))
 	} else {
 		after, in, r := limit.Params.TakeAs(b.params, b.tokens, now, h.Cost)
-		if result = r; commit {
+		result = r
+		if commit {
 			b.tokens, b.params = after, in
 			b.full = now + quota.Instant(in.Owed(after, now))
 		}

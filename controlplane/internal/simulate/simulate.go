@@ -118,13 +118,15 @@ func New(o Options) (*Simulation, error) {
 	s := &Simulation{o: o, newly: newCallers(MaxCallers), freed: newCallers(MaxCallers)}
 	s.report.Problems = []string{}
 	var err error
-	if s.result, err = newRun(o.Set, o.Nodes); err != nil {
+	s.result, err = newRun(o.Set, o.Nodes)
+	if err != nil {
 		return nil, err
 	}
 	sets := []*policy.Set{o.Set}
 	if o.Against != nil {
 		sets = append(sets, o.Against)
-		if s.against, err = newRun(o.Against, o.Nodes); err != nil {
+		s.against, err = newRun(o.Against, o.Nodes)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -162,14 +164,16 @@ func (s *Simulation) Read(name string, in io.Reader) error {
 	var split func(line []byte) (func(string) string, error) = fromJSON
 	number := int64(0)
 	if first[0] != '{' && first[0] != '\n' && first[0] != ' ' {
-		if split, err = fromCSV(plain); err != nil {
+		split, err = fromCSV(plain)
+		if err != nil {
 			return fmt.Errorf("line 1: %w", err)
 		}
 		number = 1
 	}
 	for {
 		line, err := readLine(plain)
-		if number++; len(line) == 0 && errors.Is(err, io.EOF) {
+		number++
+		if len(line) == 0 && errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, errLong) {
@@ -207,7 +211,8 @@ func (s *Simulation) line(place string, line []byte, split func([]byte) (func(st
 		r, err = s.fields.record(get)
 	}
 	if err != nil {
-		if s.report.Malformed++; len(s.report.Problems) < shownProblems {
+		s.report.Malformed++
+		if len(s.report.Problems) < shownProblems {
 			s.report.Problems = append(s.report.Problems, place+": "+err.Error())
 		}
 		return
@@ -261,7 +266,8 @@ func fromCSV(in *bufio.Reader) (func(line []byte) (func(string) string, error), 
 
 // request decides one request, in the order of time.
 func (s *Simulation) request(r *record) {
-	if s.report.Requests++; s.report.Requests == 1 {
+	s.report.Requests++
+	if s.report.Requests == 1 {
 		s.report.From = instant(r.at)
 	}
 	s.report.To = instant(r.at)
@@ -303,7 +309,8 @@ func (r *run) take(request *record) verdict {
 	case v.policy >= 0:
 		r.result.Refused++
 		p := &r.result.Policies[v.policy]
-		if p.Refused++; p.First == nil {
+		p.Refused++
+		if p.First == nil {
 			at := instant(request.at)
 			p.First = &at
 		}

@@ -73,7 +73,8 @@ func testAdjustFollowsTheLedgers(t *testing.T, s *Instance) {
 		it := l.item(r.IntN(len(l.all)))
 		if r.IntN(2) == 0 {
 			got := must[[]lease.Grant](t)(s.Grant(ctx, []leases.Item{it}))[0]
-			if got.Changed = false; got != want.grant(l.now, []leases.Item{it})[0] {
+			got.Changed = false
+			if got != want.grant(l.now, []leases.Item{it})[0] {
 				t.Fatalf("seed %d, step %d: a grant differs", seed, step)
 			}
 			continue
@@ -84,12 +85,14 @@ func testAdjustFollowsTheLedgers(t *testing.T, s *Instance) {
 		changed := c != lease.Change{}
 		if it.Ask.Windows.Quota == 0 {
 			var after lease.Ledger
-			if after, expected = want.tokens[it.Bucket].Adjust(l.now, it.Ask, c); changed && !expected.Stale {
+			after, expected = want.tokens[it.Bucket].Adjust(l.now, it.Ask, c)
+			if changed && !expected.Stale {
 				want.tokens[it.Bucket] = after
 			}
 		} else {
 			var after lease.WindowLedger
-			if after, expected = want.windows[it.Bucket].Adjust(l.now, it.Ask, c); changed && !expected.Stale {
+			after, expected = want.windows[it.Bucket].Adjust(l.now, it.Ask, c)
+			if changed && !expected.Stale {
 				want.windows[it.Bucket] = after
 			}
 		}

@@ -96,7 +96,8 @@ func testConsumerList(t *testing.T, s *Instance) {
 		for _, one := range list {
 			seen[one.Key] = one.Tier == "free" && one.By == "me" && one.Revision > 0
 		}
-		if token = next; token == "" {
+		token = next
+		if token == "" {
 			break
 		}
 	}

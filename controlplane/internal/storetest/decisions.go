@@ -36,11 +36,13 @@ func testDecisions(t *testing.T, s *Instance) {
 				t.Fatalf("%s comes after %s", d.ID, before)
 			}
 			before = d.ID
-			if seen++; seen <= more && d.Policy != fmt.Sprint(more-seen) {
+			seen++
+			if seen <= more && d.Policy != fmt.Sprint(more-seen) {
 				t.Fatalf("refusal %d is of %s", seen, d.Policy)
 			}
 			if seen == more+1 {
-				if first.ID = d.ID; !reflect.DeepEqual(d, first) {
+				first.ID = d.ID
+				if !reflect.DeepEqual(d, first) {
 					t.Errorf("read %+v, want %+v", d, first)
 				}
 			}

@@ -113,7 +113,8 @@ func (g *game) item() leases.Item {
 	which := g.r.IntN(len(g.params))
 	if g.r.IntN(g.churn) == 0 {
 		g.version++
-		if g.params[which] = g.figures(); g.r.IntN(3) == 0 {
+		g.params[which] = g.figures()
+		if g.r.IntN(3) == 0 {
 			g.params[which] = g.neighbour(g.params[which])
 		}
 	} else if g.r.IntN(g.churn) == 0 {

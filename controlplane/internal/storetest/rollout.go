@@ -131,7 +131,8 @@ func testRolloutIsRestored(t *testing.T, s *Instance) {
 	step := policies.Step{To: held.To, Versions: []policies.Version{version(7), held.Versions[0]}}
 	must1(t, s.Roll(ctx, step))
 	got, want := s.state(t), held.To
-	if want.Newest = 9; !reflect.DeepEqual(got, want) {
+	want.Newest = 9
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("restored is %+v, want %+v", got, want)
 	}
 	must[policies.Version](t)(s.Load(ctx, 7))

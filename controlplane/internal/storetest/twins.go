@@ -51,7 +51,8 @@ func testTwins(t *testing.T, s *Instance) {
 				}
 			}
 		}
-		if now = l.now; s.StepsBack {
+		now = l.now
+		if s.StepsBack {
 			now = Base
 		}
 	}
@@ -77,7 +78,8 @@ func (l *limits) twin(it leases.Item, draft lease.Ask) leases.Item {
 		return it
 	}
 	other := lease.Ask{Params: draft.Params, Windows: draft.Windows, Version: l.next(it.Ask.Version)}
-	if it.Draft = l.r.IntN(2) == 0; it.Draft {
+	it.Draft = l.r.IntN(2) == 0
+	if it.Draft {
 		main := lease.Ask{Params: it.Ask.Params, Windows: it.Ask.Windows, Version: it.Ask.Version}
 		it.Ask.Params, it.Ask.Windows, it.Ask.Version = other.Params, other.Windows, other.Version
 		other = main

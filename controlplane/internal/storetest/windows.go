@@ -37,7 +37,8 @@ func (r *reference) answer(now quota.Instant, it leases.Item, look bool) lease.G
 			decide = lease.Ledger.Look
 		}
 		var after lease.Ledger
-		if after, g = decide(lease.Twins[lease.Ledger]{Main: r.tokens[it.Bucket], Draft: r.drafts.tokens[it.Bucket]}.Promoted(it.Ask), now, it.Ask); g.Changed {
+		after, g = decide(lease.Twins[lease.Ledger]{Main: r.tokens[it.Bucket], Draft: r.drafts.tokens[it.Bucket]}.Promoted(it.Ask), now, it.Ask)
+		if g.Changed {
 			r.tokens[it.Bucket] = after
 		}
 	} else {
@@ -46,7 +47,8 @@ func (r *reference) answer(now quota.Instant, it leases.Item, look bool) lease.G
 			decide = lease.WindowLedger.Look
 		}
 		var after lease.WindowLedger
-		if after, g = decide(lease.Twins[lease.WindowLedger]{Main: r.windows[it.Bucket], Draft: r.drafts.windows[it.Bucket]}.Promoted(it.Ask), now, it.Ask); g.Changed {
+		after, g = decide(lease.Twins[lease.WindowLedger]{Main: r.windows[it.Bucket], Draft: r.drafts.windows[it.Bucket]}.Promoted(it.Ask), now, it.Ask)
+		if g.Changed {
 			r.windows[it.Bucket] = after
 		}
 	}
@@ -101,13 +103,15 @@ func (l *limits) figures() (a lease.Ask) {
 			q = 1 + l.r.Int64N(1<<l.r.IntN(45))
 		}
 		var err error
-		if a.Params, err = quota.NewParams(q, length, q); err != nil {
+		a.Params, err = quota.NewParams(q, length, q)
+		if err != nil {
 			continue
 		}
 		if !algorithm.Windowed() {
 			return a
 		}
-		if a.Windows, err = quota.NewWindows(algorithm, q, length, 1+l.r.IntN(quota.MaxSubwindows)); err != nil {
+		a.Windows, err = quota.NewWindows(algorithm, q, length, 1+l.r.IntN(quota.MaxSubwindows))
+		if err != nil {
 			continue
 		}
 		if algorithm == quota.FixedWindow || algorithm == quota.SlidingWindowCounter {
@@ -202,7 +206,8 @@ func testLimitsAndGroups(t *testing.T, s *Instance) {
 				if it.Joined {
 					together++
 				}
-				if got[i].Changed = false; got[i] != want[i] {
+				got[i].Changed = false
+				if got[i] != want[i] {
 					t.Fatalf("game %d (seed %d) at %d: item %d of %+v\n got %+v\nwant %+v", n, seed, l.now, i, items, got[i], want[i])
 				}
 			}
@@ -283,7 +288,8 @@ func testGroups(t *testing.T, s *Instance) {
 		got := must[[]lease.Grant](t)(s.Grant(testContext(t), request()))
 		want := []lease.Grant{{Level: 7}, {NotBefore: quota.Minute, FullAfter: quota.Minute}, {Level: 4}}
 		for i := range want {
-			if got[i].Changed = false; got[i] != want[i] {
+			got[i].Changed = false
+			if got[i] != want[i] {
 				t.Errorf("item %d of a refused request: %+v, want %+v", i, got[i], want[i])
 			}
 		}

@@ -80,14 +80,16 @@ func (l *layout) ask(shared shareddata.Data, key shareddata.Key, slots uint32, n
 		l.count = 0
 		value, cas, found := shared.Get(l.key[:])
 		l.read(value)
-		if l.wish = 0; l.count > 0 && l.slots[0] == slots {
+		l.wish = 0
+		if l.count > 0 && l.slots[0] == slots {
 			return
 		}
 		if l.count > 0 && now < l.from {
 			l.wish = slots
 			return
 		}
-		if l.from = 0; l.count > 0 {
+		l.from = 0
+		if l.count > 0 {
 			l.from = now + quota.Instant(switchAfter)
 		}
 		before, n := l.slots, 1

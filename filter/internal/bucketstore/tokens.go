@@ -60,7 +60,8 @@ func (s *tokenSlot) find(e *Entry, now quota.Instant, w *wanted) {
 		w.settle(e)
 		return
 	}
-	if s.evicted = n == entriesPerSlot && first > now; n < entriesPerSlot {
+	s.evicted = n == entriesPerSlot && first > now
+	if n < entriesPerSlot {
 		s.at = n
 	}
 	*e = Entry{Kind: kind, Key: key, New: true, Debtor: cell(s.b[:], &key)}

@@ -153,7 +153,8 @@ func (s *Sync) receive(mark, snapshot []byte) {
 	if err != nil {
 		s.Stats.Refused++
 		known := s.refused == version && s.reason == err.Error()
-		if s.refused, s.reason = version, err.Error(); known {
+		s.refused, s.reason = version, err.Error()
+		if known {
 			return
 		}
 		s.log.Error("weir: refused policy set version " + strconv.FormatUint(version, 10) +

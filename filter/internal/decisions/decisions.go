@@ -51,7 +51,8 @@ func (s *Recorder) Refused(req *limiter.Request, a *match.Attributes, who *wire.
 		return
 	}
 	r := &s.message.Refusals[i]
-	if r.Count++; r.Count-r.Over == 1 {
+	r.Count++
+	if r.Count-r.Over == 1 {
 		s.describe(req.Rules(), &r.Caller, a, who, true)
 	}
 	r.Limit, r.Reason, r.Source = h.Limit, uint8(req.Reason), uint8(req.Source)
@@ -65,14 +66,16 @@ func (s *Recorder) Refused(req *limiter.Request, a *match.Attributes, who *wire.
 // Decided notes a request on which policies are enforced, allowed or refused. It samples the caller
 // of one request in every.
 func (s *Recorder) Decided(req *limiter.Request, a *match.Attributes, who *wire.Who) {
-	if s.gap--; s.gap >= 0 || !s.about(req.Rules()) {
+	s.gap--
+	if s.gap >= 0 || !s.about(req.Rules()) {
 		return
 	}
 	s.gap = int(s.random.Next() % (2*every - 1))
 	for i := range req.Hits {
 		if h := &req.Hits[i]; i == 0 || req.Hits[i-1].Policy != h.Policy {
 			c := s.caller(h)
-			if c.Count += every; c.Count-c.Over == every {
+			c.Count += every
+			if c.Count-c.Over == every {
 				s.describe(req.Rules(), c, a, who, false)
 			}
 		}

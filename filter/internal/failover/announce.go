@@ -23,7 +23,8 @@ func (l *Ladder) announce(now quota.Instant, t Trouble, was standing, rules *rul
 		}
 		text := " after " + strconv.FormatInt(int64(now-since)/int64(quota.Millisecond), 10) + " ms without an answer of the control plane"
 		if after == 0 {
-			if l.Left[step]++; step != policy.StepGround {
+			l.Left[step]++
+			if step != policy.StepGround {
 				l.log.Info("weir: failure ladder: left " + step.String() + text)
 			}
 			continue
@@ -48,7 +49,8 @@ func (l *Ladder) names(step policy.Step, rules *ruleset.Rules) string {
 		if policy.Step(s) != step || l.record.generation != rules.Generation || i >= rules.Index.Len() {
 			continue
 		}
-		if n++; n <= named {
+		n++
+		if n <= named {
 			list += ", " + string(rules.Index.Text(rules.Index.Policy(uint32(i)).Name))
 		}
 	}

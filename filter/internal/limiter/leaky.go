@@ -59,7 +59,8 @@ func (l *Limiter) takeKept(h *Hit, now quota.Instant, commit bool) bool {
 	// It stores nothing, so it cannot fail.
 	_ = l.store.Update(bucketstore.Kind(p.Kind), p.Key, now, &l.full)
 	h.Known, h.Remaining, h.Reset, h.Retry = true, 0, quota.Span(max(l.full.at, p.At)-now), 0
-	if h.settled = commit; commit {
+	h.settled = commit
+	if commit {
 		h.release, h.params, h.after = p.At, p.Params, p.After
 	}
 	return true

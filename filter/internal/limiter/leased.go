@@ -75,7 +75,8 @@ func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
 		Algorithm: limit.Algorithm,
 	}
 	if p.ByConsumer {
-		if n.Turn = req.turn; h.Certainty != match.Certain {
+		n.Turn = req.turn
+		if h.Certainty != match.Certain {
 			n.Consumer, n.Place = req.consumer, h.Place+1
 		}
 	}

@@ -67,7 +67,8 @@ func (c *httpContext) onRequestHeaders() types.Action {
 	if status == limiter.Paused {
 		p.central.decisions.Identify(rules, &attributes, &c.who)
 		c.waiting, c.undecided = true, now
-		if status = p.resumeResolved(c); status == limiter.Paused {
+		status = p.resumeResolved(c)
+		if status == limiter.Paused {
 			return types.ActionPause
 		}
 		c.waiting = false

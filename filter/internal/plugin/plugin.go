@@ -108,7 +108,8 @@ func readConfiguration() (*policy.Plugin, *wire.Packed) {
 	if err == nil {
 		var config *policy.Plugin
 		inline := &wire.Packed{}
-		if config, err = policy.DecodePluginEach(doc, inline.Add); err == nil {
+		config, err = policy.DecodePluginEach(doc, inline.Add)
+		if err == nil {
 			return config, inline
 		}
 	}
@@ -334,7 +335,8 @@ func (p *pluginContext) release(now quota.Instant) {
 
 // passBeforeSnapshot notes a request that no policy set was there for.
 func (p *pluginContext) passBeforeSnapshot() {
-	if p.passed.beforeSnapshot++; p.passed.beforeSnapshot == 1 {
+	p.passed.beforeSnapshot++
+	if p.passed.beforeSnapshot == 1 {
 		host.Warn("weir: no policy set yet: requests pass unlimited until the control plane sends one")
 	}
 }

@@ -54,7 +54,8 @@ func take(stream uint32) *httpContext {
 // keep makes find know a context.
 func keep(c *httpContext) {
 	c.kept = true
-	if streams.count++; streams.count > len(streams.lists) {
+	streams.count++
+	if streams.count > len(streams.lists) {
 		old := streams.lists
 		streams.lists = make([]*httpContext, max(2*len(old), 64))
 		for _, c := range old {

@@ -52,7 +52,8 @@ func (b Bucket) run(t *testing.T, decide Decide) {
 		var retry quota.Span
 		for range step.Calls {
 			var allowed bool
-			if allowed, left, retry = decide(step.At, step.Cost); allowed {
+			allowed, left, retry = decide(step.At, step.Cost)
+			if allowed {
 				passed++
 			}
 		}
@@ -139,10 +140,12 @@ func (s Step) add(out *[]Bucket, at, delay, retry string) error {
 		return err
 	}
 	s.At = quota.Instant(start)
-	if s.Delay, err = seconds(delay); err != nil {
+	s.Delay, err = seconds(delay)
+	if err != nil {
 		return err
 	}
-	if s.Retry, err = seconds(retry); err != nil {
+	s.Retry, err = seconds(retry)
+	if err != nil {
 		return err
 	}
 	last := &(*out)[len(*out)-1]
