@@ -20,7 +20,6 @@ var unclean = map[string][]string{
 	"envoytest":                       {"code"},
 	"filter/internal/delay":           {"words"},
 	"filter/internal/failover":        {"words", "code"},
-	"filter/internal/leasing":         {"words", "comments", "code"},
 	"filter/nodetest":                 {"words", "comments", "code"},
 	"shared/lease":                    {"words"},
 	"shared/policy":                   {"code"},

@@ -1,4 +1,4 @@
 package leasing
 
-// Buckets is the number of buckets that a desk remembers.
-func (d *Desk) Buckets() int { return len(d.buckets) }
+// Buckets is the number of buckets that a client remembers.
+func (c *Client) Buckets() int { return len(c.queue.lines) }

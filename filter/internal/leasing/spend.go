@@ -7,7 +7,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Need is one request's claim on one central bucket.
+// Need is one request's claim on one bucket that the control plane keeps.
 type Need struct {
 	Bucket keyhash.Key
 	// Limit is the place of the limit among all limits of the policy set Version.
@@ -26,22 +26,29 @@ type Need struct {
 	Place    uint8
 }
 
-// queue says whether what the centre grants is a place in a queue, which holds for one request alone: what a request leaves of
-// it is no token for the next.
-func (n *Need) queue() bool { return n.Algorithm == quota.LeakyBucket }
+// leaky reports whether what the control plane grants is a place in a queue, which holds for one
+// request alone: what a request leaves of it is no token for the next.
+func (n *Need) leaky() bool { return n.Algorithm == quota.LeakyBucket }
 
 // asksLike reports whether one item can ask for two needs of a bucket.
 func (n *Need) asksLike(other *Need) bool {
 	return n.Cost == other.Cost && n.Optimistic == other.Optimistic
 }
 
-// State says what a node knows about a need without asking.
+// earning is how long the bucket takes to earn tokens.
+func (n *Need) earning(tokens int64) quota.Span {
+	return n.Params.ResetAfter(quota.State{Debt: n.Params.UnitsFor(tokens)}, 0)
+}
+
+// State is what a node knows about a need without asking.
 type State uint8
 
-// Ready: the node holds the tokens. Exhausted: the centre has none before Until. Missing: it must be asked.
 const (
+	// Ready: the node holds the tokens.
 	Ready State = iota
+	// Exhausted: the control plane has none before Until.
 	Exhausted
+	// Missing: the control plane must be asked.
 	Missing
 )
 
@@ -50,15 +57,17 @@ type Spend struct {
 	Need
 	Now    quota.Instant
 	Commit bool
-	// Watch counts the demand also where nothing is in hand: who only watches never asks, so no answer will count it.
+	// Watch counts the demand also where nothing is in hand: a request that only watches never
+	// asks, so no answer will count it.
 	Watch bool
 
 	State State
-	// Until: Exhausted until then; of tokens taken, when they must be used.
+	// Until is until when the need is Exhausted, or when tokens that were taken must be used.
 	Until quota.Instant
-	// Keep is how many tokens to ask for beyond this request, by KeepBy at the latest. With Commit or Watch the credit is marked as
-	// being asked for.
-	Keep   int64
+	// Keep is how many tokens to ask for beyond this request. With Commit or Watch the credit is
+	// marked as being asked for.
+	Keep int64
+	// KeepBy is when to ask for them at the latest.
 	KeepBy quota.Instant
 	// Holds is what the node knows the whole bucket to hold, if Known, where tokens are Missing.
 	Holds int64
@@ -66,7 +75,7 @@ type Spend struct {
 	// Level and FullAt are the hints for the client.
 	Level  int64
 	FullAt quota.Instant
-	// KeepCall: somebody on this node is asking for tokens to keep.
+	// KeepCall: some worker of this node is asking for tokens to keep.
 	KeepCall bool
 }
 
@@ -78,7 +87,7 @@ const askAhead = 25 * quota.Millisecond
 
 // Apply implements bucketstore.Change.
 func (s *Spend) Apply(e *bucketstore.Entry) bool {
-	fitLimit(e, s.Params, s.Algorithm)
+	fitLimit(e, &s.Need)
 	c := e.Credit
 	s.Keep, s.KeepCall = 0, s.Now < c.KeepCall
 	s.FullAt = fullAt(c, s.Now, &s.Need)
@@ -87,7 +96,7 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		return false
 	}
 	until, refused := c.Refused(s.Now, s.Cost)
-	available := !s.queue() && c.Available(s.Now) >= s.Cost
+	available := !s.leaky() && c.Available(s.Now) >= s.Cost
 	switch {
 	case available:
 		s.State = Ready
@@ -111,7 +120,8 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		var patience quota.Span
 		s.Keep, patience = c.Keep(s.Now, s.Params, cost, askAhead)
 		s.KeepBy = s.Now + quota.Instant(patience)
-		if marks = s.Keep > 0 && (s.Commit || s.Watch); marks {
+		marks = s.Keep > 0 && (s.Commit || s.Watch)
+		if marks { // Other workers ask for none meanwhile.
 			c = c.Call(s.Now, s.Now+quota.Instant(keepTimeout), s.Params)
 		}
 	}
@@ -126,8 +136,9 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	return available || marks || s.Watch
 }
 
-// look finds out what is left for a request that takes nothing. Of a strict bucket only the control plane can say that, as of one that
-// it has said nothing of; else it is what was left, what is in hand, and what has come back since.
+// look finds out what is left for a request that takes nothing. Only the control plane can say that
+// for a strict bucket, and for one that it has said nothing about. For others it is what was left,
+// what is in hand, and what has come back since.
 func (s *Spend) look(c lease.Credit) {
 	s.State, s.Level = Ready, s.Params.Burst
 	s.Holds, s.Known = c.Holds(s.Now, s.Params)
@@ -141,59 +152,64 @@ func (s *Spend) look(c lease.Credit) {
 	}
 }
 
-// learn is the change that takes in the centre's answer.
+// learn is the change that takes in the control plane's answer about a leased or strict bucket.
 type learn struct {
+	need *Need
+	// sent is when the call left: granted tokens expire by it.
 	now, sent quota.Instant
 	ask       lease.Ask
 	grant     lease.Grant
-	algorithm quota.Algorithm
-	strict    bool
 	jitter    int64
-	// Unused tokens of waiting requests that are gone or were refused for another policy's sake.
+	// unused are tokens of waiting requests that are gone or were refused for another policy's
+	// sake.
 	unused int64
 
-	level int64
-	// fullAt is when the bucket is full after all of them, told what clients have heard of it before.
-	fullAt, told quota.Instant
+	// level is what is left after all of the requests, and fullAt when the bucket is full after
+	// them.
+	level  int64
+	fullAt quota.Instant
+	// known is what clients have heard of that before.
+	known quota.Instant
 	// lapsed are the tokens of leases that have ended unused.
 	lapsed int64
 }
 
 // Apply implements bucketstore.Change.
 func (l *learn) Apply(e *bucketstore.Entry) bool {
-	fitLimit(e, l.ask.Params, l.algorithm)
+	p := l.need.Params
+	fitLimit(e, l.need)
 	e.Credit, l.lapsed = e.Credit.Lapse(l.now)
-	backOff := lease.BackOff(l.ask.Params)
-	if l.strict {
+	backOff := lease.BackOff(p)
+	if l.need.Strict {
 		backOff = 0
 	}
-	c := e.Credit.Observe(l.now, l.ask.Params, l.ask.Waiting*l.ask.Cost)
-	if l.algorithm == quota.FixedWindow {
-		l.grant.FullAfter = sameEnd(c.FullAt, l.now, l.grant.FullAfter)
+	c := e.Credit.Observe(l.now, p, l.ask.Waiting*l.ask.Cost)
+	grant := l.grant
+	if l.need.Algorithm == quota.FixedWindow {
+		grant.FullAfter = sameEnd(c.FullAt, l.now, grant.FullAfter)
 	}
-	c = c.Learn(l.now, l.ask, l.grant, backOff, l.jitter)
+	c = c.Learn(l.now, l.ask, grant, backOff, l.jitter)
 	if l.ask.Keep > 0 {
 		c.KeepCall = 0
 	}
-	c = c.Receive(l.now, lease.Lot{Tokens: l.grant.Keep, Expiry: lease.Expiry(l.sent, lease.TTL(l.ask.Params))})
+	c = c.Receive(l.now, lease.Lot{Tokens: grant.Keep, Expiry: lease.Expiry(l.sent, lease.TTL(p))})
 	c = c.Receive(l.now, lease.Lot{Tokens: l.unused, Expiry: lease.Expiry(l.sent, lease.Deadline)})
-	l.level, l.fullAt = c.Remaining(l.now), fullAt(c, l.now, &Need{Params: l.ask.Params, Algorithm: l.algorithm})
-	l.told = c.Told
+	l.level, l.fullAt, l.known = c.Remaining(l.now), fullAt(c, l.now, l.need), c.Told
 	e.Credit = c
 	return true
 }
 
-// fullBefore is when the bucket is full before the last n tokens are taken of it. It never steps back.
-func (l *learn) fullBefore(n int64) quota.Instant {
-	if l.algorithm.Windowed() {
-		return l.fullAt
+// behind is what the bucket holds and when it is full before the last tokens are taken of it. That
+// time never steps back.
+func (l *learn) behind(tokens int64) (level int64, fullAt quota.Instant) {
+	if l.need.Algorithm.Windowed() {
+		return l.level + tokens, l.fullAt
 	}
-	p := l.ask.Params
-	return max(l.told, l.fullAt-quota.Instant(p.ResetAfter(quota.State{Debt: p.UnitsFor(n)}, 0)))
+	return l.level + tokens, max(l.known, l.fullAt-quota.Instant(l.need.earning(tokens)))
 }
 
-// fullAt is when clients are told that the bucket is full. What tokens in hand would take to come again
-// is known of a bucket of tokens alone.
+// fullAt is when the bucket is full, for clients. What tokens in hand would take to come again is
+// known of a bucket of tokens alone.
 func fullAt(c lease.Credit, now quota.Instant, n *Need) quota.Instant {
 	if n.Algorithm.Windowed() {
 		return c.FullAt
@@ -201,16 +217,18 @@ func fullAt(c lease.Credit, now quota.Instant, n *Need) quota.Instant {
 	return c.Full(now, n.Params)
 }
 
-// sameEnd is how long a fixed window goes on: as long as an answer has said before, if this one says so but for the time that answers
-// take on their way. So clients are told of one end.
+// sameEnd is how long a fixed window goes on: as long as an answer has said before, if this one
+// says so but for the time that answers take on their way. So clients hear of one end.
 func sameEnd(fullAt, now quota.Instant, fullAfter quota.Span) quota.Span {
-	if end := now + quota.Instant(fullAfter); fullAt > now && fullAt < end && end-fullAt <= quota.Instant(lease.Deadline) {
+	end := now + quota.Instant(fullAfter)
+	if fullAt > now && fullAt < end && end-fullAt <= quota.Instant(lease.Deadline) {
 		return quota.Span(fullAt - now)
 	}
 	return fullAfter
 }
 
-// giveBack is the change that lends tokens of a refused request to the next one, until their expiry.
+// giveBack is the change that lends tokens of a refused request to the next one, until their
+// expiry.
 type giveBack struct {
 	now    quota.Instant
 	params quota.Params
@@ -225,10 +243,13 @@ func (g *giveBack) Apply(e *bucketstore.Entry) bool {
 }
 
 // fitLimit forgets what was known about another limit; tokens in hand stay good.
-func fitLimit(e *bucketstore.Entry, p quota.Params, a quota.Algorithm) {
-	mark := uint32(a)<<28 ^ uint32(p.Num)*0x9e3779b1 ^ uint32(p.Den)*0x85ebca6b ^ uint32(p.Den>>32) ^ uint32(p.Burst)*0xc2b2ae35
+func fitLimit(e *bucketstore.Entry, n *Need) {
+	p := n.Params
+	mark := uint32(n.Algorithm)<<28 ^ uint32(p.Num)*0x9e3779b1 ^ uint32(p.Den)*0x85ebca6b ^
+		uint32(p.Den>>32) ^ uint32(p.Burst)*0xc2b2ae35
 	if e.Limit != mark {
 		e.Limit = mark
-		e.Credit.NotBefore, e.Credit.AskAfter, e.Credit.Short, e.Credit.FullAt, e.Credit.Told = 0, 0, 0, 0, 0
+		e.Credit.NotBefore, e.Credit.AskAfter, e.Credit.Short = 0, 0, 0
+		e.Credit.FullAt, e.Credit.Told = 0, 0
 	}
 }

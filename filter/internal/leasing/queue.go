@@ -1,0 +1,342 @@
+package leasing
+
+import (
+	"slices"
+
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// Outcome is how a ticket ended.
+type Outcome uint8
+
+const (
+	// Waiting is a ticket that has not ended.
+	Waiting Outcome = iota
+	// Granted tokens may be used until Until.
+	Granted
+	// Refused is a ticket whose bucket has no tokens before Until.
+	Refused
+	// Failed is a ticket without an answer. The bucket could not be asked for since Until.
+	Failed
+	// Spared is a ticket whose bucket had the tokens and spent none, because another bucket of the
+	// same request had not.
+	Spared
+)
+
+// Ticket is what a request waits for at one bucket.
+type Ticket struct {
+	// Stream identifies the request to the caller.
+	Stream  uint32
+	Need    Need
+	Outcome Outcome
+	Until   quota.Instant
+	// Level is what the bucket holds behind the request, for its client.
+	Level int64
+	// FullAt is when the bucket will be full, for the client.
+	FullAt quota.Instant
+	// Deadline is when the request stops waiting; 0: Ask sets it.
+	Deadline quota.Instant
+	// Delay is how long a leaky bucket holds a Granted request back.
+	Delay quota.Span
+}
+
+// queue is where requests wait: first come, first served at each bucket. It decides what is asked
+// for next, and neither sends nor reads anything. Its zero value needs lines.
+type queue struct {
+	// requests are all that wait, in the order in which they came. Some may have ended.
+	requests []*request
+	// waiting is how many of them have not.
+	waiting int
+	// resolved are the streams of those that have, to be taken by the caller.
+	resolved []uint32
+	// lines are the lines of single buckets.
+	lines map[keyhash.Key]*line
+	// ready lists lines with something to ask that no call carries yet.
+	ready []*line
+	// keepBy is when the tick asks for tokens to keep, of lines where no request waits.
+	keepBy quota.Instant
+}
+
+// request is the tickets of one request that waits.
+type request struct {
+	stream   uint32
+	deadline quota.Instant
+	tickets  []*Ticket
+	line     *line
+	// asked: a call carries the request.
+	asked bool
+	// ended: the request does not wait any more, and its tickets may belong to another one.
+	ended bool
+}
+
+// line is the requests that wait for one bucket, of which one call at a time carries the first
+// ones. A request for several buckets has a line for itself.
+type line struct {
+	// need is the newest for the bucket.
+	need Need
+	// several: the one request in this line waits for more than one bucket.
+	several bool
+	// waiting are the requests that no call carries, the first one first.
+	waiting []*request
+	// call carries requests of this line; nil: none does.
+	call *call
+	// keep is how many tokens to ask for beyond what requests wait for.
+	keep   int64
+	listed bool
+}
+
+// call is one message under way. Its items may be of different buckets and lines.
+type call struct {
+	seq   uint64
+	sent  quota.Instant
+	items []item
+	// asks is how many lines requests wait in for the answer.
+	asks int
+	// several: the requests wait for more than one bucket each.
+	several bool
+	// full: a line was left behind for want of space, and those after it must not overtake it.
+	full  bool
+	probe bool
+}
+
+// item is what a call asks about one bucket.
+type item struct {
+	need Need
+	// waiting requests of the need's cost, and tokens to keep.
+	waiting, keep int64
+	// used are the tokens of a report, and report is its name; 0: the item is no report.
+	used   int64
+	report quota.Instant
+	// joined: this item and the next are granted together or not at all.
+	joined bool
+	// line is where the waiters wait; nil if there are none.
+	line    *line
+	waiters []*request
+}
+
+// join queues a request's tickets.
+func (q *queue) join(tickets []*Ticket) {
+	first := tickets[0]
+	r := &request{stream: first.Stream, deadline: first.Deadline, tickets: slices.Clone(tickets)}
+	if len(tickets) == 1 {
+		r.line = q.lineOf(first.Need)
+	} else {
+		r.line = &line{need: first.Need, several: true}
+	}
+	r.line.waiting = append(r.line.waiting, r)
+	q.requests = append(q.requests, r)
+	q.waiting++
+	q.list(r.line)
+}
+
+// keep notes tokens to keep, to be asked for by an instant.
+func (q *queue) keep(need Need, tokens int64, by quota.Instant) {
+	if q.keepBy == 0 || by < q.keepBy {
+		q.keepBy = by
+	}
+	l := q.lineOf(need)
+	l.keep = max(l.keep, tokens)
+	q.list(l)
+}
+
+// keepsDue reports whether the tick asks for tokens to keep.
+func (q *queue) keepsDue(now quota.Instant) bool {
+	due := now >= q.keepBy
+	if due {
+		q.keepBy = 0
+	}
+	return due
+}
+
+func (q *queue) lineOf(need Need) *line {
+	l := q.lines[need.Bucket]
+	if l == nil {
+		l = &line{}
+		q.lines[need.Bucket] = l
+	}
+	l.need = need
+	return l
+}
+
+func (q *queue) list(l *line) {
+	if !l.listed {
+		l.listed = true
+		q.ready = append(q.ready, l)
+	}
+}
+
+// gather takes lines from the list into a call, as many as may travel together: of single buckets,
+// with keeps also those that only tokens to keep are asked for, or of several. The others stay.
+func (q *queue) gather(now quota.Instant, keeps, several bool, room *room) *call {
+	call := &call{sent: now, several: several}
+	rest := q.ready[:0]
+	for _, l := range q.ready {
+		l.listed = false
+		switch {
+		case l.call != nil: // Its end lists the line again.
+		case len(l.waiting) == 0 && l.keep == 0:
+			q.forget(l)
+		case len(l.waiting) == 0 && !keeps, !call.takes(l, room):
+			l.listed = true
+			rest = append(rest, l)
+		default:
+			call.add(l)
+			q.forget(l)
+		}
+	}
+	clear(q.ready[len(rest):])
+	q.ready = rest
+	return call
+}
+
+// takes reports whether a line may travel in the call.
+func (c *call) takes(l *line, room *room) bool {
+	if l.several != c.several || len(c.items) > 0 && l.need.Version != c.items[0].need.Version {
+		return false
+	}
+	size := 1
+	if l.several {
+		size = len(l.waiting[0].tickets)
+	}
+	c.full = c.full || len(c.items)+size > room.items(l.several)
+	return !c.full && (len(l.waiting) == 0 || c.asks < room.left(c.sent, l.several))
+}
+
+// add has the call carry the first requests of a line, all that one item can ask for, and the
+// tokens to keep.
+func (c *call) add(l *line) {
+	keep := l.keep
+	l.keep = 0
+	if len(l.waiting) == 0 {
+		need := l.need
+		need.Cost = 1
+		c.items = append(c.items, item{need: need, keep: keep})
+		return
+	}
+	first := l.waiting[0]
+	n := 1
+	for n < len(l.waiting) && l.waiting[n].tickets[0].Need.asksLike(&first.tickets[0].Need) {
+		n++
+	}
+	waiters := l.waiting[:n:n]
+	l.waiting, l.call = l.waiting[n:], c
+	c.asks++
+	for _, r := range waiters {
+		r.asked = true
+	}
+	for i, t := range first.tickets {
+		need := t.Need
+		if !l.several {
+			need = l.need
+			need.Cost, need.Optimistic = t.Need.Cost, t.Need.Optimistic
+		}
+		it := item{
+			need: need, waiting: int64(n), keep: keep, joined: i < len(first.tickets)-1, line: l, waiters: waiters,
+		}
+		if need.Cost == 0 { // To look is to ask for nothing.
+			it.waiting, it.need.Cost = 0, 1
+		}
+		c.items = append(c.items, it)
+	}
+}
+
+// timeout is how long a call may take: requests wait no longer than their deadline.
+func (c *call) timeout() quota.Span {
+	if c.probe || c.asks > 0 {
+		return lease.Deadline
+	}
+	return keepTimeout
+}
+
+// open are the waiters that have not ended meanwhile.
+func (it *item) open() []*request {
+	ended := func(r *request) bool { return r.ended }
+	if !slices.ContainsFunc(it.waiters, ended) {
+		return it.waiters
+	}
+	return slices.DeleteFunc(slices.Clone(it.waiters), ended)
+}
+
+// ask is the item as the rules of leases see it.
+func (it *item) ask() lease.Ask {
+	return lease.Ask{
+		Params: it.need.Params, Version: it.need.Version, Waiting: it.waiting, Cost: it.need.Cost,
+		Keep: it.keep, Used: it.used,
+	}
+}
+
+// message is the item as it travels.
+func (it *item) message() wire.LeaseItem {
+	return wire.LeaseItem{
+		Bucket: it.need.Bucket, Limit: it.need.Limit,
+		Waiting: it.waiting, Cost: it.need.Cost, Keep: it.keep, Used: it.used, Joined: it.joined,
+		Turn: it.need.Turn, Consumer: it.need.Consumer, Place: it.need.Place,
+	}
+}
+
+// endCall ends a line's call. Requests that it carried and that keep waiting go back to the head of
+// the line. Those behind them are asked for next.
+func (q *queue) endCall(l *line, kept []*request) {
+	l.call = nil
+	if len(l.waiting) > 0 || l.keep > 0 {
+		q.list(l)
+	}
+	for _, r := range kept {
+		r.asked = false
+	}
+	l.waiting = slices.Concat(kept, l.waiting)
+	q.forget(l)
+}
+
+// end ends a request whose tickets have their outcome.
+func (q *queue) end(r *request) {
+	q.withdraw(r)
+	q.resolved = append(q.resolved, r.stream)
+}
+
+// withdraw takes a request out of the queue. If a call carries it, the answer finds it ended.
+func (q *queue) withdraw(r *request) {
+	if l := r.line; !r.asked {
+		at := slices.Index(l.waiting, r)
+		l.waiting = slices.Delete(l.waiting, at, at+1)
+	}
+	r.ended, r.tickets = true, nil
+	q.waiting--
+}
+
+// cancel withdraws a stream's request.
+func (q *queue) cancel(stream uint32) {
+	for _, r := range q.requests {
+		if r.stream == stream && !r.ended {
+			q.withdraw(r)
+			q.forget(r.line)
+		}
+	}
+}
+
+// compact drops the requests that have ended, and returns the others.
+func (q *queue) compact() []*request {
+	if len(q.requests) > q.waiting {
+		q.requests = slices.DeleteFunc(q.requests, func(r *request) bool { return r.ended })
+	}
+	return q.requests
+}
+
+// forget drops the line of a bucket that no request waits for.
+func (q *queue) forget(l *line) {
+	if len(l.waiting) == 0 && l.call == nil && l.keep == 0 && !l.listed && !l.several {
+		delete(q.lines, l.need.Bucket)
+	}
+}
+
+func (q *queue) takeResolved(most int) []uint32 {
+	streams := q.resolved[:min(most, len(q.resolved))]
+	q.resolved = q.resolved[len(streams):]
+	if len(q.resolved) == 0 && cap(q.resolved) < 64 {
+		q.resolved = make([]uint32, 0, 256)
+	}
+	return streams
+}

@@ -1,0 +1,157 @@
+package leasing_test
+
+import (
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// Requests that share an item have its tokens in the order in which they came. One that left it
+// leaves its tokens to the next request.
+func TestAnItemIsSharedInOrder(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		tokens int64
+		gone   int // of the three that share the item
+		want   []leasing.Outcome
+		inHand leasing.State
+	}{
+		{"enough", 3, -1, []leasing.Outcome{leasing.Granted, leasing.Granted, leasing.Granted}, leasing.Missing},
+		{"too few", 2, -1, []leasing.Outcome{leasing.Granted, leasing.Granted, leasing.Refused}, leasing.Exhausted},
+		{"one left", 3, 0, []leasing.Outcome{leasing.Waiting, leasing.Granted, leasing.Granted}, leasing.Ready},
+		{"one left, too few", 2, 1, []leasing.Outcome{leasing.Granted, leasing.Waiting, leasing.Granted}, leasing.Exhausted},
+		{"none", 0, -1, []leasing.Outcome{leasing.Refused, leasing.Refused, leasing.Refused}, leasing.Exhausted},
+	} {
+		w := newWorld(t, 100, quota.Hour, 100)
+		w.join(t, 1, 1)
+		tickets := []*leasing.Ticket{w.join(t, 1, 1), w.join(t, 1, 1), w.join(t, 1, 1)}
+		w.reply(granted)
+		if c.gone >= 0 {
+			w.desk.Cancel(tickets[c.gone].Stream)
+		}
+		answer := wire.LeaseAnswer{Waiting: c.tokens}
+		if c.tokens < 3 {
+			answer.NotBefore = 7 * quota.Second
+		}
+		w.reply(answer)
+		for i, ticket := range tickets {
+			if ticket.Outcome != c.want[i] {
+				t.Errorf("%s: request %d: %v, want %v", c.name, i, ticket.Outcome, c.want[i])
+			}
+		}
+		if s := w.spend(1, 1); s.State != c.inHand {
+			t.Errorf("%s: in hand: %v, want %v", c.name, s.State, c.inHand)
+		}
+	}
+}
+
+// Requests that cost differently do not share an item: the next one goes when the first is answered.
+func TestAnItemHasOneCost(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	w.join(t, 1, 1)
+	w.join(t, 1, 2)
+	w.join(t, 1, 2)
+	w.join(t, 1, 1)
+	for i, want := range [][2]int64{{1, 1}, {2, 2}, {1, 1}} {
+		it := w.calls[0].request.Items[0]
+		if got := [2]int64{it.Waiting, it.Cost}; got != want || len(w.calls) != 1 {
+			t.Fatalf("call %d is for %d requests of %d tokens, of %d calls; want %v", i, got[0], got[1], len(w.calls), want)
+		}
+		w.reply(wire.LeaseAnswer{Waiting: want[0]})
+	}
+	if w.desk.Waiting() != 0 || w.desk.Buckets() != 0 {
+		t.Errorf("%d requests and %d buckets are left", w.desk.Waiting(), w.desk.Buckets())
+	}
+}
+
+// Requests for several buckets that wait for a call do not hold back one for a single bucket, nor
+// the other way round.
+func TestNeitherKindHoldsBackTheOther(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	for i := range byte(6) {
+		w.joinAll(t, 2*i, 2*i+1)
+	}
+	if len(w.calls) != 4 {
+		t.Fatalf("%d calls for requests of several buckets, want 4", len(w.calls))
+	}
+	for i := range byte(20) {
+		w.join(t, 100+i, 1)
+	}
+	if len(w.calls) != 16 {
+		t.Fatalf("%d calls are under way, want 16", len(w.calls))
+	}
+	w.reply(granted, granted)
+	last := w.calls[len(w.calls)-2:]
+	a, b := len(last[0].request.Items), len(last[1].request.Items)
+	if len(w.calls) != 17 || a != 8 || b != 4 {
+		t.Errorf("%d calls, the last ones of %d and %d items; want 17, for the eight and for the two requests", len(w.calls), a, b)
+	}
+}
+
+// Tokens to keep that come serve the requests that wait for them, without another call.
+func TestTokensToKeepServeThoseThatWait(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	err := w.store.Update(bucketstore.Leased, w.need(1, 1).Bucket, w.now, keepUnderWay(w.now+200*ms))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.desk.Keep(w.need(1, 1), 5, 0)
+	w.desk.Tick(w.now)
+	ticket := w.join(t, 1, 1)
+	keep := w.calls[0]
+	w.calls = w.calls[1:]
+	w.reply(short)
+	if ticket.Outcome != leasing.Waiting {
+		t.Fatalf("%v although tokens are under way", ticket.Outcome)
+	}
+	keep.done(200, wire.AppendLeaseReply(nil, wire.LeaseReply{
+		Seq: keep.request.Seq, Nodes: 2, Items: []wire.LeaseAnswer{{Keep: 5}},
+	}))
+	if ticket.Outcome != leasing.Granted || len(w.calls) != 0 {
+		t.Errorf("%v, with %d calls", ticket.Outcome, len(w.calls))
+	}
+}
+
+// When the breaker opens no request waits for the next tick, whatever it waits for: one that tokens
+// have come for has them, the others fail over.
+func TestWhatIsQueuedEndsWhenTheBreakerOpens(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	for i := range byte(16) {
+		w.join(t, i, 1)
+	}
+	served, single, several := w.join(t, 100, 1), w.join(t, 101, 1), w.joinAll(t, 102, 103)
+	if len(w.calls) != 17 {
+		t.Fatalf("%d calls, want 16 and one for the two buckets", len(w.calls))
+	}
+	brought := leasing.Ticket{Need: w.need(100, 1), Until: w.now + quota.Instant(lease.Deadline)}
+	w.desk.GiveBack(w.now, &brought)
+	for range 3 {
+		p := w.calls[0]
+		w.calls = w.calls[1:]
+		p.done(504, nil)
+	}
+	if served.Outcome != leasing.Granted || single.Outcome != leasing.Failed || several[0].Outcome != leasing.Waiting {
+		t.Errorf("with tokens in hand: %v, without: %v, in a call: %v", served.Outcome, single.Outcome, several[0].Outcome)
+	}
+}
+
+// Tokens to keep that are noted while a call for their bucket is under way go with a later tick,
+// also if no request waits for the bucket any more.
+func TestTokensToKeepWaitForTheCallUnderWay(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	w.join(t, 1, 1)
+	w.desk.Keep(w.need(1, 1), 5, 0)
+	w.desk.Tick(w.now)
+	if len(w.calls) != 1 {
+		t.Fatalf("%d calls for one bucket are under way", len(w.calls))
+	}
+	w.reply(granted)
+	w.desk.Tick(w.now)
+	if len(w.calls) != 1 || w.calls[0].request.Items[0].Keep != 5 {
+		t.Errorf("calls %+v, want one for 5 tokens to keep", w.calls)
+	}
+}

@@ -1,0 +1,326 @@
+package leasing
+
+import (
+	"slices"
+
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// answer handles the end of a call.
+func (c *Client) answer(call *call, status int, body []byte) {
+	now := c.clock.Now()
+	how := rpc.Of(status)
+	if how == rpc.Answered {
+		err := wire.DecodeLeaseReply(body, &c.reply)
+		if err != nil || c.reply.Seq != call.seq || len(c.reply.Items) != len(call.items) {
+			how = rpc.Unreadable
+		}
+	}
+	if how != rpc.Answered {
+		c.fail(call, now, how)
+		return
+	}
+	recovered := c.Health.succeed(now, call.probe, c.random.Jitter())
+	c.room.ended(call, now, true)
+	if recovered {
+		c.room.restart()
+	}
+	c.Stats.Calls[rpc.Answered]++
+	if c.reply.Nodes != c.sharedNodes.Load() {
+		c.sharedNodes.Store(c.reply.Nodes)
+	}
+	c.reports.nodes = c.reply.Nodes
+	for from, to := 0, 0; from < len(call.items); from = to {
+		to = from + 1
+		for call.items[to-1].joined {
+			to++
+		}
+		switch items, answers := call.items[from:to], c.reply.Items[from:to]; {
+		case call.probe:
+		case items[0].report != 0:
+			if answers[0].State == wire.ItemUnknown {
+				c.Stats.ItemsUnknown++
+			}
+			c.reports.answer(&items[0], &answers[0], now, c.store)
+		default:
+			c.settle(call, items, answers, now)
+		}
+	}
+	c.Flush(now) // What queued behind this call would wait for the next tick otherwise.
+}
+
+// fail ends a call without an answer: its requests, and those that queued behind them, fail over.
+func (c *Client) fail(call *call, now quota.Instant, how rpc.Outcome) {
+	c.Stats.Calls[how]++
+	c.Health.fail(now, how, call.probe, c.random.Jitter())
+	c.room.ended(call, now, false)
+	if how == rpc.Overloaded && c.room.most == 1 {
+		c.room.rest = now + rpc.Spread(longestRest, c.random.Jitter())
+	}
+	for i := range call.items {
+		it := &call.items[i]
+		if it.line == nil {
+			continue
+		}
+		for _, r := range slices.Concat(it.open(), it.line.waiting) {
+			c.failRequest(r, now)
+		}
+		c.queue.endCall(it.line, nil)
+	}
+	if c.breaker.IsOpen() { // No call will carry the others in time.
+		for _, r := range c.queue.compact() {
+			c.lookAfter(r, now)
+		}
+	}
+}
+
+func (c *Client) failRequest(r *request, since quota.Instant) {
+	for _, t := range r.tickets {
+		t.Outcome, t.Until = Failed, since
+	}
+	c.queue.end(r)
+}
+
+// lookAfter ends a request whose deadline has passed, or that no call carries and for which tokens
+// have come meanwhile. A call that carries it may be younger than the request.
+func (c *Client) lookAfter(r *request, now quota.Instant) {
+	if r.asked {
+		if now >= r.deadline {
+			c.failRequest(r, now)
+		}
+		return
+	}
+	inHand := c.takeInHand(r, now)
+	t := r.tickets[0]
+	switch {
+	case t.Outcome == Granted:
+		c.queue.end(r)
+	case inHand.State == Exhausted && (!inHand.KeepCall || now >= r.deadline):
+		t.Outcome, t.Until, t.FullAt = Refused, inHand.Until, inHand.FullAt
+		c.queue.end(r)
+	case now >= r.deadline-quota.Instant(lease.Deadline-c.unsentFor()):
+		c.failRequest(r, now)
+	case r.line.call == nil:
+		c.queue.list(r.line)
+	}
+	c.queue.forget(r.line)
+}
+
+// unsentFor is how long a request waits that no call carries: less where calls are late, since the
+// rest of its time would be in vain.
+func (c *Client) unsentFor() quota.Span {
+	switch _, away := c.Away(); {
+	case away:
+		return 0
+	case c.room.pressed():
+		return lease.Deadline / 2
+	}
+	return lease.Deadline
+}
+
+// takeInHand spends tokens that this node holds on a request, which other workers may have brought.
+// A request for several buckets takes none: it would take them one by one. An optimistic bucket has
+// none.
+func (c *Client) takeInHand(r *request, now quota.Instant) *Spend {
+	t, s := r.tickets[0], &c.spend
+	*s = Spend{Need: t.Need, Now: now, Commit: true}
+	if len(r.tickets) > 1 || t.Need.Optimistic {
+		s.State = Missing
+		return s
+	}
+	if err := c.store.Update(bucketstore.Leased, t.Need.Bucket, now, s); err != nil {
+		s.State, s.KeepCall = Missing, false
+	}
+	if s.State == Ready {
+		t.Outcome, t.Until, t.Level, t.FullAt = Granted, s.Until, s.Level, s.FullAt
+	}
+	return s
+}
+
+// settlement is what a call brought for the requests of one line: the answer about one bucket, or
+// the answers about all buckets of one request.
+type settlement struct {
+	call    *call
+	items   []item
+	answers []wire.LeaseAnswer
+	now     quota.Instant
+	// expiry is when granted tokens must be used.
+	expiry quota.Instant
+	// waiting are the requests that still wait for it.
+	waiting []*request
+	// served is how many of them get their tokens, of each bucket that could be asked.
+	served int
+	// short: some bucket had too few tokens.
+	short bool
+	// unknown: the answers make no sense, or the control plane does not know what was asked for.
+	unknown bool
+}
+
+// terms are what an answer about one bucket means to the requests that wait for it.
+type terms struct {
+	// served is how many of the requests get their tokens, the first ones.
+	served int
+	// wait is how long the others must wait.
+	wait quota.Span
+	// behind is what the bucket holds, and when it is full, before the last tokens are taken of it.
+	behind func(tokens int64) (level int64, fullAt quota.Instant)
+}
+
+// settle shares out the answers to the items that the requests of one line wait for.
+func (c *Client) settle(call *call, items []item, answers []wire.LeaseAnswer, now quota.Instant) {
+	s := &settlement{
+		call: call, items: items, answers: answers, now: now,
+		expiry: lease.Expiry(call.sent, lease.Deadline), waiting: items[0].open(),
+	}
+	s.judge()
+	if s.unknown {
+		c.Stats.ItemsUnknown++
+	}
+	for part := range items {
+		since, failed := s.failed(part)
+		if failed || !c.share(s, part) {
+			for _, r := range s.waiting {
+				r.tickets[part].Outcome, r.tickets[part].Until = Failed, since
+			}
+		}
+	}
+	var kept []*request
+	for _, r := range s.waiting {
+		if r.tickets[0].Outcome == Waiting {
+			kept = append(kept, r)
+		} else {
+			c.queue.end(r)
+		}
+	}
+	if l := items[0].line; l != nil {
+		c.queue.endCall(l, kept)
+	} else {
+		c.serveFromKept(items[0].need.Bucket, now)
+	}
+}
+
+// judge reads the answers together. A bucket whose part of the store is away has no say: the others
+// are granted without it.
+func (s *settlement) judge() {
+	s.served = len(s.waiting)
+	for i := range s.answers {
+		a, it := &s.answers[i], &s.items[i]
+		if a.State == wire.ItemUnavailable {
+			continue
+		}
+		if a.State == wire.ItemUnknown || a.Waiting > it.waiting || a.Keep > it.keep {
+			s.unknown = true
+		}
+		if a.Waiting < it.waiting && a.NotBefore > 0 {
+			s.short = true
+		}
+		if it.waiting > 0 { // Otherwise all that wait just look.
+			s.served = min(s.served, int(a.Waiting))
+		}
+	}
+}
+
+// failed reports whether the tickets of a part end without tokens and without a refusal, and since
+// when the bucket could not be asked for. Tokens that come too late may be lent to another node by
+// now; what else a late answer brings counts if no request waits for it.
+func (s *settlement) failed(part int) (since quota.Instant, failed bool) {
+	if a := &s.answers[part]; a.State == wire.ItemUnavailable {
+		return s.now - quota.Instant(a.NotBefore), true
+	}
+	late := s.now >= s.expiry && (len(s.waiting) > 0 || s.items[part].need.Optimistic)
+	return s.now, s.unknown || late
+}
+
+// share takes in the answer about one bucket, and gives the tickets for it their outcome. Some may
+// keep waiting. It reports false if the answer cannot be used.
+func (c *Client) share(s *settlement, part int) bool {
+	it, delay := &s.items[part], s.answers[part].Delay
+	var got terms
+	if it.need.Optimistic {
+		var noted bool
+		got, noted = c.decide(s, part)
+		if !noted {
+			return false
+		}
+	} else {
+		got = c.learn(s, part)
+	}
+	for i, r := range s.waiting {
+		t := r.tickets[part]
+		cost := t.Need.Cost
+		// What those take that waited behind it is not taken yet.
+		t.Level, t.FullAt = got.behind(int64(max(got.served-1-i, 0)) * cost)
+		if i < got.served {
+			t.Outcome, t.Until = Granted, s.expiry
+			if it.need.leaky() {
+				t.Delay = delay + it.need.earning(int64(i)*cost)
+			}
+		} else {
+			c.shareNothing(s, r, t, got.wait)
+		}
+	}
+	return true
+}
+
+// shareNothing gives a ticket for which a call brought no tokens its outcome. It keeps waiting
+// while another worker is about to bring tokens to keep; the tick looks again.
+func (c *Client) shareNothing(s *settlement, r *request, t *Ticket, wait quota.Span) {
+	inHand := c.takeInHand(r, s.now)
+	switch {
+	case t.Outcome == Granted, inHand.KeepCall && s.now < r.deadline:
+	case wait > 0:
+		t.Outcome, t.Until = Refused, s.now+quota.Instant(wait)
+		t.FullAt = max(t.FullAt, inHand.FullAt) // Requests before it may have had tokens in hand.
+	case s.short:
+		t.Outcome = Spared
+	default:
+		t.Outcome, t.Until = Failed, s.now
+	}
+}
+
+// learn takes in the answer about a leased or a strict bucket. A bucket that had the tokens, and
+// spent none because another had not, was not short of them.
+func (c *Client) learn(s *settlement, part int) terms {
+	it, a := &s.items[part], &s.answers[part]
+	l := &learn{
+		need: &it.need, now: s.now, sent: s.call.sent, ask: it.ask(), jitter: c.random.Jitter(),
+		grant: lease.Grant{
+			Waiting: a.Waiting, Keep: a.Keep, NotBefore: a.NotBefore, Level: a.Level, FullAfter: a.FullAfter,
+		},
+	}
+	if a.Waiting == 0 && a.NotBefore == 0 {
+		l.ask.Waiting = 0
+	}
+	if !it.need.leaky() {
+		l.unused = max(a.Waiting-int64(s.served), 0) * it.need.Cost
+	}
+	// What a contended change would have noted is lost. Tokens to keep that are lost so expire
+	// unused at the control plane.
+	if err := c.store.Update(bucketstore.Leased, it.need.Bucket, s.now, l); err == nil {
+		c.Stats.Lapsed += uint64(l.lapsed)
+	}
+	return terms{served: s.served, wait: a.NotBefore, behind: l.behind}
+}
+
+// decide takes in the answer about an optimistic bucket. It reports false if the answer cannot be
+// noted: then it must not be used.
+func (c *Client) decide(s *settlement, part int) (terms, bool) {
+	it, a := &s.items[part], &s.answers[part]
+	d := &decided{need: &it.need, now: s.now, debt: a.Debt, granted: a.Waiting, wanted: int64(s.served)}
+	err := c.store.Update(bucketstore.Optimistic, it.need.Bucket, s.now, d)
+	return terms{served: int(d.used), wait: max(a.NotBefore, d.wait), behind: d.behind}, err == nil
+}
+
+// serveFromKept gives tokens that came to keep to the requests that wait for their bucket.
+func (c *Client) serveFromKept(bucket keyhash.Key, now quota.Instant) {
+	if l := c.queue.lines[bucket]; l != nil && l.call == nil {
+		for _, r := range slices.Clone(l.waiting) {
+			c.lookAfter(r, now)
+		}
+	}
+}

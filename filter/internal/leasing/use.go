@@ -1,0 +1,155 @@
+package leasing
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Use is the change that spends tokens of an optimistic bucket, to be reported afterwards. Without
+// Commit it looks.
+type Use struct {
+	Need
+	Now    quota.Instant
+	Commit bool
+	// Slack is what this node may use before the control plane knows.
+	Slack int64
+
+	Result quota.Result
+	// Asks: in place of this refusal the control plane is to decide.
+	Asks bool
+	// Heard: the control plane has said what the bucket holds.
+	Heard bool
+	// Remaining and Reset are hints for the client.
+	Remaining int64
+	Reset     quota.Span
+	// Due is when to report the tokens that were spent.
+	Due quota.Instant
+}
+
+// Apply implements bucketstore.Change.
+func (u *Use) Apply(e *bucketstore.Entry) bool {
+	fitTab(e, u.Params, u.Now)
+	var t lease.Tab
+	t, u.Result = e.Tab.Use(u.Now, u.Params, u.Slack, u.Cost)
+	spent := u.Commit && u.Result.Allowed && u.Cost > 0
+	if spent {
+		e.Tab = t
+		u.Due = t.Due(u.Now, u.Slack)
+	}
+	u.Heard = e.Tab.Heard != 0
+	u.Asks = !u.Result.Allowed && e.Tab.Asks(u.Now, u.Params, u.Slack, u.Cost)
+	u.Remaining, u.Reset = e.Tab.Remaining(u.Now, u.Params), e.Tab.FullAfter(u.Now, u.Params)
+	return spent
+}
+
+// fitTab makes an entry one of the figures. An entry that may have been evicted starts with as much
+// unreported as it may have had.
+func fitTab(e *bucketstore.Entry, p quota.Params, now quota.Instant) {
+	switch {
+	case e.New:
+		e.Params = p
+		if wait := quota.Span(e.Debtor - now); wait > 0 {
+			e.Tab = lease.Tab{Debt: p.UnitsFor(min(p.Earned(wait), p.Burst-1) + 1), Heard: now}
+		}
+	case e.Params != p:
+		e.Tab = e.Tab.Convert(e.Params, p)
+		e.Params = p
+	}
+}
+
+// startReport is the change that starts a report if one is due.
+type startReport struct {
+	need  *Need
+	now   quota.Instant
+	slack int64
+
+	// due is when the next report is due.
+	due quota.Instant
+	// used is what to report, and sent the report's name; 0: nothing is due.
+	used int64
+	sent quota.Instant
+}
+
+// Apply implements bucketstore.Change.
+func (s *startReport) Apply(e *bucketstore.Entry) bool {
+	s.used = 0
+	fitTab(e, s.need.Params, s.now)
+	s.due = e.Tab.Due(s.now, s.slack)
+	if s.due > s.now {
+		return false
+	}
+	e.Tab = e.Tab.Report(s.now)
+	s.used, s.sent = e.Tab.Reported, e.Tab.Sent
+	return true
+}
+
+// applyReport is the change that takes in the answer to a report.
+type applyReport struct {
+	need *Need
+	now  quota.Instant
+	// sent is the report's name.
+	sent  quota.Instant
+	slack int64
+	// debt is what is missing from a full bucket.
+	debt int64
+
+	// due is when the next report is due.
+	due quota.Instant
+}
+
+// Apply implements bucketstore.Change.
+func (a *applyReport) Apply(e *bucketstore.Entry) bool {
+	fitTab(e, a.need.Params, a.now)
+	e.Tab = e.Tab.Answered(a.now, a.sent, a.need.Params, a.debt)
+	a.due = e.Tab.Due(a.now, a.slack)
+	return true
+}
+
+// decided is the change that takes in the control plane's answer to requests that wait for an
+// optimistic bucket.
+type decided struct {
+	need *Need
+	now  quota.Instant
+	debt int64
+	// granted are the requests that the control plane had tokens for, wanted those of them that
+	// still wait.
+	granted, wanted int64
+
+	// used are the requests that may pass.
+	used  int64
+	level int64
+	// wait is how long a request that may not pass is to wait, as far as the node knows.
+	wait   quota.Span
+	fullAt quota.Instant
+}
+
+// Apply implements bucketstore.Change.
+func (d *decided) Apply(e *bucketstore.Entry) bool {
+	p, cost := d.need.Params, d.need.Cost
+	fitTab(e, p, d.now)
+	var tokens int64
+	e.Tab, tokens = e.Tab.Decided(d.now, p, d.debt, d.granted*cost, d.wanted*cost)
+	d.used = tokens / cost
+	d.level, d.wait = e.Tab.Remaining(d.now, p), e.Tab.Wait(d.now, p, cost)
+	d.fullAt = d.now + quota.Instant(e.Tab.FullAfter(d.now, p))
+	return true
+}
+
+// behind is what the bucket holds and when it is full: the same for all requests of an answer, by
+// the least.
+func (d *decided) behind(int64) (level int64, fullAt quota.Instant) { return d.level, d.fullAt }
+
+// giveBackReported is the change that lets granted tokens that were not used stand for others that
+// the node would report.
+type giveBackReported struct {
+	now  quota.Instant
+	need *Need
+}
+
+// Apply implements bucketstore.Change.
+func (g *giveBackReported) Apply(e *bucketstore.Entry) bool {
+	fitTab(e, g.need.Params, g.now)
+	e.Tab = e.Tab.GiveBack(g.need.Cost)
+	return true
+}
