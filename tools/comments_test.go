@@ -23,7 +23,6 @@ var unclean = map[string][]string{
 	"filter/nodetest":                 {"words", "comments", "code"},
 	"shared/lease":                    {"words"},
 	"shared/policy":                   {"code"},
-	"shared/wire":                     {"words", "code"},
 	"test/bench":                      {"comments", "code"},
 	"test/bench/gauge":                {"code"},
 	"test/bench/load":                 {"code"},

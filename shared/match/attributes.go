@@ -82,7 +82,7 @@ type Consumer struct {
 	Now int64
 	// Tier is the name of the tier that the consumer was assigned; empty for none.
 	Tier []byte
-	// Exceptions is what wire.AppendSpecial has encoded for the consumer. Its overrides may
+	// Exceptions is what wire.AppendExceptions has encoded for the consumer. Its overrides may
 	// have ended.
 	Exceptions []byte
 }

@@ -77,7 +77,7 @@ func TestLimitsOfAConsumersOwn(t *testing.T) {
 			[]string{"api 0/0 0", "api 1/0 0 candidate", "log 4/0 0", "all 5/0 0"}},
 	} {
 		k := &known{now: now, turn: 7, unsure: c.unsure, tiers: map[keyhash.Key]string{keyOf("alice"): c.tier},
-			special: map[keyhash.Key][]byte{keyOf("alice"): wire.AppendSpecial(nil, wire.Special{Overrides: c.has})}}
+			special: map[keyhash.Key][]byte{keyOf("alice"): wire.AppendExceptions(nil, wire.Exceptions{Overrides: c.has})}}
 		a := request("GET", "h", "/", "x-api-key", "alice")
 		a.Consumers = k
 		result := hold(ix, a)
@@ -106,7 +106,7 @@ func TestABanComesBeforeABypass(t *testing.T) {
 	ix := compile(t, consumers)
 	const now = 1000
 	special := func(banned, bypass int64) []byte {
-		return wire.AppendSpecial(nil, wire.Special{Banned: banned, Bypass: bypass})
+		return wire.AppendExceptions(nil, wire.Exceptions{Banned: banned, Bypass: bypass})
 	}
 	k := &known{now: now, special: map[keyhash.Key][]byte{
 		keyOf("banned"): special(now+1, 0), keyOf("was"): special(now, now), keyOf("both"): special(wire.ForGood, wire.ForGood),

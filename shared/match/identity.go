@@ -8,7 +8,7 @@ import (
 
 // Identify fills in who made a request, as far as the policy set lets it be shown, and reuses the
 // memory of id. Unless askEnvoy is set, what Envoy would have to be asked for is left out.
-func (m *Matcher) Identify(ix *Index, a *Attributes, askEnvoy bool, id *wire.Who) {
+func (m *Matcher) Identify(ix *Index, a *Attributes, askEnvoy bool, id *wire.Identity) {
 	m.ix = ix
 	id.Consumer, id.Shown = keyhash.Key{}, id.Shown[:0]
 	if askEnvoy || !ix.asksEnvoy {

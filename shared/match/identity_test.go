@@ -35,7 +35,7 @@ func TestIdentify(t *testing.T) {
 	envoy := &claims{}
 	a := match.Attributes{Host: long, Properties: envoy, Headers: []match.Header{{Name: []byte("x-app"), Value: []byte("a")}, {Name: []byte("x-app"), Value: []byte("b")}}}
 	shown := "\x00\x40" + string(long[:policy.MaxShownText])
-	who := wire.Who{Shown: make([]byte, 3, 10)}
+	who := wire.Identity{Shown: make([]byte, 3, 10)}
 	if m.Identify(&ix, &a, false, &who); who.Consumer != (keyhash.Key{}) || string(who.Shown) != shown || envoy.asked != 0 {
 		t.Errorf("%+v, Envoy was asked %d times", who, envoy.asked)
 	}

@@ -37,21 +37,21 @@ type Consumers struct {
 	Revision uint64
 	// Turn grows with each change of a consumer that has, or had, more than a tier.
 	Turn uint64
-	// Special: some consumers have more than a tier. Otherwise no consumer needs a look-up for
-	// that.
-	Special bool
+	// HasExceptions: some consumers have more than a tier. Otherwise no consumer needs a look-up
+	// for that.
+	HasExceptions bool
 	// Complete: the message has every change since the node's revision. Otherwise the node must ask
 	// again about all consumers that it knows, and Items are those that it must know at once.
 	Complete bool
 	Items    []Consumer
 }
 
-// Consumer is one consumer by its match.ConsumerKey, with its tier, empty for none, and its special
-// part in the form of AppendSpecial, empty for none. Read from a message, both alias it.
+// Consumer is one consumer by its match.ConsumerKey, with its tier, empty for none, and its
+// exceptions in the form of AppendExceptions, empty for none. Read from a message, both alias it.
 type Consumer struct {
-	Key     keyhash.Key
-	Tier    []byte
-	Special []byte
+	Key        keyhash.Key
+	Tier       []byte
+	Exceptions []byte
 }
 
 // AppendConsumers appends the message to dst in its Format.
@@ -59,14 +59,14 @@ func AppendConsumers(dst []byte, m Consumers) []byte {
 	dst = append(append(dst, consumersMagic...), max(m.Format, tiersFormat))
 	dst = binary.LittleEndian.AppendUint64(dst, m.Revision)
 	if m.Format > tiersFormat {
-		dst = append(putUvarint(dst, int64(m.Turn)), boolByte(m.Special))
+		dst = append(putUvarint(dst, int64(m.Turn)), boolByte(m.HasExceptions))
 	}
 	dst = putUvarint(append(dst, boolByte(m.Complete)), int64(len(m.Items)))
 	for _, it := range m.Items {
 		dst = putUvarint(append(dst, it.Key[:]...), int64(len(it.Tier)))
 		dst = append(dst, it.Tier...)
 		if m.Format > tiersFormat {
-			dst = append(putUvarint(dst, int64(len(it.Special))), it.Special...)
+			dst = append(putUvarint(dst, int64(len(it.Exceptions))), it.Exceptions...)
 		}
 	}
 	return dst
@@ -88,7 +88,7 @@ func DecodeConsumers(b []byte, m *Consumers) error {
 	c.header(consumersMagic, m.Format)
 	m.Revision = c.u64()
 	if m.Format > tiersFormat {
-		m.Turn, m.Special = uint64(c.uvarint()), c.flag()
+		m.Turn, m.HasExceptions = uint64(c.uvarint()), c.flag()
 	}
 	m.Complete = c.flag()
 	for n := c.within(0, MaxConsumers); n > 0 && c.err == nil; n-- {
@@ -96,7 +96,7 @@ func DecodeConsumers(b []byte, m *Consumers) error {
 		copy(it.Key[:], c.bytes(16))
 		it.Tier = c.text(maxTier)
 		if m.Format > tiersFormat {
-			it.Special = c.text(MaxSpecial)
+			it.Exceptions = c.text(MaxExceptions)
 		}
 		m.Items = append(m.Items, it)
 	}

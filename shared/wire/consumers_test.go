@@ -16,7 +16,7 @@ var consumers = wire.Consumers{
 }
 
 // special is what a consumer may have beside its tier.
-var special = wire.Special{
+var special = wire.Exceptions{
 	Banned: 1_790_000_000_123, Bypass: wire.ForGood,
 	Overrides: []wire.Override{
 		{Policy: "api", Until: wire.ForGood, Limits: []wire.Figures{{Quota: 500, Window: quota.Minute, Burst: 50}, {Quota: 20, Window: quota.Second}}},
@@ -27,9 +27,9 @@ var special = wire.Special{
 // second is the same as consumers in the newest format, one of them special.
 func second() wire.Consumers {
 	m := consumers
-	m.Format, m.Turn, m.Special = wire.ConsumersFormat, 300, true
+	m.Format, m.Turn, m.HasExceptions = wire.ConsumersFormat, 300, true
 	m.Items = []wire.Consumer{
-		{Key: keyhash.Key{1, 2, 3}, Tier: []byte("premium"), Special: wire.AppendSpecial(nil, special)}, {Key: keyhash.Key{0xff}, Tier: []byte{}, Special: []byte{}},
+		{Key: keyhash.Key{1, 2, 3}, Tier: []byte("premium"), Exceptions: wire.AppendExceptions(nil, special)}, {Key: keyhash.Key{0xff}, Tier: []byte{}, Exceptions: []byte{}},
 	}
 	return m
 }
@@ -74,7 +74,7 @@ func TestDamagedConsumersAreRefused(t *testing.T) {
 	for name, m := range map[string]wire.Consumers{
 		"too many":        {Items: make([]wire.Consumer, wire.MaxConsumers+1)},
 		"too long a tier": {Items: []wire.Consumer{{Tier: make([]byte, 64)}}},
-		"too special":     {Format: 2, Items: []wire.Consumer{{Special: make([]byte, wire.MaxSpecial+1)}}},
+		"too special":     {Format: 2, Items: []wire.Consumer{{Exceptions: make([]byte, wire.MaxExceptions+1)}}},
 		"a third format":  {Format: 3},
 	} {
 		if wire.DecodeConsumers(wire.AppendConsumers(nil, m), &back) == nil {
@@ -89,7 +89,7 @@ func TestDamagedConsumersAreRefused(t *testing.T) {
 }
 
 func TestSpecialReadsBack(t *testing.T) {
-	b := wire.AppendSpecial(nil, special)
+	b := wire.AppendExceptions(nil, special)
 	if banned, bypass := wire.Ends(b); banned != special.Banned || bypass != special.Bypass {
 		t.Errorf("banned until %d, bypass until %d", banned, bypass)
 	}
@@ -104,7 +104,7 @@ func TestSpecialReadsBack(t *testing.T) {
 			t.Errorf("%q is overridden: %+v", name, l)
 		}
 	}
-	if b := wire.AppendSpecial(nil, wire.Special{}); len(b) != 0 {
+	if b := wire.AppendExceptions(nil, wire.Exceptions{}); len(b) != 0 {
 		t.Errorf("nothing takes %d bytes", len(b))
 	}
 	if banned, bypass := wire.Ends(nil); banned != 0 || bypass != 0 || wire.FindOverride(nil, []byte("api"), &l) {
@@ -120,14 +120,14 @@ func TestSpecialReadsBack(t *testing.T) {
 
 // As many limits as the interface takes for ordinary names fit.
 func TestSpecialIsBounded(t *testing.T) {
-	var s wire.Special
+	var s wire.Exceptions
 	for i := range wire.MaxOverrides {
 		s.Overrides = append(s.Overrides, wire.Override{
 			Policy: strings.Repeat("x", 62) + string(rune('a'+i)), Until: 4_000_000_000_000,
 			Limits: []wire.Figures{{Quota: 1_000_000, Window: quota.Day, Burst: 100_000}},
 		})
 	}
-	if n := len(wire.AppendSpecial(nil, s)); n > wire.MaxSpecial {
+	if n := len(wire.AppendExceptions(nil, s)); n > wire.MaxExceptions {
 		t.Errorf("%d bytes", n)
 	}
 }
@@ -143,8 +143,8 @@ func FuzzConsumers(f *testing.F) {
 		_, _ = wire.DecodeQuestion(b)
 		for _, it := range m.Items {
 			var l wire.Limits
-			wire.Ends(it.Special)
-			if wire.FindOverride(it.Special, []byte("api"), &l); l.Count > len(l.Each) {
+			wire.Ends(it.Exceptions)
+			if wire.FindOverride(it.Exceptions, []byte("api"), &l); l.Count > len(l.Each) {
 				t.Errorf("%d limits", l.Count)
 			}
 		}

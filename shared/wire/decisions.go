@@ -20,7 +20,7 @@ const (
 	MaxCounts    = 256
 	MaxDecisions = 96 << 10
 
-	// MaxShown is the longest encoding of the shown parts of a request; see Who.
+	// MaxShown is the longest encoding of the shown parts of a request; see Identity.
 	MaxShown = policy.MaxShown * (2 + policy.MaxShownText)
 
 	maxCount   = 1 << 40
@@ -40,7 +40,7 @@ type Decisions struct {
 	Counts   []RefusedCount
 	Refusals []Refusal
 	// Callers are the heaviest callers, found by sampling.
-	Callers []Caller
+	Callers []CallerCount
 }
 
 // RefusedCount is how many requests a policy refused to callers of a tier.
@@ -51,8 +51,8 @@ type RefusedCount struct {
 	Refused int64
 }
 
-// Who describes the caller of a request, as far as a node may report it.
-type Who struct {
+// Identity describes the caller of a request, as far as a node may report it.
+type Identity struct {
 	// Consumer is the keyed hash of the consumer; zero if there is none or it is not reported.
 	Consumer keyhash.Key
 	// Shown are the parts of the request that may be shown: for each its place among those of the
@@ -60,20 +60,20 @@ type Who struct {
 	Shown []byte
 }
 
-// Caller is a bucket and what may be reported of its caller.
-type Caller struct {
+// CallerCount is a bucket and what may be reported of its caller.
+type CallerCount struct {
 	Policy uint32
 	Tier   uint8
 	// Bucket is the keyed hash of policy and partition key.
 	Bucket keyhash.Key
-	Who
+	Identity
 	// Count is the number of requests; up to Over of them may belong to another caller.
 	Count, Over int64
 }
 
 // Refusal is a caller that a policy refused, with the first refusal.
 type Refusal struct {
-	Caller
+	CallerCount
 	// Limit is as in a LeaseItem. Reason and Source are places in policy.Reasons and
 	// policy.Sources, or what newer nodes know.
 	Limit          uint32
@@ -99,8 +99,11 @@ func AppendDecisions(dst []byte, m *Decisions) []byte {
 	dst = putUvarint(dst, int64(len(m.Refusals)))
 	for i := range m.Refusals {
 		r := &m.Refusals[i]
-		dst = putCaller(dst, &r.Caller)
-		for _, n := range [...]int64{int64(r.Limit), int64(r.Reason), int64(r.Source), r.Cost, r.Left, int64(r.Retry), int64(r.Ago)} {
+		dst = putCaller(dst, &r.CallerCount)
+		numbers := [...]int64{
+			int64(r.Limit), int64(r.Reason), int64(r.Source), r.Cost, r.Left, int64(r.Retry), int64(r.Ago),
+		}
+		for _, n := range numbers {
 			dst = putUvarint(dst, n)
 		}
 	}
@@ -111,7 +114,7 @@ func AppendDecisions(dst []byte, m *Decisions) []byte {
 	return dst
 }
 
-func putCaller(dst []byte, c *Caller) []byte {
+func putCaller(dst []byte, c *CallerCount) []byte {
 	dst = putUvarint(putUvarint(dst, int64(c.Policy)), int64(c.Tier))
 	dst = putRaw(putRaw(dst, c.Bucket[:]), c.Consumer[:])
 	dst = putRaw(putUvarint(dst, int64(len(c.Shown))), c.Shown)
@@ -138,7 +141,9 @@ func DecodeDecisions(b []byte, m *Decisions) error {
 		m.Counts = append(m.Counts, RefusedCount{Policy: c.policy(), Tier: c.small(), Refused: c.within(0, maxCount)})
 	}
 	for n := c.within(0, MaxRefusals); n > 0 && c.err == nil; n-- {
-		r := Refusal{Caller: c.caller(), Limit: uint32(c.within(0, policy.MaxSetLimits-1)), Reason: c.small(), Source: c.small()}
+		r := Refusal{CallerCount: c.caller()}
+		r.Limit = uint32(c.within(0, policy.MaxSetLimits-1))
+		r.Reason, r.Source = c.small(), c.small()
 		r.Cost, r.Left = c.within(0, policy.MaxCost), c.within(0, quota.MaxUnits)
 		r.Retry, r.Ago = quota.Span(c.within(0, int64(quota.MaxWindow))), quota.Span(c.within(0, int64(quota.Hour)))
 		m.Refusals = append(m.Refusals, r)
@@ -154,7 +159,7 @@ func (c *cursor) small() uint8 { return uint8(c.within(0, math.MaxUint8)) }
 
 func (c *cursor) policy() uint32 { return uint32(c.within(0, policy.MaxPolicies-1)) }
 
-func (c *cursor) caller() (who Caller) {
+func (c *cursor) caller() (who CallerCount) {
 	who.Policy, who.Tier = c.policy(), c.small()
 	copy(who.Bucket[:], c.bytes(16))
 	copy(who.Consumer[:], c.bytes(16))

@@ -14,10 +14,10 @@ var decisions = wire.Decisions{
 	Node: []byte("edge-1"), Boot: 0x0123456789abcdef, Version: 42,
 	Counts: []wire.RefusedCount{{Policy: 1, Tier: 2, Refused: 300}, {Policy: 7, Refused: 1}},
 	Refusals: []wire.Refusal{{
-		Caller: wire.Caller{Policy: 1, Tier: 2, Bucket: keyhash.Key{1, 2}, Who: wire.Who{Consumer: keyhash.Key{3, 4}, Shown: []byte("\x00\x02/a\x03\x00")}, Count: 299, Over: 3},
-		Limit:  9, Reason: 1, Source: 7, Cost: 5, Left: 4, Retry: quota.Second, Ago: quota.Millisecond,
+		CallerCount: wire.CallerCount{Policy: 1, Tier: 2, Bucket: keyhash.Key{1, 2}, Identity: wire.Identity{Consumer: keyhash.Key{3, 4}, Shown: []byte("\x00\x02/a\x03\x00")}, Count: 299, Over: 3},
+		Limit:       9, Reason: 1, Source: 7, Cost: 5, Left: 4, Retry: quota.Second, Ago: quota.Millisecond,
 	}},
-	Callers: []wire.Caller{{Policy: 7, Bucket: keyhash.Key{5}, Who: wire.Who{Shown: []byte{}}, Count: 16}, {Policy: 8, Bucket: keyhash.Key{6}, Who: wire.Who{Shown: []byte{}}}},
+	Callers: []wire.CallerCount{{Policy: 7, Bucket: keyhash.Key{5}, Identity: wire.Identity{Shown: []byte{}}, Count: 16}, {Policy: 8, Bucket: keyhash.Key{6}, Identity: wire.Identity{Shown: []byte{}}}},
 }
 
 func TestDecisionsReadBack(t *testing.T) {
@@ -37,18 +37,18 @@ func TestDamagedDecisionsAreRefused(t *testing.T) {
 			t.Errorf("cut at %d it was accepted", i)
 		}
 	}
-	caller := func(c wire.Caller) wire.Decisions { return wire.Decisions{Callers: []wire.Caller{c}} }
+	caller := func(c wire.CallerCount) wire.Decisions { return wire.Decisions{Callers: []wire.CallerCount{c}} }
 	for name, m := range map[string]wire.Decisions{
 		"too long a name":           {Node: make([]byte, wire.MaxNodeID+1)},
 		"too many counts":           {Counts: make([]wire.RefusedCount, wire.MaxCounts+1)},
 		"too many refusals":         {Refusals: make([]wire.Refusal, wire.MaxRefusals+1)},
-		"too many callers":          {Callers: make([]wire.Caller, wire.MaxCallers+1)},
-		"too high an index":         caller(wire.Caller{Policy: policy.MaxPolicies}),
-		"shown that ends early":     caller(wire.Caller{Who: wire.Who{Shown: []byte{0}}}),
-		"shown shorter than said":   caller(wire.Caller{Who: wire.Who{Shown: []byte{0, 2, 'a'}}}),
-		"shown longer than allowed": caller(wire.Caller{Who: wire.Who{Shown: append([]byte{0, 65}, make([]byte, 65)...)}}),
-		"shown that is not":         caller(wire.Caller{Who: wire.Who{Shown: []byte{policy.MaxShown, 0}}}),
-		"more over than counted":    caller(wire.Caller{Count: 1, Over: 2}),
+		"too many callers":          {Callers: make([]wire.CallerCount, wire.MaxCallers+1)},
+		"too high an index":         caller(wire.CallerCount{Policy: policy.MaxPolicies}),
+		"shown that ends early":     caller(wire.CallerCount{Identity: wire.Identity{Shown: []byte{0}}}),
+		"shown shorter than said":   caller(wire.CallerCount{Identity: wire.Identity{Shown: []byte{0, 2, 'a'}}}),
+		"shown longer than allowed": caller(wire.CallerCount{Identity: wire.Identity{Shown: append([]byte{0, 65}, make([]byte, 65)...)}}),
+		"shown that is not":         caller(wire.CallerCount{Identity: wire.Identity{Shown: []byte{policy.MaxShown, 0}}}),
+		"more over than counted":    caller(wire.CallerCount{Count: 1, Over: 2}),
 		"an older one":              {Refusals: []wire.Refusal{{Ago: quota.Hour + 1}}},
 	} {
 		if wire.DecodeDecisions(wire.AppendDecisions(nil, &m), &back) == nil {
@@ -63,13 +63,13 @@ func TestTheLargestDecisionsFit(t *testing.T) {
 	for i := range policy.MaxShown {
 		shown = append(append(shown, byte(i), policy.MaxShownText), make([]byte, policy.MaxShownText)...)
 	}
-	c := wire.Caller{Policy: policy.MaxPolicies - 1, Tier: 255, Who: wire.Who{Shown: shown}, Count: 1 << 40, Over: 1 << 40}
+	c := wire.CallerCount{Policy: policy.MaxPolicies - 1, Tier: 255, Identity: wire.Identity{Shown: shown}, Count: 1 << 40, Over: 1 << 40}
 	m := wire.Decisions{Node: make([]byte, wire.MaxNodeID), Counts: make([]wire.RefusedCount, wire.MaxCounts)}
 	for i := range m.Counts {
 		m.Counts[i] = wire.RefusedCount{Policy: policy.MaxPolicies - 1, Tier: 255, Refused: 1 << 40}
 	}
 	for range wire.MaxRefusals {
-		m.Refusals = append(m.Refusals, wire.Refusal{Caller: c, Limit: policy.MaxSetLimits - 1, Cost: policy.MaxCost, Left: quota.MaxUnits, Retry: quota.MaxWindow, Ago: quota.Hour})
+		m.Refusals = append(m.Refusals, wire.Refusal{CallerCount: c, Limit: policy.MaxSetLimits - 1, Cost: policy.MaxCost, Left: quota.MaxUnits, Retry: quota.MaxWindow, Ago: quota.Hour})
 	}
 	for range wire.MaxCallers {
 		m.Callers = append(m.Callers, c)

@@ -107,7 +107,11 @@ func tierSet(tiers []int) (set uint32) {
 // response. No ranges and a set of 0 mean no condition. A failure ladder that the policy's head
 // cannot express replaces the one there. figures is called for each limit whose figures requests
 // hold, with its place among all limits of the policy.
-func (r *SetReader) Extras(clientIP func(policy.Range), figures func(place int, f OwnFigures), ladder *policy.OnFailure) (tiers uint32, contentType Ref) {
+func (r *SetReader) Extras(
+	clientIP func(policy.Range),
+	figures func(place int, f OwnFigures),
+	ladder *policy.OnFailure,
+) (tiers uint32, contentType Ref) {
 	if r.format < extrasFormat {
 		return 0, Ref{}
 	}

@@ -23,7 +23,7 @@ func (p *poll) consumers() uint64 {
 func (c *centre) consumers() wire.Consumers {
 	m := wire.Consumers{Format: wire.ConsumersFormat, Revision: c.revision, Turn: c.revision, Complete: true}
 	for _, one := range c.people {
-		m.Special = m.Special || len(one.Special) > 0
+		m.HasExceptions = m.HasExceptions || len(one.Exceptions) > 0
 		m.Items = append(m.Items, one)
 	}
 	return m
@@ -49,12 +49,12 @@ func (c *centre) handleQuestion(call *envoytest.Call) {
 }
 
 // say makes something known of a consumer and tells the nodes.
-func (c *centre) say(value, tier string, special wire.Special) {
+func (c *centre) say(value, tier string, special wire.Exceptions) {
 	key := match.ConsumerKey(c.secret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, value)
 	if c.people == nil {
 		c.people = map[keyhash.Key]wire.Consumer{}
 	}
-	c.people[key] = wire.Consumer{Key: key, Tier: []byte(tier), Special: wire.AppendSpecial(nil, special)}
+	c.people[key] = wire.Consumer{Key: key, Tier: []byte(tier), Exceptions: wire.AppendExceptions(nil, special)}
 	c.revision++
 	c.wake()
 }
@@ -70,17 +70,17 @@ func TestConsumersInTheFilter(t *testing.T) {
 		t.Errorf("%d of the policy's 2 have passed", got)
 	}
 	own := wire.Override{Policy: "p", Until: wire.ForGood, Limits: []wire.Figures{{Quota: 7, Window: quota.Hour}}}
-	w.centre.say("alice", "", wire.Special{Overrides: []wire.Override{own}})
+	w.centre.say("alice", "", wire.Exceptions{Overrides: []wire.Override{own}})
 	w.advance(50 * time.Millisecond)
 	if got := count(t, node, 1, 9, alice); got != 5 {
 		t.Errorf("%d of the 5 that are left of its own 7 have passed", got)
 	}
-	w.centre.say("alice", "", wire.Special{Bypass: wire.ForGood})
+	w.centre.say("alice", "", wire.Exceptions{Bypass: wire.ForGood})
 	w.advance(50 * time.Millisecond)
 	if got := count(t, node, 0, 9, alice); got != 9 {
 		t.Errorf("%d of 9 without a limit have passed", got)
 	}
-	w.centre.say("alice", "", wire.Special{Banned: wire.ForGood, Bypass: wire.ForGood})
+	w.centre.say("alice", "", wire.Exceptions{Banned: wire.ForGood, Bypass: wire.ForGood})
 	w.advance(50 * time.Millisecond)
 	if got := count(t, node, 1, 3, alice); got != 0 {
 		t.Errorf("%d of a banned consumer have passed", got)
@@ -95,7 +95,7 @@ func TestConsumersInTheFilter(t *testing.T) {
 		t.Errorf("%d of a banned consumer have passed without the control plane", got)
 	}
 	w.centre.down = false
-	w.centre.say("alice", "", wire.Special{Bypass: wire.ForGood})
+	w.centre.say("alice", "", wire.Exceptions{Bypass: wire.ForGood})
 	w.advance(time.Minute)
 	if got := count(t, node, 0, 3, alice); got != 3 {
 		t.Errorf("%d of 3 have passed after a ban was taken back", got)
@@ -111,11 +111,11 @@ func TestCostOfConsumers(t *testing.T) {
 		want map[string]uint64
 	}{
 		{"there are none", func(*centre) {}, nil},
-		{"there are tiers alone", func(c *centre) { c.say("other", "gold", wire.Special{}) }, nil},
-		{"others are special", func(c *centre) { c.say("other", "", wire.Special{Banned: wire.ForGood}) }, lookUp},
+		{"there are tiers alone", func(c *centre) { c.say("other", "gold", wire.Exceptions{}) }, nil},
+		{"others are special", func(c *centre) { c.say("other", "", wire.Exceptions{Banned: wire.ForGood}) }, lookUp},
 		{"its limit is its own", func(c *centre) {
 			own := wire.Override{Policy: "p", Until: wire.ForGood, Limits: []wire.Figures{{Quota: 2_000_000, Window: quota.Second}}}
-			c.say("alice", "", wire.Special{Overrides: []wire.Override{own}})
+			c.say("alice", "", wire.Exceptions{Overrides: []wire.Override{own}})
 		}, lookUp},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -81,9 +81,9 @@ func (s *server) wanted(set *policies.Compiled, at string, body gen.ConsumerInpu
 		in.problems = append(in.problems, policy.Problem{Path: strings.TrimSuffix(at, "."),
 			Reason: "says nothing: give a tier, overrides, banned or bypass; DELETE forgets a consumer"})
 	}
-	if n := len(wire.AppendSpecial(nil, r.Special(in.now))); n > wire.MaxSpecial {
+	if n := len(wire.AppendExceptions(nil, r.Special(in.now))); n > wire.MaxExceptions {
 		in.problem("overrides", "take %d bytes on each node; at most %d are allowed: give fewer limits", n,
-			wire.MaxSpecial)
+			wire.MaxExceptions)
 	}
 	return r, in.problems
 }

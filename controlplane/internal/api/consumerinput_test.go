@@ -70,11 +70,11 @@ func TestAConsumerHasMoreThanATier(t *testing.T) {
 	for path, special := range map[string]bool{"/node/v1/consumers?format=2": true, "/node/v1/consumers": false} {
 		var m wire.Consumers
 		w := p.do(call{who: "envoy", method: "POST", path: path, body: question})
-		if err := wire.DecodeConsumers(w.Body.Bytes(), &m); err != nil || len(m.Items) != 1 || string(m.Items[0].Tier) != "premium" || (len(m.Items[0].Special) > 0) != special {
+		if err := wire.DecodeConsumers(w.Body.Bytes(), &m); err != nil || len(m.Items) != 1 || string(m.Items[0].Tier) != "premium" || (len(m.Items[0].Exceptions) > 0) != special {
 			t.Errorf("%s: %v %+v", path, err, m)
 		}
-		banned, bypass := wire.Ends(m.Items[0].Special)
-		if special && (m.Turn != 1 || !m.Special || banned != soon.UnixMilli() || bypass != wire.ForGood) {
+		banned, bypass := wire.Ends(m.Items[0].Exceptions)
+		if special && (m.Turn != 1 || !m.HasExceptions || banned != soon.UnixMilli() || bypass != wire.ForGood) {
 			t.Errorf("%+v: banned until %d, bypass until %d", m, banned, bypass)
 		}
 	}

@@ -32,11 +32,11 @@ func (p *plane) told() string {
 		p.t.Fatal(err)
 	}
 	alice := match.ConsumerKey(secret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
-	who := wire.Caller{Bucket: keyhash.Key{1}, Who: wire.Who{Consumer: alice, Shown: append([]byte{0, 2}, "/x"...)}, Count: 3}
+	who := wire.CallerCount{Bucket: keyhash.Key{1}, Identity: wire.Identity{Consumer: alice, Shown: append([]byte{0, 2}, "/x"...)}, Count: 3}
 	return string(wire.AppendDecisions(nil, &wire.Decisions{Node: []byte("envoy-1"), Version: 1,
 		Counts:   []wire.RefusedCount{{Refused: 3}},
-		Refusals: []wire.Refusal{{Caller: who, Source: 3, Cost: 1, Retry: 6 * quota.Second}},
-		Callers:  []wire.Caller{{Bucket: keyhash.Key{2}, Count: 32, Over: 16}},
+		Refusals: []wire.Refusal{{CallerCount: who, Source: 3, Cost: 1, Retry: 6 * quota.Second}},
+		Callers:  []wire.CallerCount{{Bucket: keyhash.Key{2}, Count: 32, Over: 16}},
 	}))
 }
 
@@ -107,7 +107,7 @@ policies:
 		}
 		index := uint32(slices.IndexFunc(set.Policies, func(p policy.Policy) bool { return p.Name == name }))
 		bucket := match.NewPartition(secret, &set.Policies[index], texts).Bucket(tier, n, false)
-		return wire.Refusal{Caller: wire.Caller{Policy: index, Tier: of, Bucket: bucket, Count: 1}, Limit: limit, Source: 3, Cost: 1}
+		return wire.Refusal{CallerCount: wire.CallerCount{Policy: index, Tier: of, Bucket: bucket, Count: 1}, Limit: limit, Source: 3, Cost: 1}
 	}
 	address := "\xc0\x00\x02\x01"
 	body := wire.AppendDecisions(nil, &wire.Decisions{Node: []byte("envoy-1"), Version: 1, Refusals: []wire.Refusal{

@@ -109,7 +109,7 @@ func TestConsumersByTheirAddress(t *testing.T) {
 	person := match.ConsumerKey(keyhash.Key{1}, policy.Source{Kind: policy.SourceClientIP}, "\x0a\x00\x00\x01")
 	w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/consumers?format=2", body: string(wire.AppendQuestion(nil, []keyhash.Key{person}))})
 	var m wire.Consumers
-	if err := wire.DecodeConsumers(w.Body.Bytes(), &m); err != nil || len(m.Items) != 1 || len(m.Items[0].Special) == 0 {
+	if err := wire.DecodeConsumers(w.Body.Bytes(), &m); err != nil || len(m.Items) != 1 || len(m.Items[0].Exceptions) == 0 {
 		t.Errorf("a node hears of no ban: %v %+v", err, m)
 	}
 	for _, path := range []string{"/v1/consumers/ten?source=client_ip", "/v1/keys/api?source=client_ip&partition=consumer:ten"} {

@@ -58,7 +58,7 @@ func (p *plane) news(revision uint64) (m wire.Consumers) {
 // bans counts those whom a message tells to be banned.
 func bans(m wire.Consumers) (n int) {
 	for _, it := range m.Items {
-		if until, _ := wire.Ends(it.Special); until > 0 {
+		if until, _ := wire.Ends(it.Exceptions); until > 0 {
 			n++
 		}
 	}

@@ -249,7 +249,7 @@ func (s *Service) Ask(ctx context.Context, keys []keyhash.Key) (wire.Consumers, 
 	records, state, err := s.store.Consumers(ctx, keys)
 	s.mu.Lock()
 	m := wire.Consumers{
-		Format: wire.ConsumersFormat, Revision: state.Revision, Turn: s.log.Turn, Special: s.log.Special,
+		Format: wire.ConsumersFormat, Revision: state.Revision, Turn: s.log.Turn, HasExceptions: s.log.Special,
 		Complete: true,
 	}
 	s.mu.Unlock()
@@ -261,5 +261,5 @@ func (s *Service) Ask(ctx context.Context, keys []keyhash.Key) (wire.Consumers, 
 
 // message is a consumer's record as nodes receive it.
 func (s *Service) message(key keyhash.Key, r *Record) wire.Consumer {
-	return wire.Consumer{Key: key, Tier: []byte(r.Tier), Special: wire.AppendSpecial(nil, r.Special(s.now()))}
+	return wire.Consumer{Key: key, Tier: []byte(r.Tier), Exceptions: wire.AppendExceptions(nil, r.Special(s.now()))}
 }

@@ -117,7 +117,9 @@ func (s *Service) After(revision uint64, waited bool) (m wire.Consumers, news bo
 	if !s.loaded || revision == s.log.Revision || ahead && !patient {
 		return m, false, s.changed
 	}
-	m = wire.Consumers{Format: wire.ConsumersFormat, Revision: s.log.Revision, Turn: s.log.Turn, Special: s.log.Special}
+	m = wire.Consumers{
+		Format: wire.ConsumersFormat, Revision: s.log.Revision, Turn: s.log.Turn, HasExceptions: s.log.Special,
+	}
 	missed := revision < s.log.Floor && (revision > 0 || !s.log.Whole) || revision > 0 && revision < s.since
 	if ahead || missed {
 		for key, r := range s.bans {

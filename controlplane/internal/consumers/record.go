@@ -100,8 +100,8 @@ func (m *Mark) end(now time.Time) int64 {
 const grace = time.Minute
 
 // Special returns what nodes receive of a record beside its tier.
-func (r *Record) Special(now time.Time) wire.Special {
-	s := wire.Special{Banned: r.Banned.end(now), Bypass: r.Bypass.end(now)}
+func (r *Record) Special(now time.Time) wire.Exceptions {
+	s := wire.Exceptions{Banned: r.Banned.end(now), Bypass: r.Bypass.end(now)}
 	for i := range r.Overrides {
 		o := &r.Overrides[i]
 		until := o.end(now.Add(-grace))

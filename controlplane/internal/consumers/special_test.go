@@ -181,7 +181,7 @@ func TestAfterTellsBans(t *testing.T) {
 		m, news, _ := s.After(50, false)
 		keys := map[byte]bool{}
 		for _, it := range m.Items {
-			if until, _ := wire.Ends(it.Special); until == wire.ForGood {
+			if until, _ := wire.Ends(it.Exceptions); until == wire.ForGood {
 				keys[it.Key[0]] = true
 			}
 		}

@@ -131,4 +131,4 @@ func Number(id string) (uint64, error) {
 }
 
 // hasConsumer reports whether a node named a consumer.
-func hasConsumer(c *wire.Caller) bool { return c.Consumer != (keyhash.Key{}) }
+func hasConsumer(c *wire.CallerCount) bool { return c.Consumer != (keyhash.Key{}) }

@@ -125,7 +125,7 @@ func (w *world) find(s *decisions.Service, q decisions.Query, limit int) (list [
 }
 
 func refusal(bucket byte) wire.Refusal {
-	return wire.Refusal{Caller: wire.Caller{Policy: 1, Tier: 1, Bucket: keyhash.Key{bucket}, Who: wire.Who{Consumer: keyhash.Key{9, bucket}}, Count: 4, Over: 1},
+	return wire.Refusal{CallerCount: wire.CallerCount{Policy: 1, Tier: 1, Bucket: keyhash.Key{bucket}, Identity: wire.Identity{Consumer: keyhash.Key{9, bucket}}, Count: 4, Over: 1},
 		Limit: 1, Reason: 0, Source: 3, Cost: 2, Left: 1, Retry: 500 * quota.Millisecond, Ago: quota.Second}
 }
 
@@ -161,7 +161,7 @@ func TestWhatDoesNotFitIsDropped(t *testing.T) {
 	} {
 		r := refusal(1)
 		spoil(&r)
-		w.note(s, wire.Decisions{Refusals: []wire.Refusal{r}, Callers: []wire.Caller{r.Caller}, Counts: []wire.RefusedCount{{Policy: 77, Tier: 3, Refused: 1}}})
+		w.note(s, wire.Decisions{Refusals: []wire.Refusal{r}, Callers: []wire.CallerCount{r.CallerCount}, Counts: []wire.RefusedCount{{Policy: 77, Tier: 3, Refused: 1}}})
 	}
 	if list, _, _ := w.find(s, decisions.Query{}, 10); len(list) != 0 {
 		t.Errorf("%+v", list)
@@ -278,7 +278,7 @@ func TestTopOverAllReplicas(t *testing.T) {
 	heavy.Count, heavy.Over, light.Count, light.Over = 100, 3, 10, 0
 	for range 3 {
 		w.note(one, wire.Decisions{Refusals: []wire.Refusal{light, heavy}, Counts: []wire.RefusedCount{{Policy: 1, Tier: 1, Refused: 120}}})
-		w.note(other, wire.Decisions{Refusals: []wire.Refusal{heavy}, Callers: []wire.Caller{{Policy: 0, Bucket: keyhash.Key{5}, Count: 160}},
+		w.note(other, wire.Decisions{Refusals: []wire.Refusal{heavy}, Callers: []wire.CallerCount{{Policy: 0, Bucket: keyhash.Key{5}, Count: 160}},
 			Counts: []wire.RefusedCount{{Policy: 1, Tier: 1, Refused: 100}}})
 		w.now = w.now.Add(6 * time.Second)
 	}

@@ -111,7 +111,7 @@ func (t *tops) note(c *policies.Compiled, m *wire.Decisions, now time.Time) []by
 		}
 		return t.now.pair(p)
 	}
-	add := func(s *Summary, caller *wire.Caller) {
+	add := func(s *Summary, caller *wire.CallerCount) {
 		if own := caller.Count - caller.Over; own > 0 {
 			counter := s.Add(caller.Bucket.String(), caller.Count, caller.Over)
 			counter.About = about(c.Set, caller)
@@ -124,7 +124,7 @@ func (t *tops) note(c *policies.Compiled, m *wire.Decisions, now time.Time) []by
 	}
 	for i := range m.Refusals {
 		if p := pairOf(m.Refusals[i].Policy, m.Refusals[i].Tier); p != nil {
-			add(p.refused, &m.Refusals[i].Caller)
+			add(p.refused, &m.Refusals[i].CallerCount)
 		}
 	}
 	for i := range m.Callers {
@@ -144,7 +144,7 @@ func (t *tops) note(c *policies.Compiled, m *wire.Decisions, now time.Time) []by
 }
 
 // about returns what is known of a caller beside its count.
-func about(set *policy.Set, caller *wire.Caller) TopCaller {
+func about(set *policy.Set, caller *wire.CallerCount) TopCaller {
 	var a TopCaller
 	if hasConsumer(caller) {
 		a.Consumer = caller.Consumer.String()

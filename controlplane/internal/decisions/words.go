@@ -29,7 +29,7 @@ func inWords(c *policies.Compiled, node string, r *wire.Refusal, now time.Time) 
 	if byTier {
 		d.From = "tier"
 	}
-	if hasConsumer(&r.Caller) {
+	if hasConsumer(&r.CallerCount) {
 		d.Consumer = r.Consumer.String()
 	}
 	if r.Retry > 0 {

@@ -145,7 +145,10 @@ func (c *Cache) answer(status int, body []byte) {
 
 // learn stores what a message says about a consumer. An older control plane knows only tiers.
 func (c *Cache) learn(it *wire.Consumer, learned quota.Instant) bool {
-	c.taught = record{key: it.Key, tier: it.Tier, special: it.Special, learned: learned, revision: c.message.Revision}
+	c.taught = record{
+		key: it.Key, tier: it.Tier, special: it.Exceptions,
+		learned: learned, revision: c.message.Revision,
+	}
 	return c.table.learn(&c.taught, c.message.Format < wire.ConsumersFormat)
 }
 
@@ -183,7 +186,7 @@ func (c *Cache) Changed(body []byte) error {
 	// The state comes last: a VM that sees the new turn must find its changes.
 	s.revision, s.synced = c.message.Revision, now
 	if c.message.Format >= wire.ConsumersFormat {
-		s.turn, s.special = c.message.Turn, c.message.Special
+		s.turn, s.special = c.message.Turn, c.message.HasExceptions
 	}
 	c.table.saveState()
 	return nil

@@ -69,9 +69,9 @@ func (p *process) prepared(q question) []byte {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	m := wire.Consumers{Format: p.format(), Revision: p.revision, Turn: p.turn, Special: len(p.special) > 0, Complete: true}
+	m := wire.Consumers{Format: p.format(), Revision: p.revision, Turn: p.turn, HasExceptions: len(p.special) > 0, Complete: true}
 	for _, k := range keys {
-		m.Items = append(m.Items, wire.Consumer{Key: k, Tier: []byte(p.tiers[k]), Special: p.special[k]})
+		m.Items = append(m.Items, wire.Consumer{Key: k, Tier: []byte(p.tiers[k]), Exceptions: p.special[k]})
 	}
 	return wire.AppendConsumers(nil, m)
 }
@@ -92,11 +92,11 @@ func (p *process) answer() (asked int) {
 func (p *process) change(complete bool, tiers map[byte]string) {
 	p.t.Helper()
 	p.revision++
-	m := wire.Consumers{Format: p.format(), Revision: p.revision, Turn: p.turn, Special: len(p.special) > 0, Complete: complete}
+	m := wire.Consumers{Format: p.format(), Revision: p.revision, Turn: p.turn, HasExceptions: len(p.special) > 0, Complete: complete}
 	for n, tier := range tiers {
 		p.tiers[key(n)] = tier
 		if complete || len(p.special[key(n)]) > 0 {
-			m.Items = append(m.Items, wire.Consumer{Key: key(n), Tier: []byte(tier), Special: p.special[key(n)]})
+			m.Items = append(m.Items, wire.Consumer{Key: key(n), Tier: []byte(tier), Exceptions: p.special[key(n)]})
 		}
 	}
 	if err := p.vms[0].Changed(wire.AppendConsumers(nil, m)); err != nil {

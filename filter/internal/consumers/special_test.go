@@ -39,8 +39,8 @@ func TestABanHoldsUntilItsEnd(t *testing.T) {
 	if special, turn := p.vms[1].Exceptions(); special || turn != 0 {
 		t.Errorf("special %v, turn %d", special, turn)
 	}
-	p.special[key(1)] = wire.AppendSpecial(nil, wire.Special{Banned: unix(1000 + 3600)})
-	p.special[key(2)] = wire.AppendSpecial(nil, wire.Special{Bypass: wire.ForGood})
+	p.special[key(1)] = wire.AppendExceptions(nil, wire.Exceptions{Banned: unix(1000 + 3600)})
+	p.special[key(2)] = wire.AppendExceptions(nil, wire.Exceptions{Bypass: wire.ForGood})
 	p.turn = 4
 	p.change(true, map[byte]string{1: "gold", 2: ""})
 	p.tick(0)
@@ -72,7 +72,7 @@ func TestBansComeWithoutTheRest(t *testing.T) {
 	p.tick(0)
 	p.answer()
 	p.tick(sec)
-	p.special[key(1)] = wire.AppendSpecial(nil, wire.Special{Banned: wire.ForGood})
+	p.special[key(1)] = wire.AppendExceptions(nil, wire.Exceptions{Banned: wire.ForGood})
 	p.change(false, map[byte]string{1: "", 2: "gold"})
 	p.tick(0)
 	p.isBanned(0, 1, true)
@@ -87,7 +87,7 @@ func TestBansComeWithoutTheRest(t *testing.T) {
 // A control plane of before, beside one that is newer, speaks of tiers alone: that takes nothing back.
 func TestAControlPlaneOfBeforeLiftsNoBan(t *testing.T) {
 	p := newSpecial(t, 1, 64)
-	p.special[key(1)] = wire.AppendSpecial(nil, wire.Special{Banned: wire.ForGood})
+	p.special[key(1)] = wire.AppendExceptions(nil, wire.Exceptions{Banned: wire.ForGood})
 	p.turn = 4
 	p.change(true, map[byte]string{1: "free"})
 	p.before = true
@@ -110,7 +110,7 @@ func TestAControlPlaneOfBeforeLiftsNoBan(t *testing.T) {
 // Neither invented consumers nor those with a tier crowd out who is banned.
 func TestAFloodLeavesBans(t *testing.T) {
 	p := newSpecial(t, 1, 1)
-	p.special[key(1)] = wire.AppendSpecial(nil, wire.Special{Banned: wire.ForGood})
+	p.special[key(1)] = wire.AppendExceptions(nil, wire.Exceptions{Banned: wire.ForGood})
 	p.change(true, map[byte]string{1: ""})
 	for n := range uint64(200) {
 		var other keyhash.Key
@@ -126,7 +126,7 @@ func TestAFloodLeavesBans(t *testing.T) {
 // A worker of before beside a new one, in one process: neither takes the other's bytes for what they are not.
 func TestAWorkerOfBeforeReadsNothingWrong(t *testing.T) {
 	p := newSpecial(t, 1, 1)
-	p.special[key(1)] = wire.AppendSpecial(nil, wire.Special{Banned: wire.ForGood})
+	p.special[key(1)] = wire.AppendExceptions(nil, wire.Exceptions{Banned: wire.ForGood})
 	p.turn = 4
 	p.change(true, map[byte]string{1: "gold"})
 	state := []byte{1, 0, 0, 0, 'r'}

@@ -23,7 +23,7 @@ const (
 )
 
 // record is what is known about one consumer: its tier, empty for none; its special part in the
-// form of wire.AppendSpecial; when this was learned, by a question or a change; and the control
+// form of wire.AppendExceptions; when this was learned, by a question or a change; and the control
 // plane's revision then.
 type record struct {
 	key           keyhash.Key

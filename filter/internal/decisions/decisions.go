@@ -41,7 +41,7 @@ type Recorder struct {
 
 // Refused notes a refused request. Its attributes are a, or nil if they are gone; then its caller
 // is as it was described before.
-func (s *Recorder) Refused(req *limiter.Request, a *match.Attributes, who *wire.Who, now quota.Instant) {
+func (s *Recorder) Refused(req *limiter.Request, a *match.Attributes, id *wire.Identity, now quota.Instant) {
 	if !s.about(req.Rules()) {
 		return
 	}
@@ -53,7 +53,7 @@ func (s *Recorder) Refused(req *limiter.Request, a *match.Attributes, who *wire.
 	r := &s.message.Refusals[i]
 	r.Count++
 	if r.Count-r.Over == 1 {
-		s.describe(req.Rules(), &r.Caller, a, who, true)
+		s.describe(req.Rules(), &r.CallerCount, a, id, true)
 	}
 	r.Limit, r.Reason, r.Source = h.Limit, uint8(req.Reason), uint8(req.Source)
 	r.Cost, r.Left, r.Retry = h.Cost, max(h.Left, 0), 0
@@ -65,7 +65,7 @@ func (s *Recorder) Refused(req *limiter.Request, a *match.Attributes, who *wire.
 
 // Decided notes a request on which policies are enforced, allowed or refused. It samples the caller
 // of one request in every.
-func (s *Recorder) Decided(req *limiter.Request, a *match.Attributes, who *wire.Who) {
+func (s *Recorder) Decided(req *limiter.Request, a *match.Attributes, id *wire.Identity) {
 	s.gap--
 	if s.gap >= 0 || !s.about(req.Rules()) {
 		return
@@ -76,7 +76,7 @@ func (s *Recorder) Decided(req *limiter.Request, a *match.Attributes, who *wire.
 			c := s.caller(h)
 			c.Count += every
 			if c.Count-c.Over == every {
-				s.describe(req.Rules(), c, a, who, false)
+				s.describe(req.Rules(), c, a, id, false)
 			}
 		}
 	}
@@ -102,20 +102,22 @@ func (s *Recorder) clear(callers bool) {
 }
 
 // Identify describes who makes a request that has to wait: its attributes are gone when it goes on.
-func (s *Recorder) Identify(rules *ruleset.Rules, a *match.Attributes, who *wire.Who) {
-	s.matcher.Identify(&rules.Index, a, true, who)
+func (s *Recorder) Identify(rules *ruleset.Rules, a *match.Attributes, id *wire.Identity) {
+	s.matcher.Identify(&rules.Index, a, true, id)
 }
 
 // describe fills in what may be reported of a caller. It is not inlined, for the size of the
 // filter.
 //
 //go:noinline
-func (s *Recorder) describe(rules *ruleset.Rules, c *wire.Caller, a *match.Attributes, who *wire.Who, ask bool) {
+func (s *Recorder) describe(rules *ruleset.Rules, c *wire.CallerCount, a *match.Attributes, id *wire.Identity,
+	askEnvoy bool,
+) {
 	if a != nil {
-		s.matcher.Identify(&rules.Index, a, ask, &c.Who)
+		s.matcher.Identify(&rules.Index, a, askEnvoy, &c.Identity)
 		return
 	}
-	c.Consumer, c.Shown = who.Consumer, append(c.Shown[:0], who.Shown...)
+	c.Consumer, c.Shown = id.Consumer, append(c.Shown[:0], id.Shown...)
 }
 
 // count counts a refusal of its policy and tier, and reports whether it is the first. Beyond the
@@ -200,7 +202,7 @@ func (s *Recorder) victim(h *limiter.Hit) (at int, over int64) {
 // caller is the entry of a bucket among the callers. A new one takes the place and the count of the
 // least, so that every caller with more than one in MaxCallers of the sampled requests has an
 // entry.
-func (s *Recorder) caller(h *limiter.Hit) *wire.Caller {
+func (s *Recorder) caller(h *limiter.Hit) *wire.CallerCount {
 	list, least := s.message.Callers, 0
 	for i := range list {
 		if list[i].Bucket == h.Key && list[i].Policy == h.Policy {

@@ -42,7 +42,7 @@ func New(client rpc.Client, clock rpc.Clock, node string, boot, random uint64) *
 	s := &Recorder{reporter: reporter{client: client, clock: clock, random: rpc.NewRand(random)}}
 	s.message = wire.Decisions{
 		Node: []byte(node), Boot: boot, Counts: make([]wire.RefusedCount, 0, wire.MaxCounts),
-		Refusals: make([]wire.Refusal, 0, wire.MaxRefusals), Callers: make([]wire.Caller, 0, wire.MaxCallers),
+		Refusals: make([]wire.Refusal, 0, wire.MaxRefusals), Callers: make([]wire.CallerCount, 0, wire.MaxCallers),
 	}
 	return s
 }

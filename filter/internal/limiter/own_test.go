@@ -31,7 +31,7 @@ func ownLimits(quotas ...int64) []byte {
 	for i, q := range quotas {
 		o.Limits = append(o.Limits, wire.Figures{Quota: q, Window: quota.Span(i+1) * quota.Minute})
 	}
-	return wire.AppendSpecial(nil, wire.Special{Overrides: []wire.Override{o}})
+	return wire.AppendExceptions(nil, wire.Exceptions{Overrides: []wire.Override{o}})
 }
 
 func byConsumer(mode string) string {
@@ -72,8 +72,8 @@ func TestALimitOfAConsumersOwn(t *testing.T) {
 		{n.limiter, &register{special: ownLimits(12)}, 2},
 		{other, &register{}, 0},                               // It knows for certain that the consumer has none.
 		{n.limiter, &register{special: ownLimits(15, 20)}, 3}, // Two limits: the first has 3 left.
-		{n.limiter, &register{special: wire.AppendSpecial(nil, wire.Special{Bypass: wire.ForGood})}, 100},
-		{n.limiter, &register{special: wire.AppendSpecial(nil, wire.Special{Banned: wire.ForGood, Bypass: wire.ForGood})}, 0},
+		{n.limiter, &register{special: wire.AppendExceptions(nil, wire.Exceptions{Bypass: wire.ForGood})}, 100},
+		{n.limiter, &register{special: wire.AppendExceptions(nil, wire.Exceptions{Banned: wire.ForGood, Bypass: wire.ForGood})}, 0},
 	} {
 		if got := n.spend(c.l, c.r); got != c.want {
 			t.Errorf("step %d: %d allowed, want %d", i, got, c.want)

@@ -28,8 +28,8 @@ type httpContext struct {
 	// kept: find knows it. next is the following one of its list, or of those to spare.
 	kept bool
 	next *httpContext
-	// who made a request that waits: its attributes are gone when it goes on.
-	who wire.Who
+	// identity is who made a request that waits: its attributes are gone when it goes on.
+	identity wire.Identity
 }
 
 func (c *httpContext) onRequestHeaders() types.Action {
@@ -65,7 +65,7 @@ func (c *httpContext) onRequestHeaders() types.Action {
 	status := p.limiter.Begin(&c.request, rules, &attributes, now)
 	removeForged(attributes.Headers)
 	if status == limiter.Paused {
-		p.central.decisions.Identify(rules, &attributes, &c.who)
+		p.central.decisions.Identify(rules, &attributes, &c.identity)
 		c.waiting, c.undecided = true, now
 		status = p.resumeResolved(c)
 		if status == limiter.Paused {
@@ -117,7 +117,7 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 	p.scratch = respond.AppendDecision(p.scratch[:0], &c.request, status)
 	host.SetFilterState("weir.decision", p.scratch)
 	if p.central != nil {
-		p.central.decisions.Decided(&c.request, a, &c.who)
+		p.central.decisions.Decided(&c.request, a, &c.identity)
 	}
 	switch status {
 	case limiter.Allowed:
@@ -129,7 +129,7 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 		return types.ActionPause
 	}
 	if p.central != nil {
-		p.central.decisions.Refused(&c.request, a, &c.who, now)
+		p.central.decisions.Refused(&c.request, a, &c.identity, now)
 	}
 	p.refusal.Write(&c.request, now, wall, c.grpc)
 	return c.reply(c.request.Reason.String())

@@ -9,8 +9,8 @@ import (
 
 // Bounds of what one consumer has in addition to its tier.
 const (
-	// MaxSpecial is the longest special part that a node accepts.
-	MaxSpecial = 2048
+	// MaxExceptions is the longest encoding of exceptions that a node accepts.
+	MaxExceptions = 2048
 	// MaxOverrides is how many policies' limits may be overridden.
 	MaxOverrides = 16
 )
@@ -18,8 +18,8 @@ const (
 // ForGood is the end of a mark that never ends by itself, in Unix milliseconds like all ends here.
 const ForGood = math.MaxInt64
 
-// Special is what a consumer has in addition to its tier.
-type Special struct {
+// Exceptions is what a consumer has in addition to its tier.
+type Exceptions struct {
 	// Banned is until when the consumer is refused, Bypass until when it is not limited; 0: it is
 	// neither.
 	Banned, Bypass int64
@@ -41,8 +41,8 @@ type Figures struct {
 	Burst  int64
 }
 
-// AppendSpecial appends s to dst, and no bytes for a zero s.
-func AppendSpecial(dst []byte, s Special) []byte {
+// AppendExceptions appends s to dst, and no bytes for a zero s.
+func AppendExceptions(dst []byte, s Exceptions) []byte {
 	if s.Banned == 0 && s.Bypass == 0 && len(s.Overrides) == 0 {
 		return dst
 	}
@@ -58,12 +58,12 @@ func AppendSpecial(dst []byte, s Special) []byte {
 	return dst
 }
 
-// Ends reads the ends of a ban and a bypass from the form of AppendSpecial.
-func Ends(special []byte) (banned, bypass int64) {
-	if len(special) == 0 {
+// Ends reads the ends of a ban and a bypass from the form of AppendExceptions.
+func Ends(exceptions []byte) (banned, bypass int64) {
+	if len(exceptions) == 0 {
 		return 0, 0
 	}
-	c := cursor{buf: special}
+	c := cursor{buf: exceptions}
 	return c.uvarint(), c.uvarint()
 }
 
@@ -74,14 +74,14 @@ type Limits struct {
 	Each  [policy.MaxLimits]Figures
 }
 
-// FindOverride reads the override of a policy's limits from the form of AppendSpecial. If there is
-// none it reports false, and l has no limits.
-func FindOverride(special, name []byte, l *Limits) bool {
+// FindOverride reads the override of a policy's limits from the form of AppendExceptions. If there
+// is none it reports false, and l has no limits.
+func FindOverride(exceptions, name []byte, l *Limits) bool {
 	l.Count = 0
-	if len(special) == 0 {
+	if len(exceptions) == 0 {
 		return false
 	}
-	c := cursor{buf: special}
+	c := cursor{buf: exceptions}
 	c.uvarint()
 	c.uvarint()
 	for left := c.u8(); left > 0 && c.err == nil; left-- {
