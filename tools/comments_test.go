@@ -20,7 +20,7 @@ var unclean = map[string][]string{
 	"envoytest":                       {"code"},
 	"filter/internal/delay":           {"words"},
 	"filter/internal/failover":        {"words", "code"},
-	"filter/nodetest":                 {"words", "comments", "code"},
+	"filter/filtertest":               {"words", "comments", "code"},
 	"shared/lease":                    {"words"},
 	"shared/policy":                   {"code"},
 	"test/bench":                      {"comments", "code"},

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-proxy/weir/filter/nodetest"
+	"github.com/weir-proxy/weir/filter/filtertest"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 	"github.com/weir-proxy/weir/test/bench/gauge"
@@ -59,7 +59,7 @@ type shard struct {
 	begin  time.Time
 	random *rand.Rand
 	sums   []float64
-	nodes  []*nodetest.Process
+	nodes  []*filtertest.Process
 	stream uint32
 	answer chan func()
 	flying int
@@ -153,7 +153,7 @@ func (f fleet) sum(all []*shard, spent work, during time.Duration) (lived, error
 // themselves.
 func (s *shard) start(ctx context.Context, number int) {
 	at := s.world.plane(number)
-	s.nodes = append(s.nodes, nodetest.Start(nodetest.Options{
+	s.nodes = append(s.nodes, filtertest.Start(filtertest.Options{
 		Name: nodeName(number), Boot: uint64(number + 1), Random: s.random.Uint64(), Workers: 1,
 		Now: func() quota.Instant { return quota.Instant(time.Since(s.begin).Microseconds()) + 1 },
 		Call: func(_ int, body []byte, timeout quota.Span, done func(int, []byte)) error {
@@ -185,13 +185,13 @@ func (s *shard) start(ctx context.Context, number int) {
 	}))
 }
 
-func (s *shard) decide(d nodetest.Decision) {
+func (s *shard) decide(d filtertest.Decision) {
 	s.decided++
 	if !d.Allowed {
 		s.refused++
 	}
 	for _, h := range d.Hits {
-		if d.Allowed && (h.Source == nodetest.Open || h.Source == nodetest.Share) {
+		if d.Allowed && (h.Source == filtertest.Open || h.Source == filtertest.Share) {
 			s.open++
 			return
 		}

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weir-proxy/weir/filter/nodetest"
+	"github.com/weir-proxy/weir/filter/filtertest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -129,7 +129,7 @@ func (w *world) offered(stream uint32, path, key string, cost int64) {
 }
 
 // judge holds a decision against the law.
-func (w *world) judge(n *node, d nodetest.Decision) {
+func (w *world) judge(n *node, d filtertest.Decision) {
 	o := w.dues.offers[d.Stream]
 	delete(w.dues.offers, d.Stream)
 	for _, k := range o.accounts { // Those that came while it waited may have been decided before it.
@@ -172,7 +172,7 @@ func (w *world) settle() {
 }
 
 // priced reports whether a policy of a request says that a failure refuses it.
-func (w *world) priced(o offer, d nodetest.Decision) bool {
+func (w *world) priced(o offer, d filtertest.Decision) bool {
 	return d.Reason == "failure" && slices.ContainsFunc(o.accounts, func(k accountKey) bool {
 		return strings.Contains(w.policies[k.policy].failure, "deny")
 	})

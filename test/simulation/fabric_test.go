@@ -3,7 +3,7 @@ package simulation
 import (
 	"errors"
 
-	"github.com/weir-proxy/weir/filter/nodetest"
+	"github.com/weir-proxy/weir/filter/filtertest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -13,7 +13,7 @@ import (
 type node struct {
 	world   *world
 	number  int
-	process *nodetest.Process
+	process *filtertest.Process
 	boots   uint64
 	drift   int64 // in millionths
 	offset  quota.Instant
@@ -31,7 +31,7 @@ type node struct {
 // lawKey names a bucket of a node's own: a share is another than the bucket itself.
 type lawKey struct {
 	bucket keyhash.Key
-	source nodetest.Source
+	source filtertest.Source
 }
 
 // clock is the node's monotonic clock.
@@ -57,17 +57,17 @@ func (n *node) start() {
 	n.boots++
 	n.heard, n.locals, n.grids, n.last = false, map[lawKey]*law{}, map[keyhash.Key]*windowLaw{}, make([][]byte, w.workers)
 	boot := n.boots
-	o := nodetest.Options{
+	o := filtertest.Options{
 		Name: string(rune('a' + n.number)), Boot: w.r.Uint64(), Random: w.r.Uint64(), Workers: w.workers, Now: n.clock,
 		Call: func(worker int, body []byte, timeout quota.Span, done func(int, []byte)) error {
 			return n.call(boot, worker, body, timeout, done)
 		},
-		Decided: func(d nodetest.Decision) { w.decided(n, d) },
+		Decided: func(d filtertest.Decision) { w.decided(n, d) },
 	}
 	if w.interleaved {
 		o.Between = n.between
 	}
-	n.process = nodetest.Start(o)
+	n.process = filtertest.Start(o)
 	for i := range w.workers {
 		n.tick(boot, i, quota.Span(w.r.Int64N(10_000)))
 		n.later(boot, quota.Span(w.r.Int64N(20_000)), func() { n.apply(i) })

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/controlplanetest"
-	"github.com/weir-proxy/weir/filter/nodetest"
+	"github.com/weir-proxy/weir/filter/filtertest"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -20,7 +20,7 @@ type crowd struct {
 	now    quota.Instant
 	due    []appointment
 	centre *controlplanetest.ControlPlane
-	nodes  []*nodetest.Process
+	nodes  []*filtertest.Process
 	r      *rand.Rand
 	// forgets: the control plane works on calls that nobody waits for any more, too.
 	forgets bool
@@ -98,7 +98,7 @@ func newCrowd(t *testing.T, seed uint64, mode, failure string, forgets bool) *cr
 		t.Fatal(err)
 	}
 	for i := range 2 {
-		p := nodetest.Start(nodetest.Options{
+		p := filtertest.Start(filtertest.Options{
 			Name: strconv.Itoa(i), Boot: c.r.Uint64(), Random: c.r.Uint64(), Workers: 2, TableKeys: 1 << 17, Now: func() quota.Instant { return c.now },
 			Call: func(_ int, body []byte, timeout quota.Span, done func(int, []byte)) error {
 				return c.call(body, timeout, done)
@@ -125,7 +125,7 @@ func newCrowd(t *testing.T, seed uint64, mode, failure string, forgets bool) *cr
 	return c
 }
 
-func (c *crowd) decided(d nodetest.Decision) {
+func (c *crowd) decided(d filtertest.Decision) {
 	switch {
 	case c.greedy[d.Stream] && d.Allowed:
 		c.greedyPassed++

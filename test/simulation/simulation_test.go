@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/controlplanetest"
-	"github.com/weir-proxy/weir/filter/nodetest"
+	"github.com/weir-proxy/weir/filter/filtertest"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
@@ -24,7 +24,7 @@ type total struct {
 	mu                                                                                      sync.Mutex
 	runs                                                                                    int
 	sent, refused, mixed                                                                    int
-	by                                                                                      [nodetest.Open + 1]int
+	by                                                                                      [filtertest.Open + 1]int
 	happened                                                                                [faultKinds]int
 	central, centralPlain, optimistic, optimisticPlain, local, share, windows, localWindows float64
 	at                                                                                      map[string]uint64
@@ -73,7 +73,7 @@ func (t *total) add(w *world) {
 	}
 	for _, n := range w.nodes {
 		for key, l := range n.locals {
-			if key.source == nodetest.Share {
+			if key.source == filtertest.Share {
 				t.higher("share", &t.share, l.share, w.seed)
 			} else {
 				t.higher("local", &t.local, l.share, w.seed)
@@ -120,7 +120,7 @@ func TestBoundsHold(t *testing.T) {
 		return true
 	})
 	t.Logf("%d runs, %d requests, %d refused; local %d, central %d, optimistic %d, share %d, open %d, mixed %d", all.runs, all.sent, all.refused,
-		all.by[nodetest.Local], all.by[nodetest.Central], all.by[nodetest.Optimistic], all.by[nodetest.Share], all.by[nodetest.Open], all.mixed)
+		all.by[filtertest.Local], all.by[filtertest.Central], all.by[filtertest.Optimistic], all.by[filtertest.Share], all.by[filtertest.Open], all.mixed)
 	for i, name := range faultNames {
 		t.Logf("%-20s %d", name, all.happened[i])
 		if all.happened[i] == 0 && *seeds >= 500 {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/controlplanetest"
-	"github.com/weir-proxy/weir/filter/nodetest"
+	"github.com/weir-proxy/weir/filter/filtertest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -68,7 +68,7 @@ type knownBucket struct {
 // counts is what callers met with.
 type counts struct {
 	sent, refused, mixed, unlimited int
-	by                              [nodetest.Open + 1]int
+	by                              [filtertest.Open + 1]int
 }
 
 func (w *world) after(d quota.Span, f func()) {
@@ -240,7 +240,7 @@ func (w *world) asked(bucket keyhash.Key, ask lease.Ask) {
 func outlive(p quota.Params) quota.Span { return max(lease.TTL(p), lease.Deadline) }
 
 // decided holds a decision against the laws.
-func (w *world) decided(n *node, d nodetest.Decision) {
+func (w *world) decided(n *node, d filtertest.Decision) {
 	w.judge(n, d)
 	if !d.Allowed {
 		w.counts.refused++
@@ -255,7 +255,7 @@ func (w *world) decided(n *node, d nodetest.Decision) {
 	for _, h := range d.Hits {
 		switch {
 		case d.Mixed && w.policies[h.Policy].mode == "local": // These have one source, and it is certain.
-			h.Source = nodetest.Local
+			h.Source = filtertest.Local
 		case d.Mixed:
 			w.counts.mixed++
 			continue
@@ -267,16 +267,16 @@ func (w *world) decided(n *node, d nodetest.Decision) {
 	}
 }
 
-func (w *world) use(n *node, h nodetest.Hit) {
+func (w *world) use(n *node, h filtertest.Hit) {
 	limit, ok := w.limitOf(h.Generation, h.Limit)
 	if !ok {
 		w.fail("a decision by limit %d of version %d, which is not there", h.Limit, h.Generation)
 		return
 	}
 	switch h.Source {
-	case nodetest.Local, nodetest.Share:
+	case filtertest.Local, filtertest.Share:
 		w.useOwn(n, h, limit)
-	case nodetest.Optimistic:
+	case filtertest.Optimistic:
 		l := w.laws[h.Bucket]
 		if l == nil {
 			l = w.optimisticLaw(limit.Params)
@@ -285,7 +285,7 @@ func (w *world) use(n *node, h nodetest.Hit) {
 		if !l.use(w.now, h.Cost) {
 			w.fail("an optimistic bucket: %d units of debt, %+v, %d always", l.debt, l.params, l.always)
 		}
-	case nodetest.Central:
+	case filtertest.Central:
 		w.useCentral(h.Bucket, h.Limit, h.Cost)
 	}
 }
@@ -323,9 +323,9 @@ func (w *world) useCentral(bucket keyhash.Key, limit uint32, cost int64) {
 }
 
 // useOwn is a use of a node's own bucket, by its own clock.
-func (w *world) useOwn(n *node, h nodetest.Hit, limit policy.Limit) {
+func (w *world) useOwn(n *node, h filtertest.Hit, limit policy.Limit) {
 	now, key := n.clock(), lawKey{h.Bucket, h.Source}
-	if limit.Algorithm.Windowed() && h.Source == nodetest.Local {
+	if limit.Algorithm.Windowed() && h.Source == filtertest.Local {
 		l := n.grids[h.Bucket]
 		if l == nil {
 			l = &windowLaw{windows: limit.WindowsOf(h.Bucket), generation: h.Generation}
@@ -358,9 +358,9 @@ func (w *world) useOwn(n *node, h nodetest.Hit, limit policy.Limit) {
 }
 
 // own are the figures of a node's own bucket.
-func (w *world) own(n *node, source nodetest.Source, limit policy.Limit) quota.Params {
+func (w *world) own(n *node, source filtertest.Source, limit policy.Limit) quota.Params {
 	switch {
-	case source != nodetest.Share:
+	case source != filtertest.Share:
 		return limit.Params
 	case n.heard:
 		return lease.Share(limit.Params, int64(len(w.nodes)))
@@ -370,14 +370,14 @@ func (w *world) own(n *node, source nodetest.Source, limit policy.Limit) quota.P
 
 // follow has the laws of a node's own buckets keep up with a request that was refused, or for several of which it is not known what each
 // was charged: a bucket may go by the newer figures since, and a share that is new is kept also when it refuses.
-func (w *world) follow(n *node, d nodetest.Decision) {
+func (w *world) follow(n *node, d filtertest.Decision) {
 	for _, h := range d.Hits {
 		limit, ok := w.limitOf(h.Generation, h.Limit)
 		if !ok {
 			return
 		}
 		if w.policies[h.Policy].mode != "local" {
-			key, p := lawKey{h.Bucket, nodetest.Share}, w.own(n, nodetest.Share, limit)
+			key, p := lawKey{h.Bucket, filtertest.Share}, w.own(n, filtertest.Share, limit)
 			if l := n.locals[key]; l == nil || l.used == 0 && !p.SlowerThan(l.params) {
 				n.locals[key] = &law{params: p, last: n.clock(), generation: h.Generation}
 			}
@@ -385,7 +385,7 @@ func (w *world) follow(n *node, d nodetest.Decision) {
 		if len(d.Hits) == 1 {
 			return
 		}
-		for _, source := range [...]nodetest.Source{nodetest.Local, nodetest.Share} {
+		for _, source := range [...]filtertest.Source{filtertest.Local, filtertest.Share} {
 			l, p := n.locals[lawKey{h.Bucket, source}], w.own(n, source, limit)
 			if l != nil && h.Generation > l.generation && !p.SlowerThan(l.params) && p != l.params {
 				l.generation = h.Generation

@@ -1,6 +1,6 @@
-// Package nodetest is an Envoy process with the filter in it, without Envoy, for simulations: the filter's own code that decides,
+// Package filtertest is an Envoy process with the filter in it, without Envoy, for simulations: the filter's own code that decides,
 // some workers over one shared data, and nothing that classifies requests or writes headers.
-package nodetest
+package filtertest
 
 import (
 	"cmp"
