@@ -84,7 +84,7 @@ type worker struct {
 	process *Process
 	number  int
 	store   *bucketstore.Store
-	desk    *leasing.Desk
+	leases  *leasing.Client
 	limiter *limiter.Limiter
 	rules   *ruleset.Rules
 	paused  map[uint32]*limiter.Request
@@ -104,11 +104,11 @@ func Start(o Options) *Process {
 	for i := range o.Workers {
 		w := &worker{process: p, number: i, paused: map[uint32]*limiter.Request{}}
 		w.store = bucketstore.New(data, [4]byte{}, cmp.Or(o.TableKeys, tableKeys), 0)
-		w.desk = leasing.New(leasing.Config{
+		w.leases = leasing.New(leasing.Config{
 			Store: w.store, Client: w, Clock: w, Nodes: shareddata.NewNumber(data, shareddata.Space{}, shareddata.Nodes),
 			Node: o.Name, Boot: o.Boot, Seed: o.Random + uint64(i)*2654435761,
 		})
-		w.limiter = limiter.New(w.store, w.desk)
+		w.limiter = limiter.New(w.store, w.leases)
 		p.workers = append(p.workers, w)
 	}
 	return p
@@ -147,7 +147,7 @@ func (p *Process) Apply(number int, snapshot []byte, generation uint64) error {
 
 // Away reports whether a worker leaves the control plane alone, since it does not answer.
 func (p *Process) Away(number int) bool {
-	_, away := p.workers[number].desk.Away()
+	_, away := p.workers[number].leases.Health.Away()
 	return away
 }
 
@@ -174,7 +174,7 @@ func (p *Process) Request(number int, stream uint32, path, key, cost string) boo
 
 // resume goes on with the requests whose tickets have ended.
 func (w *worker) resume() {
-	for streams := w.desk.TakeResolved(math.MaxInt); len(streams) > 0; streams = w.desk.TakeResolved(math.MaxInt) {
+	for streams := w.leases.TakeResolved(math.MaxInt); len(streams) > 0; streams = w.leases.TakeResolved(math.MaxInt) {
 		for _, stream := range streams {
 			req := w.paused[stream]
 			if req == nil {
@@ -229,7 +229,7 @@ func (p *Process) Tick(number int) {
 	w := p.workers[number]
 	defer w.act()()
 	w.limiter.Release(w.Now(), math.MaxInt)
-	w.desk.Tick(w.Now())
+	w.leases.Tick(w.Now())
 	w.resume()
 }
 

@@ -30,8 +30,8 @@ type Stats struct {
 
 // Client asks the control plane on behalf of one VM. Make one with New.
 type Client struct {
-	Stats Stats
-	Health
+	Stats  Stats
+	Health Health
 
 	store       *bucketstore.Store
 	rpc         rpc.Client
@@ -107,7 +107,7 @@ func (c *Client) Ask(now quota.Instant, tickets ...*Ticket) bool {
 // waits for the bucket before. While the control plane does not answer it notes nothing: what
 // cannot be sent would only pile up.
 func (c *Client) Keep(need Need, keep int64, by quota.Instant) {
-	if _, away := c.Away(); !away {
+	if _, away := c.Health.Away(); !away {
 		c.queue.keep(need, keep, by)
 	}
 }
@@ -152,17 +152,17 @@ func (c *Client) Tick(now quota.Instant) {
 	for _, r := range c.queue.compact() {
 		c.lookAfter(r, now)
 	}
-	if c.breaker.Tick(now, c.random.Jitter()) {
+	if c.Health.breaker.Tick(now, c.random.Jitter()) {
 		c.probe(now)
 	}
-	if len(c.queue.ready) > 0 && !c.breaker.IsOpen() {
+	if len(c.queue.ready) > 0 && !c.Health.breaker.IsOpen() {
 		c.flush(now, c.queue.keepsDue(now))
 	}
 }
 
 // report sends the reports that are due.
 func (c *Client) report(now quota.Instant) {
-	if _, away := c.Away(); away {
+	if _, away := c.Health.Away(); away {
 		return
 	}
 	if items := c.reports.gather(now, c.store); len(items) > 0 {
@@ -190,7 +190,7 @@ func (c *Client) send(call *call) {
 	c.body = wire.AppendLeaseRequest(c.body[:0], wire.LeaseRequest{
 		Node: c.node, Boot: c.boot, Seq: call.seq, Version: c.last.Version, Items: c.items,
 	})
-	c.breaker.Sent(call.sent)
+	c.Health.breaker.Sent(call.sent)
 	c.room.count(call, 1)
 	done := func(status int, body []byte) { c.answer(call, status, body) }
 	if err := c.rpc.Call(path, c.body, call.timeout(), done); err != nil {

@@ -11,11 +11,11 @@ import (
 // stays, with the requests that wait in it: they can be withdrawn, and there is one call for them.
 func TestLateKeepLeavesTheNewBucket(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
-	w.desk.Keep(w.need(1, 1), 5, 0)
-	w.desk.Tick(w.now)
+	w.client.Keep(w.need(1, 1), 5, 0)
+	w.client.Tick(w.now)
 	w.join(t, 2, 1) // Somebody waits, so the next tick looks after all buckets.
 	w.now += 10 * ms
-	w.desk.Tick(w.now)
+	w.client.Tick(w.now)
 	ticket := w.join(t, 1, 1)
 	if len(w.calls) != 3 || w.calls[0].request.Items[0].Keep != 5 {
 		t.Fatalf("%+v", w.calls)
@@ -25,9 +25,9 @@ func TestLateKeepLeavesTheNewBucket(t *testing.T) {
 	if len(w.calls) != 2 {
 		t.Errorf("%d calls are under way, want one for each bucket", len(w.calls))
 	}
-	w.desk.Cancel(ticket.Stream)
-	w.desk.Cancel(second.Stream)
-	if w.desk.Waiting() != 1 {
-		t.Errorf("%d wait, want the one for the other bucket", w.desk.Waiting())
+	w.client.Cancel(ticket.Stream)
+	w.client.Cancel(second.Stream)
+	if w.client.Waiting() != 1 {
+		t.Errorf("%d wait, want the one for the other bucket", w.client.Waiting())
 	}
 }

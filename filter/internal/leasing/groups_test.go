@@ -18,10 +18,10 @@ func (w *world) joinAll(t *testing.T, buckets ...byte) []*leasing.Ticket {
 	for _, b := range buckets {
 		tickets = append(tickets, &leasing.Ticket{Stream: w.stream, Need: w.need(b, 1)})
 	}
-	if !w.desk.JoinAll(w.now, tickets) {
+	if !w.client.Ask(w.now, tickets...) {
 		t.Fatal("turned away")
 	}
-	w.desk.Flush(w.now)
+	w.client.Flush(w.now)
 	return tickets
 }
 
@@ -60,8 +60,8 @@ func TestGroupGoesAsOne(t *testing.T) {
 	}
 	w.reply(granted, granted, granted)
 	outcomes(t, tickets, leasing.Granted)
-	if got := w.desk.TakeResolved(9999); !slices.Equal(got, []uint32{w.stream}) || w.desk.Waiting() != 0 {
-		t.Errorf("resolved %v, %d wait", got, w.desk.Waiting())
+	if got := w.client.TakeResolved(9999); !slices.Equal(got, []uint32{w.stream}) || w.client.Waiting() != 0 {
+		t.Errorf("resolved %v, %d wait", got, w.client.Waiting())
 	}
 }
 
@@ -86,9 +86,9 @@ func TestGroupIsRefusedAsOne(t *testing.T) {
 func TestGroupThatIsGone(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	w.joinAll(t, 1, 2)
-	w.desk.Cancel(w.stream)
-	if w.desk.Waiting() != 0 {
-		t.Errorf("%d wait", w.desk.Waiting())
+	w.client.Cancel(w.stream)
+	if w.client.Waiting() != 0 {
+		t.Errorf("%d wait", w.client.Waiting())
 	}
 	w.reply(granted, granted)
 	for bucket := byte(1); bucket <= 2; bucket++ {
@@ -109,9 +109,9 @@ func TestGroupThatIsGone(t *testing.T) {
 	need := w.need(5, 1)
 	need.Algorithm = quota.LeakyBucket
 	queue := []*leasing.Ticket{{Stream: w.stream, Need: need}, {Stream: w.stream, Need: w.need(6, 1)}}
-	w.desk.JoinAll(w.now, queue)
-	w.desk.Flush(w.now)
-	w.desk.Cancel(w.stream)
+	w.client.Ask(w.now, queue...)
+	w.client.Flush(w.now)
+	w.client.Cancel(w.stream)
 	w.reply(granted, granted)
 	if s := w.spend(5, 1); s.State == leasing.Ready {
 		t.Error("a place in a queue became a token")
@@ -127,14 +127,14 @@ func TestGroupFails(t *testing.T) {
 		"no fault":  func(w *world) { w.reply(spared, spared) },
 		"an item":   func(w *world) { w.reply(granted) },
 		"503":       func(w *world) { w.calls[0].done(503, nil) },
-		"no answer": func(w *world) { w.now += quota.Instant(lease.Deadline); w.desk.Tick(w.now) },
+		"no answer": func(w *world) { w.now += quota.Instant(lease.Deadline); w.client.Tick(w.now) },
 		"late":      func(w *world) { w.now += quota.Instant(lease.Deadline); w.reply(granted, granted) },
 	} {
 		w := newWorld(t, 100, quota.Hour, 100)
 		tickets := w.joinAll(t, 1, 2)
 		end(w)
 		t.Run(name, func(t *testing.T) { outcomes(t, tickets, leasing.Failed) })
-		if w.desk.Waiting() != 0 || !slices.Equal(w.desk.TakeResolved(9999), []uint32{w.stream}) {
+		if w.client.Waiting() != 0 || !slices.Equal(w.client.TakeResolved(9999), []uint32{w.stream}) {
 			t.Errorf("%s: still waits", name)
 		}
 		if s := w.spend(1, 1); s.State == leasing.Ready {
@@ -166,7 +166,7 @@ func TestGroupsQueue(t *testing.T) {
 	for _, tickets := range all {
 		outcomes(t, tickets, leasing.Granted)
 	}
-	resolved := w.desk.TakeResolved(9999)
+	resolved := w.client.TakeResolved(9999)
 	if !slices.IsSorted(resolved) || len(resolved) != len(all) {
 		t.Errorf("%d resolved, in order: %v", len(resolved), slices.IsSorted(resolved))
 	}
@@ -185,8 +185,8 @@ func TestGroupsBehindAFailure(t *testing.T) {
 		p.done(503, nil)
 	}
 	outcomes(t, last, leasing.Failed)
-	if w.desk.Waiting() != 1 { // the fourth call's
-		t.Errorf("%d wait", w.desk.Waiting())
+	if w.client.Waiting() != 1 { // the fourth call's
+		t.Errorf("%d wait", w.client.Waiting())
 	}
 }
 
@@ -195,12 +195,12 @@ func TestGroupsAreBounded(t *testing.T) {
 	for range leasing.MaxWaiting {
 		w.joinAll(t, 1, 2)
 	}
-	if w.desk.JoinAll(w.now, []*leasing.Ticket{{Need: w.need(1, 1)}, {Need: w.need(2, 1)}}) {
+	if w.client.Ask(w.now, &leasing.Ticket{Need: w.need(1, 1)}, &leasing.Ticket{Need: w.need(2, 1)}) {
 		t.Error("one more waits than may")
 	}
 	w.now += quota.Instant(lease.Deadline)
-	w.desk.Tick(w.now)
-	if w.desk.Waiting() != 0 {
-		t.Errorf("%d wait", w.desk.Waiting())
+	w.client.Tick(w.now)
+	if w.client.Waiting() != 0 {
+		t.Errorf("%d wait", w.client.Waiting())
 	}
 }

@@ -15,10 +15,10 @@ func (w *world) question(t *testing.T, stream uint32) *leasing.Ticket {
 	need := w.need(1, 60)
 	need.Optimistic = true
 	ticket := &leasing.Ticket{Stream: stream, Need: need}
-	if !w.desk.Join(w.now, ticket) {
+	if !w.client.Ask(w.now, ticket) {
 		t.Fatal("not queued")
 	}
-	w.desk.Flush(w.now)
+	w.client.Flush(w.now)
 	return ticket
 }
 
@@ -69,12 +69,12 @@ func TestWhatAQuestionLeavesCountsAsReported(t *testing.T) {
 		w.change(t, use)
 		ticket := w.question(t, 1)
 		if left {
-			w.desk.Cancel(1)
+			w.client.Cancel(1)
 		}
 		w.now += ms
 		w.reply(wire.LeaseAnswer{Waiting: 1, Debt: w.params.UnitsFor(60)})
 		if !left {
-			w.desk.GiveBack(w.now, ticket)
+			w.client.GiveBack(w.now, ticket)
 		}
 		use = &leasing.Use{Need: need, Now: w.now, Slack: 50}
 		if w.change(t, use); use.Remaining != 40 {

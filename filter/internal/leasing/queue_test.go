@@ -31,7 +31,7 @@ func TestAnItemIsSharedInOrder(t *testing.T) {
 		tickets := []*leasing.Ticket{w.join(t, 1, 1), w.join(t, 1, 1), w.join(t, 1, 1)}
 		w.reply(granted)
 		if c.gone >= 0 {
-			w.desk.Cancel(tickets[c.gone].Stream)
+			w.client.Cancel(tickets[c.gone].Stream)
 		}
 		answer := wire.LeaseAnswer{Waiting: c.tokens}
 		if c.tokens < 3 {
@@ -63,8 +63,8 @@ func TestAnItemHasOneCost(t *testing.T) {
 		}
 		w.reply(wire.LeaseAnswer{Waiting: want[0]})
 	}
-	if w.desk.Waiting() != 0 || w.desk.Buckets() != 0 {
-		t.Errorf("%d requests and %d buckets are left", w.desk.Waiting(), w.desk.Buckets())
+	if w.client.Waiting() != 0 || w.client.Buckets() != 0 {
+		t.Errorf("%d requests and %d buckets are left", w.client.Waiting(), w.client.Buckets())
 	}
 }
 
@@ -99,8 +99,8 @@ func TestTokensToKeepServeThoseThatWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.desk.Keep(w.need(1, 1), 5, 0)
-	w.desk.Tick(w.now)
+	w.client.Keep(w.need(1, 1), 5, 0)
+	w.client.Tick(w.now)
 	ticket := w.join(t, 1, 1)
 	keep := w.calls[0]
 	w.calls = w.calls[1:]
@@ -128,7 +128,7 @@ func TestWhatIsQueuedEndsWhenTheBreakerOpens(t *testing.T) {
 		t.Fatalf("%d calls, want 16 and one for the two buckets", len(w.calls))
 	}
 	brought := leasing.Ticket{Need: w.need(100, 1), Until: w.now + quota.Instant(lease.Deadline)}
-	w.desk.GiveBack(w.now, &brought)
+	w.client.GiveBack(w.now, &brought)
 	for range 3 {
 		p := w.calls[0]
 		w.calls = w.calls[1:]
@@ -144,13 +144,13 @@ func TestWhatIsQueuedEndsWhenTheBreakerOpens(t *testing.T) {
 func TestTokensToKeepWaitForTheCallUnderWay(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	w.join(t, 1, 1)
-	w.desk.Keep(w.need(1, 1), 5, 0)
-	w.desk.Tick(w.now)
+	w.client.Keep(w.need(1, 1), 5, 0)
+	w.client.Tick(w.now)
 	if len(w.calls) != 1 {
 		t.Fatalf("%d calls for one bucket are under way", len(w.calls))
 	}
 	w.reply(granted)
-	w.desk.Tick(w.now)
+	w.client.Tick(w.now)
 	if len(w.calls) != 1 || w.calls[0].request.Items[0].Keep != 5 {
 		t.Errorf("calls %+v, want one for 5 tokens to keep", w.calls)
 	}

@@ -72,7 +72,7 @@ func (c *Client) fail(call *call, now quota.Instant, how rpc.Outcome) {
 		}
 		c.queue.endCall(it.line, nil)
 	}
-	if c.breaker.IsOpen() { // No call will carry the others in time.
+	if c.Health.breaker.IsOpen() { // No call will carry the others in time.
 		for _, r := range c.queue.compact() {
 			c.lookAfter(r, now)
 		}
@@ -114,7 +114,7 @@ func (c *Client) lookAfter(r *request, now quota.Instant) {
 // unsentFor is how long a request waits that no call carries: less where calls are late, since the
 // rest of its time would be in vain.
 func (c *Client) unsentFor() quota.Span {
-	switch _, away := c.Away(); {
+	switch _, away := c.Health.Away(); {
 	case away:
 		return 0
 	case c.room.pressed():

@@ -19,7 +19,7 @@ func TestAnUnavailableBucketFailsAlone(t *testing.T) {
 	if asked.Outcome != leasing.Failed || asked.Until != w.now-3000*ms {
 		t.Errorf("the ticket ended as %v since %d, now is %d", asked.Outcome, asked.Until, w.now)
 	}
-	if since := w.desk.FailingSince(w.now); since != w.now {
+	if since := w.client.Health.FailingSince(w.now); since != w.now {
 		t.Errorf("the whole control plane fails since %d", since)
 	}
 	if behind.Outcome != leasing.Waiting || len(w.calls) != 1 {
@@ -49,7 +49,7 @@ func TestAGroupGoesOnWithoutTheUnavailable(t *testing.T) {
 	tickets = w.joinAll(t, 4, 5, 6)
 	w.reply(spared, away, short)
 	outcomes(t, tickets, leasing.Spared, leasing.Failed, leasing.Refused)
-	if w.desk.Waiting() != 0 {
-		t.Errorf("%d wait", w.desk.Waiting())
+	if w.client.Waiting() != 0 {
+		t.Errorf("%d wait", w.client.Waiting())
 	}
 }

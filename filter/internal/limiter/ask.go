@@ -25,7 +25,7 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 		h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h), Deadline: req.deadline}
 		l.together = append(l.together, &h.ticket)
 	}
-	if !l.join(now) {
+	if !l.leases.Ask(now, l.together...) {
 		l.fallBackUnasked(req, now)
 		return Allowed, false
 	}
@@ -67,13 +67,6 @@ func (req *Request) chooseAsked() bool {
 	return some
 }
 
-func (l *Limiter) join(now quota.Instant) bool {
-	if len(l.together) == 1 {
-		return l.leases.Join(now, l.together[0])
-	}
-	return l.leases.JoinAll(now, l.together)
-}
-
 // answered takes in how the ticket of a hit has ended.
 func (l *Limiter) answered(req *Request, h *Hit, now quota.Instant) finding {
 	t := &h.ticket
@@ -94,8 +87,8 @@ func (l *Limiter) answered(req *Request, h *Hit, now quota.Instant) finding {
 		l.describe(req, h, 0, t.FullAt, now)
 		return h.refuse(Quota, max(quota.Span(t.Until-now), 1))
 	}
-	since := l.leases.FailingSince(now)
-	if t.Outcome == leasing.Failed && t.Until > 0 {
+	since := l.leases.Health.FailingSince(now)
+	if t.Outcome == leasing.Failed {
 		since = min(since, t.Until)
 	}
 	l.fallBack(req, h, now, since)

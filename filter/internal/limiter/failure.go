@@ -13,7 +13,7 @@ import (
 func (l *Limiter) take(req *Request, h *Hit, now quota.Instant, commit bool) finding {
 	f := l.takeOnce(req, h, now, commit)
 	if f == away {
-		since, _ := l.leases.Away()
+		since, _ := l.leases.Health.Away()
 		l.fallBack(req, h, now, since)
 		f = l.takeOnce(req, h, now, commit) // No decider of on_failure needs the control plane.
 	}

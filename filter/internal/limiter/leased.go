@@ -40,7 +40,7 @@ func takeLeased(l *Limiter, req *Request, h *Hit, now quota.Instant, commit bool
 
 // askable is missing if the control plane can be asked for what a hit lacks.
 func (l *Limiter) askable() finding {
-	if _, isAway := l.leases.Away(); isAway {
+	if _, isAway := l.leases.Health.Away(); isAway {
 		return away
 	}
 	return missing

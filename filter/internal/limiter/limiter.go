@@ -49,7 +49,7 @@ type Limiter struct {
 
 	matcher  match.Matcher
 	store    *bucketstore.Store
-	leases   *leasing.Desk // nil without a control plane: every policy is local then
+	leases   *leasing.Client // nil without a control plane: every policy is local then
 	delays   delay.Queue
 	together []*leasing.Ticket
 
@@ -65,7 +65,7 @@ type Limiter struct {
 }
 
 // New makes a limiter. Without a lease client every policy is decided by this node's own buckets.
-func New(store *bucketstore.Store, leases *leasing.Desk) *Limiter {
+func New(store *bucketstore.Store, leases *leasing.Client) *Limiter {
 	return &Limiter{store: store, leases: leases, delays: delay.Queue{Bound: leasing.MaxWaiting}}
 }
 

@@ -27,7 +27,7 @@ const sec = quota.Instant(quota.Second)
 type node struct {
 	t       testing.TB
 	limiter *limiter.Limiter
-	desk    *leasing.Desk
+	leases  *leasing.Client
 	data    *shareddatatest.Data
 	rules   *ruleset.Rules
 	now     quota.Instant
@@ -98,14 +98,14 @@ func newNode(t testing.TB, central bool, policies string) *node {
 	n := &node{t: t, now: 1000 * sec, data: &shareddatatest.Data{}, ledgers: map[keyhash.Key]lease.Ledger{}}
 	store := bucketstore.New(n.data, [4]byte{}, 1024, 0)
 	if central {
-		n.desk = n.newDesk(store, 1)
+		n.leases = n.newClient(store, 1)
 	}
-	n.limiter = limiter.New(store, n.desk)
+	n.limiter = limiter.New(store, n.leases)
 	n.push(1, policies)
 	return n
 }
 
-func (n *node) newDesk(store *bucketstore.Store, seed uint64) *leasing.Desk {
+func (n *node) newClient(store *bucketstore.Store, seed uint64) *leasing.Client {
 	return leasing.New(leasing.Config{
 		Store: store, Client: n, Clock: n, Nodes: shareddata.NewNumber(n.data, shareddata.Space{}, shareddata.Nodes),
 		Node: "node", Boot: 1, Seed: seed,
@@ -115,7 +115,7 @@ func (n *node) newDesk(store *bucketstore.Store, seed uint64) *leasing.Desk {
 // second is the limiter of another worker of the same node.
 func (n *node) second() *limiter.Limiter {
 	store := bucketstore.New(n.data, [4]byte{}, 1024, 0)
-	return limiter.New(store, n.newDesk(store, 2))
+	return limiter.New(store, n.newClient(store, 2))
 }
 
 // push puts another policy set into force.
@@ -286,7 +286,7 @@ func TestMixedPoliciesChargeTogether(t *testing.T) {
 	if status = n.answer(200, first); status != limiter.Allowed {
 		t.Fatalf("first: %v", status)
 	}
-	n.desk.Flush(n.now)
+	n.leases.Flush(n.now)
 	if status = n.answer(200, second); status != limiter.Refused || second.Hits[second.Refusing].Policy != 1 {
 		t.Fatalf("second: %v", status)
 	}
@@ -710,7 +710,7 @@ func TestShadowOfACentralPolicyNeverWaits(t *testing.T) {
 		if _, status := n.begin(); status != limiter.Unlimited {
 			t.Fatalf("status %v", status)
 		}
-		n.desk.Tick(n.now)
+		n.leases.Tick(n.now)
 		for len(n.calls) > 0 {
 			call := n.calls[0]
 			n.calls = n.calls[1:]

@@ -19,7 +19,7 @@ func takeOptimistic(l *Limiter, req *Request, h *Hit, now quota.Instant, commit 
 		return passes
 	}
 	h.holds, h.heard = use.Remaining, use.Heard
-	if _, isAway := l.leases.Away(); isAway && h.Retry != quota.Never {
+	if _, isAway := l.leases.Health.Away(); isAway && h.Retry != quota.Never {
 		return away
 	}
 	if use.Asks {

@@ -43,7 +43,7 @@ func (n *node) recover() {
 	n.t.Helper()
 	for range 3 {
 		n.now += 2 * sec
-		n.desk.Tick(n.now)
+		n.leases.Tick(n.now)
 		for _, call := range n.calls {
 			call(200)
 		}

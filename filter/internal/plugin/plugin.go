@@ -69,7 +69,7 @@ type pluginContext struct {
 
 // central is what a plugin with a control plane has beside the others.
 type central struct {
-	leasing     *leasing.Desk
+	leasing     *leasing.Client
 	failover    *failover.Ladder
 	consumers   *consumers.Cache
 	enforcement *enforcement.View
@@ -133,12 +133,12 @@ func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error 
 		poller = calls
 	}
 	p.sync = configsync.New(host.SharedData{}, poller, p.clock, logger{}, node, space, random())
-	var desk *leasing.Desk
+	var leases *leasing.Client
 	if c := p.central; c != nil {
-		desk = c.leasing
+		leases = c.leasing
 		p.sync.Consumers, p.sync.Orders = c.consumers, c.enforcement
 	}
-	p.limiter = limiter.New(p.store, desk)
+	p.limiter = limiter.New(p.store, leases)
 	p.counted = p.counters()
 	p.metrics.define(p.counted)
 	p.setAhead()
@@ -255,11 +255,11 @@ func (p *pluginContext) setAhead() {
 func (p *pluginContext) syncFailover(now quota.Instant) {
 	c := p.central
 	var t failover.Trouble
-	t.Since, t.Times, t.How, t.Open = c.leasing.Open()
+	t.Since, t.Times, t.How, t.Open = c.leasing.Health.Open()
 	heard, hasten := c.failover.Tick(now, t, p.sync.Rules(), p.sync.Leads())
-	c.leasing.Hear(heard)
+	c.leasing.Health.Hear(heard)
 	if hasten {
-		c.leasing.Hasten(now)
+		c.leasing.Health.Hasten(now)
 	}
 }
 
@@ -279,8 +279,8 @@ func (p *pluginContext) onDone() {
 // If one of them is own, whose callback is running, its status is returned instead: Paused if it still waits.
 func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
 	status, others, left := limiter.Paused, false, atOnce
-	desk := p.central.leasing
-	for streams := desk.TakeResolved(left); len(streams) > 0; streams = desk.TakeResolved(left) {
+	leases := p.central.leasing
+	for streams := leases.TakeResolved(left); len(streams) > 0; streams = leases.TakeResolved(left) {
 		left -= len(streams)
 		for _, stream := range streams {
 			ctx := find(stream)
@@ -299,7 +299,7 @@ func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
 	if own != nil && others {
 		host.Select(own.request.Stream)
 	}
-	if desk.Resolved() > 0 {
+	if leases.Resolved() > 0 {
 		p.hurry()
 	}
 	return status

@@ -44,7 +44,7 @@ func (c *centre) Call(_ string, body []byte, timeout quota.Span, done func(int, 
 	}
 	m, err := wire.DecodeLeaseRequest(body)
 	if err != nil {
-		c.t.Fatalf("the desk sent %x: %v", body, err)
+		c.t.Fatalf("the client sent %x: %v", body, err)
 	}
 	c.calls = append(c.calls, pending{m, timeout, done})
 	return nil
@@ -73,7 +73,7 @@ func (c *centre) answer(now quota.Instant) {
 type world struct {
 	*clock
 	*centre
-	desk   *leasing.Desk
+	client *leasing.Client
 	store  *bucketstore.Store
 	params quota.Params
 	stream uint32
@@ -91,11 +91,11 @@ func newWorld(t *testing.T, q int64, window quota.Span, burst int64) *world {
 func worker(t *testing.T, data *shareddatatest.Data, c *clock, cp *centre) *world {
 	t.Helper()
 	store := bucketstore.New(data, [4]byte{}, 64, 0)
-	desk := leasing.New(leasing.Config{
+	client := leasing.New(leasing.Config{
 		Store: store, Client: cp, Clock: c, Nodes: shareddata.NewNumber(data, shareddata.Space{}, shareddata.Nodes),
 		Node: "node", Boot: 1, Seed: 1,
 	})
-	return &world{clock: c, centre: cp, store: store, params: cp.params, desk: desk}
+	return &world{clock: c, centre: cp, store: store, params: cp.params, client: client}
 }
 
 func (w *world) need(bucket byte, cost int64) leasing.Need {
@@ -107,10 +107,10 @@ func (w *world) join(t *testing.T, bucket byte, cost int64) *leasing.Ticket {
 	t.Helper()
 	w.stream++
 	ticket := &leasing.Ticket{Stream: w.stream, Need: w.need(bucket, cost)}
-	if !w.desk.Join(w.now, ticket) {
+	if !w.client.Ask(w.now, ticket) {
 		t.Fatal("turned away")
 	}
-	w.desk.Flush(w.now)
+	w.client.Flush(w.now)
 	return ticket
 }
 
@@ -133,7 +133,7 @@ func TestOneCallABucket(t *testing.T) {
 	if first.Outcome != leasing.Granted || second.Outcome != leasing.Waiting {
 		t.Fatalf("first %v, second %v", first.Outcome, second.Outcome)
 	}
-	w.desk.Flush(w.now)
+	w.client.Flush(w.now)
 	if n := len(w.calls); n != 2 || w.calls[1].request.Items[0].Waiting != 2 {
 		t.Fatalf("who queued behind the first call goes in one more: %+v", w.calls)
 	}
@@ -144,8 +144,8 @@ func TestOneCallABucket(t *testing.T) {
 			t.Errorf("ticket %d: %v", i, ticket.Outcome)
 		}
 	}
-	if w.desk.Waiting() != 0 || w.desk.Nodes() != 2 {
-		t.Errorf("%d wait, %d nodes", w.desk.Waiting(), w.desk.Nodes())
+	if w.client.Waiting() != 0 || w.client.Nodes() != 2 {
+		t.Errorf("%d wait, %d nodes", w.client.Waiting(), w.client.Nodes())
 	}
 }
 
@@ -156,7 +156,7 @@ func TestWhoIsServedTogetherIsToldOneAfterTheOther(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	tickets := []*leasing.Ticket{w.join(t, 1, 1), w.join(t, 1, 1), w.join(t, 1, 1), w.join(t, 1, 1)}
 	w.answer(w.now)
-	w.desk.Flush(w.now)
+	w.client.Flush(w.now)
 	w.answer(w.now)
 	for i, ticket := range tickets {
 		missing := int64(i + 1)
@@ -175,7 +175,7 @@ func TestExactlyTheBurstPasses(t *testing.T) {
 	for i := range 300 {
 		s := w.spend(1, 1)
 		if s.Keep > 0 {
-			w.desk.Keep(s.Need, s.Keep, s.KeepBy)
+			w.client.Keep(s.Need, s.Keep, s.KeepBy)
 		}
 		switch s.State {
 		case leasing.Ready:
@@ -186,10 +186,10 @@ func TestExactlyTheBurstPasses(t *testing.T) {
 		if i%7 == 6 && len(w.calls) > 0 {
 			w.now += ms
 			w.answer(w.now)
-			w.desk.Flush(w.now)
+			w.client.Flush(w.now)
 		}
 	}
-	for w.desk.Tick(w.now); len(w.calls) > 0; w.desk.Tick(w.now) {
+	for w.client.Tick(w.now); len(w.calls) > 0; w.client.Tick(w.now) {
 		w.answer(w.now)
 	}
 	for _, ticket := range tickets {
@@ -255,7 +255,7 @@ func TestFailures(t *testing.T) {
 			if c.away && behind.Outcome != leasing.Failed {
 				t.Errorf("who queued behind keeps waiting: %v", behind.Outcome)
 			}
-			if since := w.desk.FailingSince(w.now + 5); c.away && since != w.now {
+			if since := w.client.Health.FailingSince(w.now + 5); c.away && since != w.now {
 				t.Errorf("failing since %d", since)
 			}
 		})
@@ -266,7 +266,7 @@ func TestFailures(t *testing.T) {
 func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	for range 3 {
-		if _, away := w.desk.Away(); away {
+		if _, away := w.client.Health.Away(); away {
 			t.Fatal("open too early")
 		}
 		w.join(t, 1, 1)
@@ -274,13 +274,13 @@ func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 		p.done(504, nil)
 	}
 	began := w.now
-	if since, away := w.desk.Away(); !away || since != began {
+	if since, away := w.client.Health.Away(); !away || since != began {
 		t.Fatalf("after three failures: away %v since %d", away, since)
 	}
 	for probe := range 2 {
 		w.now += 250 * ms
-		w.desk.Tick(w.now)
-		if since, away := w.desk.Away(); !away || since != began || len(w.calls) != 1 {
+		w.client.Tick(w.now)
+		if since, away := w.client.Health.Away(); !away || since != began || len(w.calls) != 1 {
 			t.Fatalf("at probe %d: away %v since %d, %d calls", probe, away, since, len(w.calls))
 		}
 		it := w.calls[0].request.Items[0]
@@ -288,12 +288,12 @@ func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 			t.Fatalf("a probe must ask for nothing: %+v", w.calls[0])
 		}
 		w.answer(w.now)
-		w.desk.Tick(w.now)
+		w.client.Tick(w.now)
 		if len(w.calls) != 0 {
 			t.Fatal("the second probe follows at once")
 		}
 	}
-	if _, away := w.desk.Away(); away {
+	if _, away := w.client.Health.Away(); away {
 		t.Error("two answers do not close it")
 	}
 	// A call that cannot even be sent opens it at once.
@@ -301,22 +301,22 @@ func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 	if ticket := w.join(t, 1, 1); ticket.Outcome != leasing.Failed {
 		t.Errorf("ticket %v", ticket.Outcome)
 	}
-	if _, away := w.desk.Away(); !away {
+	if _, away := w.client.Health.Away(); !away {
 		t.Error("requests wait for a control plane that cannot be called")
 	}
 	// What is to be kept does not pile up meanwhile.
 	w.refuse = nil
 	for i := range 100 {
-		w.desk.Keep(w.need(byte(i), 1), 5, 0)
+		w.client.Keep(w.need(byte(i), 1), 5, 0)
 	}
 	w.now += 3000 * ms
-	w.desk.Tick(w.now)
+	w.client.Tick(w.now)
 	if len(w.calls) != 1 {
 		t.Errorf("%d calls for what was wanted during the outage, want the probe alone", len(w.calls))
 	}
 	want := rpc.Counts{rpc.Answered: 2, rpc.NoAnswer: 3, rpc.Unsent: 1}
-	if w.desk.Stats.Calls != want {
-		t.Errorf("the calls ended as %v, want %v", w.desk.Stats.Calls, want)
+	if w.client.Stats.Calls != want {
+		t.Errorf("the calls ended as %v, want %v", w.client.Stats.Calls, want)
 	}
 }
 
@@ -324,16 +324,16 @@ func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 func TestSilenceOpensTheBreaker(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	began := w.now
-	w.desk.Keep(w.need(1, 1), 5, 0)
+	w.client.Keep(w.need(1, 1), 5, 0)
 	for ; w.now < began+990*ms; w.now += 10 * ms {
-		w.desk.Tick(w.now)
-		if _, away := w.desk.Away(); away {
+		w.client.Tick(w.now)
+		if _, away := w.client.Health.Away(); away {
 			t.Fatalf("open after %d µs", w.now-began)
 		}
 	}
 	w.now = began + 1000*ms
-	w.desk.Tick(w.now)
-	if since, away := w.desk.Away(); !away || since != began {
+	w.client.Tick(w.now)
+	if since, away := w.client.Health.Away(); !away || since != began {
 		t.Errorf("after a second without an answer: away %v, since %d", away, since-began)
 	}
 }
@@ -345,19 +345,19 @@ func TestHearsay(t *testing.T) {
 	w.answer(w.now)
 	w.now += 10 * ms
 	heard := w.now
-	w.desk.Hear(heard)
-	if since, away := w.desk.Away(); !away || since != heard || w.desk.FailingSince(w.now+ms) != heard {
+	w.client.Health.Hear(heard)
+	if since, away := w.client.Health.Away(); !away || since != heard || w.client.Health.FailingSince(w.now+ms) != heard {
 		t.Errorf("another worker has no answer: away %v since %d", away, since)
 	}
 	w.now += 10 * ms
 	w.join(t, 2, 1)
 	w.answer(w.now)
-	if _, away := w.desk.Away(); away {
+	if _, away := w.client.Health.Away(); away {
 		t.Error("this worker had an answer after the other one's failure")
 	}
-	w.desk.Hear(w.now + ms)
-	w.desk.Hear(0)
-	if _, away := w.desk.Away(); away {
+	w.client.Health.Hear(w.now + ms)
+	w.client.Health.Hear(0)
+	if _, away := w.client.Health.Away(); away {
 		t.Error("the other worker is answered again")
 	}
 }
@@ -367,21 +367,21 @@ func TestDeadlineAndCancel(t *testing.T) {
 	asked := w.join(t, 1, 1)
 	behind := w.join(t, 1, 1)
 	gone := w.join(t, 1, 1)
-	w.desk.Cancel(gone.Stream)
+	w.client.Cancel(gone.Stream)
 	w.now += quota.Instant(lease.Deadline) - 1
-	w.desk.Tick(w.now)
+	w.client.Tick(w.now)
 	if behind.Outcome != leasing.Waiting {
 		t.Fatalf("ended before its deadline: %v", behind.Outcome)
 	}
 	w.now++
-	w.desk.Tick(w.now)
+	w.client.Tick(w.now)
 	// Also the one that a call asks for: that call may be younger than the request.
 	if behind.Outcome != leasing.Failed || gone.Outcome != leasing.Waiting || asked.Outcome != leasing.Failed {
 		t.Errorf("at the deadline: %v %v %v", asked.Outcome, behind.Outcome, gone.Outcome)
 	}
 	w.answer(w.now) // Late, and for nobody.
-	if w.desk.Waiting() != 0 {
-		t.Errorf("%d still wait", w.desk.Waiting())
+	if w.client.Waiting() != 0 {
+		t.Errorf("%d still wait", w.client.Waiting())
 	}
 }
 
@@ -389,14 +389,14 @@ func TestDeadlineAndCancel(t *testing.T) {
 func TestTokensOfTheGoneServeTheNext(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	gone := w.join(t, 1, 1)
-	w.desk.Cancel(gone.Stream)
+	w.client.Cancel(gone.Stream)
 	w.answer(w.now)
 	if s := w.spend(1, 1); s.State != leasing.Ready {
 		t.Errorf("state %v", s.State)
 	}
 	granted := w.join(t, 1, 1)
 	w.answer(w.now)
-	w.desk.GiveBack(w.now, granted)
+	w.client.GiveBack(w.now, granted)
 	if s := w.spend(1, 1); s.State != leasing.Ready {
 		t.Errorf("after giving back: %v", s.State)
 	}
@@ -407,7 +407,7 @@ func TestWaitersAreBounded(t *testing.T) {
 	for range leasing.MaxWaiting {
 		w.join(t, 1, 1)
 	}
-	if w.desk.Join(w.now, &leasing.Ticket{Stream: 9999, Need: w.need(1, 1)}) {
+	if w.client.Ask(w.now, &leasing.Ticket{Stream: 9999, Need: w.need(1, 1)}) {
 		t.Error("one more than the bound waits")
 	}
 }
@@ -419,14 +419,14 @@ func TestABusyKeyIsServedFromItsLots(t *testing.T) {
 	for i := range 4000 { // 400 a second for ten seconds
 		w.now += 2500
 		if i%4 == 0 {
-			w.desk.Tick(w.now)
+			w.client.Tick(w.now)
 			for len(w.calls) > 0 {
 				w.answer(w.now)
 			}
 		}
 		s := w.spend(1, 1)
 		if s.Keep > 0 {
-			w.desk.Keep(s.Need, s.Keep, s.KeepBy)
+			w.client.Keep(s.Need, s.Keep, s.KeepBy)
 		}
 		switch s.State {
 		case leasing.Ready:
@@ -450,13 +450,13 @@ func TestCallsAreBatched(t *testing.T) {
 		if i >= 90 {
 			need.Version = 2
 		}
-		w.desk.Keep(need, 5, 0)
+		w.client.Keep(need, 5, 0)
 	}
-	w.desk.Flush(w.now)
+	w.client.Flush(w.now)
 	if len(w.calls) != 0 {
 		t.Fatal("tokens to keep alone were asked for before the tick")
 	}
-	w.desk.Tick(w.now)
+	w.client.Tick(w.now)
 	got := ""
 	for _, c := range w.calls {
 		got += fmt.Sprintf("%d@%d ", len(c.request.Items), c.request.Version)
@@ -478,8 +478,8 @@ func TestWorkersShareWhatOneBrings(t *testing.T) {
 	b.stream = 1000
 	// Worker b is about to fetch everything to keep; a's request comes to the centre after it.
 	_ = a.store.Update(bucketstore.Leased, keyhash.Key{1}, c.now, keepUnderWay(c.now+200*ms))
-	b.desk.Keep(b.need(1, 1), 100, 0)
-	b.desk.Tick(c.now)
+	b.client.Keep(b.need(1, 1), 100, 0)
+	b.client.Tick(c.now)
 	ticket := a.join(t, 1, 1)
 	keep, reply := cp.grant(c.now)
 	cp.ledgers[keyhash.Key{1}], _ = cp.ledgers[keyhash.Key{1}].Grant(c.now, lease.Ask{Params: p, Version: 1, Waiting: 100, Cost: 1, Nodes: 1})
@@ -488,7 +488,7 @@ func TestWorkersShareWhatOneBrings(t *testing.T) {
 		t.Fatalf("refused although tokens are under way: %v", ticket.Outcome)
 	}
 	keep.done(200, wire.AppendLeaseReply(nil, reply))
-	a.desk.Tick(c.now)
+	a.client.Tick(c.now)
 	if ticket.Outcome != leasing.Granted || ticket.Until < c.now+1000*ms {
 		t.Errorf("the other worker's tokens did not reach it: %v until %d", ticket.Outcome, ticket.Until-c.now)
 	}
@@ -514,13 +514,13 @@ func TestNothingIsLeftOfEndedBuckets(t *testing.T) {
 			t.Fatalf("while another worker asks for tokens: %v", ticket.Outcome)
 		}
 		w.now += quota.Instant(lease.Deadline)
-		w.desk.Tick(w.now)
+		w.client.Tick(w.now)
 		if ticket.Outcome != leasing.Refused {
 			t.Fatalf("at the deadline: %v", ticket.Outcome)
 		}
 	}
-	if n := w.desk.Buckets(); n != 0 || w.desk.Waiting() != 0 {
-		t.Errorf("%d buckets and %d tickets are left", n, w.desk.Waiting())
+	if n := w.client.Buckets(); n != 0 || w.client.Waiting() != 0 {
+		t.Errorf("%d buckets and %d tickets are left", n, w.client.Waiting())
 	}
 }
 
@@ -529,9 +529,9 @@ func TestKeepsGoTogether(t *testing.T) {
 	for at, calls := range map[quota.Instant]int{10: 0, 20: 0, 30: 1, 60: 1} {
 		w := newWorld(t, 100, quota.Hour, 100)
 		for i, by := range []quota.Instant{50, 25, 40} {
-			w.desk.Keep(w.need(byte(i), 1), 5, w.now+by*ms)
+			w.client.Keep(w.need(byte(i), 1), 5, w.now+by*ms)
 		}
-		w.desk.Tick(w.now + at*ms)
+		w.client.Tick(w.now + at*ms)
 		if len(w.calls) != calls || calls > 0 && len(w.calls[0].request.Items) != 3 {
 			t.Errorf("after %d ms: calls %+v, want %d of 3 buckets", at, w.calls, calls)
 		}
