@@ -23,4 +23,4 @@ var Algorithms = [...]string{
 func (a Algorithm) String() string { return Algorithms[a] }
 
 // Windowed reports whether the algorithm counts recent admissions in Windows, and not tokens.
-func (a Algorithm) Windowed() bool { return a >= FixedWindow }
+func (a Algorithm) Windowed() bool { return a >= FixedWindow && a <= SlidingLog }

@@ -146,7 +146,7 @@ func Resume() { proxyContinueStream(streamRequest) }
 // SharedData is Envoy's shared data.
 type SharedData struct{}
 
-// Get implements bucketstore.SharedData.
+// Get implements shareddata.Data.
 func (SharedData) Get(key []byte) (value []byte, cas uint32, found bool) {
 	var data uintptr
 	var size uint32
@@ -156,13 +156,13 @@ func (SharedData) Get(key []byte) (value []byte, cas uint32, found bool) {
 	return bytesAt(data, size), cas, true
 }
 
-// PutIfAbsent implements bucketstore.SharedData. Envoy inserts under any cas but compares it if the
+// PutIfAbsent implements shareddata.Data. Envoy inserts under any cas but compares it if the
 // key exists. So a cas that no value ever has makes a true put-if-absent; 0 would overwrite.
 func (SharedData) PutIfAbsent(key, value []byte) bool {
 	return proxySetSharedData(first(key), uint32(len(key)), first(value), uint32(len(value)), impossibleCAS) == statusOK
 }
 
-// CompareAndSwap implements bucketstore.SharedData.
+// CompareAndSwap implements shareddata.Data.
 func (SharedData) CompareAndSwap(key, value []byte, cas uint32) bool {
 	return proxySetSharedData(first(key), uint32(len(key)), first(value), uint32(len(value)), cas) == statusOK
 }

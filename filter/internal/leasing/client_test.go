@@ -149,9 +149,9 @@ func TestOneCallABucket(t *testing.T) {
 	}
 }
 
-// 300 at once for 100 tokens: exactly 100 pass, and the others learn when to come back without asking again.
-// Requests that one answer serves are each told what is left after it and when that is full: a later
-// one of less and of later.
+// 300 at once for 100 tokens: exactly 100 pass, and the others learn when to come back without
+// asking again. Requests that one answer serves are each told what is left after it and when that
+// is full: a later one of less and of later.
 func TestWhoIsServedTogetherIsToldOneAfterTheOther(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	tickets := []*leasing.Ticket{w.join(t, 1, 1), w.join(t, 1, 1), w.join(t, 1, 1), w.join(t, 1, 1)}
@@ -262,7 +262,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// After three failures requests no longer wait; the tick probes after a pause, and two answers end it.
+// After three failures requests no longer wait; the tick probes after a pause, and two answers end
+// it.
 func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	for range 3 {
@@ -338,7 +339,8 @@ func TestSilenceOpensTheBreaker(t *testing.T) {
 	}
 }
 
-// What another worker has found out keeps this one's requests from waiting, unless it has had an answer itself since then.
+// What another worker has found out keeps this one's requests from waiting, unless it has had an
+// answer itself since then.
 func TestHearsay(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	w.join(t, 1, 1)
@@ -412,7 +414,8 @@ func TestWaitersAreBounded(t *testing.T) {
 	}
 }
 
-// A busy key holds tokens for a quarter of their life and asks for more before they run out; requests do not wait.
+// A busy key holds tokens for a quarter of their life and asks for more before they run out;
+// requests do not wait.
 func TestABusyKeyIsServedFromItsLots(t *testing.T) {
 	w := newWorld(t, 1000, quota.Second, 10_000) // TTL 500 ms
 	waited, passed := 0, 0
@@ -466,7 +469,8 @@ func TestCallsAreBatched(t *testing.T) {
 	}
 }
 
-// Two workers of a node: what one brings, the other's waiting requests get, before they are refused.
+// Two workers of a node: what one brings, the other's waiting requests get, before they are
+// refused.
 func TestWorkersShareWhatOneBrings(t *testing.T) {
 	data, c := &shareddatatest.Data{}, &clock{now: 1000 * ms}
 	p, err := quota.NewParams(100, quota.Hour, 100)
@@ -501,7 +505,8 @@ func (k keepUnderWay) Apply(e *bucketstore.Entry) bool {
 	return true
 }
 
-// A bucket whose tickets ended at the tick is forgotten: many keys without tokens leave nothing behind.
+// A bucket whose tickets ended at the tick is forgotten: many keys without tokens leave nothing
+// behind.
 func TestNothingIsLeftOfEndedBuckets(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	for i := range 200 {

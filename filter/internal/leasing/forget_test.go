@@ -7,8 +7,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// The answer to a call for tokens to keep alone may come when its bucket was dropped and another stands under its key. That one
-// stays, with the requests that wait in it: they can be withdrawn, and there is one call for them.
+// The answer to a call for tokens to keep alone may come when its bucket was dropped and another
+// stands under its key. That one stays, with the requests that wait in it: they can be withdrawn,
+// and there is one call for them.
 func TestLateKeepLeavesTheNewBucket(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	w.client.Keep(w.need(1, 1), 5, 0)

@@ -82,7 +82,8 @@ func TestGroupIsRefusedAsOne(t *testing.T) {
 	}
 }
 
-// Tokens that come for a request that is gone, or for a part of one, serve the next; a place in a queue is no token.
+// Tokens that come for a request that is gone, or for a part of one, serve the next; a place in a
+// queue is no token.
 func TestGroupThatIsGone(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	w.joinAll(t, 1, 2)
@@ -118,7 +119,8 @@ func TestGroupThatIsGone(t *testing.T) {
 	}
 }
 
-// An answer that is unusable, late or never comes fails the request; its deadline is the first one it had.
+// An answer that is unusable, late or never comes fails the request; its deadline is the first one
+// it had.
 func TestGroupFails(t *testing.T) {
 	for name, end := range map[string]func(w *world){
 		"unknown":   func(w *world) { w.reply(wire.LeaseAnswer{State: wire.ItemUnknown}, spared) },
@@ -143,7 +145,8 @@ func TestGroupFails(t *testing.T) {
 	}
 }
 
-// At most four calls are under way for groups; who comes then goes along in the next, the first one first, whole.
+// At most four calls are under way for groups; who comes then goes along in the next, the first one
+// first, whole.
 func TestGroupsQueue(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	var all [][]*leasing.Ticket

@@ -19,7 +19,7 @@ const (
 	Granted
 	// Refused is a ticket whose bucket has no tokens before Until.
 	Refused
-	// Failed is a ticket without an answer. The bucket could not be asked for since Until.
+	// Failed is a ticket without an answer.
 	Failed
 	// Spared is a ticket whose bucket had the tokens and spent none, because another bucket of the
 	// same request had not.
@@ -32,7 +32,9 @@ type Ticket struct {
 	Stream  uint32
 	Need    Need
 	Outcome Outcome
-	Until   quota.Instant
+	// Until is when the tokens of a Granted ticket and the refusal of a Refused one end. For a
+	// Failed ticket it is when the failure began: the bucket cannot be asked for since.
+	Until quota.Instant
 	// Level is what the bucket holds behind the request, for its client.
 	Level int64
 	// FullAt is when the bucket will be full, for the client.

@@ -49,7 +49,8 @@ func TestAnItemIsSharedInOrder(t *testing.T) {
 	}
 }
 
-// Requests that cost differently do not share an item: the next one goes when the first is answered.
+// Requests that cost differently do not share an item: the next one goes when the first is
+// answered.
 func TestAnItemHasOneCost(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	w.join(t, 1, 1)

@@ -183,7 +183,7 @@ func (c *Client) settle(call *call, items []item, answers []wire.LeaseAnswer, no
 	}
 	for part := range items {
 		since, failed := s.failed(part)
-		if failed || !c.share(s, part) {
+		if failed || !c.settleBucket(s, part) {
 			for _, r := range s.waiting {
 				r.tickets[part].Outcome, r.tickets[part].Until = Failed, since
 			}
@@ -230,15 +230,15 @@ func (s *settlement) judge() {
 // now; what else a late answer brings counts if no request waits for it.
 func (s *settlement) failed(part int) (since quota.Instant, failed bool) {
 	if a := &s.answers[part]; a.State == wire.ItemUnavailable {
-		return s.now - quota.Instant(a.NotBefore), true
+		return s.now - quota.Instant(a.NotBefore), true // In this state it is for how long.
 	}
 	late := s.now >= s.expiry && (len(s.waiting) > 0 || s.items[part].need.Optimistic)
 	return s.now, s.unknown || late
 }
 
-// share takes in the answer about one bucket, and gives the tickets for it their outcome. Some may
-// keep waiting. It reports false if the answer cannot be used.
-func (c *Client) share(s *settlement, part int) bool {
+// settleBucket takes in the answer about one bucket, and gives the tickets for it their outcome.
+// Some may keep waiting. It reports false if the answer cannot be used.
+func (c *Client) settleBucket(s *settlement, part int) bool {
 	it, delay := &s.items[part], s.answers[part].Delay
 	var got terms
 	if it.need.Optimistic {

@@ -33,9 +33,10 @@ const (
 type room struct {
 	// most is how many lines may be under way for requests that wait.
 	most int
-	// asks lines in calls calls are under way; several of the calls are for requests that need
-	// several buckets.
-	asks, calls, several int
+	// calls is how many calls are under way, asks how many lines wait for their answers.
+	calls, asks int
+	// several is how many of the calls are for requests that need several buckets.
+	several int
 	// shrunk is when it last halved.
 	shrunk quota.Instant
 	// rest is until when nothing is asked for: it could not halve any more.

@@ -15,7 +15,8 @@ type Need struct {
 	Version uint64
 	Params  quota.Params
 	Cost    int64
-	// Strict buckets hold nothing on the node: each request asks.
+	// Strict buckets hold nothing on the node: each request asks, unless the bucket is known to be
+	// empty.
 	Strict    bool
 	Algorithm quota.Algorithm
 	// Optimistic: the control plane decides in this node's place, and its answer goes into the tab.
@@ -168,8 +169,8 @@ type learn struct {
 	// them.
 	level  int64
 	fullAt quota.Instant
-	// known is what clients have heard of that before.
-	known quota.Instant
+	// shownFullAt is the latest such instant that clients have seen before.
+	shownFullAt quota.Instant
 	// lapsed are the tokens of leases that have ended unused.
 	lapsed int64
 }
@@ -194,7 +195,7 @@ func (l *learn) Apply(e *bucketstore.Entry) bool {
 	}
 	c = c.Receive(l.now, lease.Lot{Tokens: grant.Keep, Expiry: lease.Expiry(l.sent, lease.TTL(p))})
 	c = c.Receive(l.now, lease.Lot{Tokens: l.unused, Expiry: lease.Expiry(l.sent, lease.Deadline)})
-	l.level, l.fullAt, l.known = c.Remaining(l.now), fullAt(c, l.now, l.need), c.Told
+	l.level, l.fullAt, l.shownFullAt = c.Remaining(l.now), fullAt(c, l.now, l.need), c.Told
 	e.Credit = c
 	return true
 }
@@ -205,7 +206,7 @@ func (l *learn) behind(tokens int64) (level int64, fullAt quota.Instant) {
 	if l.need.Algorithm.Windowed() {
 		return l.level + tokens, l.fullAt
 	}
-	return l.level + tokens, max(l.known, l.fullAt-quota.Instant(l.need.earning(tokens)))
+	return l.level + tokens, max(l.shownFullAt, l.fullAt-quota.Instant(l.need.earning(tokens)))
 }
 
 // fullAt is when the bucket is full, for clients. What tokens in hand would take to come again is

@@ -11,7 +11,8 @@ import (
 // away is the answer for a bucket whose part of the store has not answered for 3 s.
 var away = wire.LeaseAnswer{State: wire.ItemUnavailable, NotBefore: 3 * quota.Second}
 
-// A part of the store that is away fails its own buckets, since when it says; the control plane is not away.
+// A part of the store that is away fails its own buckets, since when it says; the control plane is
+// not away.
 func TestAnUnavailableBucketFailsAlone(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	asked, behind := w.join(t, 1, 1), w.join(t, 1, 1)
@@ -37,7 +38,8 @@ func TestAnUnavailableBucketFailsAlone(t *testing.T) {
 	}
 }
 
-// Of a group with a bucket that is away the others are granted all or none, and it alone goes by the ladder.
+// Of a group with a bucket that is away the others are granted all or none, and it alone goes by
+// the ladder.
 func TestAGroupGoesOnWithoutTheUnavailable(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	tickets := w.joinAll(t, 1, 2, 3)

@@ -5,8 +5,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// This file alone applies on_failure: to hits whose tokens cannot be had because the control plane
-// does not answer, answers too late or cannot be asked in time, and to hits whose bucket is
+// This file alone hands hits to on_failure: those whose tokens cannot be had because the control
+// plane does not answer, answers too late or cannot be asked in time, and those whose bucket is
 // contended.
 
 // take has the hit decided by its decider, and by the policy's on_failure where that cannot.

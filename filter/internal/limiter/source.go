@@ -1,6 +1,6 @@
 package limiter
 
-// Source is what decided a hit.
+// Source is what decided a hit. The numbers travel: they are the places of policy.Sources.
 type Source uint8
 
 const (
@@ -14,9 +14,9 @@ const (
 	ByCentral
 	// ByShare: this node's share of the limit, while the control plane does not answer.
 	ByShare
-	// ByFailureAllow: the last step of on_failure, allow.
+	// ByFailureAllow: the step allow of on_failure.
 	ByFailureAllow
-	// ByFailureDeny: the last step of on_failure, deny.
+	// ByFailureDeny: the step deny of on_failure.
 	ByFailureDeny
 	// ByCachedDenial: an earlier answer of the control plane, that it has nothing yet.
 	ByCachedDenial

@@ -25,7 +25,8 @@ const (
 	InlineSet Name = 'i'
 
 	// ConsumerSet begins the keys of the consumers' table, before the number of the set;
-	// ConsumerState is up to when it is known to be right, ConsumerSets how many sets it has.
+	// ConsumerState is up to when it is known to be right. Both are consumers'. ConsumerSets is how
+	// many sets the table has; the plugin writes it.
 	ConsumerSet   Name = 'u'
 	ConsumerState Name = 'r'
 	ConsumerSets  Name = 'k'
