@@ -1,5 +1,6 @@
-// Package filtertest is an Envoy process with the filter in it, without Envoy, for simulations: the filter's own code that decides,
-// some workers over one shared data, and nothing that classifies requests or writes headers.
+// Package filtertest is an Envoy process with the filter in it, without Envoy, for simulations: the
+// filter's own code that decides, some workers over one shared data, and nothing that classifies
+// requests or writes headers.
 package filtertest
 
 import (
@@ -18,7 +19,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// tableKeys is the size of the table of buckets unless the options say otherwise: far more than most simulations use.
+// tableKeys is the size of the table of buckets unless the options say otherwise: far more than
+// most simulations use.
 const tableKeys = 1024
 
 // Options say what a process is made of.
@@ -30,25 +32,29 @@ type Options struct {
 	TableKeys int
 	// Now is the process's monotonic clock.
 	Now func() quota.Instant
-	// Call carries a worker's lease request away; done is to be called once, with status 0 for no answer. An error means that it
-	// cannot be sent.
+	// Call carries a worker's lease request away; done is to be called once, with status 0 for no
+	// answer. An error means that it cannot be sent.
 	Call func(worker int, body []byte, timeout quota.Span, done func(status int, body []byte)) error
 	// Decided hears of each decision, once for each request that is not withdrawn.
 	Decided func(Decision)
-	// Between, if set, runs ahead of each write to the shared data, so that another worker can act in between.
+	// Between, if set, runs ahead of each write to the shared data, so that another worker can act
+	// in between.
 	Between func(worker int)
 }
 
 // Source says by what a token was had.
 type Source uint8
 
-// This node's own bucket; the centre, for this request or before; within this node's slack; the failure ladder's share; its last
-// step, which asks nobody.
 const (
+	// Local: a bucket of this node alone.
 	Local Source = iota
+	// Central: the control plane, for this request or before.
 	Central
+	// Optimistic: this node, within its slack.
 	Optimistic
+	// Share: the failure ladder's share.
 	Share
+	// Open: the failure ladder lets all pass.
 	Open
 )
 
@@ -58,7 +64,8 @@ type Decision struct {
 	Stream  uint32
 	Allowed bool
 	Reason  string
-	// Hits are its buckets. Mixed: they did not all have the same source, and which had which is not known.
+	// Hits are its buckets. Mixed: they did not all have the same source, and which had which is
+	// not known.
 	Hits  []Hit
 	Mixed bool
 }
@@ -105,8 +112,9 @@ func Start(o Options) *Process {
 		w := &worker{process: p, number: i, paused: map[uint32]*limiter.Request{}}
 		w.store = bucketstore.New(data, [4]byte{}, cmp.Or(o.TableKeys, tableKeys), 0)
 		w.leases = leasing.New(leasing.Config{
-			Store: w.store, Client: w, Clock: w, Nodes: shareddata.NewNumber(data, shareddata.Space{}, shareddata.Nodes),
-			Node: o.Name, Boot: o.Boot, Seed: o.Random + uint64(i)*2654435761,
+			Store: w.store, Client: w, Clock: w,
+			Nodes: shareddata.NewNumber(data, shareddata.Space{}, shareddata.Nodes),
+			Node:  o.Name, Boot: o.Boot, Seed: o.Random + uint64(i)*2654435761,
 		})
 		w.limiter = limiter.New(w.store, w.leases)
 		p.workers = append(p.workers, w)
@@ -151,7 +159,8 @@ func (p *Process) Away(number int) bool {
 	return away
 }
 
-// Request begins a request at a worker and reports whether a policy set was there to decide it. Stream must be new.
+// Request begins a request at a worker and reports whether a policy set was there to decide it.
+// Stream must be new.
 func (p *Process) Request(number int, stream uint32, path, key, cost string) bool {
 	w := p.workers[number]
 	if w.rules == nil {
@@ -159,7 +168,9 @@ func (p *Process) Request(number int, stream uint32, path, key, cost string) boo
 	}
 	defer w.act()()
 	a := match.Attributes{Method: []byte("GET"), Path: []byte(path), Host: []byte("h"), ClientIP: []byte{10, 0, 0, 1}}
-	a.Headers = []match.Header{{Name: []byte("x-key"), Value: []byte(key)}, {Name: []byte("x-cost"), Value: []byte(cost)}}
+	a.Headers = []match.Header{
+		{Name: []byte("x-key"), Value: []byte(key)}, {Name: []byte("x-cost"), Value: []byte(cost)},
+	}
 	req := &limiter.Request{Stream: stream}
 	before := w.limiter.Stats.Decided
 	status := w.limiter.Begin(req, w.rules, &a, w.Now())
@@ -208,7 +219,8 @@ func (w *worker) decided(req *limiter.Request, status limiter.Status, before [li
 	}
 	for _, h := range req.Hits {
 		d.Hits = append(d.Hits, Hit{
-			Bucket: h.Key, Policy: h.Policy, Limit: h.Limit, Generation: req.Rules().Generation, Cost: h.Cost, Source: first,
+			Bucket: h.Key, Policy: h.Policy, Limit: h.Limit, Generation: req.Rules().Generation,
+			Cost: h.Cost, Source: first,
 		})
 	}
 	w.process.options.Decided(d)
@@ -236,7 +248,8 @@ func (p *Process) Tick(number int) {
 // Waiting is how many requests wait at a worker.
 func (p *Process) Waiting(number int) int { return len(p.workers[number].paused) }
 
-// Held is how many tokens the process holds of a leased bucket, and the instant from which one of them is good no more.
+// Held is how many tokens the process holds of a leased bucket, and the instant from which one of
+// them is good no more.
 func (p *Process) Held(bucket keyhash.Key) (tokens int64, until quota.Instant) {
 	look := &held{now: p.options.Now()}
 	if err := p.workers[0].store.Update(bucketstore.Leased, keyhash.Key(bucket), look.now, look); err != nil {

@@ -27,7 +27,7 @@ type Queue struct {
 	Bound int
 
 	waiting  []waiter // by time, then arrival
-	holes    []Place  // places that nobody waits for any more, by time
+	holes    []Place  // places that no request waits for any more, by time
 	released []uint32
 }
 
@@ -40,11 +40,11 @@ type waiter struct {
 // Len is the number of requests held back.
 func (q *Queue) Len() int { return len(q.waiting) }
 
-// Full says that no more may be held back.
+// Full reports whether no more may be held back.
 func (q *Queue) Full() bool { return len(q.waiting) >= q.Bound }
 
 // Wait holds a stream back until p.At. One that waits in several buckets at once is fixed: its
-// place suits nobody else, and it moves up in none.
+// place suits no other request, and it moves up in none.
 func (q *Queue) Wait(stream uint32, p Place, fixed bool) {
 	at := len(q.waiting)
 	for at > 0 && q.waiting[at-1].At > p.At {
@@ -135,7 +135,7 @@ func (q *Queue) forget(now quota.Instant) {
 	q.holes = append(q.holes[:0], q.holes[n:]...)
 }
 
-// sameTurn says whether one place would do for the other's request.
+// sameTurn reports whether one place would do for the other's request.
 func (p *Place) sameTurn(other *Place) bool {
 	return p.Kind == other.Kind && p.Cost == other.Cost && p.Key == other.Key
 }

@@ -21,7 +21,8 @@ func (l *Ladder) announce(now quota.Instant, t Trouble, was standing, rules *rul
 		if before == after {
 			continue
 		}
-		text := " after " + strconv.FormatInt(int64(now-since)/int64(quota.Millisecond), 10) + " ms without an answer of the control plane"
+		ms := strconv.FormatInt(int64(now-since)/int64(quota.Millisecond), 10)
+		text := " after " + ms + " ms without an answer of the control plane"
 		if after == 0 {
 			l.Left[step]++
 			if step != policy.StepGround {

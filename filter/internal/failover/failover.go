@@ -48,9 +48,9 @@ type Ladder struct {
 
 	record record
 	buf    []byte
-	// told is Times in this worker's last report, open whether that report was of trouble.
-	// hastened: another worker was answered since.
-	told           uint32
+	// stored is Times as this worker stored it last, open whether that was trouble. hastened:
+	// another worker was answered since.
+	stored         uint32
 	open, hastened bool
 	// noted: some of this worker's marks are not on the ground.
 	noted    bool
@@ -59,7 +59,10 @@ type Ladder struct {
 
 // New makes a Ladder in the name space of a node with this name. Random is this worker's own
 // number.
-func New(shared shareddata.Data, client rpc.Client, clock rpc.Clock, log Log, space shareddata.Space, node string, boot, random uint64) *Ladder {
+func New(
+	shared shareddata.Data, client rpc.Client, clock rpc.Clock, log Log, space shareddata.Space,
+	node string, boot, random uint64,
+) *Ladder {
 	l := &Ladder{shared: shared, key: space.Key(shareddata.Failover), log: log}
 	l.reporter = reporter{client: client, clock: clock, random: rpc.NewRand(random)}
 	l.reporter.message.Node, l.reporter.message.Boot = []byte(node), boot
@@ -72,7 +75,9 @@ func (l *Ladder) Worst() policy.Step { return l.record.worst() }
 // Tick merges the process's record and this worker's knowledge. Heard is since when a worker has
 // had no answer, 0 for none. Hasten: another worker was answered, so this one should probe at once.
 // The leader also reports.
-func (l *Ladder) Tick(now quota.Instant, t Trouble, rules *ruleset.Rules, leads bool) (heard quota.Instant, hasten bool) {
+func (l *Ladder) Tick(
+	now quota.Instant, t Trouble, rules *ruleset.Rules, leads bool,
+) (heard quota.Instant, hasten bool) {
 	r := &l.record
 	value, cas, found := l.shared.Get(l.key[:])
 	r.read(value)
@@ -90,7 +95,7 @@ func (l *Ladder) Tick(now quota.Instant, t Trouble, rules *ruleset.Rules, leads 
 		return r.since, hasten
 	}
 	if changed {
-		l.told, l.open = t.Times, t.Open
+		l.stored, l.open = t.Times, t.Open
 		l.announce(now, t, was, rules)
 	}
 	if r.since != 0 {
@@ -110,7 +115,7 @@ func (l *Ladder) Tick(now quota.Instant, t Trouble, rules *ruleset.Rules, leads 
 func (l *Ladder) change(now quota.Instant, t Trouble, rules *ruleset.Rules, hasten *bool) (changed bool) {
 	r, whole := &l.record, false
 	switch {
-	case t.Open && t.Times != l.told:
+	case t.Open && t.Times != l.stored:
 		if r.since == 0 {
 			r.since, whole = t.Since, true
 			r.changes++
@@ -132,7 +137,9 @@ func (l *Ladder) change(now quota.Instant, t Trouble, rules *ruleset.Rules, hast
 // mark notes this worker's furthest steps in the record; all of them if the record is new.
 func (l *Ladder) mark(rules *ruleset.Rules, whole bool) (changed bool) {
 	r, own := &l.record, &rules.Steps
-	if newer := rules.Generation > r.generation; newer || rules.Generation == r.generation && len(r.steps) == 0 && len(own.At) > 0 {
+	newer := rules.Generation > r.generation
+	empty := rules.Generation == r.generation && len(r.steps) == 0 && len(own.At) > 0
+	if newer || empty {
 		r.generation, whole, changed = rules.Generation, true, true
 		r.steps = r.steps[:0]
 		for range own.At {
