@@ -60,15 +60,7 @@ func hashed(secret [16]byte, encoded []byte) keyhash.Key {
 func shareOf(k keyhash.Key) uint32 { return (uint32(k[14]) | uint32(k[15])<<8) % 100 }
 
 func putText(dst, text []byte) []byte {
-	return append(putUvarint(dst, uint32(len(text))), text...)
-}
-
-func putUvarint(dst []byte, v uint32) []byte {
-	for v >= 0x80 {
-		dst = append(dst, byte(v)|0x80)
-		v >>= 7
-	}
-	return append(dst, byte(v))
+	return append(binary.AppendUvarint(dst, uint64(len(text))), text...)
 }
 
 // readValue returns the text of an encoded value; false if it is not exactly one.
@@ -76,13 +68,6 @@ func readValue(b []byte) (value []byte, single bool) {
 	if b[0] != oneValue {
 		return nil, false
 	}
-	at, n := 1, 0
-	for shift := 0; ; shift += 7 {
-		c := b[at]
-		at++
-		n |= int(c&0x7f) << shift
-		if c < 0x80 {
-			return b[at : at+n], true
-		}
-	}
+	length, size := binary.Uvarint(b[1:])
+	return b[1+size:][:length], true
 }

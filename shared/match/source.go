@@ -1,6 +1,7 @@
 package match
 
 import (
+	"encoding/binary"
 	"strings"
 
 	"github.com/weir-proxy/weir/shared/keyhash"
@@ -104,7 +105,7 @@ func (e *encoder) putValue(value []byte, present bool) bool {
 // putCount opens a value or a list of values, and reports whether there are any.
 func (e *encoder) putCount(count int) bool {
 	if count > 1 {
-		e.key = putUvarint(append(e.key, severalValues), uint32(count))
+		e.key = binary.AppendUvarint(append(e.key, severalValues), uint64(count))
 	} else if count == 1 {
 		e.key = append(e.key, oneValue)
 	}

@@ -131,14 +131,7 @@ func (c *cursor) end() error {
 // putUvarint appends an unsigned LEB128 number. It is not inlined, for the size of the filter.
 //
 //go:noinline
-func putUvarint(dst []byte, v int64) []byte {
-	u := uint64(v)
-	for u >= 0x80 {
-		dst = append(dst, byte(u)|0x80)
-		u >>= 7
-	}
-	return append(dst, byte(u))
-}
+func putUvarint(dst []byte, v int64) []byte { return binary.AppendUvarint(dst, uint64(v)) }
 
 func putText(dst []byte, text string) []byte {
 	return append(putUvarint(dst, int64(len(text))), text...)
