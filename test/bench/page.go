@@ -27,7 +27,7 @@ const (
 // markdown is the part of the page that the program writes.
 func (r *report) markdown() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n![What a request costs](%s)\n", wrapped(r.circumstances()), plotName)
+	fmt.Fprintf(&b, "%s\n\n![What a request costs](%s)\n", r.circumstances(), plotName)
 	for _, t := range r.tables() {
 		b.WriteString(t.Markdown())
 	}
@@ -71,21 +71,4 @@ func readReport(name string) (*report, error) {
 		return nil, fmt.Errorf("%s has no rounds", name)
 	}
 	return r, nil
-}
-
-// wrapped breaks a paragraph at 100 columns, as pages are.
-func wrapped(text string) string {
-	lines := []string{""}
-	for word := range strings.FieldsSeq(text) {
-		last := &lines[len(lines)-1]
-		switch {
-		case *last == "":
-			*last = word
-		case len(*last)+1+len(word) > 100:
-			lines = append(lines, word)
-		default:
-			*last += " " + word
-		}
-	}
-	return strings.Join(lines, "\n")
 }

@@ -75,6 +75,15 @@ func TestAPageWithoutMarksIsRefused(t *testing.T) {
 	}
 }
 
+func TestOnlySentencesAreBroken(t *testing.T) {
+	words := strings.Repeat("word ", 21) // 104 columns without the last space.
+	page, err := gauge.Insert("[]", "[", "]", "| "+words+"|\n"+words+"\n")
+	want := "[| " + words + "|\n" + strings.TrimSpace(words[:100]) + "\nword\n]"
+	if err != nil || page != want {
+		t.Errorf("%v: %q, want %q", err, page, want)
+	}
+}
+
 func TestATableForThePage(t *testing.T) {
 	got := gauge.Table{{"a", "b"}, {"1", "2"}}.Markdown()
 	if want := "\n| a | b |\n| --- | --- |\n| 1 | 2 |\n"; got != want {

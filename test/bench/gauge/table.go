@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
+	"unicode/utf8"
 )
 
 // Spread is a figure over all rounds.
@@ -55,12 +56,37 @@ func (t Table) Markdown() string {
 	return b.String()
 }
 
-// Insert puts text between the lines begin and end of a page, which are whole lines.
+// Insert puts text between the lines begin and end of a page, which are whole lines. Its sentences
+// are broken at 100 columns, as those of the pages are.
 func Insert(page, begin, end, text string) (string, error) {
 	before, rest, ok1 := strings.Cut(page, begin)
 	_, after, ok2 := strings.Cut(rest, end)
 	if !ok1 || !ok2 {
 		return "", fmt.Errorf("the page lacks the line %q or %q after it", strings.TrimSpace(begin), strings.TrimSpace(end))
 	}
-	return before + begin + text + end + after, nil
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if line != "" && !strings.ContainsAny(line[:1], "|!<#`") {
+			lines[i] = wrap(line)
+		}
+	}
+	return before + begin + strings.Join(lines, "\n") + end + after, nil
+}
+
+// wrap breaks a sentence between words.
+func wrap(text string) string {
+	const columns = 100
+	lines := []string{""}
+	for word := range strings.FieldsSeq(text) {
+		last := &lines[len(lines)-1]
+		switch {
+		case *last == "":
+			*last = word
+		case utf8.RuneCountInString(*last)+1+utf8.RuneCountInString(word) > columns:
+			lines = append(lines, word)
+		default:
+			*last += " " + word
+		}
+	}
+	return strings.Join(lines, "\n")
 }
