@@ -38,8 +38,10 @@ func TestEveryStepDoesItsWork(t *testing.T) {
 		}
 	}
 	for _, k := range r.Keys {
-		if k.Kept < int64(k.Keys) {
-			t.Errorf("of %d keys Redis keeps %d", k.Keys, k.Kept)
+		// A call that a busy machine does not answer in time may have stored its keys, or not.
+		answered := float64(k.Keys) * (1 - k.Failed/k.Calls)
+		if float64(k.Kept) < answered-1 {
+			t.Errorf("of %d keys, %.0f of them answered, Redis keeps %d", k.Keys, answered, k.Kept)
 		}
 	}
 	for _, one := range r.Ratio {
