@@ -13,10 +13,13 @@ type Hash64 uint64
 // Add is the hash with further bytes.
 func (h Hash64) Add(b []byte) Hash64 {
 	for _, c := range b {
-		h = (h ^ Hash64(c)) * 1099511628211
+		h = h.AddNumber(uint64(c))
 	}
 	return h
 }
+
+// AddNumber is the hash with a number, in one step.
+func (h Hash64) AddNumber(n uint64) Hash64 { return (h ^ Hash64(n)) * 1099511628211 }
 
 // Hash32 is an FNV-1a hash of 32 bits.
 type Hash32 uint32

@@ -163,8 +163,5 @@ func (st *Store) at(slot uint64) {
 }
 
 func (st *Store) store(value []byte, cas uint32, exists bool) bool {
-	if exists {
-		return st.shared.CompareAndSwap(st.key[:], value, cas)
-	}
-	return st.shared.PutIfAbsent(st.key[:], value)
+	return shareddata.Swap(st.shared, st.key[:], value, cas, exists)
 }

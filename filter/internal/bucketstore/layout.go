@@ -112,10 +112,7 @@ func (l *layout) store(shared shareddata.Data, cas uint32, found bool) bool {
 	for i, size := range l.slots[:l.count] {
 		binary.LittleEndian.PutUint32(b[8+4*i:], size)
 	}
-	if found {
-		return shared.CompareAndSwap(l.key[:], b, cas)
-	}
-	return shared.PutIfAbsent(l.key[:], b)
+	return shareddata.Swap(shared, l.key[:], b, cas, found)
 }
 
 // lookBack looks for a bucket where the former sizes had it, and reports whether it found one, in

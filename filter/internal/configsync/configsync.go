@@ -98,10 +98,12 @@ type Sync struct {
 	seenMark, mark []byte
 
 	// published is the snapshot in shared data. Its version is the snapshot's and the generation.
-	published         shareddata.Document
-	markKey, heardKey shareddata.Key
-	// heard is when the control plane last confirmed the snapshot, as far as this VM knows.
-	heard quota.Instant
+	published shareddata.Document
+	markKey   shareddata.Key
+	// heard is when the control plane last confirmed the snapshot, as far as this VM knows;
+	// sharedHeard is that for the next leader.
+	heard       quota.Instant
+	sharedHeard shareddata.Number
 
 	path   []byte
 	random rpc.Rand
@@ -115,7 +117,8 @@ func New(
 	s.leader = newLeader(shared, space, random)
 	s.alone = newAlone(shared, space)
 	s.published = shareddata.NewDocument(shared, space, shareddata.PolicySetVersion, shareddata.PolicySet)
-	s.markKey, s.heardKey = space.Key(shareddata.PolicySetMark), space.Key(shareddata.PolicySetHeard)
+	s.markKey = space.Key(shareddata.PolicySetMark)
+	s.sharedHeard = shareddata.NewNumber(shared, space, shareddata.PolicySetHeard)
 	return s
 }
 
@@ -176,10 +179,10 @@ func (s *Sync) Leads() bool { return s.leader.leads }
 // long ago this VM first led. Only the leader's Age is exact.
 func (s *Sync) Age(now quota.Instant) quota.Span {
 	if s.heard == 0 {
+		s.heard = quota.Instant(s.sharedHeard.Load())
+	}
+	if s.heard == 0 {
 		s.heard = now
-		if value, _, found := s.shared.Get(s.heardKey[:]); found && len(value) == 8 {
-			s.heard = quota.Instant(binary.LittleEndian.Uint64(value))
-		}
 	}
 	return quota.Span(max(now-s.heard, 0))
 }

@@ -48,10 +48,6 @@ func (l *leader) lead(now quota.Instant) bool {
 	}
 	binary.LittleEndian.PutUint64(l.value[:8], l.id)
 	binary.LittleEndian.PutUint64(l.value[8:], uint64(now+quota.Instant(leadership)))
-	if found {
-		l.leads = l.shared.CompareAndSwap(l.key[:], l.value[:], cas)
-	} else {
-		l.leads = l.shared.PutIfAbsent(l.key[:], l.value[:])
-	}
+	l.leads = shareddata.Swap(l.shared, l.key[:], l.value[:], cas, found)
 	return l.leads
 }

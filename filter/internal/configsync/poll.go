@@ -1,7 +1,6 @@
 package configsync
 
 import (
-	"encoding/binary"
 	"errors"
 	"strconv"
 
@@ -171,9 +170,7 @@ func (s *Sync) receive(mark, snapshot []byte) {
 func (s *Sync) pollSucceeded() {
 	s.Stats.Polls[rpc.Answered]++
 	s.heard = s.clock.Now()
-	var value [8]byte
-	binary.LittleEndian.PutUint64(value[:], uint64(s.heard))
-	s.shared.Put(s.heardKey[:], value[:]) // For the next leader.
+	s.sharedHeard.Store(int64(s.heard))
 	if s.failing {
 		s.failing = false
 		s.log.Info("weir: the control plane answers again")

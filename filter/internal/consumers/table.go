@@ -167,7 +167,7 @@ func (t *table) learn(r *record, tierAlone bool) bool {
 			t.next = binary.LittleEndian.AppendUint16(t.next, uint16(len(one.special)))
 			t.next = append(t.next, one.special...)
 		}
-		if found && t.shared.CompareAndSwap(t.key[:], t.next, cas) || !found && t.shared.PutIfAbsent(t.key[:], t.next) {
+		if shareddata.Swap(t.shared, t.key[:], t.next, cas, found) {
 			return true
 		}
 	}

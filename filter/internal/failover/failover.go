@@ -163,10 +163,7 @@ func (l *Ladder) mark(rules *ruleset.Rules, whole bool) (changed bool) {
 
 func (l *Ladder) store(cas uint32, found bool) bool {
 	l.buf = l.record.append(l.buf[:0])
-	if found {
-		return l.shared.CompareAndSwap(l.key[:], l.buf, cas)
-	}
-	return l.shared.PutIfAbsent(l.key[:], l.buf)
+	return shareddata.Swap(l.shared, l.key[:], l.buf, cas, found)
 }
 
 func (l *Ladder) standing() standing { return standing{l.record.mask(), l.record.since} }

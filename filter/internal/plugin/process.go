@@ -36,8 +36,7 @@ func nameSpace(config *policy.Plugin) shareddata.Space {
 
 // addText adds a text and its length to a hash, so that texts cannot run into each other.
 func addText(h text.Hash64, b []byte) text.Hash64 {
-	h = h.Add(b)
-	return (h ^ text.Hash64(len(b))) * 1099511628211
+	return h.Add(b).AddNumber(uint64(len(b)))
 }
 
 // thisProcess reads the process's numbers, or draws them if this VM is the first.

@@ -28,14 +28,13 @@ type Key [5]byte
 // Key is the key of a name in the space.
 func (s Space) Key(n Name) Key { return Key{s[0], s[1], s[2], s[3], byte(n)} }
 
-// Store writes a value, also if there is one that another VM changes at the same time: one of the
-// two stays.
-func Store(data Data, key, value []byte) {
-	if _, cas, found := data.Get(key); found {
-		data.CompareAndSwap(key, value, cas)
-	} else {
-		data.PutIfAbsent(key, value)
+// Swap stores a value of which Get returned cas and found, unless another VM has written it since.
+// It reports whether it did.
+func Swap(data Data, key, value []byte, cas uint32, found bool) bool {
+	if found {
+		return data.CompareAndSwap(key, value, cas)
 	}
+	return data.PutIfAbsent(key, value)
 }
 
 // Agree returns what the VMs of the space agree on under a name: the value that is there, if it is
@@ -67,9 +66,9 @@ func (n *Number) Load() int64 {
 	return int64(binary.LittleEndian.Uint64(value))
 }
 
-// Store changes the number. If several VMs do so at once, one of them wins.
+// Store changes the number. If several VMs do so at once, the last one wins.
 func (n *Number) Store(v int64) {
 	var value [8]byte
 	binary.LittleEndian.PutUint64(value[:], uint64(v))
-	Store(n.data, n.key[:], value[:])
+	n.data.Put(n.key[:], value[:])
 }
