@@ -209,6 +209,8 @@ func (c *Credit) learnOfWaiting(now quota.Instant, ask Ask, g Grant, backOff quo
 	}
 	c.FullAt = max(c.FullAt, now+fullAfter(ask, g))
 	switch {
+	case g.Waiting < ask.Waiting && g.NotBefore == quota.Never:
+		// The bucket is not short of tokens. The cost is too high for it.
 	case g.Waiting < ask.Waiting:
 		c.Short = min(c.Short+1, maxShort)
 		step := max(g.NotBefore, min(g.NotBefore<<(c.Short-1), backOff))

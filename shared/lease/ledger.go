@@ -103,7 +103,8 @@ type Grant struct {
 	// hold.
 	Waiting, Keep int64
 	// NotBefore is 0 if all waiting requests got their cost. Otherwise it is the wait until Cost
-	// tokens are available if no other node takes any; to ask earlier is useless.
+	// tokens are available if no other node takes any; to ask earlier is useless. It is quota.Never
+	// if Cost is above the burst of the ask.
 	NotBefore quota.Span
 	// Level is the whole tokens that the bucket still holds.
 	Level int64
@@ -195,8 +196,12 @@ func (l Ledger) Look(now quota.Instant, ask Ask) (Ledger, Grant) {
 	return l, g
 }
 
+// wait is how long until cost tokens are available, Never if the bucket cannot hold as many.
 func (l Ledger) wait(now quota.Instant, cost int64) quota.Span {
-	return max(1, quota.Span(l.Ready(min(cost, l.Params.Burst))-now))
+	if cost > l.Params.Burst {
+		return quota.Never
+	}
+	return max(1, quota.Span(l.Ready(cost)-now))
 }
 
 // keepShare is how many of the available tokens a node may hold. If the bucket could not serve all

@@ -79,8 +79,11 @@ func (l WindowLedger) stale(ask Ask) bool {
 }
 
 func (l WindowLedger) wait(now quota.Instant, ask Ask) quota.Span {
-	n := min(max(ask.Cost, 1), l.Windows.Quota)
-	return max(1, quota.Span(l.Windows.ReadyToLend(&l.History, n, ask.Deadline)-now))
+	cost := max(ask.Cost, 1)
+	if cost > l.Windows.Quota {
+		return quota.Never
+	}
+	return max(1, quota.Span(l.Windows.ReadyToLend(&l.History, cost, ask.Deadline)-now))
 }
 
 // At brings the ledger to now and to the ask's figures. Time never runs backwards in it.

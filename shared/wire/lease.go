@@ -18,6 +18,11 @@ const (
 	// FullFormat is the format of a reply that says when a bucket is full. Only nodes that name it
 	// get it.
 	FullFormat = 3
+	// NeverFormat is what a node names that reads quota.Never as the wait of an answer. The message
+	// is that of FullFormat.
+	NeverFormat = 4
+	// oldNever is the wait that other nodes get in its place.
+	oldNever = quota.Hour
 )
 
 // LeaseRequest asks for tokens of up to MaxItems buckets.
@@ -83,8 +88,9 @@ type LeaseReply struct {
 type LeaseAnswer struct {
 	State         ItemState
 	Waiting, Keep int64
-	NotBefore     quota.Span
-	Level         int64
+	// NotBefore is quota.Never where no wait helps.
+	NotBefore quota.Span
+	Level     int64
 	// Debt is the units missing from a full bucket of an optimistic limit, including the report. It
 	// is more than the bucket holds if too much was used.
 	Debt int64
@@ -183,8 +189,12 @@ func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 // none. It changes m.
 func (m LeaseReply) Spoken(format uint64) LeaseReply {
 	for i := range m.Items {
+		a := &m.Items[i]
 		if format < FullFormat {
-			m.Items[i].FullAfter = 0
+			a.FullAfter = 0
+		}
+		if format < NeverFormat && a.NotBefore == quota.Never {
+			a.NotBefore = oldNever
 		}
 	}
 	return m

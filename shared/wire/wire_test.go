@@ -304,6 +304,18 @@ func full() wire.LeaseReply {
 	return m
 }
 
+// A node that does not know that a wait can be endless is told an hour.
+func TestAnEndlessWaitIsSpokenAsTheNodeReads(t *testing.T) {
+	for format, want := range map[uint64]quota.Span{0: quota.Hour, 3: quota.Hour, 4: quota.Never, 9: quota.Never} {
+		m := wire.LeaseReply{Nodes: 1, Items: []wire.LeaseAnswer{{NotBefore: quota.Never}, {NotBefore: 5}}}
+		var back wire.LeaseReply
+		err := wire.DecodeLeaseReply(wire.AppendLeaseReply(nil, m.Spoken(format)), &back)
+		if err != nil || back.Items[0].NotBefore != want || back.Items[1].NotBefore != 5 {
+			t.Errorf("format %d: %+v, %v", format, back, err)
+		}
+	}
+}
+
 // A node that does not say that it reads the later format is answered in the one before.
 func TestAReplyIsSpokenAsTheNodeReads(t *testing.T) {
 	for format, want := range map[uint64]wire.LeaseReply{0: reply, 2: reply, 3: full(), 9: full()} {

@@ -92,7 +92,7 @@ func (c *centre) handle(node int, call *envoytest.Call) {
 		t.Errorf("a call without the node token: %v", call.Headers)
 	}
 	switch path := call.Header(":path"); {
-	case path == "/node/v1/leases?reply=3" && call.Header(":method") == "POST":
+	case path == "/node/v1/leases?reply=4" && call.Header(":method") == "POST":
 		c.handleLease(node, call)
 	case strings.HasPrefix(path, "/node/v1/consumers?") && call.Header(":method") == "POST":
 		c.handleQuestion(call)

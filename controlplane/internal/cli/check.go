@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/regions"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -17,6 +20,8 @@ type checkCommand struct {
 	Files  []string `arg:"" name:"file" help:"Policy files, YAML or JSON; - is the standard input."`
 	Nodes  int64    `default:"10" help:"How many Envoys share the limits: optimistic policies may pass theirs by an amount that depends on it."`
 	Output string   `short:"o" enum:"text,json" default:"text" help:"text or json."`
+
+	RegionWeights map[string]int64 `help:"Regions that share the limits, as for weir serve: says which costs are too high for one of them." placeholder:"NAME=N;NAME=N"`
 }
 
 // checked is what is known about one file.
@@ -65,6 +70,10 @@ func (l limitText) String() string {
 
 // Run checks the files and fails if one has a problem.
 func (c *checkCommand) Run(env *environment) error {
+	shares, err := regions.Normalise(c.RegionWeights)
+	if err != nil {
+		return fmt.Errorf("--region-weights: %w", err)
+	}
 	var files []checked
 	failed := false
 	for _, name := range c.Files {
@@ -72,11 +81,10 @@ func (c *checkCommand) Run(env *environment) error {
 		if err != nil {
 			return err
 		}
-		f := check(name, doc, c.Nodes)
+		f := check(name, doc, c.Nodes, shares)
 		failed = failed || len(f.Problems) > 0
 		files = append(files, f)
 	}
-	var err error
 	if c.Output == "json" {
 		err = printJSON(env.Out, map[string]any{"files": files})
 	} else {
@@ -88,7 +96,7 @@ func (c *checkCommand) Run(env *environment) error {
 	return err
 }
 
-func check(name string, doc []byte, nodes int64) checked {
+func check(name string, doc []byte, nodes int64, shares map[string]int64) checked {
 	f := checked{File: name, Problems: policy.Problems{}, Policies: []promise{}}
 	set, err := policydoc.Load(doc, formatOf(name, doc))
 	var syntax *policydoc.SyntaxError
@@ -101,17 +109,36 @@ func check(name string, doc []byte, nodes int64) checked {
 		f.Problems = policy.Problems{{Reason: err.Error()}}
 	default:
 		for _, p := range set.Policies {
-			f.Policies = append(f.Policies, promiseOf(p, set.Tiers, nodes))
+			f.Policies = append(f.Policies, promiseOf(p, set.Tiers, nodes, shares))
 		}
 	}
 	return f
 }
 
-func promiseOf(p policy.Policy, tiers []string, nodes int64) promise {
+func promiseOf(p policy.Policy, tiers []string, nodes int64, shares map[string]int64) promise {
 	return promise{
 		Name: p.Name, Mode: p.Mode.String(), Algorithm: p.Counting.Algorithm.String(), Bound: p.Bound(tiers),
-		Notes: append([]string{}, p.Notes(nodes)...), Limits: limitTexts(p, tiers),
+		Notes:  slices.Concat([]string{}, p.Notes(nodes), regionNotes(p, shares)),
+		Limits: limitTexts(p, tiers),
 	}
+}
+
+// regionNotes names the regions whose part of a limit is smaller than the largest cost of a
+// request.
+func regionNotes(p policy.Policy, shares map[string]int64) (notes []string) {
+	dearest := max(p.Cost.Fixed, p.Cost.Max)
+	for _, region := range slices.Sorted(maps.Keys(shares)) {
+		part := regions.Part{Rate: shares[region], Burst: shares[region]}
+		least := dearest
+		for _, l := range p.Limits {
+			least = min(least, part.Of(l).Params.Burst)
+		}
+		if least < dearest && p.Mode != policy.ModeLocal {
+			notes = append(notes, fmt.Sprintf(
+				"region %s refuses a request that costs more than its part of the limit, %d", region, least))
+		}
+	}
+	return notes
 }
 
 // limitTexts are the limits of a policy, tier by tier.

@@ -55,6 +55,28 @@ func TestARegionGrantsItsPart(t *testing.T) {
 	}
 }
 
+// A request that costs more than the region's part of the burst never passes: 51 where half of 100
+// may be granted.
+func TestACostAboveThePartIsRefusedForEver(t *testing.T) {
+	for _, document := range []string{leased, strict, "name: log, partition: [], algorithm: sliding_log, limit: {quota: 100, window: 1m}"} {
+		w, h := newWorld(t), newHalf()
+		h.part.Rate = 500 // Of a window the quota is split, and moves.
+		w.put(1, document)
+		w.current = 1
+		for cost, want := range map[int64]wire.LeaseAnswer{
+			50: {Waiting: 1}, 51: {NotBefore: quota.Never}, 100: {NotBefore: quota.Never},
+		} {
+			reply, err := w.askIn(h, wire.LeaseItem{Bucket: keyhash.Key{byte(cost)}, Waiting: 1, Cost: cost})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := reply.Items[0]; got.Waiting != want.Waiting || got.NotBefore != want.NotBefore {
+				t.Errorf("%s\ncost %d: %+v, want %+v", document, cost, got, want)
+			}
+		}
+	}
+}
+
 // Another replica has granted by a newer part already: this one reads it and asks again.
 func TestAnOldPartIsRefreshed(t *testing.T) {
 	w, h := newWorld(t), newHalf()

@@ -159,6 +159,9 @@ func (s *Store) grantTogether(
 			Stale: r[0] == 1, Waiting: r[1], Keep: r[2], NotBefore: quota.Span(r[3]), Level: r[4],
 			Delay: quota.Span(r[5]),
 		}
+		if r[3] < 0 {
+			grants[i].NotBefore = quota.Never
+		}
 		switch ask := &items[i].Ask; {
 		case ask.Optimistic:
 			grants[i].Debt, grants[i].Delay = r[5], 0

@@ -17,7 +17,7 @@ import (
 )
 
 // path is where lease requests go; the reply has the newest format that this filter reads.
-const path = "/node/v1/leases?reply=3"
+const path = "/node/v1/leases?reply=4"
 
 // Stats counts what a client did, for the filter's metrics.
 type Stats struct {

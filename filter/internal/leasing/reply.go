@@ -272,7 +272,10 @@ func (c *Client) settleBucket(s *settlement, part int) bool {
 func (c *Client) shareNothing(s *settlement, r *request, t *Ticket, wait quota.Span) {
 	inHand := c.takeInHand(r, s.now)
 	switch {
-	case t.Outcome == Granted, inHand.KeepCall && s.now < r.deadline:
+	case t.Outcome == Granted:
+	case wait == quota.Never:
+		t.Outcome, t.Until = Refused, never
+	case inHand.KeepCall && s.now < r.deadline:
 	case wait > 0:
 		t.Outcome, t.Until = Refused, s.now+quota.Instant(wait)
 		t.FullAt = max(t.FullAt, inHand.FullAt) // Requests before it may have had tokens in hand.

@@ -184,8 +184,10 @@ func (l *learn) Apply(e *bucketstore.Entry) bool {
 	if l.need.Strict {
 		backOff = 0
 	}
-	c := e.Credit.Observe(l.now, p, l.ask.Waiting*l.ask.Cost)
-	grant := l.grant
+	c, grant := e.Credit, l.grant
+	if grant.NotBefore != quota.Never { // Tokens to keep serve no request that can never pass.
+		c = c.Observe(l.now, p, l.ask.Waiting*l.ask.Cost)
+	}
 	if l.need.Algorithm == quota.FixedWindow {
 		grant.FullAfter = sameEnd(c.FullAt, l.now, grant.FullAfter)
 	}

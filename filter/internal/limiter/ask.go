@@ -85,6 +85,9 @@ func (l *Limiter) answered(req *Request, h *Hit, now quota.Instant) finding {
 	case t.Outcome == leasing.Refused:
 		h.view = refuses
 		l.describe(req, h, 0, t.FullAt, now)
+		if t.Until == quota.Instant(quota.Never) {
+			return h.refuse(TooDear, quota.Never)
+		}
 		return h.refuse(Quota, max(quota.Span(t.Until-now), 1))
 	}
 	since := l.leases.Health.FailingSince(now)

@@ -52,7 +52,7 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 		}
 	}
 	if worst != none {
-		return l.refuse(req, worst, Quota, now)
+		return l.refuse(req, worst, req.Hits[worst].reason, now)
 	}
 	return l.decide(req, now)
 }

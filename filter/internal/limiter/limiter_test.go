@@ -36,6 +36,8 @@ type node struct {
 	stream  uint32
 	// asked are the items of the last call.
 	asked []wire.LeaseItem
+	// part is the largest burst that the region of the control plane may grant; 0 is any.
+	part int64
 }
 
 func (n *node) Now() quota.Instant { return n.now }
@@ -70,6 +72,9 @@ func (n *node) grant(version uint64, items []wire.LeaseItem) []wire.LeaseAnswer 
 	for _, it := range items {
 		l := n.rules.Index.Limit(it.Limit)
 		ask := lease.Ask{Params: l.Params, Version: version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: it.Keep, Nodes: 2}
+		if n.part > 0 {
+			ask.Params.Burst = min(ask.Params.Burst, n.part)
+		}
 		queue := l.Algorithm == quota.LeakyBucket
 		if queue {
 			ask.Deadline = 0 // A place is used at its own time.
@@ -245,6 +250,36 @@ func TestCostsAndAbsentParts(t *testing.T) {
 		req, status := n.begin(c.headers...)
 		if status != c.status || status == limiter.Refused && (req.Reason != c.reason || req.Hits[req.Refusing].Retry != c.retry) {
 			t.Errorf("%q: %v %v %+v", c.headers, status, req.Reason, req.Hits)
+		}
+	}
+}
+
+// In a region that grants at most 20 of a burst of 100, a request that costs 21 or more can never
+// pass: no wait is named, and nothing is held against requests that cost less.
+func TestACostAboveTheRegionsPartNeverPasses(t *testing.T) {
+	for _, mode := range []string{"leased", "strict"} {
+		n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":100,"window":"1h"},
+			"cost":{"header":"x-cost","max":100},"mode":"`+mode+`"}`)
+		n.part = 20
+		for i, c := range []struct {
+			cost   string
+			status limiter.Status
+			reason limiter.Reason
+			retry  quota.Span
+		}{
+			{"21", limiter.Refused, limiter.TooDear, quota.Never},
+			{"20", limiter.Allowed, 0, 0},
+			{"100", limiter.Refused, limiter.TooDear, quota.Never},
+			{"20", limiter.Allowed, 0, 0},
+		} {
+			n.now += quota.Instant(quota.Hour) // The bucket is full.
+			req, status := n.begin("x-cost", c.cost)
+			for status == limiter.Paused {
+				status = n.answer(200, req) // Some calls ask for tokens to keep.
+			}
+			if status != c.status || req.Reason != c.reason || req.Hits[0].Retry != c.retry {
+				t.Errorf("%s, request %d: %v, reason %d, retry %d", mode, i, status, req.Reason, req.Hits[0].Retry)
+			}
 		}
 	}
 }

@@ -114,6 +114,10 @@ func appendSentence(b []byte, kind *problem, req *limiter.Request, hit *limiter.
 	switch {
 	case kind.before != "":
 		return around(b, kind.before, policyName, kind.after)
+	case req.Reason == limiter.TooDear && hit.Cost <= l.Params.Burst: // A region grants a part only.
+		b = ratelimitheader.AppendInt(append(b, "This request costs "...), hit.Cost)
+		b = around(b, ", and policy ", policyName, " never allows as much at once in this region")
+		return append(b, ": waiting does not help."...)
 	case req.Reason == limiter.TooDear:
 		b = ratelimitheader.AppendInt(append(b, "This request costs "...), hit.Cost)
 		b = around(b, ", and policy ", policyName, " never allows more than ")

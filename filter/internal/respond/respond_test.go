@@ -339,6 +339,17 @@ func TestWordsOfRefusals(t *testing.T) {
 	}
 }
 
+// A region that grants a part of the burst only refuses what the whole burst would allow.
+func TestWordsOfACostAboveTheRegionsPart(t *testing.T) {
+	req, _ := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],"mode":"local",`+
+		`"cost":{"header":"x-cost","max":9},"limit":{"quota":5,"window":"1h"}}]}`, 1, "x-cost", "9")
+	req.Hits[0].Cost = 5
+	want := "This request costs 5, and policy p never allows as much at once in this region: waiting does not help."
+	if detail, _ := problem(t, req); req.Reason != limiter.TooDear || detail != want {
+		t.Errorf("%s\nwant\n%s", detail, want)
+	}
+}
+
 // What could not be counted is never said to be used up.
 func TestWordsOfFailures(t *testing.T) {
 	req, _ := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1h"}}]}`, 2)

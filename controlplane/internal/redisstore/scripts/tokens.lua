@@ -6,8 +6,8 @@
 -- state is lost, and used, what a node reports to have used: it asks for nothing then, and gets the
 -- debt in place of the delay; and optimistic, 1 for a bucket that nodes report on: its debt may be
 -- larger than a burst, and stands in place of the delay in every answer. With look it charges
--- nothing, and not_before is 0 if all waiting requests can have their cost. It returns stale
--- granted kept not_before level delay. An absent bucket of a draft, or one of an earlier draft,
+-- nothing, and not_before is 0 if all waiting requests can have their cost. It is NEVER if a cost
+-- is above the burst. It returns stale granted kept not_before level delay. An absent bucket of a draft, or one of an earlier draft,
 -- starts as that of the key twin, and is kept for hold at least; both are nothing for all others.
 --
 -- charge_tokens(key, arg, granted, kept, draft) books in a bucket what its twin granted, as
@@ -291,7 +291,7 @@ do
       end
     end
     if short then
-      not_before = math.max(1, ready(math.min(cost, burst)) - now)
+      not_before = cost > burst and NEVER or math.max(1, ready(cost) - now)
     end
     if changed or granted > 0 or kept > 0 then
       save(key, encode(), math.max(ready(burst), now + hold))

@@ -2,6 +2,7 @@
 -- For such a and b the double nearest to a / b is never at or above a whole number that the true
 -- quotient is below, so x = a / b; x - x % 1 is the exact floor.
 local MAX_UNITS = 4503599627370496 -- quota.MaxUnits
+local NEVER = -1                    -- in place of a wait that no time ends
 local jitter = ARGV[1] + 0
 
 local function quotient(a, b)

@@ -365,7 +365,7 @@ do
       end
     end
     if short then
-      not_before = math.max(1, ready(math.min(cost, quota), deadline) - now)
+      not_before = cost > quota and NEVER or math.max(1, ready(cost, deadline) - now)
     end
     if changed or granted > 0 or kept > 0 then
       save(key, encode(), math.max(marks > 0 and leaves(starts[marks]) or last, now + hold))
