@@ -54,6 +54,11 @@ func TestABucketOfACallersOwnFigures(t *testing.T) {
 			{0, small, 1, false, quota.Minute + quota.Second},
 			{0, large, 541, false, quota.Minute + 100_000},
 		},
+		"a look passes, whatever is owed": {{0, large, 600, true, 0}, {0, small, 0, true, 0}},
+		"less than before, with a clock that stands back": {
+			{quota.Instant(quota.Minute), large, 600, true, 0},
+			{0, small, 1, false, quota.Minute + 54_100_000},
+		},
 	} {
 		state, in := quota.State{}, steps[0].figures
 		for i, s := range steps {
@@ -122,4 +127,35 @@ func TestFiguresMintNothing(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A wait counts from the caller's clock, also where that is behind the bucket's.
+func TestOwedCountsFromTheCallersClock(t *testing.T) {
+	p := own(t, 600, quota.Minute, 600)
+	s := quota.State{Debt: 20 * p.Den, Last: quota.Instant(quota.Minute)} // 2 s at 10 a second.
+	for _, c := range []struct {
+		at   quota.Instant
+		want quota.Span
+	}{
+		{0, quota.Minute + 2*quota.Second},
+		{quota.Instant(quota.Minute), 2 * quota.Second},
+		{quota.Instant(quota.Minute + quota.Second), quota.Second},
+		{quota.Instant(quota.Hour), 0},
+	} {
+		if got := p.Owed(s, c.at); got != c.want {
+			t.Errorf("at %d: owed for %d, want %d", c.at, got, c.want)
+		}
+	}
+}
+
+// The largest debt that figures can express is restated, and one token more is not.
+func TestRestateUpToWhatFiguresCanExpress(t *testing.T) {
+	one, slow := own(t, 1, 1, 1), own(t, 1, 1024, 1)
+	most := int64(quota.MaxUnits / 1024)
+	if s, ok := one.Restate(quota.State{Debt: most}, slow); !ok || s.Debt != most*1024 {
+		t.Errorf("%d tokens: %+v, %t", most, s, ok)
+	}
+	if s, ok := one.Restate(quota.State{Debt: most + 1}, slow); ok || s.Debt != most+1 {
+		t.Errorf("%d tokens: %+v, %t", most+1, s, ok)
+	}
 }

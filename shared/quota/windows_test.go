@@ -296,6 +296,53 @@ func TestConvertCounter(t *testing.T) {
 	}
 }
 
+// A clock that was ahead by a grain or more takes its marks back with it, in whole grains. One
+// that was ahead by less stands still.
+func TestSetBack(t *testing.T) {
+	const second = quota.Instant(quota.Second)
+	for _, c := range []struct {
+		name       string
+		algorithm  quota.Algorithm
+		subwindows int
+		used, now  quota.Instant
+		want       bool
+		marks      []quota.Mark
+	}{
+		{"a fixed window later", quota.FixedWindow, 0, 130 * second, 50 * second, true, []quota.Mark{{0, 3}}},
+		{"a whole window ahead", quota.FixedWindow, 0, 110 * second, 50 * second, true, []quota.Mark{{0, 3}}},
+		{"less than a window", quota.FixedWindow, 0, 110*second - 1, 50 * second, false, []quota.Mark{{60 * second, 3}}},
+		{"subwindows", quota.SlidingWindow, 6, 95 * second, 12 * second, true, []quota.Mark{{10 * second, 3}}},
+		{"before time 0", quota.SlidingWindow, 6, 95 * second, -5 * second, true, []quota.Mark{{-10 * second, 3}}},
+	} {
+		w := windowsOf(t, c.algorithm, 10, quota.Minute, c.subwindows)
+		var h quota.History
+		w.Take(&h, c.used, 3)
+		changed := w.SetBack(&h, c.now)
+		last := c.used
+		if c.want {
+			last = c.now
+		}
+		if changed != c.want || h.Last != last || !slices.Equal(h.Marks, c.marks) {
+			t.Errorf("%s: %t, %+v", c.name, changed, h)
+		}
+	}
+}
+
+// A leased fixed window is full when it ends, and stays so.
+func TestFullAfterOfAFixedWindow(t *testing.T) {
+	w := windowsOf(t, quota.FixedWindow, 10, quota.Minute, 0)
+	var h quota.History
+	w.Take(&h, quota.Instant(50*quota.Second), 3)
+	for at, want := range map[quota.Span]quota.Span{
+		50 * quota.Second: 10 * quota.Second, 59 * quota.Second: quota.Second,
+		quota.Minute: 0, 61 * quota.Second: 0, quota.Hour: 0,
+	} {
+		if got := w.FullAfter(&h, quota.Instant(at)); got != want {
+			t.Errorf("at %d: full after %d, want %d", at, got, want)
+		}
+	}
+}
+
 func TestOwing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, now := anyWindows(t), quota.Instant(1<<48)
