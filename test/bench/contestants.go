@@ -2,19 +2,8 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
-)
-
-// scene is what stands behind the filter.
-type scene string
-
-const (
-	// direct: Envoy answers by itself and every request has the same key, so that what a filter
-	// costs stands out.
-	direct scene = "direct"
-	// proxied: Envoy asks a service, the keys are a thousand with Zipf's distribution, and latency
-	// is measured too.
-	proxied scene = "proxied"
 )
 
 // part is what stands in front of Envoy's router.
@@ -41,45 +30,54 @@ type contestant struct {
 	policies string
 	// central says that Weir's control plane has a Redis; otherwise it keeps its state itself.
 	central bool
-	// status is that of every answer once the contestant has warmed up.
+	// status is that of every answer once the contestant has warmed up; some are also 429 where the
+	// scene refuses.
 	status int
 	// proof matches counters of Envoy's that together must count each request: it shows that the
 	// filter did what it is measured for.
 	proof string
 	// inHand says that hardly a request may need the control plane.
 	inHand bool
+	// traffic differs from the scene's if it has a name.
+	traffic traffic
 }
 
 func (c contestant) id() string { return string(c.Scene) + "/" + c.Name }
 
+// load is what is asked of it.
+func (c contestant) load() traffic {
+	if c.traffic.name != "" {
+		return c.traffic
+	}
+	return stages[c.Scene].traffic
+}
+
 const (
-	keyHeader = "x-key"
-	path      = "/v1/items"
-
-	// noLimit is far more than any load here sends, in one minute.
-	noLimit = `{"quota": 60000000, "window": "1m"}`
-
-	nativeProof = `bench\.http_local_rate_limit\.ok`
-	globalProof = `cluster\.upstream\.ratelimit\.ok`
+	nativeProof = `bench\.http_local_rate_limit\.(ok|rate_limited)`
+	globalProof = `cluster\.upstream\.ratelimit\.(ok|over_limit)`
 	emptyProof  = `wasm\.envoy\.wasm\.runtime\.v8\.active`
 	localProof  = `wasmcustom\.weir\.decisions\.by_local`
 	// Where the control plane is too slow the failure ladder decides; figures.Ladder says how
 	// often.
-	ladder          = `wasmcustom\.weir\.decisions\.by_(share|failure_allow)`
-	leasedProof     = `wasmcustom\.weir\.decisions\.by_(lease|central|share|failure_allow)`
-	optimisticProof = `wasmcustom\.weir\.decisions\.by_(optimistic|share|failure_allow)`
-	strictProof     = `wasmcustom\.weir\.decisions\.by_(central|share|failure_allow)`
+	ladder          = `wasmcustom\.weir\.decisions\.by_(share|failure_allow|failure_deny)`
+	leasedProof     = `wasmcustom\.weir\.decisions\.by_(lease|central|cached_denial|share|failure_allow)`
+	optimisticProof = `wasmcustom\.weir\.decisions\.by_(optimistic|cached_denial|share|failure_allow)`
+	strictProof     = `wasmcustom\.weir\.decisions\.by_(central|cached_denial|share|failure_allow)`
 )
 
 func limit(name, mode, rest string) string {
 	return fmt.Sprintf(`{"name": %q, "partition": ["header:%s"], "mode": %q%s}`, name, keyHeader, mode, rest)
 }
 
-func open(mode string) string { return limit("p", mode, `, "limit": `+noLimit) }
+// quota is a policy's limit for a minute.
+func quota(n int) string { return fmt.Sprintf(`, "limit": {"quota": %d, "window": "1m"}`, n) }
 
-// central is open to requests for which the control plane is too slow: they are counted, see ladder, and no answer is 429.
-func central(mode string) string {
-	return limit("p", mode, `, "on_failure": {"local_for": "0s", "then": "allow"}, "limit": `+noLimit)
+func open(mode string) string { return limit("p", mode, quota(noLimit)) }
+
+// central is open to requests for which the control plane is too slow: they are counted, see
+// ladder, and none of them is answered with 429.
+func central(mode string, n int) string {
+	return limit("p", mode, `, "on_failure": {"local_for": "0s", "then": "allow"}`+quota(n))
 }
 
 func set(policies ...string) string {
@@ -94,7 +92,7 @@ func withoutHeaders(set string) string {
 func five() string {
 	policies := []string{open("local")}
 	for i := range 4 {
-		policies = append(policies, limit(fmt.Sprintf("p%d", i), "local", `, "limit": `+noLimit))
+		policies = append(policies, limit(fmt.Sprintf("p%d", i), "local", quota(noLimit)))
 	}
 	return set(policies...)
 }
@@ -103,11 +101,12 @@ func five() string {
 // the control plane takes a document of 1 MB at most.
 func thousands() string {
 	const n = 10_000
+	const short = `{"name":"p%d","match":{"paths":["/s/%d"]},"partition":[],"limit":{"quota":1,"window":"1m"}}`
 	var policies []string
 	for i := range n - 1 {
-		policies = append(policies, fmt.Sprintf(`{"name":"p%d","match":{"paths":["/s/%d"]},"partition":[],"limit":{"quota":1,"window":"1m"}}`, i, i))
+		policies = append(policies, fmt.Sprintf(short, i, i))
 	}
-	one := limit("p", "local", fmt.Sprintf(`, "match": {"paths": [%q]}, "limit": %s`, path, noLimit))
+	one := limit("p", "local", fmt.Sprintf(`, "match": {"paths": [%q]}%s`, path, quota(noLimit)))
 	return set(append(policies, one)...)
 }
 
@@ -121,41 +120,81 @@ func inScene(some []contestant, s scene) (all []contestant) {
 	return all
 }
 
-// contestants are all that are measured, in the order in which each round measures them.
-func contestants() []contestant {
+// noFilter is what the others are compared with.
+var noFilter = contestant{Name: "none", Title: "no filter", part: nothing}
+
+// emptyFilter is what each filter costs that has callbacks.
+var emptyFilter = contestant{Name: "empty", Title: "empty Wasm filter", part: emptyWasm, proof: emptyProof}
+
+// ofDirect are the contestants of that scene.
+func ofDirect() []contestant {
+	refused := set(limit("p", "local", `, "limit": {"quota": 1, "window": "366d"}`))
 	all := []contestant{
-		{Name: "none", Title: "no filter", part: nothing},
-		{Name: "empty", Title: "empty Wasm filter", part: emptyWasm, proof: emptyProof},
 		{Name: "native", Title: "Envoy's local_ratelimit, one bucket", part: nativeOne, proof: nativeProof},
 		{Name: "native-keys", Title: "Envoy's local_ratelimit, a bucket for each key", part: nativeKeys, proof: nativeProof},
-		{Name: "local", Title: "Weir local, two headers", part: weir, policies: set(open("local")), proof: localProof},
-		{Name: "local-quiet", Title: "Weir local, no headers", part: weir, policies: withoutHeaders(set(open("local"))), proof: localProof},
-		{Name: "refused", Title: "Weir local, refused", part: weir, status: 429, proof: localProof,
-			policies: set(limit("p", "local", `, "limit": {"quota": 1, "window": "366d"}`))},
-		{Name: "five", Title: "Weir local, 5 policies apply", part: weir, policies: five(), proof: localProof},
-		{Name: "thousands", Title: "Weir local, 1 policy of 10 000 applies", part: weir, policies: thousands(), proof: localProof},
-		{Name: "leased", Title: "Weir leased, tokens in hand", part: weir, policies: set(central("leased")), central: true, inHand: true, proof: leasedProof},
-		{Name: "optimistic", Title: "Weir optimistic", part: weir, policies: set(central("optimistic")), central: true, inHand: true, proof: optimisticProof},
+		{Name: "local", Title: "Weir local, two headers", policies: set(open("local")), proof: localProof},
+		{Name: "local-quiet", Title: "Weir local, no headers", policies: withoutHeaders(set(open("local"))), proof: localProof},
+		{Name: "local-keys", Title: "Weir local, two headers, 10 000 keys in turn", policies: set(open("local")),
+			proof: localProof, traffic: manyKeys},
+		{Name: "refused", Title: "Weir local, refused", policies: refused, status: 429, proof: localProof},
+		{Name: "five", Title: "Weir local, 5 policies apply", policies: five(), proof: localProof},
+		{Name: "thousands", Title: "Weir local, 1 policy of 10 000 applies", policies: thousands(), proof: localProof},
+		{Name: "leased", Title: "Weir leased, tokens in hand", policies: set(central("leased", noLimit)), central: true,
+			inHand: true, proof: leasedProof},
+		{Name: "optimistic", Title: "Weir optimistic", policies: set(central("optimistic", noLimit)), central: true,
+			inHand: true, proof: optimisticProof},
 	}
-	for i := range all {
-		all[i].Scene = direct
+	return append([]contestant{noFilter, emptyFilter}, all...)
+}
+
+// peers are the contestants of all scenes with limits as people use them, by name.
+func peers(quotaOfEach int) []contestant {
+	weirOnes := func(mode, proof string) contestant {
+		return contestant{Name: mode, Title: "Weir " + mode, policies: set(central(mode, quotaOfEach)), central: true, proof: proof}
 	}
-	for _, c := range []contestant{
-		{Name: "none", Title: "no limit", part: nothing},
-		{Name: "empty", Title: "empty Wasm filter", part: emptyWasm, proof: emptyProof},
+	none := noFilter
+	none.Title = "no limit"
+	return []contestant{
+		none, emptyFilter,
 		{Name: "native-keys", Title: "Envoy's local_ratelimit, a bucket for each key", part: nativeKeys, proof: nativeProof},
-		{Name: "local", Title: "Weir local", part: weir, policies: set(open("local")), proof: localProof},
-		{Name: "leased", Title: "Weir leased", part: weir, policies: set(central("leased")), central: true, proof: leasedProof},
-		{Name: "optimistic", Title: "Weir optimistic", part: weir, policies: set(central("optimistic")), central: true, proof: optimisticProof},
-		{Name: "strict", Title: "Weir strict", part: weir, policies: set(central("strict")), central: true, proof: strictProof},
+		{Name: "local", Title: "Weir local", policies: set(limit("p", "local", quota(quotaOfEach))), proof: localProof},
+		weirOnes("leased", leasedProof), weirOnes("optimistic", optimisticProof), weirOnes("strict", strictProof),
 		{Name: "ratelimit", Title: "Envoy's ratelimit filter, envoyproxy/ratelimit, Redis", part: global, proof: globalProof},
-	} {
-		c.Scene = proxied
-		all = append(all, c)
 	}
-	for i := range all {
-		if all[i].status == 0 {
-			all[i].status = 200
+}
+
+// named are those peers that have one of the names.
+func named(quotaOfEach int, names ...string) []contestant {
+	return slices.DeleteFunc(peers(quotaOfEach), func(c contestant) bool { return !slices.Contains(names, c.Name) })
+}
+
+// ofBrowser are the contestants of that scene: two have requests with few headers.
+func ofBrowser() []contestant {
+	few := named(usualLimit, "none", "local")
+	for i := range few {
+		few[i].Name, few[i].Title, few[i].traffic = "few-"+few[i].Name, few[i].Title+", three headers", manyKeys
+	}
+	return append(peers(usualLimit), few...)
+}
+
+// contestants are all that are measured, in the order in which each round measures them.
+func contestants() []contestant {
+	of := map[scene][]contestant{
+		direct: ofDirect(), proxied: peers(noLimit), cold: peers(usualLimit), mixed: peers(tightLimit), browser: ofBrowser(),
+		curve: named(usualLimit, "none", "leased", "strict", "ratelimit"),
+		idle:  named(usualLimit, "none", "empty", "local", "leased"),
+	}
+	var all []contestant
+	for _, s := range scenes() {
+		for _, c := range of[s] {
+			c.Scene = s
+			if c.part == "" {
+				c.part = weir
+			}
+			if c.status == 0 {
+				c.status = 200
+			}
+			all = append(all, c)
 		}
 	}
 	return all

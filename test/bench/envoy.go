@@ -17,6 +17,14 @@ var (
 	clusterText = "\n  clusters:\n"
 )
 
+// With more keys than usual the filter's configuration is envoy.yaml's and places for all of them.
+const (
+	usualKeys    = 10_000
+	tableKeys    = 262_144
+	pluginConfig = `{"control_plane": {"cluster": "weir", "token": {"env": "WEIR_NODE_TOKEN"}, "authority": "weir"}, ` +
+		`"table": {"keys": %d}}`
+)
+
 // limits are the descriptors of Envoy's own filters: one with the request's key.
 const limits = `                      rate_limits:
                         - actions:
@@ -32,11 +40,11 @@ const nativeFilter = `                  - name: envoy.filters.http.local_ratelim
                       filter_enforced: {default_value: {numerator: 100, denominator: HUNDRED}}
 `
 
-// A descriptor without a value has a bucket for each value that comes.
-const nativeDescriptors = `                      max_dynamic_descriptors: 2000
+// A descriptor without a value has a bucket for each value that comes: %[1]d at most, of %[2]d.
+const nativeDescriptors = `                      max_dynamic_descriptors: %[1]d
                       descriptors:
                         - entries: [{key: ` + keyHeader + `}]
-                          token_bucket: {max_tokens: 60000000, tokens_per_fill: 60000000, fill_interval: 60s}
+                          token_bucket: {max_tokens: %[2]d, tokens_per_fill: %[2]d, fill_interval: 60s}
 `
 
 const globalFilter = `                  - name: envoy.filters.http.ratelimit
@@ -90,7 +98,7 @@ func (c contestant) configure(config string, servicePort int) (string, error) {
 	case nativeOne:
 		cut(weirFilter, nativeFilter)
 	case nativeKeys:
-		cut(weirFilter, nativeFilter+nativeDescriptors)
+		cut(weirFilter, nativeFilter+fmt.Sprintf(nativeDescriptors, 2*max(1000, c.load().keys), stages[c.Scene].quota))
 		replace(domainsText, domainsText+limits)
 	case global:
 		cut(weirFilter, globalFilter)

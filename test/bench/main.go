@@ -12,6 +12,7 @@ import (
 	"io"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ var version = "an unknown version"
 // settings are the command line's.
 type settings struct {
 	plan       plan
+	scenes     []scene
 	only       string
 	output     string
 	docs, from string
@@ -32,34 +34,58 @@ type settings struct {
 
 func main() { gauge.Main("bench", run) }
 
+// usual is the plan without flags, brief that of -short.
+var (
+	usual = plan{
+		Rounds: 3, Warm: time.Second, Closed: 2 * time.Second, Open: 2 * time.Second, Slice: 250 * time.Millisecond,
+		Curve: 2 * time.Second, Idle: 6 * time.Second,
+	}
+	brief = plan{
+		Rounds: 1, Warm: 200 * time.Millisecond, Closed: 300 * time.Millisecond, Open: 300 * time.Millisecond,
+		Slice: 300 * time.Millisecond, Curve: 200 * time.Millisecond, Idle: 500 * time.Millisecond,
+	}
+)
+
 func parse(args []string, usage io.Writer) (s settings, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(usage)
-	f.IntVar(&s.plan.Rounds, "rounds", 3, "how often each contestant is measured")
-	f.DurationVar(&s.plan.Warm, "warm", 2*time.Second, "time to warm up, of each contestant in each round")
-	f.DurationVar(&s.plan.Closed, "closed", 3*time.Second, "time in the closed loop")
-	f.DurationVar(&s.plan.Slice, "slice", 250*time.Millisecond, "what is measured of the closed loop at a time, the cheapest of which counts")
-	f.DurationVar(&s.plan.Open, "open", 4*time.Second, "time in the open loop")
+	p := usual
+	f.IntVar(&p.Rounds, "rounds", p.Rounds, "how often each contestant is measured")
+	f.DurationVar(&p.Warm, "warm", p.Warm, "time to warm up, of each contestant in each round")
+	f.DurationVar(&p.Closed, "closed", p.Closed, "time in the closed loop")
+	f.DurationVar(&p.Slice, "slice", p.Slice,
+		"what is measured of the closed loop at a time, the cheapest of which counts")
+	f.DurationVar(&p.Open, "open", p.Open, "time in the open loop")
+	f.DurationVar(&p.Curve, "curve", p.Curve, "time at each rate of the curve")
+	f.DurationVar(&p.Idle, "idle", p.Idle, "time without requests")
 	short := f.Bool("short", false, "one short round: does everything work?")
+	scenes := f.String("scene", "", "measure only these scenes, with commas between them; without it all")
 	f.StringVar(&s.only, "only", "", "measure only contestants whose SCENE/NAME matches this expression")
 	f.StringVar(&s.output, "o", "table", "print a table or json")
-	f.StringVar(&s.docs, "docs", "", "also write "+pageName+", its plot and its data in this folder")
+	f.StringVar(&s.docs, "docs", "", "also write "+pageName+", its plots and its data in this folder")
 	f.StringVar(&s.from, "from", "", "measure nothing, read a run's JSON from this file")
 	if err := f.Parse(args); err != nil {
 		return s, err
 	}
-	if *short {
-		s.plan = plan{Rounds: 1, Warm: 200 * time.Millisecond, Closed: 300 * time.Millisecond, Open: 300 * time.Millisecond, Slice: 300 * time.Millisecond}
+	if s.plan = p; *short {
+		s.plan = brief
 	}
+	s.scenes, err = chosenScenes(*scenes)
 	switch {
+	case err != nil:
 	case f.NArg() > 0:
 		err = fmt.Errorf("unexpected argument %q", f.Arg(0))
 	case s.output != "table" && s.output != "json":
 		err = fmt.Errorf("-o %s: there are table and json", s.output)
-	case s.plan.Rounds < 1 || s.plan.Warm <= 0 || s.plan.Closed <= 0 || s.plan.Open <= 0 || s.plan.Slice <= 0:
+	case s.plan.Rounds < 1 || s.plan.shortest() <= 0:
 		err = errors.New("rounds and times must be positive")
 	}
 	return s, err
+}
+
+// shortest is the shortest of its times.
+func (p plan) shortest() time.Duration {
+	return min(p.Warm, p.Closed, p.Open, p.Slice, p.Curve, p.Idle)
 }
 
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
@@ -84,36 +110,47 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 
 // bench measures the contestants that are asked for.
 func bench(ctx context.Context, s settings, args []string, progress io.Writer) (*report, error) {
-	only, err := regexp.Compile(s.only)
+	chosen, err := s.contestants()
 	if err != nil {
 		return nil, err
 	}
-	var chosen []contestant
-	for _, c := range contestants() {
-		if only.MatchString(c.id()) {
-			chosen = append(chosen, c)
-		}
-	}
-	if len(chosen) == 0 {
-		return nil, fmt.Errorf("no contestant matches %q", s.only)
-	}
 	r := &report{
 		Date: time.Now().UTC().Format(time.DateOnly), Version: version, Plan: s.plan, Order: chosen,
-		Command: strings.TrimSpace("make bench BENCH='" + strings.Join(args, " ") + "'"), Machine: gauge.Machine(), Load: gauge.LoadAverage(),
+		Command: "make bench", Machine: gauge.Machine(), Load: gauge.LoadAverage(),
 	}
-	if len(args) == 0 {
-		r.Command = "make bench"
+	if len(args) > 0 {
+		r.Command += " BENCH='" + strings.Join(args, " ") + "'"
 	}
 	if r.Envoy, err = envoyVersion(ctx); err != nil {
 		return nil, err
 	}
+	begin := time.Now()
 	shop, err := newWorkshop(ctx, ".")
 	if err != nil {
 		return nil, err
 	}
 	defer shop.upstream.stop()
+	r.Beside = shop.beside
 	err = r.measure(ctx, &runner{shop: shop, plan: s.plan, progress: progress})
+	r.Took = time.Since(begin).Round(time.Second)
 	return r, err
+}
+
+// contestants are those that the command line asks for.
+func (s settings) contestants() (chosen []contestant, err error) {
+	only, err := regexp.Compile(s.only)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range contestants() {
+		if slices.Contains(s.scenes, c.Scene) && only.MatchString(c.id()) {
+			chosen = append(chosen, c)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("no contestant of %v matches %q", s.scenes, s.only)
+	}
+	return chosen, nil
 }
 
 func (r *report) measure(ctx context.Context, by *runner) error {

@@ -16,25 +16,32 @@ const (
 	textSpace = 150
 )
 
+// frame is a drawing of that height.
+func frame(height int, drawn string) []byte {
+	return fmt.Appendf(nil, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="13">
+<rect width="100%%" height="100%%" fill="#ffffff"/>
+%s</svg>
+`, plotWidth, height, drawn)
+}
+
 // plot draws what each contestant adds to a request: Envoy's part and that of all other processes,
 // with the least and the most of all rounds as a line.
 func (r *report) plot() []byte {
 	var b strings.Builder
 	y := 10
-	for _, s := range []scene{direct, proxied} {
-		y = r.plotScene(&b, s, y)
+	for _, s := range scenes() {
+		if stages[s].perTurn > 0 {
+			y = r.plotScene(&b, s, y)
+		}
 	}
-	return fmt.Appendf(nil, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="13">
-<rect width="100%%" height="100%%" fill="#ffffff"/>
-%s</svg>
-`, plotWidth, y, b.String())
+	return frame(y, b.String())
 }
 
 func (r *report) plotScene(b *strings.Builder, s scene, y int) int {
 	var bars []contestant
 	most := 0.0
 	for _, c := range r.in(s) {
-		if c.Name != "none" && r.has(string(s)+"/none") {
+		if r.compares(c) {
 			bars = append(bars, c)
 			most = max(most, r.added(c).Max)
 		}
@@ -46,21 +53,27 @@ func (r *report) plotScene(b *strings.Builder, s scene, y int) int {
 	fmt.Fprintf(b, `<text x="10" y="%d" font-weight="bold" fill="#202020">Processor time added to a request, µs: %s</text>
 <rect x="%d" y="%d" width="12" height="12" fill="#3b6fb5"/><text x="%d" y="%d" fill="#202020">Envoy</text>
 <rect x="%d" y="%d" width="12" height="12" fill="#e08a3c"/><text x="%d" y="%d" fill="#202020">other processes</text>
-`, y+16, html.EscapeString(sceneTitles[s]), plotWidth-220, y+6, plotWidth-203, y+16, plotWidth-145, y+6, plotWidth-128, y+16)
+`, y+16, html.EscapeString(stages[s].title),
+		plotWidth-220, y+6, plotWidth-203, y+16, plotWidth-145, y+6, plotWidth-128, y+16)
 	y += headSpace
 	for _, c := range bars {
-		all := r.added(c)
-		others := r.of(c, func(f figures) float64 { return f.OtherCPU }).Median
-		envoy := max(0, all.Median-others)
-		x := func(v float64) float64 { return nameWidth + max(0, v)*scale }
-		middle := y + barHeight/2
-		fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="end" fill="#202020">%s</text>
-<rect x="%d" y="%d" width="%.1f" height="%d" fill="#3b6fb5"/><rect x="%.1f" y="%d" width="%.1f" height="%d" fill="#e08a3c"/>
-<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#202020"/><text x="%.1f" y="%d" fill="#202020">%.1f</text>
-`, nameWidth-8, y+13, html.EscapeString(c.Title),
-			nameWidth, y, envoy*scale, barHeight, x(envoy), y, others*scale, barHeight,
-			x(all.Min), middle, x(all.Max), middle, x(all.Max)+8, y+13, all.Median)
+		r.plotBar(b, c, y, scale)
 		y += rowHeight
 	}
 	return y + 10
+}
+
+func (r *report) plotBar(b *strings.Builder, c contestant, y int, scale float64) {
+	all := r.added(c)
+	others := r.of(c, func(f figures) float64 { return f.OtherCPU }).Median
+	envoy := max(0, all.Median-others)
+	x := func(v float64) float64 { return nameWidth + max(0, v)*scale }
+	middle := y + barHeight/2
+	fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="end" fill="#202020">%s</text>
+<rect x="%d" y="%d" width="%.1f" height="%d" fill="#3b6fb5"/>`+
+		`<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="#e08a3c"/>
+<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#202020"/><text x="%.1f" y="%d" fill="#202020">%.1f</text>
+`, nameWidth-8, y+13, html.EscapeString(c.Title),
+		nameWidth, y, envoy*scale, barHeight, x(envoy), y, others*scale, barHeight,
+		x(all.Min), middle, x(all.Max), middle, x(all.Max)+8, y+13, all.Median)
 }

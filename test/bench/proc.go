@@ -7,20 +7,25 @@ import (
 	"github.com/weir-proxy/weir/test/bench/gauge"
 )
 
-// work is processor time: of a contestant's Envoy, of its other processes, and of all other
-// programs.
-type work struct{ envoy, others, foreign time.Duration }
+// work is processor time: of a contestant's Envoy, of its other processes, of this process, which
+// has the load and the service behind Envoy, and of all other programs.
+type work struct{ envoy, others, self, foreign time.Duration }
+
+func (n work) since(before work) work {
+	return work{n.envoy - before.envoy, n.others - before.others, n.self - before.self, n.foreign - before.foreign}
+}
 
 // work is what a contestant has done so far, where these run.
 func (w *world) work(running []*world) (n work, err error) {
-	if n.foreign, err = gauge.EverybodysTime(); err != nil {
-		return n, err
-	}
-	self, err := gauge.ProcessorTime(os.Getpid())
+	n.foreign, err = gauge.EverybodysTime()
 	if err != nil {
 		return n, err
 	}
-	n.foreign -= self
+	n.self, err = gauge.ProcessorTime(os.Getpid())
+	if err != nil {
+		return n, err
+	}
+	n.foreign -= n.self
 	for _, one := range running {
 		envoy, others, err := one.used()
 		if err != nil {
@@ -42,7 +47,8 @@ func (w *world) resident() (envoy, others float64, err error) { return read(w, g
 
 // read reads a gauge of a contestant's Envoy, and the sum of it over all other processes.
 func read[T time.Duration | float64](w *world, gauge func(pid int) (T, error)) (envoy, others T, err error) {
-	if envoy, err = gauge(w.envoy.PID()); err != nil {
+	envoy, err = gauge(w.envoy.PID())
+	if err != nil {
 		return 0, 0, err
 	}
 	for _, p := range w.others {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/bench/load"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
@@ -30,7 +31,11 @@ type workshop struct {
 	empty, service string
 	// envoyCPUs are Envoy's alone.
 	envoyCPUs string
-	upstream  *upstream
+	// beside is how many processors there are for all but Envoy.
+	beside   int
+	upstream *upstream
+	// loads are those that were made so far, by the names of their traffic.
+	loads map[string]load.Load
 }
 
 // newWorkshop builds what is not built, and keeps this process and all that it starts off Envoy's
@@ -50,6 +55,9 @@ func newWorkshop(ctx context.Context, root string) (*workshop, error) {
 		return nil, fmt.Errorf("the empty filter does not build: %w\n%s", err, output)
 	}
 	if w.envoyCPUs, err = gauge.TakeProcessors(); err != nil {
+		return nil, err
+	}
+	if w.beside, err = gauge.OwnProcessors(); err != nil {
 		return nil, err
 	}
 	w.upstream, err = startUpstream()
@@ -95,7 +103,7 @@ func (s *workshop) start(ctx context.Context, c contestant) (_ *world, err error
 	var controlPlane *stack.ControlPlane
 	switch c.part {
 	case global:
-		servicePort, err = w.startService(ctx, s.service, dir, redis)
+		servicePort, err = w.startService(ctx, s.service, dir, redis, stages[c.Scene].quota)
 	case weir:
 		if controlPlane, err = w.startControlPlane(ctx, s.root, dir, redis, c.central); err == nil {
 			controlPlanePort = controlPlane.Port
@@ -124,7 +132,11 @@ func (w *world) startEnvoy(ctx context.Context, s *workshop, c contestant, servi
 	}
 	o := stack.EnvoyOptions{
 		Config: string(config), Wasm: filepath.Join(s.root, "build/weir.wasm"), NodeID: nodeID, NodeToken: nodeToken,
-		UpstreamPort: s.upstream.port(), ControlPlanePort: controlPlanePort, Concurrency: 1, CPUs: s.envoyCPUs,
+		UpstreamPort: s.upstream.port(), ControlPlanePort: controlPlanePort, Concurrency: stages[c.Scene].workers,
+		CPUs: s.envoyCPUs,
+	}
+	if c.load().keys > usualKeys {
+		o.PluginConfig = fmt.Sprintf(pluginConfig, tableKeys)
 	}
 	if c.part == emptyWasm {
 		o.Wasm, o.PluginConfig = s.empty, "{}"
@@ -173,12 +185,12 @@ func (w *world) startRedis(ctx context.Context, dir string) (string, error) {
 const serviceLimits = `domain: bench
 descriptors:
   - key: ` + keyHeader + `
-    rate_limit: {unit: minute, requests_per_unit: 60000000}
+    rate_limit: {unit: minute, requests_per_unit: %d}
 `
 
 // startService starts envoyproxy/ratelimit with the settings it has of itself, and returns the port
 // of its gRPC.
-func (w *world) startService(ctx context.Context, binary, dir, redis string) (int, error) {
+func (w *world) startService(ctx context.Context, binary, dir, redis string, quota int) (int, error) {
 	if err := stack.Executable(binary); err != nil {
 		return 0, fmt.Errorf("envoyproxy/ratelimit is not installed (%w): run tools/setup.sh bench", err)
 	}
@@ -186,7 +198,7 @@ func (w *world) startService(ctx context.Context, binary, dir, redis string) (in
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return 0, err
 	}
-	if err := os.WriteFile(filepath.Join(folder, "bench.yaml"), []byte(serviceLimits), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(folder, "bench.yaml"), fmt.Appendf(nil, serviceLimits, quota), 0o644); err != nil {
 		return 0, err
 	}
 	var ports [3]int

@@ -1,19 +1,22 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/weir-proxy/weir/test/bench/gauge"
 )
 
-// target is a promise that Weir makes itself: a ratio of two figures of the same round.
+// target is a promise that Weir makes itself: mostly a ratio of two figures of the same round.
 type target struct {
 	Name     string       `json:"name"`
 	AtMost   float64      `json:"at_most"`
 	Measured gauge.Spread `json:"measured"`
 	Met      bool         `json:"met"`
-	// Flaw says why the ratio means nothing in some round; such a target is not met.
+	// Flaw says why the figure means nothing in some round; such a target is not met.
 	Flaw string `json:"flaw,omitempty"`
+	// Floor says, of a target that is not met, what cannot be saved and what that consists of.
+	Floor string `json:"floor,omitempty"`
 }
 
 // promise is a target before it is measured.
@@ -21,16 +24,25 @@ type promise struct {
 	name   string
 	atMost float64
 	needs  []string
-	ratio  func(round) float64
-	// flaw says why the ratio would mean nothing, if it would.
-	flaw func(round) string
+	figure func(round) float64
+	// flaw says why the figure would mean nothing, if it would.
+	flaw  func(round) string
+	floor string
+}
+
+// withFloor is the promise and what stands in its way.
+func (p promise) withFloor(floor string) promise {
+	p.floor = floor
+	return p
 }
 
 // added is the processor time for each request over that without a filter, in microseconds, of all
 // processes.
-func (r round) added(id string, s scene) float64 {
-	none, f := r[string(s)+"/none"], r[string(s)+"/"+id]
-	return f.EnvoyCPU + f.OtherCPU - none.EnvoyCPU - none.OtherCPU
+func (r round) added(id string, s scene) float64 { return r.addedOver(id, "none", s) }
+
+func (r round) addedOver(id, none string, s scene) float64 {
+	base, f := r[string(s)+"/"+none], r[string(s)+"/"+id]
+	return f.EnvoyCPU + f.OtherCPU - base.EnvoyCPU - base.OtherCPU
 }
 
 // addedToEnvoy is the same of Envoy alone.
@@ -38,25 +50,84 @@ func (r round) addedToEnvoy(id string) float64 {
 	return r["direct/"+id].EnvoyCPU - r["direct/none"].EnvoyCPU
 }
 
-// filter compares what two filters add to Envoy's work.
-func filter(name, id, base string, atMost float64) promise {
-	ratio := func(r round) float64 { return r.addedToEnvoy(id) / r.addedToEnvoy(base) }
-	flaw := func(r round) string {
-		if r.addedToEnvoy(base) <= 0 {
-			return "too noisy: in some round the filter to compare with cost nothing"
+// at is the open loop of a contestant at a rate.
+func (r round) at(id string, rate float64) (p paced, ok bool) {
+	for _, p := range r[id].Open {
+		if p.Rate == rate {
+			return p, true
 		}
-		return ""
 	}
-	return promise{name: name, atMost: atMost, needs: []string{"direct/none", "direct/" + id, "direct/" + base}, ratio: ratio, flaw: flaw}
+	return p, false
 }
 
-func latency(name, id string) promise {
-	of, none := "proxied/"+id, "proxied/none"
+// addedAt is the processor time that a contestant adds to a request on the curve; not ok if it or
+// Envoy without a limit has not reached the rate.
+func (r round) addedAt(id string, rate float64) (added float64, ok bool) {
+	none, ok1 := r.at("curve/none", rate)
+	p, ok2 := r.at("curve/"+id, rate)
+	added = p.EnvoyCPU + p.OtherCPU - none.EnvoyCPU - none.OtherCPU
+	return added, ok1 && ok2 && none.reached() && p.reached()
+}
+
+const tooNoisy = "too noisy: in some round the filter to compare with cost nothing"
+
+// compare is a promise about the ratio of two costs.
+func compare(name string, atMost float64, needs []string, of, base func(round) float64) promise {
 	return promise{
-		name: name, atMost: 1.15, needs: []string{none, of},
-		ratio: func(r round) float64 { return r[of].P99 / r[none].P99 },
+		name: name, atMost: atMost, needs: needs,
+		figure: func(r round) float64 { return of(r) / base(r) },
 		flaw: func(r round) string {
-			if r[of].OpenRate != r[none].OpenRate {
+			if of(r) <= 0 || base(r) <= 0 {
+				return tooNoisy
+			}
+			return ""
+		},
+	}
+}
+
+// filter compares what two filters add to Envoy's work.
+func filter(name, id, base string, atMost float64) promise {
+	return compare(name, atMost, []string{"direct/none", "direct/" + id, "direct/" + base},
+		func(r round) float64 { return r.addedToEnvoy(id) }, func(r round) float64 { return r.addedToEnvoy(base) })
+}
+
+// beside compares what two contestants of a scene add in the closed loop.
+func beside(name string, s scene, id, base string, atMost float64) promise {
+	in := string(s) + "/"
+	return compare(name, atMost, []string{in + "none", in + id, in + base},
+		func(r round) float64 { return r.added(id, s) }, func(r round) float64 { return r.added(base, s) })
+}
+
+// onCurve compares leased with Envoy's ratelimit filter at one rate.
+func onCurve(rate, atMost float64) promise {
+	of := func(id string) func(round) float64 {
+		return func(r round) float64 {
+			added, _ := r.addedAt(id, rate)
+			return added
+		}
+	}
+	p := compare(fmt.Sprintf("leased, 100 000 cold keys, %.0f requests a second: added / ratelimit's", rate), atMost,
+		[]string{"curve/none", "curve/leased", "curve/ratelimit"}, of("leased"), of("ratelimit"))
+	noisy := p.flaw
+	p.flaw = func(r round) string {
+		_, ok1 := r.addedAt("leased", rate)
+		_, ok2 := r.addedAt("ratelimit", rate)
+		if !ok1 || !ok2 {
+			return "in some round one of them did not reach that rate"
+		}
+		return noisy(r)
+	}
+	return p
+}
+
+// latency compares a percentile of the open loops of two contestants of a scene.
+func latency(name string, s scene, id, base string, atMost float64, percentile func(paced) float64) promise {
+	of, other := string(s)+"/"+id, string(s)+"/"+base
+	return promise{
+		name: name, atMost: atMost, needs: []string{other, of},
+		figure: func(r round) float64 { return percentile(r.opened(of)) / percentile(r.opened(other)) },
+		flaw: func(r round) string {
+			if r.opened(of).Rate != r.opened(other).Rate {
 				return "in some round only at a lower load"
 			}
 			return ""
@@ -64,28 +135,31 @@ func latency(name, id string) promise {
 	}
 }
 
-func promises() []promise {
-	return []promise{
-		filter("filter, local, two headers / empty filter", "local", "empty", 2.3),
-		filter("filter, leased in hand, two headers / empty filter", "leased", "empty", 2.3),
-		filter("filter, refused / empty filter", "refused", "empty", 2.3),
-		filter("filter, 5 policies apply / 1 applies", "five", "local", 2),
-		filter("filter, 1 of 10 000 policies applies / 1 of 1", "thousands", "local", 1.1),
-		{
-			name: "a global limit, leased / ratelimit, its service and Redis", atMost: 1.0 / 12,
-			needs: []string{"proxied/none", "proxied/leased", "proxied/ratelimit"},
-			ratio: func(r round) float64 { return r.added("leased", proxied) / r.added("ratelimit", proxied) },
-			flaw: func(r round) string {
-				if r.added("leased", proxied) <= 0 || r.added("ratelimit", proxied) <= 0 {
-					return "too noisy: in some round a limit cost nothing"
-				}
-				return ""
-			},
-		},
-		latency("99th percentile, local / no limit", "local"),
-		latency("99th percentile, leased / no limit", "leased"),
+// opened is the first open loop of a contestant.
+func (r round) opened(id string) paced {
+	if open := r[id].Open; len(open) > 0 {
+		return open[0]
 	}
+	return paced{}
 }
+
+func p50(p paced) float64 { return p.P50 }
+func p99(p paced) float64 { return p.P99 }
+
+// ladderShare is the largest share of requests that the failure ladder decided in an open loop
+// whose rate was reached, in percent.
+func ladderShare(r round) (most float64) {
+	for _, f := range r {
+		for _, p := range f.Open {
+			if p.reached() {
+				most = max(most, 100*p.Ladder)
+			}
+		}
+	}
+	return most
+}
+
+func flawless(round) string { return "" }
 
 // judge measures every promise whose contestants were all there.
 func judge(rounds []round) (targets []target) {
@@ -93,11 +167,14 @@ func judge(rounds []round) (targets []target) {
 		if slices.ContainsFunc(p.needs, func(id string) bool { _, ok := rounds[0][id]; return !ok }) {
 			continue
 		}
-		t := target{Name: p.name, AtMost: p.atMost, Measured: gauge.Over(rounds, p.ratio)}
+		t := target{Name: p.name, AtMost: p.atMost, Measured: gauge.Over(rounds, p.figure)}
 		for _, r := range rounds {
 			t.Flaw = max(t.Flaw, p.flaw(r))
 		}
 		t.Met = t.Flaw == "" && t.Measured.Median <= p.atMost
+		if !t.Met {
+			t.Floor = p.floor
+		}
 		targets = append(targets, t)
 	}
 	return targets

@@ -82,11 +82,7 @@ func LoadAverage() string {
 
 // TakeProcessors moves this process away from the first of its processors and returns that one.
 func TakeProcessors() (first string, err error) {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return "", err
-	}
-	cpus, err := Processors(string(status))
+	cpus, err := ownProcessors()
 	if err != nil {
 		return "", err
 	}
@@ -99,6 +95,20 @@ func TakeProcessors() (first string, err error) {
 		return "", fmt.Errorf("taskset cannot pin the load to processors %s: %w: %s", rest, err, output)
 	}
 	return cpus[0], nil
+}
+
+// OwnProcessors is how many processors this process may run on.
+func OwnProcessors() (int, error) {
+	cpus, err := ownProcessors()
+	return len(cpus), err
+}
+
+func ownProcessors() ([]string, error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return nil, err
+	}
+	return Processors(string(status))
 }
 
 // Processors reads the list of processors in a process's status, like 0,2-3.

@@ -27,9 +27,10 @@ type Load struct {
 	// Connections is how many there are; each has one request on its way at most.
 	Connections int
 	// Requests are complete requests of HTTP/1.1 without a body. The n-th that is sent is
-	// Requests[Order[n % len(Order)]].
+	// Requests[Order[(First+n) % len(Order)]].
 	Requests [][]byte
 	Order    []int
+	First    int
 }
 
 // Result is what became of a load.
@@ -60,7 +61,7 @@ func (r Result) Percentile(p float64) time.Duration {
 	return r.Latencies[min(int(p*float64(len(r.Latencies))), len(r.Latencies)-1)]
 }
 
-func (l Load) request(n int) []byte { return l.Requests[l.Order[n%len(l.Order)]] }
+func (l Load) request(n int) []byte { return l.Requests[l.Order[(l.First+n)%len(l.Order)]] }
 
 // Closed sends on every connection, each as soon as the last answer is there. It fails if a
 // connection does.

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/weir-proxy/weir/test/bench/gauge"
+)
+
+// column is one of the tables'.
+type column struct {
+	title string
+	cell  func(r *report, c contestant) string
+}
+
+func number(title, format string, figure func(figures) float64) column {
+	return column{title, func(r *report, c contestant) string {
+		return fmt.Sprintf(format, r.of(c, figure).Median)
+	}}
+}
+
+// opened is a number of the open loop.
+func opened(title, format string, figure func(paced) float64) column {
+	return number(title, format, func(f figures) float64 {
+		if len(f.Open) == 0 {
+			return 0
+		}
+		return figure(f.Open[0])
+	})
+}
+
+var addedColumn = column{"added µs (min to max)", func(r *report, c contestant) string {
+	if !r.compares(c) {
+		return ""
+	}
+	s := r.added(c)
+	return fmt.Sprintf("%.1f (%.1f to %.1f)", s.Median, s.Min, s.Max)
+}}
+
+// busyColumn shows which processors were full: Envoy's, or those of all others.
+var busyColumn = column{"busy %, Envoy's / rest", func(r *report, c contestant) string {
+	envoy := r.of(c, func(f figures) float64 { return f.Rate * f.EnvoyCPU / 1e4 })
+	rest := r.of(c, func(f figures) float64 { return f.Rate * (f.OtherCPU + f.LoadCPU) / 1e4 / float64(r.Beside) })
+	return fmt.Sprintf("%.0f / %.0f", envoy.Median, rest.Median)
+}}
+
+// columns of a scene's table, after that of the names.
+func (r *report) columns(s scene) []column {
+	all := []column{
+		number("requests/s", "%.0f", func(f figures) float64 { return f.Rate }),
+		number("Envoy µs", "%.1f", func(f figures) float64 { return f.EnvoyCPU }),
+		number("others µs", "%.1f", func(f figures) float64 { return f.OtherCPU }),
+		addedColumn,
+	}
+	if r.Beside > 0 {
+		all = append(all, busyColumn)
+	}
+	if s != direct {
+		all = append(all,
+			number("calls per 1000", "%.1f", func(f figures) float64 { return 1000 * f.Calls }),
+			number("by ladder %", "%.1f", func(f figures) float64 { return 100 * f.Ladder }),
+		)
+	}
+	if stages[s].refuses {
+		all = append(all, number("refused %", "%.1f", func(f figures) float64 { return 100 * f.Refused }))
+	}
+	if stages[s].opens {
+		all = append(all,
+			opened("open loop/s", "%.0f", func(p paced) float64 { return p.Rate }),
+			opened("p50 ms", "%.2f", p50), opened("p99 ms", "%.2f", p99),
+			opened("p99.9 ms", "%.2f", func(p paced) float64 { return p.P999 }),
+		)
+	}
+	return append(all, memory...)
+}
+
+var memory = []column{
+	number("Envoy MB", "%.0f", func(f figures) float64 { return f.EnvoyMB }),
+	number("others MB", "%.0f", func(f figures) float64 { return f.OtherMB }),
+}
+
+// rows are a scene's table, the titles first.
+func (r *report) rows(s scene) gauge.Table { return r.table(stages[s].title, r.in(s), r.columns(s)) }
+
+// table has a row for each contestant.
+func (r *report) table(title string, all []contestant, columns []column) gauge.Table {
+	titles := []string{title}
+	for _, c := range columns {
+		titles = append(titles, c.title)
+	}
+	rows := gauge.Table{titles}
+	for _, c := range all {
+		row := []string{c.Title}
+		for _, column := range columns {
+			row = append(row, column.cell(r, c))
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func (r *report) idleRows() gauge.Table {
+	percent := func(title string, figure func(figures) float64) column {
+		return column{title, func(r *report, c contestant) string {
+			s := r.of(c, figure)
+			return fmt.Sprintf("%.2f (%.2f to %.2f)", s.Median, s.Min, s.Max)
+		}}
+	}
+	return r.table(stages[idle].title, r.in(idle), append([]column{
+		percent("Envoy, % of a processor (min to max)", func(f figures) float64 { return f.IdleEnvoy }),
+		percent("others, % of a processor (min to max)", func(f figures) float64 { return f.IdleOther }),
+	}, memory...))
+}
+
+// on is a contestant's point of the curve in a round.
+func on(one round, c contestant, rate float64) paced {
+	p, _ := one.at(c.id(), rate)
+	return p
+}
+
+// misses is how many requests a second a contestant, or Envoy without a limit, made of a rate that
+// it did not reach in the median round.
+func (r *report) misses(c contestant, rate float64) (made float64, missed bool) {
+	made = gauge.Over(r.Rounds, func(one round) float64 { return on(one, c, rate).Reached }).Median
+	return made, !paced{Rate: rate, Reached: made}.reached()
+}
+
+// costAt is what a contestant adds at a rate of the curve; of the one without a limit, all it uses.
+func (r *report) costAt(c contestant, rate float64) gauge.Spread {
+	return gauge.Over(r.Rounds, func(one round) float64 {
+		p := on(one, c, rate)
+		cost := p.EnvoyCPU + p.OtherCPU
+		if r.compares(c) {
+			none := on(one, contestant{Name: c.base(), Scene: c.Scene}, rate)
+			cost -= none.EnvoyCPU + none.OtherCPU
+		}
+		return cost
+	})
+}
+
+func curveColumns(cell func(r *report, c contestant, rate float64) string) (all []column) {
+	for _, rate := range curveRates {
+		all = append(all, column{fmt.Sprintf("%.0f/s", rate), func(r *report, c contestant) string {
+			text := cell(r, c, rate)
+			if made, missed := r.misses(c, rate); missed {
+				text += fmt.Sprintf(", only %.0f/s", made)
+			}
+			return text
+		}})
+	}
+	return all
+}
+
+func (r *report) curveCosts() gauge.Table {
+	return r.table("added µs (min to max): "+stages[curve].title, r.in(curve),
+		curveColumns(func(r *report, c contestant, rate float64) string {
+			s := r.costAt(c, rate)
+			text := fmt.Sprintf("%.0f (%.0f to %.0f)", s.Median, s.Min, s.Max)
+			if !r.compares(c) {
+				text = "uses " + text
+			}
+			return text
+		}))
+}
+
+func (r *report) curveLatencies() gauge.Table {
+	return r.table("the same: p50 ms / p99 ms / calls per 1000 / by ladder %", r.in(curve),
+		curveColumns(func(r *report, c contestant, rate float64) string {
+			median := func(figure func(paced) float64) float64 {
+				return gauge.Over(r.Rounds, func(one round) float64 { return figure(on(one, c, rate)) }).Median
+			}
+			return fmt.Sprintf("%.1f / %.1f / %.0f / %.1f", median(p50), median(p99),
+				median(func(p paced) float64 { return 1000 * p.Calls }), median(func(p paced) float64 { return 100 * p.Ladder }))
+		}))
+}

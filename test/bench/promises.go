@@ -1,0 +1,37 @@
+package main
+
+// promises are all, in the order of the page.
+func promises() []promise {
+	return []promise{
+		beside("strict, 1000 keys: added / ratelimit's", proxied, "strict", "ratelimit", 0.4),
+		beside("leased, 1000 keys: added / ratelimit's", proxied, "leased", "ratelimit", 1.0/15),
+		beside("optimistic, 1000 keys: added / ratelimit's", proxied, "optimistic", "ratelimit", 0.09),
+		beside("leased, 100 000 cold keys: added / ratelimit's", cold, "leased", "ratelimit", 0.2),
+		beside("optimistic, 100 000 cold keys: added / ratelimit's", cold, "optimistic", "ratelimit", 0.1),
+		onCurve(1500, 0.5),
+		onCurve(3000, 0.3),
+		latency("leased, cold keys: p50 / ratelimit's at the same rate", cold, "leased", "ratelimit", 1, p50),
+		latency("leased, cold keys: p99 / ratelimit's at the same rate", cold, "leased", "ratelimit", 1, p99),
+		{
+			name: "decided by the failure ladder below saturation, %", atMost: 0, figure: ladderShare, flaw: flawless,
+			needs: []string{"proxied/leased", "cold/leased", "curve/leased"},
+		},
+		{
+			name: "idle Envoy, two workers, leased: % of a processor", atMost: 0.4, needs: []string{"idle/leased"},
+			figure: func(r round) float64 { return r["idle/leased"].IdleEnvoy }, flaw: flawless,
+		},
+		filter("local, 10 000 keys: added / one key", "local-keys", "local", 1.2),
+		filter("local, two headers: added / local_ratelimit's with a bucket for each key", "local", "native-keys", 2),
+		filter("filter, local, two headers / empty filter", "local", "empty", 2.3),
+		filter("filter, leased in hand, two headers / empty filter", "leased", "empty", 2.3),
+		filter("filter, refused / empty filter", "refused", "empty", 2.3),
+		filter("filter, 5 policies apply / 1 applies", "five", "local", 2),
+		filter("filter, 1 of 10 000 policies applies / 1 of 1", "thousands", "local", 1.1),
+		compare("local, headers of a browser: added / three headers", 1.2,
+			[]string{"browser/none", "browser/local", "browser/few-none", "browser/few-local"},
+			func(r round) float64 { return r.added("local", browser) },
+			func(r round) float64 { return r.addedOver("few-local", "few-none", browser) }),
+		latency("99th percentile, local / no limit", proxied, "local", "none", 1.15, p99),
+		latency("99th percentile, leased / no limit", proxied, "leased", "none", 1.15, p99),
+	}
+}
