@@ -36,7 +36,8 @@ FROM alpine:3.22 AS controlplane
 RUN adduser -D -H -u 65532 weir && install -d -o weir /var/lib/weir
 COPY --from=build-controlplane /weir /usr/local/bin/weir
 USER weir
-ENV WEIR_LISTEN=0.0.0.0:8080 WEIR_DATA_DIR=/var/lib/weir
+# Orchestrators take an address away while the process ends: it serves those that still call it.
+ENV WEIR_LISTEN=0.0.0.0:8080 WEIR_DATA_DIR=/var/lib/weir WEIR_DRAIN=2s
 VOLUME /var/lib/weir
 EXPOSE 8080
 HEALTHCHECK --interval=5s --timeout=3s --start-period=10s CMD ["wget", "-q", "-O", "/dev/null", "http://127.0.0.1:8080/readyz"]

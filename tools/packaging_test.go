@@ -41,6 +41,7 @@ type service struct {
 	ReadOnly    bool              `yaml:"read_only"`
 	CapDrop     []string          `yaml:"cap_drop"`
 	SecurityOpt []string          `yaml:"security_opt"`
+	StopGrace   time.Duration     `yaml:"stop_grace_period"`
 	DependsOn   map[string]struct {
 		Condition string `yaml:"condition"`
 	} `yaml:"depends_on"`
@@ -231,6 +232,18 @@ func TestEnvoyConfigurationHasEachReplaceableTextOnce(t *testing.T) {
 	}
 	if n := strings.Count(body, "socket_address: {address: "); n != 4 {
 		t.Errorf("envoy.yaml has %d addresses, the header names 4", n)
+	}
+}
+
+// A container that ends has the time to drain, and 10 s for the requests that are in flight then.
+func TestComposeWaitsForTheDrain(t *testing.T) {
+	image := regexp.MustCompile(`WEIR_DRAIN=(\S+)`).FindStringSubmatch(read(t, "Dockerfile"))
+	if image == nil {
+		t.Fatal("the control plane's image does not say how long it drains")
+	}
+	drain, err := time.ParseDuration(image[1])
+	if grace := readCompose(t).Services["controlplane"].StopGrace; err != nil || grace < drain+10*time.Second {
+		t.Errorf("compose waits for %v, the image drains for %v: %v", grace, drain, err)
 	}
 }
 

@@ -49,7 +49,9 @@ type Config struct {
 	Tracing *tracing.Tracing
 	Log     *slog.Logger
 	Now     func() time.Time
-	// Stopping ends when the process does: long polls are answered at once, and /readyz says no.
+	// Leaving ends when callers are to go elsewhere: /readyz says no.
+	Leaving context.Context
+	// Stopping ends when the process does: long polls are answered at once.
 	Stopping context.Context
 	// Version is the build's.
 	Version string
@@ -144,7 +146,7 @@ func (s *server) Healthz(context.Context, gen.HealthzRequestObject) (gen.Healthz
 
 // Readyz reports whether requests should be sent here.
 func (s *server) Readyz(context.Context, gen.ReadyzRequestObject) (gen.ReadyzResponseObject, error) {
-	if s.config.Stopping.Err() != nil {
+	if s.config.Leaving.Err() != nil {
 		return nil, &failure{code: errs.Stopping, quiet: true}
 	}
 	if err := s.config.Hub.Ready(); err != nil {

@@ -210,7 +210,7 @@ func newPlaneOn(t *testing.T, mode string, change func(*api.Config)) *plane {
 			Store: p.store, Sets: sets, Nodes: registry, Now: time.Now, Buckets: p.store, Overrides: people,
 		}),
 		Tokens:  auth.NewRing(auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)}, time.Now),
-		Metrics: metrics.New("test"), Log: log, Now: time.Now, Stopping: stopping, Version: "test",
+		Metrics: metrics.New("test"), Log: log, Now: time.Now, Leaving: stopping, Stopping: stopping, Version: "test",
 	}
 	change(&config)
 	if p.handler, err = api.New(config); err != nil {

@@ -47,6 +47,10 @@ type App struct {
 	// polled is when the store was last followed, in Unix nanoseconds.
 	polled    atomic.Int64
 	listeners []listener
+	// drainTime is how long to serve on while /readyz says no; leaving ends when that begins.
+	drainTime time.Duration
+	leaving   context.Context
+	leave     context.CancelFunc
 	stop      context.CancelFunc
 	once      sync.Once
 	closeErr  error
@@ -68,7 +72,11 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 		return nil, errors.Join(err, follow.Stop(context.Background()))
 	}
 	stopping, stop := context.WithCancel(context.Background())
-	a := &App{log: log, store: st, tracing: follow, metrics: m, stop: stop}
+	leaving, leave := context.WithCancel(stopping)
+	a := &App{
+		log: log, store: st, tracing: follow, metrics: m,
+		drainTime: s.Drain, leaving: leaving, leave: leave, stop: stop,
+	}
 	a.polled.Store(time.Now().UnixNano())
 	a.follow(s)
 	config := a.services(version, stopping)
@@ -108,7 +116,7 @@ func (a *App) services(version string, stopping context.Context) api.Config {
 	return api.Config{
 		Policies: sets, Consumers: people, Enforcement: a.enforcement, Audit: a.store,
 		Decisions: recent, Nodes: nodes.New(a.store, time.Now), Hub: a.hub, Tokens: a.tokens,
-		Tracing: a.tracing, Metrics: a.metrics, Log: a.log, Now: time.Now, Stopping: stopping,
+		Tracing: a.tracing, Metrics: a.metrics, Log: a.log, Now: time.Now, Stopping: stopping, Leaving: a.leaving,
 		Version: version, Unsaved: a.unsaved,
 	}
 }

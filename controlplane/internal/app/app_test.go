@@ -34,7 +34,9 @@ type plane struct {
 	app  *app.App
 	url  string
 	stop func()
-	http *http.Client
+	// leave is the first signal to end, hurry the second. Stop is leave, without a second signal.
+	leave, hurry context.CancelFunc
+	http         *http.Client
 }
 
 // start runs a control plane on its embedded store in dir, or on Redis.
@@ -54,8 +56,12 @@ func startWith(t *testing.T, s settings.Settings, log *slog.Logger) *plane {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx) }()
-	p := &plane{t: t, app: a, url: "http://" + a.Addr().String(), http: &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}}
+	atOnce, hurry := context.WithCancel(context.Background())
+	go func() { ended <- a.Run(ctx, atOnce) }()
+	p := &plane{
+		t: t, app: a, url: "http://" + a.Addr().String(), leave: cancel, hurry: hurry,
+		http: &http.Client{Transport: &http.Transport{}, Timeout: time.Minute},
+	}
 	stopped := false
 	p.stop = func() {
 		if stopped {
@@ -68,7 +74,7 @@ func startWith(t *testing.T, s settings.Settings, log *slog.Logger) *plane {
 			t.Errorf("the end was not orderly: %v", err)
 		}
 	}
-	t.Cleanup(p.stop)
+	t.Cleanup(func() { hurry(); p.stop() })
 	return p
 }
 
@@ -238,6 +244,63 @@ func TestShutdownAnswersLongPolls(t *testing.T) {
 	if took := time.Since(begun); took > 9*time.Second {
 		t.Errorf("the end took %v", took)
 	}
+}
+
+// After the signal to end /readyz says no, and everything else goes on: grants, long polls, and new
+// connections. Each answer closes its connection, so that callers find another replica. A second
+// signal ends it all in order: the counters are saved.
+func TestDrain(t *testing.T) {
+	dir, log := t.TempDir(), &synced{}
+	s := settings.Settings{
+		Listen: "127.0.0.1:0", DataDir: dir, LostFill: 40, Drain: time.Hour,
+		Tokens: auth.Tokens{{Name: "all", Role: auth.Admin, Sum: auth.Sum(secret)}},
+	}
+	p := startWith(t, s, slog.New(slog.NewTextHandler(log, nil)))
+	version, used := p.put(100), keyhash.Key{}
+	if a := p.until("/readyz", 200); a.closes {
+		t.Error("the connection closes before the end")
+	}
+	p.leave()
+	p.until("/readyz", 503, "problem:stopping")
+	p.http.CloseIdleConnections() // The next call needs a new connection.
+	answered(t, func(bucket keyhash.Key) bool {
+		g, ok := p.grant(version, bucket, 30)
+		if ok && (g.Waiting != 30 || g.Level != 70) {
+			t.Errorf("a grant in the drain: %+v", g)
+		}
+		used = bucket
+		return ok
+	})
+	if a := p.do("GET", "/healthz", nil); a.status != 200 || !a.closes {
+		t.Errorf("/healthz is %d, the connection closes: %v", a.status, a.closes)
+	}
+	out := p.poll(version)
+	if v := p.put(200); v != version+1 {
+		t.Errorf("version %d was put in the drain", v)
+	}
+	expect(t, out, version+1, 5*time.Second)
+	p.hurry()
+	p.stop()
+	if !strings.Contains(log.String(), `for=1h0m0s`) {
+		t.Errorf("the log does not say for how long: %s", log)
+	}
+	again := start(t, dir, "")
+	answered(t, func(keyhash.Key) bool {
+		g, ok := again.grant(version+1, used, 1)
+		if ok && g.Level > 169 {
+			t.Errorf("after the end: %+v", g)
+		}
+		return ok
+	})
+}
+
+// A drain ends by itself.
+func TestDrainEnds(t *testing.T) {
+	s := settings.Settings{
+		Listen: "127.0.0.1:0", DataDir: t.TempDir(), Drain: time.Millisecond,
+		Tokens: auth.Tokens{{Name: "all", Role: auth.Admin, Sum: auth.Sum(secret)}},
+	}
+	startWith(t, s, slog.New(slog.DiscardHandler)).stop()
 }
 
 func TestHeadersAreBounded(t *testing.T) {

@@ -28,8 +28,8 @@ const (
 	writeTimeout = 30 * time.Second
 	idleTimeout  = 90 * time.Second // longer than proxies keep theirs, so that they close first
 	maxHeader    = 32 << 10
-	// drainTime is how long requests in flight have at shutdown.
-	drainTime = 10 * time.Second
+	// finishTime is how long requests in flight have at shutdown.
+	finishTime = 10 * time.Second
 	// lookTime is how long the first look at the store may hold up a start.
 	lookTime = time.Second
 	// profileTime is how long a profile may take.
@@ -78,7 +78,8 @@ func (a *App) listen(name, address string, handler http.Handler, s settings.Sett
 			"for", name, "bound", s.Limits.Connections, "most_from", address)
 	})
 	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		Handler:           a.closing(handler),
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog:    slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 		ConnContext: connlimit.Context, ConnState: connlimit.State,
@@ -92,6 +93,17 @@ func (a *App) listen(name, address string, handler http.Handler, s settings.Sett
 	a.listeners = append(a.listeners, listener{name, s.Listeners.TLS != nil, bounded, server})
 	a.metrics.Connections(name, bounded.Counts)
 	return nil
+}
+
+// closing has every answer close its connection while the control plane drains. Idle connections
+// stay open, since a caller may be about to use them.
+func (a *App) closing(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if a.leaving.Err() != nil {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // debug opens the listener for profiles, unless the address is empty.
@@ -135,9 +147,10 @@ func (l listener) close() error {
 // their own.
 func (a *App) Addr() net.Addr { return a.listeners[0].socket.Addr() }
 
-// Run serves until ctx ends, then lets requests in flight finish, answers long polls, saves and
-// closes everything. It returns nil after an orderly end.
-func (a *App) Run(ctx context.Context) error {
+// Run serves until ctx ends and, while it drains, for as long as the settings say. Then it lets
+// requests in flight finish, answers long polls, saves and closes everything. It returns nil after
+// an orderly end. If atOnce ends, Run waits for no caller any more.
+func (a *App) Run(ctx, atOnce context.Context) error {
 	var followers sync.WaitGroup
 	following, stopFollowing := context.WithCancel(context.Background())
 	followers.Go(func() { a.hub.Run(following) })
@@ -157,9 +170,10 @@ func (a *App) Run(ctx context.Context) error {
 	var err error
 	select {
 	case <-ctx.Done():
+		err = a.drain(atOnce, failed)
 		a.log.Info("shutting down")
 		a.stop()
-		err = a.drain()
+		err = errors.Join(err, a.finish(atOnce))
 	case err = <-failed:
 	}
 	stopFollowing()
@@ -180,16 +194,40 @@ func (a *App) awaitStore(ctx context.Context) {
 	}
 }
 
-// drain lets the requests in flight at all listeners finish.
-func (a *App) drain() error {
-	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+// drain goes on serving while /readyz says no, so that callers can leave before the end.
+func (a *App) drain(atOnce context.Context, failed <-chan error) error {
+	a.leave()
+	if a.drainTime == 0 {
+		return nil
+	}
+	a.log.Info("draining: /readyz says no, and all else is served until callers have left",
+		"for", a.drainTime.String())
+	over := time.NewTimer(a.drainTime)
+	defer over.Stop()
+	select {
+	case <-over.C:
+	case <-atOnce.Done():
+		a.log.Info("the rest of the drain is left out")
+	case err := <-failed:
+		return err
+	}
+	return nil
+}
+
+// finish lets the requests in flight at all listeners finish, unless atOnce ends.
+func (a *App) finish(atOnce context.Context) error {
+	ctx, cancel := context.WithTimeout(context.Background(), finishTime)
 	defer cancel()
+	defer context.AfterFunc(atOnce, cancel)()
 	ends := make([]error, len(a.listeners))
 	var ending sync.WaitGroup
 	for i, l := range a.listeners {
 		ending.Go(func() { ends[i] = l.server.Shutdown(ctx) })
 	}
 	ending.Wait()
+	if atOnce.Err() != nil {
+		return nil // Requests that were cut off are what was asked for.
+	}
 	return errors.Join(ends...)
 }
 

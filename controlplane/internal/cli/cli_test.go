@@ -77,7 +77,7 @@ func serve(t *testing.T, env *testscript.Env) (address string) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx) }()
+	go func() { ended <- a.Run(ctx, context.Background()) }()
 	env.Defer(func() {
 		stop()
 		if err := <-ended; err != nil {

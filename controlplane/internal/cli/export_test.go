@@ -19,3 +19,6 @@ func Commands() (all []Command) {
 	}
 	return all
 }
+
+// Signals are the contexts of weir serve.
+var Signals = signals

@@ -25,7 +25,7 @@ func (serveCommand) Help() string {
 /healthz, /readyz, /version and /metrics are open to whoever reaches the address; everything else needs a token.`
 }
 
-// Run serves until SIGINT or SIGTERM.
+// Run serves until SIGINT or SIGTERM. A second signal ends the wait for callers.
 func (c *serveCommand) Run(env *environment) error {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
@@ -44,7 +44,7 @@ func (c *serveCommand) Run(env *environment) error {
 	for _, path := range s.Generated {
 		log.Info("no token was given, so one was made", "file", path)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, atOnce, stop := signals()
 	defer stop()
 	a, err := app.New(s, env.version, log)
 	if err != nil {
@@ -53,6 +53,25 @@ func (c *serveCommand) Run(env *environment) error {
 		}
 		return err
 	}
-	context.AfterFunc(ctx, stop) // A second signal ends the process at once.
-	return a.Run(ctx)
+	return a.Run(ctx, atOnce)
+}
+
+// signals returns contexts that end with the first and with the second signal to end. A third one
+// ends the process.
+func signals() (first, second context.Context, stop context.CancelFunc) {
+	received := make(chan os.Signal, 2)
+	signal.Notify(received, syscall.SIGINT, syscall.SIGTERM)
+	first, endFirst := context.WithCancel(context.Background())
+	second, endSecond := context.WithCancel(context.Background())
+	go func() {
+		for _, end := range []context.CancelFunc{endFirst, endSecond} {
+			select {
+			case <-received:
+				end()
+			case <-second.Done():
+			}
+		}
+		signal.Stop(received)
+	}()
+	return first, second, func() { endFirst(); endSecond() }
 }

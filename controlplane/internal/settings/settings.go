@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 )
@@ -26,9 +27,10 @@ type Flags struct {
 	RegionFlags    `embed:"" prefix:"region-"`
 	ListenFlags    `embed:""`
 	LimitFlags     `embed:""`
-	OTLPEndpoint   string `help:"Collector of traces that speaks OTLP over HTTP. The OTEL_ variables of the environment count too; without any nothing is traced." env:"WEIR_OTLP_ENDPOINT" name:"otlp-endpoint" placeholder:"URL"`
-	LogLevel       string `help:"Least severe log messages to write: debug, info, warn, error." enum:"debug,info,warn,error" default:"info" env:"WEIR_LOG_LEVEL"`
-	LogFormat      string `help:"How log messages are written: json or text." enum:"json,text" default:"json" env:"WEIR_LOG_FORMAT"`
+	OTLPEndpoint   string        `help:"Collector of traces that speaks OTLP over HTTP. The OTEL_ variables of the environment count too; without any nothing is traced." env:"WEIR_OTLP_ENDPOINT" name:"otlp-endpoint" placeholder:"URL"`
+	Drain          time.Duration `help:"How long to go on serving after SIGTERM while /readyz says no, so that callers leave before the end: at most 5m." default:"0s" env:"WEIR_DRAIN" placeholder:"DURATION"`
+	LogLevel       string        `help:"Least severe log messages to write: debug, info, warn, error." enum:"debug,info,warn,error" default:"info" env:"WEIR_LOG_LEVEL"`
+	LogFormat      string        `help:"How log messages are written: json or text." enum:"json,text" default:"json" env:"WEIR_LOG_FORMAT"`
 
 	// The tokens themselves come through the environment only: arguments can be read by everyone on
 	// the machine.
@@ -52,6 +54,8 @@ type Settings struct {
 	TokensFile string
 	Listeners  Listeners
 	Limits     Limits
+	// Drain is how long to go on serving after the signal to end, while /readyz says no.
+	Drain time.Duration
 	// OTLPEndpoint is where traces go beside what OTEL_ variables say; empty is nowhere.
 	OTLPEndpoint string
 	// Regions says how several groups of control planes share the quotas; nil for one group alone.
@@ -59,6 +63,9 @@ type Settings struct {
 	// Generated are files of tokens that were made because none was given.
 	Generated []string
 }
+
+// maxDrain is the longest drain. What ends processes, like Kubernetes, is seldom more patient.
+const maxDrain = 5 * time.Minute
 
 // minTokenLength keeps out tokens that can be guessed.
 const minTokenLength = 16
@@ -68,11 +75,14 @@ const minTokenLength = 16
 func (f Flags) Resolve() (Settings, error) {
 	r := &resolver{}
 	s := Settings{
-		Listen: f.Listen, RedisURL: f.RedisURL, LostFill: f.LostFill, TokensFile: f.TokensFile, OTLPEndpoint: f.OTLPEndpoint,
+		Listen: f.Listen, RedisURL: f.RedisURL, LostFill: f.LostFill, TokensFile: f.TokensFile, OTLPEndpoint: f.OTLPEndpoint, Drain: f.Drain,
 		Listeners: r.listeners(f.ListenFlags), Limits: r.limits(f.LimitFlags),
 	}
 	if f.LostFill < 0 || f.LostFill > 100 {
 		r.problem("--lost-fill (WEIR_LOST_FILL): %d is not a share from 0 to 100 percent", f.LostFill)
+	}
+	if f.Drain < 0 || f.Drain > maxDrain {
+		r.problem("--drain (WEIR_DRAIN): %s is not from 0s to %s", f.Drain, maxDrain)
 	}
 	r.address("--listen (WEIR_LISTEN)", f.Listen)
 	r.redis("--redis-url (WEIR_REDIS_URL)", f.RedisURL)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
@@ -111,6 +112,7 @@ func TestProblems(t *testing.T) {
 	}{
 		"an address without port": {func(f *settings.Flags) { f.Listen = "localhost" }, `--listen (WEIR_LISTEN): "localhost" is not HOST:PORT`},
 		"another database":        {func(f *settings.Flags) { f.RedisURL = "mysql://x" }, "--redis-url (WEIR_REDIS_URL): must be like redis://"},
+		"a drain that never ends": {func(f *settings.Flags) { f.Drain = time.Hour }, "--drain (WEIR_DRAIN): 1h0m0s is not from 0s to 5m0s"},
 		"no URL":                  {func(f *settings.Flags) { f.RedisURL = "redis://:p%zz@" }, "--redis-url (WEIR_REDIS_URL): must be like redis://"},
 		"a file in the way":       {func(f *settings.Flags) { f.DataDir = write(t, "") }, "--data-dir (WEIR_DATA_DIR): mkdir"},
 		"a short token":           {func(f *settings.Flags) { f.AdminToken = "short" }, "WEIR_ADMIN_TOKEN: the token has 5 characters; at least 16 are needed"},
