@@ -172,9 +172,9 @@ flood: ## send KEYS requests with as many different keys through a real Envoy: t
 
 # Not part of `make test`: it takes some minutes.
 .PHONY: mutants
-mutants: ## change the arithmetic of limits at one place at a time: a test must notice each change
+mutants: ## change the arithmetic of limits at one place at a time: a test must notice each change; ONLY=REGEXP makes some
 	$(call announce,the tests of shared/quota against its code with one change each)
-	@go run ./tools/mutate ./shared/quota ./shared/lease
+	@go run ./tools/mutate -only '$(ONLY)' ./shared/quota ./shared/lease
 
 .PHONY: clean
 clean: ## remove build/ and the state of `make run`; the cache stays

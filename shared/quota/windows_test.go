@@ -328,6 +328,19 @@ func TestSetBack(t *testing.T) {
 	}
 }
 
+// Of fixed windows one counts at a time, and of sliding ones all marks do.
+func TestAdmitted(t *testing.T) {
+	h := quota.History{Marks: []quota.Mark{{0, 3}, {quota.Instant(quota.Minute), 5}, {quota.Instant(2 * quota.Minute), 2}}}
+	for algorithm, want := range map[quota.Algorithm]int64{
+		quota.FixedWindow: 5, quota.SlidingWindow: 10, quota.SlidingWindowCounter: 10, quota.SlidingLog: 10,
+	} {
+		w := windowsOf(t, algorithm, 10, quota.Minute, 6)
+		if got := w.Admitted(&h); got != want {
+			t.Errorf("%v: %d tokens count at once, want %d", algorithm, got, want)
+		}
+	}
+}
+
 // A leased fixed window is full when it ends, and stays so.
 func TestFullAfterOfAFixedWindow(t *testing.T) {
 	w := windowsOf(t, quota.FixedWindow, 10, quota.Minute, 0)

@@ -7,18 +7,21 @@
 //	go run ./tools/mutate ./shared/quota ./shared/lease
 //
 // changes the code of the first package and runs the tests of all of them, in that order. The files
-// themselves are not touched.
+// themselves are not touched. With -only REGEXP it makes only the changes whose names match.
 package main
 
 import (
 	"bufio"
 	_ "embed" // for the list of changes without effect
 	"errors"
+	"flag"
 	"fmt"
 	"go/build"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -28,19 +31,29 @@ import (
 var equivalents string
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	only := flag.String("only", "", "make only the changes whose names match this regular expression")
+	flag.Parse()
+	if err := run(*only, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
 		os.Exit(1)
 	}
 }
 
-func run(packages []string) error {
+func run(only string, packages []string) error {
 	if len(packages) == 0 {
-		return errors.New("usage: mutate PACKAGE [PACKAGE WITH MORE TESTS] (any number)")
+		return errors.New("usage: mutate [-only REGEXP] PACKAGE [PACKAGE WITH MORE TESTS] (any number)")
+	}
+	wanted, err := regexp.Compile(only)
+	if err != nil {
+		return fmt.Errorf("-only: %w", err)
 	}
 	mutants, err := mutantsOf(packages[0])
 	if err != nil {
 		return err
+	}
+	mutants = slices.DeleteFunc(mutants, func(m mutant) bool { return !wanted.MatchString(m.String()) })
+	if len(mutants) == 0 {
+		return fmt.Errorf("no change in %s has a name that matches %s", packages[0], only)
 	}
 	dir, err := os.MkdirTemp("", "mutate")
 	if err != nil {
