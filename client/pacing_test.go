@@ -1,0 +1,303 @@
+package client
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/ratelimitheader"
+)
+
+// bucket is one bucket of Weir's arithmetic.
+type bucket struct {
+	params  quota.Params
+	state   quota.State
+	windows quota.Windows
+	history quota.History
+	burst   int64
+	window  quota.Span
+}
+
+func newBucket(t *testing.T, a quota.Algorithm, limit int64, window time.Duration, burst int64) *bucket {
+	t.Helper()
+	span := quota.Span(window / time.Microsecond)
+	params, err := quota.NewParams(limit, span, burst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bucket{params: params, burst: burst, window: params.Window()}
+	if a.Windowed() {
+		if b.windows, err = quota.NewWindows(a, limit, span, quota.DefaultSubwindows); err != nil {
+			t.Fatal(err)
+		}
+		// A bucket's windows begin at any time.
+		b.windows = b.windows.At(uint64(span) * 7 / 10)
+	}
+	return b
+}
+
+func (b *bucket) windowed() bool { return b.windows.Quota > 0 }
+
+// take spends one token at now.
+func (b *bucket) take(now quota.Instant) (result quota.Result, remaining int64, reset quota.Span) {
+	if b.windowed() {
+		result = b.windows.Take(&b.history, now, 1)
+		return result, b.windows.Remaining(&b.history), b.windows.ResetAfter(&b.history, now)
+	}
+	b.state, result = b.params.Take(b.state, now, 1)
+	return result, b.params.Remaining(b.state), b.params.ResetAfter(b.state, now)
+}
+
+// server answers as Weir does. Half of the time that an answer takes passes before it decides.
+type server struct {
+	mu              sync.Mutex
+	bucket          *bucket
+	start           time.Time
+	delay           time.Duration
+	legacy          bool
+	passed, refused int64
+	// arrivals are when requests came.
+	arrivals []time.Duration
+}
+
+func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
+	time.Sleep(s.delay / 2)
+	defer time.Sleep(s.delay / 2)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := time.Since(s.start)
+	s.arrivals = append(s.arrivals, at)
+	now := quota.Instant(at / time.Microsecond)
+	result, remaining, reset := s.bucket.take(now)
+	h, status := http.Header{}, http.StatusOK
+	s.passed++
+	if !result.Allowed {
+		s.passed--
+		s.refused++
+		status = http.StatusTooManyRequests
+		retry := ratelimitheader.RetryAfter(result.RetryAfter, now+quota.Instant(result.RetryAfter), 1)
+		h.Set("Retry-After", fmt.Sprint(retry))
+		reset = quota.Span(retry) * quota.Second
+	}
+	it := ratelimitheader.Item{
+		Name: []byte("p"), Burst: s.bucket.burst, Window: s.bucket.window, Remaining: remaining, Reset: reset,
+	}
+	if s.legacy {
+		h.Set("X-RateLimit-Limit", fmt.Sprint(it.Burst))
+		h.Set("X-RateLimit-Remaining", fmt.Sprint(it.Remaining))
+		h.Set("X-RateLimit-Reset", fmt.Sprint(ratelimitheader.ResetAt(time.Now().UnixMicro(), it.Reset)))
+	} else {
+		h.Set("RateLimit-Policy", string(ratelimitheader.AppendPolicy(nil, it)))
+		h.Set("RateLimit", string(ratelimitheader.AppendLimit(nil, it)))
+	}
+	return &http.Response{StatusCode: status, Header: h, Body: http.NoBody, Request: r}, nil
+}
+
+// oracle is what a client gets in a time that knows the bucket and sends at the first instant at
+// which a request passes.
+func oracle(b bucket, during time.Duration, delay time.Duration) (passed int64) {
+	b.history.Marks = nil
+	for now, end := quota.Instant(0), quota.Instant(during/time.Microsecond); now < end; {
+		result, _, _ := b.take(now)
+		if !result.Allowed {
+			now += quota.Instant(result.RetryAfter)
+			continue
+		}
+		passed++
+		now += quota.Instant(delay / time.Microsecond)
+	}
+	return passed
+}
+
+// limits are those that the tests of pacing go through.
+var limits = []struct {
+	algorithm quota.Algorithm
+	quota     int64
+	window    time.Duration
+	burst     int64
+	// least is the share that passes of what can pass; 0 is 0.95.
+	least float64
+}{
+	{quota.TokenBucket, 100, time.Minute, 100, 0},
+	{quota.TokenBucket, 100, time.Minute, 10, 0},
+	{quota.TokenBucket, 600, time.Minute, 50, 0},
+	{quota.TokenBucket, 10, time.Minute, 10, 0},
+	{quota.TokenBucket, 2, time.Minute, 1, 0},
+	{quota.TokenBucket, 5000, time.Hour, 5000, 0},
+	{quota.FixedWindow, 100, time.Minute, 100, 0},
+	{quota.FixedWindow, 10, 20 * time.Second, 10, 0},
+	{quota.FixedWindow, 1000, time.Minute, 1000, 0},
+	{quota.SlidingWindow, 100, time.Minute, 100, 0},
+	// One request in a window is a tenth of these.
+	{quota.SlidingWindow, 10, time.Minute, 10, 0.93},
+	{quota.SlidingWindow, 1000, time.Minute, 1000, 0},
+	{quota.SlidingLog, 100, time.Minute, 100, 0},
+	{quota.SlidingLog, 5, time.Minute, 5, 0},
+	{quota.SlidingWindowCounter, 100, time.Minute, 100, 0},
+	{quota.SlidingWindowCounter, 10, time.Minute, 10, 0.93},
+}
+
+// A client that sends as fast as its Transport lets it is never refused, and gets at least 95 % of
+// what a client gets that knows the bucket.
+func TestAGreedyClientIsNeverRefused(t *testing.T) {
+	for _, c := range limits {
+		for _, workers := range []int{1, 4} {
+			for _, legacy := range []bool{false, true} {
+				name := fmt.Sprintf("%s/%d per %s burst %d, %d at once, legacy %t",
+					c.algorithm, c.quota, c.window, c.burst, workers, legacy)
+				// Larger quotas need fewer windows for the same number of requests.
+				during := c.window * time.Duration(max(10, min(20, 4000/c.quota)))
+				least := cmp.Or(c.least, 0.95)
+				inVirtualTime(t, name, func(t *testing.T) {
+					s := &server{bucket: newBucket(t, c.algorithm, c.quota, c.window, c.burst),
+						delay: 20 * time.Millisecond, legacy: legacy, start: time.Now()}
+					best := oracle(*s.bucket, during, s.delay)
+					transport := newTransport(s, Options{MaxWait: time.Hour}, 1)
+					get(t, transport) // The answer to the first request is what the client knows.
+					var wg sync.WaitGroup
+					for range workers {
+						wg.Go(func() {
+							for time.Since(s.start) < during && get(t, transport) == http.StatusOK {
+							}
+						})
+					}
+					wg.Wait()
+					if share := float64(s.passed) / float64(best); s.refused > 0 || share < least {
+						t.Errorf("%d of %d passed, %.1f %%, %d were refused; want none and %.0f %%",
+							s.passed, best, 100*share, s.refused, 100*least)
+					}
+				})
+			}
+		}
+	}
+}
+
+// A program that has 95 % of its quota to send, all of it at the beginning of each window, is never
+// refused, and everything is sent.
+func TestBurstsOf95PercentAreNeverRefused(t *testing.T) {
+	const windows = 10
+	for _, c := range limits {
+		inVirtualTime(t, fmt.Sprintf("%s/%d per %s burst %d", c.algorithm, c.quota, c.window, c.burst), func(t *testing.T) {
+			s := &server{bucket: newBucket(t, c.algorithm, c.quota, c.window, c.burst),
+				delay: 20 * time.Millisecond, start: time.Now()}
+			transport := newTransport(s, Options{MaxWait: 24 * time.Hour}, 1)
+			get(t, transport)
+			var wg sync.WaitGroup
+			offered := int64(1)
+			for range windows {
+				for range c.quota * 95 / 100 {
+					offered++
+					wg.Go(func() { get(t, transport) })
+				}
+				time.Sleep(c.window)
+			}
+			wg.Wait()
+			if s.refused > 0 || s.passed != offered {
+				t.Errorf("%d of %d passed, %d were refused", s.passed, offered, s.refused)
+			}
+		})
+	}
+}
+
+// Of 1000 clients that must wait for the same time less than 5 % come back within any 100 ms.
+func TestAHerdComesBackSpread(t *testing.T) {
+	const clients = 1000
+	for _, c := range []struct {
+		name   string
+		status int
+		header http.Header
+		wait   time.Duration
+	}{
+		{"refused for 1 s", 429, http.Header{"Retry-After": {"1"}}, time.Second},
+		{"refused for 5 s", 429, http.Header{"Ratelimit": {`"p";r=0;t=5`}}, 5 * time.Second},
+		{"refused for 30 s", 429, http.Header{"Retry-After": {"30"}, "Ratelimit": {`"p";r=0;t=30`}}, 30 * time.Second},
+		{"refused for an hour", 503, http.Header{"Retry-After": {"3600"}}, time.Hour},
+		{"refused without a word", 429, http.Header{}, time.Second},
+		{"nothing left for 80 s", 200, http.Header{"Ratelimit-Policy": {`"p";q=100;w=80`}, "Ratelimit": {`"p";r=0;t=80`}}, 80 * time.Second},
+		{"nothing left for an hour", 200, http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"3600"}}, time.Hour},
+	} {
+		inVirtualTime(t, c.name, func(t *testing.T) {
+			start := time.Now()
+			back := make([]time.Duration, clients)
+			var wg sync.WaitGroup
+			for i := range clients {
+				answered := false
+				transport := newTransport(roundTrip(func(*http.Request) (*http.Response, error) {
+					back[i] = time.Since(start)
+					if answered {
+						return answer(http.StatusOK, nil), nil
+					}
+					answered = true
+					return answer(c.status, c.header), nil
+				}), Options{MaxWait: 2 * time.Hour}, uint64(i))
+				wg.Go(func() {
+					get(t, transport)
+					if c.status == http.StatusOK {
+						get(t, transport)
+					}
+				})
+			}
+			wg.Wait()
+			slices.Sort(back)
+			for i := range back {
+				if n := len(back) - i; n >= clients/20 && back[i+clients/20-1]-back[i] < 100*time.Millisecond {
+					t.Fatalf("at %s at least %d of %d come back within 100 ms", back[i], clients/20, clients)
+				}
+			}
+			if back[0] < c.wait || back[clients-1] > c.wait+max(c.wait/10, 5*time.Second) {
+				t.Errorf("they come back after %s to %s, want them after %s and not much later", back[0], back[clients-1], c.wait)
+			}
+		})
+	}
+}
+
+// inVirtualTime runs a test in a bubble, of today: Unix times before 2001 are taken for seconds.
+func inVirtualTime(t *testing.T, name string, test func(*testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(time.Until(today))
+			test(t)
+		})
+	})
+}
+
+var today = time.Date(2026, time.November, 22, 12, 0, 0, 0, time.UTC)
+
+// newTransport is a Transport whose chance follows from a seed.
+func newTransport(base http.RoundTripper, o Options, seed uint64) *Transport {
+	transport := New(base, o)
+	transport.random = rand.New(rand.NewPCG(seed, 7)).Float64
+	return transport
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func answer(status int, h http.Header) *http.Response {
+	return &http.Response{StatusCode: status, Header: h, Body: http.NoBody}
+}
+
+func get(t *testing.T, transport http.RoundTripper) int {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example/v1/things", nil)
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	answer, err := transport.RoundTrip(r)
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	answer.Body.Close()
+	return answer.StatusCode
+}
