@@ -103,7 +103,7 @@ func (s *Store) grant(now quota.Instant, it leases.Item, look bool) (g lease.Gra
 		before := c.windows
 		doubt = doubt && !c.known
 		if doubt {
-			before = lease.FreshWindows(it.Ask.Windows, it.Ask.Version, now, fill)
+			before = lease.FreshWindows(it.Ask, now, fill)
 		}
 		decide := lease.WindowLedger.Grant
 		if look {

@@ -160,16 +160,16 @@ func (p *Process) Away(number int) bool {
 }
 
 // Request begins a request at a worker and reports whether a policy set was there to decide it.
-// Stream must be new.
-func (p *Process) Request(number int, stream uint32, path, key, cost string) bool {
+// Stream must be new. The headers are pairs of a name and a value.
+func (p *Process) Request(number int, stream uint32, path string, headers ...string) bool {
 	w := p.workers[number]
 	if w.rules == nil {
 		return false
 	}
 	defer w.act()()
 	a := match.Attributes{Method: []byte("GET"), Path: []byte(path), Host: []byte("h"), ClientIP: []byte{10, 0, 0, 1}}
-	a.Headers = []match.Header{
-		{Name: []byte("x-key"), Value: []byte(key)}, {Name: []byte("x-cost"), Value: []byte(cost)},
+	for i := 0; i < len(headers); i += 2 {
+		a.Headers = append(a.Headers, match.Header{Name: []byte(headers[i]), Value: []byte(headers[i+1])})
 	}
 	req := &limiter.Request{Stream: stream}
 	before := w.limiter.Stats.Decided

@@ -35,6 +35,9 @@ func (l Ledger) Adjust(now quota.Instant, ask Ask, c Change) (Ledger, Holding) {
 	if l.Version > ask.Version && l.Params != ask.Params && l.Params.Den != 0 {
 		return l, Holding{Stale: true}
 	}
+	if l.restates(ask) { // The bucket is looked at by the figures of its last caller.
+		ask.Params = l.Params
+	}
 	l = l.bring(now, ask)
 	p, before := l.Params, l.Debt
 	least := units(l.out(), p.Den)

@@ -85,6 +85,10 @@ type Ask struct {
 	// Hold is how long nodes hold tokens, if longer than TTL(Params): nodes compute with the whole
 	// limit where Params are a part of it.
 	Hold quota.Span
+	// Most are the largest figures that any caller may have, where callers bring figures of their
+	// own; the zero value elsewhere. Params are then those of this caller. Windows are the largest
+	// ones too, and Params.Burst is the caller's quota.
+	Most quota.Params
 }
 
 // TTL is how long the kept tokens of this ask count as leased; 0 if none may be kept.
@@ -147,6 +151,9 @@ func (l Ledger) Grant(now quota.Instant, ask Ask) (Ledger, Grant) {
 	if ask.Used > 0 {
 		return l.count(now, ask)
 	}
+	if l.restates(ask) {
+		return l.as(now, ask, Ledger.Grant)
+	}
 	// Bring the bucket to now and to the ask's figures.
 	before := l.Params
 	l = l.At(now, ask)
@@ -182,6 +189,9 @@ func (l Ledger) Grant(now quota.Instant, ask Ask) (Ledger, Grant) {
 func (l Ledger) Look(now quota.Instant, ask Ask) (Ledger, Grant) {
 	if l.Version > ask.Version && l.Params != ask.Params && l.Params.Den != 0 {
 		return l, Grant{Stale: true}
+	}
+	if l.restates(ask) {
+		return l.as(now, ask, Ledger.Look)
 	}
 	before := l.Params
 	l = l.At(now, ask)
@@ -221,7 +231,7 @@ func keepShare(ask Ask, available int64) int64 {
 func (l Ledger) At(now quota.Instant, ask Ask) Ledger {
 	l = l.bring(now, ask)
 	p := l.Params
-	if !ask.Optimistic {
+	if !ask.Optimistic && !ask.own() { // Others may have used more than this caller's burst.
 		l.Debt = min(l.Debt, p.Burst*p.Den)
 	}
 	l.Debt = max(units(l.out(), p.Den), l.Debt)
@@ -240,6 +250,9 @@ func (l Ledger) bring(now quota.Instant, ask Ask) Ledger {
 		l.advance(now)
 	case old == ask.Params:
 		l.advance(now)
+	case ask.own():
+		l.advance(now)
+		l, _ = l.restated(ask.Params)
 	case ask.Params.SlowerThan(old):
 		l.convert(ask.Params)
 		l.advance(now)

@@ -186,6 +186,15 @@ func (t Tab) Convert(p, next quota.Params) Tab {
 	return t
 }
 
+// Restate is Convert where callers bring figures of their own: up to now the bucket has refilled by
+// those of the last one.
+func (t Tab) Restate(now quota.Instant, p, next quota.Params) Tab {
+	if t.Heard != 0 && now > t.Heard {
+		t.Debt, t.Heard = earned(t.Debt, now-t.Heard, p.Num), now
+	}
+	return t.Convert(p, next)
+}
+
 // Idle is the instant from which the tab equals an absent one, provided that its uses are reported.
 func (t Tab) Idle(p quota.Params) quota.Instant {
 	at := max(t.Heard, t.Last)
@@ -203,5 +212,9 @@ func (l Ledger) count(now quota.Instant, ask Ask) (Ledger, Grant) {
 	l = l.bring(now, ask)
 	p := l.Params
 	l.Debt = min(l.Debt+units(ask.Used, p.Den), maxUnits)
-	return l, Grant{Debt: l.Debt, Level: max(0, (p.Burst*p.Den-l.Debt)/p.Den), Changed: true}
+	debt := l.Debt
+	if ask.own() && p != ask.Params { // The node reckons with the figures of its caller.
+		p, debt = ask.Params, units(p.TokensIn(debt), ask.Params.Den)
+	}
+	return l, Grant{Debt: debt, Level: max(0, (p.Burst*p.Den-debt)/p.Den), Changed: true}
 }

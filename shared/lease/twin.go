@@ -87,8 +87,10 @@ func (t Twins[L]) started(ask Ask) L {
 // with these figures.
 func (t Twins[L]) Promoted(ask Ask) L {
 	asks := policySet(ask.Version)
-	if t.Main.known() && t.Main.policySet() < asks && !t.Main.with(ask) &&
-		t.Draft.policySet() == asks && t.Draft.with(ask) {
+	first := t.Main.known() && t.Main.policySet() < asks && t.Draft.policySet() == asks
+	// Where callers bring figures, those of a ledger of tokens do not tell whose it is.
+	own := ask.own() && ask.Windows.Quota == 0
+	if first && (own || !t.Main.with(ask) && t.Draft.with(ask)) {
 		return t.Draft
 	}
 	return t.Main
@@ -114,12 +116,15 @@ func (l Ledger) charge(now quota.Instant, ask, spent Ask, g Grant) Ledger {
 	if l.known() && l.Version > ask.Version {
 		ask.Params, ask.Version = l.Params, l.Version
 	}
-	l = l.bring(now, ask)
-	p, before, n := l.Params, l.Debt, g.Waiting*max(spent.Cost, 1)
+	waiting := g.Waiting * max(spent.Cost, 1)
+	tokens := waiting + g.Keep + spent.Used
+	l = l.bring(now, ask).expressing(tokens, ask)
+	p, before := l.Params, l.Debt
 	// Nodes may still spend the granted tokens, so they count as leased here too.
-	l.hold(min(n, p.Burst), spent.Deadline, waitingPieces)
-	l.hold(min(g.Keep, p.Burst), spent.TTL(), pieces)
-	full := min(before+units(n+g.Keep+spent.Used, p.Den), p.Burst*p.Den)
+	most := max(p.Burst, ask.Most.Burst)
+	l.hold(min(waiting, most), spent.Deadline, waitingPieces)
+	l.hold(min(g.Keep, most), spent.TTL(), pieces)
+	full := min(before+units(tokens, p.Den), units(most, p.Den))
 	l.Debt = max(before, full, units(l.out(), p.Den))
 	return l
 }

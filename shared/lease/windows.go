@@ -19,13 +19,20 @@ type WindowLedger struct {
 	History quota.History
 }
 
-// FreshWindows is the ledger of an unknown bucket, with percent of its quota left.
-func FreshWindows(w quota.Windows, version uint64, now quota.Instant, percent int64) WindowLedger {
-	l := WindowLedger{Windows: w, Version: version, History: quota.History{Last: now}}
-	if used := w.Quota - Fill(w.Quota, percent); used > 0 {
+// FreshWindows is the ledger of an unknown bucket, with percent of the quota of its caller left.
+func FreshWindows(ask Ask, now quota.Instant, percent int64) WindowLedger {
+	w := ask.Windows
+	l := WindowLedger{Windows: w, Version: ask.Version, History: quota.History{Last: now}}
+	if used := LostWindows(ask, percent); used > 0 {
 		w.Add(&l.History, now, used)
 	}
 	return l
+}
+
+// LostWindows is how many tokens count as used in such a ledger.
+func LostWindows(ask Ask, percent int64) int64 {
+	whole := ask.quotaOf(ask.Windows).Quota
+	return whole - Fill(whole, percent)
 }
 
 // Grant answers ask at now, as Ledger.Grant does. The caller stores the returned ledger if the
@@ -36,7 +43,7 @@ func (l WindowLedger) Grant(now quota.Instant, ask Ask) (WindowLedger, Grant) {
 	}
 	before := l.Windows
 	l = l.At(now, ask)
-	w, h := l.Windows, &l.History
+	w, h := ask.quotaOf(l.Windows), &l.History
 	cost, late := max(ask.Cost, 1), h.Last+quota.Instant(ask.Deadline)
 	g := Grant{Waiting: min(max(ask.Waiting, 0), w.Room(h, late)/cost)}
 	if g.Waiting > 0 {
@@ -50,7 +57,7 @@ func (l WindowLedger) Grant(now quota.Instant, ask Ask) (WindowLedger, Grant) {
 		}
 	}
 	g.Level, g.FullAfter = w.Remaining(h), w.FullAfter(h, now)
-	g.Changed = g.Waiting > 0 || g.Keep > 0 || before.Quota != 0 && before != w
+	g.Changed = g.Waiting > 0 || g.Keep > 0 || before.Quota != 0 && before != l.Windows
 	if g.Waiting < ask.Waiting {
 		g.NotBefore = l.wait(now, ask)
 	}
@@ -64,11 +71,12 @@ func (l WindowLedger) Look(now quota.Instant, ask Ask) (WindowLedger, Grant) {
 	}
 	before := l.Windows
 	l = l.At(now, ask)
+	w := ask.quotaOf(l.Windows)
 	g := Grant{
-		Level: l.Windows.Remaining(&l.History), FullAfter: l.Windows.FullAfter(&l.History, now),
+		Level: w.Remaining(&l.History), FullAfter: w.FullAfter(&l.History, now),
 		Changed: before.Quota != 0 && before != l.Windows,
 	}
-	if l.Windows.Room(&l.History, l.History.Last+quota.Instant(ask.Deadline))/max(ask.Cost, 1) < ask.Waiting {
+	if w.Room(&l.History, l.History.Last+quota.Instant(ask.Deadline))/max(ask.Cost, 1) < ask.Waiting {
 		g.NotBefore = l.wait(now, ask)
 	}
 	return l, g
@@ -79,11 +87,11 @@ func (l WindowLedger) stale(ask Ask) bool {
 }
 
 func (l WindowLedger) wait(now quota.Instant, ask Ask) quota.Span {
-	cost := max(ask.Cost, 1)
-	if cost > l.Windows.Quota {
+	cost, w := max(ask.Cost, 1), ask.quotaOf(l.Windows)
+	if cost > w.Quota {
 		return quota.Never
 	}
-	return max(1, quota.Span(l.Windows.ReadyToLend(&l.History, cost, ask.Deadline)-now))
+	return max(1, quota.Span(w.ReadyToLend(&l.History, cost, ask.Deadline)-now))
 }
 
 // At brings the ledger to now and to the ask's figures. Time never runs backwards in it.

@@ -187,7 +187,7 @@ func TestWindowLedgerChangeOfLimit(t *testing.T) {
 	if len(ledger.History.Marks) != 1 {
 		t.Error("a grant has changed the ledger it was given")
 	}
-	half := lease.FreshWindows(old, 1, sec, 50)
+	half := lease.FreshWindows(lease.Ask{Windows: old, Version: 1}, sec, 50)
 	if _, g = half.Grant(sec, lease.Ask{Params: p, Windows: old, Version: 1, Waiting: 60, Cost: 1, Nodes: 1}); g.Waiting != 50 {
 		t.Errorf("a ledger with half its quota: %+v", g)
 	}

@@ -24,7 +24,7 @@ type Figures struct{ Quota, Burst Figure }
 // burst has a smaller one.
 func (l Limit) For(units, burst int64) Limit {
 	units = min(max(units, 1), l.Quota)
-	if burst == 0 {
+	if burst == 0 || l.Algorithm.Windowed() {
 		burst = units
 	}
 	burst = min(max(burst, 1), l.Params.Burst)

@@ -13,7 +13,7 @@ import (
 
 // figured is a policy set with one limit of the fields, and more fields of the policy.
 func figured(limit, more string) string {
-	return `{"version":"weir/v1","policies":[{"name":"p","partition":[],"mode":"local","limit":{"window":"1m",` + limit + `}` + more + `}]}`
+	return `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"window":"1m",` + limit + `}` + more + `}]}`
 }
 
 func TestFiguresOfRequestsAreRead(t *testing.T) {
@@ -101,7 +101,7 @@ func TestFiguresThatAreRefused(t *testing.T) {
 }
 
 func TestTheBoundIsThatOfTheMost(t *testing.T) {
-	set, err := decode(t, figured(`"quota":{"jwt":"plan.rpm","max":6000,"default":60},"burst":{"header":"x-b","trusted":true,"max":50,"default":5}`, ""))
+	set, err := decode(t, figured(`"quota":{"jwt":"plan.rpm","max":6000,"default":60},"burst":{"header":"x-b","trusted":true,"max":50,"default":5}`, `,"mode":"local"`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,9 @@ const (
 	// turnsFormat is the format of a request with an item that has a Turn or a Place. Only a
 	// control plane that sends such things gets it.
 	turnsFormat = 3
+	// ownFormat is the format of a request with an item of a caller with figures of its own. Limits
+	// that take such are in no policy set that an older control plane reads.
+	ownFormat = 4
 	// FullFormat is the format of a reply that says when a bucket is full. Only nodes that name it
 	// get it.
 	FullFormat = 3
@@ -59,7 +62,16 @@ type LeaseItem struct {
 	// must look up: the one at Place - 1 among the consumer's own limits of the policy.
 	Consumer keyhash.Key
 	Place    uint8
+	// Quota and Burst, if they are not 0, are the caller's own figures. The control plane cuts them
+	// to the most that the limit allows, whatever a node says.
+	Quota, Burst int64
 }
+
+// The flags of an item: whether it is Joined, its Place from bit 1 on, and whether figures follow.
+const (
+	flagJoined = 1
+	flagOwn    = 0x80
+)
 
 // ItemState is the outcome for one bucket.
 type ItemState uint8
@@ -116,12 +128,7 @@ const (
 
 // AppendLeaseRequest appends the message to dst.
 func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
-	format := byte(leaseFormat)
-	for i := range m.Items {
-		if m.Items[i].Turn > 0 || m.Items[i].Place > 0 {
-			format = turnsFormat
-		}
-	}
+	format := requestFormat(m.Items)
 	dst = append(append(dst, leaseRequestMagic...), format)
 	dst = putText(dst, m.Node)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Boot)
@@ -134,8 +141,15 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 		dst = putUvarint(dst, int64(it.Limit))
 		dst = putUvarint(dst, it.Waiting)
 		dst = putUvarint(dst, it.Cost)
-		dst = append(putUvarint(putUvarint(dst, it.Keep), it.Used), boolByte(it.Joined)|it.Place<<1)
-		if format == turnsFormat {
+		flags := boolByte(it.Joined) | it.Place<<1
+		if it.Quota > 0 {
+			flags |= flagOwn
+		}
+		dst = append(putUvarint(putUvarint(dst, it.Keep), it.Used), flags)
+		if it.Quota > 0 {
+			dst = putUvarint(putUvarint(dst, it.Quota), it.Burst)
+		}
+		if format >= turnsFormat {
 			dst = putUvarint(dst, int64(it.Turn))
 		}
 		if it.Place > 0 {
@@ -145,13 +159,28 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 	return dst
 }
 
+// requestFormat is the lowest format in which items can be written.
+func requestFormat(items []LeaseItem) byte {
+	format := byte(leaseFormat)
+	for i := range items {
+		it := &items[i]
+		if it.Quota > 0 {
+			return ownFormat
+		}
+		if it.Turn > 0 || it.Place > 0 {
+			format = turnsFormat
+		}
+	}
+	return format
+}
+
 // DecodeLeaseRequest reads a message of any format. It refuses more than MaxItems items, a node id
 // longer than MaxNodeID, and numbers out of range.
 func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 	c := cursor{buf: b}
 	format := byte(leaseFormat)
-	if len(b) > len(leaseRequestMagic) && b[len(leaseRequestMagic)] == turnsFormat {
-		format = turnsFormat
+	if len(b) > len(leaseRequestMagic) && b[len(leaseRequestMagic)] > leaseFormat {
+		format = min(b[len(leaseRequestMagic)], ownFormat)
 	}
 	c.header(leaseRequestMagic, format)
 	m := LeaseRequest{Node: string(c.text(MaxNodeID)), Boot: c.u64(), Seq: c.u64(), Version: c.u64()}
@@ -160,29 +189,41 @@ func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 		m.Items = make([]LeaseItem, n)
 	}
 	for i := range m.Items {
-		it := &m.Items[i]
-		copy(it.Bucket[:], c.bytes(16))
-		it.Limit = uint32(c.within(0, 1<<20))
-		it.Waiting = c.within(0, maxWaiting)
-		it.Cost = c.within(1, maxTokens)
-		it.Keep = c.within(0, maxTokens)
-		it.Used = c.within(0, maxTokens)
-		flags := c.u8()
-		it.Joined, it.Place = flags&1 != 0, flags>>1
-		if it.Place > policy.MaxLimits || it.Place > 0 && format == leaseFormat || it.Joined && i == len(m.Items)-1 {
+		c.item(&m.Items[i], format)
+		if m.Items[i].Joined && i == len(m.Items)-1 {
 			c.fail(ErrValue)
-		}
-		if format == turnsFormat {
-			it.Turn = uint64(c.uvarint())
-		}
-		if it.Place > 0 {
-			copy(it.Consumer[:], c.bytes(keyhash.Size))
 		}
 	}
 	if err := c.end(); err != nil {
 		return LeaseRequest{}, err
 	}
 	return m, nil
+}
+
+func (c *cursor) item(it *LeaseItem, format byte) {
+	copy(it.Bucket[:], c.bytes(16))
+	it.Limit = uint32(c.within(0, 1<<20))
+	it.Waiting = c.within(0, maxWaiting)
+	it.Cost = c.within(1, maxTokens)
+	it.Keep = c.within(0, maxTokens)
+	it.Used = c.within(0, maxTokens)
+	flags := c.u8()
+	it.Joined, it.Place = flags&flagJoined != 0, flags&^flagOwn>>1
+	if it.Place > policy.MaxLimits || it.Place > 0 && format < turnsFormat {
+		c.fail(ErrValue)
+	}
+	if flags&flagOwn != 0 {
+		if format < ownFormat {
+			c.fail(ErrValue)
+		}
+		it.Quota, it.Burst = c.within(1, maxTokens), c.within(1, maxTokens)
+	}
+	if format >= turnsFormat {
+		it.Turn = uint64(c.uvarint())
+	}
+	if it.Place > 0 {
+		copy(it.Consumer[:], c.bytes(16))
+	}
 }
 
 // Spoken is the reply for a node that reads formats up to the given one; 0 is a node that names

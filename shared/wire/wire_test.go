@@ -35,6 +35,14 @@ func named() wire.LeaseRequest {
 	return m
 }
 
+// claimed is the same request with an item of a caller with figures of its own.
+func claimed() wire.LeaseRequest {
+	m := named()
+	m.Items[0].Joined, m.Items[0].Quota, m.Items[0].Burst = true, 6000, 1
+	m.Items[1].Quota, m.Items[1].Burst = 1, quota.MaxUnits
+	return m
+}
+
 var reply = wire.LeaseReply{
 	Seq: 42, Nodes: 3,
 	Items: []wire.LeaseAnswer{
@@ -66,6 +74,7 @@ func TestGolden(t *testing.T) {
 	for name, got := range map[string][]byte{
 		"lease_request":   wire.AppendLeaseRequest(nil, request),
 		"lease_request_3": wire.AppendLeaseRequest(nil, named()),
+		"lease_request_4": wire.AppendLeaseRequest(nil, claimed()),
 		"lease_reply":     wire.AppendLeaseReply(nil, reply),
 		"lease_reply_3":   wire.AppendLeaseReply(nil, full()),
 		"snapshot":        snapshot(t),
@@ -278,7 +287,7 @@ func TestSnapshotReadsBack(t *testing.T) {
 }
 
 func TestLeaseMessagesReadBack(t *testing.T) {
-	for _, want := range []wire.LeaseRequest{request, named()} {
+	for _, want := range []wire.LeaseRequest{request, named(), claimed()} {
 		got, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, want))
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("request %+v: %v", got, err)
@@ -292,6 +301,19 @@ func TestLeaseMessagesReadBack(t *testing.T) {
 		var back wire.LeaseReply
 		if err := wire.DecodeLeaseReply(wire.AppendLeaseReply(nil, want), &back); err != nil || !reflect.DeepEqual(back, want) {
 			t.Errorf("reply %+v: %v", back, err)
+		}
+	}
+}
+
+// Figures of callers are read in the format that has them alone, and nothing else needs it.
+func TestFiguresAreInTheirOwnFormat(t *testing.T) {
+	b := wire.AppendLeaseRequest(nil, claimed())
+	if b[4] != 4 {
+		t.Errorf("format %d", b[4])
+	}
+	for b[4] = 2; b[4] < 4; b[4]++ {
+		if m, err := wire.DecodeLeaseRequest(b); err == nil {
+			t.Errorf("accepted in format %d: %+v", b[4], m)
 		}
 	}
 }
@@ -334,6 +356,7 @@ func TestDamagedMessagesAreRefused(t *testing.T) {
 	}{
 		"request":         {wire.AppendLeaseRequest(nil, request), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
 		"request in turn": {wire.AppendLeaseRequest(nil, named()), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
+		"request of own":  {wire.AppendLeaseRequest(nil, claimed()), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
 		"reply":           {wire.AppendLeaseReply(nil, reply), func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
 		"snapshot 4":      {wire.AppendSnapshot(nil, extras(t)), func(b []byte) error { _, _, _, err := wire.OpenSnapshot(b); return err }},
 		"full reply":      {wire.AppendLeaseReply(nil, full()), func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
@@ -397,6 +420,7 @@ func TestAnyRequestReadsBack(t *testing.T) {
 func FuzzLeaseRequest(f *testing.F) {
 	f.Add(wire.AppendLeaseRequest(nil, request))
 	f.Add(wire.AppendLeaseRequest(nil, named()))
+	f.Add(wire.AppendLeaseRequest(nil, claimed()))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if m, err := wire.DecodeLeaseRequest(b); err == nil && len(m.Items) > wire.MaxItems {
 			t.Errorf("%d items", len(m.Items))

@@ -18,6 +18,7 @@ import (
 // sent. The reckoning shares no code with what it judges, and names buckets by what requests say.
 //
 // It makes these exceptions, which the documentation states:
+//   - a caller whose own figures change, since what was used by the larger ones counts;
 //   - a policy's own "deny" in a failure;
 //   - in optimistic mode a node refuses what is beyond its slack, so a 64th of B/2 stands in for B/N;
 //   - what a store has lost counts as half used, so a burst that is lowered afterwards may be used up.
@@ -122,7 +123,7 @@ func (w *world) offered(stream uint32, path, key string, cost int64) {
 		if path == "/all" || path == "/p"+strconv.Itoa(i) {
 			k := accountKey{i, key}
 			o.accounts = append(o.accounts, k)
-			o.due = w.charge(k, cost) && o.due
+			o.due = w.charge(k, cost) && o.due && (!w.policies[i].own || strings.HasPrefix(key, modest))
 		}
 	}
 	w.dues.offers[stream] = o

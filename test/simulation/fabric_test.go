@@ -233,6 +233,10 @@ func (w *world) hoard(n *node) {
 	if w.r.IntN(3) == 0 {
 		it.Keep, it.Waiting = 0, 1+w.r.Int64N(limit.Params.Burst)
 	}
+	if limit.Own > 0 && w.r.IntN(2) == 0 {
+		it.Quota = 1 + w.r.Int64N(limit.Quota)
+		it.Burst = it.Quota
+	}
 	if name, known := w.dues.names[k.bucket]; known {
 		w.charge(name, limit.Params.Burst)
 	}

@@ -21,6 +21,9 @@ type law struct {
 	// lent is until when leases by figures of before may be used.
 	lent quota.Instant
 
+	// own: callers bring figures of their own, of which params are the largest.
+	own bool
+
 	generation uint64 // of a node's own bucket: the policy set that brought the figures
 	used       int64
 	// share is the greatest part of the bound that was ever reached, plain the same of burst + rate·t alone while nothing had
@@ -107,6 +110,7 @@ func (l *law) use(now quota.Instant, n int64) bool {
 // windowLaw is the promise of a window algorithm: at most the quota in any window, of a fixed one in any of its grid.
 type windowLaw struct {
 	windows    quota.Windows
+	own        bool
 	generation uint64
 	log        []grace // tokens by the time of their use
 	graces     []grace // what events allow, each until no window can reach into its time

@@ -140,7 +140,7 @@ func (c *crowd) send(rate int) {
 	var modest, greedy func()
 	request := func(key string) {
 		c.stream++
-		c.nodes[c.r.IntN(2)].Request(c.r.IntN(2), c.stream, "/", key, "1")
+		c.nodes[c.r.IntN(2)].Request(c.r.IntN(2), c.stream, "/", "x-key", key, "x-cost", "1")
 	}
 	modest = func() {
 		c.modest++

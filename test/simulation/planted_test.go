@@ -20,6 +20,7 @@ const (
 	bothRates
 	fullAfterLoss
 	emptyShares
+	forgivenUse
 )
 
 // plant puts the fault in.
@@ -37,6 +38,12 @@ func (w *world) plant() {
 				l.Debt = max(0, l.Debt-l.Params.UnitsFor(ask.Params.Earned(quota.Span(now-l.Last))))
 			}
 		}
+	case forgivenUse:
+		w.store.Before = func(l *lease.Ledger, _ quota.Instant, ask lease.Ask) {
+			if ask.Most.Den > 0 {
+				l.Debt = l.Params.UnitsFor(min(l.Params.TokensIn(l.Debt), ask.Params.Burst))
+			}
+		}
 	case fullAfterLoss:
 		w.store.Fill = 100
 	}
@@ -45,13 +52,14 @@ func (w *world) plant() {
 // What the simulation is for: each of these breaks a law, and some seed sees it.
 func TestPlantedFaultsAreFound(t *testing.T) {
 	for name, p := range map[string]planted{
-		"a node's clock stops while it is paused":               stoppedClock,
-		"clocks run slower than a lease's margin covers":        forgottenMargin,
-		"the centre does not count what is leased":              uncounted,
-		"a reply is taken in twice":                             doubledReply,
-		"a change of limits earns at both rates":                bothRates,
-		"a store that lost its state fills buckets to the brim": fullAfterLoss,
-		"a share begins without a token":                        emptyShares,
+		"a node's clock stops while it is paused":                        stoppedClock,
+		"clocks run slower than a lease's margin covers":                 forgottenMargin,
+		"the centre does not count what is leased":                       uncounted,
+		"a reply is taken in twice":                                      doubledReply,
+		"a change of limits earns at both rates":                         bothRates,
+		"a store that lost its state fills buckets to the brim":          fullAfterLoss,
+		"a caller with a small figure is forgiven what larger ones used": forgivenUse,
+		"a share begins without a token":                                 emptyShares,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var runs atomic.Int64

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -17,6 +18,8 @@ type shape struct {
 	quota, burst    int64 // burst 0: the quota
 	window          quota.Span
 	failure         string
+	// own: callers bring figures of their own, up to the quota.
+	own bool
 }
 
 func (s shape) document(i int) string {
@@ -24,13 +27,20 @@ func (s shape) document(i int) string {
 	if s.burst > 0 {
 		burst = fmt.Sprintf(`,"burst":%d`, s.burst)
 	}
+	figure := strconv.FormatInt(s.quota, 10)
+	if s.own {
+		figure = fmt.Sprintf(`{"header":"x-rate","trusted":true,"max":%d,"default":%d}`, s.quota, s.quota/3+1)
+	}
 	return fmt.Sprintf(`{"name":"p%d","match":{"paths":["/p%d","/all"]},"partition":["header:x-key"],"algorithm":%q,"mode":%q,`+
-		`"limit":{"quota":%d,"window":"%dms"%s},"cost":{"header":"x-cost","max":1000},"on_failure":%s}`,
-		i, i, s.algorithm, s.mode, s.quota, s.window/quota.Millisecond, burst, s.failure)
+		`"limit":{"quota":%s,"window":"%dms"%s},"cost":{"header":"x-cost","max":1000},"on_failure":%s}`,
+		i, i, s.algorithm, s.mode, figure, s.window/quota.Millisecond, burst, s.failure)
 }
 
 // rate is tokens a second.
 func (s shape) rate() float64 { return float64(s.quota) * 1e6 / float64(s.window) }
+
+// modest is how the keys of callers begin who come now and then, each within its limit.
+const modest = "modest"
 
 // caller is a stream of requests for one policy.
 type caller struct {
@@ -105,6 +115,7 @@ func newWorld(seed uint64, p planted) *world {
 		} else if r.IntN(3) == 0 {
 			s.burst = max(1, s.quota/pick[int64](r, 2, 5, 20))
 		}
+		s.own = s.mode != "optimistic" && s.burst == 0 && s.quota > 1 && r.IntN(4) == 0
 		w.policies = append(w.policies, s)
 		w.addCallers(i, s)
 	}
@@ -116,7 +127,7 @@ func newWorld(seed uint64, p planted) *world {
 func (w *world) addCallers(i int, s shape) {
 	r, keys := w.r, pick(w.r, 1, 1, 2, 5)
 	// Some come now and then, each within its limit.
-	w.callers = append(w.callers, caller{policy: i, every: 2e4, keys: 40, dear: 1, node: -1, prefix: "modest"})
+	w.callers = append(w.callers, caller{policy: i, every: 2e4, keys: 40, dear: 1, node: -1, prefix: modest})
 	dear := pick[int64](r, 1, 1, 1, max(1, s.quota/4), s.quota)
 	load := pick(r, 0.3, 0.9, 1.2, 3, 10) * s.rate() * float64(keys)
 	w.callers = append(w.callers, caller{policy: i, every: 1e6 / min(max(load, 10), 250), keys: keys, dear: dear, node: -1})
@@ -178,7 +189,11 @@ func (w *world) send(n *node, worker int, path, key string, cost int64) {
 	stream := w.stream
 	w.offered(stream, path, key, cost)
 	w.note(evRequest, n.number, int64(stream))
-	if !n.process.Request(worker, stream, path, key, strconv.FormatInt(cost, 10)) {
+	headers := []string{"x-key", key, "x-cost", strconv.FormatInt(cost, 10)}
+	if rate := w.rate(key); rate != "" {
+		headers = append(headers, "x-rate", rate)
+	}
+	if !n.process.Request(worker, stream, path, headers...) {
 		w.counts.unlimited++
 	}
 	if w.r.IntN(50) == 0 { // Its client may lose patience.
@@ -187,6 +202,14 @@ func (w *world) send(n *node, worker int, path, key string, cost int64) {
 			n.process.Cancel(worker, stream)
 		})
 	}
+}
+
+// rate is the figure that a caller brings: modest ones always the largest, others this or that.
+func (w *world) rate(key string) string {
+	if strings.HasPrefix(key, modest) {
+		return "1000000"
+	}
+	return pick(w.r, "", "1", "3", "10", "50", "200", "1000000")
 }
 
 // useHeld has requests come for all that a node holds of a bucket, at the last moment that its clock allows.
@@ -316,6 +339,9 @@ func (w *world) lose() {
 	w.store.Lose()
 	for bucket, l := range w.laws {
 		extra := lease.Fill(l.params.Burst, centreFill)
+		if l.own { // Half of the first caller's burst, which may be small.
+			extra = l.params.Burst
+		}
 		if w.modes[bucket] == policy.ModeOptimistic {
 			extra += l.always + w.slack(l.params)
 		} else { // What is earned while nobody counts what is still leased comes on top.
@@ -324,7 +350,11 @@ func (w *world) lose() {
 		l.allow(w.now, extra, max(outlive(l.params), quota.Second))
 	}
 	for _, l := range w.grids {
-		l.allow(w.reckoned(l), lease.Fill(l.windows.Quota, centreFill))
+		extra := lease.Fill(l.windows.Quota, centreFill)
+		if l.own {
+			extra = l.windows.Quota
+		}
+		l.allow(w.reckoned(l), extra)
 	}
 }
 
@@ -334,7 +364,7 @@ func (w *world) failOver() {
 	for bucket, tokens := range w.store.Fail(pick(w.r, quota.Millisecond, 10*quota.Millisecond, 100*quota.Millisecond, quota.Second)) {
 		if l := w.laws[bucket]; l != nil {
 			span := max(outlive(l.params), quota.Second)
-			if p, known := w.store.Figures(bucket); known && p != l.params { // The change is lost too: it earns by the older figures until it is used.
+			if p, known := w.store.Figures(bucket); known && p != l.params && !l.own { // The change is lost too: it earns by the older figures until it is used.
 				tokens, span = tokens+l.params.Burst, max(span, l.params.Window())
 			}
 			l.allow(w.now, tokens, span)

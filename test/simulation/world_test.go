@@ -217,7 +217,7 @@ func (w *world) limitOf(version uint64, number uint32) (policy.Limit, bool) {
 func (w *world) asked(bucket keyhash.Key, ask lease.Ask) {
 	if ask.Windows.Quota != 0 {
 		if l := w.grids[bucket]; l == nil {
-			w.grids[bucket] = &windowLaw{windows: ask.Windows}
+			w.grids[bucket] = &windowLaw{windows: ask.Windows, own: ask.Most.Den > 0}
 		} else if l.windows != ask.Windows {
 			l.change(w.reckoned(l), ask.Windows)
 		}
@@ -229,10 +229,14 @@ func (w *world) asked(bucket keyhash.Key, ask lease.Ask) {
 		}
 		return
 	}
+	most, own := ask.Params, ask.Most.Den > 0
+	if own {
+		most = ask.Most
+	}
 	if l := w.laws[bucket]; l == nil {
-		w.laws[bucket] = &law{params: ask.Params, last: w.now}
-	} else if l.params != ask.Params {
-		l.change(w.now, ask.Params, outlive(l.params))
+		w.laws[bucket] = &law{params: most, last: w.now, own: own}
+	} else if l.params != most {
+		l.change(w.now, most, outlive(l.params))
 	}
 }
 

@@ -193,6 +193,9 @@ func (c *centre) ask(version uint64, nodes int64, it wire.LeaseItem) (lease.Ask,
 		Params: limit.Params, Version: c.version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: it.Keep, Nodes: nodes, Used: it.Used,
 		Optimistic: p.Mode == policy.ModeOptimistic,
 	}
+	if it.Quota > 0 {
+		ask.Params, ask.Most = limit.For(it.Quota, it.Burst).Params, limit.Params
+	}
 	if limit.Algorithm.Windowed() {
 		ask.Windows = limit.WindowsOf(it.Bucket)
 	}

@@ -4,9 +4,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/weir-proxy/weir/envoytest"
+	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // ownLimit is a policy whose quota a second is the caller's own, by a claim.
@@ -41,5 +44,30 @@ func TestACallersOwnFigures(t *testing.T) {
 	}
 	if _, s := passes(t, h, 0, claiming(20)); fmt.Sprint(s.Reply().Header("ratelimit-policy")) == "" {
 		t.Errorf("no limit is announced")
+	}
+}
+
+// Callers of one bucket come to two nodes with figures that differ all the time. In each mode no
+// more passes than the largest figures let through.
+func TestFiguresOfTwoNodesMintNothing(t *testing.T) {
+	const seconds = 8
+	for mode, beyond := range map[string]int64{"leased": 0, "strict": 0} {
+		r := rand.New(rand.NewPCG(3, 4))
+		w := newWorld(t, fleet{nodes: 2, workers: 2, set: setOf(ownLimit(mode))})
+		l := newLaw(t, 1000, quota.Second, 1000+beyond)
+		g := &game{world: w, law: l, costs: map[*attempt]int64{}}
+		w.run(seconds*time.Second, func() {
+			for range 2 {
+				a := w.request(r.IntN(2), r.IntN(2), claiming([]float64{10, 100, 1000, 5000}[r.IntN(4)]))
+				g.open, g.costs[a] = append(g.open, a), 1
+				g.sent++
+			}
+			g.count()
+		})
+		l.check(t, mode)
+		t.Logf("%s: %d of %d passed", mode, l.used, g.sent)
+		if most := l.most(seconds * time.Second); float64(l.used) < most/10 {
+			t.Errorf("%s: only %d passed of %.0f", mode, l.used, most)
+		}
 	}
 }

@@ -60,7 +60,9 @@ func (s *Service) adjust(
 	if _, known := s.part(k.Policy.Name); !known {
 		return lease.Holding{}, errPart
 	}
-	ask := s.baseAsk(k.Bucket, effective{k.Policy, limits[k.Place], turn}, k.By.Version.Number)
+	by := effective{policy: k.Policy, limit: limits[k.Place], turn: turn}
+	by.claim(0, 0) // A bucket in use is looked at by the figures of its last caller.
+	ask := s.baseAsk(k.Bucket, by, k.By.Version.Number)
 	ask.Nodes, ask.Deadline = 1, lease.Deadline
 	held, err := s.config.Buckets.Adjust(ctx, k.Bucket, ask, c, entry)
 	if err == nil && held.Stale {

@@ -49,6 +49,8 @@ type effective struct {
 	policy *policy.Policy
 	// limit is that of the policy, or the consumer's own, over all regions.
 	limit policy.Limit
+	// largest is limit, or what it is cut to where callers bring figures of their own.
+	largest policy.Limit
 	// turn orders what consumers have of their own, see resolver.effective.
 	turn uint64
 }
@@ -131,6 +133,7 @@ func (r *resolver) resolve(it *wire.LeaseItem) (resolved, bool) {
 	if !ok || !grantable(it, by.policy.Mode) {
 		return resolved{}, false
 	}
+	by.claim(it.Quota, it.Burst)
 	one := resolved{effective: by, item: it, tier: r.requested.TierOf(it.Limit)}
 	one.ask = Item{Bucket: it.Bucket, Joined: it.Joined, Ask: r.fullAsk(it, by)}
 	r.addTwin(&one)
@@ -149,8 +152,9 @@ func (r *resolver) addTwin(one *resolved) {
 	if by.limit.Algorithm.Windowed() != one.limit.Algorithm.Windowed() {
 		return
 	}
+	by.claim(one.item.Quota, one.item.Burst)
 	twin := r.service.baseAsk(one.item.Bucket, by, r.other.Version.Number)
-	if ask := &one.ask.Ask; twin.Params == ask.Params && twin.Windows == ask.Windows {
+	if ask := &one.ask.Ask; by.sharesLedger(&one.effective, ask, &twin) {
 		ask.Version = min(ask.Version, twin.Version) // One ledger serves both, and no epoch makes it stale.
 		return
 	}
@@ -161,11 +165,14 @@ func (r *resolver) addTwin(one *resolved) {
 // baseAsk asks for a limit by its figures: the part of them that this region may grant.
 func (s *Service) baseAsk(bucket keyhash.Key, by effective, version uint64) lease.Ask {
 	part, _ := s.part(by.policy.Name)
-	limit := part.Of(by.limit)
+	limit, largest := part.Of(by.limit), part.Of(by.largest)
 	a := lease.Ask{
 		Params:  limit.Params,
-		Windows: limit.WindowsOf(bucket),
+		Windows: largest.WindowsOf(bucket),
 		Version: ledgerVersion(version, part.Epoch) + by.turn,
+	}
+	if by.largest.Own > 0 {
+		a.Most = largest.Params
 	}
 	if limit.Params != by.limit.Params {
 		a.Hold = lease.TTL(by.limit.Params)

@@ -28,7 +28,7 @@ func (s *Store) Adjust(
 		})
 	}
 	fresh := func() lease.WindowLedger {
-		return lease.FreshWindows(ask.Windows, ask.Version, now, s.ledgers.fill)
+		return lease.FreshWindows(ask, now, s.ledgers.fill)
 	}
 	return adjust(s, &h.windows, now, bucket, ask, c, entry, doubt, lease.WindowLedger.Adjust, fresh)
 }

@@ -193,7 +193,7 @@ func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) lease.Gran
 		}
 		return h.tokens.grant(now, it, &h.draftTokens, h.max, doubt, decide, fresh)
 	}
-	fresh := func(a lease.Ask) lease.WindowLedger { return lease.FreshWindows(a.Windows, a.Version, now, l.fill) }
+	fresh := func(a lease.Ask) lease.WindowLedger { return lease.FreshWindows(a, now, l.fill) }
 	if it.Twin != nil {
 		return grantTwins(now, it, look, h.max, l.lost, &h.windows, &h.draftWindows, fresh)
 	}

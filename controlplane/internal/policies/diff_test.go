@@ -28,10 +28,10 @@ func TestCompareFiguresOfRequests(t *testing.T) {
 	}
 	before := limit("quota: {jwt: rpm, max: 60, default: 6}")
 	for figures, want := range map[string]string{
-		"quota: 60": "limit 60 per 1m at most, quota by jwt:rpm else 6 → 60 per 1m",
-		"quota: {jwt: plan.rpm, max: 60, default: 6}": "limit 60 per 1m at most, quota by jwt:rpm else 6 → 60 per 1m at most, quota by jwt:plan.rpm else 6",
-		"quota: {jwt: rpm, max: 60, default: 6}, burst: {header: b, trusted: true, max: 9, default: 1}": "limit 60 per 1m at most, quota by jwt:rpm else 6 → " +
-			"60 per 1m burst 9 at most, quota by jwt:rpm else 6, burst by header:b else 1",
+		"quota: 60": "limit at most 60 per 1m, quota by jwt:rpm else 6 → 60 per 1m",
+		"quota: {jwt: plan.rpm, max: 60, default: 6}": "limit at most 60 per 1m, quota by jwt:rpm else 6 → at most 60 per 1m, quota by jwt:plan.rpm else 6",
+		"quota: {jwt: rpm, max: 60, default: 6}, burst: {header: b, trusted: true, max: 9, default: 1}": "limit at most 60 per 1m, quota by jwt:rpm else 6 → " +
+			"at most 60 per 1m burst 9, quota by jwt:rpm else 6, burst by header:b else 1",
 		"quota: {jwt: rpm, max: 60, default: 6}": "no change in meaning",
 	} {
 		if got := policies.Compare(before, limit(figures)).String(); got != want && got != "a: "+want {

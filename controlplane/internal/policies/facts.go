@@ -140,7 +140,6 @@ func ownText(p *policy.Policy, l policy.Limit) (text string) {
 		return ""
 	}
 	own := p.Figures[l.Own-1]
-	text = " at most"
 	for _, f := range []struct {
 		name   string
 		figure policy.Figure
@@ -152,7 +151,8 @@ func ownText(p *policy.Policy, l policy.Limit) (text string) {
 	return text
 }
 
-// LimitText returns a limit in words, like 100 per 1m burst 10.
+// LimitText returns a limit in words, like 100 per 1m burst 10. A limit whose figures requests hold
+// has the largest ones.
 func LimitText(l policy.Limit) string {
 	text := fmt.Sprintf("%d per %s", l.Quota, policy.FormatSpan(l.Window))
 	burst := l.Params.Burst
@@ -161,6 +161,9 @@ func LimitText(l policy.Limit) string {
 	}
 	if burst != l.Quota {
 		text += fmt.Sprintf(" burst %d", burst)
+	}
+	if l.Own > 0 {
+		text = "at most " + text
 	}
 	return text
 }

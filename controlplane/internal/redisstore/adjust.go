@@ -86,7 +86,7 @@ func (s *Store) adjusted(
 	if ask.Windows.Quota != 0 {
 		l, ok := readWindows(raw)
 		if !ok && (raw != "" || doubt) {
-			l = lease.FreshWindows(ask.Windows, ask.Version, now, s.fill)
+			l = lease.FreshWindows(ask, now, s.fill)
 		}
 		l, held = l.Adjust(now, ask, c)
 		return packWindows(l), l.Forgettable(), held

@@ -198,7 +198,7 @@ func (s *Store) tokensArg(joined bool, a lease.Ask) []byte {
 		a.Params.Num, a.Params.Den, a.Params.Burst, int64(a.TTL()), int64(a.Version),
 		max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
 		int64(leases.DoubtfulFor(a)), lease.Fresh(a.Params, a.Version, 0, s.fill).Debt,
-		max(a.Used, 0), bit(a.Optimistic))
+		max(a.Used, 0), bit(a.Optimistic), a.Most.Num, a.Most.Den, a.Most.Burst)
 }
 
 // bit is a flag as the script reads it.
@@ -211,11 +211,14 @@ func bit(set bool) int64 {
 
 // windowsArg is what the script must know about a bucket of a window algorithm.
 func (s *Store) windowsArg(joined bool, a lease.Ask) []byte {
-	w := a.Windows
+	w, own := a.Windows, int64(0)
+	if a.Most.Den > 0 {
+		own = a.Params.Burst
+	}
 	return arg(kindWindows, joined,
 		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset), int64(a.TTL()),
 		int64(a.Version), max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
-		int64(leases.Leased(a)), w.Quota-lease.Fill(w.Quota, s.fill))
+		int64(leases.Leased(a)), lease.LostWindows(a, s.fill), own)
 }
 
 // tokensCharge is what the script must know to charge an item's twin of tokens.
@@ -224,9 +227,9 @@ func (s *Store) tokensCharge(joined bool, it leases.Item) []byte {
 	if it.Draft {
 		kind = kindChargeTokens
 	}
-	a, p := it.Ask, it.Twin.Params
+	a, p, most := it.Ask, it.Twin.Params, it.Twin.Most
 	return arg(kind, joined, int64(outlives(it)), p.Num, p.Den, p.Burst, int64(it.Twin.Version),
-		int64(leases.DoubtfulFor(*it.Twin)), lease.Fresh(p, 0, 0, s.fill).Debt,
+		int64(leases.DoubtfulFor(*it.Twin)), lease.Fresh(p, 0, 0, s.fill).Debt, most.Num, most.Den, most.Burst,
 		max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()), max(a.Used, 0))
 }
 
@@ -239,7 +242,7 @@ func (s *Store) windowsCharge(joined bool, it leases.Item) []byte {
 	a, w := it.Ask, it.Twin.Windows
 	return arg(kind, joined, int64(outlives(it)),
 		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset),
-		int64(it.Twin.Version), int64(leases.Leased(*it.Twin)), w.Quota-lease.Fill(w.Quota, s.fill),
+		int64(it.Twin.Version), int64(leases.Leased(*it.Twin)), lease.LostWindows(*it.Twin, s.fill),
 		int64(lease.TTL(it.Twin.Params)), max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()))
 }
 

@@ -81,6 +81,17 @@ func (g *game) neighbour(p quota.Params) quota.Params {
 	return p
 }
 
+// own draws figures of a caller of a bucket: those of the limit, some that are close, or any.
+func (g *game) own(p quota.Params) quota.Params {
+	switch g.r.IntN(4) {
+	case 0:
+		return p
+	case 1:
+		return g.figures()
+	}
+	return quota.Params{Num: max(p.Num/(1+g.r.Int64N(9)), 1), Den: p.Den, Burst: max(p.Burst/(1+g.r.Int64N(9)), 1)}
+}
+
 // pass moves the clock; it steps back only if it may.
 func (g *game) pass(stepsBack bool) {
 	p := g.params[g.r.IntN(len(g.params))]
@@ -127,16 +138,21 @@ func (g *game) item() leases.Item {
 		version -= min(version-1, g.r.Uint64N(3))
 		p = g.params[g.r.IntN(len(g.params))]
 	}
+	most := quota.Params{}
+	if g.r.IntN(3) == 0 { // A caller with figures of its own.
+		most = p
+		p = g.own(p)
+	}
 	some := func() int64 {
 		return []int64{0, 1, 2, 7, p.Burst / 2, p.Burst, p.Burst + 1, g.magnitude(8), g.magnitude(52)}[g.r.IntN(9)]
 	}
 	if g.r.IntN(12) == 0 { // The limit is optimistic for once.
 		return leases.Item{Bucket: g.bucket(which), Ask: lease.Ask{
-			Params: p, Version: version, Optimistic: true, Used: max(1, some()),
+			Params: p, Most: most, Version: version, Optimistic: true, Used: max(1, some()),
 		}}
 	}
 	return leases.Item{Bucket: g.bucket(which), Ask: lease.Ask{
-		Params: p, Version: version, Waiting: min(some(), 1<<20), Cost: max(1, some()), Keep: some(),
+		Params: p, Most: most, Version: version, Waiting: min(some(), 1<<20), Cost: max(1, some()), Keep: some(),
 		Deadline: []quota.Span{0, lease.Deadline, lease.Deadline, 1, 33_333}[g.r.IntN(5)],
 		Nodes:    []int64{1, 1, 2, 3, 50, 1 << 20}[g.r.IntN(6)], Optimistic: g.r.IntN(12) == 0,
 	}}

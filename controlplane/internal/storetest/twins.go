@@ -80,9 +80,15 @@ func (l *limits) twin(it leases.Item, draft lease.Ask) leases.Item {
 	other := lease.Ask{Params: draft.Params, Windows: draft.Windows, Version: l.next(it.Ask.Version)}
 	it.Draft = l.r.IntN(2) == 0
 	if it.Draft {
-		main := lease.Ask{Params: it.Ask.Params, Windows: it.Ask.Windows, Version: it.Ask.Version}
+		main := lease.Ask{
+			Params: it.Ask.Params, Windows: it.Ask.Windows, Version: it.Ask.Version, Most: it.Ask.Most,
+		}
+		it.Ask.Most = quota.Params{}
 		it.Ask.Params, it.Ask.Windows, it.Ask.Version = other.Params, other.Windows, other.Version
 		other = main
+	}
+	if it.Ask.Most.Den > 0 || l.r.IntN(4) == 0 { // One version may have callers' own figures, or both.
+		other = l.own(other)
 	}
 	it.Twin = &other
 	return it

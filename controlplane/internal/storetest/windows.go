@@ -121,6 +121,21 @@ func (l *limits) figures() (a lease.Ask) {
 	}
 }
 
+// own are the figures of a caller of a limit, which has the most. The counter weighs all by the
+// microsecond then.
+func (l *limits) own(a lease.Ask) lease.Ask {
+	w := a.Windows
+	if w.Algorithm == quota.SlidingWindowCounter && w.Quota > quota.MaxUnits/int64(w.Length) {
+		return a
+	}
+	a.Most = a.Params
+	a.Params.Burst = max(a.Params.Burst/(1+l.r.Int64N(9)), 1)
+	if w.Quota == 0 {
+		a.Params.Num = max(a.Params.Num/(1+l.r.Int64N(9)), 1)
+	}
+	return a
+}
+
 func (l *limits) item(which int) leases.Item {
 	if l.r.IntN(25) == 0 {
 		l.version++
@@ -131,6 +146,9 @@ func (l *limits) item(which int) leases.Item {
 	if l.r.IntN(20) == 0 {
 		a = l.old[which]
 		a.Version = max(1, l.version-1)
+	}
+	if l.r.IntN(3) == 0 {
+		a = l.own(a)
 	}
 	q := a.Params.Burst
 	some := func() int64 { return []int64{0, 1, 1, 2, 3, q / 3, q, q + 1}[l.r.IntN(8)] }

@@ -234,6 +234,7 @@ func (c *call) add(l *line) {
 		if !l.several {
 			need = l.need
 			need.Cost, need.Optimistic = t.Need.Cost, t.Need.Optimistic
+			need.adopt(&t.Need)
 		}
 		it := item{
 			need: need, waiting: int64(n), keep: keep, joined: i < len(first.tickets)-1, line: l, waiters: waiters,
@@ -276,6 +277,7 @@ func (it *item) message() wire.LeaseItem {
 		Bucket: it.need.Bucket, Limit: it.need.Limit,
 		Waiting: it.waiting, Cost: it.need.Cost, Keep: it.keep, Used: it.used, Joined: it.joined,
 		Turn: it.need.Turn, Consumer: it.need.Consumer, Place: it.need.Place,
+		Quota: it.need.Quota, Burst: it.need.Burst,
 	}
 }
 

@@ -22,9 +22,18 @@ type Need struct {
 	// Optimistic: the control plane decides in this node's place, and its answer goes into the tab.
 	Optimistic bool
 	// Turn, Consumer and Place are those of a wire.LeaseItem.
-	Turn     uint64
-	Consumer keyhash.Key
-	Place    uint8
+	Turn uint64
+	// Quota and Burst are the caller's own figures, 0 where the limit takes none. Params follow.
+	Quota, Burst int64
+	Consumer     keyhash.Key
+	Place        uint8
+}
+
+// adopt takes over the figures of another need of the same bucket, where callers bring their own.
+func (n *Need) adopt(other *Need) {
+	if n.Quota > 0 && other.Quota > 0 {
+		n.Params, n.Quota, n.Burst = other.Params, other.Quota, other.Burst
+	}
 }
 
 // leaky reports whether what the control plane grants is a place in a queue, which holds for one
@@ -33,7 +42,8 @@ func (n *Need) leaky() bool { return n.Algorithm == quota.LeakyBucket }
 
 // asksLike reports whether one item can ask for two needs of a bucket.
 func (n *Need) asksLike(other *Need) bool {
-	return n.Cost == other.Cost && n.Optimistic == other.Optimistic
+	return n.Cost == other.Cost && n.Optimistic == other.Optimistic &&
+		n.Quota == other.Quota && n.Burst == other.Burst
 }
 
 // earning is how long the bucket takes to earn tokens.

@@ -134,3 +134,87 @@ func TestFiguresOfPluginsSideBySide(t *testing.T) {
 	n.push(5, ownQuota(""))
 	pass(0)
 }
+
+// What is asked of the control plane has the caller's figures, and tokens for one are not asked for
+// under those of another.
+func TestFiguresAreAskedFor(t *testing.T) {
+	for _, mode := range []string{"strict", "leased"} {
+		n := newNode(t, true, "")
+		n.push(2, `{"name":"p","partition":[],"mode":"`+mode+`","limit":{"quota":{"header":"x-limit","trusted":true,"max":600,"default":60},"window":"1m"}}`)
+		var requests []*limiter.Request
+		for _, figure := range []string{"5", "30", "30", "9999", "none"} {
+			req, status := n.begin("x-limit", figure)
+			if status != limiter.Paused {
+				t.Fatalf("%s: %s is %d", mode, figure, status)
+			}
+			requests = append(requests, req)
+		}
+		var asked []string
+		for len(n.calls) > 0 {
+			for _, it := range n.asked {
+				asked = append(asked, fmt.Sprintf("%d for %d/%d", it.Waiting, it.Quota, it.Burst))
+			}
+			call := n.calls[0]
+			n.calls = n.calls[1:]
+			call(200)
+		}
+		if got, want := fmt.Sprint(asked), "[1 for 5/5 2 for 30/30 1 for 600/600 1 for 60/60]"; got != want {
+			t.Errorf("%s: asked %s, want %s", mode, got, want)
+		}
+		for i, req := range requests {
+			if status := n.limiter.Resume(req, n.now); status != limiter.Allowed {
+				t.Errorf("%s: request %d is %d", mode, i, status)
+			}
+		}
+	}
+}
+
+// In central modes too each request is decided by its caller's figures, and what was used counts
+// under all of them.
+func TestFiguresInCentralModes(t *testing.T) {
+	for mode, want := range map[string][]int{"strict": {5, 15, 0, 40}, "leased": {5, 15, 0, 40}} {
+		n := newNode(t, true, "")
+		n.push(2, `{"name":"p","partition":[],"mode":"`+mode+`","limit":{"quota":{"header":"x-limit","trusted":true,"max":600,"default":60},"window":"1m"}}`)
+		for i, figure := range []string{"5", "20", "5", "none"} {
+			passed := 0
+			for status := limiter.Allowed; passed < 100; passed++ {
+				var req *limiter.Request
+				if req, status = n.begin("x-limit", figure); status == limiter.Paused {
+					status = n.answer(200, req)
+				}
+				if status != limiter.Allowed {
+					break
+				}
+			}
+			if passed != want[i] {
+				t.Errorf("%s: %d passed with %s, want %d", mode, passed, figure, want[i])
+			}
+		}
+	}
+}
+
+// A node's share in a failure is one of the caller's own limit, and has what all callers used.
+func TestFiguresOfAShare(t *testing.T) {
+	n := newNode(t, true, "")
+	n.push(2, `{"name":"p","partition":[],"mode":"strict","limit":{"quota":{"header":"x-limit","trusted":true,"max":600,"default":60},"window":"1m"}}`)
+	for range 3 {
+		req, _ := n.begin("x-limit", "10")
+		n.answer(503, req)
+		n.now += sec / 2
+		n.leases.Tick(n.now)
+	}
+	for i, c := range []struct {
+		figure string
+		most   int
+	}{{"10", 10}, {"20", 20}, {"10", 0}} {
+		passed := 0
+		for ; passed < 100; passed++ {
+			if _, status := n.begin("x-limit", c.figure); status != limiter.Allowed {
+				break
+			}
+		}
+		if passed > c.most || passed == 0 && c.most > 0 {
+			t.Errorf("step %d: %d passed with %s", i, passed, c.figure)
+		}
+	}
+}

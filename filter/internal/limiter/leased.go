@@ -74,6 +74,9 @@ func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
 		Strict: p.Mode != policy.ModeLeased, Optimistic: p.Mode == policy.ModeOptimistic,
 		Algorithm: limit.Algorithm,
 	}
+	if limit.Own > 0 {
+		n.Quota, n.Burst = limit.Quota, limit.Params.Burst
+	}
 	if p.ByConsumer {
 		n.Turn = req.turn
 		if h.Certainty != match.Certain {

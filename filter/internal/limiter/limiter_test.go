@@ -70,8 +70,12 @@ func (n *node) grant(version uint64, items []wire.LeaseItem) []wire.LeaseAnswer 
 	ledgers := map[keyhash.Key]lease.Ledger{}
 	short := false
 	for _, it := range items {
-		l := n.rules.Index.Limit(it.Limit)
-		ask := lease.Ask{Params: l.Params, Version: version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: it.Keep, Nodes: 2}
+		l := *n.rules.Index.Limit(it.Limit)
+		most := quota.Params{}
+		if it.Quota > 0 {
+			most, l = l.Params, l.For(it.Quota, it.Burst)
+		}
+		ask := lease.Ask{Most: most, Params: l.Params, Version: version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: it.Keep, Nodes: 2}
 		if n.part > 0 {
 			ask.Params.Burst = min(ask.Params.Burst, n.part)
 		}

@@ -5,14 +5,17 @@
 -- loss of state an absent one may be a lost one, and doubtful_debt, what a bucket starts with whose
 -- state is lost, and used, what a node reports to have used: it asks for nothing then, and gets the
 -- debt in place of the delay; and optimistic, 1 for a bucket that nodes report on: its debt may be
--- larger than a burst, and stands in place of the delay in every answer. With look it charges
--- nothing, and not_before is 0 if all waiting requests can have their cost. It is NEVER if a cost
--- is above the burst. It returns stale granted kept not_before level delay. An absent bucket of a draft, or one of an earlier draft,
--- starts as that of the key twin, and is kept for hold at least; both are nothing for all others.
+-- larger than a burst, and stands in place of the delay in every answer; and most_num most_den
+-- most, the largest figures where callers bring their own, else 0. With look it charges nothing,
+-- and not_before is 0 if all waiting requests can have their cost. It is NEVER if a cost is above
+-- the burst. It returns stale granted kept not_before level delay. An absent bucket of a draft, or
+-- one of an earlier draft, starts as that of the key twin, and is kept for hold at least; both are
+-- nothing for all others.
 --
 -- charge_tokens(key, arg, granted, kept, draft) books in a bucket what its twin granted, as
--- lease.Twins does. The numbers are: hold, then num den burst version doubtful_for doubtful_debt,
--- and cost deadline ttl used of what the twin was asked. That of a draft is left absent if it is.
+-- lease.Twins does. The numbers are: hold, then num den burst version doubtful_for doubtful_debt
+-- most_num most_den most, and cost deadline ttl used of what the twin was asked. That of a draft is
+-- left absent if it is.
 --
 -- A state is a MessagePack list: format version last debt num den burst, then end and tokens of
 -- each lease, the earliest first.
@@ -137,13 +140,39 @@ do
     debt = units(used)
   end
 
+  -- Restates the bucket in other figures, without a cap at their burst; false where these cannot
+  -- express the debt exactly.
+  local function restate(to_num, to_den, to_burst)
+    if num == to_num and den == to_den and burst == to_burst then
+      return true
+    end
+    local used = ceiling(debt, den)
+    if used > quotient(MAX_UNITS, to_den) then
+      return false
+    end
+    num, den, burst = to_num, to_den, to_burst
+    debt = math.max(used * to_den, units(out(0)))
+    return true
+  end
+
+  -- Has the bucket count in figures that can express n tokens more: its own, or the largest, if
+  -- callers bring figures and those of a slow one count in units too small.
+  local function express(n, most_num, most_den, most)
+    if most > 0 and ceiling(debt, den) + math.min(n, most) > quotient(SATURATED, den) then
+      convert(most_num, most_den, most)
+    end
+  end
+
   -- Brings the bucket to an instant and to new figures. Time since last earns at the slower of the
   -- two rates. What was reported can be more than the bucket holds.
-  local function bring(to, to_num, to_den, to_burst)
+  local function bring(to, to_num, to_den, to_burst, most)
     if to < last then
       to = last
     end
-    if num == to_num and den == to_den and burst == to_burst then
+    if most > 0 then
+      advance(to)
+      restate(to_num, to_den, to_burst)
+    elseif num == to_num and den == to_den and burst == to_burst then
       advance(to)
     elseif slower(to_num, to_den, num, den) then
       convert(to_num, to_den, to_burst)
@@ -206,10 +235,11 @@ do
 
   -- Takes the ledger of what was a draft, if the ask is the first with its figures since it was
   -- promoted, and reports whether it did: it has counted everything by these figures.
-  local function promote(key, raw, ask_version, ask_num, ask_den, ask_burst)
+  local function promote(key, raw, ask_version, ask_num, ask_den, ask_burst, most)
     local draft = redis.pcall('GET', key .. ':draft')
     local fine, good = pcall(decode, draft)
-    if fine and good and policy_set(version) == policy_set(ask_version) and num == ask_num and den == ask_den and burst == ask_burst then
+    if fine and good and policy_set(version) == policy_set(ask_version)
+      and (most > 0 or num == ask_num and den == ask_den and burst == ask_burst) then
       return true
     end
     decode(raw)
@@ -218,8 +248,10 @@ do
 
   grant_tokens = function(key, arg, look, twin, hold)
     local ask_num, ask_den, ask_burst, ttl, ask_version, waiting, cost, deadline, keep, nodes, doubtful_for, doubtful_debt, used,
-      optimistic = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
+      optimistic, most_num, most_den, most = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
 
+    local held_num, held_den, held_burst, held_debt -- what the bucket has beside the figures of a caller's own
+    local fits = true
     local known, doubtful = false, nil
     local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
     local seed
@@ -240,16 +272,22 @@ do
       local at = lost_at(key)
       doubtful = at > 0 and now < at + doubtful_for
     end
-    local changed = doubtful
+    local changed, was_back = doubtful, false
     if known then
       changed = num ~= ask_num or den ~= ask_den or burst ~= ask_burst
       if changed and version > ask_version then
         return 1, 0, 0, 0, 0, 0
       end
-      if changed and not twin and policy_set(version) < policy_set(ask_version) then
-        changed = not promote(key, raw, ask_version, ask_num, ask_den, ask_burst)
+      if (changed or most > 0) and not twin and policy_set(version) < policy_set(ask_version) then
+        local promoted = promote(key, raw, ask_version, ask_num, ask_den, ask_burst, most)
+        changed = num ~= ask_num or den ~= ask_den or burst ~= ask_burst
+        if most > 0 and changed and version > ask_version then
+          return 1, 0, 0, 0, 0, 0
+        end
+        changed = changed and (most > 0 or not promoted)
       end
-      changed = set_back() or changed
+      was_back = set_back()
+      changed = was_back or changed
       version = math.max(version, ask_version)
     else
       version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
@@ -259,18 +297,27 @@ do
       end
     end
 
-    bring(now, ask_num, ask_den, ask_burst)
+    if most > 0 and known and used == 0 and (num ~= ask_num or den ~= ask_den or burst ~= ask_burst) then
+      advance(math.max(now, last))
+      held_num, held_den, held_burst, held_debt = num, den, burst, debt
+      fits = restate(ask_num, ask_den, ask_burst)
+    else
+      bring(now, ask_num, ask_den, ask_burst, most)
+    end
     if used > 0 then
       debt = math.min(debt + units(used), SATURATED)
       save(key, encode(), math.max(ready(burst), now + hold))
+      if most > 0 and (num ~= ask_num or den ~= ask_den or burst ~= ask_burst) then
+        convert(ask_num, ask_den, ask_burst) -- The node reckons with the figures of its caller.
+      end
       return 0, 0, 0, 0, math.max(0, quotient(burst * den - debt, den)), debt
     end
-    if optimistic == 0 then
+    if optimistic == 0 and most == 0 then
       debt = math.min(debt, burst * den)
     end
     debt = math.max(units(out(0)), debt)
     local kept, not_before, delay = 0, 0, 0
-    local available = math.max(0, quotient(burst * den - debt, den))
+    local available = fits and math.max(0, quotient(burst * den - debt, den)) or 0
     local granted = math.min(waiting, quotient(available, cost))
     local short = granted < waiting
     if look then
@@ -290,21 +337,31 @@ do
         available = available - kept
       end
     end
-    if short then
+    if held_num and granted == 0 and kept == 0 and not (fits and slower(held_num, held_den, ask_num, ask_den)) then
+      -- The bucket goes on with the figures that it has, and the caller waits for these.
+      num, den, burst, debt = held_num, held_den, math.min(ask_burst, quotient(MAX_UNITS, held_den)), held_debt
+      if short then
+        not_before = cost > ask_burst and NEVER or math.max(1, ready(math.min(cost, burst)) - now)
+      end
+      burst, changed = held_burst, was_back
+    elseif short then
       not_before = cost > burst and NEVER or math.max(1, ready(cost) - now)
     end
     if changed or granted > 0 or kept > 0 then
       save(key, encode(), math.max(ready(burst), now + hold))
     end
     if optimistic > 0 then
+      if most > 0 and (num ~= ask_num or den ~= ask_den or burst ~= ask_burst) then
+        convert(ask_num, ask_den, ask_burst) -- The node reckons with the figures of its caller.
+      end
       delay = debt
     end
     return 0, granted, kept, not_before, available, delay
   end
 
   charge_tokens = function(key, arg, granted, kept, draft)
-    local hold, ask_num, ask_den, ask_burst, ask_version, doubtful_for, doubtful_debt, cost, deadline, ttl, used =
-      struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
+    local hold, ask_num, ask_den, ask_burst, ask_version, doubtful_for, doubtful_debt, most_num, most_den, most, cost,
+      deadline, ttl, used = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
     local raw = redis.pcall('GET', key)
     local fine, good = false, false
     if raw then
@@ -329,11 +386,13 @@ do
         debt = doubtful_debt
       end
     end
-    bring(now, ask_num, ask_den, ask_burst)
-    local before, n = debt, granted * cost
-    book(math.min(n, burst), deadline, 1)
-    book(math.min(kept, burst), ttl, 2)
-    local full = math.min(before + units(n + kept + used), burst * den)
+    bring(now, ask_num, ask_den, ask_burst, most)
+    local waited = granted * cost
+    express(waited + kept + used, most_num, most_den, most)
+    local before, largest = debt, math.max(burst, most)
+    book(math.min(waited, largest), deadline, 1)
+    book(math.min(kept, largest), ttl, 2)
+    local full = math.min(before + units(waited + kept + used), units(largest))
     debt = math.max(before, full, units(out(0)))
     save(key, encode(), math.max(ready(burst), now + hold))
   end

@@ -2,10 +2,10 @@
 --
 -- grant_windows and charge_windows are what grant_tokens and charge_tokens are for tokens. The
 -- numbers of grant_windows are: algorithm quota length grain offset ttl version waiting cost
--- deadline keep nodes leased doubtful_used: leased is how long after a loss of state tokens may
--- still be used that were granted before it. Those of charge_windows: hold, algorithm quota length
--- grain offset version leased doubtful_used and the longest lease of it, and cost deadline ttl used
--- of what the twin was asked.
+-- deadline keep nodes leased doubtful_used own: leased is how long after a loss of state tokens may
+-- still be used that were granted before it, own a caller's own quota, else 0. Those of
+-- charge_windows: hold, algorithm quota length grain offset version leased doubtful_used and the
+-- longest lease of it, and cost deadline ttl used of what the twin was asked.
 --
 -- A state is a MessagePack list: format version last algorithm quota length grain offset, then
 -- start and count of each mark, the earliest first, each start but the first as the distance from
@@ -345,10 +345,14 @@ do
 
   grant_windows = function(key, arg, look, twin, hold)
     local ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, ttl, ask_version, waiting, cost, deadline, keep, nodes,
-      leased, doubtful_used = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
+      leased, doubtful_used, own = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
     local changed = open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used, twin)
     if changed == nil then
       return 1, 0, 0, 0, 0, 0
+    end
+    local largest = quota
+    if own > 0 then
+      quota = math.min(quota, own)
     end
     local granted, kept, not_before = math.min(waiting, quotient(room(deadline), cost)), 0, 0
     local short = granted < waiting
@@ -367,10 +371,12 @@ do
     if short then
       not_before = cost > quota and NEVER or math.max(1, ready(cost, deadline) - now)
     end
+    local level = math.max(0, available(last))
+    quota = largest
     if changed or granted > 0 or kept > 0 then
       save(key, encode(), math.max(marks > 0 and leaves(starts[marks]) or last, now + hold))
     end
-    return 0, granted, kept, not_before, math.max(0, available(last)), full_after()
+    return 0, granted, kept, not_before, level, full_after()
   end
 
   charge_windows = function(key, arg, granted, kept, draft)

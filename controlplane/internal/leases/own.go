@@ -1,0 +1,26 @@
+package leases
+
+import "github.com/weir-proxy/weir/shared/lease"
+
+// claim takes over the figures that a caller brings, where the limit takes such, and cuts them to
+// the largest, whatever a node says. 0 is a caller without figures, as a node with an earlier
+// policy set has: the usual ones count.
+func (by *effective) claim(units, burst int64) {
+	by.largest = by.limit
+	if by.limit.Own == 0 || units == 0 {
+		by.limit = by.policy.Usual(by.limit)
+		return
+	}
+	by.limit = by.limit.For(units, burst)
+}
+
+// sharesLedger reports whether a bucket has one ledger under two versions of its policy, by what is
+// asked under each. Limits whose callers bring figures have one if the largest are the same.
+func (by *effective) sharesLedger(other *effective, ask, twin *lease.Ask) bool {
+	one, two := by.largest, other.largest
+	if one.Own == 0 && two.Own == 0 {
+		return twin.Params == ask.Params && twin.Windows == ask.Windows
+	}
+	one.Own, two.Own = min(one.Own, 1), min(two.Own, 1)
+	return one == two
+}
