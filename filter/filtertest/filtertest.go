@@ -37,6 +37,9 @@ type Options struct {
 	Call func(worker int, body []byte, timeout quota.Span, done func(status int, body []byte)) error
 	// Decided hears of each decision, once for each request that is not withdrawn.
 	Decided func(Decision)
+	// Gathers, if set, hears that requests of a worker gather for a call: Flush is to follow within
+	// a millisecond.
+	Gathers func(worker int)
 	// Between, if set, runs ahead of each write to the shared data, so that another worker can act
 	// in between.
 	Between func(worker int)
@@ -185,6 +188,9 @@ func (p *Process) Request(number int, stream uint32, path string, headers ...str
 
 // resume goes on with the requests whose tickets have ended.
 func (w *worker) resume() {
+	if gathers := w.process.options.Gathers; gathers != nil && w.leases.Gathers() {
+		defer gathers(w.number)
+	}
 	for streams := w.leases.TakeResolved(math.MaxInt); len(streams) > 0; streams = w.leases.TakeResolved(math.MaxInt) {
 		for _, stream := range streams {
 			req := w.paused[stream]
@@ -242,6 +248,14 @@ func (p *Process) Tick(number int) {
 	defer w.act()()
 	w.limiter.Release(w.Now(), math.MaxInt)
 	w.leases.Tick(w.Now())
+	w.resume()
+}
+
+// Flush sends what has gathered at a worker for long enough.
+func (p *Process) Flush(number int) {
+	w := p.workers[number]
+	defer w.act()()
+	w.leases.Flush(w.Now())
 	w.resume()
 }
 

@@ -26,6 +26,8 @@ type node struct {
 	locals map[lawKey]*law
 	grids  map[keyhash.Key]*windowLaw
 	last   [][]byte // the last reply to each worker
+	// hurried: the worker is going to look for what gathers.
+	hurried []bool
 }
 
 // lawKey names a bucket of a node's own: a share is another than the bucket itself.
@@ -56,6 +58,7 @@ func (n *node) start() {
 	w := n.world
 	n.boots++
 	n.heard, n.locals, n.grids, n.last = false, map[lawKey]*law{}, map[keyhash.Key]*windowLaw{}, make([][]byte, w.workers)
+	n.hurried = make([]bool, w.workers)
 	boot := n.boots
 	o := filtertest.Options{
 		Name: string(rune('a' + n.number)), Boot: w.r.Uint64(), Random: w.r.Uint64(), Workers: w.workers, Now: n.clock,
@@ -63,6 +66,7 @@ func (n *node) start() {
 			return n.call(boot, worker, body, timeout, done)
 		},
 		Decided: func(d filtertest.Decision) { w.decided(n, d) },
+		Gathers: func(worker int) { n.hurry(boot, worker) },
 	}
 	if w.interleaved {
 		o.Between = n.between
@@ -105,6 +109,18 @@ func (n *node) tick(boot uint64, worker int, after quota.Span) {
 	n.later(boot, after, func() {
 		n.process.Tick(worker)
 		n.tick(boot, worker, 10*quota.Millisecond)
+	})
+}
+
+// hurry looks within a millisecond whether what a worker's requests gather for may leave.
+func (n *node) hurry(boot uint64, worker int) {
+	if n.hurried[worker] {
+		return
+	}
+	n.hurried[worker] = true
+	n.later(boot, quota.Millisecond, func() {
+		n.hurried[worker] = false
+		n.process.Flush(worker)
 	})
 }
 

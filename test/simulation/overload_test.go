@@ -34,7 +34,7 @@ type crowd struct {
 
 	falselyRefused, modest, greedyPassed, greedySent int
 	calls, inTime, turns                             int
-	away                                             [2][2]bool
+	away, hurried                                    [2][2]bool
 }
 
 type appointment struct {
@@ -104,6 +104,7 @@ func newCrowd(t *testing.T, seed uint64, mode, failure string, forgets bool) *cr
 				return c.call(body, timeout, done)
 			},
 			Decided: c.decided,
+			Gathers: func(worker int) { c.hurry(i, worker) },
 		})
 		for worker := range 2 {
 			if err := p.Apply(worker, snapshot, 1); err != nil {
@@ -123,6 +124,17 @@ func newCrowd(t *testing.T, seed uint64, mode, failure string, forgets bool) *cr
 		c.nodes = append(c.nodes, p)
 	}
 	return c
+}
+
+// hurry looks within a millisecond whether what a worker's requests gather for may leave.
+func (c *crowd) hurry(node, worker int) {
+	if !c.hurried[node][worker] {
+		c.hurried[node][worker] = true
+		c.after(quota.Millisecond, func() {
+			c.hurried[node][worker] = false
+			c.nodes[node].Flush(worker)
+		})
+	}
 }
 
 func (c *crowd) decided(d filtertest.Decision) {

@@ -232,7 +232,10 @@ func TestStrictUnderLoad(t *testing.T) {
 	w.centre.silence()
 	var all []*attempt
 	for range 200 {
-		all = append(all, w.request(0, 0, get("x-key", fmt.Sprint(len(all)%4))))
+		all = append(all, w.request(0, 0, get("x-key", fmt.Sprint(len(all)%100))))
+		if len(all)%40 == 0 { // Several calls carry them.
+			w.advance(6 * quantum)
+		}
 	}
 	w.advance(60 * quantum)
 	for _, a := range all {

@@ -44,6 +44,7 @@ type Client struct {
 
 	queue   queue
 	room    room
+	pace    pace
 	reports reports
 	// last is what the last call asked for first. A probe asks for it again.
 	last Need
@@ -124,19 +125,29 @@ func (c *Client) Report(now quota.Instant, need Need, at quota.Instant) {
 	}
 }
 
-// Flush sends what requests wait for, with the tokens to keep for the same buckets. Tokens to keep
-// alone go with the tick.
-func (c *Client) Flush(now quota.Instant) { c.flush(now, false) }
-
-// flush sends what is ready. Requests for several buckets travel by themselves, after the others.
-func (c *Client) flush(now quota.Instant, keeps bool) {
-	c.sendReady(now, keeps, false)
-	c.sendReady(now, keeps, true)
+// Flush sends what requests wait for, unless it gathers, and tokens to keep with it. Those alone go
+// with the tick.
+func (c *Client) Flush(now quota.Instant) {
+	for len(c.queue.ready) > 0 && c.pace.due(now, c.room.calls, len(c.queue.ready)) {
+		call := c.queue.gather(now, &c.room)
+		if len(call.items) == 0 {
+			return
+		}
+		c.pace.left = now
+		c.send(call)
+	}
 }
 
-func (c *Client) sendReady(now quota.Instant, keeps, several bool) {
-	for len(c.queue.ready) > 0 {
-		call := c.queue.gather(now, keeps, several, &c.room)
+// Gathers reports whether requests wait until the next call may leave: Flush must come soon.
+func (c *Client) Gathers() bool {
+	return len(c.queue.ready) > 0 && c.room.left(c.clock.Now()) > 0
+}
+
+// sendKept sends all tokens to keep.
+func (c *Client) sendKept(now quota.Instant) {
+	for len(c.queue.kept) > 0 {
+		call := &call{sent: now}
+		c.queue.addKept(call, &c.room)
 		if len(call.items) == 0 {
 			return
 		}
@@ -155,8 +166,12 @@ func (c *Client) Tick(now quota.Instant) {
 	if c.Health.breaker.Tick(now, c.random.Jitter()) {
 		c.probe(now)
 	}
-	if len(c.queue.ready) > 0 && !c.Health.breaker.IsOpen() {
-		c.flush(now, c.queue.keepsDue(now))
+	if c.Health.breaker.IsOpen() {
+		return
+	}
+	c.Flush(now)
+	if now >= c.queue.keepBy {
+		c.sendKept(now)
 	}
 }
 

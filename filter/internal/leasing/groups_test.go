@@ -145,26 +145,23 @@ func TestGroupFails(t *testing.T) {
 	}
 }
 
-// At most four calls are under way for groups; who comes then goes along in the next, the first one
-// first, whole.
+// Requests for several buckets that gather share calls, the first one first, each whole.
 func TestGroupsQueue(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	var all [][]*leasing.Ticket
 	for i := range byte(4 + 200) {
 		all = append(all, w.joinAll(t, i, i, i))
 	}
-	if len(w.calls) != 4 {
-		t.Fatalf("%d calls", len(w.calls))
-	}
-	for len(w.calls) > 0 {
+	calls := 0
+	for ; len(w.calls) > 0; calls++ {
 		items := len(w.calls[0].request.Items)
 		if items > wire.MaxItems || items%3 != 0 {
 			t.Fatalf("a call of %d items", items)
 		}
 		w.reply(slices.Repeat([]wire.LeaseAnswer{granted}, items)...)
-		if len(w.calls) > 4 {
-			t.Fatalf("%d calls are under way", len(w.calls))
-		}
+	}
+	if full := wire.MaxItems / 3; calls > 1+(203+full-1)/full {
+		t.Errorf("%d calls for 204 requests, of which %d fit into one", calls, full)
 	}
 	for _, tickets := range all {
 		outcomes(t, tickets, leasing.Granted)
@@ -175,21 +172,43 @@ func TestGroupsQueue(t *testing.T) {
 	}
 }
 
-// While the control plane is away those that queue behind do not wait for their deadline.
+// A request for more buckets than a call has space for is not overtaken by those after it.
+func TestAGroupIsNotOvertaken(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	w.join(t, 1, 1)
+	for i := range byte(wire.MaxItems - 2) {
+		w.join(t, 10+i, 1)
+	}
+	w.joinAll(t, 1, 2, 3)
+	w.join(t, 4, 1) // 64 lines: a call leaves.
+	if len(w.calls) != 2 || len(w.calls[1].request.Items) != wire.MaxItems-2 {
+		t.Fatalf("%d calls: %+v", len(w.calls), w.calls[1:])
+	}
+	w.reply(granted)
+	w.reply(slices.Repeat([]wire.LeaseAnswer{granted}, wire.MaxItems-2)...)
+	if items := w.calls[0].request.Items; len(items) != 4 || !items[0].Joined || items[3].Bucket[0] != 4 {
+		t.Errorf("the next call asks %+v", items)
+	}
+}
+
+// While the control plane is away those that gather do not wait for their deadline.
 func TestGroupsBehindAFailure(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
-	var last []*leasing.Ticket
-	for i := range byte(6) {
-		last = w.joinAll(t, i, i+100)
-	}
-	for range 3 {
+	fail := func() {
 		p := w.calls[0]
 		w.calls = w.calls[1:]
 		p.done(503, nil)
 	}
+	for range 2 {
+		w.joinAll(t, 1, 2)
+		fail()
+	}
+	w.joinAll(t, 3, 4)
+	last := w.joinAll(t, 5, 6)
+	fail()
 	outcomes(t, last, leasing.Failed)
-	if w.client.Waiting() != 1 { // the fourth call's
-		t.Errorf("%d wait", w.client.Waiting())
+	if w.client.Waiting() != 0 || len(w.calls) != 0 {
+		t.Errorf("%d wait, %d calls are under way", w.client.Waiting(), len(w.calls))
 	}
 }
 

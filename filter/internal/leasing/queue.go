@@ -56,9 +56,10 @@ type queue struct {
 	resolved []uint32
 	// lines are the lines of single buckets.
 	lines map[keyhash.Key]*line
-	// ready lists lines with something to ask that no call carries yet.
-	ready []*line
-	// keepBy is when the tick asks for tokens to keep, of lines where no request waits.
+	// ready are the lines in which requests wait that no call carries yet, the first one first, and
+	// kept those with tokens to keep. What is in them may have gone with a call meanwhile.
+	ready, kept []*line
+	// keepBy is when the tick asks for tokens to keep; 0 if there are none.
 	keepBy quota.Instant
 }
 
@@ -86,8 +87,9 @@ type line struct {
 	// call carries requests of this line; nil: none does.
 	call *call
 	// keep is how many tokens to ask for beyond what requests wait for.
-	keep   int64
-	listed bool
+	keep int64
+	// isReady and isKept: the queue lists the line among these.
+	isReady, isKept bool
 }
 
 // call is one message under way. Its items may be of different buckets and lines.
@@ -97,8 +99,6 @@ type call struct {
 	items []item
 	// asks is how many lines requests wait in for the answer.
 	asks int
-	// several: the requests wait for more than one bucket each.
-	several bool
 	// full: a line was left behind for want of space, and those after it must not overtake it.
 	full  bool
 	probe bool
@@ -144,15 +144,6 @@ func (q *queue) keep(need Need, tokens int64, by quota.Instant) {
 	q.list(l)
 }
 
-// keepsDue reports whether the tick asks for tokens to keep.
-func (q *queue) keepsDue(now quota.Instant) bool {
-	due := now >= q.keepBy
-	if due {
-		q.keepBy = 0
-	}
-	return due
-}
-
 func (q *queue) lineOf(need Need) *line {
 	l := q.lines[need.Bucket]
 	if l == nil {
@@ -163,48 +154,90 @@ func (q *queue) lineOf(need Need) *line {
 	return l
 }
 
+// list has a line's requests, and its tokens to keep, go with a call.
 func (q *queue) list(l *line) {
-	if !l.listed {
-		l.listed = true
+	if len(l.waiting) > 0 && !l.isReady {
+		l.isReady = true
 		q.ready = append(q.ready, l)
+	}
+	if l.keep > 0 && !l.isKept {
+		l.isKept = true
+		q.kept = append(q.kept, l)
 	}
 }
 
-// gather takes lines from the list into a call, as many as may travel together: of single buckets,
-// with keeps also those that only tokens to keep are asked for, or of several. The others stay.
-func (q *queue) gather(now quota.Instant, keeps, several bool, room *room) *call {
-	call := &call{sent: now, several: several}
+// gather takes lines into a call, as many as may travel together, and fills it up with tokens to
+// keep that the tick would soon ask for. The others stay.
+func (q *queue) gather(now quota.Instant, room *room) *call {
+	call := &call{sent: now}
 	rest := q.ready[:0]
 	for _, l := range q.ready {
-		l.listed = false
+		l.isReady = false
 		switch {
 		case l.call != nil: // Its end lists the line again.
-		case len(l.waiting) == 0 && l.keep == 0:
+		case len(l.waiting) == 0:
 			q.forget(l)
-		case len(l.waiting) == 0 && !keeps, !call.takes(l, room):
-			l.listed = true
-			rest = append(rest, l)
-		default:
+		case call.takes(l, room):
 			call.add(l)
-			q.forget(l)
+		default:
+			l.isReady = true
+			rest = append(rest, l)
 		}
 	}
 	clear(q.ready[len(rest):])
 	q.ready = rest
+	if len(call.items) > 0 && now+quota.Instant(askAhead) >= q.keepBy {
+		q.addKept(call, room)
+	}
 	return call
 }
 
-// takes reports whether a line may travel in the call.
+// addKept takes tokens to keep into a call.
+func (q *queue) addKept(call *call, room *room) {
+	rest := q.kept[:0]
+	for _, l := range q.kept {
+		l.isKept = false
+		switch {
+		case l.call != nil: // Its end lists the line again.
+		case l.keep > 0 && call.fits(l, 1, room):
+			call.addKept(l)
+			q.forget(l)
+		case l.keep > 0:
+			l.isKept = true
+			rest = append(rest, l)
+		default:
+			q.forget(l)
+		}
+	}
+	clear(q.kept[len(rest):])
+	q.kept = rest
+	if len(rest) == 0 {
+		q.keepBy = 0
+	}
+}
+
+// fits reports whether the call has space for so many items of a line. Buckets of several policy
+// sets do not travel together.
+func (c *call) fits(l *line, items int, room *room) bool {
+	return len(c.items) == 0 ||
+		l.need.Version == c.items[0].need.Version && len(c.items)+items <= room.items()
+}
+
+// takes reports whether the requests of a line may travel in the call.
 func (c *call) takes(l *line, room *room) bool {
-	if l.several != c.several || len(c.items) > 0 && l.need.Version != c.items[0].need.Version {
+	if len(c.items) > 0 && l.need.Version != c.items[0].need.Version {
 		return false
 	}
-	size := 1
-	if l.several {
-		size = len(l.waiting[0].tickets)
-	}
-	c.full = c.full || len(c.items)+size > room.items(l.several)
-	return !c.full && (len(l.waiting) == 0 || c.asks < room.left(c.sent, l.several))
+	c.full = c.full || !c.fits(l, len(l.waiting[0].tickets), room)
+	return !c.full && c.asks < room.left(c.sent)
+}
+
+// addKept has the call carry the tokens to keep of a line alone.
+func (c *call) addKept(l *line) {
+	need := l.need
+	need.Cost = 1
+	c.items = append(c.items, item{need: need, keep: l.keep})
+	l.keep = 0
 }
 
 // add has the call carry the first requests of a line, all that one item can ask for, and the
@@ -212,12 +245,6 @@ func (c *call) takes(l *line, room *room) bool {
 func (c *call) add(l *line) {
 	keep := l.keep
 	l.keep = 0
-	if len(l.waiting) == 0 {
-		need := l.need
-		need.Cost = 1
-		c.items = append(c.items, item{need: need, keep: keep})
-		return
-	}
 	first := l.waiting[0]
 	n := 1
 	for n < len(l.waiting) && l.waiting[n].tickets[0].Need.asksLike(&first.tickets[0].Need) {
@@ -285,9 +312,7 @@ func (it *item) message() wire.LeaseItem {
 // the line. Those behind them are asked for next.
 func (q *queue) endCall(l *line, kept []*request) {
 	l.call = nil
-	if len(l.waiting) > 0 || l.keep > 0 {
-		q.list(l)
-	}
+	q.list(l)
 	for _, r := range kept {
 		r.asked = false
 	}
@@ -331,7 +356,7 @@ func (q *queue) compact() []*request {
 
 // forget drops the line of a bucket that no request waits for.
 func (q *queue) forget(l *line) {
-	if len(l.waiting) == 0 && l.call == nil && l.keep == 0 && !l.listed && !l.several {
+	if len(l.waiting) == 0 && l.call == nil && l.keep == 0 && !l.isReady && !l.isKept && !l.several {
 		delete(q.lines, l.need.Bucket)
 	}
 }

@@ -69,30 +69,6 @@ func TestAnItemHasOneCost(t *testing.T) {
 	}
 }
 
-// Requests for several buckets that wait for a call do not hold back one for a single bucket, nor
-// the other way round.
-func TestNeitherKindHoldsBackTheOther(t *testing.T) {
-	w := newWorld(t, 100, quota.Hour, 100)
-	for i := range byte(6) {
-		w.joinAll(t, 2*i, 2*i+1)
-	}
-	if len(w.calls) != 4 {
-		t.Fatalf("%d calls for requests of several buckets, want 4", len(w.calls))
-	}
-	for i := range byte(20) {
-		w.join(t, 100+i, 1)
-	}
-	if len(w.calls) != 16 {
-		t.Fatalf("%d calls are under way, want 16", len(w.calls))
-	}
-	w.reply(granted, granted)
-	last := w.calls[len(w.calls)-2:]
-	a, b := len(last[0].request.Items), len(last[1].request.Items)
-	if len(w.calls) != 17 || a != 8 || b != 4 {
-		t.Errorf("%d calls, the last ones of %d and %d items; want 17, for the eight and for the two requests", len(w.calls), a, b)
-	}
-}
-
 // Tokens to keep that come serve the requests that wait for them, without another call.
 func TestTokensToKeepServeThoseThatWait(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
@@ -121,22 +97,25 @@ func TestTokensToKeepServeThoseThatWait(t *testing.T) {
 // have come for has them, the others fail over.
 func TestWhatIsQueuedEndsWhenTheBreakerOpens(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
-	for i := range byte(16) {
-		w.join(t, i, 1)
-	}
-	served, single, several := w.join(t, 100, 1), w.join(t, 101, 1), w.joinAll(t, 102, 103)
-	if len(w.calls) != 17 {
-		t.Fatalf("%d calls, want 16 and one for the two buckets", len(w.calls))
-	}
-	brought := leasing.Ticket{Need: w.need(100, 1), Until: w.now + quota.Instant(lease.Deadline)}
-	w.client.GiveBack(w.now, &brought)
-	for range 3 {
+	fail := func() {
 		p := w.calls[0]
 		w.calls = w.calls[1:]
 		p.done(504, nil)
 	}
-	if served.Outcome != leasing.Granted || single.Outcome != leasing.Failed || several[0].Outcome != leasing.Waiting {
-		t.Errorf("with tokens in hand: %v, without: %v, in a call: %v", served.Outcome, single.Outcome, several[0].Outcome)
+	for range 2 {
+		w.join(t, 1, 1)
+		fail()
+	}
+	w.join(t, 2, 1)
+	served, single, several := w.join(t, 100, 1), w.join(t, 101, 1), w.joinAll(t, 102, 103)
+	if len(w.calls) != 1 {
+		t.Fatalf("%d calls, want one", len(w.calls))
+	}
+	brought := leasing.Ticket{Need: w.need(100, 1), Until: w.now + quota.Instant(lease.Deadline)}
+	w.client.GiveBack(w.now, &brought)
+	fail()
+	if served.Outcome != leasing.Granted || single.Outcome != leasing.Failed || several[0].Outcome != leasing.Failed {
+		t.Errorf("with tokens in hand: %v, without: %v, for two buckets: %v", served.Outcome, single.Outcome, several[0].Outcome)
 	}
 }
 

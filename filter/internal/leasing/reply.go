@@ -27,6 +27,7 @@ func (c *Client) answer(call *call, status int, body []byte) {
 	}
 	recovered := c.Health.succeed(now, call.probe, c.random.Jitter())
 	c.room.ended(call, now, true)
+	c.pace.answered(quota.Span(now - call.sent))
 	if recovered {
 		c.room.restart()
 	}
@@ -72,10 +73,12 @@ func (c *Client) fail(call *call, now quota.Instant, how rpc.Outcome) {
 		}
 		c.queue.endCall(it.line, nil)
 	}
-	if c.Health.breaker.IsOpen() { // No call will carry the others in time.
-		for _, r := range c.queue.compact() {
-			c.lookAfter(r, now)
-		}
+	if !c.Health.breaker.IsOpen() {
+		c.Flush(now)
+		return
+	}
+	for _, r := range c.queue.compact() { // No call will carry the others in time.
+		c.lookAfter(r, now)
 	}
 }
 

@@ -12,12 +12,14 @@ const MaxWaiting = 1024
 const (
 	// mostRoom is how many lines may be asked for at once for requests that wait.
 	mostRoom = 256
-	// roomPerCall is how much of the room each call may have. So while there is room a request asks
-	// by itself, and beyond that many go along in one call.
-	roomPerCall = 16
-	// maxSeveralCalls bounds the calls under way for requests that need several buckets. Such
-	// requests never share an item, so most of them would have a call each.
-	maxSeveralCalls = 4
+	// waitingPerLine is how many requests may wait for each line that may be asked for, and
+	// leastWaiting how many at least.
+	waitingPerLine = MaxWaiting / mostRoom
+	leastWaiting   = 64
+	// linesPerCall is how much of the room each call may have, but leastCalls may be under way: one
+	// may hang.
+	linesPerCall = 16
+	leastCalls   = 2
 	// afterOutage is what a worker begins with: all nodes come back at once.
 	afterOutage = 2
 	// lateAnswer is how long an answer takes that was nearly too late: as good a sign of overload
@@ -35,8 +37,6 @@ type room struct {
 	most int
 	// calls is how many calls are under way, asks how many lines wait for their answers.
 	calls, asks int
-	// several is how many of the calls are for requests that need several buckets.
-	several int
 	// shrunk is when it last halved.
 	shrunk quota.Instant
 	// rest is until when nothing is asked for: it could not halve any more.
@@ -45,36 +45,23 @@ type room struct {
 
 func newRoom() room { return room{most: mostRoom} }
 
-// maxCalls is how many calls may be under way for requests that wait.
-func (r *room) maxCalls() int { return max(r.most/roomPerCall, 1) }
-
 // left is how many lines the next call may ask for; 0: it must wait for an answer.
-func (r *room) left(now quota.Instant, several bool) int {
-	switch {
-	case now < r.rest:
-		return 0
-	case several && r.several < min(maxSeveralCalls, r.maxCalls()):
-		return wire.MaxItems
-	case several, r.calls >= r.maxCalls():
+func (r *room) left(now quota.Instant) int {
+	if now < r.rest || r.calls >= max(r.most/linesPerCall, leastCalls) {
 		return 0
 	}
 	return max(r.most-r.asks, 0)
 }
 
-// items is how many items a call may have.
-func (r *room) items(several bool) int {
-	if several {
-		return wire.MaxItems
-	}
-	return min(wire.MaxItems, r.most)
-}
+// items is how many items a call may have, unless one request alone needs more.
+func (r *room) items() int { return min(wire.MaxItems, r.most) }
 
 // waiters is how many requests may wait: about as many as can be answered in time.
 func (r *room) waiters(now quota.Instant) int {
 	if now < r.rest {
 		return 0
 	}
-	return max(r.most, roomPerCall) * MaxWaiting / mostRoom
+	return max(r.most*waitingPerLine, leastWaiting)
 }
 
 // pressed reports whether calls were late or unanswered lately.
@@ -85,9 +72,6 @@ func (r *room) count(call *call, n int) {
 	if call.asks > 0 {
 		r.calls += n
 		r.asks += n * call.asks
-	}
-	if call.several {
-		r.several += n
 	}
 }
 

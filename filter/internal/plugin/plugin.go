@@ -32,7 +32,7 @@ const tick = 10 * quota.Millisecond
 const millisecond = int64(quota.Millisecond)
 
 // releaseTick is the period while leaky buckets hold requests back: how exactly they keep their turns. It is that of requests, too,
-// that could not go on at once.
+// that could not go on at once, or that gather for a call.
 const releaseTick = quota.Millisecond
 
 // atOnce is how many held requests of a kind go on within one callback. Envoy carries out what a callback asks for after it, and
@@ -211,6 +211,7 @@ func (p *pluginContext) OnTick() {
 	p.release(now)
 	if p.hurried && now < p.nextTick {
 		if p.central != nil {
+			p.central.leasing.Flush(now)
 			p.resumeResolved(nil)
 		}
 		return
@@ -299,11 +300,14 @@ func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
 	if own != nil && others {
 		host.Select(own.request.Stream)
 	}
-	if leases.Resolved() > 0 {
+	if p.central.hurries() {
 		p.hurry()
 	}
 	return status
 }
+
+// hurries reports whether requests must not wait for the usual tick: they can go on, or gather for a call.
+func (c *central) hurries() bool { return c.leasing.Resolved() > 0 || c.leasing.Gathers() }
 
 // hold keeps a delayed request until its turn.
 func (p *pluginContext) hold(c *httpContext) {
@@ -327,7 +331,7 @@ func (p *pluginContext) release(now quota.Instant) {
 			host.Resume()
 		}
 	}
-	if p.hurried && p.limiter.Holding() == 0 && (p.central == nil || p.central.leasing.Resolved() == 0) {
+	if p.hurried && p.limiter.Holding() == 0 && (p.central == nil || !p.central.hurries()) {
 		p.hurried = false
 		host.SetTick(tick)
 	}

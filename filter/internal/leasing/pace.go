@@ -1,0 +1,47 @@
+package leasing
+
+import (
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const (
+	// gapsPerTrip is how many calls of a worker are usually under way when there is enough to ask.
+	gapsPerTrip = 2
+	// shortestGap and longestGap bound how long requests gather. What leaves sooner than the first
+	// would save no call worth the name; the second is little beside a deadline.
+	shortestGap = quota.Millisecond
+	longestGap  = 5 * quota.Millisecond
+	// tripMemory is over how many answers the round trip is averaged.
+	tripMemory = 8
+)
+
+// pace is when calls leave: the first at once, further ones while it is under way a gap after the
+// last. So requests that come meanwhile share a call, and a call that hangs holds them for no
+// longer than a gap. A gap is half a round trip: if calls take longer, each carries more, and there
+// are no more of them. The zero value is ready.
+type pace struct {
+	// trip is how long calls take, on average; 0 before the first answer.
+	trip quota.Span
+	// left is when the last call left.
+	left quota.Instant
+}
+
+// gap is how long requests gather at most while a call is under way.
+func (p *pace) gap() quota.Span {
+	return min(max(p.trip/gapsPerTrip, shortestGap), longestGap)
+}
+
+// due reports whether a call may leave, of which so many are under way and for which so many lines
+// wait. A full call has nothing to wait for.
+func (p *pace) due(now quota.Instant, calls, lines int) bool {
+	return calls == 0 || lines >= wire.MaxItems || now >= p.left+quota.Instant(p.gap())
+}
+
+// answered learns from a call that took so long.
+func (p *pace) answered(trip quota.Span) {
+	if p.trip == 0 {
+		p.trip = trip
+	}
+	p.trip += (trip - p.trip) / tripMemory
+}
