@@ -23,11 +23,21 @@ import (
 const tick = 10 * time.Millisecond
 
 // fleet is simulated nodes with the filter's own code for leases, their requests spread over keys
-// by Zipf's law and over time at random, as if all nodes stood behind one balancer.
+// by Zipf's law, or evenly if these are cold, and over time at random, as if all nodes stood behind
+// one balancer.
 type fleet struct {
 	Nodes    int     `json:"nodes"`
 	Keys     int     `json:"keys"`
 	Requests float64 `json:"requests_per_second"`
+	Cold     bool    `json:"cold,omitempty"`
+}
+
+// keys are those of the table.
+func (f fleet) keys() string {
+	if f.Cold {
+		return strconv.Itoa(f.Keys) + ", evenly"
+	}
+	return strconv.Itoa(f.Keys)
 }
 
 // lived is what became of a fleet in a while.
@@ -89,7 +99,7 @@ func (f fleet) live(ctx context.Context, w *world, warm, during time.Duration) (
 	var all []*shard
 	for i := range shards {
 		s := &shard{
-			fleet: &f, world: w, begin: time.Now(), random: rand.New(rand.NewPCG(uint64(i), 5)), sums: zipfSums(f.Keys), answer: make(chan func(), maxFlying),
+			fleet: &f, world: w, begin: time.Now(), random: rand.New(rand.NewPCG(uint64(i), 5)), sums: f.sums(), answer: make(chan func(), maxFlying),
 		}
 		for n := i; n < f.Nodes; n += shards {
 			s.start(ctx, n)
@@ -233,11 +243,15 @@ func (s *shard) request() {
 	}
 }
 
-// zipfSums are the sums of 1/1, 1/2, 1/3, …
-func zipfSums(n int) []float64 {
-	sums, sum := make([]float64, n), 0.0
+// sums are the sums of how often each key comes: 1/1, 1/2, 1/3, …, or 1 for each cold key.
+func (f fleet) sums() []float64 {
+	sums, sum := make([]float64, f.Keys), 0.0
 	for k := range sums {
-		sum += 1 / float64(k+1)
+		weight := 1 / float64(k+1)
+		if f.Cold {
+			weight = 1
+		}
+		sum += weight
 		sums[k] = sum
 	}
 	return sums

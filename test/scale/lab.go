@@ -16,9 +16,10 @@ type plan struct {
 	Pushes int
 	Push   []fleetSize
 	Polls  int
-	// Rounds of the calls and of the ratio.
+	// Rounds of the calls, of the crowds and of the ratio.
 	Rounds int
 	Calls  []paced
+	Crowds []paced
 	Fleets []fleet
 	Each   time.Duration
 	Keys   []int
@@ -45,14 +46,19 @@ var usual = plan{
 		{drive{100, 32_000, 4}, 400}, {drive{100, 32_000, 16}, 300},
 		{drive{10, 32_000, full}, 150}, {drive{100, 32_000, full}, 150}, {drive{1000, 32_000, full}, 150},
 	},
-	Fleets: []fleet{{10, 10_000, 1000}, {100, 10_000, 1000}, {1000, 10_000, 1000}, {1000, 100_000, 1000}, {100, 100, 1000}, {1000, 100, 1000}},
-	Each:   3 * time.Second, Keys: []int{10_000, 100_000, 1_000_000}, Connections: 8, RatioKeys: 100_000,
+	Crowds: []paced{{drive{1000, 4000, 1}, 1000}, {drive{1000, 20_000, 1}, goalRate}, {drive{1000, 100_000, 1}, 0}},
+	Fleets: []fleet{
+		{10, 10_000, 1000, false}, {100, 10_000, 1000, false}, {1000, 10_000, 1000, false}, {1000, 100_000, 1000, false},
+		{100, 100, 1000, false}, {1000, 100, 1000, false}, {1000, 100_000, 1000, true}, {1000, 100_000, 3000, true},
+	},
+	Each: 3 * time.Second, Keys: []int{10_000, 100_000, 1_000_000}, Connections: 8, RatioKeys: 100_000,
 }
 
 var brief = plan{
 	Pushes: 2, Push: []fleetSize{{20, 1}, {20, 2}}, Polls: 50, Rounds: 1,
 	Calls:  []paced{{drive{10, 1000, 1}, 200}, {drive{20, 1000, full}, 50}},
-	Fleets: []fleet{{20, 100, 200}}, Each: 500 * time.Millisecond, Keys: []int{1000, 20_000}, Connections: 2, RatioKeys: 5000,
+	Crowds: []paced{{drive{20, 100, 1}, 200}, {drive{20, 1000, 1}, 0}},
+	Fleets: []fleet{{20, 100, 200, false}, {20, 1000, 200, true}}, Each: 500 * time.Millisecond, Keys: []int{1000, 20_000}, Connections: 2, RatioKeys: 5000,
 }
 
 // lab measures.

@@ -91,7 +91,9 @@ func (r *report) measure(ctx context.Context, p plan, args []string, progress io
 		return err
 	}
 	l := &lab{root: root, redisCPUs: redisCPUs, plan: p, progress: progress}
-	for _, step := range []func(context.Context, *report) error{l.pushes, l.polls, l.calls, l.fleets, l.ratio, l.keys} {
+	for _, step := range []func(context.Context, *report) error{
+		l.pushes, l.polls, l.calls, l.crowds, l.fleets, l.ratio, l.keys,
+	} {
 		if err := step(ctx, r); err != nil {
 			return err
 		}

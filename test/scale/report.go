@@ -22,8 +22,9 @@ type report struct {
 
 	Pushes []pushed `json:"pushes"`
 	Polls  polling  `json:"polls"`
-	// Calls has the same drives in each round.
+	// Calls and Crowds have the same drives in each round.
 	Calls  [][]point    `json:"calls"`
+	Crowds [][]crowd    `json:"crowds,omitempty"`
 	Fleets []lived      `json:"fleets"`
 	Ratio  []ratioRound `json:"ratio"`
 	Keys   []point      `json:"keys"`
@@ -91,12 +92,16 @@ func (r *report) callTable() gauge.Table {
 }
 
 func (r *report) fleetTable() gauge.Table {
-	t := gauge.Table{{"requests from", "keys", "requests/s", "refused %", "calls per 1000", "buckets a call", "p50 ms", "p99 ms", "control plane %", "Redis %", "by ladder %"}}
+	t := gauge.Table{{
+		"requests from", "keys", "requests/s", "refused %", "calls per 1000", "buckets a call", "p50 ms", "p99 ms",
+		"control plane %", "Redis %", "buckets/s of one Redis processor", "by ladder %",
+	}}
 	for _, f := range r.Fleets {
 		t = append(t, []string{
-			fmt.Sprintf("%d nodes", f.Nodes), strconv.Itoa(f.Keys), fmt.Sprintf("%.0f", f.Decided), fmt.Sprintf("%.0f", 100*f.Refused),
+			fmt.Sprintf("%d nodes", f.Nodes), f.keys(), fmt.Sprintf("%.0f", f.Decided), fmt.Sprintf("%.0f", 100*f.Refused),
 			fmt.Sprintf("%.0f", 1000*f.Calls/f.Decided), fmt.Sprintf("%.1f", f.Items/f.Calls), fmt.Sprintf("%.1f", f.P50), fmt.Sprintf("%.1f", f.P99),
-			fmt.Sprintf("%.1f", f.Calls*f.PlaneCPU/1e4), fmt.Sprintf("%.1f", f.Calls*f.RedisCPU/1e4), fmt.Sprintf("%.2f", 100*f.Failed),
+			fmt.Sprintf("%.1f", f.Calls*f.PlaneCPU/1e4), fmt.Sprintf("%.1f", f.Calls*f.RedisCPU/1e4),
+			fmt.Sprintf("%.0f", f.Items/(f.Calls*f.RedisCPU)*1e6), fmt.Sprintf("%.2f", 100*f.Failed),
 		})
 	}
 	return t
@@ -120,7 +125,7 @@ func (r *report) parts() []any {
 		r.circumstances(), r.pushTable(),
 		fmt.Sprintf("%d polls that wait take %.0f kB of the control plane's memory each, and together %.3f of its processor and %.3f of Redis's.",
 			r.Polls.Nodes, r.Polls.each(), r.Polls.Plane, r.Polls.Redis),
-		r.callTable(), r.fleetTable(), r.keyTable(),
+		r.callTable(), r.crowdTable(), r.goalTable(), r.fleetTable(), r.keyTable(),
 		fmt.Sprintf("One control plane and one processor of Redis grant %.0f buckets a second in calls of %d (%.0f to %.0f). A client that only sends Redis "+
 			"the very same scripts comes to %.0f: **%.0f %%** (%.0f to %.0f over %d interleaved rounds; at least 70 is the target).",
 			plane.Median, full, plane.Min, plane.Max, bare.Median, 100*share.Median, 100*share.Min, 100*share.Max, len(r.Ratio)),
@@ -133,7 +138,9 @@ func (r *report) markdown() string {
 	for i, part := range r.parts() {
 		switch part := part.(type) {
 		case gauge.Table:
-			b.WriteString(part.Markdown())
+			if len(part) > 1 {
+				b.WriteString(part.Markdown())
+			}
 		case string:
 			if i > 0 {
 				b.WriteString("\n")
@@ -147,6 +154,9 @@ func (r *report) markdown() string {
 // Print writes it for people.
 func (r *report) Print(w io.Writer) error {
 	for _, part := range r.parts() {
+		if rows, ok := part.(gauge.Table); ok && len(rows) == 1 {
+			continue
+		}
 		fmt.Fprintln(w)
 		switch part := part.(type) {
 		case gauge.Table:

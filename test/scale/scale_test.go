@@ -7,10 +7,12 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/test/bench/gauge"
 	"github.com/weir-proxy/weir/test/bench/load"
 )
 
@@ -19,17 +21,28 @@ import (
 func TestEveryStepDoesItsWork(t *testing.T) {
 	l := &lab{root: repository, plan: brief, progress: io.Discard}
 	r := &report{}
-	for _, step := range []func(context.Context, *report) error{l.pushes, l.polls, l.calls, l.fleets, l.ratio, l.keys} {
+	for _, step := range []func(context.Context, *report) error{
+		l.pushes, l.polls, l.calls, l.crowds, l.fleets, l.ratio, l.keys,
+	} {
 		if err := step(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(r.Pushes) != len(brief.Push) || r.Polls.Nodes != brief.Polls || len(r.Calls) != brief.Rounds || len(r.Ratio) != 2*brief.Rounds || len(r.Keys) != len(brief.Keys) {
+	if len(r.Pushes) != len(brief.Push) || r.Polls.Nodes != brief.Polls || len(r.Calls) != brief.Rounds ||
+		len(r.Crowds) != brief.Rounds || len(r.Ratio) != 2*brief.Rounds || len(r.Keys) != len(brief.Keys) {
 		t.Errorf("steps are missing: %+v", r)
 	}
 	for _, p := range r.Calls[0] {
 		if p.Calls <= 0 || p.Granted <= 0 || p.PlaneCPU <= 0 {
 			t.Errorf("%+v has no figures", p)
+		}
+	}
+	if len(r.Crowds[0]) != len(brief.Crowds) || len(r.crowdTable()) != 1+len(brief.Crowds) {
+		t.Errorf("crowds are missing: %+v", r.Crowds)
+	}
+	for _, c := range r.Crowds[0] {
+		if c.Calls <= 0 || c.PlaneCPU <= 0 || c.RedisCPU <= 0 {
+			t.Errorf("%+v has no figures", c)
 		}
 	}
 	for _, f := range r.Fleets {
@@ -62,6 +75,29 @@ func TestRefusedBucketsAreNoticed(t *testing.T) {
 	_, err = d.measure(t.Context(), w, func() (load.Result, error) { return d.load(w, version).Closed(t.Context(), 200*time.Millisecond) })
 	if err == nil || !strings.Contains(err.Error(), "were granted") {
 		t.Errorf("want an error about grants, got %v", err)
+	}
+}
+
+// A goal is judged by the median over the rounds, of the crowd that it is about.
+func TestGoalsOfCrowds(t *testing.T) {
+	one := func(redis, plane float64) []crowd {
+		return []crowd{
+			{point: point{PlaneCPU: 999}, Due: 1000}, {point: point{PlaneCPU: plane}, Due: goalRate},
+			{point: point{drive: drive{Nodes: 1000}, RedisCPU: redis}},
+		}
+	}
+	r := &report{Crowds: [][]crowd{one(20, 50), one(25, 61), one(50, 70)}}
+	want := gauge.Table{
+		{"measure", "goal", "measured (min to max)", ""},
+		{"one-bucket calls a second on one Redis processor, 1000 nodes", "at least 30000", "40000 (20000 to 50000)", "met"},
+		{"control plane, one-bucket calls at 5000 a second: µs a call", "at most 60", "61 (50 to 70)", "not met"},
+	}
+	if got := r.goalTable(); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	r.Crowds[1][2].Halved = 1
+	if got := r.goalTable()[1][3]; got != "not met, in some round only with fewer" {
+		t.Errorf("a crowd of half the nodes is judged as %q", got)
 	}
 }
 

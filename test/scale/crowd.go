@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/bench/load"
+)
+
+// crowd is many nodes that ask for one bucket a call, each bucket once in a while: the cost of cold
+// keys, of which no node has several at hand.
+type crowd struct {
+	point
+	// Due is how many calls a second were due; 0 is as many as are answered, one under way for each
+	// node.
+	Due float64 `json:"due_per_second"`
+	// Halved says how often rate or nodes were halved, because too many calls failed.
+	Halved int `json:"halved,omitempty"`
+}
+
+// mostHalvings is how often a crowd may become smaller.
+const mostHalvings = 6
+
+func (l *lab) crowds(ctx context.Context, r *report) error {
+	return l.in(ctx, 1, nil, func(w *world) error {
+		version, err := w.apply(ctx, lasting)
+		if err != nil {
+			return err
+		}
+		r.Crowds = make([][]crowd, l.plan.Rounds)
+		for n := range l.plan.Rounds {
+			for _, due := range l.plan.Crowds {
+				c, err := l.crowd(ctx, w, version, due)
+				if err != nil {
+					return fmt.Errorf("%+v: %w", due, err)
+				}
+				r.Crowds[n] = append(r.Crowds[n], c)
+				l.say("round %d of %d, %4d nodes, %5.0f calls/s of one bucket: control plane %4.0f µs, Redis %4.0f µs a call",
+					n+1, l.plan.Rounds, c.Nodes, c.Calls, c.PlaneCPU, c.RedisCPU)
+			}
+		}
+		return nil
+	})
+}
+
+// crowd measures a crowd. Where too many calls fail it takes half the rate or, without one, half the
+// nodes: the table shows what was reached.
+func (l *lab) crowd(ctx context.Context, w *world, version uint64, due paced) (crowd, error) {
+	for halved := 0; ; halved++ {
+		p, err := l.quietly(ctx, func() (point, error) {
+			if due.Rate > 0 {
+				return due.open(ctx, w, version, due.Rate, l.plan.Each)
+			}
+			requests := due.load(w, version)
+			return due.measure(ctx, w, func() (load.Result, error) { return requests.Closed(ctx, l.plan.Each) })
+		})
+		if !errors.Is(err, errLate) || halved == mostHalvings {
+			return crowd{p, due.Rate, halved}, err
+		}
+		l.say("%v: with half of that", err)
+		if due.Rate > 0 {
+			due.Rate /= 2
+			due.Keys = max(1, due.Keys/2)
+		} else {
+			due.Nodes = max(1, due.Nodes/2)
+		}
+	}
+}
+
+// overCrowds is a figure of the i-th crowd over all rounds.
+func (r *report) overCrowds(i int, figure func(crowd) float64) gauge.Spread {
+	return gauge.Over(r.Crowds, func(round []crowd) float64 { return figure(round[i]) })
+}
+
+// perRedis is how many calls a second one processor of Redis answers at their cost.
+func (c crowd) perRedis() float64 { return 1e6 / c.RedisCPU }
+
+func (r *report) crowdTable() gauge.Table {
+	t := gauge.Table{{
+		"one bucket a call, cold keys, from", "calls/s due", "calls/s", "control plane µs a call", "Redis µs a call",
+		"calls/s of one Redis processor", "p50 ms", "p99 ms", "failed %",
+	}}
+	if len(r.Crowds) == 0 {
+		return t
+	}
+	for i, c := range r.Crowds[0] {
+		due := "all"
+		if c.Due > 0 {
+			due = fmt.Sprintf("%.0f", c.Due)
+		}
+		t = append(t, []string{
+			fmt.Sprintf("%.0f nodes", r.overCrowds(i, func(c crowd) float64 { return float64(c.Nodes) }).Median), due,
+			ranged(r.overCrowds(i, func(c crowd) float64 { return c.Calls })),
+			ranged(r.overCrowds(i, func(c crowd) float64 { return c.PlaneCPU })),
+			ranged(r.overCrowds(i, func(c crowd) float64 { return c.RedisCPU })),
+			ranged(r.overCrowds(i, crowd.perRedis)),
+			fmt.Sprintf("%.1f", r.overCrowds(i, func(c crowd) float64 { return c.P50 }).Median),
+			fmt.Sprintf("%.1f", r.overCrowds(i, func(c crowd) float64 { return c.P99 }).Median),
+			fmt.Sprintf("%.2f", r.overCrowds(i, func(c crowd) float64 { return 100 * c.Failed / c.Calls }).Median),
+		})
+	}
+	return t
+}
+
+// goals of the crowds: what is wanted of those without a rate and of those with that one.
+const (
+	goalPerRedis = 30_000
+	goalRate     = 5000
+	goalPlane    = 60
+)
+
+// goalTable has the goals, each with what was measured. They are about the last two crowds.
+func (r *report) goalTable() gauge.Table {
+	t := gauge.Table{{"measure", "goal", "measured (min to max)", ""}}
+	if len(r.Crowds) == 0 || len(r.Crowds[0]) < 2 {
+		return t
+	}
+	all, paced := len(r.Crowds[0])-1, len(r.Crowds[0])-2
+	calls := r.overCrowds(all, crowd.perRedis)
+	plane := r.overCrowds(paced, func(c crowd) float64 { return c.PlaneCPU })
+	return append(t,
+		[]string{
+			fmt.Sprintf("one-bucket calls a second on one Redis processor, %d nodes", r.Crowds[0][all].Nodes),
+			fmt.Sprintf("at least %d", goalPerRedis),
+			ranged(calls), r.verdict(all, calls.Median >= goalPerRedis),
+		},
+		[]string{
+			fmt.Sprintf("control plane, one-bucket calls at %d a second: µs a call", goalRate), fmt.Sprintf("at most %d", goalPlane),
+			ranged(plane), r.verdict(paced, plane.Median <= goalPlane),
+		})
+}
+
+// verdict is that about the i-th crowd: one that had to become smaller meets nothing.
+func (r *report) verdict(i int, met bool) string {
+	halved := r.overCrowds(i, func(c crowd) float64 { return float64(c.Halved) }).Max
+	switch {
+	case halved > 0:
+		return "not met, in some round only with fewer"
+	case met:
+		return "met"
+	}
+	return "not met"
+}
