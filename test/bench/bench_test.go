@@ -337,6 +337,20 @@ func TestAnswersOfAnotherStatusAreAnError(t *testing.T) {
 	}
 }
 
+// The cheapest slice counts, but not one that is cheap because the failure ladder decided.
+func TestWhichSliceCounts(t *testing.T) {
+	cheap, dear := figures{EnvoyCPU: 10, OtherCPU: 5}, figures{EnvoyCPU: 11, OtherCPU: 5}
+	cheapByLadder, alike := figures{EnvoyCPU: 1, Ladder: 0.3}, figures{EnvoyCPU: 9, Ladder: 0.01}
+	for _, c := range []struct {
+		slice, other figures
+		want         bool
+	}{{cheap, dear, true}, {dear, cheap, false}, {cheapByLadder, dear, false}, {dear, cheapByLadder, true}, {alike, cheap, true}} {
+		if got := c.slice.counts(c.other); got != c.want {
+			t.Errorf("%+v before %+v: %v", c.slice, c.other, got)
+		}
+	}
+}
+
 // A contestant that cannot do the common rate at ease is asked for less.
 func TestPaceOfTheOpenLoop(t *testing.T) {
 	r := &runner{}

@@ -115,6 +115,8 @@ func (l Load) Open(ctx context.Context, rate float64, during time.Duration) (Res
 			}
 		})
 	}
+	setSlices(promptly)
+	defer setSlices(usually)
 	begin := time.Now()
 	done := make(chan error, 1)
 	go func() { done <- l.pace(ctx, begin, rate, total, free, failed) }()
