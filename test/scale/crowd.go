@@ -45,8 +45,8 @@ func (l *lab) crowds(ctx context.Context, r *report) error {
 	})
 }
 
-// crowd measures a crowd. Where too many calls fail it takes half the rate or, without one, half the
-// nodes: the table shows what was reached.
+// crowd measures a crowd. Where too many calls fail it takes half the rate or, without one, half
+// the nodes: the table shows what was reached.
 func (l *lab) crowd(ctx context.Context, w *world, version uint64, due paced) (crowd, error) {
 	for halved := 0; ; halved++ {
 		p, err := l.quietly(ctx, func() (point, error) {
