@@ -20,12 +20,7 @@ func number(title, format string, figure func(figures) float64) column {
 
 // opened is a number of the open loop.
 func opened(title, format string, figure func(paced) float64) column {
-	return number(title, format, func(f figures) float64 {
-		if len(f.Open) == 0 {
-			return 0
-		}
-		return figure(f.Open[0])
-	})
+	return number(title, format, func(f figures) float64 { return figure(f.first()) })
 }
 
 var addedColumn = column{"added µs (min to max)", func(r *report, c contestant) string {
@@ -41,6 +36,17 @@ var busyColumn = column{"busy %, Envoy's / rest", func(r *report, c contestant) 
 	envoy := r.of(c, func(f figures) float64 { return f.Rate * f.EnvoyCPU / 1e4 })
 	rest := r.of(c, func(f figures) float64 { return f.Rate * (f.OtherCPU + f.LoadCPU) / 1e4 / float64(r.Beside) })
 	return fmt.Sprintf("%.0f / %.0f", envoy.Median, rest.Median)
+}}
+
+// openRate is the rate of the open loop, and how much of it was answered if that is not all.
+var openRate = column{"open loop/s", func(r *report, c contestant) string {
+	due := r.of(c, func(f figures) float64 { return f.first().Rate }).Median
+	made := r.of(c, func(f figures) float64 { return f.first().Reached }).Median
+	text := fmt.Sprintf("%.0f", due)
+	if !(paced{Rate: due, Reached: made}).reached() {
+		text += fmt.Sprintf(", only %.0f", made)
+	}
+	return text
 }}
 
 // columns of a scene's table, after that of the names.
@@ -65,7 +71,7 @@ func (r *report) columns(s scene) []column {
 	}
 	if stages[s].opens {
 		all = append(all,
-			opened("open loop/s", "%.0f", func(p paced) float64 { return p.Rate }),
+			openRate,
 			opened("p50 ms", "%.2f", p50), opened("p99 ms", "%.2f", p99),
 			opened("p99.9 ms", "%.2f", func(p paced) float64 { return p.P999 }),
 		)

@@ -192,6 +192,7 @@ func (t *trial) closed(ctx context.Context, during time.Duration) (load.Result, 
 }
 
 func (t *trial) open(ctx context.Context, rate float64, during time.Duration) (load.Result, error) {
+	t.load.Overtime = during
 	result, err := t.load.Open(ctx, rate, during)
 	t.load.First += result.Answered()
 	return result, err

@@ -136,11 +136,14 @@ func latency(name string, s scene, id, base string, atMost float64, percentile f
 }
 
 // opened is the first open loop of a contestant.
-func (r round) opened(id string) paced {
-	if open := r[id].Open; len(open) > 0 {
-		return open[0]
+func (r round) opened(id string) paced { return r[id].first() }
+
+// first is the first open loop; zero without one.
+func (f figures) first() paced {
+	if len(f.Open) == 0 {
+		return paced{}
 	}
-	return paced{}
+	return f.Open[0]
 }
 
 func p50(p paced) float64 { return p.P50 }

@@ -31,6 +31,9 @@ type Load struct {
 	Requests [][]byte
 	Order    []int
 	First    int
+	// Overtime is how long after the end of an open loop requests may still be sent that were due in
+	// it; 0 is until all are sent.
+	Overtime time.Duration
 }
 
 // Result is what became of a load.
@@ -39,8 +42,11 @@ type Result struct {
 	Statuses map[int]int
 	// Duration is from the first request to the last answer.
 	Duration time.Duration
+	// Unsent is how many requests of an open loop were due but not sent, because it ran out of
+	// overtime.
+	Unsent int
 	// Latencies of an open loop, from when a request was due to the end of its answer, in ascending
-	// order.
+	// order. One that was not sent has waited from when it was due to the end.
 	Latencies []time.Duration
 }
 
@@ -89,9 +95,10 @@ func (l Load) Closed(ctx context.Context, during time.Duration) (Result, error) 
 }
 
 // Open sends rate requests a second, each when it is due or, while every connection waits for an
-// answer, as soon as one is free. All that were due are sent. It fails if a connection does.
+// answer, as soon as one is free. All that were due are sent, unless there is no time. It fails if
+// a connection does.
 func (l Load) Open(ctx context.Context, rate float64, during time.Duration) (Result, error) {
-	conns, err := l.dial(ctx, during)
+	conns, err := l.dial(ctx, during+l.Overtime)
 	if err != nil {
 		return Result{}, err
 	}
@@ -118,19 +125,48 @@ func (l Load) Open(ctx context.Context, rate float64, during time.Duration) (Res
 	setSlices(promptly)
 	defer setSlices(usually)
 	begin := time.Now()
-	done := make(chan error, 1)
-	go func() { done <- l.pace(ctx, begin, rate, total, free, failed) }()
+	s := schedule{begin: begin, rate: rate, total: total}
+	if l.Overtime > 0 {
+		s.end = begin.Add(during + l.Overtime)
+	}
+	sent, done := 0, make(chan error, 1)
+	go func() {
+		var err error
+		sent, err = l.pace(ctx, s, free, failed)
+		done <- err
+	}()
 	err = <-done
 	over.Store(true)
 	closeAll(conns)
 	readers.Wait()
-	return collect(conns, begin), err
+	result := collect(conns, begin)
+	for n := sent; err == nil && n < total; n++ {
+		result.Unsent++
+		result.Latencies = append(result.Latencies, s.end.Sub(s.due(n)))
+	}
+	slices.Sort(result.Latencies)
+	return result, err
+}
+
+// schedule says when requests are due: total from begin on, rate a second. After the end none is
+// sent any more, unless that is zero.
+type schedule struct {
+	begin, end time.Time
+	rate       float64
+	total      int
+}
+
+// due is when the n-th request is.
+func (s schedule) due(n int) time.Time {
+	return s.begin.Add(time.Duration(float64(n) / s.rate * float64(time.Second)))
 }
 
 // pace sends each request when it is due and then waits until every connection is free again. It
 // sleeps by system call on a thread of its own, because Go's timers are a millisecond late when the
 // process also waits for connections; the thread ends with the goroutine.
-func (l Load) pace(ctx context.Context, begin time.Time, rate float64, total int, free <-chan *conn, failed <-chan error) error {
+func (l Load) pace(
+	ctx context.Context, s schedule, free <-chan *conn, failed <-chan error,
+) (sent int, err error) {
 	runtime.LockOSThread()
 	setTimerSlack(time.Nanosecond)
 	take := func() (*conn, error) {
@@ -143,19 +179,27 @@ func (l Load) pace(ctx context.Context, begin time.Time, rate float64, total int
 			return nil, ctx.Err()
 		}
 	}
-	for n := range total {
-		due := begin.Add(time.Duration(float64(n) / rate * float64(time.Second)))
+	for ; sent < s.total; sent++ {
+		due := s.due(sent)
 		sleep(time.Until(due))
 		c, err := take()
 		if err != nil {
-			return err
+			return sent, err
+		}
+		if !s.end.IsZero() && time.Now().After(s.end) {
+			return sent, await(cap(free)-1, take)
 		}
 		c.due.Store(due.UnixNano())
-		if _, err := c.Write(l.request(n)); err != nil {
-			return err
+		if _, err := c.Write(l.request(sent)); err != nil {
+			return sent, err
 		}
 	}
-	for range cap(free) {
+	return sent, await(cap(free), take)
+}
+
+// await takes so many connections.
+func await(n int, take func() (*conn, error)) error {
+	for range n {
 		if _, err := take(); err != nil {
 			return err
 		}

@@ -93,6 +93,25 @@ func TestAStallShowsInEveryRequestThatWasDue(t *testing.T) {
 	}
 }
 
+// A server that cannot keep up does not make an open loop last longer than it may. What was not
+// sent has waited until then.
+func TestAnOpenLoopEndsAfterItsOvertime(t *testing.T) {
+	address := server(t, func(int64, string) { time.Sleep(10 * time.Millisecond) })
+	l := load.Load{Address: address, Connections: 1, Overtime: 100 * time.Millisecond}
+	l.Requests, l.Order = requests("/")
+	r, err := l.Open(t.Context(), 1000, 200*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Answered() == 0 || r.Answered() > 31 || r.Answered()+r.Unsent != 200 || len(r.Latencies) != 200 {
+		t.Errorf("%d of 200 requests were answered in 300 ms, one in 10 ms, %d were not sent, and %d have waited",
+			r.Answered(), r.Unsent, len(r.Latencies))
+	}
+	if least := r.Percentile(0.5); least < 100*time.Millisecond {
+		t.Errorf("half of the requests have waited less than %v, most of them to the end", least)
+	}
+}
+
 // No request is sent before it is due.
 func TestAnOpenLoopIsNeverEarly(t *testing.T) {
 	var mu sync.Mutex
