@@ -22,7 +22,6 @@ var unclean = map[string][]string{
 	"shared/policy":                   {"code"},
 	"test/bench":                      {"comments", "code"},
 	"test/bench/gauge":                {"code"},
-	"test/bench/load":                 {"code"},
 	"test/certtest":                   {"code"},
 	"test/redistest":                  {"code"},
 	"test/scale":                      {"code"},

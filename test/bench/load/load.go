@@ -31,8 +31,8 @@ type Load struct {
 	Requests [][]byte
 	Order    []int
 	First    int
-	// Overtime is how long after the end of an open loop requests may still be sent that were due in
-	// it; 0 is until all are sent.
+	// Overtime is how long after the end of an open loop requests may still be sent that were due
+	// in it; 0 is until all are sent.
 	Overtime time.Duration
 }
 
