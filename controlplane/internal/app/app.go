@@ -67,7 +67,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	if err != nil {
 		return nil, err
 	}
-	st, err := open(s, breakers, follow, log)
+	st, err := open(s, breakers, follow, m, log)
 	if err != nil {
 		return nil, errors.Join(err, follow.Stop(context.Background()))
 	}

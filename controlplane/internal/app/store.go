@@ -24,10 +24,12 @@ var (
 
 // open opens the store that the settings name.
 func open(
-	s settings.Settings, breakers *breaker.Group, follow *tracing.Tracing, log *slog.Logger,
+	s settings.Settings, breakers *breaker.Group, follow *tracing.Tracing, m *metrics.Metrics, log *slog.Logger,
 ) (store.Store, error) {
 	if s.RedisURL != "" {
-		options := []redisstore.Option{redisstore.LostFill(s.LostFill), redisstore.Breakers(breakers)}
+		options := []redisstore.Option{
+			redisstore.LostFill(s.LostFill), redisstore.Breakers(breakers), redisstore.Calls(m.Batch),
+		}
 		if provider := follow.Provider(); provider != nil {
 			options = append(options, redisstore.Traced(provider))
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
+	"github.com/weir-proxy/weir/controlplane/internal/gather"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
@@ -151,7 +152,9 @@ func (s *Service) Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseR
 	timed, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	reply, err := s.grant(timed, req)
-	if err == nil || ctx.Err() == nil { // A caller that went away is no evidence about the store.
+	// A caller that went away is no evidence about the store, and many that shared one call are no
+	// more than one.
+	if err == nil || ctx.Err() == nil && !gather.IsShared(err) {
 		s.config.Breakers.Report(StoreName, err)
 	}
 	if err != nil {

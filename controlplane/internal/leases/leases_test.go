@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
+	"github.com/weir-proxy/weir/controlplane/internal/gather"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
@@ -367,6 +368,38 @@ func TestImpatientCallersDoNotTripTheBreaker(t *testing.T) {
 	w.block = false
 	if _, err := s.Grant(t.Context(), wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{item(1, 0, 1, 0)}}); err != nil {
 		t.Errorf("%v", err)
+	}
+}
+
+// Requests that shared a call of the store are one failure of it, whatever their number.
+func TestASharedFailureCountsOnce(t *testing.T) {
+	w := newWorld(t)
+	w.put(1, leased)
+	w.current = 1
+	s := w.service()
+	grant := func() error {
+		_, err := s.Grant(t.Context(), wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{item(1, 0, 1, 0)}})
+		return err
+	}
+	lost := errors.New("no answer")
+	for range breaker.Tolerated - 1 {
+		w.storeErr = lost
+		if err := grant(); !errors.Is(err, lost) {
+			t.Fatal(err)
+		}
+		w.storeErr = &gather.Shared{Err: lost}
+		for range 20 {
+			if err := grant(); !errors.Is(err, lost) || !errors.Is(err, leases.ErrUnavailable) {
+				t.Fatalf("%v: the store is left alone already", err)
+			}
+		}
+	}
+	w.storeErr = lost
+	if err := grant(); !errors.Is(err, lost) {
+		t.Fatal(err)
+	}
+	if err := grant(); errors.Is(err, lost) {
+		t.Error("the store is not left alone")
 	}
 }
 

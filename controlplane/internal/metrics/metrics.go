@@ -26,6 +26,7 @@ type Metrics struct {
 	authFailures *prometheus.CounterVec
 
 	store   *prometheus.HistogramVec
+	calls   prometheus.Histogram
 	breaker *prometheus.GaugeVec
 	changes *prometheus.CounterVec
 	lost    *prometheus.CounterVec
@@ -112,6 +113,11 @@ func (m *Metrics) storeMetrics(register promauto.Factory) {
 		Name: "weir_store_seconds",
 		Help: "Time that the store took.", Buckets: storeBuckets,
 	}, []string{"operation", "result"})
+	m.calls = register.NewHistogram(prometheus.HistogramOpts{
+		Name:    "weir_store_batch_items",
+		Help:    "Buckets in one call to Redis, of one lease request or of several.",
+		Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 127},
+	})
 	m.breaker = register.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "weir_store_breaker_state",
 		Help: "Whether the store, or a server of it, is left alone: 0 closed, 1 half-open, 2 open.",
@@ -271,6 +277,9 @@ const (
 	Partial Result = "partial"
 	Error   Result = "error"
 )
+
+// Batch counts the buckets of one call to Redis that grants leases.
+func (m *Metrics) Batch(buckets int) { m.calls.Observe(float64(buckets)) }
 
 // Store counts one operation of the store.
 func (m *Metrics) Store(operation string, took time.Duration, result Result) {

@@ -90,3 +90,24 @@ func (s *Store) SlowGrant(by time.Duration) {
 end
 `, by.Microseconds()) + clockScript + grantScripts())
 }
+
+// WhileCalling runs f while a call is under way for a tag; what gathers meanwhile leaves at its end.
+func (s *Store) WhileCalling(tag byte, f func()) {
+	line := &s.lines[tag]
+	under, end := make(chan struct{}), make(chan struct{})
+	line.Init(fullCall, time.Hour, func(ctx context.Context, portions []*portion) error {
+		if portions[0] != nil {
+			return s.callTogether(ctx, portions)
+		}
+		close(under)
+		<-end
+		return nil
+	})
+	go func() { _ = line.Do(context.Background(), nil, 0) }() // It has no error.
+	<-under
+	f()
+	close(end)
+}
+
+// Gathered is how many requests about a tag wait for the next call.
+func (s *Store) Gathered(tag byte) int { return s.lines[tag].Waiting() }

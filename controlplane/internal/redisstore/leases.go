@@ -3,58 +3,39 @@ package redisstore
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
-	"math/rand/v2"
+	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
-
+	"github.com/weir-proxy/weir/controlplane/internal/gather"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-const (
-	repliesPerItem = 6
-	jitterRange    = 1024
-)
-
-// Grant implements leases.Store: one script answers all items, in a cluster one for each tag. There
-// a group of joined items is all or nothing only within each tag: if one part got nothing, the
-// charges of the others are lost. Items of a server that is away are left out, also of their
-// groups. If no server answers, Grant fails.
+// Grant implements leases.Store: one script answers all items, in a cluster one for each tag. It
+// also answers what other callers ask at the same time: see portion. In a cluster a group of joined
+// items is all or nothing only within each tag: if one part got nothing, the charges of the others
+// are lost. Items of a server that is away are left out, also of their groups. If no server
+// answers, Grant fails.
 func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, error) {
-	grants := make([]lease.Grant, len(items))
-	groups := leases.Groups(items)
 	if !s.cluster {
-		all := make([]int, len(items))
-		for i := range all {
-			all[i] = i
+		return s.grantTogether(ctx, &s.lines[0], items)
+	}
+	groups := leases.Groups(items)
+	shards := split(items, groups)
+	ends := make([]end, len(shards))
+	grants := make([]lease.Grant, len(items))
+	var wait sync.WaitGroup
+	for k := range shards {
+		if k+1 == len(shards) { // The last, mostly the only one, needs no goroutine.
+			ends[k] = s.grantShard(ctx, shards[k], grants)
+			break
 		}
-		return grants, s.grantTogether(ctx, items, groups, all, grants)
+		wait.Go(func() { ends[k] = s.grantShard(ctx, shards[k], grants) })
 	}
-	tags := map[byte][]int{}
-	for i, it := range items {
-		tags[bucketTag(it.Bucket)] = append(tags[bucketTag(it.Bucket)], i)
-	}
-	ends := make([]end, tagCount)
-	var wait errgroup.Group
-	for tag, same := range tags {
-		e := &ends[tag]
-		e.server, e.err = s.enter(ctx, lostKey(tag))
-		if e.err != nil {
-			wait.Go(func() error { return e.err })
-			continue
-		}
-		e.tried = true
-		wait.Go(func() error {
-			e.err = s.grantTogether(ctx, items, groups, same, grants)
-			return e.err
-		})
-	}
-	cause := wait.Wait()
+	wait.Wait()
 	s.leaveAll(ctx, ends)
+	cause := worst(ends)
 	if cause == nil {
 		allOrNothing(items, groups, grants, nil)
 		return grants, nil
@@ -63,13 +44,58 @@ func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 		return nil, cause
 	}
 	partial := &leases.Partial{Away: make([]time.Duration, len(items)), Cause: cause}
-	for i, it := range items {
-		if e := ends[bucketTag(it.Bucket)]; e.err != nil {
-			grants[i], partial.Away[i] = lease.Grant{}, max(s.breakers.Failing(e.server), time.Microsecond)
+	for k, e := range ends {
+		if e.err == nil {
+			continue
+		}
+		away := max(s.breakers.Failing(e.server), time.Microsecond)
+		for _, i := range shards[k].which {
+			partial.Away[i] = away
 		}
 	}
 	allOrNothing(items, groups, grants, partial.Away)
 	return grants, partial
+}
+
+// shard is the items of one request that have one tag, and their places in the request.
+type shard struct {
+	tag   byte
+	items []leases.Item
+	which []int
+}
+
+// split sorts items by their tags. Those of a group stay joined within a tag.
+func split(items []leases.Item, groups []int) []shard {
+	var shards []shard
+	var at [tagCount]int // one more than the index of the tag's shard
+	for i, it := range items {
+		tag := bucketTag(it.Bucket)
+		if at[tag] == 0 {
+			shards = append(shards, shard{tag: tag})
+			at[tag] = len(shards)
+		}
+		of := &shards[at[tag]-1]
+		if n := len(of.which); n > 0 {
+			of.items[n-1].Joined = groups[of.which[n-1]] == groups[i]
+		}
+		of.items, of.which = append(of.items, it), append(of.which, i)
+	}
+	return shards
+}
+
+// grantShard has a script answer the items of one tag, unless its server is left alone.
+func (s *Store) grantShard(ctx context.Context, of shard, grants []lease.Grant) (e end) {
+	e.server, e.err = s.enter(ctx, lostKey(of.tag))
+	if e.err != nil {
+		return e
+	}
+	e.tried = true
+	some, err := s.grantTogether(ctx, &s.lines[of.tag], of.items)
+	e.err = err
+	for k, g := range some {
+		grants[of.which[k]] = g
+	}
+	return e
 }
 
 // end is the outcome of the script for one tag.
@@ -79,13 +105,24 @@ type end struct {
 	err    error
 }
 
+// worst is a failure of a request's scripts; nil if there was none. One that no other request
+// stands for comes first.
+func worst(ends []end) (cause error) {
+	for _, e := range ends {
+		if e.err != nil && (cause == nil || gather.IsShared(cause)) {
+			cause = e.err
+		}
+	}
+	return cause
+}
+
 // leaveAll counts the scripts of one request as one call to each server, and an answer to any of
 // them as its answer. The scripts waited together, so several late ones are no more evidence than
-// one.
+// one. Nor is a script that was called for several requests: one of them counts its failure.
 func (s *Store) leaveAll(ctx context.Context, ends []end) {
 	servers := map[string]error{}
 	for _, e := range ends {
-		if !e.tried {
+		if !e.tried || gather.IsShared(e.err) {
 			continue
 		}
 		if worst, ok := servers[e.server]; !ok || worst != nil && (e.err == nil || answered(e.err)) {
@@ -111,74 +148,6 @@ func allOrNothing(items []leases.Item, groups []int, grants []lease.Grant, away 
 			grants[i].Waiting, grants[i].Delay = 0, 0
 		}
 	}
-}
-
-// grantTogether has one script answer the items at the given indexes.
-func (s *Store) grantTogether(
-	ctx context.Context, items []leases.Item, groups, which []int, grants []lease.Grant,
-) error {
-	keys := make([]string, 0, len(which))
-	places := make([]int, len(which))
-	args := make([]any, 1, 1+len(which))
-	args[0] = rand.IntN(jitterRange)
-	for k, i := range which {
-		it := items[i]
-		windowed := it.Ask.Windows.Quota != 0
-		joined := k+1 < len(which) && groups[which[k+1]] == groups[i]
-		places[k] = len(keys)
-		main := bucketKey(it.Bucket, windowed)
-		arg := s.tokensArg
-		charge := s.tokensCharge
-		if windowed {
-			arg, charge = s.windowsArg, s.windowsCharge
-		}
-		args = append(args, arg(joined, it.Ask))
-		switch {
-		case it.Twin == nil:
-			keys = append(keys, main)
-		case it.Draft:
-			keys, args = append(keys, main+draftSuffix, main), append(args, charge(joined, it))
-		default:
-			keys, args = append(keys, main, main+draftSuffix), append(args, charge(joined, it))
-		}
-	}
-	reply, err := s.run(ctx, keys, args).Int64Slice()
-	if err != nil {
-		return err
-	}
-	if len(reply) == repliesPerItem*len(keys)+1 {
-		s.lostNow(quota.Instant(reply[len(reply)-1]))
-		reply = reply[:len(reply)-1]
-	}
-	if len(reply) != repliesPerItem*len(keys) {
-		return fmt.Errorf("the grant script returned %d numbers for %d buckets", len(reply), len(keys))
-	}
-	for k, i := range which {
-		r := reply[places[k]*repliesPerItem:]
-		grants[i] = lease.Grant{
-			Stale: r[0] == 1, Waiting: r[1], Keep: r[2], NotBefore: quota.Span(r[3]), Level: r[4],
-			Delay: quota.Span(r[5]),
-		}
-		if r[3] < 0 {
-			grants[i].NotBefore = quota.Never
-		}
-		switch ask := &items[i].Ask; {
-		case ask.Optimistic:
-			grants[i].Debt, grants[i].Delay = r[5], 0
-		case ask.Windows.Quota != 0:
-			grants[i].FullAfter, grants[i].Delay = quota.Span(r[5]), 0
-		}
-	}
-	return nil
-}
-
-// run runs the script that grants. A cluster's client would send it again after a lost connection,
-// and charge twice.
-func (s *Store) run(ctx context.Context, keys []string, args []any) *redis.Cmd {
-	if s.cluster {
-		return s.runOnce(ctx, s.grant, s.source, keys, args)
-	}
-	return s.grant.Run(ctx, s.client, keys, args...)
 }
 
 // The script's letters for buckets of tokens and of windows, and for the twins that are charged for

@@ -1,10 +1,13 @@
 package redisstore
 
 import (
+	"context"
 	"log/slog"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-proxy/weir/shared/lease"
 )
 
 // SpoilGrant plants a bug in the script that grants and says whether the text to replace was there, once.
@@ -28,4 +31,54 @@ func OpenRetrying(url string, log *slog.Logger) (*Store, error) {
 	_ = s.client.Close() // It has not connected yet.
 	s.client = l.client()
 	return s, nil
+}
+
+// SpoilCalls plants a bug in the calls for several requests, by its name.
+func (s *Store) SpoilCalls(bug string) {
+	spoiled := map[string]func(context.Context, []*portion) error{
+		"swap": func(ctx context.Context, portions []*portion) error {
+			err := s.callTogether(ctx, portions)
+			for i := range portions[1:] {
+				a, b := portions[i], portions[i+1]
+				if len(a.grants) == len(b.grants) {
+					a.grants, b.grants = b.grants, a.grants
+				}
+			}
+			return err
+		},
+		"copy": func(ctx context.Context, portions []*portion) error {
+			if len(portions) == 1 {
+				return s.callTogether(ctx, portions)
+			}
+			last := len(portions) - 1
+			err := s.callTogether(ctx, portions[:last])
+			for _, p := range portions[:last] {
+				if len(p.items) == len(portions[last].items) {
+					portions[last].grants = p.grants
+					return err
+				}
+			}
+			return s.callTogether(ctx, portions[last:])
+		},
+		"repeat": func(ctx context.Context, portions []*portion) error {
+			err := s.callTogether(ctx, portions)
+			if err != nil && ctx.Err() == nil {
+				err = s.callTogether(ctx, portions)
+			}
+			return err
+		},
+		"late": func(ctx context.Context, portions []*portion) error {
+			err := s.callTogether(ctx, portions)
+			if err != nil && len(portions) > 1 {
+				for _, p := range portions {
+					p.grants = make([]lease.Grant, len(p.items))
+				}
+				err = nil
+			}
+			return err
+		},
+	}[bug]
+	for i := range s.lines {
+		s.lines[i].Init(fullCall, gatherTime, spoiled)
+	}
 }

@@ -59,9 +59,9 @@ func (c *cutter) accept() {
 			client.Close()
 			continue
 		}
-		// A request is some 300 bytes, an answer 60.
-		c.wait.Go(func() { c.pass(server, client, 1+rand.Int64N(16_000)) })
-		c.wait.Go(func() { c.pass(client, server, 1+rand.Int64N(2_400)) })
+		// A bucket is some 200 bytes of a request and 30 of an answer.
+		c.wait.Go(func() { c.pass(server, client, 1+rand.Int64N(64_000)) })
+		c.wait.Go(func() { c.pass(client, server, 1+rand.Int64N(9_600)) })
 	}
 }
 
@@ -78,7 +78,7 @@ func (c *cutter) pass(to, from net.Conn, bytes int64) {
 }
 
 // A limit that earns nothing while a test runs, so that the model needs no clock.
-const plenty = 60
+const plenty = 24
 
 func still(t *testing.T) quota.Params {
 	t.Helper()
@@ -86,7 +86,7 @@ func still(t *testing.T) quota.Params {
 }
 
 // groups of two buckets each share the clients: checking takes the longer the more are at one bucket at once.
-const groups = 8
+const groups = 24
 
 // ask draws what a node asks for: of one bucket, or of both of a group for one request.
 func ask(r *rand.Rand) linear.Ask {
@@ -202,10 +202,22 @@ func TestPlantedBugsInGrantsAreNotLinearizable(t *testing.T) {
 			return s
 		}
 	}
+	shared := func(bug string) func(*testing.T) *redisstore.Store {
+		return func(t *testing.T) *redisstore.Store {
+			teach(t, open(t, server))
+			s := openURL(t, startCutter(t, server.Addr()).url(), slog.New(slog.DiscardHandler))
+			s.SpoilCalls(bug)
+			return s
+		}
+	}
 	for _, c := range []struct {
 		name string
 		open func(t *testing.T) *redisstore.Store
 	}{
+		{"requests of one call get each other's answers", shared("swap")},
+		{"a request of a call gets another's answer and is charged nothing", shared("copy")},
+		{"a call of many that got no answer is made again", shared("repeat")},
+		{"requests of a call without an answer get one of nothing", shared("late")},
 		{"a charge is not stored now and then", spoil("if changed or granted > 0 or kept > 0 then\n      save(key, encode(), math.max(ready(burst), now + hold))",
 			"if now % 16 > 0 and (changed or granted > 0 or kept > 0) then\n      save(key, encode(), math.max(ready(burst), now + hold))")},
 		{"more is granted than is there", spoil("local granted = math.min(waiting, quotient(available, cost))\n    local short = granted < waiting\n    if look then\n      granted, keep",

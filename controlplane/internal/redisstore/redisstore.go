@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
+	"github.com/weir-proxy/weir/controlplane/internal/gather"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 )
 
@@ -72,6 +73,10 @@ type Store struct {
 	// grant is the script that grants, source its text.
 	grant  *redis.Script
 	source string
+	// lines are where requests gather for the script that grants: one for each tag, or one.
+	lines [tagCount]gather.Line[*portion]
+	// called notes how many buckets a call of that script is about.
+	called func(buckets int)
 	// read is the script that reads one bucket.
 	read *redis.Script
 	log  *slog.Logger
@@ -104,6 +109,9 @@ func LostFill(percent int64) Option { return func(s *Store) { s.fill = percent }
 // is always called.
 func Breakers(g *breaker.Group) Option { return func(s *Store) { s.breakers = g } }
 
+// Calls has a function called with the number of buckets in each call of the script that grants.
+func Calls(note func(buckets int)) Option { return func(s *Store) { s.called = note } }
+
 // Open makes a store from a URL:
 //
 //	redis://USER:PASSWORD@HOST:6379/0                                 one server
@@ -127,6 +135,10 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	silenceOnce.Do(func() { redis.SetLogger(silence{}) })
 	s := &Store{
 		client: l.client(), cluster: l.cluster, log: log, fill: leases.LostFill, kept: map[byte]string{},
+		called: func(int) {},
+	}
+	for i := range s.lines {
+		s.lines[i].Init(fullCall, gatherTime, s.callTogether)
 	}
 	s.setGrant(clockScript + grantScripts())
 	s.read = redis.NewScript(clockScript + bucketScript)

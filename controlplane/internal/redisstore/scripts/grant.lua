@@ -9,6 +9,7 @@
 --              tokens and 'v' of windows for the main one, 'd' and 'x' for the draft's, or capitals as above; see charge_tokens
 -- returns      6 integers for each bucket: stale waiting keep not_before level delay; of a report of what was used the last is the
 --              debt instead, of windows how long they take until they are full; then the time, if the marker of lost state beside the buckets is missing
+--              A text in place of stale is an error of the buckets of one request
 local TOKENS = string.byte('t')
 local CHARGE_TOKENS, CHARGE_WINDOWS, DRAFT_TOKENS, DRAFT_WINDOWS = string.byte('cvdx', 1, 4)
 local reply = {}
@@ -70,12 +71,9 @@ local function joined(k)
   return with_next
 end
 
-local first = 1
-while first <= #KEYS do
-  local last, all = first, true
-  while joined(last) do
-    last = last + 1
-  end
+-- Answers the buckets from first to last, which belong to one request.
+local function answer_group(first, last)
+  local all = true
   if first < last then -- A group is looked at as a whole first, which leaves the answers of a refused one.
     for k = first, last do
       all = answer(k, true) and all
@@ -85,6 +83,30 @@ while first <= #KEYS do
     for k = first, last do
       answer(k, false)
     end
+  end
+end
+
+-- Puts the text of an error in place of the first answer of a group: requests of others may be in
+-- the call.
+local function fail(first, last, why)
+  if type(why) == 'table' then
+    why = why.err
+  end
+  for i = (first - 1) * 6 + 1, last * 6 do
+    reply[i] = 0
+  end
+  reply[(first - 1) * 6 + 1] = tostring(why)
+end
+
+local first = 1
+while first <= #KEYS do
+  local last = first
+  while joined(last) do
+    last = last + 1
+  end
+  local fine, why = pcall(answer_group, first, last)
+  if not fine then
+    fail(first, last, why)
   end
   first = last + 1
 end

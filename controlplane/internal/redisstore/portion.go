@@ -1,0 +1,172 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-proxy/weir/controlplane/internal/gather"
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+const (
+	repliesPerItem = 6
+	jitterRange    = 1024
+	// fullCall is how many buckets leave at once, while another call of the script is under way: as
+	// many as one request can have. A call has fewer than twice as many, which keep Redis for two
+	// milliseconds.
+	fullCall = 64
+	// gatherTime is the longest that a request waits for a call that is under way. A lost call
+	// takes twenty times as long.
+	gatherTime = 2 * time.Millisecond
+)
+
+// portion is what one request asks of the buckets of one tag, or of all if there is one server.
+// Portions of several requests go together in one call of the script while another is under way: it
+// answers each as if it were alone, one after the other.
+type portion struct {
+	items []leases.Item
+	// keys and args are the script's. places are where the keys of each item begin.
+	keys   []string
+	args   [][]byte
+	places []int
+	// grants are the answers, or err is why there are none though the script ran.
+	grants []lease.Grant
+	err    error
+}
+
+// grantTogether has one script answer the items, and those of other requests.
+func (s *Store) grantTogether(
+	ctx context.Context, line *gather.Line[*portion], items []leases.Item,
+) ([]lease.Grant, error) {
+	p := s.newPortion(items)
+	if err := line.Do(ctx, p, len(p.keys)); err != nil {
+		return nil, err
+	}
+	return p.grants, p.err
+}
+
+// newPortion encodes what is asked.
+func (s *Store) newPortion(items []leases.Item) *portion {
+	p := &portion{
+		items: items, keys: make([]string, 0, len(items)), args: make([][]byte, 0, len(items)),
+		places: make([]int, len(items)),
+	}
+	for i := range items {
+		it := &items[i]
+		windowed := it.Ask.Windows.Quota != 0
+		joined := it.Joined && i+1 < len(items)
+		p.places[i] = len(p.keys)
+		main := bucketKey(it.Bucket, windowed)
+		arg, charge := s.tokensArg, s.tokensCharge
+		if windowed {
+			arg, charge = s.windowsArg, s.windowsCharge
+		}
+		p.args = append(p.args, arg(joined, it.Ask))
+		switch {
+		case it.Twin == nil:
+			p.keys = append(p.keys, main)
+		case it.Draft:
+			p.keys, p.args = append(p.keys, main+draftSuffix, main), append(p.args, charge(joined, *it))
+		default:
+			p.keys, p.args = append(p.keys, main, main+draftSuffix), append(p.args, charge(joined, *it))
+		}
+	}
+	return p
+}
+
+// callTogether calls the script once for all portions.
+func (s *Store) callTogether(ctx context.Context, portions []*portion) error {
+	var keys []string
+	args := []any{rand.IntN(jitterRange)}
+	for _, p := range portions {
+		keys = append(keys, p.keys...)
+		for _, arg := range p.args {
+			args = append(args, arg)
+		}
+	}
+	s.called(len(keys))
+	reply, err := s.run(ctx, keys, args).Slice()
+	if err != nil {
+		return err
+	}
+	n := repliesPerItem * len(keys)
+	if len(reply) == n+1 {
+		if at, ok := reply[n].(int64); ok {
+			s.lostNow(quota.Instant(at))
+		}
+		reply = reply[:n]
+	}
+	if len(reply) != n {
+		return fmt.Errorf("the grant script returned %d values for %d buckets", len(reply), len(keys))
+	}
+	for _, p := range portions {
+		mine := repliesPerItem * len(p.keys)
+		p.take(reply[:mine])
+		reply = reply[mine:]
+	}
+	return nil
+}
+
+// take reads the portion's part of the script's answer.
+func (p *portion) take(reply []any) {
+	numbers := make([]int64, len(reply))
+	for i, value := range reply {
+		switch value := value.(type) {
+		case int64:
+			numbers[i] = value
+		case string:
+			p.err = scriptError(value)
+			return
+		default:
+			p.err = fmt.Errorf("the grant script returned %T in place of a number", value)
+			return
+		}
+	}
+	p.grants = make([]lease.Grant, len(p.items))
+	for i := range p.items {
+		p.grants[i] = read(&p.items[i].Ask, numbers[p.places[i]*repliesPerItem:])
+	}
+}
+
+// scriptError is an error within the script, of the buckets of one request. It is one that Redis
+// has answered with.
+type scriptError string
+
+// Error returns the text, as Redis words it.
+func (e scriptError) Error() string { return string(e) }
+
+// RedisError implements redis.Error.
+func (scriptError) RedisError() {}
+
+// read reads the script's answer about one item.
+func read(ask *lease.Ask, r []int64) lease.Grant {
+	g := lease.Grant{
+		Stale: r[0] == 1, Waiting: r[1], Keep: r[2], NotBefore: quota.Span(r[3]), Level: r[4],
+		Delay: quota.Span(r[5]),
+	}
+	if r[3] < 0 {
+		g.NotBefore = quota.Never
+	}
+	switch {
+	case ask.Optimistic:
+		g.Debt, g.Delay = r[5], 0
+	case ask.Windows.Quota != 0:
+		g.FullAfter, g.Delay = quota.Span(r[5]), 0
+	}
+	return g
+}
+
+// run runs the script that grants. A cluster's client would send it again after a lost connection,
+// and charge twice.
+func (s *Store) run(ctx context.Context, keys []string, args []any) *redis.Cmd {
+	if s.cluster {
+		return s.runOnce(ctx, s.grant, s.source, keys, args)
+	}
+	return s.grant.Run(ctx, s.client, keys, args...)
+}
