@@ -131,7 +131,7 @@ func (b *breakable) Nodes(ctx context.Context) ([]nodes.Node, error) {
 
 // plane is a control plane's interface over an embedded store.
 type plane struct {
-	t       *testing.T
+	t       testing.TB
 	store   *breakable
 	handler http.Handler
 	hub     *push.Hub
@@ -157,10 +157,10 @@ func (l *logBuffer) String() string {
 	return l.buf.String()
 }
 
-func newPlane(t *testing.T) *plane { return newPlaneWith(t, func(*api.Config) {}) }
+func newPlane(t testing.TB) *plane { return newPlaneWith(t, func(*api.Config) {}) }
 
 // newPlaneWith is a plane whose settings are changed.
-func newPlaneWith(t *testing.T, change func(*api.Config)) *plane {
+func newPlaneWith(t testing.TB, change func(*api.Config)) *plane {
 	t.Helper()
 	p := newPlaneOn(t, "", change)
 	p.eventually("/readyz", 200)
@@ -168,7 +168,7 @@ func newPlaneWith(t *testing.T, change func(*api.Config)) *plane {
 }
 
 // newPlaneOn makes a plane whose settings are changed, and whose store is in a mode from the start.
-func newPlaneOn(t *testing.T, mode string, change func(*api.Config)) *plane {
+func newPlaneOn(t testing.TB, mode string, change func(*api.Config)) *plane {
 	t.Helper()
 	p := &plane{t: t, log: &logBuffer{}}
 	log := slog.New(slog.NewJSONHandler(p.log, nil))

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -62,13 +63,24 @@ const bare = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-anc
 func harden(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		h := c.Response().Header()
-		h.Set("Content-Security-Policy", bare)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cross-Origin-Resource-Policy", "same-origin")
-		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		for i := range hardening {
+			h[hardening[i].name] = hardening[i].value[:]
+		}
 		return next(c)
 	}
+}
+
+// hardening are the headers of every answer, in the form that net/http keeps them: no request makes
+// them anew.
+var hardening = [...]struct {
+	name  string
+	value [1]string
+}{
+	{"Content-Security-Policy", [1]string{bare}},
+	{"X-Content-Type-Options", [1]string{"nosniff"}},
+	{"Referrer-Policy", [1]string{"no-referrer"}},
+	{"Cross-Origin-Resource-Policy", [1]string{"same-origin"}},
+	{"Cross-Origin-Opener-Policy", [1]string{"same-origin"}},
 }
 
 // observe counts, traces and answers: every error becomes a problem here, so that the status is
@@ -78,15 +90,19 @@ func (s *server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		start := s.config.Now()
 		ctx, span := s.config.Tracing.Serve(c.Request(), c.Path())
-		c.SetRequest(c.Request().WithContext(ctx))
+		if ctx != c.Request().Context() {
+			c.SetRequest(c.Request().WithContext(ctx))
+		}
 		defer func() { span.End(c.Response().Status) }()
 		if err := s.protect(next, c); err != nil {
 			s.fail(err, c)
 		}
 		took := s.config.Now().Sub(start)
 		s.config.Metrics.Request(c.Path(), c.Request().Method, c.Response().Status, took)
-		s.config.Log.Debug("request", "id", requestID(c), "method", c.Request().Method, "route", c.Path(),
-			"status", c.Response().Status, "micros", took.Microseconds())
+		if s.config.Log.Enabled(ctx, slog.LevelDebug) {
+			s.config.Log.Debug("request", "id", requestID(c), "method", c.Request().Method, "route", c.Path(),
+				"status", c.Response().Status, "micros", took.Microseconds())
+		}
 		return nil
 	}
 }

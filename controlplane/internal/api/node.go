@@ -179,18 +179,17 @@ func (s *server) askConsumers(c echo.Context) error {
 	return c.Blob(http.StatusOK, wire.ContentType, wire.AppendConsumers(nil, consumers.Spoken(answer, format)))
 }
 
-func outcomes(request wire.LeaseRequest, reply wire.LeaseReply) map[metrics.Outcome]int {
-	counts := map[metrics.Outcome]int{}
+func outcomes(request wire.LeaseRequest, reply wire.LeaseReply) (counts metrics.Outcomes) {
 	for i, a := range reply.Items {
-		switch asked := request.Items[i]; {
+		switch asked := &request.Items[i]; {
 		case a.State == wire.ItemUnknown:
-			counts[metrics.Unknown]++
+			counts.Unknown++
 		case a.State == wire.ItemUnavailable:
-			counts[metrics.Unavailable]++
+			counts.Unavailable++
 		case a.Waiting < asked.Waiting:
-			counts[metrics.Short]++
+			counts.Short++
 		default:
-			counts[metrics.Granted]++
+			counts.Granted++
 		}
 	}
 	return counts

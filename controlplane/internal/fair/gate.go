@@ -30,6 +30,17 @@ type ticket struct {
 // source wait.
 func NewGate(most, waiting int) *Gate { return &Gate{free: most, patience: waiting} }
 
+// EnterNow reports whether there is room; then leave must be called.
+func (g *Gate) EnterNow() (leave func(), ok bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.free == 0 {
+		return nil, false
+	}
+	g.free--
+	return g.leave, true
+}
+
 // Enter returns once there is room, and then leave must be called; or the context's error, or
 // ErrFull at once. While there is no room, each source is let in as often as any other, and of a
 // source each node as often as any other of it.

@@ -112,6 +112,25 @@ func TestASourceMayNotWaitForever(t *testing.T) {
 	}
 }
 
+// While there is room no caller waits, and one that will not wait is sent away once there is none.
+func TestEnterNow(t *testing.T) {
+	gate := fair.NewGate(1, 1)
+	leave, ok := gate.EnterNow()
+	if !ok {
+		t.Fatal("there is no room")
+	}
+	if _, ok := gate.EnterNow(); ok {
+		t.Error("two are in, where one may be")
+	}
+	leave()
+	if _, err := gate.Enter(t.Context(), "A", "1"); err != nil {
+		t.Error(err)
+	}
+	if _, ok := gate.EnterNow(); ok {
+		t.Error("two are in, where one may be")
+	}
+}
+
 // Never are more in than may be, and in the end all room is there again, however callers come, go and give up.
 func TestRoomIsNeitherLostNorMade(t *testing.T) {
 	const room = 4

@@ -15,7 +15,7 @@ import (
 // grant answers a request in one pass over its items. Items for which another replica has granted
 // under newer figures already get a second pass.
 func (s *Service) grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseReply, error) {
-	nodes := s.count(ctx)
+	nodes := s.config.Nodes.Count(ctx)
 	reply := wire.LeaseReply{
 		Seq: req.Seq, Nodes: s.allNodes(nodes), Items: make([]wire.LeaseAnswer, len(req.Items)),
 	}

@@ -94,6 +94,8 @@ type Sets interface {
 
 // Counter counts the nodes that share the buckets. *nodes.Registry implements it.
 type Counter interface {
+	// Count may ask a part of the store that is away while others answer, so it may take only a
+	// part of a request's patience.
 	Count(ctx context.Context) int64
 }
 
@@ -161,12 +163,4 @@ func (s *Service) Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseR
 		return wire.LeaseReply{}, errors.Join(ErrUnavailable, err)
 	}
 	return reply, nil
-}
-
-// count returns the number of nodes. One part of the store keeps it, which may be away while others
-// answer, so it gets only a part of the patience.
-func (s *Service) count(ctx context.Context) int64 {
-	ctx, cancel := context.WithTimeout(ctx, patience/4)
-	defer cancel()
-	return s.config.Nodes.Count(ctx)
 }

@@ -56,10 +56,11 @@ func (m *Metrics) Tokens(policy, mode string, tokens int64) {
 // by what became of them.
 func (m *Metrics) Asked(policy, tier string, granted, refused int64) {
 	policy, tier = m.limit(policy, tier)
-	for outcome, n := range map[Outcome]int64{Granted: granted, Short: refused} {
-		if n > 0 {
-			m.asked.WithLabelValues(policy, tier, string(outcome)).Add(float64(n))
-		}
+	if granted > 0 {
+		m.asked.WithLabelValues(policy, tier, string(Granted)).Add(float64(granted))
+	}
+	if refused > 0 {
+		m.asked.WithLabelValues(policy, tier, string(Short)).Add(float64(refused))
 	}
 }
 

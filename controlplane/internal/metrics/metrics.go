@@ -242,7 +242,16 @@ func (m *Metrics) Request(route, method string, status int, took time.Duration) 
 	default:
 		method = "other"
 	}
-	m.requests.WithLabelValues(route, method, strconv.Itoa(status/100)+"xx").Observe(took.Seconds())
+	m.requests.WithLabelValues(route, method, class(status)).Observe(took.Seconds())
+}
+
+// class is the class of a status.
+func class(status int) string {
+	classes := [...]string{"1xx", "2xx", "3xx", "4xx", "5xx"}
+	if i := status/100 - 1; i >= 0 && i < len(classes) {
+		return classes[i]
+	}
+	return strconv.Itoa(status/100) + "xx"
 }
 
 // Outcome is the answer to a node about a bucket.
@@ -258,14 +267,20 @@ const (
 	Unavailable Outcome = "unavailable"
 )
 
+// Outcomes are how many buckets of one lease request have each outcome.
+type Outcomes struct{ Granted, Short, Unknown, Unavailable int }
+
 // Items counts the buckets of one lease request.
-func (m *Metrics) Items(outcomes map[Outcome]int) {
-	total := 0
-	for outcome, n := range outcomes {
-		m.items.WithLabelValues(string(outcome)).Add(float64(n))
-		total += n
+func (m *Metrics) Items(o Outcomes) {
+	for _, one := range [...]struct {
+		outcome Outcome
+		n       int
+	}{{Granted, o.Granted}, {Short, o.Short}, {Unknown, o.Unknown}, {Unavailable, o.Unavailable}} {
+		if one.n > 0 {
+			m.items.WithLabelValues(string(one.outcome)).Add(float64(one.n))
+		}
 	}
-	m.batch.Observe(float64(total))
+	m.batch.Observe(float64(o.Granted + o.Short + o.Unknown + o.Unavailable))
 }
 
 // Result is how an operation of the store ended: in full, for some items only, or not.

@@ -23,6 +23,8 @@ const (
 	MaxSteps = 64
 
 	countEvery = time.Second
+	// countPatience is how long a count waits for the store: a quarter of what lease requests have.
+	countPatience = 10 * time.Millisecond
 )
 
 // Node is one process of one Envoy, as it described itself in its last poll.

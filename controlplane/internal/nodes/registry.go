@@ -203,7 +203,7 @@ func (r *Registry) List(ctx context.Context) (all []Node, complete bool) {
 }
 
 // Count is the number of nodes that share the buckets, at least 1. It asks the store at most once a
-// second; while the store is away, the last count holds.
+// second, and for a moment; while the store is away, the last count holds.
 func (r *Registry) Count(ctx context.Context) int64 {
 	now := r.now()
 	r.mu.Lock()
@@ -213,6 +213,8 @@ func (r *Registry) Count(ctx context.Context) int64 {
 	}
 	r.counted = now // Callers that come meanwhile take the last count.
 	r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, countPatience)
+	defer cancel()
 	count, err := r.store.CountNodes(ctx, Counted)
 	r.mu.Lock()
 	defer r.mu.Unlock()
