@@ -20,7 +20,6 @@ var unclean = map[string][]string{
 	"envoytest":                       {"code"},
 	"shared/lease":                    {"words"},
 	"shared/policy":                   {"code"},
-	"test/bench":                      {"comments", "code"},
 	"test/bench/gauge":                {"code"},
 	"test/certtest":                   {"code"},
 	"test/redistest":                  {"code"},

@@ -46,12 +46,12 @@ func openShop(t *testing.T) *workshop {
 // installed for tests; its Envoy's configuration is tested below.
 func TestEveryContestantDoesItsWork(t *testing.T) {
 	shop := openShop(t)
-	few := []scene{cold, mixed, browser}
+	few, leftOut := []scene{cold, mixed, browser}, []string{"empty", "native-keys", "optimistic"}
 	r := &report{Plan: brief, Beside: shop.beside}
 	ids := map[string]bool{}
 	for _, c := range contestants() {
-		isLikeProxied := slices.Contains(few, c.Scene) && slices.Contains([]string{"empty", "native-keys", "optimistic"}, c.Name)
-		if c.part != global && !isLikeProxied {
+		isLeftOut := slices.Contains(few, c.Scene) && slices.Contains(leftOut, c.Name)
+		if c.part != global && !isLeftOut {
 			r.Order = append(r.Order, c)
 			ids[c.id()] = true
 		}
@@ -121,9 +121,13 @@ func TestIdleContestantsAreNoticed(t *testing.T) {
 	shop := openShop(t)
 	r := &runner{shop: shop, plan: brief, progress: io.Discard}
 	for want, c := range map[string]contestant{
-		"every answer must be 429":      {part: weir, Scene: direct, status: 429, proof: localProof, policies: set(open("local"))},
-		"proof that the filter worked":  {part: weir, Scene: direct, status: 200, proof: localProof, policies: set()},
-		"their tokens were not in hand": {part: weir, Scene: direct, status: 200, proof: strictProof, policies: set(central("strict", noLimit)), inHand: true},
+		"every answer must be 429": {
+			part: weir, Scene: direct, status: 429, proof: localProof, policies: set(open("local")),
+		},
+		"proof that the filter worked": {part: weir, Scene: direct, status: 200, proof: localProof, policies: set()},
+		"their tokens were not in hand": {
+			part: weir, Scene: direct, status: 200, proof: strictProof, policies: set(central("strict", noLimit)), inHand: true,
+		},
 	} {
 		if _, err := r.round(t.Context(), 1, []contestant{c}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error with %q, got %v", want, err)
@@ -145,7 +149,8 @@ func TestEnvoyTakesEveryConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	finished, err := stack.EnvoyOptions{Config: string(config), Wasm: wasm, UpstreamPort: 1, ControlPlanePort: 2}.Configuration()
+	options := stack.EnvoyOptions{Config: string(config), Wasm: wasm, UpstreamPort: 1, ControlPlanePort: 2}
+	finished, err := options.Configuration()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +164,8 @@ func TestEnvoyTakesEveryConfiguration(t *testing.T) {
 		if err := yaml.Unmarshal([]byte(text), new(any)); err != nil {
 			t.Errorf("%s: %v", c.id(), err)
 		}
-		if strings.Contains(text, "access_log") || strings.Contains(text, "weir.wasm") != (c.part == weir || c.part == emptyWasm) {
+		hasWasm := c.part == weir || c.part == emptyWasm
+		if strings.Contains(text, "access_log") || strings.Contains(text, "weir.wasm") != hasWasm {
 			t.Errorf("%s has what it should not:\n%s", c.id(), text)
 		}
 		// The others run in the test above.
@@ -171,7 +177,8 @@ func TestEnvoyTakesEveryConfiguration(t *testing.T) {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if output, err := exec.Command(envoy, "--mode", "validate", "--config-path", name).CombinedOutput(); err != nil {
+		output, err := exec.Command(envoy, "--mode", "validate", "--config-path", name).CombinedOutput()
+		if err != nil {
 			t.Errorf("%s: %v\n%s", c.id(), err, output)
 		}
 	}
@@ -254,7 +261,8 @@ func TestTargetsAreJudgedByRatiosWithinRounds(t *testing.T) {
 // On the curve the costs at one rate are compared, if all have reached it.
 func TestTargetsOnTheCurve(t *testing.T) {
 	at := func(cost, reached float64) figures {
-		return figures{Open: []paced{{Rate: 1500, Reached: reached, EnvoyCPU: cost, Ladder: cost / 1000}, {Rate: 3000, Reached: 2999}}}
+		p := paced{Rate: 1500, Reached: reached, EnvoyCPU: cost, Ladder: cost / 1000}
+		return figures{Open: []paced{p, {Rate: 3000, Reached: 2999}}}
 	}
 	const name = "leased, 100 000 cold keys, 1500 requests a second: added / ratelimit's"
 	for _, c := range []struct {
@@ -266,7 +274,11 @@ func TestTargetsOnTheCurve(t *testing.T) {
 	} {
 		r := round{"curve/none": at(40, 1500), "curve/leased": at(100, c.reached), "curve/ratelimit": at(160, 1500)}
 		for _, got := range judge([]round{r}) {
-			if got.Name == name && (got.Measured != c.want.Measured || got.Met != c.want.Met || got.Flaw != c.want.Flaw) {
+			got.AtMost, c.want.AtMost = 0, 0
+			if got.Name == name {
+				c.want.Name = name
+			}
+			if got.Name == name && got != c.want {
 				t.Errorf("%+v, want %+v", got, c.want)
 			}
 		}
@@ -293,7 +305,8 @@ func TestThePageShowsItsRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want != string(page) {
-		t.Errorf("%s is not what %s says; write it again by: build/bench -from docs/%s -docs docs", pageName, dataName, dataName)
+		t.Errorf("%s is not what %s says; write it again by: build/bench -from docs/%s -docs docs",
+			pageName, dataName, dataName)
 	}
 	for name, drawn := range r.plots() {
 		plot, err := os.ReadFile(filepath.Join(documentation, name))
@@ -344,7 +357,10 @@ func TestWhichSliceCounts(t *testing.T) {
 	for _, c := range []struct {
 		slice, other figures
 		want         bool
-	}{{cheap, dear, true}, {dear, cheap, false}, {cheapByLadder, dear, false}, {dear, cheapByLadder, true}, {alike, cheap, true}} {
+	}{
+		{cheap, dear, true}, {dear, cheap, false}, {alike, cheap, true},
+		{cheapByLadder, dear, false}, {dear, cheapByLadder, true},
+	} {
 		if got := c.slice.counts(c.other); got != c.want {
 			t.Errorf("%+v before %+v: %v", c.slice, c.other, got)
 		}
@@ -428,7 +444,8 @@ func TestHeadersOfABrowser(t *testing.T) {
 	request := string(browserKeys.requests()[7])
 	head, rest, complete := strings.Cut(request, "\r\n\r\n")
 	lines := strings.Split(head, "\r\n")
-	if !complete || rest != "" || len(lines) != 1+20 || strings.Contains(strings.ReplaceAll(request, "\r\n", ""), "\n") {
+	bare := strings.ReplaceAll(request, "\r\n", "")
+	if !complete || rest != "" || len(lines) != 1+20 || strings.Contains(bare, "\n") {
 		t.Fatalf("%d lines: %q", len(lines), request)
 	}
 	for _, line := range lines[1:] {
@@ -441,11 +458,13 @@ func TestHeadersOfABrowser(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	s, err := parse([]string{"-short", "-o", "json", "-only", "x", "-scene", "cold,idle"}, io.Discard)
-	if err != nil || s.plan != brief || s.output != "json" || s.only != "x" || !slices.Equal(s.scenes, []scene{cold, idle}) {
+	if err != nil || s.plan != brief || s.output != "json" || s.only != "x" ||
+		!slices.Equal(s.scenes, []scene{cold, idle}) {
 		t.Errorf("%+v, %v", s, err)
 	}
-	for _, args := range [][]string{{"x"}, {"-o", "xml"}, {"-rounds", "0"}, {"-open", "0s"}, {"-curve", "0s"}, {"-nothing"},
-		{"-scene", "warm"}} {
+	for _, args := range [][]string{
+		{"x"}, {"-o", "xml"}, {"-rounds", "0"}, {"-open", "0s"}, {"-curve", "0s"}, {"-nothing"}, {"-scene", "warm"},
+	} {
 		if _, err := parse(args, io.Discard); err == nil {
 			t.Errorf("%v is taken", args)
 		}
@@ -482,7 +501,8 @@ func TestARunIsReadAsItWasWritten(t *testing.T) {
 		}
 	}
 	out.Reset()
-	if err := run(t.Context(), []string{"-from", name, "-o", "json"}, &out, io.Discard); err != nil || out.String() != string(data) {
+	err = run(t.Context(), []string{"-from", name, "-o", "json"}, &out, io.Discard)
+	if err != nil || out.String() != string(data) {
 		t.Errorf("%v: read and written again it is\n%s", err, out.String())
 	}
 	if err := os.WriteFile(name, []byte(`{"rounds": []}`), 0o644); err != nil {

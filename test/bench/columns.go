@@ -174,7 +174,8 @@ func (r *report) curveLatencies() gauge.Table {
 			median := func(figure func(paced) float64) float64 {
 				return gauge.Over(r.Rounds, func(one round) float64 { return figure(on(one, c, rate)) }).Median
 			}
-			return fmt.Sprintf("%.1f / %.1f / %.0f / %.1f", median(p50), median(p99),
-				median(func(p paced) float64 { return 1000 * p.Calls }), median(func(p paced) float64 { return 100 * p.Ladder }))
+			calls := median(func(p paced) float64 { return 1000 * p.Calls })
+			ladder := median(func(p paced) float64 { return 100 * p.Ladder })
+			return fmt.Sprintf("%.1f / %.1f / %.0f / %.1f", median(p50), median(p99), calls, ladder)
 		}))
 }

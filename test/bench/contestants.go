@@ -126,14 +126,20 @@ var noFilter = contestant{Name: "none", Title: "no filter", part: nothing}
 // emptyFilter is what each filter costs that has callbacks.
 var emptyFilter = contestant{Name: "empty", Title: "empty Wasm filter", part: emptyWasm, proof: emptyProof}
 
+// perKey is what Envoy itself has for a limit of each key.
+var perKey = contestant{
+	Name: "native-keys", Title: "Envoy's local_ratelimit, a bucket for each key", part: nativeKeys, proof: nativeProof,
+}
+
 // ofDirect are the contestants of that scene.
 func ofDirect() []contestant {
 	refused := set(limit("p", "local", `, "limit": {"quota": 1, "window": "366d"}`))
 	all := []contestant{
 		{Name: "native", Title: "Envoy's local_ratelimit, one bucket", part: nativeOne, proof: nativeProof},
-		{Name: "native-keys", Title: "Envoy's local_ratelimit, a bucket for each key", part: nativeKeys, proof: nativeProof},
+		perKey,
 		{Name: "local", Title: "Weir local, two headers", policies: set(open("local")), proof: localProof},
-		{Name: "local-quiet", Title: "Weir local, no headers", policies: withoutHeaders(set(open("local"))), proof: localProof},
+		{Name: "local-quiet", Title: "Weir local, no headers", policies: withoutHeaders(set(open("local"))),
+			proof: localProof},
 		{Name: "local-keys", Title: "Weir local, two headers, 10 000 keys in turn", policies: set(open("local")),
 			proof: localProof, traffic: manyKeys},
 		{Name: "refused", Title: "Weir local, refused", policies: refused, status: 429, proof: localProof},
@@ -150,16 +156,19 @@ func ofDirect() []contestant {
 // peers are the contestants of all scenes with limits as people use them, by name.
 func peers(quotaOfEach int) []contestant {
 	weirOnes := func(mode, proof string) contestant {
-		return contestant{Name: mode, Title: "Weir " + mode, policies: set(central(mode, quotaOfEach)), central: true, proof: proof}
+		return contestant{
+			Name: mode, Title: "Weir " + mode, policies: set(central(mode, quotaOfEach)), central: true, proof: proof,
+		}
 	}
 	none := noFilter
 	none.Title = "no limit"
 	return []contestant{
 		none, emptyFilter,
-		{Name: "native-keys", Title: "Envoy's local_ratelimit, a bucket for each key", part: nativeKeys, proof: nativeProof},
+		perKey,
 		{Name: "local", Title: "Weir local", policies: set(limit("p", "local", quota(quotaOfEach))), proof: localProof},
 		weirOnes("leased", leasedProof), weirOnes("optimistic", optimisticProof), weirOnes("strict", strictProof),
-		{Name: "ratelimit", Title: "Envoy's ratelimit filter, envoyproxy/ratelimit, Redis", part: global, proof: globalProof},
+		{Name: "ratelimit", Title: "Envoy's ratelimit filter, envoyproxy/ratelimit, Redis", part: global,
+			proof: globalProof},
 	}
 }
 
@@ -180,9 +189,10 @@ func ofBrowser() []contestant {
 // contestants are all that are measured, in the order in which each round measures them.
 func contestants() []contestant {
 	of := map[scene][]contestant{
-		direct: ofDirect(), proxied: peers(noLimit), cold: peers(usualLimit), mixed: peers(tightLimit), browser: ofBrowser(),
-		curve: named(usualLimit, "none", "leased", "strict", "ratelimit"),
-		idle:  named(usualLimit, "none", "empty", "local", "leased"),
+		direct: ofDirect(), proxied: peers(noLimit), cold: peers(usualLimit), mixed: peers(tightLimit),
+		browser: ofBrowser(),
+		curve:   named(usualLimit, "none", "leased", "strict", "ratelimit"),
+		idle:    named(usualLimit, "none", "empty", "local", "leased"),
 	}
 	var all []contestant
 	for _, s := range scenes() {

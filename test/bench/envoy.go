@@ -10,7 +10,7 @@ import (
 // The parts of the repository's envoy.yaml that contestants change.
 var (
 	accessLog   = regexp.MustCompile(`(?s)                access_log:.*?\n(                http_filters:\n)`)
-	weirFilter  = regexp.MustCompile(`(?s)                  - name: weir\n.*?\n(                  - name: envoy\.filters\.http\.router\n)`)
+	weirFilter  = regexp.MustCompile(`(?s) {18}- name: weir\n.*?\n( {18}- name: envoy\.filters\.http\.router\n)`)
 	routeText   = "route: {cluster: upstream}"
 	directText  = "direct_response: {status: 200, body: {inline_string: ok}}"
 	domainsText = "domains: [\"*\"]\n"

@@ -161,8 +161,8 @@ type trial struct {
 	by    *runner
 	world *world
 	load  load.Load
-	// best has the rate and the processor times of the cheapest slice, and the share of its turn that
-	// the failure ladder decided.
+	// best has the rate and the processor times of the cheapest slice, and the share of its turn
+	// that the failure ladder decided.
 	best figures
 	// answered, refused, took, foreign, calls and ladder are sums over all slices.
 	answered, refused int

@@ -71,7 +71,7 @@ func (r *runner) openAll(ctx context.Context, n int, all []contestant, result ro
 	r.choosePace(all[0].Scene, result)
 	for _, c := range all {
 		rate := gauge.Rounded(r.pace(c, result[c.id()].Rate))
-		err := r.together(ctx, n, []contestant{c}, result, func(ctx context.Context, n int, trials []*trial, _ round) error {
+		measure := func(ctx context.Context, n int, trials []*trial, result round) error {
 			p, err := trials[0].pacedLoop(ctx, rate, r.plan.Open)
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.id(), err)
@@ -81,8 +81,8 @@ func (r *runner) openAll(ctx context.Context, n int, all []contestant, result ro
 			result[c.id()] = f
 			r.say(n, "latency", c, fmt.Sprintf("%6.0f/s %7.2f ms", p.Rate, p.P99))
 			return nil
-		})
-		if err != nil {
+		}
+		if err := r.together(ctx, n, []contestant{c}, result, measure); err != nil {
 			return err
 		}
 	}
@@ -90,8 +90,8 @@ func (r *runner) openAll(ctx context.Context, n int, all []contestant, result ro
 }
 
 // choosePace sets the rate of a scene's open loop, unless an earlier round has. With cold keys it
-// is half of what Envoy's ratelimit filter does in the closed loop. Else it is a third of what Envoy
-// does without a limit, about half of what it does with Weir.
+// is half of what Envoy's ratelimit filter does in the closed loop. Else it is a third of what
+// Envoy does without a limit, about half of what it does with Weir.
 func (r *runner) choosePace(s scene, result round) {
 	if r.openRates == nil {
 		r.openRates = map[scene]float64{}

@@ -18,7 +18,8 @@ const (
 
 // frame is a drawing of that height.
 func frame(height int, drawn string) []byte {
-	return fmt.Appendf(nil, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="13">
+	return fmt.Appendf(nil, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" `+
+		`font-family="sans-serif" font-size="13">
 <rect width="100%%" height="100%%" fill="#ffffff"/>
 %s</svg>
 `, plotWidth, height, drawn)
@@ -50,7 +51,8 @@ func (r *report) plotScene(b *strings.Builder, s scene, y int) int {
 		return y
 	}
 	scale := (plotWidth - nameWidth - textSpace) / most
-	fmt.Fprintf(b, `<text x="10" y="%d" font-weight="bold" fill="#202020">Processor time added to a request, µs: %s</text>
+	fmt.Fprintf(b, `<text x="10" y="%d" font-weight="bold" fill="#202020">`+
+		`Processor time added to a request, µs: %s</text>
 <rect x="%d" y="%d" width="12" height="12" fill="#3b6fb5"/><text x="%d" y="%d" fill="#202020">Envoy</text>
 <rect x="%d" y="%d" width="12" height="12" fill="#e08a3c"/><text x="%d" y="%d" fill="#202020">other processes</text>
 `, y+16, html.EscapeString(stages[s].title),

@@ -40,7 +40,8 @@ func (r *report) plotCurve() []byte {
 	x := axis{curveRates[0], curveRates[len(curveRates)-1], curveLeft, curveRight}
 	y := axis{10, math.Pow(10, math.Ceil(math.Log10(most))), curveBottom, curveTop}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<text x="10" y="26" font-weight="bold" fill="#202020">Processor time added to a request, µs: %s</text>
+	fmt.Fprintf(&b, `<text x="10" y="26" font-weight="bold" fill="#202020">`+
+		`Processor time added to a request, µs: %s</text>
 `, html.EscapeString(stages[curve].title))
 	for v := y.low; v <= y.high*1.01; v *= 10 {
 		fmt.Fprintf(&b, `<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#d0d0d0"/>`+

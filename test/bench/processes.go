@@ -49,8 +49,9 @@ func newWorkshop(ctx context.Context, root string) (*workshop, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &workshop{root: root, empty: filepath.Join(root, "build/empty.wasm"), service: filepath.Join(cache, "bin/ratelimit")}
-	build := exec.CommandContext(ctx, filepath.Join(root, "wasm-build.sh"), "-o", w.empty, filepath.Join(root, "test/bench/empty"))
+	in := func(name string) string { return filepath.Join(root, name) }
+	w := &workshop{root: root, empty: in("build/empty.wasm"), service: filepath.Join(cache, "bin/ratelimit")}
+	build := exec.CommandContext(ctx, in("wasm-build.sh"), "-o", w.empty, in("test/bench/empty"))
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("the empty filter does not build: %w\n%s", err, output)
 	}
@@ -158,7 +159,9 @@ func (w *world) startEnvoy(ctx context.Context, s *workshop, c contestant, servi
 	return err
 }
 
-func (w *world) startControlPlane(ctx context.Context, root, dir, redis string, central bool) (*stack.ControlPlane, error) {
+func (w *world) startControlPlane(
+	ctx context.Context, root, dir, redis string, central bool,
+) (*stack.ControlPlane, error) {
 	o := stack.ControlPlaneOptions{
 		Binary: filepath.Join(root, "build/weir"), DataDir: dir, AdminToken: adminToken, NodeToken: nodeToken,
 	}
@@ -198,7 +201,8 @@ func (w *world) startService(ctx context.Context, binary, dir, redis string, quo
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return 0, err
 	}
-	if err := os.WriteFile(filepath.Join(folder, "bench.yaml"), fmt.Appendf(nil, serviceLimits, quota), 0o644); err != nil {
+	limits := fmt.Appendf(nil, serviceLimits, quota)
+	if err := os.WriteFile(filepath.Join(folder, "bench.yaml"), limits, 0o644); err != nil {
 		return 0, err
 	}
 	var ports [3]int
@@ -218,7 +222,8 @@ func (w *world) startService(ctx context.Context, binary, dir, redis string, quo
 		return 0, err
 	}
 	return ports[0], p.AwaitReady(ctx, func(ctx context.Context) error {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/healthcheck", ports[1]), nil)
+		url := fmt.Sprintf("http://127.0.0.1:%d/healthcheck", ports[1])
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {
 			return err
 		}

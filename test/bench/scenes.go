@@ -45,9 +45,9 @@ type stage struct {
 	// quota is each key's in a minute.
 	quota   int
 	traffic traffic
-	// perTurn is how many slices a contestant has in a turn of the closed loop; 0 is a scene without
-	// a closed loop. Behind a service it warms up again before: while the others had their turn the
-	// leases of a thousand keys have ended.
+	// perTurn is how many slices a contestant has in a turn of the closed loop; 0 is a scene
+	// without a closed loop. Behind a service it warms up again before: while the others had their
+	// turn the leases of a thousand keys have ended.
 	perTurn int
 	// opens says that latency is measured in an open loop.
 	opens bool
@@ -57,16 +57,28 @@ type stage struct {
 }
 
 var stages = map[scene]stage{
-	direct:  {title: "Envoy answers by itself, one key", quota: noLimit, traffic: oneKey, perTurn: 1, workers: 1},
-	proxied: {title: "a service behind Envoy, 1000 keys", quota: noLimit, traffic: busyKeys, perTurn: 4, opens: true, workers: 1},
-	cold: {title: "100 000 cold keys, 1000 a minute each", quota: usualLimit, traffic: coldKeys, perTurn: 4, opens: true,
-		workers: 1},
-	mixed: {title: "100 000 keys, 100 a minute each, a tenth refused", quota: tightLimit, traffic: mixedKeys, perTurn: 4,
-		refuses: true, workers: 1},
-	browser: {title: "headers of a browser, 10 000 keys, 1000 a minute each", quota: usualLimit, traffic: browserKeys,
-		perTurn: 4, workers: 1},
-	curve: {title: "100 000 cold keys, 1000 a minute each, at a constant rate", quota: usualLimit, traffic: coldKeys, workers: 1},
-	idle:  {title: "no requests, two workers", quota: usualLimit, traffic: oneKey, workers: 2},
+	direct: {title: "Envoy answers by itself, one key", quota: noLimit, traffic: oneKey, perTurn: 1, workers: 1},
+	proxied: {
+		title: "a service behind Envoy, 1000 keys",
+		quota: noLimit, traffic: busyKeys, perTurn: 4, opens: true, workers: 1,
+	},
+	cold: {
+		title: "100 000 cold keys, 1000 a minute each",
+		quota: usualLimit, traffic: coldKeys, perTurn: 4, opens: true, workers: 1,
+	},
+	mixed: {
+		title: "100 000 keys, 100 a minute each, a tenth refused",
+		quota: tightLimit, traffic: mixedKeys, perTurn: 4, refuses: true, workers: 1,
+	},
+	browser: {
+		title: "headers of a browser, 10 000 keys, 1000 a minute each",
+		quota: usualLimit, traffic: browserKeys, perTurn: 4, workers: 1,
+	},
+	curve: {
+		title: "100 000 cold keys, 1000 a minute each, at a constant rate",
+		quota: usualLimit, traffic: coldKeys, workers: 1,
+	},
+	idle: {title: "no requests, two workers", quota: usualLimit, traffic: oneKey, workers: 2},
 }
 
 // chosenScenes are those that a list with commas names; all, if it is empty.

@@ -68,7 +68,7 @@ func (s *workshop) load(t traffic, e *stack.Envoy) load.Load {
 
 // browserHeaders are twenty with host and key, one of them a cookie of a kilobyte.
 func browserHeaders() string {
-	return strings.ReplaceAll(`user-agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/142.0.0.0 Safari/537.36
+	return strings.ReplaceAll(`user-agent: Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 Firefox/145.0
 accept: text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,*/*;q=0.8
 accept-language: en-GB,en;q=0.9,de;q=0.8
 accept-encoding: gzip, deflate, br, zstd
