@@ -57,14 +57,11 @@ func (l *limit) comes(m mark, spread time.Duration) time.Time {
 // learn takes in what the answer to a request says. The requests that flew when it was sent may
 // have reached the server after it.
 func (l *limit) learn(now time.Time, of spend, said Limit, refused bool, share float64, spread time.Duration) {
-	quota := said.Quota
-	if quota == 0 {
-		quota = max(l.quota, said.Left, 1)
+	l.quota = max(l.quota, said.Left, 1)
+	if said.Quota > 0 {
+		l.quota = said.Quota
 	}
 	level := said.Left + of.number - of.before
-	if quota != l.quota {
-		*l = limit{quota: quota, sent: l.sent, flying: l.flying, last: l.last, level: level}
-	}
 	l.advance(now, spread)
 	if of.number <= l.newest {
 		return

@@ -85,9 +85,8 @@ type route struct {
 	limits []*limit
 	// calls are those without an answer yet.
 	calls map[*Call]bool
-	// held is when the last refusal ends; refusals counts those without an answer in between.
-	held     time.Time
-	refusals int
+	// held is when the last refusal ends.
+	held time.Time
 	// turn has a value in it while a call waits at the head of the others.
 	turn chan struct{}
 }
@@ -145,7 +144,7 @@ func (c *Call) Answered(ctx context.Context, status int, header http.Header) (ag
 	p := c.pacer
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	wait, refused, helps := c.route.refusal(status, said)
+	wait, refused, helps := refusal(status, said, c.repeats)
 	share := p.random()
 	var late time.Duration
 	if refused && helps {
@@ -184,29 +183,26 @@ func (c *Call) land() {
 
 // refusal is how long to wait after an answer, whether it is a refusal, and whether waiting helps.
 // An answer that says how much is left, but not for how long to wait, says that waiting does not
-// help, unless nothing is left.
-func (r *route) refusal(status int, said Limits) (wait time.Duration, refused, helps bool) {
+// help, unless nothing is left. One that says neither asks for longer waits with each repeat.
+func refusal(status int, said Limits, repeats int) (wait time.Duration, refused, helps bool) {
 	if status != http.StatusTooManyRequests && (status < 400 || !said.HasRetryAfter) {
-		r.refusals = 0
 		return 0, false, false
 	}
 	if said.HasRetryAfter {
 		return said.RetryAfter, true, true
+	}
+	if len(said.Policies) == 0 {
+		return time.Second << min(repeats, 10), true, true
 	}
 	for _, l := range said.Policies {
 		if l.Left == 0 {
 			wait, helps = max(wait, l.Reset), true
 		}
 	}
-	if len(said.Policies) > 0 {
-		return wait, true, helps
-	}
-	wait = time.Second << min(r.refusals, 5)
-	r.refusals++
-	return wait, true, true
+	return wait, true, helps
 }
 
-// learn tells the limits of an answer what it says, and the route which limits it has.
+// learn hands the limits of an answer what it says, and notes which limits the route has.
 func (p *Pacer) learn(c *Call, now time.Time, said Limits, refused bool, late time.Duration, share float64) {
 	mine := slices.Clone(c.spends)
 	c.land()

