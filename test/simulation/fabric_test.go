@@ -201,6 +201,9 @@ func (w *world) serve(n *node, worker int, body []byte, answer func(after quota.
 		return
 	}
 	status, reply := w.centre.Lease(replica, body)
+	if w.planted == mixedAnswers && status == 200 {
+		reply = rotated(reply)
+	}
 	w.note(evServed, n.number, int64(status))
 	switch {
 	case n.cut, w.chance(w.faults.drop):
@@ -224,6 +227,17 @@ func (w *world) serve(n *node, worker int, body []byte, answer func(after quota.
 		n.last[worker] = reply
 	}
 	answer(w.delay(), status, reply)
+}
+
+// rotated is a reply in which each bucket but the first has the answer about the one before.
+func rotated(reply []byte) []byte {
+	var m wire.LeaseReply
+	if wire.DecodeLeaseReply(reply, &m) != nil || len(m.Items) < 2 {
+		return reply
+	}
+	last := len(m.Items) - 1
+	m.Items = append(m.Items[last:], m.Items[:last]...)
+	return wire.AppendLeaseReply(nil, m)
 }
 
 // answers says whether bytes are a reply to the request with that number.

@@ -21,6 +21,7 @@ const (
 	fullAfterLoss
 	emptyShares
 	forgivenUse
+	mixedAnswers
 )
 
 // plant puts the fault in.
@@ -60,6 +61,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		"a store that lost its state fills buckets to the brim":          fullAfterLoss,
 		"a caller with a small figure is forgiven what larger ones used": forgivenUse,
 		"a share begins without a token":                                 emptyShares,
+		"the answers of a shared call change places":                     mixedAnswers,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var runs atomic.Int64
