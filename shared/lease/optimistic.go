@@ -10,8 +10,15 @@ import "github.com/weir-proxy/weir/shared/quota"
 // is used in any interval t: a node uses at most slack beyond what the control plane knows, and no
 // more than the level of its last answer and what was earned since.
 
-// ReportEvery is how often a node reports what it used; earlier if that is half the slack.
-const ReportEvery = 100 * quota.Millisecond
+const (
+	// ReportEvery is how often a node reports what it used; at once if that is half of the slack.
+	ReportEvery = 100 * quota.Millisecond
+	// ReportRarely is how often it reports less than a rareShare-th of the slack. All nodes
+	// together so keep at most a thirty-second of the burst to themselves for longer than
+	// ReportEvery.
+	ReportRarely = quota.Second
+	rareShare    = 16
+)
 
 // slackPercent is the share of the burst by which all nodes together may exceed it.
 const slackPercent = 50
@@ -144,8 +151,8 @@ func (t Tab) FullAfter(now quota.Instant, p quota.Params) quota.Span {
 // plane may then count it twice, so too little is admitted.
 const Patience = 250 * quota.Millisecond
 
-// Due is when to report: at once if half the slack is used, and Never if there is nothing to
-// report.
+// Due is when to report: the later, the less of the slack is used. It is Never if there is nothing
+// to report.
 func (t Tab) Due(now quota.Instant, slack int64) quota.Instant {
 	switch {
 	case t.Unknown == 0:
@@ -154,8 +161,10 @@ func (t Tab) Due(now quota.Instant, slack int64) quota.Instant {
 		return t.Sent + quota.Instant(Patience)
 	case 2*t.Unknown >= slack:
 		return now
+	case rareShare*t.Unknown >= slack:
+		return t.Since + quota.Instant(ReportEvery)
 	}
-	return t.Since + quota.Instant(ReportEvery)
+	return t.Since + quota.Instant(ReportRarely)
 }
 
 // Report notes that all unknown uses are being reported at now. Sent names the report, Reported is
@@ -200,7 +209,7 @@ func (t Tab) Idle(p quota.Params) quota.Instant {
 	at := max(t.Heard, t.Last)
 	idle := at + quota.Instant(t.FullAfter(at, p))
 	if t.Unknown > 0 {
-		idle += quota.Instant(Patience)
+		idle += quota.Instant(ReportRarely + Patience)
 	}
 	return idle
 }

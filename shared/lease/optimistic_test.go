@@ -282,3 +282,29 @@ func TestOptimisticDebtIsRepaid(t *testing.T) {
 		}
 	}
 }
+
+// The less of the slack a node has used, the later it reports; a report without an answer is made
+// again.
+func TestWhenToReport(t *testing.T) {
+	const never = quota.Instant(quota.Never)
+	for _, c := range []struct {
+		slack, unknown int64
+		sent           quota.Instant
+		want           quota.Instant
+	}{
+		{slack: 160, unknown: 0, want: never},
+		{slack: 160, unknown: 1, want: 2000 * ms},
+		{slack: 160, unknown: 9, want: 2000 * ms},
+		{slack: 160, unknown: 10, want: 1100 * ms},
+		{slack: 160, unknown: 79, want: 1100 * ms},
+		{slack: 160, unknown: 80, want: 1500 * ms},
+		{slack: 1, unknown: 1, want: 1500 * ms},
+		{slack: 5, unknown: 1, want: 1100 * ms},
+		{slack: 160, unknown: 80, sent: 1400 * ms, want: 1650 * ms},
+	} {
+		tab := lease.Tab{Unknown: c.unknown, Since: 1000 * ms, Sent: c.sent}
+		if got := tab.Due(1500*ms, c.slack); got != c.want {
+			t.Errorf("%+v: due at %d ms", c, got/ms)
+		}
+	}
+}

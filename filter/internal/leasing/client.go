@@ -116,11 +116,11 @@ func (c *Client) Keep(need Need, keep int64, by quota.Instant) {
 // Slack is what this node may use of an optimistic bucket before the control plane knows.
 func (c *Client) Slack(p quota.Params) int64 { return c.reports.slack(p) }
 
-// Report notes that an optimistic bucket has something to report at an instant. What is due
-// already leaves at once.
+// Report notes that an optimistic bucket has something to report at an instant. What is due leaves
+// at once, or when the reports under way are answered.
 func (c *Client) Report(now quota.Instant, need Need, at quota.Instant) {
 	c.reports.note(need, at)
-	if at <= now {
+	if at <= now && c.reports.underWay == 0 {
 		c.report(now)
 	}
 }
@@ -180,8 +180,13 @@ func (c *Client) report(now quota.Instant) {
 	if _, away := c.Health.Away(); away {
 		return
 	}
-	if items := c.reports.gather(now, c.store); len(items) > 0 {
-		c.send(&call{sent: now, items: items})
+	for range reportCalls {
+		items := c.reports.gather(now, c.store)
+		if len(items) == 0 {
+			return
+		}
+		c.reports.underWay++
+		c.send(&call{sent: now, items: items, reports: true})
 	}
 }
 

@@ -100,8 +100,9 @@ type call struct {
 	// asks is how many lines requests wait in for the answer.
 	asks int
 	// full: a line was left behind for want of space, and those after it must not overtake it.
-	full  bool
-	probe bool
+	full bool
+	// probe: it asks for nothing; reports: it has nothing but reports.
+	probe, reports bool
 }
 
 // item is what a call asks about one bucket.

@@ -53,6 +53,10 @@ func (c *Client) answer(call *call, status int, body []byte) {
 		}
 	}
 	c.Flush(now) // What queued behind this call would wait for the next tick otherwise.
+	if call.reports {
+		c.reports.underWay--
+		c.report(now)
+	}
 }
 
 // fail ends a call without an answer: its requests, and those that queued behind them, fail over.
@@ -60,6 +64,9 @@ func (c *Client) fail(call *call, now quota.Instant, how rpc.Outcome) {
 	c.Stats.Calls[how]++
 	c.Health.fail(now, how, call.probe, c.random.Jitter())
 	c.room.ended(call, now, false)
+	if call.reports {
+		c.reports.underWay--
+	}
 	if how == rpc.Overloaded && c.room.most == 1 {
 		c.room.rest = now + rpc.Spread(longestRest, c.random.Jitter())
 	}

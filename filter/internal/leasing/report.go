@@ -1,6 +1,8 @@
 package leasing
 
 import (
+	"container/heap"
+
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
@@ -10,8 +12,13 @@ import (
 
 const (
 	// maxPending bounds the buckets that a VM keeps in mind to report. What does not fit is
-	// reported when the bucket is used again.
-	maxPending = 4096
+	// reported when the bucket is used again. From crowded on reports leave before they are due.
+	maxPending = 8192
+	crowded    = maxPending / 2
+	// reportAhead is how early a bucket is reported with others, so that calls are full.
+	reportAhead = lease.ReportEvery
+	// reportCalls bounds the calls with reports that leave at once, after an outage above all.
+	reportCalls = 4
 	// assumedNodes is how many nodes there may be as long as the control plane has not said.
 	assumedNodes = 64
 )
@@ -24,9 +31,14 @@ const never = quota.Instant(quota.Never)
 type reports struct {
 	// nodes is how many nodes there are; 0: that is not known.
 	nodes int64
-	// pending are the buckets with something to report, byBucket the same ones by their keys.
-	pending  []*pending
+	// underWay is how many calls with reports are.
+	underWay int
+	// pending are the buckets with something to report, the first one that is due in front;
+	// byBucket are the same ones by their keys.
+	pending  pendings
 	byBucket map[keyhash.Key]*pending
+	// spare are free for further buckets, aside is reused.
+	spare, aside []*pending
 }
 
 // pending is a bucket with something to report.
@@ -34,8 +46,10 @@ type pending struct {
 	need Need
 	// at is when to report.
 	at quota.Instant
-	// done: there is nothing to report any more.
-	done bool
+	// underWay: a report has no answer yet; at is when to make it again.
+	underWay bool
+	// place is its index among all.
+	place int
 }
 
 // slack is what this node may use of a bucket before the control plane knows.
@@ -48,56 +62,104 @@ func (r *reports) slack(p quota.Params) int64 {
 
 // note has a bucket reported at an instant.
 func (r *reports) note(need Need, at quota.Instant) {
+	p := r.byBucket[need.Bucket]
+	if p == nil {
+		if len(r.pending) < maxPending {
+			r.add(need, at)
+		}
+		return
+	}
+	p.need = need
+	if at < p.at {
+		r.move(p, at)
+	}
+}
+
+func (r *reports) add(need Need, at quota.Instant) {
 	if r.byBucket == nil {
 		r.byBucket = make(map[keyhash.Key]*pending)
 	}
-	p := r.byBucket[need.Bucket]
-	if p == nil {
-		if len(r.byBucket) >= maxPending {
-			return
-		}
-		p = &pending{done: true}
-		r.byBucket[need.Bucket] = p
-		r.pending = append(r.pending, p)
+	p := &pending{}
+	if last := len(r.spare) - 1; last >= 0 {
+		p = r.spare[last]
+		r.spare = r.spare[:last]
 	}
-	if p.done {
-		p.done, p.at = false, at
-	}
-	p.need, p.at = need, min(p.at, at)
+	p.need, p.at, p.underWay = need, at, false
+	r.byBucket[need.Bucket] = p
+	heap.Push(&r.pending, p)
 }
 
-// gather starts the reports that are due, as many as one call can carry.
+// move has a bucket reported at another instant; never: not at all.
+func (r *reports) move(p *pending, at quota.Instant) {
+	p.at, p.underWay = at, false
+	if at == never {
+		heap.Remove(&r.pending, p.place)
+		delete(r.byBucket, p.need.Bucket)
+		r.spare = append(r.spare, p)
+		return
+	}
+	heap.Fix(&r.pending, p.place)
+}
+
+// next is when gather has something to do; never if there is nothing to report.
+func (r *reports) next() quota.Instant {
+	switch {
+	case len(r.pending) == 0:
+		return never
+	case len(r.pending) >= crowded:
+		return 0
+	}
+	return r.pending[0].at
+}
+
+// gather starts the reports that are due, as many as one call can carry, and fills it up with those
+// that will soon be.
 func (r *reports) gather(now quota.Instant, store *bucketstore.Store) []item {
-	if len(r.pending) == 0 {
+	if now < r.next() {
 		return nil
 	}
-	var items []item
-	start := &startReport{now: now}
-	rest := r.pending[:0]
-	for _, p := range r.pending {
-		fits := len(items) == 0 || len(items) < wire.MaxItems && items[0].need.Version == p.need.Version
-		if !p.done && p.at <= now && fits {
-			start.need, start.slack = &p.need, r.slack(p.need.Params)
-			if err := store.Update(bucketstore.Optimistic, p.need.Bucket, now, start); err != nil {
-				p.at = now + quota.Instant(quota.Millisecond)
-			} else if start.used > 0 {
-				need := p.need
-				need.Cost = 1
-				items = append(items, item{need: need, used: start.used, report: start.sent})
-				p.at = now + quota.Instant(lease.Patience) // Another report if no answer comes.
-			} else { // Another worker has reported it.
-				p.at, p.done = start.due, start.due == never
-			}
+	start := &startReport{now: now, by: now + quota.Instant(reportAhead)}
+	if len(r.pending) >= crowded {
+		start.by = never - 1
+	}
+	items := make([]item, 0, min(len(r.pending), wire.MaxItems))
+	for len(items) < wire.MaxItems && len(r.pending) > 0 && r.pending[0].at <= start.by {
+		p := r.pending[0]
+		other := len(items) > 0 && items[0].need.Version != p.need.Version
+		if other || p.underWay && p.at > now {
+			r.setAside()
+			continue
 		}
-		if p.done {
-			delete(r.byBucket, p.need.Bucket)
-		} else {
-			rest = append(rest, p)
+		start.need, start.slack = &p.need, r.slack(p.need.Params)
+		err := store.Update(bucketstore.Optimistic, p.need.Bucket, now, start)
+		switch {
+		case err != nil:
+			p.at = now + quota.Instant(quota.Millisecond)
+			r.setAside()
+		case start.used > 0:
+			need := p.need
+			need.Cost = 1
+			items = append(items, item{need: need, used: start.used, report: start.sent})
+			p.at, p.underWay = now+quota.Instant(lease.Patience), true
+			r.setAside()
+		case start.due == never: // Another worker has reported it.
+			r.move(p, never)
+		default:
+			p.at, p.underWay = start.due, false
+			r.setAside()
 		}
 	}
-	clear(r.pending[len(rest):])
-	r.pending = rest
+	for _, p := range r.aside {
+		heap.Push(&r.pending, p)
+	}
+	clear(r.aside)
+	r.aside = r.aside[:0]
 	return items
+}
+
+// setAside takes the first bucket out until gather is through.
+func (r *reports) setAside() {
+	r.aside = append(r.aside, heap.Pop(&r.pending).(*pending))
 }
 
 // answer takes in the answer to a report. A bucket that the control plane does not know is reported
@@ -110,7 +172,7 @@ func (r *reports) answer(it *item, a *wire.LeaseAnswer, now quota.Instant, store
 		// It is reported again, as if no answer had come.
 	case wire.ItemUnknown:
 		if p != nil {
-			p.done = true
+			r.move(p, never)
 		}
 	default:
 		apply := applyReport{
@@ -118,7 +180,39 @@ func (r *reports) answer(it *item, a *wire.LeaseAnswer, now quota.Instant, store
 		}
 		err := store.Update(bucketstore.Optimistic, it.need.Bucket, now, &apply)
 		if err == nil && p != nil {
-			p.at, p.done = apply.due, apply.due == never
+			r.move(p, apply.due)
 		}
 	}
+}
+
+// pendings implements heap.Interface by the instants at which buckets are due.
+type pendings []*pending
+
+// Len implements heap.Interface.
+func (h pendings) Len() int { return len(h) }
+
+// Less implements heap.Interface.
+func (h pendings) Less(i, j int) bool { return h[i].at < h[j].at }
+
+// Swap implements heap.Interface.
+func (h pendings) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place = i
+	h[j].place = j
+}
+
+// Push implements heap.Interface.
+func (h *pendings) Push(x any) {
+	p := x.(*pending)
+	p.place = len(*h)
+	*h = append(*h, p)
+}
+
+// Pop implements heap.Interface.
+func (h *pendings) Pop() any {
+	last := len(*h) - 1
+	p := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return p
 }

@@ -23,8 +23,10 @@ type Use struct {
 	// Remaining and Reset are hints for the client.
 	Remaining int64
 	Reset     quota.Span
-	// Due is when to report the tokens that were spent.
-	Due quota.Instant
+	// Due is when to report the tokens that were spent, if Reports: this use made it due, or due
+	// sooner. Another worker may have noted it otherwise.
+	Due     quota.Instant
+	Reports bool
 }
 
 // Apply implements bucketstore.Change.
@@ -33,9 +35,12 @@ func (u *Use) Apply(e *bucketstore.Entry) bool {
 	var t lease.Tab
 	t, u.Result = e.Tab.Use(u.Now, u.Params, u.Slack, u.Cost)
 	spent := u.Commit && u.Result.Allowed && u.Cost > 0
+	u.Reports = false
 	if spent {
+		before := e.Tab.Due(u.Now, u.Slack)
 		e.Tab = t
 		u.Due = t.Due(u.Now, u.Slack)
+		u.Reports = u.Due < before || u.Due <= u.Now
 	}
 	u.Heard = e.Tab.Heard != 0
 	u.Asks = !u.Result.Allowed && e.Tab.Asks(u.Now, u.Params, u.Slack, u.Cost)
@@ -60,8 +65,10 @@ func fitTab(e *bucketstore.Entry, p quota.Params, now quota.Instant) {
 
 // startReport is the change that starts a report if one is due.
 type startReport struct {
-	need  *Need
-	now   quota.Instant
+	need *Need
+	now  quota.Instant
+	// by is until when what is due is reported now.
+	by    quota.Instant
 	slack int64
 
 	// due is when the next report is due.
@@ -76,7 +83,7 @@ func (s *startReport) Apply(e *bucketstore.Entry) bool {
 	s.used = 0
 	fitTab(e, s.need.Params, s.now)
 	s.due = e.Tab.Due(s.now, s.slack)
-	if s.due > s.now {
+	if s.due > s.by || s.due > s.now && e.Tab.Sent != 0 {
 		return false
 	}
 	e.Tab = e.Tab.Report(s.now)

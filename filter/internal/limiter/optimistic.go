@@ -47,7 +47,7 @@ func (l *Limiter) useOptimistic(req *Request, m *match.Hit, now quota.Instant, c
 	*u = leasing.Use{Need: l.need(req, &Hit{Hit: *m}), Now: now, Commit: commit}
 	u.Slack = l.leases.Slack(u.Params)
 	err := l.store.Update(bucketstore.Optimistic, m.Key, now, u)
-	if err == nil && commit && u.Result.Allowed && u.Cost > 0 {
+	if err == nil && u.Reports {
 		l.leases.Report(now, u.Need, u.Due)
 	}
 	return u, err
