@@ -46,7 +46,8 @@ func (c *Call) Header(name string) string {
 // answered while the guest runs. If the timeout comes first, the guest gets that instead. Only the
 // first outcome that is given to a call counts.
 func (c *Call) Respond(after time.Duration, status int, headers [][2]string, body []byte) {
-	r := &callResponse{headers: newHeaderMap(inlineResponseHeaders, [][2]string{{":status", strconv.Itoa(status)}}), body: slices.Clone(body)}
+	r := &callResponse{headers: newHeaderMap(inlineResponseHeaders, [][2]string{{":status", strconv.Itoa(status)}}),
+		body: slices.Clone(body)}
 	for _, p := range headers {
 		r.headers.add(p[0], p[1])
 	}

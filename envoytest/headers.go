@@ -10,17 +10,19 @@ import (
 // trailers join nothing.
 var (
 	inlineRequestHeaders = set(
-		":authority", ":path", ":method", ":scheme", "accept", "accept-encoding", "access-control-request-headers",
-		"access-control-request-method", "authorization", "cache-control", "connection", "content-encoding", "content-length",
-		"content-type", "expect", "grpc-accept-encoding", "grpc-timeout", "if-match", "if-modified-since", "if-none-match",
-		"if-range", "if-unmodified-since", "origin", "pragma", "referer", "te", "upgrade", "user-agent", "via",
-		"x-client-trace-id", "x-envoy-attempt-count", "x-envoy-original-path", "x-forwarded-client-cert", "x-forwarded-for",
+		":authority", ":path", ":method", ":scheme", "accept", "accept-encoding",
+		"access-control-request-headers", "access-control-request-method", "authorization", "cache-control",
+		"connection", "content-encoding", "content-length", "content-type", "expect", "grpc-accept-encoding",
+		"grpc-timeout", "if-match", "if-modified-since", "if-none-match", "if-range", "if-unmodified-since",
+		"origin", "pragma", "referer", "te", "upgrade", "user-agent", "via", "x-client-trace-id",
+		"x-envoy-attempt-count", "x-envoy-original-path", "x-forwarded-client-cert", "x-forwarded-for",
 		"x-forwarded-host", "x-forwarded-port", "x-forwarded-proto", "x-request-id",
 	)
 	inlineResponseHeaders = set(
-		":status", "access-control-allow-methods", "access-control-allow-origin", "access-control-expose-headers", "age",
-		"cache-control", "connection", "content-encoding", "content-length", "content-type", "date", "etag", "expires",
-		"grpc-message", "grpc-status", "last-modified", "location", "server", "vary", "via", "x-envoy-ratelimited",
+		":status", "access-control-allow-methods", "access-control-allow-origin",
+		"access-control-expose-headers", "age", "cache-control", "connection", "content-encoding",
+		"content-length", "content-type", "date", "etag", "expires", "grpc-message", "grpc-status",
+		"last-modified", "location", "server", "vary", "via", "x-envoy-ratelimited",
 		"x-envoy-upstream-service-time", "x-request-id",
 	)
 )

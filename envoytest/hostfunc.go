@@ -127,7 +127,8 @@ func envFuncs() []hostFunc {
 		proxy("call_foreign_function", "iiiiii", func(*vm, []uint64) status { return statusNotFound }),
 	}
 	for name, params := range map[string]string{
-		"grpc_call": "iiiiiiiiiiii", "grpc_stream": "iiiiiiiii", "grpc_cancel": "i", "grpc_close": "i", "grpc_send": "iiii",
+		"grpc_call": "iiiiiiiiiiii", "grpc_stream": "iiiiiiiii", "grpc_cancel": "i", "grpc_close": "i",
+		"grpc_send": "iiii",
 	} {
 		funcs = append(funcs, proxy(name, params, (*vm).abiGRPC))
 	}

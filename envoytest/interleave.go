@@ -118,7 +118,9 @@ func (l *threadLock) Lock() {
 	}
 	for attempt := 0; !l.mu.TryLock(); attempt++ {
 		if attempt == maxAttempts {
-			panic(fmt.Sprintf("envoytest: a function of Interleave waits for a worker that nobody leaves, after %d steps", len(t.steps)))
+			panic(fmt.Sprintf(
+				"envoytest: a function of Interleave waits for a worker that nobody leaves, after %d steps",
+				len(t.steps)))
 		}
 		t.handOver()
 	}

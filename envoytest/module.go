@@ -23,7 +23,8 @@ type Module struct {
 // offer.
 func Compile(wasm []byte) (*Module, error) {
 	ctx := context.Background()
-	m := &Module{runtime: wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfig().WithMemoryLimitPages(maxMemoryPages))}
+	config := wazero.NewRuntimeConfig().WithMemoryLimitPages(maxMemoryPages)
+	m := &Module{runtime: wazero.NewRuntimeWithConfig(ctx, config)}
 	if err := m.compile(ctx, wasm); err != nil {
 		return nil, errors.Join(fmt.Errorf("envoytest: compile: %w", err), m.Close())
 	}

@@ -46,7 +46,9 @@ type Options struct {
 	ReloadBackoff time.Duration // of FailReload; 0 means 1 s
 	DrainTime     time.Duration // how long a replaced root context lives at least, even without streams
 	Seed          uint64        // of the random bytes that VMs get
-	Store         *Store        // shared data of the process; nil means a new one. Hosts that share one are plugins of one process
+	// Store is the shared data of the process; nil means a new one. Hosts that share one are
+	// plugins of one process.
+	Store *Store
 
 	// Calls is called with each HTTP call as the guest dispatches it, inside the guest's call. It
 	// may answer at once by script (Call.Respond and its like); a call left alone stays pending

@@ -217,7 +217,8 @@ func (v *vm) finishShutdown(root *wasmContext) status {
 // failed VM.
 func (t *thread) handleForRequest() *handle {
 	hd := t.current
-	if hd == nil || !hd.vm.failed || t.h.opt.FailurePolicy != FailReload || t.h.since(hd.loaded) < t.h.opt.ReloadBackoff {
+	if hd == nil || !hd.vm.failed || t.h.opt.FailurePolicy != FailReload ||
+		t.h.since(hd.loaded) < t.h.opt.ReloadBackoff {
 		return hd
 	}
 	hd.loaded = t.h.clock.mono.Load()

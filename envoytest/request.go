@@ -8,10 +8,12 @@ type Worker struct {
 // Request is what the filter sees of a request. Envoy's own work before the filter is not modelled:
 // what it would have put into x-forwarded-for, or normalised in :path, the test writes itself.
 type Request struct {
-	Headers    [][2]string // names in any case; pseudo-headers first is not required
-	Body       []byte      // in one chunk
-	Trailers   [][2]string
-	Source     string            // property source.address: "10.0.0.1:4242" or "[::1]:4242"; empty means "127.0.0.1:40000"
+	Headers  [][2]string // names in any case; pseudo-headers first is not required
+	Body     []byte      // in one chunk
+	Trailers [][2]string
+	// Source is the property source.address: "10.0.0.1:4242" or "[::1]:4242"; empty means
+	// "127.0.0.1:40000".
+	Source     string
 	Properties map[string][]byte // more properties of this stream, before all others; keys as made by Path
 }
 

@@ -60,7 +60,8 @@ func (s *Stream) RespondWith(r Response) *Reply {
 	if r.Status == 0 {
 		r.Status = 200
 	}
-	m := message{headers: newHeaderMap(inlineResponseHeaders, [][2]string{{":status", strconv.Itoa(r.Status)}}), body: r.Body}
+	m := message{headers: newHeaderMap(inlineResponseHeaders, [][2]string{{":status", strconv.Itoa(r.Status)}}),
+		body: r.Body}
 	for _, p := range r.Headers {
 		m.headers.add(p[0], p[1])
 	}

@@ -84,7 +84,8 @@ func (h *Host) newVM(m *Module, t *thread, number int) (*vm, error) {
 	v.current.root = v.current
 	v.contexts[0] = v.current
 	v.phase = phaseInitialize
-	mod, err := m.runtime.InstantiateModule(v.ctx, m.compiled, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	mod, err := m.runtime.InstantiateModule(v.ctx, m.compiled,
+		wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,8 @@ const maxRandom = 64 << 10
 // refuse.
 func wasiFuncs() []hostFunc {
 	wasi := func(name, params string, allowed phase, call func(v *vm, a []uint64) uint32) hostFunc {
-		return hostFunc{module: "wasi_snapshot_preview1", name: name, params: params, results: "i", allowed: allowed, call: call}
+		return hostFunc{module: "wasi_snapshot_preview1", name: name, params: params, results: "i", allowed: allowed,
+			call: call}
 	}
 	funcs := []hostFunc{
 		wasi("clock_time_get", "iIi", phaseAllocate, (*vm).wasiClockTime),

@@ -98,7 +98,9 @@ func (a *Authority) newKey() *ecdsa.PrivateKey {
 	return key
 }
 
-func (a *Authority) sign(template, parent *x509.Certificate, public *ecdsa.PublicKey, key *ecdsa.PrivateKey) *x509.Certificate {
+func (a *Authority) sign(
+	template, parent *x509.Certificate, public *ecdsa.PublicKey, key *ecdsa.PrivateKey,
+) *x509.Certificate {
 	a.t.Helper()
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
 	if err != nil {

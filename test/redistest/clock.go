@@ -31,7 +31,8 @@ func NewClock(t testing.TB) *Clock {
 	if err := os.WriteFile(source, clockSource, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if output, err := exec.Command("cc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, source).CombinedOutput(); err != nil {
+	if output, err := exec.Command("cc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library,
+		source).CombinedOutput(); err != nil {
 		t.Fatalf("cc: %v (tools/setup.sh build installs it)\n%s", err, output)
 	}
 	file, err := os.Create(filepath.Join(dir, "offset"))

@@ -52,7 +52,8 @@ func StartCluster(t testing.TB, primaries int, replicated bool, options ...strin
 		}
 	}
 	for _, s := range c.members()[1:] {
-		c.must(s, "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(c.Primaries[0].port), strconv.Itoa(buses[c.Primaries[0]]))
+		c.must(s, "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(c.Primaries[0].port),
+			strconv.Itoa(buses[c.Primaries[0]]))
 	}
 	c.AwaitWhole()
 	for i, s := range c.Replicas {

@@ -51,7 +51,8 @@ func startEnv(t testing.TB, env []string, options ...string) *Server {
 	dir := t.TempDir()
 	return launch(t, env, func(port int) []string {
 		return append([]string{
-			"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no", "--daemonize", "no",
+			"--port", fmt.Sprint(port), "--bind", "127.0.0.1", "--dir", dir, "--save", "", "--appendonly", "no",
+			"--daemonize", "no",
 		}, options...)
 	})
 }

@@ -44,8 +44,10 @@ func (s *Sentinels) watcher(t testing.TB) *Server {
 			return []string{path, "--sentinel"}
 		}
 		known = port
-		text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %q\nsentinel monitor %s 127.0.0.1 %d 2\n", port, dir, MasterName, s.Primary.port) +
-			fmt.Sprintf("sentinel down-after-milliseconds %s %d\nsentinel failover-timeout %s 5000\n", MasterName, NodeTimeout.Milliseconds(), MasterName)
+		text := fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %q\nsentinel monitor %s 127.0.0.1 %d 2\n", port, dir,
+			MasterName, s.Primary.port) +
+			fmt.Sprintf("sentinel down-after-milliseconds %s %d\nsentinel failover-timeout %s 5000\n", MasterName,
+				NodeTimeout.Milliseconds(), MasterName)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

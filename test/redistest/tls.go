@@ -20,7 +20,8 @@ func MakeCertificates(t testing.TB) Certificates {
 	t.Helper()
 	authority := certtest.New(t, "authority")
 	server, client := authority.Issue(t.TempDir(), "server"), authority.Issue(t.TempDir(), "client")
-	return Certificates{CA: authority.Path, ServerCert: server.Cert, ServerKey: server.Key, ClientCert: client.Cert, ClientKey: client.Key}
+	return Certificates{CA: authority.Path, ServerCert: server.Cert, ServerKey: server.Key, ClientCert: client.Cert,
+		ClientKey: client.Key}
 }
 
 // StartTLS starts a server that also listens with TLS, at the address returned, and wants a client
@@ -29,7 +30,8 @@ func StartTLS(t testing.TB, c Certificates, options ...string) (s *Server, addr 
 	t.Helper()
 	port := strconv.Itoa(freePort(t))
 	s = Start(t, append([]string{
-		"--tls-port", port, "--tls-ca-cert-file", c.CA, "--tls-cert-file", c.ServerCert, "--tls-key-file", c.ServerKey, "--tls-auth-clients", "yes",
+		"--tls-port", port, "--tls-ca-cert-file", c.CA, "--tls-cert-file", c.ServerCert, "--tls-key-file", c.ServerKey,
+		"--tls-auth-clients", "yes",
 	}, options...)...)
 	return s, net.JoinHostPort("127.0.0.1", port)
 }

@@ -84,7 +84,8 @@ func claim(dir string) (unlock func(), err error) {
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		owner, _ := io.ReadAll(file)
 		file.Close()
-		return nil, fmt.Errorf("another make run, process %s, works in %s; end it, or use another folder and other ports: WEIR_RUN_DIR=… (see README.md)", owner, dir)
+		return nil, fmt.Errorf("another make run, process %s, works in %s; end it, or use another folder and other "+
+			"ports: WEIR_RUN_DIR=… (see README.md)", owner, dir)
 	}
 	err = errors.Join(file.Truncate(0), writeAt(file, fmt.Sprint(os.Getpid())))
 	return func() { file.Close() }, err
@@ -140,7 +141,8 @@ func (p *parts) startControlPlane(ctx context.Context, nodeToken string) error {
 	defer cancel()
 	var err error
 	p.controlPlane, err = stack.StartControlPlane(ctx, stack.ControlPlaneOptions{
-		Binary: controlPlanePath, Port: p.settings.controlPlane.port, RedisURL: p.redisURL, DataDir: filepath.Join(p.dir, "state"),
+		Binary: controlPlanePath, Port: p.settings.controlPlane.port, RedisURL: p.redisURL,
+		DataDir:    filepath.Join(p.dir, "state"),
 		AdminToken: p.adminToken, NodeToken: nodeToken, Log: p.log,
 		Waiting: func(why error) { fmt.Fprintln(os.Stderr, "make run: the control plane is not ready yet:", why) },
 	})

@@ -69,7 +69,8 @@ func (s settings) portsAreFree() error {
 	var taken []error
 	for _, p := range []portSetting{s.envoy, s.admin, s.controlPlane} {
 		if owner := stack.InUse(p.port); owner != "" {
-			taken = append(taken, fmt.Errorf("port %d, which %s needs, is used by %s; end that, or choose another port: %s=%d make run",
+			taken = append(taken, fmt.Errorf("port %d, which %s needs, is used by %s; end that, or choose another "+
+				"port: %s=%d make run",
 				p.port, p.user, owner, p.variable, p.port+1))
 		}
 	}

@@ -84,10 +84,12 @@ func LaunchControlPlane(o ControlPlaneOptions) (*ControlPlane, error) {
 	c := &ControlPlane{Port: o.Port, adminToken: o.AdminToken, scheme: "http", client: client}
 	if o.TLS != nil {
 		c.scheme = "https"
-		c.client = &http.Client{Timeout: client.Timeout, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: o.TLS}}
+		c.client = &http.Client{Timeout: client.Timeout,
+			Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: o.TLS}}
 	}
 	c.Process, err = Start(Command{
-		Name: "weir", Path: o.Binary, Args: []string{"serve"}, Env: append(o.environment(), o.Env...), Out: o.Log, Err: o.Log,
+		Name: "weir", Path: o.Binary, Args: []string{"serve"}, Env: append(o.environment(), o.Env...), Out: o.Log,
+		Err: o.Log,
 	})
 	return c, err
 }
@@ -96,7 +98,8 @@ func LaunchControlPlane(o ControlPlaneOptions) (*ControlPlane, error) {
 func (o ControlPlaneOptions) environment() []string {
 	return []string{
 		fmt.Sprintf("WEIR_LISTEN=127.0.0.1:%d", o.Port), "WEIR_REDIS_URL=" + o.RedisURL, "WEIR_DATA_DIR=" + o.DataDir,
-		"WEIR_ADMIN_TOKEN=" + o.AdminToken, "WEIR_ADMIN_TOKEN_FILE=", "WEIR_NODE_TOKEN=" + o.NodeToken, "WEIR_NODE_TOKEN_FILE=",
+		"WEIR_ADMIN_TOKEN=" + o.AdminToken, "WEIR_ADMIN_TOKEN_FILE=", "WEIR_NODE_TOKEN=" + o.NodeToken,
+		"WEIR_NODE_TOKEN_FILE=",
 		"WEIR_TOKENS_FILE=",
 	}
 }
@@ -153,7 +156,8 @@ func (c *ControlPlane) Apply(ctx context.Context, document []byte) (uint64, erro
 		Version uint64 `json:"version"`
 	}
 	if answer.Status/100 != 2 {
-		return 0, fmt.Errorf("the control plane refused the policy set: %d %s", answer.Status, strings.TrimSpace(string(answer.Body)))
+		return 0, fmt.Errorf("the control plane refused the policy set: %d %s", answer.Status,
+			strings.TrimSpace(string(answer.Body)))
 	}
 	if err := json.Unmarshal(answer.Body, &stored); err != nil || stored.Version == 0 {
 		return 0, fmt.Errorf("PUT /v1/policyset answered without a version: %s", answer.Body)
@@ -196,20 +200,21 @@ func (c *ControlPlane) Nodes(ctx context.Context) (all []Node, err error) {
 // AwaitApplied waits until the newest process of each node with one of these ids has applied
 // version or a later one.
 func (c *ControlPlane) AwaitApplied(ctx context.Context, version uint64, ids ...string) error {
-	return Await(ctx, fmt.Sprintf("version %d on %s", version, strings.Join(ids, ", ")), func(ctx context.Context) error {
-		nodes, err := c.Nodes(ctx)
-		if err != nil {
-			return err
-		}
-		applied := map[string]uint64{}
-		for _, n := range nodes {
-			applied[n.ID] = max(applied[n.ID], n.Applied)
-		}
-		for _, id := range ids {
-			if applied[id] < version {
-				return fmt.Errorf("/v1/nodes has %+v", nodes)
+	return Await(ctx, fmt.Sprintf("version %d on %s", version, strings.Join(ids, ", ")),
+		func(ctx context.Context) error {
+			nodes, err := c.Nodes(ctx)
+			if err != nil {
+				return err
 			}
-		}
-		return nil
-	})
+			applied := map[string]uint64{}
+			for _, n := range nodes {
+				applied[n.ID] = max(applied[n.ID], n.Applied)
+			}
+			for _, id := range ids {
+				if applied[id] < version {
+					return fmt.Errorf("/v1/nodes has %+v", nodes)
+				}
+			}
+			return nil
+		})
 }

@@ -61,7 +61,8 @@ func check(path string, out io.Writer) error {
 	if err := refuse(path, m.check()); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "%s: %d bytes (%d%% of the budget), %d exports, %d imports\n  exports: %s\n  imports: %s\n",
+	_, err = fmt.Fprintf(out, "%s: %d bytes (%d%% of the budget), %d exports, %d imports\n  exports: %s\n"+
+		"  imports: %s\n",
 		path, m.size, m.size*100/maxSize, len(m.exports), len(m.imports), names(m.exports), names(m.imports))
 	return err
 }

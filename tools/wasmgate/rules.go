@@ -8,7 +8,8 @@ const maxSize = 576 << 10
 
 // required names the exports without which a proxy-wasm host cannot run the module.
 var required = []struct{ name, why string }{
-	{"proxy_abi_version_0_2_0", "the host cannot tell which interface the module speaks; build package main with the proxy-wasm SDK in it"},
+	{"proxy_abi_version_0_2_0", "the host cannot tell which interface the module speaks; build package main with the " +
+		"proxy-wasm SDK in it"},
 	{"_initialize", "package initialisation would never run; build with -buildmode=c-shared"},
 }
 
@@ -66,11 +67,13 @@ func (m *module) check() []string {
 	for _, i := range m.imports {
 		if kindNames[i.kind] != "function" || !allowed[i.module][i.name] {
 			problems = append(problems, fmt.Sprintf(
-				"imports the %v, which is not on the allow-list of tools/wasmgate; find the package that brings it in", i))
+				"imports the %v, which is not on the allow-list of tools/wasmgate; find the package that "+
+					"brings it in", i))
 		}
 	}
 	if m.size > maxSize {
-		problems = append(problems, fmt.Sprintf("is %d bytes, over the budget of %d; see what the last import added", m.size, maxSize))
+		problems = append(problems, fmt.Sprintf("is %d bytes, over the budget of %d; see what the last import added",
+			m.size, maxSize))
 	}
 	return problems
 }

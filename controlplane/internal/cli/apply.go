@@ -183,7 +183,8 @@ func (t trial) explain(env *environment, err error) error {
 }
 
 func changedMeanwhile(command string) error {
-	return fmt.Errorf("the policy set has been changed by someone else just now: look at weir get policyset, then %s again", command)
+	return fmt.Errorf("the policy set has been changed by someone else just now: look at weir get policyset, then "+
+		"%s again", command)
 }
 
 func printPut(env *environment, put api.PutAnswer) error {
@@ -195,7 +196,8 @@ func printPut(env *environment, put api.PutAnswer) error {
 	}
 	writeWords(&out, put.Diff, mostRemoved)
 	if r := put.Rollout; r != nil {
-		fmt.Fprintf(&out, "for %s of the nodes: %d of %s; weir rollout shows how far it is\n", r.Nodes, r.Chosen, plural(r.Seen, "node", "nodes"))
+		fmt.Fprintf(&out, "for %s of the nodes: %d of %s; weir rollout shows how far it is\n", r.Nodes, r.Chosen,
+			plural(r.Seen, "node", "nodes"))
 		fmt.Fprintf(&out, "  %s\n", r.Bound)
 		writeApart(&out, r.Apart)
 	}

@@ -40,7 +40,8 @@ func (c *auditCommand) Run(env *environment) error {
 	}
 	if c.Resource != "" {
 		if kind, _, _ := strings.Cut(c.Resource, "/"); !slices.Contains(resources, kind) {
-			return fmt.Errorf("--resource: nothing is called %q; there are %s", c.Resource, strings.Join(resources, ", "))
+			return fmt.Errorf("--resource: nothing is called %q; there are %s", c.Resource,
+				strings.Join(resources, ", "))
 		}
 		query.Set("resource", c.Resource)
 	}
@@ -81,7 +82,10 @@ func writeWhole(w io.Writer, e *gen.AuditEntry) {
 	for _, part := range []struct {
 		name  string
 		value any
-	}{{"action", e.Action}, {"resource", e.Resource}, {"request", e.RequestID}, {"before", e.Before}, {"after", e.After}} {
+	}{
+		{"action", e.Action}, {"resource", e.Resource}, {"request", e.RequestID}, {"before", e.Before},
+		{"after", e.After},
+	} {
 		text, ok := part.value.(string)
 		if !ok && part.value != nil {
 			text = asJSON(part.value)

@@ -103,8 +103,10 @@ func Main(args []string, streams Streams, version string) (code int) {
 }
 
 func newParser(cmds *commands, streams Streams, exit func(code int)) (*kong.Kong, error) {
-	parser, err := kong.New(cmds, kong.Name("weir"), kong.Description(description), kong.Writers(streams.Out, streams.Err),
-		kong.Bind(streams), kong.Exit(exit), kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: helpWidth}), kong.ValueFormatter(withDefault))
+	parser, err := kong.New(cmds, kong.Name("weir"), kong.Description(description),
+		kong.Writers(streams.Out, streams.Err), kong.Bind(streams), kong.Exit(exit),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: helpWidth}),
+		kong.ValueFormatter(withDefault))
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,8 @@ func (f serverFlags) anonymous() (*client, error) {
 	}
 	c := &client{base: base, warn: f.warn}
 	c.http.Timeout = requestTimeout
-	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // The token is for one server.
+	// The token is for one server.
+	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	if f.CAFile != "" {
 		c.http.Transport, err = trusting(f.CAFile)
 		if err != nil {
@@ -194,7 +195,8 @@ func (c *client) unreachable(err error) error {
 		err = wrapped.Err
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("nothing listens at %s: is the control plane running? weir serve starts one; --server (WEIR_SERVER) says where it is", c.base)
+		return fmt.Errorf("nothing listens at %s: is the control plane running? weir serve starts one; --server "+
+			"(WEIR_SERVER) says where it is", c.base)
 	}
 	return fmt.Errorf("the control plane at %s cannot be reached: %w", c.base, err)
 }

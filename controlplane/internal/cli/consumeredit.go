@@ -123,7 +123,8 @@ func (c *overrideConsumer) Run(env *environment) error {
 		before := len(r.Overrides)
 		r.Overrides = slices.DeleteFunc(r.Overrides, func(o api.ConsumerOverride) bool { return o.Policy == c.Policy })
 		if limit != nil {
-			r.Overrides = append(r.Overrides, api.ConsumerOverride{Policy: c.Policy, Limit: limit, Reason: c.Reason, ExpiresAt: end})
+			r.Overrides = append(r.Overrides,
+				api.ConsumerOverride{Policy: c.Policy, Limit: limit, Reason: c.Reason, ExpiresAt: end})
 		} else if len(r.Overrides) == before {
 			return fmt.Errorf("the consumer has no limit of its own under %s", c.Policy)
 		}
@@ -204,7 +205,8 @@ type putConsumer struct {
 // Run replaces the record.
 func (c *putConsumer) Run(env *environment) error {
 	if c.ID == "-" {
-		return errors.New("the consumer must be given on the command line here; consumers set, ban and the like read it with -")
+		return errors.New("the consumer must be given on the command line here; consumers set, ban and the like read " +
+			"it with -")
 	}
 	read := os.ReadFile
 	if c.File == "-" {

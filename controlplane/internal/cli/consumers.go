@@ -109,7 +109,8 @@ func editOnce(cl *client, path string, change func(c *api.ConsumerAnswer) error)
 		}
 		return nil
 	}
-	body, err := json.Marshal(api.ConsumerInput{Tier: c.Tier, Banned: c.Banned, Bypass: c.Bypass, Overrides: c.Overrides})
+	body, err := json.Marshal(api.ConsumerInput{Tier: c.Tier, Banned: c.Banned, Bypass: c.Bypass,
+		Overrides: c.Overrides})
 	if err == nil {
 		_, err = cl.do(http.MethodPut, path, header, body)
 	}

@@ -76,7 +76,8 @@ func (c *setEnforcement) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	wanted := enforcement.Order{State: enforcement.State(c.State), Percent: c.Percent, Policy: c.Policy, Tier: c.Tier, Reason: c.Reason}
+	wanted := enforcement.Order{State: enforcement.State(c.State), Percent: c.Percent, Policy: c.Policy, Tier: c.Tier,
+		Reason: c.Reason}
 	wanted.Expires, err = cl.end(c.endFlags)
 	if err != nil {
 		return err
@@ -107,7 +108,8 @@ func (c *liftEnforcement) Run(env *environment) error {
 		}
 		left := slices.DeleteFunc(slices.Clone(orders), c.is)
 		if len(left) == len(orders) {
-			return nil, fmt.Errorf("nothing is ordered about %s; weir enforcement show says what is, and --all takes back everything",
+			return nil, fmt.Errorf("nothing is ordered about %s; weir enforcement show says what is, and --all takes "+
+				"back everything",
 				enforcement.Order{Policy: c.Policy, Tier: c.Tier}.Scope())
 		}
 		return left, nil
@@ -115,7 +117,9 @@ func (c *liftEnforcement) Run(env *environment) error {
 }
 
 // order changes the orders, and prints what is in force then.
-func (cl *client) order(env *environment, dryRun, blind bool, edit func([]enforcement.Order) ([]enforcement.Order, error)) error {
+func (cl *client) order(
+	env *environment, dryRun, blind bool, edit func([]enforcement.Order) ([]enforcement.Order, error),
+) error {
 	for try := 1; ; try++ {
 		got, err := cl.tryOrder(dryRun, blind, edit)
 		var refused *refusal
@@ -139,7 +143,9 @@ func (cl *client) order(env *environment, dryRun, blind bool, edit func([]enforc
 	}
 }
 
-func (cl *client) tryOrder(dryRun, blind bool, edit func([]enforcement.Order) ([]enforcement.Order, error)) (now api.EnforcementAnswer, err error) {
+func (cl *client) tryOrder(
+	dryRun, blind bool, edit func([]enforcement.Order) ([]enforcement.Order, error),
+) (now api.EnforcementAnswer, err error) {
 	header := map[string]string{"If-Match": "*", "Content-Type": "application/json"}
 	if !blind {
 		got, err := cl.do(http.MethodGet, enforcementPath, nil, nil)
@@ -192,10 +198,12 @@ func tell(out io.Writer, now api.EnforcementAnswer, verb string) error {
 		}
 	}
 	if len(now.Orders) > 1 {
-		b.WriteString("Of several that are about a request the most specific counts: policy and tier, policy, tier, everything.\n")
+		b.WriteString("Of several that are about a request the most specific counts: policy and tier, policy, tier, " +
+			"everything.\n")
 	}
 	if !now.Durable {
-		b.WriteString("The store is away: the control plane holds this in memory, tells the nodes that poll it, and stores it when it can.\n")
+		b.WriteString("The store is away: the control plane holds this in memory, tells the nodes that poll it, and " +
+			"stores it when it can.\n")
 	}
 	_, err := io.WriteString(out, b.String())
 	return err

@@ -65,17 +65,21 @@ func (c *getNodes) Run(env *environment) error {
 		return err
 	}
 	if c.Output == "json" {
-		return printJSON(env.Out, map[string]any{"current_version": all.Current, "current_enforcement": all.Enforcement, "complete": all.Complete, "nodes": all.Nodes})
+		return printJSON(env.Out, map[string]any{"current_version": all.Current, "current_enforcement": all.Enforcement,
+			"complete": all.Complete, "nodes": all.Nodes})
 	}
 	if !all.Complete {
-		fmt.Fprintln(env.Err, "weir: the store does not answer: these are the nodes that this control plane has heard of")
+		fmt.Fprintln(env.Err, "weir: the store does not answer: these are the nodes that this control plane has "+
+			"heard of")
 	}
-	return table(env.Out, "NODE\tBOOT\tVERSION\tORDERS\tACTIVE\tLAST SEEN\tSTATE\tFILTER\tZONE\tREFUSED", func(w io.Writer) {
-		for _, n := range all.Nodes {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%t\t%s\t%s\t%s\t%s\t%s\n", n.ID, n.Boot, applied(n), obeys(n.Enforcement, all.Enforcement), n.Active,
-				n.Seen.Format(time.RFC3339), state(n), n.Filter, n.Zone, refused(n))
-		}
-	})
+	return table(env.Out, "NODE\tBOOT\tVERSION\tORDERS\tACTIVE\tLAST SEEN\tSTATE\tFILTER\tZONE\tREFUSED",
+		func(w io.Writer) {
+			for _, n := range all.Nodes {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%t\t%s\t%s\t%s\t%s\t%s\n", n.ID, n.Boot, applied(n),
+					obeys(n.Enforcement, all.Enforcement), n.Active,
+					n.Seen.Format(time.RFC3339), state(n), n.Filter, n.Zone, refused(n))
+			}
+		})
 }
 
 // applied is the version that a node has, and the one that it ought to have if that is another.

@@ -70,26 +70,30 @@ func (f *keyFlags) do(env *environment, method, what string, body map[string]any
 }
 
 func printKey(out io.Writer, k api.KeyAnswer) error {
-	fmt.Fprintf(out, "Key %s of policy %s. With enforcement: {enforce: N} it is limited from N = %d on.\n", k.Key, k.Policy, k.Share+1)
+	fmt.Fprintf(out, "Key %s of policy %s. With enforcement: {enforce: N} it is limited from N = %d on.\n", k.Key,
+		k.Policy, k.Share+1)
 	if b := k.Ban; b != nil {
 		until := "until it is lifted"
 		if b.Expires != nil {
 			until = "until " + b.Expires.Format(time.RFC3339)
 		}
-		fmt.Fprintf(out, "It is BANNED %s, because: %s (%s, %s)\n", until, printable(b.Reason), printable(b.By), b.Since.Format(time.RFC3339))
+		fmt.Fprintf(out, "It is BANNED %s, because: %s (%s, %s)\n", until, printable(b.Reason), printable(b.By),
+			b.Since.Format(time.RFC3339))
 	}
 	if !k.Durable {
 		fmt.Fprintln(out, "The store is away: bans are held in memory until it is back.")
 	}
 	if len(k.Buckets) == 0 {
 		if k.Where == "nodes" {
-			fmt.Fprintln(out, "The policy is local: its buckets are in each Envoy alone. A reset fills them within two seconds; they cannot be looked at.")
+			fmt.Fprintln(out, "The policy is local: its buckets are in each Envoy alone. A reset fills them within "+
+				"two seconds; they cannot be looked at.")
 		}
 		return nil
 	}
 	return table(out, "TIER\tLIMIT\tLEVEL\tUSED\tLEASED OUT\tFULL IN\tGIVEN", func(w io.Writer) {
 		for _, b := range k.Buckets {
-			fmt.Fprintf(w, "%s\t%s\t%d of %d\t%d\t%d\t%s\t%d\n", dash(b.Tier), b.Limit, b.Level, b.Burst, b.Used, b.Leased, inSeconds(b.FullAfterSeconds), b.Given)
+			fmt.Fprintf(w, "%s\t%s\t%d of %d\t%d\t%d\t%s\t%d\n", dash(b.Tier), b.Limit, b.Level, b.Burst, b.Used,
+				b.Leased, inSeconds(b.FullAfterSeconds), b.Given)
 		}
 	})
 }

@@ -36,7 +36,8 @@ func (c *getPolicies) Run(env *environment) error {
 	}
 	set, err := policydoc.Load(got.body, format)
 	if err != nil {
-		return fmt.Errorf("the policy set of %s cannot be read by this version of weir (%s); weir get policyset prints it: %w", cl.base, env.version, err)
+		return fmt.Errorf("the policy set of %s cannot be read by this version of weir (%s); weir get policyset "+
+			"prints it: %w", cl.base, env.version, err)
 	}
 	return table(env.Out, "POLICY\tLIMIT\tMODE\tALGORITHM\tENFORCEMENT", func(w io.Writer) {
 		for _, p := range set.Policies {
@@ -44,7 +45,8 @@ func (c *getPolicies) Run(env *environment) error {
 			for _, l := range limitTexts(p, set.Tiers) {
 				limits = append(limits, l.String())
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", p.Name, strings.Join(limits, "; "), p.Mode, p.Counting.Algorithm, enforcementOf(p.Enforced))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", p.Name, strings.Join(limits, "; "), p.Mode, p.Counting.Algorithm,
+				enforcementOf(p.Enforced))
 		}
 	})
 }
@@ -54,7 +56,8 @@ func (c *getPolicies) one(env *environment, cl *client) error {
 	if c.Output == "json" {
 		accept = policydoc.JSON
 	}
-	got, err := cl.do(http.MethodGet, "/v1/policies/"+url.PathEscape(c.Name), map[string]string{"Accept": string(accept)}, nil)
+	got, err := cl.do(http.MethodGet, "/v1/policies/"+url.PathEscape(c.Name),
+		map[string]string{"Accept": string(accept)}, nil)
 	var r *refusal
 	if errors.As(err, &r) && r.Status == http.StatusNotFound {
 		return fmt.Errorf("there is no policy %s: weir get policies lists what there is", c.Name)
@@ -76,7 +79,8 @@ func printPolicies(env *environment, doc []byte, format policydoc.Format) error 
 	if list.Kind != policy.List {
 		list = policy.Node{Kind: policy.List}
 	}
-	_, err = env.Out.Write(policydoc.ToJSON(policy.Node{Kind: policy.Map, Keys: []string{"policies"}, Items: []policy.Node{list}}))
+	_, err = env.Out.Write(policydoc.ToJSON(policy.Node{Kind: policy.Map, Keys: []string{"policies"},
+		Items: []policy.Node{list}}))
 	return err
 }
 

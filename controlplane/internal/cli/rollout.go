@@ -73,7 +73,8 @@ func printRollout(out io.Writer, r api.RolloutAnswer) error {
 // writeApart names the policies of which the two versions share no bucket.
 func writeApart(text *strings.Builder, apart []string) {
 	if len(apart) > 0 {
-		fmt.Fprintf(text, "  counted apart in both versions, which may admit as much as both limits together: %s\n", strings.Join(apart, ", "))
+		fmt.Fprintf(text, "  counted apart in both versions, which may admit as much as both limits together: %s\n",
+			strings.Join(apart, ", "))
 	}
 }
 
@@ -133,11 +134,13 @@ func (f serverFlags) roll(env *environment, method string, dryRun bool, output s
 	}
 	switch step.Rollout {
 	case "promoted":
-		fmt.Fprintf(&text, "version %d is the current one for all %s\n", step.Version, plural(step.Seen, "node", "nodes"))
+		fmt.Fprintf(&text, "version %d is the current one for all %s\n", step.Version,
+			plural(step.Seen, "node", "nodes"))
 	case "taken back":
 		fmt.Fprintf(&text, "version %d is taken back\n", step.Version)
 	default:
-		fmt.Fprintf(&text, "version %d for %s of the nodes: %d of %s\n", step.Version, step.Nodes, step.Chosen, plural(step.Seen, "node", "nodes"))
+		fmt.Fprintf(&text, "version %d for %s of the nodes: %d of %s\n", step.Version, step.Nodes, step.Chosen,
+			plural(step.Seen, "node", "nodes"))
 	}
 	writeWords(&text, step.Diff, mostRemoved)
 	_, err = io.WriteString(env.Out, text.String())
@@ -156,7 +159,8 @@ func explainRollout(err error) error {
 	case http.StatusNotFound:
 		return errors.New("no rollout is under way: weir apply FILE --nodes 25% begins one")
 	case http.StatusPreconditionFailed:
-		return errors.New("the rollout has been changed by someone else just now: look at weir rollout, then come again")
+		return errors.New("the rollout has been changed by someone else just now: look at weir rollout, then " +
+			"come again")
 	}
 	return err
 }

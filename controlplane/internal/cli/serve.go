@@ -38,7 +38,8 @@ func (c *serveCommand) Run(env *environment) error {
 	c.AdminToken, c.NodeToken = os.Getenv("WEIR_ADMIN_TOKEN"), os.Getenv("WEIR_NODE_TOKEN")
 	s, err := c.Resolve()
 	if err != nil {
-		fmt.Fprintf(env.Err, "weir serve: the settings are refused:\n  %s\n", strings.ReplaceAll(err.Error(), "\n", "\n  "))
+		fmt.Fprintf(env.Err, "weir serve: the settings are refused:\n  %s\n",
+			strings.ReplaceAll(err.Error(), "\n", "\n  "))
 		return errReported
 	}
 	for _, path := range s.Generated {

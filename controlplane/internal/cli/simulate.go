@@ -67,7 +67,8 @@ func (c *simulateCommand) Run(env *environment) error {
 		_, err = io.WriteString(env.Out, simulated(report, c))
 	}
 	if err == nil && report.Requests == 0 {
-		fmt.Fprintf(env.Err, "weir: of %d lines none is a request that could be read: --field NAME=FIELD says what the log calls a field\n", report.Lines)
+		fmt.Fprintf(env.Err, "weir: of %d lines none is a request that could be read: --field NAME=FIELD says what "+
+			"the log calls a field\n", report.Lines)
 		return errReported
 	}
 	return err
@@ -139,7 +140,8 @@ func simulated(r simulate.Report, c *simulateCommand) string {
 		}
 	}
 	if r.Late > 0 {
-		fmt.Fprintf(&out, "%d lines came more than %ds after their place, and are taken where they stand\n", r.Late, int64(simulate.Window)/1e6)
+		fmt.Fprintf(&out, "%d lines came more than %ds after their place, and are taken where they stand\n", r.Late,
+			int64(simulate.Window)/1e6)
 	}
 	if r.Recorded > 0 {
 		fmt.Fprintf(&out, "%d were refused with 429 when the log was written; they count as demand\n", r.Recorded)
@@ -176,7 +178,8 @@ func writeResult(out *strings.Builder, name string, r simulate.Result, requests 
 		}
 	})
 	if r.Forgotten > 0 {
-		fmt.Fprintf(out, "%d buckets were forgotten too early, because more than %d were in use: somewhat too little is refused\n", r.Forgotten, simulate.MaxBuckets)
+		fmt.Fprintf(out, "%d buckets were forgotten too early, because more than %d were in use: somewhat too little "+
+			"is refused\n", r.Forgotten, simulate.MaxBuckets)
 	}
 }
 
@@ -191,7 +194,8 @@ func writeCallers(out *strings.Builder, callers []simulate.Caller, all int) {
 			if one.Error > 0 {
 				count = fmt.Sprintf("%d to %d", one.Refused-one.Error, one.Refused)
 			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", printable(one.Who), one.Policy, count, stamp(one.First), stamp(one.Last))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", printable(one.Who), one.Policy, count, stamp(one.First),
+				stamp(one.Last))
 		}
 	})
 	if more := all - len(callers); more > 0 {

@@ -45,6 +45,7 @@ func (c *newToken) Run(env *environment) error {
 			Line  string `json:"line"`
 		}{secret, token.Line()})
 	}
-	_, err = fmt.Fprintf(env.Out, "The token, which is shown only now:\n\n%s\n\nThe line for the tokens file:\n\n%s\n", secret, token.Line())
+	_, err = fmt.Fprintf(env.Out, "The token, which is shown only now:\n\n%s\n\nThe line for the tokens file:\n\n%s\n",
+		secret, token.Line())
 	return err
 }

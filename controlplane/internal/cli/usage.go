@@ -43,7 +43,8 @@ func (c *usageCommand) Run(env *environment) error {
 	}
 	return table(env.Out, "POLICY\tLIMIT\tREMAINING\tFULL IN", func(w io.Writer) {
 		for _, l := range left.Limits {
-			fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\n", l.Policy, l.Limit, l.Remaining, l.Quota, inSeconds(l.FullAfterSeconds))
+			fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\n", l.Policy, l.Limit, l.Remaining, l.Quota,
+				inSeconds(l.FullAfterSeconds))
 		}
 	})
 }

@@ -90,7 +90,8 @@ type diffCommand struct {
 
 // Help is shown below the flags.
 func (diffCommand) Help() string {
-	return "A file whose name is a number is given as ./3. To see what a file would change needs the role editor, as to apply it does."
+	return "A file whose name is a number is given as ./3. To see what a file would change needs the role editor, as " +
+		"to apply it does."
 }
 
 // Run prints the difference. The exit code does not depend on whether there is one.
@@ -100,7 +101,8 @@ func (c *diffCommand) Run(env *environment) error {
 		return c.versions(env, from)
 	}
 	if c.To != "" {
-		return fmt.Errorf("%q is not the number of a version; a file is compared with the current one: weir diff %s", c.From, c.From)
+		return fmt.Errorf("%q is not the number of a version; a file is compared with the current one: weir diff %s",
+			c.From, c.From)
 	}
 	t, err := tryFile(env, c.serverFlags, c.From)
 	if err != nil {
@@ -114,7 +116,8 @@ func (c *diffCommand) Run(env *environment) error {
 		_, err := env.Out.Write(body)
 		return err
 	}
-	return printDiff(env, fmt.Sprintf("version %s to %s", t.version(), c.From), api.DiffAnswer{Summary: put.Summary, Diff: put.Diff})
+	return printDiff(env, fmt.Sprintf("version %s to %s", t.version(), c.From),
+		api.DiffAnswer{Summary: put.Summary, Diff: put.Diff})
 }
 
 func (c *diffCommand) versions(env *environment, from uint64) error {

@@ -92,7 +92,8 @@ func (c *whyCommand) Run(env *environment) error {
 	explain(env.Out, &page.Decisions[0])
 	return table(env.Out, "\nTIME\tNODE\tPOLICY\tTIER\tREASON\tSOURCE\tLEFT\tENDS\tCOUNT\tSHOWN", func(w io.Writer) {
 		for _, d := range page.Decisions {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%s\n", d.At.Format(time.RFC3339), d.Node, d.Policy, d.Tier, d.Reason, d.Source, d.Left,
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%s\n", d.At.Format(time.RFC3339), d.Node, d.Policy,
+				d.Tier, d.Reason, d.Source, d.Left,
 				ends(d.Ends), d.Count, parts(d.Shown))
 		}
 	})
@@ -103,7 +104,8 @@ func (c *whyCommand) Run(env *environment) error {
 func (c *whyCommand) nothing(out io.Writer) error {
 	text := "no refusal of this caller is known; nodes report one within two seconds, and it is kept for an hour\n"
 	if _, err := netip.ParseAddr(c.Caller[0]); err == nil {
-		text += "If it is a client's address: weir why --policy " + cmp.Or(c.Policy, "NAME") + " client_ip:" + c.Caller[0] + "\n"
+		text += "If it is a client's address: weir why --policy " + cmp.Or(c.Policy, "NAME") + " client_ip:" +
+			c.Caller[0] + "\n"
 	}
 	_, err := io.WriteString(out, text)
 	return err
@@ -111,20 +113,25 @@ func (c *whyCommand) nothing(out io.Writer) error {
 
 // reasons say in words why a request was refused.
 var reasons = map[string]string{
-	"quota":            "the quota was used up",
-	"too_dear":         "the request costs more than the limit ever allows at once; waiting does not help",
-	"absent":           "the request lacks a part of the policy's partition key, and the policy says if_absent: deny",
-	"bad_cost":         "the request names no sensible cost, and the policy says invalid: deny",
-	"failure":          "the counters could not be reached: the Envoy's share of the limit was used up, or on_failure says to refuse then",
+	"quota":    "the quota was used up",
+	"too_dear": "the request costs more than the limit ever allows at once; waiting does not help",
+	"absent":   "the request lacks a part of the policy's partition key, and the policy says if_absent: deny",
+	"bad_cost": "the request names no sensible cost, and the policy says invalid: deny",
+	"failure": "the counters could not be reached: the Envoy's share of the limit was used up, or " +
+		"on_failure says to refuse then",
 	"too_many_waiting": "too many requests waited already",
-	"contended":        "the bucket was changed by others at each attempt, and the policy's on_failure says to refuse then",
+	"contended": "the bucket was changed by others at each attempt, and the policy's on_failure says to " +
+		"refuse then",
 }
 
 // sources say in words where a decision came from.
 var sources = map[string]string{
-	"local": "the node's own bucket", "lease": "the node's leased tokens", "optimistic": "the node's part of an optimistic bucket",
-	"central": "the control plane, for this request", "cached_denial": "what the control plane had said before", "share": "the node's share, while the control plane was away",
-	"failure_deny": "the last step of the failure ladder", "request": "the request itself", "overload": "a bound of the node",
+	"local": "the node's own bucket", "lease": "the node's leased tokens",
+	"optimistic": "the node's part of an optimistic bucket",
+	"central":    "the control plane, for this request", "cached_denial": "what the control plane had said before",
+	"share":        "the node's share, while the control plane was away",
+	"failure_deny": "the last step of the failure ladder", "request": "the request itself",
+	"overload": "a bound of the node",
 }
 
 // explain says in sentences why the last refusal was.
@@ -136,7 +143,8 @@ func explain(out io.Writer, d *decisions.Decision) {
 	case "override":
 		whose = "the consumer's own limit"
 	}
-	fmt.Fprintf(out, "refused by policy %s at %s on %s: %s\n", d.Policy, d.At.Format(time.RFC3339), d.Node, inOtherWords(reasons, d.Reason))
+	fmt.Fprintf(out, "refused by policy %s at %s on %s: %s\n", d.Policy, d.At.Format(time.RFC3339), d.Node,
+		inOtherWords(reasons, d.Reason))
 	fmt.Fprintf(out, "  limit    %s, %s (version %d)\n", d.Limit, whose, d.Version)
 	fmt.Fprintf(out, "  decided  by %s; mode %s\n", inOtherWords(sources, d.Source), d.Mode)
 	fmt.Fprintf(out, "  tokens   %d then, for a cost of %d", d.Left, d.Cost)

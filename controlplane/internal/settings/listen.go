@@ -56,7 +56,8 @@ func (r *resolver) listeners(f ListenFlags) (l Listeners) {
 	if l.Debug != "" {
 		host := r.address("--debug-listen (WEIR_DEBUG_LISTEN)", l.Debug)
 		if address, err := netip.ParseAddr(host); err != nil || !address.IsLoopback() {
-			r.problem("--debug-listen (WEIR_DEBUG_LISTEN): %q is not an address that only this machine reaches: choose one like 127.0.0.1:6060", l.Debug)
+			r.problem("--debug-listen (WEIR_DEBUG_LISTEN): %q is not an address that only this machine reaches: "+
+				"choose one like 127.0.0.1:6060", l.Debug)
 		}
 	}
 	return l
@@ -81,7 +82,10 @@ func (r *resolver) limits(f LimitFlags) Limits {
 	for _, limit := range []struct {
 		flag string
 		n    int64
-	}{{"--api-rate (WEIR_API_RATE)", f.APIRate}, {"--node-rate (WEIR_NODE_RATE)", f.NodeRate}, {"--max-connections (WEIR_MAX_CONNECTIONS)", int64(f.MaxConnections)}} {
+	}{
+		{"--api-rate (WEIR_API_RATE)", f.APIRate}, {"--node-rate (WEIR_NODE_RATE)", f.NodeRate},
+		{"--max-connections (WEIR_MAX_CONNECTIONS)", int64(f.MaxConnections)},
+	} {
 		if limit.n < 0 || limit.n > maxLimit {
 			r.problem("%s: %d is not from 0 to %d", limit.flag, limit.n, maxLimit)
 		}

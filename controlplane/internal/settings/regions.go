@@ -28,13 +28,15 @@ func (r *resolver) regions(f RegionFlags) *Regions {
 		return nil
 	}
 	if f.Name == "" || len(f.Weights) < 2 || f.URL == "" {
-		r.problem("--region-name, --region-weights and --region-url (WEIR_REGION_NAME, WEIR_REGION_WEIGHTS, WEIR_REGION_URL): regions need all three, and at least two weights")
+		r.problem("--region-name, --region-weights and --region-url (WEIR_REGION_NAME, WEIR_REGION_WEIGHTS, " +
+			"WEIR_REGION_URL): regions need all three, and at least two weights")
 		return nil
 	}
 	r.redis("--region-url (WEIR_REGION_URL)", f.URL)
 	for name, weight := range f.Weights {
 		if !regionName.MatchString(name) || weight < 1 || weight > 1_000_000 {
-			r.problem("--region-weights (WEIR_REGION_WEIGHTS): %q=%d: names are like eu-west-1, weights 1 to 1000000", name, weight)
+			r.problem("--region-weights (WEIR_REGION_WEIGHTS): %q=%d: names are like eu-west-1, weights 1 to 1000000",
+				name, weight)
 			return nil
 		}
 	}

@@ -75,7 +75,8 @@ const minTokenLength = 16
 func (f Flags) Resolve() (Settings, error) {
 	r := &resolver{}
 	s := Settings{
-		Listen: f.Listen, RedisURL: f.RedisURL, LostFill: f.LostFill, TokensFile: f.TokensFile, OTLPEndpoint: f.OTLPEndpoint, Drain: f.Drain,
+		Listen: f.Listen, RedisURL: f.RedisURL, LostFill: f.LostFill, TokensFile: f.TokensFile,
+		OTLPEndpoint: f.OTLPEndpoint, Drain: f.Drain,
 		Listeners: r.listeners(f.ListenFlags), Limits: r.limits(f.LimitFlags),
 	}
 	if f.LostFill < 0 || f.LostFill > 100 {
@@ -199,7 +200,8 @@ func (r *resolver) token(s *Settings, role auth.Role, given, path string) {
 // weak says what is wrong with a token's text, or nothing.
 func weak(text string) string {
 	if len(text) < minTokenLength {
-		return fmt.Sprintf("has %d characters; at least %d are needed: openssl rand -hex 32 makes a good one", len(text), minTokenLength)
+		return fmt.Sprintf("has %d characters; at least %d are needed: openssl rand -hex 32 makes a good one",
+			len(text), minTokenLength)
 	}
 	for _, c := range []byte(text) {
 		if c <= ' ' || c > '~' {

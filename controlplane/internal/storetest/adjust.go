@@ -68,7 +68,8 @@ func testAdjustFollowsTheLedgers(t *testing.T, s *Instance) {
 	}
 	want := &reference{tokens: map[keyhash.Key]lease.Ledger{}, windows: map[keyhash.Key]lease.WindowLedger{}}
 	for step := range 1500 {
-		l.now += quota.Instant(r.Int64N(int64([]quota.Span{1, quota.Millisecond, quota.Second, quota.Minute}[r.IntN(4)])))
+		l.now += quota.Instant(r.Int64N(int64([]quota.Span{1, quota.Millisecond, quota.Second,
+			quota.Minute}[r.IntN(4)])))
 		s.SetClock(l.now)
 		it := l.item(r.IntN(len(l.all)))
 		if r.IntN(2) == 0 {

@@ -17,7 +17,8 @@ func testAudit(t *testing.T, s *Instance) {
 	if all := must[[]audit.Entry](t)(s.Audit(ctx, "", 10)); len(all) != 0 {
 		t.Fatalf("an empty store has the entries %v", all)
 	}
-	who := audit.Entry{By: "ädmin", Role: "admin", Action: "policyset.put", Resource: "policyset", RequestID: "R1", Reason: "why\nnot \"so\"",
+	who := audit.Entry{By: "ädmin", Role: "admin", Action: "policyset.put", Resource: "policyset", RequestID: "R1",
+		Reason: "why\nnot \"so\"",
 		Before: audit.Value(1), After: audit.Value("2 </ä>")}
 	must1(t, s.Append(ctx, 0, version(1), who))
 	consumer := audit.Entry{By: "ed", Action: "consumer.put", Resource: "consumers/01"}
@@ -37,7 +38,9 @@ func testAudit(t *testing.T, s *Instance) {
 	if err := s.Append(ctx, 1, version(2), who); err == nil {
 		t.Error("a conflict is none")
 	}
-	if _, err := writeConsumer(ctx, s, consumers.Write{Key: consumerKey(1), Expected: 7, Record: &consumers.Record{}}); !errors.Is(err, errs.Conflict) {
+	if _, err := writeConsumer(ctx, s,
+		consumers.Write{Key: consumerKey(1), Expected: 7,
+			Record: &consumers.Record{}}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("a conflict: %v", err)
 	}
 	if _, err := s.WriteConsumers(ctx, write("", "consumer.delete")); !errors.Is(err, consumers.ErrNotFound) {
@@ -60,7 +63,8 @@ func testAudit(t *testing.T, s *Instance) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Fatalf("entries\n%q, want\n%q", got, want)
 	}
-	if first := all[4]; first.By != who.By || first.Role != who.Role || first.RequestID != who.RequestID || first.Reason != who.Reason {
+	if first := all[4]; first.By != who.By || first.Role != who.Role || first.RequestID != who.RequestID ||
+		first.Reason != who.Reason {
 		t.Errorf("kept %+v, want %+v", first, who)
 	}
 	testAuditPages(t, s, all)
@@ -106,11 +110,14 @@ func testAuditIsBounded(t *testing.T, s *Instance) {
 	const more = 3
 	for n := range audit.Kept + more {
 		w := consumers.Write{Key: consumerKey(1), Any: true, Record: &consumers.Record{Tier: "t"}}
-		must[uint64](t)(s.WriteConsumers(ctx, consumers.Changes{Writes: []consumers.Write{w}, Entry: audit.Entry{Action: fmt.Sprint(n)}}))
+		must[uint64](t)(s.WriteConsumers(ctx,
+			consumers.Changes{Writes: []consumers.Write{w}, Entry: audit.Entry{Action: fmt.Sprint(n)}}))
 	}
 	all := must[[]audit.Entry](t)(s.Audit(ctx, "", 2*audit.Kept))
-	if len(all) != audit.Kept+1 || all[0].Action != fmt.Sprint(audit.Kept+more-1) || all[audit.Kept-1].Action != fmt.Sprint(more) {
-		t.Errorf("%d entries are kept of consumers, the newest %s and the oldest %s", len(all)-1, all[0].Action, all[len(all)-2].Action)
+	if len(all) != audit.Kept+1 || all[0].Action != fmt.Sprint(audit.Kept+more-1) ||
+		all[audit.Kept-1].Action != fmt.Sprint(more) {
+		t.Errorf("%d entries are kept of consumers, the newest %s and the oldest %s", len(all)-1, all[0].Action,
+			all[len(all)-2].Action)
 	}
 	if last := all[len(all)-1]; last.Action != "policyset.put" {
 		t.Errorf("many changes of consumers pushed out that of the policy set: %+v", last)

@@ -37,11 +37,9 @@ func testConsumers(t *testing.T, s *Instance) {
 		}
 		return records[1]
 	}
-	if n := must[uint64](t)(s.ConsumerRevision(ctx)); n != 0 {
-		t.Errorf("an empty store is at revision %d", n)
-	}
-	if l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0)); l.Revision != 0 || len(l.Changes) != 0 {
-		t.Errorf("an empty store has the log %+v", l)
+	l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
+	if n := must[uint64](t)(s.ConsumerRevision(ctx)); n != 0 || l.Revision != 0 || len(l.Changes) != 0 {
+		t.Errorf("an empty store is at revision %d, with the log %+v", n, l)
 	}
 	premium := consumers.Record{Tier: "premium", Updated: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), By: "ädmin"}
 	first := must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(1), Record: &premium}))
@@ -50,15 +48,18 @@ func testConsumers(t *testing.T, s *Instance) {
 	if got := read(1); !reflect.DeepEqual(got, want) {
 		t.Errorf("read %+v, want %+v", got, want)
 	}
-	if _, err := writeConsumer(ctx, s, consumers.Write{Key: consumerKey(1), Record: &premium}); !errors.Is(err, errs.Conflict) {
+	_, err := writeConsumer(ctx, s, consumers.Write{Key: consumerKey(1), Record: &premium})
+	if !errors.Is(err, errs.Conflict) {
 		t.Errorf("another record, expecting none: %v", err)
 	}
-	if _, err := writeConsumer(ctx, s, consumers.Write{Key: consumerKey(2), Any: true}); !errors.Is(err, consumers.ErrNotFound) {
+	_, err = writeConsumer(ctx, s, consumers.Write{Key: consumerKey(2), Any: true})
+	if !errors.Is(err, consumers.ErrNotFound) {
 		t.Errorf("forgetting nobody: %v", err)
 	}
 	free := consumers.Record{Tier: "free", Updated: premium.Updated}
 	second := must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(2), Any: true, Record: &free}))
-	third := must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(1), Expected: first, Record: &free}))
+	change := consumers.Write{Key: consumerKey(1), Expected: first, Record: &free}
+	third := must[uint64](t)(writeConsumer(ctx, s, change))
 	s.Restart(t)
 	fourth := must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(2), Expected: second}))
 	if !(first < second && second < third && third < fourth) || must[uint64](t)(s.ConsumerRevision(ctx)) != fourth {
@@ -67,7 +68,7 @@ func testConsumers(t *testing.T, s *Instance) {
 	if got := read(2); !reflect.DeepEqual(got, consumers.Record{}) {
 		t.Errorf("forgotten, but %+v", got)
 	}
-	l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
+	l = must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
 	if l.Revision != fourth || !l.Whole || l.Floor >= first {
 		t.Errorf("log %+v", l)
 	}
@@ -75,8 +76,11 @@ func testConsumers(t *testing.T, s *Instance) {
 	for _, c := range l.Changes {
 		last[c.Key] = c
 	}
-	if one, two := last[consumerKey(1)], last[consumerKey(2)]; len(last) != 2 || one.Revision != third || one.Record.Tier != "free" ||
-		one.Record.Revision != third || !reflect.DeepEqual(two, consumers.Change{Revision: fourth, Key: consumerKey(2)}) {
+	free.Revision = third
+	if !reflect.DeepEqual(last, map[keyhash.Key]consumers.Change{
+		consumerKey(1): {Revision: third, Key: consumerKey(1), Record: free},
+		consumerKey(2): {Revision: fourth, Key: consumerKey(2)},
+	}) {
 		t.Errorf("changes %+v", l.Changes)
 	}
 }
@@ -85,7 +89,8 @@ func testConsumerList(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	const all = 300
 	for n := range all {
-		must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(n), Record: &consumers.Record{Tier: "free", By: "me"}}))
+		must[uint64](t)(writeConsumer(ctx, s,
+			consumers.Write{Key: consumerKey(n), Record: &consumers.Record{Tier: "free", By: "me"}}))
 	}
 	seen, token := map[keyhash.Key]bool{}, ""
 	for pages := 0; ; pages++ {
@@ -109,7 +114,8 @@ func testConsumerList(t *testing.T, s *Instance) {
 	if len(seen) != all {
 		t.Errorf("%d listed", len(seen))
 	}
-	if _, _, err := s.ListConsumers(ctx, consumers.List{Token: "a token", Limit: 50}); !errors.Is(err, consumers.ErrToken) {
+	if _, _, err := s.ListConsumers(ctx,
+		consumers.List{Token: "a token", Limit: 50}); !errors.Is(err, consumers.ErrToken) {
 		t.Errorf("an invented token: %v", err)
 	}
 }
@@ -119,11 +125,14 @@ func testConsumerLogIsBounded(t *testing.T, s *Instance) {
 	r := consumers.Record{Tier: "free"}
 	var revisions []uint64
 	for n := range consumers.KeptChanges + 5 {
-		revisions = append(revisions, must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(n), Record: &r})))
+		revisions = append(revisions,
+			must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(n), Record: &r})))
 	}
 	l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
-	if len(l.Changes) != consumers.KeptChanges || l.Whole || l.Floor != revisions[4] || l.Changes[0].Revision != revisions[5] {
-		t.Errorf("%d changes from %d, floor %d, whole %v; the sixth change was %d", len(l.Changes), l.Changes[0].Revision, l.Floor, l.Whole, revisions[5])
+	if len(l.Changes) != consumers.KeptChanges || l.Whole || l.Floor != revisions[4] ||
+		l.Changes[0].Revision != revisions[5] {
+		t.Errorf("%d changes from %d, floor %d, whole %v; the sixth change was %d", len(l.Changes),
+			l.Changes[0].Revision, l.Floor, l.Whole, revisions[5])
 	}
 }
 
@@ -133,7 +142,8 @@ func testConsumerRace(t *testing.T, s *Instance) {
 	var wait sync.WaitGroup
 	for range 16 {
 		wait.Go(func() {
-			switch _, err := writeConsumer(ctx, s, consumers.Write{Key: consumerKey(1), Record: &consumers.Record{Tier: "free"}}); {
+			switch _, err := writeConsumer(ctx, s,
+				consumers.Write{Key: consumerKey(1), Record: &consumers.Record{Tier: "free"}}); {
 			case err == nil:
 				won.Add(1)
 			case !errors.Is(err, errs.Conflict):
@@ -151,7 +161,6 @@ func testSpecialConsumers(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	soon := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
 	write := func(n int, r *consumers.Record) uint64 {
-		t.Helper()
 		return must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(n), Any: true, Record: r}))
 	}
 	state := func(special bool, turn uint64) {
@@ -164,9 +173,11 @@ func testSpecialConsumers(t *testing.T, s *Instance) {
 	}
 	write(1, &consumers.Record{Tier: "free"})
 	state(false, 0)
+	own := consumers.Override{Policy: "p", Mark: consumers.Mark{Expires: soon}}
+	own.Limits = []consumers.Limit{{Quota: 5, Window: quota.Minute, Burst: 2}}
 	full := &consumers.Record{
-		Tier: "gold", By: "me", Updated: soon, Banned: &consumers.Mark{Reason: "ä", Expires: soon}, Bypass: &consumers.Mark{},
-		Overrides: []consumers.Override{{Policy: "p", Limits: []consumers.Limit{{Quota: 5, Window: quota.Minute, Burst: 2}}, Mark: consumers.Mark{Expires: soon}}},
+		Tier: "gold", By: "me", Updated: soon, Banned: &consumers.Mark{Reason: "ä", Expires: soon},
+		Bypass: &consumers.Mark{}, Overrides: []consumers.Override{own},
 	}
 	want := *full
 	want.Revision = write(1, full)
@@ -187,15 +198,17 @@ func testSpecialConsumers(t *testing.T, s *Instance) {
 	if err != nil || len(listed) != 2 || listed[0].Banned == nil || listed[1].Banned == nil {
 		t.Errorf("listed are %+v (%v)", listed, err)
 	}
-	if l := must[consumers.Log](t)(s.ConsumerLog(ctx, second)); len(l.Changes) != 1 || l.Changes[0].Key != consumerKey(3) || l.Changes[0].Record.Bypass == nil {
-		t.Errorf("after revision %d: %+v", second, l.Changes)
+	later := must[consumers.Log](t)(s.ConsumerLog(ctx, second)).Changes
+	if len(later) != 1 || later[0].Key != consumerKey(3) || later[0].Record.Bypass == nil {
+		t.Errorf("after revision %d: %+v", second, later)
 	}
 	// A consumer that loses it is a change too; a turn that was seen elsewhere is not undercut.
 	write(2, &consumers.Record{Tier: "free"})
 	write(3, nil)
 	write(4, &consumers.Record{Tier: "free"})
 	state(true, 5)
-	must[uint64](t)(s.WriteConsumers(ctx, consumers.Changes{Turn: 40, Writes: []consumers.Write{{Key: consumerKey(1), Any: true}}}))
+	from40 := consumers.Changes{Turn: 40, Writes: []consumers.Write{{Key: consumerKey(1), Any: true}}}
+	must[uint64](t)(s.WriteConsumers(ctx, from40))
 	state(false, 41)
 	if banned := must[[]consumers.Listed](t)(s.BannedConsumers(ctx, 10)); len(banned) != 0 {
 		t.Errorf("still banned are %+v", banned)
@@ -209,7 +222,8 @@ func testManyConsumers(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	batch := func(from, count int, tier string) (c consumers.Changes) {
 		for n := range count {
-			c.Writes = append(c.Writes, consumers.Write{Key: consumerKey(from + n), Any: true, Record: &consumers.Record{Tier: tier, Banned: &consumers.Mark{}}})
+			c.Writes = append(c.Writes, consumers.Write{Key: consumerKey(from + n), Any: true,
+				Record: &consumers.Record{Tier: tier, Banned: &consumers.Mark{}}})
 		}
 		c.Entry = audit.Entry{Action: "consumers.put", After: audit.Value(count)}
 		return c
@@ -217,7 +231,8 @@ func testManyConsumers(t *testing.T, s *Instance) {
 	first := must[uint64](t)(s.WriteConsumers(ctx, batch(0, consumers.MaxBatch, "a")))
 	second := must[uint64](t)(s.WriteConsumers(ctx, batch(500, consumers.MaxBatch, "b")))
 	l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
-	if l.Revision != second || second <= first || l.Turn != 2 || len(l.Changes) != consumers.KeptChanges || l.Floor != first || l.Whole {
+	if l.Revision != second || second <= first || l.Turn != 2 || len(l.Changes) != consumers.KeptChanges ||
+		l.Floor != first || l.Whole {
 		t.Errorf("revisions %d and %d, turn %d, %d changes, floor %d", first, second, l.Turn, len(l.Changes), l.Floor)
 	}
 	for _, c := range l.Changes {
@@ -231,8 +246,10 @@ func testManyConsumers(t *testing.T, s *Instance) {
 	if _, err := s.WriteConsumers(ctx, c); !errors.Is(err, errs.Conflict) {
 		t.Errorf("a conflict: %v", err)
 	}
-	records, _, err := s.Consumers(ctx, []keyhash.Key{consumerKey(0), consumerKey(499), consumerKey(500), consumerKey(1499), consumerKey(1500)})
-	if err != nil || records[0].Tier+records[1].Tier+records[2].Tier+records[3].Tier+records[4].Tier != "aabb" || records[0].Revision != first || records[3].Revision != second {
+	records, _, err := s.Consumers(ctx,
+		[]keyhash.Key{consumerKey(0), consumerKey(499), consumerKey(500), consumerKey(1499), consumerKey(1500)})
+	if err != nil || records[0].Tier+records[1].Tier+records[2].Tier+records[3].Tier+records[4].Tier != "aabb" ||
+		records[0].Revision != first || records[3].Revision != second {
 		t.Errorf("%+v (%v)", records, err)
 	}
 	if n := len(must[[]consumers.Listed](t)(s.BannedConsumers(ctx, 1234))); n != 1234 {

@@ -16,9 +16,11 @@ func testDecisions(t *testing.T, s *Instance) {
 		t.Fatalf("an empty store has %v", list)
 	}
 	ends := time.Date(2040, 1, 1, 0, 0, 1, 0, time.UTC)
-	first := decisions.Decision{At: ends.Add(-time.Second), Node: "edge", Version: 3, LimitIndex: 7, Policy: "ä", Tier: "free", Limit: "1 per 1s",
-		From: "tier", Mode: "leased", Source: "central", Reason: "quota", Key: "00", Consumer: "11", Shown: map[string]string{"path": "/ \"x\""},
-		Cost: 2, Left: 1, Ends: &ends, Count: 5}
+	first := decisions.Decision{At: ends.Add(-time.Second), Node: "edge", Version: 3, LimitIndex: 7, Policy: "ä",
+		Tier: "free", Limit: "1 per 1s",
+		From: "tier", Mode: "leased", Source: "central", Reason: "quota", Key: "00", Consumer: "11",
+		Shown: map[string]string{"path": "/ \"x\""},
+		Cost:  2, Left: 1, Ends: &ends, Count: 5}
 	must1(t, s.AppendDecisions(ctx, []decisions.Decision{first}))
 	const more = 300
 	var list []decisions.Decision
@@ -73,7 +75,8 @@ func testTops(t *testing.T, s *Instance) {
 	must1(t, s.PutTop(ctx, "a", []byte("1")))
 	must1(t, s.PutTop(ctx, "b", []byte("2\x00")))
 	must1(t, s.PutTop(ctx, "a", []byte("3")))
-	if tops := must[map[string][]byte](t)(s.Tops(ctx)); len(tops) != 2 || string(tops["a"]) != "3" || string(tops["b"]) != "2\x00" {
+	if tops := must[map[string][]byte](t)(s.Tops(ctx)); len(tops) != 2 || string(tops["a"]) != "3" ||
+		string(tops["b"]) != "2\x00" {
 		t.Errorf("replicas tell %q", tops)
 	}
 }

@@ -19,17 +19,20 @@ func testEnforcement(t *testing.T, s *Instance) {
 	read := func(want enforcement.Document) {
 		t.Helper()
 		got := must[enforcement.Document](t)(s.Enforcement(ctx))
-		if revision := must[uint64](t)(s.EnforcementRevision(ctx)); !reflect.DeepEqual(got, want) || revision != want.Revision {
+		if revision := must[uint64](t)(s.EnforcementRevision(ctx)); !reflect.DeepEqual(got, want) ||
+			revision != want.Revision {
 			t.Errorf("read %+v at revision %d, want %+v", got, revision, want)
 		}
 	}
 	read(enforcement.Document{})
 	until := time.Date(2041, 1, 1, 0, 0, 0, 0, time.UTC)
-	stamp := enforcement.Stamp{ID: "one", Revision: 7, Time: time.Date(2040, 1, 2, 3, 4, 5, 678e6, time.UTC), By: "ädmin"}
+	stamp := enforcement.Stamp{ID: "one", Revision: 7, Time: time.Date(2040, 1, 2, 3, 4, 5, 678e6, time.UTC),
+		By: "ädmin"}
 	first := enforcement.Document{
 		Revision: 1 << 41,
 		Orders: enforcement.Orders{Stamp: stamp, List: []enforcement.Order{
-			{State: enforcement.Off, Percent: 25, Policy: "api", Tier: "free", Reason: "too \"many\" refusals", Expires: &until, Since: stamp.Time, By: "me"},
+			{State: enforcement.Off, Percent: 25, Policy: "api", Tier: "free", Reason: "too \"many\" refusals",
+				Expires: &until, Since: stamp.Time, By: "me"},
 			{State: enforcement.Shadow, Percent: 100, Reason: "looking", Since: stamp.Time, By: "me"},
 		}},
 		Bans: enforcement.Bans{Stamp: stamp, List: []enforcement.Ban{
@@ -37,19 +40,23 @@ func testEnforcement(t *testing.T, s *Instance) {
 		}},
 	}
 	for _, expected := range []uint64{1, first.Revision} {
-		if err := s.WriteEnforcement(ctx, enforcement.Write{Expected: expected, Document: first}); !errors.Is(err, errs.Conflict) {
+		if err := s.WriteEnforcement(ctx,
+			enforcement.Write{Expected: expected, Document: first}); !errors.Is(err, errs.Conflict) {
 			t.Errorf("written in the place of revision %d, which is not there: %v", expected, err)
 		}
 	}
 	read(enforcement.Document{})
-	must1(t, s.WriteEnforcement(ctx, enforcement.Write{Document: first, Entries: []audit.Entry{{Action: "one"}, {Action: "two"}}}))
+	must1(t, s.WriteEnforcement(ctx,
+		enforcement.Write{Document: first, Entries: []audit.Entry{{Action: "one"}, {Action: "two"}}}))
 	s.Restart(t)
 	read(first)
 	lifted := enforcement.Document{Revision: first.Revision + 1, Bans: first.Bans}
-	if err := s.WriteEnforcement(ctx, enforcement.Write{Document: lifted, Entries: []audit.Entry{{Action: "none"}}}); !errors.Is(err, errs.Conflict) {
+	if err := s.WriteEnforcement(ctx,
+		enforcement.Write{Document: lifted, Entries: []audit.Entry{{Action: "none"}}}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("written over what was there: %v", err)
 	}
-	must1(t, s.WriteEnforcement(ctx, enforcement.Write{Expected: first.Revision, Document: lifted, Entries: []audit.Entry{{Action: "three"}}}))
+	must1(t, s.WriteEnforcement(ctx,
+		enforcement.Write{Expected: first.Revision, Document: lifted, Entries: []audit.Entry{{Action: "three"}}}))
 	read(lifted)
 	var kept []string
 	for _, e := range must[[]audit.Entry](t)(s.Audit(ctx, "", 10)) {

@@ -50,7 +50,8 @@ func newGame(seed uint64, now quota.Instant) *game {
 func (g *game) magnitude(bits int) int64 { return 1 + g.r.Int64N(1<<g.r.IntN(bits+1)) }
 
 func (g *game) figures() quota.Params {
-	windows := []quota.Span{quota.Second, 7 * quota.Second, quota.Minute, quota.Hour, quota.Day, quota.MaxWindow, quota.Span(g.magnitude(44))}
+	windows := []quota.Span{quota.Second, 7 * quota.Second, quota.Minute, quota.Hour, quota.Day, quota.MaxWindow,
+		quota.Span(g.magnitude(44))}
 	for {
 		p, err := quota.NewParams(g.magnitude(52), windows[g.r.IntN(len(windows))], g.magnitude(52))
 		switch g.r.IntN(4) {
@@ -96,7 +97,8 @@ func (g *game) own(p quota.Params) quota.Params {
 func (g *game) pass(stepsBack bool) {
 	p := g.params[g.r.IntN(len(g.params))]
 	ttl := int64(lease.TTL(p))
-	pauses := []int64{0, 0, 0, 1, 999, 49_999, 50_000, 100_000, ttl / 2, ttl, ttl + ttl/2, ttl + ttl/2 + 1, g.magnitude(20), g.magnitude(30), int64(p.Window())}
+	pauses := []int64{0, 0, 0, 1, 999, 49_999, 50_000, 100_000, ttl / 2, ttl, ttl + ttl/2, ttl + ttl/2 + 1,
+		g.magnitude(20), g.magnitude(30), int64(p.Window())}
 	step := quota.Instant(pauses[g.r.IntN(len(pauses))])
 	if l := g.ledgers[g.bucket(g.r.IntN(len(g.params)))]; g.r.IntN(3) == 0 && l.Params.Den != 0 {
 		edge := l.Ready(1 + g.r.Int64N(l.Params.Burst))
@@ -184,7 +186,8 @@ func testDifferential(t *testing.T, s *Instance) {
 				}
 				got[i].Changed, want.Changed = false, false
 				if got[i] != want {
-					t.Fatalf("game %d (seed %d) at %d: ask %+v of ledger %+v\n got %+v\nwant %+v", n, seed, g.now, it.Ask, before, got[i], want)
+					t.Fatalf("game %d (seed %d) at %d: ask %+v of ledger %+v\n got %+v\nwant %+v", n, seed, g.now,
+						it.Ask, before, got[i], want)
 				}
 			}
 		}
@@ -231,7 +234,8 @@ func testBatch(t *testing.T, s *Instance) {
 	p := params(t, 100, quota.Minute, 100)
 	items := make([]leases.Item, 64)
 	for i := range items {
-		items[i] = leases.Item{Bucket: keyhash.Key{byte(i % 40)}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 60, Cost: 1, Deadline: lease.Deadline, Nodes: 1}}
+		items[i] = leases.Item{Bucket: keyhash.Key{byte(i % 40)},
+			Ask: lease.Ask{Params: p, Version: 1, Waiting: 60, Cost: 1, Deadline: lease.Deadline, Nodes: 1}}
 	}
 	for i, g := range must[[]lease.Grant](t)(s.Grant(testContext(t), items)) {
 		want := int64(60)
@@ -247,12 +251,14 @@ func testBatch(t *testing.T, s *Instance) {
 func testConcurrency(t *testing.T, s *Instance) {
 	p := params(t, 10, quota.Minute, 1000)
 	ctx := testContext(t)
-	var granted, lost atomic.Int64 // lost is what calls without an answer may have been granted: a busy machine has such.
+	// Lost is what calls without an answer may have been granted: a busy machine has such.
+	var granted, lost atomic.Int64
 	var wait sync.WaitGroup
 	for worker := range 32 {
 		wait.Go(func() {
 			for answers := 0; answers < 40; {
-				ask := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline, Keep: int64(worker % 3), Nodes: 4}
+				ask := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline,
+					Keep: int64(worker % 3), Nodes: 4}
 				grants, err := s.Grant(ctx, []leases.Item{{Bucket: keyhash.Key{9}, Ask: ask}})
 				switch {
 				case err == nil:
@@ -276,7 +282,8 @@ func testConcurrency(t *testing.T, s *Instance) {
 
 func testRestart(t *testing.T, s *Instance) {
 	p := params(t, 100, quota.Minute, 100)
-	it := leases.Item{Bucket: keyhash.Key{3}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 70, Cost: 1, Deadline: lease.Deadline, Keep: 20, Nodes: 1}}
+	it := leases.Item{Bucket: keyhash.Key{3},
+		Ask: lease.Ask{Params: p, Version: 1, Waiting: 70, Cost: 1, Deadline: lease.Deadline, Keep: 20, Nodes: 1}}
 	before := s.one(t, it)
 	if before.Waiting != 70 || before.Keep != 20 {
 		t.Fatalf("of a fresh bucket %+v was granted", before)

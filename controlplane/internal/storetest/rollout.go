@@ -18,10 +18,12 @@ func begin(from policies.State, number uint64) policies.Step {
 	to := from
 	to.Revision++
 	to.DraftDigest = version(number).Digest
-	to.Rollout = &policies.Rollout{Version: number, Base: from.Current, Nodes: 25, By: "ed", Since: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)}
+	to.Rollout = &policies.Rollout{Version: number, Base: from.Current, Nodes: 25, By: "ed",
+		Since: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)}
 	v := version(number)
 	v.Rollout = policies.RolloutUnderWay
-	return policies.Step{From: from, To: to, Versions: []policies.Version{v}, Entry: audit.Entry{Action: "policyset.put"}}
+	return policies.Step{From: from, To: to, Versions: []policies.Version{v},
+		Entry: audit.Entry{Action: "policyset.put"}}
 }
 
 // end is the step that ends a rollout.
@@ -55,7 +57,8 @@ func testRollout(t *testing.T, s *Instance) {
 		}
 		s.Restart(t)
 	}
-	if v := must[policies.Version](t)(s.Load(ctx, 2)); v.Rollout != policies.RolloutUnderWay || string(v.Document) != string(version(2).Document) {
+	if v := must[policies.Version](t)(s.Load(ctx, 2)); v.Rollout != policies.RolloutUnderWay ||
+		string(v.Document) != string(version(2).Document) {
 		t.Errorf("the draft is %+v", v)
 	}
 	// What comes from another state changes nothing.
@@ -93,7 +96,8 @@ func (s *Instance) endsRollouts(t *testing.T) {
 	if got := state(); got.Rollout != nil || got.Current != 1 || got.Newest != 2 || got.Revision != 3 {
 		t.Errorf("taken back it is %+v", got)
 	}
-	if v := must[policies.Version](t)(s.Load(ctx, 2)); v.Rollout != policies.RolloutTakenBack || string(v.Document) != string(version(2).Document) {
+	if v := must[policies.Version](t)(s.Load(ctx, 2)); v.Rollout != policies.RolloutTakenBack ||
+		string(v.Document) != string(version(2).Document) {
 		t.Errorf("what was taken back is %+v", v)
 	}
 	if err := s.Append(ctx, 1, version(2), audit.Entry{}); !errors.Is(err, errs.Conflict) {

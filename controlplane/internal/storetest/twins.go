@@ -47,7 +47,8 @@ func testTwins(t *testing.T, s *Instance) {
 			for i, it := range items {
 				got[i].Changed = false
 				if got[i] != want[i] {
-					t.Fatalf("game %d (seed %d) at %d: item %d of %+v, twin %+v\n got %+v\nwant %+v", n, seed, l.now, i, items, it.Twin, got[i], want[i])
+					t.Fatalf("game %d (seed %d) at %d: item %d of %+v, twin %+v\n got %+v\nwant %+v", n, seed, l.now, i,
+						items, it.Twin, got[i], want[i])
 				}
 			}
 		}
@@ -61,7 +62,8 @@ func testTwins(t *testing.T, s *Instance) {
 // similar draws other figures of the same kind.
 func (l *limits) similar(a lease.Ask) lease.Ask {
 	for {
-		if b := l.figures(); (b.Windows.Quota == 0) == (a.Windows.Quota == 0) && (b.Params != a.Params || b.Windows != a.Windows) {
+		if b := l.figures(); (b.Windows.Quota == 0) == (a.Windows.Quota == 0) &&
+			(b.Params != a.Params || b.Windows != a.Windows) {
 			return b
 		}
 	}
@@ -113,7 +115,8 @@ func (r *reference) answerTwin(now quota.Instant, it leases.Item, look bool) lea
 	return answerBy(now, it, look, r.windows, r.drafts.windows)
 }
 
-func answerBy[L lease.Counted[L]](now quota.Instant, it leases.Item, look bool, main, draft map[keyhash.Key]L) (g lease.Grant) {
+func answerBy[L lease.Counted[L]](now quota.Instant, it leases.Item, look bool, main,
+	draft map[keyhash.Key]L) (g lease.Grant) {
 	pair := lease.Twins[L]{Main: main[it.Bucket], Draft: draft[it.Bucket]}
 	booked := false
 	if look {

@@ -19,8 +19,9 @@ import (
 
 func version(number uint64) policies.Version {
 	return policies.Version{
-		Number: number, Time: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC), Author: "admin", Digest: "ab12", Summary: "1 added",
-		Format: policydoc.YAML, Document: []byte("version: weir/v1 # äöü\x00 as written\r\n"),
+		Number: number, Time: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC), Author: "admin", Digest: "ab12",
+		Summary: "1 added",
+		Format:  policydoc.YAML, Document: []byte("version: weir/v1 # äöü\x00 as written\r\n"),
 	}
 }
 
@@ -59,7 +60,8 @@ func testVersions(t *testing.T, s *Instance) {
 		before uint64
 		limit  int
 		want   []uint64
-	}{{0, 10, []uint64{9, 5, 4, 3, 2, 1}}, {0, 2, []uint64{9, 5}}, {5, 2, []uint64{4, 3}}, {7, 1, []uint64{5}}, {99, 1, []uint64{9}}, {1, 5, nil}} {
+	}{{0, 10, []uint64{9, 5, 4, 3, 2, 1}}, {0, 2, []uint64{9, 5}}, {5, 2, []uint64{4, 3}}, {7, 1, []uint64{5}},
+		{99, 1, []uint64{9}}, {1, 5, nil}} {
 		var got []uint64
 		for _, v := range must[[]policies.Version](t)(s.List(ctx, c.before, c.limit)) {
 			if v.Document != nil {

@@ -37,7 +37,8 @@ func (r *reference) answer(now quota.Instant, it leases.Item, look bool) lease.G
 			decide = lease.Ledger.Look
 		}
 		var after lease.Ledger
-		after, g = decide(lease.Twins[lease.Ledger]{Main: r.tokens[it.Bucket], Draft: r.drafts.tokens[it.Bucket]}.Promoted(it.Ask), now, it.Ask)
+		after, g = decide(lease.Twins[lease.Ledger]{Main: r.tokens[it.Bucket],
+			Draft: r.drafts.tokens[it.Bucket]}.Promoted(it.Ask), now, it.Ask)
 		if g.Changed {
 			r.tokens[it.Bucket] = after
 		}
@@ -47,7 +48,8 @@ func (r *reference) answer(now quota.Instant, it leases.Item, look bool) lease.G
 			decide = lease.WindowLedger.Look
 		}
 		var after lease.WindowLedger
-		after, g = decide(lease.Twins[lease.WindowLedger]{Main: r.windows[it.Bucket], Draft: r.drafts.windows[it.Bucket]}.Promoted(it.Ask), now, it.Ask)
+		after, g = decide(lease.Twins[lease.WindowLedger]{Main: r.windows[it.Bucket],
+			Draft: r.drafts.windows[it.Bucket]}.Promoted(it.Ask), now, it.Ask)
 		if g.Changed {
 			r.windows[it.Bucket] = after
 		}
@@ -97,7 +99,8 @@ type limits struct {
 func (l *limits) figures() (a lease.Ask) {
 	for {
 		algorithm := quota.Algorithm(l.r.IntN(len(quota.Algorithms)))
-		length := []quota.Span{quota.Second, quota.Second, 3 * quota.Second, quota.Minute, 7777 * quota.Millisecond, quota.Day, quota.MaxWindow}[l.r.IntN(7)]
+		length := []quota.Span{quota.Second, quota.Second, 3 * quota.Second, quota.Minute, 7777 * quota.Millisecond,
+			quota.Day, quota.MaxWindow}[l.r.IntN(7)]
 		q := 1 + l.r.Int64N(1<<l.r.IntN(9))
 		if l.r.IntN(4) == 0 {
 			q = 1 + l.r.Int64N(1<<l.r.IntN(45))
@@ -185,7 +188,8 @@ func (l *limits) batch() (items []leases.Item) {
 func (l *limits) pass(ref *reference, stepsBack bool) {
 	which := l.r.IntN(len(l.all))
 	length := int64(l.all[which].Params.Window())
-	step := quota.Instant([]int64{0, 0, 1, 999, 49_999, 50_000, length / 20, length / 7, length, 1 + l.r.Int64N(length)}[l.r.IntN(10)])
+	step := quota.Instant([]int64{0, 0, 1, 999, 49_999, 50_000, length / 20, length / 7, length,
+		1 + l.r.Int64N(length)}[l.r.IntN(10)])
 	if it := l.item(which); l.r.IntN(2) == 0 {
 		if w := ref.windows[it.Bucket]; len(w.History.Marks) > 0 {
 			mark := w.History.Marks[l.r.IntN(len(w.History.Marks))]
@@ -226,7 +230,8 @@ func testLimitsAndGroups(t *testing.T, s *Instance) {
 				}
 				got[i].Changed = false
 				if got[i] != want[i] {
-					t.Fatalf("game %d (seed %d) at %d: item %d of %+v\n got %+v\nwant %+v", n, seed, l.now, i, items, got[i], want[i])
+					t.Fatalf("game %d (seed %d) at %d: item %d of %+v\n got %+v\nwant %+v", n, seed, l.now, i, items,
+						got[i], want[i])
 				}
 			}
 		}
@@ -287,8 +292,10 @@ func testGroups(t *testing.T, s *Instance) {
 	wp := params(t, 3, quota.Minute, 3)
 	request := func() []leases.Item {
 		return []leases.Item{
-			{Bucket: keyhash.Key{64, 1}, Joined: true, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
-			{Bucket: keyhash.Key{64, 2}, Joined: true, Ask: lease.Ask{Params: wp, Windows: w, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
+			{Bucket: keyhash.Key{64, 1}, Joined: true,
+				Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
+			{Bucket: keyhash.Key{64, 2}, Joined: true,
+				Ask: lease.Ask{Params: wp, Windows: w, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
 			{Bucket: keyhash.Key{64, 3}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 2, Nodes: 1}},
 		}
 	}
@@ -310,7 +317,8 @@ func testGroups(t *testing.T, s *Instance) {
 		}
 	}
 	// The same bucket alone, between groups.
-	alone := append(request(), leases.Item{Bucket: keyhash.Key{64, 1}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 9, Cost: 1, Nodes: 1}})
+	alone := append(request(), leases.Item{Bucket: keyhash.Key{64, 1},
+		Ask: lease.Ask{Params: p, Version: 1, Waiting: 9, Cost: 1, Nodes: 1}})
 	if got := must[[]lease.Grant](t)(s.Grant(testContext(t), alone)); got[3].Waiting != 7 {
 		t.Errorf("alone: %+v, want the 7 that are left", got[3])
 	}

@@ -244,7 +244,8 @@ func log(level uint32, message string) {
 	proxyLog(level, data, n)
 }
 
-// sdkQueueReady is the SDK's own callback, called from inside: the only way to make a plugin context the SDK's active one.
+// sdkQueueReady is the SDK's own callback, called from inside: the only way to make a plugin
+// context the SDK's active one.
 //
 //go:linkname sdkQueueReady proxy_on_queue_ready
 func sdkQueueReady(plugin, queue uint32)
@@ -261,21 +262,25 @@ func OnQueueReady() { asPlugin() }
 // The SDK drops the answer to a call whose caller is a stream that has ended, although other
 // requests may wait for it. So the plugin context is always the caller, even from a stream's
 // callback.
-func Call(plugin uint32, cluster string, headers [][2]string, body []byte, timeout quota.Span, done func(status int, body []byte)) error {
+func Call(
+	plugin uint32, cluster string, headers [][2]string, body []byte, timeout quota.Span,
+	done func(status int, body []byte),
+) error {
 	var err error
 	asPlugin = func() {
-		_, err = proxywasm.DispatchHttpCall(cluster, headers, body, nil, uint32(timeout/quota.Millisecond), func(numHeaders, bodySize, _ int) {
-			Begin()
-			if numHeaders == 0 {
-				done(0, nil)
-				return
-			}
-			var answer []byte
-			if bodySize > 0 {
-				answer, _ = proxywasm.GetHttpCallResponseBody(0, bodySize)
-			}
-			done(callStatus(), answer)
-		})
+		_, err = proxywasm.DispatchHttpCall(cluster, headers, body, nil, uint32(timeout/quota.Millisecond),
+			func(numHeaders, bodySize, _ int) {
+				Begin()
+				if numHeaders == 0 {
+					done(0, nil)
+					return
+				}
+				var answer []byte
+				if bodySize > 0 {
+					answer, _ = proxywasm.GetHttpCallResponseBody(0, bodySize)
+				}
+				done(callStatus(), answer)
+			})
 	}
 	sdkQueueReady(plugin, 0)
 	return err

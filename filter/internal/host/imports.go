@@ -55,7 +55,8 @@ func proxySetEffectiveContext(id uint32) uint32
 //go:wasmimport env proxy_log
 func proxyLog(level uint32, message *byte, size uint32) uint32
 
-// clockTimeGet id 1 is the monotonic clock, the same base for all VMs of a machine; the SDK has only the wall clock.
+// clockTimeGet id 1 is the monotonic clock, the same base for all VMs of a machine; the SDK has
+// only the wall clock.
 //
 //go:wasmimport wasi_snapshot_preview1 clock_time_get
 func clockTimeGet(id uint32, precision uint64, time *uint64) uint32

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// controlPlane calls the control plane through an Envoy cluster. It is an rpc.Client, and configsync's
-// Poller.
+// controlPlane calls the control plane through an Envoy cluster. It is an rpc.Client, and
+// configsync's Poller.
 type controlPlane struct {
 	plugin  *pluginContext
 	cluster string
@@ -33,7 +33,9 @@ func newControlPlane(p *pluginContext, cp *policy.ControlPlane, token string) *c
 }
 
 // Call implements rpc.Client. An answer may bring what requests wait for, so those go on after it.
-func (cp *controlPlane) Call(path string, message []byte, timeout quota.Span, done func(status int, answer []byte)) error {
+func (cp *controlPlane) Call(
+	path string, message []byte, timeout quota.Span, done func(status int, answer []byte),
+) error {
 	cp.post[1][1] = path
 	return host.Call(cp.plugin.id, cp.cluster, cp.post, message, timeout, func(status int, answer []byte) {
 		done(status, answer)

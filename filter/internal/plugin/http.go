@@ -99,7 +99,8 @@ func (c *httpContext) decided(now quota.Instant) {
 	c.undecided = 0
 }
 
-// act does what a decision made at now asks for and says whether the request goes on. Its attributes are nil if they are gone.
+// act does what a decision made at now asks for and reports whether the request goes on. Its
+// attributes are nil if they are gone.
 func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Attributes) types.Action {
 	p := c.plugin
 	wall := int64(now) + int64(p.limiter.Ahead)
@@ -163,8 +164,8 @@ func (c *httpContext) onResponseHeaders() {
 	}
 }
 
-// yield settles whose limits the client sees, the upstream's or ours. A header of the upstream may have several lines, of which
-// setting one would replace the first.
+// yield settles whose limits the client sees, the upstream's or ours. A header of the upstream may
+// have several lines, of which setting one would replace the first.
 func (c *httpContext) yield() {
 	theirs, _ := c.plugin.classifier.Decode(host.ResponseHeaders())
 	for _, h := range c.headers.YieldTo(theirs) {
@@ -184,7 +185,7 @@ func (c *httpContext) onDone() {
 	c.plugin.limiter.Cancel(&c.request, now)
 }
 
-// isGRPC says whether the caller speaks gRPC.
+// isGRPC reports whether the caller speaks gRPC.
 func isGRPC(headers []match.Header) bool {
 	for _, h := range headers {
 		if h.Is("content-type") {

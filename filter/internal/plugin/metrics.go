@@ -15,8 +15,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// A counter is an Envoy counter and the number behind it, which the package that knows it counts. No
-// name holds anything that a client sent.
+// A counter is an Envoy counter and the number behind it, which the package that knows it counts.
+// No name holds anything that a client sent.
 type counter struct {
 	name  string
 	count *uint64
@@ -167,7 +167,8 @@ type metrics struct {
 	policies map[string]*[ruleset.Outcomes]host.Counter
 }
 
-// maxPolicyCounters bounds the policies with counters of their own: Envoy keeps every name it was ever given.
+// maxPolicyCounters bounds the policies with counters of their own: Envoy keeps every name it was
+// ever given.
 const maxPolicyCounters = 2000
 
 // define defines the counters of the first plugin, which are those of all.
@@ -228,8 +229,8 @@ func (p *pluginContext) showGauges(now quota.Instant) {
 	last.leader, last.led = gauges, true
 }
 
-// report brings Envoy's counters up to what was counted since the last report: once a tick, not once a
-// request.
+// report brings Envoy's counters up to what was counted since the last report: once a tick, not
+// once a request.
 func (p *pluginContext) report() {
 	for i := range p.counted {
 		c := &p.counted[i]

@@ -25,18 +25,20 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// tick is the period of everything that no request brings about: tokens to keep, deadlines of waiting requests, new policies.
+// tick is the period of everything that no request brings about: tokens to keep, deadlines of
+// waiting requests, new policies.
 const tick = 10 * quota.Millisecond
 
 // millisecond is as long in the microseconds of the clocks.
 const millisecond = int64(quota.Millisecond)
 
-// releaseTick is the period while leaky buckets hold requests back: how exactly they keep their turns. It is that of requests, too,
-// that could not go on at once, or that gather for a call.
+// releaseTick is the period while leaky buckets hold requests back: how exactly they keep their
+// turns. It is that of requests, too, that could not go on at once, or that gather for a call.
 const releaseTick = quota.Millisecond
 
-// atOnce is how many held requests of a kind go on within one callback. Envoy carries out what a callback asks for after it, and
-// each answer within the one before, as it enters the filter with its headers: some hundred of them exhaust the stack.
+// atOnce is how many held requests of a kind go on within one callback. Envoy carries out what a
+// callback asks for after it, and each answer within the one before, as it enters the filter with
+// its headers: some hundred of them exhaust the stack.
 const atOnce = 64
 
 // pluginContext is one plugin configuration in one VM.
@@ -76,7 +78,8 @@ type central struct {
 	decisions   *decisions.Recorder
 }
 
-// OnPluginStart implements types.PluginContext. A configuration with problems refuses the plugin; the log lists them all.
+// OnPluginStart implements types.PluginContext. A configuration with problems refuses the plugin;
+// the log lists them all.
 func (p *pluginContext) OnPluginStart(int) types.OnPluginStartStatus {
 	host.Begin()
 	config, inline := readConfiguration()
@@ -94,8 +97,9 @@ func (p *pluginContext) OnPluginStart(int) types.OnPluginStartStatus {
 
 func refuse(err error) { host.Error("weir: the plugin configuration is refused:\n" + err.Error()) }
 
-// readConfiguration returns the configuration, which holds copies of what Envoy said, and the policies of its inline set; nil after
-// problems. Like start it is a call, because what is in a function's variables is not collected before its end.
+// readConfiguration returns the configuration, which holds copies of what Envoy said, and the
+// policies of its inline set; nil after problems. Like start it is a call, because what is in a
+// function's variables is not collected before its end.
 //
 //go:noinline
 func readConfiguration() (*policy.Plugin, *wire.Packed) {
@@ -172,12 +176,17 @@ func introduce(config *policy.Plugin, process process) configsync.Node {
 }
 
 // connect makes what a plugin with a control plane has.
-func (p *pluginContext) connect(config *policy.Plugin, node configsync.Node, space shareddata.Space) (*controlPlane, error) {
+func (p *pluginContext) connect(
+	config *policy.Plugin, node configsync.Node, space shareddata.Space,
+) (*controlPlane, error) {
 	cp := config.ControlPlane
 	token, ok := host.Env(cp.TokenEnv)
 	if !ok || token == "" {
-		return nil, policy.Problems{{Path: "control_plane.token.env", Reason: "the environment variable " + cp.TokenEnv +
-			" is empty or not passed on: list it in vm_config.environment_variables.host_env_keys"}}
+		return nil, policy.Problems{{
+			Path: "control_plane.token.env",
+			Reason: "the environment variable " + cp.TokenEnv +
+				" is empty or not passed on: list it in vm_config.environment_variables.host_env_keys",
+		}}
 	}
 	calls, data := newControlPlane(p, cp, token), host.SharedData{}
 	p.central = &central{
@@ -194,12 +203,14 @@ func (p *pluginContext) connect(config *policy.Plugin, node configsync.Node, spa
 	return calls, nil
 }
 
-// warnOfModes tells of the policies in force that cannot do without the control plane what their mode says.
+// warnOfModes tells of the policies in force that cannot do without the control plane what their
+// mode says.
 func (p *pluginContext) warnOfModes() {
 	ix := &p.sync.Rules().Index
 	for i := range ix.Len() {
 		if one := ix.Policy(uint32(i)); one.Mode != policy.ModeLocal {
-			host.Warn("weir: policy " + string(ix.Text(one.Name)) + " is " + one.Mode.String() + " but there is no control plane: it limits on each Envoy alone")
+			host.Warn("weir: policy " + string(ix.Text(one.Name)) + " is " + one.Mode.String() +
+				" but there is no control plane: it limits on each Envoy alone")
 		}
 	}
 }
@@ -276,8 +287,9 @@ func (p *pluginContext) onDone() {
 	}
 }
 
-// resumeResolved goes on with waiting requests whose tokens came, or will not come; the next tick does with those beyond atOnce.
-// If one of them is own, whose callback is running, its status is returned instead: Paused if it still waits.
+// resumeResolved goes on with waiting requests whose tokens came, or will not come; the next tick
+// does with those beyond atOnce. If one of them is own, whose callback is running, its status is
+// returned instead: Paused if it still waits.
 func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
 	status, others, left := limiter.Paused, false, atOnce
 	leases := p.central.leasing
@@ -306,7 +318,8 @@ func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
 	return status
 }
 
-// hurries reports whether requests must not wait for the usual tick: they can go on, or gather for a call.
+// hurries reports whether requests must not wait for the usual tick: they can go on, or gather for
+// a call.
 func (c *central) hurries() bool { return c.leasing.Resolved() > 0 || c.leasing.Gathers() }
 
 // hold keeps a delayed request until its turn.

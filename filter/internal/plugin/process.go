@@ -12,16 +12,17 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-// process is what all VMs of an Envoy process agree on: a random number that names this run of it, and a secret for partition
-// keys while there is no control plane to give one.
+// process is what all VMs of an Envoy process agree on: a random number that names this run of it,
+// and a secret for partition keys while there is no control plane to give one.
 type process struct {
 	id     uint64
 	secret [16]byte
 }
 
-// nameSpace keeps plugins apart that share Envoy's shared data, which goes by vm_id alone, and versions of the filter whose bytes
-// differ. Plugins of one control plane share what it says and what they have leased, also an old and a new configuration of one
-// plugin; a plugin that works alone shares with those that have its name.
+// nameSpace keeps plugins apart that share Envoy's shared data, which goes by vm_id alone, and
+// versions of the filter whose bytes differ. Plugins of one control plane share what it says and
+// what they have leased, also an old and a new configuration of one plugin; a plugin that works
+// alone shares with those that have its name.
 func nameSpace(config *policy.Plugin) shareddata.Space {
 	h := addText(text.NewHash64, host.Property("plugin_root_id"))
 	if cp := config.ControlPlane; cp != nil {
@@ -49,8 +50,9 @@ func thisProcess(space shareddata.Space) process {
 	return p
 }
 
-// agreedSets is the size of the table of consumers, of which the first plugin to start has said how large it is to be. In a table of
-// another size nothing would be found of what is known, bans among it.
+// agreedSets is the size of the table of consumers, of which the first plugin to start has said how
+// large it is to be. In a table of another size nothing would be found of what is known, bans among
+// it.
 func agreedSets(space shareddata.Space, sets int) int {
 	var value [4]byte
 	binary.LittleEndian.PutUint32(value[:], uint32(sets))
@@ -58,17 +60,20 @@ func agreedSets(space shareddata.Space, sets int) int {
 	return int(binary.LittleEndian.Uint32(value[:]))
 }
 
-// clockSlack is by how much two clocks may be apart before a process takes it that the clock of the machine was set. What two VMs
-// find, each by reading the two clocks one after the other, differs by much less, unless something came between.
+// clockSlack is by how much two clocks may be apart before a process takes it that the clock of the
+// machine was set. What two VMs find, each by reading the two clocks one after the other, differs
+// by much less, unless something came between.
 const clockSlack = 10 * quota.Millisecond
 
-// agreed is by how much Unix time is ahead of the clock that decides, for all VMs of the process, given what this one finds: an
-// instant that is told to clients is then the same Unix second for all.
+// agreed is by how much Unix time is ahead of the clock that decides, for all VMs of the process,
+// given what this one finds: an instant that clients see is then the same Unix second for
+// all.
 func agreed(key shareddata.Key, found quota.Span) quota.Span {
 	var data host.SharedData
 	value, _, _ := data.Get(key[:])
 	if len(value) == 8 {
-		if known := quota.Span(binary.LittleEndian.Uint64(value)); found-known <= clockSlack && known-found <= clockSlack {
+		known := quota.Span(binary.LittleEndian.Uint64(value))
+		if found-known <= clockSlack && known-found <= clockSlack {
 			return known
 		}
 	}

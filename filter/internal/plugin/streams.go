@@ -10,15 +10,16 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/host"
 )
 
-// The callbacks of streams are the filter's own, not the SDK's, which keeps several maps of them and allocates for each. They are
-// exported as weir_on_NAME; the build puts them into the place of proxy_on_NAME. What concerns plugins goes on to the SDK.
+// The callbacks of streams are the filter's own, not the SDK's, which keeps several maps of them
+// and allocates for each. They are exported as weir_on_NAME; the build puts them into the place of
+// proxy_on_NAME. What concerns plugins goes on to the SDK.
 
-// plugins are the plugin contexts of the VM, the oldest first. There is one, but for several plugins that share a VM and while a
-// new configuration takes an old one's place.
+// plugins are the plugin contexts of the VM, the oldest first. There is one, but for several
+// plugins that share a VM and while a new configuration takes an old one's place.
 var plugins []*pluginContext
 
-// streams are the requests of which something must be kept after their callback, by stream: chained lists, as many as a power of
-// two. Envoy numbers streams in turn, so the lists are short.
+// streams are the requests of which something must be kept after their callback, by stream: chained
+// lists, as many as a power of two. Envoy numbers streams in turn, so the lists are short.
 var streams struct {
 	lists []*httpContext
 	count int
@@ -134,8 +135,8 @@ func onRequestHeaders(id, _, _ uint32) uint32 {
 	return uint32(action)
 }
 
-// A request that waits keeps its body and its trailers, too: Envoy goes on with it as soon as one of them is let through, where its
-// filter is set to stop with the headers alone.
+// A request that waits keeps its body and its trailers, too: Envoy goes on with it as soon as one
+// of them is let through, where its filter is set to stop with the headers alone.
 
 //export weir_on_request_body
 func onRequestBody(id, _, _ uint32) uint32 { return waits(id) }

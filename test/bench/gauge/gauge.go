@@ -90,7 +90,8 @@ func TakeProcessors() (first string, err error) {
 		return "", errors.New("the benchmarks need two processors, one for Envoy and one for the load")
 	}
 	rest := strings.Join(cpus[1:], ",")
-	output, err := exec.Command("taskset", "--all-tasks", "--cpu-list", "--pid", rest, strconv.Itoa(os.Getpid())).CombinedOutput()
+	output, err := exec.Command("taskset", "--all-tasks", "--cpu-list", "--pid", rest,
+		strconv.Itoa(os.Getpid())).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("taskset cannot pin the load to processors %s: %w: %s", rest, err, output)
 	}

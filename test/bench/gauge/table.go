@@ -62,7 +62,8 @@ func Insert(page, begin, end, text string) (string, error) {
 	before, rest, ok1 := strings.Cut(page, begin)
 	_, after, ok2 := strings.Cut(rest, end)
 	if !ok1 || !ok2 {
-		return "", fmt.Errorf("the page lacks the line %q or %q after it", strings.TrimSpace(begin), strings.TrimSpace(end))
+		return "", fmt.Errorf("the page lacks the line %q or %q after it", strings.TrimSpace(begin),
+			strings.TrimSpace(end))
 	}
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
