@@ -40,16 +40,22 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 	if req.waits() {
 		return Paused
 	}
-	worst := none
+	worst, unanswered := none, false
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		if !h.asked {
 			continue
 		}
 		h.asked = false
-		if l.answered(req, h, now) == refused {
+		switch l.answered(req, h, now) {
+		case refused:
 			worst = req.later(worst, i)
+		case away:
+			unanswered = true
 		}
+	}
+	if _, isAway := l.leases.Health.Away(); unanswered && !isAway {
+		l.Stats.Unanswered++
 	}
 	if worst != none {
 		return l.refuse(req, worst, req.Hits[worst].reason, now)

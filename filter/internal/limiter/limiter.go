@@ -33,6 +33,9 @@ type Stats struct {
 	Waited, Delayed uint64
 	// Turned counts requests that had to do without waiting, because as many wait as may.
 	Turned uint64
+	// Unanswered counts requests that asked and went by on_failure although the control plane is
+	// there: it was too slow, or its answer could not be used.
+	Unanswered uint64
 	// Gone counts requests whose client disconnected before the decision.
 	Gone uint64
 	// Decided counts what decided: each hit of an allowed request, and of a refused one the hit

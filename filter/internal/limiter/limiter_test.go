@@ -311,6 +311,21 @@ func TestLeasedWaitsOnceThenRefusesLocally(t *testing.T) {
 	}
 }
 
+// A request that on_failure decides counts as unanswered as long as the control plane is there; in
+// an outage none asks.
+func TestUnansweredRequestsAreCounted(t *testing.T) {
+	n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":100,"window":"1h"},"mode":"strict"}`)
+	for i, want := range []uint64{1, 2, 2} { // The third failure in a row opens the breaker.
+		req, _ := n.begin()
+		if status := n.answer(504, req); status != limiter.Allowed || n.limiter.Stats.Unanswered != want {
+			t.Errorf("failure %d: %v, %d unanswered, want %d", i+1, status, n.limiter.Stats.Unanswered, want)
+		}
+	}
+	if _, status := n.begin(); status != limiter.Allowed || n.limiter.Stats.Unanswered != 2 {
+		t.Errorf("in an outage: %v, %d unanswered", status, n.limiter.Stats.Unanswered)
+	}
+}
+
 // Tokens that came for a request which another policy refuses in the meantime serve the next
 // request.
 func TestMixedPoliciesChargeTogether(t *testing.T) {
