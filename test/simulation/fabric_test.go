@@ -189,7 +189,19 @@ func (w *world) delay() quota.Span {
 	return w.way + quota.Span(w.r.Int64N(int64(w.way)))
 }
 
-// serve is a request's arrival at the centre.
+// line is the requests of one replica that wait for its call to the store that is under way.
+type line struct {
+	busy    bool
+	waiting []func(*shared)
+}
+
+// shared is what requests that go to the store in one call have in common: it is lost for all, and one may have been answered.
+type shared struct {
+	lost  bool
+	first []byte
+}
+
+// serve is a request's arrival at the control plane. What arrives while its replica calls the store goes together in the next call.
 func (w *world) serve(n *node, worker int, body []byte, answer func(after quota.Span, status int, reply []byte)) {
 	replica := w.r.IntN(w.replicas)
 	switch {
@@ -200,13 +212,45 @@ func (w *world) serve(n *node, worker int, body []byte, answer func(after quota.
 		answer(w.delay(), 503, nil)
 		return
 	}
+	l := &w.lines[replica]
+	l.waiting = append(l.waiting, func(s *shared) { w.grant(n, worker, replica, body, s, answer) })
+	if !l.busy {
+		w.depart(l)
+	}
+}
+
+// depart is a call to the store for all requests that wait.
+func (w *world) depart(l *line) {
+	together := l.waiting
+	l.waiting, l.busy = nil, true
+	s := &shared{lost: len(together) > 1 && w.together.Float64() < w.faults.drop}
+	if s.lost {
+		w.happen(lostTogether)
+	}
+	for _, grant := range together {
+		grant(s)
+	}
+	w.after(w.takes, func() {
+		if l.busy = false; len(l.waiting) > 0 {
+			w.depart(l)
+		}
+	})
+}
+
+// grant is the answer of the store to one of the requests of a call.
+func (w *world) grant(
+	n *node, worker, replica int, body []byte, s *shared, answer func(after quota.Span, status int, reply []byte),
+) {
 	status, reply := w.centre.Lease(replica, body)
 	if w.planted == mixedAnswers && status == 200 {
 		reply = rotated(reply)
 	}
 	w.note(evServed, n.number, int64(status))
+	if w.planted == swappedReplies && status == 200 {
+		reply = s.mix(reply)
+	}
 	switch {
-	case n.cut, w.chance(w.faults.drop):
+	case s.lost, n.cut, w.chance(w.faults.drop):
 		w.happen(dropped)
 		return
 	case w.chance(w.faults.wrong):
@@ -238,6 +282,18 @@ func rotated(reply []byte) []byte {
 	last := len(m.Items) - 1
 	m.Items = append(m.Items[last:], m.Items[:last]...)
 	return wire.AppendLeaseReply(nil, m)
+}
+
+// mix gives requests of one call, if they are about as many buckets, each the answer to the first.
+func (s *shared) mix(reply []byte) []byte {
+	var own, first wire.LeaseReply
+	if s.first == nil || wire.DecodeLeaseReply(reply, &own) != nil || wire.DecodeLeaseReply(s.first, &first) != nil ||
+		len(own.Items) != len(first.Items) {
+		s.first = reply
+		return reply
+	}
+	first.Seq = own.Seq
+	return wire.AppendLeaseReply(nil, first)
 }
 
 // answers says whether bytes are a reply to the request with that number.

@@ -22,6 +22,7 @@ const (
 	emptyShares
 	forgivenUse
 	mixedAnswers
+	swappedReplies
 )
 
 // plant puts the fault in.
@@ -60,6 +61,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		"a change of limits earns at both rates":                         bothRates,
 		"a store that lost its state fills buckets to the brim":          fullAfterLoss,
 		"a caller with a small figure is forgiven what larger ones used": forgivenUse,
+		"requests that share a call to the store get another's answer":   swappedReplies,
 		"a share begins without a token":                                 emptyShares,
 		"the answers of a shared call change places":                     mixedAnswers,
 	} {

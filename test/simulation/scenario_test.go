@@ -64,6 +64,7 @@ const (
 	late
 	wrong
 	unsent
+	lostTogether
 	interleaved
 	hoarded
 	crashed
@@ -80,7 +81,7 @@ const (
 	faultKinds
 )
 
-var faultNames = [faultKinds]string{"dropped", "doubled", "late", "wrong", "unsent", "interleaved", "hoarded", "crashed", "paused",
+var faultNames = [faultKinds]string{"dropped", "doubled", "late", "wrong", "unsent", "lost together", "interleaved", "hoarded", "crashed", "paused",
 	"partitioned", "centre restarted", "store down", "store lost", "failed over", "store's clock back", "pushed", "cancelled", "used at expiry"}
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
@@ -91,6 +92,8 @@ func newWorld(seed uint64, p planted) *world {
 	r := w.r
 	w.workers, w.replicas, w.interleaved = 1+r.IntN(3), 1+r.IntN(2), r.IntN(2) == 0
 	w.way = pick[quota.Span](r, 200, 500, 2000, 10_000)
+	w.together = rand.New(rand.NewPCG(seed, 0x70))
+	w.takes, w.lines = pick[quota.Span](w.together, 100, 1000, 4000), make([]line, w.replicas)
 	w.span = quota.Span(3+r.IntN(4)) * quota.Second
 	for i := range 2 + r.IntN(7) {
 		w.nodes = append(w.nodes, &node{

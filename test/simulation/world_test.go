@@ -28,6 +28,7 @@ type world struct {
 	workers, replicas int
 	interleaved       bool
 	way               quota.Span // the shortest time of a message
+	takes             quota.Span // how long a call to the store takes
 	faults            faults
 	hoarding          quota.Span // between two asks of the hoarder, 0 for none
 	span              quota.Span
@@ -42,6 +43,8 @@ type world struct {
 	snapshot []byte
 	back     quota.Instant // by how much the store's machine is behind
 	down     bool
+	lines    []line // of each replica
+	together *rand.Rand
 	pausedAt quota.Instant
 	nested   bool
 	hoardSeq uint64
