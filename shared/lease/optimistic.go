@@ -222,7 +222,7 @@ func (l Ledger) count(now quota.Instant, ask Ask) (Ledger, Grant) {
 	p := l.Params
 	l.Debt = min(l.Debt+units(ask.Used, p.Den), maxUnits)
 	debt := l.Debt
-	if ask.own() && p != ask.Params { // The node reckons with the figures of its caller.
+	if ask.own() && p != ask.Params { // The node counts with its caller's figures.
 		p, debt = ask.Params, units(p.TokensIn(debt), ask.Params.Den)
 	}
 	return l, Grant{Debt: debt, Level: max(0, (p.Burst*p.Den-debt)/p.Den), Changed: true}

@@ -35,7 +35,7 @@ func (l Ledger) as(
 			g.NotBefore = wanted.wait(now, min(cost, wanted.Params.Burst))
 		}
 	}
-	if ask.Optimistic { // The node reckons with the figures of its caller.
+	if ask.Optimistic { // The node counts with its caller's figures.
 		g.Debt = units(held.Params.TokensIn(held.Debt), ask.Params.Den)
 	}
 	g.Changed = false

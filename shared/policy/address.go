@@ -35,7 +35,8 @@ func (r *reader) addresses(path string, n Node) []Range {
 		if first, last, ok := ipaddr.ParseNetwork(text); ok {
 			ranges = append(ranges, Range{first, last})
 		} else {
-			r.problem(path, "must be an address or a network like 10.0.0.0/8, without bits beyond its length, not "+shorten(text))
+			r.problem(path, "must be an address or a network like 10.0.0.0/8, without bits beyond its length, not "+
+				shorten(text))
 		}
 	})
 	sortRanges(ranges)

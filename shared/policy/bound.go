@@ -48,10 +48,12 @@ func (l Limit) bound() string {
 	units, window := count(l.Quota), FormatSpan(l.Window)
 	switch l.Algorithm {
 	case quota.LeakyBucket:
-		return units + " per " + window + " one after the other, and up to " + count(l.Params.Burst-1) + " that wait for at most " +
+		return units + " per " + window + " one after the other, and up to " + count(l.Params.Burst-1) +
+			" that wait for at most " +
 			FormatSpan(l.MaxWait)
 	case quota.FixedWindow:
-		return "at most " + units + " in each window of " + window + ", so up to " + count(2*l.Quota) + " in a short time across two of them"
+		return "at most " + units + " in each window of " + window + ", so up to " + count(2*l.Quota) +
+			" in a short time across two of them"
 	case quota.SlidingWindowCounter:
 		return "at most " + units + " in any " + window + " by an estimate, really at most " + count(2*l.Quota-1)
 	case quota.SlidingWindow, quota.SlidingLog:
@@ -65,7 +67,8 @@ func (p Policy) Notes(nodes int64) []string {
 	var notes []string
 	if p.Mode == ModeOptimistic {
 		for _, l := range p.Limits {
-			notes = append(notes, "beyond "+l.bound()+": with "+count(nodes)+" Envoys up to "+count(lease.Overshoot(l.Params, nodes))+
+			notes = append(notes, "beyond "+l.bound()+": with "+count(nodes)+" Envoys up to "+
+				count(lease.Overshoot(l.Params, nodes))+
 				" more, which are paid back")
 			if alone := lease.DecidesAlone(l.Params, nodes); max(p.Cost.Fixed, p.Cost.Max) > alone {
 				notes = append(notes, "with "+count(nodes)+" Envoys a request that costs more than "+
@@ -79,7 +82,8 @@ func (p Policy) Notes(nodes int64) []string {
 	case p.Enforced == EnforcedShadow:
 		notes = append(notes, "in shadow: decided and counted, no request is touched")
 	case p.Enforced < EnforcedAll:
-		notes = append(notes, "enforced for "+strconv.Itoa(int(p.Enforced))+" % of the partition keys, the others in shadow")
+		notes = append(notes, "enforced for "+strconv.Itoa(int(p.Enforced))+
+			" % of the partition keys, the others in shadow")
 	}
 	if len(p.Candidate) > 0 {
 		notes = append(notes, "watched beside it, in shadow: "+bounds(p.Candidate))
@@ -87,7 +91,8 @@ func (p Policy) Notes(nodes int64) []string {
 	notes = append(notes, p.figureNotes()...)
 	for _, l := range p.Limits {
 		if p.Mode == ModeLeased && lease.TTL(l.Params) == 0 {
-			notes = append(notes, "its bucket refills within a second, so nothing is leased: every request asks the control plane, as in strict")
+			notes = append(notes, "its bucket refills within a second, so nothing is leased: every request asks the "+
+				"control plane, as in strict")
 			break
 		}
 	}
@@ -96,13 +101,15 @@ func (p Policy) Notes(nodes int64) []string {
 		for _, l := range p.Limits {
 			late = max(late, lease.TTL(l.Params))
 		}
-		notes = append(notes, "tokens leased to an Envoy count until their lease ends and a window longer, so room can come back up to "+FormatSpan(late)+" late")
+		notes = append(notes, "tokens leased to an Envoy count until their lease ends and a window longer, so room "+
+			"can come back up to "+FormatSpan(late)+" late")
 	}
 	if p.Mode != ModeLocal {
 		notes = append(notes, "without the control plane: "+p.OnFailure.String())
 		for _, step := range p.OnFailure {
 			if step.Do == StepShare && !step.Empty {
-				notes = append(notes, "the shares of all Envoys together admit at most one more burst, once for an outage")
+				notes = append(notes, "the shares of all Envoys together admit at most one more burst, once for "+
+					"an outage")
 				break
 			}
 		}
@@ -114,7 +121,8 @@ func (p Policy) Notes(nodes int64) []string {
 func (p Policy) figureNotes() (notes []string) {
 	note := func(what string, f Figure, most int64) {
 		if f.Source.Kind != 0 {
-			notes = append(notes, "the "+what+" is the caller's own by "+f.String()+", up to "+count(most)+", else "+count(f.Default))
+			notes = append(notes, "the "+what+" is the caller's own by "+f.String()+", up to "+count(most)+", else "+
+				count(f.Default))
 		}
 	}
 	noted := 0 // A tier that is not named has figures that were noted before.

@@ -125,11 +125,13 @@ func (r *reader) sourceName(path string, n Node, kind SourceKind) (string, bool)
 	case kind == SourceCookie && !isToken(text):
 		r.problem(path, "must be a cookie name, not "+shorten(text))
 		return "", false
-	case kind == SourceJWT && (text[0] == '.' || text[len(text)-1] == '.' || strings.Contains(text, "..") || strings.IndexByte(text, 0) >= 0):
+	case kind == SourceJWT && (text[0] == '.' || text[len(text)-1] == '.' || strings.Contains(text, "..") ||
+		strings.IndexByte(text, 0) >= 0):
 		r.problem(path, "must be a claim, nested ones like realm.role, not "+shorten(text))
 		return "", false
 	case kind == SourceMetadata && !metadataName(text):
-		r.problem(path, "must be a name space and a key of Envoy's metadata like envoy.filters.http.ext_authz/quota, not "+shorten(text))
+		r.problem(path, "must be a name space and a key of Envoy's metadata like "+
+			"envoy.filters.http.ext_authz/quota, not "+shorten(text))
 		return "", false
 	}
 	return text, ok
@@ -148,7 +150,8 @@ func (r *reader) headers(path string, n Node, h *Headers) {
 		return
 	}
 	at, _, given := r.given(path, n, "standard")
-	r.present(at, !given || h.Standard == StandardOff, "must be off beside legacy: ratelimit, whose names begin like those of the standard")
+	r.present(at, !given || h.Standard == StandardOff,
+		"must be off beside legacy: ratelimit, whose names begin like those of the standard")
 	h.Standard = StandardOff
 }
 
@@ -205,8 +208,8 @@ func (r *reader) part(path string, n Node, into *[]Part) {
 		*into = append(*into, Part{kind, name})
 		return
 	}
-	r.problem(path, "must be one of client_ip, consumer, tier, method, host, path, policy_path, header:NAME, cookie:NAME, "+
-		"query:NAME, jwt:CLAIM, spiffe, not "+shorten(text))
+	r.problem(path, "must be one of client_ip, consumer, tier, method, host, path, policy_path, header:NAME, "+
+		"cookie:NAME, query:NAME, jwt:CLAIM, spiffe, not "+shorten(text))
 }
 
 func (r *reader) enforcement(path string, n Node, e *Enforced) {
@@ -228,7 +231,8 @@ func (r *reader) span(path string, n Node, low, high quota.Span, into *quota.Spa
 	}
 	span, ok := ParseSpan(n.Text)
 	if !ok || span < low || span > high {
-		r.problem(path, "must be a whole number with a unit (ms s m h d) from "+FormatSpan(low)+" to "+FormatSpan(high)+", not "+shorten(n.Text))
+		r.problem(path, "must be a whole number with a unit (ms s m h d) from "+FormatSpan(low)+" to "+FormatSpan(high)+
+			", not "+shorten(n.Text))
 		return false
 	}
 	*into = span
@@ -238,7 +242,8 @@ func (r *reader) span(path string, n Node, low, high quota.Span, into *quota.Spa
 // identityIsDefined refuses a policy that needs a consumer or a tier if no source can provide one.
 func (r *reader) identityIsDefined(path string, set *Set) {
 	consumer := func(at string) {
-		r.present(r.join(path, at), len(set.Identity.Consumer) > 0, "needs identity.consumer, which says where to find the consumer")
+		r.present(r.join(path, at), len(set.Identity.Consumer) > 0,
+			"needs identity.consumer, which says where to find the consumer")
 	}
 	tiers := func(at string) { r.present(r.join(path, at), len(set.Tiers) > 0, needsTiers) }
 	if len(set.Exempt.Consumers) > 0 {

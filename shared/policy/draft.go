@@ -99,7 +99,10 @@ func (r *reader) policyFields() []field {
 		{"if_absent", func(path string, n Node) {
 			r.enum(path, n, (*uint8)(&d.policy.IfAbsent), ifAbsents)
 		}},
-		{"limit", func(path string, n Node) { d.limited = true; d.policy.Limits = r.limits(path, n, d.policy.Counting) }},
+		{"limit", func(path string, n Node) {
+			d.limited = true
+			d.policy.Limits = r.limits(path, n, d.policy.Counting)
+		}},
 		{"limits", func(path string, n Node) { d.byTier = true; r.tierLimits(path, n, &d.policy, d.set) }},
 		{"candidate", func(path string, n Node) {
 			r.object(path, n, field{"limit", candidate})
@@ -124,22 +127,25 @@ func (r *reader) fits(path string, p *Policy) {
 			burst = p.Usual(l).Params.Burst
 		}
 		if p.Cost.Header == "" && p.Cost.Fixed > burst {
-			r.problem(path+".cost", "is above the burst of "+strconv.FormatInt(burst, 10)+": every request would be refused")
+			r.problem(path+".cost", "is above the burst of "+strconv.FormatInt(burst, 10)+
+				": every request would be refused")
 			break
 		}
 	}
 	algorithm := p.Counting.Algorithm
 	switch {
 	case p.Mode == ModeOptimistic && len(p.Figures) > 0:
-		r.problem(path+".mode", "cannot be optimistic where limits take figures from requests: nodes count ahead in units of one rate; "+
-			"use mode leased, strict or local")
+		r.problem(path+".mode", "cannot be optimistic where limits take figures from requests: nodes count ahead in "+
+			"units of one rate; use mode leased, strict or local")
 	case p.Mode == ModeLeased && algorithm == quota.SlidingWindowCounter:
-		r.problem(path+".mode", "cannot be leased with sliding_window_counter: its estimate goes by when requests came, which is not "+
-			"known of leased tokens; use mode strict or local, or algorithm: sliding_window")
+		r.problem(path+".mode", "cannot be leased with sliding_window_counter: its estimate goes by when requests "+
+			"came, which is not known of leased tokens; use mode strict or local, or algorithm: sliding_window")
 	case p.Mode == ModeLeased && algorithm == quota.LeakyBucket:
-		r.problem(path+".mode", "cannot be leased with leaky_bucket: a queue needs one place that gives out the turns; use mode strict or local")
+		r.problem(path+".mode", "cannot be leased with leaky_bucket: a queue needs one place that gives out the "+
+			"turns; use mode strict or local")
 	case p.Mode == ModeOptimistic && algorithm != quota.TokenBucket:
-		r.problem(path+".mode", "cannot be optimistic with "+algorithm.String()+": what was used too much is paid back out of a rate, "+
+		r.problem(path+".mode", "cannot be optimistic with "+algorithm.String()+
+			": what was used too much is paid back out of a rate, "+
 			"which a window or a queue does not have; use algorithm: token_bucket, or another mode")
 	}
 }

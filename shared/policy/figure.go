@@ -110,7 +110,8 @@ func (r *reader) figureOfRequests(path string, n Node, most *int64, f *Figure) b
 		}
 	}
 	*f = Figure{}
-	r.object(path, n, field{"jwt", add(SourceJWT)}, field{"metadata", add(SourceMetadata)}, field{"header", add(SourceHeader)},
+	r.object(path, n, field{"jwt", add(SourceJWT)}, field{"metadata", add(SourceMetadata)},
+		field{"header", add(SourceHeader)},
 		field{"trusted", func(path string, n Node) {
 			if trusted = n.Kind == Bool && n.Text == "true"; !trusted {
 				r.wrongKind(path, n, "true")
@@ -146,11 +147,12 @@ func (r *reader) figureIsWhole(path string, n Node) {
 func (r *reader) figuresFit(path string, c Counting, most int64, window quota.Span) bool {
 	switch {
 	case c.Algorithm == quota.LeakyBucket:
-		r.problem(path, "cannot take figures from requests with leaky_bucket: those that wait were given their turns by one rate; "+
-			"use numbers, or algorithm: token_bucket")
+		r.problem(path, "cannot take figures from requests with leaky_bucket: those that wait were given their turns "+
+			"by one rate; use numbers, or algorithm: token_bucket")
 	case c.Algorithm == quota.SlidingWindowCounter && most > quota.MaxUnits/int64(window):
-		r.problem(path+".quota.max", "is too large for this window with sliding_window_counter, which weighs all figures by the "+
-			"microsecond: at most "+count(quota.MaxUnits/int64(window))+"; sliding_window has no such bound")
+		r.problem(path+".quota.max",
+			"is too large for this window with sliding_window_counter, which weighs all figures by the "+
+				"microsecond: at most "+count(quota.MaxUnits/int64(window))+"; sliding_window has no such bound")
 	default:
 		return true
 	}

@@ -91,7 +91,9 @@ func (r *reader) limit(path string, n Node, c Counting) (l Limit, good bool) {
 	d := &r.draft
 	if d.ofLimit == nil {
 		d.ofLimit = []field{
-			{"quota", func(path string, n Node) { d.good = r.figure(path, n, &d.limit.Quota, &d.figures.Quota) && d.good }},
+			{"quota", func(path string, n Node) {
+				d.good = r.figure(path, n, &d.limit.Quota, &d.figures.Quota) && d.good
+			}},
 			{"window", func(path string, n Node) {
 				d.good = r.span(path, n, quota.Second, quota.MaxWindow, &d.limit.Window) && d.good
 			}},
@@ -167,7 +169,9 @@ func (r *reader) counting(path string, n Node, c *Counting) {
 }
 
 // ofAlgorithm finds a key that belongs to one algorithm.
-func (r *reader) ofAlgorithm(path string, n Node, key string, c *Counting, own quota.Algorithm) (at string, item Node, fits bool) {
+func (r *reader) ofAlgorithm(
+	path string, n Node, key string, c *Counting, own quota.Algorithm,
+) (at string, item Node, fits bool) {
 	at, item, given := r.given(path, n, key)
 	if given && c.Algorithm != own {
 		r.problem(at, "is for algorithm: "+own.String()+" only")

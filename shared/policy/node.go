@@ -180,7 +180,8 @@ func (r *reader) integer(path string, n Node, low, high int64, into *int64) bool
 	}
 	v, err := strconv.ParseInt(n.Text, 10, 64)
 	if err != nil || v < low || v > high {
-		r.problem(path, "must be a whole number from "+strconv.FormatInt(low, 10)+" to "+strconv.FormatInt(high, 10)+", not "+shorten(n.Text))
+		r.problem(path, "must be a whole number from "+strconv.FormatInt(low, 10)+" to "+strconv.FormatInt(high, 10)+
+			", not "+shorten(n.Text))
 		return false
 	}
 	*into = v

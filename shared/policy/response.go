@@ -98,7 +98,8 @@ func (r *reader) response(path string, n Node, out *Response) {
 		}},
 	)
 	out.Status = int(status)
-	r.present(r.join(path, "content_type"), out.ContentType == "" || out.Body != "", "is that of a body: write response.body too")
+	r.present(r.join(path, "content_type"), out.ContentType == "" || out.Body != "",
+		"is that of a body: write response.body too")
 	if out.Body != "" {
 		r.fields(r.join(path, "body"), out)
 	}
@@ -113,7 +114,8 @@ func (r *reader) fields(path string, out *Response) {
 		filled = append(filled, before...)
 		for i := range before {
 			if name := braced(before[i:]); name != nil {
-				r.problem(path, "has the field "+shorten(string(name))+": there are policy, limit, window, retry_after and reset")
+				r.problem(path, "has the field "+shorten(string(name))+
+					": there are policy, limit, window, retry_after and reset")
 			}
 		}
 		if !ok {

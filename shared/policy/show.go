@@ -15,8 +15,8 @@ func (r *reader) show(path string, n Node, into *[]Part) {
 		r.part(path, n, &parts)
 		for _, p := range parts {
 			known := p.Kind != PartConsumer && p.Kind != PartTier && p.Kind != PartPolicyPath && len(*into) < MaxShown
-			r.present(path, known, "must be one of at most 8 parts of a request, not consumer: name where it comes from, like jwt:sub, "+
-				"and mind that it is shown in the clear; tier and policy are always shown")
+			r.present(path, known, "must be one of at most 8 parts of a request, not consumer: name where it comes "+
+				"from, like jwt:sub, and mind that it is shown in the clear; tier and policy are always shown")
 			*into = append(*into, p)
 		}
 	})
@@ -26,6 +26,6 @@ func (r *reader) show(path string, n Node, into *[]Part) {
 // numbers in messages: never renumber.
 var (
 	Reasons = [...]string{"quota", "too_dear", "absent", "bad_cost", "failure", "too_many_waiting", "contended"}
-	Sources = [...]string{"local", "lease", "optimistic", "central", "share", "failure_allow", "failure_deny", "cached_denial",
-		"request", "overload"}
+	Sources = [...]string{"local", "lease", "optimistic", "central", "share", "failure_allow", "failure_deny",
+		"cached_denial", "request", "overload"}
 )

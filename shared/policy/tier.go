@@ -41,7 +41,8 @@ func (r *reader) tiers(path string, doc Node, set *Set) {
 			}
 		})
 	})
-	r.present(r.join(path, "identity.default_tier"), given || len(set.Tiers) == 0, "is missing: say which tier callers have of whom none is known")
+	r.present(r.join(path, "identity.default_tier"), given || len(set.Tiers) == 0,
+		"is missing: say which tier callers have of whom none is known")
 	set.Identity.DefaultTier = max(r.defaultTier, 0)
 }
 
@@ -126,7 +127,8 @@ func (r *reader) tierSource(path string, n Node, set *Set, into *[]Source) {
 		return
 	}
 	if n.Kind != Map {
-		r.wrongKind(path, n, "{jwt: CLAIM}, {header: NAME, trusted: true}, {consumer_source: {client_ip: TIER}} or assignment")
+		r.wrongKind(path, n, "{jwt: CLAIM}, {header: NAME, trusted: true}, {consumer_source: {client_ip: TIER}} or "+
+			"assignment")
 		return
 	}
 	if len(n.Keys) == 1 && n.Keys[0] == "consumer_source" {
@@ -149,8 +151,9 @@ func (r *reader) tierSource(path string, n Node, set *Set, into *[]Source) {
 		}})
 	header := contains(n.Keys, "header")
 	r.present(path, header != contains(n.Keys, "jwt"), "must have exactly one of jwt, header, consumer_source")
-	r.present(path+".trusted", !header || contains(n.Keys, "trusted"), "is missing: a client can send any header; write trusted: true if "+
-		"what stands before Envoy sets this one and removes what clients send")
+	r.present(path+".trusted", !header || contains(n.Keys, "trusted"),
+		"is missing: a client can send any header; write trusted: true if "+
+			"what stands before Envoy sets this one and removes what clients send")
 	r.present(path+".trusted", header || !contains(n.Keys, "trusted"), "is for header only")
 }
 
@@ -185,7 +188,8 @@ func (r *reader) tierLimits(path string, n Node, p *Policy, set *Set) {
 	if r.defaultTier < 0 {
 		return // It has been reported already.
 	}
-	r.present(path, named[r.defaultTier], "must have the default tier "+set.Tiers[r.defaultTier]+", whose limit tiers have that are not named")
+	r.present(path, named[r.defaultTier],
+		"must have the default tier "+set.Tiers[r.defaultTier]+", whose limit tiers have that are not named")
 	for tier := range own {
 		if !named[tier] {
 			own[tier] = own[r.defaultTier]
