@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"reflect"
 	"slices"
 	"sync"
@@ -161,7 +162,7 @@ func TestPlantedBugsOfHalfAnsweredCalls(t *testing.T) {
 			return s.SpoilGrant("for i = (first - 1) * 6 + 1, last * 6 do", "for i = (first - 1) * 6 - 5, last * 6 do")
 		},
 		"an error is taken for an answer": func(s *redisstore.Store) bool {
-			return s.SpoilGrant("reply[(first - 1) * 6 + 1] = tostring(why)", "")
+			return s.SpoilGrant("reply[(first - 1) * 6 + 1] = why", "")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -279,5 +280,61 @@ func awaitGathered(t *testing.T, s *redisstore.Store, n int) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d requests wait, not %d", s.Gathered(0), n)
 		}
+	}
+}
+
+// afterFailover is what two requests that share a call get once another server has the address, while the connections that there
+// are lead to the old one, which is its replica now; and what the next requests get.
+func afterFailover(t *testing.T, plant func(*redisstore.Store)) (first []answer, recovered bool) {
+	t.Helper()
+	old, next := redistest.Start(t), redistest.Start(t)
+	found(t, openURL(t, next.URL(), slog.New(slog.DiscardHandler)))
+	w := startWay(t, old.Addr())
+	s := found(t, openURL(t, "redis://"+w.addr()+"?pool_size=4", slog.New(slog.DiscardHandler)))
+	plant(s)
+	requests := [][]leases.Item{{want(still(t), 1, 1)}, {want(still(t), 2, 1)}}
+	for i, a := range together(t, s, requests, nil) {
+		if a.err != nil || a.grants[0].Waiting != 1 {
+			t.Fatalf("request %d: %+v", i, a)
+		}
+	}
+	host, port, err := net.SplitHostPort(next.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	old.Do("REPLICAOF", host, port)
+	w.redirect(next.Addr())
+	first = together(t, s, requests, nil)
+	for range 8 { // Each of the few connections may have to find out.
+		if grants, err := s.Grant(t.Context(), requests[0]); err == nil {
+			return first, grants[0].Waiting == 1
+		}
+	}
+	return first, false
+}
+
+// A server that turns out to be a replica now fails the whole call, as one failure, and its connection is not used again: the
+// address may lead to the new primary.
+func TestAReplicaFailsTheCallAndLosesTheConnection(t *testing.T) {
+	first, recovered := afterFailover(t, func(*redisstore.Store) {})
+	own := 0
+	for i, a := range first {
+		if a.err == nil || !redis.HasErrorPrefix(a.err, "READONLY") {
+			t.Errorf("request %d got %v from a replica", i, a.err)
+		}
+		if !gather.IsShared(a.err) {
+			own++
+		}
+	}
+	if own != 1 || !recovered {
+		t.Errorf("%d failures of one call; recovered: %v", own, recovered)
+	}
+	spoiled := func(s *redisstore.Store) {
+		if !s.SpoilGrant("away = string.sub(why, from)", "") {
+			t.Error("the script does not have the text once")
+		}
+	}
+	if _, recovered := afterFailover(t, spoiled); recovered {
+		t.Error("a script that keeps it to itself is not noticed")
 	}
 }

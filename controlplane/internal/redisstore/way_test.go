@@ -48,6 +48,13 @@ func (w *way) lead(to string) {
 	w.to, w.conns = to, nil
 }
 
+// redirect has new connections lead to another server; those that there are go on.
+func (w *way) redirect(to string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.to = to
+}
+
 func (w *way) join(from net.Conn) {
 	defer from.Close()
 	w.mu.Lock()

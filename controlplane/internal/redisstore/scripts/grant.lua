@@ -86,20 +86,29 @@ local function answer_group(first, last)
   end
 end
 
+-- What Redis says as a server that takes no writes. It concerns the whole call, and the client must
+-- learn of it: it drops the connection, since another server may have the address by now.
+local AWAY = {'READONLY ', 'MASTERDOWN ', 'LOADING ', 'CLUSTERDOWN '}
+local away
+
 -- Puts the text of an error in place of the first answer of a group: requests of others may be in
--- the call.
+-- the call, and those that need no memory, or no write, are answered as if they came alone.
 local function fail(first, last, why)
-  if type(why) == 'table' then
-    why = why.err
+  why = tostring(type(why) == 'table' and why.err or why)
+  for _, code in ipairs(AWAY) do
+    local from = string.find(why, code, 1, true)
+    if from then
+      away = string.sub(why, from)
+    end
   end
   for i = (first - 1) * 6 + 1, last * 6 do
     reply[i] = 0
   end
-  reply[(first - 1) * 6 + 1] = tostring(why)
+  reply[(first - 1) * 6 + 1] = why
 end
 
 local first = 1
-while first <= #KEYS do
+while first <= #KEYS and not away do
   local last = first
   while joined(last) do
     last = last + 1
@@ -109,6 +118,9 @@ while first <= #KEYS do
     fail(first, last, why)
   end
   first = last + 1
+end
+if away then
+  return {err = away}
 end
 if unmarked then
   reply[#KEYS * 6 + 1] = now
