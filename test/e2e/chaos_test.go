@@ -79,7 +79,7 @@ func (p *proxy) sendTo(upstream string) {
 	}
 }
 
-// measured are the filter's metrics of an Envoy now; they are up to 10 ms old.
+// measured are the filter's metrics of an Envoy now; they are up to 10 ms old, gauges of the leader up to 250.
 func (w *world) measured(e *stack.Envoy) map[string]int64 {
 	w.t.Helper()
 	m, err := w.metricsOf(w.ctx, e)

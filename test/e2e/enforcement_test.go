@@ -305,3 +305,37 @@ func TestOffForEverythingLiftsBans(t *testing.T) {
 	w.awaitStatus(0, 403, "/")
 	w.awaitCounter(w.envoys[0], "weir.enforcement.orders", 0)
 }
+
+// Workers that have been idle obey an order with their first request after the node has
+// acknowledged it: what a worker did not follow while it slept it does before the request.
+func TestIdleWorkersObeyAnOrderWithTheirFirstRequest(t *testing.T) {
+	w := start(t, setup{envoys: 1, workers: 2, policies: strings.Replace(drained, "MODE", "local", 1)})
+	load{clients: 4, total: 200, request: func(int) *http.Request {
+		return request(http.MethodPost, w.envoys[0].URL()+"/")
+	}}.run(w.ctx).mustBe(t, 200, 429)
+	for i := range 4 {
+		orders, want := []string{`{"state": "off", "reason": "every checkout is refused"}`}, "200 200 200 200 200 200"
+		if i%2 == 1 {
+			orders, want = nil, "429 429 429 429 429 429"
+		}
+		time.Sleep(100 * time.Millisecond) // The workers have nothing to do any more.
+		w.order(orders...)
+		w.await("the node to acknowledge the order", func(ctx context.Context) error {
+			got, err := w.controlPlane.Call(ctx, http.MethodGet, "/v1/nodes", nil)
+			if err != nil {
+				return err
+			}
+			var list struct {
+				Current uint64 `json:"current_enforcement"`
+				Nodes   []struct{ Enforcement uint64 }
+			}
+			if err := json.Unmarshal(got.Body, &list); err != nil || len(list.Nodes) != 1 || list.Nodes[0].Enforcement != list.Current {
+				return fmt.Errorf("%s: %v", got.Body, err)
+			}
+			return nil
+		})
+		if got := statuses(t, 6, w.envoys[0].URL()+"/"); got != want {
+			t.Errorf("order %d: %s, want %s", i, got, want)
+		}
+	}
+}

@@ -51,7 +51,10 @@ func (c *centre) silence() {
 	c.lease = func(*envoytest.Call, wire.LeaseRequest) bool { return true }
 }
 
-func (w *world) step() policy.Step { return policy.Step(w.counter("ladder.step")) }
+func (w *world) step() policy.Step {
+	w.advance(250 * time.Millisecond) // By then the leader has looked.
+	return policy.Step(w.counter("ladder.step"))
+}
 
 // Where a node is on the ladder, policy by policy, is told to the control plane when it changes and every ten seconds, and logged
 // and counted once for the process, however many workers and requests there are.

@@ -77,6 +77,7 @@ func TestOrdersReachEveryWorker(t *testing.T) {
 	w.expectAll("nearly over", true)
 	w.advance(150 * time.Millisecond)
 	w.expectAll("over", false)
+	w.advance(250 * time.Millisecond) // By then the leader has looked.
 	if n := w.counter("enforcement.orders"); n != 0 {
 		t.Errorf("%d orders", n)
 	}

@@ -98,7 +98,7 @@ func TestAnotherVMTakesOverFromATrappedLeader(t *testing.T) {
 			t.Fatalf("polls from %v", leader)
 		}
 		tr = trap{armed: true, vm: leader[0]}
-		w.advance(20 * quantum)
+		w.advance(time.Second) // An idle VM ticks once a second.
 		if tr.armed || h.Alive(leader[0]) {
 			t.Fatalf("VM %d is alive", leader[0])
 		}

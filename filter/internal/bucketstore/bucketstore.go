@@ -16,6 +16,7 @@ import (
 	"errors"
 
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
+	"github.com/weir-proxy/weir/filter/internal/timer"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -156,6 +157,14 @@ func (st *Store) read(s slot, now quota.Instant, want *wanted) (cas uint32, exis
 
 // Tick follows changes of the tables' size.
 func (st *Store) Tick(now quota.Instant) { st.layout.follow(st.shared, now) }
+
+// NextDue is when Tick must be called next even if there is no Update.
+func (st *Store) NextDue() quota.Instant {
+	if st.layout.wish == 0 {
+		return timer.Never
+	}
+	return max(st.layout.next, st.layout.from)
+}
 
 // at sets the key to that of a slot.
 func (st *Store) at(slot uint64) {

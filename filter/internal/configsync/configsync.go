@@ -100,6 +100,8 @@ type Sync struct {
 	// published is the snapshot in shared data. Its version is the snapshot's and the generation.
 	published shareddata.Document
 	markKey   shareddata.Key
+	// behind: a published snapshot waits for requests that hold the memory that it needs.
+	behind bool
 	// heard is when the control plane last confirmed the snapshot, as far as this VM knows;
 	// sharedHeard is that for the next leader.
 	heard       quota.Instant
@@ -172,6 +174,20 @@ func (s *Sync) Tick(now quota.Instant) {
 	}
 }
 
+// NextDue is when Tick has something to do. What the leader has published can wait for the tick
+// before the next request, unless it could not be loaded.
+func (s *Sync) NextDue(now quota.Instant) quota.Instant {
+	switch {
+	case s.poller == nil:
+		return s.alone.next
+	case s.behind:
+		return now
+	case s.leader.leads && !s.polling:
+		return min(s.leader.next, s.nextPoll)
+	}
+	return s.leader.next
+}
+
 // Leads reports whether this VM was the process's leader at the last Tick.
 func (s *Sync) Leads() bool { return s.leader.leads }
 
@@ -195,6 +211,7 @@ func (s *Sync) Follow() {
 		return
 	}
 	version, snapshot, news := s.published.News()
+	s.behind = false
 	if !news {
 		return
 	}
@@ -206,6 +223,7 @@ func (s *Sync) Follow() {
 		s.seen, s.seenMark = s.rules[s.using].Index.Version(), append(s.seenMark[:0], s.mark...)
 		s.rules[s.using].Generation = binary.LittleEndian.Uint64(version[8:])
 	case errHeld: // Waiting requests end within their deadline; the next tick tries again.
+		s.behind = true
 	default:
 		// The leader has loaded the same bytes, so these are damaged. The next publication replaces
 		// them.

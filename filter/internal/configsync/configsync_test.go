@@ -57,7 +57,11 @@ func newProcess(vms int) *process {
 func (p *process) tick(after quota.Instant) {
 	p.now += after
 	for _, vm := range p.vms {
+		due, polls := vm.NextDue(p.now), len(p.polls)
 		vm.Tick(p.now)
+		if len(p.polls) > polls && due > p.now {
+			panic(fmt.Sprintf("a poll at %d was due at %d only", p.now, due))
+		}
 	}
 }
 

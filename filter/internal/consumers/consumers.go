@@ -7,6 +7,7 @@ package consumers
 import (
 	"github.com/weir-proxy/weir/filter/internal/rpc"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
+	"github.com/weir-proxy/weir/filter/internal/timer"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -130,6 +131,15 @@ func (c *Cache) Tick(now quota.Instant) {
 	if err := c.client.Call(path, c.body, askTimeout, c.answer); err != nil {
 		c.failed()
 	}
+}
+
+// NextDue is when Tick has something to do. What other VMs have learned can wait for the tick
+// before the next request.
+func (c *Cache) NextDue() quota.Instant {
+	if len(c.wanted) == 0 || c.asking {
+		return timer.Never
+	}
+	return c.nextAsk
 }
 
 func (c *Cache) answer(status int, body []byte) {

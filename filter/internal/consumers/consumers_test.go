@@ -58,7 +58,10 @@ func newProcess(t *testing.T, vms, sets int) *process {
 func (p *process) tick(after quota.Instant) {
 	p.now += after
 	for _, vm := range p.vms {
-		vm.Tick(p.now)
+		due, asked := vm.NextDue(), vm.Stats.Asked
+		if vm.Tick(p.now); (vm.Stats.Asked > asked) != (due <= p.now) {
+			p.t.Errorf("a question at %d: %v, it was due at %d", p.now, vm.Stats.Asked > asked, due)
+		}
 	}
 }
 

@@ -33,6 +33,15 @@ type world struct {
 	pending bool
 }
 
+// tick is a tick; it sends if something is due, and not otherwise.
+func (w *world) tick() {
+	w.t.Helper()
+	due, sent := w.samples.NextDue(), len(w.sent)
+	if w.samples.Tick(w.now); w.unsent == nil && (len(w.sent) > sent) != (due <= w.now) {
+		w.t.Errorf("%d messages at %d, which were due at %d", len(w.sent)-sent, w.now, due)
+	}
+}
+
 // policies are many that refuse every request, and one that allows all.
 const (
 	policies = 60
@@ -96,7 +105,7 @@ func (w *world) answer(status int) {
 func (w *world) flush() {
 	for range 700 {
 		w.now += quota.Instant(10 * quota.Millisecond)
-		w.samples.Tick(w.now)
+		w.tick()
 		w.answer(204)
 	}
 }
@@ -141,14 +150,14 @@ func (w *world) total() (counts map[uint32]int64, buckets map[uint32]int) {
 // told again.
 func TestRefusalsAreToldAtOnceAndThenSeldom(t *testing.T) {
 	w := newWorld(t)
-	w.samples.Tick(w.now)
+	w.tick()
 	if len(w.sent) != 0 {
 		t.Fatal("told of nothing")
 	}
 	for range 250 {
 		w.refuse(1, "a")
 		w.now += quota.Instant(10 * quota.Millisecond)
-		w.samples.Tick(w.now)
+		w.tick()
 		w.answer(204)
 	}
 	if len(w.sent) != 3 || w.sent[0].Counts[0].Refused != 1 || w.sent[1].Refusals[0].Count < 90 || len(w.sent[1].Refusals) != 1 {
@@ -264,7 +273,7 @@ func TestWhatFailsIsTriedSeldom(t *testing.T) {
 		for range 6000 { // a minute
 			w.refuse(1, "a")
 			w.now += quota.Instant(10 * quota.Millisecond)
-			w.samples.Tick(w.now)
+			w.tick()
 			w.answer(status)
 		}
 		if n := len(w.sent); n < 1 || n > most || w.samples.Failed == 0 || w.samples.Told != 0 {
@@ -274,7 +283,7 @@ func TestWhatFailsIsTriedSeldom(t *testing.T) {
 	w := newWorld(t)
 	w.unsent = errors.New("no healthy host")
 	w.refuse(1, "a")
-	w.samples.Tick(w.now)
+	w.tick()
 	if w.samples.Failed != 1 {
 		t.Error("a message that cannot be sent is no failure")
 	}

@@ -2,6 +2,7 @@ package decisions
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/filter/internal/timer"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -73,6 +74,19 @@ func (s *Recorder) Tick(now quota.Instant) {
 	if err != nil {
 		s.answered(now, 0)
 	}
+}
+
+// NextDue is when Tick has something to do.
+func (s *Recorder) NextDue() quota.Instant {
+	switch {
+	case s.underWay:
+		return timer.Never
+	case len(s.message.Counts) > 0:
+		return s.due
+	case len(s.message.Callers) > 0:
+		return max(s.due, s.callersDue)
+	}
+	return timer.Never
 }
 
 func (s *Recorder) answered(now quota.Instant, status int) {

@@ -3,6 +3,7 @@
 package delay
 
 import (
+	"github.com/weir-proxy/weir/filter/internal/timer"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -66,6 +67,14 @@ func (q *Queue) Release(now quota.Instant, most int) []uint32 {
 	}
 	q.waiting = append(q.waiting[:0], q.waiting[n:]...)
 	return q.released
+}
+
+// NextDue is when the next stream's turn comes.
+func (q *Queue) NextDue() quota.Instant {
+	if len(q.waiting) == 0 {
+		return timer.Never
+	}
+	return q.waiting[0].At
 }
 
 // Leave takes out a stream that went away. Who waits behind it in the same bucket, at the same

@@ -25,8 +25,9 @@ func TestReleaseByTimeThenArrival(t *testing.T) {
 		now  quota.Instant
 		want []uint32
 	}{{9, nil}, {20, []uint32{2, 4}}, {20, nil}, {30, []uint32{1, 3}}} {
-		if got := q.Release(step.now, 99); !slices.Equal(got, step.want) {
-			t.Errorf("at %d: %v, want %v", step.now, got, step.want)
+		due := q.NextDue()
+		if got := q.Release(step.now, 99); !slices.Equal(got, step.want) || (len(got) > 0) != (due <= step.now) {
+			t.Errorf("at %d: %v, want %v; it was due at %d", step.now, got, step.want, due)
 		}
 	}
 }

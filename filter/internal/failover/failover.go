@@ -8,6 +8,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/rpc"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
+	"github.com/weir-proxy/weir/filter/internal/timer"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -37,6 +38,9 @@ type Stats struct {
 // confirmation is how long a worker's report of trouble counts: longer than its longest pause and a
 // call. So a worker that has ended leaves no trouble behind.
 const confirmation = 4 * quota.Second
+
+// watch is how often the leader looks for trouble of other workers.
+const watch = 250 * quota.Millisecond
 
 // Ladder is the failure ladder as one worker sees it. Make one with New.
 type Ladder struct {
@@ -109,6 +113,18 @@ func (l *Ladder) Tick(
 		l.report(now, rules)
 	}
 	return r.since, hasten
+}
+
+// NextDue is when Tick has something to do: at once while a worker of the process has no answer.
+// The leader looks for such a worker now and then, because it reports for all.
+func (l *Ladder) NextDue(now quota.Instant, leads bool) quota.Instant {
+	switch {
+	case l.record.since != 0 || l.open:
+		return now
+	case leads:
+		return now + quota.Instant(watch)
+	}
+	return timer.Never
 }
 
 // change updates the record with what this worker knows.

@@ -143,6 +143,18 @@ func (c *Client) Gathers() bool {
 	return len(c.queue.ready) > 0 && c.room.left(c.clock.Now()) > 0
 }
 
+// NextTurn is when requests that wait go on, because TakeResolved has them, or when what gathers
+// for a call leaves by Flush; never if neither is so.
+func (c *Client) NextTurn(now quota.Instant) quota.Instant {
+	switch {
+	case len(c.queue.resolved) > 0:
+		return now
+	case c.Gathers():
+		return c.pace.left + quota.Instant(c.pace.gap())
+	}
+	return never
+}
+
 // sendKept sends all tokens to keep.
 func (c *Client) sendKept(now quota.Instant) {
 	for len(c.queue.kept) > 0 {
@@ -173,6 +185,19 @@ func (c *Client) Tick(now quota.Instant) {
 	if now >= c.queue.keepBy {
 		c.sendKept(now)
 	}
+}
+
+// NextDue is when Tick has something to do: at once while requests wait, which other workers may
+// serve, and while the control plane does not answer.
+func (c *Client) NextDue(now quota.Instant) quota.Instant {
+	if c.queue.waiting > 0 {
+		return now
+	}
+	due := min(c.reports.next(), c.Health.breaker.NextDue(now))
+	if len(c.queue.kept) > 0 {
+		due = min(due, c.queue.keepBy)
+	}
+	return due
 }
 
 // report sends the reports that are due.
@@ -221,9 +246,6 @@ func (c *Client) send(call *call) {
 // TakeResolved returns streams whose tickets have ended, the first ones and at most so many. The
 // slice is good until the next resolution.
 func (c *Client) TakeResolved(most int) []uint32 { return c.queue.takeResolved(most) }
-
-// Resolved is the number of streams that TakeResolved has for its next calls.
-func (c *Client) Resolved() int { return len(c.queue.resolved) }
 
 // Waiting is the number of requests that wait.
 func (c *Client) Waiting() int { return c.queue.waiting }

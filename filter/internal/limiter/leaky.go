@@ -36,8 +36,8 @@ func (l *Limiter) delay(req *Request, now quota.Instant) Status {
 // most so many. The slice is good until the next call.
 func (l *Limiter) Release(now quota.Instant, most int) []uint32 { return l.delays.Release(now, most) }
 
-// Holding is the number of requests that leaky buckets hold back.
-func (l *Limiter) Holding() int { return l.delays.Len() }
+// NextRelease is when Release has the next one.
+func (l *Limiter) NextRelease() quota.Instant { return l.delays.NextDue() }
 
 // place is the place of a settled hit in its leaky bucket.
 func (h *Hit) place() delay.Place {

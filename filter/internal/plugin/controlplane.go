@@ -40,6 +40,7 @@ func (cp *controlPlane) Call(
 	return host.Call(cp.plugin.id, cp.cluster, cp.post, message, timeout, func(status int, answer []byte) {
 		done(status, answer)
 		cp.plugin.resumeResolved(nil)
+		cp.plugin.wake()
 	})
 }
 
@@ -49,5 +50,6 @@ func (cp *controlPlane) PollSnapshot(path []byte, timeout quota.Span, done func(
 	return host.Call(cp.plugin.id, cp.cluster, cp.get, nil, timeout, func(status int, body []byte) {
 		cp.plugin.report() // The answer may put other rules in the place of those that have counted.
 		done(status, host.CallHeader("weir-mark"), body)
+		cp.plugin.wake()
 	})
 }

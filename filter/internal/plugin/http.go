@@ -34,6 +34,9 @@ type httpContext struct {
 
 func (c *httpContext) onRequestHeaders() types.Action {
 	p := c.plugin
+	if p.timer.Slow() {
+		p.catchUp(c)
+	}
 	rules := p.sync.Rules()
 	if rules == nil { // Another VM may have had it since this one's last tick.
 		p.sync.Follow()
@@ -126,7 +129,8 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 		return types.ActionContinue
 	case limiter.Delayed:
 		c.headers.Limits(&c.request, false, 0, wall+int64(c.request.Delay))
-		p.hold(c)
+		c.waiting = true
+		p.hasten(now + quota.Instant(c.request.Delay))
 		return types.ActionPause
 	}
 	if p.central != nil {

@@ -19,22 +19,15 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/respond"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
+	"github.com/weir-proxy/weir/filter/internal/timer"
 	"github.com/weir-proxy/weir/shared/classify"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// tick is the period of everything that no request brings about: tokens to keep, deadlines of
-// waiting requests, new policies.
-const tick = 10 * quota.Millisecond
-
 // millisecond is as long in the microseconds of the clocks.
 const millisecond = int64(quota.Millisecond)
-
-// releaseTick is the period while leaky buckets hold requests back: how exactly they keep their
-// turns. It is that of requests, too, that could not go on at once, or that gather for a call.
-const releaseTick = quota.Millisecond
 
 // atOnce is how many held requests of a kind go on within one callback. Envoy carries out what a
 // callback asks for after it, and each answer within the one before, as it enters the filter with
@@ -60,9 +53,7 @@ type pluginContext struct {
 	classifier       classify.Classifier
 	refusal          respond.Refusal
 	scratch, details []byte
-	// hurried: ticks come each releaseTick; nextTick is when all that a tick does is due again.
-	hurried  bool
-	nextTick quota.Instant
+	timer            timer.Timer
 
 	passed  passed
 	counted []counter
@@ -158,7 +149,9 @@ func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error 
 		}
 	}
 	p.sync.Follow()
-	host.SetTick(tick)
+	var period quota.Span
+	p.timer, period = timer.New(p.clock.Now())
+	host.SetTick(period)
 	return nil
 }
 
@@ -213,46 +206,6 @@ func (p *pluginContext) warnOfModes() {
 				" but there is no control plane: it limits on each Envoy alone")
 		}
 	}
-}
-
-// OnTick implements types.PluginContext.
-func (p *pluginContext) OnTick() {
-	host.Begin()
-	now := p.clock.Now()
-	p.release(now)
-	if p.hurried && now < p.nextTick {
-		if p.central != nil {
-			p.central.leasing.Flush(now)
-			p.resumeResolved(nil)
-		}
-		return
-	}
-	p.nextTick = now + quota.Instant(tick)
-	p.setAhead()
-	p.store.Tick(now)
-	p.report()
-	if p.central == nil {
-		p.sync.Tick(now)
-		return
-	}
-	p.tickCentral(now)
-}
-
-// tickCentral is the part of a tick that only a plugin with a control plane has.
-func (p *pluginContext) tickCentral(now quota.Instant) {
-	c := p.central
-	if c.enforcement.Tick((int64(now) + int64(p.limiter.Ahead)) / millisecond) {
-		if rules := p.sync.Rules(); rules != nil {
-			c.enforcement.Bind(&rules.Index)
-		}
-	}
-	p.sync.Tick(now)
-	c.consumers.Tick(now)
-	c.leasing.Tick(now)
-	p.syncFailover(now)
-	p.resumeResolved(nil)
-	c.decisions.Tick(now)
-	p.showGauges(now)
 }
 
 // setAhead notes by how much Unix time is ahead of the clock that decides.
@@ -312,42 +265,8 @@ func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
 	if own != nil && others {
 		host.Select(own.request.Stream)
 	}
-	if p.central.hurries() {
-		p.hurry()
-	}
+	p.hasten(leases.NextTurn(p.clock.Now()))
 	return status
-}
-
-// hurries reports whether requests must not wait for the usual tick: they can go on, or gather for
-// a call.
-func (c *central) hurries() bool { return c.leasing.Resolved() > 0 || c.leasing.Gathers() }
-
-// hold keeps a delayed request until its turn.
-func (p *pluginContext) hold(c *httpContext) {
-	c.waiting = true
-	p.hurry()
-}
-
-// hurry has ticks come each releaseTick.
-func (p *pluginContext) hurry() {
-	if !p.hurried {
-		p.hurried = true
-		host.SetTick(releaseTick)
-	}
-}
-
-// release goes on with the delayed requests whose turn has come.
-func (p *pluginContext) release(now quota.Instant) {
-	for _, stream := range p.limiter.Release(now, atOnce) {
-		if c := find(stream); c != nil && c.waiting && host.Select(stream) {
-			c.waiting = false
-			host.Resume()
-		}
-	}
-	if p.hurried && p.limiter.Holding() == 0 && (p.central == nil || !p.central.hurries()) {
-		p.hurried = false
-		host.SetTick(tick)
-	}
 }
 
 // passBeforeSnapshot notes a request that no policy set was there for.

@@ -1,6 +1,9 @@
 package rpc
 
-import "github.com/weir-proxy/weir/shared/quota"
+import (
+	"github.com/weir-proxy/weir/filter/internal/timer"
+	"github.com/weir-proxy/weir/shared/quota"
+)
 
 const (
 	failuresToOpen   = 3
@@ -111,6 +114,17 @@ func (b *Breaker) Tick(now quota.Instant, jitter int64) (probe bool) {
 		b.open(now, jitter)
 	}
 	return false
+}
+
+// NextDue is when Tick has something to do.
+func (b *Breaker) NextDue(now quota.Instant) quota.Instant {
+	switch {
+	case b.IsOpen(): // Another worker's answer may hasten the probe.
+		return now
+	case b.underWay > 0:
+		return b.asking + quota.Instant(silenceToOpen)
+	}
+	return timer.Never
 }
 
 // Hasten lets the next probe leave at once.

@@ -60,9 +60,15 @@ func (b *Breaker) play(t *testing.T, word string, now quota.Instant, what string
 	case 'F', 'U', 'f':
 		b.Failed(now, what[0] == 'f', what[0] == 'U', 512)
 	case 'P', 'p':
-		if probe := b.Tick(now, 512); probe != (what[0] == 'P') {
+		due, open := b.NextDue(now), b.IsOpen()
+		probe := b.Tick(now, 512)
+		if probe != (what[0] == 'P') {
 			t.Fatalf("at %s a probe is due: %v", word, probe)
-		} else if probe {
+		}
+		if (probe || b.IsOpen() != open) && due > now {
+			t.Errorf("at %s: the tick was due at %d only", word, due)
+		}
+		if probe {
 			b.Sent(now)
 		}
 	case 'H':

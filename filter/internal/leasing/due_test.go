@@ -1,0 +1,70 @@
+package leasing_test
+
+import (
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/timer"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// A client says when its next tick has something to do.
+func TestWhatIsDueNext(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	is := func(what string, want quota.Instant) {
+		t.Helper()
+		if got := w.client.NextDue(w.now); got != want {
+			t.Errorf("%s: due at %d, want %d", what, got, want)
+		}
+	}
+	w.client.Tick(w.now)
+	is("nothing to do", timer.Never)
+	w.client.Keep(w.need(1, 1), 5, w.now+40*ms)
+	w.client.Keep(w.need(2, 1), 5, w.now+25*ms)
+	is("tokens to keep", w.now+25*ms)
+	w.now += 25 * ms
+	w.client.Tick(w.now)
+	is("a call under way, which may hang", w.now+1000*ms)
+	w.now += 5 * ms
+	w.answer(w.now)
+	is("answered", timer.Never)
+	w.join(t, 3, 1)
+	is("a request waits", w.now)
+	w.client.Flush(w.now)
+	w.answer(w.now)
+	w.client.TakeResolved(10)
+	is("it has its tokens", timer.Never)
+	w.client.Report(w.now, w.need(4, 1), w.now+300*ms)
+	is("a report", w.now+300*ms)
+	w.join(t, 5, 1)
+	w.calls[len(w.calls)-1].done(0, nil)
+	w.client.TakeResolved(10)
+	is("one call failed", w.now+300*ms)
+	for range 2 {
+		w.join(t, 5, 1)
+		w.calls[len(w.calls)-1].done(0, nil)
+		w.client.TakeResolved(10)
+	}
+	is("the control plane is away", w.now)
+}
+
+// NextTurn is when requests go on.
+func TestWhoseTurnIsNext(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	if turn := w.client.NextTurn(w.now); turn != timer.Never {
+		t.Errorf("at %d without requests", turn)
+	}
+	w.join(t, 1, 1)
+	w.client.Flush(w.now)
+	if turn := w.client.NextTurn(w.now); turn != timer.Never {
+		t.Errorf("at %d while the call is under way", turn)
+	}
+	w.join(t, 2, 1)
+	w.client.Flush(w.now)
+	if turn := w.client.NextTurn(w.now); turn <= w.now || turn > w.now+5*ms {
+		t.Errorf("what gathers leaves at %d, now is %d", turn, w.now)
+	}
+	w.answer(w.now)
+	if turn := w.client.NextTurn(w.now); turn != w.now {
+		t.Errorf("tokens are there, and the request goes on at %d", turn)
+	}
+}

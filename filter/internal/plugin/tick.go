@@ -1,0 +1,101 @@
+//go:build tinygo
+
+package plugin
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/host"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// OnTick implements types.PluginContext.
+func (p *pluginContext) OnTick() {
+	host.Begin()
+	now := p.clock.Now()
+	p.release(now)
+	due := now
+	if p.timer.Begin(now) {
+		p.work(now)
+		due = p.nextDue(now)
+	} else if p.central != nil {
+		p.central.leasing.Flush(now)
+		p.resumeResolved(nil)
+	}
+	p.setTick(p.timer.Plan(now, p.nextTurn(now), due))
+}
+
+// catchUp does before a request what slow ticks have left undone. So no request finds policies,
+// orders or clocks that are older than a timer.Tick.
+func (p *pluginContext) catchUp(c *httpContext) {
+	if now := p.clock.Now(); p.timer.Begin(now) {
+		p.work(now)
+		host.Begin()
+		host.Select(c.request.Stream)
+	}
+	p.wake()
+}
+
+// work is what a VM does at most once a timer.Tick. What it does, nextDue must know.
+func (p *pluginContext) work(now quota.Instant) {
+	p.setAhead()
+	p.store.Tick(now)
+	p.report()
+	if p.central == nil {
+		p.sync.Tick(now)
+		return
+	}
+	c := p.central
+	if c.enforcement.Tick((int64(now) + int64(p.limiter.Ahead)) / millisecond) {
+		if rules := p.sync.Rules(); rules != nil {
+			c.enforcement.Bind(&rules.Index)
+		}
+	}
+	p.sync.Tick(now)
+	c.consumers.Tick(now)
+	c.leasing.Tick(now)
+	p.syncFailover(now)
+	p.resumeResolved(nil)
+	c.decisions.Tick(now)
+	p.showGauges(now)
+}
+
+// nextDue is when work has something to do that no callback brings about.
+func (p *pluginContext) nextDue(now quota.Instant) quota.Instant {
+	due := min(p.store.NextDue(), p.sync.NextDue(now))
+	if c := p.central; c != nil {
+		due = min(due, c.consumers.NextDue(), c.leasing.NextDue(now), c.decisions.NextDue(),
+			c.failover.NextDue(now, p.sync.Leads()))
+	}
+	return due
+}
+
+// nextTurn is when a request that waits goes on, or what gathers for a call leaves.
+func (p *pluginContext) nextTurn(now quota.Instant) quota.Instant {
+	turn := p.limiter.NextRelease()
+	if p.central != nil {
+		turn = min(turn, p.central.leasing.NextTurn(now))
+	}
+	return turn
+}
+
+// release goes on with the delayed requests whose turn has come.
+func (p *pluginContext) release(now quota.Instant) {
+	for _, stream := range p.limiter.Release(now, atOnce) {
+		if c := find(stream); c != nil && c.waiting && host.Select(stream) {
+			c.waiting = false
+			host.Resume()
+		}
+	}
+}
+
+// hasten makes a tick come when a request can go on.
+func (p *pluginContext) hasten(turn quota.Instant) { p.setTick(p.timer.Hasten(p.clock.Now(), turn)) }
+
+// wake makes a tick come soon: a callback has changed what is to be counted, sent or awaited.
+func (p *pluginContext) wake() { p.setTick(p.timer.Wake(p.clock.Now())) }
+
+// setTick sets the period of ticks, which begins anew; 0 leaves it as it is.
+func (p *pluginContext) setTick(period quota.Span) {
+	if period > 0 {
+		host.SetTick(period)
+	}
+}

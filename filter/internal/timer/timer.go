@@ -1,0 +1,83 @@
+// Package timer decides when a VM ticks: every 10 ms while it has something to do, once a second
+// while it has not, and to the millisecond where a request waits for its turn.
+package timer
+
+import "github.com/weir-proxy/weir/shared/quota"
+
+const (
+	// Tick is the time between ticks of a VM that has something to do.
+	Tick = 10 * quota.Millisecond
+	// Idle is the longest time between ticks.
+	Idle = quota.Second
+	// finest is the shortest time between ticks: Envoy's timers count milliseconds.
+	finest = quota.Millisecond
+)
+
+// Never is when nothing is due.
+const Never = quota.Instant(quota.Never)
+
+// Timer is Envoy's timer of one VM. Envoy begins the period anew behind each tick, and where it is
+// set. A VM does all its work at most once a Tick; ticks between these are for requests whose turn
+// has come. Make one with New.
+type Timer struct {
+	// period is Envoy's.
+	period quota.Span
+	// last is when the VM last did its work, next when the next tick comes.
+	last, next quota.Instant
+}
+
+// New makes the timer of a VM that starts at now, and returns the period to set.
+func New(now quota.Instant) (Timer, quota.Span) {
+	return Timer{period: Tick, last: now, next: now + quota.Instant(Tick)}, Tick
+}
+
+// Begin reports whether the VM is to do its work at now. Envoy's timers may be early by less than a
+// millisecond.
+func (t *Timer) Begin(now quota.Instant) (work bool) {
+	if now <= t.last+quota.Instant(Tick-finest) {
+		return false
+	}
+	t.last = now
+	return true
+}
+
+// Due reports whether the next tick comes at now or has come before.
+func (t *Timer) Due(now quota.Instant) bool { return now >= t.next }
+
+// Slow reports whether more than a Tick may pass without one.
+func (t *Timer) Slow() bool { return t.period > Tick }
+
+// Plan ends a tick. Turn is when a request goes on next, due when there is other work. It returns
+// the period to set, 0 if it stays as it is.
+func (t *Timer) Plan(now, turn, due quota.Instant) (set quota.Span) {
+	period := until(now, min(turn, max(due, t.last+quota.Instant(Tick))))
+	t.next = now + quota.Instant(period)
+	if period == t.period {
+		return 0
+	}
+	t.period = period
+	return period
+}
+
+// Hasten makes a tick come at turn, when a request goes on. It is not called within a tick. It
+// returns the period to set, 0 if the next tick is early enough.
+func (t *Timer) Hasten(now, turn quota.Instant) (set quota.Span) {
+	period := until(now, turn)
+	if turn >= t.next || now+quota.Instant(period) >= t.next {
+		return 0
+	}
+	t.period, t.next = period, now+quota.Instant(period)
+	return period
+}
+
+// Wake makes a tick come soon, for work. It is not called within a tick. It returns the period to
+// set, 0 if the next tick is early enough.
+func (t *Timer) Wake(now quota.Instant) (set quota.Span) {
+	return t.Hasten(now, t.last+quota.Instant(Tick))
+}
+
+// until is the period after which a tick comes at an instant or just behind it.
+func until(now, at quota.Instant) quota.Span {
+	wait := min(quota.Span(at-now), Idle)
+	return max((wait+finest-1)/finest*finest, finest)
+}

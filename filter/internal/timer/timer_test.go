@@ -1,0 +1,158 @@
+package timer_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/timer"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+const (
+	ms    = quota.Instant(quota.Millisecond)
+	never = timer.Never
+)
+
+// envoy is a VM's timer in Envoy: its period begins anew when it is set and behind each tick.
+type envoy struct {
+	timer  timer.Timer
+	now    quota.Instant
+	period quota.Span
+	next   quota.Instant
+}
+
+func start() *envoy {
+	e := &envoy{now: 5000 * ms}
+	var period quota.Span
+	e.timer, period = timer.New(e.now)
+	e.set(period)
+	return e
+}
+
+func (e *envoy) set(period quota.Span) {
+	if period > 0 {
+		e.period, e.next = period, e.now+quota.Instant(period)
+	}
+}
+
+// tick lets time pass up to the next tick, and plans the one after. It reports whether it was one
+// for work.
+func (e *envoy) tick(turn, due quota.Instant) (work bool) {
+	e.now = e.next
+	work = e.timer.Begin(e.now)
+	e.set(e.timer.Plan(e.now, turn, due))
+	e.next = e.now + quota.Instant(e.period)
+	return work
+}
+
+// The next tick comes when something is due: for work at most once a Tick, for a turn at its
+// millisecond, and once a second at least.
+func TestTheNextTick(t *testing.T) {
+	for _, c := range []struct {
+		name            string
+		turn, due, want quota.Instant
+		slow            bool
+	}{
+		{"nothing is due", never, never, 1000 * ms, true},
+		{"something was due", never, -1, 10 * ms, false},
+		{"something is due at once", never, 3 * ms, 10 * ms, false},
+		{"something is due later", never, 25 * ms, 25 * ms, true},
+		{"something is due much later", never, 2500 * ms, 1000 * ms, true},
+		{"a turn has come", 0, never, ms, false},
+		{"a turn comes within a tick", 3 * ms, 0, 3 * ms, false},
+		{"a turn comes within a millisecond", 3*ms + 1, 0, 4 * ms, false},
+		{"work comes before a turn", 300 * ms, 20 * ms, 20 * ms, true},
+		{"a turn comes before work", 20 * ms, 300 * ms, 20 * ms, true},
+	} {
+		e := start()
+		e.now = e.next
+		e.timer.Begin(e.now)
+		e.set(e.timer.Plan(e.now, relative(e, c.turn), relative(e, c.due)))
+		if got := quota.Instant(e.period); got != c.want || e.timer.Slow() != c.slow {
+			t.Errorf("%s: in %d µs, want %d; slow %v", c.name, got, c.want, e.timer.Slow())
+		}
+	}
+}
+
+// relative is an instant given from now on.
+func relative(e *envoy, at quota.Instant) quota.Instant {
+	if at == never {
+		return never
+	}
+	return e.now + at
+}
+
+// A callback while ticks are slow brings the next one forward, never further away. Ticks for turns
+// do not replace those for work.
+func TestCallbacksBringTheNextTickForward(t *testing.T) {
+	e := start()
+	if e.set(e.timer.Wake(e.now)); e.next != e.now+10*ms {
+		t.Errorf("the first tick comes in %d µs", e.next-e.now)
+	}
+	e.tick(never, never)
+	quiet := e.now
+	e.now += 4 * ms
+	if e.set(e.timer.Wake(e.now)); e.next != quiet+10*ms {
+		t.Errorf("4 ms behind work, the next is %d µs behind it", e.next-quiet)
+	}
+	e.tick(never, never)
+	e.now += 500 * ms
+	if e.set(e.timer.Wake(e.now)); e.next != e.now+ms {
+		t.Errorf("long behind work, the next comes in %d µs", e.next-e.now)
+	}
+	e.tick(never, never)
+	e.now += 500 * ms
+	if !e.timer.Begin(e.now) || e.timer.Begin(e.now+9*ms) {
+		t.Error("a request does the work, once a tick")
+	}
+	if e.set(e.timer.Wake(e.now)); e.next != e.now+10*ms {
+		t.Errorf("behind the request's work, the next comes in %d µs", e.next-e.now)
+	}
+	turn := e.now + 3*ms
+	if e.set(e.timer.Hasten(e.now, turn)); e.next != turn {
+		t.Errorf("a turn comes in 3 ms, the next tick in %d µs", e.next-e.now)
+	}
+	if set := e.timer.Hasten(e.now, turn+ms); set != 0 {
+		t.Errorf("a later turn sets %d µs", set)
+	}
+	worked := e.now
+	if e.tick(never, e.now) || e.next != worked+10*ms || !e.tick(never, never) {
+		t.Errorf("behind the turn, the next tick comes %d µs behind the last work", e.next-worked)
+	}
+}
+
+// Whatever happens, the timer knows when Envoy ticks next; nothing due waits for longer than a Tick,
+// and no turn for longer than a millisecond.
+func TestWhatIsDueIsNotLate(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	e := start()
+	turn, due := never, never
+	for range 200_000 {
+		if r.IntN(3) > 0 {
+			if e.now = max(e.now, e.next); e.now >= due+11*ms && due != never || e.now > turn+ms && turn != never {
+				t.Fatalf("a tick at %d, with a turn at %d and work due at %d", e.now, turn, due)
+			}
+			if e.now >= turn {
+				turn = never
+			}
+			if e.timer.Begin(e.now) && e.now >= due {
+				due = never
+			}
+			e.set(e.timer.Plan(e.now, turn, due))
+			e.next = e.now + quota.Instant(e.period)
+		} else if at := e.now + quota.Instant(r.Int64N(int64(20*ms))); at < e.next {
+			e.now = at // A callback.
+			switch r.IntN(3) {
+			case 0:
+				turn = min(turn, e.now+quota.Instant(r.Int64N(int64(50*ms))))
+				e.set(e.timer.Hasten(e.now, turn))
+			case 1:
+				due = min(due, e.now)
+				e.set(e.timer.Wake(e.now))
+			}
+		}
+		if e.timer.Due(e.next-1) || !e.timer.Due(e.next) {
+			t.Fatalf("Envoy ticks at %d, and the timer does not know", e.next)
+		}
+	}
+}
