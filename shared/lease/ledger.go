@@ -116,7 +116,7 @@ type Grant struct {
 	// used. It is 0 for a token bucket, where it follows from the level.
 	FullAfter quota.Span
 	// Debt is, for an optimistic bucket, the units that are missing from a full one after the ask
-	// or report.
+	// or report. Where callers bring figures of their own, they are units of the largest figures.
 	Debt int64
 	// Delay is how long the debt before the waiting requests takes to drain. For a leaky bucket it
 	// is how long the first of them must be held back.
@@ -174,7 +174,7 @@ func (l Ledger) Grant(now quota.Instant, ask Ask) (Ledger, Grant) {
 	}
 	g.Level = available - g.Keep
 	if ask.Optimistic {
-		g.Debt, g.Delay = l.Debt, 0
+		g.Debt, g.Delay = l.debtFor(ask), 0
 	}
 	g.Changed = g.Waiting > 0 || g.Keep > 0 || before.Den != 0 && before != p
 	if g.Waiting < ask.Waiting {
@@ -201,7 +201,7 @@ func (l Ledger) Look(now quota.Instant, ask Ask) (Ledger, Grant) {
 		g.NotBefore = l.wait(now, cost)
 	}
 	if ask.Optimistic {
-		g.Debt = l.Debt
+		g.Debt = l.debtFor(ask)
 	}
 	return l, g
 }

@@ -62,6 +62,9 @@ type Tab struct {
 	// the first.
 	Debt  int64
 	Heard quota.Instant
+	// Unit is how many units of Debt are a token where callers bring figures of their own: as many
+	// as in the largest figures, which can express what any caller used. 0: the Den of the figures.
+	Unit int64
 	// Since is when the first of the unknown tokens was used, Last when the last was.
 	Since, Last quota.Instant
 }
@@ -121,7 +124,7 @@ func (t Tab) GiveBack(n int64) Tab {
 // the clock, because its answer can be older than this one.
 func (t Tab) hear(now quota.Instant, p quota.Params, debt int64) Tab {
 	heard := max(t.Heard, now, t.Sent)
-	t.Debt = max(earned(t.Debt, heard-t.Heard, p.Num), debt)
+	t.Debt = max(t.owed(heard, p), debt)
 	t.Heard = heard
 	return t
 }
@@ -133,18 +136,47 @@ func (t Tab) Wait(now quota.Instant, p quota.Params, n int64) quota.Span {
 
 // wait is 0 if the bucket holds n tokens in addition to all that the node has not reported.
 func (t Tab) wait(now quota.Instant, p quota.Params, n int64) quota.Span {
-	owed := earned(t.Debt, now-t.Heard, p.Num) + units(t.Unknown+n, p.Den) - p.Burst*p.Den
-	return quota.Span(ceilDiv(max(owed, 0), p.Num))
+	unit := t.unit(p)
+	over := t.owed(now, p) + units(t.Unknown+n, unit) - p.Burst*unit
+	if over <= 0 || unit == p.Den {
+		return quota.Span(ceilDiv(max(over, 0), p.Num))
+	}
+	// Whole tokens are earned since Heard.
+	tokens := p.Earned(quota.Span(now-t.Heard)) + ceilDiv(over, unit)
+	return max(1, quota.Span(t.Heard-now)+quota.Span(ceilDiv(units(tokens, p.Den), p.Num)))
+}
+
+// unit is how many units of the debt are a token.
+func (t Tab) unit(p quota.Params) int64 {
+	if t.Unit == 0 {
+		return p.Den
+	}
+	return t.Unit
+}
+
+// owed is the debt at now. In units other than those of p it has earned whole tokens.
+func (t Tab) owed(now quota.Instant, p quota.Params) int64 {
+	unit := t.unit(p)
+	if unit == p.Den {
+		return earned(t.Debt, now-t.Heard, p.Num)
+	}
+	return max(0, t.Debt-units(p.Earned(quota.Span(now-t.Heard)), unit))
 }
 
 // Remaining is the whole tokens in the bucket at now, as far as the node knows: a hint.
 func (t Tab) Remaining(now quota.Instant, p quota.Params) int64 {
-	return max(0, (p.Burst*p.Den-earned(t.Debt, now-t.Heard, p.Num)-units(t.Unknown, p.Den))/p.Den)
+	unit := t.unit(p)
+	return max(0, (p.Burst*unit-t.owed(now, p)-units(t.Unknown, unit))/unit)
 }
 
 // FullAfter is the wait until the bucket is full, as far as the node knows.
 func (t Tab) FullAfter(now quota.Instant, p quota.Params) quota.Span {
-	return quota.Span(ceilDiv(earned(t.Debt, now-t.Heard, p.Num)+units(t.Unknown, p.Den), p.Num))
+	unit := t.unit(p)
+	owed := t.owed(now, p) + units(t.Unknown, unit)
+	if unit != p.Den {
+		owed = units(ceilDiv(owed, unit), p.Den)
+	}
+	return quota.Span(ceilDiv(owed, p.Num))
 }
 
 // Patience is how long a report waits for an answer before it is made again as a whole. The control
@@ -189,19 +221,12 @@ func (t Tab) Answered(now, sent quota.Instant, p quota.Params, debt int64) Tab {
 	return t
 }
 
-// Convert converts the tab to other figures: what was used stays used.
-func (t Tab) Convert(p, next quota.Params) Tab {
-	t.Debt = units(p.TokensIn(t.Debt), next.Den)
+// Convert converts the tab to other figures, or another unit: what was used stays used.
+func (t Tab) Convert(p, next quota.Params, unit int64) Tab {
+	tokens := ceilDiv(t.Debt, t.unit(p))
+	t.Unit = unit
+	t.Debt = units(tokens, t.unit(next))
 	return t
-}
-
-// Restate is Convert where callers bring figures of their own: up to now the bucket has refilled by
-// those of the last one.
-func (t Tab) Restate(now quota.Instant, p, next quota.Params) Tab {
-	if t.Heard != 0 && now > t.Heard {
-		t.Debt, t.Heard = earned(t.Debt, now-t.Heard, p.Num), now
-	}
-	return t.Convert(p, next)
 }
 
 // Idle is the instant from which the tab equals an absent one, provided that its uses are reported.
@@ -218,12 +243,17 @@ func (t Tab) Idle(p quota.Params) quota.Instant {
 // exceed a whole burst, and is paid back before any token is left. It saturates far above every
 // burst.
 func (l Ledger) count(now quota.Instant, ask Ask) (Ledger, Grant) {
-	l = l.bring(now, ask)
-	p := l.Params
-	l.Debt = min(l.Debt+units(ask.Used, p.Den), maxUnits)
-	debt := l.Debt
-	if ask.own() && p != ask.Params { // The node counts with its caller's figures.
-		p, debt = ask.Params, units(p.TokensIn(debt), ask.Params.Den)
+	l = l.bring(now, ask).expressing(ask.Used, ask)
+	l.Debt = min(l.Debt+units(ask.Used, l.Params.Den), maxUnits)
+	level := max(0, ask.Params.Burst-l.Params.TokensIn(l.Debt))
+	return l, Grant{Debt: l.debtFor(ask), Level: level, Changed: true}
+}
+
+// debtFor is the debt in the units in which a node counts it: those of the largest figures where
+// callers bring their own.
+func (l Ledger) debtFor(ask Ask) int64 {
+	if !ask.own() || l.Params.Den == ask.Most.Den {
+		return l.Debt
 	}
-	return l, Grant{Debt: debt, Level: max(0, (p.Burst*p.Den-debt)/p.Den), Changed: true}
+	return units(l.Params.TokensIn(l.Debt), ask.Most.Den)
 }

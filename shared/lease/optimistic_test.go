@@ -9,13 +9,16 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // optimisticGame is a centre and nodes with a network between them that delays, loses and doubles.
 type optimisticGame struct {
-	p      quota.Params
-	slack  int64
+	p     quota.Params
+	slack int64
+	// own draws figures of a caller's own, and those by which its node earns; nil: all have p.
+	own    func() (caller, earning quota.Params)
 	centre lease.Ledger
 	nodes  []lease.Tab
 	lives  []int // how often each has crashed: an answer finds only the life that asked
@@ -75,9 +78,23 @@ func newOptimisticGame(p quota.Params, nodes int) *optimisticGame {
 	return &optimisticGame{p: p, slack: lease.Slack(p, int64(nodes)), nodes: make([]lease.Tab, nodes), lives: make([]int, nodes), now: 1, meter: newMeter(p)}
 }
 
+// figures are those of the next caller, and what its node reckons with.
+func (g *optimisticGame) figures() (caller, reckoning quota.Params) {
+	if g.own == nil {
+		return g.p, g.p
+	}
+	caller, earning := g.own()
+	return caller, quota.Params{Num: earning.Num, Den: earning.Den, Burst: caller.Burst}
+}
+
 func (g *optimisticGame) use(node int, n int64) bool {
 	var r quota.Result
-	if g.nodes[node], r = g.nodes[node].Use(g.now, g.p, g.slack, n); r.Allowed {
+	caller, reckoning := g.figures()
+	slack := g.slack
+	if g.own != nil {
+		slack = lease.Slack(caller, int64(len(g.nodes)))
+	}
+	if g.nodes[node], r = g.nodes[node].Use(g.now, reckoning, slack, n); r.Allowed {
 		g.meter.use(g.now, n)
 	}
 	return r.Allowed
@@ -110,13 +127,18 @@ func (g *optimisticGame) deliver(i int, keep bool) {
 	case m.question:
 		g.decided(m)
 	default:
-		g.nodes[m.node] = g.nodes[m.node].Answered(g.now, m.sent, g.p, m.debt)
+		_, reckoning := g.figures()
+		g.nodes[m.node] = g.nodes[m.node].Answered(g.now, m.sent, reckoning, m.debt)
 	}
 }
 
 // book is a message with the centre's answer.
 func (g *optimisticGame) book(m report) report {
-	ask := lease.Ask{Params: g.p, Version: 1, Optimistic: true, Used: m.n}
+	caller, _ := g.figures()
+	ask := lease.Ask{Params: caller, Version: 1, Optimistic: true, Used: m.n}
+	if g.own != nil {
+		ask.Most = g.p
+	}
 	if m.question {
 		ask.Used, ask.Waiting, ask.Cost, ask.Deadline = 0, 1, m.n, lease.Deadline
 	}
@@ -144,7 +166,8 @@ func (g *optimisticGame) decided(m report) {
 	if m.fate != leaves {
 		wanted = granted
 	}
-	*tab, used = tab.Decided(g.now, g.p, m.debt, granted, wanted)
+	_, reckoning := g.figures()
+	*tab, used = tab.Decided(g.now, reckoning, m.debt, granted, wanted)
 	if used > 0 && m.fate == isRefused {
 		m.debt = -1
 		g.flight = append(g.flight, m)
@@ -165,36 +188,65 @@ func TestOptimisticKeepsItsBound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := newOptimisticGame(p, rapid.IntRange(1, 4).Draw(t, "nodes"))
-		for range rapid.IntRange(20, 300).Draw(t, "steps") {
-			node := rapid.IntRange(0, len(g.nodes)-1).Draw(t, "node")
-			switch rapid.IntRange(0, 11).Draw(t, "move") {
-			case 0, 1, 2, 3:
-				g.use(node, rapid.Int64Range(1, 3).Draw(t, "cost"))
-			case 4, 5:
-				if tab := g.nodes[node]; tab.Unknown > 0 && (tab.Sent == 0 || rapid.Bool().Draw(t, "again")) {
-					g.report(node)
-				}
-			case 6, 7:
-				if len(g.flight) > 0 {
-					g.deliver(rapid.IntRange(0, len(g.flight)-1).Draw(t, "message"), rapid.IntRange(0, 9).Draw(t, "double") == 0)
-				}
-			case 8:
-				g.now += quota.Instant(rapid.Int64Range(0, 400_000).Draw(t, "pause"))
-			case 10, 11: // More than the filter asks: whatever the node knows, and several at a time.
-				g.ask(node, rapid.Int64Range(1, g.p.Burst).Draw(t, "dear"), fate(rapid.IntRange(0, 2).Draw(t, "fate")))
-			case 9:
-				if rapid.IntRange(0, 9).Draw(t, "crash") == 0 {
-					g.nodes[node] = lease.Tab{}
-					g.lives[node]++
-					g.meter.crashes++
-				}
+		newOptimisticGame(p, rapid.IntRange(1, 4).Draw(t, "nodes")).play(t, quota.Second)
+	})
+}
+
+// So it is where callers bring figures of their own, whatever the mixture and at whichever of their
+// rates a node earns: the bound is that of the largest.
+func TestOptimisticKeepsItsBoundWithFiguresOfCallers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		window := rapid.SampledFrom([]quota.Span{quota.Second, quota.Minute, quota.Day}).Draw(t, "window")
+		most, err := policy.NewLimit(
+			policy.Counting{}, rapid.SampledFrom([]int64{1, 7, 30, 1000, 1_000_000}).Draw(t, "quota"), window,
+			rapid.Int64Range(0, 30).Draw(t, "burst"),
+		)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := newOptimisticGame(most.Params, rapid.IntRange(1, 4).Draw(t, "nodes"))
+		for i := range g.nodes {
+			g.nodes[i].Unit = most.Params.Den
+		}
+		g.own = func() (caller, earning quota.Params) {
+			units := rapid.SampledFrom([]int64{1, 7, most.Quota/2 + 1, most.Quota}).Draw(t, "own quota")
+			caller = most.For(units, rapid.Int64Range(0, most.Params.Burst).Draw(t, "own burst")).Params
+			return caller, rapid.SampledFrom([]quota.Params{caller, most.Params}).Draw(t, "earning")
+		}
+		g.play(t, window)
+	})
+}
+
+// play makes moves at random, and holds what was used against the bound.
+func (g *optimisticGame) play(t *rapid.T, window quota.Span) {
+	for range rapid.IntRange(20, 300).Draw(t, "steps") {
+		node := rapid.IntRange(0, len(g.nodes)-1).Draw(t, "node")
+		switch rapid.IntRange(0, 11).Draw(t, "move") {
+		case 0, 1, 2, 3:
+			g.use(node, rapid.Int64Range(1, max(3, g.p.Burst/10)).Draw(t, "cost"))
+		case 4, 5:
+			if tab := g.nodes[node]; tab.Unknown > 0 && (tab.Sent == 0 || rapid.Bool().Draw(t, "again")) {
+				g.report(node)
 			}
-			if g.meter.most.Cmp(g.bound()) > 0 {
-				t.Fatalf("%s in an interval over the rate; the bound is %s", g.meter.most.FloatString(2), g.bound().FloatString(2))
+		case 6, 7:
+			if len(g.flight) > 0 {
+				g.deliver(rapid.IntRange(0, len(g.flight)-1).Draw(t, "message"), rapid.IntRange(0, 9).Draw(t, "double") == 0)
+			}
+		case 8:
+			g.now += quota.Instant(rapid.Int64Range(0, int64(window)/5*2).Draw(t, "pause"))
+		case 10, 11: // More than the filter asks: whatever the node knows, and several at a time.
+			g.ask(node, rapid.Int64Range(1, g.p.Burst).Draw(t, "dear"), fate(rapid.IntRange(0, 2).Draw(t, "fate")))
+		case 9:
+			if rapid.IntRange(0, 9).Draw(t, "crash") == 0 {
+				g.nodes[node] = lease.Tab{Unit: g.nodes[node].Unit}
+				g.lives[node]++
+				g.meter.crashes++
 			}
 		}
-	})
+		if g.meter.most.Cmp(g.bound()) > 0 {
+			t.Fatalf("%s in an interval over the rate; the bound is %s", g.meter.most.FloatString(2), g.bound().FloatString(2))
+		}
+	}
 }
 
 // The answer to a report can be older than that to a question, also where the report's name is
@@ -262,9 +314,16 @@ func TestOptimisticBoundIsReached(t *testing.T) {
 // What was used too much is paid back: in the long run the rate holds, and one node alone is exact.
 func TestOptimisticDebtIsRepaid(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
-	for _, nodes := range []int{1, 10} {
-		p := params(t, 1000, quota.Second, 1000)
+	p, larger := params(t, 1000, quota.Second, 1000), params(t, 3333, quota.Second, 5000)
+	for i, nodes := range []int{1, 10, 1, 10} {
 		g := newOptimisticGame(p, nodes)
+		if i > 1 { // Others could have more, so debts are in units of theirs.
+			g.own = func() (caller, earning quota.Params) { return p, p }
+			g.p = larger
+			for node := range g.nodes {
+				g.nodes[node].Unit = larger.Den
+			}
+		}
 		for g.now < 20*sec {
 			g.now += quota.Instant(rng.Int64N(400)) // 5000 a second
 			node := rng.IntN(nodes)
@@ -278,7 +337,7 @@ func TestOptimisticDebtIsRepaid(t *testing.T) {
 		share := float64(g.meter.tokens) / float64(21000+lease.Overshoot(p, int64(nodes)))
 		t.Logf("%d nodes at 5 times overload: %.1f %% of burst and rate", nodes, 100*share)
 		if share < 0.97 || share > 1.0001 {
-			t.Errorf("%d nodes used %.4f of what may be used in 20 s", nodes, share)
+			t.Errorf("game %d: %d nodes used %.4f of what may be used in 20 s", i, nodes, share)
 		}
 	}
 }

@@ -35,8 +35,8 @@ func (l Ledger) as(
 			g.NotBefore = wanted.wait(now, min(cost, wanted.Params.Burst))
 		}
 	}
-	if ask.Optimistic { // The node counts with its caller's figures.
-		g.Debt = units(held.Params.TokensIn(held.Debt), ask.Params.Den)
+	if ask.Optimistic {
+		g.Debt = held.debtFor(ask)
 	}
 	g.Changed = false
 	return held, g

@@ -134,9 +134,6 @@ func (r *reader) fits(path string, p *Policy) {
 	}
 	algorithm := p.Counting.Algorithm
 	switch {
-	case p.Mode == ModeOptimistic && len(p.Figures) > 0:
-		r.problem(path+".mode", "cannot be optimistic where limits take figures from requests: nodes count ahead in "+
-			"units of one rate; use mode leased, strict or local")
 	case p.Mode == ModeLeased && algorithm == quota.SlidingWindowCounter:
 		r.problem(path+".mode", "cannot be leased with sliding_window_counter: its estimate goes by when requests "+
 			"came, which is not known of leased tokens; use mode strict or local, or algorithm: sliding_window")

@@ -118,7 +118,7 @@ func newWorld(seed uint64, p planted) *world {
 		} else if r.IntN(3) == 0 {
 			s.burst = max(1, s.quota/pick[int64](r, 2, 5, 20))
 		}
-		s.own = s.mode != "optimistic" && s.burst == 0 && s.quota > 1 && r.IntN(4) == 0
+		s.own = s.burst == 0 && s.quota > 1 && r.IntN(4) == 0
 		w.policies = append(w.policies, s)
 		w.addCallers(i, s)
 	}

@@ -226,15 +226,15 @@ func (w *world) asked(bucket keyhash.Key, ask lease.Ask) {
 		}
 		return
 	}
-	if ask.Optimistic {
-		if w.laws[bucket] == nil {
-			w.laws[bucket], w.modes[bucket] = w.optimisticLaw(ask.Params), policy.ModeOptimistic
-		}
-		return
-	}
 	most, own := ask.Params, ask.Most.Den > 0
 	if own {
 		most = ask.Most
+	}
+	if ask.Optimistic {
+		if w.laws[bucket] == nil {
+			w.laws[bucket], w.modes[bucket] = w.optimisticLaw(most, own), policy.ModeOptimistic
+		}
+		return
 	}
 	if l := w.laws[bucket]; l == nil {
 		w.laws[bucket] = &law{params: most, last: w.now, own: own}
@@ -286,7 +286,7 @@ func (w *world) use(n *node, h filtertest.Hit) {
 	case filtertest.Optimistic:
 		l := w.laws[h.Bucket]
 		if l == nil {
-			l = w.optimisticLaw(limit.Params)
+			l = w.optimisticLaw(limit.Params, limit.Own > 0)
 			w.laws[h.Bucket], w.modes[h.Bucket] = l, policy.ModeOptimistic
 		}
 		if !l.use(w.now, h.Cost) {
@@ -299,9 +299,9 @@ func (w *world) use(n *node, h filtertest.Hit) {
 
 // optimisticLaw is the law of a bucket that nodes decide on alone. Their clocks may run fast by a thousandth, and what is earned
 // is reckoned by them.
-func (w *world) optimisticLaw(p quota.Params) *law {
+func (w *world) optimisticLaw(p quota.Params, own bool) *law {
 	slack := w.slack(p)
-	return &law{params: quota.Params{Num: p.Num * 1001, Den: p.Den * 1000, Burst: p.Burst}, always: int64(len(w.nodes)-1) * slack, last: w.now}
+	return &law{own: own, params: quota.Params{Num: p.Num * 1001, Den: p.Den * 1000, Burst: p.Burst}, always: int64(len(w.nodes)-1) * slack, last: w.now}
 }
 
 func (w *world) slack(p quota.Params) int64 {

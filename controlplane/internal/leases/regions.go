@@ -65,8 +65,8 @@ func (s *Service) wholeDebt(by effective, debt int64) int64 {
 		return debt
 	}
 	part, _ := s.part(by.policy.Name)
-	has := part.Of(by.limit).Params
-	owed := (debt + has.Den - 1) / has.Den
-	whole := by.limit.Params
-	return min(whole.Burst-has.Burst+owed, 2*quota.MaxUnits/whole.Den) * whole.Den
+	has, unit := part.Of(by.largest).Params.Den, by.largest.Params.Den
+	owed := (debt + has - 1) / has
+	lacks := by.limit.Params.Burst - part.Of(by.limit).Params.Burst
+	return min(lacks+owed, 2*quota.MaxUnits/unit) * unit
 }

@@ -145,3 +145,17 @@ func TestTheDebtOfAPartIsToldInWholes(t *testing.T) {
 		t.Errorf("the nodes see a level of %d: %+v, %v", level, reply, err)
 	}
 }
+
+// Where callers bring figures of their own, the debt is in units of the whole limit's largest ones,
+// and leaves the level that the part of the caller's own has.
+func TestTheDebtOfAPartIsInUnitsOfTheLargestFigures(t *testing.T) {
+	w, h := newWorld(t), newHalf()
+	w.put(1, "name: optimistic, partition: [], limit: {quota: {jwt: rpm, max: 1000, default: 100}, window: 1m}, mode: optimistic")
+	w.current = 1
+	used := wire.LeaseItem{Bucket: keyhash.Key{1}, Used: 20, Cost: 1, Quota: 100, Burst: 100}
+	reply, err := w.askIn(h, used)
+	largest := w.sets[1].Set.Policies[0].Limits[0].Params
+	if level := 100 - reply.Items[0].Debt/largest.Den; err != nil || level != 30 || reply.Items[0].Level != 30 {
+		t.Errorf("a node sees a level of %d: %+v, %v", level, reply, err)
+	}
+}

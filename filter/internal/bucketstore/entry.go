@@ -44,7 +44,7 @@ type Entry struct {
 	History quota.History
 	Windows quota.Windows
 	Ahead   quota.Span
-	// For an Optimistic entry, counted in Params.
+	// For an Optimistic entry, which earns by Params.
 	Tab lease.Tab
 	// For a Leased entry.
 	Credit lease.Credit
@@ -70,7 +70,7 @@ func (e *Entry) idle() quota.Instant {
 //
 //	local, share   debt 8, last 8, num 8, den 8, burst 8, generation 8
 //	optimistic     num 8, den 8, burst 8, unknown 8, reported 8, sent 8, debt 8, heard 8, since 8,
-//	               last 8
+//	               last 8, unit 8
 //	leased         twice expiry 8 and tokens 4, not before 8, ask after 8, keep call 8,
 //	               demand at 8, deny cost 4, demand 4, level 8, full at 8, `told` 8
 //
@@ -97,9 +97,10 @@ func (e *Entry) decode(b []byte) bool {
 		e.Tab = lease.Tab{
 			Unknown: c.i64(), Reported: c.i64(), Sent: quota.Instant(c.i64()),
 			Debt: c.i64(), Heard: quota.Instant(c.i64()),
-			Since: quota.Instant(c.i64()), Last: quota.Instant(c.i64()),
+			Since: quota.Instant(c.i64()), Last: quota.Instant(c.i64()), Unit: c.i64(),
 		}
-		return reckonable(e.Params) && e.Tab.Unknown >= 0 && e.Tab.Reported >= 0 && e.Tab.Debt >= 0
+		t := &e.Tab
+		return reckonable(e.Params) && t.Unknown >= 0 && t.Reported >= 0 && t.Debt >= 0 && t.Unit >= 0
 	case Local, Share:
 		e.State = quota.State{Debt: c.i64(), Last: quota.Instant(c.i64())}
 		e.Params = c.params()
@@ -139,6 +140,7 @@ func (e *Entry) encode(b []byte) {
 		c.putParams(e.Params)
 		for _, v := range [...]int64{
 			t.Unknown, t.Reported, int64(t.Sent), t.Debt, int64(t.Heard), int64(t.Since), int64(t.Last),
+			t.Unit,
 		} {
 			c.putI64(v)
 		}

@@ -25,8 +25,11 @@ type Need struct {
 	Turn uint64
 	// Quota and Burst are the caller's own figures, 0 where the limit takes none. Params follow.
 	Quota, Burst int64
-	Consumer     keyhash.Key
-	Place        uint8
+	// Most are the largest figures that a caller may bring, the zero value where the limit takes
+	// none.
+	Most     quota.Params
+	Consumer keyhash.Key
+	Place    uint8
 }
 
 // adopt takes over the figures of another need of the same bucket, where callers bring their own.

@@ -31,9 +31,9 @@ type Use struct {
 
 // Apply implements bucketstore.Change.
 func (u *Use) Apply(e *bucketstore.Entry) bool {
-	fitTab(e, u.Params, u.Now)
+	p := fitTab(e, &u.Need, u.Now)
 	var t lease.Tab
-	t, u.Result = e.Tab.Use(u.Now, u.Params, u.Slack, u.Cost)
+	t, u.Result = e.Tab.Use(u.Now, p, u.Slack, u.Cost)
 	spent := u.Commit && u.Result.Allowed && u.Cost > 0
 	u.Reports = false
 	if spent {
@@ -43,24 +43,33 @@ func (u *Use) Apply(e *bucketstore.Entry) bool {
 		u.Reports = u.Due < before || u.Due <= u.Now
 	}
 	u.Heard = e.Tab.Heard != 0
-	u.Asks = !u.Result.Allowed && e.Tab.Asks(u.Now, u.Params, u.Slack, u.Cost)
-	u.Remaining, u.Reset = e.Tab.Remaining(u.Now, u.Params), e.Tab.FullAfter(u.Now, u.Params)
+	u.Asks = !u.Result.Allowed && e.Tab.Asks(u.Now, p, u.Slack, u.Cost)
+	u.Remaining, u.Reset = e.Tab.Remaining(u.Now, p), e.Tab.FullAfter(u.Now, p)
 	return spent
 }
 
-// fitTab makes an entry one of the figures. An entry that may have been evicted starts with as much
-// unreported as it may have had.
-func fitTab(e *bucketstore.Entry, p quota.Params, now quota.Instant) {
+// fitTab makes an entry one of the need's limit, and returns what the need is decided by. An entry
+// that may have been evicted starts with as much unreported as it may have had.
+func fitTab(e *bucketstore.Entry, n *Need, now quota.Instant) quota.Params {
+	p, unit := n.Params, n.Most.Den
 	switch {
 	case e.New:
-		e.Params = p
+		e.Params, e.Tab.Unit = p, unit
 		if wait := quota.Span(e.Debtor - now); wait > 0 {
-			e.Tab = lease.Tab{Debt: p.UnitsFor(min(p.Earned(wait), p.Burst-1) + 1), Heard: now}
+			if unit > 0 { // Any caller may have used it.
+				e.Params = n.Most
+			}
+			p := e.Params
+			e.Tab.Debt, e.Tab.Heard = p.UnitsFor(min(p.Earned(wait), p.Burst-1)+1), now
 		}
-	case e.Params != p:
-		e.Tab = e.Tab.Convert(e.Params, p)
+	case e.Tab.Unit != unit, unit == 0 && e.Params != p:
+		e.Tab = e.Tab.Convert(e.Params, p, unit)
+		e.Params = p
+	case e.Params.SlowerThan(p):
 		e.Params = p
 	}
+	// Until the next answer the bucket earns by the fastest figures that a caller brought.
+	return quota.Params{Num: e.Params.Num, Den: e.Params.Den, Burst: p.Burst}
 }
 
 // startReport is the change that starts a report if one is due.
@@ -81,7 +90,7 @@ type startReport struct {
 // Apply implements bucketstore.Change.
 func (s *startReport) Apply(e *bucketstore.Entry) bool {
 	s.used = 0
-	fitTab(e, s.need.Params, s.now)
+	fitTab(e, s.need, s.now)
 	s.due = e.Tab.Due(s.now, s.slack)
 	if s.due > s.by || s.due > s.now && e.Tab.Sent != 0 {
 		return false
@@ -107,8 +116,12 @@ type applyReport struct {
 
 // Apply implements bucketstore.Change.
 func (a *applyReport) Apply(e *bucketstore.Entry) bool {
-	fitTab(e, a.need.Params, a.now)
-	e.Tab = e.Tab.Answered(a.now, a.sent, a.need.Params, a.debt)
+	p := fitTab(e, a.need, a.now)
+	current := a.sent == e.Tab.Sent
+	e.Tab = e.Tab.Answered(a.now, a.sent, p, a.debt)
+	if current { // The ledger goes on by the figures of the report, and so does the tab.
+		e.Params = a.need.Params
+	}
 	a.due = e.Tab.Due(a.now, a.slack)
 	return true
 }
@@ -133,11 +146,13 @@ type decided struct {
 
 // Apply implements bucketstore.Change.
 func (d *decided) Apply(e *bucketstore.Entry) bool {
-	p, cost := d.need.Params, d.need.Cost
-	fitTab(e, p, d.now)
+	p, cost := fitTab(e, d.need, d.now), d.need.Cost
 	var tokens int64
 	e.Tab, tokens = e.Tab.Decided(d.now, p, d.debt, d.granted*cost, d.wanted*cost)
 	d.used = tokens / cost
+	if d.granted > 0 {
+		e.Params = d.need.Params
+	}
 	d.level, d.wait = e.Tab.Remaining(d.now, p), e.Tab.Wait(d.now, p, cost)
 	d.fullAt = d.now + quota.Instant(e.Tab.FullAfter(d.now, p))
 	return true
@@ -156,7 +171,7 @@ type giveBackReported struct {
 
 // Apply implements bucketstore.Change.
 func (g *giveBackReported) Apply(e *bucketstore.Entry) bool {
-	fitTab(e, g.need.Params, g.now)
+	fitTab(e, g.need, g.now)
 	e.Tab = e.Tab.GiveBack(g.need.Cost)
 	return true
 }

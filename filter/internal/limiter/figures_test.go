@@ -218,3 +218,33 @@ func TestFiguresOfAShare(t *testing.T) {
 		}
 	}
 }
+
+// A node counts an optimistic bucket in units that can express what any caller used, and what it
+// reports counts for all of them.
+func TestFiguresOfAnOptimisticBucket(t *testing.T) {
+	n := newNode(t, true, "")
+	n.push(2, `{"name":"p","partition":[],"mode":"optimistic","limit":{"quota":{"header":"x-limit","trusted":true,"max":1000000,"default":60},"window":"1d"}}`)
+	for i, c := range []struct {
+		figure string
+		want   int
+	}{{"7", 7}, {"20", 13}, {"7", 0}, {"none", 40}, {"1000", 940}, {"7", 0}, {"1000", 0}, {"20", 0}, {"1100", 100}} {
+		passed := 0
+		for tries := 0; tries < 4; {
+			if _, status := n.begin("x-limit", c.figure); status == limiter.Allowed {
+				passed++
+				continue
+			}
+			tries++ // Its slack may be used up, so it reports and hears.
+			n.now += sec / 8
+			n.leases.Tick(n.now)
+			for len(n.calls) > 0 {
+				call := n.calls[0]
+				n.calls = n.calls[1:]
+				call(200)
+			}
+		}
+		if passed < c.want || passed > c.want+c.want/100 { // A few are earned meanwhile.
+			t.Errorf("step %d: %d passed with %s, want %d", i, passed, c.figure, c.want)
+		}
+	}
+}

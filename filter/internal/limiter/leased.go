@@ -76,6 +76,7 @@ func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
 	}
 	if limit.Own > 0 {
 		n.Quota, n.Burst = limit.Quota, limit.Params.Burst
+		n.Most = req.rules.Index.Limit(h.Limit).Params
 	}
 	if p.ByConsumer {
 		n.Turn = req.turn

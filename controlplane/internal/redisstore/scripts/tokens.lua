@@ -163,6 +163,19 @@ do
     end
   end
 
+  -- The debt in the units in which a node counts it: those of the largest figures where callers
+  -- bring their own.
+  local function debt_in(most_den)
+    if most_den == 0 or most_den == den then
+      return debt
+    end
+    local owed = ceiling(debt, den)
+    if owed > quotient(SATURATED, most_den) then
+      return SATURATED
+    end
+    return owed * most_den
+  end
+
   -- Brings the bucket to an instant and to new figures. Time since last earns at the slower of the
   -- two rates. What was reported can be more than the bucket holds.
   local function bring(to, to_num, to_den, to_burst, most)
@@ -305,12 +318,11 @@ do
       bring(now, ask_num, ask_den, ask_burst, most)
     end
     if used > 0 then
+      express(used, most_num, most_den, most)
       debt = math.min(debt + units(used), SATURATED)
       save(key, encode(), math.max(ready(burst), now + hold))
-      if most > 0 and (num ~= ask_num or den ~= ask_den or burst ~= ask_burst) then
-        convert(ask_num, ask_den, ask_burst) -- The node reckons with the figures of its caller.
-      end
-      return 0, 0, 0, 0, math.max(0, quotient(burst * den - debt, den)), debt
+      local level = math.max(0, ask_burst - ceiling(debt, den))
+      return 0, 0, 0, 0, level, debt_in(most_den)
     end
     if optimistic == 0 and most == 0 then
       debt = math.min(debt, burst * den)
@@ -351,10 +363,7 @@ do
       save(key, encode(), math.max(ready(burst), now + hold))
     end
     if optimistic > 0 then
-      if most > 0 and (num ~= ask_num or den ~= ask_den or burst ~= ask_burst) then
-        convert(ask_num, ask_den, ask_burst) -- The node reckons with the figures of its caller.
-      end
-      delay = debt
+      delay = debt_in(most_den)
     end
     return 0, granted, kept, not_before, available, delay
   end
