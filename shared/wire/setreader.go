@@ -5,9 +5,18 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// SetReader reads a policy set in the order of its bytes: first Head, then Access, Policies and
-// each Policy. All texts alias the message. After an error all results are zero; call End at the
-// end.
+// SetReader reads a policy set in the order of its bytes, so its methods must be called in one
+// order, as match.Index.Load does:
+//
+//	Head, Access, n := Policies
+//	n times: Policy, Lists, Extras
+//	m := Shown
+//	m times: ShownPart
+//	End
+//
+// It hands over each element as it comes, so that the filter, which holds tens of thousands of
+// policies in tables of its own, never has a second copy of them as values. All texts alias the
+// message. After an error all results are zero and no function is called back; End returns it.
 type SetReader struct {
 	c cursor
 	// tiers and limits are how many have been read.
