@@ -57,8 +57,8 @@ type Properties interface {
 
 // Consumers knows what the control plane has said of consumers.
 type Consumers interface {
-	// Exceptions reports whether any consumer may have more than a tier, and up to which turn
-	// the answers of Find are right. See wire.Consumers.Turn.
+	// Exceptions reports whether any consumer may have more than a tier, and up to which
+	// wire.Consumers.ExceptionsRevision the answers of Find are right.
 	Exceptions() (any bool, revision uint64)
 	// Find fills in what is known of the consumer with this Key. What it refers to is good until
 	// the next call. A request calls it at most once, and only if a policy that applies goes by
@@ -72,7 +72,7 @@ type Consumer struct {
 	Key keyhash.Key
 	// Known: the request names exactly one consumer.
 	Known bool
-	// Sure: no exception that was made up to the turn of Consumers is missing here.
+	// Sure: no exception that was made up to the revision of Consumers is missing here.
 	Sure bool
 	// Banned: the consumer's requests are refused.
 	Banned bool

@@ -76,7 +76,7 @@ func TestLimitsOfAConsumersOwn(t *testing.T) {
 		{"one of a policy that is gone, and one that is not by consumer", []wire.Override{override("old", now+1, limit(5)), override("all", now+1, limit(5))}, "gold", false,
 			[]string{"api 0/0 0", "api 1/0 0 candidate", "log 4/0 0", "all 5/0 0"}},
 	} {
-		k := &known{now: now, turn: 7, unsure: c.unsure, tiers: map[keyhash.Key]string{keyOf("alice"): c.tier},
+		k := &known{now: now, exceptionsRevision: 7, unsure: c.unsure, tiers: map[keyhash.Key]string{keyOf("alice"): c.tier},
 			special: map[keyhash.Key][]byte{keyOf("alice"): wire.AppendExceptions(nil, wire.Exceptions{Overrides: c.has})}}
 		a := request("GET", "h", "/", "x-api-key", "alice")
 		a.Consumers = k
@@ -87,8 +87,8 @@ func TestLimitsOfAConsumersOwn(t *testing.T) {
 		if got := shown(ix, result); fmt.Sprint(got) != fmt.Sprint(c.want) {
 			t.Errorf("%s:\n%q, want\n%q", c.name, got, c.want)
 		}
-		if key, turn := result.Consumer, result.ExceptionsRevision; k.asked != 1 || turn != 7 || key != keyOf("alice") {
-			t.Errorf("%s: %d questions, turn %d, consumer %v", c.name, k.asked, turn, key)
+		if key, exceptionsRevision := result.Consumer, result.ExceptionsRevision; k.asked != 1 || exceptionsRevision != 7 || key != keyOf("alice") {
+			t.Errorf("%s: %d questions, exceptionsRevision %d, consumer %v", c.name, k.asked, exceptionsRevision, key)
 		}
 		b := request("GET", "h", "/", "x-api-key", "alice")
 		b.Consumers = &known{tiers: k.tiers}

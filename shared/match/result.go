@@ -21,7 +21,7 @@ type Result struct {
 	Own []policy.Limit
 	// Consumer is the key of the consumer that made the request, if a hit is not Certain.
 	Consumer keyhash.Key
-	// ExceptionsRevision is the wire.Consumers.Turn by which the limits were chosen.
+	// ExceptionsRevision is the wire.Consumers.ExceptionsRevision by which the limits were chosen.
 	ExceptionsRevision uint64
 }
 

@@ -28,13 +28,13 @@ type known struct {
 	claims map[string]string
 	asked  int
 	// special is what consumers have beside a tier, at now; unsure: changes may have been missed.
-	special map[keyhash.Key][]byte
-	now     int64
-	turn    uint64
-	unsure  bool
+	special            map[keyhash.Key][]byte
+	now                int64
+	exceptionsRevision uint64
+	unsure             bool
 }
 
-func (k *known) Exceptions() (bool, uint64) { return k.special != nil, k.turn }
+func (k *known) Exceptions() (bool, uint64) { return k.special != nil, k.exceptionsRevision }
 
 func (k *known) Find(p *match.Consumer) {
 	k.asked++

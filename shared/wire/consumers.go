@@ -35,8 +35,8 @@ type Consumers struct {
 	Format uint8
 	// Revision grows with each change of any consumer; the message has the state at that revision.
 	Revision uint64
-	// Turn grows with each change of a consumer that has, or had, more than a tier.
-	Turn uint64
+	// ExceptionsRevision grows with each change of a consumer that has, or had, more than a tier.
+	ExceptionsRevision uint64
 	// HasExceptions: some consumers have more than a tier. Otherwise no consumer needs a look-up
 	// for that.
 	HasExceptions bool
@@ -59,7 +59,7 @@ func AppendConsumers(dst []byte, m Consumers) []byte {
 	dst = append(append(dst, consumersMagic...), max(m.Format, tiersFormat))
 	dst = binary.LittleEndian.AppendUint64(dst, m.Revision)
 	if m.Format > tiersFormat {
-		dst = append(putUvarint(dst, int64(m.Turn)), boolByte(m.HasExceptions))
+		dst = append(putUvarint(dst, int64(m.ExceptionsRevision)), boolByte(m.HasExceptions))
 	}
 	dst = putUvarint(append(dst, boolByte(m.Complete)), int64(len(m.Items)))
 	for _, it := range m.Items {
@@ -88,7 +88,7 @@ func DecodeConsumers(b []byte, m *Consumers) error {
 	c.header(consumersMagic, m.Format)
 	m.Revision = c.u64()
 	if m.Format > tiersFormat {
-		m.Turn, m.HasExceptions = uint64(c.uvarint()), c.flag()
+		m.ExceptionsRevision, m.HasExceptions = uint64(c.uvarint()), c.flag()
 	}
 	m.Complete = c.flag()
 	for n := c.within(0, MaxConsumers); n > 0 && c.err == nil; n-- {

@@ -27,7 +27,7 @@ var special = wire.Exceptions{
 // second is the same as consumers in the newest format, one of them special.
 func second() wire.Consumers {
 	m := consumers
-	m.Format, m.Turn, m.HasExceptions = wire.ConsumersFormat, 300, true
+	m.Format, m.ExceptionsRevision, m.HasExceptions = wire.ConsumersFormat, 300, true
 	m.Items = []wire.Consumer{
 		{Key: keyhash.Key{1, 2, 3}, Tier: []byte("premium"), Exceptions: wire.AppendExceptions(nil, special)}, {Key: keyhash.Key{0xff}, Tier: []byte{}, Exceptions: []byte{}},
 	}

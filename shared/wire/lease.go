@@ -12,9 +12,9 @@ const (
 	leaseRequestMagic = "WRLQ"
 	leaseReplyMagic   = "WRLR"
 	leaseFormat       = 2
-	// turnsFormat is the format of a request with an item that has a Turn or a Place. Only a
-	// control plane that sends such things gets it.
-	turnsFormat = 3
+	// exceptionsFormat is the format of a request with an item that has an ExceptionsRevision or a
+	// Place. Only a control plane that sends such things gets it.
+	exceptionsFormat = 3
 	// ownFormat is the format of a request with an item of a caller with figures of its own. Limits
 	// that take such are in no policy set that an older control plane reads.
 	ownFormat = 4
@@ -56,8 +56,9 @@ type LeaseItem struct {
 	// item of such a group has one waiting request. Either all answers have Waiting 1, or none has;
 	// then NotBefore is 0 for buckets that had the tokens.
 	Joined bool
-	// Turn is the wire.Consumers.Turn up to which the node knows that the bucket has this limit.
-	Turn uint64
+	// ExceptionsRevision is that of Consumers up to which the node knows that the bucket has this
+	// limit.
+	ExceptionsRevision uint64
 	// Place, if not 0, means that the Consumer may have a limit of its own, which the control plane
 	// must look up: the one at Place - 1 among the consumer's own limits of the policy.
 	Consumer keyhash.Key
@@ -149,8 +150,8 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 		if it.Quota > 0 {
 			dst = putUvarint(putUvarint(dst, it.Quota), it.Burst)
 		}
-		if format >= turnsFormat {
-			dst = putUvarint(dst, int64(it.Turn))
+		if format >= exceptionsFormat {
+			dst = putUvarint(dst, int64(it.ExceptionsRevision))
 		}
 		if it.Place > 0 {
 			dst = append(dst, it.Consumer[:]...)
@@ -167,8 +168,8 @@ func requestFormat(items []LeaseItem) byte {
 		if it.Quota > 0 {
 			return ownFormat
 		}
-		if it.Turn > 0 || it.Place > 0 {
-			format = turnsFormat
+		if it.ExceptionsRevision > 0 || it.Place > 0 {
+			format = exceptionsFormat
 		}
 	}
 	return format
@@ -209,7 +210,7 @@ func (c *cursor) item(it *LeaseItem, format byte) {
 	it.Used = c.within(0, maxTokens)
 	flags := c.u8()
 	it.Joined, it.Place = flags&flagJoined != 0, flags&^flagOwn>>1
-	if it.Place > policy.MaxLimits || it.Place > 0 && format < turnsFormat {
+	if it.Place > policy.MaxLimits || it.Place > 0 && format < exceptionsFormat {
 		c.fail(ErrValue)
 	}
 	if flags&flagOwn != 0 {
@@ -218,8 +219,8 @@ func (c *cursor) item(it *LeaseItem, format byte) {
 		}
 		it.Quota, it.Burst = c.within(1, maxTokens), c.within(1, maxTokens)
 	}
-	if format >= turnsFormat {
-		it.Turn = uint64(c.uvarint())
+	if format >= exceptionsFormat {
+		it.ExceptionsRevision = uint64(c.uvarint())
 	}
 	if it.Place > 0 {
 		copy(it.Consumer[:], c.bytes(16))

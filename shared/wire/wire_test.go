@@ -30,7 +30,7 @@ var request = wire.LeaseRequest{
 func named() wire.LeaseRequest {
 	m := request
 	m.Items = append([]wire.LeaseItem{}, m.Items...)
-	m.Items[0].Turn, m.Items[1].Turn = 300, 300
+	m.Items[0].ExceptionsRevision, m.Items[1].ExceptionsRevision = 300, 300
 	m.Items[1].Consumer, m.Items[1].Place = keyhash.Key{8, 7, 6, 5, 4, 3, 2, 1, 9}, policy.MaxLimits
 	return m
 }
@@ -354,13 +354,13 @@ func TestDamagedMessagesAreRefused(t *testing.T) {
 		bytes  []byte
 		decode func([]byte) error
 	}{
-		"request":         {wire.AppendLeaseRequest(nil, request), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
-		"request in turn": {wire.AppendLeaseRequest(nil, named()), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
-		"request of own":  {wire.AppendLeaseRequest(nil, claimed()), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
-		"reply":           {wire.AppendLeaseReply(nil, reply), func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
-		"snapshot 4":      {wire.AppendSnapshot(nil, extras(t)), func(b []byte) error { _, _, _, err := wire.OpenSnapshot(b); return err }},
-		"full reply":      {wire.AppendLeaseReply(nil, full()), func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
-		"snapshot":        {snapshot(t), func(b []byte) error { _, _, _, err := wire.OpenSnapshot(b); return err }},
+		"request":             {wire.AppendLeaseRequest(nil, request), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
+		"request by revision": {wire.AppendLeaseRequest(nil, named()), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
+		"request of own":      {wire.AppendLeaseRequest(nil, claimed()), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
+		"reply":               {wire.AppendLeaseReply(nil, reply), func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
+		"snapshot 4":          {wire.AppendSnapshot(nil, extras(t)), func(b []byte) error { _, _, _, err := wire.OpenSnapshot(b); return err }},
+		"full reply":          {wire.AppendLeaseReply(nil, full()), func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
+		"snapshot":            {snapshot(t), func(b []byte) error { _, _, _, err := wire.OpenSnapshot(b); return err }},
 	}
 	for name, m := range messages {
 		for i := range m.bytes {

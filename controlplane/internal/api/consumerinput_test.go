@@ -74,7 +74,7 @@ func TestAConsumerHasMoreThanATier(t *testing.T) {
 			t.Errorf("%s: %v %+v", path, err, m)
 		}
 		banned, bypass := wire.Ends(m.Items[0].Exceptions)
-		if special && (m.Turn != 1 || !m.HasExceptions || banned != soon.UnixMilli() || bypass != wire.ForGood) {
+		if special && (m.ExceptionsRevision != 1 || !m.HasExceptions || banned != soon.UnixMilli() || bypass != wire.ForGood) {
 			t.Errorf("%+v: banned until %d, bypass until %d", m, banned, bypass)
 		}
 	}

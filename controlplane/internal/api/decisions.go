@@ -163,7 +163,7 @@ func (s *server) level(ctx context.Context, d *decisions.Decision, person *keyha
 	if !ok {
 		return nil
 	}
-	item := wire.LeaseItem{Bucket: key, Limit: d.LimitIndex, Cost: 1, Turn: math.MaxUint64}
+	item := wire.LeaseItem{Bucket: key, Limit: d.LimitIndex, Cost: 1, ExceptionsRevision: math.MaxUint64}
 	if p.ByConsumer() && person != nil {
 		place := set.PlaceOf(d.LimitIndex)
 		item.Place = uint8(place + 1)

@@ -152,7 +152,7 @@ policies:
 	}
 	spend := func(it wire.LeaseItem) {
 		t.Helper()
-		it.Cost, it.Turn = 1, 1
+		it.Cost, it.ExceptionsRevision = 1, 1
 		w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/leases", body: string(wire.AppendLeaseRequest(nil,
 			wire.LeaseRequest{Node: "n", Boot: 1, Seq: 1, Version: 1, Items: []wire.LeaseItem{it}}))})
 		if w.Code != 200 {

@@ -65,8 +65,9 @@ type Changes struct {
 	// Entry is kept with the changes. For a single change the service fills in what comes after,
 	// and the store what was before.
 	Entry audit.Entry
-	// Turn is the highest known turn: a store that has lost its state continues above it.
-	Turn uint64
+	// ExceptionsRevision is the highest known one: a store that has lost its state continues above
+	// it.
+	ExceptionsRevision uint64
 }
 
 // Change is one consumer's latest change and its record now, the zero record for none.
@@ -96,8 +97,8 @@ type State struct {
 	// Revision is that of the last change, 0 before the first. It grows with each change, and also
 	// if the store loses its state, since it is at least the time in milliseconds.
 	Revision uint64
-	// Turn counts the changes of consumers that have more than a tier.
-	Turn uint64
+	// ExceptionsRevision counts the changes of consumers that have more than a tier.
+	ExceptionsRevision uint64
 	// Special: there are consumers that have more than a tier.
 	Special bool
 }
@@ -116,7 +117,7 @@ type Log struct {
 // that the store could not be asked.
 type Store interface {
 	// Consumers returns the records of keys, the zero Record where there is none, and the Revision
-	// and Turn at the same moment.
+	// and ExceptionsRevision at the same moment.
 	Consumers(ctx context.Context, keys []keyhash.Key) ([]Record, State, error)
 	// WriteConsumers makes one or more changes, keeps their entry, and returns their revision. The
 	// error is errs.Conflict, or ErrNotFound if there is no record to delete.
@@ -234,7 +235,7 @@ func (s *Service) Write(ctx context.Context, c Changes) (uint64, error) {
 	if len(c.Writes) == 1 && c.Writes[0].Record != nil {
 		c.Entry.After = audit.Value(c.Writes[0].Record)
 	}
-	c.Turn = s.Turn()
+	c.ExceptionsRevision = s.ExceptionsRevision()
 	revision, err := s.store.WriteConsumers(ctx, c)
 	if err != nil {
 		return 0, err
@@ -249,8 +250,9 @@ func (s *Service) Ask(ctx context.Context, keys []keyhash.Key) (wire.Consumers, 
 	records, state, err := s.store.Consumers(ctx, keys)
 	s.mu.Lock()
 	m := wire.Consumers{
-		Format: wire.ConsumersFormat, Revision: state.Revision, Turn: s.log.Turn, HasExceptions: s.log.Special,
-		Complete: true,
+		Format: wire.ConsumersFormat, Revision: state.Revision, ExceptionsRevision: s.log.ExceptionsRevision,
+		HasExceptions: s.log.Special,
+		Complete:      true,
 	}
 	s.mu.Unlock()
 	for i := range records {

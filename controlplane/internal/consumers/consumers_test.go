@@ -23,7 +23,8 @@ type scripted struct {
 func (s *scripted) ConsumerRevision(context.Context) (uint64, error) { return s.log.Revision, s.err }
 func (s *scripted) ConsumerLog(_ context.Context, after uint64) (consumers.Log, error) {
 	log := s.log
-	log.Changes = slices.DeleteFunc(slices.Clone(log.Changes), func(c consumers.Change) bool { return c.Revision <= after })
+	log.Changes = slices.DeleteFunc(slices.Clone(log.Changes),
+		func(c consumers.Change) bool { return c.Revision <= after })
 	return log, s.err
 }
 
@@ -33,10 +34,13 @@ func (s *scripted) BannedConsumers(context.Context, int) ([]consumers.Listed, er
 
 func TestAfter(t *testing.T) {
 	change := func(revision uint64, tier string) consumers.Change {
-		return consumers.Change{Revision: revision, Key: keyhash.Key{byte(revision)}, Record: consumers.Record{Tier: tier}}
+		return consumers.Change{Revision: revision, Key: keyhash.Key{byte(revision)},
+			Record: consumers.Record{Tier: tier}}
 	}
-	whole := consumers.Log{State: consumers.State{Revision: 12}, Floor: 9, Whole: true, Changes: []consumers.Change{change(10, "a"), change(12, "")}}
-	trimmed := consumers.Log{State: consumers.State{Revision: 12}, Floor: 10, Changes: []consumers.Change{change(11, "b"), change(12, "")}}
+	whole := consumers.Log{State: consumers.State{Revision: 12}, Floor: 9, Whole: true,
+		Changes: []consumers.Change{change(10, "a"), change(12, "")}}
+	trimmed := consumers.Log{State: consumers.State{Revision: 12}, Floor: 10,
+		Changes: []consumers.Change{change(11, "b"), change(12, "")}}
 	for name, c := range map[string]struct {
 		log      consumers.Log
 		node     uint64
@@ -68,7 +72,8 @@ func TestAfter(t *testing.T) {
 		for _, it := range m.Items {
 			keys = append(keys, it.Key[0])
 		}
-		if news != c.news || m.Complete != c.complete || !reflect.DeepEqual(keys, c.keys) || news && m.Revision != c.log.Revision {
+		if news != c.news || m.Complete != c.complete || !reflect.DeepEqual(keys, c.keys) ||
+			news && m.Revision != c.log.Revision {
 			t.Errorf("%s: news %v, %+v", name, news, m)
 		}
 		// Who is ahead hears the truth once it has waited, from a store that has answered for five seconds.

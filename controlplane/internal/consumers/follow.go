@@ -93,17 +93,17 @@ func (s *Service) advance(log Log, after uint64, gap bool, bans map[keyhash.Key]
 			return again[c.Key] || c.Revision <= log.Floor
 		}), log.Changes...)
 	}
-	log.Turn = max(log.Turn, s.log.Turn)
+	log.ExceptionsRevision = max(log.ExceptionsRevision, s.log.ExceptionsRevision)
 	s.log, s.loaded = log, true
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// Turn returns the highest turn that this replica has seen.
-func (s *Service) Turn() uint64 {
+// ExceptionsRevision returns the highest one that this replica has seen.
+func (s *Service) ExceptionsRevision() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.log.Turn
+	return s.log.ExceptionsRevision
 }
 
 // After returns the changes since a node's revision, false if there are none, and a channel that is
@@ -118,7 +118,8 @@ func (s *Service) After(revision uint64, waited bool) (m wire.Consumers, news bo
 		return m, false, s.changed
 	}
 	m = wire.Consumers{
-		Format: wire.ConsumersFormat, Revision: s.log.Revision, Turn: s.log.Turn, HasExceptions: s.log.Special,
+		Format: wire.ConsumersFormat, Revision: s.log.Revision, ExceptionsRevision: s.log.ExceptionsRevision,
+		HasExceptions: s.log.Special,
 	}
 	missed := revision < s.log.Floor && (revision > 0 || !s.log.Whole) || revision > 0 && revision < s.since
 	if ahead || missed {
@@ -139,10 +140,11 @@ func (s *Service) After(revision uint64, waited bool) (m wire.Consumers, news bo
 // maxRemembered bounds the records kept in memory for Known.
 const maxRemembered = 20_000
 
-// Knowledge is a consumer's record as of a turn: later changes have a higher turn.
+// Knowledge is a consumer's record as of a revision of the exceptions: later changes have a higher
+// one.
 type Knowledge struct {
 	Record
-	Turn uint64
+	ExceptionsRevision uint64
 }
 
 // Known returns the records of consumers. It asks the store only for those that it has not read
@@ -151,10 +153,10 @@ func (s *Service) Known(ctx context.Context, keys []keyhash.Key) (map[keyhash.Ke
 	known := make(map[keyhash.Key]Knowledge, len(keys))
 	var missing []keyhash.Key
 	s.mu.Lock()
-	turn := s.log.Turn
+	exceptionsRevision := s.log.ExceptionsRevision
 	for _, key := range keys {
 		if r, ok := s.remembered[key]; ok {
-			known[key] = Knowledge{r, turn}
+			known[key] = Knowledge{r, exceptionsRevision}
 		} else if !slices.Contains(missing, key) {
 			missing = append(missing, key)
 		}
@@ -170,7 +172,7 @@ func (s *Service) Known(ctx context.Context, keys []keyhash.Key) (map[keyhash.Ke
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, key := range missing {
-		known[key] = Knowledge{found[i], max(turn, state.Turn)}
+		known[key] = Knowledge{found[i], max(exceptionsRevision, state.ExceptionsRevision)}
 		if s.loaded && state.Revision == s.log.Revision {
 			if len(s.remembered) >= maxRemembered {
 				clear(s.remembered)

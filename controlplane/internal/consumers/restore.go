@@ -121,8 +121,9 @@ func (s *Service) giveBack(ctx context.Context, changes []Change) (given, bans i
 	if len(writes) == 0 {
 		return 0, 0, nil
 	}
-	_, err = s.store.WriteConsumers(ctx, Changes{Writes: writes, Turn: s.Turn(), Entry: audit.Entry{
-		Action: "consumers.restore", Resource: "consumers", Reason: "the store had lost them",
-		After: audit.Value(map[string]int{"consumers": len(writes), "bans": bans})}})
+	_, err = s.store.WriteConsumers(ctx,
+		Changes{Writes: writes, ExceptionsRevision: s.ExceptionsRevision(), Entry: audit.Entry{
+			Action: "consumers.restore", Resource: "consumers", Reason: "the store had lost them",
+			After: audit.Value(map[string]int{"consumers": len(writes), "bans": bans})}})
 	return len(writes), bans, err
 }

@@ -42,7 +42,9 @@ func (l *lossy) BannedConsumers(context.Context, int) (banned []consumers.Listed
 	return banned, nil
 }
 
-func (l *lossy) Consumers(_ context.Context, keys []keyhash.Key) (records []consumers.Record, state consumers.State, _ error) {
+func (l *lossy) Consumers(
+	_ context.Context, keys []keyhash.Key,
+) (records []consumers.Record, state consumers.State, _ error) {
 	for _, key := range keys {
 		records = append(records, l.records[key])
 	}
@@ -113,7 +115,11 @@ func TestLostChangesComeBack(t *testing.T) {
 		"back, and the lost one was changed anew": {func(l *lossy) { l.put(60, key(3), bypass) }, []byte{1}, 1},
 		"back, and pardoned anew":                 {func(l *lossy) { l.put(60, key(1), nil) }, []byte{3}, 1},
 		"it is empty":                             {func(l *lossy) { *l = *newLossy() }, []byte{1, 3}, 1},
-		"it is empty but for a change":            {func(l *lossy) { *l = *newLossy(); l.log.Floor = 59; l.put(60, key(9), bypass) }, []byte{1, 3}, 1},
+		"it is empty but for a change": {func(l *lossy) {
+			*l = *newLossy()
+			l.log.Floor = 59
+			l.put(60, key(9), bypass)
+		}, []byte{1, 3}, 1},
 		"it went on without a loss": {func(l *lossy) {
 			l.put(30, key(2), nil)
 			l.put(31, key(3), banned)

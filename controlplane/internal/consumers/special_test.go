@@ -17,9 +17,11 @@ import (
 var (
 	now  = time.UnixMilli(1_790_000_000_000).UTC()
 	full = consumers.Record{
-		Tier: "gold", By: "me", Updated: now, Banned: &consumers.Mark{Reason: "abuse", Expires: now.Add(time.Hour)}, Bypass: &consumers.Mark{},
+		Tier: "gold", By: "me", Updated: now, Banned: &consumers.Mark{Reason: "abuse", Expires: now.Add(time.Hour)},
+		Bypass: &consumers.Mark{},
 		Overrides: []consumers.Override{
-			{Policy: "a", Limits: []consumers.Limit{{Quota: 5, Window: quota.Minute}, {Quota: 1, Window: quota.Second, Burst: 3}}, Mark: consumers.Mark{Expires: now.Add(time.Minute)}},
+			{Policy: "a", Limits: []consumers.Limit{{Quota: 5, Window: quota.Minute},
+				{Quota: 1, Window: quota.Second, Burst: 3}}, Mark: consumers.Mark{Expires: now.Add(time.Minute)}},
 			{Policy: "b"},
 		},
 	}
@@ -70,7 +72,8 @@ func TestWhatHasEnded(t *testing.T) {
 		r               *consumers.Record
 		special, banned int64
 	}{
-		"nobody": {nil, 0, 0}, "a tier": {&consumers.Record{Tier: "x"}, 0, 0}, "all": {&full, math.MaxInt64, now.Add(time.Hour).UnixMilli()},
+		"nobody": {nil, 0, 0}, "a tier": {&consumers.Record{Tier: "x"}, 0, 0},
+		"all":         {&full, math.MaxInt64, now.Add(time.Hour).UnixMilli()},
 		"an override": {&consumers.Record{Overrides: full.Overrides[:1]}, now.Add(2 * time.Minute).UnixMilli(), 0},
 		"a ban":       {&consumers.Record{Banned: &consumers.Mark{}}, math.MaxInt64, math.MaxInt64},
 	} {
@@ -97,8 +100,8 @@ func (p *peopled) Consumers(_ context.Context, keys []keyhash.Key) ([]consumers.
 	return found, p.state, p.err
 }
 
-func (p *peopled) set(revision, turn uint64, changes ...consumers.Change) {
-	p.state = consumers.State{Revision: revision, Turn: turn, Special: true}
+func (p *peopled) set(revision, exceptionsRevision uint64, changes ...consumers.Change) {
+	p.state = consumers.State{Revision: revision, ExceptionsRevision: exceptionsRevision, Special: true}
 	p.log.State, p.log.Whole = p.state, true
 	p.log.Changes = append(p.log.Changes, changes...)
 	for _, c := range changes {
@@ -106,18 +109,20 @@ func (p *peopled) set(revision, turn uint64, changes ...consumers.Change) {
 	}
 }
 
-// What is remembered is as true as what the store says, and counts as of the turn at which it is so.
+// What is remembered is as true as what the store says, and counts as of the revision at which it is so.
 func TestKnown(t *testing.T) {
 	one, two := keyhash.Key{1}, keyhash.Key{2}
 	p := &peopled{records: map[keyhash.Key]consumers.Record{one: {Tier: "x", Revision: 1}}}
 	p.set(10, 3)
 	s := consumers.New(consumers.Config{Store: p, Now: func() time.Time { return now }})
-	know := func(want string, turn uint64, asked int) {
+	know := func(want string, exceptionsRevision uint64, asked int) {
 		t.Helper()
 		before := p.asked
 		known, err := s.Known(t.Context(), []keyhash.Key{one, two, one})
-		if err != nil || known[one].Tier != want || known[one].Turn != turn || known[two].Revision != 0 || p.asked-before != asked {
-			t.Errorf("%+v after %d questions (%v), want %s at %d after %d", known, p.asked-before, err, want, turn, asked)
+		if err != nil || known[one].Tier != want || known[one].ExceptionsRevision != exceptionsRevision ||
+			known[two].Revision != 0 || p.asked-before != asked {
+			t.Errorf("%+v after %d questions (%v), want %s at %d after %d", known, p.asked-before, err, want,
+				exceptionsRevision, asked)
 		}
 	}
 	know("x", 3, 2) // Before the log is read nothing is remembered.
@@ -126,16 +131,16 @@ func TestKnown(t *testing.T) {
 	}
 	know("x", 3, 2)
 	know("x", 3, 0)
-	// Somebody has changed it at another replica: what is remembered is as of the turn before.
+	// It has changed at another replica: what is remembered is as of the revision before.
 	p.set(12, 4, consumers.Change{Revision: 12, Key: one, Record: consumers.Record{Tier: "y", Revision: 12}})
 	know("x", 3, 0)
 	if err := s.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	know("y", 4, 1)
-	// What is read while the log is behind counts as of the later turn, and is not remembered.
+	// What is read while the log is behind counts as of the later revision, and is not remembered.
 	p.set(14, 5, consumers.Change{Revision: 14, Key: two, Record: consumers.Record{}})
-	if known, _ := s.Known(t.Context(), []keyhash.Key{{3}}); known[keyhash.Key{3}].Turn != 5 {
+	if known, _ := s.Known(t.Context(), []keyhash.Key{{3}}); known[keyhash.Key{3}].ExceptionsRevision != 5 {
 		t.Errorf("%+v", known)
 	}
 	// A gap in the log forgets everything.
@@ -160,8 +165,8 @@ func TestTurnsOnlyGrow(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.state, p.log = consumers.State{}, consumers.Log{}
-	if err := s.Refresh(t.Context()); err != nil || s.Turn() != 30 {
-		t.Errorf("turn %d (%v)", s.Turn(), err)
+	if err := s.Refresh(t.Context()); err != nil || s.ExceptionsRevision() != 30 {
+		t.Errorf("exceptionsRevision %d (%v)", s.ExceptionsRevision(), err)
 	}
 }
 
@@ -196,7 +201,8 @@ func TestAfterTellsBans(t *testing.T) {
 	}
 	told(1, 2)
 	p.bans = nil // Not asked for again: changes tell.
-	p.set(101, 2, consumers.Change{Revision: 101, Key: keyhash.Key{3}, Record: banned}, consumers.Change{Revision: 101, Key: keyhash.Key{1}})
+	p.set(101, 2, consumers.Change{Revision: 101, Key: keyhash.Key{3}, Record: banned},
+		consumers.Change{Revision: 101, Key: keyhash.Key{1}})
 	p.log.Whole = false
 	told(2, 3)
 	// One that was built before is told of tiers alone.

@@ -53,14 +53,14 @@ func (s *Service) Adjust(ctx context.Context, k Key, c lease.Change, entry audit
 func (s *Service) adjust(
 	ctx context.Context, k Key, c lease.Change, entry audit.Entry, late bool,
 ) (lease.Holding, error) {
-	limits, turn, err := s.Own(ctx, k.Policy, k.Consumer, k.Limits, late)
+	limits, ownRevision, err := s.Own(ctx, k.Policy, k.Consumer, k.Limits, late)
 	if err != nil || k.Place >= len(limits) { // The override that had the limit has just ended.
 		return lease.Holding{}, err
 	}
 	if _, known := s.part(k.Policy.Name); !known {
 		return lease.Holding{}, errPart
 	}
-	by := effective{policy: k.Policy, limit: limits[k.Place], turn: turn}
+	by := effective{policy: k.Policy, limit: limits[k.Place], ownRevision: ownRevision}
 	by.claim(0, 0) // A bucket in use is looked at by the figures of its last caller.
 	ask := s.baseAsk(k.Bucket, by, k.By.Version.Number)
 	ask.Nodes, ask.Deadline = 1, lease.Deadline

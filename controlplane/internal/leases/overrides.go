@@ -15,11 +15,11 @@ import (
 
 // Overrides are the limits that consumers have of their own. *consumers.Service implements it.
 type Overrides interface {
-	// Turn is the highest known turn, which counts the changes of overrides.
-	Turn() uint64
+	// ExceptionsRevision is the highest known revision of consumers' exceptions.
+	ExceptionsRevision() uint64
 	// Known returns what is known of each consumer; an entry for an unknown consumer is empty.
 	Known(ctx context.Context, keys []keyhash.Key) (map[keyhash.Key]consumers.Knowledge, error)
-	// Refresh reads the newest state from the store, for Turn and Known.
+	// Refresh reads the newest state from the store, for ExceptionsRevision and Known.
 	Refresh(ctx context.Context) error
 }
 
@@ -62,10 +62,10 @@ func (s *Service) loadOverrides(ctx context.Context, items []wire.LeaseItem) (
 	return known, 0, err
 }
 
-// Own returns the limits of a consumer under a policy, and the turn to add to the version of their
-// figures: the given limits, which are the policy's, or the consumer's own in place of them. A nil
-// consumer has the policy's. The turn of a consumer without limits of its own is 0 unless late:
-// then the bucket has turned out to have been one of a consumer with own limits.
+// Own returns the limits of a consumer under a policy, and the revision to add to the version of
+// their figures: the given limits, which are the policy's, or the consumer's own in place of them.
+// A nil consumer has the policy's. The revision of a consumer without limits of its own is 0 unless
+// late: then the bucket has turned out to have been one of a consumer with own limits.
 func (s *Service) Own(
 	ctx context.Context, p *policy.Policy, consumer *keyhash.Key, limits []policy.Limit, late bool,
 ) ([]policy.Limit, uint64, error) {
@@ -76,43 +76,43 @@ func (s *Service) Own(
 	if err != nil {
 		return nil, 0, err
 	}
-	own, turn, overridden := ownLimits(all[*consumer], p, s.config.Now(), late)
+	own, ownRevision, overridden := ownLimits(all[*consumer], p, s.config.Now(), late)
 	if overridden {
 		limits = own
 	}
-	return limits, turn, nil
+	return limits, ownRevision, nil
 }
 
 // ownLimits returns the limits that a consumer has under a policy in place of the policy's, if it
-// is overridden, and their turn: even while they are in force and odd once they have ended. The
-// turn of a consumer that never had any is 0 unless late.
+// is overridden, and their revision: even while they are in force and odd once they have ended. The
+// revision of a consumer that never had any is 0 unless late.
 func ownLimits(
 	known consumers.Knowledge, p *policy.Policy, now time.Time, late bool,
-) (own []policy.Limit, turn uint64, overridden bool) {
-	turn = 2 * known.Turn
+) (own []policy.Limit, ownRevision uint64, overridden bool) {
+	ownRevision = 2 * known.ExceptionsRevision
 	o := known.Override(p.Name, now)
 	switch {
 	case o == nil && len(known.Overrides) > 0:
-		return nil, turn + 1, false
+		return nil, ownRevision + 1, false
 	case o == nil && !late:
 		return nil, 0, false
 	case o == nil:
-		return nil, turn, false
+		return nil, ownRevision, false
 	}
 	// An override that does not fit the policy's counting, since that was changed, has no effect.
 	own, err := o.Of(p)
-	return own, turn, err == nil
+	return own, ownRevision, err == nil
 }
 
 // effective returns the limit that an item means under a policy set: the policy's, or the one that
 // the consumer has in its place. It reports false for an unknown limit or consumer.
 //
-// The turn, which is added to the version of the figures, orders what a consumer has of its own: it
-// is even while own limits are in force and odd once they have ended. An item that names no
-// consumer comes from a node that knows the limit to be the policy's, as of the turn that the item
-// carries. That turn counts only once the bucket turns out to be one of a consumer with own limits
-// (late). Until then changes of consumers that a node has not heard of yet make no other bucket
-// stale.
+// The own revision, which is added to the version of the figures, orders what a consumer has of its
+// own: it is even while own limits are in force and odd once they have ended. An item that names no
+// consumer comes from a node that knows the limit to be the policy's, as of the revision that the
+// item carries. That one counts only once the bucket turns out to be one of a consumer with own
+// limits (late). Until then changes of consumers that a node has not heard of yet make no other
+// bucket stale.
 func (r *resolver) effective(it *wire.LeaseItem, set *policies.Compiled) (effective, bool) {
 	p, limit, ok := r.requested.Resolve(it.Limit, set)
 	by := effective{policy: p, limit: limit}
@@ -122,7 +122,7 @@ func (r *resolver) effective(it *wire.LeaseItem, set *policies.Compiled) (effect
 	}
 	if it.Place == 0 {
 		if r.late {
-			by.turn = 2 * min(it.Turn, overrides.Turn())
+			by.ownRevision = 2 * min(it.ExceptionsRevision, overrides.ExceptionsRevision())
 		}
 		return by, true
 	}
@@ -134,8 +134,8 @@ func (r *resolver) effective(it *wire.LeaseItem, set *policies.Compiled) (effect
 	if r.late {
 		now = now.Add(skew)
 	}
-	own, turn, overridden := ownLimits(known, p, now, r.late)
-	by.turn = turn
+	own, ownRevision, overridden := ownLimits(known, p, now, r.late)
+	by.ownRevision = ownRevision
 	if !overridden {
 		return by, true
 	}

@@ -23,12 +23,12 @@ type people struct {
 
 var alice = keyhash.Key{1, 2, 3, 4, 5, 6, 7, 8, 9}
 
-func (p *people) Turn() uint64 { return p.held.Turn }
+func (p *people) ExceptionsRevision() uint64 { return p.held.ExceptionsRevision }
 
 func (p *people) Known(_ context.Context, keys []keyhash.Key) (map[keyhash.Key]consumers.Knowledge, error) {
 	known := map[keyhash.Key]consumers.Knowledge{}
 	for _, key := range keys {
-		if known[key] = (consumers.Knowledge{Turn: p.held.Turn}); key == alice {
+		if known[key] = (consumers.Knowledge{ExceptionsRevision: p.held.ExceptionsRevision}); key == alice {
 			known[key] = p.held
 		}
 	}
@@ -41,8 +41,8 @@ func (p *people) Refresh(context.Context) error {
 }
 
 // own is alice with some limits a minute of her own under a policy, until an instant.
-func own(turn uint64, name string, until time.Time, quotas ...int64) consumers.Knowledge {
-	k := consumers.Knowledge{Turn: turn}
+func own(revision uint64, name string, until time.Time, quotas ...int64) consumers.Knowledge {
+	k := consumers.Knowledge{ExceptionsRevision: revision}
 	o := consumers.Override{Policy: name, Mark: consumers.Mark{Expires: until}}
 	for i, q := range quotas {
 		o.Limits = append(o.Limits, consumers.Limit{Quota: q, Window: quota.Span(i+1) * quota.Minute})
@@ -57,8 +57,8 @@ func of(consumer keyhash.Key, it wire.LeaseItem, place uint8) wire.LeaseItem {
 	return it
 }
 
-func as(turn uint64, it wire.LeaseItem) wire.LeaseItem {
-	it.Turn = turn
+func as(revision uint64, it wire.LeaseItem) wire.LeaseItem {
+	it.ExceptionsRevision = revision
 	return it
 }
 
@@ -106,7 +106,7 @@ func TestAnOverrideKeepsWhatWasUsed(t *testing.T) {
 	w.mustGrant(0, p, ask, 260)
 	p.held = own(2, "mine", time.Time{}, 500)
 	w.mustGrant(0, p, ask, 200)
-	p.held = consumers.Knowledge{Turn: 3}
+	p.held = consumers.Knowledge{ExceptionsRevision: 3}
 	p.stored = p.held
 	w.mustGrant(0, p, ask, 0)
 	w.mustGrant(0, p, of(keyhash.Key{9}, item(2, 0, 1000, 0), 0), 100)
@@ -123,17 +123,17 @@ func TestWhoKnowsLessConvertsNothingBack(t *testing.T) {
 			t.Errorf("%s: %v", name, states)
 		}
 	}
-	behind := &people{held: consumers.Knowledge{Turn: 4}, stored: p.held}
+	behind := &people{held: consumers.Knowledge{ExceptionsRevision: 4}, stored: p.held}
 	w.mustGrant(0, behind, of(alice, item(1, 0, 60, 0), 0), 60)
-	if behind.held.Turn != 5 {
+	if behind.held.ExceptionsRevision != 5 {
 		t.Error("the replica has not read what is new")
 	}
 	// What the node claims to know counts for no more than what this replica knows.
-	if _, states := w.at(0, &people{held: consumers.Knowledge{Turn: 4}, stored: consumers.Knowledge{Turn: 4}}, as(1<<60, item(1, 0, 1, 0))); states[0] != wire.ItemUnknown {
-		t.Errorf("a node claims a turn that nobody knows: %v", states)
+	if _, states := w.at(0, &people{held: consumers.Knowledge{ExceptionsRevision: 4}, stored: consumers.Knowledge{ExceptionsRevision: 4}}, as(1<<60, item(1, 0, 1, 0))); states[0] != wire.ItemUnknown {
+		t.Errorf("a node claims a revision that no replica knows: %v", states)
 	}
 	// Once it is gone everybody who knows that has the policy's limit.
-	gone := &people{held: consumers.Knowledge{Turn: 6}, stored: consumers.Knowledge{Turn: 6}}
+	gone := &people{held: consumers.Knowledge{ExceptionsRevision: 6}, stored: consumers.Knowledge{ExceptionsRevision: 6}}
 	w.mustGrant(0, gone, as(6, item(1, 0, 1, 0)), 0)
 	w.mustGrant(0, gone, of(alice, item(1, 0, 1, 0), 0), 0)
 }
@@ -141,7 +141,7 @@ func TestWhoKnowsLessConvertsNothingBack(t *testing.T) {
 // Buckets of everybody else go on whatever a node has heard of changes of consumers, and whoever was granted from them before.
 func TestChangesOfOthersHoldNobodyUp(t *testing.T) {
 	w := newWorld(t).withConsumers(perConsumer)
-	p := &people{held: consumers.Knowledge{Turn: 7}, stored: consumers.Knowledge{Turn: 7}}
+	p := &people{held: consumers.Knowledge{ExceptionsRevision: 7}, stored: consumers.Knowledge{ExceptionsRevision: 7}}
 	for _, n := range []uint32{0, 1} { // By consumer, and for all.
 		bucket := byte(n + 1)
 		w.mustGrant(0, p, as(7, item(bucket, n, 10, 0)), 10)

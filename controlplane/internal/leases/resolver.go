@@ -51,8 +51,8 @@ type effective struct {
 	limit policy.Limit
 	// largest is limit, or what it is cut to where callers bring figures of their own.
 	largest policy.Limit
-	// turn orders what consumers have of their own, see resolver.effective.
-	turn uint64
+	// ownRevision orders what a consumer has of its own, see resolver.effective.
+	ownRevision uint64
 }
 
 // resolved is an item of a request with everything that its answer needs.
@@ -169,7 +169,7 @@ func (s *Service) baseAsk(bucket keyhash.Key, by effective, version uint64) leas
 	a := lease.Ask{
 		Params:  limit.Params,
 		Windows: largest.WindowsOf(bucket),
-		Version: ledgerVersion(version, part.Epoch) + by.turn,
+		Version: ledgerVersion(version, part.Epoch) + by.ownRevision,
 	}
 	if by.largest.Own > 0 {
 		a.Most = largest.Params

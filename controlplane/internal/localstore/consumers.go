@@ -19,12 +19,12 @@ import (
 )
 
 // In the meta bucket: the last revision, the one after which no change is missing, that of the
-// first change, and the last turn.
+// first change, and the revision of the exceptions.
 var (
-	revisionKey = []byte("consumers: revision")
-	floorKey    = []byte("consumers: floor")
-	firstKey    = []byte("consumers: first")
-	turnKey     = []byte("consumers: turn")
+	revisionKey   = []byte("consumers: revision")
+	floorKey      = []byte("consumers: floor")
+	firstKey      = []byte("consumers: first")
+	exceptionsKey = []byte("consumers: turn") // The name is from earlier files.
 )
 
 // Consumers implements consumers.Store.
@@ -53,7 +53,7 @@ func (s *Store) Consumers(
 // consumerState is how far changes have come, without whether there are special consumers.
 func (s *Store) consumerState(tx *bolt.Tx) consumers.State {
 	meta := tx.Bucket(metaBucket)
-	return consumers.State{Revision: number(meta.Get(revisionKey)), Turn: number(meta.Get(turnKey))}
+	return consumers.State{Revision: number(meta.Get(revisionKey)), ExceptionsRevision: number(meta.Get(exceptionsKey))}
 }
 
 // ListConsumers implements consumers.Store: the token is the key at which the next page begins.
@@ -146,7 +146,8 @@ func (s *Store) WriteConsumers(_ context.Context, c consumers.Changes) (revision
 		}
 		numbers := []keyed{{revisionKey, revision}}
 		if special {
-			numbers = append(numbers, keyed{turnKey, max(number(meta.Get(turnKey)), c.Turn) + 1})
+			numbers = append(numbers, keyed{exceptionsKey,
+				max(number(meta.Get(exceptionsKey)), c.ExceptionsRevision) + 1})
 		}
 		if err := errors.Join(putNumbers(meta, numbers), dropChanges(tx)); err != nil {
 			return err

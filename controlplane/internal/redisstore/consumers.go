@@ -34,7 +34,7 @@ var (
 // The keys of consumers share a tag, since a change touches them all.
 const (
 	keyConsumers       = "weir:{consumers}:records" // hash: consumer → revision and record
-	keyConsumerState   = "weir:{consumers}:state"   // hash: the last revision and turn, and what the log lacks
+	keyConsumerState   = "weir:{consumers}:state"   // hash: the last revisions, and what the log lacks
 	keyConsumerChanges = "weir:{consumers}:changes" // sorted set: consumer by revision of its last change
 	keyConsumerSpecial = "weir:{consumers}:special" // sorted set: consumer by when it has no more than a tier
 	keyConsumerBanned  = "weir:{consumers}:banned"  // sorted set: consumer by when its ban ends
@@ -74,7 +74,7 @@ func (s *Store) Consumers(ctx context.Context, keys []keyhash.Key) ([]consumers.
 			}
 		}
 	}
-	return records, consumers.State{Revision: numbers[0], Turn: numbers[1]}, nil
+	return records, consumers.State{Revision: numbers[0], ExceptionsRevision: numbers[1]}, nil
 }
 
 // consumersAway converts a failure in a cluster whose other servers answer into one of the server
@@ -199,7 +199,7 @@ func (s *Store) WriteConsumers(ctx context.Context, c consumers.Changes) (uint64
 	if err != nil {
 		return 0, err
 	}
-	args := append(make([]any, 0, 4+5*len(c.Writes)), consumers.KeptChanges, entry, audit.Kept, c.Turn)
+	args := append(make([]any, 0, 4+5*len(c.Writes)), consumers.KeptChanges, entry, audit.Kept, c.ExceptionsRevision)
 	for _, w := range c.Writes {
 		expected, record := "*", ""
 		if !w.Any {
@@ -261,7 +261,7 @@ func (s *Store) ConsumerLog(ctx context.Context, after uint64) (consumers.Log, e
 		return consumers.Log{}, err
 	}
 	l := consumers.Log{
-		State: consumers.State{Revision: numbers[0], Turn: numbers[3], Special: numbers[4] > 0},
+		State: consumers.State{Revision: numbers[0], ExceptionsRevision: numbers[3], Special: numbers[4] > 0},
 		Floor: numbers[1], Whole: numbers[1] < numbers[2],
 	}
 	for at := head; at < len(reply); at += 3 {

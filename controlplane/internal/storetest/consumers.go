@@ -157,20 +157,26 @@ func testConsumerRace(t *testing.T, s *Instance) {
 	}
 }
 
+// checkExceptions checks whether there are consumers with more than a tier, and the revision of
+// these.
+func checkExceptions(t *testing.T, s *Instance, special bool, revision uint64) {
+	t.Helper()
+	ctx := testContext(t)
+	l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
+	_, known, err := s.Consumers(ctx, []keyhash.Key{consumerKey(1)})
+	if err != nil || l.Special != special || l.ExceptionsRevision != revision ||
+		known.ExceptionsRevision != revision || known.Revision != l.Revision {
+		t.Errorf("%+v, %+v (%v), want special %v at revision %d", l.State, known, err, special, revision)
+	}
+}
+
 func testSpecialConsumers(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	soon := time.Now().Add(time.Hour).UTC().Truncate(time.Millisecond)
 	write := func(n int, r *consumers.Record) uint64 {
 		return must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(n), Any: true, Record: r}))
 	}
-	state := func(special bool, turn uint64) {
-		t.Helper()
-		l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
-		_, known, err := s.Consumers(ctx, []keyhash.Key{consumerKey(1)})
-		if err != nil || l.Special != special || l.Turn != turn || known.Turn != turn || known.Revision != l.Revision {
-			t.Errorf("%+v, %+v (%v), want special %v at turn %d", l.State, known, err, special, turn)
-		}
-	}
+	state := func(special bool, revision uint64) { t.Helper(); checkExceptions(t, s, special, revision) }
 	write(1, &consumers.Record{Tier: "free"})
 	state(false, 0)
 	own := consumers.Override{Policy: "p", Mark: consumers.Mark{Expires: soon}}
@@ -202,12 +208,12 @@ func testSpecialConsumers(t *testing.T, s *Instance) {
 	if len(later) != 1 || later[0].Key != consumerKey(3) || later[0].Record.Bypass == nil {
 		t.Errorf("after revision %d: %+v", second, later)
 	}
-	// A consumer that loses it is a change too; a turn that was seen elsewhere is not undercut.
+	// A consumer that loses it is a change too; a revision that was seen elsewhere is not undercut.
 	write(2, &consumers.Record{Tier: "free"})
 	write(3, nil)
 	write(4, &consumers.Record{Tier: "free"})
 	state(true, 5)
-	from40 := consumers.Changes{Turn: 40, Writes: []consumers.Write{{Key: consumerKey(1), Any: true}}}
+	from40 := consumers.Changes{ExceptionsRevision: 40, Writes: []consumers.Write{{Key: consumerKey(1), Any: true}}}
 	must[uint64](t)(s.WriteConsumers(ctx, from40))
 	state(false, 41)
 	if banned := must[[]consumers.Listed](t)(s.BannedConsumers(ctx, 10)); len(banned) != 0 {
@@ -231,9 +237,11 @@ func testManyConsumers(t *testing.T, s *Instance) {
 	first := must[uint64](t)(s.WriteConsumers(ctx, batch(0, consumers.MaxBatch, "a")))
 	second := must[uint64](t)(s.WriteConsumers(ctx, batch(500, consumers.MaxBatch, "b")))
 	l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
-	if l.Revision != second || second <= first || l.Turn != 2 || len(l.Changes) != consumers.KeptChanges ||
+	if l.Revision != second || second <= first || l.ExceptionsRevision != 2 ||
+		len(l.Changes) != consumers.KeptChanges ||
 		l.Floor != first || l.Whole {
-		t.Errorf("revisions %d and %d, turn %d, %d changes, floor %d", first, second, l.Turn, len(l.Changes), l.Floor)
+		t.Errorf("revisions %d and %d, of exceptions %d, %d changes, floor %d", first, second,
+			l.ExceptionsRevision, len(l.Changes), l.Floor)
 	}
 	for _, c := range l.Changes {
 		if c.Revision != second || c.Record.Tier != "b" {

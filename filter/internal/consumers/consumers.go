@@ -68,8 +68,8 @@ func New(shared shareddata.Data, client rpc.Client, clock rpc.Clock, space share
 }
 
 // Exceptions implements match.Consumers.
-func (c *Cache) Exceptions() (any bool, turn uint64) {
-	return c.table.state.special, c.table.state.turn
+func (c *Cache) Exceptions() (any bool, exceptionsRevision uint64) {
+	return c.table.state.special, c.table.state.exceptionsRevision
 }
 
 // Find implements match.Consumers. The next tick asks about a consumer that is unknown or was not
@@ -193,10 +193,10 @@ func (c *Cache) Changed(body []byte) error {
 			s.staleBefore = now + 1
 		}
 	}
-	// The state comes last: a VM that sees the new turn must find its changes.
+	// The state comes last: a VM that sees the new revision must find its changes.
 	s.revision, s.synced = c.message.Revision, now
 	if c.message.Format >= wire.ConsumersFormat {
-		s.turn, s.special = c.message.Turn, c.message.HasExceptions
+		s.exceptionsRevision, s.special = c.message.ExceptionsRevision, c.message.HasExceptions
 	}
 	c.table.saveState()
 	return nil

@@ -18,14 +18,14 @@ const sec = quota.Instant(quota.Second)
 
 // process is an Envoy with VMs over one shared store, and a control plane that knows the tiers.
 type process struct {
-	t        *testing.T
-	now      quota.Instant
-	data     shareddatatest.Data
-	vms      []*consumers.Cache
-	tiers    map[keyhash.Key]string
-	special  map[keyhash.Key][]byte
-	revision uint64
-	turn     uint64
+	t                  *testing.T
+	now                quota.Instant
+	data               shareddatatest.Data
+	vms                []*consumers.Cache
+	tiers              map[keyhash.Key]string
+	special            map[keyhash.Key][]byte
+	revision           uint64
+	exceptionsRevision uint64
 	// before: the control plane was built before anybody could have more than a tier.
 	before    bool
 	err       error
@@ -72,7 +72,8 @@ func (p *process) prepared(q question) []byte {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	m := wire.Consumers{Format: p.format(), Revision: p.revision, Turn: p.turn, HasExceptions: len(p.special) > 0, Complete: true}
+	m := wire.Consumers{Format: p.format(), Revision: p.revision, ExceptionsRevision: p.exceptionsRevision,
+		HasExceptions: len(p.special) > 0, Complete: true}
 	for _, k := range keys {
 		m.Items = append(m.Items, wire.Consumer{Key: k, Tier: []byte(p.tiers[k]), Exceptions: p.special[k]})
 	}
@@ -95,7 +96,8 @@ func (p *process) answer() (asked int) {
 func (p *process) change(complete bool, tiers map[byte]string) {
 	p.t.Helper()
 	p.revision++
-	m := wire.Consumers{Format: p.format(), Revision: p.revision, Turn: p.turn, HasExceptions: len(p.special) > 0, Complete: complete}
+	m := wire.Consumers{Format: p.format(), Revision: p.revision, ExceptionsRevision: p.exceptionsRevision,
+		HasExceptions: len(p.special) > 0, Complete: complete}
 	for n, tier := range tiers {
 		p.tiers[key(n)] = tier
 		if complete || len(p.special[key(n)]) > 0 {

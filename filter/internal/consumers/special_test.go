@@ -36,19 +36,19 @@ func (p *process) isBanned(vm int, n byte, want bool) {
 // plane is away, and not before.
 func TestABanHoldsUntilItsEnd(t *testing.T) {
 	p := newSpecial(t, 2, 64)
-	if special, turn := p.vms[1].Exceptions(); special || turn != 0 {
-		t.Errorf("special %v, turn %d", special, turn)
+	if special, exceptionsRevision := p.vms[1].Exceptions(); special || exceptionsRevision != 0 {
+		t.Errorf("special %v, exceptionsRevision %d", special, exceptionsRevision)
 	}
 	p.special[key(1)] = wire.AppendExceptions(nil, wire.Exceptions{Banned: unix(1000 + 3600)})
 	p.special[key(2)] = wire.AppendExceptions(nil, wire.Exceptions{Bypass: wire.ForGood})
-	p.turn = 4
+	p.exceptionsRevision = 4
 	p.change(true, map[byte]string{1: "gold", 2: ""})
 	p.tick(0)
 	for vm := range p.vms {
 		p.isBanned(vm, 1, true)
 		p.isBanned(vm, 2, false)
-		if special, turn := p.vms[vm].Exceptions(); !special || turn != 4 {
-			t.Errorf("VM %d: special %v, turn %d", vm, special, turn)
+		if special, exceptionsRevision := p.vms[vm].Exceptions(); !special || exceptionsRevision != 4 {
+			t.Errorf("VM %d: special %v, exceptionsRevision %d", vm, special, exceptionsRevision)
 		}
 		if got := p.find(vm, key(2)); !got.Bypass || !got.Sure {
 			t.Errorf("%+v", got)
@@ -88,7 +88,7 @@ func TestBansComeWithoutTheRest(t *testing.T) {
 func TestAControlPlaneOfBeforeLiftsNoBan(t *testing.T) {
 	p := newSpecial(t, 1, 64)
 	p.special[key(1)] = wire.AppendExceptions(nil, wire.Exceptions{Banned: wire.ForGood})
-	p.turn = 4
+	p.exceptionsRevision = 4
 	p.change(true, map[byte]string{1: "free"})
 	p.before = true
 	p.change(true, map[byte]string{1: "gold"})
@@ -98,8 +98,8 @@ func TestAControlPlaneOfBeforeLiftsNoBan(t *testing.T) {
 	p.answer()
 	p.isBanned(0, 1, true)
 	p.expect(0, 1, "gold")
-	if special, turn := p.vms[0].Exceptions(); !special || turn != 4 {
-		t.Errorf("special %v, turn %d", special, turn)
+	if special, exceptionsRevision := p.vms[0].Exceptions(); !special || exceptionsRevision != 4 {
+		t.Errorf("special %v, exceptionsRevision %d", special, exceptionsRevision)
 	}
 	p.before = false
 	delete(p.special, key(1))
@@ -127,7 +127,7 @@ func TestAFloodLeavesBans(t *testing.T) {
 func TestAWorkerOfBeforeReadsNothingWrong(t *testing.T) {
 	p := newSpecial(t, 1, 1)
 	p.special[key(1)] = wire.AppendExceptions(nil, wire.Exceptions{Banned: wire.ForGood})
-	p.turn = 4
+	p.exceptionsRevision = 4
 	p.change(true, map[byte]string{1: "gold"})
 	state := []byte{1, 0, 0, 0, 'r'}
 	value, _, _ := p.data.Get(state)
@@ -136,7 +136,7 @@ func TestAWorkerOfBeforeReadsNothingWrong(t *testing.T) {
 	if late.Revision() != p.revision {
 		t.Errorf("revision %d", late.Revision())
 	}
-	if special, turn := late.Exceptions(); special || turn != 0 {
-		t.Errorf("special %v, turn %d", special, turn)
+	if special, exceptionsRevision := late.Exceptions(); special || exceptionsRevision != 0 {
+		t.Errorf("special %v, exceptionsRevision %d", special, exceptionsRevision)
 	}
 }

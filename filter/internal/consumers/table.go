@@ -43,13 +43,13 @@ func (r *record) rank() int {
 	return 0
 }
 
-// state is what all VMs share about the poll: the revision and the turn of the last known change,
+// state is what all VMs share about the poll: the two revisions of the last known change,
 // whether any consumer is special, since when records count as current, and when the last poll
 // ended.
 type state struct {
-	revision, turn      uint64
-	special             bool
-	staleBefore, synced quota.Instant
+	revision, exceptionsRevision uint64
+	special                      bool
+	staleBefore, synced          quota.Instant
 }
 
 // table keeps records in shared data, in a fixed number of sets. A flood of consumers makes it
@@ -87,7 +87,8 @@ func (t *table) loadState() {
 		synced:      quota.Instant(binary.LittleEndian.Uint64(value[16:])),
 	}
 	if len(value) == stateSize {
-		t.state.turn, t.state.special = binary.LittleEndian.Uint64(value[firstSize:]), value[stateSize-1] != 0
+		t.state.exceptionsRevision = binary.LittleEndian.Uint64(value[firstSize:])
+		t.state.special = value[stateSize-1] != 0
 	}
 }
 
@@ -95,7 +96,7 @@ func (t *table) saveState() {
 	binary.LittleEndian.PutUint64(t.value[:], t.state.revision)
 	binary.LittleEndian.PutUint64(t.value[8:], uint64(t.state.staleBefore))
 	binary.LittleEndian.PutUint64(t.value[16:], uint64(t.state.synced))
-	binary.LittleEndian.PutUint64(t.value[firstSize:], t.state.turn)
+	binary.LittleEndian.PutUint64(t.value[firstSize:], t.state.exceptionsRevision)
 	t.value[stateSize-1] = 0
 	if t.state.special {
 		t.value[stateSize-1] = 1

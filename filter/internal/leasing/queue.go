@@ -304,7 +304,7 @@ func (it *item) message() wire.LeaseItem {
 	return wire.LeaseItem{
 		Bucket: it.need.Bucket, Limit: it.need.Limit,
 		Waiting: it.waiting, Cost: it.need.Cost, Keep: it.keep, Used: it.used, Joined: it.joined,
-		Turn: it.need.Turn, Consumer: it.need.Consumer, Place: it.need.Place,
+		ExceptionsRevision: it.need.ExceptionsRevision, Consumer: it.need.Consumer, Place: it.need.Place,
 		Quota: it.need.Quota, Burst: it.need.Burst,
 	}
 }

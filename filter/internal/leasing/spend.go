@@ -21,8 +21,8 @@ type Need struct {
 	Algorithm quota.Algorithm
 	// Optimistic: the control plane decides in this node's place, and its answer goes into the tab.
 	Optimistic bool
-	// Turn, Consumer and Place are those of a wire.LeaseItem.
-	Turn uint64
+	// ExceptionsRevision, Consumer and Place are those of a wire.LeaseItem.
+	ExceptionsRevision uint64
 	// Quota and Burst are the caller's own figures, 0 where the limit takes none. Params follow.
 	Quota, Burst int64
 	// Most are the largest figures that a caller may bring, the zero value where the limit takes

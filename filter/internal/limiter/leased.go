@@ -79,7 +79,7 @@ func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
 		n.Most = req.rules.Index.Limit(h.Limit).Params
 	}
 	if p.ByConsumer {
-		n.Turn = req.turn
+		n.ExceptionsRevision = req.exceptionsRevision
 		if h.Certainty != match.Certain {
 			n.Consumer, n.Place = req.consumer, h.Place+1
 		}

@@ -77,7 +77,7 @@ func New(store *bucketstore.Store, leases *leasing.Client) *Limiter {
 func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
 	found := l.matcher.Match(&req.rules.Index, a)
 	req.Ban, req.bypassed = found.Ban, found.Bypassed
-	req.consumer, req.turn = found.Consumer, found.ExceptionsRevision
+	req.consumer, req.exceptionsRevision = found.Consumer, found.ExceptionsRevision
 	req.own = append(req.own[:0], found.Own...)
 	for _, m := range found.Hits {
 		if m.Shadow {

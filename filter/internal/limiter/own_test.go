@@ -87,9 +87,9 @@ func TestAConsumerIsNamedToTheCentre(t *testing.T) {
 		r    *register
 		want string
 	}{
-		{&register{}, "turn 9, place 0"},
-		{&register{unsure: true}, "turn 9, place 1"},
-		{&register{special: ownLimits(10)}, "turn 9, place 1"},
+		{&register{}, "exceptionsRevision 9, place 0"},
+		{&register{unsure: true}, "exceptionsRevision 9, place 1"},
+		{&register{special: ownLimits(10)}, "exceptionsRevision 9, place 1"},
 	} {
 		n := newNode(t, true, "")
 		n.pushDocument(2, byConsumer("strict"))
@@ -101,7 +101,7 @@ func TestAConsumerIsNamedToTheCentre(t *testing.T) {
 		}
 		it := n.asked[0]
 		key := match.ConsumerKey(keyhash.Key{}, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
-		if got := fmt.Sprintf("turn %d, place %d", it.Turn, it.Place); got != c.want || (it.Place > 0) != (it.Consumer == key) {
+		if got := fmt.Sprintf("exceptionsRevision %d, place %d", it.ExceptionsRevision, it.Place); got != c.want || (it.Place > 0) != (it.Consumer == key) {
 			t.Errorf("%d: %s of %v, want %s", i, got, it.Consumer, c.want)
 		}
 	}

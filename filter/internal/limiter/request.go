@@ -78,11 +78,10 @@ type Request struct {
 	shadows []match.Hit
 	// bypassed: operators have switched off a policy that applies.
 	bypassed bool
-	// own are the limits that the consumer has in place of policies', turn up to when that is
-	// known.
-	own      []policy.Limit
-	consumer keyhash.Key
-	turn     uint64
+	// own are the limits that the consumer has in place of policies', as of exceptionsRevision.
+	own                []policy.Limit
+	consumer           keyhash.Key
+	exceptionsRevision uint64
 }
 
 // Hit is one limit's part in the decision.

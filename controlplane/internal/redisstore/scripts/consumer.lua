@@ -1,11 +1,11 @@
 -- Writes or forgets consumers if they are as expected, all or none, and notes the changes.
 --
--- KEYS[1]  hash consumer -> revision and record     KEYS[2]  hash: rev, the last revision; turn, which counts changes of special
---          consumers; floor, after which no change is missing; first, the revision that the first change had
+-- KEYS[1]  hash consumer -> revision and record     KEYS[2]  hash: rev, the last revision; turn, the revision of exceptions;
+--          floor, after which no change is missing; first, the revision that the first change had
 -- KEYS[3]  sorted set of changed consumers by revision     KEYS[4]  audit list
 -- KEYS[5]  sorted set of special consumers, by when they are special no more     KEYS[6]  the same of the banned
--- ARGV     how many changes are kept, audit entry, how many of those are kept, a turn that has been seen; then for each consumer:
---          its hash, its expected revision or *, record or nothing to forget it, when it is special and banned no more, 0 if it is
+-- ARGV     how many changes are kept, audit entry, how many of those are kept, a revision of exceptions that has been seen;
+--          then for each consumer: its hash, its expected revision or *, record or nothing to forget it, when it is special and banned no more, 0 if it is
 --          not
 -- returns  the revision, the same of all, '0' if a consumer is another, '-1' if there is nothing to forget
 local held = {}
