@@ -2,8 +2,8 @@ package lease
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// Lot is Tokens that a node may spend before Expiry on its own monotonic clock.
-type Lot struct {
+// Lease is tokens that a node may spend before Expiry on its own monotonic clock.
+type Lease struct {
 	Tokens int64
 	Expiry quota.Instant
 }
@@ -11,7 +11,7 @@ type Lot struct {
 // Credit is what one node holds of one leased bucket; all its workers share it. The zero value
 // holds no tokens, knows nothing and may ask.
 type Credit struct {
-	Lots [2]Lot
+	Leases [2]Lease
 	// NotBefore: until then the control plane has no tokens for a cost of DenyCost or more, so such
 	// requests are refused locally.
 	NotBefore quota.Instant
@@ -64,9 +64,9 @@ func Expiry(sent quota.Instant, span quota.Span) quota.Instant {
 // Available is the number of unexpired tokens at now.
 func (c Credit) Available(now quota.Instant) int64 {
 	var n int64
-	for _, lot := range c.Lots {
-		if now < lot.Expiry {
-			n += lot.Tokens
+	for _, lease := range c.Leases {
+		if now < lease.Expiry {
+			n += lease.Tokens
 		}
 	}
 	return n
@@ -75,9 +75,9 @@ func (c Credit) Available(now quota.Instant) int64 {
 // Expiry is until when every live token may be spent; now if there is none.
 func (c Credit) Expiry(now quota.Instant) quota.Instant {
 	first := now
-	for _, lot := range c.Lots {
-		if lot.Tokens > 0 && now < lot.Expiry && (first == now || lot.Expiry < first) {
-			first = lot.Expiry
+	for _, lease := range c.Leases {
+		if lease.Tokens > 0 && now < lease.Expiry && (first == now || lease.Expiry < first) {
+			first = lease.Expiry
 		}
 	}
 	return first
@@ -90,14 +90,14 @@ func (c Credit) Spend(now quota.Instant, p quota.Params, n int64) (Credit, bool)
 		return c, false
 	}
 	first := 0
-	if c.Lots[1].Expiry < c.Lots[0].Expiry {
+	if c.Leases[1].Expiry < c.Leases[0].Expiry {
 		first = 1
 	}
 	left := n
 	for _, i := range [2]int{first, 1 - first} {
-		if lot := &c.Lots[i]; now < lot.Expiry {
-			take := min(left, lot.Tokens)
-			lot.Tokens -= take
+		if lease := &c.Leases[i]; now < lease.Expiry {
+			take := min(left, lease.Tokens)
+			lease.Tokens -= take
 			left -= take
 		}
 	}
@@ -108,10 +108,10 @@ func (c Credit) Spend(now quota.Instant, p quota.Params, n int64) (Credit, bool)
 // Lapse removes the tokens whose lease has ended unused, and returns their number.
 func (c Credit) Lapse(now quota.Instant) (Credit, int64) {
 	var n int64
-	for i := range c.Lots {
-		if lot := &c.Lots[i]; now >= lot.Expiry {
-			n += lot.Tokens
-			lot.Tokens = 0
+	for i := range c.Leases {
+		if lease := &c.Leases[i]; now >= lease.Expiry {
+			n += lease.Tokens
+			lease.Tokens = 0
 		}
 	}
 	return c, n
@@ -120,21 +120,23 @@ func (c Credit) Lapse(now quota.Instant) (Credit, int64) {
 // Receive adds leased tokens. If both places hold live tokens, the new ones join those that expire
 // later, with the earlier expiry of the two: tokens may be lost by that, but are never kept too
 // long.
-func (c Credit) Receive(now quota.Instant, lot Lot) Credit {
-	if lot.Tokens <= 0 || now >= lot.Expiry {
+func (c Credit) Receive(now quota.Instant, lease Lease) Credit {
+	if lease.Tokens <= 0 || now >= lease.Expiry {
 		return c
 	}
-	for i := range c.Lots {
-		if c.Lots[i].Tokens == 0 || now >= c.Lots[i].Expiry {
-			c.Lots[i] = lot
+	for i := range c.Leases {
+		if c.Leases[i].Tokens == 0 || now >= c.Leases[i].Expiry {
+			c.Leases[i] = lease
 			return c
 		}
 	}
 	later := 0
-	if c.Lots[1].Expiry > c.Lots[0].Expiry {
+	if c.Leases[1].Expiry > c.Leases[0].Expiry {
 		later = 1
 	}
-	c.Lots[later] = Lot{Tokens: c.Lots[later].Tokens + lot.Tokens, Expiry: min(c.Lots[later].Expiry, lot.Expiry)}
+	joined := &c.Leases[later]
+	joined.Tokens += lease.Tokens
+	joined.Expiry = min(joined.Expiry, lease.Expiry)
 	return c
 }
 
@@ -296,9 +298,9 @@ func (c Credit) Keep(
 // Idle is the instant from which c equals an absent credit.
 func (c Credit) Idle() quota.Instant {
 	idle := max(c.NotBefore, c.AskAfter)
-	for _, lot := range c.Lots {
-		if lot.Tokens > 0 {
-			idle = max(idle, lot.Expiry)
+	for _, lease := range c.Leases {
+		if lease.Tokens > 0 {
+			idle = max(idle, lease.Expiry)
 		}
 	}
 	return idle

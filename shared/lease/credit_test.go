@@ -16,10 +16,10 @@ func TestExpiryLeavesAMargin(t *testing.T) {
 }
 
 func TestSpendTakesTheEarlierLotFirst(t *testing.T) {
-	c := lease.Credit{Lots: [2]lease.Lot{{Tokens: 5, Expiry: 2 * sec}, {Tokens: 3, Expiry: 1 * sec}}}
+	c := lease.Credit{Leases: [2]lease.Lease{{Tokens: 5, Expiry: 2 * sec}, {Tokens: 3, Expiry: 1 * sec}}}
 	c, ok := c.Spend(0, params(t, 1000, quota.Second, 1000), 4)
-	if !ok || c.Lots[0].Tokens != 4 || c.Lots[1].Tokens != 0 {
-		t.Errorf("spent %v: %+v", ok, c.Lots)
+	if !ok || c.Leases[0].Tokens != 4 || c.Leases[1].Tokens != 0 {
+		t.Errorf("spent %v: %+v", ok, c.Leases)
 	}
 	if _, ok = c.Spend(0, params(t, 1000, quota.Second, 1000), 5); ok {
 		t.Error("spent more than it holds")
@@ -40,7 +40,7 @@ func TestReceiveNeverExtendsALot(t *testing.T) {
 		var got []received
 		for range rapid.IntRange(1, 20).Draw(t, "lots") {
 			now += quota.Instant(rapid.Int64Range(0, 50).Draw(t, "pause"))
-			lot := lease.Lot{Tokens: rapid.Int64Range(0, 9).Draw(t, "tokens"), Expiry: now + quota.Instant(rapid.Int64Range(-5, 100).Draw(t, "life"))}
+			lot := lease.Lease{Tokens: rapid.Int64Range(0, 9).Draw(t, "tokens"), Expiry: now + quota.Instant(rapid.Int64Range(-5, 100).Draw(t, "life"))}
 			c = c.Receive(now, lot)
 			got = append(got, received{lot.Tokens, lot.Expiry})
 		}
@@ -74,7 +74,7 @@ func TestKeepFollowsDemand(t *testing.T) {
 	if got, _ := c.Keep(now, p, 0, 10*quota.Millisecond); got < 19 || got > 21 {
 		t.Errorf("keeps %d at 400/s, want 20", got)
 	}
-	c = c.Receive(now, lease.Lot{Tokens: 20, Expiry: now + sec})
+	c = c.Receive(now, lease.Lease{Tokens: 20, Expiry: now + sec})
 	if got, _ := c.Keep(now, p, 0, 10*quota.Millisecond); got != 0 {
 		t.Errorf("asks for %d with 20 in hand and a demand of 4 per round trip", got)
 	}
@@ -218,7 +218,7 @@ func TestKeepAheadWhileThereIsPlenty(t *testing.T) {
 		{demand: 5, level: 750, inHand: 1, cost: 1, want: 0},
 		{demand: 4, level: 1000, inHand: 1, cost: 1, want: 0},
 	} {
-		credit := lease.Credit{Demand: c.demand * 1024, Level: c.level, Lots: [2]lease.Lot{{Tokens: c.inHand, Expiry: sec}}}
+		credit := lease.Credit{Demand: c.demand * 1024, Level: c.level, Leases: [2]lease.Lease{{Tokens: c.inHand, Expiry: sec}}}
 		if got, _ := credit.Keep(0, p, c.cost, 5*quota.Millisecond); got != c.want {
 			t.Errorf("%d/s, level %d, %d of %d in hand spent: asks for %d, want %d", c.demand, c.level, c.cost, c.inHand, got, c.want)
 		}
@@ -290,14 +290,14 @@ func TestCreditsResetNeverStepsBack(t *testing.T) {
 }
 
 func TestLapseTakesWhatHasEnded(t *testing.T) {
-	c := lease.Credit{Lots: [2]lease.Lot{{Tokens: 3, Expiry: 100}, {Tokens: 5, Expiry: 200}}}
+	c := lease.Credit{Leases: [2]lease.Lease{{Tokens: 3, Expiry: 100}, {Tokens: 5, Expiry: 200}}}
 	for _, step := range []struct {
 		at             quota.Instant
 		lapsed, remain int64
 	}{{99, 0, 8}, {100, 3, 5}, {150, 0, 5}, {200, 5, 0}, {300, 0, 0}} {
 		var n int64
-		if c, n = c.Lapse(step.at); n != step.lapsed || c.Lots[0].Tokens+c.Lots[1].Tokens != step.remain {
-			t.Errorf("at %d: %d lapsed, %+v; want %d and %d left", step.at, n, c.Lots, step.lapsed, step.remain)
+		if c, n = c.Lapse(step.at); n != step.lapsed || c.Leases[0].Tokens+c.Leases[1].Tokens != step.remain {
+			t.Errorf("at %d: %d lapsed, %+v; want %d and %d left", step.at, n, c.Leases, step.lapsed, step.remain)
 		}
 	}
 }

@@ -174,7 +174,7 @@ func (f *fleet) settle(n *node, sent quota.Instant, ask lease.Ask, g lease.Grant
 	if ask.Keep > 0 {
 		c.KeepCall = 0
 	}
-	n.credit = c.Receive(f.now, lease.Lot{Tokens: g.Keep, Expiry: lease.Expiry(sent, lease.TTL(f.p))})
+	n.credit = c.Receive(f.now, lease.Lease{Tokens: g.Keep, Expiry: lease.Expiry(sent, lease.TTL(f.p))})
 	if ask.Waiting == 0 {
 		return
 	}

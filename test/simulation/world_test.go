@@ -404,18 +404,18 @@ func (w *world) follow(n *node, d filtertest.Decision) {
 
 // useLate has the hoarder use what it was granted at the last moment that its clock allows.
 func (w *world) useLate(n *node, k knownBucket, p quota.Params, sent quota.Instant, a wire.LeaseAnswer) {
-	for _, lot := range [...]lease.Lot{
+	for _, held := range [...]lease.Lease{
 		{Tokens: a.Keep, Expiry: lease.Expiry(sent, lease.TTL(p))}, {Tokens: a.Waiting, Expiry: lease.Expiry(sent, lease.Deadline)},
 	} {
-		last := n.when(lot.Expiry)
-		if a.State != wire.ItemGranted || lot.Tokens == 0 || last < w.now {
+		last := n.when(held.Expiry)
+		if a.State != wire.ItemGranted || held.Tokens == 0 || last < w.now {
 			continue
 		}
 		n.later(n.boots, quota.Span(last-w.now), func() {
-			if n.clock() < lot.Expiry {
+			if n.clock() < held.Expiry {
 				w.happen(hoarded)
-				w.note(evHoarded, n.number, lot.Tokens)
-				w.useCentral(k.bucket, k.limit, lot.Tokens)
+				w.note(evHoarded, n.number, held.Tokens)
+				w.useCentral(k.bucket, k.limit, held.Tokens)
 			}
 		})
 	}

@@ -59,7 +59,7 @@ func TestEntriesReadBack(t *testing.T) {
 		if want.Kind == bucketstore.Leased {
 			want.Limit = rapid.Uint32().Draw(t, "limit")
 			want.Credit = lease.Credit{
-				Lots:      [2]lease.Lot{{Tokens: number.Draw(t, "t0"), Expiry: instant.Draw(t, "e0")}, {Tokens: number.Draw(t, "t1"), Expiry: instant.Draw(t, "e1")}},
+				Leases:    [2]lease.Lease{{Tokens: number.Draw(t, "t0"), Expiry: instant.Draw(t, "e0")}, {Tokens: number.Draw(t, "t1"), Expiry: instant.Draw(t, "e1")}},
 				NotBefore: instant.Draw(t, "nb"), DenyCost: number.Draw(t, "dc"), AskAfter: instant.Draw(t, "aa"), KeepCall: instant.Draw(t, "kc"),
 				Short: rapid.Byte().Draw(t, "short"), Demand: number.Draw(t, "d"), DemandAt: instant.Draw(t, "da"), Level: rapid.Int64().Draw(t, "level"),
 				FullAt: instant.Draw(t, "full"), Told: instant.Draw(t, "told"),

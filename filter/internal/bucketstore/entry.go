@@ -109,9 +109,9 @@ func (e *Entry) decode(b []byte) bool {
 		e.Limit = uint32(c.u32())
 		return e.State.Debt >= 0 && reckonable(e.Params)
 	}
-	for i := range e.Credit.Lots {
-		e.Credit.Lots[i].Expiry = quota.Instant(c.i64())
-		e.Credit.Lots[i].Tokens = c.u32()
+	for i := range e.Credit.Leases {
+		e.Credit.Leases[i].Expiry = quota.Instant(c.i64())
+		e.Credit.Leases[i].Tokens = c.u32()
 	}
 	e.Credit.NotBefore, e.Credit.AskAfter = quota.Instant(c.i64()), quota.Instant(c.i64())
 	e.Credit.KeepCall, e.Credit.DemandAt = quota.Instant(c.i64()), quota.Instant(c.i64())
@@ -154,9 +154,9 @@ func (e *Entry) encode(b []byte) {
 		c.putU32(int64(e.Limit))
 		return
 	}
-	for _, lot := range e.Credit.Lots {
-		c.putI64(int64(lot.Expiry))
-		c.putU32(lot.Tokens)
+	for _, held := range e.Credit.Leases {
+		c.putI64(int64(held.Expiry))
+		c.putU32(held.Tokens)
 	}
 	c.putI64(int64(e.Credit.NotBefore))
 	c.putI64(int64(e.Credit.AskAfter))

@@ -182,7 +182,7 @@ func TestFreedBuckets(t *testing.T) {
 			update(bucketstore.Local, key, entry{write: &bucketstore.Entry{Params: params, State: quota.State{Debt: 5 * params.Den, Last: p.Now()}}})
 			update(bucketstore.Optimistic, key, entry{write: &bucketstore.Entry{Params: params, Tab: lease.Tab{Debt: params.Den, Unknown: 3, Last: p.Now(), Since: p.Now(), Heard: p.Now()}}})
 			update(bucketstore.Leased, key, entry{write: &bucketstore.Entry{Limit: 7, Credit: lease.Credit{
-				NotBefore: late, DenyCost: 1, FullAt: late, Lots: [2]lease.Lot{{Tokens: 4, Expiry: late}}}}})
+				NotBefore: late, DenyCost: 1, FullAt: late, Leases: [2]lease.Lease{{Tokens: 4, Expiry: late}}}}})
 		}
 	}
 	// left is what is left to forget of each bucket: its refusal, the node's own, what is owed.

@@ -262,8 +262,8 @@ func (c *Client) GiveBack(now quota.Instant, t *Ticket) {
 	switch {
 	case need.leaky():
 	case !need.Optimistic:
-		lot := lease.Lot{Tokens: need.Cost, Expiry: t.Until}
-		_ = c.store.Update(bucketstore.Leased, need.Bucket, now, &giveBack{now, need.Params, lot})
+		lent := lease.Lease{Tokens: need.Cost, Expiry: t.Until}
+		_ = c.store.Update(bucketstore.Leased, need.Bucket, now, &giveBack{now, need.Params, lent})
 	case now < t.Until:
 		_ = c.store.Update(bucketstore.Optimistic, need.Bucket, now, &giveBackReported{now, need})
 	}

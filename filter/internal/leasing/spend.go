@@ -208,8 +208,8 @@ func (l *learn) Apply(e *bucketstore.Entry) bool {
 	if l.ask.Keep > 0 {
 		c.KeepCall = 0
 	}
-	c = c.Receive(l.now, lease.Lot{Tokens: grant.Keep, Expiry: lease.Expiry(l.sent, lease.TTL(p))})
-	c = c.Receive(l.now, lease.Lot{Tokens: l.unused, Expiry: lease.Expiry(l.sent, lease.Deadline)})
+	c = c.Receive(l.now, lease.Lease{Tokens: grant.Keep, Expiry: lease.Expiry(l.sent, lease.TTL(p))})
+	c = c.Receive(l.now, lease.Lease{Tokens: l.unused, Expiry: lease.Expiry(l.sent, lease.Deadline)})
 	l.level, l.fullAt, l.shownFullAt = c.Remaining(l.now), fullAt(c, l.now, l.need), c.Told
 	e.Credit = c
 	return true
@@ -248,13 +248,13 @@ func sameEnd(fullAt, now quota.Instant, fullAfter quota.Span) quota.Span {
 type giveBack struct {
 	now    quota.Instant
 	params quota.Params
-	lot    lease.Lot
+	lent   lease.Lease
 }
 
 // Apply implements bucketstore.Change.
 func (g *giveBack) Apply(e *bucketstore.Entry) bool {
 	e.Credit.Told = e.Credit.Full(g.now, g.params)
-	e.Credit = e.Credit.Receive(g.now, g.lot)
+	e.Credit = e.Credit.Receive(g.now, g.lent)
 	return true
 }
 
