@@ -52,8 +52,8 @@ func TestAdjust(t *testing.T) {
 	}
 }
 
-// Whatever is granted and changed in between: level and leased tokens are never more than the burst, a change gives back what it
-// says and no more than was used, and looking changes nothing.
+// Whatever is granted and changed in between: level and leased tokens are never more than the
+// burst, a change gives back what it says and no more than was used, and looking changes nothing.
 func TestAdjustKeepsTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ask := lease.Ask{Version: 1, Nodes: 2, Cost: 1, Deadline: lease.Deadline}

@@ -7,7 +7,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// One operation is a grant of one token for a request that waits and ten to keep, each time in full.
+// One operation is a grant of one token for a request that waits and ten to keep, each time in
+// full.
 func BenchmarkGrant(b *testing.B) {
 	p, err := quota.NewParams(100_000, quota.Minute, 100_000)
 	if err != nil {

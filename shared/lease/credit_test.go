@@ -149,14 +149,16 @@ func TestScarceBucketIsRationed(t *testing.T) {
 			t.Errorf("refused after %d short grants: a burst that fits may be no more", i+1)
 		}
 	}
-	// The third in a row: it makes do with what it has until it may ask again, and dearer requests do so too.
+	// The third in a row: it makes do with what it has until it may ask again, and dearer requests
+	// do so too.
 	c = c.Learn(0, keep, short, backOff, 512)
 	for _, cost := range []int64{1, 100} {
 		if until, refused := c.Refused(0, cost); !refused || until != 50*ms {
 			t.Errorf("cost %d: refused %v until %d, want 50 ms", cost, refused, until)
 		}
 	}
-	// The request that comes then asks; others do not while it does, and no longer than a request may wait.
+	// The request that comes then asks; others do not while it does, and no longer than a request
+	// may wait.
 	called := c.Call(50*ms, 300*ms, p)
 	if until, refused := called.Refused(50*ms, 1); !refused || until != 100*ms || called.KeepCall != 300*ms {
 		t.Errorf("while the call is under way: refused %v until %d, %+v", refused, until, called)
@@ -178,7 +180,8 @@ func TestScarceBucketIsRationed(t *testing.T) {
 	}
 }
 
-// After a short grant the node asks for more to keep when half of what it got may be used up; of an empty bucket after a back-off.
+// After a short grant the node asks for more to keep when half of what it got may be used up; of an
+// empty bucket after a back-off.
 func TestShortGrantsToKeepAreAskedForAgain(t *testing.T) {
 	for _, c := range []struct {
 		p          quota.Params
@@ -198,7 +201,8 @@ func TestShortGrantsToKeepAreAskedForAgain(t *testing.T) {
 	}
 }
 
-// Of a bucket more than three quarters full a node asks for twice as much, and while it still has an eighth of that.
+// Of a bucket more than three quarters full a node asks for twice as much, and while it still has
+// an eighth of that.
 func TestKeepAheadWhileThereIsPlenty(t *testing.T) {
 	p := params(t, 1000, quota.Second, 1000) // TTL 200 ms: keeps cover 50 ms, or 100
 	for _, c := range []struct {
@@ -245,7 +249,8 @@ func TestShareDividesRateAndBurst(t *testing.T) {
 	if one := lease.Share(p, 0); one != p {
 		t.Errorf("share among 0 nodes: %+v", one)
 	}
-	// All shares together never exceed the rate, and the arithmetic stays exact however many nodes there are.
+	// All shares together never exceed the rate, and the arithmetic stays exact however many nodes
+	// there are.
 	rapid.Check(t, func(t *rapid.T) {
 		burst := rapid.Int64Range(1, 1000).Draw(t, "burst")
 		p, err := quota.NewParams(rapid.Int64Range(1, 1000).Draw(t, "quota"), quota.Span(rapid.Int64Range(1, int64(quota.Day)).Draw(t, "window")), burst)
@@ -260,8 +265,8 @@ func TestShareDividesRateAndBurst(t *testing.T) {
 	})
 }
 
-// What clients are told of the moment at which the bucket is full never steps back, though the centre's level is in whole
-// tokens, and a refusal's wait is exact.
+// What clients are told of the moment at which the bucket is full never steps back, though the
+// centre's level is in whole tokens, and a refusal's wait is exact.
 func TestCreditsResetNeverStepsBack(t *testing.T) {
 	p, err := quota.NewParams(60, quota.Hour, 60)
 	if err != nil {

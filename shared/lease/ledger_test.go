@@ -29,13 +29,14 @@ func TestLedgerTimeline(t *testing.T) {
 		{at: 0, waiting: 1, keep: 20, nodes: 2, wantWaiting: 1, wantKeep: 20, wantLevel: 78},
 		// Two nodes asking for 50 would exhaust 78: a quarter of it.
 		{at: 0, keep: 50, nodes: 2, wantKeep: 20, wantLevel: 58},
-		// Waiting requests are served in full while there are tokens.
-		// They count as leased until 100 ms, so the bucket refills from then on: one token at 700 ms.
+		// Waiting requests are served in full while there are tokens. They count as leased until
+		// 100 ms, so the bucket refills from then on: one token at 700 ms.
 		{at: 0, waiting: 60, keep: 5, nodes: 2, wantWaiting: 58, wantLevel: 0, notBefore: 700_000},
 		// A half-earned token is none.
 		{at: 400 * ms, waiting: 1, nodes: 2, notBefore: 300_000},
 		{at: 700 * ms, waiting: 1, nodes: 2, wantWaiting: 1},
-		// The clock steps back: time stands still, and the wait until 1300 ms counts from the caller's now.
+		// The clock steps back: time stands still, and the wait until 1300 ms counts from the
+		// caller's now.
 		{at: 100 * ms, waiting: 1, nodes: 2, notBefore: 1_200_000},
 		// 9.3 s after 700 ms 15.5 tokens are earned.
 		{at: 10_000 * ms, waiting: 20, nodes: 2, wantWaiting: 15, notBefore: 300_000},
@@ -49,8 +50,8 @@ func TestLedgerTimeline(t *testing.T) {
 	}
 }
 
-// Tokens out count against the burst: a hoard keeps the bucket from refilling until it expires, and then raises the cap only
-// from that moment on.
+// Tokens out count against the burst: a hoard keeps the bucket from refilling until it expires, and
+// then raises the cap only from that moment on.
 func TestExpiryMakesRoomPieceByPiece(t *testing.T) {
 	p := params(t, 100, quota.Second, 100) // TTL 200 ms, w = 100 ms: a lot granted at 0 ends at 300 ms
 	var ledger lease.Ledger
@@ -61,7 +62,8 @@ func TestExpiryMakesRoomPieceByPiece(t *testing.T) {
 	if _, g = ledger.Grant(299*ms, lease.Ask{Params: p, Waiting: 1, Cost: 1, Nodes: 1, Version: 1}); g.Waiting != 0 {
 		t.Errorf("granted %d while the whole burst is out", g.Waiting)
 	}
-	// From 300 ms the tokens that were out are spent for the ledger: it earns from there, not from 0.
+	// From 300 ms the tokens that were out are spent for the ledger: it earns from there, not from
+	// 0.
 	if _, g = ledger.Grant(350*ms, lease.Ask{Params: p, Waiting: 100, Cost: 1, Nodes: 1, Version: 1}); g.Waiting != 5 {
 		t.Errorf("granted %d 50 ms after the hoard expired, want 5", g.Waiting)
 	}
@@ -119,9 +121,9 @@ type lot struct {
 	granted, expiry quota.Instant
 }
 
-// checkIntervals verifies that no interval (s, t] can hold more uses than burst + rate·(t-s), whoever hoards: every lot that is
-// alive within the interval is used inside it. The worst starts are just before an expiry or a grant, the worst ends are
-// grants.
+// checkIntervals verifies that no interval (s, t] can hold more uses than burst + rate·(t-s),
+// whoever hoards: every lot that is alive within the interval is used inside it. The worst starts
+// are just before an expiry or a grant, the worst ends are grants.
 func checkIntervals(t *rapid.T, lots []lot, p quota.Params) {
 	var starts []quota.Instant
 	for _, l := range lots {
@@ -148,7 +150,8 @@ func checkIntervals(t *rapid.T, lots []lot, p quota.Params) {
 	}
 }
 
-// An adversary that delays, hoards and aims at slot edges never gets more than burst + rate·t in any interval.
+// An adversary that delays, hoards and aims at slot edges never gets more than burst + rate·t in
+// any interval.
 func TestHoarderNeverExceedsTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window := rapid.SampledFrom([]quota.Span{quota.Second, 3 * quota.Second, quota.Minute}).Draw(t, "window")
@@ -161,8 +164,9 @@ func TestHoarderNeverExceedsTheBound(t *testing.T) {
 		ttl := lease.TTL(p)
 		ledger, now := lease.Ledger{}, quota.Instant(rapid.Int64Range(0, 1<<40).Draw(t, "epoch"))
 		var lots []lot
-		// The centre's clock may step back, never run ahead of real time. A step back gives a bucket that the store has
-		// forgotten what it earned in that time once more, so here either the clock steps or the store forgets.
+		// The centre's clock may step back, never run ahead of real time. A step back gives a
+		// bucket that the store has forgotten what it earned in that time once more, so here either
+		// the clock steps or the store forgets.
 		steps := []int64{0, 0, 0, 1, 1_000_000}
 		var behind quota.Instant
 		forgets := rapid.Bool().Draw(t, "forgets")
@@ -204,7 +208,8 @@ func TestHoarderNeverExceedsTheBound(t *testing.T) {
 	})
 }
 
-// anyPause draws the time to the next ask, with the slot edges of both kinds of lots over-represented.
+// anyPause draws the time to the next ask, with the slot edges of both kinds of lots
+// over-represented.
 func anyPause(t *rapid.T, ttl quota.Span) int64 {
 	return rapid.OneOf(
 		rapid.SampledFrom([]int64{0, 1, 50_000, 49_999, 100_000, int64(ttl), int64(ttl)/2 - 1, int64(ttl) + int64(ttl)/2}),
@@ -302,7 +307,8 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// A bucket whose state is lost starts with its fill, rounded up: none that may hold something is empty.
+// A bucket whose state is lost starts with its fill, rounded up: none that may hold something is
+// empty.
 func TestFill(t *testing.T) {
 	for _, c := range [][3]int64{{1, 50, 1}, {1, 1, 1}, {1, 0, 0}, {3, 50, 2}, {100, 50, 50}, {100, 100, 100}, {7, 100, 7}, {10, 1, 1}} {
 		if got := lease.Fill(c[0], c[1]); got != c[2] {

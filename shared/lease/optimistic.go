@@ -50,9 +50,9 @@ func decides(slack int64) int64 { return max(slack/2, 1) }
 // Overshoot is the most that nodes can use beyond burst + rate·t.
 func Overshoot(p quota.Params, nodes int64) int64 { return (max(nodes, 1) - 1) * Slack(p, nodes) }
 
-// Tab is what one node has used of an optimistic bucket, and the last answer about it. All workers
-// of the node share it. The zero value has used nothing and has no answer.
-type Tab struct {
+// Account is what one node has used of an optimistic bucket, and the last answer about it. All
+// workers of the node share it. The zero value has used nothing and has no answer.
+type Account struct {
 	// Unknown are the used tokens that the control plane has not acknowledged, Reported those of
 	// them in the report under way.
 	Unknown, Reported int64
@@ -71,31 +71,31 @@ type Tab struct {
 
 // Use spends n tokens at now if the node may, with the bucket's slack. A refused Use spends nothing
 // and returns when to come again.
-func (t Tab) Use(now quota.Instant, p quota.Params, slack, n int64) (Tab, quota.Result) {
+func (a Account) Use(now quota.Instant, p quota.Params, slack, n int64) (Account, quota.Result) {
 	switch {
 	case n <= 0:
-		return t, quota.Result{Allowed: true}
+		return a, quota.Result{Allowed: true}
 	case n > p.Burst:
-		return t, quota.Result{RetryAfter: quota.Never}
+		return a, quota.Result{RetryAfter: quota.Never}
 	}
 	// The use since the answer must fit into the slack, and into what the answer left and was
 	// earned since.
-	if t.Unknown+n > min(slack, p.Burst) || t.wait(now, p, n) > 0 {
-		return t, quota.Result{RetryAfter: t.Wait(now, p, n)}
+	if a.Unknown+n > min(slack, p.Burst) || a.wait(now, p, n) > 0 {
+		return a, quota.Result{RetryAfter: a.Wait(now, p, n)}
 	}
-	if t.Unknown == 0 {
-		t.Since = now
+	if a.Unknown == 0 {
+		a.Since = now
 	}
-	t.Unknown += n
-	t.Last = max(t.Last, now)
-	return t, quota.Result{Allowed: true}
+	a.Unknown += n
+	a.Last = max(a.Last, now)
+	return a, quota.Result{Allowed: true}
 }
 
 // Asks reports whether the control plane should decide about n tokens that Use refused: as far as
 // the node knows the bucket holds them, and they are too many to be sure to fit into the slack
 // later.
-func (t Tab) Asks(now quota.Instant, p quota.Params, slack, n int64) bool {
-	return n > decides(slack) && n <= p.Burst && t.wait(now, p, n) == 0
+func (a Account) Asks(now quota.Instant, p quota.Params, slack, n int64) bool {
+	return n > decides(slack) && n <= p.Burst && a.wait(now, p, n) == 0
 }
 
 // Decided takes the control plane's answer to a question: the debt of the bucket then, including
@@ -103,76 +103,76 @@ func (t Tab) Asks(now quota.Instant, p quota.Params, slack, n int64) bool {
 // may use: all or none. Meanwhile the node went on deciding alone. So the granted tokens may be
 // used only if the bucket holds them in addition to all that the node has not reported; otherwise
 // they cover as much of that.
-func (t Tab) Decided(now quota.Instant, p quota.Params, debt, granted, wanted int64) (Tab, int64) {
-	t = t.hear(now, p, debt)
-	if t.wait(now, p, 0) > 0 {
+func (a Account) Decided(now quota.Instant, p quota.Params, debt, granted, wanted int64) (Account, int64) {
+	a = a.hear(now, p, debt)
+	if a.wait(now, p, 0) > 0 {
 		wanted = 0
 	}
-	return t.GiveBack(granted - wanted), wanted
+	return a.GiveBack(granted - wanted), wanted
 }
 
 // GiveBack counts n granted tokens that no request used for n tokens that the node would report.
 // Those may be in the report under way, whose answer must not cover tokens that are used later.
-func (t Tab) GiveBack(n int64) Tab {
-	t.Unknown -= min(n, t.Unknown)
-	t.Reported = min(t.Reported, t.Unknown)
-	return t
+func (a Account) GiveBack(n int64) Account {
+	a.Unknown -= min(n, a.Unknown)
+	a.Reported = min(a.Reported, a.Unknown)
+	return a
 }
 
 // hear takes a debt from the control plane. Answers to two calls may overtake each other, so the
 // larger debt counts. Heard is never before the name of a report under way, which may be ahead of
 // the clock, because its answer can be older than this one.
-func (t Tab) hear(now quota.Instant, p quota.Params, debt int64) Tab {
-	heard := max(t.Heard, now, t.Sent)
-	t.Debt = max(t.owed(heard, p), debt)
-	t.Heard = heard
-	return t
+func (a Account) hear(now quota.Instant, p quota.Params, debt int64) Account {
+	heard := max(a.Heard, now, a.Sent)
+	a.Debt = max(a.owed(heard, p), debt)
+	a.Heard = heard
+	return a
 }
 
 // Wait is how long until n tokens are available, as far as the node knows; at least a millisecond.
-func (t Tab) Wait(now quota.Instant, p quota.Params, n int64) quota.Span {
-	return max(t.wait(now, p, n), quota.Millisecond)
+func (a Account) Wait(now quota.Instant, p quota.Params, n int64) quota.Span {
+	return max(a.wait(now, p, n), quota.Millisecond)
 }
 
 // wait is 0 if the bucket holds n tokens in addition to all that the node has not reported.
-func (t Tab) wait(now quota.Instant, p quota.Params, n int64) quota.Span {
-	unit := t.unit(p)
-	over := t.owed(now, p) + units(t.Unknown+n, unit) - p.Burst*unit
+func (a Account) wait(now quota.Instant, p quota.Params, n int64) quota.Span {
+	unit := a.unit(p)
+	over := a.owed(now, p) + units(a.Unknown+n, unit) - p.Burst*unit
 	if over <= 0 || unit == p.Den {
 		return quota.Span(ceilDiv(max(over, 0), p.Num))
 	}
 	// Whole tokens are earned since Heard.
-	tokens := p.Earned(quota.Span(now-t.Heard)) + ceilDiv(over, unit)
-	return max(1, quota.Span(t.Heard-now)+quota.Span(ceilDiv(units(tokens, p.Den), p.Num)))
+	tokens := p.Earned(quota.Span(now-a.Heard)) + ceilDiv(over, unit)
+	return max(1, quota.Span(a.Heard-now)+quota.Span(ceilDiv(units(tokens, p.Den), p.Num)))
 }
 
 // unit is how many units of the debt are a token.
-func (t Tab) unit(p quota.Params) int64 {
-	if t.Unit == 0 {
+func (a Account) unit(p quota.Params) int64 {
+	if a.Unit == 0 {
 		return p.Den
 	}
-	return t.Unit
+	return a.Unit
 }
 
 // owed is the debt at now. In units other than those of p it has earned whole tokens.
-func (t Tab) owed(now quota.Instant, p quota.Params) int64 {
-	unit := t.unit(p)
+func (a Account) owed(now quota.Instant, p quota.Params) int64 {
+	unit := a.unit(p)
 	if unit == p.Den {
-		return earned(t.Debt, now-t.Heard, p.Num)
+		return earned(a.Debt, now-a.Heard, p.Num)
 	}
-	return max(0, t.Debt-units(p.Earned(quota.Span(now-t.Heard)), unit))
+	return max(0, a.Debt-units(p.Earned(quota.Span(now-a.Heard)), unit))
 }
 
 // Remaining is the whole tokens in the bucket at now, as far as the node knows: a hint.
-func (t Tab) Remaining(now quota.Instant, p quota.Params) int64 {
-	unit := t.unit(p)
-	return max(0, (p.Burst*unit-t.owed(now, p)-units(t.Unknown, unit))/unit)
+func (a Account) Remaining(now quota.Instant, p quota.Params) int64 {
+	unit := a.unit(p)
+	return max(0, (p.Burst*unit-a.owed(now, p)-units(a.Unknown, unit))/unit)
 }
 
 // FullAfter is the wait until the bucket is full, as far as the node knows.
-func (t Tab) FullAfter(now quota.Instant, p quota.Params) quota.Span {
-	unit := t.unit(p)
-	owed := t.owed(now, p) + units(t.Unknown, unit)
+func (a Account) FullAfter(now quota.Instant, p quota.Params) quota.Span {
+	unit := a.unit(p)
+	owed := a.owed(now, p) + units(a.Unknown, unit)
 	if unit != p.Den {
 		owed = units(ceilDiv(owed, unit), p.Den)
 	}
@@ -185,55 +185,56 @@ const Patience = 250 * quota.Millisecond
 
 // Due is when to report: the later, the less of the slack is used. It is Never if there is nothing
 // to report.
-func (t Tab) Due(now quota.Instant, slack int64) quota.Instant {
+func (a Account) Due(now quota.Instant, slack int64) quota.Instant {
 	switch {
-	case t.Unknown == 0:
+	case a.Unknown == 0:
 		return quota.Instant(quota.Never)
-	case t.Sent != 0:
-		return t.Sent + quota.Instant(Patience)
-	case 2*t.Unknown >= slack:
+	case a.Sent != 0:
+		return a.Sent + quota.Instant(Patience)
+	case 2*a.Unknown >= slack:
 		return now
-	case rareShare*t.Unknown >= slack:
-		return t.Since + quota.Instant(ReportEvery)
+	case rareShare*a.Unknown >= slack:
+		return a.Since + quota.Instant(ReportEvery)
 	}
-	return t.Since + quota.Instant(ReportRarely)
+	return a.Since + quota.Instant(ReportRarely)
 }
 
 // Report notes that all unknown uses are being reported at now. Sent names the report, Reported is
 // its amount.
-func (t Tab) Report(now quota.Instant) Tab {
-	t.Reported, t.Sent = t.Unknown, max(now, t.Heard+1, t.Sent+1)
-	return t
+func (a Account) Report(now quota.Instant) Account {
+	a.Reported, a.Sent = a.Unknown, max(now, a.Heard+1, a.Sent+1)
+	return a
 }
 
 // Answered takes the control plane's answer to the report named sent: the debt of the bucket,
 // including the report. It ignores the answer to an earlier report than the one under way.
-func (t Tab) Answered(now, sent quota.Instant, p quota.Params, debt int64) Tab {
-	if sent == 0 || t.Sent != sent {
-		return t
+func (a Account) Answered(now, sent quota.Instant, p quota.Params, debt int64) Account {
+	if sent == 0 || a.Sent != sent {
+		return a
 	}
-	if t.Heard < t.Sent {
-		t.Debt = 0 // No question was answered meanwhile, so this is the latest answer.
+	if a.Heard < a.Sent {
+		a.Debt = 0 // No question was answered meanwhile, so this is the latest answer.
 	}
-	t = t.hear(now, p, debt)
-	t.Unknown -= min(t.Reported, t.Unknown)
-	t.Reported, t.Sent, t.Since = 0, 0, now
-	return t
+	a = a.hear(now, p, debt)
+	a.Unknown -= min(a.Reported, a.Unknown)
+	a.Reported, a.Sent, a.Since = 0, 0, now
+	return a
 }
 
-// Convert converts the tab to other figures, or another unit: what was used stays used.
-func (t Tab) Convert(p, next quota.Params, unit int64) Tab {
-	tokens := ceilDiv(t.Debt, t.unit(p))
-	t.Unit = unit
-	t.Debt = units(tokens, t.unit(next))
-	return t
+// Convert converts the account to other figures, or another unit: what was used stays used.
+func (a Account) Convert(p, next quota.Params, unit int64) Account {
+	tokens := ceilDiv(a.Debt, a.unit(p))
+	a.Unit = unit
+	a.Debt = units(tokens, a.unit(next))
+	return a
 }
 
-// Idle is the instant from which the tab equals an absent one, provided that its uses are reported.
-func (t Tab) Idle(p quota.Params) quota.Instant {
-	at := max(t.Heard, t.Last)
-	idle := at + quota.Instant(t.FullAfter(at, p))
-	if t.Unknown > 0 {
+// Idle is the instant from which the account equals an absent one, provided that its uses are
+// reported.
+func (a Account) Idle(p quota.Params) quota.Instant {
+	at := max(a.Heard, a.Last)
+	idle := at + quota.Instant(a.FullAfter(at, p))
+	if a.Unknown > 0 {
 		idle += quota.Instant(ReportRarely + Patience)
 	}
 	return idle

@@ -20,7 +20,7 @@ type optimisticGame struct {
 	// own draws figures of a caller's own, and those by which its node earns; nil: all have p.
 	own    func() (caller, earning quota.Params)
 	centre lease.Ledger
-	nodes  []lease.Tab
+	nodes  []lease.Account
 	lives  []int // how often each has crashed: an answer finds only the life that asked
 	flight []report
 	now    quota.Instant
@@ -75,7 +75,7 @@ func (m *meter) use(now quota.Instant, n int64) {
 }
 
 func newOptimisticGame(p quota.Params, nodes int) *optimisticGame {
-	return &optimisticGame{p: p, slack: lease.Slack(p, int64(nodes)), nodes: make([]lease.Tab, nodes), lives: make([]int, nodes), now: 1, meter: newMeter(p)}
+	return &optimisticGame{p: p, slack: lease.Slack(p, int64(nodes)), nodes: make([]lease.Account, nodes), lives: make([]int, nodes), now: 1, meter: newMeter(p)}
 }
 
 // figures are those of the next caller, and what its node reckons with.
@@ -101,9 +101,9 @@ func (g *optimisticGame) use(node int, n int64) bool {
 }
 
 func (g *optimisticGame) report(node int) {
-	tab := g.nodes[node].Report(g.now)
-	g.nodes[node] = tab
-	g.flight = append(g.flight, report{node: node, life: g.lives[node], sent: tab.Sent, n: tab.Reported})
+	account := g.nodes[node].Report(g.now)
+	g.nodes[node] = account
+	g.flight = append(g.flight, report{node: node, life: g.lives[node], sent: account.Sent, n: account.Reported})
 }
 
 func (g *optimisticGame) ask(node int, n int64, then fate) {
@@ -154,9 +154,9 @@ func (g *optimisticGame) decided(m report) {
 	if g.now >= lease.Expiry(m.sent, lease.Deadline) {
 		return
 	}
-	tab := &g.nodes[m.node]
+	account := &g.nodes[m.node]
 	if m.fate == isRefused && m.debt < 0 {
-		*tab = tab.GiveBack(m.n)
+		*account = account.GiveBack(m.n)
 		return
 	}
 	var granted, wanted, used int64
@@ -167,7 +167,7 @@ func (g *optimisticGame) decided(m report) {
 		wanted = granted
 	}
 	_, reckoning := g.figures()
-	*tab, used = tab.Decided(g.now, reckoning, m.debt, granted, wanted)
+	*account, used = account.Decided(g.now, reckoning, m.debt, granted, wanted)
 	if used > 0 && m.fate == isRefused {
 		m.debt = -1
 		g.flight = append(g.flight, m)
@@ -225,7 +225,7 @@ func (g *optimisticGame) play(t *rapid.T, window quota.Span) {
 		case 0, 1, 2, 3:
 			g.use(node, rapid.Int64Range(1, max(3, g.p.Burst/10)).Draw(t, "cost"))
 		case 4, 5:
-			if tab := g.nodes[node]; tab.Unknown > 0 && (tab.Sent == 0 || rapid.Bool().Draw(t, "again")) {
+			if account := g.nodes[node]; account.Unknown > 0 && (account.Sent == 0 || rapid.Bool().Draw(t, "again")) {
 				g.report(node)
 			}
 		case 6, 7:
@@ -238,7 +238,7 @@ func (g *optimisticGame) play(t *rapid.T, window quota.Span) {
 			g.ask(node, rapid.Int64Range(1, g.p.Burst).Draw(t, "dear"), fate(rapid.IntRange(0, 2).Draw(t, "fate")))
 		case 9:
 			if rapid.IntRange(0, 9).Draw(t, "crash") == 0 {
-				g.nodes[node] = lease.Tab{Unit: g.nodes[node].Unit}
+				g.nodes[node] = lease.Account{Unit: g.nodes[node].Unit}
 				g.lives[node]++
 				g.meter.crashes++
 			}
@@ -267,8 +267,8 @@ func TestAnOlderAnswerIsNoNews(t *testing.T) {
 	g.deliver(last(), false)
 	// All in one instant, so this report is named by the next one.
 	send(first, 1)
-	if tab := g.nodes[first]; tab.Sent <= g.now {
-		t.Fatalf("the report is named %d at %d", tab.Sent, g.now)
+	if account := g.nodes[first]; account.Sent <= g.now {
+		t.Fatalf("the report is named %d at %d", account.Sent, g.now)
 	}
 	g.deliver(last(), false)
 	older := last()
@@ -290,7 +290,8 @@ func TestOptimisticBoundIsReached(t *testing.T) {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
 			p := params(t, 100, quota.Minute, 100)
 			g := newOptimisticGame(p, nodes)
-			// One node uses and reports until the centre has nothing left; the others have heard nothing of it yet.
+			// One node uses and reports until the centre has nothing left; the others have heard
+			// nothing of it yet.
 			for g.use(0, 1) {
 				if g.nodes[0].Due(g.now, g.slack) <= g.now {
 					g.report(0)
@@ -361,8 +362,8 @@ func TestWhenToReport(t *testing.T) {
 		{slack: 5, unknown: 1, want: 1100 * ms},
 		{slack: 160, unknown: 80, sent: 1400 * ms, want: 1650 * ms},
 	} {
-		tab := lease.Tab{Unknown: c.unknown, Since: 1000 * ms, Sent: c.sent}
-		if got := tab.Due(1500*ms, c.slack); got != c.want {
+		account := lease.Account{Unknown: c.unknown, Since: 1000 * ms, Sent: c.sent}
+		if got := account.Due(1500*ms, c.slack); got != c.want {
 			t.Errorf("%+v: due at %d ms", c, got/ms)
 		}
 	}

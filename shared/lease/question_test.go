@@ -16,8 +16,8 @@ func TestAWaitIsShortByWhatIsNotReported(t *testing.T) {
 	ask := lease.Ask{Params: p, Version: 1, Optimistic: true, Waiting: 1, Cost: 100, Deadline: lease.Deadline}
 	now := quota.Instant(sec)
 	centre, answer := lease.Ledger{}.Grant(now, ask)
-	tab, used := lease.Tab{}.Decided(now, p, answer.Debt, 100, 100)
-	if wait := tab.Wait(now, p, 1); used != 100 || wait != each {
+	account, used := lease.Account{}.Decided(now, p, answer.Debt, 100, 100)
+	if wait := account.Wait(now, p, 1); used != 100 || wait != each {
 		t.Fatalf("%d used, a token is said to come in %d", used, wait)
 	}
 	now += quota.Instant(each)
@@ -50,13 +50,13 @@ func TestAGrantIsUsedBesideWhatWasUsedMeanwhile(t *testing.T) {
 		{10, 90, 60, 30, 30, 0}, // One of two has.
 		{10, 120, 0, 0, 0, 10},
 	} {
-		tab, r := lease.Tab{}.Use(1, p, 50, c.meanwhile)
-		tab, used := tab.Decided(1, p, c.debt*p.Den, c.granted, c.wanted)
-		if !r.Allowed || used != c.used || tab.Unknown != c.unreported {
-			t.Errorf("%+v: %d used, %d to report", c, used, tab.Unknown)
+		account, r := lease.Account{}.Use(1, p, 50, c.meanwhile)
+		account, used := account.Decided(1, p, c.debt*p.Den, c.granted, c.wanted)
+		if !r.Allowed || used != c.used || account.Unknown != c.unreported {
+			t.Errorf("%+v: %d used, %d to report", c, used, account.Unknown)
 		}
-		if tab = tab.GiveBack(used); tab.Unknown != max(c.unreported-used, 0) {
-			t.Errorf("%+v: %d to report after it is given back", c, tab.Unknown)
+		if account = account.GiveBack(used); account.Unknown != max(c.unreported-used, 0) {
+			t.Errorf("%+v: %d to report after it is given back", c, account.Unknown)
 		}
 	}
 }
@@ -65,13 +65,13 @@ func TestAGrantIsUsedBesideWhatWasUsedMeanwhile(t *testing.T) {
 // makes up for no others.
 func TestAGrantStandsForTokensOnce(t *testing.T) {
 	p := params(t, 100, quota.Minute, 100)
-	tab, _ := lease.Tab{}.Use(1, p, 50, 3)
-	tab = tab.Report(1)
-	tab, _ = tab.Decided(2, p, p.UnitsFor(6), 3, 0)
-	tab, _ = tab.Use(3, p, 50, 2)
-	tab = tab.Answered(4, tab.Sent, p, p.UnitsFor(3))
-	if tab.Unknown != 2 {
-		t.Errorf("%d to report, want 2", tab.Unknown)
+	account, _ := lease.Account{}.Use(1, p, 50, 3)
+	account = account.Report(1)
+	account, _ = account.Decided(2, p, p.UnitsFor(6), 3, 0)
+	account, _ = account.Use(3, p, 50, 2)
+	account = account.Answered(4, account.Sent, p, p.UnitsFor(3))
+	if account.Unknown != 2 {
+		t.Errorf("%d to report, want 2", account.Unknown)
 	}
 }
 
@@ -88,8 +88,8 @@ func TestWhatANodeAsksAbout(t *testing.T) {
 		{20, 0, 25, 12, false}, {20, 0, 25, 13, true},
 		{1, 0, 1, 1, false}, {0, 0, 1, 2, true}, {1, 0, 1, 2, true},
 	} {
-		tab := lease.Tab{Unknown: c.unreported, Debt: p.UnitsFor(c.debt), Heard: 1}
-		if _, r := tab.Use(1, p, c.slack, c.n); r.Allowed || tab.Asks(1, p, c.slack, c.n) != c.asks {
+		account := lease.Account{Unknown: c.unreported, Debt: p.UnitsFor(c.debt), Heard: 1}
+		if _, r := account.Use(1, p, c.slack, c.n); r.Allowed || account.Asks(1, p, c.slack, c.n) != c.asks {
 			t.Errorf("%+v: allowed: %v, asks: %v", c, r.Allowed, !c.asks)
 		}
 	}

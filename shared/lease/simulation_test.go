@@ -10,8 +10,9 @@ import (
 	"github.com/weir-proxy/weir/shared/vtimetest"
 )
 
-// fleet is one bucket, one centre and some nodes in virtual time: Poisson demand, half a millisecond to one and a half each way,
-// a tick of 10 ms. Nodes do as the filter does: one call at a time for requests that wait, the others queue behind it.
+// fleet is one bucket, one centre and some nodes in virtual time: Poisson demand, half a
+// millisecond to one and a half each way, a tick of 10 ms. Nodes do as the filter does: one call at
+// a time for requests that wait, the others queue behind it.
 type fleet struct {
 	r       *rand.Rand
 	p       quota.Params
@@ -261,9 +262,10 @@ func even(n int) []float64 {
 	return weights
 }
 
-// What leases cost and what they let through, by load, by how demand falls on the nodes, and by how many there are: one bucket
-// costs each node 1.2 calls in the time that a lot covers, whatever its traffic, and what a bucket that decided at once would
-// let through gets through but for a few hundredths, shared evenly by nodes that ask for as much.
+// What leases cost and what they let through, by load, by how demand falls on the nodes, and by how
+// many there are: one bucket costs each node 1.2 calls in the time that a lot covers, whatever its
+// traffic, and what a bucket that decided at once would let through gets through but for a few
+// hundredths, shared evenly by nodes that ask for as much.
 func TestSimulatedFleet(t *testing.T) {
 	for _, c := range []struct {
 		p          quota.Params

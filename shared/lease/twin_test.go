@@ -14,8 +14,9 @@ type holder struct {
 	tokens int64
 }
 
-// Whoever asks how, in whichever order, and hoards what it is leased: all nodes of both versions together never use more than a bucket
-// of the larger burst and the larger rate would allow, in any interval. Each ledger starts full, in doubt, or as the other one.
+// Whoever asks how, in whichever order, and hoards what it is leased: all nodes of both versions
+// together never use more than a bucket of the larger burst and the larger rate would allow, in any
+// interval. Each ledger starts full, in doubt, or as the other one.
 func TestTwinsAdmitNoMoreThanTheLargerLimit(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -117,8 +118,8 @@ func TestTwinsOfWindowsAdmitNoMoreThanTheLargerQuota(t *testing.T) {
 	}
 }
 
-// A node is refused only by its own version's limit, counted over all nodes; and what the other admits never leaves it worse off than
-// empty: it earns by its own rate at once.
+// A node is refused only by its own version's limit, counted over all nodes; and what the other
+// admits never leaves it worse off than empty: it earns by its own rate at once.
 func TestTwinsRefuseByTheirOwnLimit(t *testing.T) {
 	small, err := quota.NewParams(10, quota.Second, 10)
 	if err != nil {
@@ -154,7 +155,8 @@ func TestTwinsRefuseByTheirOwnLimit(t *testing.T) {
 	if _, g, _ := pair.Grant(300_001, true, third, ask(small, 1, 0)); g.Waiting != 91 {
 		t.Errorf("another draft has %d, want 91", g.Waiting)
 	}
-	// If the draft were promoted, no use of it would be forgotten: of the 99 tokens that are missing 10 are back after a tenth.
+	// If the draft were promoted, no use of it would be forgotten: of the 99 tokens that are
+	// missing 10 are back after a tenth.
 	promoted := ask(large, 2, 200)
 	if _, g := pair.Promoted(promoted).Grant(300_001, promoted); g.Waiting != 19 {
 		t.Errorf("promoted it has %d, want 19", g.Waiting)

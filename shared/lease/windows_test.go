@@ -74,7 +74,8 @@ func TestFixedWindowLedgerTimeline(t *testing.T) {
 	}
 }
 
-// worstWindow is the most that can be used in a window that ends at end: every lot that can be used within it is.
+// worstWindow is the most that can be used in a window that ends at end: every lot that can be used
+// within it is.
 func worstWindow(w quota.Windows, lots []lot, end quota.Instant) (uses int64) {
 	begin := end - quota.Instant(w.Length)
 	if w.Algorithm == quota.FixedWindow {
@@ -88,7 +89,8 @@ func worstWindow(w quota.Windows, lots []lot, end quota.Instant) (uses int64) {
 	return uses
 }
 
-// An adversary that delays, hoards and uses leases as late as allowed never gets more than the quota into any window.
+// An adversary that delays, hoards and uses leases as late as allowed never gets more than the
+// quota into any window.
 func TestHoarderNeverExceedsTheQuota(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := rapid.SampledFrom([]quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog}).Draw(t, "algorithm")
@@ -137,7 +139,8 @@ func TestHoarderNeverExceedsTheQuota(t *testing.T) {
 	})
 }
 
-// NotBefore is honest, Look agrees with Grant, and from Forgettable on a ledger answers like an absent one.
+// NotBefore is honest, Look agrees with Grant, and from Forgettable on a ledger answers like an
+// absent one.
 func TestWindowLedgerWaits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := rapid.SampledFrom([]quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingWindowCounter, quota.SlidingLog}).Draw(t, "algorithm")
@@ -193,8 +196,9 @@ func TestWindowLedgerChangeOfLimit(t *testing.T) {
 	}
 }
 
-// A grant tells when the bucket is full: a fixed window at its end, also where tokens are lent into the next; others when the last
-// token has left the window, which one counts as late as it may be used.
+// A grant tells when the bucket is full: a fixed window at its end, also where tokens are lent into
+// the next; others when the last token has left the window, which one counts as late as it may be
+// used.
 func TestWindowsTellWhenTheyAreFull(t *testing.T) {
 	const ms = quota.Instant(quota.Millisecond)
 	late := quota.Span(lease.Deadline)

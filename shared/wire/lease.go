@@ -50,7 +50,7 @@ type LeaseItem struct {
 	// Waiting requests of Cost tokens each, and tokens to Keep. See lease.Ask.
 	Waiting, Cost, Keep int64
 	// Used are tokens of an optimistic limit that were used already; such an item asks for no
-	// tokens. See lease.Tab.
+	// tokens. See lease.Account.
 	Used int64
 	// Joined: this item and the next belong to one request, which needs all or none of them. Each
 	// item of such a group has one waiting request. Either all answers have Waiting 1, or none has;

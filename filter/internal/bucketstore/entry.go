@@ -45,7 +45,7 @@ type Entry struct {
 	Windows quota.Windows
 	Ahead   quota.Span
 	// For an Optimistic entry, which earns by Params.
-	Tab lease.Tab
+	Account lease.Account
 	// For a Leased entry.
 	Credit lease.Credit
 	// Limit marks the limit of a refusal in Credit, and the limit of a Local entry whose callers
@@ -59,7 +59,7 @@ func (e *Entry) idle() quota.Instant {
 	case Leased:
 		return e.Credit.Idle()
 	case Optimistic:
-		return e.Tab.Idle(e.Params)
+		return e.Account.Idle(e.Params)
 	case Window:
 		return e.History.Last + quota.Instant(e.Windows.ResetAfter(&e.History, e.History.Last)-e.Ahead)
 	}
@@ -94,12 +94,12 @@ func (e *Entry) decode(b []byte) bool {
 	switch e.Kind {
 	case Optimistic:
 		e.Params = c.params()
-		e.Tab = lease.Tab{
+		e.Account = lease.Account{
 			Unknown: c.i64(), Reported: c.i64(), Sent: quota.Instant(c.i64()),
 			Debt: c.i64(), Heard: quota.Instant(c.i64()),
 			Since: quota.Instant(c.i64()), Last: quota.Instant(c.i64()), Unit: c.i64(),
 		}
-		t := &e.Tab
+		t := &e.Account
 		return reckonable(e.Params) && t.Unknown >= 0 && t.Reported >= 0 && t.Debt >= 0 && t.Unit >= 0
 	case Local, Share:
 		e.State = quota.State{Debt: c.i64(), Last: quota.Instant(c.i64())}
@@ -136,7 +136,7 @@ func (e *Entry) encode(b []byte) {
 	c.putI64(int64(e.idle()))
 	switch e.Kind {
 	case Optimistic:
-		t := e.Tab
+		t := e.Account
 		c.putParams(e.Params)
 		for _, v := range [...]int64{
 			t.Unknown, t.Reported, int64(t.Sent), t.Debt, int64(t.Heard), int64(t.Since), int64(t.Last),

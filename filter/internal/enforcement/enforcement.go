@@ -86,7 +86,7 @@ func (forget) Apply(e *bucketstore.Entry) bool {
 	if e.New {
 		return false
 	}
-	e.State.Debt, e.History.Marks, e.Tab.Debt = 0, e.History.Marks[:0], 0
+	e.State.Debt, e.History.Marks, e.Account.Debt = 0, e.History.Marks[:0], 0
 	c := &e.Credit
 	c.NotBefore, c.AskAfter, c.Short, c.FullAt, c.Told = 0, 0, 0, 0, 0
 	return true

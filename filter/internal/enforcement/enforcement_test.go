@@ -158,7 +158,7 @@ func (c entry) Apply(e *bucketstore.Entry) bool {
 		*c.seen = *e
 		return false
 	}
-	e.State, e.Params, e.Tab, e.Credit, e.Limit = c.write.State, c.write.Params, c.write.Tab, c.write.Credit, c.write.Limit
+	e.State, e.Params, e.Account, e.Credit, e.Limit = c.write.State, c.write.Params, c.write.Account, c.write.Credit, c.write.Limit
 	return true
 }
 
@@ -180,7 +180,7 @@ func TestFreedBuckets(t *testing.T) {
 	spend := func() {
 		for key := range byte(3) {
 			update(bucketstore.Local, key, entry{write: &bucketstore.Entry{Params: params, State: quota.State{Debt: 5 * params.Den, Last: p.Now()}}})
-			update(bucketstore.Optimistic, key, entry{write: &bucketstore.Entry{Params: params, Tab: lease.Tab{Debt: params.Den, Unknown: 3, Last: p.Now(), Since: p.Now(), Heard: p.Now()}}})
+			update(bucketstore.Optimistic, key, entry{write: &bucketstore.Entry{Params: params, Account: lease.Account{Debt: params.Den, Unknown: 3, Last: p.Now(), Since: p.Now(), Heard: p.Now()}}})
 			update(bucketstore.Leased, key, entry{write: &bucketstore.Entry{Limit: 7, Credit: lease.Credit{
 				NotBefore: late, DenyCost: 1, FullAt: late, Leases: [2]lease.Lease{{Tokens: 4, Expiry: late}}}}})
 		}
@@ -188,17 +188,17 @@ func TestFreedBuckets(t *testing.T) {
 	// left is what is left to forget of each bucket: its refusal, the node's own, what is owed.
 	left := func() (all []string) {
 		for key := range byte(3) {
-			var own, leased, tab bucketstore.Entry
+			var own, leased, account bucketstore.Entry
 			update(bucketstore.Local, key, entry{seen: &own})
 			update(bucketstore.Leased, key, entry{seen: &leased})
-			update(bucketstore.Optimistic, key, entry{seen: &tab})
-			if leased.Credit.Available(p.Now()) != 4 || tab.Tab.Unknown != 3 {
-				t.Errorf("bucket %d: tokens in hand %+v, used %+v", key, leased.Credit, tab.Tab)
+			update(bucketstore.Optimistic, key, entry{seen: &account})
+			if leased.Credit.Available(p.Now()) != 4 || account.Account.Unknown != 3 {
+				t.Errorf("bucket %d: tokens in hand %+v, used %+v", key, leased.Credit, account.Account)
 			}
 			if full := leased.Credit.FullAt; (full != 0) != (leased.Credit.NotBefore != 0) {
 				t.Errorf("bucket %d is refused until %d, and full at %d", key, leased.Credit.NotBefore, full)
 			}
-			all = append(all, fmt.Sprint(leased.Credit.NotBefore != 0, own.State.Debt != 0, tab.Tab.Debt != 0))
+			all = append(all, fmt.Sprint(leased.Credit.NotBefore != 0, own.State.Debt != 0, account.Account.Debt != 0))
 		}
 		return all
 	}

@@ -11,7 +11,8 @@ import (
 )
 
 // A key that is asked for once, and is over its limit, costs one call: until its time all workers
-// of the process refuse it by what the answer said, in strict mode too. Then one of them asks again.
+// of the process refuse it by what the answer said, in strict mode too. Then one of them asks
+// again.
 func TestAllWorkersKnowARefusal(t *testing.T) {
 	p, err := quota.NewParams(100, quota.Minute, 100)
 	if err != nil {

@@ -19,7 +19,8 @@ type Need struct {
 	// empty.
 	Strict    bool
 	Algorithm quota.Algorithm
-	// Optimistic: the control plane decides in this node's place, and its answer goes into the tab.
+	// Optimistic: the control plane decides in this node's place, and its answer goes into the
+	// account.
 	Optimistic bool
 	// ExceptionsRevision, Consumer and Place are those of a wire.LeaseItem.
 	ExceptionsRevision uint64

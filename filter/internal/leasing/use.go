@@ -31,39 +31,39 @@ type Use struct {
 
 // Apply implements bucketstore.Change.
 func (u *Use) Apply(e *bucketstore.Entry) bool {
-	p := fitTab(e, &u.Need, u.Now)
-	var t lease.Tab
-	t, u.Result = e.Tab.Use(u.Now, p, u.Slack, u.Cost)
+	p := fitAccount(e, &u.Need, u.Now)
+	var t lease.Account
+	t, u.Result = e.Account.Use(u.Now, p, u.Slack, u.Cost)
 	spent := u.Commit && u.Result.Allowed && u.Cost > 0
 	u.Reports = false
 	if spent {
-		before := e.Tab.Due(u.Now, u.Slack)
-		e.Tab = t
+		before := e.Account.Due(u.Now, u.Slack)
+		e.Account = t
 		u.Due = t.Due(u.Now, u.Slack)
 		u.Reports = u.Due < before || u.Due <= u.Now
 	}
-	u.Heard = e.Tab.Heard != 0
-	u.Asks = !u.Result.Allowed && e.Tab.Asks(u.Now, p, u.Slack, u.Cost)
-	u.Remaining, u.Reset = e.Tab.Remaining(u.Now, p), e.Tab.FullAfter(u.Now, p)
+	u.Heard = e.Account.Heard != 0
+	u.Asks = !u.Result.Allowed && e.Account.Asks(u.Now, p, u.Slack, u.Cost)
+	u.Remaining, u.Reset = e.Account.Remaining(u.Now, p), e.Account.FullAfter(u.Now, p)
 	return spent
 }
 
-// fitTab makes an entry one of the need's limit, and returns what the need is decided by. An entry
-// that may have been evicted starts with as much unreported as it may have had.
-func fitTab(e *bucketstore.Entry, n *Need, now quota.Instant) quota.Params {
+// fitAccount makes an entry one of the need's limit, and returns what the need is decided by. An
+// entry that may have been evicted starts with as much unreported as it may have had.
+func fitAccount(e *bucketstore.Entry, n *Need, now quota.Instant) quota.Params {
 	p, unit := n.Params, n.Most.Den
 	switch {
 	case e.New:
-		e.Params, e.Tab.Unit = p, unit
+		e.Params, e.Account.Unit = p, unit
 		if wait := quota.Span(e.Debtor - now); wait > 0 {
 			if unit > 0 { // Any caller may have used it.
 				e.Params = n.Most
 			}
 			p := e.Params
-			e.Tab.Debt, e.Tab.Heard = p.UnitsFor(min(p.Earned(wait), p.Burst-1)+1), now
+			e.Account.Debt, e.Account.Heard = p.UnitsFor(min(p.Earned(wait), p.Burst-1)+1), now
 		}
-	case e.Tab.Unit != unit, unit == 0 && e.Params != p:
-		e.Tab = e.Tab.Convert(e.Params, p, unit)
+	case e.Account.Unit != unit, unit == 0 && e.Params != p:
+		e.Account = e.Account.Convert(e.Params, p, unit)
 		e.Params = p
 	case e.Params.SlowerThan(p):
 		e.Params = p
@@ -90,13 +90,13 @@ type startReport struct {
 // Apply implements bucketstore.Change.
 func (s *startReport) Apply(e *bucketstore.Entry) bool {
 	s.used = 0
-	fitTab(e, s.need, s.now)
-	s.due = e.Tab.Due(s.now, s.slack)
-	if s.due > s.by || s.due > s.now && e.Tab.Sent != 0 {
+	fitAccount(e, s.need, s.now)
+	s.due = e.Account.Due(s.now, s.slack)
+	if s.due > s.by || s.due > s.now && e.Account.Sent != 0 {
 		return false
 	}
-	e.Tab = e.Tab.Report(s.now)
-	s.used, s.sent = e.Tab.Reported, e.Tab.Sent
+	e.Account = e.Account.Report(s.now)
+	s.used, s.sent = e.Account.Reported, e.Account.Sent
 	return true
 }
 
@@ -116,13 +116,13 @@ type applyReport struct {
 
 // Apply implements bucketstore.Change.
 func (a *applyReport) Apply(e *bucketstore.Entry) bool {
-	p := fitTab(e, a.need, a.now)
-	current := a.sent == e.Tab.Sent
-	e.Tab = e.Tab.Answered(a.now, a.sent, p, a.debt)
-	if current { // The ledger goes on by the figures of the report, and so does the tab.
+	p := fitAccount(e, a.need, a.now)
+	current := a.sent == e.Account.Sent
+	e.Account = e.Account.Answered(a.now, a.sent, p, a.debt)
+	if current { // The ledger goes on by the figures of the report, and so does the account.
 		e.Params = a.need.Params
 	}
-	a.due = e.Tab.Due(a.now, a.slack)
+	a.due = e.Account.Due(a.now, a.slack)
 	return true
 }
 
@@ -146,15 +146,15 @@ type decided struct {
 
 // Apply implements bucketstore.Change.
 func (d *decided) Apply(e *bucketstore.Entry) bool {
-	p, cost := fitTab(e, d.need, d.now), d.need.Cost
+	p, cost := fitAccount(e, d.need, d.now), d.need.Cost
 	var tokens int64
-	e.Tab, tokens = e.Tab.Decided(d.now, p, d.debt, d.granted*cost, d.wanted*cost)
+	e.Account, tokens = e.Account.Decided(d.now, p, d.debt, d.granted*cost, d.wanted*cost)
 	d.used = tokens / cost
 	if d.granted > 0 {
 		e.Params = d.need.Params
 	}
-	d.level, d.wait = e.Tab.Remaining(d.now, p), e.Tab.Wait(d.now, p, cost)
-	d.fullAt = d.now + quota.Instant(e.Tab.FullAfter(d.now, p))
+	d.level, d.wait = e.Account.Remaining(d.now, p), e.Account.Wait(d.now, p, cost)
+	d.fullAt = d.now + quota.Instant(e.Account.FullAfter(d.now, p))
 	return true
 }
 
@@ -171,7 +171,7 @@ type giveBackReported struct {
 
 // Apply implements bucketstore.Change.
 func (g *giveBackReported) Apply(e *bucketstore.Entry) bool {
-	fitTab(e, g.need, g.now)
-	e.Tab = e.Tab.GiveBack(g.need.Cost)
+	fitAccount(e, g.need, g.now)
+	e.Account = e.Account.GiveBack(g.need.Cost)
 	return true
 }

@@ -84,7 +84,7 @@ func TestOnlySentencesAreBroken(t *testing.T) {
 	}
 }
 
-func TestATableForThePage(t *testing.T) {
+func TestAnAccountleForThePage(t *testing.T) {
 	got := gauge.Table{{"a", "b"}, {"1", "2"}}.Markdown()
 	if want := "\n| a | b |\n| --- | --- |\n| 1 | 2 |\n"; got != want {
 		t.Errorf("%q, want %q", got, want)

@@ -18,31 +18,31 @@ func figuresOfADay(t *testing.T) (many, few quota.Params) {
 	return most.Params, most.For(7, 0).Params
 }
 
-// A tab at which a caller with few tokens a day looks, and for which such a one reports, still owes
-// what others have used.
-func TestATabOfCallersOwnFiguresForgetsNothing(t *testing.T) {
+// A account at which a caller with few tokens a day looks, and for which such a one reports, still
+// owes what others have used.
+func TestAnAccountOfCallersOwnFiguresForgetsNothing(t *testing.T) {
 	many, few := figuresOfADay(t)
 	now := quota.Instant(quota.Hour)
 	for name, last := range map[string]quota.Params{"many": many, "few": few} {
-		tab, r := lease.Tab{Unit: many.Den}.Use(now, many, many.Burst, many.Burst)
+		account, r := lease.Account{Unit: many.Den}.Use(now, many, many.Burst, many.Burst)
 		if !r.Allowed {
 			t.Fatal("a full bucket refuses its burst")
 		}
-		tab = tab.Report(now)
-		ask := lease.Ask{Params: last, Most: many, Version: 1, Used: tab.Reported, Optimistic: true}
+		account = account.Report(now)
+		ask := lease.Ask{Params: last, Most: many, Version: 1, Used: account.Reported, Optimistic: true}
 		ledger, answer := lease.Ledger{}.Grant(now, ask)
 		for range 2 { // Then reports of a token more than the bucket holds.
-			tab = tab.Answered(now, tab.Sent, last, answer.Debt)
+			account = account.Answered(now, account.Sent, last, answer.Debt)
 			for asked, p := range map[string]quota.Params{"many": many, "few": few} {
-				if left := tab.Remaining(now, p); left > 0 {
+				if left := account.Remaining(now, p); left > 0 {
 					t.Errorf("%s reports: %d tokens are left for %s", name, left, asked)
 				}
-				if _, r := tab.Use(now, p, p.Burst, 1); r.Allowed || r.RetryAfter < quota.Millisecond {
+				if _, r := account.Use(now, p, p.Burst, 1); r.Allowed || r.RetryAfter < quota.Millisecond {
 					t.Errorf("%s reports, %s asks: %+v", name, asked, r)
 				}
 			}
-			tab.Unknown = 1
-			tab = tab.Report(now)
+			account.Unknown = 1
+			account = account.Report(now)
 			ask.Used = 1
 			ledger, answer = ledger.Grant(now, ask)
 		}
@@ -52,13 +52,13 @@ func TestATabOfCallersOwnFiguresForgetsNothing(t *testing.T) {
 	}
 }
 
-// A caller with one and the same figures has these, whatever others could have: its tab counts in
-// whole tokens at its own rate, and who waits as long as it says is admitted, and no sooner.
-func TestATabEarnsByTheCallersRate(t *testing.T) {
+// A caller with one and the same figures has these, whatever others could have: its account counts
+// in whole tokens at its own rate, and who waits as long as it says is admitted, and no sooner.
+func TestAnAccountEarnsByTheCallersRate(t *testing.T) {
 	many, few := figuresOfADay(t)
 	day := int64(quota.Day)
 	start := quota.Instant(quota.Hour)
-	tab := lease.Tab{Unit: many.Den, Debt: 7 * many.Den, Heard: start}
+	account := lease.Account{Unit: many.Den, Debt: 7 * many.Den, Heard: start}
 	for i, s := range []struct {
 		at, cost int64
 		wait     quota.Span // 0: admitted
@@ -73,7 +73,7 @@ func TestATabEarnsByTheCallersRate(t *testing.T) {
 		{day + 1, 8, quota.Never},
 	} {
 		var r quota.Result
-		if tab, r = tab.Use(start+quota.Instant(s.at), few, few.Burst, s.cost); r.Allowed != (s.wait == 0) || r.RetryAfter != s.wait {
+		if account, r = account.Use(start+quota.Instant(s.at), few, few.Burst, s.cost); r.Allowed != (s.wait == 0) || r.RetryAfter != s.wait {
 			t.Errorf("step %d: %+v, want a wait of %d", i, r, s.wait)
 		}
 	}
