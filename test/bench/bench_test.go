@@ -116,10 +116,12 @@ func checkFigures(t *testing.T, c contestant, f figures) {
 	}
 }
 
-// A filter that does not do what it is measured for is noticed, whichever way.
+// A filter that does not do what it is measured for is noticed, whichever way, also when it is
+// tried again.
 func TestIdleContestantsAreNoticed(t *testing.T) {
 	shop := openShop(t)
-	r := &runner{shop: shop, plan: brief, progress: io.Discard}
+	var progress bytes.Buffer
+	r := &runner{shop: shop, plan: brief, progress: &progress, retries: 1}
 	for want, c := range map[string]contestant{
 		"every answer must be 429": {
 			part: weir, Scene: direct, status: 429, proof: localProof, policies: set(open("local")),
@@ -132,6 +134,9 @@ func TestIdleContestantsAreNoticed(t *testing.T) {
 		if _, err := r.round(t.Context(), 1, []contestant{c}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error with %q, got %v", want, err)
 		}
+	}
+	if n := strings.Count(progress.String(), "once more"); n != 3 {
+		t.Errorf("%d scenes were tried again, want all three:\n%s", n, progress.String())
 	}
 }
 

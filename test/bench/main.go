@@ -131,7 +131,7 @@ func bench(ctx context.Context, s settings, args []string, progress io.Writer) (
 	}
 	defer shop.upstream.stop()
 	r.Beside = shop.beside
-	err = r.measure(ctx, &runner{shop: shop, plan: s.plan, progress: progress})
+	err = r.measure(ctx, &runner{shop: shop, plan: s.plan, progress: progress, retries: 2})
 	r.Took = time.Since(begin).Round(time.Second)
 	return r, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"time"
 
 	"github.com/weir-proxy/weir/test/bench/gauge"
@@ -66,6 +67,8 @@ type runner struct {
 	shop     *workshop
 	plan     plan
 	progress io.Writer
+	// retries is how often a scene may be tried again.
+	retries int
 	// openRates are those of the open loops, in requests a second; there is none until the
 	// contestant that it depends on has been measured.
 	openRates map[scene]float64
@@ -73,9 +76,8 @@ type runner struct {
 	running []*world
 }
 
-// round measures each contestant. Those of a scene run side by side and take turns in the closed
-// loop and on the curve, so that what the machine does meanwhile hits all of them alike; where
-// latency is measured each runs alone.
+// round measures each contestant, scene by scene. A scene that fails is tried again if it may: a
+// run of twenty minutes does not end because the machine stood still for a moment.
 func (r *runner) round(ctx context.Context, n int, all []contestant) (round, error) {
 	result := round{}
 	for _, s := range scenes() {
@@ -83,24 +85,37 @@ func (r *runner) round(ctx context.Context, n int, all []contestant) (round, err
 		if len(some) == 0 {
 			continue
 		}
-		measure := r.takeTurns
-		switch s {
-		case idle:
-			measure = r.watchIdle
-		case curve:
-			measure = r.climb
+		measured, err := r.scene(ctx, n, s, some)
+		for again := 0; err != nil && again < r.retries && ctx.Err() == nil; again++ {
+			fmt.Fprintf(r.progress, "round %d of %d: %s: %v: once more\n", n, r.plan.Rounds, s, err)
+			measured, err = r.scene(ctx, n, s, some)
 		}
-		if err := r.together(ctx, n, some, result, measure); err != nil {
+		if err != nil {
 			return nil, err
 		}
-		if !stages[s].opens {
-			continue
-		}
-		if err := r.openAll(ctx, n, some, result); err != nil {
-			return nil, err
-		}
+		maps.Copy(result, measured)
 	}
 	return result, nil
+}
+
+// scene measures the contestants of a scene. They run side by side and take turns in the closed
+// loop and on the curve, so that what the machine does meanwhile hits all of them alike; where
+// latency is measured each runs alone.
+func (r *runner) scene(ctx context.Context, n int, s scene, all []contestant) (round, error) {
+	result, measure := round{}, r.takeTurns
+	switch s {
+	case idle:
+		measure = r.watchIdle
+	case curve:
+		measure = r.climb
+	}
+	if err := r.together(ctx, n, all, result, measure); err != nil {
+		return nil, err
+	}
+	if !stages[s].opens {
+		return result, nil
+	}
+	return result, r.openAll(ctx, n, all, result)
 }
 
 func (r *runner) say(n int, what string, c contestant, how string) {

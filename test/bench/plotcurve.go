@@ -10,7 +10,7 @@ import (
 // Measures of the curve's plot in pixels.
 const (
 	curveLeft   = 70
-	curveRight  = 560
+	curveRight  = 530
 	curveTop    = 50
 	curveBottom = 350
 	curveHeight = 400
