@@ -142,8 +142,12 @@ func readLength(in *bufio.Reader, kind byte) (int, error) {
 
 // replay sends scripts with so many connections, each as soon as the last is answered, and returns
 // how many were answered a second.
-func replay(ctx context.Context, address string, scripts [][]any, connections int, during time.Duration) (float64, error) {
-	client := redis.NewClient(&redis.Options{Addr: address, PoolSize: connections, MaxRetries: -1, DisableIdentity: true})
+func replay(
+	ctx context.Context, address string, scripts [][]any, connections int, during time.Duration,
+) (float64, error) {
+	client := redis.NewClient(&redis.Options{
+		Addr: address, PoolSize: connections, MaxRetries: -1, DisableIdentity: true,
+	})
 	defer client.Close()
 	var answered, next atomic.Int64
 	errs := make([]error, connections)

@@ -37,8 +37,8 @@ func (l *lab) crowds(ctx context.Context, r *report) error {
 					return fmt.Errorf("%+v: %w", due, err)
 				}
 				r.Crowds[n] = append(r.Crowds[n], c)
-				l.say("round %d of %d, %4d nodes, %5.0f calls/s of one bucket: control plane %4.0f µs, Redis %4.0f µs a call",
-					n+1, l.plan.Rounds, c.Nodes, c.Calls, c.PlaneCPU, c.RedisCPU)
+				l.say("round %d of %d, %4d nodes, %5.0f calls/s of one bucket: %s",
+					n+1, l.plan.Rounds, c.Nodes, c.Calls, c.costs())
 			}
 		}
 		return nil
@@ -127,8 +127,8 @@ func (r *report) goalTable() gauge.Table {
 			ranged(calls), r.verdict(all, calls.Median >= goalPerRedis),
 		},
 		[]string{
-			fmt.Sprintf("control plane, one-bucket calls at %d a second: µs a call", goalRate), fmt.Sprintf("at most %d", goalPlane),
-			ranged(plane), r.verdict(paced, plane.Median <= goalPlane),
+			fmt.Sprintf("control plane, one-bucket calls at %d a second: µs a call", goalRate),
+			fmt.Sprintf("at most %d", goalPlane), ranged(plane), r.verdict(paced, plane.Median <= goalPlane),
 		})
 }
 

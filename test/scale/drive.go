@@ -47,6 +47,15 @@ type point struct {
 	During   time.Duration `json:"during_ns"`
 }
 
+// costs are the processor times in words.
+func (p point) costs() string {
+	return fmt.Sprintf("control plane %6.0f µs, Redis %6.0f µs a call", p.PlaneCPU, p.RedisCPU)
+}
+
+// head is what stands before the body of a call, with places for token, type and length.
+const head = "POST /node/v1/leases HTTP/1.1\r\nhost: weir\r\n" +
+	"authorization: Bearer %s\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n"
+
 // requests are the whole HTTP requests that ask for each key once; the last is full too.
 func (d drive) requests(version uint64) [][]byte {
 	var all [][]byte
@@ -60,8 +69,7 @@ func (d drive) requests(version uint64) [][]byte {
 			m.Items = append(m.Items, it)
 		}
 		body := wire.AppendLeaseRequest(nil, m)
-		all = append(all, append(fmt.Appendf(nil, "POST /node/v1/leases HTTP/1.1\r\nhost: weir\r\nauthorization: Bearer %s\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n",
-			nodeToken, wire.ContentType, len(body)), body...))
+		all = append(all, append(fmt.Appendf(nil, head, nodeToken, wire.ContentType, len(body)), body...))
 	}
 	return all
 }
@@ -115,18 +123,24 @@ func (d drive) measure(ctx context.Context, w *world, run func() (load.Result, e
 	n, seconds := float64(result.Answered()), result.Duration.Seconds()
 	ok, spent := result.Statuses[200], after.since(before)
 	if granted != ok*d.Items || other > 0 {
-		return p, fmt.Errorf("%d buckets were granted and %d not, for %d answers of %d buckets each", granted, other, ok, d.Items)
+		return p, fmt.Errorf("%d buckets were granted and %d not, for %d answers of %d buckets each",
+			granted, other, ok, d.Items)
 	}
 	if failed := n - float64(ok); failed > n/4 {
 		return p, fmt.Errorf("%w: %.0f of %.0f, by status: %v", errLate, failed, n, result.Statuses)
 	}
 	bytes, kept, err := w.memory(ctx)
 	return point{
-		drive: d, Calls: gauge.Rounded(n / seconds), Failed: gauge.Rounded((n - float64(ok)) / seconds), Granted: gauge.Rounded(float64(granted) / seconds),
-		PlaneCPU: gauge.Rounded(float64(spent.plane.Microseconds()) / n), RedisCPU: gauge.Rounded(float64(spent.redis.Microseconds()) / n),
+		drive: d, Calls: gauge.Rounded(n / seconds), Failed: gauge.Rounded((n - float64(ok)) / seconds),
+		Granted:  gauge.Rounded(float64(granted) / seconds),
+		PlaneCPU: micros(spent.plane, n), RedisCPU: micros(spent.redis, n),
 		P50: milliseconds(result.Percentile(.5)), P99: milliseconds(result.Percentile(.99)),
-		RedisMB: gauge.Rounded(float64(bytes) / 1e6), Kept: kept, Foreign: spent.foreign(result.Duration), During: result.Duration,
+		RedisMB: gauge.Rounded(float64(bytes) / 1e6), Kept: kept,
+		Foreign: spent.foreign(result.Duration), During: result.Duration,
 	}, err
 }
+
+// micros is a time for each of n, in microseconds.
+func micros(d time.Duration, n float64) float64 { return gauge.Rounded(float64(d.Microseconds()) / n) }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

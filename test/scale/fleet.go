@@ -91,7 +91,8 @@ func (f fleet) live(ctx context.Context, w *world, warm, during time.Duration) (
 	if _, err = w.apply(ctx, fleetLimit); err != nil {
 		return l, err
 	}
-	status, snapshot, err := w.send(ctx, w.planes[0], http.MethodGet, "/node/v1/snapshot?after=0&show=1&node=first&boot=1&filter=simulated", nil)
+	const path = "/node/v1/snapshot?after=0&show=1&node=first&boot=1&filter=simulated"
+	status, snapshot, err := w.send(ctx, w.planes[0], http.MethodGet, path, nil)
 	if err != nil || status != http.StatusOK {
 		return l, errors.Join(err, fmt.Errorf("no snapshot: %d %s", status, snapshot))
 	}
@@ -99,7 +100,8 @@ func (f fleet) live(ctx context.Context, w *world, warm, during time.Duration) (
 	var all []*shard
 	for i := range shards {
 		s := &shard{
-			fleet: &f, world: w, begin: time.Now(), random: rand.New(rand.NewPCG(uint64(i), 5)), sums: f.sums(), answer: make(chan func(), maxFlying),
+			fleet: &f, world: w, begin: time.Now(), random: rand.New(rand.NewPCG(uint64(i), 5)),
+			sums: f.sums(), answer: make(chan func(), maxFlying),
 		}
 		for n := i; n < f.Nodes; n += shards {
 			s.start(ctx, n)
@@ -151,10 +153,11 @@ func (f fleet) sum(all []*shard, spent work, during time.Duration) (lived, error
 	slices.Sort(one.took)
 	n, calls, seconds := float64(one.decided), float64(one.calls), during.Seconds()
 	return lived{
-		fleet: f, Decided: gauge.Rounded(n / seconds), Failed: gauge.Rounded(float64(one.open) / n), Refused: gauge.Rounded(float64(one.refused) / n),
+		fleet: f, Decided: gauge.Rounded(n / seconds),
+		Failed: gauge.Rounded(float64(one.open) / n), Refused: gauge.Rounded(float64(one.refused) / n),
 		Calls: gauge.Rounded(calls / seconds), Items: gauge.Rounded(float64(one.items) / seconds),
 		P50: milliseconds(one.took.at(.5)), P99: milliseconds(one.took.at(.99)),
-		PlaneCPU: gauge.Rounded(float64(spent.plane.Microseconds()) / calls), RedisCPU: gauge.Rounded(float64(spent.redis.Microseconds()) / calls),
+		PlaneCPU: micros(spent.plane, calls), RedisCPU: micros(spent.redis, calls),
 		Foreign: spent.foreign(during),
 	}, nil
 }

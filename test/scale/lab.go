@@ -48,8 +48,9 @@ var usual = plan{
 	},
 	Crowds: []paced{{drive{1000, 4000, 1}, 1000}, {drive{1000, 20_000, 1}, goalRate}, {drive{1000, 100_000, 1}, 0}},
 	Fleets: []fleet{
-		{10, 10_000, 1000, false}, {100, 10_000, 1000, false}, {1000, 10_000, 1000, false}, {1000, 100_000, 1000, false},
-		{100, 100, 1000, false}, {1000, 100, 1000, false}, {1000, 100_000, 1000, true}, {1000, 100_000, 3000, true},
+		{10, 10_000, 1000, false}, {100, 10_000, 1000, false}, {1000, 10_000, 1000, false},
+		{1000, 100_000, 1000, false}, {100, 100, 1000, false}, {1000, 100, 1000, false},
+		{1000, 100_000, 1000, true}, {1000, 100_000, 3000, true},
 	},
 	Each: 3 * time.Second, Keys: []int{10_000, 100_000, 1_000_000}, Connections: 8, RatioKeys: 100_000,
 }
@@ -58,7 +59,8 @@ var brief = plan{
 	Pushes: 2, Push: []fleetSize{{20, 1}, {20, 2}}, Polls: 50, Rounds: 1,
 	Calls:  []paced{{drive{10, 1000, 1}, 200}, {drive{20, 1000, full}, 50}},
 	Crowds: []paced{{drive{20, 100, 1}, 200}, {drive{20, 1000, 1}, 0}},
-	Fleets: []fleet{{20, 100, 200, false}, {20, 1000, 200, true}}, Each: 500 * time.Millisecond, Keys: []int{1000, 20_000}, Connections: 2, RatioKeys: 5000,
+	Fleets: []fleet{{20, 100, 200, false}, {20, 1000, 200, true}},
+	Each:   500 * time.Millisecond, Keys: []int{1000, 20_000}, Connections: 2, RatioKeys: 5000,
 }
 
 // lab measures.
@@ -71,7 +73,9 @@ type lab struct {
 func (l *lab) say(format string, a ...any) { fmt.Fprintf(l.progress, format+"\n", a...) }
 
 // in has f work in a world of its own.
-func (l *lab) in(ctx context.Context, replicas int, through func(string) (string, error), f func(w *world) error) error {
+func (l *lab) in(
+	ctx context.Context, replicas int, through func(string) (string, error), f func(w *world) error,
+) error {
 	w, err := start(ctx, l.root, l.redisCPUs, replicas, through)
 	if err != nil {
 		return err
@@ -115,7 +119,8 @@ func (l *lab) pushes(ctx context.Context, r *report) error {
 				size.Nodes, size.Replicas, l.plan.Pushes, milliseconds(reached.at(.5)), milliseconds(reached.at(.99)),
 				milliseconds(acknowledged.at(.5)), milliseconds(acknowledged.at(.99)),
 			})
-			l.say("push to %4d nodes, %d replicas: acknowledged by 99 %% within %s", size.Nodes, size.Replicas, acknowledged.at(.99).Round(time.Millisecond))
+			l.say("push to %4d nodes, %d replicas: acknowledged by 99 %% within %s",
+				size.Nodes, size.Replicas, acknowledged.at(.99).Round(time.Millisecond))
 			return nil
 		})
 		if err != nil {
@@ -165,7 +170,8 @@ func (l *lab) polls(ctx context.Context, r *report) error {
 			return err
 		}
 		spent := after.since(before)
-		p.Plane, p.Redis = gauge.Rounded(spent.plane.Seconds()/l.plan.Each.Seconds()), gauge.Rounded(spent.redis.Seconds()/l.plan.Each.Seconds())
+		seconds := l.plan.Each.Seconds()
+		p.Plane, p.Redis = gauge.Rounded(spent.plane.Seconds()/seconds), gauge.Rounded(spent.redis.Seconds()/seconds)
 		if p.With, err = gauge.Resident(w.planes[0].PID()); err != nil {
 			return err
 		}
@@ -192,7 +198,8 @@ func (l *lab) calls(ctx context.Context, r *report) error {
 					return fmt.Errorf("%+v: %w", c, err)
 				}
 				r.Calls[n] = append(r.Calls[n], p)
-				l.say("round %d of %d, %4d nodes, %2d buckets a call: control plane %6.0f µs, Redis %6.0f µs a call", n+1, l.plan.Rounds, c.Nodes, c.Items, p.PlaneCPU, p.RedisCPU)
+				l.say("round %d of %d, %4d nodes, %2d buckets a call: %s",
+					n+1, l.plan.Rounds, c.Nodes, c.Items, p.costs())
 			}
 		}
 		return nil

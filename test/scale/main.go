@@ -78,7 +78,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 // measure does all that a plan asks for. It leaves one processor to Redis, and the rest to the
 // control planes and this process.
 func (r *report) measure(ctx context.Context, p plan, args []string, progress io.Writer) error {
-	r.Date, r.Version, r.Machine, r.Load = time.Now().UTC().Format(time.DateOnly), version, gauge.Machine(), gauge.LoadAverage()
+	r.Date, r.Version = time.Now().UTC().Format(time.DateOnly), version
+	r.Machine, r.Load = gauge.Machine(), gauge.LoadAverage()
 	if r.Command = "make scale"; len(args) > 0 {
 		r.Command = "make scale SCALE='" + strings.Join(args, " ") + "'"
 	}

@@ -63,10 +63,13 @@ func (m model) ends(items float64) float64 { return busy * 1e6 / m.redis.of(item
 
 // String says the model in words.
 func (m model) String() string {
-	return fmt.Sprintf("Fitted: a call costs the control plane %.0f µs and %.1f µs for each bucket in it, Redis %.0f µs and %.1f µs (at most %.0f %% off the "+
-		"measured medians); a key takes %.0f bytes of Redis. So one Redis is %.0f %% busy at %.0f calls a second of one bucket each, or at %.0f buckets a second in calls of %d. "+
+	return fmt.Sprintf("Fitted: a call costs the control plane %.0f µs and %.1f µs for each bucket in it, "+
+		"Redis %.0f µs and %.1f µs (at most %.0f %% off the measured medians); a key takes %.0f bytes of Redis. "+
+		"So one Redis is %.0f %% busy at %.0f calls a second of one bucket each, "+
+		"or at %.0f buckets a second in calls of %d. "+
 		"That is where a cluster begins, or where its memory ends.",
-		m.plane.Call, m.plane.Bucket, m.redis.Call, m.redis.Bucket, 100*m.off, m.key, 100*busy, m.ends(1), m.ends(full), full)
+		m.plane.Call, m.plane.Bucket, m.redis.Call, m.redis.Bucket, 100*m.off, m.key,
+		100*busy, m.ends(1), m.ends(full), full)
 }
 
 // pause is how long it is assumed to take, in seconds, until an active key needs tokens again.
@@ -75,7 +78,10 @@ const pause = 10
 // costTable is what fleets cost by the model, if each active key is asked for once in each pause:
 // in calls of one bucket, as nodes make them whose requests come one by one, and in full ones.
 func (m model) costTable(p polling) gauge.Table {
-	t := gauge.Table{{"Envoys", "active keys", "buckets/s", "Redis memory MB", "Redis processors", "control plane processors", "its memory for polls MB"}}
+	t := gauge.Table{{
+		"Envoys", "active keys", "buckets/s", "Redis memory MB", "Redis processors", "control plane processors",
+		"its memory for polls MB",
+	}}
 	for _, nodes := range []int{10, 100, 1000} {
 		for keys := 10_000; keys <= 10_000_000; keys *= 10 {
 			grants := float64(keys) / pause
@@ -83,7 +89,8 @@ func (m model) costTable(p polling) gauge.Table {
 				return fmt.Sprintf("%.2f to %.2f", grants/full*l.of(full)/1e6, grants*l.of(1)/1e6)
 			}
 			t = append(t, []string{
-				strconv.Itoa(nodes), strconv.Itoa(keys), fmt.Sprintf("%.0f", grants), fmt.Sprintf("%.0f", m.key*float64(keys)/1e6),
+				strconv.Itoa(nodes), strconv.Itoa(keys),
+				fmt.Sprintf("%.0f", grants), fmt.Sprintf("%.0f", m.key*float64(keys)/1e6),
 				span(m.redis), span(m.plane), fmt.Sprintf("%.1f", float64(nodes)*p.each()/1000),
 			})
 		}

@@ -55,7 +55,8 @@ func (p *pollers) end() error {
 func (p *pollers) run(ctx context.Context, node int) error {
 	var index match.Index
 	for version := uint64(0); ; {
-		path := fmt.Sprintf("/node/v1/snapshot?after=%d&wait=25s&show=1&applied=%d&node=%s&boot=%x&filter=simulated", version, version, nodeName(node), node+1)
+		path := fmt.Sprintf("/node/v1/snapshot?after=%d&wait=25s&show=1&applied=%d&node=%s&boot=%x&filter=simulated",
+			version, version, nodeName(node), node+1)
 		status, body, err := p.world.send(ctx, p.world.plane(node), http.MethodGet, path, nil)
 		if err != nil {
 			return err
@@ -76,7 +77,9 @@ func (p *pollers) run(ctx context.Context, node int) error {
 }
 
 // send sends what a node sends.
-func (w *world) send(ctx context.Context, to *stack.ControlPlane, method, path string, content io.Reader) (status int, body []byte, err error) {
+func (w *world) send(
+	ctx context.Context, to *stack.ControlPlane, method, path string, content io.Reader,
+) (status int, body []byte, err error) {
 	request, err := http.NewRequestWithContext(ctx, method, to.URL()+path, content)
 	if err != nil {
 		return 0, nil, err
@@ -132,7 +135,8 @@ func (w *world) push(ctx context.Context, nodes, pushes int) (reached, acknowled
 		mu.Lock()
 		begin = time.Now()
 		mu.Unlock()
-		version, err := w.apply(ctx, fmt.Sprintf(`{"version": "weir/v1", "policies": [{"name": "p", "partition": [], "limit": {"quota": %d, "window": "1m"}}]}`, 100+i))
+		version, err := w.apply(ctx, fmt.Sprintf(`{"version": "weir/v1", "policies": [
+			{"name": "p", "partition": [], "limit": {"quota": %d, "window": "1m"}}]}`, 100+i))
 		if err != nil {
 			return nil, nil, err
 		}

@@ -9,8 +9,9 @@ import (
 
 const repository = "../.."
 
-// A policy set reaches a hundred nodes, and the control plane says so, whichever replica a node polls. The promise is one second at
-// the 99th percentile; here it may take five times as long, because a machine that runs tests has other things to do.
+// A policy set reaches a hundred nodes, and the control plane says so, whichever replica a node
+// polls. The promise is one second at the 99th percentile; here it may take five times as long,
+// because a machine that runs tests has other things to do.
 func TestAPushReachesAHundredNodes(t *testing.T) {
 	for _, replicas := range []int{1, 2} {
 		t.Run(fmt.Sprintf("%d replicas", replicas), func(t *testing.T) {
@@ -23,7 +24,8 @@ func TestAPushReachesAHundredNodes(t *testing.T) {
 			if len(reached) != nodes*pushes || len(acknowledged) != nodes*pushes {
 				t.Fatalf("%d arrived and %d acknowledged, want %d", len(reached), len(acknowledged), nodes*pushes)
 			}
-			t.Logf("reached: p50 %s, p99 %s; acknowledged: p50 %s, p99 %s", reached.at(.5), reached.at(.99), acknowledged.at(.5), acknowledged.at(.99))
+			t.Logf("reached: p50 %s, p99 %s; acknowledged: p50 %s, p99 %s",
+				reached.at(.5), reached.at(.99), acknowledged.at(.5), acknowledged.at(.99))
 			if p99 := acknowledged.at(.99); p99 > 5*time.Second {
 				t.Errorf("99 %% of the nodes had acknowledged only after %s", p99)
 			}

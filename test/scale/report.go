@@ -53,7 +53,8 @@ func (r *report) circumstances() string {
 		all = append(all, one.Foreign)
 	}
 	foreign := gauge.Over(all, func(one float64) float64 { return one })
-	return fmt.Sprintf("Measured on %s by `%s` at %s: %s, load average before %s; other programs kept %.2f processors busy meanwhile (%.2f at most). "+
+	return fmt.Sprintf("Measured on %s by `%s` at %s: %s, load average before %s; "+
+		"other programs kept %.2f processors busy meanwhile (%.2f at most). "+
 		"Redis has one processor for itself; control plane and simulated nodes share the others.",
 		r.Date, r.Command, r.Version, r.Machine, r.Load, foreign.Median, foreign.Max)
 }
@@ -62,7 +63,8 @@ func (r *report) pushTable() gauge.Table {
 	t := gauge.Table{{"a policy set for", "replicas", "arrived, p50 ms", "p99 ms", "acknowledged, p50 ms", "p99 ms"}}
 	for _, p := range r.Pushes {
 		t = append(t, []string{
-			fmt.Sprintf("%d nodes", p.Nodes), strconv.Itoa(p.Replicas), fmt.Sprintf("%.0f", p.ReachedP50), fmt.Sprintf("%.0f", p.ReachedP99),
+			fmt.Sprintf("%d nodes", p.Nodes), strconv.Itoa(p.Replicas),
+			fmt.Sprintf("%.0f", p.ReachedP50), fmt.Sprintf("%.0f", p.ReachedP99),
 			fmt.Sprintf("%.0f", p.AcknowledgedP50), fmt.Sprintf("%.0f", p.AcknowledgedP99),
 		})
 	}
@@ -77,12 +79,16 @@ func (r *report) over(i int, figure func(point) float64) gauge.Spread {
 func ranged(s gauge.Spread) string { return fmt.Sprintf("%.0f (%.0f to %.0f)", s.Median, s.Min, s.Max) }
 
 func (r *report) callTable() gauge.Table {
-	t := gauge.Table{{"lease calls from", "buckets a call", "calls/s", "control plane µs a call", "Redis µs a call", "p50 ms", "p99 ms", "failed %"}}
+	t := gauge.Table{{
+		"lease calls from", "buckets a call", "calls/s", "control plane µs a call", "Redis µs a call",
+		"p50 ms", "p99 ms", "failed %",
+	}}
 	for i, p := range r.Calls[0] {
 		t = append(t, []string{
 			fmt.Sprintf("%d nodes", p.Nodes), strconv.Itoa(p.Items),
 			fmt.Sprintf("%.0f", r.over(i, func(p point) float64 { return p.Calls }).Median),
-			ranged(r.over(i, func(p point) float64 { return p.PlaneCPU })), ranged(r.over(i, func(p point) float64 { return p.RedisCPU })),
+			ranged(r.over(i, func(p point) float64 { return p.PlaneCPU })),
+			ranged(r.over(i, func(p point) float64 { return p.RedisCPU })),
 			fmt.Sprintf("%.1f", r.over(i, func(p point) float64 { return p.P50 }).Median),
 			fmt.Sprintf("%.1f", r.over(i, func(p point) float64 { return p.P99 }).Median),
 			fmt.Sprintf("%.2f", r.over(i, func(p point) float64 { return 100 * p.Failed / p.Calls }).Median),
@@ -98,8 +104,10 @@ func (r *report) fleetTable() gauge.Table {
 	}}
 	for _, f := range r.Fleets {
 		t = append(t, []string{
-			fmt.Sprintf("%d nodes", f.Nodes), f.keys(), fmt.Sprintf("%.0f", f.Decided), fmt.Sprintf("%.0f", 100*f.Refused),
-			fmt.Sprintf("%.0f", 1000*f.Calls/f.Decided), fmt.Sprintf("%.1f", f.Items/f.Calls), fmt.Sprintf("%.1f", f.P50), fmt.Sprintf("%.1f", f.P99),
+			fmt.Sprintf("%d nodes", f.Nodes), f.keys(),
+			fmt.Sprintf("%.0f", f.Decided), fmt.Sprintf("%.0f", 100*f.Refused),
+			fmt.Sprintf("%.0f", 1000*f.Calls/f.Decided), fmt.Sprintf("%.1f", f.Items/f.Calls),
+			fmt.Sprintf("%.1f", f.P50), fmt.Sprintf("%.1f", f.P99),
 			fmt.Sprintf("%.1f", f.Calls*f.PlaneCPU/1e4), fmt.Sprintf("%.1f", f.Calls*f.RedisCPU/1e4),
 			fmt.Sprintf("%.0f", f.Items/(f.Calls*f.RedisCPU)*1e6), fmt.Sprintf("%.2f", 100*f.Failed),
 		})
@@ -110,7 +118,10 @@ func (r *report) fleetTable() gauge.Table {
 func (r *report) keyTable() gauge.Table {
 	t := gauge.Table{{"active keys", "Redis MB", "bytes each", "Redis µs a call of 64"}}
 	for _, p := range r.Keys {
-		t = append(t, []string{strconv.FormatInt(p.Kept, 10), fmt.Sprintf("%.0f", p.RedisMB), fmt.Sprintf("%.0f", p.RedisMB*1e6/float64(p.Kept)), fmt.Sprintf("%.0f", p.RedisCPU)})
+		t = append(t, []string{
+			strconv.FormatInt(p.Kept, 10), fmt.Sprintf("%.0f", p.RedisMB),
+			fmt.Sprintf("%.0f", p.RedisMB*1e6/float64(p.Kept)), fmt.Sprintf("%.0f", p.RedisCPU),
+		})
 	}
 	return t
 }
@@ -123,12 +134,15 @@ func (r *report) parts() []any {
 	m := r.fit()
 	return []any{
 		r.circumstances(), r.pushTable(),
-		fmt.Sprintf("%d polls that wait take %.0f kB of the control plane's memory each, and together %.3f of its processor and %.3f of Redis's.",
+		fmt.Sprintf("%d polls that wait take %.0f kB of the control plane's memory each, "+
+			"and together %.3f of its processor and %.3f of Redis's.",
 			r.Polls.Nodes, r.Polls.each(), r.Polls.Plane, r.Polls.Redis),
 		r.callTable(), r.crowdTable(), r.goalTable(), r.fleetTable(), r.keyTable(),
-		fmt.Sprintf("One control plane and one processor of Redis grant %.0f buckets a second in calls of %d (%.0f to %.0f). A client that only sends Redis "+
-			"the very same scripts comes to %.0f: **%.0f %%** (%.0f to %.0f over %d interleaved rounds; at least 70 is the target).",
-			plane.Median, full, plane.Min, plane.Max, bare.Median, 100*share.Median, 100*share.Min, 100*share.Max, len(r.Ratio)),
+		fmt.Sprintf("One control plane and one processor of Redis grant %.0f buckets a second in calls of %d "+
+			"(%.0f to %.0f). A client that only sends Redis the very same scripts comes to %.0f: "+
+			"**%.0f %%** (%.0f to %.0f over %d interleaved rounds; at least 70 is the target).",
+			plane.Median, full, plane.Min, plane.Max, bare.Median,
+			100*share.Median, 100*share.Min, 100*share.Max, len(r.Ratio)),
 		m.String(), m.costTable(r.Polls),
 	}
 }

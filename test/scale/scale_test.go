@@ -16,8 +16,8 @@ import (
 	"github.com/weir-proxy/weir/test/bench/load"
 )
 
-// Everything that a run measures works: each step fails by itself if the control plane has not granted what its answers say. No figure is
-// judged: a machine that runs tests measures nothing.
+// Everything that a run measures works: each step fails by itself if the control plane has not
+// granted what its answers say. No figure is judged: a machine that runs tests measures nothing.
 func TestEveryStepDoesItsWork(t *testing.T) {
 	l := &lab{root: repository, plan: brief, progress: io.Discard}
 	r := &report{}
@@ -72,7 +72,9 @@ func TestRefusedBucketsAreNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := drive{Nodes: 1, Keys: 1, Items: 1}
-	_, err = d.measure(t.Context(), w, func() (load.Result, error) { return d.load(w, version).Closed(t.Context(), 200*time.Millisecond) })
+	_, err = d.measure(t.Context(), w, func() (load.Result, error) {
+		return d.load(w, version).Closed(t.Context(), 200*time.Millisecond)
+	})
 	if err == nil || !strings.Contains(err.Error(), "were granted") {
 		t.Errorf("want an error about grants, got %v", err)
 	}
@@ -89,7 +91,10 @@ func TestGoalsOfCrowds(t *testing.T) {
 	r := &report{Crowds: [][]crowd{one(20, 50), one(25, 61), one(50, 70)}}
 	want := gauge.Table{
 		{"measure", "goal", "measured (min to max)", ""},
-		{"one-bucket calls a second on one Redis processor, 1000 nodes", "at least 30000", "40000 (20000 to 50000)", "met"},
+		{
+			"one-bucket calls a second on one Redis processor, 1000 nodes", "at least 30000",
+			"40000 (20000 to 50000)", "met",
+		},
 		{"control plane, one-bucket calls at 5000 a second: µs a call", "at most 60", "61 (50 to 70)", "not met"},
 	}
 	if got := r.goalTable(); !reflect.DeepEqual(got, want) {
@@ -152,7 +157,8 @@ func TestThePageShowsItsRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(again) != string(page) {
-		t.Errorf("%s is not what %s says; write it again by: build/scale -from docs/%s -docs docs", pageName, dataName, dataName)
+		t.Errorf("%s is not what %s says; write it again by: build/scale -from docs/%s -docs docs",
+			pageName, dataName, dataName)
 	}
 }
 

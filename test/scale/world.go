@@ -36,7 +36,9 @@ type world struct {
 
 // start starts a Redis, on the given processors, and so many replicas of the control plane in front
 // of it; through is where they find Redis if not at its own address.
-func start(ctx context.Context, root, redisCPUs string, replicas int, through func(address string) (string, error)) (_ *world, err error) {
+func start(
+	ctx context.Context, root, redisCPUs string, replicas int, through func(address string) (string, error),
+) (_ *world, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	w := &world{http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1 << 16, DisableCompression: true}}}
@@ -63,7 +65,8 @@ func start(ctx context.Context, root, redisCPUs string, replicas int, through fu
 	}
 	for range replicas {
 		c, err := stack.StartControlPlane(ctx, stack.ControlPlaneOptions{
-			Binary: filepath.Join(root, "build/weir"), DataDir: dir, AdminToken: adminToken, NodeToken: nodeToken, RedisURL: "redis://" + address + "/0",
+			Binary: filepath.Join(root, "build/weir"), DataDir: dir, AdminToken: adminToken, NodeToken: nodeToken,
+			RedisURL: "redis://" + address + "/0",
 		})
 		if err != nil {
 			return nil, err
