@@ -15,7 +15,7 @@ type target struct {
 	Met      bool         `json:"met"`
 	// Flaw says why the figure means nothing in some round; such a target is not met.
 	Flaw string `json:"flaw,omitempty"`
-	// Floor says, of a target that is not met, what cannot be saved and what that consists of.
+	// Floor says, where a sound figure misses the target, what stands in its way.
 	Floor string `json:"floor,omitempty"`
 }
 
@@ -175,7 +175,7 @@ func judge(rounds []round) (targets []target) {
 			t.Flaw = max(t.Flaw, p.flaw(r))
 		}
 		t.Met = t.Flaw == "" && t.Measured.Median <= p.atMost
-		if !t.Met {
+		if !t.Met && t.Flaw == "" {
 			t.Floor = p.floor
 		}
 		targets = append(targets, t)
