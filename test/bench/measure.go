@@ -194,10 +194,15 @@ func (r *runner) begin(ctx context.Context, c contestant) (*trial, error) {
 	r.running = append(r.running, w)
 	t := &trial{contestant: c, by: r, world: w, load: r.shop.load(c.load(), w.envoy)}
 	if c.Scene != idle {
-		_, err = t.closed(ctx, r.plan.Warm) // Its answers may differ: the first ones of a refused key are allowed.
+		// Its answers may differ: the first ones of a refused key are allowed.
+		_, err = t.closed(ctx, r.plan.warm(c.Scene))
 	}
 	return t, err
 }
+
+// warm is how long a contestant warms up in a scene: with a thousand busy keys the rare ones take
+// a while until they have their leases.
+func (p plan) warm(s scene) time.Duration { return p.Warm * time.Duration(1+stages[s].settles) }
 
 // closed and open ask in a loop. The next one goes on with the keys where this one ends.
 func (t *trial) closed(ctx context.Context, during time.Duration) (load.Result, error) {
@@ -216,7 +221,7 @@ func (t *trial) open(ctx context.Context, rate float64, during time.Duration) (l
 // turn watches some slices, and whether the filter did what it is measured for.
 func (t *trial) turn(ctx context.Context) error {
 	if t.Scene != direct {
-		if _, err := t.closed(ctx, t.by.plan.Warm); err != nil {
+		if _, err := t.closed(ctx, t.by.plan.warm(t.Scene)); err != nil {
 			return err
 		}
 	}

@@ -49,6 +49,8 @@ type stage struct {
 	// without a closed loop. Behind a service it warms up again before: while the others had their
 	// turn the leases of a thousand keys have ended.
 	perTurn int
+	// settles is how many more times the plan's time a contestant warms up.
+	settles int
 	// opens says that latency is measured in an open loop.
 	opens bool
 	// refuses says that a part of the answers is 429 where there is a limit.
@@ -60,7 +62,7 @@ var stages = map[scene]stage{
 	direct: {title: "Envoy answers by itself, one key", quota: noLimit, traffic: oneKey, perTurn: 1, workers: 1},
 	proxied: {
 		title: "a service behind Envoy, 1000 keys",
-		quota: noLimit, traffic: busyKeys, perTurn: 4, opens: true, workers: 1,
+		quota: noLimit, traffic: busyKeys, perTurn: 4, settles: 1, opens: true, workers: 1,
 	},
 	cold: {
 		title: "100 000 cold keys, 1000 a minute each",
