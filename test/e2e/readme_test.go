@@ -123,6 +123,7 @@ func (r *runner) shell(script string) (string, error) {
 	script = strings.NewReplacer(
 		"127.0.0.1:10000", fmt.Sprint("127.0.0.1:", r.envoy), "127.0.0.1:9901", fmt.Sprint("127.0.0.1:", r.admin),
 		"127.0.0.1:8080", fmt.Sprint("127.0.0.1:", r.controlPlane), "~/.config/", r.home+"/",
+		"https://api.example.com", fmt.Sprint("http://127.0.0.1:", r.envoy),
 	).Replace(script)
 	command := exec.CommandContext(r.t.Context(), "bash", "-eu", "-c", script)
 	command.Dir = repository
@@ -214,6 +215,10 @@ func TestTheReadmesSnippetsAreValid(t *testing.T) {
 				t.Errorf("%s: %v", b, err)
 			}
 		case "sh", "bash", "http", "text", "mermaid":
+		case "go", "python", "typescript":
+			if b.file != consumersPage {
+				t.Errorf("%s: no test runs it", b)
+			}
 		default:
 			t.Errorf("%s: no test knows this language", b)
 		}
