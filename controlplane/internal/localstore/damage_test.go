@@ -2,6 +2,7 @@ package localstore_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -90,6 +91,35 @@ func TestDamagedFiles(t *testing.T) {
 	}
 	if err, _ := opened(t, file); err != nil {
 		t.Errorf("a sound file: %v", err)
+	}
+}
+
+// Pages that lead back to themselves, or to a page that has another parent, are found before the
+// database follows them without end.
+func TestPagesThatLeadInACircle(t *testing.T) {
+	const pageSize, header, branch = 4096, 16, 1
+	file := stored(t)
+	for name, child := range map[string]func(page uint64, elements []byte) uint64{
+		"a page is its own child":            func(page uint64, _ []byte) uint64 { return page },
+		"a page has the same child twice":    func(_ uint64, next []byte) uint64 { return binary.NativeEndian.Uint64(next[24:]) },
+		"a page has a child beyond the file": func(uint64, []byte) uint64 { return 1 << 40 },
+	} {
+		damaged, branches := bytes.Clone(file), 0
+		for at := 0; at < len(file); at += pageSize {
+			page := damaged[at : at+pageSize]
+			if binary.NativeEndian.Uint16(page[8:]) == branch && binary.NativeEndian.Uint16(page[10:]) > 1 {
+				branches++
+				id := child(uint64(at/pageSize), page[header:])
+				binary.NativeEndian.PutUint64(page[header+8:], id)
+			}
+		}
+		if branches == 0 {
+			t.Fatal("no page of the file has children")
+		}
+		err, untouched := opened(t, damaged)
+		if err == nil || !strings.Contains(err.Error(), "weir.db is damaged (") || !untouched {
+			t.Errorf("%s: %v, untouched %t", name, err, untouched)
+		}
 	}
 }
 

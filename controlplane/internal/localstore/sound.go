@@ -2,8 +2,10 @@ package localstore
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -68,13 +70,20 @@ func readAll(tx *bolt.Tx, size int64) error {
 	if size < tx.Size() {
 		return errCut
 	}
-	if err := readHeads(tx); err != nil {
+	pages, err := readPages(tx)
+	if err != nil {
 		return err
 	}
-	left := size // Every key takes some bytes: pages that lead in a circle have an end.
+	if err := pages.hasRoot(tx.Cursor().Bucket()); err != nil {
+		return err
+	}
+	left := size // Every key takes some bytes, so keys that come again and again have an end.
 	return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
 		if b == nil {
 			return fmt.Errorf("%q is no list", name)
+		}
+		if err := pages.hasRoot(b); err != nil {
+			return err
 		}
 		return b.ForEach(func(k, v []byte) error {
 			left -= int64(len(k)+len(v)) + 1
@@ -89,24 +98,105 @@ func readAll(tx *bolt.Tx, size int64) error {
 	})
 }
 
-// readHeads checks the lengths that the pages in use claim: to free a page that claims to be longer
-// than the file would never end.
-func readHeads(tx *bolt.Tx) error {
-	pages := int(tx.Size()) / tx.DB().Info().PageSize
+// elementSize is the size of what a branch page says of a child, and of the head of a page.
+const elementSize = 16
+
+// maxDepth is more levels than a tree of pages can have: each page but the first has two children.
+const maxDepth = 64
+
+// tree is which pages lead to which. The database would follow a circle without end, and take all
+// memory for it.
+type tree struct {
+	// parents is the page that leads to each; 0, which is the file's head, if none does.
+	parents []int
+	// used are the pages that may be in the tree: neither free nor in the middle of a longer one.
+	used []bool
+}
+
+// readPages checks that the pages in use are as long as they can be and lead to others as a tree
+// does.
+func readPages(tx *bolt.Tx) (*tree, error) {
+	file, err := os.Open(tx.DB().Path())
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	size := tx.DB().Info().PageSize
+	pages := int(tx.Size()) / size
+	t := &tree{parents: make([]int, pages), used: make([]bool, pages)}
 	for id := 0; id < pages; id++ {
-		info, err := tx.Page(id)
+		page, err := tx.Page(id)
+		switch {
+		case err != nil:
+			return nil, err
+		case page == nil || page.Type == "free":
+			continue
+		case page.OverflowCount < 0 || page.OverflowCount >= pages-id:
+			return nil, fmt.Errorf("page %d is longer than the file", id)
+		case page.Type != "branch":
+		case elementSize*(page.Count+1) > size*(page.OverflowCount+1):
+			return nil, fmt.Errorf("page %d has more children than it has space for", id)
+		default:
+			elements := io.NewSectionReader(file, int64(id*size+elementSize), int64(elementSize*page.Count))
+			if err := t.readChildren(elements, id); err != nil {
+				return nil, err
+			}
+		}
+		t.used[id] = page.Type == "branch" || page.Type == "leaf"
+		id += page.OverflowCount
+	}
+	return t, t.check()
+}
+
+// check finds pages that lead to what is not in use, or in a circle.
+func (t *tree) check() error {
+	for id, parent := range t.parents {
+		if parent != 0 && !t.used[id] {
+			return fmt.Errorf("page %d leads to page %d, which is not in use", parent, id)
+		}
+		depth := 0
+		for at := id; t.parents[at] != 0; at = t.parents[at] {
+			if depth++; depth > maxDepth {
+				return fmt.Errorf("page %d leads in a circle", id)
+			}
+		}
+	}
+	return nil
+}
+
+// hasRoot checks that a list begins at a page in use. A short list has no page of its own: what
+// stands in for it must not lead to others.
+func (t *tree) hasRoot(b *bolt.Bucket) error {
+	root := uint64(b.Root())
+	switch {
+	case root == 0 && b.Stats().InlineBucketInuse == 0:
+		return errors.New("a short list leads to pages")
+	case root >= uint64(len(t.used)), root != 0 && !t.used[root]:
+		return fmt.Errorf("a list begins at page %d, which is not in use", root)
+	}
+	return nil
+}
+
+// readChildren notes a branch page as the parent of its children.
+func (t *tree) readChildren(elements io.Reader, id int) error {
+	var element [elementSize]byte
+	for {
+		_, err := io.ReadFull(elements, element[:])
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
-		if info == nil || info.Type == "free" {
-			continue
+		child := binary.NativeEndian.Uint64(element[8:])
+		if child >= uint64(len(t.parents)) {
+			return fmt.Errorf("page %d leads beyond the file", id)
 		}
-		if info.OverflowCount < 0 || info.OverflowCount >= pages-id {
-			return fmt.Errorf("page %d is longer than the file", id)
+		if t.parents[child] != 0 {
+			return fmt.Errorf("page %d has two parents", child)
 		}
-		id += info.OverflowCount
+		t.parents[child] = id
 	}
-	return nil
 }
 
 // loadSafely is load for a file that may have damage which inspect has not seen.
