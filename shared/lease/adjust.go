@@ -37,6 +37,9 @@ func (l Ledger) Adjust(now quota.Instant, ask Ask, c Change) (Ledger, Holding) {
 	}
 	if l.restates(ask) { // The bucket is looked at by the figures of its last caller.
 		ask.Params = l.Params
+		if ask.Most.SlowerThan(l.Params) {
+			ask.Params = ask.Most
+		}
 	}
 	l = l.bring(now, ask)
 	p, before := l.Params, l.Debt

@@ -251,6 +251,9 @@ func (l Ledger) bring(now quota.Instant, ask Ask) Ledger {
 	case old == ask.Params:
 		l.advance(now)
 	case ask.own():
+		if ask.Most.SlowerThan(old) {
+			l.convert(ask.Most)
+		}
 		l.advance(now)
 		l, _ = l.restated(ask.Params)
 	case ask.Params.SlowerThan(old):

@@ -18,6 +18,10 @@ func (l Ledger) as(
 	now quota.Instant, ask Ask, decide func(Ledger, quota.Instant, Ask) (Ledger, Grant),
 ) (Ledger, Grant) {
 	held := l.bring(now, Ask{Params: l.Params, Version: ask.Version})
+	lowered := ask.Most.SlowerThan(l.Params)
+	if lowered { // The limit was changed, and nothing earns by more than it has now.
+		held = l.At(now, Ask{Params: ask.Most, Version: ask.Version, Optimistic: ask.Optimistic})
+	}
 	next, fits := held.restated(ask.Params)
 	var g Grant
 	if fits {
@@ -38,7 +42,7 @@ func (l Ledger) as(
 	if ask.Optimistic {
 		g.Debt = held.debtFor(ask)
 	}
-	g.Changed = false
+	g.Changed = lowered
 	return held, g
 }
 

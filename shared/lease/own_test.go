@@ -121,3 +121,30 @@ func TestWindowsOfCallersOwnQuotas(t *testing.T) {
 		}
 	}
 }
+
+// Where the largest figures of a limit are lowered, nothing earns by the old ones from the next ask
+// on, also if that is refused; and no more counts as used than the new burst.
+func TestALoweredLimitOfCallersOwnFigures(t *testing.T) {
+	_, before := figuresOf(t, 600, 600)
+	_, after := figuresOf(t, 6, 6)
+	before.Deadline, after.Deadline, after.Version = 0, 0, 2
+	var l lease.Ledger
+	for i, s := range []struct {
+		at            quota.Span
+		ask           lease.Ask
+		waiting, want int64
+		notBefore     quota.Span
+	}{
+		{0, before, 600, 600, 0}, {0, after, 1, 0, 10 * quota.Second}, {9 * quota.Second, after, 1, 0, quota.Second},
+		{10 * quota.Second, after, 6, 1, 10 * quota.Second}, {30 * quota.Second, after, 6, 2, 10 * quota.Second},
+	} {
+		s.ask.Waiting = s.waiting
+		next, g := l.Grant(quota.Instant(quota.Hour)+quota.Instant(s.at), s.ask)
+		if g.Waiting != s.want || g.NotBefore != s.notBefore {
+			t.Errorf("step %d: %+v, want %d and %d", i, g, s.want, s.notBefore)
+		}
+		if g.Changed {
+			l = next
+		}
+	}
+}

@@ -91,6 +91,15 @@ func (l *law) change(now quota.Instant, next quota.Params, span quota.Span) {
 	l.allow(now, less, quota.Span(l.lent-now))
 }
 
+// older reports whether figures are those of another policy set. A caller's own are never above the
+// largest.
+func (l *law) older(p quota.Params) bool {
+	if l.own {
+		return l.params.SlowerThan(p) || p.Burst > l.params.Burst
+	}
+	return p != l.params
+}
+
 // use notes n tokens used at now, and reports whether the law still holds.
 func (l *law) use(now quota.Instant, n int64) bool {
 	l.advance(now)

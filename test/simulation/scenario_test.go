@@ -367,7 +367,7 @@ func (w *world) failOver() {
 	for bucket, tokens := range w.store.Fail(pick(w.r, quota.Millisecond, 10*quota.Millisecond, 100*quota.Millisecond, quota.Second)) {
 		if l := w.laws[bucket]; l != nil {
 			span := max(outlive(l.params), quota.Second)
-			if p, known := w.store.Figures(bucket); known && p != l.params && !l.own { // The change is lost too: it earns by the older figures until it is used.
+			if p, known := w.store.Figures(bucket); known && l.older(p) { // The change is lost too: it earns by the older figures until it is used.
 				tokens, span = tokens+l.params.Burst, max(span, l.params.Window())
 			}
 			l.allow(w.now, tokens, span)

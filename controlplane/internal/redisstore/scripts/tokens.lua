@@ -178,11 +178,14 @@ do
 
   -- Brings the bucket to an instant and to new figures. Time since last earns at the slower of the
   -- two rates. What was reported can be more than the bucket holds.
-  local function bring(to, to_num, to_den, to_burst, most)
+  local function bring(to, to_num, to_den, to_burst, most_num, most_den, most)
     if to < last then
       to = last
     end
     if most > 0 then
+      if (num ~= to_num or den ~= to_den or burst ~= to_burst) and slower(most_num, most_den, num, den) then
+        convert(most_num, most_den, most)
+      end
       advance(to)
       restate(to_num, to_den, to_burst)
     elseif num == to_num and den == to_den and burst == to_burst then
@@ -264,7 +267,7 @@ do
       optimistic, most_num, most_den, most = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
 
     local held_num, held_den, held_burst, held_debt -- what the bucket has beside the figures of a caller's own
-    local fits = true
+    local fits, lowered = true, false
     local known, doubtful = false, nil
     local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
     local seed
@@ -311,11 +314,18 @@ do
     end
 
     if most > 0 and known and used == 0 and (num ~= ask_num or den ~= ask_den or burst ~= ask_burst) then
+      lowered = slower(most_num, most_den, num, den)
+      if lowered then -- The limit was changed, and nothing earns by more than it has now.
+        convert(most_num, most_den, most)
+      end
       advance(math.max(now, last))
+      if lowered and optimistic == 0 then
+        debt = math.max(math.min(debt, burst * den), units(out(0)))
+      end
       held_num, held_den, held_burst, held_debt = num, den, burst, debt
       fits = restate(ask_num, ask_den, ask_burst)
     else
-      bring(now, ask_num, ask_den, ask_burst, most)
+      bring(now, ask_num, ask_den, ask_burst, most_num, most_den, most)
     end
     if used > 0 then
       express(used, most_num, most_den, most)
@@ -355,7 +365,7 @@ do
       if short then
         not_before = cost > ask_burst and NEVER or math.max(1, ready(math.min(cost, burst)) - now)
       end
-      burst, changed = held_burst, was_back
+      burst, changed = held_burst, was_back or lowered
     elseif short then
       not_before = cost > burst and NEVER or math.max(1, ready(cost) - now)
     end
@@ -395,7 +405,7 @@ do
         debt = doubtful_debt
       end
     end
-    bring(now, ask_num, ask_den, ask_burst, most)
+    bring(now, ask_num, ask_den, ask_burst, most_num, most_den, most)
     local waited = granted * cost
     express(waited + kept + used, most_num, most_den, most)
     local before, largest = debt, math.max(burst, most)
