@@ -3,22 +3,13 @@ package tools_test
 import (
 	"fmt"
 	"go/ast"
-	"path"
-	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 )
 
-// unclean lists the packages whose comments or lines are not yet as the rules want them: words for
-// wordings that are not used, comments for those wider than 100 columns, code for lines wider than
-// 120. It only shrinks: a package that has become clean must leave it.
-var unclean = map[string][]string{
-	"shared/policy": {"code"},
-}
-
 // checkProse returns what is wrong with the words of a file's comments, with their width and with
-// that of its code, by the names that unclean has for these.
+// that of its code, by these three names: words, comments and code.
 func checkProse(f file, source string) map[string][]string {
 	problems := map[string][]string{}
 	lines := strings.Split(source, "\n")
@@ -72,36 +63,14 @@ func isComment(line string) bool {
 
 // The comments of the code are in plain words and narrow, and its lines fit on a screen.
 func TestCommentsAreInPlainWords(t *testing.T) {
-	kinds := []string{"words", "comments", "code"}
-	found := map[string]map[string][]string{}
 	for _, name := range listFiles(t) {
 		source := read(t, name)
 		f := parse(t, name, source)
 		if f.isTest() || ast.IsGenerated(f.tree) {
 			continue
 		}
-		dir := path.Dir(name)
-		if found[dir] == nil {
-			found[dir] = map[string][]string{}
-		}
 		for kind, problems := range checkProse(f, source) {
-			found[dir][kind] = append(found[dir][kind], problems...)
-		}
-	}
-	for dir, problems := range found {
-		for _, kind := range kinds {
-			listed := slices.Contains(unclean[dir], kind)
-			switch {
-			case listed && len(problems[kind]) == 0:
-				t.Errorf("%s is clean: take %q of it out of unclean in tools/comments_test.go", dir, kind)
-			case !listed && len(problems[kind]) > 0:
-				t.Errorf("%s, %s:\n%s", dir, kind, strings.Join(problems[kind], "\n"))
-			}
-		}
-	}
-	for dir := range unclean {
-		if found[dir] == nil {
-			t.Errorf("unclean in tools/comments_test.go names %s, which has no code: take it out", dir)
+			t.Errorf("%s:\n%s", kind, strings.Join(problems, "\n"))
 		}
 	}
 }

@@ -143,7 +143,8 @@ func badPattern(text string) string {
 		case strings.ContainsAny(s, "?#"):
 			return "is matched without query: " + shorten(text)
 		case !normalEscapes(s):
-			return "must percent-encode as normalised paths do, with upper-case digits and only what needs it: " + shorten(text)
+			return "must percent-encode as normalised paths do, with upper-case digits and only what needs it: " +
+				shorten(text)
 		}
 	}
 	return ""
@@ -174,5 +175,6 @@ func normalEscapes(s string) bool {
 
 // Unreserved reports whether c needs no percent-encoding anywhere in a URI (RFC 3986, 2.3).
 func Unreserved(c byte) bool {
-	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '.' || c == '_' || c == '~'
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+		c == '-' || c == '.' || c == '_' || c == '~'
 }
