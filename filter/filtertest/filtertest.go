@@ -272,6 +272,15 @@ func (p *Process) Held(bucket keyhash.Key) (tokens int64, until quota.Instant) {
 	return look.credit.Available(look.now), look.credit.Expiry(look.now)
 }
 
+// Owed is how many tokens of a bucket requests took from the process's share that the control plane
+// has not charged.
+func (p *Process) Owed(bucket keyhash.Key) (tokens int64) {
+	for _, w := range p.workers {
+		tokens += w.leases.Owed(w.Now(), bucket)
+	}
+	return tokens
+}
+
 // held is the change that only looks.
 type held struct {
 	now    quota.Instant

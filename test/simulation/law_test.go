@@ -20,6 +20,8 @@ type law struct {
 	graces []grace
 	// lent is until when leases by figures of before may be used.
 	lent quota.Instant
+	// lost: the ledger was lost, so a change of figures does not go on from what was used.
+	lost bool
 
 	// own: callers bring figures of their own, of which params are the largest.
 	own bool

@@ -68,7 +68,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var runs atomic.Int64
 			var found atomic.Pointer[world]
-			runSeeds(*first, 1000, p, func(w *world) bool {
+			runSeeds(*first, 1000, func(seed uint64) *world { return newWorld(seed, p) }, func(w *world) bool {
 				runs.Add(1)
 				if w.problem != "" {
 					found.Store(w)

@@ -88,6 +88,21 @@ func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
 // newWorld chooses a run by its seed.
 func newWorld(seed uint64, p planted) *world {
+	w := choose(seed, p)
+	w.start()
+	return w
+}
+
+// newLateWorld chooses a run in which messages are late, and nothing else goes wrong.
+func newLateWorld(seed uint64) *world {
+	w := choose(seed, nothing)
+	w.onlyLate, w.replicas = true, 1
+	w.faults = faults{late: pick(w.r, 0.05, 0.2, 0.5)}
+	w.start()
+	return w
+}
+
+func choose(seed uint64, p planted) *world {
 	w := &world{seed: seed, r: rand.New(rand.NewPCG(seed, 0x5eed)), planted: p}
 	r := w.r
 	w.workers, w.replicas, w.interleaved = 1+r.IntN(3), 1+r.IntN(2), r.IntN(2) == 0
@@ -122,7 +137,6 @@ func newWorld(seed uint64, p planted) *world {
 		w.policies = append(w.policies, s)
 		w.addCallers(i, s)
 	}
-	w.start()
 	return w
 }
 
@@ -239,6 +253,9 @@ func (w *world) useHeld(n *node, c *caller) {
 
 // scheduleFaults lets some kinds of trouble come at random moments.
 func (w *world) scheduleFaults() {
+	if w.onlyLate {
+		return
+	}
 	kinds := map[int]func(){
 		crashed: w.crash, paused: w.pause, partitioned: w.partition, restarted: w.restart, storeDown: w.storeDown, storeLost: w.lose,
 		failedOver: w.failOver, clockBack: w.clockBack, pushed: w.change,
@@ -351,6 +368,7 @@ func (w *world) lose() {
 			extra = min(l.params.Burst, extra+l.params.Earned(outlive(l.params))+1)
 		}
 		l.allow(w.now, extra, max(outlive(l.params), quota.Second))
+		l.lost = true
 	}
 	for _, l := range w.grids {
 		extra := lease.Fill(l.windows.Quota, centreFill)

@@ -86,7 +86,7 @@ func (t *total) add(w *world) {
 }
 
 // runSeeds runs seeds on all processors and calls done with each run; it stops when done says so.
-func runSeeds(from, count uint64, p planted, done func(*world) bool) {
+func runSeeds(from, count uint64, start func(seed uint64) *world, done func(*world) bool) {
 	var next atomic.Uint64
 	var stop atomic.Bool
 	var group sync.WaitGroup
@@ -97,7 +97,7 @@ func runSeeds(from, count uint64, p planted, done func(*world) bool) {
 				if i >= count {
 					return
 				}
-				w := newWorld(from+i, p)
+				w := start(from + i)
 				w.run()
 				if !done(w) {
 					stop.Store(true)
@@ -111,7 +111,7 @@ func runSeeds(from, count uint64, p planted, done func(*world) bool) {
 func TestBoundsHold(t *testing.T) {
 	all := &total{at: map[string]uint64{}, modes: map[string]int{}}
 	var failures atomic.Int64
-	runSeeds(*first, *seeds, nothing, func(w *world) bool {
+	runSeeds(*first, *seeds, func(seed uint64) *world { return newWorld(seed, nothing) }, func(w *world) bool {
 		if w.problem != "" {
 			t.Error(w.report())
 			return failures.Add(1) < 3
@@ -144,6 +144,29 @@ func TestBoundsHold(t *testing.T) {
 		}
 	}
 	t.Logf("of burst + rate·t alone, undisturbed: central %.4f, optimistic %.4f (seed %d)", all.centralPlain, all.optimisticPlain, all.at["optimistic plain"])
+}
+
+// Where messages are late and nothing else goes wrong, what nodes use of their shares comes out of the limit: beyond what a bucket
+// grants they use only what they have not had charged yet.
+func TestLateAnswersHoldTheBound(t *testing.T) {
+	var mu sync.Mutex
+	var shares, failures int
+	most := 0.0
+	runSeeds(*first, *seeds/4, newLateWorld, func(w *world) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if w.problem != "" {
+			t.Error(w.report())
+			failures++
+			return failures < 3
+		}
+		shares, most = shares+w.judgedShares, max(most, w.mostOfBoth)
+		return true
+	})
+	t.Logf("%d requests by shares; %.2f %% of the bound was reached", shares, 100*most)
+	if *seeds >= 500 && (shares < 5000 || most < 0.95) {
+		t.Errorf("the runs are too tame: %d requests by shares, %.2f %% of the bound", shares, 100*most)
+	}
 }
 
 // A seed is one run: whatever else the machine does, it comes out the same.

@@ -35,6 +35,7 @@ type world struct {
 	policies          []shape
 	callers           []caller
 	planted           planted
+	onlyLate          bool
 
 	nodes    []*node
 	store    *controlplanetest.Store
@@ -50,17 +51,22 @@ type world struct {
 	hoardSeq uint64
 	stream   uint32
 
-	laws     map[keyhash.Key]*law
-	grids    map[keyhash.Key]*windowLaw
-	modes    map[keyhash.Key]policy.Mode
-	known    []knownBucket
-	counts   counts
-	dues     dues
-	happened [faultKinds]int
-	trace    [80]entry
-	traced   int
-	hash     uint64
-	problem  string
+	laws  map[keyhash.Key]*law
+	grids map[keyhash.Key]*windowLaw
+	// both are laws of what nodes use of central buckets and of their shares of them together, in runs that are only late.
+	both map[keyhash.Key]*law
+	// judgedShares are the requests by shares that were held against these, mostOfBoth the greatest part of a bound that was reached.
+	judgedShares int
+	mostOfBoth   float64
+	modes        map[keyhash.Key]policy.Mode
+	known        []knownBucket
+	counts       counts
+	dues         dues
+	happened     [faultKinds]int
+	trace        [80]entry
+	traced       int
+	hash         uint64
+	problem      string
 }
 
 type knownBucket struct {
@@ -166,6 +172,7 @@ func (w *world) start() {
 	}
 	w.plant()
 	w.centre = controlplanetest.New(w.store, w.replicas, int64(len(w.nodes)), w.wall, w.r.Float64)
+	w.both = map[keyhash.Key]*law{}
 	w.laws, w.grids, w.modes = map[keyhash.Key]*law{}, map[keyhash.Key]*windowLaw{}, map[keyhash.Key]policy.Mode{}
 	w.push()
 	for _, n := range w.nodes {
@@ -236,11 +243,17 @@ func (w *world) asked(bucket keyhash.Key, ask lease.Ask) {
 		}
 		return
 	}
-	if l := w.laws[bucket]; l == nil {
-		w.laws[bucket] = &law{params: most, last: w.now, own: own}
+	l := w.laws[bucket]
+	if l == nil {
+		l = &law{params: most, last: w.now, own: own}
+		w.laws[bucket] = l
 	} else if l.params != most {
+		if l.lost { // It has earned by the new figures since they are in force, not since this first use of them.
+			l.allow(w.now, l.params.Burst, quota.Second)
+		}
 		l.change(w.now, most, outlive(l.params))
 	}
+	l.lost = false
 }
 
 // outlive is how long what a bucket has leased may be used.
@@ -270,6 +283,7 @@ func (w *world) decided(n *node, d filtertest.Decision) {
 		w.counts.by[h.Source]++
 		if h.Cost > 0 {
 			w.use(n, h)
+			w.useBoth(h)
 		}
 	}
 }
@@ -295,6 +309,50 @@ func (w *world) use(n *node, h filtertest.Hit) {
 	case filtertest.Central:
 		w.useCentral(h.Bucket, h.Limit, h.Cost)
 	}
+}
+
+// useBoth is a use of a central token bucket, or of a node's share of it. All nodes together use what the bucket grants, and what
+// they have not had charged yet. The tokens of a late call may be used when their lease has ended, and clocks go wrong by a
+// thousandth.
+func (w *world) useBoth(h filtertest.Hit) {
+	limit, ok := w.limitOf(h.Generation, h.Limit)
+	central := h.Source == filtertest.Central || h.Source == filtertest.Share
+	if !ok || !w.onlyLate || !central || limit.Algorithm.Windowed() || w.modes[h.Bucket] == policy.ModeOptimistic {
+		return
+	}
+	if w.outage() { // It has another bound. Intervals that begin after it are held against this one again.
+		clear(w.both)
+		return
+	}
+	l, p := w.both[h.Bucket], limit.Params
+	if l == nil {
+		l = &law{params: quota.Params{Num: p.Num * 1001, Den: p.Den * 1000, Burst: p.Burst}, last: w.now}
+		w.both[h.Bucket] = l
+	}
+	l.always = p.Earned(2*lease.Deadline) + 1
+	for _, n := range w.nodes {
+		l.always += n.process.Owed(h.Bucket)
+	}
+	if h.Source == filtertest.Share {
+		w.judgedShares++
+	}
+	ok = l.use(w.now, h.Cost)
+	w.mostOfBoth = max(w.mostOfBoth, l.share)
+	if !ok {
+		w.fail("a central bucket and its shares: %d units of debt, %+v, %d of them not charged", l.debt, l.params, l.always)
+	}
+}
+
+// outage reports whether some worker leaves the control plane alone.
+func (w *world) outage() bool {
+	for _, n := range w.nodes {
+		for i := range w.workers {
+			if n.process.Away(i) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // optimisticLaw is the law of a bucket that nodes decide on alone. Their clocks may run fast by a thousandth, and what is earned

@@ -46,8 +46,8 @@ func TestWaitersAreBounded(t *testing.T) {
 		t.Error("the other worker must have its own bound")
 	}
 	w.advance(41 * quantum)
-	if w.centre.requests != 3 {
-		t.Errorf("%d calls, want one for the first request of each worker and one for all who queued behind", w.centre.requests)
+	if w.centre.requests != 4 {
+		t.Errorf("%d calls, want one for the first request of each worker, one to charge the share and one for all who queued behind", w.centre.requests)
 	}
 	w.advance(60 * quantum)
 	for _, a := range waiting {

@@ -46,6 +46,9 @@ type Client struct {
 	room    room
 	pace    pace
 	reports reports
+	// underWay are the calls that requests wait in and that are not late, the first one first.
+	underWay []*call
+	debts    debts
 	// last is what the last call asked for first. A probe asks for it again.
 	last Need
 
@@ -143,16 +146,16 @@ func (c *Client) Gathers() bool {
 	return len(c.queue.ready) > 0 && c.room.left(c.clock.Now()) > 0
 }
 
-// NextTurn is when requests that wait go on, because TakeResolved has them, or when what gathers
-// for a call leaves by Flush; never if neither is so.
+// NextTurn is when requests that wait go on, because TakeResolved has them or EndLate ends them, or
+// when what gathers for a call leaves by Flush; never if nothing is so.
 func (c *Client) NextTurn(now quota.Instant) quota.Instant {
 	switch {
 	case len(c.queue.resolved) > 0:
 		return now
 	case c.Gathers():
-		return c.pace.left + quota.Instant(c.pace.gap())
+		return min(c.pace.left+quota.Instant(c.pace.gap()), c.LateAt())
 	}
-	return never
+	return c.LateAt()
 }
 
 // sendKept sends all tokens to keep.
@@ -171,7 +174,9 @@ func (c *Client) sendKept(now quota.Instant) {
 // what has waited too long.
 func (c *Client) Tick(now quota.Instant) {
 	c.reports.nodes = c.sharedNodes.Load()
+	c.EndLate(now)
 	c.report(now)
+	c.charge(now)
 	for _, r := range c.queue.compact() {
 		c.lookAfter(r, now)
 	}
@@ -196,6 +201,9 @@ func (c *Client) NextDue(now quota.Instant) quota.Instant {
 	due := min(c.reports.next(), c.Health.breaker.NextDue(now))
 	if len(c.queue.kept) > 0 {
 		due = min(due, c.queue.keepBy)
+	}
+	if len(c.debts.all) > 0 {
+		due = min(due, max(c.debts.next, now))
 	}
 	return due
 }
@@ -225,6 +233,9 @@ func (c *Client) probe(now quota.Instant) {
 }
 
 func (c *Client) send(call *call) {
+	if call.asks > 0 {
+		c.askFirst(call)
+	}
 	c.seq++
 	call.seq = c.seq
 	c.last = call.items[0].need
@@ -239,7 +250,10 @@ func (c *Client) send(call *call) {
 	c.room.count(call, 1)
 	done := func(status int, body []byte) { c.answer(call, status, body) }
 	if err := c.rpc.Call(path, c.body, call.timeout(), done); err != nil {
+		c.over(call, call.sent)
 		c.fail(call, call.sent, rpc.Unsent)
+	} else if call.asks > 0 {
+		c.underWay = append(c.underWay, call)
 	}
 }
 

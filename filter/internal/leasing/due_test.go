@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/timer"
+	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -55,8 +56,8 @@ func TestWhoseTurnIsNext(t *testing.T) {
 	}
 	w.join(t, 1, 1)
 	w.client.Flush(w.now)
-	if turn := w.client.NextTurn(w.now); turn != timer.Never {
-		t.Errorf("at %d while the call is under way", turn)
+	if turn := w.client.NextTurn(w.now); turn != w.now+quota.Instant(lease.Deadline) {
+		t.Errorf("at %d while the call is under way, now is %d", turn, w.now)
 	}
 	w.join(t, 2, 1)
 	w.client.Flush(w.now)

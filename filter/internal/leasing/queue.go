@@ -43,6 +43,11 @@ type Ticket struct {
 	Deadline quota.Instant
 	// Delay is how long a leaky bucket holds a Granted request back.
 	Delay quota.Span
+	// Charged: the tokens of a Failed ticket were granted, but too late.
+	Charged bool
+
+	// late is the call that carried a Failed ticket, whose answer may still come.
+	late *call
 }
 
 // queue is where requests wait: first come, first served at each bucket. It decides what is asked
@@ -103,6 +108,11 @@ type call struct {
 	full bool
 	// probe: it asks for nothing; reports: it has nothing but reports.
 	probe, reports bool
+	// late: the call has failed for the requests that waited in it, and may be answered yet.
+	late bool
+	// held are debts that wait for the answer. It is over when nothing more is heard of it.
+	held []heldDebt
+	over bool
 }
 
 // item is what a call asks about one bucket.
@@ -118,6 +128,8 @@ type item struct {
 	// line is where the waiters wait; nil if there are none.
 	line    *line
 	waiters []*request
+	// debt is what the item asks to charge; nil for other items.
+	debt *debt
 }
 
 // join queues a request's tickets.
@@ -274,9 +286,10 @@ func (c *call) add(l *line) {
 	}
 }
 
-// timeout is how long a call may take: requests wait no longer than their deadline.
+// timeout is how long an answer may take. It is longer than requests wait, because a late answer
+// still says what was charged.
 func (c *call) timeout() quota.Span {
-	if c.probe || c.asks > 0 {
+	if c.probe {
 		return lease.Deadline
 	}
 	return keepTimeout

@@ -14,14 +14,19 @@ import (
 // answer handles the end of a call.
 func (c *Client) answer(call *call, status int, body []byte) {
 	now := c.clock.Now()
-	how := rpc.Of(status)
-	if how == rpc.Answered {
-		err := wire.DecodeLeaseReply(body, &c.reply)
-		if err != nil || c.reply.Seq != call.seq || len(c.reply.Items) != len(call.items) {
-			how = rpc.Unreadable
-		}
+	how := c.read(call, status, body)
+	switch {
+	case call.late && how == rpc.Answered:
+		c.takeIn(call, now)
+		c.over(call, now)
+		return
+	case call.late:
+		c.over(call, now)
+		return
 	}
+	c.forgetCall(call)
 	if how != rpc.Answered {
+		c.over(call, now)
 		c.fail(call, now, how)
 		return
 	}
@@ -32,6 +37,30 @@ func (c *Client) answer(call *call, status int, body []byte) {
 		c.room.restart()
 	}
 	c.Stats.Calls[rpc.Answered]++
+	c.takeIn(call, now)
+	c.over(call, now)
+	c.Flush(now) // What queued behind this call would wait for the next tick otherwise.
+	if call.reports {
+		c.reports.underWay--
+		c.report(now)
+	}
+}
+
+// read decodes the reply to a call. It returns how the call ended.
+func (c *Client) read(call *call, status int, body []byte) rpc.Outcome {
+	how := rpc.Of(status)
+	if how != rpc.Answered {
+		return how
+	}
+	err := wire.DecodeLeaseReply(body, &c.reply)
+	if err != nil || c.reply.Seq != call.seq || len(c.reply.Items) != len(call.items) {
+		return rpc.Unreadable
+	}
+	return how
+}
+
+// takeIn takes in what a reply says about each item.
+func (c *Client) takeIn(call *call, now quota.Instant) {
 	if c.reply.Nodes != c.sharedNodes.Load() {
 		c.sharedNodes.Store(c.reply.Nodes)
 	}
@@ -43,6 +72,8 @@ func (c *Client) answer(call *call, status int, body []byte) {
 		}
 		switch items, answers := call.items[from:to], c.reply.Items[from:to]; {
 		case call.probe:
+		case items[0].debt != nil:
+			c.charged(call, &items[0], &answers[0], now)
 		case items[0].report != 0:
 			if answers[0].State == wire.ItemUnknown {
 				c.Stats.ItemsUnknown++
@@ -51,11 +82,6 @@ func (c *Client) answer(call *call, status int, body []byte) {
 		default:
 			c.settle(call, items, answers, now)
 		}
-	}
-	c.Flush(now) // What queued behind this call would wait for the next tick otherwise.
-	if call.reports {
-		c.reports.underWay--
-		c.report(now)
 	}
 }
 
@@ -92,6 +118,9 @@ func (c *Client) fail(call *call, now quota.Instant, how rpc.Outcome) {
 func (c *Client) failRequest(r *request, since quota.Instant) {
 	for _, t := range r.tickets {
 		t.Outcome, t.Until = Failed, since
+		if r.asked {
+			t.late = r.line.call
+		}
 	}
 	c.queue.end(r)
 }
@@ -194,9 +223,7 @@ func (c *Client) settle(call *call, items []item, answers []wire.LeaseAnswer, no
 	for part := range items {
 		since, failed := s.failed(part)
 		if failed || !c.settleBucket(s, part) {
-			for _, r := range s.waiting {
-				r.tickets[part].Outcome, r.tickets[part].Until = Failed, since
-			}
+			c.failBucket(s, part, since)
 		}
 	}
 	var kept []*request
@@ -207,7 +234,7 @@ func (c *Client) settle(call *call, items []item, answers []wire.LeaseAnswer, no
 			c.queue.end(r)
 		}
 	}
-	if l := items[0].line; l != nil {
+	if l := items[0].line; l != nil && l.call == call {
 		c.queue.endCall(l, kept)
 	} else {
 		c.serveFromKept(items[0].need.Bucket, now)
@@ -244,6 +271,21 @@ func (s *settlement) failed(part int) (since quota.Instant, failed bool) {
 	}
 	late := s.now >= s.expiry && (len(s.waiting) > 0 || s.items[part].need.Optimistic)
 	return s.now, s.unknown || late
+}
+
+// failBucket fails the tickets for one bucket. Tokens that were granted for them, or for requests
+// that have ended meanwhile, are charged all the same.
+func (c *Client) failBucket(s *settlement, part int, since quota.Instant) {
+	it, granted := &s.items[part], s.answers[part].Waiting
+	if s.unknown || s.answers[part].State != wire.ItemGranted {
+		granted = 0
+	}
+	for _, r := range s.waiting {
+		t := r.tickets[part]
+		t.Outcome, t.Until, t.Charged = Failed, since, granted > 0
+		granted -= min(granted, 1)
+	}
+	c.debts.pay(it.need.Bucket, granted*it.need.Cost)
 }
 
 // settleBucket takes in the answer about one bucket, and gives the tickets for it their outcome.
@@ -297,7 +339,8 @@ func (c *Client) shareNothing(s *settlement, r *request, t *Ticket, wait quota.S
 }
 
 // learn takes in the answer about a leased or a strict bucket. A bucket that had the tokens, and
-// spent none because another had not, was not short of them.
+// spent none because another had not, was not short of them. A late answer refuses nothing, because
+// its wait is over sooner than it says.
 func (c *Client) learn(s *settlement, part int) terms {
 	it, a := &s.items[part], &s.answers[part]
 	l := &learn{
@@ -306,16 +349,17 @@ func (c *Client) learn(s *settlement, part int) terms {
 			Waiting: a.Waiting, Keep: a.Keep, NotBefore: a.NotBefore, Level: a.Level, FullAfter: a.FullAfter,
 		},
 	}
-	if a.Waiting == 0 && a.NotBefore == 0 {
-		l.ask.Waiting = 0
+	if s.call.late || a.Waiting == 0 && a.NotBefore == 0 {
+		l.ask.Waiting = a.Waiting
 	}
 	if !it.need.leaky() {
 		l.unused = max(a.Waiting-int64(s.served), 0) * it.need.Cost
 	}
+	l.unused = c.debts.pay(it.need.Bucket, l.unused)
 	// What a contended change would have noted is lost. Tokens to keep that are lost so expire
 	// unused at the control plane.
 	if err := c.store.Update(bucketstore.Leased, it.need.Bucket, s.now, l); err == nil {
-		c.Stats.Lapsed += uint64(l.lapsed)
+		c.Stats.Lapsed += uint64(c.debts.pay(it.need.Bucket, l.lapsed))
 	}
 	return terms{served: s.served, wait: a.NotBefore, behind: l.behind}
 }

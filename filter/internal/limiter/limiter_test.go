@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 	"strconv"
@@ -38,6 +39,8 @@ type node struct {
 	asked []wire.LeaseItem
 	// part is the largest burst that the region of the control plane may grant; 0 is any.
 	part int64
+	// nodes is how many nodes there are; 0: two.
+	nodes int64
 }
 
 func (n *node) Now() quota.Instant { return n.now }
@@ -50,7 +53,11 @@ func (n *node) Call(_ string, body []byte, _ quota.Span, done func(int, []byte))
 	}
 	n.asked = m.Items
 	n.calls = append(n.calls, func(status int) {
-		reply := wire.LeaseReply{Seq: m.Seq, Nodes: 2}
+		if status == 0 { // The call is lost, not its answer.
+			done(0, nil)
+			return
+		}
+		reply := wire.LeaseReply{Seq: m.Seq, Nodes: cmp.Or(n.nodes, 2)}
 		for from := 0; from < len(m.Items); {
 			to := from + 1
 			for m.Items[to-1].Joined {

@@ -75,6 +75,9 @@ func (l *Limiter) takeBucket(req *Request, h *Hit, part share, now quota.Instant
 		return h.refuse(h.emptyOrTooDear(), h.Retry)
 	}
 	h.settled = commit
+	if commit && part.of && h.Cost > 0 {
+		l.leases.Owe(now, l.need(req, h), &h.ticket, h.holdsAtMost(req))
+	}
 	if commit && h.queued {
 		h.release, h.params, h.after = now+quota.Instant(out.delay), l.local.used, l.local.after
 	}

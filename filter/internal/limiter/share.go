@@ -6,13 +6,25 @@ import (
 )
 
 // takeShare is the step share of on_failure: this node's part of the limit, in a bucket of its own.
+// It starts at what the node knows of the bucket, less what it has let through and the control
+// plane has not charged, and full if it knows nothing.
 func takeShare(l *Limiter, req *Request, h *Hit, now quota.Instant, commit bool) finding {
 	whole := req.LimitOf(&h.Hit).Params
 	params := lease.Share(whole, l.leases.Nodes())
 	if h.Cost > params.Burst && h.Cost <= whole.Burst {
 		return h.refuse(Failure, quota.Second)
 	}
-	return l.takeBucket(req, h, h.share(params), now, commit)
+	s := share{params: params, of: true, since: h.since, empty: h.empty}
+	s.holds = min(max(h.holdsAtMost(req)-l.leases.Owed(now, h.Key), 0), params.Burst)
+	return l.takeBucket(req, h, s, now, commit)
+}
+
+// holdsAtMost is the most that the whole bucket holds by what the node knows.
+func (h *Hit) holdsAtMost(req *Request) int64 {
+	if h.heard {
+		return h.holds
+	}
+	return req.LimitOf(&h.Hit).Params.Burst
 }
 
 // share is which bucket of this node's own decides: one that belongs to this node alone, or its
@@ -27,16 +39,6 @@ type share struct {
 	holds int64
 	// empty: a share that was never used starts without a token.
 	empty bool
-}
-
-// share is this node's share in the failure that the hit is decided in. It starts at what the node
-// knows of the bucket, and full if it knows nothing.
-func (h *Hit) share(p quota.Params) share {
-	s := share{params: p, of: true, since: h.since, holds: p.Burst, empty: h.empty}
-	if h.heard {
-		s.holds = min(h.holds, p.Burst)
-	}
-	return s
 }
 
 // begin is the state with which a share that was not used yet in this failure goes on, in the

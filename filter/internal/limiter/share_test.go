@@ -130,3 +130,88 @@ func TestAShareMayStartEmpty(t *testing.T) {
 		n.now += 12 * 60 * sec
 	}
 }
+
+// late has the oldest call take longer than the request waits, which goes on by its share. Its
+// answer comes 100 ms later, or never: then the control plane has not charged it.
+func (n *node) late(req *limiter.Request, charged bool) limiter.Status {
+	n.t.Helper()
+	call := n.calls[0]
+	n.calls = n.calls[1:]
+	n.tick(50)
+	status := n.limiter.Resume(req, n.now)
+	n.tick(100)
+	if charged {
+		call(200)
+	} else {
+		call(0)
+	}
+	return status
+}
+
+// tick lets so many milliseconds pass.
+func (n *node) tick(ms quota.Instant) {
+	n.now += ms * quota.Instant(quota.Millisecond)
+	n.leases.Tick(n.now)
+}
+
+// answerAll answers what no request waits for.
+func (n *node) answerAll() {
+	for len(n.calls) > 0 {
+		call := n.calls[0]
+		n.calls = n.calls[1:]
+		call(200)
+	}
+}
+
+// A control plane that answers every second call too late admits what one that always answers in
+// time does: what a request took from the share is charged, whether the late call was charged or
+// not, and once.
+func TestLateCallsPassNoMoreThanTheLimit(t *testing.T) {
+	for _, c := range []struct {
+		mode    string
+		charged bool
+	}{
+		{"leased", true}, {"leased", false}, {"strict", true}, {"strict", false},
+	} {
+		n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":100,"window":"1h"},"mode":"`+c.mode+`"}`)
+		n.nodes = 1
+		start := n.now
+		passed, lateOnes := 0, 0
+		for range 300 {
+			req, status := n.begin()
+			if status == limiter.Paused {
+				if lateOnes++; lateOnes%2 == 0 {
+					status = n.late(req, c.charged)
+				} else {
+					status = n.answer(200, req)
+				}
+			}
+			if status == limiter.Allowed {
+				passed++
+			}
+			n.answerAll()
+		}
+		most := 100 + int((n.now-start)/(36*sec)) // What the limit earns meanwhile.
+		if passed > most || passed < 100 {
+			t.Errorf("%s, late calls charged %v: %d pass, want 100 to %d", c.mode, c.charged, passed, most)
+		}
+	}
+}
+
+// What a caller used within the rate of its share while the control plane was away is not charged
+// when it is back: the bucket has earned it meanwhile.
+func TestAnOutageWithinTheRateIsNotCharged(t *testing.T) {
+	n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":100,"window":"1h"},"mode":"strict","on_failure":["share"]}`)
+	n.spendAll(1)
+	for range 13 { // An hour, at a fourth of the share of two nodes.
+		if passed, refused := n.passes(1); passed != 1 {
+			t.Fatalf("within its share: %+v", refused)
+		}
+		n.now += 4 * 2 * 36 * sec
+	}
+	n.recover()
+	n.spendAll(100)
+	if passed, _ := n.passes(1); passed != 0 {
+		t.Error("more than the burst passed")
+	}
+}

@@ -17,6 +17,7 @@ func (p *pluginContext) OnTick() {
 		p.work(now)
 		due = p.nextDue(now)
 	} else if p.central != nil {
+		p.central.leasing.EndLate(now)
 		p.central.leasing.Flush(now)
 		p.resumeResolved(nil)
 	}

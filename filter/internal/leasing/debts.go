@@ -1,0 +1,314 @@
+package leasing
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const (
+	// maxDebts bounds the buckets whose debts a VM keeps in mind. If there are more, small debts
+	// are forgotten.
+	maxDebts = 1024
+	// maxCharged bounds the debts of a call that the tick makes: they must not make calls late in
+	// which requests wait.
+	maxCharged = 16
+	// maxDue is far above what one bucket owes, and far below what a message can carry.
+	maxDue = 1 << 16
+)
+
+// debts are the tokens of central buckets that this VM's requests took from the node's shares and
+// that the control plane has not charged. The next call for the bucket asks it to charge them
+// first, or the tick does. The zero value is empty.
+type debts struct {
+	byBucket map[keyhash.Key]*debt
+	// all are the same debts. Those that grow rise to the front; the last is forgotten first.
+	all []*debt
+	// call is the tick's, which is under way; nil: none is.
+	call *call
+	// next is when the tick looks for debts to charge.
+	next quota.Instant
+	// away is since when the control plane does not answer; 0 if it does.
+	away quota.Instant
+}
+
+// debt is what the control plane has not charged of one bucket.
+type debt struct {
+	need   Need
+	tokens int64
+	// held are those of them that a late call may have charged, which is not answered yet.
+	held int64
+	// fades is from when they fade in an outage. Before that the bucket is not full, so what it
+	// earns is not lost.
+	fades quota.Instant
+	// at is when to ask for them again, if they could not be charged.
+	at quota.Instant
+	// asked: a call carries the debt.
+	asked bool
+	// place is the debt's among all.
+	place int
+}
+
+// heldDebt are tokens that wait for the end of a late call.
+type heldDebt struct {
+	debt   *debt
+	tokens int64
+}
+
+// Owe notes that a request took its tokens from the node's share. The whole bucket held so many
+// tokens at most. Ticket is what the request waited with before, if it did: where its answer came
+// late, the control plane has charged it already, and where that has not come yet, it may have.
+func (c *Client) Owe(now quota.Instant, need Need, t *Ticket, holds int64) {
+	if t.Charged {
+		return
+	}
+	d := c.debts.of(need)
+	if d == nil {
+		return
+	}
+	c.fade(d, now)
+	if d.tokens == 0 {
+		d.fades = now
+	}
+	p := need.Params
+	if missing := p.Burst - holds; missing > 0 {
+		d.fades = max(d.fades, now+quota.Instant(need.earning(missing)))
+	}
+	d.tokens += need.Cost
+	c.debts.rise(d)
+	if t.late != nil && !t.late.over {
+		d.held += need.Cost
+		t.late.held = append(t.late.held, heldDebt{d, need.Cost})
+	}
+	c.chargeSoon()
+}
+
+// chargeSoon has the next tick look for debts to charge. While calls are late it looks seldom.
+func (c *Client) chargeSoon() {
+	if !c.room.pressed() {
+		c.debts.next = 0
+	}
+}
+
+// Owed is how many tokens of a bucket this VM knows to be uncharged.
+func (c *Client) Owed(now quota.Instant, bucket keyhash.Key) int64 {
+	d := c.debts.byBucket[bucket]
+	if d == nil {
+		return 0
+	}
+	c.fade(d, now)
+	return d.tokens
+}
+
+// of is the debt of a bucket, with the newest need; nil if there is no room for another.
+func (ds *debts) of(need Need) *debt {
+	d := ds.byBucket[need.Bucket]
+	if d == nil {
+		if !ds.makeRoom() {
+			return nil
+		}
+		if ds.byBucket == nil {
+			ds.byBucket = make(map[keyhash.Key]*debt)
+		}
+		d = &debt{place: len(ds.all)}
+		ds.byBucket[need.Bucket] = d
+		ds.all = append(ds.all, d)
+	}
+	d.need = need
+	return d
+}
+
+// makeRoom forgets a small debt if there are too many.
+func (ds *debts) makeRoom() bool {
+	last := len(ds.all) - 1
+	if last+1 < maxDebts {
+		return true
+	}
+	d := ds.all[last]
+	if d.asked || d.held > 0 {
+		return false
+	}
+	delete(ds.byBucket, d.need.Bucket)
+	ds.all = ds.all[:last]
+	return true
+}
+
+// pay counts tokens of a bucket that the control plane has charged, and no request used, for its
+// debt. It returns how many are left.
+func (ds *debts) pay(bucket keyhash.Key, tokens int64) (left int64) {
+	d := ds.byBucket[bucket]
+	if d == nil {
+		return tokens
+	}
+	paid := min(tokens, d.tokens)
+	d.tokens -= paid
+	return tokens - paid
+}
+
+// fade forgets the tokens that the bucket has earned in an outage since it was full, which would
+// have paid for them. It earns for all nodes: each forgets its share. While the control plane
+// answers nothing fades, because the debt is charged, and other nodes may use the bucket.
+func (c *Client) fade(d *debt, now quota.Instant) {
+	if c.debts.away == 0 {
+		return
+	}
+	d.fades = max(d.fades, c.debts.away)
+	share := lease.Share(d.need.Params, c.Nodes())
+	for {
+		n := min(share.Earned(quota.Span(now-d.fades)), d.tokens, share.Burst)
+		if n <= 0 {
+			return
+		}
+		d.tokens -= n
+		d.fades += quota.Instant(share.ResetAfter(quota.State{Debt: share.UnitsFor(n)}, 0))
+	}
+}
+
+// due is how many tokens can be asked for at now.
+func (d *debt) due(now quota.Instant) int64 {
+	if d.asked || now < d.at {
+		return 0
+	}
+	return min(max(d.tokens-d.held, 0), maxDue)
+}
+
+// ask is the item that asks for a debt. A report counts what was used, if the bucket held it or
+// not; of other buckets the debt waits like so many requests.
+func (d *debt) ask(need Need, tokens int64) item {
+	d.asked = true
+	need.Cost = 1
+	it := item{need: need, debt: d, waiting: tokens}
+	if need.Optimistic {
+		it.waiting, it.used = 0, tokens
+	}
+	return it
+}
+
+// askFirst has a call ask for the debts of its buckets before anything else.
+func (c *Client) askFirst(call *call) {
+	if len(c.debts.all) == 0 {
+		return
+	}
+	var first []item
+	for i := range call.items {
+		need := call.items[i].need
+		d := c.debts.byBucket[need.Bucket]
+		if d == nil || len(first)+len(call.items) == wire.MaxItems {
+			continue
+		}
+		if tokens := d.due(call.sent); tokens > 0 {
+			need.adopt(&d.need)
+			first = append(first, d.ask(need, tokens))
+		}
+	}
+	call.items = append(first, call.items...)
+}
+
+// charge asks for debts that no request's call has taken along, in one call at a time. While calls
+// are late it asks seldom, and not at all where even the requests that wait have hardly room.
+func (c *Client) charge(now quota.Instant) {
+	ds := &c.debts
+	if since, away := c.Health.Away(); away {
+		ds.away = since
+		return
+	}
+	if ds.away != 0 {
+		for _, d := range ds.all {
+			c.fade(d, now)
+		}
+		ds.away = 0
+	}
+	narrow := c.room.most < maxCharged && c.queue.waiting > 0
+	if len(ds.all) == 0 || ds.call != nil || now < ds.next || narrow {
+		return
+	}
+	ds.next = now + quota.Instant(keepTimeout)
+	call := &call{sent: now, items: ds.gather(now, maxCharged)}
+	if len(call.items) > 0 {
+		ds.call = call
+		c.send(call)
+	}
+}
+
+// gather asks for the first debts that are due, and forgets those that are paid.
+func (ds *debts) gather(now quota.Instant, most int) (items []item) {
+	rest := ds.all[:0]
+	for _, d := range ds.all {
+		if d.tokens == 0 && d.held == 0 && !d.asked {
+			delete(ds.byBucket, d.need.Bucket)
+			continue
+		}
+		d.place = len(rest)
+		rest = append(rest, d)
+		fits := len(items) == 0 || len(items) < most && items[0].need.Version == d.need.Version
+		if tokens := d.due(now); tokens > 0 && fits {
+			items = append(items, d.ask(d.need, tokens))
+		}
+	}
+	clear(ds.all[len(rest):])
+	ds.all = rest
+	return items
+}
+
+// rise lets a debt that has grown change places with a smaller one before it.
+func (ds *debts) rise(d *debt) {
+	if d.place == 0 || ds.all[d.place-1].tokens >= d.tokens {
+		return
+	}
+	other := ds.all[d.place-1]
+	ds.all[d.place-1], ds.all[d.place] = d, other
+	d.place--
+	other.place++
+}
+
+// charged takes in the answer about a debt.
+func (c *Client) charged(call *call, it *item, a *wire.LeaseAnswer, now quota.Instant) {
+	d := it.debt
+	d.asked = false
+	switch {
+	case a.State == wire.ItemUnavailable, a.Waiting > it.waiting:
+		d.at = now + quota.Instant(keepTimeout)
+		return
+	case a.State == wire.ItemUnknown: // Another policy set is in force, and may know other buckets.
+		c.Stats.ItemsUnknown++
+		d.tokens = d.held
+		return
+	}
+	d.at = now + quota.Instant(a.NotBefore)
+	left := c.debts.pay(it.need.Bucket, a.Waiting+it.used)
+	if it.need.Optimistic {
+		return
+	}
+	if it.need.leaky() {
+		left = 0
+	}
+	l := &learn{
+		need: &it.need, now: now, sent: call.sent, jitter: c.random.Jitter(), unused: left,
+		ask:   lease.Ask{Params: it.need.Params, Version: it.need.Version, Waiting: a.Waiting, Cost: 1},
+		grant: lease.Grant{Waiting: a.Waiting, Level: a.Level, FullAfter: a.FullAfter},
+	}
+	if err := c.store.Update(bucketstore.Leased, it.need.Bucket, now, l); err == nil {
+		c.Stats.Lapsed += uint64(c.debts.pay(it.need.Bucket, l.lapsed))
+	}
+}
+
+// over ends a call for good: nothing more is heard of what it has charged.
+func (c *Client) over(call *call, now quota.Instant) {
+	call.over = true
+	if c.debts.call == call {
+		c.debts.call = nil
+		c.chargeSoon()
+	}
+	for _, h := range call.held {
+		h.debt.held -= h.tokens
+		c.chargeSoon()
+	}
+	call.held = nil
+	for i := range call.items {
+		if d := call.items[i].debt; d != nil && d.asked {
+			d.asked, d.at = false, now
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// dear is an optimistic limit of which each of three Envoys may use 25 before the control plane knows: about what costs more than
+// 12 it asks.
+const dear = `
+version: weir/v1
+policies:
+  - name: dear
+    partition: [header:x-caller]
+    limit: {quota: 100, window: 1h}
+    cost: {header: x-cost, max: 100}
+    mode: optimistic
+    on_failure: {local_for: 0s, then: deny}
+`
+
+// priced sends requests of a cost to the Envoys in turn.
+func (w *world) priced(caller string, cost, total, clients int) load {
+	return load{clients: clients, total: total, request: func(i int) *http.Request {
+		e := w.envoys[i%len(w.envoys)]
+		return request(http.MethodPost, e.URL()+"/", "x-caller", caller, "x-cost", strconv.Itoa(cost))
+	}}
+}
+
+// What costs too much for an Envoy alone is decided by the control plane: one after the other exactly as much passes as the bucket
+// holds, whichever Envoys it comes to, and what is refused hears when to come back.
+func TestDearRequestsOfAnOptimisticLimit(t *testing.T) {
+	w := start(t, setup{envoys: 3, policies: dear})
+	for _, c := range []struct{ cost, want int }{{30, 3}, {26, 3}, {50, 2}, {100, 1}} {
+		lateBefore := w.late()
+		got := w.priced(fmt.Sprint("caller ", c.cost), c.cost, 9, 1).run(w.ctx)
+		got.mustBe(t, 200, 429)
+		late := w.late() - lateBefore
+		t.Logf("cost %d: %v, %d calls late", c.cost, got, late)
+		if passed := got.statuses[200]; passed > int64(c.want) || passed < int64(c.want)-late {
+			t.Errorf("cost %d: %d passed, want %d less %d that were late", c.cost, passed, c.want, late)
+		}
+		if late > 0 { // The last refusal may be one of on_failure.
+			continue
+		}
+		missing := int64(c.want*c.cost + c.cost - 100) // Each token comes after 36 s.
+		wait, err := strconv.ParseInt(got.samples[429].Get("retry-after"), 10, 64)
+		if err != nil || wait < missing*36-60 || wait > missing*36+60 {
+			t.Errorf("cost %d: a refusal says Retry-After %d (%v), want about %d", c.cost, wait, err, missing*36)
+		}
+	}
+	var asked int64
+	for _, e := range w.envoys {
+		asked += w.measured(e)["decisions.by_central"]
+	}
+	if asked == 0 {
+		t.Error("no Envoy has asked the control plane")
+	}
+}
+
+// Dear and cheap requests at once, to all Envoys, pass no more than the bound of the mode.
+func TestDearAndCheapRequestsHoldTheBound(t *testing.T) {
+	w := start(t, setup{envoys: 3, workers: 2, policies: dear})
+	w.priced("other", 30, 3, 1).run(w.ctx).mustBe(t, 200, 429) // Each Envoy hears how many there are.
+	begin := time.Now()
+	got := together(w.ctx, w.priced("a", 1, 300, 12), w.priced("a", 20, 60, 12), w.priced("a", 30, 60, 12))
+	for _, g := range got {
+		g.mustBe(t, 200, 429)
+	}
+	used := got[0].statuses[200] + 20*got[1].statuses[200] + 30*got[2].statuses[200]
+	most := 100 + 2*25 + int64(time.Since(begin)/(36*time.Second)) + 1
+	t.Logf("%d of at most %d tokens used, %d calls late: %v", used, most, w.late(), got)
+	if used > most || used == 0 {
+		t.Errorf("%d tokens used, at most %d may be", used, most)
+	}
+}
