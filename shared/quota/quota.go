@@ -185,10 +185,11 @@ func (p Params) SlowerThan(q Params) bool {
 
 // Convert carries the consumption recorded in s under p over to the figures of next: the tokens
 // used stay used, so a change of the limit creates no tokens. Time since s.Last earns at the slower
-// of the two rates, and a fraction of a used token counts as a whole one.
+// of the two rates, and a fraction of a used token counts as a whole one. The debt may be above p's
+// burst, because callers with figures of their own leave that.
 func (p Params) Convert(s State, now Instant, next Params) State {
 	if !next.SlowerThan(p) {
-		s = p.Refill(s, now)
+		s = p.Drain(s, now)
 	}
 	s.Debt = next.UnitsFor(p.TokensIn(s.Debt))
 	return next.Refill(s, now)

@@ -2,12 +2,14 @@ package limiter_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -104,6 +106,60 @@ func TestCallersOfOneBucketMintNothing(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A worker that still has the policy set of before goes by the figures that it finds in a bucket,
+// each time: what one such request took does not bring the old largest figures back.
+func TestAnOlderWorkerBringsNoFiguresBack(t *testing.T) {
+	lowered := strings.Replace(ownQuota(""), `"max":600,"default":60`, `"max":6,"default":6`, 1)
+	plain := `{"name":"p","partition":[],"mode":"local","limit":{"quota":6,"window":"1m"}}`
+	for name, newer := range map[string]string{"lowered": lowered, "plain": plain} {
+		n := newNode(t, false, ownQuota(""))
+		before := n.rules
+		n.push(2, newer)
+		after, start := n.rules, n.now
+		for i, s := range []struct {
+			at    quota.Span
+			rules *ruleset.Rules
+			want  int
+		}{
+			{0, after, 6}, {0, before, 0}, {10 * quota.Second, before, 1}, {10 * quota.Second, after, 0},
+			{20 * quota.Second, before, 1}, {40 * quota.Second, after, 2},
+		} {
+			n.now, n.rules = start+quota.Instant(s.at), s.rules
+			if got := n.spendAs("x-limit", "600"); got != s.want {
+				t.Errorf("%s: step %d: %d passed, want %d", name, i, got, s.want)
+			}
+		}
+	}
+}
+
+// What was used stays used when a limit takes no figures from requests any more, also where the
+// last caller's burst was far below it.
+func TestFiguresThatGoMintNothing(t *testing.T) {
+	n := newNode(t, false, `{"name":"p","partition":[],"mode":"local","limit":{"window":"1m",
+		"quota":{"header":"x-limit","trusted":true,"max":600,"default":60},
+		"burst":{"header":"x-burst","trusted":true,"max":600,"default":60}}}`)
+	if got := n.spendAs("x-limit", "60", "x-burst", "600"); got != 600 {
+		t.Errorf("%d passed, want 600", got)
+	}
+	if got := n.spendAs("x-limit", "600", "x-burst", "5"); got != 0 {
+		t.Errorf("%d passed with a small burst, want 0", got)
+	}
+	n.push(2, `{"name":"p","partition":[],"mode":"local","limit":{"quota":600,"window":"1m"}}`)
+	n.now += quota.Instant(quota.Second)
+	if got := n.count(); got != 10 {
+		t.Errorf("%d passed a second after the push, want 10", got)
+	}
+}
+
+// spendAs makes requests until one is not allowed and returns how many were.
+func (n *node) spendAs(headers ...string) int {
+	for allowed := 0; ; allowed++ {
+		if _, status := n.begin(headers...); allowed > 1000 || status != limiter.Allowed {
+			return allowed
+		}
+	}
 }
 
 // Where plugins side by side have buckets of their own, a caller's figures are still those of one

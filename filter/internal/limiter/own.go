@@ -44,9 +44,17 @@ func (c *ownChange) Apply(e *bucketstore.Entry) bool {
 	c.fullAt = c.now + quota.Instant(in.Owed(after, c.now))
 	stores := c.charges() || restated || e.New && after.Debt > 0 && !result.Allowed
 	if stores {
-		e.State, e.Params, e.Generation, e.Limit = after, in, max(e.Generation, c.generation), c.mark
+		if !c.older(e) { // Otherwise the bucket stays that of the newer policy set's limit.
+			e.Limit = c.mark
+		}
+		e.State, e.Params, e.Generation = after, in, max(e.Generation, c.generation)
 	}
 	return stores
+}
+
+// older reports whether the worker has an older policy set than the bucket, with another limit.
+func (c *ownChange) older(e *bucketstore.Entry) bool {
+	return !e.New && e.Limit != c.mark && c.generation < e.Generation
 }
 
 // begin is what the request is decided by: its figures, and the bucket's state with those that it
@@ -56,7 +64,7 @@ func (c *ownChange) begin(e *bucketstore.Entry) (figures quota.Params, s quota.S
 	switch {
 	case e.New:
 		s, was = quota.State{Debt: owed(c.most, e.Debtor, c.now), Last: c.now}, c.most
-	case e.Limit != c.mark && c.generation < e.Generation: // A worker that has an older policy set than the bucket.
+	case c.older(e):
 		figures = e.Params
 	}
 	if !c.share.of || !e.New && e.State.Last >= c.share.since {
