@@ -35,8 +35,9 @@ type accountKey struct {
 	key    string
 }
 
-// figures are the part of a limit that a caller is surely due.
-type figures struct{ burst, rate float64 }
+// figures are the part of a limit that a caller is surely due. The burst and the rate are the least of
+// all versions so far, latest is the burst of the last one.
+type figures struct{ burst, rate, latest float64 }
 
 // offer is one request, with whether it was surely due when it was sent.
 type offer struct {
@@ -46,7 +47,7 @@ type offer struct {
 
 // dues is the second law of a run, and what it saw.
 type dues struct {
-	figures  []figures // by policy; of all versions so far the least
+	figures  []figures // by policy
 	accounts map[accountKey]*account
 	offers   map[uint32]offer
 	names    map[keyhash.Key]accountKey
@@ -82,23 +83,24 @@ func (w *world) agree() {
 		if burst == 0 {
 			burst = s.quota
 		}
-		f := figures{float64(burst) / nodes, s.rate() / 1e6 / nodes * slowest}
-		f = figures{f.burst / room, f.rate / room}
+		f := figures{burst: float64(burst) / nodes / room, rate: s.rate() / 1e6 / nodes * slowest / room}
 		if s.algorithm != "token_bucket" { // Twice this fits in any window.
-			f = figures{f.burst / 2, f.rate / 2}
+			f = figures{burst: f.burst / 2, rate: f.rate / 2}
 		}
 		if s.mode == "optimistic" { // A node refuses what is beyond its slack, which is a part of B/2.
 			f.burst = min(f.burst, float64(burst)/2/64/room)
 		}
 		if i < len(w.dues.figures) {
 			was := w.dues.figures[i]
-			if w.happened[storeLost]+w.happened[failedOver] > 0 && f.burst < was.burst {
+			least := figures{min(was.burst, f.burst), min(was.rate, f.rate), f.burst}
+			if w.happened[storeLost]+w.happened[failedOver] > 0 && f.burst < was.latest {
 				// Of what was lost half counts as used, which can be all of a burst that is lower.
-				f = figures{}
+				least = figures{latest: f.burst}
 			}
-			w.dues.figures[i] = figures{min(was.burst, f.burst), min(was.rate, f.rate)}
+			w.dues.figures[i] = least
 			continue
 		}
+		f.latest = f.burst
 		w.dues.figures = append(w.dues.figures, f)
 	}
 }
