@@ -11,9 +11,13 @@ import (
 // Slots is how many slots a cluster has.
 const Slots = 16384
 
-// NodeTimeout is after how long a member of a cluster, or a server that Sentinels watch, counts as
-// dead.
+// NodeTimeout is after how long a member of a cluster with replicas, or a server that Sentinels
+// watch, counts as dead.
 const NodeTimeout = 500 * time.Millisecond
+
+// patientTimeout is the same where no replica waits to take over: a busy machine that stops a
+// server for a while must not make the others answer CLUSTERDOWN.
+const patientTimeout = 5 * time.Second
 
 // Cluster is a Redis Cluster that covers all slots.
 type Cluster struct {
@@ -30,11 +34,15 @@ func StartCluster(t testing.TB, primaries int, replicated bool, options ...strin
 	t.Helper()
 	c := &Cluster{t: t}
 	buses := map[*Server]int{}
+	timeout := patientTimeout
+	if replicated {
+		timeout = NodeTimeout
+	}
 	member := func() *Server {
 		bus := freePort(t)
 		s := Start(t, append([]string{
 			"--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(bus), "--repl-diskless-sync-delay", "0",
-			"--cluster-node-timeout", strconv.FormatInt(NodeTimeout.Milliseconds(), 10),
+			"--cluster-node-timeout", strconv.FormatInt(timeout.Milliseconds(), 10),
 			"--cluster-replica-validity-factor", "0", // However little it knows, a replica is better than nothing.
 		}, options...)...)
 		buses[s] = bus

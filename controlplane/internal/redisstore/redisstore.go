@@ -5,9 +5,11 @@ package redisstore
 import (
 	"context"
 	_ "embed" // for the scripts
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 
@@ -159,9 +161,13 @@ var silenceOnce sync.Once
 
 func (s *Store) setGrant(source string) { s.grant, s.source = redis.NewScript(source), source }
 
-// Close closes the connections.
+// Close closes the connections. One that the server has closed before is no error.
 func (s *Store) Close() error {
 	s.close()
 	s.looks.Wait()
-	return s.client.Close()
+	err := s.client.Close()
+	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		return nil
+	}
+	return err
 }

@@ -166,7 +166,7 @@ func TestConsumersOfADeadShard(t *testing.T) {
 
 // With no server left the whole request fails, so that nodes leave the control plane alone.
 func TestADeadClusterFailsAll(t *testing.T) {
-	cluster := redistest.StartCluster(t, 3, false, partly...)
+	cluster := redistest.StartCluster(t, 3, false, append([]string{"--cluster-node-timeout", "500"}, partly...)...)
 	s := open(t, cluster)
 	if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
 		t.Fatal(err)
