@@ -177,6 +177,7 @@ func (s *shard) start(ctx context.Context, number int) {
 			if err != nil {
 				return err
 			}
+			body = bytes.Clone(body) // It is written anew for the next call.
 			s.flying, s.calls, s.items = s.flying+1, s.calls+1, s.items+len(request.Items)
 			go func() {
 				ctx, cancel := context.WithTimeout(ctx, time.Duration(timeout)*time.Microsecond)
@@ -241,7 +242,7 @@ func (s *shard) request() {
 	node := s.nodes[s.random.IntN(len(s.nodes))]
 	key := min(sort.SearchFloat64s(s.sums, s.random.Float64()*s.sums[len(s.sums)-1]), len(s.sums)-1)
 	s.stream++
-	if !node.Request(0, s.stream, "/", strconv.Itoa(key), "") {
+	if !node.Request(0, s.stream, "/", "x-key", strconv.Itoa(key)) {
 		s.failed = errors.New("a node has no policy set")
 	}
 }

@@ -83,6 +83,39 @@ func TestCount(t *testing.T) {
 	}
 }
 
+// A node counts from its first poll, also before the store is asked again and while it does not
+// answer: a node that takes itself for the only one uses the whole of an optimistic limit.
+func TestCountHasNodesThatHaveJustPolled(t *testing.T) {
+	s, now := &store{err: errors.New("away")}, time.Unix(1000, 0)
+	r := nodes.New(s, func() time.Time { return now })
+	count := func(want int64) {
+		t.Helper()
+		if got := r.Count(t.Context()); got != want {
+			t.Errorf("%d nodes, want %d", got, want)
+		}
+	}
+	poll := func(id string) {
+		t.Helper()
+		s.err = nil
+		if err := r.Touch(t.Context(), nodes.Node{ID: id, Boot: "b"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count(1)
+	poll("one")
+	count(1)
+	poll("two")
+	poll("three")
+	poll("three")
+	count(3)
+	now, s.count = now.Add(time.Second), 3
+	count(3)
+	poll("four")
+	count(4)
+	now, s.count = now.Add(time.Second), 2
+	count(2)
+}
+
 // What a node says of itself is bounded and printable before it is stored.
 func TestTouchCleans(t *testing.T) {
 	s := &store{}

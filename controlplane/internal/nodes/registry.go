@@ -43,7 +43,7 @@ type memory struct {
 // New makes a Registry over store; now tells when a count has become old, and when a node was seen
 // that the store does not hold.
 func New(store Store, now func() time.Time) *Registry {
-	return &Registry{store: store, now: now, count: 1, remembered: map[string]*memory{}, late: map[string]bool{}}
+	return &Registry{store: store, now: now, remembered: map[string]*memory{}, late: map[string]bool{}}
 }
 
 // Knows reports whether this replica remembers a process of a node.
@@ -62,6 +62,9 @@ func (r *Registry) Touch(ctx context.Context, n Node) error {
 	r.mu.Lock()
 	m := r.remember(n.Key())
 	n.Reported = m.node.Reported
+	if !m.polled { // The next count may be a second away, and a node that is left out takes its share.
+		r.count++
+	}
 	m.node, m.polled = n, true
 	unsaved := m.unsaved
 	r.mu.Unlock()
@@ -203,13 +206,14 @@ func (r *Registry) List(ctx context.Context) (all []Node, complete bool) {
 }
 
 // Count is the number of nodes that share the buckets, at least 1. It asks the store at most once a
-// second, and for a moment; while the store is away, the last count holds.
+// second, and for a moment. Nodes that poll here for the first time meanwhile are added to the last
+// count; while the store is away, that holds.
 func (r *Registry) Count(ctx context.Context) int64 {
 	now := r.now()
 	r.mu.Lock()
 	if !r.counted.IsZero() && now.Sub(r.counted) < countEvery {
 		defer r.mu.Unlock()
-		return r.count
+		return max(r.count, 1)
 	}
 	r.counted = now // Callers that come meanwhile take the last count.
 	r.mu.Unlock()
@@ -219,9 +223,9 @@ func (r *Registry) Count(ctx context.Context) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
-		r.count = max(count, 1)
+		r.count = count
 	}
-	return r.count
+	return max(r.count, 1)
 }
 
 // activeEvery is how old the answer of Active may be: metrics may be read often.
