@@ -49,6 +49,31 @@ func (w *world) awaitStatus(envoy int, status int, path string, header ...string
 	})
 }
 
+// awaitObeyed waits until every node has acknowledged the orders that are in force.
+func (w *world) awaitObeyed() {
+	w.t.Helper()
+	w.await("every node to obey the orders in force", func(ctx context.Context) error {
+		got, err := w.controlPlane.Call(ctx, http.MethodGet, "/v1/nodes", nil)
+		if err != nil {
+			return err
+		}
+		var list struct {
+			Current uint64 `json:"current_enforcement"`
+			Nodes   []struct{ Enforcement uint64 }
+		}
+		err = json.Unmarshal(got.Body, &list)
+		if err != nil || list.Current == 0 || len(list.Nodes) != len(w.envoys) {
+			return fmt.Errorf("%s %v", got.Body, err)
+		}
+		for _, n := range list.Nodes {
+			if n.Enforcement != list.Current {
+				return fmt.Errorf("%s", got.Body)
+			}
+		}
+		return nil
+	})
+}
+
 const drained = `
 version: weir/v1
 policies:
@@ -214,21 +239,7 @@ func TestOrdersAreAboutPoliciesAndTiers(t *testing.T) {
 			return nil
 		})
 	}
-	w.await("the nodes to say what they obey", func(ctx context.Context) error {
-		got, err := w.controlPlane.Call(ctx, http.MethodGet, "/v1/nodes", nil)
-		if err != nil {
-			return err
-		}
-		var list struct {
-			Current uint64 `json:"current_enforcement"`
-			Nodes   []struct{ Enforcement uint64 }
-		}
-		if err := json.Unmarshal(got.Body, &list); err != nil || len(list.Nodes) != 2 || list.Current == 0 ||
-			list.Nodes[0].Enforcement != list.Current || list.Nodes[1].Enforcement != list.Current {
-			return fmt.Errorf("%s %v", got.Body, err)
-		}
-		return nil
-	})
+	w.awaitObeyed()
 }
 
 // A share of the keys is the same keys on every Envoy and at every larger share.
@@ -250,20 +261,7 @@ policies:
 	before := map[int]bool{}
 	for _, percent := range []int{30, 60} {
 		w.order(fmt.Sprintf(`{"state": "off", "percent": %d, "reason": "gently"}`, percent))
-		w.await("the order to be obeyed", func(ctx context.Context) error {
-			got, err := w.controlPlane.Call(ctx, http.MethodGet, "/v1/nodes", nil)
-			var list struct {
-				Current uint64 `json:"current_enforcement"`
-				Nodes   []struct{ Enforcement uint64 }
-			}
-			if err == nil {
-				err = json.Unmarshal(got.Body, &list)
-			}
-			if err != nil || list.Nodes[0].Enforcement != list.Current || list.Nodes[1].Enforcement != list.Current {
-				return fmt.Errorf("%s %v", got.Body, err)
-			}
-			return nil
-		})
+		w.awaitObeyed()
 		time.Sleep(50 * time.Millisecond) // The workers read at their tick.
 		first, second := off(0), off(1)
 		n := 0
@@ -310,9 +308,7 @@ func TestOffForEverythingLiftsBans(t *testing.T) {
 // acknowledged it: what a worker did not follow while it slept it does before the request.
 func TestIdleWorkersObeyAnOrderWithTheirFirstRequest(t *testing.T) {
 	w := start(t, setup{envoys: 1, workers: 2, policies: strings.Replace(drained, "MODE", "local", 1)})
-	load{clients: 4, total: 200, request: func(int) *http.Request {
-		return request(http.MethodPost, w.envoys[0].URL()+"/")
-	}}.run(w.ctx).mustBe(t, 200, 429)
+	load{url: w.envoys[0].URL() + "/", clients: 4, total: 200}.run(w.ctx).mustBe(t, 200, 429)
 	for i := range 4 {
 		orders, want := []string{`{"state": "off", "reason": "every checkout is refused"}`}, "200 200 200 200 200 200"
 		if i%2 == 1 {
@@ -320,20 +316,7 @@ func TestIdleWorkersObeyAnOrderWithTheirFirstRequest(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond) // The workers have nothing to do any more.
 		w.order(orders...)
-		w.await("the node to acknowledge the order", func(ctx context.Context) error {
-			got, err := w.controlPlane.Call(ctx, http.MethodGet, "/v1/nodes", nil)
-			if err != nil {
-				return err
-			}
-			var list struct {
-				Current uint64 `json:"current_enforcement"`
-				Nodes   []struct{ Enforcement uint64 }
-			}
-			if err := json.Unmarshal(got.Body, &list); err != nil || len(list.Nodes) != 1 || list.Nodes[0].Enforcement != list.Current {
-				return fmt.Errorf("%s: %v", got.Body, err)
-			}
-			return nil
-		})
+		w.awaitObeyed()
 		if got := statuses(t, 6, w.envoys[0].URL()+"/"); got != want {
 			t.Errorf("order %d: %s, want %s", i, got, want)
 		}

@@ -3,11 +3,11 @@ package e2e
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -39,7 +39,7 @@ func lost(_ http.HandlerFunc, _ http.ResponseWriter, r *http.Request) {
 }
 
 // startHinderer is a proxy to the control plane at a port. Every second lease call meets a hinder, if there is one.
-func startHinderer(t *testing.T, port int, how *atomic.Pointer[hinder]) (own int) {
+func startHinderer(t *testing.T, port int, how *atomic.Pointer[hinder]) int {
 	t.Helper()
 	to, err := url.Parse(fmt.Sprintf("http://127.0.0.1:%d", port))
 	if err != nil {
@@ -56,11 +56,7 @@ func startHinderer(t *testing.T, port int, how *atomic.Pointer[hinder]) (own int
 		(*h)(pass, w, r)
 	}))
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-	own, err = strconv.Atoi(server.URL[strings.LastIndex(server.URL, ":")+1:])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return own
+	return server.Listener.Addr().(*net.TCPAddr).Port
 }
 
 // uncharged bounds the tokens that one caller, who sends one request after the other, can have of the share before they are
