@@ -213,11 +213,11 @@ func TestContestantsAndPromisesFitTogether(t *testing.T) {
 	}
 }
 
-// What a filter adds is compared, within a round; the median over the rounds counts.
 func spread(median, least, most float64) gauge.Spread {
 	return gauge.Spread{Median: median, Min: least, Max: most}
 }
 
+// What a filter adds is compared, within a round; the median over the rounds counts.
 func TestTargetsAreJudgedByRatiosWithinRounds(t *testing.T) {
 	one := func(slow float64, local float64) round {
 		return round{
@@ -485,9 +485,11 @@ func TestSettings(t *testing.T) {
 
 // What -o json prints is what -from reads.
 func TestARunIsReadAsItWasWritten(t *testing.T) {
-	r := &report{Date: "2026-01-02", Plan: brief, Order: contestants()[:2], Rounds: []round{{
-		"direct/none": {EnvoyCPU: 10}, "direct/empty": {EnvoyCPU: 12.5},
-	}}}
+	r := &report{Date: "2026-01-02", Plan: brief, Order: contestants()[:2], Rounds: []round{
+		{"direct/none": {EnvoyCPU: 10}, "direct/empty": {EnvoyCPU: 12}},
+		{"direct/none": {EnvoyCPU: 10}, "direct/empty": {EnvoyCPU: 13}},
+	}}
+	r.Plan.Rounds = 2
 	data, err := gauge.Encode(r)
 	if err != nil {
 		t.Fatal(err)
@@ -500,7 +502,7 @@ func TestARunIsReadAsItWasWritten(t *testing.T) {
 	if err := run(t.Context(), []string{"-from", name}, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"2026-01-02", "empty Wasm filter", "2.5 (2.5 to 2.5)"} {
+	for _, want := range []string{"2026-01-02", "empty Wasm filter", "2.5 (2.0 to 3.0)", "Medians of 2 rounds;"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the table lacks %q:\n%s", want, out.String())
 		}

@@ -27,8 +27,7 @@ var addedColumn = column{"added µs (min to max)", func(r *report, c contestant)
 	if !r.compares(c) {
 		return ""
 	}
-	s := r.added(c)
-	return fmt.Sprintf("%.1f (%.1f to %.1f)", s.Median, s.Min, s.Max)
+	return r.added(c).Text("%.1f")
 }}
 
 // busyColumn shows which processors were full: Envoy's, or those of all others.
@@ -106,10 +105,7 @@ func (r *report) table(title string, all []contestant, columns []column) gauge.T
 
 func (r *report) idleRows() gauge.Table {
 	percent := func(title string, figure func(figures) float64) column {
-		return column{title, func(r *report, c contestant) string {
-			s := r.of(c, figure)
-			return fmt.Sprintf("%.2f (%.2f to %.2f)", s.Median, s.Min, s.Max)
-		}}
+		return column{title, func(r *report, c contestant) string { return r.of(c, figure).Text("%.2f") }}
 	}
 	return r.table(stages[idle].title, r.in(idle), append([]column{
 		percent("Envoy, % of a processor (min to max)", func(f figures) float64 { return f.IdleEnvoy }),
@@ -159,8 +155,7 @@ func curveColumns(cell func(r *report, c contestant, rate float64) string) (all 
 func (r *report) curveCosts() gauge.Table {
 	return r.table("added µs (min to max): "+stages[curve].title, r.in(curve),
 		curveColumns(func(r *report, c contestant, rate float64) string {
-			s := r.costAt(c, rate)
-			text := fmt.Sprintf("%.0f (%.0f to %.0f)", s.Median, s.Min, s.Max)
+			text := r.costAt(c, rate).Text("%.0f")
 			if !r.compares(c) {
 				text = "uses " + text
 			}

@@ -93,8 +93,7 @@ func (r *report) targetRows() gauge.Table {
 			met = "met"
 		}
 		rows = append(rows, []string{
-			t.Name, fmt.Sprintf("at most %.3g", t.AtMost),
-			fmt.Sprintf("%.3g (%.3g to %.3g)", t.Measured.Median, t.Measured.Min, t.Measured.Max), met, t.Floor,
+			t.Name, fmt.Sprintf("at most %.3g", t.AtMost), t.Measured.Text("%.3g"), met, t.Floor,
 		})
 	}
 	return rows
@@ -126,12 +125,16 @@ func (r *report) circumstances() string {
 	if r.Took > 0 {
 		took = fmt.Sprintf(" in %v", r.Took)
 	}
+	rounds := fmt.Sprintf("Medians of %d rounds; each contestant in each round", r.Plan.Rounds)
+	if r.Plan.Rounds == 1 {
+		rounds = "One round; each contestant"
+	}
 	foreign := r.over(func(f figures) (float64, bool) { return f.Foreign, true })
 	text := fmt.Sprintf("Measured on %s by `%s`%s at %s: %s, %s, load average before %s; "+
 		"other programs kept %.2f processors busy meanwhile (%.2f at most). "+
-		"Medians of %d rounds; each contestant in each round: %v to warm up, %v %s, %v open loop, %d connections.",
+		"%s: %v to warm up, %v %s, %v open loop, %d connections.",
 		r.Date, r.Command, took, r.Version, r.Machine, r.Envoy, r.Load, foreign.Median, foreign.Max,
-		r.Plan.Rounds, r.Plan.Warm, r.Plan.Closed, loop, r.Plan.Open, connections)
+		rounds, r.Plan.Warm, r.Plan.Closed, loop, r.Plan.Open, connections)
 	own := r.over(func(f figures) (float64, bool) { return f.LoadCPU, f.LoadCPU > 0 })
 	if own.Max > 0 {
 		text += fmt.Sprintf(" The load and the service behind Envoy took %.1f µs of a request (%.1f to %.1f) on the "+

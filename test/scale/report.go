@@ -76,7 +76,7 @@ func (r *report) over(i int, figure func(point) float64) gauge.Spread {
 	return gauge.Over(r.Calls, func(round []point) float64 { return figure(round[i]) })
 }
 
-func ranged(s gauge.Spread) string { return fmt.Sprintf("%.0f (%.0f to %.0f)", s.Median, s.Min, s.Max) }
+func ranged(s gauge.Spread) string { return s.Text("%.0f") }
 
 func (r *report) callTable() gauge.Table {
 	t := gauge.Table{{

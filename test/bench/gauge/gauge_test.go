@@ -25,6 +25,17 @@ func TestSpread(t *testing.T) {
 	}
 }
 
+// A range is shown where there is one: a single round has none.
+func TestTextOfASpread(t *testing.T) {
+	for want, s := range map[string]gauge.Spread{
+		"2.5 (1.0 to 4.0)": spread(2.5, 1, 4), "3.0": spread(3, 3, 3), "3.0 (3.0 to 3.1)": spread(3, 3, 3.1),
+	} {
+		if got := s.Text("%.1f"); got != want {
+			t.Errorf("%v: %s, want %s", s, got, want)
+		}
+	}
+}
+
 func TestProcessorsOfAStatus(t *testing.T) {
 	for list, want := range map[string]string{"0-1": "0 1", "2": "2", "0,2-4,9": "0 2 3 4 9"} {
 		got, err := gauge.Processors("Name:\tx\nCpus_allowed_list:\t" + list + "\nMems_allowed:\t1\n")
@@ -84,7 +95,7 @@ func TestOnlySentencesAreBroken(t *testing.T) {
 	}
 }
 
-func TestAnAccountleForThePage(t *testing.T) {
+func TestATableForThePage(t *testing.T) {
 	got := gauge.Table{{"a", "b"}, {"1", "2"}}.Markdown()
 	if want := "\n| a | b |\n| --- | --- |\n| 1 | 2 |\n"; got != want {
 		t.Errorf("%q, want %q", got, want)

@@ -31,6 +31,16 @@ func Over[T any](rounds []T, figure func(T) float64) Spread {
 	return Spread{median, all[0], all[len(all)-1]}
 }
 
+// Text is the median and, where the rounds differ, the least and the most, each in a format like
+// %.1f.
+func (s Spread) Text(format string) string {
+	median := fmt.Sprintf(format, s.Median)
+	if s.Min == s.Max {
+		return median
+	}
+	return median + fmt.Sprintf(" ("+format+" to "+format+")", s.Min, s.Max)
+}
+
 // Table is rows of cells, the titles first.
 type Table [][]string
 
