@@ -129,11 +129,9 @@ func (r *report) misses(c contestant, rate float64) (made float64, missed bool) 
 // costAt is what a contestant adds at a rate of the curve; of the one without a limit, all it uses.
 func (r *report) costAt(c contestant, rate float64) gauge.Spread {
 	return gauge.Over(r.Rounds, func(one round) float64 {
-		p := on(one, c, rate)
-		cost := p.EnvoyCPU + p.OtherCPU
+		cost := on(one, c, rate).cost()
 		if r.compares(c) {
-			none := on(one, contestant{Name: c.base(), Scene: c.Scene}, rate)
-			cost -= none.EnvoyCPU + none.OtherCPU
+			cost -= on(one, contestant{Name: c.base(), Scene: c.Scene}, rate).cost()
 		}
 		return cost
 	})

@@ -31,11 +31,11 @@ func (r *runner) watchIdle(ctx context.Context, n int, trials []*trial, result r
 		if err != nil {
 			return fmt.Errorf("%s: %w", t.id(), err)
 		}
-		spent, seconds := now.since(before[i]), time.Since(begin).Seconds()
+		spent, took := now.since(before[i]), time.Since(begin)
 		f := figures{
-			IdleEnvoy: gauge.Rounded(100 * spent.envoy.Seconds() / seconds),
-			IdleOther: gauge.Rounded(100 * spent.others.Seconds() / seconds),
-			Foreign:   gauge.Rounded(max(0, spent.foreign.Seconds()/seconds)),
+			IdleEnvoy: gauge.Rounded(100 * spent.envoy.Seconds() / took.Seconds()),
+			IdleOther: gauge.Rounded(100 * spent.others.Seconds() / took.Seconds()),
+			Foreign:   processors(spent.foreign, took),
 		}
 		if f.EnvoyMB, f.OtherMB, err = t.world.resident(); err != nil {
 			return fmt.Errorf("%s: %w", t.id(), err)

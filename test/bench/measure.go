@@ -59,6 +59,9 @@ type figures struct {
 	IdleOther float64 `json:"idle_other_percent,omitempty"`
 }
 
+// cost is the processor time for a request that counts for the contestant.
+func (f figures) cost() float64 { return f.EnvoyCPU + f.OtherCPU }
+
 // round has the figures of each contestant by its id.
 type round map[string]figures
 
@@ -147,8 +150,7 @@ func (r *runner) takeTurns(ctx context.Context, n int, trials []*trial, result r
 			if err := t.turn(ctx); err != nil {
 				return fmt.Errorf("%s: %w", t.id(), err)
 			}
-			cost := t.best.EnvoyCPU + t.best.OtherCPU
-			r.say(n, "turn", t.contestant, fmt.Sprintf("%6.0f/s %7.1f µs", t.best.Rate, cost))
+			r.say(n, "turn", t.contestant, fmt.Sprintf("%6.0f/s %7.1f µs", t.best.Rate, t.best.cost()))
 		}
 		spent += time.Duration(stages[trials[0].Scene].perTurn) * r.plan.Slice
 	}
@@ -260,7 +262,7 @@ func (f figures) counts(other figures) bool {
 	if less := other.Ladder - f.Ladder; less > 0.01 || less < -0.01 {
 		return less > 0
 	}
-	return f.EnvoyCPU+f.OtherCPU < other.EnvoyCPU+other.OtherCPU
+	return f.cost() < other.cost()
 }
 
 // ask asks in a closed loop. The processor time is read closest to the load, because reading
@@ -273,15 +275,13 @@ func (t *trial) ask(ctx context.Context, during time.Duration) (figures, error) 
 	n := float64(result.Answered())
 	t.answered += result.Answered()
 	t.refused += result.Statuses[429]
-	t.took += result.Duration
-	t.foreign += spent.foreign
 	return figures{
 		Rate:     gauge.Rounded(n / result.Duration.Seconds()),
 		EnvoyCPU: micros(spent.envoy, n), OtherCPU: micros(spent.others, n), LoadCPU: micros(spent.self, n),
-	}, t.expects(result)
+	}, nil
 }
 
-// spend returns what a load has cost.
+// spend returns what a load has cost whose answers are as they should be.
 func (t *trial) spend(ask func() (load.Result, error)) (load.Result, work, error) {
 	start, err := t.world.work(t.by.running)
 	if err != nil {
@@ -292,7 +292,13 @@ func (t *trial) spend(ask func() (load.Result, error)) (load.Result, work, error
 		return result, start, err
 	}
 	end, err := t.world.work(t.by.running)
-	return result, end.since(start), err
+	if err != nil {
+		return result, end, err
+	}
+	spent := end.since(start)
+	t.took += result.Duration
+	t.foreign += spent.foreign
+	return result, spent, t.expects(result)
 }
 
 // micros is a time for each of n, in microseconds.
@@ -300,10 +306,16 @@ func micros(d time.Duration, n float64) float64 {
 	return gauge.Rounded(float64(d.Nanoseconds()) / 1000 / n)
 }
 
+// processors is how many of them a processor time takes for a while; a difference of two readings
+// may be a little less than nothing.
+func processors(spent, during time.Duration) float64 {
+	return gauge.Rounded(max(0, spent.Seconds()/during.Seconds()))
+}
+
 // figures are those of the closed loop, and the memory after it.
 func (t *trial) figures() (f figures, err error) {
 	f, n := t.best, float64(t.answered)
-	f.Foreign = gauge.Rounded(max(0, t.foreign.Seconds()/t.took.Seconds()))
+	f.Foreign = processors(t.foreign, t.took)
 	f.Calls, f.Ladder = gauge.Rounded(float64(t.calls)/n), gauge.Rounded(float64(t.ladder)/n)
 	f.Refused = gauge.Rounded(float64(t.refused) / n)
 	if t.inHand && f.Calls > 0.05 {

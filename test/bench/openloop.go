@@ -27,6 +27,9 @@ type paced struct {
 	P999 float64 `json:"p999_ms"`
 }
 
+// cost is as that of figures.
+func (p paced) cost() float64 { return p.EnvoyCPU + p.OtherCPU }
+
 // reached reports whether all requests were answered about as soon as they were due.
 func (p paced) reached() bool { return p.Reached == 0 || p.Reached > 0.95*p.Rate }
 
@@ -41,16 +44,11 @@ func (t *trial) pacedLoop(ctx context.Context, rate float64, during time.Duratio
 	}
 	result, spent, err := t.spend(func() (load.Result, error) { return t.open(ctx, rate, during) })
 	if err == nil {
-		err = t.expects(result)
-	}
-	if err == nil {
 		err = t.world.prove(ctx, t.contestant, before.proof, result.Answered())
 	}
 	if err != nil {
 		return p, err
 	}
-	t.foreign += spent.foreign
-	t.took += result.Duration
 	after, err := t.world.count(ctx, t.contestant)
 	n := float64(result.Answered())
 	return paced{
@@ -130,9 +128,9 @@ func (r *runner) climb(ctx context.Context, n int, trials []*trial, result round
 			}
 			f := result[t.id()]
 			f.Open = append(f.Open, p)
-			f.Foreign = gauge.Rounded(max(0, t.foreign.Seconds()/t.took.Seconds()))
+			f.Foreign = processors(t.foreign, t.took)
 			result[t.id()] = f
-			r.say(n, "curve", t.contestant, fmt.Sprintf("%6.0f/s %7.1f µs", p.Reached, p.EnvoyCPU+p.OtherCPU))
+			r.say(n, "curve", t.contestant, fmt.Sprintf("%6.0f/s %7.1f µs", p.Reached, p.cost()))
 		}
 	}
 	return nil

@@ -41,8 +41,7 @@ func (p promise) withFloor(floor string) promise {
 func (r round) added(id string, s scene) float64 { return r.addedOver(id, "none", s) }
 
 func (r round) addedOver(id, none string, s scene) float64 {
-	base, f := r[string(s)+"/"+none], r[string(s)+"/"+id]
-	return f.EnvoyCPU + f.OtherCPU - base.EnvoyCPU - base.OtherCPU
+	return r[string(s)+"/"+id].cost() - r[string(s)+"/"+none].cost()
 }
 
 // addedToEnvoy is the same of Envoy alone.
@@ -65,8 +64,7 @@ func (r round) at(id string, rate float64) (p paced, ok bool) {
 func (r round) addedAt(id string, rate float64) (added float64, ok bool) {
 	none, ok1 := r.at("curve/none", rate)
 	p, ok2 := r.at("curve/"+id, rate)
-	added = p.EnvoyCPU + p.OtherCPU - none.EnvoyCPU - none.OtherCPU
-	return added, ok1 && ok2 && none.reached() && p.reached()
+	return p.cost() - none.cost(), ok1 && ok2 && none.reached() && p.reached()
 }
 
 const tooNoisy = "too noisy: in some round the filter to compare with cost nothing"

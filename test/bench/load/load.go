@@ -255,7 +255,6 @@ func collect(conns []*conn, begin time.Time) Result {
 		}
 		r.Latencies = append(r.Latencies, c.latencies...)
 	}
-	slices.Sort(r.Latencies)
 	return r
 }
 
