@@ -154,8 +154,9 @@ func ofDirect() []contestant {
 	return append([]contestant{noFilter, emptyFilter}, all...)
 }
 
-// peers are the contestants of all scenes with limits as people use them, by name.
-func peers(quotaOfEach int) []contestant {
+// peers are the contestants of a scene other than direct, with its limit.
+func peers(s scene) []contestant {
+	quotaOfEach := stages[s].quota
 	weirOnes := func(mode, proof string) contestant {
 		return contestant{
 			Name: mode, Title: "Weir " + mode, policies: set(central(mode, quotaOfEach)), central: true, proof: proof,
@@ -174,26 +175,25 @@ func peers(quotaOfEach int) []contestant {
 }
 
 // named are those peers that have one of the names.
-func named(quotaOfEach int, names ...string) []contestant {
-	return slices.DeleteFunc(peers(quotaOfEach), func(c contestant) bool { return !slices.Contains(names, c.Name) })
+func named(s scene, names ...string) []contestant {
+	return slices.DeleteFunc(peers(s), func(c contestant) bool { return !slices.Contains(names, c.Name) })
 }
 
 // ofBrowser are the contestants of that scene: two have requests with few headers.
 func ofBrowser() []contestant {
-	few := named(usualLimit, "none", "local")
+	few := named(browser, "none", "local")
 	for i := range few {
 		few[i].Name, few[i].Title, few[i].traffic = "few-"+few[i].Name, few[i].Title+", three headers", manyKeys
 	}
-	return append(peers(usualLimit), few...)
+	return append(peers(browser), few...)
 }
 
 // contestants are all that are measured, in the order in which each round measures them.
 func contestants() []contestant {
 	of := map[scene][]contestant{
-		direct: ofDirect(), proxied: peers(noLimit), cold: peers(usualLimit), mixed: peers(tightLimit),
-		browser: ofBrowser(),
-		curve:   named(usualLimit, "none", "leased", "strict", "ratelimit"),
-		idle:    named(usualLimit, "none", "empty", "local", "leased"),
+		direct: ofDirect(), proxied: peers(proxied), cold: peers(cold), mixed: peers(mixed), browser: ofBrowser(),
+		curve: named(curve, "none", "leased", "strict", "ratelimit"),
+		idle:  named(idle, "none", "empty", "local", "leased"),
 	}
 	var all []contestant
 	for _, s := range scenes() {

@@ -55,10 +55,7 @@ func newWorkshop(ctx context.Context, root string) (*workshop, error) {
 	if output, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("the empty filter does not build: %w\n%s", err, output)
 	}
-	if w.envoyCPUs, err = gauge.TakeProcessors(); err != nil {
-		return nil, err
-	}
-	if w.beside, err = gauge.OwnProcessors(); err != nil {
+	if w.envoyCPUs, w.beside, err = gauge.TakeProcessors(); err != nil {
 		return nil, err
 	}
 	w.upstream, err = startUpstream()

@@ -87,7 +87,7 @@ func (r *report) measure(ctx context.Context, p plan, args []string, progress io
 	if err != nil {
 		return err
 	}
-	redisCPUs, err := gauge.TakeProcessors()
+	redisCPUs, _, err := gauge.TakeProcessors()
 	if err != nil {
 		return err
 	}

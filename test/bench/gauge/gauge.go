@@ -80,36 +80,27 @@ func LoadAverage() string {
 	return first
 }
 
-// TakeProcessors moves this process away from the first of its processors and returns that one.
-func TakeProcessors() (first string, err error) {
-	cpus, err := ownProcessors()
+// TakeProcessors moves this process away from the first of its processors and returns that one, and
+// how many are left.
+func TakeProcessors() (first string, left int, err error) {
+	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
-		return "", err
+		return "", 0, err
+	}
+	cpus, err := Processors(string(status))
+	if err != nil {
+		return "", 0, err
 	}
 	if len(cpus) < 2 {
-		return "", errors.New("the benchmarks need two processors, one for Envoy and one for the load")
+		return "", 0, errors.New("the benchmarks need two processors, one for Envoy and one for the load")
 	}
 	rest := strings.Join(cpus[1:], ",")
 	output, err := exec.Command("taskset", "--all-tasks", "--cpu-list", "--pid", rest,
 		strconv.Itoa(os.Getpid())).CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("taskset cannot pin the load to processors %s: %w: %s", rest, err, output)
+		return "", 0, fmt.Errorf("taskset cannot pin the load to processors %s: %w: %s", rest, err, output)
 	}
-	return cpus[0], nil
-}
-
-// OwnProcessors is how many processors this process may run on.
-func OwnProcessors() (int, error) {
-	cpus, err := ownProcessors()
-	return len(cpus), err
-}
-
-func ownProcessors() ([]string, error) {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return nil, err
-	}
-	return Processors(string(status))
+	return cpus[0], len(cpus) - 1, nil
 }
 
 // Processors reads the list of processors in a process's status, like 0,2-3.
