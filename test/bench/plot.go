@@ -16,6 +16,11 @@ const (
 	textSpace = 150
 )
 
+const (
+	envoyColour = "#3b6fb5"
+	otherColour = "#e08a3c"
+)
+
 // frame is a drawing of that height.
 func frame(height int, drawn string) []byte {
 	return fmt.Appendf(nil, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" `+
@@ -23,6 +28,20 @@ func frame(height int, drawn string) []byte {
 <rect width="100%%" height="100%%" fill="#ffffff"/>
 %s</svg>
 `, plotWidth, height, drawn)
+}
+
+// heading is the first line of a scene's drawing.
+func heading(s scene, y int) string {
+	return fmt.Sprintf(`<text x="10" y="%d" font-weight="bold" fill="#202020">`+
+		`Processor time added to a request, µs: %s</text>
+`, y, html.EscapeString(stages[s].title))
+}
+
+// swatch is a square of a colour, and beside it what the colour stands for.
+func swatch(x, y int, colour, name string) string {
+	return fmt.Sprintf(`<rect x="%d" y="%d" width="12" height="12" fill="%s"/>`+
+		`<text x="%d" y="%d" fill="#202020">%s</text>
+`, x, y, colour, x+20, y+10, html.EscapeString(name))
 }
 
 // plot draws what each contestant adds to a request: Envoy's part and that of all other processes,
@@ -51,12 +70,9 @@ func (r *report) plotScene(b *strings.Builder, s scene, y int) int {
 		return y
 	}
 	scale := (plotWidth - nameWidth - textSpace) / most
-	fmt.Fprintf(b, `<text x="10" y="%d" font-weight="bold" fill="#202020">`+
-		`Processor time added to a request, µs: %s</text>
-<rect x="%d" y="%d" width="12" height="12" fill="#3b6fb5"/><text x="%d" y="%d" fill="#202020">Envoy</text>
-<rect x="%d" y="%d" width="12" height="12" fill="#e08a3c"/><text x="%d" y="%d" fill="#202020">other processes</text>
-`, y+16, html.EscapeString(stages[s].title),
-		plotWidth-220, y+6, plotWidth-203, y+16, plotWidth-145, y+6, plotWidth-128, y+16)
+	b.WriteString(heading(s, y+16))
+	b.WriteString(swatch(plotWidth-220, y+6, envoyColour, "Envoy"))
+	b.WriteString(swatch(plotWidth-145, y+6, otherColour, "other processes"))
 	y += headSpace
 	for _, c := range bars {
 		r.plotBar(b, c, y, scale)
@@ -72,10 +88,10 @@ func (r *report) plotBar(b *strings.Builder, c contestant, y int, scale float64)
 	x := func(v float64) float64 { return nameWidth + max(0, v)*scale }
 	middle := y + barHeight/2
 	fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="end" fill="#202020">%s</text>
-<rect x="%d" y="%d" width="%.1f" height="%d" fill="#3b6fb5"/>`+
-		`<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="#e08a3c"/>
+<rect x="%d" y="%d" width="%.1f" height="%d" fill="%s"/>`+
+		`<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>
 <line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#202020"/><text x="%.1f" y="%d" fill="#202020">%.1f</text>
 `, nameWidth-8, y+13, html.EscapeString(c.Title),
-		nameWidth, y, envoy*scale, barHeight, x(envoy), y, others*scale, barHeight,
+		nameWidth, y, envoy*scale, barHeight, envoyColour, x(envoy), y, others*scale, barHeight, otherColour,
 		x(all.Min), middle, x(all.Max), middle, x(all.Max)+8, y+13, all.Median)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"html"
 	"math"
 	"strings"
 )
@@ -40,9 +39,7 @@ func (r *report) plotCurve() []byte {
 	x := axis{curveRates[0], curveRates[len(curveRates)-1], curveLeft, curveRight}
 	y := axis{10, math.Pow(10, math.Ceil(math.Log10(most))), curveBottom, curveTop}
 	var b strings.Builder
-	fmt.Fprintf(&b, `<text x="10" y="26" font-weight="bold" fill="#202020">`+
-		`Processor time added to a request, µs: %s</text>
-`, html.EscapeString(stages[curve].title))
+	b.WriteString(heading(curve, 26))
 	for v := y.low; v <= y.high*1.01; v *= 10 {
 		fmt.Fprintf(&b, `<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#d0d0d0"/>`+
 			`<text x="%d" y="%.1f" text-anchor="end" fill="#202020">%.0f</text>
@@ -80,7 +77,6 @@ func (r *report) plotLine(b *strings.Builder, c contestant, x, y axis, line int)
 `, px, y.at(s.Min), px, y.at(s.Max), colour, px, py, colour, fill)
 	}
 	fmt.Fprintf(b, `<polyline points="%s" fill="none" stroke="%s"/>
-<rect x="%d" y="%d" width="12" height="12" fill="%s"/><text x="%d" y="%d" fill="#202020">%s</text>
-`, strings.Join(points, " "), colour, curveRight+30, curveTop+24*line, colour,
-		curveRight+50, curveTop+24*line+11, html.EscapeString(c.Title))
+`, strings.Join(points, " "), colour)
+	b.WriteString(swatch(curveRight+30, curveTop+24*line, colour, c.Title))
 }
