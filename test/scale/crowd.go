@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/weir-proxy/weir/test/bench/gauge"
-	"github.com/weir-proxy/weir/test/bench/load"
 )
 
 // crowd is many nodes that ask for one bucket a call, each bucket once in a while: the cost of cold
@@ -23,26 +22,14 @@ type crowd struct {
 // mostHalvings is how often a crowd may become smaller.
 const mostHalvings = 6
 
-func (l *lab) crowds(ctx context.Context, r *report) error {
-	return l.in(ctx, 1, nil, func(w *world) error {
-		version, err := w.apply(ctx, lasting)
-		if err != nil {
-			return err
-		}
-		r.Crowds = make([][]crowd, l.plan.Rounds)
-		for n := range l.plan.Rounds {
-			for _, due := range l.plan.Crowds {
-				c, err := l.crowd(ctx, w, version, due)
-				if err != nil {
-					return fmt.Errorf("%+v: %w", due, err)
-				}
-				r.Crowds[n] = append(r.Crowds[n], c)
-				l.say("round %d of %d, %4d nodes, %5.0f calls/s of one bucket: %s",
-					n+1, l.plan.Rounds, c.Nodes, c.Calls, c.costs())
-			}
-		}
-		return nil
-	})
+// words are what it did and cost.
+func (c crowd) words() string {
+	return fmt.Sprintf("%4d nodes, %5.0f calls/s of one bucket: %s", c.Nodes, c.Calls, c.costs())
+}
+
+func (l *lab) crowds(ctx context.Context, r *report) (err error) {
+	r.Crowds, err = inRounds(ctx, l, l.plan.Crowds, l.crowd)
+	return err
 }
 
 // crowd measures a crowd. Where too many calls fail it takes half the rate or, without one, half
@@ -53,8 +40,7 @@ func (l *lab) crowd(ctx context.Context, w *world, version uint64, due paced) (c
 			if due.Rate > 0 {
 				return due.open(ctx, w, version, due.Rate, l.plan.Each)
 			}
-			requests := due.load(w, version)
-			return due.measure(ctx, w, func() (load.Result, error) { return requests.Closed(ctx, l.plan.Each) })
+			return due.closed(ctx, w, due.load(w, version), l.plan.Each)
 		})
 		if !errors.Is(err, errLate) || halved == mostHalvings {
 			return crowd{p, due.Rate, halved}, err
@@ -67,11 +53,6 @@ func (l *lab) crowd(ctx context.Context, w *world, version uint64, due paced) (c
 			due.Nodes = max(1, due.Nodes/2)
 		}
 	}
-}
-
-// overCrowds is a figure of the i-th crowd over all rounds.
-func (r *report) overCrowds(i int, figure func(crowd) float64) gauge.Spread {
-	return gauge.Over(r.Crowds, func(round []crowd) float64 { return figure(round[i]) })
 }
 
 // perRedis is how many calls a second one processor of Redis answers at their cost.
@@ -91,14 +72,14 @@ func (r *report) crowdTable() gauge.Table {
 			due = fmt.Sprintf("%.0f", c.Due)
 		}
 		t = append(t, []string{
-			fmt.Sprintf("%.0f nodes", r.overCrowds(i, func(c crowd) float64 { return float64(c.Nodes) }).Median), due,
-			ranged(r.overCrowds(i, func(c crowd) float64 { return c.Calls })),
-			ranged(r.overCrowds(i, func(c crowd) float64 { return c.PlaneCPU })),
-			ranged(r.overCrowds(i, func(c crowd) float64 { return c.RedisCPU })),
-			ranged(r.overCrowds(i, crowd.perRedis)),
-			fmt.Sprintf("%.1f", r.overCrowds(i, func(c crowd) float64 { return c.P50 }).Median),
-			fmt.Sprintf("%.1f", r.overCrowds(i, func(c crowd) float64 { return c.P99 }).Median),
-			fmt.Sprintf("%.2f", r.overCrowds(i, func(c crowd) float64 { return 100 * c.Failed / c.Calls }).Median),
+			fmt.Sprintf("%.0f nodes", over(r.Crowds, i, func(c crowd) float64 { return float64(c.Nodes) }).Median), due,
+			ranged(over(r.Crowds, i, func(c crowd) float64 { return c.Calls })),
+			ranged(over(r.Crowds, i, func(c crowd) float64 { return c.PlaneCPU })),
+			ranged(over(r.Crowds, i, func(c crowd) float64 { return c.RedisCPU })),
+			ranged(over(r.Crowds, i, crowd.perRedis)),
+			fmt.Sprintf("%.1f", over(r.Crowds, i, func(c crowd) float64 { return c.P50 }).Median),
+			fmt.Sprintf("%.1f", over(r.Crowds, i, func(c crowd) float64 { return c.P99 }).Median),
+			fmt.Sprintf("%.2f", over(r.Crowds, i, func(c crowd) float64 { return 100 * c.Failed / c.Calls }).Median),
 		})
 	}
 	return t
@@ -118,8 +99,8 @@ func (r *report) goalTable() gauge.Table {
 		return t
 	}
 	all, paced := len(r.Crowds[0])-1, len(r.Crowds[0])-2
-	calls := r.overCrowds(all, crowd.perRedis)
-	plane := r.overCrowds(paced, func(c crowd) float64 { return c.PlaneCPU })
+	calls := over(r.Crowds, all, crowd.perRedis)
+	plane := over(r.Crowds, paced, func(c crowd) float64 { return c.PlaneCPU })
 	return append(t,
 		[]string{
 			fmt.Sprintf("one-bucket calls a second on one Redis processor, %d nodes", r.Crowds[0][all].Nodes),
@@ -134,7 +115,7 @@ func (r *report) goalTable() gauge.Table {
 
 // verdict is that about the i-th crowd: one that had to become smaller meets nothing.
 func (r *report) verdict(i int, met bool) string {
-	halved := r.overCrowds(i, func(c crowd) float64 { return float64(c.Halved) }).Max
+	halved := over(r.Crowds, i, func(c crowd) float64 { return float64(c.Halved) }).Max
 	switch {
 	case halved > 0:
 		return "not met, in some round only with fewer"

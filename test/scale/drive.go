@@ -52,6 +52,11 @@ func (p point) costs() string {
 	return fmt.Sprintf("control plane %6.0f µs, Redis %6.0f µs a call", p.PlaneCPU, p.RedisCPU)
 }
 
+// words are what it did and cost.
+func (p point) words() string {
+	return fmt.Sprintf("%4d nodes, %2d buckets a call: %s", p.Nodes, p.Items, p.costs())
+}
+
 // head is what stands before the body of a call, with places for token, type and length.
 const head = "POST /node/v1/leases HTTP/1.1\r\nhost: weir\r\n" +
 	"authorization: Bearer %s\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n"
@@ -90,6 +95,11 @@ func (d drive) open(ctx context.Context, w *world, version uint64, calls float64
 	l := d.load(w, version)
 	during = max(during, time.Duration(float64(len(l.Requests))/calls*float64(time.Second)))
 	return d.measure(ctx, w, func() (load.Result, error) { return l.Open(ctx, calls, during) })
+}
+
+// closed drives a load of its own: each node asks again as soon as it is answered.
+func (d drive) closed(ctx context.Context, w *world, l load.Load, during time.Duration) (point, error) {
+	return d.measure(ctx, w, func() (load.Result, error) { return l.Closed(ctx, during) })
 }
 
 // errLate is a measurement of which too many calls were not answered: something else kept the

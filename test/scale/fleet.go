@@ -97,11 +97,12 @@ func (f fleet) live(ctx context.Context, w *world, warm, during time.Duration) (
 		return l, errors.Join(err, fmt.Errorf("no snapshot: %d %s", status, snapshot))
 	}
 	const shards = 8
+	sums := f.sums()
 	var all []*shard
 	for i := range shards {
 		s := &shard{
 			fleet: &f, world: w, begin: time.Now(), random: rand.New(rand.NewPCG(uint64(i), 5)),
-			sums: f.sums(), answer: make(chan func(), maxFlying),
+			sums: sums, answer: make(chan func(), maxFlying),
 		}
 		for n := i; n < f.Nodes; n += shards {
 			s.start(ctx, n)

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/test/bench/gauge"
-	"github.com/weir-proxy/weir/test/bench/load"
 )
 
 // plan says what to measure and how long.
@@ -184,26 +183,40 @@ func (l *lab) polls(ctx context.Context, r *report) error {
 // each is the memory of one poll, in thousands of bytes.
 func (p polling) each() float64 { return (p.With - p.Without) * 1000 / float64(p.Nodes) }
 
-func (l *lab) calls(ctx context.Context, r *report) error {
-	return l.in(ctx, 1, nil, func(w *world) error {
+// inRounds measures all drives round by round, in one world; each round has them in their order.
+func inRounds[T interface{ words() string }](
+	ctx context.Context, l *lab, drives []paced,
+	measure func(ctx context.Context, w *world, version uint64, d paced) (T, error),
+) (rounds [][]T, err error) {
+	err = l.in(ctx, 1, nil, func(w *world) error {
 		version, err := w.apply(ctx, lasting)
 		if err != nil {
 			return err
 		}
-		r.Calls = make([][]point, l.plan.Rounds)
-		for n := range l.plan.Rounds {
-			for _, c := range l.plan.Calls {
-				p, err := l.quietly(ctx, func() (point, error) { return c.open(ctx, w, version, c.Rate, l.plan.Each) })
+		rounds = make([][]T, l.plan.Rounds)
+		for n := range rounds {
+			for _, d := range drives {
+				one, err := measure(ctx, w, version, d)
 				if err != nil {
-					return fmt.Errorf("%+v: %w", c, err)
+					return fmt.Errorf("%+v: %w", d, err)
 				}
-				r.Calls[n] = append(r.Calls[n], p)
-				l.say("round %d of %d, %4d nodes, %2d buckets a call: %s",
-					n+1, l.plan.Rounds, c.Nodes, c.Items, p.costs())
+				rounds[n] = append(rounds[n], one)
+				l.say("round %d of %d, %s", n+1, l.plan.Rounds, one.words())
 			}
 		}
 		return nil
 	})
+	return rounds, err
+}
+
+func (l *lab) calls(ctx context.Context, r *report) (err error) {
+	r.Calls, err = inRounds(ctx, l, l.plan.Calls, l.call)
+	return err
+}
+
+// call measures calls at their rate.
+func (l *lab) call(ctx context.Context, w *world, version uint64, c paced) (point, error) {
+	return l.quietly(ctx, func() (point, error) { return c.open(ctx, w, version, c.Rate, l.plan.Each) })
 }
 
 func (l *lab) fleets(ctx context.Context, r *report) error {
@@ -262,7 +275,7 @@ func (l *lab) race(ctx context.Context, r *report, w *world, d drive, scripts []
 	requests := d.load(w, version)
 	for n := range 2*l.plan.Rounds + 1 {
 		p, err := l.quietly(ctx, func() (point, error) {
-			return d.measure(ctx, w, func() (load.Result, error) { return requests.Closed(ctx, l.plan.Each) })
+			return d.closed(ctx, w, requests, l.plan.Each)
 		})
 		if err != nil {
 			return err

@@ -40,8 +40,8 @@ func (r *report) fit() (m model) {
 	var items, plane, redis []float64
 	for i, p := range r.Calls[0] {
 		items = append(items, float64(p.Items))
-		plane = append(plane, r.over(i, func(p point) float64 { return p.PlaneCPU }).Median)
-		redis = append(redis, r.over(i, func(p point) float64 { return p.RedisCPU }).Median)
+		plane = append(plane, over(r.Calls, i, func(p point) float64 { return p.PlaneCPU }).Median)
+		redis = append(redis, over(r.Calls, i, func(p point) float64 { return p.RedisCPU }).Median)
 	}
 	m.plane, m.redis = fitLine(items, plane), fitLine(items, redis)
 	for i, x := range items {

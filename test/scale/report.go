@@ -46,6 +46,11 @@ func (r *report) circumstances() string {
 			all = append(all, p.Foreign)
 		}
 	}
+	for _, round := range r.Crowds {
+		for _, c := range round {
+			all = append(all, c.Foreign)
+		}
+	}
 	for _, f := range r.Fleets {
 		all = append(all, f.Foreign)
 	}
@@ -72,8 +77,8 @@ func (r *report) pushTable() gauge.Table {
 }
 
 // over is a figure of the i-th drive over all rounds.
-func (r *report) over(i int, figure func(point) float64) gauge.Spread {
-	return gauge.Over(r.Calls, func(round []point) float64 { return figure(round[i]) })
+func over[T any](rounds [][]T, i int, figure func(T) float64) gauge.Spread {
+	return gauge.Over(rounds, func(round []T) float64 { return figure(round[i]) })
 }
 
 func ranged(s gauge.Spread) string { return s.Text("%.0f") }
@@ -86,12 +91,12 @@ func (r *report) callTable() gauge.Table {
 	for i, p := range r.Calls[0] {
 		t = append(t, []string{
 			fmt.Sprintf("%d nodes", p.Nodes), strconv.Itoa(p.Items),
-			fmt.Sprintf("%.0f", r.over(i, func(p point) float64 { return p.Calls }).Median),
-			ranged(r.over(i, func(p point) float64 { return p.PlaneCPU })),
-			ranged(r.over(i, func(p point) float64 { return p.RedisCPU })),
-			fmt.Sprintf("%.1f", r.over(i, func(p point) float64 { return p.P50 }).Median),
-			fmt.Sprintf("%.1f", r.over(i, func(p point) float64 { return p.P99 }).Median),
-			fmt.Sprintf("%.2f", r.over(i, func(p point) float64 { return 100 * p.Failed / p.Calls }).Median),
+			fmt.Sprintf("%.0f", over(r.Calls, i, func(p point) float64 { return p.Calls }).Median),
+			ranged(over(r.Calls, i, func(p point) float64 { return p.PlaneCPU })),
+			ranged(over(r.Calls, i, func(p point) float64 { return p.RedisCPU })),
+			fmt.Sprintf("%.1f", over(r.Calls, i, func(p point) float64 { return p.P50 }).Median),
+			fmt.Sprintf("%.1f", over(r.Calls, i, func(p point) float64 { return p.P99 }).Median),
+			fmt.Sprintf("%.2f", over(r.Calls, i, func(p point) float64 { return 100 * p.Failed / p.Calls }).Median),
 		})
 	}
 	return t

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/test/bench/gauge"
-	"github.com/weir-proxy/weir/test/bench/load"
 )
 
 // Everything that a run measures works: each step fails by itself if the control plane has not
@@ -72,9 +71,7 @@ func TestRefusedBucketsAreNoticed(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := drive{Nodes: 1, Keys: 1, Items: 1}
-	_, err = d.measure(t.Context(), w, func() (load.Result, error) {
-		return d.load(w, version).Closed(t.Context(), 200*time.Millisecond)
-	})
+	_, err = d.closed(t.Context(), w, d.load(w, version), 200*time.Millisecond)
 	if err == nil || !strings.Contains(err.Error(), "were granted") {
 		t.Errorf("want an error about grants, got %v", err)
 	}
@@ -103,6 +100,14 @@ func TestGoalsOfCrowds(t *testing.T) {
 	r.Crowds[1][2].Halved = 1
 	if got := r.goalTable()[1][3]; got != "not met, in some round only with fewer" {
 		t.Errorf("a crowd of half the nodes is judged as %q", got)
+	}
+}
+
+// What other programs did while the crowds were measured is in the report's sentence about them.
+func TestCircumstancesOfCrowds(t *testing.T) {
+	r := &report{Crowds: [][]crowd{{{point: point{Foreign: 0.5}}}, {{point: point{Foreign: 1.5}}}}}
+	if got := r.circumstances(); !strings.Contains(got, "kept 1.00 processors busy meanwhile (1.50 at most)") {
+		t.Error(got)
 	}
 }
 
