@@ -183,12 +183,12 @@ func (a Account) FullAfter(now quota.Instant, p quota.Params) quota.Span {
 // plane may then count it twice, so too little is admitted.
 const Patience = 250 * quota.Millisecond
 
-// Due is when to report: the later, the less of the slack is used. It is Never if there is nothing
-// to report.
+// Due is when to report: the later, the less of the slack is used. It is quota.Forever if there is
+// nothing to report.
 func (a Account) Due(now quota.Instant, slack int64) quota.Instant {
 	switch {
 	case a.Unknown == 0:
-		return quota.Instant(quota.Never)
+		return quota.Forever
 	case a.Sent != 0:
 		return a.Sent + quota.Instant(Patience)
 	case 2*a.Unknown >= slack:

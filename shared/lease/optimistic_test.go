@@ -346,7 +346,7 @@ func TestOptimisticDebtIsRepaid(t *testing.T) {
 // The less of the slack a node has used, the later it reports; a report without an answer is made
 // again.
 func TestWhenToReport(t *testing.T) {
-	const never = quota.Instant(quota.Never)
+	const never = quota.Forever
 	for _, c := range []struct {
 		slack, unknown int64
 		sent           quota.Instant

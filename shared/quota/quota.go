@@ -28,6 +28,9 @@ const (
 	Never Span = math.MaxInt64
 )
 
+// Forever is the instant that never comes: where nothing is due, or no time makes a difference.
+const Forever Instant = math.MaxInt64
+
 // MaxUnits bounds burst · Den. Below it every sum of the algorithms stays under 2^53. So Lua in
 // Redis, whose numbers are doubles, computes exactly what Go does.
 const MaxUnits = 1 << 52

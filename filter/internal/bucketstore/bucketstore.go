@@ -16,7 +16,6 @@ import (
 	"errors"
 
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
-	"github.com/weir-proxy/weir/filter/internal/timer"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -161,7 +160,7 @@ func (st *Store) Tick(now quota.Instant) { st.layout.follow(st.shared, now) }
 // NextDue is when Tick must be called next even if there is no Update.
 func (st *Store) NextDue() quota.Instant {
 	if st.layout.wish == 0 {
-		return timer.Never
+		return quota.Forever
 	}
 	return max(st.layout.next, st.layout.from)
 }

@@ -7,7 +7,6 @@ package consumers
 import (
 	"github.com/weir-proxy/weir/filter/internal/rpc"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
-	"github.com/weir-proxy/weir/filter/internal/timer"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -137,7 +136,7 @@ func (c *Cache) Tick(now quota.Instant) {
 // before the next request.
 func (c *Cache) NextDue() quota.Instant {
 	if len(c.wanted) == 0 || c.asking {
-		return timer.Never
+		return quota.Forever
 	}
 	return c.nextAsk
 }

@@ -2,7 +2,6 @@ package decisions
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/rpc"
-	"github.com/weir-proxy/weir/filter/internal/timer"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -80,13 +79,13 @@ func (s *Recorder) Tick(now quota.Instant) {
 func (s *Recorder) NextDue() quota.Instant {
 	switch {
 	case s.underWay:
-		return timer.Never
+		return quota.Forever
 	case len(s.message.Counts) > 0:
 		return s.due
 	case len(s.message.Callers) > 0:
 		return max(s.due, s.callersDue)
 	}
-	return timer.Never
+	return quota.Forever
 }
 
 func (s *Recorder) answered(now quota.Instant, status int) {

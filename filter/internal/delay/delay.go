@@ -3,7 +3,6 @@
 package delay
 
 import (
-	"github.com/weir-proxy/weir/filter/internal/timer"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -72,7 +71,7 @@ func (q *Queue) Release(now quota.Instant, most int) []uint32 {
 // NextDue is when the next stream's turn comes.
 func (q *Queue) NextDue() quota.Instant {
 	if len(q.waiting) == 0 {
-		return timer.Never
+		return quota.Forever
 	}
 	return q.waiting[0].At
 }

@@ -3,7 +3,7 @@ package failover_test
 import (
 	"testing"
 
-	"github.com/weir-proxy/weir/filter/internal/timer"
+	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // While a worker has no answer all look at once; otherwise only the leader looks, now and then.
@@ -12,7 +12,7 @@ func TestWhatIsDueNext(t *testing.T) {
 	p.tick(10 * ms)
 	due := func(i int) any {
 		switch at := p.workers[i].NextDue(p.now, i == p.leader); at {
-		case timer.Never:
+		case quota.Forever:
 			return "never"
 		default:
 			return at - p.now

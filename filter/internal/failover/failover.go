@@ -8,7 +8,6 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/rpc"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
-	"github.com/weir-proxy/weir/filter/internal/timer"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -124,7 +123,7 @@ func (l *Ladder) NextDue(now quota.Instant, leads bool) quota.Instant {
 	case leads:
 		return now + quota.Instant(watch)
 	}
-	return timer.Never
+	return quota.Forever
 }
 
 // change updates the record with what this worker knows.

@@ -3,7 +3,6 @@ package leasing_test
 import (
 	"testing"
 
-	"github.com/weir-proxy/weir/filter/internal/timer"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -18,7 +17,7 @@ func TestWhatIsDueNext(t *testing.T) {
 		}
 	}
 	w.client.Tick(w.now)
-	is("nothing to do", timer.Never)
+	is("nothing to do", quota.Forever)
 	w.client.Keep(w.need(1, 1), 5, w.now+40*ms)
 	w.client.Keep(w.need(2, 1), 5, w.now+25*ms)
 	is("tokens to keep", w.now+25*ms)
@@ -27,13 +26,13 @@ func TestWhatIsDueNext(t *testing.T) {
 	is("a call under way, which may hang", w.now+1000*ms)
 	w.now += 5 * ms
 	w.answer(w.now)
-	is("answered", timer.Never)
+	is("answered", quota.Forever)
 	w.join(t, 3, 1)
 	is("a request waits", w.now)
 	w.client.Flush(w.now)
 	w.answer(w.now)
 	w.client.TakeResolved(10)
-	is("it has its tokens", timer.Never)
+	is("it has its tokens", quota.Forever)
 	w.client.Report(w.now, w.need(4, 1), w.now+300*ms)
 	is("a report", w.now+300*ms)
 	w.join(t, 5, 1)
@@ -51,7 +50,7 @@ func TestWhatIsDueNext(t *testing.T) {
 // NextTurn is when requests go on.
 func TestWhoseTurnIsNext(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
-	if turn := w.client.NextTurn(w.now); turn != timer.Never {
+	if turn := w.client.NextTurn(w.now); turn != quota.Forever {
 		t.Errorf("at %d without requests", turn)
 	}
 	w.join(t, 1, 1)

@@ -22,7 +22,7 @@ func (c *Client) EndLate(now quota.Instant) {
 // LateAt is when the first call under way is late; never if no request waits in any.
 func (c *Client) LateAt() quota.Instant {
 	if len(c.underWay) == 0 {
-		return never
+		return quota.Forever
 	}
 	return c.underWay[0].lateAt()
 }

@@ -326,7 +326,7 @@ func (c *Client) shareNothing(s *settlement, r *request, t *Ticket, wait quota.S
 	switch {
 	case t.Outcome == Granted:
 	case wait == quota.Never:
-		t.Outcome, t.Until = Refused, never
+		t.Outcome, t.Until = Refused, quota.Forever
 	case inHand.KeepCall && s.now < r.deadline:
 	case wait > 0:
 		t.Outcome, t.Until = Refused, s.now+quota.Instant(wait)

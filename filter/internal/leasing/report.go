@@ -23,9 +23,6 @@ const (
 	assumedNodes = 64
 )
 
-// never is the instant at which a bucket without anything to report is due.
-const never = quota.Instant(quota.Never)
-
 // reports are what this VM has used of optimistic buckets and the control plane does not know. No
 // request waits for them. The zero value is empty.
 type reports struct {
@@ -92,7 +89,7 @@ func (r *reports) add(need Need, at quota.Instant) {
 // move has a bucket reported at another instant; never: not at all.
 func (r *reports) move(p *pending, at quota.Instant) {
 	p.at, p.underWay = at, false
-	if at == never {
+	if at == quota.Forever {
 		heap.Remove(&r.pending, p.place)
 		delete(r.byBucket, p.need.Bucket)
 		r.spare = append(r.spare, p)
@@ -105,7 +102,7 @@ func (r *reports) move(p *pending, at quota.Instant) {
 func (r *reports) next() quota.Instant {
 	switch {
 	case len(r.pending) == 0:
-		return never
+		return quota.Forever
 	case len(r.pending) >= crowded:
 		return 0
 	}
@@ -120,7 +117,7 @@ func (r *reports) gather(now quota.Instant, store *bucketstore.Store) []item {
 	}
 	start := &startReport{now: now, by: now + quota.Instant(reportAhead)}
 	if len(r.pending) >= crowded {
-		start.by = never - 1
+		start.by = quota.Forever - 1
 	}
 	items := make([]item, 0, min(len(r.pending), wire.MaxItems))
 	for len(items) < wire.MaxItems && len(r.pending) > 0 && r.pending[0].at <= start.by {
@@ -142,8 +139,8 @@ func (r *reports) gather(now quota.Instant, store *bucketstore.Store) []item {
 			items = append(items, item{need: need, used: start.used, report: start.sent})
 			p.at, p.underWay = now+quota.Instant(lease.Patience), true
 			r.setAside()
-		case start.due == never: // Another worker has reported it.
-			r.move(p, never)
+		case start.due == quota.Forever: // Another worker has reported it.
+			r.move(p, quota.Forever)
 		default:
 			p.at, p.underWay = start.due, false
 			r.setAside()
@@ -172,7 +169,7 @@ func (r *reports) answer(it *item, a *wire.LeaseAnswer, now quota.Instant, store
 		// It is reported again, as if no answer had come.
 	case wire.ItemUnknown:
 		if p != nil {
-			r.move(p, never)
+			r.move(p, quota.Forever)
 		}
 	default:
 		apply := applyReport{

@@ -85,7 +85,7 @@ func (l *Limiter) answered(req *Request, h *Hit, now quota.Instant) finding {
 	case t.Outcome == leasing.Refused:
 		h.view = refuses
 		l.describe(req, h, 0, t.FullAt, now)
-		if t.Until == quota.Instant(quota.Never) {
+		if t.Until == quota.Forever {
 			return h.refuse(TooDear, quota.Never)
 		}
 		return h.refuse(Quota, max(quota.Span(t.Until-now), 1))

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/limiter"
-	"github.com/weir-proxy/weir/filter/internal/timer"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -57,7 +56,7 @@ func TestLeakyBucketSpaces(t *testing.T) {
 		c := n.arrive(200 * quota.Millisecond)
 		n.now += 200 * ms
 		n.released(b.Stream, c.Stream)
-		if s := n.limiter.Stats; s.Allowed != 4 || s.Refused != 1 || s.Delayed != 3 || n.limiter.NextRelease() != timer.Never {
+		if s := n.limiter.Stats; s.Allowed != 4 || s.Refused != 1 || s.Delayed != 3 || n.limiter.NextRelease() != quota.Forever {
 			t.Errorf("%s: %+v", mode, s)
 		}
 	}

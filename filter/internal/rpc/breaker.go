@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"github.com/weir-proxy/weir/filter/internal/timer"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -124,7 +123,7 @@ func (b *Breaker) NextDue(now quota.Instant) quota.Instant {
 	case b.underWay > 0:
 		return b.asking + quota.Instant(silenceToOpen)
 	}
-	return timer.Never
+	return quota.Forever
 }
 
 // Hasten lets the next probe leave at once.

@@ -13,9 +13,6 @@ const (
 	finest = quota.Millisecond
 )
 
-// Never is when nothing is due.
-const Never = quota.Instant(quota.Never)
-
 // Timer is Envoy's timer of one VM. Envoy begins the period anew behind each tick, and where it is
 // set. A VM does all its work at most once a Tick; ticks between these are for requests whose turn
 // has come. Make one with New.

@@ -10,7 +10,7 @@ import (
 
 const (
 	ms    = quota.Instant(quota.Millisecond)
-	never = timer.Never
+	never = quota.Forever
 )
 
 // envoy is a VM's timer in Envoy: its period begins anew when it is set and behind each tick.
