@@ -229,16 +229,20 @@ func (q *queue) addKept(call *call, room *room) {
 	}
 }
 
-// fits reports whether the call has space for so many items of a line. Buckets of several policy
-// sets do not travel together.
+// carries reports whether items of a policy set may join others: those of several policy sets do
+// not travel together.
+func carries(items []item, version uint64) bool {
+	return len(items) == 0 || items[0].need.Version == version
+}
+
+// fits reports whether the call has space for so many items of a line.
 func (c *call) fits(l *line, items int, room *room) bool {
-	return len(c.items) == 0 ||
-		l.need.Version == c.items[0].need.Version && len(c.items)+items <= room.items()
+	return len(c.items) == 0 || carries(c.items, l.need.Version) && len(c.items)+items <= room.items()
 }
 
 // takes reports whether the requests of a line may travel in the call.
 func (c *call) takes(l *line, room *room) bool {
-	if len(c.items) > 0 && l.need.Version != c.items[0].need.Version {
+	if !carries(c.items, l.need.Version) {
 		return false
 	}
 	c.full = c.full || !c.fits(l, len(l.waiting[0].tickets), room)

@@ -15,12 +15,10 @@ import (
 func (c *Client) answer(call *call, status int, body []byte) {
 	now := c.clock.Now()
 	how := c.read(call, status, body)
-	switch {
-	case call.late && how == rpc.Answered:
-		c.takeIn(call, now)
-		c.over(call, now)
-		return
-	case call.late:
+	if call.late { // Its requests have gone on, and its failure has been counted.
+		if how == rpc.Answered {
+			c.takeIn(call, now)
+		}
 		c.over(call, now)
 		return
 	}
@@ -282,8 +280,11 @@ func (c *Client) failBucket(s *settlement, part int, since quota.Instant) {
 	}
 	for _, r := range s.waiting {
 		t := r.tickets[part]
-		t.Outcome, t.Until, t.Charged = Failed, since, granted > 0
-		granted -= min(granted, 1)
+		t.Outcome, t.Until = Failed, since
+		if granted > 0 {
+			t.Charged = true
+			granted--
+		}
 	}
 	c.debts.pay(it.need.Bucket, granted*it.need.Cost)
 }

@@ -122,8 +122,7 @@ func (r *reports) gather(now quota.Instant, store *bucketstore.Store) []item {
 	items := make([]item, 0, min(len(r.pending), wire.MaxItems))
 	for len(items) < wire.MaxItems && len(r.pending) > 0 && r.pending[0].at <= start.by {
 		p := r.pending[0]
-		other := len(items) > 0 && items[0].need.Version != p.need.Version
-		if other || p.underWay && p.at > now {
+		if !carries(items, p.need.Version) || p.underWay && p.at > now {
 			r.setAside()
 			continue
 		}
