@@ -30,13 +30,14 @@ do
   local FIELDS = 7                   -- of a state before its leases
 
   local version, last, debt, num, den, burst
-  local ends, tokens, lots -- when the leases end, their tokens, and how many leases there are
+  local ends, tokens, leases -- when the leases end, their tokens, and how many leases there are
 
-  local function units(n)
-    if n > quotient(SATURATED, den) then
+  -- n tokens in units of which so many are a token.
+  local function units(n, unit)
+    if n > quotient(SATURATED, unit) then
       return SATURATED
     end
-    return n * den
+    return n * unit
   end
 
   -- What is left of a debt after a span of earning.
@@ -76,8 +77,8 @@ do
     if num < 1 or den < 1 or burst < 1 or num > MAX_UNITS or burst > quotient(MAX_UNITS, den) then
       return false
     end
-    ends, tokens, lots = {}, {}, (n - FIELDS) / 2
-    for i = 1, lots do
+    ends, tokens, leases = {}, {}, (n - FIELDS) / 2
+    for i = 1, leases do
       ends[i], tokens[i] = s[FIELDS + 2 * i - 1], s[FIELDS + 2 * i]
     end
     return true
@@ -85,7 +86,7 @@ do
 
   local function encode()
     local s = {FORMAT, version, last, debt, num, den, burst}
-    for i = 1, lots do
+    for i = 1, leases do
       s[FIELDS + 2 * i - 1], s[FIELDS + 2 * i] = ends[i], tokens[i]
     end
     return s
@@ -94,7 +95,7 @@ do
   -- The tokens leased until from or later.
   local function out(from)
     local n = 0
-    for i = 1, lots do
+    for i = 1, leases do
       if ends[i] >= from then
         n = n + tokens[i]
       end
@@ -106,29 +107,29 @@ do
   local function advance(to)
     local left = rest(debt, to - last)
     local live = 0
-    for i = 1, lots do
+    for i = 1, leases do
       if ends[i] <= to then
-        local owed = rest(units(out(ends[i])), to - ends[i])
+        local owed = rest(units(out(ends[i]), den), to - ends[i])
         if owed > left then
           left = owed
         end
       end
     end
-    for i = 1, lots do
+    for i = 1, leases do
       if ends[i] > to then
         live = live + 1
         ends[live], tokens[live] = ends[i], tokens[i]
       end
     end
-    lots, last = live, to
-    debt = math.max(left, units(out(0)))
+    leases, last = live, to
+    debt = math.max(left, units(out(0), den))
   end
 
   -- Whether the state was ahead of the clock.
   local function set_back()
     local by = ahead(last, 1)
     last = last - by
-    for i = 1, lots do
+    for i = 1, leases do
       ends[i] = ends[i] - by
     end
     return by > 0
@@ -137,7 +138,7 @@ do
   local function convert(to_num, to_den, to_burst)
     local used = ceiling(debt, den)
     num, den, burst = to_num, to_den, to_burst
-    debt = units(used)
+    debt = units(used, den)
   end
 
   -- Restates the bucket in other figures, without a cap at their burst; false where these cannot
@@ -151,7 +152,7 @@ do
       return false
     end
     num, den, burst = to_num, to_den, to_burst
-    debt = math.max(used * to_den, units(out(0)))
+    debt = math.max(used * to_den, units(out(0), den))
     return true
   end
 
@@ -169,11 +170,7 @@ do
     if most_den == 0 or most_den == den then
       return debt
     end
-    local owed = ceiling(debt, den)
-    if owed > quotient(SATURATED, most_den) then
-      return SATURATED
-    end
-    return owed * most_den
+    return units(ceiling(debt, den), most_den)
   end
 
   -- Brings the bucket to an instant and to new figures. Time since last earns at the slower of the
@@ -207,23 +204,23 @@ do
     local w = ceiling(span, pieces)
     local e = (quotient(last, w) + pieces + 1) * w
     local at = 1
-    while at <= lots and ends[at] < e do
+    while at <= leases and ends[at] < e do
       at = at + 1
     end
-    if at <= lots and ends[at] == e then
+    if at <= leases and ends[at] == e then
       tokens[at] = tokens[at] + n
       return
     end
-    for i = lots, at, -1 do
+    for i = leases, at, -1 do
       ends[i + 1], tokens[i + 1] = ends[i], tokens[i]
     end
-    ends[at], tokens[at], lots = e, n, lots + 1
-    if lots > MAX_PAIRS then
+    ends[at], tokens[at], leases = e, n, leases + 1
+    if leases > MAX_PAIRS then
       tokens[2] = tokens[2] + tokens[1]
-      for i = 2, lots do
+      for i = 2, leases do
         ends[i - 1], tokens[i - 1] = ends[i], tokens[i]
       end
-      lots = lots - 1
+      leases = leases - 1
     end
   end
 
@@ -240,10 +237,10 @@ do
     if owed > 0 then
       t = t + ceiling(owed, num)
     end
-    for i = 1, lots do
+    for i = 1, leases do
       local over = out(ends[i]) + n - burst
       if over > 0 then
-        t = math.max(t, ends[i] + ceiling(units(over), num))
+        t = math.max(t, ends[i] + ceiling(units(over, den), num))
       end
     end
     return t
@@ -307,7 +304,7 @@ do
       version = math.max(version, ask_version)
     else
       version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
-      ends, tokens, lots = {}, {}, 0
+      ends, tokens, leases = {}, {}, 0
       if doubtful then
         debt = doubtful_debt
       end
@@ -320,7 +317,7 @@ do
       end
       advance(math.max(now, last))
       if lowered and optimistic == 0 then
-        debt = math.max(math.min(debt, burst * den), units(out(0)))
+        debt = math.max(math.min(debt, burst * den), units(out(0), den))
       end
       held_num, held_den, held_burst, held_debt = num, den, burst, debt
       fits = restate(ask_num, ask_den, ask_burst)
@@ -329,7 +326,7 @@ do
     end
     if used > 0 then
       express(used, most_num, most_den, most)
-      debt = math.min(debt + units(used), SATURATED)
+      debt = math.min(debt + units(used, den), SATURATED)
       save(key, encode(), math.max(ready(burst), now + hold))
       local level = math.max(0, ask_burst - ceiling(debt, den))
       return 0, 0, 0, 0, level, debt_in(most_den)
@@ -337,7 +334,7 @@ do
     if optimistic == 0 and most == 0 then
       debt = math.min(debt, burst * den)
     end
-    debt = math.max(units(out(0)), debt)
+    debt = math.max(units(out(0), den), debt)
     local kept, not_before, delay = 0, 0, 0
     local available = fits and math.max(0, quotient(burst * den - debt, den)) or 0
     local granted = math.min(waiting, quotient(available, cost))
@@ -399,7 +396,7 @@ do
       version = ask_version
     else
       version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
-      ends, tokens, lots = {}, {}, 0
+      ends, tokens, leases = {}, {}, 0
       local at = not raw and lost_at(key) or 0
       if raw or at > 0 and now < at + doubtful_for then
         debt = doubtful_debt
@@ -411,8 +408,8 @@ do
     local before, largest = debt, math.max(burst, most)
     book(math.min(waited, largest), deadline, 1)
     book(math.min(kept, largest), ttl, 2)
-    local full = math.min(before + units(waited + kept + used), units(largest))
-    debt = math.max(before, full, units(out(0)))
+    local full = math.min(before + units(waited + kept + used, den), units(largest, den))
+    debt = math.max(before, full, units(out(0), den))
     save(key, encode(), math.max(ready(burst), now + hold))
   end
 end
