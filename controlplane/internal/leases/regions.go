@@ -65,8 +65,7 @@ func (s *Service) wholeDebt(by effective, debt int64) int64 {
 		return debt
 	}
 	part, _ := s.part(by.policy.Name)
-	has, unit := part.Of(by.largest).Params.Den, by.largest.Params.Den
-	owed := (debt + has - 1) / has
+	owed, unit := part.Of(by.largest).Params.TokensIn(debt), by.largest.Params.Den
 	lacks := by.limit.Params.Burst - part.Of(by.limit).Params.Burst
 	return min(lacks+owed, 2*quota.MaxUnits/unit) * unit
 }
