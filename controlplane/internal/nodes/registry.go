@@ -20,10 +20,12 @@ type Registry struct {
 	store Store
 	now   func() time.Time
 
-	mu         sync.Mutex
-	count      int64
-	counted    time.Time
-	remembered map[string]*memory
+	mu sync.Mutex
+	// count is what the store counted last, when it was asked at counted; added are nodes that have
+	// polled for the first time and may be missing from it.
+	count, added int64
+	counted      time.Time
+	remembered   map[string]*memory
 	// late are the keys of nodes that the store does not have as they are; catching: a goroutine
 	// stores them.
 	late     map[string]bool
@@ -62,22 +64,28 @@ func (r *Registry) Touch(ctx context.Context, n Node) error {
 	r.mu.Lock()
 	m := r.remember(n.Key())
 	n.Reported = m.node.Reported
-	if !m.polled { // The next count may be a second away, and a node that is left out takes its share.
-		r.count++
-	}
+	first, unsaved := !m.polled, m.unsaved
 	m.node, m.polled = n, true
-	unsaved := m.unsaved
 	r.mu.Unlock()
-	if err := r.store.Touch(ctx, n); err != nil {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.late[n.Key()] = true
+	err := r.store.Touch(ctx, n)
+	r.noted(n.Key(), first, err)
+	if err != nil || !unsaved {
 		return err
 	}
-	if !unsaved {
-		return nil
-	}
 	return r.save(ctx, n.Key(), n.Reported)
+}
+
+// noted takes in how the store took a node. The store may count it in a second only, so a first
+// poll adds it to the count; before it is stored, a count that begins would take that back.
+func (r *Registry) noted(key string, first bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if first {
+		r.added++
+	}
+	if err != nil {
+		r.late[key] = true
+	}
 }
 
 // CatchUp stores what Touch could not, one node after another and each as it is remembered by then,
@@ -213,9 +221,10 @@ func (r *Registry) Count(ctx context.Context) int64 {
 	r.mu.Lock()
 	if !r.counted.IsZero() && now.Sub(r.counted) < countEvery {
 		defer r.mu.Unlock()
-		return max(r.count, 1)
+		return max(r.count+r.added, 1)
 	}
 	r.counted = now // Callers that come meanwhile take the last count.
+	added := r.added
 	r.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, countPatience)
 	defer cancel()
@@ -224,8 +233,9 @@ func (r *Registry) Count(ctx context.Context) int64 {
 	defer r.mu.Unlock()
 	if err == nil {
 		r.count = count
+		r.added -= added // Those who came while the store counted may be missing.
 	}
-	return max(r.count, 1)
+	return max(r.count+r.added, 1)
 }
 
 // activeEvery is how old the answer of Active may be: metrics may be read often.
