@@ -92,7 +92,8 @@ func (c *Cluster) AwaitWhole() {
 	c.t.Helper()
 	for _, s := range c.members() {
 		s.await(fmt.Sprintf("cluster_known_nodes:%d\r\n", len(c.members())), "CLUSTER", "INFO")
-		s.await("cluster_state:ok", "CLUSTER", "INFO")
+		s.await("cluster_state:ok", "CLUSTER", "INFO") // That may say so of a part of the slots.
+		s.await(fmt.Sprintf("cluster_slots_ok:%d\r\n", Slots), "CLUSTER", "INFO")
 	}
 }
 
