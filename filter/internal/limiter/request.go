@@ -68,6 +68,8 @@ type Request struct {
 	Ban match.Ban
 	// Delay is how long leaky buckets hold an allowed request back; 0 for one that goes on at once.
 	Delay quota.Span
+	// Lasting: an Allowed or Delayed request must be ended by End when its stream is over.
+	Lasting bool
 
 	rules *ruleset.Rules
 	// held: the request waits, and refers to the memory of its rules.
@@ -150,6 +152,7 @@ const none = -1
 func (req *Request) reset(rules *ruleset.Rules) {
 	req.rules, req.held, req.deadline, req.Delay, req.bypassed = rules, false, 0, 0, false
 	req.Hits, req.shadows = req.Hits[:0], req.shadows[:0]
+	req.Lasting = false
 }
 
 // waits reports whether a ticket of the request is open.

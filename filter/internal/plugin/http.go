@@ -25,6 +25,8 @@ type httpContext struct {
 	waiting bool
 	// undecided is since when it waits for its decision, 0 if it does not.
 	undecided quota.Instant
+	// life is what became so far of a request that is Lasting.
+	life limiter.Life
 	// kept: find knows it. next is the following one of its list, or of those to spare.
 	kept bool
 	next *httpContext
@@ -107,6 +109,7 @@ func (c *httpContext) decided(now quota.Instant) {
 func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Attributes) types.Action {
 	p := c.plugin
 	wall := int64(now) + int64(p.limiter.Ahead)
+	c.life.Sent = now
 	switch status {
 	case limiter.Unlimited:
 		return types.ActionContinue
@@ -129,7 +132,7 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 		return types.ActionContinue
 	case limiter.Delayed:
 		c.headers.Limits(&c.request, false, 0, wall+int64(c.request.Delay))
-		c.waiting = true
+		c.waiting, c.life.Sent = true, 0
 		p.hasten(now + quota.Instant(c.request.Delay))
 		return types.ActionPause
 	}
@@ -180,6 +183,10 @@ func (c *httpContext) yield() {
 // onDone runs when the stream is over, also when its client went away.
 func (c *httpContext) onDone() {
 	if !c.waiting {
+		if c.request.Lasting {
+			c.life.Ended = c.plugin.clock.Now()
+			c.plugin.limiter.End(&c.request, c.life)
+		}
 		return
 	}
 	now := c.plugin.clock.Now()

@@ -8,6 +8,7 @@ import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
 	"github.com/weir-proxy/weir/filter/internal/host"
+	"github.com/weir-proxy/weir/filter/internal/limiter"
 )
 
 // The callbacks of streams are the filter's own, not the SDK's, which keeps several maps of them
@@ -86,6 +87,7 @@ func forget(c *httpContext) {
 		streams.count--
 	}
 	c.plugin, c.kept, c.waiting, c.undecided = nil, false, false, 0
+	c.life = limiter.Life{}
 	c.headers.Reset()
 	c.next, streams.spare = streams.spare, c
 }
@@ -127,7 +129,7 @@ func onRequestHeaders(id, _, _ uint32) uint32 {
 		c.plugin = plugins[0] // The only one when the stream began.
 	}
 	action := c.onRequestHeaders()
-	if used := c.waiting || c.headers.Len() > 0; used && !c.kept {
+	if used := c.waiting || c.headers.Len() > 0 || c.request.Lasting; used && !c.kept {
 		keep(c)
 	} else if !used {
 		forget(c)
@@ -157,7 +159,11 @@ func onResponseHeaders(id, _, _ uint32) uint32 {
 	host.Begin()
 	if c := find(id); c != nil && !c.waiting {
 		c.onResponseHeaders()
-		forget(c)
+		if c.request.Lasting {
+			c.life.Answered = c.plugin.clock.Now()
+		} else {
+			forget(c)
+		}
 	}
 	return 0
 }

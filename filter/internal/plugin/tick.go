@@ -82,7 +82,7 @@ func (p *pluginContext) nextTurn(now quota.Instant) quota.Instant {
 func (p *pluginContext) release(now quota.Instant) {
 	for _, stream := range p.limiter.Release(now, atOnce) {
 		if c := find(stream); c != nil && c.waiting && host.Select(stream) {
-			c.waiting = false
+			c.waiting, c.life.Sent = false, now
 			host.Resume()
 		}
 	}

@@ -1,0 +1,15 @@
+package limiter
+
+import "github.com/weir-proxy/weir/shared/quota"
+
+// Life is what became of a Lasting request.
+type Life struct {
+	// Sent is when the request went on towards its upstream, Answered when the headers of a
+	// response came, from the upstream or from another filter. Each is 0 if that did not happen.
+	// Ended is when the stream was over, however it ended.
+	Sent, Answered, Ended quota.Instant
+}
+
+// End ends a Lasting request whose stream is over: answered, reset by either side, timed out or
+// upgraded and closed.
+func (l *Limiter) End(req *Request, _ Life) { req.Lasting = false }
