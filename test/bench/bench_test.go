@@ -217,6 +217,23 @@ func spread(median, least, most float64) gauge.Spread {
 	return gauge.Spread{Median: median, Min: least, Max: most}
 }
 
+// A comparison that is missed says what it consists of: the parts add up to it.
+func TestAMissedTargetNamesItsParts(t *testing.T) {
+	r := round{
+		"proxied/none": {EnvoyCPU: 30}, "proxied/empty": {EnvoyCPU: 35}, "proxied/local": {EnvoyCPU: 50},
+		"proxied/strict": {EnvoyCPU: 60, OtherCPU: 40}, "proxied/ratelimit": {EnvoyCPU: 60, OtherCPU: 70},
+	}
+	want := "consists of 0.05 to enter any Wasm filter, 0.15 to decide by a bucket of this Envoy, " +
+		"0.1 for what else the mode does in Envoy, its calls among it, 0.4 in the control plane and Redis"
+	if got := judge([]round{r})[0]; got.Floor != want || math.Abs(got.Measured.Median-0.7) > 1e-9 {
+		t.Errorf("%+v, want %q", got, want)
+	}
+	delete(r, "proxied/local")
+	if got := judge([]round{r})[0]; got.Floor != "" {
+		t.Errorf("parts without the contestant that they need: %q", got.Floor)
+	}
+}
+
 // What a filter adds is compared, within a round; the median over the rounds counts.
 func TestTargetsAreJudgedByRatiosWithinRounds(t *testing.T) {
 	one := func(slow float64, local float64) round {

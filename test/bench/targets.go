@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/weir-proxy/weir/test/bench/gauge"
 )
@@ -28,12 +29,33 @@ type promise struct {
 	// flaw says why the figure would mean nothing, if it would.
 	flaw  func(round) string
 	floor string
+	// parts are what the figure consists of, if it is a sum. They need further contestants.
+	parts      []part
+	partsNeeds []string
+}
+
+// part is a share of a figure.
+type part struct {
+	name  string
+	value func(round) float64
 }
 
 // withFloor is the promise and what stands in its way.
 func (p promise) withFloor(floor string) promise {
 	p.floor = floor
 	return p
+}
+
+// inTheWay is what stands in the way of a promise that was missed in the rounds.
+func (p promise) inTheWay(rounds []round) string {
+	if len(p.parts) == 0 || !rounds[0].has(p.partsNeeds) {
+		return p.floor
+	}
+	parts := make([]string, len(p.parts))
+	for i, one := range p.parts {
+		parts[i] = fmt.Sprintf("%.2g %s", gauge.Over(rounds, one.value).Median, one.name)
+	}
+	return "consists of " + strings.Join(parts, ", ")
 }
 
 // added is the processor time for each request over that without a filter, in microseconds, of all
@@ -92,8 +114,24 @@ func filter(name, id, base string, atMost float64) promise {
 // beside compares what two contestants of a scene add in the closed loop.
 func beside(name string, s scene, id, base string, atMost float64) promise {
 	in := string(s) + "/"
-	return compare(name, atMost, []string{in + "none", in + id, in + base},
+	p := compare(name, atMost, []string{in + "none", in + id, in + base},
 		func(r round) float64 { return r.added(id, s) }, func(r round) float64 { return r.added(base, s) })
+	// share is a cost as a share of what the other contestant adds.
+	share := func(name string, cost func(round) float64) part {
+		return part{name, func(r round) float64 { return cost(r) / r.added(base, s) }}
+	}
+	p.partsNeeds = []string{in + "empty", in + "local"}
+	p.parts = []part{
+		share("to enter any Wasm filter", func(r round) float64 { return r.added("empty", s) }),
+		share("to decide by a bucket of this Envoy", func(r round) float64 {
+			return r[in+"local"].EnvoyCPU - r[in+"empty"].EnvoyCPU
+		}),
+		share("for what else the mode does in Envoy, its calls among it", func(r round) float64 {
+			return r[in+id].EnvoyCPU - r[in+"local"].EnvoyCPU
+		}),
+		share("in the control plane and Redis", func(r round) float64 { return r[in+id].OtherCPU }),
+	}
+	return p
 }
 
 // onCurve compares leased with Envoy's ratelimit filter at one rate.
@@ -160,12 +198,17 @@ func ladderShare(r round) (most float64) {
 	return most
 }
 
+// has reports whether all these contestants are in the round.
+func (r round) has(ids []string) bool {
+	return !slices.ContainsFunc(ids, func(id string) bool { _, ok := r[id]; return !ok })
+}
+
 func flawless(round) string { return "" }
 
 // judge measures every promise whose contestants were all there.
 func judge(rounds []round) (targets []target) {
 	for _, p := range promises() {
-		if slices.ContainsFunc(p.needs, func(id string) bool { _, ok := rounds[0][id]; return !ok }) {
+		if !rounds[0].has(p.needs) {
 			continue
 		}
 		t := target{Name: p.name, AtMost: p.atMost, Measured: gauge.Over(rounds, p.figure)}
@@ -174,7 +217,7 @@ func judge(rounds []round) (targets []target) {
 		}
 		t.Met = t.Flaw == "" && t.Measured.Median <= p.atMost
 		if !t.Met && t.Flaw == "" {
-			t.Floor = p.floor
+			t.Floor = p.inTheWay(rounds)
 		}
 		targets = append(targets, t)
 	}

@@ -47,24 +47,24 @@ func TestWhatIsDueNext(t *testing.T) {
 	is("the control plane is away", w.now)
 }
 
-// NextTurn is when requests go on.
-func TestWhoseTurnIsNext(t *testing.T) {
+// NextResume knows when requests go on: with tokens, with what gathers, or late.
+func TestWhenRequestsGoOn(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
-	if turn := w.client.NextTurn(w.now); turn != quota.Forever {
-		t.Errorf("at %d without requests", turn)
+	if at := w.client.NextResume(w.now); at != quota.Forever {
+		t.Errorf("at %d without requests", at)
 	}
 	w.join(t, 1, 1)
 	w.client.Flush(w.now)
-	if turn := w.client.NextTurn(w.now); turn != w.now+quota.Instant(lease.Deadline) {
-		t.Errorf("at %d while the call is under way, now is %d", turn, w.now)
+	if at := w.client.NextResume(w.now); at != w.now+quota.Instant(lease.Deadline) {
+		t.Errorf("at %d while the call is under way, now is %d", at, w.now)
 	}
 	w.join(t, 2, 1)
 	w.client.Flush(w.now)
-	if turn := w.client.NextTurn(w.now); turn <= w.now || turn > w.now+5*ms {
-		t.Errorf("what gathers leaves at %d, now is %d", turn, w.now)
+	if at := w.client.NextResume(w.now); at <= w.now || at > w.now+5*ms {
+		t.Errorf("what gathers leaves at %d, now is %d", at, w.now)
 	}
 	w.answer(w.now)
-	if turn := w.client.NextTurn(w.now); turn != w.now {
-		t.Errorf("tokens are there, and the request goes on at %d", turn)
+	if at := w.client.NextResume(w.now); at != w.now {
+		t.Errorf("tokens are there, and the request goes on at %d", at)
 	}
 }

@@ -19,7 +19,7 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 			continue
 		}
 		if h.queued && l.delays.Full() {
-			l.Stats.Turned++
+			l.Stats.TooManyWaiting++
 			return l.refuse(req, i, TooManyWaiting, now), true
 		}
 		h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h), Deadline: req.deadline}

@@ -43,7 +43,7 @@ func (l *Limiter) fallBack(req *Request, h *Hit, now, since quota.Instant) {
 // in time. It is the share also where the policy would let all through at once: otherwise overload
 // would be a way around the limit.
 func (l *Limiter) fallBackUnasked(req *Request, now quota.Instant) {
-	l.Stats.Turned++
+	l.Stats.TooManyWaiting++
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		if !h.missing || h.settled {

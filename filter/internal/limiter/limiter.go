@@ -31,8 +31,8 @@ type Stats struct {
 	// Waited counts requests that waited for the control plane, Delayed those that leaky buckets
 	// held back.
 	Waited, Delayed uint64
-	// Turned counts requests that had to do without waiting, because as many wait as may.
-	Turned uint64
+	// TooManyWaiting counts requests that had to do without waiting, because as many wait as may.
+	TooManyWaiting uint64
 	// Unanswered counts requests that asked and went by on_failure although the control plane is
 	// there: it was too slow, or its answer could not be used.
 	Unanswered uint64

@@ -66,7 +66,7 @@ func (l *Limiter) takeBucket(req *Request, h *Hit, part share, now quota.Instant
 		return contended
 	}
 	if out.turned {
-		l.Stats.Turned++
+		l.Stats.TooManyWaiting++
 		return h.refuse(TooManyWaiting, quota.Second)
 	}
 	h.Known, h.Remaining = true, out.remaining

@@ -50,7 +50,7 @@ func (p *pluginContext) requestCounters() []counter {
 		{name: "requests.gone", count: &s.Gone},
 		{name: "requests.waited", count: &s.Waited},
 		{name: "requests.delayed", count: &s.Delayed},
-		{name: "requests.too_many_waiting", count: &s.Turned},
+		{name: "requests.too_many_waiting", count: &s.TooManyWaiting},
 		{name: "requests.unanswered", count: &s.Unanswered},
 		{name: "shadow.allowed", count: &s.ShadowAllowed},
 		{name: "shadow.refused", count: &s.ShadowRefused},

@@ -265,7 +265,7 @@ func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
 	if own != nil && others {
 		host.Select(own.request.Stream)
 	}
-	p.hasten(leases.NextTurn(p.clock.Now()))
+	p.hasten(leases.NextResume(p.clock.Now()))
 	return status
 }
 

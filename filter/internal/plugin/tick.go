@@ -21,7 +21,7 @@ func (p *pluginContext) OnTick() {
 		p.central.leasing.Flush(now)
 		p.resumeResolved(nil)
 	}
-	p.setTick(p.timer.Plan(now, p.nextTurn(now), due))
+	p.setTick(p.timer.Plan(now, p.nextResume(now), due))
 }
 
 // catchUp does before a request what slow ticks have left undone. So no request finds policies,
@@ -69,13 +69,13 @@ func (p *pluginContext) nextDue(now quota.Instant) quota.Instant {
 	return due
 }
 
-// nextTurn is when a request that waits goes on, or what gathers for a call leaves.
-func (p *pluginContext) nextTurn(now quota.Instant) quota.Instant {
-	turn := p.limiter.NextRelease()
+// nextResume is when a request that waits goes on, or what gathers for a call leaves.
+func (p *pluginContext) nextResume(now quota.Instant) quota.Instant {
+	next := p.limiter.NextRelease()
 	if p.central != nil {
-		turn = min(turn, p.central.leasing.NextTurn(now))
+		next = min(next, p.central.leasing.NextResume(now))
 	}
-	return turn
+	return next
 }
 
 // release goes on with the delayed requests whose turn has come.
@@ -89,7 +89,7 @@ func (p *pluginContext) release(now quota.Instant) {
 }
 
 // hasten makes a tick come when a request can go on.
-func (p *pluginContext) hasten(turn quota.Instant) { p.setTick(p.timer.Hasten(p.clock.Now(), turn)) }
+func (p *pluginContext) hasten(at quota.Instant) { p.setTick(p.timer.Hasten(p.clock.Now(), at)) }
 
 // wake makes a tick come soon: a callback has changed what is to be counted, sent or awaited.
 func (p *pluginContext) wake() { p.setTick(p.timer.Wake(p.clock.Now())) }

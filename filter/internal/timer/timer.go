@@ -44,10 +44,10 @@ func (t *Timer) Due(now quota.Instant) bool { return now >= t.next }
 // Slow reports whether more than a Tick may pass without one.
 func (t *Timer) Slow() bool { return t.period > Tick }
 
-// Plan ends a tick. Turn is when a request goes on next, due when there is other work. It returns
+// Plan ends a tick. Resume is when a request goes on next, due when there is other work. It returns
 // the period to set, 0 if it stays as it is.
-func (t *Timer) Plan(now, turn, due quota.Instant) (set quota.Span) {
-	period := until(now, min(turn, max(due, t.last+quota.Instant(Tick))))
+func (t *Timer) Plan(now, resume, due quota.Instant) (set quota.Span) {
+	period := until(now, min(resume, max(due, t.last+quota.Instant(Tick))))
 	t.next = now + quota.Instant(period)
 	if period == t.period {
 		return 0
@@ -56,11 +56,11 @@ func (t *Timer) Plan(now, turn, due quota.Instant) (set quota.Span) {
 	return period
 }
 
-// Hasten makes a tick come at turn, when a request goes on. It is not called within a tick. It
+// Hasten makes a tick come at resume, when a request goes on. It is not called within a tick. It
 // returns the period to set, 0 if the next tick is early enough.
-func (t *Timer) Hasten(now, turn quota.Instant) (set quota.Span) {
-	period := until(now, turn)
-	if turn >= t.next || now+quota.Instant(period) >= t.next {
+func (t *Timer) Hasten(now, resume quota.Instant) (set quota.Span) {
+	period := until(now, resume)
+	if resume >= t.next || now+quota.Instant(period) >= t.next {
 		return 0
 	}
 	t.period, t.next = period, now+quota.Instant(period)

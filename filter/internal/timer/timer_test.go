@@ -37,37 +37,37 @@ func (e *envoy) set(period quota.Span) {
 
 // tick lets time pass up to the next tick, and plans the one after. It reports whether it was one
 // for work.
-func (e *envoy) tick(turn, due quota.Instant) (work bool) {
+func (e *envoy) tick(resume, due quota.Instant) (work bool) {
 	e.now = e.next
 	work = e.timer.Begin(e.now)
-	e.set(e.timer.Plan(e.now, turn, due))
+	e.set(e.timer.Plan(e.now, resume, due))
 	e.next = e.now + quota.Instant(e.period)
 	return work
 }
 
-// The next tick comes when something is due: for work at most once a Tick, for a turn at its
+// The next tick comes when something is due: for work at most once a Tick, for a request at its
 // millisecond, and once a second at least.
 func TestTheNextTick(t *testing.T) {
 	for _, c := range []struct {
-		name            string
-		turn, due, want quota.Instant
-		slow            bool
+		name              string
+		resume, due, want quota.Instant
+		slow              bool
 	}{
 		{"nothing is due", never, never, 1000 * ms, true},
 		{"something was due", never, -1, 10 * ms, false},
 		{"something is due at once", never, 3 * ms, 10 * ms, false},
 		{"something is due later", never, 25 * ms, 25 * ms, true},
 		{"something is due much later", never, 2500 * ms, 1000 * ms, true},
-		{"a turn has come", 0, never, ms, false},
-		{"a turn comes within a tick", 3 * ms, 0, 3 * ms, false},
-		{"a turn comes within a millisecond", 3*ms + 1, 0, 4 * ms, false},
-		{"work comes before a turn", 300 * ms, 20 * ms, 20 * ms, true},
-		{"a turn comes before work", 20 * ms, 300 * ms, 20 * ms, true},
+		{"a resume has come", 0, never, ms, false},
+		{"a resume comes within a tick", 3 * ms, 0, 3 * ms, false},
+		{"a resume comes within a millisecond", 3*ms + 1, 0, 4 * ms, false},
+		{"work comes before a resume", 300 * ms, 20 * ms, 20 * ms, true},
+		{"a resume comes before work", 20 * ms, 300 * ms, 20 * ms, true},
 	} {
 		e := start()
 		e.now = e.next
 		e.timer.Begin(e.now)
-		e.set(e.timer.Plan(e.now, relative(e, c.turn), relative(e, c.due)))
+		e.set(e.timer.Plan(e.now, relative(e, c.resume), relative(e, c.due)))
 		if got := quota.Instant(e.period); got != c.want || e.timer.Slow() != c.slow {
 			t.Errorf("%s: in %d µs, want %d; slow %v", c.name, got, c.want, e.timer.Slow())
 		}
@@ -108,44 +108,44 @@ func TestCallbacksBringTheNextTickForward(t *testing.T) {
 	if e.set(e.timer.Wake(e.now)); e.next != e.now+10*ms {
 		t.Errorf("behind the request's work, the next comes in %d µs", e.next-e.now)
 	}
-	turn := e.now + 3*ms
-	if e.set(e.timer.Hasten(e.now, turn)); e.next != turn {
-		t.Errorf("a turn comes in 3 ms, the next tick in %d µs", e.next-e.now)
+	resume := e.now + 3*ms
+	if e.set(e.timer.Hasten(e.now, resume)); e.next != resume {
+		t.Errorf("a resume comes in 3 ms, the next tick in %d µs", e.next-e.now)
 	}
-	if set := e.timer.Hasten(e.now, turn+ms); set != 0 {
-		t.Errorf("a later turn sets %d µs", set)
+	if set := e.timer.Hasten(e.now, resume+ms); set != 0 {
+		t.Errorf("a later resume sets %d µs", set)
 	}
 	worked := e.now
 	if e.tick(never, e.now) || e.next != worked+10*ms || !e.tick(never, never) {
-		t.Errorf("behind the turn, the next tick comes %d µs behind the last work", e.next-worked)
+		t.Errorf("behind the resume, the next tick comes %d µs behind the last work", e.next-worked)
 	}
 }
 
 // Whatever happens, the timer knows when Envoy ticks next; nothing due waits for longer than a Tick,
-// and no turn for longer than a millisecond.
+// and no resume for longer than a millisecond.
 func TestWhatIsDueIsNotLate(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	e := start()
-	turn, due := never, never
+	resume, due := never, never
 	for range 200_000 {
 		if r.IntN(3) > 0 {
-			if e.now = max(e.now, e.next); e.now >= due+11*ms && due != never || e.now > turn+ms && turn != never {
-				t.Fatalf("a tick at %d, with a turn at %d and work due at %d", e.now, turn, due)
+			if e.now = max(e.now, e.next); e.now >= due+11*ms && due != never || e.now > resume+ms && resume != never {
+				t.Fatalf("a tick at %d, with a resume at %d and work due at %d", e.now, resume, due)
 			}
-			if e.now >= turn {
-				turn = never
+			if e.now >= resume {
+				resume = never
 			}
 			if e.timer.Begin(e.now) && e.now >= due {
 				due = never
 			}
-			e.set(e.timer.Plan(e.now, turn, due))
+			e.set(e.timer.Plan(e.now, resume, due))
 			e.next = e.now + quota.Instant(e.period)
 		} else if at := e.now + quota.Instant(r.Int64N(int64(20*ms))); at < e.next {
 			e.now = at // A callback.
 			switch r.IntN(3) {
 			case 0:
-				turn = min(turn, e.now+quota.Instant(r.Int64N(int64(50*ms))))
-				e.set(e.timer.Hasten(e.now, turn))
+				resume = min(resume, e.now+quota.Instant(r.Int64N(int64(50*ms))))
+				e.set(e.timer.Hasten(e.now, resume))
 			case 1:
 				due = min(due, e.now)
 				e.set(e.timer.Wake(e.now))
