@@ -30,12 +30,12 @@ type promise struct {
 	flaw  func(round) string
 	floor string
 	// parts are what the figure consists of, if it is a sum. They need further contestants.
-	parts      []part
+	parts      []summand
 	partsNeeds []string
 }
 
-// part is a share of a figure.
-type part struct {
+// summand is a part of a figure.
+type summand struct {
 	name  string
 	value func(round) float64
 }
@@ -117,11 +117,11 @@ func beside(name string, s scene, id, base string, atMost float64) promise {
 	p := compare(name, atMost, []string{in + "none", in + id, in + base},
 		func(r round) float64 { return r.added(id, s) }, func(r round) float64 { return r.added(base, s) })
 	// share is a cost as a share of what the other contestant adds.
-	share := func(name string, cost func(round) float64) part {
-		return part{name, func(r round) float64 { return cost(r) / r.added(base, s) }}
+	share := func(name string, cost func(round) float64) summand {
+		return summand{name, func(r round) float64 { return cost(r) / r.added(base, s) }}
 	}
 	p.partsNeeds = []string{in + "empty", in + "local"}
-	p.parts = []part{
+	p.parts = []summand{
 		share("to enter any Wasm filter", func(r round) float64 { return r.added("empty", s) }),
 		share("to decide by a bucket of this Envoy", func(r round) float64 {
 			return r[in+"local"].EnvoyCPU - r[in+"empty"].EnvoyCPU
