@@ -146,8 +146,8 @@ func (c *Client) Gathers() bool {
 	return len(c.queue.ready) > 0 && c.room.left(c.clock.Now()) > 0
 }
 
-// NextResume is when requests that wait go on, because TakeResolved has them or EndLate ends them, or
-// when what gathers for a call leaves by Flush; never if nothing is so.
+// NextResume is when requests that wait go on, because TakeResolved has them or EndLate ends them,
+// or when what gathers for a call leaves by Flush; never if nothing is so.
 func (c *Client) NextResume(now quota.Instant) quota.Instant {
 	switch {
 	case len(c.queue.resolved) > 0:
