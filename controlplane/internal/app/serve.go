@@ -85,7 +85,7 @@ func (a *App) listen(name, address string, handler http.Handler, s settings.Sett
 		ConnContext: connlimit.Context, ConnState: connlimit.State,
 	}
 	if s.Listeners.TLS != nil {
-		server.TLSConfig = certs.Server(s.Listeners.TLS, clients, a.log)
+		server.TLSConfig = certs.Server(certs.HTTP1, s.Listeners.TLS, clients, a.log)
 		// HTTP/2 would put hundreds of requests on one connection, and the bounds are on
 		// connections.
 		server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}

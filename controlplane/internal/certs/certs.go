@@ -47,15 +47,21 @@ func LoadPool(path string) (*Pool, error) {
 	return p, p.read()
 }
 
-// Server is the configuration of a listener that shows the pair, and wants from its clients a
-// certificate of the pool unless that is nil. Files are looked at for each connection; while they
-// are wrong, what they held before stays, which the log says once.
-func Server(pair *Pair, clients *Pool, log *slog.Logger) *tls.Config {
+// The protocols that a listener speaks over TLS.
+const (
+	HTTP1 = "http/1.1"
+	HTTP2 = "h2"
+)
+
+// Server is the configuration of a listener that speaks a protocol, shows the pair, and wants from
+// its clients a certificate of the pool unless that is nil. Files are looked at for each
+// connection; while they are wrong, what they held before stays, which the log says once.
+func Server(protocol string, pair *Pair, clients *Pool, log *slog.Logger) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			config := &tls.Config{
-				MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
+				MinVersion: tls.VersionTLS12, NextProtos: []string{protocol},
 				Certificates: []tls.Certificate{*pair.current(log)},
 			}
 			if clients != nil {

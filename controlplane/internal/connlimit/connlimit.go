@@ -208,8 +208,22 @@ func State(conn net.Conn, state http.ConnState) {
 // Known notes that the request of this context came with a valid token, so its connection must not
 // be closed.
 func Known(ctx context.Context) {
-	c, ok := ctx.Value(contextKey{}).(*Conn)
-	if !ok || c.known.Swap(true) {
+	if c, ok := ctx.Value(contextKey{}).(*Conn); ok {
+		c.show()
+	}
+}
+
+// KnownOn is Known for a connection, or one that TLS runs over. A connection of another listener
+// changes nothing.
+func KnownOn(conn net.Conn) {
+	if c := of(conn); c != nil {
+		c.show()
+	}
+}
+
+// show notes that a valid token was shown on the connection.
+func (c *Conn) show() {
+	if c.known.Load() || c.known.Swap(true) {
 		return
 	}
 	c.listener.mu.Lock()

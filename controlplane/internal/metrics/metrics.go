@@ -20,6 +20,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 
 	requests     *prometheus.HistogramVec
+	rpcs         *prometheus.HistogramVec
 	items        *prometheus.CounterVec
 	batch        prometheus.Histogram
 	throttled    *prometheus.CounterVec
@@ -89,6 +90,10 @@ func (m *Metrics) requestMetrics(register promauto.Factory) {
 		Name: "weir_http_request_seconds",
 		Help: "Time to answer a request; long polls wait on purpose.", Buckets: requestBuckets,
 	}, []string{"route", "method", "code"})
+	m.rpcs = register.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "weir_grpc_request_seconds",
+		Help: "Time to answer a gRPC call; streams stay open on purpose.", Buckets: requestBuckets,
+	}, []string{"method", "code"})
 	m.items = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_lease_items_total",
 		Help: "Buckets that nodes asked about, by the answer.",
@@ -243,6 +248,12 @@ func (m *Metrics) Request(route, method string, status int, took time.Duration) 
 		method = "other"
 	}
 	m.requests.WithLabelValues(route, method, class(status)).Observe(took.Seconds())
+}
+
+// Call counts an answered gRPC call by its full method, which must be one that is served, and the
+// name of its status.
+func (m *Metrics) Call(method, code string, took time.Duration) {
+	m.rpcs.WithLabelValues(method, code).Observe(took.Seconds())
 }
 
 // class is the class of a status.

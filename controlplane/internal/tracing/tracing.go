@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -106,6 +107,46 @@ func (t *Tracing) Serve(r *http.Request, route string) (context.Context, Span) {
 	ctx, span := t.tracer.Start(ctx, method+" "+route, trace.WithSpanKind(trace.SpanKindServer),
 		trace.WithAttributes(attribute.String("http.request.method", method), attribute.String("http.route", route)))
 	return ctx, Span{span}
+}
+
+// Call begins the span of a gRPC call, given by its full method. It goes on with the trace of the
+// traceparent that the caller sent, which header returns by its name.
+func (t *Tracing) Call(ctx context.Context, method string, header func(name string) string) (context.Context, Span) {
+	if t == nil {
+		return ctx, Span{}
+	}
+	service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	ctx = t.carrier.Extract(ctx, metadata(header))
+	ctx, span := t.tracer.Start(ctx, service+"/"+name, trace.WithSpanKind(trace.SpanKindServer),
+		trace.WithAttributes(attribute.String("rpc.system", "grpc"), attribute.String("rpc.service", service),
+			attribute.String("rpc.method", name)))
+	return ctx, Span{span}
+}
+
+// metadata is a caller's, read by name. It is a propagation.TextMapCarrier that nothing is put
+// into.
+type metadata func(name string) string
+
+// Get implements propagation.TextMapCarrier.
+func (m metadata) Get(name string) string { return m(name) }
+
+// Set implements propagation.TextMapCarrier.
+func (m metadata) Set(string, string) {}
+
+// Keys implements propagation.TextMapCarrier.
+func (m metadata) Keys() []string { return nil }
+
+// EndCall ends the span of a gRPC call with the number of its status. Fault: the control plane is
+// to blame for it.
+func (s Span) EndCall(code int, fault bool) {
+	if s.span == nil {
+		return
+	}
+	s.span.SetAttributes(attribute.Int("rpc.grpc.status_code", code))
+	if fault {
+		s.span.SetStatus(codes.Error, "")
+	}
+	s.span.End()
 }
 
 // End ends the span with the status of the answer.

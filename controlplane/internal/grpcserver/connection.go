@@ -1,0 +1,63 @@
+package grpcserver
+
+import (
+	"context"
+	"net"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+
+	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
+)
+
+// remembering are credentials that keep the connection, so that a call can note on it that it came
+// with a valid token.
+type remembering struct {
+	credentials.TransportCredentials
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (r remembering) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	secured, info, err := r.TransportCredentials.ServerHandshake(raw)
+	return secured, remembered{info, raw}, err
+}
+
+// Clone implements credentials.TransportCredentials.
+func (r remembering) Clone() credentials.TransportCredentials {
+	return remembering{r.TransportCredentials.Clone()}
+}
+
+// remembered is what is known of the other end of a connection, with the connection.
+type remembered struct {
+	credentials.AuthInfo
+	conn net.Conn
+}
+
+// caller is who makes a call, as far as the connection shows.
+type caller struct {
+	// address is the network address of the other end.
+	address string
+	// subject is that of the certificate; empty without one.
+	subject string
+	conn    net.Conn
+}
+
+func callerOf(ctx context.Context) (c caller) {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return c
+	}
+	c.address = connlimit.Network(p.Addr.String())
+	info, ok := p.AuthInfo.(remembered)
+	if !ok {
+		return c
+	}
+	c.conn = info.conn
+	if secure, ok := info.AuthInfo.(credentials.TLSInfo); ok && len(secure.State.PeerCertificates) > 0 {
+		c.subject = secure.State.PeerCertificates[0].Subject.String()
+	}
+	return c
+}
+
+// source is the caller as far as it cannot be made up, with the name of its token.
+func (c caller) source(token string) string { return token + "\x00" + c.address + "\x00" + c.subject }

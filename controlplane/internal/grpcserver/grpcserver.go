@@ -1,0 +1,182 @@
+// Package grpcserver is a listener that speaks gRPC, with what every service on it needs: TLS,
+// tokens, bounds, health, reflection, metrics and traces. It knows none of the services.
+package grpcserver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/weir-proxy/weir/controlplane/internal/auth"
+	"github.com/weir-proxy/weir/controlplane/internal/certs"
+	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
+	"github.com/weir-proxy/weir/controlplane/internal/metrics"
+	"github.com/weir-proxy/weir/controlplane/internal/throttle"
+	"github.com/weir-proxy/weir/controlplane/internal/tracing"
+)
+
+// The bounds of a connection and of what comes on it.
+const (
+	// maxMessage is the longest message that a caller may send, maxHeaders the longest metadata.
+	maxMessage = 64 << 10
+	maxHeaders = 16 << 10
+	// maxStreams is how many calls may be open on one connection. A proxy queues the others.
+	maxStreams = 1024
+	// handshakeTime bounds the opening of a connection, TLS included.
+	handshakeTime = 5 * time.Second
+	// idleTime is how long a connection without a call stays open.
+	idleTime = 5 * time.Minute
+	// probeAfter and probeTime find connections whose other end has gone without a word; callers
+	// may probe as often as probeLeast.
+	probeAfter = 30 * time.Second
+	probeTime  = 10 * time.Second
+	probeLeast = 5 * time.Second
+	// maxSources bounds how many callers have a rate of their own.
+	maxSources = 10_000
+)
+
+// Config is what a Server stands on. Fields must be set unless they say otherwise.
+type Config struct {
+	// Name is the listener's in the log and in metrics. Address is host:port; port 0 takes any free
+	// one.
+	Name, Address string
+	// TLS is the certificate to show, nil without TLS. Clients, if not nil, must have issued what
+	// callers show.
+	TLS     *certs.Pair
+	Clients *certs.Pool
+	// Tokens are those of which each call must show one with the role node; nil serves every caller
+	// who reaches the address. Health is asked for without a token.
+	Tokens *auth.Ring
+	// Rate is how many calls a second one source may make, 0 for no limit; twice as many at once.
+	Rate int64
+	// Connections bounds the open ones, 0 for no bound. AtOnce bounds the unary calls that are
+	// being answered, Streams the streams that are open.
+	Connections, AtOnce, Streams int
+	// Patience is how long a unary call may take. A caller may wish for less, never for more.
+	Patience time.Duration
+	Metrics  *metrics.Metrics
+	// Tracing may be nil.
+	Tracing *tracing.Tracing
+	Log     *slog.Logger
+	Now     func() time.Time
+}
+
+// Server serves what is registered with it. Make one with New; Close it in any case.
+type Server struct {
+	config  Config
+	socket  net.Listener
+	server  *grpc.Server
+	health  *health.Server
+	rate    *throttle.Table
+	calls   room
+	streams room
+	// ending ends when open streams are to end.
+	ending context.Context
+	end    context.CancelFunc
+}
+
+// New opens the listener. Nothing is served before Serve.
+func New(c Config) (*Server, error) {
+	s := &Server{config: c, health: health.NewServer(), calls: newRoom(c.AtOnce), streams: newRoom(c.Streams)}
+	if c.Rate > 0 {
+		var err error
+		s.rate, err = throttle.New(c.Rate, 2*c.Rate, maxSources, c.Now)
+		if err != nil {
+			return nil, err
+		}
+	}
+	socket, err := net.Listen("tcp", c.Address)
+	if err != nil {
+		return nil, err
+	}
+	bounded := connlimit.New(socket, c.Connections, c.Now, func(address string) {
+		c.Log.Warn("there are as many connections as there may be: "+
+			"for each new one the oldest without a valid token is closed, or it waits",
+			"for", c.Name, "bound", c.Connections, "most_from", address)
+	})
+	c.Metrics.Connections(c.Name, bounded.Counts)
+	s.socket = bounded
+	s.ending, s.end = context.WithCancel(context.Background())
+	s.server = grpc.NewServer(s.options()...)
+	healthpb.RegisterHealthServer(s.server, s.health)
+	reflection.Register(s.server)
+	return s, nil
+}
+
+func (s *Server) options() []grpc.ServerOption {
+	transport := insecure.NewCredentials()
+	if s.config.TLS != nil {
+		transport = credentials.NewTLS(certs.Server(certs.HTTP2, s.config.TLS, s.config.Clients, s.config.Log))
+	}
+	return []grpc.ServerOption{
+		grpc.Creds(remembering{transport}),
+		grpc.ConnectionTimeout(handshakeTime),
+		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeaders), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.SharedWriteBuffer(true),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle: idleTime, Time: probeAfter, Timeout: probeTime,
+		}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: probeLeast, PermitWithoutStream: true}),
+		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),
+	}
+}
+
+// RegisterService implements grpc.ServiceRegistrar. Health says that the service is served.
+func (s *Server) RegisterService(what *grpc.ServiceDesc, by any) {
+	s.server.RegisterService(what, by)
+	s.health.SetServingStatus(what.ServiceName, healthpb.HealthCheckResponse_SERVING)
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() net.Addr { return s.socket.Addr() }
+
+// Name is the listener's in the log.
+func (s *Server) Name() string { return s.config.Name }
+
+// TLS reports whether the server speaks TLS.
+func (s *Server) TLS() bool { return s.config.TLS != nil }
+
+// Serve serves until the server is closed.
+func (s *Server) Serve() error { return s.server.Serve(s.socket) }
+
+// Leave has health say that nothing is served here any more. All is served on.
+func (s *Server) Leave() { s.health.Shutdown() }
+
+// Shutdown ends streams, lets calls in flight finish, and closes the server; at once when ctx ends.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.health.Shutdown()
+	s.end()
+	finished := make(chan struct{})
+	go func() {
+		s.server.GracefulStop()
+		close(finished)
+	}()
+	select {
+	case <-finished:
+		return nil
+	case <-ctx.Done():
+		s.server.Stop()
+		<-finished
+		return ctx.Err()
+	}
+}
+
+// Close ends the server at once.
+func (s *Server) Close() error {
+	s.end()
+	s.server.Stop()
+	if err := s.socket.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+package grpcserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/weir-proxy/weir/controlplane/internal/auth"
+	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
+	"github.com/weir-proxy/weir/controlplane/internal/metrics"
+	"github.com/weir-proxy/weir/controlplane/internal/tracing"
+)
+
+// openPrefix begins the methods that need no token: as /healthz and /readyz, health says nothing
+// that is worth one.
+const openPrefix = "/grpc.health.v1.Health/"
+
+// unary answers a unary call.
+func (s *Server) unary(
+	ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler,
+) (answer any, err error) {
+	o := s.observe(ctx, info.FullMethod)
+	defer func() { err = o.end(err, recover()) }()
+	if err := s.admit(ctx, info.FullMethod); err != nil {
+		return nil, err
+	}
+	if !s.calls.enter() {
+		s.config.Metrics.Throttled(metrics.BoundTurns)
+		return nil, status.Error(codes.ResourceExhausted, "as many calls are being answered as may be")
+	}
+	defer s.calls.leave()
+	ctx, cancel := context.WithTimeout(o.ctx, s.config.Patience)
+	defer cancel()
+	return handle(ctx, request)
+}
+
+// stream serves a stream.
+func (s *Server) stream(
+	by any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler,
+) (err error) {
+	o := s.observe(stream.Context(), info.FullMethod)
+	defer func() { err = o.end(err, recover()) }()
+	if err := s.admit(stream.Context(), info.FullMethod); err != nil {
+		return err
+	}
+	if !s.streams.enter() {
+		s.config.Metrics.Throttled(metrics.BoundTurns)
+		return status.Error(codes.ResourceExhausted, "as many streams are open as may be")
+	}
+	defer s.streams.leave()
+	ctx, cancel := context.WithCancel(o.ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ending, cancel)()
+	err = handle(by, endingStream{stream, ctx})
+	if s.ending.Err() != nil && (errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled) {
+		return status.Error(codes.Unavailable, "this replica of the control plane ends")
+	}
+	return err
+}
+
+// endingStream is a stream whose context ends with the server too.
+type endingStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+// Context implements grpc.ServerStream.
+func (e endingStream) Context() context.Context { return e.ctx }
+
+// observed is a call that is counted and traced.
+type observed struct {
+	server *Server
+	ctx    context.Context
+	span   tracing.Span
+	method string
+	start  time.Time
+}
+
+func (s *Server) observe(ctx context.Context, method string) observed {
+	o := observed{server: s, method: method, start: s.config.Now()}
+	o.ctx, o.span = s.config.Tracing.Call(ctx, method, func(name string) string { return header(ctx, name) })
+	return o
+}
+
+// end counts the call and returns the error for the caller. Panicked is what a panic left.
+func (o *observed) end(err error, panicked any) error {
+	log := o.server.config.Log
+	if panicked != nil {
+		log.Error("panic", "method", o.method, "value", fmt.Sprint(panicked), "stack", string(debug.Stack()))
+		err = status.Error(codes.Internal, "the control plane has failed; its log says more")
+	}
+	err = shown(err)
+	code := status.Code(err)
+	fault := code == codes.Internal || code == codes.Unknown || code == codes.DataLoss
+	if fault && panicked == nil {
+		log.Error("call failed", "method", o.method, "error", err.Error())
+	}
+	took := o.server.config.Now().Sub(o.start)
+	o.server.config.Metrics.Call(o.method, code.String(), took)
+	o.span.EndCall(int(code), fault)
+	if log.Enabled(o.ctx, slog.LevelDebug) {
+		log.Debug("call", "method", o.method, "code", code.String(), "micros", took.Microseconds())
+	}
+	return err
+}
+
+// shown is an error as callers see it: a status. What is none is classified by its code.
+func shown(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	code, detail, known := errs.CodeOf(err)
+	if detail == "" {
+		detail = err.Error()
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return status.Error(codes.Canceled, "the caller went away")
+	case known && (code == errs.StoreUnavailable || code == errs.Stopping):
+		return status.Error(codes.Unavailable, detail)
+	case errors.Is(err, context.DeadlineExceeded):
+		return status.Error(codes.DeadlineExceeded, "the call took too long")
+	case known && code == errs.TooManyRequests:
+		return status.Error(codes.ResourceExhausted, detail)
+	case known && code == errs.BadRequest:
+		return status.Error(codes.InvalidArgument, detail)
+	}
+	return status.Error(codes.Internal, detail)
+}
+
+// admit reports, as an error, that the caller may not make this call, or not now.
+func (s *Server) admit(ctx context.Context, method string) error {
+	who, token := callerOf(ctx), ""
+	if s.config.Tokens == nil {
+		connlimit.KnownOn(who.conn)
+	} else if !strings.HasPrefix(method, openPrefix) {
+		var err error
+		token, err = s.authorize(ctx, who)
+		if err != nil {
+			return err
+		}
+	}
+	if s.rate == nil {
+		return nil
+	}
+	if wait, ok := s.rate.Take(who.source(token)); !ok {
+		s.config.Metrics.Throttled(metrics.BoundNode)
+		return status.Errorf(codes.ResourceExhausted, "too many calls came from this caller; try again in %s", wait)
+	}
+	return nil
+}
+
+// authorize finds the caller's token, which must have the role node, and returns its name.
+func (s *Server) authorize(ctx context.Context, who caller) (string, error) {
+	scheme, secret, _ := strings.Cut(header(ctx, "authorization"), " ")
+	token, err := s.config.Tokens.Find(strings.TrimSpace(secret))
+	switch {
+	case !strings.EqualFold(scheme, "bearer"), errors.Is(err, auth.ErrUnknown):
+		s.config.Metrics.AuthFailure(metrics.AuthUnknown)
+		return "", status.Error(codes.Unauthenticated,
+			"send a token that this control plane knows as metadata: authorization: Bearer TOKEN")
+	case errors.Is(err, auth.ErrExpired):
+		s.config.Metrics.AuthFailure(metrics.AuthExpired)
+		return "", status.Errorf(codes.Unauthenticated,
+			"the token %s has expired: weir token new makes another", token.Name)
+	case !token.Role.May(auth.Node):
+		return "", status.Errorf(codes.PermissionDenied,
+			"this needs the role %s; the token %s has the role %s", auth.Node, token.Name, token.Role)
+	}
+	connlimit.KnownOn(who.conn)
+	return token.Name, nil
+}
+
+// header is the first value of a caller's metadata by its name, which is in lower case.
+func header(ctx context.Context, name string) string {
+	if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
