@@ -11,6 +11,7 @@ package client
 import (
 	"errors"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -34,7 +35,9 @@ func New(base http.RoundTripper, o Options) *Transport {
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	return &Transport{base: base, options: o.withDefaults(), pacers: map[string]*Pacer{}}
+	return &Transport{
+		base: base, options: o.withDefaults(), random: rand.Float64, pacers: map[string]*Pacer{},
+	}
 }
 
 const (
@@ -95,10 +98,7 @@ func (t *Transport) pacer(key string) *Pacer {
 	if len(t.pacers) >= maxPacers {
 		clear(t.pacers)
 	}
-	p = newPacer(t.options)
-	if t.random != nil {
-		p.random = t.random
-	}
+	p = newPacer(t.options, t.random)
 	t.pacers[key] = p
 	return p
 }

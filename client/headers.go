@@ -1,8 +1,10 @@
 package client
 
 import (
+	"cmp"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -118,19 +120,16 @@ func readDraft11(h http.Header) (all []Limit) {
 		if !hasReset {
 			reset, hasReset = policy["w"]
 		}
-		known := false
-		for _, other := range all {
-			known = known || other.Name == it.name
-		}
+		known := slices.ContainsFunc(all, func(l Limit) bool { return l.Name == it.name })
 		if hasLeft && hasReset && !known {
-			all = append(all, newLimit(it.name, policy["q"], left, seconds(reset)))
+			all = append(all, newLimit(it.name, policy["q"], left, reset))
 		}
 	}
 	return all
 }
 
-func newLimit(name string, quota, left float64, reset time.Duration) Limit {
-	return Limit{Name: name, Quota: int64(quota), Left: int64(left), Reset: reset}
+func newLimit(name string, quota, left, reset float64) Limit {
+	return Limit{Name: name, Quota: int64(quota), Left: int64(left), Reset: seconds(reset)}
 }
 
 type fieldItem struct {
@@ -169,12 +168,9 @@ func readTrio(h http.Header, prefix string, server time.Time) []Limit {
 	}
 	first, _, _ := strings.Cut(field(h, prefix+"Limit"), ",")
 	quota, _ := readNumber(first)
-	name := field(h, prefix+"Bucket")
-	if name == "" {
-		name = field(h, prefix+"Resource")
-	}
+	name := cmp.Or(field(h, prefix+"Bucket"), field(h, prefix+"Resource"))
 	if after, ok := readNumber(field(h, prefix+"Reset-After")); ok {
-		return []Limit{newLimit(name, quota, left, seconds(after))}
+		return []Limit{newLimit(name, quota, left, after)}
 	}
 	reset, ok := readNumber(field(h, prefix+"Reset"))
 	if !ok {
@@ -186,5 +182,5 @@ func readTrio(h http.Header, prefix string, server time.Time) []Limit {
 	if reset >= epoch {
 		reset = max(reset-float64(server.UnixMilli())/1000, 0)
 	}
-	return []Limit{newLimit(name, quota, left, seconds(reset))}
+	return []Limit{newLimit(name, quota, left, reset)}
 }

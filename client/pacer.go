@@ -92,11 +92,11 @@ type route struct {
 }
 
 // NewPacer makes a Pacer that knows nothing yet.
-func NewPacer(o Options) *Pacer { return newPacer(o.withDefaults()) }
+func NewPacer(o Options) *Pacer { return newPacer(o.withDefaults(), rand.Float64) }
 
-func newPacer(o Options) *Pacer {
+func newPacer(o Options, random func() float64) *Pacer {
 	return &Pacer{
-		options: o, random: rand.Float64, budget: maxBudget,
+		options: o, random: random, budget: maxBudget,
 		routes: map[string]*route{}, limits: map[string]*limit{}, news: make(chan struct{}),
 	}
 }
@@ -147,12 +147,12 @@ func (c *Call) Answered(ctx context.Context, status int, header http.Header) (ag
 	wait, refused, helps := refusal(status, said, c.repeats)
 	share := p.random()
 	var late time.Duration
-	if refused && helps {
+	if helps {
 		late = time.Duration(share * float64(min(max(wait/10, p.options.Spread), 6*p.options.Spread)))
 		c.route.held = now.Add(min(wait, maxHold) + late)
 	}
 	p.learn(c, now, said, refused, late, share)
-	if !refused || !helps || !c.repeatable || c.repeats >= p.options.Retries || p.budget < perRepeat {
+	if !helps || !c.repeatable || c.repeats >= p.options.Retries || p.budget < perRepeat {
 		return false
 	}
 	if p.waitOf(c.route, now) > c.room(ctx, now) {
@@ -178,7 +178,7 @@ func (c *Call) land() {
 	for _, s := range c.spends {
 		s.limit.flying--
 	}
-	c.spends = c.spends[:0]
+	c.spends = nil
 }
 
 // refusal is how long to wait after an answer, whether it is a refusal, and whether waiting helps.
@@ -204,7 +204,7 @@ func refusal(status int, said Limits, repeats int) (wait time.Duration, refused,
 
 // learn hands the limits of an answer what it says, and notes which limits the route has.
 func (p *Pacer) learn(c *Call, now time.Time, said Limits, refused bool, late time.Duration, share float64) {
-	mine := slices.Clone(c.spends)
+	mine := c.spends
 	c.land()
 	if len(said.Policies) == 0 {
 		return
@@ -217,14 +217,15 @@ func (p *Pacer) learn(c *Call, now time.Time, said Limits, refused bool, late ti
 		if !slices.Contains(c.route.limits, l) {
 			c.route.limits = append(c.route.limits, l)
 		}
-		i := slices.IndexFunc(mine, func(m spend) bool { return m.limit == l })
+		ofLimit := func(s spend) bool { return s.limit == l }
+		i := slices.IndexFunc(mine, ofLimit)
 		if i < 0 {
 			// No request before this one is known to have spent from it, but those that fly may.
 			mine = append(mine, l.count(now))
 			i = len(mine) - 1
 			l.flying--
 			for other := range c.route.calls {
-				if !slices.ContainsFunc(other.spends, func(m spend) bool { return m.limit == l }) {
+				if !slices.ContainsFunc(other.spends, ofLimit) {
 					other.spends = append(other.spends, l.count(now))
 				}
 			}

@@ -18,7 +18,7 @@ func TestProcessesThatShareAKey(t *testing.T) {
 		for _, processes := range []int{2, 5, 20} {
 			inVirtualTime(t, fmt.Sprintf("%s/%d", a, processes), func(t *testing.T) {
 				const during = 20 * time.Minute
-				s := &server{bucket: newBucket(t, a, 200, time.Minute, 200), delay: 20 * time.Millisecond, start: time.Now()}
+				s := newServer(t, a, 200, time.Minute, 200)
 				best := oracle(*s.bucket, during, s.delay/time.Duration(processes))
 				var wg sync.WaitGroup
 				for i := range processes {

@@ -74,7 +74,7 @@ func (c *Call) try(now, end time.Time, newcomer bool) (wait time.Duration, news 
 	wait = p.waitOf(c.route, now)
 	tooLong := wait > end.Sub(now)
 	switch {
-	case wait > 0 && tooLong && c.route.held.After(now):
+	case tooLong && c.route.held.After(now):
 		return 0, nil, &HeldError{Wait: c.route.held.Sub(now)}
 	case wait > 0 && !tooLong, newcomer && !tooLong && len(c.route.turn) > 0:
 		return wait, p.news, nil

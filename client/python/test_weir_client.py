@@ -105,8 +105,7 @@ class Vectors(unittest.TestCase):
 
 class Clients(unittest.TestCase):
     def test_a_failure_is_the_callers_and_blocks_nothing(self):
-        vector = {"name": "failure"}
-        clock, server, transport = prepare(vector)
+        clock, server, transport = prepare({})
         server.answers = [[200, {"RateLimit-Policy": '"p";q=3;w=9', "RateLimit": '"p";r=2;t=3'}]]
         with httpx.Client(transport=transport) as client:
             self.assertEqual(client.get("http://api.example/").status_code, 200)
@@ -120,7 +119,7 @@ class Clients(unittest.TestCase):
                  '"p";r=999999999999999;t=0, "p";r=0;t=1', "Sun, 22 Nov 2015 12:00:30 GMT", ",,,", '"', "☃", "x, GMT"]
         names = ["Retry-After", "RateLimit", "RateLimit-Policy", "X-RateLimit-Remaining", "X-RateLimit-Reset",
                  "X-RateLimit-Limit", "Date"]
-        clock, server, transport = prepare({"name": "anything", "options": {"max_wait": 3}})
+        clock, server, transport = prepare({"options": {"max_wait": 3}})
         for i in range(3 * len(words) * len(names)):
             headers = {name: words[(i * (k + 1) + k) % len(words)].encode() for k, name in enumerate(names)}
             server.answers, server.sent = 3 * [[(200, 429, 503)[i % 3], headers]], []

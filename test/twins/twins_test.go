@@ -22,19 +22,22 @@ const (
 	maxLines = 150
 )
 
-// run runs one of the programs that tools/setup.sh clients installs, in a folder of the client.
-func run(t *testing.T, dir, program string, arguments ...string) string {
+// installed is the path of something that tools/setup.sh clients installs.
+func installed(t *testing.T, name string) string {
 	t.Helper()
 	cache, err := stack.CacheDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(cache, "clients", program)
+	return filepath.Join(cache, "clients", name)
+}
+
+// run runs one of the installed programs, in a folder of the client.
+func run(t *testing.T, dir, program string, arguments ...string) string {
+	t.Helper()
+	path := installed(t, program)
 	if err := stack.Executable(path); err != nil {
 		t.Fatalf("%s is not installed (%v): run tools/setup.sh clients", program, err)
-	}
-	for i, a := range arguments {
-		arguments[i] = strings.ReplaceAll(a, "CLIENTS", filepath.Join(cache, "clients"))
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -65,7 +68,7 @@ func TestPython(t *testing.T) {
 }
 
 func TestTypeScript(t *testing.T) {
-	run(t, "typescript", "node", "CLIENTS/tsc.js", "--project", ".")
+	run(t, "typescript", "node", installed(t, "tsc.js"), "--project", ".")
 	output := run(t, "typescript", "node", "--test", "--test-reporter=tap", "weir-client.test.mjs")
 	count(t, output, `(?m)^# pass (\d+)$`, 70)
 }
