@@ -53,3 +53,21 @@ func (m *Matcher) Match(ix *Index, a *Attributes) Result {
 		ExceptionsRevision: m.revision,
 	}
 }
+
+// Only is what one policy alone makes of a request whose host and path are taken to match: calls to
+// the gRPC rate limit service are held so against the policies that are for calls. Everything that
+// Match decides before the policies is decided already.
+func (m *Matcher) Only(ix *Index, a *Attributes, number uint32) Result {
+	m.begin(ix, a)
+	m.addPolicy(candidate{policy: number}, a)
+	if m.keyBanned {
+		return Result{Access: Banned, Ban: KeyBan}
+	}
+	return Result{
+		Bypassed:           m.bypassed,
+		Hits:               m.hits,
+		Own:                m.own,
+		Consumer:           m.consumer.Key,
+		ExceptionsRevision: m.revision,
+	}
+}

@@ -76,6 +76,9 @@ func (p Policy) Notes(nodes int64) []string {
 			}
 		}
 	}
+	if p.Match.IsOfCalls() {
+		notes = append(notes, "for calls to the gRPC rate limit service alone: the filter in Envoy leaves it out")
+	}
 	switch {
 	case p.Enforced == EnforcedOff:
 		notes = append(notes, "switched off")

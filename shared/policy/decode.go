@@ -195,6 +195,11 @@ func (r *reader) part(path string, n Node, into *[]Part) {
 	if !ok {
 		return
 	}
+	if key, is := strings.CutPrefix(text, descriptorName); is {
+		r.present(path, key != "" && len(key) <= MaxKey, notKey)
+		*into = append(*into, Descriptor(key))
+		return
+	}
 	kindName, name, isNamed := strings.Cut(text, ":")
 	kind, known := ParsePartKind(kindName)
 	if known && kind.isNamed() == isNamed {
@@ -209,7 +214,7 @@ func (r *reader) part(path string, n Node, into *[]Part) {
 		return
 	}
 	r.problem(path, "must be one of client_ip, consumer, tier, method, host, path, policy_path, header:NAME, "+
-		"cookie:NAME, query:NAME, jwt:CLAIM, spiffe, not "+shorten(text))
+		"cookie:NAME, query:NAME, jwt:CLAIM, spiffe, descriptor:KEY, not "+shorten(text))
 }
 
 func (r *reader) enforcement(path string, n Node, e *Enforced) {

@@ -79,6 +79,7 @@ func (r *reader) policy(path string, n Node, set *Set) *Policy {
 		r.present(path+".partition", d.partitioned, "is missing: say whose bucket it is, [] for one bucket for all")
 	}
 	p.numberFigures()
+	r.ofCalls(path, p)
 	r.fits(path, p)
 	return p
 }

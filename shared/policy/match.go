@@ -18,6 +18,8 @@ func (r *reader) match(path string, n Node) {
 			{"headers", func(path string, n Node) { r.list(path, n, header) }},
 			{"client_ips", func(path string, n Node) { d.policy.Match.ClientIPs = r.addresses(path, n) }},
 			{"tiers", func(path string, n Node) { r.matchTiers(path, n, d.set, &d.policy.Match) }},
+			{"domain", func(path string, n Node) { d.policy.Match.Domain, _ = r.text(path, n) }},
+			{"descriptors", func(path string, n Node) { r.descriptors(path, n, &d.policy.Match) }},
 		}
 	}
 	r.object(path, n, d.ofMatch...)

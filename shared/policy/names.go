@@ -133,7 +133,12 @@ func (k PartKind) isNamed() bool {
 }
 
 // String is a part as policies write it, like client_ip or header:x-tenant.
-func (p Part) String() string { return named(p.Kind.String(), p.Name) }
+func (p Part) String() string {
+	if _, is := p.Descriptor(); is {
+		return p.Name
+	}
+	return named(p.Kind.String(), p.Name)
+}
 
 // String is the kind's name in the policy language.
 func (k SourceKind) String() string { return sourceNames[k] }

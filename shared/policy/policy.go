@@ -3,7 +3,11 @@
 // configuration.
 package policy
 
-import "github.com/weir-proxy/weir/shared/quota"
+import (
+	"strings"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
 
 // Set is a validated policy set. The zero value limits nothing.
 type Set struct {
@@ -138,6 +142,32 @@ type Match struct {
 	ClientIPs []Range
 	// Tiers are places in Set.Tiers, in rising order.
 	Tiers []int
+	// Domain, if not empty, is that of the calls to the gRPC rate limit service that the policy is
+	// for.
+	Domain string
+	// Descriptors, if not empty, are the entries of the descriptors that the policy is for, one for
+	// one in their order.
+	Descriptors []EntryMatch
+}
+
+// IsOfCalls reports whether the policy is for calls to the gRPC rate limit service alone: it names
+// a domain or descriptors, which the requests that an Envoy sees do not have.
+func (m *Match) IsOfCalls() bool { return m.Domain != "" || len(m.Descriptors) > 0 }
+
+// EntryMatch is a condition on one entry of a descriptor. Name is the entry's key.
+type EntryMatch struct {
+	Name string
+	// Op is HeaderPresent, which any value meets, HeaderEquals or HeaderPrefix.
+	Op    HeaderOp
+	Value string
+	// Except are values that do not meet the condition.
+	Except []Exception
+}
+
+// Exception is a value of an entry, or with Prefix all that begin so.
+type Exception struct {
+	Value  string
+	Prefix bool
 }
 
 // HeaderMatch is a condition on one header. Name is in lower case.
@@ -163,6 +193,24 @@ const (
 type Part struct {
 	Kind PartKind
 	Name string
+}
+
+// descriptorName begins the name of a part that is a value of a descriptor. To all but the gRPC
+// rate limit service such a part is a header that no request can have: the name of a header has no
+// colon.
+const descriptorName = "descriptor:"
+
+// Descriptor is the part that is the value of the descriptor's entry with a key; if several have
+// the key, all their values.
+func Descriptor(key string) Part { return Part{PartHeader, descriptorName + key} }
+
+// Descriptor returns the key of the descriptor's entry whose value the part is; false for parts of
+// other kinds.
+func (p Part) Descriptor() (key string, ok bool) {
+	if p.Kind != PartHeader {
+		return "", false
+	}
+	return strings.CutPrefix(p.Name, descriptorName)
 }
 
 // PartKind is the kind of component. Its number is part of the key's encoding: never renumber.
@@ -288,4 +336,7 @@ const (
 	MaxText      = 1024
 	MaxBody      = 4096
 	MaxCost      = 1 << 32
+	// MaxEntries bounds the entries of a descriptor, MaxKey the length of their keys.
+	MaxEntries = 32
+	MaxKey     = 256
 )

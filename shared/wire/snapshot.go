@@ -129,7 +129,11 @@ func putPolicy(dst []byte, p *policy.Policy, format byte) []byte {
 	dst = putUvarint(dst, p.Cost.Invalid)
 	dst = append(dst, boolByte(p.Cost.DenyInvalid))
 	dst = putText(putUvarint(dst, int64(p.Response.Status)), p.Response.Body)
-	dst = putTexts(dst, p.Match.Hosts, p.Match.Methods, p.Match.Paths)
+	hosts := p.Match.Hosts
+	if p.Match.IsOfCalls() {
+		hosts = noHost
+	}
+	dst = putTexts(dst, hosts, p.Match.Methods, p.Match.Paths)
 	dst = putUvarint(dst, int64(len(p.Match.Headers)))
 	for _, h := range p.Match.Headers {
 		dst = putText(putText(append(dst, byte(h.Op)), h.Name), h.Value)
@@ -143,6 +147,11 @@ func putPolicy(dst []byte, p *policy.Policy, format byte) []byte {
 	}
 	return dst
 }
+
+// noHost is the host of a policy for calls to the gRPC rate limit service. No request that an Envoy
+// sees has it, since hosts are matched in lower case: so filters of every version leave the policy
+// alone, and number the limits behind it as the control plane does.
+var noHost = []string{"RLS"}
 
 func putLimits(dst []byte, limits []policy.Limit) []byte {
 	dst = putUvarint(dst, int64(len(limits)))

@@ -32,6 +32,8 @@ func policyFacts(set *policy.Set, p *policy.Policy) []fact {
 		{field: "match.headers", list: headers},
 		{field: "match.client_ips", list: rangeTexts(p.Match.ClientIPs)},
 		{field: "match.tiers", list: tierNames(set, p.Match.Tiers)},
+		{field: "match.domain", text: p.Match.Domain},
+		{field: "match.descriptors", text: descriptorsText(p.Match.Descriptors)},
 		{field: "partition", text: PartitionText(p.Partition)},
 		{field: "if_absent", text: p.IfAbsent.String()},
 	}, countingFacts(p.Counting)...)
@@ -186,6 +188,23 @@ func headerText(h policy.HeaderMatch) string {
 	return text
 }
 
+// descriptorsText returns in words which descriptors a policy is for.
+func descriptorsText(entries []policy.EntryMatch) string {
+	var texts []string
+	for _, e := range entries {
+		text := headerText(policy.HeaderMatch{Name: e.Name, Op: e.Op, Value: e.Value})
+		for _, x := range e.Except {
+			op := policy.HeaderEquals
+			if x.Prefix {
+				op = policy.HeaderPrefix
+			}
+			text += fmt.Sprintf(" except %s %q", op, x.Value)
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, ", ")
+}
+
 func tierNames(set *policy.Set, tiers []int) (names []string) {
 	for _, tier := range tiers {
 		names = append(names, set.Tiers[tier])
@@ -213,7 +232,7 @@ func partTexts(parts []policy.Part) (texts []string) {
 func NamesPart(text string) bool {
 	kind, _, found := strings.Cut(text, ":")
 	_, known := policy.ParsePartKind(kind)
-	return found && known
+	return found && (known || kind == "descriptor")
 }
 
 func sourcesText(sources []policy.Source) string {

@@ -1,0 +1,44 @@
+package match_test
+
+import (
+	"testing"
+
+	"github.com/weir-proxy/weir/shared/match"
+)
+
+const forCalls = `{"version": "weir/v1", "policies": [
+	{"name": "all", "partition": [], "limit": {"quota": 1, "window": "1s"}},
+	{"name": "user", "partition": ["descriptor:user"], "limit": {"quota": 1, "window": "1s"}},
+	{"name": "edge", "match": {"domain": "edge"}, "partition": ["client_ip"], "limit": {"quota": 1, "window": "1s"}}]}`
+
+// A policy for calls applies to no request that an Envoy can see, whatever its headers and its host are. The limits behind it keep
+// their numbers.
+func TestPoliciesForCallsDoNotApplyToRequests(t *testing.T) {
+	ix := compile(t, forCalls)
+	for _, host := range []string{"rls", "a.example", ""} { // Hosts come in lower case.
+		got := hold(ix, request("GET", host, "/", "descriptor:user", "bob"))
+		if got := names(ix, got.Hits); got != "all" {
+			t.Errorf("host %q: %s", host, got)
+		}
+	}
+	if ix.Len() != 3 {
+		t.Errorf("%d policies", ix.Len())
+	}
+}
+
+// One policy is held against a call alone, and its bucket is the one that a Partition names.
+func TestOnePolicyAlone(t *testing.T) {
+	set, ix := decode(t, forCalls), compile(t, forCalls)
+	var m match.Matcher
+	got := m.Only(ix, request("", "", "", "descriptor:user", "bob"), 1)
+	if names(ix, got.Hits) != "user" || got.Hits[0].Limit != 1 {
+		t.Fatalf("hits %+v", got.Hits)
+	}
+	want := match.NewPartition(secret, &set.Policies[1], []match.Value{{Text: []byte("bob")}}).Bucket("", 0, false)
+	if got.Hits[0].Key != want {
+		t.Errorf("bucket %v, want %v", got.Hits[0].Key, want)
+	}
+	if got := m.Only(ix, request("", "", "", "descriptor:user", ""), 1); len(got.Hits) != 0 {
+		t.Errorf("an empty value is a key: %+v", got.Hits)
+	}
+}

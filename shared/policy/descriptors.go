@@ -1,0 +1,109 @@
+package policy
+
+import (
+	"strconv"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// notKey is the reason to refuse the key of a descriptor's entry.
+const notKey = "must be the key of a descriptor's entry, of 1 to 256 bytes"
+
+// descriptors reads the entries of the descriptors that a policy is for.
+func (r *reader) descriptors(path string, n Node, m *Match) {
+	r.list(path, n, func(path string, n Node) { r.entryMatch(path, n, m) })
+	r.present(path, n.Kind != List || n.size() > 0, "is empty: a descriptor has at least one entry")
+	r.present(path, len(m.Descriptors) <= MaxEntries, "has more than "+strconv.Itoa(MaxEntries)+" entries")
+}
+
+func (r *reader) entryMatch(path string, n Node, m *Match) {
+	var e EntryMatch
+	conditions := 0
+	value := func(op HeaderOp) func(string, Node) {
+		return func(path string, n Node) {
+			conditions++
+			e.Op = op
+			e.Value, _ = r.text(path, n)
+		}
+	}
+	r.object(path, n,
+		field{"name", func(path string, n Node) {
+			var ok bool
+			e.Name, ok = r.text(path, n)
+			r.present(path, !ok || len(e.Name) <= MaxKey, notKey)
+		}},
+		field{HeaderEquals.String(), value(HeaderEquals)}, field{HeaderPrefix.String(), value(HeaderPrefix)},
+		field{HeaderPresent.String(), func(path string, n Node) {
+			conditions++
+			e.Op = HeaderPresent
+			if n.Kind != Bool || n.Text != "true" {
+				r.wrongKind(path, n, "true")
+			}
+		}},
+		field{"except", func(path string, n Node) {
+			r.list(path, n, func(path string, n Node) { r.exception(path, n, &e.Except) })
+		}},
+	)
+	if n.Kind != Map {
+		return
+	}
+	r.required(path, n, "name", "")
+	r.present(path, conditions == 1, "must have exactly one of equals, prefix, present")
+	r.present(path, len(e.Except) == 0 || e.Op != HeaderEquals, "has exceptions beside equals, which has none")
+	m.Descriptors = append(m.Descriptors, e)
+}
+
+func (r *reader) exception(path string, n Node, into *[]Exception) {
+	var e Exception
+	conditions := 0
+	value := func(prefix bool) func(string, Node) {
+		return func(path string, n Node) {
+			conditions++
+			e.Prefix = prefix
+			e.Value, _ = r.text(path, n)
+		}
+	}
+	r.object(path, n, field{HeaderEquals.String(), value(false)}, field{HeaderPrefix.String(), value(true)})
+	r.present(path, n.Kind != Map || conditions == 1, "must have exactly one of equals, prefix")
+	*into = append(*into, e)
+}
+
+// ofCalls completes a policy for calls to the gRPC rate limit service, and refuses what such a
+// policy cannot have. Without conditions on the entries of its descriptors, the partition says
+// which entries these are.
+func (r *reader) ofCalls(path string, p *Policy) {
+	m := &p.Match
+	derived := len(m.Descriptors) == 0
+	for i, part := range p.Partition {
+		key, is := part.Descriptor()
+		switch {
+		case !is:
+		case derived:
+			m.Descriptors = append(m.Descriptors, EntryMatch{Name: key, Op: HeaderPresent})
+		default:
+			r.present(path+".partition["+strconv.Itoa(i)+"]", hasEntry(m.Descriptors, key),
+				"names an entry that match.descriptors does not have")
+		}
+	}
+	if !m.IsOfCalls() {
+		return
+	}
+	r.present(path+".match.hosts", len(m.Hosts) == 0,
+		"cannot be beside a domain or descriptors: only calls to the gRPC service have those, and they have no host")
+	r.present(path+".match.paths", len(m.Paths) == 0,
+		"cannot be beside a domain or descriptors: only calls to the gRPC service have those, and they have no path")
+	r.present(path+".mode", p.Mode != ModeLocal,
+		"cannot be local with a domain or descriptors: calls to the gRPC service are counted by the control plane; "+
+			"use mode strict or leased")
+	r.present(path+".algorithm", p.Counting.Algorithm != quota.LeakyBucket,
+		"cannot be leaky_bucket with a domain or descriptors: a queue holds requests back, which only the filter can")
+}
+
+func hasEntry(entries []EntryMatch, key string) bool {
+	for i := range entries {
+		if entries[i].Name == key {
+			return true
+		}
+	}
+	return false
+}
