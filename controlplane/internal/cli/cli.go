@@ -41,6 +41,7 @@ type commands struct {
 	Enforcement enforcementCommand `cmd:"" help:"The kill switch: switch enforcement off, into shadow or on, at once."`
 	Token       tokenCommand       `cmd:"" aliases:"tokens" help:"Make tokens for the control plane."`
 	Simulate    simulateCommand    `cmd:"" help:"Replay an access log against policies: who would have been limited, when, how often, by which policy."`
+	Import      importCommand      `cmd:"" help:"Make a policy set of another limiter's configuration, with a verdict for each of its items."`
 	Why         whyCommand         `cmd:"" help:"Print why a consumer was limited."`
 	Top         topCommand         `cmd:"" help:"Print the heaviest callers."`
 	Audit       auditCommand       `cmd:"" help:"Print who changed what, newest first."`

@@ -50,6 +50,8 @@ var examples = map[string]string{
 	"simulate": "weir simulate policies.yaml access.log.gz\n" +
 		"weir simulate draft.yaml access.log --against current\n" +
 		"kubectl logs envoy | weir simulate draft.yaml - --field consumer=api_key",
+	"import kong": "weir import kong kong.yaml > policies.yaml\n" +
+		"weir import kong kong.yaml --shadow --out policies.yaml --consumers consumers.csv",
 	"completion": "source <(weir completion bash)\nweir completion zsh > ~/.zfunc/_weir\n" +
 		"weir completion fish > ~/.config/fish/completions/weir.fish",
 	"version": "weir version",

@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/weir-proxy/weir/controlplane/internal/importer"
+	"github.com/weir-proxy/weir/controlplane/internal/importer/fromkong"
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+)
+
+type importCommand struct {
+	Kong importKong `cmd:"" help:"Kong's declarative configuration: rate-limiting, rate-limiting-advanced, and consumers with limits of their own."`
+}
+
+// importFlags are those of every source.
+type importFlags struct {
+	Out    string `help:"Write the policy set into this file and not to the standard output." placeholder:"FILE"`
+	Shadow bool   `help:"Put all policies into shadow: they decide and count, and refuse nothing."`
+	Output string `short:"o" enum:"text,json" default:"text" help:"text: the policy set, and the verdicts on the error stream. json: both in one object."`
+}
+
+// importHelp is shown below the flags of each source.
+const importHelp = `Each item of the source gets a verdict with its line: exact, approximate (what differs) or not possible (why, and what to do). The exit code is 1 if an item was left out. What is written is valid all the same.`
+
+type importKong struct {
+	Files []string `arg:"" name:"file" help:"Declarative configurations, YAML or JSON; - is the standard input."`
+	importFlags
+	Consumers string `help:"Write consumers with limits of their own into this file, for weir consumers import. It holds their keys." placeholder:"FILE"`
+}
+
+// Help is shown below the flags.
+func (importKong) Help() string { return importHelp }
+
+// Run imports a configuration of Kong.
+func (c *importKong) Run(env *environment) error {
+	files, err := readSources(env, c.Files)
+	if err != nil {
+		return err
+	}
+	result, err := fromkong.Import(files)
+	if err != nil {
+		return err
+	}
+	if len(result.Consumers) > 0 && c.Consumers == "" && c.Output != "json" {
+		fmt.Fprintln(env.Err, "weir: consumers have limits of their own: --consumers FILE writes them")
+	}
+	if c.Consumers != "" {
+		// The file holds keys.
+		if err := os.WriteFile(c.Consumers, result.Consumers, 0o600); err != nil {
+			return err
+		}
+	}
+	return c.print(env, result)
+}
+
+// print writes the policy set and the verdicts, and fails if an item was left out.
+func (f importFlags) print(env *environment, r *importer.Result) (err error) {
+	if f.Shadow {
+		r.Shadow()
+	}
+	if f.Out != "" {
+		if err := os.WriteFile(f.Out, r.Document, 0o644); err != nil {
+			return err
+		}
+	}
+	switch {
+	case f.Output == "json":
+		err = f.printJSON(env, r)
+	case f.Out == "":
+		_, err = env.Out.Write(r.Document)
+	}
+	if err == nil && f.Output != "json" {
+		err = printVerdicts(env.Err, r)
+	}
+	if err == nil && r.Count(importer.NotPossible) > 0 {
+		err = errReported
+	}
+	return err
+}
+
+// printJSON writes everything as one object.
+func (f importFlags) printJSON(env *environment, r *importer.Result) error {
+	node, err := policydoc.Parse(r.Document, policydoc.YAML)
+	if err != nil {
+		return err
+	}
+	items := r.Items
+	if items == nil {
+		items = []importer.Item{}
+	}
+	return printJSON(env.Out, struct {
+		PolicySet   json.RawMessage `json:"policyset"`
+		Consumers   string          `json:"consumers,omitempty"`
+		Items       []importer.Item `json:"items"`
+		Exact       int             `json:"exact"`
+		Approximate int             `json:"approximate"`
+		NotPossible int             `json:"not_possible"`
+	}{
+		policydoc.ToJSON(node), string(r.Consumers), items,
+		r.Count(importer.Exact), r.Count(importer.Approximate), r.Count(importer.NotPossible),
+	})
+}
+
+// printVerdicts writes a line for each item, in the form that editors can follow, and a summary.
+func printVerdicts(w io.Writer, r *importer.Result) error {
+	var text strings.Builder
+	for _, item := range r.Items {
+		line := item.String()
+		if len(item.Policies) > 0 {
+			line += " [" + strings.Join(item.Policies, ", ") + "]"
+		}
+		text.WriteString(printable(line) + "\n")
+	}
+	fmt.Fprintf(&text, "%s, %s: %d exact, %d approximate, %d not possible\n",
+		plural(r.Policies, "policy", "policies"), plural(len(r.Items), "item", "items"),
+		r.Count(importer.Exact), r.Count(importer.Approximate), r.Count(importer.NotPossible))
+	_, err := io.WriteString(w, text.String())
+	return err
+}
+
+// readSources reads the files of a source.
+func readSources(env *environment, names []string) (files []importer.File, err error) {
+	for _, name := range names {
+		text, err := readSource(env, name)
+		if err != nil {
+			return nil, err
+		}
+		if name == "-" {
+			name = "stdin"
+		}
+		files = append(files, importer.File{Name: name, Text: text})
+	}
+	return files, nil
+}
+
+// readSource reads a file, or the standard input for -, and a byte more than a source may have.
+func readSource(env *environment, name string) ([]byte, error) {
+	in := env.In
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		info, err := f.Stat()
+		if err == nil && info.IsDir() {
+			return nil, errors.New(name + " is a directory: name its files")
+		}
+		in = f
+	}
+	return io.ReadAll(io.LimitReader(in, importer.MaxBytes+1))
+}

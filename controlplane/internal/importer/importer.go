@@ -1,0 +1,200 @@
+// Package importer turns the configurations of other rate limiters into policy sets. The packages
+// below it read one source each. Each item of a source, a setting or a directive that concerns
+// limits, gets a verdict with its line, and none is left out without one. Input is untrusted: size,
+// depth and the number of values are bounded.
+package importer
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// File is a file of the source. Its name is the one that verdicts name.
+type File struct {
+	Name string
+	Text []byte
+}
+
+// Verdict says how well an item was carried over.
+type Verdict string
+
+// Exact: Weir decides as the source does. Approximate: it does but for what the reason says.
+// NotPossible: the item is left out, and the reason says why and what to do.
+const (
+	Exact       Verdict = "exact"
+	Approximate Verdict = "approximate"
+	NotPossible Verdict = "not possible"
+)
+
+// Item is a setting or a directive of the source that concerns limits.
+type Item struct {
+	File string `json:"file"`
+	// Line is counted from 1; 0 if the item has none.
+	Line int `json:"line"`
+	// What names the item, as the source writes it.
+	What    string  `json:"item"`
+	Verdict Verdict `json:"verdict"`
+	// Reason says what differs or what to do; empty where there is nothing to say.
+	Reason string `json:"reason,omitempty"`
+	// Policies are the names of the policies that the item has become part of.
+	Policies []string `json:"policies,omitempty"`
+}
+
+// String is the item in one line, in the form in which compilers report problems.
+func (i Item) String() string {
+	text := fmt.Sprintf("%s:%d: %s: %s", i.File, i.Line, i.Verdict, i.What)
+	if i.Line == 0 {
+		text = fmt.Sprintf("%s: %s: %s", i.File, i.Verdict, i.What)
+	}
+	if i.Reason != "" {
+		text += ": " + i.Reason
+	}
+	return text
+}
+
+// Result is what an import gives.
+type Result struct {
+	// Document is the policy set in YAML, with comments that name the lines it comes from. It is
+	// valid, also if nothing of the source could be carried over.
+	Document []byte
+	// Consumers are limits of single consumers in the form that weir consumers import reads; empty
+	// if there are none. It holds keys in plain text.
+	Consumers []byte
+	// Items are all items of the source, by file and line.
+	Items []Item
+	// Policies is how many policies the document has.
+	Policies int
+
+	set      Set
+	policies []Policy
+}
+
+// Shadow puts all policies that would refuse something into shadow.
+func (r *Result) Shadow() {
+	for i := range r.policies {
+		if r.policies[i].Enforcement != "off" {
+			r.policies[i].Enforcement = "shadow"
+		}
+	}
+	r.Document = r.set.document(r.policies)
+}
+
+// Count is how many items have the verdict.
+func (r *Result) Count(v Verdict) (n int) {
+	for _, item := range r.Items {
+		if item.Verdict == v {
+			n++
+		}
+	}
+	return n
+}
+
+// SyntaxError says why a file of the source cannot be read.
+type SyntaxError struct {
+	File string
+	// Line is counted from 1; 0 if it concerns the file as a whole.
+	Line   int
+	Reason string
+}
+
+func (e *SyntaxError) Error() string {
+	if e.Line == 0 {
+		return e.File + ": " + e.Reason
+	}
+	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Reason)
+}
+
+// Builder collects the items of a source and the policies that they become.
+type Builder struct {
+	// Set is everything but the policies.
+	Set       Set
+	policies  []Policy
+	overrides []Override
+	items     []Item
+	taken     map[string]bool
+}
+
+// Say notes an item and its verdict.
+func (b *Builder) Say(item Item) { b.items = append(b.items, item) }
+
+// Exactly notes a setting that is carried over exactly.
+func (b *Builder) Exactly(t *Tree, what, reason string, policies ...string) {
+	b.Say(Item{t.File(), t.Line(), what, Exact, reason, policies})
+}
+
+// Nearly notes a setting that is carried over approximately, and what differs.
+func (b *Builder) Nearly(t *Tree, what, reason string, policies ...string) {
+	b.Say(Item{t.File(), t.Line(), what, Approximate, reason, policies})
+}
+
+// Not notes a setting that is left out, and why.
+func (b *Builder) Not(t *Tree, what, reason string) {
+	b.Say(Item{t.File(), t.Line(), what, NotPossible, reason, nil})
+}
+
+// Refused says why the language refuses a policy; it is empty for one that is valid.
+func (b *Builder) Refused(p Policy) string {
+	if p.Name == "" {
+		p.Name = "p"
+	}
+	alone := Set{Consumer: []string{clientIP}, Tiers: b.Set.Tiers}
+	_, err := policydoc.Load(alone.document([]Policy{p}), policydoc.YAML)
+	if err == nil {
+		return ""
+	}
+	return "the policy language refuses it: " + firstProblem(err)
+}
+
+func firstProblem(err error) string {
+	if problems, ok := err.(policy.Problems); ok && len(problems) > 0 {
+		return problems[0].String()
+	}
+	return err.Error()
+}
+
+// Add takes a policy under the name that its Name gives, made unique. A policy that the language
+// refuses is not taken: the reason says why.
+func (b *Builder) Add(p Policy) (name, refused string) {
+	if refused = b.Refused(p); refused != "" {
+		return "", refused
+	}
+	p.Name = b.unique(Slug(p.Name))
+	b.policies = append(b.policies, p)
+	return p.Name, ""
+}
+
+// unique is a name that no policy has: the given one, or that with a number.
+func (b *Builder) unique(name string) string {
+	if b.taken == nil {
+		b.taken = map[string]bool{}
+	}
+	free := name
+	for n := 2; b.taken[free]; n++ {
+		suffix := fmt.Sprintf("-%d", n)
+		free = name[:min(len(name), maxName-len(suffix))] + suffix
+	}
+	b.taken[free] = true
+	return free
+}
+
+// Policies are the policies so far, to be changed in place.
+func (b *Builder) Policies() []Policy { return b.policies }
+
+// Result ends the import.
+func (b *Builder) Result() (*Result, error) {
+	doc := b.Set.document(b.policies)
+	if _, err := policydoc.Load(doc, policydoc.YAML); err != nil {
+		return nil, fmt.Errorf("the policies are valid one by one, but not together: %s", firstProblem(err))
+	}
+	slices.SortStableFunc(b.items, func(a, b Item) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
+	return &Result{
+		Document: doc, Consumers: b.consumers(), Items: b.items, Policies: len(b.policies), set: b.Set,
+		policies: b.policies,
+	}, nil
+}

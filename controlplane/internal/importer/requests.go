@@ -1,0 +1,221 @@
+package importer
+
+import (
+	"slices"
+	"strings"
+)
+
+// Paths below are patterns of the policy language.
+
+// Prefix is the pattern for everything below a prefix; none for all paths.
+func Prefix(prefix string) []string {
+	prefix = strings.TrimRight(prefix, "/")
+	if prefix == "" {
+		return nil
+	}
+	return []string{prefix + "/**"}
+}
+
+// segments are regular expressions for one segment of a path; exactly those of the first list match
+// any segment.
+var (
+	anySegment  = []string{`[^/]+`, `[^\/]+`, `[^/]*`, `[^\/]*`, `[^/]+?`}
+	someSegment = []string{`\d+`, `[0-9]+`, `\w+`, `[\w-]+`, `[a-z]+`, `[a-zA-Z]+`, `[a-z0-9]+`, `[a-zA-Z0-9]+`,
+		`[a-zA-Z0-9_-]+`, `[a-f0-9]+`, `[0-9a-f]+`, `[0-9a-f-]+`, `[a-f0-9-]+`}
+)
+
+// RegexPath is a regular expression for paths as a pattern, where one can say the same: literal
+// segments, groups for one segment, and an end that is fixed ($) or open. The expression is
+// anchored at the beginning. The remark names what the pattern covers beside the expression.
+func RegexPath(expression string) (pattern, remark string, ok bool) {
+	text, fixed := strings.CutSuffix(strings.TrimPrefix(expression, "^"), "$")
+	for _, rest := range []string{"/.*", "(/.*)?", "/(.*)", "(?:/.*)?"} {
+		if before, found := strings.CutSuffix(text, rest); found {
+			text, fixed = before+"/", false
+			break
+		}
+	}
+	if !strings.HasPrefix(text, "/") {
+		return "", "", false
+	}
+	var segments []string
+	for _, part := range splitSegments(text[1:]) {
+		segment, some, ok := segmentOf(part)
+		if !ok {
+			return "", "", false
+		}
+		if some {
+			remark = "Weir takes any segment for " + part
+		}
+		segments = append(segments, segment)
+	}
+	pattern = "/" + strings.Join(segments, "/")
+	if fixed {
+		return pattern, remark, true
+	}
+	if !strings.HasSuffix(pattern, "/") {
+		remark = join(remark, "the expression also covers paths that go on in the last segment of "+pattern)
+	}
+	return strings.TrimRight(pattern, "/") + "/**", remark, true
+}
+
+// splitSegments splits at the slashes outside brackets.
+func splitSegments(text string) (parts []string) {
+	depth, from := 0, 0
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case '(', '[':
+			depth++
+		case ')', ']':
+			depth--
+		case '/':
+			if depth == 0 {
+				parts, from = append(parts, text[from:i]), i+1
+			}
+		}
+	}
+	return append(parts, text[from:])
+}
+
+// segmentOf is one segment of an expression in the policy language; some is true if the expression
+// takes only some segments where the language takes all.
+func segmentOf(text string) (segment string, some, ok bool) {
+	name := "segment"
+	if inner, found := strings.CutSuffix(text, ")"); found {
+		for _, open := range []string{"(?<", "(?P<"} {
+			if rest, found := strings.CutPrefix(inner, open); found {
+				before, after, _ := strings.Cut(rest, ">")
+				name, text = Slug(before), after
+			}
+		}
+		if rest, found := strings.CutPrefix(inner, "(?:"); found {
+			text = rest
+		} else if rest, found := strings.CutPrefix(text, "("); found {
+			text = strings.TrimSuffix(rest, ")")
+		}
+	}
+	switch {
+	case slices.Contains(anySegment, text):
+		return "{" + name + "}", false, true
+	case slices.Contains(someSegment, text):
+		return "{" + name + "}", true, true
+	}
+	for _, c := range []string{`\.`, `\-`, `\_`, `\/`} {
+		text = strings.ReplaceAll(text, c, c[1:])
+	}
+	if strings.ContainsAny(strings.ReplaceAll(text, ".", ""), `\()[]{}*+?|^$`) {
+		return "", false, false
+	}
+	return text, false, true
+}
+
+// join joins remarks.
+func join(a, b string) string { return Join("; ", a, b) }
+
+// Join joins the texts that are not empty and not repeated.
+func Join(separator string, texts ...string) string {
+	var all []string
+	for _, text := range texts {
+		if text != "" && !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return strings.Join(all, separator)
+}
+
+// Merge joins matches into few that together hold for the same requests: two that differ in one
+// list of hosts, methods or paths become one.
+func Merge(matches []Match) []Match {
+	all := slices.Clone(matches)
+	for i := 0; i < len(all); i++ {
+		for j := i + 1; j < len(all); j++ {
+			if one, ok := merged(all[i], all[j]); ok {
+				all[i] = one
+				all = slices.Delete(all, j, j+1)
+				j = i // The longer list may now join with those before.
+			}
+		}
+	}
+	return all
+}
+
+func merged(a, b Match) (Match, bool) {
+	if !slices.Equal(a.Headers, b.Headers) || !slices.Equal(a.ClientIPs, b.ClientIPs) {
+		return a, false
+	}
+	hosts, methods, paths := sameSet(a.Hosts, b.Hosts), sameSet(a.Methods, b.Methods), sameSet(a.Paths, b.Paths)
+	switch {
+	case hosts && methods:
+		a.Paths = union(a.Paths, b.Paths)
+	case hosts && paths:
+		a.Methods = union(a.Methods, b.Methods)
+	case methods && paths:
+		a.Hosts = union(a.Hosts, b.Hosts)
+	default:
+		return a, false
+	}
+	return a, true
+}
+
+func sameSet(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// union is all of both lists; empty, which is everything, if one is.
+func union(a, b []string) []string {
+	if len(a) == 0 || len(b) == 0 {
+		return nil
+	}
+	all := slices.Clone(a)
+	for _, text := range b {
+		if !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// Overlap reports whether a request may meet both matches, as far as hosts, methods and paths say.
+func Overlap(a, b Match) bool {
+	return meet(a.Hosts, b.Hosts, hostsMeet) && meet(a.Methods, b.Methods, equal) && meet(a.Paths, b.Paths, pathsMeet)
+}
+
+func meet(a, b []string, one func(a, b string) bool) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(a, func(x string) bool {
+		return slices.ContainsFunc(b, func(y string) bool { return one(x, y) })
+	})
+}
+
+func equal(a, b string) bool { return a == b }
+
+func hostsMeet(a, b string) bool {
+	covers := func(wide, host string) bool {
+		suffix, found := strings.CutPrefix(wide, "*")
+		return found && strings.HasSuffix(host, suffix)
+	}
+	return a == b || covers(a, b) || covers(b, a)
+}
+
+func pathsMeet(a, b string) bool {
+	x, y := strings.Split(a, "/"), strings.Split(b, "/")
+	for i := 0; ; i++ {
+		switch {
+		case i < len(x) && x[i] == "**", i < len(y) && y[i] == "**":
+			return true
+		case i == len(x) || i == len(y):
+			return i == len(x) && i == len(y)
+		case x[i] != y[i] && !strings.HasPrefix(x[i], "{") && !strings.HasPrefix(y[i], "{"):
+			return false
+		}
+	}
+}
+
+// Everywhere reports whether a match holds for all requests.
+func (m Match) Everywhere() bool {
+	return len(m.Hosts)+len(m.Methods)+len(m.Paths)+len(m.Headers)+len(m.ClientIPs) == 0
+}
