@@ -1,0 +1,246 @@
+package adaptive
+
+import (
+	"math"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+func sqrt(x float64) float64 { return math.Sqrt(x) }
+
+// Config is what a policy says of an adaptive limit.
+type Config struct {
+	// Min and Max bound the limit: requests at the upstream at once.
+	Min, Max int64
+	// Percentile of the latency is what the limit goes by, 50 to 99.
+	Percentile uint8
+}
+
+// Limit is a limit on the requests at an upstream at once that finds itself. It is that of TCP
+// Vegas: by Little's law, the requests that wait at the upstream are its rate times what the
+// latency has above that of an upstream where none waits. The limit rises while next to none wait,
+// falls while more wait than a few, and stays in between.
+//
+// A latency also rises where nothing waits, for example because the upstream has got slower. Then
+// a lower limit lowers the rate as well, so the limit tries: if the rate falls with the limit, the
+// latency is the upstream's own, and the limit goes back; if the rate does not come back with it,
+// there was less to give.
+//
+// The zero value has seen nothing; Start makes one for use.
+type Limit struct {
+	// Value is the limit.
+	Value float64
+	// Base is the latency in microseconds where none waits; 0 until the first window.
+	Base float64
+	// called is what the last window has called for.
+	called call
+	// settled: it has been right as it was, and has moved little since.
+	settled bool
+	// run is how many windows in a row it has risen; startRun: it has only risen so far.
+	run uint8
+	// trial is what the limit tries at present. tried is the window before it tried, and limit the
+	// limit then; former is the Base that a trial has put another in the place of, and back the
+	// rate that must come back.
+	trial               trial
+	tried               sample
+	limit, former, back float64
+}
+
+// call is what a window calls for.
+type call uint8
+
+const (
+	neither call = iota
+	up
+	down
+)
+
+type trial uint8
+
+const (
+	// steady: it tries nothing.
+	steady trial = iota
+	// falling: it has lowered the limit, and looks whether the rate falls too.
+	falling
+	// probing: the upstream has become quicker, so it lowers the limit until the rate falls too.
+	probing
+	// rising: the rate fell, so it has raised the limit again, and looks whether the rate comes
+	// back.
+	rising
+)
+
+const (
+	// startRun begins with doublings.
+	startRun = math.MaxUint8
+	// fewWaiting and manyWaiting times the logarithm of the limit are the requests that wait below
+	// which it rises, and above which it falls.
+	fewWaiting, manyWaiting = 3, 6
+	// tolerance is by how much latency differs where nothing waits.
+	tolerance = 1.05
+	// small is the part of a limit below which a step is one.
+	small = 0.25
+	// steepest is the part of a limit that is left after a window, at least.
+	steepest = 0.7
+	// contrast is the least difference of two windows that a trial compares; doubts is the same in
+	// standard deviations of their counts.
+	contrast, doubts = 0.15, 4
+	// headroom times what is in use is as far as the limit rises.
+	headroom = 5
+	// lowered is by how much a lower latency lowers the base in a window at most, raised by how
+	// much a higher one raises it while little is asked of the upstream.
+	lowered, raised = 0.95, 1.01
+	// quicker is the part of the base below which a latency shows another upstream than before.
+	quicker = 0.8
+)
+
+// Start is the limit before anything was seen: the least. It doubles with each window until it
+// finds that requests wait.
+func Start(c Config) Limit { return Limit{Value: float64(c.Min), run: startRun} }
+
+// Most is how many requests may be at the upstream at once.
+func (l *Limit) Most() int64 { return int64(l.Value) }
+
+// Next takes in a window that has lasted so long. One with too few answers changes nothing. Nor
+// does the limit fall while less than half of it is in use: a quiet service is never shed.
+func (l *Limit) Next(c Config, w *Window, lasted quota.Span) {
+	l.Value = clamp(l.Value, c)
+	if w.Latency.Total < Enough || lasted <= 0 {
+		return
+	}
+	s := w.sample(float64(c.Percentile)/100, lasted)
+	if l.Base == 0 {
+		l.Base = s.latency
+	}
+	quiet := w.Refused == 0 && s.held < l.Value/2
+	if !l.tries(s, quiet) {
+		l.learn(s, quiet)
+		l.step(s, quiet)
+	}
+	l.Value = clamp(l.Value, c)
+}
+
+// learn moves the base to a latency that is surely another.
+func (l *Limit) learn(s sample, quiet bool) {
+	switch {
+	case s.high < l.Base:
+		l.Base = max(l.Base*lowered, s.high)
+	case quiet && s.low > l.Base:
+		l.Base = min(l.Base*raised, s.low)
+	}
+}
+
+// step moves the limit by the requests that wait. One window alone may be chance: once settled, it
+// takes two to make a small step.
+func (l *Limit) step(s sample, quiet bool) {
+	unit := max(math.Log10(l.Value), 1)
+	surely := min(s.rate*(s.low-l.Base*tolerance), s.held)
+	rather := s.rate * ((s.low+s.latency)/2 - l.Base*tolerance)
+	switch {
+	case surely > manyWaiting*unit && !quiet:
+		fall, again := max((surely-(fewWaiting+manyWaiting)/2.0*unit)/2, unit), l.called == down
+		l.run, l.called = 0, down
+		if l.settled = l.settled && fall < l.Value*small; l.settled {
+			if !again {
+				return
+			}
+			fall = max(fall/2, unit)
+		}
+		if l.trial == steady {
+			l.trial, l.tried, l.limit = falling, sample{}, l.Value
+		}
+		l.Value = max(l.Value*steepest, l.Value-fall)
+	case rather < fewWaiting*unit && l.Value < headroom*s.held:
+		l.trial = steady
+		l.Value = max(min(l.Value+l.rise(unit), headroom*s.held), l.Value)
+	default:
+		l.run, l.trial = 0, steady
+		l.called, l.settled = neither, true
+	}
+}
+
+// rise is by how much the limit rises.
+func (l *Limit) rise(unit float64) float64 {
+	again := l.called == up
+	l.called = up
+	switch {
+	case l.run == startRun:
+		return l.Value
+	case !again:
+		return 0
+	}
+	step := min(unit*float64(uint(1)<<min(l.run, 16)), l.Value/5)
+	l.run++
+	l.settled = l.settled && l.run == 1
+	return step
+}
+
+// tries goes on with a trial, and reports whether it has set the limit.
+func (l *Limit) tries(s sample, quiet bool) bool {
+	before := l.tried
+	switch {
+	case quiet:
+		l.giveUp()
+		return false
+	case l.trial == steady && l.freer(s):
+		l.trial, l.tried, l.limit = probing, s, l.Value
+		l.Base, l.Value = s.high, l.Value*steepest
+		return true
+	case l.trial == steady:
+		return false
+	case before.count == 0:
+		// The window before may have been of two kinds, before and after what made the latency
+		// rise.
+		l.tried = s
+		return false
+	}
+	least := max(contrast, doubts*sqrt(1/s.count+1/before.count))
+	if l.trial == rising {
+		if s.held < before.held*(1+least/2) || s.rate < l.back {
+			l.Base = l.former
+		}
+		l.trial = steady
+		return false
+	}
+	if s.held > before.held*(1-least) {
+		if l.trial == probing {
+			l.trial = steady
+		}
+		return false // Too little has changed to tell.
+	}
+	if follows(before, s) {
+		l.former, l.Base = l.Base, s.latency
+		l.Value, l.tried, l.back = l.limit, s, (before.rate+s.rate)/2
+		l.trial, l.run = rising, 0
+		return true
+	}
+	// They waited. From here on it looks anew.
+	l.tried, l.limit, l.Base = s, l.Value, min(l.Base, s.latency)
+	if l.trial == probing {
+		l.Value *= steepest
+		return true
+	}
+	return false
+}
+
+// freer reports whether the upstream has become so much quicker that the base may be one of
+// requests that wait.
+func (l *Limit) freer(s sample) bool { return s.high < l.Base*quicker }
+
+// giveUp ends a trial that cannot be decided: too little comes.
+func (l *Limit) giveUp() {
+	if l.trial == rising {
+		l.Base = l.former
+	}
+	l.trial = steady
+}
+
+// follows reports whether the rate has fallen by more than the root of what the requests at the
+// upstream have, from one window to another: more like them than not at all.
+func follows(from, to sample) bool {
+	rate := to.rate / from.rate
+	return rate*rate < to.held/from.held
+}
+
+func clamp(value float64, c Config) float64 {
+	return min(max(value, float64(c.Min)), float64(c.Max))
+}
