@@ -56,6 +56,8 @@ var importRules = []importRule{
 		of: []string{"go.etcd.io/bbolt"}, in: []string{""}, except: []string{"controlplane/internal/localstore"}, tests: true},
 	{name: "YAML stays in policydoc, and for what others write in importer",
 		of: []string{"go.yaml.in/yaml"}, in: []string{"controlplane"}, except: []string{"controlplane/internal/policydoc", "controlplane/internal/importer"}},
+	{name: "the parser of nginx's configurations stays in its importer",
+		of: []string{"github.com/nginxinc"}, in: []string{""}, except: []string{"controlplane/internal/importer/fromnginx"}, tests: true},
 	{name: "Prometheus stays in metrics",
 		of: []string{"github.com/prometheus"}, in: []string{"controlplane"}, except: []string{"controlplane/internal/metrics"}},
 	{name: "OpenTelemetry's SDK stays in tracing",

@@ -214,7 +214,7 @@ func TestTheReadmesSnippetsAreValid(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: %v", b, err)
 			}
-		case "sh", "bash", "http", "text", "mermaid":
+		case "sh", "bash", "http", "text", "mermaid", "nginx":
 		case "go", "python", "typescript":
 			if b.file != consumersPage {
 				t.Errorf("%s: no test runs it", b)

@@ -52,6 +52,7 @@ var examples = map[string]string{
 		"kubectl logs envoy | weir simulate draft.yaml - --field consumer=api_key",
 	"import kong": "weir import kong kong.yaml > policies.yaml\n" +
 		"weir import kong kong.yaml --shadow --out policies.yaml --consumers consumers.csv",
+	"import nginx": "weir import nginx /etc/nginx/nginx.conf --shadow --out policies.yaml",
 	"completion": "source <(weir completion bash)\nweir completion zsh > ~/.zfunc/_weir\n" +
 		"weir completion fish > ~/.config/fish/completions/weir.fish",
 	"version": "weir version",

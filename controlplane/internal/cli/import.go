@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/importer"
 	"github.com/weir-proxy/weir/controlplane/internal/importer/fromkong"
+	"github.com/weir-proxy/weir/controlplane/internal/importer/fromnginx"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 )
 
 type importCommand struct {
-	Kong importKong `cmd:"" help:"Kong's declarative configuration: rate-limiting, rate-limiting-advanced, and consumers with limits of their own."`
+	Kong  importKong  `cmd:"" help:"Kong's declarative configuration: rate-limiting, rate-limiting-advanced, and consumers with limits of their own."`
+	Nginx importNginx `cmd:"" help:"Configurations of nginx: limit_req with its zones, and the geo and map blocks that decide who is counted."`
 }
 
 // importFlags are those of every source.
@@ -54,6 +57,25 @@ func (c *importKong) Run(env *environment) error {
 		if err := os.WriteFile(c.Consumers, result.Consumers, 0o600); err != nil {
 			return err
 		}
+	}
+	return c.print(env, result)
+}
+
+type importNginx struct {
+	File string `arg:"" help:"The main file, such as /etc/nginx/nginx.conf; what it includes is read too. - is the standard input."`
+	importFlags
+}
+
+// Help is shown below the flags.
+func (importNginx) Help() string { return importHelp }
+
+// Run imports a configuration of nginx.
+func (c *importNginx) Run(env *environment) error {
+	result, err := fromnginx.Import(c.File, fromnginx.Files{
+		Open: func(name string) ([]byte, error) { return readSource(env, name) }, Glob: filepath.Glob,
+	})
+	if err != nil {
+		return err
 	}
 	return c.print(env, result)
 }

@@ -214,6 +214,7 @@ func flow(values []string) string {
 // Plain texts need no quotes, in any place, and no reader takes one for a number or a boolean.
 var (
 	plain    = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9/._-]*(:[A-Za-z0-9/._-]+)*$`)
+	number   = regexp.MustCompile(`^(\d+(ms|s|m|h|d)|\d+\.\d+\.\d+\.\d+(/\d+)?)$`) // With a unit, or an address.
 	reserved = regexp.MustCompile(`(?i)^(true|false|yes|no|on|off|y|n|null)$`)
 )
 
@@ -228,7 +229,7 @@ func JSON(text string) string {
 
 // quoted is a text as YAML has it in a list or mapping of one line.
 func quoted(text string) string {
-	if plain.MatchString(text) && !reserved.MatchString(text) {
+	if plain.MatchString(text) && !reserved.MatchString(text) || number.MatchString(text) {
 		return text
 	}
 	return strconv.Quote(text) // YAML reads all of its escapes alike.
