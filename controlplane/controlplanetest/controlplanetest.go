@@ -59,10 +59,10 @@ func (c *ControlPlane) Restart(i int) {
 	})}
 }
 
-// Put makes a JSON document the next version, at one replica; others learn of it when they must. It
-// returns the snapshot for the nodes and what it means.
+// Put makes a document, in JSON or YAML, the next version, at one replica; others learn of it when
+// they must. It returns the snapshot for the nodes and what it means.
 func (c *ControlPlane) Put(i int, document []byte) (snapshot []byte, set *policy.Set, err error) {
-	change := policies.Change{Any: true, Document: document, Format: policydoc.JSON}
+	change := policies.Change{Any: true, Document: document, Format: policydoc.Sniff(document)}
 	out, err := c.replicas[i].policies.Put(context.Background(), change)
 	if err != nil {
 		return nil, nil, err
@@ -81,6 +81,11 @@ func (c *ControlPlane) Lease(i int, body []byte) (status int, reply []byte) {
 		return 503, nil
 	}
 	return 200, wire.AppendLeaseReply(nil, r)
+}
+
+// Grant answers a lease request of a caller that runs in the first replica.
+func (c *ControlPlane) Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseReply, error) {
+	return c.replicas[0].leases.Grant(ctx, req)
 }
 
 // versions are the stored versions, which no failure loses.

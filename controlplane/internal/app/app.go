@@ -47,6 +47,10 @@ type App struct {
 	// polled is when the store was last followed, in Unix nanoseconds.
 	polled    atomic.Int64
 	listeners []listener
+	// looks take in what the store has before anything is served.
+	looks []func() error
+	// followers run as long as anything is served.
+	followers []func(context.Context)
 	// drainTime is how long to serve on while /readyz says no; leaving ends when that begins.
 	drainTime time.Duration
 	leaving   context.Context

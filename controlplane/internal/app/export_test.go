@@ -8,8 +8,8 @@ import (
 // AddrOf is where a door is; nil if there is none of that name.
 func (a *App) AddrOf(name string) net.Addr {
 	for _, l := range a.listeners {
-		if l.name == name {
-			return l.socket.Addr()
+		if l.Name() == name {
+			return l.Addr()
 		}
 	}
 	return nil

@@ -47,7 +47,23 @@ const (
 )
 
 // listener is an address with what is served there.
-type listener struct {
+type listener interface {
+	// Name is that in the log.
+	Name() string
+	TLS() bool
+	Addr() net.Addr
+	// Serve serves until the listener is closed.
+	Serve() error
+	// Leave has callers look for another replica; all is served on.
+	Leave()
+	// Shutdown lets what is in flight finish, as long as ctx lasts.
+	Shutdown(ctx context.Context) error
+	// Close ends what is served.
+	Close() error
+}
+
+// webListener is a listener that speaks HTTP.
+type webListener struct {
 	name   string
 	tls    bool
 	socket net.Listener
@@ -56,15 +72,16 @@ type listener struct {
 
 // open makes the listeners. The first is the one for people.
 func (a *App) open(s settings.Settings, config api.Config) error {
+	others := func() error { return errors.Join(a.calls(s, config), a.debug(s.Listeners.Debug)) }
 	if s.Listeners.Node == "" {
 		handler, err := api.New(config)
-		return errors.Join(err, a.listen(forAll, s.Listen, handler, s, nil), a.debug(s.Listeners.Debug))
+		return errors.Join(err, a.listen(forAll, s.Listen, handler, s, nil), others())
 	}
 	people, nodes, err := api.Apart(config)
 	return errors.Join(err,
 		a.listen(forPeople, s.Listen, people, s, nil),
 		a.listen(forNodes, s.Listeners.Node, nodes, s, s.Listeners.NodeClients),
-		a.debug(s.Listeners.Debug))
+		others())
 }
 
 func (a *App) listen(name, address string, handler http.Handler, s settings.Settings, clients *certs.Pool) error {
@@ -90,7 +107,7 @@ func (a *App) listen(name, address string, handler http.Handler, s settings.Sett
 		// connections.
 		server.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
 	}
-	a.listeners = append(a.listeners, listener{name, s.Listeners.TLS != nil, bounded, server})
+	a.listeners = append(a.listeners, webListener{name, s.Listeners.TLS != nil, bounded, server})
 	a.metrics.Connections(name, bounded.Counts)
 	return nil
 }
@@ -122,20 +139,35 @@ func (a *App) debug(address string) error {
 	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: profileTime,
 	}
-	a.listeners = append(a.listeners, listener{forDebug, false, socket, server})
+	a.listeners = append(a.listeners, webListener{forDebug, false, socket, server})
 	return nil
 }
 
-// serve serves until the listener is closed.
-func (l listener) serve() error {
+// Name implements listener.
+func (l webListener) Name() string { return l.name }
+
+// TLS implements listener.
+func (l webListener) TLS() bool { return l.tls }
+
+// Addr implements listener.
+func (l webListener) Addr() net.Addr { return l.socket.Addr() }
+
+// Leave implements listener: /readyz and the end of connections go by the App's own context.
+func (l webListener) Leave() {}
+
+// Shutdown implements listener.
+func (l webListener) Shutdown(ctx context.Context) error { return l.server.Shutdown(ctx) }
+
+// Serve implements listener.
+func (l webListener) Serve() error {
 	if l.tls {
 		return l.server.ServeTLS(l.socket, "", "")
 	}
 	return l.server.Serve(l.socket)
 }
 
-// close ends what is served.
-func (l listener) close() error {
+// Close implements listener.
+func (l webListener) Close() error {
 	err := l.server.Close()
 	if e := l.socket.Close(); e != nil && !errors.Is(e, net.ErrClosed) {
 		err = errors.Join(err, e)
@@ -145,7 +177,7 @@ func (l listener) close() error {
 
 // Addr is where the control plane listens for people, and for nodes if they have no address of
 // their own.
-func (a *App) Addr() net.Addr { return a.listeners[0].socket.Addr() }
+func (a *App) Addr() net.Addr { return a.listeners[0].Addr() }
 
 // Run serves until ctx ends and, while it drains, for as long as the settings say. Then it lets
 // requests in flight finish, answers long polls, saves and closes everything. It returns nil after
@@ -162,10 +194,18 @@ func (a *App) Run(ctx, atOnce context.Context) error {
 		followers.Go(func() { a.watch.Run(following, time.Now) })
 	}
 	a.awaitStore(ctx)
+	for _, look := range a.looks {
+		if err := look(); err != nil {
+			a.log.Warn("calls are decided once the store has been read", "error", err.Error())
+		}
+	}
+	for _, run := range a.followers {
+		followers.Go(func() { run(following) })
+	}
 	failed := make(chan error, len(a.listeners))
 	for _, l := range a.listeners {
-		go func() { failed <- l.serve() }()
-		a.log.Info("listening", "address", l.socket.Addr().String(), "for", l.name, "tls", l.tls)
+		go func() { failed <- l.Serve() }()
+		a.log.Info("listening", "address", l.Addr().String(), "for", l.Name(), "tls", l.TLS())
 	}
 	var err error
 	select {
@@ -197,6 +237,9 @@ func (a *App) awaitStore(ctx context.Context) {
 // drain goes on serving while /readyz says no, so that callers can leave before the end.
 func (a *App) drain(atOnce context.Context, failed <-chan error) error {
 	a.leave()
+	for _, l := range a.listeners {
+		l.Leave()
+	}
 	if a.drainTime == 0 {
 		return nil
 	}
@@ -222,7 +265,7 @@ func (a *App) finish(atOnce context.Context) error {
 	ends := make([]error, len(a.listeners))
 	var ending sync.WaitGroup
 	for i, l := range a.listeners {
-		ending.Go(func() { ends[i] = l.server.Shutdown(ctx) })
+		ending.Go(func() { ends[i] = l.Shutdown(ctx) })
 	}
 	ending.Wait()
 	if atOnce.Err() != nil {
@@ -237,7 +280,7 @@ func (a *App) Close() error {
 		a.stop()
 		var err error
 		for _, l := range a.listeners {
-			err = errors.Join(err, l.close())
+			err = errors.Join(err, l.Close())
 		}
 		if a.document != nil {
 			err = errors.Join(err, a.document.Close())

@@ -106,6 +106,14 @@ func (s *Service) ExceptionsRevision() uint64 {
 	return s.log.ExceptionsRevision
 }
 
+// Exceptions reports whether any consumer has more than a tier, and the highest revision of what
+// they have that this replica has seen.
+func (s *Service) Exceptions() (some bool, revision uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.Special, s.log.ExceptionsRevision
+}
+
 // After returns the changes since a node's revision, false if there are none, and a channel that is
 // closed when there are. A node may be ahead because another replica sent it a change, or because
 // the store went back; it is overruled only after it has waited. After never asks the store.

@@ -12,6 +12,9 @@ type ListenFlags struct {
 	TLSKey       string `help:"Key of the certificate in PEM." env:"WEIR_TLS_KEY" name:"tls-key" placeholder:"FILE"`
 	NodeListen   string `help:"Address of its own for what Envoys call: --listen then does not serve it." env:"WEIR_NODE_LISTEN" placeholder:"HOST:PORT"`
 	NodeClientCA string `help:"Authorities in PEM: who calls --node-listen needs a certificate of theirs, beside the token. Read again when it changes." env:"WEIR_NODE_CLIENT_CA" name:"node-client-ca" placeholder:"FILE"`
+	RLSListen    string `help:"Address for the gRPC rate limit service, which Envoy's own ratelimit filter calls." env:"WEIR_RLS_LISTEN" name:"rls-listen" placeholder:"HOST:PORT"`
+	RLSClientCA  string `help:"Authorities in PEM: who calls --rls-listen needs a certificate of theirs, beside the token. Read again when it changes." env:"WEIR_RLS_CLIENT_CA" name:"rls-client-ca" placeholder:"FILE"`
+	RLSOpen      bool   `help:"Serve --rls-listen to all who reach it, without a token." env:"WEIR_RLS_OPEN" name:"rls-open"`
 	DebugListen  string `help:"Address on this machine for profiles (pprof) without a token, like 127.0.0.1:6060." env:"WEIR_DEBUG_LISTEN" placeholder:"HOST:PORT"`
 }
 
@@ -23,6 +26,11 @@ type Listeners struct {
 	// nil, must have issued what they show.
 	Node        string
 	NodeClients *certs.Pool
+	// RLS is host:port of the gRPC rate limit service, empty for none. RLSClients, if not nil, must
+	// have issued what its callers show. RLSOpen: they need no token.
+	RLS        string
+	RLSClients *certs.Pool
+	RLSOpen    bool
 	// Debug is host:port on the loopback; empty for none.
 	Debug string
 }
@@ -52,6 +60,7 @@ func (r *resolver) listeners(f ListenFlags) (l Listeners) {
 			r.problem("--node-client-ca (WEIR_NODE_CLIENT_CA): %w", err)
 		}
 	}
+	r.rls(f, &l)
 	l.Debug = f.DebugListen
 	if l.Debug != "" {
 		host := r.address("--debug-listen (WEIR_DEBUG_LISTEN)", l.Debug)
@@ -61,6 +70,29 @@ func (r *resolver) listeners(f ListenFlags) (l Listeners) {
 		}
 	}
 	return l
+}
+
+// rls checks how the gRPC rate limit service is reached.
+func (r *resolver) rls(f ListenFlags, l *Listeners) {
+	l.RLS, l.RLSOpen = f.RLSListen, f.RLSOpen
+	if l.RLS == "" {
+		if f.RLSClientCA != "" || f.RLSOpen {
+			r.problem("--rls-client-ca and --rls-open (WEIR_RLS_CLIENT_CA, WEIR_RLS_OPEN): need --rls-listen")
+		}
+		return
+	}
+	r.address("--rls-listen (WEIR_RLS_LISTEN)", l.RLS)
+	if f.RLSClientCA == "" {
+		return
+	}
+	if f.TLSCert == "" {
+		r.problem("--rls-client-ca (WEIR_RLS_CLIENT_CA): needs --tls-cert and --tls-key")
+	}
+	var err error
+	l.RLSClients, err = certs.LoadPool(f.RLSClientCA)
+	if err != nil {
+		r.problem("--rls-client-ca (WEIR_RLS_CLIENT_CA): %w", err)
+	}
 }
 
 // LimitFlags bound what callers may ask of the control plane.

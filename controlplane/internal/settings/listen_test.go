@@ -14,6 +14,7 @@ func TestListeners(t *testing.T) {
 	files := authority.Issue(t.TempDir(), "weir")
 	whole := settings.ListenFlags{
 		TLSCert: files.Cert, TLSKey: files.Key, NodeListen: "127.0.0.1:0", NodeClientCA: authority.Path, DebugListen: "[::1]:6060",
+		RLSListen: "127.0.0.1:0", RLSClientCA: authority.Path, RLSOpen: true,
 	}
 	f := valid(t)
 	f.ListenFlags, f.LimitFlags = whole, settings.LimitFlags{APIRate: 1, NodeRate: 2, MaxConnections: 3}
@@ -21,6 +22,9 @@ func TestListeners(t *testing.T) {
 	if err != nil || s.Listeners.TLS == nil || s.Listeners.NodeClients == nil || s.Listeners.Node != "127.0.0.1:0" || s.Listeners.Debug != "[::1]:6060" ||
 		s.Limits != (settings.Limits{API: 1, Node: 2, Connections: 3}) {
 		t.Errorf("%+v, %v", s, err)
+	}
+	if l := s.Listeners; l.RLS != "127.0.0.1:0" || l.RLSClients == nil || !l.RLSOpen {
+		t.Errorf("calls: %+v", l)
 	}
 	for name, c := range map[string]struct {
 		change func(f *settings.Flags)
@@ -32,6 +36,10 @@ func TestListeners(t *testing.T) {
 		"no authority":                  {func(f *settings.Flags) { f.NodeClientCA = write(t, "x") }, "--node-client-ca (WEIR_NODE_CLIENT_CA): "},
 		"an authority at the same door": {func(f *settings.Flags) { f.NodeListen = "" }, "needs --node-listen, --tls-cert and --tls-key"},
 		"an authority without TLS":      {func(f *settings.Flags) { f.TLSCert, f.TLSKey = "", "" }, "needs --node-listen, --tls-cert and --tls-key"},
+		"an open door without one":      {func(f *settings.Flags) { f.RLSListen = "" }, "--rls-client-ca and --rls-open (WEIR_RLS_CLIENT_CA, WEIR_RLS_OPEN): need --rls-listen"},
+		"calls without a port":          {func(f *settings.Flags) { f.RLSListen = "x" }, `--rls-listen (WEIR_RLS_LISTEN): "x" is not HOST:PORT`},
+		"no authority of callers":       {func(f *settings.Flags) { f.RLSClientCA = write(t, "x") }, "--rls-client-ca (WEIR_RLS_CLIENT_CA): "},
+		"callers' without TLS":          {func(f *settings.Flags) { f.TLSCert, f.TLSKey = "", "" }, "--rls-client-ca (WEIR_RLS_CLIENT_CA): needs --tls-cert"},
 		"a door without a port":         {func(f *settings.Flags) { f.NodeListen = "x" }, `--node-listen (WEIR_NODE_LISTEN): "x" is not HOST:PORT`},
 		"profiles for everybody":        {func(f *settings.Flags) { f.DebugListen = ":6060" }, `":6060" is not an address that only this machine reaches`},
 		"profiles for a network":        {func(f *settings.Flags) { f.DebugListen = "192.0.2.1:6060" }, "only this machine reaches"},

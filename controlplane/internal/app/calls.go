@@ -1,0 +1,64 @@
+package app
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/grpcserver"
+	"github.com/weir-proxy/weir/controlplane/internal/rls"
+	"github.com/weir-proxy/weir/controlplane/internal/settings"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const (
+	// forCalls is the name of the gRPC listener in the log.
+	forCalls = "calls"
+	// callTime is how long a call may take. Proxies are less patient.
+	callTime = time.Second
+	// callsAtOnce and streamsAtOnce bound what the gRPC listener answers at once.
+	callsAtOnce   = 8192
+	streamsAtOnce = 4096
+	// noteTime is how long the store may take for a report of calls.
+	noteTime = time.Second
+)
+
+// calls opens the listener of the gRPC rate limit service, unless it has no address.
+func (a *App) calls(s settings.Settings, config api.Config) error {
+	if s.Listeners.RLS == "" {
+		return nil
+	}
+	tokens := config.Tokens
+	if s.Listeners.RLSOpen {
+		tokens = nil
+	}
+	server, err := grpcserver.New(grpcserver.Config{
+		Name: forCalls, Address: s.Listeners.RLS, TLS: s.Listeners.TLS, Clients: s.Listeners.RLSClients,
+		Tokens: tokens, Rate: s.Limits.Node, Connections: s.Limits.Connections,
+		AtOnce: callsAtOnce, Streams: streamsAtOnce, Patience: callTime,
+		Metrics: config.Metrics, Tracing: config.Tracing, Log: config.Log, Now: config.Now,
+	})
+	if err != nil {
+		return err
+	}
+	a.listeners = append(a.listeners, server)
+	follower := rls.NewFollower(config.Hub, config.Policies, config.Now, config.Log)
+	service := rls.New(rls.Config{
+		Leases: config.Leases, View: follower.View, Consumers: rls.Knowing(config.Consumers, config.Now),
+		Report: func(m *wire.Decisions) { note(config, m) },
+		Meter:  config.Metrics.Calls(), Now: config.Now,
+	})
+	service.Register(server)
+	a.looks = append(a.looks, follower.Look)
+	a.followers = append(a.followers, follower.Run, service.Run)
+	return nil
+}
+
+// note takes in what became of calls, as it does from an Envoy.
+func note(config api.Config, m *wire.Decisions) {
+	ctx, cancel := context.WithTimeout(context.Background(), noteTime)
+	defer cancel()
+	if err := config.Decisions.Note(ctx, m); err != nil {
+		config.Log.Debug("a report of calls is not stored", "error", err.Error())
+	}
+}

@@ -1,0 +1,149 @@
+package rls
+
+import (
+	"time"
+
+	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// answer says what was decided: for each descriptor, and in headers, body and metadata for the
+// call.
+func (d *decision) answer() *rlspb.RateLimitResponse {
+	out := &rlspb.RateLimitResponse{OverallCode: rlspb.RateLimitResponse_OK}
+	if d.refusing != nil {
+		out.OverallCode = rlspb.RateLimitResponse_OVER_LIMIT
+	}
+	out.Statuses = make([]*rlspb.RateLimitResponse_DescriptorStatus, len(d.in.Descriptors))
+	statuses := make([]rlspb.RateLimitResponse_DescriptorStatus, len(d.in.Descriptors))
+	for i := range statuses {
+		d.status(i, &statuses[i])
+		out.Statuses[i] = &statuses[i]
+	}
+	d.writer.write(d, out)
+	out.DynamicMetadata = d.metadata()
+	return out
+}
+
+// status fills in what became of a descriptor: by its own limits and those of the call as a whole,
+// the one that must wait longest, else the one nearest to exhaustion.
+func (d *decision) status(descriptor int, s *rlspb.RateLimitResponse_DescriptorStatus) {
+	s.Code = rlspb.RateLimitResponse_OK
+	var shown *hit
+	for i := range d.hits {
+		h := &d.hits[i]
+		if h.descriptor != descriptor && h.descriptor != wholeCall {
+			continue
+		}
+		if h.refuses {
+			s.Code = rlspb.RateLimitResponse_OVER_LIMIT
+		}
+		if shown == nil || h.before(shown) {
+			shown = h
+		}
+	}
+	if shown == nil {
+		return
+	}
+	s.CurrentLimit = d.limitOf(shown)
+	if !shown.known && !shown.refuses {
+		return
+	}
+	s.LimitRemaining = uint32(min(shown.remaining, 1<<32-1))
+	if shown.reset < quota.Never {
+		s.DurationUntilReset = durationpb.New(time.Duration(shown.reset) * time.Microsecond)
+	}
+}
+
+// before reports whether a hit says more to the caller than another.
+func (h *hit) before(other *hit) bool {
+	switch {
+	case h.refuses != other.refuses:
+		return h.refuses
+	case h.refuses:
+		return h.retry > other.retry
+	case h.known != other.known:
+		return h.known
+	}
+	return h.rest() < other.rest()
+}
+
+// rest is the share of the burst that is left.
+func (h *hit) rest() float64 { return float64(h.remaining) / float64(h.limit.Params.Burst) }
+
+// units are the windows that the protocol has names for.
+var units = map[quota.Span]rlspb.RateLimitResponse_RateLimit_Unit{
+	quota.Second: rlspb.RateLimitResponse_RateLimit_SECOND, quota.Minute: rlspb.RateLimitResponse_RateLimit_MINUTE,
+	quota.Hour: rlspb.RateLimitResponse_RateLimit_HOUR, quota.Day: rlspb.RateLimitResponse_RateLimit_DAY,
+	7 * quota.Day: rlspb.RateLimitResponse_RateLimit_WEEK, 30 * quota.Day: rlspb.RateLimitResponse_RateLimit_MONTH,
+	365 * quota.Day: rlspb.RateLimitResponse_RateLimit_YEAR,
+}
+
+// limitOf is a limit in the protocol's form: its policy's name, its quota, and its window where the
+// protocol has a name for that.
+func (d *decision) limitOf(h *hit) *rlspb.RateLimitResponse_RateLimit {
+	return &rlspb.RateLimitResponse_RateLimit{
+		Name: h.name(d), RequestsPerUnit: uint32(min(h.limit.Quota, 1<<32-1)), Unit: units[h.limit.Window],
+	}
+}
+
+// name is the policy's name; with several limits it adds the window: policy.1s.
+func (h *hit) name(d *decision) string {
+	if h.Own == 0 && !d.view.index.Several(h.Policy) {
+		return h.policy.Name
+	}
+	return h.policy.Name + "." + policy.FormatSpan(h.limit.Window)
+}
+
+// metadata says which policy has decided, and what by.
+func (d *decision) metadata() *structpb.Struct {
+	shown, fields := d.refusing, make(map[string]*structpb.Value, 5)
+	fields["decision"] = structpb.NewStringValue("allowed")
+	if shown != nil {
+		fields["decision"] = structpb.NewStringValue("refused")
+		fields["reason"] = structpb.NewStringValue(policy.Reasons[shown.reason])
+		if shown.retry != quota.Never {
+			fields["retry_us"] = structpb.NewNumberValue(float64(shown.retry))
+		}
+	} else {
+		for i := range d.hits {
+			if h := &d.hits[i]; shown == nil || h.before(shown) {
+				shown = h
+			}
+		}
+	}
+	fields["policy"] = structpb.NewStringValue(shown.policy.Name)
+	fields["source"] = structpb.NewStringValue(policy.Sources[shown.source])
+	if shown.known {
+		remaining := shown.remaining
+		if shown.refuses {
+			remaining = shown.left
+		}
+		fields["remaining"] = structpb.NewNumberValue(float64(remaining))
+	}
+	return &structpb.Struct{Fields: fields}
+}
+
+// bans are the sentences for banned callers, by what is banned.
+var bans = [...]string{
+	match.NoBan:       "This request is banned.",
+	match.AddressBan:  "Requests from this address are banned.",
+	match.ConsumerBan: "The key or identity that this request comes with is banned.",
+	match.KeyBan:      "The client, or what else this request is counted by, is banned.",
+}
+
+// banned refuses a call of a banned caller. It names what is banned and nothing else.
+func (d *decision) banned(ban match.Ban) *rlspb.RateLimitResponse {
+	out := plain(d.in, rlspb.RateLimitResponse_OVER_LIMIT)
+	out.ResponseHeadersToAdd = headers("cache-control", "no-store", "content-type", problemType)
+	out.RawBody = []byte(`{"type":"about:blank","title":"Forbidden","detail":"` + bans[ban] + "\"}\n")
+	out.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{
+		"decision": structpb.NewStringValue("banned"),
+	}}
+	return out
+}

@@ -1,0 +1,180 @@
+package rls
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// nodeName is what reports and lease requests name as the node.
+const nodeName = "rls"
+
+// ask has the store decide all hits together, or what on_failure says where the store cannot. The
+// error is the caller's: it went away.
+func (d *decision) ask(ctx context.Context) error {
+	d.items = d.items[:0]
+	for i := range d.hits {
+		d.add(&d.hits[i])
+	}
+	d.join(0)
+	select {
+	case d.service.asking <- struct{}{}:
+		defer func() { <-d.service.asking }()
+	default:
+		d.overloaded()
+		return nil
+	}
+	request := wire.LeaseRequest{Node: nodeName, Version: d.view.version, Items: d.items}
+	reply, err := d.service.config.Leases.Grant(ctx, request)
+	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
+	}
+	now := d.service.config.Now()
+	if err != nil || len(reply.Items) != len(d.items) {
+		d.fallBack(d.service.failing.since(now))
+		return nil
+	}
+	d.service.failing.answered()
+	if d.service.nodes.Load() != reply.Nodes {
+		d.service.nodes.Store(reply.Nodes)
+	}
+	d.learn(reply.Items)
+	return nil
+}
+
+// add asks for the tokens of a hit. Hits of one bucket are asked for together, since a group has no
+// bucket twice.
+func (d *decision) add(h *hit) {
+	for i := range d.items {
+		it := &d.items[i]
+		if it.Bucket == h.Key {
+			h.item = i
+			if it.Waiting == 0 && h.cost > 0 {
+				it.Waiting, it.Cost = 1, h.cost
+			} else if h.cost > 0 {
+				it.Cost = min(it.Cost+h.cost, quota.MaxUnits)
+			}
+			return
+		}
+	}
+	h.item = len(d.items)
+	d.items = append(d.items, h.lease())
+}
+
+// lease is what a hit asks of its bucket. To look is to ask for nothing.
+func (h *hit) lease() wire.LeaseItem {
+	it := wire.LeaseItem{Bucket: h.Key, Limit: h.Limit, Waiting: 1, Cost: h.cost}
+	if h.cost == 0 {
+		it.Waiting, it.Cost = 0, 1
+	}
+	if h.limit.Own > 0 {
+		it.Quota, it.Burst = h.limit.Quota, h.limit.Params.Burst
+	}
+	if h.policy.ByConsumer() {
+		it.ExceptionsRevision = h.revision
+		if h.Certainty != match.Certain {
+			it.Consumer, it.Place = h.consumer, h.Place+1
+		}
+	}
+	return it
+}
+
+// join makes the items from a place on one group.
+func (d *decision) join(from int) {
+	for i := from; i < len(d.items); i++ {
+		d.items[i].Joined = i < len(d.items)-1
+	}
+}
+
+// learn takes in the answers. A bucket whose part of the store is away goes by on_failure, and the
+// others were granted without it. Where the policy set has just been replaced, nothing was granted,
+// and on_failure decides too.
+func (d *decision) learn(answers []wire.LeaseAnswer) {
+	unknown := false
+	for i := range answers {
+		unknown = unknown || answers[i].State == wire.ItemUnknown
+	}
+	if unknown {
+		d.fallBack(0)
+		return
+	}
+	d.shares = d.shares[:0]
+	for i := range answers {
+		if a := &answers[i]; a.State == wire.ItemUnavailable {
+			d.stepOf(i, a.NotBefore)
+		} else {
+			d.describeAll(i, a)
+		}
+	}
+	d.takeShares()
+}
+
+// describeAll gives the hits of one bucket their part of its answer: the first of them come first.
+func (d *decision) describeAll(item int, a *wire.LeaseAnswer) {
+	asked := &d.items[item]
+	granted, short := a.Waiting >= asked.Waiting, a.Waiting < asked.Waiting && a.NotBefore > 0
+	left := a.Level
+	if granted && asked.Waiting > 0 {
+		left += asked.Cost
+	}
+	for i := range d.hits {
+		h := &d.hits[i]
+		if h.item != item {
+			continue
+		}
+		refused := short && h.cost > left
+		if granted || short && !refused {
+			left -= h.cost
+		}
+		h.describe(left, a.FullAfter)
+		if refused {
+			h.remaining = max(left, 0)
+			h.refuse(forQuota, byCentral, a.NotBefore)
+			if a.NotBefore == quota.Never { // Several hits of the call are too much together.
+				h.reason = tooDear
+			} else {
+				h.reset = max(h.reset, h.retry)
+			}
+		}
+	}
+}
+
+// describe fills in what callers see of a bucket.
+func (h *hit) describe(level int64, fullAfter quota.Span) {
+	p := h.limit.Params
+	h.known, h.remaining = true, min(max(level, 0), p.Burst)
+	h.reset = fullAfter
+	if !h.limit.Algorithm.Windowed() {
+		h.reset = p.ResetAfter(quota.State{Debt: p.UnitsFor(p.Burst - h.remaining)}, 0)
+	}
+}
+
+// overloaded has this replica's share decide, as more calls are with the store than may be: also
+// where the policy would let all through, since overload must be no way around the limit.
+func (d *decision) overloaded() {
+	d.shares = d.shares[:0]
+	for i := range d.hits {
+		h := &d.hits[i]
+		if h.policy.OnFailure.At(0).Do != policy.StepDeny {
+			h.source = byShare
+			d.shares = append(d.shares, h)
+		} else {
+			h.refuse(forFailure, byFailureDeny, quota.Second)
+		}
+	}
+	d.takeShares()
+}
+
+// instant is a time as buckets have it.
+func instant(t time.Time) quota.Instant { return quota.Instant(t.UnixMicro()) }
+
+// share is the part of a limit with which this replica goes on alone: that of one further node.
+func (d *decision) share(h *hit) quota.Params {
+	return lease.Share(h.limit.Params, max(d.service.nodes.Load(), 1)+1)
+}

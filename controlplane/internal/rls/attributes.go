@@ -1,0 +1,128 @@
+package rls
+
+import (
+	"net/url"
+	"strings"
+
+	"github.com/weir-proxy/weir/shared/classify"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// entry is an entry of a descriptor.
+type entry struct{ key, value string }
+
+// The keys of entries that say what an Envoy knows of the request itself. Others are known by their
+// descriptor alone.
+const (
+	keyRemote   = "remote_address"
+	keyClientIP = "client_ip"
+	keyMethod   = "method"
+	keyHost     = "host"
+	keyPath     = "path"
+	keySPIFFE   = "spiffe"
+)
+
+// gatherer collects from the entries of a call what its request is: each entry whose key is spelled
+// like a part of a partition is that part. The memory is used again.
+type gatherer struct {
+	classifier classify.Classifier
+	headers    []match.Header
+	query      []byte
+	remote     string
+	properties properties
+	seen       []entry
+}
+
+// properties are claims and the SPIFFE id of a call.
+type properties []property
+
+type property struct{ path, value string }
+
+// Property implements match.Properties.
+func (p properties) Property(path []byte) []byte {
+	for i := range p {
+		if p[i].path == string(path) {
+			return []byte(p[i].value)
+		}
+	}
+	return nil
+}
+
+// begin forgets the call before.
+func (g *gatherer) begin() {
+	g.headers, g.query, g.remote = g.headers[:0], g.query[:0], ""
+	g.properties, g.seen = g.properties[:0], g.seen[:0]
+}
+
+// add takes in an entry. What a call says twice is said once: proxies repeat entries in several
+// descriptors.
+func (g *gatherer) add(e entry) {
+	kind, name, _ := strings.Cut(e.key, ":")
+	if e.value == "" || !g.speaks(e.key, kind) || g.has(e) {
+		return
+	}
+	g.seen = append(g.seen, e)
+	switch kind {
+	case keyRemote, keyClientIP:
+		g.remote = e.value
+	case keyMethod:
+		g.header(":method", e.value)
+	case keyHost:
+		g.header(":authority", e.value)
+	case keyPath:
+		g.header(":path", e.value)
+	case "header":
+		g.header(strings.ToLower(name), e.value)
+	case "cookie":
+		if !strings.ContainsRune(e.value, ';') {
+			g.header("cookie", name+"="+e.value)
+		}
+	case "query":
+		if len(g.query) > 0 {
+			g.query = append(g.query, '&')
+		}
+		g.query = append(append(append(g.query, url.QueryEscape(name)...), '='), url.QueryEscape(e.value)...)
+	case "jwt":
+		g.property(policy.Source{Kind: policy.SourceJWT, Name: name}, e.value)
+	case keySPIFFE:
+		g.property(policy.Source{Kind: policy.SourceSPIFFE}, e.value)
+	}
+}
+
+// speaks reports whether a key is spelled like a part of a partition.
+func (g *gatherer) speaks(key, kind string) bool {
+	switch kind {
+	case keyRemote, keyClientIP, keyMethod, keyHost, keyPath, keySPIFFE:
+		return key == kind
+	case "header", "cookie", "query", "jwt":
+		// A name that begins with a colon would be one of what is known by other keys.
+		return len(key) > len(kind)+1 && key[len(kind)+1] != ':'
+	}
+	return false
+}
+
+func (g *gatherer) has(e entry) bool {
+	for _, one := range g.seen {
+		if one == e || one.key == e.key && (one.key == keyMethod || one.key == keyHost || one.key == keyPath) {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *gatherer) header(name, value string) {
+	g.headers = append(g.headers, match.Header{Name: []byte(name), Value: []byte(value)})
+}
+
+func (g *gatherer) property(source policy.Source, value string) {
+	g.properties = append(g.properties, property{match.PropertyPath(source), value})
+}
+
+// attributes are those of the call's request. They are valid until the next begin.
+func (g *gatherer) attributes(ix *match.Index) match.Attributes {
+	rules := classify.Rules{IPv6Prefix: ix.IPv6Prefix()} // The proxy has counted the hops already.
+	a := g.classifier.Of(g.headers, []byte(g.remote), rules)
+	a.Query, a.Properties = g.query, g.properties
+	return a
+}

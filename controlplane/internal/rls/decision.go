@@ -1,0 +1,265 @@
+package rls
+
+import (
+	"context"
+
+	ratelimitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// decision is what becomes of one call. Its memory is used again for the next one.
+type decision struct {
+	service *Service
+	view    *View
+	in      *rlspb.RateLimitRequest
+
+	gatherer   gatherer
+	attributes match.Attributes
+	// whole is how many headers the call as a whole has; those of a descriptor follow.
+	whole   int
+	entries []entry
+	keys    []byte
+	matcher match.Matcher
+
+	hits []hit
+	// shadows are the hits of policies in shadow and of candidates.
+	shadows []hit
+	// bypassed: operators have switched off a policy that applies.
+	bypassed bool
+	items    []wire.LeaseItem
+	shares   []*hit
+	identity wire.Identity
+	// refusing is the hit that must wait longest of those that refuse; nil for an allowed call.
+	refusing *hit
+	writer   writer
+}
+
+// The messages of a call.
+type (
+	pbDescriptor = ratelimitpb.RateLimitDescriptor
+	pbEntry      = ratelimitpb.RateLimitDescriptor_Entry
+)
+
+// wholeCall is the place of a hit that belongs to no descriptor.
+const wholeCall = -1
+
+// none is the place of nothing.
+const none = -1
+
+// hit is one limit's part in the decision.
+type hit struct {
+	match.Hit
+	policy *policy.Policy
+	// limit is what the hit is decided by: the policy's limit, or the consumer's own.
+	limit policy.Limit
+	// descriptor is the place of the descriptor, or wholeCall.
+	descriptor int
+	// cost is how many tokens the call takes of the bucket for this hit.
+	cost     int64
+	consumer keyhash.Key
+	revision uint64
+	// item is the place among the asked items; none if the bucket is not asked.
+	item int
+
+	refuses bool
+	reason  reason
+	source  source
+	// known: remaining and reset are the bucket's.
+	known        bool
+	remaining    int64
+	left         int64
+	reset, retry quota.Span
+}
+
+// reason is why a hit refuses, a place in policy.Reasons; source is what decided, a place in
+// policy.Sources.
+type (
+	reason uint8
+	source uint8
+)
+
+const (
+	forQuota reason = iota
+	tooDear
+	forAbsent
+	forBadCost
+	forFailure
+)
+
+const (
+	byCentral      source = 3
+	byShare        source = 4
+	byFailureAllow source = 5
+	byFailureDeny  source = 6
+	byRequest      source = 8
+)
+
+// begin forgets the call before.
+func (d *decision) begin(s *Service, view *View, in *rlspb.RateLimitRequest) {
+	d.service, d.view, d.in = s, view, in
+	d.hits, d.shadows, d.shares = d.hits[:0], d.shadows[:0], d.shares[:0]
+	d.bypassed, d.refusing = false, nil
+	d.gatherer.begin()
+}
+
+// decide answers the call.
+func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error) {
+	access, ban := d.match(ctx)
+	meter := d.service.config.Meter
+	switch access {
+	case match.Off:
+		meter.Call(Bypassed)
+		return plain(d.in, rlspb.RateLimitResponse_OK), nil
+	case match.Exempt:
+		meter.Call(Exempt)
+		return plain(d.in, rlspb.RateLimitResponse_OK), nil
+	case match.Banned:
+		meter.Call(Banned)
+		return d.banned(ban), nil
+	}
+	if len(d.hits) == 0 {
+		outcome := Unlimited
+		if d.bypassed {
+			outcome = Bypassed
+		}
+		meter.Call(outcome)
+		d.watch()
+		return plain(d.in, rlspb.RateLimitResponse_OK), nil
+	}
+	if !d.refusedByRequest() {
+		if err := d.ask(ctx); err != nil {
+			return nil, err
+		}
+	}
+	d.judge()
+	d.note()
+	return d.answer(), nil
+}
+
+// match finds the hits of the call as a whole and of each descriptor.
+func (d *decision) match(ctx context.Context) (match.Access, match.Ban) {
+	for _, one := range d.in.Descriptors {
+		for _, e := range one.GetEntries() {
+			d.gatherer.add(entry{e.Key, e.Value})
+		}
+	}
+	ix := &d.view.index
+	d.attributes = d.gatherer.attributes(ix)
+	d.whole = len(d.attributes.Headers)
+	if d.service.config.Consumers != nil {
+		d.attributes.Consumers = d.service.config.Consumers(ctx)
+	}
+	result := d.matcher.Match(ix, &d.attributes)
+	if result.Access != match.Open {
+		return result.Access, result.Ban
+	}
+	d.take(&result, wholeCall, int64(max(1, d.in.HitsAddend)))
+	banned := false
+	only := func(descriptor int, hits int64) func(uint32) {
+		return func(number uint32) {
+			result := d.matcher.Only(ix, &d.attributes, number)
+			banned = banned || result.Access == match.Banned
+			d.take(&result, descriptor, hits)
+		}
+	}
+	d.keys = d.view.find(d.in.Domain, nil, d.keys, only(wholeCall, int64(max(1, d.in.HitsAddend))))
+	for i, one := range d.in.Descriptors {
+		d.describe(one.GetEntries())
+		d.keys = d.view.find(d.in.Domain, d.entries, d.keys, only(i, addend(d.in, one)))
+	}
+	if banned {
+		return match.Banned, match.KeyBan
+	}
+	return match.Open, match.NoBan
+}
+
+// describe adds the entries of a descriptor to the attributes, as the headers that partitions know
+// them by.
+func (d *decision) describe(entries []*pbEntry) {
+	d.entries, d.attributes.Headers = d.entries[:0], d.attributes.Headers[:d.whole]
+	for _, e := range entries {
+		d.entries = append(d.entries, entry{e.Key, e.Value})
+		d.attributes.Headers = append(d.attributes.Headers,
+			match.Header{Name: []byte(policy.Descriptor(e.Key).Name), Value: []byte(e.Value)})
+	}
+}
+
+// addend is how many hits a descriptor counts for: its own number, else that of the call, else 1. A
+// number that is to be given back counts for none: what was charged stays charged.
+func addend(in *rlspb.RateLimitRequest, d *pbDescriptor) int64 {
+	switch {
+	case d.GetIsNegativeHits():
+		return 0
+	case d.GetHitsAddend() != nil:
+		return int64(min(d.GetHitsAddend().GetValue(), policy.MaxCost))
+	}
+	return int64(max(1, in.HitsAddend))
+}
+
+// take copies the hits of a result. Policies that only an Envoy can count for are left out: its own
+// limits, and queues.
+func (d *decision) take(r *match.Result, descriptor int, hits int64) {
+	d.bypassed = d.bypassed || r.Bypassed
+	for i := range r.Hits {
+		p := &d.view.set.Policies[r.Hits[i].Policy]
+		if p.Mode == policy.ModeLocal || p.Counting.Algorithm == quota.LeakyBucket {
+			continue
+		}
+		h := hit{
+			Hit: r.Hits[i], policy: p, descriptor: descriptor, consumer: r.Consumer, revision: r.ExceptionsRevision,
+			item: none, source: byCentral,
+		}
+		if h.Own > 0 {
+			h.limit = r.Own[h.Own-1]
+		} else {
+			h.limit = *d.view.index.Limit(h.Limit)
+		}
+		h.cost = quota.MaxUnits
+		if hits == 0 || h.Cost <= quota.MaxUnits/hits {
+			h.cost = h.Cost * hits
+		}
+		if h.Shadow {
+			d.shadows = append(d.shadows, h)
+		} else {
+			d.hits = append(d.hits, h)
+		}
+	}
+}
+
+// refusedByRequest marks the hits that no bucket has to be asked for, and reports whether there are
+// such.
+func (d *decision) refusedByRequest() (refused bool) {
+	for i := range d.hits {
+		h := &d.hits[i]
+		switch {
+		case h.Verdict == match.RefusedAbsent:
+			h.refuse(forAbsent, byRequest, quota.Never)
+		case h.Verdict == match.RefusedCost:
+			h.refuse(forBadCost, byRequest, quota.Never)
+		case h.cost > h.limit.Params.Burst:
+			h.refuse(tooDear, byRequest, quota.Never)
+		}
+		refused = refused || h.refuses
+	}
+	return refused
+}
+
+func (h *hit) refuse(why reason, by source, retry quota.Span) {
+	h.refuses, h.reason, h.source, h.retry = true, why, by, max(retry, 1)
+	h.left, h.remaining = h.remaining, 0
+}
+
+// judge finds the hit that the caller must wait for.
+func (d *decision) judge() {
+	for i := range d.hits {
+		if h := &d.hits[i]; h.refuses && (d.refusing == nil || h.retry > d.refusing.retry) {
+			d.refusing = h
+		}
+	}
+}

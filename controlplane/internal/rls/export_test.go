@@ -1,0 +1,16 @@
+package rls
+
+import "github.com/weir-proxy/weir/shared/wire"
+
+// Wait has what no caller waits for run before the call is answered.
+func (s *Service) Wait() { s.beside = func(f func()) { f() } }
+
+// Full has as many calls be with the store as may.
+func (s *Service) Full() {
+	for range cap(s.asking) {
+		s.asking <- struct{}{}
+	}
+}
+
+// Take is the report that Run would send.
+func (s *Service) Take() *wire.Decisions { return s.recorder.take(instant(s.config.Now())) }

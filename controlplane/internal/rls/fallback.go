@@ -1,0 +1,155 @@
+package rls
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// failing knows since when the store has not answered.
+type failing struct{ first atomic.Int64 }
+
+// since notes a failure at a time, and returns for how long the store has not answered.
+func (f *failing) since(now time.Time) quota.Span {
+	f.first.CompareAndSwap(0, now.UnixMicro())
+	return quota.Span(max(now.UnixMicro()-f.first.Load(), 0))
+}
+
+func (f *failing) answered() {
+	if f.first.Load() != 0 {
+		f.first.Store(0)
+	}
+}
+
+// fallBack has on_failure decide all hits, of which none was granted. The store has not answered
+// for a time.
+func (d *decision) fallBack(away quota.Span) {
+	d.shares = d.shares[:0]
+	for i := range d.items {
+		d.stepOf(i, away)
+	}
+	d.takeShares()
+}
+
+// stepOf has on_failure decide the hits of one bucket.
+func (d *decision) stepOf(item int, away quota.Span) {
+	for i := range d.hits {
+		h := &d.hits[i]
+		if h.item != item {
+			continue
+		}
+		h.known = false
+		switch h.policy.OnFailure.At(away).Do {
+		case policy.StepDeny:
+			h.refuse(forFailure, byFailureDeny, quota.Second)
+		case policy.StepShare:
+			h.source = byShare
+			d.shares = append(d.shares, h)
+		default:
+			h.source = byFailureAllow
+		}
+	}
+}
+
+// takeShares has this replica's own buckets decide the hits that wait for it: all are charged, or
+// none if one of them or any other hit refuses.
+func (d *decision) takeShares() {
+	if len(d.shares) == 0 {
+		return
+	}
+	allowed := true
+	for i := range d.hits {
+		allowed = allowed && !d.hits[i].refuses
+	}
+	s, now := &d.service.shares, instant(d.service.config.Now())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range d.shares {
+		allowed = s.look(h, d.share(h), now) && allowed
+	}
+	for _, h := range d.shares {
+		if allowed {
+			s.charge(h, now)
+		}
+	}
+}
+
+// maxShares bounds the buckets of a replica's own.
+const maxShares = 1 << 16
+
+// shares are the buckets by which this replica decides alone. The zero value is ready for use.
+type shares struct {
+	mu      sync.Mutex
+	buckets map[keyhash.Key]ownBucket
+}
+
+type ownBucket struct {
+	params quota.Params
+	state  quota.State
+}
+
+// look finds out whether a bucket has what a hit costs, and describes it. The lock is held.
+func (s *shares) look(h *hit, params quota.Params, now quota.Instant) bool {
+	if s.buckets == nil {
+		s.buckets = map[keyhash.Key]ownBucket{}
+	}
+	b, found := s.buckets[h.Key]
+	switch {
+	case found && b.params != params:
+		b.state = b.params.Convert(b.state, now, params)
+		b.params = params
+	case !found && !s.room(now):
+		h.refuse(forFailure, byShare, quota.Second)
+		return false
+	case !found:
+		b = ownBucket{params: params}
+		if h.policy.OnFailure.At(0).Empty {
+			b.state = params.Empty(now)
+		}
+	}
+	b.state = params.Refill(b.state, now)
+	s.buckets[h.Key] = b
+	_, result := params.Take(b.state, now, h.cost)
+	h.describe(params.Remaining(b.state), 0)
+	h.reset = params.ResetAfter(b.state, now)
+	if !result.Allowed {
+		why := forFailure
+		if result.RetryAfter == quota.Never && h.cost <= h.limit.Params.Burst {
+			result.RetryAfter = quota.Second // The whole limit has room for it.
+		}
+		h.refuse(why, byShare, result.RetryAfter)
+	}
+	return result.Allowed
+}
+
+// charge takes what a hit costs. Several hits may have one bucket, so that the last of them can
+// find too little. The lock is held.
+func (s *shares) charge(h *hit, now quota.Instant) {
+	b := s.buckets[h.Key]
+	after, result := b.params.Take(b.state, now, h.cost)
+	if !result.Allowed {
+		h.refuse(forFailure, byShare, result.RetryAfter)
+		return
+	}
+	b.state = after
+	s.buckets[h.Key] = b
+	h.describe(b.params.Remaining(after), 0)
+	h.reset = b.params.ResetAfter(after, now)
+}
+
+// room reports whether there is room for a further bucket, and forgets those that are full.
+func (s *shares) room(now quota.Instant) bool {
+	if len(s.buckets) < maxShares {
+		return true
+	}
+	for key, b := range s.buckets {
+		if b.params.ResetAfter(b.state, now) == 0 {
+			delete(s.buckets, key)
+		}
+	}
+	return len(s.buckets) < maxShares
+}

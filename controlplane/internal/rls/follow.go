@@ -1,0 +1,133 @@
+package rls
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const (
+	// waitTime is how long one wait for news lasts, and pause how long it takes to the next after
+	// there could be none.
+	waitTime = 30 * time.Second
+	pause    = 200 * time.Millisecond
+)
+
+// Hub has the newest policy set and the orders beside it. *push.Hub implements it.
+type Hub interface {
+	Wait(ctx context.Context, node push.Seen) (push.News, bool, error)
+}
+
+// Sets are the versions of the policy set. *policies.Service implements it.
+type Sets interface {
+	At(ctx context.Context, number uint64) (*policies.Compiled, error)
+}
+
+// Follower keeps the newest View, as a node keeps its policy set. Make one with NewFollower, and
+// have one goroutine in Run.
+type Follower struct {
+	hub  Hub
+	sets Sets
+	now  func() time.Time
+	log  *slog.Logger
+	view atomic.Pointer[View]
+
+	seen     push.Seen
+	snapshot []byte
+	set      *policy.Set
+	orders   wire.Enforcement
+}
+
+// NewFollower makes a Follower; now is the clock by which orders end.
+func NewFollower(hub Hub, sets Sets, now func() time.Time, log *slog.Logger) *Follower {
+	return &Follower{hub: hub, sets: sets, now: now, log: log, seen: push.Seen{Node: nodeName, Obeys: true}}
+}
+
+// View returns the newest view; nil before the first.
+func (f *Follower) View() *View { return f.view.Load() }
+
+// Run follows the hub until ctx ends. What cannot be read is logged, and what was there before
+// stays.
+func (f *Follower) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := f.step(ctx); err != nil && ctx.Err() == nil {
+			f.log.Debug("calls to the gRPC service are decided as before", "error", err.Error())
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
+		}
+	}
+}
+
+// Look takes in all news that there is now. It is for before Run.
+func (f *Follower) Look() error {
+	for {
+		now, cancel := context.WithCancel(context.Background())
+		cancel()
+		news, fresh, err := f.hub.Wait(now, f.seen)
+		if err != nil || !fresh {
+			return err
+		}
+		if err := f.takeIn(context.Background(), news); err != nil {
+			return err
+		}
+	}
+}
+
+// step takes in one piece of news, or the end of an order.
+func (f *Follower) step(ctx context.Context) error {
+	timed, cancel := context.WithTimeout(ctx, f.patience())
+	defer cancel()
+	news, fresh, err := f.hub.Wait(timed, f.seen)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	if view := f.View(); !fresh && (view == nil || view.ends == 0 || f.now().UnixMilli() < view.ends) {
+		return nil
+	}
+	return f.takeIn(ctx, news)
+}
+
+// takeIn makes the view anew with a piece of news, or without one when an order has ended.
+func (f *Follower) takeIn(ctx context.Context, news push.News) error {
+	switch {
+	case news.Version > 0:
+		compiled, err := f.sets.At(ctx, news.Version)
+		if err != nil {
+			return err
+		}
+		f.snapshot, f.set = news.Bytes, compiled.Set
+		f.seen.Version, f.seen.Mark = news.Version, news.Mark
+	case wire.IsEnforcement(news.Bytes):
+		orders := wire.Enforcement{}
+		if err := wire.DecodeEnforcement(news.Bytes, &orders); err != nil {
+			return err
+		}
+		f.orders, f.seen.Enforcement = orders, orders.Revision
+	}
+	if f.set == nil {
+		return nil
+	}
+	view, err := NewView(f.snapshot, f.set, &f.orders, f.now().UnixMilli())
+	if err == nil {
+		f.view.Store(view)
+	}
+	return err
+}
+
+// patience is how long to wait for news: no longer than until the next order ends.
+func (f *Follower) patience() time.Duration {
+	view := f.View()
+	if view == nil || view.ends == 0 {
+		return waitTime
+	}
+	left := time.Duration(view.ends-f.now().UnixMilli()) * time.Millisecond
+	return min(max(left, time.Millisecond), waitTime)
+}

@@ -1,0 +1,247 @@
+package rls
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/ratelimitheader"
+)
+
+const problemType = "application/problem+json"
+
+// headers are response headers by name and value.
+func headers(pairs ...string) (list []*corepb.HeaderValue) {
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, &corepb.HeaderValue{Key: pairs[i], Value: pairs[i+1]})
+	}
+	return list
+}
+
+// writer writes what clients see of a decision, as the filter does. Its memory is used again.
+type writer struct {
+	items []ratelimitheader.Item
+	hits  []*hit
+	value []byte
+	out   *rlspb.RateLimitResponse
+}
+
+func (w *writer) add(name, value string) {
+	w.out.ResponseHeadersToAdd = append(w.out.ResponseHeadersToAdd, &corepb.HeaderValue{Key: name, Value: value})
+}
+
+func (w *writer) number(name string, n int64) { w.add(name, strconv.FormatInt(n, 10)) }
+
+// write adds the headers in the dialects of the policy set, and to a refusal the rest of what a
+// client gets.
+func (w *writer) write(d *decision, out *rlspb.RateLimitResponse) {
+	w.out = out
+	dialects := d.view.set.Headers
+	var retry int64
+	if h := d.refusing; h != nil {
+		if h.retry != quota.Never {
+			ready := instant(d.service.config.Now()) + quota.Instant(h.retry)
+			retry = ratelimitheader.RetryAfter(h.retry, ready, seed(h))
+			w.number("retry-after", retry)
+		}
+		w.add("cache-control", "no-store")
+	}
+	if dialects.Standard != policy.StandardOff || dialects.Legacy != policy.LegacyOff {
+		w.limits(d, dialects, retry)
+	}
+	if d.refusing != nil {
+		w.body(d, retry)
+	}
+}
+
+// seed is the part of the spread of Retry-After that depends on the bucket.
+func seed(h *hit) uint32 {
+	return uint32(h.Key[12]) | uint32(h.Key[13])<<8 | uint32(h.Key[14])<<16 | uint32(h.Key[15])<<24
+}
+
+// limits writes every limit whose state is known, once for each bucket.
+func (w *writer) limits(d *decision, dialects policy.Headers, retry int64) {
+	w.items, w.hits = w.items[:0], w.hits[:0]
+	refusing := none
+	for i := range d.hits {
+		h := &d.hits[i]
+		if !h.known && h != d.refusing || w.has(h, d.refusing) {
+			continue
+		}
+		if h == d.refusing {
+			refusing = len(w.items)
+		}
+		p := h.limit.Params
+		w.hits = append(w.hits, h)
+		w.items = append(w.items, ratelimitheader.Item{
+			Name: []byte(h.name(d)), Burst: p.Burst, Window: p.Window(), Remaining: h.remaining, Reset: h.reset,
+		})
+	}
+	if len(w.items) == 0 {
+		return
+	}
+	shown := refusing
+	if shown == none {
+		shown = ratelimitheader.Nearest(w.items)
+	}
+	w.legacy(d, dialects.Legacy, shown)
+	if refusing != none && retry > 0 {
+		w.items[refusing].Reset = quota.Span(retry) * quota.Second
+	}
+	if dialects.Standard == policy.StandardDraft11 {
+		w.list("ratelimit-policy", ratelimitheader.AppendPolicy)
+		w.list("ratelimit", ratelimitheader.AppendLimit)
+	}
+}
+
+// has reports whether a hit of the same bucket is shown already, or is to be shown in its place.
+func (w *writer) has(h, refusing *hit) bool {
+	if refusing != nil && h != refusing && h.Key == refusing.Key {
+		return true
+	}
+	for _, other := range w.hits {
+		if other.Key == h.Key {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *writer) list(name string, write func([]byte, ratelimitheader.Item) []byte) {
+	w.value = w.value[:0]
+	for _, item := range w.items {
+		w.value = write(w.value, item)
+	}
+	w.add(name, string(w.value))
+}
+
+// legacy writes one of the older dialects for the item at index shown.
+func (w *writer) legacy(d *decision, dialect policy.Legacy, shown int) {
+	item, h := w.items[shown], w.hits[shown]
+	switch dialect {
+	case policy.LegacyOff:
+		return
+	case policy.LegacyRateLimit:
+		w.number("ratelimit-limit", item.Burst)
+		w.number("ratelimit-remaining", item.Remaining)
+		w.number("ratelimit-reset", ratelimitheader.Seconds(item.Reset))
+		return
+	case policy.LegacyEnvoy:
+		w.add("x-ratelimit-limit", string(ratelimitheader.AppendEnvoyLimit(nil, item.Burst, w.items)))
+		w.number("x-ratelimit-remaining", item.Remaining)
+		w.number("x-ratelimit-reset", ratelimitheader.Seconds(item.Reset))
+		return
+	}
+	w.number("x-ratelimit-limit", item.Burst)
+	w.number("x-ratelimit-remaining", item.Remaining)
+	w.number("x-ratelimit-reset", ratelimitheader.ResetAt(d.service.config.Now().UnixMicro(), item.Reset))
+	switch dialect {
+	case policy.LegacyGitHub:
+		w.number("x-ratelimit-used", item.Burst-item.Remaining)
+		w.add("x-ratelimit-resource", string(item.Name))
+	case policy.LegacyDiscord:
+		var id [8]byte
+		for i := range id {
+			id[i] = h.Key[i] ^ h.Key[i+8]
+		}
+		w.add("x-ratelimit-bucket", fmt.Sprintf("%x", id))
+		w.add("x-ratelimit-reset-after", string(ratelimitheader.AppendSeconds(nil, item.Reset)))
+		w.add("x-ratelimit-scope", d.view.index.Scope(h.Policy).String())
+	}
+}
+
+// problem is the body of a refusal (RFC 9457). The status is Envoy's to choose, so it is left out.
+type problem struct {
+	Type     string   `json:"type"`
+	Title    string   `json:"title"`
+	Detail   string   `json:"detail"`
+	Violated []string `json:"violated-policies"`
+	Limit    int64    `json:"limit"`
+	Window   string   `json:"window"`
+	Tier     string   `json:"tier,omitempty"`
+	Retry    int64    `json:"retry_after,omitempty"`
+}
+
+// body writes the body of a refusal: the policy's own, or a problem.
+func (w *writer) body(d *decision, retry int64) {
+	h := d.refusing
+	if own := h.policy.Response; own.Body != "" {
+		contentType := own.ContentType
+		if contentType == "" {
+			contentType = "text/plain; charset=utf-8"
+		}
+		w.add("content-type", contentType)
+		w.out.RawBody = ownBody(d, h, retry, policy.IsJSON([]byte(contentType)))
+		return
+	}
+	p := problem{
+		Type:  "https://iana.org/assignments/http-problem-types#quota-exceeded",
+		Title: "Too Many Requests", Detail: sentence(h), Violated: []string{h.name(d)},
+		Limit: h.limit.Quota, Window: policy.FormatSpan(h.limit.Window),
+		Tier: string(d.view.index.Tier(h.Tier)), Retry: retry,
+	}
+	if h.reason == forFailure {
+		p.Type = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+		p.Title = "Temporarily Reduced Capacity"
+	}
+	if retry > 0 {
+		p.Detail += fmt.Sprintf(" Try again in %d s.", retry)
+	}
+	text, err := json.Marshal(p)
+	if err != nil { // Nothing in it can fail.
+		return
+	}
+	w.add("content-type", problemType)
+	w.out.RawBody = append(text, '\n')
+}
+
+// sentence says why a hit refuses.
+func sentence(h *hit) string {
+	name := h.policy.Name
+	switch h.reason {
+	case tooDear:
+		return fmt.Sprintf("This request costs %d, and policy %s never allows more than %d at once: "+
+			"waiting does not help.", h.cost, name, h.limit.Params.Burst)
+	case forAbsent:
+		return "Policy " + name + " needs to know whose request this is, and the request does not say."
+	case forBadCost:
+		return "Policy " + name + " needs a cost, a whole number up to its maximum, and the request names none."
+	case forFailure:
+		return "The limiter cannot reach the counters of policy " + name + " now."
+	}
+	return fmt.Sprintf("Policy %s allows %d per %s, and that is used up.",
+		name, h.limit.Quota, policy.FormatSpan(h.limit.Window))
+}
+
+// ownBody is the body of the policy, with its fields filled in.
+func ownBody(d *decision, h *hit, retry int64, isJSON bool) (out []byte) {
+	for body := []byte(h.policy.Response.Body); ; {
+		before, field, rest, ok := policy.CutField(body)
+		out = append(out, before...)
+		if !ok {
+			return out
+		}
+		switch {
+		case field == policy.FieldPolicy:
+			out = append(out, h.name(d)...)
+		case field == policy.FieldLimit:
+			out = strconv.AppendInt(out, h.limit.Quota, 10)
+		case field == policy.FieldWindow:
+			out = policy.AppendSpan(out, h.limit.Window)
+		case field == policy.FieldReset:
+			out = strconv.AppendInt(out, ratelimitheader.Seconds(h.reset), 10)
+		case retry > 0:
+			out = strconv.AppendInt(out, retry, 10)
+		case isJSON:
+			out = append(out, "null"...)
+		default:
+			out = append(out, "never"...)
+		}
+		body = rest
+	}
+}

@@ -1,0 +1,54 @@
+package rls
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// peopleTime is how long a call waits for what is known of its consumer.
+const peopleTime = 10 * time.Millisecond
+
+// People is what is known of consumers. *consumers.Service implements it.
+type People interface {
+	// Exceptions reports whether any consumer has more than a tier, and the highest known revision
+	// of what they have.
+	Exceptions() (some bool, revision uint64)
+	Known(ctx context.Context, keys []keyhash.Key) (map[keyhash.Key]consumers.Knowledge, error)
+}
+
+// Knowing returns what Config.Consumers needs. A consumer whose record cannot be read in time
+// counts as one that this replica does not know yet.
+func Knowing(people People, now func() time.Time) func(ctx context.Context) match.Consumers {
+	return func(ctx context.Context) match.Consumers { return finder{people, now, ctx} }
+}
+
+// finder looks consumers up for one call.
+type finder struct {
+	people People
+	now    func() time.Time
+	ctx    context.Context
+}
+
+// Exceptions implements match.Consumers.
+func (f finder) Exceptions() (some bool, revision uint64) { return f.people.Exceptions() }
+
+// Find implements match.Consumers.
+func (f finder) Find(c *match.Consumer) {
+	now := f.now()
+	c.Now = now.UnixMilli()
+	ctx, cancel := context.WithTimeout(f.ctx, peopleTime)
+	defer cancel()
+	known, err := f.people.Known(ctx, []keyhash.Key{c.Key})
+	if err != nil {
+		return
+	}
+	record := known[c.Key].Record
+	c.Sure, c.Tier = true, []byte(record.Tier)
+	c.Exceptions = wire.AppendExceptions(nil, record.Special(now))
+	c.Banned, c.Bypass = !record.Banned.Ends(now), !record.Bypass.Ends(now)
+}

@@ -1,0 +1,175 @@
+package rls
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const (
+	// reportEvery is how often what became of calls is reported.
+	reportEvery = time.Second
+	// sampled is, on average, one in how many calls is sampled for the heaviest callers.
+	sampled = 16
+)
+
+// recorder collects what a report says of the calls since the last one, as the filter does: how
+// many each policy refused, a sample of the refused callers, and the heaviest callers.
+type recorder struct {
+	mu      sync.Mutex
+	message wire.Decisions
+	// at are the times of the refusals, by their places in the message.
+	at [wire.MaxRefusals]quota.Instant
+}
+
+func (r *recorder) begin() { r.message = wire.Decisions{Node: []byte(nodeName), Boot: rand.Uint64()} }
+
+// note counts the decided call, and watches what is decided beside it.
+func (d *decision) note() {
+	s, outcome := d.service, Allowed
+	if d.refusing != nil {
+		outcome = Refused
+	}
+	s.config.Meter.Call(outcome)
+	for i := range d.hits {
+		h := &d.hits[i]
+		if h.refuses || d.refusing == nil {
+			s.config.Meter.Decided(h.policy.Name, policy.Sources[h.source], h.refuses)
+		}
+	}
+	d.record()
+	d.watch()
+}
+
+// record notes the call for the next report.
+func (d *decision) record() {
+	sample := rand.Uint32()%sampled == 0
+	if d.service.config.Report == nil || !sample && d.refusing == nil {
+		return
+	}
+	d.matcher.Identify(&d.view.index, &d.attributes, true, &d.identity)
+	r, now := &d.service.recorder, instant(d.service.config.Now())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.message.Version != d.view.version {
+		r.message.Version = d.view.version
+		r.clear()
+	}
+	if d.refusing != nil {
+		r.refused(d.refusing, &d.identity, now)
+	}
+	for i := range d.hits {
+		if h := &d.hits[i]; sample && (i == 0 || d.hits[i-1].Policy != h.Policy) {
+			r.caller(h, &d.identity)
+		}
+	}
+}
+
+// clear empties the message, whose memory a report may still use.
+func (r *recorder) clear() {
+	r.message.Counts, r.message.Refusals, r.message.Callers = nil, nil, nil
+}
+
+// refused counts a refusal, and notes its caller if there is room. The lock is held.
+func (r *recorder) refused(h *hit, id *wire.Identity, now quota.Instant) {
+	r.count(h)
+	for i := range r.message.Refusals {
+		if one := &r.message.Refusals[i]; one.Bucket == h.Key && one.Policy == h.Policy {
+			one.Count++
+			return
+		}
+	}
+	at := len(r.message.Refusals)
+	if at == wire.MaxRefusals {
+		return
+	}
+	one := wire.Refusal{
+		CallerCount: callerOf(h, id), Limit: h.Limit, Reason: uint8(h.reason), Source: uint8(h.source),
+		Cost: min(h.cost, policy.MaxCost), Left: max(h.left, 0),
+	}
+	one.Count = 1
+	if h.retry != quota.Never {
+		one.Retry = min(h.retry, quota.MaxWindow)
+	}
+	r.message.Refusals = append(r.message.Refusals, one)
+	r.at[at] = now
+}
+
+func callerOf(h *hit, id *wire.Identity) wire.CallerCount {
+	return wire.CallerCount{
+		Policy: h.Policy, Tier: h.Tier, Bucket: h.Key,
+		Identity: wire.Identity{Consumer: id.Consumer, Shown: append([]byte(nil), id.Shown...)},
+	}
+}
+
+func (r *recorder) count(h *hit) {
+	for i := range r.message.Counts {
+		if c := &r.message.Counts[i]; c.Policy == h.Policy && c.Tier == h.Tier {
+			c.Refused++
+			return
+		}
+	}
+	if len(r.message.Counts) < wire.MaxCounts {
+		r.message.Counts = append(r.message.Counts, wire.RefusedCount{Policy: h.Policy, Tier: h.Tier, Refused: 1})
+	}
+}
+
+// caller counts a sampled call. A new caller takes the place and the count of the least, so that
+// every caller of many calls has a place. The lock is held.
+func (r *recorder) caller(h *hit, id *wire.Identity) {
+	list, least := r.message.Callers, 0
+	for i := range list {
+		if list[i].Bucket == h.Key && list[i].Policy == h.Policy {
+			list[i].Count += sampled
+			return
+		}
+		if list[i].Count < list[least].Count {
+			least = i
+		}
+	}
+	one, over := callerOf(h, id), int64(0)
+	if len(list) == wire.MaxCallers {
+		over = list[least].Count
+		one.Count, one.Over = over+sampled, over
+		list[least] = one
+		return
+	}
+	one.Count = sampled
+	r.message.Callers = append(list, one)
+}
+
+// take returns what there is to report, nil if nothing has happened.
+func (r *recorder) take(now quota.Instant) *wire.Decisions {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.message.Counts)+len(r.message.Callers) == 0 || r.message.Version == 0 {
+		return nil
+	}
+	m := r.message
+	for i := range m.Refusals {
+		m.Refusals[i].Ago = min(max(quota.Span(now-r.at[i]), 0), quota.Hour)
+	}
+	r.clear()
+	return &m
+}
+
+// Run reports what becomes of calls until ctx ends.
+func (s *Service) Run(ctx context.Context) {
+	ticker := time.NewTicker(reportEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if m := s.recorder.take(instant(s.config.Now())); m != nil && s.config.Report != nil {
+				s.config.Report(m)
+			}
+		}
+	}
+}

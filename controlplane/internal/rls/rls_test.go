@@ -1,0 +1,331 @@
+package rls_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	ratelimitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weir-proxy/weir/controlplane/controlplanetest"
+	"github.com/weir-proxy/weir/controlplane/internal/rls"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a control plane in virtual time, and its gRPC service.
+type world struct {
+	t       testing.TB
+	now     time.Time
+	store   *controlplanetest.Store
+	plane   *controlplanetest.ControlPlane
+	view    *rls.View
+	set     *policy.Set
+	service *rls.Service
+	reports []*wire.Decisions
+	counted map[string]int
+	people  match.Consumers
+}
+
+// start is on a whole minute, hour and day.
+var start = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
+
+func begin(t testing.TB, document string) *world {
+	t.Helper()
+	w := &world{t: t, now: start, counted: map[string]int{}}
+	w.store = &controlplanetest.Store{Now: func() quota.Instant { return quota.Instant(w.now.UnixMicro()) }}
+	w.plane = controlplanetest.New(w.store, 1, 1, func() time.Time { return w.now }, func() float64 { return 0 })
+	w.put(document)
+	w.service = rls.New(rls.Config{
+		Leases: w.plane, View: func() *rls.View { return w.view },
+		Consumers: func(context.Context) match.Consumers { return w.people },
+		Report:    func(m *wire.Decisions) { w.reports = append(w.reports, m) },
+		Meter:     w, Now: func() time.Time { return w.now },
+	})
+	w.service.Wait()
+	return w
+}
+
+// put makes a document, in YAML, the policy set in force.
+func (w *world) put(document string, orders ...wire.Order) {
+	w.t.Helper()
+	snapshot, set, err := w.plane.Put(0, []byte(document))
+	if err == nil {
+		w.view, err = rls.NewView(snapshot, set, &wire.Enforcement{Orders: orders}, w.now.UnixMilli())
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.set = set
+}
+
+func (w *world) Call(o rls.Outcome) { w.counted[string(o)]++ }
+func (w *world) Decided(policy, source string, refused bool) {
+	w.counted[fmt.Sprintf("%s %s refused=%v", policy, source, refused)]++
+}
+func (w *world) Watched(policy string, candidate bool, seen rls.Shadow) {
+	w.counted[fmt.Sprintf("%s candidate=%v %s", policy, candidate, seen)]++
+}
+
+// descriptor reads entries like user=bob path=/v1.
+func descriptor(text string) *ratelimitpb.RateLimitDescriptor {
+	d := &ratelimitpb.RateLimitDescriptor{}
+	for _, e := range strings.Fields(text) {
+		key, value, _ := strings.Cut(e, "=")
+		d.Entries = append(d.Entries, &ratelimitpb.RateLimitDescriptor_Entry{Key: key, Value: value})
+	}
+	return d
+}
+
+// request reads a domain, and descriptors that are apart by bars.
+func request(domain, descriptors string) *rlspb.RateLimitRequest {
+	in := &rlspb.RateLimitRequest{Domain: domain}
+	for _, one := range strings.Split(descriptors, "|") {
+		in.Descriptors = append(in.Descriptors, descriptor(one))
+	}
+	return in
+}
+
+func (w *world) ask(in *rlspb.RateLimitRequest) *rlspb.RateLimitResponse {
+	w.t.Helper()
+	out, err := w.service.ShouldRateLimit(w.t.Context(), in)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return out
+}
+
+// shown is an answer in short: the code, and of each descriptor the code, what is left of which limit, and the reset.
+func shown(out *rlspb.RateLimitResponse) string {
+	text := out.OverallCode.String() + ":"
+	for _, s := range out.Statuses {
+		text += " " + s.Code.String()
+		if l := s.CurrentLimit; l != nil {
+			text += fmt.Sprintf("(%s %d/%d %s %s)", l.Name, s.LimitRemaining, l.RequestsPerUnit, l.Unit, s.DurationUntilReset.AsDuration())
+		}
+	}
+	return text
+}
+
+func headersOf(out *rlspb.RateLimitResponse) string {
+	var lines []string
+	for _, h := range out.ResponseHeadersToAdd {
+		lines = append(lines, h.Key+": "+h.Value)
+	}
+	return strings.Join(lines, "\n")
+}
+
+const users = `
+version: weir/v1
+headers: {standard: "off"}
+policies:
+  - name: users
+    match: {domain: edge, descriptors: [{name: api, equals: v1}, {name: user, present: true, except: [{equals: root}, {prefix: test-}]}]}
+    partition: ["descriptor:user"]
+    algorithm: fixed_window
+    align: utc
+    limit: {quota: 2, window: 1m}
+    mode: strict
+`
+
+// A descriptor has just the entries of a policy, in their order, and none of the values that are excepted. Each value has a bucket.
+func TestDescriptors(t *testing.T) {
+	w := begin(t, users)
+	w.now = start.Add(10 * time.Second)
+	for _, c := range []struct{ domain, descriptors, want string }{
+		{"edge", "api=v1 user=bob", "OK: OK(users 1/2 MINUTE 50s)"},
+		{"edge", "api=v1 user=alice", "OK: OK(users 1/2 MINUTE 50s)"},
+		{"edge", "api=v1 user=bob", "OK: OK(users 0/2 MINUTE 50s)"},
+		{"edge", "api=v1 user=bob", "OVER_LIMIT: OVER_LIMIT(users 0/2 MINUTE 50s)"},
+		{"other", "api=v1 user=bob", "OK: OK"},
+		{"edge", "api=v2 user=bob", "OK: OK"},
+		{"edge", "user=bob api=v1", "OK: OK"},
+		{"edge", "api=v1", "OK: OK"},
+		{"edge", "api=v1 user=bob path=/", "OK: OK"},
+		{"edge", "api=v1 user=root", "OK: OK"},
+		{"edge", "api=v1 user=test-1", "OK: OK"},
+		{"edge", "api=v1 user=test", "OK: OK(users 1/2 MINUTE 50s)"},
+	} {
+		if got := shown(w.ask(request(c.domain, c.descriptors))); got != c.want {
+			t.Errorf("%s %s: %s, want %s", c.domain, c.descriptors, got, c.want)
+		}
+	}
+	if got := fmt.Sprint(w.counted); got != "map[allowed:4 refused:1 unlimited:7 users central refused=false:4 users central refused=true:1]" {
+		t.Error(got)
+	}
+}
+
+// All descriptors must be allowed; a refused call is charged nowhere. Two descriptors of one bucket are charged for both.
+func TestAllOrNothing(t *testing.T) {
+	w := begin(t, users)
+	for _, c := range []struct{ descriptors, want string }{
+		{"api=v1 user=a|api=v1 user=b", "OK: OK(users 1/2 MINUTE 1m0s) OK(users 1/2 MINUTE 1m0s)"},
+		{"api=v1 user=a", "OK: OK(users 0/2 MINUTE 1m0s)"},
+		{"api=v1 user=a|api=v1 user=b", "OVER_LIMIT: OVER_LIMIT(users 0/2 MINUTE 1m0s) OK(users 1/2 MINUTE 1m0s)"},
+		{"api=v1 user=b|unknown=1", "OK: OK(users 0/2 MINUTE 1m0s) OK"},
+		{"api=v1 user=c|api=v1 user=c", "OK: OK(users 1/2 MINUTE 1m0s) OK(users 0/2 MINUTE 1m0s)"},
+		{"api=v1 user=d", "OK: OK(users 1/2 MINUTE 1m0s)"},
+		{"api=v1 user=d|api=v1 user=d", "OVER_LIMIT: OK(users 0/2 MINUTE 1m0s) OVER_LIMIT(users 0/2 MINUTE 1m0s)"},
+		{"api=v1 user=d", "OK: OK(users 0/2 MINUTE 1m0s)"},
+	} {
+		if got := shown(w.ask(request("edge", c.descriptors))); got != c.want {
+			t.Errorf("%s: %s, want %s", c.descriptors, got, c.want)
+		}
+	}
+}
+
+// A call, or a descriptor, counts for several hits; a descriptor that counts for none looks, and what is to be given back is not.
+func TestHits(t *testing.T) {
+	w := begin(t, strings.Replace(users, "quota: 2", "quota: 10", 1))
+	call := func(addend uint32, own *wrapperspb.UInt64Value, negative bool) string {
+		in := request("edge", "api=v1 user=a")
+		in.HitsAddend, in.Descriptors[0].HitsAddend, in.Descriptors[0].IsNegativeHits = addend, own, negative
+		return shown(w.ask(in))
+	}
+	for _, c := range []struct {
+		name     string
+		addend   uint32
+		own      *wrapperspb.UInt64Value
+		negative bool
+		want     string
+	}{
+		{"none is one", 0, nil, false, "OK: OK(users 9/10 MINUTE 1m0s)"},
+		{"the call's", 3, nil, false, "OK: OK(users 6/10 MINUTE 1m0s)"},
+		{"the descriptor's", 3, wrapperspb.UInt64(5), false, "OK: OK(users 1/10 MINUTE 1m0s)"},
+		{"a look", 3, wrapperspb.UInt64(0), false, "OK: OK(users 1/10 MINUTE 1m0s)"},
+		{"too many", 2, nil, false, "OVER_LIMIT: OVER_LIMIT(users 0/10 MINUTE 1m0s)"},
+		{"to be given back", 5, nil, true, "OK: OK(users 1/10 MINUTE 1m0s)"},
+		{"more than ever pass", 11, nil, false, "OVER_LIMIT: OVER_LIMIT(users 0/10 MINUTE 0s)"},
+		{"beyond all bounds", 0, wrapperspb.UInt64(math.MaxUint64), false, "OVER_LIMIT: OVER_LIMIT(users 0/10 MINUTE 0s)"},
+		{"the rest", 1, nil, false, "OK: OK(users 0/10 MINUTE 1m0s)"},
+	} {
+		if got := call(c.addend, c.own, c.negative); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// A policy that the filter uses too is held against the call as a whole, once, by what its entries say of the request; a policy that
+// only an Envoy can count for is left out. Tokens of a bucket count as leased until the answer must be there, and refill only then.
+func TestTheCallAsAWhole(t *testing.T) {
+	w := begin(t, `
+version: weir/v1
+headers: {standard: "off"}
+identity: {consumer: [{header: x-api-key}]}
+policies:
+  - {name: ip, partition: [client_ip], limit: {quota: 3, window: 1h}, mode: leased}
+  - {name: login, match: {hosts: [a.example], methods: [POST], paths: [/login]}, partition: [client_ip], limit: {quota: 1, window: 1h}}
+  - {name: key, partition: [consumer, "query:q", "cookie:c", "jwt:sub", spiffe], limit: {quota: 1, window: 1h}, mode: optimistic}
+  - {name: here, partition: [], limit: {quota: 1, window: 1h}, mode: local}
+  - {name: queue, partition: [], limit: {quota: 1, window: 1h}, algorithm: leaky_bucket, mode: strict}
+`)
+	for i, c := range []struct{ descriptors, want string }{
+		{"user=a", "OK: OK"},
+		{"remote_address=10.0.0.1", "OK: OK(ip 2/3 HOUR 20m0s)"},
+		{"remote_address=10.0.0.1|remote_address=10.0.0.1 path=/", "OK: OK(ip 1/3 HOUR 40m0s) OK(ip 1/3 HOUR 40m0s)"},
+		{"client_ip=10.0.0.2|host=A.example.:80|method=POST|path=/x/../login?a=b", "OK:" + strings.Repeat(" OK(login 0/1 HOUR 1h0m0s)", 4)},
+		{"remote_address=10.0.0.2|host=a.example|method=POST|path=/login", "OVER_LIMIT:" + strings.Repeat(" OVER_LIMIT(login 0/1 HOUR 1h0m0.1s)", 4)},
+		{"remote_address=10.0.0.2|host=a.example|method=GET|path=/login", "OK:" + strings.Repeat(" OK(ip 1/3 HOUR 40m0s)", 4)},
+		{"header:X-Api-Key=k query:q=a&b cookie:c=d jwt:sub=s spiffe=spiffe://x", "OK: OK(key 0/1 HOUR 1h0m0s)"},
+		{"header:x-api-key=k query:q=a&b cookie:c=d jwt:sub=s spiffe=spiffe://x", "OVER_LIMIT: OVER_LIMIT(key 0/1 HOUR 1h0m0.1s)"},
+		{"header:x-api-key=k query:q=a cookie:c=d jwt:sub=s spiffe=spiffe://x", "OK: OK(key 0/1 HOUR 1h0m0s)"},
+		{"header::path=/login", "OK: OK"},
+	} {
+		if got := shown(w.ask(request("any", c.descriptors))); got != c.want {
+			t.Errorf("%d: %s: %s, want %s", i, c.descriptors, got, c.want)
+		}
+	}
+}
+
+// What is wrong with a call is said in a status, and costs nothing.
+func TestCallsThatAreRefused(t *testing.T) {
+	w := begin(t, users)
+	many := request("edge", strings.TrimSuffix(strings.Repeat("a=b|", 65), "|"))
+	long := request("edge", strings.TrimSpace(strings.Repeat("a=b ", 65)))
+	for name, in := range map[string]*rlspb.RateLimitRequest{
+		"no domain": request("", "a=b"), "no descriptors": {Domain: "edge"}, "many descriptors": many, "many entries": long,
+	} {
+		if _, err := w.service.ShouldRateLimit(t.Context(), in); status.Code(err) != codes.InvalidArgument {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	w.view = nil
+	if got := shown(w.ask(request("edge", "a=b"))); got != "OK: OK" || w.counted["before_snapshot"] != 1 {
+		t.Errorf("before the first policy set: %s, %v", got, w.counted)
+	}
+}
+
+// What clients see is what the filter would show them.
+func TestHeadersAndBody(t *testing.T) {
+	const refused = "retry-after: 60\ncache-control: no-store\n"
+	for _, c := range []struct{ headers, allowed, refused string }{
+		{`{standard: draft-11, legacy: "off"}`, "ratelimit-policy: \"users\";q=2;w=60\nratelimit: \"users\";r=1;t=60",
+			refused + "ratelimit-policy: \"users\";q=2;w=60\nratelimit: \"users\";r=0;t=60"},
+		{`{standard: "off", legacy: x-ratelimit}`, "x-ratelimit-limit: 2\nx-ratelimit-remaining: 1\nx-ratelimit-reset: 1772323260",
+			refused + "x-ratelimit-limit: 2\nx-ratelimit-remaining: 0\nx-ratelimit-reset: 1772323260"},
+		{`{standard: "off", legacy: envoy}`, "x-ratelimit-limit: 2, 2;w=60;name=\"users\"\nx-ratelimit-remaining: 1\nx-ratelimit-reset: 60",
+			refused + "x-ratelimit-limit: 2, 2;w=60;name=\"users\"\nx-ratelimit-remaining: 0\nx-ratelimit-reset: 60"},
+		{`{standard: "off", legacy: ratelimit}`, "ratelimit-limit: 2\nratelimit-remaining: 1\nratelimit-reset: 60",
+			refused + "ratelimit-limit: 2\nratelimit-remaining: 0\nratelimit-reset: 60"},
+	} {
+		w := begin(t, strings.Replace(users, `{standard: "off"}`, c.headers, 1))
+		if got := headersOf(w.ask(request("edge", "api=v1 user=a"))); got != c.allowed {
+			t.Errorf("%s allowed:\n%s\nwant\n%s", c.headers, got, c.allowed)
+		}
+		w.ask(request("edge", "api=v1 user=a"))
+		out := w.ask(request("edge", "api=v1 user=a"))
+		got := strings.TrimSuffix(headersOf(out), "\ncontent-type: application/problem+json")
+		wobbling := strings.NewReplacer("retry-after: 61", "retry-after: 60", "retry-after: 62", "retry-after: 60", "retry-after: 63", "retry-after: 60",
+			"retry-after: 64", "retry-after: 60", "retry-after: 65", "retry-after: 60", "retry-after: 66", "retry-after: 60",
+			"t=61", "t=60", "t=62", "t=60", "t=63", "t=60", "t=64", "t=60", "t=65", "t=60", "t=66", "t=60")
+		if wobbling.Replace(got) != c.refused {
+			t.Errorf("%s refused:\n%s\nwant\n%s", c.headers, got, c.refused)
+		}
+		if body := string(out.RawBody); !strings.Contains(body, `"violated-policies":["users"],"limit":2,"window":"1m","retry_after":6`) {
+			t.Errorf("body %s", body)
+		}
+	}
+	w := begin(t, users+`    response: {content_type: application/json, body: '{"error":"{policy}","limit":{limit},"retry":{retry_after}}'}`)
+	in := request("edge", "api=v1 user=a")
+	in.HitsAddend = 3
+	out := w.ask(in)
+	if got := string(out.RawBody); got != `{"error":"users","limit":2,"retry":null}` {
+		t.Errorf("own body %s", got)
+	}
+	if got := headersOf(out); got != "cache-control: no-store\ncontent-type: application/json" {
+		t.Errorf("headers beside it: %s", got)
+	}
+}
+
+// The answer's metadata names the policy that has decided.
+func TestMetadata(t *testing.T) {
+	w := begin(t, users)
+	meta := func() string {
+		var fields []string
+		for name, v := range w.ask(request("edge", "api=v1 user=a")).DynamicMetadata.AsMap() {
+			fields = append(fields, fmt.Sprintf("%s=%v", name, v))
+		}
+		slices.Sort(fields)
+		return strings.Join(fields, " ")
+	}
+	if got := meta(); got != "decision=allowed policy=users remaining=1 source=central" {
+		t.Error(got)
+	}
+	meta()
+	if got := meta(); got != "decision=refused policy=users reason=quota remaining=0 retry_us=6e+07 source=central" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,126 @@
+package rls
+
+import (
+	"context"
+	"time"
+
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// watchTime is how long the store may take for what no caller waits for.
+const watchTime = time.Second
+
+// run are limits of one policy in shadow, or of its candidate, that must all allow.
+type run struct {
+	policy    uint32
+	candidate bool
+	// from and to are the places of its items.
+	from, to int
+	seen     Shadow
+}
+
+// watch has the policies in shadow and the candidates of a call decided beside it. Each is charged
+// if it would have allowed the call, and counted either way. No caller waits for it; what the store
+// has no room for is undetermined.
+func (d *decision) watch() {
+	if len(d.shadows) == 0 {
+		return
+	}
+	d.items = d.items[:0]
+	var runs []run
+	for i := range d.shadows {
+		h := &d.shadows[i]
+		if d.refusing != nil && !d.watches(h) {
+			continue
+		}
+		last := len(runs) - 1
+		goesOn := last >= 0 && runs[last].policy == h.Policy && runs[last].candidate == h.Candidate &&
+			d.shadows[i-1].descriptor == h.descriptor
+		if !goesOn {
+			runs = append(runs, run{policy: h.Policy, candidate: h.Candidate, from: len(d.items), seen: ShadowAllowed})
+			last++
+		} else {
+			d.items[len(d.items)-1].Joined = true
+		}
+		if h.Verdict != match.Limited || h.cost > h.limit.Params.Burst {
+			runs[last].seen = ShadowRefused
+		}
+		d.items = append(d.items, h.lease())
+		runs[last].to = len(d.items)
+	}
+	d.service.watchRuns(d.view, runs, d.items)
+}
+
+// watches reports whether a refused call counts for a hit: a candidate whose own policy alone has
+// refused.
+func (d *decision) watches(h *hit) bool {
+	if !h.Candidate {
+		return false
+	}
+	for i := range d.hits {
+		if d.hits[i].refuses && d.hits[i].Policy != h.Policy {
+			return false
+		}
+	}
+	return d.refusing.Policy == h.Policy
+}
+
+// watchRuns asks for the items of the runs that can be allowed, and counts all runs. The items are
+// the caller's.
+func (s *Service) watchRuns(view *View, runs []run, items []wire.LeaseItem) {
+	request := wire.LeaseRequest{Node: nodeName, Version: view.version}
+	for i := range runs {
+		if r := &runs[i]; r.seen == ShadowAllowed {
+			first := len(request.Items)
+			request.Items = append(request.Items, items[r.from:r.to]...)
+			r.from, r.to = first, len(request.Items)
+		}
+	}
+	select {
+	case s.watching <- struct{}{}:
+	default:
+		s.count(view, runs, nil)
+		return
+	}
+	s.beside(func() {
+		defer func() { <-s.watching }()
+		ctx, cancel := context.WithTimeout(context.Background(), watchTime)
+		defer cancel()
+		var answers []wire.LeaseAnswer
+		if len(request.Items) > 0 {
+			reply, err := s.config.Leases.Grant(ctx, request)
+			if err == nil && len(reply.Items) == len(request.Items) {
+				answers = reply.Items
+			}
+		}
+		s.count(view, runs, answers)
+	})
+}
+
+// count counts what became of runs; without answers those that were asked about are undetermined.
+func (s *Service) count(view *View, runs []run, answers []wire.LeaseAnswer) {
+	for i := range runs {
+		r := &runs[i]
+		if r.seen == ShadowAllowed {
+			r.seen = r.outcome(answers)
+		}
+		s.config.Meter.Watched(view.set.Policies[r.policy].Name, r.candidate, r.seen)
+	}
+}
+
+func (r *run) outcome(answers []wire.LeaseAnswer) Shadow {
+	if len(answers) < r.to {
+		return ShadowUndetermined
+	}
+	seen := ShadowAllowed
+	for i := r.from; i < r.to; i++ {
+		switch a := &answers[i]; {
+		case a.State != wire.ItemGranted:
+			return ShadowUndetermined
+		case a.NotBefore > 0:
+			seen = ShadowRefused
+		}
+	}
+	return seen
+}
