@@ -53,6 +53,11 @@ var examples = map[string]string{
 	"import kong": "weir import kong kong.yaml > policies.yaml\n" +
 		"weir import kong kong.yaml --shadow --out policies.yaml --consumers consumers.csv",
 	"import nginx": "weir import nginx /etc/nginx/nginx.conf --shadow --out policies.yaml",
+	"import envoy": "weir import envoy envoy.yaml\ncurl -s 127.0.0.1:9901/config_dump | weir import envoy -",
+	"import ingress-nginx": "weir import ingress-nginx ingress.yaml --shadow --out policies.yaml\n" +
+		"kubectl get ingress -A -o yaml | weir import ingress-nginx - --out policies.yaml",
+	"import envoy-gateway": "weir import envoy-gateway policy.yaml route.yaml --shadow --out policies.yaml\n" +
+		"kubectl get backendtrafficpolicy,httproute -A -o yaml | weir import envoy-gateway -",
 	"completion": "source <(weir completion bash)\nweir completion zsh > ~/.zfunc/_weir\n" +
 		"weir completion fish > ~/.config/fish/completions/weir.fish",
 	"version": "weir version",

@@ -10,14 +10,19 @@ import (
 	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/importer"
+	"github.com/weir-proxy/weir/controlplane/internal/importer/fromenvoy"
 	"github.com/weir-proxy/weir/controlplane/internal/importer/fromkong"
+	"github.com/weir-proxy/weir/controlplane/internal/importer/fromkube"
 	"github.com/weir-proxy/weir/controlplane/internal/importer/fromnginx"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 )
 
 type importCommand struct {
-	Kong  importKong  `cmd:"" help:"Kong's declarative configuration: rate-limiting, rate-limiting-advanced, and consumers with limits of their own."`
-	Nginx importNginx `cmd:"" help:"Configurations of nginx: limit_req with its zones, and the geo and map blocks that decide who is counted."`
+	Kong         importKong    `cmd:"" help:"Kong's declarative configuration: rate-limiting, rate-limiting-advanced, and consumers with limits of their own."`
+	Nginx        importNginx   `cmd:"" help:"Configurations of nginx: limit_req with its zones, and the geo and map blocks that decide who is counted."`
+	Envoy        importEnvoy   `cmd:"" help:"Envoy's configuration: local_ratelimit filters, with the rate_limits that fill their descriptors."`
+	IngressNginx importIngress `cmd:"" help:"Manifests of ingress-nginx: the annotations limit-rps, limit-rpm and their like."`
+	EnvoyGateway importGateway `cmd:"" help:"Manifests of Envoy Gateway: the rate limits of BackendTrafficPolicy."`
 }
 
 // importFlags are those of every source.
@@ -78,6 +83,58 @@ func (c *importNginx) Run(env *environment) error {
 		return err
 	}
 	return c.print(env, result)
+}
+
+type importEnvoy struct {
+	Files []string `arg:"" name:"file" help:"Bootstraps, resources, or dumps of the admin interface (/config_dump), YAML or JSON; - is the standard input."`
+	importFlags
+}
+
+// Help is shown below the flags.
+func (importEnvoy) Help() string { return importHelp }
+
+// Run imports the local limits of an Envoy.
+func (c *importEnvoy) Run(env *environment) error { return c.run(env, c.Files, fromenvoy.Import) }
+
+type importIngress struct {
+	Files []string `arg:"" name:"file" help:"Manifests of kind Ingress, and the controller's ConfigMap; - is the standard input."`
+	importFlags
+}
+
+// Help is shown below the flags.
+func (importIngress) Help() string { return importHelp }
+
+// Run imports the annotations of ingresses.
+func (c *importIngress) Run(env *environment) error {
+	return c.run(env, c.Files, fromkube.ImportIngress)
+}
+
+type importGateway struct {
+	Files []string `arg:"" name:"file" help:"Manifests of kind BackendTrafficPolicy, and the routes that they are for; - is the standard input."`
+	importFlags
+}
+
+// Help is shown below the flags.
+func (importGateway) Help() string { return importHelp }
+
+// Run imports the policies of an Envoy Gateway.
+func (c *importGateway) Run(env *environment) error {
+	return c.run(env, c.Files, fromkube.ImportGateway)
+}
+
+// run imports files with one of the importers.
+func (f importFlags) run(
+	env *environment, names []string, read func([]importer.File) (*importer.Result, error),
+) error {
+	files, err := readSources(env, names)
+	if err != nil {
+		return err
+	}
+	result, err := read(files)
+	if err != nil {
+		return err
+	}
+	return f.print(env, result)
 }
 
 // print writes the policy set and the verdicts, and fails if an item was left out.

@@ -138,9 +138,7 @@ func (b *Builder) Not(t *Tree, what, reason string) {
 
 // Refused says why the language refuses a policy; it is empty for one that is valid.
 func (b *Builder) Refused(p Policy) string {
-	if p.Name == "" {
-		p.Name = "p"
-	}
+	p.Name = Slug(p.Name)
 	alone := Set{Consumer: []string{clientIP}, Tiers: b.Set.Tiers}
 	_, err := policydoc.Load(alone.document([]Policy{p}), policydoc.YAML)
 	if err == nil {

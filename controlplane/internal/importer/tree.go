@@ -320,7 +320,7 @@ func (t *Tree) Short() string {
 }
 
 // secret finds the names of fields whose values no message shows.
-var secret = regexp.MustCompile(`(?i)pass|secret|token|credential|private|auth`)
+var secret = regexp.MustCompile(`(?i)pass|secret|credential|private|auth|(^|_)token$`)
 
 // String is a field in a few words, without the value of one that may be secret.
 func (f Field) String() string {
