@@ -69,7 +69,9 @@ func (d *decision) add(h *hit) {
 
 // lease is what a hit asks of its bucket. To look is to ask for nothing.
 func (h *hit) lease() wire.LeaseItem {
-	it := wire.LeaseItem{Bucket: h.Key, Limit: h.Limit, Waiting: 1, Cost: h.cost}
+	// More than the bucket can ever hold is too much, however much it is.
+	cost := min(h.cost, h.limit.Params.Burst+1)
+	it := wire.LeaseItem{Bucket: h.Key, Limit: h.Limit, Waiting: 1, Cost: cost}
 	if h.cost == 0 {
 		it.Waiting, it.Cost = 0, 1
 	}
@@ -119,6 +121,8 @@ func (d *decision) learn(answers []wire.LeaseAnswer) {
 func (d *decision) describeAll(item int, a *wire.LeaseAnswer) {
 	asked := &d.items[item]
 	granted, short := a.Waiting >= asked.Waiting, a.Waiting < asked.Waiting && a.NotBefore > 0
+	// left is what the bucket would hold behind the hit at hand. A refused call is charged nowhere,
+	// so that what callers see is what the bucket held before the first.
 	left := a.Level
 	if granted && asked.Waiting > 0 {
 		left += asked.Cost
@@ -128,20 +132,25 @@ func (d *decision) describeAll(item int, a *wire.LeaseAnswer) {
 		if h.item != item {
 			continue
 		}
-		refused := short && h.cost > left
-		if granted || short && !refused {
-			left -= h.cost
+		left -= h.cost
+		if granted {
+			h.describe(left, a.FullAfter)
+			continue
 		}
-		h.describe(left, a.FullAfter)
-		if refused {
-			h.remaining = max(left, 0)
-			h.refuse(forQuota, byCentral, a.NotBefore)
-			if a.NotBefore == quota.Never { // Several hits of the call are too much together.
-				h.reason = tooDear
-			} else {
-				h.reset = max(h.reset, h.retry)
-			}
+		h.describe(a.Level, a.FullAfter)
+		if short && left < 0 {
+			h.refuseBy(a.NotBefore)
 		}
+	}
+}
+
+// refuseBy refuses a hit whose bucket lacks what it costs for a time.
+func (h *hit) refuseBy(wait quota.Span) {
+	h.refuse(forQuota, byCentral, wait)
+	if wait < quota.Never {
+		h.reset = max(h.reset, wait)
+	} else { // It costs too much, or all hits of the bucket do together.
+		h.reason = tooDear
 	}
 }
 

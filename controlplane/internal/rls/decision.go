@@ -184,10 +184,28 @@ func (d *decision) match(ctx context.Context) (match.Access, match.Ban) {
 func (d *decision) describe(entries []*pbEntry) {
 	d.entries, d.attributes.Headers = d.entries[:0], d.attributes.Headers[:d.whole]
 	for _, e := range entries {
+		value := e.Value
+		if value == "" && several(entries, e.Key) {
+			value = emptyOfSeveral
+		}
 		d.entries = append(d.entries, entry{e.Key, e.Value})
 		d.attributes.Headers = append(d.attributes.Headers,
-			match.Header{Name: []byte(policy.Descriptor(e.Key).Name), Value: []byte(e.Value)})
+			match.Header{Name: []byte(policy.Descriptor(e.Key).Name), Value: []byte(value)})
 	}
+}
+
+// emptyOfSeveral stands for the empty value of an entry whose key other entries have too: what
+// keeps their values apart is their places, and an empty one would count as missing.
+const emptyOfSeveral = "\x00"
+
+func several(entries []*pbEntry, key string) bool {
+	count := 0
+	for _, e := range entries {
+		if e.Key == key {
+			count++
+		}
+	}
+	return count > 1
 }
 
 // addend is how many hits a descriptor counts for: its own number, else that of the call, else 1. A
@@ -242,8 +260,6 @@ func (d *decision) refusedByRequest() (refused bool) {
 			h.refuse(forAbsent, byRequest, quota.Never)
 		case h.Verdict == match.RefusedCost:
 			h.refuse(forBadCost, byRequest, quota.Never)
-		case h.cost > h.limit.Params.Burst:
-			h.refuse(tooDear, byRequest, quota.Never)
 		}
 		refused = refused || h.refuses
 	}
