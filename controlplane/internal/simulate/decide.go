@@ -24,6 +24,8 @@ type bucket struct {
 	params  quota.Params // those that tokens are counted in
 	history quota.History
 	full    quota.Instant // from when on it equals an absent one
+	// ends are when the requests in flight end, the first one first.
+	ends []quota.Instant
 }
 
 // decider decides requests by one policy set, with one exact bucket for all nodes.
@@ -42,6 +44,8 @@ type decider struct {
 	// own are the limits that the request at hand brings figures for.
 	own  []policy.Limit
 	open []match.Hit
+	// lasts is how long the request at hand is in flight.
+	lasts quota.Span
 }
 
 // verdict is what a policy set makes of a request.
@@ -113,7 +117,7 @@ func (d *decider) decide(r *record) verdict {
 		v.banned, v.who = true, string(r.source)
 		return v
 	}
-	d.own, d.open = matched.Own, d.open[:0]
+	d.own, d.open, d.lasts = matched.Own, d.open[:0], r.lasted
 	for _, h := range matched.Hits {
 		if !h.Shadow {
 			d.open = append(d.open, h)
@@ -174,7 +178,9 @@ func (d *decider) take(h match.Hit, now quota.Instant, commit bool) quota.Result
 		b = &bucket{params: limit.Params}
 	}
 	var result quota.Result
-	if limit.Algorithm.Windowed() {
+	if limit.InFlight {
+		result = b.fly(limit, now, d.lasts, commit)
+	} else if limit.Algorithm.Windowed() {
 		w := largest.WindowsOf(h.Key) // All figures of callers share its grid.
 		w.Quota = limit.Quota
 		if !commit {

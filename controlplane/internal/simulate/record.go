@@ -29,6 +29,7 @@ var Names = map[string][]string{
 		"remote_addr", "remote_address",
 	},
 	"status":   {"status", "response_code", "code"},
+	"duration": {"duration", "duration_ms"},
 	"consumer": {"consumer", "key", "user"},
 	"tier":     {"tier"},
 }
@@ -43,6 +44,8 @@ type record struct {
 	verified map[string][]byte
 	tier     []byte
 	limited  bool // the log says that it was refused with 429
+	// lasted is how long the request was in flight; 0 where the log does not say.
+	lasted quota.Span
 }
 
 // Property implements match.Properties.
@@ -149,6 +152,9 @@ func (f *fields) record(get func(name string) string) (*record, error) {
 	r.source = []byte(f.first(get, "client_ip"))
 	r.tier = []byte(f.first(get, "tier"))
 	r.limited = f.first(get, "status") == "429"
+	if ms, err := strconv.ParseFloat(f.first(get, "duration"), 64); err == nil && ms > 0 {
+		r.lasted = quota.Span(min(ms, float64(quota.MaxWindow/quota.Millisecond)) * float64(quota.Millisecond))
+	}
 	for name, known := range f.headers {
 		if value := firstOf(get, known); value != "" {
 			r.add(name, value)

@@ -1,0 +1,33 @@
+package simulate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Requests are in flight for as long as the log says: at most max_hold, and for no time without it.
+func TestInFlight(t *testing.T) {
+	log := func(duration string) string {
+		var b strings.Builder
+		for i := range 10 {
+			fmt.Fprintf(&b, `{"time": %d.5, "path": "/"%s}`+"\n", 1_700_000_000+i, duration)
+		}
+		return b.String()
+	}
+	for _, c := range []struct {
+		limit, duration string
+		refused         int64
+	}{
+		{`limit: {in_flight: 2}`, `, "duration": 3500`, 4}, // Of each four one after the other, two.
+		{`limit: {in_flight: 3}`, `, "duration_ms": 2500`, 0},
+		{`limit: {in_flight: 2}, max_hold: 1s`, `, "duration": 3500`, 0},
+		{`limit: {in_flight: 1}`, ``, 0},
+		{`limit: [{quota: 4, window: 1h}, {in_flight: 2}]`, `, "duration": 3500`, 6},
+	} {
+		set := load(t, "policies:\n  - {name: api, partition: [], mode: local, "+c.limit+"}")
+		if got := replay(t, Options{Set: set, Top: 1, Nodes: 1}, log(c.duration)).Result.Refused; got != c.refused {
+			t.Errorf("%s %s: %d refused, want %d", c.limit, c.duration, got, c.refused)
+		}
+	}
+}
