@@ -17,8 +17,9 @@ func TestThePageNamesEveryMetric(t *testing.T) {
 		return string(content)
 	}
 	want := map[string]bool{"weir_decisions": true}
-	rows := regexp.MustCompile(`(?:\{(?:name: )?|Name = )"([a-z_.]+)"`)
-	for _, m := range rows.FindAllStringSubmatch(read("filter/internal/plugin/metrics.go"), -1) {
+	rows := regexp.MustCompile(`(?:\{(?:name: )?|Name += )"([a-z_.]+)"`)
+	filter := read("filter/internal/plugin/metrics.go") + read("filter/internal/plugin/flights.go")
+	for _, m := range rows.FindAllStringSubmatch(filter, -1) {
 		want["weir_"+strings.ReplaceAll(m[1], ".", "_")] = true
 	}
 	plane := read("controlplane/internal/metrics/metrics.go") + read("controlplane/internal/metrics/calls.go")

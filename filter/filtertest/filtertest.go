@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
@@ -95,6 +96,7 @@ type worker struct {
 	number  int
 	store   *bucketstore.Store
 	leases  *leasing.Client
+	flights *inflight.Book
 	limiter *limiter.Limiter
 	rules   *ruleset.Rules
 	paused  map[uint32]*limiter.Request
@@ -119,7 +121,8 @@ func Start(o Options) *Process {
 			Nodes: shareddata.NewNumber(data, shareddata.Space{}, shareddata.Nodes),
 			Node:  o.Name, Boot: o.Boot, Seed: o.Random + uint64(i)*2654435761,
 		})
-		w.limiter = limiter.New(w.store, w.leases)
+		w.flights = inflight.New(data, shareddata.Space{}, cmp.Or(o.TableKeys, tableKeys), o.Random+uint64(i)+1)
+		w.limiter = limiter.New(w.store, w.leases, w.flights)
 		p.workers = append(p.workers, w)
 	}
 	return p

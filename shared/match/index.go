@@ -69,6 +69,8 @@ type Policy struct {
 	needsTier bool
 	// ByConsumer: each consumer has buckets of its own.
 	ByConsumer bool
+	// InFlight: it limits requests in flight, or its candidate does.
+	InFlight bool
 }
 
 // extent is a run of elements in one of the index's tables.

@@ -35,6 +35,8 @@ const (
 	tierMark = 0xfd
 	// candidateMark and a place set apart the draft limits.
 	candidateMark = 0xfc
+	// inFlightMark sets the requests in flight apart from what quotas count.
+	inFlightMark = 0xfb
 )
 
 // ConsumerKey is the keyed hash by which the control plane and the nodes know a consumer. It is

@@ -2,6 +2,7 @@ package match
 
 import (
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/text"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -151,12 +152,17 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 		ix.figures = append(ix.figures, figures{uint32(at), figureOf(f.Quota), figureOf(f.Burst)})
 		ix.limits[at].Own = 1
 	}
+	inFlight := func(place int, hold quota.Span) {
+		one := &ix.limits[l.firstLimit+place]
+		*one = one.AsInFlight(hold)
+		l.InFlight = true
+	}
 	for i := 0; i < n && !set.Failed(); i++ {
 		ix.begin(l)
 		l.PolicyHead = set.Policy(run, limit)
 		run() // The end of the last one.
 		set.Lists(host, method, path, header, component)
-		l.tiers, l.ContentType = set.Extras(client, own, &l.OnFailure)
+		l.tiers, l.ContentType = set.Extras(client, own, inFlight, &l.OnFailure)
 		ix.policies = append(ix.policies, ix.end(l))
 		// Also a policy that is off: operators may switch it on.
 		ix.trie.insert(ix.snapshot, uint32(i), l.hosts, l.paths)

@@ -135,6 +135,9 @@ func (c *collector) override(p *Policy) (overridden bool, certainty Certainty) {
 	}
 	first := len(c.own)
 	counting := c.ix.limits[c.ix.run(p, 0).from].Counting
+	if p.InFlight {
+		return false, Recorded
+	}
 	for i := range c.limits.Each[:c.limits.Count] {
 		f := &c.limits.Each[i]
 		limit, err := counting.Override(f.Quota, f.Window, f.Burst)
@@ -150,6 +153,11 @@ func (c *collector) override(p *Policy) (overridden bool, certainty Certainty) {
 // addLimits adds a hit for each of a policy's limits. They are like hit, which is the first.
 func (c *collector) addLimits(p *Policy, set limitSet, hit Hit, a *Attributes) {
 	hit.Certainty = set.certainty
+	flight, base := hit.Key, len(c.key)
+	if hit.Verdict == Limited && p.InFlight {
+		flight = c.marked(inFlightMark)
+		c.key = c.key[:base]
+	}
 	for i := range set.count {
 		hit.Limit, hit.Place = set.document.from+i, uint8(i)
 		if hit.Limit >= set.document.to {
@@ -166,8 +174,17 @@ func (c *collector) addLimits(p *Policy, set limitSet, hit Hit, a *Attributes) {
 		} else {
 			hit.Own = c.claim(hit.Limit, a)
 		}
-		c.hits = append(c.hits, hit)
+		c.add(hit, flight)
 	}
+}
+
+// add adds a hit. In flight a request takes one place, whatever it costs, of a bucket that stays
+// where the list of limits around it changes.
+func (c *collector) add(hit Hit, flight keyhash.Key) {
+	if c.ix.limits[hit.Limit].InFlight {
+		hit.Cost, hit.Key = 1, flight
+	}
+	c.hits = append(c.hits, hit)
 }
 
 // addCandidates adds a hit for each of a policy's draft limits. Its buckets go on from the first
@@ -179,7 +196,7 @@ func (c *collector) addCandidates(p *Policy, hit Hit, base int, a *Attributes) {
 		c.key = c.key[:base]
 		hit.Key = c.marked(candidateMark, byte(hit.Limit-drafts.from))
 		hit.Own = c.claim(hit.Limit, a)
-		c.hits = append(c.hits, hit)
+		c.add(hit, hit.Key)
 	}
 }
 

@@ -15,7 +15,7 @@ func (p Policy) Bound(tiers []string) string {
 	if p.Mode == ModeLocal {
 		where = " on each Envoy"
 	}
-	if !p.Counting.Algorithm.Windowed() {
+	if len(quotas(p.Limits)) > 0 && !p.Counting.Algorithm.Windowed() {
 		where += ", in every interval"
 	}
 	if len(p.Partition) > 0 {
@@ -45,6 +45,9 @@ func bounds(limits []Limit) string {
 }
 
 func (l Limit) bound() string {
+	if l.InFlight {
+		return l.inFlightBound()
+	}
 	units, window := count(l.Quota), FormatSpan(l.Window)
 	switch l.Algorithm {
 	case quota.LeakyBucket:
@@ -66,7 +69,7 @@ func (l Limit) bound() string {
 func (p Policy) Notes(nodes int64) []string {
 	var notes []string
 	if p.Mode == ModeOptimistic {
-		for _, l := range p.Limits {
+		for _, l := range quotas(p.Limits) {
 			notes = append(notes, "beyond "+l.bound()+": with "+count(nodes)+" Envoys up to "+
 				count(lease.Overshoot(l.Params, nodes))+
 				" more, which are paid back")
@@ -92,7 +95,8 @@ func (p Policy) Notes(nodes int64) []string {
 		notes = append(notes, "watched beside it, in shadow: "+bounds(p.Candidate))
 	}
 	notes = append(notes, p.figureNotes()...)
-	for _, l := range p.Limits {
+	notes = append(notes, p.inFlightNotes()...)
+	for _, l := range quotas(p.Limits) {
 		if p.Mode == ModeLeased && lease.TTL(l.Params) == 0 {
 			notes = append(notes, "its bucket refills within a second, so nothing is leased: every request asks the "+
 				"control plane, as in strict")

@@ -16,6 +16,7 @@ type draft struct {
 	burst                        int64
 	figures                      Figures
 	good                         bool
+	maxHold                      quota.Span
 	fields, ofMatch, ofLimit     []field
 }
 
@@ -71,6 +72,7 @@ func (r *reader) policy(path string, n Node, set *Set) *Policy {
 		d.fields = r.policyFields()
 	}
 	r.counting(path, n, &p.Counting) // first, because the limits need it
+	r.hold(path, n)
 	r.object(path, n, d.fields...)
 	if n.Kind == Map {
 		r.required(path, n, "name", "")
@@ -81,6 +83,7 @@ func (r *reader) policy(path string, n Node, set *Set) *Policy {
 	p.numberFigures()
 	r.ofCalls(path, p)
 	r.fits(path, p)
+	r.inFlightFits(path, n, p)
 	return p
 }
 
@@ -116,6 +119,7 @@ func (r *reader) policyFields() []field {
 		{"on_failure", func(path string, n Node) { r.onFailure(path, n, &d.policy.OnFailure) }},
 		{"enforcement", func(path string, n Node) { r.enforcement(path, n, &d.policy.Enforced) }},
 		{"algorithm", done}, {"subwindows", done}, {"align", done}, {"max_wait", done},
+		{"max_hold", done},
 		{"response", func(path string, n Node) { r.response(path, n, &d.policy.Response) }},
 	}
 }
@@ -123,13 +127,8 @@ func (r *reader) policyFields() []field {
 // fits refuses limits that no request could pass, and combinations that a mode cannot honour.
 func (r *reader) fits(path string, p *Policy) {
 	for _, l := range p.Limits {
-		burst := l.Params.Burst
-		if l.Own > 0 {
-			burst = p.Usual(l).Params.Burst
-		}
-		if p.Cost.Header == "" && p.Cost.Fixed > burst {
-			r.problem(path+".cost", "is above the burst of "+strconv.FormatInt(burst, 10)+
-				": every request would be refused")
+		if burst, fits := p.costFits(l); !fits {
+			r.problem(path+".cost", "is above the burst of "+burst+": every request would be refused")
 			break
 		}
 	}

@@ -74,7 +74,11 @@ func (r *reader) limitList(path string, n Node, c Counting) (limits []Limit) {
 			return
 		}
 		for _, other := range limits {
-			if other.Window == l.Window {
+			switch {
+			case other.InFlight != l.InFlight:
+			case l.InFlight:
+				r.problem(path+".in_flight", "is a second one in the list: the smaller of the two is enough")
+			case other.Window == l.Window:
 				r.problem(path+".window", "is that of another limit in the list: the stricter of the two is enough")
 			}
 		}
@@ -88,6 +92,9 @@ func (r *reader) limit(path string, n Node, c Counting) (l Limit, good bool) {
 		r.wrongKind(path, n, "a mapping like {quota: 100, window: 1m}")
 		return l, false
 	}
+	if contains(n.Keys, "in_flight") {
+		return r.inFlight(path, n, c)
+	}
 	d := &r.draft
 	if d.ofLimit == nil {
 		d.ofLimit = []field{
@@ -97,6 +104,7 @@ func (r *reader) limit(path string, n Node, c Counting) (l Limit, good bool) {
 			{"window", func(path string, n Node) {
 				d.good = r.span(path, n, quota.Second, quota.MaxWindow, &d.limit.Window) && d.good
 			}},
+			{"in_flight", func(string, Node) {}}, // Such a limit is read by inFlight.
 			{"burst", func(path string, n Node) { d.good = r.figure(path, n, &d.burst, &d.figures.Burst) && d.good }},
 		}
 	}
@@ -156,15 +164,18 @@ func (r *reader) counting(path string, n Node, c *Counting) {
 	if at, item, fits := r.ofAlgorithm(path, n, "align", c, quota.FixedWindow); fits {
 		r.enum(at, item, &calendar, alignments)
 	}
-	if at, item, fits := r.ofAlgorithm(path, n, "max_wait", c, quota.LeakyBucket); fits {
+	at, item, waits := r.given(path, n, "max_wait")
+	switch {
+	case waits && c.Algorithm == quota.LeakyBucket:
 		r.span(at, item, quota.Millisecond, quota.Hour, &c.MaxWait)
+	case waits: // Of requests in flight, unless inFlightFits refuses it.
+		r.span(at, item, 0, quota.Hour, &c.MaxWait)
+	case c.Algorithm != quota.LeakyBucket:
+		c.MaxWait = 0
 	}
 	c.Subwindows, c.Calendar = int(subwindows), calendar == 1
 	if c.Algorithm != quota.SlidingWindow {
 		c.Subwindows = 0
-	}
-	if c.Algorithm != quota.LeakyBucket {
-		c.MaxWait = 0
 	}
 }
 

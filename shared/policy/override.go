@@ -35,6 +35,11 @@ func DecodeOverride(path string, n Node, p *Policy) ([]Limit, Problems) {
 		return nil, nil
 	}
 	r := &reader{}
+	if some, _ := p.InFlight(); some {
+		r.problem(path, "cannot be for a policy that limits requests in flight: its limit is the same for all; use "+
+			"limits by tier")
+		return nil, r.problems
+	}
 	if n.Kind != Map && n.Kind != List {
 		r.wrongKind(path, n, "a mapping like {quota: 100, window: 1m}, a list of such, or unlimited")
 		return nil, r.problems

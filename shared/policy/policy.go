@@ -259,10 +259,13 @@ const (
 	AbsentShared
 )
 
-// Limit is a quota per window and how it is counted. Make one with NewLimit.
+// Limit is a quota per window and how it is counted, or the requests that may be in flight. Make
+// one with NewLimit or NewInFlight.
 type Limit struct {
 	Counting
-	Quota  int64
+	Quota int64
+	// Window is that of the quota. For requests in flight it is how long each counts at most; 0 is
+	// for as long as it lasts.
 	Window quota.Span
 	// Params are the exact figures of a bucket, including the burst: for a leaky bucket its places
 	// and the request that is served. For a window algorithm they are the long-run rate, with the
@@ -283,7 +286,10 @@ type Counting struct {
 	// requests hold for it. The limit's figures are then the most that they may hold or, after For,
 	// what one of them holds. 0: they are the same for all callers.
 	Own uint8
-	// Subwindows are the parts of a SlidingWindow, MaxWait is the longest delay of a LeakyBucket.
+	// InFlight: a limit of requests in flight, which has no algorithm. False in a policy.
+	InFlight bool
+	// Subwindows are the parts of a SlidingWindow. MaxWait is the longest delay of a LeakyBucket,
+	// or the longest wait for a place in flight.
 	Subwindows int
 	MaxWait    quota.Span
 }

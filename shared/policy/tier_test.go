@@ -108,7 +108,7 @@ func TestAlgorithmsAreRefusedWhereTheyDoNotFit(t *testing.T) {
 		in(five, `"algorithm":"gcra"`):                           "policies[0].algorithm: must be one of token_bucket, leaky_bucket, fixed_window, sliding_window, sliding_window_counter, sliding_log, not gcra",
 		in(five, `"subwindows":5`):                               "policies[0].subwindows: is for algorithm: sliding_window only",
 		in(five, `"algorithm":"sliding_window","align":"utc"`):   "policies[0].align: is for algorithm: fixed_window only",
-		in(five, `"algorithm":"fixed_window","max_wait":"1s"`):   "policies[0].max_wait: is for algorithm: leaky_bucket only",
+		in(five, `"algorithm":"fixed_window","max_wait":"1s"`):   "policies[0].max_wait: is for algorithm: leaky_bucket and for limits of requests in flight only",
 		in(five, `"algorithm":"sliding_window","subwindows":61`): "policies[0].subwindows: must be a whole number from 1 to 60, not 61",
 		in(five, `"algorithm":"fixed_window","align":"week"`):    "policies[0].align: must be one of key, utc, not week",
 		in(five, `"algorithm":"sliding_log","mode":"optimistic"`): "policies[0].mode: cannot be optimistic with sliding_log: what was used too much is paid back out of a rate, " +

@@ -14,6 +14,8 @@ type Item struct {
 	Window quota.Span
 	// Remaining is the whole tokens left.
 	Remaining int64
+	// InFlight: Burst is of requests in flight. There is no Window, and nothing says when one ends.
+	InFlight bool
 	// Reset is the time to a full bucket, or, for a refusal, the wait that Retry-After announces.
 	Reset quota.Span
 }
@@ -44,17 +46,24 @@ func RetryAfter(wait quota.Span, ready quota.Instant, seed uint32) int64 {
 }
 
 // AppendPolicy adds an item to a RateLimit-Policy value (draft-ietf-httpapi-ratelimit-headers-11):
-// "name";q=100;w=60.
+// "name";q=100;w=60, or for requests in flight "name";q=20;qu="concurrent-requests".
 func AppendPolicy(dst []byte, it Item) []byte {
 	dst = appendName(dst, it.Name)
 	dst = AppendInt(append(dst, ";q="...), it.Burst)
+	if it.InFlight {
+		return append(dst, `;qu="concurrent-requests"`...)
+	}
 	return AppendInt(append(dst, ";w="...), max(1, Seconds(it.Window)))
 }
 
-// AppendLimit adds an item to a RateLimit value of the same draft: "name";r=50;t=30.
+// AppendLimit adds an item to a RateLimit value of the same draft: "name";r=50;t=30, without t for
+// requests in flight.
 func AppendLimit(dst []byte, it Item) []byte {
 	dst = appendName(dst, it.Name)
 	dst = AppendInt(append(dst, ";r="...), it.Remaining)
+	if it.InFlight {
+		return dst
+	}
 	return AppendInt(append(dst, ";t="...), Seconds(it.Reset))
 }
 

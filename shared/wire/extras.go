@@ -1,6 +1,9 @@
 package wire
 
-import "github.com/weir-proxy/weir/shared/policy"
+import (
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
 
 // The extras of a policy are the fields that not every filter reads: a bit for each, then their
 // values in the order of the bits. A filter refuses a snapshot with an unknown bit.
@@ -10,6 +13,7 @@ const (
 	extraContentType
 	extraSteps
 	extraFigures
+	extraInFlight
 	extrasEnd
 )
 
@@ -70,6 +74,9 @@ func extrasOf(p *policy.Policy) (extras int64) {
 	if len(p.Figures) > 0 {
 		extras |= extraFigures
 	}
+	if some, _ := p.InFlight(); some {
+		extras |= extraInFlight
+	}
 	return extras
 }
 
@@ -91,6 +98,9 @@ func putExtras(dst []byte, p *policy.Policy) []byte {
 	if extras&extraFigures != 0 {
 		dst = putFigures(dst, p)
 	}
+	if extras&extraInFlight != 0 {
+		dst = putInFlight(dst, p)
+	}
 	return dst
 }
 
@@ -106,10 +116,12 @@ func tierSet(tiers []int) (set uint32) {
 // policy, the set of its tiers (a bit for each place among the tiers), and the content type of its
 // response. No ranges and a set of 0 mean no condition. A failure ladder that the policy's head
 // cannot express replaces the one there. figures is called for each limit whose figures requests
-// hold, with its place among all limits of the policy.
+// hold, with its place among all limits of the policy, inFlight for each limit of requests in
+// flight, with its place and with how long a request counts at most.
 func (r *SetReader) Extras(
 	clientIP func(policy.Range),
 	figures func(place int, f OwnFigures),
+	inFlight func(place int, hold quota.Span),
 	ladder *policy.OnFailure,
 ) (tiers uint32, contentType Ref) {
 	if r.format < extrasFormat {
@@ -130,6 +142,9 @@ func (r *SetReader) Extras(
 	}
 	if extras&extraFigures != 0 {
 		r.figures(figures)
+	}
+	if extras&extraInFlight != 0 {
+		r.inFlight(inFlight)
 	}
 	return tiers, contentType
 }

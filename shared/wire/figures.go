@@ -19,14 +19,23 @@ type OwnFigures struct{ Quota, Burst OwnFigure }
 // place among all limits and those figures.
 func putFigures(dst []byte, p *policy.Policy) []byte {
 	var places []byte
-	count, place := int64(0), int64(0)
+	count := int64(0)
+	eachLimit(p, func(place int64, l *policy.Limit) {
+		if l.Own > 0 {
+			f := &p.Figures[l.Own-1]
+			places = putFigure(putFigure(putUvarint(places, place), &f.Quota), &f.Burst)
+			count++
+		}
+	})
+	return append(putUvarint(dst, count), places...)
+}
+
+// eachLimit calls a function with the limits of a policy in the order in which a snapshot has them.
+func eachLimit(p *policy.Policy, each func(place int64, l *policy.Limit)) {
+	place := int64(0)
 	add := func(limits []policy.Limit) {
-		for _, l := range limits {
-			if l.Own > 0 {
-				f := &p.Figures[l.Own-1]
-				places = putFigure(putFigure(putUvarint(places, place), &f.Quota), &f.Burst)
-				count++
-			}
+		for i := range limits {
+			each(place, &limits[i])
 			place++
 		}
 	}
@@ -37,7 +46,6 @@ func putFigures(dst []byte, p *policy.Policy) []byte {
 		add(p.LimitsOf(i))
 	}
 	add(p.Candidate)
-	return append(putUvarint(dst, count), places...)
 }
 
 func putFigure(dst []byte, f *policy.Figure) []byte {

@@ -80,6 +80,8 @@ func TestGolden(t *testing.T) {
 		"snapshot":        snapshot(t),
 		"snapshot_4":      wire.AppendSnapshot(nil, extras(t)),
 		"snapshot_4_own":  wire.AppendSnapshot(nil, figured(t)),
+
+		"snapshot_4_in_flight": wire.AppendSnapshot(nil, flying(t)),
 	} {
 		golden(t, name, got)
 	}
@@ -170,6 +172,21 @@ func figured(t testing.TB) wire.Snapshot {
 	return s
 }
 
+// flying is extras with limits of requests in flight.
+func flying(t testing.TB) wire.Snapshot {
+	t.Helper()
+	s := extras(t)
+	p := &s.Set.Policies[0]
+	p.Limits, p.Candidate = slices.Clone(p.Limits), slices.Clone(p.Candidate)
+	for _, l := range []*policy.Limit{&p.Limits[1], &p.Candidate[0]} {
+		var err error
+		if *l, err = policy.NewInFlight(20, 2*quota.Minute, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
 // Each thing that an older filter cannot read is in the latest format alone, and the others stay in theirs.
 func TestSnapshotsHaveTheLowestFormat(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -194,6 +211,9 @@ func TestSnapshotsHaveTheLowestFormat(t *testing.T) {
 			s.Policies[0].Figures, s.Policies[0].Limits[0].Own = figures[:1], 1
 		}, 4},
 		"steps": {func(s *policy.Set) { s.Policies[0].OnFailure = steps }, 4},
+		"requests in flight": {func(s *policy.Set) {
+			s.Policies[0].Limits[0], _ = policy.NewInFlight(20, 0, 0)
+		}, 4},
 		"an empty share": {func(s *policy.Set) {
 			s.Policies[0].OnFailure = policy.OnFailure{{For: quota.Minute, Do: policy.StepShare, Empty: true}, {Do: policy.StepDeny}}
 		}, 4},

@@ -46,8 +46,10 @@ type promise struct {
 // limitText is a limit as people write it.
 type limitText struct {
 	Tier   string `json:"tier,omitempty"`
-	Quota  int64  `json:"quota"`
-	Window string `json:"window"`
+	Quota  int64  `json:"quota,omitempty"`
+	Window string `json:"window,omitempty"`
+	// InFlight is how many requests may be in flight; such a limit has no other figure.
+	InFlight int64 `json:"in_flight,omitempty"`
 	// Burst is that of a bucket; of a leaky one, how many may wait.
 	Burst int64 `json:"burst,omitempty"`
 	// Own: callers bring figures of their own, up to these.
@@ -56,6 +58,9 @@ type limitText struct {
 
 func (l limitText) String() string {
 	text := fmt.Sprintf("%d per %s", l.Quota, l.Window)
+	if l.InFlight > 0 {
+		text = fmt.Sprintf("%d in flight", l.InFlight)
+	}
 	if l.Burst > 0 {
 		text += fmt.Sprintf(", burst %d", l.Burst)
 	}
@@ -146,10 +151,12 @@ func limitTexts(p policy.Policy, tiers []string) (texts []limitText) {
 	add := func(tier string, limits []policy.Limit) {
 		for _, l := range limits {
 			text := limitText{Tier: tier, Quota: l.Quota, Window: policy.FormatSpan(l.Window), Own: l.Own > 0}
-			switch l.Algorithm {
-			case quota.TokenBucket:
+			switch {
+			case l.InFlight:
+				text = limitText{Tier: tier, InFlight: l.Quota}
+			case l.Algorithm == quota.TokenBucket:
 				text.Burst = l.Params.Burst
-			case quota.LeakyBucket:
+			case l.Algorithm == quota.LeakyBucket:
 				text.Burst = l.Params.Burst - 1 // Without the place of the request that is served.
 			}
 			texts = append(texts, text)

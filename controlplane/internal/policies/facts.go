@@ -36,7 +36,7 @@ func policyFacts(set *policy.Set, p *policy.Policy) []fact {
 		{field: "match.descriptors", text: descriptorsText(p.Match.Descriptors)},
 		{field: "partition", text: PartitionText(p.Partition)},
 		{field: "if_absent", text: p.IfAbsent.String()},
-	}, countingFacts(p.Counting)...)
+	}, append(countingFacts(p.Counting), fact{field: "max_hold", text: holdText(p)})...)
 	facts = append(facts, limitFacts(set, p)...)
 	return append(facts,
 		fact{field: "candidate.limit", text: limitsText(p, p.Candidate)},
@@ -112,6 +112,22 @@ func countingFacts(c policy.Counting) []fact {
 	}
 }
 
+// holdText returns for how long requests in flight count; empty if they do not.
+func holdText(p *policy.Policy) string {
+	for _, limits := range [][]policy.Limit{p.Limits, p.Candidate} {
+		for _, l := range limits {
+			switch {
+			case !l.InFlight:
+			case l.Window == 0:
+				return "forever"
+			default:
+				return policy.FormatSpan(l.Window)
+			}
+		}
+	}
+	return ""
+}
+
 // limitFacts returns a policy's limits, by tier if they go by tier.
 func limitFacts(set *policy.Set, p *policy.Policy) (facts []fact) {
 	if len(p.Tiers) == 0 {
@@ -156,6 +172,9 @@ func ownText(p *policy.Policy, l policy.Limit) (text string) {
 // LimitText returns a limit in words, like 100 per 1m burst 10. A limit whose figures requests hold
 // has the largest ones.
 func LimitText(l policy.Limit) string {
+	if l.InFlight {
+		return fmt.Sprintf("%d in flight", l.Quota)
+	}
 	text := fmt.Sprintf("%d per %s", l.Quota, policy.FormatSpan(l.Window))
 	burst := l.Params.Burst
 	if l.Algorithm == quota.LeakyBucket {

@@ -53,7 +53,7 @@ func path(of int) string { return fmt.Sprint("/", of) }
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, now: 1, rules: &ruleset.Rules{Generation: 1}}
 	w.samples = decisions.New(w, w, "node", 7, 99)
-	w.limiter = limiter.New(bucketstore.New(&shareddatatest.Data{}, [4]byte{}, 1024, 0), nil)
+	w.limiter = limiter.New(bucketstore.New(&shareddatatest.Data{}, [4]byte{}, 1024, 0), nil, nil)
 	set := &policy.Set{Identity: policy.Identity{IPv6Prefix: 64, Consumer: []policy.Source{{Kind: policy.SourceHeader, Name: "x-key"}}},
 		Show: []policy.Part{{Kind: policy.PartPath}}}
 	limit, err := policy.NewLimit(policy.Counting{}, 1_000_000, quota.Second, 1_000_000)

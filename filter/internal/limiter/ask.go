@@ -36,10 +36,9 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 		}
 	}
 	if !req.held {
-		req.held = true
-		req.rules.Held++
 		l.Stats.Waited++
 	}
+	l.hold(req)
 	l.leases.Flush(now)
 	return Paused, true
 }
@@ -108,6 +107,7 @@ func (l *Limiter) giveBack(req *Request, now quota.Instant) {
 			l.leave(h.place(), now)
 		case h.source == ByCentral && h.ticket.Outcome == leasing.Granted:
 			l.leases.GiveBack(now, &h.ticket)
+		case h.isInFlight(req):
 		case h.settled && h.Cost > 0 && h.source <= ByOptimistic:
 			l.Stats.ChargedInVain++
 		}

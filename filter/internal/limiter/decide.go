@@ -40,7 +40,7 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 	if req.waits() {
 		return Paused
 	}
-	worst, unanswered := none, false
+	worst, unanswered := l.seatsTaken(req), false
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		if !h.asked {
@@ -54,8 +54,10 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 			unanswered = true
 		}
 	}
-	if _, isAway := l.leases.Health.Away(); unanswered && !isAway {
-		l.Stats.Unanswered++
+	if unanswered {
+		if _, isAway := l.leases.Health.Away(); !isAway {
+			l.Stats.Unanswered++
+		}
 	}
 	if worst != none {
 		return l.refuse(req, worst, req.Hits[worst].reason, now)
@@ -98,6 +100,9 @@ func (l *Limiter) round(req *Request, now quota.Instant, commit bool) (status St
 	if worst := l.takeAll(req, now, commit); worst != none {
 		return l.refuse(req, worst, req.Hits[worst].reason, now), true
 	}
+	if status, done := l.queue(req, now); done {
+		return status, true
+	}
 	return l.ask(req, now)
 }
 
@@ -116,6 +121,8 @@ func (l *Limiter) takeAll(req *Request, now quota.Instant, commit bool) (worst i
 			h.view = allows
 		case missing:
 			h.view, h.missing, h.source = unknown, true, ByCentral
+		case awaits:
+			h.view, h.awaits = unknown, true
 		case refused:
 			h.view = refuses
 			worst = req.later(worst, i)
@@ -130,6 +137,7 @@ func (l *Limiter) takeAll(req *Request, now quota.Instant, commit bool) (worst i
 // unlimited ends a request that no enforced policy applies to.
 func (l *Limiter) unlimited(req *Request, now quota.Instant) Status {
 	l.watch(req, now)
+	req.Lasting = len(req.places) > 0
 	if req.bypassed {
 		l.Stats.Bypassed++
 		return Bypassed
@@ -150,6 +158,7 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 	}
 	l.watch(req, now)
 	l.finish(req)
+	req.Lasting = len(req.places) > 0
 	return l.delay(req, now)
 }
 
@@ -169,6 +178,7 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 	l.Stats.Refused++
 	req.rules.Tally.Add(h.Policy, ruleset.CountRefused)
 	l.watchRefused(req, now)
+	l.vacate(req, 0, now)
 	l.finish(req)
 	return Refused
 }
@@ -177,11 +187,15 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 func (l *Limiter) Cancel(req *Request, now quota.Instant) {
 	if req.held {
 		l.Stats.Gone++
-		l.leases.Cancel(req.Stream)
+		if l.leases != nil {
+			l.leases.Cancel(req.Stream)
+		}
 		l.finish(req)
 	} else if freed, ok := l.delays.Leave(req.Stream); ok {
 		l.leave(freed, now)
 	}
+	req.Lasting = false
+	l.vacate(req, 0, now)
 }
 
 func (l *Limiter) finish(req *Request) {

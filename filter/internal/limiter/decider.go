@@ -21,6 +21,8 @@ const (
 	away
 	// contended: other workers changed the bucket at every attempt.
 	contended
+	// awaits: the request is to wait for a place.
+	awaits
 )
 
 // A decider decides hits in one way. Hits start with the one of their policy's mode and may fall
@@ -55,8 +57,11 @@ var fallbacks = [policy.Steps]*decider{
 	policy.StepDeny:  {source: ByFailureDeny, take: takeNever},
 }
 
-func (l *Limiter) deciderOf(p *match.Policy) *decider {
+func (l *Limiter) deciderOf(req *Request, m *match.Hit) *decider {
+	p := req.policyOf(*m)
 	switch {
+	case req.LimitOf(m).InFlight:
+		return &inFlight
 	case p.Mode == policy.ModeLocal, l.leases == nil:
 		return &local
 	case p.Mode == policy.ModeOptimistic:

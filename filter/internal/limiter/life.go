@@ -12,4 +12,7 @@ type Life struct {
 
 // End ends a Lasting request whose stream is over: answered, reset by either side, timed out or
 // upgraded and closed.
-func (l *Limiter) End(req *Request, _ Life) { req.Lasting = false }
+func (l *Limiter) End(req *Request, life Life) {
+	req.Lasting = false
+	l.vacate(req, 0, life.Ended)
+}

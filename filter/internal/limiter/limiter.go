@@ -9,6 +9,7 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/delay"
+	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -53,6 +54,7 @@ type Limiter struct {
 	matcher  match.Matcher
 	store    *bucketstore.Store
 	leases   *leasing.Client // nil without a control plane: every policy is local then
+	flights  *inflight.Book
 	delays   delay.Queue
 	together []*leasing.Ticket
 
@@ -65,11 +67,12 @@ type Limiter struct {
 	full   full
 	spend  leasing.Spend
 	use    leasing.Use
+	seat   inflight.Seat
 }
 
 // New makes a limiter. Without a lease client every policy is decided by this node's own buckets.
-func New(store *bucketstore.Store, leases *leasing.Client) *Limiter {
-	return &Limiter{store: store, leases: leases, delays: delay.Queue{Bound: leasing.MaxWaiting}}
+func New(store *bucketstore.Store, leases *leasing.Client, flights *inflight.Book) *Limiter {
+	return &Limiter{store: store, leases: leases, flights: flights, delays: delay.Queue{Bound: leasing.MaxWaiting}}
 }
 
 // match finds the limits that apply to the request. What it keeps of them is copied: the matcher
@@ -86,7 +89,7 @@ func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
 		}
 		h := Hit{Hit: m, view: unknown}
 		h.queued = m.Cost > 0 && req.LimitOf(&m).Algorithm == quota.LeakyBucket
-		h.decideBy(l.deciderOf(req.policyOf(m)))
+		h.decideBy(l.deciderOf(req, &m))
 		req.Hits = append(req.Hits, h)
 	}
 	return found.Access

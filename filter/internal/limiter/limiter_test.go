@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
@@ -116,7 +117,7 @@ func newNode(t testing.TB, central bool, policies string) *node {
 	if central {
 		n.leases = n.newClient(store, 1)
 	}
-	n.limiter = limiter.New(store, n.leases)
+	n.limiter = limiter.New(store, n.leases, newBook(n.data, 1))
 	n.push(1, policies)
 	return n
 }
@@ -128,10 +129,15 @@ func (n *node) newClient(store *bucketstore.Store, seed uint64) *leasing.Client 
 	})
 }
 
+// newBook is the requests in flight of a worker.
+func newBook(data *shareddatatest.Data, seed uint64) *inflight.Book {
+	return inflight.New(data, shareddata.Space{}, 1024, seed)
+}
+
 // second is the limiter of another worker of the same node.
 func (n *node) second() *limiter.Limiter {
 	store := bucketstore.New(n.data, [4]byte{}, 1024, 0)
-	return limiter.New(store, n.newClient(store, 2))
+	return limiter.New(store, n.newClient(store, 2), newBook(n.data, 2))
 }
 
 // push puts another policy set into force.
@@ -667,7 +673,7 @@ func TestContentionAdmitsNobodyWhoIsRefused(t *testing.T) {
 func TestContentionAdmitsNobodyWhoOwes(t *testing.T) {
 	for _, algorithm := range []string{"token_bucket", "sliding_window"} {
 		n := newNode(t, false, `{"name":"p","partition":["header:x-key"],"algorithm":"`+algorithm+`","limit":{"quota":1,"window":"1h"},"mode":"local","on_failure":{"then":"allow"}}`)
-		n.limiter = limiter.New(bucketstore.New(n.data, [4]byte{}, 8, 0), nil) // One slot.
+		n.limiter = limiter.New(bucketstore.New(n.data, [4]byte{}, 8, 0), nil, newBook(n.data, 1)) // One slot.
 		ask := func(key int) limiter.Status {
 			a := match.Attributes{Method: []byte("GET"), Path: []byte("/"), Host: []byte("h"), Headers: []match.Header{{Name: []byte("x-key"), Value: strconv.AppendInt(nil, int64(key), 10)}}}
 			n.stream++

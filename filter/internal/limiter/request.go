@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/keyhash"
@@ -47,6 +48,8 @@ const (
 	TooManyWaiting
 	// Contended: other workers changed the bucket at every attempt.
 	Contended
+	// InFlight: as many requests are in flight as may be.
+	InFlight
 )
 
 // String is the reason as it shows in access logs.
@@ -84,6 +87,8 @@ type Request struct {
 	own                []policy.Limit
 	consumer           keyhash.Key
 	exceptionsRevision uint64
+	// places are those that the request takes in flight, those of policies in shadow among them.
+	places []inflight.Place
 }
 
 // Hit is one limit's part in the decision.
@@ -115,6 +120,10 @@ type Hit struct {
 	// keep is how many tokens to ask for beyond the request's own, by keepBy.
 	keep   int64
 	keepBy quota.Instant
+
+	// seat is its claim on a place in flight. awaits: it is to wait for one.
+	seat   inflight.Seat
+	awaits bool
 
 	// since is when the control plane stopped answering, of a hit that on_failure decides.
 	since quota.Instant
@@ -152,14 +161,14 @@ const none = -1
 func (req *Request) reset(rules *ruleset.Rules) {
 	req.rules, req.held, req.deadline, req.Delay, req.bypassed = rules, false, 0, 0, false
 	req.Hits, req.shadows = req.Hits[:0], req.shadows[:0]
-	req.Lasting = false
+	req.Lasting, req.places = false, req.places[:0]
 }
 
-// waits reports whether a ticket of the request is open.
+// waits reports whether a ticket of the request is open, or a seat.
 func (req *Request) waits() bool {
 	for i := range req.Hits {
 		h := &req.Hits[i]
-		if h.asked && h.ticket.Outcome == leasing.Waiting {
+		if h.asked && h.ticket.Outcome == leasing.Waiting || h.seat.State == inflight.Waiting {
 			return true
 		}
 	}

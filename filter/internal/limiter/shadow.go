@@ -65,7 +65,7 @@ func cutRun(hits []match.Hit) (run, rest []match.Hit) {
 
 // watchRun decides limits that must all allow, and charges them if they do.
 func (l *Limiter) watchRun(req *Request, run []match.Hit, now quota.Instant) view {
-	seen := allows
+	seen, places := allows, len(req.places)
 	if len(run) > 1 {
 		for i := range run {
 			seen = max(seen, l.watchOne(req, &run[i], now, false))
@@ -76,6 +76,9 @@ func (l *Limiter) watchRun(req *Request, run []match.Hit, now quota.Instant) vie
 			seen = l.watchOne(req, &run[i], now, true)
 		}
 	}
+	if seen != allows {
+		l.vacate(req, places, now)
+	}
 	return seen
 }
 
@@ -83,7 +86,7 @@ func (l *Limiter) watchOne(req *Request, m *match.Hit, now quota.Instant, commit
 	if m.Verdict != match.Limited || m.Cost > req.LimitOf(m).Params.Burst {
 		return refuses
 	}
-	return l.deciderOf(req.policyOf(*m)).watch(l, req, m, now, commit)
+	return l.deciderOf(req, m).watch(l, req, m, now, commit)
 }
 
 // count counts what a policy in shadow, or a candidate, made of a request.

@@ -70,7 +70,9 @@ func (c *httpContext) onRequestHeaders() types.Action {
 	status := p.limiter.Begin(&c.request, rules, &attributes, now)
 	removeForged(attributes.Headers)
 	if status == limiter.Paused {
-		p.central.decisions.Identify(rules, &attributes, &c.identity)
+		if p.central != nil {
+			p.central.decisions.Identify(rules, &attributes, &c.identity)
+		}
 		c.waiting, c.undecided = true, now
 		status = p.resumeResolved(c)
 		if status == limiter.Paused {
@@ -186,6 +188,7 @@ func (c *httpContext) onDone() {
 		if c.request.Lasting {
 			c.life.Ended = c.plugin.clock.Now()
 			c.plugin.limiter.End(&c.request, c.life)
+			c.plugin.wakeForPlaces(c.life.Ended)
 		}
 		return
 	}
@@ -194,6 +197,7 @@ func (c *httpContext) onDone() {
 		c.decided(now)
 	}
 	c.plugin.limiter.Cancel(&c.request, now)
+	c.plugin.wakeForPlaces(now)
 }
 
 // isGRPC reports whether the caller speaks gRPC.

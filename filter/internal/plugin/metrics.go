@@ -52,6 +52,8 @@ func (p *pluginContext) requestCounters() []counter {
 		{name: "requests.delayed", count: &s.Delayed},
 		{name: "requests.too_many_waiting", count: &s.TooManyWaiting},
 		{name: "requests.unanswered", count: &s.Unanswered},
+		{name: "requests.counted_out", count: &p.flights.Stats.CountedOut},
+		{name: "requests.queued", count: &p.flights.Stats.Queued},
 		{name: "shadow.allowed", count: &s.ShadowAllowed},
 		{name: "shadow.refused", count: &s.ShadowRefused},
 		{name: "shadow.undetermined", count: &s.ShadowUndetermined},
@@ -238,6 +240,7 @@ func (p *pluginContext) report() {
 		p.metrics.counters[i].Add(*c.count - c.reported)
 		c.reported = *c.count
 	}
+	p.showFlights()
 	for _, rules := range p.sync.Tallied() {
 		for policy, counts, ok := rules.Tally.Take(); ok; policy, counts, ok = rules.Tally.Take() {
 			counters := p.metrics.ofPolicy(string(rules.Index.Text(rules.Index.Policy(policy).Name)))

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/enforcement"
 	"github.com/weir-proxy/weir/filter/internal/failover"
 	"github.com/weir-proxy/weir/filter/internal/host"
+	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/respond"
@@ -45,6 +46,7 @@ type pluginContext struct {
 	store   *bucketstore.Store
 	sync    *configsync.Sync
 	limiter *limiter.Limiter
+	flights *inflight.Book
 	central *central // nil without a control plane
 
 	// unixKey is the shared key of what the process agrees on about Unix time.
@@ -58,6 +60,8 @@ type pluginContext struct {
 	passed  passed
 	counted []counter
 	shown   shown
+	// flown are the metrics of the flights' groups, in their order.
+	flown []flightMetrics
 }
 
 // central is what a plugin with a control plane has beside the others.
@@ -133,7 +137,8 @@ func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error 
 		leases = c.leasing
 		p.sync.Consumers, p.sync.Orders = c.consumers, c.enforcement
 	}
-	p.limiter = limiter.New(p.store, leases)
+	p.flights = inflight.New(host.SharedData{}, space, config.Keys, random())
+	p.limiter = limiter.New(p.store, leases, p.flights)
 	p.counted = p.counters()
 	p.metrics.define(p.counted)
 	p.setAhead()
@@ -234,19 +239,19 @@ func (p *pluginContext) OnQueueReady(uint32) { host.OnQueueReady() }
 // onDone counts what has not been counted.
 func (p *pluginContext) onDone() {
 	if p.limiter != nil {
+		p.flights.Close()
 		p.report()
 		p.metrics.waiting.Add(-p.shown.waiting)
 		p.shown.waiting = 0
 	}
 }
 
-// resumeResolved goes on with waiting requests whose tokens came, or will not come; the next tick
-// does with those beyond atOnce. If one of them is own, whose callback is running, its status is
-// returned instead: Paused if it still waits.
+// resumeResolved goes on with waiting requests whose tokens or places came, or will not come; the
+// next tick does with those beyond atOnce. If one of them is own, whose callback is running, its
+// status is returned instead: Paused if it still waits.
 func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
 	status, others, left := limiter.Paused, false, atOnce
-	leases := p.central.leasing
-	for streams := leases.TakeResolved(left); len(streams) > 0; streams = leases.TakeResolved(left) {
+	for streams := p.takeResolved(left); len(streams) > 0; streams = p.takeResolved(left) {
 		left -= len(streams)
 		for _, stream := range streams {
 			ctx := find(stream)
@@ -265,8 +270,18 @@ func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
 	if own != nil && others {
 		host.Select(own.request.Stream)
 	}
-	p.hasten(leases.NextResume(p.clock.Now()))
+	p.hasten(p.nextResume(p.clock.Now()))
 	return status
+}
+
+// takeResolved returns streams that have what they wait for, or do not get it.
+func (p *pluginContext) takeResolved(most int) []uint32 {
+	if p.central != nil {
+		if streams := p.central.leasing.TakeResolved(most); len(streams) > 0 {
+			return streams
+		}
+	}
+	return p.flights.TakeResolved(most)
 }
 
 // passBeforeSnapshot notes a request that no policy set was there for.

@@ -20,6 +20,8 @@ func (p *pluginContext) OnTick() {
 		p.central.leasing.EndLate(now)
 		p.central.leasing.Flush(now)
 		p.resumeResolved(nil)
+	} else {
+		p.resumeSeated(now)
 	}
 	p.setTick(p.timer.Plan(now, p.nextResume(now), due))
 }
@@ -39,9 +41,11 @@ func (p *pluginContext) catchUp(c *httpContext) {
 func (p *pluginContext) work(now quota.Instant) {
 	p.setAhead()
 	p.store.Tick(now)
+	p.flights.Tick(now)
 	p.report()
 	if p.central == nil {
 		p.sync.Tick(now)
+		p.resumeSeated(now)
 		return
 	}
 	c := p.central
@@ -61,7 +65,7 @@ func (p *pluginContext) work(now quota.Instant) {
 
 // nextDue is when work has something to do that no callback brings about.
 func (p *pluginContext) nextDue(now quota.Instant) quota.Instant {
-	due := min(p.store.NextDue(), p.sync.NextDue(now))
+	due := min(p.store.NextDue(), p.sync.NextDue(now), p.flights.NextDue(now))
 	if c := p.central; c != nil {
 		due = min(due, c.consumers.NextDue(), c.leasing.NextDue(now), c.decisions.NextDue(),
 			c.failover.NextDue(now, p.sync.Leads()))
@@ -71,7 +75,7 @@ func (p *pluginContext) nextDue(now quota.Instant) quota.Instant {
 
 // nextResume is when a request that waits goes on, or what gathers for a call leaves.
 func (p *pluginContext) nextResume(now quota.Instant) quota.Instant {
-	next := p.limiter.NextRelease()
+	next := min(p.limiter.NextRelease(), p.flights.NextResume(now))
 	if p.central != nil {
 		next = min(next, p.central.leasing.NextResume(now))
 	}
@@ -88,8 +92,25 @@ func (p *pluginContext) release(now quota.Instant) {
 	}
 }
 
+// resumeSeated goes on with requests that waited for places, in a plugin where none waits for
+// anything else.
+func (p *pluginContext) resumeSeated(now quota.Instant) {
+	if p.flights.NextResume(now) <= now {
+		p.resumeResolved(nil)
+	}
+}
+
 // hasten makes a tick come when a request can go on.
 func (p *pluginContext) hasten(at quota.Instant) { p.setTick(p.timer.Hasten(p.clock.Now(), at)) }
+
+// wakeForPlaces makes a tick come soon if places are to be given back or to requests that wait.
+func (p *pluginContext) wakeForPlaces(now quota.Instant) {
+	if at := p.flights.NextResume(now); at <= now {
+		p.hasten(at)
+	} else if p.timer.Slow() && p.flights.NextDue(now) <= now {
+		p.wake()
+	}
+}
 
 // wake makes a tick come soon: a callback has changed what is to be counted, sent or awaited.
 func (p *pluginContext) wake() { p.setTick(p.timer.Wake(p.clock.Now())) }

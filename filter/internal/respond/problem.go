@@ -45,6 +45,7 @@ var problems = [...]problem{
 		"Too many requests wait for policy ", " already."},
 	limiter.Contended: {429, grpcResourceExhausted, reducedCapacity, "Temporarily Reduced Capacity",
 		"Too many requests ask for the same count of policy ", " at once."},
+	limiter.InFlight: {429, grpcResourceExhausted, quotaExceeded, "Too Many Requests", "", ""},
 }
 
 // shareUsed is the refusal by a node's own share, while the counters cannot be reached.
@@ -91,8 +92,10 @@ func (r *Refusal) writeProblem(kind *problem, req *limiter.Request, hit *limiter
 		b = appendTryAgain(b, retry)
 	}
 	b = around(b, `","violated-policies":["`, name(req, req.Refusing), `"],"limit":`)
-	b = append(ratelimitheader.AppendInt(b, l.Quota), `,"window":"`...)
-	b = append(policy.AppendSpan(b, l.Window), '"')
+	b = ratelimitheader.AppendInt(b, l.Quota)
+	if !l.InFlight {
+		b = append(policy.AppendSpan(append(b, `,"window":"`...), l.Window), '"')
+	}
 	if tier := req.Rules().Index.Tier(hit.Tier); len(tier) > 0 {
 		b = around(b, `,"tier":"`, tier, `"`)
 	}
@@ -122,6 +125,9 @@ func appendSentence(b []byte, kind *problem, req *limiter.Request, hit *limiter.
 		b = ratelimitheader.AppendInt(append(b, "This request costs "...), hit.Cost)
 		b = around(b, ", and policy ", policyName, " never allows more than ")
 		return append(ratelimitheader.AppendInt(b, l.Params.Burst), " at once: waiting does not help."...)
+	case l.InFlight:
+		b = ratelimitheader.AppendInt(around(b, "Policy ", policyName, " allows "), l.Quota)
+		return append(b, " requests at the same time, and as many are under way."...)
 	case l.Algorithm == quota.LeakyBucket:
 		b = appendRate(around(b, "Policy ", policyName, " lets "), l)
 		return append(b, " through, and its queue is full."...)

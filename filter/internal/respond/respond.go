@@ -99,15 +99,18 @@ func (h *Headers) gather(req *limiter.Request, refused bool) {
 		if refuses {
 			h.refusing = len(h.items)
 		}
-		p := req.LimitOf(&hit.Hit).Params
+		limit := req.LimitOf(&hit.Hit)
+		p := limit.Params
 		h.hits = append(h.hits, i)
 		h.items = append(h.items, ratelimitheader.Item{
 			Name: name(req, i), Burst: p.Burst, Window: p.Window(), Remaining: hit.Remaining, Reset: hit.Reset,
+			InFlight: limit.InFlight,
 		})
 	}
 }
 
-// name is the policy's name; with several limits it adds the window: policy.1s.
+// name is the policy's name; with several limits it adds the window, policy.1s, or
+// policy.in_flight.
 func name(req *limiter.Request, i int) []byte {
 	ix, hit := &req.Rules().Index, &req.Hits[i]
 	name := ix.Text(ix.Policy(hit.Policy).Name)
@@ -116,7 +119,11 @@ func name(req *limiter.Request, i int) []byte {
 	if !several {
 		return name
 	}
-	return append(append(name[:len(name):len(name)], '.'), policy.FormatSpan(req.LimitOf(&hit.Hit).Window)...)
+	which := "in_flight"
+	if limit := req.LimitOf(&hit.Hit); !limit.InFlight {
+		which = policy.FormatSpan(limit.Window)
+	}
+	return append(append(name[:len(name):len(name)], '.'), which...)
 }
 
 // list writes all items in one dialect. The dialect separates items by what its buffer holds, so it

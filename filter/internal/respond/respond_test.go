@@ -7,9 +7,11 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/respond"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -37,7 +39,8 @@ func decide(t *testing.T, doc string, n int, headers ...string) (*limiter.Reques
 	if err := rules.Index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Set: set})); err != nil {
 		t.Fatal(err)
 	}
-	l := limiter.New(bucketstore.New(&shareddatatest.Data{}, [4]byte{}, 1024, 0), nil)
+	data := &shareddatatest.Data{}
+	l := limiter.New(bucketstore.New(data, [4]byte{}, 1024, 0), nil, inflight.New(data, shareddata.Space{}, 1024, 1))
 	a := match.Attributes{Method: []byte("GET"), Path: []byte("/")}
 	for i := 0; i < len(headers); i += 2 {
 		a.Headers = append(a.Headers, match.Header{Name: []byte(headers[i]), Value: []byte(headers[i+1])})
@@ -95,6 +98,37 @@ func TestWindowsAndQueues(t *testing.T) {
 		if status != c.status || lines(&h) != c.headers || decision != c.decision {
 			t.Errorf("%v %q\n%s\nwant %q\n%s", status, decision, lines(&h), c.decision, c.headers)
 		}
+	}
+}
+
+// A limit of requests in flight has a unit in place of a window, and nothing says when one ends.
+func TestRequestsInFlight(t *testing.T) {
+	const set = `{"version":"weir/v1","headers":{"legacy":"x-ratelimit"},"policies":[
+		{"name":"p","partition":[],"limit":[{"quota":50,"window":"1m"},{"in_flight":3}],"mode":"local"},
+		{"name":"alone","partition":[],"limit":{"in_flight":9},"mode":"local"}]}`
+	req, status := decide(t, set, 2)
+	var h respond.Headers
+	h.Limits(req, false, 0, wall)
+	want := "x-ratelimit-limit: 3\nx-ratelimit-remaining: 1\nx-ratelimit-reset: 1800000000\n" +
+		"ratelimit-policy: \"p.1m\";q=50;w=60,\"p.in_flight\";q=3;qu=\"concurrent-requests\",\"alone\";q=9;qu=\"concurrent-requests\"\n" +
+		"ratelimit: \"p.1m\";r=48;t=3,\"p.in_flight\";r=1,\"alone\";r=7\n"
+	if status != limiter.Allowed || lines(&h) != want {
+		t.Errorf("%v\n%s\nwant\n%s", status, lines(&h), want)
+	}
+	req, status = decide(t, set, 4)
+	var r respond.Refusal
+	r.Write(req, now, wall, false)
+	want = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,` +
+		`"detail":"Policy p allows 3 requests at the same time, and as many are under way. Try again in 1 second.",` +
+		`"violated-policies":["p.in_flight"],"limit":3,"retry_after":1}` + "\n"
+	if status != limiter.Refused || r.Status != 429 || string(r.Body) != want {
+		t.Errorf("%v %d\n%s\nwant\n%s", status, r.Status, r.Body, want)
+	}
+	if got := lines(&r.Headers); !strings.Contains(got, "retry-after: 1\n") || !strings.Contains(got, "\"p.in_flight\";r=0,") {
+		t.Error(got)
+	}
+	if got := string(respond.AppendDecision(nil, req, status)); got != "refused policy=p reason=in_flight retry_us=1000000 remaining=0" {
+		t.Error(got)
 	}
 }
 

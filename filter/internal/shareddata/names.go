@@ -41,6 +41,12 @@ const (
 	// Nodes is leasing's: how many nodes share the limits.
 	Nodes Name = 'n'
 
+	// InFlightSlot begins the keys of inflight's table, before the slot's number; InFlightSlots is
+	// how many slots it has, InFlightWorkers which workers hold places.
+	InFlightSlot    Name = 'h'
+	InFlightSlots   Name = 'j'
+	InFlightWorkers Name = 'x'
+
 	// Process is the process's random number and secret, UnixOffset by how much Unix time is ahead
 	// of the clock that decides. Both are the plugin's.
 	Process    Name = 'p'

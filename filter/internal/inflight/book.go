@@ -1,0 +1,314 @@
+// Package inflight counts the requests that are in flight.
+//
+// The workers of a process share the places of a bucket in a cell of the shared data. A worker
+// takes a few at once where there is room, and gives back with the tick those that it does not use,
+// so most requests need no call. Where there is little room it takes and gives back one by one. So
+// never more are in flight than may be, and no free place is out of another worker's sight for
+// longer than a tick.
+package inflight
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
+	"github.com/weir-proxy/weir/shared/inflight"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// maxWaiting bounds the requests that wait in one worker.
+const maxWaiting = 1024
+
+// State is where a request stands with a place.
+type State uint8
+
+const (
+	// None: the request has no place and waits for none.
+	None State = iota
+	// Held: it has one, until Release.
+	Held
+	// Full: there was none.
+	Full
+	// Contended: the count could not be changed, or has no room for another key.
+	Contended
+	// Waiting: it waits for one.
+	Waiting
+)
+
+// Seat is one request's claim on a place.
+type Seat struct {
+	// Stream identifies the request to the caller.
+	Stream uint32
+	Key    keyhash.Key
+	// Most is the limit, by the policy set of Generation.
+	Most       int64
+	Generation uint64
+	// Hold is for how long a request counts at most; 0 is for as long as it lasts.
+	Hold quota.Span
+	// Policy names the limit for metrics; empty for one that shows in none.
+	Policy []byte
+
+	State State
+	// Place is what a Held seat has.
+	Place Place
+	// Room is how many places were left when this worker last looked.
+	Room int64
+	// Until is how long a Waiting seat waits.
+	Until quota.Instant
+}
+
+// Place is a request in flight, as Release knows it; 0 is none.
+type Place uint32
+
+// Stats counts what a Book did, for the filter's metrics.
+type Stats struct {
+	// CountedOut counts requests that lasted longer than they count.
+	CountedOut uint64
+	// Queued counts requests that waited for a place.
+	Queued uint64
+}
+
+// Book is the requests in flight of one worker. Make one with New.
+type Book struct {
+	Stats Stats
+
+	table   table
+	workers workers
+	buckets map[keyhash.Key]*bucket
+	places  []place
+	// free is the first free place, 0 if there is none.
+	free Place
+	// nextOut is not later than when the next place is to be counted out.
+	nextOut quota.Instant
+	// uneven are the buckets of which this worker holds places that it does not use, or has
+	// requests that wait.
+	uneven []*bucket
+	// waiting is how many requests wait, resolved are the streams of those that do not any more.
+	waiting  int
+	resolved []uint32
+	groups   []*Group
+	spare    *bucket
+
+	change bucketChange
+}
+
+// bucket is one bucket of which this worker has something.
+type bucket struct {
+	key keyhash.Key
+	// have is how many places the worker holds, used how many of them have a request.
+	have, used int64
+	// limit and room are those of the cell when the worker last looked.
+	limit, room int64
+	generation  uint64
+	// waiters wait for a place, the first one first.
+	waiters []*Seat
+	// listed: the bucket is among the uneven ones. quiet: no request has come since the last tick.
+	listed, quiet bool
+	group         *Group
+	next          *bucket
+}
+
+// place is one request in flight.
+type place struct {
+	bucket *bucket
+	// out is when it is counted out, 0 if it is not.
+	out quota.Instant
+	// next is the following free place.
+	next Place
+}
+
+// New makes the book of a worker of the name space, with room for keys as in the table of buckets.
+// Seed is a number of the worker's own.
+func New(shared shareddata.Data, space shareddata.Space, keys int, seed uint64) *Book {
+	b := &Book{
+		table: newTable(shared, space, keys), buckets: make(map[keyhash.Key]*bucket),
+		places: make([]place, 1), nextOut: quota.Forever,
+		workers: workers{shared: shared, key: space.Key(shareddata.InFlightWorkers), next: uint32(seed) | 1},
+	}
+	b.change.lives = b.workers.lives
+	return b
+}
+
+// Take has a request take a place, if there is one that no other waits for.
+func (b *Book) Take(s *Seat, now quota.Instant) State {
+	k := b.buckets[s.Key]
+	if k != nil && k.used < k.have && k.limit == s.Most && k.generation == s.Generation {
+		b.seat(k, s, now)
+		return s.State
+	}
+	if !b.wants(now) {
+		s.State = Contended
+		return s.State
+	}
+	if k == nil {
+		k = b.bucketOf(s)
+	}
+	switch {
+	case len(k.waiters) > 0:
+		s.State, s.Room = Full, 0
+	case !b.fetch(k, s):
+		s.State = Contended
+	case k.used < k.have:
+		b.seat(k, s, now)
+	default:
+		s.State, s.Room = Full, 0
+	}
+	b.list(k)
+	b.forget(k)
+	return s.State
+}
+
+// Look reports whether Take would find a place.
+func (b *Book) Look(s *Seat) State {
+	k := b.buckets[s.Key]
+	if k != nil && (k.used < k.have || len(k.waiters) > 0) {
+		s.Room = k.have - k.used + max(k.room, 0)
+		return [...]State{Held, Full}[min(len(k.waiters), 1)]
+	}
+	c := &b.change
+	*c = bucketChange{lives: c.lives, limit: s.Most, generation: s.Generation}
+	if err := b.table.update(&s.Key, c); err != nil {
+		return Contended
+	}
+	if s.Room = max(c.room, 0); c.room > 0 {
+		return Held
+	}
+	return Full
+}
+
+// fetch takes places of the bucket's cell for one more request, and gives back what is too much. It
+// reports false if the cell could not be changed.
+func (b *Book) fetch(k *bucket, s *Seat) bool {
+	return b.settle(k, bucketChange{limit: s.Most, generation: s.Generation, more: true})
+}
+
+// settle says in the cell what this worker holds.
+func (b *Book) settle(k *bucket, do bucketChange) bool {
+	c := &b.change
+	do.lives, do.worker, do.used, do.commit = c.lives, b.workers.own, k.used, true
+	*c = do
+	if err := b.table.update(&k.key, c); err != nil {
+		return false
+	}
+	k.have, k.limit, k.room, k.generation = c.have, c.limit, c.room, c.generation
+	return true
+}
+
+// bucketChange is the change that says what a worker holds.
+type bucketChange struct {
+	// lives reports whether a worker still runs.
+	lives  func(worker uint32) bool
+	worker uint32
+	used   int64
+	// more: a place for one more request is wanted. idle are places to keep for requests to come.
+	// commit: otherwise it only looks.
+	more, commit bool
+	idle         int64
+	// limit and generation are those of the request, 0 for those of the cell; behind the change
+	// they are the cell's.
+	limit      int64
+	generation uint64
+	// have is what the worker holds behind the change, room how many places are free.
+	have, room int64
+}
+
+func (c *bucketChange) apply(cell *inflight.Cell) (write bool) {
+	dropped := false
+	for i := len(cell.Holders) - 1; i >= 0; i-- {
+		if worker := cell.Holders[i].Worker; !c.lives(worker) {
+			cell.Set(worker, 0)
+			dropped = true
+		}
+	}
+	if c.limit > 0 {
+		cell.Fit(c.limit, c.generation)
+	}
+	if !c.commit {
+		c.room = cell.Room()
+		return false
+	}
+	before := cell.Of(c.worker)
+	c.have = cell.Take(c.worker, c.used, c.idle, c.more)
+	c.room, c.limit, c.generation = cell.Room(), cell.Limit, cell.Generation
+	return c.have != before || dropped
+}
+
+// seat gives a request one of the places that the worker holds.
+func (b *Book) seat(k *bucket, s *Seat, now quota.Instant) {
+	k.used++
+	k.quiet = false
+	s.State, s.Room = Held, max(k.room, 0)+k.have-k.used
+	if b.free == 0 {
+		b.places = append(b.places, place{})
+		b.free = Place(len(b.places) - 1)
+	}
+	s.Place = b.free
+	p := &b.places[s.Place]
+	b.free = p.next
+	*p = place{bucket: k}
+	if s.Hold > 0 {
+		p.out = now + quota.Instant(s.Hold)
+		b.nextOut = min(b.nextOut, p.out)
+	}
+	if k.group != nil {
+		k.group.take(k.limit, s.Room)
+	}
+}
+
+// Release ends a request in flight. The first that waits in this worker gets its place. It reports
+// whether a Tick is needed soon.
+func (b *Book) Release(at Place, now quota.Instant) (soon bool) {
+	p := &b.places[at]
+	k := p.bucket
+	*p = place{next: b.free}
+	b.free = at
+	if k == nil { // It was counted out before.
+		return false
+	}
+	b.vacate(k, now)
+	return k.listed
+}
+
+// vacate frees a place of a bucket.
+func (b *Book) vacate(k *bucket, now quota.Instant) {
+	k.used--
+	if k.group != nil {
+		k.group.InFlight--
+	}
+	if len(k.waiters) > 0 && k.have > k.used {
+		b.serve(k, now)
+		return
+	}
+	if inflight.Idle(k.room, k.limit) == 0 {
+		b.settle(k, bucketChange{}) // Others may want it; if that fails the tick does it.
+	}
+	b.list(k)
+	b.forget(k)
+}
+
+// list has the tick look after a bucket that needs it.
+func (b *Book) list(k *bucket) {
+	if !k.listed && (k.have > k.used || len(k.waiters) > 0) {
+		k.listed = true
+		b.uneven = append(b.uneven, k)
+	}
+}
+
+// bucketOf makes the bucket of a seat.
+func (b *Book) bucketOf(s *Seat) *bucket {
+	k := b.spare
+	if k == nil {
+		k = new(bucket)
+	} else {
+		b.spare = k.next
+	}
+	*k = bucket{key: s.Key, waiters: k.waiters[:0], group: b.groupOf(s.Policy)}
+	b.buckets[s.Key] = k
+	return k
+}
+
+// forget drops a bucket of which the worker has nothing.
+func (b *Book) forget(k *bucket) {
+	if k.have == 0 && k.used == 0 && len(k.waiters) == 0 && !k.listed {
+		delete(b.buckets, k.key)
+		k.next, b.spare = b.spare, k
+	}
+}

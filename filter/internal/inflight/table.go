@@ -1,0 +1,165 @@
+package inflight
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
+	"github.com/weir-proxy/weir/shared/inflight"
+	"github.com/weir-proxy/weir/shared/keyhash"
+)
+
+const (
+	slotMagic = "WRF1"
+	// keysPerSlot sizes the table: with as many keys in flight as the table of buckets has room
+	// for, a slot has this many.
+	keysPerSlot = 8
+	// maxSlot bounds the value of a slot; what does not fit is refused.
+	maxSlot = 1 << 16
+	// maxAttempts bounds the compare-and-swap loop. An attempt fails only because another worker's
+	// succeeded.
+	maxAttempts = 1000
+	headSize    = 16 + 2
+	fixedSize   = 4 + 8
+	holderSize  = 4 + 4
+)
+
+// errContended: other workers changed the slot at every attempt, or it is full.
+var errContended = errors.New("inflight: the slot changed at every attempt, or is full")
+
+// table keeps cells in shared data, in a fixed number of slots. A slot holds the cells of all its
+// keys with requests in flight and no others, so what it takes is bounded by the requests that are
+// in flight at once.
+//
+// A slot's value is slotMagic and its cells, each: key 16, length of the rest 2, limit 4,
+// generation 8, and for each holder: worker 4, places 4.
+type table struct {
+	shared shareddata.Data
+	slots  uint64
+	key    [8]byte
+	// value is the slot that is being changed, next what it becomes.
+	value, next []byte
+	cell        inflight.Cell
+	// Retries counts attempts after the first.
+	retries uint64
+}
+
+// change reads and changes one cell. apply may run more than once, each time on the newest state.
+// If it returns false, nothing is stored.
+type change interface {
+	apply(c *inflight.Cell) (write bool)
+}
+
+func newTable(shared shareddata.Data, space shareddata.Space, keys int) table {
+	var slots [4]byte
+	binary.LittleEndian.PutUint32(slots[:], uint32(max(keys/keysPerSlot, 1)))
+	// In a table of another size a worker would not find what others have in flight.
+	shareddata.Agree(shared, space.Key(shareddata.InFlightSlots), slots[:])
+	t := table{shared: shared, slots: uint64(max(binary.LittleEndian.Uint32(slots[:]), 1))}
+	copy(t.key[:], space[:])
+	t.key[4] = byte(shareddata.InFlightSlot)
+	return t
+}
+
+// update applies a change to the cell of a key, which is empty if there is none.
+func (t *table) update(key *keyhash.Key, c change) error {
+	slot := binary.LittleEndian.Uint64(key[:8]) % t.slots
+	t.key[5], t.key[6], t.key[7] = byte(slot), byte(slot>>8), byte(slot>>16)
+	for attempt := range maxAttempts {
+		if attempt > 0 {
+			t.retries++
+		}
+		value, cas, found := t.shared.Get(t.key[:])
+		t.value = append(t.value[:0], value...)
+		from, to := t.find(key)
+		if !c.apply(&t.cell) {
+			return nil
+		}
+		if !t.replace(key, from, to) {
+			return errContended
+		}
+		if shareddata.Swap(t.shared, t.key[:], t.next, cas, found) {
+			return nil
+		}
+	}
+	return errContended
+}
+
+// find decodes the cell of a key, and returns where it is in the value. A value that no filter can
+// have written counts as empty.
+func (t *table) find(key *keyhash.Key) (from, to int) {
+	t.cell = inflight.Cell{Holders: t.cell.Holders[:0]}
+	b := t.value
+	if len(b) < len(slotMagic) || string(b[:len(slotMagic)]) != slotMagic {
+		t.value = b[:0]
+		return 0, 0
+	}
+	found := false
+	from, to = len(b), len(b)
+	for at := len(slotMagic); at < len(b); {
+		if at+headSize > len(b) {
+			return t.damaged()
+		}
+		end := at + headSize + int(binary.LittleEndian.Uint16(b[at+16:]))
+		if end > len(b) || end < at+headSize+fixedSize {
+			return t.damaged()
+		}
+		if !found && string(b[at:at+16]) == string(key[:]) {
+			from, to, found = at, end, true
+			t.decode(b[at+headSize : end])
+		}
+		at = end
+	}
+	return from, to
+}
+
+func (t *table) damaged() (from, to int) {
+	t.value = t.value[:0]
+	t.cell = inflight.Cell{Holders: t.cell.Holders[:0]}
+	return 0, 0
+}
+
+func (t *table) decode(b []byte) {
+	c := &t.cell
+	c.Limit, c.Generation = int64(binary.LittleEndian.Uint32(b)), binary.LittleEndian.Uint64(b[4:])
+	for b = b[fixedSize:]; len(b) >= holderSize; b = b[holderSize:] {
+		places := int64(binary.LittleEndian.Uint32(b[4:]))
+		c.Holders = append(c.Holders, inflight.Holder{Worker: binary.LittleEndian.Uint32(b), Places: places})
+	}
+}
+
+// replace makes the slot's next value, with the cell in the place of what is from one offset to
+// another; a cell without holders is left out. It reports false for a value that is too long.
+func (t *table) replace(key *keyhash.Key, from, to int) bool {
+	c, size := &t.cell, 0
+	if len(c.Holders) > 0 {
+		size = headSize + fixedSize + holderSize*len(c.Holders)
+	}
+	total := max(len(t.value), len(slotMagic)) - (to - from) + size
+	if total > maxSlot && total > len(t.value) {
+		return false
+	}
+	if cap(t.next) < total {
+		t.next = make([]byte, total, 2*total)
+	}
+	t.next = t.next[:total]
+	at := copy(t.next, slotMagic)
+	if len(t.value) > at {
+		at += copy(t.next[at:], t.value[at:from])
+		at += copy(t.next[at:], t.value[to:])
+	}
+	if size == 0 {
+		return true
+	}
+	b := t.next[at:]
+	copy(b, key[:])
+	binary.LittleEndian.PutUint16(b[16:], uint16(size-headSize))
+	binary.LittleEndian.PutUint32(b[18:], uint32(c.Limit))
+	binary.LittleEndian.PutUint64(b[22:], c.Generation)
+	for i, h := range c.Holders {
+		b := b[headSize+fixedSize+holderSize*i:]
+		binary.LittleEndian.PutUint32(b, h.Worker)
+		binary.LittleEndian.PutUint32(b[4:], uint32(h.Places))
+	}
+	return true
+}

@@ -1,0 +1,212 @@
+package inflight
+
+import "github.com/weir-proxy/weir/shared/quota"
+
+// atOnce bounds the buckets that one tick looks after.
+const atOnce = 512
+
+// Tick serves requests that wait, gives places back that nothing uses, counts requests out that
+// last too long, and shows that the worker runs.
+func (b *Book) Tick(now quota.Instant) {
+	if now >= b.nextOut {
+		b.countOut(now)
+	}
+	b.even(now)
+	if !b.shows() || now < b.workers.looked+quota.Instant(markEvery) {
+		return
+	}
+	b.show(now)
+}
+
+// show shows that the worker runs. It reports false if it cannot.
+func (b *Book) show(now quota.Instant) bool {
+	w := &b.workers
+	if w.own != 0 && w.show(now) {
+		return true
+	}
+	if !w.join(now) {
+		return false
+	}
+	b.sayAll() // Others may have taken this worker for dead, and its places.
+	return true
+}
+
+// wants notes that the worker wants a place. It reports false if the worker can hold none.
+func (b *Book) wants(now quota.Instant) bool {
+	w := &b.workers
+	w.wanted = now
+	return w.own != 0 && now < w.looked+quota.Instant(deadAfter/2) || b.show(now)
+}
+
+// shows reports whether the worker must show that it runs: while it holds places, and for a while
+// after.
+func (b *Book) shows() bool {
+	w := &b.workers
+	return w.own != 0 && (len(b.buckets) > 0 || w.looked < w.wanted+quota.Instant(watchFor))
+}
+
+// sayAll says of all buckets what this worker has in flight.
+func (b *Book) sayAll() {
+	for i := range b.places {
+		if k := b.places[i].bucket; k != nil {
+			b.settle(k, bucketChange{limit: k.limit, generation: k.generation})
+		}
+	}
+	for _, k := range b.uneven {
+		b.settle(k, bucketChange{limit: k.limit, generation: k.generation})
+	}
+}
+
+// NextDue is when Tick has something to do.
+func (b *Book) NextDue(now quota.Instant) quota.Instant {
+	switch {
+	case len(b.uneven) > 0 || len(b.resolved) > 0:
+		return now
+	case b.shows():
+		return min(b.nextOut, b.workers.looked+quota.Instant(markEvery))
+	}
+	return b.nextOut
+}
+
+// NextResume is when requests that waited go on, never if there are none.
+func (b *Book) NextResume(now quota.Instant) quota.Instant {
+	if len(b.resolved) > 0 {
+		return now
+	}
+	return quota.Forever
+}
+
+// even looks after the uneven buckets: places go to who waits for them, and back to the other
+// workers if there is little room, or if no request came for them since the last tick.
+func (b *Book) even(now quota.Instant) {
+	n := min(len(b.uneven), atOnce)
+	for _, k := range b.uneven[:n] {
+		k.listed = false
+		switch {
+		case len(k.waiters) > 0:
+			b.serve(k, now)
+		case k.quiet:
+			b.settle(k, bucketChange{})
+		default:
+			b.settle(k, bucketChange{idle: k.have - k.used})
+		}
+		k.quiet = true
+		b.list(k)
+		b.forget(k)
+	}
+	b.uneven = b.uneven[:copy(b.uneven, b.uneven[n:])]
+}
+
+// countOut ends the places of requests that have lasted too long. Their streams go on.
+func (b *Book) countOut(now quota.Instant) {
+	b.nextOut = quota.Forever
+	for i := range b.places {
+		p := &b.places[i]
+		switch {
+		case p.bucket == nil || p.out == 0:
+		case p.out > now:
+			b.nextOut = min(b.nextOut, p.out)
+		default:
+			k := p.bucket
+			*p = place{}
+			b.Stats.CountedOut++
+			if k.group != nil {
+				k.group.CountedOut++
+			}
+			b.vacate(k, now)
+		}
+	}
+}
+
+// Wait has a request wait for a place until an instant, behind those that wait already. It reports
+// false if as many wait as there are places, or as may wait in all.
+func (b *Book) Wait(s *Seat, until quota.Instant) bool {
+	k := b.buckets[s.Key]
+	if k == nil {
+		k = b.bucketOf(s)
+	}
+	if int64(len(k.waiters)) >= s.Most || b.waiting >= maxWaiting {
+		b.forget(k)
+		return false
+	}
+	s.State, s.Until = Waiting, until
+	k.waiters = append(k.waiters, s)
+	b.waiting++
+	b.Stats.Queued++
+	b.list(k)
+	return true
+}
+
+// Leave withdraws a request that waits.
+func (b *Book) Leave(s *Seat) {
+	k := b.buckets[s.Key]
+	if s.State != Waiting || k == nil {
+		return
+	}
+	for at := range k.waiters {
+		if k.waiters[at] == s {
+			b.dequeue(k, at)
+			break
+		}
+	}
+	s.State = None
+	b.forget(k)
+}
+
+// serve gives places to the requests that wait for them, in their order, and ends those that have
+// waited long enough.
+func (b *Book) serve(k *bucket, now quota.Instant) {
+	for len(k.waiters) > 0 {
+		s := k.waiters[0]
+		if k.used == k.have {
+			b.fetch(k, s)
+		}
+		if k.used == k.have {
+			break
+		}
+		b.seat(k, s, now)
+		b.resolve(k, 0)
+	}
+	for i := 0; i < len(k.waiters); {
+		if s := k.waiters[i]; now >= s.Until {
+			s.State, s.Room = Full, 0
+			b.resolve(k, i)
+		} else {
+			i++
+		}
+	}
+	b.list(k)
+}
+
+func (b *Book) resolve(k *bucket, at int) {
+	b.resolved = append(b.resolved, k.waiters[at].Stream)
+	b.dequeue(k, at)
+}
+
+func (b *Book) dequeue(k *bucket, at int) {
+	copy(k.waiters[at:], k.waiters[at+1:])
+	k.waiters = k.waiters[:len(k.waiters)-1]
+	b.waiting--
+}
+
+// TakeResolved returns streams that do not wait any more, the first ones and at most so many. The
+// slice is good until the next call of the Book.
+func (b *Book) TakeResolved(most int) []uint32 {
+	streams := b.resolved[:min(most, len(b.resolved))]
+	b.resolved = b.resolved[len(streams):]
+	if len(b.resolved) == 0 && cap(b.resolved) < 64 {
+		b.resolved = make([]uint32, 0, 256)
+	}
+	return streams
+}
+
+// Waiting is how many requests wait.
+func (b *Book) Waiting() int { return b.waiting }
+
+// Close gives back what the worker holds, whose streams are over.
+func (b *Book) Close() {
+	for _, k := range b.uneven {
+		k.used = 0
+		b.settle(k, bucketChange{})
+	}
+}

@@ -1,0 +1,192 @@
+package limiter_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/inflight"
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+const millisecond = quota.Instant(quota.Millisecond)
+
+// newFlights is a node of which the test sees the requests in flight.
+func newFlights(t *testing.T, policies string) (*node, *inflight.Book) {
+	t.Helper()
+	n := newNode(t, false, policies)
+	book := newBook(n.data, 1)
+	n.limiter = limiter.New(bucketstore.New(n.data, [4]byte{}, 1024, 0), nil, book)
+	return n, book
+}
+
+// end ends the stream of a request.
+func (n *node) end(req *limiter.Request) {
+	n.t.Helper()
+	if !req.Lasting {
+		n.t.Error("nothing is to be done at the request's end")
+	}
+	n.limiter.End(req, limiter.Life{Ended: n.now})
+}
+
+// fill makes requests until one is not allowed, and returns those that were.
+func (n *node) fill(headers ...string) (open []*limiter.Request, last *limiter.Request) {
+	for {
+		req, status := n.begin(headers...)
+		if status != limiter.Allowed {
+			return open, req
+		}
+		open = append(open, req)
+	}
+}
+
+func TestInFlight(t *testing.T) {
+	n, _ := newFlights(t, `{"name":"p","partition":["header:x-k"],"limit":{"in_flight":3},"mode":"local"}`)
+	open, last := n.fill("x-k", "a")
+	hit := last.Hits[last.Refusing]
+	if len(open) != 3 || last.Reason != limiter.InFlight || hit.Retry != quota.Second || last.Lasting {
+		t.Fatalf("%d in flight, then %v, retry %d", len(open), last.Reason, hit.Retry)
+	}
+	if got := fmt.Sprint(open[0].Hits[0].Remaining, open[2].Hits[0].Remaining, open[0].Hits[0].Reset, hit.Remaining); got != "2 0 0 0" {
+		t.Error(got)
+	}
+	if other, _ := n.fill("x-k", "b"); len(other) != 3 {
+		t.Errorf("%d of another key", len(other))
+	}
+	n.end(open[1])
+	if again, _ := n.fill("x-k", "a"); len(again) != 1 {
+		t.Errorf("%d after one has ended", len(again))
+	}
+}
+
+// A place that was taken goes back if another bucket refuses, and tokens are spent only where there
+// is a place.
+func TestInFlightBesideAQuota(t *testing.T) {
+	for _, limits := range []string{`[{"in_flight":2},{"quota":3,"window":"1h"}]`, `[{"quota":3,"window":"1h"},{"in_flight":2}]`} {
+		n, _ := newFlights(t, `{"name":"p","partition":[],"limit":`+limits+`,"mode":"local","cost":{"header":"x-cost","max":3,"invalid":1}}`)
+		open, last := n.fill()
+		if len(open) != 2 || last.Reason != limiter.InFlight {
+			t.Fatalf("%s: %d, then %v", limits, len(open), last.Reason)
+		}
+		n.end(open[0])
+		for range 5 {
+			if req, _ := n.begin("x-cost", "2"); req.Reason != limiter.Quota {
+				t.Fatalf("%s: %v, want the quota's refusal: one token is left", limits, req.Reason)
+			}
+		}
+		again, last := n.fill()
+		if len(again) != 1 || last.Reason != limiter.Quota && last.Reason != limiter.InFlight || n.limiter.Stats.ChargedInVain != 0 {
+			t.Errorf("%s: %d more, then %v", limits, len(again), last.Reason)
+		}
+	}
+}
+
+// A policy in shadow counts real requests and refuses none; a candidate is counted beside its
+// policy. What they take they give back at the request's end, or at once if it is refused.
+func TestInFlightInShadow(t *testing.T) {
+	n, _ := newFlights(t, `
+		{"name":"s","partition":[],"limit":{"in_flight":2},"mode":"local","enforcement":"shadow"},
+		{"name":"c","match":{"headers":[{"name":"x-c","present":true}]},"partition":[],"limit":{"in_flight":2},"mode":"local","candidate":{"limit":{"in_flight":1}}}`)
+	var open []*limiter.Request
+	for range 3 {
+		req, status := n.begin()
+		if status != limiter.Unlimited {
+			t.Fatal(status)
+		}
+		open = append(open, req)
+	}
+	if s := n.limiter.Stats; s.ShadowAllowed != 2 || s.ShadowRefused != 1 {
+		t.Errorf("%d and %d in shadow, want 2 and 1", s.ShadowAllowed, s.ShadowRefused)
+	}
+	n.end(open[0])
+	n.end(open[1])
+	enforced, _ := n.fill("x-c", "1")
+	if s := n.limiter.Stats; len(enforced) != 2 || s.CandidateAllowed != 1 || s.CandidateRefused != 2 || s.ShadowAllowed != 4 {
+		t.Errorf("%d allowed; %+v", len(enforced), s)
+	}
+	for _, req := range enforced {
+		n.end(req)
+	}
+	if again, _ := n.fill("x-c", "1"); len(again) != 2 || n.limiter.Stats.CandidateAllowed != 2 {
+		t.Errorf("%d allowed, candidate %d, once all had ended", len(again), n.limiter.Stats.CandidateAllowed)
+	}
+}
+
+// With max_wait a request waits for a place, is refused when its time is over, and leaves its seat
+// in the queue when its client goes.
+func TestInFlightWaits(t *testing.T) {
+	n, book := newFlights(t, `{"name":"p","partition":[],"limit":{"in_flight":2},"max_wait":"100ms","mode":"local"}`)
+	open, first := n.fill()
+	gone, gs := n.begin()
+	full, fs := n.begin()
+	if len(open) != 2 || gs != limiter.Paused || fs != limiter.Refused || full.Reason != limiter.InFlight || n.rules.Held != 2 {
+		t.Fatalf("%d, %v, %v: %d held", len(open), gs, fs, n.rules.Held)
+	}
+	n.limiter.Cancel(gone, n.now)
+	second, ss := n.begin()
+	n.end(open[0])
+	if got := fmt.Sprint(book.TakeResolved(9), ss); got != fmt.Sprint([]uint32{first.Stream}, limiter.Paused) {
+		t.Fatal(got)
+	}
+	if status := n.limiter.Resume(first, n.now); status != limiter.Allowed || !first.Lasting {
+		t.Fatal(status)
+	}
+	n.now += 100 * millisecond
+	book.Tick(n.now)
+	if got := fmt.Sprint(book.TakeResolved(9)); got != fmt.Sprint([]uint32{second.Stream}) {
+		t.Fatal(got)
+	}
+	if status := n.limiter.Resume(second, n.now); status != limiter.Refused || second.Reason != limiter.InFlight || n.rules.Held != 0 {
+		t.Errorf("%v, %v, %d held", status, second.Reason, n.rules.Held)
+	}
+	n.end(open[1])
+	n.end(first)
+	if all, _ := n.fill(); len(all) != 2 {
+		t.Errorf("%d places at rest", len(all))
+	}
+	if n.limiter.Stats.Waited != 0 || book.Stats.Queued != 4 {
+		t.Errorf("%d waited for the control plane, %d for a place", n.limiter.Stats.Waited, book.Stats.Queued)
+	}
+}
+
+// A request that has its place and waits for tokens gives the place back if there are none, and if
+// its client goes.
+func TestInFlightBesideTokensOfTheControlPlane(t *testing.T) {
+	n := newNode(t, true, `
+		{"name":"rate","partition":[],"limit":{"quota":2,"window":"1h"},"mode":"strict"},
+		{"name":"places","partition":[],"limit":{"in_flight":2},"mode":"local"}`)
+	var open []*limiter.Request
+	for range 2 {
+		req, status := n.begin()
+		if status != limiter.Paused {
+			t.Fatal(status)
+		}
+		if status = n.answer(200, req); status != limiter.Allowed {
+			t.Fatal(status)
+		}
+		open = append(open, req)
+	}
+	if req, status := n.begin(); status != limiter.Refused || req.Reason != limiter.InFlight {
+		t.Fatalf("%v %v", status, req.Reason)
+	}
+	n.end(open[0])
+	req, _ := n.begin()
+	if status := n.answer(200, req); status != limiter.Refused || req.Reason != limiter.Quota {
+		t.Fatalf("%v %v", status, req.Reason)
+	}
+	n.now += 3600 * sec
+	gone, status := n.begin()
+	if status != limiter.Paused {
+		t.Fatal(status)
+	}
+	n.limiter.Cancel(gone, n.now)
+	n.calls[0](200)
+	n.calls = nil
+	n.end(open[1])
+	for range 2 {
+		if req, status := n.begin(); status == limiter.Refused && req.Reason == limiter.InFlight {
+			t.Error("a place has leaked")
+		}
+	}
+}

@@ -1,0 +1,102 @@
+// Package inflight holds the arithmetic of requests in flight. It has no clock and does no I/O.
+//
+// A holder of places says how many it holds, and never how many more or fewer: a message that is
+// lost, doubled or late cannot make places.
+package inflight
+
+const (
+	// mostIdle bounds the places that a worker holds for requests to come, and roomPerIdle is for
+	// how many free places it may hold one.
+	mostIdle    = 16
+	roomPerIdle = 8
+)
+
+// Cell is what a node knows of one bucket: which of its workers hold how many places. The zero
+// value has no requests in flight.
+type Cell struct {
+	// Limit is how many places there are, by the policy set of Generation.
+	Limit      int64
+	Generation uint64
+	// Holders are in no order, and each has at least one place.
+	Holders []Holder
+}
+
+// Holder is a worker that holds places: as many as it has requests in flight, and some for requests
+// to come.
+type Holder struct {
+	Worker uint32
+	Places int64
+}
+
+// Fit sets the limit. That of the newest policy set stays; a smaller one takes no place away.
+func (c *Cell) Fit(limit int64, generation uint64) {
+	if generation >= c.Generation || len(c.Holders) == 0 {
+		c.Limit, c.Generation = limit, generation
+	}
+}
+
+// Held is how many places all workers hold.
+func (c *Cell) Held() (places int64) {
+	for _, h := range c.Holders {
+		places += h.Places
+	}
+	return places
+}
+
+// Room is how many places are free; it is negative after a change to a smaller limit.
+func (c *Cell) Room() int64 { return c.Limit - c.Held() }
+
+// Set says how many places a worker holds from now on. It may be more than there are: what is in
+// flight counts.
+func (c *Cell) Set(worker uint32, places int64) {
+	for i := range c.Holders {
+		if c.Holders[i].Worker != worker {
+			continue
+		}
+		if c.Holders[i].Places = places; places == 0 {
+			last := len(c.Holders) - 1
+			c.Holders[i] = c.Holders[last]
+			c.Holders = c.Holders[:last]
+		}
+		return
+	}
+	if places > 0 {
+		c.Holders = append(c.Holders, Holder{worker, places})
+	}
+}
+
+// Of is how many places a worker holds.
+func (c *Cell) Of(worker uint32) int64 {
+	for _, h := range c.Holders {
+		if h.Worker == worker {
+			return h.Places
+		}
+	}
+	return 0
+}
+
+// Take has a worker with so many requests in flight hold their places. With more it gets another
+// one, if there is one, and some for requests to come; otherwise it keeps so many idle ones, if
+// there is room. It returns how many places the worker holds then.
+func (c *Cell) Take(worker uint32, used, idle int64, more bool) (places int64) {
+	c.Set(worker, used)
+	places = used
+	room := c.Room()
+	switch {
+	case more && room > 0:
+		places += 1 + Idle(room-1, c.Limit)
+	case !more:
+		places += min(idle, Idle(room, c.Limit))
+	}
+	c.Set(worker, places)
+	return places
+}
+
+// Idle is how many places a worker may hold for requests to come, of those that are free: none
+// where less than a quarter is, so that each free place is seen by all workers.
+func Idle(room, limit int64) int64 {
+	if room*4 < limit {
+		return 0
+	}
+	return min(room/roomPerIdle, mostIdle)
+}
