@@ -31,7 +31,6 @@ type upstream struct {
 type call struct {
 	class   int
 	arrived quota.Instant
-	begun   quota.Instant
 }
 
 // change is what becomes of the upstream at an instant.

@@ -122,7 +122,6 @@ func (s *Server) options() []grpc.ServerOption {
 		grpc.Creds(remembering{transport}),
 		grpc.ConnectionTimeout(handshakeTime),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeaders), grpc.MaxConcurrentStreams(maxStreams),
-		grpc.SharedWriteBuffer(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle: idleTime, Time: probeAfter, Timeout: probeTime,
 		}),

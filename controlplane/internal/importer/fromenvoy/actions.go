@@ -48,19 +48,21 @@ const maxDescriptors = 64
 // with is a descriptor with what an action adds.
 func (d descriptor) with(action *importer.Tree, in *scope) []descriptor {
 	d.entries, d.remarks = slices.Clone(d.entries), slices.Clone(d.remarks)
-	for _, f := range action.Fields() {
-		switch f.Name {
-		case "request_headers":
-			return d.header(f.Value)
-		case "header_value_match":
-			return []descriptor{d.headerValue(f.Value)}
-		}
-		v, reason := entryOf(f.Name, f.Value, in)
-		d.entries = append(d.entries, v)
-		d.impossible = importer.Join("; ", d.impossible, reason)
+	fields := action.Fields()
+	if len(fields) == 0 {
+		d.impossible = importer.Join("; ", d.impossible, "an action is empty")
 		return []descriptor{d}
 	}
-	d.impossible = importer.Join("; ", d.impossible, "an action is empty")
+	f := fields[0] // An action has one field, which names its kind.
+	switch f.Name {
+	case "request_headers":
+		return d.header(f.Value)
+	case "header_value_match":
+		return []descriptor{d.headerValue(f.Value)}
+	}
+	v, reason := entryOf(f.Name, f.Value, in)
+	d.entries = append(d.entries, v)
+	d.impossible = importer.Join("; ", d.impossible, reason)
 	return []descriptor{d}
 }
 

@@ -63,7 +63,6 @@ type conversion struct {
 	// remarks are what differs, impossible is why nothing can be carried over.
 	remarks    []string
 	impossible string
-	names      []string
 }
 
 func (r *reader) local(f filter) {

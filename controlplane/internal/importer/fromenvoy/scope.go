@@ -23,8 +23,6 @@ type scope struct {
 	// limits are its rate_limits; config is its own configuration of the filter, nil for none.
 	limits []*importer.Tree
 	config *importer.Tree
-	// names are those of the policies that its configuration has become.
-	names []string
 }
 
 func (s *scope) String() string {

@@ -155,8 +155,6 @@ type use struct {
 	place
 	kind string
 	args []string
-	// policies are those that it has become.
-	policies []string
 }
 
 // zone is a limit_req_zone or limit_conn_zone.

@@ -9,7 +9,7 @@ import (
 )
 
 // errNotYet is why limit_conn is left out.
-var errNotYet = errors.New("Weir cannot limit requests in flight yet")
+var errNotYet = errors.New("requests in flight cannot be limited yet")
 
 // scope is the requests for which a group is in force, in as few matches as can say it, and what
 // they cannot leave out.
