@@ -47,6 +47,8 @@ type setup struct {
 	ways func(envoy string, port int) []int
 	// handler is the upstream's; nil echoes.
 	handler http.Handler
+	// env is added to the control plane's environment.
+	env []string
 }
 
 // world is a running set-up. It ends with the test, and is printed if the test has failed.
@@ -77,6 +79,7 @@ func start(t *testing.T, s setup) *world {
 	}
 	w.serve = stack.ControlPlaneOptions{
 		Binary: controlPlanePath, Port: port, DataDir: t.TempDir(), AdminToken: adminToken, NodeToken: nodeToken,
+		Env: s.env,
 	}
 	if !s.embedded && !s.alone {
 		w.redis = redistest.Start(t)

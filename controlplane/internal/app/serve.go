@@ -72,7 +72,7 @@ type webListener struct {
 
 // open makes the listeners. The first is the one for people.
 func (a *App) open(s settings.Settings, config api.Config) error {
-	others := func() error { return errors.Join(a.calls(s, config), a.debug(s.Listeners.Debug)) }
+	others := func() error { return errors.Join(a.calls(s, config), a.quotas(s, config), a.debug(s.Listeners.Debug)) }
 	if s.Listeners.Node == "" {
 		handler, err := api.New(config)
 		return errors.Join(err, a.listen(forAll, s.Listen, handler, s, nil), others())

@@ -62,6 +62,11 @@ type Config struct {
 	// Connections bounds the open ones, 0 for no bound. AtOnce bounds the unary calls that are
 	// being answered, Streams the streams that are open.
 	Connections, AtOnce, Streams int
+	// Message is the longest message that a caller may send; 0 is 64 KiB.
+	Message int
+	// Probe is after how long without a word the other end of a connection is asked for a sign of
+	// life, and how long that may take; 0 is 30 s, and 10 s for the sign.
+	Probe time.Duration
 	// Patience is how long a unary call may take. A caller may wish for less, never for more.
 	Patience time.Duration
 	Metrics  *metrics.Metrics
@@ -114,6 +119,13 @@ func New(c Config) (*Server, error) {
 }
 
 func (s *Server) options() []grpc.ServerOption {
+	message, probe, sign := maxMessage, probeAfter, probeTime
+	if s.config.Message > 0 {
+		message = s.config.Message
+	}
+	if s.config.Probe > 0 {
+		probe, sign = s.config.Probe, s.config.Probe
+	}
 	transport := insecure.NewCredentials()
 	if s.config.TLS != nil {
 		transport = credentials.NewTLS(certs.Server(certs.HTTP2, s.config.TLS, s.config.Clients, s.config.Log))
@@ -121,9 +133,9 @@ func (s *Server) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(remembering{transport}),
 		grpc.ConnectionTimeout(handshakeTime),
-		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxHeaderListSize(maxHeaders), grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxRecvMsgSize(message), grpc.MaxHeaderListSize(maxHeaders), grpc.MaxConcurrentStreams(maxStreams),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
-			MaxConnectionIdle: idleTime, Time: probeAfter, Timeout: probeTime,
+			MaxConnectionIdle: idleTime, Time: probe, Timeout: sign,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: probeLeast, PermitWithoutStream: true}),
 		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream),

@@ -14,7 +14,9 @@ import (
 
 // grant answers a request in one pass over its items. Items for which another replica has granted
 // under newer figures already get a second pass.
-func (s *Service) grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseReply, error) {
+func (s *Service) grant(
+	ctx context.Context, req wire.LeaseRequest, span quota.Span,
+) (wire.LeaseReply, error) {
 	nodes := s.config.Nodes.Count(ctx)
 	reply := wire.LeaseReply{
 		Seq: req.Seq, Nodes: s.allNodes(nodes), Items: make([]wire.LeaseAnswer, len(req.Items)),
@@ -29,6 +31,7 @@ func (s *Service) grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseR
 	if err != nil || r == nil {
 		return reply, err
 	}
+	r.span = span
 	all := make([]int, len(req.Items))
 	for i := range all {
 		all[i] = i
@@ -95,7 +98,7 @@ func (s *Service) grantOnce(ctx context.Context, r *resolver, open []int) ([]int
 			staleGroups[groups[k]] = true
 		default:
 			r.answers[it.index] = s.answer(it, g)
-			s.measure(it, g)
+			s.measure(it, g, r.span)
 		}
 	}
 	var stale []int
@@ -150,12 +153,16 @@ func unavailable(away time.Duration) wire.LeaseAnswer {
 	return wire.LeaseAnswer{State: wire.ItemUnavailable, NotBefore: wait}
 }
 
-// measure notes the outcome of an answered item.
-func (s *Service) measure(it *resolved, g lease.Grant) {
-	s.config.Meter(Use{
+// measure notes the outcome of an answered item. An item that takes tokens for a longer span asks
+// for many requests to come, so it counts none.
+func (s *Service) measure(it *resolved, g lease.Grant, span quota.Span) {
+	use := Use{
 		Policy: it.policy, Tier: it.tier, Tokens: g.Waiting*it.item.Cost + g.Keep + it.item.Used,
-		Granted: g.Waiting, Refused: it.item.Waiting - g.Waiting,
-	})
+	}
+	if span <= lease.Deadline {
+		use.Granted, use.Refused = g.Waiting, it.item.Waiting-g.Waiting
+	}
+	s.config.Meter(use)
 	if s.config.Regions != nil {
 		s.config.Regions.Want(it.policy.Name, it.item.Waiting*it.item.Cost+it.item.Keep+it.item.Used)
 	}

@@ -148,12 +148,21 @@ type Use struct {
 
 // Grant answers a request. The error is ErrUnavailable (wrapped) or the context's.
 func (s *Service) Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseReply, error) {
+	return s.GrantWithin(ctx, req, lease.Deadline)
+}
+
+// GrantWithin is Grant for requests that may use their tokens for as long as span: that long they
+// count as leased. An item may have as many waiting requests as it likes; those that do not fit are
+// left out.
+func (s *Service) GrantWithin(
+	ctx context.Context, req wire.LeaseRequest, span quota.Span,
+) (wire.LeaseReply, error) {
 	if !s.config.Breakers.Allow(StoreName) {
 		return wire.LeaseReply{}, ErrUnavailable
 	}
 	timed, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	reply, err := s.grant(timed, req)
+	reply, err := s.grant(timed, req, span)
 	// A caller that went away is no evidence about the store, and many that shared one call are no
 	// more than one.
 	if err == nil || ctx.Err() == nil && !gather.IsShared(err) {

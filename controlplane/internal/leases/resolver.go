@@ -28,6 +28,8 @@ type resolver struct {
 	current uint64
 	// nodes is how many nodes share the buckets.
 	nodes int64
+	// span is how late waiting requests may use their tokens.
+	span quota.Span
 	// overrides are what is known of the consumers that items name.
 	overrides map[keyhash.Key]consumers.Knowledge
 	// overridesAway is how long they could not be looked up while the rest of the store answers; 0
@@ -186,7 +188,7 @@ func (r *resolver) fullAsk(it *wire.LeaseItem, by effective) lease.Ask {
 	a.Waiting = it.Waiting
 	a.Cost = it.Cost
 	a.Keep = min(it.Keep, a.Params.Burst)
-	a.Deadline = lease.Deadline
+	a.Deadline = r.span
 	a.Nodes = r.nodes
 	switch by.policy.Mode {
 	case policy.ModeOptimistic: // A node reports what it used, or asks what it must not decide.

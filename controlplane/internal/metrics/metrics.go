@@ -36,6 +36,8 @@ type Metrics struct {
 	asked   *prometheus.CounterVec
 	refused *prometheus.CounterVec
 
+	quotas quotas
+
 	// policies, servers and limits are the labels in use; a limit is a policy and a tier together.
 	policies, servers, limits names
 }
@@ -73,6 +75,7 @@ func New(version string) *Metrics {
 	m.requestMetrics(promauto.With(m.registry))
 	m.storeMetrics(promauto.With(m.registry))
 	m.limitMetrics(promauto.With(m.registry))
+	m.quotaMetrics(promauto.With(m.registry))
 	build := promauto.With(m.registry).NewGauge(prometheus.GaugeOpts{
 		Name: "weir_build_info", Help: "Always 1; the label is the version.",
 		ConstLabels: prometheus.Labels{"version": version},

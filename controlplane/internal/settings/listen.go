@@ -2,6 +2,7 @@ package settings
 
 import (
 	"net/netip"
+	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/certs"
 )
@@ -15,6 +16,9 @@ type ListenFlags struct {
 	RLSListen    string `help:"Address for the gRPC rate limit service, which Envoy's own ratelimit filter calls." env:"WEIR_RLS_LISTEN" name:"rls-listen" placeholder:"HOST:PORT"`
 	RLSClientCA  string `help:"Authorities in PEM: who calls --rls-listen needs a certificate of theirs, beside the token. Read again when it changes." env:"WEIR_RLS_CLIENT_CA" name:"rls-client-ca" placeholder:"FILE"`
 	RLSOpen      bool   `help:"Serve --rls-listen to all who reach it, without a token." env:"WEIR_RLS_OPEN" name:"rls-open"`
+	RLQSListen   string `help:"Address for the rate_limit_quota filters of Envoy, over gRPC." env:"WEIR_RLQS_LISTEN" name:"rlqs-listen" placeholder:"HOST:PORT"`
+	RLQSClientCA string `help:"Authorities in PEM: who calls --rlqs-listen needs a certificate of theirs, beside the token. Read again when it changes." env:"WEIR_RLQS_CLIENT_CA" name:"rlqs-client-ca" placeholder:"FILE"`
+	RLQSOpen     bool   `help:"Serve --rlqs-listen to all who reach it, without a token." env:"WEIR_RLQS_OPEN" name:"rlqs-open"`
 	DebugListen  string `help:"Address on this machine for profiles (pprof) without a token, like 127.0.0.1:6060." env:"WEIR_DEBUG_LISTEN" placeholder:"HOST:PORT"`
 }
 
@@ -31,6 +35,10 @@ type Listeners struct {
 	RLS        string
 	RLSClients *certs.Pool
 	RLSOpen    bool
+	// RLQS is the same for the rate limit quota service.
+	RLQS        string
+	RLQSClients *certs.Pool
+	RLQSOpen    bool
 	// Debug is host:port on the loopback; empty for none.
 	Debug string
 }
@@ -60,7 +68,10 @@ func (r *resolver) listeners(f ListenFlags) (l Listeners) {
 			r.problem("--node-client-ca (WEIR_NODE_CLIENT_CA): %w", err)
 		}
 	}
-	r.rls(f, &l)
+	l.RLS, l.RLSOpen = f.RLSListen, f.RLSOpen
+	l.RLSClients = r.door("rls", f.RLSListen, f.RLSClientCA, f.RLSOpen, f.TLSCert)
+	l.RLQS, l.RLQSOpen = f.RLQSListen, f.RLQSOpen
+	l.RLQSClients = r.door("rlqs", f.RLQSListen, f.RLQSClientCA, f.RLQSOpen, f.TLSCert)
 	l.Debug = f.DebugListen
 	if l.Debug != "" {
 		host := r.address("--debug-listen (WEIR_DEBUG_LISTEN)", l.Debug)
@@ -72,27 +83,28 @@ func (r *resolver) listeners(f ListenFlags) (l Listeners) {
 	return l
 }
 
-// rls checks how the gRPC rate limit service is reached.
-func (r *resolver) rls(f ListenFlags, l *Listeners) {
-	l.RLS, l.RLSOpen = f.RLSListen, f.RLSOpen
-	if l.RLS == "" {
-		if f.RLSClientCA != "" || f.RLSOpen {
-			r.problem("--rls-client-ca and --rls-open (WEIR_RLS_CLIENT_CA, WEIR_RLS_OPEN): need --rls-listen")
+// door checks how the gRPC service with a name is reached, and returns the authorities of its
+// callers, nil for none.
+func (r *resolver) door(name, address, clientCA string, open bool, cert string) *certs.Pool {
+	flag, env := "--"+name, "WEIR_"+strings.ToUpper(name)
+	if address == "" {
+		if clientCA != "" || open {
+			r.problem("%s-client-ca and %[1]s-open (%s_CLIENT_CA, %[2]s_OPEN): need %[1]s-listen", flag, env)
 		}
-		return
+		return nil
 	}
-	r.address("--rls-listen (WEIR_RLS_LISTEN)", l.RLS)
-	if f.RLSClientCA == "" {
-		return
+	r.address(flag+"-listen ("+env+"_LISTEN)", address)
+	if clientCA == "" {
+		return nil
 	}
-	if f.TLSCert == "" {
-		r.problem("--rls-client-ca (WEIR_RLS_CLIENT_CA): needs --tls-cert and --tls-key")
+	if cert == "" {
+		r.problem("%s-client-ca (%s_CLIENT_CA): needs --tls-cert and --tls-key", flag, env)
 	}
-	var err error
-	l.RLSClients, err = certs.LoadPool(f.RLSClientCA)
+	pool, err := certs.LoadPool(clientCA)
 	if err != nil {
-		r.problem("--rls-client-ca (WEIR_RLS_CLIENT_CA): %w", err)
+		r.problem("%s-client-ca (%s_CLIENT_CA): %w", flag, env, err)
 	}
+	return pool
 }
 
 // LimitFlags bound what callers may ask of the control plane.

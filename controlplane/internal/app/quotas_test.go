@@ -1,0 +1,124 @@
+package app_test
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// filter is a rate_limit_quota filter that reports by hand.
+type filter struct {
+	t      *testing.T
+	stream quotapb.RateLimitQuotaService_StreamRateLimitQuotasClient
+}
+
+func (p *plane) filter() *filter {
+	p.t.Helper()
+	conn, err := grpc.NewClient(p.app.AddrOf("quotas").String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { conn.Close() })
+	stream, err := quotapb.NewRateLimitQuotaServiceClient(conn).StreamRateLimitQuotas(p.t.Context())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return &filter{p.t, stream}
+}
+
+func (f *filter) report(admitted uint64, bucket ...string) {
+	f.t.Helper()
+	id := &quotapb.BucketId{Bucket: map[string]string{}}
+	for i := 0; i < len(bucket); i += 2 {
+		id.Bucket[bucket[i]] = bucket[i+1]
+	}
+	err := f.stream.Send(&quotapb.RateLimitQuotaUsageReports{
+		Domain: "edge", BucketQuotaUsages: []*quotapb.RateLimitQuotaUsageReports_BucketQuotaUsage{
+			{BucketId: id, NumRequestsAllowed: admitted},
+		},
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// until receives actions until one of a user is wanted.
+func (f *filter) until(user, want string) *typepb.TokenBucket {
+	f.t.Helper()
+	for {
+		response, err := f.stream.Recv()
+		if err != nil {
+			f.t.Fatalf("waiting for %s: %v", want, err)
+		}
+		for _, a := range response.BucketAction {
+			strategy := a.GetQuotaAssignmentAction().GetRateLimitStrategy()
+			got := strategy.GetBlanketRule().String()
+			if strategy.GetTokenBucket() != nil {
+				got = "tokens"
+			}
+			if a.BucketId.Bucket["user"] == user && got == want {
+				return strategy.GetTokenBucket()
+			}
+		}
+	}
+}
+
+const quotaPolicies = `{"version": "weir/v1", "policies": [
+	{"name": "users", "match": {"domain": "edge"}, "partition": ["descriptor:user"], "limit": {"quota": 60, "window": "1m"}},
+	{"name": "other", "match": {"domain": "elsewhere"}, "partition": ["descriptor:user"], "limit": {"quota": 1, "window": "1h"}},
+	{"name": "queues", "match": {"descriptors": [{"name": "queue", "present": true}]}, "partition": [],
+	 "limit": {"quota": 60, "window": "1m"}, "algorithm": "sliding_window_counter", "mode": "strict"}]}`
+
+// Filters are assigned what the policies say of their buckets, and orders reach them.
+func TestQuotas(t *testing.T) {
+	s := bare(t)
+	s.Listeners.RLQS, s.Listeners.RLQSOpen = "127.0.0.1:0", true
+	p := startWith(t, s, slog.New(slog.DiscardHandler))
+	p.until("/readyz", 200)
+	if a := p.do("PUT", "/v1/policyset", []byte(quotaPolicies), "If-Match", "*", "Content-Type", "application/json"); a.status >= 300 {
+		t.Fatalf("put: %d %s", a.status, a.body)
+	}
+	f := p.filter()
+	f.report(1, "user", "a")
+	tokens := f.until("a", "tokens")
+	if tokens.MaxTokens < 1 || tokens.MaxTokens > 60 || tokens.FillInterval.Nanos != 0 || tokens.FillInterval.Seconds < 100 {
+		t.Errorf("assigned %v", tokens)
+	}
+	// What cannot be assigned is left alone.
+	f.report(1, "queue", "q")
+	f.report(1)
+	// A bucket with an entry more is another one, which no policy is for: it is not limited.
+	f.report(1, "user", "b", "route", "x")
+	f.until("b", "ALLOW_ALL")
+	order := `{"orders": [{"state": "off", "reason": "test"}]}`
+	if a := p.do("PUT", "/v1/enforcement", []byte(order), "If-Match", "*", "Content-Type", "application/json"); a.status >= 300 {
+		t.Fatalf("order: %d %s", a.status, a.body)
+	}
+	f.until("a", "ALLOW_ALL")
+	for end := time.Now().Add(10 * time.Second); ; {
+		text := string(p.do("GET", "/metrics", nil).body)
+		missing := ""
+		for _, want := range []string{
+			"weir_rlqs_streams 1", "weir_rlqs_buckets 3", `weir_rlqs_requests_total{outcome="admitted"} 3`,
+			`weir_rlqs_assignments_total{kind="tokens"} `, `weir_rlqs_assignments_total{kind="allow"} `,
+			`weir_rlqs_ignored_total{reason="unfit"} `, `weir_rlqs_ignored_total{reason="invalid"} 1`,
+		} {
+			if !strings.Contains(text, want) {
+				missing = want
+			}
+		}
+		if missing == "" {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("metrics lack %s", missing)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}

@@ -1,0 +1,92 @@
+// Package assign decides which token buckets the quota filters of Envoy (rate_limit_quota) are
+// assigned. It has no clock and does no I/O.
+//
+// An assignment is a lease. The control plane takes n tokens from the limit's ledger, where they
+// count as leased for Lease(ttl), and assigns a token bucket that lets through at most n requests
+// in that time, however they come: it starts with what it may hold, and earns next to nothing
+// (Fill). The next assignment is a new lease, and what is left of the last one is lost. So all
+// filters together admit what the lease theorem allows, burst + rate·t, together with every other
+// node that spends from the ledger. The bound needs no report of a filter: reports only say where
+// the tokens are wanted. The package document of shared/lease has the theorem.
+package assign
+
+import (
+	"math"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+const (
+	// Late is how long after the ask for its tokens an assignment may reach its Envoy. One that
+	// would be later is not sent.
+	Late = 250 * quota.Millisecond
+	// MaxTTL is the longest life of an assignment.
+	MaxTTL = 5 * quota.Minute
+	// MaxTokens is the most tokens of one assignment: more would not fit into its fields.
+	MaxTokens = math.MaxUint32
+
+	// earnedIn is in how many lives an assigned bucket earns what it holds. It must earn something:
+	// Envoy takes no rate of 0.
+	earnedIn = 100
+)
+
+// Lease is how long the tokens of an assignment count as leased from the ask for them: as long as
+// the assignment lives on a clock that runs slow by 1 in 1000, and as late as it may come.
+func Lease(ttl quota.Span) quota.Span { return ttl + ttl/1000 + Late }
+
+// Bucket is an assigned token bucket: it starts with Max tokens, and earns PerFill in each
+// Interval, a whole number of seconds: Envoy cuts parts of a second off.
+type Bucket struct {
+	Max, PerFill uint32
+	Interval     quota.Span
+}
+
+// Fill is the bucket that lets through at most n requests in Lease(ttl), for n from 1 to MaxTokens:
+// what it may earn in that time is less than one token more than n.
+func Fill(n int64, ttl quota.Span) Bucket {
+	seconds := (Lease(ttl) + quota.Second - 1) / quota.Second
+	return Bucket{Max: uint32(n - n/earnedIn), PerFill: uint32(n), Interval: earnedIn * seconds * quota.Second}
+}
+
+// Split divides n tokens among those who want some, so that the one with the least has as much as
+// possible: none gets more than it wants, and one that gets less than it wants gets no less than
+// another, up to one token. First is where the odd tokens go first.
+func Split(n int64, wants []int64, first int) []int64 {
+	shares := make([]int64, len(wants))
+	open := 0
+	for _, want := range wants {
+		if want > 0 {
+			open++
+		}
+	}
+	for n > 0 && open > 0 {
+		even := n / int64(open)
+		if even == 0 {
+			return spread(shares, wants, n, first)
+		}
+		for i, want := range wants {
+			if want <= shares[i] {
+				continue
+			}
+			share := min(even, want-shares[i])
+			shares[i] += share
+			n -= share
+			if shares[i] == want {
+				open--
+			}
+		}
+	}
+	return shares
+}
+
+// spread gives the last n tokens, fewer than there are takers, one each.
+func spread(shares, wants []int64, n int64, first int) []int64 {
+	for i := range wants {
+		at := (first + i) % len(wants)
+		if n > 0 && wants[at] > shares[at] {
+			shares[at]++
+			n--
+		}
+	}
+	return shares
+}

@@ -1,0 +1,31 @@
+package assign
+
+import (
+	"math"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Figures are what matters of the limits of a bucket, of each the tightest one, in requests.
+type Figures struct {
+	// Burst is the most requests at once, Level how many the limits held after the last grant.
+	Burst, Level int64
+	// Rate is how many requests a second the limits earn.
+	Rate float64
+	// Window is how long the limit takes to refill that refills soonest.
+	Window quota.Span
+}
+
+// With adds a limit of p whose requests cost so many tokens each, and which held level tokens.
+func (f Figures) With(p quota.Params, cost, level int64) Figures {
+	cost = max(cost, 1)
+	rate := float64(p.Num) / float64(p.Den) * float64(quota.Second) / float64(cost)
+	one := Figures{Burst: p.Burst / cost, Level: level / cost, Rate: rate, Window: p.Window()}
+	if f.Window == 0 {
+		return one
+	}
+	return Figures{
+		Burst: min(f.Burst, one.Burst), Level: min(f.Level, one.Level),
+		Rate: math.Min(f.Rate, one.Rate), Window: min(f.Window, one.Window),
+	}
+}

@@ -1,0 +1,121 @@
+package assign
+
+import (
+	"slices"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Pool is one bucket as one control plane assigns it: the filters that report it, and when each is
+// to be assigned again. The zero value has none. It never decides how much may be admitted: that is
+// the ledger's.
+type Pool struct {
+	holders []holder
+	// ttl is that of the last round, first the place of the filter that is first to get an odd
+	// token in the next one.
+	ttl   quota.Span
+	first int
+}
+
+type holder struct {
+	filter uint64
+	demand Demand
+	due    quota.Instant
+}
+
+// Report notes requests that a filter had, and reports whether the filter is new: then it is to be
+// assigned at once.
+func (p *Pool) Report(now quota.Instant, filter uint64, n int64) (fresh bool) {
+	at, known := p.find(filter)
+	if !known {
+		p.holders = slices.Insert(p.holders, at, holder{filter: filter, due: now})
+	}
+	h := &p.holders[at]
+	h.demand = h.demand.Report(now, n)
+	return !known
+}
+
+// Leave forgets a filter. What it was assigned stays leased.
+func (p *Pool) Leave(filter uint64) {
+	if at, known := p.find(filter); known {
+		p.holders = slices.Delete(p.holders, at, at+1)
+	}
+}
+
+// Size is how many filters there are.
+func (p *Pool) Size() int { return len(p.holders) }
+
+// Due is when the next filter is to be assigned; quota.Forever without filters.
+func (p *Pool) Due() quota.Instant {
+	due := quota.Forever
+	for i := range p.holders {
+		due = min(due, p.holders[i].due)
+	}
+	return due
+}
+
+// Forgotten is a filter that has the bucket no more, in Pool.Open.
+type Forgotten struct {
+	Filter uint64
+	// Silent: it did not report for long. Otherwise it is to forget the bucket too, since that had
+	// no request for long.
+	Silent bool
+}
+
+// Open begins a round with the filters that are due. It forgets those that have been silent, and
+// those without requests. Jitter is in [0, 1024). Filters that came between two rounds join the
+// next one.
+func (p *Pool) Open(now quota.Instant, f Figures, jitter int64) (r Round, forgotten []Forgotten) {
+	p.holders = slices.DeleteFunc(p.holders, func(h holder) bool {
+		silent := h.demand.gone(now)
+		if h.due > now || !silent && !idle(h.demand, now, p.ttl) {
+			return false
+		}
+		forgotten = append(forgotten, Forgotten{h.filter, silent})
+		return true
+	})
+	demands := make([]Demand, len(p.holders))
+	for i := range p.holders {
+		demands[i] = p.holders[i].demand
+	}
+	ttl, rates, scarce := plan(f, demands)
+	r.TTL, r.Span = ttl, span(ttl, jitter)
+	for i := range p.holders {
+		if due := p.holders[i].due; due > now {
+			r.Span = min(r.Span, quota.Span(due-now))
+		}
+	}
+	for i := range p.holders {
+		if p.holders[i].due <= now {
+			n := rates[i] * float64(r.Span) / float64(quota.Second)
+			r.Filters = append(r.Filters, p.holders[i].filter)
+			r.Wants = append(r.Wants, min(max(want(n, scarce), 1), f.Burst, MaxTokens))
+		}
+	}
+	p.ttl = ttl
+	return r, forgotten
+}
+
+// Close ends a round that was granted so many requests, and returns how many each of its filters
+// may admit.
+func (p *Pool) Close(now quota.Instant, r Round, granted int64) []int64 {
+	for _, filter := range r.Filters {
+		if at, known := p.find(filter); known {
+			p.holders[at].due = now + quota.Instant(r.Span)
+		}
+	}
+	p.first++
+	return Split(granted, r.Wants, p.first%max(len(r.Wants), 1))
+}
+
+func (p *Pool) find(filter uint64) (at int, known bool) {
+	return slices.BinarySearchFunc(p.holders, filter, func(h holder, f uint64) int {
+		switch {
+		case h.filter < f:
+			return -1
+		case h.filter > f:
+			return 1
+		}
+		return 0
+	})
+}

@@ -1,0 +1,104 @@
+package rlqs
+
+import (
+	"sync"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// outbox keeps what is to be sent to one filter: of each bucket the newest action, so that it never
+// holds more than the filter has buckets.
+type outbox struct {
+	filled chan struct{}
+
+	mu      sync.Mutex
+	actions []Action
+	places  map[string]int
+}
+
+func newOutbox() *outbox { return &outbox{filled: make(chan struct{}, 1), places: map[string]int{}} }
+
+// Offer implements Outlet.
+func (o *outbox) Offer(actions []Action) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, a := range actions {
+		if place, waits := o.places[a.ID.Name]; waits {
+			o.actions[place] = a
+			continue
+		}
+		o.places[a.ID.Name] = len(o.actions)
+		o.actions = append(o.actions, a)
+	}
+	select {
+	case o.filled <- struct{}{}:
+	default:
+	}
+}
+
+// take empties the outbox.
+func (o *outbox) take() []Action {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	actions := o.actions
+	o.actions = nil
+	clear(o.places)
+	return actions
+}
+
+// messages are an action as the filter reads it.
+//
+// Tokens come as two: the filter keeps the tokens that a bucket has left, or a part of them, when
+// the next assignment is a bucket too. After a refusal of everything it starts a new one, full. It
+// takes both in one step, so no request is refused by the first.
+func messages(a Action) []*pb.RateLimitQuotaResponse_BucketAction {
+	switch a.Kind {
+	case Abandon:
+		return []*pb.RateLimitQuotaResponse_BucketAction{{
+			BucketId: a.ID.message(),
+			BucketAction: &pb.RateLimitQuotaResponse_BucketAction_AbandonAction_{
+				AbandonAction: &pb.RateLimitQuotaResponse_BucketAction_AbandonAction{},
+			},
+		}}
+	case Allow:
+		return []*pb.RateLimitQuotaResponse_BucketAction{a.blanket(typepb.RateLimitStrategy_ALLOW_ALL)}
+	case Deny:
+		return []*pb.RateLimitQuotaResponse_BucketAction{a.blanket(typepb.RateLimitStrategy_DENY_ALL)}
+	}
+	tokens := &typepb.RateLimitStrategy{Strategy: &typepb.RateLimitStrategy_TokenBucket{
+		TokenBucket: &typepb.TokenBucket{
+			MaxTokens: a.Bucket.Max, TokensPerFill: wrapperspb.UInt32(a.Bucket.PerFill),
+			FillInterval: span(a.Bucket.Interval),
+		},
+	}}
+	return []*pb.RateLimitQuotaResponse_BucketAction{
+		a.blanket(typepb.RateLimitStrategy_DENY_ALL), a.assignment(tokens),
+	}
+}
+
+func (a *Action) blanket(rule typepb.RateLimitStrategy_BlanketRule) *pb.RateLimitQuotaResponse_BucketAction {
+	return a.assignment(&typepb.RateLimitStrategy{Strategy: &typepb.RateLimitStrategy_BlanketRule_{BlanketRule: rule}})
+}
+
+func (a *Action) assignment(strategy *typepb.RateLimitStrategy) *pb.RateLimitQuotaResponse_BucketAction {
+	return &pb.RateLimitQuotaResponse_BucketAction{
+		BucketId: a.ID.message(),
+		BucketAction: &pb.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction_{
+			QuotaAssignmentAction: &pb.RateLimitQuotaResponse_BucketAction_QuotaAssignmentAction{
+				AssignmentTimeToLive: span(a.TTL), RateLimitStrategy: strategy,
+			},
+		},
+	}
+}
+
+func (id ID) message() *pb.BucketId { return &pb.BucketId{Bucket: id.Entries} }
+
+// span is a whole number of seconds as a message has it.
+func span(s quota.Span) *durationpb.Duration {
+	return &durationpb.Duration{Seconds: int64(s / quota.Second)}
+}

@@ -1,0 +1,197 @@
+package rlqs
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// Leases grants tokens. *leases.Service implements it.
+type Leases interface {
+	GrantWithin(ctx context.Context, req wire.LeaseRequest, span quota.Span) (wire.LeaseReply, error)
+}
+
+// Config is what a Server stands on. All fields must be set.
+type Config struct {
+	Sets    Sets
+	Secrets Secrets
+	Orders  Orders
+	Leases  Leases
+	// Consumers is what is known of the consumers of a bucket.
+	Consumers func(context.Context) match.Consumers
+	Meter     Meter
+	Log       *slog.Logger
+	Now       func() time.Time
+}
+
+// ledgers is the Source of a control plane.
+type ledgers struct {
+	rules  rules
+	leases Leases
+
+	mu sync.Mutex
+	// unfit are the policies of a version that were complained about.
+	unfit   map[string]bool
+	version uint64
+}
+
+// limits are what a bucket's requests must all have tokens of.
+type limits struct {
+	version uint64
+	items   []wire.LeaseItem
+}
+
+// Stand implements Source.
+func (l *ledgers) Stand(ctx context.Context, id ID) Standing {
+	h, known := l.rules.hold(ctx, id)
+	if !known {
+		return Standing{}
+	}
+	switch h.access {
+	case match.Banned:
+		return Standing{Verdict: Denied}
+	case match.Exempt, match.Off:
+		return Standing{Verdict: Allowed}
+	}
+	s := Standing{Verdict: Allowed}
+	by := limits{version: h.version}
+	for i := range h.hits {
+		one := &h.hits[i]
+		switch {
+		case one.Shadow || one.policy.Mode == policy.ModeLocal || one.limit.InFlight:
+			continue
+		case one.Verdict != match.Limited:
+			return Standing{Verdict: Denied}
+		case !assignable(one.limit):
+			l.complain(h.version, one.policy.Name)
+			return Standing{}
+		}
+		s.Verdict = Limited
+		s.Figures = s.Figures.With(one.limit.Params, one.Cost, one.limit.Params.Burst)
+		by.items = append(by.items, one.item())
+	}
+	s.Limits = by
+	return s
+}
+
+// complain says once that buckets of a policy cannot be assigned.
+func (l *ledgers) complain(version uint64, name string) {
+	l.rules.config.Meter.QuotaIgnored(IgnoredUnfit)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.version != version || l.unfit == nil {
+		l.version, l.unfit = version, map[string]bool{}
+	}
+	if l.unfit[name] {
+		return
+	}
+	l.unfit[name] = true
+	l.rules.config.Log.Warn("buckets of this policy are not assigned, since its algorithm decides single requests, "+
+		"or its window is under 2s: take another algorithm, or Envoy's ratelimit filter", "policy", name)
+}
+
+// leastWindow is the shortest window of a window algorithm that can be assigned: its leases must
+// end within the window.
+const leastWindow = 2 * quota.Second
+
+// assignable reports whether tokens of a limit can be assigned for a second or more. A leaky bucket
+// hands out turns at an exact rate, and a sliding_window_counter counts requests when they come.
+func assignable(l policy.Limit) bool {
+	switch l.Algorithm {
+	case quota.TokenBucket:
+		return true
+	case quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog:
+		return l.Window >= leastWindow
+	}
+	return false
+}
+
+// item asks for a hit's bucket.
+func (h *hit) item() wire.LeaseItem {
+	it := wire.LeaseItem{Bucket: h.Key, Limit: h.Limit, Cost: max(h.Cost, 1)}
+	if h.limit.Own > 0 {
+		it.Quota, it.Burst = h.limit.Quota, h.limit.Params.Burst
+	}
+	if h.policy.ByConsumer() {
+		it.ExceptionsRevision = h.revision
+		if h.Certainty != match.Certain {
+			it.Consumer, it.Place = h.consumer, h.Place+1
+		}
+	}
+	return it
+}
+
+// Take implements Source. Where a bucket has several limits, the second is asked for what the first
+// granted, and so on: each is charged for at least what is assigned.
+func (l *ledgers) Take(ctx context.Context, asks []Ask) {
+	for i := range asks {
+		asks[i].Granted, asks[i].Level = asks[i].Want, quota.MaxUnits
+	}
+	for place := 0; ; place++ {
+		calls := callsFor(asks, place)
+		if len(calls) == 0 {
+			return
+		}
+		var wait sync.WaitGroup
+		for c := range calls {
+			wait.Go(func() { l.call(ctx, &calls[c], asks) })
+		}
+		wait.Wait()
+	}
+}
+
+// call is one request to the store, of asks with one version and lease.
+type call struct {
+	request wire.LeaseRequest
+	lease   quota.Span
+	// which are the asks of the items.
+	which []int
+}
+
+// perCall bounds the items of a call.
+const perCall = 64
+
+// callsFor makes the calls for the limit of each ask that is at a place.
+func callsFor(asks []Ask, place int) (calls []call) {
+	for i := range asks {
+		by := asks[i].Limits.(limits)
+		if place >= len(by.items) || asks[i].Granted <= 0 || asks[i].Failed {
+			continue
+		}
+		at := -1
+		for c := range calls {
+			same := calls[c].lease == asks[i].Lease && calls[c].request.Version == by.version
+			if same && len(calls[c].which) < perCall {
+				at = c
+			}
+		}
+		if at < 0 {
+			at = len(calls)
+			calls = append(calls, call{request: wire.LeaseRequest{Version: by.version}, lease: asks[i].Lease})
+		}
+		one := by.items[place]
+		one.Waiting = asks[i].Granted
+		calls[at].request.Items = append(calls[at].request.Items, one)
+		calls[at].which = append(calls[at].which, i)
+	}
+	return calls
+}
+
+func (l *ledgers) call(ctx context.Context, c *call, asks []Ask) {
+	reply, err := l.leases.GrantWithin(ctx, c.request, c.lease)
+	for k, i := range c.which {
+		if err != nil || reply.Items[k].State != wire.ItemGranted {
+			asks[i].Granted, asks[i].Failed = 0, true
+			continue
+		}
+		answer := &reply.Items[k]
+		asks[i].Granted = answer.Waiting
+		asks[i].Level = min(asks[i].Level, answer.Level/c.request.Items[k].Cost)
+	}
+}
