@@ -39,6 +39,14 @@ type Index struct {
 	// have any, so they are searched for: a place in each of many policies would cost more.
 	figures []figures
 
+	// classes are the priorities, with the conditions of each. Their patterns are in the trie, as
+	// those of policies from policy.MaxPolicies on. rest is the place of the class of the requests
+	// that no other one matches.
+	classes []class
+	rest    uint8
+	// reserves are the classes after which less is left of a limit, in the order of the policies.
+	reserves []uint8
+
 	// show are the parts of a request that may be shown to operators.
 	show []part
 	// asksEnvoy: to name a request's consumer, Envoy may have to be asked for a property.
@@ -62,7 +70,7 @@ type Policy struct {
 	// candidate; then the end.
 	runs extent
 	// The others are lists in the table of the same name.
-	methods, headers, parts, clients extent
+	methods, headers, parts, clients, reserves extent
 	// tiers are those that the policy is for, a bit each; 0 is all.
 	tiers uint32
 	// needsTier: its limits, its partition or its conditions go by tier.

@@ -28,6 +28,7 @@ func (ix *Index) Load(snapshot []byte) error {
 	ix.reserve(min(n, len(snapshot)/leastPolicy))
 	ix.trie.reset()
 	ix.loadPolicies(&set, n)
+	ix.loadClasses(&set)
 	ix.loadShown(&set)
 	return set.End()
 }
@@ -39,6 +40,7 @@ func (ix *Index) clear() {
 	ix.methods, ix.headers, ix.parts = ix.methods[:0], ix.headers[:0], ix.parts[:0]
 	ix.clients, ix.figures, ix.show = ix.clients[:0], ix.figures[:0], ix.show[:0]
 	ix.banned, ix.exempt, ix.exemptMethods = ix.banned[:0], ix.exempt[:0], ix.exemptMethods[:0]
+	ix.classes, ix.reserves, ix.rest = ix.classes[:0], ix.reserves[:0], 0
 	ix.exempted.reset()
 	ix.enforcement.reset()
 	ix.needsClientIP, ix.asksEnvoy = false, false
@@ -157,12 +159,13 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 		*one = one.AsInFlight(hold)
 		l.InFlight = true
 	}
+	kept := func(class uint8) { ix.reserves = append(ix.reserves, class) }
 	for i := 0; i < n && !set.Failed(); i++ {
 		ix.begin(l)
 		l.PolicyHead = set.Policy(run, limit)
 		run() // The end of the last one.
 		set.Lists(host, method, path, header, component)
-		l.tiers, l.ContentType = set.Extras(client, own, inFlight, &l.OnFailure)
+		l.tiers, l.ContentType = set.Extras(client, own, inFlight, kept, &l.OnFailure)
 		ix.policies = append(ix.policies, ix.end(l))
 		// Also a policy that is off: operators may switch it on.
 		ix.trie.insert(ix.snapshot, uint32(i), l.hosts, l.paths)
@@ -179,6 +182,7 @@ func (ix *Index) begin(l *loading) {
 	l.headers.from = uint32(len(ix.headers))
 	l.parts.from = uint32(len(ix.parts))
 	l.clients.from = uint32(len(ix.clients))
+	l.reserves.from = uint32(len(ix.reserves))
 }
 
 // end notes where the lists end, and returns the policy.
@@ -188,6 +192,7 @@ func (ix *Index) end(l *loading) Policy {
 	l.headers.to = uint32(len(ix.headers))
 	l.parts.to = uint32(len(ix.parts))
 	l.clients.to = uint32(len(ix.clients))
+	l.reserves.to = uint32(len(ix.reserves))
 	l.needsTier = l.needsTier || l.ByTier || l.tiers != 0
 	return l.Policy
 }

@@ -36,8 +36,10 @@ func (m *Matcher) Match(ix *Index, a *Attributes) Result {
 	}
 	// Only its policies know by which keys a request is counted, so an exempt one is held against
 	// them too while any key is banned.
-	for _, found := range m.search.policies(&ix.trie, ix.snapshot, a.Host, a.Path) {
-		m.addPolicy(found, a)
+	found := m.search.policies(&ix.trie, ix.snapshot, a.Host, a.Path)
+	found, m.candidates = cutClasses(found)
+	for _, one := range found {
+		m.addPolicy(one, a)
 	}
 	switch {
 	case m.keyBanned:

@@ -11,6 +11,10 @@ type collector struct {
 	caller
 	hits []Hit
 	own  []policy.Limit
+	// candidates are the classes whose host and path match, class is the request's, or
+	// unknownClass.
+	candidates []candidate
+	class      int
 	// bypassed: operators have switched off a policy that applies.
 	bypassed bool
 	// keyBanned: a policy counts the request by a key that is banned.
@@ -24,6 +28,7 @@ func (c *collector) begin(ix *Index, a *Attributes) {
 	c.caller.begin(ix, a)
 	c.hits, c.own = c.hits[:0], c.own[:0]
 	c.bypassed, c.keyBanned = false, false
+	c.candidates, c.class = nil, unknownClass
 }
 
 // addPolicy adds the hits of a policy whose host and path match, unless a condition fails, the
@@ -38,6 +43,9 @@ func (c *collector) addPolicy(found candidate, a *Attributes) {
 	}
 	if p.tiers != 0 && p.tiers>>c.tier&1 == 0 {
 		return
+	}
+	if p.reserves.len() > 0 {
+		c.findClass(a) // now, because it uses the memory of the encoding
 	}
 	set := c.limitsFor(p, a)
 	// A caller without limits can still have a key that is banned.
@@ -134,6 +142,9 @@ func (c *collector) override(p *Policy) (overridden bool, certainty Certainty) {
 		return false, Recorded
 	}
 	first := len(c.own)
+	if p.reserves.len() > 0 {
+		return false, Recorded // One number does not say what is kept of it.
+	}
 	counting := c.ix.limits[c.ix.run(p, 0).from].Counting
 	if p.InFlight {
 		return false, Recorded
@@ -169,10 +180,18 @@ func (c *collector) addLimits(p *Policy, set limitSet, hit Hit, a *Attributes) {
 			// the same bucket.
 			hit.Key = c.marked(limitMark, byte(i))
 		}
+		if !c.counts(p, i, set.count) {
+			continue
+		}
 		if set.own > 0 {
 			hit.Own = set.own + i
 		} else {
 			hit.Own = c.claim(hit.Limit, a)
+		}
+		if i >= set.count/(1+p.reserves.len()) { // What a reserve leaves of another limit.
+			at := len(c.key)
+			flight = c.marked(inFlightMark)
+			c.key = c.key[:at]
 		}
 		c.add(hit, flight)
 	}
@@ -194,6 +213,9 @@ func (c *collector) addCandidates(p *Policy, hit Hit, base int, a *Attributes) {
 	hit.Shadow, hit.Candidate = true, true
 	for hit.Limit = drafts.from; hit.Limit < drafts.to; hit.Limit++ {
 		c.key = c.key[:base]
+		if !c.counts(p, hit.Limit-drafts.from, drafts.len()) {
+			continue
+		}
 		hit.Key = c.marked(candidateMark, byte(hit.Limit-drafts.from))
 		hit.Own = c.claim(hit.Limit, a)
 		c.add(hit, hit.Key)

@@ -16,6 +16,8 @@ const (
 	// claimPath is before a claim of a verified token.
 	claimPath  = metadataPath + "envoy.filters.http.jwt_authn\x00payload\x00"
 	spiffePath = "connection\x00uri_san_peer_certificate"
+	// clusterPath is the name of the cluster that the route chooses.
+	clusterPath = "xds\x00cluster_name"
 )
 
 // PropertyPath is the path by which Properties are asked for a claim, metadata or a SPIFFE id.
@@ -57,6 +59,9 @@ func (e *encoder) putPart(part part, a *Attributes) bool {
 		return e.putValue(a.Path, true)
 	case policy.PartConsumer:
 		return e.putConsumer(a)
+	case policy.PartUpstream:
+		name := e.upstream(a)
+		return e.putValue(name, len(name) > 0)
 	}
 	kind, _ := part.kind.Source()
 	return e.putSource(source{kind: kind, name: part.name}, a)
@@ -182,6 +187,15 @@ func appendDecoded(dst, query []byte) []byte {
 		dst = append(dst, c)
 	}
 	return dst
+}
+
+// upstream asks Envoy for the cluster that the request goes to; nil if it goes to none.
+func (e *encoder) upstream(a *Attributes) []byte {
+	if a.Properties == nil {
+		return nil
+	}
+	e.text = append(e.text[:0], clusterPath...)
+	return a.Properties.Property(e.text)
 }
 
 // property asks Envoy for a claim, metadata or a SPIFFE id; nil if there is none.

@@ -22,12 +22,12 @@ func (p Policy) Bound(tiers []string) string {
 		where = " for each partition key" + where
 	}
 	if len(p.Tiers) == 0 {
-		return bounds(p.Limits) + where
+		return bounds(p.Named(p.Limits)) + where
 	}
 	var said []string
 	for i := range p.Tiers {
 		most := "unlimited"
-		if limits := p.LimitsOf(i); len(limits) > 0 {
+		if limits := p.Named(p.LimitsOf(i)); len(limits) > 0 {
 			most = bounds(limits)
 		}
 		said = append(said, tiers[i]+": "+most)
@@ -92,9 +92,9 @@ func (p Policy) Notes(nodes int64) []string {
 			" % of the partition keys, the others in shadow")
 	}
 	if len(p.Candidate) > 0 {
-		notes = append(notes, "watched beside it, in shadow: "+bounds(p.Candidate))
+		notes = append(notes, "watched beside it, in shadow: "+bounds(p.Named(p.Candidate)))
 	}
-	notes = append(notes, p.figureNotes()...)
+	notes = append(append(notes, p.reserveNotes()...), p.figureNotes()...)
 	notes = append(notes, p.inFlightNotes()...)
 	for _, l := range quotas(p.Limits) {
 		if p.Mode == ModeLeased && lease.TTL(l.Params) == 0 {

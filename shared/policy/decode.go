@@ -28,7 +28,8 @@ func (r *reader) set(path string, doc Node) *Set {
 	}
 	versioned := false
 	done := func(string, Node) {}
-	r.tiers(path, doc, set) // first, because the policies need them
+	r.tiers(path, doc, set) // first, because the policies need them, and the classes
+	r.priorities(path, doc, set)
 	r.object(path, doc,
 		field{"version", func(path string, n Node) {
 			versioned = true
@@ -44,7 +45,7 @@ func (r *reader) set(path string, doc Node) *Set {
 			r.object(path, n, field{"client_ips", func(path string, n Node) { set.Banned = r.addresses(path, n) }})
 		}},
 		field{"show", func(path string, n Node) { r.show(path, n, &set.Show) }},
-		field{"tiers", done},
+		field{"tiers", done}, field{"priorities", done},
 	)
 	if doc.Kind == Map && !versioned {
 		r.problem(r.join(path, "version"), "is missing: write version: "+Version)
@@ -214,7 +215,7 @@ func (r *reader) part(path string, n Node, into *[]Part) {
 		return
 	}
 	r.problem(path, "must be one of client_ip, consumer, tier, method, host, path, policy_path, header:NAME, "+
-		"cookie:NAME, query:NAME, jwt:CLAIM, spiffe, descriptor:KEY, not "+shorten(text))
+		"cookie:NAME, query:NAME, jwt:CLAIM, spiffe, upstream, descriptor:KEY, not "+shorten(text))
 }
 
 func (r *reader) enforcement(path string, n Node, e *Enforced) {

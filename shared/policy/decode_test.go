@@ -140,7 +140,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"a header condition without any", inPolicy(`"match":{"headers":[{"name":"x"}]}`), "policies[0].match.headers[0]: must have exactly one of equals, prefix, present, absent"},
 		{"a header condition with two", inPolicy(`"match":{"headers":[{"name":"x","equals":"1","prefix":"2"}]}`), "policies[0].match.headers[0]: must have exactly one of equals, prefix, present, absent"},
 		{"an unknown part", `{"version":"weir/v1","policies":[{"name":"p","partition":["ip"],"limit":{"quota":1,"window":"1s"}}]}`,
-			"policies[0].partition[0]: must be one of client_ip, consumer, tier, method, host, path, policy_path, header:NAME, cookie:NAME, query:NAME, jwt:CLAIM, spiffe, descriptor:KEY, not ip"},
+			"policies[0].partition[0]: must be one of client_ip, consumer, tier, method, host, path, policy_path, header:NAME, cookie:NAME, query:NAME, jwt:CLAIM, spiffe, upstream, descriptor:KEY, not ip"},
 		{"a consumer that nothing defines", `{"version":"weir/v1","policies":[{"name":"p","partition":["consumer"],"limit":{"quota":1,"window":"1s"}}]}`,
 			"policies[0].partition[0]: needs identity.consumer, which says where to find the consumer"},
 		{"bits beyond the network", `{"version":"weir/v1","banned":{"client_ips":["10.0.0.1/8"]}}`, "banned.client_ips[0]: must be an address or a network like 10.0.0.0/8, without bits beyond its length, not 10.0.0.1/8"},

@@ -17,7 +17,10 @@ type draft struct {
 	figures                      Figures
 	good                         bool
 	maxHold                      quota.Span
-	fields, ofMatch, ofLimit     []field
+	// inClass: the match that is read is that of a class; untrusted: it goes by a header that it
+	// does not call trusted.
+	inClass, untrusted       bool
+	fields, ofMatch, ofLimit []field
 }
 
 func (r *reader) policies(path string, n Node, set *Set) {
@@ -82,6 +85,7 @@ func (r *reader) policy(path string, n Node, set *Set) *Policy {
 	}
 	p.numberFigures()
 	r.ofCalls(path, p)
+	r.field(path, n, "reserve", func(path string, n Node) { r.reserve(path, n, p, set) })
 	r.fits(path, p)
 	r.inFlightFits(path, n, p)
 	return p
@@ -119,7 +123,7 @@ func (r *reader) policyFields() []field {
 		{"on_failure", func(path string, n Node) { r.onFailure(path, n, &d.policy.OnFailure) }},
 		{"enforcement", func(path string, n Node) { r.enforcement(path, n, &d.policy.Enforced) }},
 		{"algorithm", done}, {"subwindows", done}, {"align", done}, {"max_wait", done},
-		{"max_hold", done},
+		{"max_hold", done}, {"reserve", done},
 		{"response", func(path string, n Node) { r.response(path, n, &d.policy.Response) }},
 	}
 }

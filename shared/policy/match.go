@@ -73,7 +73,7 @@ func (r *reader) method(path string, n Node, m *Match) {
 
 func (r *reader) headerMatch(path string, n Node, m *Match) {
 	var h HeaderMatch
-	conditions := 0
+	conditions, trusted := 0, false
 	set := func(op HeaderOp) func(string, Node) {
 		return func(path string, n Node) {
 			conditions++
@@ -87,11 +87,20 @@ func (r *reader) headerMatch(path string, n Node, m *Match) {
 			h.Value, _ = r.text(path, n)
 		}
 	}
-	r.object(path, n,
+	fields := []field{
 		field{"name", func(path string, n Node) { h.Name, _ = r.headerName(path, n) }},
 		field{HeaderEquals.String(), set(HeaderEquals)}, field{HeaderPrefix.String(), set(HeaderPrefix)},
 		field{HeaderPresent.String(), set(HeaderPresent)}, field{HeaderAbsent.String(), set(HeaderAbsent)},
-	)
+	}
+	if r.draft.inClass {
+		fields = append(fields, field{"trusted", func(path string, n Node) {
+			if trusted = n.Kind == Bool && n.Text == "true"; !trusted {
+				r.wrongKind(path, n, "true")
+			}
+		}})
+	}
+	r.object(path, n, fields...)
+	r.draft.untrusted = r.draft.untrusted || !trusted
 	if n.Kind != Map {
 		return
 	}

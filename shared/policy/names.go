@@ -66,6 +66,7 @@ var (
 		PartClientIP: "client_ip", PartConsumer: "consumer", PartMethod: "method", PartHost: "host",
 		PartPath: "path", PartPolicyPath: "policy_path", PartHeader: "header", PartCookie: "cookie",
 		PartQuery: "query", PartJWT: "jwt", PartSPIFFE: "spiffe", PartTier: "tier",
+		PartUpstream: "upstream",
 	}
 	sourceNames = [...]string{
 		SourceHeader: "header", SourceJWT: "jwt", SourceCookie: "cookie", SourceQuery: "query",

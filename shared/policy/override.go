@@ -31,13 +31,15 @@ func (c Counting) Override(units int64, window quota.Span, burst int64) (Limit, 
 // DecodeOverride reads the limits that replace p's for one consumer: one limit, a list, or the word
 // unlimited for none. It reports all problems, with their paths below path.
 func DecodeOverride(path string, n Node, p *Policy) ([]Limit, Problems) {
-	if n.Kind == String && n.Text == "unlimited" {
-		return nil, nil
-	}
 	r := &reader{}
 	if some, _ := p.InFlight(); some {
 		r.problem(path, "cannot be for a policy that limits requests in flight: its limit is the same for all; use "+
 			"limits by tier")
+		return nil, r.problems
+	}
+	r.present(path, len(p.Reserve) == 0, "cannot be of policy "+p.Name+", which has a reserve: one number does not "+
+		"say what is kept of it")
+	if n.Kind == String && n.Text == "unlimited" {
 		return nil, r.problems
 	}
 	if n.Kind != Map && n.Kind != List {

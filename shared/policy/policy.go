@@ -18,6 +18,8 @@ type Set struct {
 	Exempt   Exempt
 	Banned   []Range
 	Policies []Policy
+	// Priorities are the classes of requests, the most important first; none: all are alike.
+	Priorities []Class
 	// Show lists the parts of a refused request that nodes may report in plain text, at most
 	// MaxShown.
 	Show []Part
@@ -117,6 +119,9 @@ type Policy struct {
 	Limits []Limit
 	// Tiers says which of Limits each of Set.Tiers has; empty: all callers have all of them.
 	Tiers []TierLimits
+	// Reserve is what is kept of the limits for the more important classes. The limits that follow
+	// from it stand in Limits and Candidate behind those that the document names; see Steps.
+	Reserve []Reserve
 	// Candidate are draft limits, decided in shadow beside the policy's own.
 	Candidate []Limit
 	// Figures say where requests hold the figures of those limits that have an Own.
@@ -230,6 +235,8 @@ const (
 	PartJWT
 	PartSPIFFE
 	PartTier
+	// PartUpstream is Envoy's cluster that the request goes to.
+	PartUpstream
 )
 
 // Source is where a component comes from that is one value of the request; false for the others.

@@ -14,11 +14,17 @@ const (
 	extraSteps
 	extraFigures
 	extraInFlight
-	extrasEnd
+	extraReserve = 1 << 7
+
+	// extrasKnown are those that this build reads.
+	extrasKnown = extraInFlight<<1 - 1 | extraReserve
 )
 
 // formatOf is the lowest format in which a snapshot can be written.
 func formatOf(s *Snapshot) byte {
+	if setExtrasOf(s.Set) != 0 {
+		return setExtrasFormat
+	}
 	if s.Packed.size() > 0 {
 		return extrasFormat
 	}
@@ -48,6 +54,11 @@ func formatOf(s *Snapshot) byte {
 
 // hasExtras reports whether a policy has a field that only the latest format can express.
 func hasExtras(p *policy.Policy) bool {
+	for _, part := range p.Partition {
+		if part.Kind == policy.PartUpstream {
+			return true
+		}
+	}
 	for _, h := range p.Match.Headers {
 		if h.Op == policy.HeaderAbsent {
 			return true
@@ -77,6 +88,9 @@ func extrasOf(p *policy.Policy) (extras int64) {
 	if some, _ := p.InFlight(); some {
 		extras |= extraInFlight
 	}
+	if len(p.Reserve) > 0 {
+		extras |= extraReserve
+	}
 	return extras
 }
 
@@ -101,6 +115,9 @@ func putExtras(dst []byte, p *policy.Policy) []byte {
 	if extras&extraInFlight != 0 {
 		dst = putInFlight(dst, p)
 	}
+	if extras&extraReserve != 0 {
+		dst = putReserve(dst, p)
+	}
 	return dst
 }
 
@@ -117,17 +134,23 @@ func tierSet(tiers []int) (set uint32) {
 // response. No ranges and a set of 0 mean no condition. A failure ladder that the policy's head
 // cannot express replaces the one there. figures is called for each limit whose figures requests
 // hold, with its place among all limits of the policy, inFlight for each limit of requests in
-// flight, with its place and with how long a request counts at most.
+// flight, with its place and with how long a request counts at most, reserve for each class that
+// something is kept for: the runs of limits then hold those of policy.Policy.Steps.
 func (r *SetReader) Extras(
 	clientIP func(policy.Range),
 	figures func(place int, f OwnFigures),
 	inFlight func(place int, hold quota.Span),
+	reserve func(class uint8),
 	ladder *policy.OnFailure,
 ) (tiers uint32, contentType Ref) {
 	if r.format < extrasFormat {
 		return 0, Ref{}
 	}
-	extras := r.c.within(0, extrasEnd-1)
+	extras := r.c.uvarint()
+	if extras&^extrasKnown != 0 {
+		r.c.fail(ErrValue)
+		return 0, Ref{}
+	}
 	if extras&extraClientIPs != 0 {
 		r.ranges(clientIP)
 	}
@@ -145,6 +168,9 @@ func (r *SetReader) Extras(
 	}
 	if extras&extraInFlight != 0 {
 		r.inFlight(inFlight)
+	}
+	if extras&extraReserve != 0 {
+		r.reserve(reserve)
 	}
 	return tiers, contentType
 }

@@ -10,6 +10,8 @@ import (
 //
 //	Head, Access, n := Policies
 //	n times: Policy, Lists, Extras
+//	k := Classes
+//	k times: Class
 //	m := Shown
 //	m times: ShownPart
 //	End
@@ -228,6 +230,22 @@ func (r *SetReader) Lists(
 	part func(kind policy.PartKind, name Ref),
 ) {
 	c := &r.c
+	r.conditions(host, method, path, header)
+	for n := c.within(0, policy.MaxListItems); n > 0 && c.err == nil; n-- {
+		kind := policy.PartKind(r.oneOf(uint8(policy.PartClientIP), uint8(policy.PartUpstream)))
+		if kind == policy.PartTier && r.tiers == 0 {
+			c.fail(ErrValue)
+		}
+		part(kind, r.ref(policy.MaxText))
+	}
+}
+
+// conditions reads the lists of conditions on a request's host, method, path and headers.
+func (r *SetReader) conditions(
+	host, method, path func(Ref),
+	header func(op policy.HeaderOp, name, value Ref),
+) {
+	c := &r.c
 	r.refs(policy.MaxListItems, host)
 	r.refs(policy.MaxListItems, method)
 	r.patterns(path)
@@ -239,13 +257,6 @@ func (r *SetReader) Lists(
 		op := policy.HeaderOp(r.oneOf(uint8(policy.HeaderPresent), uint8(last)))
 		name := r.ref(policy.MaxText)
 		header(op, name, r.ref(policy.MaxText))
-	}
-	for n := c.within(0, policy.MaxListItems); n > 0 && c.err == nil; n-- {
-		kind := policy.PartKind(r.oneOf(uint8(policy.PartClientIP), uint8(policy.PartTier)))
-		if kind == policy.PartTier && r.tiers == 0 {
-			c.fail(ErrValue)
-		}
-		part(kind, r.ref(policy.MaxText))
 	}
 }
 

@@ -10,12 +10,14 @@ import (
 const (
 	snapshotMagic = "WRSN"
 	// A snapshot has the lowest format that can express it, so that older filters can read it: the
-	// plain one, one with shown parts, or one in which policies have extras. An older filter
-	// refuses a later format and keeps its snapshot.
+	// plain one, one with shown parts, one in which policies have extras, or one in which the
+	// set has extras. An older filter refuses a later format and keeps its snapshot.
 	snapshotFormat = 2
 	showFormat     = 3
 	extrasFormat   = 4
-	snapshotHeader = len(snapshotMagic) + 1 + 8 + 8
+	// setExtrasFormat is that of sets with fields of their own that not every filter reads.
+	setExtrasFormat = 5
+	snapshotHeader  = len(snapshotMagic) + 1 + 8 + 8
 )
 
 // Snapshot is a policy set with its version and the deployment's secret for partition keys.
@@ -41,6 +43,9 @@ func AppendSnapshot(dst []byte, s Snapshot) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, 0) // the checksum, below
 	dst = append(dst, s.Secret[:]...)
 	dst = putSet(dst, s.Set, s.Packed, format)
+	if format >= setExtrasFormat {
+		dst = putSetExtras(dst, s.Set)
+	}
 	if format >= showFormat {
 		dst = putShow(dst, s.Set.Show)
 	}
@@ -57,7 +62,7 @@ func OpenSnapshot(b []byte) (version uint64, secret [16]byte, set SetReader, err
 	c := cursor{buf: b}
 	format := byte(snapshotFormat)
 	if len(b) > len(snapshotMagic) && b[len(snapshotMagic)] > snapshotFormat {
-		format = min(b[len(snapshotMagic)], extrasFormat)
+		format = min(b[len(snapshotMagic)], setExtrasFormat)
 	}
 	c.header(snapshotMagic, format)
 	version = c.u64()
@@ -134,10 +139,7 @@ func putPolicy(dst []byte, p *policy.Policy, format byte) []byte {
 		hosts = noHost
 	}
 	dst = putTexts(dst, hosts, p.Match.Methods, p.Match.Paths)
-	dst = putUvarint(dst, int64(len(p.Match.Headers)))
-	for _, h := range p.Match.Headers {
-		dst = putText(putText(append(dst, byte(h.Op)), h.Name), h.Value)
-	}
+	dst = putHeaders(dst, p.Match.Headers)
 	dst = putUvarint(dst, int64(len(p.Partition)))
 	for _, part := range p.Partition {
 		dst = putText(append(dst, byte(part.Kind)), part.Name)
@@ -152,6 +154,14 @@ func putPolicy(dst []byte, p *policy.Policy, format byte) []byte {
 // sees has it, since hosts are matched in lower case: so filters of every version leave the policy
 // alone, and number the limits behind it as the control plane does.
 var noHost = []string{"RLS"}
+
+func putHeaders(dst []byte, conditions []policy.HeaderMatch) []byte {
+	dst = putUvarint(dst, int64(len(conditions)))
+	for _, h := range conditions {
+		dst = putText(putText(append(dst, byte(h.Op)), h.Name), h.Value)
+	}
+	return dst
+}
 
 func putLimits(dst []byte, limits []policy.Limit) []byte {
 	dst = putUvarint(dst, int64(len(limits)))

@@ -79,6 +79,7 @@ func TestGolden(t *testing.T) {
 		"lease_reply_3":   wire.AppendLeaseReply(nil, full()),
 		"snapshot":        snapshot(t),
 		"snapshot_4":      wire.AppendSnapshot(nil, extras(t)),
+		"snapshot_5":      wire.AppendSnapshot(nil, classed(t)),
 		"snapshot_4_own":  wire.AppendSnapshot(nil, figured(t)),
 
 		"snapshot_4_in_flight": wire.AppendSnapshot(nil, flying(t)),
@@ -187,6 +188,58 @@ func flying(t testing.TB) wire.Snapshot {
 	return s
 }
 
+// classed is extras with classes of requests, and a limit of which a part is kept for one.
+func classed(t testing.TB) wire.Snapshot {
+	t.Helper()
+	s := extras(t)
+	s.Set.Priorities = []policy.Class{
+		{Name: "first", Match: policy.Match{
+			Hosts: []string{"a.example"}, Methods: []string{"POST"}, Paths: []string{"/pay/**"},
+			Headers:   []policy.HeaderMatch{{Name: "x-b", Op: policy.HeaderPresent}},
+			ClientIPs: []policy.Range{{First: ipaddr.Addr{1}, Last: ipaddr.Addr{2}}}, Tiers: []int{1},
+		}},
+		{Name: "rest", Rest: true},
+	}
+	p := s.Set.Policies[1]
+	part, _ := p.Limits[1].Part(80)
+	p.Reserve = []policy.Reserve{{Class: 0, Percent: 20}}
+	p.Limits, p.Tiers, p.Candidate = []policy.Limit{p.Limits[1], part}, nil, nil
+	p.Partition = []policy.Part{{Kind: policy.PartUpstream}}
+	s.Set.Policies[1] = p
+	return s
+}
+
+// Classes come with all of their conditions, an older filter refuses them, and whatever is damaged,
+// reading ends.
+func TestClassesReadBack(t *testing.T) {
+	b := wire.AppendSnapshot(nil, classed(t))
+	var ix match.Index
+	if err := ix.Load(b); err != nil {
+		t.Fatal(err)
+	}
+	after := ix.After(&match.Hit{Policy: 1, Limit: 4, Place: 1})
+	if named := ix.After(&match.Hit{Policy: 1, Limit: 3}); string(after) != "first" || named != nil {
+		t.Errorf("the second limit is for those after %q, the first for those after %q", after, named)
+	}
+	older := append([]byte(nil), b...)
+	older[4] = 4
+	if err := ix.Load(wire.Reseal(older)); err == nil {
+		t.Error("read as a former format")
+	}
+	for i := range b {
+		damaged := append([]byte(nil), b...)
+		damaged[i] ^= 0x41
+		_ = ix.Load(damaged)
+		if ix.Load(wire.Reseal(damaged)) == nil {
+			a := match.Attributes{Method: []byte("POST"), Host: []byte("a.example"), Path: []byte("/pay/1")}
+			var m match.Matcher
+			for _, h := range m.Match(&ix, &a).Hits {
+				ix.After(&h)
+			}
+		}
+	}
+}
+
 // Each thing that an older filter cannot read is in the latest format alone, and the others stay in theirs.
 func TestSnapshotsHaveTheLowestFormat(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -216,6 +269,12 @@ func TestSnapshotsHaveTheLowestFormat(t *testing.T) {
 		}, 4},
 		"an empty share": {func(s *policy.Set) {
 			s.Policies[0].OnFailure = policy.OnFailure{{For: quota.Minute, Do: policy.StepShare, Empty: true}, {Do: policy.StepDeny}}
+		}, 4},
+		"classes":  {func(s *policy.Set) { s.Priorities = []policy.Class{{Name: "all", Rest: true}} }, 5},
+		"upstream": {func(s *policy.Set) { s.Policies[0].Partition[0].Kind = policy.PartUpstream }, 4},
+		"a reserve": {func(s *policy.Set) {
+			s.Policies[0].Reserve = []policy.Reserve{{Class: 0, Percent: 20}}
+			s.Policies[0].Limits, s.Policies[0].Tiers = s.Policies[0].Limits[:2], nil
 		}, 4},
 		"the share for ever": {func(s *policy.Set) { s.Policies[0].OnFailure = policy.OnFailure{{Do: policy.StepShare}} }, 2},
 	} {

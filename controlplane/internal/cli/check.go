@@ -29,6 +29,8 @@ type checked struct {
 	File     string          `json:"file"`
 	Problems policy.Problems `json:"problems"`
 	Policies []promise       `json:"policies"`
+	// Notes are what an operator should know about the set beside its policies.
+	Notes []string `json:"notes,omitempty"`
 	// line is where the text stops being a document; 0 if it is one.
 	line int
 }
@@ -113,6 +115,7 @@ func check(name string, doc []byte, nodes int64, shares map[string]int64) checke
 	case err != nil:
 		f.Problems = policy.Problems{{Reason: err.Error()}}
 	default:
+		f.Notes = set.Notes()
 		for _, p := range set.Policies {
 			f.Policies = append(f.Policies, promiseOf(p, set.Tiers, nodes, shares))
 		}
@@ -163,10 +166,10 @@ func limitTexts(p policy.Policy, tiers []string) (texts []limitText) {
 		}
 	}
 	if len(p.Tiers) == 0 {
-		add("", p.Limits)
+		add("", p.Named(p.Limits))
 	}
 	for i := range p.Tiers {
-		add(tiers[i], p.LimitsOf(i))
+		add(tiers[i], p.Named(p.LimitsOf(i)))
 	}
 	return texts
 }
@@ -194,6 +197,9 @@ func printChecked(env *environment, files []checked) error {
 			for _, note := range p.Notes {
 				fmt.Fprintf(&out, "    %s\n", note)
 			}
+		}
+		for _, note := range f.Notes {
+			fmt.Fprintf(&out, "\n  %s\n", note)
 		}
 	}
 	_, err := io.WriteString(env.Out, out.String())

@@ -168,6 +168,9 @@ func (r *Record) Override(name string, now time.Time) *Override {
 // Of returns the limits as the policy counts. After an error they do not fit its counting, and the
 // override has no effect.
 func (o *Override) Of(p *policy.Policy) (limits []policy.Limit, err error) {
+	if len(p.Reserve) > 0 {
+		return nil, fmt.Errorf("policy %s keeps a part of its limits for classes", p.Name)
+	}
 	for _, l := range o.Limits {
 		own, err := p.Counting.Override(l.Quota, l.Window, l.Burst)
 		if err != nil {

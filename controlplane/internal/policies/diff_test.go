@@ -114,6 +114,8 @@ func TestWords(t *testing.T) {
 		{head + "policies: []", one(limit + ", algorithm: sliding_log, enforcement: shadow"), "api added: 100 per 1m; leased, sliding_log, enforcement shadow"},
 		{head + "policies: []", one("limits: {free: {quota: 60, window: 1m}}"), "api added: limits.free 60 per 1m, limits.gold 60 per 1m; leased"},
 		{one(limit), head + "policies: []", "api removed"},
+		{"priorities: [{name: a, match: {paths: [/a]}}, {name: b}]\n" + one(limit), "priorities: [{name: a, match: {paths: [/a]}}, {name: b}]\n" + one(limit+", reserve: {a: 20%}"), "api: reserve none → a 20 %"},
+		{"priorities: [{name: a, match: {paths: [/a]}}, {name: b}]", "priorities: [{name: b}, {name: a, match: {paths: [/a], methods: [GET, PUT]}}]", "priorities: classes a paths /a, b → b, a methods GET|PUT paths /a"},
 		{"banned: {client_ips: [10.0.0.0/8, '2001:db8::/32', 192.0.2.1]}", "banned: {client_ips: [10.0.0.0/8, 10.0.0.0/7]}", "banned: client_ips with 10.0.0.0/7 without 10.0.0.0/8, 192.0.2.1, 2001:db8::/32"},
 		{"exempt: {methods: [OPTIONS]}", "exempt: {methods: [OPTIONS, A, B, C, D, E, F, G]}", "exempt: methods with A, B, C, D, E and 2 more"},
 		{"identity: {client_ip: {trusted_hops: 1}}", "identity: {client_ip: {ipv6_prefix: 56}}", "identity: client_ip.trusted_hops 1 → 0; client_ip.ipv6_prefix 64 → 56"},

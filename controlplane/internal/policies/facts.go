@@ -21,25 +21,17 @@ type fact struct {
 // policyFacts returns what a policy says, in the order of the document. Two policies with the same
 // facts and names may still differ in the order of a list.
 func policyFacts(set *policy.Set, p *policy.Policy) []fact {
-	var headers []string
-	for _, h := range p.Match.Headers {
-		headers = append(headers, headerText(h))
-	}
-	facts := append([]fact{
-		{field: "match.hosts", list: p.Match.Hosts},
-		{field: "match.methods", list: p.Match.Methods},
-		{field: "match.paths", list: p.Match.Paths},
-		{field: "match.headers", list: headers},
-		{field: "match.client_ips", list: rangeTexts(p.Match.ClientIPs)},
-		{field: "match.tiers", list: tierNames(set, p.Match.Tiers)},
-		{field: "match.domain", text: p.Match.Domain},
-		{field: "match.descriptors", text: descriptorsText(p.Match.Descriptors)},
-		{field: "partition", text: PartitionText(p.Partition)},
-		{field: "if_absent", text: p.IfAbsent.String()},
-	}, append(countingFacts(p.Counting), fact{field: "max_hold", text: holdText(p)})...)
+	facts := append(matchFacts(set, &p.Match),
+		fact{field: "match.domain", text: p.Match.Domain},
+		fact{field: "match.descriptors", text: descriptorsText(p.Match.Descriptors)},
+		fact{field: "partition", text: PartitionText(p.Partition)},
+		fact{field: "if_absent", text: p.IfAbsent.String()},
+	)
+	facts = append(append(facts, countingFacts(p.Counting)...), fact{field: "max_hold", text: holdText(p)})
 	facts = append(facts, limitFacts(set, p)...)
 	return append(facts,
-		fact{field: "candidate.limit", text: limitsText(p, p.Candidate)},
+		fact{field: "reserve", text: reserveText(set, p)},
+		fact{field: "candidate.limit", text: limitsText(p, p.Named(p.Candidate))},
 		fact{field: "cost", text: costText(p.Cost)},
 		fact{field: "mode", text: p.Mode.String()},
 		fact{field: "on_failure", text: p.OnFailure.String()},
@@ -48,6 +40,22 @@ func policyFacts(set *policy.Set, p *policy.Policy) []fact {
 		fact{field: "response.body", text: quoted(p.Response.Body)},
 		fact{field: "response.content_type", text: quoted(p.Response.ContentType)},
 	)
+}
+
+// matchFacts returns the conditions on a request that an Envoy sees.
+func matchFacts(set *policy.Set, m *policy.Match) []fact {
+	var headers []string
+	for _, h := range m.Headers {
+		headers = append(headers, headerText(h))
+	}
+	return []fact{
+		{field: "match.hosts", list: m.Hosts},
+		{field: "match.methods", list: m.Methods},
+		{field: "match.paths", list: m.Paths},
+		{field: "match.headers", list: headers},
+		{field: "match.client_ips", list: rangeTexts(m.ClientIPs)},
+		{field: "match.tiers", list: tierNames(set, m.Tiers)},
+	}
 }
 
 // sketch returns in few words what a policy does.
@@ -92,8 +100,9 @@ func settingFacts(set *policy.Set) map[string][]fact {
 			{field: "methods", list: set.Exempt.Methods},
 			{field: "consumers", list: set.Exempt.Consumers},
 		},
-		"banned": {{field: "client_ips", list: rangeTexts(set.Banned)}},
-		"show":   {{field: "parts", list: partTexts(set.Show)}},
+		"banned":     {{field: "client_ips", list: rangeTexts(set.Banned)}},
+		"priorities": {{field: "classes", text: classesText(set)}},
+		"show":       {{field: "parts", list: partTexts(set.Show)}},
 	}
 }
 
@@ -131,11 +140,11 @@ func holdText(p *policy.Policy) string {
 // limitFacts returns a policy's limits, by tier if they go by tier.
 func limitFacts(set *policy.Set, p *policy.Policy) (facts []fact) {
 	if len(p.Tiers) == 0 {
-		return []fact{{field: "limit", text: limitsText(p, p.Limits)}}
+		return []fact{{field: "limit", text: limitsText(p, p.Named(p.Limits))}}
 	}
 	for i, tier := range set.Tiers {
 		text := "unlimited"
-		if limits := p.LimitsOf(i); len(limits) > 0 {
+		if limits := p.Named(p.LimitsOf(i)); len(limits) > 0 {
 			text = limitsText(p, limits)
 		}
 		facts = append(facts, fact{field: "limits." + tier, text: text})
@@ -305,4 +314,31 @@ func quoted(text string) string {
 		return ""
 	}
 	return strconv.Quote(text)
+}
+
+// reserveText says what is kept of a policy's limits, like critical 20 %.
+func reserveText(set *policy.Set, p *policy.Policy) string {
+	var texts []string
+	for _, one := range p.Reserve {
+		if one.Class < len(set.Priorities) {
+			texts = append(texts, fmt.Sprintf("%s %d %%", set.Priorities[one.Class].Name, one.Percent))
+		}
+	}
+	return strings.Join(texts, ", ")
+}
+
+// classesText lists the classes with their conditions, in the order of their importance.
+func classesText(set *policy.Set) string {
+	var texts []string
+	for i := range set.Priorities {
+		c := &set.Priorities[i]
+		text := c.Name
+		for _, f := range matchFacts(set, &c.Match) {
+			if len(f.list) > 0 {
+				text += " " + strings.TrimPrefix(f.field, "match.") + " " + strings.Join(f.list, "|")
+			}
+		}
+		texts = append(texts, text)
+	}
+	return strings.Join(texts, ", ")
 }

@@ -134,9 +134,10 @@ func appendSentence(b []byte, kind *problem, req *limiter.Request, hit *limiter.
 	case l.Params.Burst != l.Quota:
 		b = around(b, "Policy ", policyName, " allows ")
 		b = append(ratelimitheader.AppendInt(b, l.Params.Burst), " at once and "...)
-		return append(appendRate(b, l), " in the long run, and what it allows at once is used up."...)
+		b = appendWhom(append(appendRate(b, l), " in the long run"...), ix, hit)
+		return append(b, ", and what it allows at once is used up."...)
 	}
-	b = appendRate(around(b, "Policy ", policyName, " allows "), l)
+	b = appendWhom(appendRate(around(b, "Policy ", policyName, " allows "), l), ix, hit)
 	return append(b, ", and that is used up."...)
 }
 
@@ -144,6 +145,14 @@ func appendSentence(b []byte, kind *problem, req *limiter.Request, hit *limiter.
 func appendRate(b []byte, l *policy.Limit) []byte {
 	b = append(ratelimitheader.AppendInt(b, l.Quota), " per "...)
 	return policy.AppendSpan(b, l.Window)
+}
+
+// appendWhom adds whom a limit is for that is what a reserve leaves of another.
+func appendWhom(b []byte, ix *match.Index, hit *limiter.Hit) []byte {
+	if after := ix.After(&hit.Hit); len(after) > 0 {
+		b = around(b, " to the classes after ", after, "")
+	}
+	return b
 }
 
 func appendTryAgain(b []byte, retry int64) []byte {

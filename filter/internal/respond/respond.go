@@ -110,7 +110,8 @@ func (h *Headers) gather(req *limiter.Request, refused bool) {
 }
 
 // name is the policy's name; with several limits it adds the window, policy.1s, or
-// policy.in_flight.
+// policy.in_flight. What is left of a limit for the classes after one adds that class:
+// policy.1s.after-critical.
 func name(req *limiter.Request, i int) []byte {
 	ix, hit := &req.Rules().Index, &req.Hits[i]
 	name := ix.Text(ix.Policy(hit.Policy).Name)
@@ -123,7 +124,11 @@ func name(req *limiter.Request, i int) []byte {
 	if limit := req.LimitOf(&hit.Hit); !limit.InFlight {
 		which = policy.FormatSpan(limit.Window)
 	}
-	return append(append(name[:len(name):len(name)], '.'), which...)
+	name = append(append(name[:len(name):len(name)], '.'), which...)
+	if after := ix.After(&hit.Hit); len(after) > 0 {
+		name = append(append(name, ".after-"...), after...)
+	}
+	return name
 }
 
 // list writes all items in one dialect. The dialect separates items by what its buffer holds, so it

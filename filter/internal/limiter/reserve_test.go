@@ -1,0 +1,54 @@
+package limiter_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+)
+
+// reserved is a policy of a set with two classes, of which a header chooses the first.
+const reserved = `{"name":"p","partition":[],%s,"reserve":{"first":"20%%"},"mode":"local"}],
+	"priorities":[{"name":"first","match":{"headers":[{"name":"x-first","present":true,"trusted":true}]}},{"name":"rest"}`
+
+// Requests of the lower class hold at most 80 % of the places, also when all are free, and those of
+// the first class find the others.
+func TestReserveInFlight(t *testing.T) {
+	n, _ := newFlights(t, fmt.Sprintf(reserved, `"limit":{"in_flight":10}`))
+	bulk, _ := n.fill()
+	first, last := n.fill("x-first", "1")
+	if len(bulk) != 8 || len(first) != 2 {
+		t.Fatalf("%d of the lower class and %d of the first", len(bulk), len(first))
+	}
+	if len(last.Hits) != 1 {
+		t.Errorf("the first class meets %d limits", len(last.Hits))
+	}
+	n.end(bulk[0])
+	if more, _ := n.fill("x-first", "1"); len(more) != 1 {
+		t.Errorf("%d of the first class once one of the others has ended", len(more))
+	}
+	n.end(first[0])
+	n.end(bulk[1])
+	if more, _ := n.fill(); len(more) != 2 {
+		t.Errorf("%d of the lower class where there are two places and it has six", len(more))
+	}
+}
+
+// A flood of ten times the limit gets its part of a quota, and leaves the other to the first class.
+func TestReserveOfAQuota(t *testing.T) {
+	n, _ := newFlights(t, fmt.Sprintf(reserved, `"limit":{"quota":10,"window":"1h"}`))
+	bulk, first := 0, 0
+	for range 100 {
+		if _, status := n.begin(); status == limiter.Allowed {
+			bulk++
+		}
+	}
+	for range 100 {
+		if _, status := n.begin("x-first", "1"); status == limiter.Allowed {
+			first++
+		}
+	}
+	if bulk != 8 || first != 2 {
+		t.Errorf("%d of the lower class and %d of the first", bulk, first)
+	}
+}

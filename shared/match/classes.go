@@ -1,0 +1,108 @@
+package match
+
+import (
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// class is a class of requests. Only the conditions of the policy count.
+type class struct {
+	Policy
+	name wire.Ref
+}
+
+// unknownClass is the class of a request until classOf has looked for it.
+const unknownClass = -1
+
+// loadClasses reads the classes.
+func (ix *Index) loadClasses(set *wire.SetReader) {
+	l := &loading{}
+	n := set.Classes()
+	for i := 0; i < n && !set.Failed(); i++ {
+		ix.begin(l)
+		name, rest, tiers := set.Class(
+			func(r wire.Ref) { l.hosts = append(l.hosts, r) },
+			func(r wire.Ref) { ix.methods = append(ix.methods, r) },
+			func(r wire.Ref) { l.paths = append(l.paths, r) },
+			func(op policy.HeaderOp, name, value wire.Ref) {
+				ix.headers = append(ix.headers, headerMatch{op, name, value})
+			},
+			func(r policy.Range) {
+				ix.clients = append(ix.clients, r)
+				ix.needsClientIP = true
+			})
+		l.tiers = tiers
+		ix.classes = append(ix.classes, class{Policy: ix.end(l), name: name})
+		if rest {
+			ix.rest = uint8(i)
+			continue
+		}
+		ix.trie.insert(ix.snapshot, uint32(policy.MaxPolicies+i), l.hosts, l.paths)
+	}
+}
+
+// cutClasses splits what was found in the trie into policies and classes.
+func cutClasses(found []candidate) (policies, classes []candidate) {
+	n := len(found)
+	for n > 0 && found[n-1].policy >= policy.MaxPolicies {
+		n--
+	}
+	return found[:n], found[n:]
+}
+
+// findClass finds the request's class: the first whose conditions it meets, of those whose host and
+// path match.
+func (c *collector) findClass(a *Attributes) {
+	if c.class != unknownClass {
+		return
+	}
+	c.class = int(c.ix.rest)
+	for _, found := range c.candidates {
+		one := &c.ix.classes[found.policy-policy.MaxPolicies].Policy
+		if !c.ix.meets(one, a) {
+			continue
+		}
+		if one.tiers != 0 {
+			c.findTier(a)
+			if one.tiers>>c.tier&1 == 0 {
+				continue
+			}
+		}
+		c.class = int(found.policy - policy.MaxPolicies)
+		return
+	}
+}
+
+// counts reports whether a limit of a policy counts for a request of its class: the n-th of a list
+// of so many, which holds those of the document, and then for each reserve what is left for the
+// classes after its own.
+func (c *collector) counts(p *Policy, n, of uint32) bool {
+	named := of / (1 + p.reserves.len())
+	if n < named || named == 0 {
+		return true
+	}
+	return c.class > int(c.ix.reserves[p.reserves.from+n/named-1])
+}
+
+// After is the name of the class after which a hit's limit is what is left; nil for a limit that
+// the document names.
+func (ix *Index) After(h *Hit) []byte {
+	p := &ix.policies[h.Policy]
+	steps := 1 + p.reserves.len()
+	if steps == 1 || h.Own > 0 {
+		return nil
+	}
+	number := uint32(0)
+	if p.ByTier {
+		number = uint32(h.Tier) - 1
+	}
+	named := ix.run(p, number).len() / steps
+	if uint32(h.Place) < named || named == 0 {
+		return nil
+	}
+	class := int(ix.reserves[p.reserves.from+uint32(h.Place)/named-1])
+	if class >= len(ix.classes) {
+		return nil
+	}
+	return ix.Text(ix.classes[class].name)
+}

@@ -1,0 +1,89 @@
+package match_test
+
+import (
+	"testing"
+
+	"github.com/weir-proxy/weir/shared/match"
+)
+
+const inClasses = `{"version": "weir/v1", "tiers": ["free", "gold"],
+	"identity": {"consumer": [{"header": "key"}], "tier": [{"header": "tier", "trusted": true}], "default_tier": "free"},
+	"priorities": [
+		{"name": "pay", "match": {"methods": ["POST"], "paths": ["/pay/**"]}},
+		{"name": "gold", "match": {"tiers": ["gold"]}},
+		{"name": "rest"},
+		{"name": "bulk", "match": {"headers": [{"name": "batch", "present": true}]}}],
+	"policies": [
+		{"name": "fleet", "partition": [], "limit": {"quota": 100, "window": "1s"}, "reserve": {"pay": "20%", "rest": "10%"},
+			"candidate": {"limit": {"quota": 50, "window": "1s"}}},
+		{"name": "up", "partition": ["upstream"], "limit": {"quota": 9, "window": "1s"}}]}`
+
+// A request meets the limits of its class: the first that matches, wherever the rest stands.
+func TestLimitsByClass(t *testing.T) {
+	ix := compile(t, inClasses)
+	for _, c := range []struct {
+		of            string
+		request       *match.Attributes
+		limits, draft int
+	}{
+		{"pay", request("POST", "", "/pay/1"), 1, 1},
+		{"pay before bulk", request("POST", "", "/pay/1", "batch", "1"), 1, 1},
+		{"gold", request("GET", "", "/pay/1", "tier", "gold", "batch", "1"), 2, 2},
+		{"the rest", request("GET", "", "/pay/1"), 2, 2},
+		{"bulk", request("GET", "", "/", "batch", "1"), 3, 3},
+	} {
+		limits, draft := 0, 0
+		for _, h := range hold(ix, c.request).Hits {
+			if h.Candidate {
+				draft++
+			} else {
+				limits++
+			}
+		}
+		if limits != c.limits || draft != c.draft {
+			t.Errorf("%s: %d limits and %d drafts, want %d and %d", c.of, limits, draft, c.limits, c.draft)
+		}
+	}
+}
+
+// What is left for the lower classes is a bucket of its own, which a Partition names by its place.
+func TestBucketsOfAReserve(t *testing.T) {
+	set, ix := decode(t, inClasses), compile(t, inClasses)
+	hits := hold(ix, request("GET", "", "/", "batch", "1")).Hits
+	all := match.NewPartition(secret, &set.Policies[0], nil)
+	for i, after := range []string{"", "pay", "rest"} {
+		if h := hits[i]; h.Key != all.Bucket("", i, false) || string(ix.After(&h)) != after || int(h.Place) != i {
+			t.Errorf("the limit at place %d is for those after %q: %+v", i, ix.After(&h), h)
+		}
+	}
+}
+
+// property is one property of Envoy.
+type property struct{ path, value string }
+
+// Property implements match.Properties.
+func (p property) Property(path []byte) []byte {
+	if string(path) != p.path {
+		return nil
+	}
+	return []byte(p.value)
+}
+
+// Requests to one cluster share a bucket. A request that goes to none, such as a redirect, has no such part.
+func TestUpstream(t *testing.T) {
+	ix := compile(t, inClasses)
+	key := func(cluster string) (hits []match.Hit) {
+		a := request("GET", "", "/")
+		a.Properties = property{"xds\x00cluster_name", cluster}
+		for _, h := range hold(ix, a).Hits {
+			if h.Policy == 1 {
+				hits = append(hits, h)
+			}
+		}
+		return hits
+	}
+	one, again, other, none := key("one"), key("one"), key("other"), key("")
+	if len(one) != 1 || one[0].Key != again[0].Key || one[0].Key == other[0].Key || len(none) != 0 {
+		t.Errorf("one %+v, again %+v, other %+v, none %+v", one, again, other, none)
+	}
+}

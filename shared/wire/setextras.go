@@ -1,0 +1,71 @@
+package wire
+
+import "github.com/weir-proxy/weir/shared/policy"
+
+// The extras of a set are the fields beside its policies that not every filter reads: a bit for
+// each, then their values in the order of the bits. They come behind the policies, in a snapshot of
+// setExtrasFormat. A filter refuses a snapshot with an unknown bit.
+const (
+	setPriorities = 1 << iota
+
+	setExtrasKnown = setPriorities
+)
+
+// setExtrasOf are the extras that a set has.
+func setExtrasOf(set *policy.Set) (extras int64) {
+	if len(set.Priorities) > 0 {
+		extras |= setPriorities
+	}
+	return extras
+}
+
+func putSetExtras(dst []byte, set *policy.Set) []byte {
+	extras := setExtrasOf(set)
+	dst = putUvarint(dst, extras)
+	if extras&setPriorities != 0 {
+		dst = putUvarint(dst, int64(len(set.Priorities)))
+		for i := range set.Priorities {
+			dst = putClass(dst, &set.Priorities[i])
+		}
+	}
+	return dst
+}
+
+func putClass(dst []byte, c *policy.Class) []byte {
+	dst = append(putText(dst, c.Name), boolByte(c.Rest))
+	m := &c.Match
+	dst = putHeaders(putTexts(dst, m.Hosts, m.Methods, m.Paths), m.Headers)
+	return putUvarint(putRanges(dst, m.ClientIPs), int64(tierSet(m.Tiers)))
+}
+
+// Classes is how many classes of requests there are. It must follow the last policy; then Class
+// reads each.
+func (r *SetReader) Classes() int {
+	if r.format < setExtrasFormat {
+		return 0
+	}
+	extras := r.c.uvarint()
+	if extras&^setExtrasKnown != 0 {
+		r.c.fail(ErrValue)
+	}
+	if extras&setPriorities == 0 {
+		return 0
+	}
+	return int(r.c.within(1, policy.MaxClasses))
+}
+
+// Class reads the next class, and calls back for the elements of its lists, as Lists does. Rest: it
+// is the class of the requests that no other one matches.
+func (r *SetReader) Class(
+	host, method, path func(Ref),
+	header func(op policy.HeaderOp, name, value Ref),
+	clientIP func(policy.Range),
+) (name Ref, rest bool, tiers uint32) {
+	if name = r.ref(63); name.Len == 0 {
+		r.c.fail(ErrValue)
+	}
+	rest = r.oneOf(0, 1) == 1
+	r.conditions(host, method, path, header)
+	r.ranges(clientIP)
+	return name, rest, uint32(r.c.within(0, 1<<min(r.tiers, policy.MaxTiers)-1))
+}
