@@ -18,11 +18,12 @@ import (
 )
 
 type importCommand struct {
-	Kong         importKong    `cmd:"" help:"Kong's declarative configuration: rate-limiting, rate-limiting-advanced, and consumers with limits of their own."`
-	Nginx        importNginx   `cmd:"" help:"Configurations of nginx: limit_req with its zones, and the geo and map blocks that decide who is counted."`
-	Envoy        importEnvoy   `cmd:"" help:"Envoy's configuration: local_ratelimit filters, with the rate_limits that fill their descriptors."`
-	IngressNginx importIngress `cmd:"" help:"Manifests of ingress-nginx: the annotations limit-rps, limit-rpm and their like."`
-	EnvoyGateway importGateway `cmd:"" help:"Manifests of Envoy Gateway: the rate limits of BackendTrafficPolicy."`
+	Kong                importKong      `cmd:"" help:"Kong's declarative configuration: rate-limiting, rate-limiting-advanced, and consumers with limits of their own."`
+	Nginx               importNginx     `cmd:"" help:"Configurations of nginx: limit_req with its zones, and the geo and map blocks that decide who is counted."`
+	Envoy               importEnvoy     `cmd:"" help:"Envoy's configuration: local_ratelimit filters, with the rate_limits that fill their descriptors."`
+	IngressNginx        importIngress   `cmd:"" help:"Manifests of ingress-nginx: the annotations limit-rps, limit-rpm and their like."`
+	EnvoyGateway        importGateway   `cmd:"" help:"Manifests of Envoy Gateway: the rate limits of BackendTrafficPolicy."`
+	EnvoyproxyRatelimit importRatelimit `cmd:"" help:"Configurations of the rate limit service envoyproxy/ratelimit, a domain each."`
 }
 
 // importFlags are those of every source.
@@ -120,6 +121,26 @@ func (importGateway) Help() string { return importHelp }
 // Run imports the policies of an Envoy Gateway.
 func (c *importGateway) Run(env *environment) error {
 	return c.run(env, c.Files, fromkube.ImportGateway)
+}
+
+type importRatelimit struct {
+	Files []string `arg:"" name:"config" help:"Configurations of the service; - is the standard input."`
+	Envoy []string `help:"Configurations of the Envoys that ask the service: their rate_limits say what fills each descriptor, so that policies are for requests at Weir's filter. Without it they are for calls to weir serve --rls-listen." placeholder:"FILE"`
+	importFlags
+}
+
+// Help is shown below the flags.
+func (importRatelimit) Help() string { return importHelp }
+
+// Run imports the configurations of the rate limit service.
+func (c *importRatelimit) Run(env *environment) error {
+	envoys, err := readSources(env, c.Envoy)
+	if err != nil {
+		return err
+	}
+	return c.run(env, c.Files, func(configs []importer.File) (*importer.Result, error) {
+		return fromenvoy.RateLimitService(configs, envoys)
+	})
 }
 
 // run imports files with one of the importers.

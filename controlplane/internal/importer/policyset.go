@@ -58,7 +58,20 @@ type Match struct {
 	Hosts, Methods, Paths []string
 	Headers               []Header
 	ClientIPs             []string
+	// Domain and Descriptors make it a match for calls to the gRPC rate limit service.
+	Domain      string
+	Descriptors []Entry
 }
+
+// Entry is a condition on an entry of a descriptor: its value, and values that it must not have.
+type Entry struct {
+	Name   string
+	Value  Value
+	Except []Value
+}
+
+// Value is a condition on a value: Op is equals, prefix or present.
+type Value struct{ Op, Text string }
 
 // Header is a condition on a header: Op is equals, prefix, present or absent.
 type Header struct{ Name, Op, Value string }

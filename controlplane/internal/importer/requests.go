@@ -145,6 +145,9 @@ func merged(a, b Match) (Match, bool) {
 	if !slices.Equal(a.Headers, b.Headers) || !slices.Equal(a.ClientIPs, b.ClientIPs) {
 		return a, false
 	}
+	if len(a.Domain)+len(b.Domain)+len(a.Descriptors)+len(b.Descriptors) > 0 {
+		return a, false
+	}
 	hosts, methods, paths := sameSet(a.Hosts, b.Hosts), sameSet(a.Methods, b.Methods), sameSet(a.Paths, b.Paths)
 	switch {
 	case hosts && methods:
@@ -217,5 +220,6 @@ func pathsMeet(a, b string) bool {
 
 // Everywhere reports whether a match holds for all requests.
 func (m Match) Everywhere() bool {
-	return len(m.Hosts)+len(m.Methods)+len(m.Paths)+len(m.Headers)+len(m.ClientIPs) == 0
+	return len(m.Hosts)+len(m.Methods)+len(m.Paths)+len(m.Headers)+len(m.ClientIPs)+len(m.Domain)+
+		len(m.Descriptors) == 0
 }

@@ -139,10 +139,19 @@ func (w *writer) field(name, value string) {
 }
 
 func (w *writer) match(m Match) {
-	if len(m.Hosts)+len(m.Methods)+len(m.Paths)+len(m.Headers)+len(m.ClientIPs) == 0 {
+	if m.Everywhere() {
 		return
 	}
 	w.line("    match:")
+	if m.Domain != "" {
+		w.line("      domain: " + quoted(m.Domain))
+	}
+	if len(m.Descriptors) > 0 {
+		w.line("      descriptors:")
+	}
+	for _, e := range m.Descriptors {
+		w.line("        - " + e.String())
+	}
 	w.list("      hosts", m.Hosts)
 	w.list("      methods", m.Methods)
 	w.list("      paths", m.Paths)
@@ -157,6 +166,27 @@ func (w *writer) match(m Match) {
 		w.line(fmt.Sprintf("        - {name: %s, %s: %s}", quoted(h.Name), h.Op, value))
 	}
 	w.list("      client_ips", m.ClientIPs)
+}
+
+// String is the condition in the policy language.
+func (e Entry) String() string {
+	text := "{name: " + quoted(e.Name) + ", " + e.Value.String()
+	if len(e.Except) > 0 {
+		var values []string
+		for _, v := range e.Except {
+			values = append(values, "{"+v.String()+"}")
+		}
+		text += ", except: [" + strings.Join(values, ", ") + "]"
+	}
+	return text + "}"
+}
+
+// String is the condition in the policy language.
+func (v Value) String() string {
+	if v.Op == "present" {
+		return "present: true"
+	}
+	return v.Op + ": " + quoted(v.Text)
 }
 
 func (w *writer) limits(limits []Limit) {

@@ -49,18 +49,18 @@ const maxDescriptors = 64
 func (d descriptor) with(action *importer.Tree, in *scope) []descriptor {
 	d.entries, d.remarks = slices.Clone(d.entries), slices.Clone(d.remarks)
 	fields := action.Fields()
-	if len(fields) == 0 {
-		d.impossible = importer.Join("; ", d.impossible, "an action is empty")
+	if len(fields) != 1 {
+		d.impossible = importer.Join("; ", d.impossible, "an action has not exactly one field")
 		return []descriptor{d}
 	}
-	f := fields[0] // An action has one field, which names its kind.
-	switch f.Name {
+	kind, t := fields[0].Name, fields[0].Value
+	switch kind {
 	case "request_headers":
-		return d.header(f.Value)
+		return d.header(t)
 	case "header_value_match":
-		return []descriptor{d.headerValue(f.Value)}
+		return []descriptor{d.headerValue(t)}
 	}
-	v, reason := entryOf(f.Name, f.Value, in)
+	v, reason := entryOf(kind, t, in)
 	d.entries = append(d.entries, v)
 	d.impossible = importer.Join("; ", d.impossible, reason)
 	return []descriptor{d}
