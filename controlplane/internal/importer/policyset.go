@@ -43,9 +43,11 @@ type Policy struct {
 	Algorithm string
 	Align     string
 	MaxWait   quota.Span
-	Limits    []Limit
-	Cost      int64
-	Mode      string
+	// MaxHold is a span in the language, or forever.
+	MaxHold string
+	Limits  []Limit
+	Cost    int64
+	Mode    string
 	// OnFailure is the last and only step, allow or deny.
 	OnFailure string
 	// Enforcement is shadow or off, or a percentage like {enforce: 25}.
@@ -76,11 +78,13 @@ type Value struct{ Op, Text string }
 // Header is a condition on a header: Op is equals, prefix, present or absent.
 type Header struct{ Name, Op, Value string }
 
-// Limit is a quota in a window. A Burst of 0 leaves the default.
+// Limit is a quota in a window, or InFlight requests at the same time. A Burst of 0 leaves the
+// default.
 type Limit struct {
-	Quota  int64
-	Window quota.Span
-	Burst  int64
+	Quota    int64
+	Window   quota.Span
+	Burst    int64
+	InFlight int64
 }
 
 // Response is what a refused client gets; zero values leave the default.

@@ -119,6 +119,7 @@ func (w *writer) policy(p Policy) {
 		w.field("max_wait", policy.FormatSpan(p.MaxWait))
 	}
 	w.limits(p.Limits)
+	w.field("max_hold", p.MaxHold)
 	if p.Cost > 0 {
 		w.line(fmt.Sprintf("    cost: %d", p.Cost))
 	}
@@ -192,6 +193,10 @@ func (v Value) String() string {
 func (w *writer) limits(limits []Limit) {
 	var texts []string
 	for _, l := range limits {
+		if l.InFlight > 0 {
+			texts = append(texts, fmt.Sprintf("{in_flight: %d}", l.InFlight))
+			continue
+		}
 		text := fmt.Sprintf("{quota: %d, window: %s", l.Quota, policy.FormatSpan(l.Window))
 		if l.Burst > 0 {
 			text += fmt.Sprintf(", burst: %d", l.Burst)

@@ -24,7 +24,7 @@ func ImportIngress(files []importer.File) (*importer.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &ingresses{status: 503}
+	r := &ingresses{status: map[string]int64{"limit-req-status-code": 503, "limit-conn-status-code": 503}}
 	r.b.Set.Source = strings.Join(names, ", ")
 	r.b.Set.IPv6Prefix = 128 // nginx counts each address.
 	for _, o := range all {
@@ -49,8 +49,8 @@ func ImportIngress(files []importer.File) (*importer.Result, error) {
 
 type ingresses struct {
 	b importer.Builder
-	// status is what a refused client gets.
-	status int64
+	// status is what a refused client gets, by the name of the setting.
+	status map[string]int64
 	// common: all ingresses with limits have the same list of addresses that are not limited.
 	common bool
 }
@@ -59,14 +59,14 @@ type ingresses struct {
 func (r *ingresses) configMap(o object) {
 	for _, f := range o.tree.Get("data").Fields() {
 		switch f.Name {
-		case "limit-req-status-code":
+		case "limit-req-status-code", "limit-conn-status-code":
 			if n, ok := f.Value.Int(); ok && n >= 400 && n <= 599 {
-				r.status = n
+				r.status[f.Name] = n
 				r.b.Exactly(f.Value, f.String(), "")
 				continue
 			}
 			r.b.Not(f.Value, f.String(), "is no status from 400 to 599")
-		case "limit-conn-status-code", "limit-rate", "limit-rate-after", "limit-conn-zone-variable":
+		case "limit-rate", "limit-rate-after", "limit-conn-zone-variable":
 			r.b.Not(f.Value, f.String(), notLimits[f.Name])
 		case "use-forwarded-headers", "proxy-real-ip-cidr", "use-proxy-protocol", "forwarded-for-header",
 			"compute-full-forwarded-for", "enable-real-ip":
@@ -86,9 +86,7 @@ var notLimits = map[string]string{
 		"does that",
 	"limit-rate-after": "it limits the speed of a response, not requests: Envoy's bandwidth_limit filter " +
 		"does that",
-	"limit-connections":        "Weir cannot limit requests in flight yet",
-	"limit-conn-status-code":   "Weir cannot limit requests in flight yet",
-	"limit-conn-zone-variable": "Weir cannot limit requests in flight yet",
+	"limit-conn-zone-variable": "Weir's limits of ingresses count client addresses: change the partition of the policies",
 }
 
 func annotation(o object, names ...string) *importer.Tree {
@@ -100,9 +98,9 @@ func annotation(o object, names ...string) *importer.Tree {
 	return nil
 }
 
-// limits reports whether an ingress has a limit of its rate.
+// limits reports whether an ingress has a limit.
 func limits(o object) bool {
-	return annotation(o, "limit-rps", "limit-rpm").Exists()
+	return annotation(o, "limit-rps", "limit-rpm", "limit-connections").Exists()
 }
 
 // conversion is an ingress and what it becomes.
@@ -117,31 +115,54 @@ type conversion struct {
 func (r *ingresses) ingress(o object) {
 	c := conversion{r: r, of: o}
 	matches := c.scope()
-	p := importer.Policy{
+	except := c.allowed()
+	rates := importer.Policy{
 		Name: "ingress-" + o.namespace + "-" + o.name, Partition: []string{"client_ip"}, Mode: "local",
 		From: []string{fmt.Sprintf("%s:%d: %s", o.tree.File(), o.tree.Path("metadata", "annotations").Line(), o)},
 	}
-	if r.status != 429 {
-		p.Response.Status = r.status
-	}
-	c.rates(&p)
-	except := c.allowed()
-	if len(p.Limits) > 0 && c.impossible == "" {
-		for _, m := range matches {
-			p.Match = m
-			if !r.common && len(except) > 0 {
-				p.Match.ClientIPs = importer.Networks(importer.Outside(except))
-			}
-			name, refused := r.b.Add(p)
-			c.impossible = importer.Join("; ", c.impossible, refused)
-			c.names = append(c.names, name)
-		}
-	}
-	if len(p.Limits) > 0 && len(matches) > 1 {
+	connections := rates
+	connections.Name += "-connections"
+	c.rates(&rates)
+	c.connections(&connections)
+	if len(matches) > 1 {
 		c.remarks = append(c.remarks,
 			"ingress-nginx has one counter for the whole ingress, Weir one for each of the policies")
 	}
+	c.add(rates, r.status["limit-req-status-code"], matches, except)
+	c.add(connections, r.status["limit-conn-status-code"], matches, except)
 	c.annotations()
+}
+
+// add makes a policy for each match, if there is a limit.
+func (c *conversion) add(p importer.Policy, status int64, matches []importer.Match, except []netip.Prefix) {
+	if len(p.Limits) == 0 || c.impossible != "" {
+		return
+	}
+	if status != 429 {
+		p.Response.Status = status
+	}
+	for _, m := range matches {
+		p.Match = m
+		if !c.r.common && len(except) > 0 {
+			p.Match.ClientIPs = importer.Networks(importer.Outside(except))
+		}
+		name, refused := c.r.b.Add(p)
+		c.impossible = importer.Join("; ", c.impossible, refused)
+		c.names = append(c.names, name)
+	}
+}
+
+// connections reads how many requests of an address may be in flight.
+func (c *conversion) connections(p *importer.Policy) {
+	t := annotation(c.of, "limit-connections")
+	n, ok := t.Int()
+	switch {
+	case !t.Exists() || ok && n <= 0: // 0 is no limit.
+	case !ok || n > 1_000_000:
+		c.impossible = "limit-connections is no number that Weir takes"
+	default:
+		p.Limits, p.MaxHold = []importer.Limit{{InFlight: n}}, "forever" // nginx counts none out.
+	}
 }
 
 // rates reads the two rates. ingress-nginx makes of each a limit_req with nodelay, whose burst is
@@ -259,12 +280,12 @@ func (c *conversion) annotations() {
 			c.r.b.Not(f.Value, what, notLimits[name])
 		case strings.HasPrefix(name, "global-rate-limit"):
 			c.r.b.Not(f.Value, what, "current controllers have no such annotation: write a policy with mode: leased")
-		case !slices.Contains([]string{"limit-rps", "limit-rpm", "limit-burst-multiplier", "limit-whitelist",
+		case !slices.Contains([]string{"limit-rps", "limit-rpm", "limit-connections", "limit-burst-multiplier", "limit-whitelist",
 			"limit-allowlist"}, name):
 			c.r.b.Not(f.Value, what, "there is no such setting in Weir")
 		case c.impossible != "":
 			c.r.b.Not(f.Value, what, c.impossible)
-		case len(c.remarks) > 0 && strings.HasPrefix(name, "limit-rp"):
+		case len(c.remarks) > 0 && !strings.HasPrefix(name, "limit-w") && !strings.HasPrefix(name, "limit-burst"):
 			c.r.b.Nearly(f.Value, what, importer.Join("; ", c.remarks...), c.names...)
 		default:
 			c.r.b.Exactly(f.Value, what, "", c.names...)

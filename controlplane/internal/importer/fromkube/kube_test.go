@@ -68,6 +68,7 @@ func TestIngress(t *testing.T) {
 		{prefix + "limit-rps: 1, " + prefix + "limit-rpm: 30", "limit:\n      - {quota: 1, window: 1s, burst: 6}\n      - {quota: 30, window: 1m, burst: 151}"},
 		{prefix + "limit-rps: 10, " + prefix + "limit-whitelist: 10.0.0.0/8", "exempt:\n  client_ips: [10.0.0.0/8]"},
 		{prefix + "limit-rps: '0'", "policies: []"},
+		{prefix + "limit-connections: 20", "limit: {in_flight: 20}\n    max_hold: forever\n    mode: local\n    response:\n      status: 503"},
 	} {
 		if r := imported(t, fromkube.ImportIngress, ingress(c.annotations)); !strings.Contains(string(r.Document), c.want) {
 			t.Errorf("%s: want\n%s\nin\n%s%s", c.annotations, c.want, r.Document, importertest.Verdicts(r))

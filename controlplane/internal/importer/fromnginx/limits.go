@@ -1,6 +1,7 @@
 package fromnginx
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -271,7 +272,7 @@ func (r *reader) exempted(g *group, b branch) bool {
 // others.
 func (g *group) limit() (p importer.Policy, remarks []string, err error) {
 	if g.zone.kind == "conn" {
-		return p, nil, errNotYet
+		return g.connections()
 	}
 	rate, remark, err := parseRate(g.zone.rate)
 	if err != nil {
@@ -310,6 +311,18 @@ func (g *group) limit() (p importer.Policy, remarks []string, err error) {
 	}
 	p.Limits = []importer.Limit{rate}
 	return p, remarks, nil
+}
+
+// connections is the number of requests in flight: nginx counts a connection from the moment at
+// which it has read a request to the end of the answer, and each request of HTTP/2 by itself.
+func (g *group) connections() (p importer.Policy, remarks []string, err error) {
+	args := g.uses[0].args
+	n, err := strconv.ParseInt(args[len(args)-1], 10, 32)
+	if err != nil || n < 1 || len(args) != 2 {
+		return p, nil, errors.New("the number of connections is not read")
+	}
+	p.Limits, p.MaxHold = []importer.Limit{{InFlight: n}}, "forever" // nginx counts none out.
+	return p, nil, nil
 }
 
 // parseRate reads 10r/s or 30r/m. nginx keeps thousandths of a request a second and drops the rest.

@@ -98,6 +98,8 @@ func TestPolicies(t *testing.T) {
 		{"without a key by address", `http { map $http_authorization $key { "" $binary_remote_addr; default $http_authorization; }
   limit_req_zone $key zone=one:10m rate=5r/s; limit_req zone=one; }`,
 			"- {name: authorization, absent: true}\n    partition: [client_ip]"},
+		{"connections", "http { limit_conn_zone $binary_remote_addr zone=c:1m; limit_conn c 20; limit_conn_status 429; }",
+			"partition: [client_ip]\n    limit: {in_flight: 20}\n    max_hold: forever\n    mode: local\n"},
 		{"a location without a limit", "http {" + zone + "server { location / { limit_req zone=one; } location = /health { } } }",
 			"exempt:\n  paths: [/health]"},
 	} {

@@ -8,9 +8,6 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/importer"
 )
 
-// errNotYet is why limit_conn is left out.
-var errNotYet = errors.New("requests in flight cannot be limited yet")
-
 // scope is the requests for which a group is in force, in as few matches as can say it, and what
 // they cannot leave out.
 func (r *reader) scope(g *group) (matches []importer.Match, remarks []string, err error) {
