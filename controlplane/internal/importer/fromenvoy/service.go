@@ -210,18 +210,29 @@ func (s *service) limit(domain string, t *importer.Tree, way []step) (names []st
 		return nil, "", ""
 	case !ok || window == 0 || n < 0 || n >= 1<<32:
 		return nil, "", "requests_per_unit or unit is not read"
-	case n == 0:
-		return nil, "", "Weir has no limit of 0: refuse such requests by another filter, or ban the keys"
+	}
+	remark, multiplied := "", window
+	if m := limit.Get("unit_multiplier"); m.Exists() {
+		times, ok := m.Int()
+		if !ok || times < 1 || times > int64(quota.MaxWindow/window) {
+			return nil, "", "unit_multiplier is not read, or its window is longer than 366 days"
+		}
+		multiplied = window * quota.Span(times)
+	}
+	none := n == 0
+	if none {
+		n, remark = 1, "Weir has no limit of 0: one request of all passes in each window"
 	}
 	p := importer.Policy{
 		Name: domain + "-" + path(way), Algorithm: "fixed_window", Align: "utc", Mode: "strict",
-		Limits: []importer.Limit{{Quota: n, Window: window}},
+		Limits: []importer.Limit{{Quota: n, Window: multiplied}},
 		From:   []string{fmt.Sprintf("%s:%d: %s: %s", t.File(), t.Line(), domain, path(way))},
 	}
 	if t.Get("shadow_mode").Is() || t.Get("quota_mode").Is() {
 		p.Enforcement = "shadow"
 	}
-	policies, remark := s.atEnvoy(domain, way, p)
+	policies, other := s.atEnvoy(domain, way, p)
+	remark = importer.Join("; ", remark, other)
 	if len(policies) == 0 {
 		forCalls, reason := ofCalls(domain, way, p)
 		if reason != "" {
@@ -230,6 +241,9 @@ func (s *service) limit(domain string, t *importer.Tree, way []step) (names []st
 		policies = []importer.Policy{forCalls}
 	}
 	for _, p := range policies {
+		if none {
+			p.Partition, p.IfAbsent = nil, ""
+		}
 		name, refused := s.b.Add(p)
 		if refused != "" {
 			return names, remark, refused

@@ -86,7 +86,8 @@ var notLimits = map[string]string{
 		"does that",
 	"limit-rate-after": "it limits the speed of a response, not requests: Envoy's bandwidth_limit filter " +
 		"does that",
-	"limit-conn-zone-variable": "Weir's limits of ingresses count client addresses: change the partition of the policies",
+	"limit-conn-zone-variable": "Weir's limits of ingresses count client addresses: change the partition of the " +
+		"policies",
 }
 
 func annotation(o object, names ...string) *importer.Tree {
@@ -280,7 +281,8 @@ func (c *conversion) annotations() {
 			c.r.b.Not(f.Value, what, notLimits[name])
 		case strings.HasPrefix(name, "global-rate-limit"):
 			c.r.b.Not(f.Value, what, "current controllers have no such annotation: write a policy with mode: leased")
-		case !slices.Contains([]string{"limit-rps", "limit-rpm", "limit-connections", "limit-burst-multiplier", "limit-whitelist",
+		case !slices.Contains([]string{"limit-rps", "limit-rpm", "limit-connections", "limit-burst-multiplier",
+			"limit-whitelist",
 			"limit-allowlist"}, name):
 			c.r.b.Not(f.Value, what, "there is no such setting in Weir")
 		case c.impossible != "":

@@ -95,7 +95,8 @@ func (r *reader) isShared(l *level, group []*level) bool {
 			continue
 		}
 		all = all && slices.Contains(group, other)
-		covered = covered || l.kind == "http" && other.kind == "server" ||
+		around := l.kind == "http" || l.kind == "main"
+		covered = covered || around && other.kind == "server" ||
 			l.kind == "server" && other.parent == l && other.modifier == "" && other.path == "/"
 	}
 	return covered && !all

@@ -50,6 +50,7 @@ func Import(name string, files Files) (*importer.Result, error) {
 	}
 	r.payload = payload
 	root := &level{kind: "main"}
+	r.levels = append(r.levels, root)
 	r.read(root, 0, 0)
 	r.limits()
 	r.leftovers()
@@ -115,7 +116,7 @@ type reader struct {
 	// zones are by kind and name, like req one.
 	zones     map[string]*zone
 	variables map[string]*variable
-	// levels are http and all servers and locations.
+	// levels are the file itself, of which a part may be all there is, http, servers and locations.
 	levels []*level
 	// byAddress: a zone counts addresses. realIP are the directives that change them.
 	byAddress bool

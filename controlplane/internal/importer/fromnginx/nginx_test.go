@@ -124,6 +124,8 @@ func TestVerdicts(t *testing.T) {
 		{"a location inside", "http {" + zone + "server { location / { limit_req zone=one; }\nlocation /a/ { limit_req zone=one burst=5; } } }",
 			"Weir counts requests to location /a/ (line 3) here too, nginx does not"},
 		{"an expression", "http {" + zone + `server { location ~ \.php$ { limit_req zone=one; } } }`, `location ~ \.php$: no pattern of Weir says the same`},
+		{"a part of a file", zone + "limit_req zone=one;", "2 exact: limit_req zone=one"},
+		{"a setting in a part of a file", zone + "limit_req_status 429;", "2 exact: limit_req_status 429"},
 		{"a stream", "stream { limit_conn_zone $binary_remote_addr zone=a:1m;\nserver { limit_conn a 1; } }", "2 not possible: limit_conn a 1: it limits connections of stream"},
 		{"bandwidth", "http { limit_rate 10k; }", "not possible: limit_rate 10k: it limits the speed"},
 		{"a real address", "http {" + zone + "set_real_ip_from 10.0.0.0/8;\nlimit_req zone=one; }", "approximate: set_real_ip_from 10.0.0.0/8: set identity.client_ip.trusted_hops"},

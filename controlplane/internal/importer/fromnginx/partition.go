@@ -78,23 +78,11 @@ func (r *reader) leftovers() {
 				"between the client and Envoy"))
 		}
 	}
-	for _, l := range r.everyLevel() {
+	for _, l := range r.levels {
 		for name, p := range l.set {
 			r.b.Say(settingOf(name, p))
 		}
 	}
-}
-
-// everyLevel are the levels and the one around them.
-func (r *reader) everyLevel() []*level {
-	if len(r.levels) == 0 {
-		return nil
-	}
-	all := r.levels
-	if root := r.levels[0].parent; root != nil {
-		all = append(slices.Clone(all), root)
-	}
-	return all
 }
 
 // settingOf is the verdict of a directive beside limits.
