@@ -16,6 +16,8 @@ const (
 	nativeKeys part = "local_ratelimit with descriptors"
 	global     part = "ratelimit"
 	weir       part = "weir"
+	// calls is the same filter as global, with Weir behind it.
+	calls part = "ratelimit, asking Weir"
 )
 
 // contestant is one set of processes that is measured.
@@ -164,7 +166,7 @@ func peers(s scene) []contestant {
 	}
 	none := noFilter
 	none.Title = "no limit"
-	return []contestant{
+	all := []contestant{
 		none, emptyFilter,
 		perKey,
 		{Name: "local", Title: "Weir local", policies: set(limit("p", "local", quota(quotaOfEach))), proof: localProof},
@@ -172,6 +174,15 @@ func peers(s scene) []contestant {
 		{Name: "ratelimit", Title: "Envoy's ratelimit filter, envoyproxy/ratelimit, Redis", part: global,
 			proof: globalProof},
 	}
+	if s == proxied || s == cold {
+		policy := fmt.Sprintf(`{"name": "p", "partition": ["descriptor:%s"], "mode": "strict"%s}`,
+			keyHeader, quota(quotaOfEach))
+		all = append(all, contestant{
+			Name: "rls", Title: "Envoy's ratelimit filter, Weir, Redis", part: calls, policies: set(policy),
+			central: true, proof: globalProof,
+		})
+	}
+	return all
 }
 
 // named are those peers that have one of the names.

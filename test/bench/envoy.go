@@ -100,7 +100,7 @@ func (c contestant) configure(config string, servicePort int) (string, error) {
 	case nativeKeys:
 		cut(weirFilter, nativeFilter+fmt.Sprintf(nativeDescriptors, 2*max(1000, c.load().keys), stages[c.Scene].quota))
 		replace(domainsText, domainsText+limits)
-	case global:
+	case global, calls:
 		cut(weirFilter, globalFilter)
 		replace(domainsText, domainsText+limits)
 		replace(clusterText, clusterText+fmt.Sprintf(globalCluster, servicePort))

@@ -102,6 +102,11 @@ func (s *workshop) start(ctx context.Context, c contestant) (_ *world, err error
 	switch c.part {
 	case global:
 		servicePort, err = w.startService(ctx, s.service, dir, redis, stages[c.Scene].quota)
+	case calls:
+		if servicePort, err = stack.FreePort(); err == nil {
+			controlPlane, err = w.startControlPlane(ctx, s.root, dir, redis, c.central,
+				fmt.Sprintf("WEIR_RLS_LISTEN=127.0.0.1:%d", servicePort), "WEIR_RLS_OPEN=true", "WEIR_NODE_RATE=0")
+		}
 	case weir:
 		if controlPlane, err = w.startControlPlane(ctx, s.root, dir, redis, c.central); err == nil {
 			controlPlanePort = controlPlane.Port
@@ -117,8 +122,8 @@ func (s *workshop) start(ctx context.Context, c contestant) (_ *world, err error
 		return w, nil
 	}
 	version, err := controlPlane.Apply(ctx, []byte(c.policies))
-	if err != nil {
-		return nil, err
+	if err != nil || c.part == calls { // Its Envoy is no node: it applies no policy set.
+		return w, err
 	}
 	return w, controlPlane.AwaitApplied(ctx, version, nodeID)
 }
@@ -157,10 +162,10 @@ func (w *world) startEnvoy(ctx context.Context, s *workshop, c contestant, servi
 }
 
 func (w *world) startControlPlane(
-	ctx context.Context, root, dir, redis string, central bool,
+	ctx context.Context, root, dir, redis string, central bool, env ...string,
 ) (*stack.ControlPlane, error) {
 	o := stack.ControlPlaneOptions{
-		Binary: filepath.Join(root, "build/weir"), DataDir: dir, AdminToken: adminToken, NodeToken: nodeToken,
+		Binary: filepath.Join(root, "build/weir"), DataDir: dir, AdminToken: adminToken, NodeToken: nodeToken, Env: env,
 	}
 	if central {
 		o.RedisURL = "redis://" + redis + "/0"

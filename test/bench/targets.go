@@ -134,6 +134,13 @@ func beside(name string, s scene, id, base string, atMost float64) promise {
 	return p
 }
 
+// behind compares what the two services add that Envoy's ratelimit filter can ask.
+func behind(name string, s scene, atMost float64) promise {
+	in := string(s) + "/"
+	return compare(name, atMost, []string{in + "none", in + "rls", in + "ratelimit"},
+		func(r round) float64 { return r.added("rls", s) }, func(r round) float64 { return r.added("ratelimit", s) })
+}
+
 // onCurve compares leased with Envoy's ratelimit filter at one rate.
 func onCurve(rate, atMost float64) promise {
 	of := func(id string) func(round) float64 {

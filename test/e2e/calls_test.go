@@ -1,0 +1,145 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/tools/stack"
+)
+
+// callsConfig is the configuration of docs/rls.md, with Envoy's own ratelimit filter in place of Weir's, for ports of this machine.
+func callsConfig(t *testing.T, upstream, calls int) string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/rls.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, config, found := strings.Cut(string(page), "```yaml\nadmin:")
+	config, _, ended := strings.Cut(config, "```\n")
+	if !found || !ended {
+		t.Fatal("docs/rls.md has no configuration of Envoy")
+	}
+	config = "admin:" + config
+	for old, by := range map[string]string{
+		"{address: 127.0.0.1, port_value: 9901}":    "{address: 127.0.0.1, port_value: 0}",
+		"{address: 0.0.0.0, port_value: 10000}":     "{address: 127.0.0.1, port_value: 0}",
+		"{address: upstream, port_value: 8081}":     fmt.Sprintf("{address: 127.0.0.1, port_value: %d}", upstream),
+		"{address: controlplane, port_value: 8082}": fmt.Sprintf("{address: 127.0.0.1, port_value: %d}", calls),
+	} {
+		if strings.Count(config, old) != 1 {
+			t.Fatalf("the configuration of docs/rls.md must have %s once", old)
+		}
+		config = strings.Replace(config, old, by, 1)
+	}
+	return config
+}
+
+// startWithCalls is a world of so many Envoys with Weir's filter and so many with Envoy's own.
+func startWithCalls(t *testing.T, own, calls int, policies string) *world {
+	t.Helper()
+	port, err := stack.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := start(t, setup{alone: true})
+	w.redis = redistest.Start(t)
+	w.serve.RedisURL = w.redis.URL()
+	w.serve.Env = []string{fmt.Sprintf("WEIR_RLS_LISTEN=127.0.0.1:%d", port)}
+	w.startControlPlane()
+	version := w.apply(policies)
+	for i := 1; i < own; i++ {
+		w.startEnvoy(fmt.Sprintf("envoy-%d", i+1))
+	}
+	if own == 0 {
+		w.envoys[0].Stop()
+		w.envoys = w.envoys[1:]
+	} else {
+		w.awaitApplied(version)
+	}
+	w.rewrite = func(string) string { return callsConfig(t, w.upstream.Port, port) }
+	for i := range calls {
+		w.startEnvoy(fmt.Sprintf("calls-%d", i+1))
+	}
+	return w
+}
+
+// awaitLimited waits until a limit is in force at an Envoy.
+func (w *world) awaitLimited(e *stack.Envoy, path string, header ...string) {
+	w.t.Helper()
+	w.await("a limit at "+e.Name, func(context.Context) error {
+		if a := ask(w.t, "GET", e.URL()+path, header...); a.Get("ratelimit-policy") == "" {
+			return fmt.Errorf("%d %v", a.status, a.Header)
+		}
+		return nil
+	})
+}
+
+// Envoy's own ratelimit filter, configured as docs/rls.md says, is answered out of Weir's policies: descriptors, headers, bodies.
+func TestEnvoysOwnFilterAsksWeir(t *testing.T) {
+	w := startWithCalls(t, 0, 1, `
+version: weir/v1
+headers: {standard: draft-11, legacy: x-ratelimit}
+policies:
+  - name: users
+    match: {domain: edge, descriptors: [{name: generic_key, equals: api}, {name: user, present: true, except: [{equals: root}]}]}
+    partition: ["descriptor:user"]
+    limit: {quota: 2, window: 1h}
+    mode: strict
+  - {name: keys, partition: ["header:x-api-key"], limit: {quota: 1, window: 1h}}
+  - {name: addresses, match: {paths: [/one]}, partition: [client_ip], limit: {quota: 1, window: 1h}}
+`)
+	url := w.envoys[0].URL()
+	w.awaitLimited(w.envoys[0], "/", "x-user", "first")
+	for i, c := range []struct {
+		path   string
+		header []string
+		status int
+		policy string
+	}{
+		{"/", []string{"x-user", "bob"}, 200, "users"}, {"/", []string{"x-user", "bob"}, 200, "users"},
+		{"/", []string{"x-user", "bob"}, 429, "users"}, {"/", []string{"x-user", "alice"}, 200, "users"},
+		{"/", []string{"x-user", "root"}, 200, ""}, {"/", nil, 200, ""},
+		{"/", []string{"x-api-key", "k"}, 200, "keys"}, {"/", []string{"x-api-key", "k"}, 429, "keys"},
+		{"/one?a=b", nil, 200, "addresses"}, {"/one", nil, 429, "addresses"},
+	} {
+		a := ask(t, "GET", url+c.path, c.header...)
+		if a.status != c.status || !strings.HasPrefix(a.Get("ratelimit-policy"), `"`+c.policy+`"`) && c.policy != "" {
+			t.Errorf("%d: %s %v: %d %v, want %d by %s", i, c.path, c.header, a.status, a.Header, c.status, c.policy)
+		}
+		if c.status == 429 && (a.Get("retry-after") == "" || a.Get("content-type") != "application/problem+json" ||
+			!strings.Contains(a.body, `"violated-policies":["`+c.policy+`"]`) || a.Get("x-ratelimit-remaining") != "0") {
+			t.Errorf("%d: %v %s", i, a.Header, a.body)
+		}
+	}
+}
+
+// One bucket is spent through Weir's filter and through Envoy's own at once, and never more than it holds.
+func TestOneBucketForTwoDoors(t *testing.T) {
+	for _, mode := range []string{"strict", "leased"} {
+		t.Run(mode, func(t *testing.T) {
+			w := startWithCalls(t, 2, 2, `
+version: weir/v1
+policies:
+  - name: everyone
+    match: {paths: [/both]}
+    partition: []
+    limit: {quota: 400, window: 1s}
+    mode: `+mode+"\n")
+			for _, e := range w.envoys {
+				w.awaitLimited(e, "/both")
+			}
+			all, each := overload(w, "/both", 300, full(30*time.Second))
+			for i, one := range each {
+				if one.statuses[200] == 0 || one.statuses[429] == 0 {
+					t.Errorf("%s: %s", w.envoys[i].Name, one)
+				}
+			}
+			mustAdmit(t, all, 400, 400, 0.97)
+		})
+	}
+}
