@@ -95,6 +95,10 @@ func (r *reader) ofCalls(path string, p *Policy) {
 	r.present(path+".mode", p.Mode != ModeLocal,
 		"cannot be local with a domain or descriptors: calls to the gRPC service are counted by the control plane; "+
 			"use mode strict or leased")
+	for i := range p.Limits {
+		r.present(path+".limit", !p.Limits[i].InFlight,
+			"cannot be in_flight with a domain or descriptors: a call does not say when its request ends")
+	}
 	r.present(path+".algorithm", p.Counting.Algorithm != quota.LeakyBucket,
 		"cannot be leaky_bucket with a domain or descriptors: a queue holds requests back, which only the filter can")
 }

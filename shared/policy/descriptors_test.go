@@ -73,6 +73,11 @@ func TestPoliciesForCallsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %s", c.fields, err, c.problem)
 		}
 	}
+	flight := strings.Replace(ofCalls(`"partition": ["descriptor:a"]`), `"limit": {"quota": 1, "window": "1s"}, "mode": "strict"`,
+		`"limit": {"in_flight": 1}, "mode": "leased"`, 1)
+	if _, err := decode(t, flight); err == nil || !strings.Contains(err.Error(), "policies[0].limit: cannot be in_flight with a domain") {
+		t.Errorf("in flight: %v", err)
+	}
 	local := strings.Replace(ofCalls(`"partition": ["descriptor:a"]`), `"strict"`, `"local"`, 1)
 	if _, err := decode(t, local); err == nil || !strings.Contains(err.Error(), "policies[0].mode: cannot be local with a domain") {
 		t.Errorf("local: %v", err)

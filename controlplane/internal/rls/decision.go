@@ -221,7 +221,7 @@ func addend(in *rlspb.RateLimitRequest, d *pbDescriptor) int64 {
 }
 
 // take copies the hits of a result. Policies that only an Envoy can count for are left out: its own
-// limits, and queues.
+// limits, queues, and requests in flight.
 func (d *decision) take(r *match.Result, descriptor int, hits int64) {
 	d.bypassed = d.bypassed || r.Bypassed
 	for i := range r.Hits {
@@ -237,6 +237,9 @@ func (d *decision) take(r *match.Result, descriptor int, hits int64) {
 			h.limit = r.Own[h.Own-1]
 		} else {
 			h.limit = *d.view.index.Limit(h.Limit)
+		}
+		if h.limit.InFlight { // A call says when a request begins, and never when it ends.
+			continue
 		}
 		h.cost = quota.MaxUnits
 		if hits == 0 || h.Cost <= quota.MaxUnits/hits {

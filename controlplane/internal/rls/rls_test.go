@@ -230,6 +230,7 @@ policies:
   - {name: login, match: {hosts: [a.example], methods: [POST], paths: [/login]}, partition: [client_ip], limit: {quota: 1, window: 1h}}
   - {name: key, partition: [consumer, "query:q", "cookie:c", "jwt:sub", spiffe], limit: {quota: 1, window: 1h}, mode: optimistic}
   - {name: here, partition: [], limit: {quota: 1, window: 1h}, mode: local}
+  - {name: flight, partition: [], limit: {in_flight: 1}, mode: local}
   - {name: queue, partition: [], limit: {quota: 1, window: 1h}, algorithm: leaky_bucket, mode: strict}
 `)
 	for i, c := range []struct{ descriptors, want string }{
