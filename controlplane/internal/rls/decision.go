@@ -2,6 +2,8 @@ package rls
 
 import (
 	"context"
+	"strconv"
+	"strings"
 
 	ratelimitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -170,7 +172,7 @@ func (d *decision) match(ctx context.Context) (match.Access, match.Ban) {
 	}
 	d.keys = d.view.find(d.in.Domain, nil, d.keys, only(wholeCall, int64(max(1, d.in.HitsAddend))))
 	for i, one := range d.in.Descriptors {
-		d.describe(one.GetEntries())
+		d.describe(one)
 		d.keys = d.view.find(d.in.Domain, d.entries, d.keys, only(i, addend(d.in, one)))
 	}
 	if banned {
@@ -181,8 +183,15 @@ func (d *decision) match(ctx context.Context) (match.Access, match.Ban) {
 
 // describe adds the entries of a descriptor to the attributes, as the headers that partitions know
 // them by.
-func (d *decision) describe(entries []*pbEntry) {
+func (d *decision) describe(one *pbDescriptor) {
 	d.entries, d.attributes.Headers = d.entries[:0], d.attributes.Headers[:d.whole]
+	if own := one.GetLimit(); own != nil {
+		d.attributes.Headers = append(d.attributes.Headers, match.Header{
+			Name:  []byte(ownLimit + strings.ToLower(own.Unit.String())),
+			Value: strconv.AppendUint(nil, uint64(own.RequestsPerUnit), 10),
+		})
+	}
+	entries := one.GetEntries()
 	for _, e := range entries {
 		value := e.Value
 		if value == "" && several(entries, e.Key) {
@@ -193,6 +202,10 @@ func (d *decision) describe(entries []*pbEntry) {
 			match.Header{Name: []byte(policy.Descriptor(e.Key).Name), Value: []byte(value)})
 	}
 }
+
+// ownLimit and a unit are the header by which policies know the limit that a descriptor brings: one
+// that takes its quota from there says so, and the most that counts.
+const ownLimit = "descriptor-limit-"
 
 // emptyOfSeveral stands for the empty value of an entry whose key other entries have too: what
 // keeps their values apart is their places, and an empty one would count as missing.

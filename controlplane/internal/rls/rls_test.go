@@ -11,6 +11,7 @@ import (
 
 	ratelimitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -328,5 +329,39 @@ func TestMetadata(t *testing.T) {
 	meta()
 	if got := meta(); got != "decision=refused policy=users reason=quota remaining=0 retry_us=6e+07 source=central" {
 		t.Error(got)
+	}
+}
+
+// A descriptor's own limit counts where the policy allows it, in its unit, and up to the policy's maximum.
+func TestADescriptorsOwnLimit(t *testing.T) {
+	w := begin(t, `
+version: weir/v1
+headers: {standard: "off"}
+policies:
+  - name: own
+    partition: ["descriptor:user"]
+    limit: {quota: {header: descriptor-limit-minute, trusted: true, max: 10, default: 2}, window: 1m}
+    mode: strict
+  - {name: not, partition: ["descriptor:key"], limit: {quota: 3, window: 1m}, mode: strict}
+`)
+	for _, c := range []struct {
+		descriptor string
+		quota      uint32
+		unit       typepb.RateLimitUnit
+		want       string
+	}{
+		{"user=a", 0, typepb.RateLimitUnit_UNKNOWN, "OK: OK(own 1/2 MINUTE 30s)"},
+		{"user=b", 5, typepb.RateLimitUnit_MINUTE, "OK: OK(own 4/5 MINUTE 12s)"},
+		{"user=c", 5, typepb.RateLimitUnit_HOUR, "OK: OK(own 1/2 MINUTE 30s)"},
+		{"user=d", 1000, typepb.RateLimitUnit_MINUTE, "OK: OK(own 9/10 MINUTE 6s)"},
+		{"key=a", 1000, typepb.RateLimitUnit_MINUTE, "OK: OK(not 2/3 MINUTE 20s)"},
+	} {
+		in := request("edge", c.descriptor)
+		if c.quota > 0 {
+			in.Descriptors[0].Limit = &ratelimitpb.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: c.quota, Unit: c.unit}
+		}
+		if got := shown(w.ask(in)); got != c.want {
+			t.Errorf("%s with %d per %s: %s, want %s", c.descriptor, c.quota, c.unit, got, c.want)
+		}
 	}
 }
