@@ -16,6 +16,8 @@ const (
 	keyFormat = 1
 	// consumerFormat opens that of a consumer's key, so that the two never coincide.
 	consumerFormat = 2
+	// penaltyFormat opens that of a consumer for penalties that hold under every policy.
+	penaltyFormat = 3
 )
 
 // How the encoding of a value begins. Each text that follows comes with its length.

@@ -163,14 +163,7 @@ func (c *cursor) caller() (who CallerCount) {
 	who.Policy, who.Tier = c.policy(), c.small()
 	copy(who.Bucket[:], c.bytes(16))
 	copy(who.Consumer[:], c.bytes(16))
-	who.Shown = c.text(MaxShown)
-	for rest := who.Shown; len(rest) > 0; {
-		if len(rest) < 2 || rest[0] >= policy.MaxShown || int(rest[1]) > min(len(rest)-2, policy.MaxShownText) {
-			c.fail(ErrValue)
-			break
-		}
-		rest = rest[2+int(rest[1]):]
-	}
+	who.Shown = c.shown()
 	who.Count = c.within(0, maxCount)
 	who.Over = c.within(0, who.Count)
 	return who

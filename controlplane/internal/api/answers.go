@@ -33,6 +33,12 @@ type (
 	ConsumerOverride = gen.Override
 	// DecisionsAnswer is a page of refusals, newest first.
 	DecisionsAnswer = gen.Decisions
+	// PenaltiesAnswer is a page of penalties, those that began last first.
+	PenaltiesAnswer = gen.Penalties
+	// PenaltyAnswer is one of them; PardonInput asks for a pardon, which PardonedAnswer answers.
+	PenaltyAnswer  = gen.Penalty
+	PardonInput    = gen.Pardon
+	PardonedAnswer = gen.Pardoned
 	// TopAnswer are the heaviest callers.
 	TopAnswer = gen.Top
 	// KeyAnswer is a partition key with what its buckets hold, BucketAnswer one of those.

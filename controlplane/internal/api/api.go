@@ -22,6 +22,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
@@ -32,6 +33,7 @@ import (
 type Config struct {
 	Policies    *policies.Service
 	Consumers   *consumers.Service
+	Penalties   *penalties.Service
 	Enforcement *enforcement.Service
 	Audit       audit.Store
 	Decisions   *decisions.Service
@@ -136,6 +138,7 @@ func (s *server) forNodes(e *echo.Echo) error {
 	e.POST("/node/v1/report", s.report)
 	e.POST("/node/v1/consumers", s.askConsumers)
 	e.POST("/node/v1/decisions", s.noteDecisions)
+	e.POST("/node/v1/penalties", s.notePenalties)
 	return nil
 }
 

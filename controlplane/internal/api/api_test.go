@@ -28,6 +28,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/shared/keyhash"
@@ -71,6 +72,20 @@ func (b *breakable) WriteConsumers(ctx context.Context, c consumers.Changes) (ui
 		return 0, err
 	}
 	return b.Store.WriteConsumers(ctx, c)
+}
+
+func (b *breakable) PenaltyState(ctx context.Context) (penalties.State, error) {
+	if err := b.check(); err != nil {
+		return penalties.State{}, err
+	}
+	return b.Store.PenaltyState(ctx)
+}
+
+func (b *breakable) OfferPenalties(ctx context.Context, o penalties.Offer) (penalties.Outcome, error) {
+	if err := b.check(); err != nil {
+		return penalties.Outcome{}, err
+	}
+	return b.Store.OfferPenalties(ctx, o)
 }
 
 func (b *breakable) EnforcementRevision(ctx context.Context) (uint64, error) {
@@ -181,8 +196,11 @@ func newPlaneOn(t testing.TB, mode string, change func(*api.Config)) *plane {
 	sets, registry := policies.New(policies.Config{Store: p.store, Now: time.Now}), nodes.New(p.store, time.Now)
 	people := consumers.New(consumers.Config{Store: p.store, Now: time.Now})
 	orders := enforcement.New(p.store, time.Now, log)
+	counts := metrics.New("test")
+	punished := penalties.New(penalties.Config{Store: p.store, Sets: sets, Now: time.Now, Meter: counts, Log: log})
 	p.hub = push.New(push.Config{
-		Policies: sets, Consumers: people, Enforcement: orders, Secrets: p.store, Candidate: [16]byte{1}, Log: log,
+		Policies: sets, Consumers: people, Penalties: punished, Enforcement: orders, Secrets: p.store,
+		Candidate: [16]byte{1}, Log: log,
 	})
 	stopping, stop := context.WithCancel(context.Background())
 	p.stop = stop
@@ -204,13 +222,13 @@ func newPlaneOn(t testing.TB, mode string, change func(*api.Config)) *plane {
 		}
 	})
 	config := api.Config{
-		Policies: sets, Consumers: people, Enforcement: orders, Audit: p.store, Nodes: registry, Hub: p.hub,
+		Policies: sets, Consumers: people, Penalties: punished, Enforcement: orders, Audit: p.store, Nodes: registry, Hub: p.hub,
 		Decisions: decisions.New(decisions.Config{Store: p.store, Sets: sets, Replica: "here", Now: time.Now}),
 		Leases: leases.New(leases.Config{
 			Store: p.store, Sets: sets, Nodes: registry, Now: time.Now, Buckets: p.store, Overrides: people,
 		}),
 		Tokens:  auth.NewRing(auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)}, time.Now),
-		Metrics: metrics.New("test"), Log: log, Now: time.Now, Leaving: stopping, Stopping: stopping, Version: "test",
+		Metrics: counts, Log: log, Now: time.Now, Leaving: stopping, Stopping: stopping, Version: "test",
 	}
 	change(&config)
 	if p.handler, err = api.New(config); err != nil {

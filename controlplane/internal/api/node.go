@@ -33,8 +33,8 @@ const VersionHeader = "Weir-Version"
 const MarkHeader = "Weir-Mark"
 
 // snapshot is the long poll: the newest snapshot as soon as it is not the one the node has, what
-// changes of consumers and the orders in force if the node says how much of that it knows, or 204
-// after wait.
+// changes of consumers and of penalties and the orders in force if the node says how much of that
+// it knows, or 204 after wait.
 func (s *server) snapshot(c echo.Context) error {
 	var seen push.Seen
 	var err error
@@ -45,6 +45,10 @@ func (s *server) snapshot(c echo.Context) error {
 	seen.Node = nodes.Node{ID: c.QueryParam("node")}.Clean().ID // As it is listed.
 	seen.Follows = c.QueryParams().Has("consumers")
 	if seen.Consumers, err = uintParam(c, "consumers"); err != nil {
+		return err
+	}
+	seen.Punishes = c.QueryParams().Has("penalties")
+	if seen.Penalties, err = uintParam(c, "penalties"); err != nil {
 		return err
 	}
 	seen.Obeys = c.QueryParams().Has("enforcement")

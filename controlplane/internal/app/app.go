@@ -21,6 +21,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
@@ -35,6 +36,7 @@ type App struct {
 	log         *slog.Logger
 	store       store.Store
 	hub         *push.Hub
+	penalties   *penalties.Service
 	enforcement *enforcement.Service
 	// regions and document are nil for a control plane that shares its quotas with no other region.
 	regions  *regions.Service
@@ -107,18 +109,22 @@ func (a *App) services(version string, stopping context.Context) api.Config {
 	people := consumers.New(consumers.Config{
 		Store: a.store, Now: time.Now, Log: a.log, Lost: func() { a.metrics.Lost(metrics.LostConsumers) },
 	})
+	a.penalties = penalties.New(penalties.Config{
+		Store: a.store, Sets: sets, Now: time.Now, Meter: a.metrics, Log: a.log,
+		Lost: func() { a.metrics.Lost(metrics.LostPenalties) },
+	})
 	a.enforcement = enforcement.New(a.store, time.Now, a.log)
 	var candidate [16]byte
 	crand.Read(candidate[:]) // It never fails.
 	a.hub = push.New(push.Config{
-		Policies: sets, Consumers: people, Enforcement: a.enforcement, Secrets: a.store,
-		Candidate: candidate, Log: a.log, Polled: a.note,
+		Policies: sets, Consumers: people, Penalties: a.penalties, Enforcement: a.enforcement,
+		Secrets: a.store, Candidate: candidate, Log: a.log, Polled: a.note,
 	})
 	recent := decisions.New(decisions.Config{
 		Store: a.store, Sets: sets, Replica: crand.Text(), Now: time.Now, Meter: a.metrics.Refused,
 	})
 	return api.Config{
-		Policies: sets, Consumers: people, Enforcement: a.enforcement, Audit: a.store,
+		Policies: sets, Consumers: people, Penalties: a.penalties, Enforcement: a.enforcement, Audit: a.store,
 		Decisions: recent, Nodes: nodes.New(a.store, time.Now), Hub: a.hub, Tokens: a.tokens,
 		Tracing: a.tracing, Metrics: a.metrics, Log: a.log, Now: time.Now, Stopping: stopping, Leaving: a.leaving,
 		Version: version, Unsaved: a.unsaved,

@@ -23,6 +23,7 @@ func (a *App) gauges(sets *policies.Service, registry *nodes.Registry) metrics.G
 		Census:      func() metrics.Census { return census(sets, registry) },
 		Ready:       func() float64 { return indicator(a.hub.Ready() == nil) },
 		Enforcement: a.countOrders,
+		Penalties:   a.penalties.Counts,
 		Regions:     func() float64 { return indicator(a.regions == nil || moving(a.regions.View())) },
 		SaveAge:     a.saveAge(),
 		PollAge:     func() float64 { return time.Since(time.Unix(0, a.polled.Load())).Seconds() },

@@ -25,7 +25,7 @@ const (
 )
 
 // Resources are the kinds of things that change: the parts of Entry.Resource before the slash.
-var Resources = []string{"policyset", "policies", "rollout", "consumers", "keys", "enforcement"}
+var Resources = []string{"policyset", "policies", "rollout", "consumers", "keys", "enforcement", "penalties"}
 
 // ErrCursor: a text that should name an entry is not an ID.
 var ErrCursor = errors.New("the cursor is not the ID of an audit entry")

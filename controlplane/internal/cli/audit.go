@@ -15,7 +15,8 @@ import (
 
 // resources are what audit entries call the things that are changed, some with a name after a
 // slash.
-var resources = []string{"policyset", "policies", "rollout", "consumers", "keys", "enforcement"}
+var resources = []string{"policyset", "policies", "rollout", "consumers", "keys", "enforcement",
+	"penalties"}
 
 type auditCommand struct {
 	getFlags

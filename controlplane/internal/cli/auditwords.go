@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -33,7 +34,7 @@ func sentence(e *gen.AuditEntry) string {
 var sentences = map[string]func(e *gen.AuditEntry) string{
 	"policyset": versionSentence, "policy": versionSentence, "version": versionSentence,
 	"rollout": rolloutSentence, "enforcement": orderSentence, "key": keySentence,
-	"consumer": consumerSentence, "consumers": batchSentence,
+	"consumer": consumerSentence, "consumers": batchSentence, "penalties": penaltySentence,
 }
 
 // into reads a value of an entry; it returns false for one that was too large to be kept.
@@ -100,6 +101,22 @@ func orderSentence(e *gen.AuditEntry) string {
 func same(a, b enforcement.Order) bool {
 	return a.State == b.State && a.Percent == b.Percent && a.Scope() == b.Scope() && a.Reason == b.Reason &&
 		markText("", a.Expires) == markText("", b.Expires)
+}
+
+// penaltySentence is like: penalties/login: pardoned 3, or: penalties begun: login 12.
+func penaltySentence(e *gen.AuditEntry) string {
+	var after map[string]int
+	if !into(e.After, &after) || len(after) == 0 {
+		return ""
+	}
+	if e.Action == "penalties.pardon" {
+		return fmt.Sprintf("%s: pardoned %d", e.Resource, after["pardoned"])
+	}
+	var said []string
+	for _, policy := range slices.Sorted(maps.Keys(after)) {
+		said = append(said, fmt.Sprintf("%s %d", policy, after[policy]))
+	}
+	return "penalties begun: " + strings.Join(said, ", ")
 }
 
 // keySentence is like: key 0d1e… of login: banned until …: tries passwords.

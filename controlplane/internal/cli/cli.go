@@ -43,6 +43,7 @@ type commands struct {
 	Simulate    simulateCommand    `cmd:"" help:"Replay an access log against policies: who would have been limited, when, how often, by which policy."`
 	Import      importCommand      `cmd:"" help:"Make a policy set of another limiter's configuration, with a verdict for each of its items."`
 	Why         whyCommand         `cmd:"" help:"Print why a consumer was limited."`
+	Penalties   penaltiesCommand   `cmd:"" aliases:"penalty" help:"Who was refused too often, and pardons."`
 	Top         topCommand         `cmd:"" help:"Print the heaviest callers."`
 	Audit       auditCommand       `cmd:"" help:"Print who changed what, newest first."`
 	Usage       usageCommand       `cmd:"" help:"Print what is left of your own limits, by your key."`

@@ -1,8 +1,10 @@
 package cli_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -12,6 +14,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -20,6 +23,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/cli"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 const (
@@ -43,7 +48,7 @@ const scripts = "testdata/script"
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: scripts, RequireExplicitExec: true, UpdateScripts: os.Getenv("WEIR_UPDATE_GOLDEN") != "",
-		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"polls": polls},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"polls": polls, "offends": offends},
 		Setup: func(env *testscript.Env) error {
 			examples, err := filepath.Abs(filepath.Join("..", "..", "..", "examples"))
 			if err != nil {
@@ -124,6 +129,42 @@ func polls(ts *testscript.TestScript, _ bool, nodes []string) {
 	for _, node := range nodes {
 		version := poll(ts, "node="+node+"&boot=1")
 		poll(ts, "node="+node+"&boot=1&after="+version+"&applied="+version)
+	}
+}
+
+// offends reports a penalty of an hour as Envoys do: policy and the 32 digits of the caller's hash, and shadow if it is.
+func offends(ts *testscript.TestScript, _ bool, args []string) {
+	key, err := keyhash.Parse(args[1])
+	ts.Check(err)
+	until := time.Now().Add(time.Hour).UnixMilli()
+	body := wire.AppendOffences(nil, &wire.Offences{Node: []byte("edge-1"), Items: []wire.Offence{{
+		Key: key, Policy: []byte(args[0]), Level: 2, Until: until, Forgotten: until + 3_600_000, Shadow: len(args) > 2,
+	}}})
+	r, err := http.NewRequest(http.MethodPost, ts.Getenv("WEIR_SERVER")+"/node/v1/penalties", bytes.NewReader(body))
+	ts.Check(err)
+	r.Header.Set("Authorization", "Bearer "+nodeToken)
+	r.Header.Set("Content-Type", wire.ContentType)
+	answer, err := http.DefaultClient.Do(r)
+	ts.Check(err)
+	ts.Check(answer.Body.Close())
+	if answer.StatusCode != http.StatusNoContent {
+		ts.Fatalf("a report is answered with %s", answer.Status)
+	}
+	// Another report that changes nothing would not be listed, so the list is what is waited for.
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		list, err := http.NewRequest(http.MethodGet, ts.Getenv("WEIR_SERVER")+"/v1/penalties?key="+args[1], nil)
+		ts.Check(err)
+		list.Header.Set("Authorization", "Bearer "+adminToken)
+		answer, err := http.DefaultClient.Do(list)
+		ts.Check(err)
+		text, err := io.ReadAll(answer.Body)
+		ts.Check(errors.Join(err, answer.Body.Close()))
+		if bytes.Contains(text, []byte(`"in_force":true`)) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("the penalty is not listed: %s", text)
+		}
 	}
 }
 

@@ -37,6 +37,8 @@ var examples = map[string]string{
 	"enforcement set": "weir enforcement set off --reason 'half of all checkouts are refused' --for 30m\n" +
 		"weir enforcement set shadow --policy api --percent 25 --reason 'is it this one?'",
 	"enforcement lift": "weir enforcement lift --policy api\nweir enforcement lift",
+	"penalties list":   "weir penalties list --policy login",
+	"penalties pardon": "weir penalties pardon --consumer my-key --source header:x-api-key --reason 'it was fixed'",
 	"keys get":         "weir keys get api client_ip:192.0.2.1",
 	"keys reset":       "weir keys reset api client_ip:192.0.2.1 --reason 'their client was fixed'",
 	"keys grant":       "weir keys grant api client_ip:192.0.2.1 --tokens 20 --reason 'for the outage'",

@@ -86,6 +86,7 @@ func (c *whyCommand) Run(env *environment) error {
 	if !page.Complete {
 		fmt.Fprintln(env.Err, "weir: the store does not answer: this is what this control plane has heard of")
 	}
+	cl.penaltiesOf(env.Out, query)
 	if len(page.Decisions) == 0 {
 		return c.nothing(env.Out)
 	}

@@ -149,7 +149,7 @@ func about(set *policy.Set, caller *wire.CallerCount) TopCaller {
 	if hasConsumer(caller) {
 		a.Consumer = caller.Consumer.String()
 	}
-	a.Shown = shown(set, caller.Shown)
+	a.Shown = Shown(set, caller.Shown)
 	return a
 }
 

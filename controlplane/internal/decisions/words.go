@@ -20,10 +20,10 @@ func inWords(c *policies.Compiled, node string, r *wire.Refusal, now time.Time) 
 	}
 	at := now.Add(-time.Duration(r.Ago) * time.Microsecond).UTC()
 	d := Decision{
-		At: at, Node: clean(node), Version: c.Version.Number, LimitIndex: r.Limit, Policy: p.Name,
+		At: at, Node: Clean(node), Version: c.Version.Number, LimitIndex: r.Limit, Policy: p.Name,
 		Tier: tierOf(c.Set, r.Tier), Limit: policies.LimitText(limit), From: "policy", Mode: p.Mode.String(),
 		Source: name(policy.Sources[:], r.Source), Reason: name(policy.Reasons[:], r.Reason),
-		Key: r.Bucket.String(), Shown: shown(c.Set, r.Shown),
+		Key: r.Bucket.String(), Shown: Shown(c.Set, r.Shown),
 		Cost: r.Cost, Left: r.Left, Count: max(r.Count-r.Over, 1),
 	}
 	if byTier {
@@ -55,9 +55,9 @@ func name(names []string, number uint8) string {
 	return "unknown " + strconv.Itoa(int(number))
 }
 
-// shown returns the parts of a request that a node sent, as far as the policy set allows to show
+// Shown returns the parts of a request that a node sent, as far as the policy set allows to show
 // them. The message has been checked.
-func shown(set *policy.Set, text []byte) map[string]string {
+func Shown(set *policy.Set, text []byte) map[string]string {
 	var parts map[string]string
 	for len(text) >= 2 {
 		at, length := int(text[0]), int(text[1])
@@ -69,7 +69,7 @@ func shown(set *policy.Set, text []byte) map[string]string {
 		if parts == nil {
 			parts = map[string]string{}
 		}
-		value := clean(string(part))
+		value := Clean(string(part))
 		if set.Show[at].Kind == policy.PartClientIP {
 			if address, ok := netip.AddrFromSlice(part); ok {
 				value = address.String()
@@ -80,8 +80,8 @@ func shown(set *policy.Set, text []byte) map[string]string {
 	return parts
 }
 
-// clean makes text that a client has sent harmless to print.
-func clean(text string) string {
+// Clean makes text that a client has sent harmless to print.
+func Clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) && r != unicode.ReplacementChar {
 			return r

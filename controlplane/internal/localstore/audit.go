@@ -17,9 +17,10 @@ const (
 	auditPrefix    = "audit "
 	auditMeta      = "meta"
 	auditConsumers = "consumers"
+	auditPenalties = "penalties"
 )
 
-var auditLists = []string{auditMeta, auditConsumers}
+var auditLists = []string{auditMeta, auditConsumers, auditPenalties}
 
 // record keeps the entry about the change that a transaction makes.
 func (s *Store) record(tx *bolt.Tx, list string, e audit.Entry) error {

@@ -38,6 +38,11 @@ var (
 	// more than a tier, and its ban ends
 	specialBucket = []byte("consumers special")
 	bannedBucket  = []byte("consumers banned")
+	// penaltiesBucket: caller → penalties.Record; the others: big-endian revision, or Unix
+	// milliseconds at which it is forgotten, and caller → caller
+	penaltiesBucket    = []byte("penalties")
+	penaltyOrderBucket = []byte("penalties by revision")
+	penaltyEndsBucket  = []byte("penalties by end")
 
 	secretKey  = []byte("secret")
 	clockKey   = []byte("clock")   // the store's time at the last save: it never runs behind it
@@ -129,6 +134,7 @@ func (s *Store) load(now func() time.Time) error {
 		for _, name := range [][]byte{
 			metaBucket, versionsBucket, docsBucket, ledgersBucket,
 			consumersBucket, changesBucket, specialBucket, bannedBucket,
+			penaltiesBucket, penaltyOrderBucket, penaltyEndsBucket,
 		} {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err

@@ -159,3 +159,11 @@ func newest(counts map[uint64]int) map[string]int {
 	}
 	return out
 }
+
+// PenaltyBegun counts a penalty that a node says it has begun.
+func (m *Metrics) PenaltyBegun(policy string, shadow bool) {
+	m.penalties.WithLabelValues(m.policies.label(policy, maxPolicies), stateOf(shadow)).Inc()
+}
+
+// PenaltiesFull counts penalties that found no place in the store.
+func (m *Metrics) PenaltiesFull(n int) { m.penaltiesFull.Add(float64(n)) }

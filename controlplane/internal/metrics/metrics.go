@@ -38,6 +38,9 @@ type Metrics struct {
 
 	quotas quotas
 
+	penalties     *prometheus.CounterVec
+	penaltiesFull prometheus.Counter
+
 	// policies, servers and limits are the labels in use; a limit is a policy and a tier together.
 	policies, servers, limits names
 }
@@ -53,6 +56,8 @@ type Gauges struct {
 	// Enforcement counts the orders in force by state, and the banned keys; unsaved: the store does
 	// not have them.
 	Enforcement func() (orders map[string]int, bans int, unsaved bool)
+	// Penalties counts those in force, enforced and in shadow; nil leaves them out.
+	Penalties func() (enforced, shadow int)
 	// Regions is 1 while shares can move between the regions, or if there is only one.
 	Regions func() float64
 	// SaveAge is how many seconds ago the store saved what it counts; nil leaves it out.
@@ -138,7 +143,7 @@ func (m *Metrics) storeMetrics(register promauto.Factory) {
 		Name: "weir_store_lost_total",
 		Help: "Times that the store turned out to have lost what this replica knew of it.",
 	}, []string{"what"})
-	for _, what := range []string{LostPolicySet, LostConsumers} {
+	for _, what := range []string{LostPolicySet, LostConsumers, LostPenalties} {
 		m.lost.WithLabelValues(what) // So that the first loss is an increase.
 	}
 }
@@ -157,6 +162,14 @@ func (m *Metrics) limitMetrics(register promauto.Factory) {
 		Name: "weir_refused_total",
 		Help: "Requests that nodes say they refused.",
 	}, []string{"policy", "tier"})
+	m.penalties = register.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_penalties_begun_total",
+		Help: "Penalties that nodes say they have begun, by policy, and by whether they refuse or are in shadow.",
+	}, []string{"policy", "state"})
+	m.penaltiesFull = register.NewCounter(prometheus.CounterOpts{
+		Name: "weir_penalties_full_total",
+		Help: "Penalties that only one node knows, because the store holds as many as it may.",
+	})
 }
 
 // Read registers the gauges. It is for once.
@@ -178,6 +191,9 @@ func (m *Metrics) Read(g Gauges) {
 			m.registry.MustRegister(prometheus.NewGaugeFunc(opts, each.read))
 		}
 	}
+	if g.Penalties != nil {
+		m.registry.MustRegister(newPenalties(g.Penalties))
+	}
 	if g.Expiring != nil {
 		m.registry.MustRegister(newExpiring(g.Expiring))
 	}
@@ -186,6 +202,11 @@ func (m *Metrics) Read(g Gauges) {
 func newExpiring(read func() map[string]float64) expiring {
 	return expiring{read, prometheus.NewDesc("weir_token_expires_seconds",
 		"In how long the last token of a name expires.", []string{"name"}, nil)}
+}
+
+func newPenalties(read func() (enforced, shadow int)) penalties {
+	return penalties{read, prometheus.NewDesc("weir_penalties",
+		"Penalties in force, by whether they refuse (enforce) or are in shadow.", []string{"state"}, nil)}
 }
 
 func newCensus(read func() Census) census {
@@ -229,6 +250,7 @@ var (
 const (
 	LostPolicySet = "policyset"
 	LostConsumers = "consumers"
+	LostPenalties = "penalties"
 )
 
 // Lost counts that the store has lost something.

@@ -1,5 +1,5 @@
-// Package push sends new versions of the policy set, changes of consumers and enforcement orders to
-// the nodes that wait for them, within 250 ms over all replicas.
+// Package push sends new versions of the policy set, changes of consumers and of penalties, and
+// enforcement orders to the nodes that wait for them, within 250 ms over all replicas.
 package push
 
 import (
@@ -12,6 +12,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
+	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -43,12 +44,17 @@ type Seen struct {
 	// Follows: the node wants the changes of consumers, in messages of up to Format.
 	Follows bool
 	Format  uint64
+	// Penalties is the revision up to which it has the changes of penalties. Punishes: it wants
+	// later ones.
+	Penalties uint64
+	Punishes  bool
 	// Enforcement is the revision of its enforcement orders. Obeys: it wants later ones.
 	Enforcement uint64
 	Obeys       bool
 }
 
-// News is a message for nodes: a policy set, changes of consumers, or all enforcement orders.
+// News is a message for nodes: a policy set, changes of consumers or of penalties, or all
+// enforcement orders.
 type News struct {
 	// Version and Mark are those of the policy set; 0 and empty in other messages.
 	Version uint64
@@ -66,6 +72,7 @@ func (n News) of(c *policies.Compiled) bool {
 type Hub struct {
 	policies    *policies.Service
 	consumers   *consumers.Service
+	penalties   *penalties.Service
 	enforcement *enforcement.Service
 	secrets     Secrets
 	log         *slog.Logger
@@ -83,6 +90,7 @@ type Hub struct {
 type Config struct {
 	Policies    *policies.Service
 	Consumers   *consumers.Service
+	Penalties   *penalties.Service
 	Enforcement *enforcement.Service
 	Secrets     Secrets
 	// Candidate becomes the deployment's secret if the store has none.
@@ -98,8 +106,9 @@ func New(c Config) *Hub {
 		c.Polled = func(error) {}
 	}
 	return &Hub{
-		policies: c.Policies, consumers: c.Consumers, enforcement: c.Enforcement, secrets: c.Secrets,
-		log: c.Log, polled: c.Polled, secret: c.Candidate, failure: ErrNotReady,
+		policies: c.Policies, consumers: c.Consumers, penalties: c.Penalties, enforcement: c.Enforcement,
+		secrets: c.Secrets,
+		log:     c.Log, polled: c.Polled, secret: c.Candidate, failure: ErrNotReady,
 		looked: make(chan struct{}),
 	}
 }
@@ -158,7 +167,7 @@ func (h *Hub) follow(ctx context.Context) error {
 	h.secret, h.ready = secret, true
 	h.mu.Unlock()
 	_, err = h.policies.Refresh(ctx)
-	return errors.Join(err, h.consumers.Refresh(ctx))
+	return errors.Join(err, h.consumers.Refresh(ctx), h.penalties.Refresh(ctx))
 }
 
 // Secret returns the deployment's secret, which also keys the hashes of consumers. The error is
@@ -223,9 +232,19 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 				return News{Bytes: wire.AppendConsumers(nil, consumers.Spoken(m, node.Format))}, true, nil
 			}
 		}
+		var punished <-chan struct{}
+		if node.Punishes {
+			var m wire.Penalties
+			var news bool
+			m, news, punished = h.penalties.After(node.Penalties)
+			if news {
+				return News{Bytes: wire.AppendPenalties(nil, &m)}, true, nil
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return News{}, false, nil
+		case <-punished:
 		case <-changed:
 		case <-moved:
 		case <-ordered:

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
+	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
@@ -69,6 +70,12 @@ func (s *shared) Secret(ctx context.Context, candidate [16]byte) ([16]byte, erro
 	return s.Store.Secret(ctx, candidate)
 }
 
+// uncounted is a meter that counts nothing.
+type uncounted struct{}
+
+func (uncounted) PenaltyBegun(string, bool) {}
+func (uncounted) PenaltiesFull(int)         {}
+
 type replica struct {
 	sets   *policies.Service
 	people *consumers.Service
@@ -91,8 +98,9 @@ func inBubble(t *testing.T, away bool, test func(t *testing.T, s *shared, one, t
 		for i := range replicas {
 			sets, people := policies.New(policies.Config{Store: s, Now: time.Now}), consumers.New(consumers.Config{Store: s, Now: time.Now})
 			orders := enforcement.New(s, time.Now, slog.New(slog.DiscardHandler))
+			punished := penalties.New(penalties.Config{Store: s, Sets: sets, Now: time.Now, Meter: uncounted{}})
 			hub := push.New(push.Config{
-				Policies: sets, Consumers: people, Enforcement: orders, Secrets: s,
+				Policies: sets, Consumers: people, Penalties: punished, Enforcement: orders, Secrets: s,
 				Candidate: [16]byte{byte(i + 1)}, Log: slog.New(slog.DiscardHandler),
 			})
 			running.Go(func() { hub.Run(ctx) })

@@ -22,7 +22,7 @@ var auditScript string
 const keptOfBuckets = audit.Kept / tagCount
 
 // auditKey is the list of what was changed by scripts under a tag. The tags are meta, consumers,
-// and those of buckets.
+// penalties, and those of buckets.
 func auditKey(tag string) string { return "weir:{" + tag + "}:audit" }
 
 var (
@@ -32,7 +32,7 @@ var (
 
 // auditTags are all tags that have a list.
 var auditTags = func() []string {
-	tags := []string{"meta", "consumers"}
+	tags := []string{"meta", "consumers", "penalties"}
 	for tag := range byte(tagCount) {
 		tags = append(tags, hex.EncodeToString([]byte{tag}))
 	}

@@ -16,11 +16,13 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/storetest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/penalty"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/test/redistest"
 )
@@ -149,7 +151,7 @@ func expect[T comparable](err error, got, want T) error {
 func scriptCalls() []scriptCall {
 	calls := slices.Concat(bucketCalls(), policyCalls(), nodeCalls())
 	for _, size := range []int{1, 64} {
-		calls = append(calls, consumerCalls(size)...)
+		calls = append(append(calls, consumerCalls(size)...), penaltyCalls(size)...)
 		refusals := make([]decisions.Decision, size)
 		for i := range refusals {
 			refusals[i] = decisions.Decision{Node: "envoy-1", Policy: "p", Limit: "10 in 1s", Key: fmt.Sprintf("%032x", i), Cost: 1}
@@ -268,6 +270,43 @@ func nodeCalls() []scriptCall {
 			}
 			told, err := s.Tops(b.Context())
 			return expect(err, string(told["replica-1"]), `{"callers":[]}`)
+		}},
+	}
+}
+
+func penaltyCalls(size int) []scriptCall {
+	keys := make([]keyhash.Key, size)
+	offer := func(b *testing.B, s *redisstore.Store, n int) error {
+		var o penalties.Offer
+		for i := range keys {
+			keys[i] = keyhash.Key{byte(i), 1}
+			o.Records = append(o.Records, penalties.Known{At: penalties.Everything, Record: penalties.Record{
+				Key: keys[i], Record: penalty.Record{Level: 1, Until: 1<<44 + int64(n)}, Forgotten: 1<<44 + 2*int64(n),
+				Facts: penalties.Facts{Policy: "api", Node: "bench"},
+			}})
+		}
+		done, err := s.OfferPenalties(b.Context(), o)
+		return expect(err, done.Taken, size)
+	}
+	return []scriptCall{
+		{"offer", size, offer},
+		{"pardon", size, func(b *testing.B, s *redisstore.Store, n int) error {
+			if n == 1 {
+				if err := offer(b, s, n); err != nil {
+					return err
+				}
+			}
+			pardoned, err := s.PardonPenalties(b.Context(), keys, audit.Entry{By: "bench", Action: "penalties.pardon"})
+			return expect(err, pardoned > 0, n == 1)
+		}},
+		{"penalties", size, func(b *testing.B, s *redisstore.Store, n int) error {
+			if n == 1 {
+				if err := offer(b, s, n); err != nil {
+					return err
+				}
+			}
+			all, _, err := s.Penalties(b.Context(), 0, size)
+			return expect(err, len(all), size)
 		}},
 	}
 }

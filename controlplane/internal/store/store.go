@@ -9,6 +9,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
@@ -21,6 +22,7 @@ type Store interface {
 	leases.Store
 	leases.Buckets
 	consumers.Store
+	penalties.Store
 	enforcement.Store
 	audit.Store
 	decisions.Store

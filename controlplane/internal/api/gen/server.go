@@ -470,6 +470,67 @@ type Override struct {
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 }
 
+// Pardon defines model for Pardon.
+type Pardon struct {
+	// All Needed where no parameter selects callers: all are pardoned.
+	All bool `json:"all,omitempty"`
+
+	// Reason Why. It is for the audit.
+	Reason string `json:"reason"`
+}
+
+// Pardoned defines model for Pardoned.
+type Pardoned struct {
+	// Pardoned How many callers had offences that were not forgotten.
+	Pardoned int `json:"pardoned"`
+}
+
+// Penalties A page of penalties, those that began last first.
+type Penalties struct {
+	// Count How many there are from this page on.
+	Count int `json:"count"`
+
+	// Next Leads to the following page; empty on the last.
+	Next      string    `json:"next_page_token"`
+	Penalties []Penalty `json:"penalties"`
+}
+
+// Penalty A caller who was refused too often.
+type Penalty struct {
+	// Consumer The consumer's keyed hash; absent if there was none.
+	Consumer string `json:"consumer,omitempty"`
+
+	// Forgotten When all offences are forgotten.
+	Forgotten time.Time `json:"forgotten"`
+
+	// InForce It has not ended.
+	InForce bool `json:"in_force"`
+
+	// Key The caller's keyed hash: that of the partition key, or of policy and consumer where a penalty holds under every policy; another one in shadow.
+	Key string `json:"key"`
+
+	// Level How many offences were not forgotten when the penalty began.
+	Level int `json:"level"`
+
+	// Node The node that reported it.
+	Node string `json:"node,omitempty"`
+
+	// Policy The policy that refused the caller.
+	Policy string `json:"policy"`
+
+	// Shadow It refuses nothing: the policy or its penalty is in shadow.
+	Shadow bool `json:"shadow"`
+
+	// Shown What the policy set lets be shown of the request, by the names in its `show`.
+	Shown map[string]string `json:"shown,omitempty"`
+
+	// Since When a node reported the last offence.
+	Since time.Time `json:"since"`
+
+	// Until When the penalty ends or has ended.
+	Until time.Time `json:"until"`
+}
+
 // Reasoned defines model for Reasoned.
 type Reasoned struct {
 	// Reason Why.
@@ -867,6 +928,57 @@ type ListNodesParams struct {
 	PageToken PageToken `form:"page_token,omitempty" json:"page_token,omitempty"`
 }
 
+// ListPenaltiesParams defines parameters for ListPenalties.
+type ListPenaltiesParams struct {
+	// Ended Also those whose penalty has ended, and whose level is not forgotten yet.
+	Ended bool `form:"ended,omitempty" json:"ended,omitempty"`
+
+	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
+	PageSize PageSize `form:"page_size,omitempty" json:"page_size,omitempty"`
+
+	// PageToken The `next_page_token` of the page before; empty for the first page.
+	PageToken PageToken `form:"page_token,omitempty" json:"page_token,omitempty"`
+
+	// Policy Only penalties of this policy. Needed with `partition`.
+	Policy string `form:"policy,omitempty" json:"policy,omitempty"`
+
+	// Partition Only those of one partition key of the policy, named as under `/v1/keys/{policy}`. It is hashed and looked up, and neither stored nor logged.
+	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
+
+	// Consumer Only those of this consumer, by its value. It is hashed and looked up, and neither stored nor logged.
+	Consumer string `form:"consumer,omitempty" json:"consumer,omitempty"`
+
+	// Source Where requests say who they are, as in the policy set's `identity.consumer`, or its name alone. Needed where there are several places.
+	Source string `form:"source,omitempty" json:"source,omitempty"`
+
+	// Key Only the one of this keyed hash, as a list shows it.
+	Key string `form:"key,omitempty" json:"key,omitempty"`
+
+	// Shadow Only those in shadow, or only those that refuse.
+	Shadow *bool `form:"shadow,omitempty" json:"shadow,omitempty"`
+}
+
+// PardonPenaltiesParams defines parameters for PardonPenalties.
+type PardonPenaltiesParams struct {
+	// Policy Only penalties of this policy. Needed with `partition`.
+	Policy string `form:"policy,omitempty" json:"policy,omitempty"`
+
+	// Partition Only those of one partition key of the policy, named as under `/v1/keys/{policy}`. It is hashed and looked up, and neither stored nor logged.
+	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
+
+	// Consumer Only those of this consumer, by its value. It is hashed and looked up, and neither stored nor logged.
+	Consumer string `form:"consumer,omitempty" json:"consumer,omitempty"`
+
+	// Source Where requests say who they are, as in the policy set's `identity.consumer`, or its name alone. Needed where there are several places.
+	Source string `form:"source,omitempty" json:"source,omitempty"`
+
+	// Key Only the one of this keyed hash, as a list shows it.
+	Key string `form:"key,omitempty" json:"key,omitempty"`
+
+	// Shadow Only those in shadow, or only those that refuse.
+	Shadow *bool `form:"shadow,omitempty" json:"shadow,omitempty"`
+}
+
 // DeletePolicyParams defines parameters for DeletePolicy.
 type DeletePolicyParams struct {
 	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
@@ -1021,6 +1133,9 @@ type GrantKeyJSONRequestBody = Gift
 // ResetKeyJSONRequestBody defines body for ResetKey for application/json ContentType.
 type ResetKeyJSONRequestBody = Reasoned
 
+// PardonPenaltiesJSONRequestBody defines body for PardonPenalties for application/json ContentType.
+type PardonPenaltiesJSONRequestBody = Pardon
+
 // PutRolloutJSONRequestBody defines body for PutRollout for application/json ContentType.
 type PutRolloutJSONRequestBody PutRolloutJSONBody
 
@@ -1077,6 +1192,12 @@ type ServerInterface interface {
 	// ListNodes The Envoys that poll
 	// (GET /v1/nodes)
 	ListNodes(ctx echo.Context, params ListNodesParams) error
+	// ListPenalties Who is under a penalty
+	// (GET /v1/penalties)
+	ListPenalties(ctx echo.Context, params ListPenaltiesParams) error
+	// PardonPenalties Pardon callers
+	// (POST /v1/penalties/pardon)
+	PardonPenalties(ctx echo.Context, params PardonPenaltiesParams) error
 	// DeletePolicy Remove a policy
 	// (DELETE /v1/policies/{name})
 	DeletePolicy(ctx echo.Context, name PolicyName, params DeletePolicyParams) error
@@ -1686,6 +1807,133 @@ func (w *ServerInterfaceWrapper) ListNodes(ctx echo.Context) error {
 	return err
 }
 
+// ListPenalties converts echo context to params.
+func (w *ServerInterfaceWrapper) ListPenalties(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListPenaltiesParams
+	// ------------- Optional query parameter "ended" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "ended", ctx.QueryParams(), &params.Ended, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter ended: %s", err))
+	}
+
+	// ------------- Optional query parameter "page_size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page_size", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page_size: %s", err))
+	}
+
+	// ------------- Optional query parameter "page_token" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page_token", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page_token: %s", err))
+	}
+
+	// ------------- Optional query parameter "policy" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "policy", ctx.QueryParams(), &params.Policy, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter policy: %s", err))
+	}
+
+	// ------------- Optional query parameter "partition" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "partition", ctx.QueryParams(), &params.Partition, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter partition: %s", err))
+	}
+
+	// ------------- Optional query parameter "consumer" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "consumer", ctx.QueryParams(), &params.Consumer, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter consumer: %s", err))
+	}
+
+	// ------------- Optional query parameter "source" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", ctx.QueryParams(), &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter source: %s", err))
+	}
+
+	// ------------- Optional query parameter "key" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "key", ctx.QueryParams(), &params.Key, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter key: %s", err))
+	}
+
+	// ------------- Optional query parameter "shadow" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "shadow", ctx.QueryParams(), &params.Shadow, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter shadow: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListPenalties(ctx, params)
+	return err
+}
+
+// PardonPenalties converts echo context to params.
+func (w *ServerInterfaceWrapper) PardonPenalties(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PardonPenaltiesParams
+	// ------------- Optional query parameter "policy" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "policy", ctx.QueryParams(), &params.Policy, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter policy: %s", err))
+	}
+
+	// ------------- Optional query parameter "partition" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "partition", ctx.QueryParams(), &params.Partition, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter partition: %s", err))
+	}
+
+	// ------------- Optional query parameter "consumer" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "consumer", ctx.QueryParams(), &params.Consumer, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter consumer: %s", err))
+	}
+
+	// ------------- Optional query parameter "source" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "source", ctx.QueryParams(), &params.Source, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter source: %s", err))
+	}
+
+	// ------------- Optional query parameter "key" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "key", ctx.QueryParams(), &params.Key, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter key: %s", err))
+	}
+
+	// ------------- Optional query parameter "shadow" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "shadow", ctx.QueryParams(), &params.Shadow, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter shadow: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.PardonPenalties(ctx, params)
+	return err
+}
+
 // DeletePolicy converts echo context to params.
 func (w *ServerInterfaceWrapper) DeletePolicy(ctx echo.Context) error {
 	var err error
@@ -2291,6 +2539,8 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/v1/keys/:policy/grant", wrapper.GrantKey, options.OperationMiddlewares["grantKey"]...)
 	router.POST(options.BaseURL+"/v1/keys/:policy/reset", wrapper.ResetKey, options.OperationMiddlewares["resetKey"]...)
 	router.GET(options.BaseURL+"/v1/nodes", wrapper.ListNodes, options.OperationMiddlewares["listNodes"]...)
+	router.GET(options.BaseURL+"/v1/penalties", wrapper.ListPenalties, options.OperationMiddlewares["listPenalties"]...)
+	router.POST(options.BaseURL+"/v1/penalties/pardon", wrapper.PardonPenalties, options.OperationMiddlewares["pardonPenalties"]...)
 	router.DELETE(options.BaseURL+"/v1/policies/:name", wrapper.DeletePolicy, options.OperationMiddlewares["deletePolicy"]...)
 	router.GET(options.BaseURL+"/v1/policies/:name", wrapper.GetPolicy, options.OperationMiddlewares["getPolicy"]...)
 	router.PATCH(options.BaseURL+"/v1/policies/:name", wrapper.PatchPolicy, options.OperationMiddlewares["patchPolicy"]...)
@@ -2756,6 +3006,51 @@ type ListNodesResponseObject interface {
 type ListNodes200JSONResponse Nodes
 
 func (response ListNodes200JSONResponse) VisitListNodesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListPenaltiesRequestObject struct {
+	Params ListPenaltiesParams
+}
+
+type ListPenaltiesResponseObject interface {
+	VisitListPenaltiesResponse(w http.ResponseWriter) error
+}
+
+type ListPenalties200JSONResponse Penalties
+
+func (response ListPenalties200JSONResponse) VisitListPenaltiesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PardonPenaltiesRequestObject struct {
+	Params PardonPenaltiesParams
+	Body   *PardonPenaltiesJSONRequestBody
+}
+
+type PardonPenaltiesResponseObject interface {
+	VisitPardonPenaltiesResponse(w http.ResponseWriter) error
+}
+
+type PardonPenalties200JSONResponse Pardoned
+
+func (response PardonPenalties200JSONResponse) VisitPardonPenaltiesResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -3305,6 +3600,12 @@ type StrictServerInterface interface {
 	// ListNodes The Envoys that poll
 	// (GET /v1/nodes)
 	ListNodes(ctx context.Context, request ListNodesRequestObject) (ListNodesResponseObject, error)
+	// ListPenalties Who is under a penalty
+	// (GET /v1/penalties)
+	ListPenalties(ctx context.Context, request ListPenaltiesRequestObject) (ListPenaltiesResponseObject, error)
+	// PardonPenalties Pardon callers
+	// (POST /v1/penalties/pardon)
+	PardonPenalties(ctx context.Context, request PardonPenaltiesRequestObject) (PardonPenaltiesResponseObject, error)
 	// DeletePolicy Remove a policy
 	// (DELETE /v1/policies/{name})
 	DeletePolicy(ctx context.Context, request DeletePolicyRequestObject) (DeletePolicyResponseObject, error)
@@ -3929,6 +4230,79 @@ func (sh *strictHandler) ListNodes(ctx echo.Context, params ListNodesParams) err
 		return err
 	} else if validResponse, ok := response.(ListNodesResponseObject); ok {
 		return validResponse.VisitListNodesResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListPenalties operation middleware
+func (sh *strictHandler) ListPenalties(ctx echo.Context, params ListPenaltiesParams) error {
+	var request ListPenaltiesRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListPenalties(ctx.Request().Context(), request.(ListPenaltiesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListPenalties")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListPenaltiesResponseObject); ok {
+		return validResponse.VisitListPenaltiesResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// PardonPenalties operation middleware
+func (sh *strictHandler) PardonPenalties(ctx echo.Context, params PardonPenaltiesParams) error {
+	var request PardonPenaltiesRequestObject
+
+	request.Params = params
+
+	var body PardonPenaltiesJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.PardonPenalties(ctx.Request().Context(), request.(PardonPenaltiesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "PardonPenalties")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(PardonPenaltiesResponseObject); ok {
+		return validResponse.VisitPardonPenaltiesResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -1,0 +1,208 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const penaltySet = `{"version":"weir/v1","identity":{"consumer":[{"header":"x-api-key"}]},"show":["path"],"policies":[
+	{"name":"api","partition":["consumer","method"],"limit":{"quota":5,"window":"1m"}},
+	{"name":"all","partition":["consumer"],"limit":{"quota":5,"window":"1m"}}]}`
+
+// offend reports penalties as a node does, each of a minute.
+func (p *plane) offend(known uint64, items ...wire.Offence) {
+	p.t.Helper()
+	for i := range items {
+		it := &items[i]
+		it.Known, it.Level, it.Version = known, 2, 1
+		it.Until = time.Now().Add(time.Minute).UnixMilli()
+		it.Forgotten = it.Until + 3_600_000
+	}
+	body := wire.AppendOffences(nil, &wire.Offences{Node: []byte("envoy-1"), Items: items})
+	got := p.do(call{"envoy", "POST", "/node/v1/penalties", map[string]string{"Content-Type": wire.ContentType}, string(body)})
+	if got.Code != 204 {
+		p.t.Fatalf("a report: %d %s", got.Code, got.Body)
+	}
+}
+
+// listed are the penalties that a query selects, in words.
+func (p *plane) listed(query string) string {
+	p.t.Helper()
+	got := p.do(call{"eyes", "GET", "/v1/penalties" + query, nil, ""})
+	var answer api.PenaltiesAnswer
+	if got.Code != 200 || json.Unmarshal(got.Body.Bytes(), &answer) != nil {
+		return fmt.Sprintf("%d %s", got.Code, got.Body)
+	}
+	var all []string
+	for _, one := range answer.Penalties {
+		all = append(all, fmt.Sprintf("%s %s level %d shadow %v %v", one.Policy, one.Key[:4], one.Level, one.Shadow, one.Shown))
+	}
+	return fmt.Sprintf("%d: %s", answer.Count, strings.Join(all, ", "))
+}
+
+// awaitNews polls as a node does until a message about penalties comes.
+func (p *plane) awaitNews(after uint64) (m wire.Penalties) {
+	p.t.Helper()
+	path := fmt.Sprintf("/node/v1/snapshot?node=n&boot=1&after=1&wait=5s&penalties=%d", after)
+	got := p.do(call{"envoy", "GET", path, nil, ""})
+	if got.Code == 200 && !wire.IsPenalties(got.Body.Bytes()) {
+		path += "&mark=" + got.Header().Get("Weir-Mark")
+		got = p.do(call{"envoy", "GET", path, nil, ""})
+	}
+	if got.Code != 200 || wire.DecodePenalties(got.Body.Bytes(), &m) != nil {
+		p.t.Fatalf("a poll: %d %q", got.Code, got.Body)
+	}
+	return m
+}
+
+func TestPenaltiesAreListedAndPardoned(t *testing.T) {
+	p := newPlane(t)
+	if got := p.do(call{"ed", "PUT", "/v1/policyset", map[string]string{"If-Match": "*", "Content-Type": "application/json"}, penaltySet}); got.Code >= 300 {
+		t.Fatalf("%d %s", got.Code, got.Body)
+	}
+	secret, err := p.hub.Secret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	set, err := policy.ParseJSON([]byte(penaltySet))
+	if err != nil {
+		t.Fatal(err)
+	}
+	policies, err := policy.Decode(set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := policies.Identity.Consumer[0]
+	alice, bob := match.ConsumerKey(secret, source, "alice"), match.ConsumerKey(secret, source, "bob")
+	partition := match.NewPartition(secret, &policies.Policies[0],
+		[]match.Value{{Text: []byte("alice"), Source: source}, {Text: []byte("GET")}}).Key()
+	wide := match.WideKey(secret, "all", bob)
+	shown := wire.Identity{Consumer: alice, Shown: append([]byte{0, 3}, "/a\n"...)}
+	p.offend(0,
+		wire.Offence{Key: partition, Policy: []byte("api"), Identity: shown},
+		wire.Offence{Key: match.ShadowOf(partition), Policy: []byte("api"), Shadow: true, Identity: wire.Identity{Consumer: alice}},
+		wire.Offence{Key: wide, Policy: []byte("all"), Identity: wire.Identity{Consumer: bob}})
+	m := p.awaitNews(0)
+	if len(m.Items) != 3 || m.Revision == 0 {
+		t.Fatalf("nodes get %+v", m)
+	}
+	name := func(k keyhash.Key) string { return k.String()[:4] }
+	ofAlice := fmt.Sprintf("2: api %s level 2 shadow true map[], api %s level 2 shadow false map[path:/a.]",
+		name(match.ShadowOf(partition)), name(partition))
+	ofBob := fmt.Sprintf("1: all %s level 2 shadow false map[]", name(wide))
+	for query, want := range map[string]string{
+		"?policy=api": ofAlice, "?consumer=alice": ofAlice,
+		"?policy=api&partition=consumer:alice&partition=method:GET": ofAlice,
+		"?policy=all": ofBob, "?policy=all&partition=bob": ofBob, "?key=" + wide.String(): ofBob,
+		"?policy=api&partition=consumer:bob&partition=method:GET": "0: ", "?shadow=true&policy=all": "0: ",
+		"?shadow=false&consumer=bob": ofBob,
+	} {
+		if got := p.listed(query); got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
+	}
+	first := p.do(call{"eyes", "GET", "/v1/penalties?page_size=2", nil, ""})
+	var page api.PenaltiesAnswer
+	if err := json.Unmarshal(first.Body.Bytes(), &page); err != nil || page.Count != 3 || len(page.Penalties) != 2 {
+		t.Errorf("the first page: %s", first.Body)
+	}
+	if got := p.listed("?page_token=" + page.Next); !strings.HasPrefix(got, "1: api "+name(partition)) {
+		t.Errorf("the second page: %s", got)
+	}
+	pardon := func(who, query, body string) (int, string) {
+		got := p.do(call{who, "POST", "/v1/penalties/pardon" + query, map[string]string{"Content-Type": "application/json"}, body})
+		return got.Code, strings.TrimSpace(got.Body.String())
+	}
+	for _, c := range []struct {
+		who, query, body string
+		code             int
+		want             string
+	}{
+		{"eyes", "?consumer=bob", `{"reason":"x"}`, 403, ""},
+		{"ed", "", `{"reason":"x"}`, 400, "say whom to pardon"},
+		{"ed", "?consumer=bob", `{"reason":"x","all":true}`, 400, "all is for"},
+		{"ed", "?consumer=bob", `{"reason":" "}`, 400, "must say why"},
+		{"ed", "?partition=bob", `{"reason":"x"}`, 400, "partition needs policy"},
+		{"ed", "?key=" + wide.String(), `{"reason":"x"}`, 200, `{"pardoned":1}`},
+		{"ed", "?key=" + wide.String(), `{"reason":"x"}`, 200, `{"pardoned":0}`},
+	} {
+		if code, got := pardon(c.who, c.query, c.body); code != c.code || !strings.Contains(got, c.want) {
+			t.Errorf("%s pardons %s: %d %s", c.who, c.query, code, got)
+		}
+	}
+	after := p.awaitNews(m.Revision)
+	if len(after.Items) != 1 || after.Items[0].Key != wide || after.Items[0].Level != 0 {
+		t.Errorf("after a pardon nodes get %+v", after)
+	}
+	if code, got := pardon("ed", "", `{"reason":"x","all":true}`); code != 200 {
+		t.Errorf("a pardon of all: %d %s", code, got)
+	}
+	if all := p.awaitNews(after.Revision); all.Cleared != all.Revision || len(all.Items) != 0 {
+		t.Errorf("after a pardon of all nodes get %+v", all)
+	}
+	p.offend(after.Revision, wire.Offence{Key: partition, Policy: []byte("api")}) // From before it.
+	if got := p.listed("?ended=true"); got != "0: " {
+		t.Errorf("after a pardon of all: %s", got)
+	}
+}
+
+func TestPenaltiesThatAreRefused(t *testing.T) {
+	p := newPlane(t)
+	const list, pardon, node = "/v1/penalties", "/v1/penalties/pardon", "/node/v1/penalties"
+	const reason = `{"reason":"x"}`
+	get := func(who, query string) call { return call{who: who, method: "GET", path: list + query} }
+	post := func(who, query, body string) call {
+		return call{who: who, method: "POST", path: pardon + query, body: body}
+	}
+	put := func(set string) {
+		header := map[string]string{"If-Match": "*", "Content-Type": "application/json"}
+		if got := p.do(call{"ed", "PUT", "/v1/policyset", header, set}); got.Code >= 300 {
+			t.Fatalf("%d %s", got.Code, got.Body)
+		}
+	}
+	put(`{"version":"weir/v1","policies":[{"name":"api","partition":["client_ip"],"limit":{"quota":1,"window":"1m"}}]}`)
+	encoded := post("ed", "?policy=api", reason)
+	encoded.header = map[string]string{"Content-Encoding": "gzip"}
+	for name, c := range map[string]struct {
+		call   call
+		status int
+		kind   string
+	}{
+		"no token":                {get("", ""), 401, "unauthorized"},
+		"a node lists":            {get("envoy", ""), 403, "forbidden"},
+		"no key":                  {get("eyes", "?key=12"), 400, "bad-request"},
+		"no page":                 {get("eyes", "?page_token=x"), 400, "bad-request"},
+		"no policy":               {get("eyes", "?policy=none&partition=x"), 404, "not-found"},
+		"no consumers":            {get("eyes", "?consumer=x"), 409, "no-consumers"},
+		"no token pardons":        {post("", "?policy=api", reason), 401, "unauthorized"},
+		"a viewer pardons":        {post("eyes", "?policy=api", reason), 403, "forbidden"},
+		"a pardon of no policy":   {post("ed", "?policy=none&partition=x", reason), 404, "not-found"},
+		"a pardon of a consumer":  {post("ed", "?consumer=x", reason), 409, "no-consumers"},
+		"a large pardon":          {post("ed", "?policy=api", strings.Repeat(" ", 5000)), 413, "too-large"},
+		"an encoded pardon":       {encoded, 415, "unsupported-media-type"},
+		"a pardon without a word": {post("ed", "?policy=api", `{}`), 400, "bad-request"},
+		"no token reports":        {call{method: "POST", path: node}, 401, "unauthorized"},
+		"a viewer reports":        {call{who: "eyes", method: "POST", path: node}, 403, "forbidden"},
+		"a report of nothing":     {call{who: "envoy", method: "POST", path: node, body: "WRPO"}, 400, "bad-request"},
+		"a large report": {call{who: "envoy", method: "POST", path: node, body: strings.Repeat("x", wire.MaxOffencesBytes+1)}, 413,
+			"too-large"},
+	} {
+		t.Run(name, func(t *testing.T) { p.problem(p.do(c.call), c.status, c.kind) })
+	}
+	blind := newPlaneOn(t, "away", func(*api.Config) {})
+	blind.problem(blind.do(get("eyes", "")), 503, "store-unavailable")
+	p.store.mode.Store("away")
+	p.problem(p.do(post("ed", "?policy=api", reason)), 503, "store-unavailable")
+	report := wire.Offences{Node: []byte("e"), Items: []wire.Offence{{Policy: []byte("api"), Level: 1, Until: 1, Forgotten: 1}}}
+	p.problem(p.do(call{who: "envoy", method: "POST", path: node, body: string(wire.AppendOffences(nil, &report))}), 503,
+		"store-unavailable")
+}

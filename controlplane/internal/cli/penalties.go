@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+)
+
+type penaltiesCommand struct {
+	List   listPenalties   `cmd:"" default:"withargs" help:"Print who is under a penalty, the latest first."`
+	Pardon pardonPenalties `cmd:"" help:"End penalties and forget their levels. Every node does within a second."`
+}
+
+const penaltiesPath = "/v1/penalties"
+
+// callersFlags say whose penalties are meant.
+type callersFlags struct {
+	Policy    string   `help:"Only penalties of this policy." placeholder:"NAME"`
+	Partition []string `sep:"none" help:"Only those of this partition key of the policy: each part as PART:VALUE, like client_ip:192.0.2.1." placeholder:"PART:VALUE"`
+	Consumer  string   `help:"Only those of this consumer; - reads it from the standard input, where other users do not see it." placeholder:"ID"`
+	Source    string   `help:"Where requests say who they are, if the policy set names several places." placeholder:"header:NAME"`
+	Key       string   `help:"Only the one of this hash, as the list shows it." placeholder:"HASH"`
+	Shadow    *bool    `help:"Only those in shadow; with --no-shadow only those that refuse." negatable:""`
+}
+
+func (f *callersFlags) query(env *environment) (url.Values, error) {
+	query := url.Values{}
+	if f.Consumer != "" {
+		id, err := argument(env, f.Consumer)
+		if err != nil {
+			return nil, err
+		}
+		query.Set("consumer", id)
+	}
+	for name, value := range map[string]string{"policy": f.Policy, "source": f.Source, "key": f.Key} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	if len(f.Partition) > 0 {
+		query["partition"] = f.Partition
+	}
+	if f.Shadow != nil {
+		query.Set("shadow", strconv.FormatBool(*f.Shadow))
+	}
+	return query, nil
+}
+
+type listPenalties struct {
+	getFlags
+	callersFlags
+	Ended  bool `help:"Also those whose penalty has ended and whose level is not forgotten."`
+	Number int  `short:"n" default:"50" help:"How many to print, at most 200."`
+}
+
+// Run prints one page of penalties.
+func (c *listPenalties) Run(env *environment) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	query, err := c.query(env)
+	if err != nil {
+		return err
+	}
+	query.Set("page_size", strconv.Itoa(c.Number))
+	if c.Ended {
+		query.Set("ended", "true")
+	}
+	got, err := cl.do(http.MethodGet, penaltiesPath+"?"+query.Encode(), nil, nil)
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		_, err = env.Out.Write(got.body)
+		return err
+	}
+	var page api.PenaltiesAnswer
+	if err := json.Unmarshal(got.body, &page); err != nil {
+		return fmt.Errorf("the answer to GET %s cannot be read: %w", penaltiesPath, err)
+	}
+	if page.Count == 0 {
+		_, err = fmt.Fprintln(env.Out, "no such caller is under a penalty")
+		return err
+	}
+	if more := page.Count - len(page.Penalties); more > 0 {
+		fmt.Fprintf(env.Err, "weir: %d more are not shown\n", more)
+	}
+	return table(env.Out, "KEY\tPOLICY\tLEVEL\tUNTIL\tFORGOTTEN\tSTATE\tNODE\tCONSUMER\tSHOWN", func(w io.Writer) {
+		for _, p := range page.Penalties {
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Key, p.Policy, p.Level,
+				p.Until.Format(time.RFC3339), p.Forgotten.Format(time.RFC3339), stateOf(&p), dash(p.Node),
+				dash(p.Consumer), parts(p.Shown))
+		}
+	})
+}
+
+// stateOf is what a penalty does now, in a word.
+func stateOf(p *api.PenaltyAnswer) string {
+	switch {
+	case !p.InForce:
+		return "ended"
+	case p.Shadow:
+		return "shadow"
+	}
+	return "refuses"
+}
+
+type pardonPenalties struct {
+	getFlags
+	callersFlags
+	reasonFlag
+	All bool `help:"Pardon all callers."`
+}
+
+// Run pardons the callers that the flags select.
+func (c *pardonPenalties) Run(env *environment) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	query, err := c.query(env)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(query) == 0 && !c.All:
+		return errors.New("say whom to pardon: --key, --policy, --partition, --consumer, or --all")
+	case len(query) > 0 && c.All:
+		return errors.New("--all pardons all callers: leave the other flags out")
+	}
+	body, err := json.Marshal(api.PardonInput{Reason: c.Reason, All: c.All})
+	if err != nil {
+		return err
+	}
+	header := map[string]string{"Content-Type": "application/json"}
+	got, err := cl.do(http.MethodPost, penaltiesPath+"/pardon?"+query.Encode(), header, body)
+	if err != nil {
+		return problemsOf(err)
+	}
+	if c.Output == "json" {
+		_, err = env.Out.Write(got.body)
+		return err
+	}
+	var done api.PardonedAnswer
+	if err := json.Unmarshal(got.body, &done); err != nil {
+		return fmt.Errorf("the answer about the pardon cannot be read: %w", err)
+	}
+	_, err = fmt.Fprintf(env.Out, "pardoned %d; every node follows within a second\n", done.Pardoned)
+	return err
+}
+
+// penaltiesOf prints the penalties of a caller that refusals were asked about. A control plane that
+// knows none says nothing.
+func (cl *client) penaltiesOf(out io.Writer, query url.Values) {
+	asked := url.Values{}
+	for _, name := range []string{"consumer", "source", "policy", "partition"} {
+		if values := query[name]; len(values) > 0 {
+			asked[name] = values
+		}
+	}
+	got, err := cl.do(http.MethodGet, penaltiesPath+"?"+asked.Encode(), nil, nil)
+	var page api.PenaltiesAnswer
+	if err != nil || json.Unmarshal(got.body, &page) != nil {
+		return
+	}
+	for i := range page.Penalties {
+		p := &page.Penalties[i]
+		what := "under a PENALTY"
+		if p.Shadow {
+			what = "under a penalty in shadow, which refuses nothing,"
+		}
+		fmt.Fprintf(out, "%s of policy %s until %s, level %d: weir penalties pardon --key %s\n", what, p.Policy,
+			p.Until.Format(time.RFC3339), p.Level, p.Key)
+	}
+}

@@ -1,0 +1,137 @@
+package penalties
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/weir-proxy/weir/shared/keyhash"
+)
+
+// Refresh reads the latest changes if there are new ones. If the store has lost changes, it gets
+// those back that this replica holds.
+func (s *Service) Refresh(ctx context.Context) error {
+	s.refreshing.Lock()
+	defer s.refreshing.Unlock()
+	now := s.Now()
+	if e := s.note(now); e.Action != "" {
+		if _, err := s.Store.OfferPenalties(ctx, Offer{Entry: e}); err != nil {
+			return err
+		}
+	}
+	state, err := s.Store.PenaltyState(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	held, loaded := s.state, s.loaded
+	s.mu.Unlock()
+	if loaded && held.Revision > 0 && (state.First != held.First || state.Revision < held.Revision) {
+		if err := s.giveBack(ctx, now); err != nil {
+			return err
+		}
+		held, loaded = State{}, false
+	}
+	if loaded && state == held {
+		s.sweep(now)
+		return nil
+	}
+	return s.read(ctx, held)
+}
+
+// read takes in what has changed since.
+func (s *Service) read(ctx context.Context, held State) error {
+	after := held.Revision
+	for anew := after == 0; ; anew = false {
+		some, state, err := s.Store.Penalties(ctx, after, pageSize)
+		if err != nil {
+			return err
+		}
+		whole := len(some) < pageSize
+		if !whole {
+			after = some[len(some)-1].Revision
+		}
+		s.take(some, state, whole, anew)
+		if whole {
+			return nil
+		}
+	}
+}
+
+// take applies a page of changes. Whole: there are no more of them for now.
+func (s *Service) take(some []Record, state State, whole, anew bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if anew || state.Cleared > s.state.Cleared {
+		for key, r := range s.records {
+			if anew || r.Revision < state.Cleared {
+				delete(s.records, key)
+			}
+		}
+	}
+	if anew {
+		s.order = s.order[:0]
+	}
+	for i := range some {
+		r := some[i]
+		s.records[r.Key] = &r
+		s.order = append(s.order, place{r.Revision, r.Key})
+	}
+	s.state.First, s.state.Cleared = state.First, state.Cleared
+	if !whole {
+		s.state.Revision = some[len(some)-1].Revision
+		return
+	}
+	s.state.Revision, s.loaded = state.Revision, true
+	if len(s.order) > 2*len(s.records)+pageSize {
+		s.order = slices.DeleteFunc(s.order, s.outdated)
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// outdated reports whether a record has changed since. The caller holds the lock.
+func (s *Service) outdated(p place) bool {
+	r := s.records[p.key]
+	return r == nil || r.Revision != p.revision
+}
+
+// sweep drops what is forgotten.
+func (s *Service) sweep(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Sub(s.swept) < sweepEvery {
+		return
+	}
+	s.swept = now
+	for key, r := range s.records {
+		if r.Forgotten <= now.UnixMilli() {
+			delete(s.records, key)
+		}
+	}
+	s.order = slices.DeleteFunc(s.order, s.outdated)
+}
+
+// giveBack offers a store that has lost changes what this replica holds. What the store has of a
+// caller by now stays if it ends later.
+func (s *Service) giveBack(ctx context.Context, now time.Time) error {
+	s.mu.Lock()
+	var all []Known
+	for _, r := range s.records {
+		if r.Level > 0 && r.Forgotten > now.UnixMilli() {
+			all = append(all, Known{Record: *r, At: Everything})
+		}
+	}
+	s.mu.Unlock()
+	slices.SortFunc(all, func(a, b Known) int { return keyOrder(a.Key, b.Key) })
+	for chunk := range slices.Chunk(all, pageSize) {
+		if _, err := s.Store.OfferPenalties(ctx, Offer{Records: chunk}); err != nil {
+			return err
+		}
+	}
+	s.Log.Warn("the store had lost penalties; it has those back that this replica knew", "penalties", len(all))
+	s.Lost()
+	return nil
+}
+
+func keyOrder(a, b keyhash.Key) int { return slices.Compare(a[:], b[:]) }

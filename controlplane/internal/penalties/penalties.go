@@ -1,0 +1,287 @@
+package penalties
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/penalty"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const (
+	// pageSize is how many records are read or written at once.
+	pageSize = 500
+	// auditEvery is how often a replica notes at most how many penalties nodes have begun.
+	auditEvery = time.Minute
+	// auditedPolicies is how many policies such a note names.
+	auditedPolicies = 20
+	// longest is the longest penalty.
+	longest = 366 * 24 * time.Hour
+	// sweepEvery is how often forgotten records are dropped from memory.
+	sweepEvery = time.Minute
+)
+
+// Sets finds policy sets. *policies.Service is one.
+type Sets interface {
+	At(ctx context.Context, version uint64) (*policies.Compiled, error)
+}
+
+// Meter counts what nodes report.
+type Meter interface {
+	// PenaltyBegun counts a penalty of a policy.
+	PenaltyBegun(policy string, shadow bool)
+	// PenaltiesFull counts penalties that found no place in the store.
+	PenaltiesFull(n int)
+}
+
+// Config is what a Service stands on. Fields must be set unless they say otherwise.
+type Config struct {
+	Store Store
+	Sets  Sets
+	Now   func() time.Time
+	Meter Meter
+	// Log gets what a store turns out to have lost.
+	Log *slog.Logger
+	// Lost, if not nil, is called each time.
+	Lost func()
+}
+
+// Service knows all penalties. It holds a copy of what the store has, at most Kept records, so that
+// neither nodes nor lists cost a read of the store. Make one with New. It is safe for concurrent
+// use.
+type Service struct {
+	Config
+
+	refreshing sync.Mutex
+
+	mu      sync.Mutex
+	loaded  bool
+	state   State
+	records map[keyhash.Key]*Record
+	// order are the records by revision, rising. Those that have changed since are in it twice.
+	order   []place
+	changed chan struct{} // closed when a record changes
+	swept   time.Time
+
+	// begun counts penalties by policy since the last note of them, which was at noted.
+	begun map[string]int
+	noted time.Time
+}
+
+type place struct {
+	revision uint64
+	key      keyhash.Key
+}
+
+// New makes a Service.
+func New(c Config) *Service {
+	s := &Service{Config: c, records: map[keyhash.Key]*Record{}, changed: make(chan struct{}), begun: map[string]int{}}
+	if s.Lost == nil {
+		s.Lost = func() {}
+	}
+	return s
+}
+
+// After returns what a node lacks that knows the changes up to a revision, and a channel that is
+// closed when there is more. News: there is something.
+func (s *Service) After(revision uint64) (m wire.Penalties, news bool, changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.loaded || revision >= s.state.Revision {
+		return m, false, s.changed
+	}
+	m.Cleared, m.Revision = s.state.Cleared, s.state.Revision
+	from, _ := slices.BinarySearchFunc(s.order, revision+1,
+		func(p place, r uint64) int { return cmp.Compare(p.revision, r) })
+	last := uint64(0)
+	for _, p := range s.order[from:] {
+		r := s.records[p.key]
+		if r == nil || r.Revision != p.revision || revision == 0 && r.Level == 0 {
+			continue // It has changed since, or is a pardon that a new node need not know.
+		}
+		if len(m.Items) == wire.MaxPenalties {
+			m.Revision = last // The next poll brings the rest.
+			break
+		}
+		last = p.revision
+		m.Items = append(m.Items, wire.Penalty{Key: r.Key, Level: uint8(r.Level), Until: r.Until})
+	}
+	return m, true, s.changed
+}
+
+// Report takes in what a node has begun.
+func (s *Service) Report(ctx context.Context, m *wire.Offences) error {
+	now := s.Now().UTC().Truncate(time.Millisecond)
+	latest := now.Add(2 * longest).UnixMilli()
+	var o Offer
+	for i := range m.Items {
+		it := &m.Items[i]
+		if it.Until > latest {
+			continue // The node's clock is wrong by years.
+		}
+		o.Records = append(o.Records, Known{At: it.Known, Record: s.record(ctx, string(m.Node), it, now)})
+	}
+	if len(o.Records) == 0 {
+		return nil
+	}
+	done, err := s.Store.OfferPenalties(ctx, o)
+	if err != nil {
+		return err
+	}
+	s.Meter.PenaltiesFull(done.Full)
+	s.count(m.Items)
+	return nil
+}
+
+// record is an offence in the words of its policy set.
+func (s *Service) record(ctx context.Context, node string, it *wire.Offence, now time.Time) Record {
+	r := Record{
+		Key: it.Key, Record: penalty.Record{Level: int(it.Level), Until: it.Until}, Forgotten: it.Forgotten,
+		Facts: Facts{Policy: string(it.Policy), Node: decisions.Clean(node), Since: now, Shadow: it.Shadow},
+	}
+	if it.Consumer != (keyhash.Key{}) {
+		r.Consumer = it.Consumer.String()
+	}
+	if len(it.Shown) > 0 {
+		if set, err := s.Sets.At(ctx, it.Version); err == nil {
+			r.Shown = decisions.Shown(set.Set, it.Shown)
+		}
+	}
+	return r
+}
+
+// count counts what a report has begun, for metrics and for the audit.
+func (s *Service) count(items []wire.Offence) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range items {
+		it := &items[i]
+		if it.Prolonged {
+			continue
+		}
+		s.Meter.PenaltyBegun(string(it.Policy), it.Shadow)
+		name := string(it.Policy)
+		if _, known := s.begun[name]; !known && len(s.begun) == auditedPolicies {
+			name = "others"
+		}
+		s.begun[name]++
+	}
+}
+
+// note is the audit entry that is due at now, empty if none is: at most one in auditEvery, so that
+// a flood of offenders leaves the audit readable.
+func (s *Service) note(now time.Time) audit.Entry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.begun) == 0 || now.Sub(s.noted) < auditEvery {
+		return audit.Entry{}
+	}
+	e := audit.Entry{Action: "penalties.begun", Resource: "penalties", After: audit.Value(s.begun)}
+	s.begun, s.noted = map[string]int{}, now
+	return e
+}
+
+// Query selects records. A zero field selects all.
+type Query struct {
+	Policy string
+	// Consumer is a keyed hash; Keys are those of callers, one of which is the record's.
+	Consumer string
+	Keys     []keyhash.Key
+	// Shadow is whether a record is in shadow.
+	Shadow *bool
+	// Before is a revision; only records that changed earlier are selected.
+	Before uint64
+	// Ended selects also those whose penalty has ended, and whose level is not forgotten.
+	Ended bool
+}
+
+func (q *Query) wants(r *Record, now time.Time) bool {
+	return r.Level > 0 && (q.Ended || r.InForce(now)) && now.UnixMilli() < r.Forgotten &&
+		(q.Policy == "" || q.Policy == r.Policy) && (q.Consumer == "" || q.Consumer == r.Consumer) &&
+		(q.Keys == nil || slices.Contains(q.Keys, r.Key)) && (q.Shadow == nil || *q.Shadow == r.Shadow) &&
+		(q.Before == 0 || r.Revision < q.Before)
+}
+
+// List returns at most limit records, those that changed last first, and how many there are in all.
+func (s *Service) List(q Query, limit int) (page []Record, all int) {
+	now := s.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := len(s.order) - 1; i >= 0; i-- {
+		p := s.order[i]
+		if r := s.records[p.key]; r != nil && r.Revision == p.revision && q.wants(r, now) {
+			all++
+			if len(page) < limit {
+				page = append(page, *r)
+			}
+		}
+	}
+	return page, all
+}
+
+// Pardon pardons those that a query selects, also if their penalty has ended, and returns how many.
+// A query that selects all pardons every record at once. Nodes get it without delay.
+func (s *Service) Pardon(ctx context.Context, q Query, entry audit.Entry) (pardoned int, err error) {
+	if err := s.Refresh(ctx); err != nil {
+		return 0, err
+	}
+	q.Ended = true
+	list, count := s.List(q, Kept)
+	entry.After = audit.Value(map[string]int{"pardoned": count})
+	if q.All() {
+		if _, err := s.Store.ClearPenalties(ctx, entry); err != nil {
+			return 0, err
+		}
+		return count, s.Refresh(ctx)
+	}
+	var keys []keyhash.Key
+	for i := range list {
+		keys = append(keys, list[i].Key)
+	}
+	for chunk := range slices.Chunk(keys, pageSize) {
+		n, err := s.Store.PardonPenalties(ctx, chunk, entry)
+		pardoned += n
+		if err != nil {
+			return pardoned, err
+		}
+		entry = audit.Entry{} // One is enough.
+	}
+	return pardoned, s.Refresh(ctx)
+}
+
+// All reports whether the query selects all records.
+func (q *Query) All() bool {
+	return q.Policy == "" && q.Consumer == "" && q.Keys == nil && q.Shadow == nil && q.Before == 0
+}
+
+// Loaded reports whether the store has been read.
+func (s *Service) Loaded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.loaded
+}
+
+// Counts are how many penalties are in force, enforced and in shadow.
+func (s *Service) Counts() (enforced, shadow int) {
+	now := s.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.records {
+		switch {
+		case !r.InForce(now):
+		case r.Shadow:
+			shadow++
+		default:
+			enforced++
+		}
+	}
+	return enforced, shadow
+}

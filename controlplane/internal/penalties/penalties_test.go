@@ -1,0 +1,278 @@
+package penalties_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/localstore"
+	"github.com/weir-proxy/weir/controlplane/internal/penalties"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/penalty"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// meter counts what a service counts.
+type meter struct {
+	begun map[string]int
+	full  int
+}
+
+func (m *meter) PenaltyBegun(policy string, shadow bool) { m.begun[fmt.Sprint(policy, " ", shadow)]++ }
+func (m *meter) PenaltiesFull(n int)                     { m.full += n }
+
+// unknown knows no policy set.
+type unknown struct{}
+
+func (unknown) At(context.Context, uint64) (*policies.Compiled, error) {
+	return nil, policies.ErrNotFound
+}
+
+// plane is a store with services over it, in virtual time.
+type plane struct {
+	*testing.T
+	now   time.Time
+	store *localstore.Store
+	meter meter
+	lost  int
+}
+
+func newPlane(t *testing.T) *plane {
+	p := &plane{T: t, now: time.UnixMilli(1_800_000_000_000), meter: meter{begun: map[string]int{}}}
+	p.store = p.open(t.TempDir())
+	return p
+}
+
+func (p *plane) open(dir string) *localstore.Store {
+	p.Helper()
+	s, err := localstore.Open(dir, slog.New(slog.DiscardHandler),
+		localstore.Options{SaveByHand: true, Now: func() time.Time { return p.now }})
+	if err != nil {
+		p.Fatal(err)
+	}
+	p.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// replica is a further service over the store that is there at each call.
+func (p *plane) replica() *penalties.Service {
+	return penalties.New(penalties.Config{
+		Store: current{p}, Sets: unknown{}, Now: func() time.Time { return p.now }, Meter: &p.meter,
+		Log: slog.New(slog.DiscardHandler), Lost: func() { p.lost++ },
+	})
+}
+
+// current is the plane's store of the moment.
+type current struct{ *plane }
+
+func (c current) PenaltyState(ctx context.Context) (penalties.State, error) {
+	return c.store.PenaltyState(ctx)
+}
+
+func (c current) Penalties(ctx context.Context, after uint64, limit int) ([]penalties.Record, penalties.State, error) {
+	return c.store.Penalties(ctx, after, limit)
+}
+
+func (c current) OfferPenalties(ctx context.Context, o penalties.Offer) (penalties.Outcome, error) {
+	return c.store.OfferPenalties(ctx, o)
+}
+
+func (c current) PardonPenalties(ctx context.Context, keys []keyhash.Key, e audit.Entry) (int, error) {
+	return c.store.PardonPenalties(ctx, keys, e)
+}
+
+func (c current) ClearPenalties(ctx context.Context, e audit.Entry) (int, error) {
+	return c.store.ClearPenalties(ctx, e)
+}
+
+func key(n int) keyhash.Key { return keyhash.Key{byte(n), byte(n >> 8), byte(n >> 16), 7} }
+
+// offence is a penalty of the n-th caller that lasts a minute.
+func (p *plane) offence(n int, known uint64) wire.Offence {
+	until := p.now.UnixMilli() + 60_000
+	return wire.Offence{Key: key(n), Known: known, Policy: []byte("api"), Level: 1, Until: until,
+		Forgotten: until + 3_600_000, Shadow: n%2 == 1}
+}
+
+func (p *plane) report(s *penalties.Service, known uint64, callers ...int) {
+	p.Helper()
+	m := wire.Offences{Node: []byte("e")}
+	for _, n := range callers {
+		m.Items = append(m.Items, p.offence(n, known))
+	}
+	if err := s.Report(p.Context(), &m); err != nil {
+		p.Fatal(err)
+	}
+	p.refresh(s)
+}
+
+func (p *plane) refresh(s *penalties.Service) {
+	p.Helper()
+	if err := s.Refresh(p.Context()); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// node follows a service as filters do.
+type node struct {
+	revision, cleared uint64
+	known             map[keyhash.Key]penalty.Record
+}
+
+func (n *node) follow(s *penalties.Service) (messages int) {
+	for ; ; messages++ {
+		m, news, _ := s.After(n.revision)
+		if !news {
+			return messages
+		}
+		if n.known == nil || m.Cleared > n.cleared {
+			n.known = map[keyhash.Key]penalty.Record{}
+		}
+		n.revision, n.cleared = m.Revision, m.Cleared
+		for _, it := range m.Items {
+			n.known[it.Key] = penalty.Record{Level: int(it.Level), Until: it.Until}
+		}
+	}
+}
+
+func (n *node) inForce(now time.Time) (count int) {
+	for _, r := range n.known {
+		if r.InForce(now.UnixMilli()) {
+			count++
+		}
+	}
+	return count
+}
+
+func TestEveryReplicaTellsItsNodes(t *testing.T) {
+	p := newPlane(t)
+	one, two := p.replica(), p.replica()
+	if _, news, _ := one.After(0); news {
+		t.Error("news before the store was read")
+	}
+	p.refresh(two)
+	p.report(one, 0, 1, 2, 3)
+	_, _, changed := two.After(0)
+	p.refresh(two)
+	select {
+	case <-changed:
+	default:
+		t.Error("a node that waits is not woken")
+	}
+	var near, far node
+	near.follow(one)
+	far.follow(two)
+	if near.inForce(p.now) != 3 || far.inForce(p.now) != 3 || near.revision != far.revision {
+		t.Errorf("%+v and %+v", near, far)
+	}
+	if n, err := two.Pardon(t.Context(), penalties.Query{Keys: []keyhash.Key{key(2)}}, audit.Entry{Action: "a"}); n != 1 || err != nil {
+		t.Errorf("%d pardoned (%v)", n, err)
+	}
+	p.refresh(one)
+	near.follow(one)
+	far.follow(two)
+	if near.inForce(p.now) != 2 || far.inForce(p.now) != 2 {
+		t.Errorf("after a pardon %+v and %+v", near, far)
+	}
+	p.report(one, far.revision-1, 2) // From before the pardon.
+	if list, _ := one.List(penalties.Query{}, 9); len(list) != 2 {
+		t.Errorf("a late report undid a pardon: %+v", list)
+	}
+	if n, err := one.Pardon(t.Context(), penalties.Query{}, audit.Entry{Action: "a"}); n == 0 || err != nil {
+		t.Errorf("%d pardoned (%v)", n, err)
+	}
+	p.refresh(two)
+	near.follow(one)
+	far.follow(two)
+	if len(near.known) != 0 || len(far.known) != 0 {
+		t.Errorf("after a pardon of all %+v and %+v", near, far)
+	}
+	if p.meter.begun["api true"] != 2 || p.meter.begun["api false"] != 2 {
+		t.Errorf("counted %v", p.meter.begun)
+	}
+}
+
+// A flood of offenders reaches nodes in messages of a bounded size, stays within what a store may
+// hold, and makes no audit entry for each.
+func TestAFloodOfOffenders(t *testing.T) {
+	p := newPlane(t)
+	s := p.replica()
+	const all = 20_000
+	for from := 0; from < all; from += wire.MaxOffences {
+		m := wire.Offences{Node: []byte("e")}
+		for n := from; n < min(from+wire.MaxOffences, all); n++ {
+			m.Items = append(m.Items, p.offence(n, 0))
+		}
+		if err := s.Report(t.Context(), &m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.refresh(s)
+	var n node
+	if messages := n.follow(s); n.inForce(p.now) != all || messages != (all+wire.MaxPenalties-1)/wire.MaxPenalties {
+		t.Errorf("%d known after %d messages", n.inForce(p.now), messages)
+	}
+	enforced, shadow := s.Counts()
+	if enforced != all/2 || shadow != all/2 {
+		t.Errorf("%d and %d in force", enforced, shadow)
+	}
+	p.now = p.now.Add(auditEvery)
+	p.refresh(s)
+	entries, err := p.store.Audit(t.Context(), "", 10)
+	if err != nil || len(entries) != 1 || string(entries[0].After) != fmt.Sprintf(`{"api":%d}`, all) {
+		t.Errorf("audit %+v (%v)", entries, err)
+	}
+	page, count := s.List(penalties.Query{}, 50)
+	if count != 0 || len(page) != 0 {
+		t.Errorf("%d listed after their end", count)
+	}
+	page, count = s.List(penalties.Query{Ended: true}, 50)
+	if count != all || len(page) != 50 {
+		t.Errorf("%d and %d listed that have ended", count, len(page))
+	}
+	p.now = p.now.Add(2 * time.Hour)
+	p.refresh(s)
+	if left, count := s.List(penalties.Query{Ended: true}, 50); count != 0 || len(left) != 0 {
+		t.Errorf("%d listed that are forgotten", count)
+	}
+}
+
+// auditEvery is longer than a replica waits between two entries, and than a penalty lasts here.
+const auditEvery = 61 * time.Second
+
+// A store that has lost everything gets back what a replica knows, also if another replica was
+// faster to write to it.
+func TestALostStoreGetsPenaltiesBack(t *testing.T) {
+	for _, written := range []bool{false, true} {
+		p := newPlane(t)
+		s := p.replica()
+		p.refresh(s)
+		p.report(s, 0, 1, 2, 3)
+		var n node
+		n.follow(s)
+		p.now = p.now.Add(10 * time.Second)
+		p.store = p.open(t.TempDir())
+		if written {
+			p.report(p.replica(), 0, 4)
+		}
+		p.refresh(s)
+		fresh := p.replica()
+		p.refresh(fresh)
+		want := 3
+		if written {
+			want = 4
+		}
+		if list, _ := fresh.List(penalties.Query{}, 9); len(list) != want || p.lost != 1 {
+			t.Errorf("written %v: %d are back, lost %d times", written, len(list), p.lost)
+		}
+		before := n.revision
+		n.follow(s)
+		if n.inForce(p.now) != want || n.revision <= before {
+			t.Errorf("written %v: a node knows %+v", written, n)
+		}
+	}
+}

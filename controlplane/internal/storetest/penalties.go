@@ -1,0 +1,184 @@
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/penalties"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/penalty"
+)
+
+// offered is what a node offers of the n-th caller: a penalty of a level that ends so many minutes
+// after a time that no clock of the suite has reached.
+func offered(n, level, minutes int, at uint64) penalties.Known {
+	now := time.Date(2050, 1, 1, 0, 0, 0, 0, time.UTC)
+	until := now.Add(time.Duration(minutes) * time.Minute).UnixMilli()
+	return penalties.Known{At: at, Record: penalties.Record{
+		Key: consumerKey(n), Record: penalty.Record{Level: level, Until: until}, Forgotten: until + 3_600_000,
+		Facts: penalties.Facts{Policy: "api", Node: "e", Since: now, Shadow: n%2 == 1, Consumer: "c",
+			Shown: map[string]string{"path": "/ä b"}},
+	}}
+}
+
+func offer(t *testing.T, s *Instance, all ...penalties.Known) penalties.Outcome {
+	t.Helper()
+	return must[penalties.Outcome](t)(s.OfferPenalties(testContext(t), penalties.Offer{Records: all}))
+}
+
+// penaltiesOf are all records by caller, read in pages.
+func penaltiesOf(t *testing.T, s *Instance, page int) (all map[keyhash.Key]penalties.Record, state penalties.State) {
+	t.Helper()
+	all = map[keyhash.Key]penalties.Record{}
+	for after := uint64(0); ; {
+		some, now, err := s.Penalties(testContext(t), after, page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range some {
+			if r.Revision <= after {
+				t.Fatalf("revision %d after %d", r.Revision, after)
+			}
+			after, all[r.Key] = r.Revision, r
+		}
+		state = now
+		if len(some) < page {
+			return all, state
+		}
+	}
+}
+
+func testPenalties(t *testing.T, s *Instance) {
+	ctx := testContext(t)
+	if list, state, err := s.Penalties(ctx, 0, 10); len(list) != 0 || state != (penalties.State{}) || err != nil {
+		t.Errorf("an empty store has %v in %+v (%v)", list, state, err)
+	}
+	if n := must[int](t)(s.PardonPenalties(ctx, []keyhash.Key{consumerKey(1)}, audit.Entry{Action: "a"})); n != 0 {
+		t.Errorf("%d pardoned of none", n)
+	}
+	first := offered(1, 1, 5, 0)
+	if done := offer(t, s, first, offered(2, 3, 9, 0)); done != (penalties.Outcome{Taken: 2}) {
+		t.Errorf("two are offered: %+v", done)
+	}
+	all, state := penaltiesOf(t, s, 1)
+	got := all[consumerKey(1)]
+	first.Revision = got.Revision
+	if !reflect.DeepEqual(got, first.Record) || len(all) != 2 || state.First == 0 || state.Revision <= got.Revision ||
+		state != must[penalties.State](t)(s.PenaltyState(ctx)) {
+		t.Errorf("read %+v of %d in %+v, want %+v", got, len(all), state, first.Record)
+	}
+	// The one that ends later stays, whatever comes when.
+	for i, c := range []struct {
+		penalties.Known
+		taken int
+	}{
+		{offered(1, 9, 4, 0), 0}, {offered(1, 1, 6, 0), 1}, {offered(1, 1, 5, 0), 0}, {offered(1, 2, 60, 0), 1},
+	} {
+		if done := offer(t, s, c.Known); done.Taken != c.taken {
+			t.Errorf("offer %d: %+v", i, done)
+		}
+	}
+	s.Restart(t)
+	again, after := penaltiesOf(t, s, 100)
+	if again[consumerKey(1)].Level != 2 || again[consumerKey(2)].Level != 3 || after.Revision <= state.Revision ||
+		after.First != state.First {
+		t.Errorf("after a restart %+v in %+v", again, after)
+	}
+}
+
+func testPardons(t *testing.T, s *Instance) {
+	ctx := testContext(t)
+	offer(t, s, offered(1, 1, 5, 0), offered(2, 2, 5, 0), offered(3, 3, 5, 0))
+	_, before := penaltiesOf(t, s, 100)
+	keys := []keyhash.Key{consumerKey(1), consumerKey(9)}
+	if n := must[int](t)(s.PardonPenalties(ctx, keys, audit.Entry{By: "me", Action: "penalties.pardon"})); n != 1 {
+		t.Errorf("%d pardoned", n)
+	}
+	all, state := penaltiesOf(t, s, 100)
+	r := all[consumerKey(1)]
+	if r.Level != 0 || r.Until != 0 || r.Policy != "api" || r.Revision != state.Revision || len(all) != 3 {
+		t.Errorf("pardoned is %+v of %d in %+v", r, len(all), state)
+	}
+	// A report from before the pardon changes nothing, one from after it does.
+	if done := offer(t, s, offered(1, 4, 90, before.Revision)); done.Taken != 0 {
+		t.Errorf("a report from before the pardon: %+v", done)
+	}
+	if done := offer(t, s, offered(1, 1, 1, state.Revision)); done.Taken != 1 {
+		t.Errorf("a report from after the pardon: %+v", done)
+	}
+	known := must[penalties.State](t)(s.PenaltyState(ctx))
+	everyone := audit.Entry{By: "me", Action: "penalties.pardon", Reason: "all"}
+	if n := must[int](t)(s.ClearPenalties(ctx, everyone)); n != 3 {
+		t.Errorf("%d pardoned of three", n)
+	}
+	all, state = penaltiesOf(t, s, 100)
+	if len(all) != 0 || state.Cleared != state.Revision || state.Revision <= known.Revision ||
+		state.First != known.First {
+		t.Errorf("all are pardoned: %v in %+v", all, state)
+	}
+	if done := offer(t, s, offered(2, 5, 90, known.Revision)); done.Taken != 0 {
+		t.Errorf("a report from before the pardon of all: %+v", done)
+	}
+	if done := offer(t, s, offered(2, 1, 1, state.Revision)); done.Taken != 1 {
+		t.Errorf("a report from after the pardon of all: %+v", done)
+	}
+	entries := must[[]audit.Entry](t)(s.Audit(ctx, "", 10))
+	if len(entries) != 2 || entries[0].Reason != "all" || entries[1].Action != "penalties.pardon" {
+		t.Errorf("audit %+v", entries)
+	}
+}
+
+func testForgottenPenalties(t *testing.T, s *Instance) {
+	old := offered(1, 1, 1, 0)
+	old.Until, old.Forgotten = 1, 2
+	offer(t, s, old, offered(2, 1, 5, 0))
+	offer(t, s, offered(3, 1, 5, 0))
+	if all, _ := penaltiesOf(t, s, 100); len(all) != 2 || all[consumerKey(1)].Revision != 0 {
+		t.Errorf("what is forgotten is kept: %v", all)
+	}
+	must[penalties.Outcome](t)(s.OfferPenalties(testContext(t),
+		penalties.Offer{Entry: audit.Entry{Action: "penalties.begun", After: audit.Value(3)}}))
+	entries := must[[]audit.Entry](t)(s.Audit(testContext(t), "", 10))
+	if len(entries) != 1 || string(entries[0].After) != "3" {
+		t.Errorf("audit %+v", entries)
+	}
+}
+
+// Both stores and the rule in words agree, in random games.
+func testPenaltiesFollowTheRule(t *testing.T, s *Instance) {
+	ctx := testContext(t)
+	random := rand.New(rand.NewPCG(1, 2))
+	model, state := map[keyhash.Key]penalties.Record{}, penalties.State{}
+	for step := range 200 {
+		at := uint64(0)
+		if random.IntN(2) == 0 {
+			at = state.Revision - uint64(random.IntN(3))
+		}
+		switch n := random.IntN(4); random.IntN(10) {
+		case 0:
+			must[int](t)(s.PardonPenalties(ctx, []keyhash.Key{consumerKey(n)}, audit.Entry{}))
+		case 1:
+			if random.IntN(3) == 0 {
+				must[int](t)(s.ClearPenalties(ctx, audit.Entry{}))
+			}
+		default:
+			o := offered(n, 1+random.IntN(3), random.IntN(5), at)
+			held := model[o.Key]
+			want := 0
+			if held.Takes(&o, state.Cleared) {
+				want = 1
+			}
+			if done := offer(t, s, o); done.Taken != want {
+				t.Fatalf("step %d: %+v over %+v, cleared at %d: %+v", step, o, held, state.Cleared, done)
+			}
+		}
+		model, state = penaltiesOf(t, s, 3)
+	}
+	if state.Cleared == 0 {
+		t.Error("all were never pardoned: " + fmt.Sprint(state))
+	}
+}

@@ -1,0 +1,170 @@
+package wire
+
+import (
+	"encoding/binary"
+
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+const (
+	offencesMagic   = "WRPO"
+	offencesFormat  = 1
+	penaltiesMagic  = "WRPP"
+	penaltiesFormat = 1
+)
+
+// Bounds of the messages about penalties.
+const (
+	// MaxOffences is how many offences one report has, MaxOffencesBytes how long it is at most.
+	MaxOffences      = 128
+	MaxOffencesBytes = 112 << 10
+	// MaxPenalties is how many penalties one message has.
+	MaxPenalties = 1024
+	// MaxPenaltyLevel is the highest level.
+	MaxPenaltyLevel = 64
+	// maxMillis is later than every instant in Unix milliseconds that a message may have.
+	maxMillis = 1 << 45
+)
+
+// Offences is a node's report of the penalties that it has begun or prolonged.
+type Offences struct {
+	// Node, at most MaxNodeID bytes, is the node's id.
+	Node  []byte
+	Items []Offence
+}
+
+// Offence is a penalty that a node has begun. Read from a message, Policy and Shown alias it.
+type Offence struct {
+	// Key is the caller: a match.Partition's Key or a match.WideKey, or match.ShadowOf one of them.
+	Key keyhash.Key
+	// Known is the Penalties.Revision that the node had seen of the caller.
+	Known uint64
+	// Policy is the name of the policy that refused the caller.
+	Policy []byte
+	// Level and Until are a penalty.Record, Forgotten is when it is forgotten, in Unix
+	// milliseconds.
+	Level            uint8
+	Until, Forgotten int64
+	// Shadow: the penalty refuses nothing. Prolonged: the caller is under it already.
+	Shadow, Prolonged bool
+	// Version is the policy set to which the shown parts refer.
+	Version uint64
+	Identity
+}
+
+// AppendOffences appends the message to dst.
+func AppendOffences(dst []byte, m *Offences) []byte {
+	dst = putUvarint(putRaw(dst, []byte(offencesMagic)), offencesFormat)
+	dst = putRaw(putUvarint(dst, int64(len(m.Node))), m.Node)
+	dst = putUvarint(dst, int64(len(m.Items)))
+	for i := range m.Items {
+		o := &m.Items[i]
+		dst = putRaw(dst, o.Key[:])
+		dst = putRaw(putUvarint(dst, int64(len(o.Policy))), o.Policy)
+		flags := int64(boolByte(o.Shadow)) | int64(boolByte(o.Prolonged))<<1
+		numbers := [...]int64{int64(o.Known), int64(o.Level), o.Until, o.Forgotten, flags, int64(o.Version)}
+		for _, n := range numbers {
+			dst = putUvarint(dst, n)
+		}
+		dst = putRaw(putUvarint(putRaw(dst, o.Consumer[:]), int64(len(o.Shown))), o.Shown)
+	}
+	return dst
+}
+
+// DecodeOffences reads a message into m, reusing its slice. After an error nothing in m counts.
+func DecodeOffences(b []byte, m *Offences) error {
+	if len(b) > MaxOffencesBytes {
+		return ErrTooLarge
+	}
+	c := cursor{buf: b}
+	c.header(offencesMagic, offencesFormat)
+	m.Node, m.Items = c.text(MaxNodeID), m.Items[:0]
+	for n := c.within(1, MaxOffences); n > 0 && c.err == nil; n-- {
+		var o Offence
+		copy(o.Key[:], c.bytes(keyhash.Size))
+		o.Policy = c.text(63)
+		o.Known, o.Level = uint64(c.within(0, maxVersion)), uint8(c.within(1, MaxPenaltyLevel))
+		o.Until = c.within(1, maxMillis)
+		o.Forgotten = c.within(o.Until, maxMillis)
+		flags := c.within(0, 3)
+		o.Shadow, o.Prolonged = flags&1 != 0, flags&2 != 0
+		o.Version = uint64(c.within(0, maxVersion))
+		copy(o.Consumer[:], c.bytes(keyhash.Size))
+		o.Shown = c.shown()
+		if len(o.Policy) == 0 {
+			c.fail(ErrValue)
+		}
+		m.Items = append(m.Items, o)
+	}
+	return c.end()
+}
+
+// shown reads the shown parts of an Identity.
+func (c *cursor) shown() []byte {
+	all := c.text(MaxShown)
+	for rest := all; len(rest) > 0; {
+		if len(rest) < 2 || rest[0] >= policy.MaxShown || int(rest[1]) > min(len(rest)-2, policy.MaxShownText) {
+			c.fail(ErrValue)
+			break
+		}
+		rest = rest[2+int(rest[1]):]
+	}
+	return all
+}
+
+// Penalties are changes of penalties, for nodes.
+type Penalties struct {
+	// Revision grows with each change; the message has all changes up to it that the node lacks.
+	Revision uint64
+	// Cleared is the revision at which all penalties were pardoned last, 0 for never: earlier ones
+	// count no more.
+	Cleared uint64
+	Items   []Penalty
+}
+
+// Penalty is the penalty of one caller. A Level of 0 is a pardon.
+type Penalty struct {
+	Key   keyhash.Key
+	Level uint8
+	Until int64
+}
+
+// AppendPenalties appends the message to dst.
+func AppendPenalties(dst []byte, m *Penalties) []byte {
+	dst = append(append(dst, penaltiesMagic...), penaltiesFormat)
+	dst = binary.LittleEndian.AppendUint64(dst, m.Revision)
+	dst = binary.LittleEndian.AppendUint64(dst, m.Cleared)
+	dst = putUvarint(dst, int64(len(m.Items)))
+	for i := range m.Items {
+		p := &m.Items[i]
+		dst = putUvarint(append(append(dst, p.Key[:]...), p.Level), p.Until)
+	}
+	return dst
+}
+
+// IsPenalties reports whether a message from the poll is about penalties.
+func IsPenalties(b []byte) bool {
+	return len(b) >= len(penaltiesMagic) && string(b[:len(penaltiesMagic)]) == penaltiesMagic
+}
+
+// DecodePenalties reads a message into m, reusing its slice. After an error nothing in m counts.
+func DecodePenalties(b []byte, m *Penalties) error {
+	c := cursor{buf: b}
+	c.header(penaltiesMagic, penaltiesFormat)
+	m.Revision, m.Cleared, m.Items = c.u64(), c.u64(), m.Items[:0]
+	if m.Revision > maxVersion || m.Cleared > m.Revision {
+		c.fail(ErrValue)
+	}
+	for n := c.within(0, MaxPenalties); n > 0 && c.err == nil; n-- {
+		var p Penalty
+		copy(p.Key[:], c.bytes(keyhash.Size))
+		p.Level = c.u8()
+		p.Until = c.within(0, maxMillis)
+		if p.Level > MaxPenaltyLevel {
+			c.fail(ErrValue)
+		}
+		m.Items = append(m.Items, p)
+	}
+	return c.end()
+}

@@ -1,0 +1,111 @@
+package wire_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+var offences = wire.Offences{Node: []byte("edge-1"), Items: []wire.Offence{
+	{Key: keyhash.Key{1, 2}, Known: 1_800_000_000_000, Policy: []byte("login"), Level: 3, Until: 1_800_000_060_000,
+		Forgotten: 1_800_003_660_000, Shadow: true, Prolonged: true, Version: 7,
+		Identity: wire.Identity{Consumer: keyhash.Key{3}, Shown: []byte("\x00\x02/a")}},
+	{Key: keyhash.Key{4}, Policy: []byte("p"), Level: 1, Until: 1, Forgotten: 1, Identity: wire.Identity{Shown: []byte{}}},
+}}
+
+var penalties = wire.Penalties{Revision: 1_800_000_000_009, Cleared: 1_800_000_000_001, Items: []wire.Penalty{
+	{Key: keyhash.Key{1, 2}, Level: 3, Until: 1_800_000_060_000}, {Key: keyhash.Key{4}},
+}}
+
+func TestPenaltiesReadBack(t *testing.T) {
+	message := wire.AppendOffences(nil, &offences)
+	golden(t, "penalty_offences", message)
+	var back wire.Offences
+	if err := wire.DecodeOffences(message, &back); err != nil || !reflect.DeepEqual(back, offences) {
+		t.Errorf("%+v: %v", back, err)
+	}
+	message = wire.AppendPenalties(nil, &penalties)
+	golden(t, "penalties", message)
+	var again wire.Penalties
+	if err := wire.DecodePenalties(message, &again); err != nil || !reflect.DeepEqual(again, penalties) || !wire.IsPenalties(message) {
+		t.Errorf("%+v: %v", again, err)
+	}
+}
+
+func TestDamagedPenaltiesAreRefused(t *testing.T) {
+	var reports wire.Offences
+	var news wire.Penalties
+	message, other := wire.AppendOffences(nil, &offences), wire.AppendPenalties(nil, &penalties)
+	for i := range message {
+		if wire.DecodeOffences(message[:i], &reports) == nil {
+			t.Errorf("a report cut at %d was accepted", i)
+		}
+	}
+	for i := range other {
+		if wire.DecodePenalties(other[:i], &news) == nil {
+			t.Errorf("penalties cut at %d were accepted", i)
+		}
+	}
+	good := offences.Items[1]
+	for name, change := range map[string]func(o *wire.Offence){
+		"no policy":                func(o *wire.Offence) { o.Policy = nil },
+		"too long a policy":        func(o *wire.Offence) { o.Policy = make([]byte, 64) },
+		"no level":                 func(o *wire.Offence) { o.Level = 0 },
+		"too high a level":         func(o *wire.Offence) { o.Level = wire.MaxPenaltyLevel + 1 },
+		"forgotten before its end": func(o *wire.Offence) { o.Until = 5 },
+		"shown that ends early":    func(o *wire.Offence) { o.Shown = []byte{0, 9} },
+	} {
+		one := good
+		change(&one)
+		if wire.DecodeOffences(wire.AppendOffences(nil, &wire.Offences{Items: []wire.Offence{one}}), &reports) == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	for name, m := range map[string]wire.Penalties{
+		"too many":              {Items: make([]wire.Penalty, wire.MaxPenalties+1)},
+		"too high a level":      {Items: []wire.Penalty{{Level: wire.MaxPenaltyLevel + 1}}},
+		"cleared in the future": {Revision: 1, Cleared: 2},
+	} {
+		if wire.DecodePenalties(wire.AppendPenalties(nil, &m), &news) == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// The largest report fits into the bound, so that a node never makes one that is refused.
+func TestTheLargestReportFits(t *testing.T) {
+	m := wire.Offences{Node: make([]byte, wire.MaxNodeID)}
+	var shown []byte
+	for i := range policy.MaxShown {
+		shown = append(append(shown, byte(i), policy.MaxShownText), make([]byte, policy.MaxShownText)...)
+	}
+	for range wire.MaxOffences {
+		m.Items = append(m.Items, wire.Offence{
+			Known: 1 << 53, Policy: []byte(strings.Repeat("p", 63)), Level: wire.MaxPenaltyLevel, Until: 1 << 45, Forgotten: 1 << 45,
+			Shadow: true, Prolonged: true, Version: 1 << 53, Identity: wire.Identity{Shown: shown},
+		})
+	}
+	var back wire.Offences
+	if err := wire.DecodeOffences(wire.AppendOffences(nil, &m), &back); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzDecodePenalties(f *testing.F) {
+	f.Add(wire.AppendOffences(nil, &offences))
+	f.Add(wire.AppendPenalties(nil, &penalties))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var reports wire.Offences
+		if wire.DecodeOffences(b, &reports) == nil && len(reports.Items) > wire.MaxOffences {
+			t.Error("too many offences")
+		}
+		var news wire.Penalties
+		if wire.DecodePenalties(b, &news) == nil && len(news.Items) > wire.MaxPenalties {
+			t.Error("too many penalties")
+		}
+	})
+}
