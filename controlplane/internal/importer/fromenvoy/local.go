@@ -117,6 +117,15 @@ func (r *reader) stolen(f filter) (remarks []string) {
 		remarks = append(remarks, "there are several filter chains, and a policy is in force in each that has "+
 			"Weir's filter")
 	}
+	same := 0
+	for _, other := range r.filters {
+		if other.kind == localLimit && other.scope == f.scope && f.scope.kind != "" {
+			same++
+		}
+	}
+	if same > 1 {
+		remarks = append(remarks, "Envoy has one of several configurations here by the cluster, Weir counts in all")
+	}
 	for _, s := range r.scopes {
 		inside := s != f.scope && (f.scope.kind == "" || s.vhost == f.scope)
 		earlier := f.scope.kind == "route" && s.vhost == f.scope.vhost && s.order < f.scope.order &&
@@ -147,7 +156,7 @@ func (c *conversion) say(t *importer.Tree, what, remark, impossible string, name
 func (c *conversion) enforcement() {
 	enabled, enforced := percent(c.of.at.Get("filter_enabled")), percent(c.of.at.Get("filter_enforced"))
 	switch {
-	case enabled == 0:
+	case enabled == 0 || c.of.disabled:
 		c.policy.Enforcement = "off"
 	case enforced == 0:
 		c.policy.Enforcement = "shadow"

@@ -47,6 +47,7 @@ func TestPolicies(t *testing.T) {
 		{"one for each interval", filter(always + "token_bucket: {max_tokens: 7, fill_interval: {seconds: 2}}"), "{quota: 1, window: 2s, burst: 7}"},
 		{"without shares Envoy decides nothing", filter(bucket), "enforcement: off"},
 		{"without the second it refuses nothing", filter("filter_enabled: {default_value: {numerator: 100}}, " + bucket), "enforcement: shadow"},
+		{"switched off", strings.Replace(filter(always+bucket), "{name: f,", "{name: f, disabled: true,", 1), "enforcement: off"},
 		{"a share", filter("filter_enabled: {default_value: {numerator: 50}}, filter_enforced: {default_value: {numerator: 5000, denominator: TEN_THOUSAND}}, " + bucket),
 			"enforcement: {enforce: 25}"},
 		{"over a cluster", filter(always + "local_cluster_rate_limit: {}, " + bucket), "mode: leased"},
@@ -81,6 +82,10 @@ func TestVerdicts(t *testing.T) {
 		{"a descriptor that nothing makes", routed("{remote_address: {}}", "{entries: [{key: other}], "+bucket+"}"), "no rate_limits of the files make it"},
 		{"a service", "http_filters: [{typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit}}]",
 			"not possible: RateLimit of all routes: this filter asks a rate limit service"},
+		{"from a server", "http_filters: [{name: f, config_discovery: {type_urls: [type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit]}}]",
+			"not possible: config_discovery of all routes: its configuration comes from a server"},
+		{"switched off for a route", filter(always+bucket) + "virtual_hosts: [{name: v, domains: ['*'], routes: [{name: r, match: {prefix: /}, typed_per_filter_config: {envoy.filters.http.local_ratelimit: {disabled: true}}}]}]",
+			"Weir counts requests of route r here too, Envoy does not"},
 		{"no bucket", filter("status: {code: 429}"), "exact: local_ratelimit of all routes: it has no bucket here, and limits nothing"},
 		{"an unheard-of field", filter(always + bucket + ", unheard_of: 1"), "not possible: local_ratelimit of all routes: unheard_of: 1"},
 	} {

@@ -37,6 +37,8 @@ func (s *scope) String() string {
 type walker struct {
 	scopes  []*scope
 	filters []filter
+	// disabled: a filter around the value is switched off.
+	disabled bool
 }
 
 // filter is the configuration of a filter and the scope that it stands in.
@@ -46,6 +48,8 @@ type filter struct {
 	scope *scope
 	// chain is true in a list of filters, false for the configuration of one route or host.
 	chain bool
+	// disabled: the filter of the chain does nothing but where a route says so.
+	disabled bool
 }
 
 // walk goes through a value; in is the scope around it.
@@ -61,9 +65,15 @@ func (w *walker) walk(t *importer.Tree, in *scope, chain bool) {
 		if t.Get("type_url").Exists() {
 			config = t.Get("value")
 		}
-		w.filters = append(w.filters, filter{config, kind, in, chain})
+		w.filters = append(w.filters, filter{config, kind, in, chain, w.disabled})
 		return
 	}
+	if w.discovered(t, in, chain) {
+		return
+	}
+	before := w.disabled
+	w.disabled = before || t.Get("typed_config").IsMap() && t.Get("disabled").Is()
+	defer func() { w.disabled = before }()
 	switch {
 	case len(t.Get("domains").Items()) > 0:
 		in = hostScope(t)
@@ -79,8 +89,29 @@ func (w *walker) walk(t *importer.Tree, in *scope, chain bool) {
 		}
 		if f.Name == "typed_per_filter_config" {
 			chain = false
+			switchedOff(f.Value, in)
 		}
 		w.walk(f.Value, in, chain || f.Name == "http_filters")
+	}
+}
+
+// discovered notes a filter that limits and gets its configuration from a server.
+func (w *walker) discovered(t *importer.Tree, in *scope, chain bool) bool {
+	for _, url := range t.Path("config_discovery", "type_urls").Texts() {
+		if isLimit(kindOf(url)) {
+			w.filters = append(w.filters, filter{at: t, kind: discoveredLimit, scope: in, chain: chain})
+			return true
+		}
+	}
+	return false
+}
+
+// switchedOff notes that a scope switches local_ratelimit off: it has a configuration of its own.
+func switchedOff(perFilter *importer.Tree, in *scope) {
+	for _, f := range perFilter.Fields() {
+		if strings.Contains(f.Name, "local_ratelimit") && f.Value.Get("disabled").Is() && in.kind != "" {
+			in.config = f.Value
+		}
 	}
 }
 
@@ -91,7 +122,12 @@ func typeOf(t *importer.Tree) string {
 	if inner := t.Get("type_url").Text(); inner != "" {
 		name = inner
 	}
-	_, name, _ = strings.Cut(name, "type.googleapis.com/")
+	return kindOf(name)
+}
+
+// kindOf is the last word of a type's URL, with the protocol before it if that is not HTTP.
+func kindOf(url string) string {
+	_, name, _ := strings.Cut(url, "type.googleapis.com/")
 	parts := strings.Split(name, ".")
 	kind := parts[len(parts)-1]
 	if strings.Contains(name, ".filters.network.") || strings.Contains(name, ".filters.listener.") {
@@ -100,8 +136,12 @@ func typeOf(t *importer.Tree) string {
 	return kind
 }
 
+// discoveredLimit stands for the kind of a filter whose configuration the file does not have.
+const discoveredLimit = "config_discovery"
+
 // others are filters that limit something and are not read.
 var others = map[string]string{
+	discoveredLimit: "its configuration comes from a server: import what that serves",
 	"RateLimit": "this filter asks a rate limit service: import the configuration of that service, with this file " +
 		"as --envoy",
 	"RateLimitPerRoute": "it belongs to the filter that asks a rate limit service: import the configuration of that " +
