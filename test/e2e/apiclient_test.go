@@ -30,7 +30,8 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // A program that sends three times its burst as fast as its client lets it is never refused, in each
-// dialect of the answers.
+// dialect of the answers. A call for a token that comes to nothing, as on a busy machine, may have
+// taken one that no answer told the client of.
 func TestTheClientIsNotRefused(t *testing.T) {
 	const burst = 5
 	w := start(t, setup{})
@@ -46,7 +47,7 @@ headers: %s
 policies:
   - {name: p%d, partition: [client_ip], limit: {quota: %d, window: 2s}, mode: strict}
 `, headers, i, burst)))
-			base := &counting{}
+			base, lateBefore := &counting{}, w.lateCalls()
 			api := client.New(base, client.Options{MaxWait: patience})
 			for range 3 * burst {
 				r, err := http.NewRequestWithContext(w.ctx, http.MethodGet, w.envoys[0].URL()+"/v1/things", nil)
@@ -62,8 +63,8 @@ policies:
 					t.Fatalf("%d %v", answer.StatusCode, answer.Header)
 				}
 			}
-			if n := base.refused.Load(); n > 0 {
-				t.Errorf("%d of %d requests were refused on their way", n, 3*burst)
+			if n, late := base.refused.Load(), w.lateCalls()-lateBefore; n > late {
+				t.Errorf("%d of %d requests were refused on their way, %d calls came to nothing", n, 3*burst, late)
 			}
 		})
 	}
