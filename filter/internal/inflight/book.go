@@ -87,7 +87,7 @@ type Book struct {
 	groups   []*Group
 	spare    *bucket
 
-	change bucketChange
+	change change
 }
 
 // bucket is one bucket of which this worker has something.
@@ -123,7 +123,7 @@ func New(shared shareddata.Data, space shareddata.Space, keys int, seed uint64) 
 		places: make([]place, 1), nextOut: quota.Forever,
 		workers: workers{shared: shared, key: space.Key(shareddata.InFlightWorkers), next: uint32(seed) | 1},
 	}
-	b.change.lives = b.workers.lives
+	b.change.workers = &b.workers
 	return b
 }
 
@@ -159,16 +159,16 @@ func (b *Book) Take(s *Seat, now quota.Instant) State {
 // Look reports whether Take would find a place.
 func (b *Book) Look(s *Seat) State {
 	k := b.buckets[s.Key]
-	if k != nil && (k.used < k.have || len(k.waiters) > 0) {
-		s.Room = k.have - k.used + max(k.room, 0)
-		return [...]State{Held, Full}[min(len(k.waiters), 1)]
+	if k != nil && k.used < k.have {
+		return Held
 	}
-	c := &b.change
-	*c = bucketChange{lives: c.lives, limit: s.Most, generation: s.Generation}
-	if err := b.table.update(&s.Key, c); err != nil {
+	c := b.prepare(s)
+	c.looks = true
+	err := b.table.update(&s.Key, c)
+	switch {
+	case err != nil:
 		return Contended
-	}
-	if s.Room = max(c.room, 0); c.room > 0 {
+	case c.room > 0 && (k == nil || len(k.waiters) == 0):
 		return Held
 	}
 	return Full
@@ -177,14 +177,30 @@ func (b *Book) Look(s *Seat) State {
 // fetch takes places of the bucket's cell for one more request, and gives back what is too much. It
 // reports false if the cell could not be changed.
 func (b *Book) fetch(k *bucket, s *Seat) bool {
-	return b.settle(k, bucketChange{limit: s.Most, generation: s.Generation, more: true})
+	b.prepare(s).more = true
+	return b.settle(k, 0)
+}
+
+// keep says in the cell what this worker has in flight, and that it keeps so many idle places.
+func (b *Book) keep(k *bucket, idle int64) bool {
+	b.prepare(nil)
+	return b.settle(k, idle)
+}
+
+// prepare makes a change for a seat, or for none.
+func (b *Book) prepare(s *Seat) *change {
+	c := &b.change
+	c.worker, c.more, c.looks, c.limit = b.workers.own, false, false, 0
+	if s != nil {
+		c.limit, c.generation = s.Most, s.Generation
+	}
+	return c
 }
 
 // settle says in the cell what this worker holds.
-func (b *Book) settle(k *bucket, do bucketChange) bool {
+func (b *Book) settle(k *bucket, idle int64) bool {
 	c := &b.change
-	do.lives, do.worker, do.used, do.commit = c.lives, b.workers.own, k.used, true
-	*c = do
+	c.used, c.idle = k.used, idle
 	if err := b.table.update(&k.key, c); err != nil {
 		return false
 	}
@@ -192,43 +208,42 @@ func (b *Book) settle(k *bucket, do bucketChange) bool {
 	return true
 }
 
-// bucketChange is the change that says what a worker holds.
-type bucketChange struct {
-	// lives reports whether a worker still runs.
-	lives  func(worker uint32) bool
-	worker uint32
-	used   int64
+// change is what a worker says about a cell.
+type change struct {
+	workers *workers
+	worker  uint32
+	used    int64
 	// more: a place for one more request is wanted. idle are places to keep for requests to come.
-	// commit: otherwise it only looks.
-	more, commit bool
-	idle         int64
-	// limit and generation are those of the request, 0 for those of the cell; behind the change
-	// they are the cell's.
+	// looks: nothing is changed.
+	more, looks bool
+	idle        int64
+	// limit and generation are those of the request; a limit of 0 leaves those of the cell, which
+	// they are behind the change.
 	limit      int64
 	generation uint64
 	// have is what the worker holds behind the change, room how many places are free.
 	have, room int64
 }
 
-func (c *bucketChange) apply(cell *inflight.Cell) (write bool) {
-	dropped := false
+// apply changes a cell, and reports whether it is to be stored. It may run more than once, each
+// time on the newest state.
+func (c *change) apply(cell *inflight.Cell) (write bool) {
 	for i := len(cell.Holders) - 1; i >= 0; i-- {
-		if worker := cell.Holders[i].Worker; !c.lives(worker) {
+		if worker := cell.Holders[i].Worker; !c.workers.lives(worker) {
 			cell.Set(worker, 0)
-			dropped = true
+			write = true
 		}
 	}
 	if c.limit > 0 {
 		cell.Fit(c.limit, c.generation)
 	}
-	if !c.commit {
-		c.room = cell.Room()
+	if c.room = cell.Room(); c.looks {
 		return false
 	}
 	before := cell.Of(c.worker)
 	c.have = cell.Take(c.worker, c.used, c.idle, c.more)
 	c.room, c.limit, c.generation = cell.Room(), cell.Limit, cell.Generation
-	return c.have != before || dropped
+	return write || c.have != before
 }
 
 // seat gives a request one of the places that the worker holds.
@@ -278,7 +293,7 @@ func (b *Book) vacate(k *bucket, now quota.Instant) {
 		return
 	}
 	if inflight.Idle(k.room, k.limit) == 0 {
-		b.settle(k, bucketChange{}) // Others may want it; if that fails the tick does it.
+		b.keep(k, 0) // Others may want it; if that fails the tick does it.
 	}
 	b.list(k)
 	b.forget(k)

@@ -40,14 +40,6 @@ type table struct {
 	// value is the slot that is being changed, next what it becomes.
 	value, next []byte
 	cell        inflight.Cell
-	// Retries counts attempts after the first.
-	retries uint64
-}
-
-// change reads and changes one cell. apply may run more than once, each time on the newest state.
-// If it returns false, nothing is stored.
-type change interface {
-	apply(c *inflight.Cell) (write bool)
 }
 
 func newTable(shared shareddata.Data, space shareddata.Space, keys int) table {
@@ -62,13 +54,10 @@ func newTable(shared shareddata.Data, space shareddata.Space, keys int) table {
 }
 
 // update applies a change to the cell of a key, which is empty if there is none.
-func (t *table) update(key *keyhash.Key, c change) error {
+func (t *table) update(key *keyhash.Key, c *change) error {
 	slot := binary.LittleEndian.Uint64(key[:8]) % t.slots
 	t.key[5], t.key[6], t.key[7] = byte(slot), byte(slot>>8), byte(slot>>16)
-	for attempt := range maxAttempts {
-		if attempt > 0 {
-			t.retries++
-		}
+	for range maxAttempts {
 		value, cas, found := t.shared.Get(t.key[:])
 		t.value = append(t.value[:0], value...)
 		from, to := t.find(key)

@@ -49,12 +49,19 @@ func (b *Book) shows() bool {
 func (b *Book) sayAll() {
 	for i := range b.places {
 		if k := b.places[i].bucket; k != nil {
-			b.settle(k, bucketChange{limit: k.limit, generation: k.generation})
+			b.say(k)
 		}
 	}
 	for _, k := range b.uneven {
-		b.settle(k, bucketChange{limit: k.limit, generation: k.generation})
+		b.say(k)
 	}
+}
+
+// say is keep for a bucket whose cell may know nothing of this worker, and may have no limit.
+func (b *Book) say(k *bucket) {
+	c := b.prepare(nil)
+	c.limit, c.generation = k.limit, k.generation
+	b.settle(k, 0)
 }
 
 // NextDue is when Tick has something to do.
@@ -82,13 +89,14 @@ func (b *Book) even(now quota.Instant) {
 	n := min(len(b.uneven), atOnce)
 	for _, k := range b.uneven[:n] {
 		k.listed = false
-		switch {
-		case len(k.waiters) > 0:
+		idle := k.have - k.used
+		if k.quiet {
+			idle = 0
+		}
+		if len(k.waiters) > 0 {
 			b.serve(k, now)
-		case k.quiet:
-			b.settle(k, bucketChange{})
-		default:
-			b.settle(k, bucketChange{idle: k.have - k.used})
+		} else {
+			b.keep(k, idle)
 		}
 		k.quiet = true
 		b.list(k)
@@ -207,6 +215,6 @@ func (b *Book) Waiting() int { return b.waiting }
 func (b *Book) Close() {
 	for _, k := range b.uneven {
 		k.used = 0
-		b.settle(k, bucketChange{})
+		b.keep(k, 0)
 	}
 }
