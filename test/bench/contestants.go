@@ -146,6 +146,8 @@ func ofDirect() []contestant {
 		{Name: "local-keys", Title: "Weir local, two headers, 10 000 keys in turn", policies: set(open("local")),
 			proof: localProof, traffic: manyKeys},
 		{Name: "refused", Title: "Weir local, refused", policies: refused, status: 429, proof: localProof},
+		{Name: "in-flight", Title: "Weir local, requests in flight", proof: localProof,
+			policies: set(limit("p", "local", `, "limit": {"in_flight": 100000}`))},
 		{Name: "five", Title: "Weir local, 5 policies apply", policies: five(), proof: localProof},
 		{Name: "thousands", Title: "Weir local, 1 policy of 10 000 applies", policies: thousands(), proof: localProof},
 		{Name: "leased", Title: "Weir leased, tokens in hand", policies: set(central("leased", noLimit)), central: true,
