@@ -121,6 +121,7 @@ var reasons = map[string]string{
 	"failure": "the counters could not be reached: the Envoy's share of the limit was used up, or " +
 		"on_failure says to refuse then",
 	"too_many_waiting": "too many requests waited already",
+	"in_flight":        "as many requests were in flight as may be",
 	"contended": "the bucket was changed by others at each attempt, and the policy's on_failure says to " +
 		"refuse then",
 }
