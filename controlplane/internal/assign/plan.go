@@ -72,13 +72,20 @@ func plan(f Figures, demands []Demand) (ttl quota.Span, rates []float64, scarce 
 
 // want is how many tokens a filter wants that gets n requests in a round on average. Where the
 // limits allow what all filters get, tokens should rarely run out: it wants a quarter and two
-// standard deviations more. Where they do not, what is left unused would be missing elsewhere: it
-// wants a tenth less. One more is for a request that comes out of turn.
-func want(n float64, scarce bool) int64 {
+// standard deviations more, and one for a request that comes out of turn; or its part of the
+// surplus, which lets it admit a burst. Where they do not, what is left unused would be missing
+// elsewhere: it wants a tenth less.
+func want(n float64, scarce bool, surplus int64) int64 {
 	if scarce {
-		return int64(math.Ceil(0.9 * n))
+		return max(int64(math.Ceil(0.9*n)), 1)
 	}
-	return int64(math.Ceil(1.25*n+2*math.Sqrt(n))) + 1
+	return max(int64(math.Ceil(1.25*n+2*math.Sqrt(n)))+1, surplus)
+}
+
+// surplus is what each of so many filters may have of what the limits hold above three quarters of
+// the burst. None lacks that, and what the limits earn when they are full would be lost.
+func surplus(f Figures, filters int) int64 {
+	return max(f.Level-f.Burst+f.Burst/4, 0) / int64(2*max(filters, 1))
 }
 
 // life is the TTL of a bucket that admits so many requests a second.

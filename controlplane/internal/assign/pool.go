@@ -89,7 +89,7 @@ func (p *Pool) Open(now quota.Instant, f Figures, jitter int64) (r Round, forgot
 		if p.holders[i].due <= now {
 			n := rates[i] * float64(r.Span) / float64(quota.Second)
 			r.Filters = append(r.Filters, p.holders[i].filter)
-			r.Wants = append(r.Wants, min(max(want(n, scarce), 1), f.Burst, MaxTokens))
+			r.Wants = append(r.Wants, min(want(n, scarce, surplus(f, len(p.holders))), f.Burst, MaxTokens))
 		}
 	}
 	p.ttl = ttl

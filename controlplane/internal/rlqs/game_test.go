@@ -131,8 +131,8 @@ type plane struct {
 	alive  bool
 	// took is how long the store took in the turn that goes on.
 	took quota.Span
-	// turning is when the next turn is; 0 for none.
-	turning quota.Instant
+	// turning is when the next turn is; 0 for none. It comes after the last one has ended.
+	turning, ended quota.Instant
 }
 
 func (g *game) startPlane() *plane {
@@ -147,7 +147,7 @@ func (p *plane) plan() {
 	if !p.alive || due == quota.Forever || p.turning != 0 && p.turning <= due {
 		return
 	}
-	at := max(due, p.game.now)
+	at := max(due, p.game.now, p.ended)
 	p.turning = at
 	p.game.after(quota.Span(at-p.game.now), func() {
 		if p.turning != at || !p.alive {
@@ -170,6 +170,7 @@ func (p *plane) turn() {
 		}
 		return g.now + quota.Instant(p.took)
 	})
+	p.ended = g.now + quota.Instant(p.took)
 }
 
 // Stand implements rlqs.Source.
