@@ -66,6 +66,8 @@ func sortRanges(ranges []Range) {
 }
 
 // longList reads each element of a list with at most limit elements.
+//
+//go:noinline
 func (r *reader) longList(path string, n Node, limit int, read func(path string, n Node)) {
 	if n.Kind != List {
 		r.wrongKind(path, n, "a list")

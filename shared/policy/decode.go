@@ -168,6 +168,7 @@ func (r *reader) present(path string, ok bool, reason string) {
 	}
 }
 
+//go:noinline
 func (r *reader) policyName(path string, n Node) string {
 	name, ok := r.text(path, n)
 	if ok && !validName(name) {

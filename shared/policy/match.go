@@ -111,6 +111,8 @@ func (r *reader) headerMatch(path string, n Node, m *Match) {
 
 // headerName reads the name of a request header and folds it to lower case, as Envoy hands headers
 // over.
+//
+//go:noinline
 func (r *reader) headerName(path string, n Node) (string, bool) {
 	text, ok := r.text(path, n)
 	if !ok {

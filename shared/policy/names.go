@@ -166,6 +166,8 @@ func nameOf(choices []choice, value uint8) string {
 }
 
 // enum reads one of the choices.
+//
+//go:noinline
 func (r *reader) enum(path string, n Node, into *uint8, choices []choice) {
 	text := n.Text
 	if n.Kind == Bool && text == "false" && hasChoice(choices, "off") {

@@ -100,6 +100,7 @@ type reader struct {
 	defaultTier int
 }
 
+//go:noinline
 func (r *reader) problem(path, reason string) {
 	if len(r.problems) < maxProblems {
 		r.problems = append(r.problems, Problem{path, reason})
@@ -155,11 +156,15 @@ func (r *reader) field(path string, n Node, key string, read func(path string, n
 }
 
 // list reads each element of a list with at most MaxListItems.
+//
+//go:noinline
 func (r *reader) list(path string, n Node, read func(path string, n Node)) {
 	r.longList(path, n, MaxListItems, read)
 }
 
 // text reads a string of 1 to MaxText bytes.
+//
+//go:noinline
 func (r *reader) text(path string, n Node) (string, bool) {
 	if n.Kind != String {
 		r.wrongKind(path, n, "a string")
@@ -173,6 +178,8 @@ func (r *reader) text(path string, n Node) (string, bool) {
 }
 
 // integer reads a whole number between low and high.
+//
+//go:noinline
 func (r *reader) integer(path string, n Node, low, high int64, into *int64) bool {
 	if n.Kind != Number {
 		r.wrongKind(path, n, "a whole number")
@@ -188,6 +195,7 @@ func (r *reader) integer(path string, n Node, low, high int64, into *int64) bool
 	return true
 }
 
+//go:noinline
 func (r *reader) wrongKind(path string, n Node, want string) {
 	got := n.Kind.String()
 	if n.Kind == Bool || n.Kind == Number {
@@ -196,6 +204,7 @@ func (r *reader) wrongKind(path string, n Node, want string) {
 	r.problem(path, "must be "+want+", not "+got)
 }
 
+//go:noinline
 func (r *reader) join(path, key string) string {
 	if r.quiet {
 		return ""
@@ -207,6 +216,7 @@ func (r *reader) join(path, key string) string {
 	return path + "." + key
 }
 
+//go:noinline
 func (r *reader) index(path string, i int) string {
 	if r.quiet {
 		return ""
@@ -215,6 +225,8 @@ func (r *reader) index(path string, i int) string {
 }
 
 // shorten keeps a client's text from flooding a message.
+//
+//go:noinline
 func shorten(text string) string {
 	if len(text) > 64 {
 		return strconv.Quote(text[:64]) + "…"
