@@ -106,7 +106,7 @@ func (a *App) services(version string, stopping context.Context) api.Config {
 	sets := policies.New(policies.Config{
 		Store: a.store, Now: time.Now, Log: a.log, Lost: func() { a.metrics.Lost(metrics.LostPolicySet) },
 	})
-	people := consumers.New(consumers.Config{
+	known := consumers.New(consumers.Config{
 		Store: a.store, Now: time.Now, Log: a.log, Lost: func() { a.metrics.Lost(metrics.LostConsumers) },
 	})
 	a.penalties = penalties.New(penalties.Config{
@@ -117,14 +117,14 @@ func (a *App) services(version string, stopping context.Context) api.Config {
 	var candidate [16]byte
 	crand.Read(candidate[:]) // It never fails.
 	a.hub = push.New(push.Config{
-		Policies: sets, Consumers: people, Penalties: a.penalties, Enforcement: a.enforcement,
+		Policies: sets, Consumers: known, Penalties: a.penalties, Enforcement: a.enforcement,
 		Secrets: a.store, Candidate: candidate, Log: a.log, Polled: a.note,
 	})
 	recent := decisions.New(decisions.Config{
 		Store: a.store, Sets: sets, Replica: crand.Text(), Now: time.Now, Meter: a.metrics.Refused,
 	})
 	return api.Config{
-		Policies: sets, Consumers: people, Penalties: a.penalties, Enforcement: a.enforcement, Audit: a.store,
+		Policies: sets, Consumers: known, Penalties: a.penalties, Enforcement: a.enforcement, Audit: a.store,
 		Decisions: recent, Nodes: nodes.New(a.store, time.Now), Hub: a.hub, Tokens: a.tokens,
 		Tracing: a.tracing, Metrics: a.metrics, Log: a.log, Now: time.Now, Stopping: stopping, Leaving: a.leaving,
 		Version: version, Unsaved: a.unsaved,

@@ -48,7 +48,7 @@ policies:
 func TestWhatOperatorsOrder(t *testing.T) {
 	w := begin(t, ordered)
 	who := func(tier string, x wire.Exceptions) {
-		w.people = known{tier, x, func() time.Time { return w.now }}
+		w.consumers = known{tier, x, func() time.Time { return w.now }}
 	}
 	const user = "user=u|header:x-api-key=k"
 	later := start.Add(time.Hour).UnixMilli()

@@ -29,16 +29,16 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // world is a control plane in virtual time, and its gRPC service.
 type world struct {
-	t       testing.TB
-	now     time.Time
-	store   *controlplanetest.Store
-	plane   *controlplanetest.ControlPlane
-	view    *rls.View
-	set     *policy.Set
-	service *rls.Service
-	reports []*wire.Decisions
-	counted map[string]int
-	people  match.Consumers
+	t         testing.TB
+	now       time.Time
+	store     *controlplanetest.Store
+	plane     *controlplanetest.ControlPlane
+	view      *rls.View
+	set       *policy.Set
+	service   *rls.Service
+	reports   []*wire.Decisions
+	counted   map[string]int
+	consumers match.Consumers
 }
 
 // start is on a whole minute, hour and day.
@@ -52,7 +52,7 @@ func begin(t testing.TB, document string) *world {
 	w.put(document)
 	w.service = rls.New(rls.Config{
 		Leases: w.plane, View: func() *rls.View { return w.view },
-		Consumers: func(context.Context) match.Consumers { return w.people },
+		Consumers: func(context.Context) match.Consumers { return w.consumers },
 		Report:    func(m *wire.Decisions) { w.reports = append(w.reports, m) },
 		Meter:     w, Now: func() time.Time { return w.now },
 	})

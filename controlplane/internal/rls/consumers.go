@@ -10,11 +10,11 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// peopleTime is how long a call waits for what is known of its consumer.
-const peopleTime = 10 * time.Millisecond
+// lookupTime is how long a call waits for what is known of its consumer.
+const lookupTime = 10 * time.Millisecond
 
-// People is what is known of consumers. *consumers.Service implements it.
-type People interface {
+// Records is what is known of consumers. *consumers.Service implements it.
+type Records interface {
 	// Exceptions reports whether any consumer has more than a tier, and the highest known revision
 	// of what they have.
 	Exceptions() (some bool, revision uint64)
@@ -23,27 +23,27 @@ type People interface {
 
 // Knowing returns what Config.Consumers needs. A consumer whose record cannot be read in time
 // counts as one that this replica does not know yet.
-func Knowing(people People, now func() time.Time) func(ctx context.Context) match.Consumers {
-	return func(ctx context.Context) match.Consumers { return finder{people, now, ctx} }
+func Knowing(records Records, now func() time.Time) func(ctx context.Context) match.Consumers {
+	return func(ctx context.Context) match.Consumers { return finder{records, now, ctx} }
 }
 
 // finder looks consumers up for one call.
 type finder struct {
-	people People
-	now    func() time.Time
-	ctx    context.Context
+	records Records
+	now     func() time.Time
+	ctx     context.Context
 }
 
 // Exceptions implements match.Consumers.
-func (f finder) Exceptions() (some bool, revision uint64) { return f.people.Exceptions() }
+func (f finder) Exceptions() (some bool, revision uint64) { return f.records.Exceptions() }
 
 // Find implements match.Consumers.
 func (f finder) Find(c *match.Consumer) {
 	now := f.now()
 	c.Now = now.UnixMilli()
-	ctx, cancel := context.WithTimeout(f.ctx, peopleTime)
+	ctx, cancel := context.WithTimeout(f.ctx, lookupTime)
 	defer cancel()
-	known, err := f.people.Known(ctx, []keyhash.Key{c.Key})
+	known, err := f.records.Known(ctx, []keyhash.Key{c.Key})
 	if err != nil {
 		return
 	}
