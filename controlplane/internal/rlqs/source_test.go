@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -15,6 +16,7 @@ import (
 
 // store grants at most so many tokens of each bucket, and fails for those that it does not have.
 type store struct {
+	mu    sync.Mutex
 	has   map[keyhash.Key]int64
 	calls int
 }
@@ -22,6 +24,8 @@ type store struct {
 var errAway = errors.New("away")
 
 func (s *store) GrantWithin(_ context.Context, req wire.LeaseRequest, span quota.Span) (wire.LeaseReply, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.calls++
 	if span > quota.Minute {
 		return wire.LeaseReply{}, errAway
