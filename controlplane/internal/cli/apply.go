@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -147,7 +146,7 @@ func (t trial) put(env *environment, share string, dryRun bool) (put api.PutAnsw
 	if err != nil {
 		return put, nil, t.explain(env, err)
 	}
-	return put, got.body, readAnswer(got.body, &put)
+	return put, got.body, got.decode(&put)
 }
 
 func dryRunQuery(dryRun bool) string {
@@ -155,13 +154,6 @@ func dryRunQuery(dryRun bool) string {
 		return "?dry_run=true"
 	}
 	return ""
-}
-
-func readAnswer(body []byte, into any) error {
-	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("the answer cannot be read: %w", err)
-	}
-	return nil
 }
 
 // explain prints what is wrong with the document, as check does.

@@ -125,10 +125,28 @@ func tokenFile(path string) (token, source string, err error) {
 	return string(bytes.TrimSpace(b)), path, err
 }
 
-// answer is what the control plane said.
+// answer is what the control plane said to a request, like GET /v1/top.
 type answer struct {
-	header http.Header
-	body   []byte
+	request string
+	header  http.Header
+	body    []byte
+}
+
+// read decodes the answer for people into a value. With the output json it prints it as it came
+// instead, and there is nothing more to print.
+func (a answer) read(env *environment, output string, into any) (printed bool, err error) {
+	if output == "json" {
+		_, err := env.Out.Write(a.body)
+		return true, err
+	}
+	return false, a.decode(into)
+}
+
+func (a answer) decode(into any) error {
+	if err := json.Unmarshal(a.body, into); err != nil {
+		return fmt.Errorf("the answer to %s cannot be read: %w", a.request, err)
+	}
+	return nil
 }
 
 // refusal is a problem document from the control plane.
@@ -175,7 +193,7 @@ func (c *client) do(method, path string, header map[string]string, body []byte) 
 	}
 	if response.StatusCode/100 == 2 {
 		c.warnOfHeld(response.Header.Get(api.HeldHeader))
-		return answer{response.Header, got}, nil
+		return answer{method + " " + target.Path, response.Header, got}, nil
 	}
 	return answer{}, c.refused(response, got)
 }

@@ -151,12 +151,8 @@ func (c *getConsumer) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	if c.Output == "json" {
-		_, err = env.Out.Write(got.body)
-		return err
-	}
 	var r api.ConsumerAnswer
-	if err := json.Unmarshal(got.body, &r); err != nil {
+	if printed, err := got.read(env, c.Output, &r); printed || err != nil {
 		return err
 	}
 	if r.Tier != "" {

@@ -37,13 +37,9 @@ func (c *showEnforcement) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	if c.Output == "json" {
-		_, err = env.Out.Write(got.body)
-		return err
-	}
 	var now api.EnforcementAnswer
-	if err := json.Unmarshal(got.body, &now); err != nil {
-		return fmt.Errorf("the answer to GET %s cannot be read: %w", enforcementPath, err)
+	if printed, err := got.read(env, c.Output, &now); printed || err != nil {
+		return err
 	}
 	return tell(env.Out, now, "is")
 }

@@ -58,13 +58,9 @@ func (f *keyFlags) do(env *environment, method, what string, body map[string]any
 	if err != nil {
 		return err
 	}
-	if f.Output == "json" {
-		_, err = env.Out.Write(got.body)
-		return err
-	}
 	var k api.KeyAnswer
-	if err := json.Unmarshal(got.body, &k); err != nil {
-		return fmt.Errorf("the answer about the key cannot be read: %w", err)
+	if printed, err := got.read(env, f.Output, &k); printed || err != nil {
+		return err
 	}
 	return printKey(env.Out, k)
 }

@@ -78,13 +78,9 @@ func (c *listPenalties) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	if c.Output == "json" {
-		_, err = env.Out.Write(got.body)
-		return err
-	}
 	var page api.PenaltiesAnswer
-	if err := json.Unmarshal(got.body, &page); err != nil {
-		return fmt.Errorf("the answer to GET %s cannot be read: %w", penaltiesPath, err)
+	if printed, err := got.read(env, c.Output, &page); printed || err != nil {
+		return err
 	}
 	if page.Count == 0 {
 		_, err = fmt.Fprintln(env.Out, "no such caller is under a penalty")
@@ -145,13 +141,9 @@ func (c *pardonPenalties) Run(env *environment) error {
 	if err != nil {
 		return problemsOf(err)
 	}
-	if c.Output == "json" {
-		_, err = env.Out.Write(got.body)
-		return err
-	}
 	var done api.PardonedAnswer
-	if err := json.Unmarshal(got.body, &done); err != nil {
-		return fmt.Errorf("the answer about the pardon cannot be read: %w", err)
+	if printed, err := got.read(env, c.Output, &done); printed || err != nil {
+		return err
 	}
 	_, err = fmt.Fprintf(env.Out, "pardoned %d; every node follows within a second\n", done.Pardoned)
 	return err

@@ -36,12 +36,8 @@ func (c *rolloutStatus) Run(env *environment) error {
 	if err != nil {
 		return explainRollout(err)
 	}
-	if c.Output == "json" {
-		_, err := env.Out.Write(got.body)
-		return err
-	}
 	var r api.RolloutAnswer
-	if err := readAnswer(got.body, &r); err != nil {
+	if printed, err := got.read(env, c.Output, &r); printed || err != nil {
 		return err
 	}
 	return printRollout(env.Out, r)
@@ -125,7 +121,7 @@ func (f serverFlags) roll(env *environment, method string, dryRun bool, output s
 		return err
 	}
 	var step api.RolloutStepAnswer
-	if err := readAnswer(got.body, &step); err != nil {
+	if err := got.decode(&step); err != nil {
 		return err
 	}
 	var text strings.Builder

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -36,12 +35,8 @@ func (c *topCommand) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	if c.Output == "json" {
-		_, err = env.Out.Write(got.body)
-		return err
-	}
 	var top api.TopAnswer
-	if err := json.Unmarshal(got.body, &top); err != nil {
+	if printed, err := got.read(env, c.Output, &top); printed || err != nil {
 		return err
 	}
 	if !top.Complete {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,13 +29,9 @@ func (c *usageCommand) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	if c.Output == "json" {
-		_, err = env.Out.Write(got.body)
-		return err
-	}
 	var left api.UsageAnswer
-	if err := json.Unmarshal(got.body, &left); err != nil {
-		return fmt.Errorf("the answer to GET /v1/usage cannot be read: %w", err)
+	if printed, err := got.read(env, c.Output, &left); printed || err != nil {
+		return err
 	}
 	if left.Tier != "" {
 		fmt.Fprintf(env.Out, "Your tier is %s.\n", left.Tier)

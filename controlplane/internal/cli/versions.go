@@ -57,12 +57,8 @@ func (c *getVersions) one(env *environment) error {
 	if err != nil {
 		return explainVersion(err)
 	}
-	if c.Output == "json" {
-		_, err := env.Out.Write(got.body)
-		return err
-	}
 	var v api.VersionAnswer
-	if err := readAnswer(got.body, &v); err != nil {
+	if printed, err := got.read(env, c.Output, &v); printed || err != nil {
 		return err
 	}
 	_, err = io.WriteString(env.Out, v.Text)
@@ -138,12 +134,8 @@ func (c *diffCommand) versions(env *environment, from uint64) error {
 	if err != nil {
 		return explainVersion(err)
 	}
-	if c.Output == "json" {
-		_, err := env.Out.Write(got.body)
-		return err
-	}
 	var d api.DiffAnswer
-	if err := readAnswer(got.body, &d); err != nil {
+	if printed, err := got.read(env, c.Output, &d); printed || err != nil {
 		return err
 	}
 	return printDiff(env, fmt.Sprintf("version %d to version %d", from, to), d)
@@ -222,5 +214,5 @@ func (c *rollbackCommand) roll(cl *client, current answer, dryRun bool) (put api
 	if err != nil {
 		return put, nil, explainVersion(err)
 	}
-	return put, got.body, readAnswer(got.body, &put)
+	return put, got.body, got.decode(&put)
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -75,12 +74,8 @@ func (c *whyCommand) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	if c.Output == "json" {
-		_, err = env.Out.Write(got.body)
-		return err
-	}
 	var page api.DecisionsAnswer
-	if err := json.Unmarshal(got.body, &page); err != nil {
+	if printed, err := got.read(env, c.Output, &page); printed || err != nil {
 		return err
 	}
 	if !page.Complete {
