@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/weir-proxy/weir/shared/adaptive"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -202,6 +203,29 @@ func TestAQuietServiceIsNeverShed(t *testing.T) {
 		if sum(m.came) != sum(m.served) {
 			t.Errorf("seed %d: %d of %d requests were shed, at %.0f a second",
 				seed, sum(m.came)-sum(m.served), sum(m.came), m.offered)
+		}
+	}
+}
+
+// A late worker and a busy upstream ask for nothing at first, then stand in the way of shedding
+// less, and then ask for more, at most for all.
+func TestPressures(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		got  adaptive.Pressure
+		want float64
+	}{
+		{"a worker in time", adaptive.Late(0), -1},
+		{"a worker a little late", adaptive.Late(49 * quota.Millisecond), 0},
+		{"a late worker", adaptive.Late(50 * quota.Millisecond), 0.1},
+		{"a worker that stands still", adaptive.Late(quota.Second), 1},
+		{"an idle upstream", adaptive.Busy(0.5), -1},
+		{"a used upstream", adaptive.Busy(0.85), 0},
+		{"a busy upstream", adaptive.Busy(0.9), 0.1},
+		{"an upstream beyond its capacity", adaptive.Busy(1.5), 1},
+	} {
+		if diff := float64(c.got) - c.want; diff < -1e-9 || diff > 1e-9 {
+			t.Errorf("%s: %v, want %v", c.name, c.got, c.want)
 		}
 	}
 }
