@@ -2,6 +2,7 @@ package policy
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -110,4 +111,20 @@ func hasEntry(entries []EntryMatch, key string) bool {
 		}
 	}
 	return false
+}
+
+// Meets reports whether an entry of the right name has a value that the policy is for.
+func (e *EntryMatch) Meets(value string) bool {
+	switch {
+	case e.Op == HeaderEquals && value != e.Value:
+		return false
+	case e.Op == HeaderPrefix && !strings.HasPrefix(value, e.Value):
+		return false
+	}
+	for i := range e.Except {
+		if x := &e.Except[i]; value == x.Value || x.Prefix && strings.HasPrefix(value, x.Value) {
+			return false
+		}
+	}
+	return true
 }

@@ -83,3 +83,26 @@ func TestPoliciesForCallsAreRefused(t *testing.T) {
 		t.Errorf("local: %v", err)
 	}
 }
+
+func TestValuesThatAPolicyIsFor(t *testing.T) {
+	except := []policy.Exception{{Value: "bob"}, {Value: "al", Prefix: true}}
+	for _, c := range []struct {
+		entry policy.EntryMatch
+		value string
+		want  bool
+	}{
+		{policy.EntryMatch{Op: policy.HeaderEquals, Value: "bob"}, "bob", true},
+		{policy.EntryMatch{Op: policy.HeaderEquals, Value: "bob"}, "bobby", false},
+		{policy.EntryMatch{Op: policy.HeaderPrefix, Value: "bob"}, "bobby", true},
+		{policy.EntryMatch{Op: policy.HeaderPrefix, Value: "bob"}, "bo", false},
+		{policy.EntryMatch{Op: policy.HeaderPresent}, "", true},
+		{policy.EntryMatch{Op: policy.HeaderPresent, Except: except}, "bobby", true},
+		{policy.EntryMatch{Op: policy.HeaderPresent, Except: except}, "bob", false},
+		{policy.EntryMatch{Op: policy.HeaderPrefix, Value: "a", Except: except}, "alice", false},
+		{policy.EntryMatch{Op: policy.HeaderPrefix, Value: "a", Except: except}, "anna", true},
+	} {
+		if got := c.entry.Meets(c.value); got != c.want {
+			t.Errorf("%+v and %q: %t", c.entry, c.value, got)
+		}
+	}
+}

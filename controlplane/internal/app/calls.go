@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/controlplane/internal/grpcserver"
 	"github.com/weir-proxy/weir/controlplane/internal/rls"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
@@ -28,23 +29,17 @@ func (a *App) calls(s settings.Settings, config api.Config) error {
 	if s.Listeners.RLS == "" {
 		return nil
 	}
-	tokens := config.Tokens
-	if s.Listeners.RLSOpen {
-		tokens = nil
-	}
-	server, err := grpcserver.New(grpcserver.Config{
-		Name: forCalls, Address: s.Listeners.RLS, TLS: s.Listeners.TLS, Clients: s.Listeners.RLSClients,
-		Tokens: tokens, Rate: s.Limits.Node, Connections: s.Limits.Connections,
-		AtOnce: callsAtOnce, Streams: streamsAtOnce, Patience: callTime,
-		Metrics: config.Metrics, Tracing: config.Tracing, Log: config.Log, Now: config.Now,
-	})
+	door := grpcDoor(s, config, s.Listeners.RLSOpen)
+	door.Name, door.Address, door.Clients = forCalls, s.Listeners.RLS, s.Listeners.RLSClients
+	door.Streams = streamsAtOnce
+	server, err := grpcserver.New(door)
 	if err != nil {
 		return err
 	}
 	a.listeners = append(a.listeners, server)
 	follower := rls.NewFollower(config.Hub, config.Policies, config.Now, config.Log)
 	service := rls.New(rls.Config{
-		Leases: config.Leases, View: follower.View, Consumers: rls.Knowing(config.Consumers, config.Now),
+		Leases: config.Leases, View: follower.View, Consumers: calls.Knowing(config.Consumers, config.Now),
 		Report: func(m *wire.Decisions) { note(config, m) },
 		Meter:  config.Metrics.Calls(), Now: config.Now,
 	})
@@ -52,6 +47,19 @@ func (a *App) calls(s settings.Settings, config api.Config) error {
 	a.looks = append(a.looks, follower.Look)
 	a.followers = append(a.followers, follower.Run, service.Run)
 	return nil
+}
+
+// grpcDoor is what the gRPC listeners have in common. An open one asks for no tokens.
+func grpcDoor(s settings.Settings, config api.Config, open bool) grpcserver.Config {
+	tokens := config.Tokens
+	if open {
+		tokens = nil
+	}
+	return grpcserver.Config{
+		TLS: s.Listeners.TLS, Tokens: tokens, Rate: s.Limits.Node, Connections: s.Limits.Connections,
+		AtOnce: callsAtOnce, Patience: callTime,
+		Metrics: config.Metrics, Tracing: config.Tracing, Log: config.Log, Now: config.Now,
+	}
 }
 
 // note takes in what became of calls, as it does from an Envoy.

@@ -4,9 +4,9 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/controlplane/internal/grpcserver"
 	"github.com/weir-proxy/weir/controlplane/internal/rlqs"
-	"github.com/weir-proxy/weir/controlplane/internal/rls"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 )
 
@@ -24,24 +24,17 @@ func (a *App) quotas(s settings.Settings, config api.Config) error {
 	if s.Listeners.RLQS == "" {
 		return nil
 	}
-	tokens := config.Tokens
-	if s.Listeners.RLQSOpen {
-		tokens = nil
-	}
-	server, err := grpcserver.New(grpcserver.Config{
-		Name: forQuotas, Address: s.Listeners.RLQS, TLS: s.Listeners.TLS, Clients: s.Listeners.RLQSClients,
-		Tokens: tokens, Rate: s.Limits.Node, Connections: s.Limits.Connections,
-		AtOnce: callsAtOnce, Streams: quotaStreams, Patience: callTime,
-		Message: rlqs.MaxReport, Probe: quotaProbe,
-		Metrics: config.Metrics, Tracing: config.Tracing, Log: config.Log, Now: config.Now,
-	})
+	door := grpcDoor(s, config, s.Listeners.RLQSOpen)
+	door.Name, door.Address, door.Clients = forQuotas, s.Listeners.RLQS, s.Listeners.RLQSClients
+	door.Streams, door.Message, door.Probe = quotaStreams, rlqs.MaxReport, quotaProbe
+	server, err := grpcserver.New(door)
 	if err != nil {
 		return err
 	}
 	a.listeners = append(a.listeners, server)
 	service := rlqs.New(rlqs.Config{
 		Sets: config.Policies, Secrets: config.Hub, Orders: config.Enforcement, Leases: config.Leases,
-		Consumers: rls.Knowing(config.Consumers, config.Now), Meter: config.Metrics, Log: config.Log, Now: config.Now,
+		Consumers: calls.Knowing(config.Consumers, config.Now), Meter: config.Metrics, Log: config.Log, Now: config.Now,
 	})
 	service.Register(server)
 	config.Metrics.Quotas(service.Load)

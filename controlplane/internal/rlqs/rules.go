@@ -2,14 +2,13 @@ package rlqs
 
 import (
 	"context"
-	"net/url"
+	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
-	"github.com/weir-proxy/weir/shared/classify"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -33,13 +32,13 @@ type Orders interface {
 type rules struct {
 	config Config
 
-	mu      sync.Mutex
-	set     *policies.Compiled
-	index   match.Index
-	matcher match.Matcher
-	texts   classify.Classifier
-	orders  wire.Enforcement
-	ordered uint64
+	mu       sync.Mutex
+	set      *policies.Compiled
+	index    match.Index
+	matcher  match.Matcher
+	gatherer calls.Gatherer
+	orders   wire.Enforcement
+	ordered  uint64
 	// enforced is when the orders were last put in force: some end by themselves.
 	enforced time.Time
 }
@@ -110,22 +109,11 @@ func isFor(m *policy.Match, id ID) bool {
 		return false
 	}
 	for i := range m.Descriptors {
-		if value, has := id.Entries[m.Descriptors[i].Name]; !has || !meets(&m.Descriptors[i], value) {
+		if value, has := id.Entries[m.Descriptors[i].Name]; !has || !m.Descriptors[i].Meets(value) {
 			return false
 		}
 	}
 	return true
-}
-
-// meets reports whether the value of an entry is one that a policy is for.
-func meets(c *policy.EntryMatch, value string) bool {
-	equal, begins := value == c.Value, strings.HasPrefix(value, c.Value)
-	if c.Op == policy.HeaderEquals && !equal || c.Op == policy.HeaderPrefix && !begins {
-		return false
-	}
-	return !slices.ContainsFunc(c.Except, func(x policy.Exception) bool {
-		return value == x.Value || x.Prefix && strings.HasPrefix(value, x.Value)
-	})
 }
 
 // follow takes over the policy set and the orders in force.
@@ -165,55 +153,16 @@ func (r *rules) follow() bool {
 // attributes are what a bucket's entries say of its requests. Each entry is a value of a
 // descriptor; some keys are those of attributes, too.
 func (r *rules) attributes(entries map[string]string) match.Attributes {
-	keys := make([]string, 0, len(entries))
-	for key := range entries {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	var headers []match.Header
-	verified, query, address := properties{}, url.Values{}, ""
-	add := func(name, value string) {
-		headers = append(headers, match.Header{Name: []byte(name), Value: []byte(value)})
-	}
+	keys := slices.Sorted(maps.Keys(entries))
+	r.gatherer.Begin()
 	for _, key := range keys {
-		value := entries[key]
-		add(policy.Descriptor(key).Name, value)
-		kind, name, named := strings.Cut(key, ":")
-		switch {
-		case value == "" || named && (name == "" || name[0] == ':'):
-		case key == "remote_address", key == "client_ip":
-			address = value
-		case key == "method", key == "path":
-			add(":"+key, value)
-		case key == "host":
-			add(":authority", value)
-		case key == "spiffe":
-			verified[match.PropertyPath(policy.Source{Kind: policy.SourceSPIFFE})] = value
-		case named && kind == "header":
-			add(strings.ToLower(name), value)
-		case named && kind == "cookie" && !strings.ContainsRune(value, ';'):
-			add("cookie", name+"="+value)
-		case named && kind == "query":
-			query.Add(name, value)
-		case named && kind == "jwt":
-			verified[match.PropertyPath(policy.Source{Kind: policy.SourceJWT, Name: name})] = value
-		}
+		r.gatherer.Add(calls.Entry{Key: key, Value: entries[key]})
 	}
-	a := r.texts.Of(headers, []byte(address), classify.Rules{IPv6Prefix: r.index.IPv6Prefix()})
-	a.Properties = verified
-	if len(query) > 0 {
-		a.Query = []byte(query.Encode())
+	a := r.gatherer.Attributes(&r.index)
+	for _, key := range keys {
+		a.Headers = append(a.Headers, match.Header{
+			Name: []byte(policy.Descriptor(key).Name), Value: []byte(entries[key]),
+		})
 	}
 	return a
-}
-
-// properties are Envoy's attributes by their path.
-type properties map[string]string
-
-// Property implements match.Properties.
-func (p properties) Property(path []byte) []byte {
-	if value, ok := p[string(path)]; ok {
-		return []byte(value)
-	}
-	return nil
 }

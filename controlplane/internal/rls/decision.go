@@ -8,6 +8,7 @@ import (
 	ratelimitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -21,11 +22,11 @@ type decision struct {
 	view    *View
 	in      *rlspb.RateLimitRequest
 
-	gatherer   gatherer
+	gatherer   calls.Gatherer
 	attributes match.Attributes
 	// whole is how many headers the call as a whole has; those of a descriptor follow.
 	whole   int
-	entries []entry
+	entries []calls.Entry
 	keys    []byte
 	matcher match.Matcher
 
@@ -107,7 +108,7 @@ func (d *decision) begin(s *Service, view *View, in *rlspb.RateLimitRequest) {
 	d.service, d.view, d.in = s, view, in
 	d.hits, d.shadows, d.shares = d.hits[:0], d.shadows[:0], d.shares[:0]
 	d.bypassed, d.refusing = false, nil
-	d.gatherer.begin()
+	d.gatherer.Begin()
 }
 
 // decide answers the call.
@@ -148,11 +149,11 @@ func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error)
 func (d *decision) match(ctx context.Context) (match.Access, match.Ban) {
 	for _, one := range d.in.Descriptors {
 		for _, e := range one.GetEntries() {
-			d.gatherer.add(entry{e.Key, e.Value})
+			d.gatherer.Add(calls.Entry{Key: e.Key, Value: e.Value})
 		}
 	}
 	ix := &d.view.index
-	d.attributes = d.gatherer.attributes(ix)
+	d.attributes = d.gatherer.Attributes(ix)
 	d.whole = len(d.attributes.Headers)
 	if d.service.config.Consumers != nil {
 		d.attributes.Consumers = d.service.config.Consumers(ctx)
@@ -197,7 +198,7 @@ func (d *decision) describe(one *pbDescriptor) {
 		if value == "" && several(entries, e.Key) {
 			value = emptyOfSeveral
 		}
-		d.entries = append(d.entries, entry{e.Key, e.Value})
+		d.entries = append(d.entries, calls.Entry{Key: e.Key, Value: e.Value})
 		d.attributes.Headers = append(d.attributes.Headers,
 			match.Header{Name: []byte(policy.Descriptor(e.Key).Name), Value: []byte(value)})
 	}

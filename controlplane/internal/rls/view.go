@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -74,17 +75,17 @@ func appendKey(keys []byte, key string) []byte {
 
 // find calls back for each policy that is for calls of a domain with a descriptor of these entries;
 // without entries, for each that is for calls and for no descriptor. Keys is memory to use.
-func (v *View) find(domain string, entries []entry, keys []byte, each func(number uint32)) []byte {
+func (v *View) find(domain string, entries []calls.Entry, keys []byte, each func(number uint32)) []byte {
 	keys = keys[:0]
 	for i := range entries {
-		if len(entries[i].key) > policy.MaxKey {
+		if len(entries[i].Key) > policy.MaxKey {
 			return keys // No policy has such a key.
 		}
-		keys = appendKey(keys, entries[i].key)
+		keys = appendKey(keys, entries[i].Key)
 	}
 	for _, byKeys := range [...]map[string][]uint32{v.of[domain], v.anywhere} {
 		for _, number := range byKeys[string(keys)] {
-			if meets(v.set.Policies[number].Match.Descriptors, entries) {
+			if meet(v.set.Policies[number].Match.Descriptors, entries) {
 				each(number)
 			}
 		}
@@ -92,30 +93,13 @@ func (v *View) find(domain string, entries []entry, keys []byte, each func(numbe
 	return keys
 }
 
-// meets reports whether the entries of a descriptor, whose keys are the right ones, have the values
+// meet reports whether the entries of a descriptor, whose keys are the right ones, have the values
 // that a policy is for.
-func meets(conditions []policy.EntryMatch, entries []entry) bool {
+func meet(conditions []policy.EntryMatch, entries []calls.Entry) bool {
 	for i := range conditions {
-		c, value := &conditions[i], entries[i].value
-		switch c.Op {
-		case policy.HeaderEquals:
-			if value != c.Value {
-				return false
-			}
-		case policy.HeaderPrefix:
-			if !hasPrefix(value, c.Value) {
-				return false
-			}
-		}
-		for j := range c.Except {
-			if x := &c.Except[j]; value == x.Value || x.Prefix && hasPrefix(value, x.Value) {
-				return false
-			}
+		if !conditions[i].Meets(entries[i].Value) {
+			return false
 		}
 	}
 	return true
-}
-
-func hasPrefix(value, prefix string) bool {
-	return len(value) >= len(prefix) && value[:len(prefix)] == prefix
 }

@@ -1,4 +1,6 @@
-package rls
+// Package calls reads what a call of one of Envoy's own limiters says of a request, and knows its
+// consumer.
+package calls
 
 import (
 	"net/url"
@@ -9,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// entry is an entry of a descriptor.
-type entry struct{ key, value string }
+// Entry is an entry of a descriptor.
+type Entry struct{ Key, Value string }
 
 // The keys of entries that say what an Envoy knows of the request itself. Others are known by their
 // descriptor alone.
@@ -23,15 +25,16 @@ const (
 	keySPIFFE   = "spiffe"
 )
 
-// gatherer collects from the entries of a call what its request is: each entry whose key is spelled
-// like a part of a partition is that part. The memory is used again.
-type gatherer struct {
+// Gatherer collects from the entries of a call what its request is: each entry whose key is spelled
+// like a part of a partition is that part. The memory is used again. The zero value is ready for
+// its first call.
+type Gatherer struct {
 	classifier classify.Classifier
 	headers    []match.Header
 	query      []byte
 	remote     string
 	properties properties
-	seen       []entry
+	seen       []Entry
 }
 
 // properties are claims and the SPIFFE id of a call.
@@ -49,49 +52,49 @@ func (p properties) Property(path []byte) []byte {
 	return nil
 }
 
-// begin forgets the call before.
-func (g *gatherer) begin() {
+// Begin forgets the call before.
+func (g *Gatherer) Begin() {
 	g.headers, g.query, g.remote = g.headers[:0], g.query[:0], ""
 	g.properties, g.seen = g.properties[:0], g.seen[:0]
 }
 
-// add takes in an entry. What a call says twice is said once: proxies repeat entries in several
+// Add takes in an entry. What a call says twice is said once: proxies repeat entries in several
 // descriptors.
-func (g *gatherer) add(e entry) {
-	kind, name, _ := strings.Cut(e.key, ":")
-	if e.value == "" || !g.speaks(e.key, kind) || g.has(e) {
+func (g *Gatherer) Add(e Entry) {
+	kind, name, _ := strings.Cut(e.Key, ":")
+	if e.Value == "" || !g.speaks(e.Key, kind) || g.has(e) {
 		return
 	}
 	g.seen = append(g.seen, e)
 	switch kind {
 	case keyRemote, keyClientIP:
-		g.remote = e.value
+		g.remote = e.Value
 	case keyMethod:
-		g.header(":method", e.value)
+		g.header(":method", e.Value)
 	case keyHost:
-		g.header(":authority", e.value)
+		g.header(":authority", e.Value)
 	case keyPath:
-		g.header(":path", e.value)
+		g.header(":path", e.Value)
 	case "header":
-		g.header(strings.ToLower(name), e.value)
+		g.header(strings.ToLower(name), e.Value)
 	case "cookie":
-		if !strings.ContainsRune(e.value, ';') {
-			g.header("cookie", name+"="+e.value)
+		if !strings.ContainsRune(e.Value, ';') {
+			g.header("cookie", name+"="+e.Value)
 		}
 	case "query":
 		if len(g.query) > 0 {
 			g.query = append(g.query, '&')
 		}
-		g.query = append(append(append(g.query, url.QueryEscape(name)...), '='), url.QueryEscape(e.value)...)
+		g.query = append(append(append(g.query, url.QueryEscape(name)...), '='), url.QueryEscape(e.Value)...)
 	case "jwt":
-		g.property(policy.Source{Kind: policy.SourceJWT, Name: name}, e.value)
+		g.property(policy.Source{Kind: policy.SourceJWT, Name: name}, e.Value)
 	case keySPIFFE:
-		g.property(policy.Source{Kind: policy.SourceSPIFFE}, e.value)
+		g.property(policy.Source{Kind: policy.SourceSPIFFE}, e.Value)
 	}
 }
 
 // speaks reports whether a key is spelled like a part of a partition.
-func (g *gatherer) speaks(key, kind string) bool {
+func (g *Gatherer) speaks(key, kind string) bool {
 	switch kind {
 	case keyRemote, keyClientIP, keyMethod, keyHost, keyPath, keySPIFFE:
 		return key == kind
@@ -102,25 +105,25 @@ func (g *gatherer) speaks(key, kind string) bool {
 	return false
 }
 
-func (g *gatherer) has(e entry) bool {
+func (g *Gatherer) has(e Entry) bool {
 	for _, one := range g.seen {
-		if one == e || one.key == e.key && (one.key == keyMethod || one.key == keyHost || one.key == keyPath) {
+		if one == e || one.Key == e.Key && (one.Key == keyMethod || one.Key == keyHost || one.Key == keyPath) {
 			return true
 		}
 	}
 	return false
 }
 
-func (g *gatherer) header(name, value string) {
+func (g *Gatherer) header(name, value string) {
 	g.headers = append(g.headers, match.Header{Name: []byte(name), Value: []byte(value)})
 }
 
-func (g *gatherer) property(source policy.Source, value string) {
+func (g *Gatherer) property(source policy.Source, value string) {
 	g.properties = append(g.properties, property{match.PropertyPath(source), value})
 }
 
-// attributes are those of the call's request. They are valid until the next begin.
-func (g *gatherer) attributes(ix *match.Index) match.Attributes {
+// Attributes are those of the call's request. They are valid until the next Begin.
+func (g *Gatherer) Attributes(ix *match.Index) match.Attributes {
 	rules := classify.Rules{IPv6Prefix: ix.IPv6Prefix()} // The proxy has counted the hops already.
 	a := g.classifier.Of(g.headers, []byte(g.remote), rules)
 	a.Query, a.Properties = g.query, g.properties

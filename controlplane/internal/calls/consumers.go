@@ -1,4 +1,4 @@
-package rls
+package calls
 
 import (
 	"context"
@@ -21,8 +21,8 @@ type Records interface {
 	Known(ctx context.Context, keys []keyhash.Key) (map[keyhash.Key]consumers.Knowledge, error)
 }
 
-// Knowing returns what Config.Consumers needs. A consumer whose record cannot be read in time
-// counts as one that this replica does not know yet.
+// Knowing returns what a service needs to look up the consumers of its calls. A consumer whose
+// record cannot be read in time counts as one that this replica does not know yet.
 func Knowing(records Records, now func() time.Time) func(ctx context.Context) match.Consumers {
 	return func(ctx context.Context) match.Consumers { return finder{records, now, ctx} }
 }
