@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -114,16 +115,8 @@ func assignable(l policy.Limit) bool {
 
 // item asks for a hit's bucket.
 func (h *hit) item() wire.LeaseItem {
-	it := wire.LeaseItem{Bucket: h.Key, Limit: h.Limit, Cost: max(h.Cost, 1)}
-	if h.limit.Own > 0 {
-		it.Quota, it.Burst = h.limit.Quota, h.limit.Params.Burst
-	}
-	if h.policy.ByConsumer() {
-		it.ExceptionsRevision = h.revision
-		if h.Certainty != match.Certain {
-			it.Consumer, it.Place = h.consumer, h.Place+1
-		}
-	}
+	it := calls.Item(&h.Hit, h.policy, &h.limit, h.consumer, h.revision)
+	it.Cost = max(h.Cost, 1)
 	return it
 }
 

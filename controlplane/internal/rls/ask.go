@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/shared/lease"
-	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -69,20 +69,11 @@ func (d *decision) add(h *hit) {
 
 // lease is what a hit asks of its bucket. To look is to ask for nothing.
 func (h *hit) lease() wire.LeaseItem {
+	it := calls.Item(&h.Hit, h.policy, &h.limit, h.consumer, h.revision)
 	// More than the bucket can ever hold is too much, however much it is.
-	cost := min(h.cost, h.limit.Params.Burst+1)
-	it := wire.LeaseItem{Bucket: h.Key, Limit: h.Limit, Waiting: 1, Cost: cost}
+	it.Waiting, it.Cost = 1, min(h.cost, h.limit.Params.Burst+1)
 	if h.cost == 0 {
 		it.Waiting, it.Cost = 0, 1
-	}
-	if h.limit.Own > 0 {
-		it.Quota, it.Burst = h.limit.Quota, h.limit.Params.Burst
-	}
-	if h.policy.ByConsumer() {
-		it.ExceptionsRevision = h.revision
-		if h.Certainty != match.Certain {
-			it.Consumer, it.Place = h.consumer, h.Place+1
-		}
 	}
 	return it
 }
