@@ -47,13 +47,7 @@ func (m *Matcher) Match(ix *Index, a *Attributes) Result {
 	case exempt:
 		return Result{Access: Exempt}
 	}
-	return Result{
-		Bypassed:           m.bypassed,
-		Hits:               m.hits,
-		Own:                m.own,
-		Consumer:           m.consumer.Key,
-		ExceptionsRevision: m.revision,
-	}
+	return m.open()
 }
 
 // Only is what one policy alone makes of a request whose host and path are taken to match: calls to
@@ -65,6 +59,11 @@ func (m *Matcher) Only(ix *Index, a *Attributes, number uint32) Result {
 	if m.keyBanned {
 		return Result{Access: Banned, Ban: KeyBan}
 	}
+	return m.open()
+}
+
+// open is what the policies make of a request that nothing before them has decided.
+func (m *Matcher) open() Result {
 	return Result{
 		Bypassed:           m.bypassed,
 		Hits:               m.hits,

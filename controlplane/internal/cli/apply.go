@@ -76,7 +76,7 @@ type trial struct {
 // tryFile reads the file, refuses it if it is no document, and gets what it is to replace.
 func tryFile(env *environment, flags serverFlags, file string) (t trial, err error) {
 	t.file = file
-	t.doc, err = readDocument(env, file)
+	t.doc, err = readInput(env, file, policydoc.MaxBytes)
 	if err != nil {
 		return t, err
 	}

@@ -84,7 +84,7 @@ func (c *checkCommand) Run(env *environment) error {
 	var files []checked
 	failed := false
 	for _, name := range c.Files {
-		doc, err := readDocument(env, name)
+		doc, err := readInput(env, name, policydoc.MaxBytes)
 		if err != nil {
 			return err
 		}
@@ -214,9 +214,9 @@ func located(file string, line int, p policy.Problem) string {
 	return file + ": " + p.String()
 }
 
-// readDocument reads a file, or the standard input for -. It reads a byte more than a document may
-// have, so that one that is too large is refused by that name.
-func readDocument(env *environment, name string) ([]byte, error) {
+// readInput reads a file, or the standard input for -. It reads a byte more than there may be, so
+// that one that is too large is refused by that name.
+func readInput(env *environment, name string, most int64) ([]byte, error) {
 	in := env.In
 	if name != "-" {
 		f, err := os.Open(name)
@@ -224,9 +224,13 @@ func readDocument(env *environment, name string) ([]byte, error) {
 			return nil, err
 		}
 		defer f.Close()
+		info, err := f.Stat()
+		if err == nil && info.IsDir() {
+			return nil, errors.New(name + " is a directory: name its files")
+		}
 		in = f
 	}
-	return io.ReadAll(io.LimitReader(in, policydoc.MaxBytes+1))
+	return io.ReadAll(io.LimitReader(in, most+1))
 }
 
 func formatOf(name string, doc []byte) policydoc.Format {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -78,7 +77,7 @@ func (importNginx) Help() string { return importHelp }
 // Run imports a configuration of nginx.
 func (c *importNginx) Run(env *environment) error {
 	result, err := fromnginx.Import(c.File, fromnginx.Files{
-		Open: func(name string) ([]byte, error) { return readSource(env, name) }, Glob: filepath.Glob,
+		Open: func(name string) ([]byte, error) { return readInput(env, name, importer.MaxBytes) }, Glob: filepath.Glob,
 	})
 	if err != nil {
 		return err
@@ -226,7 +225,7 @@ func printVerdicts(w io.Writer, r *importer.Result) error {
 // readSources reads the files of a source.
 func readSources(env *environment, names []string) (files []importer.File, err error) {
 	for _, name := range names {
-		text, err := readSource(env, name)
+		text, err := readInput(env, name, importer.MaxBytes)
 		if err != nil {
 			return nil, err
 		}
@@ -236,22 +235,4 @@ func readSources(env *environment, names []string) (files []importer.File, err e
 		files = append(files, importer.File{Name: name, Text: text})
 	}
 	return files, nil
-}
-
-// readSource reads a file, or the standard input for -, and a byte more than a source may have.
-func readSource(env *environment, name string) ([]byte, error) {
-	in := env.In
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		info, err := f.Stat()
-		if err == nil && info.IsDir() {
-			return nil, errors.New(name + " is a directory: name its files")
-		}
-		in = f
-	}
-	return io.ReadAll(io.LimitReader(in, importer.MaxBytes+1))
 }

@@ -90,7 +90,7 @@ func (c *simulateCommand) load(env *environment, name string) (*policy.Set, erro
 		doc, format = got.body, policydoc.Sniff(got.body)
 	} else {
 		var err error
-		doc, err = readDocument(env, name)
+		doc, err = readInput(env, name, policydoc.MaxBytes)
 		if err != nil {
 			return nil, err
 		}
