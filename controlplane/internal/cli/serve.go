@@ -50,7 +50,7 @@ func (c *serveCommand) Run(env *environment) error {
 	a, err := app.New(s, env.version, log)
 	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
-			return fmt.Errorf("%w: choose another address with --listen", err)
+			return fmt.Errorf("%w: choose another address for the listener that has it", err)
 		}
 		return err
 	}
