@@ -170,7 +170,8 @@ func (g *game) step() {
 	g.check()
 }
 
-// check holds the bound: what is in flight is within the limit, but for requests of nodes whose permits ran out meanwhile.
+// check holds the bound: what is in flight is within the limit, but for requests of nodes whose
+// permits ran out meanwhile.
 func (g *game) check() {
 	open, beyond := int64(0), int64(0)
 	for _, n := range g.nodes {
@@ -202,8 +203,9 @@ func play(t testing.TB, seed, n uint64, b bug) (broken bool) {
 	return false
 }
 
-// Over nodes that claim permits by messages that are lost, doubled and late, and that crash, no more requests are in flight than
-// the limit says, but for those of nodes that were cut off for longer than a lease.
+// Over nodes that claim permits by messages that are lost, doubled and late, and that crash, no
+// more requests are in flight than the limit says, but for those of nodes that were cut off for
+// longer than a lease.
 func TestPermitsOverNodes(t *testing.T) {
 	seed := rand.Uint64()
 	for i := range *games {

@@ -7,8 +7,8 @@ const callFor = 250 * quota.Millisecond
 
 // Permits is what a node knows of its permits of one bucket. The zero value holds none.
 type Permits struct {
-	// Count is up to how many requests in flight the node admits more, until Until by its own clock.
-	// From then on it admits none. More may be in flight: those do not end because of it.
+	// Count is up to how many requests in flight the node admits more, until Until by its own
+	// clock. From then on it admits none. More may be in flight: those do not end because of it.
 	Count int64
 	Until quota.Instant
 	// Seq is that of the last claim. Sent is when that left, 0 if it is answered.

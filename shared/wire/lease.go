@@ -18,6 +18,10 @@ const (
 	// ownFormat is the format of a request with an item of a caller with figures of its own. Limits
 	// that take such are in no policy set that an older control plane reads.
 	ownFormat = 4
+	// permitsFormat is the format of a request with an item that claims permits, and of a reply
+	// that grants some. Limits of which permits are claimed are in no policy set that an older
+	// control plane reads.
+	permitsFormat = 5
 	// FullFormat is the format of a reply that says when a bucket is full. Only nodes that name it
 	// get it.
 	FullFormat = 3
@@ -66,6 +70,12 @@ type LeaseItem struct {
 	// Quota and Burst, if they are not 0, are the caller's own figures. The control plane cuts them
 	// to the most that the limit allows, whatever a node says.
 	Quota, Burst int64
+	// Seq, if not 0, makes the item a claim of permits for requests in flight; it grows with each
+	// claim that the node makes of the bucket. Waiting, of Cost 1, and Keep are then permits that
+	// the node needs and would like to have beyond the Hold that it holds. See inflight.Claim. A
+	// claim belongs to no group.
+	Seq  uint64
+	Hold int64
 }
 
 // The flags of an item: whether it is Joined, its Place from bit 1 on, and whether figures follow.
@@ -114,6 +124,10 @@ type LeaseAnswer struct {
 	// FullAfter is how long a bucket of a window algorithm takes until it is full. A reply of an
 	// older format leaves it out.
 	FullAfter quota.Span
+	// For, if not 0, is how long the Keep permits last that answer a claim; Level is how many are
+	// free. A claim with For 0 in its answer has got none, and keeps what it had. See
+	// inflight.Answer.
+	For quota.Span
 }
 
 // Bounds of the numbers in lease messages.
@@ -125,6 +139,10 @@ const (
 	// maxFullAfter is above the time that any window takes until it is full: twice its length, and
 	// the leases.
 	maxFullAfter = int64(3 * quota.MaxWindow)
+	maxHold      = 1 << 20
+	// maxSeq is what the arithmetic of every store holds exactly.
+	maxSeq = 1 << 53
+	maxFor = int64(quota.Hour)
 )
 
 // AppendLeaseRequest appends the message to dst.
@@ -153,9 +171,21 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 		if format >= exceptionsFormat {
 			dst = putUvarint(dst, int64(it.ExceptionsRevision))
 		}
+		if format == permitsFormat {
+			dst = putClaim(dst, it)
+		}
 		if it.Place > 0 {
 			dst = append(dst, it.Consumer[:]...)
 		}
+	}
+	return dst
+}
+
+// putClaim appends what only claims have.
+func putClaim(dst []byte, it *LeaseItem) []byte {
+	dst = putUvarint(dst, int64(it.Seq))
+	if it.Seq > 0 {
+		dst = putUvarint(dst, it.Hold)
 	}
 	return dst
 }
@@ -165,11 +195,13 @@ func requestFormat(items []LeaseItem) byte {
 	format := byte(leaseFormat)
 	for i := range items {
 		it := &items[i]
-		if it.Quota > 0 {
-			return ownFormat
-		}
-		if it.ExceptionsRevision > 0 || it.Place > 0 {
-			format = exceptionsFormat
+		switch {
+		case it.Seq > 0:
+			return permitsFormat
+		case it.Quota > 0:
+			format = ownFormat
+		case it.ExceptionsRevision > 0 || it.Place > 0:
+			format = max(format, exceptionsFormat)
 		}
 	}
 	return format
@@ -181,7 +213,7 @@ func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 	c := cursor{buf: b}
 	format := byte(leaseFormat)
 	if len(b) > len(leaseRequestMagic) && b[len(leaseRequestMagic)] > leaseFormat {
-		format = min(b[len(leaseRequestMagic)], ownFormat)
+		format = min(b[len(leaseRequestMagic)], permitsFormat)
 	}
 	c.header(leaseRequestMagic, format)
 	m := LeaseRequest{Node: string(c.text(MaxNodeID)), Boot: c.u64(), Seq: c.u64(), Version: c.u64()}
@@ -222,8 +254,23 @@ func (c *cursor) item(it *LeaseItem, format byte) {
 	if format >= exceptionsFormat {
 		it.ExceptionsRevision = uint64(c.uvarint())
 	}
+	if format == permitsFormat {
+		c.claim(it)
+	}
 	if it.Place > 0 {
 		copy(it.Consumer[:], c.bytes(16))
+	}
+}
+
+// claim reads what putClaim has written.
+func (c *cursor) claim(it *LeaseItem) {
+	it.Seq = uint64(c.within(0, maxSeq))
+	if it.Seq == 0 {
+		return
+	}
+	it.Hold = c.within(0, maxHold)
+	if it.Joined || it.Cost != 1 || it.Used > 0 || it.Place > 0 || it.Quota > 0 {
+		c.fail(ErrValue)
 	}
 }
 
@@ -242,15 +289,23 @@ func (m LeaseReply) Spoken(format uint64) LeaseReply {
 	return m
 }
 
-// AppendLeaseReply appends the message to dst, in the later format if a bucket says when it is
-// full.
-func AppendLeaseReply(dst []byte, m LeaseReply) []byte {
+// replyFormat is the lowest format in which answers can be written.
+func replyFormat(items []LeaseAnswer) byte {
 	format := byte(leaseFormat)
-	for i := range m.Items {
-		if m.Items[i].FullAfter > 0 {
+	for i := range items {
+		switch {
+		case items[i].For > 0:
+			return permitsFormat
+		case items[i].FullAfter > 0:
 			format = FullFormat
 		}
 	}
+	return format
+}
+
+// AppendLeaseReply appends the message to dst, in the lowest format that can say it.
+func AppendLeaseReply(dst []byte, m LeaseReply) []byte {
+	format := replyFormat(m.Items)
 	dst = append(append(dst, leaseReplyMagic...), format)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Seq)
 	dst = putUvarint(dst, m.Nodes)
@@ -261,19 +316,24 @@ func AppendLeaseReply(dst []byte, m LeaseReply) []byte {
 		dst = putUvarint(dst, it.Keep)
 		dst = putUvarint(dst, int64(it.NotBefore))
 		dst = putUvarint(putUvarint(putUvarint(dst, it.Level), it.Debt), int64(it.Delay))
-		if format == FullFormat {
+		if format >= FullFormat {
 			dst = putUvarint(dst, int64(it.FullAfter))
+		}
+		if format == permitsFormat {
+			dst = putUvarint(dst, int64(it.For))
 		}
 	}
 	return dst
 }
 
-// DecodeLeaseReply reads a message of either format into m, reusing m.Items.
+// DecodeLeaseReply reads a message of any format into m, reusing m.Items.
 func DecodeLeaseReply(b []byte, m *LeaseReply) error {
 	c := cursor{buf: b}
 	format := byte(leaseFormat)
-	if len(b) > len(leaseReplyMagic) && b[len(leaseReplyMagic)] == FullFormat {
-		format = FullFormat
+	if len(b) > len(leaseReplyMagic) {
+		if f := b[len(leaseReplyMagic)]; f == FullFormat || f == permitsFormat {
+			format = f
+		}
 	}
 	c.header(leaseReplyMagic, format)
 	m.Seq, m.Nodes = c.u64(), c.within(1, maxNodes)
@@ -296,8 +356,12 @@ func DecodeLeaseReply(b []byte, m *LeaseReply) error {
 			Debt:      c.within(0, 2*maxTokens),
 			Delay:     quota.Span(c.within(0, maxDelay)),
 		})
-		if format == FullFormat {
-			m.Items[len(m.Items)-1].FullAfter = quota.Span(c.within(0, maxFullAfter))
+		last := &m.Items[len(m.Items)-1]
+		if format >= FullFormat {
+			last.FullAfter = quota.Span(c.within(0, maxFullAfter))
+		}
+		if format == permitsFormat {
+			last.For = quota.Span(c.within(0, maxFor))
 		}
 	}
 	return c.end()

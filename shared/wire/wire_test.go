@@ -43,6 +43,15 @@ func claimed() wire.LeaseRequest {
 	return m
 }
 
+// held is the same request with a claim of permits beside an item that wants tokens.
+func held() wire.LeaseRequest {
+	m := claimed()
+	m.Items = append(m.Items, wire.LeaseItem{
+		Bucket: keyhash.Key{6}, Limit: 9, Waiting: 2, Cost: 1, Keep: 3, Seq: 1<<52 + 1, Hold: 12,
+	})
+	return m
+}
+
 var reply = wire.LeaseReply{
 	Seq: 42, Nodes: 3,
 	Items: []wire.LeaseAnswer{
@@ -75,6 +84,8 @@ func TestGolden(t *testing.T) {
 		"lease_request":   wire.AppendLeaseRequest(nil, request),
 		"lease_request_3": wire.AppendLeaseRequest(nil, named()),
 		"lease_request_4": wire.AppendLeaseRequest(nil, claimed()),
+		"lease_request_5": wire.AppendLeaseRequest(nil, held()),
+		"lease_reply_5":   wire.AppendLeaseReply(nil, permitted()),
 		"lease_reply":     wire.AppendLeaseReply(nil, reply),
 		"lease_reply_3":   wire.AppendLeaseReply(nil, full()),
 		"snapshot":        snapshot(t),
@@ -366,7 +377,7 @@ func TestSnapshotReadsBack(t *testing.T) {
 }
 
 func TestLeaseMessagesReadBack(t *testing.T) {
-	for _, want := range []wire.LeaseRequest{request, named(), claimed()} {
+	for _, want := range []wire.LeaseRequest{request, named(), claimed(), held()} {
 		got, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, want))
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("request %+v: %v", got, err)
@@ -376,7 +387,7 @@ func TestLeaseMessagesReadBack(t *testing.T) {
 	if want := (keyhash.Key{8, 7, 6, 5, 4, 3, 2, 1, 9}); person != want {
 		t.Errorf("the consumer is %v, want %v", person, want)
 	}
-	for _, want := range []wire.LeaseReply{reply, full()} {
+	for _, want := range []wire.LeaseReply{reply, full(), permitted()} {
 		var back wire.LeaseReply
 		if err := wire.DecodeLeaseReply(wire.AppendLeaseReply(nil, want), &back); err != nil || !reflect.DeepEqual(back, want) {
 			t.Errorf("reply %+v: %v", back, err)
@@ -395,6 +406,50 @@ func TestFiguresAreInTheirOwnFormat(t *testing.T) {
 			t.Errorf("accepted in format %d: %+v", b[4], m)
 		}
 	}
+}
+
+// Claims are read in the format that has them alone, and nothing else needs it. What a claim has no
+// use for is refused.
+func TestClaimsAreInTheirOwnFormat(t *testing.T) {
+	b := wire.AppendLeaseRequest(nil, held())
+	answer := wire.AppendLeaseReply(nil, permitted())
+	if b[4] != 5 || answer[4] != 5 {
+		t.Errorf("formats %d and %d", b[4], answer[4])
+	}
+	var back wire.LeaseReply
+	for format := byte(2); format < 5; format++ {
+		b[4], answer[4] = format, format
+		if m, err := wire.DecodeLeaseRequest(b); err == nil {
+			t.Errorf("request accepted in format %d: %+v", format, m)
+		}
+		if err := wire.DecodeLeaseReply(answer, &back); err == nil {
+			t.Errorf("reply accepted in format %d: %+v", format, back)
+		}
+	}
+	for what, change := range map[string]func(*wire.LeaseItem){
+		"joined":     func(it *wire.LeaseItem) { it.Joined = true },
+		"a cost":     func(it *wire.LeaseItem) { it.Cost = 2 },
+		"used":       func(it *wire.LeaseItem) { it.Used = 1 },
+		"a consumer": func(it *wire.LeaseItem) { it.Place = 1 },
+		"figures":    func(it *wire.LeaseItem) { it.Quota, it.Burst = 1, 1 },
+		"too many":   func(it *wire.LeaseItem) { it.Hold = 1<<20 + 1 },
+		"too late":   func(it *wire.LeaseItem) { it.Seq = 1<<53 + 1 },
+	} {
+		m := held()
+		m.Items = m.Items[2:]
+		change(&m.Items[0])
+		m.Items = append(m.Items, wire.LeaseItem{Cost: 1})
+		if got, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, m)); err == nil {
+			t.Errorf("a claim with %s was accepted: %+v", what, got.Items[0])
+		}
+	}
+}
+
+// permitted is a reply that grants permits.
+func permitted() wire.LeaseReply {
+	m := full()
+	m.Items = append(m.Items, wire.LeaseAnswer{State: wire.ItemGranted, Keep: 14, Level: 6, For: 10 * quota.Second})
+	return m
 }
 
 // full is a reply that says when buckets are full.
@@ -436,6 +491,8 @@ func TestDamagedMessagesAreRefused(t *testing.T) {
 		"request":             {wire.AppendLeaseRequest(nil, request), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
 		"request by revision": {wire.AppendLeaseRequest(nil, named()), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
 		"request of own":      {wire.AppendLeaseRequest(nil, claimed()), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
+		"request of permits":  {wire.AppendLeaseRequest(nil, held()), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
+		"reply of permits":    {wire.AppendLeaseReply(nil, permitted()), func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
 		"reply":               {wire.AppendLeaseReply(nil, reply), func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
 		"snapshot 4":          {wire.AppendSnapshot(nil, extras(t)), func(b []byte) error { _, _, _, err := wire.OpenSnapshot(b); return err }},
 		"full reply":          {wire.AppendLeaseReply(nil, full()), func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
@@ -480,7 +537,12 @@ func TestAnyRequestReadsBack(t *testing.T) {
 			Node: rapid.StringN(0, -1, wire.MaxNodeID).Draw(t, "node"), Boot: rapid.Uint64().Draw(t, "boot"),
 			Seq: rapid.Uint64().Draw(t, "seq"), Version: rapid.Uint64().Draw(t, "version"), Items: []wire.LeaseItem{},
 		}
-		for range rapid.IntRange(0, wire.MaxItems).Draw(t, "items") {
+		for range rapid.IntRange(0, wire.MaxItems/2).Draw(t, "items") {
+			if rapid.IntRange(0, 9).Draw(t, "claims") == 0 {
+				m.Items = append(m.Items, wire.LeaseItem{
+					Cost: 1, Seq: rapid.Uint64Range(1, 1<<53).Draw(t, "claim"), Hold: rapid.Int64Range(0, 1<<20).Draw(t, "hold"),
+				})
+			}
 			m.Items = append(m.Items, wire.LeaseItem{
 				Bucket:  keyhash.Key(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "bucket")),
 				Limit:   rapid.Uint32Range(0, 1<<20).Draw(t, "limit"),
@@ -500,6 +562,7 @@ func FuzzLeaseRequest(f *testing.F) {
 	f.Add(wire.AppendLeaseRequest(nil, request))
 	f.Add(wire.AppendLeaseRequest(nil, named()))
 	f.Add(wire.AppendLeaseRequest(nil, claimed()))
+	f.Add(wire.AppendLeaseRequest(nil, held()))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if m, err := wire.DecodeLeaseRequest(b); err == nil && len(m.Items) > wire.MaxItems {
 			t.Errorf("%d items", len(m.Items))
@@ -510,13 +573,14 @@ func FuzzLeaseRequest(f *testing.F) {
 func FuzzLeaseReply(f *testing.F) {
 	f.Add(wire.AppendLeaseReply(nil, reply))
 	f.Add(wire.AppendLeaseReply(nil, full()))
+	f.Add(wire.AppendLeaseReply(nil, permitted()))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var m wire.LeaseReply
 		if wire.DecodeLeaseReply(b, &m) != nil {
 			return
 		}
 		for _, it := range m.Items {
-			if it.Waiting < 0 || it.Keep < 0 || it.NotBefore < 0 || it.Level < 0 || it.FullAfter < 0 {
+			if it.Waiting < 0 || it.Keep < 0 || it.NotBefore < 0 || it.Level < 0 || it.FullAfter < 0 || it.For < 0 {
 				t.Errorf("negative: %+v", it)
 			}
 		}
