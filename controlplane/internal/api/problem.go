@@ -49,6 +49,7 @@ var answers = map[errs.Code]struct {
 	errs.NoConsumers:          {status: http.StatusConflict},
 	errs.RolloutUnderWay:      {status: http.StatusConflict},
 	errs.NothingToKeep:        {status: http.StatusConflict},
+	errs.KeptInFiles:          {status: http.StatusConflict},
 	errs.TooManyBans:          {status: http.StatusConflict},
 	errs.UnreadableVersion:    {status: http.StatusConflict},
 	errs.Conflict:             {http.StatusPreconditionFailed, policySetChanged},

@@ -23,6 +23,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/policyfiles"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
@@ -46,6 +47,8 @@ type App struct {
 	metrics  *metrics.Metrics
 	// watch follows the tokens file; nil without one.
 	watch *auth.Watch
+	// files keep the policy set as files have it; nil where requests change it.
+	files *policyfiles.Watch
 	// polled is when the store was last followed, in Unix nanoseconds.
 	polled    atomic.Int64
 	listeners []listener
@@ -85,7 +88,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	}
 	a.polled.Store(time.Now().UnixNano())
 	a.follow(s)
-	config := a.services(version, stopping)
+	config := a.services(s, version, stopping)
 	a.regions, err = a.join(s.Regions, config.Policies)
 	if err != nil {
 		return nil, errors.Join(err, a.Close())
@@ -102,10 +105,16 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 }
 
 // services makes the services that need only the store; granting leases needs the region as well.
-func (a *App) services(version string, stopping context.Context) api.Config {
+func (a *App) services(s settings.Settings, version string, stopping context.Context) api.Config {
 	sets := policies.New(policies.Config{
-		Store: a.store, Now: time.Now, Log: a.log, Lost: func() { a.metrics.Lost(metrics.LostPolicySet) },
+		Store: a.store, Now: time.Now, Log: a.log, Files: s.PolicySet,
+		Lost: func() { a.metrics.Lost(metrics.LostPolicySet) },
 	})
+	if s.PolicySet != "" {
+		a.files = policyfiles.New(policyfiles.Config{
+			Path: s.PolicySet, Nodes: s.PolicySetNodes, Sets: sets, Log: a.log,
+		})
+	}
 	known := consumers.New(consumers.Config{
 		Store: a.store, Now: time.Now, Log: a.log, Lost: func() { a.metrics.Lost(metrics.LostConsumers) },
 	})

@@ -26,6 +26,7 @@ func (a *App) gauges(sets *policies.Service, registry *nodes.Registry) metrics.G
 		Penalties:   a.penalties.Counts,
 		Regions:     func() float64 { return indicator(a.regions == nil || moving(a.regions.View())) },
 		SaveAge:     a.saveAge(),
+		Files:       a.filesInForce(),
 		PollAge:     func() float64 { return time.Since(time.Unix(0, a.polled.Load())).Seconds() },
 		Expiring:    a.expiring,
 	}
@@ -102,4 +103,12 @@ func (a *App) saveAge() func() float64 {
 		ago, _ := s.Saved()
 		return ago.Seconds()
 	}
+}
+
+// filesInForce reads whether the policy set of the files is in force; nil without files.
+func (a *App) filesInForce() func() float64 {
+	if a.files == nil {
+		return nil
+	}
+	return func() float64 { return indicator(a.files.InForce()) }
 }

@@ -194,6 +194,9 @@ func (a *App) Run(ctx, atOnce context.Context) error {
 		followers.Go(func() { a.watch.Run(following, time.Now) })
 	}
 	a.awaitStore(ctx)
+	if a.files != nil {
+		followers.Go(func() { a.files.Run(following) })
+	}
 	for _, look := range a.looks {
 		if err := look(); err != nil {
 			a.log.Warn("calls are decided once the store has been read", "error", err.Error())

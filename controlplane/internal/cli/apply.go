@@ -76,18 +76,13 @@ type trial struct {
 // tryFile reads the file, refuses it if it is no document, and gets what it is to replace.
 func tryFile(env *environment, flags serverFlags, file string) (t trial, err error) {
 	t.file = file
-	t.doc, err = readInput(env, file, policydoc.MaxBytes)
+	doc, err := readSet(env, file)
 	if err != nil {
-		return t, err
+		return t, showProblems(env, file, err)
 	}
-	t.format = formatOf(file, t.doc)
+	t.doc, t.format = doc.Text, doc.Format
 	if _, err := policydoc.Parse(t.doc, t.format); err != nil { // What it means is for the control plane to judge.
-		var syntax *policydoc.SyntaxError
-		if errors.As(err, &syntax) {
-			fmt.Fprintln(env.Err, located(file, syntax.Line, policy.Problem{Reason: syntax.Error()}))
-			return t, errReported
-		}
-		return t, err
+		return t, showProblems(env, file, err)
 	}
 	t.client, err = flags.client()
 	if err != nil {
@@ -95,6 +90,24 @@ func tryFile(env *environment, flags serverFlags, file string) (t trial, err err
 	}
 	t.current, err = t.client.do(http.MethodGet, "/v1/policyset", nil, nil)
 	return t, err
+}
+
+// showProblems shows what is wrong with a policy set, with its places, and returns errReported;
+// another error as it is.
+func showProblems(env *environment, name string, err error) error {
+	var problems policy.Problems
+	var syntax *policydoc.SyntaxError
+	switch {
+	case errors.As(err, &problems):
+		for _, p := range problems {
+			fmt.Fprintln(env.Err, located(name, 0, p))
+		}
+		return errReported
+	case errors.As(err, &syntax):
+		fmt.Fprintln(env.Err, located(name, syntax.Line, policy.Problem{Reason: syntax.Error()}))
+		return errReported
+	}
+	return err
 }
 
 // removed is how many policies of the current set the file does not have, and how many there are.

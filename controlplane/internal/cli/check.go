@@ -7,17 +7,19 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/policyfiles"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
 type checkCommand struct {
-	Files  []string `arg:"" name:"file" help:"Policy files, YAML or JSON; - is the standard input."`
+	Files  []string `arg:"" name:"file" help:"Policy files, YAML or JSON, or folders of such whose files make one set; - is the standard input."`
 	Nodes  int64    `default:"10" help:"How many Envoys share the limits: optimistic policies may pass theirs by an amount that depends on it."`
 	Output string   `short:"o" enum:"text,json" default:"text" help:"text or json."`
 
@@ -84,11 +86,15 @@ func (c *checkCommand) Run(env *environment) error {
 	var files []checked
 	failed := false
 	for _, name := range c.Files {
-		doc, err := readInput(env, name, policydoc.MaxBytes)
-		if err != nil {
+		doc, err := readSet(env, name)
+		var problems policy.Problems
+		if err != nil && !errors.As(err, &problems) {
 			return err
 		}
-		f := check(name, doc, c.Nodes, shares)
+		f := checked{File: name, Problems: problems, Policies: []promise{}}
+		if err == nil {
+			f = check(name, doc, c.Nodes, shares)
+		}
 		failed = failed || len(f.Problems) > 0
 		files = append(files, f)
 	}
@@ -103,9 +109,9 @@ func (c *checkCommand) Run(env *environment) error {
 	return err
 }
 
-func check(name string, doc []byte, nodes int64, shares map[string]int64) checked {
+func check(name string, doc policyfiles.Document, nodes int64, shares map[string]int64) checked {
 	f := checked{File: name, Problems: policy.Problems{}, Policies: []promise{}}
-	set, err := policydoc.Load(doc, formatOf(name, doc))
+	set, err := policydoc.Load(doc.Text, doc.Format)
 	var syntax *policydoc.SyntaxError
 	switch {
 	case errors.As(err, &f.Problems):
@@ -211,7 +217,22 @@ func located(file string, line int, p policy.Problem) string {
 	if line > 0 {
 		return fmt.Sprintf("%s:%s", file, strings.TrimPrefix(p.Reason, "line "))
 	}
+	if strings.HasPrefix(p.Path, filepath.Clean(file)+string(filepath.Separator)) { // a file of a folder
+		return p.String()
+	}
 	return file + ": " + p.String()
+}
+
+// readSet reads a policy set: a file, the standard input, or all policy files of a folder as one
+// set. What is wrong in a folder comes as policy.Problems that name files and lines; of a file only
+// what keeps it from being read.
+func readSet(env *environment, name string) (doc policyfiles.Document, err error) {
+	if info, err := os.Stat(name); err == nil && info.IsDir() {
+		return policyfiles.Load(name)
+	}
+	doc.Text, err = readInput(env, name, policydoc.MaxBytes)
+	doc.Format = policydoc.FormatOf(name, doc.Text)
+	return doc, err
 }
 
 // readInput reads a file, or the standard input for -. It reads a byte more than there may be, so
@@ -231,16 +252,6 @@ func readInput(env *environment, name string, most int64) ([]byte, error) {
 		in = f
 	}
 	return io.ReadAll(io.LimitReader(in, most+1))
-}
-
-func formatOf(name string, doc []byte) policydoc.Format {
-	switch {
-	case strings.HasSuffix(name, ".json"):
-		return policydoc.JSON
-	case strings.HasSuffix(name, ".yaml"), strings.HasSuffix(name, ".yml"):
-		return policydoc.YAML
-	}
-	return policydoc.Sniff(doc)
 }
 
 func printJSON(w io.Writer, v any) error {

@@ -11,6 +11,7 @@ import (
 	"unicode"
 
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/policyfiles"
 	"github.com/weir-proxy/weir/controlplane/internal/simulate"
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -76,8 +77,7 @@ func (c *simulateCommand) Run(env *environment) error {
 
 // load reads a policy set from a file, or gets that of the control plane.
 func (c *simulateCommand) load(env *environment, name string) (*policy.Set, error) {
-	var doc []byte
-	var format policydoc.Format
+	var doc policyfiles.Document
 	if name == currentSet {
 		cl, err := c.client()
 		if err != nil {
@@ -87,29 +87,16 @@ func (c *simulateCommand) load(env *environment, name string) (*policy.Set, erro
 		if err != nil {
 			return nil, err
 		}
-		doc, format = got.body, policydoc.Sniff(got.body)
+		doc = policyfiles.Document{Text: got.body, Format: policydoc.Sniff(got.body)}
 	} else {
 		var err error
-		doc, err = readInput(env, name, policydoc.MaxBytes)
+		doc, err = readSet(env, name)
 		if err != nil {
-			return nil, err
+			return nil, showProblems(env, name, err)
 		}
-		format = formatOf(name, doc)
 	}
-	set, err := policydoc.Load(doc, format)
-	var problems policy.Problems
-	var syntax *policydoc.SyntaxError
-	switch {
-	case errors.As(err, &problems):
-		for _, p := range problems {
-			fmt.Fprintln(env.Err, located(name, 0, p))
-		}
-		return nil, errReported
-	case errors.As(err, &syntax):
-		fmt.Fprintln(env.Err, located(name, syntax.Line, policy.Problem{Reason: syntax.Error()}))
-		return nil, errReported
-	}
-	return set, err
+	set, err := policydoc.Load(doc.Text, doc.Format)
+	return set, showProblems(env, name, err)
 }
 
 // replay reads a log, with a progress bar on a terminal.

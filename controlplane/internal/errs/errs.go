@@ -22,6 +22,7 @@ const (
 	NoConsumers          Code = "no-consumers"
 	RolloutUnderWay      Code = "rollout-under-way"
 	NothingToKeep        Code = "nothing-to-keep"
+	KeptInFiles          Code = "kept-in-files"
 	TooManyBans          Code = "too-many-bans"
 	Conflict             Code = "changed-meanwhile" // what was to be changed is not as expected
 	TooLarge             Code = "too-large"

@@ -62,6 +62,8 @@ type Gauges struct {
 	Regions func() float64
 	// SaveAge is how many seconds ago the store saved what it counts; nil leaves it out.
 	SaveAge func() float64
+	// Files is 1 while the policy set that is kept in files is in force; nil leaves it out.
+	Files func() float64
 	// PollAge is how many seconds ago the store was last followed; nil leaves it out.
 	PollAge func() float64
 	// Expiring is in how many seconds the last token of each name expires, negative if it has; nil
@@ -184,6 +186,7 @@ func (m *Metrics) Read(g Gauges) {
 		{"weir_store_ready", "1 while the store can be followed.", g.Ready},
 		{"weir_regions_moving", "1 while shares can move between the regions, or if there is only one.", g.Regions},
 		{"weir_store_save_age_seconds", "How long ago the embedded store saved its counters.", g.SaveAge},
+		{"weir_policyset_files_in_force", "1 while the policy set that --policyset names is in force here.", g.Files},
 		{"weir_store_poll_age_seconds", "How long ago the store was last followed.", g.PollAge},
 	} {
 		if each.read != nil {

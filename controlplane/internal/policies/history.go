@@ -57,3 +57,18 @@ func which(err error, number uint64) error {
 	}
 	return err
 }
+
+// TakenBack reports whether the newest version with a document was taken back by its rollout.
+func (s *Service) TakenBack(ctx context.Context, document []byte) (bool, error) {
+	list, err := s.store.List(ctx, 0, Kept)
+	if err != nil {
+		return false, err
+	}
+	digest := Digest(document)
+	for _, v := range list {
+		if v.Digest == digest {
+			return v.Rollout == RolloutTakenBack, nil
+		}
+	}
+	return false, nil
+}

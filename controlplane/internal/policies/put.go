@@ -34,6 +34,9 @@ type Change struct {
 	Nodes int
 	// DryRun checks everything and stores nothing.
 	DryRun bool
+	// FromFiles: the change comes from the files that Config.Files names. Where there are such, no
+	// other change is stored. A first version goes to all nodes, whatever Nodes says.
+	FromFiles bool
 }
 
 // Outcome is what a Change did, or would do.
@@ -54,10 +57,17 @@ type Outcome struct {
 }
 
 // Put validates a change, stores it and puts it into force on this replica. Errors:
-// *policydoc.SyntaxError, policy.Problems, errs.Conflict, errs.RolloutUnderWay, ErrNothingToKeep,
-// or the store's.
+// *policydoc.SyntaxError, policy.Problems, errs.Conflict, errs.RolloutUnderWay, errs.KeptInFiles,
+// ErrNothingToKeep, or the store's.
 func (s *Service) Put(ctx context.Context, c Change) (Outcome, error) {
 	return persist(ctx, c.Any, func() (Outcome, error) { return s.put(ctx, c) })
+}
+
+// keptInFiles returns the error of a change that has to be made elsewhere.
+func keptInFiles(path string) error {
+	return errs.New(errs.KeptInFiles, "the policy set is kept in files",
+		"the policy set is that of "+path+" (weir serve --policyset): change it there; nothing has been changed. "+
+			"Bans, exceptions, rollouts and what enforcement switches off for a time stay with this interface")
 }
 
 // mostTries bounds how often a change of whatever is there is made anew because another one came
@@ -81,28 +91,23 @@ func persist[T any](ctx context.Context, replacesAny bool, try func() (T, error)
 }
 
 func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
-	state, err := s.settled(ctx)
-	partly := c.Nodes > 0 && c.Nodes < Everyone
-	switch {
-	case err != nil:
-		return Outcome{}, err
-	case !c.Any && state.Current != c.Expected:
-		return Outcome{}, errs.Conflict
-	case state.Rollout != nil:
-		return Outcome{}, underWay(*state.Rollout)
-	case partly && state.Current == 0:
-		return Outcome{}, ErrNothingToKeep
+	if s.files != "" && !c.FromFiles && !c.DryRun {
+		return Outcome{}, keptInFiles(s.files)
 	}
-	if c.Edit != nil {
-		written, err := s.written(ctx, state)
-		if err != nil {
-			return Outcome{}, err
-		}
-		c.Format = written.Format
-		c.Document, err = c.Edit(written.Document, written.Format)
-		if err != nil {
-			return Outcome{}, err
-		}
+	state, err := s.settled(ctx)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if c.FromFiles && state.Rollout != nil && state.DraftDigest == Digest(c.Document) {
+		return Outcome{Version: state.Rollout.Version, Unchanged: true}, nil
+	}
+	partly := c.Nodes > 0 && c.Nodes < Everyone && !(c.FromFiles && state.Current == 0)
+	if err := fits(state, c, partly); err != nil {
+		return Outcome{}, err
+	}
+	c, err = s.edited(ctx, state, c)
+	if err != nil {
+		return Outcome{}, err
 	}
 	set, err := policydoc.Load(c.Document, c.Format)
 	if err != nil {
@@ -131,7 +136,7 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 		return out, nil
 	}
 	v := Version{
-		Number: out.Version, Time: now, Author: c.Entry.By, Digest: digest(c.Document),
+		Number: out.Version, Time: now, Author: c.Entry.By, Digest: Digest(c.Document),
 		Summary: out.Summary, Format: c.Format, Document: c.Document,
 	}
 	c.Entry.Before, c.Entry.After = auditVersion(state.Current, ""), auditVersion(v.Number, v.Summary)
@@ -141,17 +146,44 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 	return out, s.storeNext(ctx, state, v, out, c.Entry)
 }
 
+// fits returns why a change cannot be made of a state.
+func fits(state State, c Change, partly bool) error {
+	switch {
+	case !c.Any && state.Current != c.Expected:
+		return errs.Conflict
+	case state.Rollout != nil:
+		return underWay(*state.Rollout)
+	case partly && state.Current == 0:
+		return ErrNothingToKeep
+	}
+	return nil
+}
+
+// edited makes the document of a change that is an edit.
+func (s *Service) edited(ctx context.Context, state State, c Change) (Change, error) {
+	if c.Edit == nil {
+		return c, nil
+	}
+	written, err := s.written(ctx, state)
+	if err != nil {
+		return c, err
+	}
+	c.Format = written.Format
+	c.Document, err = c.Edit(written.Document, written.Format)
+	return c, err
+}
+
 // isCurrent reports whether a change's document is that of the current version already.
 func (s *Service) isCurrent(ctx context.Context, state State, c Change) (bool, error) {
-	if state.Digest != digest(c.Document) {
+	if state.Digest != Digest(c.Document) {
 		return false, nil
 	}
 	written, err := s.written(ctx, state)
 	return written.Format == c.Format, err
 }
 
-// digest returns the Version.Digest of a document.
-func digest(document []byte) string {
+// Digest returns the Version.Digest of a document.
+func Digest(document []byte) string {
 	sum := sha256.Sum256(document)
 	return hex.EncodeToString(sum[:])
 }

@@ -26,6 +26,7 @@ const rememberedBytes = 4 << 20
 type Service struct {
 	store Store
 	now   func() time.Time
+	files string
 
 	mu       sync.Mutex
 	active   Active
@@ -47,12 +48,15 @@ type Config struct {
 	Log *slog.Logger
 	// Lost, if not nil, is called each time.
 	Lost func()
+	// Files is where the files are that alone say what the policy set is, for people; empty if it
+	// is changed by requests.
+	Files string
 }
 
 // New makes a Service.
 func New(c Config) *Service {
 	s := &Service{
-		store: c.Store, now: c.Now, log: c.Log, lost: c.Lost,
+		store: c.Store, now: c.Now, log: c.Log, lost: c.Lost, files: c.Files,
 		changed: make(chan struct{}), versions: map[uint64]*Compiled{},
 	}
 	if s.log == nil {

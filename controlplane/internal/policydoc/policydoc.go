@@ -16,6 +16,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/weir-proxy/weir/shared/policy"
@@ -60,6 +61,17 @@ func Sniff(doc []byte) Format {
 		return JSON
 	}
 	return YAML
+}
+
+// FormatOf returns the format of a file: by the end of its name, or else by its text.
+func FormatOf(name string, doc []byte) Format {
+	switch {
+	case strings.HasSuffix(name, ".json"):
+		return JSON
+	case strings.HasSuffix(name, ".yaml"), strings.HasSuffix(name, ".yml"):
+		return YAML
+	}
+	return Sniff(doc)
 }
 
 // Parse reads a document in the given format. Errors are of type *SyntaxError. The node must not be

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,6 +25,8 @@ type Flags struct {
 	AdminTokenFile string `help:"File with the administrator's token. Without it and WEIR_ADMIN_TOKEN one is made in the data directory." env:"WEIR_ADMIN_TOKEN_FILE" placeholder:"FILE"`
 	NodeTokenFile  string `help:"File with the token of the Envoys. Without it and WEIR_NODE_TOKEN one is made in the data directory." env:"WEIR_NODE_TOKEN_FILE" placeholder:"FILE"`
 	TokensFile     string `help:"File with further tokens, one a line as weir token new prints them. It is read again when it changes." env:"WEIR_TOKENS_FILE" placeholder:"FILE"`
+	PolicySet      string `help:"File or folder that alone says what the policy set is. It is read again when it changes; the files of a folder make one set." env:"WEIR_POLICYSET" name:"policyset" placeholder:"PATH"`
+	PolicySetNodes string `help:"Share of the nodes that get a changed set of --policyset first, until weir rollout promote: 1% to 99%." env:"WEIR_POLICYSET_NODES" name:"policyset-nodes" placeholder:"PERCENT"`
 	RegionFlags    `embed:"" prefix:"region-"`
 	ListenFlags    `embed:""`
 	LimitFlags     `embed:""`
@@ -52,8 +55,12 @@ type Settings struct {
 	// Tokens are fixed; those of TokensFile, if it is not empty, change with it.
 	Tokens     auth.Tokens
 	TokensFile string
-	Listeners  Listeners
-	Limits     Limits
+	// PolicySet is a file or folder that exists; empty if the policy set is changed by requests.
+	// PolicySetNodes is the share of the nodes, in percent, that get a changed one first; 0 is all.
+	PolicySet      string
+	PolicySetNodes int
+	Listeners      Listeners
+	Limits         Limits
 	// Drain is how long to go on serving after the signal to end, while /readyz says no.
 	Drain time.Duration
 	// OTLPEndpoint is where traces go beside what OTEL_ variables say; empty is nowhere.
@@ -89,6 +96,7 @@ func (f Flags) Resolve() (Settings, error) {
 	r.redis("--redis-url (WEIR_REDIS_URL)", f.RedisURL)
 	r.endpoint(f.OTLPEndpoint)
 	s.Regions = r.regions(f.RegionFlags)
+	s.PolicySet, s.PolicySetNodes = r.policySet(f)
 	admin, node := f.AdminToken+f.AdminTokenFile != "", f.NodeToken+f.NodeTokenFile != ""
 	missing := r.missing(f.TokensFile, map[auth.Role]bool{auth.Admin: !admin, auth.Node: !node})
 	// With all state in Redis and all tokens given, nothing is kept in files.
@@ -116,6 +124,28 @@ func (r *resolver) address(flag, listen string) (host string) {
 		r.problem("%s: %q is not HOST:PORT", flag, listen)
 	}
 	return host
+}
+
+// policySet checks that there is something to read; what it says may be mended while all else is
+// served.
+func (r *resolver) policySet(f Flags) (path string, nodes int) {
+	if f.PolicySet != "" {
+		if _, err := os.Stat(f.PolicySet); err != nil {
+			r.problem("--policyset (WEIR_POLICYSET): %w", err)
+		}
+	}
+	if f.PolicySetNodes == "" {
+		return f.PolicySet, 0
+	}
+	number, percent := strings.CutSuffix(f.PolicySetNodes, "%")
+	nodes, err := strconv.Atoi(number)
+	if !percent || err != nil || nodes < 1 || nodes > 99 {
+		r.problem("--policyset-nodes (WEIR_POLICYSET_NODES): %q is not from 1%% to 99%%", f.PolicySetNodes)
+	}
+	if f.PolicySet == "" {
+		r.problem("--policyset-nodes (WEIR_POLICYSET_NODES) is for --policyset, which is not given")
+	}
+	return f.PolicySet, nodes
 }
 
 // endpoint checks where traces go, without showing what may be a password.

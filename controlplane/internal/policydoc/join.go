@@ -1,0 +1,192 @@
+package policydoc
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// Part is one file of a policy set that stands in several.
+type Part struct {
+	// Name is the file's, as it is shown.
+	Name string
+	Text []byte
+	// Format is how the text is written.
+	Format Format
+}
+
+// Join makes one document of the parts, in their order. Each part is a document of its own with its
+// version. The policies of all go into one list. Every other field may stand in one part only, so
+// that no team changes what another one's policies mean. Comments stay, and the first policy of a
+// part is headed by the part's name. The document is YAML.
+//
+// The error is of type policy.Problems if the parts do not make a valid set. Its paths begin with
+// the name of the part and the line, like "team-a.yaml:12: policies[2].limit".
+func Join(parts []Part) ([]byte, error) {
+	j := joiner{fields: map[string]place{}, names: map[string]place{}}
+	for _, part := range parts {
+		j.add(part)
+	}
+	if len(j.problems) > 0 {
+		return nil, j.problems
+	}
+	doc, err := encodeYAML(j.document())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := Load(doc, YAML); err != nil {
+		return nil, j.located(err)
+	}
+	return doc, nil
+}
+
+// place is where something stands.
+type place struct {
+	part string
+	line int
+	// index is that of a policy in its own part.
+	index int
+}
+
+func (p place) String() string {
+	if p.line == 0 {
+		return p.part
+	}
+	return p.part + ":" + strconv.Itoa(p.line)
+}
+
+type joiner struct {
+	// content are the keys and values of the document but its policies.
+	content  []*yaml.Node
+	policies []*yaml.Node
+	// places are those of the policies, fields those of the keys, names those of policies by name.
+	places   []place
+	fields   map[string]place
+	names    map[string]place
+	problems policy.Problems
+}
+
+func (j *joiner) problem(at place, format string, args ...any) {
+	j.problems = append(j.problems, policy.Problem{Path: at.String(), Reason: fmt.Sprintf(format, args...)})
+}
+
+// add takes in a part.
+func (j *joiner) add(part Part) {
+	root, err := partTree(part)
+	var syntax *SyntaxError
+	if errors.As(err, &syntax) {
+		j.problem(place{part: part.Name, line: syntax.Line}, "%s", syntax.Reason)
+		return
+	}
+	if err != nil {
+		j.problem(place{part: part.Name}, "%v", err)
+		return
+	}
+	if root.Kind != yaml.MappingNode {
+		j.problem(place{part: part.Name, line: root.Line}, "must be a policy set: a mapping with version and policies")
+		return
+	}
+	if keyAt(root, "version") < 0 {
+		j.problem(place{part: part.Name}, "has no version: begin it with version: %s", policy.Version)
+	}
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		j.field(part.Name, root.Content[i], root.Content[i+1])
+	}
+}
+
+// partTree reads a part; JSON is YAML, too.
+func partTree(part Part) (*yaml.Node, error) {
+	if _, err := Parse(part.Text, part.Format); err != nil {
+		return nil, err
+	}
+	return yamlTree(part.Text)
+}
+
+// field takes in a field of a part.
+func (j *joiner) field(part string, key, value *yaml.Node) {
+	at := place{part: part, line: key.Line}
+	first, again := j.fields[key.Value]
+	switch {
+	case key.Value == "policies" && value.Kind != yaml.SequenceNode:
+		j.problem(at, "policies must be a list")
+		return
+	case key.Value == "policies" && (!again || first.part != part):
+		j.fields[key.Value] = at
+		j.list(part, value)
+		return
+	case key.Value == "version" && again && first.part != part:
+		if value.Value != policy.Version {
+			j.problem(at, "version must be %s", policy.Version)
+		}
+		return
+	case again:
+		j.problem(at, "%s stands in %s already: it can stand in one place only", key.Value, first)
+		return
+	}
+	j.fields[key.Value] = at
+	j.content = append(j.content, key, value)
+}
+
+// list takes in the policies of a part.
+func (j *joiner) list(part string, list *yaml.Node) {
+	for i, item := range list.Content {
+		at := place{part: part, line: item.Line, index: i}
+		if name := yamlValue(item, "name"); name != nil && name.Kind == yaml.ScalarNode {
+			if first, again := j.names[name.Value]; again {
+				j.problem(at, "the policy %q stands in %s already: names are unique over all files", name.Value, first)
+			}
+			j.names[name.Value] = at
+		}
+		if i == 0 {
+			item.HeadComment = strings.TrimRight("# "+part+"\n"+item.HeadComment, "\n")
+		}
+		j.policies = append(j.policies, item)
+		j.places = append(j.places, at)
+	}
+}
+
+// document is the tree of the whole.
+func (j *joiner) document() *yaml.Node {
+	root := &yaml.Node{Kind: yaml.MappingNode, Content: j.content}
+	list := yamlPolicies(root)
+	list.Content = j.policies
+	if len(j.policies) == 0 {
+		list.Style = yaml.FlowStyle
+	}
+	return root
+}
+
+// located has the problems of the whole document name parts and lines.
+func (j *joiner) located(err error) error {
+	var problems policy.Problems
+	if !errors.As(err, &problems) {
+		return policy.Problems{{Reason: "all files together: " + err.Error()}}
+	}
+	for i, p := range problems {
+		problems[i].Path = j.path(p.Path)
+	}
+	return problems
+}
+
+// path is where a path of the whole document leads, like policies[7].limit.
+func (j *joiner) path(path string) string {
+	const policies = "policies["
+	if rest, ok := strings.CutPrefix(path, policies); ok {
+		number, field, _ := strings.Cut(rest, "]")
+		if i, err := strconv.Atoi(number); err == nil && i < len(j.places) {
+			at := j.places[i]
+			return fmt.Sprintf("%s: %s%d]%s", at, policies, at.index, field)
+		}
+	}
+	key, _, _ := strings.Cut(path, ".")
+	key, _, _ = strings.Cut(key, "[")
+	if at, ok := j.fields[key]; ok {
+		return at.String() + ": " + path
+	}
+	return path
+}

@@ -1,0 +1,176 @@
+package policyfiles
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+)
+
+// lookEvery is how often the files are read. A change counts once two looks in a row see the same,
+// so that nothing is taken while it is being written.
+const lookEvery = time.Second
+
+// patience is after how many looks the log says that another policy set is in force: what another
+// replica has put is known here a little later.
+const patience = 3
+
+// Sets is where the policy set goes. *policies.Service implements it.
+type Sets interface {
+	Put(ctx context.Context, c policies.Change) (policies.Outcome, error)
+	// TakenBack reports whether the newest version with a document was taken back by its rollout.
+	TakenBack(ctx context.Context, document []byte) (bool, error)
+	// Active returns the versions in force.
+	Active() (policies.Active, <-chan struct{})
+}
+
+// Config is what a Watch stands on. All fields but Nodes must be set.
+type Config struct {
+	// Path is the file or the folder.
+	Path string
+	Sets Sets
+	// Nodes is the share of the nodes, in percent, that get a new version first; 0 means all.
+	Nodes int
+	Log   *slog.Logger
+}
+
+// Watch puts into force what the files say, at its start and whenever they change. Make one with
+// New. It does not put a set again that an operator has taken back since: the files must change for
+// that.
+type Watch struct {
+	config Config
+	// seen is what the last look found, and done is what needs nothing more.
+	seen, done string
+	// digest is that of the document of done.
+	digest string
+	// trouble is what the log has last about the files.
+	trouble string
+	// apart is how many looks in a row found another policy set in force.
+	apart   int
+	inForce atomic.Bool
+}
+
+// New makes a Watch.
+func New(c Config) *Watch { return &Watch{config: c} }
+
+// Run looks at the files again and again until ctx ends. It does not compare times of change,
+// because they are coarse, and a mounted ConfigMap changes by a link.
+func (w *Watch) Run(ctx context.Context) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		w.Look(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// InForce reports whether the newest look found a valid policy set that is in force, for all nodes
+// or for those of a rollout. It is safe for concurrent use.
+func (w *Watch) InForce() bool { return w.inForce.Load() }
+
+// Look reads the files once. If they are no valid policy set, or the store is away, the last good
+// set stays in force, and the log says so once.
+func (w *Watch) Look(ctx context.Context) {
+	parts, err := Read(w.config.Path)
+	if err != nil {
+		w.refuse("the policy files cannot be read; the policy set stays as it is", err)
+		return
+	}
+	now := contents(parts)
+	settled := now == w.seen
+	w.seen = now
+	switch {
+	case !settled:
+		return
+	case now == w.done:
+		w.compare()
+		return
+	}
+	doc, err := document(w.config.Path, parts)
+	if err != nil {
+		w.refuse("the policy files are refused; the policy set stays as it is", err)
+		return
+	}
+	if err := w.put(ctx, doc); err != nil {
+		w.refuse("the policy set of the files is not in force yet; it is tried again", err)
+		return
+	}
+	w.done, w.digest, w.trouble = now, policies.Digest(doc.Text), ""
+	w.compare()
+}
+
+// contents is one text that differs if any name or text of the files does.
+func contents(parts []policydoc.Part) string {
+	var all strings.Builder
+	for _, p := range parts {
+		all.WriteString(p.Name + "\x00" + policies.Digest(p.Text))
+	}
+	return all.String()
+}
+
+// put makes the document the next version, unless it is in force already, or was taken back before
+// this Watch began.
+func (w *Watch) put(ctx context.Context, doc Document) error {
+	if w.done == "" {
+		back, err := w.config.Sets.TakenBack(ctx, doc.Text)
+		if back || err != nil {
+			return err
+		}
+	}
+	out, err := w.config.Sets.Put(ctx, policies.Change{
+		Any: true, Document: doc.Text, Format: doc.Format, FromFiles: true, Nodes: w.config.Nodes,
+		Entry: audit.Entry{By: w.config.Path, Action: "policyset.put", Resource: "policyset"},
+	})
+	if err == nil && !out.Unchanged {
+		w.config.Log.Info("the policy set of the files is a new version", "path", w.config.Path,
+			"version", out.Version, "summary", out.Summary)
+	}
+	return err
+}
+
+// compare notes whether the policy set of the files is still in force. An operator may have taken
+// its rollout back, or a replica without files may have put another one.
+func (w *Watch) compare() {
+	active, _ := w.config.Sets.Active()
+	now := active.Current != nil && active.Current.Version.Digest == w.digest ||
+		active.Draft != nil && active.Draft.Version.Digest == w.digest
+	w.inForce.Store(now)
+	if now {
+		w.apart, w.trouble = 0, ""
+		return
+	}
+	w.apart++
+	if w.apart == patience {
+		w.note(slog.LevelWarn,
+			"another policy set than that of the files is in force; change the files to have theirs", nil)
+	}
+}
+
+// refuse notes that what the files say now is not in force.
+func (w *Watch) refuse(text string, err error) {
+	w.inForce.Store(false)
+	w.note(slog.LevelError, text, err)
+}
+
+// note logs something about the files, once.
+func (w *Watch) note(level slog.Level, text string, err error) {
+	if _, detail, _ := errs.CodeOf(err); detail != "" {
+		text += ": " + detail
+	} else if err != nil {
+		text += ": " + err.Error()
+	}
+	if text != w.trouble {
+		w.trouble = text
+		w.config.Log.Log(context.Background(), level, text, "path", w.config.Path)
+	}
+}
