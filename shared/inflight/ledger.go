@@ -7,12 +7,16 @@ const (
 	// which it asked. A node renews them after a third of it. A crashed node costs its permits for
 	// as long.
 	TTL = 10 * quota.Second
+	// wantFor is how long it counts that a node needs more permits than it got, and mostShort
+	// bounds the nodes of which it does: those that asked last.
+	wantFor   = quota.Second
+	mostShort = 32
 	// MaxNodes bounds the nodes that hold permits of one bucket.
 	MaxNodes = 10_000
 )
 
-// Ledger is what the control plane remembers of one bucket: which nodes hold how many permits. The
-// zero value is a bucket whose permits are all free.
+// Ledger is what the control plane remembers of one bucket: which nodes hold how many permits, that
+// of the last claim last. The zero value is a bucket whose permits are all free.
 type Ledger struct{ Holdings []Holding }
 
 // Node is a process of an Envoy: one that restarts is another.
@@ -25,8 +29,11 @@ type Node struct {
 type Holding struct {
 	Node Node
 	// Seq is that of the node's last claim of the bucket.
-	Seq     uint64
-	Permits int64
+	Seq uint64
+	// Permits are those that no other node may have. Ceiling is up to how many requests the node
+	// admits more, which is less if more are in flight than it is to have. Want is how many more it
+	// needed than it got.
+	Permits, Ceiling, Want int64
 	// Until is when others may have the permits, on the control plane's clock.
 	Until quota.Instant
 }
@@ -39,13 +46,16 @@ type Claim struct {
 	// Hold is how many requests the node may have in flight until it has an answer, whatever the
 	// answer: it counts even beyond the limit.
 	Hold int64
+	// Lent is how many permits it has that last until it has the answer. It is less than Hold for a
+	// node that was cut off, with requests in flight.
+	Lent int64
 	// Need and Spare are how many more permits it wants: for requests that wait, and for those to
 	// come.
 	Need, Spare int64
 	// Limit is how many permits there are, Nodes how many nodes share them.
 	Limit, Nodes int64
-	// Doubt: nodes may hold permits that the ledger has lost. The node keeps what it holds, and
-	// gets no more.
+	// Doubt: nodes may hold permits that the ledger has lost. The node keeps what is lent to it,
+	// and gets no more.
 	Doubt bool
 }
 
@@ -68,8 +78,14 @@ func (l Ledger) Claim(now quota.Instant, c Claim) (Ledger, Answer) {
 	next := Ledger{Holdings: make([]Holding, 0, len(l.Holdings)+1)}
 	own, others := Holding{Node: c.Node}, int64(0)
 	end := now + quota.Instant(TTL)
+	since := end - quota.Instant(wantFor)
 	for _, h := range l.Holdings {
-		h.Until = min(h.Until, end) // The clock was set back.
+		if h.Until > end { // The clock was set back.
+			h.Until, h.Want = end, 0
+		}
+		if h.Until <= since {
+			h.Want = 0
+		}
 		switch {
 		case h.Until <= now:
 		case h.Node == c.Node:
@@ -86,16 +102,26 @@ func (l Ledger) Claim(now quota.Instant, c Claim) (Ledger, Answer) {
 	case own.Seq == 0 && len(next.Holdings) >= MaxNodes:
 		return next, Answer{}
 	case c.Seq > own.Seq:
-		own.Permits = max(c.granted(others), c.Hold)
+		own.Ceiling = c.ceiling(others, next.Holdings)
+		own.Permits = max(own.Ceiling, c.Hold)
+		own.Want = max(min(c.Hold+c.Need-own.Ceiling, c.Need), 0)
 	}
 	own.Seq, own.Until = c.Seq, end
 	next.Holdings = append(next.Holdings, own)
 	free := c.Limit - others
-	a := Answer{For: TTL, Permits: max(min(own.Permits, free), 0)}
+	a := Answer{For: TTL, Permits: max(min(own.Ceiling, free), 0)}
 	if !c.Doubt {
 		a.Free = max(free-own.Permits, 0)
 	}
 	return next, a
+}
+
+// ceiling is up to how many requests in flight the node admits more.
+func (c Claim) ceiling(others int64, holdings []Holding) int64 {
+	if c.Doubt {
+		return c.Lent
+	}
+	return leave(max(c.granted(others), 0), holdings)
 }
 
 // granted is how many permits the node gets: what it holds already, and what is free of what it
@@ -103,14 +129,35 @@ func (l Ledger) Claim(now quota.Instant, c Claim) (Ledger, Answer) {
 // last permits do not lie where they may not be needed.
 func (c Claim) granted(others int64) int64 {
 	free := c.Limit - others
-	if c.Doubt {
-		return min(c.Hold, free)
-	}
 	granted := min(c.Hold+c.Need, free)
 	if left := free - granted; left > 0 {
 		granted += min(c.Spare, left/(2*max(c.Nodes, 1)))
 	}
 	return granted
+}
+
+// leave returns what a node keeps of its permits: it leaves to others what they lack, but not more
+// than makes all of them even. Without that, a node that is always busy would keep its permits for
+// ever.
+func leave(granted int64, others []Holding) int64 {
+	nodes, permits, want := int64(0), int64(0), int64(0)
+	for i := len(others) - 1; i >= 0 && nodes < mostShort; i-- {
+		if h := &others[i]; h.Want > 0 {
+			nodes, permits, want = nodes+1, permits+h.Permits, want+h.Want
+		}
+	}
+	even := (granted + permits + nodes) / (nodes + 1)
+	return max(granted-want, min(granted, even))
+}
+
+// Forgettable reports whether no node holds permits at now.
+func (l Ledger) Forgettable(now quota.Instant) bool {
+	for _, h := range l.Holdings {
+		if h.Until > now {
+			return false
+		}
+	}
+	return true
 }
 
 // Held is how many permits nodes hold at now.

@@ -5,6 +5,9 @@ import "github.com/weir-proxy/weir/shared/quota"
 // callFor is how long a node waits for the answer to a claim until it makes another one.
 const callFor = 250 * quota.Millisecond
 
+// answeredIn is how long an answer counts after its claim was sent.
+const answeredIn = quota.Second
+
 // Permits is what a node knows of its permits of one bucket. The zero value holds none.
 type Permits struct {
 	// Count is up to how many requests in flight the node admits more, until Until by its own
@@ -26,8 +29,8 @@ func (p *Permits) Room(now quota.Instant, inFlight int64) int64 {
 
 // Claim begins a claim of a node with so many requests in flight, which wants to keep so many of
 // its permits beside. It gives up the others before it says so, and an answer to an earlier claim
-// does not count any more.
-func (p *Permits) Claim(now quota.Instant, inFlight, keep int64) (seq uint64, hold int64) {
+// does not count any more. Lent are the permits that it will surely have when the answer comes.
+func (p *Permits) Claim(now quota.Instant, inFlight, keep int64) (seq uint64, hold, lent int64) {
 	if now >= p.Until {
 		p.Count = 0
 	}
@@ -37,13 +40,16 @@ func (p *Permits) Claim(now quota.Instant, inFlight, keep int64) (seq uint64, ho
 	}
 	p.Seq++
 	p.Sent = now
-	return p.Seq, max(p.Count, inFlight)
+	if now+quota.Instant(answeredIn) < p.Until {
+		lent = p.Count
+	}
+	return p.Seq, max(p.Count, inFlight), lent
 }
 
 // Learn takes in the answer to a claim. Permits run from when it was sent: the control plane counts
 // from later.
-func (p *Permits) Learn(seq uint64, a Answer) {
-	if seq != p.Seq || p.Sent == 0 || a.For == 0 {
+func (p *Permits) Learn(now quota.Instant, seq uint64, a Answer) {
+	if seq != p.Seq || p.Sent == 0 || a.For == 0 || now-p.Sent > quota.Instant(answeredIn) {
 		return
 	}
 	p.Count, p.Until, p.Sent = a.Permits, p.Sent+quota.Instant(a.For), 0

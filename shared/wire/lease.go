@@ -72,10 +72,10 @@ type LeaseItem struct {
 	Quota, Burst int64
 	// Seq, if not 0, makes the item a claim of permits for requests in flight; it grows with each
 	// claim that the node makes of the bucket. Waiting, of Cost 1, and Keep are then permits that
-	// the node needs and would like to have beyond the Hold that it holds. See inflight.Claim. A
-	// claim belongs to no group.
-	Seq  uint64
-	Hold int64
+	// the node needs and would like to have beyond the Hold that it holds, of which Lent last. See
+	// inflight.Claim. A claim belongs to no group.
+	Seq        uint64
+	Hold, Lent int64
 }
 
 // The flags of an item: whether it is Joined, its Place from bit 1 on, and whether figures follow.
@@ -171,7 +171,7 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 		if format >= exceptionsFormat {
 			dst = putUvarint(dst, int64(it.ExceptionsRevision))
 		}
-		if format == permitsFormat {
+		if format >= permitsFormat {
 			dst = putClaim(dst, it)
 		}
 		if it.Place > 0 {
@@ -185,7 +185,7 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 func putClaim(dst []byte, it *LeaseItem) []byte {
 	dst = putUvarint(dst, int64(it.Seq))
 	if it.Seq > 0 {
-		dst = putUvarint(dst, it.Hold)
+		dst = putUvarint(putUvarint(dst, it.Hold), it.Lent)
 	}
 	return dst
 }
@@ -254,7 +254,7 @@ func (c *cursor) item(it *LeaseItem, format byte) {
 	if format >= exceptionsFormat {
 		it.ExceptionsRevision = uint64(c.uvarint())
 	}
-	if format == permitsFormat {
+	if format >= permitsFormat {
 		c.claim(it)
 	}
 	if it.Place > 0 {
@@ -269,6 +269,7 @@ func (c *cursor) claim(it *LeaseItem) {
 		return
 	}
 	it.Hold = c.within(0, maxHold)
+	it.Lent = c.within(0, it.Hold)
 	if it.Joined || it.Cost != 1 || it.Used > 0 || it.Place > 0 || it.Quota > 0 {
 		c.fail(ErrValue)
 	}

@@ -47,7 +47,7 @@ func claimed() wire.LeaseRequest {
 func held() wire.LeaseRequest {
 	m := claimed()
 	m.Items = append(m.Items, wire.LeaseItem{
-		Bucket: keyhash.Key{6}, Limit: 9, Waiting: 2, Cost: 1, Keep: 3, Seq: 1<<52 + 1, Hold: 12,
+		Bucket: keyhash.Key{6}, Limit: 9, Waiting: 2, Cost: 1, Keep: 3, Seq: 1<<52 + 1, Hold: 12, Lent: 11,
 	})
 	return m
 }
@@ -434,6 +434,7 @@ func TestClaimsAreInTheirOwnFormat(t *testing.T) {
 		"figures":    func(it *wire.LeaseItem) { it.Quota, it.Burst = 1, 1 },
 		"too many":   func(it *wire.LeaseItem) { it.Hold = 1<<20 + 1 },
 		"too late":   func(it *wire.LeaseItem) { it.Seq = 1<<53 + 1 },
+		"more lent":  func(it *wire.LeaseItem) { it.Lent = it.Hold + 1 },
 	} {
 		m := held()
 		m.Items = m.Items[2:]
