@@ -6,9 +6,11 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // ErrBusy: a bucket was used at each attempt to change it.
@@ -25,6 +27,8 @@ type Buckets interface {
 	Adjust(
 		ctx context.Context, bucket keyhash.Key, ask lease.Ask, c lease.Change, entry audit.Entry,
 	) (lease.Holding, error)
+	// Holders returns who holds permits of a bucket, and the store's time. Ended ones are left out.
+	Holders(ctx context.Context, bucket keyhash.Key) (inflight.Ledger, quota.Instant, error)
 }
 
 // Key is one bucket as an operator names it.

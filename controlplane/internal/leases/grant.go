@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -64,7 +65,8 @@ func (s *Service) newResolver(
 		return nil, err
 	}
 	r := &resolver{
-		service: s, items: req.Items, answers: answers, requested: requested, nodes: nodes,
+		service: s, items: req.Items, node: inflight.Node{ID: req.Node, Boot: req.Boot}, answers: answers,
+		requested: requested, nodes: nodes,
 		overrides: overrides, overridesAway: away,
 	}
 	r.decideBy(active)
@@ -94,6 +96,9 @@ func (s *Service) grantOnce(ctx context.Context, r *resolver, open []int) ([]int
 		switch {
 		case partial != nil && partial.Away[k] > 0:
 			r.answers[it.index] = unavailable(partial.Away[k])
+		case it.ask.Claim != nil:
+			r.answers[it.index] = permitted(it, g)
+			s.measureClaim(it, g)
 		case g.Stale:
 			staleGroups[groups[k]] = true
 		default:

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/gather"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -33,6 +34,10 @@ var ErrUnavailable = errs.New(errs.StoreUnavailable, "the store of the counters 
 type Item struct {
 	Bucket keyhash.Key
 	Ask    lease.Ask
+	// Claim, if not nil, claims permits of requests in flight in place of tokens, and Ask does not
+	// count. The claim's Doubt is the store's to say. Such an item belongs to no group. Permitted
+	// is its grant.
+	Claim *inflight.Claim
 	// Joined: this item and the next belong to one group, see Store.
 	Joined bool
 	// Twin, if not nil, is the ask for the bucket's other ledger, while a rollout counts it under

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -29,6 +30,7 @@ type world struct {
 	draft    uint64 // rolled out to some of the nodes, 0 for none
 	ledgers  map[keyhash.Key]lease.Ledger
 	windows  map[keyhash.Key]lease.WindowLedger
+	permits  map[keyhash.Key]inflight.Ledger
 	asked    [][]leases.Item
 	storeErr error
 	setsErr  error
@@ -36,7 +38,10 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	return &world{t: t, sets: map[uint64]*policies.Compiled{}, ledgers: map[keyhash.Key]lease.Ledger{}, windows: map[keyhash.Key]lease.WindowLedger{}}
+	return &world{
+		t: t, sets: map[uint64]*policies.Compiled{}, ledgers: map[keyhash.Key]lease.Ledger{},
+		windows: map[keyhash.Key]lease.WindowLedger{}, permits: map[keyhash.Key]inflight.Ledger{},
+	}
 }
 
 // put makes a version known to the store; it becomes current on this replica if it refreshes.
@@ -102,6 +107,12 @@ func (w *world) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 	var out []lease.Grant
 	for _, it := range items {
 		var g lease.Grant
+		if it.Claim != nil {
+			var a inflight.Answer
+			w.permits[it.Bucket], a = w.permits[it.Bucket].Claim(1_000_000, *it.Claim)
+			out = append(out, leases.Permitted(a))
+			continue
+		}
 		if it.Ask.Windows.Quota != 0 {
 			w.windows[it.Bucket], g = w.windows[it.Bucket].Grant(1_000_000, it.Ask)
 		} else {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -16,6 +17,8 @@ import (
 type resolver struct {
 	service *Service
 	items   []wire.LeaseItem
+	// node has sent the request.
+	node inflight.Node
 	// answers are filled in, one for each item.
 	answers []wire.LeaseAnswer
 	// requested is the policy set that the items' indexes refer to.
@@ -131,8 +134,11 @@ func holds(group []resolved, bucket keyhash.Key) bool {
 // the figures to be. It reports false for a limit that is not known, or that the control plane does
 // not grant.
 func (r *resolver) resolve(it *wire.LeaseItem) (resolved, bool) {
+	if it.Seq > 0 {
+		return r.claim(it), true
+	}
 	by, ok := r.effective(it, r.deciding)
-	if !ok || !grantable(it, by.policy.Mode) {
+	if !ok || by.limit.InFlight || !grantable(it, by.policy.Mode) {
 		return resolved{}, false
 	}
 	by.claim(it.Quota, it.Burst)

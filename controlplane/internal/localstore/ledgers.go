@@ -22,6 +22,7 @@ const (
 	windowsKey      = 'w'
 	draftTokensKey  = 'd'
 	draftWindowsKey = 'x'
+	permitsKey      = 'p'
 )
 
 type hash = keyhash.Key
@@ -32,6 +33,8 @@ type ledgers struct {
 	shards [shardCount]shard
 	// lost is when the store last found that it had lost state, 0 for never.
 	lost quota.Instant
+	// opened is when the store was opened.
+	opened quota.Instant
 	// fill is the share of its burst, in percent, with which a bucket starts whose state was lost.
 	fill int64
 	next int // the shard to sweep next
@@ -47,8 +50,9 @@ type shard struct {
 	// The drafts are the second ledgers of buckets, by which nodes with a draft are decided.
 	draftTokens  table[lease.Ledger]
 	draftWindows table[lease.WindowLedger]
-	// kinds are the four tables, drafts before what they depend on.
-	kinds [4]kind
+	permits      permits
+	// kinds are all of these, drafts before what they depend on.
+	kinds [5]kind
 }
 
 // kind is a table of ledgers, whatever they count.
@@ -71,7 +75,8 @@ func (l *ledgers) init(max int) {
 		h.windows.init(windowsKey, nil, encodeWindows, decodeWindows)
 		h.draftTokens.init(draftTokensKey, &h.tokens, encodeLedger, decodeLedger)
 		h.draftWindows.init(draftWindowsKey, &h.windows, encodeWindows, decodeWindows)
-		h.kinds = [...]kind{&h.draftTokens, &h.draftWindows, &h.tokens, &h.windows}
+		h.permits.init()
+		h.kinds = [...]kind{&h.draftTokens, &h.draftWindows, &h.tokens, &h.windows, &h.permits}
 	}
 }
 
@@ -180,6 +185,9 @@ func (l *ledgers) lock(group []leases.Item) (unlock func()) {
 
 // grant answers one item, or with look only computes what it would get. Its shard is locked.
 func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) lease.Grant {
+	if it.Claim != nil {
+		return l.claim(now, it.Bucket, *it.Claim)
+	}
 	h, a := l.of(it.Bucket), it.Ask
 	doubt := now < leases.DoubtfulUntil(l.lost, a)
 	if a.Windows.Quota == 0 {

@@ -148,6 +148,7 @@ func (s *Store) load(now func() time.Time) error {
 		meta := tx.Bucket(metaBucket)
 		s.clock = newClock(instant(meta.Get(clockKey)), now)
 		s.ledgers.lost = instant(meta.Get(lostKey))
+		s.ledgers.opened = s.clock.now()
 		if meta.Get(runningKey) != nil {
 			s.ledgers.lost = s.clock.now()
 			s.log.Warn("the last run did not end cleanly: buckets that were not saved start with less than their burst",

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/storetest"
+	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -68,6 +69,11 @@ func TestConformance(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
+			s = open(t, dir, localstore.Options{Now: clock.read})
+			in.Store = s
+		}
+		in.Lose = func(t *testing.T, _ quota.Instant) {
+			dir = crash(t, dir)
 			s = open(t, dir, localstore.Options{Now: clock.read})
 			in.Store = s
 		}
@@ -245,6 +251,54 @@ func TestDamagedBucketIsHalfFull(t *testing.T) {
 	for bucket, want := range map[byte]int64{1: 50, 2: 50, 3: 50, 4: 10, 5: 100} {
 		if g := one(t, s, bucket, p, 100); g.Waiting != want {
 			t.Errorf("bucket %d gives %d, want %d", bucket, g.Waiting, want)
+		}
+	}
+}
+
+// Permits that cannot be read are doubted, and so are those that may lie beside them.
+func TestDamagedPermitsAreDoubted(t *testing.T) {
+	for name, damage := range map[string]func([]byte) []byte{
+		"another format": func(b []byte) []byte { return append([]byte{9}, b[1:]...) },
+		"cut off":        func(b []byte) []byte { return b[:len(b)-1] },
+		"longer":         func(b []byte) []byte { return append(b, 1) },
+		"whole":          func(b []byte) []byte { return b },
+	} {
+		dir, clock := t.TempDir(), newWall()
+		s := open(t, dir, localstore.Options{Now: clock.read})
+		claim := func(node string) int64 {
+			c := inflight.Claim{Node: inflight.Node{ID: node, Boot: 7}, Seq: 1, Need: 3, Limit: 10, Nodes: 1}
+			grants, err := s.Grant(t.Context(), []leases.Item{{Bucket: keyhash.Key{1}, Claim: &c}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return grants[0].Keep
+		}
+		claim("a")
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		db, err := bolt.Open(filepath.Join(dir, "weir.db"), 0o600, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = db.Update(func(tx *bolt.Tx) error {
+			saved, at := tx.Bucket([]byte("ledgers")), append(key(1), 'p')
+			return saved.Put(at, damage(append([]byte{}, saved.Get(at)...)))
+		})
+		if err = errors.Join(err, db.Close()); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, dir, localstore.Options{Now: clock.read})
+		want := int64(0)
+		if name == "whole" {
+			want = 3
+		}
+		if got := claim("b"); got != want {
+			t.Errorf("%s: %d granted, want %d", name, got, want)
+		}
+		clock.add(time.Duration(inflight.TTL) * time.Microsecond)
+		if got := claim("c"); got != 3 {
+			t.Errorf("%s: a lease later %d are granted", name, got)
 		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/storetest"
+	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/penalty"
@@ -149,7 +150,7 @@ func expect[T comparable](err error, got, want T) error {
 }
 
 func scriptCalls() []scriptCall {
-	calls := slices.Concat(bucketCalls(), policyCalls(), nodeCalls())
+	calls := slices.Concat(bucketCalls(), policyCalls(), permitCalls(), nodeCalls())
 	for _, size := range []int{1, 64} {
 		calls = append(append(calls, consumerCalls(size)...), penaltyCalls(size)...)
 		refusals := make([]decisions.Decision, size)
@@ -198,6 +199,49 @@ func bucketCalls() []scriptCall {
 		{"cell", 1, func(b *testing.B, s *redisstore.Store, n int) error {
 			won, err := s.Region().Swap(b.Context(), uint64(n-1), []byte("what a region uses"))
 			return expect(err, won, true)
+		}},
+	}
+}
+
+// permitCalls are about a bucket of which many nodes hold permits.
+func permitCalls() []scriptCall {
+	const nodes = 1000
+	bucket := keyhash.Key{9}
+	claims := func(first, count int, seq uint64) (items []leases.Item) {
+		for n := range count {
+			items = append(items, leases.Item{Bucket: bucket, Claim: &inflight.Claim{
+				Node: inflight.Node{ID: "envoy", Boot: uint64((first + n) % nodes)}, Seq: seq, Hold: 1,
+				Limit: 2 * nodes, Nodes: nodes,
+			}})
+		}
+		return items
+	}
+	fill := func(b *testing.B, s *redisstore.Store, n int) error {
+		if n > 1 {
+			return nil
+		}
+		_, err := s.Grant(b.Context(), claims(0, nodes, 1))
+		return err
+	}
+	return []scriptCall{
+		{"permits", 1, func(b *testing.B, s *redisstore.Store, n int) error {
+			if err := fill(b, s, n); err != nil {
+				return err
+			}
+			g, err := s.Grant(b.Context(), claims(n, 1, uint64(n+1)))
+			if err != nil {
+				return err
+			}
+			return expect(nil, g[0].Keep, 1)
+		}},
+		{"holders", nodes, func(b *testing.B, s *redisstore.Store, n int) error {
+			if n%1000 == 1 {
+				if err := fill(b, s, 1); err != nil {
+					return err
+				}
+			}
+			l, _, err := s.Holders(b.Context(), bucket)
+			return expect(err, len(l.Holdings), nodes)
 		}},
 	}
 }

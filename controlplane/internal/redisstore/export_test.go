@@ -18,7 +18,10 @@ func (s *Store) UseTestClock() (set func(quota.Instant)) {
 	const clock = "local now = ARGV[#ARGV] + 0\n"
 	s.setGrant(clock + grantScripts())
 	s.read = redis.NewScript(clock + bucketScript)
-	c := &testClock{sources: []any{s.source, s.grant.Hash(), clock + bucketScript, s.read.Hash()}}
+	s.holders = redis.NewScript(clock + holdersScript)
+	c := &testClock{sources: []any{
+		s.source, s.grant.Hash(), clock + bucketScript, s.read.Hash(), clock + holdersScript, s.holders.Hash(),
+	}}
 	s.client.AddHook(c)
 	return func(now quota.Instant) { c.now.Store(int64(now)) }
 }
@@ -58,8 +61,11 @@ func (c *testClock) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // LayMarkers lays the markers of a deployment that has lost nothing.
-func (s *Store) LayMarkers(ctx context.Context) error {
-	_, err := s.lay(ctx, 0)
+func (s *Store) LayMarkers(ctx context.Context) error { return s.LayMarkersOf(ctx, 0) }
+
+// LayMarkersOf lays the markers of a deployment that has lost its state at an instant.
+func (s *Store) LayMarkersOf(ctx context.Context, lost quota.Instant) error {
+	_, err := s.lay(ctx, lost)
 	return err
 }
 

@@ -32,6 +32,9 @@ const (
 // bucketTag returns the number of a bucket's tag.
 func bucketTag(bucket keyhash.Key) byte { return bucket[0] % tagCount }
 
+// permitsKey is weir:{TT}:p:HASH, where the permits of a bucket are.
+func permitsKey(bucket keyhash.Key) string { return bucketKeyOf("}:p:", bucket) }
+
 // bucketKey is weir:{TT}:b:HASH, TT being the tag in hexadecimal, or weir:{TT}:w:HASH for a bucket
 // of a window algorithm: two things, should a policy change its algorithm.
 func bucketKey(bucket keyhash.Key, windowed bool) string {
@@ -39,6 +42,10 @@ func bucketKey(bucket keyhash.Key, windowed bool) string {
 	if windowed {
 		kind = "}:w:"
 	}
+	return bucketKeyOf(kind, bucket)
+}
+
+func bucketKeyOf(kind string, bucket keyhash.Key) string {
 	key := make([]byte, 0, len("weir:{00}:b:")+2*len(bucket))
 	key = append(key, "weir:{"...)
 	key = hex.AppendEncode(key, []byte{bucketTag(bucket)})

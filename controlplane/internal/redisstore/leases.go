@@ -159,6 +159,7 @@ const (
 	kindChargeWindows = 'v'
 	kindDraftTokens   = 'd'
 	kindDraftWindows  = 'x'
+	kindPermits       = 'p'
 )
 
 // tokensArg is what the script must know about a bucket of tokens.

@@ -59,6 +59,11 @@ func (s *Store) newPortion(items []leases.Item) *portion {
 	}
 	for i := range items {
 		it := &items[i]
+		if it.Claim != nil {
+			p.places[i] = len(p.keys)
+			p.keys, p.args = append(p.keys, permitsKey(it.Bucket)), append(p.args, claimArg(it.Claim))
+			continue
+		}
 		windowed := it.Ask.Windows.Quota != 0
 		joined := it.Joined && i+1 < len(items)
 		p.places[i] = len(p.keys)
@@ -130,7 +135,7 @@ func (p *portion) take(reply []any) {
 	}
 	p.grants = make([]lease.Grant, len(p.items))
 	for i := range p.items {
-		p.grants[i] = read(&p.items[i].Ask, numbers[p.places[i]*repliesPerItem:])
+		p.grants[i] = read(&p.items[i], numbers[p.places[i]*repliesPerItem:])
 	}
 }
 
@@ -145,7 +150,7 @@ func (e scriptError) Error() string { return string(e) }
 func (scriptError) RedisError() {}
 
 // read reads the script's answer about one item.
-func read(ask *lease.Ask, r []int64) lease.Grant {
+func read(it *leases.Item, r []int64) lease.Grant {
 	g := lease.Grant{
 		Stale: r[0] == 1, Waiting: r[1], Keep: r[2], NotBefore: quota.Span(r[3]), Level: r[4],
 		Delay: quota.Span(r[5]),
@@ -154,9 +159,9 @@ func read(ask *lease.Ask, r []int64) lease.Grant {
 		g.NotBefore = quota.Never
 	}
 	switch {
-	case ask.Optimistic:
+	case it.Ask.Optimistic:
 		g.Debt, g.Delay = r[5], 0
-	case ask.Windows.Quota != 0:
+	case it.Ask.Windows.Quota != 0 || it.Claim != nil:
 		g.FullAfter, g.Delay = quota.Span(r[5]), 0
 	}
 	return g

@@ -30,11 +30,16 @@ var tokensScript string
 //go:embed scripts/windows.lua
 var windowsScript string
 
+//go:embed scripts/permits.lua
+var permitsScript string
+
 //go:embed scripts/grant.lua
 var grantScript string
 
 // grantScripts returns the parts of the script that grants, except its clock.
-func grantScripts() string { return wholeScript + tokensScript + windowsScript + grantScript }
+func grantScripts() string {
+	return wholeScript + tokensScript + windowsScript + permitsScript + grantScript
+}
 
 //go:embed scripts/append.lua
 var appendScript string
@@ -81,7 +86,9 @@ type Store struct {
 	called func(buckets int)
 	// read is the script that reads one bucket.
 	read *redis.Script
-	log  *slog.Logger
+	// holders is the script that reads who holds permits of a bucket.
+	holders *redis.Script
+	log     *slog.Logger
 
 	// fill is the share of its burst, in percent, with which a bucket starts whose state is lost.
 	fill int64
@@ -144,6 +151,7 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	}
 	s.setGrant(clockScript + grantScripts())
 	s.read = redis.NewScript(clockScript + bucketScript)
+	s.holders = redis.NewScript(clockScript + holdersScript)
 	s.closing, s.close = context.WithCancel(context.Background())
 	for _, o := range options {
 		o(s)

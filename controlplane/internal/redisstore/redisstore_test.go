@@ -80,7 +80,14 @@ func TestConformance(t *testing.T) {
 		server := redistest.Start(t, durable...)
 		s, set := virtual(t, open(t, server))
 		return &storetest.Instance{
-			Store: s, SetClock: set, StepsBack: true, KeepsNodes: true, Restart: func(*testing.T) { server.Restart() }, Age: age(s.Client()),
+			Store: s, SetClock: set, StepsBack: true, KeepsNodes: true, Age: age(s.Client()),
+			Restart: func(*testing.T) { server.Restart() },
+			Lose: func(t *testing.T, now quota.Instant) {
+				server.Do("FLUSHALL")
+				if err := s.LayMarkersOf(t.Context(), now); err != nil {
+					t.Fatal(err)
+				}
+			},
 		}
 	})
 }

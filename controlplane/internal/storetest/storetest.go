@@ -19,6 +19,8 @@ type Instance struct {
 	StepsBack bool
 	// Restart ends the store in good order and opens it again over the same state.
 	Restart func(t *testing.T)
+	// Lose loses all buckets at an instant, as a crash does; nil for a store that is spared it.
+	Lose func(t *testing.T, now quota.Instant)
 	// Age makes every node look as if it had been seen that much earlier.
 	Age func(t *testing.T, by time.Duration)
 	// KeepsNodes says that nodes survive a restart.
@@ -73,6 +75,13 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"changes of buckets follow the ledgers", testAdjustFollowsTheLedgers},
 		{"a bucket is changed while it is used", testAdjustRace},
 		{"a restart refills nobody", testRestart},
+		{"permits are lent", testPermits},
+		{"permits follow the ledger", testPermitsFollowTheLedger},
+		{"games of permits are won", testGamesOfPermits},
+		{"a permit is never lent twice", testPermitRace},
+		{"permits of many nodes", testPermitsOfManyNodes},
+		{"a restart forgets no permits", testPermitsAreKept},
+		{"lost permits are doubted", testLostPermits},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, open(t)) })
 	}

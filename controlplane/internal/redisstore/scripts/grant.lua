@@ -5,12 +5,13 @@
 -- ARGV[1]      jitter of expiries, 0 to 1023
 -- ARGV[1 + i]  the kind of the i-th bucket, 't' for tokens and 'w' for windows, or 'T' and 'W' if the next bucket belongs to the
 --              same request, which needs both or nothing; then big-endian numbers, see grant_tokens and grant_windows
+--              'p' claims permits for requests in flight, see claim_permits
 --              While two versions are in force a bucket may be followed by its twin, which is charged for what it was granted: 'c' of
 --              tokens and 'v' of windows for the main one, 'd' and 'x' for the draft's, or capitals as above; see charge_tokens
 -- returns      6 integers for each bucket: stale waiting keep not_before level delay; of a report of what was used the last is the
 --              debt instead, of windows how long they take until they are full; then the time, if the marker of lost state beside the buckets is missing
 --              A text in place of stale is an error of the buckets of one request
-local TOKENS = string.byte('t')
+local TOKENS, PERMITS = string.byte('tp', 1, 2)
 local CHARGE_TOKENS, CHARGE_WINDOWS, DRAFT_TOKENS, DRAFT_WINDOWS = string.byte('cvdx', 1, 4)
 local reply = {}
 
@@ -60,6 +61,8 @@ local function answer(k, look)
   local grant = grant_windows
   if kind == TOKENS then
     grant = grant_tokens
+  elseif kind == PERMITS then
+    grant = claim_permits
   end
   local stale, granted, kept, not_before, level, delay = grant(KEYS[k], arg, look, twin, hold)
   reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6] = stale, granted, kept, not_before, level, delay

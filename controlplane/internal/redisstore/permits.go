@@ -1,0 +1,60 @@
+package redisstore
+
+import (
+	"context"
+	_ "embed" // for the script
+	"encoding/binary"
+	"fmt"
+	"strconv"
+
+	"github.com/weir-proxy/weir/shared/inflight"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+//go:embed scripts/holders.lua
+var holdersScript string
+
+// claimArg is what the script that grants must know of a claim of permits.
+func claimArg(c *inflight.Claim) []byte {
+	b := arg(kindPermits, false, int64(c.Seq), c.Hold, c.Lent, c.Need, c.Spare, c.Limit, max(c.Nodes, 1))
+	return append(binary.BigEndian.AppendUint64(b, c.Node.Boot), c.Node.ID...)
+}
+
+// Holders implements leases.Buckets.
+func (s *Store) Holders(ctx context.Context, bucket keyhash.Key) (l inflight.Ledger, now quota.Instant, err error) {
+	const fields = 6
+	reply, err := s.holders.Run(ctx, s.client, []string{permitsKey(bucket)}).StringSlice()
+	if err != nil {
+		return l, 0, err
+	}
+	if len(reply)%fields != 1 {
+		return l, 0, fmt.Errorf("the script answered with %d values", len(reply))
+	}
+	at, err := strconv.ParseInt(reply[0], 10, 64)
+	for reply = reply[1:]; err == nil && len(reply) > 0; reply = reply[fields:] {
+		var h inflight.Holding
+		h, err = readHolding(reply[0], reply[1:fields])
+		l.Holdings = append(l.Holdings, h)
+	}
+	return l, quota.Instant(at), err
+}
+
+// readHolding reads a node's permits: the node, as claimArg has written it, and five numbers.
+func readHolding(node string, texts []string) (h inflight.Holding, err error) {
+	const boot = 8
+	if len(node) < boot {
+		return h, fmt.Errorf("%q holds permits and is no node", node)
+	}
+	var numbers [5]int64
+	for i := range numbers {
+		numbers[i], err = strconv.ParseInt(texts[i], 10, 64)
+		if err != nil {
+			return h, err
+		}
+	}
+	h.Node = inflight.Node{ID: node[boot:], Boot: binary.BigEndian.Uint64([]byte(node[:boot]))}
+	h.Seq, h.Permits, h.Until = uint64(numbers[0]), numbers[1], quota.Instant(numbers[2])
+	h.Ceiling, h.Want = numbers[3], numbers[4]
+	return h, nil
+}
