@@ -70,6 +70,10 @@ func (c *listPenalties) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
+	nothing := "no caller has a penalty"
+	if len(query) > 0 {
+		nothing = "no such caller has a penalty"
+	}
 	query.Set("page_size", strconv.Itoa(c.Number))
 	if c.Ended {
 		query.Set("ended", "true")
@@ -83,7 +87,7 @@ func (c *listPenalties) Run(env *environment) error {
 		return err
 	}
 	if page.Count == 0 {
-		_, err = fmt.Fprintln(env.Out, "no such caller is under a penalty")
+		_, err = fmt.Fprintln(env.Out, nothing)
 		return err
 	}
 	if more := page.Count - len(page.Penalties); more > 0 {

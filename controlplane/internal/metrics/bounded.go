@@ -162,7 +162,7 @@ func newest(counts map[uint64]int) map[string]int {
 
 // PenaltyBegun counts a penalty that a node says it has begun.
 func (m *Metrics) PenaltyBegun(policy string, shadow bool) {
-	m.penalties.WithLabelValues(m.policies.label(policy, maxPolicies), stateOf(shadow)).Inc()
+	m.penalties.WithLabelValues(m.offended.label(policy, maxPolicies), stateOf(shadow)).Inc()
 }
 
 // PenaltiesFull counts penalties that found no place in the store.

@@ -41,8 +41,9 @@ type Metrics struct {
 	penalties     *prometheus.CounterVec
 	penaltiesFull prometheus.Counter
 
-	// policies, servers and limits are the labels in use; a limit is a policy and a tier together.
-	policies, servers, limits names
+	// policies, servers, limits and offended are the labels in use: a limit is a policy and a tier
+	// together, an offended policy one of which nodes report penalties.
+	policies, servers, limits, offended names
 }
 
 // Gauges are read when metrics are asked for. Fields must be set unless they say otherwise.

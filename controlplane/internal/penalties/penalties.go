@@ -9,10 +9,8 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
-	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
-	"github.com/weir-proxy/weir/shared/penalty"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -23,8 +21,6 @@ const (
 	auditEvery = time.Minute
 	// auditedPolicies is how many policies such a note names.
 	auditedPolicies = 20
-	// longest is the longest penalty.
-	longest = 366 * 24 * time.Hour
 	// sweepEvery is how often forgotten records are dropped from memory.
 	sweepEvery = time.Minute
 )
@@ -115,65 +111,6 @@ func (s *Service) After(revision uint64) (m wire.Penalties, news bool, changed <
 		m.Items = append(m.Items, wire.Penalty{Key: r.Key, Level: uint8(r.Level), Until: r.Until})
 	}
 	return m, true, s.changed
-}
-
-// Report takes in what a node has begun.
-func (s *Service) Report(ctx context.Context, m *wire.Offences) error {
-	now := s.Now().UTC().Truncate(time.Millisecond)
-	latest := now.Add(2 * longest).UnixMilli()
-	var o Offer
-	for i := range m.Items {
-		it := &m.Items[i]
-		if it.Until > latest {
-			continue // The node's clock is wrong by years.
-		}
-		o.Records = append(o.Records, Known{At: it.Known, Record: s.record(ctx, string(m.Node), it, now)})
-	}
-	if len(o.Records) == 0 {
-		return nil
-	}
-	done, err := s.Store.OfferPenalties(ctx, o)
-	if err != nil {
-		return err
-	}
-	s.Meter.PenaltiesFull(done.Full)
-	s.count(m.Items)
-	return nil
-}
-
-// record is an offence in the words of its policy set.
-func (s *Service) record(ctx context.Context, node string, it *wire.Offence, now time.Time) Record {
-	r := Record{
-		Key: it.Key, Record: penalty.Record{Level: int(it.Level), Until: it.Until}, Forgotten: it.Forgotten,
-		Facts: Facts{Policy: string(it.Policy), Node: decisions.Clean(node), Since: now, Shadow: it.Shadow},
-	}
-	if it.Consumer != (keyhash.Key{}) {
-		r.Consumer = it.Consumer.String()
-	}
-	if len(it.Shown) > 0 {
-		if set, err := s.Sets.At(ctx, it.Version); err == nil {
-			r.Shown = decisions.Shown(set.Set, it.Shown)
-		}
-	}
-	return r
-}
-
-// count counts what a report has begun, for metrics and for the audit.
-func (s *Service) count(items []wire.Offence) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range items {
-		it := &items[i]
-		if it.Prolonged {
-			continue
-		}
-		s.Meter.PenaltyBegun(string(it.Policy), it.Shadow)
-		name := string(it.Policy)
-		if _, known := s.begun[name]; !known && len(s.begun) == auditedPolicies {
-			name = "others"
-		}
-		s.begun[name]++
-	}
 }
 
 // note is the audit entry that is due at now, empty if none is: at most one in auditEvery, so that

@@ -241,6 +241,61 @@ func TestAFloodOfOffenders(t *testing.T) {
 	}
 }
 
+// What a node that is damaged or hostile reports takes no place, is shown to no operator and is no
+// label of a metric; what it reports beside that counts. It cannot make a store search for ever.
+func TestAHostileNodeIsBounded(t *testing.T) {
+	p := newPlane(t)
+	looks := 0
+	s := penalties.New(penalties.Config{
+		Store: current{p}, Sets: sets(func(uint64) { looks++ }), Now: func() time.Time { return p.now },
+		Meter: &p.meter, Log: slog.New(slog.DiscardHandler),
+	})
+	m := wire.Offences{Node: []byte("\x1b[2Je")}
+	for n, change := range []func(*wire.Offence){
+		func(o *wire.Offence) {},
+		func(o *wire.Offence) { o.Policy = []byte("\xff") },
+		func(o *wire.Offence) { o.Policy = []byte("\x1b[2J") },
+		func(o *wire.Offence) { o.Policy = []byte("two words") },
+		func(o *wire.Offence) { o.Until += 3 * year; o.Forgotten += 3 * year },
+		func(o *wire.Offence) { o.Level, o.Forgotten = 2, o.Until+2*year+2*86_400_000+1 },
+		func(o *wire.Offence) { o.Level, o.Forgotten = 64, 1<<44 },
+	} {
+		o := p.offence(2*n, 0)
+		change(&o)
+		m.Items = append(m.Items, o)
+	}
+	if err := s.Report(t.Context(), &m); err != nil {
+		t.Fatal(err)
+	}
+	p.refresh(s)
+	list, count := s.List(penalties.Query{Ended: true}, 9)
+	if count != 1 || list[0].Key != key(0) || list[0].Node != ".[2Je" {
+		t.Errorf("%d are kept: %+v", count, list)
+	}
+	if len(p.meter.begun) != 1 || p.meter.begun["api false"] != 1 {
+		t.Errorf("counted %v", p.meter.begun)
+	}
+	looks, m.Items = 0, nil
+	for n := range wire.MaxOffences {
+		o := p.offence(n, 0)
+		o.Version = uint64(n)
+		m.Items = append(m.Items, o)
+	}
+	if err := s.Report(t.Context(), &m); err != nil || looks > 4 {
+		t.Errorf("a report made %d looks for versions (%v)", looks, err)
+	}
+}
+
+const year = 365 * 86_400_000
+
+// sets knows no policy set, and notes which is asked for.
+type sets func(version uint64)
+
+func (s sets) At(_ context.Context, version uint64) (*policies.Compiled, error) {
+	s(version)
+	return nil, policies.ErrNotFound
+}
+
 // auditEvery is longer than a replica waits between two entries, and than a penalty lasts here.
 const auditEvery = 61 * time.Second
 

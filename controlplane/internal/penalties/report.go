@@ -1,0 +1,120 @@
+package penalties
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/penalty"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const (
+	// longest is the longest penalty, and the longest time after which a level is forgotten.
+	longest = 366 * 24 * time.Hour
+	// maxVersions is how many versions of the policy set a report may refer to: more cost the store
+	// a look for each.
+	maxVersions = 4
+	// nameBytes are the bytes of which names of policies consist.
+	nameBytes = "abcdefghijklmnopqrstuvwxyz0123456789._-"
+)
+
+// incoming is a report that is being taken in.
+type incoming struct {
+	node string
+	now  time.Time
+	sets map[uint64]*policies.Compiled
+}
+
+// Report takes in what a node has begun. What no node says that works as it should is left out: the
+// node may be damaged, or another program.
+func (s *Service) Report(ctx context.Context, m *wire.Offences) error {
+	in := incoming{
+		node: decisions.Clean(string(m.Node)), now: s.Now().UTC().Truncate(time.Millisecond),
+		sets: map[uint64]*policies.Compiled{},
+	}
+	var o Offer
+	var taken []*wire.Offence
+	for i := range m.Items {
+		it := &m.Items[i]
+		set := s.setOf(ctx, &in, it.Version)
+		if in.credible(it, set) {
+			o.Records = append(o.Records, Known{At: it.Known, Record: in.record(it, set)})
+			taken = append(taken, it)
+		}
+	}
+	if len(taken) == 0 {
+		return nil
+	}
+	done, err := s.Store.OfferPenalties(ctx, o)
+	if err != nil {
+		return err
+	}
+	s.Meter.PenaltiesFull(done.Full)
+	s.count(taken)
+	return nil
+}
+
+// setOf is a version of the policy set, nil if it is not known: the store may have lost it.
+func (s *Service) setOf(ctx context.Context, in *incoming, version uint64) *policies.Compiled {
+	set, seen := in.sets[version]
+	if seen || len(in.sets) == maxVersions {
+		return set
+	}
+	set, err := s.Sets.At(ctx, version)
+	if err != nil {
+		set = nil
+	}
+	in.sets[version] = set
+	return set
+}
+
+// credible reports whether a node can have begun a penalty. A clock that is wrong by years, or a
+// level that is remembered for longer than rules can say, would hold its place in the store for as
+// long.
+func (in *incoming) credible(it *wire.Offence, set *policies.Compiled) bool {
+	memory := int64(it.Level) * longest.Milliseconds()
+	if it.Until > in.now.Add(2*longest).UnixMilli() || it.Forgotten-it.Until > memory {
+		return false
+	}
+	if set == nil {
+		return strings.Trim(string(it.Policy), nameBytes) == ""
+	}
+	_, known := set.Policy(string(it.Policy))
+	return known
+}
+
+// record is an offence in the words of its policy set.
+func (in *incoming) record(it *wire.Offence, set *policies.Compiled) Record {
+	r := Record{
+		Key: it.Key, Record: penalty.Record{Level: int(it.Level), Until: it.Until}, Forgotten: it.Forgotten,
+		Facts: Facts{Policy: string(it.Policy), Node: in.node, Since: in.now, Shadow: it.Shadow},
+	}
+	if it.Consumer != (keyhash.Key{}) {
+		r.Consumer = it.Consumer.String()
+	}
+	if set != nil && len(it.Shown) > 0 {
+		r.Shown = decisions.Shown(set.Set, it.Shown)
+	}
+	return r
+}
+
+// count counts what a report has begun, for metrics and for the audit.
+func (s *Service) count(items []*wire.Offence) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, it := range items {
+		if it.Prolonged {
+			continue
+		}
+		name := string(it.Policy)
+		s.Meter.PenaltyBegun(name, it.Shadow)
+		if _, known := s.begun[name]; !known && len(s.begun) == auditedPolicies {
+			name = "others"
+		}
+		s.begun[name]++
+	}
+}
