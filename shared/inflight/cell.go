@@ -100,3 +100,6 @@ func Idle(room, limit int64) int64 {
 	}
 	return min(room/roomPerIdle, mostIdle)
 }
+
+// Share is up to how many requests a node has in flight by its even share of a limit.
+func Share(limit, nodes int64) int64 { return max(limit/max(nodes, 1), 1) }

@@ -95,7 +95,7 @@ func (p Policy) Notes(nodes int64) []string {
 		notes = append(notes, "watched beside it, in shadow: "+bounds(p.Named(p.Candidate)))
 	}
 	notes = append(append(notes, p.reserveNotes()...), p.figureNotes()...)
-	notes = append(notes, p.inFlightNotes()...)
+	notes = append(notes, p.inFlightNotes(nodes)...)
 	for _, l := range quotas(p.Limits) {
 		if p.Mode == ModeLeased && lease.TTL(l.Params) == 0 {
 			notes = append(notes, "its bucket refills within a second, so nothing is leased: every request asks the "+
@@ -103,9 +103,9 @@ func (p Policy) Notes(nodes int64) []string {
 			break
 		}
 	}
-	if p.Mode == ModeLeased && p.Counting.Algorithm.Windowed() {
+	if p.Mode == ModeLeased && p.Counting.Algorithm.Windowed() && len(quotas(p.Limits)) > 0 {
 		var late quota.Span
-		for _, l := range p.Limits {
+		for _, l := range quotas(p.Limits) {
 			late = max(late, lease.TTL(l.Params))
 		}
 		notes = append(notes, "tokens leased to an Envoy count until their lease ends and a window longer, so room "+
@@ -114,7 +114,7 @@ func (p Policy) Notes(nodes int64) []string {
 	if p.Mode != ModeLocal {
 		notes = append(notes, "without the control plane: "+p.OnFailure.String())
 		for _, step := range p.OnFailure {
-			if step.Do == StepShare && !step.Empty {
+			if step.Do == StepShare && !step.Empty && len(quotas(p.Limits)) > 0 {
 				notes = append(notes, "the shares of all Envoys together admit at most one more burst, once for "+
 					"an outage")
 				break

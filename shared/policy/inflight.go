@@ -3,6 +3,7 @@ package policy
 import (
 	"strconv"
 
+	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -97,13 +98,10 @@ func (r *reader) inFlightFits(path string, n Node, p *Policy) {
 	switch p.Mode {
 	case ModeStrict:
 		r.problem(path+".mode", "cannot be strict with in_flight: a lost answer would leave a request counted; use "+
-			"mode local, or write in_flight in a policy of its own")
+			"leased, which is as exact, or local, or write in_flight in a policy of its own")
 	case ModeOptimistic:
 		r.problem(path+".mode", "cannot be optimistic with in_flight: what runs too much cannot be paid back; use "+
-			"mode local, or write in_flight in a policy of its own")
-	case ModeLeased:
-		r.problem(path+".mode", "cannot be leased with in_flight in this version: write mode: local, which limits "+
-			"what is in flight on each Envoy")
+			"leased or local, or write in_flight in a policy of its own")
 	}
 }
 
@@ -117,8 +115,9 @@ func (r *reader) unused(path string, n Node, key, reason string) {
 // inFlightBound states how many requests are in flight at once.
 func (l Limit) inFlightBound() string { return "at most " + count(l.Quota) + " requests in flight" }
 
-// inFlightNotes are what an operator should know about limits of requests in flight.
-func (p *Policy) inFlightNotes() (notes []string) {
+// inFlightNotes are what an operator should know about limits of requests in flight that so many
+// Envoys share.
+func (p *Policy) inFlightNotes(nodes int64) (notes []string) {
 	some, _ := p.InFlight()
 	if !some {
 		return nil
@@ -141,7 +140,26 @@ func (p *Policy) inFlightNotes() (notes []string) {
 		notes = append(notes, "a request waits for a place for at most "+FormatSpan(wait)+", in each worker at most "+
 			"as many as the limit")
 	}
+	if p.Mode == ModeLeased {
+		notes = append(notes, p.permitNotes(nodes)...)
+	}
 	return notes
+}
+
+// permitNotes are what an operator should know about permits that are leased to so many Envoys.
+func (p *Policy) permitNotes(nodes int64) (notes []string) {
+	ttl := FormatSpan(inflight.TTL)
+	notes = append(notes, "the places of an Envoy that crashes are free again after "+ttl)
+	beside := "what an Envoy that is cut off from the control plane has in flight counts beside the limit from " + ttl +
+		" on"
+	for _, l := range p.Limits {
+		if l.InFlight && p.OnFailure.Place(StepShare) >= 0 {
+			beside += ", and by its share it has up to " + count(inflight.Share(l.Quota, nodes)) + " (with " +
+				count(nodes) + " Envoys)"
+			break
+		}
+	}
+	return append(notes, beside)
 }
 
 // quotas are the limits that are not of requests in flight.

@@ -9,7 +9,7 @@ import (
 )
 
 func inFlight(fields string) string {
-	return `{"version":"weir/v1","policies":[{"name":"p","partition":[],` + fields + `}]}`
+	return `{"version":"weir/v1","tiers":["free"],"identity":{"default_tier":"free"},"policies":[{"name":"p","partition":[],` + fields + `}]}`
 }
 
 func TestInFlight(t *testing.T) {
@@ -19,7 +19,10 @@ func TestInFlight(t *testing.T) {
 		`"mode":"local","limit":{"in_flight":1000000},"max_hold":"forever"`:                                                     {1_000_000, 0, 0},
 		`"mode":"local","max_wait":"3s","limit":[{"quota":5,"window":"1s"},{"in_flight":7}]`:                                    {7, int64(10 * quota.Minute), int64(3 * quota.Second)},
 		`"mode":"local","max_wait":"0s","limit":[{"in_flight":7},{"quota":5,"window":"1s"}],"algorithm":"sliding_log","cost":3`: {7, int64(10 * quota.Minute), 0},
-		`"mode":"local","limit":{"quota":5,"window":"1s"},"candidate":{"limit":{"in_flight":3}}`:                                {3, int64(10 * quota.Minute), 0},
+		`"limit":{"in_flight":2}`: {2, int64(10 * quota.Minute), 0},
+		`"mode":"leased","limit":[{"in_flight":2},{"quota":5,"window":"1s"}]`:                    {2, int64(10 * quota.Minute), 0},
+		`"limits":{"free":{"in_flight":4}},"max_hold":"forever","max_wait":"1s"`:                 {4, 0, int64(quota.Second)},
+		`"mode":"local","limit":{"quota":5,"window":"1s"},"candidate":{"limit":{"in_flight":3}}`: {3, int64(10 * quota.Minute), 0},
 	} {
 		set, err := decode(t, inFlight(fields))
 		if err != nil {
@@ -54,9 +57,8 @@ func TestInFlightIsRefused(t *testing.T) {
 		`"mode":"local","limit":{"in_flight":2},"max_hold":"1ms"`:                                       "policies[0].max_hold: must be a whole number with a unit (ms s m h d) from 1s to 366d, not 1ms",
 		`"mode":"local","limit":{"in_flight":2},"max_wait":"2h"`:                                        "policies[0].max_wait: must be a whole number with a unit (ms s m h d) from 0s to 1h, not 2h",
 		`"limit":{"quota":2,"window":"1s"},"max_hold":"1m"`:                                             "policies[0].max_hold: is for limits of requests in flight only",
-		`"mode":"strict","limit":{"in_flight":2}`:                                                       "policies[0].mode: cannot be strict with in_flight: a lost answer would leave a request counted; use mode local, or write in_flight in a policy of its own",
-		`"mode":"optimistic","limit":[{"in_flight":2},{"quota":2,"window":"1s"}]`:                       "policies[0].mode: cannot be optimistic with in_flight: what runs too much cannot be paid back; use mode local, or write in_flight in a policy of its own",
-		`"limit":{"in_flight":2}`:                                                                       "policies[0].mode: cannot be leased with in_flight in this version: write mode: local, which limits what is in flight on each Envoy",
+		`"mode":"strict","limit":{"in_flight":2}`:                                                       "policies[0].mode: cannot be strict with in_flight: a lost answer would leave a request counted; use leased, which is as exact, or local, or write in_flight in a policy of its own",
+		`"mode":"optimistic","limit":[{"in_flight":2},{"quota":2,"window":"1s"}]`:                       "policies[0].mode: cannot be optimistic with in_flight: what runs too much cannot be paid back; use leased or local, or write in_flight in a policy of its own",
 		`"mode":"local","algorithm":"leaky_bucket","limit":[{"in_flight":2},{"quota":2,"window":"1s"}]`: "policies[0].algorithm: cannot be leaky_bucket beside in_flight: both have requests wait, and one max_wait cannot be for both; write two policies",
 	} {
 		if _, err := decode(t, inFlight(fields)); err == nil || err.Error() != want {
@@ -68,7 +70,10 @@ func TestInFlightIsRefused(t *testing.T) {
 func TestInFlightSaysWhatItAdmits(t *testing.T) {
 	set, err := decode(t, `{"version":"weir/v1","policies":[
 		{"name":"a","partition":["client_ip"],"mode":"local","limit":{"in_flight":2000},"max_hold":"2m"},
-		{"name":"b","partition":[],"mode":"local","limit":[{"quota":5,"window":"1s"},{"in_flight":3}],"max_hold":"forever","max_wait":"1s"}]}`)
+		{"name":"b","partition":[],"mode":"local","limit":[{"quota":5,"window":"1s"},{"in_flight":3}],"max_hold":"forever","max_wait":"1s"},
+		{"name":"c","partition":[],"limit":{"in_flight":20},"max_hold":"forever"},
+		{"name":"d","partition":[],"limit":{"in_flight":3},"max_hold":"forever","on_failure":["deny"]},
+		{"name":"e","partition":[],"limit":[{"quota":5,"window":"1s"},{"in_flight":3}],"max_hold":"forever","algorithm":"fixed_window","on_failure":[{"allow":"1s"},"deny"]}]}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +83,20 @@ func TestInFlightSaysWhatItAdmits(t *testing.T) {
 		"at most 5 at once + 5 per 1s, and at most 3 requests in flight on each Envoy, in every interval|" +
 			"a request counts for as long as it lasts|" +
 			"a request waits for a place for at most 1s, in each worker at most as many as the limit",
+		"at most 20 requests in flight over all Envoys|a request counts for as long as it lasts|" +
+			"the places of an Envoy that crashes are free again after 10s|" +
+			"what an Envoy that is cut off from the control plane has in flight counts beside the limit from 10s on, " +
+			"and by its share it has up to 10 (with 2 Envoys)|without the control plane: each Envoy's even share for 30s, then allow",
+		"at most 3 requests in flight over all Envoys|a request counts for as long as it lasts|" +
+			"the places of an Envoy that crashes are free again after 10s|" +
+			"what an Envoy that is cut off from the control plane has in flight counts beside the limit from 10s on|" +
+			"without the control plane: deny",
+		"at most 5 in each window of 1s, so up to 10 in a short time across two of them, and at most 3 requests in flight " +
+			"over all Envoys|a request counts for as long as it lasts|" +
+			"the places of an Envoy that crashes are free again after 10s|" +
+			"what an Envoy that is cut off from the control plane has in flight counts beside the limit from 10s on|" +
+			"tokens leased to an Envoy count until their lease ends and a window longer, so room can come back up to 200ms late|" +
+			"without the control plane: allow for 1s, then deny",
 	} {
 		p := set.Policies[i]
 		if got := p.Bound(nil) + "|" + strings.Join(p.Notes(2), "|"); got != want {
