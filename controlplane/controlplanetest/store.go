@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -29,11 +30,14 @@ type Store struct {
 	// not 0, is the share with which buckets start after a loss in place of LostFill.
 	Before func(l *lease.Ledger, now quota.Instant, ask lease.Ask)
 	Fill   int64
+	// Sure: after a loss it lends permits as if it knew of all. This is a fault, too.
+	Sure bool
 
 	last    quota.Instant
 	lost    quota.Instant
 	tokens  map[keyhash.Key]lease.Ledger
 	windows map[keyhash.Key]lease.WindowLedger
+	permits map[keyhash.Key]inflight.Ledger
 	journal []change
 }
 
@@ -46,6 +50,9 @@ type change struct {
 	tokens   lease.Ledger
 	windows  lease.WindowLedger
 	granted  int64
+	// claimed: permits were, and these were those of before.
+	claimed bool
+	permits inflight.Ledger
 }
 
 var errDown = errors.New("the store is down")
@@ -93,6 +100,9 @@ func (s *Store) grantTogether(group []leases.Item) []lease.Grant {
 }
 
 func (s *Store) grant(now quota.Instant, it leases.Item, look bool) (g lease.Grant) {
+	if it.Claim != nil {
+		return s.claim(now, it.Bucket, *it.Claim)
+	}
 	c := change{at: now, bucket: it.Bucket, windowed: it.Ask.Windows.Quota != 0}
 	doubt, fill := now < leases.DoubtfulUntil(s.lost, it.Ask), int64(LostFill)
 	if s.Fill != 0 {
@@ -154,6 +164,7 @@ func (s *Store) grantTokens(
 func (s *Store) Lose() {
 	clear(s.tokens)
 	clear(s.windows)
+	clear(s.permits)
 	s.journal, s.lost = nil, s.Time()
 }
 
@@ -169,6 +180,8 @@ func (s *Store) Fail(lag quota.Span) map[keyhash.Key]int64 {
 		s.journal = s.journal[:len(s.journal)-1]
 		lost[c.bucket] += c.granted
 		switch {
+		case c.claimed:
+			s.permits[c.bucket] = c.permits
 		case c.windowed && c.known:
 			s.windows[c.bucket] = c.windows
 		case c.windowed:
