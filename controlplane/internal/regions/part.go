@@ -1,6 +1,7 @@
 package regions
 
 import (
+	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -39,7 +40,10 @@ func (p Part) Lasting(of *policy.Policy) quota.Span {
 	for _, limits := range [...][]policy.Limit{of.Limits, of.Candidate} {
 		for _, l := range limits {
 			window := p.Of(l).Params.Window()
-			if l.Algorithm.Windowed() {
+			switch {
+			case l.InFlight:
+				window = inflight.TTL
+			case l.Algorithm.Windowed():
 				window = 2 * l.Window
 			}
 			longest = max(longest, window+2*lease.TTL(l.Params)+2*lease.Deadline)
