@@ -11,6 +11,9 @@ type Partition struct {
 	secret  [16]byte
 	encoded []byte
 	byTier  bool
+	// steps is how many limits a policy has for each of a list: one, and one for each class of a
+	// reserve.
+	steps int
 }
 
 // Value is what a request has for one part of a partition key.
@@ -37,7 +40,7 @@ func NewPartition(secret [16]byte, p *policy.Policy, values []Value) Partition {
 		}
 		b = putText(append(b, oneValue), values[i].Text)
 	}
-	return Partition{secret: secret, encoded: b, byTier: len(p.Tiers) > 0}
+	return Partition{secret: secret, encoded: b, byTier: len(p.Tiers) > 0, steps: p.Steps()}
 }
 
 // Key is the hash that bans go by. It is the same for all tiers and limits.
@@ -49,6 +52,19 @@ func (p Partition) Share() int { return int(shareOf(p.Key())) }
 // Bucket is the bucket of the n-th limit of a tier. The tier counts only if the policy's limits go
 // by tier. A policy that is in shadow for the key has other buckets.
 func (p Partition) Bucket(tier string, n int, shadow bool) keyhash.Key {
+	return hashed(p.secret, p.encode(tier, n, shadow))
+}
+
+// InFlight is the bucket of the n-th limit of a tier, of so many, that is of requests in flight. It
+// stays where the list around it changes.
+func (p Partition) InFlight(tier string, n, of int, shadow bool) keyhash.Key {
+	if n < of/p.steps {
+		n = 0
+	}
+	return hashed(p.secret, append(p.encode(tier, n, shadow), inFlightMark))
+}
+
+func (p Partition) encode(tier string, n int, shadow bool) []byte {
 	b := append([]byte(nil), p.encoded...)
 	if p.byTier {
 		b = putText(append(b, tierMark), []byte(tier))
@@ -59,5 +75,5 @@ func (p Partition) Bucket(tier string, n int, shadow bool) keyhash.Key {
 	for i := 1; i <= n; i++ {
 		b = append(b, limitMark, byte(i))
 	}
-	return hashed(p.secret, b)
+	return b
 }

@@ -64,3 +64,52 @@ func TestPartitionsAreThoseOfRequests(t *testing.T) {
 		}
 	}
 }
+
+// Places in flight have buckets of their own, which stay where the list around them changes; what a reserve leaves of them has another.
+func TestPlacesInFlightAreThoseOfRequests(t *testing.T) {
+	secret := [16]byte{9}
+	var first match.Hit
+	for _, limits := range []string{
+		`[{"quota":5,"window":"1s"},{"in_flight":10}]`, `[{"in_flight":10},{"quota":5,"window":"1s"},{"quota":9,"window":"1m"}]`,
+	} {
+		for _, state := range []string{"enforce", "shadow"} {
+			doc := `{"version":"weir/v1","tiers":["free"],"identity":{"consumer":[{"header":"x-api-key"}],"default_tier":"free"},
+				"priorities":[{"name":"vital","match":{"methods":["POST"]}},{"name":"rest"}],"policies":[{"name":"p","mode":"local",
+				"partition":["client_ip"],"limits":{"free":` + limits + `},"reserve":{"vital":"20%"},"enforcement":"` + state + `"}]}`
+			node, err := policy.ParseJSON([]byte(doc))
+			if err != nil {
+				t.Fatal(err)
+			}
+			set, err := policy.Decode(node)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var ix match.Index
+			if err := ix.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Secret: secret, Set: set})); err != nil {
+				t.Fatal(err)
+			}
+			a := request("GET", "h", "/a/b", "x-api-key", "k")
+			a.ClientIP = []byte{10, 0, 0, 1}
+			p := match.NewPartition(secret, &set.Policies[0], []match.Value{{Text: a.ClientIP}})
+			of, hits := set.Policies[0].LimitsOf(0), hold(&ix, a).Hits
+			if len(hits) != len(of) {
+				t.Fatalf("%d hits of %d limits", len(hits), len(of))
+			}
+			for n, hit := range hits {
+				want := p.Bucket("free", n, hit.Shadow)
+				if of[n].InFlight {
+					want = p.InFlight("free", n, len(of), hit.Shadow)
+				}
+				if want != hit.Key {
+					t.Errorf("%s, %s, limit %d: %v, want %v", limits, state, n, hit.Key, want)
+				}
+				if of[n].InFlight && n < len(of)/2 && state == "enforce" {
+					if first.Key != hit.Key && first.Cost > 0 {
+						t.Errorf("%s: the places are others because of the list", limits)
+					}
+					first = hit
+				}
+			}
+		}
+	}
+}

@@ -41,9 +41,11 @@ type (
 	PardonedAnswer = gen.Pardoned
 	// TopAnswer are the heaviest callers.
 	TopAnswer = gen.Top
-	// KeyAnswer is a partition key with what its buckets hold, BucketAnswer one of those.
+	// KeyAnswer is a partition key with what its buckets hold, BucketAnswer one of those, and
+	// HolderAnswer a node that holds permits of one.
 	KeyAnswer    = gen.Key
 	BucketAnswer = gen.Bucket
+	HolderAnswer = gen.PermitHolder
 	// UsageAnswer is what a caller has left.
 	UsageAnswer = gen.Usage
 	// NodesAnswer is a page of nodes.

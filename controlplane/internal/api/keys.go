@@ -86,6 +86,9 @@ func (s *server) places(ctx context.Context, k bucketKey) (all []place, err erro
 		for n, limit := range own {
 			key := leases.Key{By: k.by, Policy: k.policy, Limits: limits, Consumer: k.person, Place: n,
 				Bucket: k.partition.Bucket(tier, n, shadow)}
+			if limit.InFlight {
+				key.Bucket = k.partition.InFlight(tier, n, len(limits), shadow)
+			}
 			all = append(all, place{Key: key, tier: tier, limit: limit})
 		}
 		return err
@@ -107,6 +110,11 @@ func (s *server) places(ctx context.Context, k bucketKey) (all []place, err erro
 func (k bucketKey) buckets() (all []keyhash.Key) {
 	add := func(tier string, limits []policy.Limit) {
 		for n := range limits {
+			if limits[n].InFlight {
+				all = append(all, k.partition.InFlight(tier, n, len(limits), false),
+					k.partition.InFlight(tier, n, len(limits), true))
+				continue
+			}
 			all = append(all, k.partition.Bucket(tier, n, false), k.partition.Bucket(tier, n, true))
 		}
 	}
@@ -138,23 +146,37 @@ func (s *server) adjust(
 	}
 	var changed []keyhash.Key
 	for _, at := range places {
-		held, err := s.adjustOne(ctx, at.Key, c, e)
+		one, err := s.bucket(ctx, at, c, e)
 		if err != nil {
 			return answer, err
 		}
-		changed = append(changed, at.Bucket)
-		answer.Body.Buckets = append(answer.Body.Buckets, gen.Bucket{
-			Tier: at.tier, Limit: policies.LimitText(at.limit), Burst: at.limit.Params.Burst, Level: held.Level,
-			Used: held.Used, Leased: held.Leased,
-			FullAfterSeconds: float32(float64(held.FullAfter) / float64(quota.Second)), Given: held.Given,
-		})
+		if !at.limit.InFlight {
+			changed = append(changed, at.Bucket)
+		}
+		answer.Body.Buckets = append(answer.Body.Buckets, one)
 	}
-	if c != (lease.Change{}) {
+	if c != (lease.Change{}) && len(changed) > 0 {
 		err = s.config.Enforcement.Free(ctx, changed, c.Reset, audit.Entry{By: e.By})
 	}
 	s.describeBan(&answer.Body)
 	return answer, err
 }
+
+// bucket looks at one bucket of a key, or changes it. What nodes may have in flight stays as it is.
+func (s *server) bucket(ctx context.Context, at place, c lease.Change, e audit.Entry) (b gen.Bucket, err error) {
+	b = gen.Bucket{Tier: at.tier, Limit: policies.LimitText(at.limit), Burst: at.limit.Params.Burst}
+	if at.limit.InFlight {
+		held, err := s.config.Leases.Holders(ctx, at.Policy, at.limit, at.Bucket)
+		describePermits(&b, held)
+		return b, err
+	}
+	held, err := s.adjustOne(ctx, at.Key, c, e)
+	b.Level, b.Used, b.Leased, b.Given = held.Level, held.Used, held.Leased, held.Given
+	b.FullAfterSeconds = seconds(held.FullAfter)
+	return b, err
+}
+
+func seconds(s quota.Span) float32 { return float32(float64(s) / float64(quota.Second)) }
 
 // adjustOne makes a change anew while another replica has a newer policy set: this one will have it
 // at once.

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -67,7 +68,7 @@ func TestKeys(t *testing.T) {
 		{Tier: "free", Limit: "10 per 1m", Burst: 10, Level: 10}, {Tier: "free", Limit: "100 per 1h", Burst: 100, Level: 100},
 		{Tier: "premium", Limit: "100 per 1m", Burst: 100, Level: 100},
 	} {
-		if got.Buckets[i] != want {
+		if !reflect.DeepEqual(got.Buckets[i], want) {
 			t.Errorf("bucket %d is %+v, want %+v", i, got.Buckets[i], want)
 		}
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
-	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // maxUsage is how many limits one answer lists.
@@ -67,14 +66,13 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 			if at.tier != "" && at.tier != answer.Body.Tier || len(answer.Body.Limits) == maxUsage {
 				continue
 			}
-			held, err := s.adjustOne(ctx, at.Key, lease.Change{}, audit.Entry{})
+			held, err := s.bucket(ctx, at, lease.Change{}, audit.Entry{})
 			if err != nil {
 				return nil, storeFailure(err)
 			}
 			answer.Body.Limits = append(answer.Body.Limits,
-				gen.UsedLimit{Policy: k.policy.Name, Limit: policies.LimitText(at.limit),
-					Quota: at.limit.Params.Burst, Remaining: held.Level,
-					FullAfterSeconds: float32(float64(held.FullAfter) / float64(quota.Second))})
+				gen.UsedLimit{Policy: k.policy.Name, Limit: held.Limit, Quota: held.Burst, Remaining: held.Level,
+					FullAfterSeconds: held.FullAfterSeconds})
 		}
 	}
 	return answer, nil

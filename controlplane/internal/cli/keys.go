@@ -86,10 +86,27 @@ func printKey(out io.Writer, k api.KeyAnswer) error {
 		}
 		return nil
 	}
-	return table(out, "TIER\tLIMIT\tLEVEL\tUSED\tLEASED OUT\tFULL IN\tGIVEN", func(w io.Writer) {
+	err := table(out, "TIER\tLIMIT\tLEVEL\tUSED\tLEASED OUT\tFULL IN\tGIVEN", func(w io.Writer) {
 		for _, b := range k.Buckets {
 			fmt.Fprintf(w, "%s\t%s\t%d of %d\t%d\t%d\t%s\t%d\n", dash(b.Tier), b.Limit, b.Level, b.Burst, b.Used,
 				b.Leased, inSeconds(b.FullAfterSeconds), b.Given)
+		}
+	})
+	for _, b := range k.Buckets {
+		if err == nil && len(b.Holders) > 0 {
+			err = printHolders(out, b)
+		}
+	}
+	return err
+}
+
+// printHolders says which nodes may have how many requests in flight.
+func printHolders(out io.Writer, b api.BucketAnswer) error {
+	fmt.Fprintf(out, "\nNodes that hold permits of %s:\n", b.Limit)
+	return table(out, "NODE\tPROCESS\tPERMITS\tENDS IN", func(w io.Writer) {
+		for _, h := range b.Holders {
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", printable(h.Node), printable(h.Boot), h.Permits,
+				inSeconds(h.EndsAfterSeconds))
 		}
 	})
 }

@@ -159,7 +159,7 @@ func (m *Metrics) limitMetrics(register promauto.Factory) {
 	}, []string{"policy", "mode"})
 	m.asked = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_lease_requests_total",
-		Help: "Requests that waited at a node for tokens, by what the control plane said.",
+		Help: "Requests that waited at a node for tokens or for a permit, by what the control plane said.",
 	}, []string{"policy", "tier", "outcome"})
 	m.refused = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_refused_total",

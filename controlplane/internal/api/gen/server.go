@@ -210,6 +210,10 @@ type Bucket struct {
 
 	// Given How many tokens a reset or a grant gave back.
 	Given int64 `json:"given,omitempty"`
+
+	// Holders Of requests in flight, which nodes hold permits: the 100 that hold the most. Level is then how many are free, used and leased
+	// how many nodes hold. Absent for other limits.
+	Holders []PermitHolder `json:"holders,omitempty"`
 }
 
 // Build defines model for Build.
@@ -529,6 +533,21 @@ type Penalty struct {
 
 	// Until When the penalty ends or has ended.
 	Until time.Time `json:"until"`
+}
+
+// PermitHolder A process of an Envoy that may have requests in flight.
+type PermitHolder struct {
+	// Boot Random for each process, in hexadecimal.
+	Boot string `json:"boot"`
+
+	// EndsAfterSeconds When other nodes may have them if the node does not claim them again.
+	EndsAfterSeconds float32 `json:"ends_after_seconds"`
+
+	// Node The id of the node.
+	Node string `json:"node"`
+
+	// Permits How many requests it may have in flight.
+	Permits int64 `json:"permits"`
 }
 
 // Reasoned defines model for Reasoned.
