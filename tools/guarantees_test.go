@@ -14,7 +14,7 @@ var suites = map[string]string{
 	"limiter": "filter/internal/limiter", "bucketstore": "filter/internal/bucketstore", "redisstore": "controlplane/internal/redisstore",
 	"localstore": "controlplane/internal/localstore", "regions": "controlplane/internal/regions",
 	"app": "controlplane/internal/app", "auth": "controlplane/internal/auth", "connlimit": "controlplane/internal/connlimit",
-	"fair": "controlplane/internal/fair", "policies": "controlplane/internal/policies",
+	"fair": "controlplane/internal/fair", "leases": "controlplane/internal/leases", "policies": "controlplane/internal/policies",
 }
 
 // Each promise and each failure of these pages has a sentence in each cell, and tests that exist.
