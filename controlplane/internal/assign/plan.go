@@ -54,11 +54,10 @@ func span(ttl quota.Span, jitter int64) quota.Span {
 //
 // A filter whose demand is not known yet is taken for one that uses, before its next report, an
 // even share of what the limits earn and of half of what they hold.
-func plan(f Figures, demands []Demand) (ttl quota.Span, rates []float64, scarce bool) {
+func plan(f Figures, demands []Demand) (ttl quota.Span, rates []float64, all float64) {
 	count := float64(max(len(demands), 1))
 	guess := (f.Rate + float64(f.Level)/spared/guessedFor) / count
 	rates = make([]float64, len(demands))
-	var all float64
 	for i, d := range demands {
 		rates[i] = guess
 		if rate, known := d.Rate(); known {
@@ -67,7 +66,7 @@ func plan(f Figures, demands []Demand) (ttl quota.Span, rates []float64, scarce 
 		all += rates[i]
 	}
 	ttl = life(f, math.Min(all, f.Rate+float64(f.Level)/guessedFor))
-	return ttl, rates, all > f.Rate
+	return ttl, rates, all
 }
 
 // want is how many tokens a filter wants that gets n requests in a round on average. Where the
@@ -82,10 +81,15 @@ func want(n float64, scarce bool, surplus int64) int64 {
 	return max(int64(math.Ceil(1.25*n+2*math.Sqrt(n)))+1, surplus)
 }
 
-// surplus is what each of so many filters may have of what the limits hold above three quarters of
-// the burst. None lacks that, and what the limits earn when they are full would be lost.
-func surplus(f Figures, filters int) int64 {
-	return max(f.Level-f.Burst+f.Burst/4, 0) / int64(2*max(filters, 1))
+// surplus is what each of so many filters may have beyond its demand: half of what the limits hold
+// above three quarters of the burst, since what they earn when they are full would be lost; or of
+// what they earn in a round beyond all demands, half of the part to which they are filled, so that
+// they fill up all the same, and an empty limit earns for those who need it.
+func surplus(f Figures, filters int, all float64, round quota.Span) int64 {
+	held := float64(f.Level - f.Burst + f.Burst/4)
+	filled := float64(f.Level) / float64(max(f.Burst, 1))
+	earned := (f.Rate - all) * float64(round) / float64(quota.Second) * filled
+	return int64(math.Max(math.Max(held, earned), 0)) / int64(2*max(filters, 1))
 }
 
 // life is the TTL of a bucket that admits so many requests a second.

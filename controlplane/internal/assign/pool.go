@@ -78,18 +78,19 @@ func (p *Pool) Open(now quota.Instant, f Figures, jitter int64) (r Round, forgot
 	for i := range p.holders {
 		demands[i] = p.holders[i].demand
 	}
-	ttl, rates, scarce := plan(f, demands)
+	ttl, rates, all := plan(f, demands)
 	r.TTL, r.Span = ttl, span(ttl, jitter)
 	for i := range p.holders {
 		if due := p.holders[i].due; due > now {
 			r.Span = min(r.Span, quota.Span(due-now))
 		}
 	}
+	spare := surplus(f, len(p.holders), all, r.Span)
 	for i := range p.holders {
 		if p.holders[i].due <= now {
 			n := rates[i] * float64(r.Span) / float64(quota.Second)
 			r.Filters = append(r.Filters, p.holders[i].filter)
-			r.Wants = append(r.Wants, min(want(n, scarce, surplus(f, len(p.holders))), f.Burst, MaxTokens))
+			r.Wants = append(r.Wants, min(want(n, all > f.Rate, spare), f.Burst, MaxTokens))
 		}
 	}
 	p.ttl = ttl
