@@ -18,6 +18,8 @@ const (
 	weir       part = "weir"
 	// calls is the same filter as global, with Weir behind it.
 	calls part = "ratelimit, asking Weir"
+	// quotas is Envoy's own filter with tokens that Weir assigns.
+	quotas part = "rate_limit_quota"
 )
 
 // contestant is one set of processes that is measured.
@@ -58,6 +60,7 @@ const (
 	nativeProof = `bench\.http_local_rate_limit\.(ok|rate_limited)`
 	globalProof = `cluster\.upstream\.ratelimit\.(ok|over_limit)`
 	emptyProof  = `wasm\.envoy\.wasm\.runtime\.v8\.active`
+	quotaProof  = `cluster\.weir-quotas\.upstream_cx_active`
 	localProof  = `wasmcustom\.weir\.decisions\.by_local`
 	// Where the control plane is too slow the failure ladder decides; figures.Ladder says how
 	// often.
@@ -154,6 +157,8 @@ func ofDirect() []contestant {
 			inHand: true, proof: leasedProof},
 		{Name: "optimistic", Title: "Weir optimistic", policies: set(central("optimistic", noLimit)), central: true,
 			inHand: true, proof: optimisticProof},
+		{Name: "quotas", Title: "Envoy's rate_limit_quota, assigned by Weir", part: quotas,
+			policies: set(open("leased")), central: true, proof: quotaProof},
 	}
 	return append([]contestant{noFilter, emptyFilter}, all...)
 }
@@ -179,9 +184,10 @@ func peers(s scene) []contestant {
 	if s == proxied || s == cold {
 		policy := fmt.Sprintf(`{"name": "p", "partition": ["descriptor:%s"], "mode": "strict"%s}`,
 			keyHeader, quota(quotaOfEach))
+		// envoyproxy/ratelimit sends no headers by default.
 		all = append(all, contestant{
-			Name: "rls", Title: "Envoy's ratelimit filter, Weir, Redis", part: calls, policies: set(policy),
-			central: true, proof: globalProof,
+			Name: "rls", Title: "Envoy's ratelimit filter, Weir, Redis", part: calls,
+			policies: withoutHeaders(set(policy)), central: true, proof: globalProof,
 		})
 	}
 	return all

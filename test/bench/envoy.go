@@ -72,6 +72,29 @@ const globalCluster = `    - name: ratelimit
               - endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: %d}}}
 `
 
+// quotaFilter has a bucket for each key. Envoy lets through what comes before the first assignment.
+const quotaFilter = `                  - name: envoy.filters.http.rate_limit_quota
+                    typed_config:
+                      "@type": type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaFilterConfig
+                      domain: bench
+                      rlqs_server: {envoy_grpc: {cluster_name: weir-quotas}}
+                      bucket_matchers:
+                        on_no_match:
+                          action:
+                            name: quota
+                            typed_config:
+                              "@type": type.googleapis.com/envoy.extensions.filters.http.rate_limit_quota.v3.RateLimitQuotaBucketSettings
+                              reporting_interval: 5s
+                              bucket_id_builder:
+                                bucket_id_builder:
+                                  "header:` + keyHeader + `":
+                                    custom_value:
+                                      name: key
+                                      typed_config:
+                                        "@type": type.googleapis.com/envoy.type.matcher.v3.HttpRequestHeaderMatchInput
+                                        header_name: ` + keyHeader + `
+`
+
 // configure turns the finished envoy.yaml into the contestant's. All have in common that there is
 // no access log, which would be work for every reader of it.
 func (c contestant) configure(config string, servicePort int) (string, error) {
@@ -100,6 +123,10 @@ func (c contestant) configure(config string, servicePort int) (string, error) {
 	case nativeKeys:
 		cut(weirFilter, nativeFilter+fmt.Sprintf(nativeDescriptors, 2*max(1000, c.load().keys), stages[c.Scene].quota))
 		replace(domainsText, domainsText+limits)
+	case quotas:
+		cut(weirFilter, quotaFilter)
+		cluster := strings.Replace(globalCluster, "ratelimit", "weir-quotas", 2)
+		replace(clusterText, clusterText+fmt.Sprintf(cluster, servicePort))
 	case global, calls:
 		cut(weirFilter, globalFilter)
 		replace(domainsText, domainsText+limits)

@@ -107,6 +107,11 @@ func (s *workshop) start(ctx context.Context, c contestant) (_ *world, err error
 			controlPlane, err = w.startControlPlane(ctx, s.root, dir, redis, c.central,
 				fmt.Sprintf("WEIR_RLS_LISTEN=127.0.0.1:%d", servicePort), "WEIR_RLS_OPEN=true", "WEIR_NODE_RATE=0")
 		}
+	case quotas:
+		if servicePort, err = stack.FreePort(); err == nil {
+			controlPlane, err = w.startControlPlane(ctx, s.root, dir, redis, c.central,
+				fmt.Sprintf("WEIR_RLQS_LISTEN=127.0.0.1:%d", servicePort), "WEIR_RLQS_OPEN=true")
+		}
 	case weir:
 		if controlPlane, err = w.startControlPlane(ctx, s.root, dir, redis, c.central); err == nil {
 			controlPlanePort = controlPlane.Port
@@ -122,7 +127,7 @@ func (s *workshop) start(ctx context.Context, c contestant) (_ *world, err error
 		return w, nil
 	}
 	version, err := controlPlane.Apply(ctx, []byte(c.policies))
-	if err != nil || c.part == calls { // Its Envoy is no node: it applies no policy set.
+	if err != nil || c.part == calls || c.part == quotas { // Its Envoy is no node: it applies no policy set.
 		return w, err
 	}
 	return w, controlPlane.AwaitApplied(ctx, version, nodeID)

@@ -6,6 +6,8 @@ const (
 		"like the peer's it wakes Envoy, the control plane and Redis once each"
 	callsFloor = "nearly all of it is what Envoy does for a call into it, and each call serves a promise: " +
 		"two for the bucket, the rest for headers, clock and log"
+	quotaFloor = "nearly all of it is Envoy's own filter, which makes the id of the bucket from the request, and " +
+		"hashes it, each time; the control plane is asked twice a second, however many requests come"
 )
 
 // promises are all, in the order of the page.
@@ -35,6 +37,8 @@ func promises() []promise {
 		filter("local, 10 000 keys: added / one key", "local-keys", "local", 1.2),
 		filter("local, two headers: added / local_ratelimit's with a bucket for each key", "local", "native-keys", 2).
 			withFloor(callsFloor),
+		filter("rate_limit_quota, assigned by Weir: added / local_ratelimit's with a bucket for each key",
+			"quotas", "native-keys", 1.3).withFloor(quotaFloor),
 		filter("filter, local, two headers / empty filter", "local", "empty", 2.3).withFloor(callsFloor),
 		filter("filter, leased in hand, two headers / empty filter", "leased", "empty", 2.3).withFloor(callsFloor),
 		filter("filter, refused / empty filter", "refused", "empty", 2.3).withFloor(callsFloor),

@@ -21,7 +21,8 @@ func (w *world) count(ctx context.Context, c contestant) (n counts, err error) {
 		return n, err
 	}
 	n.calls, err = w.counter(ctx, map[part]string{
-		weir: `cluster\.weir\.upstream_rq_total`, global: `cluster\.ratelimit\.upstream_rq_total`,
+		weir: `cluster\.weir\.upstream_rq_total`, quotas: `cluster\.weir-quotas\.upstream_rq_total`,
+		global: `cluster\.ratelimit\.upstream_rq_total`,
 	}[c.part])
 	if err != nil || c.part != weir {
 		return n, err
@@ -52,12 +53,12 @@ func (w *world) counter(ctx context.Context, names string) (sum int, err error) 
 }
 
 // prove waits until the contestant's proof has grown by n: Weir's filter reports with its tick. The
-// empty filter counts nothing, so of it there is only proof that it runs.
+// empty filter and Envoy's quota filter count nothing, so there is only proof that they run.
 func (w *world) prove(ctx context.Context, c contestant, before, n int) error {
 	if c.proof == "" {
 		return nil
 	}
-	if c.part == emptyWasm {
+	if c.part == emptyWasm || c.part == quotas {
 		before, n = 0, 1
 	}
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
