@@ -1,10 +1,12 @@
-// Package gather lets callers share calls. A caller who finds no call under way makes its own at
-// once. Those who come while one is under way gather, and go together in the next.
+// Package gather lets callers share calls. A caller who finds no call under way lets those go first
+// that are ready to run, and makes a call at once with those that came. Those who come while one is
+// under way gather, and go together in the next.
 package gather
 
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +19,8 @@ type Line[T any] struct {
 	call  func(ctx context.Context, together []T) error
 	full  int
 	delay time.Duration
+	// yield lets others run that are ready: what one read of a connection brings goes together.
+	yield func()
 
 	mu       sync.Mutex
 	underWay int
@@ -30,7 +34,7 @@ type Line[T any] struct {
 // without waiting for the call under way, and so does what has gathered for the delay: a call that
 // is slow or lost holds up no other for longer.
 func (l *Line[T]) Init(full int, delay time.Duration, call func(context.Context, []T) error) {
-	l.full, l.delay, l.call = full, delay, call
+	l.full, l.delay, l.call, l.yield = full, delay, call, runtime.Gosched
 }
 
 // Shared is the failure of a call, or of waiting for one, that another caller of the same call has
@@ -53,7 +57,8 @@ func IsShared(err error) bool {
 type batch[T any] struct {
 	members []*member[T]
 	size    int
-	late    *time.Timer
+	// late ends the wait for a call that is under way; nil in a batch that waits for none.
+	late *time.Timer
 	// done is closed once the call has ended with err.
 	done chan struct{}
 	err  error
@@ -71,24 +76,50 @@ type member[T any] struct {
 // An item whose ctx ends while it gathers is not sent. One that was sent may have taken effect
 // whatever the error is, and must be left alone by the caller: the call may still write to it.
 func (l *Line[T]) Do(ctx context.Context, item T, size int) error {
-	l.mu.Lock()
-	if l.underWay == 0 {
-		l.underWay++
-		l.mu.Unlock()
-		defer l.ended()
-		return l.call(ctx, []T{item})
-	}
 	m := &member[T]{ctx, item, size}
-	b := l.join(m)
+	l.mu.Lock()
+	if l.underWay > 0 {
+		b := l.join(m)
+		l.mu.Unlock()
+		return l.await(b, m)
+	}
+	l.underWay++
+	b := newBatch[T]()
+	l.waiting = b
+	l.add(b, m)
 	l.mu.Unlock()
+	l.yield()
+	if !l.alone(b) {
+		return l.await(b, m)
+	}
+	defer l.ended()
+	return l.call(ctx, []T{item})
+}
+
+// alone takes the only member out of what gathers, whose call is under way then. It reports false
+// if there are more: they leave together.
+func (l *Line[T]) alone(b *batch[T]) bool {
+	l.mu.Lock()
+	if l.waiting == b && len(b.members) == 1 {
+		l.waiting = nil
+		l.mu.Unlock()
+		return true
+	}
+	l.mu.Unlock()
+	l.ended() // The call that was to be the first one's own.
+	return false
+}
+
+// await waits until the call of a member's batch ends, or the member's patience does.
+func (l *Line[T]) await(b *batch[T], m *member[T]) error {
 	select {
 	case <-b.done:
 		return b.failure(b.err)
-	case <-ctx.Done():
+	case <-m.ctx.Done():
 		if l.leave(b, m) {
-			return ctx.Err()
+			return m.ctx.Err()
 		}
-		return b.failure(ctx.Err())
+		return b.failure(m.ctx.Err())
 	}
 }
 
@@ -111,11 +142,11 @@ func (b *batch[T]) failure(err error) error {
 	return &Shared{err}
 }
 
-// join adds a member to those that gather. The lock is held.
+// join adds a member to those that gather while a call is under way. The lock is held.
 func (l *Line[T]) join(m *member[T]) *batch[T] {
 	b := l.waiting
 	if b == nil {
-		b = &batch[T]{done: make(chan struct{})}
+		b = newBatch[T]()
 		l.waiting = b
 		b.late = time.AfterFunc(l.delay, func() {
 			l.mu.Lock()
@@ -125,12 +156,19 @@ func (l *Line[T]) join(m *member[T]) *batch[T] {
 			}
 		})
 	}
+	l.add(b, m)
+	return b
+}
+
+func newBatch[T any]() *batch[T] { return &batch[T]{done: make(chan struct{})} }
+
+// add adds a member to the batch that gathers. The lock is held.
+func (l *Line[T]) add(b *batch[T], m *member[T]) {
 	b.members = append(b.members, m)
 	b.size += m.size
 	if b.size >= l.full {
 		l.depart()
 	}
-	return b
 }
 
 // leave takes a member out of what gathers. It reports false if that has left.
@@ -143,7 +181,7 @@ func (l *Line[T]) leave(b *batch[T], m *member[T]) bool {
 	b.members = slices.DeleteFunc(b.members, func(other *member[T]) bool { return other == m })
 	b.size -= m.size
 	if len(b.members) == 0 {
-		b.late.Stop()
+		b.stop()
 		l.waiting = nil
 	}
 	return true
@@ -152,10 +190,17 @@ func (l *Line[T]) leave(b *batch[T], m *member[T]) bool {
 // depart has the call made for what has gathered. The lock is held.
 func (l *Line[T]) depart() {
 	b := l.waiting
-	b.late.Stop()
+	b.stop()
 	l.waiting = nil
 	l.underWay++
 	go l.run(b)
+}
+
+// stop has the batch wait for no delay any more.
+func (b *batch[T]) stop() {
+	if b.late != nil {
+		b.late.Stop()
+	}
 }
 
 // run makes the call of a batch.

@@ -109,6 +109,39 @@ func TestWhoComesMeanwhileGoesTogether(t *testing.T) {
 	}.play(t)
 }
 
+// Those who are ready at the same time go together, also in the first call.
+func TestWhoIsReadyGoesTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls []int
+		var line gather.Line[int]
+		line.Init(full, delay, func(_ context.Context, together []int) error {
+			calls = append(calls, len(together))
+			time.Sleep(took)
+			return nil
+		})
+		line.SetYield(synctest.Wait)
+		for _, ready := range []int{1, 3, full + 1} {
+			calls = nil
+			var all sync.WaitGroup
+			for i := range ready {
+				all.Go(func() {
+					if err := line.Do(t.Context(), i, 1); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			want := []int{ready}
+			if ready > full {
+				want = []int{full, ready - full}
+			}
+			if !slices.Equal(calls, want) {
+				t.Errorf("%d were ready, the calls had %v, want %v", ready, calls, want)
+			}
+		}
+	})
+}
+
 // What is full leaves at once, and so does what has gathered for the delay.
 func TestACallDoesNotHoldUpOthersForLong(t *testing.T) {
 	scene{
