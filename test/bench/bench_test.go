@@ -90,7 +90,7 @@ func checkFigures(t *testing.T, c contestant, f figures) {
 	if hasRate := f.Rate > 0 && f.EnvoyCPU > 0 && f.LoadCPU > 0; hasRate != (stages[c.Scene].perTurn > 0) {
 		t.Errorf("%s has the figures of a closed loop, or lacks them: %+v", c.id(), f)
 	}
-	if hasOthers := c.part == weir || c.part == calls; (f.OtherMB > 0) != hasOthers && c.Scene != curve {
+	if hasOthers := slices.Contains([]part{weir, calls, quotas}, c.part); (f.OtherMB > 0) != hasOthers && c.Scene != curve {
 		t.Errorf("%s has %.0f MB in other processes", c.id(), f.OtherMB)
 	}
 	if (f.IdleEnvoy > 0) != (c.Scene == idle) {

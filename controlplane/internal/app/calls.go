@@ -32,6 +32,7 @@ func (a *App) calls(s settings.Settings, config api.Config) error {
 	door := grpcDoor(s, config, s.Listeners.RLSOpen)
 	door.Name, door.Address, door.Clients = forCalls, s.Listeners.RLS, s.Listeners.RLSClients
 	door.Streams = streamsAtOnce
+	door.Patience = 0 // The service waits for nothing longer than leases are waited for.
 	server, err := grpcserver.New(door)
 	if err != nil {
 		return err
@@ -41,7 +42,7 @@ func (a *App) calls(s settings.Settings, config api.Config) error {
 	service := rls.New(rls.Config{
 		Leases: config.Leases, View: follower.View, Consumers: calls.Knowing(config.Consumers, config.Now),
 		Report: func(m *wire.Decisions) { note(config, m) },
-		Meter:  config.Metrics.Calls(), Now: config.Now,
+		Meter:  config.Metrics.Calls(), Metadata: s.Listeners.RLSMetadata, Now: config.Now,
 	})
 	service.Register(server)
 	a.looks = append(a.looks, follower.Look)

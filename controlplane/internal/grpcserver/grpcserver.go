@@ -32,6 +32,9 @@ const (
 	maxHeaders = 16 << 10
 	// maxStreams is how many calls may be open on one connection. A proxy queues the others.
 	maxStreams = 1024
+	// streamWorkers is how many goroutines serve calls and stay, since a new one grows its stack
+	// each time. Calls that find none free get goroutines of their own.
+	streamWorkers = 64
 	// handshakeTime bounds the opening of a connection, TLS included.
 	handshakeTime = 5 * time.Second
 	// idleTime is how long a connection without a call stays open.
@@ -67,7 +70,8 @@ type Config struct {
 	// Probe is after how long without a word the other end of a connection is asked for a sign of
 	// life, and how long that may take; 0 is 30 s, and 10 s for the sign.
 	Probe time.Duration
-	// Patience is how long a unary call may take. A caller may wish for less, never for more.
+	// Patience is how long a unary call may take, 0 for no bound but the service's own. A caller
+	// may wish for less, never for more.
 	Patience time.Duration
 	Metrics  *metrics.Metrics
 	// Tracing may be nil.
@@ -131,7 +135,7 @@ func (s *Server) options() []grpc.ServerOption {
 		transport = credentials.NewTLS(certs.Server(certs.HTTP2, s.config.TLS, s.config.Clients, s.config.Log))
 	}
 	return []grpc.ServerOption{
-		grpc.Creds(remembering{transport}),
+		grpc.Creds(remembering{transport}), grpc.NumStreamWorkers(streamWorkers),
 		grpc.ConnectionTimeout(handshakeTime),
 		grpc.MaxRecvMsgSize(message), grpc.MaxHeaderListSize(maxHeaders), grpc.MaxConcurrentStreams(maxStreams),
 		grpc.KeepaliveParams(keepalive.ServerParameters{

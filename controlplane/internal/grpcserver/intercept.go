@@ -39,6 +39,9 @@ func (s *Server) unary(
 		return nil, status.Error(codes.ResourceExhausted, "as many calls are being answered as may be")
 	}
 	defer s.calls.leave()
+	if s.config.Patience == 0 {
+		return handle(o.ctx, request)
+	}
 	ctx, cancel := context.WithTimeout(o.ctx, s.config.Patience)
 	defer cancel()
 	return handle(ctx, request)

@@ -26,8 +26,20 @@ func (d *decision) answer() *rlspb.RateLimitResponse {
 		out.Statuses[i] = &statuses[i]
 	}
 	d.writer.write(d, out)
-	out.DynamicMetadata = d.metadata()
+	if d.service.config.Metadata || d.refusing != nil || d.unusual() {
+		out.DynamicMetadata = d.metadata()
+	}
 	return out
+}
+
+// unusual reports whether anything but the buckets of the store has decided.
+func (d *decision) unusual() bool {
+	for i := range d.hits {
+		if d.hits[i].source != byCentral {
+			return true
+		}
+	}
+	return false
 }
 
 // status fills in what became of a descriptor: by its own limits and those of the call as a whole,

@@ -14,3 +14,6 @@ func (s *Service) Full() {
 
 // Take is the report that Run would send.
 func (s *Service) Take() *wire.Decisions { return s.recorder.take(instant(s.config.Now())) }
+
+// WithMetadata has allowed calls answered with metadata too.
+func (s *Service) WithMetadata() { s.config.Metadata = true }

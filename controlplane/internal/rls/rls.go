@@ -46,7 +46,10 @@ type Config struct {
 	Report func(*wire.Decisions)
 	// Meter, if not nil, is called for each call and for each policy that had a part in it.
 	Meter Meter
-	Now   func() time.Time
+	// Metadata has allowed calls answered with dynamic metadata as others are. It is a third of
+	// what such an answer costs.
+	Metadata bool
+	Now      func() time.Time
 }
 
 // Service answers calls. Make one with New. It is safe for concurrent use.

@@ -315,6 +315,10 @@ func TestHeadersAndBody(t *testing.T) {
 // The answer's metadata names the policy that has decided.
 func TestMetadata(t *testing.T) {
 	w := begin(t, users)
+	if got := w.ask(request("edge", "api=v1 user=b")).DynamicMetadata; got != nil {
+		t.Errorf("an allowed call has metadata although no one asked for it: %v", got)
+	}
+	w.service.WithMetadata()
 	meta := func() string {
 		var fields []string
 		for name, v := range w.ask(request("edge", "api=v1 user=a")).DynamicMetadata.AsMap() {

@@ -16,6 +16,7 @@ type ListenFlags struct {
 	RLSListen    string `help:"Address for the gRPC rate limit service, which Envoy's own ratelimit filter calls." env:"WEIR_RLS_LISTEN" name:"rls-listen" placeholder:"HOST:PORT"`
 	RLSClientCA  string `help:"Authorities in PEM: who calls --rls-listen needs a certificate of theirs, beside the token. Read again when it changes." env:"WEIR_RLS_CLIENT_CA" name:"rls-client-ca" placeholder:"FILE"`
 	RLSOpen      bool   `help:"Serve --rls-listen to all who reach it, without a token." env:"WEIR_RLS_OPEN" name:"rls-open"`
+	RLSMetadata  bool   `help:"Answer calls that are allowed with dynamic metadata too, for Envoy's access log. Refusals have it anyway." env:"WEIR_RLS_METADATA" name:"rls-metadata"`
 	RLQSListen   string `help:"Address for the rate_limit_quota filters of Envoy, over gRPC." env:"WEIR_RLQS_LISTEN" name:"rlqs-listen" placeholder:"HOST:PORT"`
 	RLQSClientCA string `help:"Authorities in PEM: who calls --rlqs-listen needs a certificate of theirs, beside the token. Read again when it changes." env:"WEIR_RLQS_CLIENT_CA" name:"rlqs-client-ca" placeholder:"FILE"`
 	RLQSOpen     bool   `help:"Serve --rlqs-listen to all who reach it, without a token." env:"WEIR_RLQS_OPEN" name:"rlqs-open"`
@@ -35,6 +36,8 @@ type Listeners struct {
 	RLS        string
 	RLSClients *certs.Pool
 	RLSOpen    bool
+	// RLSMetadata: calls that are allowed are answered with dynamic metadata too.
+	RLSMetadata bool
 	// RLQS is the same for the rate limit quota service.
 	RLQS        string
 	RLQSClients *certs.Pool
@@ -68,7 +71,7 @@ func (r *resolver) listeners(f ListenFlags) (l Listeners) {
 			r.problem("--node-client-ca (WEIR_NODE_CLIENT_CA): %w", err)
 		}
 	}
-	l.RLS, l.RLSOpen = f.RLSListen, f.RLSOpen
+	l.RLS, l.RLSOpen, l.RLSMetadata = f.RLSListen, f.RLSOpen, f.RLSMetadata
 	l.RLSClients = r.door("rls", f.RLSListen, f.RLSClientCA, f.RLSOpen, f.TLSCert)
 	l.RLQS, l.RLQSOpen = f.RLQSListen, f.RLQSOpen
 	l.RLQSClients = r.door("rlqs", f.RLQSListen, f.RLQSClientCA, f.RLQSOpen, f.TLSCert)
