@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-proxy/weir/controlplane/internal/assign"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/policyfiles"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
@@ -22,6 +23,8 @@ type checkCommand struct {
 	Files  []string `arg:"" name:"file" help:"Policy files, YAML or JSON, or folders of such whose files make one set; - is the standard input."`
 	Nodes  int64    `default:"10" help:"How many Envoys share the limits: optimistic policies may pass theirs by an amount that depends on it."`
 	Output string   `short:"o" enum:"text,json" default:"text" help:"text or json."`
+
+	QuotaFilters bool `help:"Also say which limits Envoy's quota filters (--rlqs-listen) cannot let through in full. Of policies for calls it is said anyway."`
 
 	RegionWeights map[string]int64 `help:"Regions that share the limits, as for weir serve: says which costs are too high for one of them." placeholder:"NAME=N;NAME=N"`
 }
@@ -93,7 +96,7 @@ func (c *checkCommand) Run(env *environment) error {
 		}
 		f := checked{File: name, Problems: problems, Policies: []promise{}}
 		if err == nil {
-			f = check(name, doc, c.Nodes, shares)
+			f = c.check(name, doc, shares)
 		}
 		failed = failed || len(f.Problems) > 0
 		files = append(files, f)
@@ -109,7 +112,7 @@ func (c *checkCommand) Run(env *environment) error {
 	return err
 }
 
-func check(name string, doc policyfiles.Document, nodes int64, shares map[string]int64) checked {
+func (c *checkCommand) check(name string, doc policyfiles.Document, shares map[string]int64) checked {
 	f := checked{File: name, Problems: policy.Problems{}, Policies: []promise{}}
 	set, err := policydoc.Load(doc.Text, doc.Format)
 	var syntax *policydoc.SyntaxError
@@ -123,7 +126,11 @@ func check(name string, doc policyfiles.Document, nodes int64, shares map[string
 	default:
 		f.Notes = set.Notes()
 		for _, p := range set.Policies {
-			f.Policies = append(f.Policies, promiseOf(p, set.Tiers, nodes, shares))
+			one := promiseOf(p, set.Tiers, c.Nodes, shares)
+			if c.QuotaFilters || p.Match.IsOfCalls() {
+				one.Notes = append(one.Notes, quotaFilterNotes(p)...)
+			}
+			f.Policies = append(f.Policies, one)
 		}
 	}
 	return f
@@ -150,6 +157,24 @@ func regionNotes(p policy.Policy, shares map[string]int64) (notes []string) {
 		if least < dearest && p.Mode != policy.ModeLocal {
 			notes = append(notes, fmt.Sprintf(
 				"region %s refuses a request that costs more than its part of the limit, %d", region, least))
+		}
+	}
+	return notes
+}
+
+// quotaFilterNotes say what Envoy's quota filters let through of a policy's limits, where that is
+// not all of it.
+func quotaFilterNotes(p policy.Policy) (notes []string) {
+	for _, l := range p.Limits {
+		note := ""
+		if why := assign.Unfit(&p, l); why != "" {
+			note = "Envoy's quota filters are assigned none of it: " + why
+		} else if least, most, full := assign.Throughput(l.Params); !full {
+			note = fmt.Sprintf("Envoy's quota filters let through %d to %d a second of %d per %s: "+
+				"all of it needs a burst of three seconds", least, most, l.Quota, policy.FormatSpan(l.Window))
+		}
+		if note != "" && !slices.Contains(notes, note) {
+			notes = append(notes, note)
 		}
 	}
 	return notes

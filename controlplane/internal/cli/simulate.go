@@ -164,6 +164,9 @@ func writeResult(out *strings.Builder, name string, r simulate.Result, requests 
 			fmt.Fprintf(w, "%s\t%d\t%d\t%s\n", p.Name, p.Refused, p.Shadow, first)
 		}
 	})
+	if len(r.Unseen) > 0 {
+		fmt.Fprintf(out, "not simulated, since an access log shows no descriptors: %s\n", strings.Join(r.Unseen, ", "))
+	}
 	if r.Forgotten > 0 {
 		fmt.Fprintf(out, "%d buckets were forgotten too early, because more than %d were in use: somewhat too little "+
 			"is refused\n", r.Forgotten, simulate.MaxBuckets)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/assign"
 	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -69,7 +70,7 @@ func (l *ledgers) Stand(ctx context.Context, id ID) Standing {
 			continue
 		case one.Verdict != match.Limited:
 			return Standing{Verdict: Denied}
-		case !assignable(one.limit):
+		case assign.Unfit(one.policy, one.limit) != "":
 			l.complain(h.version, one.policy.Name)
 			return Standing{}
 		}
@@ -95,22 +96,6 @@ func (l *ledgers) complain(version uint64, name string) {
 	l.unfit[name] = true
 	l.rules.config.Log.Warn("buckets of this policy are not assigned, since its algorithm decides single requests, "+
 		"or its window is under 2s: take another algorithm, or Envoy's ratelimit filter", "policy", name)
-}
-
-// leastWindow is the shortest window of a window algorithm that can be assigned: its leases must
-// end within the window.
-const leastWindow = 2 * quota.Second
-
-// assignable reports whether tokens of a limit can be assigned for a second or more. A leaky bucket
-// hands out turns at an exact rate, and a sliding_window_counter counts requests when they come.
-func assignable(l policy.Limit) bool {
-	switch l.Algorithm {
-	case quota.TokenBucket:
-		return true
-	case quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog:
-		return l.Window >= leastWindow
-	}
-	return false
 }
 
 // item asks for a hit's bucket.

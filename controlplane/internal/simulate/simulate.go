@@ -75,6 +75,8 @@ type Result struct {
 	Exact   bool     `json:"exact"`
 	// Forgotten are buckets that were forgotten too early: then too little is refused.
 	Forgotten int64 `json:"forgotten_buckets,omitempty"`
+	// Unseen are the policies for calls of Envoy's own filters: no access log shows descriptors.
+	Unseen []string `json:"unseen_policies,omitempty"`
 }
 
 // PolicyResult is what one policy did.
@@ -142,6 +144,9 @@ func newRun(set *policy.Set, nodes int64) (*run, error) {
 	r := &run{decider: d, callers: newCallers(MaxCallers), result: Result{Policies: []PolicyResult{}}}
 	for _, p := range set.Policies {
 		r.result.Policies = append(r.result.Policies, PolicyResult{Name: p.Name})
+		if p.Match.IsOfCalls() {
+			r.result.Unseen = append(r.result.Unseen, p.Name)
+		}
 	}
 	return r, nil
 }
