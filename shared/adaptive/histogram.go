@@ -23,6 +23,8 @@ type Histogram struct {
 }
 
 // Add counts one latency.
+//
+//go:noinline
 func (h *Histogram) Add(latency quota.Span) {
 	h.Counts[bucket(latency)]++
 	h.Total++
@@ -30,22 +32,25 @@ func (h *Histogram) Add(latency quota.Span) {
 
 // Merge adds what another one has counted.
 func (h *Histogram) Merge(other *Histogram) {
-	for i, n := range other.Counts {
-		h.Counts[i] += n
+	for i := range h.Counts {
+		h.Counts[i] += other.Counts[i]
 	}
 	h.Total += other.Total
 }
 
 // Quantile is the latency in microseconds that a share of those counted do not exceed, within the
 // width of a bucket; 0 if none was counted.
+//
+//go:noinline
 func (h *Histogram) Quantile(share float64) float64 {
 	rank, below := share*float64(h.Total), 0.0
-	for i, n := range h.Counts {
-		if n > 0 && below+float64(n) >= rank {
+	for i := range h.Counts {
+		n := float64(h.Counts[i])
+		if n > 0 && below+n >= rank {
 			low, high := edge(i), edge(i+1)
-			return low + (high-low)*max(rank-below, 0)/float64(n)
+			return low + (high-low)*max(rank-below, 0)/n
 		}
-		below += float64(n)
+		below += n
 	}
 	return 0
 }

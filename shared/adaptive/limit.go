@@ -2,6 +2,7 @@ package adaptive
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -102,6 +103,8 @@ func (l *Limit) Most() int64 { return int64(l.Value) }
 
 // Next takes in a window that has lasted so long. One with too few answers changes nothing. Nor
 // does the limit fall while less than half of it is in use: a quiet service is never shed.
+//
+//go:noinline
 func (l *Limit) Next(c Config, w *Window, lasted quota.Span) {
 	l.Value = clamp(l.Value, c)
 	if w.Latency.Total < Enough || lasted <= 0 {
@@ -131,8 +134,10 @@ func (l *Limit) learn(s sample, quiet bool) {
 
 // step moves the limit by the requests that wait. One window alone may be chance: once settled, it
 // takes two to make a small step.
+//
+//go:noinline
 func (l *Limit) step(s sample, quiet bool) {
-	unit := max(math.Log10(l.Value), 1)
+	unit := max(log10(l.Value), 1)
 	surely := min(s.rate*(s.low-l.Base*tolerance), s.held)
 	rather := s.rate * ((s.low+s.latency)/2 - l.Base*tolerance)
 	switch {
@@ -159,6 +164,8 @@ func (l *Limit) step(s sample, quiet bool) {
 }
 
 // rise is by how much the limit rises.
+//
+//go:noinline
 func (l *Limit) rise(unit float64) float64 {
 	again := l.called == up
 	l.called = up
@@ -175,6 +182,8 @@ func (l *Limit) rise(unit float64) float64 {
 }
 
 // tries goes on with a trial, and reports whether it has set the limit.
+//
+//go:noinline
 func (l *Limit) tries(s sample, quiet bool) bool {
 	before := l.tried
 	switch {
@@ -239,6 +248,12 @@ func (l *Limit) giveUp() {
 func follows(from, to sample) bool {
 	rate := to.rate / from.rate
 	return rate*rate < to.held/from.held
+}
+
+// log10 is about the logarithm of a number from 1, within 0.03: between powers of two it is even.
+func log10(x float64) float64 {
+	whole := bits.Len64(uint64(x)) - 1
+	return (float64(whole) + x/float64(uint64(1)<<whole) - 1) * (math.Ln2 / math.Ln10)
 }
 
 func clamp(value float64, c Config) float64 {

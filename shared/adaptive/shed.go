@@ -23,17 +23,19 @@ type Load struct {
 }
 
 // Merge adds what came to another worker in the same time.
+//
+//go:noinline
 func (l *Load) Merge(other *Load) {
-	for i, n := range other.Arrived {
-		l.Arrived[i] += n
+	for i := range l.Arrived {
+		l.Arrived[i] += other.Arrived[i]
 	}
 	l.Shed += other.Shed
 	l.Refused += other.Refused
 }
 
 func (l *Load) total() (sum float64) {
-	for _, n := range l.Arrived {
-		sum += float64(n)
+	for i := range l.Arrived {
+		sum += float64(l.Arrived[i])
 	}
 	return sum
 }
@@ -83,6 +85,7 @@ func Busy(utilisation float64) Pressure {
 	return pressure(utilisation, busyLittle, busyMuch, busyAll)
 }
 
+//go:noinline
 func pressure(value, little, much, all float64) Pressure {
 	switch {
 	case value < little:
@@ -113,6 +116,8 @@ func (l *Load) pressure() (p Pressure, share float64) {
 
 // Next takes in what came in a time, and what else asks for more to be shed. The first kept classes
 // of all are never shed.
+//
+//go:noinline
 func (s *Shed) Next(classes, kept int, load *Load, others Pressure, passed quota.Span) {
 	seconds := min(float64(passed)/float64(quota.Second), 1)
 	full, share := load.pressure()
@@ -130,6 +135,8 @@ func (s *Shed) Next(classes, kept int, load *Load, others Pressure, passed quota
 
 // moved is the classes that are shed when a share of all requests more is shed; less if it is
 // negative. A class that no request is of is passed over.
+//
+//go:noinline
 func moved(shed, share float64, classes, kept int, load *Load) float64 {
 	all := load.total()
 	most := float64(classes) - max(float64(kept), alwaysKept)
@@ -166,6 +173,8 @@ func moved(shed, share float64, classes, kept int, load *Load) float64 {
 }
 
 // Sheds reports whether a request of a rank is shed, of so many classes.
+//
+//go:noinline
 func (s *Shed) Sheds(r Rank, classes int) bool {
 	// The cohorts of a class are shed from the last to the first.
 	return s.Share > float64(classes-int(r.Class))-(float64(r.Cohort)+0.5)/Cohorts
@@ -174,6 +183,8 @@ func (s *Shed) Sheds(r Rank, classes int) bool {
 // Room is how many requests may be at the upstream at once, as a request of a rank meets it. It is
 // more for the classes before the one that is being shed: without that their requests would meet a
 // limit that those have filled which are to be shed next.
+//
+//go:noinline
 func (l *Limit) Room(r Rank, s *Shed, classes int, c Config) int64 {
 	most := l.Most()
 	if classes == 1 {

@@ -15,6 +15,8 @@ type Window struct {
 }
 
 // Merge adds what another worker has seen in the same time.
+//
+//go:noinline
 func (w *Window) Merge(other *Window) {
 	w.Latency.Merge(&other.Latency)
 	w.Held += other.Held
@@ -35,6 +37,8 @@ const (
 // Due reports whether a window is to end that has lasted so long. A window is twice as long as the
 // upstream usually takes to answer, so that most of its answers are to requests that the limit in
 // force has let through.
+//
+//go:noinline
 func (l *Limit) Due(w *Window, lasted quota.Span) bool {
 	least := quota.Span(latenciesAWindow * l.Base)
 	switch {
@@ -56,6 +60,7 @@ type sample struct {
 	latency, low, high float64
 }
 
+//go:noinline
 func (w *Window) sample(share float64, lasted quota.Span) sample {
 	n := float64(w.Latency.Total)
 	doubt := 2 * sqrt(share*(1-share)/n)
