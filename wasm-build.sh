@@ -57,6 +57,15 @@ official() {
 	[[ -n $version ]] && ((${version%.*} > 0 || ${version#*.} >= 41))
 }
 
+# outline changes the runtime below the sources $1 as tools/tinygo/outline.sed says.
+outline() {
+	local file
+	for file in "$1"/runtime/{slice,string}.go; do
+		sed -i -f "$repo/tools/tinygo/outline.sed" "$file"
+		grep -q '^//go:noinline$' "$file" || die "tools/tinygo/outline.sed does not fit TinyGo's $file"
+	done
+}
+
 # build_tinygo makes $root: TinyGo's command with its standard library beside it, which is what it takes for its own root.
 # A lock and a rename keep a second build, or one that was interrupted, from seeing half of it.
 build_tinygo() {
@@ -76,6 +85,7 @@ build_tinygo() {
 		# The module has no git submodules, and src/net is one; the compiler only wants the folder to be there.
 		mkdir -p "$partial/src/net" "$partial/bin"
 		cp "$pin/wasip1-debian.json" "$partial/targets/"
+		outline "$partial/src"
 		CGO_ENABLED=1 go build -C "$pin" -buildvcs=false -tags llvm19 -o "$partial/bin/tinygo" github.com/tinygo-org/tinygo
 		rm -rf "$root"
 		mv "$partial" "$root"
@@ -89,8 +99,8 @@ if official; then
 	target=wasip1
 else
 	version=$(sed -n 's/^require github.com\/tinygo-org\/tinygo //p' "$repo/tools/tinygo/go.mod")
-	# A changed pin or target makes another root.
-	root=$cache/tinygo-$version-$(cat "$repo"/tools/tinygo/{go.sum,wasip1-debian.json} | sha256sum | cut -c1-12)
+	# A changed pin, target or runtime makes another root.
+	root=$cache/tinygo-$version-$(cat "$repo"/tools/tinygo/{go.sum,wasip1-debian.json,outline.sed} | sha256sum | cut -c1-12)
 	[[ -x $root/bin/tinygo ]] || build_tinygo
 	tinygo=(env "TINYGOROOT=$root" "$root/bin/tinygo")
 	target=$root/targets/wasip1-debian.json
