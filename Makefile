@@ -139,6 +139,12 @@ reproducible: ## build the filter again, elsewhere and without the compiler's ca
 	sha256sum build/weir.wasm "$$dir/weir.wasm"; \
 	cmp build/weir.wasm "$$dir/weir.wasm"
 
+.PHONY: matrix
+matrix: build ## run the filter in each Envoy that tools/envoys.txt pins, and write the table of the README
+	@tools/setup.sh envoy envoys redis
+	$(call announce,the filter in each Envoy)
+	@go test -count 1 -v ./test/matrix -all -write
+
 # Not part of `make test`: it takes some ten minutes, on a machine that does nothing else. The end-to-end tests try it out.
 BENCH ?=
 

