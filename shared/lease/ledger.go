@@ -89,6 +89,9 @@ type Ask struct {
 	// own; the zero value elsewhere. Params are then those of this caller. Windows are the largest
 	// ones too, and Params.Burst is the caller's quota.
 	Most quota.Params
+	// Reserved, if not 0, names what waiting requests are granted as reservations, the first as
+	// number 1: their cost is known later. The bucket may then owe more than it holds.
+	Reserved uint64
 }
 
 // TTL is how long the kept tokens of this ask count as leased; 0 if none may be kept.

@@ -22,6 +22,9 @@ const (
 	// that grants some. Limits of which permits are claimed are in no policy set that an older
 	// control plane reads.
 	permitsFormat = 5
+	// settleFormat is the format of a request with an item that names reservations, or settles one.
+	// Policies that reserve are in no policy set that an older control plane reads.
+	settleFormat = 6
 	// FullFormat is the format of a reply that says when a bucket is full. Only nodes that name it
 	// get it.
 	FullFormat = 3
@@ -76,6 +79,11 @@ type LeaseItem struct {
 	// inflight.Claim. A claim belongs to no group.
 	Seq        uint64
 	Hold, Lent int64
+	// Reserved, if not 0, names what the waiting requests are granted as reservations: the first is
+	// its number 1. With Nth, the item asks for nothing and settles the reservation of that number:
+	// its request has cost Actual. An item that was answered may be sent again and changes nothing.
+	Reserved    uint64
+	Nth, Actual int64
 }
 
 // The flags of an item: whether it is Joined, its Place from bit 1 on, and whether figures follow.
@@ -174,6 +182,9 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 		if format >= permitsFormat {
 			dst = putClaim(dst, it)
 		}
+		if format >= settleFormat {
+			dst = putSettlement(dst, it)
+		}
 		if it.Place > 0 {
 			dst = append(dst, it.Consumer[:]...)
 		}
@@ -196,10 +207,12 @@ func requestFormat(items []LeaseItem) byte {
 	for i := range items {
 		it := &items[i]
 		switch {
+		case it.Reserved > 0:
+			return settleFormat
 		case it.Seq > 0:
-			return permitsFormat
+			format = permitsFormat
 		case it.Quota > 0:
-			format = ownFormat
+			format = max(format, ownFormat)
 		case it.ExceptionsRevision > 0 || it.Place > 0:
 			format = max(format, exceptionsFormat)
 		}
@@ -213,7 +226,7 @@ func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 	c := cursor{buf: b}
 	format := byte(leaseFormat)
 	if len(b) > len(leaseRequestMagic) && b[len(leaseRequestMagic)] > leaseFormat {
-		format = min(b[len(leaseRequestMagic)], permitsFormat)
+		format = min(b[len(leaseRequestMagic)], settleFormat)
 	}
 	c.header(leaseRequestMagic, format)
 	m := LeaseRequest{Node: string(c.text(MaxNodeID)), Boot: c.u64(), Seq: c.u64(), Version: c.u64()}
@@ -256,6 +269,9 @@ func (c *cursor) item(it *LeaseItem, format byte) {
 	}
 	if format >= permitsFormat {
 		c.claim(it)
+	}
+	if format >= settleFormat {
+		c.settlement(it)
 	}
 	if it.Place > 0 {
 		copy(it.Consumer[:], c.bytes(16))

@@ -94,6 +94,7 @@ func TestGolden(t *testing.T) {
 		"snapshot_4_own":  wire.AppendSnapshot(nil, figured(t)),
 
 		"snapshot_4_in_flight": wire.AppendSnapshot(nil, flying(t)),
+		"lease_request_6":      wire.AppendLeaseRequest(nil, settlements()),
 	} {
 		golden(t, name, got)
 	}
@@ -182,6 +183,21 @@ func figured(t testing.TB) wire.Snapshot {
 	p.Limits, p.Candidate, p.Figures = slices.Clone(p.Limits), slices.Clone(p.Candidate), figures
 	p.Limits[1].Own, p.Candidate[0].Own = 1, 2
 	return s
+}
+
+// settlements is a request with an item that names reservations, one that settles one, and one that
+// does neither.
+func settlements() wire.LeaseRequest {
+	m := named()
+	m.Items = slices.Clone(m.Items)[:1]
+	one := m.Items[0]
+	one.Joined, one.Place = false, 0
+	plain, settles := one, one
+	one.Reserved = 1<<63 + 5
+	settles.Waiting, settles.Keep, settles.Used = 0, 0, 0
+	settles.Reserved, settles.Nth, settles.Actual = 1<<63+4, 3, 250
+	m.Items = []wire.LeaseItem{one, settles, plain}
+	return m
 }
 
 // flying is extras with limits of requests in flight.
@@ -377,7 +393,7 @@ func TestSnapshotReadsBack(t *testing.T) {
 }
 
 func TestLeaseMessagesReadBack(t *testing.T) {
-	for _, want := range []wire.LeaseRequest{request, named(), claimed(), held()} {
+	for _, want := range []wire.LeaseRequest{request, named(), claimed(), held(), settlements()} {
 		got, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, want))
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("request %+v: %v", got, err)
@@ -442,6 +458,34 @@ func TestClaimsAreInTheirOwnFormat(t *testing.T) {
 		m.Items = append(m.Items, wire.LeaseItem{Cost: 1})
 		if got, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, m)); err == nil {
 			t.Errorf("a claim with %s was accepted: %+v", what, got.Items[0])
+		}
+	}
+}
+
+// Reservations are named and settled in the format that has them alone. What a settlement has no use
+// for is refused.
+func TestSettlementsAreInTheirOwnFormat(t *testing.T) {
+	b := wire.AppendLeaseRequest(nil, settlements())
+	if b[4] != 6 {
+		t.Errorf("format %d", b[4])
+	}
+	for b[4] = 2; b[4] < 6; b[4]++ {
+		if m, err := wire.DecodeLeaseRequest(b); err == nil {
+			t.Errorf("accepted in format %d: %+v", b[4], m)
+		}
+	}
+	for what, change := range map[string]func(*wire.LeaseItem){
+		"waiting requests": func(it *wire.LeaseItem) { it.Waiting = 1 },
+		"tokens to keep":   func(it *wire.LeaseItem) { it.Keep = 1 },
+		"used tokens":      func(it *wire.LeaseItem) { it.Used = 1 },
+		"a group":          func(it *wire.LeaseItem) { it.Joined = true },
+		"a claim":          func(it *wire.LeaseItem) { it.Seq = 1 },
+		"a huge cost":      func(it *wire.LeaseItem) { it.Actual = policy.MaxCost + 1 },
+	} {
+		m := settlements()
+		change(&m.Items[1])
+		if got, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, m)); err == nil {
+			t.Errorf("a settlement with %s was accepted: %+v", what, got.Items[1])
 		}
 	}
 }

@@ -37,6 +37,10 @@ func (s *Service) grant(
 	for i := range all {
 		all[i] = i
 	}
+	all, err = s.settle(ctx, r, all)
+	if err != nil {
+		return reply, err
+	}
 	stale, err := s.grantOnce(ctx, r, all)
 	if err != nil || len(stale) == 0 {
 		return reply, err

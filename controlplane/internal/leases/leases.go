@@ -113,6 +113,8 @@ type Config struct {
 	Now func() time.Time
 	// Buckets is where Adjust looks and changes; it may be nil where Adjust is never called.
 	Buckets Buckets
+	// Settler corrects reservations; nil where no policy has any.
+	Settler Settler
 	// Overrides are the consumers' own limits; nil where consumers have none.
 	Overrides Overrides
 	// Regions is nil for a control plane that shares its quotas with no other region.

@@ -206,6 +206,7 @@ func (r *resolver) fullAsk(it *wire.LeaseItem, by effective) lease.Ask {
 		}
 	case policy.ModeStrict:
 		a.Keep = 0 // No token idles on a node.
+		a.Reserved = it.Reserved
 	}
 	if by.limit.Algorithm == quota.LeakyBucket {
 		// A leaky bucket hands out turns at an exact rate. Tokens that are held for a lease until

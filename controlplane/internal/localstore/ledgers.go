@@ -53,6 +53,8 @@ type shard struct {
 	permits      permits
 	// kinds are all of these, drafts before what they depend on.
 	kinds [5]kind
+	// reserved are the open reservations.
+	reserved map[leases.Reservation]open
 }
 
 // kind is a table of ledgers, whatever they count.
@@ -70,6 +72,7 @@ type kind interface {
 func (l *ledgers) init(max int) {
 	for i := range l.shards {
 		h := &l.shards[i]
+		h.reserved = map[leases.Reservation]open{}
 		h.max = (max + shardCount - 1) / shardCount
 		h.tokens.init(0, nil, encodeLedger, decodeLedger)
 		h.windows.init(windowsKey, nil, encodeWindows, decodeWindows)
@@ -152,7 +155,9 @@ func (s *Store) grantGroup(group []leases.Item, grants []lease.Grant) []lease.Gr
 	}
 	grants = grants[:start]
 	for _, it := range group {
-		grants = append(grants, s.ledgers.grant(now, it, false))
+		g := s.ledgers.grant(now, it, false)
+		s.ledgers.of(it.Bucket).reserve(it, g)
+		grants = append(grants, g)
 	}
 	return grants
 }
@@ -222,6 +227,9 @@ func (l *ledgers) changes(now quota.Instant) []change {
 		h.mu.Lock()
 		for _, k := range h.kinds {
 			out = k.changes(now, swept, out)
+		}
+		if swept {
+			h.forgetReserved(now)
 		}
 		h.mu.Unlock()
 	}

@@ -196,11 +196,34 @@ func bucketCalls() []scriptCall {
 	return []scriptCall{
 		{"bucket", 1, change(lease.Change{})},
 		{"adjust", 1, change(lease.Change{Give: 1})}, // It reads the bucket first.
+		{"settle", 1, settleOne},                     // After a grant that it is a settlement of.
 		{"cell", 1, func(b *testing.B, s *redisstore.Store, n int) error {
 			won, err := s.Region().Swap(b.Context(), uint64(n-1), []byte("what a region uses"))
 			return expect(err, won, true)
 		}},
 	}
+}
+
+// settleOne has a request reserve of a sliding log, and settles it.
+func settleOne(b *testing.B, s *redisstore.Store, n int) error {
+	w, err := quota.NewWindows(quota.SlidingLog, 5, quota.Hour, 0)
+	if err != nil {
+		return err
+	}
+	ask := lease.Ask{
+		Params: quota.Params{Num: 1, Den: int64(quota.Hour) / 5, Burst: 5}, Windows: w, Version: 1,
+		Waiting: 1, Cost: 1, Deadline: lease.Deadline, Reserved: uint64(n),
+	}
+	bucket := keyhash.Key{8}
+	grants, err := s.Grant(b.Context(), []leases.Item{{Bucket: bucket, Ask: ask}})
+	if err != nil {
+		return err
+	}
+	known, err := s.Settle(b.Context(), leases.Reservation{Bucket: bucket, Name: uint64(n), Nth: 1}, ask, 0)
+	if err != nil {
+		return err
+	}
+	return expect(nil, [2]any{grants[0].Waiting, known}, [2]any{int64(1), true})
 }
 
 // permitCalls are about a bucket of which many nodes hold permits.

@@ -188,7 +188,7 @@ func (s *Store) windowsArg(joined bool, a lease.Ask) []byte {
 	return arg(kindWindows, joined,
 		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset), int64(a.TTL()),
 		int64(a.Version), max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
-		int64(leases.Leased(a)), lease.LostWindows(a, s.fill), own)
+		int64(leases.Leased(a)), lease.LostWindows(a, s.fill), own, int64(a.Reserved))
 }
 
 // tokensCharge is what the script must know to charge an item's twin of tokens.

@@ -21,6 +21,7 @@ type Store interface {
 	nodes.Store
 	leases.Store
 	leases.Buckets
+	leases.Settler
 	consumers.Store
 	penalties.Store
 	enforcement.Store

@@ -74,6 +74,8 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"buckets are looked at and changed", testAdjust},
 		{"changes of buckets follow the ledgers", testAdjustFollowsTheLedgers},
 		{"a bucket is changed while it is used", testAdjustRace},
+		{"settlements follow the ledgers", testSettlements},
+		{"a reservation is settled once", testSettledOnce},
 		{"a restart refills nobody", testRestart},
 		{"permits are lent", testPermits},
 		{"permits follow the ledger", testPermitsFollowTheLedger},

@@ -2,8 +2,9 @@
 --
 -- grant_windows and charge_windows are what grant_tokens and charge_tokens are for tokens. The
 -- numbers of grant_windows are: algorithm quota length grain offset ttl version waiting cost
--- deadline keep nodes leased doubtful_used own: leased is how long after a loss of state tokens may
--- still be used that were granted before it, own a caller's own quota, else 0. Those of
+-- deadline keep nodes leased doubtful_used own name: leased is how long after a loss of state tokens may
+-- still be used that were granted before it, own a caller's own quota, else 0, name that of the
+-- reservations that are granted, else eight zeros. Those of
 -- charge_windows: hold, algorithm quota length grain offset version leased doubtful_used and the
 -- longest lease of it, and cost deadline ttl used of what the twin was asked.
 --
@@ -360,6 +361,7 @@ do
       granted = 0
     end
     if granted > 0 then
+      reserve(key, string.sub(arg, #arg - 7), granted, last, last + deadline, cost, leaves(start_of(last + deadline)))
       lend(granted * cost, deadline)
     end
     if not look and algorithm ~= COUNTER then

@@ -1,0 +1,58 @@
+package leases
+
+import (
+	"context"
+
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// Reservation names what a request has taken of a bucket before its cost was known: the Nth request
+// of the ask whose Reserved is Name.
+type Reservation struct {
+	Bucket keyhash.Key
+	Name   uint64
+	Nth    int64
+}
+
+// Settler is the part of a store that corrects reservations.
+type Settler interface {
+	// Settle makes a reservation cost what its request has cost, as lease.WindowLedger.Settle does,
+	// at the store's own time, and forgets it. So it happens once, however often it is called for.
+	// It reports false for a reservation that the store does not know: it was settled before, or it
+	// counts no more, or the store has lost it.
+	Settle(ctx context.Context, r Reservation, ask lease.Ask, actual int64) (known bool, err error)
+}
+
+// settle answers the items that settle reservations, and returns the others. The error is that of
+// the store if it answered no item of a request with nothing else.
+func (s *Service) settle(ctx context.Context, r *resolver, all []int) (others []int, err error) {
+	answered := 0
+	for _, i := range all {
+		it := &r.items[i]
+		if it.Nth == 0 {
+			others = append(others, i)
+			continue
+		}
+		by, ok := r.effective(it, r.deciding)
+		if !ok || by.policy.Mode != policy.ModeStrict || s.config.Settler == nil {
+			answered++
+			continue
+		}
+		by.claim(it.Quota, it.Burst)
+		ask := s.baseAsk(it.Bucket, by, r.deciding.Version.Number)
+		_, failure := s.config.Settler.Settle(ctx, Reservation{it.Bucket, it.Reserved, it.Nth}, ask, it.Actual)
+		if failure != nil {
+			r.answers[i], err = unavailable(0), failure
+			continue
+		}
+		r.answers[i] = wire.LeaseAnswer{State: wire.ItemGranted}
+		answered++
+	}
+	if answered > 0 || len(others) > 0 {
+		err = nil
+	}
+	return others, err
+}

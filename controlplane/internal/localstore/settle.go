@@ -1,0 +1,67 @@
+package localstore
+
+import (
+	"context"
+
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// maxReserved bounds the open reservations of a shard. What one more takes is never given back.
+const maxReserved = 16384
+
+// open is a reservation that was not settled, and until when it can be.
+type open struct {
+	taken quota.Reservation
+	until quota.Instant
+}
+
+// reserve notes what an item's requests were granted, if their cost is known later. Its shard is
+// locked. The file does not have reservations: after a restart they stay charged.
+func (h *shard) reserve(it leases.Item, g lease.Grant) {
+	if it.Ask.Reserved == 0 || g.Waiting == 0 || len(h.reserved)+int(g.Waiting) > maxReserved {
+		return
+	}
+	ledger := h.windows.all[it.Bucket]
+	if it.Draft {
+		ledger = h.draftWindows.all[it.Bucket]
+	}
+	one := open{taken: ledger.Reservation(it.Ask)}
+	one.until = ledger.Counts(one.taken)
+	for nth := int64(1); nth <= g.Waiting; nth++ {
+		h.reserved[leases.Reservation{Bucket: it.Bucket, Name: it.Ask.Reserved, Nth: nth}] = one
+	}
+}
+
+// forgetReserved forgets the reservations that count no more.
+func (h *shard) forgetReserved(now quota.Instant) {
+	for r, one := range h.reserved {
+		if one.until <= now {
+			delete(h.reserved, r)
+		}
+	}
+}
+
+// Settle implements leases.Settler. The draft of a rollout is settled with the main one.
+func (s *Store) Settle(_ context.Context, r leases.Reservation, _ lease.Ask, actual int64) (bool, error) {
+	h := s.ledgers.of(r.Bucket)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	one, known := h.reserved[r]
+	if !known {
+		return false, nil
+	}
+	delete(h.reserved, r)
+	now := s.clock.now()
+	for _, t := range []*table[lease.WindowLedger]{&h.windows, &h.draftWindows} {
+		ledger, counted := t.all[r.Bucket]
+		if !counted {
+			continue
+		}
+		if after, back := ledger.Settle(now, one.taken, actual); back != 0 {
+			t.put(r.Bucket, after)
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,134 @@
+package storetest
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// settling is an ask that reserves, of a sliding log of five in 15 minutes.
+func settling(t *testing.T, a quota.Algorithm, units, waiting, cost int64, name uint64) leases.Item {
+	length := 15 * quota.Minute
+	w, err := quota.NewWindows(a, units, length, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := quota.NewParams(units, length, units)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return leases.Item{Bucket: keyhash.Key{1, 2, 3}, Ask: lease.Ask{
+		Params: p, Windows: w, Version: 7, Waiting: waiting, Cost: cost, Deadline: lease.Deadline, Reserved: name,
+	}}
+}
+
+// testSettlements plays random grants and settlements, some doubled, late or of names that no
+// reservation has, and compares each answer with a ledger that settles in Go.
+func testSettlements(t *testing.T, s *Instance) {
+	ctx, seed := testContext(t), rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 1))
+	now := Base
+	for _, a := range []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog} {
+		type held struct {
+			r     leases.Reservation
+			taken quota.Reservation
+		}
+		var open, over []held
+		var ledger lease.WindowLedger
+		item := settling(t, a, 60, 0, 1, 0)
+		item.Bucket[5] = byte(a)
+		for step := range 400 {
+			now += quota.Instant(r.Int64N(int64(quota.Minute)))
+			s.SetClock(now)
+			switch n := r.IntN(10); {
+			case n < 5:
+				it := item
+				it.Ask.Waiting, it.Ask.Cost, it.Ask.Reserved = 1+r.Int64N(3), 1+r.Int64N(9), r.Uint64()|1
+				got := must[[]lease.Grant](t)(s.Grant(ctx, []leases.Item{it}))[0]
+				var want lease.Grant
+				ledger, want = ledger.Grant(now, it.Ask)
+				got.Changed, want.Changed = false, false
+				if got != want {
+					t.Fatalf("seed %d, %v, step %d: %+v, want %+v", seed, a, step, got, want)
+				}
+				for nth := range got.Waiting {
+					open = append(open, held{leases.Reservation{Bucket: it.Bucket, Name: it.Ask.Reserved, Nth: nth + 1},
+						ledger.Reservation(it.Ask)})
+				}
+			case n < 9 && len(open) > 0:
+				i := r.IntN(len(open))
+				one := open[i]
+				open = append(open[:i], open[i+1:]...)
+				over = append(over, one)
+				actual := r.Int64N(14)
+				known := must[bool](t)(s.Settle(ctx, one.r, item.Ask, actual))
+				if !known && ledger.Counts(one.taken) > now {
+					t.Fatalf("seed %d, %v, step %d: a reservation that counts is not known", seed, a, step)
+				}
+				ledger, _ = ledger.Settle(now, one.taken, actual)
+			case len(over) > 0:
+				again := over[r.IntN(len(over))].r
+				if r.IntN(2) == 0 {
+					again.Name++
+				}
+				if must[bool](t)(s.Settle(ctx, again, item.Ask, r.Int64N(14))) {
+					t.Fatalf("seed %d, %v, step %d: settled twice", seed, a, step)
+				}
+			}
+		}
+		if len(over) < 50 {
+			t.Errorf("seed %d, %v: only %d settlements", seed, a, len(over))
+		}
+	}
+}
+
+// testSettledOnce has many settle the same reservations at once, while others are granted.
+func testSettledOnce(t *testing.T, s *Instance) {
+	ctx := testContext(t)
+	it := settling(t, quota.SlidingLog, 20, 10, 1, 99)
+	if g := must[[]lease.Grant](t)(s.Grant(ctx, []leases.Item{it}))[0]; g.Waiting != 10 {
+		t.Fatalf("%+v", g)
+	}
+	var wait sync.WaitGroup
+	var mu sync.Mutex
+	settled, others := 0, int64(0)
+	for i := range 8 {
+		wait.Go(func() {
+			for nth := range int64(10) {
+				if i%4 == 0 {
+					other := settling(t, quota.SlidingLog, 20, 1, 1, uint64(1000+100*int64(i)+nth))
+					g, err := s.Grant(ctx, []leases.Item{other})
+					if err != nil {
+						t.Error(err)
+						continue
+					}
+					mu.Lock()
+					others += g[0].Waiting
+					mu.Unlock()
+				}
+				known, err := s.Settle(ctx, leases.Reservation{Bucket: it.Bucket, Name: 99, Nth: nth + 1}, it.Ask, 0)
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				if known {
+					settled++
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wait.Wait()
+	if settled != 10 {
+		t.Errorf("%d settlements of ten reservations", settled)
+	}
+	probe := settling(t, quota.SlidingLog, 20, 0, 1, 0)
+	if g := must[[]lease.Grant](t)(s.Grant(ctx, []leases.Item{probe}))[0]; g.Level != 20-others {
+		t.Errorf("%d of 20 are left beside %d that were granted and not settled", g.Level, others)
+	}
+}
