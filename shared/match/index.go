@@ -1,6 +1,7 @@
 package match
 
 import (
+	"github.com/weir-proxy/weir/shared/penalty"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -38,6 +39,10 @@ type Index struct {
 	// figures are where requests hold the figures of limits, in the order of the limits. Few limits
 	// have any, so they are searched for: a place in each of many policies would cost more.
 	figures []figures
+	// penalties are the rules of the policies that have one. wide are the policies whose penalties
+	// hold under every policy.
+	penalties []penalty.Rule
+	wide      []uint32
 
 	// classes are the priorities, with the conditions of each. Their patterns are in the trie, as
 	// those of policies from policy.MaxPolicies on. rest is the place of the class of the requests
@@ -73,6 +78,8 @@ type Policy struct {
 	methods, headers, parts, clients, reserves extent
 	// tiers are those that the policy is for, a bit each; 0 is all.
 	tiers uint32
+	// penalty is 1 + the place of its rule among the penalties; 0 if it has none.
+	penalty uint16
 	// needsTier: its limits, its partition or its conditions go by tier.
 	needsTier bool
 	// ByConsumer: each consumer has buckets of its own.
@@ -131,6 +138,18 @@ func (ix *Index) Policy(i uint32) *Policy { return &ix.policies[i] }
 // Limit returns the i-th of all limits, in the document's order, a policy's drafts after its own.
 // The pointer is good until the next Load.
 func (ix *Index) Limit(i uint32) *policy.Limit { return &ix.limits[i] }
+
+// HasPenalties reports whether a policy has penalties.
+func (ix *Index) HasPenalties() bool { return len(ix.penalties) > 0 }
+
+// Penalty is the i-th policy's rule of penalties, nil if it has none. The pointer is good until the
+// next Load.
+func (ix *Index) Penalty(i uint32) *penalty.Rule {
+	if at := ix.policies[i].penalty; at > 0 {
+		return &ix.penalties[at-1]
+	}
+	return nil
+}
 
 // Text resolves a reference. The bytes are good until the next Load.
 func (ix *Index) Text(r wire.Ref) []byte { return r.Of(ix.snapshot) }

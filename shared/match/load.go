@@ -1,6 +1,7 @@
 package match
 
 import (
+	"github.com/weir-proxy/weir/shared/penalty"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/text"
@@ -42,6 +43,7 @@ func (ix *Index) clear() {
 	ix.banned, ix.exempt, ix.exemptMethods = ix.banned[:0], ix.exempt[:0], ix.exemptMethods[:0]
 	ix.classes, ix.reserves, ix.rest = ix.classes[:0], ix.reserves[:0], 0
 	ix.exempted.reset()
+	ix.penalties, ix.wide = ix.penalties[:0], ix.wide[:0]
 	ix.enforcement.reset()
 	ix.needsClientIP, ix.asksEnvoy = false, false
 }
@@ -160,12 +162,19 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 		l.InFlight = true
 	}
 	kept := func(class uint8) { ix.reserves = append(ix.reserves, class) }
+	rule := func(p penalty.Rule) {
+		ix.penalties = append(ix.penalties, p)
+		l.penalty = uint16(len(ix.penalties)) // There are at most policy.MaxPolicies.
+		if p.All && len(ix.wide) < policy.MaxWide {
+			ix.wide = append(ix.wide, uint32(len(ix.policies)))
+		}
+	}
 	for i := 0; i < n && !set.Failed(); i++ {
 		ix.begin(l)
 		l.PolicyHead = set.Policy(run, limit)
 		run() // The end of the last one.
 		set.Lists(host, method, path, header, component)
-		l.tiers, l.ContentType = set.Extras(client, own, inFlight, kept, &l.OnFailure)
+		l.tiers, l.ContentType = set.Extras(client, own, inFlight, kept, &l.OnFailure, rule)
 		ix.policies = append(ix.policies, ix.end(l))
 		// Also a policy that is off: operators may switch it on.
 		ix.trie.insert(ix.snapshot, uint32(i), l.hosts, l.paths)

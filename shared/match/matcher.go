@@ -47,6 +47,9 @@ func (m *Matcher) Match(ix *Index, a *Attributes) Result {
 	case exempt:
 		return Result{Access: Exempt}
 	}
+	if len(ix.wide) > 0 && len(m.hits) > 0 {
+		m.addWide(a)
+	}
 	return m.open()
 }
 
@@ -67,6 +70,7 @@ func (m *Matcher) open() Result {
 	return Result{
 		Bypassed:           m.bypassed,
 		Hits:               m.hits,
+		Subjects:           m.subjects,
 		Own:                m.own,
 		Consumer:           m.consumer.Key,
 		ExceptionsRevision: m.revision,

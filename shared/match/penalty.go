@@ -1,15 +1,59 @@
 package match
 
-import "github.com/weir-proxy/weir/shared/keyhash"
+import (
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// addSubject adds the caller as a policy's penalties know it, by the partition key of the hit. One
+// whose penalties hold under every policy is added by addWide.
+func (c *collector) addSubject(p *Policy, set limitSet, hit Hit, partition keyhash.Key) {
+	rule := &c.ix.penalties[p.penalty-1]
+	if rule.All {
+		return
+	}
+	c.subjects = append(c.subjects, Subject{
+		Policy: hit.Policy, Limit: set.document.from, Key: partition, Shadow: hit.Shadow || rule.Shadow,
+	})
+}
+
+// addWide adds the caller's consumer, by the policies whose penalties hold under every policy. An
+// order about such a policy counts for its penalties too.
+//
+//go:noinline
+func (c *collector) addWide(a *Attributes) {
+	consumer, known := c.consumerKey(a)
+	if !known {
+		return
+	}
+	e := &c.ix.enforcement
+	if e.byTier {
+		c.findTier(a)
+	}
+	for _, number := range c.ix.wide {
+		p := &c.ix.policies[number]
+		key := c.wideKey(p, consumer)
+		share := shareOf(key)
+		state := e.state(number, share, c.tier, p.Enforced)
+		if state == policy.EnforcedOff {
+			continue
+		}
+		c.subjects = append(c.subjects, Subject{
+			Policy: number, Limit: c.ix.run(p, 0).from, Key: key,
+			Shadow: share >= uint32(state) || c.ix.penalties[p.penalty-1].Shadow,
+		})
+	}
+}
+
+// wideKey is the key of a consumer for the penalties of a policy that hold under every policy.
+func (e *encoder) wideKey(p *Policy, consumer keyhash.Key) keyhash.Key {
+	e.key = putText(append(e.key[:0], penaltyFormat), e.ix.Text(p.Name))
+	e.key = append(e.key, consumer[:]...)
+	return e.hash()
+}
 
 // WideKey is the key by which the penalties of a policy that hold under every policy know a
 // consumer, given by its ConsumerKey.
 func WideKey(secret [16]byte, policy string, consumer keyhash.Key) keyhash.Key {
 	return hashed(secret, append(putText([]byte{penaltyFormat}, []byte(policy)), consumer[:]...))
-}
-
-// ShadowOf is the key by which a penalty in shadow knows the caller of a key.
-func ShadowOf(k keyhash.Key) keyhash.Key {
-	k[0] ^= shadowMark
-	return k
 }

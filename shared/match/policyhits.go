@@ -15,6 +15,8 @@ type collector struct {
 	// unknownClass.
 	candidates []candidate
 	class      int
+	// subjects are the caller by the policies that have penalties.
+	subjects []Subject
 	// bypassed: operators have switched off a policy that applies.
 	bypassed bool
 	// keyBanned: a policy counts the request by a key that is banned.
@@ -26,7 +28,7 @@ type collector struct {
 // begin forgets the request before.
 func (c *collector) begin(ix *Index, a *Attributes) {
 	c.caller.begin(ix, a)
-	c.hits, c.own = c.hits[:0], c.own[:0]
+	c.hits, c.own, c.subjects = c.hits[:0], c.own[:0], c.subjects[:0]
 	c.bypassed, c.keyBanned = false, false
 	c.candidates, c.class = nil, unknownClass
 }
@@ -81,6 +83,9 @@ func (c *collector) addPolicy(found candidate, a *Attributes) {
 		hit.Verdict = RefusedAbsent
 		c.addLimits(p, set, hit, a)
 		return
+	}
+	if p.penalty > 0 && complete {
+		c.addSubject(p, set, hit, partition)
 	}
 	var base int
 	hit.Key, base = c.bucket(p, partition, hit.Shadow)

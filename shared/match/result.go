@@ -16,6 +16,8 @@ type Result struct {
 	Bypassed bool
 	// Hits are the limits that apply, in the document's order.
 	Hits []Hit
+	// Subjects are the caller as those policies know it that have penalties.
+	Subjects []Subject
 	// Own are the limits that count for this request in place of those of the document. Hit.Own
 	// refers to them.
 	Own []policy.Limit
@@ -79,6 +81,25 @@ type Hit struct {
 	Key keyhash.Key
 	// Cost is how many tokens the request takes.
 	Cost int64
+}
+
+// Subject is the caller of a request as the penalties of one policy know it.
+type Subject struct {
+	// Policy is the place of the policy in the policy set, Limit that of one of its limits among
+	// all limits.
+	Policy, Limit uint32
+	// Key is the partition key, or the hash of policy and consumer if its penalties hold under
+	// every policy.
+	Key keyhash.Key
+	// Shadow: a penalty refuses nothing. Its key is ShadowOf the Key. Held: such a penalty is in
+	// force, as those find who look it up.
+	Shadow, Held bool
+}
+
+// ShadowOf is the key by which what is in shadow of a Subject is known.
+func ShadowOf(k keyhash.Key) keyhash.Key {
+	k[0] ^= shadowMark
+	return k
 }
 
 // Verdict is what matching alone can decide about a hit.

@@ -42,6 +42,7 @@ func (r *reader) policies(path string, n Node, set *Set) {
 			r.problem(r.index(path, i)+".name", "is taken by policies["+strconv.Itoa(earlier)+"]: names must be unique")
 		}
 		r.needsOf(i, p)
+		r.widely(r.index(path, i), p)
 		limits += len(p.Limits) + len(p.Candidate)
 		if r.each == nil {
 			set.Policies = append(set.Policies, *p)
@@ -88,6 +89,7 @@ func (r *reader) policy(path string, n Node, set *Set) *Policy {
 	r.field(path, n, "reserve", func(path string, n Node) { r.reserve(path, n, p, set) })
 	r.fits(path, p)
 	r.inFlightFits(path, n, p)
+	r.penaltyFits(path, p)
 	return p
 }
 
@@ -125,6 +127,7 @@ func (r *reader) policyFields() []field {
 		{"algorithm", done}, {"subwindows", done}, {"align", done}, {"max_wait", done},
 		{"max_hold", done}, {"reserve", done},
 		{"response", func(path string, n Node) { r.response(path, n, &d.policy.Response) }},
+		{"penalty", func(path string, n Node) { d.policy.Penalty = r.penaltyOf(path, n) }},
 	}
 }
 

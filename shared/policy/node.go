@@ -96,6 +96,8 @@ type reader struct {
 	needs []need
 	noted [PartTier + 1]int
 	draft draft
+	// wide counts the policies whose penalties hold under every policy.
+	wide int
 	// defaultTier is the default tier's place, -1 if it is missing or not a tier.
 	defaultTier int
 }

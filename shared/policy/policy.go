@@ -6,6 +6,7 @@ package policy
 import (
 	"strings"
 
+	"github.com/weir-proxy/weir/shared/penalty"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -131,6 +132,8 @@ type Policy struct {
 	OnFailure OnFailure
 	Enforced  Enforced
 	Response  Response
+	// Penalty is what repeated refusals bring; nil: nothing.
+	Penalty *penalty.Rule
 }
 
 // Match says which requests a policy applies to. An empty field matches anything; all fields must

@@ -81,13 +81,25 @@ func (r *reader) reserved(path string, n Node, name string, percent *[MaxClasses
 		r.problem(path, "is given twice")
 		return
 	}
-	text, isPercent := strings.CutSuffix(n.Text, "%")
-	part, err := strconv.Atoi(text)
-	if n.Kind != String || !isPercent || err != nil || part < 1 || part > 99 {
-		r.problem(path, "must be a percentage from 1% to 99%, not "+shorten(n.Text))
-		return
+	part := int64(0)
+	if r.percentage(path, n, 1, 99, &part) {
+		percent[class] = int(part)
 	}
-	percent[class] = part
+}
+
+// percentage reads a text like 10%.
+//
+//go:noinline
+func (r *reader) percentage(path string, n Node, low, high int64, into *int64) bool {
+	text, isPercent := strings.CutSuffix(n.Text, "%")
+	part, err := strconv.ParseInt(text, 10, 64)
+	if n.Kind != String || !isPercent || err != nil || part < low || part > high || text[0] < '0' {
+		r.problem(path, "must be a percentage from "+strconv.Itoa(int(low))+"% to "+strconv.Itoa(int(high))+"%, not "+
+			shorten(n.Text))
+		return false
+	}
+	*into = part
+	return true
 }
 
 func classNames(set *Set) (names []string) {

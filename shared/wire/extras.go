@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"github.com/weir-proxy/weir/shared/penalty"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -14,10 +15,11 @@ const (
 	extraSteps
 	extraFigures
 	extraInFlight
-	extraReserve = 1 << 7
+	extraPenalty
+	extraReserve
 
 	// extrasKnown are those that this build reads.
-	extrasKnown = extraInFlight<<1 - 1 | extraReserve
+	extrasKnown = extraReserve<<1 - 1
 )
 
 // formatOf is the lowest format in which a snapshot can be written.
@@ -88,6 +90,9 @@ func extrasOf(p *policy.Policy) (extras int64) {
 	if some, _ := p.InFlight(); some {
 		extras |= extraInFlight
 	}
+	if p.Penalty != nil {
+		extras |= extraPenalty
+	}
 	if len(p.Reserve) > 0 {
 		extras |= extraReserve
 	}
@@ -115,6 +120,9 @@ func putExtras(dst []byte, p *policy.Policy) []byte {
 	if extras&extraInFlight != 0 {
 		dst = putInFlight(dst, p)
 	}
+	if extras&extraPenalty != 0 {
+		dst = putPenalty(dst, p.Penalty)
+	}
 	if extras&extraReserve != 0 {
 		dst = putReserve(dst, p)
 	}
@@ -135,13 +143,15 @@ func tierSet(tiers []int) (set uint32) {
 // cannot express replaces the one there. figures is called for each limit whose figures requests
 // hold, with its place among all limits of the policy, inFlight for each limit of requests in
 // flight, with its place and with how long a request counts at most, reserve for each class that
-// something is kept for: the runs of limits then hold those of policy.Policy.Steps.
+// something is kept for: the runs of limits then hold those of policy.Policy.Steps; and rule for a
+// penalty.
 func (r *SetReader) Extras(
 	clientIP func(policy.Range),
 	figures func(place int, f OwnFigures),
 	inFlight func(place int, hold quota.Span),
 	reserve func(class uint8),
 	ladder *policy.OnFailure,
+	rule func(penalty.Rule),
 ) (tiers uint32, contentType Ref) {
 	if r.format < extrasFormat {
 		return 0, Ref{}
@@ -168,6 +178,9 @@ func (r *SetReader) Extras(
 	}
 	if extras&extraInFlight != 0 {
 		r.inFlight(inFlight)
+	}
+	if extras&extraPenalty != 0 {
+		r.penalty(rule)
 	}
 	if extras&extraReserve != 0 {
 		r.reserve(reserve)

@@ -36,7 +36,7 @@ type Offences struct {
 
 // Offence is a penalty that a node has begun. Read from a message, Policy and Shown alias it.
 type Offence struct {
-	// Key is the caller: a match.Partition's Key or a match.WideKey, or match.ShadowOf one of them.
+	// Key is the caller: a match.Subject's Key, or what match.ShadowOf makes of it.
 	Key keyhash.Key
 	// Known is the Penalties.Revision that the node had seen of the caller.
 	Known uint64

@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/penalty"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -92,6 +94,41 @@ func TestTheLargestReportFits(t *testing.T) {
 	var back wire.Offences
 	if err := wire.DecodeOffences(wire.AppendOffences(nil, &m), &back); err != nil {
 		t.Error(err)
+	}
+}
+
+// A filter that does not know a bit of the extras refuses the snapshot; the bit of penalties is its own.
+func TestPenaltiesOfAPolicyReadBack(t *testing.T) {
+	rule := penalty.Rule{Refusals: 5, Within: quota.Minute, For: quota.Minute, Factor: 2, Max: quota.Day, Forget: quota.Hour,
+		Jitter: 10, Extend: true, Shadow: true}
+	s := everything(t)
+	s.Set.Policies[0].Penalty = &rule
+	message := wire.AppendSnapshot(nil, s)
+	golden(t, "snapshot_4_penalty", message)
+	_, _, set, err := wire.OpenSnapshot(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back *penalty.Rule
+	readSet(&set, func(r penalty.Rule) { back = &r })
+	if err := set.End(); err != nil || back == nil || *back != rule {
+		t.Errorf("%+v: %v", back, err)
+	}
+}
+
+// readSet reads a policy set, and calls back with its penalties.
+func readSet(set *wire.SetReader, rule func(penalty.Rule)) {
+	each, text := func(policy.SourceKind, wire.Ref) {}, func(wire.Ref) {}
+	set.Head(each, text, each)
+	addresses := func(policy.Range) {}
+	set.Access(addresses, addresses, text, text, text)
+	for range set.Policies() {
+		p := set.Policy(func() {}, func(policy.Limit) {})
+		set.Lists(text, text, text, func(policy.HeaderOp, wire.Ref, wire.Ref) {}, func(policy.PartKind, wire.Ref) {})
+		set.Extras(addresses, func(int, wire.OwnFigures) {}, func(int, quota.Span) {}, func(uint8) {}, &p.OnFailure, rule)
+	}
+	for range set.Shown() {
+		set.ShownPart()
 	}
 }
 

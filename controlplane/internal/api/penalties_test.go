@@ -15,8 +15,8 @@ import (
 )
 
 const penaltySet = `{"version":"weir/v1","identity":{"consumer":[{"header":"x-api-key"}]},"show":["path"],"policies":[
-	{"name":"api","partition":["consumer","method"],"limit":{"quota":5,"window":"1m"}},
-	{"name":"all","partition":["consumer"],"limit":{"quota":5,"window":"1m"}}]}`
+	{"name":"api","partition":["consumer","method"],"limit":{"quota":5,"window":"1m"},"penalty":{"after":{"refusals":3,"within":"1m"}}},
+	{"name":"all","partition":["consumer"],"limit":{"quota":5,"window":"1m"},"penalty":{"after":{"refusals":3,"within":"1m"},"scope":"all"}}]}`
 
 // offend reports penalties as a node does, each of a minute.
 func (p *plane) offend(known uint64, items ...wire.Offence) {

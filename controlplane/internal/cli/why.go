@@ -115,6 +115,7 @@ var reasons = map[string]string{
 	"bad_cost": "the request names no sensible cost, and the policy says invalid: deny",
 	"failure": "the counters could not be reached: the Envoy's share of the limit was used up, or " +
 		"on_failure says to refuse then",
+	"penalty":          "a penalty, because the policy had refused the caller too often",
 	"too_many_waiting": "too many requests waited already",
 	"in_flight":        "as many requests were in flight as may be",
 	"contended": "the bucket was changed by others at each attempt, and the policy's on_failure says to " +
@@ -128,7 +129,7 @@ var sources = map[string]string{
 	"central":    "the control plane, for this request", "cached_denial": "what the control plane had said before",
 	"share":        "the node's share, while the control plane was away",
 	"failure_deny": "the last step of the failure ladder", "request": "the request itself",
-	"overload": "a bound of the node",
+	"overload": "a bound of the node", "penalty": "the caller's penalty",
 }
 
 // explain says in sentences why the last refusal was.

@@ -21,7 +21,7 @@ const Kept = 100_000
 
 // Record is what is known of one caller. The zero value is a caller without offences.
 type Record struct {
-	// Key is the caller: a match.Partition's Key or a match.WideKey, or match.ShadowOf one of them.
+	// Key is the caller: a match.Subject's Key, or what match.ShadowOf makes of it.
 	Key keyhash.Key
 	// Revision is that of the last change.
 	Revision uint64

@@ -108,6 +108,8 @@ func TestWords(t *testing.T) {
 		{one(limit), one(limit + ", cost: {header: c, max: 50}"), "api: cost 1 → header:c up to 50, else 1"},
 		{one(limit), one(limit + ", cost: {header: c, max: 50, invalid: deny}"), "api: cost 1 → header:c up to 50, else deny"},
 		{one(limit), one(limit + ", on_failure: {then: deny}, if_absent: deny"), "api: if_absent skip → deny; on_failure each Envoy's even share for 30s, then allow → deny"},
+		{one(limit), one(limit + ", penalty: {after: {refusals: 5, within: 1m}, shadow: true}"),
+			"api: penalty none → 5 refusals in 1m: 1m, × 2 up to 1d, forget 1h, jitter 10 %, shadow"},
 		{one(limit + ", enforcement: shadow"), one(limit + ", enforcement: {enforce: 25}"), "api: enforcement shadow → enforce 25 %"},
 		{one(limit), one(limit + ", response: {status: 503, body: \"a\nb\"}"), `api: response.status none → 503; response.body none → "a b"`},
 		{one(limit), one(limit + ", response: {body: " + strings.Repeat("é", 200) + "}"), "api: response.body none → \"" + strings.Repeat("é", 59) + "…"},
@@ -160,6 +162,8 @@ func disturb(t *testing.T, v reflect.Value) {
 			return
 		}
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
 	case reflect.String:
 		v.SetString(v.String() + "x")
 	case reflect.Bool:

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-proxy/weir/shared/penalty"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -39,6 +40,7 @@ func policyFacts(set *policy.Set, p *policy.Policy) []fact {
 		fact{field: "response.status", text: number(p.Response.Status)},
 		fact{field: "response.body", text: quoted(p.Response.Body)},
 		fact{field: "response.content_type", text: quoted(p.Response.ContentType)},
+		fact{field: "penalty", text: penaltyText(p.Penalty)},
 	)
 }
 
@@ -56,6 +58,25 @@ func matchFacts(set *policy.Set, m *policy.Match) []fact {
 		{field: "match.client_ips", list: rangeTexts(m.ClientIPs)},
 		{field: "match.tiers", list: tierNames(set, m.Tiers)},
 	}
+}
+
+// penaltyText is like: 5 refusals in 1m: 1m, × 2 up to 1d, forget 1h, jitter 10 %.
+func penaltyText(r *penalty.Rule) string {
+	if r == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%d refusals in %s: %s, × %d up to %s, forget %s, jitter %d %%", r.Refusals,
+		policy.FormatSpan(r.Within), policy.FormatSpan(r.For), r.Factor, policy.FormatSpan(r.Max),
+		policy.FormatSpan(r.Forget), r.Jitter)
+	for _, more := range []struct {
+		set  bool
+		text string
+	}{{r.All, ", scope all"}, {r.Extend, ", extend"}, {r.Shadow, ", shadow"}} {
+		if more.set {
+			text += more.text
+		}
+	}
+	return text
 }
 
 // sketch returns in few words what a policy does.

@@ -6,6 +6,7 @@ package configsync
 import (
 	"encoding/binary"
 
+	"github.com/weir-proxy/weir/filter/internal/penalties"
 	"github.com/weir-proxy/weir/filter/internal/rpc"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
@@ -71,6 +72,8 @@ type Sync struct {
 	Stats Stats
 	// Consumers receives changes of consumers; nil: they are not asked for.
 	Consumers Consumers
+	// Penalties receives changes of penalties; nil: they are not asked for.
+	Penalties *penalties.Box
 	// Orders is applied to each policy set; nil: there are no orders.
 	Orders Orders
 

@@ -36,6 +36,9 @@ func (s *Sync) appendPath(b []byte) []byte {
 		b = strconv.AppendUint(append(b, "&consumers="...), s.Consumers.Revision(), 10)
 		b = append(b, "&consumers_format=2"...) // wire.ConsumersFormat
 	}
+	if s.Penalties != nil {
+		b = strconv.AppendUint(append(b, "&penalties="...), s.Penalties.Known(), 10)
+	}
 	if s.Orders != nil {
 		b = strconv.AppendUint(append(b, "&enforcement="...), s.Orders.Revision(), 10)
 	}
@@ -109,6 +112,9 @@ func (s *Sync) answer(status int, mark, body []byte) {
 			return
 		case s.Consumers != nil && wire.IsConsumers(body):
 			s.follow("consumers", s.Consumers.Changed(body))
+			return
+		case s.Penalties != nil && wire.IsPenalties(body):
+			s.follow("penalties", s.Penalties.Learn(body))
 			return
 		}
 		s.pollSucceeded()

@@ -102,6 +102,8 @@ func (s *Recorder) clear(callers bool) {
 }
 
 // Identify describes who makes a request that has to wait: its attributes are gone when it goes on.
+//
+//go:noinline
 func (s *Recorder) Identify(rules *ruleset.Rules, a *match.Attributes, id *wire.Identity) {
 	s.matcher.Identify(&rules.Index, a, true, id)
 }

@@ -20,6 +20,11 @@ func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes,
 		l.Stats.Exempt++
 		return Unlimited
 	}
+	if len(req.subjects) > 0 {
+		if i := l.penalised(req, now); i != none {
+			return l.refuse(req, i, Penalty, now)
+		}
+	}
 	if len(req.Hits) == 0 {
 		return l.unlimited(req, now)
 	}
@@ -171,12 +176,18 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 		h.Retry = quota.Never
 	}
 	h.Left, h.Remaining = h.Remaining, 0
-	l.describeRefusal(req, h)
-	l.giveBack(req, now)
 	req.Source = h.refusedBy(reason)
 	l.Stats.Decided[req.Source]++
 	l.Stats.Refused++
 	req.rules.Tally.Add(h.Policy, ruleset.CountRefused)
+	if reason == Penalty {
+		return Refused // No bucket was asked.
+	}
+	l.describeRefusal(req, h)
+	l.giveBack(req, now)
+	if reason == Quota || reason == InFlight {
+		l.offend(req, h.Policy, false, now)
+	}
 	l.watchRefused(req, now)
 	l.vacate(req, 0, now)
 	l.finish(req)

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/delay"
 	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/filter/internal/penalties"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -47,6 +48,8 @@ type Stats struct {
 // Limiter decides for one VM.
 type Limiter struct {
 	Stats Stats
+	// Penalties are those of callers; nil: there are none.
+	Penalties *penalties.Box
 	// Ahead is by how much Unix time is ahead of the instants that requests come with. Windows of
 	// the calendar begin by it.
 	Ahead quota.Span
@@ -82,6 +85,9 @@ func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
 	req.Ban, req.bypassed = found.Ban, found.Bypassed
 	req.consumer, req.exceptionsRevision = found.Consumer, found.ExceptionsRevision
 	req.own = append(req.own[:0], found.Own...)
+	if l.Penalties != nil {
+		req.subjects = append(req.subjects, found.Subjects...)
+	}
 	for _, m := range found.Hits {
 		if m.Shadow {
 			req.shadows = append(req.shadows, m)

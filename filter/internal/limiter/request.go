@@ -50,6 +50,8 @@ const (
 	Contended
 	// InFlight: as many requests are in flight as may be.
 	InFlight
+	// Penalty: the caller was refused too often, and is refused until its penalty ends.
+	Penalty
 )
 
 // String is the reason as it shows in access logs.
@@ -81,6 +83,8 @@ type Request struct {
 	deadline quota.Instant
 	// shadows are the hits of policies in shadow and of candidates.
 	shadows []match.Hit
+	// subjects are the caller by the policies that have penalties.
+	subjects []match.Subject
 	// bypassed: operators have switched off a policy that applies.
 	bypassed bool
 	// own are the limits that the consumer has in place of policies', as of exceptionsRevision.
@@ -160,7 +164,7 @@ const none = -1
 // reset begins a new request.
 func (req *Request) reset(rules *ruleset.Rules) {
 	req.rules, req.held, req.deadline, req.Delay, req.bypassed = rules, false, 0, 0, false
-	req.Hits, req.shadows = req.Hits[:0], req.shadows[:0]
+	req.Hits, req.shadows, req.subjects = req.Hits[:0], req.shadows[:0], req.subjects[:0]
 	req.Lasting, req.places = false, req.places[:0]
 }
 

@@ -13,8 +13,25 @@ func (l *Limiter) watch(req *Request, now quota.Instant) {
 	for rest := req.shadows; len(rest) > 0; {
 		var run []match.Hit
 		run, rest = cutRun(rest)
-		l.count(req, &run[0], l.watchRun(req, run, now))
+		l.count(req, &run[0], l.watchPolicy(req, run, now))
 	}
+}
+
+// watchPolicy decides the limits of a policy in shadow, or of a candidate. A penalty that would
+// have refused the request comes before them, and a refusal counts for the next one.
+func (l *Limiter) watchPolicy(req *Request, run []match.Hit, now quota.Instant) view {
+	m := &run[0]
+	if m.Candidate || len(req.subjects) == 0 {
+		return l.watchRun(req, run, now)
+	}
+	if s := req.subjectOf(m.Policy); s != nil && s.Held {
+		return refuses
+	}
+	seen := l.watchRun(req, run, now)
+	if seen == refuses && m.Verdict == match.Limited && m.Cost <= req.LimitOf(m).Params.Burst {
+		l.offend(req, m.Policy, true, now)
+	}
+	return seen
 }
 
 // watchRefused decides the candidates of a request that only their own policy refuses: for them it

@@ -24,6 +24,8 @@ const (
 	ByRequest
 	// ByOverload: a bound of waiting requests, or of attempts at a bucket.
 	ByOverload
+	// ByPenalty: a penalty of the caller's.
+	ByPenalty
 	// Sources is how many there are.
 	Sources
 )
@@ -35,6 +37,8 @@ func (h *Hit) refusedBy(reason Reason) Source {
 		return ByRequest
 	case reason == TooManyWaiting, reason == Contended:
 		return ByOverload
+	case reason == Penalty:
+		return ByPenalty
 	case h.source == ByLease:
 		return ByCachedDenial
 	}

@@ -110,6 +110,9 @@ func (c *httpContext) decided(now quota.Instant) {
 // attributes are nil if they are gone.
 func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Attributes) types.Action {
 	p := c.plugin
+	if p.penalties.Unnamed() {
+		c.name(a)
+	}
 	wall := int64(now) + int64(p.limiter.Ahead)
 	c.life.Sent = now
 	switch status {
@@ -143,6 +146,17 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 	}
 	p.refusal.Write(&c.request, now, wall, c.grpc)
 	return c.reply(c.request.Reason.String())
+}
+
+// name says to the penalties that the request has begun whose they are. Its attributes are nil if
+// they are gone.
+func (c *httpContext) name(a *match.Attributes) {
+	p := c.plugin
+	if a != nil {
+		p.central.decisions.Identify(c.request.Rules(), a, &c.identity)
+	}
+	p.penalties.Name(&c.identity)
+	p.wake() // The report leaves soon.
 }
 
 // reply answers the request with the refusal that was written, for this reason.

@@ -32,7 +32,7 @@ func (p *pluginContext) counters() []counter {
 		c = &withoutControlPlane
 	}
 	list := append(p.requestCounters(), p.decisionCounters()...)
-	list = append(list, p.policySetCounters()...)
+	list = append(append(list, p.policySetCounters()...), p.penaltyCounters()...)
 	return append(list, c.counters()...)
 }
 
@@ -76,6 +76,7 @@ func (p *pluginContext) decisionCounters() []counter {
 		{name: "decisions.by_cached_denial", count: &s.Decided[limiter.ByCachedDenial]},
 		{name: "decisions.by_request", count: &s.Decided[limiter.ByRequest]},
 		{name: "decisions.by_overload", count: &s.Decided[limiter.ByOverload]},
+		{name: "decisions.by_penalty", count: &s.Decided[limiter.ByPenalty]},
 		{name: "charged_in_vain", count: &s.ChargedInVain},
 		{name: "buckets.retried", count: &store.Retries},
 		{name: "buckets.contended", count: &store.Contended},
@@ -95,6 +96,20 @@ func (p *pluginContext) policySetCounters() []counter {
 		{name: "polls.unreadable", count: &s.Polls[rpc.Unreadable]},
 		{name: "polls.unsent", count: &s.Polls[rpc.Unsent]},
 		{name: "polls.overloaded", count: &s.Polls[rpc.Overloaded]},
+	}
+}
+
+func (p *pluginContext) penaltyCounters() []counter {
+	s := &p.penalties.Stats
+	return []counter{
+		{name: "penalties.begun", count: &s.Begun},
+		{name: "penalties.refused", count: &s.Refused},
+		{name: "penalties.shadow_begun", count: &s.ShadowBegun},
+		{name: "penalties.shadow_refused", count: &s.ShadowRefused},
+		{name: "penalties.lost", count: &s.Lost},
+		{name: "penalties.answered", count: &s.Reported},
+		{name: "penalties.failed", count: &s.Failed},
+		{name: "penalties.dropped", count: &s.Dropped},
 	}
 }
 

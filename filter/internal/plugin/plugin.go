@@ -18,7 +18,9 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/penalties"
 	"github.com/weir-proxy/weir/filter/internal/respond"
+	"github.com/weir-proxy/weir/filter/internal/rpc"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/timer"
 	"github.com/weir-proxy/weir/shared/classify"
@@ -47,7 +49,9 @@ type pluginContext struct {
 	sync    *configsync.Sync
 	limiter *limiter.Limiter
 	flights *inflight.Book
-	central *central // nil without a control plane
+	// penalties are those of callers, also without a control plane.
+	penalties *penalties.Box
+	central   *central // nil without a control plane
 
 	// unixKey is the shared key of what the process agrees on about Unix time.
 	unixKey shareddata.Key
@@ -124,21 +128,27 @@ func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error 
 	p.unixKey = space.Key(shareddata.UnixOffset)
 	p.store = bucketstore.New(host.SharedData{}, space, config.Keys, p.clock.Now())
 	var poller configsync.Poller
+	var reports rpc.Client
 	if config.ControlPlane != nil {
 		calls, err := p.connect(config, node, space)
 		if err != nil {
 			return err
 		}
-		poller = calls
+		poller, reports = calls, calls
 	}
+	p.penalties = penalties.New(penalties.Config{
+		Shared: host.SharedData{}, Space: space, Client: reports, Clock: p.clock, Node: node.ID, Seed: random(),
+		Sets: agreedSets(space, shareddata.PenaltySets, config.Keys/4),
+	})
 	p.sync = configsync.New(host.SharedData{}, poller, p.clock, logger{}, node, space, random())
 	var leases *leasing.Client
 	if c := p.central; c != nil {
 		leases = c.leasing
-		p.sync.Consumers, p.sync.Orders = c.consumers, c.enforcement
+		p.sync.Consumers, p.sync.Orders, p.sync.Penalties = c.consumers, c.enforcement, p.penalties
 	}
 	p.flights = inflight.New(host.SharedData{}, space, config.Keys, random())
 	p.limiter = limiter.New(p.store, leases, p.flights)
+	p.limiter.Penalties = p.penalties
 	p.counted = p.counters()
 	p.metrics.define(p.counted)
 	p.setAhead()
@@ -187,13 +197,14 @@ func (p *pluginContext) connect(
 		}}
 	}
 	calls, data := newControlPlane(p, cp, token), host.SharedData{}
+	sets := agreedSets(space, shareddata.ConsumerSets, config.Keys/4)
 	p.central = &central{
 		leasing: leasing.New(leasing.Config{
 			Store: p.store, Client: calls, Clock: p.clock, Nodes: shareddata.NewNumber(data, space, shareddata.Nodes),
 			Node: node.ID, Boot: node.Boot, Seed: random(),
 		}),
 		failover:    failover.New(data, calls, p.clock, logger{}, space, node.ID, node.Boot, random()),
-		consumers:   consumers.New(data, calls, p.clock, space, agreedSets(space, config.Keys/4)),
+		consumers:   consumers.New(data, calls, p.clock, space, sets),
 		decisions:   decisions.New(calls, p.clock, node.ID, node.Boot, random()),
 		enforcement: enforcement.New(data, p.store, p.clock, space),
 	}
@@ -216,6 +227,7 @@ func (p *pluginContext) warnOfModes() {
 // setAhead notes by how much Unix time is ahead of the clock that decides.
 func (p *pluginContext) setAhead() {
 	p.limiter.Ahead = agreed(p.unixKey, quota.Span(p.clock.Wall()-int64(p.clock.Now())))
+	p.penalties.Ahead = p.limiter.Ahead
 	if p.central != nil {
 		p.central.consumers.Ahead = p.limiter.Ahead
 	}

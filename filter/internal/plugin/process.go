@@ -50,13 +50,13 @@ func thisProcess(space shareddata.Space) process {
 	return p
 }
 
-// agreedSets is the size of the table of consumers, of which the first plugin to start has said how
-// large it is to be. In a table of another size nothing would be found of what is known, bans among
-// it.
-func agreedSets(space shareddata.Space, sets int) int {
+// agreedSets is the size of the table of consumers or of penalties, of which the first plugin to
+// start has said how large it is to be. In a table of another size nothing would be found of what
+// is known, bans among it.
+func agreedSets(space shareddata.Space, name shareddata.Name, sets int) int {
 	var value [4]byte
 	binary.LittleEndian.PutUint32(value[:], uint32(sets))
-	shareddata.Agree(host.SharedData{}, space.Key(shareddata.ConsumerSets), value[:])
+	shareddata.Agree(host.SharedData{}, space.Key(name), value[:])
 	return int(binary.LittleEndian.Uint32(value[:]))
 }
 

@@ -55,6 +55,9 @@ func (p *pluginContext) work(now quota.Instant) {
 		}
 	}
 	p.sync.Tick(now)
+	if rules := p.sync.Rules(); rules != nil && rules.Index.HasPenalties() {
+		p.penalties.Tick(now)
+	}
 	c.consumers.Tick(now)
 	c.leasing.Tick(now)
 	p.syncFailover(now)
@@ -68,7 +71,7 @@ func (p *pluginContext) nextDue(now quota.Instant) quota.Instant {
 	due := min(p.store.NextDue(), p.sync.NextDue(now), p.flights.NextDue(now))
 	if c := p.central; c != nil {
 		due = min(due, c.consumers.NextDue(), c.leasing.NextDue(now), c.decisions.NextDue(),
-			c.failover.NextDue(now, p.sync.Leads()))
+			c.failover.NextDue(now, p.sync.Leads()), p.penalties.NextDue())
 	}
 	return due
 }

@@ -19,6 +19,7 @@ const (
 const (
 	quotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	reducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+	abnormalUsage   = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected"
 	plainProblem    = "about:blank"
 )
 
@@ -43,6 +44,8 @@ var problems = [...]problem{
 		"The limiter cannot reach the counters of policy ", " now."},
 	limiter.TooManyWaiting: {429, grpcResourceExhausted, reducedCapacity, "Temporarily Reduced Capacity",
 		"Too many requests wait for policy ", " already."},
+	limiter.Penalty: {429, grpcResourceExhausted, abnormalUsage, "Abnormal Usage Detected",
+		"Policy ", " has refused this caller too often, so all its requests are refused until the penalty ends."},
 	limiter.Contended: {429, grpcResourceExhausted, reducedCapacity, "Temporarily Reduced Capacity",
 		"Too many requests ask for the same count of policy ", " at once."},
 	limiter.InFlight: {429, grpcResourceExhausted, quotaExceeded, "Too Many Requests", "", ""},

@@ -405,6 +405,26 @@ func TestWordsOfFailures(t *testing.T) {
 	}
 }
 
+// A penalty is named, its answer ends with it to the second, and nothing is said of other buckets.
+func TestWordsOfPenalties(t *testing.T) {
+	req, _ := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1h"}}]}`, 2)
+	req.Reason, req.Source = limiter.Penalty, limiter.ByPenalty
+	req.Hits[0].Retry, req.Hits[0].Reset = 600*quota.Second-1, 600*quota.Second-1
+	detail, kind := problem(t, req)
+	want := "Policy p has refused this caller too often, so all its requests are refused until the penalty ends. Try again in 600 seconds."
+	if detail != want || !strings.HasSuffix(kind, "#abnormal-usage-detected") {
+		t.Errorf("%s\n%s\nwant\n%s", kind, detail, want)
+	}
+	var r respond.Refusal
+	r.Write(req, now, wall, false)
+	if r.Status != 429 || !strings.HasPrefix(lines(&r.Headers), "retry-after: 600\n") || !strings.Contains(lines(&r.Headers), `"p";r=0;t=600`) {
+		t.Errorf("%d\n%s", r.Status, lines(&r.Headers))
+	}
+	if said := string(respond.AppendDecision(nil, req, limiter.Refused)); !strings.Contains(said, "refused policy=p reason=penalty retry_us=599999999") {
+		t.Error(said)
+	}
+}
+
 func TestWordsOfBans(t *testing.T) {
 	for ban, want := range map[match.Ban]string{match.AddressBan: "this address", match.ConsumerBan: "key or identity", match.KeyBan: "counted by"} {
 		var r respond.Refusal

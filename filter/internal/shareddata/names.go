@@ -31,6 +31,13 @@ const (
 	ConsumerState Name = 'r'
 	ConsumerSets  Name = 'k'
 
+	// PenaltySet begins the keys of the table of penalties, before the number of the set;
+	// PenaltyState is up to which change of the control plane it has them. Both are penalties'.
+	// PenaltySets is how many sets the table has; the plugin writes it.
+	PenaltySet   Name = 'q'
+	PenaltyState Name = 'g'
+	PenaltySets  Name = 'y'
+
 	// EnforcementVersion and Enforcement are enforcement's: what operators have ordered.
 	EnforcementVersion Name = 'o'
 	Enforcement        Name = 'e'

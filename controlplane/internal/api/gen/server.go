@@ -510,7 +510,7 @@ type Penalty struct {
 	// InForce It has not ended.
 	InForce bool `json:"in_force"`
 
-	// Key The caller's keyed hash: that of the partition key, or of policy and consumer where a penalty holds under every policy; another one in shadow.
+	// Key The caller's keyed hash: that of the partition key, or of policy and consumer with `scope: all`; another one in shadow.
 	Key string `json:"key"`
 
 	// Level How many offences were not forgotten when the penalty began.

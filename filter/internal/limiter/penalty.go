@@ -1,0 +1,63 @@
+package limiter
+
+import (
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// subjectOf is the caller as a policy knows it, nil if the policy has no penalties.
+func (req *Request) subjectOf(policy uint32) *match.Subject {
+	for i := range req.subjects {
+		if req.subjects[i].Policy == policy {
+			return &req.subjects[i]
+		}
+	}
+	return nil
+}
+
+// penalised is the index of the hit whose policy's penalty lasts longest, none if no penalty
+// refuses the request. One that no enforced policy applies to is not refused.
+//
+//go:noinline
+func (l *Limiter) penalised(req *Request, now quota.Instant) int {
+	worst, limited := none, len(req.Hits) > 0
+	for i := range req.subjects {
+		s := &req.subjects[i]
+		if !s.Shadow && !limited {
+			continue
+		}
+		left := l.Penalties.Find(&req.rules.Index, s, now)
+		switch {
+		case left == 0:
+		case s.Shadow:
+			s.Held = true
+		default:
+			at := req.hitOf(s)
+			h := &req.Hits[at]
+			h.Retry, h.Reset = left, left
+			worst = req.later(worst, at)
+		}
+	}
+	return worst
+}
+
+// hitOf is the index of the hit that stands for a policy. One of a policy that does not apply to
+// the request, and whose penalty holds under every policy, is added.
+func (req *Request) hitOf(s *match.Subject) int {
+	for i := range req.Hits {
+		if req.Hits[i].Policy == s.Policy {
+			return i
+		}
+	}
+	hit := match.Hit{Policy: s.Policy, Limit: s.Limit, Key: s.Key}
+	req.Hits = append(req.Hits, Hit{Hit: hit, view: unknown})
+	return len(req.Hits) - 1
+}
+
+// offend counts that a policy has refused the caller because its quota is used up, or its requests
+// in flight are as many as may be. No other refusal counts: they are not the caller's doing.
+func (l *Limiter) offend(req *Request, policy uint32, shadow bool, now quota.Instant) {
+	if s := req.subjectOf(policy); s != nil {
+		l.Penalties.Refused(&req.rules.Index, s, shadow, now)
+	}
+}

@@ -1,0 +1,224 @@
+// Package penalties keeps who is under a penalty, and what brings one about, in Envoy's shared
+// data: all workers of the process refuse a caller as soon as one of them has found its offence. A
+// report takes the penalty to the control plane, and the poll brings those of other nodes.
+package penalties
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/penalty"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// Stats counts what penalties did, for the filter's metrics.
+type Stats struct {
+	// Begun counts offences, ShadowBegun those in shadow.
+	Begun, ShadowBegun uint64
+	// Refused counts requests that a penalty refused, ShadowRefused those that one in shadow would
+	// have refused.
+	Refused, ShadowRefused uint64
+	// Lost counts refusals and penalties that found no place, as the table is full or contended.
+	Lost uint64
+	// Reported counts reports that arrived, Failed those that did not, and Dropped the penalties
+	// that only this node knows, because too many waited to be reported.
+	Reported, Failed, Dropped uint64
+}
+
+// Config is what a Box stands on.
+type Config struct {
+	Shared shareddata.Data
+	Space  shareddata.Space
+	// Sets is the size of the table: each holds four callers.
+	Sets int
+	// Client is nil without a control plane: nothing is reported then.
+	Client rpc.Client
+	Clock  rpc.Clock
+	Node   string
+	// Seed is this VM's own number.
+	Seed uint64
+}
+
+// Box is one VM's view of the penalties. Make one with New.
+type Box struct {
+	Stats Stats
+	// Ahead is how far Unix time is ahead of the clock.
+	Ahead quota.Span
+
+	table table
+	reporter
+	// heard is the message from the poll that is being read.
+	heard wire.Penalties
+
+	// counting is the change of an entry that is being made. It is a field because what is passed
+	// to the table would be allocated for each refusal otherwise.
+	counting counting
+	count    func(*entry) bool
+	// learning is the penalty that is being learned.
+	learning wire.Penalty
+	learn    func(*entry) bool
+}
+
+// counting is a refusal, or a request during a penalty, on its way into the table.
+type counting struct {
+	rule *penalty.Rule
+	now  int64
+	// prolong: the caller is under a penalty that starts over.
+	prolong bool
+	// made is the record if it was changed, known what the control plane had said of the caller.
+	made  penalty.Record
+	known uint64
+	begun bool
+}
+
+// New makes a Box.
+func New(c Config) *Box {
+	b := &Box{reporter: reporter{client: c.Client, clock: c.Clock, random: rpc.NewRand(c.Seed)}}
+	b.message.Node = []byte(c.Node)
+	b.table.init(c.Shared, c.Space, c.Sets)
+	b.count, b.learn = b.countOne, b.learnOne
+	return b
+}
+
+// wall is an instant as Unix time.
+func (b *Box) wall(now quota.Instant) quota.Span { return quota.Span(now) + b.Ahead }
+
+// millis is an instant in Unix milliseconds.
+func (b *Box) millis(now quota.Instant) int64 { return int64(b.wall(now) / quota.Millisecond) }
+
+// Find is how long the penalty of a caller lasts from now on, 0 if none is in force. If its rule
+// says so, the penalty starts over.
+func (b *Box) Find(ix *match.Index, s *match.Subject, now quota.Instant) quota.Span {
+	key, unix := s.Key, b.millis(now)
+	if s.Shadow {
+		key = match.ShadowOf(key)
+	}
+	found := b.table.find(key)
+	if found == nil || !found.InForce(unix) {
+		return 0
+	}
+	held := found.Record
+	if ix.Penalty(s.Policy).Extend {
+		if held = b.prolong(ix, s, key, unix); !held.InForce(unix) {
+			return 0
+		}
+	}
+	if s.Shadow {
+		b.Stats.ShadowRefused++
+	} else {
+		b.Stats.Refused++
+	}
+	return quota.Span(held.Until)*quota.Millisecond - b.wall(now)
+}
+
+// prolong makes a penalty start over, and returns what it is then: it may have been pardoned
+// meanwhile.
+func (b *Box) prolong(ix *match.Index, s *match.Subject, key keyhash.Key, unix int64) penalty.Record {
+	b.counting = counting{rule: ix.Penalty(s.Policy), now: unix, prolong: true}
+	stored := b.table.update(key, unix, b.count)
+	if stored && b.counting.begun {
+		b.report(ix, s, key, s.Shadow)
+	}
+	return b.counting.made
+}
+
+// Refused counts that a policy refused a caller. Shadow: only a policy or a penalty in shadow would
+// have.
+func (b *Box) Refused(ix *match.Index, s *match.Subject, shadow bool, now quota.Instant) {
+	rule, key, unix := ix.Penalty(s.Policy), s.Key, b.millis(now)
+	shadow = shadow || rule.Shadow
+	if shadow {
+		key = match.ShadowOf(key)
+	}
+	b.counting = counting{rule: rule, now: unix}
+	switch stored := b.table.update(key, unix, b.count); {
+	case b.counting.made.InForce(unix) && !b.counting.begun: // Another worker was faster.
+	case !stored:
+		b.Stats.Lost++
+	case b.counting.begun:
+		b.report(ix, s, key, shadow)
+		if shadow {
+			b.Stats.ShadowBegun++
+		} else {
+			b.Stats.Begun++
+		}
+	}
+}
+
+// countOne is the change of an entry by b.counting.
+func (b *Box) countOne(e *entry) bool {
+	c := &b.counting
+	c.made, c.begun = e.Record, false
+	if c.prolong != e.InForce(c.now) {
+		return false // It began, ended or was pardoned since it was looked at.
+	}
+	next := e.Record
+	switch {
+	case c.prolong:
+		next = c.rule.Prolong(e.Record, c.now, b.random.Next())
+	case e.refusals.Add(c.rule, c.now):
+		next = c.rule.Offend(e.Record, c.now, b.random.Next())
+	}
+	c.begun = next != e.Record
+	if c.prolong && !c.begun {
+		return false
+	}
+	e.revision = max(e.revision, b.table.state.revision)
+	e.Record, c.made, c.known = next, next, e.revision
+	return true
+}
+
+// Known is the last known change, for the poll.
+func (b *Box) Known() uint64 {
+	b.table.loadState()
+	return b.table.state.revision
+}
+
+// Learn stores the changes that the poll brought.
+func (b *Box) Learn(body []byte) error {
+	if err := wire.DecodePenalties(body, &b.heard); err != nil {
+		return err
+	}
+	m, unix := &b.heard, b.millis(b.clock.Now())
+	b.table.loadState()
+	s := &b.table.state
+	s.cleared = max(s.cleared, m.Cleared)
+	for i := range m.Items {
+		b.learning = m.Items[i]
+		b.table.update(b.learning.Key, unix, b.learn)
+	}
+	// The state comes last: a VM that sees the new revision must find its changes. A revision may
+	// go back: another store has taken the place of one that was lost.
+	s.revision = m.Revision
+	b.table.saveState()
+	return nil
+}
+
+// learnOne is the change of an entry by b.learning. A pardon forgets everything; of two penalties
+// the one stays that ends later.
+func (b *Box) learnOne(e *entry) bool {
+	p, m := &b.learning, &b.heard
+	if e.revision > m.Revision {
+		return false
+	}
+	learned := penalty.Record{Level: int(p.Level), Until: p.Until}
+	known := e.revision != 0 || e.Level != 0 || e.refusals.Count > 0
+	e.revision = m.Revision
+	switch {
+	case p.Level == 0:
+		e.Record, e.refusals.Count = learned, 0
+		e.Until = 0
+		return known // A pardon of a caller that is not known here takes no place.
+	case learned.Beats(e.Record):
+		e.Record, e.refusals.Count = learned, 0
+	}
+	return true
+}
+
+// Tick sends what there is to report.
+func (b *Box) Tick(now quota.Instant) {
+	b.table.loadState()
+	b.send(now)
+}

@@ -1,0 +1,207 @@
+package penalties
+
+import (
+	"encoding/binary"
+
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/penalty"
+)
+
+const (
+	perSet = 4
+	// fixed is the length of an entry without its groups of refusals, groupSize that of a group.
+	fixed     = keyhash.Size + 1 + 8 + 8 + 8 + 1
+	groupSize = 8 + 4
+	stateSize = 16
+)
+
+// entry is what the process knows of one caller.
+type entry struct {
+	key keyhash.Key
+	penalty.Record
+	// revision is up to which the control plane's changes are in it.
+	revision uint64
+	// touched is when it was last changed.
+	touched int64
+	// refusals are those that count for the next offence.
+	refusals penalty.Refusals
+}
+
+// rank orders entries by their worth: a penalty by its end, and any penalty before refusals alone.
+func (e *entry) rank() int64 {
+	if e.Level == 0 {
+		return e.touched - forever
+	}
+	return e.Until
+}
+
+// forever is more milliseconds than lie between any two instants here.
+const forever = 1 << 50
+
+// state is what all VMs share about the poll: up to which revision the changes of penalties are
+// known, and the revision at which all were pardoned.
+type state struct {
+	revision, cleared uint64
+}
+
+// table keeps entries in shared data, in a fixed number of sets. A flood of callers makes it
+// forget, and never makes it grow.
+type table struct {
+	shared   shareddata.Data
+	sets     uint64
+	key      [9]byte
+	stateKey shareddata.Key
+	state    state
+
+	// set are the entries of the set that was opened last, and room for one more.
+	set   [perSet + 1]entry
+	count int
+	// next is the value that is being written.
+	next []byte
+}
+
+func (t *table) init(shared shareddata.Data, space shareddata.Space, sets int) {
+	t.shared, t.sets = shared, uint64(max(sets, 1))
+	prefix := space.Key(shareddata.PenaltySet)
+	copy(t.key[:], prefix[:])
+	t.stateKey = space.Key(shareddata.PenaltyState)
+}
+
+// loadState reads the state; what cannot be read leaves it as it is.
+func (t *table) loadState() {
+	value, _, found := t.shared.Get(t.stateKey[:])
+	if !found || len(value) != stateSize {
+		return
+	}
+	t.state = state{binary.LittleEndian.Uint64(value), binary.LittleEndian.Uint64(value[8:])}
+}
+
+func (t *table) saveState() {
+	var value [stateSize]byte
+	binary.LittleEndian.PutUint64(value[:], t.state.revision)
+	binary.LittleEndian.PutUint64(value[8:], t.state.cleared)
+	t.shared.Put(t.stateKey[:], value[:])
+}
+
+// open reads the set of a caller.
+func (t *table) open(caller keyhash.Key) (cas uint32, found bool) {
+	set := binary.LittleEndian.Uint64(caller[:8]) % t.sets
+	binary.LittleEndian.PutUint32(t.key[5:], uint32(set))
+	value, cas, found := t.shared.Get(t.key[:])
+	t.count = 0
+	for b := value; len(b) >= fixed && t.count < perSet; t.count++ {
+		groups := int(b[fixed-1])
+		end := fixed + groups*groupSize
+		if groups > penalty.Marks || end > len(b) {
+			break // The value is damaged: drop the rest.
+		}
+		e := &t.set[t.count]
+		copy(e.key[:], b)
+		e.Level = int(b[16])
+		e.Until = int64(binary.LittleEndian.Uint64(b[17:]))
+		e.revision = binary.LittleEndian.Uint64(b[25:])
+		e.touched = int64(binary.LittleEndian.Uint64(b[33:]))
+		e.refusals.Count = groups
+		for i := range groups {
+			group := b[fixed+i*groupSize:]
+			e.refusals.Groups[i] = penalty.Group{
+				First: int64(binary.LittleEndian.Uint64(group)), Count: int64(binary.LittleEndian.Uint32(group[8:])),
+			}
+		}
+		if e.revision < t.state.cleared { // All were pardoned since.
+			e.Record, e.refusals.Count = penalty.Record{}, 0
+		}
+		b = b[end:]
+	}
+	return cas, found
+}
+
+// find is what is known of a caller; nil for nothing. It is good until the next call.
+func (t *table) find(caller keyhash.Key) *entry {
+	t.open(caller)
+	at := t.place(caller)
+	if at == t.count {
+		return nil
+	}
+	return &t.set[at]
+}
+
+// update changes what is known of a caller. Change reports whether it changed the entry, which is
+// new if nothing is known; it may be called several times. Update reports whether what change made
+// is stored: it is not if the set is full of what counts more, or if other workers change the set
+// at every attempt.
+func (t *table) update(caller keyhash.Key, now int64, change func(e *entry) bool) (stored bool) {
+	for range bucketstore.MaxAttempts {
+		cas, found := t.open(caller)
+		at := t.place(caller)
+		one := &t.set[at]
+		if at == t.count {
+			*one = entry{key: caller}
+			t.count++
+		}
+		if !change(one) {
+			return false
+		}
+		one.touched = now
+		if t.count > perSet {
+			least := t.least()
+			if least.rank() > one.rank() && !least.old(now) {
+				return false
+			}
+			*least = *one
+			t.count = perSet
+		}
+		t.write()
+		if shareddata.Swap(t.shared, t.key[:], t.next, cas, found) {
+			return true
+		}
+	}
+	return false
+}
+
+// place is where the entry of a caller is in the open set, or would be.
+//
+//go:noinline
+func (t *table) place(caller keyhash.Key) int {
+	at := 0
+	for at < t.count && t.set[at].key != caller {
+		at++
+	}
+	return at
+}
+
+// least is the entry of a full set that counts least.
+func (t *table) least() *entry {
+	least := &t.set[0]
+	for i := range t.set[:perSet] {
+		if t.set[i].rank() < least.rank() {
+			least = &t.set[i]
+		}
+	}
+	return least
+}
+
+// old reports whether an entry may make room for any other: its penalty ended a while ago.
+func (e *entry) old(now int64) bool { return e.Level == 0 || e.Until < now-keep }
+
+// keep is for how many milliseconds an ended penalty keeps its place before refusals alone.
+const keep = 3_600_000
+
+// write puts the set into next.
+func (t *table) write() {
+	t.next = t.next[:0]
+	for i := range t.set[:t.count] {
+		e := &t.set[i]
+		t.next = append(append(t.next, e.key[:]...), byte(e.Level))
+		for _, number := range [...]uint64{uint64(e.Until), e.revision, uint64(e.touched)} {
+			t.next = binary.LittleEndian.AppendUint64(t.next, number)
+		}
+		t.next = append(t.next, byte(e.refusals.Count))
+		for _, g := range e.refusals.Groups[:e.refusals.Count] {
+			t.next = binary.LittleEndian.AppendUint64(t.next, uint64(g.First))
+			t.next = binary.LittleEndian.AppendUint32(t.next, uint32(g.Count))
+		}
+	}
+}

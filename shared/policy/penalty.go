@@ -1,0 +1,148 @@
+package policy
+
+import (
+	"strconv"
+
+	"github.com/weir-proxy/weir/shared/penalty"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Bounds of penalties.
+const (
+	// MaxRefusals is the most refusals that an offence may take.
+	MaxRefusals = 10_000
+	// MaxPenalty is the longest penalty, and the longest time after which a level is forgotten.
+	MaxPenalty = 366 * quota.Day
+	// MaxFactor is the most by which a further offence may lengthen a penalty.
+	MaxFactor = 10
+	// MaxWide bounds the policies whose penalties hold under every policy: each costs every request
+	// a look.
+	MaxWide = 4
+)
+
+// defaultPenalty is what a penalty has that names only its offence.
+var defaultPenalty = penalty.Rule{
+	For: quota.Minute, Factor: 2, Max: quota.Day, Forget: quota.Hour, Jitter: 10,
+}
+
+// scopes are where a penalty holds.
+var scopes = []choice{{"policy", 0}, {"all", 1}}
+
+// penaltyOf reads a penalty.
+func (r *reader) penaltyOf(path string, n Node) *penalty.Rule {
+	p, all := defaultPenalty, uint8(0)
+	r.object(path, n,
+		field{"after", func(path string, n Node) {
+			r.object(path, n,
+				r.number("refusals", MaxRefusals, &p.Refusals),
+				r.time("within", quota.Day, &p.Within),
+			)
+			if n.Kind == Map {
+				r.required(path, n, "refusals", "")
+				r.required(path, n, "within", "")
+			}
+		}},
+		r.time("for", MaxPenalty, &p.For),
+		r.number("factor", MaxFactor, &p.Factor),
+		r.time("max", MaxPenalty, &p.Max),
+		r.time("forget", MaxPenalty, &p.Forget),
+		field{"jitter", func(path string, n Node) { r.percentage(path, n, 0, 100, &p.Jitter) }},
+		r.flag("extend", &p.Extend),
+		r.flag("shadow", &p.Shadow),
+		field{"scope", func(path string, n Node) { r.enum(path, n, &all, scopes) }},
+	)
+	if n.Kind == Map {
+		r.required(path, n, "after", ": write after: {refusals: 5, within: 1m}")
+	}
+	if _, _, given := r.given(path, n, "max"); !given {
+		p.Max = max(p.Max, p.For)
+	}
+	r.present(r.join(path, "max"), p.Max >= p.For, "is shorter than for, the first penalty")
+	p.All = all == 1
+	return &p
+}
+
+// number is a field that holds a whole number from 1 to high.
+//
+//go:noinline
+func (r *reader) number(name string, high int64, into *int64) field {
+	return field{name, func(path string, n Node) { r.integer(path, n, 1, high, into) }}
+}
+
+// time is a field that holds a length of time from a second to high.
+//
+//go:noinline
+func (r *reader) time(name string, high quota.Span, into *quota.Span) field {
+	return field{name, func(path string, n Node) { r.span(path, n, quota.Second, high, into) }}
+}
+
+// flag is a field that holds true or false.
+//
+//go:noinline
+func (r *reader) flag(name string, into *bool) field {
+	return field{name, func(path string, n Node) {
+		if n.Kind != Bool {
+			r.wrongKind(path, n, "true or false")
+		}
+		*into = n.Text == "true"
+	}}
+}
+
+// penaltyFits refuses a penalty of a partition that does not tell callers apart: it would hit
+// all of them.
+//
+//go:noinline
+func (r *reader) penaltyFits(path string, p *Policy) {
+	if p.Penalty == nil {
+		return
+	}
+	callers, consumers := false, false
+	for _, part := range p.Partition {
+		switch part.Kind {
+		case PartMethod, PartHost, PartPath, PartPolicyPath, PartTier:
+		default:
+			callers = true
+		}
+		consumers = consumers || part.Kind == PartConsumer
+	}
+	r.present(r.join(path, "penalty"), callers, "needs a partition that tells callers apart, like [consumer] or "+
+		"[client_ip]: otherwise one caller's refusals would stop all")
+	r.present(r.join(path, "penalty.scope"), !p.Penalty.All || consumers,
+		"cannot be all unless the partition contains consumer: it is the consumer who is refused by every policy")
+}
+
+// widely counts the policies whose penalties hold under every policy, and refuses too many.
+func (r *reader) widely(path string, p *Policy) {
+	if p.Penalty == nil || !p.Penalty.All {
+		return
+	}
+	r.wide++
+	r.present(r.join(path, "penalty.scope"), r.wide != MaxWide+1, "is all in more than "+strconv.Itoa(MaxWide)+
+		" policies: each of them costs every request a look")
+}
+
+// penaltyNotes say what a penalty does with so many Envoys.
+func (p Policy) penaltyNotes(nodes int64) (notes []string) {
+	rule := p.Penalty
+	if rule == nil {
+		return nil
+	}
+	where := ""
+	if rule.All {
+		where = " under every policy"
+	}
+	said := "after " + count(rule.Refusals) + " refusals within " + FormatSpan(rule.Within) +
+		" by one Envoy, all Envoys refuse the caller" + where + " for " + FormatSpan(rule.For)
+	if rule.Factor > 1 && rule.Max > rule.For {
+		said += ", " + count(rule.Factor) + " times as long for each further offence, at most " + FormatSpan(rule.Max)
+	}
+	notes = append(notes, said+"; one level is forgotten after each "+FormatSpan(rule.Forget)+" without a penalty")
+	if nodes > 1 && rule.Refusals > 1 {
+		notes = append(notes, "each Envoy counts refusals alone: one who spreads over "+count(nodes)+" Envoys can be "+
+			"refused "+count(nodes*(rule.Refusals-1))+" times within "+FormatSpan(rule.Within)+" without a penalty")
+	}
+	if rule.Shadow {
+		notes = append(notes, "the penalty is in shadow: counted and listed, and refuses no request")
+	}
+	return notes
+}
