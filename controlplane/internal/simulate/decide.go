@@ -37,6 +37,7 @@ type decider struct {
 	limits     []policy.Limit // by their place, local ones for all nodes together
 	nodes      int64
 	buckets    map[keyhash.Key]*bucket
+	offenders  map[keyhash.Key]*offender
 	most       int
 	// sweepAt is the number of buckets at which full ones are looked for.
 	sweepAt   int
@@ -63,7 +64,8 @@ type verdict struct {
 
 // newDecider compiles a set. A local limit counts once for each of nodes.
 func newDecider(set *policy.Set, nodes int64) (*decider, error) {
-	d := &decider{set: set, nodes: nodes, buckets: map[keyhash.Key]*bucket{}, most: MaxBuckets, sweepAt: 4096}
+	d := &decider{set: set, nodes: nodes, buckets: map[keyhash.Key]*bucket{}, offenders: map[keyhash.Key]*offender{},
+		most: MaxBuckets, sweepAt: 4096}
 	if err := d.index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Secret: secret, Set: set})); err != nil {
 		return nil, err
 	}
@@ -123,8 +125,12 @@ func (d *decider) decide(r *record) verdict {
 			d.open = append(d.open, h)
 		}
 	}
+	if s := d.penalised(matched.Subjects, r.at); s != nil {
+		return d.refuseBy(s, &a, r)
+	}
 	if at := d.refusing(d.open, r.at); at >= 0 {
 		h := d.open[at]
+		d.offend(matched.Subjects, h, r.at)
 		v.policy = int(h.Policy)
 		v.key = h.Key
 		v.who = d.who(h, &a, r)
@@ -137,15 +143,30 @@ func (d *decider) decide(r *record) verdict {
 			n++
 		}
 		if run := rest[:n]; run[0].Shadow {
-			if d.refusing(run, r.at) >= 0 {
+			if d.watch(run, matched.Subjects, r.at) {
 				v.shadows = append(v.shadows, int(run[0].Policy))
-			} else {
-				d.charge(run, r.at)
 			}
 		}
 		rest = rest[n:]
 	}
 	return v
+}
+
+// watch reports whether a policy in shadow, or a candidate, would have refused a request, and
+// charges it otherwise.
+func (d *decider) watch(run []match.Hit, subjects []match.Subject, now quota.Instant) bool {
+	if !run[0].Candidate && held(subjects, run[0].Policy) {
+		return true
+	}
+	at := d.refusing(run, now)
+	if at < 0 {
+		d.charge(run, now)
+		return false
+	}
+	if !run[0].Candidate {
+		d.offend(subjects, run[at], now)
+	}
+	return true
 }
 
 // refusing is the hit that must wait longest of those that refuse, -1 if all allow. Nothing is
