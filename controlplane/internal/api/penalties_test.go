@@ -206,3 +206,54 @@ func TestPenaltiesThatAreRefused(t *testing.T) {
 	p.problem(p.do(call{who: "envoy", method: "POST", path: node, body: string(wire.AppendOffences(nil, &report))}), 503,
 		"store-unavailable")
 }
+
+// No penalty is longer than the rule of its policy says, and none of a policy without one counts,
+// whatever a node reports.
+func TestNoNodeMakesPenaltiesLonger(t *testing.T) {
+	p := newPlane(t)
+	const set = `{"version":"weir/v1","policies":[
+		{"name":"api","partition":["client_ip"],"limit":{"quota":5,"window":"1m"},
+			"penalty":{"after":{"refusals":5,"within":"1m"},"for":"1m","max":"4m","forget":"1h","jitter":"50%"}},
+		{"name":"free","partition":["client_ip"],"limit":{"quota":5,"window":"1m"}}]}`
+	header := map[string]string{"If-Match": "*", "Content-Type": "application/json"}
+	if got := p.do(call{"ed", "PUT", "/v1/policyset", header, set}); got.Code >= 300 {
+		t.Fatalf("%d %s", got.Code, got.Body)
+	}
+	begin := time.Now()
+	late := begin.Add(48 * time.Hour).UnixMilli()
+	m := wire.Offences{Node: []byte("envoy-1")}
+	for n, level := range []uint8{1, 2, 64, 1} {
+		o := wire.Offence{Key: keyhash.Key{byte(n + 1)}, Policy: []byte("api"), Level: level, Until: late,
+			Forgotten: late + 86_400_000, Version: 1}
+		if n == 3 {
+			o.Policy = []byte("free")
+		}
+		m.Items = append(m.Items, o)
+	}
+	got := p.do(call{"envoy", "POST", "/node/v1/penalties", nil, string(wire.AppendOffences(nil, &m))})
+	end := time.Now()
+	if got.Code != 204 {
+		t.Fatalf("%d %s", got.Code, got.Body)
+	}
+	if news := p.awaitNews(0); len(news.Items) != 3 {
+		t.Fatalf("nodes get %+v", news)
+	}
+	list := p.do(call{"eyes", "GET", "/v1/penalties", nil, ""})
+	var answer api.PenaltiesAnswer
+	if err := json.Unmarshal(list.Body.Bytes(), &answer); err != nil || answer.Count != 3 {
+		t.Fatalf("%v %s", err, list.Body)
+	}
+	lengths := map[byte]struct {
+		level  int
+		length time.Duration
+	}{1: {1, 90 * time.Second}, 2: {2, 180 * time.Second}, 3: {3, 240 * time.Second}}
+	for _, one := range answer.Penalties {
+		key, err := keyhash.Parse(one.Key)
+		want := lengths[key[0]]
+		from, to := begin.Add(want.length).Truncate(time.Millisecond), end.Add(want.length)
+		if err != nil || one.Level != want.level || one.Until.Before(from) || one.Until.After(to) ||
+			!one.Forgotten.Equal(one.Until.Add(time.Duration(want.level)*time.Hour)) {
+			t.Errorf("%+v, want level %d and an end from %v to %v", one, want.level, from, to)
+		}
+	}
+}

@@ -83,8 +83,8 @@ func (in *incoming) credible(it *wire.Offence, set *policies.Compiled) bool {
 	if set == nil {
 		return strings.Trim(string(it.Policy), nameBytes) == ""
 	}
-	_, known := set.Policy(string(it.Policy))
-	return known
+	p, known := set.Policy(string(it.Policy))
+	return known && p.Penalty != nil
 }
 
 // record is an offence in the words of its policy set.
@@ -96,10 +96,25 @@ func (in *incoming) record(it *wire.Offence, set *policies.Compiled) Record {
 	if it.Consumer != (keyhash.Key{}) {
 		r.Consumer = it.Consumer.String()
 	}
-	if set != nil && len(it.Shown) > 0 {
+	if set == nil {
+		return r
+	}
+	p, _ := set.Policy(string(it.Policy))
+	r.Record = within(p.Penalty, r.Record, in.now.UnixMilli())
+	r.Forgotten = min(r.Forgotten, p.Penalty.Forgotten(r.Record))
+	if len(it.Shown) > 0 {
 		r.Shown = decisions.Shown(set.Set, it.Shown)
 	}
 	return r
+}
+
+// within is a penalty as far as its rule goes: no node whose clock is ahead, and none that is
+// damaged, makes it longer for others.
+func within(rule *penalty.Rule, rec penalty.Record, now int64) penalty.Record {
+	rec.Level = min(rec.Level, rule.Top())
+	jitter := uint64(rule.Length(rec.Level, 0) * rule.Jitter / 100)
+	rec.Until = min(rec.Until, now+rule.Length(rec.Level, jitter))
+	return rec
 }
 
 // count counts what a report has begun, for metrics and for the audit.
