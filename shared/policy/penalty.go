@@ -34,21 +34,21 @@ func (r *reader) penaltyOf(path string, n Node) *penalty.Rule {
 	r.object(path, n,
 		field{"after", func(path string, n Node) {
 			r.object(path, n,
-				r.number("refusals", MaxRefusals, &p.Refusals),
-				r.time("within", quota.Day, &p.Within),
+				field{"refusals", r.number(MaxRefusals, &p.Refusals)},
+				field{"within", r.time(quota.Day, &p.Within)},
 			)
 			if n.Kind == Map {
 				r.required(path, n, "refusals", "")
 				r.required(path, n, "within", "")
 			}
 		}},
-		r.time("for", MaxPenalty, &p.For),
-		r.number("factor", MaxFactor, &p.Factor),
-		r.time("max", MaxPenalty, &p.Max),
-		r.time("forget", MaxPenalty, &p.Forget),
+		field{"for", r.time(MaxPenalty, &p.For)},
+		field{"factor", r.number(MaxFactor, &p.Factor)},
+		field{"max", r.time(MaxPenalty, &p.Max)},
+		field{"forget", r.time(MaxPenalty, &p.Forget)},
 		field{"jitter", func(path string, n Node) { r.percentage(path, n, 0, 100, &p.Jitter) }},
-		r.flag("extend", &p.Extend),
-		r.flag("shadow", &p.Shadow),
+		field{"extend", r.flag(&p.Extend)},
+		field{"shadow", r.flag(&p.Shadow)},
 		field{"scope", func(path string, n Node) { r.enum(path, n, &all, scopes) }},
 	)
 	if n.Kind == Map {
@@ -62,30 +62,30 @@ func (r *reader) penaltyOf(path string, n Node) *penalty.Rule {
 	return &p
 }
 
-// number is a field that holds a whole number from 1 to high.
+// number reads a field that holds a whole number from 1 to high.
 //
 //go:noinline
-func (r *reader) number(name string, high int64, into *int64) field {
-	return field{name, func(path string, n Node) { r.integer(path, n, 1, high, into) }}
+func (r *reader) number(high int64, into *int64) func(path string, n Node) {
+	return func(path string, n Node) { r.integer(path, n, 1, high, into) }
 }
 
-// time is a field that holds a length of time from a second to high.
+// time reads a field that holds a length of time from a second to high.
 //
 //go:noinline
-func (r *reader) time(name string, high quota.Span, into *quota.Span) field {
-	return field{name, func(path string, n Node) { r.span(path, n, quota.Second, high, into) }}
+func (r *reader) time(high quota.Span, into *quota.Span) func(path string, n Node) {
+	return func(path string, n Node) { r.span(path, n, quota.Second, high, into) }
 }
 
-// flag is a field that holds true or false.
+// flag reads a field that holds true or false.
 //
 //go:noinline
-func (r *reader) flag(name string, into *bool) field {
-	return field{name, func(path string, n Node) {
+func (r *reader) flag(into *bool) func(path string, n Node) {
+	return func(path string, n Node) {
 		if n.Kind != Bool {
 			r.wrongKind(path, n, "true or false")
 		}
 		*into = n.Text == "true"
-	}}
+	}
 }
 
 // penaltyFits refuses a penalty of a partition that does not tell callers apart: it would hit
