@@ -4,6 +4,8 @@
 // lost, doubled or late cannot make places.
 package inflight
 
+import "github.com/weir-proxy/weir/shared/quota"
+
 const (
 	// mostIdle bounds the places that a worker holds for requests to come, and roomPerIdle is for
 	// how many free places it may hold one.
@@ -19,6 +21,10 @@ type Cell struct {
 	Generation uint64
 	// Holders are in no order, and each has at least one place.
 	Holders []Holder
+	// Permits are those that the control plane has leased to the node.
+	Permits Permits
+	// Ceiling is up to how many places the node may use. It is not stored: Admit sets it.
+	Ceiling int64
 }
 
 // Holder is a worker that holds places: as many as it has requests in flight, and some for requests
@@ -35,6 +41,21 @@ func (c *Cell) Fit(limit int64, generation uint64) {
 	}
 }
 
+// Admit sets the ceiling at now. That of a bucket that is leased is what the node holds permits
+// for, as long as they last. Beyond, if not 0, is up to how many requests on_failure admits: more
+// than the limit is any number, otherwise it is the node's share, which counts when no permits
+// last.
+func (c *Cell) Admit(now quota.Instant, leased bool, beyond int64) {
+	switch p := &c.Permits; {
+	case !leased:
+		c.Ceiling = c.Limit
+	case now < p.Until && beyond <= c.Limit:
+		c.Ceiling = min(p.Count, c.Limit)
+	default:
+		c.Ceiling = beyond
+	}
+}
+
 // Held is how many places all workers hold.
 func (c *Cell) Held() (places int64) {
 	for _, h := range c.Holders {
@@ -43,8 +64,8 @@ func (c *Cell) Held() (places int64) {
 	return places
 }
 
-// Room is how many places are free; it is negative after a change to a smaller limit.
-func (c *Cell) Room() int64 { return c.Limit - c.Held() }
+// Room is how many places are free; it is negative after a change to a smaller ceiling.
+func (c *Cell) Room() int64 { return c.Ceiling - c.Held() }
 
 // Set says how many places a worker holds from now on. It may be more than there are: what is in
 // flight counts.
@@ -84,9 +105,9 @@ func (c *Cell) Take(worker uint32, used, idle int64, more bool) (places int64) {
 	room := c.Room()
 	switch {
 	case more && room > 0:
-		places += 1 + Idle(room-1, c.Limit)
+		places += 1 + Idle(room-1, c.Ceiling)
 	case !more:
-		places += min(idle, Idle(room, c.Limit))
+		places += min(idle, Idle(room, c.Ceiling))
 	}
 	c.Set(worker, places)
 	return places

@@ -5,6 +5,9 @@
 // so most requests need no call. Where there is little room it takes and gives back one by one. So
 // never more are in flight than may be, and no free place is out of another worker's sight for
 // longer than a tick.
+//
+// A process has as many places of a limit over all Envoys as the control plane has leased it
+// permits. Those are in the same cell, and any worker claims them for all.
 package inflight
 
 import (
@@ -29,6 +32,9 @@ const (
 	Full
 	// Contended: the count could not be changed, or has no room for another key.
 	Contended
+	// Unanswered: there was none, and the control plane, which may have some, has not answered. If
+	// a part of its store is away, the seat's Until is since when; otherwise it is 0.
+	Unanswered
 	// Waiting: it waits for one.
 	Waiting
 )
@@ -45,12 +51,22 @@ type Seat struct {
 	Hold quota.Span
 	// Policy names the limit for metrics; empty for one that shows in none.
 	Policy []byte
+	// Leased: the limit is over all nodes. Limit and Version are where the control plane finds it.
+	Leased  bool
+	Limit   uint32
+	Version uint64
+	// Beyond, if not 0, is up to how many requests on_failure admits on this node.
+	Beyond int64
+	// Patient: the request waits until its time is over, also if the control plane has no permit.
+	Patient bool
 
 	State State
 	// Place is what a Held seat has.
 	Place Place
 	// Room is how many places were left when this worker last looked.
 	Room int64
+	// Asks: there was none, but the control plane may have some, and is asked if the request waits.
+	Asks bool
 	// Until is how long a Waiting seat waits.
 	Until quota.Instant
 }
@@ -69,6 +85,8 @@ type Stats struct {
 // Book is the requests in flight of one worker. Make one with New.
 type Book struct {
 	Stats Stats
+	// Away: the control plane does not answer.
+	Away bool
 
 	table   table
 	workers workers
@@ -86,6 +104,11 @@ type Book struct {
 	resolved []uint32
 	groups   []*Group
 	spare    *bucket
+	// lent are the buckets of which permits are claimed. nextClaim is not later than when the next
+	// claim is due.
+	lent      []*bucket
+	nextClaim quota.Instant
+	claims    []Claim
 
 	change change
 }
@@ -95,15 +118,19 @@ type bucket struct {
 	key keyhash.Key
 	// have is how many places the worker holds, used how many of them have a request.
 	have, used int64
-	// limit and room are those of the cell when the worker last looked.
-	limit, room int64
-	generation  uint64
+	// limit, ceiling and room are those of the cell when the worker last looked.
+	limit, ceiling, room int64
+	generation           uint64
+	// until is when the worker must look again before it admits another request.
+	until quota.Instant
 	// waiters wait for a place, the first one first.
 	waiters []*Seat
 	// listed: the bucket is among the uneven ones. quiet: no request has come since the last tick.
 	listed, quiet bool
 	group         *Group
 	next          *bucket
+
+	lease
 }
 
 // place is one request in flight.
@@ -120,17 +147,16 @@ type place struct {
 func New(shared shareddata.Data, space shareddata.Space, keys int, seed uint64) *Book {
 	b := &Book{
 		table: newTable(shared, space, keys), buckets: make(map[keyhash.Key]*bucket),
-		places: make([]place, 1), nextOut: quota.Forever,
+		places: make([]place, 1), nextOut: quota.Forever, nextClaim: quota.Forever,
 		workers: workers{shared: shared, key: space.Key(shareddata.InFlightWorkers), next: uint32(seed) | 1},
 	}
-	b.change.workers = &b.workers
 	return b
 }
 
 // Take has a request take a place, if there is one that no other waits for.
 func (b *Book) Take(s *Seat, now quota.Instant) State {
 	k := b.buckets[s.Key]
-	if k != nil && k.used < k.have && k.limit == s.Most && k.generation == s.Generation {
+	if k != nil && k.used < k.have && k.limit == s.Most && k.generation == s.Generation && now < k.until {
 		b.seat(k, s, now)
 		return s.State
 	}
@@ -141,15 +167,16 @@ func (b *Book) Take(s *Seat, now quota.Instant) State {
 	if k == nil {
 		k = b.bucketOf(s)
 	}
+	b.lend(k, s)
 	switch {
-	case len(k.waiters) > 0:
-		s.State, s.Room = Full, 0
-	case !b.fetch(k, s):
+	case len(k.waiters) > 0 && (s.Beyond == 0 || k.waiters[0].Beyond > 0):
+		s.State, s.Room, s.Asks = Full, 0, true
+	case !b.fetch(k, s, now):
 		s.State = Contended
 	case k.used < k.have:
 		b.seat(k, s, now)
 	default:
-		s.State, s.Room = Full, 0
+		s.State, s.Room, s.Asks = Full, 0, k.asks
 	}
 	b.list(k)
 	b.forget(k)
@@ -157,12 +184,12 @@ func (b *Book) Take(s *Seat, now quota.Instant) State {
 }
 
 // Look reports whether Take would find a place.
-func (b *Book) Look(s *Seat) State {
+func (b *Book) Look(s *Seat, now quota.Instant) State {
 	k := b.buckets[s.Key]
-	if k != nil && k.used < k.have {
+	if k != nil && k.used < k.have && now < k.until {
 		return Held
 	}
-	c := b.prepare(s)
+	c := b.prepare(s, now)
 	c.looks = true
 	err := b.table.update(&s.Key, c)
 	switch {
@@ -176,23 +203,24 @@ func (b *Book) Look(s *Seat) State {
 
 // fetch takes places of the bucket's cell for one more request, and gives back what is too much. It
 // reports false if the cell could not be changed.
-func (b *Book) fetch(k *bucket, s *Seat) bool {
-	b.prepare(s).more = true
+func (b *Book) fetch(k *bucket, s *Seat, now quota.Instant) bool {
+	b.prepare(s, now).more = true
 	return b.settle(k, 0)
 }
 
 // keep says in the cell what this worker has in flight, and that it keeps so many idle places.
-func (b *Book) keep(k *bucket, idle int64) bool {
-	b.prepare(nil)
+func (b *Book) keep(k *bucket, idle int64, now quota.Instant) bool {
+	b.prepare(nil, now)
 	return b.settle(k, idle)
 }
 
 // prepare makes a change for a seat, or for none.
-func (b *Book) prepare(s *Seat) *change {
+func (b *Book) prepare(s *Seat, now quota.Instant) *change {
 	c := &b.change
-	c.worker, c.more, c.looks, c.limit = b.workers.own, false, false, 0
+	*c = change{workers: &b.workers, worker: b.workers.own}
+	c.now, c.away = now, b.Away
 	if s != nil {
-		c.limit, c.generation = s.Most, s.Generation
+		c.limit, c.generation, c.leased, c.beyond = s.Most, s.Generation, s.Leased, s.Beyond
 	}
 	return c
 }
@@ -201,10 +229,15 @@ func (b *Book) prepare(s *Seat) *change {
 func (b *Book) settle(k *bucket, idle int64) bool {
 	c := &b.change
 	c.used, c.idle = k.used, idle
+	c.leased, c.load.IdleSince = k.leased, k.idleSince
+	c.load.Waiting += int64(len(k.waiters))
 	if err := b.table.update(&k.key, c); err != nil {
 		return false
 	}
-	k.have, k.limit, k.room, k.generation = c.have, c.limit, c.room, c.generation
+	k.have, k.limit, k.ceiling, k.room, k.generation = c.have, c.limit, c.ceiling, c.room, c.generation
+	if k.until = quota.Forever; c.leased {
+		b.learnOf(k, c)
+	}
 	return true
 }
 
@@ -221,8 +254,11 @@ type change struct {
 	// they are behind the change.
 	limit      int64
 	generation uint64
-	// have is what the worker holds behind the change, room how many places are free.
-	have, room int64
+	// have is what the worker holds behind the change, room how many places are free up to the
+	// ceiling.
+	have, room, ceiling int64
+
+	lending
 }
 
 // apply changes a cell, and reports whether it is to be stored. It may run more than once, each
@@ -237,12 +273,23 @@ func (c *change) apply(cell *inflight.Cell) (write bool) {
 	if c.limit > 0 {
 		cell.Fit(c.limit, c.generation)
 	}
+	if c.answer.For > 0 {
+		cell.Permits.Learn(c.now, c.seq, c.answer)
+		write = true
+	}
+	cell.Admit(c.now, c.leased, c.beyond)
 	if c.room = cell.Room(); c.looks {
 		return false
 	}
 	before := cell.Of(c.worker)
 	c.have = cell.Take(c.worker, c.used, c.idle, c.more)
-	c.room, c.limit, c.generation = cell.Room(), cell.Limit, cell.Generation
+	switch {
+	case c.leased:
+		write = c.lend(cell) || write
+	case !cell.Permits.None(): // The limit was over all nodes before.
+		cell.Permits, write = inflight.Permits{}, true
+	}
+	c.room, c.ceiling, c.limit, c.generation = cell.Room(), cell.Ceiling, cell.Limit, cell.Generation
 	return write || c.have != before
 }
 
@@ -250,7 +297,7 @@ func (c *change) apply(cell *inflight.Cell) (write bool) {
 func (b *Book) seat(k *bucket, s *Seat, now quota.Instant) {
 	k.used++
 	k.quiet = false
-	s.State, s.Room = Held, max(k.room, 0)+k.have-k.used
+	s.State, s.Room = Held, max(k.room, 0)+k.have-k.used+k.free
 	if b.free == 0 {
 		b.places = append(b.places, place{})
 		b.free = Place(len(b.places) - 1)
@@ -292,8 +339,8 @@ func (b *Book) vacate(k *bucket, now quota.Instant) {
 		b.serve(k, now)
 		return
 	}
-	if inflight.Idle(k.room, k.limit) == 0 {
-		b.keep(k, 0) // Others may want it; if that fails the tick does it.
+	if inflight.Idle(k.room, k.ceiling) == 0 {
+		b.keep(k, 0, now) // Others may want it; if that fails the tick does it.
 	}
 	b.list(k)
 	b.forget(k)
@@ -322,7 +369,7 @@ func (b *Book) bucketOf(s *Seat) *bucket {
 
 // forget drops a bucket of which the worker has nothing.
 func (b *Book) forget(k *bucket) {
-	if k.have == 0 && k.used == 0 && len(k.waiters) == 0 && !k.listed {
+	if k.have == 0 && k.used == 0 && len(k.waiters) == 0 && !k.listed && !k.lent {
 		delete(b.buckets, k.key)
 		k.next, b.spare = b.spare, k
 	}

@@ -22,6 +22,9 @@ const (
 	headSize    = 16 + 2
 	fixedSize   = 4 + 8
 	holderSize  = 4 + 4
+	// hasPermits marks the limit of a cell with permits.
+	hasPermits  = 1 << 31
+	permitsSize = 8 * permitNumbers
 )
 
 // errContended: other workers changed the slot at every attempt, or it is full.
@@ -32,7 +35,8 @@ var errContended = errors.New("inflight: the slot changed at every attempt, or i
 // in flight at once.
 //
 // A slot's value is slotMagic and its cells, each: key 16, length of the rest 2, limit 4,
-// generation 8, and for each holder: worker 4, places 4.
+// generation 8, and for each holder: worker 4, places 4. If the highest bit of the limit is set,
+// the numbers of the permits come before the holders, 8 each.
 type table struct {
 	shared shareddata.Data
 	slots  uint64
@@ -109,20 +113,29 @@ func (t *table) damaged() (from, to int) {
 }
 
 func (t *table) decode(b []byte) {
-	c := &t.cell
-	c.Limit, c.Generation = int64(binary.LittleEndian.Uint32(b)), binary.LittleEndian.Uint64(b[4:])
-	for b = b[fixedSize:]; len(b) >= holderSize; b = b[holderSize:] {
+	c, limit := &t.cell, binary.LittleEndian.Uint32(b)
+	c.Limit, c.Generation = int64(limit&^hasPermits), binary.LittleEndian.Uint64(b[4:])
+	b = b[fixedSize:]
+	if limit&hasPermits != 0 && len(b) >= permitsSize {
+		c.Permits = decodePermits(b)
+		b = b[permitsSize:]
+	}
+	for ; len(b) >= holderSize; b = b[holderSize:] {
 		places := int64(binary.LittleEndian.Uint32(b[4:]))
 		c.Holders = append(c.Holders, inflight.Holder{Worker: binary.LittleEndian.Uint32(b), Places: places})
 	}
 }
 
 // replace makes the slot's next value, with the cell in the place of what is from one offset to
-// another; a cell without holders is left out. It reports false for a value that is too long.
+// another; a cell without holders and permits is left out. It reports false for a value that is too
+// long.
 func (t *table) replace(key *keyhash.Key, from, to int) bool {
-	c, size := &t.cell, 0
-	if len(c.Holders) > 0 {
-		size = headSize + fixedSize + holderSize*len(c.Holders)
+	c, limit, size, permits := &t.cell, uint32(t.cell.Limit), 0, 0
+	if !c.Permits.None() {
+		limit, permits = limit|hasPermits, permitsSize
+	}
+	if permits+len(c.Holders) > 0 {
+		size = headSize + fixedSize + permits + holderSize*len(c.Holders)
 	}
 	total := max(len(t.value), len(slotMagic)) - (to - from) + size
 	if total > maxSlot && total > len(t.value) {
@@ -143,10 +156,14 @@ func (t *table) replace(key *keyhash.Key, from, to int) bool {
 	b := t.next[at:]
 	copy(b, key[:])
 	binary.LittleEndian.PutUint16(b[16:], uint16(size-headSize))
-	binary.LittleEndian.PutUint32(b[18:], uint32(c.Limit))
+	binary.LittleEndian.PutUint32(b[18:], limit)
 	binary.LittleEndian.PutUint64(b[22:], c.Generation)
+	b = b[headSize+fixedSize:]
+	if permits > 0 {
+		encodePermits(b, &c.Permits)
+	}
 	for i, h := range c.Holders {
-		b := b[headSize+fixedSize+holderSize*i:]
+		b := b[permits+holderSize*i:]
 		binary.LittleEndian.PutUint32(b, h.Worker)
 		binary.LittleEndian.PutUint32(b[4:], uint32(h.Places))
 	}

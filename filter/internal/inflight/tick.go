@@ -27,7 +27,7 @@ func (b *Book) show(now quota.Instant) bool {
 	if !w.join(now) {
 		return false
 	}
-	b.sayAll() // Others may have taken this worker for dead, and its places.
+	b.sayAll(now) // Others may have taken this worker for dead, and its places.
 	return true
 }
 
@@ -46,20 +46,20 @@ func (b *Book) shows() bool {
 }
 
 // sayAll says of all buckets what this worker has in flight.
-func (b *Book) sayAll() {
+func (b *Book) sayAll(now quota.Instant) {
 	for i := range b.places {
 		if k := b.places[i].bucket; k != nil {
-			b.say(k)
+			b.say(k, now)
 		}
 	}
 	for _, k := range b.uneven {
-		b.say(k)
+		b.say(k, now)
 	}
 }
 
 // say is keep for a bucket whose cell may know nothing of this worker, and may have no limit.
-func (b *Book) say(k *bucket) {
-	c := b.prepare(nil)
+func (b *Book) say(k *bucket, now quota.Instant) {
+	c := b.prepare(nil, now)
 	c.limit, c.generation = k.limit, k.generation
 	b.settle(k, 0)
 }
@@ -70,9 +70,9 @@ func (b *Book) NextDue(now quota.Instant) quota.Instant {
 	case len(b.uneven) > 0 || len(b.resolved) > 0:
 		return now
 	case b.shows():
-		return min(b.nextOut, b.workers.looked+quota.Instant(markEvery))
+		return min(b.nextOut, b.nextClaim, b.workers.looked+quota.Instant(markEvery))
 	}
-	return b.nextOut
+	return min(b.nextOut, b.nextClaim)
 }
 
 // NextResume is when requests that waited go on, never if there are none.
@@ -96,7 +96,7 @@ func (b *Book) even(now quota.Instant) {
 		if len(k.waiters) > 0 {
 			b.serve(k, now)
 		} else {
-			b.keep(k, idle)
+			b.keep(k, idle, now)
 		}
 		k.quiet = true
 		b.list(k)
@@ -132,12 +132,15 @@ func (b *Book) Wait(s *Seat, until quota.Instant) bool {
 	k := b.buckets[s.Key]
 	if k == nil {
 		k = b.bucketOf(s)
+		b.lend(k, s)
 	}
 	if int64(len(k.waiters)) >= s.Most || b.waiting >= maxWaiting {
 		b.forget(k)
 		return false
 	}
-	s.State, s.Until = Waiting, until
+	if s.State, s.Until = Waiting, until; k.leased {
+		k.due, b.nextClaim = 0, 0
+	}
 	k.waiters = append(k.waiters, s)
 	b.waiting++
 	b.Stats.Queued++
@@ -166,18 +169,17 @@ func (b *Book) Leave(s *Seat) {
 func (b *Book) serve(k *bucket, now quota.Instant) {
 	for len(k.waiters) > 0 {
 		s := k.waiters[0]
-		if k.used == k.have {
-			b.fetch(k, s)
+		if k.used == k.have || now >= k.until {
+			b.fetch(k, s, now)
 		}
-		if k.used == k.have {
+		if k.used >= k.have {
 			break
 		}
 		b.seat(k, s, now)
 		b.resolve(k, 0)
 	}
 	for i := 0; i < len(k.waiters); {
-		if s := k.waiters[i]; now >= s.Until {
-			s.State, s.Room = Full, 0
+		if k.giveUp(k.waiters[i], now, b.Away) {
 			b.resolve(k, i)
 		} else {
 			i++
@@ -212,9 +214,9 @@ func (b *Book) TakeResolved(most int) []uint32 {
 func (b *Book) Waiting() int { return b.waiting }
 
 // Close gives back what the worker holds, whose streams are over.
-func (b *Book) Close() {
+func (b *Book) Close(now quota.Instant) {
 	for _, k := range b.uneven {
 		k.used = 0
-		b.keep(k, 0)
+		b.keep(k, 0, now)
 	}
 }

@@ -8,6 +8,7 @@ package leasing
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/filter/internal/rpc"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/shared/keyhash"
@@ -17,7 +18,7 @@ import (
 )
 
 // path is where lease requests go; the reply has the newest format that this filter reads.
-const path = "/node/v1/leases?reply=4"
+const path = "/node/v1/leases?reply=5"
 
 // Stats counts what a client did, for the filter's metrics.
 type Stats struct {
@@ -34,6 +35,7 @@ type Client struct {
 	Health Health
 
 	store       *bucketstore.Store
+	flights     *inflight.Book
 	rpc         rpc.Client
 	clock       rpc.Clock
 	sharedNodes shareddata.Number
@@ -49,6 +51,8 @@ type Client struct {
 	// underWay are the calls that requests wait in and that are not late, the first one first.
 	underWay []*call
 	debts    debts
+	// claiming is how many calls with claims of permits are under way.
+	claiming int
 	// last is what the last call asked for first. A probe asks for it again.
 	last Need
 
@@ -61,9 +65,11 @@ type Client struct {
 
 // Config is what a client needs. All fields but Seed are required.
 type Config struct {
-	Store  *bucketstore.Store
-	Client rpc.Client
-	Clock  rpc.Clock
+	Store *bucketstore.Store
+	// Flights are the requests in flight, for which permits are claimed.
+	Flights *inflight.Book
+	Client  rpc.Client
+	Clock   rpc.Clock
 	// Nodes is where the workers of the process share how many nodes there are.
 	Nodes shareddata.Number
 	// Node is the id of the node.
@@ -77,7 +83,7 @@ type Config struct {
 // New makes a client.
 func New(config Config) *Client {
 	return &Client{
-		store: config.Store, rpc: config.Client, clock: config.Clock,
+		store: config.Store, flights: config.Flights, rpc: config.Client, clock: config.Clock,
 		sharedNodes: config.Nodes, node: config.Node, boot: config.Boot,
 		random: rpc.NewRand(config.Seed),
 		queue:  queue{lines: make(map[keyhash.Key]*line)}, room: newRoom(),
@@ -175,6 +181,7 @@ func (c *Client) sendKept(now quota.Instant) {
 func (c *Client) Tick(now quota.Instant) {
 	c.reports.nodes = c.sharedNodes.Load()
 	c.EndLate(now)
+	c.Claim(now)
 	c.report(now)
 	c.charge(now)
 	for _, r := range c.queue.compact() {
@@ -238,13 +245,15 @@ func (c *Client) send(call *call) {
 	}
 	c.seq++
 	call.seq = c.seq
-	c.last = call.items[0].need
+	if !call.claims {
+		c.last = call.items[0].need
+	}
 	c.items = c.items[:0]
 	for i := range call.items {
 		c.items = append(c.items, call.items[i].message())
 	}
 	c.body = wire.AppendLeaseRequest(c.body[:0], wire.LeaseRequest{
-		Node: c.node, Boot: c.boot, Seq: call.seq, Version: c.last.Version, Items: c.items,
+		Node: c.node, Boot: c.boot, Seq: call.seq, Version: call.items[0].need.Version, Items: c.items,
 	})
 	c.Health.breaker.Sent(call.sent)
 	c.room.count(call, 1)

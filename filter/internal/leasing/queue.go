@@ -106,8 +106,9 @@ type call struct {
 	asks int
 	// full: a line was left behind for want of space, and those after it must not overtake it.
 	full bool
-	// probe: it asks for nothing; reports: it has nothing but reports.
-	probe, reports bool
+	// probe: it asks for nothing; reports: it has nothing but reports; claims: nothing but claims
+	// of permits.
+	probe, reports, claims bool
 	// late: the call has failed for the requests that waited in it, and may be answered yet.
 	late bool
 	// held are debts that wait for the answer. It is over when nothing more is heard of it.
@@ -123,6 +124,10 @@ type item struct {
 	// used are the tokens of a report, and report is its name; 0: the item is no report.
 	used   int64
 	report quota.Instant
+	// seq is the number of a claim of permits, 0 of other items: waiting and keep are permits that
+	// are wanted beyond those to hold, of which the lent ones last.
+	seq        uint64
+	hold, lent int64
 	// joined: this item and the next are granted together or not at all.
 	joined bool
 	// line is where the waiters wait; nil if there are none.
@@ -322,7 +327,7 @@ func (it *item) message() wire.LeaseItem {
 		Bucket: it.need.Bucket, Limit: it.need.Limit,
 		Waiting: it.waiting, Cost: it.need.Cost, Keep: it.keep, Used: it.used, Joined: it.joined,
 		ExceptionsRevision: it.need.ExceptionsRevision, Consumer: it.need.Consumer, Place: it.need.Place,
-		Quota: it.need.Quota, Burst: it.need.Burst,
+		Quota: it.need.Quota, Burst: it.need.Burst, Seq: it.seq, Hold: it.hold, Lent: it.lent,
 	}
 }
 

@@ -38,6 +38,8 @@ func (c *Client) answer(call *call, status int, body []byte) {
 	c.takeIn(call, now)
 	c.over(call, now)
 	c.Flush(now) // What queued behind this call would wait for the next tick otherwise.
+	c.claimsOver(call)
+	c.Claim(now)
 	if call.reports {
 		c.reports.underWay--
 		c.report(now)
@@ -70,6 +72,8 @@ func (c *Client) takeIn(call *call, now quota.Instant) {
 		}
 		switch items, answers := call.items[from:to], c.reply.Items[from:to]; {
 		case call.probe:
+		case call.claims:
+			c.claimed(&items[0], &answers[0], now)
 		case items[0].debt != nil:
 			c.charged(call, &items[0], &answers[0], now)
 		case items[0].report != 0:
@@ -86,6 +90,7 @@ func (c *Client) takeIn(call *call, now quota.Instant) {
 // fail ends a call without an answer: its requests, and those that queued behind them, fail over.
 func (c *Client) fail(call *call, now quota.Instant, how rpc.Outcome) {
 	c.Stats.Calls[how]++
+	c.claimsOver(call)
 	c.Health.fail(now, how, call.probe, c.random.Jitter())
 	c.room.ended(call, now, false)
 	if call.reports {

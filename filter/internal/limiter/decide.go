@@ -45,7 +45,7 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 	if req.waits() {
 		return Paused
 	}
-	worst, unanswered := l.seatsTaken(req), false
+	worst, unanswered := l.seatsTaken(req, now), false
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		if !h.asked {

@@ -61,6 +61,9 @@ func (l *Limiter) deciderOf(req *Request, m *match.Hit) *decider {
 	p := req.policyOf(*m)
 	switch {
 	case req.LimitOf(m).InFlight:
+		if p.Mode == policy.ModeLeased && l.leases != nil {
+			return &inFlightLeased
+		}
 		return &inFlight
 	case p.Mode == policy.ModeLocal, l.leases == nil:
 		return &local

@@ -35,7 +35,11 @@ func (l *Limiter) takeOnce(req *Request, h *Hit, now quota.Instant, commit bool)
 func (l *Limiter) fallBack(req *Request, h *Hit, now, since quota.Instant) {
 	step := req.policyOf(h.Hit).OnFailure.At(max(quota.Span(now-since), 0))
 	h.since, h.empty, h.Known = since, step.Empty, false
-	h.decideBy(fallbacks[step.Do])
+	if h.isInFlight(req) {
+		h.decideBy(inFlightFallbacks[step.Do])
+	} else {
+		h.decideBy(fallbacks[step.Do])
+	}
 	req.rules.Steps.Note(h.Policy, step.Do)
 }
 

@@ -3,13 +3,30 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/inflight"
+	shared "github.com/weir-proxy/weir/shared/inflight"
+	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// inFlight decides by how many requests of this node are in flight.
-var inFlight = decider{
-	source: ByLocal, kind: bucketstore.Local, take: takeInFlight, watch: watchInFlight,
+// These decide by how many requests are in flight: on this node, or over all nodes by the permits
+// that the control plane has leased to this one.
+var (
+	inFlight = decider{
+		source: ByLocal, kind: bucketstore.Local, take: takeInFlight, watch: watchInFlight,
+	}
+	inFlightLeased = decider{
+		source: ByLease, kind: bucketstore.Local, take: takeInFlight, watch: watchInFlight,
+	}
+)
+
+// inFlightFallbacks are the steps of on_failure. What they admit counts, too: it is in flight when
+// the control plane is back.
+var inFlightFallbacks = [policy.Steps]*decider{
+	policy.StepShare: {source: ByShare, kind: bucketstore.Local, take: takeInFlight},
+	policy.StepAllow: {source: ByFailureAllow, kind: bucketstore.Local, take: takeInFlight},
+	policy.StepDeny:  fallbacks[policy.StepDeny],
 }
 
 // comeAgain is the wait that a refusal for want of a place asks for: nothing says when a request
@@ -19,18 +36,49 @@ const comeAgain = quota.Second
 // takeInFlight takes a place, also where others only look: what a request has taken it gives back
 // if another bucket refuses it.
 func takeInFlight(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) finding {
-	seat := &h.seat
+	seat, limit := &h.seat, req.LimitOf(&h.Hit)
 	*seat = l.claim(req, &h.Hit)
+	switch h.source {
+	case ByShare:
+		seat.Beyond = shared.Share(limit.Quota, l.leases.Nodes())
+	case ByFailureAllow:
+		seat.Beyond = anyNumber
+	}
 	switch l.flights.Take(seat, now) {
 	case inflight.Held:
 		return l.seated(req, h)
 	case inflight.Contended:
 		return contended
 	}
+	asks := seat.Leased && seat.Beyond == 0
+	if asks {
+		if _, isAway := l.leases.Health.Away(); isAway {
+			return away
+		}
+	}
 	h.Known, h.Remaining, h.Reset = true, 0, 0
-	if wait := req.LimitOf(&h.Hit).MaxWait; wait > 0 {
-		seat.Until = now + quota.Instant(wait)
-		return awaits
+	wait := limit.MaxWait
+	if asks && seat.Asks {
+		wait = max(wait, lease.Deadline)
+	}
+	if wait == 0 {
+		return l.refuseFlight(h)
+	}
+	if asks {
+		h.source = ByCentral
+	}
+	seat.Patient, seat.Until = limit.MaxWait > 0, now+quota.Instant(wait)
+	return awaits
+}
+
+// anyNumber is more than any limit of requests in flight.
+const anyNumber = 2 * policy.MaxInFlight
+
+// refuseFlight refuses a hit for want of a place. A share that is used up says nothing about the
+// limit.
+func (l *Limiter) refuseFlight(h *Hit) finding {
+	if h.source == ByShare {
+		return h.refuse(Failure, comeAgain)
 	}
 	return h.refuse(InFlight, comeAgain)
 }
@@ -40,6 +88,7 @@ func (l *Limiter) claim(req *Request, m *match.Hit) inflight.Seat {
 	limit, ix := req.LimitOf(m), &req.rules.Index
 	s := inflight.Seat{
 		Stream: req.Stream, Key: m.Key, Most: limit.Quota, Generation: req.generation(m), Hold: limit.Window,
+		Leased: l.leases != nil && req.policyOf(*m).Mode == policy.ModeLeased, Limit: m.Limit, Version: ix.Version(),
 	}
 	if !m.Candidate {
 		s.Policy = ix.Text(ix.Policy(m.Policy).Name)
@@ -61,18 +110,24 @@ func watchInFlight(l *Limiter, req *Request, m *match.Hit, now quota.Instant, co
 	seat := &l.seat
 	*seat = l.claim(req, m)
 	state := inflight.Full
-	if commit {
+	if commit || seat.Leased { // To take is what has permits claimed.
 		state = l.flights.Take(seat, now)
 	} else {
-		state = l.flights.Look(seat)
+		state = l.flights.Look(seat, now)
 	}
 	switch state {
 	case inflight.Held:
 		if commit {
 			req.places = append(req.places, seat.Place)
+		} else if seat.Leased {
+			l.flights.Release(seat.Place, now)
 		}
 		return allows
 	case inflight.Contended:
+		return unknown
+	}
+	if seat.Leased && seat.Asks {
+		l.flights.Want(seat)
 		return unknown
 	}
 	return refuses
@@ -95,6 +150,9 @@ func (l *Limiter) queue(req *Request, now quota.Instant) (status Status, done bo
 	}
 	if waits {
 		l.hold(req)
+		if l.leases != nil {
+			l.leases.Claim(now)
+		}
 	}
 	return Paused, waits
 }
@@ -109,7 +167,7 @@ func (l *Limiter) hold(req *Request) {
 
 // seatsTaken takes in how the seats of a request that waited have ended. It returns the hit that
 // has none, none if all have.
-func (l *Limiter) seatsTaken(req *Request) (without int) {
+func (l *Limiter) seatsTaken(req *Request, now quota.Instant) (without int) {
 	without = none
 	for i := range req.Hits {
 		h := &req.Hits[i]
@@ -122,12 +180,35 @@ func (l *Limiter) seatsTaken(req *Request) (without int) {
 			l.seated(req, h)
 		case inflight.Full:
 			h.view = refuses
-			h.refuse(InFlight, comeAgain)
+			l.refuseFlight(h)
 			without = i
+		case inflight.Unanswered:
+			if l.unanswered(req, h, now) == refused {
+				without = i
+			}
 		}
 		h.seat.State = inflight.None
 	}
 	return without
+}
+
+// unanswered has on_failure decide a hit for which the control plane has not answered. An answer
+// that is late is no outage: the share would come on top of what others hold by permits.
+func (l *Limiter) unanswered(req *Request, h *Hit, now quota.Instant) finding {
+	since := l.leases.Health.FailingSince(now)
+	_, outage := l.leases.Health.Away()
+	if !outage {
+		l.Stats.Unanswered++
+	}
+	if h.seat.Until != 0 {
+		since, outage = min(since, h.seat.Until), true
+	}
+	l.fallBack(req, h, now, since)
+	if h.source == ByShare && !outage {
+		h.view = refuses
+		return h.refuse(Failure, comeAgain)
+	}
+	return missing
 }
 
 func (h *Hit) isInFlight(req *Request) bool { return req.LimitOf(&h.Hit).InFlight }

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
+	shared "github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
@@ -35,7 +36,13 @@ type node struct {
 	now     quota.Instant
 	calls   []func(status int)
 	ledgers map[keyhash.Key]lease.Ledger
-	stream  uint32
+	// permits are those of requests in flight, of which other nodes hold so many elsewhere; book is
+	// where this node counts them.
+	permits   map[keyhash.Key]shared.Ledger
+	elsewhere int64
+	claims    uint64
+	book      *inflight.Book
+	stream    uint32
 	// asked are the items of the last call.
 	asked []wire.LeaseItem
 	// part is the largest burst that the region of the control plane may grant; 0 is any.
@@ -78,6 +85,10 @@ func (n *node) grant(version uint64, items []wire.LeaseItem) []wire.LeaseAnswer 
 	ledgers := map[keyhash.Key]lease.Ledger{}
 	short := false
 	for _, it := range items {
+		if it.Seq > 0 {
+			answers = append(answers, n.permit(it))
+			continue
+		}
 		l := *n.rules.Index.Limit(it.Limit)
 		most := quota.Params{}
 		if it.Quota > 0 {
@@ -112,19 +123,20 @@ func (n *node) grant(version uint64, items []wire.LeaseItem) []wire.LeaseAnswer 
 
 func newNode(t testing.TB, central bool, policies string) *node {
 	t.Helper()
-	n := &node{t: t, now: 1000 * sec, data: &shareddatatest.Data{}, ledgers: map[keyhash.Key]lease.Ledger{}}
+	n := &node{t: t, now: 1000 * sec, data: &shareddatatest.Data{}, ledgers: map[keyhash.Key]lease.Ledger{}, permits: map[keyhash.Key]shared.Ledger{}}
 	store := bucketstore.New(n.data, [4]byte{}, 1024, 0)
+	n.book = newBook(n.data, 1)
 	if central {
-		n.leases = n.newClient(store, 1)
+		n.leases = n.newClient(store, n.book, 1)
 	}
-	n.limiter = limiter.New(store, n.leases, newBook(n.data, 1))
+	n.limiter = limiter.New(store, n.leases, n.book)
 	n.push(1, policies)
 	return n
 }
 
-func (n *node) newClient(store *bucketstore.Store, seed uint64) *leasing.Client {
+func (n *node) newClient(store *bucketstore.Store, book *inflight.Book, seed uint64) *leasing.Client {
 	return leasing.New(leasing.Config{
-		Store: store, Client: n, Clock: n, Nodes: shareddata.NewNumber(n.data, shareddata.Space{}, shareddata.Nodes),
+		Store: store, Flights: book, Client: n, Clock: n, Nodes: shareddata.NewNumber(n.data, shareddata.Space{}, shareddata.Nodes),
 		Node: "node", Boot: 1, Seed: seed,
 	})
 }
@@ -137,7 +149,8 @@ func newBook(data *shareddatatest.Data, seed uint64) *inflight.Book {
 // second is the limiter of another worker of the same node.
 func (n *node) second() *limiter.Limiter {
 	store := bucketstore.New(n.data, [4]byte{}, 1024, 0)
-	return limiter.New(store, n.newClient(store, 2), newBook(n.data, 2))
+	book := newBook(n.data, 2)
+	return limiter.New(store, n.newClient(store, book, 2), book)
 }
 
 // push puts another policy set into force.

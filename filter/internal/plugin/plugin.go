@@ -127,6 +127,7 @@ func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error 
 	node := introduce(config, process)
 	p.unixKey = space.Key(shareddata.UnixOffset)
 	p.store = bucketstore.New(host.SharedData{}, space, config.Keys, p.clock.Now())
+	p.flights = inflight.New(host.SharedData{}, space, config.Keys, random())
 	var poller configsync.Poller
 	var reports rpc.Client
 	if config.ControlPlane != nil {
@@ -146,7 +147,6 @@ func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error 
 		leases = c.leasing
 		p.sync.Consumers, p.sync.Orders, p.sync.Penalties = c.consumers, c.enforcement, p.penalties
 	}
-	p.flights = inflight.New(host.SharedData{}, space, config.Keys, random())
 	p.limiter = limiter.New(p.store, leases, p.flights)
 	p.limiter.Penalties = p.penalties
 	p.counted = p.counters()
@@ -200,8 +200,9 @@ func (p *pluginContext) connect(
 	sets := agreedSets(space, shareddata.ConsumerSets, config.Keys/4)
 	p.central = &central{
 		leasing: leasing.New(leasing.Config{
-			Store: p.store, Client: calls, Clock: p.clock, Nodes: shareddata.NewNumber(data, space, shareddata.Nodes),
-			Node: node.ID, Boot: node.Boot, Seed: random(),
+			Store: p.store, Flights: p.flights, Client: calls, Clock: p.clock,
+			Nodes: shareddata.NewNumber(data, space, shareddata.Nodes),
+			Node:  node.ID, Boot: node.Boot, Seed: random(),
 		}),
 		failover:    failover.New(data, calls, p.clock, logger{}, space, node.ID, node.Boot, random()),
 		consumers:   consumers.New(data, calls, p.clock, space, sets),
@@ -251,7 +252,7 @@ func (p *pluginContext) OnQueueReady(uint32) { host.OnQueueReady() }
 // onDone counts what has not been counted.
 func (p *pluginContext) onDone() {
 	if p.limiter != nil {
-		p.flights.Close()
+		p.flights.Close(p.clock.Now())
 		p.report()
 		p.metrics.waiting.Add(-p.shown.waiting)
 		p.shown.waiting = 0

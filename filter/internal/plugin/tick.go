@@ -106,11 +106,14 @@ func (p *pluginContext) resumeSeated(now quota.Instant) {
 // hasten makes a tick come when a request can go on.
 func (p *pluginContext) hasten(at quota.Instant) { p.setTick(p.timer.Hasten(p.clock.Now(), at)) }
 
+// soon is after how long a slow tick may be too late.
+const soon = quota.Instant(50 * quota.Millisecond)
+
 // wakeForPlaces makes a tick come soon if places are to be given back or to requests that wait.
 func (p *pluginContext) wakeForPlaces(now quota.Instant) {
 	if at := p.flights.NextResume(now); at <= now {
 		p.hasten(at)
-	} else if p.timer.Slow() && p.flights.NextDue(now) <= now {
+	} else if p.timer.Slow() && p.flights.NextDue(now) <= now+soon {
 		p.wake()
 	}
 }

@@ -1,0 +1,53 @@
+package leasing
+
+import (
+	"github.com/weir-proxy/weir/shared/inflight"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// claimCalls bounds the calls with claims of permits that are under way: one may hang.
+const claimCalls = 2
+
+// Claim sends the claims of permits that are due.
+func (c *Client) Claim(now quota.Instant) {
+	if c.flights == nil {
+		return
+	}
+	_, c.flights.Away = c.Health.Away()
+	for c.claiming < claimCalls {
+		claims := c.flights.Claims(now, wire.MaxItems)
+		if len(claims) == 0 {
+			return
+		}
+		call := &call{sent: now, claims: true, items: make([]item, len(claims))}
+		for i := range claims {
+			from := &claims[i]
+			call.items[i] = item{
+				need:    Need{Bucket: from.Key, Limit: from.Limit, Version: from.Version, Cost: 1},
+				waiting: from.Need, keep: from.Spare, seq: from.Seq, hold: from.Hold, lent: from.Lent,
+			}
+		}
+		c.claiming++
+		c.send(call)
+	}
+}
+
+// claimed takes in the answer to a claim.
+func (c *Client) claimed(it *item, a *wire.LeaseAnswer, now quota.Instant) {
+	switch a.State {
+	case wire.ItemUnknown: // What is in flight is recorded even so, if For says for how long.
+		c.Stats.ItemsUnknown++
+		c.flights.Unanswered(it.need.Bucket, now)
+	case wire.ItemUnavailable:
+		c.flights.Unanswered(it.need.Bucket, now-quota.Instant(a.NotBefore))
+	}
+	c.flights.Learn(it.need.Bucket, it.seq, inflight.Answer{For: a.For, Permits: a.Keep, Free: a.Level}, now)
+}
+
+// claimsOver notes the end of a call with claims.
+func (c *Client) claimsOver(call *call) {
+	if call.claims {
+		c.claiming--
+	}
+}

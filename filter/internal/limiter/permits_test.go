@@ -1,0 +1,333 @@
+package limiter_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
+	shared "github.com/weir-proxy/weir/shared/inflight"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// permit answers a claim by the rule of the control plane.
+func (n *node) permit(it wire.LeaseItem) wire.LeaseAnswer {
+	n.claims++
+	ledger, _ := n.permits[it.Bucket].Claim(n.now, shared.Claim{
+		Node: shared.Node{ID: "other"}, Seq: n.claims, Hold: n.elsewhere,
+	})
+	ledger, a := ledger.Claim(n.now, shared.Claim{
+		Node: shared.Node{ID: "node", Boot: 1}, Seq: it.Seq, Hold: it.Hold, Lent: it.Lent, Need: it.Waiting, Spare: it.Keep,
+		Limit: n.rules.Index.Limit(it.Limit).Quota, Nodes: 2,
+	})
+	n.permits[it.Bucket] = ledger
+	return wire.LeaseAnswer{Keep: a.Permits, Level: a.Free, For: a.For}
+}
+
+// held is how many permits all nodes hold.
+func (n *node) held() (permits int64) {
+	for _, ledger := range n.permits {
+		permits += ledger.Held(n.now)
+	}
+	return permits
+}
+
+// pass lets time pass, in which the worker ticks and its calls have an answer of the status.
+func (n *node) let(span quota.Instant, status int) {
+	for end := n.now + span; n.now < end; {
+		n.now = min(n.now+10*millisecond, end)
+		n.book.Tick(n.now)
+		n.leases.Tick(n.now)
+		n.answerWith(status)
+	}
+}
+
+func (n *node) answerWith(status int) {
+	for len(n.calls) > 0 {
+		call := n.calls[0]
+		n.calls = n.calls[1:]
+		call(status)
+	}
+}
+
+// fillAsking is fill for a node that may have to ask.
+func (n *node) fillAsking(headers ...string) (open []*limiter.Request, last *limiter.Request) {
+	for {
+		req, status := n.begin(headers...)
+		for status == limiter.Paused && len(n.calls) > 0 {
+			n.answerWith(200)
+			n.book.TakeResolved(9)
+			status = n.limiter.Resume(req, n.now)
+		}
+		if status != limiter.Allowed {
+			return open, req
+		}
+		open = append(open, req)
+	}
+}
+
+const leasedPlaces = `{"name":"p","partition":[],"limit":{"in_flight":%d},"mode":"leased"%s}`
+
+func newLeased(t *testing.T, limit int, fields string) *node {
+	t.Helper()
+	return newNode(t, true, fmt.Sprintf(leasedPlaces, limit, fields))
+}
+
+// The first request asks, those after it find permits that came with its own, and the last one is
+// refused once the control plane has none.
+func TestLeasedInFlight(t *testing.T) {
+	n := newLeased(t, 20, "")
+	n.elsewhere = 10
+	req, status := n.begin()
+	if status != limiter.Paused || len(n.calls) != 1 || n.asked[0].Seq == 0 || n.asked[0].Waiting != 1 {
+		t.Fatalf("%v, %d calls, %+v", status, len(n.calls), n.asked)
+	}
+	n.answerWith(200)
+	if streams := n.book.TakeResolved(9); len(streams) != 1 || n.limiter.Resume(req, n.now) != limiter.Allowed {
+		t.Fatalf("%v resolved", streams)
+	}
+	if hit := req.Hits[0]; hit.Remaining != 9 || !hit.Known {
+		t.Errorf("%d are left, of which the node and the control plane know", hit.Remaining)
+	}
+	if second, status := n.begin(); status != limiter.Allowed || len(n.calls) > 0 {
+		t.Errorf("the second: %v, %d calls", status, len(n.calls))
+	} else {
+		n.end(second)
+	}
+	open, last := n.fillAsking()
+	if len(open) != 9 || last.Reason != limiter.InFlight || last.Hits[0].Retry != quota.Second || last.Lasting {
+		t.Fatalf("%d more, then %v", len(open), last.Reason)
+	}
+	if _, status := n.begin(); status != limiter.Refused || len(n.calls) != 0 {
+		t.Errorf("%v, %d calls, although there was none a moment ago", status, len(n.calls))
+	}
+	n.end(open[0])
+	if again, _ := n.fill(); len(again) != 1 {
+		t.Errorf("%d in the place of one that has ended", len(again))
+	}
+}
+
+// What is idle goes back, soon where others may need it, and at rest the control plane records
+// nothing.
+func TestPermitsGoBack(t *testing.T) {
+	n := newLeased(t, 20, "")
+	n.elsewhere = 10
+	open, _ := n.fillAsking()
+	for _, req := range open {
+		n.end(req)
+	}
+	n.let(60*millisecond, 200)
+	if held := n.held(); held != 10 {
+		t.Errorf("%d permits are held once nothing is in flight, want those of others", held)
+	}
+	n.let(7*sec, 200)
+	calls := 0
+	n.data.Before = func(_ string, key []byte) {
+		if key[4] == byte(shareddata.InFlightSlot) {
+			calls++
+		}
+	}
+	n.let(5*sec, 200)
+	if calls != 0 {
+		t.Errorf("%d calls into shared data at rest", calls)
+	}
+}
+
+// While the control plane does not answer, permits last; then on_failure decides. What it admits is
+// in flight when the control plane is back, and counts.
+func TestInFlightWithoutTheControlPlane(t *testing.T) {
+	for _, c := range []struct {
+		ladder string
+		want   int
+		reason limiter.Reason
+	}{
+		{`["deny"]`, 0, limiter.Failure},
+		{`["share"]`, 5, limiter.Failure},
+		{`["allow"]`, 30, 0},
+	} {
+		n := newLeased(t, 10, `,"on_failure":`+c.ladder)
+		n.elsewhere = 8
+		held, _ := n.fillAsking()
+		if len(held) != 2 {
+			t.Fatalf("%d by permits", len(held))
+		}
+		n.away()
+		if req, status := n.begin(); c.ladder == `["deny"]` && (status != limiter.Refused || req.Reason != limiter.Failure) {
+			t.Errorf("%s: %v %v", c.ladder, status, req.Reason)
+		} else if status == limiter.Allowed {
+			n.end(req)
+		}
+		n.let(11*sec, 503)
+		var open []*limiter.Request
+		var last *limiter.Request
+		for status := limiter.Allowed; len(held)+len(open) < 30; open = append(open, last) {
+			if last, status = n.begin(); status != limiter.Allowed {
+				break
+			}
+		}
+		if got := len(held) + len(open); got != max(c.want, 2) || c.want < 30 && last.Reason != c.reason {
+			t.Errorf("%s: %d in flight, then %v", c.ladder, got, last.Reason)
+		}
+		n.elsewhere = 9
+		n.let(2*sec, 200)
+		if got := n.held() - 9; got != int64(len(held)+len(open)) {
+			t.Errorf("%s: the control plane counts %d, in flight are %d", c.ladder, got, len(held)+len(open))
+		}
+		if len(open) > 0 {
+			n.end(open[0])
+			if _, status := n.begin(); status == limiter.Allowed {
+				t.Errorf("%s: a place was taken again that others have", c.ladder)
+			}
+		}
+	}
+}
+
+// away has calls fail until the node takes the control plane for away.
+func (n *node) away() {
+	n.t.Helper()
+	for range 500 {
+		if _, isAway := n.leases.Health.Away(); isAway {
+			n.let(20*millisecond, 503)
+			return
+		}
+		n.begin()
+		n.let(100*millisecond, 503)
+	}
+	n.t.Fatal("the control plane is not away")
+}
+
+// A request that waits for the control plane goes by on_failure if no answer comes in time, but not
+// by the share: an answer that is late is no outage, and others may have all permits.
+func TestInFlightWithoutAnAnswer(t *testing.T) {
+	for ladder, want := range map[string]limiter.Status{
+		`["share"]`: limiter.Refused, `["allow"]`: limiter.Allowed, `["deny"]`: limiter.Refused,
+	} {
+		inFlightWithoutAnAnswer(t, ladder, want)
+	}
+}
+
+func inFlightWithoutAnAnswer(t *testing.T, ladder string, want limiter.Status) {
+	n := newLeased(t, 10, `,"on_failure":`+ladder)
+	req, status := n.begin()
+	if status != limiter.Paused {
+		t.Fatal(status)
+	}
+	for range 6 {
+		n.now += 10 * millisecond
+		n.book.Tick(n.now)
+	}
+	if streams := n.book.TakeResolved(9); len(streams) != 1 {
+		t.Fatalf("%v resolved", streams)
+	}
+	if _, status := n.begin(); status != limiter.Paused {
+		t.Fatalf("%v, while the first one falls back", status)
+	}
+	status = n.limiter.Resume(req, n.now)
+	if status != want || n.limiter.Stats.Unanswered != 1 || status == limiter.Refused && req.Reason != limiter.Failure {
+		t.Errorf("%s: %v %v, %d unanswered", ladder, status, req.Reason, n.limiter.Stats.Unanswered)
+	}
+	n.answerWith(200)
+	if held := n.held(); held == 0 {
+		t.Error("the control plane knows nothing")
+	}
+	if status == limiter.Allowed {
+		n.end(req)
+	}
+}
+
+// With max_wait a request waits longer, for a place of this node or of another one.
+func TestLeasedInFlightWaits(t *testing.T) {
+	n := newLeased(t, 3, `,"max_wait":"2s"`)
+	n.elsewhere = 1
+	open, last := n.fillAsking()
+	if len(open) != 2 || last.Lasting {
+		t.Fatalf("%d", len(open))
+	}
+	n.let(500*millisecond, 200)
+	if got := n.book.TakeResolved(9); len(got) != 0 || n.book.Waiting() != 1 {
+		t.Fatalf("%v have gone on", got)
+	}
+	n.elsewhere = 0
+	n.let(300*millisecond, 200)
+	if got := n.book.TakeResolved(9); len(got) != 1 || n.limiter.Resume(last, n.now) != limiter.Allowed {
+		t.Fatalf("%v have gone on", got)
+	}
+	late, status := n.begin()
+	n.let(2100*millisecond, 200)
+	if status != limiter.Paused || n.limiter.Resume(late, n.now) != limiter.Refused || late.Reason != limiter.InFlight {
+		t.Errorf("%v, then %v", status, late.Reason)
+	}
+}
+
+// A smaller limit holds at once for requests to come, and a larger one as soon as it is asked for.
+func TestLeasedInFlightWithAnotherLimit(t *testing.T) {
+	n := newLeased(t, 6, "")
+	open, _ := n.fillAsking()
+	n.push(2, fmt.Sprintf(leasedPlaces, 4, ""))
+	for i, req := range open {
+		if more, _ := n.fillAsking(); len(more) != 0 && len(open)-i > 4 {
+			t.Fatalf("%d more while %d are in flight", len(more), len(open)-i)
+		} else if len(open)-i <= 4 {
+			open = append(open[i:], more...)
+			break
+		}
+		n.end(req)
+	}
+	n.push(3, fmt.Sprintf(leasedPlaces, 9, ""))
+	n.let(30*millisecond, 200)
+	if more, _ := n.fillAsking(); len(open)+len(more) != 9 {
+		t.Errorf("%d and %d of 9", len(open), len(more))
+	}
+}
+
+// A place goes back if a quota beside it refuses, and a policy in shadow counts without a wait.
+func TestLeasedInFlightBesideAQuota(t *testing.T) {
+	n := newNode(t, true, `{"name":"p","partition":[],"limit":[{"in_flight":5},{"quota":2,"window":"1h"}],"mode":"leased"}`)
+	open, last := n.fillAsking()
+	if len(open) != 2 || last.Reason != limiter.Quota {
+		t.Fatalf("%d, then %v", len(open), last.Reason)
+	}
+	for _, req := range open {
+		n.end(req)
+	}
+	n.let(8*sec, 200)
+	if held := n.held(); held != 0 {
+		t.Errorf("%d permits at rest", held)
+	}
+}
+
+func TestLeasedInFlightInShadow(t *testing.T) {
+	n := newLeased(t, 2, `,"enforcement":"shadow"`)
+	n.begin()
+	n.let(30*millisecond, 200)
+	for range 3 {
+		if _, status := n.begin(); status != limiter.Unlimited {
+			t.Fatal(status)
+		}
+		n.let(30*millisecond, 200)
+	}
+	if s := n.limiter.Stats; s.ShadowUndetermined == 0 || s.ShadowAllowed != 2 || s.ShadowAllowed+s.ShadowRefused+s.ShadowUndetermined != 4 {
+		t.Errorf("%d undetermined, %d allowed, %d refused", s.ShadowUndetermined, s.ShadowAllowed, s.ShadowRefused)
+	}
+}
+
+// A part that is kept for a class is kept over all Envoys: the others hold no more than the rest.
+func TestLeasedReserveInFlight(t *testing.T) {
+	n := newNode(t, true, strings.Replace(fmt.Sprintf(reserved, `"limit":{"in_flight":10}`), `"mode":"local"`, `"mode":"leased"`, 1))
+	bulk, last := n.fillAsking()
+	if len(bulk) != 8 || last.Reason != limiter.InFlight {
+		t.Fatalf("%d of the lower class, then %v", len(bulk), last.Reason)
+	}
+	n.let(sec, 200)
+	first, _ := n.fillAsking("x-first", "1")
+	if len(first) != 2 {
+		t.Errorf("%d of the first class", len(first))
+	}
+	n.end(bulk[0])
+	n.let(30*millisecond, 200)
+	if more, _ := n.fillAsking("x-first", "1"); len(more) != 1 {
+		t.Errorf("%d of the first class once one of the others has ended", len(more))
+	}
+}
