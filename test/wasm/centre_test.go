@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/envoytest"
+	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -24,6 +25,7 @@ type centre struct {
 	version uint64
 	ledgers map[keyhash.Key]lease.Ledger
 	windows map[keyhash.Key]lease.WindowLedger
+	permits map[keyhash.Key]inflight.Ledger
 
 	// orders are what is ordered beside the policy set.
 	orders wire.Enforcement
@@ -80,6 +82,7 @@ func newCentre(w *world) *centre {
 	return &centre{
 		w: w, secret: [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
 		sets: map[uint64]*policy.Set{}, ledgers: map[keyhash.Key]lease.Ledger{}, windows: map[keyhash.Key]lease.WindowLedger{},
+		permits: map[keyhash.Key]inflight.Ledger{},
 	}
 }
 
@@ -92,7 +95,7 @@ func (c *centre) handle(node int, call *envoytest.Call) {
 		t.Errorf("a call without the node token: %v", call.Headers)
 	}
 	switch path := call.Header(":path"); {
-	case path == "/node/v1/leases?reply=4" && call.Header(":method") == "POST":
+	case path == "/node/v1/leases?reply=5" && call.Header(":method") == "POST":
 		c.handleLease(node, call)
 	case strings.HasPrefix(path, "/node/v1/consumers?") && call.Header(":method") == "POST":
 		c.handleQuestion(call)
@@ -165,6 +168,10 @@ func (c *centre) grantTogether(node int, version uint64, nodes int64, items []wi
 		}
 	}
 	for i, it := range items {
+		if it.Seq > 0 {
+			answers[i] = c.claim(node, version, nodes, it)
+			continue
+		}
 		ask, ok := c.ask(version, nodes, it)
 		if !ok {
 			answers[i].State = wire.ItemUnknown
@@ -181,6 +188,28 @@ func (c *centre) grantTogether(node int, version uint64, nodes int64, items []wi
 		c.granted = append(c.granted, granted{node, c.w.now, it, g})
 	}
 	return answers
+}
+
+// claim answers a claim of permits.
+func (c *centre) claim(node int, version uint64, nodes int64, it wire.LeaseItem) wire.LeaseAnswer {
+	_, limit := c.resolve(version, it.Limit)
+	if !limit.InFlight {
+		return wire.LeaseAnswer{State: wire.ItemUnknown}
+	}
+	ledger, a := c.permits[it.Bucket].Claim(c.instant(), inflight.Claim{
+		Node: inflight.Node{ID: strconv.Itoa(node)}, Seq: it.Seq, Hold: it.Hold, Lent: it.Lent, Need: it.Waiting, Spare: it.Keep,
+		Limit: limit.Quota, Nodes: nodes,
+	})
+	c.permits[it.Bucket] = ledger
+	return wire.LeaseAnswer{Keep: a.Permits, Level: a.Free, For: a.For}
+}
+
+// held is how many permits are with nodes.
+func (c *centre) held() (permits int64) {
+	for _, ledger := range c.permits {
+		permits += ledger.Held(c.instant())
+	}
+	return permits
 }
 
 // ask is what an item asks for, by the newest figures.
