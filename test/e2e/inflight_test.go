@@ -243,7 +243,7 @@ func TestNeverMoreInFlightThanTheLimit(t *testing.T) {
 	up := &rushUpstream{}
 	w := start(t, setup{alone: true, workers: 2, handler: up, plugin: `{"policyset": {"version": "weir/v1", "policies": [` +
 		`{"name": "places", "partition": [], "limit": {"in_flight": 20}, "mode": "local"}]}}`})
-	c := up.rush(w.within(10*time.Second), 60, func(int) string { return w.envoys[0].URL() })
+	c := up.rush(w.within(10*time.Second), 60, func(int) (string, int) { return w.envoys[0].URL(), 0 })
 	t.Log(c)
 	if most := up.atMost(); most > 20 {
 		t.Errorf("%d at once at the upstream, the limit is 20", most)

@@ -6,115 +6,211 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // rushUpstream answers after as many milliseconds as a request says, and counts what it has in
-// hand. A request whose client is about to go away does not count: Envoy may know of it before the
-// upstream does.
+// hand, by the Envoy that the request comes through. A request whose client is about to go away
+// does not count: Envoy may know of it before the upstream does.
 type rushUpstream struct {
 	mu   sync.Mutex
-	live map[string]bool
+	live map[string]int
 	gone map[string]bool
-	most int
+	// came are the requests that have arrived.
+	came map[string]bool
+	// by is how many requests are in hand through each Envoy, mostBy the largest number so far, and
+	// most that of all since it was last asked for.
+	by, mostBy [2]int
+	most       int
 }
 
 func (u *rushUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	id := r.URL.Query().Get("id")
-	u.begin(id)
+	q := r.URL.Query()
+	id := q.Get("id")
+	envoy, _ := strconv.Atoi(q.Get("envoy"))
+	u.begin(id, envoy)
 	defer u.end(id)
-	ms, _ := strconv.Atoi(r.URL.Query().Get("ms"))
+	ms, _ := strconv.Atoi(q.Get("ms"))
 	select {
 	case <-time.After(time.Duration(ms) * time.Millisecond):
 	case <-r.Context().Done():
 	}
 }
 
-func (u *rushUpstream) begin(id string) {
+func (u *rushUpstream) begin(id string, envoy int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.gone[id] {
 		return
 	}
 	if u.live == nil {
-		u.live = map[string]bool{}
+		u.live, u.came = map[string]int{}, map[string]bool{}
 	}
-	u.live[id] = true
+	u.live[id], u.came[id] = envoy, true
+	u.by[envoy]++
+	u.mostBy[envoy] = max(u.mostBy[envoy], u.by[envoy])
 	u.most = max(u.most, len(u.live))
 }
 
 func (u *rushUpstream) end(id string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	delete(u.live, id)
+	u.drop(id)
+}
+
+func (u *rushUpstream) drop(id string) {
+	if envoy, is := u.live[id]; is {
+		delete(u.live, id)
+		u.by[envoy]--
+	}
 }
 
 // leave notes that the client of a request is about to go away.
 func (u *rushUpstream) leave(id string) {
-	u.end(id)
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.drop(id)
 	if u.gone == nil {
 		u.gone = map[string]bool{}
 	}
 	u.gone[id] = true
 }
 
-// atMost is the largest number of requests in hand so far.
+// leaveAll notes that an Envoy is about to die with all its requests.
+func (u *rushUpstream) leaveAll(envoy int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for id, through := range u.live {
+		if through == envoy {
+			u.drop(id)
+			u.gone[id] = true
+		}
+	}
+}
+
+// atMost is the largest number of requests in hand since it was last called.
 func (u *rushUpstream) atMost() int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.most
+	most := u.most
+	u.most = len(u.live)
+	return most
 }
 
-// rushed is what became of the requests of a rush.
-type rushed struct{ admitted, refused, aborted, failed int64 }
+// arrived reports whether a request has come to the upstream.
+func (u *rushUpstream) arrived(id string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.came[id]
+}
+
+// through is how many requests are in hand through an Envoy, and how many were at most.
+func (u *rushUpstream) through(envoy int) (now, most int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.by[envoy], u.mostBy[envoy]
+}
+
+// offer is one request of a rush: when it came, for how long its client wanted it, and for how long
+// it was in flight, 0 if it was refused.
+type offer struct {
+	at           time.Time
+	lasts, lived time.Duration
+}
+
+// rushed is what became of the requests of a rush. Those that have not come to the upstream count
+// as refused, also if their clients did not wait for the refusal.
+type rushed struct {
+	admitted, refused, aborted, failed int
+	offers                             []offer
+}
 
 // String implements fmt.Stringer.
 func (c rushed) String() string {
 	return fmt.Sprintf("%d admitted, %d of them aborted, %d refused, %d failed", c.admitted, c.aborted, c.refused, c.failed)
 }
 
-// rush has clients send requests of 5 ms to 2 s one after the other until the context ends, of
-// which they abort a third. A client that is refused comes again after a few milliseconds.
-func (u *rushUpstream) rush(ctx context.Context, clients int, url func(client int) string) rushed {
-	var admitted, refused, aborted, failed atomic.Int64
-	var all sync.WaitGroup
-	for client := range clients {
-		all.Add(1)
-		go func() {
-			defer all.Done()
-			transport := &http.Transport{}
-			defer transport.CloseIdleConnections()
-			r := rand.New(rand.NewPCG(uint64(client), 1))
-			for n := 0; ctx.Err() == nil; n++ {
-				id := fmt.Sprintf("%d-%d", client, n)
-				lasts := time.Duration(5+r.IntN(30)*r.IntN(70)) * time.Millisecond
-				patient := lasts + 10*time.Second
-				if r.IntN(3) == 0 {
-					patient = lasts / 2
-				}
-				target := fmt.Sprintf("%s/?ms=%d&id=%s", url(client), lasts.Milliseconds(), id)
-				switch once(ctx, transport, target, patient, func() { u.leave(id) }) {
-				case 200:
-					admitted.Add(1)
-				case 429:
-					refused.Add(1)
-					time.Sleep(time.Duration(1+r.IntN(20)) * time.Millisecond)
-				case 0:
-					admitted.Add(1)
-					aborted.Add(1)
-				default:
-					failed.Add(1)
-				}
-			}
-		}()
+// exact is how many of the offers one counter of so many places admits that sees each at once. Each
+// is in flight as much longer than its client wants as those were on average that really were.
+func (c rushed) exact(places int) (admitted int) {
+	slices.SortFunc(c.offers, func(a, b offer) int { return a.at.Compare(b.at) })
+	late := time.Duration(0)
+	for _, o := range c.offers {
+		if o.lived > 0 {
+			late += (o.lived - o.lasts) / time.Duration(c.admitted)
+		}
 	}
-	all.Wait()
-	return rushed{admitted.Load(), refused.Load(), aborted.Load(), failed.Load()}
+	var ends []time.Time
+	for _, o := range c.offers {
+		ends = slices.DeleteFunc(ends, func(end time.Time) bool { return !end.After(o.at) })
+		if len(ends) < places {
+			ends = append(ends, o.at.Add(o.lasts+max(late, 0)))
+			admitted++
+		}
+	}
+	return admitted
+}
+
+func (c *rushed) add(other rushed) {
+	c.admitted, c.refused = c.admitted+other.admitted, c.refused+other.refused
+	c.aborted, c.failed = c.aborted+other.aborted, c.failed+other.failed
+	c.offers = append(c.offers, other.offers...)
+}
+
+// rush has clients send requests of 5 ms to 2 s one after the other until the context ends, of
+// which they abort a third. A client that is refused comes again soon.
+func (u *rushUpstream) rush(ctx context.Context, clients int, url func(client int) (string, int)) (all rushed) {
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	for client := range clients {
+		running.Go(func() {
+			c := u.client(ctx, client, url)
+			mu.Lock()
+			defer mu.Unlock()
+			all.add(c)
+		})
+	}
+	running.Wait()
+	return all
+}
+
+// client is one of a rush.
+func (u *rushUpstream) client(ctx context.Context, client int, url func(client int) (string, int)) (c rushed) {
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	r := rand.New(rand.NewPCG(uint64(client), 1))
+	for n := 0; ctx.Err() == nil; n++ {
+		id := fmt.Sprintf("%d-%d", client, n)
+		lasts := time.Duration(5+r.IntN(30)*r.IntN(70)) * time.Millisecond
+		patient := lasts + 10*time.Second
+		if r.IntN(3) == 0 {
+			patient = lasts / 2
+		}
+		base, envoy := url(client)
+		target := fmt.Sprintf("%s/?ms=%d&id=%s&envoy=%d", base, lasts.Milliseconds(), id, envoy)
+		begin := time.Now()
+		status := once(ctx, transport, target, patient, func() { u.leave(id) })
+		took := offer{at: begin, lasts: min(lasts, patient)}
+		switch {
+		case u.arrived(id):
+			c.admitted++
+			took.lived = time.Since(begin)
+			if status == 0 {
+				c.aborted++
+			}
+		case status == 0, status == 429, status == 503:
+			c.refused++
+		default:
+			c.failed++
+		}
+		if c.offers = append(c.offers, took); status != 200 && status != 0 {
+			time.Sleep(time.Duration(30+r.IntN(70)) * time.Millisecond)
+		}
+	}
+	return c
 }
 
 // once sends one request and returns its status, 0 if the client gave up, which it announces by
