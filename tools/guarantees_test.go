@@ -15,6 +15,7 @@ var suites = map[string]string{
 	"localstore": "controlplane/internal/localstore", "regions": "controlplane/internal/regions",
 	"app": "controlplane/internal/app", "auth": "controlplane/internal/auth", "connlimit": "controlplane/internal/connlimit",
 	"fair": "controlplane/internal/fair", "leases": "controlplane/internal/leases", "policies": "controlplane/internal/policies",
+	"inflight": "filter/internal/inflight",
 }
 
 // Each promise and each failure of these pages has a sentence in each cell, and tests that exist.
