@@ -80,8 +80,8 @@ func (w *world) endure(f fault, rounds int) {
 	if f.loses {
 		extra = n * lostFill * chaoticBurst
 	}
-	mustHold(w.t, f.name+", refusing", denies.end(), chaoticBurst, chaoticRate, extra, 0.2)
-	mustHold(w.t, f.name+", by shares", shares.end(), chaoticBurst, chaoticRate, extra+n*chaoticBurst+chaoticRate*away.Seconds(), 0.2)
+	mustHold(w.t, f.name+", refusing", denies.end(), chaoticBurst, chaoticRate, extra, 0.1)
+	mustHold(w.t, f.name+", by shares", shares.end(), chaoticBurst, chaoticRate, extra+n*chaoticBurst+chaoticRate*away.Seconds(), 0.1)
 	d := difference(w.measured(w.envoys[0]), before)
 	if f.ladder && (failedCalls(d) == 0 || d["decisions.by_share"] == 0 || d["decisions.by_failure_deny"] == 0) {
 		w.t.Errorf("%s: the ladder decided nothing: %v", f.name, d)

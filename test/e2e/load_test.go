@@ -68,7 +68,7 @@ func (l load) run(ctx context.Context) tally {
 	var clients sync.WaitGroup
 	for i := range l.clients {
 		clients.Go(func() {
-			mine := l.client(ctx, &http.Client{Transport: transport, Timeout: 10 * time.Second}, i, all.first)
+			mine := l.client(ctx, &http.Client{Transport: transport, Timeout: 30 * time.Second}, i, all.first)
 			mu.Lock()
 			defer mu.Unlock()
 			all.add(mine)
