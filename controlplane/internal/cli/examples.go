@@ -60,6 +60,8 @@ var examples = map[string]string{
 		"kubectl get ingress -A -o yaml | weir import ingress-nginx - --out policies.yaml",
 	"import envoy-gateway": "weir import envoy-gateway policy.yaml route.yaml --shadow --out policies.yaml\n" +
 		"kubectl get backendtrafficpolicy,httproute -A -o yaml | weir import envoy-gateway -",
+	"import istio": "weir import istio filters.yaml ratelimit-config.yaml --shadow --out policies.yaml\n" +
+		"kubectl get envoyfilter,configmap -A -o yaml | weir import istio -",
 	"import envoyproxy-ratelimit": "weir import envoyproxy-ratelimit config/*.yaml --out policies.yaml\n" +
 		"weir import envoyproxy-ratelimit config.yaml --envoy envoy.yaml --shadow --out policies.yaml",
 	"completion": "source <(weir completion bash)\nweir completion zsh > ~/.zfunc/_weir\n" +

@@ -22,6 +22,7 @@ type importCommand struct {
 	Envoy               importEnvoy     `cmd:"" help:"Envoy's configuration: local_ratelimit filters, with the rate_limits that fill their descriptors."`
 	IngressNginx        importIngress   `cmd:"" help:"Manifests of ingress-nginx: the annotations limit-rps, limit-rpm and their like."`
 	EnvoyGateway        importGateway   `cmd:"" help:"Manifests of Envoy Gateway: the rate limits of BackendTrafficPolicy."`
+	Istio               importIstio     `cmd:"" help:"Manifests of Istio: EnvoyFilters that limit, and the ConfigMaps of the rate limit service that they ask."`
 	EnvoyproxyRatelimit importRatelimit `cmd:"" help:"Configurations of the rate limit service envoyproxy/ratelimit, a domain each."`
 }
 
@@ -121,6 +122,17 @@ func (importGateway) Help() string { return importHelp }
 func (c *importGateway) Run(env *environment) error {
 	return c.run(env, c.Files, fromkube.ImportGateway)
 }
+
+type importIstio struct {
+	Files []string `arg:"" name:"file" help:"Manifests of kind EnvoyFilter and ConfigMap; - is the standard input."`
+	importFlags
+}
+
+// Help is shown below the flags.
+func (importIstio) Help() string { return importHelp }
+
+// Run imports the limits of a mesh.
+func (c *importIstio) Run(env *environment) error { return c.run(env, c.Files, fromenvoy.Istio) }
 
 type importRatelimit struct {
 	Files []string `arg:"" name:"config" help:"Configurations of the service; - is the standard input."`

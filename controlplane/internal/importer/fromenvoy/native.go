@@ -30,6 +30,7 @@ func (s *service) atEnvoy(domain string, way []step, like importer.Policy) (all 
 				case problem != "":
 					reason = problem
 				default:
+					s.used[from.at] = true
 					all = append(all, p)
 					remarks = append(append(remarks, d.remarks...), unread(from.at)...)
 				}
