@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os/exec"
@@ -58,10 +59,11 @@ func (to *towards) set(envoy int, url string) {
 // awaitNoneHeld waits until the control plane counts no permit as held.
 func (w *world) awaitNoneHeld() {
 	w.t.Helper()
+	var last error // What it was before the time was over.
 	w.await("no permit to be held", func(ctx context.Context) error {
 		got, err := w.controlPlane.Call(ctx, http.MethodGet, "/v1/keys/places", nil)
 		if err != nil {
-			return err
+			return errors.Join(err, last)
 		}
 		var key struct {
 			Buckets []struct{ Burst, Used int64 }
@@ -70,7 +72,8 @@ func (w *world) awaitNoneHeld() {
 			return err
 		}
 		if len(key.Buckets) != 1 || key.Buckets[0].Burst != fleetLimit || key.Buckets[0].Used != 0 {
-			return fmt.Errorf("the key is %s", got.Body)
+			last = fmt.Errorf("the key is %s", got.Body)
+			return last
 		}
 		return nil
 	})

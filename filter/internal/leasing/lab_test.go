@@ -28,8 +28,10 @@ type lab struct {
 	// way is how long a message takes; perCall and perItem are what the control plane works on a
 	// call and on each of its buckets.
 	way, perCall, perItem quota.Span
-	// hangs is the share of calls that are never answered.
-	hangs float64
+	// hangs is the share of calls that are never answered. They are apart: several time-outs in a
+	// row open the breaker, and rightly so.
+	hangs    float64
+	answered int // calls since the last that hung
 	// free is when the control plane has worked on all that it has.
 	free quota.Instant
 
@@ -92,7 +94,9 @@ func (l *lab) Call(_ string, body []byte, timeout quota.Span, done func(int, []b
 		}
 	}
 	l.after(timeout, func() { end(504, nil) })
-	if l.r.Float64() < l.hangs {
+	l.answered++
+	if l.r.Float64() < l.hangs && l.answered > 10 {
+		l.answered = 0
 		l.hung += len(m.Items)
 		return nil
 	}
