@@ -9,8 +9,8 @@
 #   --build-id          print by what `weir get nodes` shows this build of the filter, and stop
 #   PACKAGE DIRECTORY   default: ./filter
 #
-# An official TinyGo, 0.41 or newer, is used if it is on the PATH. Otherwise TinyGo is built once, from the Go modules that
-# tools/tinygo pins, into the cache folder: ${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}.
+# TinyGo is built once, from the Go modules that tools/tinygo pins and with two functions of its runtime changed, into the cache
+# folder: ${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}. A TinyGo on the PATH is not used.
 set -euo pipefail
 
 say() { printf '>> %s\n' "$*" >&2; }
@@ -49,14 +49,6 @@ fi
 [[ $compiler_only == yes || -d $package ]] || die "there is no package directory $package"
 command -v go >/dev/null || die "Go is not on the PATH; install Go 1.26 or newer"
 
-# official prints nothing and succeeds if the TinyGo on the PATH is new enough: before 0.40 its collector could free what a
-# caller of the host still held, and 0.41 is the first whose -buildmode=c-shared was tried here.
-official() {
-	local version
-	version=$(tinygo version 2>/dev/null | sed -n 's/^tinygo version \([0-9]*\.[0-9]*\).*/\1/p')
-	[[ -n $version ]] && ((${version%.*} > 0 || ${version#*.} >= 41))
-}
-
 # outline changes the runtime below the sources $1 as tools/tinygo/outline.sed says.
 outline() {
 	local file
@@ -94,17 +86,11 @@ build_tinygo() {
 	exec 9>&-
 }
 
-if official; then
-	tinygo=(tinygo)
-	target=wasip1
-else
-	version=$(sed -n 's/^require github.com\/tinygo-org\/tinygo //p' "$repo/tools/tinygo/go.mod")
-	# A changed pin, target or runtime makes another root.
-	root=$cache/tinygo-$version-$(cat "$repo"/tools/tinygo/{go.sum,wasip1-debian.json,outline.sed} | sha256sum | cut -c1-12)
-	[[ -x $root/bin/tinygo ]] || build_tinygo
-	tinygo=(env "TINYGOROOT=$root" "$root/bin/tinygo")
-	target=$root/targets/wasip1-debian.json
-fi
+version=$(sed -n 's/^require github.com\/tinygo-org\/tinygo //p' "$repo/tools/tinygo/go.mod")
+# A changed pin, target or runtime makes another root.
+root=$cache/tinygo-$version-$(cat "$repo"/tools/tinygo/{go.sum,wasip1-debian.json,outline.sed} | sha256sum | cut -c1-12)
+[[ -x $root/bin/tinygo ]] || build_tinygo
+tinygo=(env "TINYGOROOT=$root" "$root/bin/tinygo")
 [[ $compiler_only == no ]] || exit 0
 
 mkdir -p "$(dirname -- "$output")"
@@ -118,7 +104,7 @@ trap 'rm -rf "$work"' EXIT
 # memory in use. It shows at once if the collector runs at every allocation; in the field it is a damaged header in a million.
 # Memory starts at half a megabyte because TinyGo doubles it when a third of it is not free: so it is 16 MB with the largest policy
 # sets, where from the smallest that holds the data it would be 25.
-flags=(-target="$target" -buildmode=c-shared -scheduler=none -gc=precise -opt=1 -no-debug -tags=custommalloc
+flags=(-target="$root/targets/wasip1-debian.json" -buildmode=c-shared -scheduler=none -gc=precise -opt=1 -no-debug -tags=custommalloc
 	"-ldflags=-X github.com/weir-proxy/weir/filter/internal/plugin.build=$(build_id) -extldflags=--initial-memory=524288")
 built=yes
 (cd "$package" && "${tinygo[@]}" build "${flags[@]}" -o "$work/built.wasm" .) 2>"$work/log" || built=no
@@ -129,7 +115,7 @@ grep -v 'is not a recognized feature' "$work/log" >&2 || true
 go build -C "$repo" -buildvcs=false -o "$work/wasmgate" ./tools/wasmgate
 if [[ $strip == yes ]]; then
 	"$work/wasmgate" strip -o "$work/stripped.wasm" "$work/built.wasm"
-	# TinyGo knows the wasm-opt it uses itself; an official one brings its own. Unlike LLVM it works on the finished module, in
+	# Unlike LLVM wasm-opt works on the finished module, in
 	# which the collector's stack slots are stores like others, so it may optimise: that is two in a hundred bytes.
 	"$("${tinygo[@]}" env WASMOPT)" -Oz --remove-unused-module-elements -o "$work/final.wasm" "$work/stripped.wasm"
 else

@@ -46,8 +46,7 @@ type Config struct {
 	Report func(*wire.Decisions)
 	// Meter, if not nil, is called for each call and for each policy that had a part in it.
 	Meter Meter
-	// Metadata has allowed calls answered with dynamic metadata as others are. It is a third of
-	// what such an answer costs.
+	// Metadata has allowed calls answered with dynamic metadata as others are, which costs.
 	Metadata bool
 	Now      func() time.Time
 }
