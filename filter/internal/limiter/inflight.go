@@ -101,6 +101,7 @@ func (l *Limiter) seated(req *Request, h *Hit) finding {
 	h.settled = true
 	h.Known, h.Remaining, h.Reset = true, h.seat.Room, 0
 	req.places = append(req.places, h.seat.Place)
+	h.seat.State = inflight.None
 	return passes
 }
 
@@ -213,11 +214,16 @@ func (l *Limiter) unanswered(req *Request, h *Hit, now quota.Instant) finding {
 
 func (h *Hit) isInFlight(req *Request) bool { return req.LimitOf(&h.Hit).InFlight }
 
-// vacate gives a request's places back from the n-th on, and its seats in queues.
+// vacate gives a request's places back from the n-th on, and its seats in queues. A seat that is
+// held was given its place while the request waited to go on.
 func (l *Limiter) vacate(req *Request, n int, now quota.Instant) {
 	for i := range req.Hits {
-		if h := &req.Hits[i]; h.seat.State == inflight.Waiting {
-			l.flights.Leave(&h.seat)
+		switch seat := &req.Hits[i].seat; seat.State {
+		case inflight.Waiting:
+			l.flights.Leave(seat)
+		case inflight.Held:
+			l.flights.Release(seat.Place, now)
+			seat.State = inflight.None
 		}
 	}
 	for _, place := range req.places[n:] {

@@ -150,6 +150,20 @@ func TestInFlightWaits(t *testing.T) {
 	}
 }
 
+// A request that was given a place gives it back if its client goes before it has gone on.
+func TestInFlightIsLeftBeforeItGoesOn(t *testing.T) {
+	n, book := newFlights(t, `{"name":"p","partition":[],"limit":{"in_flight":1},"max_wait":"100ms","mode":"local"}`)
+	open, waiting := n.fill()
+	n.end(open[0])
+	if got := book.TakeResolved(9); len(got) != 1 || got[0] != waiting.Stream {
+		t.Fatalf("resolved %v, want %d", got, waiting.Stream)
+	}
+	n.limiter.Cancel(waiting, n.now)
+	if all, _ := n.fill(); len(all) != 1 {
+		t.Errorf("%d places at rest", len(all))
+	}
+}
+
 // A request that has its place and waits for tokens gives the place back if there are none, and if
 // its client goes.
 func TestInFlightBesideTokensOfTheControlPlane(t *testing.T) {
