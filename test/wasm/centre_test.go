@@ -52,6 +52,8 @@ type centre struct {
 	revision uint64
 	// questions about consumers that came in.
 	questions int
+	// offences counts reports of penalties, which are answered with the status penal.
+	offences, penal int
 	// decisions are what workers told of whom they limited, as copies.
 	decisions []told
 }
@@ -103,6 +105,9 @@ func (c *centre) handle(node int, call *envoytest.Call) {
 		c.handlePoll(node, call, path)
 	case path == "/node/v1/report" && call.Header(":method") == "POST":
 		c.handleReport(node, call)
+	case path == "/node/v1/penalties" && call.Header(":method") == "POST":
+		c.offences++
+		call.Respond(c.w.fleet.down, c.penal, nil, nil)
 	case path == "/node/v1/decisions" && call.Header(":method") == "POST":
 		c.handleDecisions(node, call)
 	default:

@@ -208,8 +208,7 @@ func (b *Box) learnOne(e *entry) bool {
 	e.revision = m.Revision
 	switch {
 	case p.Level == 0:
-		e.Record, e.refusals.Count = learned, 0
-		e.Until = 0
+		e.Record, e.refusals.Count = penalty.Record{}, 0
 		return known // A pardon of a caller that is not known here takes no place.
 	case learned.Beats(e.Record):
 		e.Record, e.refusals.Count = learned, 0
@@ -217,8 +216,6 @@ func (b *Box) learnOne(e *entry) bool {
 	return true
 }
 
-// Tick sends what there is to report.
-func (b *Box) Tick(now quota.Instant) {
-	b.table.loadState()
-	b.send(now)
-}
+// Follow learns from the other VMs up to which change penalties are known, and whether all were
+// pardoned.
+func (b *Box) Follow() { b.table.loadState() }

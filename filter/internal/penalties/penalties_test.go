@@ -244,7 +244,7 @@ func TestPardonsReachEveryWorker(t *testing.T) {
 		t.Errorf("after a new offence, the first again: %s", got)
 	}
 	p.news(0, wire.Penalties{Revision: 20, Cleared: 20})
-	p.boxes[1].Tick(p.now)
+	p.boxes[1].Follow()
 	for worker := range 2 {
 		if got := p.request(worker, "eve", "/a"); got != "quota" {
 			t.Errorf("all are pardoned, at worker %d: %s", worker, got)

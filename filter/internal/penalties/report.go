@@ -92,7 +92,8 @@ func (b *Box) NextDue() quota.Instant {
 	return b.due
 }
 
-func (b *Box) send(now quota.Instant) {
+// Tick sends what there is to report, also if no policy has penalties any more.
+func (b *Box) Tick(now quota.Instant) {
 	if b.sending > 0 || len(b.pending) == 0 || now < b.due {
 		return
 	}

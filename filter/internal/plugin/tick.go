@@ -56,8 +56,9 @@ func (p *pluginContext) work(now quota.Instant) {
 	}
 	p.sync.Tick(now)
 	if rules := p.sync.Rules(); rules != nil && rules.Index.HasPenalties() {
-		p.penalties.Tick(now)
+		p.penalties.Follow()
 	}
+	p.penalties.Tick(now)
 	c.consumers.Tick(now)
 	c.leasing.Tick(now)
 	p.syncFailover(now)
