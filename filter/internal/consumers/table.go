@@ -56,8 +56,7 @@ type state struct {
 // forget, and never makes it grow.
 type table struct {
 	shared   shareddata.Data
-	sets     uint64
-	key      [9]byte
+	sets     shareddata.Sets
 	stateKey shareddata.Key
 	state    state
 
@@ -69,9 +68,7 @@ type table struct {
 }
 
 func (t *table) init(shared shareddata.Data, space shareddata.Space, sets int) {
-	t.shared, t.sets = shared, uint64(max(sets, 1))
-	prefix := space.Key(shareddata.ConsumerSet)
-	copy(t.key[:], prefix[:])
+	t.shared, t.sets = shared, shareddata.NewSets(shared, space, shareddata.ConsumerSet, sets)
 	t.stateKey = space.Key(shareddata.ConsumerState)
 }
 
@@ -106,9 +103,7 @@ func (t *table) saveState() {
 
 // open reads the set of a consumer.
 func (t *table) open(consumer keyhash.Key) (cas uint32, found bool) {
-	set := binary.LittleEndian.Uint64(consumer[:8]) % t.sets
-	binary.LittleEndian.PutUint32(t.key[5:], uint32(set))
-	value, cas, found := t.shared.Get(t.key[:])
+	value, cas, found := t.sets.Open(consumer)
 	t.read = append(t.read[:0], value...) // The host's bytes are valid only until the next call.
 	t.count = 0
 	for b := t.read; len(b) >= fixed && t.count < perSet; t.count++ {
@@ -168,7 +163,7 @@ func (t *table) learn(r *record, tierAlone bool) bool {
 			t.next = binary.LittleEndian.AppendUint16(t.next, uint16(len(one.special)))
 			t.next = append(t.next, one.special...)
 		}
-		if shareddata.Swap(t.shared, t.key[:], t.next, cas, found) {
+		if t.sets.Swap(t.next, cas, found) {
 			return true
 		}
 	}

@@ -50,8 +50,7 @@ type state struct {
 // forget, and never makes it grow.
 type table struct {
 	shared   shareddata.Data
-	sets     uint64
-	key      [9]byte
+	sets     shareddata.Sets
 	stateKey shareddata.Key
 	state    state
 
@@ -63,9 +62,7 @@ type table struct {
 }
 
 func (t *table) init(shared shareddata.Data, space shareddata.Space, sets int) {
-	t.shared, t.sets = shared, uint64(max(sets, 1))
-	prefix := space.Key(shareddata.PenaltySet)
-	copy(t.key[:], prefix[:])
+	t.shared, t.sets = shared, shareddata.NewSets(shared, space, shareddata.PenaltySet, sets)
 	t.stateKey = space.Key(shareddata.PenaltyState)
 }
 
@@ -87,9 +84,7 @@ func (t *table) saveState() {
 
 // open reads the set of a caller.
 func (t *table) open(caller keyhash.Key) (cas uint32, found bool) {
-	set := binary.LittleEndian.Uint64(caller[:8]) % t.sets
-	binary.LittleEndian.PutUint32(t.key[5:], uint32(set))
-	value, cas, found := t.shared.Get(t.key[:])
+	value, cas, found := t.sets.Open(caller)
 	t.count = 0
 	for b := value; len(b) >= fixed && t.count < perSet; t.count++ {
 		groups := int(b[fixed-1])
@@ -154,7 +149,7 @@ func (t *table) update(caller keyhash.Key, now int64, change func(e *entry) bool
 			t.count = perSet
 		}
 		t.write()
-		if shareddata.Swap(t.shared, t.key[:], t.next, cas, found) {
+		if t.sets.Swap(t.next, cas, found) {
 			return true
 		}
 	}
