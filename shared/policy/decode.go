@@ -171,14 +171,14 @@ func (r *reader) present(path string, ok bool, reason string) {
 //go:noinline
 func (r *reader) policyName(path string, n Node) string {
 	name, ok := r.text(path, n)
-	if ok && !validName(name) {
+	if ok && !ValidName(name) {
 		r.problem(path, "must be 1 to 63 of a-z 0-9 . _ - and start with a letter or digit, not "+shorten(name))
 	}
 	return name
 }
 
-// validName is ^[a-z0-9]([a-z0-9._-]{0,62})$.
-func validName(name string) bool {
+// ValidName reports whether a text can be the name of a policy: ^[a-z0-9]([a-z0-9._-]{0,62})$.
+func ValidName(name string) bool {
 	if name == "" || len(name) > 63 {
 		return false
 	}

@@ -2,24 +2,22 @@ package penalties
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/penalty"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
 const (
 	// longest is the longest penalty, and the longest time after which a level is forgotten.
-	longest = 366 * 24 * time.Hour
+	longest = time.Duration(policy.MaxPenalty) * time.Microsecond
 	// maxVersions is how many versions of the policy set a report may refer to: more cost the store
 	// a look for each.
 	maxVersions = 4
-	// nameBytes are the bytes of which names of policies consist.
-	nameBytes = "abcdefghijklmnopqrstuvwxyz0123456789._-"
 )
 
 // incoming is a report that is being taken in.
@@ -81,7 +79,7 @@ func (in *incoming) credible(it *wire.Offence, set *policies.Compiled) bool {
 		return false
 	}
 	if set == nil {
-		return strings.Trim(string(it.Policy), nameBytes) == ""
+		return policy.ValidName(string(it.Policy))
 	}
 	p, known := set.Policy(string(it.Policy))
 	return known && p.Penalty != nil
