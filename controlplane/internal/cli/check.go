@@ -89,14 +89,10 @@ func (c *checkCommand) Run(env *environment) error {
 	var files []checked
 	failed := false
 	for _, name := range c.Files {
-		doc, err := readSet(env, name)
-		var problems policy.Problems
-		if err != nil && !errors.As(err, &problems) {
+		set, err := loadSet(env, name)
+		f, err := c.check(name, set, err, shares)
+		if err != nil {
 			return err
-		}
-		f := checked{File: name, Problems: problems, Policies: []promise{}}
-		if err == nil {
-			f = c.check(name, doc, shares)
 		}
 		failed = failed || len(f.Problems) > 0
 		files = append(files, f)
@@ -112,9 +108,10 @@ func (c *checkCommand) Run(env *environment) error {
 	return err
 }
 
-func (c *checkCommand) check(name string, doc policyfiles.Document, shares map[string]int64) checked {
+// check says what is known of a set, or why err is in its place. It returns an error that says
+// nothing about the document.
+func (c *checkCommand) check(name string, set *policy.Set, err error, shares map[string]int64) (checked, error) {
 	f := checked{File: name, Problems: policy.Problems{}, Policies: []promise{}}
-	set, err := policydoc.Load(doc.Text, doc.Format)
 	var syntax *policydoc.SyntaxError
 	switch {
 	case errors.As(err, &f.Problems):
@@ -122,7 +119,7 @@ func (c *checkCommand) check(name string, doc policyfiles.Document, shares map[s
 		f.line = syntax.Line
 		f.Problems = policy.Problems{{Reason: syntax.Error()}}
 	case err != nil:
-		f.Problems = policy.Problems{{Reason: err.Error()}}
+		return f, err
 	default:
 		f.Notes = set.Notes()
 		for _, p := range set.Policies {
@@ -133,7 +130,7 @@ func (c *checkCommand) check(name string, doc policyfiles.Document, shares map[s
 			f.Policies = append(f.Policies, one)
 		}
 	}
-	return f
+	return f, nil
 }
 
 func promiseOf(p policy.Policy, tiers []string, nodes int64, shares map[string]int64) promise {
@@ -258,6 +255,15 @@ func readSet(env *environment, name string) (doc policyfiles.Document, err error
 	doc.Text, err = readInput(env, name, policydoc.MaxBytes)
 	doc.Format = policydoc.FormatOf(name, doc.Text)
 	return doc, err
+}
+
+// loadSet reads a policy set as readSet does, and validates it.
+func loadSet(env *environment, name string) (*policy.Set, error) {
+	doc, err := readSet(env, name)
+	if err != nil {
+		return nil, err
+	}
+	return policydoc.Load(doc.Text, doc.Format)
 }
 
 // readInput reads a file, or the standard input for -. It reads a byte more than there may be, so

@@ -11,7 +11,6 @@ import (
 	"unicode"
 
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
-	"github.com/weir-proxy/weir/controlplane/internal/policyfiles"
 	"github.com/weir-proxy/weir/controlplane/internal/simulate"
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -77,25 +76,19 @@ func (c *simulateCommand) Run(env *environment) error {
 
 // load reads a policy set from a file, or gets that of the control plane.
 func (c *simulateCommand) load(env *environment, name string) (*policy.Set, error) {
-	var doc policyfiles.Document
-	if name == currentSet {
-		cl, err := c.client()
-		if err != nil {
-			return nil, err
-		}
-		got, err := cl.do(http.MethodGet, "/v1/policyset", nil, nil)
-		if err != nil {
-			return nil, err
-		}
-		doc = policyfiles.Document{Text: got.body, Format: policydoc.Sniff(got.body)}
-	} else {
-		var err error
-		doc, err = readSet(env, name)
-		if err != nil {
-			return nil, showProblems(env, name, err)
-		}
+	if name != currentSet {
+		set, err := loadSet(env, name)
+		return set, showProblems(env, name, err)
 	}
-	set, err := policydoc.Load(doc.Text, doc.Format)
+	cl, err := c.client()
+	if err != nil {
+		return nil, err
+	}
+	got, err := cl.do(http.MethodGet, "/v1/policyset", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	set, err := policydoc.Load(got.body, policydoc.Sniff(got.body))
 	return set, showProblems(env, name, err)
 }
 
