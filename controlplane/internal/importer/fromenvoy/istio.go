@@ -11,26 +11,18 @@ import (
 // envoyproxy/ratelimit, and the ConfigMaps with the configurations of that service. The error is an
 // *importer.SyntaxError.
 func Istio(files []importer.File) (*importer.Result, error) {
+	manifests, source, err := importer.Manifests(files)
+	if err != nil {
+		return nil, err
+	}
 	m := mesh{service: service{reader: reader{used: map[*importer.Tree]bool{}}, domains: map[string]bool{}}}
-	var names []string
-	for _, f := range files {
-		documents, err := importer.ParseTrees(f)
-		if err != nil {
+	m.b.Set.Source = source
+	for _, doc := range manifests {
+		if err := m.manifest(doc); err != nil {
 			return nil, err
 		}
-		for _, doc := range documents {
-			if err := m.manifest(doc, 0); err != nil {
-				return nil, err
-			}
-		}
-		names = append(names, f.Name)
 	}
-	m.b.Set.Source = strings.Join(names, ", ")
-	for _, f := range m.filters {
-		if f.kind == localLimit {
-			f.scope.config = f.at
-		}
-	}
+	m.configure()
 	m.native = true
 	for _, doc := range m.configs {
 		m.domain(doc)
@@ -46,25 +38,16 @@ type mesh struct {
 	configs []*importer.Tree
 }
 
-// maxLists bounds how deep lists of manifests nest.
-const maxLists = 4
-
-// manifest reads a manifest, or a list of such as kubectl writes it. Other kinds hold no limit.
-func (m *mesh) manifest(doc *importer.Tree, depth int) error {
-	switch kind := doc.Get("kind").Text(); {
-	case strings.HasSuffix(kind, "List") && depth < maxLists:
-		for _, item := range doc.Get("items").Items() {
-			if err := m.manifest(item, depth+1); err != nil {
-				return err
-			}
-		}
-	case kind == "ConfigMap":
+// manifest reads a manifest. Other kinds hold no limit.
+func (m *mesh) manifest(doc *importer.Tree) error {
+	switch doc.Get("kind").Text() {
+	case "ConfigMap":
 		for _, f := range doc.Get("data").Fields() {
 			if err := m.embedded(f); err != nil {
 				return err
 			}
 		}
-	case kind == "EnvoyFilter":
+	case "EnvoyFilter":
 		for _, p := range doc.Path("spec", "configPatches").Items() {
 			m.patch(p)
 		}

@@ -19,24 +19,16 @@ const localLimit = "LocalRateLimit"
 // Import reads Envoy configurations: bootstraps, resources, dumps of the admin interface. The error
 // is an *importer.SyntaxError.
 func Import(files []importer.File) (*importer.Result, error) {
+	documents, source, err := importer.Documents(files)
+	if err != nil {
+		return nil, err
+	}
 	r := &reader{used: map[*importer.Tree]bool{}}
-	var names []string
-	for _, f := range files {
-		documents, err := importer.ParseTrees(f)
-		if err != nil {
-			return nil, err
-		}
-		for _, doc := range documents {
-			r.walk(doc, &scope{}, false)
-		}
-		names = append(names, f.Name)
+	for _, doc := range documents {
+		r.walk(doc, &scope{}, false)
 	}
-	r.b.Set.Source = strings.Join(names, ", ")
-	for _, f := range r.filters {
-		if f.kind == localLimit {
-			f.scope.config = f.at
-		}
-	}
+	r.b.Set.Source = source
+	r.configure()
 	for _, f := range r.filters {
 		if f.kind == localLimit {
 			r.local(f)
@@ -46,6 +38,15 @@ func Import(files []importer.File) (*importer.Result, error) {
 	}
 	r.unused()
 	return r.b.Result()
+}
+
+// configure notes which limits each scope has of its own.
+func (r *reader) configure() {
+	for _, f := range r.filters {
+		if f.kind == localLimit {
+			f.scope.config = f.at
+		}
+	}
 }
 
 type reader struct {

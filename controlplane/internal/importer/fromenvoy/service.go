@@ -14,29 +14,23 @@ import (
 // that fill a descriptor say which requests a policy is for, and whose bucket it is. The error is
 // an *importer.SyntaxError.
 func RateLimitService(configs, envoys []importer.File) (*importer.Result, error) {
+	ofEnvoys, _, err := importer.Documents(envoys)
+	if err != nil {
+		return nil, err
+	}
+	domains, source, err := importer.Documents(configs)
+	if err != nil {
+		return nil, err
+	}
 	s := &service{reader: reader{used: map[*importer.Tree]bool{}}, domains: map[string]bool{}}
-	for _, f := range envoys {
-		documents, err := importer.ParseTrees(f)
-		if err != nil {
-			return nil, err
-		}
-		for _, doc := range documents {
-			s.walk(doc, &scope{}, false)
-		}
+	for _, doc := range ofEnvoys {
+		s.walk(doc, &scope{}, false)
 	}
 	s.native = len(envoys) > 0
-	var names []string
-	for _, f := range configs {
-		documents, err := importer.ParseTrees(f)
-		if err != nil {
-			return nil, err
-		}
-		for _, doc := range documents {
-			s.domain(doc)
-		}
-		names = append(names, f.Name)
+	for _, doc := range domains {
+		s.domain(doc)
 	}
-	s.b.Set.Source = strings.Join(names, ", ")
+	s.b.Set.Source = source
 	return s.b.Result()
 }
 

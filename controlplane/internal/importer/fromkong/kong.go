@@ -16,18 +16,15 @@ import (
 // Import reads configurations, as `deck gateway dump` and kong.yaml have them. The error is an
 // *importer.SyntaxError.
 func Import(files []importer.File) (*importer.Result, error) {
-	r := &reader{services: map[string]*importer.Tree{}}
-	for _, f := range files {
-		documents, err := importer.ParseTrees(f)
-		if err != nil {
-			return nil, err
-		}
-		for _, doc := range documents {
-			r.entities(doc)
-		}
-		r.names = append(r.names, f.Name)
+	documents, source, err := importer.Documents(files)
+	if err != nil {
+		return nil, err
 	}
-	r.b.Set.Source = strings.Join(r.names, ", ")
+	r := &reader{services: map[string]*importer.Tree{}}
+	for _, doc := range documents {
+		r.entities(doc)
+	}
+	r.b.Set.Source = source
 	r.identity()
 	r.headers()
 	// Those of consumers change what the others have become.
@@ -42,8 +39,7 @@ func Import(files []importer.File) (*importer.Result, error) {
 }
 
 type reader struct {
-	b     importer.Builder
-	names []string
+	b importer.Builder
 	// services are by name and by id.
 	services  map[string]*importer.Tree
 	routes    []route

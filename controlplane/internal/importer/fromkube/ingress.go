@@ -20,12 +20,12 @@ const defaultMultiplier = 5
 // ImportIngress reads the annotations of ingress-nginx that limit requests. The controller's
 // ConfigMap may be among the files. The error is an *importer.SyntaxError.
 func ImportIngress(files []importer.File) (*importer.Result, error) {
-	all, names, err := objects(files)
+	all, source, err := objects(files)
 	if err != nil {
 		return nil, err
 	}
 	r := &ingresses{status: map[string]int64{"limit-req-status-code": 503, "limit-conn-status-code": 503}}
-	r.b.Set.Source = strings.Join(names, ", ")
+	r.b.Set.Source = source
 	r.b.Set.IPv6Prefix = 128 // nginx counts each address.
 	for _, o := range all {
 		if o.kind == "ConfigMap" {

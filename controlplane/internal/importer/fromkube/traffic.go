@@ -13,12 +13,12 @@ import (
 // ImportGateway reads the rate limits of Envoy Gateway's BackendTrafficPolicy. The routes that they
 // are for must be among the files. The error is an *importer.SyntaxError.
 func ImportGateway(files []importer.File) (*importer.Result, error) {
-	all, names, err := objects(files)
+	all, source, err := objects(files)
 	if err != nil {
 		return nil, err
 	}
 	r := &gateway{objects: all}
-	r.b.Set.Source = strings.Join(names, ", ")
+	r.b.Set.Source = source
 	for _, o := range all {
 		if o.kind == "BackendTrafficPolicy" {
 			r.trafficPolicy(o)
