@@ -17,20 +17,10 @@ func TestPartitionsAreThoseOfRequests(t *testing.T) {
 		"policies":[{"name":"p","match":{"paths":["/a/**"]},"if_absent":"shared","enforcement":{"enforce":ENFORCE},
 			"partition":["client_ip","consumer","tier","method","host","path","policy_path","header:x-h","cookie:c","query:q"],
 			"limits":{"free":[{"quota":1,"window":"1s"},{"quota":2,"window":"1m"},{"quota":3,"window":"1h"}],"gold":[{"quota":9,"window":"1s"},{"quota":99,"window":"1m"}]}}]}`
-	secret := [16]byte{9}
 	for _, enforce := range []string{"100", "0", "40"} {
-		node, err := policy.ParseJSON([]byte(strings.Replace(doc, `{"enforce":ENFORCE}`, map[string]string{"100": `"enforce"`, "0": `"shadow"`, "40": `{"enforce":40}`}[enforce], 1)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		set, err := policy.Decode(node)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var ix match.Index
-		if err := ix.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Secret: secret, Set: set})); err != nil {
-			t.Fatal(err)
-		}
+		enforcement := map[string]string{"100": `"enforce"`, "0": `"shadow"`, "40": `{"enforce":40}`}[enforce]
+		set := decode(t, strings.Replace(doc, `{"enforce":ENFORCE}`, enforcement, 1))
+		ix := load(t, set)
 		for i := range 40 {
 			tier := []string{"free", "gold"}[i%2]
 			key := fmt.Sprint("k", i)
@@ -44,7 +34,7 @@ func TestPartitionsAreThoseOfRequests(t *testing.T) {
 			text := func(s string) match.Value { return match.Value{Text: []byte(s)} }
 			p := match.NewPartition(secret, &set.Policies[0], []match.Value{{Text: []byte{10, 0, 0, 1}}, consumer, text(tier), text("GET"), text("h"),
 				text("/a/b"), text("/a/**"), text("v"), text("crumb"), text("1")})
-			hits := hold(&ix, a).Hits
+			hits := hold(ix, a).Hits
 			if want := map[string]int{"free": 3, "gold": 2}[tier]; len(hits) != want {
 				t.Fatalf("%d hits", len(hits))
 			}
@@ -57,7 +47,7 @@ func TestPartitionsAreThoseOfRequests(t *testing.T) {
 				t.Errorf("share %d is in shadow: %v", p.Share(), hits[0].Shadow)
 			}
 			ix.Enforce(&wire.Enforcement{Bans: []wire.Ban{{Key: p.Key()}}}, 0)
-			if hold(&ix, a).Ban != match.KeyBan {
+			if hold(ix, a).Ban != match.KeyBan {
 				t.Error("the key is not the one that bans go by")
 			}
 			ix.Enforce(&wire.Enforcement{}, 0)
@@ -67,7 +57,6 @@ func TestPartitionsAreThoseOfRequests(t *testing.T) {
 
 // Places in flight have buckets of their own, which stay where the list around them changes; what a reserve leaves of them has another.
 func TestPlacesInFlightAreThoseOfRequests(t *testing.T) {
-	secret := [16]byte{9}
 	var first match.Hit
 	for _, limits := range []string{
 		`[{"quota":5,"window":"1s"},{"in_flight":10}]`, `[{"in_flight":10},{"quota":5,"window":"1s"},{"quota":9,"window":"1m"}]`,
@@ -76,22 +65,12 @@ func TestPlacesInFlightAreThoseOfRequests(t *testing.T) {
 			doc := `{"version":"weir/v1","tiers":["free"],"identity":{"consumer":[{"header":"x-api-key"}],"default_tier":"free"},
 				"priorities":[{"name":"vital","match":{"methods":["POST"]}},{"name":"rest"}],"policies":[{"name":"p","mode":"local",
 				"partition":["client_ip"],"limits":{"free":` + limits + `},"reserve":{"vital":"20%"},"enforcement":"` + state + `"}]}`
-			node, err := policy.ParseJSON([]byte(doc))
-			if err != nil {
-				t.Fatal(err)
-			}
-			set, err := policy.Decode(node)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var ix match.Index
-			if err := ix.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Secret: secret, Set: set})); err != nil {
-				t.Fatal(err)
-			}
+			set := decode(t, doc)
+			ix := load(t, set)
 			a := request("GET", "h", "/a/b", "x-api-key", "k")
 			a.ClientIP = []byte{10, 0, 0, 1}
 			p := match.NewPartition(secret, &set.Policies[0], []match.Value{{Text: a.ClientIP}})
-			of, hits := set.Policies[0].LimitsOf(0), hold(&ix, a).Hits
+			of, hits := set.Policies[0].LimitsOf(0), hold(ix, a).Hits
 			if len(hits) != len(of) {
 				t.Fatalf("%d hits of %d limits", len(hits), len(of))
 			}

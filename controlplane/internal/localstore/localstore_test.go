@@ -220,6 +220,19 @@ func TestForgettableBucketsAreForgotten(t *testing.T) {
 	}
 }
 
+// rewrite changes what the file of a store that is closed has of buckets.
+func rewrite(t *testing.T, dir string, change func(saved *bolt.Bucket) error) {
+	t.Helper()
+	db, err := bolt.Open(filepath.Join(dir, "weir.db"), 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = db.Update(func(tx *bolt.Tx) error { return change(tx.Bucket([]byte("ledgers"))) })
+	if err = errors.Join(err, db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestDamagedBucketIsHalfFull(t *testing.T) {
 	dir, clock := t.TempDir(), newWall()
 	s := open(t, dir, localstore.Options{Now: clock.read})
@@ -230,12 +243,7 @@ func TestDamagedBucketIsHalfFull(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	db, err := bolt.Open(filepath.Join(dir, "weir.db"), 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = db.Update(func(tx *bolt.Tx) error {
-		saved := tx.Bucket([]byte("ledgers"))
+	rewrite(t, dir, func(saved *bolt.Bucket) error {
 		good := append([]byte{}, saved.Get(key(1))...)
 		return errors.Join(
 			saved.Put(key(1), append([]byte{9}, good[1:]...)), // another format
@@ -244,9 +252,6 @@ func TestDamagedBucketIsHalfFull(t *testing.T) {
 			saved.Put([]byte("short key"), good),
 		)
 	})
-	if err = errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
 	s = open(t, dir, localstore.Options{Now: clock.read})
 	for bucket, want := range map[byte]int64{1: 50, 2: 50, 3: 50, 4: 10, 5: 100} {
 		if g := one(t, s, bucket, p, 100); g.Waiting != want {
@@ -277,17 +282,10 @@ func TestDamagedPermitsAreDoubted(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		db, err := bolt.Open(filepath.Join(dir, "weir.db"), 0o600, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = db.Update(func(tx *bolt.Tx) error {
-			saved, at := tx.Bucket([]byte("ledgers")), append(key(1), 'p')
+		rewrite(t, dir, func(saved *bolt.Bucket) error {
+			at := append(key(1), 'p')
 			return saved.Put(at, damage(append([]byte{}, saved.Get(at)...)))
 		})
-		if err = errors.Join(err, db.Close()); err != nil {
-			t.Fatal(err)
-		}
 		s = open(t, dir, localstore.Options{Now: clock.read})
 		want := int64(0)
 		if name == "whole" {
@@ -329,18 +327,10 @@ func TestWindowsAreSaved(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	db, err := bolt.Open(filepath.Join(dir, "weir.db"), 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = db.Update(func(tx *bolt.Tx) error {
-		saved := tx.Bucket([]byte("ledgers"))
+	rewrite(t, dir, func(saved *bolt.Bucket) error {
 		good := append([]byte{}, saved.Get(append(key(3), 'w'))...)
 		return saved.Put(append(key(3), 'w'), good[:len(good)-1])
 	})
-	if err = errors.Join(err, db.Close()); err != nil {
-		t.Fatal(err)
-	}
 	s = open(t, dir, localstore.Options{Now: clock.read})
 	for bucket, want := range map[byte]int64{1: 60, 2: 10, 3: 50, 4: 100} {
 		if got := ask(s, bucket, 100); got != want {

@@ -1,7 +1,6 @@
 package rlqs_test
 
 import (
-	"container/heap"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +9,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/rlqs"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/vtimetest"
 )
 
 // A game is control planes on one store, Envoys with quota filters, and callers, in virtual time. A
@@ -42,32 +42,11 @@ func (p plant) String() string {
 		"endless", "quick", "sent late"}[p]
 }
 
-type event struct {
-	at    quota.Instant
-	order int
-	do    func()
-}
-
-type events []event
-
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].order < e[j].order
-}
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
-func (e *events) Pop() any {
-	last := (*e)[len(*e)-1]
-	*e = (*e)[:len(*e)-1]
-	return last
-}
-
 type game struct {
 	rng    *rand.Rand
 	plant  plant
 	now    quota.Instant
-	queue  events
-	count  int
+	queue  vtimetest.Queue[quota.Instant]
 	params quota.Params
 	ledger lease.Ledger
 	nodes  []*node
@@ -98,21 +77,20 @@ func (l *law) admit(at quota.Instant) error {
 }
 
 func (g *game) after(span quota.Span, do func()) {
-	g.count++
-	heap.Push(&g.queue, event{g.now + quota.Instant(max(span, 0)), g.count, do})
+	g.queue.Add(g.now+quota.Instant(max(span, 0)), do)
 }
 
 // within is a random span up to most.
 func (g *game) within(most quota.Span) quota.Span { return quota.Span(g.rng.Int64N(int64(most) + 1)) }
 
 func (g *game) run(until quota.Instant) error {
-	for len(g.queue) > 0 && g.broken == nil {
-		next := heap.Pop(&g.queue).(event)
-		if next.at > until {
+	for g.broken == nil {
+		next, ok := g.queue.Next(until)
+		if !ok {
 			break
 		}
-		g.now = next.at
-		next.do()
+		g.now = next.At
+		next.Fire()
 	}
 	return g.broken
 }

@@ -1,7 +1,6 @@
 package inflight_test
 
 import (
-	"container/heap"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -9,6 +8,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/inflight"
 	shared "github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/vtimetest"
 )
 
 // fleet is some nodes that share one bucket by permits of a control plane.
@@ -22,8 +22,9 @@ type fleet struct {
 	// trip is how long a message takes one way.
 	trip  quota.Instant
 	calls int
-	todo  events
-	order int
+	todo  vtimetest.Queue[quota.Instant]
+	// crashes is how many nodes have crashed.
+	crashes int
 	// rough, if set, loses messages, doubles them and has some take long.
 	rough *rand.Rand
 }
@@ -45,27 +46,6 @@ type envoy struct {
 	waits map[*inflight.Seat]func(held bool)
 }
 
-// event is something to be done at an instant.
-type event struct {
-	at    quota.Instant
-	order int
-	do    func()
-}
-
-type events []event
-
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].order < e[j].order
-}
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
-func (e *events) Pop() any {
-	last := (*e)[len(*e)-1]
-	*e = (*e)[:len(*e)-1]
-	return last
-}
-
 func newFleet(limit int64, nodes, workers int) *fleet {
 	f := &fleet{limit: limit, now: 1000 * sec, trip: ms}
 	for i := range nodes {
@@ -82,10 +62,7 @@ func (f *fleet) newEnvoy(id string, workers int) *envoy {
 	return e
 }
 
-func (f *fleet) at(at quota.Instant, do func()) {
-	f.order++
-	heap.Push(&f.todo, event{at, f.order, do})
-}
+func (f *fleet) at(at quota.Instant, do func()) { f.todo.Add(at, do) }
 
 // tick has a worker of a node tick every ten milliseconds.
 func (f *fleet) tick(e *envoy, worker int) {
@@ -169,10 +146,9 @@ func (f *fleet) resume(e *envoy) {
 }
 
 func (f *fleet) run(until quota.Instant) {
-	for len(f.todo) > 0 && f.todo[0].at <= until {
-		e := heap.Pop(&f.todo).(event)
-		f.now = e.at
-		e.do()
+	for e, ok := f.todo.Next(until); ok; e, ok = f.todo.Next(until) {
+		f.now = e.At
+		e.Fire()
 	}
 	f.now = until
 }
@@ -324,8 +300,8 @@ func (g *roughGame) step() {
 	case 0:
 		if g.r.IntN(4) == 0 { // It crashes, and its requests with it.
 			e.crashed, e.open, e.beyond = true, 0, 0
-			g.order++
-			g.nodes[i] = g.newEnvoy(fmt.Sprint("again ", g.order), len(e.books))
+			g.crashes++
+			g.nodes[i] = g.newEnvoy(fmt.Sprint("again ", g.crashes), len(e.books))
 		}
 	case 1:
 		e.cut = !e.cut
