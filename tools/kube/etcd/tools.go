@@ -1,0 +1,7 @@
+//go:build tools
+
+// Package etcd pins the store of the API server that the tests of the chart install into. It is a module of its own because
+// what that requires has no business in the product's go.mod. tools/setup.sh kube builds it.
+package etcd
+
+import _ "go.etcd.io/etcd/server/v3"
