@@ -47,10 +47,7 @@ func (m *Matcher) Match(ix *Index, a *Attributes) Result {
 	case exempt:
 		return Result{Access: Exempt}
 	}
-	if len(ix.wide) > 0 && len(m.hits) > 0 {
-		m.addWide(a)
-	}
-	return m.open()
+	return m.open(a)
 }
 
 // Only is what one policy alone makes of a request whose host and path are taken to match: calls to
@@ -62,11 +59,14 @@ func (m *Matcher) Only(ix *Index, a *Attributes, number uint32) Result {
 	if m.keyBanned {
 		return Result{Access: Banned, Ban: KeyBan}
 	}
-	return m.open()
+	return m.open(a)
 }
 
 // open is what the policies make of a request that nothing before them has decided.
-func (m *Matcher) open() Result {
+func (m *Matcher) open(a *Attributes) Result {
+	if len(m.ix.wide) > 0 && len(m.hits) > 0 {
+		m.addWide(a)
+	}
 	return Result{
 		Bypassed:           m.bypassed,
 		Hits:               m.hits,

@@ -60,6 +60,11 @@ type Identity struct {
 	Shown []byte
 }
 
+// Clone returns a copy with memory of its own.
+func (id *Identity) Clone() Identity {
+	return Identity{Consumer: id.Consumer, Shown: append([]byte(nil), id.Shown...)}
+}
+
 // CallerCount is a bucket and what may be reported of its caller.
 type CallerCount struct {
 	Policy uint32

@@ -7,6 +7,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/controlplane/internal/grpcserver"
+	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/rls"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -39,14 +40,16 @@ func (a *App) calls(s settings.Settings, config api.Config) error {
 	}
 	a.listeners = append(a.listeners, server)
 	follower := rls.NewFollower(config.Hub, config.Policies, config.Now, config.Log)
+	enforcer := penalties.NewEnforcer(config.Penalties, rls.NodeName, nil)
 	service := rls.New(rls.Config{
 		Leases: config.Leases, View: follower.View, Consumers: calls.Knowing(config.Consumers, config.Now),
-		Report: func(m *wire.Decisions) { note(config, m) },
-		Meter:  config.Metrics.Calls(), Metadata: s.Listeners.RLSMetadata, Now: config.Now,
+		Penalties: enforcer,
+		Report:    func(m *wire.Decisions) { note(config, m) },
+		Meter:     config.Metrics.Calls(), Metadata: s.Listeners.RLSMetadata, Now: config.Now,
 	})
 	service.Register(server)
 	a.looks = append(a.looks, follower.Look)
-	a.followers = append(a.followers, follower.Run, service.Run)
+	a.followers = append(a.followers, follower.Run, service.Run, enforcer.Run)
 	return nil
 }
 

@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	ratelimitpb "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	quotapb "github.com/envoyproxy/go-control-plane/envoy/service/rate_limit_quota/v3"
+	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typepb "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -121,4 +123,46 @@ func TestQuotas(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+const penaltyPolicies = `{"version": "weir/v1", "identity": {"consumer": [{"header": "x-api-key"}]}, "policies": [
+	{"name": "login", "match": {"domain": "logins"}, "partition": ["consumer"], "mode": "strict", "limit": {"quota": 1, "window": "1h"},
+	 "penalty": {"after": {"refusals": 2, "within": "1m"}, "for": "1h", "scope": "all"}},
+	{"name": "users", "match": {"domain": "edge"}, "partition": ["consumer"], "limit": {"quota": 6000, "window": "1m"}}]}`
+
+// A penalty that one door has begun holds at the other, until it is pardoned.
+func TestPenaltiesAtBothDoors(t *testing.T) {
+	s := bare(t)
+	s.Listeners.RLQS, s.Listeners.RLQSOpen = "127.0.0.1:0", true
+	s.Listeners.RLS, s.Listeners.RLSOpen = "127.0.0.1:0", true
+	p := startWith(t, s, slog.New(slog.DiscardHandler))
+	p.until("/readyz", 200)
+	if a := p.do("PUT", "/v1/policyset", []byte(penaltyPolicies), "If-Match", "*", "Content-Type", "application/json"); a.status >= 300 {
+		t.Fatalf("put: %d %s", a.status, a.body)
+	}
+	f, c := p.filter(), p.caller()
+	eve := []string{"header:x-api-key", "eve", "user", "eve"}
+	f.report(1, eve...)
+	f.until("eve", "tokens")
+	for end := time.Now().Add(10 * time.Second); ; {
+		out, err := c.client.ShouldRateLimit(t.Context(), &rlspb.RateLimitRequest{
+			Domain: "logins", Descriptors: []*ratelimitpb.RateLimitDescriptor{{
+				Entries: []*ratelimitpb.RateLimitDescriptor_Entry{{Key: eve[0], Value: eve[1]}},
+			}},
+		})
+		if err == nil && out.DynamicMetadata.GetFields()["reason"].GetStringValue() == "penalty" {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("no penalty: %v, %v", out, err)
+		}
+	}
+	f.report(1, eve...)
+	f.until("eve", "DENY_ALL")
+	a := p.do("POST", "/v1/penalties/pardon?policy=login", []byte(`{"reason":"a mistake"}`), "Content-Type", "application/json")
+	if a.status >= 300 {
+		t.Fatalf("pardon: %d %s", a.status, a.body)
+	}
+	f.report(1, eve...)
+	f.until("eve", "tokens")
 }

@@ -199,6 +199,22 @@ func (q *Query) All() bool {
 	return q.Policy == "" && q.Consumer == "" && q.Keys == nil && q.Shadow == nil && q.Before == 0
 }
 
+// held is the record of a caller, zero if there is none, and how far changes have come.
+func (s *Service) held(key keyhash.Key) (Record, State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.records[key]; r != nil {
+		return *r, s.state
+	}
+	return Record{}, s.state
+}
+
+// InForce reports whether a caller is under a penalty.
+func (s *Service) InForce(key keyhash.Key) bool {
+	r, _ := s.held(key)
+	return r.InForce(s.Now())
+}
+
 // Loaded reports whether the store has been read.
 func (s *Service) Loaded() bool {
 	s.mu.Lock()

@@ -28,6 +28,9 @@ type Orders interface {
 	After(revision uint64, waited bool) (message []byte, news bool, changed <-chan struct{})
 }
 
+// Penalties are those of callers. *penalties.Service implements it.
+type Penalties interface{ InForce(key keyhash.Key) bool }
+
 // rules says what the policies in force make of a bucket. It is safe for concurrent use.
 type rules struct {
 	config Config
@@ -51,6 +54,16 @@ type held struct {
 	access  match.Access
 	version uint64
 	hits    []hit
+	// callers are whose requests the bucket counts, by the enforced policies with penalties.
+	callers []caller
+}
+
+// caller is whose requests a bucket counts, as the penalties of one policy know it.
+type caller struct {
+	policy uint32
+	key    keyhash.Key
+	// everywhere: the penalty holds under every policy.
+	everywhere bool
 }
 
 // hit is one limit of a bucket.
@@ -96,6 +109,12 @@ func (h *held) add(r *rules, result match.Result) {
 			one.limit = result.Own[found.Own-1]
 		}
 		h.hits = append(h.hits, one)
+	}
+	for _, s := range result.Subjects {
+		if !s.Shadow {
+			one := caller{policy: s.Policy, key: s.Key, everywhere: r.index.Penalty(s.Policy).All}
+			h.callers = append(h.callers, one)
+		}
 	}
 }
 

@@ -24,7 +24,9 @@ type Config struct {
 	Sets    Sets
 	Secrets Secrets
 	Orders  Orders
-	Leases  Leases
+	// Penalties are those that other doors have begun: what this one refuses is no offence.
+	Penalties Penalties
+	Leases    Leases
 	// Consumers is what is known of the consumers of a bucket.
 	Consumers func(context.Context) match.Consumers
 	Meter     Meter
@@ -74,12 +76,26 @@ func (l *ledgers) Stand(ctx context.Context, id ID) Standing {
 			l.complain(h.version, one.policy.Name)
 			return Standing{}
 		}
+		if l.penalised(&h, one.Policy) {
+			return Standing{Verdict: Denied}
+		}
 		s.Verdict = Limited
 		s.Figures = s.Figures.With(one.limit.Params, one.Cost, one.limit.Params.Burst)
 		by.items = append(by.items, one.item())
 	}
 	s.Limits = by
 	return s
+}
+
+// penalised reports whether a penalty refuses what a policy limits.
+func (l *ledgers) penalised(h *held, policy uint32) bool {
+	for i := range h.callers {
+		c := &h.callers[i]
+		if (c.everywhere || c.policy == policy) && l.rules.config.Penalties.InForce(c.key) {
+			return true
+		}
+	}
+	return false
 }
 
 // complain says once that buckets of a policy cannot be assigned.

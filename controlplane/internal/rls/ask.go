@@ -12,8 +12,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// nodeName is what reports and lease requests name as the node.
-const nodeName = "rls"
+// NodeName is what reports and lease requests name as the node.
+const NodeName = "rls"
 
 // ask has the store decide all hits together, or what on_failure says where the store cannot. The
 // error is the caller's: it went away.
@@ -30,7 +30,7 @@ func (d *decision) ask(ctx context.Context) error {
 		d.overloaded()
 		return nil
 	}
-	request := wire.LeaseRequest{Node: nodeName, Version: d.view.version, Items: d.items}
+	request := wire.LeaseRequest{Node: NodeName, Version: d.view.version, Items: d.items}
 	reply, err := d.service.config.Leases.Grant(ctx, request)
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()

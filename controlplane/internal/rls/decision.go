@@ -33,11 +33,15 @@ type decision struct {
 	hits []hit
 	// shadows are the hits of policies in shadow and of candidates.
 	shadows []hit
+	// callers are who makes the call, by the policies that have penalties.
+	callers []caller
 	// bypassed: operators have switched off a policy that applies.
 	bypassed bool
 	items    []wire.LeaseItem
 	shares   []*hit
 	identity wire.Identity
+	// identified: identity is that of this call.
+	identified bool
 	// refusing is the hit that must wait longest of those that refuse; nil for an allowed call.
 	refusing *hit
 	writer   writer
@@ -93,6 +97,7 @@ const (
 	forAbsent
 	forBadCost
 	forFailure
+	forPenalty reason = 8
 )
 
 const (
@@ -101,13 +106,15 @@ const (
 	byFailureAllow source = 5
 	byFailureDeny  source = 6
 	byRequest      source = 8
+	byPenalty      source = 10
 )
 
 // begin forgets the call before.
 func (d *decision) begin(s *Service, view *View, in *rlspb.RateLimitRequest) {
 	d.service, d.view, d.in = s, view, in
 	d.hits, d.shadows, d.shares = d.hits[:0], d.shadows[:0], d.shares[:0]
-	d.bypassed, d.refusing = false, nil
+	d.callers = d.callers[:0]
+	d.bypassed, d.refusing, d.identified = false, nil, false
 	d.gatherer.Begin()
 }
 
@@ -126,6 +133,7 @@ func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error)
 		meter.Call(Banned)
 		return d.banned(ban), nil
 	}
+	penalised := len(d.callers) > 0 && d.penalised()
 	if len(d.hits) == 0 {
 		outcome := Unlimited
 		if d.bypassed {
@@ -135,7 +143,7 @@ func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error)
 		d.watch()
 		return plain(d.in, rlspb.RateLimitResponse_OK), nil
 	}
-	if !d.refusedByRequest() {
+	if !penalised && !d.refusedByRequest() {
 		if err := d.ask(ctx); err != nil {
 			return nil, err
 		}
@@ -264,6 +272,9 @@ func (d *decision) take(r *match.Result, descriptor int, hits int64) {
 		} else {
 			d.hits = append(d.hits, h)
 		}
+	}
+	if d.service.config.Penalties != nil {
+		d.addCallers(r, descriptor)
 	}
 }
 

@@ -46,7 +46,7 @@ type Follower struct {
 
 // NewFollower makes a Follower; now is the clock by which orders end.
 func NewFollower(hub Hub, sets Sets, now func() time.Time, log *slog.Logger) *Follower {
-	return &Follower{hub: hub, sets: sets, now: now, log: log, seen: push.Seen{Node: nodeName, Obeys: true}}
+	return &Follower{hub: hub, sets: sets, now: now, log: log, seen: push.Seen{Node: NodeName, Obeys: true}}
 }
 
 // View returns the newest view; nil before the first.

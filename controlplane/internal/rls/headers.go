@@ -47,6 +47,9 @@ func (w *writer) write(d *decision, out *rlspb.RateLimitResponse) {
 		if h.retry != quota.Never {
 			ready := instant(d.service.config.Now()) + quota.Instant(h.retry)
 			retry = ratelimitheader.RetryAfter(h.retry, ready, seed(h))
+			if h.reason == forPenalty { // It ends when it says, and is spread already.
+				retry = ratelimitheader.Seconds(h.retry)
+			}
 			w.number("retry-after", retry)
 		}
 		w.add("cache-control", "no-store")
@@ -185,7 +188,11 @@ func (w *writer) body(d *decision, retry int64) {
 		Limit: h.limit.Quota, Window: policy.FormatSpan(h.limit.Window),
 		Tier: string(d.view.index.Tier(h.Tier)), Retry: retry,
 	}
-	if h.reason == forFailure {
+	switch h.reason {
+	case forPenalty:
+		p.Type = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected"
+		p.Title = "Abnormal Usage Detected"
+	case forFailure:
 		p.Type = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 		p.Title = "Temporarily Reduced Capacity"
 	}
@@ -213,6 +220,9 @@ func sentence(h *hit) string {
 		return "Policy " + name + " needs a cost, a whole number up to its maximum, and the request names none."
 	case forFailure:
 		return "The limiter cannot reach the counters of policy " + name + " now."
+	case forPenalty:
+		return "Policy " + name + " has refused this caller too often, so all its requests are refused " +
+			"until the penalty ends."
 	}
 	return fmt.Sprintf("Policy %s allows %d per %s, and that is used up.",
 		name, h.limit.Quota, policy.FormatSpan(h.limit.Window))

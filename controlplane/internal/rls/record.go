@@ -27,7 +27,7 @@ type recorder struct {
 	at [wire.MaxRefusals]quota.Instant
 }
 
-func (r *recorder) begin() { r.message = wire.Decisions{Node: []byte(nodeName), Boot: rand.Uint64()} }
+func (r *recorder) begin() { r.message = wire.Decisions{Node: []byte(NodeName), Boot: rand.Uint64()} }
 
 // note counts the decided call, and watches what is decided beside it.
 func (d *decision) note() {
@@ -43,7 +43,19 @@ func (d *decision) note() {
 		}
 	}
 	d.record()
-	d.watch()
+	if d.refusing == nil || d.refusing.reason != forPenalty {
+		d.offend()
+		d.watch()
+	}
+}
+
+// identify returns who makes the call, as far as the policy set lets it be shown.
+func (d *decision) identify() *wire.Identity {
+	if !d.identified {
+		d.matcher.Identify(&d.view.index, &d.attributes, true, &d.identity)
+		d.identified = true
+	}
+	return &d.identity
 }
 
 // record notes the call for the next report.
@@ -52,7 +64,7 @@ func (d *decision) record() {
 	if d.service.config.Report == nil || !sample && d.refusing == nil {
 		return
 	}
-	d.matcher.Identify(&d.view.index, &d.attributes, true, &d.identity)
+	id := d.identify()
 	r, now := &d.service.recorder, instant(d.service.config.Now())
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,11 +73,11 @@ func (d *decision) record() {
 		r.clear()
 	}
 	if d.refusing != nil {
-		r.refused(d.refusing, &d.identity, now)
+		r.refused(d.refusing, id, now)
 	}
 	for i := range d.hits {
 		if h := &d.hits[i]; sample && (i == 0 || d.hits[i-1].Policy != h.Policy) {
-			r.caller(h, &d.identity)
+			r.caller(h, id)
 		}
 	}
 }
@@ -102,8 +114,7 @@ func (r *recorder) refused(h *hit, id *wire.Identity, now quota.Instant) {
 
 func callerOf(h *hit, id *wire.Identity) wire.CallerCount {
 	return wire.CallerCount{
-		Policy: h.Policy, Tier: h.Tier, Bucket: h.Key,
-		Identity: wire.Identity{Consumer: id.Consumer, Shown: append([]byte(nil), id.Shown...)},
+		Policy: h.Policy, Tier: h.Tier, Bucket: h.Key, Identity: id.Clone(),
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -41,6 +42,8 @@ type Config struct {
 	View func() *View
 	// Consumers returns what is known of the consumers, for one call; nil where there are none.
 	Consumers func(ctx context.Context) match.Consumers
+	// Penalties are those of callers; nil where there are none.
+	Penalties *penalties.Enforcer
 	// Report, if not nil, takes in what became of the calls, about once a second. Report must not
 	// keep the message.
 	Report func(*wire.Decisions)

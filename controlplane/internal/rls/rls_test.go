@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-proxy/weir/controlplane/controlplanetest"
+	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/rls"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -39,6 +40,7 @@ type world struct {
 	reports   []*wire.Decisions
 	counted   map[string]int
 	consumers match.Consumers
+	penalties *penalties.Enforcer
 }
 
 // start is on a whole minute, hour and day.
@@ -50,14 +52,20 @@ func begin(t testing.TB, document string) *world {
 	w.store = &controlplanetest.Store{Now: func() quota.Instant { return quota.Instant(w.now.UnixMicro()) }}
 	w.plane = controlplanetest.New(w.store, 1, 1, func() time.Time { return w.now }, func() float64 { return 0 })
 	w.put(document)
+	w.restart()
+	return w
+}
+
+// restart makes the service anew.
+func (w *world) restart() {
 	w.service = rls.New(rls.Config{
 		Leases: w.plane, View: func() *rls.View { return w.view },
 		Consumers: func(context.Context) match.Consumers { return w.consumers },
+		Penalties: w.penalties,
 		Report:    func(m *wire.Decisions) { w.reports = append(w.reports, m) },
 		Meter:     w, Now: func() time.Time { return w.now },
 	})
 	w.service.Wait()
-	return w
 }
 
 // put makes a document, in YAML, the policy set in force.

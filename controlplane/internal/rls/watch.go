@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -18,6 +19,9 @@ type run struct {
 	// from and to are the places of its items.
 	from, to int
 	seen     Shadow
+	// caller is who offends the policy if it would have refused; nil if it has no penalties.
+	caller *penalties.Caller
+	who    wire.Identity
 }
 
 // watch has the policies in shadow and the candidates of a call decided beside it. Each is charged
@@ -38,7 +42,7 @@ func (d *decision) watch() {
 		goesOn := last >= 0 && runs[last].policy == h.Policy && runs[last].candidate == h.Candidate &&
 			d.shadows[i-1].descriptor == h.descriptor
 		if !goesOn {
-			runs = append(runs, run{policy: h.Policy, candidate: h.Candidate, from: len(d.items), seen: ShadowAllowed})
+			runs = append(runs, d.runOf(h))
 			last++
 		} else {
 			d.items[len(d.items)-1].Joined = true
@@ -50,6 +54,22 @@ func (d *decision) watch() {
 		runs[last].to = len(d.items)
 	}
 	d.service.watchRuns(d.view, runs, d.items)
+}
+
+// runOf begins the run of a hit. A penalty that would have refused the call comes before its
+// limits.
+func (d *decision) runOf(h *hit) run {
+	r := run{policy: h.Policy, candidate: h.Candidate, from: len(d.items), seen: ShadowAllowed}
+	c := d.callerOf(h)
+	switch {
+	case c == nil || h.Candidate:
+	case c.held:
+		r.seen = ShadowRefused
+	default:
+		r.caller, r.who = &penalties.Caller{}, d.identify().Clone()
+		*r.caller = c.Caller
+	}
+	return r
 }
 
 // watches reports whether a refused call counts for a hit: a candidate whose own policy alone has
@@ -69,7 +89,7 @@ func (d *decision) watches(h *hit) bool {
 // watchRuns asks for the items of the runs that can be allowed, and counts all runs. The items are
 // the caller's.
 func (s *Service) watchRuns(view *View, runs []run, items []wire.LeaseItem) {
-	request := wire.LeaseRequest{Node: nodeName, Version: view.version}
+	request := wire.LeaseRequest{Node: NodeName, Version: view.version}
 	for i := range runs {
 		if r := &runs[i]; r.seen == ShadowAllowed {
 			first := len(request.Items)
@@ -104,6 +124,9 @@ func (s *Service) count(view *View, runs []run, answers []wire.LeaseAnswer) {
 		r := &runs[i]
 		if r.seen == ShadowAllowed {
 			r.seen = r.outcome(answers)
+			if r.seen == ShadowRefused && r.caller != nil {
+				s.config.Penalties.Refused(r.caller, &r.who)
+			}
 		}
 		s.config.Meter.Watched(view.set.Policies[r.policy].Name, r.candidate, r.seen)
 	}

@@ -1,0 +1,237 @@
+package penalties
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/penalty"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const (
+	// maxCallers is how many callers an Enforcer remembers. Beyond it the one of some few goes that
+	// counts least.
+	maxCallers = 1 << 16
+	someFew    = 8
+	// maxPending bounds the penalties that wait to be reported.
+	maxPending = 1024
+	// reportTime is how long the store may take for a report.
+	reportTime = time.Second
+	// shortestPause and longestPause are between reports that failed.
+	shortestPause = 100 * time.Millisecond
+	longestPause  = 5 * time.Second
+)
+
+// Caller is who makes a call, as the penalties of one policy know it.
+type Caller struct {
+	// Key is a match.Subject's Key, Shadow its Shadow.
+	Key    keyhash.Key
+	Shadow bool
+	// Policy is the policy's name, Rule what it says of penalties, Version that of its policy set.
+	Policy  string
+	Rule    *penalty.Rule
+	Version uint64
+}
+
+func (c *Caller) place() keyhash.Key {
+	if c.Shadow {
+		return match.ShadowOf(c.Key)
+	}
+	return c.Key
+}
+
+// Enforcer refuses the callers of a gRPC service of this replica that are under a penalty, and
+// finds offences, as the filter does in an Envoy. Make one with NewEnforcer, and have one goroutine
+// in Run. It is safe for concurrent use.
+type Enforcer struct {
+	service *Service
+	node    []byte
+	random  func() uint64
+
+	mu      sync.Mutex
+	callers map[keyhash.Key]offender
+	// pending are the penalties that wait to be reported, the oldest first. The first sending ones
+	// are under way.
+	pending []wire.Offence
+	sending int
+	wake    chan struct{}
+}
+
+// offender is what is remembered of one caller.
+type offender struct {
+	penalty.Record
+	refusals penalty.Refusals
+	// known is the revision of the service up to which changes are in the record.
+	known uint64
+	// last is when the caller was last refused, in Unix milliseconds.
+	last int64
+}
+
+// NewEnforcer makes an Enforcer that reports as a node of a name. Random decides the jitter; nil is
+// a random one.
+func NewEnforcer(s *Service, node string, random func() uint64) *Enforcer {
+	if random == nil {
+		random = rand.Uint64
+	}
+	return &Enforcer{
+		service: s, node: []byte(node), random: random,
+		callers: map[keyhash.Key]offender{}, wake: make(chan struct{}, 1),
+	}
+}
+
+// Find is how long the penalty of a caller lasts from now on, 0 if none is in force. If its rule
+// says so, the penalty starts over; who is called then, and says whose call it is.
+func (e *Enforcer) Find(c *Caller, who func() *wire.Identity) quota.Span {
+	now := e.service.Now()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	o := e.at(c.place())
+	if !o.InForce(now.UnixMilli()) {
+		return 0
+	}
+	if c.Rule.Extend {
+		if next := c.Rule.Prolong(o.Record, now.UnixMilli(), e.random()); next != o.Record {
+			o.Record = next
+			e.keep(c.place(), o)
+			e.report(c, &o, who(), true)
+		}
+	}
+	return quota.Span(o.Until)*quota.Millisecond - quota.Span(now.UnixMicro())
+}
+
+// Refused counts that a policy has refused a caller because its quota is used up.
+func (e *Enforcer) Refused(c *Caller, who *wire.Identity) {
+	now := e.service.Now().UnixMilli()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	o := e.at(c.place())
+	if o.InForce(now) {
+		return // Another call was faster.
+	}
+	o.last = now
+	offence := o.refusals.Add(c.Rule, now)
+	if offence {
+		o.Record = c.Rule.Offend(o.Record, now, e.random())
+	}
+	e.keep(c.place(), o)
+	if offence {
+		e.report(c, &o, who, false)
+	}
+}
+
+// at is what is known of a caller, here and by the service. The lock is held.
+func (e *Enforcer) at(key keyhash.Key) offender {
+	o := e.callers[key]
+	held, state := e.service.held(key)
+	if o.known < state.Cleared || held.Level == 0 && o.known < held.Revision {
+		o = offender{} // It was pardoned.
+	}
+	if held.Beats(o.Record) {
+		o.Record, o.refusals = held.Record, penalty.Refusals{}
+	}
+	o.known = state.Revision
+	return o
+}
+
+// keep remembers a caller. The lock is held.
+func (e *Enforcer) keep(key keyhash.Key, o offender) {
+	if _, known := e.callers[key]; !known && len(e.callers) >= maxCallers {
+		e.makeRoom()
+	}
+	e.callers[key] = o
+}
+
+// makeRoom forgets the caller of some few that was refused, or whose penalty ends, first.
+func (e *Enforcer) makeRoom() {
+	var first keyhash.Key
+	least, seen := int64(0), 0
+	for key, o := range e.callers {
+		if at := max(o.last, o.Until); seen == 0 || at < least {
+			first, least = key, at
+		}
+		if seen++; seen == someFew {
+			break
+		}
+	}
+	delete(e.callers, first)
+}
+
+// report notes a penalty for the next report: the later one of a caller makes an earlier one that
+// still waits superfluous. The lock is held.
+func (e *Enforcer) report(c *Caller, o *offender, who *wire.Identity, prolonged bool) {
+	one := wire.Offence{
+		Key: c.place(), Known: o.known, Policy: []byte(c.Policy), Level: uint8(o.Level), Until: o.Until,
+		Forgotten: c.Rule.Forgotten(o.Record), Shadow: c.Shadow, Prolonged: prolonged, Version: c.Version,
+		Identity: who.Clone(),
+	}
+	at := slices.IndexFunc(e.pending[e.sending:], func(p wire.Offence) bool { return p.Key == one.Key })
+	switch {
+	case at >= 0:
+		one.Prolonged = prolonged && e.pending[e.sending+at].Prolonged
+		e.pending[e.sending+at] = one
+	case len(e.pending) >= maxPending:
+		e.service.Meter.PenaltiesFull(1)
+	default:
+		e.pending = append(e.pending, one)
+	}
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Deliver reports what there is to report. What the service does not take is reported again.
+func (e *Enforcer) Deliver(ctx context.Context) error {
+	for {
+		e.mu.Lock()
+		e.sending = min(len(e.pending), wire.MaxOffences)
+		m := wire.Offences{Node: e.node, Items: slices.Clone(e.pending[:e.sending])}
+		e.mu.Unlock()
+		if len(m.Items) == 0 {
+			return nil
+		}
+		err := e.service.Report(ctx, &m)
+		e.mu.Lock()
+		if err == nil {
+			e.pending = slices.Delete(e.pending, 0, e.sending)
+		}
+		e.sending = 0
+		e.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// Run reports penalties until ctx ends.
+func (e *Enforcer) Run(ctx context.Context) {
+	pause := shortestPause
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.wake:
+		}
+		for ctx.Err() == nil {
+			timed, cancel := context.WithTimeout(ctx, reportTime)
+			err := e.Deliver(timed)
+			cancel()
+			if err == nil {
+				pause = shortestPause
+				break
+			}
+			e.service.Log.Debug("penalties are reported again later", "error", err.Error())
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
+			pause = min(2*pause, longestPause)
+		}
+	}
+}
