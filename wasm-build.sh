@@ -9,8 +9,8 @@
 #   --build-id          print by what `weir get nodes` shows this build of the filter, and stop
 #   PACKAGE DIRECTORY   default: ./filter
 #
-# TinyGo is built once, from the Go modules that tools/tinygo pins and with two functions of its runtime changed, into the cache
-# folder: ${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}. A TinyGo on the PATH is not used.
+# TinyGo is built once, from the Go modules that tools/tinygo pins and with a few functions of its runtime changed, into the
+# cache folder: ${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}. A TinyGo on the PATH is not used.
 set -euo pipefail
 
 say() { printf '>> %s\n' "$*" >&2; }
@@ -49,12 +49,14 @@ fi
 [[ $compiler_only == yes || -d $package ]] || die "there is no package directory $package"
 command -v go >/dev/null || die "Go is not on the PATH; install Go 1.26 or newer"
 
-# outline changes the runtime below the sources $1 as tools/tinygo/outline.sed says.
-outline() {
+# change_runtime changes the runtime below the sources $1 as tools/tinygo/runtime.sed says.
+change_runtime() {
 	local file
-	for file in "$1"/runtime/{slice,string}.go; do
-		sed -i -f "$repo/tools/tinygo/outline.sed" "$file"
-		grep -q '^//go:noinline$' "$file" || die "tools/tinygo/outline.sed does not fit TinyGo's $file"
+	for file in "$1"/runtime/{slice,string,print,runtime_tinygowasm}.go; do
+		cp "$file" "$file.before"
+		sed -i -f "$repo/tools/tinygo/runtime.sed" "$file"
+		! cmp -s "$file" "$file.before" || die "tools/tinygo/runtime.sed does not fit TinyGo's $file"
+		rm "$file.before"
 	done
 }
 
@@ -77,7 +79,7 @@ build_tinygo() {
 		# The module has no git submodules, and src/net is one; the compiler only wants the folder to be there.
 		mkdir -p "$partial/src/net" "$partial/bin"
 		cp "$pin/wasip1-debian.json" "$partial/targets/"
-		outline "$partial/src"
+		change_runtime "$partial/src"
 		CGO_ENABLED=1 go build -C "$pin" -buildvcs=false -tags llvm19 -o "$partial/bin/tinygo" github.com/tinygo-org/tinygo
 		rm -rf "$root"
 		mv "$partial" "$root"
@@ -88,7 +90,7 @@ build_tinygo() {
 
 version=$(sed -n 's/^require github.com\/tinygo-org\/tinygo //p' "$repo/tools/tinygo/go.mod")
 # A changed pin, target or runtime makes another root.
-root=$cache/tinygo-$version-$(cat "$repo"/tools/tinygo/{go.sum,wasip1-debian.json,outline.sed} | sha256sum | cut -c1-12)
+root=$cache/tinygo-$version-$(cat "$repo"/tools/tinygo/{go.sum,wasip1-debian.json,runtime.sed} | sha256sum | cut -c1-12)
 [[ -x $root/bin/tinygo ]] || build_tinygo
 tinygo=(env "TINYGOROOT=$root" "$root/bin/tinygo")
 [[ $compiler_only == no ]] || exit 0

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"math"
 	"strconv"
 	"strings"
 )
@@ -187,14 +188,38 @@ func (r *reader) integer(path string, n Node, low, high int64, into *int64) bool
 		r.wrongKind(path, n, "a whole number")
 		return false
 	}
-	v, err := strconv.ParseInt(n.Text, 10, 64)
-	if err != nil || v < low || v > high {
+	v, ok := parseInt(n.Text)
+	if !ok || v < low || v > high {
 		r.problem(path, "must be a whole number from "+strconv.FormatInt(low, 10)+" to "+strconv.FormatInt(high, 10)+
 			", not "+shorten(n.Text))
 		return false
 	}
 	*into = v
 	return true
+}
+
+// parseInt reads a whole number, with or without a sign, that fits into 64 bits. It is shorter than
+// strconv's, whose errors take two hundredths of the filter.
+func parseInt(text string) (value int64, ok bool) {
+	digits, negative := strings.CutPrefix(text, "-")
+	if !negative {
+		digits, _ = strings.CutPrefix(text, "+")
+	}
+	for _, c := range []byte(digits) {
+		digit := int64(c) - '0'
+		// Counted below zero, where there is room for one number more.
+		if digit < 0 || digit > 9 || value < (math.MinInt64+digit)/10 {
+			return 0, false
+		}
+		value = 10*value - digit
+	}
+	if !negative {
+		if value == math.MinInt64 {
+			return 0, false
+		}
+		value = -value
+	}
+	return value, len(digits) > 0
 }
 
 //go:noinline

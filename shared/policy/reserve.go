@@ -92,8 +92,8 @@ func (r *reader) reserved(path string, n Node, name string, percent *[MaxClasses
 //go:noinline
 func (r *reader) percentage(path string, n Node, low, high int64, into *int64) bool {
 	text, isPercent := strings.CutSuffix(n.Text, "%")
-	part, err := strconv.ParseInt(text, 10, 64)
-	if n.Kind != String || !isPercent || err != nil || part < low || part > high || text[0] < '0' {
+	part, ok := parseInt(text)
+	if n.Kind != String || !isPercent || !ok || part < low || part > high || text[0] < '0' {
 		r.problem(path, "must be a percentage from "+strconv.Itoa(int(low))+"% to "+strconv.Itoa(int(high))+"%, not "+
 			shorten(n.Text))
 		return false

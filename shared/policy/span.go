@@ -19,8 +19,8 @@ func ParseSpan(text string) (quota.Span, bool) {
 	for digits < len(text) && text[digits] >= '0' && text[digits] <= '9' {
 		digits++
 	}
-	n, err := strconv.ParseInt(text[:digits], 10, 64)
-	if err != nil {
+	n, ok := parseInt(text[:digits])
+	if !ok {
 		return 0, false
 	}
 	for _, u := range spanUnits {

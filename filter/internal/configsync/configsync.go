@@ -149,7 +149,7 @@ func (s *Sync) Use(snapshot []byte, now quota.Instant) (since quota.Instant, err
 func (s *Sync) load(snapshot []byte) error {
 	spare := 1 - s.using
 	if s.rules[spare].Held > 0 {
-		return errHeld
+		return heldError{}
 	}
 	if err := s.rules[spare].Load(snapshot); err != nil {
 		return err
@@ -218,14 +218,14 @@ func (s *Sync) Follow() {
 	if !news {
 		return
 	}
-	switch err := s.load(snapshot); err {
+	switch err := s.load(snapshot).(type) {
 	case nil:
 		s.published.Take(version)
 		mark, _, _ := s.shared.Get(s.markKey[:])
 		s.mark = append(s.mark[:0], mark...)
 		s.seen, s.seenMark = s.rules[s.using].Index.Version(), append(s.seenMark[:0], s.mark...)
 		s.rules[s.using].Generation = binary.LittleEndian.Uint64(version[8:])
-	case errHeld: // Waiting requests end within their deadline; the next tick tries again.
+	case heldError: // Waiting requests end within their deadline; the next tick tries again.
 		s.behind = true
 	default:
 		// The leader has loaded the same bytes, so these are damaged. The next publication replaces

@@ -1,7 +1,6 @@
 package configsync
 
 import (
-	"errors"
 	"strconv"
 
 	"github.com/weir-proxy/weir/filter/internal/rpc"
@@ -10,7 +9,14 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-var errHeld = errors.New("configsync: requests still wait by the rules that would be overwritten")
+// heldError is a type and not a value: to compare errors takes reflection, which the filter has no
+// room for.
+type heldError struct{}
+
+// Error implements error.
+func (heldError) Error() string {
+	return "configsync: requests still wait by the rules that would be overwritten"
+}
 
 // poll asks for the next snapshot. It carries the node's version, and the version that it refused
 // with the reason, so it is also the acknowledgement.
@@ -149,7 +155,7 @@ func (s *Sync) follow(what string, err error) {
 func (s *Sync) receive(mark, snapshot []byte) {
 	version := wire.PeekVersion(snapshot)
 	err := s.load(snapshot)
-	if err == errHeld {
+	if _, held := err.(heldError); held {
 		// The version does not count as seen, so the next poll brings it again.
 		s.nextPoll = s.clock.Now() + quota.Instant(heldRetry)
 		return

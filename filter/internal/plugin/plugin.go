@@ -103,7 +103,7 @@ func refuse(err error) { host.Error("weir: the plugin configuration is refused:\
 //go:noinline
 func readConfiguration() (*policy.Plugin, *wire.Packed) {
 	raw, err := proxywasm.GetPluginConfiguration()
-	if err != nil && err != types.ErrorStatusNotFound {
+	if err != nil && err.Error() != types.ErrorStatusNotFound.Error() { // To compare errors takes reflection.
 		host.Error("weir: cannot read the plugin configuration: " + err.Error())
 		return nil, nil
 	}

@@ -1,0 +1,4 @@
+package policy
+
+// ParseInt is parseInt.
+var ParseInt = parseInt
