@@ -130,6 +130,29 @@ million: ## measure the control plane with a million consumers and ten thousand 
 	$(call announce,a million consumers and ten thousand policies)
 	@go test -count 1 -timeout 0 -v ./test/million -full
 
+# Both are the same for one commit wherever they are built.
+REGISTRY ?=
+KEY ?=
+images_of = SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0) go -C tools/images run . -version '$(VERSION)' \
+	$(if $(KEY),-key '$(abspath $(KEY))')
+
+.PHONY: images
+images: wasm ## the images as an OCI layout in build/images, without a container engine; REGISTRY=HOST/PATH pushes, KEY=FILE signs them
+	$(call announce,building the images)
+	@$(images_of) -out ../../build/images $(if $(REGISTRY),-push '$(REGISTRY)')
+
+.PHONY: release
+release: wasm ## what a release consists of, in build/release: binaries, filter, SBOMs, notes, checksums; KEY=FILE signs them
+	$(call announce,building a release)
+	@$(images_of) -out ../../build/release -release
+
+# Not part of `make test`: it compiles the control plane for two platforms.
+.PHONY: test-images
+test-images: wasm ## push the images to a registry, pull and run them; two builds must have the same digests
+	$(call announce,images)
+	@go -C tools/images vet .
+	@go -C tools/images test -count 1 -timeout 20m .
+
 .PHONY: reproducible
 reproducible: ## build the filter again, elsewhere and without the compiler's cache: it must come out the same
 	$(call announce,building the filter a second time)
