@@ -93,6 +93,9 @@ func (s *Stream) property(path string) ([]byte, bool) {
 	case "request\x00id":
 		return s.requestHeader("x-request-id")
 	case "response\x00code_details":
+		if s.details == "" && s.response.headers != nil {
+			return []byte("via_upstream"), true
+		}
 		return []byte(s.details), s.details != ""
 	case "response\x00code":
 		if s.response.headers == nil {

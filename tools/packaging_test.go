@@ -3,6 +3,7 @@
 package tools_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -364,18 +365,28 @@ func TestCounterNamesTurnIntoLabels(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, policy := range []string{"api", "a.b", "a.outcome.b.decisions", "0" + strings.Repeat("x", 62)} {
-		name := "wasmcustom.weir.policy." + policy + ".outcome.allowed.decisions"
-		rest, labels := name, map[string]string{}
-		for _, tag := range document.Stats.Tags {
-			m := regexp.MustCompile(tag.Regex).FindStringSubmatch(name)
-			if m == nil {
-				t.Fatalf("%s: no %s", name, tag.Name)
+		for _, c := range []struct{ name, rest, label, value string }{
+			{"outcome.allowed.decisions", "decisions", "weir_outcome", "allowed"},
+			{"in_flight.peak_percent", "in_flight.peak_percent", "", ""},
+			{"adaptive.limit", "adaptive.limit", "", ""},
+			{"class.all.shed.requests", "shed.requests", "weir_class", "all"},
+			{"class.of-some.kind.shed.requests", "shed.requests", "weir_class", "of-some.kind"},
+		} {
+			name := "wasmcustom.weir.policy." + policy + "." + c.name
+			rest, labels := name, map[string]string{}
+			for _, tag := range document.Stats.Tags {
+				if m := regexp.MustCompile(tag.Regex).FindStringSubmatch(name); m != nil {
+					rest = strings.Replace(rest, m[1], "", 1)
+					labels[tag.Name] = m[2]
+				}
 			}
-			rest = strings.Replace(rest, m[1], "", 1)
-			labels[tag.Name] = m[2]
-		}
-		if rest != "wasmcustom.weir.decisions" || labels["weir_policy"] != policy || labels["weir_outcome"] != "allowed" {
-			t.Errorf("%s became %s %v", name, rest, labels)
+			want := map[string]string{"weir_policy": policy}
+			if c.label != "" {
+				want[c.label] = c.value
+			}
+			if rest != "wasmcustom.weir."+c.rest || !maps.Equal(labels, want) {
+				t.Errorf("%s became %s %v", name, rest, labels)
+			}
 		}
 	}
 }

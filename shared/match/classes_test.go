@@ -3,6 +3,7 @@ package match_test
 import (
 	"testing"
 
+	"github.com/weir-proxy/weir/shared/adaptive"
 	"github.com/weir-proxy/weir/shared/match"
 )
 
@@ -85,5 +86,42 @@ func TestUpstream(t *testing.T) {
 	one, again, other, none := key("one"), key("one"), key("other"), key("")
 	if len(one) != 1 || one[0].Key != again[0].Key || one[0].Key == other[0].Key || len(none) != 0 {
 		t.Errorf("one %+v, again %+v, other %+v, none %+v", one, again, other, none)
+	}
+}
+
+// The rank of a request is its class and the cohort of its consumer or, without one, of its address;
+// it is looked for only where a limit that finds itself applies.
+func TestRank(t *testing.T) {
+	ix := compile(t, `{"version":"weir/v1","identity":{"consumer":[{"header":"x-key"}]},"priorities":[
+		{"name":"first","match":{"paths":["/pay"]}},{"name":"rest"}],"policies":[
+		{"name":"worker","match":{"methods":["GET"]},"partition":[],"adaptive":{"min":2,"max":9},"mode":"local"},
+		{"name":"rate","partition":[],"limit":{"quota":9,"window":"1s"}}]}`)
+	rank := func(path, key string, ip byte, method string) adaptive.Rank {
+		a := request(method, "", path)
+		a.ClientIP = []byte{10, 0, 0, ip}
+		if key != "" {
+			a.Headers = append(a.Headers, match.Header{Name: []byte("x-key"), Value: []byte(key)})
+		}
+		return hold(ix, a).Rank
+	}
+	cohorts, addresses := map[adaptive.Rank]bool{}, map[adaptive.Rank]bool{}
+	for i := range byte(200) {
+		one := rank("/", string([]byte{'k', i%26 + 'a', i/26 + 'a'}), i, "GET")
+		cohorts[one], addresses[rank("/", "", i, "GET")] = true, true
+		if one.Class != 1 || int(one.Cohort) >= adaptive.Cohorts || one != rank("/", string([]byte{'k', i%26 + 'a', i/26 + 'a'}), 7, "GET") {
+			t.Fatalf("rank %+v", one)
+		}
+	}
+	if len(cohorts) < 64 || len(addresses) < 64 {
+		t.Errorf("%d cohorts of consumers, %d of addresses", len(cohorts), len(addresses))
+	}
+	if first := rank("/pay", "a", 1, "GET"); first.Class != 0 || first.Cohort != rank("/", "a", 1, "GET").Cohort {
+		t.Errorf("rank %+v", first)
+	}
+	if none := rank("/pay", "a", 1, "PUT"); none != (adaptive.Rank{}) {
+		t.Errorf("rank %+v where no such limit applies", none)
+	}
+	if got := *ix.Adaptive(0); ix.Classes() != 2 || string(ix.Class(0)) != "first" || ix.Class(2) != nil || got.Max != 9 {
+		t.Errorf("%d classes, %+v", ix.Classes(), got)
 	}
 }

@@ -44,6 +44,9 @@ type Index struct {
 	penalties []penalty.Rule
 	wide      []uint32
 
+	// adaptives are the limits that find themselves, in the order of their policies, which are few.
+	adaptives []adaptiveOf
+
 	// classes are the priorities, with the conditions of each. Their patterns are in the trie, as
 	// those of policies from policy.MaxPolicies on. rest is the place of the class of the requests
 	// that no other one matches.
@@ -86,6 +89,8 @@ type Policy struct {
 	ByConsumer bool
 	// InFlight: it limits requests in flight, or its candidate does.
 	InFlight bool
+	// Adaptive: its one limit finds itself. Index.Adaptive has it.
+	Adaptive bool
 }
 
 // extent is a run of elements in one of the index's tables.

@@ -41,6 +41,7 @@ func (ix *Index) clear() {
 	ix.methods, ix.headers, ix.parts = ix.methods[:0], ix.headers[:0], ix.parts[:0]
 	ix.clients, ix.figures, ix.show = ix.clients[:0], ix.figures[:0], ix.show[:0]
 	ix.banned, ix.exempt, ix.exemptMethods = ix.banned[:0], ix.exempt[:0], ix.exemptMethods[:0]
+	ix.adaptives = ix.adaptives[:0]
 	ix.classes, ix.reserves, ix.rest = ix.classes[:0], ix.reserves[:0], 0
 	ix.exempted.reset()
 	ix.penalties, ix.wide = ix.penalties[:0], ix.wide[:0]
@@ -169,12 +170,16 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 			ix.wide = append(ix.wide, uint32(len(ix.policies)))
 		}
 	}
+	adaptive := func(a policy.Adaptive) {
+		ix.adaptives = append(ix.adaptives, adaptiveOf{uint32(len(ix.policies)), a})
+		ix.needsClientIP, l.Adaptive = true, true
+	}
 	for i := 0; i < n && !set.Failed(); i++ {
 		ix.begin(l)
 		l.PolicyHead = set.Policy(run, limit)
 		run() // The end of the last one.
 		set.Lists(host, method, path, header, component)
-		l.tiers, l.ContentType = set.Extras(client, own, inFlight, kept, &l.OnFailure, rule)
+		l.tiers, l.ContentType = set.Extras(client, own, inFlight, kept, adaptive, &l.OnFailure, rule)
 		ix.policies = append(ix.policies, ix.end(l))
 		// Also a policy that is off: operators may switch it on.
 		ix.trie.insert(ix.snapshot, uint32(i), l.hosts, l.paths)

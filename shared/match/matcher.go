@@ -72,6 +72,7 @@ func (m *Matcher) open(a *Attributes) Result {
 		Hits:               m.hits,
 		Subjects:           m.subjects,
 		Own:                m.own,
+		Rank:               m.rank,
 		Consumer:           m.consumer.Key,
 		ExceptionsRevision: m.revision,
 	}

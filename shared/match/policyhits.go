@@ -1,6 +1,7 @@
 package match
 
 import (
+	"github.com/weir-proxy/weir/shared/adaptive"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -17,6 +18,8 @@ type collector struct {
 	class      int
 	// subjects are the caller by the policies that have penalties.
 	subjects []Subject
+	// rank is the request's, if a limit that finds itself applies.
+	rank adaptive.Rank
 	// bypassed: operators have switched off a policy that applies.
 	bypassed bool
 	// keyBanned: a policy counts the request by a key that is banned.
@@ -30,7 +33,7 @@ func (c *collector) begin(ix *Index, a *Attributes) {
 	c.caller.begin(ix, a)
 	c.hits, c.own, c.subjects = c.hits[:0], c.own[:0], c.subjects[:0]
 	c.bypassed, c.keyBanned = false, false
-	c.candidates, c.class = nil, unknownClass
+	c.candidates, c.class, c.rank = nil, unknownClass, adaptive.Rank{}
 }
 
 // addPolicy adds the hits of a policy whose host and path match, unless a condition fails, the
@@ -46,9 +49,7 @@ func (c *collector) addPolicy(found candidate, a *Attributes) {
 	if p.tiers != 0 && p.tiers>>c.tier&1 == 0 {
 		return
 	}
-	if p.reserves.len() > 0 {
-		c.findClass(a) // now, because it uses the memory of the encoding
-	}
+	c.findRank(p, a)
 	set := c.limitsFor(p, a)
 	// A caller without limits can still have a key that is banned.
 	unlimited := set.count == 0

@@ -1,6 +1,7 @@
 package match
 
 import (
+	"github.com/weir-proxy/weir/shared/adaptive"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -21,6 +22,9 @@ type Result struct {
 	// Own are the limits that count for this request in place of those of the document. Hit.Own
 	// refers to them.
 	Own []policy.Limit
+	// Rank is the class of the request and the cohort of its caller, if a hit is of a limit that
+	// finds itself.
+	Rank adaptive.Rank
 	// Consumer is the key of the consumer that made the request, if a hit is not Certain.
 	Consumer keyhash.Key
 	// ExceptionsRevision is the wire.Consumers.ExceptionsRevision by which the limits were chosen.

@@ -11,6 +11,9 @@ import (
 // Bound is a sentence for operators: the most that the policy lets through. tiers are the names of
 // Set.Tiers.
 func (p Policy) Bound(tiers []string) string {
+	if p.Adaptive.Max > 0 {
+		return p.adaptiveBound()
+	}
 	where := " over all Envoys"
 	if p.Mode == ModeLocal {
 		where = " on each Envoy"
@@ -95,7 +98,7 @@ func (p Policy) Notes(nodes int64) []string {
 		notes = append(notes, "watched beside it, in shadow: "+bounds(p.Named(p.Candidate)))
 	}
 	notes = append(append(notes, p.reserveNotes()...), p.figureNotes()...)
-	notes = append(notes, p.inFlightNotes(nodes)...)
+	notes = append(append(notes, p.inFlightNotes(nodes)...), p.adaptiveNotes()...)
 	notes = append(notes, p.penaltyNotes(nodes)...)
 	for _, l := range quotas(p.Limits) {
 		if p.Mode == ModeLeased && lease.TTL(l.Params) == 0 {

@@ -80,15 +80,19 @@ func (r *reader) policy(path string, n Node, set *Set) *Policy {
 	r.object(path, n, d.fields...)
 	if n.Kind == Map {
 		r.required(path, n, "name", "")
-		r.present(path+".limit", d.limited || d.byTier, "is missing: write limit: {quota: 100, window: 1m}")
+		r.present(path+".limit", d.limited || d.byTier || contains(n.Keys, "adaptive"),
+			"is missing: write limit: {quota: 100, window: 1m}")
 		r.present(path+".limits", !d.limited || !d.byTier, "is given beside limit: write one of the two")
 		r.present(path+".partition", d.partitioned, "is missing: say whose bucket it is, [] for one bucket for all")
 	}
 	p.numberFigures()
 	r.ofCalls(path, p)
 	r.field(path, n, "reserve", func(path string, n Node) { r.reserve(path, n, p, set) })
-	r.fits(path, p)
-	r.inFlightFits(path, n, p)
+	r.adaptive(path, n, p)
+	if p.Adaptive.Percentile == 0 {
+		r.fits(path, p)
+		r.inFlightFits(path, n, p)
+	}
 	r.penaltyFits(path, p)
 	return p
 }
@@ -126,6 +130,7 @@ func (r *reader) policyFields() []field {
 		{"enforcement", func(path string, n Node) { r.enforcement(path, n, &d.policy.Enforced) }},
 		{"algorithm", done}, {"subwindows", done}, {"align", done}, {"max_wait", done},
 		{"max_hold", done}, {"reserve", done},
+		{"adaptive", done}, {"shed_by", done},
 		{"response", func(path string, n Node) { r.response(path, n, &d.policy.Response) }},
 		{"penalty", func(path string, n Node) { d.policy.Penalty = r.penaltyOf(path, n) }},
 	}

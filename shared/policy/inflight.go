@@ -119,7 +119,7 @@ func (l Limit) inFlightBound() string { return "at most " + count(l.Quota) + " r
 // Envoys share.
 func (p *Policy) inFlightNotes(nodes int64) (notes []string) {
 	some, _ := p.InFlight()
-	if !some {
+	if !some || p.Adaptive.Max > 0 {
 		return nil
 	}
 	hold, wait := quota.Span(0), quota.Span(0)

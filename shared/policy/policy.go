@@ -123,6 +123,8 @@ type Policy struct {
 	// Reserve is what is kept of the limits for the more important classes. The limits that follow
 	// from it stand in Limits and Candidate behind those that the document names; see Steps.
 	Reserve []Reserve
+	// Adaptive is a limit that finds itself, in place of limits that the document names.
+	Adaptive Adaptive
 	// Candidate are draft limits, decided in shadow beside the policy's own.
 	Candidate []Limit
 	// Figures say where requests hold the figures of those limits that have an Own.

@@ -27,7 +27,7 @@ func (r *reader) show(path string, n Node, into *[]Part) {
 // numbers in messages: never renumber.
 var (
 	Reasons = [...]string{"quota", "too_dear", "absent", "bad_cost", "failure", "too_many_waiting", "contended",
-		"in_flight", "penalty"}
+		"in_flight", "penalty", "shed"}
 	Sources = [...]string{"local", "lease", "optimistic", "central", "share", "failure_allow", "failure_deny",
 		"cached_denial", "request", "overload", "penalty"}
 )

@@ -17,9 +17,10 @@ const (
 	extraInFlight
 	extraPenalty
 	extraReserve
+	extraAdaptive
 
 	// extrasKnown are those that this build reads.
-	extrasKnown = extraReserve<<1 - 1
+	extrasKnown = extraAdaptive<<1 - 1
 )
 
 // formatOf is the lowest format in which a snapshot can be written.
@@ -96,6 +97,9 @@ func extrasOf(p *policy.Policy) (extras int64) {
 	if len(p.Reserve) > 0 {
 		extras |= extraReserve
 	}
+	if p.Adaptive.Max > 0 {
+		extras |= extraAdaptive
+	}
 	return extras
 }
 
@@ -126,6 +130,9 @@ func putExtras(dst []byte, p *policy.Policy) []byte {
 	if extras&extraReserve != 0 {
 		dst = putReserve(dst, p)
 	}
+	if extras&extraAdaptive != 0 {
+		dst = putAdaptive(dst, p.Adaptive)
+	}
 	return dst
 }
 
@@ -145,11 +152,13 @@ func tierSet(tiers []int) (set uint32) {
 // flight, with its place and with how long a request counts at most, reserve for each class that
 // something is kept for: the runs of limits then hold those of policy.Policy.Steps; and rule for a
 // penalty.
+// adaptive is called for a policy whose one limit finds itself.
 func (r *SetReader) Extras(
 	clientIP func(policy.Range),
 	figures func(place int, f OwnFigures),
 	inFlight func(place int, hold quota.Span),
 	reserve func(class uint8),
+	adaptive func(policy.Adaptive),
 	ladder *policy.OnFailure,
 	rule func(penalty.Rule),
 ) (tiers uint32, contentType Ref) {
@@ -184,6 +193,9 @@ func (r *SetReader) Extras(
 	}
 	if extras&extraReserve != 0 {
 		r.reserve(reserve)
+	}
+	if extras&extraAdaptive != 0 {
+		r.adaptive(adaptive)
 	}
 	return tiers, contentType
 }

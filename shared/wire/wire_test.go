@@ -95,6 +95,7 @@ func TestGolden(t *testing.T) {
 
 		"snapshot_4_in_flight": wire.AppendSnapshot(nil, flying(t)),
 		"lease_request_6":      wire.AppendLeaseRequest(nil, settlements()),
+		"snapshot_4_adaptive":  wire.AppendSnapshot(nil, finding(t)),
 	} {
 		golden(t, name, got)
 	}
@@ -213,6 +214,37 @@ func flying(t testing.TB) wire.Snapshot {
 		}
 	}
 	return s
+}
+
+// finding is extras with a policy whose limit finds itself.
+func finding(t testing.TB) wire.Snapshot {
+	t.Helper()
+	s := extras(t)
+	limit, err := policy.NewInFlight(2000, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Set.Policies = append(slices.Clone(s.Set.Policies), policy.Policy{
+		Name: "worker", Partition: []policy.Part{{Kind: policy.PartUpstream}}, Mode: policy.ModeLocal,
+		Limits: []policy.Limit{limit}, Cost: policy.Cost{Fixed: 1}, Enforced: policy.EnforcedAll,
+		Adaptive: policy.Adaptive{Min: 20, Max: 2000, Percentile: 90, By: policy.ByLatency | policy.ByWorker},
+	})
+	return s
+}
+
+// A snapshot whose limit that finds itself could be none of a document is refused.
+func TestAdaptiveIsChecked(t *testing.T) {
+	for _, a := range []policy.Adaptive{
+		{Min: 0, Max: 9, Percentile: 90, By: 1}, {Min: 9, Max: 8, Percentile: 90, By: 1},
+		{Min: 1, Max: 1 << 40, Percentile: 90, By: 1}, {Min: 1, Max: 9, Percentile: 100, By: 1},
+		{Min: 1, Max: 9, Percentile: 90, By: 2}, {Min: 1, Max: 9, Percentile: 90, By: 9},
+	} {
+		s := finding(t)
+		s.Set.Policies[len(s.Set.Policies)-1].Adaptive = a
+		if err := new(match.Index).Load(wire.AppendSnapshot(nil, s)); err == nil {
+			t.Errorf("%+v is read", a)
+		}
+	}
 }
 
 // classed is extras with classes of requests, and a limit of which a part is kept for one.

@@ -57,6 +57,8 @@ type limitText struct {
 	Window string `json:"window,omitempty"`
 	// InFlight is how many requests may be in flight; such a limit has no other figure.
 	InFlight int64 `json:"in_flight,omitempty"`
+	// Least is what an adaptive limit becomes at least; InFlight is then the most.
+	Least int64 `json:"least,omitempty"`
 	// Burst is that of a bucket; of a leaky one, how many may wait.
 	Burst int64 `json:"burst,omitempty"`
 	// Own: callers bring figures of their own, up to these.
@@ -67,6 +69,9 @@ func (l limitText) String() string {
 	text := fmt.Sprintf("%d per %s", l.Quota, l.Window)
 	if l.InFlight > 0 {
 		text = fmt.Sprintf("%d in flight", l.InFlight)
+	}
+	if l.Least > 0 {
+		text = fmt.Sprintf("%d to %s", l.Least, text)
 	}
 	if l.Burst > 0 {
 		text += fmt.Sprintf(", burst %d", l.Burst)
@@ -184,7 +189,7 @@ func limitTexts(p policy.Policy, tiers []string) (texts []limitText) {
 			text := limitText{Tier: tier, Quota: l.Quota, Window: policy.FormatSpan(l.Window), Own: l.Own > 0}
 			switch {
 			case l.InFlight:
-				text = limitText{Tier: tier, InFlight: l.Quota}
+				text = limitText{Tier: tier, InFlight: l.Quota, Least: p.Adaptive.Min}
 			case l.Algorithm == quota.TokenBucket:
 				text.Burst = l.Params.Burst
 			case l.Algorithm == quota.LeakyBucket:

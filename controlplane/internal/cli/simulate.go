@@ -126,6 +126,10 @@ func simulated(r simulate.Report, c *simulateCommand) string {
 	if r.Recorded > 0 {
 		fmt.Fprintf(&out, "%d were refused with 429 when the log was written; they count as demand\n", r.Recorded)
 	}
+	for _, name := range r.Adaptive {
+		fmt.Fprintf(&out, "policy %s refuses nothing here: no log says how an upstream would have answered under "+
+			"another limit\n", name)
+	}
 	writeResult(&out, c.Policies, r.Result, r.Requests)
 	if r.Against == nil {
 		writeCallers(&out, r.Result.Callers, r.Result.Limited)

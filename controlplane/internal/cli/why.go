@@ -118,6 +118,7 @@ var reasons = map[string]string{
 	"penalty":          "a penalty, because the policy had refused the caller too often",
 	"too_many_waiting": "too many requests waited already",
 	"in_flight":        "as many requests were in flight as may be",
+	"shed":             "the upstream had more to do than it could, and other requests mattered more",
 	"contended": "the bucket was changed by others at each attempt, and the policy's on_failure says to " +
 		"refuse then",
 }

@@ -89,6 +89,7 @@ func TestWords(t *testing.T) {
 	one := func(fields string) string {
 		return head + "policies:\n  - {name: api, partition: [client_ip], " + fields + "}"
 	}
+	whole := func(fields string) string { return strings.Replace(one(fields), "[client_ip]", "[]", 1) }
 	const limit = "limit: {quota: 100, window: 1m}"
 	for _, c := range []struct{ before, after, want string }{
 		{one(limit), one("limit: {quota: 80, window: 1m, burst: 20}, mode: strict"), "api: limit 100 per 1m → 80 per 1m burst 20; mode leased → strict"},
@@ -117,6 +118,7 @@ func TestWords(t *testing.T) {
 		{head + "policies: []", one("limits: {free: {quota: 60, window: 1m}}"), "api added: limits.free 60 per 1m, limits.gold 60 per 1m; leased"},
 		{one(limit), head + "policies: []", "api removed"},
 		{"priorities: [{name: a, match: {paths: [/a]}}, {name: b}]\n" + one(limit), "priorities: [{name: a, match: {paths: [/a]}}, {name: b}]\n" + one(limit+", reserve: {a: 20%}"), "api: reserve none → a 20 %"},
+		{whole("adaptive: {min: 2, max: 9}, mode: local"), whole("adaptive: {min: 2, max: 20, latency: p50}, mode: local, shed_by: [latency, orca]"), "api: adaptive 2 to 9 in flight by p90 → 2 to 20 in flight by p50; shed_by latency → latency, orca"},
 		{"priorities: [{name: a, match: {paths: [/a]}}, {name: b}]", "priorities: [{name: b}, {name: a, match: {paths: [/a], methods: [GET, PUT]}}]", "priorities: classes a paths /a, b → b, a methods GET|PUT paths /a"},
 		{"banned: {client_ips: [10.0.0.0/8, '2001:db8::/32', 192.0.2.1]}", "banned: {client_ips: [10.0.0.0/8, 10.0.0.0/7]}", "banned: client_ips with 10.0.0.0/7 without 10.0.0.0/8, 192.0.2.1, 2001:db8::/32"},
 		{"exempt: {methods: [OPTIONS]}", "exempt: {methods: [OPTIONS, A, B, C, D, E, F, G]}", "exempt: methods with A, B, C, D, E and 2 more"},

@@ -147,7 +147,7 @@ func holdText(p *policy.Policy) string {
 	for _, limits := range [][]policy.Limit{p.Limits, p.Candidate} {
 		for _, l := range limits {
 			switch {
-			case !l.InFlight:
+			case !l.InFlight, p.Adaptive.Max > 0:
 			case l.Window == 0:
 				return "forever"
 			default:
@@ -158,8 +158,17 @@ func holdText(p *policy.Policy) string {
 	return ""
 }
 
+// adaptiveFacts returns what a limit that finds itself is between, and what closes it.
+func adaptiveFacts(a policy.Adaptive) []fact {
+	text := fmt.Sprintf("%d to %d in flight by p%d", a.Min, a.Max, a.Percentile)
+	return []fact{{field: "adaptive", text: text}, {field: "shed_by", text: a.ClosedBy()}}
+}
+
 // limitFacts returns a policy's limits, by tier if they go by tier.
 func limitFacts(set *policy.Set, p *policy.Policy) (facts []fact) {
+	if p.Adaptive != (policy.Adaptive{}) {
+		return adaptiveFacts(p.Adaptive)
+	}
 	if len(p.Tiers) == 0 {
 		return []fact{{field: "limit", text: limitsText(p, p.Named(p.Limits))}}
 	}

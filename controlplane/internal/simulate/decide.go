@@ -193,6 +193,9 @@ func (d *decider) charge(hits []match.Hit, now quota.Instant) {
 
 // take looks at a bucket, and with commit charges it.
 func (d *decider) take(h match.Hit, now quota.Instant, commit bool) quota.Result {
+	if d.set.Policies[h.Policy].Adaptive.Max > 0 {
+		return quota.Result{Allowed: true} // What New says of it.
+	}
 	limit, largest := d.limitOf(h)
 	b, known := d.buckets[h.Key]
 	if !known {

@@ -31,3 +31,13 @@ func TestInFlight(t *testing.T) {
 		}
 	}
 }
+
+// No log says how an upstream would have answered under another limit.
+func TestAnAdaptiveLimitRefusesNothing(t *testing.T) {
+	set := load(t, "policies:\n  - {name: worker, partition: [], adaptive: {min: 1, max: 1}, mode: local}")
+	log := `{"time": 1700000000.5, "path": "/", "duration": 3500}` + "\n" + `{"time": 1700000000.6, "path": "/", "duration": 3500}` + "\n"
+	r := replay(t, Options{Set: set, Top: 1, Nodes: 1}, log)
+	if r.Requests != 2 || r.Result.Refused != 0 || fmt.Sprint(r.Adaptive) != "[worker]" {
+		t.Errorf("%+v", r)
+	}
+}

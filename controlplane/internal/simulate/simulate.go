@@ -45,6 +45,9 @@ type Report struct {
 	Requests  int64    `json:"requests"`
 	Malformed int64    `json:"malformed"`
 	Problems  []string `json:"problems"`
+	// Adaptive are the policies of the set whose limit finds itself. They refuse nothing here: no
+	// log says how an upstream would have answered under another limit.
+	Adaptive []string `json:"adaptive,omitempty"`
 	// Late are requests that came later than Window after their place; they were taken at the time
 	// of the one before.
 	Late int64 `json:"late"`
@@ -130,6 +133,11 @@ func New(o Options) (*Simulation, error) {
 		s.against, err = newRun(o.Against, o.Nodes)
 		if err != nil {
 			return nil, err
+		}
+	}
+	for i := range o.Set.Policies {
+		if p := &o.Set.Policies[i]; p.Adaptive.Max > 0 {
+			s.report.Adaptive = append(s.report.Adaptive, p.Name)
 		}
 	}
 	s.fields = newFields(o.Fields, sets...)

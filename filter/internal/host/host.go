@@ -78,6 +78,7 @@ func pairs(of uint32) []byte {
 // next callback.
 func ResponseHeader(name string) []byte { return header(responseHeaders, name) }
 
+//go:noinline
 func header(of uint32, name string) []byte {
 	var data uintptr
 	var size uint32
@@ -181,6 +182,7 @@ type Counter struct {
 // NewCounter defines a counter. A VM defines each name once.
 func NewCounter(name string) Counter { return define(metricCounter, name) }
 
+//go:noinline
 func define(kind uint32, name string) (c Counter) {
 	key, n := text(name)
 	c.defined = proxyDefineMetric(kind, key, n, &c.id) == statusOK

@@ -49,6 +49,8 @@ type Seat struct {
 	Generation uint64
 	// Hold is for how long a request counts at most; 0 is for as long as it lasts.
 	Hold quota.Span
+	// Exact: Most is this request's alone, and the worker holds no place beyond those in use.
+	Exact bool
 	// Policy names the limit for metrics; empty for one that shows in none.
 	Policy []byte
 	// Leased: the limit is over all nodes. Limit and Version are where the control plane finds it.
@@ -125,6 +127,8 @@ type bucket struct {
 	until quota.Instant
 	// waiters wait for a place, the first one first.
 	waiters []*Seat
+	// exact is that of its seats.
+	exact bool
 	// listed: the bucket is among the uneven ones. quiet: no request has come since the last tick.
 	listed, quiet bool
 	group         *Group
@@ -205,6 +209,7 @@ func (b *Book) Look(s *Seat, now quota.Instant) State {
 // reports false if the cell could not be changed.
 func (b *Book) fetch(k *bucket, s *Seat, now quota.Instant) bool {
 	b.prepare(s, now).more = true
+	b.change.exact = s.Exact
 	return b.settle(k, 0)
 }
 
@@ -247,9 +252,9 @@ type change struct {
 	worker  uint32
 	used    int64
 	// more: a place for one more request is wanted. idle are places to keep for requests to come.
-	// looks: nothing is changed.
-	more, looks bool
-	idle        int64
+	// looks: nothing is changed. exact: no place is wanted for requests to come.
+	more, looks, exact bool
+	idle               int64
 	// limit and generation are those of the request; a limit of 0 leaves those of the cell, which
 	// they are behind the change.
 	limit      int64
@@ -283,6 +288,10 @@ func (c *change) apply(cell *inflight.Cell) (write bool) {
 	}
 	before := cell.Of(c.worker)
 	c.have = cell.Take(c.worker, c.used, c.idle, c.more)
+	if c.exact {
+		c.have = min(c.have, c.used+1)
+		cell.Set(c.worker, c.have)
+	}
 	switch {
 	case c.leased:
 		write = c.lend(cell) || write
@@ -339,7 +348,7 @@ func (b *Book) vacate(k *bucket, now quota.Instant) {
 		b.serve(k, now)
 		return
 	}
-	if inflight.Idle(k.room, k.ceiling) == 0 {
+	if k.exact || inflight.Idle(k.room, k.ceiling) == 0 {
 		b.keep(k, 0, now) // Others may want it; if that fails the tick does it.
 	}
 	b.list(k)
@@ -362,7 +371,7 @@ func (b *Book) bucketOf(s *Seat) *bucket {
 	} else {
 		b.spare = k.next
 	}
-	*k = bucket{key: s.Key, waiters: k.waiters[:0], group: b.groupOf(s.Policy)}
+	*k = bucket{key: s.Key, waiters: k.waiters[:0], group: b.Group(s.Policy), exact: s.Exact}
 	b.buckets[s.Key] = k
 	return k
 }

@@ -1,6 +1,9 @@
 package inflight
 
-import "github.com/weir-proxy/weir/shared/text"
+import (
+	"github.com/weir-proxy/weir/shared/adaptive"
+	"github.com/weir-proxy/weir/shared/text"
+)
 
 // maxGroups bounds the policies that metrics tell apart.
 const maxGroups = 256
@@ -15,6 +18,10 @@ type Group struct {
 	Limit, Peak int64
 	// CountedOut counts requests that lasted longer than they count.
 	CountedOut uint64
+	// Found is the limit that was found last, of one that finds itself; Shed are the requests that
+	// it has shed, by class.
+	Found int64
+	Shed  [adaptive.MaxClasses]uint64
 	// Touched: the group has changed since Groups was last called.
 	Touched bool
 }
@@ -28,8 +35,8 @@ func (g *Group) take(limit, room int64) {
 	}
 }
 
-// groupOf finds the group of a policy, nil beyond the bound.
-func (b *Book) groupOf(name []byte) *Group {
+// Group finds the group of a policy, nil beyond the bound.
+func (b *Book) Group(name []byte) *Group {
 	if len(name) == 0 {
 		return nil
 	}

@@ -142,7 +142,8 @@ func (l *Limiter) takeAll(req *Request, now quota.Instant, commit bool) (worst i
 // unlimited ends a request that no enforced policy applies to.
 func (l *Limiter) unlimited(req *Request, now quota.Instant) Status {
 	l.watch(req, now)
-	req.Lasting = len(req.places) > 0
+	req.Lasting = req.lasts()
+	l.Send(req, now)
 	if req.bypassed {
 		l.Stats.Bypassed++
 		return Bypassed
@@ -163,8 +164,12 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 	}
 	l.watch(req, now)
 	l.finish(req)
-	req.Lasting = len(req.places) > 0
-	return l.delay(req, now)
+	req.Lasting = req.lasts()
+	status := l.delay(req, now)
+	if status == Allowed {
+		l.Send(req, now)
+	}
+	return status
 }
 
 // refuse ends a request that the i-th hit refuses.
@@ -189,7 +194,7 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 		l.offend(req, h.Policy, false, now)
 	}
 	l.watchRefused(req, now)
-	l.vacate(req, 0, now)
+	l.dismiss(req, now)
 	l.finish(req)
 	return Refused
 }
@@ -205,8 +210,7 @@ func (l *Limiter) Cancel(req *Request, now quota.Instant) {
 	} else if freed, ok := l.delays.Leave(req.Stream); ok {
 		l.leave(freed, now)
 	}
-	req.Lasting = false
-	l.vacate(req, 0, now)
+	l.dismiss(req, now)
 }
 
 func (l *Limiter) finish(req *Request) {

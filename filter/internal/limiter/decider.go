@@ -60,6 +60,8 @@ var fallbacks = [policy.Steps]*decider{
 func (l *Limiter) deciderOf(req *Request, m *match.Hit) *decider {
 	p := req.policyOf(*m)
 	switch {
+	case p.Adaptive:
+		return &selfFinding
 	case req.LimitOf(m).InFlight:
 		if p.Mode == policy.ModeLeased && l.leases != nil {
 			return &inFlightLeased

@@ -13,6 +13,5 @@ type Life struct {
 // End ends a Lasting request whose stream is over: answered, reset by either side, timed out or
 // upgraded and closed.
 func (l *Limiter) End(req *Request, life Life) {
-	req.Lasting = false
-	l.vacate(req, 0, life.Ended)
+	l.dismiss(req, life.Ended)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/delay"
 	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/filter/internal/overload"
 	"github.com/weir-proxy/weir/filter/internal/penalties"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -53,6 +54,8 @@ type Limiter struct {
 	// Ahead is by how much Unix time is ahead of the instants that requests come with. Windows of
 	// the calendar begin by it.
 	Ahead quota.Span
+	// Guards are the limits that find themselves; with nil they let everything through.
+	Guards *overload.Guards
 
 	matcher  match.Matcher
 	store    *bucketstore.Store
@@ -71,6 +74,7 @@ type Limiter struct {
 	spend  leasing.Spend
 	use    leasing.Use
 	seat   inflight.Seat
+	asking overload.Ask
 }
 
 // New makes a limiter. Without a lease client every policy is decided by this node's own buckets.
@@ -84,7 +88,7 @@ func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
 	found := l.matcher.Match(&req.rules.Index, a)
 	req.Ban, req.bypassed = found.Ban, found.Bypassed
 	req.consumer, req.exceptionsRevision = found.Consumer, found.ExceptionsRevision
-	req.own = append(req.own[:0], found.Own...)
+	req.own, req.rank = append(req.own[:0], found.Own...), found.Rank
 	if l.Penalties != nil {
 		req.subjects = append(req.subjects, found.Subjects...)
 	}

@@ -3,7 +3,9 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/filter/internal/overload"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/shared/adaptive"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -52,6 +54,8 @@ const (
 	InFlight
 	// Penalty: the caller was refused too often, and is refused until its penalty ends.
 	Penalty
+	// Shed: the upstream has more to do than it can, and others matter more.
+	Shed
 )
 
 // String is the reason as it shows in access logs.
@@ -93,6 +97,10 @@ type Request struct {
 	exceptionsRevision uint64
 	// places are those that the request takes in flight, those of policies in shadow among them.
 	places []inflight.Place
+	// entries are what limits that find themselves have let through, those in shadow among them.
+	// rank is by what they shed.
+	entries []overload.Entry
+	rank    adaptive.Rank
 }
 
 // Hit is one limit's part in the decision.
@@ -166,6 +174,7 @@ func (req *Request) reset(rules *ruleset.Rules) {
 	req.rules, req.held, req.deadline, req.Delay, req.bypassed = rules, false, 0, 0, false
 	req.Hits, req.shadows, req.subjects = req.Hits[:0], req.shadows[:0], req.subjects[:0]
 	req.Lasting, req.places = false, req.places[:0]
+	req.entries = req.entries[:0]
 }
 
 // waits reports whether a ticket of the request is open, or a seat.

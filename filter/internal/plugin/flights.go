@@ -19,6 +19,7 @@ type flightMetrics struct {
 	countedOut        host.Counter
 	shown, shownLimit int64
 	countedOutBefore  uint64
+	guard             *guardMetrics
 }
 
 // showFlights brings the metrics of requests in flight up to date.
@@ -33,6 +34,9 @@ func (p *pluginContext) showFlights() {
 		m.shown = g.InFlight
 		m.countedOut.Add(g.CountedOut - m.countedOutBefore)
 		m.countedOutBefore = g.CountedOut
+		if g.Found > 0 {
+			p.showGuard(m, g)
+		}
 		if !g.Touched {
 			continue
 		}

@@ -203,6 +203,7 @@ func (c *httpContext) onDone() {
 			c.life.Ended = c.plugin.clock.Now()
 			c.plugin.limiter.End(&c.request, c.life)
 			c.plugin.wakeForPlaces(c.life.Ended)
+			c.plugin.wakeForGuards()
 		}
 		return
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/overload"
 	"github.com/weir-proxy/weir/filter/internal/penalties"
 	"github.com/weir-proxy/weir/filter/internal/respond"
 	"github.com/weir-proxy/weir/filter/internal/rpc"
@@ -149,6 +150,7 @@ func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error 
 	}
 	p.limiter = limiter.New(p.store, leases, p.flights)
 	p.limiter.Penalties = p.penalties
+	p.limiter.Guards = overload.New(host.SharedData{}, space, p.flights)
 	p.counted = p.counters()
 	p.metrics.define(p.counted)
 	p.setAhead()

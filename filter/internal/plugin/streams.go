@@ -160,7 +160,7 @@ func onResponseHeaders(id, _, _ uint32) uint32 {
 	if c := find(id); c != nil && !c.waiting {
 		c.onResponseHeaders()
 		if c.request.Lasting {
-			c.life.Answered = c.plugin.clock.Now()
+			c.answered()
 		} else {
 			forget(c)
 		}

@@ -11,6 +11,7 @@ import (
 func (p *pluginContext) OnTick() {
 	host.Begin()
 	now := p.clock.Now()
+	p.limiter.Guards.Late(p.timer.Late(now))
 	p.release(now)
 	due := now
 	if p.timer.Begin(now) {
@@ -42,6 +43,7 @@ func (p *pluginContext) work(now quota.Instant) {
 	p.setAhead()
 	p.store.Tick(now)
 	p.flights.Tick(now)
+	p.limiter.Guards.Tick(now)
 	p.report()
 	if p.central == nil {
 		p.sync.Tick(now)
@@ -69,7 +71,7 @@ func (p *pluginContext) work(now quota.Instant) {
 
 // nextDue is when work has something to do that no callback brings about.
 func (p *pluginContext) nextDue(now quota.Instant) quota.Instant {
-	due := min(p.store.NextDue(), p.sync.NextDue(now), p.flights.NextDue(now))
+	due := min(p.store.NextDue(), p.sync.NextDue(now), p.flights.NextDue(now), p.limiter.Guards.NextDue())
 	if c := p.central; c != nil {
 		due = min(due, c.consumers.NextDue(), c.leasing.NextDue(now), c.decisions.NextDue(),
 			c.failover.NextDue(now, p.sync.Leads()), p.penalties.NextDue())
@@ -91,6 +93,7 @@ func (p *pluginContext) release(now quota.Instant) {
 	for _, stream := range p.limiter.Release(now, atOnce) {
 		if c := find(stream); c != nil && c.waiting && host.Select(stream) {
 			c.waiting, c.life.Sent = false, now
+			p.limiter.Send(&c.request, now)
 			host.Resume()
 		}
 	}

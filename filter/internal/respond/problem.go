@@ -13,6 +13,7 @@ const (
 	grpcInvalidArgument   = 3
 	grpcPermissionDenied  = 7
 	grpcResourceExhausted = 8
+	grpcUnavailable       = 14
 )
 
 // The problem types of the RateLimit draft, and the one of a problem that its status describes.
@@ -49,6 +50,8 @@ var problems = [...]problem{
 	limiter.Contended: {429, grpcResourceExhausted, reducedCapacity, "Temporarily Reduced Capacity",
 		"Too many requests ask for the same count of policy ", " at once."},
 	limiter.InFlight: {429, grpcResourceExhausted, quotaExceeded, "Too Many Requests", "", ""},
+	limiter.Shed: {503, grpcUnavailable, reducedCapacity, "Temporarily Reduced Capacity",
+		"What policy ", " protects has more to do than it can."},
 }
 
 // shareUsed is the refusal by a node's own share, while the counters cannot be reached.
@@ -94,8 +97,10 @@ func (r *Refusal) writeProblem(kind *problem, req *limiter.Request, hit *limiter
 	if retry > 0 {
 		b = appendTryAgain(b, retry)
 	}
-	b = around(b, `","violated-policies":["`, name(req, req.Refusing), `"],"limit":`)
-	b = ratelimitheader.AppendInt(b, l.Quota)
+	b = around(b, `","violated-policies":["`, name(req, req.Refusing), `"]`)
+	if req.Reason != limiter.Shed { // Its limit is another at each moment.
+		b = ratelimitheader.AppendInt(append(b, `,"limit":`...), l.Quota)
+	}
 	if !l.InFlight {
 		b = append(policy.AppendSpan(append(b, `,"window":"`...), l.Window), '"')
 	}

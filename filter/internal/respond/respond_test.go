@@ -3,12 +3,14 @@ package respond_test
 import (
 	"encoding/binary"
 	"encoding/json"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/overload"
 	"github.com/weir-proxy/weir/filter/internal/respond"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
@@ -41,6 +43,7 @@ func decide(t *testing.T, doc string, n int, headers ...string) (*limiter.Reques
 	}
 	data := &shareddatatest.Data{}
 	l := limiter.New(bucketstore.New(data, [4]byte{}, 1024, 0), nil, inflight.New(data, shareddata.Space{}, 1024, 1))
+	l.Guards = overload.New(data, shareddata.Space{}, inflight.New(data, shareddata.Space{}, 1024, 1))
 	a := match.Attributes{Method: []byte("GET"), Path: []byte("/")}
 	for i := 0; i < len(headers); i += 2 {
 		a.Headers = append(a.Headers, match.Header{Name: []byte(headers[i]), Value: []byte(headers[i+1])})
@@ -128,6 +131,33 @@ func TestRequestsInFlight(t *testing.T) {
 		t.Error(got)
 	}
 	if got := string(respond.AppendDecision(nil, req, status)); got != "refused policy=p reason=in_flight retry_us=1000000 remaining=0" {
+		t.Error(got)
+	}
+}
+
+// What is shed is told to come again, not how much there is: that is another figure at each moment.
+func TestShed(t *testing.T) {
+	const set = `{"version":"weir/v1","headers":{"legacy":"x-ratelimit"},"policies":[
+		{"name":"p","partition":[],"adaptive":{"min":2,"max":2},"mode":"local"}]}`
+	req, status := decide(t, set, 2)
+	var h respond.Headers
+	if h.Limits(req, false, 0, wall); status != limiter.Allowed || lines(&h) != "" {
+		t.Errorf("%v\n%s", status, lines(&h))
+	}
+	req, status = decide(t, set, 3)
+	var r respond.Refusal
+	r.Write(req, now, wall, false)
+	pattern := regexp.MustCompile(`^\{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",` +
+		`"title":"Temporarily Reduced Capacity","status":503,` +
+		`"detail":"What policy p protects has more to do than it can. Try again in [1-4] seconds?.",` +
+		`"violated-policies":\["p"\],"retry_after":[1-4]\}\n$`)
+	if status != limiter.Refused || r.Status != 503 || r.GRPC != 14 || !pattern.Match(r.Body) {
+		t.Errorf("%v %d %d\n%s", status, r.Status, r.GRPC, r.Body)
+	}
+	if got := lines(&r.Headers); !strings.HasPrefix(got, "retry-after: ") || strings.Contains(got, "ratelimit") {
+		t.Error(got)
+	}
+	if got := string(respond.AppendDecision(nil, req, status)); !strings.HasPrefix(got, "refused policy=p reason=shed retry_us=") {
 		t.Error(got)
 	}
 }

@@ -54,6 +54,8 @@ const (
 	InFlightSlots   Name = 'j'
 	InFlightWorkers Name = 'x'
 
+	// Upstream begins the keys of what is known of upstreams, before the bucket's; overload's.
+	Upstream Name = 'b'
 	// Process is the process's random number and secret, UnixOffset by how much Unix time is ahead
 	// of the clock that decides. Both are the plugin's.
 	Process    Name = 'p'

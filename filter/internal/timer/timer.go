@@ -41,6 +41,9 @@ func (t *Timer) Begin(now quota.Instant) (work bool) {
 // Due reports whether the next tick comes at now or has come before.
 func (t *Timer) Due(now quota.Instant) bool { return now >= t.next }
 
+// Late is by how much the tick at now has come late.
+func (t *Timer) Late(now quota.Instant) quota.Span { return quota.Span(max(now-t.next, 0)) }
+
 // Slow reports whether more than a Tick may pass without one.
 func (t *Timer) Slow() bool { return t.period > Tick }
 

@@ -156,3 +156,16 @@ func TestWhatIsDueIsNotLate(t *testing.T) {
 		}
 	}
 }
+
+// A tick is late by the time since it was to come.
+func TestLate(t *testing.T) {
+	e := start()
+	for _, by := range []quota.Instant{0, ms, 70 * ms} {
+		if got := e.timer.Late(e.next + by); got != quota.Span(by) {
+			t.Errorf("late by %d, want %d", got, by)
+		}
+	}
+	if got := e.timer.Late(e.next - ms/2); got != 0 {
+		t.Errorf("an early tick is late by %d", got)
+	}
+}

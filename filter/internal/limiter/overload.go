@@ -1,0 +1,114 @@
+package limiter
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/inflight"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// selfFinding decides by a limit that finds itself.
+var selfFinding = decider{
+	source: ByLocal, kind: bucketstore.Local, take: takeSelfFinding, watch: watchSelfFinding,
+}
+
+// shedSpread is how many seconds those who are shed together are spread over when they come again.
+const shedSpread = 4
+
+// takeSelfFinding has a request enter, also where others only look: it leaves again if another
+// limit refuses it.
+func takeSelfFinding(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) finding {
+	switch room, state := l.enter(req, &h.Hit, now); state {
+	case inflight.Held:
+		h.settled, h.Remaining = true, room
+		return passes
+	case inflight.Contended:
+		return contended
+	}
+	return h.refuse(Shed, comeAgain+quota.Span(req.Stream*2654435761>>16%shedSpread)*quota.Second)
+}
+
+// watchSelfFinding does so for a policy in shadow. What it would shed it does not count as at the
+// upstream.
+func watchSelfFinding(l *Limiter, req *Request, m *match.Hit, now quota.Instant, _ bool) view {
+	switch _, state := l.enter(req, m, now); state {
+	case inflight.Held:
+		return allows
+	case inflight.Contended:
+		return unknown
+	}
+	return refuses
+}
+
+//go:noinline
+func (l *Limiter) enter(req *Request, m *match.Hit, now quota.Instant) (room int64, state inflight.State) {
+	if l.Guards == nil {
+		return 0, inflight.Held
+	}
+	ix, a := &req.rules.Index, &l.asking
+	a.Stream, a.Key, a.Rank, a.Classes = req.Stream, m.Key, req.rank, ix.Classes()
+	a.Policy, a.Limit = ix.Text(ix.Policy(m.Policy).Name), ix.Adaptive(m.Policy)
+	e, state := l.Guards.Enter(a, now)
+	if state == inflight.Held {
+		req.entries = append(req.entries, e)
+	}
+	return e.Room, state
+}
+
+// lasts reports whether the request has taken what must be given back when its stream is over.
+func (req *Request) lasts() bool { return len(req.places) > 0 || len(req.entries) > 0 }
+
+// Guarded reports whether a limit that finds itself has let the request through.
+func (req *Request) Guarded() bool { return len(req.entries) > 0 }
+
+// WantsReports reports whether such a limit goes by what upstreams report of themselves.
+func (req *Request) WantsReports() bool {
+	for i := range req.entries {
+		if req.entries[i].WantsReports() {
+			return true
+		}
+	}
+	return false
+}
+
+// Send notes that a request goes to its upstream. Only one that was Delayed is to be sent from
+// outside.
+//
+//go:noinline
+func (l *Limiter) Send(req *Request, now quota.Instant) {
+	for i := range req.entries {
+		l.Guards.Send(&req.entries[i], now)
+	}
+}
+
+// Answered notes how long the upstream took to begin its answer to a Guarded request. The time that
+// the request was held before is not in it, and answers that the upstream did not give, or that are
+// errors, do not count.
+//
+//go:noinline
+func (l *Limiter) Answered(req *Request, latency quota.Span) {
+	for i := range req.entries {
+		l.Guards.Answer(&req.entries[i], latency)
+	}
+}
+
+// Reported takes in the utilisation that the upstream has reported with its answer.
+//
+//go:noinline
+func (l *Limiter) Reported(req *Request, utilisation float64) {
+	for i := range req.entries {
+		l.Guards.Report(&req.entries[i], utilisation)
+	}
+}
+
+// dismiss gives back all that a request has taken until its end.
+//
+//go:noinline
+func (l *Limiter) dismiss(req *Request, now quota.Instant) {
+	req.Lasting = false
+	for i := range req.entries {
+		l.Guards.Leave(&req.entries[i], now)
+	}
+	req.entries = req.entries[:0]
+	l.vacate(req, 0, now)
+}
