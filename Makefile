@@ -200,6 +200,14 @@ scale: build ## measure how many nodes and keys one control plane and one Redis 
 	@go build -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o build/scale ./test/scale
 	@build/scale $(SCALE)
 
+OVERLOAD ?= -docs docs
+
+.PHONY: overload
+overload: build ## plot what becomes of a service that is asked for three times what it can give; OVERLOAD=-h lists what else there is
+	$(call announce,overloading a service behind Envoy)
+	@go build -buildvcs=false -o build/overload ./test/overload
+	@build/overload $(OVERLOAD)
+
 # The short form of the same test, with a million keys, is part of `make test`.
 KEYS ?= 10000000
 
