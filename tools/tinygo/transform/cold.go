@@ -1,0 +1,142 @@
+// Package transform is what the build adds to the folder of this name in TinyGo: it lets the
+// compiler make functions small that no request waits for, and leaves the others as fast as ever.
+package transform
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"tinygo.org/x/go-llvm"
+)
+
+// cold maps the beginnings of functions' names to what is to be done with them; the longest that
+// fits counts. Cold is what runs when a policy set arrives, in a tick or for a report. What requests
+// call too, be it a getter, is not.
+var cold = map[string]bool{
+	"shared/policy.":            true,
+	"shared/policy.AppendSpan":  false,
+	"shared/policy.Contains":    false,
+	"shared/policy.Counting.":   false,
+	"shared/policy.CutField":    false,
+	"shared/policy.IsJSON":      false,
+	"shared/policy.Limit.":      false,
+	"shared/policy.Mode.":       false,
+	"shared/policy.OnFailure.":  false,
+	"shared/policy.Part.":       false,
+	"shared/policy.PartKind.":   false,
+	"shared/policy.Policy.":     false,
+	"shared/policy.Source.":     false,
+	"shared/policy.SourceKind.": false,
+	"shared/policy.Unreserved":  false,
+
+	"shared/wire.":             true,
+	"shared/wire.FindOverride": false,
+	"shared/wire.Ref.":         false,
+	"shared/wire.cursor.":      false,
+	"shared/wire.put":          false,
+	"shared/wire.putPolicy":    true,
+
+	"shared/match.Index.Enforce": true,
+	"shared/match.Index.Load":    true,
+	"shared/match.Index.begin":   true,
+	"shared/match.Index.bind":    true,
+	"shared/match.Index.clear":   true,
+	"shared/match.Index.end":     true,
+	"shared/match.Index.load":    true,
+	"shared/match.Index.reserve": true,
+	"shared/match.Index.resolve": true,
+	"shared/match.trie.add":      true,
+	"shared/match.trie.capture":  true,
+	"shared/match.trie.child":    true,
+	"shared/match.trie.grow":     true,
+	"shared/match.trie.insert":   true,
+	"shared/match.trie.place":    true,
+	"shared/match.trie.reserve":  true,
+	"shared/match.trie.reset":    true,
+
+	"filter/internal/configsync.":             true,
+	"filter/internal/configsync.Sync.Age":     false,
+	"filter/internal/configsync.Sync.Leads":   false,
+	"filter/internal/configsync.Sync.Rules":   false,
+	"filter/internal/configsync.Sync.Tallied": false,
+
+	"filter/internal/consumers.":                 true,
+	"filter/internal/consumers.Cache.Changed":    false,
+	"filter/internal/consumers.Cache.Exceptions": false,
+	"filter/internal/consumers.Cache.Find":       false,
+	"filter/internal/consumers.Cache.Revision":   false,
+	"filter/internal/consumers.Cache.Synced":     false,
+	"filter/internal/consumers.Cache.want":       false,
+	"filter/internal/consumers.contains":         false,
+	"filter/internal/consumers.record.":          false,
+	"filter/internal/consumers.table.find":       false,
+	"filter/internal/consumers.table.open":       false,
+
+	"filter/internal/enforcement.":              true,
+	"filter/internal/enforcement.View.Changed":  false,
+	"filter/internal/enforcement.View.Revision": false,
+
+	"filter/internal/leasing.Client.Flush":   true,
+	"filter/internal/leasing.Client.fail":    true,
+	"filter/internal/leasing.Client.report":  true,
+	"filter/internal/leasing.Client.send":    true,
+	"filter/internal/leasing.Client.takeIn":  true,
+	"filter/internal/leasing.reports.answer": true,
+	"filter/internal/leasing.reports.gather": true,
+	"filter/internal/leasing.reports.move":   true,
+
+	"filter/internal/plugin.pluginContext.report": true,
+	"filter/internal/plugin.pluginContext.start":  true,
+	"filter/internal/plugin.pluginContext.work":   true,
+	"filter/internal/plugin.readConfiguration":    true,
+
+	"filter/internal/ruleset.Rules.Load": true,
+
+	"internal/reflectlite.": true,
+	"strconv.Quote":         true,
+	"unicode.":              true,
+}
+
+// markCold lets LLVM make cold functions small: it copies nothing into them but what is smaller in
+// place, nor them into their callers. A line of the table that fits no function of the filter is a
+// mistake: what it stood for has another name.
+func markCold(mod llvm.Module) error {
+	names := strings.NewReplacer("github.com/weir-proxy/weir/", "", "(", "", "*", "", ")", "")
+	found := map[string]bool{}
+	for fn := mod.FirstFunction(); !fn.IsNil(); fn = llvm.NextFunction(fn) {
+		entry := longest(names.Replace(fn.Name()))
+		found[entry] = true
+		if cold[entry] && !fn.IsDeclaration() {
+			makeSmall(mod.Context(), fn)
+		}
+	}
+	var unused []string
+	for entry := range cold {
+		if !found[entry] {
+			unused = append(unused, entry)
+		}
+	}
+	if isFilter := found["shared/policy."]; !isFilter || len(unused) == 0 {
+		return nil
+	}
+	slices.Sort(unused)
+	return fmt.Errorf("cold.go: no function begins with %q", unused)
+}
+
+// longest returns the longest beginning of a name that the table has.
+func longest(name string) string {
+	for n := len(name); n > 0; n-- {
+		if _, ok := cold[name[:n]]; ok {
+			return name[:n]
+		}
+	}
+	return ""
+}
+
+func makeSmall(ctx llvm.Context, fn llvm.Value) {
+	for _, attribute := range []string{"optsize", "minsize"} {
+		fn.AddFunctionAttr(ctx.CreateEnumAttribute(llvm.AttributeKindID(attribute), 0))
+	}
+	fn.AddFunctionAttr(ctx.CreateStringAttribute("function-inline-threshold", "10"))
+}
