@@ -13,7 +13,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 # The packages that need the built filter, Redis or Envoy, and those that run it on a WebAssembly engine written in Go,
 # which the race detector slows down beyond use.
-END_TO_END := ./test/...
+# test/mesh and test/chart need what takes half an hour to build: `make test-mesh`, `make test-chart`.
+END_TO_END = $$(go list ./test/... | grep -v -E '/test/(mesh|chart)$$')
 WASM_HEAVY := /envoytest(/|$$)
 
 announce = @printf '\n== %s\n' "$(1)"
@@ -110,6 +111,18 @@ bench-once: ## run each benchmark once, so that none is broken
 test-e2e: ## end-to-end tests with Envoy and Redis; needs `make setup build`
 	$(call announce,end-to-end tests with Envoy and Redis)
 	@go test -count 1 -timeout 40m $(END_TO_END)
+
+# Not part of `make test` either: the first time it builds a Kubernetes API server, for a quarter of an hour.
+.PHONY: test-chart
+test-chart: test-images ## the Helm chart and docs/kubernetes.md against a real API server of Kubernetes, and the images
+	@tools/setup.sh envoy kube
+	$(call announce,the chart in a Kubernetes API)
+	@go test -count 1 -timeout 20m ./test/chart
+
+.PHONY: kustomize
+kustomize: ## write deploy/kustomize/weir.yaml anew from the chart
+	@tools/setup.sh kube
+	@go test -count 1 -run TestTheBaseForKustomizeIsTheChart ./test/chart -write
 
 SEEDS ?= 20000
 FIRST ?= 1

@@ -40,7 +40,8 @@ func (o Object) part(field string) map[string]any {
 // Parse reads the documents of manifests. Empty ones are left out.
 func Parse(manifests string) (all []Object, err error) {
 	for d := yaml.NewDecoder(strings.NewReader(manifests)); ; {
-		var o Object
+		// Into a map of its own kind, or maps inside would be Objects.
+		var o map[string]any
 		switch err := d.Decode(&o); {
 		case errors.Is(err, io.EOF):
 			return all, nil
