@@ -78,7 +78,7 @@ func (ix *Index) cost(p *Policy, headers []Header) (int64, Verdict) {
 	}
 	value, count := findHeader(headers, ix.Text(p.Cost.Header))
 	if count == 1 {
-		if n, ok := parseCost(value, p.Cost.Max); ok {
+		if n, ok := policy.ParseCost(value, p.Cost.Max); ok {
 			return n, Limited
 		}
 	}
@@ -86,19 +86,4 @@ func (ix *Index) cost(p *Policy, headers []Header) (int64, Verdict) {
 		return 0, RefusedCost
 	}
 	return p.Cost.Invalid, Limited
-}
-
-// parseCost reads decimal digits only: no sign, no fraction, and at most the highest cost.
-func parseCost(digits []byte, highest int64) (int64, bool) {
-	var n int64
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n = n*10 + int64(c-'0')
-		if n > highest {
-			return 0, false
-		}
-	}
-	return n, len(digits) > 0
 }

@@ -54,6 +54,9 @@ type Index struct {
 	rest    uint8
 	// reserves are the classes after which less is left of a limit, in the order of the policies.
 	reserves []uint8
+	// commits are what requests have cost once they are answered. What was taken points at them, so
+	// a Load makes new ones.
+	commits []*policy.Commit
 
 	// show are the parts of a request that may be shown to operators.
 	show []part
@@ -87,6 +90,8 @@ type Policy struct {
 	needsTier bool
 	// ByConsumer: each consumer has buckets of its own.
 	ByConsumer bool
+	// commit is 1 + the place of what its requests have cost, 0 if that is known before.
+	commit uint16
 	// InFlight: it limits requests in flight, or its candidate does.
 	InFlight bool
 	// Adaptive: its one limit finds itself. Index.Adaptive has it.
@@ -139,6 +144,15 @@ func (ix *Index) Len() int { return len(ix.policies) }
 
 // Policy returns the i-th policy of the document. The pointer is good until the next Load.
 func (ix *Index) Policy(i uint32) *Policy { return &ix.policies[i] }
+
+// Commit is what requests of a policy have cost once they are answered; nil if that is known
+// before. It stays good after the next Load.
+func (ix *Index) Commit(p *Policy) *policy.Commit {
+	if p.commit == 0 {
+		return nil
+	}
+	return ix.commits[p.commit-1]
+}
 
 // Limit returns the i-th of all limits, in the document's order, a policy's drafts after its own.
 // The pointer is good until the next Load.

@@ -43,6 +43,8 @@ func (ix *Index) clear() {
 	ix.banned, ix.exempt, ix.exemptMethods = ix.banned[:0], ix.exempt[:0], ix.exemptMethods[:0]
 	ix.adaptives = ix.adaptives[:0]
 	ix.classes, ix.reserves, ix.rest = ix.classes[:0], ix.reserves[:0], 0
+	clear(ix.commits)
+	ix.commits = ix.commits[:0]
 	ix.exempted.reset()
 	ix.penalties, ix.wide = ix.penalties[:0], ix.wide[:0]
 	ix.enforcement.reset()
@@ -162,6 +164,10 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 		*one = one.AsInFlight(hold)
 		l.InFlight = true
 	}
+	commit := func(c *policy.Commit) {
+		ix.commits = append(ix.commits, c)
+		l.commit = uint16(len(ix.commits))
+	}
 	kept := func(class uint8) { ix.reserves = append(ix.reserves, class) }
 	rule := func(p penalty.Rule) {
 		ix.penalties = append(ix.penalties, p)
@@ -179,7 +185,7 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 		l.PolicyHead = set.Policy(run, limit)
 		run() // The end of the last one.
 		set.Lists(host, method, path, header, component)
-		l.tiers, l.ContentType = set.Extras(client, own, inFlight, kept, adaptive, &l.OnFailure, rule)
+		l.tiers, l.ContentType = set.Extras(client, own, inFlight, kept, adaptive, commit, &l.OnFailure, rule)
 		ix.policies = append(ix.policies, ix.end(l))
 		// Also a policy that is off: operators may switch it on.
 		ix.trie.insert(ix.snapshot, uint32(i), l.hosts, l.paths)

@@ -99,7 +99,7 @@ func (p Policy) Notes(nodes int64) []string {
 	}
 	notes = append(append(notes, p.reserveNotes()...), p.figureNotes()...)
 	notes = append(append(notes, p.inFlightNotes(nodes)...), p.adaptiveNotes()...)
-	notes = append(notes, p.penaltyNotes(nodes)...)
+	notes = append(append(notes, p.penaltyNotes(nodes)...), p.commitNotes()...)
 	for _, l := range quotas(p.Limits) {
 		if p.Mode == ModeLeased && lease.TTL(l.Params) == 0 {
 			notes = append(notes, "its bucket refills within a second, so nothing is leased: every request asks the "+

@@ -94,6 +94,7 @@ func (r *reader) policy(path string, n Node, set *Set) *Policy {
 		r.inFlightFits(path, n, p)
 	}
 	r.penaltyFits(path, p)
+	r.commitFits(path, p)
 	return p
 }
 

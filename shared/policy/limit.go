@@ -200,6 +200,10 @@ func (r *reader) cost(path string, n Node, c *Cost) {
 		r.wrongKind(path, n, "a whole number or a mapping like {header: x-cost, max: 50, invalid: 1}")
 		return
 	}
+	if contains(n.Keys, "reserve") || contains(n.Keys, "commit") {
+		r.reserving(path, n, c, &r.draft.policy.Commit)
+		return
+	}
 	c.Invalid = 1
 	r.object(path, n,
 		field{"header", func(path string, n Node) { c.Header, _ = r.headerName(path, n) }},

@@ -130,6 +130,7 @@ type Policy struct {
 	// Figures say where requests hold the figures of those limits that have an Own.
 	Figures   []Figures
 	Cost      Cost
+	Commit    Commit
 	Mode      Mode
 	OnFailure OnFailure
 	Enforced  Enforced

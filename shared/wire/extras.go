@@ -18,9 +18,10 @@ const (
 	extraPenalty
 	extraReserve
 	extraAdaptive
+	extraCommit
 
 	// extrasKnown are those that this build reads.
-	extrasKnown = extraAdaptive<<1 - 1
+	extrasKnown = extraCommit<<1 - 1
 )
 
 // formatOf is the lowest format in which a snapshot can be written.
@@ -100,6 +101,9 @@ func extrasOf(p *policy.Policy) (extras int64) {
 	if p.Adaptive.Max > 0 {
 		extras |= extraAdaptive
 	}
+	if p.Commit.By != policy.CommitNever {
+		extras |= extraCommit
+	}
 	return extras
 }
 
@@ -133,6 +137,9 @@ func putExtras(dst []byte, p *policy.Policy) []byte {
 	if extras&extraAdaptive != 0 {
 		dst = putAdaptive(dst, p.Adaptive)
 	}
+	if extras&extraCommit != 0 {
+		dst = putCommit(dst, &p.Commit)
+	}
 	return dst
 }
 
@@ -150,15 +157,16 @@ func tierSet(tiers []int) (set uint32) {
 // cannot express replaces the one there. figures is called for each limit whose figures requests
 // hold, with its place among all limits of the policy, inFlight for each limit of requests in
 // flight, with its place and with how long a request counts at most, reserve for each class that
-// something is kept for: the runs of limits then hold those of policy.Policy.Steps; and rule for a
-// penalty.
-// adaptive is called for a policy whose one limit finds itself.
+// something is kept for: the runs of limits then hold those of policy.Policy.Steps. adaptive is
+// called for a policy whose one limit finds itself, commit for one whose costs are known later, and
+// rule for a penalty.
 func (r *SetReader) Extras(
 	clientIP func(policy.Range),
 	figures func(place int, f OwnFigures),
 	inFlight func(place int, hold quota.Span),
 	reserve func(class uint8),
 	adaptive func(policy.Adaptive),
+	commit func(*policy.Commit),
 	ladder *policy.OnFailure,
 	rule func(penalty.Rule),
 ) (tiers uint32, contentType Ref) {
@@ -196,6 +204,11 @@ func (r *SetReader) Extras(
 	}
 	if extras&extraAdaptive != 0 {
 		r.adaptive(adaptive)
+	}
+	if extras&extraCommit != 0 {
+		if one := r.commit(); r.c.err == nil {
+			commit(one)
+		}
 	}
 	return tiers, contentType
 }

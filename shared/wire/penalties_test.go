@@ -125,7 +125,8 @@ func readSet(set *wire.SetReader, rule func(penalty.Rule)) {
 	for range set.Policies() {
 		p := set.Policy(func() {}, func(policy.Limit) {})
 		set.Lists(text, text, text, func(policy.HeaderOp, wire.Ref, wire.Ref) {}, func(policy.PartKind, wire.Ref) {})
-		set.Extras(addresses, func(int, wire.OwnFigures) {}, func(int, quota.Span) {}, func(uint8) {}, func(policy.Adaptive) {}, &p.OnFailure, rule)
+		set.Extras(addresses, func(int, wire.OwnFigures) {}, func(int, quota.Span) {}, func(uint8) {},
+			func(policy.Adaptive) {}, func(*policy.Commit) {}, &p.OnFailure, rule)
 	}
 	for range set.Shown() {
 		set.ShownPart()

@@ -94,6 +94,7 @@ func TestGolden(t *testing.T) {
 		"snapshot_4_own":  wire.AppendSnapshot(nil, figured(t)),
 
 		"snapshot_4_in_flight": wire.AppendSnapshot(nil, flying(t)),
+		"snapshot_4_commit":    wire.AppendSnapshot(nil, settling(t)),
 		"lease_request_6":      wire.AppendLeaseRequest(nil, settlements()),
 		"snapshot_4_adaptive":  wire.AppendSnapshot(nil, finding(t)),
 	} {
@@ -183,6 +184,17 @@ func figured(t testing.TB) wire.Snapshot {
 	p := &s.Set.Policies[0]
 	p.Limits, p.Candidate, p.Figures = slices.Clone(p.Limits), slices.Clone(p.Candidate), figures
 	p.Limits[1].Own, p.Candidate[0].Own = 1, 2
+	return s
+}
+
+// settling is extras with costs that are known later.
+func settling(t testing.TB) wire.Snapshot {
+	t.Helper()
+	s := extras(t)
+	p := &s.Set.Policies[0]
+	p.Commit = policy.Commit{By: policy.CommitStatus, Statuses: []policy.StatusCost{
+		{First: 401, Last: 401, Cost: 1}, {First: 500, Last: 599, Cost: 7}, {Last: 999},
+	}}
 	return s
 }
 
@@ -331,6 +343,9 @@ func TestSnapshotsHaveTheLowestFormat(t *testing.T) {
 		}, 4},
 		"classes":  {func(s *policy.Set) { s.Priorities = []policy.Class{{Name: "all", Rest: true}} }, 5},
 		"upstream": {func(s *policy.Set) { s.Policies[0].Partition[0].Kind = policy.PartUpstream }, 4},
+		"a cost that is known later": {func(s *policy.Set) {
+			s.Policies[0].Commit = policy.Commit{By: policy.CommitHeader, Name: "x-cost", Missing: -1}
+		}, 4},
 		"a reserve": {func(s *policy.Set) {
 			s.Policies[0].Reserve = []policy.Reserve{{Class: 0, Percent: 20}}
 			s.Policies[0].Limits, s.Policies[0].Tiers = s.Policies[0].Limits[:2], nil

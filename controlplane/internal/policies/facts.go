@@ -33,7 +33,7 @@ func policyFacts(set *policy.Set, p *policy.Policy) []fact {
 	return append(facts,
 		fact{field: "reserve", text: reserveText(set, p)},
 		fact{field: "candidate.limit", text: limitsText(p, p.Named(p.Candidate))},
-		fact{field: "cost", text: costText(p.Cost)},
+		fact{field: "cost", text: costText(p.Cost, p.Commit)},
 		fact{field: "mode", text: p.Mode.String()},
 		fact{field: "on_failure", text: p.OnFailure.String()},
 		fact{field: "enforcement", text: p.Enforced.String()},
@@ -228,8 +228,10 @@ func LimitText(l policy.Limit) string {
 	return text
 }
 
-func costText(c policy.Cost) string {
+func costText(c policy.Cost, commit policy.Commit) string {
 	switch {
+	case commit.By != policy.CommitNever:
+		return "reserve " + costText(c, policy.Commit{}) + ", " + commitText(commit)
 	case c.Header == "":
 		return strconv.FormatInt(c.Fixed, 10)
 	case c.DenyInvalid:

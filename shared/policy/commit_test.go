@@ -1,0 +1,94 @@
+package policy_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+func committing(fields string) string {
+	return `{"version":"weir/v1","policies":[{"name":"p","partition":[],` + fields + `}]}`
+}
+
+func TestCommit(t *testing.T) {
+	reserved := int64(policy.MissingReserved)
+	for fields, want := range map[string]policy.Commit{
+		`"mode":"strict","algorithm":"sliding_log","limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"status":{"401":1,"403":1,"rest":0}},"missing":0}`: {
+			By: policy.CommitStatus, Statuses: []policy.StatusCost{{First: 401, Last: 401, Cost: 1}, {First: 403, Last: 403, Cost: 1}, {Last: 999}}},
+		`"mode":"local","limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"status":{"rest":0,"5xx":2}},"missing":"reserved"}`: {
+			By: policy.CommitStatus, Statuses: []policy.StatusCost{{Last: 999}, {First: 500, Last: 599, Cost: 2}}, Missing: reserved},
+		`"mode":"local","limit":{"quota":5,"window":"15m"},"cost":{"reserve":5,"commit":{"header":"X-Used"},"missing":9}`: {
+			By: policy.CommitHeader, Name: "x-used", Missing: 9},
+		`"mode":"strict","algorithm":"fixed_window","limit":{"quota":5,"window":"15m"},"cost":{"reserve":{"header":"x-max","max":90},"commit":{"duration":"10ms"}}`: {
+			By: policy.CommitDuration, Unit: 10 * quota.Millisecond, Missing: reserved},
+	} {
+		set, err := decode(t, committing(fields))
+		if err != nil {
+			t.Errorf("%s: %v", fields, err)
+			continue
+		}
+		if got := set.Policies[0].Commit; !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", fields, got, want)
+		}
+	}
+}
+
+func TestCommitIsRefused(t *testing.T) {
+	const local = `"mode":"local","limit":{"quota":5,"window":"15m"},`
+	for fields, want := range map[string]string{
+		local + `"cost":{"reserve":1}`:                                                                                    "policies[0].cost.commit: is missing: say where its cost is found, like {header: x-cost}",
+		local + `"cost":{"commit":{"header":"x"}}`:                                                                        "policies[0].cost.reserve: is missing: say what a request takes before its cost is known",
+		local + `"cost":{"reserve":0,"commit":{"header":"x"}}`:                                                            "policies[0].cost.reserve: must be a whole number from 1 to 4294967296, not 0",
+		local + `"cost":{"reserve":6,"commit":{"header":"x"}}`:                                                            "policies[0].cost: is above the burst of 5: every request would be refused",
+		local + `"cost":{"reserve":1,"commit":{"header":"x","duration":"1s"}}`:                                            "policies[0].cost.commit: must have exactly one of status, header, duration",
+		local + `"cost":{"reserve":1,"commit":{"status":{"401":1}}}`:                                                      "policies[0].cost.commit.status.rest: is missing: say what all other responses cost",
+		local + `"cost":{"reserve":1,"commit":{"status":{"4x1":1,"rest":0}}}`:                                             "policies[0].cost.commit.status.4x1: must be a status like 401, a hundred of them like 5xx, or rest, each once",
+		local + `"cost":{"reserve":1,"commit":{"status":{"600":1,"rest":0}}}`:                                             "policies[0].cost.commit.status.600: must be a status like 401, a hundred of them like 5xx, or rest, each once",
+		local + `"cost":{"reserve":1,"commit":{"status":{"401":-1,"rest":0}}}`:                                            "policies[0].cost.commit.status.401: must be a whole number from 0 to 4294967296, not -1",
+		local + `"cost":{"reserve":1,"commit":{"duration":"0s"}}`:                                                         "policies[0].cost.commit.duration: must be a whole number with a unit (ms s m h d) from 1ms to 1h, not 0s",
+		local + `"cost":{"reserve":1,"commit":{"header":"x"},"missing":"free"}`:                                           `policies[0].cost.missing: must be a whole number, not a string`,
+		local + `"algorithm":"leaky_bucket","cost":{"reserve":1,"commit":{"header":"x"}}`:                                 "policies[0].cost.commit: cannot be with leaky_bucket: a turn that was waited for cannot be given back; use token_bucket",
+		local + `"algorithm":"sliding_window_counter","cost":{"reserve":1,"commit":{"header":"x"}}`:                       "policies[0].cost.commit: cannot be with sliding_window_counter: its estimate does not know its requests; use sliding_window",
+		local + `"candidate":{"limit":{"quota":3,"window":"15m"}},"cost":{"reserve":1,"commit":{"header":"x"}}`:           "policies[0].cost.commit: cannot be with candidate: what a draft had reserved would never be settled; write a policy in shadow",
+		`"mode":"local","limit":[{"in_flight":2},{"quota":5,"window":"1m"}],"cost":{"reserve":1,"commit":{"header":"x"}}`: "policies[0].cost.commit: cannot be with in_flight: a request in flight takes one place, whatever it costs; write two policies",
+		`"limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"header":"x"}}`:                                 "policies[0].cost.commit: cannot be with mode leased or optimistic: this version settles in mode strict and local",
+		`"mode":"optimistic","limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"header":"x"}}`:             "policies[0].cost.commit: cannot be with mode leased or optimistic: this version settles in mode strict and local",
+		`"mode":"strict","limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"header":"x"}}`:                 "policies[0].cost.commit: cannot be with token_bucket in mode strict: this version settles windows there; use sliding_window",
+	} {
+		_, err := decode(t, committing(fields))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\ngot  %v\nwant %s", fields, err, want)
+		}
+	}
+}
+
+func TestCommitBound(t *testing.T) {
+	set, err := decode(t, committing(`"mode":"local","limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"status":{"401":1,"rest":0}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(set.Policies[0].Notes(2), "; "); !strings.Contains(got, "what they cost more than they have reserved") {
+		t.Error(got)
+	}
+	c := set.Policies[0].Commit
+	for status, want := range map[int]int64{401: 1, 200: 0, 0: 0, 999: 0} {
+		if got := c.ByStatus(status); got != want {
+			t.Errorf("status %d costs %d, want %d", status, got, want)
+		}
+	}
+	c = policy.Commit{Statuses: []policy.StatusCost{{Last: 999, Cost: 4}, {First: 500, Last: 599, Cost: 2}, {First: 503, Last: 503, Cost: 3}}}
+	for status, want := range map[int]int64{503: 3, 500: 2, 200: 4} {
+		if got := c.ByStatus(status); got != want {
+			t.Errorf("status %d costs %d, want %d: what names the fewest statuses counts", status, got, want)
+		}
+	}
+	c = policy.Commit{By: policy.CommitDuration, Unit: 10 * quota.Millisecond}
+	for took, want := range map[quota.Span]int64{-1: 0, 0: 0, 1: 1, 10 * quota.Millisecond: 1, 10*quota.Millisecond + 1: 2} {
+		if got := c.ByDuration(took); got != want {
+			t.Errorf("%d us cost %d, want %d", took, got, want)
+		}
+	}
+}
