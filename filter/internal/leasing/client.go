@@ -25,6 +25,9 @@ type Stats struct {
 	Calls rpc.Counts
 	// ItemsUnknown counts answers about buckets that the control plane does not know.
 	ItemsUnknown uint64
+	// SettlementsLost counts settlements that the control plane did not take in time: what was
+	// reserved stays charged, and what was too little is not.
+	SettlementsLost uint64
 	// Lapsed are tokens whose lease ended before a request used them.
 	Lapsed uint64
 }
@@ -49,8 +52,9 @@ type Client struct {
 	pace    pace
 	reports reports
 	// underWay are the calls that requests wait in and that are not late, the first one first.
-	underWay []*call
-	debts    debts
+	underWay    []*call
+	debts       debts
+	corrections corrections
 	// claiming is how many calls with claims of permits are under way.
 	claiming int
 	// last is what the last call asked for first. A probe asks for it again.
@@ -87,6 +91,7 @@ func New(config Config) *Client {
 		sharedNodes: config.Nodes, node: config.Node, boot: config.Boot,
 		random: rpc.NewRand(config.Seed),
 		queue:  queue{lines: make(map[keyhash.Key]*line)}, room: newRoom(),
+		corrections: corrections{names: (config.Boot ^ config.Seed*0x9e3779b97f4a7c15) << nameBits},
 	}
 }
 
@@ -184,6 +189,7 @@ func (c *Client) Tick(now quota.Instant) {
 	c.Claim(now)
 	c.report(now)
 	c.charge(now)
+	c.sendSettled(now)
 	for _, r := range c.queue.compact() {
 		c.lookAfter(r, now)
 	}
@@ -208,6 +214,9 @@ func (c *Client) NextDue(now quota.Instant) quota.Instant {
 	due := min(c.reports.next(), c.Health.breaker.NextDue(now))
 	if len(c.queue.kept) > 0 {
 		due = min(due, c.queue.keepBy)
+	}
+	if len(c.corrections.waiting) > 0 && !c.corrections.underWay {
+		due = min(due, max(c.corrections.next, now))
 	}
 	if len(c.debts.all) > 0 {
 		due = min(due, max(c.debts.next, now))
@@ -234,9 +243,9 @@ func (c *Client) report(now quota.Instant) {
 // charges nothing. So it is found out whether the control plane is back without a client that
 // waits, and also while there are no clients.
 func (c *Client) probe(now quota.Instant) {
-	need := c.last
-	need.Cost = 1
-	c.send(&call{sent: now, probe: true, items: []item{{need: need}}})
+	call := &call{sent: now, probe: true}
+	call.carry(&c.last).need.Cost = 1
+	c.send(call)
 }
 
 func (c *Client) send(call *call) {
@@ -250,7 +259,12 @@ func (c *Client) send(call *call) {
 	}
 	c.items = c.items[:0]
 	for i := range call.items {
-		c.items = append(c.items, call.items[i].message())
+		it := &call.items[i]
+		if it.need.Reserves && it.waiting > 0 && it.debt == nil {
+			c.corrections.names += 1 << nameBits
+			it.name = c.corrections.names
+		}
+		c.items = append(c.items, it.message())
 	}
 	c.body = wire.AppendLeaseRequest(c.body[:0], wire.LeaseRequest{
 		Node: c.node, Boot: c.boot, Seq: call.seq, Version: call.items[0].need.Version, Items: c.items,
@@ -284,6 +298,8 @@ func (c *Client) GiveBack(now quota.Instant, t *Ticket) {
 	need := &t.Need
 	switch {
 	case need.leaky():
+	case need.Reserves:
+		c.unused(now, need, t.Name, 0, 0)
 	case !need.Optimistic:
 		lent := lease.Lease{Tokens: need.Cost, Expiry: t.Until}
 		_ = c.store.Update(bucketstore.Leased, need.Bucket, now, &giveBack{now, need.Params, lent})

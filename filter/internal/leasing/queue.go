@@ -6,7 +6,6 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // Outcome is how a ticket ended.
@@ -43,6 +42,8 @@ type Ticket struct {
 	Deadline quota.Instant
 	// Delay is how long a leaky bucket holds a Granted request back.
 	Delay quota.Span
+	// Name is that of the reservation of a Granted ticket, if its need Reserves; else 0.
+	Name uint64
 	// Charged: the tokens of a Failed ticket were granted, but too late.
 	Charged bool
 
@@ -107,34 +108,13 @@ type call struct {
 	// full: a line was left behind for want of space, and those after it must not overtake it.
 	full bool
 	// probe: it asks for nothing; reports: it has nothing but reports; claims: nothing but claims
-	// of permits.
-	probe, reports, claims bool
+	// of permits; settles: nothing but settlements.
+	probe, reports, claims, settles bool
 	// late: the call has failed for the requests that waited in it, and may be answered yet.
 	late bool
 	// held are debts that wait for the answer. It is over when nothing more is heard of it.
 	held []heldDebt
 	over bool
-}
-
-// item is what a call asks about one bucket.
-type item struct {
-	need Need
-	// waiting requests of the need's cost, and tokens to keep.
-	waiting, keep int64
-	// used are the tokens of a report, and report is its name; 0: the item is no report.
-	used   int64
-	report quota.Instant
-	// seq is the number of a claim of permits, 0 of other items: waiting and keep are permits that
-	// are wanted beyond those to hold, of which the lent ones last.
-	seq        uint64
-	hold, lent int64
-	// joined: this item and the next are granted together or not at all.
-	joined bool
-	// line is where the waiters wait; nil if there are none.
-	line    *line
-	waiters []*request
-	// debt is what the item asks to charge; nil for other items.
-	debt *debt
 }
 
 // join queues a request's tickets.
@@ -256,9 +236,8 @@ func (c *call) takes(l *line, room *room) bool {
 
 // addKept has the call carry the tokens to keep of a line alone.
 func (c *call) addKept(l *line) {
-	need := l.need
-	need.Cost = 1
-	c.items = append(c.items, item{need: need, keep: l.keep})
+	it := c.carry(&l.need)
+	it.need.Cost, it.keep = 1, l.keep
 	l.keep = 0
 }
 
@@ -279,19 +258,19 @@ func (c *call) add(l *line) {
 		r.asked = true
 	}
 	for i, t := range first.tickets {
-		need := t.Need
+		need := &t.Need
 		if !l.several {
-			need = l.need
-			need.Cost, need.Optimistic = t.Need.Cost, t.Need.Optimistic
-			need.adopt(&t.Need)
+			need = &l.need
 		}
-		it := item{
-			need: need, waiting: int64(n), keep: keep, joined: i < len(first.tickets)-1, line: l, waiters: waiters,
+		it := c.carry(need)
+		if !l.several {
+			it.need.Cost, it.need.Optimistic, it.need.Reserves = t.Need.Cost, t.Need.Optimistic, t.Need.Reserves
+			it.need.adopt(&t.Need)
 		}
-		if need.Cost == 0 { // To look is to ask for nothing.
+		it.waiting, it.keep, it.joined, it.line, it.waiters = int64(n), keep, i < len(first.tickets)-1, l, waiters
+		if it.need.Cost == 0 { // To look is to ask for nothing.
 			it.waiting, it.need.Cost = 0, 1
 		}
-		c.items = append(c.items, it)
 	}
 }
 
@@ -302,33 +281,6 @@ func (c *call) timeout() quota.Span {
 		return lease.Deadline
 	}
 	return keepTimeout
-}
-
-// open are the waiters that have not ended meanwhile.
-func (it *item) open() []*request {
-	ended := func(r *request) bool { return r.ended }
-	if !slices.ContainsFunc(it.waiters, ended) {
-		return it.waiters
-	}
-	return slices.DeleteFunc(slices.Clone(it.waiters), ended)
-}
-
-// ask is the item as the rules of leases see it.
-func (it *item) ask() lease.Ask {
-	return lease.Ask{
-		Params: it.need.Params, Version: it.need.Version, Waiting: it.waiting, Cost: it.need.Cost,
-		Keep: it.keep, Used: it.used,
-	}
-}
-
-// message is the item as it travels.
-func (it *item) message() wire.LeaseItem {
-	return wire.LeaseItem{
-		Bucket: it.need.Bucket, Limit: it.need.Limit,
-		Waiting: it.waiting, Cost: it.need.Cost, Keep: it.keep, Used: it.used, Joined: it.joined,
-		ExceptionsRevision: it.need.ExceptionsRevision, Consumer: it.need.Consumer, Place: it.need.Place,
-		Quota: it.need.Quota, Burst: it.need.Burst, Seq: it.seq, Hold: it.hold, Lent: it.lent,
-	}
 }
 
 // endCall ends a line's call. Requests that it carried and that keep waiting go back to the head of

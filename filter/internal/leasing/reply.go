@@ -44,6 +44,10 @@ func (c *Client) answer(call *call, status int, body []byte) {
 		c.reports.underWay--
 		c.report(now)
 	}
+	if call.settles {
+		c.corrections.underWay = false
+		c.sendSettled(now)
+	}
 }
 
 // read decodes the reply to a call. It returns how the call ended.
@@ -74,6 +78,8 @@ func (c *Client) takeIn(call *call, now quota.Instant) {
 		case call.probe:
 		case call.claims:
 			c.claimed(&items[0], &answers[0], now)
+		case call.settles:
+			c.settled(&items[0], &answers[0], now)
 		case items[0].debt != nil:
 			c.charged(call, &items[0], &answers[0], now)
 		case items[0].report != 0:
@@ -95,6 +101,9 @@ func (c *Client) fail(call *call, now quota.Instant, how rpc.Outcome) {
 	c.room.ended(call, now, false)
 	if call.reports {
 		c.reports.underWay--
+	}
+	if call.settles {
+		c.settleAgain(call, now)
 	}
 	if how == rpc.Overloaded && c.room.most == 1 {
 		c.room.rest = now + rpc.Spread(longestRest, c.random.Jitter())
@@ -151,18 +160,6 @@ func (c *Client) lookAfter(r *request, now quota.Instant) {
 		c.queue.list(r.line)
 	}
 	c.queue.forget(r.line)
-}
-
-// unsentFor is how long a request waits that no call carries: less where calls are late, since the
-// rest of its time would be in vain.
-func (c *Client) unsentFor() quota.Span {
-	switch _, away := c.Health.Away(); {
-	case away:
-		return 0
-	case c.room.pressed():
-		return lease.Deadline / 2
-	}
-	return lease.Deadline
 }
 
 // takeInHand spends tokens that this node holds on a request, which other workers may have brought.
@@ -315,6 +312,9 @@ func (c *Client) settleBucket(s *settlement, part int) bool {
 		t.Level, t.FullAt = got.behind(int64(max(got.served-1-i, 0)) * cost)
 		if i < got.served {
 			t.Outcome, t.Until = Granted, s.expiry
+			if it.need.Reserves {
+				t.Name = it.name + uint64(i) + 1
+			}
 			if it.need.leaky() {
 				t.Delay = delay + it.need.earning(int64(i)*cost)
 			}
@@ -360,6 +360,10 @@ func (c *Client) learn(s *settlement, part int) terms {
 	}
 	if !it.need.leaky() {
 		l.unused = max(a.Waiting-int64(s.served), 0) * it.need.Cost
+	}
+	if it.need.Reserves { // The next request takes a reservation of its own.
+		l.unused = 0
+		c.unused(s.now, &it.need, it.name, int64(s.served)+1, a.Waiting)
 	}
 	l.unused = c.debts.pay(it.need.Bucket, l.unused)
 	// What a contended change would have noted is lost. Tokens to keep that are lost so expire

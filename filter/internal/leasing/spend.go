@@ -31,6 +31,9 @@ type Need struct {
 	Most     quota.Params
 	Consumer keyhash.Key
 	Place    uint8
+	// Reserves: what is granted is a reservation, which Settle corrects. The node refuses nothing
+	// without asking, because what others have reserved may come back at any time.
+	Reserves bool
 }
 
 // adopt takes over the figures of another need of the same bucket, where callers bring their own.
@@ -46,7 +49,7 @@ func (n *Need) leaky() bool { return n.Algorithm == quota.LeakyBucket }
 
 // asksLike reports whether one item can ask for two needs of a bucket.
 func (n *Need) asksLike(other *Need) bool {
-	return n.Cost == other.Cost && n.Optimistic == other.Optimistic &&
+	return n.Cost == other.Cost && n.Optimistic == other.Optimistic && n.Reserves == other.Reserves &&
 		n.Quota == other.Quota && n.Burst == other.Burst
 }
 
@@ -119,7 +122,7 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 			s.Level = c.Remaining(s.Now)
 			return false
 		}
-	case refused:
+	case refused && !s.Reserves:
 		s.State, s.Until, s.Level = Exhausted, until, 0
 		return false
 	default:
