@@ -215,7 +215,7 @@ func (e *Entry) decodeWindows(b []byte) bool {
 	}
 	w.Grain, w.Offset = grain, offset
 	e.Windows = w
-	most := w.Quota
+	most := int64(quota.MaxUnits) // More than the quota: requests may have cost more than they reserved.
 	if w.Algorithm == quota.SlidingWindowCounter {
 		most = quota.MaxUnits / int64(length/quota.Millisecond) // A count from a larger quota fades.
 	}

@@ -158,6 +158,9 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		l.Stats.Decided[h.source]++
+		if h.source == ByCentral && h.ticket.Name > 0 {
+			l.reserveCentral(req, h)
+		}
 		if i == 0 || req.Hits[i-1].Policy != h.Policy {
 			req.rules.Tally.Add(h.Policy, ruleset.CountAllowed)
 		}
@@ -195,6 +198,7 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 	}
 	l.watchRefused(req, now)
 	l.dismiss(req, now)
+	l.release(req, now)
 	l.finish(req)
 	return Refused
 }

@@ -73,6 +73,7 @@ func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
 		Bucket: h.Key, Limit: h.Limit, Version: req.rules.Index.Version(), Params: limit.Params, Cost: h.Cost,
 		Strict: p.Mode != policy.ModeLeased, Optimistic: p.Mode == policy.ModeOptimistic,
 		Algorithm: limit.Algorithm,
+		Reserves:  req.rules.Index.Commit(p) != nil && p.Mode == policy.ModeStrict,
 	}
 	if limit.Own > 0 {
 		n.Quota, n.Burst = limit.Quota, limit.Params.Burst

@@ -13,5 +13,6 @@ type Life struct {
 // End ends a Lasting request whose stream is over: answered, reset by either side, timed out or
 // upgraded and closed.
 func (l *Limiter) End(req *Request, life Life) {
+	l.settleAll(req, life)
 	l.dismiss(req, life.Ended)
 }

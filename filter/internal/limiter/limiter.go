@@ -44,6 +44,8 @@ type Stats struct {
 	// Decided counts what decided: each hit of an allowed request, and of a refused one the hit
 	// that refuses.
 	Decided [Sources]uint64
+	// Settled counts what became of reservations.
+	Settled Settled
 }
 
 // Limiter decides for one VM.
@@ -75,6 +77,8 @@ type Limiter struct {
 	use    leasing.Use
 	seat   inflight.Seat
 	asking overload.Ask
+
+	settling settling
 }
 
 // New makes a limiter. Without a lease client every policy is decided by this node's own buckets.
@@ -94,10 +98,10 @@ func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
 	}
 	for _, m := range found.Hits {
 		if m.Shadow {
-			req.shadows = append(req.shadows, m)
+			req.shadows = append(req.shadows, req.capped(m))
 			continue
 		}
-		h := Hit{Hit: m, view: unknown}
+		h := Hit{Hit: req.capped(m), view: unknown}
 		h.queued = m.Cost > 0 && req.LimitOf(&m).Algorithm == quota.LeakyBucket
 		h.decideBy(l.deciderOf(req, &m))
 		req.Hits = append(req.Hits, h)

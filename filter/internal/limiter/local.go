@@ -17,6 +17,8 @@ type outcome struct {
 	delay quota.Span
 	// turned: the request would have had to wait, and must not.
 	turned bool
+	// taken is what was taken, and since when it counts.
+	taken quota.Reservation
 }
 
 // bucketChange is what all changes of such buckets have: whose tokens, and whether they are taken.
@@ -56,6 +58,9 @@ func watchLocal(l *Limiter, req *Request, m *match.Hit, now quota.Instant, commi
 	case !out.result.Allowed:
 		return refuses
 	}
+	if commit {
+		l.reserve(req, m, out.taken)
+	}
 	return allows
 }
 
@@ -75,6 +80,9 @@ func (l *Limiter) takeBucket(req *Request, h *Hit, part share, now quota.Instant
 		return h.refuse(h.emptyOrTooDear(), h.Retry)
 	}
 	h.settled = commit
+	if commit && !part.of {
+		l.reserve(req, &h.Hit, out.taken)
+	}
 	if commit && part.of && h.Cost > 0 {
 		l.leases.Owe(now, l.need(req, h), &h.ticket, h.holdsAtMost(req))
 	}
@@ -102,6 +110,7 @@ func (l *Limiter) changeBucket(
 	}
 	t := &l.local
 	*t = tokenChange{bucketChange: do, share: part}
+	t.owing = req.rules.Index.Commit(req.policyOf(*m)) != nil
 	t.crowded = limit.Algorithm == quota.LeakyBucket && !m.Shadow && l.delays.Full()
 	l.store.Figures = bucketstore.Figures{Params: part.params}
 	return &t.outcome, t.storeError(l.store.Update(kind, m.Key, now, t))
@@ -113,6 +122,9 @@ type tokenChange struct {
 	share share
 	// crowded: no request may be held back, so none may take a place in a queue.
 	crowded bool
+	// owing: requests may have cost more than they had reserved, so the bucket may owe more than it
+	// holds.
+	owing bool
 
 	// used are the figures that the bucket is counted in, after is its state behind this request.
 	used  quota.Params
@@ -132,12 +144,16 @@ func (c *tokenChange) Apply(e *bucketstore.Entry) bool {
 	if c.turned {
 		return false
 	}
-	c.after, c.result = p.Take(s, c.now, c.cost)
-	if !c.commit {
-		c.after = p.Refill(s, c.now)
+	if !c.owing {
+		s = p.Refill(s, c.now)
 	}
-	c.remaining = p.Remaining(c.after)
-	c.fullAt = c.now + quota.Instant(p.ResetAfter(c.after, c.now))
+	c.after, c.result = p.TakeOwing(s, c.now, c.cost)
+	if !c.commit {
+		c.after = p.Drain(s, c.now)
+	}
+	c.taken = quota.Reservation{From: c.after.Last, Tokens: c.cost}
+	c.remaining = max(0, p.Remaining(c.after))
+	c.fullAt = c.now + quota.Instant(p.Owed(c.after, c.now))
 	// An entry that starts in debt is stored also when it refuses, so that it can refill.
 	indebted := e.New && c.after.Debt > 0 && !c.result.Allowed
 	if !c.charges() && !indebted {

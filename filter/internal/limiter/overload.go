@@ -56,7 +56,9 @@ func (l *Limiter) enter(req *Request, m *match.Hit, now quota.Instant) (room int
 }
 
 // lasts reports whether the request has taken what must be given back when its stream is over.
-func (req *Request) lasts() bool { return len(req.places) > 0 || len(req.entries) > 0 }
+func (req *Request) lasts() bool {
+	return req.Reserves() || len(req.places) > 0 || len(req.entries) > 0
+}
 
 // Guarded reports whether a limit that finds itself has let the request through.
 func (req *Request) Guarded() bool { return len(req.entries) > 0 }

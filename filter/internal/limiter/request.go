@@ -101,6 +101,8 @@ type Request struct {
 	// rank is by what they shed.
 	entries []overload.Entry
 	rank    adaptive.Rank
+	// reserved is what it has taken before its cost is known.
+	reserved []*reservation
 }
 
 // Hit is one limit's part in the decision.
@@ -175,6 +177,7 @@ func (req *Request) reset(rules *ruleset.Rules) {
 	req.Hits, req.shadows, req.subjects = req.Hits[:0], req.shadows[:0], req.subjects[:0]
 	req.Lasting, req.places = false, req.places[:0]
 	req.entries = req.entries[:0]
+	req.reserved = req.reserved[:0]
 }
 
 // waits reports whether a ticket of the request is open, or a seat.
@@ -214,6 +217,15 @@ func (req *Request) LimitOf(m *match.Hit) *policy.Limit {
 		return &req.own[m.Own-1]
 	}
 	return req.rules.Index.Limit(m.Limit)
+}
+
+// capped is a hit whose cost is a reservation: it takes no more than the bucket holds. Otherwise a
+// caller who asks for much would be refused for ever, whatever the request costs in the end.
+func (req *Request) capped(m match.Hit) match.Hit {
+	if req.rules.Index.Commit(req.policyOf(m)) != nil {
+		m.Cost = min(m.Cost, req.LimitOf(&m).Params.Burst)
+	}
+	return m
 }
 
 // generation orders what changes a bucket's figures on this node. The figures of a later policy set

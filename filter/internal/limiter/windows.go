@@ -53,6 +53,7 @@ func (c *windowChange) Apply(e *bucketstore.Entry) bool {
 	c.describe(w, h, now)
 	indebted := e.New && len(h.Marks) > 0
 	c.result = w.Take(h, now, c.cost)
+	c.taken = quota.Reservation{From: h.Last, At: h.Last, Tokens: c.cost}
 	if c.commit {
 		c.describe(w, h, now)
 	}

@@ -242,3 +242,9 @@ func saysLimits(name []byte) bool {
 	}
 	return text.HasPrefix(name, "ratelimit")
 }
+
+// head is the head of the response at hand.
+type head struct{}
+
+// Header implements limiter.Answer.
+func (head) Header(name string) []byte { return host.ResponseHeader(name) }

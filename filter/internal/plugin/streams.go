@@ -161,7 +161,12 @@ func onResponseHeaders(id, _, _ uint32) uint32 {
 		c.onResponseHeaders()
 		if c.request.Lasting {
 			c.answered()
-		} else {
+			if c.request.Reserves() {
+				c.plugin.limiter.SettleHead(&c.request, head{}, c.life.Answered)
+				c.plugin.wake()
+			}
+		}
+		if !c.request.Lasting {
 			forget(c)
 		}
 	}

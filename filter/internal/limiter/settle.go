@@ -1,0 +1,186 @@
+package limiter
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Settled counts what became of reservations, for the filter's metrics.
+type Settled struct {
+	// Reserved, Refunded and Overspent are tokens: taken before the cost was known, given back, and
+	// taken when the cost was found to be more.
+	Reserved, Refunded, Overspent uint64
+	// Settled counts reservations whose cost became known, Missing those whose response did not say
+	// it, Kept those of requests that ended without a response: they stay charged.
+	Settled, Missing, Kept uint64
+}
+
+// reservation is what a request has taken of one bucket before its cost is known. It needs nothing
+// of the policy set, which may be replaced before the response comes.
+type reservation struct {
+	commit *policy.Commit
+	key    keyhash.Key
+	taken  quota.Reservation
+	// figures are those of a bucket of this node's own.
+	figures bucketstore.Figures
+	// central is what the control plane has granted; nil for a bucket of this node's own.
+	central *leasing.Reservation
+}
+
+// Answer is the head of the response to a request. Header joins the lines of a header; ":status" is
+// the status.
+type Answer interface {
+	Header(name string) []byte
+}
+
+// reserve notes what a request has taken of a bucket of this node's own, if its cost is known
+// later.
+func (l *Limiter) reserve(req *Request, m *match.Hit, taken quota.Reservation) {
+	commit := req.rules.Index.Commit(req.policyOf(*m))
+	if commit == nil || m.Cost == 0 {
+		return
+	}
+	l.note(req, &reservation{commit: commit, key: m.Key, taken: taken, figures: l.store.Figures})
+}
+
+// reserveCentral notes what the control plane has granted a request whose cost is known later.
+func (l *Limiter) reserveCentral(req *Request, h *Hit) {
+	if commit := req.rules.Index.Commit(req.policyOf(h.Hit)); commit != nil {
+		l.note(req, &reservation{
+			commit: commit, taken: quota.Reservation{Tokens: h.Cost},
+			central: &leasing.Reservation{Need: h.ticket.Need, Name: h.ticket.Name},
+		})
+	}
+}
+
+func (l *Limiter) note(req *Request, r *reservation) {
+	req.reserved = append(req.reserved, r)
+	l.Stats.Settled.Reserved += uint64(r.taken.Tokens)
+}
+
+// Reserves reports whether the request has taken tokens before its cost is known.
+func (req *Request) Reserves() bool { return len(req.reserved) > 0 }
+
+// SettleHead settles what the head of the response to a Lasting request decides. The request may
+// not be Lasting after it.
+func (l *Limiter) SettleHead(req *Request, a Answer, now quota.Instant) {
+	kept := req.reserved[:0]
+	for _, r := range req.reserved {
+		switch r.commit.By {
+		case policy.CommitStatus:
+			status, _ := policy.ParseCost(a.Header(":status"), 999)
+			l.settle(r, r.commit.ByStatus(int(status)), now)
+		case policy.CommitHeader:
+			actual, said := policy.ParseCost(a.Header(r.commit.Name), policy.MaxCost)
+			if !said {
+				actual = r.commit.Missing
+				l.Stats.Settled.Missing++
+			}
+			l.settle(r, actual, now)
+		default:
+			kept = append(kept, r)
+		}
+	}
+	req.reserved = kept
+	req.Lasting = req.lasts()
+}
+
+// settleAll settles what the end of a stream decides. What was taken for a request that got no
+// response stays taken: what it has cost is not known.
+func (l *Limiter) settleAll(req *Request, life Life) {
+	for _, r := range req.reserved {
+		if r.commit.By == policy.CommitDuration && life.Answered != 0 {
+			l.settle(r, r.commit.ByDuration(quota.Span(life.Ended-life.Sent)), life.Ended)
+		} else {
+			l.Stats.Settled.Kept++
+		}
+	}
+	req.reserved = req.reserved[:0]
+}
+
+// release gives back what a refused request has taken: it has cost nothing.
+func (l *Limiter) release(req *Request, now quota.Instant) {
+	for _, r := range req.reserved {
+		l.settle(r, 0, now)
+	}
+	req.reserved = req.reserved[:0]
+}
+
+// settle makes a reservation cost what the request has cost; below 0 is what was reserved.
+func (l *Limiter) settle(r *reservation, actual int64, now quota.Instant) {
+	if actual < 0 {
+		return
+	}
+	l.Stats.Settled.Settled++
+	back := r.taken.Tokens - actual
+	switch {
+	case back == 0:
+		return
+	case r.central != nil:
+		l.leases.Settle(now, r.central, actual)
+	default:
+		kind := bucketstore.Local
+		if r.figures.Windows.Quota > 0 {
+			kind = bucketstore.Window
+		}
+		s := &l.settling
+		*s = settling{r: r, now: now, actual: actual}
+		l.store.Figures = r.figures
+		if err := l.store.Update(kind, r.key, now, s); err != nil {
+			return // It stays as it was reserved.
+		}
+		back = s.back
+	}
+	if back > 0 {
+		l.Stats.Settled.Refunded += uint64(back)
+	} else {
+		l.Stats.Settled.Overspent += uint64(-back)
+	}
+}
+
+// settling is the change that makes a reservation cost what its request has cost.
+type settling struct {
+	r      *reservation
+	now    quota.Instant
+	actual int64
+	// back is what was given back, below 0 what was taken.
+	back int64
+}
+
+// Apply implements bucketstore.Change. Where figures have changed in between, or a clock was set
+// back, it is not known what of a reservation still counts: then nothing is given back. Nothing of
+// a bucket that is gone can be given back either.
+func (s *settling) Apply(e *bucketstore.Entry) bool {
+	r, less := s.r, s.actual < s.r.taken.Tokens
+	s.back = 0
+	if less && e.New {
+		return false
+	}
+	if e.Kind == bucketstore.Window {
+		w, h, now := &e.Windows, &e.History, s.now+quota.Instant(e.Ahead)
+		if e.New {
+			*w = r.figures.Windows
+			now = max(s.now, r.taken.At)
+			*h = w.Owing(now, max(e.Debtor, now), e.Owes)
+		}
+		w.Advance(h, now)
+		if less && r.taken.At > h.Last {
+			return false
+		}
+		s.back = w.Settle(h, r.taken, s.actual)
+		return s.back != 0
+	}
+	if e.New {
+		e.Params = r.figures.Params
+		e.State = quota.State{Debt: owed(e.Params, e.Debtor, s.now), Last: s.now}
+	}
+	if less && e.Params != r.figures.Params {
+		return false
+	}
+	e.State, s.back = e.Params.Settle(e.State, s.now, r.taken, s.actual)
+	return s.back != 0
+}
