@@ -47,6 +47,8 @@ type decider struct {
 	open []match.Hit
 	// lasts is how long the request at hand is in flight.
 	lasts quota.Span
+	// due is what is to be settled, the first one first.
+	due []settling
 }
 
 // verdict is what a policy set makes of a request.
@@ -111,6 +113,7 @@ func times(l policy.Limit, n int64) (policy.Limit, bool) {
 // decide takes a request at its time, which must not run backwards.
 func (d *decider) decide(r *record) verdict {
 	v := verdict{policy: -1}
+	d.settle(r.at)
 	rules := classify.Rules{TrustedHops: d.index.TrustedHops(), IPv6Prefix: d.index.IPv6Prefix()}
 	a := d.classifier.Of(r.headers, r.source, rules)
 	a.Properties, a.Consumers = r, r
@@ -120,7 +123,9 @@ func (d *decider) decide(r *record) verdict {
 		return v
 	}
 	d.own, d.open, d.lasts = matched.Own, d.open[:0], r.lasted
-	for _, h := range matched.Hits {
+	for i, h := range matched.Hits {
+		h = d.reserves(h)
+		matched.Hits[i] = h
 		if !h.Shadow {
 			d.open = append(d.open, h)
 		}
@@ -136,14 +141,14 @@ func (d *decider) decide(r *record) verdict {
 		v.who = d.who(h, &a, r)
 		return v
 	}
-	d.charge(d.open, r.at)
+	d.charge(d.open, r)
 	for rest := matched.Hits; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].Policy == rest[0].Policy && rest[n].Candidate == rest[0].Candidate {
 			n++
 		}
 		if run := rest[:n]; run[0].Shadow {
-			if d.watch(run, matched.Subjects, r.at) {
+			if d.watch(run, matched.Subjects, r) {
 				v.shadows = append(v.shadows, int(run[0].Policy))
 			}
 		}
@@ -154,17 +159,17 @@ func (d *decider) decide(r *record) verdict {
 
 // watch reports whether a policy in shadow, or a candidate, would have refused a request, and
 // charges it otherwise.
-func (d *decider) watch(run []match.Hit, subjects []match.Subject, now quota.Instant) bool {
+func (d *decider) watch(run []match.Hit, subjects []match.Subject, r *record) bool {
 	if !run[0].Candidate && held(subjects, run[0].Policy) {
 		return true
 	}
-	at := d.refusing(run, now)
+	at := d.refusing(run, r.at)
 	if at < 0 {
-		d.charge(run, now)
+		d.charge(run, r)
 		return false
 	}
 	if !run[0].Candidate {
-		d.offend(subjects, run[at], now)
+		d.offend(subjects, run[at], r.at)
 	}
 	return true
 }
@@ -185,9 +190,10 @@ func (d *decider) refusing(hits []match.Hit, now quota.Instant) int {
 	return refusing
 }
 
-func (d *decider) charge(hits []match.Hit, now quota.Instant) {
+func (d *decider) charge(hits []match.Hit, r *record) {
 	for _, h := range hits {
-		d.take(h, now, true)
+		d.take(h, r.at, true)
+		d.later(h, r)
 	}
 }
 

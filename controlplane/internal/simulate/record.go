@@ -46,6 +46,10 @@ type record struct {
 	limited  bool // the log says that it was refused with 429
 	// lasted is how long the request was in flight; 0 where the log does not say.
 	lasted quota.Span
+	// status is that of the response, 0 where the log does not say; answered are the headers of the
+	// response that policies look at.
+	status   int
+	answered map[string]string
 }
 
 // Property implements match.Properties.
@@ -64,6 +68,8 @@ type fields struct {
 	headers map[string][]string
 	// consumer is where policies look for a consumer first; nil if they do not.
 	consumer *policy.Source
+	// answered are the names of the response's headers that policies look at.
+	answered []string
 	// verified are claims, and what other filters leave in Envoy's metadata.
 	verified []policy.Source
 }
@@ -125,6 +131,9 @@ func (f *fields) need(set *policy.Set) {
 		if p.Cost.Header != "" {
 			header(p.Cost.Header)
 		}
+		if p.Commit.By == policy.CommitHeader {
+			f.answered = append(f.answered, p.Commit.Name)
+		}
 		for _, own := range p.Figures {
 			source(own.Quota.Source)
 			source(own.Burst.Source)
@@ -159,6 +168,13 @@ func (f *fields) record(get func(name string) string) (*record, error) {
 		if value := firstOf(get, known); value != "" {
 			r.add(name, value)
 		}
+	}
+	r.status, _ = strconv.Atoi(f.first(get, "status"))
+	for _, name := range f.answered {
+		if r.answered == nil {
+			r.answered = map[string]string{}
+		}
+		r.answered[name] = firstOf(get, []string{name, strings.ReplaceAll(name, "-", "_")})
 	}
 	for _, s := range f.verified {
 		if value := get(s.String()); value != "" {

@@ -1,0 +1,38 @@
+package simulate
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// A log says what requests have cost by their status, a header of the response or their duration,
+// once they are over. What it does not say costs what `missing` says.
+func TestCostsThatAreKnownLater(t *testing.T) {
+	log := func(fields ...string) string {
+		var b strings.Builder
+		for i := range 10 {
+			fmt.Fprintf(&b, `{"time": %d.5, "path": "/"%s}`+"\n", 1_700_000_000+i, fields[i%len(fields)])
+		}
+		return b.String()
+	}
+	for _, c := range []struct {
+		cost, log string
+		refused   int64
+	}{
+		{`{reserve: 1, commit: {status: {401: 1, rest: 0}}}`, log(`, "status": 200`), 0},
+		{`{reserve: 1, commit: {status: {401: 1, rest: 0}}}`, log(`, "status": 401`), 7},
+		{`{reserve: 1, commit: {status: {401: 1, rest: 0}}}`, log(`, "status": 401`, `, "status": 200`), 5},
+		{`{reserve: 1, commit: {status: {401: 1, rest: 0}}}`, log(`, "status": 200, "duration": 20000`), 7},
+		{`{reserve: 1, commit: {status: {401: 1, rest: 0}}, missing: 0}`, log(``), 0},
+		{`{reserve: 1, commit: {header: x-used}}`, log(`, "x_used": 0`), 0},
+		{`{reserve: 1, commit: {header: x-used}}`, log(`, "x-used": 9`), 9},
+		{`{reserve: 1, commit: {duration: 1s}}`, log(`, "duration": 900`), 7},
+		{`{reserve: 3, commit: {duration: 1s}}`, log(`, "duration": 900`), 9},
+	} {
+		set := load(t, "policies:\n  - {name: api, partition: [], mode: local, algorithm: sliding_log, limit: {quota: 3, window: 1h}, cost: "+c.cost+"}")
+		if got := replay(t, Options{Set: set, Top: 1, Nodes: 1}, c.log).Result.Refused; got != c.refused {
+			t.Errorf("%s\n%s%d refused, want %d", c.cost, c.log, got, c.refused)
+		}
+	}
+}
