@@ -41,6 +41,10 @@ type (
 	PardonedAnswer = gen.Pardoned
 	// TopAnswer are the heaviest callers.
 	TopAnswer = gen.Top
+	// SeriesAnswer is what was decided over time, ComparisonAnswer the last minutes against an hour
+	// and a day ago.
+	SeriesAnswer     = gen.SeriesAnswer
+	ComparisonAnswer = gen.SeriesComparison
 	// KeyAnswer is a partition key with what its buckets hold, BucketAnswer one of those, and
 	// HolderAnswer a node that holds permits of one.
 	KeyAnswer    = gen.Key

@@ -26,6 +26,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
+	"github.com/weir-proxy/weir/controlplane/internal/series"
 	"github.com/weir-proxy/weir/controlplane/internal/tracing"
 )
 
@@ -37,6 +38,7 @@ type Config struct {
 	Enforcement *enforcement.Service
 	Audit       audit.Store
 	Decisions   *decisions.Service
+	Series      *series.Service
 	Nodes       *nodes.Registry
 	Leases      *leases.Service
 	Hub         *push.Hub

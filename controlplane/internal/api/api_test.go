@@ -31,6 +31,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/controlplane/internal/series"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -150,6 +151,7 @@ type plane struct {
 	store   *breakable
 	handler http.Handler
 	hub     *push.Hub
+	past    *series.Service
 	stop    context.CancelFunc
 	log     *logBuffer
 }
@@ -221,9 +223,11 @@ func newPlaneOn(t testing.TB, mode string, change func(*api.Config)) *plane {
 			t.Error(err)
 		}
 	})
+	p.past = series.New(series.Config{Store: p.store, Replica: "here", Now: time.Now, Log: log})
 	config := api.Config{
+		Series:   p.past,
 		Policies: sets, Consumers: people, Penalties: punished, Enforcement: orders, Audit: p.store, Nodes: registry, Hub: p.hub,
-		Decisions: decisions.New(decisions.Config{Store: p.store, Sets: sets, Replica: "here", Now: time.Now}),
+		Decisions: decisions.New(decisions.Config{Store: p.store, Sets: sets, Replica: "here", Now: time.Now, Heard: p.past.Heard}),
 		Leases: leases.New(leases.Config{
 			Store: p.store, Sets: sets, Nodes: registry, Now: time.Now, Buckets: p.store, Overrides: people,
 		}),

@@ -76,6 +76,45 @@ func TestWhySomebodyWasLimited(t *testing.T) {
 	if strings.Contains(p.log.String(), "alice") {
 		t.Errorf("the log names a consumer: %s", p.log.String())
 	}
+	p.seeSeries()
+}
+
+// seeSeries asks for the history after one report, of 3 refusals and 32 requests.
+func (p *plane) seeSeries() {
+	p.t.Helper()
+	if err := p.past.Tick(p.t.Context()); err != nil {
+		p.t.Fatal(err)
+	}
+	for query, want := range map[string]int64{
+		"": 3, "?outcome=requests": 32, "?by=node&node=envoy-1": 3, "?by=all&range=24h&step=1h": 3, "?policy=b": 0,
+		"?outcome=tokens&policy=a": 0, "?range=24h&page_size=1&outcome=refused&outcome=requests": 32,
+	} {
+		var got api.SeriesAnswer
+		w := p.do(call{"eyes", "GET", "/v1/series" + query, nil, ""})
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || !got.Complete || len(got.Series) != 1 ||
+			got.Series[0].Total != want || int64(len(got.Series[0].Values))*got.StepSeconds != int64(got.Until.Sub(got.From)/time.Second) {
+			p.t.Errorf("%s: %d %s", query, w.Code, w.Body)
+		}
+	}
+	for _, query := range []string{
+		"?range=2h", "?step=2m", "?range=24h&step=10s", "?by=node&policy=a", "?by=policy&node=n", "?by=all&policy=a", "?outcome=x",
+	} {
+		if w := p.do(call{"eyes", "GET", "/v1/series" + query, nil, ""}); w.Code != 400 {
+			p.t.Errorf("%s: %d %s", query, w.Code, w.Body)
+		}
+	}
+	var got api.ComparisonAnswer
+	w := p.do(call{"eyes", "GET", "/v1/series/comparison", nil, ""})
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || got.Outcome != "refused" || got.WindowSeconds != 300 ||
+		got.All.HourAgo != nil || got.All.DayAgo != nil {
+		p.t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := p.do(call{"eyes", "GET", "/v1/series/comparison?outcome=x", nil, ""}); w.Code != 400 {
+		p.t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := p.do(call{"envoy", "GET", "/v1/series", nil, ""}); w.Code != 403 {
+		p.t.Errorf("a node's token reads the history: %d", w.Code)
+	}
 }
 
 // A refusal is found by the partition key of its policy, in whatever tier and by whichever limit it was.

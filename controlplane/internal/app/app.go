@@ -27,6 +27,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
+	"github.com/weir-proxy/weir/controlplane/internal/series"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 	"github.com/weir-proxy/weir/controlplane/internal/store"
 	"github.com/weir-proxy/weir/controlplane/internal/tracing"
@@ -135,12 +136,15 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 		Policies: sets, Consumers: known, Penalties: a.penalties, Enforcement: a.enforcement,
 		Secrets: a.store, Candidate: candidate, Log: a.log, Polled: a.note,
 	})
+	replica := crand.Text()
+	history := series.New(series.Config{Store: a.store, Replica: replica, Now: time.Now, Log: a.log})
+	a.followers = append(a.followers, history.Run)
 	recent := decisions.New(decisions.Config{
-		Store: a.store, Sets: sets, Replica: crand.Text(), Now: time.Now, Meter: a.metrics.Refused,
+		Store: a.store, Sets: sets, Replica: replica, Now: time.Now, Meter: a.metrics.Refused, Heard: history.Heard,
 	})
 	return api.Config{
 		Policies: sets, Consumers: known, Penalties: a.penalties, Enforcement: a.enforcement, Audit: a.store,
-		Decisions: recent, Nodes: nodes.New(a.store, time.Now), Hub: a.hub, Tokens: a.tokens,
+		Decisions: recent, Series: history, Nodes: nodes.New(a.store, time.Now), Hub: a.hub, Tokens: a.tokens,
 		Tracing: a.tracing, Metrics: a.metrics, Log: a.log, Now: time.Now, Stopping: stopping, Leaving: a.leaving,
 		Version: version, Unsaved: a.unsaved,
 	}
@@ -153,6 +157,7 @@ func (a *App) granting(on api.Config, breakers *breaker.Group) *leases.Service {
 		Buckets: a.store, Settler: a.store, Overrides: on.Consumers, Breakers: breakers,
 		Meter: func(u leases.Use) {
 			a.metrics.Tokens(u.Policy.Name, u.Policy.Mode.String(), u.Tokens)
+			on.Series.Granted(u.Policy.Name, u.Tokens)
 			a.metrics.Asked(u.Policy.Name, u.Tier, u.Granted, u.Refused)
 		},
 	}

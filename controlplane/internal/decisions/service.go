@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -18,6 +19,7 @@ type Service struct {
 	now     func() time.Time
 	replica string
 	meter   func(policy, tier string, refused int64)
+	heard   func(set *policies.Compiled, m *wire.Decisions)
 
 	mu sync.Mutex
 	// recent are the last refusals that nodes reported to this replica, the newest last.
@@ -44,16 +46,21 @@ type Config struct {
 	// Meter, if not nil, is called with how many requests nodes report that a policy has refused to
 	// callers of a tier; tier is empty for a policy that does not go by tier.
 	Meter func(policy, tier string, refused int64)
+	// Heard, if not nil, is called with each report and the policy set that it is about.
+	Heard func(set *policies.Compiled, m *wire.Decisions)
 }
 
 // New makes a Service.
 func New(c Config) *Service {
 	s := &Service{
-		store: c.Store, sets: c.Sets, now: c.Now, replica: c.Replica, meter: c.Meter,
+		store: c.Store, sets: c.Sets, now: c.Now, replica: c.Replica, meter: c.Meter, heard: c.Heard,
 		quiet: map[string]time.Time{}, keptOf: map[pair]int{}, tops: newTops(c.Now()),
 	}
 	if s.meter == nil {
 		s.meter = func(string, string, int64) {}
+	}
+	if s.heard == nil {
+		s.heard = func(*policies.Compiled, *wire.Decisions) {}
 	}
 	return s
 }
@@ -66,6 +73,7 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 	if err != nil {
 		return err
 	}
+	s.heard(set, m)
 	now, node := s.now(), string(m.Node)
 	var fresh []Decision
 	s.mu.Lock()

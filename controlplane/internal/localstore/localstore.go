@@ -60,6 +60,7 @@ type Store struct {
 	ledgers  ledgers
 	nodes    nodeMap
 	refusals refusals
+	slots    slots
 
 	stop chan struct{}
 	done sync.WaitGroup

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
+	"github.com/weir-proxy/weir/controlplane/internal/series"
 )
 
 // Store is all ports together.
@@ -27,6 +28,7 @@ type Store interface {
 	enforcement.Store
 	audit.Store
 	decisions.Store
+	series.Store
 	push.Secrets
 	// Region is where the control planes on this store keep what their region uses.
 	Region() regions.Cell

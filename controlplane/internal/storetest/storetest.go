@@ -63,6 +63,7 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"changes at once are all kept, in one order", testAuditRace},
 		{"refusals are kept", testDecisions},
 		{"replicas tell each other", testTops},
+		{"replicas share their history", testSeries},
 		{"grants follow the ledger", testDifferential},
 		{"a changed rate earns at the slower", testRateChange},
 		{"one bucket many times in a batch", testBatch},

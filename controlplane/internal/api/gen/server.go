@@ -19,6 +19,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
+	"github.com/weir-proxy/weir/controlplane/internal/series"
 )
 
 // Defines values for KeyWhere.
@@ -54,6 +55,66 @@ func (e RolloutStepRollout) Valid() bool {
 	case RolloutStepRolloutTakenBack:
 		return true
 	case RolloutStepRolloutUnderWay:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for SeriesAnswerBy.
+const (
+	SeriesAnswerByAll    SeriesAnswerBy = "all"
+	SeriesAnswerByNode   SeriesAnswerBy = "node"
+	SeriesAnswerByPolicy SeriesAnswerBy = "policy"
+)
+
+// Valid indicates whether the value is a known member of the SeriesAnswerBy enum.
+func (e SeriesAnswerBy) Valid() bool {
+	switch e {
+	case SeriesAnswerByAll:
+		return true
+	case SeriesAnswerByNode:
+		return true
+	case SeriesAnswerByPolicy:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for SeriesAnswerRange.
+const (
+	SeriesAnswerRangeN1h  SeriesAnswerRange = "1h"
+	SeriesAnswerRangeN24h SeriesAnswerRange = "24h"
+)
+
+// Valid indicates whether the value is a known member of the SeriesAnswerRange enum.
+func (e SeriesAnswerRange) Valid() bool {
+	switch e {
+	case SeriesAnswerRangeN1h:
+		return true
+	case SeriesAnswerRangeN24h:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for SeriesComparisonOutcome.
+const (
+	SeriesComparisonOutcomeRefused  SeriesComparisonOutcome = "refused"
+	SeriesComparisonOutcomeRequests SeriesComparisonOutcome = "requests"
+	SeriesComparisonOutcomeTokens   SeriesComparisonOutcome = "tokens"
+)
+
+// Valid indicates whether the value is a known member of the SeriesComparisonOutcome enum.
+func (e SeriesComparisonOutcome) Valid() bool {
+	switch e {
+	case SeriesComparisonOutcomeRefused:
+		return true
+	case SeriesComparisonOutcomeRequests:
+		return true
+	case SeriesComparisonOutcomeTokens:
 		return true
 	default:
 		return false
@@ -111,6 +172,117 @@ func (e VersionWithDocumentRollout) Valid() bool {
 	case VersionWithDocumentRolloutTakenBack:
 		return true
 	case VersionWithDocumentRolloutUnderWay:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetSeriesParamsBy.
+const (
+	GetSeriesParamsByAll    GetSeriesParamsBy = "all"
+	GetSeriesParamsByNode   GetSeriesParamsBy = "node"
+	GetSeriesParamsByPolicy GetSeriesParamsBy = "policy"
+)
+
+// Valid indicates whether the value is a known member of the GetSeriesParamsBy enum.
+func (e GetSeriesParamsBy) Valid() bool {
+	switch e {
+	case GetSeriesParamsByAll:
+		return true
+	case GetSeriesParamsByNode:
+		return true
+	case GetSeriesParamsByPolicy:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetSeriesParamsOutcome.
+const (
+	GetSeriesParamsOutcomeRefused  GetSeriesParamsOutcome = "refused"
+	GetSeriesParamsOutcomeRequests GetSeriesParamsOutcome = "requests"
+	GetSeriesParamsOutcomeTokens   GetSeriesParamsOutcome = "tokens"
+)
+
+// Valid indicates whether the value is a known member of the GetSeriesParamsOutcome enum.
+func (e GetSeriesParamsOutcome) Valid() bool {
+	switch e {
+	case GetSeriesParamsOutcomeRefused:
+		return true
+	case GetSeriesParamsOutcomeRequests:
+		return true
+	case GetSeriesParamsOutcomeTokens:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetSeriesParamsRange.
+const (
+	GetSeriesParamsRangeN1h  GetSeriesParamsRange = "1h"
+	GetSeriesParamsRangeN24h GetSeriesParamsRange = "24h"
+)
+
+// Valid indicates whether the value is a known member of the GetSeriesParamsRange enum.
+func (e GetSeriesParamsRange) Valid() bool {
+	switch e {
+	case GetSeriesParamsRangeN1h:
+		return true
+	case GetSeriesParamsRangeN24h:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for GetSeriesParamsStep.
+const (
+	GetSeriesParamsStepN10s GetSeriesParamsStep = "10s"
+	GetSeriesParamsStepN1h  GetSeriesParamsStep = "1h"
+	GetSeriesParamsStepN1m  GetSeriesParamsStep = "1m"
+	GetSeriesParamsStepN30m GetSeriesParamsStep = "30m"
+	GetSeriesParamsStepN30s GetSeriesParamsStep = "30s"
+	GetSeriesParamsStepN5m  GetSeriesParamsStep = "5m"
+)
+
+// Valid indicates whether the value is a known member of the GetSeriesParamsStep enum.
+func (e GetSeriesParamsStep) Valid() bool {
+	switch e {
+	case GetSeriesParamsStepN10s:
+		return true
+	case GetSeriesParamsStepN1h:
+		return true
+	case GetSeriesParamsStepN1m:
+		return true
+	case GetSeriesParamsStepN30m:
+		return true
+	case GetSeriesParamsStepN30s:
+		return true
+	case GetSeriesParamsStepN5m:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for CompareSeriesParamsOutcome.
+const (
+	CompareSeriesParamsOutcomeRefused  CompareSeriesParamsOutcome = "refused"
+	CompareSeriesParamsOutcomeRequests CompareSeriesParamsOutcome = "requests"
+	CompareSeriesParamsOutcomeTokens   CompareSeriesParamsOutcome = "tokens"
+)
+
+// Valid indicates whether the value is a known member of the CompareSeriesParamsOutcome enum.
+func (e CompareSeriesParamsOutcome) Valid() bool {
+	switch e {
+	case CompareSeriesParamsOutcomeRefused:
+		return true
+	case CompareSeriesParamsOutcomeRequests:
+		return true
+	case CompareSeriesParamsOutcomeTokens:
 		return true
 	default:
 		return false
@@ -637,6 +809,57 @@ type RolloutStep struct {
 // RolloutStepRollout defines model for RolloutStep.Rollout.
 type RolloutStepRollout string
 
+// Series The counts of a policy, of a node or of all.
+type Series = series.Series
+
+// SeriesAnswer What was decided over time.
+type SeriesAnswer struct {
+	By SeriesAnswerBy `json:"by"`
+
+	// Complete False while the store is away: then it has only what nodes reported to this replica since.
+	Complete bool `json:"complete"`
+
+	// From When the first step begins.
+	From   time.Time         `json:"from"`
+	Range  SeriesAnswerRange `json:"range"`
+	Series []Series          `json:"series"`
+
+	// StepSeconds The length of a step.
+	StepSeconds int64 `json:"step_seconds"`
+
+	// Until When the last step ends. It is under way.
+	Until time.Time `json:"until"`
+}
+
+// SeriesAnswerBy defines model for SeriesAnswer.By.
+type SeriesAnswerBy string
+
+// SeriesAnswerRange defines model for SeriesAnswer.Range.
+type SeriesAnswerRange string
+
+// SeriesChange A count, and what it was.
+type SeriesChange = series.Change
+
+// SeriesComparison The last minutes against an hour and a day ago.
+type SeriesComparison struct {
+	// All A count, and what it was.
+	All SeriesChange `json:"all"`
+
+	// Complete False while the store is away: then it has only what nodes reported to this replica since.
+	Complete bool                    `json:"complete"`
+	Outcome  SeriesComparisonOutcome `json:"outcome"`
+	Policies []SeriesChange          `json:"policies"`
+
+	// Until When the last minutes end.
+	Until time.Time `json:"until"`
+
+	// WindowSeconds The length of what is compared.
+	WindowSeconds int64 `json:"window_seconds"`
+}
+
+// SeriesComparisonOutcome defines model for SeriesComparison.Outcome.
+type SeriesComparisonOutcome string
+
 // Share A policy's share in use in one region.
 type Share = regions.Share
 
@@ -1086,6 +1309,56 @@ type PutRolloutParams struct {
 	IfMatch IfMatch `json:"If-Match"`
 }
 
+// GetSeriesParams defines parameters for GetSeries.
+type GetSeriesParams struct {
+	// By A series for each policy, for each node, or one for all.
+	By GetSeriesParamsBy `form:"by,omitempty" json:"by,omitempty"`
+
+	// Policy Only these policies. They are answered even if nothing was counted.
+	Policy []string `form:"policy,omitempty" json:"policy,omitempty"`
+
+	// Node Only these nodes, with `by=node`.
+	Node []string `form:"node,omitempty" json:"node,omitempty"`
+
+	// Outcome `refused` are requests that enforced policies refused, exactly. `requests` are those that policies decided, estimated from
+	// samples of 1 in 16; each policy that applied counts one. `tokens` are those that the control plane granted, exactly; they
+	// are not counted by node. `refused` if none is given.
+	Outcome []GetSeriesParamsOutcome `form:"outcome,omitempty" json:"outcome,omitempty"`
+
+	// Range How far back.
+	Range GetSeriesParamsRange `form:"range,omitempty" json:"range,omitempty"`
+
+	// Step The length of a step; from 5m on for 24h. Left out, it is 10s for 1h and 5m for 24h.
+	Step GetSeriesParamsStep `form:"step,omitempty" json:"step,omitempty"`
+
+	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
+	PageSize PageSize `form:"page_size,omitempty" json:"page_size,omitempty"`
+}
+
+// GetSeriesParamsBy defines parameters for GetSeries.
+type GetSeriesParamsBy string
+
+// GetSeriesParamsOutcome defines parameters for GetSeries.
+type GetSeriesParamsOutcome string
+
+// GetSeriesParamsRange defines parameters for GetSeries.
+type GetSeriesParamsRange string
+
+// GetSeriesParamsStep defines parameters for GetSeries.
+type GetSeriesParamsStep string
+
+// CompareSeriesParams defines parameters for CompareSeries.
+type CompareSeriesParams struct {
+	// Outcome What is counted, as in `/v1/series`.
+	Outcome CompareSeriesParamsOutcome `form:"outcome,omitempty" json:"outcome,omitempty"`
+
+	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
+	PageSize PageSize `form:"page_size,omitempty" json:"page_size,omitempty"`
+}
+
+// CompareSeriesParamsOutcome defines parameters for CompareSeries.
+type CompareSeriesParamsOutcome string
+
 // TopParams defines parameters for Top.
 type TopParams struct {
 	// By What is counted.
@@ -1247,6 +1520,12 @@ type ServerInterface interface {
 	// PutRollout Give the version to another share of the nodes
 	// (PUT /v1/rollout)
 	PutRollout(ctx echo.Context, params PutRolloutParams) error
+	// GetSeries What was decided over time: an hour in steps of 10 seconds, a day in steps of 5 minutes
+	// (GET /v1/series)
+	GetSeries(ctx echo.Context, params GetSeriesParams) error
+	// CompareSeries The last five minutes, the same an hour ago and a day ago, by policy
+	// (GET /v1/series/comparison)
+	CompareSeries(ctx echo.Context, params CompareSeriesParams) error
 	// Top The heaviest callers of the last five to ten minutes
 	// (GET /v1/top)
 	Top(ctx echo.Context, params TopParams) error
@@ -2307,6 +2586,91 @@ func (w *ServerInterfaceWrapper) PutRollout(ctx echo.Context) error {
 	return err
 }
 
+// GetSeries converts echo context to params.
+func (w *ServerInterfaceWrapper) GetSeries(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetSeriesParams
+	// ------------- Optional query parameter "by" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "by", ctx.QueryParams(), &params.By, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter by: %s", err))
+	}
+
+	// ------------- Optional query parameter "policy" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "policy", ctx.QueryParams(), &params.Policy, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter policy: %s", err))
+	}
+
+	// ------------- Optional query parameter "node" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "node", ctx.QueryParams(), &params.Node, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter node: %s", err))
+	}
+
+	// ------------- Optional query parameter "outcome" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "outcome", ctx.QueryParams(), &params.Outcome, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter outcome: %s", err))
+	}
+
+	// ------------- Optional query parameter "range" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "range", ctx.QueryParams(), &params.Range, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter range: %s", err))
+	}
+
+	// ------------- Optional query parameter "step" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "step", ctx.QueryParams(), &params.Step, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter step: %s", err))
+	}
+
+	// ------------- Optional query parameter "page_size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page_size", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page_size: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetSeries(ctx, params)
+	return err
+}
+
+// CompareSeries converts echo context to params.
+func (w *ServerInterfaceWrapper) CompareSeries(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CompareSeriesParams
+	// ------------- Optional query parameter "outcome" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "outcome", ctx.QueryParams(), &params.Outcome, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter outcome: %s", err))
+	}
+
+	// ------------- Optional query parameter "page_size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page_size", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page_size: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.CompareSeries(ctx, params)
+	return err
+}
+
 // Top converts echo context to params.
 func (w *ServerInterfaceWrapper) Top(ctx echo.Context) error {
 	var err error
@@ -2570,6 +2934,8 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.DELETE(options.BaseURL+"/v1/rollout", wrapper.DeleteRollout, options.OperationMiddlewares["deleteRollout"]...)
 	router.GET(options.BaseURL+"/v1/rollout", wrapper.GetRollout, options.OperationMiddlewares["getRollout"]...)
 	router.PUT(options.BaseURL+"/v1/rollout", wrapper.PutRollout, options.OperationMiddlewares["putRollout"]...)
+	router.GET(options.BaseURL+"/v1/series", wrapper.GetSeries, options.OperationMiddlewares["getSeries"]...)
+	router.GET(options.BaseURL+"/v1/series/comparison", wrapper.CompareSeries, options.OperationMiddlewares["compareSeries"]...)
 	router.GET(options.BaseURL+"/v1/top", wrapper.Top, options.OperationMiddlewares["top"]...)
 	router.GET(options.BaseURL+"/v1/usage", wrapper.GetUsage, options.OperationMiddlewares["getUsage"]...)
 	router.GET(options.BaseURL+"/v1/versions", wrapper.ListVersions, options.OperationMiddlewares["listVersions"]...)
@@ -3392,6 +3758,50 @@ func (response PutRollout200JSONResponse) VisitPutRolloutResponse(w http.Respons
 	return err
 }
 
+type GetSeriesRequestObject struct {
+	Params GetSeriesParams
+}
+
+type GetSeriesResponseObject interface {
+	VisitGetSeriesResponse(w http.ResponseWriter) error
+}
+
+type GetSeries200JSONResponse SeriesAnswer
+
+func (response GetSeries200JSONResponse) VisitGetSeriesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CompareSeriesRequestObject struct {
+	Params CompareSeriesParams
+}
+
+type CompareSeriesResponseObject interface {
+	VisitCompareSeriesResponse(w http.ResponseWriter) error
+}
+
+type CompareSeries200JSONResponse SeriesComparison
+
+func (response CompareSeries200JSONResponse) VisitCompareSeriesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type TopRequestObject struct {
 	Params TopParams
 }
@@ -3655,6 +4065,12 @@ type StrictServerInterface interface {
 	// PutRollout Give the version to another share of the nodes
 	// (PUT /v1/rollout)
 	PutRollout(ctx context.Context, request PutRolloutRequestObject) (PutRolloutResponseObject, error)
+	// GetSeries What was decided over time: an hour in steps of 10 seconds, a day in steps of 5 minutes
+	// (GET /v1/series)
+	GetSeries(ctx context.Context, request GetSeriesRequestObject) (GetSeriesResponseObject, error)
+	// CompareSeries The last five minutes, the same an hour ago and a day ago, by policy
+	// (GET /v1/series/comparison)
+	CompareSeries(ctx context.Context, request CompareSeriesRequestObject) (CompareSeriesResponseObject, error)
 	// Top The heaviest callers of the last five to ten minutes
 	// (GET /v1/top)
 	Top(ctx context.Context, request TopRequestObject) (TopResponseObject, error)
@@ -4604,6 +5020,56 @@ func (sh *strictHandler) PutRollout(ctx echo.Context, params PutRolloutParams) e
 		return err
 	} else if validResponse, ok := response.(PutRolloutResponseObject); ok {
 		return validResponse.VisitPutRolloutResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetSeries operation middleware
+func (sh *strictHandler) GetSeries(ctx echo.Context, params GetSeriesParams) error {
+	var request GetSeriesRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetSeries(ctx.Request().Context(), request.(GetSeriesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetSeries")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetSeriesResponseObject); ok {
+		return validResponse.VisitGetSeriesResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CompareSeries operation middleware
+func (sh *strictHandler) CompareSeries(ctx echo.Context, params CompareSeriesParams) error {
+	var request CompareSeriesRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.CompareSeries(ctx.Request().Context(), request.(CompareSeriesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CompareSeries")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CompareSeriesResponseObject); ok {
+		return validResponse.VisitCompareSeriesResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

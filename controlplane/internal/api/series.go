@@ -1,0 +1,69 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/series"
+)
+
+// steps are the lengths that a step may have.
+var steps = map[gen.GetSeriesParamsStep]time.Duration{
+	"10s": 10 * time.Second, "30s": 30 * time.Second, "1m": time.Minute, "5m": 5 * time.Minute,
+	"30m": 30 * time.Minute, "1h": time.Hour,
+}
+
+// GetSeries answers with what was decided over time.
+func (s *server) GetSeries(_ context.Context, r gen.GetSeriesRequestObject) (gen.GetSeriesResponseObject, error) {
+	size, _, err := page(r.Params.PageSize, "")
+	if err != nil {
+		return nil, err
+	}
+	q := series.Query{
+		By: series.By(cmp.Or(r.Params.By, "policy")), Kind: series.Fine, Range: time.Hour, Most: size,
+	}
+	span := cmp.Or(r.Params.Range, "1h")
+	if span == "24h" {
+		q.Kind, q.Range = series.Coarse, 24*time.Hour
+	}
+	q.Step = cmp.Or(steps[r.Params.Step], q.Kind.Step())
+	switch {
+	case q.Step < q.Kind.Step():
+		return nil, badRequest("step must be 5m, 30m or 1h for a range of 24h")
+	case len(r.Params.Policy) > 0 && q.By != series.ByPolicy || len(r.Params.Node) > 0 && q.By != series.ByNode:
+		return nil, badRequest("policy needs by=policy, node needs by=node: nothing is counted by both")
+	case q.By == series.ByNode:
+		q.Names = r.Params.Node
+	default:
+		q.Names = r.Params.Policy
+	}
+	for _, outcome := range r.Params.Outcome {
+		q.Outcomes = append(q.Outcomes, series.Outcome(outcome))
+	}
+	if q.Outcomes == nil {
+		q.Outcomes = []series.Outcome{series.Refused}
+	}
+	found := s.config.Series.Read(q)
+	return gen.GetSeries200JSONResponse{
+		By: gen.SeriesAnswerBy(q.By), Range: gen.SeriesAnswerRange(span), StepSeconds: int64(q.Step / time.Second),
+		From: found.From, Until: found.Until, Complete: found.Complete, Series: found.Series,
+	}, nil
+}
+
+// CompareSeries answers with the last minutes against an hour and a day ago.
+func (s *server) CompareSeries(
+	_ context.Context, r gen.CompareSeriesRequestObject,
+) (gen.CompareSeriesResponseObject, error) {
+	size, _, err := page(r.Params.PageSize, "")
+	if err != nil {
+		return nil, err
+	}
+	outcome := cmp.Or(r.Params.Outcome, "refused")
+	found := s.config.Series.Compare(series.Outcome(outcome), size)
+	return gen.CompareSeries200JSONResponse{
+		Outcome: gen.SeriesComparisonOutcome(outcome), WindowSeconds: int64(series.Window / time.Second),
+		Until: found.Until, Complete: found.Complete, All: found.All, Policies: found.Policies,
+	}, nil
+}

@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+)
+
+type seriesCommand struct {
+	getFlags
+	Policy  []string `arg:"" optional:"" help:"Only these policies."`
+	By      string   `enum:"policy,node,all" default:"policy" help:"A line for each policy, for each node, or one for all."`
+	Outcome []string `enum:"refused,requests,tokens" default:"refused" help:"What is counted: refused requests, decided requests (an estimate), tokens that were granted."`
+	Range   string   `enum:"1h,24h" default:"1h" help:"How far back: 1h or 24h."`
+	Number  int      `short:"n" default:"20" help:"How many lines to print, at most 200."`
+}
+
+// Run prints what was decided over time, a line for each policy.
+func (c *seriesCommand) Run(env *environment) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	query := url.Values{"by": {c.By}, "range": {c.Range}, "page_size": {strconv.Itoa(c.Number)}, "outcome": c.Outcome}
+	query["policy"] = c.Policy
+	if query.Set("step", "1m"); c.Range == "24h" {
+		query.Set("step", "30m")
+	}
+	got, err := cl.do(http.MethodGet, "/v1/series?"+query.Encode(), nil, nil)
+	if err != nil {
+		return err
+	}
+	var answer api.SeriesAnswer
+	if printed, err := got.read(env, c.Output, &answer); printed || err != nil {
+		return err
+	}
+	if !answer.Complete {
+		fmt.Fprintln(env.Err, "weir: the store does not answer: this is what nodes reported to this control plane")
+	}
+	fmt.Fprintf(env.Out, "from %s to %s, %s for each mark\n\n", answer.From.Format(time.RFC3339),
+		answer.Until.Format(time.RFC3339), time.Duration(answer.StepSeconds)*time.Second)
+	return table(env.Out, "TOTAL\tHIGHEST\tOUTCOME\tPOLICY\tNODE\tOVER TIME", func(w io.Writer) {
+		for _, one := range answer.Series {
+			marks, highest := spark(one.Values)
+			fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\n", one.Total, highest, one.Outcome, one.Policy, one.Node, marks)
+		}
+	})
+}
+
+// spark draws values as bars, a space for what is not known, and returns the highest of them.
+func spark(values []*int64) (marks string, highest int64) {
+	for _, v := range values {
+		if v != nil {
+			highest = max(highest, *v)
+		}
+	}
+	bars := []rune("▁▂▃▄▅▆▇█")
+	var b strings.Builder
+	for _, v := range values {
+		switch {
+		case v == nil:
+			b.WriteRune(' ')
+		case *v == 0:
+			b.WriteRune('·')
+		default:
+			b.WriteRune(bars[(*v*int64(len(bars))-1)/highest])
+		}
+	}
+	return b.String(), highest
+}

@@ -1,0 +1,57 @@
+package redisstore
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-proxy/weir/controlplane/internal/series"
+)
+
+// keySeries begins the keys of the history: a hash for each slot, replica → what it counted.
+const keySeries = "weir:{series}:"
+
+func seriesKey(slot series.Slot) string {
+	return keySeries + string(slot.Kind) + ":" + strconv.FormatInt(slot.Number, 10)
+}
+
+// PutSlot implements series.Store.
+func (s *Store) PutSlot(ctx context.Context, slot series.Slot, replica string, text []byte) error {
+	key := seriesKey(slot)
+	age := time.Duration(slot.Kind.Kept()+1) * slot.Kind.Step()
+	return s.guarded(ctx, key, func() error {
+		_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			p.HSet(ctx, key, replica, text)
+			p.PExpire(ctx, key, age)
+			return nil
+		})
+		return err
+	})
+}
+
+// Slots implements series.Store.
+func (s *Store) Slots(ctx context.Context, slots []series.Slot) ([]map[string][]byte, error) {
+	found := make([]map[string][]byte, len(slots))
+	err := s.guarded(ctx, keySeries, func() error {
+		asked := make([]*redis.MapStringStringCmd, len(slots))
+		_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i, slot := range slots {
+				asked[i] = p.HGetAll(ctx, seriesKey(slot))
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for i, of := range asked {
+			found[i] = map[string][]byte{}
+			for replica, text := range of.Val() {
+				found[i][replica] = []byte(text)
+			}
+		}
+		return nil
+	})
+	return found, err
+}

@@ -1,0 +1,343 @@
+package series_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/series"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// memory is a store that can be away.
+type memory struct {
+	slots map[series.Slot]map[string][]byte
+	away  bool
+}
+
+var errAway = errors.New("the store is away")
+
+func (m *memory) PutSlot(_ context.Context, slot series.Slot, replica string, text []byte) error {
+	if m.away {
+		return errAway
+	}
+	if m.slots[slot] == nil {
+		m.slots[slot] = map[string][]byte{}
+	}
+	m.slots[slot][replica] = text
+	return nil
+}
+
+func (m *memory) Slots(_ context.Context, slots []series.Slot) (found []map[string][]byte, err error) {
+	if m.away {
+		return nil, errAway
+	}
+	for _, slot := range slots {
+		found = append(found, m.slots[slot])
+	}
+	return found, nil
+}
+
+// world is some replicas over one store, and a clock that begins at a full hour.
+type world struct {
+	t     *testing.T
+	store *memory
+	now   time.Time
+	all   []*series.Service
+}
+
+func newWorld(t *testing.T) *world {
+	return &world{t: t, store: &memory{slots: map[series.Slot]map[string][]byte{}},
+		now: time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)}
+}
+
+func (w *world) replica(name string) *series.Service {
+	s := series.New(series.Config{Store: w.store, Replica: name, Now: func() time.Time { return w.now },
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	w.all = append(w.all, s)
+	return s
+}
+
+// pass lets time pass, with a tick of every replica each 5 s.
+func (w *world) pass(d time.Duration) {
+	w.t.Helper()
+	for end := w.now.Add(d); w.now.Before(end); {
+		w.now = w.now.Add(series.Every)
+		for _, s := range w.all {
+			if err := s.Tick(w.t.Context()); (err != nil) != w.store.away {
+				w.t.Fatalf("a tick: %v", err)
+			}
+		}
+	}
+}
+
+// sets are the names of policies by their places.
+func sets(names ...string) *policies.Compiled {
+	set := &policy.Set{}
+	for _, name := range names {
+		set.Policies = append(set.Policies, policy.Policy{Name: name})
+	}
+	return &policies.Compiled{Set: set}
+}
+
+func refused(node string, of uint32, n int64) *wire.Decisions {
+	return &wire.Decisions{Node: []byte(node), Counts: []wire.RefusedCount{{Policy: of, Refused: n}}}
+}
+
+func asked(node string, of uint32, n int64) *wire.Decisions {
+	return &wire.Decisions{Node: []byte(node), Callers: []wire.CallerCount{{Policy: of, Count: n, Over: n / 2}}}
+}
+
+// text writes series as lines of a name, an outcome, a total and the last values; ? is not known.
+func text(a series.Answer, last int) string {
+	var b strings.Builder
+	for _, s := range a.Series {
+		fmt.Fprintf(&b, "%s%s %s %d:", s.Policy, s.Node, s.Outcome, s.Total)
+		for _, v := range s.Values[len(s.Values)-last:] {
+			if v == nil {
+				b.WriteString(" ?")
+			} else {
+				fmt.Fprintf(&b, " %d", *v)
+			}
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+func hour(by series.By, outcomes ...series.Outcome) series.Query {
+	return series.Query{By: by, Outcomes: outcomes, Kind: series.Fine, Step: 10 * time.Second, Range: time.Hour, Most: 50}
+}
+
+func (w *world) see(s *series.Service, q series.Query, last int, want string) {
+	w.t.Helper()
+	if got := text(s.Read(q), last); got != want {
+		w.t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+func TestReplicasAgree(t *testing.T) {
+	w, set := newWorld(t), sets("a", "b")
+	one, other := w.replica("one"), w.replica("other")
+	one.Heard(set, refused("edge-1", 0, 3))
+	other.Heard(set, refused("edge-2", 0, 4))
+	other.Heard(set, asked("edge-2", 1, 32))
+	one.Heard(set, refused("edge-1", 9, 100)) // The set has no such policy.
+	w.pass(10 * time.Second)
+	other.Heard(set, refused("edge-1", 1, 2))
+	one.Granted("b", 20)
+	one.Granted("b", -5)     // Nothing is given back here.
+	w.pass(10 * time.Second) // A replica sees what another put a tick ago.
+	for _, s := range w.all {
+		w.see(s, hour(series.ByPolicy, series.Refused), 4, "a refused 7: ? 7 0 0\nb refused 2: ? 0 2 0\n")
+		w.see(s, hour(series.ByPolicy, series.Requests, series.Tokens), 3,
+			"b requests 32: 32 0 0\nb tokens 20: 0 20 0\na requests 0: 0 0 0\na tokens 0: 0 0 0\n")
+		w.see(s, hour(series.ByNode, series.Refused), 3, "edge-1 refused 5: 3 2 0\nedge-2 refused 4: 4 0 0\n")
+		w.see(s, hour(series.ByAll, series.Refused), 3, " refused 9: 7 2 0\n")
+		named := hour(series.ByPolicy, series.Refused)
+		named.Names = []string{"b", "never"}
+		w.see(s, named, 3, "b refused 2: 0 2 0\nnever refused 0: 0 0 0\n")
+		few := hour(series.ByPolicy, series.Refused)
+		few.Most = 1
+		w.see(s, few, 3, "a refused 7: 7 0 0\n")
+	}
+	// A replica that starts later, and one in place of another, know what was before.
+	late := w.replica("late")
+	w.pass(5 * time.Second)
+	w.see(late, hour(series.ByPolicy, series.Refused), 4, "a refused 7: ? 7 0 0\nb refused 2: ? 0 2 0\n")
+}
+
+func TestStepsAddUp(t *testing.T) {
+	w, set := newWorld(t), sets("a")
+	s := w.replica("one")
+	w.pass(5 * time.Second)
+	for n := range 36 { // Ten seconds each, from 12:00:05 on.
+		s.Heard(set, refused("n", 0, int64(n+1)))
+		w.pass(10 * time.Second)
+	}
+	q := hour(series.ByPolicy, series.Refused)
+	q.Step = time.Minute
+	w.see(s, q, 8, "a refused 666: ? 21 57 93 129 165 201 0\n")
+	day := q
+	day.Kind, day.Step, day.Range = series.Coarse, 5*time.Minute, 24*time.Hour
+	w.see(s, day, 3, "a refused 666: ? 465 201\n")
+	if a := s.Read(day); !a.Complete || !a.From.Equal(w.now.Truncate(5*time.Minute).Add(5*time.Minute-24*time.Hour)) ||
+		a.Until.Sub(a.From) != 24*time.Hour || len(a.Series[0].Values) != 288 {
+		t.Errorf("%v to %v, complete %v", a.From, a.Until, a.Complete)
+	}
+	// The hour forgets first, then the day.
+	w.pass(61 * time.Minute)
+	w.see(s, q, 1, "a refused 0: 0\n")
+	w.see(s, day, 1, "a refused 666: 0\n")
+	w.pass(25 * time.Hour)
+	w.see(s, day, 1, "")
+}
+
+// What a replica hears while the store is away is seen by it at once, and by the others afterwards.
+func TestTheStoreIsAway(t *testing.T) {
+	w, set := newWorld(t), sets("a")
+	one, other := w.replica("one"), w.replica("other")
+	one.Heard(set, refused("n", 0, 1))
+	w.pass(10 * time.Second)
+	w.store.away = true
+	one.Heard(set, refused("n", 0, 2))
+	other.Heard(set, refused("n", 0, 4))
+	w.pass(20 * time.Second)
+	all := hour(series.ByPolicy, series.Refused)
+	w.see(one, all, 4, "a refused 3: 1 2 0 0\n")
+	w.see(other, all, 4, "a refused 5: 1 4 0 0\n")
+	if one.Read(all).Complete || one.Compare(series.Refused, 9).Complete {
+		t.Error("complete without the store")
+	}
+	w.store.away = false
+	w.pass(5 * time.Second)
+	// Those that read before another put its slots see them with the next reading of the hour.
+	w.pass(5 * time.Minute)
+	for _, s := range w.all {
+		w.see(s, hour(series.ByAll, series.Refused), 1, " refused 7: 0\n")
+		if !s.Read(all).Complete {
+			t.Error("not complete with the store")
+		}
+	}
+}
+
+func TestNowIsCompared(t *testing.T) {
+	w, set := newWorld(t), sets("a", "b", "c")
+	s := w.replica("one")
+	n := func(of uint32, n int64) { s.Heard(set, refused("n", of, n)) }
+	w.pass(5 * time.Second)
+	n(0, 100) // At 12:00:05, a day ago.
+	n(2, 1)
+	w.pass(23*time.Hour - 5*time.Second)
+	n(0, 10) // At 11:00:00, an hour ago.
+	w.pass(time.Hour)
+	n(1, 7) // At 12:00:00.
+	w.pass(4*time.Minute + 55*time.Second)
+	n(1, 50) // The step under way is not compared.
+	w.pass(5 * time.Second)
+	// The last five minutes are those from 12:00:00 on, since the step that began then has ended.
+	got := s.Compare(series.Refused, 9)
+	i := func(n int64) *int64 { return &n }
+	want := series.Comparison{Until: w.now, Complete: true,
+		All: series.Change{Now: 57, HourAgo: i(10), DayAgo: i(101)},
+		Policies: []series.Change{
+			{Policy: "b", Now: 57, HourAgo: i(0), DayAgo: i(0)},
+			{Policy: "a", Now: 0, HourAgo: i(10), DayAgo: i(100)},
+			{Policy: "c", Now: 0, HourAgo: i(0), DayAgo: i(1)},
+		}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %s", changes(got))
+	}
+	fresh := newWorld(t).replica("fresh").Compare(series.Refused, 9)
+	if fresh.All.HourAgo != nil || fresh.All.DayAgo != nil || len(fresh.Policies) != 0 {
+		t.Errorf("a fresh history knows %s", changes(fresh))
+	}
+}
+
+func changes(c series.Comparison) (lines string) {
+	for _, one := range append([]series.Change{c.All}, c.Policies...) {
+		lines += fmt.Sprintf("%q %d", one.Policy, one.Now)
+		for _, n := range []*int64{one.HourAgo, one.DayAgo} {
+			if n != nil {
+				lines += fmt.Sprintf(" %d", *n)
+			} else {
+				lines += " ?"
+			}
+		}
+		lines += "\n"
+	}
+	return lines
+}
+
+// What a replica put that cannot be read counts nothing, and does no harm.
+func TestDamagedSlots(t *testing.T) {
+	w := newWorld(t)
+	s := w.replica("one")
+	s.Heard(sets("a"), refused("n", 0, 3))
+	w.store.slots[series.Fine.At(w.now)] = map[string][]byte{
+		"x": []byte("{"), "y": []byte(`{"policies":{"a":null,"b":[1]},"nodes":null}`), "z": []byte(`{"all":[1,2,3,4]}`),
+	}
+	if err := s.Tick(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.see(s, hour(series.ByPolicy, series.Refused), 1, "a refused 3: 3\nb refused 1: 1\n")
+}
+
+// Names that nodes invent are bounded; what they count for counts for all.
+func TestNamesAreBounded(t *testing.T) {
+	w := newWorld(t)
+	s := w.replica("one")
+	for n := range 1500 {
+		s.Heard(sets("a"), refused(fmt.Sprint("node ", n), 0, 1))
+	}
+	w.pass(5 * time.Second)
+	q := hour(series.ByNode, series.Refused)
+	q.Most = 5000
+	if n := len(s.Read(q).Series); n != 1000 {
+		t.Errorf("%d nodes are kept, want 1000", n)
+	}
+	w.see(s, hour(series.ByAll, series.Refused), 1, " refused 1500: 1500\n")
+}
+
+// The bar: 24 hours of 200 policies and 100 nodes are within 64 MB.
+func TestMemoryOfADay(t *testing.T) {
+	w := newWorld(t)
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	names := make([]string, 200)
+	for i := range names {
+		names[i] = fmt.Sprintf("policy-%03d-with-a-name-of-some-length", i)
+	}
+	set, s := sets(names...), w.replica("one")
+	report := func() {
+		for i := range names {
+			node := fmt.Sprintf("node-%03d.some.zone.example", i%100)
+			s.Heard(set, refused(node, uint32(i), 1))
+			s.Heard(set, asked(node, uint32(i), 16))
+			s.Granted(names[i], 5)
+		}
+	}
+	report()
+	w.pass(series.Every)
+	present := w.store.slots[series.Fine.At(w.now)]
+	for _, kind := range []series.Kind{series.Fine, series.Coarse} {
+		for n := range kind.Kept() {
+			w.store.slots[series.Slot{Kind: kind, Number: kind.At(w.now).Number - n}] = present
+		}
+	}
+	w.all = nil
+	s = w.replica("later") // It reads all that is kept.
+	w.pass(series.Every)
+	for range 80 { // And it counts on while the store is away.
+		w.store.away = true
+		report()
+		w.now = w.now.Add(10*time.Second - series.Every)
+		w.pass(series.Every)
+	}
+	w.store.slots = nil // It is not this replica's.
+	used := heap() - before
+	t.Logf("%.1f MB", float64(used)/(1<<20))
+	if used > 64<<20 {
+		t.Errorf("%d bytes are used", used)
+	}
+	day := series.Query{By: series.ByPolicy, Outcomes: series.Outcomes, Kind: series.Coarse, Step: 5 * time.Minute,
+		Range: 24 * time.Hour, Most: 1000}
+	all := s.Read(day).Series
+	if len(all) != 600 || all[0].Values[0] == nil || *all[0].Values[0] != 16 {
+		t.Errorf("%d series of policies, want 600 that are full", len(all))
+	}
+}

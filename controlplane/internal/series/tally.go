@@ -1,0 +1,97 @@
+package series
+
+import (
+	"encoding/json"
+	"math"
+)
+
+// Bounds of the names in one tally and in a ring. What belongs to further names counts for all.
+const (
+	maxPolicies = 2000
+	maxNodes    = 1000
+	// maxText bounds what is read of one replica's slot.
+	maxText = 1 << 20
+)
+
+// counts are the counts of each of Outcomes.
+type counts [3]uint32
+
+func (c *counts) add(outcome int, n int64) {
+	c[outcome] = uint32(min(int64(c[outcome])+max(n, 0), math.MaxUint32))
+}
+
+func (c *counts) addAll(from *counts) {
+	for i, n := range from {
+		c.add(i, int64(n))
+	}
+}
+
+// tally is what was counted in one slot.
+type tally struct {
+	All      counts             `json:"all"`
+	Policies map[string]*counts `json:"policies"`
+	Nodes    map[string]*counts `json:"nodes"`
+}
+
+func newTally() *tally { return &tally{Policies: map[string]*counts{}, Nodes: map[string]*counts{}} }
+
+// add counts n of an outcome; node may be empty.
+func (t *tally) add(policy, node string, outcome int, n int64) {
+	t.All.add(outcome, n)
+	if c := named(t.Policies, policy, maxPolicies); c != nil {
+		c.add(outcome, n)
+	}
+	if node == "" {
+		return
+	}
+	if c := named(t.Nodes, node, maxNodes); c != nil {
+		c.add(outcome, n)
+	}
+}
+
+// named are the counts of a name, nil if there are too many names.
+func named(of map[string]*counts, name string, most int) *counts {
+	c := of[name]
+	if c == nil && len(of) < most {
+		c = &counts{}
+		of[name] = c
+	}
+	return c
+}
+
+func (t *tally) encode() []byte {
+	text, err := json.Marshal(t)
+	if err != nil { // Maps of numbers have none.
+		return nil
+	}
+	return text
+}
+
+// sum adds up what replicas have put; nil if none has. What cannot be read counts nothing.
+func sum(texts map[string][]byte) *tally {
+	var all *tally
+	for _, text := range texts {
+		var one tally
+		if len(text) > maxText || json.Unmarshal(text, &one) != nil {
+			continue
+		}
+		if all == nil {
+			all = newTally()
+		}
+		all.All.addAll(&one.All)
+		merge(all.Policies, one.Policies, maxPolicies)
+		merge(all.Nodes, one.Nodes, maxNodes)
+	}
+	return all
+}
+
+func merge(into, from map[string]*counts, most int) {
+	for name, n := range from {
+		if n == nil {
+			continue
+		}
+		if c := named(into, name, most); c != nil {
+			c.addAll(n)
+		}
+	}
+}
