@@ -1,0 +1,417 @@
+package mesh
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/weir-proxy/weir/test/kubetest"
+	"github.com/weir-proxy/weir/tools/stack"
+)
+
+// gatewayWorld is an Envoy Gateway on this machine, which takes its resources from a folder and runs
+// the Envoy itself. It listens at ports that no setting changes, so there is one at a time.
+type gatewayWorld struct {
+	*proxy
+	t        *testing.T
+	dir      string
+	upstream *stack.Upstream
+	control  *stack.ControlPlane
+	files    *httptest.Server
+	image    image
+}
+
+// standalone is what Envoy Gateway needs without Kubernetes: the service behind the route, its own
+// certificate, and the way by which Envoy fetches the module from it, which in a cluster goes by the
+// name of a Service and a mounted file.
+const standalone = `
+apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: Backend
+metadata: {name: shop, namespace: default}
+spec: {endpoints: [{ip: {address: 127.0.0.1, port: $UPSTREAM}}]}
+---
+apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: EnvoyPatchPolicy
+metadata: {name: standalone, namespace: default}
+spec:
+  targetRef: {group: gateway.networking.k8s.io, kind: Gateway, name: shop}
+  type: JSONPatch
+  jsonPatches:
+    - type: type.googleapis.com/envoy.config.cluster.v3.Cluster
+      name: wasm_cluster
+      operation: {op: replace, value: 127.0.0.1, path: /load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address/address}
+    - type: type.googleapis.com/envoy.config.cluster.v3.Cluster
+      name: wasm_cluster
+      operation: {op: replace, value: $DIR/config/certs/envoy/ca.crt, path: /transport_socket/typed_config/common_tls_context/validation_context/trusted_ca/filename}
+---
+apiVersion: v1
+kind: Secret
+type: kubernetes.io/tls
+metadata: {name: envoy, namespace: envoy-gateway-system}
+data: {ca.crt: $CA, tls.crt: $CERTIFICATE, tls.key: $KEY}
+`
+
+const gatewaySettings = `
+apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: EnvoyGateway
+gateway: {controllerName: gateway.envoyproxy.io/gatewayclass-controller}
+provider:
+  type: Custom
+  custom:
+    resource: {type: File, file: {paths: [$DIR/resources]}}
+    infrastructure: {type: Host, host: {configHome: $DIR/config, dataHome: $DIR/data, stateHome: $DIR/state, runtimeDir: $DIR/run}}
+extensionApis: {enableBackend: true, enableEnvoyPatchPolicy: true}
+`
+
+// aGateway runs Envoy Gateway with the first manifests of its page; filter is the policy that puts
+// the filter in.
+func aGateway(t *testing.T, filter string) *gatewayWorld {
+	t.Helper()
+	w := &gatewayWorld{t: t, dir: t.TempDir(), upstream: upstream(t), control: controlPlane(t, leased("first", quota)),
+		proxy: &proxy{port: freePort(t)}, image: serveImage(t, moduleBytes(t))}
+	w.files = httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(module(t)))))
+	t.Cleanup(w.files.Close)
+	w.install(filter)
+	var err error
+	w.Process, err = stack.Start(stack.Command{Name: "envoy-gateway", Path: kubetest.Program(t, "envoy-gateway"), Dir: w.dir,
+		Env:  []string{"HOME=" + w.dir, "WEIR_NODE_TOKEN=" + nodeToken},
+		Args: []string{"server", "--config-path", filepath.Join(w.dir, "gateway.yaml")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.watch(t)
+	w.listens(t)
+	return w
+}
+
+// install writes the files with which Envoy Gateway starts.
+func (w *gatewayWorld) install(filter string) {
+	w.t.Helper()
+	certificates := exec.Command(kubetest.Program(w.t, "envoy-gateway"), "certgen", "--local", "--config-home", filepath.Join(w.dir, "config"))
+	certificates.Env = append(os.Environ(), "HOME="+w.dir)
+	if output, err := certificates.CombinedOutput(); err != nil {
+		w.t.Fatalf("certgen: %v\n%s", err, output)
+	}
+	envoy, err := stack.EnvoyBinary()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	envoy, err = filepath.EvalSymlinks(envoy)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	bin := filepath.Join(w.dir, "data/envoy-versions", envoyVersion(w.t, envoy), "bin")
+	for _, dir := range []string{bin, filepath.Join(w.dir, "resources")} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	if err := os.Link(envoy, filepath.Join(bin, "envoy")); err != nil {
+		if err := os.Symlink(envoy, filepath.Join(bin, "envoy")); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.write("gateway.yaml", gatewaySettings)
+	w.write("resources/standalone.yaml", standalone)
+	w.write("resources/page.yaml", w.onThisMachine(gatewayPage(w.t, "EnvoyProxy")+"\n---\n"+gatewayPage(w.t, "Gateway"), envoyVersion(w.t, envoy)))
+	w.write("resources/filter.yaml", filter)
+}
+
+func envoyVersion(t *testing.T, envoy string) string {
+	t.Helper()
+	output, err := exec.Command(envoy, "--version").Output()
+	found := regexp.MustCompile(`/(\d+\.\d+\.\d+)/`).FindSubmatch(output)
+	if err != nil || found == nil {
+		t.Fatalf("%s --version: %v %s", envoy, err, output)
+	}
+	return string(found[1])
+}
+
+// write fills a manifest in and puts it into a file, at once, as Envoy Gateway watches the folder.
+func (w *gatewayWorld) write(name, text string) {
+	w.t.Helper()
+	encoded := func(name string) string {
+		content, err := os.ReadFile(filepath.Join(w.dir, "config/certs/envoy", name))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return base64.StdEncoding.EncodeToString(content)
+	}
+	sum := sha256.Sum256(moduleBytes(w.t))
+	text = strings.NewReplacer("$DIR", w.dir, "$UPSTREAM", strconv.Itoa(w.upstream.Port), "$CA", encoded("ca.crt"),
+		"$CERTIFICATE", encoded("tls.crt"), "$KEY", encoded("tls.key"),
+		// What the page says of a cluster is elsewhere on this machine.
+		"weir.weir.svc.cluster.local, port_value: 8080", "127.0.0.1, port_value: "+strconv.Itoa(w.control.Port),
+		"port: 80}]}", "port: "+strconv.Itoa(w.port)+"}]}",
+		"{name: shop, port: 80}", "{group: gateway.envoyproxy.io, kind: Backend, name: shop}",
+		"registry.example.com/weir-filter:VERSION", w.image.reference,
+		"https://files.example.com", w.files.URL, strings.Repeat("0", 64), hex.EncodeToString(sum[:]),
+	).Replace(text)
+	path := filepath.Join(w.dir, name)
+	if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// onThisMachine replaces the provider of the EnvoyProxy, which says how pods are made.
+func (w *gatewayWorld) onThisMachine(manifests, version string) string {
+	w.t.Helper()
+	before, rest, found := strings.Cut(manifests, "  provider:\n")
+	_, after, ended := strings.Cut(rest, "  bootstrap:\n")
+	if !found || !ended {
+		w.t.Fatal("the EnvoyProxy of the page has no provider before its bootstrap")
+	}
+	return before + "  concurrency: 2\n  provider: {type: Host, host: {envoyVersion: " + version + "}}\n  bootstrap:\n" + after
+}
+
+const gatewayPagePath = "docs/envoy-gateway.md"
+
+// gatewayPage is the block of the page that begins with a kind of manifest, and has the text.
+func gatewayPage(t *testing.T, kind string, texts ...string) string {
+	t.Helper()
+	return block(t, gatewayPagePath, "kind: "+kind, texts...)
+}
+
+// pageBlocks are the YAML blocks of a page.
+func pageBlocks(t *testing.T, page string) (blocks []string) {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(repository, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```$").FindAllStringSubmatch(string(content), -1) {
+		blocks = append(blocks, m[1])
+	}
+	return blocks
+}
+
+// block is the only YAML block of a page whose second line is first and that has all the texts.
+func block(t *testing.T, page, first string, texts ...string) string {
+	t.Helper()
+	var found []string
+	for _, b := range pageBlocks(t, page) {
+		lines := strings.SplitN(b, "\n", 3)
+		matches := lines[1] == first
+		for _, text := range texts {
+			matches = matches && strings.Contains(b, text)
+		}
+		if matches {
+			found = append(found, b)
+		}
+	}
+	if len(found) != 1 {
+		t.Fatalf("%s has %d blocks of %s with %q, want one", page, len(found), first, texts)
+	}
+	return found[0]
+}
+
+// policySet is the policy set of a page.
+func policySet(t *testing.T, page string) string {
+	t.Helper()
+	return block(t, page, "policies:")
+}
+
+// The page's way to the first 429, with the module from a web server and out of an image.
+func TestEnvoyGatewayLimits(t *testing.T) {
+	for _, code := range []string{"HTTP", "Image"} {
+		t.Run(code, func(t *testing.T) {
+			w := aGateway(t, gatewayPage(t, "EnvoyExtensionPolicy", "type: "+code))
+			version, err := w.control.Apply(within(t), []byte(policySet(t, gatewayPagePath)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.awaitVersion(version)
+			limits(t, w.url("/"), "first", quota)
+		})
+	}
+}
+
+// awaitVersion waits until the only node has applied a version.
+func (w *gatewayWorld) awaitVersion(version uint64) {
+	w.t.Helper()
+	err := stack.Await(within(w.t), "the policies", func(ctx context.Context) error {
+		nodes, err := w.control.Nodes(ctx)
+		if err == nil && (len(nodes) == 0 || nodes[0].Applied < version) {
+			err = fmt.Errorf("nodes: %+v", nodes)
+		}
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// withInline is the page's policy of the filter with another configuration.
+func withInline(t *testing.T, config string) string {
+	t.Helper()
+	filter := gatewayPage(t, "EnvoyExtensionPolicy", "type: HTTP")
+	before, _, found := strings.Cut(filter, "      config:\n")
+	if !found {
+		t.Fatal("the page's policy has no config")
+	}
+	return before + "      config: " + config + "\n"
+}
+
+// An edit keeps the buckets; another name of the policy is another vm_id, which begins anew.
+func TestEnvoyGatewayKeepsBuckets(t *testing.T) {
+	w := aGateway(t, withInline(t, withProbe("kept", quota, "one")))
+	awaitProbe(t, w.proxy, "one")
+	if got := counts(t, 60, w.url("/")); got[200] != 60 {
+		t.Fatalf("before the edit: %v", got)
+	}
+	w.write("resources/filter.yaml", withInline(t, withProbe("kept", quota, "two")))
+	awaitProbe(t, w.proxy, "two")
+	if got := counts(t, 60, w.url("/")); got[200] != 40 {
+		t.Errorf("after the edit: %v, want the 40 that are left", got)
+	}
+	renamed := strings.Replace(withInline(t, withProbe("kept", quota, "three")),
+		"metadata: {name: weir,", "metadata: {name: renamed,", 1)
+	if err := os.Remove(filepath.Join(w.dir, "resources/filter.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	awaitAnswer(t, "no filter", w.url("/"), func(a answer) bool { return a.status == http.StatusOK && a.policy() == "" })
+	w.write("resources/renamed.yaml", renamed)
+	awaitProbe(t, w.proxy, "three")
+	limits(t, w.url("/"), "kept", quota)
+}
+
+// otherRoute is one whose module is not changed.
+const otherRoute = `
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: other, namespace: default}
+spec:
+  parentRefs: [{name: shop}]
+  rules:
+    - matches: [{path: {type: PathPrefix, value: /other}}]
+      backendRefs: [{name: shop, port: 80}]
+`
+
+// A module that is not the one of the checksum never runs: its routes answer 500, or pass where
+// failOpen says so.
+func TestEnvoyGatewayRefusesAnotherModule(t *testing.T) {
+	filter := withInline(t, inline("loaded", quota))
+	// Envoy Gateway makes the cluster of modules, which standalone changes, while there is a module.
+	other := strings.NewReplacer("metadata: {name: weir,", "metadata: {name: other,", "kind: HTTPRoute, name: shop", "kind: HTTPRoute, name: other")
+	filter += "---" + otherRoute + "---\n" + other.Replace(filter)
+	wrong := strings.Replace(filter, strings.Repeat("0", 64), strings.Repeat("1", 64), 1)
+	w := aGateway(t, filter)
+	awaitAnswer(t, "the filter", w.url("/"), func(a answer) bool { return a.policy() == "loaded" })
+	w.write("resources/filter.yaml", wrong)
+	awaitAnswer(t, "the refusal", w.url("/"), func(a answer) bool { return a.status == http.StatusInternalServerError })
+	w.write("resources/filter.yaml", strings.Replace(wrong, "      rootID: weir\n", "      rootID: weir\n      failOpen: true\n", 1))
+	awaitAnswer(t, "what passes", w.url("/"), func(a answer) bool { return a.status == http.StatusOK && a.policy() == "" })
+	w.write("resources/filter.yaml", filter)
+	awaitAnswer(t, "the filter", w.url("/"), func(a answer) bool { return a.policy() == "loaded" })
+}
+
+// Envoy's own limit stands behind the filter: what Weir refuses does not count there.
+func TestEnvoyGatewayOwnLimits(t *testing.T) {
+	w := aGateway(t, withInline(t, inline("weir", quota)))
+	awaitAnswer(t, "the filter", w.url("/"), func(a answer) bool { return a.policy() == "weir" })
+	own := gatewayPage(t, "BackendTrafficPolicy")
+	w.write("resources/own.yaml", own)
+	awaitAnswer(t, "Envoy's own limit", w.url("/"), func(answer) bool { return w.hasFilter("envoy.filters.http.local_ratelimit") })
+	statuses, byWeir := map[int]int{}, 0
+	for range 200 {
+		a, err := ask(w.url("/"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		statuses[a.status]++
+		if a.policy() == "weir" && a.status == 429 {
+			byWeir++
+		}
+	}
+	if statuses[429] != byWeir || byWeir < 100 {
+		t.Errorf("%v, of which %d were refused by Weir: want all, as Envoy's own limit is larger", statuses, byWeir)
+	}
+
+	// Now Weir's is the larger one.
+	w.write("resources/own.yaml", strings.Replace(own, "requests: 120", "requests: 7", 1))
+	w.write("resources/filter.yaml", withInline(t, inline("larger", 1000)))
+	awaitAnswer(t, "Envoy's refusal", w.url("/"), func(a answer) bool {
+		return a.status == 429 && strings.Contains(a.body, "local_rate_limited")
+	})
+}
+
+// hasFilter reports whether Envoy runs with a filter of that name.
+func (w *gatewayWorld) hasFilter(name string) bool {
+	w.t.Helper()
+	paths, err := filepath.Glob(filepath.Join(w.dir, "run/*/admin-address.txt"))
+	if err != nil || len(paths) == 0 {
+		return false
+	}
+	address, err := os.ReadFile(paths[0])
+	if err != nil {
+		return false
+	}
+	if _, _, err := net.SplitHostPort(strings.TrimSpace(string(address))); err != nil {
+		return false
+	}
+	dump, err := ask("http://" + strings.TrimSpace(string(address)) + "/config_dump")
+	return err == nil && strings.Contains(dump.body, `"name": "`+name)
+}
+
+// gatewayDefinitions are the schemas of Gateway API and Envoy Gateway, which come as a chart.
+func gatewayDefinitions(t *testing.T) string {
+	t.Helper()
+	var complaints bytes.Buffer
+	command := exec.CommandContext(within(t), kubetest.Program(t, "helm"), "template",
+		sources(t, "gateway", "github.com/envoyproxy/gateway")+"/charts/gateway-crds-helm",
+		"--set", "crds.gatewayAPI.enabled=true", "--set", "crds.envoyGateway.enabled=true")
+	command.Stderr = &complaints
+	text, err := command.Output()
+	if err != nil {
+		t.Fatalf("helm: %v: %s", err, complaints.String())
+	}
+	return string(text)
+}
+
+// A cluster accepts each manifest of the page as it stands there.
+func TestManifestsOfEnvoyGatewayAreAccepted(t *testing.T) {
+	k := kubetest.Start(t)
+	k.Apply(t, gatewayDefinitions(t))
+	accepts(t, k, gatewayPagePath, 6)
+}
+
+// accepts applies all manifests of a page, which has at least so many blocks.
+func accepts(t *testing.T, k *kubetest.Server, page string, least int) {
+	t.Helper()
+	for _, namespace := range []string{"weir", "envoy-gateway-system", "shop"} {
+		k.Apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: "+namespace+"}}")
+	}
+	applied := 0
+	for _, b := range pageBlocks(t, page) {
+		objects, err := kubetest.Parse(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(objects) == 0 || objects[0].Kind() == "" {
+			continue // A policy set.
+		}
+		k.Apply(t, b)
+		// Some names occur twice on a page, and others in other tests.
+		remove(t, k, b)
+		applied++
+	}
+	if applied < least {
+		t.Errorf("%s has only %d blocks of manifests", page, applied)
+	}
+}

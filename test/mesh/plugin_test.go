@@ -1,0 +1,194 @@
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-proxy/weir/tools/stack"
+)
+
+// Both of Istio's kinds load the filter into a gateway, and a limit that `weir serve` leases holds.
+func aGatewayIsLimited(t *testing.T, m *mesh) {
+	for name, manifest := range map[string]func(plugin) string{
+		"wasm-plugin": plugin.wasmPlugin, "traffic-extension": plugin.trafficExtension,
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := aGround(t, m, name)
+			c := g.withControlPlane(leased("first", quota))
+			g.store(manifest(plugin{name: "weir", pluginName: "weir"}))
+			p := g.start()
+			awaitNode(t, c, "router~10.9.9.9~gw-"+name)
+			limits(t, p.url("/"), "first", quota)
+
+			version, err := c.Apply(within(t), []byte(leased("second", quota/2)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := c.AwaitApplied(within(t), version, g.gateway().node()); err != nil {
+				t.Fatal(err)
+			}
+			limits(t, p.url("/"), "second", quota/2)
+			if log := p.Stderr.String(); strings.Contains(log, "rejected") {
+				t.Errorf("Envoy refused something:\n%s", log)
+			}
+		})
+	}
+}
+
+// withProbe is a plugin configuration with an inline limit, and one that has the name of its
+// path, by which a test sees that the configuration is in force.
+func withProbe(name string, quota int, probe string) string {
+	return fmt.Sprintf("{policyset: {version: weir/v1, policies: [{name: %s, match: {paths: [/]}, partition: [], "+
+		"limit: {quota: %d, window: 1h}, mode: local}, {name: %s, match: {paths: [/%[3]s]}, partition: [], "+
+		"limit: {quota: 1000000, window: 1h}, mode: local}]}}", name, quota, probe)
+}
+
+func awaitProbe(t *testing.T, p *proxy, probe string) {
+	t.Helper()
+	awaitAnswer(t, "configuration "+probe, p.url("/"+probe), func(a answer) bool {
+		return strings.Contains(fmt.Sprint(a.header["Ratelimit-Policy"]), probe)
+	})
+}
+
+// An edit makes new virtual machines, because Istio puts the version of the object into their
+// environment; a new module does, too. What was used stays used.
+func editsKeepBuckets(t *testing.T, m *mesh) {
+	g := aGround(t, m, "edits")
+	weir := plugin{name: "weir", pluginName: "weir", config: withProbe("kept", quota, "one")}
+	g.store(weir.wasmPlugin())
+	p := g.start()
+	awaitProbe(t, p, "one")
+	if got := counts(t, 40, p.url("/")); got[200] != 40 {
+		t.Fatalf("before the edit: %v", got)
+	}
+
+	weir.config = withProbe("kept", quota, "two")
+	g.store(weir.wasmPlugin())
+	awaitProbe(t, p, "two")
+	if got := counts(t, 40, p.url("/")); got[200] != 40 {
+		t.Fatalf("after the edit: %v", got)
+	}
+
+	weir.url, weir.config = "file://"+anotherBuild(t), withProbe("kept", quota, "three")
+	g.store(weir.wasmPlugin())
+	awaitProbe(t, p, "three")
+	if got := counts(t, 40, p.url("/")); got[200] != 20 || got[429] != 20 {
+		t.Errorf("after the upgrade: %v, want the 20 that are left", got)
+	}
+}
+
+// anotherBuild is the module with a section that means nothing: other bytes, the same program.
+func anotherBuild(t *testing.T) string {
+	t.Helper()
+	code, err := os.ReadFile(module(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "another build"
+	code = append(code, 0, byte(len(name)+1), byte(len(name)))
+	return written(t, append(code, name...))
+}
+
+// written puts bytes into a file.
+func written(t *testing.T, code []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "plugin.wasm")
+	if err := os.WriteFile(path, code, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Envoy refuses a module that it cannot load, and goes on with the one that it has. One that starts
+// with such a module answers 500 until a good one comes. failStrategy changes neither: it is for a
+// module that ran and crashed.
+func aModuleThatCannotBeLoaded(t *testing.T, m *mesh) {
+	broken := "file://" + written(t, []byte(strings.Repeat("this is no module", 300)))
+	for _, strategy := range []string{"FAIL_OPEN", "FAIL_CLOSE"} {
+		t.Run(strategy, func(t *testing.T) {
+			g := aGround(t, m, "broken-"+strings.ToLower(strings.ReplaceAll(strategy, "_", "-")))
+			good := plugin{name: "weir", pluginName: "weir", failStrategy: strategy, config: inline("good", quota)}
+			bad := good
+			bad.url = broken
+			g.store(bad.wasmPlugin())
+			p := g.start()
+			awaitAnswer(t, "an answer", p.url("/"), func(a answer) bool { return a.status == http.StatusInternalServerError })
+
+			g.store(good.wasmPlugin())
+			awaitAnswer(t, "the good module", p.url("/"), func(a answer) bool { return a.policy() == "good" })
+			g.store(bad.wasmPlugin())
+			err := stack.Await(within(t), "the refusal", func(context.Context) error {
+				if !strings.Contains(p.stats(t, "config_fail"), "config_fail: 2") {
+					return fmt.Errorf("Envoy counts %s", p.stats(t, "config_"))
+				}
+				return nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			limits(t, p.url("/"), "good", quota-1)
+		})
+	}
+}
+
+// Istio leaves vm_id empty, so all plugins of an Envoy share what it keeps. Envoy's name of a plugin
+// has that of its manifest, which keeps two apart that have no pluginName.
+func twoPluginsWithoutANameOfTheirOwn(t *testing.T, m *mesh) {
+	g := aGround(t, m, "unnamed")
+	g.store(plugin{name: "one", config: withProbe("same", quota, "one")}.wasmPlugin())
+	g.store(plugin{name: "two", config: withProbe("same", quota, "two"), priority: 1}.wasmPlugin())
+	p := g.start()
+	awaitProbe(t, p, "one")
+	awaitProbe(t, p, "two")
+	limits(t, p.url("/"), "same", quota)
+}
+
+// Two plugins with one control plane each ask it for every request: a limit counts twice, whatever
+// their names are. One plugin is enough, whose policies match what each would.
+func twoPluginsOfOneControlPlaneCountTwice(t *testing.T, m *mesh) {
+	g := aGround(t, m, "twice")
+	c := g.withControlPlane(leased("shared", quota))
+	g.store(plugin{name: "one", pluginName: "one"}.wasmPlugin())
+	g.store(plugin{name: "two", pluginName: "two", priority: 1}.wasmPlugin())
+	p := g.start()
+	awaitNode(t, c, "router~")
+	if got := counts(t, requests, p.url("/")); got[200] < quota/2 || got[200] > quota/2+1 {
+		t.Errorf("%v, want half of %d", got, quota)
+	}
+}
+
+// A plugin is in the proxies that its selector names, and in no others.
+func aPluginIsWhereItsSelectorSays(t *testing.T, m *mesh) {
+	g := aGround(t, m, "selected")
+	other := *g
+	other.port = freePort(t)
+	other.store(`
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {name: other, namespace: $NAMESPACE}
+spec:
+  selector: {app: other}
+  servers: [{port: {number: $PORT, name: http, protocol: HTTP}, bind: 127.0.0.1, hosts: ["*"]}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {name: other, namespace: $NAMESPACE}
+spec:
+  hosts: ["*"]
+  gateways: [other]
+  http: [{route: [{destination: {host: shop.example.internal, port: {number: 80}}}]}]
+`)
+	g.store(plugin{name: "weir", pluginName: "weir", config: inline("here", quota)}.wasmPlugin())
+	p := g.start()
+	q := g.run(t, workload{kind: "router", name: "gw-other", namespace: g.namespace, labels: "app: other", address: "10.9.9.10"}, other.port)
+	q.listens(t)
+	limits(t, p.url("/"), "here", quota)
+	if got := counts(t, requests, q.url("/")); got[200] != requests {
+		t.Errorf("the other gateway: %v, want no limit", got)
+	}
+}
