@@ -127,7 +127,7 @@ kustomize: ## write deploy/kustomize/weir.yaml anew from the chart
 # Not part of `make test`: the first time it builds a Kubernetes API server, istiod and Envoy Gateway,
 # for half an hour.
 .PHONY: test-mesh
-test-mesh: build ## the filter and the control plane under Istio and Envoy Gateway, with a real API server of Kubernetes
+test-mesh: build test-chart ## the filter and the control plane under Istio and Envoy Gateway, with a real API server of Kubernetes
 	@tools/setup.sh envoy kube mesh
 	$(call announce,tests under Istio and Envoy Gateway)
 	@go test -count 1 -timeout 30m ./test/mesh
