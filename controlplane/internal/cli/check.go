@@ -14,6 +14,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/assign"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/policyfiles"
+	"github.com/weir-proxy/weir/controlplane/internal/promises"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -31,58 +32,13 @@ type checkCommand struct {
 
 // checked is what is known about one file.
 type checked struct {
-	File     string          `json:"file"`
-	Problems policy.Problems `json:"problems"`
-	Policies []promise       `json:"policies"`
+	File     string             `json:"file"`
+	Problems policy.Problems    `json:"problems"`
+	Policies []promises.Promise `json:"policies"`
 	// Notes are what an operator should know about the set beside its policies.
 	Notes []string `json:"notes,omitempty"`
 	// line is where the text stops being a document; 0 if it is one.
 	line int
-}
-
-// promise is what a policy promises.
-type promise struct {
-	Name      string      `json:"name"`
-	Mode      string      `json:"mode"`
-	Algorithm string      `json:"algorithm"`
-	Limits    []limitText `json:"limits"`
-	Bound     string      `json:"bound"`
-	Notes     []string    `json:"notes"`
-}
-
-// limitText is a limit as people write it.
-type limitText struct {
-	Tier   string `json:"tier,omitempty"`
-	Quota  int64  `json:"quota,omitempty"`
-	Window string `json:"window,omitempty"`
-	// InFlight is how many requests may be in flight; such a limit has no other figure.
-	InFlight int64 `json:"in_flight,omitempty"`
-	// Least is what an adaptive limit becomes at least; InFlight is then the most.
-	Least int64 `json:"least,omitempty"`
-	// Burst is that of a bucket; of a leaky one, how many may wait.
-	Burst int64 `json:"burst,omitempty"`
-	// Own: callers bring figures of their own, up to these.
-	Own bool `json:"own,omitempty"`
-}
-
-func (l limitText) String() string {
-	text := fmt.Sprintf("%d per %s", l.Quota, l.Window)
-	if l.InFlight > 0 {
-		text = fmt.Sprintf("%d in flight", l.InFlight)
-	}
-	if l.Least > 0 {
-		text = fmt.Sprintf("%d to %s", l.Least, text)
-	}
-	if l.Burst > 0 {
-		text += fmt.Sprintf(", burst %d", l.Burst)
-	}
-	if l.Own {
-		text = "at most " + text
-	}
-	if l.Tier != "" {
-		text = l.Tier + " " + text
-	}
-	return text
 }
 
 // Run checks the files and fails if one has a problem.
@@ -116,7 +72,7 @@ func (c *checkCommand) Run(env *environment) error {
 // check says what is known of a set, or why err is in its place. It returns an error that says
 // nothing about the document.
 func (c *checkCommand) check(name string, set *policy.Set, err error, shares map[string]int64) (checked, error) {
-	f := checked{File: name, Problems: policy.Problems{}, Policies: []promise{}}
+	f := checked{File: name, Problems: policy.Problems{}, Policies: []promises.Promise{}}
 	var syntax *policydoc.SyntaxError
 	switch {
 	case errors.As(err, &f.Problems):
@@ -138,12 +94,10 @@ func (c *checkCommand) check(name string, set *policy.Set, err error, shares map
 	return f, nil
 }
 
-func promiseOf(p policy.Policy, tiers []string, nodes int64, shares map[string]int64) promise {
-	return promise{
-		Name: p.Name, Mode: p.Mode.String(), Algorithm: p.Counting.Algorithm.String(), Bound: p.Bound(tiers),
-		Notes:  slices.Concat([]string{}, p.Notes(nodes), regionNotes(p, shares)),
-		Limits: limitTexts(p, tiers),
-	}
+func promiseOf(p policy.Policy, tiers []string, nodes int64, shares map[string]int64) promises.Promise {
+	promise := promises.Of(p, tiers, nodes)
+	promise.Notes = append(promise.Notes, regionNotes(p, shares)...)
+	return promise
 }
 
 // regionNotes names the regions whose part of a limit is smaller than the largest cost of a
@@ -180,31 +134,6 @@ func quotaFilterNotes(p policy.Policy) (notes []string) {
 		}
 	}
 	return notes
-}
-
-// limitTexts are the limits of a policy, tier by tier.
-func limitTexts(p policy.Policy, tiers []string) (texts []limitText) {
-	add := func(tier string, limits []policy.Limit) {
-		for _, l := range limits {
-			text := limitText{Tier: tier, Quota: l.Quota, Window: policy.FormatSpan(l.Window), Own: l.Own > 0}
-			switch {
-			case l.InFlight:
-				text = limitText{Tier: tier, InFlight: l.Quota, Least: p.Adaptive.Min}
-			case l.Algorithm == quota.TokenBucket:
-				text.Burst = l.Params.Burst
-			case l.Algorithm == quota.LeakyBucket:
-				text.Burst = l.Params.Burst - 1 // Without the place of the request that is served.
-			}
-			texts = append(texts, text)
-		}
-	}
-	if len(p.Tiers) == 0 {
-		add("", p.Named(p.Limits))
-	}
-	for i := range p.Tiers {
-		add(tiers[i], p.Named(p.LimitsOf(i)))
-	}
-	return texts
 }
 
 func printChecked(env *environment, files []checked) error {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/promises"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
@@ -42,7 +43,7 @@ func (c *getPolicies) Run(env *environment) error {
 	return table(env.Out, "POLICY\tLIMIT\tMODE\tALGORITHM\tENFORCEMENT", func(w io.Writer) {
 		for _, p := range set.Policies {
 			var limits []string
-			for _, l := range limitTexts(p, set.Tiers) {
+			for _, l := range promises.LimitsOf(p, set.Tiers) {
 				limits = append(limits, l.String())
 			}
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", p.Name, strings.Join(limits, "; "), p.Mode, p.Counting.Algorithm,

@@ -18,8 +18,10 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/promises"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
 	"github.com/weir-proxy/weir/controlplane/internal/series"
+	"github.com/weir-proxy/weir/shared/policy"
 )
 
 // Defines values for KeyWhere.
@@ -413,6 +415,30 @@ type Changed struct {
 	Unchanged bool `json:"unchanged,omitempty"`
 }
 
+// CheckedPolicySet defines model for CheckedPolicySet.
+type CheckedPolicySet struct {
+	// Valid It could be put.
+	Valid bool `json:"valid"`
+
+	// Problems All that is wrong; empty if it is valid.
+	Problems policy.Problems `json:"problems"`
+
+	// Line The line where the text stops being a document. Absent if it is one.
+	Line int `json:"line,omitempty"`
+
+	// Policies What each promises; empty if it is not valid.
+	Policies []Promise `json:"policies"`
+
+	// Notes What an operator should know about the set beside its policies.
+	Notes []string `json:"notes,omitempty"`
+
+	// Summary What would change in one line.
+	Summary string `json:"summary"`
+
+	// Diff What changes from one policy set to another.
+	Diff Diff `json:"diff"`
+}
+
 // Consumer What is known of a consumer. What has ended is left out.
 type Consumer struct {
 	// Source Where requests say who they are, like header:x-api-key. Lists do not know it.
@@ -513,6 +539,15 @@ type Enforcement struct {
 
 // FieldChange One field that is different.
 type FieldChange = policies.FieldChange
+
+// FieldProblem defines model for FieldProblem.
+type FieldProblem struct {
+	// Path Leads to the value, like policies[2].limit.window; empty for the body as a whole.
+	Path string `json:"path"`
+
+	// Reason What is wrong and what would be right.
+	Reason string `json:"reason"`
+}
 
 // Gift defines model for Gift.
 type Gift struct {
@@ -721,6 +756,12 @@ type PermitHolder struct {
 	// Permits How many requests it may have in flight.
 	Permits int64 `json:"permits"`
 }
+
+// Promise What a policy promises.
+type Promise = promises.Promise
+
+// PromisedLimit defines model for PromisedLimit.
+type PromisedLimit = promises.Limit
 
 // Reasoned defines model for Reasoned.
 type Reasoned struct {
@@ -1442,6 +1483,9 @@ type ServerInterface interface {
 	// ListAudit Who changed what, newest first
 	// (GET /v1/audit)
 	ListAudit(ctx echo.Context, params ListAuditParams) error
+	// CheckPolicySet What a policy set would promise and change
+	// (POST /v1/check)
+	CheckPolicySet(ctx echo.Context) error
 	// ListConsumers The consumers of whom something is known
 	// (GET /v1/consumers)
 	ListConsumers(ctx echo.Context, params ListConsumersParams) error
@@ -1615,6 +1659,15 @@ func (w *ServerInterfaceWrapper) ListAudit(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.ListAudit(ctx, params)
+	return err
+}
+
+// CheckPolicySet converts echo context to params.
+func (w *ServerInterfaceWrapper) CheckPolicySet(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.CheckPolicySet(ctx)
 	return err
 }
 
@@ -2908,6 +2961,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/healthz", wrapper.Healthz, options.OperationMiddlewares["healthz"]...)
 	router.GET(options.BaseURL+"/readyz", wrapper.Readyz, options.OperationMiddlewares["readyz"]...)
 	router.GET(options.BaseURL+"/v1/audit", wrapper.ListAudit, options.OperationMiddlewares["listAudit"]...)
+	router.POST(options.BaseURL+"/v1/check", wrapper.CheckPolicySet, options.OperationMiddlewares["checkPolicySet"]...)
 	router.GET(options.BaseURL+"/v1/consumers", wrapper.ListConsumers, options.OperationMiddlewares["listConsumers"]...)
 	router.POST(options.BaseURL+"/v1/consumers", wrapper.PutConsumers, options.OperationMiddlewares["putConsumers"]...)
 	router.DELETE(options.BaseURL+"/v1/consumers/:id", wrapper.DeleteConsumer, options.OperationMiddlewares["deleteConsumer"]...)
@@ -3055,6 +3109,29 @@ type ListAuditResponseObject interface {
 type ListAudit200JSONResponse AuditEntries
 
 func (response ListAudit200JSONResponse) VisitListAuditResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type CheckPolicySetRequestObject struct {
+	ContentType string
+	Body        io.Reader
+}
+
+type CheckPolicySetResponseObject interface {
+	VisitCheckPolicySetResponse(w http.ResponseWriter) error
+}
+
+type CheckPolicySet200JSONResponse CheckedPolicySet
+
+func (response CheckPolicySet200JSONResponse) VisitCheckPolicySetResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -3987,6 +4064,9 @@ type StrictServerInterface interface {
 	// ListAudit Who changed what, newest first
 	// (GET /v1/audit)
 	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
+	// CheckPolicySet What a policy set would promise and change
+	// (POST /v1/check)
+	CheckPolicySet(ctx context.Context, request CheckPolicySetRequestObject) (CheckPolicySetResponseObject, error)
 	// ListConsumers The consumers of whom something is known
 	// (GET /v1/consumers)
 	ListConsumers(ctx context.Context, request ListConsumersRequestObject) (ListConsumersResponseObject, error)
@@ -4171,6 +4251,33 @@ func (sh *strictHandler) ListAudit(ctx echo.Context, params ListAuditParams) err
 		return err
 	} else if validResponse, ok := response.(ListAuditResponseObject); ok {
 		return validResponse.VisitListAuditResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// CheckPolicySet operation middleware
+func (sh *strictHandler) CheckPolicySet(ctx echo.Context) error {
+	var request CheckPolicySetRequestObject
+
+	request.ContentType = ctx.Request().Header.Get("Content-Type")
+
+	request.Body = ctx.Request().Body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.CheckPolicySet(ctx.Request().Context(), request.(CheckPolicySetRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "CheckPolicySet")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(CheckPolicySetResponseObject); ok {
+		return validResponse.VisitCheckPolicySetResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -1,0 +1,154 @@
+import { useQuery } from '@tanstack/react-query'
+import { endRollout, rollback, useAct } from '../actions'
+import { client, data, type Schemas } from '../api'
+import { link, useAudit, useMay, usePolicySet, useRollout } from '../state'
+import { Asked, Badge, Card, Empty, Exact, Table, Time, Words } from '../ui'
+
+type Entry = Schemas['AuditEntry']
+
+const verbs: Record<string, string> = {
+  'policyset.put': 'put the policy set',
+  'policy.put': 'put a policy',
+  'policy.patch': 'changed a policy',
+  'policy.delete': 'removed a policy',
+  'version.rollback': 'rolled back',
+  'enforcement.put': 'gave orders',
+  'consumer.put': 'changed a caller',
+  'consumer.delete': 'forgot a caller',
+  'consumers.put': 'changed callers',
+}
+
+// actionWords says what an entry of the audit is about.
+export function actionWords(e: Entry): string {
+  const after = e.after as { summary?: string } | undefined
+  const what = verbs[e.action] ?? e.action
+  return after?.summary ? `${what}: ${after.summary}` : what
+}
+
+export function AuditTable({ entries }: { entries: Entry[] }) {
+  return (
+    <Table
+      label="Audit" rows={entries} id={(e) => e.id}
+      empty="Nothing has been changed yet."
+      columns={[
+        { title: 'When', width: '6.5rem', cell: (e) => <Time at={e.at} /> },
+        { title: 'Who', width: 'minmax(0, 1fr)', cell: (e) => e.by || 'the control plane' },
+        { title: 'What', width: 'minmax(0, 3fr)', cell: (e) => <span title={actionWords(e)}>{actionWords(e)}</span> },
+        { title: 'Where', wide: true, width: 'minmax(0, 1.5fr)', cell: (e) => <span title={e.resource}>{e.resource}</span> },
+        { title: 'Why', wide: true, width: 'minmax(0, 2fr)', cell: (e) => <span title={e.reason}>{e.reason}</span> },
+      ]}
+    />
+  )
+}
+
+export function Changes({ version }: { version: number }) {
+  const audit = useAudit('', 100)
+  return (
+    <>
+      <h1>Changes</h1>
+      <RolloutCard />
+      <div className="columns">
+        <Versions chosen={version} />
+        {version > 0 && <Difference version={version} />}
+      </div>
+      <Card title="Audit">
+        <Asked of={audit}>{(a) => <AuditTable entries={a.entries} />}</Asked>
+      </Card>
+    </>
+  )
+}
+
+function Versions({ chosen }: { chosen: number }) {
+  const now = usePolicySet()
+  const versions = useQuery({
+    queryKey: ['versions', now.data?.version],
+    queryFn: () => data(client.GET('/v1/versions', { params: { query: { page_size: 100 } } })),
+  })
+  return (
+    <Card title="Versions">
+      <Asked of={versions}>
+        {(v) => (
+          <Table
+            label="Versions" rows={v.versions} id={(one) => String(one.version)}
+            empty="There is no version yet: the policy set has never been put."
+            columns={[
+              {
+                title: 'Version', width: '6rem',
+                cell: (one) => (
+                  <a href={link('changes', String(one.version))} aria-current={one.version === chosen || undefined}>
+                    {one.version}
+                    {one.version === now.data?.version && ' (now)'}
+                  </a>
+                ),
+              },
+              { title: 'When', width: '6.5rem', cell: (one) => <Time at={one.time} /> },
+              { title: 'Who', wide: true, cell: (one) => one.author },
+              { title: 'What', width: 'minmax(0, 3fr)', cell: (one) => <span title={one.summary}>{one.summary} {one.rollout && <Badge>{one.rollout}</Badge>}</span> },
+            ]}
+          />
+        )}
+      </Asked>
+    </Card>
+  )
+}
+
+function Difference({ version }: { version: number }) {
+  const act = useAct()
+  const may = useMay('editor')
+  const now = usePolicySet()
+  const current = now.data?.version ?? 0
+  const diff = useQuery({
+    queryKey: ['diff', version],
+    queryFn: () => data(client.GET('/v1/versions/{version}/diff', { params: { path: { version } } })),
+    staleTime: Infinity,
+  })
+  const whole = useQuery({
+    queryKey: ['version', version],
+    queryFn: () => data(client.GET('/v1/versions/{version}', { params: { path: { version } } })),
+    staleTime: Infinity,
+  })
+  const back = may && version !== current && current > 0 && (
+    <button type="button" onClick={() => act(rollback(version, current))}>
+      Roll back to it
+    </button>
+  )
+  return (
+    <Card title={`Version ${version}`} more={back}>
+      <Asked of={whole}>{(v) => <p className="quiet">By {v.author}, <Exact at={v.time} /></p>}</Asked>
+      <h3>What it changed</h3>
+      <Asked of={diff}>{(d) => <Words lines={d.diff.words} />}</Asked>
+      <Asked of={whole}>
+        {(v) => (
+          <details>
+            <summary>The document</summary>
+            <pre tabIndex={0} aria-label={`The document of version ${version}`}>{v.document}</pre>
+          </details>
+        )}
+      </Asked>
+    </Card>
+  )
+}
+
+function RolloutCard() {
+  const rollout = useRollout()
+  const act = useAct()
+  const may = useMay('editor')
+  if (!rollout.data) return null
+  const { data: r, etag } = rollout.data
+  const more = may && (
+    <span className="buttons">
+      <button type="button" onClick={() => act(endRollout(etag, false))}>Take it back</button>
+      <button type="button" className="primary" onClick={() => act(endRollout(etag, true))}>Give it to all</button>
+    </span>
+  )
+  return (
+    <Card title={`Version ${r.version} is rolled out to ${r.nodes} of the nodes`} more={more}>
+      <p>
+        {r.summary}. {r.applied} of {r.chosen} chosen nodes have it, {r.refused} refused it; {r.seen} share the limits.
+        Begun by {r.by} <Time at={r.since} />.
+      </p>
+      <progress max={Math.max(1, r.chosen)} value={r.applied} aria-label="Nodes that have the version" />
+      {r.apart.length > 0 && <Empty>Both versions count apart for: {r.apart.join(', ')}.</Empty>}
+    </Card>
+  )
+}

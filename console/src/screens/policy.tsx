@@ -1,0 +1,133 @@
+// One policy: what it promises, whom it meets, and how it is enforced.
+import { useQuery } from '@tanstack/react-query'
+import { useAct } from '../actions'
+import type { Policy } from '../api'
+import { client, data } from '../api'
+import { link, useAudit, useEnforcement, useMay, usePolicySet, usePromises, useTop } from '../state'
+import { Asked, Card, Empty, Table, Time } from '../ui'
+import { AuditTable } from './changes'
+import { ShadowButton, shownWords, TopTable, whyLink } from './overview'
+import { limitWords, StateOf } from './policies'
+
+export function PolicyScreen({ name }: { name: string }) {
+  const now = usePolicySet()
+  const orders = useEnforcement()
+  const act = useAct()
+  const may = useMay('editor')
+  const list = orders.data?.data.orders ?? []
+  return (
+    <Asked of={now}>
+      {({ set }) => {
+        const policy = (set.policies ?? []).find((p) => p.name === name)
+        if (!policy) {
+          return (
+            <>
+              <h1>{name}</h1>
+              <Empty>
+                The policy set has no such policy. <a href={link('policies')}>See those that it has.</a>
+              </Empty>
+            </>
+          )
+        }
+        return (
+          <>
+            <div className="heading">
+              <h1>{name}</h1>
+              <StateOf policy={policy} orders={list} />
+              {may && <ShadowButton name={name} list={list} act={act} />}
+              <a className="button" href={link('edit')}>{may ? 'Edit' : 'The document'}</a>
+            </div>
+            <div className="columns">
+              <Promise policy={policy} />
+              <Callers name={name} />
+            </div>
+            <div className="columns">
+              <Refusals name={name} />
+              <History name={name} />
+            </div>
+          </>
+        )
+      }}
+    </Asked>
+  )
+}
+
+function Promise({ policy }: { policy: Policy }) {
+  const promises = usePromises()
+  const promise = promises.data?.find((p) => p.name === policy.name)
+  return (
+    <Card title="What it promises">
+      <Asked of={promises}>
+        {() => (
+          <dl>
+            <dt>Limit</dt>
+            <dd>{promise?.limits.map(limitWords).join('; ')}</dd>
+            <dt>Bound</dt>
+            <dd className="prose">{promise?.bound}</dd>
+            <dt>Whose</dt>
+            <dd>{policy.partition?.length ? policy.partition.join(', ') : 'everyone together'}</dd>
+            <dt>Mode</dt>
+            <dd>{promise?.mode}, {promise?.algorithm.replaceAll('_', ' ')}</dd>
+            {promise?.notes.map((note) => (
+              <div key={note}>
+                <dt>Note</dt>
+                <dd>{note}</dd>
+              </div>
+            ))}
+          </dl>
+        )}
+      </Asked>
+      <details>
+        <summary>As the policy set has it</summary>
+        <pre tabIndex={0} aria-label="The policy">{JSON.stringify(policy, null, 2)}</pre>
+      </details>
+    </Card>
+  )
+}
+
+function Callers({ name }: { name: string }) {
+  const refused = useTop('refused', name, 8)
+  const heavy = useTop('requests', name, 8)
+  return (
+    <Card title="Callers">
+      <h3>Refused most</h3>
+      <Asked of={refused}>{(t) => <TopTable rows={t.callers} empty="None was refused in the last minutes." />}</Asked>
+      <h3>Heaviest</h3>
+      <Asked of={heavy}>{(t) => <TopTable rows={t.callers} empty="No requests were heard of in the last minutes." />}</Asked>
+    </Card>
+  )
+}
+
+function Refusals({ name }: { name: string }) {
+  const why = useQuery({
+    queryKey: ['decisions', name],
+    queryFn: () => data(client.GET('/v1/decisions', { params: { query: { policy: name, page_size: 20 } } })),
+    refetchInterval: 3000,
+  })
+  return (
+    <Card title="Recent refusals">
+      <Asked of={why}>
+        {(d) => (
+          <Table
+            label="Recent refusals" rows={d.decisions} id={(one) => one.id} empty="None in the last hour."
+            columns={[
+              { title: 'When', width: '6rem', cell: (one) => <Time at={one.at} /> },
+              { title: 'Caller', cell: (one) => <a href={whyLink(one)}>{shownWords(one.shown) || <code className="hash">{one.key.slice(0, 10)}</code>}</a> },
+              { title: 'Reason', cell: (one) => `${one.reason} (${one.source})` },
+              { title: 'Node', wide: true, cell: (one) => one.node },
+            ]}
+          />
+        )}
+      </Asked>
+    </Card>
+  )
+}
+
+function History({ name }: { name: string }) {
+  const audit = useAudit(`policies/${name}`, 20)
+  return (
+    <Card title="Its changes" more={<a href={link('changes')}>All versions</a>}>
+      <Asked of={audit}>{(a) => <AuditTable entries={a.entries} />}</Asked>
+    </Card>
+  )
+}

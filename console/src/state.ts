@@ -1,0 +1,172 @@
+// What several screens ask the server for, and what the page itself remembers.
+import { useQuery, useQueryClient, type QueryClient } from '@tanstack/react-query'
+import { createContext, useContext, useEffect, useState, useSyncExternalStore } from 'react'
+import { answer, client, data, Problem, type Node, type PolicySet, type Session } from './api'
+
+// How often a screen asks again, in milliseconds.
+const live = 3000
+
+export const SessionContext = createContext<Session>({ name: '', role: 'viewer' })
+
+// useMay reports whether the token's role may do what needs a role.
+export function useMay(needed: 'editor' | 'admin'): boolean {
+  const { role } = useContext(SessionContext)
+  return role === 'admin' || role === needed
+}
+
+function subscribe(f: () => void) {
+  addEventListener('hashchange', f)
+  return () => removeEventListener('hashchange', f)
+}
+
+// useRoute returns the parts of the address behind #, decoded, and what stands behind its ?.
+export function useRoute(): { parts: string[]; query: URLSearchParams } {
+  const hash = useSyncExternalStore(subscribe, () => location.hash)
+  const [path = '', query = ''] = hash.replace(/^#\/?/, '').split('?')
+  return { parts: path.split('/').map(decode), query: new URLSearchParams(query) }
+}
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
+}
+
+// link is the address of a screen.
+export function link(...parts: string[]): string {
+  return '#/' + parts.map(encodeURIComponent).join('/')
+}
+
+export function go(...parts: string[]) {
+  location.hash = link(...parts)
+}
+
+const json = { headers: { Accept: 'application/json' } }
+
+export type PolicySetNow = { set: PolicySet; version: number }
+
+export async function getPolicySet(): Promise<PolicySetNow> {
+  const got = await answer(client.GET('/v1/policyset', json))
+  return { set: got.data as PolicySet, version: Number(got.etag.replaceAll('"', '')) }
+}
+
+export function usePolicySet() {
+  return useQuery({ queryKey: ['policyset'], queryFn: getPolicySet, refetchInterval: live })
+}
+
+// usePromises asks what the policies in force promise: the server's own check of them.
+export function usePromises() {
+  const now = usePolicySet()
+  return useQuery({
+    queryKey: ['promises', now.data?.version],
+    enabled: now.data !== undefined,
+    queryFn: async () => (await check(JSON.stringify(now.data?.set), 'application/json')).policies,
+    staleTime: Infinity,
+  })
+}
+
+export function check(text: string, type: string) {
+  return data(
+    client.POST('/v1/check', {
+      headers: { 'Content-Type': type },
+      body: text as never,
+      bodySerializer: (body: unknown) => body as string,
+    }),
+  )
+}
+
+export type Fleet = { nodes: Node[]; current: number; enforcement: number; complete: boolean }
+
+async function getFleet(): Promise<Fleet> {
+  const fleet: Fleet = { nodes: [], current: 0, enforcement: 0, complete: true }
+  for (let token = ''; ; ) {
+    const query = { page_size: 200, ...(token && { page_token: token }) }
+    const page = await data(client.GET('/v1/nodes', { params: { query } }))
+    fleet.nodes.push(...page.nodes)
+    fleet.current = page.current_version
+    fleet.enforcement = page.current_enforcement
+    fleet.complete = page.complete
+    token = page.next_page_token
+    if (!token) return fleet
+  }
+}
+
+export function useFleet() {
+  return useQuery({ queryKey: ['nodes'], queryFn: getFleet, refetchInterval: live })
+}
+
+export function useEnforcement() {
+  return useQuery({
+    queryKey: ['enforcement'],
+    queryFn: () => answer(client.GET('/v1/enforcement')),
+    refetchInterval: live,
+  })
+}
+
+export function useAudit(resource = '', size = 50) {
+  const query = { page_size: size, ...(resource && { resource }) }
+  return useQuery({
+    queryKey: ['audit', resource, size],
+    queryFn: () => data(client.GET('/v1/audit', { params: { query } })),
+    refetchInterval: live,
+  })
+}
+
+export function useTop(by: 'refused' | 'requests', policy = '', size = 20) {
+  const query = { by, page_size: size, ...(policy && { policy }) }
+  return useQuery({
+    queryKey: ['top', by, policy, size],
+    queryFn: () => data(client.GET('/v1/top', { params: { query } })),
+    refetchInterval: live,
+  })
+}
+
+export function useRollout() {
+  return useQuery({
+    queryKey: ['rollout'],
+    queryFn: async () => {
+      try {
+        return await answer(client.GET('/v1/rollout'))
+      } catch (e) {
+        if (e instanceof Problem && e.status === 404) return null
+        throw e
+      }
+    },
+    refetchInterval: live,
+  })
+}
+
+// refresh asks again for everything that a screen shows.
+export function refresh(of: QueryClient) {
+  void of.invalidateQueries()
+}
+
+export function useRefresh() {
+  const of = useQueryClient()
+  return () => refresh(of)
+}
+
+// useNow is the time, which moves every second.
+export function useNow(): number {
+  const [now, setNow] = useState(() => Date.now())
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000)
+    return () => clearInterval(timer)
+  }, [])
+  return now
+}
+
+const narrow = matchMedia('(max-width: 640px)')
+
+// useNarrow reports whether the page is on a telephone.
+export function useNarrow(): boolean {
+  return useSyncExternalStore(
+    (f) => {
+      narrow.addEventListener('change', f)
+      return () => narrow.removeEventListener('change', f)
+    },
+    () => narrow.matches,
+  )
+}

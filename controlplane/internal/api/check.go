@@ -1,0 +1,47 @@
+package api
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/promises"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// CheckPolicySet says what a document would promise and change, or why it would be refused.
+func (s *server) CheckPolicySet(
+	ctx context.Context, r gen.CheckPolicySetRequestObject,
+) (gen.CheckPolicySetResponseObject, error) {
+	text, format, err := document(ctx, r.Body)
+	if err != nil {
+		return nil, err
+	}
+	answer := gen.CheckPolicySet200JSONResponse{Problems: policy.Problems{}, Policies: []promises.Promise{},
+		Diff: policies.Compare(&policy.Set{}, &policy.Set{})}
+	set, err := policydoc.Load(text, format)
+	var syntax *policydoc.SyntaxError
+	switch {
+	case errors.As(err, &answer.Problems):
+		return answer, nil
+	case errors.As(err, &syntax):
+		answer.Problems, answer.Line = policy.Problems{{Reason: syntax.Error()}}, syntax.Line
+		return answer, nil
+	case err != nil:
+		return nil, err
+	}
+	answer.Valid, answer.Notes = true, set.Notes()
+	nodes := max(1, s.config.Nodes.Count(ctx))
+	for _, p := range set.Policies {
+		answer.Policies = append(answer.Policies, promises.Of(p, set.Tiers, nodes))
+	}
+	before := &policy.Set{}
+	if current, _ := s.config.Policies.Current(); current != nil {
+		before = current.Set
+	}
+	answer.Diff = policies.Compare(before, set)
+	answer.Summary = answer.Diff.String()
+	return answer, nil
+}

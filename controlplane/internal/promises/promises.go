@@ -1,0 +1,89 @@
+// Package promises says what the policies of a set promise, as weir check prints it and the console
+// shows it.
+package promises
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Promise is what a policy promises.
+type Promise struct {
+	Name      string   `json:"name"`
+	Mode      string   `json:"mode"`
+	Algorithm string   `json:"algorithm"`
+	Limits    []Limit  `json:"limits"`
+	Bound     string   `json:"bound"`
+	Notes     []string `json:"notes"`
+}
+
+// Limit is a limit as people write it.
+type Limit struct {
+	Tier   string `json:"tier,omitempty"`
+	Quota  int64  `json:"quota,omitempty"`
+	Window string `json:"window,omitempty"`
+	// InFlight is how many requests may be in flight; such a limit has no other figure.
+	InFlight int64 `json:"in_flight,omitempty"`
+	// Least is what an adaptive limit becomes at least; InFlight is then the most.
+	Least int64 `json:"least,omitempty"`
+	// Burst is that of a bucket; of a leaky one, how many may wait.
+	Burst int64 `json:"burst,omitempty"`
+	// Own: callers bring figures of their own, up to these.
+	Own bool `json:"own,omitempty"`
+}
+
+func (l Limit) String() string {
+	text := fmt.Sprintf("%d per %s", l.Quota, l.Window)
+	if l.InFlight > 0 {
+		text = fmt.Sprintf("%d in flight", l.InFlight)
+	}
+	if l.Least > 0 {
+		text = fmt.Sprintf("%d to %s", l.Least, text)
+	}
+	if l.Burst > 0 {
+		text += fmt.Sprintf(", burst %d", l.Burst)
+	}
+	if l.Own {
+		text = "at most " + text
+	}
+	if l.Tier != "" {
+		text = l.Tier + " " + text
+	}
+	return text
+}
+
+// Of is what a policy of a set with those tiers promises where so many Envoys share its limits.
+func Of(p policy.Policy, tiers []string, nodes int64) Promise {
+	return Promise{
+		Name: p.Name, Mode: p.Mode.String(), Algorithm: p.Counting.Algorithm.String(), Bound: p.Bound(tiers),
+		Notes: slices.Concat([]string{}, p.Notes(nodes)), Limits: slices.Concat([]Limit{}, LimitsOf(p, tiers)),
+	}
+}
+
+// LimitsOf are the limits of a policy, tier by tier.
+func LimitsOf(p policy.Policy, tiers []string) (texts []Limit) {
+	add := func(tier string, limits []policy.Limit) {
+		for _, l := range limits {
+			text := Limit{Tier: tier, Quota: l.Quota, Window: policy.FormatSpan(l.Window), Own: l.Own > 0}
+			switch {
+			case l.InFlight:
+				text = Limit{Tier: tier, InFlight: l.Quota, Least: p.Adaptive.Min}
+			case l.Algorithm == quota.TokenBucket:
+				text.Burst = l.Params.Burst
+			case l.Algorithm == quota.LeakyBucket:
+				text.Burst = l.Params.Burst - 1 // Without the place of the request that is served.
+			}
+			texts = append(texts, text)
+		}
+	}
+	if len(p.Tiers) == 0 {
+		add("", p.Named(p.Limits))
+	}
+	for i := range p.Tiers {
+		add(tiers[i], p.Named(p.LimitsOf(i)))
+	}
+	return texts
+}

@@ -1,0 +1,184 @@
+// Package console tests the console in a real browser, against what `make run` runs: weir serve,
+// an Envoy with the filter, a small service. It is a module of its own: nothing of Weir is built with
+// what drives a browser.
+package console
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// root is the top of the tree, seen from here.
+const root = "../.."
+
+// startTime bounds how long the stack may take to come up.
+const startTime = 60 * time.Second
+
+// Stack is what `make run` runs.
+type Stack struct {
+	// Console and Envoy are the addresses of the control plane and of the proxy, Token the
+	// administrator's.
+	Console, Envoy, Token string
+	command               *exec.Cmd
+}
+
+// StartStack runs build/run of the tree with its state in a folder.
+func StartStack(dir string) (*Stack, error) {
+	ports, err := freePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	s := &Stack{Envoy: "http://127.0.0.1:" + ports[0], Console: "http://127.0.0.1:" + ports[2]}
+	s.command = exec.Command("build/run")
+	s.command.Dir = root
+	s.command.Env = append(os.Environ(), "WEIR_PORT_ENVOY="+ports[0], "WEIR_PORT_ADMIN="+ports[1],
+		"WEIR_PORT_CONTROL_PLANE="+ports[2], "WEIR_RUN_DIR="+filepath.Join(dir, "run"), "XDG_CONFIG_HOME="+dir)
+	out, err := s.command.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	s.command.Stderr = os.Stderr
+	if err := s.command.Start(); err != nil {
+		return nil, fmt.Errorf("%w: make build builds it", err)
+	}
+	s.Token, err = tokenIn(out)
+	if err != nil {
+		s.Stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// tokenIn reads what the stack prints until it prints the token, and the rest beside the caller.
+func tokenIn(out io.Reader) (string, error) {
+	found := make(chan string, 1)
+	go func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if token, ok := strings.CutPrefix(lines.Text(), "Admin token: "); ok {
+				found <- token
+			}
+		}
+	}()
+	select {
+	case token := <-found:
+		return token, nil
+	case <-time.After(startTime):
+		return "", errors.New("the stack did not come up")
+	}
+}
+
+// Stop ends the stack in order.
+func (s *Stack) Stop() error {
+	if err := s.command.Process.Signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	return s.command.Wait()
+}
+
+func freePorts(n int) (ports []string, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		if err != nil {
+			return nil, err
+		}
+		ports = append(ports, port)
+	}
+	return ports, nil
+}
+
+// Call makes a REST call with the administrator's token. A status that is no success is an error.
+func (s *Stack) Call(method, path, body string) (string, error) {
+	r, err := http.NewRequest(method, s.Console+path, strings.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	r.Header.Set("Authorization", "Bearer "+s.Token)
+	r.Header.Set("If-Match", "*")
+	if method != http.MethodGet {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	w, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return "", err
+	}
+	defer w.Body.Close()
+	text, err := io.ReadAll(w.Body)
+	if err == nil && w.StatusCode >= 300 {
+		err = fmt.Errorf("%s %s: %d %s", method, path, w.StatusCode, text)
+	}
+	return string(text), err
+}
+
+// Load sends requests to the proxy until ctx ends, so many a second: links are made by some callers
+// with keys, one of them far too often.
+func (s *Stack) Load(ctx context.Context, rate int) {
+	tick := time.NewTicker(time.Second / time.Duration(rate))
+	defer tick.Stop()
+	for i := 0; ; i++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		key := "key-of-alice"
+		if i%4 == 0 {
+			key = fmt.Sprint("key-of-", i%60)
+		}
+		go s.send(ctx, i, key)
+	}
+}
+
+func (s *Stack) send(ctx context.Context, i int, key string) {
+	method, path := http.MethodPost, "/shorten"
+	if i%3 == 0 {
+		method, path = http.MethodGet, "/abc"
+	}
+	r, err := http.NewRequestWithContext(ctx, method, s.Envoy+path, nil)
+	if err != nil {
+		return
+	}
+	r.Header.Set("X-Api-Key", key)
+	if w, err := http.DefaultClient.Do(r); err == nil { // A lost request is load, too.
+		io.Copy(io.Discard, w.Body)
+		w.Body.Close()
+	}
+}
+
+// Browser starts Debian's Chromium. The returned function ends it.
+func Browser(ctx context.Context) (context.Context, context.CancelFunc) {
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"),
+		chromedp.Flag("no-sandbox", true), chromedp.Flag("disable-dev-shm-usage", true),
+		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("lang", "en-GB"))
+	allocator, end := chromedp.NewExecAllocator(ctx, options...)
+	tab, closeTab := chromedp.NewContext(allocator)
+	return tab, func() { closeTab(); end() }
+}
+
+// LogIn opens the console and logs in with a token.
+func LogIn(url, token string) chromedp.Tasks {
+	return chromedp.Tasks{
+		chromedp.Navigate(url + "/console"),
+		chromedp.WaitVisible(`input[name="token"]`, chromedp.ByQuery),
+		chromedp.SendKeys(`input[name="token"]`, token, chromedp.ByQuery),
+		chromedp.Click(`button[type="submit"]`, chromedp.ByQuery),
+		chromedp.WaitVisible(`header.top`, chromedp.ByQuery),
+	}
+}
