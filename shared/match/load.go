@@ -165,7 +165,7 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 		l.InFlight = true
 	}
 	commit := func(c *policy.Commit) {
-		ix.commits = append(ix.commits, c)
+		ix.commits = append(ix.commits, foundBy(c))
 		l.commit = uint16(len(ix.commits))
 	}
 	kept := func(class uint8) { ix.reserves = append(ix.reserves, class) }

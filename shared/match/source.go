@@ -18,6 +18,12 @@ const (
 	spiffePath = "connection\x00uri_san_peer_certificate"
 	// clusterPath is the name of the cluster that the route chooses.
 	clusterPath = "xds\x00cluster_name"
+	// grpcStatusPath is what the upstream has answered to a call by gRPC.
+	grpcStatusPath = "response\x00grpc_status"
+	// DetailsPath is how the response came about, WholeResponse what it is for one that an upstream
+	// has answered to its end.
+	DetailsPath   = "response\x00code_details"
+	WholeResponse = "via_upstream"
 )
 
 // PropertyPath is the path by which Properties are asked for a claim, metadata or a SPIFFE id.
@@ -29,6 +35,17 @@ func PropertyPath(s policy.Source) string {
 		return metadataPath + strings.ReplaceAll(s.Name, "/", "\x00")
 	}
 	return claimPath + strings.ReplaceAll(s.Name, ".", "\x00")
+}
+
+// foundBy gives a cost that is found at the end of a stream the path of its property for a name.
+func foundBy(c *policy.Commit) *policy.Commit {
+	switch c.By {
+	case policy.CommitMetadata:
+		c.Name = PropertyPath(policy.Source{Kind: policy.SourceMetadata, Name: c.Name})
+	case policy.CommitGRPCStatus:
+		c.Name = grpcStatusPath
+	}
+	return c
 }
 
 // encoder reads what requests hold and encodes it, in memory that it reuses. Each kind of value

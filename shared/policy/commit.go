@@ -6,11 +6,13 @@ import "github.com/weir-proxy/weir/shared/quota"
 // reserves. The zero value is that of a policy whose costs are known before.
 type Commit struct {
 	By CommitBy
-	// Name is the header that holds the cost, in lower case.
+	// Name is the header that holds the cost, in lower case, or the name space and the key of the
+	// metadata, joined by slashes.
 	Name string
 	// Unit is the time that costs one token. A part of it costs a whole one.
 	Unit quota.Span
-	// Statuses are what responses cost by their status: the one with the fewest statuses counts.
+	// Statuses are what responses cost by their status, or by that of gRPC: the one with the fewest
+	// statuses counts.
 	Statuses []StatusCost
 	// Missing is the cost if the response does not say; below 0 it is what was reserved.
 	Missing int64
@@ -25,6 +27,8 @@ const (
 	CommitStatus
 	CommitHeader
 	CommitDuration
+	CommitMetadata
+	CommitGRPCStatus
 )
 
 // MissingReserved is the Commit.Missing that keeps what was reserved.
@@ -49,6 +53,13 @@ func (c *Commit) ByStatus(status int) int64 {
 		}
 	}
 	return cost
+}
+
+// ByMetadata is what metadata says that a request has cost: a number, or decimal digits. It reports
+// false if the metadata does not say.
+func (c *Commit) ByMetadata(value []byte) (int64, bool) {
+	cost, ok := parseWhole(value)
+	return min(cost, MaxCost), ok
 }
 
 // ByDuration is what a request that took so long has cost.
@@ -111,11 +122,16 @@ func (r *reader) reservation(path string, n Node, c *Cost) {
 // commit reads where the cost of an answered request is found.
 func (r *reader) commit(path string, n Node, c *Commit) {
 	if len(n.Keys) != 1 {
-		r.problem(path, "must have exactly one of status, header, duration")
+		r.problem(path, "must have exactly one of status, grpc_status, header, metadata, duration")
 		return
 	}
 	r.object(path, n,
-		field{"status", func(path string, n Node) { c.By = CommitStatus; r.statuses(path, n, c) }},
+		field{"status", func(path string, n Node) { r.statuses(path, n, CommitStatus, c) }},
+		field{"grpc_status", func(path string, n Node) { r.statuses(path, n, CommitGRPCStatus, c) }},
+		field{"metadata", func(path string, n Node) {
+			c.By = CommitMetadata
+			c.Name, _ = r.sourceName(path, n, SourceMetadata)
+		}},
 		field{"header", func(path string, n Node) {
 			c.By = CommitHeader
 			c.Name, _ = r.headerName(path, n)
@@ -127,17 +143,20 @@ func (r *reader) commit(path string, n Node, c *Commit) {
 	)
 }
 
-// statuses reads what responses cost by their status: 401, or 5xx for a hundred of them.
-func (r *reader) statuses(path string, n Node, c *Commit) {
+// statuses reads what responses cost by their status: 401, or 5xx for a hundred of them. Those of
+// gRPC are numbers from 0 to 16.
+func (r *reader) statuses(path string, n Node, by CommitBy, c *Commit) {
+	c.By = by
 	if n.Kind != Map || len(n.Keys) > MaxStatuses {
 		r.problem(path, "must be a mapping of at most 64 statuses, like {401: 1, 5xx: 0, rest: 0}")
 		return
 	}
 	for i, key := range n.Keys {
 		at := r.join(path, key)
-		first, last := statusRange(key)
-		if last == 0 || contains(n.Keys[:i], key) {
-			r.problem(at, "must be a status like 401, a hundred of them like 5xx, or rest, each once")
+		first, last, ok := statusRange(key, by)
+		if !ok || contains(n.Keys[:i], key) {
+			r.problem(at, "must be a status like 401, a hundred of them like 5xx, or rest, each once; one of gRPC "+
+				"is a number from 0 to 16")
 			continue
 		}
 		one := StatusCost{First: first, Last: last}
@@ -147,24 +166,20 @@ func (r *reader) statuses(path string, n Node, c *Commit) {
 	r.required(path, n, "rest", ": say what all other responses cost")
 }
 
-// statusRange is the statuses that a key of a mapping means; 0 and 0 for one that means none.
-func statusRange(key string) (first, last uint16) {
-	switch {
-	case key == "rest":
-		return 0, 999
-	case len(key) != 3 || key[0] < '1' || key[0] > '5':
-		return 0, 0
+// statusRange is the statuses that a key of a mapping means; false for one that means none.
+func statusRange(key string, by CommitBy) (first, last uint16, ok bool) {
+	if key == "rest" {
+		return 0, 999, true
 	}
-	first = uint16(key[0]-'0') * 100
-	if key[1:] == "xx" {
-		return first, first + 99
+	if by == CommitStatus && len(key) == 3 && key[1:] == "xx" {
+		first = uint16(key[0]-'0') * 100
+		return first, first + 99, first >= 100 && first <= 500
 	}
-	tens, ones := key[1]-'0', key[2]-'0'
-	if tens > 9 || ones > 9 {
-		return 0, 0
+	status, ok := ParseCost([]byte(key), 599)
+	if by == CommitGRPCStatus {
+		return uint16(status), uint16(status), ok && status <= 16 && (len(key) == 1 || key[0] == '1')
 	}
-	first += uint16(tens)*10 + uint16(ones)
-	return first, first
+	return uint16(status), uint16(status), ok && status >= 100 && len(key) == 3
 }
 
 // commitFits refuses a cost that is known later where it cannot be exact.

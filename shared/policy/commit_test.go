@@ -24,6 +24,10 @@ func TestCommit(t *testing.T) {
 			By: policy.CommitHeader, Name: "x-used", Missing: 9},
 		`"mode":"strict","algorithm":"fixed_window","limit":{"quota":5,"window":"15m"},"cost":{"reserve":{"header":"x-max","max":90},"commit":{"duration":"10ms"}}`: {
 			By: policy.CommitDuration, Unit: 10 * quota.Millisecond, Missing: reserved},
+		`"mode":"local","limit":{"quota":5,"window":"15m"},"cost":{"reserve":5,"commit":{"metadata":"ai/usage/total"}}`: {
+			By: policy.CommitMetadata, Name: "ai/usage/total", Missing: reserved},
+		`"mode":"local","limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"grpc_status":{"16":1,"0":2,"rest":0}}}`: {
+			By: policy.CommitGRPCStatus, Statuses: []policy.StatusCost{{First: 16, Last: 16, Cost: 1}, {Cost: 2}, {Last: 999}}, Missing: reserved},
 	} {
 		set, err := decode(t, committing(fields))
 		if err != nil {
@@ -43,7 +47,11 @@ func TestCommitIsRefused(t *testing.T) {
 		local + `"cost":{"commit":{"header":"x"}}`:                                                                        "policies[0].cost.reserve: is missing: say what a request takes before its cost is known",
 		local + `"cost":{"reserve":0,"commit":{"header":"x"}}`:                                                            "policies[0].cost.reserve: must be a whole number from 1 to 4294967296, not 0",
 		local + `"cost":{"reserve":6,"commit":{"header":"x"}}`:                                                            "policies[0].cost: is above the burst of 5: every request would be refused",
-		local + `"cost":{"reserve":1,"commit":{"header":"x","duration":"1s"}}`:                                            "policies[0].cost.commit: must have exactly one of status, header, duration",
+		local + `"cost":{"reserve":1,"commit":{"header":"x","duration":"1s"}}`:                                            "policies[0].cost.commit: must have exactly one of status, grpc_status, header, metadata, duration",
+		local + `"cost":{"reserve":1,"commit":{"metadata":"total"}}`:                                                      "policies[0].cost.commit.metadata: must be a name space and a key of Envoy's metadata like",
+		local + `"cost":{"reserve":1,"commit":{"grpc_status":{"17":1,"rest":0}}}`:                                         "policies[0].cost.commit.grpc_status.17: must be a status like 401",
+		local + `"cost":{"reserve":1,"commit":{"grpc_status":{"07":1,"rest":0}}}`:                                         "policies[0].cost.commit.grpc_status.07: must be a status like 401",
+		local + `"cost":{"reserve":1,"commit":{"grpc_status":{"5xx":1,"rest":0}}}`:                                        "policies[0].cost.commit.grpc_status.5xx: must be a status like 401",
 		local + `"cost":{"reserve":1,"commit":{"status":{"401":1}}}`:                                                      "policies[0].cost.commit.status.rest: is missing: say what all other responses cost",
 		local + `"cost":{"reserve":1,"commit":{"status":{"4x1":1,"rest":0}}}`:                                             "policies[0].cost.commit.status.4x1: must be a status like 401, a hundred of them like 5xx, or rest, each once",
 		local + `"cost":{"reserve":1,"commit":{"status":{"600":1,"rest":0}}}`:                                             "policies[0].cost.commit.status.600: must be a status like 401, a hundred of them like 5xx, or rest, each once",

@@ -71,9 +71,15 @@ func (p *Policy) Usual(l Limit) Limit {
 // quota.MaxUnits are none. Eight digits are never taken for a number in bytes: as such they are
 // a fraction.
 func ParseFigure(text []byte) (figure int64, ok bool) {
+	figure, ok = parseWhole(text)
+	return figure, ok && figure >= 1
+}
+
+// parseWhole is ParseFigure for numbers from 0 on.
+func parseWhole(text []byte) (figure int64, ok bool) {
 	if len(text) == 8 {
 		number := math.Float64frombits(binary.LittleEndian.Uint64(text))
-		if number >= 1 && number <= quota.MaxUnits && number == math.Trunc(number) {
+		if number >= 0 && number <= quota.MaxUnits && number == math.Trunc(number) {
 			return int64(number), true
 		}
 	}
@@ -86,7 +92,7 @@ func ParseFigure(text []byte) (figure int64, ok bool) {
 			return 0, false
 		}
 	}
-	return figure, figure >= 1
+	return figure, len(text) > 0
 }
 
 // figure reads a quota or a burst: a number, or a mapping that says where requests hold it.

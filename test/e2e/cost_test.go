@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -28,29 +29,92 @@ func (u *logins) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// costPage is the policy set that docs/cost.md begins with.
-func costPage(t *testing.T) string {
+// costPage is the block of docs/cost.md that begins with a text: a policy set or filters of Envoy.
+func costPage(t *testing.T, begin string) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/cost.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(page), "```yaml\n")
-	policies, _, found := strings.Cut(rest, "```\n")
+	_, rest, _ := strings.Cut(string(page), "```yaml\n"+begin)
+	block, _, found := strings.Cut(rest, "```\n")
 	if !found {
-		t.Fatal("docs/cost.md has no policy set")
+		t.Fatalf("docs/cost.md has no block that begins with %q", begin)
 	}
-	return policies
+	return begin + block
+}
+
+// model is an upstream that answers as OpenAI's does, with a usage of as many tokens as the header
+// x-uses says. x-stream makes it stream; a stream that is "held" does not end.
+func model(w http.ResponseWriter, r *http.Request) {
+	used := r.Header.Get("x-uses")
+	if r.Header.Get("x-stream") == "" {
+		w.Header().Set("content-type", "application/json")
+		fmt.Fprintf(w, `{"choices": [], "usage": {"prompt_tokens": 1, "total_tokens": %s}}`, used)
+		return
+	}
+	w.Header().Set("content-type", "text/event-stream")
+	for range 3 {
+		fmt.Fprint(w, "data: {\"choices\": [{\"delta\": {}}], \"usage\": null}\n\n")
+		w.(http.Flusher).Flush()
+	}
+	if r.Header.Get("x-stream") == "held" {
+		<-r.Context().Done()
+		return
+	}
+	fmt.Fprintf(w, "data: {\"choices\": [], \"usage\": {\"total_tokens\": %s}}\n\ndata: [DONE]\n\n", used)
+}
+
+// The filters and the policy set of docs/cost.md: whole answers and streams are charged what their
+// usage says, and a stream whose client goes what it has reserved.
+func TestTokensOfALanguageModel(t *testing.T) {
+	filters := costPage(t, "- name: envoy.filters.http.json_to_metadata\n")
+	w := start(t, setup{
+		envoys: 2, workers: 2, handler: http.HandlerFunc(model),
+		policies: costPage(t, "version: weir/v1\npolicies:\n  - name: tokens-per-minute\n"),
+		rewrite: func(config string) string {
+			const router = "                  - name: envoy.filters.http.router\n"
+			return strings.Replace(config, router, indent(filters, 18)+router, 1)
+		},
+	})
+	left, names := int64(10000), "tokens-per-minute"
+	ask := func(envoy int, uses, stream string) {
+		t.Helper()
+		header := []string{"x-uses", uses, "x-max-tokens", "2000"}
+		if stream != "" {
+			header = append(header, "x-stream", stream)
+		}
+		got := ask(t, "POST", w.envoys[envoy].URL()+"/v1/chat/completions", header...)
+		if got.status != 200 || !strings.Contains(string(got.body), uses) {
+			t.Fatalf("%d %s", got.status, got.body)
+		}
+	}
+	for i, uses := range []int64{700, 40, 2500, 1} {
+		ask(i%2, fmt.Sprint(uses), []string{"", "whole"}[i/2])
+		left -= uses
+		w.awaitLevel(names, left)
+	}
+	r := request(http.MethodPost, w.envoys[0].URL()+"/v1/chat/completions", "x-uses", "5", "x-max-tokens", "2000", "x-stream", "held")
+	answer, err := http.DefaultClient.Do(r.WithContext(w.ctx))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(answer.Body, make([]byte, 20)); err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close() // In mid-stream: the client goes.
+	w.awaitCounter(w.envoys[0], "weir.costs.unanswered", 1)
+	w.awaitLevel(names, left-2000)
 }
 
 // awaitLevel waits until the bucket of this machine holds so many tokens.
-func (w *world) awaitLevel(want int64) {
+func (w *world) awaitLevel(name string, want int64) {
 	w.t.Helper()
 	w.await(fmt.Sprint(want, " tokens in the bucket"), func(context.Context) error {
 		var held struct {
 			Buckets []struct{ Level int64 }
 		}
-		body := w.get("/v1/keys/failed-logins?partition=client_ip:127.0.0.1").Body
+		body := w.get("/v1/keys/" + name + "?partition=client_ip:127.0.0.1").Body
 		if err := json.Unmarshal(body, &held); err != nil {
 			return err
 		}
@@ -73,12 +137,12 @@ func (w *world) guess(n int) tally {
 // once five reach the upstream.
 func TestOnlyFiveGuessesReachTheUpstream(t *testing.T) {
 	up := &logins{}
-	w := start(t, setup{envoys: 2, workers: 2, handler: up, policies: costPage(t)})
+	w := start(t, setup{envoys: 2, workers: 2, handler: up, policies: costPage(t, "version: weir/v1\npolicies:\n  - name: failed-logins\n")})
 	for i := range 30 {
 		if got := ask(t, "POST", w.envoys[i%2].URL()+"/login", "x-password", "right"); got.status != 200 {
 			t.Fatalf("log-in %d: %d %s", i, got.status, got.body)
 		}
-		w.awaitLevel(5)
+		w.awaitLevel("failed-logins", 5)
 	}
 	first := w.guess(100)
 	first.mustBe(t, 401, 429)

@@ -16,12 +16,17 @@ func commitText(c policy.Commit) string {
 		text = "header " + c.Name
 	case policy.CommitDuration:
 		text = "duration " + policy.FormatSpan(c.Unit)
-	case policy.CommitStatus:
+	case policy.CommitMetadata:
+		text = "metadata " + c.Name
+	case policy.CommitStatus, policy.CommitGRPCStatus:
 		var all []string
 		for _, one := range c.Statuses {
 			all = append(all, statusText(one)+": "+strconv.FormatInt(one.Cost, 10))
 		}
 		text = "status " + strings.Join(all, ", ")
+		if c.By == policy.CommitGRPCStatus {
+			text = "grpc_" + text
+		}
 	}
 	if c.Missing >= 0 {
 		missing = strconv.FormatInt(c.Missing, 10)

@@ -131,8 +131,11 @@ func (f *fields) need(set *policy.Set) {
 		if p.Cost.Header != "" {
 			header(p.Cost.Header)
 		}
-		if p.Commit.By == policy.CommitHeader {
+		switch p.Commit.By {
+		case policy.CommitHeader, policy.CommitMetadata:
 			f.answered = append(f.answered, p.Commit.Name)
+		case policy.CommitGRPCStatus:
+			f.answered = append(f.answered, "grpc_status")
 		}
 		for _, own := range p.Figures {
 			source(own.Quota.Source)
@@ -174,7 +177,7 @@ func (f *fields) record(get func(name string) string) (*record, error) {
 		if r.answered == nil {
 			r.answered = map[string]string{}
 		}
-		r.answered[name] = firstOf(get, []string{name, strings.ReplaceAll(name, "-", "_")})
+		r.answered[name] = firstOf(get, []string{name, strings.ReplaceAll(name, "-", "_"), afterSpace(name)})
 	}
 	for _, s := range f.verified {
 		if value := get(s.String()); value != "" {
@@ -185,6 +188,13 @@ func (f *fields) record(get func(name string) string) (*record, error) {
 		r.identify(*f.consumer, who)
 	}
 	return r, nil
+}
+
+// afterSpace is the key of metadata without its name space, as logs have it: ai/total_tokens is
+// total_tokens there.
+func afterSpace(name string) string {
+	_, key, _ := strings.Cut(name, "/")
+	return key
 }
 
 func (f *fields) first(get func(string) string, name string) string {

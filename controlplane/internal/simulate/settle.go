@@ -76,7 +76,11 @@ func (r *record) cost(c *policy.Commit) int64 {
 		if r.status > 0 {
 			return c.ByStatus(r.status)
 		}
-	case policy.CommitHeader:
+	case policy.CommitGRPCStatus:
+		if n, ok := policy.ParseCost([]byte(r.answered["grpc_status"]), 999); ok {
+			return c.ByStatus(int(n))
+		}
+	case policy.CommitHeader, policy.CommitMetadata:
 		if n, ok := policy.ParseCost([]byte(r.answered[c.Name]), policy.MaxCost); ok {
 			return n
 		}

@@ -27,6 +27,9 @@ func TestCostsThatAreKnownLater(t *testing.T) {
 		{`{reserve: 1, commit: {status: {401: 1, rest: 0}}, missing: 0}`, log(``), 0},
 		{`{reserve: 1, commit: {header: x-used}}`, log(`, "x_used": 0`), 0},
 		{`{reserve: 1, commit: {header: x-used}}`, log(`, "x-used": 9`), 9},
+		{`{reserve: 1, commit: {metadata: ai/used}}`, log(`, "used": 0`), 0},
+		{`{reserve: 1, commit: {metadata: ai/used}}`, log(`, "ai/used": 9`), 9},
+		{`{reserve: 1, commit: {grpc_status: {16: 1, rest: 0}}}`, log(`, "grpc_status": 16`, `, "grpc_status": 0`), 5},
 		{`{reserve: 1, commit: {duration: 1s}}`, log(`, "duration": 900`), 7},
 		{`{reserve: 3, commit: {duration: 1s}}`, log(`, "duration": 900`), 9},
 	} {

@@ -1,6 +1,9 @@
 package limiter
 
-import "github.com/weir-proxy/weir/shared/quota"
+import (
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/quota"
+)
 
 // Life is what became of a Lasting request.
 type Life struct {
@@ -8,6 +11,9 @@ type Life struct {
 	// response came, from the upstream or from another filter. Each is 0 if that did not happen.
 	// Ended is when the stream was over, however it ended.
 	Sent, Answered, Ended quota.Instant
+	// Properties are Envoy's attributes at the end of the stream. GRPC: it was a call by gRPC.
+	Properties match.Properties
+	GRPC       bool
 }
 
 // End ends a Lasting request whose stream is over: answered, reset by either side, timed out or

@@ -1,6 +1,8 @@
 package limiter
 
 import (
+	"encoding/binary"
+
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/shared/keyhash"
@@ -93,13 +95,44 @@ func (l *Limiter) SettleHead(req *Request, a Answer, now quota.Instant) {
 // response stays taken: what it has cost is not known.
 func (l *Limiter) settleAll(req *Request, life Life) {
 	for _, r := range req.reserved {
-		if r.commit.By == policy.CommitDuration && life.Answered != 0 {
-			l.settle(r, r.commit.ByDuration(quota.Span(life.Ended-life.Sent)), life.Ended)
-		} else {
+		actual, said := life.cost(r.commit)
+		switch {
+		case said:
+			l.settle(r, actual, life.Ended)
+		case life.whole():
+			l.Stats.Settled.Missing++
+			l.settle(r, r.commit.Missing, life.Ended)
+		default:
 			l.Stats.Settled.Kept++
 		}
 	}
 	req.reserved = req.reserved[:0]
+}
+
+// cost is what the end of a stream says that its request has cost. Envoy makes up a gRPC status of
+// a response that has none.
+func (life *Life) cost(c *policy.Commit) (actual int64, said bool) {
+	if life.Answered == 0 {
+		return 0, false
+	}
+	switch c.By {
+	case policy.CommitDuration:
+		return c.ByDuration(quota.Span(life.Ended - life.Sent)), true
+	case policy.CommitMetadata:
+		return c.ByMetadata(life.Properties.Property([]byte(c.Name)))
+	}
+	status := life.Properties.Property([]byte(c.Name))
+	if len(status) != 8 || !life.GRPC || !life.whole() {
+		return 0, false
+	}
+	return c.ByStatus(int(binary.LittleEndian.Uint64(status))), true
+}
+
+// whole reports whether the upstream has answered to the end. A response that breaks off, and one
+// that Envoy has made, does not say that there is nothing to say.
+func (life *Life) whole() bool {
+	return life.Answered != 0 && life.Properties != nil &&
+		string(life.Properties.Property([]byte(match.DetailsPath))) == match.WholeResponse
 }
 
 // release gives back what a refused request has taken: it has cost nothing.

@@ -1,8 +1,11 @@
 package limiter_test
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/limiter"
@@ -143,6 +146,65 @@ func TestCostByDuration(t *testing.T) {
 	n.now += 10 * sec
 	if _, got := n.begin(); got != limiter.Allowed {
 		t.Error("refused after the wait")
+	}
+}
+
+// properties are Envoy's attributes at the end of a stream.
+type properties map[string]string
+
+func (p properties) Property(path []byte) []byte {
+	return []byte(p[strings.ReplaceAll(string(path), "\x00", "/")])
+}
+
+func number(n float64) string {
+	return string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(n)))
+}
+
+func grpcStatus(n uint64) string { return string(binary.LittleEndian.AppendUint64(nil, n)) }
+
+// The metadata of other filters and the status of gRPC are known at the end of a stream. What a
+// response that broke off has cost is not: it stays charged.
+func TestCostAtTheEnd(t *testing.T) {
+	const (
+		whole, brokenOff = "via_upstream", "downstream_remote_disconnect"
+		used             = "metadata/filter_metadata/ai/usage/total"
+		byMetadata       = `{"metadata":"ai/usage/total"},"missing":0`
+		byStatus         = `{"grpc_status":{"16":2,"rest":0}},"missing":0`
+	)
+	for _, c := range []struct {
+		commit string
+		end    properties
+		grpc   bool
+		left   int64
+		stats  limiter.Settled
+	}{
+		{byMetadata, properties{used: number(7), "response/code_details": whole}, false, 3, limiter.Settled{Overspent: 3, Settled: 1}},
+		{byMetadata, properties{used: number(1), "response/code_details": brokenOff}, false, 9, limiter.Settled{Refunded: 3, Settled: 1}},
+		{byMetadata, properties{used: number(0)}, false, 10, limiter.Settled{Refunded: 4, Settled: 1}},
+		{byMetadata, properties{used: "2"}, false, 8, limiter.Settled{Refunded: 2, Settled: 1}},
+		{byMetadata, properties{used: number(2.5), "response/code_details": brokenOff}, false, 6, limiter.Settled{Kept: 1}},
+		{byMetadata, properties{"response/code_details": brokenOff}, false, 6, limiter.Settled{Kept: 1}},
+		{byMetadata, properties{"response/code_details": whole}, false, 10, limiter.Settled{Refunded: 4, Settled: 1, Missing: 1}},
+		{byStatus, properties{"response/grpc_status": grpcStatus(16), "response/code_details": whole}, true, 8, limiter.Settled{Refunded: 2, Settled: 1}},
+		{byStatus, properties{"response/grpc_status": grpcStatus(0), "response/code_details": whole}, true, 10, limiter.Settled{Refunded: 4, Settled: 1}},
+		{byStatus, properties{"response/grpc_status": grpcStatus(2), "response/code_details": brokenOff}, true, 6, limiter.Settled{Kept: 1}},
+		{byStatus, properties{"response/grpc_status": grpcStatus(2), "response/code_details": whole}, false, 10, limiter.Settled{Refunded: 4, Settled: 1, Missing: 1}},
+	} {
+		n := newNode(t, false, `{"name":"p","partition":[],"limit":{"quota":10,"window":"1h"},"mode":"local","algorithm":"sliding_window",
+			"cost":{"reserve":{"header":"x-max","max":9},"commit":`+c.commit+`}}`)
+		req, _ := n.begin("x-max", "4")
+		n.limiter.SettleHead(req, status(200), n.now)
+		if !req.Lasting {
+			t.Fatal("the request does not last until its end")
+		}
+		n.limiter.End(req, limiter.Life{Sent: 1, Answered: n.now, Ended: n.now, Properties: c.end, GRPC: c.grpc})
+		c.stats.Reserved = 4
+		if got := n.limiter.Stats.Settled; got != c.stats {
+			t.Errorf("%v: %+v, want %+v", c.end, got, c.stats)
+		}
+		if probe, _ := n.begin("x-max", "1"); probe.Hits[0].Remaining != c.left-1 {
+			t.Errorf("%v: %d are left, want %d", c.end, probe.Hits[0].Remaining+1, c.left)
+		}
 	}
 }
 

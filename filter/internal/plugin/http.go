@@ -201,6 +201,7 @@ func (c *httpContext) onDone() {
 	if !c.waiting {
 		if c.request.Lasting {
 			c.life.Ended = c.plugin.clock.Now()
+			c.life.Properties, c.life.GRPC = host.Properties{}, c.grpc
 			c.plugin.limiter.End(&c.request, c.life)
 			c.plugin.wakeForPlaces(c.life.Ended)
 			c.plugin.wakeForGuards()
