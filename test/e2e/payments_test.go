@@ -1,0 +1,72 @@
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// payments is an upstream that knows no password, and counts how many slow requests it has at once.
+type payments struct {
+	slow, most, guesses atomic.Int64
+	release             chan struct{}
+}
+
+func (u *payments) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/login":
+		u.guesses.Add(1)
+		w.WriteHeader(http.StatusUnauthorized)
+	case "/v1/charges/slow":
+		now := u.slow.Add(1)
+		for most := u.most.Load(); now > most && !u.most.CompareAndSwap(most, now); most = u.most.Load() {
+		}
+		select {
+		case <-u.release:
+		case <-r.Context().Done():
+		}
+		u.slow.Add(-1)
+	}
+}
+
+// The example of all four limiters, as it is: each of its limits holds over two Envoys.
+func TestThePaymentsExampleRuns(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(repository, "examples", "payments.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	up := &payments{release: make(chan struct{})}
+	w := start(t, setup{envoys: 2, workers: 2, handler: up, policies: string(text)})
+	charge := func(path string, header ...string) func(int) *http.Request {
+		return func(i int) *http.Request {
+			return request(http.MethodPost, w.envoys[i%2].URL()+"/v1/charges"+path, header...)
+		}
+	}
+	first := w.guess(30)
+	if first.mustBe(t, 401, 429); first.statuses[401] != 5 || up.guesses.Load() != 5 {
+		t.Errorf("log-ins: %s, %d at the upstream, want 5", first, up.guesses.Load())
+	}
+	refused := ask(t, "POST", w.envoys[0].URL()+"/login")
+	if refused.status != 429 || !strings.HasPrefix(refused.body, `{"error":"too_many_failed_logins","retry_after":`) {
+		t.Errorf("a log-in too many: %d %s", refused.status, refused.body)
+	}
+
+	began := time.Now()
+	fast := load{clients: 8, total: 400, request: charge("/fast", "x-api-key", "fast")}.run(w.ctx)
+	fast.mustBe(t, 200, 429)
+	if most := 101 + int64(100*time.Since(began).Seconds()); fast.statuses[200] > most || fast.statuses[200] < 95 {
+		t.Errorf("requests at once: %s, want 95 to %d", fast, most)
+	}
+
+	// What may come in is in by then, and what may not is answered.
+	time.AfterFunc(2*time.Second, func() { close(up.release) })
+	slow := load{clients: 40, total: 40, request: charge("/slow", "x-api-key", "slow")}.run(w.ctx)
+	slow.mustBe(t, 200, 429)
+	if most := up.most.Load(); most > 20 || most < 10 || int64(slow.statuses[200]) != most {
+		t.Errorf("requests in flight: %s, %d at once at the upstream, want 10 to 20", slow, most)
+	}
+}
