@@ -45,6 +45,8 @@ type (
 	// and a day ago.
 	SeriesAnswer     = gen.SeriesAnswer
 	ComparisonAnswer = gen.SeriesComparison
+	// DistributionAnswer is how much the callers of a policy use.
+	DistributionAnswer = gen.Distribution
 	// KeyAnswer is a partition key with what its buckets hold, BucketAnswer one of those, and
 	// HolderAnswer a node that holds permits of one.
 	KeyAnswer    = gen.Key

@@ -640,6 +640,8 @@ func TestStoreAway(t *testing.T) {
 	for _, path := range []string{"/v1/policyset", "/v1/policies/a", "/v1/versions"} {
 		empty.problem(empty.do(call{"root", "GET", path, nil, ""}), 503, "store-unavailable")
 	}
+	empty.eventually("/readyz", 503)
+	empty.problem(empty.do(call{"eyes", "GET", "/v1/policies/a/distribution", nil, ""}), 503, "store-unavailable")
 }
 
 // HEAD is GET without a body, on every path that has that.

@@ -112,6 +112,17 @@ func (p *plane) seeSeries() {
 	if w := p.do(call{"eyes", "GET", "/v1/series/comparison?outcome=x", nil, ""}); w.Code != 400 {
 		p.t.Errorf("%d %s", w.Code, w.Body)
 	}
+	var of api.DistributionAnswer
+	w = p.do(call{"eyes", "GET", "/v1/policies/a/distribution", nil, ""})
+	if err := json.Unmarshal(w.Body.Bytes(), &of); err != nil || of.WindowSeconds != 60 || of.Suggestion != nil || len(of.Limits) != 1 ||
+		of.Limits[0].Limit != 10 {
+		p.t.Errorf("%d %s", w.Code, w.Body)
+	}
+	for path, want := range map[string]int{"a/distribution?limit=0": 400, "a/distribution?limit=1&limit=2": 200, "never/distribution": 404} {
+		if w := p.do(call{"eyes", "GET", "/v1/policies/" + path, nil, ""}); w.Code != want {
+			p.t.Errorf("%s: %d %s", path, w.Code, w.Body)
+		}
+	}
 	if w := p.do(call{"envoy", "GET", "/v1/series", nil, ""}); w.Code != 403 {
 		p.t.Errorf("a node's token reads the history: %d", w.Code)
 	}

@@ -158,6 +158,7 @@ func (a *App) granting(on api.Config, breakers *breaker.Group) *leases.Service {
 		Meter: func(u leases.Use) {
 			a.metrics.Tokens(u.Policy.Name, u.Policy.Mode.String(), u.Tokens)
 			on.Series.Granted(u.Policy.Name, u.Tokens)
+			on.Series.Used(u.Policy, int64(u.Window), u.Bucket, u.Tokens)
 			a.metrics.Asked(u.Policy.Name, u.Tier, u.Granted, u.Refused)
 		},
 	}

@@ -45,6 +45,7 @@ type commands struct {
 	Why         whyCommand         `cmd:"" help:"Print why a consumer was limited."`
 	Penalties   penaltiesCommand   `cmd:"" aliases:"penalty" help:"Who was refused too often, and pardons."`
 	Top         topCommand         `cmd:"" help:"Print the heaviest callers."`
+	Suggest     suggestCommand     `cmd:"" help:"Suggest a quota for a policy from what its callers use."`
 	Series      seriesCommand      `cmd:"" help:"Print what was decided over time."`
 	Audit       auditCommand       `cmd:"" help:"Print who changed what, newest first."`
 	Usage       usageCommand       `cmd:"" help:"Print what is left of your own limits, by your key."`

@@ -167,6 +167,7 @@ func unavailable(away time.Duration) wire.LeaseAnswer {
 func (s *Service) measure(it *resolved, g lease.Grant, span quota.Span) {
 	use := Use{
 		Policy: it.policy, Tier: it.tier, Tokens: g.Waiting*it.item.Cost + g.Keep + it.item.Used,
+		Bucket: it.item.Bucket, Window: it.limit.Window,
 	}
 	if span <= lease.Deadline {
 		use.Granted, use.Refused = g.Waiting, it.item.Waiting-g.Waiting

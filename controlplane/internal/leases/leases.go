@@ -149,6 +149,9 @@ type Use struct {
 	Tier string
 	// Tokens were granted, or reported as used under an optimistic policy.
 	Tokens int64
+	// Bucket is whose they are, and Window that of its limit.
+	Bucket keyhash.Key
+	Window quota.Span
 	// Granted and Refused are requests that waited for this answer.
 	Granted, Refused int64
 }

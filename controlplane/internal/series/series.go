@@ -29,7 +29,7 @@ const (
 
 // Step is the length of a slot.
 func (k Kind) Step() time.Duration {
-	if k == Coarse {
+	if k != Fine {
 		return coarseStep
 	}
 	return fineStep
@@ -37,8 +37,11 @@ func (k Kind) Step() time.Duration {
 
 // Kept is how many slots are kept.
 func (k Kind) Kept() int64 {
-	if k == Coarse {
+	switch k {
+	case Coarse:
 		return coarseKept
+	case Callers:
+		return callersKept
 	}
 	return fineKept
 }
@@ -92,7 +95,7 @@ const Every = 5 * time.Second
 
 // maxOwn bounds the slots of each kind that a replica holds until the store takes them: ten minutes
 // and two hours.
-var maxOwn = map[Kind]int64{Fine: 60, Coarse: 24}
+var maxOwn = map[Kind]int64{Fine: 60, Coarse: 24, Callers: 12}
 
 // Config is what a Service stands on.
 type Config struct {
@@ -118,6 +121,8 @@ type Service struct {
 	// own is what this replica has counted in slots that the store may lack.
 	own   map[Slot]*tally
 	rings map[Kind]*ring
+	// callers.read belongs to Tick.
+	callers callers
 	// complete: the last Tick has reached the store.
 	complete bool
 	// ticked is closed by the next Tick.
@@ -128,7 +133,8 @@ type Service struct {
 func New(c Config) *Service {
 	return &Service{
 		Config: c, own: map[Slot]*tally{}, ticked: make(chan struct{}),
-		rings: map[Kind]*ring{Fine: newRing(fineKept), Coarse: newRing(coarseKept)},
+		callers: callers{own: map[int64]*samples{}},
+		rings:   map[Kind]*ring{Fine: newRing(fineKept), Coarse: newRing(coarseKept)},
 	}
 }
 
@@ -142,6 +148,7 @@ func (s *Service) Heard(c *policies.Compiled, m *wire.Decisions) {
 			s.add(list[one.Policy].Name, node, 0, one.Refused)
 		}
 	}
+	s.refusedCallers(c, m)
 	for i := range m.Callers {
 		if one := &m.Callers[i]; int(one.Policy) < len(list) {
 			// A caller that took another's place has its count as well, so the sum is right.
@@ -208,6 +215,12 @@ func (s *Service) Tick(ctx context.Context) error {
 	err := s.put(ctx, now)
 	if err == nil {
 		err = s.take(ctx, now)
+	}
+	if err == nil {
+		err = s.putCallers(ctx, now)
+	}
+	if err == nil {
+		err = s.takeCallers(ctx, now)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

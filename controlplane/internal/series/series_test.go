@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"reflect"
 	"runtime"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/series"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -311,6 +313,13 @@ func TestMemoryOfADay(t *testing.T) {
 			s.Granted(names[i], 5)
 		}
 	}
+	random := rand.New(rand.NewPCG(8, 9))
+	for n := range 100_000 {
+		s.Used(&policy.Policy{Name: names[n%200], Limits: perMinute.Limits}, int64(quota.Minute), bucketOf(random), random.Int64N(1e6))
+	}
+	callers := series.Callers.At(w.now)
+	report()
+	w.pass(5*time.Minute + 20*time.Second)
 	report()
 	w.pass(series.Every)
 	present := w.store.slots[series.Fine.At(w.now)]
@@ -318,6 +327,9 @@ func TestMemoryOfADay(t *testing.T) {
 		for n := range kind.Kept() {
 			w.store.slots[series.Slot{Kind: kind, Number: kind.At(w.now).Number - n}] = present
 		}
+	}
+	for n := range int64(12) {
+		w.store.slots[series.Slot{Kind: series.Callers, Number: callers.Number - n}] = w.store.slots[callers]
 	}
 	w.all = nil
 	s = w.replica("later") // It reads all that is kept.
@@ -336,6 +348,9 @@ func TestMemoryOfADay(t *testing.T) {
 	}
 	day := series.Query{By: series.ByPolicy, Outcomes: series.Outcomes, Kind: series.Coarse, Step: 5 * time.Minute,
 		Range: 24 * time.Hour, Most: 1000}
+	if d := s.Distribution(names[7], time.Minute, nil); d.Sampled < 12*50 {
+		t.Errorf("%d callers are sampled", d.Sampled)
+	}
 	all := s.Read(day).Series
 	if len(all) != 600 || all[0].Values[0] == nil || *all[0].Values[0] != 16 {
 		t.Errorf("%d series of policies, want 600 that are full", len(all))

@@ -396,6 +396,9 @@ type Build struct {
 	Go      string `json:"go"`
 }
 
+// CaughtCallers What a limit would have done, if each caller's use within a span were even.
+type CaughtCallers = series.Caught
+
 // Changed defines model for Changed.
 type Changed struct {
 	// Version The new version, or the one it would have been.
@@ -528,6 +531,36 @@ type Decisions struct {
 
 // Diff What changes from one policy set to another.
 type Diff = policies.Diff
+
+// Distribution How much the callers of a policy use.
+type Distribution struct {
+	// Accuracy How far a rate may be off, as a part of it.
+	Accuracy float64 `json:"accuracy"`
+
+	// Callers How many callers there are in a span, on average.
+	Callers int64 `json:"callers"`
+
+	// Complete False while the store is away.
+	Complete  bool            `json:"complete"`
+	Limits    []CaughtCallers `json:"limits"`
+	Policy    string          `json:"policy"`
+	Quantiles []RateQuantile  `json:"quantiles"`
+
+	// Sampled How many values the quantiles stand on.
+	Sampled int64 `json:"sampled"`
+
+	// Since Since when callers are known within the last hour.
+	Since time.Time `json:"since"`
+
+	// Suggestion The figure under which 99.9 % of callers stay, with a fifth of head-room; null without callers.
+	Suggestion *series.Caught `json:"suggestion"`
+
+	// Until The end of the last span that is read.
+	Until time.Time `json:"until"`
+
+	// WindowSeconds The window of the policy's first limit; rates are tokens in it.
+	WindowSeconds float64 `json:"window_seconds"`
+}
 
 // Enforcement All orders.
 type Enforcement struct {
@@ -762,6 +795,9 @@ type Promise = promises.Promise
 
 // PromisedLimit defines model for PromisedLimit.
 type PromisedLimit = promises.Limit
+
+// RateQuantile A part of the callers stays at or below a rate.
+type RateQuantile = series.Quantile
 
 // Reasoned defines model for Reasoned.
 type Reasoned struct {
@@ -1307,6 +1343,12 @@ type PutPolicyParams struct {
 	IfMatch IfMatch `json:"If-Match"`
 }
 
+// GetDistributionParams defines parameters for GetDistribution.
+type GetDistributionParams struct {
+	// Limit Quotas to try, in tokens per window. Left out, it is the policy's own.
+	Limit []int64 `form:"limit,omitempty" json:"limit,omitempty"`
+}
+
 // GetPolicySetParams defines parameters for GetPolicySet.
 type GetPolicySetParams struct {
 	// IfNoneMatch The ETag that the client has; the answer is 304 if it is still the one.
@@ -1546,6 +1588,9 @@ type ServerInterface interface {
 	// PutPolicy Replace a policy, or add it at the end
 	// (PUT /v1/policies/{name})
 	PutPolicy(ctx echo.Context, name PolicyName, params PutPolicyParams) error
+	// GetDistribution How much the callers of a policy use, and whom another limit would catch
+	// (GET /v1/policies/{name}/distribution)
+	GetDistribution(ctx echo.Context, name string, params GetDistributionParams) error
 	// GetPolicySet The policy set
 	// (GET /v1/policyset)
 	GetPolicySet(ctx echo.Context, params GetPolicySetParams) error
@@ -2474,6 +2519,31 @@ func (w *ServerInterfaceWrapper) PutPolicy(ctx echo.Context) error {
 	return err
 }
 
+// GetDistribution converts echo context to params.
+func (w *ServerInterfaceWrapper) GetDistribution(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetDistributionParams
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetDistribution(ctx, name, params)
+	return err
+}
+
 // GetPolicySet converts echo context to params.
 func (w *ServerInterfaceWrapper) GetPolicySet(ctx echo.Context) error {
 	var err error
@@ -2982,6 +3052,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/v1/policies/:name", wrapper.GetPolicy, options.OperationMiddlewares["getPolicy"]...)
 	router.PATCH(options.BaseURL+"/v1/policies/:name", wrapper.PatchPolicy, options.OperationMiddlewares["patchPolicy"]...)
 	router.PUT(options.BaseURL+"/v1/policies/:name", wrapper.PutPolicy, options.OperationMiddlewares["putPolicy"]...)
+	router.GET(options.BaseURL+"/v1/policies/:name/distribution", wrapper.GetDistribution, options.OperationMiddlewares["getDistribution"]...)
 	router.GET(options.BaseURL+"/v1/policyset", wrapper.GetPolicySet, options.OperationMiddlewares["getPolicySet"]...)
 	router.PUT(options.BaseURL+"/v1/policyset", wrapper.PutPolicySet, options.OperationMiddlewares["putPolicySet"]...)
 	router.GET(options.BaseURL+"/v1/regions", wrapper.GetRegions, options.OperationMiddlewares["getRegions"]...)
@@ -3656,6 +3727,29 @@ func (response PutPolicy200JSONResponse) VisitPutPolicyResponse(w http.ResponseW
 	return err
 }
 
+type GetDistributionRequestObject struct {
+	Name   string `json:"name"`
+	Params GetDistributionParams
+}
+
+type GetDistributionResponseObject interface {
+	VisitGetDistributionResponse(w http.ResponseWriter) error
+}
+
+type GetDistribution200JSONResponse Distribution
+
+func (response GetDistribution200JSONResponse) VisitGetDistributionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetPolicySetRequestObject struct {
 	Params GetPolicySetParams
 }
@@ -4127,6 +4221,9 @@ type StrictServerInterface interface {
 	// PutPolicy Replace a policy, or add it at the end
 	// (PUT /v1/policies/{name})
 	PutPolicy(ctx context.Context, request PutPolicyRequestObject) (PutPolicyResponseObject, error)
+	// GetDistribution How much the callers of a policy use, and whom another limit would catch
+	// (GET /v1/policies/{name}/distribution)
+	GetDistribution(ctx context.Context, request GetDistributionRequestObject) (GetDistributionResponseObject, error)
 	// GetPolicySet The policy set
 	// (GET /v1/policyset)
 	GetPolicySet(ctx context.Context, request GetPolicySetRequestObject) (GetPolicySetResponseObject, error)
@@ -4955,6 +5052,32 @@ func (sh *strictHandler) PutPolicy(ctx echo.Context, name PolicyName, params Put
 		return err
 	} else if validResponse, ok := response.(PutPolicyResponseObject); ok {
 		return validResponse.VisitPutPolicyResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetDistribution operation middleware
+func (sh *strictHandler) GetDistribution(ctx echo.Context, name string, params GetDistributionParams) error {
+	var request GetDistributionRequestObject
+
+	request.Name = name
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetDistribution(ctx.Request().Context(), request.(GetDistributionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetDistribution")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetDistributionResponseObject); ok {
+		return validResponse.VisitGetDistributionResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

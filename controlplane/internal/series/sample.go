@@ -1,0 +1,162 @@
+package series
+
+import (
+	"encoding/binary"
+	"errors"
+)
+
+// Bounds of what a replica holds of callers in one span: of a policy, and of all.
+const (
+	maxSampled    = 2048
+	maxSampledAll = 1 << 15
+)
+
+// sample is what some callers of a policy used in a span. The keyed hash of a bucket chooses them,
+// so a caller is in the sample of every replica or of none, and each in it is counted in full.
+type sample struct {
+	// thin: only hashes whose lowest bits, so many, are 0. Each stands for 1<<thin callers.
+	thin uint8
+	used map[uint64]int64
+}
+
+func newSample() *sample { return &sample{used: map[uint64]int64{}} }
+
+// add counts the tokens of a caller, and reports whether it is new in the sample.
+func (s *sample) add(hash uint64, n int64) bool {
+	if n <= 0 || hash&(1<<s.thin-1) != 0 {
+		return false
+	}
+	before := len(s.used)
+	s.used[hash] += n
+	return len(s.used) > before
+}
+
+// halve drops about half of the callers.
+func (s *sample) halve() { s.thinTo(s.thin + 1) }
+
+func (s *sample) thinTo(thin uint8) {
+	if thin <= s.thin {
+		return
+	}
+	s.thin = thin
+	for hash := range s.used {
+		if hash&(1<<thin-1) != 0 {
+			delete(s.used, hash)
+		}
+	}
+}
+
+// samples are those of one span, by policy.
+type samples struct {
+	of  map[string]*sample
+	all int
+}
+
+func newSamples() *samples { return &samples{of: map[string]*sample{}} }
+
+// add counts the tokens of a caller. What is too many makes a sample thinner.
+func (s *samples) add(policy string, hash uint64, n int64) {
+	one := s.of[policy]
+	if one == nil {
+		if len(s.of) >= maxPolicies {
+			return
+		}
+		one = newSample()
+		s.of[policy] = one
+	}
+	if !one.add(hash, n) {
+		return
+	}
+	s.all++
+	for len(one.used) > maxSampled {
+		s.halve(one)
+	}
+	for s.all > maxSampledAll {
+		s.halve(s.largest())
+	}
+}
+
+func (s *samples) halve(one *sample) {
+	s.all -= len(one.used)
+	one.halve()
+	s.all += len(one.used)
+}
+
+func (s *samples) largest() (most *sample) {
+	for _, one := range s.of {
+		if most == nil || len(one.used) > len(most.used) {
+			most = one
+		}
+	}
+	return most
+}
+
+// merge adds the samples of another replica.
+func (s *samples) merge(from *samples) {
+	for name, other := range from.of {
+		one := s.of[name]
+		if one == nil {
+			one = newSample()
+			s.of[name] = one
+		}
+		one.thinTo(other.thin)
+		for hash, n := range other.used {
+			one.add(hash, n)
+		}
+	}
+}
+
+// encode writes for each policy its name, its thin, and its callers.
+func (s *samples) encode() []byte {
+	var b []byte
+	for name, one := range s.of {
+		b = append(binary.AppendUvarint(b, uint64(len(name))), name...)
+		b = binary.AppendUvarint(append(b, one.thin), uint64(len(one.used)))
+		for hash, n := range one.used {
+			b = binary.AppendUvarint(binary.LittleEndian.AppendUint64(b, hash), uint64(n))
+		}
+	}
+	return b
+}
+
+var errSamples = errors.New("the callers of a replica cannot be read")
+
+// decodeSamples reads what encode wrote.
+func decodeSamples(b []byte) (*samples, error) {
+	all, damaged := newSamples(), false
+	number := func() uint64 {
+		n, size := binary.Uvarint(b)
+		if size <= 0 {
+			b, damaged = nil, true
+			return 0
+		}
+		b = b[size:]
+		return n
+	}
+	for len(b) > 0 {
+		length := number()
+		if length >= uint64(len(b)) || len(all.of) >= maxPolicies {
+			return nil, errSamples
+		}
+		one := newSample()
+		all.of[string(b[:length])] = one
+		one.thin = b[length]
+		b = b[length+1:]
+		count := number()
+		if one.thin > 63 || count > maxSampled {
+			return nil, errSamples
+		}
+		for range count {
+			if len(b) < 9 {
+				return nil, errSamples
+			}
+			hash := binary.LittleEndian.Uint64(b)
+			b = b[8:]
+			one.add(hash, int64(min(number(), 1<<53)))
+		}
+	}
+	if damaged {
+		return nil, errSamples
+	}
+	return all, nil
+}
