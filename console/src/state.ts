@@ -123,6 +123,25 @@ export function useTop(by: 'refused' | 'requests', policy = '', size = 20) {
   })
 }
 
+// useSeries asks for what was decided over time.
+export function useSeries(policy: string[], outcome: ('refused' | 'requests' | 'tokens')[], range: '1h' | '24h', size = 5) {
+  const query = { range, outcome, page_size: size, ...(policy.length && { policy }), ...(range === '1h' && { step: '30s' as const }) }
+  return useQuery({
+    queryKey: ['series', policy, outcome, range, size],
+    queryFn: () => data(client.GET('/v1/series', { params: { query } })),
+    refetchInterval: 5000,
+  })
+}
+
+// useComparison asks for the refusals of the last minutes against an hour and a day ago.
+export function useComparison() {
+  return useQuery({
+    queryKey: ['comparison'],
+    queryFn: () => data(client.GET('/v1/series/comparison', { params: { query: { page_size: 200 } } })),
+    refetchInterval: 5000,
+  })
+}
+
 export function useRollout() {
   return useQuery({
     queryKey: ['rollout'],

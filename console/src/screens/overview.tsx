@@ -1,9 +1,11 @@
 // One screen for the first minute of an incident.
 import { lift, order, useAct } from '../actions'
-import type { Order, Schemas } from '../api'
-import { type Fleet, link, useAudit, useEnforcement, useFleet, useMay, usePolicySet, useTop } from '../state'
-import { Asked, Badge, Card, number, plural, Short, Table, Time, type Tone } from '../ui'
-import { AuditTable } from './changes'
+import { useState } from 'react'
+import type { Order, Policy, Schemas } from '../api'
+import { Graph, type Mark } from '../graph'
+import { type Fleet, link, useAudit, useComparison, useEnforcement, useFleet, useMay, usePolicySet, useSeries, useTop } from '../state'
+import { Asked, Badge, Card, Empty, number, plural, Short, Table, Time, type Tone } from '../ui'
+import { actionWords, AuditTable } from './changes'
 import { behind, ladder } from './nodes'
 import { StateOf } from './policies'
 
@@ -12,7 +14,7 @@ type Top = Schemas['TopCaller']
 export function Overview() {
   const fleet = useFleet()
   const orders = useEnforcement()
-  const refused = useTop('refused', '', 10)
+  const refused = useTop('refused', '', 5)
   return (
     <>
       <h1 className="hidden">Overview</h1>
@@ -21,18 +23,70 @@ export function Overview() {
         <FleetTiles fleet={fleet.data} />
         <OrdersTile orders={orders.data?.data.orders} />
       </div>
+      <RefusalsCard />
       <div className="columns">
-        <PolicyCard />
-        <Card title="Who is hit" more={<a href={link('callers')}>Find a caller</a>}>
-          <Asked of={refused}>{(top) => <TopTable rows={top.callers} empty="Nobody was refused in the last minutes." />}</Asked>
-        </Card>
-      </div>
-      <div className="columns">
-        <OrdersCard orders={orders.data?.data.orders ?? []} />
-        <ChangesCard />
+        <div>
+          <PolicyCard />
+          <OrdersCard orders={orders.data?.data.orders ?? []} />
+        </div>
+        <div>
+          <Card title="Who is hit" more={<a href={link('callers')}>Find a caller</a>}>
+            <Asked of={refused}>{(top) => <TopTable rows={top.callers} empty="None was refused in the last minutes." />}</Asked>
+          </Card>
+          <ChangesCard />
+        </div>
       </div>
     </>
   )
+}
+
+// changeMarks are the changes of policies and orders, as marks on the axis of time.
+export function changeMarks(entries: Schemas['AuditEntry'][]): Mark[] {
+  return entries.map((e) => ({
+    at: e.at,
+    label: `${new Date(e.at).toLocaleTimeString()} ${e.by || 'the control plane'} ${actionWords(e)}`,
+    href: link('changes'),
+  }))
+}
+
+export function Refusals({ policy, height }: { policy: string; height: number }) {
+  const [range, setRange] = useState<'1h' | '24h'>('1h')
+  const series = useSeries(policy ? [policy] : [], policy ? ['refused', 'requests'] : ['refused'], range)
+  const audit = useAudit(policy ? `policies/${policy}` : '', 50)
+  const choose = (
+    <span className="choice">
+      {(['1h', '24h'] as const).map((r) => (
+        <button type="button" className="small" key={r} aria-pressed={range === r} onClick={() => setRange(r)}>
+          {r === '1h' ? 'An hour' : 'A day'}
+        </button>
+      ))}
+    </span>
+  )
+  const nameOf = (s: Schemas['Series']) => (policy ? s.outcome : (s.policy ?? 'all'))
+  return (
+    <Card title={policy ? 'Decisions over time' : 'Refusals, and what changed'} more={choose}>
+      <Asked of={series}>
+        {(s) => {
+          const shown = s.series.filter((one) => policy || one.total > 0)
+          return (
+            <>
+              {shown.length === 0 && <Empty>No policy refused a request in this time.</Empty>}
+              <Graph
+                label="Refusals" from={s.from} step={s.step_seconds} height={height}
+                lines={(shown.length ? shown : s.series.slice(0, 1)).map((one) => ({ label: nameOf(one), values: one.values }))}
+                marks={changeMarks(audit.data?.entries ?? [])}
+              />
+              {!s.complete && <p className="quiet">The store is away: this is what one control plane counted.</p>}
+            </>
+          )
+        }}
+      </Asked>
+    </Card>
+  )
+}
+
+function RefusalsCard() {
+  return <Refusals policy="" height={150} />
 }
 
 function Tile({ label, value, note, tone = 'plain', href }: {
@@ -51,13 +105,19 @@ function Tile({ label, value, note, tone = 'plain', href }: {
   )
 }
 
+// than says how a count differs from what it was; nothing if that is not known.
+function than(before: number | null | undefined): string {
+  return before === null || before === undefined ? 'not known' : number(before)
+}
+
 function RefusedTile() {
-  const top = useTop('refused', '', 10)
-  const n = top.data?.refused
+  const c = useComparison()
+  const all = c.data?.all
+  const more = all && all.now > 2 * (all.hour_ago ?? all.day_ago ?? all.now)
   return (
     <Tile
-      label="Refused" href={link('')} value={n === undefined ? '…' : number(n)} tone={n ? 'warn' : 'plain'}
-      note="in the last 5 to 10 minutes"
+      label="Refused in 5 minutes" href={link('policies')} value={all ? number(all.now) : '…'} tone={more ? 'bad' : 'plain'}
+      note={all ? `an hour ago ${than(all.hour_ago)}, a day ago ${than(all.day_ago)}` : ''}
     />
   )
 }
@@ -94,21 +154,27 @@ function OrdersTile({ orders }: { orders: Order[] | undefined }) {
 function PolicyCard() {
   const now = usePolicySet()
   const orders = useEnforcement()
+  const comparison = useComparison()
   const act = useAct()
   const may = useMay('editor')
   const list = orders.data?.data.orders ?? []
+  const counts = new Map((comparison.data?.policies ?? []).map((c) => [c.policy ?? '', c]))
+  const refused = (p: Policy) => counts.get(p.name ?? '')?.now ?? 0
   return (
-    <Card title="Policies" more={<a href={link('policies')}>All policies</a>}>
+    <Card title="Refused by policy, in 5 minutes" more={<a href={link('policies')}>All policies</a>}>
       <Asked of={now}>
         {({ set }) => (
           <Table
-            label="Policies" rows={set.policies ?? []} id={(p) => p.name ?? ''}
-            empty="There is no policy yet."
+            label="Policies" rows={[...(set.policies ?? [])].sort((a, b) => refused(b) - refused(a)).slice(0, 8)}
+            id={(p) => p.name ?? ''} empty="There is no policy yet."
             columns={[
               { title: 'Policy', width: 'minmax(0, 2fr)', cell: (p) => <a href={link('policies', p.name ?? '')}>{p.name}</a> },
-              { title: 'State', cell: (p) => <StateOf policy={p} orders={list} /> },
+              { title: 'Now', width: '3.5rem', right: true, cell: (p) => <b>{number(refused(p))}</b> },
+              { title: '1 h ago', wide: true, width: '4rem', right: true, cell: (p) => <Before n={counts.get(p.name ?? '')?.hour_ago} /> },
+              { title: '1 d ago', wide: true, width: '4rem', right: true, cell: (p) => <Before n={counts.get(p.name ?? '')?.day_ago} /> },
+              { title: 'State', width: '9rem', cell: (p) => <StateOf policy={p} orders={list} /> },
               {
-                title: '', width: '8rem', right: true,
+                title: '', width: '6.500rem', right: true,
                 cell: (p) => may && <ShadowButton name={p.name ?? ''} list={list} act={act} />,
               },
             ]}
@@ -117,6 +183,10 @@ function PolicyCard() {
       </Asked>
     </Card>
   )
+}
+
+function Before({ n }: { n: number | null | undefined }) {
+  return typeof n === 'number' ? <>{number(n)}</> : <span className="quiet" title="Not known: nothing ran then, or nothing was counted.">–</span>
 }
 
 export function ShadowButton({ name, list, act }: { name: string; list: Order[]; act: ReturnType<typeof useAct> }) {
@@ -180,7 +250,7 @@ function OrdersCard({ orders }: { orders: Order[] }) {
 }
 
 function ChangesCard() {
-  const audit = useAudit('', 6)
+  const audit = useAudit('', 4)
   return (
     <Card title="What changed" more={<a href={link('changes')}>All changes</a>}>
       <Asked of={audit}>{(a) => <AuditTable entries={a.entries} />}</Asked>

@@ -6,7 +6,7 @@ import { client, data } from '../api'
 import { link, useAudit, useEnforcement, useMay, usePolicySet, usePromises, useTop } from '../state'
 import { Asked, Card, Empty, Table, Time } from '../ui'
 import { AuditTable } from './changes'
-import { ShadowButton, shownWords, TopTable, whyLink } from './overview'
+import { Refusals as Graph, ShadowButton, shownWords, TopTable, whyLink } from './overview'
 import { limitWords, StateOf } from './policies'
 
 export function PolicyScreen({ name }: { name: string }) {
@@ -37,6 +37,7 @@ export function PolicyScreen({ name }: { name: string }) {
               {may && <ShadowButton name={name} list={list} act={act} />}
               <a className="button" href={link('edit')}>{may ? 'Edit' : 'The document'}</a>
             </div>
+            <Graph policy={name} height={170} />
             <div className="columns">
               <Promise policy={policy} />
               <Callers name={name} />

@@ -4,7 +4,6 @@ package promises
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -59,7 +58,7 @@ func (l Limit) String() string {
 func Of(p policy.Policy, tiers []string, nodes int64) Promise {
 	return Promise{
 		Name: p.Name, Mode: p.Mode.String(), Algorithm: p.Counting.Algorithm.String(), Bound: p.Bound(tiers),
-		Notes: slices.Concat([]string{}, p.Notes(nodes)), Limits: slices.Concat([]Limit{}, LimitsOf(p, tiers)),
+		Notes: append([]string{}, p.Notes(nodes)...), Limits: append([]Limit{}, LimitsOf(p, tiers)...),
 	}
 }
 
