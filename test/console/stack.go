@@ -168,7 +168,8 @@ func Browser(ctx context.Context) (context.Context, context.CancelFunc) {
 		chromedp.Flag("no-sandbox", true), chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("lang", "en-GB"))
 	allocator, end := chromedp.NewExecAllocator(ctx, options...)
-	tab, closeTab := chromedp.NewContext(allocator)
+	quiet := chromedp.WithErrorf(func(string, ...any) {}) // It does not know all events of this Chromium.
+	tab, closeTab := chromedp.NewContext(allocator, quiet)
 	return tab, func() { closeTab(); end() }
 }
 
