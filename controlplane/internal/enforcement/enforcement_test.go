@@ -199,6 +199,9 @@ func TestOrdersReachAllReplicas(t *testing.T) {
 		if err != nil || second.List[0].By != "me" || !second.List[0].Since.Equal(first.Time) || second.List[1].By != "you" || second.Revision <= first.Revision {
 			t.Errorf("%+v %v", second, err)
 		}
+		if _, kept := s.now(); kept[len(kept)-1] != "b" {
+			t.Errorf("the audit has as reasons %q, want that of the new order last", kept)
+		}
 		counts, _, durable := two.Counts()
 		if counts[enforcement.Off] != 1 || counts[enforcement.Shadow] != 1 || counts[enforcement.Enforce] != 0 || !durable {
 			t.Errorf("%v %v", counts, durable)
@@ -289,7 +292,7 @@ func TestTheLaterOfTwoChangesStays(t *testing.T) {
 		two.expect("what is later wins", "held", true)
 		_, kept := s.now()
 		slices.Sort(kept[:2]) // Which replica finds the store first is not said.
-		if got := strings.Join(kept, ", "); got != "first, second, later, cut off, , stored, " {
+		if got := strings.Join(kept, ", "); got != "first, second, later, cut off, , stored, held" {
 			t.Errorf("audit %s", got)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -235,7 +236,8 @@ type Change struct {
 	Expected uint64
 	Any      bool
 	Orders   []Order
-	// Entry names the author; what was before and comes after is filled in.
+	// Entry names the author; what was before and comes after is filled in, and without a Reason
+	// those of the orders that are new.
 	Entry audit.Entry
 	// DryRun stores nothing and sends nothing to nodes.
 	DryRun bool
@@ -255,17 +257,22 @@ func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
 		before := d.Orders.List
 		stamp.By = c.Entry.By
 		d.Orders = Orders{Stamp: stamp, List: slices.Clone(c.Orders)}
+		var reasons []string
 		for i := range d.Orders.List {
 			o := &d.Orders.List[i]
 			o.Since, o.By = stamp.Time, stamp.By
-			for _, old := range before {
-				if old.same(*o) {
-					*o = old
-				}
+			if at := slices.IndexFunc(before, o.same); at >= 0 {
+				*o = before[at]
+			} else {
+				reasons = append(reasons, o.Reason)
 			}
 		}
-		c.Entry.Before, c.Entry.After = audit.Value(before), audit.Value(d.Orders.List)
-		return c.Entry, nil
+		entry := c.Entry
+		entry.Before, entry.After = audit.Value(before), audit.Value(d.Orders.List)
+		if entry.Reason == "" {
+			entry.Reason = strings.Join(slices.Compact(reasons), "; ")
+		}
+		return entry, nil
 	})
 	return d.Orders, durable, err
 }

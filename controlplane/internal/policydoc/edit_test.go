@@ -150,7 +150,8 @@ func TestEditsOfTheExamples(t *testing.T) {
 			t.Fatal(file, err)
 		}
 		for i, p := range before.Policies {
-			out, err := policydoc.PatchPolicy(doc, policydoc.YAML, p.Name, []byte(`{"cost": 0, "response": {"body": "a: b\n# c"}}`))
+			const patch = `{"enforcement": "off", "response": {"body": "a: b\n# c", "content_type": "text/plain"}}`
+			out, err := policydoc.PatchPolicy(doc, policydoc.YAML, p.Name, []byte(patch))
 			if err != nil {
 				t.Errorf("%s, %s: %v", file, p.Name, err)
 				continue
@@ -160,7 +161,8 @@ func TestEditsOfTheExamples(t *testing.T) {
 				t.Fatalf("%s, %s: %v\n%s", file, p.Name, err, out)
 			}
 			want := slices.Clone(before.Policies)
-			want[i].Cost, want[i].Response.Body = policy.Cost{}, "a: b\n# c"
+			want[i].Enforced = policy.EnforcedOff
+			want[i].Response.Body, want[i].Response.ContentType = "a: b\n# c", "text/plain"
 			if !reflect.DeepEqual(after.Policies, want) || strings.Count(string(out), "#") < strings.Count(string(doc), "#") {
 				t.Errorf("%s, %s became\n%s", file, p.Name, out)
 			}
