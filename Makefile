@@ -151,7 +151,7 @@ screenshots: build ## the pictures of docs/console.md, anew
 	@tools/setup.sh envoy console
 	$(call announce,taking pictures of the console)
 	@go build -buildvcs=false -o build/run ./tools/run
-	@cd test/console && go run ./shots
+	@cd test/console && go run ./shots -load 2m
 
 SEEDS ?= 20000
 FIRST ?= 1

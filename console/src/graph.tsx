@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from 'react'
 import uPlot from 'uplot'
 import 'uplot/dist/uPlot.min.css'
+import { useDark } from './theme'
 import { number } from './ui'
 
 export type Line = { label: string; values: (number | null)[] }
@@ -30,6 +31,7 @@ export function Graph({ label, from, step, lines, marks, height }: {
   const start = Date.parse(from) / 1000
   const count = lines[0]?.values.length ?? 0
   const names = lines.map((l) => l.label).join('\n')
+  const dark = useDark() // The colours of a theme are read when the graph is made.
   useEffect(() => {
     const at = box.current
     if (!at) return
@@ -41,13 +43,13 @@ export function Graph({ label, from, step, lines, marks, height }: {
       resize.disconnect()
       made.destroy()
     }
-  }, [names, height])
+  }, [names, height, dark])
   useEffect(() => {
     const times = Array.from({ length: count }, (_, i) => start + i * step)
     // The last step is under way: half of it would look like a fall.
     const values = lines.map((l) => l.values.map((v, i) => (i === count - 1 || v === null ? null : v)))
     plot.current?.setData([times, ...values])
-  }, [lines, start, step, count, names, height])
+  }, [lines, start, step, count, names, height, dark])
   return (
     <figure className="graph">
       <div ref={box} role="img" aria-label={`${label}: ${sumUp(lines)}`} />

@@ -1,10 +1,26 @@
 // Light or dark: what the system says, unless the viewer has chosen.
+import { useSyncExternalStore } from 'react'
+
 const key = 'weir-theme'
+const listeners = new Set<() => void>()
 const dark = matchMedia('(prefers-color-scheme: dark)')
 
 function apply() {
   const chosen = localStorage.getItem(key)
   document.documentElement.dataset.theme = chosen ?? (dark.matches ? 'dark' : 'light')
+  for (const heard of listeners) heard()
+}
+
+function listen(heard: () => void) {
+  listeners.add(heard)
+  return () => {
+    listeners.delete(heard)
+  }
+}
+
+// useDark is isDark for what is drawn, and not only styled.
+export function useDark(): boolean {
+  return useSyncExternalStore(listen, isDark)
 }
 
 export function isDark(): boolean {

@@ -20,12 +20,18 @@ const verbs: Record<string, string> = {
 
 // actionWords says what an entry of the audit is about.
 export function actionWords(e: Entry): string {
-  const after = e.after as { summary?: string } | undefined
   const what = verbs[e.action] ?? e.action
-  return after?.summary ? `${what}: ${after.summary}` : what
+  const more = e.action === 'enforcement.put' ? orderWords(e.after) : (e.after as { summary?: string } | undefined)?.summary
+  return more ? `${what}: ${more}` : what
 }
 
-export function AuditTable({ entries }: { entries: Entry[] }) {
+function orderWords(after: unknown): string {
+  const orders = (Array.isArray(after) ? after : []) as { policy?: string; state: string }[]
+  return orders.map((o) => `${o.policy ?? 'all policies'} ${o.state}`).join(', ') || 'none'
+}
+
+// AuditTable shows entries; a short one leaves out where, which the words mostly say.
+export function AuditTable({ entries, short = false }: { entries: Entry[]; short?: boolean }) {
   return (
     <Table
       label="Audit" rows={entries} id={(e) => e.id}
@@ -34,7 +40,9 @@ export function AuditTable({ entries }: { entries: Entry[] }) {
         { title: 'When', width: '6.5rem', cell: (e) => <Time at={e.at} /> },
         { title: 'Who', width: 'minmax(0, 1fr)', cell: (e) => e.by || 'the control plane' },
         { title: 'What', width: 'minmax(0, 3fr)', cell: (e) => <span title={actionWords(e)}>{actionWords(e)}</span> },
-        { title: 'Where', wide: true, width: 'minmax(0, 1.5fr)', cell: (e) => <span title={e.resource}>{e.resource}</span> },
+        ...(short ? [] : [{
+          title: 'Where', wide: true, width: 'minmax(0, 1.5fr)', cell: (e: Entry) => <span title={e.resource}>{e.resource}</span>,
+        }]),
         { title: 'Why', wide: true, width: 'minmax(0, 2fr)', cell: (e) => <span title={e.reason}>{e.reason}</span> },
       ]}
     />

@@ -172,7 +172,7 @@ function PolicyCard() {
               { title: 'Now', width: '3.5rem', right: true, cell: (p) => <b>{number(refused(p))}</b> },
               { title: '1 h ago', wide: true, width: '4rem', right: true, cell: (p) => <Before n={counts.get(p.name ?? '')?.hour_ago} /> },
               { title: '1 d ago', wide: true, width: '4rem', right: true, cell: (p) => <Before n={counts.get(p.name ?? '')?.day_ago} /> },
-              { title: 'State', width: '9rem', cell: (p) => <StateOf policy={p} orders={list} /> },
+              { title: 'State', wide: true, width: '9rem', cell: (p) => <StateOf policy={p} orders={list} /> },
               {
                 title: '', width: '6.500rem', right: true,
                 cell: (p) => may && <ShadowButton name={p.name ?? ''} list={list} act={act} />,
@@ -253,7 +253,7 @@ function ChangesCard() {
   const audit = useAudit('', 4)
   return (
     <Card title="What changed" more={<a href={link('changes')}>All changes</a>}>
-      <Asked of={audit}>{(a) => <AuditTable entries={a.entries} />}</Asked>
+      <Asked of={audit}>{(a) => <AuditTable entries={a.entries} short />}</Asked>
     </Card>
   )
 }

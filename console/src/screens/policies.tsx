@@ -63,7 +63,7 @@ export function Policies() {
                 { title: 'Limit', width: 'minmax(0, 3fr)', cell: (p) => <span title={limitOf(p)}>{limitOf(p)}</span> },
                 { title: 'Whose', wide: true, cell: (p) => (p.partition?.length ? p.partition.join(', ') : 'everyone together') },
                 { title: 'Mode', wide: true, cell: (p) => String(p.mode ?? 'leased') },
-                { title: 'State', cell: (p) => <StateOf policy={p} orders={orders.data?.data.orders ?? []} /> },
+                { title: 'State', width: 'minmax(6rem, 1fr)', cell: (p) => <StateOf policy={p} orders={orders.data?.data.orders ?? []} /> },
               ]}
             />
           )}

@@ -128,7 +128,7 @@ function History({ name }: { name: string }) {
   const audit = useAudit(`policies/${name}`, 20)
   return (
     <Card title="Its changes" more={<a href={link('changes')}>All versions</a>}>
-      <Asked of={audit}>{(a) => <AuditTable entries={a.entries} />}</Asked>
+      <Asked of={audit}>{(a) => <AuditTable entries={a.entries} short />}</Asked>
     </Card>
   )
 }

@@ -16,8 +16,10 @@ import (
 	console "github.com/weir-proxy/weir/test/console"
 )
 
+type screen struct{ name, hash, ready string }
+
 // screens are the pictures: a name, where it is, and what has to be there first.
-var screens = []struct{ name, hash, ready string }{
+var screens = []screen{
 	{"overview", "", ".table a"},
 	{"policies", "policies", ".table a"},
 	{"policy", "policies/shorten-per-consumer", "dd"},
@@ -30,7 +32,7 @@ var screens = []struct{ name, hash, ready string }{
 
 func main() {
 	into := flag.String("o", "../../docs/console", "the folder for the pictures")
-	narrow := flag.Bool("narrow", false, "also as a telephone shows them")
+	narrow := flag.Bool("narrow", false, "all screens as a telephone shows them, and not just the first")
 	at := flag.String("console", "", "a control plane that runs, instead of one of its own")
 	token := flag.String("token", "", "its token")
 	load := flag.Duration("load", 20*time.Second, "how long to send requests first")
@@ -71,11 +73,15 @@ func run(into, at, token string, load time.Duration, narrow bool) error {
 		return err
 	}
 	for _, theme := range []string{"light", "dark"} {
-		if err := shoot(tab, at, into, theme, "", 1440, 900); err != nil {
+		if err := shoot(tab, at, into, theme, "", 1440, 900, screens); err != nil {
 			return err
 		}
-		if narrow {
-			if err := shoot(tab, at, into, theme, "-narrow", 390, 844); err != nil {
+		if narrow || theme == "light" {
+			shown := screens
+			if !narrow {
+				shown = screens[:1]
+			}
+			if err := shoot(tab, at, into, theme, "-narrow", 390, 844, shown); err != nil {
 				return err
 			}
 		}
@@ -83,7 +89,7 @@ func run(into, at, token string, load time.Duration, narrow bool) error {
 	return nil
 }
 
-func shoot(tab context.Context, at, into, theme, suffix string, width, height int64) error {
+func shoot(tab context.Context, at, into, theme, suffix string, width, height int64, screens []screen) error {
 	set := emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: theme}})
 	if err := chromedp.Run(tab, set, chromedp.EmulateViewport(width, height)); err != nil {
 		return err
