@@ -3,6 +3,7 @@
 package tools_test
 
 import (
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -399,5 +400,30 @@ func TestScriptsCanBeRun(t *testing.T) {
 		} else if info.Mode()&0o111 == 0 {
 			t.Errorf("%s is not executable: %s", path, strconv.FormatUint(uint64(info.Mode()), 8))
 		}
+	}
+}
+
+// What a build leaves behind does not belong to the sources.
+func TestNoFileIsHuge(t *testing.T) {
+	const most = 1 << 20
+	madeHere := []string{".git", ".run", "build", "console/node_modules"}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		switch {
+		case err != nil:
+			return err
+		case slices.Contains(madeHere, filepath.ToSlash(name)):
+			return fs.SkipDir
+		}
+		if info, err := d.Info(); err == nil && info.Mode().IsRegular() && info.Size() > most {
+			t.Errorf("%s has %d bytes, more than %d: is it made by a build?", name, info.Size(), most)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }

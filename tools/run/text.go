@@ -19,6 +19,7 @@ func (p *parts) text() string {
 	line("")
 	line("  Envoy with the filter   %s   in front of a small service", p.envoy.URL())
 	line("  control plane           %s    %s", p.controlPlane.URL(), state)
+	line("  console                 %s/console   log in with the token below", p.controlPlane.URL())
 	line("  Envoy's administration  http://127.0.0.1:%d", p.envoy.AdminPort)
 	line("  logs                    %s", p.logPath())
 	line("")

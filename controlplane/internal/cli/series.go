@@ -43,6 +43,10 @@ func (c *seriesCommand) Run(env *environment) error {
 	if !answer.Complete {
 		fmt.Fprintln(env.Err, "weir: the store does not answer: this is what nodes reported to this control plane")
 	}
+	if len(answer.Series) == 0 {
+		fmt.Fprintln(env.Out, "nothing has been counted yet: nodes report what they refuse once a second")
+		return nil
+	}
 	fmt.Fprintf(env.Out, "from %s to %s, %s for each mark\n\n", answer.From.Format(time.RFC3339),
 		answer.Until.Format(time.RFC3339), time.Duration(answer.StepSeconds)*time.Second)
 	return table(env.Out, "TOTAL\tHIGHEST\tOUTCOME\tPOLICY\tNODE\tOVER TIME", func(w io.Writer) {
