@@ -19,6 +19,9 @@ func (s *server) CheckPolicySet(
 	if err != nil {
 		return nil, err
 	}
+	if len(text) == 0 {
+		return nil, badRequest("the body is empty: it must be a policy set")
+	}
 	answer := gen.CheckPolicySet200JSONResponse{Problems: policy.Problems{}, Policies: []promises.Promise{},
 		Diff: policies.Compare(&policy.Set{}, &policy.Set{})}
 	set, err := policydoc.Load(text, format)
