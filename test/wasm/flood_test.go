@@ -2,6 +2,7 @@ package wasm
 
 import (
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -114,39 +115,53 @@ func TestActiveKeysInAFlood(t *testing.T) {
 }
 
 // More keys than the table holds are all in use. Who is crowded out does not start full when he comes back: nobody ever gets more
-// than his limit. What it costs is wrong refusals, few as long as the table is large enough.
+// than his limit. What it costs is wrong refusals, few as long as the table is large enough. Which keys crowd one another out is
+// the luck of their hashes, so the share that counts is the median of several tables.
 func TestMoreKeysThanTheTableHolds(t *testing.T) {
-	// Which keys crowd one another out is the luck of their hashes: another random source moved the
-	// share of 500 keys from under a thousandth to 0.48 %.
 	for _, c := range []struct {
-		keys  int     // in use, in a table for 1024
-		wrong float64 // at most this share of all decisions refuses wrongly
-	}{{250, 0}, {500, 0.01}, {1000, 0.05}, {4000, 0.65}} {
+		keys   int     // in use, in a table for 1024
+		tables uint64  // that are filled
+		wrong  float64 // at most this share of all decisions refuses wrongly
+	}{{250, 31, 0}, {500, 31, 0.001}, {1000, 5, 0.05}, {4000, 1, 0.65}} {
 		t.Run(strconv.Itoa(c.keys), func(t *testing.T) {
-			h := start(t, envoytest.Options{Workers: 1, PluginConfig: alone(setWith(dialectsOff, limits("api", "local", "10/366d", thenDeny)))})
-			r := rand.New(rand.NewPCG(uint64(c.keys), 2))
-			passed := make([]int, c.keys)
-			wrong, decisions := 0, 20*c.keys
-			for range decisions {
-				key := r.IntN(c.keys)
-				if ok, _ := passes(t, h, 0, get("x-key", strconv.Itoa(key))); ok {
-					passed[key]++
-				} else if passed[key] < 10 {
-					wrong++
-				}
+			shares := make([]float64, c.tables)
+			for i := range shares {
+				shares[i] = wronglyRefused(t, c.keys, uint64(i)+1)
 			}
-			for key, n := range passed {
-				if n > 10 {
-					t.Errorf("key %d got %d of 10", key, n)
-				}
-			}
-			share := float64(wrong) / float64(decisions)
-			t.Logf("%d keys in a table of 1024: %.2f %% of the decisions refused wrongly, none was too lenient", c.keys, 100*share)
+			slices.Sort(shares)
+			share := shares[len(shares)/2]
+			t.Logf("%d keys in a table of 1024: %.2f %% of the decisions refused wrongly, %.2f to %.2f %%, none was too lenient",
+				c.keys, 100*share, 100*shares[0], 100*shares[len(shares)-1])
 			if share > c.wrong {
 				t.Errorf("%.2f %% of the decisions refused wrongly", 100*share)
 			}
 		})
 	}
+}
+
+// wronglyRefused is the share of the decisions that refuse a key which has not used up its limit, in a table of its own.
+func wronglyRefused(t *testing.T, keys int, seed uint64) float64 {
+	t.Helper()
+	h := start(t, envoytest.Options{
+		Seed: seed, Workers: 1, PluginConfig: alone(setWith(dialectsOff, limits("api", "local", "10/366d", thenDeny))),
+	})
+	r := rand.New(rand.NewPCG(uint64(keys), 2))
+	passed := make([]int, keys)
+	wrong, decisions := 0, 20*keys
+	for range decisions {
+		key := r.IntN(keys)
+		if ok, _ := passes(t, h, 0, get("x-key", strconv.Itoa(key))); ok {
+			passed[key]++
+		} else if passed[key] < 10 {
+			wrong++
+		}
+	}
+	for key, n := range passed {
+		if n > 10 {
+			t.Errorf("table %d: key %d got %d of 10", seed, key, n)
+		}
+	}
+	return float64(wrong) / float64(decisions)
 }
 
 // A flood of keys of a leased policy: every one asks the centre, and nothing grows.
