@@ -100,6 +100,14 @@ type Subject struct {
 	Shadow, Held bool
 }
 
+// PenaltyKey is the key by which the penalties of the caller are known.
+func (s *Subject) PenaltyKey() keyhash.Key {
+	if s.Shadow {
+		return ShadowOf(s.Key)
+	}
+	return s.Key
+}
+
 // ShadowOf is the key by which what is in shadow of a Subject is known.
 func ShadowOf(k keyhash.Key) keyhash.Key {
 	k[0] ^= shadowMark

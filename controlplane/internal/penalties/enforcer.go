@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/shared/keyhash"
-	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/penalty"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -30,20 +29,13 @@ const (
 
 // Caller is who makes a call, as the penalties of one policy know it.
 type Caller struct {
-	// Key is a match.Subject's Key, Shadow its Shadow.
+	// Key is a match.Subject's PenaltyKey, Shadow its Shadow.
 	Key    keyhash.Key
 	Shadow bool
 	// Policy is the policy's name, Rule what it says of penalties, Version that of its policy set.
 	Policy  string
 	Rule    *penalty.Rule
 	Version uint64
-}
-
-func (c *Caller) place() keyhash.Key {
-	if c.Shadow {
-		return match.ShadowOf(c.Key)
-	}
-	return c.Key
 }
 
 // Enforcer refuses the callers of a gRPC service of this replica that are under a penalty, and
@@ -91,14 +83,14 @@ func (e *Enforcer) Find(c *Caller, who func() *wire.Identity) quota.Span {
 	now := e.service.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	o := e.at(c.place())
+	o := e.at(c.Key)
 	if !o.InForce(now.UnixMilli()) {
 		return 0
 	}
 	if c.Rule.Extend {
 		if next := c.Rule.Prolong(o.Record, now.UnixMilli(), e.random()); next != o.Record {
 			o.Record = next
-			e.keep(c.place(), o)
+			e.keep(c.Key, o)
 			e.report(c, &o, who(), true)
 		}
 	}
@@ -110,7 +102,7 @@ func (e *Enforcer) Refused(c *Caller, who *wire.Identity) {
 	now := e.service.Now().UnixMilli()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	o := e.at(c.place())
+	o := e.at(c.Key)
 	if o.InForce(now) {
 		return // Another call was faster.
 	}
@@ -119,7 +111,7 @@ func (e *Enforcer) Refused(c *Caller, who *wire.Identity) {
 	if offence {
 		o.Record = c.Rule.Offend(o.Record, now, e.random())
 	}
-	e.keep(c.place(), o)
+	e.keep(c.Key, o)
 	if offence {
 		e.report(c, &o, who, false)
 	}
@@ -166,7 +158,7 @@ func (e *Enforcer) makeRoom() {
 // still waits superfluous. The lock is held.
 func (e *Enforcer) report(c *Caller, o *offender, who *wire.Identity, prolonged bool) {
 	one := wire.Offence{
-		Key: c.place(), Known: o.known, Policy: []byte(c.Policy), Level: uint8(o.Level), Until: o.Until,
+		Key: c.Key, Known: o.known, Policy: []byte(c.Policy), Level: uint8(o.Level), Until: o.Until,
 		Forgotten: c.Rule.Forgotten(o.Record), Shadow: c.Shadow, Prolonged: prolonged, Version: c.Version,
 		Identity: who.Clone(),
 	}

@@ -2,35 +2,30 @@ package rls
 
 import (
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
-	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 )
 
 // caller is who makes a call, as the penalties of one policy know it.
 type caller struct {
-	penalties.Caller
-	number, limit uint32
-	key           keyhash.Key
-	descriptor    int
-	// shadow: a penalty refuses nothing. held: such a penalty is in force.
-	shadow, held bool
+	match.Subject
+	// by is the same for package penalties.
+	by         penalties.Caller
+	descriptor int
 }
 
 // addCallers adds who makes the call by the policies that have penalties, each once. One of a
 // policy that only an Envoy can count for counts if its penalties hold under every policy.
 func (d *decision) addCallers(r *match.Result, descriptor int) {
-	for i := range r.Subjects {
-		s := &r.Subjects[i]
+	for _, s := range r.Subjects {
 		rule := d.view.index.Penalty(s.Policy)
-		if !rule.All && !d.has(s.Policy) || d.knows(s) {
+		if !rule.All && !d.has(s.Policy) || d.knows(&s) {
 			continue
 		}
-		c := caller{number: s.Policy, limit: s.Limit, key: s.Key, descriptor: descriptor, shadow: s.Shadow}
-		c.Caller = penalties.Caller{
-			Key: s.Key, Shadow: s.Shadow,
+		by := penalties.Caller{
+			Key: s.PenaltyKey(), Shadow: s.Shadow,
 			Policy: d.view.set.Policies[s.Policy].Name, Rule: rule, Version: d.view.version,
 		}
-		d.callers = append(d.callers, c)
+		d.callers = append(d.callers, caller{s, by, descriptor})
 	}
 }
 
@@ -48,18 +43,22 @@ func (d *decision) has(policy uint32) bool {
 
 func (d *decision) knows(s *match.Subject) bool {
 	for i := range d.callers {
-		if d.callers[i].number == s.Policy && d.callers[i].key == s.Key {
+		if d.callers[i].Policy == s.Policy && d.callers[i].Key == s.Key {
 			return true
 		}
 	}
 	return false
 }
 
+// isFor reports whether the caller is the one of a hit.
+func (c *caller) isFor(h *hit) bool {
+	return c.Policy == h.Policy && (c.descriptor == h.descriptor || c.by.Rule.All)
+}
+
 // callerOf is who offends a hit's policy if the hit refuses; nil if the policy has no penalties.
 func (d *decision) callerOf(h *hit) *caller {
 	for i := range d.callers {
-		c := &d.callers[i]
-		if c.number == h.Policy && (c.descriptor == h.descriptor || c.Rule.All) {
+		if c := &d.callers[i]; c.isFor(h) {
 			return c
 		}
 	}
@@ -72,14 +71,14 @@ func (d *decision) penalised() (refused bool) {
 	limited := len(d.hits) > 0
 	for i := range d.callers {
 		c := &d.callers[i]
-		if !c.shadow && !limited {
+		if !c.Shadow && !limited {
 			continue
 		}
-		left := d.service.config.Penalties.Find(&c.Caller, d.identify)
+		left := d.service.config.Penalties.Find(&c.by, d.identify)
 		switch {
 		case left == 0:
-		case c.shadow:
-			c.held = true
+		case c.Shadow:
+			c.Held = true
 		default:
 			h := d.hitFor(c)
 			h.refuse(forPenalty, byPenalty, left)
@@ -93,13 +92,13 @@ func (d *decision) penalised() (refused bool) {
 // whose penalty holds under every policy, is added.
 func (d *decision) hitFor(c *caller) *hit {
 	for i := range d.hits {
-		if h := &d.hits[i]; h.Policy == c.number && (h.descriptor == c.descriptor || c.Rule.All) {
+		if h := &d.hits[i]; c.isFor(h) {
 			return h
 		}
 	}
 	d.hits = append(d.hits, hit{
-		Hit: match.Hit{Policy: c.number, Limit: c.limit, Key: c.key}, policy: &d.view.set.Policies[c.number],
-		limit: *d.view.index.Limit(c.limit), descriptor: wholeCall, item: none,
+		Hit:    match.Hit{Policy: c.Policy, Limit: c.Limit, Key: c.Key},
+		policy: &d.view.set.Policies[c.Policy], limit: *d.view.index.Limit(c.Limit), descriptor: wholeCall, item: none,
 	})
 	return &d.hits[len(d.hits)-1]
 }
@@ -111,6 +110,6 @@ func (d *decision) offend() {
 		return
 	}
 	if c := d.callerOf(d.refusing); c != nil {
-		d.service.config.Penalties.Refused(&c.Caller, d.identify())
+		d.service.config.Penalties.Refused(&c.by, d.identify())
 	}
 }

@@ -63,11 +63,11 @@ func (d *decision) runOf(h *hit) run {
 	c := d.callerOf(h)
 	switch {
 	case c == nil || h.Candidate:
-	case c.held:
+	case c.Held:
 		r.seen = ShadowRefused
 	default:
 		r.caller, r.who = &penalties.Caller{}, d.identify().Clone()
-		*r.caller = c.Caller
+		*r.caller = c.by
 	}
 	return r
 }

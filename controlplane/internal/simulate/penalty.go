@@ -20,7 +20,7 @@ func (d *decider) penalised(subjects []match.Subject, now quota.Instant) (worst 
 	last := int64(0)
 	for i := range subjects {
 		s := &subjects[i]
-		o := d.offenders[penaltyKey(s)]
+		o := d.offenders[s.PenaltyKey()]
 		switch {
 		case o == nil || !o.InForce(millis(now)):
 		case s.Shadow:
@@ -43,7 +43,7 @@ func (d *decider) offend(subjects []match.Subject, h match.Hit, now quota.Instan
 		if s.Policy != h.Policy {
 			continue
 		}
-		key, rule := penaltyKey(s), d.index.Penalty(s.Policy)
+		key, rule := s.PenaltyKey(), d.index.Penalty(s.Policy)
 		o := d.offenders[key]
 		if o == nil {
 			o = &offender{}
@@ -70,7 +70,7 @@ func (d *decider) rememberOffender(key keyhash.Key, o *offender) {
 // extend makes the penalty of a caller start over, if its rule says so.
 func (d *decider) extend(s *match.Subject, now quota.Instant) {
 	rule := d.index.Penalty(s.Policy)
-	if o := d.offenders[penaltyKey(s)]; rule.Extend {
+	if o := d.offenders[s.PenaltyKey()]; rule.Extend {
 		o.Record = rule.Prolong(o.Record, millis(now), 0)
 	}
 }
@@ -83,13 +83,6 @@ func held(subjects []match.Subject, policy uint32) bool {
 		}
 	}
 	return false
-}
-
-func penaltyKey(s *match.Subject) keyhash.Key {
-	if s.Shadow {
-		return match.ShadowOf(s.Key)
-	}
-	return s.Key
 }
 
 func millis(at quota.Instant) int64 { return int64(at) / int64(quota.Millisecond) }

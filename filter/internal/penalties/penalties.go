@@ -91,10 +91,7 @@ func (b *Box) millis(now quota.Instant) int64 { return int64(b.wall(now) / quota
 // Find is how long the penalty of a caller lasts from now on, 0 if none is in force. If its rule
 // says so, the penalty starts over.
 func (b *Box) Find(ix *match.Index, s *match.Subject, now quota.Instant) quota.Span {
-	key, unix := s.Key, b.millis(now)
-	if s.Shadow {
-		key = match.ShadowOf(key)
-	}
+	key, unix := s.PenaltyKey(), b.millis(now)
 	found := b.table.find(key)
 	if found == nil || !found.InForce(unix) {
 		return 0
