@@ -4,7 +4,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -132,7 +131,8 @@ func (s *server) forProbes(e *echo.Echo) error {
 func (s *server) forPeople(e *echo.Echo) error {
 	gen.RegisterHandlers(e, gen.NewStrictHandler(s, nil))
 	e.GET("/metrics", echo.WrapHandler(s.config.Metrics.Handler()))
-	return errors.Join(s.describe(e), s.forConsole(e))
+	s.forConsole(e)
+	return s.describe(e)
 }
 
 func (s *server) forNodes(e *echo.Echo) error {

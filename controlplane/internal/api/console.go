@@ -17,24 +17,24 @@ const consolePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; 
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
 // forConsole adds the console's files and its login.
-func (s *server) forConsole(e *echo.Echo) error {
+func (s *server) forConsole(e *echo.Echo) {
+	e.GET("/console", func(c echo.Context) error { return sendNamed(c, console.Index) })
+	e.GET("/console/:file", func(c echo.Context) error { return sendNamed(c, c.Param("file")) })
+	e.POST("/v1/session", s.login)
+	e.GET("/v1/session", s.whoami)
+	e.DELETE("/v1/session", s.logout)
+}
+
+func sendNamed(c echo.Context, name string) error {
 	files, err := console.Files()
 	if err != nil {
 		return err
 	}
-	send := func(c echo.Context, name string) error {
-		file, ok := files[name]
-		if !ok {
-			return noConsoleFile(len(files) == 0)
-		}
-		return sendFile(c, file)
+	file, ok := files[name]
+	if !ok {
+		return noConsoleFile(len(files) == 0)
 	}
-	e.GET("/console", func(c echo.Context) error { return send(c, console.Index) })
-	e.GET("/console/:file", func(c echo.Context) error { return send(c, c.Param("file")) })
-	e.POST("/v1/session", s.login)
-	e.GET("/v1/session", s.whoami)
-	e.DELETE("/v1/session", s.logout)
-	return nil
+	return sendFile(c, file)
 }
 
 func noConsoleFile(left bool) error {

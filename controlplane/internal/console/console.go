@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"sync"
 )
 
 // Index is the name of the page that loads the others.
@@ -29,8 +30,9 @@ var contentTypes = map[string]string{
 }
 
 // Files returns the built files by name: none in a build without the console. There are no folders,
-// so a name is looked up and never opened as a path.
-func Files() (map[string]File, error) { return filesOf(built) }
+// so a name is looked up and never opened as a path. The first call compresses them; a control plane
+// whose console is not opened does not spend that time.
+var Files = sync.OnceValues(func() (map[string]File, error) { return filesOf(built) })
 
 func filesOf(from fs.FS) (map[string]File, error) {
 	files := map[string]File{}
