@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
@@ -25,14 +24,10 @@ func (s *server) CheckPolicySet(
 	answer := gen.CheckPolicySet200JSONResponse{Problems: policy.Problems{}, Policies: []promises.Promise{},
 		Diff: policies.Compare(&policy.Set{}, &policy.Set{})}
 	set, err := policydoc.Load(text, format)
-	var syntax *policydoc.SyntaxError
-	switch {
-	case errors.As(err, &answer.Problems):
+	if problems, line, ok := policydoc.ProblemsOf(err); ok {
+		answer.Problems, answer.Line = problems, line
 		return answer, nil
-	case errors.As(err, &syntax):
-		answer.Problems, answer.Line = policy.Problems{{Reason: syntax.Error()}}, syntax.Line
-		return answer, nil
-	case err != nil:
+	} else if err != nil {
 		return nil, err
 	}
 	answer.Valid, answer.Notes = true, set.Notes()

@@ -5,26 +5,16 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
-	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
-	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/series"
-	"github.com/weir-proxy/weir/shared/policy"
 )
 
 // GetDistribution answers with how much the callers of a policy use.
 func (s *server) GetDistribution(
 	_ context.Context, r gen.GetDistributionRequestObject,
 ) (gen.GetDistributionResponseObject, error) {
-	current, _ := s.config.Policies.Current()
-	if current == nil && s.config.Hub.Ready() != nil {
-		return nil, push.ErrNotReady
-	}
-	var p *policy.Policy
-	if current != nil {
-		p, _ = current.Policy(r.Name)
-	}
-	if p == nil {
-		return nil, policydoc.ErrNoPolicy
+	_, p, err := s.policyNamed(r.Name)
+	if err != nil {
+		return nil, err
 	}
 	if len(p.Limits) == 0 || p.Limits[0].Window <= 0 {
 		return nil, badRequest("policy %s has no quota: there is no rate to tell callers apart by", r.Name)

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"errors"
+
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
@@ -31,21 +32,30 @@ type bucketKey struct {
 
 func keyResource(k bucketKey) string { return "keys/" + k.policy.Name + "/" + k.hash }
 
+// policyNamed finds a policy of the policy set in force.
+func (s *server) policyNamed(name string) (*policies.Compiled, *policy.Policy, error) {
+	current, _ := s.config.Policies.Current()
+	if current == nil && s.config.Hub.Ready() != nil {
+		return nil, nil, push.ErrNotReady
+	} else if current == nil {
+		return nil, nil, policydoc.ErrNoPolicy
+	}
+	p, ok := current.Policy(name)
+	if !ok {
+		return nil, nil, policydoc.ErrNoPolicy
+	}
+	return current, p, nil
+}
+
 // key finds out which partition key is meant.
 func (s *server) key(name string, params gen.GetKeyParams) (k bucketKey, err error) {
 	secret, err := s.config.Hub.Secret()
 	if err != nil {
 		return k, err
 	}
-	current, _ := s.config.Policies.Current()
-	if current == nil && s.config.Hub.Ready() != nil {
-		return k, push.ErrNotReady
-	} else if current == nil {
-		return k, policydoc.ErrNoPolicy
-	}
-	p, ok := current.Policy(name)
-	if !ok {
-		return k, policydoc.ErrNoPolicy
+	current, p, err := s.policyNamed(name)
+	if err != nil {
+		return k, err
 	}
 	values, err := partitionValues(current.Set, p, params.Partition, params.Source)
 	if err != nil {

@@ -95,19 +95,14 @@ func tryFile(env *environment, flags serverFlags, file string) (t trial, err err
 // showProblems shows what is wrong with a policy set, with its places, and returns errReported;
 // another error as it is.
 func showProblems(env *environment, name string, err error) error {
-	var problems policy.Problems
-	var syntax *policydoc.SyntaxError
-	switch {
-	case errors.As(err, &problems):
-		for _, p := range problems {
-			fmt.Fprintln(env.Err, located(name, 0, p))
-		}
-		return errReported
-	case errors.As(err, &syntax):
-		fmt.Fprintln(env.Err, located(name, syntax.Line, policy.Problem{Reason: syntax.Error()}))
-		return errReported
+	problems, line, ok := policydoc.ProblemsOf(err)
+	if !ok {
+		return err
 	}
-	return err
+	for _, p := range problems {
+		fmt.Fprintln(env.Err, located(name, line, p))
+	}
+	return errReported
 }
 
 // removed is how many policies of the current set the file does not have, and how many there are.

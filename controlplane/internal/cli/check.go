@@ -73,23 +73,19 @@ func (c *checkCommand) Run(env *environment) error {
 // nothing about the document.
 func (c *checkCommand) check(name string, set *policy.Set, err error, shares map[string]int64) (checked, error) {
 	f := checked{File: name, Problems: policy.Problems{}, Policies: []promises.Promise{}}
-	var syntax *policydoc.SyntaxError
-	switch {
-	case errors.As(err, &f.Problems):
-	case errors.As(err, &syntax):
-		f.line = syntax.Line
-		f.Problems = policy.Problems{{Reason: syntax.Error()}}
-	case err != nil:
+	if problems, line, ok := policydoc.ProblemsOf(err); ok {
+		f.Problems, f.line = problems, line
+		return f, nil
+	} else if err != nil {
 		return f, err
-	default:
-		f.Notes = set.Notes()
-		for _, p := range set.Policies {
-			one := promiseOf(p, set.Tiers, c.Nodes, shares)
-			if c.QuotaFilters || p.Match.IsOfCalls() {
-				one.Notes = append(one.Notes, quotaFilterNotes(p)...)
-			}
-			f.Policies = append(f.Policies, one)
+	}
+	f.Notes = set.Notes()
+	for _, p := range set.Policies {
+		one := promiseOf(p, set.Tiers, c.Nodes, shares)
+		if c.QuotaFilters || p.Match.IsOfCalls() {
+			one.Notes = append(one.Notes, quotaFilterNotes(p)...)
 		}
+		f.Policies = append(f.Policies, one)
 	}
 	return f, nil
 }

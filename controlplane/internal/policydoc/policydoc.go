@@ -15,6 +15,7 @@ package policydoc
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -91,6 +92,19 @@ func parse(doc []byte, format Format) (policy.Node, error) {
 		return parseJSON(doc)
 	}
 	return parseYAML(doc)
+}
+
+// ProblemsOf are the problems that an error of Load names: those of the document or, with the line
+// of it, why the bytes are none. It reports false for another error.
+func ProblemsOf(err error) (problems policy.Problems, line int, ok bool) {
+	var syntax *SyntaxError
+	switch {
+	case errors.As(err, &problems):
+		return problems, 0, true
+	case errors.As(err, &syntax):
+		return policy.Problems{{Reason: syntax.Error()}}, syntax.Line, true
+	}
+	return nil, 0, false
 }
 
 // Load parses and validates a document. The error is a *SyntaxError or policy.Problems.
