@@ -51,7 +51,7 @@ func (s *Service) Read(q Query) Answer {
 	count := int64(q.Range / q.Step)
 	for _, of := range r.selected(q) {
 		for _, outcome := range q.Outcomes {
-			at, one := slices.Index(Outcomes, outcome), Series{Outcome: outcome}
+			at, one := outcome.place(), Series{Outcome: outcome}
 			if of.by == ByNode {
 				one.Node = of.name
 			} else {
@@ -72,7 +72,7 @@ func (s *Service) Read(q Query) Answer {
 		one := &answer.Series[i]
 		of := row{q.By, one.Policy + one.Node}
 		for n := range count {
-			value := r.span(r.rows[of], slices.Index(Outcomes, one.Outcome), first+n*each, each)
+			value := r.span(r.rows[of], one.Outcome.place(), first+n*each, each)
 			one.Values = append(one.Values, value)
 		}
 	}
@@ -121,7 +121,7 @@ type Comparison struct {
 // before, for the most policies with the highest counts now, an hour ago or a day ago.
 func (s *Service) Compare(outcome Outcome, most int) Comparison {
 	end := s.Now().Truncate(fineStep)
-	at := slices.Index(Outcomes, outcome)
+	at := outcome.place()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	answer := Comparison{Until: end.UTC(), Complete: s.complete, Policies: []Change{}}

@@ -80,6 +80,9 @@ const (
 // Outcomes are all, in the order of counts.
 var Outcomes = []Outcome{Refused, Requests, Tokens}
 
+// place is that of an outcome among counts.
+func (o Outcome) place() int { return slices.Index(Outcomes, o) }
+
 // By is what a series is about.
 type By string
 
@@ -145,14 +148,14 @@ func (s *Service) Heard(c *policies.Compiled, m *wire.Decisions) {
 	defer s.mu.Unlock()
 	for _, one := range m.Counts {
 		if int(one.Policy) < len(list) {
-			s.add(list[one.Policy].Name, node, 0, one.Refused)
+			s.add(list[one.Policy].Name, node, Refused, one.Refused)
 		}
 	}
 	s.refusedCallers(c, m)
 	for i := range m.Callers {
 		if one := &m.Callers[i]; int(one.Policy) < len(list) {
 			// A caller that took another's place has its count as well, so the sum is right.
-			s.add(list[one.Policy].Name, node, 1, one.Count)
+			s.add(list[one.Policy].Name, node, Requests, one.Count)
 		}
 	}
 }
@@ -164,14 +167,14 @@ func (s *Service) Granted(policy string, tokens int64) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.add(policy, "", 2, tokens)
+	s.add(policy, "", Tokens, tokens)
 }
 
 // add counts in the slots of now. The lock is held.
-func (s *Service) add(policy, node string, outcome int, n int64) {
+func (s *Service) add(policy, node string, of Outcome, n int64) {
 	now := s.Now()
 	for _, kind := range kinds {
-		s.ownAt(kind.At(now)).add(policy, node, outcome, n)
+		s.ownAt(kind.At(now)).add(policy, node, of.place(), n)
 	}
 }
 
