@@ -5,24 +5,13 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// adaptiveOf is the limit of a policy that finds itself.
-type adaptiveOf struct {
-	policy uint32
-	limit  policy.Adaptive
-}
-
-// Adaptive is the limit of the i-th policy, which must be one that finds itself.
-func (ix *Index) Adaptive(i uint32) *policy.Adaptive {
-	from, to := 0, len(ix.adaptives)-1
-	for from < to {
-		middle := (from + to) / 2
-		if ix.adaptives[middle].policy < i {
-			from = middle + 1
-		} else {
-			to = middle
-		}
+// Adaptive is the limit of a policy that finds itself; nil if it has none. The pointer is good until
+// the next Load.
+func (ix *Index) Adaptive(p *Policy) *policy.Adaptive {
+	if p.adaptive == 0 {
+		return nil
 	}
-	return &ix.adaptives[from].limit
+	return &ix.adaptives[p.adaptive-1]
 }
 
 // Classes is how many classes of requests there are, at least one.
@@ -42,11 +31,11 @@ func (ix *Index) Class(i int) []byte {
 //
 //go:noinline
 func (c *collector) findRank(p *Policy, a *Attributes) {
-	if !p.Adaptive && p.reserves.len() == 0 {
+	if p.adaptive == 0 && p.reserves.len() == 0 {
 		return
 	}
 	c.findClass(a)
-	if !p.Adaptive {
+	if p.adaptive == 0 {
 		return
 	}
 	who, known := c.consumerKey(a)

@@ -121,7 +121,7 @@ func TestRank(t *testing.T) {
 	if none := rank("/pay", "a", 1, "PUT"); none != (adaptive.Rank{}) {
 		t.Errorf("rank %+v where no such limit applies", none)
 	}
-	if got := *ix.Adaptive(0); ix.Classes() != 2 || string(ix.Class(0)) != "first" || ix.Class(2) != nil || got.Max != 9 {
+	if got := *ix.Adaptive(ix.Policy(0)); ix.Classes() != 2 || string(ix.Class(0)) != "first" || ix.Class(2) != nil || got.Max != 9 {
 		t.Errorf("%d classes, %+v", ix.Classes(), got)
 	}
 }

@@ -44,8 +44,8 @@ type Index struct {
 	penalties []penalty.Rule
 	wide      []uint32
 
-	// adaptives are the limits that find themselves, in the order of their policies, which are few.
-	adaptives []adaptiveOf
+	// adaptives are the limits that find themselves.
+	adaptives []policy.Adaptive
 
 	// classes are the priorities, with the conditions of each. Their patterns are in the trie, as
 	// those of policies from policy.MaxPolicies on. rest is the place of the class of the requests
@@ -90,12 +90,11 @@ type Policy struct {
 	needsTier bool
 	// ByConsumer: each consumer has buckets of its own.
 	ByConsumer bool
-	// commit is 1 + the place of what its requests have cost, 0 if that is known before.
-	commit uint16
+	// commit is 1 + the place of what its requests have cost, 0 if that is known before. adaptive is
+	// 1 + the place of its one limit if that finds itself, 0 if it has others.
+	commit, adaptive uint16
 	// InFlight: it limits requests in flight, or its candidate does.
 	InFlight bool
-	// Adaptive: its one limit finds itself. Index.Adaptive has it.
-	Adaptive bool
 }
 
 // extent is a run of elements in one of the index's tables.

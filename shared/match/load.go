@@ -177,8 +177,8 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 		}
 	}
 	adaptive := func(a policy.Adaptive) {
-		ix.adaptives = append(ix.adaptives, adaptiveOf{uint32(len(ix.policies)), a})
-		ix.needsClientIP, l.Adaptive = true, true
+		ix.adaptives = append(ix.adaptives, a)
+		ix.needsClientIP, l.adaptive = true, uint16(len(ix.adaptives))
 	}
 	for i := 0; i < n && !set.Failed(); i++ {
 		ix.begin(l)

@@ -76,23 +76,14 @@ func ParseFigure(text []byte) (figure int64, ok bool) {
 }
 
 // parseWhole is ParseFigure for numbers from 0 on.
-func parseWhole(text []byte) (figure int64, ok bool) {
+func parseWhole(text []byte) (int64, bool) {
 	if len(text) == 8 {
 		number := math.Float64frombits(binary.LittleEndian.Uint64(text))
 		if number >= 0 && number <= quota.MaxUnits && number == math.Trunc(number) {
 			return int64(number), true
 		}
 	}
-	for _, c := range text {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		figure = figure*10 + int64(c-'0')
-		if figure > quota.MaxUnits {
-			return 0, false
-		}
-	}
-	return figure, len(text) > 0
+	return ParseCost(text, quota.MaxUnits)
 }
 
 // figure reads a quota or a burst: a number, or a mapping that says where requests hold it.

@@ -60,7 +60,7 @@ var fallbacks = [policy.Steps]*decider{
 func (l *Limiter) deciderOf(req *Request, m *match.Hit) *decider {
 	p := req.policyOf(*m)
 	switch {
-	case p.Adaptive:
+	case req.rules.Index.Adaptive(p) != nil:
 		return &selfFinding
 	case req.LimitOf(m).InFlight:
 		if p.Mode == policy.ModeLeased && l.leases != nil {

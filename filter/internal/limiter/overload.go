@@ -47,7 +47,8 @@ func (l *Limiter) enter(req *Request, m *match.Hit, now quota.Instant) (room int
 	}
 	ix, a := &req.rules.Index, &l.asking
 	a.Stream, a.Key, a.Rank, a.Classes = req.Stream, m.Key, req.rank, ix.Classes()
-	a.Policy, a.Limit = ix.Text(ix.Policy(m.Policy).Name), ix.Adaptive(m.Policy)
+	p := ix.Policy(m.Policy)
+	a.Policy, a.Limit = ix.Text(p.Name), ix.Adaptive(p)
 	e, state := l.Guards.Enter(a, now)
 	if state == inflight.Held {
 		req.entries = append(req.entries, e)

@@ -6,6 +6,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/host"
 	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/shared/adaptive"
+	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/text"
 )
@@ -15,9 +16,6 @@ const (
 	adaptiveName = "adaptive.limit"
 	shedName     = "shed.requests"
 )
-
-// upstreamGave is what Envoy says of an answer that the upstream has given.
-const upstreamGave = "via_upstream"
 
 // answered notes that a Lasting request is answered.
 //
@@ -42,7 +40,7 @@ func (c *httpContext) answered() {
 
 // fromUpstream reports whether the upstream gave the answer.
 func (c *httpContext) fromUpstream() bool {
-	return text.Is(host.Property("response\x00code_details"), upstreamGave)
+	return text.Is(host.Property(match.DetailsPath), match.WholeResponse)
 }
 
 // wakeForGuards makes a tick come soon if there is anything to say of an upstream.
