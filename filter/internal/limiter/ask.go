@@ -54,7 +54,7 @@ func (req *Request) chooseAsked() bool {
 		h.asked = false
 		switch {
 		case !h.missing || h.settled:
-		case req.policyOf(h.Hit).Mode == policy.ModeOptimistic:
+		case req.policyOf(&h.Hit).Mode == policy.ModeOptimistic:
 			optimistic = h
 		default:
 			h.asked, some = true, true

@@ -58,7 +58,7 @@ var fallbacks = [policy.Steps]*decider{
 }
 
 func (l *Limiter) deciderOf(req *Request, m *match.Hit) *decider {
-	p := req.policyOf(*m)
+	p := req.policyOf(m)
 	switch {
 	case req.rules.Index.Adaptive(p) != nil:
 		return &selfFinding

@@ -33,7 +33,7 @@ func (l *Limiter) takeOnce(req *Request, h *Hit, now quota.Instant, commit bool)
 // fallBack hands a hit to the step of its policy's on_failure that is in force at now. The control
 // plane has not answered since an instant.
 func (l *Limiter) fallBack(req *Request, h *Hit, now, since quota.Instant) {
-	step := req.policyOf(h.Hit).OnFailure.At(max(quota.Span(now-since), 0))
+	step := req.policyOf(&h.Hit).OnFailure.At(max(quota.Span(now-since), 0))
 	h.since, h.empty, h.Known = since, step.Empty, false
 	if h.isInFlight(req) {
 		h.decideBy(inFlightFallbacks[step.Do])
@@ -54,7 +54,7 @@ func (l *Limiter) fallBackUnasked(req *Request, now quota.Instant) {
 			continue
 		}
 		step := policy.StepShare
-		if req.policyOf(h.Hit).OnFailure.At(0).Do == policy.StepDeny {
+		if req.policyOf(&h.Hit).OnFailure.At(0).Do == policy.StepDeny {
 			step = policy.StepDeny
 		}
 		h.since, h.Known = now, false
@@ -65,7 +65,7 @@ func (l *Limiter) fallBackUnasked(req *Request, now quota.Instant) {
 // withoutBucket decides a hit whose bucket is contended by the last step of on_failure.
 func (l *Limiter) withoutBucket(req *Request, h *Hit) finding {
 	l.Stats.Contended++
-	if req.policyOf(h.Hit).OnFailure.Last().Do != policy.StepAllow {
+	if req.policyOf(&h.Hit).OnFailure.Last().Do != policy.StepAllow {
 		return h.refuse(Contended, quota.Second)
 	}
 	h.decideBy(fallbacks[policy.StepAllow])

@@ -88,7 +88,7 @@ func (l *Limiter) claim(req *Request, m *match.Hit) inflight.Seat {
 	limit, ix := req.LimitOf(m), &req.rules.Index
 	s := inflight.Seat{
 		Stream: req.Stream, Key: m.Key, Most: limit.Quota, Generation: req.generation(m), Hold: limit.Window,
-		Leased: l.leases != nil && req.policyOf(*m).Mode == policy.ModeLeased, Limit: m.Limit, Version: ix.Version(),
+		Leased: l.leases != nil && req.policyOf(m).Mode == policy.ModeLeased, Limit: m.Limit, Version: ix.Version(),
 	}
 	if !m.Candidate {
 		s.Policy = ix.Text(ix.Policy(m.Policy).Name)

@@ -68,7 +68,7 @@ func (l *Limiter) keep(req *Request, h *Hit) {
 }
 
 func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
-	p, limit := req.policyOf(h.Hit), req.LimitOf(&h.Hit)
+	p, limit := req.policyOf(&h.Hit), req.LimitOf(&h.Hit)
 	n := leasing.Need{
 		Bucket: h.Key, Limit: h.Limit, Version: req.rules.Index.Version(), Params: limit.Params, Cost: h.Cost,
 		Strict: p.Mode != policy.ModeLeased, Optimistic: p.Mode == policy.ModeOptimistic,

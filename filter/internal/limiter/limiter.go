@@ -96,14 +96,16 @@ func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
 	if l.Penalties != nil {
 		req.subjects = append(req.subjects, found.Subjects...)
 	}
-	for _, m := range found.Hits {
+	for i := range found.Hits {
+		m := &found.Hits[i]
+		req.capCost(m)
 		if m.Shadow {
-			req.shadows = append(req.shadows, req.capped(m))
+			req.shadows = append(req.shadows, *m)
 			continue
 		}
-		h := Hit{Hit: req.capped(m), view: unknown}
-		h.queued = m.Cost > 0 && req.LimitOf(&m).Algorithm == quota.LeakyBucket
-		h.decideBy(l.deciderOf(req, &m))
+		h := Hit{Hit: *m, view: unknown}
+		h.queued = m.Cost > 0 && req.LimitOf(m).Algorithm == quota.LeakyBucket
+		h.decideBy(l.deciderOf(req, m))
 		req.Hits = append(req.Hits, h)
 	}
 	return found.Access

@@ -110,7 +110,7 @@ func (l *Limiter) changeBucket(
 	}
 	t := &l.local
 	*t = tokenChange{bucketChange: do, share: part}
-	t.owing = req.rules.Index.Commit(req.policyOf(*m)) != nil
+	t.owing = req.rules.Index.Commit(req.policyOf(m)) != nil
 	t.crowded = limit.Algorithm == quota.LeakyBucket && !m.Shadow && l.delays.Full()
 	l.store.Figures = bucketstore.Figures{Params: part.params}
 	return &t.outcome, t.storeError(l.store.Update(kind, m.Key, now, t))
@@ -144,10 +144,12 @@ func (c *tokenChange) Apply(e *bucketstore.Entry) bool {
 	if c.turned {
 		return false
 	}
-	if !c.owing {
+	if c.owing {
+		c.after, c.result = p.TakeOwing(s, c.now, c.cost)
+	} else {
 		s = p.Refill(s, c.now)
+		c.after, c.result = p.Take(s, c.now, c.cost)
 	}
-	c.after, c.result = p.TakeOwing(s, c.now, c.cost)
 	if !c.commit {
 		c.after = p.Drain(s, c.now)
 	}

@@ -209,7 +209,7 @@ func (req *Request) later(a, b int) int {
 	return a
 }
 
-func (req *Request) policyOf(m match.Hit) *match.Policy { return req.rules.Index.Policy(m.Policy) }
+func (req *Request) policyOf(m *match.Hit) *match.Policy { return req.rules.Index.Policy(m.Policy) }
 
 // LimitOf is the limit that a hit is decided by: the policy's, or the consumer's own.
 func (req *Request) LimitOf(m *match.Hit) *policy.Limit {
@@ -219,13 +219,12 @@ func (req *Request) LimitOf(m *match.Hit) *policy.Limit {
 	return req.rules.Index.Limit(m.Limit)
 }
 
-// capped is a hit whose cost is a reservation: it takes no more than the bucket holds. Otherwise a
+// capCost has a hit whose cost is a reservation take no more than the bucket holds. Otherwise a
 // caller who asks for much would be refused for ever, whatever the request costs in the end.
-func (req *Request) capped(m match.Hit) match.Hit {
+func (req *Request) capCost(m *match.Hit) {
 	if req.rules.Index.Commit(req.policyOf(m)) != nil {
-		m.Cost = min(m.Cost, req.LimitOf(&m).Params.Burst)
+		m.Cost = min(m.Cost, req.LimitOf(m).Params.Burst)
 	}
-	return m
 }
 
 // generation orders what changes a bucket's figures on this node. The figures of a later policy set

@@ -42,7 +42,7 @@ type Answer interface {
 // reserve notes what a request has taken of a bucket of this node's own, if its cost is known
 // later.
 func (l *Limiter) reserve(req *Request, m *match.Hit, taken quota.Reservation) {
-	commit := req.rules.Index.Commit(req.policyOf(*m))
+	commit := req.rules.Index.Commit(req.policyOf(m))
 	if commit == nil || m.Cost == 0 {
 		return
 	}
@@ -51,7 +51,7 @@ func (l *Limiter) reserve(req *Request, m *match.Hit, taken quota.Reservation) {
 
 // reserveCentral notes what the control plane has granted a request whose cost is known later.
 func (l *Limiter) reserveCentral(req *Request, h *Hit) {
-	if commit := req.rules.Index.Commit(req.policyOf(h.Hit)); commit != nil {
+	if commit := req.rules.Index.Commit(req.policyOf(&h.Hit)); commit != nil {
 		l.note(req, &reservation{
 			commit: commit, taken: quota.Reservation{Tokens: h.Cost},
 			central: &leasing.Reservation{Need: h.ticket.Need, Name: h.ticket.Name},
