@@ -45,15 +45,16 @@ func TestNoWaitBeyondTheCapOrTheContext(t *testing.T) {
 			}
 			start := time.Now()
 			got, err := transport.RoundTrip(r)
-			if took := time.Since(start); took != c.took || !errors.Is(err, c.err) || err == nil && got.StatusCode != 429 {
+			if took := time.Since(start); took != c.took || !errors.Is(err, c.err) ||
+				err == nil && got.StatusCode != 429 {
 				t.Errorf("after %s: %v %v, want %s and %v", took, got, err, c.took, c.err)
 			}
 		})
 	}
 }
 
-// However many requests wait for their turn, each leaves as soon as its cap is too short for what it
-// would have to wait, and one that has no time leaves at once.
+// However many requests wait for their turn, each leaves as soon as its cap is too short for what
+// it would have to wait, and one that has no time leaves at once.
 func TestAQueueOfRequestsEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -118,7 +119,8 @@ func TestMemoryIsBounded(t *testing.T) {
 			n++
 			name := strconv.Itoa(n % 4000)
 			return answer(200, http.Header{"Ratelimit": {`"` + name + `";r=5;t=1`}}), nil
-		}), Options{Key: func(r *http.Request) string { return r.Header.Get("key") }, Route: func(r *http.Request) string { return r.Header.Get("route") }}, 1)
+		}), Options{Key: func(r *http.Request) string { return r.Header.Get("key") },
+			Route: func(r *http.Request) string { return r.Header.Get("route") }}, 1)
 		for i := range 3000 {
 			for _, name := range []string{"key", "route"} {
 				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.example/", nil)

@@ -140,8 +140,8 @@ var limits = []struct {
 	{quota.FixedWindow, 10, 20 * time.Second, 10, 20, 0},
 	{quota.FixedWindow, 1000, time.Minute, 1000, 10, 0},
 	{quota.SlidingWindow, 100, time.Minute, 100, 20, 0},
-	// One request in a window is a tenth of these, and in the long run nearly one is lost in each: some
-	// twenty windows alone pass 92 to 95 %.
+	// One request in a window is a tenth of these, and in the long run nearly one is lost in each:
+	// some twenty windows alone pass 92 to 95 %.
 	{quota.SlidingWindow, 10, time.Minute, 10, 200, 0.91},
 	{quota.SlidingWindow, 1000, time.Minute, 1000, 10, 0},
 	{quota.SlidingLog, 100, time.Minute, 100, 20, 0},
@@ -188,24 +188,25 @@ func TestAGreedyClientIsNeverRefused(t *testing.T) {
 // refused, and everything is sent.
 func TestBurstsOf95PercentAreNeverRefused(t *testing.T) {
 	for _, c := range limits {
-		inVirtualTime(t, fmt.Sprintf("%s/%d per %s burst %d", c.algorithm, c.quota, c.window, c.burst), func(t *testing.T) {
-			s := newServer(t, c.algorithm, c.quota, c.window, c.burst)
-			transport := newTransport(s, Options{MaxWait: 24 * time.Hour}, 1)
-			get(t, transport)
-			var wg sync.WaitGroup
-			offered := int64(1)
-			for range c.windows {
-				for range c.quota * 95 / 100 {
-					offered++
-					wg.Go(func() { get(t, transport) })
+		inVirtualTime(t, fmt.Sprintf("%s/%d per %s burst %d", c.algorithm, c.quota, c.window, c.burst),
+			func(t *testing.T) {
+				s := newServer(t, c.algorithm, c.quota, c.window, c.burst)
+				transport := newTransport(s, Options{MaxWait: 24 * time.Hour}, 1)
+				get(t, transport)
+				var wg sync.WaitGroup
+				offered := int64(1)
+				for range c.windows {
+					for range c.quota * 95 / 100 {
+						offered++
+						wg.Go(func() { get(t, transport) })
+					}
+					time.Sleep(c.window)
 				}
-				time.Sleep(c.window)
-			}
-			wg.Wait()
-			if s.refused > 0 || s.passed != offered {
-				t.Errorf("%d of %d passed, %d were refused", s.passed, offered, s.refused)
-			}
-		})
+				wg.Wait()
+				if s.refused > 0 || s.passed != offered {
+					t.Errorf("%d of %d passed, %d were refused", s.passed, offered, s.refused)
+				}
+			})
 	}
 }
 
@@ -224,7 +225,8 @@ func TestAHerdComesBackSpread(t *testing.T) {
 		{"refused for an hour", 503, http.Header{"Retry-After": {"3600"}}, time.Hour},
 		{"refused without a word", 429, http.Header{}, time.Second},
 		{"nothing left for 80 s", 200, http.Header{"Ratelimit-Policy": {`"p";q=100;w=80`}, "Ratelimit": {`"p";r=0;t=80`}}, 80 * time.Second},
-		{"nothing left for an hour", 200, http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"3600"}}, time.Hour},
+		{"nothing left for an hour", 200, http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"3600"}},
+			time.Hour},
 	} {
 		inVirtualTime(t, c.name, func(t *testing.T) {
 			start := time.Now()
@@ -255,7 +257,8 @@ func TestAHerdComesBackSpread(t *testing.T) {
 				}
 			}
 			if back[0] < c.wait || back[clients-1] > c.wait+max(c.wait/10, 5*time.Second) {
-				t.Errorf("they come back after %s to %s, want them after %s and not much later", back[0], back[clients-1], c.wait)
+				t.Errorf("they come back after %s to %s, want them after %s and not much later", back[0],
+					back[clients-1], c.wait)
 			}
 		})
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Processes that share a key learn of each other by the answers alone. Each sends as fast as its own
-// client lets it: about one request of each process is refused in a window, and most of the quota is
-// used.
+// Processes that share a key learn of each other by the answers alone. Each sends as fast as its
+// own client lets it: about one request of each process is refused in a window, and most of the
+// quota is used.
 func TestProcessesThatShareAKey(t *testing.T) {
 	for _, a := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog} {
 		for _, processes := range []int{2, 5, 20} {
@@ -33,7 +33,8 @@ func TestProcessesThatShareAKey(t *testing.T) {
 				}
 				wg.Wait()
 				if most := int64(processes) * 20 * 3 / 2; s.refused > most || 100*s.passed < 85*best {
-					t.Errorf("%d of %d passed, %d were refused; want 85 %% and at most %d", s.passed, best, s.refused, most)
+					t.Errorf("%d of %d passed, %d were refused; want 85 %% and at most %d", s.passed, best, s.refused,
+						most)
 				}
 			})
 		}

@@ -46,7 +46,8 @@ func TestHeaders(t *testing.T) {
 	}
 	for _, v := range readVectors[vector](t, "headers.json") {
 		got := Read(headerOf(v.Headers), today)
-		if got.HasRetryAfter != (v.Want.RetryAfter != nil) || got.HasRetryAfter && got.RetryAfter.Seconds() != *v.Want.RetryAfter {
+		if got.HasRetryAfter != (v.Want.RetryAfter != nil) ||
+			got.HasRetryAfter && got.RetryAfter.Seconds() != *v.Want.RetryAfter {
 			t.Errorf("%s: Retry-After is %v %s", v.Name, got.HasRetryAfter, got.RetryAfter)
 		}
 		if len(got.Policies) != len(v.Want.Policies) {
@@ -152,7 +153,8 @@ func TestTimelines(t *testing.T) {
 				if err != nil {
 					t.Fatalf("request %d: %v", i, err)
 				}
-				if got.StatusCode != r.Status || r.RetryAfter > 0 && got.Header.Get("Retry-After") != strconv.Itoa(r.RetryAfter) {
+				if got.StatusCode != r.Status ||
+					r.RetryAfter > 0 && got.Header.Get("Retry-After") != strconv.Itoa(r.RetryAfter) {
 					t.Errorf("request %d: %d %v, want %d", i, got.StatusCode, got.Header, r.Status)
 				}
 				if !near(sent, r.Sent) {

@@ -16,9 +16,11 @@ func TestMetrics(t *testing.T) {
 			[]string{"ok 4", "ok 8", "ok 5", "ok 6", "ok 12", "bad-argument"}},
 		{"one stat per name", "define 0 a; define 0 a; increment 4 2; increment 8 3; metric 4; metric 8",
 			[]string{"ok 4", "ok 8", "ok", "ok", "ok 5", "ok 5"}},
-		{"a counter only goes up", "define 0 a; increment 4 1; increment 4 0; increment 4 -1; metric 4; record 4 5; metric 4",
+		{"a counter only goes up", "define 0 a; increment 4 1; increment 4 0; increment 4 -1; metric 4; record 4 5; " +
+			"metric 4",
 			[]string{"ok 4", "ok", "bad-argument", "bad-argument", "ok 1", "ok", "ok 6"}},
-		{"a gauge goes anywhere", "define 1 a; increment 5 3; increment 5 -1; increment 5 0; metric 5; record 5 9; metric 5",
+		{"a gauge goes anywhere", "define 1 a; increment 5 3; increment 5 -1; increment 5 0; metric 5; record 5 9; " +
+			"metric 5",
 			[]string{"ok 5", "ok", "ok", "ok", "ok 2", "ok", "ok 9"}},
 		{"a histogram is only recorded", "define 2 a; record 6 5; record 6 7; metric 6; increment 6 1",
 			[]string{"ok 6", "ok", "ok", "bad-argument", "bad-argument"}},
@@ -54,8 +56,10 @@ func TestMetricsAreTheProcesss(t *testing.T) {
 func TestProperties(t *testing.T) {
 	opt := Options{
 		RootID: "root", VMID: "vm", PluginName: "weir", NodeID: "node-1",
-		Properties:   map[string][]byte{Path("xds", "node", "cluster"): []byte("c"), Path("request", "id"): []byte("all")},
-		PluginConfig: []byte("configure: property plugin_root_id; property plugin_vm_id; property plugin_name; property xds/node/id; property xds/node/cluster; property source/address; property-set a b"),
+		Properties: map[string][]byte{Path("xds", "node", "cluster"): []byte("c"),
+			Path("request", "id"): []byte("all")},
+		PluginConfig: []byte("configure: property plugin_root_id; property plugin_vm_id; property plugin_name; " +
+			"property xds/node/id; property xds/node/cluster; property source/address; property-set a b"),
 	}
 	h := start(t, opt)
 	equal(t, results(said(h, 0))[:7], `ok "root"`, `ok "vm"`, `ok "weir"`, `ok "node-1"`, `ok "c"`, "not-found", "not-found")
@@ -63,14 +67,18 @@ func TestProperties(t *testing.T) {
 	quote := func(n uint64) string {
 		return fmt.Sprintf("ok %q", binary.LittleEndian.AppendUint64(nil, n))
 	}
-	r := get("request", "property source/address; property source/port; property request/path; property request/url_path;"+
-		"property request/host; property request/method; property request/id; property request/scheme; property request/headers/x-b;"+
-		"property request/headers/no; property response/code; property nonsense; property metadata/filter_metadata/jwt/sub;"+
+	r := get("request", "property source/address; property source/port; property request/path; property "+
+		"request/url_path;"+
+		"property request/host; property request/method; property request/id; property request/scheme; property "+
+		"request/headers/x-b;"+
+		"property request/headers/no; property response/code; property nonsense; property "+
+		"metadata/filter_metadata/jwt/sub;"+
 		"property empty; property /; property source/address/")
 	r.Source = "[2001:db8::1]:443"
 	r.Headers = append(r.Headers, [2]string{"x-b", "1"}, [2]string{"x-b", "2"})
 	r.Properties = map[string][]byte{
-		Path("metadata", "filter_metadata", "jwt", "sub"): []byte("alice"), Path("request", "id"): []byte("mine"), "empty": nil,
+		Path("metadata", "filter_metadata", "jwt", "sub"): []byte("alice"), Path("request", "id"): []byte("mine"),
+		"empty": nil,
 	}
 	mark := h.logLength()
 	h.Worker(0).Request(r).Cancel()
@@ -86,13 +94,15 @@ func TestPropertiesOfTheResponse(t *testing.T) {
 	h := start(t, Options{})
 	mark := h.logLength()
 	h.Worker(0).Request(get("log", "property response/code")).Respond(404, nil)
-	equal(t, said(h, mark), fmt.Sprintf("log: property response/code = ok %q", binary.LittleEndian.AppendUint64(nil, 404)))
+	equal(t, said(h, mark), fmt.Sprintf("log: property response/code = ok %q",
+		binary.LittleEndian.AppendUint64(nil, 404)))
 }
 
 func TestFilterState(t *testing.T) {
 	h := start(t, Options{})
 	mark := h.logLength()
-	s := h.Worker(0).Request(get("request", "property-set weir allowed; property weir; property filter_state/wasm.weir; property wasm.weir"))
+	s := h.Worker(0).Request(get("request",
+		"property-set weir allowed; property weir; property filter_state/wasm.weir; property wasm.weir"))
 	equal(t, results(said(h, mark)), "ok", `ok "allowed"`, `ok "allowed"`, "not-found")
 	if value, ok := s.FilterState("wasm.weir"); string(value) != "allowed" || !ok {
 		t.Errorf("filter state is %q, %v", value, ok)
@@ -130,7 +140,8 @@ func TestLogLevels(t *testing.T) {
 	equal(t, do(h, 0, "log 6 c"), "bad-argument")
 }
 
-// All that a guest can name wrongly is refused, and an address outside its memory never harms the host.
+// All that a guest can name wrongly is refused, and an address outside its memory never harms the
+// host.
 func TestWildAddresses(t *testing.T) {
 	h := start(t, Options{})
 	s := h.Worker(0).Request(get("request", "return 1"))
@@ -144,7 +155,8 @@ func TestWildAddresses(t *testing.T) {
 			for j := range args {
 				args[j] = value
 			}
-			if strings.Contains(f.name, "grpc") || f.name == "proxy_continue_stream" || f.name == "proxy_send_local_response" {
+			if strings.Contains(f.name, "grpc") || f.name == "proxy_continue_stream" ||
+				f.name == "proxy_send_local_response" {
 				continue // those act on the stream, or are problems by themselves
 			}
 			f.call(v, args)
@@ -153,10 +165,14 @@ func TestWildAddresses(t *testing.T) {
 	v.effective = 0
 	a := []uint64{0, wild, 16, wild, 16, wild, 16, wild, wild, wild}
 	for name, st := range map[string]status{
-		"get header": v.abiGetHeader(a), "add header": v.abiAddHeader(a), "remove header": v.abiRemoveHeader(a), "set headers": v.abiSetHeaders(a),
-		"headers": v.abiGetHeaders(a), "size": v.abiGetHeaderSize(a), "log": v.abiLog(a), "call": v.abiHTTPCall(a), "reply": v.abiSendLocalResponse(a),
-		"shared get": v.abiGetSharedData(a[1:]), "shared set": v.abiSetSharedData(a[1:]), "property": v.abiGetProperty(a[1:]),
-		"property set": v.abiSetProperty(a[1:]), "metric": v.abiDefineMetric(a), "time": v.abiGetCurrentTime(a[1:]), "queue": v.abiRegisterQueue(a[1:]),
+		"get header": v.abiGetHeader(a), "add header": v.abiAddHeader(a), "remove header": v.abiRemoveHeader(a),
+		"set headers": v.abiSetHeaders(a),
+		"headers":     v.abiGetHeaders(a), "size": v.abiGetHeaderSize(a), "log": v.abiLog(a), "call": v.abiHTTPCall(a),
+		"reply":      v.abiSendLocalResponse(a),
+		"shared get": v.abiGetSharedData(a[1:]), "shared set": v.abiSetSharedData(a[1:]),
+		"property":     v.abiGetProperty(a[1:]),
+		"property set": v.abiSetProperty(a[1:]), "metric": v.abiDefineMetric(a), "time": v.abiGetCurrentTime(a[1:]),
+		"queue": v.abiRegisterQueue(a[1:]),
 	} {
 		if st != statusInvalidMemoryAccess {
 			t.Errorf("%s: status %d", name, st)

@@ -10,7 +10,8 @@ const (
 	watched = "configure: log 2 ready\ncall: headers 6; header-get 6 :status; buffer 4 0 20; headers 7"
 )
 
-// after starts a host whose guest shows what its call callback sees, makes one call from worker 0 and lets d pass.
+// after starts a host whose guest shows what its call callback sees, makes one call from worker 0
+// and lets d pass.
 func after(t *testing.T, script string, hook func(*Call), d time.Duration) []string {
 	h := start(t, Options{PluginConfig: []byte(watched), Calls: hook})
 	h.Worker(0).Request(get("request", script)).Cancel()
@@ -26,24 +27,30 @@ func TestCallOutcomes(t *testing.T) {
 		due  time.Duration
 		want []string
 	}{
-		{"answer", func(c *Call) { c.Respond(5*time.Millisecond, 200, [][2]string{{"X-A", "1"}}, []byte("body")) }, 5 * time.Millisecond,
+		{"answer", func(c *Call) { c.Respond(5*time.Millisecond, 200, [][2]string{{"X-A", "1"}}, []byte("body")) },
+			5 * time.Millisecond,
 			[]string{"call: answered 4 headers 2 body 4", "call: headers 6 = ok :status=200|x-a=1",
 				"call: header-get 6 :status = ok 200", `call: buffer 4 0 20 = ok "body"`, "call: headers 7 = ok "}},
 		{"timeout", nil, time.Second,
-			[]string{"call: answered 4 headers 3 body 24", "call: headers 6 = ok :status=504|content-length=24|content-type=text/plain",
+			[]string{"call: answered 4 headers 3 body 24",
+				"call: headers 6 = ok :status=504|content-length=24|content-type=text/plain",
 				"call: header-get 6 :status = ok 504", `call: buffer 4 0 20 = ok "upstream request tim"`, "call: headers 7 = ok "}},
 		{"an answer after the timeout", func(c *Call) { c.Respond(time.Second+1, 200, nil, nil) }, time.Second,
-			[]string{"call: answered 4 headers 3 body 24", "call: headers 6 = ok :status=504|content-length=24|content-type=text/plain",
+			[]string{"call: answered 4 headers 3 body 24",
+				"call: headers 6 = ok :status=504|content-length=24|content-type=text/plain",
 				"call: header-get 6 :status = ok 504", `call: buffer 4 0 20 = ok "upstream request tim"`, "call: headers 7 = ok "}},
 		{"connection failure", func(c *Call) { c.FailConnection(time.Millisecond) }, time.Millisecond,
-			[]string{"call: answered 4 headers 3 body 98", "call: headers 6 = ok :status=503|content-length=98|content-type=text/plain",
+			[]string{"call: answered 4 headers 3 body 98",
+				"call: headers 6 = ok :status=503|content-length=98|content-type=text/plain",
 				"call: header-get 6 :status = ok 503", `call: buffer 4 0 20 = ok "upstream connect err"`, "call: headers 7 = ok "}},
 		{"reset", func(c *Call) { c.Reset(0) }, 0,
 			[]string{"call: answered 4 headers 0 body 0", "call: headers 6 = ok ",
-				"call: header-get 6 :status = bad-argument", "call: buffer 4 0 20 = not-found", "call: headers 7 = ok "}},
+				"call: header-get 6 :status = bad-argument", "call: buffer 4 0 20 = not-found",
+				"call: headers 7 = ok "}},
 		{"only the first outcome counts", func(c *Call) { c.Reset(0); c.Respond(0, 200, nil, nil) }, 0,
 			[]string{"call: answered 4 headers 0 body 0", "call: headers 6 = ok ",
-				"call: header-get 6 :status = bad-argument", "call: buffer 4 0 20 = not-found", "call: headers 7 = ok "}},
+				"call: header-get 6 :status = bad-argument", "call: buffer 4 0 20 = not-found",
+				"call: headers 7 = ok "}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			equal(t, after(t, callUp, c.hook, c.due), c.want...)
@@ -67,7 +74,8 @@ func TestDispatchStatus(t *testing.T) {
 			c.FailNow()
 		}
 	}})
-	equal(t, do(h, 0, "call up 1000 :path=/ :authority=a; call up 1000 :method=GET :authority=a; call up 1000 :method=GET :path=/;"+
+	equal(t, do(h, 0, "call up 1000 :path=/ :authority=a; call up 1000 :method=GET :authority=a; call up 1000 "+
+		":method=GET :path=/;"+
 		"call other 1000 :method=GET :path=/ :authority=a; call up 2147483648 :method=GET :path=/ :authority=a;"+
 		"call up 1000 :method=GET :path=/ :authority=a; call up 1000 :method=GET :path=/ :authority=a x-fail=1;"+
 		"call up 1000 :method=GET :path=/ :authority="),
@@ -91,7 +99,8 @@ func TestCallWithoutTimeoutWaits(t *testing.T) {
 		t.Fatalf("pending: %+v", calls)
 	}
 	c := calls[0]
-	if c.VM != 0 || c.Cluster != "up" || c.Header(":path") != "/" || string(c.Body) != "ping" || c.Header("content-length") != "4" {
+	if c.VM != 0 || c.Cluster != "up" || c.Header(":path") != "/" || string(c.Body) != "ping" ||
+		c.Header("content-length") != "4" {
 		t.Errorf("the call is %+v", c)
 	}
 	before := h.Stats()
@@ -114,8 +123,8 @@ func TestFailNowBelongsIntoTheHook(t *testing.T) {
 	}
 }
 
-// A call belongs to the root context: it outlives its stream, it is not delivered after the root context has gone, and ids
-// are unique in a VM.
+// A call belongs to the root context: it outlives its stream, it is not delivered after the root
+// context has gone, and ids are unique in a VM.
 func TestCallsBelongToTheRootContext(t *testing.T) {
 	h := start(t, Options{PluginConfig: []byte("call: effective 1; header-get 6 :status")})
 	s := h.Worker(0).Request(get("request", callUp+";"+callUp))
@@ -127,7 +136,8 @@ func TestCallsBelongToTheRootContext(t *testing.T) {
 	calls[0].Respond(0, 200, nil, nil)
 	mark := h.logLength()
 	h.Advance(0)
-	equal(t, said(h, mark), "call: answered 4 headers 1 body 0", "call: effective 1 = ok", "call: header-get 6 :status = ok 200")
+	equal(t, said(h, mark), "call: answered 4 headers 1 body 0", "call: effective 1 = ok",
+		"call: header-get 6 :status = ok 200")
 	if err := h.UpdatePlugin([]byte("configure: log 2 new")); err != nil {
 		t.Fatal(err)
 	}

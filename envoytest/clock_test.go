@@ -72,7 +72,8 @@ func TestAdvanceKeepsTimeOrder(t *testing.T) {
 			}
 		},
 	})
-	do(h, 0, "tick 100; call c 250 :method=GET :path=/ :authority=a; call c 1000 :method=GET :path=/ :authority=a x-answer=1")
+	do(h, 0, "tick 100; call c 250 :method=GET :path=/ :authority=a; call c 1000 :method=GET :path=/ :authority=a "+
+		"x-answer=1")
 	mark := h.logLength()
 	h.Advance(300 * time.Millisecond)
 	var got []string
@@ -81,7 +82,8 @@ func TestAdvanceKeepsTimeOrder(t *testing.T) {
 			got = append(got, fmt.Sprint(l.At.Sub(h.opt.Start).Milliseconds(), " ", l.Text))
 		}
 	}
-	equal(t, got, "100 tick", "150 call: answered 8 headers 1 body 0", "200 tick", "250 call: answered 4 headers 3 body 24", "300 tick")
+	equal(t, got, "100 tick", "150 call: answered 8 headers 1 body 0", "200 tick",
+		"250 call: answered 4 headers 3 body 24", "300 tick")
 }
 
 func TestClocks(t *testing.T) {
@@ -98,7 +100,8 @@ func TestClocks(t *testing.T) {
 		fmt.Sprint("errno 0 ", int64(bootOffset+3*time.Second)), "errno 58 0", "errno 58 0")
 }
 
-// The clock that a guest reads jumps; what is due in between fires late, once, and nothing fires while it lies behind.
+// The clock that a guest reads jumps; what is due in between fires late, once, and nothing fires
+// while it lies behind.
 func TestStepMonotonicClock(t *testing.T) {
 	h := start(t, Options{PluginConfig: []byte("configure: tick 100\ntick: log 2 tick")})
 	wall := h.Now()

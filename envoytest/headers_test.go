@@ -13,7 +13,8 @@ func TestRequestHeaders(t *testing.T) {
 		script  string
 		want    []string
 	}{
-		{"pairs in order, pseudo-headers first, names in lower case", [][2]string{{"X-B", "1"}, {":scheme", "http"}, {"a", "2"}},
+		{"pairs in order, pseudo-headers first, names in lower case",
+			[][2]string{{"X-B", "1"}, {":scheme", "http"}, {"a", "2"}},
 			"headers 0", []string{"ok :method=GET|:path=/x?q=1|:authority=a.example|:scheme=http|x-b=1|a=2"}},
 		{"names are found in any case", [][2]string{{"X-B", "1"}}, "header-get 0 X-b", []string{"ok 1"}},
 		{"an empty value is there", [][2]string{{"x-b", ""}}, "header-get 0 x-b", []string{"ok "}},
@@ -21,25 +22,32 @@ func TestRequestHeaders(t *testing.T) {
 		{"a repeated header keeps its entries, its first value is seen", [][2]string{{"x-b", "1"}, {"x-b", "2"}},
 			"header-get 0 x-b; headers 0; property request/headers/x-b",
 			[]string{"ok 1", "ok :method=GET|:path=/x?q=1|:authority=a.example|x-b=1|x-b=2", `ok "1,2"`}},
-		{"x-forwarded-for lines are joined", [][2]string{{"x-forwarded-for", "1.1.1.1"}, {"x-b", "0"}, {"X-Forwarded-For", "2.2.2.2, 3.3.3.3"}},
+		{"x-forwarded-for lines are joined",
+			[][2]string{{"x-forwarded-for", "1.1.1.1"}, {"x-b", "0"}, {"X-Forwarded-For", "2.2.2.2, 3.3.3.3"}},
 			"header-get 0 x-forwarded-for; headers 0",
-			[]string{"ok 1.1.1.1,2.2.2.2, 3.3.3.3", "ok :method=GET|:path=/x?q=1|:authority=a.example|x-forwarded-for=1.1.1.1,2.2.2.2, 3.3.3.3|x-b=0"}},
-		{"authorization lines too, cookies and API keys not", [][2]string{{"authorization", "a"}, {"authorization", "b"},
-			{"cookie", "a"}, {"cookie", "b"}, {"x-api-key", "a"}, {"x-api-key", "b"}},
-			"header-get 0 authorization; header-get 0 cookie; header-get 0 x-api-key", []string{"ok a,b", "ok a", "ok a"}},
+			[]string{"ok 1.1.1.1,2.2.2.2, 3.3.3.3",
+				"ok :method=GET|:path=/x?q=1|:authority=a.example|x-forwarded-for=1.1.1.1,2.2.2.2, 3.3.3.3|x-b=0"}},
+		{"authorization lines too, cookies and API keys not",
+			[][2]string{{"authorization", "a"}, {"authorization", "b"},
+				{"cookie", "a"}, {"cookie", "b"}, {"x-api-key", "a"}, {"x-api-key", "b"}},
+			"header-get 0 authorization; header-get 0 cookie; header-get 0 x-api-key",
+			[]string{"ok a,b", "ok a", "ok a"}},
 		{"replacing removes all and appends one", [][2]string{{"x-b", "1"}, {"x-c", "0"}, {"x-b", "2"}},
-			"header-replace 0 x-b 3; headers 0", []string{"ok", "ok :method=GET|:path=/x?q=1|:authority=a.example|x-c=0|x-b=3"}},
+			"header-replace 0 x-b 3; headers 0",
+			[]string{"ok", "ok :method=GET|:path=/x?q=1|:authority=a.example|x-c=0|x-b=3"}},
 		{"a replaced pseudo-header stays among its kind", nil, "header-replace 0 :method PUT; headers 0",
 			[]string{"ok", "ok :path=/x?q=1|:authority=a.example|:method=PUT"}},
 		{"adding appends an entry, or a value to an inline header", [][2]string{{"user-agent", "u"}},
 			"header-add 0 X-B 1; header-add 0 x-b 2; header-add 0 user-agent v; headers 0",
 			[]string{"ok", "ok", "ok", "ok :method=GET|:path=/x?q=1|:authority=a.example|user-agent=u,v|x-b=1|x-b=2"}},
-		{"removing", [][2]string{{"x-b", "1"}, {"x-b", "2"}}, "header-remove 0 X-B; header-remove 0 x-b; header-get 0 x-b",
+		{"removing", [][2]string{{"x-b", "1"}, {"x-b", "2"}},
+			"header-remove 0 X-B; header-remove 0 x-b; header-get 0 x-b",
 			[]string{"ok", "ok", "not-found"}},
 		{"setting all", [][2]string{{"x-b", "1"}}, "headers-set 0 x-z=1 :method=GET x-y=2; headers 0",
 			[]string{"ok", "ok :method=GET|x-z=1|x-y=2"}},
 		{"maps that are not there", nil,
-			"header-get 1 x; header-get 2 x; header-get 4 x; header-get 6 x; header-get 8 x; header-add 2 x y; header-add 6 x y; header-remove 1 x; headers-set 2 x=y",
+			"header-get 1 x; header-get 2 x; header-get 4 x; header-get 6 x; header-get 8 x; header-add 2 x y; " +
+				"header-add 6 x y; header-remove 1 x; headers-set 2 x=y",
 			slices.Repeat([]string{"bad-argument"}, 9)},
 		{"pairs of a map that is not there are none", nil, "headers 1; headers 2; headers 6; headers 8",
 			[]string{"ok ", "ok ", "ok ", "bad-argument"}},
@@ -55,13 +63,14 @@ func TestRequestHeaders(t *testing.T) {
 	}
 }
 
-// A header map is in sight in its own callback, the request's also while the request is paused, and both in proxy_on_log,
-// where they cannot be changed.
+// A header map is in sight in its own callback, the request's also while the request is paused, and
+// both in proxy_on_log, where they cannot be changed.
 func TestWhenHeadersAreInSight(t *testing.T) {
 	h := start(t, Options{})
 	mark := h.logLength()
 	see := "header-get 0 :method; header-get 2 :status"
-	s := h.Worker(0).Request(get("request", see, "response", see, "log", see+"; header-get 1 t; header-add 0 a b", "done", see, "delete", see))
+	s := h.Worker(0).Request(get("request", see, "response", see, "log", see+"; header-get 1 t; header-add 0 a b",
+		"done", see, "delete", see))
 	s.Respond(200, nil)
 	equal(t, said(h, mark),
 		"request: header-get 0 :method = ok GET", "request: header-get 2 :status = bad-argument",
@@ -95,7 +104,8 @@ func TestHeaderSizeIsNamesAndValues(t *testing.T) {
 
 func TestPairsGolden(t *testing.T) {
 	pairs := [][2]string{{"a", "bc"}, {"d", ""}}
-	want := "\x02\x00\x00\x00" + "\x01\x00\x00\x00\x02\x00\x00\x00" + "\x01\x00\x00\x00\x00\x00\x00\x00" + "a\x00bc\x00" + "d\x00\x00"
+	want := "\x02\x00\x00\x00" + "\x01\x00\x00\x00\x02\x00\x00\x00" + "\x01\x00\x00\x00\x00\x00\x00\x00" +
+		"a\x00bc\x00" + "d\x00\x00"
 	b := make([]byte, pairsSize(pairs))
 	encodePairs(b, pairs)
 	if string(b) != want {
@@ -106,7 +116,8 @@ func TestPairsGolden(t *testing.T) {
 	}
 }
 
-// Whatever a guest passes as pairs decodes without a panic, and only a well-formed block decodes as anything.
+// Whatever a guest passes as pairs decodes without a panic, and only a well-formed block decodes as
+// anything.
 func TestDecodePairsOfAnyBytes(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -127,7 +138,8 @@ func TestDecodePairsOfAnyBytes(t *testing.T) {
 			}
 		}
 	}
-	for name, b := range map[string][]byte{"too many": {0xff, 0xff, 0, 0}, "too long": make([]byte, maxPairsBytes+1), "tail": append(good, 0)} {
+	for name, b := range map[string][]byte{"too many": {0xff, 0xff, 0, 0}, "too long": make([]byte, maxPairsBytes+1),
+		"tail": append(good, 0)} {
 		if decodePairs(b) != nil {
 			t.Errorf("%s: decoded", name)
 		}

@@ -25,13 +25,15 @@ func shared(steps []Step) string {
 	return strings.TrimSpace(b.String())
 }
 
-// Of two workers that read and then write, a few hundred seeds take every order there is, and each seed always the same.
+// Of two workers that read and then write, a few hundred seeds take every order there is, and each
+// seed always the same.
 func TestInterleaveTakesEveryOrderAndEachSeedOne(t *testing.T) {
 	orders := map[string]int{}
 	for seed := range uint64(200) {
 		run := func() []Step {
 			h := start(t, Options{Workers: 2})
-			return h.Interleave(seed, drive(h, 0, "shared-get k; shared-set k 0 0"), drive(h, 1, "shared-get k; shared-set k 1 0"))
+			return h.Interleave(seed, drive(h, 0, "shared-get k; shared-set k 0 0"),
+				drive(h, 1, "shared-get k; shared-set k 1 0"))
 		}
 		steps := run()
 		orders[shared(steps)]++
@@ -40,7 +42,8 @@ func TestInterleaveTakesEveryOrderAndEachSeedOne(t *testing.T) {
 		}
 	}
 	for _, order := range []string{
-		"0get 0set 1get 1set", "0get 1get 0set 1set", "0get 1get 1set 0set", "1get 0get 0set 1set", "1get 0get 1set 0set", "1get 1set 0get 0set",
+		"0get 0set 1get 1set", "0get 1get 0set 1set", "0get 1get 1set 0set", "1get 0get 0set 1set",
+		"1get 0get 1set 0set", "1get 1set 0get 0set",
 	} {
 		if orders[order] == 0 {
 			t.Errorf("no seed took the order %s: %v", order, orders)
@@ -51,7 +54,8 @@ func TestInterleaveTakesEveryOrderAndEachSeedOne(t *testing.T) {
 	}
 }
 
-// A guest that compares and swaps loses no update in any order; one that writes regardless does in some.
+// A guest that compares and swaps loses no update in any order; one that writes regardless does in
+// some.
 func TestInterleaveFindsALostUpdate(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -73,11 +77,13 @@ func TestInterleaveFindsALostUpdate(t *testing.T) {
 	}
 }
 
-// Two functions may want one worker: the second waits until the first has left it, whatever the seed.
+// Two functions may want one worker: the second waits until the first has left it, whatever the
+// seed.
 func TestInterleaveOnOneWorker(t *testing.T) {
 	for seed := range uint64(50) {
 		h := start(t, Options{})
-		steps := h.Interleave(seed, drive(h, 0, "shared-get k; shared-set k 0 0"), drive(h, 0, "shared-get k; shared-set k 1 0"))
+		steps := h.Interleave(seed, drive(h, 0, "shared-get k; shared-set k 0 0"),
+			drive(h, 0, "shared-get k; shared-set k 1 0"))
 		if got := shared(steps); got != "0get 0set 0get 0set" {
 			t.Errorf("seed %d: %s", seed, got)
 		}
@@ -111,7 +117,8 @@ func TestInterleaveDoesNotNest(t *testing.T) {
 // The ticks of all VMs come at once: their host calls mix, and time is the same for all of them.
 func TestAdvanceAtOnce(t *testing.T) {
 	run := func(seed uint64) string {
-		h := start(t, Options{Workers: 2, PluginConfig: []byte("configure: tick 100\ntick: shared-get k; shared-set k 1 0")})
+		h := start(t, Options{Workers: 2,
+			PluginConfig: []byte("configure: tick 100\ntick: shared-get k; shared-set k 1 0")})
 		steps := h.AdvanceAtOnce(seed, 250*time.Millisecond)
 		if n := h.Stats().Entries["proxy_on_tick"]; n != 6 || h.Monotonic() != bootOffset+250*time.Millisecond {
 			t.Errorf("%d ticks by %v", n, h.Monotonic())

@@ -19,7 +19,8 @@ func TestLogIsBounded(t *testing.T) {
 
 func TestNamesForTests(t *testing.T) {
 	for got, want := range map[string]string{
-		Warn.String(): "warn", Level(9).String(): "level(9)", Paused.String(): "Paused", State(-1).String(): "State(-1)",
+		Warn.String(): "warn", Level(9).String(): "level(9)", Paused.String(): "Paused",
+		State(-1).String(): "State(-1)",
 		(LogLine{VM: Main, Level: Error, Text: "x"}).String(): "[-1] error: x",
 	} {
 		if got != want {

@@ -43,7 +43,8 @@ func runWithGuest(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// start returns a running host of the guest. A problem that the test does not take out of the way fails it.
+// start returns a running host of the guest. A problem that the test does not take out of the way
+// fails it.
 func start(t *testing.T, opt Options) *Host {
 	t.Helper()
 	h := prepare(t, opt)

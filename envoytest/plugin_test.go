@@ -16,7 +16,8 @@ func update(t *testing.T, h *Host, config string) {
 
 func entered(h *Host, before Stats, name string) uint64 { return h.Stats().Since(before).Entries[name] }
 
-// While a stream holds the old root context both tick; shared data is there all the time, and so is the VM.
+// While a stream holds the old root context both tick; shared data is there all the time, and so is
+// the VM.
 func TestOldAndNewRootContextOverlap(t *testing.T) {
 	h := start(t, Options{PluginConfig: []byte("configure: tick 100; self root")})
 	held := h.Worker(0).Request(get("request", "self s; shared-set k v 0; return 1"))
@@ -95,9 +96,11 @@ func TestUpdateWithTheSameConfigurationKeepsTheRootContext(t *testing.T) {
 	}
 }
 
-// A guest that is not done with an old root context keeps it, and its ticks, until it calls proxy_done.
+// A guest that is not done with an old root context keeps it, and its ticks, until it calls
+// proxy_done.
 func TestProxyDone(t *testing.T) {
-	h := start(t, Options{PluginConfig: []byte("configure: tick 100\ndone: return 0\ntick: eval do\ndelete: log 2 deleted")})
+	h := start(t, Options{PluginConfig: []byte("configure: tick 100\ndone: return 0\ntick: eval do\n" +
+		"delete: log 2 deleted")})
 	do(h, 0, "done")
 	old := h.workers[0].current.root
 	update(t, h, "configure: log 2 new")
@@ -144,7 +147,8 @@ func TestTrapKillsOneVM(t *testing.T) {
 			if h.Alive(0) || !h.Alive(1) || !h.Alive(Main) {
 				t.Errorf("alive: %v %v %v", h.Alive(0), h.Alive(1), h.Alive(Main))
 			}
-			// A paused request of that VM hangs until its client goes; the guest hears nothing of it.
+			// A paused request of that VM hangs until its client goes; the guest hears nothing of
+			// it.
 			before := h.Stats()
 			h.Advance(time.Minute)
 			if paused.State() != Paused {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Requests, ticks, calls and updates from several goroutines at once: nothing is lost, and the race detector is silent.
+// Requests, ticks, calls and updates from several goroutines at once: nothing is lost, and the race
+// detector is silent.
 func TestEverythingAtOnce(t *testing.T) {
 	const workers, each = 3, 100
 	h := start(t, Options{
@@ -36,7 +37,8 @@ func TestEverythingAtOnce(t *testing.T) {
 	if value, _, _ := h.Shared("hits"); string(value) != "300" {
 		t.Errorf("%s hits, want 300", value)
 	}
-	// An old root context ticks beside the new one for as long as a stream holds it, so there may be more than 20 in a VM.
+	// An old root context ticks beside the new one for as long as a stream holds it, so there may
+	// be more than 20 in a VM.
 	delivered := h.Stats().Entries["proxy_on_tick"]
 	if value, _, _ := h.Shared("ticks"); string(value) != strconv.FormatUint(delivered, 10) || delivered < 20*4 {
 		t.Errorf("%s ticks counted of %d delivered, want all, and 20 in each of 4 VMs at least", value, delivered)

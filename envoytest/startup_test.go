@@ -77,7 +77,8 @@ func TestMallocIsPreferred(t *testing.T) {
 	}
 }
 
-// The canary comes first, then the main thread, then the workers; each root context is created, started and configured.
+// The canary comes first, then the main thread, then the workers; each root context is created,
+// started and configured.
 func TestStartOrder(t *testing.T) {
 	h := start(t, Options{
 		Workers:      2,
@@ -107,7 +108,8 @@ func TestRefusedPlugin(t *testing.T) {
 		{"trap", "", "configure: log 4 no such policy; fail now", "Failed to configure base Wasm plugin"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := prepare(t, Options{Workers: 2, PluginName: "weir", VMConfig: []byte(c.vm), PluginConfig: []byte(c.plugin)})
+			h := prepare(t, Options{Workers: 2, PluginName: "weir", VMConfig: []byte(c.vm),
+				PluginConfig: []byte(c.plugin)})
 			err := h.Start()
 			if err == nil {
 				t.Fatal("started")
@@ -127,7 +129,8 @@ func TestRefusedPlugin(t *testing.T) {
 // What a canary does to shared data stays, even if it refuses; its timers and calls go with it.
 func TestCanaryLeavesSharedDataBehind(t *testing.T) {
 	h := prepare(t, Options{
-		PluginConfig: []byte("configure: shared-set k v 0; tick 100; call c 1000 :method=GET :path=/ :authority=a; return 0"),
+		PluginConfig: []byte("configure: shared-set k v 0; tick 100; call c 1000 :method=GET :path=/ :authority=a; " +
+			"return 0"),
 	})
 	if h.Start() == nil {
 		t.Fatal("started")

@@ -9,7 +9,8 @@ import (
 func TestCallbackOrder(t *testing.T) {
 	h := start(t, Options{})
 	all := []string{}
-	for _, name := range []string{"request", "request-body", "request-trailers", "response", "response-body", "response-trailers", "log", "done", "delete"} {
+	for _, name := range []string{"request", "request-body", "request-trailers", "response", "response-body",
+		"response-trailers", "log", "done", "delete"} {
 		all = append(all, name, "buffer 0 0 9; buffer 1 1 9; header-get 1 t; header-get 3 t")
 	}
 	r := get(all...)
@@ -77,7 +78,8 @@ func TestLocalReply(t *testing.T) {
 				t.Errorf("the response callback saw\n\t%s\nwant\n\t%s", lines[1], c.want)
 			}
 			reply := s.Reply()
-			if string(reply.Body) != c.body || reply.Details != c.details || reply.GRPCStatus != c.grpc || !reply.Local {
+			if string(reply.Body) != c.body || reply.Details != c.details || reply.GRPCStatus != c.grpc ||
+				!reply.Local {
 				t.Errorf("the client got %+v", reply)
 			}
 			if reply.Header("x-z") != "1" {
@@ -113,7 +115,8 @@ func TestProblems(t *testing.T) {
 		state                        State
 	}{
 		{"second local reply", "reply 429 - - -1; reply 430 - - -1", "", "a second local reply", Replied},
-		{"second local reply from the response callback", "reply 429 - - -1", "reply 430 - - -1", "a second local reply", Replied},
+		{"second local reply from the response callback", "reply 429 - - -1", "reply 430 - - -1",
+			"a second local reply", Replied},
 		{"resumed inside its own callback", "resume 0; return 1", "", "resumed inside its own callback", Continued},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -189,13 +192,15 @@ func TestReplyFromTick(t *testing.T) {
 	}
 }
 
-// An effective context that is gone is refused, and the one before stays in force: what follows hits the wrong stream.
+// An effective context that is gone is refused, and the one before stays in force: what follows
+// hits the wrong stream.
 func TestEffectiveContextOfADeadStream(t *testing.T) {
 	h := start(t, Options{PluginConfig: []byte("configure: tick 20\ntick: eval do")})
 	dead := h.Worker(0).Request(get("request", "self dead; return 1"))
 	alive := h.Worker(0).Request(get("request", "self alive; header-add 0 x-name alive; return 1"))
 	dead.Cancel()
-	h.SetShared("do", []byte("effective @alive; effective @dead; header-get 0 x-name; effective 0; header-get 0 x-name"))
+	h.SetShared("do", []byte("effective @alive; effective @dead; header-get 0 x-name; effective 0; header-get "+
+		"0 x-name"))
 	mark := h.logLength()
 	h.Advance(20e6)
 	var lines []string
@@ -249,10 +254,12 @@ func TestCancelAndClose(t *testing.T) {
 	for _, c := range []struct {
 		name, script string
 		cancel       bool
-	}{{"the client goes away from a paused request", "return 1", true}, {"the filter closes the stream", "close 0", false}} {
+	}{{"the client goes away from a paused request", "return 1", true}, {"the filter closes the stream", "close 0",
+		false}} {
 		t.Run(c.name, func(t *testing.T) {
 			h := start(t, Options{})
-			s := h.Worker(0).Request(get("request", c.script, "log", "header-get 0 :method; header-get 2 :status", "done", "log 2 done", "delete", "log 2 gone"))
+			s := h.Worker(0).Request(get("request", c.script, "log", "header-get 0 :method; header-get 2 :status",
+				"done", "log 2 done", "delete", "log 2 gone"))
 			mark := 0
 			if c.cancel {
 				mark = h.logLength()
@@ -263,7 +270,8 @@ func TestCancelAndClose(t *testing.T) {
 				t.Errorf("the stream is %v with %+v", s.State(), s.Reply())
 			}
 			lines := said(h, mark)
-			equal(t, lines[len(lines)-6:], "log: header-get 0 :method = ok GET", "log: header-get 2 :status = not-found",
+			equal(t, lines[len(lines)-6:], "log: header-get 0 :method = ok GET",
+				"log: header-get 2 :status = not-found",
 				"done", "done: log 2 done = ok", "gone", "delete: log 2 gone = ok")
 		})
 	}
@@ -283,12 +291,14 @@ func TestSetBuffer(t *testing.T) {
 		want          string
 		st            status
 	}{
-		{0, 0, "XYabc", statusOK}, {0, 5, "XY", statusOK}, {0, 99, "XY", statusOK}, {2, 0, "XYXY", statusOK}, {9, 0, "XYXYXY", statusOK},
+		{0, 0, "XYabc", statusOK}, {0, 5, "XY", statusOK}, {0, 99, "XY", statusOK}, {2, 0, "XYXY", statusOK},
+		{9, 0, "XYXYXY", statusOK},
 		{1, 1, "XYXYXY", statusBadArgument}, {0, 1, "XYXYXY", statusBadArgument},
 	} {
 		st := v.abiSetBuffer([]uint64{bufferRequestBody, c.start, c.length, uint64(address), 2})
 		if st != c.st || string(s.RequestBody()) != c.want {
-			t.Errorf("at %d, %d: status %d and body %q, want %d and %q", c.start, c.length, st, s.RequestBody(), c.st, c.want)
+			t.Errorf("at %d, %d: status %d and body %q, want %d and %q", c.start, c.length, st, s.RequestBody(), c.st,
+				c.want)
 		}
 	}
 	if st := v.abiSetBuffer([]uint64{bufferVMConfiguration, 0, 0, uint64(address), 2}); st != statusBadArgument {

@@ -129,7 +129,8 @@ func TestMissingCallbacksContinue(t *testing.T) {
 	}
 }
 
-// Without _initialize a module's _start runs, under the same restrictions: TinyGo's default build mode cannot start.
+// Without _initialize a module's _start runs, under the same restrictions: TinyGo's default build
+// mode cannot start.
 func TestStartFunctionMustNotExit(t *testing.T) {
 	good := bare(map[string]miniFunc{"_start": {}})
 	bad := bare(map[string]miniFunc{"_start": {code: []byte{opCall, 0}}})

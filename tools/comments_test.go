@@ -20,7 +20,8 @@ func checkProse(f file, source string) map[string][]string {
 			for i, line := range strings.Split(c.Text, "\n") {
 				inComment[from.Line+i] = inComment[from.Line+i] || i > 0 || isComment(lines[from.Line-1])
 				for _, problem := range checkWords(strings.TrimSpace(strings.TrimLeft(line, "/* \t"))) {
-					problems["words"] = append(problems["words"], fmt.Sprintf("%s:%d: %s", f.path, from.Line+i, problem))
+					problems["words"] = append(problems["words"],
+						fmt.Sprintf("%s:%d: %s", f.path, from.Line+i, problem))
 				}
 			}
 		}
@@ -32,10 +33,12 @@ func checkProse(f file, source string) map[string][]string {
 		switch {
 		case inComment[i+1] && width > maxProseColumns && !isDirective && !strings.Contains(line, "://"):
 			problems["comments"] = append(problems["comments"],
-				fmt.Sprintf("%s:%d: a comment has at most %d columns, this one has %d", f.path, i+1, maxProseColumns, width))
+				fmt.Sprintf("%s:%d: a comment has at most %d columns, this one has %d", f.path, i+1, maxProseColumns,
+					width))
 		case !inComment[i+1] && width > maxCodeColumns && !raw[i+1]:
 			problems["code"] = append(problems["code"],
-				fmt.Sprintf("%s:%d: a line of code has at most %d columns, this one has %d", f.path, i+1, maxCodeColumns, width))
+				fmt.Sprintf("%s:%d: a line of code has at most %d columns, this one has %d", f.path, i+1,
+					maxCodeColumns, width))
 		}
 	}
 	return problems

@@ -48,7 +48,8 @@ func alerts(t *testing.T) (all []alert) {
 
 func TestPromtoolAcceptsTheRules(t *testing.T) {
 	for _, arguments := range [][]string{
-		{"check", "rules", "weir.rules.yaml"}, {"check", "config", "prometheus.yml"}, {"test", "rules", "weir.rules.test.yaml"},
+		{"check", "rules", "weir.rules.yaml"}, {"check", "config", "prometheus.yml"},
+		{"test", "rules", "weir.rules.test.yaml"},
 	} {
 		command := exec.Command("promtool", arguments...)
 		command.Dir = filepath.Join(root, "deploy/prometheus")
@@ -58,17 +59,20 @@ func TestPromtoolAcceptsTheRules(t *testing.T) {
 	}
 }
 
-// Each alert says how bad it is and where to read on, is tested, and has a section of that name in the runbook, which has no others.
+// Each alert says how bad it is and where to read on, is tested, and has a section of that name in
+// the runbook, which has no others.
 func TestEachAlertSaysWhatToDo(t *testing.T) {
 	page, tests := read(t, runbook), read(t, "deploy/prometheus/weir.rules.test.yaml")
 	sections := regexp.MustCompile(`(?m)^### (Weir[A-Za-z]+)\n\n(.+)`).FindAllStringSubmatch(page, -1)
 	var names []string
 	for _, a := range alerts(t) {
 		names = append(names, a.Alert)
-		if want := "https://github.com/weir-proxy/weir/blob/main/" + runbook + "#" + strings.ToLower(a.Alert); a.Annotations["runbook_url"] != want {
+		if want := "https://github.com/weir-proxy/weir/blob/main/" + runbook + "#" +
+			strings.ToLower(a.Alert); a.Annotations["runbook_url"] != want {
 			t.Errorf("%s leads to %s, not %s", a.Alert, a.Annotations["runbook_url"], want)
 		}
-		if !slices.Contains([]string{"critical", "warning", "info"}, a.Labels["severity"]) || a.Annotations["summary"] == "" || a.Annotations["description"] == "" {
+		if !slices.Contains([]string{"critical", "warning", "info"}, a.Labels["severity"]) ||
+			a.Annotations["summary"] == "" || a.Annotations["description"] == "" {
 			t.Errorf("%s lacks a severity, a summary or a description", a.Alert)
 		}
 		if !strings.Contains(tests, "  - name: "+a.Alert+"\n") {
@@ -103,7 +107,8 @@ func panels(t *testing.T) []panel {
 // labels are those of metrics that Envoy's tags make.
 var labels = []string{"weir_policy", "weir_outcome", "weir_class"}
 
-// What is graphed and alerted on is reported by something, so that a renamed metric does not leave an empty graph.
+// What is graphed and alerted on is reported by something, so that a renamed metric does not leave
+// an empty graph.
 func TestDashboardAndAlertsUseKnownMetrics(t *testing.T) {
 	known := map[string]bool{}
 	for _, m := range regexp.MustCompile("`(weir_[a-z_]+)").FindAllStringSubmatch(read(t, "docs/metrics.md"), -1) {
@@ -140,7 +145,8 @@ func withoutLabels(expr string) string {
 	return regexp.MustCompile(`\{[^}]*\}`).ReplaceAllString(expr, "")
 }
 
-// PromQL in the dashboard is as well-formed as the alerts': promtool reads it as rules, with Grafana's variables filled in.
+// PromQL in the dashboard is as well-formed as the alerts': promtool reads it as rules, with
+// Grafana's variables filled in.
 func TestDashboardExpressionsAreWellFormed(t *testing.T) {
 	type rule struct {
 		Record string `yaml:"record"`

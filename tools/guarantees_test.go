@@ -10,11 +10,15 @@ import (
 
 // suites are the folders of the tests that pages name beside each promise.
 var suites = map[string]string{
-	"e2e": "test/e2e", "wasm": "test/wasm", "simulation": "test/simulation", "quota": "shared/quota", "lease": "shared/lease",
-	"limiter": "filter/internal/limiter", "bucketstore": "filter/internal/bucketstore", "redisstore": "controlplane/internal/redisstore",
+	"e2e": "test/e2e", "wasm": "test/wasm", "simulation": "test/simulation", "quota": "shared/quota",
+	"lease":   "shared/lease",
+	"limiter": "filter/internal/limiter", "bucketstore": "filter/internal/bucketstore",
+	"redisstore": "controlplane/internal/redisstore",
 	"localstore": "controlplane/internal/localstore", "regions": "controlplane/internal/regions",
-	"app": "controlplane/internal/app", "auth": "controlplane/internal/auth", "connlimit": "controlplane/internal/connlimit",
-	"fair": "controlplane/internal/fair", "leases": "controlplane/internal/leases", "policies": "controlplane/internal/policies",
+	"app": "controlplane/internal/app", "auth": "controlplane/internal/auth",
+	"connlimit": "controlplane/internal/connlimit",
+	"fair":      "controlplane/internal/fair", "leases": "controlplane/internal/leases",
+	"policies": "controlplane/internal/policies",
 	"inflight": "filter/internal/inflight",
 }
 

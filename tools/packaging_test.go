@@ -1,5 +1,6 @@
-// Package tools_test checks the files that are not Go against one another: there is no container engine where the tests
-// run, so what can be wrong with the Dockerfile, docker-compose.yml and envoy.yaml without one is looked for here.
+// Package tools_test checks the files that are not Go against one another: there is no container
+// engine where the tests run, so what can be wrong with the Dockerfile, docker-compose.yml and
+// envoy.yaml without one is looked for here.
 package tools_test
 
 import (
@@ -19,8 +20,8 @@ import (
 
 const root = ".."
 
-// compose is the part of docker-compose.yml that the tests look at. Keys that are not here are refused, so that a
-// misspelt one does not pass.
+// compose is the part of docker-compose.yml that the tests look at. Keys that are not here are
+// refused, so that a misspelt one does not pass.
 type compose struct {
 	Name     string             `yaml:"name"`
 	Services map[string]service `yaml:"services"`
@@ -215,7 +216,8 @@ func TestPinsAgree(t *testing.T) {
 	}
 }
 
-// The five texts that the header of envoy.yaml names are all that differs on one machine; tools/run replaces them.
+// The five texts that the header of envoy.yaml names are all that differs on one machine; tools/run
+// replaces them.
 func TestEnvoyConfigurationHasEachReplaceableTextOnce(t *testing.T) {
 	_, body, _ := strings.Cut(read(t, "envoy.yaml"), "\nnode:")
 	for _, text := range []string{
@@ -270,8 +272,9 @@ func TestEnvoyConfigurationReachesTheServicesOfCompose(t *testing.T) {
 	}
 }
 
-// A replica of the control plane that hangs must be left alone within two seconds, and one that is well again used as soon. What Envoy does
-// without the no_traffic settings is to look once a minute.
+// A replica of the control plane that hangs must be left alone within two seconds, and one that is
+// well again used as soon. What Envoy does without the no_traffic settings is to look once a
+// minute.
 func TestEnvoyLooksWhichReplicaAnswers(t *testing.T) {
 	type check struct {
 		Timeout   string         `yaml:"timeout"`
@@ -311,7 +314,8 @@ func TestEnvoyLooksWhichReplicaAnswers(t *testing.T) {
 		if c.Name != "weir" {
 			continue
 		}
-		if len(c.Checks) != 1 || c.Checks[0].Unhealthy != 1 || c.Checks[0].Healthy != 1 || c.Checks[0].HTTP["path"] != "/readyz" {
+		if len(c.Checks) != 1 || c.Checks[0].Unhealthy != 1 || c.Checks[0].Healthy != 1 ||
+			c.Checks[0].HTTP["path"] != "/readyz" {
 			t.Fatalf("%+v", c.Checks)
 		}
 		for _, text := range []string{c.Checks[0].Interval, c.Checks[0].Idle, c.Checks[0].IdleWell} {
@@ -352,7 +356,8 @@ func TestACrashedFilterIsLoadedAgainAtOnce(t *testing.T) {
 	}
 }
 
-// Names of policies may hold dots, so the tag expressions are held to the longest and the strangest.
+// Names of policies may hold dots, so the tag expressions are held to the longest and the
+// strangest.
 func TestCounterNamesTurnIntoLabels(t *testing.T) {
 	var document struct {
 		Stats struct {

@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// The rules of the tree, which CONTRIBUTING.md explains. They hold for every Go file of the module, whatever its build tags,
-// except under testdata.
+// The rules of the tree, which CONTRIBUTING.md explains. They hold for every Go file of the module,
+// whatever its build tags, except under testdata.
 
 const (
 	module          = "github.com/weir-proxy/weir/"
@@ -25,8 +25,9 @@ const (
 	maxFunctionSize = 60
 )
 
-// An importRule keeps the packages that `of` names out of the places that `in` names, but for those that `except` names. All
-// are prefixes at whole path elements; places are relative to the module, and one that ends in .go is a file.
+// An importRule keeps the packages that `of` names out of the places that `in` names, but for those
+// that `except` names. All are prefixes at whole path elements; places are relative to the module,
+// and one that ends in .go is a file.
 type importRule struct {
 	name       string
 	of         []string
@@ -41,43 +42,57 @@ var importRules = []importRule{
 	{name: "the filter and the control plane know each other only through shared",
 		of: []string{module + "filter"}, in: []string{"controlplane"}, tests: true},
 	{name: "shared imports nothing but shared",
-		of: []string{module + "filter", module + "controlplane", module + "envoytest", module + "tools", module + "test"},
+		of: []string{module + "filter", module + "controlplane", module + "envoytest", module + "tools",
+			module + "test"},
 		in: []string{"shared"}, tests: true},
 	{name: "the proxy-wasm SDK stays at the filter's edge",
 		of: []string{"github.com/tetratelabs/proxy-wasm-go-sdk"}, in: []string{""},
-		except: []string{"filter/main.go", "filter/internal/host", "filter/internal/plugin", "test/bench/empty"}, tests: true},
+		except: []string{"filter/main.go", "filter/internal/host", "filter/internal/plugin", "test/bench/empty"},
+		tests:  true},
 	{name: "Redis is spoken only in redisstore",
-		of: []string{"github.com/redis/go-redis"}, in: []string{""}, except: []string{"controlplane/internal/redisstore"}},
+		of: []string{"github.com/redis/go-redis"}, in: []string{""},
+		except: []string{"controlplane/internal/redisstore"}},
 	{name: "echo stays in api",
-		of: []string{"github.com/labstack"}, in: []string{""}, except: []string{"controlplane/internal/api"}, tests: true},
+		of: []string{"github.com/labstack"}, in: []string{""}, except: []string{"controlplane/internal/api"},
+		tests: true},
 	{name: "what reads the description of the REST interface stays in api",
-		of: []string{"github.com/getkin/kin-openapi", "github.com/oapi-codegen"}, in: []string{""}, except: []string{"controlplane/internal/api"}, tests: true},
+		of: []string{"github.com/getkin/kin-openapi", "github.com/oapi-codegen"}, in: []string{""},
+		except: []string{"controlplane/internal/api"}, tests: true},
 	{name: "bbolt stays in localstore",
-		of: []string{"go.etcd.io/bbolt"}, in: []string{""}, except: []string{"controlplane/internal/localstore"}, tests: true},
+		of: []string{"go.etcd.io/bbolt"}, in: []string{""}, except: []string{"controlplane/internal/localstore"},
+		tests: true},
 	{name: "YAML stays in policydoc, and for what others write in importer",
-		of: []string{"go.yaml.in/yaml"}, in: []string{"controlplane"}, except: []string{"controlplane/internal/policydoc", "controlplane/internal/importer"}},
+		of: []string{"go.yaml.in/yaml"}, in: []string{"controlplane"},
+		except: []string{"controlplane/internal/policydoc", "controlplane/internal/importer"}},
 	{name: "the parser of nginx's configurations stays in its importer",
-		of: []string{"github.com/nginxinc"}, in: []string{""}, except: []string{"controlplane/internal/importer/fromnginx"}, tests: true},
+		of: []string{"github.com/nginxinc"}, in: []string{""},
+		except: []string{"controlplane/internal/importer/fromnginx"}, tests: true},
 	{name: "Prometheus stays in metrics",
-		of: []string{"github.com/prometheus"}, in: []string{"controlplane"}, except: []string{"controlplane/internal/metrics"}},
+		of: []string{"github.com/prometheus"}, in: []string{"controlplane"},
+		except: []string{"controlplane/internal/metrics"}},
 	{name: "OpenTelemetry's SDK stays in tracing",
-		of: []string{"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters"}, in: []string{""}, except: []string{"controlplane/internal/tracing"}, tests: true},
+		of: []string{"go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters"}, in: []string{""},
+		except: []string{"controlplane/internal/tracing"}, tests: true},
 	{name: "the command line's library stays in cli",
-		of: []string{"github.com/alecthomas/kong"}, in: []string{"controlplane"}, except: []string{"controlplane/internal/cli"}},
+		of: []string{"github.com/alecthomas/kong"}, in: []string{"controlplane"},
+		except: []string{"controlplane/internal/cli"}},
 	{name: "wazero stays in envoytest",
 		of: []string{"github.com/tetratelabs/wazero"}, in: []string{""}, except: []string{"envoytest"}, tests: true},
 	{name: "the client is for other people's programs and imports nothing of Weir",
-		of: []string{module + "filter", module + "controlplane", module + "envoytest", module + "tools", module + "test", module + "shared"},
+		of: []string{module + "filter", module + "controlplane", module + "envoytest", module + "tools",
+			module + "test", module + "shared"},
 		in: []string{"client"}},
 	{name: "gRPC stays in grpcpacer, so that the client's users do not import it",
-		of: []string{"google.golang.org/grpc"}, in: []string{"client"}, except: []string{"client/grpcpacer"}, tests: true},
+		of: []string{"google.golang.org/grpc"}, in: []string{"client"}, except: []string{"client/grpcpacer"},
+		tests: true},
 	{name: "gRPC is served by grpcserver, and known only to the services on it",
 		of: []string{"google.golang.org/grpc"}, in: []string{"controlplane", "shared", "filter"},
 		except: []string{"controlplane/internal/grpcserver", "controlplane/internal/rls", "controlplane/internal/rlqs",
 			"controlplane/internal/app/calls_test.go", "controlplane/internal/app/quotas_test.go"}, tests: true},
 	{name: "Envoy's messages stay in the services that speak them",
 		of: []string{"github.com/envoyproxy/go-control-plane"}, in: []string{"controlplane", "shared", "filter"},
-		except: []string{"controlplane/internal/rls", "controlplane/internal/rlqs", "controlplane/internal/app/calls_test.go",
+		except: []string{"controlplane/internal/rls", "controlplane/internal/rlqs",
+			"controlplane/internal/app/calls_test.go",
 			"controlplane/internal/app/quotas_test.go"}, tests: true},
 	{name: "what runs at the server does not import the client",
 		of: []string{module + "client"}, in: []string{"shared", "filter", "controlplane"}, tests: true},
@@ -108,7 +123,8 @@ func (f file) problem(at token.Pos, rule string) string {
 // those that know Envoy, are left out.
 func listFiles(t *testing.T) []string {
 	t.Helper()
-	command := exec.Command("go", "list", "-e", "-tags", "tinygo", "-json=Dir,GoFiles,CgoFiles,IgnoredGoFiles,TestGoFiles,XTestGoFiles", "./...")
+	command := exec.Command("go", "list", "-e", "-tags", "tinygo",
+		"-json=Dir,GoFiles,CgoFiles,IgnoredGoFiles,TestGoFiles,XTestGoFiles", "./...")
 	command.Dir = root
 	output, err := command.Output()
 	if err != nil {
@@ -201,7 +217,8 @@ func checkImports(f file) (problems []string) {
 	for _, spec := range f.tree.Imports {
 		imported, _ := strconv.Unquote(spec.Path.Value)
 		for _, rule := range importRules {
-			if !rule.tests && (f.isTest() || f.isSupport()) || !underAny(f.path, rule.in) || underAny(f.path, rule.except) {
+			if !rule.tests && (f.isTest() || f.isSupport()) || !underAny(f.path, rule.in) ||
+				underAny(f.path, rule.except) {
 				continue
 			}
 			if underAny(imported, rule.of) {
@@ -215,8 +232,10 @@ func checkImports(f file) (problems []string) {
 // clocks are the functions of package time that read a clock or wait for one.
 var clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 
-// timekeepers are the places of the control plane that may read a clock; everybody else there is told the time.
-var timekeepers = []string{"controlplane/internal/app", "controlplane/internal/localstore", "controlplane/internal/cli/token.go"}
+// timekeepers are the places of the control plane that may read a clock; everybody else there is
+// told the time.
+var timekeepers = []string{"controlplane/internal/app", "controlplane/internal/localstore",
+	"controlplane/internal/cli/token.go"}
 
 func checkClock(f file) (problems []string) {
 	if f.isTest() || f.isSupport() || !under(f.path, "controlplane") || underAny(f.path, timekeepers) {
@@ -224,8 +243,10 @@ func checkClock(f file) (problems []string) {
 	}
 	ast.Inspect(f.tree, func(n ast.Node) bool {
 		if s, ok := n.(*ast.SelectorExpr); ok {
-			if x, ok := s.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains([]string{"Now", "Since", "Until"}, s.Sel.Name) {
-				problems = append(problems, f.problem(n.Pos(), "the control plane is told the time: no time."+s.Sel.Name))
+			if x, ok := s.X.(*ast.Ident); ok && x.Name == "time" &&
+				slices.Contains([]string{"Now", "Since", "Until"}, s.Sel.Name) {
+				problems = append(problems, f.problem(n.Pos(),
+					"the control plane is told the time: no time."+s.Sel.Name))
 			}
 		}
 		return true
@@ -234,7 +255,8 @@ func checkClock(f file) (problems []string) {
 }
 
 func checkConcurrency(f file) (problems []string) {
-	if f.isTest() || f.isSupport() || !underAny(f.path, []string{"shared", "filter"}) || under(f.path, "filter/internal/host") {
+	if f.isTest() || f.isSupport() || !underAny(f.path, []string{"shared", "filter"}) ||
+		under(f.path, "filter/internal/host") {
 		return nil
 	}
 	ast.Inspect(f.tree, func(n ast.Node) bool {
@@ -250,7 +272,8 @@ func checkConcurrency(f file) (problems []string) {
 			}
 		}
 		if what != "" {
-			problems = append(problems, f.problem(n.Pos(), "code for the filter takes the time as an argument and runs in one thread: no "+what))
+			problems = append(problems, f.problem(n.Pos(),
+				"code for the filter takes the time as an argument and runs in one thread: no "+what))
 		}
 		return true
 	})
@@ -259,7 +282,8 @@ func checkConcurrency(f file) (problems []string) {
 
 func checkSizes(f file) (problems []string) {
 	if end := f.set.File(f.tree.Pos()).LineCount() - 1; end > maxFileLines {
-		problems = append(problems, fmt.Sprintf("%s:%d: a file has at most %d lines, this one has %d", f.path, maxFileLines+1, maxFileLines, end))
+		problems = append(problems, fmt.Sprintf("%s:%d: a file has at most %d lines, this one has %d", f.path,
+			maxFileLines+1, maxFileLines, end))
 	}
 	ast.Inspect(f.tree, func(n ast.Node) bool {
 		var body *ast.BlockStmt
@@ -273,7 +297,8 @@ func checkSizes(f file) (problems []string) {
 			return true
 		}
 		if lines := f.set.Position(body.End()).Line - f.set.Position(n.Pos()).Line + 1; lines > maxFunctionSize {
-			problems = append(problems, f.problem(n.Pos(), fmt.Sprintf("a function has at most %d lines, this one has %d", maxFunctionSize, lines)))
+			problems = append(problems, f.problem(n.Pos(),
+				fmt.Sprintf("a function has at most %d lines, this one has %d", maxFunctionSize, lines)))
 		}
 		return true
 	})
@@ -290,7 +315,8 @@ func checkDocumentation(f file) (problems []string) {
 	for _, declaration := range f.tree.Decls {
 		switch d := declaration.(type) {
 		case *ast.FuncDecl:
-			if !d.Name.IsExported() || d.Doc != nil || d.Recv != nil && (!exportedReceiver(d) || slices.Contains(selfExplaining, d.Name.Name)) {
+			if !d.Name.IsExported() || d.Doc != nil ||
+				d.Recv != nil && (!exportedReceiver(d) || slices.Contains(selfExplaining, d.Name.Name)) {
 				continue
 			}
 			undocumented(d.Name)
@@ -315,7 +341,8 @@ func exportedReceiver(d *ast.FuncDecl) bool {
 	return exported
 }
 
-// undocumentedNames returns the exported names of a declaration. A comment on the group, or at the end of the line, counts.
+// undocumentedNames returns the exported names of a declaration. A comment on the group, or at the
+// end of the line, counts.
 func undocumentedNames(d *ast.GenDecl, spec ast.Spec) (names []*ast.Ident) {
 	switch s := spec.(type) {
 	case *ast.TypeSpec:
@@ -336,8 +363,10 @@ func undocumentedNames(d *ast.GenDecl, spec ast.Spec) (names []*ast.Ident) {
 func TestRulesFindWhatTheyForbid(t *testing.T) {
 	long := strings.Repeat("\t_ = 1\n", 60)
 	for _, c := range []struct{ path, source, want string }{
-		{"filter/internal/limiter/a.go", "import _ \"" + module + "controlplane/internal/push\"", "a.go:2: the filter and the control plane"},
-		{"controlplane/main.go", "import _ \"" + module + "filter/internal/host\"", "main.go:2: the filter and the control plane"},
+		{"filter/internal/limiter/a.go", "import _ \"" + module + "controlplane/internal/push\"",
+			"a.go:2: the filter and the control plane"},
+		{"controlplane/main.go", "import _ \"" + module + "filter/internal/host\"",
+			"main.go:2: the filter and the control plane"},
 		{"shared/quota/a_test.go", "import _ \"" + module + "envoytest\"", "a_test.go:2: shared imports nothing"},
 		{"filter/internal/leasing/a.go", `import _ "github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm"`, "a.go:2: the proxy-wasm SDK"},
 		{"filter/main.go", `import _ "github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm"`, ""},
@@ -359,10 +388,12 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 		{"shared/lease/a.go", "func f() {\n\tgo f()\n}", "a.go:3: code for the filter takes the time"},
 		{"shared/lease/a.go", "var c chan int", "a.go:2: code for the filter takes the time"},
 		{"filter/internal/leasing/a.go", "func f() { select {} }", "no a channel"},
-		{"filter/internal/leasing/a.go", "import \"time\"\nvar t = time.Now()", "a.go:3: code for the filter takes the time"},
+		{"filter/internal/leasing/a.go", "import \"time\"\nvar t = time.Now()",
+			"a.go:3: code for the filter takes the time"},
 		{"filter/internal/host/a.go", "import \"time\"\nvar t = time.Now()", ""},
 		{"controlplane/internal/app/a.go", "func f() {\n\tgo f()\n}", ""},
-		{"controlplane/internal/leases/a.go", "import \"time\"\nvar t = time.Now()", "a.go:3: the control plane is told the time"},
+		{"controlplane/internal/leases/a.go", "import \"time\"\nvar t = time.Now()",
+			"a.go:3: the control plane is told the time"},
 		{"controlplane/internal/app/a.go", "import \"time\"\nvar t = time.Now()", ""},
 		{"controlplane/internal/leases/a.go", `import _ "go.yaml.in/yaml/v3"`, "a.go:2: YAML stays"},
 		{"controlplane/internal/leases/a.go", `import _ "github.com/prometheus/client_golang/prometheus"`, "a.go:2: Prometheus stays"},

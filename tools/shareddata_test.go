@@ -9,8 +9,8 @@ import (
 
 const namesFile = "filter/internal/shareddata/names.go"
 
-// All values in shared data have their names in one file, and no two have the same: a second use of a
-// letter would corrupt the first one's value in silence.
+// All values in shared data have their names in one file, and no two have the same: a second use of
+// a letter would corrupt the first one's value in silence.
 func TestSharedDataNamesStandInOneFile(t *testing.T) {
 	letters := map[string]string{}
 	for _, name := range listFiles(t) {
@@ -43,8 +43,8 @@ func TestSharedDataNamesStandInOneFile(t *testing.T) {
 	}
 }
 
-// ownNames finds names of shared data that a file makes up: a character as the argument of a method Key,
-// and a conversion to Name.
+// ownNames finds names of shared data that a file makes up: a character as the argument of a method
+// Key, and a conversion to Name.
 func ownNames(f file) (problems []string) {
 	ast.Inspect(f.tree, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
@@ -56,7 +56,8 @@ func ownNames(f file) (problems []string) {
 			return true
 		}
 		literal, isLiteral := call.Args[0].(*ast.BasicLit)
-		if method.Sel.Name == "Key" && isLiteral && literal.Kind == token.CHAR || method.Sel.Name == "Name" && isPackage(method.X, "shareddata") {
+		if method.Sel.Name == "Key" && isLiteral && literal.Kind == token.CHAR ||
+			method.Sel.Name == "Name" && isPackage(method.X, "shareddata") {
 			problems = append(problems, f.problem(call.Pos(), "names of shared data belong in "+namesFile))
 		}
 		return true

@@ -46,8 +46,8 @@ func checkWords(line string) (problems []string) {
 	return problems
 }
 
-// checkPage returns all that is wrong with the prose of a page. Tables, code, lines that hold a link
-// and what a program writes into the page may be wider.
+// checkPage returns all that is wrong with the prose of a page. Tables, code, lines that hold a
+// link and what a program writes into the page may be wider.
 func checkPage(name, page string) (problems []string) {
 	generated := false
 	for i, line := range strings.Split(withoutCode(page), "\n") {

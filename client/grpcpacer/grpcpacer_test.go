@@ -26,7 +26,9 @@ type server struct {
 	calls  atomic.Int64
 }
 
-func (s *server) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+func (s *server) Check(
+	ctx context.Context, _ *grpc_health_v1.HealthCheckRequest,
+) (*grpc_health_v1.HealthCheckResponse, error) {
 	if s.calls.Add(1) <= s.refuse {
 		if err := grpc.SetTrailer(ctx, s.with); err != nil {
 			return nil, err
@@ -50,9 +52,12 @@ func TestRefusedCallsAreRepeated(t *testing.T) {
 		{"not refused", 0, nil, nil, client.Options{}, 1, codes.OK},
 		{"refused once", 1, metadata.Pairs("retry-after", "0.01"), always, client.Options{}, 2, codes.OK},
 		{"refused by its limit", 1, metadata.Pairs("ratelimit", `"p";r=0;t=0.01`), always, client.Options{}, 2, codes.OK},
-		{"refused too often", 9, metadata.Pairs("retry-after", "0.01"), always, client.Options{Retries: 3}, 4, codes.ResourceExhausted},
-		{"not to be repeated", 1, metadata.Pairs("retry-after", "0.01"), nil, client.Options{}, 1, codes.ResourceExhausted},
-		{"for too long", 1, metadata.Pairs("retry-after", "3600"), always, client.Options{}, 1, codes.ResourceExhausted},
+		{"refused too often", 9, metadata.Pairs("retry-after", "0.01"), always, client.Options{Retries: 3}, 4,
+			codes.ResourceExhausted},
+		{"not to be repeated", 1, metadata.Pairs("retry-after", "0.01"), nil, client.Options{}, 1,
+			codes.ResourceExhausted},
+		{"for too long", 1, metadata.Pairs("retry-after", "3600"), always, client.Options{}, 1,
+			codes.ResourceExhausted},
 		{"a large message is no refusal", 1, nil, always, client.Options{}, 1, codes.ResourceExhausted},
 	} {
 		t.Run(c.name, func(t *testing.T) {

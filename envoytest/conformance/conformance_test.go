@@ -25,7 +25,8 @@ type exchange struct {
 	rest    bool        // first wait for more than the back-off of reloads
 }
 
-// headers are those of the request line excepted; the guest says at the very end that the stream was deleted.
+// headers are those of the request line excepted; the guest says at the very end that the stream
+// was deleted.
 func (c exchange) headers() [][2]string {
 	headers := slices.Clone(c.more)
 	for i := 0; i < len(c.scripts); i += 2 {
@@ -42,48 +43,81 @@ const (
 )
 
 const (
-	see  = "header-get 0 :method; header-get 1 t; header-get 2 :status; header-get 3 t; headers 0; headers 1; headers 2; headers 3; buffer 0 0 9; buffer 1 1 9"
+	see = "header-get 0 :method; header-get 1 t; header-get 2 :status; header-get 3 t; headers 0; headers 1; " +
+		"headers 2; headers 3; buffer 0 0 9; buffer 1 1 9"
 	call = " :method=GET :path=/x :authority=a"
 )
 
 // exchanges run in this order in one process, so that ids and cas go on from one to the next.
 var exchanges = []exchange{
-	// Bodies are left out: HTTP/1 brings the end of one as a chunk of its own, which the model does not.
+	// Bodies are left out: HTTP/1 brings the end of one as a chunk of its own, which the model does
+	// not.
 	{name: "what is in sight when", scripts: script("request", see, "response", see, "log", see, "done", see)},
-	{name: "shared data", scripts: script("request", "shared-get k; shared-set k 1 4294967295; shared-set k 2 4294967295; shared-get k; shared-set k 3 0;"+
-		"shared-get k; shared-set k 4 1; shared-set k 4 2; shared-get k; shared-set e - 0; shared-get e; shared-set e x 9; shared-add n; shared-add n")},
-	{name: "repeated headers", more: [][2]string{{"X-B", "1"}, {"x-b", "2"}, {"x-api-key", "1"}, {"x-api-key", "2"}, {"cookie", "1"}, {"cookie", "2"},
-		{"x-forwarded-for", "1.1.1.1"}, {"x-forwarded-for", "2.2.2.2"}, {"authorization", "1"}, {"authorization", "2"}, {"accept", "1"}, {"accept", "2"},
-		{"user-agent", "1"}, {"user-agent", "2"}, {"content-type", "1"}, {"content-type", "2"}, {"origin", "1"}, {"origin", "2"},
-		{"referer", "1"}, {"referer", "2"}, {"cache-control", "1"}, {"cache-control", "2"}, {"accept-language", "1"}, {"accept-language", "2"}},
-		scripts: script("request", "headers 0; header-get 0 x-b; header-get 0 X-Forwarded-For; property request/headers/x-b", "response", "headers 2")},
-	{name: "changing headers", more: [][2]string{{"x-b", "1"}, {"x-c", "0"}, {"x-b", "2"}, {"user-agent", "u"}}, scripts: script(
-		"request", "header-replace 0 X-B 3; header-add 0 x-c 5; header-replace 0 :path /b; header-add 0 user-agent v; headers 0; header-remove 0 X-C; header-get 0 x-c; headers 0",
-		"response", "header-replace 2 x-a 9; header-add 2 vary c; header-add 2 set-cookie 3; header-remove 2 nothing; headers 2; header-add 0 a b")},
-	{name: "local reply", scripts: script("request", "reply 429 too_many__requests nope -1 x-y=1 Content-Type=text/html content-length=77",
-		"response", "headers 2; header-add 2 x-z 1; headers 0", "response-body", "buffer 1 0 9", "log", "headers 2; property response/code; property response/code_details")},
+	{name: "shared data", scripts: script("request",
+		"shared-get k; shared-set k 1 4294967295; shared-set k 2 4294967295; shared-get k; shared-set k 3 0;"+
+			"shared-get k; shared-set k 4 1; shared-set k 4 2; shared-get k; shared-set e - 0; shared-get e; shared-set "+
+			"e x 9; shared-add n; shared-add n")},
+	{name: "repeated headers", more: [][2]string{{"X-B", "1"}, {"x-b", "2"}, {"x-api-key", "1"}, {"x-api-key", "2"},
+		{"cookie", "1"}, {"cookie", "2"},
+		{"x-forwarded-for", "1.1.1.1"}, {"x-forwarded-for", "2.2.2.2"}, {"authorization", "1"}, {"authorization", "2"},
+		{"accept", "1"}, {"accept", "2"},
+		{"user-agent", "1"}, {"user-agent", "2"}, {"content-type", "1"}, {"content-type", "2"}, {"origin", "1"},
+		{"origin", "2"},
+		{"referer", "1"}, {"referer", "2"}, {"cache-control", "1"}, {"cache-control", "2"}, {"accept-language", "1"},
+		{"accept-language", "2"}},
+		scripts: script("request", "headers 0; header-get 0 x-b; header-get 0 X-Forwarded-For; property "+
+			"request/headers/x-b", "response", "headers 2")},
+	{name: "changing headers", more: [][2]string{{"x-b", "1"}, {"x-c", "0"}, {"x-b", "2"}, {"user-agent", "u"}},
+		scripts: script(
+			"request", "header-replace 0 X-B 3; header-add 0 x-c 5; header-replace 0 :path /b; header-add 0 user-agent "+
+				"v; headers 0; header-remove 0 X-C; header-get 0 x-c; headers 0",
+			"response", "header-replace 2 x-a 9; header-add 2 vary c; header-add 2 set-cookie 3; header-remove 2 "+
+				"nothing; headers 2; header-add 0 a b")},
+	{name: "local reply", scripts: script("request",
+		"reply 429 too_many__requests nope -1 x-y=1 Content-Type=text/html content-length=77",
+		"response", "headers 2; header-add 2 x-z 1; headers 0", "response-body", "buffer 1 0 9", "log",
+		"headers 2; property response/code; property response/code_details")},
 	{name: "local reply, no frills", scripts: script("request", "reply 429 - b -1", "response", "headers 2")},
-	{name: "local reply without a body", scripts: script("request", "reply 429 - - -1 content-type=text/html", "response", "headers 2")},
-	{name: "local reply to gRPC", more: [][2]string{{"content-type", "application/grpc"}}, scripts: script("request", "reply 429 - n%o 8 x-y=1", "response", "headers 2")},
-	{name: "local reply to gRPC without a code", more: [][2]string{{"content-type", "application/grpc"}}, scripts: script("request", "reply 429 - - -1", "response", "headers 2")},
-	{name: "local reply instead of a response", scripts: script("response", "headers 2; reply 418 - d -1", "response-body", "log 2 never", "log", "headers 2")},
-	{name: "closed stream", scripts: script("request", "close 0", "response", "log 2 never", "log", "headers 2; property response/code")},
-	{name: "metrics", scripts: script("request", "define 0 c1; define 0 c1; define 1 g1; define 2 h1; define 3 x; increment 4 2; increment 8 3; metric 4; increment 4 0; increment 4 -1;"+
-		"increment 5 3; increment 5 -1; increment 5 0; metric 5; record 5 9; metric 5; record 6 5; metric 6; increment 6 1; record 4 5; metric 4;"+
-		"increment 400 1; record 400 1; metric 400; metric 3; increment 3 1; record 3 1")},
-	{name: "properties", scripts: script("request", "property-set foo bar; property foo; property filter_state/wasm.foo; property wasm.foo; property xds/node/id; property plugin_name;"+
-		"property plugin_root_id; property plugin_vm_id; property request/path; property request/url_path; property request/host; property request/method;"+
-		"property nope; property request/nope; property response/code; property request/headers/nope; property /", "log", "property response/code; property foo")},
-	{name: "statuses", scripts: script("request", "clock 2; random 65537; log 6 x; done; resume 2; resume 3; resume 4; close 4; effective 0; effective 12345; headers 6; headers 9;"+
-		"header-get 6 x; header-get 9 x; header-get 4 x; header-add 6 a b; headers-set 2 a=b; header-remove 1 x; buffer 0 0 9; buffer 1 0 9; buffer 4 0 9; buffer 5 0 9; buffer 6 0 9;"+
-		"buffer 7 0 9; buffer 8 0 9; buffer 9 0 9; self me")},
-	{name: "allocation", scripts: script("request", "in-alloc log; shared-get k; in-alloc clock; shared-get k; in-alloc null; shared-get k; shared-get k")},
+	{name: "local reply without a body",
+		scripts: script("request", "reply 429 - - -1 content-type=text/html", "response", "headers 2")},
+	{name: "local reply to gRPC", more: [][2]string{{"content-type", "application/grpc"}},
+		scripts: script("request", "reply 429 - n%o 8 x-y=1", "response", "headers 2")},
+	{name: "local reply to gRPC without a code", more: [][2]string{{"content-type", "application/grpc"}},
+		scripts: script("request", "reply 429 - - -1", "response", "headers 2")},
+	{name: "local reply instead of a response",
+		scripts: script("response", "headers 2; reply 418 - d -1", "response-body", "log 2 never", "log", "headers 2")},
+	{name: "closed stream", scripts: script("request", "close 0", "response", "log 2 never", "log",
+		"headers 2; property response/code")},
+	{name: "metrics", scripts: script("request",
+		"define 0 c1; define 0 c1; define 1 g1; define 2 h1; define 3 x; increment 4 2; increment 8 3; metric 4; "+
+			"increment 4 0; increment 4 -1;"+
+			"increment 5 3; increment 5 -1; increment 5 0; metric 5; record 5 9; metric 5; record 6 5; metric 6; "+
+			"increment 6 1; record 4 5; metric 4;"+
+			"increment 400 1; record 400 1; metric 400; metric 3; increment 3 1; record 3 1")},
+	{name: "properties", scripts: script("request",
+		"property-set foo bar; property foo; property filter_state/wasm.foo; property wasm.foo; property "+
+			"xds/node/id; property plugin_name;"+
+			"property plugin_root_id; property plugin_vm_id; property request/path; property request/url_path; property "+
+			"request/host; property request/method;"+
+			"property nope; property request/nope; property response/code; property request/headers/nope; property /",
+		"log", "property response/code; property foo")},
+	{name: "statuses", scripts: script("request",
+		"clock 2; random 65537; log 6 x; done; resume 2; resume 3; resume 4; close 4; effective 0; effective 12345; "+
+			"headers 6; headers 9;"+
+			"header-get 6 x; header-get 9 x; header-get 4 x; header-add 6 a b; headers-set 2 a=b; header-remove 1 x; "+
+			"buffer 0 0 9; buffer 1 0 9; buffer 4 0 9; buffer 5 0 9; buffer 6 0 9;"+
+			"buffer 7 0 9; buffer 8 0 9; buffer 9 0 9; self me")},
+	{name: "allocation", scripts: script("request",
+		"in-alloc log; shared-get k; in-alloc clock; shared-get k; in-alloc null; shared-get k; shared-get k")},
 	{name: "call", scripts: script("request", "call up 1000"+call)},
-	{name: "calls that cannot be", scripts: script("request", "call up 1000 :path=/ :authority=a; call up 1000 :method=GET :authority=a; call up 1000 :method=GET :path=/;"+
-		"call other 1000"+call+"; call up 4294967295"+call+"; call nohost 1000"+call)},
+	{name: "calls that cannot be",
+		scripts: script("request", "call up 1000 :path=/ :authority=a; call up 1000 :method=GET :authority=a; call "+
+			"up 1000 :method=GET :path=/;"+
+			"call other 1000"+call+"; call up 4294967295"+call+"; call nohost 1000"+call)},
 	{name: "call that cannot connect", scripts: script("request", "call dead 1000"+call)},
 	{name: "call that times out", scripts: script("request", "call up 100 :method=GET :path=/slow :authority=a")},
-	{name: "trap", rest: true, scripts: script("request", "in-alloc time; shared-get k; log 2 still here", "log", "log 2 never")},
+	{name: "trap", rest: true, scripts: script("request", "in-alloc time; shared-get k; log 2 still here", "log",
+		"log 2 never")},
 	{name: "after the trap", scripts: script("request", "shared-get k; self me; log 2 in a new VM")},
 }
 
@@ -177,9 +211,11 @@ func (m *model) do(c exchange) (status int, body string, lines []string) {
 }
 
 // volatile are headers that only a real proxy adds.
-var volatile = []string{"x-forwarded-proto", "x-envoy-upstream-service-time", "x-envoy-expected-rq-timeout-ms", "date", "server"}
+var volatile = []string{"x-forwarded-proto", "x-envoy-upstream-service-time", "x-envoy-expected-rq-timeout-ms", "date",
+	"server"}
 
-// stable takes out of logged header blocks what differs from run to run or is no business of the model's.
+// stable takes out of logged header blocks what differs from run to run or is no business of the
+// model's.
 func stable(lines []string) []string {
 	var result []string
 	for _, line := range lines {
@@ -200,8 +236,8 @@ func stable(lines []string) []string {
 	return result
 }
 
-// split parts the lines of call callbacks from the rest: whether a call is answered before or after its stream has ended is
-// a matter of speed.
+// split parts the lines of call callbacks from the rest: whether a call is answered before or after
+// its stream has ended is a matter of speed.
 func split(lines []string) (calls, stream []string) {
 	for _, line := range lines {
 		if strings.HasPrefix(line, "call: ") {

@@ -20,11 +20,13 @@ const (
 	rootID = "conformance-root"
 	nodeID = "conformance-node"
 	// pluginConfig makes the guest show what an answered call looks like.
-	pluginConfig = "configure: property plugin_root_id\ncall: headers 6; header-get 6 :status; buffer 4 0 200; header-get 7 x; headers 0"
+	pluginConfig = "configure: property plugin_root_id\n" +
+		"call: headers 6; header-get 6 :status; buffer 4 0 200; header-get 7 x; headers 0"
 )
 
 // upstreamHeaders and upstreamBody are what the upstream answers to everything.
-var upstreamHeaders = [][2]string{{"content-length", "5"}, {"x-a", "1"}, {"x-a", "2"}, {"vary", "a"}, {"vary", "b"}, {"set-cookie", "1"}, {"set-cookie", "2"}}
+var upstreamHeaders = [][2]string{{"content-length", "5"}, {"x-a", "1"}, {"x-a", "2"}, {"vary", "a"}, {"vary", "b"},
+	{"set-cookie", "1"}, {"set-cookie", "2"}}
 
 const upstreamBody = "hello"
 
@@ -109,7 +111,8 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// startUpstream answers every request with upstreamHeaders and upstreamBody, to the letter; a path with "slow" it never answers.
+// startUpstream answers every request with upstreamHeaders and upstreamBody, to the letter; a path
+// with "slow" it never answers.
 func startUpstream(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -156,7 +159,8 @@ func envoyConfig(t *testing.T, listen, upstream, wasm string) string {
 		return fmt.Sprintf("{socket_address: {address: %s, port_value: %s}}", host, port)
 	}
 	cluster := func(name, endpoints string) string {
-		return fmt.Sprintf("\n  - {name: %s, connect_timeout: 1s, type: STATIC, load_assignment: {cluster_name: %s, endpoints: [%s]}}",
+		return fmt.Sprintf("\n  - {name: %s, connect_timeout: 1s, type: STATIC, load_assignment: {cluster_name: %s, "+
+			"endpoints: [%s]}}",
 			name, name, endpoints)
 	}
 	endpoint := func(a string) string { return "{lb_endpoints: [{endpoint: {address: " + address(a) + "}}]}" }
@@ -189,7 +193,8 @@ static_resources:
 		cluster("up", endpoint(upstream)) + cluster("dead", endpoint(freeAddress(t))) + cluster("nohost", "") + "\n"
 }
 
-// await returns the lines that guests have logged since the last call, as soon as there are at least n.
+// await returns the lines that guests have logged since the last call, as soon as there are at
+// least n.
 func (e *envoy) await(t *testing.T, n int) []string {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -202,7 +207,8 @@ func (e *envoy) await(t *testing.T, n int) []string {
 	}
 }
 
-// older shortens what Envoy before 1.38 says of a connection that is refused, in the text and in its length.
+// older shortens what Envoy before 1.38 says of a connection that is refused, in the text and in
+// its length.
 var older = strings.NewReplacer(
 	", transport failure reason: delayed connect error: Connection refused", "",
 	" body 167", " body 98", "content-length=167", "content-length=98",
@@ -227,8 +233,8 @@ func (e *envoy) lines(t *testing.T) []string {
 	return lines
 }
 
-// do sends a request, line by line as it is given, and returns the status and the body of the answer; 0 if the connection
-// was closed without one.
+// do sends a request, line by line as it is given, and returns the status and the body of the
+// answer; 0 if the connection was closed without one.
 func (e *envoy) do(t *testing.T, c exchange) (int, string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", e.address)

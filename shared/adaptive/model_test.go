@@ -47,7 +47,8 @@ const (
 
 func newFound(workers int) *found {
 	c := adaptive.Config{Min: 20, Max: 2000, Percentile: 90}
-	return &found{config: c, limit: adaptive.Start(c), classes: len(upstreamtest.Classes), workers: make([]worker, workers)}
+	return &found{config: c, limit: adaptive.Start(c), classes: len(upstreamtest.Classes),
+		workers: make([]worker, workers)}
 }
 
 func (f *found) Admit(_ quota.Instant, req *upstreamtest.Request, inFlight int) bool {

@@ -96,7 +96,8 @@ func TestHostMethodPath(t *testing.T) {
 		".":                    ".",
 		"":                     "",
 	} {
-		a, ok := c.Classify(pairs(":authority", in, ":path", "/x?y", ":method", "GET", ":scheme", "http", "x-a", "1"), nil, Rules{})
+		a, ok := c.Classify(pairs(":authority", in, ":path", "/x?y", ":method", "GET", ":scheme", "http", "x-a", "1"),
+			nil, Rules{})
 		if !ok || string(a.Host) != want || string(a.Path) != "/x" || string(a.Method) != "GET" || len(a.Headers) != 5 {
 			t.Errorf("%q: %v host %q path %q method %q", in, ok, a.Host, a.Path, a.Method)
 		}
@@ -105,7 +106,8 @@ func TestHostMethodPath(t *testing.T) {
 
 func TestQuery(t *testing.T) {
 	var c Classifier
-	for in, want := range map[string]string{"/x": "", "/x?": "", "/x?a=1&b=2": "a=1&b=2", "/x?a?b#c?d": "a?b", "/x#a?b": ""} {
+	for in, want := range map[string]string{"/x": "", "/x?": "", "/x?a=1&b=2": "a=1&b=2", "/x?a?b#c?d": "a?b",
+		"/x#a?b": ""} {
 		if a, _ := c.Classify(pairs(":path", in), nil, Rules{}); string(a.Query) != want || string(a.Path) != "/x" {
 			t.Errorf("%s: query %q of path %q, want %q", in, a.Query, a.Path, want)
 		}
@@ -129,9 +131,11 @@ func TestClientAddress(t *testing.T) {
 		{"one hop, Envoy's own entry last", "10.0.0.1:1", 1, 64, []string{"9.9.9.9, 1.1.1.1, 10.0.0.1"}, "1.1.1.1"},
 		{"one hop, without Envoy's own entry", "10.0.0.1:1", 1, 64, []string{"9.9.9.9,1.1.1.1"}, "1.1.1.1"},
 		{"two hops", "10.0.0.1:1", 2, 64, []string{"9.9.9.9, 1.1.1.1, 10.0.0.1"}, "9.9.9.9"},
-		{"of a peer on the loopback Envoy's own entry names its machine", "127.0.0.1:1", 1, 64, []string{"9.9.9.9, 1.1.1.1,192.0.2.2"}, "1.1.1.1"},
+		{"of a peer on the loopback Envoy's own entry names its machine", "127.0.0.1:1", 1, 64,
+			[]string{"9.9.9.9, 1.1.1.1,192.0.2.2"}, "1.1.1.1"},
 		{"the same over IPv6", "[::1]:1", 2, 64, []string{"9.9.9.9, 1.1.1.1,fd00::2"}, "9.9.9.9"},
-		{"several lines count as one list", "10.0.0.1:1", 2, 64, []string{"8.8.8.8", "9.9.9.9, 1.1.1.1", "10.0.0.1"}, "9.9.9.9"},
+		{"several lines count as one list", "10.0.0.1:1", 2, 64, []string{"8.8.8.8", "9.9.9.9, 1.1.1.1", "10.0.0.1"},
+			"9.9.9.9"},
 		{"too few entries leave the peer", "10.0.0.1:1", 3, 64, []string{"9.9.9.9, 1.1.1.1, 10.0.0.1"}, "10.0.0.1"},
 		{"no header leaves the peer", "10.0.0.1:1", 1, 64, nil, "10.0.0.1"},
 		{"garbage at the hop leaves the peer", "10.0.0.1:1", 1, 64, []string{"1.1.1.1, garbage, 10.0.0.1"}, "10.0.0.1"},

@@ -10,10 +10,14 @@ import (
 )
 
 var texts = []string{
-	"", "0.0.0.0", "1.2.3.4", "255.255.255.255", "127.0.0.1", "256.1.1.1", "1.2.3", "1.2.3.4.5", "01.2.3.4", "1.2.3.4 ", "1..3.4", ".1.2.3", "1.2.3.4%eth0",
-	"::", "::1", "1::", "::1%lo", "::1%", "%lo", "2001:db8::1", "2001:DB8:0:0:0:0:0:1", "1:2:3:4:5:6:7:8", "1:2:3:4:5:6:7", "1:2:3:4:5:6:7:8:9",
-	"::ffff:1.2.3.4", "::ffff:1.2.3.4%eth0", "::ffff:1.2.3", "1:2:3:4:5:6:1.2.3.4", "1:2:3:4:5:6:7:1.2.3.4", "1.2.3.4::", "::1.2.3.4:5", "1::2::3", ":1", "1:",
-	":::", "1:::2", "12345::", "g::", "::00001", "1:2:3:4:5:6:7::", "::2:3:4:5:6:7:8", "1:2:3:4::5:6:7:8", "fe80::1%25", "::ffff:0102:0304",
+	"", "0.0.0.0", "1.2.3.4", "255.255.255.255", "127.0.0.1", "256.1.1.1", "1.2.3", "1.2.3.4.5", "01.2.3.4", "1.2.3.4 ",
+	"1..3.4", ".1.2.3", "1.2.3.4%eth0",
+	"::", "::1", "1::", "::1%lo", "::1%", "%lo", "2001:db8::1", "2001:DB8:0:0:0:0:0:1", "1:2:3:4:5:6:7:8",
+	"1:2:3:4:5:6:7", "1:2:3:4:5:6:7:8:9",
+	"::ffff:1.2.3.4", "::ffff:1.2.3.4%eth0", "::ffff:1.2.3", "1:2:3:4:5:6:1.2.3.4", "1:2:3:4:5:6:7:1.2.3.4",
+	"1.2.3.4::", "::1.2.3.4:5", "1::2::3", ":1", "1:",
+	":::", "1:::2", "12345::", "g::", "::00001", "1:2:3:4:5:6:7::", "::2:3:4:5:6:7:8", "1:2:3:4::5:6:7:8", "fe80::1%25",
+	"::ffff:0102:0304",
 }
 
 // Every text is read as the standard library reads it.
@@ -25,7 +29,8 @@ func same(t *testing.T, text string) {
 		t.Errorf("%q: accepted %v, net/netip says %v", text, ok, err)
 		return
 	}
-	if ok && (got != ipaddr.Addr(want.As16()) || zone != want.Zone() || got.Is4() != want.Unmap().Is4() || got.IsLoopback() != want.Unmap().WithZone("").IsLoopback()) {
+	if ok && (got != ipaddr.Addr(want.As16()) || zone != want.Zone() || got.Is4() != want.Unmap().Is4() ||
+		got.IsLoopback() != want.Unmap().WithZone("").IsLoopback()) {
 		t.Errorf("%q is %v zone %q, want %v", text, got, zone, want)
 	}
 }
@@ -55,7 +60,8 @@ func sameNetwork(t *testing.T, text string) {
 	if prefix.Addr().Is4() {
 		inside, beyond = inside.Unmap(), inside.Unmap().Next()
 	}
-	if first != ipaddr.Addr(prefix.Addr().As16()) || !prefix.Contains(inside) || beyond.IsValid() && prefix.Contains(beyond) {
+	if first != ipaddr.Addr(prefix.Addr().As16()) || !prefix.Contains(inside) ||
+		beyond.IsValid() && prefix.Contains(beyond) {
 		t.Errorf("%q is %v to %v", text, first, last)
 	}
 }
@@ -78,11 +84,13 @@ func TestParseReadsAsTheStandardLibrary(t *testing.T) {
 
 func TestParseNetworkReadsAsTheStandardLibrary(t *testing.T) {
 	for _, text := range texts {
-		for _, bits := range []string{"", "/", "/0", "/8", "/08", "/24", "/32", "/33", "/96", "/104", "/127", "/128", "/129", "/-1", "/1000"} {
+		for _, bits := range []string{"", "/", "/0", "/8", "/08", "/24", "/32", "/33", "/96", "/104", "/127", "/128",
+			"/129", "/-1", "/1000"} {
 			sameNetwork(t, text+bits)
 		}
 	}
-	for _, text := range []string{"10.0.0.0/8", "10.0.0.0/7", "2001:db8::/32", "2001:db8::/28", "::ffff:10.0.0.0/104", "0.0.0.0/0", "::/0", "10.0.0.0/8/8"} {
+	for _, text := range []string{"10.0.0.0/8", "10.0.0.0/7", "2001:db8::/32", "2001:db8::/28", "::ffff:10.0.0.0/104",
+		"0.0.0.0/0", "::/0", "10.0.0.0/8/8"} {
 		sameNetwork(t, text)
 	}
 }

@@ -26,9 +26,11 @@ func TestParseReadsWhatIsWritten(t *testing.T) {
 func TestParseRefusesAnythingElse(t *testing.T) {
 	digit := func(n int) string { return strings.Repeat("0", n) }
 	for _, text := range []string{
-		"", "alice", digit(30), digit(31), digit(33), digit(34), digit(64), digit(31) + "g", digit(30) + " 0", "0x" + digit(30),
+		"", "alice", digit(30), digit(31), digit(33), digit(34), digit(64), digit(31) + "g", digit(30) + " 0",
+		"0x" + digit(30),
 	} {
-		if got, err := keyhash.Parse(text); err == nil || !strings.Contains(err.Error(), text) || got != (keyhash.Key{}) {
+		if got, err := keyhash.Parse(text); err == nil || !strings.Contains(err.Error(), text) ||
+			got != (keyhash.Key{}) {
 			t.Errorf("%q: %x, %v", text, got, err)
 		}
 	}

@@ -65,7 +65,8 @@ func TestAdjustKeepsTheBound(t *testing.T) {
 			t.Fatal(err)
 		}
 		if windowed {
-			algorithm := rapid.SampledFrom([]quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingWindowCounter, quota.SlidingLog}).Draw(t, "algorithm")
+			algorithm := rapid.SampledFrom([]quota.Algorithm{quota.FixedWindow, quota.SlidingWindow,
+				quota.SlidingWindowCounter, quota.SlidingLog}).Draw(t, "algorithm")
 			if ask.Windows, err = quota.NewWindows(algorithm, burst, quota.Span(window), 10); err != nil {
 				t.Fatal(err)
 			}
@@ -95,7 +96,8 @@ func TestAdjustKeepsTheBound(t *testing.T) {
 				t.Fatalf("%+v, and then %+v", after, again)
 			}
 			switch {
-			case before.Given != 0 || after.Leased != before.Leased || after.Level < before.Level || after.Used > before.Used:
+			case before.Given != 0 || after.Leased != before.Leased || after.Level < before.Level ||
+				after.Used > before.Used:
 				t.Fatalf("%+v became %+v", before, after)
 			case !windowed && after.Level+after.Leased > burst:
 				t.Fatalf("more than the burst of %d: %+v", burst, after)

@@ -40,7 +40,8 @@ func TestReceiveNeverExtendsALot(t *testing.T) {
 		var got []received
 		for range rapid.IntRange(1, 20).Draw(t, "lots") {
 			now += quota.Instant(rapid.Int64Range(0, 50).Draw(t, "pause"))
-			lot := lease.Lease{Tokens: rapid.Int64Range(0, 9).Draw(t, "tokens"), Expiry: now + quota.Instant(rapid.Int64Range(-5, 100).Draw(t, "life"))}
+			lot := lease.Lease{Tokens: rapid.Int64Range(0, 9).Draw(t, "tokens"),
+				Expiry: now + quota.Instant(rapid.Int64Range(-5, 100).Draw(t, "life"))}
 			c = c.Receive(now, lot)
 			got = append(got, received{lot.Tokens, lot.Expiry})
 		}
@@ -222,9 +223,11 @@ func TestKeepAheadWhileThereIsPlenty(t *testing.T) {
 		{demand: 5, level: 750, inHand: 1, cost: 1, want: 0},
 		{demand: 4, level: 1000, inHand: 1, cost: 1, want: 0},
 	} {
-		credit := lease.Credit{Demand: c.demand * 1024, Level: c.level, Leases: [2]lease.Lease{{Tokens: c.inHand, Expiry: sec}}}
+		credit := lease.Credit{Demand: c.demand * 1024, Level: c.level,
+			Leases: [2]lease.Lease{{Tokens: c.inHand, Expiry: sec}}}
 		if got, _ := credit.Keep(0, p, c.cost, 5*quota.Millisecond); got != c.want {
-			t.Errorf("%d/s, level %d, %d of %d in hand spent: asks for %d, want %d", c.demand, c.level, c.cost, c.inHand, got, c.want)
+			t.Errorf("%d/s, level %d, %d of %d in hand spent: asks for %d, want %d", c.demand, c.level, c.cost,
+				c.inHand, got, c.want)
 		}
 	}
 }
@@ -253,7 +256,8 @@ func TestShareDividesRateAndBurst(t *testing.T) {
 	// there are.
 	rapid.Check(t, func(t *rapid.T) {
 		burst := rapid.Int64Range(1, 1000).Draw(t, "burst")
-		p, err := quota.NewParams(rapid.Int64Range(1, 1000).Draw(t, "quota"), quota.Span(rapid.Int64Range(1, int64(quota.Day)).Draw(t, "window")), burst)
+		p, err := quota.NewParams(rapid.Int64Range(1, 1000).Draw(t, "quota"),
+			quota.Span(rapid.Int64Range(1, int64(quota.Day)).Draw(t, "window")), burst)
 		if err != nil {
 			t.Skip("beyond exact arithmetic")
 		}

@@ -12,7 +12,8 @@ import (
 func ExampleLedger_Grant() {
 	limit, _ := quota.NewParams(100, quota.Minute, 100)
 	ask := func(waiting, keep int64) lease.Ask {
-		return lease.Ask{Params: limit, Version: 1, Waiting: waiting, Cost: 1, Deadline: lease.Deadline, Keep: keep, Nodes: 2}
+		return lease.Ask{Params: limit, Version: 1, Waiting: waiting, Cost: 1, Deadline: lease.Deadline, Keep: keep,
+			Nodes: 2}
 	}
 	var bucket lease.Ledger
 	now := quota.Instant(quota.Hour)

@@ -41,10 +41,12 @@ func TestLedgerTimeline(t *testing.T) {
 		// 9.3 s after 700 ms 15.5 tokens are earned.
 		{at: 10_000 * ms, waiting: 20, nodes: 2, wantWaiting: 15, notBefore: 300_000},
 	} {
-		ask := lease.Ask{Params: p, Version: 1, Waiting: step.waiting, Cost: 1, Deadline: lease.Deadline, Keep: step.keep, Nodes: step.nodes}
+		ask := lease.Ask{Params: p, Version: 1, Waiting: step.waiting, Cost: 1, Deadline: lease.Deadline,
+			Keep: step.keep, Nodes: step.nodes}
 		var g lease.Grant
 		ledger, g = ledger.Grant(step.at, ask)
-		if g.Waiting != step.wantWaiting || g.Keep != step.wantKeep || g.Level != step.wantLevel || int64(g.NotBefore) != step.notBefore {
+		if g.Waiting != step.wantWaiting || g.Keep != step.wantKeep || g.Level != step.wantLevel ||
+			int64(g.NotBefore) != step.notBefore {
 			t.Errorf("step %d: %+v, want %+v", i, g, step)
 		}
 	}
@@ -178,8 +180,10 @@ func TestHoarderNeverExceedsTheBound(t *testing.T) {
 			delay := quota.Instant(rapid.SampledFrom([]int64{0, 1, 1000, 49_000}).Draw(t, "delay"))
 			behind += quota.Instant(rapid.SampledFrom(steps).Draw(t, "step back"))
 			ask := lease.Ask{
-				Params: p, Version: 1, Cost: 1, Deadline: lease.Deadline, Nodes: rapid.Int64Range(1, 3).Draw(t, "nodes"),
-				Waiting: rapid.Int64Range(0, burst).Draw(t, "waiting"), Keep: rapid.Int64Range(0, 2*burst).Draw(t, "keep"),
+				Params: p, Version: 1, Cost: 1, Deadline: lease.Deadline,
+				Nodes:   rapid.Int64Range(1, 3).Draw(t, "nodes"),
+				Waiting: rapid.Int64Range(0, burst).Draw(t, "waiting"),
+				Keep:    rapid.Int64Range(0, 2*burst).Draw(t, "keep"),
 			}
 			var g lease.Grant
 			ledger, g = ledger.Grant(now-behind, ask)
@@ -212,7 +216,8 @@ func TestHoarderNeverExceedsTheBound(t *testing.T) {
 // over-represented.
 func anyPause(t *rapid.T, ttl quota.Span) int64 {
 	return rapid.OneOf(
-		rapid.SampledFrom([]int64{0, 1, 50_000, 49_999, 100_000, int64(ttl), int64(ttl)/2 - 1, int64(ttl) + int64(ttl)/2}),
+		rapid.SampledFrom([]int64{0, 1, 50_000, 49_999, 100_000, int64(ttl), int64(ttl)/2 - 1,
+			int64(ttl) + int64(ttl)/2}),
 		rapid.Int64Range(0, 3*int64(ttl)+100_000),
 		rapid.Int64Range(0, 2000),
 	).Draw(t, "pause")
@@ -231,7 +236,8 @@ func TestReadyIsExact(t *testing.T) {
 			now += quota.Instant(anyPause(t, lease.TTL(p)))
 			ledger, _ = ledger.Grant(now, lease.Ask{
 				Params: p, Version: 1, Cost: 1, Deadline: lease.Deadline, Nodes: 1,
-				Waiting: rapid.Int64Range(0, burst).Draw(t, "waiting"), Keep: rapid.Int64Range(0, burst).Draw(t, "keep"),
+				Waiting: rapid.Int64Range(0, burst).Draw(t, "waiting"),
+				Keep:    rapid.Int64Range(0, burst).Draw(t, "keep"),
 			})
 		}
 		n := rapid.Int64Range(1, burst).Draw(t, "n")
@@ -242,7 +248,8 @@ func TestReadyIsExact(t *testing.T) {
 		if ready <= ledger.Last {
 			return
 		}
-		if _, g := ledger.Grant(ready-1, lease.Ask{Params: p, Version: 1, Cost: n, Waiting: 1, Nodes: 1}); g.Waiting >= 1 {
+		if _, g := ledger.Grant(ready-1,
+			lease.Ask{Params: p, Version: 1, Cost: n, Waiting: 1, Nodes: 1}); g.Waiting >= 1 {
 			t.Fatalf("%d could be had a microsecond before Ready", n)
 		}
 	})
@@ -255,7 +262,9 @@ func TestForgettableEqualsAbsent(t *testing.T) {
 		ledger, now := lease.Ledger{}, quota.Instant(1)
 		for range rapid.IntRange(1, 8).Draw(t, "asks") {
 			now += quota.Instant(anyPause(t, lease.TTL(p)))
-			ledger, _ = ledger.Grant(now, lease.Ask{Params: p, Version: 1, Cost: 1, Deadline: lease.Deadline, Nodes: 1, Waiting: rapid.Int64Range(0, 5).Draw(t, "waiting"), Keep: 2})
+			ledger, _ = ledger.Grant(now,
+				lease.Ask{Params: p, Version: 1, Cost: 1, Deadline: lease.Deadline, Nodes: 1,
+					Waiting: rapid.Int64Range(0, 5).Draw(t, "waiting"), Keep: 2})
 		}
 		at := max(ledger.Forgettable(), now)
 		ask := lease.Ask{Params: p, Version: 1, Cost: 1, Waiting: 5, Nodes: 1}
@@ -310,7 +319,8 @@ func TestHold(t *testing.T) {
 // A bucket whose state is lost starts with its fill, rounded up: none that may hold something is
 // empty.
 func TestFill(t *testing.T) {
-	for _, c := range [][3]int64{{1, 50, 1}, {1, 1, 1}, {1, 0, 0}, {3, 50, 2}, {100, 50, 50}, {100, 100, 100}, {7, 100, 7}, {10, 1, 1}} {
+	for _, c := range [][3]int64{{1, 50, 1}, {1, 1, 1}, {1, 0, 0}, {3, 50, 2}, {100, 50, 50}, {100, 100, 100},
+		{7, 100, 7}, {10, 1, 1}} {
 		if got := lease.Fill(c[0], c[1]); got != c[2] {
 			t.Errorf("%d %% of %d are %d, want %d", c[1], c[0], got, c[2])
 		}

@@ -75,7 +75,8 @@ func (m *meter) use(now quota.Instant, n int64) {
 }
 
 func newOptimisticGame(p quota.Params, nodes int) *optimisticGame {
-	return &optimisticGame{p: p, slack: lease.Slack(p, int64(nodes)), nodes: make([]lease.Account, nodes), lives: make([]int, nodes), now: 1, meter: newMeter(p)}
+	return &optimisticGame{p: p, slack: lease.Slack(p, int64(nodes)), nodes: make([]lease.Account, nodes),
+		lives: make([]int, nodes), now: 1, meter: newMeter(p)}
 }
 
 // figures are those of the next caller, and what its node reckons with.
@@ -184,7 +185,8 @@ func (g *optimisticGame) bound() *big.Rat {
 // Whatever is lost, late or doubled, and whoever crashes: no interval passes the bound.
 func TestOptimisticKeepsItsBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p, err := quota.NewParams(rapid.Int64Range(1, 30).Draw(t, "quota"), quota.Second, rapid.Int64Range(1, 30).Draw(t, "burst"))
+		p, err := quota.NewParams(rapid.Int64Range(1, 30).Draw(t, "quota"), quota.Second,
+			rapid.Int64Range(1, 30).Draw(t, "burst"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,7 +232,8 @@ func (g *optimisticGame) play(t *rapid.T, window quota.Span) {
 			}
 		case 6, 7:
 			if len(g.flight) > 0 {
-				g.deliver(rapid.IntRange(0, len(g.flight)-1).Draw(t, "message"), rapid.IntRange(0, 9).Draw(t, "double") == 0)
+				g.deliver(rapid.IntRange(0, len(g.flight)-1).Draw(t, "message"),
+					rapid.IntRange(0, 9).Draw(t, "double") == 0)
 			}
 		case 8:
 			g.now += quota.Instant(rapid.Int64Range(0, int64(window)/5*2).Draw(t, "pause"))
@@ -244,7 +247,8 @@ func (g *optimisticGame) play(t *rapid.T, window quota.Span) {
 			}
 		}
 		if g.meter.most.Cmp(g.bound()) > 0 {
-			t.Fatalf("%s in an interval over the rate; the bound is %s", g.meter.most.FloatString(2), g.bound().FloatString(2))
+			t.Fatalf("%s in an interval over the rate; the bound is %s", g.meter.most.FloatString(2),
+				g.bound().FloatString(2))
 		}
 	}
 }
@@ -304,7 +308,8 @@ func TestOptimisticBoundIsReached(t *testing.T) {
 				}
 			}
 			reached, _ := new(big.Rat).Quo(g.meter.most, g.bound()).Float64()
-			t.Logf("%d nodes, slack %d: %s of %s used at once", nodes, g.slack, g.meter.most.FloatString(0), g.bound().FloatString(0))
+			t.Logf("%d nodes, slack %d: %s of %s used at once", nodes, g.slack, g.meter.most.FloatString(0),
+				g.bound().FloatString(0))
 			if reached < 0.9 || reached > 1 {
 				t.Errorf("%.3f of the bound was reached, want 0.9 to 1", reached)
 			}

@@ -73,7 +73,8 @@ func TestAnAccountEarnsByTheCallersRate(t *testing.T) {
 		{day + 1, 8, quota.Never},
 	} {
 		var r quota.Result
-		if account, r = account.Use(start+quota.Instant(s.at), few, few.Burst, s.cost); r.Allowed != (s.wait == 0) || r.RetryAfter != s.wait {
+		if account, r = account.Use(start+quota.Instant(s.at), few, few.Burst, s.cost); r.Allowed != (s.wait == 0) ||
+			r.RetryAfter != s.wait {
 			t.Errorf("step %d: %+v, want a wait of %d", i, r, s.wait)
 		}
 	}

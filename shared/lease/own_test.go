@@ -18,7 +18,8 @@ func figuresOf(t testing.TB, most, own int64) (policy.Limit, lease.Ask) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return l, lease.Ask{Params: l.For(own, 0).Params, Most: l.Params, Version: 1, Cost: 1, Deadline: lease.Deadline, Nodes: 2}
+	return l, lease.Ask{Params: l.For(own, 0).Params, Most: l.Params, Version: 1, Cost: 1, Deadline: lease.Deadline,
+		Nodes: 2}
 }
 
 // One ledger counts what callers with figures of their own use, whichever they bring.
@@ -29,7 +30,8 @@ func TestALedgerOfCallersOwnFigures(t *testing.T) {
 	}
 	for name, steps := range map[string][]step{
 		"less than before waits at the rate of before": {
-			{0, 600, 600, 600, 0}, {0, 60, 1, 0, 54_100_000}, {54_099_999, 60, 1, 0, 1}, {54_100_000, 60, 1, 1, 0}, {54_100_000, 60, 1, 0, quota.Second},
+			{0, 600, 600, 600, 0}, {0, 60, 1, 0, 54_100_000}, {54_099_999, 60, 1, 0, 1}, {54_100_000, 60, 1, 1, 0},
+			{54_100_000, 60, 1, 0, quota.Second},
 		},
 		"more than before counts what was used": {
 			{0, 60, 60, 60, 0}, {0, 60, 1, 0, quota.Second}, {0, 600, 541, 540, 100_000},
@@ -45,7 +47,8 @@ func TestALedgerOfCallersOwnFigures(t *testing.T) {
 			now := quota.Instant(quota.Hour) + quota.Instant(s.at)
 			looked, look := l.Look(now, ask)
 			next, g := l.Grant(now, ask)
-			if g.Waiting != s.want || g.NotBefore != s.notBefore || look.Waiting != 0 || (look.NotBefore > 0) != (g.NotBefore > 0) {
+			if g.Waiting != s.want || g.NotBefore != s.notBefore || look.Waiting != 0 ||
+				(look.NotBefore > 0) != (g.NotBefore > 0) {
 				t.Errorf("%s: step %d: %+v, looked %+v, want %d and %d", name, i, g, look, s.want, s.notBefore)
 			}
 			if g.Changed {
@@ -62,7 +65,9 @@ func TestALedgerOfCallersOwnFigures(t *testing.T) {
 func TestFiguresOfCallersMintNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		units := rapid.Int64Range(1, 5000).Draw(rt, "most")
-		most, err := policy.NewLimit(policy.Counting{}, units, quota.Span(rapid.Int64Range(1, 600).Draw(rt, "window"))*quota.Second, rapid.Int64Range(1, 5000).Draw(rt, "burst"))
+		most, err := policy.NewLimit(policy.Counting{}, units,
+			quota.Span(rapid.Int64Range(1, 600).Draw(rt, "window"))*quota.Second, rapid.Int64Range(1, 5000).Draw(rt,
+				"burst"))
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -72,10 +77,13 @@ func TestFiguresOfCallersMintNothing(t *testing.T) {
 		var all quota.State
 		for range rapid.IntRange(1, 60).Draw(rt, "asks") {
 			now += quota.Instant(rapid.Int64Range(0, int64(most.Window)/4).Draw(rt, "later"))
-			own := most.For(rapid.Int64Range(1, units).Draw(rt, "quota"), rapid.Int64Range(0, p.Burst).Draw(rt, "own burst"))
+			own := most.For(rapid.Int64Range(1, units).Draw(rt, "quota"),
+				rapid.Int64Range(0, p.Burst).Draw(rt, "own burst"))
 			ask := lease.Ask{
-				Params: own.Params, Most: p, Version: 1, Cost: rapid.Int64Range(1, own.Params.Burst).Draw(rt, "cost"), Nodes: 2,
-				Waiting: rapid.Int64Range(0, 5).Draw(rt, "waiting"), Deadline: lease.Deadline, Keep: rapid.Int64Range(0, own.Params.Burst).Draw(rt, "keep"),
+				Params: own.Params, Most: p, Version: 1, Cost: rapid.Int64Range(1, own.Params.Burst).Draw(rt, "cost"),
+				Nodes:   2,
+				Waiting: rapid.Int64Range(0, 5).Draw(rt, "waiting"), Deadline: lease.Deadline,
+				Keep: rapid.Int64Range(0, own.Params.Burst).Draw(rt, "keep"),
 			}
 			if rapid.IntRange(0, 4).Draw(rt, "kind") == 0 {
 				ask.Used = rapid.Int64Range(1, p.Burst).Draw(rt, "used")
@@ -104,18 +112,23 @@ func TestFiguresOfCallersMintNothing(t *testing.T) {
 
 // A bucket of windows is that of the largest quota, and each caller is decided by its own.
 func TestWindowsOfCallersOwnQuotas(t *testing.T) {
-	for name, a := range map[string]quota.Algorithm{"fixed": quota.FixedWindow, "sliding": quota.SlidingWindow, "counter": quota.SlidingWindowCounter} {
+	for name, a := range map[string]quota.Algorithm{"fixed": quota.FixedWindow, "sliding": quota.SlidingWindow,
+		"counter": quota.SlidingWindowCounter} {
 		most, err := policy.NewLimit(policy.Counting{Algorithm: a, Subwindows: 10}, 600, quota.Minute, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var l lease.WindowLedger
-		for i, s := range []struct{ own, waiting, want, level int64 }{{5, 9, 5, 0}, {60, 100, 55, 0}, {600, 1, 1, 539}, {5, 1, 0, 0}, {600, 600, 539, 0}} {
-			ask := lease.Ask{Params: most.For(s.own, 0).Params, Most: most.Params, Windows: most.WindowsOf(keyhash.Key{}), Version: 1, Waiting: s.waiting, Cost: 1, Nodes: 1}
+		for i, s := range []struct {
+			own, waiting, want, level int64
+		}{{5, 9, 5, 0}, {60, 100, 55, 0}, {600, 1, 1, 539}, {5, 1, 0, 0}, {600, 600, 539, 0}} {
+			ask := lease.Ask{Params: most.For(s.own, 0).Params, Most: most.Params,
+				Windows: most.WindowsOf(keyhash.Key{}), Version: 1, Waiting: s.waiting, Cost: 1, Nodes: 1}
 			_, look := l.Look(quota.Instant(quota.Hour), ask)
 			var g lease.Grant
 			l, g = l.Grant(quota.Instant(quota.Hour), ask)
-			if g.Waiting != s.want || g.Level != s.level || (look.NotBefore > 0) != (g.NotBefore > 0) || (g.NotBefore > 0) != (s.want < s.waiting) {
+			if g.Waiting != s.want || g.Level != s.level || (look.NotBefore > 0) != (g.NotBefore > 0) ||
+				(g.NotBefore > 0) != (s.want < s.waiting) {
 				t.Errorf("%s, step %d: %+v, looked %+v, want %d", name, i, g, look, s.want)
 			}
 		}

@@ -14,8 +14,10 @@ import (
 func drawMost(t *rapid.T, name string) policy.Limit {
 	for {
 		most, err := policy.NewLimit(
-			policy.Counting{}, rapid.Int64Range(1, 1<<rapid.IntRange(1, 24).Draw(t, name+" size")).Draw(t, name+" quota"),
-			rapid.SampledFrom([]quota.Span{quota.Second, quota.Minute, quota.Hour, quota.Day, 365 * quota.Day}).Draw(t, name+" window"),
+			policy.Counting{}, rapid.Int64Range(1,
+				1<<rapid.IntRange(1, 24).Draw(t, name+" size")).Draw(t, name+" quota"),
+			rapid.SampledFrom([]quota.Span{quota.Second, quota.Minute, quota.Hour, quota.Day,
+				365 * quota.Day}).Draw(t, name+" window"),
 			rapid.SampledFrom([]int64{0, 0, 1, 1 << 20}).Draw(t, name+" burst"),
 		)
 		if err == nil {
@@ -45,7 +47,8 @@ func TestTwinsOfCallersOwnFiguresMintNothing(t *testing.T) {
 			larger = limits[1].Params
 		}
 		window := min(limits[0].Params.Window(), limits[1].Params.Window())
-		bound := quota.Params{Num: larger.Num, Den: larger.Den, Burst: max(limits[0].Params.Burst, limits[1].Params.Burst)}
+		bound := quota.Params{Num: larger.Num, Den: larger.Den,
+			Burst: max(limits[0].Params.Burst, limits[1].Params.Burst)}
 		if bound.Burst > quota.MaxUnits/bound.Den {
 			rt.Skip("the larger of both is beyond exact arithmetic")
 		}
@@ -54,7 +57,8 @@ func TestTwinsOfCallersOwnFiguresMintNothing(t *testing.T) {
 		var held []holder
 		now := quota.Instant(quota.Hour)
 		for range rapid.IntRange(1, 60).Draw(rt, "asks") {
-			now += quota.Instant(rapid.SampledFrom([]quota.Span{0, 0, 1, quota.Millisecond, window / 50, window / 10}).Draw(rt, "later"))
+			now += quota.Instant(rapid.SampledFrom([]quota.Span{0, 0, 1, quota.Millisecond, window / 50,
+				window / 10}).Draw(rt, "later"))
 			version := rapid.IntRange(0, 1).Draw(rt, "version")
 			ask := claims(rt, limits[version], uint64(1+version))
 			other := claims(rt, limits[1-version], uint64(2-version))
@@ -65,7 +69,8 @@ func TestTwinsOfCallersOwnFiguresMintNothing(t *testing.T) {
 			var g lease.Grant
 			pair, g, _ = pair.Grant(now, version == 1, ask, other)
 			held = append(held,
-				holder{now + quota.Instant(lease.Deadline), g.Waiting * ask.Cost}, holder{now + quota.Instant(ask.TTL()), g.Keep})
+				holder{now + quota.Instant(lease.Deadline),
+					g.Waiting * ask.Cost}, holder{now + quota.Instant(ask.TTL()), g.Keep})
 			kept, spree := held[:0], rapid.IntRange(0, 5).Draw(rt, "uses") == 0
 			for _, h := range held {
 				if h.until <= now || h.tokens == 0 {
@@ -94,7 +99,8 @@ func TestATwinOfASlowCallerCountsAll(t *testing.T) {
 	}
 	now := quota.Instant(quota.Hour)
 	fixed := lease.Ask{Params: most.Params, Version: 1 << lease.EpochBits, Cost: 1, Nodes: 1}
-	slow := lease.Ask{Params: most.For(7, 0).Params, Most: most.Params, Version: 2 << lease.EpochBits, Cost: 1, Nodes: 1}
+	slow := lease.Ask{Params: most.For(7, 0).Params, Most: most.Params, Version: 2 << lease.EpochBits, Cost: 1,
+		Nodes: 1}
 	fast := slow
 	fast.Params = most.Params
 	var pair lease.Twins[lease.Ledger]

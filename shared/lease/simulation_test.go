@@ -154,7 +154,8 @@ func (f *fleet) call(n *node) {
 		return
 	}
 	n.inCall, n.asked = true, len(n.queue)
-	f.send(n, lease.Ask{Params: f.p, Version: 1, Waiting: int64(n.asked), Cost: 1, Deadline: lease.Deadline, Keep: n.keep, Nodes: int64(len(f.nodes))})
+	f.send(n, lease.Ask{Params: f.p, Version: 1, Waiting: int64(n.asked), Cost: 1, Deadline: lease.Deadline,
+		Keep: n.keep, Nodes: int64(len(f.nodes))})
 }
 
 func (f *fleet) send(n *node, ask lease.Ask) {
@@ -283,7 +284,8 @@ func TestSimulatedFleet(t *testing.T) {
 				weights func(int) []float64
 			}{{"even", even}, {"zipf", zipf}} {
 				for _, nodes := range c.nodes {
-					f := &fleet{r: rand.New(rand.NewPCG(1, uint64(nodes))), p: c.p, load: load, from: quota.Instant(c.warm)}
+					f := &fleet{r: rand.New(rand.NewPCG(1, uint64(nodes))), p: c.p, load: load,
+						from: quota.Instant(c.warm)}
 					f.start(demand.weights(nodes))
 					f.run(c.warm + c.span)
 					f.check(t, demand.name, c.span)

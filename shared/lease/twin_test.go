@@ -22,11 +22,13 @@ func TestTwinsAdmitNoMoreThanTheLargerLimit(t *testing.T) {
 	t.Logf("seed %d", seed)
 	for game := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, game))
-		p, err := quota.NewParams(1+r.Int64N(200), []quota.Span{quota.Second, 10 * quota.Second, quota.Minute}[r.IntN(3)], 1+r.Int64N(200))
+		p, err := quota.NewParams(1+r.Int64N(200),
+			[]quota.Span{quota.Second, 10 * quota.Second, quota.Minute}[r.IntN(3)], 1+r.Int64N(200))
 		if err != nil {
 			t.Fatal(err)
 		}
-		q, err := quota.NewParams(1+r.Int64N(200), []quota.Span{quota.Second, 10 * quota.Second, quota.Minute}[r.IntN(3)], 1+r.Int64N(200))
+		q, err := quota.NewParams(1+r.Int64N(200),
+			[]quota.Span{quota.Second, 10 * quota.Second, quota.Minute}[r.IntN(3)], 1+r.Int64N(200))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,17 +51,21 @@ func TestTwinsAdmitNoMoreThanTheLargerLimit(t *testing.T) {
 			}
 		}
 		for range 300 {
-			now += quota.Instant([]int64{0, 1, 1000, 50_000, int64(figures[r.IntN(2)].Window()) / 10, 1 + r.Int64N(5_000_000)}[r.IntN(6)])
-			if r.IntN(60) == 0 && pair.Draft.Params.Den != 0 && pair.Main.Params.Den != 0 && pair.Main.Forgettable() <= now && pair.Draft.Forgettable() <= now {
+			now += quota.Instant([]int64{0, 1, 1000, 50_000, int64(figures[r.IntN(2)].Window()) / 10,
+				1 + r.Int64N(5_000_000)}[r.IntN(6)])
+			if r.IntN(60) == 0 && pair.Draft.Params.Den != 0 && pair.Main.Params.Den != 0 &&
+				pair.Main.Forgettable() <= now && pair.Draft.Forgettable() <= now {
 				pair = lease.Twins[lease.Ledger]{} // A store forgets both.
 			}
 			version := r.IntN(2)
-			ask := lease.Ask{Params: figures[version], Version: uint64(1+version) << lease.EpochBits, Waiting: r.Int64N(4), Cost: 1 + r.Int64N(3),
+			ask := lease.Ask{Params: figures[version], Version: uint64(1+version) << lease.EpochBits,
+				Waiting: r.Int64N(4), Cost: 1 + r.Int64N(3),
 				Deadline: lease.Deadline, Keep: r.Int64N(60), Nodes: 2}
 			other := lease.Ask{Params: figures[1-version], Version: uint64(2-version) << lease.EpochBits}
 			var g lease.Grant
 			pair, g, _ = pair.Grant(now, version == 1, ask, other)
-			held = append(held, holder{now + quota.Instant(lease.Deadline), g.Waiting * ask.Cost}, holder{now + quota.Instant(ask.TTL()), g.Keep})
+			held = append(held, holder{now + quota.Instant(lease.Deadline), g.Waiting * ask.Cost},
+				holder{now + quota.Instant(ask.TTL()), g.Keep})
 			kept := held[:0]
 			for _, h := range held {
 				switch {
@@ -84,7 +90,8 @@ func TestTwinsOfWindowsAdmitNoMoreThanTheLargerQuota(t *testing.T) {
 		var asks [2]lease.Ask
 		for i := range asks {
 			limit := 1 + r.Int64N(40)
-			w, err := quota.NewWindows([]quota.Algorithm{quota.SlidingWindow, quota.SlidingLog}[r.IntN(2)], limit, 10*quota.Second, 10)
+			w, err := quota.NewWindows([]quota.Algorithm{quota.SlidingWindow, quota.SlidingLog}[r.IntN(2)], limit,
+				10*quota.Second, 10)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,7 +99,8 @@ func TestTwinsOfWindowsAdmitNoMoreThanTheLargerQuota(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			asks[i] = lease.Ask{Params: p, Windows: w, Version: uint64(1+i) << lease.EpochBits, Deadline: lease.Deadline, Cost: 1, Nodes: 2}
+			asks[i] = lease.Ask{Params: p, Windows: w, Version: uint64(1+i) << lease.EpochBits,
+				Deadline: lease.Deadline, Cost: 1, Nodes: 2}
 		}
 		most := max(asks[0].Windows.Quota, asks[1].Windows.Quota)
 		var pair lease.Twins[lease.WindowLedger]
@@ -112,7 +120,8 @@ func TestTwinsOfWindowsAdmitNoMoreThanTheLargerQuota(t *testing.T) {
 				used = used[1:]
 			}
 			if int64(len(used)) > most {
-				t.Fatalf("game %d (seed %d): %d within a window of limits %d and %d", game, seed, len(used), asks[0].Windows.Quota, asks[1].Windows.Quota)
+				t.Fatalf("game %d (seed %d): %d within a window of limits %d and %d", game, seed, len(used),
+					asks[0].Windows.Quota, asks[1].Windows.Quota)
 			}
 		}
 	}

@@ -10,7 +10,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota/quotatest"
 )
 
-func windows(t interface{ Fatal(...any) }, a quota.Algorithm, q int64, length quota.Span, k int) (quota.Windows, quota.Params) {
+func windows(
+	t interface{ Fatal(...any) }, a quota.Algorithm, q int64, length quota.Span, k int,
+) (quota.Windows, quota.Params) {
 	w, err := quota.NewWindows(a, q, length, k)
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +29,8 @@ func TestGoldenWindows(t *testing.T) {
 	quotatest.RunWindows(t, func(_ *testing.T, w quota.Windows) quotatest.Decide {
 		var ledger lease.WindowLedger
 		return func(at quota.Instant, cost int64) (allowed bool, left int64, retry quota.Span) {
-			ask := lease.Ask{Params: quota.Params{Num: 1, Den: 1, Burst: 1}, Windows: w, Version: 1, Waiting: min(cost, 1), Cost: cost, Nodes: 1}
+			ask := lease.Ask{Params: quota.Params{Num: 1, Den: 1, Burst: 1}, Windows: w, Version: 1,
+				Waiting: min(cost, 1), Cost: cost, Nodes: 1}
 			var g lease.Grant
 			ledger, g = ledger.Grant(at, ask)
 			return g.Waiting == ask.Waiting, g.Level, g.NotBefore
@@ -66,9 +69,11 @@ func TestFixedWindowLedgerTimeline(t *testing.T) {
 	} {
 		var g lease.Grant
 		ledger, g = ledger.Grant(step.at, lease.Ask{
-			Params: p, Windows: w, Version: 1, Waiting: step.waiting, Cost: 1, Deadline: lease.Deadline, Keep: step.keep, Nodes: 1,
+			Params: p, Windows: w, Version: 1, Waiting: step.waiting, Cost: 1, Deadline: lease.Deadline,
+			Keep: step.keep, Nodes: 1,
 		})
-		if g.Waiting != step.wantWaiting || g.Keep != step.wantKeep || g.Level != step.wantLevel || int64(g.NotBefore) != step.notBefore {
+		if g.Waiting != step.wantWaiting || g.Keep != step.wantKeep || g.Level != step.wantLevel ||
+			int64(g.NotBefore) != step.notBefore {
 			t.Errorf("step %d: %+v, want %+v", i, g, step)
 		}
 	}
@@ -93,28 +98,35 @@ func worstWindow(w quota.Windows, lots []lot, end quota.Instant) (uses int64) {
 // quota into any window.
 func TestHoarderNeverExceedsTheQuota(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := rapid.SampledFrom([]quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog}).Draw(t, "algorithm")
+		a := rapid.SampledFrom([]quota.Algorithm{quota.FixedWindow, quota.SlidingWindow,
+			quota.SlidingLog}).Draw(t, "algorithm")
 		length := rapid.SampledFrom([]quota.Span{quota.Second, 3 * quota.Second, quota.Minute}).Draw(t, "length")
-		w, p := windows(t, a, rapid.Int64Range(1, 40).Draw(t, "quota"), length, rapid.IntRange(1, 60).Draw(t, "subwindows"))
+		w, p := windows(t, a, rapid.Int64Range(1, 40).Draw(t, "quota"), length,
+			rapid.IntRange(1, 60).Draw(t, "subwindows"))
 		if a == quota.FixedWindow {
 			w = w.At(rapid.Uint64().Draw(t, "offset"))
 		}
-		ttl, ledger, now := lease.TTL(p), lease.WindowLedger{}, quota.Instant(rapid.Int64Range(1<<37, 1<<40).Draw(t, "epoch"))
+		ttl, ledger, now := lease.TTL(p), lease.WindowLedger{}, quota.Instant(rapid.Int64Range(1<<37, 1<<40).Draw(t,
+			"epoch"))
 		forgets := rapid.Bool().Draw(t, "forgets")
 		var lots []lot
 		for range rapid.IntRange(1, 40).Draw(t, "asks") {
 			edge := int64(w.Length) - int64(now-quota.Instant(w.Offset))%int64(w.Length)
-			now += quota.Instant(rapid.OneOf(rapid.Just(anyPause(t, ttl)), rapid.Int64Range(max(0, edge-100_000), edge+1),
+			now += quota.Instant(rapid.OneOf(rapid.Just(anyPause(t, ttl)),
+				rapid.Int64Range(max(0, edge-100_000), edge+1),
 				rapid.Just(int64(w.Length)), rapid.Int64Range(0, int64(w.Length))).Draw(t, "pass"))
 			sent := now - quota.Instant(rapid.SampledFrom([]int64{0, 1, 1000, 49_000}).Draw(t, "delay"))
 			ask := lease.Ask{
-				Params: p, Windows: w, Version: 1, Cost: rapid.Int64Range(1, 2).Draw(t, "cost"), Deadline: lease.Deadline,
-				Nodes:   rapid.Int64Range(1, 3).Draw(t, "nodes"),
-				Waiting: rapid.Int64Range(0, w.Quota).Draw(t, "waiting"), Keep: rapid.Int64Range(0, 2*w.Quota).Draw(t, "keep"),
+				Params: p, Windows: w, Version: 1, Cost: rapid.Int64Range(1, 2).Draw(t, "cost"),
+				Deadline: lease.Deadline,
+				Nodes:    rapid.Int64Range(1, 3).Draw(t, "nodes"),
+				Waiting:  rapid.Int64Range(0, w.Quota).Draw(t, "waiting"),
+				Keep:     rapid.Int64Range(0, 2*w.Quota).Draw(t, "keep"),
 			}
 			var g lease.Grant
 			ledger, g = ledger.Grant(now, ask)
-			for _, l := range []lot{{g.Keep, now, lease.Expiry(sent, ttl)}, {g.Waiting * ask.Cost, now, lease.Expiry(sent, lease.Deadline)}} {
+			for _, l := range []lot{{g.Keep, now, lease.Expiry(sent, ttl)},
+				{g.Waiting * ask.Cost, now, lease.Expiry(sent, lease.Deadline)}} {
 				if l.tokens > 0 && l.expiry > l.granted {
 					lots = append(lots, l)
 				}
@@ -127,7 +139,8 @@ func TestHoarderNeverExceedsTheQuota(t *testing.T) {
 			}
 		}
 		for _, l := range lots {
-			for _, end := range []quota.Instant{l.granted, l.expiry - 1, l.expiry - 2 + quota.Instant(w.Length), l.granted - 1 + quota.Instant(w.Length)} {
+			for _, end := range []quota.Instant{l.granted, l.expiry - 1, l.expiry - 2 + quota.Instant(w.Length),
+				l.granted - 1 + quota.Instant(w.Length)} {
 				if a == quota.FixedWindow {
 					end -= (end - quota.Instant(w.Offset)) % quota.Instant(w.Length)
 				}
@@ -143,17 +156,21 @@ func TestHoarderNeverExceedsTheQuota(t *testing.T) {
 // absent one.
 func TestWindowLedgerWaits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a := rapid.SampledFrom([]quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingWindowCounter, quota.SlidingLog}).Draw(t, "algorithm")
-		w, p := windows(t, a, rapid.Int64Range(1, 20).Draw(t, "quota"), 2*quota.Second, rapid.IntRange(1, 12).Draw(t, "subwindows"))
+		a := rapid.SampledFrom([]quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingWindowCounter,
+			quota.SlidingLog}).Draw(t, "algorithm")
+		w, p := windows(t, a, rapid.Int64Range(1, 20).Draw(t, "quota"), 2*quota.Second,
+			rapid.IntRange(1, 12).Draw(t, "subwindows"))
 		ledger, now := lease.WindowLedger{}, quota.Instant(1<<40)
 		for range rapid.IntRange(1, 10).Draw(t, "asks") {
 			now += quota.Instant(rapid.Int64Range(0, 700_000).Draw(t, "pause"))
 			ledger, _ = ledger.Grant(now, lease.Ask{
 				Params: p, Windows: w, Version: 1, Cost: 1, Deadline: lease.Deadline, Nodes: 1,
-				Waiting: rapid.Int64Range(0, w.Quota/2).Draw(t, "waiting"), Keep: rapid.Int64Range(0, 3).Draw(t, "keep"),
+				Waiting: rapid.Int64Range(0, w.Quota/2).Draw(t, "waiting"),
+				Keep:    rapid.Int64Range(0, 3).Draw(t, "keep"),
 			})
 		}
-		ask := lease.Ask{Params: p, Windows: w, Version: 1, Waiting: 1, Cost: rapid.Int64Range(1, w.Quota).Draw(t, "cost"), Deadline: lease.Deadline, Nodes: 1}
+		ask := lease.Ask{Params: p, Windows: w, Version: 1, Waiting: 1,
+			Cost: rapid.Int64Range(1, w.Quota).Draw(t, "cost"), Deadline: lease.Deadline, Nodes: 1}
 		_, g := ledger.Grant(now, ask)
 		if _, look := ledger.Look(now, ask); look.NotBefore != g.NotBefore || look.Waiting+look.Keep > 0 {
 			t.Fatalf("granted %+v, looked at %+v", g, look)
@@ -179,19 +196,22 @@ func TestWindowLedgerWaits(t *testing.T) {
 func TestWindowLedgerChangeOfLimit(t *testing.T) {
 	old, p := windows(t, quota.SlidingWindow, 100, quota.Minute, 6)
 	larger, q := windows(t, quota.SlidingLog, 200, quota.Minute, 0)
-	ledger, _ := lease.WindowLedger{}.Grant(sec, lease.Ask{Params: p, Windows: old, Version: 1, Waiting: 40, Cost: 1, Nodes: 1})
+	ledger, _ := lease.WindowLedger{}.Grant(sec,
+		lease.Ask{Params: p, Windows: old, Version: 1, Waiting: 40, Cost: 1, Nodes: 1})
 	grown, g := ledger.Grant(2*sec, lease.Ask{Params: q, Windows: larger, Version: 2, Waiting: 1, Cost: 1, Nodes: 1})
 	if g.Level != 159 || !g.Changed {
 		t.Errorf("40 used, 200 now: %+v after one more, want 159 left", g)
 	}
-	if _, g = grown.Grant(2*sec, lease.Ask{Params: p, Windows: old, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}); !g.Stale {
+	if _, g = grown.Grant(2*sec,
+		lease.Ask{Params: p, Windows: old, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}); !g.Stale {
 		t.Errorf("an older version converted the ledger back: %+v", g)
 	}
 	if len(ledger.History.Marks) != 1 {
 		t.Error("a grant has changed the ledger it was given")
 	}
 	half := lease.FreshWindows(lease.Ask{Windows: old, Version: 1}, sec, 50)
-	if _, g = half.Grant(sec, lease.Ask{Params: p, Windows: old, Version: 1, Waiting: 60, Cost: 1, Nodes: 1}); g.Waiting != 50 {
+	if _, g = half.Grant(sec, lease.Ask{Params: p, Windows: old, Version: 1, Waiting: 60, Cost: 1,
+		Nodes: 1}); g.Waiting != 50 {
 		t.Errorf("a ledger with half its quota: %+v", g)
 	}
 }
@@ -209,14 +229,17 @@ func TestWindowsTellWhenTheyAreFull(t *testing.T) {
 	}{
 		{quota.FixedWindow, []quota.Instant{37_000 * ms, 50_000 * ms, 59_980 * ms, 60_000 * ms},
 			[]quota.Span{23 * quota.Second, 10 * quota.Second, 20 * quota.Millisecond, quota.Minute}},
-		{quota.SlidingLog, []quota.Instant{1000 * ms, 31_000 * ms}, []quota.Span{quota.Minute + late, quota.Minute + late}},
-		{quota.SlidingWindowCounter, []quota.Instant{37_000 * ms, 61_000 * ms}, []quota.Span{83 * quota.Second, 119 * quota.Second}},
+		{quota.SlidingLog, []quota.Instant{1000 * ms, 31_000 * ms},
+			[]quota.Span{quota.Minute + late, quota.Minute + late}},
+		{quota.SlidingWindowCounter, []quota.Instant{37_000 * ms, 61_000 * ms},
+			[]quota.Span{83 * quota.Second, 119 * quota.Second}},
 	} {
 		w, p := windows(t, c.algorithm, 100, quota.Minute, 10)
 		var ledger lease.WindowLedger
 		for i, at := range c.at {
 			ask := lease.Ask{Params: p, Windows: w, Version: 1, Waiting: 1, Cost: 1, Nodes: 1, Deadline: lease.Deadline}
-			if _, g := ledger.Look(at, lease.Ask{Params: p, Windows: w, Version: 1, Cost: 1, Nodes: 1}); i == 0 && g.FullAfter != 0 {
+			if _, g := ledger.Look(at, lease.Ask{Params: p, Windows: w, Version: 1, Cost: 1, Nodes: 1}); i == 0 &&
+				g.FullAfter != 0 {
 				t.Errorf("%v, untouched: full after %d", c.algorithm, g.FullAfter)
 			}
 			var g lease.Grant
@@ -224,7 +247,8 @@ func TestWindowsTellWhenTheyAreFull(t *testing.T) {
 				t.Errorf("%v at %d: %+v, want full after %d", c.algorithm, at, g, c.want[i])
 			}
 			if _, look := ledger.Look(at, ask); look.FullAfter != g.FullAfter {
-				t.Errorf("%v at %d: a look says full after %d, the grant %d", c.algorithm, at, look.FullAfter, g.FullAfter)
+				t.Errorf("%v at %d: a look says full after %d, the grant %d", c.algorithm, at, look.FullAfter,
+					g.FullAfter)
 			}
 		}
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// One operation is one request held against so many policies, of which one applies: by its path, with a part that stands for any.
+// One operation is one request held against so many policies, of which one applies: by its path,
+// with a part that stands for any.
 func BenchmarkMatch(b *testing.B) {
 	for _, n := range []int{1, 100, 10_000} {
 		b.Run(fmt.Sprint(n, " policies"), func(b *testing.B) {
@@ -26,8 +27,8 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// One operation is one request and the hash of its bucket, by a partition key of nothing, of one text and of several. The difference
-// from the partition key of nothing is what the texts cost.
+// One operation is one request and the hash of its bucket, by a partition key of nothing, of one
+// text and of several. The difference from the partition key of nothing is what the texts cost.
 func BenchmarkKey(b *testing.B) {
 	const apiKey = "0123456789abcdef0123456789abcdef"
 	text := func(s string) match.Value { return match.Value{Text: []byte(s)} }
@@ -52,7 +53,8 @@ func BenchmarkKey(b *testing.B) {
 			var m match.Matcher
 			b.ReportAllocs()
 			for b.Loop() {
-				if hits := m.Match(ix, a).Hits; len(hits) != 1 || hits[0].Verdict != match.Limited || hits[0].Key != want {
+				if hits := m.Match(ix, a).Hits; len(hits) != 1 || hits[0].Verdict != match.Limited ||
+					hits[0].Key != want {
 					b.Fatalf("%+v, want the bucket %v", hits, want)
 				}
 			}
@@ -60,7 +62,8 @@ func BenchmarkKey(b *testing.B) {
 	}
 }
 
-// One operation is a new version of ten thousand policies, which is compiled whole between two requests.
+// One operation is a new version of ten thousand policies, which is compiled whole between two
+// requests.
 func BenchmarkLoad(b *testing.B) {
 	snapshot := wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Set: decode(b, thousands(10_000))})
 	var ix match.Index

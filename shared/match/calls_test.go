@@ -11,8 +11,8 @@ const forCalls = `{"version": "weir/v1", "policies": [
 	{"name": "user", "partition": ["descriptor:user"], "limit": {"quota": 1, "window": "1s"}},
 	{"name": "edge", "match": {"domain": "edge"}, "partition": ["client_ip"], "limit": {"quota": 1, "window": "1s"}}]}`
 
-// A policy for calls applies to no request that an Envoy can see, whatever its headers and its host are. The limits behind it keep
-// their numbers.
+// A policy for calls applies to no request that an Envoy can see, whatever its headers and its host
+// are. The limits behind it keep their numbers.
 func TestPoliciesForCallsDoNotApplyToRequests(t *testing.T) {
 	ix := compile(t, forCalls)
 	for _, host := range []string{"rls", "a.example", ""} { // Hosts come in lower case.

@@ -70,7 +70,8 @@ func (p property) Property(path []byte) []byte {
 	return []byte(p.value)
 }
 
-// Requests to one cluster share a bucket. A request that goes to none, such as a redirect, has no such part.
+// Requests to one cluster share a bucket. A request that goes to none, such as a redirect, has no
+// such part.
 func TestUpstream(t *testing.T) {
 	ix := compile(t, inClasses)
 	key := func(cluster string) (hits []match.Hit) {
@@ -89,8 +90,8 @@ func TestUpstream(t *testing.T) {
 	}
 }
 
-// The rank of a request is its class and the cohort of its consumer or, without one, of its address;
-// it is looked for only where a limit that finds itself applies.
+// The rank of a request is its class and the cohort of its consumer or, without one, of its
+// address; it is looked for only where a limit that finds itself applies.
 func TestRank(t *testing.T) {
 	ix := compile(t, `{"version":"weir/v1","identity":{"consumer":[{"header":"x-key"}]},"priorities":[
 		{"name":"first","match":{"paths":["/pay"]}},{"name":"rest"}],"policies":[
@@ -108,7 +109,8 @@ func TestRank(t *testing.T) {
 	for i := range byte(200) {
 		one := rank("/", string([]byte{'k', i%26 + 'a', i/26 + 'a'}), i, "GET")
 		cohorts[one], addresses[rank("/", "", i, "GET")] = true, true
-		if one.Class != 1 || int(one.Cohort) >= adaptive.Cohorts || one != rank("/", string([]byte{'k', i%26 + 'a', i/26 + 'a'}), 7, "GET") {
+		if one.Class != 1 || int(one.Cohort) >= adaptive.Cohorts ||
+			one != rank("/", string([]byte{'k', i%26 + 'a', i/26 + 'a'}), 7, "GET") {
 			t.Fatalf("rank %+v", one)
 		}
 	}
@@ -121,7 +123,8 @@ func TestRank(t *testing.T) {
 	if none := rank("/pay", "a", 1, "PUT"); none != (adaptive.Rank{}) {
 		t.Errorf("rank %+v where no such limit applies", none)
 	}
-	if got := *ix.Adaptive(ix.Policy(0)); ix.Classes() != 2 || string(ix.Class(0)) != "first" || ix.Class(2) != nil || got.Max != 9 {
+	if got := *ix.Adaptive(ix.Policy(0)); ix.Classes() != 2 || string(ix.Class(0)) != "first" || ix.Class(2) != nil ||
+		got.Max != 9 {
 		t.Errorf("%d classes, %+v", ix.Classes(), got)
 	}
 }

@@ -60,24 +60,34 @@ func TestLimitsOfAConsumersOwn(t *testing.T) {
 		unsure bool
 		want   []string
 	}{
-		{"nothing", nil, "", false, []string{"api 0/0 0", "api 1/0 0 candidate", "tiers 2/0 0", "tiers 3/1 0", "log 4/0 0", "all 5/0 0"}},
-		{"nothing that is certain", nil, "", true, []string{"api 0/0 2", "api 1/0 0 candidate", "tiers 2/0 2", "tiers 3/1 2", "log 4/0 2", "all 5/0 0"}},
+		{"nothing", nil, "", false, []string{"api 0/0 0", "api 1/0 0 candidate", "tiers 2/0 0", "tiers 3/1 0",
+			"log 4/0 0", "all 5/0 0"}},
+		{"nothing that is certain", nil, "", true,
+			[]string{"api 0/0 2", "api 1/0 0 candidate", "tiers 2/0 2", "tiers 3/1 2", "log 4/0 2", "all 5/0 0"}},
 		{"one limit", []wire.Override{override("api", wire.ForGood, limit(50))}, "", false,
-			[]string{"api 0/0 1 own 50/1m/50", "api 1/0 0 candidate", "tiers 2/0 0", "tiers 3/1 0", "log 4/0 0", "all 5/0 0"}},
-		{"more limits than the policy, and fewer", []wire.Override{override("api", now+1, limit(50, 60)), override("tiers", now+1, limit(7))}, "", false,
-			[]string{"api 0/0 1 own 50/1m/50", "api 0/1 1 own 60/2m/60", "api 1/0 0 candidate", "tiers 2/0 1 own 7/1m/7", "log 4/0 0", "all 5/0 0"}},
+			[]string{"api 0/0 1 own 50/1m/50", "api 1/0 0 candidate", "tiers 2/0 0", "tiers 3/1 0", "log 4/0 0",
+				"all 5/0 0"}},
+		{"more limits than the policy, and fewer",
+			[]wire.Override{override("api", now+1, limit(50, 60)), override("tiers", now+1, limit(7))}, "", false,
+			[]string{"api 0/0 1 own 50/1m/50", "api 0/1 1 own 60/2m/60", "api 1/0 0 candidate",
+				"tiers 2/0 1 own 7/1m/7", "log 4/0 0", "all 5/0 0"}},
 		{"one where the tier has none", []wire.Override{override("tiers", now+1, limit(7))}, "gold", false,
 			[]string{"api 0/0 0", "api 1/0 0 candidate", "tiers 2/0 1 own 7/1m/7", "log 4/0 0", "all 5/0 0"}},
-		{"no limit", []wire.Override{override("api", now+1, nil)}, "", false, []string{"tiers 2/0 0", "tiers 3/1 0", "log 4/0 0", "all 5/0 0"}},
+		{"no limit", []wire.Override{override("api", now+1, nil)}, "", false,
+			[]string{"tiers 2/0 0", "tiers 3/1 0", "log 4/0 0", "all 5/0 0"}},
 		{"one that has ended", []wire.Override{override("api", now, limit(50))}, "", false,
 			[]string{"api 0/0 1", "api 1/0 0 candidate", "tiers 2/0 0", "tiers 3/1 0", "log 4/0 0", "all 5/0 0"}},
-		{"one that does not fit the algorithm sleeps", []wire.Override{override("log", now+1, limit(5000))}, "gold", false,
+		{"one that does not fit the algorithm sleeps", []wire.Override{override("log", now+1, limit(5000))}, "gold",
+			false,
 			[]string{"api 0/0 0", "api 1/0 0 candidate", "log 4/0 1", "all 5/0 0"}},
-		{"one of a policy that is gone, and one that is not by consumer", []wire.Override{override("old", now+1, limit(5)), override("all", now+1, limit(5))}, "gold", false,
+		{"one of a policy that is gone, and one that is not by consumer",
+			[]wire.Override{override("old", now+1, limit(5)), override("all", now+1, limit(5))}, "gold", false,
 			[]string{"api 0/0 0", "api 1/0 0 candidate", "log 4/0 0", "all 5/0 0"}},
 	} {
-		k := &known{now: now, exceptionsRevision: 7, unsure: c.unsure, tiers: map[keyhash.Key]string{keyOf("alice"): c.tier},
-			special: map[keyhash.Key][]byte{keyOf("alice"): wire.AppendExceptions(nil, wire.Exceptions{Overrides: c.has})}}
+		k := &known{now: now, exceptionsRevision: 7, unsure: c.unsure,
+			tiers: map[keyhash.Key]string{keyOf("alice"): c.tier},
+			special: map[keyhash.Key][]byte{keyOf("alice"): wire.AppendExceptions(nil,
+				wire.Exceptions{Overrides: c.has})}}
 		a := request("GET", "h", "/", "x-api-key", "alice")
 		a.Consumers = k
 		result := hold(ix, a)
@@ -87,7 +97,8 @@ func TestLimitsOfAConsumersOwn(t *testing.T) {
 		if got := shown(ix, result); fmt.Sprint(got) != fmt.Sprint(c.want) {
 			t.Errorf("%s:\n%q, want\n%q", c.name, got, c.want)
 		}
-		if key, exceptionsRevision := result.Consumer, result.ExceptionsRevision; k.asked != 1 || exceptionsRevision != 7 || key != keyOf("alice") {
+		if key, exceptionsRevision := result.Consumer, result.ExceptionsRevision; k.asked != 1 ||
+			exceptionsRevision != 7 || key != keyOf("alice") {
 			t.Errorf("%s: %d questions, exceptionsRevision %d, consumer %v", c.name, k.asked, exceptionsRevision, key)
 		}
 		b := request("GET", "h", "/", "x-api-key", "alice")
@@ -109,7 +120,8 @@ func TestABanComesBeforeABypass(t *testing.T) {
 		return wire.AppendExceptions(nil, wire.Exceptions{Banned: banned, Bypass: bypass})
 	}
 	k := &known{now: now, special: map[keyhash.Key][]byte{
-		keyOf("banned"): special(now+1, 0), keyOf("was"): special(now, now), keyOf("both"): special(wire.ForGood, wire.ForGood),
+		keyOf("banned"): special(now+1, 0), keyOf("was"): special(now, now),
+		keyOf("both"): special(wire.ForGood, wire.ForGood),
 		keyOf("free"): special(0, wire.ForGood),
 	}}
 	for _, c := range []struct {
@@ -117,8 +129,10 @@ func TestABanComesBeforeABypass(t *testing.T) {
 		keys []string
 		want match.Access
 	}{
-		{"/", []string{"banned"}, match.Banned}, {"/", []string{"both"}, match.Banned}, {"/open", []string{"banned"}, match.Banned},
-		{"/", []string{"free"}, match.Exempt}, {"/", []string{"was"}, match.Open}, {"/", []string{"nobody"}, match.Open},
+		{"/", []string{"banned"}, match.Banned}, {"/", []string{"both"}, match.Banned},
+		{"/open", []string{"banned"}, match.Banned},
+		{"/", []string{"free"}, match.Exempt}, {"/", []string{"was"}, match.Open},
+		{"/", []string{"nobody"}, match.Open},
 		{"/", []string{"banned", "banned"}, match.Open}, {"/open", nil, match.Exempt}, {"/", nil, match.Open},
 	} {
 		var headers []string

@@ -28,8 +28,8 @@ const (
 	enforce, shadow, off = policy.EnforcedAll, policy.EnforcedShadow, policy.EnforcedOff
 )
 
-// standing is what becomes of a request at each policy: enforced, watched, or nothing; x if it was switched off, and off if
-// everything was.
+// standing is what becomes of a request at each policy: enforced, watched, or nothing; x if it was
+// switched off, and off if everything was.
 func standing(ix *match.Index, tier string) string {
 	var out []string
 	for _, path := range []string{"/plain", "/tiered", "/watched", "/asleep"} {
@@ -65,11 +65,16 @@ func TestTheMostSpecificOrderCounts(t *testing.T) {
 		{"everything on", []wire.Order{order(enforce, "", "")}, "e e e e", "e - e e"},
 		{"one policy", []wire.Order{order(off, "plain", "")}, "x e s -", "x - s -"},
 		{"one tier", []wire.Order{order(off, "", "gold")}, "e e s -", "x - x -"},
-		{"a policy before everything", []wire.Order{order(off, "", ""), order(enforce, "plain", "")}, "e x x -", "e - x -"},
-		{"a policy before a tier", []wire.Order{order(off, "", "free"), order(shadow, "plain", "")}, "s x x -", "s - s -"},
-		{"both before either", []wire.Order{order(off, "", "free"), order(shadow, "plain", ""), order(enforce, "plain", "free")}, "e x x -", "s - s -"},
-		{"what the policy set does not have", []wire.Order{order(off, "plan", ""), order(off, "", "silver")}, "e e s -", "e - s -"},
-		{"what has ended", []wire.Order{{State: off, Percent: 100, Expires: 1000}, {State: off, Percent: 100, Policy: []byte("plain"), Expires: 1001}},
+		{"a policy before everything", []wire.Order{order(off, "", ""), order(enforce, "plain", "")}, "e x x -",
+			"e - x -"},
+		{"a policy before a tier", []wire.Order{order(off, "", "free"), order(shadow, "plain", "")}, "s x x -",
+			"s - s -"},
+		{"both before either", []wire.Order{order(off, "", "free"), order(shadow, "plain", ""),
+			order(enforce, "plain", "free")}, "e x x -", "s - s -"},
+		{"what the policy set does not have", []wire.Order{order(off, "plan", ""), order(off, "", "silver")}, "e e s -",
+			"e - s -"},
+		{"what has ended", []wire.Order{{State: off, Percent: 100, Expires: 1000},
+			{State: off, Percent: 100, Policy: []byte("plain"), Expires: 1001}},
 			"x e s -", "x - s -"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -84,7 +89,8 @@ func TestTheMostSpecificOrderCounts(t *testing.T) {
 	}
 }
 
-// An order for a share of the keys is for the same keys at every larger share, and they are the first ones that the document enforces.
+// An order for a share of the keys is for the same keys at every larger share, and they are the
+// first ones that the document enforces.
 func TestAnOrderForAShareOfTheKeys(t *testing.T) {
 	ix := compile(t, `{"version":"weir/v1","policies":[{"name":"p","partition":["header:x-key"],"limit":{"quota":1,"window":"1h"},"enforcement":{"enforce":50},"if_absent":"deny"}]}`)
 	const keys = 2000
@@ -148,7 +154,8 @@ func TestWhatLiftsBans(t *testing.T) {
 	}
 }
 
-// A ban of a key is one for all tiers and limits of the policy, whether it is enforced or watched, and not if it is switched off.
+// A ban of a key is one for all tiers and limits of the policy, whether it is enforced or watched,
+// and not if it is switched off.
 func TestBannedKeys(t *testing.T) {
 	ix := compile(t, ordered)
 	key := hold(ix, request("GET", "h", "/plain", "x-key", "bad")).Hits[0].Key

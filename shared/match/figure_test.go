@@ -42,8 +42,8 @@ const (
 	quotaPath = "metadata/filter_metadata/envoy.filters.http.ext_authz/own/quota"
 )
 
-// The figures are those that the request holds, cut to the most; what is none counts as the default.
-// Whatever they are, it is the same bucket.
+// The figures are those that the request holds, cut to the most; what is none counts as the
+// default. Whatever they are, it is the same bucket.
 func TestARequestsOwnFigures(t *testing.T) {
 	const (
 		jwt      = `"quota":{"jwt":"plan.rpm","max":6000,"default":60}`

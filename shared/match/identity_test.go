@@ -17,15 +17,18 @@ func (c *claims) Property(path []byte) []byte {
 	return []byte("bob")
 }
 
-// What is told of a caller is what the policy set lets be shown, cut to its bound, and the hash of the consumer that the control plane
-// would make of its value. Envoy is asked only if that is allowed.
+// What is told of a caller is what the policy set lets be shown, cut to its bound, and the hash of
+// the consumer that the control plane would make of its value. Envoy is asked only if that is
+// allowed.
 func TestIdentify(t *testing.T) {
 	long := make([]byte, 100)
 	for i := range long {
 		long[i] = 'x'
 	}
-	set := &policy.Set{Identity: policy.Identity{IPv6Prefix: 64, Consumer: []policy.Source{{Kind: policy.SourceHeader, Name: "x-key"}, {Kind: policy.SourceJWT, Name: "sub"}}},
-		Show: []policy.Part{{Kind: policy.PartHost}, {Kind: policy.PartHeader, Name: "x-app"}, {Kind: policy.PartJWT, Name: "sub"}}}
+	set := &policy.Set{Identity: policy.Identity{IPv6Prefix: 64,
+		Consumer: []policy.Source{{Kind: policy.SourceHeader, Name: "x-key"}, {Kind: policy.SourceJWT, Name: "sub"}}},
+		Show: []policy.Part{{Kind: policy.PartHost}, {Kind: policy.PartHeader, Name: "x-app"},
+			{Kind: policy.PartJWT, Name: "sub"}}}
 	secret := [16]byte{7}
 	var ix match.Index
 	var m match.Matcher
@@ -33,10 +36,13 @@ func TestIdentify(t *testing.T) {
 		t.Fatal(err)
 	}
 	envoy := &claims{}
-	a := match.Attributes{Host: long, Properties: envoy, Headers: []match.Header{{Name: []byte("x-app"), Value: []byte("a")}, {Name: []byte("x-app"), Value: []byte("b")}}}
+	a := match.Attributes{Host: long, Properties: envoy,
+		Headers: []match.Header{{Name: []byte("x-app"), Value: []byte("a")},
+			{Name: []byte("x-app"), Value: []byte("b")}}}
 	shown := "\x00\x40" + string(long[:policy.MaxShownText])
 	who := wire.Identity{Shown: make([]byte, 3, 10)}
-	if m.Identify(&ix, &a, false, &who); who.Consumer != (keyhash.Key{}) || string(who.Shown) != shown || envoy.asked != 0 {
+	if m.Identify(&ix, &a, false, &who); who.Consumer != (keyhash.Key{}) || string(who.Shown) != shown ||
+		envoy.asked != 0 {
 		t.Errorf("%+v, Envoy was asked %d times", who, envoy.asked)
 	}
 	want := match.ConsumerKey(secret, set.Identity.Consumer[1], "bob")

@@ -71,7 +71,8 @@ func names(ix *match.Index, hits []match.Hit) string {
 }
 
 func request(method, host, path string, headers ...string) *match.Attributes {
-	a := &match.Attributes{Method: []byte(method), Host: []byte(host), Path: []byte(path), ClientIP: []byte{10, 0, 0, 1}}
+	a := &match.Attributes{Method: []byte(method), Host: []byte(host), Path: []byte(path),
+		ClientIP: []byte{10, 0, 0, 1}}
 	for i := 0; i < len(headers); i += 2 {
 		a.Headers = append(a.Headers, match.Header{Name: []byte(headers[i]), Value: []byte(headers[i+1])})
 	}
@@ -219,7 +220,8 @@ func TestKeysAreInjective(t *testing.T) {
 		"policies":[{"name":"p","if_absent":"shared","partition":["consumer","header:x-a","header:x-b","method"],"limit":{"quota":9,"window":"1s"}}]}`)
 	seen := map[keyhash.Key]string{}
 	value := rapid.OneOf(
-		rapid.SampledFrom([]string{"", "a", "b", "ab", "\x00", "\x01", "a\x00", ":", "a,b", ",", "\xff\xfe", strings.Repeat("x", 200)}),
+		rapid.SampledFrom([]string{"", "a", "b", "ab", "\x00", "\x01", "a\x00", ":", "a,b", ",", "\xff\xfe",
+			strings.Repeat("x", 200)}),
 		rapid.StringN(0, 4, 8),
 	)
 	rapid.Check(t, func(t *rapid.T) {
@@ -268,7 +270,8 @@ func FuzzKeys(f *testing.F) {
 		ix := compile(t, `{"version":"weir/v1","policies":[{"name":"p","partition":["header:x-a","cookie:c","header:x-b"],"if_absent":"shared","limit":{"quota":9,"window":"1s"}}]}`)
 		key := func(a, b []byte) keyhash.Key {
 			r := request("GET", "h", "/")
-			r.Headers = append(r.Headers, match.Header{Name: []byte("x-a"), Value: a}, match.Header{Name: []byte("x-b"), Value: b})
+			r.Headers = append(r.Headers, match.Header{Name: []byte("x-a"), Value: a},
+				match.Header{Name: []byte("x-b"), Value: b})
 			return hold(ix, r).Hits[0].Key
 		}
 		same := bytes.Equal(a, c) && bytes.Equal(b, d)
@@ -317,9 +320,12 @@ func TestSources(t *testing.T) {
 	}{
 		{
 			`"cookie:sid"`,
-			[]from{{headers: []string{"cookie", "sid=a"}}, {headers: []string{"cookie", "x=1; sid=a;y=2"}}, {headers: []string{"cookie", "x=1", "cookie", "sid=a"}}},
-			[]from{{headers: []string{"cookie", "sid=A"}}, {headers: []string{"cookie", "sid=a=b"}}, {headers: []string{"cookie", "sid=a; sid=a"}}},
-			[]from{{}, {headers: []string{"cookie", "sid="}}, {headers: []string{"cookie", "xsid=a; sidx=a"}}, {headers: []string{"sid", "a"}}},
+			[]from{{headers: []string{"cookie", "sid=a"}}, {headers: []string{"cookie", "x=1; sid=a;y=2"}},
+				{headers: []string{"cookie", "x=1", "cookie", "sid=a"}}},
+			[]from{{headers: []string{"cookie", "sid=A"}}, {headers: []string{"cookie", "sid=a=b"}},
+				{headers: []string{"cookie", "sid=a; sid=a"}}},
+			[]from{{}, {headers: []string{"cookie", "sid="}}, {headers: []string{"cookie", "xsid=a; sidx=a"}},
+				{headers: []string{"sid", "a"}}},
 		},
 		{
 			`"query:k"`,
@@ -331,7 +337,8 @@ func TestSources(t *testing.T) {
 			`"jwt:realm.sub"`,
 			[]from{{props: properties{payload + "realm/sub": "alice"}}},
 			[]from{{props: properties{payload + "realm/sub": "bob"}}},
-			[]from{{}, {props: properties{payload + "realm.sub": "alice"}}, {props: properties{payload + "realm/sub": ""}}},
+			[]from{{}, {props: properties{payload + "realm.sub": "alice"}},
+				{props: properties{payload + "realm/sub": ""}}},
 		},
 		{
 			`"spiffe"`,

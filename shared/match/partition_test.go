@@ -10,7 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// What is looked up without a request is the bucket that a request has: for every kind of part, tier, limit, and in shadow.
+// What is looked up without a request is the bucket that a request has: for every kind of part,
+// tier, limit, and in shadow.
 func TestPartitionsAreThoseOfRequests(t *testing.T) {
 	doc := `{"version":"weir/v1","tiers":["free","gold"],
 		"identity":{"consumer":[{"header":"x-api-key"},{"cookie":"who"}],"tier":[{"header":"x-tier","trusted":true}],"default_tier":"free"},
@@ -26,24 +27,28 @@ func TestPartitionsAreThoseOfRequests(t *testing.T) {
 			key := fmt.Sprint("k", i)
 			a := request("GET", "h", "/a/b", "x-api-key", key, "x-tier", tier, "x-h", "v", "cookie", "c=crumb")
 			a.ClientIP, a.Query = []byte{10, 0, 0, 1}, []byte("q=1")
-			consumer := match.Value{Text: []byte(key), Source: policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}}
+			consumer := match.Value{Text: []byte(key),
+				Source: policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}}
 			if i%3 == 0 {
 				a.Headers = a.Headers[1:]
 				consumer = match.Value{Absent: true}
 			}
 			text := func(s string) match.Value { return match.Value{Text: []byte(s)} }
-			p := match.NewPartition(secret, &set.Policies[0], []match.Value{{Text: []byte{10, 0, 0, 1}}, consumer, text(tier), text("GET"), text("h"),
-				text("/a/b"), text("/a/**"), text("v"), text("crumb"), text("1")})
+			p := match.NewPartition(secret, &set.Policies[0],
+				[]match.Value{{Text: []byte{10, 0, 0, 1}}, consumer, text(tier), text("GET"), text("h"),
+					text("/a/b"), text("/a/**"), text("v"), text("crumb"), text("1")})
 			hits := hold(ix, a).Hits
 			if want := map[string]int{"free": 3, "gold": 2}[tier]; len(hits) != want {
 				t.Fatalf("%d hits", len(hits))
 			}
 			for n, hit := range hits {
 				if got := p.Bucket(tier, n, hit.Shadow); got != hit.Key {
-					t.Errorf("enforce %s, request %d, limit %d, shadow %v: %v, want %v", enforce, i, n, hit.Shadow, got, hit.Key)
+					t.Errorf("enforce %s, request %d, limit %d, shadow %v: %v, want %v", enforce, i, n, hit.Shadow, got,
+						hit.Key)
 				}
 			}
-			if percent := map[string]int{"100": 100, "0": 0, "40": 40}[enforce]; hits[0].Shadow != (p.Share() >= percent) {
+			if percent := map[string]int{"100": 100, "0": 0, "40": 40}[enforce]; hits[0].Shadow !=
+				(p.Share() >= percent) {
 				t.Errorf("share %d is in shadow: %v", p.Share(), hits[0].Shadow)
 			}
 			ix.Enforce(&wire.Enforcement{Bans: []wire.Ban{{Key: p.Key()}}}, 0)
@@ -55,7 +60,8 @@ func TestPartitionsAreThoseOfRequests(t *testing.T) {
 	}
 }
 
-// Places in flight have buckets of their own, which stay where the list around them changes; what a reserve leaves of them has another.
+// Places in flight have buckets of their own, which stay where the list around them changes; what a
+// reserve leaves of them has another.
 func TestPlacesInFlightAreThoseOfRequests(t *testing.T) {
 	var first match.Hit
 	for _, limits := range []string{

@@ -13,7 +13,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// byTier is a policy set with one policy p that gives free two limits, premium one and gold none, and whose draft is one limit.
+// byTier is a policy set with one policy p that gives free two limits, premium one and gold none,
+// and whose draft is one limit.
 func byTier(fields string) string {
 	return `{"version":"weir/v1","tiers":["premium","free","gold","other"],
 		"identity":{"consumer":[{"header":"x-api-key"},{"query":"key"}],"default_tier":"free",
@@ -72,10 +73,12 @@ func TestTheFirstSourceThatHoldsATierCounts(t *testing.T) {
 		{name: "an assignment", headers: []string{"x-api-key", "alice"}, want: "premium", asked: 1},
 		{name: "of a decoded value", query: "key=bo%20b", want: "premium", asked: 1},
 		{name: "of the value in another place", query: "key=alice", want: "free", asked: 1},
-		{name: "of the first consumer", headers: []string{"x-api-key", "nobody"}, query: "key=bo+b", want: "free", asked: 1},
+		{name: "of the first consumer", headers: []string{"x-api-key", "nobody"}, query: "key=bo+b", want: "free",
+			asked: 1},
 		{name: "of two consumers at once", headers: []string{"x-api-key", "alice", "x-api-key", "alice"}, want: "free"},
 		{name: "of a tier that is gone", headers: []string{"x-api-key", "carol"}, want: "free", asked: 1},
-		{name: "the claim before the assignment", claim: "other", headers: []string{"x-api-key", "alice"}, want: "other"},
+		{name: "the claim before the assignment", claim: "other", headers: []string{"x-api-key", "alice"},
+			want: "other"},
 	} {
 		k := &known{tiers: tiers, claims: map[string]string{planClaim: c.claim}}
 		a := request("GET", "h", "/", c.headers...)
@@ -144,7 +147,8 @@ func TestLimitsByTierAndDrafts(t *testing.T) {
 		}
 		return out
 	}
-	for tier, want := range map[string][]int64{"free": {1, 9, -5}, "premium": {7, -5}, "gold": nil, "other": {1, 9, -5}} {
+	for tier, want := range map[string][]int64{"free": {1, 9, -5}, "premium": {7, -5}, "gold": nil,
+		"other": {1, 9, -5}} {
 		got := quotas(tier)
 		if len(got) != len(want) {
 			t.Errorf("%s: quotas %v, want %v", tier, got, want)
@@ -210,7 +214,8 @@ func TestShareDoesNotGoByTier(t *testing.T) {
 	}
 }
 
-// No two of all buckets of a policy are one: whatever the consumer, the tier and the limit, drafts included.
+// No two of all buckets of a policy are one: whatever the consumer, the tier and the limit, drafts
+// included.
 func TestBucketsByTierAreDistinct(t *testing.T) {
 	ix := compile(t, byTier(`"partition":["consumer"]`))
 	rapid.Check(t, func(t *rapid.T) {
@@ -220,7 +225,8 @@ func TestBucketsByTierAreDistinct(t *testing.T) {
 		}
 		seen := map[keyhash.Key]identity{}
 		for range 20 {
-			consumer := rapid.StringOfN(rapid.SampledFrom([]rune("afre\xfc\xfd\xfe\xff\x04\x01")), 1, 6, -1).Draw(t, "consumer")
+			consumer := rapid.StringOfN(rapid.SampledFrom([]rune("afre\xfc\xfd\xfe\xff\x04\x01")), 1, 6,
+				-1).Draw(t, "consumer")
 			tier := rapid.SampledFrom([]string{"free", "premium", "other"}).Draw(t, "tier")
 			for i, h := range hold(ix, request("GET", "h", "/", "x-api-key", consumer, "x-tier", tier)).Hits {
 				is := identity{consumer, tier, i}

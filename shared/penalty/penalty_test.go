@@ -38,7 +38,8 @@ func TestTimelines(t *testing.T) {
 		line []step
 	}{
 		{"three refusals within ten seconds, and not with a fourth in eleven", rule(nil), []step{
-			{0, "counted"}, {5, "counted"}, {10, "counted"}, {14, "offence 1 until 74"}, {73, "penalty"}, {74, "counted"},
+			{0, "counted"}, {5, "counted"}, {10, "counted"}, {14, "offence 1 until 74"}, {73, "penalty"},
+			{74, "counted"},
 		}},
 		{"each offence doubles the time, up to the most", rule(nil), []step{
 			{0, "counted"}, {0, "counted"}, {0, "offence 1 until 60"},
@@ -54,7 +55,8 @@ func TestTimelines(t *testing.T) {
 			{3539, "counted"}, {3539, "counted"}, {3539, "offence 1 until 3599"},
 		}},
 		{"a refusal during the penalty changes nothing", rule(nil), []step{
-			{0, "counted"}, {0, "counted"}, {0, "offence 1 until 60"}, {59, "penalty"}, {59, "penalty"}, {59, "penalty"},
+			{0, "counted"}, {0, "counted"}, {0, "offence 1 until 60"}, {59, "penalty"}, {59, "penalty"},
+			{59, "penalty"},
 			{60, "counted"},
 		}},
 		{"with extend it makes the penalty start over", rule(func(r *penalty.Rule) { r.Extend = true }), []step{

@@ -82,7 +82,8 @@ func TestAdaptiveSaysWhatItAdmits(t *testing.T) {
 	got := p.Bound(nil) + "|" + strings.Join(p.Notes(2), "|")
 	if want := "between 20 and 2 000 requests in flight for each partition key on each Envoy|" +
 		"in shadow: decided and counted, no request is touched|" +
-		"finds its limit by p90 of the latency, and is closed by latency, worker; sheds the least important class first, " +
+		"finds its limit by p90 of the latency, and is closed by latency, worker; sheds the least important " +
+		"class first, " +
 		"with status 503"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

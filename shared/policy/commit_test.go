@@ -17,9 +17,11 @@ func TestCommit(t *testing.T) {
 	reserved := int64(policy.MissingReserved)
 	for fields, want := range map[string]policy.Commit{
 		`"mode":"strict","algorithm":"sliding_log","limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"status":{"401":1,"403":1,"rest":0}},"missing":0}`: {
-			By: policy.CommitStatus, Statuses: []policy.StatusCost{{First: 401, Last: 401, Cost: 1}, {First: 403, Last: 403, Cost: 1}, {Last: 999}}},
+			By: policy.CommitStatus, Statuses: []policy.StatusCost{{First: 401, Last: 401, Cost: 1},
+				{First: 403, Last: 403, Cost: 1}, {Last: 999}}},
 		`"mode":"local","limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"status":{"rest":0,"5xx":2}},"missing":"reserved"}`: {
-			By: policy.CommitStatus, Statuses: []policy.StatusCost{{Last: 999}, {First: 500, Last: 599, Cost: 2}}, Missing: reserved},
+			By: policy.CommitStatus, Statuses: []policy.StatusCost{{Last: 999}, {First: 500, Last: 599, Cost: 2}},
+			Missing: reserved},
 		`"mode":"local","limit":{"quota":5,"window":"15m"},"cost":{"reserve":5,"commit":{"header":"X-Used"},"missing":9}`: {
 			By: policy.CommitHeader, Name: "x-used", Missing: 9},
 		`"mode":"strict","algorithm":"fixed_window","limit":{"quota":5,"window":"15m"},"cost":{"reserve":{"header":"x-max","max":90},"commit":{"duration":"10ms"}}`: {
@@ -27,7 +29,8 @@ func TestCommit(t *testing.T) {
 		`"mode":"local","limit":{"quota":5,"window":"15m"},"cost":{"reserve":5,"commit":{"metadata":"ai/usage/total"}}`: {
 			By: policy.CommitMetadata, Name: "ai/usage/total", Missing: reserved},
 		`"mode":"local","limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"grpc_status":{"16":1,"0":2,"rest":0}}}`: {
-			By: policy.CommitGRPCStatus, Statuses: []policy.StatusCost{{First: 16, Last: 16, Cost: 1}, {Cost: 2}, {Last: 999}}, Missing: reserved},
+			By:       policy.CommitGRPCStatus,
+			Statuses: []policy.StatusCost{{First: 16, Last: 16, Cost: 1}, {Cost: 2}, {Last: 999}}, Missing: reserved},
 	} {
 		set, err := decode(t, committing(fields))
 		if err != nil {
@@ -78,7 +81,8 @@ func TestCommitBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(set.Policies[0].Notes(2), "; "); !strings.Contains(got, "what they cost more than they have reserved") {
+	if got := strings.Join(set.Policies[0].Notes(2), "; "); !strings.Contains(got,
+		"what they cost more than they have reserved") {
 		t.Error(got)
 	}
 	c := set.Policies[0].Commit
@@ -87,14 +91,16 @@ func TestCommitBound(t *testing.T) {
 			t.Errorf("status %d costs %d, want %d", status, got, want)
 		}
 	}
-	c = policy.Commit{Statuses: []policy.StatusCost{{Last: 999, Cost: 4}, {First: 500, Last: 599, Cost: 2}, {First: 503, Last: 503, Cost: 3}}}
+	c = policy.Commit{Statuses: []policy.StatusCost{{Last: 999, Cost: 4}, {First: 500, Last: 599, Cost: 2},
+		{First: 503, Last: 503, Cost: 3}}}
 	for status, want := range map[int]int64{503: 3, 500: 2, 200: 4} {
 		if got := c.ByStatus(status); got != want {
 			t.Errorf("status %d costs %d, want %d: what names the fewest statuses counts", status, got, want)
 		}
 	}
 	c = policy.Commit{By: policy.CommitDuration, Unit: 10 * quota.Millisecond}
-	for took, want := range map[quota.Span]int64{-1: 0, 0: 0, 1: 1, 10 * quota.Millisecond: 1, 10*quota.Millisecond + 1: 2} {
+	for took, want := range map[quota.Span]int64{-1: 0, 0: 0, 1: 1, 10 * quota.Millisecond: 1,
+		10*quota.Millisecond + 1: 2} {
 		if got := c.ByDuration(took); got != want {
 			t.Errorf("%d us cost %d, want %d", took, got, want)
 		}

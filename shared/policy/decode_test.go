@@ -45,16 +45,19 @@ func TestDecodeReadsEveryField(t *testing.T) {
 	}
 	want := &policy.Set{
 		Identity: policy.Identity{TrustedHops: 2, IPv6Prefix: 56, Consumer: []policy.Source{
-			{Kind: policy.SourceHeader, Name: "x-api-key"}, {Kind: policy.SourceJWT, Name: "realm.sub"}, {Kind: policy.SourceCookie, Name: "SID"},
+			{Kind: policy.SourceHeader, Name: "x-api-key"}, {Kind: policy.SourceJWT, Name: "realm.sub"},
+			{Kind: policy.SourceCookie, Name: "SID"},
 			{Kind: policy.SourceQuery, Name: "key"}, {Kind: policy.SourceSPIFFE}, {Kind: policy.SourceClientIP},
 		}},
 		Headers: policy.Headers{Standard: policy.StandardOff, Legacy: policy.LegacyXRateLimit},
 		Policies: []policy.Policy{{
 			Name: "a",
 			Match: policy.Match{
-				Hosts: []string{"api.example.com", "*.example.com"}, Methods: []string{"GET"}, Paths: []string{"/v1/{id}", "/v2/**"},
+				Hosts: []string{"api.example.com", "*.example.com"}, Methods: []string{"GET"},
+				Paths: []string{"/v1/{id}", "/v2/**"},
 				Headers: []policy.HeaderMatch{
-					{Name: "x-a", Op: policy.HeaderEquals, Value: "1"}, {Name: "x-b", Op: policy.HeaderPrefix, Value: "2"},
+					{Name: "x-a", Op: policy.HeaderEquals, Value: "1"},
+					{Name: "x-b", Op: policy.HeaderPrefix, Value: "2"},
 					{Name: "x-c", Op: policy.HeaderPresent}, {Name: "x-d", Op: policy.HeaderAbsent},
 				},
 				ClientIPs: []policy.Range{
@@ -63,21 +66,26 @@ func TestDecodeReadsEveryField(t *testing.T) {
 				},
 			},
 			Partition: []policy.Part{
-				{Kind: policy.PartClientIP}, {Kind: policy.PartConsumer}, {Kind: policy.PartMethod}, {Kind: policy.PartHost},
+				{Kind: policy.PartClientIP}, {Kind: policy.PartConsumer}, {Kind: policy.PartMethod},
+				{Kind: policy.PartHost},
 				{Kind: policy.PartPath}, {Kind: policy.PartPolicyPath}, {Kind: policy.PartHeader, Name: "x-tenant"},
-				{Kind: policy.PartCookie, Name: "SID"}, {Kind: policy.PartQuery, Name: "k"}, {Kind: policy.PartJWT, Name: "org"}, {Kind: policy.PartSPIFFE},
+				{Kind: policy.PartCookie, Name: "SID"}, {Kind: policy.PartQuery, Name: "k"},
+				{Kind: policy.PartJWT, Name: "org"}, {Kind: policy.PartSPIFFE},
 			},
 			IfAbsent: policy.AbsentShared,
-			Limits:   []policy.Limit{{Quota: 10, Window: 2 * quota.Minute, Params: quota.Params{Num: 1, Den: 12_000_000, Burst: 20}}},
-			Cost:     policy.Cost{Fixed: 1, Header: "x-cost", Max: 5, Invalid: 1, DenyInvalid: true},
-			Mode:     policy.ModeStrict, OnFailure: policy.OnFailure{{For: 10 * quota.Second, Do: policy.StepShare}, {Do: policy.StepDeny}},
-			Enforced: 25, Response: policy.Response{Status: 503, Body: "later"},
+			Limits: []policy.Limit{{Quota: 10, Window: 2 * quota.Minute,
+				Params: quota.Params{Num: 1, Den: 12_000_000, Burst: 20}}},
+			Cost:      policy.Cost{Fixed: 1, Header: "x-cost", Max: 5, Invalid: 1, DenyInvalid: true},
+			Mode:      policy.ModeStrict,
+			OnFailure: policy.OnFailure{{For: 10 * quota.Second, Do: policy.StepShare}, {Do: policy.StepDeny}},
+			Enforced:  25, Response: policy.Response{Status: 503, Body: "later"},
 		}, {
 			Name: "b", Limits: []policy.Limit{
 				{Quota: 1000, Window: quota.Second, Params: quota.Params{Num: 1, Den: 1000, Burst: 1000}},
 				{Quota: 60, Window: quota.Minute, Params: quota.Params{Num: 1, Den: 1_000_000, Burst: 60}},
 			},
-			Cost: policy.Cost{Fixed: 1}, Mode: policy.ModeLocal, OnFailure: policy.DefaultOnFailure, Enforced: policy.EnforcedAll,
+			Cost: policy.Cost{Fixed: 1}, Mode: policy.ModeLocal, OnFailure: policy.DefaultOnFailure,
+			Enforced: policy.EnforcedAll,
 		}},
 	}
 	if !reflect.DeepEqual(set, want) {
@@ -123,7 +131,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{"a fraction", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1.5,"window":"1s"}}]}`,
 			"policies[0].limit.quota: must be a whole number from 1 to 4503599627370496, not 1.5"},
 		{"beyond exact arithmetic", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":4999,"window":"366d"}}]}`,
-			"policies[0].limit: quota, window and burst need more than exact arithmetic holds: at most a burst of 142 with this quota and window; a quota that divides the window allows more"},
+			"policies[0].limit: quota, window and burst need more than exact arithmetic holds: at most a burst of " +
+				"142 with this quota and window; a quota that divides the window allows more"},
 		{"a cost nobody can pay", inPolicy(`"cost":2`), "policies[0].cost: is above the burst of 1: every request would be refused"},
 		{"a negative cost", inPolicy(`"cost":-1`), "policies[0].cost: must be a whole number from 0 to 4294967296, not -1"},
 		{"a cost header without a maximum", inPolicy(`"cost":{"header":"x"}`), "policies[0].cost.max: is missing: say the most that one request may cost"},
@@ -140,7 +149,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{"a header condition without any", inPolicy(`"match":{"headers":[{"name":"x"}]}`), "policies[0].match.headers[0]: must have exactly one of equals, prefix, present, absent"},
 		{"a header condition with two", inPolicy(`"match":{"headers":[{"name":"x","equals":"1","prefix":"2"}]}`), "policies[0].match.headers[0]: must have exactly one of equals, prefix, present, absent"},
 		{"an unknown part", `{"version":"weir/v1","policies":[{"name":"p","partition":["ip"],"limit":{"quota":1,"window":"1s"}}]}`,
-			"policies[0].partition[0]: must be one of client_ip, consumer, tier, method, host, path, policy_path, header:NAME, cookie:NAME, query:NAME, jwt:CLAIM, spiffe, upstream, descriptor:KEY, not ip"},
+			"policies[0].partition[0]: must be one of client_ip, consumer, tier, method, host, path, policy_path, " +
+				"header:NAME, cookie:NAME, query:NAME, jwt:CLAIM, spiffe, upstream, descriptor:KEY, not ip"},
 		{"a consumer that nothing defines", `{"version":"weir/v1","policies":[{"name":"p","partition":["consumer"],"limit":{"quota":1,"window":"1s"}}]}`,
 			"policies[0].partition[0]: needs identity.consumer, which says where to find the consumer"},
 		{"bits beyond the network", `{"version":"weir/v1","banned":{"client_ips":["10.0.0.1/8"]}}`, "banned.client_ips[0]: must be an address or a network like 10.0.0.0/8, without bits beyond its length, not 10.0.0.1/8"},
@@ -155,7 +165,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{"a type with a line end", inPolicy(`"response":{"body":"x","content_type":"text/html;\r\nx: y"}`), `policies[0].response.content_type: must be a media type like application/json, not "text/html;\r\nx: y"`},
 		{"an unknown field of a body", inPolicy(`"response":{"body":"in {retry} s"}`), "policies[0].response.body: has the field retry: there are policy, limit, window, retry_after and reset"},
 		{"a body that is no JSON", inPolicy(`"response":{"body":"{\"window\":{window}}","content_type":"application/json"}`),
-			"policies[0].response.body: is not valid JSON once its fields are filled in: {policy} and {window} are texts and belong into quotes"},
+			"policies[0].response.body: is not valid JSON once its fields are filled in: {policy} and {window} are " +
+				"texts and belong into quotes"},
 		{"the trio beside the standard", `{"version":"weir/v1","headers":{"standard":"draft-11","legacy":"ratelimit"}}`,
 			"headers.standard: must be off beside legacy: ratelimit, whose names begin like those of the standard"},
 		{"more than all", inPolicy(`"enforcement":{"enforce":101}`), "policies[0].enforcement.enforce: must be a whole number from 0 to 100, not 101"},
@@ -223,7 +234,8 @@ func TestOptimisticSaysWhatIsTooDearForIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		notes := strings.Join(set.Policies[0].Notes(c.nodes), "|")
-		if said := strings.Contains(notes, "costs more than"); said != (c.want != "") || !strings.Contains(notes, c.want) {
+		if said := strings.Contains(notes, "costs more than"); said != (c.want != "") ||
+			!strings.Contains(notes, c.want) {
 			t.Errorf("cost %s on %d Envoys: %s", c.cost, c.nodes, notes)
 		}
 	}
@@ -241,7 +253,8 @@ func TestEveryProblemIsListed(t *testing.T) {
 	for _, p := range problems {
 		paths = append(paths, p.Path)
 	}
-	want := "policies[0].limit.quota policies[0].limit.window policies[0].mode policies[1].partition[0] policies[1].name"
+	want := "policies[0].limit.quota policies[0].limit.window policies[0].mode policies[1].partition[0] " +
+		"policies[1].name"
 	if got := strings.Join(paths, " "); got != want {
 		t.Errorf("problems at %s, want %s", got, want)
 	}
@@ -290,8 +303,10 @@ func TestAddresses(t *testing.T) {
 		t.Errorf("%d ranges, want 5: %v", len(set.Banned), set.Banned)
 	}
 	for address, want := range map[string]bool{
-		"10.0.0.0": true, "10.255.255.255": true, "11.0.0.0": false, "9.255.255.255": true, "9.255.255.254": false, "192.0.2.7": true,
-		"192.0.2.8": false, "2001:db8::1": true, "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff": true, "2001:db9::": false, "::1": true, "::2": false, "0.0.0.1": false,
+		"10.0.0.0": true, "10.255.255.255": true, "11.0.0.0": false, "9.255.255.255": true, "9.255.255.254": false,
+		"192.0.2.7": true,
+		"192.0.2.8": false, "2001:db8::1": true, "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff": true, "2001:db9::": false,
+		"::1": true, "::2": false, "0.0.0.1": false,
 	} {
 		if got := policy.Contains(set.Banned, netip.MustParseAddr(address).As16()); got != want {
 			t.Errorf("%s: %v, want %v", address, got, want)
@@ -303,17 +318,20 @@ func TestAddresses(t *testing.T) {
 }
 
 func TestSpans(t *testing.T) {
-	for text, want := range map[string]quota.Span{"1s": quota.Second, "250ms": 250 * quota.Millisecond, "90m": 90 * quota.Minute, "366d": quota.MaxWindow, "0s": 0} {
+	for text, want := range map[string]quota.Span{"1s": quota.Second, "250ms": 250 * quota.Millisecond,
+		"90m": 90 * quota.Minute, "366d": quota.MaxWindow, "0s": 0} {
 		if got, ok := policy.ParseSpan(text); !ok || got != want {
 			t.Errorf("%s: %d %v", text, got, ok)
 		}
 	}
-	for _, text := range []string{"", "s", "1", "-1s", "+1s", "1.5s", "1 s", "1us", "1w", "99999999999999999999s", "9223372036854775807d"} {
+	for _, text := range []string{"", "s", "1", "-1s", "+1s", "1.5s", "1 s", "1us", "1w", "99999999999999999999s",
+		"9223372036854775807d"} {
 		if got, ok := policy.ParseSpan(text); ok {
 			t.Errorf("%q was read as %d", text, got)
 		}
 	}
-	for span, want := range map[quota.Span]string{quota.Hour: "1h", 90 * quota.Second: "90s", quota.Day * 30: "30d", 1500 * quota.Millisecond: "1500ms", 1: "1ms", 0: "0s"} {
+	for span, want := range map[quota.Span]string{quota.Hour: "1h", 90 * quota.Second: "90s", quota.Day * 30: "30d",
+		1500 * quota.Millisecond: "1500ms", 1: "1ms", 0: "0s"} {
 		if got := policy.FormatSpan(span); got != want {
 			t.Errorf("%d: %s, want %s", span, got, want)
 		}
@@ -337,10 +355,12 @@ func TestBounds(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
-	if got := strings.Join(set.Policies[1].Notes(10), "|"); got != "its bucket refills within a second, so nothing is leased: every request asks the control plane, as in strict|without the control plane: deny" {
+	if got := strings.Join(set.Policies[1].Notes(10), "|"); got != "its bucket refills within a second, so nothing "+
+		"is leased: every request asks the control plane, as in strict|without the control plane: deny" {
 		t.Errorf("notes: %s", got)
 	}
-	if got := strings.Join(set.Policies[0].Notes(10), "|"); got != "without the control plane: each Envoy's even share for 30s, then allow|the shares of all Envoys together admit at most one more burst, once for an outage" {
+	if got := strings.Join(set.Policies[0].Notes(10), "|"); got != "without the control plane: each Envoy's even "+
+		"share for 30s, then allow|the shares of all Envoys together admit at most one more burst, once for an outage" {
 		t.Errorf("notes: %s", got)
 	}
 }
@@ -358,7 +378,8 @@ func TestDecodePlugin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &policy.Plugin{ControlPlane: &policy.ControlPlane{Cluster: "weir", Authority: "cp", TokenEnv: "WEIR_NODE_TOKEN"}, Zone: "eu-1", Keys: 2048}
+	want := &policy.Plugin{ControlPlane: &policy.ControlPlane{Cluster: "weir", Authority: "cp",
+		TokenEnv: "WEIR_NODE_TOKEN"}, Zone: "eu-1", Keys: 2048}
 	if !reflect.DeepEqual(p, want) {
 		t.Errorf("got %+v, want %+v", p, want)
 	}
@@ -377,7 +398,8 @@ func TestDecodePlugin(t *testing.T) {
 	}
 }
 
-// A hostile document costs no more time than its size: neither in a mapping of many fields nor in one of many tiers.
+// A hostile document costs no more time than its size: neither in a mapping of many fields nor in
+// one of many tiers.
 func TestMappingsOfManyFieldsAreRefusedAtOnce(t *testing.T) {
 	many := policy.Node{Kind: policy.Map}
 	for i := range 200_000 {

@@ -22,7 +22,8 @@ func TestPoliciesForCalls(t *testing.T) {
 	p := &set.Policies[0]
 	want := policy.Match{Domain: "edge", Descriptors: []policy.EntryMatch{
 		{Name: "generic_key", Op: policy.HeaderEquals, Value: "api"},
-		{Name: "user", Op: policy.HeaderPresent, Except: []policy.Exception{{Value: "bob"}, {Value: "al", Prefix: true}}},
+		{Name: "user", Op: policy.HeaderPresent,
+			Except: []policy.Exception{{Value: "bob"}, {Value: "al", Prefix: true}}},
 		{Name: "path", Op: policy.HeaderPrefix, Value: "/v1"},
 	}}
 	if !reflect.DeepEqual(p.Match, want) || !p.Match.IsOfCalls() {
@@ -34,7 +35,8 @@ func TestPoliciesForCalls(t *testing.T) {
 	if _, is := p.Partition[1].Descriptor(); is {
 		t.Errorf("%v is a descriptor", p.Partition[1])
 	}
-	if notes := strings.Join(p.Notes(1), "\n"); !strings.Contains(notes, "for calls to the gRPC rate limit service alone") {
+	if notes := strings.Join(p.Notes(1), "\n"); !strings.Contains(notes,
+		"for calls to the gRPC rate limit service alone") {
 		t.Errorf("notes: %s", notes)
 	}
 }
@@ -75,11 +77,13 @@ func TestPoliciesForCallsAreRefused(t *testing.T) {
 	}
 	flight := strings.Replace(ofCalls(`"partition": ["descriptor:a"]`), `"limit": {"quota": 1, "window": "1s"}, "mode": "strict"`,
 		`"limit": {"in_flight": 1}, "mode": "leased"`, 1)
-	if _, err := decode(t, flight); err == nil || !strings.Contains(err.Error(), "policies[0].limit: cannot be in_flight with a domain") {
+	if _, err := decode(t, flight); err == nil ||
+		!strings.Contains(err.Error(), "policies[0].limit: cannot be in_flight with a domain") {
 		t.Errorf("in flight: %v", err)
 	}
 	local := strings.Replace(ofCalls(`"partition": ["descriptor:a"]`), `"strict"`, `"local"`, 1)
-	if _, err := decode(t, local); err == nil || !strings.Contains(err.Error(), "policies[0].mode: cannot be local with a domain") {
+	if _, err := decode(t, local); err == nil ||
+		!strings.Contains(err.Error(), "policies[0].mode: cannot be local with a domain") {
 		t.Errorf("local: %v", err)
 	}
 }

@@ -26,9 +26,11 @@ func TestFiguresOfRequestsAreRead(t *testing.T) {
 	}{
 		figured(`"quota":{"jwt":"plan.rpm","max":6000,"default":60}`, ""): {policy.Figures{Quota: policy.Figure{Source: jwt, Default: 60}}, 6000, 6000, 60},
 		figured(`"quota":{"metadata":"envoy.filters.http.ext_authz/quota","max":6000,"default":60},"burst":9`, ""): {
-			policy.Figures{Quota: policy.Figure{Source: metadata, Default: 60}, Burst: policy.Figure{Default: 9}}, 6000, 9, 9},
+			policy.Figures{Quota: policy.Figure{Source: metadata, Default: 60}, Burst: policy.Figure{Default: 9}}, 6000,
+			9, 9},
 		figured(`"quota":100,"burst":{"header":"X-Burst","trusted":true,"max":50,"default":5}`, ""): {policy.Figures{
-			Quota: policy.Figure{Default: 100}, Burst: policy.Figure{Source: policy.Source{Kind: policy.SourceHeader, Name: "x-burst"}, Default: 5},
+			Quota: policy.Figure{Default: 100},
+			Burst: policy.Figure{Source: policy.Source{Kind: policy.SourceHeader, Name: "x-burst"}, Default: 5},
 		}, 100, 50, 5},
 	} {
 		set, err := decode(t, doc)
@@ -39,7 +41,8 @@ func TestFiguresOfRequestsAreRead(t *testing.T) {
 		p := set.Policies[0]
 		l := p.Limits[0]
 		usual := p.Usual(l)
-		if !reflect.DeepEqual(p.Figures, []policy.Figures{want.figures}) || l.Own != 1 || l.Quota != want.quota || l.Params.Burst != want.burst ||
+		if !reflect.DeepEqual(p.Figures, []policy.Figures{want.figures}) || l.Own != 1 || l.Quota != want.quota ||
+			l.Params.Burst != want.burst ||
 			usual.Params.Burst != want.usual {
 			t.Errorf("%s: %+v, %+v, usually %+v", doc, p.Figures, l, usual)
 		}
@@ -60,7 +63,8 @@ func TestFiguresAreInTheOrderOfLimits(t *testing.T) {
 	for _, l := range append(p.Limits, p.Candidate...) {
 		names = append(names, p.Figures[l.Own-1].Quota.Source.Name)
 	}
-	if got := strings.Join(names, " "); got != "a b a draft" || len(p.Figures) != 3 || p.Figures[0].Quota.Source.Name != "a" {
+	if got := strings.Join(names, " "); got != "a b a draft" || len(p.Figures) != 3 ||
+		p.Figures[0].Quota.Source.Name != "a" {
 		t.Errorf("the figures are %s, %+v", got, p.Figures)
 	}
 }
@@ -95,7 +99,8 @@ func TestFiguresThatAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	n, _ := policy.ParseJSON([]byte(`{"quota":{"jwt":"a","max":5,"default":1},"window":"1m"}`))
-	if _, problems := policy.DecodeOverride("limit", n, &set.Policies[0]); !strings.Contains(problems.Error(), "limit: must have numbers") {
+	if _, problems := policy.DecodeOverride("limit", n, &set.Policies[0]); !strings.Contains(problems.Error(),
+		"limit: must have numbers") {
 		t.Errorf("an override: %v", problems)
 	}
 }
@@ -110,7 +115,8 @@ func TestTheBoundIsThatOfTheMost(t *testing.T) {
 		t.Errorf("%s, want %s", got, want)
 	}
 	notes := strings.Join(p.Notes(3), "\n")
-	want := "the quota is the caller's own by jwt:plan.rpm, up to 6 000, else 60\nthe burst is the caller's own by header:x-b, up to 50, else 5"
+	want := "the quota is the caller's own by jwt:plan.rpm, up to 6 000, else 60\n" +
+		"the burst is the caller's own by header:x-b, up to 50, else 5"
 	if notes != want {
 		t.Errorf("notes:\n%s\nwant\n%s", notes, want)
 	}
@@ -123,8 +129,10 @@ func TestParseFigure(t *testing.T) {
 	for text, want := range map[string]int64{
 		"1": 1, "600": 600, "007": 7, "12345678": 12345678, "99999999": 99999999, "4503599627370496": quota.MaxUnits,
 		number(1): 1, number(600): 600, number(quota.MaxUnits): quota.MaxUnits,
-		"": 0, "0": 0, "00000000": 0, "-5": 0, "+5": 0, " 5": 0, "5.0": 0, "1e3": 0, "0x10": 0, "4503599627370497": 0, "99999999999999999999": 0,
-		number(0): 0, number(-1): 0, number(0.5): 0, number(600.5): 0, number(quota.MaxUnits * 2): 0, number(math.Inf(1)): 0, number(math.NaN()): 0,
+		"": 0, "0": 0, "00000000": 0, "-5": 0, "+5": 0, " 5": 0, "5.0": 0, "1e3": 0, "0x10": 0, "4503599627370497": 0,
+		"99999999999999999999": 0,
+		number(0):              0, number(-1): 0, number(0.5): 0, number(600.5): 0, number(quota.MaxUnits * 2): 0,
+		number(math.Inf(1)): 0, number(math.NaN()): 0,
 		"premium1": 0,
 	} {
 		if got, ok := policy.ParseFigure([]byte(text)); ok != (want > 0) || ok && got != want {
@@ -143,7 +151,8 @@ func TestForIsWithinTheMost(t *testing.T) {
 		for _, burst := range []int64{-1, 0, 1, 100_000, math.MaxInt64} {
 			l := most.For(units, burst)
 			p := l.Params
-			if p.Num < 1 || p.Den < 1 || p.Burst < 1 || p.Burst > 100_000 || p.Burst > quota.MaxUnits/p.Den || most.Params.SlowerThan(p) || l.Quota > 100_000 || l.Quota < 1 {
+			if p.Num < 1 || p.Den < 1 || p.Burst < 1 || p.Burst > 100_000 || p.Burst > quota.MaxUnits/p.Den ||
+				most.Params.SlowerThan(p) || l.Quota > 100_000 || l.Quota < 1 {
 				t.Errorf("%d, %d: %+v", units, burst, l)
 			}
 		}

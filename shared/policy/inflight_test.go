@@ -34,7 +34,8 @@ func TestInFlight(t *testing.T) {
 		for _, l := range append(p.Limits, p.Candidate...) {
 			if l.InFlight {
 				found++
-				if l.Quota != want.most || int64(l.Window) != want.hold || int64(l.MaxWait) != want.wait || l.Params.Burst != want.most {
+				if l.Quota != want.most || int64(l.Window) != want.hold || int64(l.MaxWait) != want.wait ||
+					l.Params.Burst != want.most {
 					t.Errorf("%s: %+v", fields, l)
 				}
 			}
@@ -86,16 +87,19 @@ func TestInFlightSaysWhatItAdmits(t *testing.T) {
 		"at most 20 requests in flight over all Envoys|a request counts for as long as it lasts|" +
 			"the places of an Envoy that crashes are free again after 10s|" +
 			"what an Envoy that is cut off from the control plane has in flight counts beside the limit from 10s on, " +
-			"and by its share it has up to 10 (with 2 Envoys)|without the control plane: each Envoy's even share for 30s, then allow",
+			"and by its share it has up to 10 (with 2 Envoys)|without the control plane: each Envoy's even share for " +
+			"30s, then allow",
 		"at most 3 requests in flight over all Envoys|a request counts for as long as it lasts|" +
 			"the places of an Envoy that crashes are free again after 10s|" +
 			"what an Envoy that is cut off from the control plane has in flight counts beside the limit from 10s on|" +
 			"without the control plane: deny",
-		"at most 5 in each window of 1s, so up to 10 in a short time across two of them, and at most 3 requests in flight " +
+		"at most 5 in each window of 1s, so up to 10 in a short time across two of them, and at most 3 requests " +
+			"in flight " +
 			"over all Envoys|a request counts for as long as it lasts|" +
 			"the places of an Envoy that crashes are free again after 10s|" +
 			"what an Envoy that is cut off from the control plane has in flight counts beside the limit from 10s on|" +
-			"tokens leased to an Envoy count until their lease ends and a window longer, so room can come back up to 200ms late|" +
+			"tokens leased to an Envoy count until their lease ends and a window longer, so room can come back up to " +
+			"200ms late|" +
 			"without the control plane: allow for 1s, then deny",
 	} {
 		p := set.Policies[i]

@@ -71,7 +71,8 @@ func TestLongLists(t *testing.T) {
 		}
 		doc := `{"version": "weir/v1", "identity": {"consumer": [{"query": "c"}]}, "exempt": {"consumers": [` + strings.Join(paths, " ,\n") + ` ] } , "policies": []}`
 		set, err := decode(t, doc)
-		if err != nil || len(set.Exempt.Consumers) != n || n > 0 && !reflect.DeepEqual(set.Exempt.Consumers, consumers) {
+		if err != nil || len(set.Exempt.Consumers) != n ||
+			n > 0 && !reflect.DeepEqual(set.Exempt.Consumers, consumers) {
 			t.Errorf("%d: %v, %+v", n, err, set)
 		}
 		for i := range min(n, 100) {
@@ -84,7 +85,8 @@ func TestLongLists(t *testing.T) {
 	}
 }
 
-// Names are unique also among many, and whoever needs a consumer is told so even if the identity comes last.
+// Names are unique also among many, and whoever needs a consumer is told so even if the identity
+// comes last.
 func TestProblemsAmongManyPolicies(t *testing.T) {
 	var all []string
 	var want []string
@@ -95,7 +97,8 @@ func TestProblemsAmongManyPolicies(t *testing.T) {
 		}
 		all = append(all, fmt.Sprintf(`{"name": %q, "partition": ["host", "consumer"], "limit": {"quota": 1, "window": "1s"}}`, name))
 		if i < 99 {
-			want = append(want, fmt.Sprintf("policies[%d].partition[1]: needs identity.consumer, which says where to find the consumer", i))
+			want = append(want, fmt.Sprintf("policies[%d].partition[1]: needs identity.consumer, which says where to "+
+				"find the consumer", i))
 		}
 	}
 	doc := func(identity string) string {

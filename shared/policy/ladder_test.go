@@ -12,7 +12,8 @@ func TestLadder(t *testing.T) {
 	share30 := func(then policy.Step) policy.OnFailure {
 		return policy.OnFailure{{For: 30 * quota.Second, Do: policy.StepShare}, {Do: then}}
 	}
-	three := policy.OnFailure{{For: 10 * quota.Second, Do: policy.StepAllow}, {For: 5 * quota.Minute, Do: policy.StepShare}, {Do: policy.StepDeny}}
+	three := policy.OnFailure{{For: 10 * quota.Second, Do: policy.StepAllow},
+		{For: 5 * quota.Minute, Do: policy.StepShare}, {Do: policy.StepDeny}}
 	for _, c := range []struct {
 		failure policy.OnFailure
 		failing quota.Span
@@ -35,7 +36,8 @@ func TestLadder(t *testing.T) {
 			t.Errorf("%v after %d µs: %v, want %v", c.failure, c.failing, got, c.want)
 		}
 	}
-	for step, want := range []int{policy.StepGround: -1, policy.StepLeases: -1, policy.StepShare: 1, policy.StepAllow: 0, policy.StepDeny: 2} {
+	for step, want := range []int{policy.StepGround: -1, policy.StepLeases: -1, policy.StepShare: 1,
+		policy.StepAllow: 0, policy.StepDeny: 2} {
 		if got := three.Place(policy.Step(step)); got != want {
 			t.Errorf("%v is in place %d, want %d", policy.Step(step), got, want)
 		}

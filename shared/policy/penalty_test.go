@@ -28,7 +28,8 @@ func TestPenalties(t *testing.T) {
 		`{"after":{"refusals":5,"within":"1m"},"scope":"all"}`:  change(func(r *penalty.Rule) { r.All = true }),
 		`{"after":{"refusals":5,"within":"1m"},"extend":false}`: change(func(*penalty.Rule) {}),
 		`{"after":{"refusals":9,"within":"1s"},"for":"2s","factor":3,"max":"9s","forget":"4s","jitter":"100%","extend":true,"shadow":true,"scope":"policy"}`: {
-			Refusals: 9, Within: quota.Second, For: 2 * quota.Second, Factor: 3, Max: 9 * quota.Second, Forget: 4 * quota.Second,
+			Refusals: 9, Within: quota.Second, For: 2 * quota.Second, Factor: 3, Max: 9 * quota.Second,
+			Forget: 4 * quota.Second,
 			Jitter: 100, Extend: true, Shadow: true},
 	} {
 		set, err := decode(t, penal(`["consumer"]`, text))
@@ -78,7 +79,8 @@ func TestFewPenaltiesHoldUnderEveryPolicy(t *testing.T) {
 		t.Error(err)
 	}
 	_, err := decode(t, doc+strings.Join(all, ",")+"]}")
-	if err == nil || !strings.Contains(err.Error(), "policies[4].penalty.scope") || strings.Contains(err.Error(), "policies[5]") {
+	if err == nil || !strings.Contains(err.Error(), "policies[4].penalty.scope") ||
+		strings.Contains(err.Error(), "policies[5]") {
 		t.Error(err)
 	}
 }
@@ -90,7 +92,8 @@ func TestNotesSayWhatAPenaltyDoes(t *testing.T) {
 	}
 	notes := strings.Join(set.Policies[0].Notes(3), "\n")
 	for _, want := range []string{
-		"after 5 refusals within 1m by one Envoy, all Envoys refuse the caller under every policy for 1m, 2 times as long for each further offence, at most 1d",
+		"after 5 refusals within 1m by one Envoy, all Envoys refuse the caller under every policy for 1m, 2 times as " +
+			"long for each further offence, at most 1d",
 		"one level is forgotten after each 1h without a penalty",
 		"one who spreads over 3 Envoys can be refused 12 times within 1m without a penalty", "the penalty is in shadow",
 	} {

@@ -40,7 +40,8 @@ func TestReserve(t *testing.T) {
 		t.Errorf("%+v", set)
 	}
 	notes := strings.Join(p.Notes(10), "|")
-	if !strings.Contains(notes, "the classes after the first 1 together have 80 % of it") || strings.Contains(p.Bound(nil), "80") {
+	if !strings.Contains(notes, "the classes after the first 1 together have 80 % of it") ||
+		strings.Contains(p.Bound(nil), "80") {
 		t.Errorf("bound %s, notes %s", p.Bound(nil), notes)
 	}
 }
@@ -79,7 +80,8 @@ func TestClassesAreRefused(t *testing.T) {
 		list(`{"name":"a"},{"name":"a","match":{"methods":["GET"]}}`): "priorities[1].name: is taken by another class: names must be unique",
 		list(`{"match":{"methods":["GET"]}},{"name":"b"}`):            "priorities[0].name: is missing",
 		list(`{"name":"a","match":{"headers":[{"name":"x","present":true}]}},{"name":"b"}`): "priorities[0].match: lets any client that " +
-			"sends the header be of the first class: write trusted: true beside the header's name if what stands before Envoy sets it and " +
+			"sends the header be of the first class: write trusted: true beside the header's name if what stands " +
+			"before Envoy sets it and " +
 			"removes what clients send",
 		list(`{"name":"a","match":{"domain":"x"}},{"name":"b"}`): "priorities[0].match: is of calls to the gRPC rate limit service: " +
 			"classes are of requests that Envoys see",
@@ -92,9 +94,11 @@ func TestClassesAreRefused(t *testing.T) {
 		reserve(`{"critical":"95%"}`):              "policies[0].reserve: leaves nothing of a limit of 10 for the other classes",
 		reserve(`{"critical":"60%","rest":"40%"}`): "policies[0].reserve: keeps all of the limit: leave something for the other classes",
 		inClasses(classes, limit+`,"reserve":{"critical":"20%"},"algorithm":"leaky_bucket","mode":"local"`): "policies[0].reserve: cannot be " +
-			"of a leaky_bucket: a queue gives out its turns in order, and a turn that is kept would hold up those behind it; use algorithm: token_bucket",
+			"of a leaky_bucket: a queue gives out its turns in order, and a turn that is kept would hold up those " +
+			"behind it; use algorithm: token_bucket",
 		inClasses(classes, `"limit":{"quota":{"jwt":"a","max":9,"default":1},"window":"1s"},"reserve":{"critical":"20%"}`): "policies[0].reserve: " +
-			"cannot be of figures that requests bring: a part of each caller's own would be no part of the whole; use numbers",
+			"cannot be of figures that requests bring: a part of each caller's own would be no part of the whole; " +
+			"use numbers",
 	} {
 		_, err := decode(t, doc)
 		if err == nil || err.Error() != want {

@@ -19,8 +19,10 @@ func decodeShow(t *testing.T, show string) (*policy.Set, error) {
 
 func TestShow(t *testing.T) {
 	set, err := decodeShow(t, `["client_ip", "method", "host", "path", "header:X-App", "cookie:c", "jwt:sub", "spiffe"]`)
-	want := []policy.Part{{Kind: policy.PartClientIP}, {Kind: policy.PartMethod}, {Kind: policy.PartHost}, {Kind: policy.PartPath},
-		{Kind: policy.PartHeader, Name: "x-app"}, {Kind: policy.PartCookie, Name: "c"}, {Kind: policy.PartJWT, Name: "sub"}, {Kind: policy.PartSPIFFE}}
+	want := []policy.Part{{Kind: policy.PartClientIP}, {Kind: policy.PartMethod}, {Kind: policy.PartHost},
+		{Kind: policy.PartPath},
+		{Kind: policy.PartHeader, Name: "x-app"}, {Kind: policy.PartCookie, Name: "c"}, {Kind: policy.PartJWT,
+			Name: "sub"}, {Kind: policy.PartSPIFFE}}
 	if err != nil || !reflect.DeepEqual(set.Show, want) {
 		t.Errorf("%+v: %v", set, err)
 	}

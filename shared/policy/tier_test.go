@@ -21,13 +21,17 @@ func TestLimitsByTier(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sources := []policy.Source{{Kind: policy.SourceJWT, Name: "plan"}, {Kind: policy.SourceHeader, Name: "x-tier"}, {Kind: policy.SourceAssignment}}
-	if !reflect.DeepEqual(set.Identity.Tier, sources) || set.Identity.DefaultTier != 0 || strings.Join(set.Tiers, " ") != "free premium gold" {
+	sources := []policy.Source{{Kind: policy.SourceJWT, Name: "plan"}, {Kind: policy.SourceHeader, Name: "x-tier"},
+		{Kind: policy.SourceAssignment}}
+	if !reflect.DeepEqual(set.Identity.Tier, sources) || set.Identity.DefaultTier != 0 ||
+		strings.Join(set.Tiers, " ") != "free premium gold" {
 		t.Errorf("identity %+v, tiers %v", set.Identity, set.Tiers)
 	}
 	p := set.Policies[0]
-	// gold is not named and has limits like free's, but its own: a change of one of them must not look like a change of both.
-	if want := []policy.TierLimits{{From: 0, To: 2}, {From: 2, To: 2}, {From: 2, To: 4}}; !reflect.DeepEqual(p.Tiers, want) {
+	// gold is not named and has limits like free's, but its own: a change of one of them must not
+	// look like a change of both.
+	if want := []policy.TierLimits{{From: 0, To: 2}, {From: 2, To: 2},
+		{From: 2, To: 4}}; !reflect.DeepEqual(p.Tiers, want) {
 		t.Errorf("tiers %v, want %v", p.Tiers, want)
 	}
 	if !reflect.DeepEqual(p.LimitsOf(2), p.LimitsOf(0)) || len(p.LimitsOf(1)) != 0 || p.LimitsOf(0)[1].Quota != 60 {
@@ -48,7 +52,8 @@ func TestCandidate(t *testing.T) {
 	if len(c) != 2 || c[1].Quota != 900 || c[0].Grain != 10*quota.Second {
 		t.Errorf("candidate %+v", c)
 	}
-	if notes := strings.Join(set.Policies[0].Notes(10), "|"); !strings.Contains(notes, "watched beside it, in shadow: at most 80 in any 1m, and at most 900 in any 1h") {
+	if notes := strings.Join(set.Policies[0].Notes(10), "|"); !strings.Contains(notes,
+		"watched beside it, in shadow: at most 80 in any 1m, and at most 900 in any 1h") {
 		t.Errorf("notes %s", notes)
 	}
 }
@@ -98,7 +103,8 @@ func TestTiersAreRefused(t *testing.T) {
 	}
 }
 
-// A field of an algorithm beside another one, and an algorithm in a mode that cannot keep its promise, are refused.
+// A field of an algorithm beside another one, and an algorithm in a mode that cannot keep its
+// promise, are refused.
 func TestAlgorithmsAreRefusedWhereTheyDoNotFit(t *testing.T) {
 	in := func(limit, fields string) string {
 		return `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":` + limit + `,` + fields + `}]}`

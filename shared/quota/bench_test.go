@@ -6,7 +6,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// windowsCases are limits of each window algorithm, with the time between requests that use up half of their quota.
+// windowsCases are limits of each window algorithm, with the time between requests that use up half
+// of their quota.
 var windowsCases = []struct {
 	algorithm  quota.Algorithm
 	quota      int64
@@ -17,7 +18,8 @@ var windowsCases = []struct {
 	{quota.SlidingWindowCounter, 1000, 0, 2000}, {quota.SlidingLog, 100, 0, 20_000},
 }
 
-// One operation is the decision on a request that passes. That of a leaky bucket includes how long the request waits for its turn.
+// One operation is the decision on a request that passes. That of a leaky bucket includes how long
+// the request waits for its turn.
 func BenchmarkTake(b *testing.B) {
 	p, err := quota.NewParams(1000, quota.Second, 1000)
 	if err != nil {
@@ -58,7 +60,8 @@ func takeTokens(b *testing.B, p quota.Params, queue bool) {
 	mustBeAll(b, passed)
 }
 
-// One operation is the decision on a request that is refused, and when it may come again: the bucket is empty and time stands still.
+// One operation is the decision on a request that is refused, and when it may come again: the
+// bucket is empty and time stands still.
 func BenchmarkRefuse(b *testing.B) {
 	p, err := quota.NewParams(1000, quota.Second, 1000)
 	if err != nil {

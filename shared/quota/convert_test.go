@@ -10,7 +10,8 @@ import (
 
 type marks = []quota.Mark
 
-// What a change of figures makes of marks, those of leases that end later included: the exact marks, seen at 0.9 s.
+// What a change of figures makes of marks, those of leases that end later included: the exact
+// marks, seen at 0.9 s.
 func TestConvertExactly(t *testing.T) {
 	const now, half = 900_000, 500_000
 	second := func(a quota.Algorithm, q int64, k int) quota.Windows { return windowsOf(t, a, q, quota.Second, k) }
@@ -22,13 +23,18 @@ func TestConvertExactly(t *testing.T) {
 		from, to     quota.Windows
 		before, want marks
 	}{
-		{"of too many the latest stay", halves, second(quota.SlidingWindow, 50, 2), marks{{0, 40}, {half, 30}}, marks{{0, 20}, {half, 30}}},
-		{"of too many the earliest go", halves, second(quota.SlidingWindow, 30, 2), marks{{0, 40}, {half, 30}}, marks{{half, 30}}},
-		{"what began just now is not ahead", second(quota.FixedWindow, 100, 0).At(now), log, marks{{now, 7}}, marks{{now, 7}}},
+		{"of too many the latest stay", halves, second(quota.SlidingWindow, 50, 2), marks{{0, 40}, {half, 30}},
+			marks{{0, 20}, {half, 30}}},
+		{"of too many the earliest go", halves, second(quota.SlidingWindow, 30, 2), marks{{0, 40}, {half, 30}},
+			marks{{half, 30}}},
+		{"what began just now is not ahead", second(quota.FixedWindow, 100, 0).At(now), log, marks{{now, 7}},
+			marks{{now, 7}}},
 		{"a counter counts at once", fixed, counter, marks{{1_000_000, 7}}, marks{{0, 7}}},
-		{"a counter keeps what can be computed with", second(quota.SlidingWindowCounter, largest, 0), second(quota.SlidingWindowCounter, largest-1, 0),
+		{"a counter keeps what can be computed with", second(quota.SlidingWindowCounter, largest, 0),
+			second(quota.SlidingWindowCounter, largest-1, 0),
 			marks{{0, largest}}, marks{{0, largest}}},
-		{"from window to window at the start: the twin counts now", fixed, windowsOf(t, quota.FixedWindow, 100, 1500*quota.Millisecond, 0),
+		{"from window to window at the start: the twin counts now", fixed,
+			windowsOf(t, quota.FixedWindow, 100, 1500*quota.Millisecond, 0),
 			marks{{1_000_000, 7}}, marks{{0, 7}}},
 		{"what is leased into the next window takes no room in this one", fixed, second(quota.FixedWindow, 50, 0),
 			marks{{0, 100}, {1_000_000, 60}}, marks{{0, 50}, {1_000_000, 50}}},

@@ -8,7 +8,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// The edges of figures and states, some of which no requests lead to: each is the least that tells a < from a <=.
+// The edges of figures and states, some of which no requests lead to: each is the least that tells
+// a < from a <=.
 
 func TestWindowed(t *testing.T) {
 	for a, want := range map[quota.Algorithm]bool{
@@ -21,10 +22,12 @@ func TestWindowed(t *testing.T) {
 	}
 }
 
-// The largest figures that can be computed with are accepted, and a whole part of them is they themselves.
+// The largest figures that can be computed with are accepted, and a whole part of them is they
+// themselves.
 func TestLargestParams(t *testing.T) {
 	for _, want := range []quota.Params{
-		{Num: quota.MaxUnits, Den: 1, Burst: 1}, {Num: 1, Den: 1, Burst: quota.MaxUnits}, {Num: quota.MaxUnits, Den: 1, Burst: quota.MaxUnits},
+		{Num: quota.MaxUnits, Den: 1, Burst: 1}, {Num: 1, Den: 1, Burst: quota.MaxUnits},
+		{Num: quota.MaxUnits, Den: 1, Burst: quota.MaxUnits},
 	} {
 		p, err := quota.NewParams(want.Num, 1, want.Burst)
 		if err != nil || p != want || p.Part(1, 1, p.Burst) != p {
@@ -53,15 +56,19 @@ func TestPartIsRoundedDown(t *testing.T) {
 		t.Errorf("%+v, want den %d", fast, int64(quota.MaxUnits/many))
 	}
 	// So slow a part earns one token in its time, and has a burst that can be computed with.
-	if slow := must(t, 1, quota.MaxWindow, 142).Part(10, 1000, 142); slow.Num != 1 || slow.Den != 100*int64(quota.MaxWindow) || slow.Burst != 1 {
+	if slow := must(t, 1, quota.MaxWindow, 142).Part(10, 1000, 142); slow.Num != 1 ||
+		slow.Den != 100*int64(quota.MaxWindow) || slow.Burst != 1 {
 		t.Errorf("%+v, want a token in a hundred times the window", slow)
 	}
-	// A token in just less and in just more than the longest time that 142 of them can be computed with.
+	// A token in just less and in just more than the longest time that 142 of them can be computed
+	// with.
 	year := must(t, 1, quota.MaxWindow, 142)
-	if got, want := year.Part(999, 1000, 142), (quota.Params{Num: 1, Den: quota.MaxUnits / 142, Burst: 142}); got != want {
+	if got, want := year.Part(999, 1000, 142), (quota.Params{Num: 1, Den: quota.MaxUnits / 142, Burst: 142}); got !=
+		want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if got, want := year.Part(997, 1000, 142), (quota.Params{Num: 1, Den: 31_717_552_657_974, Burst: 141}); got != want {
+	if got, want := year.Part(997, 1000, 142), (quota.Params{Num: 1, Den: 31_717_552_657_974, Burst: 141}); got !=
+		want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
@@ -88,7 +95,8 @@ func TestNobodyIsSlowerThanItself(t *testing.T) {
 	}
 }
 
-// A full bucket is full, also to a clock that is behind the bucket's; one with the least debt is not.
+// A full bucket is full, also to a clock that is behind the bucket's; one with the least debt is
+// not.
 func TestResetAfterOfAlmostFull(t *testing.T) {
 	p := must(t, 1, 10, 10)
 	if got := p.ResetAfter(quota.State{Last: 10}, 5); got != 0 {
@@ -111,7 +119,8 @@ func TestNewWindowsAtItsBounds(t *testing.T) {
 		len   quota.Span
 		k     int
 	}{
-		{quota.FixedWindow, quota.MaxUnits, quota.Second, 0}, {quota.FixedWindow, 1, quota.MaxWindow, 0}, {quota.SlidingWindow, 1, quota.Second, 1},
+		{quota.FixedWindow, quota.MaxUnits, quota.Second, 0}, {quota.FixedWindow, 1, quota.MaxWindow, 0},
+		{quota.SlidingWindow, 1, quota.Second, 1},
 		{quota.SlidingWindow, 1, quota.Second, quota.MaxSubwindows}, {quota.SlidingLog, quota.MaxLog, quota.Second, 0},
 		{quota.SlidingWindowCounter, quota.MaxUnits / 1000, quota.Second, 0},
 	} {
@@ -121,7 +130,8 @@ func TestNewWindowsAtItsBounds(t *testing.T) {
 	}
 }
 
-// More than the quota may be on the books, after a change of figures. Then nothing is left, and a look is allowed all the same.
+// More than the quota may be on the books, after a change of figures. Then nothing is left, and a
+// look is allowed all the same.
 func TestWindowsOverQuota(t *testing.T) {
 	w := windowsOf(t, quota.FixedWindow, 10, quota.Second, 0)
 	h := quota.History{Last: 5, Marks: []quota.Mark{{Start: 0, Count: 12}}}
@@ -212,15 +222,18 @@ func TestGrainsBeforeTheOffset(t *testing.T) {
 
 // A change of figures leaves the marks that there were, and no others.
 func TestConvertMakesNoMarks(t *testing.T) {
-	w, next := windowsOf(t, quota.FixedWindow, 10, quota.Second, 0), windowsOf(t, quota.FixedWindow, 20, quota.Second, 0)
+	w, next := windowsOf(t, quota.FixedWindow, 10, quota.Second, 0), windowsOf(t, quota.FixedWindow, 20, quota.Second,
+		0)
 	h := quota.History{Last: 5, Marks: []quota.Mark{{Start: 0, Count: 3}, {Start: 1_000_000, Count: 2}}}
 	w.Convert(&h, 6, next)
-	if want := []quota.Mark{{Start: 0, Count: 3}, {Start: 1_000_000, Count: 2}}; !slices.Equal(h.Marks, want) || h.Last != 6 {
+	if want := []quota.Mark{{Start: 0, Count: 3}, {Start: 1_000_000, Count: 2}}; !slices.Equal(h.Marks, want) ||
+		h.Last != 6 {
 		t.Errorf("%+v at %d, want %+v", h.Marks, h.Last, want)
 	}
 }
 
-// What is on the books above the quota is cut to what says the same: of what slides the latest stay, and a mark of nothing is none.
+// What is on the books above the quota is cut to what says the same: of what slides the latest
+// stay, and a mark of nothing is none.
 func TestSaturate(t *testing.T) {
 	byMicrosecond, byMillisecond := int64(100), int64(quota.MaxUnits/int64(quota.Minute)+1)
 	const more = quota.MaxUnits
@@ -235,7 +248,8 @@ func TestSaturate(t *testing.T) {
 		{quota.SlidingLog, 10, []int64{1, 12}, []int64{10}},
 		// The counter's products stay exact, so more than the quota may stand there: it fades.
 		{quota.SlidingWindowCounter, byMicrosecond, []int64{more, 120}, []int64{more / int64(quota.Minute), 120}},
-		{quota.SlidingWindowCounter, byMillisecond, []int64{more, 120}, []int64{more / int64(quota.Minute/quota.Millisecond), 120}},
+		{quota.SlidingWindowCounter, byMillisecond, []int64{more, 120},
+			[]int64{more / int64(quota.Minute/quota.Millisecond), 120}},
 	} {
 		w := windowsOf(t, c.a, c.quota, quota.Minute, 1)
 		var h quota.History

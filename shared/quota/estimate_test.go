@@ -24,11 +24,12 @@ const (
 // loads are what callers send, as multiples of the limit.
 var loads = []float64{0.5, 0.9, 1, 1.5, 3}
 
-// An arrival makes the instants of one caller's requests, in order: load times the quota in each window
-// on average.
+// An arrival makes the instants of one caller's requests, in order: load times the quota in each
+// window on average.
 type arrival func(r *rand.Rand, load float64) []quota.Instant
 
-// traffic is what the tables compare. A row adds up its callers, whose windows begin at different times.
+// traffic is what the tables compare. A row adds up its callers, whose windows begin at different
+// times.
 var traffic = []struct {
 	name    string
 	callers int
@@ -96,9 +97,9 @@ func job(_ *rand.Rand, load float64) (at []quota.Instant) {
 	return at
 }
 
-// attack is quiet in the first of three windows until its last millisecond, sends half of everything there,
-// and the other half evenly over the second: the counter takes the burst for requests that came evenly, and
-// forgets it too early.
+// attack is quiet in the first of three windows until its last millisecond, sends half of
+// everything there, and the other half evenly over the second: the counter takes the burst for
+// requests that came evenly, and forgets it too early.
 func attack(_ *rand.Rand, load float64) (at []quota.Instant) {
 	half := int(load * estimatedQuota * 3 / 2)
 	for cycle := 0; cycle+3 <= estimatedFor; cycle += 3 {
@@ -113,10 +114,12 @@ func attack(_ *rand.Rand, load float64) (at []quota.Instant) {
 	return at
 }
 
-// verdicts hold the counter's decisions against an exact log of what the counter itself has let through.
+// verdicts hold the counter's decisions against an exact log of what the counter itself has let
+// through.
 type verdicts struct {
 	requests, wronglyAllowed, wronglyRefused int
-	// passed is what the counter let through in all, exactly what a log does that gets the same requests.
+	// passed is what the counter let through in all, exactly what a log does that gets the same
+	// requests.
 	passed, exactly int
 	// most is what passed in the fullest window.
 	most int64
@@ -156,8 +159,8 @@ func passedOf(log quota.History) (n int64) {
 	return n
 }
 
-// estimated is how a row of the traffic fares at a load. It is the same in every run: the seed is the place
-// in the table.
+// estimated is how a row of the traffic fares at a load. It is the same in every run: the seed is
+// the place in the table.
 func estimated(t *testing.T, row, column int) (v verdicts) {
 	r := rand.New(rand.NewPCG(uint64(row), uint64(column)))
 	of := traffic[row]
@@ -168,7 +171,8 @@ func estimated(t *testing.T, row, column int) (v verdicts) {
 	return v
 }
 
-// offsetOf spreads the windows of several callers evenly; those of a single one begin at 0, as the attacker knows.
+// offsetOf spreads the windows of several callers evenly; those of a single one begin at 0, as the
+// attacker knows.
 func offsetOf(n, callers int) uint64 {
 	if callers == 1 {
 		return 0
@@ -184,9 +188,12 @@ func tables(t *testing.T) string {
 		title string
 		cell  func(v verdicts) string
 	}{
-		{"let through although the window was full, % of requests", func(v verdicts) string { return percent(v.wronglyAllowed, v.requests) }},
-		{"refused although the window had room, % of requests", func(v verdicts) string { return percent(v.wronglyRefused, v.requests) }},
-		{"passed in all, % of what an exact log lets through", func(v verdicts) string { return percent(v.passed, v.exactly) }},
+		{"let through although the window was full, % of requests",
+			func(v verdicts) string { return percent(v.wronglyAllowed, v.requests) }},
+		{"refused although the window had room, % of requests",
+			func(v verdicts) string { return percent(v.wronglyRefused, v.requests) }},
+		{"passed in all, % of what an exact log lets through",
+			func(v verdicts) string { return percent(v.passed, v.exactly) }},
 		{"most that passed in any minute, of a quota of 100", func(v verdicts) string { return fmt.Sprint(v.most) }},
 	}
 	results := make([][]verdicts, len(traffic))
@@ -210,11 +217,12 @@ func tables(t *testing.T) string {
 	return strings.Join(append(parts, jobs(t)), "\n")
 }
 
-// jobs is the table of what each algorithm lets through of a job that sends its whole quota at once, each
-// window, and does not come back for what was refused.
+// jobs is the table of what each algorithm lets through of a job that sends its whole quota at
+// once, each window, and does not come back for what was refused.
 func jobs(t *testing.T) string {
 	head, line, cells := "| of the job at 1 ×, % |", "\n| --- |", "\n| pass |"
-	for _, a := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingLog, quota.SlidingWindowCounter, quota.SlidingWindow} {
+	for _, a := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingLog,
+		quota.SlidingWindowCounter, quota.SlidingWindow} {
 		passed, sent := 0, 0
 		for n := range 10 {
 			take := taking(t, a, offsetOf(n, 10))
@@ -261,7 +269,8 @@ func columns(format string) (text string) {
 	return text
 }
 
-// The page shows how wrong the weighted counter is. The figures come from here, and are the same on every machine.
+// The page shows how wrong the weighted counter is. The figures come from here, and are the same on
+// every machine.
 func TestTheCountersErrorIsWhatThePageSays(t *testing.T) {
 	want := tables(t)
 	if *printed {

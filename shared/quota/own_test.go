@@ -73,7 +73,8 @@ func TestABucketOfACallersOwnFigures(t *testing.T) {
 
 // figuresUpTo draws figures of a caller within those of most, with the same window.
 func figuresUpTo(t *rapid.T, units int64, window quota.Span, burst int64) quota.Params {
-	p, err := quota.NewParams(rapid.Int64Range(1, units).Draw(t, "quota"), window, rapid.Int64Range(1, burst).Draw(t, "burst"))
+	p, err := quota.NewParams(rapid.Int64Range(1, units).Draw(t, "quota"), window,
+		rapid.Int64Range(1, burst).Draw(t, "burst"))
 	if err != nil {
 		t.Fatal(err)
 	}

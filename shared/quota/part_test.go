@@ -9,12 +9,14 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// A part is never faster than its share of the whole, is slower by less than one part in MaxUnits/burst, and can be computed with
-// exactly; parts of one bucket add up to the bucket at most.
+// A part is never faster than its share of the whole, is slower by less than one part in
+// MaxUnits/burst, and can be computed with exactly; parts of one bucket add up to the bucket at
+// most.
 func TestPart(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, err := quota.NewParams(rapid.Int64Range(1, 1<<52).Draw(t, "quota"),
-			quota.Span(rapid.Int64Range(1, int64(quota.MaxWindow)).Draw(t, "window")), rapid.Int64Range(1, 1<<52).Draw(t, "burst"))
+			quota.Span(rapid.Int64Range(1, int64(quota.MaxWindow)).Draw(t, "window")), rapid.Int64Range(1,
+				1<<52).Draw(t, "burst"))
 		if err != nil {
 			return
 		}

@@ -78,7 +78,8 @@ func anyLimit(t *rapid.T) (q int64, window quota.Span, burst int64, p quota.Para
 	return q, window, burst, p
 }
 
-// anyStep draws a time step: equal, backwards, a microsecond around a token, or an age of the world.
+// anyStep draws a time step: equal, backwards, a microsecond around a token, or an age of the
+// world.
 func anyStep(t *rapid.T, p quota.Params) int64 {
 	token := p.Den/p.Num + 1
 	return rapid.OneOf(
@@ -130,9 +131,10 @@ func TestRetryAfterIsHonest(t *testing.T) {
 	})
 }
 
-// In every interval (s, t] at most burst + rate·(t-s) pass: one pass over the timeline with an exact level suffices, because
-// an interval that breaks the bound has a start after which the backlog over the rate line exceeds the burst. Time is the
-// bucket's own: where the caller's clock steps back, it stands still.
+// In every interval (s, t] at most burst + rate·(t-s) pass: one pass over the timeline with an
+// exact level suffices, because an interval that breaks the bound has a start after which the
+// backlog over the rate line exceeds the burst. Time is the bucket's own: where the caller's clock
+// steps back, it stands still.
 func TestIntervalBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q, window, burst, p := anyLimit(t)

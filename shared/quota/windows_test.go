@@ -60,7 +60,8 @@ type admission struct {
 	n  int64
 }
 
-// fullLog is the independent reference: all that was admitted, and each algorithm's definition over it.
+// fullLog is the independent reference: all that was admitted, and each algorithm's definition over
+// it.
 type fullLog struct {
 	w    quota.Windows
 	all  []admission
@@ -159,7 +160,8 @@ func windowsOf(t interface{ Fatal(...any) }, a quota.Algorithm, q int64, length 
 
 func anyWindows(t *rapid.T) quota.Windows {
 	a := rapid.SampledFrom(windowed).Draw(t, "algorithm")
-	length := rapid.SampledFrom([]quota.Span{quota.Second, 1_234_000, 7 * quota.Second, quota.Minute, quota.Day, quota.MaxWindow}).Draw(t, "length")
+	length := rapid.SampledFrom([]quota.Span{quota.Second, 1_234_000, 7 * quota.Second, quota.Minute, quota.Day,
+		quota.MaxWindow}).Draw(t, "length")
 	top := int64(quota.MaxLog)
 	if a != quota.SlidingLog {
 		top = quota.MaxUnits / int64(length/quota.Millisecond)
@@ -172,7 +174,8 @@ func anyWindows(t *rapid.T) quota.Windows {
 	return w
 }
 
-// anyPause draws a time step: equal, backwards, the edges of grains and windows, and an age of the world.
+// anyPause draws a time step: equal, backwards, the edges of grains and windows, and an age of the
+// world.
 func anyPause(t *rapid.T, w quota.Windows) quota.Instant {
 	g, l := int64(w.Grain), int64(w.Length)
 	return quota.Instant(rapid.OneOf(
@@ -198,7 +201,8 @@ func TestWindowsAgreeWithAFullLog(t *testing.T) {
 			allowed, left, retry := reference.take(now, n)
 			r := w.Take(&h, now, n)
 			if r.Allowed != allowed || w.Remaining(&h) != left || r.RetryAfter != retry {
-				t.Fatalf("%+v at %d cost %d: got %+v left %d; the log: %v left %d retry %d", w, now, n, r, w.Remaining(&h), allowed, left, retry)
+				t.Fatalf("%+v at %d cost %d: got %+v left %d; the log: %v left %d retry %d", w, now, n, r,
+					w.Remaining(&h), allowed, left, retry)
 			}
 			if err := reference.bound(); err != nil {
 				t.Fatal(err)
@@ -287,7 +291,8 @@ func TestConvertWindows(t *testing.T) {
 
 // What exceeds a lowered quota fades from what it was, not from the new quota.
 func TestConvertCounter(t *testing.T) {
-	w, lower := windowsOf(t, quota.SlidingWindowCounter, 100, quota.Minute, 0), windowsOf(t, quota.SlidingWindowCounter, 50, quota.Minute, 0)
+	w, lower := windowsOf(t, quota.SlidingWindowCounter, 100, quota.Minute, 0), windowsOf(t, quota.SlidingWindowCounter,
+		50, quota.Minute, 0)
 	var h quota.History
 	w.Take(&h, 0, 100)
 	w.Convert(&h, 89_000_000, lower)
@@ -310,7 +315,8 @@ func TestSetBack(t *testing.T) {
 	}{
 		{"a fixed window later", quota.FixedWindow, 0, 130 * second, 50 * second, true, []quota.Mark{{0, 3}}},
 		{"a whole window ahead", quota.FixedWindow, 0, 110 * second, 50 * second, true, []quota.Mark{{0, 3}}},
-		{"less than a window", quota.FixedWindow, 0, 110*second - 1, 50 * second, false, []quota.Mark{{60 * second, 3}}},
+		{"less than a window", quota.FixedWindow, 0, 110*second - 1, 50 * second, false,
+			[]quota.Mark{{60 * second, 3}}},
 		{"subwindows", quota.SlidingWindow, 6, 95 * second, 12 * second, true, []quota.Mark{{10 * second, 3}}},
 		{"before time 0", quota.SlidingWindow, 6, 95 * second, -5 * second, true, []quota.Mark{{-10 * second, 3}}},
 	} {
@@ -330,7 +336,8 @@ func TestSetBack(t *testing.T) {
 
 // Of fixed windows one counts at a time, and of sliding ones all marks do.
 func TestAdmitted(t *testing.T) {
-	h := quota.History{Marks: []quota.Mark{{0, 3}, {quota.Instant(quota.Minute), 5}, {quota.Instant(2 * quota.Minute), 2}}}
+	h := quota.History{Marks: []quota.Mark{{0, 3}, {quota.Instant(quota.Minute), 5},
+		{quota.Instant(2 * quota.Minute), 2}}}
 	for algorithm, want := range map[quota.Algorithm]int64{
 		quota.FixedWindow: 5, quota.SlidingWindow: 10, quota.SlidingWindowCounter: 10, quota.SlidingLog: 10,
 	} {
@@ -379,7 +386,8 @@ func TestOwing(t *testing.T) {
 	})
 }
 
-// A long run with little state: every decision against the full log's, and the bound after every admission.
+// A long run with little state: every decision against the full log's, and the bound after every
+// admission.
 func TestWindowsForLong(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -9,7 +9,8 @@ import (
 
 func TestEnvoyLimit(t *testing.T) {
 	items := []ratelimitheader.Item{
-		{Name: []byte("per-ip"), Burst: 10, Window: quota.Second}, {Name: []byte("daily"), Burst: 1000, Window: quota.Hour},
+		{Name: []byte("per-ip"), Burst: 10, Window: quota.Second},
+		{Name: []byte("daily"), Burst: 1000, Window: quota.Hour},
 	}
 	want := `10, 10;w=1;name="per-ip", 1000;w=3600;name="daily"`
 	if got := string(ratelimitheader.AppendEnvoyLimit(nil, 10, items)); got != want {
@@ -18,7 +19,8 @@ func TestEnvoyLimit(t *testing.T) {
 }
 
 func TestSeconds(t *testing.T) {
-	for span, want := range map[quota.Span]string{0: "0.000", 1: "0.001", 666_667: "0.667", 36 * quota.Second: "36.000", 61_050_000: "61.050"} {
+	for span, want := range map[quota.Span]string{0: "0.000", 1: "0.001", 666_667: "0.667", 36 * quota.Second: "36.000",
+		61_050_000: "61.050"} {
 		if got := string(ratelimitheader.AppendSeconds(nil, span)); got != want {
 			t.Errorf("%d: %s, want %s", span, got, want)
 		}

@@ -32,9 +32,11 @@ func TestDraft11(t *testing.T) {
 func TestDraft11IsAStructuredField(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		it := ratelimitheader.Item{
-			Name:  []byte(rapid.StringMatching(`[a-z0-9][a-z0-9._-]{0,62}`).Draw(t, "name")),
-			Burst: rapid.Int64Range(1, 999_999_999_999_999).Draw(t, "burst"), Window: quota.Span(rapid.Int64Range(1, 1<<52).Draw(t, "window")),
-			Remaining: rapid.Int64Range(0, 999_999_999_999_999).Draw(t, "remaining"), Reset: quota.Span(rapid.Int64Range(0, 1<<52).Draw(t, "reset")),
+			Name:      []byte(rapid.StringMatching(`[a-z0-9][a-z0-9._-]{0,62}`).Draw(t, "name")),
+			Burst:     rapid.Int64Range(1, 999_999_999_999_999).Draw(t, "burst"),
+			Window:    quota.Span(rapid.Int64Range(1, 1<<52).Draw(t, "window")),
+			Remaining: rapid.Int64Range(0, 999_999_999_999_999).Draw(t, "remaining"),
+			Reset:     quota.Span(rapid.Int64Range(0, 1<<52).Draw(t, "reset")),
 		}
 		for value, want := range map[string]map[string]int64{
 			string(ratelimitheader.AppendPolicy(nil, it)): {"q": it.Burst, "w": ratelimitheader.Seconds(it.Window)},
@@ -99,7 +101,8 @@ func TestResetAt(t *testing.T) {
 		wall  int64
 		reset quota.Span
 		want  int64
-	}{{1_000_000_000, 0, 1000}, {1_000_000_001, 0, 1001}, {1_000_500_000, 500_000, 1001}, {1_000_500_000, 500_001, 1002}} {
+	}{{1_000_000_000, 0, 1000}, {1_000_000_001, 0, 1001}, {1_000_500_000, 500_000, 1001}, {1_000_500_000, 500_001,
+		1002}} {
 		if got := ratelimitheader.ResetAt(c.wall, c.reset); got != c.want {
 			t.Errorf("at %d in %d: %d, want %d", c.wall, c.reset, got, c.want)
 		}

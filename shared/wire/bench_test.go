@@ -10,7 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// One operation is one message, as full as it may be where that is bounded, written into a buffer that is there or read.
+// One operation is one message, as full as it may be where that is bounded, written into a buffer
+// that is there or read.
 func BenchmarkWire(b *testing.B) {
 	question, lease, answer := make([]keyhash.Key, wire.MaxItems), request, reply
 	lease.Items, answer.Items = nil, nil
@@ -18,23 +19,31 @@ func BenchmarkWire(b *testing.B) {
 	known := wire.Consumers{Revision: 1, Complete: true}
 	for i := range wire.MaxItems {
 		question[i] = keyhash.Key{byte(i)}
-		lease.Items = append(lease.Items, wire.LeaseItem{Bucket: question[i], Limit: uint32(i), Waiting: 1, Cost: 1, Keep: 100})
+		lease.Items = append(lease.Items,
+			wire.LeaseItem{Bucket: question[i], Limit: uint32(i), Waiting: 1, Cost: 1, Keep: 100})
 		answer.Items = append(answer.Items, wire.LeaseAnswer{Waiting: 1, Keep: 100, Level: 1000})
 		full.Steps = append(full.Steps, wire.PolicyStep{Policy: uint32(i), Step: policy.StepShare})
 		known.Items = append(known.Items, wire.Consumer{Key: question[i], Tier: []byte("premium")})
 	}
-	benchMessage(b, "lease_request", lease, func(dst []byte, m *wire.LeaseRequest) []byte { return wire.AppendLeaseRequest(dst, *m) },
+	benchMessage(b, "lease_request", lease,
+		func(dst []byte, m *wire.LeaseRequest) []byte { return wire.AppendLeaseRequest(dst, *m) },
 		func(raw []byte, m *wire.LeaseRequest) (err error) { *m, err = wire.DecodeLeaseRequest(raw); return err })
-	benchMessage(b, "lease_reply", answer, func(dst []byte, m *wire.LeaseReply) []byte { return wire.AppendLeaseReply(dst, *m) }, wire.DecodeLeaseReply)
-	benchMessage(b, "report", full, func(dst []byte, m *wire.Report) []byte { return wire.AppendReport(dst, *m) }, wire.DecodeReport)
+	benchMessage(b, "lease_reply", answer,
+		func(dst []byte, m *wire.LeaseReply) []byte { return wire.AppendLeaseReply(dst, *m) }, wire.DecodeLeaseReply)
+	benchMessage(b, "report", full, func(dst []byte, m *wire.Report) []byte { return wire.AppendReport(dst, *m) },
+		wire.DecodeReport)
 	benchMessage(b, "decisions", decisions, wire.AppendDecisions, wire.DecodeDecisions)
-	benchMessage(b, "consumers", known, func(dst []byte, m *wire.Consumers) []byte { return wire.AppendConsumers(dst, *m) }, wire.DecodeConsumers)
-	benchMessage(b, "question", question, func(dst []byte, m *[]keyhash.Key) []byte { return wire.AppendQuestion(dst, *m) },
+	benchMessage(b, "consumers", known,
+		func(dst []byte, m *wire.Consumers) []byte { return wire.AppendConsumers(dst, *m) }, wire.DecodeConsumers)
+	benchMessage(b, "question", question,
+		func(dst []byte, m *[]keyhash.Key) []byte { return wire.AppendQuestion(dst, *m) },
 		func(raw []byte, m *[]keyhash.Key) (err error) { *m, err = wire.DecodeQuestion(raw); return err })
 }
 
 // benchMessage writes a message and reads it, and what was read must be what was written.
-func benchMessage[T any](b *testing.B, name string, m T, write func(dst []byte, m *T) []byte, read func(raw []byte, m *T) error) {
+func benchMessage[T any](
+	b *testing.B, name string, m T, write func(dst []byte, m *T) []byte, read func(raw []byte, m *T) error,
+) {
 	message := write(nil, &m)
 	b.Run("write/"+name, func(b *testing.B) {
 		buffer := make([]byte, 0, len(message))
@@ -62,7 +71,8 @@ func benchMessage[T any](b *testing.B, name string, m T, write func(dst []byte, 
 	})
 }
 
-// One operation is one policy set of so many policies with three limits and four conditions each, written or read to its end.
+// One operation is one policy set of so many policies with three limits and four conditions each,
+// written or read to its end.
 func BenchmarkSnapshot(b *testing.B) {
 	for _, n := range []int{1, 1000} {
 		s := everything(b)
@@ -106,7 +116,8 @@ func readSnapshot(b *testing.B, message []byte) (limits, conditions int) {
 	r.Access(address, address, text, text, text)
 	for range r.Policies() {
 		r.Policy(func() {}, func(policy.Limit) { limits++ })
-		r.Lists(condition, condition, condition, func(policy.HeaderOp, wire.Ref, wire.Ref) { conditions++ }, func(policy.PartKind, wire.Ref) {})
+		r.Lists(condition, condition, condition, func(policy.HeaderOp, wire.Ref, wire.Ref) { conditions++ },
+			func(policy.PartKind, wire.Ref) {})
 	}
 	if err := r.End(); err != nil {
 		b.Fatal(err)

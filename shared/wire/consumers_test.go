@@ -12,14 +12,16 @@ import (
 
 var consumers = wire.Consumers{
 	Format: 1, Revision: 1_790_000_000_123, Complete: true,
-	Items: []wire.Consumer{{Key: keyhash.Key{1, 2, 3}, Tier: []byte("premium")}, {Key: keyhash.Key{0xff}, Tier: []byte{}}},
+	Items: []wire.Consumer{{Key: keyhash.Key{1, 2, 3}, Tier: []byte("premium")},
+		{Key: keyhash.Key{0xff}, Tier: []byte{}}},
 }
 
 // special is what a consumer may have beside its tier.
 var special = wire.Exceptions{
 	Banned: 1_790_000_000_123, Bypass: wire.ForGood,
 	Overrides: []wire.Override{
-		{Policy: "api", Until: wire.ForGood, Limits: []wire.Figures{{Quota: 500, Window: quota.Minute, Burst: 50}, {Quota: 20, Window: quota.Second}}},
+		{Policy: "api", Until: wire.ForGood,
+			Limits: []wire.Figures{{Quota: 500, Window: quota.Minute, Burst: 50}, {Quota: 20, Window: quota.Second}}},
 		{Policy: "free-of-charge", Until: 1_790_000_000_000},
 	},
 }
@@ -29,7 +31,8 @@ func second() wire.Consumers {
 	m := consumers
 	m.Format, m.ExceptionsRevision, m.HasExceptions = wire.ConsumersFormat, 300, true
 	m.Items = []wire.Consumer{
-		{Key: keyhash.Key{1, 2, 3}, Tier: []byte("premium"), Exceptions: wire.AppendExceptions(nil, special)}, {Key: keyhash.Key{0xff}, Tier: []byte{}, Exceptions: []byte{}},
+		{Key: keyhash.Key{1, 2, 3}, Tier: []byte("premium"), Exceptions: wire.AppendExceptions(nil, special)},
+		{Key: keyhash.Key{0xff}, Tier: []byte{}, Exceptions: []byte{}},
 	}
 	return m
 }
@@ -38,14 +41,17 @@ func TestConsumersReadBack(t *testing.T) {
 	message := wire.AppendConsumers(nil, consumers)
 	question := wire.AppendQuestion(nil, []keyhash.Key{{1, 2, 3}, {0xff}})
 	newest := wire.AppendConsumers(nil, second())
-	for name, got := range map[string][]byte{"consumers": message, "consumers_question": question, "consumers_2": newest} {
+	for name, got := range map[string][]byte{"consumers": message, "consumers_question": question,
+		"consumers_2": newest} {
 		golden(t, name, got)
 	}
 	var back wire.Consumers
-	if err := wire.DecodeConsumers(message, &back); err != nil || !reflect.DeepEqual(back, consumers) || !wire.IsConsumers(message) {
+	if err := wire.DecodeConsumers(message, &back); err != nil || !reflect.DeepEqual(back, consumers) ||
+		!wire.IsConsumers(message) {
 		t.Errorf("%+v: %v", back, err)
 	}
-	if err := wire.DecodeConsumers(newest, &back); err != nil || !reflect.DeepEqual(back, second()) || !wire.IsConsumers(newest) {
+	if err := wire.DecodeConsumers(newest, &back); err != nil || !reflect.DeepEqual(back, second()) ||
+		!wire.IsConsumers(newest) {
 		t.Errorf("%+v: %v", back, err)
 	}
 	if keys, err := wire.DecodeQuestion(question); err != nil || len(keys) != 2 || keys[1] != (keyhash.Key{0xff}) {
@@ -95,7 +101,8 @@ func TestSpecialReadsBack(t *testing.T) {
 	}
 	var l wire.Limits
 	for _, o := range special.Overrides {
-		if !wire.FindOverride(b, []byte(o.Policy), &l) || l.Until != o.Until || l.Count != len(o.Limits) || l.Count > 0 && !reflect.DeepEqual(l.Each[:l.Count], o.Limits) {
+		if !wire.FindOverride(b, []byte(o.Policy), &l) || l.Until != o.Until || l.Count != len(o.Limits) ||
+			l.Count > 0 && !reflect.DeepEqual(l.Each[:l.Count], o.Limits) {
 			t.Errorf("%s: %+v", o.Policy, l)
 		}
 	}

@@ -14,10 +14,13 @@ var decisions = wire.Decisions{
 	Node: []byte("edge-1"), Boot: 0x0123456789abcdef, Version: 42,
 	Counts: []wire.RefusedCount{{Policy: 1, Tier: 2, Refused: 300}, {Policy: 7, Refused: 1}},
 	Refusals: []wire.Refusal{{
-		CallerCount: wire.CallerCount{Policy: 1, Tier: 2, Bucket: keyhash.Key{1, 2}, Identity: wire.Identity{Consumer: keyhash.Key{3, 4}, Shown: []byte("\x00\x02/a\x03\x00")}, Count: 299, Over: 3},
-		Limit:       9, Reason: 1, Source: 7, Cost: 5, Left: 4, Retry: quota.Second, Ago: quota.Millisecond,
+		CallerCount: wire.CallerCount{Policy: 1, Tier: 2, Bucket: keyhash.Key{1, 2},
+			Identity: wire.Identity{Consumer: keyhash.Key{3, 4}, Shown: []byte("\x00\x02/a\x03\x00")}, Count: 299,
+			Over: 3},
+		Limit: 9, Reason: 1, Source: 7, Cost: 5, Left: 4, Retry: quota.Second, Ago: quota.Millisecond,
 	}},
-	Callers: []wire.CallerCount{{Policy: 7, Bucket: keyhash.Key{5}, Identity: wire.Identity{Shown: []byte{}}, Count: 16}, {Policy: 8, Bucket: keyhash.Key{6}, Identity: wire.Identity{Shown: []byte{}}}},
+	Callers: []wire.CallerCount{{Policy: 7, Bucket: keyhash.Key{5}, Identity: wire.Identity{Shown: []byte{}},
+		Count: 16}, {Policy: 8, Bucket: keyhash.Key{6}, Identity: wire.Identity{Shown: []byte{}}}},
 }
 
 func TestDecisionsReadBack(t *testing.T) {
@@ -39,17 +42,19 @@ func TestDamagedDecisionsAreRefused(t *testing.T) {
 	}
 	caller := func(c wire.CallerCount) wire.Decisions { return wire.Decisions{Callers: []wire.CallerCount{c}} }
 	for name, m := range map[string]wire.Decisions{
-		"too long a name":           {Node: make([]byte, wire.MaxNodeID+1)},
-		"too many counts":           {Counts: make([]wire.RefusedCount, wire.MaxCounts+1)},
-		"too many refusals":         {Refusals: make([]wire.Refusal, wire.MaxRefusals+1)},
-		"too many callers":          {Callers: make([]wire.CallerCount, wire.MaxCallers+1)},
-		"too high an index":         caller(wire.CallerCount{Policy: policy.MaxPolicies}),
-		"shown that ends early":     caller(wire.CallerCount{Identity: wire.Identity{Shown: []byte{0}}}),
-		"shown shorter than said":   caller(wire.CallerCount{Identity: wire.Identity{Shown: []byte{0, 2, 'a'}}}),
-		"shown longer than allowed": caller(wire.CallerCount{Identity: wire.Identity{Shown: append([]byte{0, 65}, make([]byte, 65)...)}}),
-		"shown that is not":         caller(wire.CallerCount{Identity: wire.Identity{Shown: []byte{policy.MaxShown, 0}}}),
-		"more over than counted":    caller(wire.CallerCount{Count: 1, Over: 2}),
-		"an older one":              {Refusals: []wire.Refusal{{Ago: quota.Hour + 1}}},
+		"too long a name":         {Node: make([]byte, wire.MaxNodeID+1)},
+		"too many counts":         {Counts: make([]wire.RefusedCount, wire.MaxCounts+1)},
+		"too many refusals":       {Refusals: make([]wire.Refusal, wire.MaxRefusals+1)},
+		"too many callers":        {Callers: make([]wire.CallerCount, wire.MaxCallers+1)},
+		"too high an index":       caller(wire.CallerCount{Policy: policy.MaxPolicies}),
+		"shown that ends early":   caller(wire.CallerCount{Identity: wire.Identity{Shown: []byte{0}}}),
+		"shown shorter than said": caller(wire.CallerCount{Identity: wire.Identity{Shown: []byte{0, 2, 'a'}}}),
+		"shown longer than allowed": caller(wire.CallerCount{Identity: wire.Identity{Shown: append([]byte{0, 65},
+			make([]byte, 65)...)}}),
+		"shown that is not": caller(wire.CallerCount{Identity: wire.Identity{Shown: []byte{policy.MaxShown,
+			0}}}),
+		"more over than counted": caller(wire.CallerCount{Count: 1, Over: 2}),
+		"an older one":           {Refusals: []wire.Refusal{{Ago: quota.Hour + 1}}},
 	} {
 		if wire.DecodeDecisions(wire.AppendDecisions(nil, &m), &back) == nil {
 			t.Errorf("%s: accepted", name)
@@ -63,13 +68,16 @@ func TestTheLargestDecisionsFit(t *testing.T) {
 	for i := range policy.MaxShown {
 		shown = append(append(shown, byte(i), policy.MaxShownText), make([]byte, policy.MaxShownText)...)
 	}
-	c := wire.CallerCount{Policy: policy.MaxPolicies - 1, Tier: 255, Identity: wire.Identity{Shown: shown}, Count: 1 << 40, Over: 1 << 40}
+	c := wire.CallerCount{Policy: policy.MaxPolicies - 1, Tier: 255, Identity: wire.Identity{Shown: shown},
+		Count: 1 << 40, Over: 1 << 40}
 	m := wire.Decisions{Node: make([]byte, wire.MaxNodeID), Counts: make([]wire.RefusedCount, wire.MaxCounts)}
 	for i := range m.Counts {
 		m.Counts[i] = wire.RefusedCount{Policy: policy.MaxPolicies - 1, Tier: 255, Refused: 1 << 40}
 	}
 	for range wire.MaxRefusals {
-		m.Refusals = append(m.Refusals, wire.Refusal{CallerCount: c, Limit: policy.MaxSetLimits - 1, Cost: policy.MaxCost, Left: quota.MaxUnits, Retry: quota.MaxWindow, Ago: quota.Hour})
+		m.Refusals = append(m.Refusals,
+			wire.Refusal{CallerCount: c, Limit: policy.MaxSetLimits - 1, Cost: policy.MaxCost, Left: quota.MaxUnits,
+				Retry: quota.MaxWindow, Ago: quota.Hour})
 	}
 	for range wire.MaxCallers {
 		m.Callers = append(m.Callers, c)
@@ -91,19 +99,23 @@ func FuzzDecisions(f *testing.F) {
 		if wire.DecodeDecisions(b, &m) != nil {
 			return
 		}
-		if err := wire.DecodeDecisions(wire.AppendDecisions(nil, &m), &again); err != nil || !reflect.DeepEqual(m, again) {
+		if err := wire.DecodeDecisions(wire.AppendDecisions(nil, &m), &again); err != nil ||
+			!reflect.DeepEqual(m, again) {
 			t.Errorf("%+v is read as %+v: %v", m, again, err)
 		}
 	})
 }
 
-// A filter that knows nothing of what may be shown reads the same policy set in the format that it knows.
+// A filter that knows nothing of what may be shown reads the same policy set in the format that it
+// knows.
 func TestPlainSnapshots(t *testing.T) {
 	set := func(show ...policy.Part) *policy.Set {
 		return &policy.Set{Identity: policy.Identity{IPv6Prefix: 64}, Show: show}
 	}
 	plain := wire.AppendSnapshot(nil, wire.Snapshot{Version: 7, Secret: [16]byte{1}, Set: set()})
-	showing := wire.AppendSnapshot(nil, wire.Snapshot{Version: 7, Secret: [16]byte{1}, Set: set(policy.Part{Kind: policy.PartHost}, policy.Part{Kind: policy.PartHeader, Name: "x"})})
+	showing := wire.AppendSnapshot(nil,
+		wire.Snapshot{Version: 7, Secret: [16]byte{1},
+			Set: set(policy.Part{Kind: policy.PartHost}, policy.Part{Kind: policy.PartHeader, Name: "x"})})
 	if got := wire.Plain(showing); string(got) != string(plain) {
 		t.Errorf("got  %x\nwant %x", got, plain)
 	}

@@ -13,24 +13,29 @@ var enforcement = wire.Enforcement{
 	Revision: 1_790_000_000_123,
 	Orders: []wire.Order{
 		{State: policy.EnforcedOff, Percent: 100, Policy: []byte{}, Tier: []byte{}},
-		{State: policy.EnforcedShadow, Percent: 1, Expires: 1_790_000_600_000, Policy: []byte("api"), Tier: []byte("premium")},
+		{State: policy.EnforcedShadow, Percent: 1, Expires: 1_790_000_600_000, Policy: []byte("api"),
+			Tier: []byte("premium")},
 		{State: policy.EnforcedAll, Percent: 25, Policy: []byte("api"), Tier: []byte{}},
 	},
-	Bans:  []wire.Ban{{Key: keyhash.Key{1, 2, 3}}, {Key: keyhash.Key{0xff}, Expires: 1_790_000_600_000}},
-	Freed: []wire.Freed{{Bucket: keyhash.Key{4, 5}, Revision: 1_790_000_000_100}, {Bucket: keyhash.Key{6}, Revision: 7, Full: true}},
+	Bans: []wire.Ban{{Key: keyhash.Key{1, 2, 3}}, {Key: keyhash.Key{0xff}, Expires: 1_790_000_600_000}},
+	Freed: []wire.Freed{{Bucket: keyhash.Key{4, 5}, Revision: 1_790_000_000_100},
+		{Bucket: keyhash.Key{6}, Revision: 7, Full: true}},
 }
 
 func TestEnforcementReadsBack(t *testing.T) {
 	got := wire.AppendEnforcement(nil, &enforcement)
 	golden(t, "enforcement", got)
 	var back wire.Enforcement
-	if err := wire.DecodeEnforcement(got, &back); err != nil || !reflect.DeepEqual(back, enforcement) || !wire.IsEnforcement(got) {
+	if err := wire.DecodeEnforcement(got, &back); err != nil || !reflect.DeepEqual(back, enforcement) ||
+		!wire.IsEnforcement(got) {
 		t.Errorf("%+v: %v", back, err)
 	}
-	if err := wire.DecodeEnforcement(wire.AppendEnforcement(nil, &wire.Enforcement{}), &back); err != nil || len(back.Orders)+len(back.Bans)+len(back.Freed) != 0 {
+	if err := wire.DecodeEnforcement(wire.AppendEnforcement(nil, &wire.Enforcement{}), &back); err != nil ||
+		len(back.Orders)+len(back.Bans)+len(back.Freed) != 0 {
 		t.Errorf("nothing reads back as %+v: %v", back, err)
 	}
-	if wire.IsEnforcement(snapshot(t)) || wire.IsConsumers(got) || wire.IsEnforcement(wire.AppendConsumers(nil, consumers)) {
+	if wire.IsEnforcement(snapshot(t)) || wire.IsConsumers(got) ||
+		wire.IsEnforcement(wire.AppendConsumers(nil, consumers)) {
 		t.Error("messages are taken for each other")
 	}
 }
@@ -78,7 +83,8 @@ func FuzzEnforcement(f *testing.F) {
 		if len(m.Orders) > wire.MaxOrders || len(m.Bans) > wire.MaxBans {
 			t.Errorf("%d orders, %d bans", len(m.Orders), len(m.Bans))
 		}
-		if err := wire.DecodeEnforcement(wire.AppendEnforcement(nil, &m), &back); err != nil || !reflect.DeepEqual(m, back) {
+		if err := wire.DecodeEnforcement(wire.AppendEnforcement(nil, &m), &back); err != nil ||
+			!reflect.DeepEqual(m, back) {
 			t.Errorf("%+v reads back as %+v: %v", m, back, err)
 		}
 	})

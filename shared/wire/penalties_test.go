@@ -16,7 +16,8 @@ var offences = wire.Offences{Node: []byte("edge-1"), Items: []wire.Offence{
 	{Key: keyhash.Key{1, 2}, Known: 1_800_000_000_000, Policy: []byte("login"), Level: 3, Until: 1_800_000_060_000,
 		Forgotten: 1_800_003_660_000, Shadow: true, Prolonged: true, Version: 7,
 		Identity: wire.Identity{Consumer: keyhash.Key{3}, Shown: []byte("\x00\x02/a")}},
-	{Key: keyhash.Key{4}, Policy: []byte("p"), Level: 1, Until: 1, Forgotten: 1, Identity: wire.Identity{Shown: []byte{}}},
+	{Key: keyhash.Key{4}, Policy: []byte("p"), Level: 1, Until: 1, Forgotten: 1,
+		Identity: wire.Identity{Shown: []byte{}}},
 }}
 
 var penalties = wire.Penalties{Revision: 1_800_000_000_009, Cleared: 1_800_000_000_001, Items: []wire.Penalty{
@@ -33,7 +34,8 @@ func TestPenaltiesReadBack(t *testing.T) {
 	message = wire.AppendPenalties(nil, &penalties)
 	golden(t, "penalties", message)
 	var again wire.Penalties
-	if err := wire.DecodePenalties(message, &again); err != nil || !reflect.DeepEqual(again, penalties) || !wire.IsPenalties(message) {
+	if err := wire.DecodePenalties(message, &again); err != nil || !reflect.DeepEqual(again, penalties) ||
+		!wire.IsPenalties(message) {
 		t.Errorf("%+v: %v", again, err)
 	}
 }
@@ -87,8 +89,9 @@ func TestTheLargestReportFits(t *testing.T) {
 	}
 	for range wire.MaxOffences {
 		m.Items = append(m.Items, wire.Offence{
-			Known: 1 << 53, Policy: []byte(strings.Repeat("p", 63)), Level: wire.MaxPenaltyLevel, Until: 1 << 45, Forgotten: 1 << 45,
-			Shadow: true, Prolonged: true, Version: 1 << 53, Identity: wire.Identity{Shown: shown},
+			Known: 1 << 53, Policy: []byte(strings.Repeat("p", 63)), Level: wire.MaxPenaltyLevel, Until: 1 << 45,
+			Forgotten: 1 << 45,
+			Shadow:    true, Prolonged: true, Version: 1 << 53, Identity: wire.Identity{Shown: shown},
 		})
 	}
 	var back wire.Offences
@@ -97,9 +100,11 @@ func TestTheLargestReportFits(t *testing.T) {
 	}
 }
 
-// A filter that does not know a bit of the extras refuses the snapshot; the bit of penalties is its own.
+// A filter that does not know a bit of the extras refuses the snapshot; the bit of penalties is its
+// own.
 func TestPenaltiesOfAPolicyReadBack(t *testing.T) {
-	rule := penalty.Rule{Refusals: 5, Within: quota.Minute, For: quota.Minute, Factor: 2, Max: quota.Day, Forget: quota.Hour,
+	rule := penalty.Rule{Refusals: 5, Within: quota.Minute, For: quota.Minute, Factor: 2, Max: quota.Day,
+		Forget: quota.Hour,
 		Jitter: 10, Extend: true, Shadow: true}
 	s := everything(t)
 	s.Set.Policies[0].Penalty = &rule

@@ -61,7 +61,8 @@ var reply = wire.LeaseReply{
 	},
 }
 
-// golden holds a message against the bytes that versions of the filter and of the control plane which run side by side have agreed on.
+// golden holds a message against the bytes that versions of the filter and of the control plane
+// which run side by side have agreed on.
 func golden(t *testing.T, name string, message []byte) {
 	t.Helper()
 	file := "testdata/" + name + ".hex"
@@ -75,7 +76,8 @@ func golden(t *testing.T, name string, message []byte) {
 		t.Fatal(err)
 	}
 	if hex.EncodeToString(message) != strings.TrimSpace(string(want)) {
-		t.Errorf("%s changed: raise its format version and keep reading the old one\ngot  %x\nwant %s", name, message, want)
+		t.Errorf("%s changed: raise its format version and keep reading the old one\ngot  %x\nwant %s", name, message,
+			want)
 	}
 }
 
@@ -120,13 +122,16 @@ func everything(t testing.TB) wire.Snapshot {
 	return wire.Snapshot{Version: 9, Secret: [16]byte{9, 9}, Set: &policy.Set{
 		Identity: policy.Identity{
 			TrustedHops: 1, IPv6Prefix: 64, Consumer: []policy.Source{{Kind: policy.SourceHeader, Name: "x-api-key"}},
-			Tier: []policy.Source{{Kind: policy.SourceJWT, Name: "plan"}, {Kind: policy.SourceAssignment}}, DefaultTier: 1,
+			Tier:        []policy.Source{{Kind: policy.SourceJWT, Name: "plan"}, {Kind: policy.SourceAssignment}},
+			DefaultTier: 1,
 		},
 		Tiers:   []string{"premium", "free"},
 		Headers: policy.Headers{Standard: policy.StandardDraft11, Legacy: policy.LegacyXRateLimit},
-		Banned:  []policy.Range{{First: ipaddr.Addr{1}, Last: ipaddr.Addr{2}}, {First: ipaddr.Addr{3}, Last: ipaddr.Addr{3}}},
+		Banned: []policy.Range{{First: ipaddr.Addr{1}, Last: ipaddr.Addr{2}},
+			{First: ipaddr.Addr{3}, Last: ipaddr.Addr{3}}},
 		Exempt: policy.Exempt{
-			ClientIPs: []policy.Range{{First: ipaddr.Addr{9}, Last: ipaddr.Addr{9, 9}}}, Paths: []string{"/healthz"}, Methods: []string{"OPTIONS"}, Consumers: []string{"us"},
+			ClientIPs: []policy.Range{{First: ipaddr.Addr{9}, Last: ipaddr.Addr{9, 9}}}, Paths: []string{"/healthz"},
+			Methods: []string{"OPTIONS"}, Consumers: []string{"us"},
 		},
 		Policies: []policy.Policy{{
 			Name: "p",
@@ -136,9 +141,11 @@ func everything(t testing.TB) wire.Snapshot {
 			},
 			Partition: []policy.Part{{Kind: policy.PartClientIP}, {Kind: policy.PartHeader, Name: "x-tenant"}},
 			IfAbsent:  policy.AbsentDeny, Limits: []policy.Limit{limit(100, quota.Hour), limit(7, quota.Second)},
-			Tiers: []policy.TierLimits{{From: 0, To: 0}, {From: 0, To: 2}}, Candidate: []policy.Limit{limit(80, quota.Hour)},
-			Cost: policy.Cost{Fixed: 1, Header: "x-cost", Max: 5, Invalid: 2, DenyInvalid: true},
-			Mode: policy.ModeStrict, OnFailure: policy.OnFailure{{For: quota.Minute, Do: policy.StepShare}, {Do: policy.StepDeny}},
+			Tiers:     []policy.TierLimits{{From: 0, To: 0}, {From: 0, To: 2}},
+			Candidate: []policy.Limit{limit(80, quota.Hour)},
+			Cost:      policy.Cost{Fixed: 1, Header: "x-cost", Max: 5, Invalid: 2, DenyInvalid: true},
+			Mode:      policy.ModeStrict, OnFailure: policy.OnFailure{{For: quota.Minute, Do: policy.StepShare},
+				{Do: policy.StepDeny}},
 			Enforced: 25, Response: policy.Response{Status: 503, Body: "later"},
 		}},
 	}}
@@ -146,7 +153,8 @@ func everything(t testing.TB) wire.Snapshot {
 
 // steps is a failure ladder that only the latest format can say.
 var steps = policy.OnFailure{
-	{For: 10 * quota.Second, Do: policy.StepAllow}, {For: quota.Minute, Do: policy.StepShare, Empty: true}, {Do: policy.StepDeny},
+	{For: 10 * quota.Second, Do: policy.StepAllow}, {For: quota.Minute, Do: policy.StepShare, Empty: true},
+	{Do: policy.StepDeny},
 }
 
 // figures are held by requests, in each place where they may be.
@@ -311,15 +319,18 @@ func TestClassesReadBack(t *testing.T) {
 	}
 }
 
-// Each thing that an older filter cannot read is in the latest format alone, and the others stay in theirs.
+// Each thing that an older filter cannot read is in the latest format alone, and the others stay in
+// theirs.
 func TestSnapshotsHaveTheLowestFormat(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*policy.Set)
 		format byte
 	}{
-		"nothing":                   {func(*policy.Set) {}, 2},
-		"show":                      {func(s *policy.Set) { s.Show = []policy.Part{{Kind: policy.PartMethod}} }, 3},
-		"a consumer by its address": {func(s *policy.Set) { s.Identity.Consumer = []policy.Source{{Kind: policy.SourceClientIP}} }, 4},
+		"nothing": {func(*policy.Set) {}, 2},
+		"show":    {func(s *policy.Set) { s.Show = []policy.Part{{Kind: policy.PartMethod}} }, 3},
+		"a consumer by its address": {func(s *policy.Set) {
+			s.Identity.Consumer = []policy.Source{{Kind: policy.SourceClientIP}}
+		}, 4},
 		"a tier by the consumer's source": {func(s *policy.Set) {
 			s.Identity.Tier = []policy.Source{{Kind: policy.SourceFound, Name: "header:x-api-key=free"}}
 		}, 4},
@@ -339,7 +350,8 @@ func TestSnapshotsHaveTheLowestFormat(t *testing.T) {
 			s.Policies[0].Limits[0], _ = policy.NewInFlight(20, 0, 0)
 		}, 4},
 		"an empty share": {func(s *policy.Set) {
-			s.Policies[0].OnFailure = policy.OnFailure{{For: quota.Minute, Do: policy.StepShare, Empty: true}, {Do: policy.StepDeny}}
+			s.Policies[0].OnFailure = policy.OnFailure{{For: quota.Minute, Do: policy.StepShare, Empty: true},
+				{Do: policy.StepDeny}}
 		}, 4},
 		"classes":  {func(s *policy.Set) { s.Priorities = []policy.Class{{Name: "all", Rest: true}} }, 5},
 		"upstream": {func(s *policy.Set) { s.Policies[0].Partition[0].Kind = policy.PartUpstream }, 4},
@@ -350,7 +362,9 @@ func TestSnapshotsHaveTheLowestFormat(t *testing.T) {
 			s.Policies[0].Reserve = []policy.Reserve{{Class: 0, Percent: 20}}
 			s.Policies[0].Limits, s.Policies[0].Tiers = s.Policies[0].Limits[:2], nil
 		}, 4},
-		"the share for ever": {func(s *policy.Set) { s.Policies[0].OnFailure = policy.OnFailure{{Do: policy.StepShare}} }, 2},
+		"the share for ever": {func(s *policy.Set) {
+			s.Policies[0].OnFailure = policy.OnFailure{{Do: policy.StepShare}}
+		}, 2},
 	} {
 		s := everything(t)
 		c.change(s.Set)
@@ -377,7 +391,8 @@ func TestExtrasReadBack(t *testing.T) {
 	if err := ix.Load(b); err != nil || ix.Len() != 2 {
 		t.Fatalf("%d policies: %v", ix.Len(), err)
 	}
-	if got := string(ix.Text(ix.Policy(0).ContentType)); got != "application/json" || ix.Policy(1).ContentType.Len != 0 {
+	if got := string(ix.Text(ix.Policy(0).ContentType)); got != "application/json" ||
+		ix.Policy(1).ContentType.Len != 0 {
 		t.Errorf("the content type is %q", got)
 	}
 	if got := ix.Policy(0).OnFailure; got != steps {
@@ -413,8 +428,10 @@ func TestSnapshotReadsBack(t *testing.T) {
 	named := func(_ policy.SourceKind, name wire.Ref) { text(name) }
 	head := set.Head(named, text, named)
 	var banned, exempt []policy.Range
-	set.Access(func(r policy.Range) { banned = append(banned, r) }, func(r policy.Range) { exempt = append(exempt, r) }, text, text, text)
-	if n := set.Policies(); head.TrustedHops != 1 || head.IPv6Prefix != 64 || head.DefaultTier != 1 || n != 1 || len(banned) != 2 || len(exempt) != 1 || banned[1].First[0] != 3 {
+	set.Access(func(r policy.Range) { banned = append(banned, r) }, func(r policy.Range) { exempt = append(exempt, r) },
+		text, text, text)
+	if n := set.Policies(); head.TrustedHops != 1 || head.IPv6Prefix != 64 || head.DefaultTier != 1 || n != 1 ||
+		len(banned) != 2 || len(exempt) != 1 || banned[1].First[0] != 3 {
 		t.Errorf("head %+v, %d policies, banned %v, exempt %v", head, n, banned, exempt)
 	}
 	var limits [][]int64
@@ -429,11 +446,13 @@ func TestSnapshotReadsBack(t *testing.T) {
 	if err := set.End(); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"x-api-key", "premium", "free", "plan", "", "/healthz", "OPTIONS", "us", "p", "x-cost", "later", "*.example.com", "POST", "/shorten", "x-a", "1", "", "x-tenant"}
+	want := []string{"x-api-key", "premium", "free", "plan", "", "/healthz", "OPTIONS", "us", "p", "x-cost", "later",
+		"*.example.com", "POST", "/shorten", "x-a", "1", "", "x-tenant"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("texts %q, want %q", got, want)
 	}
-	if !reflect.DeepEqual(limits, [][]int64{nil, {100, 7}, {80}}) || !p.ByTier || p.Mode != policy.ModeStrict || p.IfAbsent != policy.AbsentDeny || !p.Cost.DenyInvalid || p.Enforced != 25 || p.Status != 503 ||
+	if !reflect.DeepEqual(limits, [][]int64{nil, {100, 7}, {80}}) || !p.ByTier || p.Mode != policy.ModeStrict ||
+		p.IfAbsent != policy.AbsentDeny || !p.Cost.DenyInvalid || p.Enforced != 25 || p.Status != 503 ||
 		p.OnFailure != (policy.OnFailure{{For: quota.Minute, Do: policy.StepShare}, {Do: policy.StepDeny}}) {
 		t.Errorf("policy %+v, limits %v", p, limits)
 	}
@@ -452,7 +471,8 @@ func TestLeaseMessagesReadBack(t *testing.T) {
 	}
 	for _, want := range []wire.LeaseReply{reply, full(), permitted()} {
 		var back wire.LeaseReply
-		if err := wire.DecodeLeaseReply(wire.AppendLeaseReply(nil, want), &back); err != nil || !reflect.DeepEqual(back, want) {
+		if err := wire.DecodeLeaseReply(wire.AppendLeaseReply(nil, want), &back); err != nil ||
+			!reflect.DeepEqual(back, want) {
 			t.Errorf("reply %+v: %v", back, err)
 		}
 	}
@@ -509,8 +529,8 @@ func TestClaimsAreInTheirOwnFormat(t *testing.T) {
 	}
 }
 
-// Reservations are named and settled in the format that has them alone. What a settlement has no use
-// for is refused.
+// Reservations are named and settled in the format that has them alone. What a settlement has no
+// use for is refused.
 func TestSettlementsAreInTheirOwnFormat(t *testing.T) {
 	b := wire.AppendLeaseRequest(nil, settlements())
 	if b[4] != 6 {
@@ -573,22 +593,31 @@ func TestAReplyIsSpokenAsTheNodeReads(t *testing.T) {
 	}
 }
 
-// Whatever is cut off, added or claimed, decoding ends with an error and without a large allocation.
+// Whatever is cut off, added or claimed, decoding ends with an error and without a large
+// allocation.
 func TestDamagedMessagesAreRefused(t *testing.T) {
 	var back wire.LeaseReply
 	messages := map[string]struct {
 		bytes  []byte
 		decode func([]byte) error
 	}{
-		"request":             {wire.AppendLeaseRequest(nil, request), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
-		"request by revision": {wire.AppendLeaseRequest(nil, named()), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
-		"request of own":      {wire.AppendLeaseRequest(nil, claimed()), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
-		"request of permits":  {wire.AppendLeaseRequest(nil, held()), func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
-		"reply of permits":    {wire.AppendLeaseReply(nil, permitted()), func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
-		"reply":               {wire.AppendLeaseReply(nil, reply), func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
-		"snapshot 4":          {wire.AppendSnapshot(nil, extras(t)), func(b []byte) error { _, _, _, err := wire.OpenSnapshot(b); return err }},
-		"full reply":          {wire.AppendLeaseReply(nil, full()), func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
-		"snapshot":            {snapshot(t), func(b []byte) error { _, _, _, err := wire.OpenSnapshot(b); return err }},
+		"request": {wire.AppendLeaseRequest(nil, request),
+			func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
+		"request by revision": {wire.AppendLeaseRequest(nil, named()),
+			func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
+		"request of own": {wire.AppendLeaseRequest(nil, claimed()),
+			func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
+		"request of permits": {wire.AppendLeaseRequest(nil, held()),
+			func(b []byte) error { _, err := wire.DecodeLeaseRequest(b); return err }},
+		"reply of permits": {wire.AppendLeaseReply(nil, permitted()),
+			func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
+		"reply": {wire.AppendLeaseReply(nil, reply),
+			func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
+		"snapshot 4": {wire.AppendSnapshot(nil, extras(t)),
+			func(b []byte) error { _, _, _, err := wire.OpenSnapshot(b); return err }},
+		"full reply": {wire.AppendLeaseReply(nil, full()),
+			func(b []byte) error { return wire.DecodeLeaseReply(b, &back) }},
+		"snapshot": {snapshot(t), func(b []byte) error { _, _, _, err := wire.OpenSnapshot(b); return err }},
 	}
 	for name, m := range messages {
 		for i := range m.bytes {
@@ -632,7 +661,8 @@ func TestAnyRequestReadsBack(t *testing.T) {
 		for range rapid.IntRange(0, wire.MaxItems/2).Draw(t, "items") {
 			if rapid.IntRange(0, 9).Draw(t, "claims") == 0 {
 				m.Items = append(m.Items, wire.LeaseItem{
-					Cost: 1, Seq: rapid.Uint64Range(1, 1<<53).Draw(t, "claim"), Hold: rapid.Int64Range(0, 1<<20).Draw(t, "hold"),
+					Cost: 1, Seq: rapid.Uint64Range(1, 1<<53).Draw(t, "claim"),
+					Hold: rapid.Int64Range(0, 1<<20).Draw(t, "hold"),
 				})
 			}
 			m.Items = append(m.Items, wire.LeaseItem{

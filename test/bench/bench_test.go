@@ -90,7 +90,8 @@ func checkFigures(t *testing.T, c contestant, f figures) {
 	if hasRate := f.Rate > 0 && f.EnvoyCPU > 0 && f.LoadCPU > 0; hasRate != (stages[c.Scene].perTurn > 0) {
 		t.Errorf("%s has the figures of a closed loop, or lacks them: %+v", c.id(), f)
 	}
-	if hasOthers := slices.Contains([]part{weir, calls, quotas}, c.part); (f.OtherMB > 0) != hasOthers && c.Scene != curve {
+	if hasOthers := slices.Contains([]part{weir, calls, quotas}, c.part); (f.OtherMB > 0) != hasOthers &&
+		c.Scene != curve {
 		t.Errorf("%s has %.0f MB in other processes", c.id(), f.OtherMB)
 	}
 	if (f.IdleEnvoy > 0) != (c.Scene == idle) {
@@ -128,7 +129,8 @@ func TestIdleContestantsAreNoticed(t *testing.T) {
 		},
 		"proof that the filter worked": {part: weir, Scene: direct, status: 200, proof: localProof, policies: set()},
 		"their tokens were not in hand": {
-			part: weir, Scene: direct, status: 200, proof: strictProof, policies: set(central("strict", noLimit)), inHand: true,
+			part: weir, Scene: direct, status: 200, proof: strictProof, policies: set(central("strict", noLimit)),
+			inHand: true,
 		},
 	} {
 		if _, err := r.round(t.Context(), 1, []contestant{c}); err == nil || !strings.Contains(err.Error(), want) {

@@ -43,7 +43,8 @@ func clusterWithKinds(t *testing.T) *kubetest.Server {
 		file := "example/prometheus-operator-crd/monitoring.coreos.com_" + kind + ".yaml"
 		s.Apply(t, content(t, filepath.Join(module(t, prometheus), file)))
 	}
-	definitions, complaints, err := run(t, "", "helm", "template", "crds", filepath.Join(module(t, gateway), "charts/gateway-crds-helm"),
+	definitions, complaints, err := run(t, "", "helm", "template", "crds",
+		filepath.Join(module(t, gateway), "charts/gateway-crds-helm"),
 		"--set", "crds.gatewayAPI.enabled=true,crds.envoyGateway.enabled=true")
 	if err != nil {
 		t.Fatal(err, complaints)
@@ -119,7 +120,8 @@ func (r release) mustAcceptPods() {
 		r.t.Fatal("there is no Deployment")
 	}
 	template := o["spec"].(map[string]any)["template"].(map[string]any)
-	pod := map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "weir-1"}, "spec": template["spec"]}
+	pod := map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "weir-1"},
+		"spec": template["spec"]}
 	if status, answer := r.post(pod); status != 201 {
 		r.t.Errorf("the pod is refused: %d %s", status, answer)
 	}
@@ -182,7 +184,8 @@ func TestUpgradedRolledBackAndUninstalled(t *testing.T) {
 	r := release{t, cluster(t)}
 	r.helm("install", "weir", before, "--set", "tls.enabled=true")
 	tokens, certificate := r.secret("weir-tokens"), r.secret("weir-tls")
-	if len(tokens["admin-token"]) < 32 || len(tokens["node-token"]) < 32 || tokens["admin-token"] == tokens["node-token"] {
+	if len(tokens["admin-token"]) < 32 || len(tokens["node-token"]) < 32 ||
+		tokens["admin-token"] == tokens["node-token"] {
 		t.Fatalf("the tokens have %d and %d characters", len(tokens["admin-token"]), len(tokens["node-token"]))
 	}
 	claim := r.uid("/api/v1/namespaces/weir/persistentvolumeclaims/weir")

@@ -90,7 +90,8 @@ func TestThePagesEnvoyConfigurationLoads(t *testing.T) {
 		t.Fatalf("%q: %v %s", line, err, output)
 	}
 	text := content(t, configuration)
-	for _, want := range []string{"{address: weir.weir.svc.cluster.local, port_value: 8080}", "{address: shop, port_value: 8081}"} {
+	for _, want := range []string{"{address: weir.weir.svc.cluster.local, port_value: 8080}",
+		"{address: shop, port_value: 8081}"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the configuration lacks %s", want)
 		}

@@ -82,13 +82,15 @@ func mustBe(t *testing.T, path, got string) {
 		t.Fatal(err)
 	}
 	if string(want) != got {
-		t.Errorf("%s is not what the chart makes: go test ./test/chart -run %s -write, then look at the difference", path, t.Name())
+		t.Errorf("%s is not what the chart makes: go test ./test/chart -run %s -write, then look at the difference",
+			path, t.Name())
 	}
 }
 
 // The rules and the dashboard are those of deploy/, not copies.
 func TestMonitoringIsThatOfDeploy(t *testing.T) {
-	objects, err := kubetest.Parse(render(t, "--set", "prometheusRule.enabled=true,dashboard.enabled=true,serviceMonitor.enabled=true"))
+	objects, err := kubetest.Parse(render(t, "--set",
+		"prometheusRule.enabled=true,dashboard.enabled=true,serviceMonitor.enabled=true"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +119,8 @@ func TestMonitoringIsThatOfDeploy(t *testing.T) {
 	if seen != 3 {
 		t.Errorf("%d of 3 objects for monitoring", seen)
 	}
-	for file, want := range map[string]string{"weir.rules.yaml": "../../../prometheus/weir.rules.yaml", "weir.json": "../../../grafana/weir.json"} {
+	for file, want := range map[string]string{"weir.rules.yaml": "../../../prometheus/weir.rules.yaml",
+		"weir.json": "../../../grafana/weir.json"} {
 		if got, err := os.Readlink(filepath.Join(chart, "files", file)); got != want {
 			t.Errorf("files/%s must be a link to %s, so that there is one source: %q %v", file, want, got, err)
 		}
@@ -148,8 +151,9 @@ func read(t *testing.T, path string) string {
 
 func TestWrongValuesAreRefusedWithTheReason(t *testing.T) {
 	for values, want := range map[string]string{
-		"replicas=two":                   "at '/replicas': got string",
-		"replicas=2":                     "the embedded store serves one replica only; set redis.existingSecret or redis.url",
+		"replicas=two": "at '/replicas': got string",
+		"replicas=2": "the embedded store serves one replica only; set redis.existingSecret or " +
+			"redis.url",
 		"image.tga=1":                    "'tga' not allowed",
 		"redis.url=http://redis":         "at '/redis/url'",
 		"istio.failStrategy=FAIL_SOFT":   "at '/istio/failStrategy'",

@@ -76,10 +76,12 @@ func (p pod) mount(volume map[string]any, path string) {
 	}
 }
 
-// start builds the control plane and runs it with the container's arguments, environment and volumes.
+// start builds the control plane and runs it with the container's arguments, environment and
+// volumes.
 func (p pod) start(port int) *stack.Process {
 	p.t.Helper()
-	template := p.find("Deployment", "weir")["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+	template := p.find("Deployment",
+		"weir")["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
 	container := template["containers"].([]any)[0].(map[string]any)
 	volumes := map[string]map[string]any{}
 	for _, v := range template["volumes"].([]any) {
@@ -118,8 +120,8 @@ func (p pod) start(port int) *stack.Process {
 	return process
 }
 
-// Nothing starts pods here, so the container's settings are given to a real control plane: it serves
-// TLS with the certificate that the chart has made, takes the tokens and has the policies.
+// Nothing starts pods here, so the container's settings are given to a real control plane: it
+// serves TLS with the certificate that the chart has made, takes the tokens and has the policies.
 func TestTheContainersSettingsServe(t *testing.T) {
 	rendered := render(t, "--namespace", "weir", "--set", "tls.enabled=true,env.WEIR_LOG_LEVEL=debug,drain=0s",
 		"--set-json", `policyset.files={"a.yaml":"version: weir/v1\npolicies:\n  - {name: from-the-chart, partition: [client_ip], limit: {quota: 1, window: 1h}, mode: leased}\n"}`)

@@ -219,7 +219,8 @@ func TestTheEditorChecksWhileOneTypes(t *testing.T) {
 
 func TestKeysLeadToScreens(t *testing.T) {
 	p := open(t, stack.Token)
-	for key, title := range map[string]string{"n": "Nodes", "p": "Policies", "c": "Callers", "h": "Changes", "s": "Settings"} {
+	for key, title := range map[string]string{"n": "Nodes", "p": "Policies", "c": "Callers", "h": "Changes",
+		"s": "Settings"} {
 		p.do(chromedp.KeyEvent("g"), chromedp.KeyEvent(key))
 		p.until("is at "+title, func() bool { return eval[string](p, `document.querySelector("h1").textContent`) == title })
 	}

@@ -95,7 +95,8 @@ func TestAnUpstreamIsGuarded(t *testing.T) {
 	time.Sleep(3 * time.Second)
 	const limit = `weir_adaptive_limit{weir_policy="worker"}`
 	before := w.gauge(limit)
-	w.awaitApplied(w.apply(guarding + "  - {name: more, partition: [], limit: {quota: 1000000, window: 1m}, mode: local}\n"))
+	w.awaitApplied(w.apply(guarding +
+		"  - {name: more, partition: [], limit: {quota: 1000000, window: 1m}, mode: local}\n"))
 	least := before
 	for range 10 {
 		least = min(least, w.gauge(limit))
@@ -139,7 +140,8 @@ func TestABusyReportSheds(t *testing.T) {
 	w := start(t, setup{embedded: true, workers: 2, handler: service, policies: guarding})
 	var sent [4]atomic.Int64
 	w.offer(50, 20, 6*time.Second, &sent).mustBe(t, 200, 503)
-	if critical, bulk := service.served[0].Load(), service.served[3].Load(); critical < sent[0].Load() || bulk > sent[3].Load()*9/10 {
+	if critical, bulk := service.served[0].Load(), service.served[3].Load(); critical < sent[0].Load() ||
+		bulk > sent[3].Load()*9/10 {
 		t.Errorf("%d of %d critical were served, %d of %d of bulk", critical, sent[0].Load(), bulk, sent[3].Load())
 	}
 }

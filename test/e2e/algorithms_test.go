@@ -15,7 +15,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// recorder is an upstream that notes when each request was sent, if it says so, and when it arrived.
+// recorder is an upstream that notes when each request was sent, if it says so, and when it
+// arrived.
 type recorder struct {
 	mu       sync.Mutex
 	sent     []time.Time
@@ -36,8 +37,8 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	stack.Echo(w, request)
 }
 
-// busiest is the largest number of requests that were sent and arrived within one span of time, so that they were certainly decided in it,
-// however late a busy machine made them.
+// busiest is the largest number of requests that were sent and arrived within one span of time, so
+// that they were certainly decided in it, however late a busy machine made them.
 func (r *recorder) busiest(span time.Duration) (most int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,8 +54,8 @@ func (r *recorder) busiest(span time.Duration) (most int) {
 	return most
 }
 
-// Requests of a leaky bucket reach the upstream one after the other, a fixed time apart, and who finds no place is refused at
-// once.
+// Requests of a leaky bucket reach the upstream one after the other, a fixed time apart, and who
+// finds no place is refused at once.
 func TestALeakyBucketDelays(t *testing.T) {
 	for _, mode := range []string{"local", "strict"} {
 		t.Run(mode, func(t *testing.T) {
@@ -73,8 +74,9 @@ policies:
 			if got.statuses[200] != 6 || got.statuses[429] != 3 {
 				t.Errorf("of 9 requests at once: %s; one is served and 5 may wait", got)
 			}
-			// Each has a turn of its own, and one that is late does not move the next: a tick is a millisecond, a strict answer may
-			// come some milliseconds late, and a busy machine any of them.
+			// Each has a turn of its own, and one that is late does not move the next: a tick is a
+			// millisecond, a strict answer may come some milliseconds late, and a busy machine any
+			// of them.
 			var gaps []string
 			earliest, latest := time.Duration(0), time.Duration(0)
 			for i := 1; i < len(seen.arrivals); i++ {
@@ -115,12 +117,13 @@ policies:
 		t.Error("the first in the queue was served before it went away")
 	}
 	if a := <-second; first.status != 200 || a.status != 200 || a.at.Sub(begin) > 700*time.Millisecond {
-		t.Errorf("%d, then %d after %s; it should have moved up from 1 s to 500 ms", first.status, a.status, a.at.Sub(begin))
+		t.Errorf("%d, then %d after %s; it should have moved up from 1 s to 500 ms", first.status, a.status,
+			a.at.Sub(begin))
 	}
 }
 
-// Never more than the quota in any window, over both Envoys, however the requests come. Without an answer of the centre they are refused:
-// a share of each Envoy's own would come on top.
+// Never more than the quota in any window, over both Envoys, however the requests come. Without an
+// answer of the centre they are refused: a share of each Envoy's own would come on top.
 func TestWindowsHoldOverAllEnvoys(t *testing.T) {
 	for _, c := range []struct {
 		name, limit string
@@ -129,12 +132,19 @@ func TestWindowsHoldOverAllEnvoys(t *testing.T) {
 		most  int
 		least int64
 	}{
-		{"a sliding log, strict", "algorithm: sliding_log, limit: {quota: 50, window: 1s}, mode: strict", time.Second, 50, 180},
-		{"a sliding window, strict", "algorithm: sliding_window, limit: {quota: 200, window: 1s}, mode: strict", time.Second, 200, 600},
-		{"a sliding window, leased", "algorithm: sliding_window, limit: {quota: 600, window: 2s}, mode: leased", 2 * time.Second, 600, 700},
-		{"a fixed window, strict", "algorithm: fixed_window, limit: {quota: 100, window: 1s}, mode: strict", time.Second, 200, 400},
-		{"a fixed window of the calendar, leased", "algorithm: fixed_window, align: utc, limit: {quota: 300, window: 1s}, mode: leased", time.Second, 600, 600},
-		{"the counter, strict", "algorithm: sliding_window_counter, limit: {quota: 100, window: 1s}, mode: strict", time.Second, 199, 300},
+		{"a sliding log, strict", "algorithm: sliding_log, limit: {quota: 50, window: 1s}, mode: strict", time.Second,
+			50, 180},
+		{"a sliding window, strict", "algorithm: sliding_window, limit: {quota: 200, window: 1s}, mode: strict",
+			time.Second, 200, 600},
+		{"a sliding window, leased", "algorithm: sliding_window, limit: {quota: 600, window: 2s}, mode: leased",
+			2 * time.Second, 600, 700},
+		{"a fixed window, strict", "algorithm: fixed_window, limit: {quota: 100, window: 1s}, mode: strict",
+			time.Second, 200, 400},
+		{"a fixed window of the calendar, leased",
+			"algorithm: fixed_window, align: utc, limit: {quota: 300, window: 1s}, mode: leased", time.Second, 600,
+			600},
+		{"the counter, strict", "algorithm: sliding_window_counter, limit: {quota: 100, window: 1s}, mode: strict",
+			time.Second, 199, 300},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			seen := &recorder{}
@@ -153,15 +163,18 @@ policies:
 			}
 			busiest := seen.busiest(c.span)
 			late := w.late()
-			t.Logf("%s passed; at most %d within %s, %d may; %d got no answer in time", got, busiest, c.span, c.most, late)
+			t.Logf("%s passed; at most %d within %s, %d may; %d got no answer in time", got, busiest, c.span, c.most,
+				late)
 			if busiest > c.most || got.statuses[200] < c.least-late {
-				t.Errorf("%d within %s, at most %d may; %d passed in all, at least %d should", busiest, c.span, c.most, got.statuses[200], c.least)
+				t.Errorf("%d within %s, at most %d may; %d passed in all, at least %d should", busiest, c.span, c.most,
+					got.statuses[200], c.least)
 			}
 		})
 	}
 }
 
-// A request that one central limit refuses is charged to no other: what the others hold is left for whom they concern.
+// A request that one central limit refuses is charged to no other: what the others hold is left for
+// whom they concern.
 func TestARefusedRequestIsChargedNowhere(t *testing.T) {
 	for _, mode := range []string{"strict", "leased"} {
 		t.Run(mode, func(t *testing.T) {
@@ -198,7 +211,8 @@ func TestTheExampleRuns(t *testing.T) {
 	w := start(t, setup{rewrite: insertFilter(tokens.filter()), policies: string(text)})
 	url := w.envoys[0].URL()
 	count := func(n int, method, path string, header ...string) tally {
-		got := load{clients: 4, total: n, request: func(int) *http.Request { return request(method, url+path, header...) }}.run(w.ctx)
+		got := load{clients: 4, total: n,
+			request: func(int) *http.Request { return request(method, url+path, header...) }}.run(w.ctx)
 		got.mustBe(t, 200, 429)
 		return got
 	}
@@ -208,13 +222,16 @@ func TestTheExampleRuns(t *testing.T) {
 	if got := count(1100, http.MethodGet, "/abc"); got.statuses[200] < 1000 || got.statuses[200] > 1020 {
 		t.Errorf("links followed: %s, want 1000", got)
 	}
-	// The daily quota of a consumer has a burst of 100, the one of the address too: together they let 100 pass.
-	if got := count(150, http.MethodPost, "/shorten", "x-api-key", "somebody"); got.statuses[200] < 100 || got.statuses[200] > 102 {
+	// The daily quota of a consumer has a burst of 100, the one of the address too: together they
+	// let 100 pass.
+	if got := count(150, http.MethodPost, "/shorten", "x-api-key", "somebody"); got.statuses[200] < 100 ||
+		got.statuses[200] > 102 {
 		t.Errorf("new links: %s, want 100", got)
 	}
 }
 
-// Who a tier is by claim, by a trusted header and by assignment; the claim wins, and a value that is no tier counts as none.
+// Who a tier is by claim, by a trusted header and by assignment; the claim wins, and a value that
+// is no tier counts as none.
 func TestTiers(t *testing.T) {
 	tokens := newIssuer(t)
 	w := start(t, setup{envoys: 2, rewrite: insertFilter(tokens.filter()), policies: tiered})
@@ -231,7 +248,8 @@ func TestTiers(t *testing.T) {
 		{"a claim", with("b", "premium"), "200 200 200 200 429"},
 		{"a header", []string{"x-api-key", "c", "x-tier", "premium"}, "200 200 200 200 429"},
 		{"the claim before the header", append(with("d", "free"), "x-tier", "premium"), "200 200 429 429 429"},
-		{"a claim that is no tier, then a header", append(with("e", "gold"), "x-tier", "premium"), "200 200 200 200 429"},
+		{"a claim that is no tier, then a header", append(with("e", "gold"), "x-tier", "premium"),
+			"200 200 200 200 429"},
 		{"unlimited", with("f", "enterprise"), "200 200 200 200 200"},
 		{"back to a tier that is used up", []string{"x-api-key", "b", "x-tier", "premium"}, "429 429 429 429 429"},
 	} {
@@ -258,8 +276,8 @@ policies:
     mode: local
 `
 
-// An assigned tier is in force at every Envoy within a second, under load and for a consumer that was never seen before; and
-// changing back and forth mints nothing.
+// An assigned tier is in force at every Envoy within a second, under load and for a consumer that
+// was never seen before; and changing back and forth mints nothing.
 func TestAnAssignedTierIsInForceWithinASecond(t *testing.T) {
 	w := start(t, setup{envoys: 2, policies: tiered})
 	busy := load{clients: 4, rate: 500, request: func(i int) *http.Request {
@@ -278,7 +296,8 @@ func TestAnAssignedTierIsInForceWithinASecond(t *testing.T) {
 		for _, e := range w.envoys {
 			w.await("tier "+tier+" at "+e.Name, func(context.Context) error {
 				a := ask(t, http.MethodGet, e.URL()+"/", "x-api-key", "alice")
-				if told, _, _ := strings.Cut(a.Get("RateLimit-Policy"), ";w="); told == announced[tier] && (told != "" || a.status == 200) {
+				if told, _, _ := strings.Cut(a.Get("RateLimit-Policy"), ";w="); told == announced[tier] &&
+					(told != "" || a.status == 200) {
 					return nil
 				}
 				return fmt.Errorf("%d, RateLimit-Policy %q", a.status, a.Get("RateLimit-Policy"))
@@ -303,7 +322,8 @@ func TestAnAssignedTierIsInForceWithinASecond(t *testing.T) {
 	busy.end().mustBe(t, 200, 429)
 	// What is known outlives the control plane.
 	w.controlPlane.Stop()
-	if a := ask(t, http.MethodGet, w.envoys[1].URL()+"/", "x-api-key", "alice"); !strings.HasPrefix(a.Get("RateLimit-Policy"), announced["premium"]) {
+	if a := ask(t, http.MethodGet, w.envoys[1].URL()+"/", "x-api-key",
+		"alice"); !strings.HasPrefix(a.Get("RateLimit-Policy"), announced["premium"]) {
 		t.Errorf("without the control plane alice has %q", a.Get("RateLimit-Policy"))
 	}
 }

@@ -29,11 +29,11 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// A program that sends three times its burst as fast as its client lets it is never refused, in each
-// dialect of the answers. A call for a token that comes to nothing, as on a busy machine, may have
-// taken one that no answer told the client of. In strict mode a token counts as lent for up to 100
-// ms, in which a full bucket earns nothing, and answers do not say so: at this rate it is an eighth
-// of a token, less than the client leaves between its requests.
+// A program that sends three times its burst as fast as its client lets it is never refused, in
+// each dialect of the answers. A call for a token that comes to nothing, as on a busy machine, may
+// have taken one that no answer told the client of. In strict mode a token counts as lent for up to
+// 100 ms, in which a full bucket earns nothing, and answers do not say so: at this rate it is an
+// eighth of a token, less than the client leaves between its requests.
 func TestTheClientIsNotRefused(t *testing.T) {
 	const burst = 5
 	w := start(t, setup{})
@@ -42,7 +42,8 @@ func TestTheClientIsNotRefused(t *testing.T) {
 		"{standard: 'off', legacy: discord}", "{legacy: ratelimit}",
 	} {
 		t.Run(headers, func(t *testing.T) {
-			// A name of its own is a bucket of its own, so that each dialect starts with a full one.
+			// A name of its own is a bucket of its own, so that each dialect starts with a full
+			// one.
 			w.awaitApplied(w.apply(fmt.Sprintf(`
 version: weir/v1
 headers: %s
@@ -97,8 +98,8 @@ policies:
 	}
 }
 
-// The answers that the page for API consumers shows are real ones, and each of its programs gets all
-// it asks for from a limit that it exceeds.
+// The answers that the page for API consumers shows are real ones, and each of its programs gets
+// all it asks for from a limit that it exceeds.
 func TestTheConsumersPageIsTrue(t *testing.T) {
 	w := start(t, setup{policies: `
 version: weir/v1

@@ -52,14 +52,15 @@ func reasons(t *testing.T, text json.RawMessage) (all string) {
 	return all
 }
 
-const crashPolicies = "version: weir/v1\ntiers: [t0, t1, t2]\nidentity: {consumer: [{header: x-key}], tier: [assignment], default_tier: t0}\n" +
+const crashPolicies = "version: weir/v1\ntiers: [t0, t1, t2]\n" +
+	"identity: {consumer: [{header: x-key}], tier: [assignment], default_tier: t0}\n" +
 	"policies:\n  - {name: p, partition: [], limit: {quota: %d, window: 1h}}\n"
 
 // attempt is a change that is tried; kind is a word for it.
 type attempt struct{ kind, method, path, body string }
 
-// attempts are changes of the policy set, of a rollout, of one consumer and of the orders. A step of a rollout is refused while none is
-// under way, a change of the policy set while one is.
+// attempts are changes of the policy set, of a rollout, of one consumer and of the orders. A step
+// of a rollout is refused while none is under way, a change of the policy set while one is.
 func attempts(n int64, id string, random *rand.Rand) []attempt {
 	document := fmt.Sprintf(crashPolicies, n)
 	return []attempt{
@@ -74,8 +75,8 @@ func attempts(n int64, id string, random *rand.Rand) []attempt {
 	}
 }
 
-// writes makes changes, one after the other, until the control plane is gone. It returns those that were answered: their kinds by their
-// request ids.
+// writes makes changes, one after the other, until the control plane is gone. It returns those that
+// were answered: their kinds by their request ids.
 func writes(c *stack.ControlPlane, random *rand.Rand, count *atomic.Int64) map[string]string {
 	answered := map[string]string{}
 	for {
@@ -83,7 +84,8 @@ func writes(c *stack.ControlPlane, random *rand.Rand, count *atomic.Int64) map[s
 		id := fmt.Sprintf("change-%06d", n)
 		all := attempts(n, id, random)
 		try := all[random.IntN(len(all))]
-		answer, err := c.Call(context.Background(), try.method, try.path, []byte(try.body), "If-Match", "*", "X-Request-Id", id)
+		answer, err := c.Call(context.Background(), try.method, try.path, []byte(try.body), "If-Match", "*",
+			"X-Request-Id", id)
 		if err != nil {
 			return answered
 		}
@@ -117,8 +119,8 @@ func (w *world) history() (all []change) {
 type tale struct {
 	// current is the number of the current version, newest the highest of all.
 	current, newest uint64
-	// draft is what is rolled out, zero if nothing is; steps is how many there were of all rollouts, and ends is what became of each, by
-	// its version.
+	// draft is what is rolled out, zero if nothing is; steps is how many there were of all
+	// rollouts, and ends is what became of each, by its version.
 	draft       told
 	steps       uint64
 	ends        map[uint64]string
@@ -142,7 +144,8 @@ func (a *tale) next(t *testing.T, e change) bool {
 		return follows
 	case e.Resource == "rollout":
 		before, after := read[told](t, e.Before), read[told](t, e.After)
-		follows := before == a.draft && after.Version == a.draft.Version && e.Action == "rollout.delete" == (after.Nodes == "0%")
+		follows := before == a.draft && after.Version == a.draft.Version &&
+			e.Action == "rollout.delete" == (after.Nodes == "0%")
 		a.steps++
 		a.draft = after
 		switch after.Nodes {
@@ -165,8 +168,9 @@ func (a *tale) next(t *testing.T, e change) bool {
 	return false
 }
 
-// agree checks that the audit tells exactly how the state came to be: each change begins where the last one ended, the last one ended in
-// what there is, and every change that was answered is there once.
+// agree checks that the audit tells exactly how the state came to be: each change begins where the
+// last one ended, the last one ended in what there is, and every change that was answered is there
+// once.
 func (w *world) agree(seed uint64, answered map[string]string) {
 	w.t.Helper()
 	by, seen := tale{ends: map[uint64]string{}}, map[string]int{}
@@ -174,7 +178,8 @@ func (w *world) agree(seed uint64, answered map[string]string) {
 		seen[e.RequestID]++
 		was := by
 		if !by.next(w.t, e) {
-			w.t.Fatalf("seed %d: after %+v comes %s %s %s %s → %s", seed, was, e.RequestID, e.Action, e.Resource, e.Before, e.After)
+			w.t.Fatalf("seed %d: after %+v comes %s %s %s %s → %s", seed, was, e.RequestID, e.Action, e.Resource,
+				e.Before, e.After)
 		}
 	}
 	if is := w.found(by); !reflect.DeepEqual(is, by) {
@@ -193,8 +198,8 @@ func (w *world) agree(seed uint64, answered map[string]string) {
 	w.t.Logf("%d were made and not answered", len(seen)-1-len(answered)) // One is the test's own.
 }
 
-// found is what there is, in place of what a tale tells. What nobody can be asked stays: steps while no rollout is under way, and the ends of
-// versions that are no longer kept.
+// found is what there is, in place of what a tale tells. What nobody can be asked stays: steps
+// while no rollout is under way, and the ends of versions that are no longer kept.
 func (w *world) found(a tale) tale {
 	w.t.Helper()
 	a.draft, a.tier, a.ends = told{}, "", maps.Clone(a.ends)
@@ -230,8 +235,9 @@ func number(t *testing.T, tag string) uint64 {
 	return n
 }
 
-// Whenever the control plane is killed, there is no change without its audit entry and no entry without its change, on both stores: be it a
-// change of the policy set, a step of a rollout, a consumer's tier or an order.
+// Whenever the control plane is killed, there is no change without its audit entry and no entry
+// without its change, on both stores: be it a change of the policy set, a step of a rollout, a
+// consumer's tier or an order.
 func TestAKilledControlPlaneLeavesChangesWithTheirEntries(t *testing.T) {
 	for name, redis := range map[string]bool{"embedded": false, "redis": true} {
 		t.Run(name, func(t *testing.T) {

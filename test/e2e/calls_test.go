@@ -13,7 +13,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// callsConfig is the configuration of docs/rls.md, with Envoy's own ratelimit filter in place of Weir's, for ports of this machine.
+// callsConfig is the configuration of docs/rls.md, with Envoy's own ratelimit filter in place of
+// Weir's, for ports of this machine.
 func callsConfig(t *testing.T, upstream, calls int) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/rls.md")
@@ -82,7 +83,8 @@ func (w *world) awaitLimited(e *stack.Envoy, path string, header ...string) {
 	})
 }
 
-// Envoy's own ratelimit filter, configured as docs/rls.md says, is answered out of Weir's policies: descriptors, headers, bodies.
+// Envoy's own ratelimit filter, configured as docs/rls.md says, is answered out of Weir's policies:
+// descriptors, headers, bodies.
 func TestEnvoysOwnFilterAsksWeir(t *testing.T) {
 	w := startWithCalls(t, 0, 1, `
 version: weir/v1
@@ -121,8 +123,9 @@ policies:
 	}
 }
 
-// One bucket is spent through Weir's filter and through Envoy's own at once, and never more than it holds. Nothing passes without the
-// control plane: both filters wait for it, and what it cannot answer in time is refused, and counted.
+// One bucket is spent through Weir's filter and through Envoy's own at once, and never more than it
+// holds. Nothing passes without the control plane: both filters wait for it, and what it cannot
+// answer in time is refused, and counted.
 func TestOneBucketForTwoDoors(t *testing.T) {
 	for _, mode := range []string{"strict", "leased"} {
 		t.Run(mode, func(t *testing.T) {
@@ -159,7 +162,8 @@ policies:
 	}
 }
 
-// refusedByFailure is how many requests were refused because the control plane, or its store, had no answer in time.
+// refusedByFailure is how many requests were refused because the control plane, or its store, had
+// no answer in time.
 func (w *world) refusedByFailure() (n int64) {
 	w.t.Helper()
 	text, err := w.controlPlane.Call(w.ctx, "GET", "/metrics", nil)

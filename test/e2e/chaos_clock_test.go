@@ -7,8 +7,9 @@ import (
 	"github.com/weir-proxy/weir/test/redistest"
 )
 
-// The clock of Redis steps forward by an hour: a bucket gets what that hour would have earned, its burst at most. It steps back: no
-// time has passed for the bucket, which goes on, and neither Envoy nor control plane keeps anybody waiting for that hour.
+// The clock of Redis steps forward by an hour: a bucket gets what that hour would have earned, its
+// burst at most. It steps back: no time has passed for the bucket, which goes on, and neither Envoy
+// nor control plane keeps anybody waiting for that hour.
 func TestChaosTheClockOfRedisJumps(t *testing.T) {
 	clock := redistest.NewClock(t)
 	w := start(t, setup{envoys: 2, alone: true})
@@ -37,8 +38,8 @@ func TestChaosTheClockOfRedisJumps(t *testing.T) {
 			time.Sleep(during / 3)
 			clock.Set(step.off)
 			time.Sleep(during)
-			// The bucket is drained, so that there are only what the rate earns, what the step adds, and what was leased or earned
-			// before these clients came: far from a burst.
+			// The bucket is drained, so that there are only what the rate earns, what the step
+			// adds, and what was leased or earned before these clients came: far from a burst.
 			mustHold(t, step.what, denies.end(), chaoticBurst/4, chaoticRate, step.extra, 0.5)
 			if m := w.measured(w.envoys[0]); m["ladder.entered_leases"] > 0 {
 				t.Errorf("%s: the step of the clock was a failure: %v", step.what, m)

@@ -10,8 +10,9 @@ import (
 	"github.com/weir-proxy/weir/test/redistest"
 )
 
-// A replica that is behind takes over, again and again: what is granted twice is what it had not heard of, rate × lag at most, and
-// what buckets get that it does not know. The log tells each time.
+// A replica that is behind takes over, again and again: what is granted twice is what it had not
+// heard of, rate × lag at most, and what buckets get that it does not know. The log tells each
+// time.
 func TestChaosALateReplicaTakesOver(t *testing.T) {
 	const lag = 300 * time.Millisecond
 	w := start(t, setup{envoys: 2, alone: true})
@@ -27,7 +28,8 @@ func TestChaosALateReplicaTakesOver(t *testing.T) {
 	missed := 0
 	for round := range rounds {
 		behind := startProxy(t, primary.Addr())
-		replica := redistest.Start(t, "--repl-diskless-sync-delay", "0", "--replicaof", fmt.Sprintf("127.0.0.1 %d", behind.port))
+		replica := redistest.Start(t, "--repl-diskless-sync-delay", "0", "--replicaof",
+			fmt.Sprintf("127.0.0.1 %d", behind.port))
 		w.await("the replica to have the state", func(context.Context) error {
 			if text := replica.Do("INFO", "replication"); !strings.Contains(text, "master_link_status:up") {
 				return fmt.Errorf("it says %s", text)

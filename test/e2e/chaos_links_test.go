@@ -8,8 +8,8 @@ import (
 	"github.com/weir-proxy/weir/test/redistest"
 )
 
-// inHand is a limit of which an Envoy that is asked often holds tokens for a second, good for four, beside one for which
-// every request asks the centre.
+// inHand is a limit of which an Envoy that is asked often holds tokens for a second, good for four,
+// beside one for which every request asks the centre.
 const inHand = `
 version: weir/v1
 policies:
@@ -31,7 +31,8 @@ policies:
 type trouble struct {
 	name          string
 	inflict, heal func()
-	// slower is what most answers of the centre are later at least, if they come at all; 0 if the trouble may go unnoticed.
+	// slower is what most answers of the centre are later at least, if they come at all; 0 if the
+	// trouble may go unnoticed.
 	slower time.Duration
 }
 
@@ -62,8 +63,9 @@ func (l latencies) String() string {
 		quantile(l.good, 0.5), quantile(l.good, 0.99), quantile(l.bad, 0.5), quantile(l.bad, 0.99), quantile(l.bad, 1))
 }
 
-// Whatever happens between an Envoy and the centre, or to the centre: a request whose Envoy has a token in hand is decided by it
-// and does not wait; of the others each waits until its deadline at most, and goes by its policy's failure ladder then.
+// Whatever happens between an Envoy and the centre, or to the centre: a request whose Envoy has a
+// token in hand is decided by it and does not wait; of the others each waits until its deadline at
+// most, and goes by its policy's failure ladder then.
 func TestChaosNobodyWaitsWithALeaseInHand(t *testing.T) {
 	var toPlane *proxy
 	w := start(t, setup{envoys: 2, alone: true, ways: func(_ string, port int) []int {
@@ -116,8 +118,10 @@ func (w *world) disturb(x trouble, hot, miss *latencies) {
 	x.heal()
 	bad.hold(w.t, x.name)
 	hot.bad, miss.bad = append(hot.bad, bad.hot.took()...), append(miss.bad, bad.miss.took()...)
-	w.t.Logf("%s: %d calls failed; those without a lease: %v, at most %v", x.name, failedCalls(bad.counts), bad.miss, quantile(bad.miss.took(), 1))
-	if failedCalls(bad.counts)+bad.counts["decisions.by_failure_deny"] == 0 && quantile(bad.miss.took(), 0.5) < x.slower {
+	w.t.Logf("%s: %d calls failed; those without a lease: %v, at most %v", x.name, failedCalls(bad.counts), bad.miss,
+		quantile(bad.miss.took(), 1))
+	if failedCalls(bad.counts)+bad.counts["decisions.by_failure_deny"] == 0 &&
+		quantile(bad.miss.took(), 0.5) < x.slower {
 		w.t.Errorf("%s: it did not happen: %v, %v", x.name, bad.counts, bad.miss)
 	}
 }
@@ -151,14 +155,16 @@ func (w *world) moment() (m moment) {
 	m.hot, m.miss = tallies[0], tallies[1]
 	total := int64(len(m.hot.answers) + len(m.miss.answers))
 	after := w.awaitMetrics(e, "every request to be counted", func(now map[string]int64) bool {
-		return now["requests.allowed"]+now["requests.refused"]-before["requests.allowed"]-before["requests.refused"] >= total
+		return now["requests.allowed"]+now["requests.refused"]-before["requests.allowed"]-before["requests.refused"] >=
+			total
 	})
 	m.counts = difference(after, before)
 	return m
 }
 
-// hold wants every request with a lease in hand to have been allowed by one, and none but the others to have waited. Of the others
-// some may find a token for which an earlier one has waited in vain.
+// hold wants every request with a lease in hand to have been allowed by one, and none but the
+// others to have waited. Of the others some may find a token for which an earlier one has waited in
+// vain.
 func (m moment) hold(t *testing.T, what string) {
 	t.Helper()
 	m.hot.mustBe(t, 200)

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// One of two Envoys loses its way to the control plane. It goes on with its share of the limit; the other has all of it. Once the
-// way is back, the Envoys do not ask more than they did before.
+// One of two Envoys loses its way to the control plane. It goes on with its share of the limit; the
+// other has all of it. Once the way is back, the Envoys do not ask more than they did before.
 func TestChaosHalfOfTheNodesAreCutOff(t *testing.T) {
 	ways := map[string]*proxy{}
 	w := start(t, setup{envoys: 2, policies: chaotic, ways: func(envoy string, port int) []int {
@@ -48,7 +48,8 @@ func (w *world) cutOff(way *proxy) {
 	recovered := w.awaitStep(false)
 	away := time.Since(begin)
 	after := calls()
-	w.t.Logf("cut off for %v, back after %v; %.1f calls/s before, %.1f after", away.Round(time.Millisecond), recovered.Round(time.Millisecond), steady, after)
+	w.t.Logf("cut off for %v, back after %v; %.1f calls/s before, %.1f after", away.Round(time.Millisecond),
+		recovered.Round(time.Millisecond), steady, after)
 	if spike := 1.2*steady + 3*math.Sqrt(steady/span.Seconds()); after > spike {
 		w.t.Errorf("after the way was back there were %.1f calls/s; before, %.1f", after, steady)
 	}
@@ -73,8 +74,8 @@ policies:
     on_failure: {then: deny}
 ` + within
 
-// An Envoy that stood still for longer than its leases last uses none of them when it goes on. Were it otherwise, they would come
-// on top of a whole burst, which the bucket has again by then.
+// An Envoy that stood still for longer than its leases last uses none of them when it goes on. Were
+// it otherwise, they would come on top of a whole burst, which the bucket has again by then.
 func TestChaosAnEnvoyStandsStill(t *testing.T) {
 	const burst, rate = 1000, 50
 	w := start(t, setup{envoys: 2, policies: stopped})
@@ -105,7 +106,8 @@ func (w *world) stand(burst, rate float64) {
 	time.Sleep(time.Until(begin.Add(time.Duration((burst-left)/rate*float64(time.Second)))) + time.Second)
 	began := time.Now()
 	w.signal(still, syscall.SIGCONT)
-	got := sum(together(w.ctx, load{url: urls[0], clients: 16, total: 1000}, load{url: urls[1], clients: 16, total: 1000}))
+	got := sum(together(w.ctx, load{url: urls[0], clients: 16, total: 1000},
+		load{url: urls[1], clients: 16, total: 1000}))
 	waiting := busy.end()
 	waiting.mustBe(w.t, 200, 429)
 	used := 0.0
@@ -119,7 +121,8 @@ func (w *world) stand(burst, rate float64) {
 	}
 	got.first, got.last = began, waiting.last
 	held := burst - left + rate*begin.Sub(waiting.first).Seconds() - used
-	w.t.Logf("it stood still for %v and had about %.0f tokens in hand when it began to", began.Sub(begin).Round(time.Millisecond), held)
+	w.t.Logf("it stood still for %v and had about %.0f tokens in hand when it began to",
+		began.Sub(begin).Round(time.Millisecond), held)
 	if held < 10 {
 		w.t.Errorf("it had %.0f tokens in hand when it was stopped, so there was nothing to use too late", held)
 	}

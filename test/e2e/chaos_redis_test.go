@@ -38,15 +38,17 @@ type fault struct {
 	name string
 	// inflict returns at once; heal returns once Redis answers again.
 	inflict, heal func()
-	// ladder says that policies take the failure ladder meanwhile, loses that Redis loses its state.
+	// ladder says that policies take the failure ladder meanwhile, loses that Redis loses its
+	// state.
 	ladder, loses bool
 	// happened returns an error if the fault was none.
 	happened func() error
 }
 
-// endure lets the fault happen while both policies have more to do than their limit allows. No client may see anything but 200 and
-// 429; the ladder must be taken within a second and left within three after Redis answers, for Envoys look every two seconds if it
-// has been away for long; and the limits hold: the one that refuses in a failure exactly, the other but for the shares, each of
+// endure lets the fault happen while both policies have more to do than their limit allows. No
+// client may see anything but 200 and 429; the ladder must be taken within a second and left within
+// three after Redis answers, for Envoys look every two seconds if it has been away for long; and
+// the limits hold: the one that refuses in a failure exactly, the other but for the shares, each of
 // which is a bucket of its own.
 func (w *world) endure(f fault, rounds int) {
 	w.t.Helper()
@@ -81,7 +83,8 @@ func (w *world) endure(f fault, rounds int) {
 		extra = n * lostFill * chaoticBurst
 	}
 	mustHold(w.t, f.name+", refusing", denies.end(), chaoticBurst, chaoticRate, extra, 0.1)
-	mustHold(w.t, f.name+", by shares", shares.end(), chaoticBurst, chaoticRate, extra+n*chaoticBurst+chaoticRate*away.Seconds(), 0.1)
+	mustHold(w.t, f.name+", by shares", shares.end(), chaoticBurst, chaoticRate,
+		extra+n*chaoticBurst+chaoticRate*away.Seconds(), 0.1)
 	d := difference(w.measured(w.envoys[0]), before)
 	if f.ladder && (failedCalls(d) == 0 || d["decisions.by_share"] == 0 || d["decisions.by_failure_deny"] == 0) {
 		w.t.Errorf("%s: the ladder decided nothing: %v", f.name, d)
@@ -111,7 +114,8 @@ func TestChaosRedisIsKilled(t *testing.T) {
 	})
 	t.Run("and remembers", func(t *testing.T) {
 		w := startChaotic(t, "--appendonly", "yes", "--appendfsync", "everysec")
-		// It is another process: what its file lacks may have been in use, so absent buckets start half full. These are there.
+		// It is another process: what its file lacks may have been in use, so absent buckets start
+		// half full. These are there.
 		kill := fault{name: "kill -9, appendonly", inflict: w.redis.Kill, heal: w.redis.Restart, ladder: true}
 		w.endure(kill, either(2, 10))
 	})
@@ -146,7 +150,8 @@ func TestChaosRedisMisbehaves(t *testing.T) {
 	for _, f := range []fault{
 		{name: "CLIENT PAUSE", inflict: do("CLIENT", "PAUSE", pause, "ALL"), heal: answers, ladder: true},
 		{name: "DEBUG SLEEP", inflict: func() { go w.redis.Do("DEBUG", "SLEEP", "1.5") }, heal: answers, ladder: true},
-		{name: "OOM", inflict: do("CONFIG", "SET", "maxmemory", "1"), heal: do("CONFIG", "SET", "maxmemory", "0"), ladder: true,
+		{name: "OOM", inflict: do("CONFIG", "SET", "maxmemory", "1"), heal: do("CONFIG", "SET", "maxmemory", "0"),
+			ladder:   true,
 			happened: errors("OOM")},
 		{name: "SCRIPT FLUSH", inflict: do("SCRIPT", "FLUSH"), heal: none, happened: errors("NOSCRIPT")},
 		{name: "CONFIG RESETSTAT", inflict: do("CONFIG", "RESETSTAT"), heal: none},

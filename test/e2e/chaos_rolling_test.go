@@ -12,8 +12,9 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// rolled is a policy set whose limits none of the clients reaches; its number only makes one version differ from the other. What is
-// allowed in a failure is counted, so that a machine that stands still for longer than requests wait is told from a lost call.
+// rolled is a policy set whose limits none of the clients reaches; its number only makes one
+// version differ from the other. What is allowed in a failure is counted, so that a machine that
+// stands still for longer than requests wait is told from a lost call.
 func rolled(n int) string {
 	return fmt.Sprintf(`
 version: weir/v1
@@ -69,8 +70,9 @@ func (w *world) clusterCounter(e *stack.Envoy, names ...string) (sum int64) {
 	return sum
 }
 
-// All replicas of the control plane are restarted one after the other while policies are pushed: no client sees a failure, none is
-// refused that is within its limit, no call is lost, and every Envoy follows every push.
+// All replicas of the control plane are restarted one after the other while policies are pushed: no
+// client sees a failure, none is refused that is within its limit, no call is lost, and every Envoy
+// follows every push.
 func TestChaosAControlPlaneIsRolled(t *testing.T) {
 	const replicas = 3
 	var ports []int
@@ -125,7 +127,8 @@ func TestChaosAControlPlaneIsRolled(t *testing.T) {
 	}
 	noneRefused(t, "a roll-out", callers)
 	a, b := often.end(), seldom.end()
-	t.Logf("%d pushes, each on both Envoys after %v at most; often: %v; seldom: %v", version, worst.Round(time.Millisecond), a, b)
+	t.Logf("%d pushes, each on both Envoys after %v at most; often: %v; seldom: %v", version,
+		worst.Round(time.Millisecond), a, b)
 	t.Logf("of the first Envoy: %v", difference(w.measured(w.envoys[0]), before))
 	a.mustBe(t, 200)
 	b.mustBe(t, 200)
@@ -136,8 +139,10 @@ func TestChaosAControlPlaneIsRolled(t *testing.T) {
 		if m := w.measured(e); m["decisions.by_central"] == 0 || m["decisions.by_lease"] == 0 {
 			t.Errorf("%s has made no calls: %v", e.Name, m)
 		}
-		// Envoy counts each call that it gives up. An answer that Redis took too long on a busy machine is no lost call.
-		if lost := w.clusterCounter(e, "upstream_rq_retry_limit_exceeded", "upstream_rq_retry_overflow", "upstream_cx_none_healthy"); lost > 0 {
+		// Envoy counts each call that it gives up. An answer that Redis took too long on a busy
+		// machine is no lost call.
+		if lost := w.clusterCounter(e, "upstream_rq_retry_limit_exceeded", "upstream_rq_retry_overflow",
+			"upstream_cx_none_healthy"); lost > 0 {
 			t.Errorf("%s has lost %d calls", e.Name, lost)
 		}
 		if again := w.clusterCounter(e, "upstream_rq_retry_success"); again == 0 {

@@ -18,8 +18,9 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// The tests named TestChaos break real processes and the connections between them while clients go on, and hold what is let
-// through against the bounds of docs/guarantees.md. `make test` runs their short form, `make chaos` the long one.
+// The tests named TestChaos break real processes and the connections between them while clients go
+// on, and hold what is let through against the bounds of docs/guarantees.md. `make test` runs their
+// short form, `make chaos` the long one.
 var long = flag.Bool("long", false, "let the tests named TestChaos run for minutes each, as `make chaos` does")
 
 // either is n in the short form of a test and more in the long one.
@@ -55,7 +56,8 @@ func startProxy(t *testing.T, upstream string) *proxy {
 // attributes are those of a toxic, by toxiproxy's names.
 type attributes map[string]int
 
-// poison adds a toxic to what comes back through all connections, those of now and those to come, until heal.
+// poison adds a toxic to what comes back through all connections, those of now and those to come,
+// until heal.
 func (p *proxy) poison(kind string, a attributes) {
 	p.t.Helper()
 	toxic, err := json.Marshal(map[string]any{"type": kind, "attributes": a})
@@ -79,7 +81,8 @@ func (p *proxy) sendTo(upstream string) {
 	}
 }
 
-// measured are the filter's metrics of an Envoy now; they are up to 10 ms old, gauges of the leader up to 250.
+// measured are the filter's metrics of an Envoy now; they are up to 10 ms old, gauges of the leader
+// up to 250.
 func (w *world) measured(e *stack.Envoy) map[string]int64 {
 	w.t.Helper()
 	m, err := w.metricsOf(w.ctx, e)
@@ -89,8 +92,9 @@ func (w *world) measured(e *stack.Envoy) map[string]int64 {
 	return m
 }
 
-// late is how many requests of policies that deny then got no answer of the centre in time, as happens on a busy machine. Each may have
-// been granted a token, which is lost: that many fewer pass.
+// late is how many requests of policies that deny then got no answer of the centre in time, as
+// happens on a busy machine. Each may have been granted a token, which is lost: that many fewer
+// pass.
 func (w *world) late() (n int64) {
 	w.t.Helper()
 	time.Sleep(20 * time.Millisecond) // What was counted before is reported now.
@@ -124,7 +128,8 @@ func (w *world) leaseItems(c *stack.ControlPlane) (n int64) {
 		w.t.Fatalf("GET /metrics: %d %s %v", a.Status, a.Body, err)
 	}
 	for line := range strings.Lines(string(a.Body)) {
-		if name, value, _ := strings.Cut(strings.TrimSpace(line), " "); strings.HasPrefix(name, "weir_lease_items_total{") {
+		if name, value, _ := strings.Cut(strings.TrimSpace(line), " "); strings.HasPrefix(name,
+			"weir_lease_items_total{") {
 			f, err := strconv.ParseFloat(value, 64)
 			if err != nil {
 				w.t.Fatal(err)
@@ -135,8 +140,8 @@ func (w *world) leaseItems(c *stack.ControlPlane) (n int64) {
 	return n
 }
 
-// awaitStep waits until the failure ladder of each Envoy is on the ground or, if failing, above its leases, and returns how long
-// that took.
+// awaitStep waits until the failure ladder of each Envoy is on the ground or, if failing, above its
+// leases, and returns how long that took.
 func (w *world) awaitStep(failing bool) time.Duration {
 	w.t.Helper()
 	begin := time.Now()
@@ -174,15 +179,17 @@ func (c *crowd) end() tally {
 	return sum(all)
 }
 
-// mustHold holds what a limit of a burst and a rate let through, extra tokens on top of them being allowed to it, and to at least
-// a share of the rate, so that a limit that refuses everything does not pass.
+// mustHold holds what a limit of a burst and a rate let through, extra tokens on top of them being
+// allowed to it, and to at least a share of the rate, so that a limit that refuses everything does
+// not pass.
 func mustHold(t *testing.T, what string, got tally, burst, rate, extra, share float64) {
 	t.Helper()
 	got.mustBe(t, 200, 429)
 	earned := rate * got.last.Sub(got.first).Seconds()
 	exact := burst + earned
 	admitted := float64(got.statuses[200])
-	t.Logf("%s: admitted %.0f of at most %.0f = %.0f + %.0f (%.1f %%): %s", what, admitted, exact+extra, exact, extra, 100*admitted/(exact+extra), got)
+	t.Logf("%s: admitted %.0f of at most %.0f = %.0f + %.0f (%.1f %%): %s", what, admitted, exact+extra, exact, extra,
+		100*admitted/(exact+extra), got)
 	if admitted > exact+extra {
 		t.Errorf("%s: admitted %.0f, above the bound %.0f", what, admitted, exact+extra)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// within are limits of which each caller of withinLimits uses a tenth, to be appended to a policy set. They fall back to the
-// Envoy's share, since a policy's deny would refuse in a failure.
+// within are limits of which each caller of withinLimits uses a tenth, to be appended to a policy
+// set. They fall back to the Envoy's share, since a policy's deny would refuse in a failure.
 const within = `
   - name: within-leased
     match: {paths: [/within/leased]}
@@ -31,9 +31,9 @@ const within = `
     on_failure: {then: local}
 `
 
-// withinLimits sends what callers send that stay within their limits: once a second each, in turn to each of some Envoys. By
-// docs/guarantees.md no failure refuses a caller whose use over all Envoys fits in a fourth of one
-// Envoy's share, which is 1.25 a second of two, and 12 at once.
+// withinLimits sends what callers send that stay within their limits: once a second each, in turn
+// to each of some Envoys. By docs/guarantees.md no failure refuses a caller whose use over all
+// Envoys fits in a fourth of one Envoy's share, which is 1.25 a second of two, and 12 at once.
 func (w *world) withinLimits(envoys ...*stack.Envoy) *background {
 	modes := []string{"leased", "strict", "optimistic"}
 	callers := 3 * len(modes)

@@ -17,7 +17,8 @@ func beside(config, line, other string) string {
 	return config[:from] + config[from:i] + other + "\n" + config[from:]
 }
 
-// A request that waits for its decision keeps its body back, also where Envoy stops a filter's headers alone.
+// A request that waits for its decision keeps its body back, also where Envoy stops a filter's
+// headers alone.
 func TestBodiesWaitForTheDecisionToo(t *testing.T) {
 	w := start(t, setup{policies: `
 version: weir/v1
@@ -29,7 +30,8 @@ policies:
 	transport := &http.Transport{DisableKeepAlives: true}
 	passed := 0
 	for range 6 {
-		r, err := http.NewRequestWithContext(w.ctx, http.MethodPost, w.envoys[0].URL()+"/a", io.NopCloser(bytes.NewReader(make([]byte, 100_000))))
+		r, err := http.NewRequestWithContext(w.ctx, http.MethodPost, w.envoys[0].URL()+"/a",
+			io.NopCloser(bytes.NewReader(make([]byte, 100_000))))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +55,8 @@ func TestAStructForConfigurationIsExplained(t *testing.T) {
 	w := &world{t: t, ctx: t.Context(), upstream: &stack.Upstream{Port: 1}}
 	w.serve.Port = 1
 	w.rewrite = func(config string) string {
-		return strings.Replace(strings.Replace(config, "protobuf.StringValue", "protobuf.Struct", 1), "value: |", "value:", 1)
+		return strings.Replace(strings.Replace(config, "protobuf.StringValue", "protobuf.Struct", 1), "value: |",
+			"value:", 1)
 	}
 	e, err := stack.StartEnvoy(w.within(patience), w.envoyOptions("envoy-1"))
 	if err == nil {
@@ -65,7 +68,8 @@ func TestAStructForConfigurationIsExplained(t *testing.T) {
 	}
 }
 
-// What the upstream says of its own limits counts in every line, and no client reads half of one limiter beside half of another.
+// What the upstream says of its own limits counts in every line, and no client reads half of one
+// limiter beside half of another.
 func TestTheUpstreamsOwnLimits(t *testing.T) {
 	said := http.Header{}
 	w := start(t, setup{policies: `
@@ -85,8 +89,10 @@ policies:
 		{"stricter in its second line", http.Header{"Ratelimit": {`"a";r=5000`, `"b";r=3`}},
 			http.Header{"Ratelimit": {`"a";r=5000`, `"b";r=3`}, "Ratelimit-Policy": nil, "X-Ratelimit-Limit": {"100"}}},
 		{"looser in both", http.Header{"Ratelimit": {`"a";r=5000`, `"b";r=4000`}}, http.Header{"Ratelimit": {`"ours";r=98;t=1728`}}},
-		{"another dialect", http.Header{"X-Ratelimit-Limit": {"60"}, "X-Ratelimit-Used": {"1"}, "X-Ratelimit-Resource": {"core"}},
-			http.Header{"X-Ratelimit-Limit": {"100"}, "X-Ratelimit-Remaining": {"97"}, "X-Ratelimit-Used": nil, "X-Ratelimit-Resource": nil}},
+		{"another dialect", http.Header{"X-Ratelimit-Limit": {"60"}, "X-Ratelimit-Used": {"1"},
+			"X-Ratelimit-Resource": {"core"}},
+			http.Header{"X-Ratelimit-Limit": {"100"}, "X-Ratelimit-Remaining": {"97"}, "X-Ratelimit-Used": nil,
+				"X-Ratelimit-Resource": nil}},
 	} {
 		said = c.upstream
 		got := ask(t, "GET", w.envoys[0].URL()+"/a").Header
@@ -113,7 +119,8 @@ policies:
       body: '{"error":"rate_limited","policy":"{policy}","retry_after":{retry_after}}'
 `})
 	url := w.envoys[0].URL() + "/a"
-	if first := ask(t, "GET", url); first.status != 200 || first.Header.Get("RateLimit-Limit") != "1" || first.Header.Get("RateLimit-Remaining") != "0" || first.Header.Get("RateLimit-Reset") != "8" {
+	if first := ask(t, "GET", url); first.status != 200 || first.Header.Get("RateLimit-Limit") != "1" ||
+		first.Header.Get("RateLimit-Remaining") != "0" || first.Header.Get("RateLimit-Reset") != "8" {
 		t.Errorf("%d %v", first.status, first.Header)
 	}
 	a := ask(t, "GET", url)

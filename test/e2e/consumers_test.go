@@ -24,7 +24,8 @@ policies:
 // put says what a consumer has.
 func (w *world) put(id, body string) {
 	w.t.Helper()
-	answer, err := w.controlPlane.Call(w.within(patience), http.MethodPut, "/v1/consumers/"+id, []byte(body), "If-Match", "*")
+	answer, err := w.controlPlane.Call(w.within(patience), http.MethodPut, "/v1/consumers/"+id, []byte(body),
+		"If-Match", "*")
 	if err != nil || answer.Status != http.StatusOK {
 		w.t.Fatalf("%s: %v %d %s", id, err, answer.Status, answer.Body)
 	}
@@ -43,14 +44,16 @@ func (w *world) passed(n int, path, id string) (passed int) {
 	return passed
 }
 
-// A limit of a consumer's own is in force on every Envoy within a second, keeps what was used, and ends by itself.
+// A limit of a consumer's own is in force on every Envoy within a second, keeps what was used, and
+// ends by itself.
 func TestAConsumerHasALimitOfItsOwn(t *testing.T) {
 	for name, embedded := range map[string]bool{"in Redis": false, "in a file": true} {
 		t.Run(name, func(t *testing.T) {
 			w := start(t, setup{envoys: 2, policies: ownLimits, embedded: embedded})
 			paths := []string{"strict", "leased", "optimistic", "local", "windows"}
 			for _, path := range paths {
-				if got := w.passed(12, "/"+path, "alice"); got != 5 && (path != "local" && path != "optimistic" || got < 5 || got > 10) {
+				if got := w.passed(12, "/"+path, "alice"); got != 5 &&
+					(path != "local" && path != "optimistic" || got < 5 || got > 10) {
 					t.Errorf("%s: %d of 5 have passed", path, got)
 				}
 			}
@@ -96,8 +99,8 @@ func TestAConsumerHasALimitOfItsOwn(t *testing.T) {
 	}
 }
 
-// A ban reaches every Envoy within two seconds under load, whatever they have leased, and ends by itself though the control plane is
-// away. A bypass is never limited.
+// A ban reaches every Envoy within two seconds under load, whatever they have leased, and ends by
+// itself though the control plane is away. A bypass is never limited.
 func TestABanBeatsLeases(t *testing.T) {
 	for name, embedded := range map[string]bool{"in Redis": false, "in a file": true} {
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +134,8 @@ func TestABanBeatsLeases(t *testing.T) {
 				}
 				return nil
 			})
-			// An Envoy that starts now has never seen the consumer, and refuses it from its first request on.
+			// An Envoy that starts now has never seen the consumer, and refuses it from its first
+			// request on.
 			w.startEnvoy("envoy-3")
 			w.awaitApplied(1)
 			time.Sleep(300 * time.Millisecond)

@@ -94,7 +94,8 @@ func TestTokensOfALanguageModel(t *testing.T) {
 		left -= uses
 		w.awaitLevel(names, left)
 	}
-	r := request(http.MethodPost, w.envoys[0].URL()+"/v1/chat/completions", "x-uses", "5", "x-max-tokens", "2000", "x-stream", "held")
+	r := request(http.MethodPost, w.envoys[0].URL()+"/v1/chat/completions", "x-uses", "5", "x-max-tokens", "2000",
+		"x-stream", "held")
 	answer, err := http.DefaultClient.Do(r.WithContext(w.ctx))
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +138,8 @@ func (w *world) guess(n int) tally {
 // once five reach the upstream.
 func TestOnlyFiveGuessesReachTheUpstream(t *testing.T) {
 	up := &logins{}
-	w := start(t, setup{envoys: 2, workers: 2, handler: up, policies: costPage(t, "version: weir/v1\npolicies:\n  - name: failed-logins\n")})
+	w := start(t, setup{envoys: 2, workers: 2, handler: up,
+		policies: costPage(t, "version: weir/v1\npolicies:\n  - name: failed-logins\n")})
 	for i := range 30 {
 		if got := ask(t, "POST", w.envoys[i%2].URL()+"/login", "x-password", "right"); got.status != 200 {
 			t.Fatalf("log-in %d: %d %s", i, got.status, got.body)
@@ -150,7 +152,8 @@ func TestOnlyFiveGuessesReachTheUpstream(t *testing.T) {
 		t.Errorf("%d guesses reached the upstream: %v", up.wrong.Load(), first.statuses)
 	}
 	w.guess(20).mustBe(t, 429)
-	if got := ask(t, "POST", w.envoys[0].URL()+"/login", "x-password", "right"); got.status != 429 || up.wrong.Load() != 5 {
+	if got := ask(t, "POST", w.envoys[0].URL()+"/login", "x-password", "right"); got.status != 429 ||
+		up.wrong.Load() != 5 {
 		t.Errorf("after five failures: %d, %d guesses reached the upstream", got.status, up.wrong.Load())
 	}
 	for _, e := range w.envoys {

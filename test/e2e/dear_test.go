@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// dear is an optimistic limit of which each of three Envoys may use 25 before the control plane knows: about what costs more than
-// 12 it asks.
+// dear is an optimistic limit of which each of three Envoys may use 25 before the control plane
+// knows: about what costs more than 12 it asks.
 const dear = `
 version: weir/v1
 policies:
@@ -29,8 +29,9 @@ func (w *world) priced(caller string, cost, total, clients int) load {
 	}}
 }
 
-// What costs too much for an Envoy alone is decided by the control plane: one after the other exactly as much passes as the bucket
-// holds, whichever Envoys it comes to, and what is refused hears when to come back.
+// What costs too much for an Envoy alone is decided by the control plane: one after the other
+// exactly as much passes as the bucket holds, whichever Envoys it comes to, and what is refused
+// hears when to come back.
 func TestDearRequestsOfAnOptimisticLimit(t *testing.T) {
 	w := start(t, setup{envoys: 3, policies: dear})
 	for _, c := range []struct{ cost, want int }{{30, 3}, {26, 3}, {50, 2}, {100, 1}} {

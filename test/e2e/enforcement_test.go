@@ -18,7 +18,8 @@ func (w *world) order(orders ...string) (durable bool, given time.Time) {
 	w.t.Helper()
 	given = time.Now()
 	body := `{"orders": [` + strings.Join(orders, ", ") + `]}`
-	got, err := w.controlPlane.Call(w.within(patience), http.MethodPut, "/v1/enforcement", []byte(body), "If-Match", "*")
+	got, err := w.controlPlane.Call(w.within(patience), http.MethodPut, "/v1/enforcement", []byte(body), "If-Match",
+		"*")
 	if err != nil || got.Status != http.StatusOK {
 		w.t.Fatalf("PUT /v1/enforcement: %d %s %v", got.Status, got.Body, err)
 	}
@@ -80,8 +81,8 @@ policies:
   - {name: drained, partition: [], limit: {quota: 10, window: 24h}, mode: MODE}
 `
 
-// under keeps all Envoys busy while something is ordered, and returns how long after the order the last answer came that the order
-// forbids, over all Envoys.
+// under keeps all Envoys busy while something is ordered, and returns how long after the order the
+// last answer came that the order forbids, over all Envoys.
 func (w *world) under(forbidden int, order func() time.Time) (obeyed time.Duration) {
 	w.t.Helper()
 	var busy []*background
@@ -109,11 +110,14 @@ func (w *world) under(forbidden int, order func() time.Time) (obeyed time.Durati
 	return obeyed
 }
 
-// The kill switch reaches all workers of all Envoys under load, and so does its end; also while Redis is away, and then it is
-// stored when Redis is back.
+// The kill switch reaches all workers of all Envoys under load, and so does its end; also while
+// Redis is away, and then it is stored when Redis is back.
 func TestTheKillSwitchUnderLoad(t *testing.T) {
 	w := start(t, setup{envoys: 2, workers: 2, policies: strings.Replace(drained, "MODE", "leased", 1)})
-	load{clients: 4, total: 200, request: func(i int) *http.Request { return request(http.MethodPost, w.envoys[i%2].URL()+"/") }}.run(w.ctx).mustBe(t, 200, 429)
+	load{clients: 4, total: 200,
+		request: func(i int) *http.Request {
+			return request(http.MethodPost, w.envoys[i%2].URL()+"/")
+		}}.run(w.ctx).mustBe(t, 200, 429)
 	const off = `{"state": "off", "reason": "every checkout is refused"}`
 	for range 3 {
 		t.Logf("off after %d ms", w.under(429, func() time.Time {
@@ -164,7 +168,8 @@ func TestTheKillSwitchUnderLoad(t *testing.T) {
 	}
 }
 
-// An order ends by itself on a node whose control plane is away, and a worker that starts meanwhile obeys it too.
+// An order ends by itself on a node whose control plane is away, and a worker that starts meanwhile
+// obeys it too.
 func TestAnOrderEndsWithoutTheControlPlane(t *testing.T) {
 	w := start(t, setup{embedded: true, policies: strings.Replace(drained, "MODE", "local", 1)})
 	e := w.envoys[0]
@@ -184,7 +189,8 @@ func TestAnOrderEndsWithoutTheControlPlane(t *testing.T) {
 			first = a.at
 		}
 	}
-	t.Logf("the last passed %d ms after the end, the first was refused %d ms after it", last.Sub(end).Milliseconds(), first.Sub(end).Milliseconds())
+	t.Logf("the last passed %d ms after the end, the first was refused %d ms after it", last.Sub(end).Milliseconds(),
+		first.Sub(end).Milliseconds())
 	if first.Before(end.Add(-50*time.Millisecond)) || last.After(end.Add(promptly)) || first.IsZero() {
 		t.Error("that is not when it was to end")
 	}
@@ -267,7 +273,8 @@ policies:
 		n := 0
 		for i := range keys {
 			if first[i] != second[i] || before[i] && !first[i] {
-				t.Errorf("%d %%: key %d is off on one Envoy: %v, on the other: %v, before: %v", percent, i, first[i], second[i], before[i])
+				t.Errorf("%d %%: key %d is off on one Envoy: %v, on the other: %v, before: %v", percent, i, first[i],
+					second[i], before[i])
 			}
 			if first[i] {
 				n++
@@ -283,7 +290,9 @@ policies:
 
 // Only an order that switches everything off lifts bans. What it lets pass is counted.
 func TestOffForEverythingLiftsBans(t *testing.T) {
-	w := start(t, setup{embedded: true, policies: "{version: weir/v1, banned: {client_ips: [127.0.0.1]}, policies: [{name: a, partition: [], limit: {quota: 1, window: 24h}}]}"})
+	w := start(t, setup{embedded: true,
+		policies: "{version: weir/v1, banned: {client_ips: [127.0.0.1]}, policies: [{name: a, partition: [], limit: " +
+			"{quota: 1, window: 24h}}]}"})
 	w.awaitStatus(0, 403, "/")
 	for _, order := range []string{`{"state": "shadow", "reason": "x"}`, `{"state": "off", "policy": "a", "reason": "x"}`, `{"state": "off", "percent": 99, "reason": "x"}`} {
 		w.order(order)

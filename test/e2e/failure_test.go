@@ -13,7 +13,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// ladder has one policy for each way to end the failure ladder, all of them out of reach of the load.
+// ladder has one policy for each way to end the failure ladder, all of them out of reach of the
+// load.
 const ladder = `
 version: weir/v1
 policies:
@@ -42,7 +43,8 @@ policies:
     mode: local
 `
 
-// failing is what each policy of the ladder does while its centre is away, and awaitLadder waits for all of it.
+// failing is what each policy of the ladder does while its centre is away, and awaitLadder waits
+// for all of it.
 func (w *world) awaitFailing() {
 	w.t.Helper()
 	w.await("the failure ladder to take over", func(context.Context) error {
@@ -106,8 +108,9 @@ func TestRedisMayDieAndComeBackUnderLoad(t *testing.T) {
 	t.Log(got)
 }
 
-// One ban anywhere makes the control plane look up callers of whom a node has not asked yet. While Redis is dead that cannot be done, and
-// the policy's on_failure decides about them as about all others.
+// One ban anywhere makes the control plane look up callers of whom a node has not asked yet. While
+// Redis is dead that cannot be done, and the policy's on_failure decides about them as about all
+// others.
 func TestABanOfSomebodyLeavesTheFailureLadderInForce(t *testing.T) {
 	w := start(t, setup{policies: `
 version: weir/v1
@@ -117,7 +120,8 @@ policies:
 `})
 	w.put("evil", `{"banned": {"reason": "a test"}}`)
 	w.await("the ban to be in force", func(context.Context) error {
-		if a := ask(t, http.MethodPost, w.envoys[0].URL()+"/mine", "x-api-key", "evil"); a.status != http.StatusForbidden {
+		if a := ask(t, http.MethodPost, w.envoys[0].URL()+"/mine", "x-api-key",
+			"evil"); a.status != http.StatusForbidden {
 			return fmt.Errorf("it is answered %d", a.status)
 		}
 		return nil
@@ -144,7 +148,8 @@ policies:
 	w.awaitNormal()
 }
 
-// Whatever fails, callers that are within an Envoy's share of a low limit are not refused, by the default on_failure.
+// Whatever fails, callers that are within an Envoy's share of a low limit are not refused, by the
+// default on_failure.
 func TestNewCallersPassInAnOutage(t *testing.T) {
 	const policies = `
 version: weir/v1
@@ -187,8 +192,9 @@ policies:
 	callers("with the control plane dead")
 }
 
-// One of two control planes hangs: it takes connections and answers nothing. No caller within its limit is refused, pushes arrive, and once
-// Envoy has noticed, within two seconds, the ladder stays where it is.
+// One of two control planes hangs: it takes connections and answers nothing. No caller within its
+// limit is refused, pushes arrive, and once Envoy has noticed, within two seconds, the ladder stays
+// where it is.
 func TestAReplicaThatHangsCostsNobodyARequest(t *testing.T) {
 	other, err := stack.FreePort()
 	if err != nil {
@@ -201,7 +207,8 @@ policies:
   - {name: leased, match: {paths: [/leased]}, partition: [consumer], limit: {quota: 100, window: 1h}}
   - {name: strict, match: {paths: [/strict]}, partition: [consumer], limit: {quota: 100, window: 1h}, mode: strict}
 `
-	w := start(t, setup{policies: policies, workers: 2, ways: func(_ string, port int) []int { return []int{port, other} }})
+	w := start(t, setup{policies: policies, workers: 2,
+		ways: func(_ string, port int) []int { return []int{port, other} }})
 	first := w.controlPlane
 	w.serve.Port = other
 	w.startControlPlane()
@@ -211,7 +218,8 @@ policies:
 		}
 		callers := load{clients: 16, rate: 200, request: func(i int) *http.Request {
 			path := []string{"/leased", "/strict"}[i%2]
-			return request(http.MethodPost, w.envoys[0].URL()+path, "x-api-key", fmt.Sprint("of ", victim.PID(), " caller ", i/8))
+			return request(http.MethodPost, w.envoys[0].URL()+path, "x-api-key",
+				fmt.Sprint("of ", victim.PID(), " caller ", i/8))
 		}}.background(w.ctx)
 		if err := syscall.Kill(victim.PID(), syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
@@ -226,7 +234,8 @@ policies:
 		before := w.measured(w.envoys[0])
 		time.Sleep(either(3*time.Second, 20*time.Second))
 		d := difference(w.measured(w.envoys[0]), before)
-		// Before, it was climbed and left about twice a second. A busy machine may be late by itself now and then.
+		// Before, it was climbed and left about twice a second. A busy machine may be late by
+		// itself now and then.
 		if d["ladder.entered_share"] > 2 {
 			t.Errorf("the ladder flaps: %v", d)
 		}
@@ -261,7 +270,8 @@ func TestTheControlPlaneMayDieAndComeBackUnderLoad(t *testing.T) {
 	w.startControlPlane()
 	w.awaitRecovered()
 	// It pushes again, too.
-	w.awaitApplied(w.apply(ladder + "  - {name: more, match: {paths: [/more]}, partition: [], limit: {quota: 1, window: 24h}, mode: local}\n"))
+	w.awaitApplied(w.apply(ladder +
+		"  - {name: more, match: {paths: [/more]}, partition: [], limit: {quota: 1, window: 24h}, mode: local}\n"))
 	busy.end().mustBe(t, 200, 429)
 }
 

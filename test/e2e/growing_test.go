@@ -47,8 +47,9 @@ func customer(w *world, envoy int, key string, requests int) (passed int64) {
 	return got.statuses[200]
 }
 
-// commands runs the lines of a block in a folder that holds the page's limits.yaml. What serves runs on until
-// the test ends; ports stand for 8080 and so on, and the texts of replace for those of the page.
+// commands runs the lines of a block in a folder that holds the page's limits.yaml. What serves
+// runs on until the test ends; ports stand for 8080 and so on, and the texts of replace for those
+// of the page.
 func commands(t *testing.T, block string, ports []int, replace ...string) (serving []*stack.Process) {
 	t.Helper()
 	dir := t.TempDir()
@@ -84,7 +85,8 @@ func commands(t *testing.T, block string, ports []int, replace ...string) (servi
 func serve(t *testing.T, line string, environment []string, port int) *stack.Process {
 	t.Helper()
 	name := "weir " + strconv.Itoa(port)
-	p, err := stack.Start(stack.Command{Name: name, Path: "bash", Args: []string{"-c", "exec " + line}, Env: environment})
+	p, err := stack.Start(stack.Command{Name: name, Path: "bash", Args: []string{"-c", "exec " + line},
+		Env: environment})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +171,8 @@ func awaitGlobal(w *world, port int) (first, second int64) {
 	return customer(w, 0, "acme", 60), customer(w, 1, "acme", 60)
 }
 
-// Step 4: two control planes on one Redis, of which the first is killed. No customer within the limit is refused.
+// Step 4: two control planes on one Redis, of which the first is killed. No customer within the
+// limit is refused.
 func TestGrowingToRedis(t *testing.T) {
 	other := freePorts(t, 1)[0]
 	w := start(t, setup{alone: true, envoys: 2, ways: func(_ string, port int) []int { return []int{port, other} }})

@@ -28,7 +28,8 @@ import (
 // insertFilter puts an HTTP filter before Weir's.
 func insertFilter(filter string) func(string) string {
 	return func(config string) string {
-		return strings.Replace(config, "                  - name: weir\n", indent(filter, 18)+"                  - name: weir\n", 1)
+		return strings.Replace(config, "                  - name: weir\n",
+			indent(filter, 18)+"                  - name: weir\n", 1)
 	}
 }
 
@@ -49,7 +50,8 @@ func newIssuer(t *testing.T) issuer {
 	return issuer{key}
 }
 
-// filter is a jwt_authn filter that passes requests without a token and refuses those with a bad one.
+// filter is a jwt_authn filter that passes requests without a token and refuses those with a bad
+// one.
 func (i issuer) filter() string {
 	encode := base64.RawURLEncoding.EncodeToString
 	jwks := fmt.Sprintf(`{"keys":[{"kty":"RSA","alg":"RS256","use":"sig","kid":"1","n":"%s","e":"%s"}]}`,
@@ -100,8 +102,8 @@ func statuses(t *testing.T, n int, url string, header ...string) string {
 	return strings.Join(all, " ")
 }
 
-// Claims come from what Envoy's own filter has verified: strings, numbers, nested ones and lists. A token that it refuses
-// never reaches the limiter, and a header alice is not the claim alice.
+// Claims come from what Envoy's own filter has verified: strings, numbers, nested ones and lists. A
+// token that it refuses never reaches the limiter, and a header alice is not the claim alice.
 func TestClaimsOfVerifiedTokensIdentify(t *testing.T) {
 	tokens := newIssuer(t)
 	w := start(t, setup{rewrite: insertFilter(tokens.filter()), policies: `
@@ -121,9 +123,11 @@ policies:
 		{"a claim", "/consumer", with(map[string]any{"sub": "alice"}), "200 200 429"},
 		{"another value", "/consumer", with(map[string]any{"sub": "bob"}), "200 200 429"},
 		{"the same text in a header", "/consumer", []string{"x-api-key", "alice"}, "200 200 429"},
-		{"the claim again, in a new token", "/consumer", with(map[string]any{"sub": "alice", "jti": "2"}), "429 429 429"},
+		{"the claim again, in a new token", "/consumer", with(map[string]any{"sub": "alice", "jti": "2"}),
+			"429 429 429"},
 		{"neither: the policy does not apply", "/consumer", nil, "200 200 200"},
-		{"a forged token", "/consumer", []string{"Authorization", tokens.token(t, map[string]any{"sub": "eve"}) + "x"}, "401 401 401"},
+		{"a forged token", "/consumer", []string{"Authorization", tokens.token(t, map[string]any{"sub": "eve"}) + "x"},
+			"401 401 401"},
 		{"a nested claim", "/tenant", with(map[string]any{"org": map[string]any{"tenant": "a"}}), "200 429 429"},
 		{"a number", "/tenant", with(map[string]any{"org": map[string]any{"tenant": 7}}), "200 429 429"},
 		{"a list", "/groups", with(map[string]any{"groups": []string{"a", "b"}}), "200 429 429"},
@@ -135,8 +139,8 @@ policies:
 	}
 }
 
-// Two trusted proxies stand before Envoy: the client is the second x-forwarded-for entry from the right, whatever it writes
-// itself before that, over however many header lines.
+// Two trusted proxies stand before Envoy: the client is the second x-forwarded-for entry from the
+// right, whatever it writes itself before that, over however many header lines.
 func TestTheClientBehindTwoTrustedProxies(t *testing.T) {
 	w := start(t, setup{policies: `
 version: weir/v1
@@ -152,7 +156,8 @@ policies:
 	}{
 		{"a client", []string{"X-Forwarded-For", "198.51.100.1, 10.0.0.1"}, "200 200 429"},
 		{"who puts another before", []string{"X-Forwarded-For", "192.0.2.9, 198.51.100.1, 10.0.0.1"}, "429 429 429"},
-		{"in a line of its own", []string{"X-Forwarded-For", "192.0.2.9", "X-Forwarded-For", "198.51.100.1", "X-Forwarded-For", "10.0.0.1"}, "429 429 429"},
+		{"in a line of its own", []string{"X-Forwarded-For", "192.0.2.9", "X-Forwarded-For", "198.51.100.1",
+			"X-Forwarded-For", "10.0.0.1"}, "429 429 429"},
 		{"with a port", []string{"X-Forwarded-For", "198.51.100.1:4711, 10.0.0.1"}, "429 429 429"},
 		{"another client", []string{"X-Forwarded-For", "198.51.100.2, 10.0.0.1"}, "200 200 429"},
 		{"IPv6", []string{"X-Forwarded-For", "2001:db8:0:1::1, 10.0.0.1"}, "200 200 429"},
@@ -178,7 +183,8 @@ policies:
 	}
 }
 
-// Bans win over everything; who is exempt is never charged; and a policy may answer in its own words.
+// Bans win over everything; who is exempt is never charged; and a policy may answer in its own
+// words.
 func TestBansExemptionsAndResponses(t *testing.T) {
 	w := start(t, setup{policies: `
 version: weir/v1
@@ -203,7 +209,8 @@ policies:
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
 	}
-	if a := ask(t, http.MethodGet, url+"/", "X-Forwarded-For", "192.0.2.1"); a.body != "short and stout" || a.Get("Retry-After") == "" {
+	if a := ask(t, http.MethodGet, url+"/", "X-Forwarded-For", "192.0.2.1"); a.body != "short and stout" ||
+		a.Get("Retry-After") == "" {
 		t.Errorf("a refusal says %q with Retry-After %q", a.body, a.Get("Retry-After"))
 	}
 }
@@ -230,7 +237,8 @@ policies:
 	}
 	first, second := enforced(0), enforced(1)
 	if len(first) < 25 || len(first) > 80 || fmt.Sprint(first) != fmt.Sprint(second) {
-		t.Errorf("25 %% of 200 keys: %d on one Envoy, %d on the other, the same: %v", len(first), len(second), fmt.Sprint(first) == fmt.Sprint(second))
+		t.Errorf("25 %% of 200 keys: %d on one Envoy, %d on the other, the same: %v", len(first), len(second),
+			fmt.Sprint(first) == fmt.Sprint(second))
 	}
 	w.awaitApplied(w.apply(at(60)))
 	w.await("more keys to be enforced", func(context.Context) error {
@@ -302,8 +310,9 @@ type authority struct {
 func newAuthority(t *testing.T) authority {
 	t.Helper()
 	a := authority{key: newKey(t)}
-	a.cert = a.issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign}, &a.key.PublicKey)
+	a.cert = a.issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: "authority"}, IsCA: true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign}, &a.key.PublicKey)
 	return a
 }
 
@@ -339,7 +348,8 @@ func (a authority) issue(t *testing.T, template *x509.Certificate, key *ecdsa.Pu
 func (a authority) write(t *testing.T, dir string) {
 	t.Helper()
 	key := newKey(t)
-	server := a.issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: "server"}, DNSNames: []string{"server"}}, &key.PublicKey)
+	server := a.issue(t, &x509.Certificate{Subject: pkix.Name{CommonName: "server"}, DNSNames: []string{"server"}},
+		&key.PublicKey)
 	secret, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
 		t.Fatal(err)
@@ -371,7 +381,9 @@ func (a authority) client(t *testing.T, id string) *http.Client {
 	cert := a.issue(t, template, &key.PublicKey)
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
-	return &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
-		RootCAs: pool, ServerName: "server", Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}},
-	}}}
+	return &http.Client{Timeout: patience,
+		Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
+			RootCAs: pool, ServerName: "server",
+			Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}},
+		}}}
 }

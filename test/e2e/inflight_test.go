@@ -111,7 +111,8 @@ func (w *world) awaitInFlight(want int) {
 // has been taken five times, and the upstream never has more than three.
 func TestEveryEndOfAStreamFreesItsPlace(t *testing.T) {
 	up := &flightUpstream{seen: make(chan string, 100)}
-	w := start(t, setup{alone: true, workers: 2, handler: up, plugin: strings.ReplaceAll(threeInFlight, "\n\t", " "), rewrite: manyEnds})
+	w := start(t, setup{alone: true, workers: 2, handler: up, plugin: strings.ReplaceAll(threeInFlight, "\n\t", " "),
+		rewrite: manyEnds})
 	url := w.envoys[0].URL()
 	status := func(path string, want int, headers ...string) func() {
 		return func() {

@@ -28,7 +28,8 @@ type held struct {
 // key looks at a key of the consumer alice, or changes it.
 func (w *world) key(method, path, body string) (k held) {
 	w.t.Helper()
-	got, err := w.controlPlane.Call(w.within(patience), method, "/v1/keys/"+path+"?partition=consumer:alice", []byte(body))
+	got, err := w.controlPlane.Call(w.within(patience), method, "/v1/keys/"+path+"?partition=consumer:alice",
+		[]byte(body))
 	if err == nil && got.Status == http.StatusOK {
 		err = json.Unmarshal(got.Body, &k)
 	}
@@ -48,8 +49,8 @@ func (w *world) spend(path string, n int) int64 {
 	return got.statuses[200]
 }
 
-// A client that has used everything up may go on at once where its key is reset, also at Envoys that had refused it for a day; a grant
-// gives it so many tokens, and no more.
+// A client that has used everything up may go on at once where its key is reset, also at Envoys
+// that had refused it for a day; a grant gives it so many tokens, and no more.
 func TestKeysAreResetAndGranted(t *testing.T) {
 	w := start(t, setup{envoys: 2, policies: ofAlice})
 	for _, policy := range []string{"tokens", "windows"} {
@@ -100,8 +101,8 @@ func TestKeysAreResetAndGranted(t *testing.T) {
 	}
 }
 
-// A ban reaches both Envoys under load within two seconds, whatever tokens they hold, and so does its end; it also works while Redis
-// is away.
+// A ban reaches both Envoys under load within two seconds, whatever tokens they hold, and so does
+// its end; it also works while Redis is away.
 func TestAKeyIsBannedUnderLoad(t *testing.T) {
 	w := start(t, setup{envoys: 2, workers: 2, policies: `
 version: weir/v1

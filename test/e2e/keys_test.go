@@ -22,9 +22,11 @@ func directly(config string) string {
 }
 
 // keyCount is how many keys a flood has.
-var keyCount = flag.Int("keys", 1_000_000, "how many requests with as many different keys TestManyKeysLeaveMemoryFlat sends, as `make flood` says")
+var keyCount = flag.Int("keys", 1_000_000,
+	"how many requests with as many different keys TestManyKeysLeaveMemoryFlat sends, as `make flood` says")
 
-// A flood of keys can neither grow the memory of Envoy, nor hand a known client a fresh bucket, nor have one refused that is within its limit.
+// A flood of keys can neither grow the memory of Envoy, nor hand a known client a fresh bucket, nor
+// have one refused that is within its limit.
 func TestManyKeysLeaveMemoryFlat(t *testing.T) {
 	w := start(t, setup{workers: 1, rewrite: directly, policies: `
 version: weir/v1
@@ -35,7 +37,8 @@ policies:
 `})
 	e := w.envoys[0]
 	address := "127.0.0.1:" + strconv.Itoa(e.Port)
-	keys := flood{address: address, path: "/keys", header: func(i int) string { return fmt.Sprintf("x-api-key: warm-%d\r\n", i) }}
+	keys := flood{address: address, path: "/keys",
+		header: func(i int) string { return fmt.Sprintf("x-api-key: warm-%d\r\n", i) }}
 	// The table has 65 536 slots; this many keys reach nearly all of them.
 	keys.total = 400_000
 	if statuses := keys.run(t); statuses[200] == 0 || statuses[200]+statuses[429] != keys.total {
@@ -74,7 +77,8 @@ policies:
 		}
 	}
 	after := w.awaitMemory(e, before, memory{allocated: 2e6, resident: 8e6})
-	t.Logf("%d keys, each new, in %s: %v; memory before: %s; after: %s", keys.total, took.Round(time.Second), statuses, before, after)
+	t.Logf("%d keys, each new, in %s: %v; memory before: %s; after: %s", keys.total, took.Round(time.Second), statuses,
+		before, after)
 
 	// Whoever is new after the flood has its limit and no more.
 	late := load{clients: 1, total: 20, request: func(int) *http.Request {

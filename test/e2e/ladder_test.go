@@ -34,7 +34,8 @@ func (w *world) awaitStandings(what string, right func(standing) error) {
 		var list struct {
 			Nodes []standing `json:"nodes"`
 		}
-		if err := json.Unmarshal(answer.Body, &list); err != nil || answer.Status != http.StatusOK || len(list.Nodes) != len(w.envoys) {
+		if err := json.Unmarshal(answer.Body, &list); err != nil || answer.Status != http.StatusOK ||
+			len(list.Nodes) != len(w.envoys) {
 			last = fmt.Errorf("GET /v1/nodes: %d %s %v", answer.Status, answer.Body, err)
 			return last
 		}
@@ -80,8 +81,9 @@ func (w *world) metricsOf(ctx context.Context, e *stack.Envoy) (map[string]int64
 	return values, nil
 }
 
-// While Redis is away the control plane shows on which step each policy of each node is, and normal again after; meanwhile no
-// client sees a failure, and at the end every request that Envoy counted has been counted by the filter, once.
+// While Redis is away the control plane shows on which step each policy of each node is, and normal
+// again after; meanwhile no client sees a failure, and at the end every request that Envoy counted
+// has been counted by the filter, once.
 func TestTheLadderIsShownAndEveryRequestCounted(t *testing.T) {
 	w := start(t, setup{envoys: 2, workers: 2, alone: true})
 	w.redis = redistest.Start(t, "--appendonly", "yes") // It remembers the nodes; an empty one knows them at their next poll.
@@ -105,7 +107,8 @@ func TestTheLadderIsShownAndEveryRequestCounted(t *testing.T) {
 			return nil
 		})
 		for _, e := range w.envoys {
-			w.awaitMetrics(e, "the ladder's step to be 4", func(m map[string]int64) bool { return m["ladder.step"] == 4 })
+			w.awaitMetrics(e, "the ladder's step to be 4",
+				func(m map[string]int64) bool { return m["ladder.step"] == 4 })
 		}
 		w.redis.Restart()
 		w.awaitNormal()
@@ -117,19 +120,23 @@ func TestTheLadderIsShownAndEveryRequestCounted(t *testing.T) {
 	for _, e := range w.envoys {
 		m := w.awaitMetrics(e, "every request to be counted", func(m map[string]int64) bool {
 			var sum int64
-			for _, end := range []string{"allowed", "refused", "unlimited", "banned", "exempt", "before_snapshot", "unreadable", "gone"} {
+			for _, end := range []string{"allowed", "refused", "unlimited", "banned", "exempt", "before_snapshot",
+				"unreadable", "gone"} {
 				sum += m["requests."+end]
 			}
-			return sum == m["http.ingress.downstream_rq_total"] && sum > 0 && m["requests.waiting"] == 0 && m["ladder.step"] == 0
+			return sum == m["http.ingress.downstream_rq_total"] && sum > 0 && m["requests.waiting"] == 0 &&
+				m["ladder.step"] == 0
 		})
-		if m["leases.unavailable"]+m["leases.no_answer"] == 0 || m["reports.answered"] < 4 || m["snapshot.age_seconds"] > 30 {
+		if m["leases.unavailable"]+m["leases.no_answer"] == 0 || m["reports.answered"] < 4 ||
+			m["snapshot.age_seconds"] > 30 {
 			t.Errorf("the metrics of %s are %v", e.Name, m)
 		}
 		for _, step := range []string{"leases", "share", "allow", "deny", "normal"} {
 			entered, left := m["ladder.entered_"+step], m["ladder.left_"+step]
 			logged := int64(strings.Count(e.Stderr.String(), "failure ladder: entered "+step+" "))
 			if entered < 2 || left != entered || logged != entered {
-				t.Errorf("%s entered %s %d times, left it %d times, and logged it %d times", e.Name, step, entered, left, logged)
+				t.Errorf("%s entered %s %d times, left it %d times, and logged it %d times", e.Name, step, entered,
+					left, logged)
 			}
 		}
 		t.Logf("%s failed %d times", e.Name, m["ladder.entered_leases"])
@@ -151,15 +158,16 @@ func (w *world) awaitMetrics(e *stack.Envoy, what string, right func(map[string]
 	return m
 }
 
-// Without the control plane nobody is there to be told; the filter counts what it could not tell, goes on by the ladder, and tells
-// how it is as soon as somebody listens.
+// Without the control plane nobody is there to be told; the filter counts what it could not tell,
+// goes on by the ladder, and tells how it is as soon as somebody listens.
 func TestTheLadderIsToldAfterTheControlPlaneWasAway(t *testing.T) {
 	w := start(t, setup{policies: ladder})
 	busy := w.steady()
 	w.awaitRecovered()
 	w.controlPlane.Kill()
 	w.awaitFailing()
-	w.awaitMetrics(w.envoys[0], "reports to fail", func(m map[string]int64) bool { return m["reports.failed"] > 2 && m["ladder.step"] == 4 })
+	w.awaitMetrics(w.envoys[0], "reports to fail",
+		func(m map[string]int64) bool { return m["reports.failed"] > 2 && m["ladder.step"] == 4 })
 	began := time.Now()
 	w.startControlPlane()
 	w.awaitRecovered()

@@ -38,7 +38,8 @@ func lost(_ http.HandlerFunc, _ http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// startHinderer is a proxy to the control plane at a port. Every second lease call meets a hinder, if there is one.
+// startHinderer is a proxy to the control plane at a port. Every second lease call meets a hinder,
+// if there is one.
 func startHinderer(t *testing.T, port int, how *atomic.Pointer[hinder]) int {
 	t.Helper()
 	to, err := url.Parse(fmt.Sprintf("http://127.0.0.1:%d", port))
@@ -59,12 +60,14 @@ func startHinderer(t *testing.T, port int, how *atomic.Pointer[hinder]) int {
 	return server.Listener.Addr().(*net.TCPAddr).Port
 }
 
-// uncharged bounds the tokens that one caller, who sends one request after the other, can have of the share before they are
-// charged: a late call takes 50 ms of its request and is over after 250 ms, and the call that is to charge it can be late, too.
+// uncharged bounds the tokens that one caller, who sends one request after the other, can have of
+// the share before they are charged: a late call takes 50 ms of its request and is over after 250
+// ms, and the call that is to charge it can be late, too.
 const uncharged = 2 * 250 / 50
 
-// A control plane of which every second answer comes too late, or never, lets a caller have no more than the limit, and the tokens that
-// are not charged yet: what the share lets through is charged, and once.
+// A control plane of which every second answer comes too late, or never, lets a caller have no more
+// than the limit, and the tokens that are not charged yet: what the share lets through is charged,
+// and once.
 func TestLateAnswersPassNoMoreThanTheLimit(t *testing.T) {
 	var how atomic.Pointer[hinder]
 	w := start(t, setup{workers: 2, policies: `
@@ -88,7 +91,8 @@ policies:
 			time.Sleep(20 * time.Millisecond) // What was counted before is reported now.
 			d := difference(w.measured(w.envoys[0]), before)
 			earned := int64(got.last.Sub(got.first)/(36*time.Second)) + 1
-			t.Logf("%s, late calls are %s: %d of 100 passed, %d by the share: %v", mode, c.name, got.statuses[200], d["decisions.by_share"], got)
+			t.Logf("%s, late calls are %s: %d of 100 passed, %d by the share: %v", mode, c.name, got.statuses[200],
+				d["decisions.by_share"], got)
 			if passed := got.statuses[200]; passed > 100+uncharged+earned {
 				t.Errorf("%s, late calls are %s: %d passed, above 100 + %d under way", mode, c.name, passed, uncharged)
 			} else if passed < 50 { // Each is charged twice at worst.

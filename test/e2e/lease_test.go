@@ -12,8 +12,8 @@ import (
 // overloadClients is the number of clients that load one Envoy.
 const overloadClients = 32
 
-// overload sends to every Envoy of a world more than all of them may let through, for a time, and returns what became of it
-// together and by Envoy.
+// overload sends to every Envoy of a world more than all of them may let through, for a time, and
+// returns what became of it together and by Envoy.
 func overload(w *world, path string, rate float64, during time.Duration) (all tally, each []tally) {
 	var loads []load
 	for _, e := range w.envoys {
@@ -145,8 +145,8 @@ policies:
 	mustAdmit(t, all, 500, 500, starved)
 }
 
-// The time that requests are held for their decision comes out of Prometheus as a histogram, with as
-// many requests as waited.
+// The time that requests are held for their decision comes out of Prometheus as a histogram, with
+// as many requests as waited.
 func TestTheTimeHeldIsAHistogram(t *testing.T) {
 	w := start(t, setup{policies: `
 version: weir/v1

@@ -23,7 +23,8 @@ type load struct {
 	clients int
 	// rate is in requests a second over all clients; 0 is as fast as answers come.
 	rate float64
-	// The load ends after total requests, or after the time during, or when its context does. 0 is never.
+	// The load ends after total requests, or after the time during, or when its context does. 0 is
+	// never.
 	total  int
 	during time.Duration
 	// keep the answers; otherwise only one for each status.
@@ -157,7 +158,8 @@ func send(client *http.Client, r *http.Request) (answer, error) {
 // ask sends one request and returns the answer.
 func ask(t *testing.T, method, url string, header ...string) answer {
 	t.Helper()
-	a, err := send(&http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}, request(method, url, header...))
+	a, err := send(&http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}},
+		request(method, url, header...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,8 +232,9 @@ func (b *background) end() tally {
 	return <-b.result
 }
 
-// flood sends many requests with little effort, without looking at more than the status. It does not pipeline: Envoy closes a
-// connection when it answers a request itself while the next has already come.
+// flood sends many requests with little effort, without looking at more than the status. It does
+// not pipeline: Envoy closes a connection when it answers a request itself while the next has
+// already come.
 type flood struct {
 	address string
 	// path, and header lines that may depend on the number of the request, each ending in \r\n.
@@ -281,7 +284,8 @@ func (f flood) client(i int) (map[int]int, error) {
 		if f.header != nil {
 			header = f.header(n)
 		}
-		if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nhost: flood\r\ncontent-length: 0\r\n%s\r\n", f.path, header); err != nil {
+		if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nhost: flood\r\ncontent-length: 0\r\n%s\r\n", f.path,
+			header); err != nil {
 			return statuses, err
 		}
 		response, err := http.ReadResponse(in, nil)

@@ -1,5 +1,6 @@
-// Package e2e tests the whole: real Envoys with the built filter, the built control plane, a real Redis, over HTTP. Each test
-// is a promise of the documentation. What is missing on this machine fails the tests; nothing is skipped.
+// Package e2e tests the whole: real Envoys with the built filter, the built control plane, a real
+// Redis, over HTTP. Each test is a promise of the documentation. What is missing on this machine
+// fails the tests; nothing is skipped.
 package e2e
 
 import (
@@ -22,7 +23,8 @@ const (
 	examplePath      = repository + "/examples/url-shortener.yaml"
 )
 
-// quick is for whoever writes these tests; the figures of the documentation come from the full ones.
+// quick is for whoever writes these tests; the figures of the documentation come from the full
+// ones.
 var quick = flag.Bool("quick", false, "apply load for a fifth of the time")
 
 // runPath is `make run`'s program, built from the tree.
@@ -53,7 +55,8 @@ func prepare(m *testing.M) (int, error) {
 	}
 	defer os.RemoveAll(dir)
 	runPath = filepath.Join(dir, "run")
-	if output, err := exec.Command("go", "build", "-buildvcs=false", "-o", runPath, repository+"/tools/run").CombinedOutput(); err != nil {
+	if output, err := exec.Command("go", "build", "-buildvcs=false", "-o", runPath,
+		repository+"/tools/run").CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("tools/run does not build: %w\n%s", err, output)
 	}
 	return m.Run(), nil

@@ -12,11 +12,13 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// withTLS has the control plane's cluster speak TLS to a port, with a client certificate if there is one.
+// withTLS has the control plane's cluster speak TLS to a port, with a client certificate if there
+// is one.
 func withTLS(config, ca string, port int, client ...certtest.Files) string {
 	var shown strings.Builder
 	for _, files := range client {
-		fmt.Fprintf(&shown, "\n            tls_certificates: [{certificate_chain: {filename: %s}, private_key: {filename: %s}}]", files.Cert, files.Key)
+		fmt.Fprintf(&shown, "\n            tls_certificates: [{certificate_chain: {filename: %s}, private_key: "+
+			"{filename: %s}}]", files.Cert, files.Key)
 	}
 	socket := fmt.Sprintf(`      transport_socket:
         name: envoy.transport_sockets.tls
@@ -42,7 +44,8 @@ func withTLS(config, ca string, port int, client ...certtest.Files) string {
 
 var portValue = regexp.MustCompile(`port_value: [0-9]+`)
 
-// With --node-client-ca an Envoy that shows a certificate gets policies and leases; one that has only the token gets neither.
+// With --node-client-ca an Envoy that shows a certificate gets policies and leases; one that has
+// only the token gets neither.
 func TestNodesShowACertificate(t *testing.T) {
 	authority := certtest.New(t, "authority")
 	server, client := authority.Issue(t.TempDir(), "weir"), authority.Issue(t.TempDir(), "envoy")
@@ -51,7 +54,8 @@ func TestNodesShowACertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := []certtest.Files{client}
-	w := start(t, setup{alone: true, rewrite: func(config string) string { return withTLS(config, authority.Path, port, shown...) }})
+	w := start(t, setup{alone: true,
+		rewrite: func(config string) string { return withTLS(config, authority.Path, port, shown...) }})
 	w.serve.TLS = authority.Client()
 	w.serve.Env = []string{
 		"WEIR_TLS_CERT=" + server.Cert, "WEIR_TLS_KEY=" + server.Key, "WEIR_NODE_CLIENT_CA=" + authority.Path,

@@ -13,8 +13,9 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// Whatever a client sends that the description allows, and much that it does not: the control plane never fails, and every
-// answer has a status, headers, a media type and a body that the description names. Schemathesis makes the requests up.
+// Whatever a client sends that the description allows, and much that it does not: the control plane
+// never fails, and every answer has a status, headers, a media type and a body that the description
+// names. Schemathesis makes the requests up.
 func TestTheControlPlaneIsAsItsDescriptionSays(t *testing.T) {
 	const document = `version: weir/v1
 tiers: [free, premium]
@@ -46,8 +47,10 @@ policies:
 	if a, err := w.Call(ctx, http.MethodPut, "/v1/policyset", []byte(document), "If-Match", `"0"`); err != nil || a.Status != http.StatusOK {
 		t.Fatalf("%v: %d %s", err, a.Status, a.Body)
 	}
-	run := exec.CommandContext(ctx, schemathesis, "--config-file", config, "run", w.URL()+"/openapi.yaml", "--exclude-tag", "node",
-		"--header", "Authorization: Bearer "+adminToken, "--seed", "1", "--max-examples", "120", "--workers", "1", "--no-color")
+	run := exec.CommandContext(ctx, schemathesis, "--config-file", config, "run", w.URL()+"/openapi.yaml",
+		"--exclude-tag", "node",
+		"--header", "Authorization: Bearer "+
+			adminToken, "--seed", "1", "--max-examples", "120", "--workers", "1", "--no-color")
 	run.Dir = t.TempDir() // for what it remembers
 	run.Env = append(os.Environ(), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1", "PYTHONDONTWRITEBYTECODE=1")
 	output, err := run.CombinedOutput()
@@ -75,9 +78,11 @@ func TestTheDocumentedCallsWork(t *testing.T) {
 		}
 	}
 	run := exec.CommandContext(ctx, "bash", "-c", script)
-	run.Env = append(os.Environ(), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1", "WEIR_URL="+w.URL(), "WEIR_TOKEN="+adminToken)
+	run.Env = append(os.Environ(), "NO_PROXY=127.0.0.1", "no_proxy=127.0.0.1", "WEIR_URL="+w.URL(),
+		"WEIR_TOKEN="+adminToken)
 	output, err := run.CombinedOutput()
-	if err != nil || !strings.Contains(string(output), "quota: 80") || !strings.Contains(string(output), "# comments stay") ||
+	if err != nil || !strings.Contains(string(output), "quota: 80") ||
+		!strings.Contains(string(output), "# comments stay") ||
 		!strings.Contains(string(output), "back to version 1") || !strings.Contains(string(output), `"tier":"premium"`) {
 		t.Errorf("%v\n%s", err, output)
 	}

@@ -67,8 +67,8 @@ func (w *world) each(all []offender, do func(client *http.Client, o *offender) e
 	}
 }
 
-// offend has every caller be refused three times by one Envoy, and checks at once that all Envoys then
-// refuse it by a penalty of that length. The Envoys let it make that many requests before.
+// offend has every caller be refused three times by one Envoy, and checks at once that all Envoys
+// then refuse it by a penalty of that length. The Envoys let it make that many requests before.
 func (w *world) offend(all []offender, allowed int, length time.Duration) {
 	w.t.Helper()
 	w.each(all, func(client *http.Client, o *offender) error {
@@ -98,8 +98,9 @@ func (w *world) underPenalty(all []offender, length time.Duration) {
 	w.each(all, func(client *http.Client, o *offender) error { return w.refusedUntil(client, o, length) })
 }
 
-// refusedUntil waits until every Envoy refuses a caller by a penalty, and checks that the penalty is of
-// that length, to the second. It asks each Envoy too seldom for a penalty that this brings about.
+// refusedUntil waits until every Envoy refuses a caller by a penalty, and checks that the penalty
+// is of that length, to the second. It asks each Envoy too seldom for a penalty that this brings
+// about.
 func (w *world) refusedUntil(client *http.Client, o *offender, length time.Duration) error {
 	for _, envoy := range w.envoys {
 		var got answer
@@ -118,14 +119,16 @@ func (w *world) refusedUntil(client *http.Client, o *offender, length time.Durat
 			o.charged = true
 		}
 		if !inPenalty(got) {
-			return fmt.Errorf("%s at %s, %v after its offence: %d %s", o.name, envoy.Name, time.Since(o.to), got.status, got.body)
+			return fmt.Errorf("%s at %s, %v after its offence: %d %s", o.name, envoy.Name, time.Since(o.to), got.status,
+				got.body)
 		}
 		retry, err := strconv.Atoi(got.Get("Retry-After"))
 		left := time.Duration(retry) * time.Second
 		// Whole seconds are rounded up.
 		earliest, latest := o.from.Add(length), o.to.Add(length+time.Second)
 		if err != nil || got.at.Add(left).Before(earliest) || sent.Add(left).After(latest) {
-			return fmt.Errorf("%s at %s: the penalty ends in %v, %v after it began (%v)", o.name, envoy.Name, left, got.at.Sub(o.to), err)
+			return fmt.Errorf("%s at %s: the penalty ends in %v, %v after it began (%v)", o.name, envoy.Name, left,
+				got.at.Sub(o.to), err)
 		}
 	}
 	return nil
@@ -173,9 +176,9 @@ func (w *world) awaitNone(all []offender, length time.Duration) {
 	})
 }
 
-// Offenders are refused by both Envoys to the second, longer after each offence, through restarts of both
-// Envoys and of the control plane; a caller that is not one is never touched; and a pardon reaches both
-// Envoys.
+// Offenders are refused by both Envoys to the second, longer after each offence, through restarts
+// of both Envoys and of the control plane; a caller that is not one is never touched; and a pardon
+// reaches both Envoys.
 func TestPenaltiesOutliveEverything(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -215,7 +218,8 @@ func TestPenaltiesOutliveEverything(t *testing.T) {
 			w.awaitNone(bots, 10*c.first)
 			few := slices.DeleteFunc(bots, func(o offender) bool { return o.charged })
 			if len(few) < 50 {
-				t.Fatalf("only %d of %d callers were refused by their penalty at once after the restarts", len(few), c.callers)
+				t.Fatalf("only %d of %d callers were refused by their penalty at once after the restarts", len(few),
+					c.callers)
 			}
 			few = few[:50]
 			w.offend(few, 2, 100*c.first) // The level has survived.

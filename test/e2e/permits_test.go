@@ -164,10 +164,11 @@ func TestPermitsOfAnEnvoyThatIsCutOff(t *testing.T) {
 	}
 	ways := map[string]*proxy{}
 	up := &rushUpstream{}
-	w := start(t, setup{envoys: 2, workers: 2, handler: up, policies: sharedPlaces, ways: func(envoy string, port int) []int {
-		ways[envoy] = startProxy(t, fmt.Sprintf("127.0.0.1:%d", port))
-		return []int{ways[envoy].port}
-	}})
+	w := start(t, setup{envoys: 2, workers: 2, handler: up, policies: sharedPlaces,
+		ways: func(envoy string, port int) []int {
+			ways[envoy] = startProxy(t, fmt.Sprintf("127.0.0.1:%d", port))
+			return []int{ways[envoy].port}
+		}})
 	for range 2 { // Each Envoy learns how many there are before it needs its share.
 		for _, e := range w.envoys {
 			ask(t, "GET", e.URL()+"/?ms=1")

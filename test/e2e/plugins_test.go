@@ -12,7 +12,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// listener is one of an Envoy that gets them from a file. It has a filter for each plugin configuration.
+// listener is one of an Envoy that gets them from a file. It has a filter for each plugin
+// configuration.
 type listener struct {
 	name    string
 	port    int
@@ -28,7 +29,8 @@ func listeners(t *testing.T, dir string) (rewrite func(string) string, write fun
 		head, rest, _ := strings.Cut(config, before)
 		var tail string
 		block, tail, _ = strings.Cut(rest, after)
-		source := fmt.Sprintf("dynamic_resources: {lds_config: {path_config_source: {path: %q, watched_directory: {path: %q}}}}\n", file, dir)
+		source := fmt.Sprintf("dynamic_resources: {lds_config: {path_config_source: {path: %q, watched_directory: "+
+			"{path: %q}}}}\n", file, dir)
 		return strings.Replace(head, "static_resources:", source+"static_resources:", 1) + after[1:] + tail
 	}
 	write = func(all ...listener) {
@@ -39,13 +41,16 @@ func listeners(t *testing.T, dir string) (rewrite func(string) string, write fun
 			// One line has the address, one the plugin's configuration.
 			top, rest, _ := strings.Cut(block, filter)
 			one, router, _ := strings.Cut(rest, "                  - name: envoy.filters.http.router\n")
-			top = strings.Replace(top, "    - name: ingress\n", "    - \"@type\": type.googleapis.com/envoy.config.listener.v3.Listener\n      name: "+l.name+"\n", 1)
+			top = strings.Replace(top, "    - name: ingress\n",
+				"    - \"@type\": type.googleapis.com/envoy.config.listener.v3.Listener\n      name: "+l.name+"\n", 1)
 			from := strings.Index(top, "socket_address: {")
-			top = top[:from] + fmt.Sprintf("socket_address: {address: 127.0.0.1, port_value: %d}", l.port) + top[from+strings.Index(top[from:], "}")+1:]
+			top = top[:from] + fmt.Sprintf("socket_address: {address: 127.0.0.1, port_value: %d}", l.port) +
+				top[from+strings.Index(top[from:], "}")+1:]
 			b.WriteString(top)
 			for i, plugin := range l.plugins {
 				at := strings.Index(one, "value: |\n") + len("value: |\n")
-				b.WriteString(fmt.Sprintf("                  - name: weir-%d\n", i) + one[:at] + "                            " + plugin + "\n")
+				b.WriteString(fmt.Sprintf("                  - name: weir-%d\n", i) + one[:at] +
+					"                            " + plugin + "\n")
 			}
 			b.WriteString("                  - name: envoy.filters.http.router\n" + router + "\n")
 		}
@@ -65,8 +70,9 @@ func inline(quota int, window string, more string) string {
 		`"limit": {"quota": %d, "window": "%s"}, "mode": "local"}%s]}}`, quota, window, more)
 }
 
-// Listeners that come and change while Envoy runs, all of whose plugins have the same names: a changed set keeps what was used,
-// a set beside it neither takes nor gives figures, and neither do two in one chain.
+// Listeners that come and change while Envoy runs, all of whose plugins have the same names: a
+// changed set keeps what was used, a set beside it neither takes nor gives figures, and neither do
+// two in one chain.
 func TestPluginsInOneEnvoy(t *testing.T) {
 	w := start(t, setup{alone: true, plugin: inline(1, "1s", "")}) // For its upstream.
 	port := func() int {

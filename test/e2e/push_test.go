@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// A push under load changes the limit on every Envoy within a second, forgets nothing that was consumed, and no request sees
-// anything but the old limit or the new one. Without an answer of the centre they are refused: a share of each Envoy's own would come on top.
+// A push under load changes the limit on every Envoy within a second, forgets nothing that was
+// consumed, and no request sees anything but the old limit or the new one. Without an answer of the
+// centre they are refused: a share of each Envoy's own would come on top.
 func TestAPushUnderLoadKeepsConsumption(t *testing.T) {
 	limit := func(quota int64) string {
 		return fmt.Sprintf(`
@@ -44,7 +45,8 @@ policies:
 			t.Errorf("both Envoys had the limit of %d only after %s", quota, took)
 		}
 	}
-	// A token comes once a minute or less, and a few may be leased to the Envoy that is not asked any more.
+	// A token comes once a minute or less, and a few may be leased to the Envoy that is not asked
+	// any more.
 	mustHavePassed := func(total, want int64) {
 		t.Helper()
 		late := w.late()
@@ -72,7 +74,8 @@ func manyPolicies(n, push int) string {
 	var b strings.Builder
 	b.WriteString("version: weir/v1\npolicies:\n")
 	for i := range n {
-		fmt.Fprintf(&b, "  - {name: p%d, match: {methods: [POST], paths: [/p%d]}, partition: [client_ip], limit: {quota: %d, window: 1m}, mode: leased}\n",
+		fmt.Fprintf(&b, "  - {name: p%d, match: {methods: [POST], paths: [/p%d]}, partition: [client_ip], limit: "+
+			"{quota: %d, window: 1m}, mode: leased}\n",
 			i, i, 100+push)
 	}
 	return b.String()
@@ -90,7 +93,8 @@ func TestManyPushesLeaveMemoryFlat(t *testing.T) {
 	}
 	warm, all := full(20), full(120)
 	push(0, warm)
-	// Envoy keeps a counter of every policy and outcome that it has seen; each is to be there before memory is measured.
+	// Envoy keeps a counter of every policy and outcome that it has seen; each is to be there
+	// before memory is measured.
 	load{clients: 8, total: 2000, request: func(i int) *http.Request {
 		return request(http.MethodPost, fmt.Sprint(w.envoys[i%2].URL(), "/p", i/2))
 	}}.run(w.ctx).mustBe(t, 200, 429)
@@ -142,7 +146,8 @@ func TestNodesAreListed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(nodes) != 2 || nodes[0].ID != "envoy-1" || nodes[1].ID != "envoy-2" || nodes[0].Applied != 1 || !nodes[0].Active {
+	if len(nodes) != 2 || nodes[0].ID != "envoy-1" || nodes[1].ID != "envoy-2" || nodes[0].Applied != 1 ||
+		!nodes[0].Active {
 		t.Errorf("%+v", nodes)
 	}
 	w.await("the policy set to pass everything", func(context.Context) error {

@@ -81,8 +81,8 @@ func documentation(t *testing.T) (all []block) {
 	return all
 }
 
-// The commands of the documentation, run in its order against a running set-up. Cloning and make are not run again: make's
-// tasks only have to exist.
+// The commands of the documentation, run in its order against a running set-up. Cloning and make
+// are not run again: make's tasks only have to exist.
 func TestTheReadmesCommandsWork(t *testing.T) {
 	r := newRunner(t)
 	r.start()
@@ -118,7 +118,8 @@ func TestTheReadmesCommandsWork(t *testing.T) {
 	}
 }
 
-// shell runs a script in the repository's root with this set-up's ports in place of the documented ones.
+// shell runs a script in the repository's root with this set-up's ports in place of the documented
+// ones.
 func (r *runner) shell(script string) (string, error) {
 	script = strings.NewReplacer(
 		"127.0.0.1:10000", fmt.Sprint("127.0.0.1:", r.envoy), "127.0.0.1:9901", fmt.Sprint("127.0.0.1:", r.admin),

@@ -18,7 +18,8 @@ func startOn(t *testing.T, redisURL string) *world {
 	return w
 }
 
-// survive kills a primary under load, and wants every limit decided by the centre again once the replica has taken over.
+// survive kills a primary under load, and wants every limit decided by the centre again once the
+// replica has taken over.
 func (w *world) survive(primary, replica *redistest.Server) {
 	w.t.Helper()
 	busy := w.steady()
@@ -31,10 +32,13 @@ func (w *world) survive(primary, replica *redistest.Server) {
 		return nil
 	})
 	w.awaitRecovered()
-	// What was stored is there still, and more can be, once the shard with the policies is back too.
+	// What was stored is there still, and more can be, once the shard with the policies is back
+	// too.
 	var version uint64
 	w.await("the store to take policies", func(ctx context.Context) (err error) {
-		version, err = w.controlPlane.Apply(ctx, []byte(ladder+"  - {name: more, match: {paths: [/more]}, partition: [], limit: {quota: 1, window: 24h}, mode: local}\n"))
+		version, err = w.controlPlane.Apply(ctx,
+			[]byte(ladder+"  - {name: more, match: {paths: [/more]}, partition: [], limit: {quota: 1, window: 24h}, "+
+				"mode: local}\n"))
 		return err
 	})
 	w.awaitApplied(version)

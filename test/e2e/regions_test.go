@@ -21,7 +21,8 @@ policies:
     mode: leased
 `
 
-// startRegions starts two regions with a Redis, a control plane and an Envoy each, and a Redis between them.
+// startRegions starts two regions with a Redis, a control plane and an Envoy each, and a Redis
+// between them.
 func startRegions(t *testing.T) (eu, us *world, between *redistest.Server) {
 	t.Helper()
 	between = redistest.Start(t)
@@ -29,7 +30,8 @@ func startRegions(t *testing.T) (eu, us *world, between *redistest.Server) {
 		w := start(t, setup{alone: true})
 		w.redis = redistest.Start(t)
 		w.serve.RedisURL = w.redis.URL()
-		w.serve.Env = []string{"WEIR_REGION_NAME=" + name, "WEIR_REGION_WEIGHTS=eu=1;us=1", "WEIR_REGION_URL=" + between.URL()}
+		w.serve.Env = []string{"WEIR_REGION_NAME=" + name, "WEIR_REGION_WEIGHTS=eu=1;us=1",
+			"WEIR_REGION_URL=" + between.URL()}
 		w.startControlPlane()
 		w.awaitApplied(w.apply(regional))
 		return w
@@ -59,7 +61,8 @@ func (w *world) rate(ctx context.Context, policy string) (int64, error) {
 	return view.Weights[view.Region], nil
 }
 
-// Two regions let through together what one would. While only one has clients, the rate moves to it.
+// Two regions let through together what one would. While only one has clients, the rate moves to
+// it.
 func TestRegionsShareAQuota(t *testing.T) {
 	eu, us, between := startRegions(t)
 	both := func(during time.Duration) tally {
@@ -69,8 +72,10 @@ func TestRegionsShareAQuota(t *testing.T) {
 	}
 	mustAdmit(t, both(full(5*time.Second)), 1000, 1000, starved)
 
-	// The whole time counts: while shares are on their way between the regions nothing is admitted twice.
-	one := load{url: eu.envoys[0].URL() + "/leased", clients: 32, rate: 1500, during: time.Minute}.background(t.Context())
+	// The whole time counts: while shares are on their way between the regions nothing is admitted
+	// twice.
+	one := load{url: eu.envoys[0].URL() + "/leased", clients: 32, rate: 1500,
+		during: time.Minute}.background(t.Context())
 	begin := time.Now()
 	if err := stack.Await(eu.within(time.Minute), "eu to use more than its half", func(ctx context.Context) error {
 		if using, err := eu.rate(ctx, "everyone"); err != nil || using < 600 {

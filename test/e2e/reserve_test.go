@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Bulk floods at ten times the limit and gets its 80 %, no matter through which Envoy; critical then
-// loses nothing of what is kept for it.
+// Bulk floods at ten times the limit and gets its 80 %, no matter through which Envoy; critical
+// then loses nothing of what is kept for it.
 func TestAReserveIsKept(t *testing.T) {
 	w := start(t, setup{envoys: 2, policies: `
 version: weir/v1

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// A limit that is edited by REST is in force at the Envoy within a second, and so is the old one after a rollback. Of two editors
-// the slower is refused, and the document keeps its comments.
+// A limit that is edited by REST is in force at the Envoy within a second, and so is the old one
+// after a rollback. Of two editors the slower is refused, and the document keeps its comments.
 func TestAPolicyIsEditedAndRolledBack(t *testing.T) {
 	const document = `version: weir/v1
 policies:

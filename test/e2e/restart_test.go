@@ -2,8 +2,8 @@ package e2e
 
 import "testing"
 
-// What an Envoy's process held is gone with it. A bucket of its own comes back full. A bucket of the control plane does not:
-// what the Envoy had in hand counts as used.
+// What an Envoy's process held is gone with it. A bucket of its own comes back full. A bucket of
+// the control plane does not: what the Envoy had in hand counts as used.
 func TestARestartOfEnvoyFillsItsOwnBucketsAlone(t *testing.T) {
 	const policies = `
 version: weir/v1
@@ -26,7 +26,8 @@ policies:
 	}
 	w.restartEnvoy()
 	// Only the new process can apply a version that is newer than the old process.
-	w.awaitApplied(w.apply(policies + "  - {name: more, match: {paths: [/more]}, partition: [], limit: {quota: 1, window: 24h}, mode: local}\n"))
+	w.awaitApplied(w.apply(policies +
+		"  - {name: more, match: {paths: [/more]}, partition: [], limit: {quota: 1, window: 24h}, mode: local}\n"))
 	if got := pass(); got != [4]int64{10, 10, 0, 0} {
 		t.Errorf("after a restart %v passed; the Envoy's own buckets are full again, the others are used up", got)
 	}

@@ -104,7 +104,8 @@ func ofTenant(url string) func(int) *http.Request {
 func tenantLoads(envoys []*stack.Envoy, rate float64, during time.Duration) (loads []load) {
 	for _, e := range envoys {
 		loads = append(loads, load{
-			request: ofTenant(e.URL() + "/"), clients: overloadClients, rate: rate / float64(len(envoys)), during: during,
+			request: ofTenant(e.URL() + "/"), clients: overloadClients, rate: rate / float64(len(envoys)),
+			during: during,
 		})
 	}
 	return loads

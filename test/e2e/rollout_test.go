@@ -13,7 +13,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// drafted is a policy set with a limit that every request asks the centre for, and the same with leases.
+// drafted is a policy set with a limit that every request asks the centre for, and the same with
+// leases.
 func drafted(quota int) string {
 	return fmt.Sprintf(`
 version: weir/v1
@@ -24,8 +25,9 @@ policies:
 `, quota)
 }
 
-// A version is rolled out to half of four Envoys, promoted, and another one taken back, through two replicas of the control plane on one
-// Redis. Each Envoy decides by its version; what nodes of either version admit counts for both; nothing is forgotten at any end.
+// A version is rolled out to half of four Envoys, promoted, and another one taken back, through two
+// replicas of the control plane on one Redis. Each Envoy decides by its version; what nodes of
+// either version admit counts for both; nothing is forgotten at any end.
 func TestAVersionIsRolledOutToHalfTheEnvoys(t *testing.T) {
 	second, err := stack.FreePort()
 	if err != nil {
@@ -67,7 +69,8 @@ func TestAVersionIsRolledOutToHalfTheEnvoys(t *testing.T) {
 		}
 		mustBeQuick(t, fmt.Sprintf("the limit of %d at %d Envoys", limit, len(at)), begin)
 	}
-	// Of all requests so far as many have passed; an answer that is late on a busy machine costs its token.
+	// Of all requests so far as many have passed; an answer that is late on a busy machine costs
+	// its token.
 	var passed int64
 	must := func(what string, got, want int64) {
 		t.Helper()
@@ -143,8 +146,8 @@ func (w *world) halves(draft uint64) (chosen, others []*stack.Envoy) {
 	return chosen, others
 }
 
-// A draft limit is decided beside the enforced one, by buckets of its own, and changes no answer. Both counts stand side by side in the
-// Envoy's metrics.
+// A draft limit is decided beside the enforced one, by buckets of its own, and changes no answer.
+// Both counts stand side by side in the Envoy's metrics.
 func TestACandidateIsCountedBesideItsPolicy(t *testing.T) {
 	for _, mode := range []string{"local", "strict"} {
 		t.Run(mode, func(t *testing.T) {
@@ -155,7 +158,10 @@ policies:
   - {name: p, partition: [consumer], limit: {quota: 5, window: 24h}, mode: ` + mode + `, candidate: {limit: {quota: 2, window: 24h}}}
 `})
 			e := w.envoys[0]
-			got := load{clients: 1, total: 8, request: func(int) *http.Request { return request(http.MethodGet, e.URL()+"/", "x-api-key", "a") }}.run(w.ctx)
+			got := load{clients: 1, total: 8,
+				request: func(int) *http.Request {
+					return request(http.MethodGet, e.URL()+"/", "x-api-key", "a")
+				}}.run(w.ctx)
 			got.mustBe(t, 200, 429)
 			if got.statuses[200] != 5 {
 				t.Errorf("%s, want 5 × 200", got)

@@ -53,7 +53,8 @@ func (r *runner) environment(more ...string) []string {
 func (r *runner) start(more ...string) {
 	r.t.Helper()
 	var err error
-	r.process, err = stack.Start(stack.Command{Name: "make run", Path: runPath, Dir: repository, Env: r.environment(more...)})
+	r.process, err = stack.Start(stack.Command{Name: "make run", Path: runPath, Dir: repository,
+		Env: r.environment(more...)})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -63,7 +64,8 @@ func (r *runner) start(more ...string) {
 		if r.t.Failed() {
 			log, _ := os.ReadFile(filepath.Join(r.dir, "log"))
 			lines := strings.Split(string(log), "\n")
-			r.t.Logf("make run wrote:\n%s%s\nand its log ends:\n%s", process.Stdout, process.Stderr, strings.Join(lines[max(0, len(lines)-20):], "\n"))
+			r.t.Logf("make run wrote:\n%s%s\nand its log ends:\n%s", process.Stdout, process.Stderr,
+				strings.Join(lines[max(0, len(lines)-20):], "\n"))
 		}
 	})
 	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
@@ -143,8 +145,8 @@ func mustBeGone(t *testing.T, pids []int) {
 	}
 }
 
-// Of 300 requests at the same time from one address exactly 100 pass, the others are told when to come back, and a hundred
-// thousand more refusals leave Envoy's memory where it was.
+// Of 300 requests at the same time from one address exactly 100 pass, the others are told when to
+// come back, and a hundred thousand more refusals leave Envoy's memory where it was.
 func TestMakeRunKeepsItsPromise(t *testing.T) {
 	r := newRunner(t)
 	r.start()
@@ -198,7 +200,8 @@ func TestMakeRunKeepsItsPromise(t *testing.T) {
 	}
 }
 
-// checkLimits checks what every answer about shorten-per-ip says, and returns the member of RateLimit.
+// checkLimits checks what every answer about shorten-per-ip says, and returns the member of
+// RateLimit.
 func checkLimits(t *testing.T, a answer) httpsfv.Item {
 	t.Helper()
 	policy := listItem(t, a, "RateLimit-Policy")
@@ -213,12 +216,14 @@ func checkLimits(t *testing.T, a answer) httpsfv.Item {
 	}
 	remaining := parameter(t, limit, "r")
 	if a.Get("X-RateLimit-Limit") != "100" || a.Get("X-RateLimit-Remaining") != fmt.Sprint(remaining) {
-		t.Fatalf("X-RateLimit-Limit %s, -Remaining %s beside RateLimit %s", a.Get("X-RateLimit-Limit"), a.Get("X-RateLimit-Remaining"), a.Get("RateLimit"))
+		t.Fatalf("X-RateLimit-Limit %s, -Remaining %s beside RateLimit %s", a.Get("X-RateLimit-Limit"),
+			a.Get("X-RateLimit-Remaining"), a.Get("RateLimit"))
 	}
 	return limit
 }
 
-// untilFull is how many seconds after its answer X-RateLimit-Reset says that the bucket will be full.
+// untilFull is how many seconds after its answer X-RateLimit-Reset says that the bucket will be
+// full.
 func untilFull(t *testing.T, a answer) int64 {
 	t.Helper()
 	at, err := strconv.ParseInt(a.Get("X-RateLimit-Reset"), 10, 64)
@@ -241,8 +246,8 @@ func checkAllowed(t *testing.T, a answer) {
 	}
 }
 
-// checkRefusal checks a 429 of shorten-per-ip that came after the first request of its bucket. The next token comes 36 s after
-// that one; the wait is rounded up and stretched by at most a tenth.
+// checkRefusal checks a 429 of shorten-per-ip that came after the first request of its bucket. The
+// next token comes 36 s after that one; the wait is rounded up and stretched by at most a tenth.
 func checkRefusal(t *testing.T, a answer, after time.Duration) {
 	t.Helper()
 	limit := checkLimits(t, a)
@@ -268,7 +273,8 @@ func checkRefusal(t *testing.T, a answer, after time.Duration) {
 	if err := json.Unmarshal([]byte(a.body), &problem); err != nil {
 		t.Fatalf("%v: %s", err, a.body)
 	}
-	if problem.Type != "https://iana.org/assignments/http-problem-types#quota-exceeded" || problem.Title == "" || problem.Detail == "" ||
+	if problem.Type != "https://iana.org/assignments/http-problem-types#quota-exceeded" || problem.Title == "" ||
+		problem.Detail == "" ||
 		problem.Status != 429 || problem.Limit != 100 || problem.Window != "1h" || problem.Retry != retry ||
 		len(problem.Violated) != 1 || problem.Violated[0] != "shorten-per-ip" {
 		t.Fatalf("the body is %s", a.body)
@@ -312,7 +318,8 @@ func TestCtrlCLeavesNothingAndASecondRunStartsAtOnce(t *testing.T) {
 		t.Errorf("after Ctrl-C: %v", err)
 	}
 	r.start()
-	if a := ask(t, http.MethodPost, r.url("/shorten")); a.status != 200 || !strings.Contains(a.Get("RateLimit"), ";r=99;") {
+	if a := ask(t, http.MethodPost, r.url("/shorten")); a.status != 200 ||
+		!strings.Contains(a.Get("RateLimit"), ";r=99;") {
 		t.Errorf("the second run answers %d, RateLimit %q; want a fresh bucket", a.status, a.Get("RateLimit"))
 	}
 }
@@ -393,7 +400,8 @@ func TestTheTokenIsWhereTheCommandLineLooks(t *testing.T) {
 		t.Error("it does not print the token")
 	}
 	command := exec.Command(controlPlanePath, "get", "nodes")
-	command.Env = append(os.Environ(), "XDG_CONFIG_HOME="+r.home, fmt.Sprintf("WEIR_SERVER=http://127.0.0.1:%d", r.controlPlane))
+	command.Env = append(os.Environ(), "XDG_CONFIG_HOME="+r.home,
+		fmt.Sprintf("WEIR_SERVER=http://127.0.0.1:%d", r.controlPlane))
 	output, err := command.CombinedOutput()
 	if err != nil || !strings.Contains(string(output), "envoy-1") {
 		t.Errorf("weir get nodes: %v\n%s", err, output)

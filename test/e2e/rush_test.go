@@ -130,7 +130,8 @@ type rushed struct {
 
 // String implements fmt.Stringer.
 func (c rushed) String() string {
-	return fmt.Sprintf("%d admitted, %d of them aborted, %d refused, %d failed", c.admitted, c.aborted, c.refused, c.failed)
+	return fmt.Sprintf("%d admitted, %d of them aborted, %d refused, %d failed", c.admitted, c.aborted, c.refused,
+		c.failed)
 }
 
 // exact is how many of the offers one counter of so many places admits that sees each at once. Each

@@ -14,7 +14,8 @@ import (
 	"github.com/weir-proxy/weir/test/redistest"
 )
 
-// The values that a client, and who administers it, gives in this test. None is part of any other word.
+// The values that a client, and who administers it, gives in this test. None is part of any other
+// word.
 const (
 	keyInHeader   = "xk7f3q9-header-key"
 	keyInQuery    = "xk7f3q9-query-key"
@@ -33,8 +34,8 @@ policies:
 `
 )
 
-// API keys and tokens are used in every way there is, and are then in no place but those that were given them: not in Redis, nor in
-// the logs, metrics and traces of anybody.
+// API keys and tokens are used in every way there is, and are then in no place but those that were
+// given them: not in Redis, nor in the logs, metrics and traces of anybody.
 func TestKeysAndTokensStayWhereTheyAre(t *testing.T) {
 	collector := otlptest.Start(t)
 	w := start(t, setup{alone: true})
@@ -51,9 +52,11 @@ func TestKeysAndTokensStayWhereTheyAre(t *testing.T) {
 		return nil
 	})
 	places := map[string]string{
-		"the decisions": string(w.get("/v1/decisions").Body), "the heaviest callers": string(w.get("/v1/top").Body), "the audit": string(w.get("/v1/audit").Body),
-		"Redis": everythingIn(redis), "the control plane's metrics": w.page(w.controlPlane.URL() + "/metrics"),
-		"Envoy's log": w.envoys[0].Stderr.String(), "Envoy's metrics": w.page(fmt.Sprintf("http://127.0.0.1:%d/stats/prometheus", w.envoys[0].AdminPort)),
+		"the decisions": string(w.get("/v1/decisions").Body), "the heaviest callers": string(w.get("/v1/top").Body),
+		"the audit": string(w.get("/v1/audit").Body),
+		"Redis":     everythingIn(redis), "the control plane's metrics": w.page(w.controlPlane.URL() + "/metrics"),
+		"Envoy's log":           w.envoys[0].Stderr.String(),
+		"Envoy's metrics":       w.page(fmt.Sprintf("http://127.0.0.1:%d/stats/prometheus", w.envoys[0].AdminPort)),
 		"Envoy's configuration": w.page(fmt.Sprintf("http://127.0.0.1:%d/config_dump", w.envoys[0].AdminPort)),
 	}
 	w.controlPlane.Stop() // It sends its last spans.
@@ -62,7 +65,8 @@ func TestKeysAndTokensStayWhereTheyAre(t *testing.T) {
 	for place, sign := range map[string]string{
 		"the decisions": "strict", "the heaviest callers": "callers", "the audit": "consumer.put",
 		"Redis": ":b:", "the control plane's metrics": `weir_tokens_granted_total{mode="leased",policy="leased"}`, "Envoy's log": "weir",
-		"Envoy's metrics": "weir_decisions", "Envoy's configuration": "WEIR_NODE_TOKEN", "the control plane's log": "consumer changed", "traces": "/node/v1/leases",
+		"Envoy's metrics": "weir_decisions", "Envoy's configuration": "WEIR_NODE_TOKEN",
+		"the control plane's log": "consumer changed", "traces": "/node/v1/leases",
 	} {
 		if !strings.Contains(places[place], sign) {
 			t.Errorf("%s has no %q, so nothing is shown:\n%.2000s", place, sign, places[place])
@@ -102,7 +106,8 @@ func mustLack(t *testing.T, places map[string]string, secrets ...string) {
 	}
 }
 
-// useKeys sends requests with keys until some are refused, assigns a tier to one, and tries a wrong token.
+// useKeys sends requests with keys until some are refused, assigns a tier to one, and tries a wrong
+// token.
 func (w *world) useKeys() {
 	w.t.Helper()
 	url := w.envoys[0].URL() + "/keys"

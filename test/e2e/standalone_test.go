@@ -20,8 +20,8 @@ func TestTheFilterWorksAlone(t *testing.T) {
 	w.awaitLog(w.envoys[0], "policy alone is leased but there is no control plane")
 }
 
-// The filter's counters come out of Prometheus with the policy and the outcome as labels, by the tags in envoy.yaml, and with
-// nothing that a client sent.
+// The filter's counters come out of Prometheus with the policy and the outcome as labels, by the
+// tags in envoy.yaml, and with nothing that a client sent.
 func TestDecisionsAreCountedByPolicyAndOutcome(t *testing.T) {
 	w := start(t, setup{alone: true, plugin: `{"policyset": {"version": "weir/v1", "policies": [` +
 		`{"name": "a.b", "match": {"paths": ["/a"]}, "partition": ["header:x-who"], "limit": {"quota": 2, "window": "1h"}, "mode": "local"},` +
@@ -72,7 +72,8 @@ policies:
 	}
 }
 
-// A mistake in the plugin configuration keeps Envoy from starting, and its log says where the mistake is.
+// A mistake in the plugin configuration keeps Envoy from starting, and its log says where the
+// mistake is.
 func TestAWrongPluginConfigurationIsRefusedByName(t *testing.T) {
 	for _, c := range []struct{ name, plugin, want string }{
 		{"a misspelt field", `{"control_plain": {}}`, "control_plain"},
@@ -100,8 +101,8 @@ func TestAWrongPluginConfigurationIsRefusedByName(t *testing.T) {
 	}
 }
 
-// What only a limiter may say does not reach the upstream in a client's words, and what the upstream says stays if it is
-// stricter.
+// What only a limiter may say does not reach the upstream in a client's words, and what the
+// upstream says stays if it is stricter.
 func TestForgedHeadersDoNotReachTheUpstream(t *testing.T) {
 	w := start(t, setup{policies: `
 version: weir/v1
@@ -109,7 +110,8 @@ policies:
   - {name: a, partition: [], limit: {quota: 100, window: 1m}, mode: local}
 `})
 	a := ask(t, http.MethodPost, w.envoys[0].URL()+"/a", "RateLimit", `"forged";r=9`, "X-RateLimit-Remaining", "9", "X-Harmless", "kept")
-	if a.status != 200 || strings.Contains(strings.ToLower(a.body), "ratelimit") || !strings.Contains(a.body, "X-Harmless") {
+	if a.status != 200 || strings.Contains(strings.ToLower(a.body), "ratelimit") ||
+		!strings.Contains(a.body, "X-Harmless") {
 		t.Errorf("the upstream got %d %s", a.status, a.body)
 	}
 }
@@ -121,11 +123,13 @@ policies:
   - {name: a, partition: [], limit: {quota: 1, window: 24h}, mode: local}
 `})
 	call := func() answer {
-		return ask(t, http.MethodPost, w.envoys[0].URL()+"/service/Method", "Content-Type", "application/grpc", "TE", "trailers")
+		return ask(t, http.MethodPost, w.envoys[0].URL()+"/service/Method", "Content-Type", "application/grpc", "TE",
+			"trailers")
 	}
 	call()
 	if a := call(); a.status != 200 || a.Get("Grpc-Status") != "8" || a.body != "" || a.Get("Retry-After") == "" {
-		t.Errorf("refused with %d, grpc-status %q, Retry-After %q, body %q", a.status, a.Get("Grpc-Status"), a.Get("Retry-After"), a.body)
+		t.Errorf("refused with %d, grpc-status %q, Retry-After %q, body %q", a.status, a.Get("Grpc-Status"),
+			a.Get("Retry-After"), a.body)
 	}
 }
 

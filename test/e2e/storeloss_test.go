@@ -23,8 +23,9 @@ policies:
     on_failure: {local_for: 1s, then: deny}
 `
 
-// A shard of a Redis Cluster that dies, without a replica, takes the keys along that it kept, which go by their failure ladder as far
-// as its end. All other keys are decided by the centre to the last token, over both Envoys, and so they are after it is back empty.
+// A shard of a Redis Cluster that dies, without a replica, takes the keys along that it kept, which
+// go by their failure ladder as far as its end. All other keys are decided by the centre to the
+// last token, over both Envoys, and so they are after it is back empty.
 func TestADeadShardTakesItsOwnKeysAlone(t *testing.T) {
 	const keys, quota = 60, 40
 	cluster := redistest.StartCluster(t, 3, false, "--cluster-require-full-coverage", "no")
@@ -74,7 +75,8 @@ func TestADeadShardTakesItsOwnKeysAlone(t *testing.T) {
 		}
 		return nil
 	})
-	// Whatever the wait above has used of the living: together they give what is left of them and no more.
+	// Whatever the wait above has used of the living: together they give what is left of them and
+	// no more.
 	exhausted := 0
 	for key := range keys {
 		send(key, quota)
@@ -87,7 +89,8 @@ func TestADeadShardTakesItsOwnKeysAlone(t *testing.T) {
 	}
 	victim.Restart()
 	cluster.AwaitWhole()
-	// It has lost its state: its keys start half full, and not a token more, whichever of the requests got no answer in time.
+	// It has lost its state: its keys start half full, and not a token more, whichever of the
+	// requests got no answer in time.
 	passed := map[int]int64{}
 	w.await("the keys of the shard that is back", func(context.Context) error {
 		for key := range keys {

@@ -70,8 +70,8 @@ const (
 	stormSeed   = 1
 )
 
-// run sends more requests with a key than may pass, each when it is due or, if no connection is free
-// then, as soon as one is.
+// run sends more requests with a key than may pass, each when it is due or, if no connection is
+// free then, as soon as one is.
 func (s storm) run(t *testing.T, url, key string) []stormAnswer {
 	const n = stormQuota * 13 / 10
 	r := rand.New(rand.NewPCG(stormSeed, uint64(s.connections)))
@@ -103,9 +103,9 @@ func (s storm) run(t *testing.T, url, key string) []stormAnswer {
 	return answers
 }
 
-// check holds the answers of a storm to what a bucket promises that was full at first. Missing is how
-// many tokens it may keep back in the end. The times of the client bound those of the decisions,
-// however late a busy machine makes them.
+// check holds the answers of a storm to what a bucket promises that was full at first. Missing is
+// how many tokens it may keep back in the end. The times of the client bound those of the
+// decisions, however late a busy machine makes them.
 func (s storm) check(t *testing.T, mode string, answers []stormAnswer, missing float64) {
 	t.Helper()
 	const rate = float64(stormQuota) / float64(stormWindow/time.Second)
@@ -172,9 +172,9 @@ func remainingAndReset(field string) (remaining, reset int) {
 	return remaining, reset
 }
 
-// Whatever number of workers and connections, and however requests come: of a bucket that is used up
-// exactly what it had, and has earned, has passed. No token is lost to a worker, and no client is
-// refused because workers meet at one bucket.
+// Whatever number of workers and connections, and however requests come: of a bucket that is used
+// up exactly what it had, and has earned, has passed. No token is lost to a worker, and no client
+// is refused because workers meet at one bucket.
 func TestNoTokenIsLostInAStorm(t *testing.T) {
 	for _, workers := range []int{1, 2, 8} {
 		t.Run(fmt.Sprint(workers, " workers"), func(t *testing.T) {
@@ -209,8 +209,8 @@ policies:
     on_failure: {local_for: 0s, then: deny}
 `
 
-// checkLeased is check for a leased bucket. A call that a busy machine answers too late loses what it
-// carried, by design, so such a storm is repeated once with another key. An overloaded node
+// checkLeased is check for a leased bucket. A call that a busy machine answers too late loses what
+// it carried, by design, so such a storm is repeated once with another key. An overloaded node
 // leaves at the control plane what is earned in four back-offs: 30 s, between two tokens and three.
 func (s storm) checkLeased(w *world) {
 	w.t.Helper()
@@ -249,7 +249,8 @@ func mustNotContend(w *world) {
 	}
 }
 
-// Eight workers at one bucket, as fast as they can: each token is used once, and no request is refused for the crowd.
+// Eight workers at one bucket, as fast as they can: each token is used once, and no request is
+// refused for the crowd.
 func TestWorkersAtOneHotBucket(t *testing.T) {
 	w := start(t, setup{alone: true, workers: 8, plugin: `{"policyset": {"version": "weir/v1", "policies": [` +
 		`{"name": "hot", "partition": [], "limit": {"quota": 20000, "window": "24h"}, "mode": "local", ` +

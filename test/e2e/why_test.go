@@ -42,8 +42,9 @@ func (w *world) run(args ...string) string {
 	return string(output)
 }
 
-// Whoever was refused can be told why within two seconds: by which policy, in which tier, by what and until when. The heaviest callers
-// are known too. And the caller's API key is nowhere: not in Redis, logs, metrics, or what is answered.
+// Whoever was refused can be told why within two seconds: by which policy, in which tier, by what
+// and until when. The heaviest callers are known too. And the caller's API key is nowhere: not in
+// Redis, logs, metrics, or what is answered.
 func TestWhyARequestWasRefused(t *testing.T) {
 	w := start(t, setup{workers: 2, policies: whyPolicies})
 	e := w.envoys[0]
@@ -57,10 +58,14 @@ func TestWhyARequestWasRefused(t *testing.T) {
 	}
 	refused := time.Now()
 	for who, want := range map[string][]string{
-		apiKey + " --policy cheap": {"refused by policy cheap", "on envoy-1: the quota was used up", "limit    2 per 1h, the limit of the tier free (version 1)", "mode leased",
+		apiKey + " --policy cheap": {"refused by policy cheap", "on envoy-1: the quota was used up",
+			"limit    2 per 1h, the limit of the tier free (version 1)", "mode leased",
 			"tokens   0 then, for a cost of 1; 0 of 2 now", "header:x-app=shop path=/cheap"},
-		apiKey + " --policy near":                         {"refused by policy near", "limit    3 per 1h, the policy's limit (version 1)", "decided  by the node's own bucket; mode local", "0 then", "path=/near"},
-		"--policy address method:GET client_ip:127.0.0.1": {"refused by policy address", "limit    4 per 1h, the policy's limit (version 1)", "0 of 4 now"},
+		apiKey + " --policy near": {"refused by policy near",
+			"limit    3 per 1h, the policy's limit (version 1)", "decided  by the node's own bucket; mode local",
+			"0 then", "path=/near"},
+		"--policy address method:GET client_ip:127.0.0.1": {"refused by policy address",
+			"limit    4 per 1h, the policy's limit (version 1)", "0 of 4 now"},
 	} {
 		w.await("why", func(context.Context) error {
 			said := w.run(append([]string{"why"}, strings.Fields(who)...)...)
@@ -87,14 +92,16 @@ func TestWhyARequestWasRefused(t *testing.T) {
 	if err := json.Unmarshal(w.get("/v1/decisions?policy=cheap").Body, &page); err != nil || len(page.Decisions) == 0 {
 		t.Fatalf("decisions: %v %+v", err, page)
 	}
-	if d := page.Decisions[0]; d.Tier != "free" || d.Reason != "quota" || d.From != "tier" || d.Consumer == "" || time.Until(d.Ends) < 20*time.Minute {
+	if d := page.Decisions[0]; d.Tier != "free" || d.Reason != "quota" || d.From != "tier" || d.Consumer == "" ||
+		time.Until(d.Ends) < 20*time.Minute {
 		t.Errorf("%+v", d)
 	}
 	if said := w.run("why", "nobody"); !strings.Contains(said, "no refusal of this caller is known") {
 		t.Error(said)
 	}
 	w.await("the heaviest callers", func(context.Context) error {
-		if said := w.run("top", "--policy", "near"); !strings.Contains(said, "5 refused in all") || !strings.Contains(said, page.Decisions[0].Consumer) {
+		if said := w.run("top", "--policy", "near"); !strings.Contains(said, "5 refused in all") ||
+			!strings.Contains(said, page.Decisions[0].Consumer) {
 			return fmt.Errorf("weir top says\n%s", said)
 		}
 		if text := string(w.get("/metrics").Body); !strings.Contains(text, `weir_refused_total{policy="near",tier="all"} 5`) {
@@ -113,8 +120,10 @@ func (w *world) knowsNothingOf(secret string, e *stack.Envoy) {
 		w.t.Fatal(err)
 	}
 	held := map[string]string{
-		"the control plane's log": w.controlPlane.Stderr.String() + w.controlPlane.Stdout.String(), "the metrics": string(w.get("/metrics").Body),
-		"Envoy's metrics": string(stats), "the audit": string(w.get("/v1/audit").Body), "decisions": string(w.get("/v1/decisions").Body),
+		"the control plane's log": w.controlPlane.Stderr.String() + w.controlPlane.Stdout.String(),
+		"the metrics":             string(w.get("/metrics").Body),
+		"Envoy's metrics":         string(stats), "the audit": string(w.get("/v1/audit").Body),
+		"decisions":        string(w.get("/v1/decisions").Body),
 		"the log of Envoy": e.Stderr.String(),
 	}
 	held["Redis"] = w.redisDump()

@@ -23,7 +23,8 @@ const (
 	patience = 15 * time.Second
 )
 
-// setup says what a world consists of. The zero value is one Envoy, a control plane on a Redis, and an upstream.
+// setup says what a world consists of. The zero value is one Envoy, a control plane on a Redis, and
+// an upstream.
 type setup struct {
 	// envoys is how many; 0 is one. They are called envoy-1, envoy-2, …
 	envoys int
@@ -43,7 +44,8 @@ type setup struct {
 	host string
 	// rewrite changes Envoy's configuration.
 	rewrite func(string) string
-	// ways, if not nil, are the ports at which an Envoy finds control planes, given the port of the first one.
+	// ways, if not nil, are the ports at which an Envoy finds control planes, given the port of the
+	// first one.
 	ways func(envoy string, port int) []int
 	// handler is the upstream's; nil echoes.
 	handler http.Handler
@@ -242,8 +244,8 @@ func (w *world) awaitLog(e *stack.Envoy, text string) {
 
 // memory is what an Envoy holds, in bytes.
 type memory struct {
-	// allocated is what Envoy's own allocator has given out, resident what the kernel counts: the filter's memory is only in
-	// the latter.
+	// allocated is what Envoy's own allocator has given out, resident what the kernel counts: the
+	// filter's memory is only in the latter.
 	allocated, resident int64
 }
 
@@ -282,8 +284,8 @@ func memoryOf(ctx context.Context, adminPort, pid int) (m memory, err error) {
 	return memory{answer.Allocated, resident * int64(os.Getpagesize())}, nil
 }
 
-// awaitMemory waits until an Envoy holds what it held before, give or take slack in each measure; closing connections takes it
-// a moment.
+// awaitMemory waits until an Envoy holds what it held before, give or take slack in each measure;
+// closing connections takes it a moment.
 func (w *world) awaitMemory(e *stack.Envoy, before memory, slack memory) memory {
 	w.t.Helper()
 	var now memory
@@ -297,7 +299,8 @@ func (w *world) awaitMemory(e *stack.Envoy, before memory, slack memory) memory 
 	return now
 }
 
-// awaitCounter waits until a counter of an Envoy's filter, which reports with its tick, has a value.
+// awaitCounter waits until a counter of an Envoy's filter, which reports with its tick, has a
+// value.
 func (w *world) awaitCounter(e *stack.Envoy, name string, want int64) {
 	w.t.Helper()
 	w.await(fmt.Sprintf("%s to have counted %d %s", e.Name, want, name), func(ctx context.Context) error {

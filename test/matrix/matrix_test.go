@@ -1,6 +1,6 @@
 // Package matrix runs one and the same built filter in several versions of Envoy, with a real
-// control plane and a real Redis. `make test` runs the oldest and the newest, `make matrix` all, and
-// that writes the table of the README.
+// control plane and a real Redis. `make test` runs the oldest and the newest, `make matrix` all,
+// and that writes the table of the README.
 package matrix
 
 import (
@@ -55,7 +55,8 @@ var checks = []struct {
 
 // policies limit a path each; the last one is on the failure ladder.
 func policies(more string) string {
-	const policy = "  - {name: %s, match: {paths: [/%[1]s]}, partition: [], limit: {quota: %d, window: 1h}, mode: %s, on_failure: [%s]}\n"
+	const policy = "  - {name: %s, match: {paths: [/%[1]s]}, partition: [], limit: {quota: %d, window: 1h}, mode: " +
+		"%s, on_failure: [%s]}\n"
 	text := "version: weir/v1\npolicies:\n"
 	for _, name := range []string{"local", "leased", "strict"} {
 		onFailure := "deny"
@@ -215,7 +216,8 @@ func loads(t *testing.T, w *world) {
 
 // headers checks an answer that passes and one that does not.
 func headers(t *testing.T, w *world) {
-	w.apply(t, policies("  - {name: shown, match: {paths: [/shown]}, partition: [], limit: {quota: 1, window: 1h}, mode: local}\n"))
+	w.apply(t, policies("  - {name: shown, match: {paths: [/shown]}, partition: [], limit: {quota: 1, window: 1h}, "+
+		"mode: local}\n"))
 	passed, refused := w.ask(t, "/shown"), w.ask(t, "/shown")
 	if got := passed.Header.Get("Ratelimit"); passed.StatusCode != 200 || !strings.HasPrefix(got, `"shown";r=0;t=`) {
 		t.Errorf("RateLimit: %q with %d", got, passed.StatusCode)
@@ -225,14 +227,16 @@ func headers(t *testing.T, w *world) {
 	}
 	var problem struct{ Type string }
 	err := json.NewDecoder(refused.Body).Decode(&problem)
-	if refused.StatusCode != 429 || err != nil || !strings.HasSuffix(problem.Type, "quota-exceeded") || refused.Header.Get("Retry-After") == "" {
+	if refused.StatusCode != 429 || err != nil || !strings.HasSuffix(problem.Type, "quota-exceeded") ||
+		refused.Header.Get("Retry-After") == "" {
 		t.Errorf("refused: %d, %v, %+v, %v", refused.StatusCode, refused.Header, problem, err)
 	}
 }
 
 // push checks that a new policy is in force, and that the buckets of the others are as they were.
 func push(t *testing.T, w *world) {
-	w.apply(t, policies("  - {name: pushed, match: {paths: [/pushed]}, partition: [], limit: {quota: 3, window: 1h}, mode: local}\n"))
+	w.apply(t, policies("  - {name: pushed, match: {paths: [/pushed]}, partition: [], limit: {quota: 3, window: 1h}, "+
+		"mode: local}\n"))
 	w.wants(t, "/pushed", 3)
 	for _, path := range []string{"/local", "/leased", "/strict"} {
 		w.wants(t, path, 0)
@@ -241,8 +245,10 @@ func push(t *testing.T, w *world) {
 
 // ladder checks what each mode does while the control plane is away and after it has come back.
 func ladder(t *testing.T, w *world) {
-	w.apply(t, policies("  - {name: failing, match: {paths: [/failing]}, partition: [], limit: {quota: 1000, window: 1h}, mode: strict, on_failure: [allow]}\n"+
-		"  - {name: closed, match: {paths: [/closed]}, partition: [], limit: {quota: 1000, window: 1h}, mode: strict, on_failure: [deny]}\n"))
+	w.apply(t, policies("  - {name: failing, match: {paths: [/failing]}, partition: [], limit: {quota: 1000, window: "+
+		"1h}, mode: strict, on_failure: [allow]}\n"+
+		"  - {name: closed, match: {paths: [/closed]}, partition: [], limit: {quota: 1000, window: 1h}, mode: "+
+		"strict, on_failure: [deny]}\n"))
 	w.control.Kill()
 	for path, want := range map[string]int{"/failing": http.StatusOK, "/closed": http.StatusTooManyRequests} {
 		for range 3 {

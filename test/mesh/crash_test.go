@@ -53,7 +53,8 @@ func crashing() []byte {
 // failStrategy decides what follows a crash. The request that crashed is lost in any case.
 func aModuleThatCrashes(t *testing.T, m *mesh) {
 	for strategy, want := range map[string]int{
-		"FAIL_OPEN": http.StatusOK, "FAIL_CLOSE": http.StatusServiceUnavailable, "FAIL_RELOAD": http.StatusServiceUnavailable,
+		"FAIL_OPEN": http.StatusOK, "FAIL_CLOSE": http.StatusServiceUnavailable,
+		"FAIL_RELOAD": http.StatusServiceUnavailable,
 	} {
 		t.Run(strategy, func(t *testing.T) {
 			g := aGround(t, m, "crash-"+strings.ToLower(strings.ReplaceAll(strategy, "_", "-")))

@@ -22,8 +22,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// gatewayWorld is an Envoy Gateway on this machine, which takes its resources from a folder and runs
-// the Envoy itself. It listens at ports that no setting changes, so there is one at a time.
+// gatewayWorld is an Envoy Gateway on this machine, which takes its resources from a folder and
+// runs the Envoy itself. It listens at ports that no setting changes, so there is one at a time.
 type gatewayWorld struct {
 	*proxy
 	t        *testing.T
@@ -35,8 +35,8 @@ type gatewayWorld struct {
 }
 
 // standalone is what Envoy Gateway needs without Kubernetes: the service behind the route, its own
-// certificate, and the way by which Envoy fetches the module from it, which in a cluster goes by the
-// name of a Service and a mounted file.
+// certificate, and the way by which Envoy fetches the module from it, which in a cluster goes by
+// the name of a Service and a mounted file.
 const standalone = `
 apiVersion: gateway.envoyproxy.io/v1alpha1
 kind: Backend
@@ -86,7 +86,8 @@ func aGateway(t *testing.T, filter string) *gatewayWorld {
 	t.Cleanup(w.files.Close)
 	w.install(filter)
 	var err error
-	w.Process, err = stack.Start(stack.Command{Name: "envoy-gateway", Path: kubetest.Program(t, "envoy-gateway"), Dir: w.dir,
+	w.Process, err = stack.Start(stack.Command{Name: "envoy-gateway", Path: kubetest.Program(t, "envoy-gateway"),
+		Dir:  w.dir,
 		Env:  []string{"HOME=" + w.dir, "WEIR_NODE_TOKEN=" + nodeToken},
 		Args: []string{"server", "--config-path", filepath.Join(w.dir, "gateway.yaml")}})
 	if err != nil {
@@ -100,7 +101,8 @@ func aGateway(t *testing.T, filter string) *gatewayWorld {
 // install writes the files with which Envoy Gateway starts.
 func (w *gatewayWorld) install(filter string) {
 	w.t.Helper()
-	certificates := exec.Command(kubetest.Program(w.t, "envoy-gateway"), "certgen", "--local", "--config-home", filepath.Join(w.dir, "config"))
+	certificates := exec.Command(kubetest.Program(w.t, "envoy-gateway"), "certgen", "--local", "--config-home",
+		filepath.Join(w.dir, "config"))
 	certificates.Env = append(os.Environ(), "HOME="+w.dir)
 	if output, err := certificates.CombinedOutput(); err != nil {
 		w.t.Fatalf("certgen: %v\n%s", err, output)
@@ -126,7 +128,8 @@ func (w *gatewayWorld) install(filter string) {
 	}
 	w.write("gateway.yaml", gatewaySettings)
 	w.write("resources/standalone.yaml", standalone)
-	w.write("resources/page.yaml", w.onThisMachine(gatewayPage(w.t, "EnvoyProxy")+"\n---\n"+gatewayPage(w.t, "Gateway"), envoyVersion(w.t, envoy)))
+	w.write("resources/page.yaml",
+		w.onThisMachine(gatewayPage(w.t, "EnvoyProxy")+"\n---\n"+gatewayPage(w.t, "Gateway"), envoyVersion(w.t, envoy)))
 	w.write("resources/filter.yaml", filter)
 }
 
@@ -177,7 +180,8 @@ func (w *gatewayWorld) onThisMachine(manifests, version string) string {
 	if !found || !ended {
 		w.t.Fatal("the EnvoyProxy of the page has no provider before its bootstrap")
 	}
-	return before + "  concurrency: 2\n  provider: {type: Host, host: {envoyVersion: " + version + "}}\n  bootstrap:\n" + after
+	return before + "  concurrency: 2\n  provider: {type: Host, host: {envoyVersion: " + version +
+		"}}\n  bootstrap:\n" + after
 }
 
 const gatewayPagePath = "docs/envoy-gateway.md"
@@ -285,7 +289,8 @@ func TestEnvoyGatewayKeepsBuckets(t *testing.T) {
 	if err := os.Remove(filepath.Join(w.dir, "resources/filter.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	awaitAnswer(t, "no filter", w.url("/"), func(a answer) bool { return a.status == http.StatusOK && a.policy() == "" })
+	awaitAnswer(t, "no filter", w.url("/"),
+		func(a answer) bool { return a.status == http.StatusOK && a.policy() == "" })
 	w.write("resources/renamed.yaml", renamed)
 	awaitProbe(t, w.proxy, "three")
 	limits(t, w.url("/"), "kept", quota)
@@ -307,16 +312,20 @@ spec:
 // failOpen says so.
 func TestEnvoyGatewayRefusesAnotherModule(t *testing.T) {
 	filter := withInline(t, inline("loaded", quota))
-	// Envoy Gateway makes the cluster of modules, which standalone changes, while there is a module.
-	other := strings.NewReplacer("metadata: {name: weir,", "metadata: {name: other,", "kind: HTTPRoute, name: shop", "kind: HTTPRoute, name: other")
+	// Envoy Gateway makes the cluster of modules, which standalone changes, while there is a
+	// module.
+	other := strings.NewReplacer("metadata: {name: weir,", "metadata: {name: other,", "kind: HTTPRoute, name: shop",
+		"kind: HTTPRoute, name: other")
 	filter += "---" + otherRoute + "---\n" + other.Replace(filter)
 	wrong := strings.Replace(filter, strings.Repeat("0", 64), strings.Repeat("1", 64), 1)
 	w := aGateway(t, filter)
 	awaitAnswer(t, "the filter", w.url("/"), func(a answer) bool { return a.policy() == "loaded" })
 	w.write("resources/filter.yaml", wrong)
 	awaitAnswer(t, "the refusal", w.url("/"), func(a answer) bool { return a.status == http.StatusInternalServerError })
-	w.write("resources/filter.yaml", strings.Replace(wrong, "      rootID: weir\n", "      rootID: weir\n      failOpen: true\n", 1))
-	awaitAnswer(t, "what passes", w.url("/"), func(a answer) bool { return a.status == http.StatusOK && a.policy() == "" })
+	w.write("resources/filter.yaml",
+		strings.Replace(wrong, "      rootID: weir\n", "      rootID: weir\n      failOpen: true\n", 1))
+	awaitAnswer(t, "what passes", w.url("/"),
+		func(a answer) bool { return a.status == http.StatusOK && a.policy() == "" })
 	w.write("resources/filter.yaml", filter)
 	awaitAnswer(t, "the filter", w.url("/"), func(a answer) bool { return a.policy() == "loaded" })
 }
@@ -327,7 +336,8 @@ func TestEnvoyGatewayOwnLimits(t *testing.T) {
 	awaitAnswer(t, "the filter", w.url("/"), func(a answer) bool { return a.policy() == "weir" })
 	own := gatewayPage(t, "BackendTrafficPolicy")
 	w.write("resources/own.yaml", own)
-	awaitAnswer(t, "Envoy's own limit", w.url("/"), func(answer) bool { return w.hasFilter("envoy.filters.http.local_ratelimit") })
+	awaitAnswer(t, "Envoy's own limit", w.url("/"),
+		func(answer) bool { return w.hasFilter("envoy.filters.http.local_ratelimit") })
 	statuses, byWeir := map[int]int{}, 0
 	for range 200 {
 		a, err := ask(w.url("/"))

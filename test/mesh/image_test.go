@@ -129,15 +129,18 @@ func (g *ground) runAgent(w workload, registry string) *proxy {
 	config := encode(t, map[string]any{
 		"discoveryAddress": fmt.Sprintf("127.0.0.1:%d", g.grpc), "controlPlaneAuthPolicy": "NONE",
 		"binaryPath": envoy, "configPath": dir + "/etc", "proxyAdminPort": p.admin, "statusPort": freePort(t),
-		"proxyBootstrapTemplatePath": sources(t, "istio", "istio.io/istio") + "/tools/packaging/common/envoy_bootstrap.json", "concurrency": 2,
+		"proxyBootstrapTemplatePath": sources(t, "istio", "istio.io/istio") +
+			"/tools/packaging/common/envoy_bootstrap.json", "concurrency": 2,
 	})
-	p.Process, err = stack.Start(stack.Command{Name: "pilot-agent", Path: kubetest.Program(t, "pilot-agent"), Dir: dir, Env: []string{
-		"WEIR_NODE_TOKEN=" + nodeToken, "POD_NAME=" + w.name, "POD_NAMESPACE=" + w.namespace, "INSTANCE_IP=" + w.address,
-		"ISTIO_META_CLUSTER_ID=Kubernetes", `ISTIO_METAJSON_LABELS={"app":"` + w.namespace + `"}`,
-		"ISTIO_META_ISTIO_VERSION=1.31.0", "CA_ADDR=127.0.0.1:1", "FILE_MOUNTED_CERTS=true",
-		"WASM_INSECURE_REGISTRIES=" + registry, "PROXY_CONFIG=" + string(config),
-	}, Args: []string{"proxy", "router", "--domain", w.namespace + ".svc.cluster.local", "--serviceCluster", w.name,
-		"--meshConfig", g.config}})
+	p.Process, err = stack.Start(stack.Command{Name: "pilot-agent", Path: kubetest.Program(t, "pilot-agent"), Dir: dir,
+		Env: []string{
+			"WEIR_NODE_TOKEN=" + nodeToken, "POD_NAME=" + w.name, "POD_NAMESPACE=" + w.namespace,
+			"INSTANCE_IP=" + w.address,
+			"ISTIO_META_CLUSTER_ID=Kubernetes", `ISTIO_METAJSON_LABELS={"app":"` + w.namespace + `"}`,
+			"ISTIO_META_ISTIO_VERSION=1.31.0", "CA_ADDR=127.0.0.1:1", "FILE_MOUNTED_CERTS=true",
+			"WASM_INSECURE_REGISTRIES=" + registry, "PROXY_CONFIG=" + string(config),
+		}, Args: []string{"proxy", "router", "--domain", w.namespace + ".svc.cluster.local", "--serviceCluster", w.name,
+			"--meshConfig", g.config}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,8 @@ const settings = "rootNamespace: istio-system\nenableTracing: false\ndefaultProv
 func startMesh(t *testing.T) *mesh {
 	t.Helper()
 	m := &mesh{kubernetes: kubetest.Start(t), grpc: freePort(t), config: filepath.Join(t.TempDir(), "mesh.yaml")}
-	definitions, err := os.ReadFile(sources(t, "istio", "istio.io/istio") + "/manifests/charts/base/files/crd-all.gen.yaml")
+	definitions, err := os.ReadFile(sources(t, "istio", "istio.io/istio") +
+		"/manifests/charts/base/files/crd-all.gen.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,8 @@ func startMesh(t *testing.T) *mesh {
 		// These two filters exist in Istio's own build of Envoy alone.
 		"PILOT_ENABLE_ALPN_FILTER=false", "PILOT_ENABLE_METADATA_EXCHANGE=false",
 	}, Args: []string{"discovery", "--kubeconfig", m.kubernetes.Kubeconfig, "--registries", "Kubernetes",
-		"--meshConfig", m.config, "--grpcAddr", at(m.grpc), "--secureGRPCAddr", "", "--httpsAddr", "", "--httpAddr", http,
+		"--meshConfig", m.config, "--grpcAddr", at(m.grpc), "--secureGRPCAddr", "", "--httpsAddr", "", "--httpAddr",
+		http,
 		"--monitoringAddr", at(freePort(t)), "--ctrlz_port", strconv.Itoa(freePort(t))}})
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +199,8 @@ func (m *mesh) run(t *testing.T, w workload, port int) *proxy {
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p.Process, err = stack.Start(stack.Command{Name: w.name, Path: binary, Env: []string{"WEIR_NODE_TOKEN=" + nodeToken},
+	p.Process, err = stack.Start(stack.Command{Name: w.name, Path: binary,
+		Env: []string{"WEIR_NODE_TOKEN=" + nodeToken},
 		Args: []string{"--config-path", config, "--concurrency", "2", "--disable-hot-restart", "--drain-time-s", "1",
 			"--log-level", "info"}})
 	if err != nil {
@@ -290,7 +293,8 @@ func (g *ground) store(manifests string, more ...string) {
 
 // gateway is the workload that the ground's Gateway selects.
 func (g *ground) gateway() workload {
-	return workload{kind: "router", name: "gw-" + g.namespace, namespace: g.namespace, labels: "app: " + g.namespace, address: "10.9.9.9"}
+	return workload{kind: "router", name: "gw-" + g.namespace, namespace: g.namespace, labels: "app: " + g.namespace,
+		address: "10.9.9.9"}
 }
 
 // start runs the gateway's Envoy and waits until it listens.
@@ -322,7 +326,8 @@ func (p plugin) wasm() string {
 	if p.pluginName != "" {
 		named = "pluginName: " + p.pluginName + ", "
 	}
-	return fmt.Sprintf(wasmFields, or(p.url, "file://$MODULE"), named, or(p.failStrategy, "FAIL_RELOAD"), or(p.config, connected))
+	return fmt.Sprintf(wasmFields, or(p.url, "file://$MODULE"), named, or(p.failStrategy, "FAIL_RELOAD"),
+		or(p.config, connected))
 }
 
 func or(text, otherwise string) string {
@@ -334,16 +339,19 @@ func or(text, otherwise string) string {
 
 // place is where in the chain the plugin is, and in which proxies.
 func (p plugin) place() string {
-	return fmt.Sprintf("selector: {matchLabels: {app: $NAMESPACE}}, phase: %s, priority: %d%s", or(p.phase, "AUTHN"), p.priority, p.match)
+	return fmt.Sprintf("selector: {matchLabels: {app: $NAMESPACE}}, phase: %s, priority: %d%s", or(p.phase, "AUTHN"),
+		p.priority, p.match)
 }
 
 // wasmPlugin and trafficExtension are the two kinds of manifests.
 func (p plugin) wasmPlugin() string {
-	return "{apiVersion: extensions.istio.io/v1alpha1, kind: WasmPlugin, metadata: {name: " + p.name + ", namespace: $NAMESPACE}, spec: " +
+	return "{apiVersion: extensions.istio.io/v1alpha1, kind: WasmPlugin, metadata: {name: " + p.name +
+		", namespace: $NAMESPACE}, spec: " +
 		p.wasm() + ", " + p.place() + "}}"
 }
 
 func (p plugin) trafficExtension() string {
-	return "{apiVersion: extensions.istio.io/v1alpha1, kind: TrafficExtension, metadata: {name: " + p.name + ", namespace: $NAMESPACE}, spec: {wasm: " +
+	return "{apiVersion: extensions.istio.io/v1alpha1, kind: TrafficExtension, metadata: {name: " + p.name +
+		", namespace: $NAMESPACE}, spec: {wasm: " +
 		p.wasm() + "}, " + p.place() + "}}"
 }

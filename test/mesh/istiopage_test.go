@@ -24,25 +24,29 @@ spec:
 func manifestsOfIstioAreAccepted(t *testing.T, m *mesh) {
 	// kubetest applies as one manager, and so would replace what it applied before.
 	const deployments = "/apis/apps/v1/namespaces/istio-system/deployments"
-	if status, answer, err := m.kubernetes.Call("POST", deployments, "application/yaml", installed); err != nil || status != 201 {
+	if status, answer, err := m.kubernetes.Call("POST", deployments, "application/yaml", installed); err != nil ||
+		status != 201 {
 		t.Fatal(status, answer, err)
 	}
 	accepts(t, m.kubernetes, istioPage, 7)
 }
 
-// The page's way to the first 429, with each of the two kinds. A ServiceEntry stands for the Service
-// of the control plane, and a file for the image.
+// The page's way to the first 429, with each of the two kinds. A ServiceEntry stands for the
+// Service of the control plane, and a file for the image.
 func istioPageLeadsToARefusal(t *testing.T, m *mesh) {
 	for _, kind := range []string{"WasmPlugin", "TrafficExtension"} {
 		t.Run(kind, func(t *testing.T) {
 			g := &ground{mesh: m, t: t, namespace: "istio-system", port: freePort(t), upstream: upstream(t)}
-			g.store(strings.Replace(gatewayManifests, "selector: {app: $NAMESPACE}", "selector: {istio: ingressgateway}", 1))
+			g.store(strings.Replace(gatewayManifests, "selector: {app: $NAMESPACE}",
+				"selector: {istio: ingressgateway}", 1))
 			c := controlPlane(t, policySet(t, istioPage))
 			g.store(controlPlaneEntry, "$WEIR", strconv.Itoa(c.Port))
 			var plugins []string
 			for _, b := range pageBlocks(t, istioPage) {
-				if strings.Contains(b, "kind: "+kind+"\nmetadata: {name: weir, namespace: istio-system}") && !strings.Contains(b, "---") {
-					plugins = append(plugins, strings.Replace(b, "oci://registry.example.com/weir-filter:VERSION", "file://$MODULE", 1))
+				if strings.Contains(b, "kind: "+kind+"\nmetadata: {name: weir, namespace: istio-system}") &&
+					!strings.Contains(b, "---") {
+					plugins = append(plugins, strings.Replace(b, "oci://registry.example.com/weir-filter:VERSION",
+						"file://$MODULE", 1))
 				}
 			}
 			if len(plugins) != 1 {

@@ -117,7 +117,8 @@ func aModuleThatCannotBeLoaded(t *testing.T, m *mesh) {
 			bad.url = broken
 			g.store(bad.wasmPlugin())
 			p := g.start()
-			awaitAnswer(t, "an answer", p.url("/"), func(a answer) bool { return a.status == http.StatusInternalServerError })
+			awaitAnswer(t, "an answer", p.url("/"),
+				func(a answer) bool { return a.status == http.StatusInternalServerError })
 
 			g.store(good.wasmPlugin())
 			awaitAnswer(t, "the good module", p.url("/"), func(a answer) bool { return a.policy() == "good" })
@@ -136,8 +137,8 @@ func aModuleThatCannotBeLoaded(t *testing.T, m *mesh) {
 	}
 }
 
-// Istio leaves vm_id empty, so all plugins of an Envoy share what it keeps. Envoy's name of a plugin
-// has that of its manifest, which keeps two apart that have no pluginName.
+// Istio leaves vm_id empty, so all plugins of an Envoy share what it keeps. Envoy's name of a
+// plugin has that of its manifest, which keeps two apart that have no pluginName.
 func twoPluginsWithoutANameOfTheirOwn(t *testing.T, m *mesh) {
 	g := aGround(t, m, "unnamed")
 	g.store(plugin{name: "one", config: withProbe("same", quota, "one")}.wasmPlugin())
@@ -185,7 +186,8 @@ spec:
 `)
 	g.store(plugin{name: "weir", pluginName: "weir", config: inline("here", quota)}.wasmPlugin())
 	p := g.start()
-	q := g.run(t, workload{kind: "router", name: "gw-other", namespace: g.namespace, labels: "app: other", address: "10.9.9.10"}, other.port)
+	q := g.run(t, workload{kind: "router", name: "gw-other", namespace: g.namespace, labels: "app: other",
+		address: "10.9.9.10"}, other.port)
 	q.listens(t)
 	limits(t, p.url("/"), "here", quota)
 	if got := counts(t, requests, q.url("/")); got[200] != requests {

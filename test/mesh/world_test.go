@@ -98,7 +98,8 @@ func controlPlane(t *testing.T, policies string) *stack.ControlPlane {
 // leased is a policy set whose only limit counts all requests together.
 func leased(name string, quota int) string {
 	return fmt.Sprintf("version: weir/v1\npolicies:\n"+
-		"  - {name: %s, partition: [], limit: {quota: %d, window: 1h}, mode: leased, on_failure: [allow]}\n", name, quota)
+		"  - {name: %s, partition: [], limit: {quota: %d, window: 1h}, mode: leased, on_failure: "+
+		"[allow]}\n", name, quota)
 }
 
 // inline is the same limit in the configuration of a plugin.

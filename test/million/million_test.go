@@ -1,4 +1,5 @@
-// Package million measures a control plane on a Redis that knows very many consumers and policies. `make million` runs it in full.
+// Package million measures a control plane on a Redis that knows very many consumers and policies.
+// `make million` runs it in full.
 package million
 
 import (
@@ -18,7 +19,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-var full = flag.Bool("full", false, "a million consumers and ten thousand policies, instead of enough to show that it works")
+var full = flag.Bool("full", false,
+	"a million consumers and ten thousand policies, instead of enough to show that it works")
 
 // patience bounds one request; it is no promise, but what is far slower than it must be is broken.
 const patience = 20 * time.Second
@@ -47,7 +49,8 @@ func start(t *testing.T) *plane {
 		t.Fatal(err)
 	}
 	control, err := stack.StartControlPlane(t.Context(), stack.ControlPlaneOptions{
-		Binary: binary, Port: port, DataDir: t.TempDir(), AdminToken: "the-administrator-of-the-tests", NodeToken: "the-envoys-of-the-tests", RedisURL: server.URL(),
+		Binary: binary, Port: port, DataDir: t.TempDir(), AdminToken: "the-administrator-of-the-tests",
+		NodeToken: "the-envoys-of-the-tests", RedisURL: server.URL(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +109,8 @@ func (p *plane) fill(count int, one func(i int) string) time.Duration {
 
 func (p *plane) report(what string, took []time.Duration) {
 	slices.Sort(took)
-	p.t.Logf("%s: %s at the median, %s at most, of %d", what, took[len(took)/2].Round(10*time.Microsecond), took[len(took)-1].Round(10*time.Microsecond), len(took))
+	p.t.Logf("%s: %s at the median, %s at most, of %d", what, took[len(took)/2].Round(10*time.Microsecond),
+		took[len(took)-1].Round(10*time.Microsecond), len(took))
 }
 
 func TestManyConsumersAndPolicies(t *testing.T) {
@@ -116,7 +120,8 @@ func TestManyConsumersAndPolicies(t *testing.T) {
 	}
 	p := start(t)
 	var set strings.Builder
-	set.WriteString("version: weir/v1\ntiers: [free, gold]\nidentity: {consumer: [{header: x-api-key}], tier: [assignment], default_tier: free}\npolicies:\n")
+	set.WriteString("version: weir/v1\ntiers: [free, gold]\n" +
+		"identity: {consumer: [{header: x-api-key}], tier: [assignment], default_tier: free}\npolicies:\n")
 	for i := range policies {
 		fmt.Fprintf(&set, "- {name: p%d, partition: [consumer], limit: {quota: 100, window: 1m}}\n", i)
 	}
@@ -124,13 +129,15 @@ func TestManyConsumersAndPolicies(t *testing.T) {
 
 	before := p.memory()
 	took := p.fill(consumers, func(i int) string { return fmt.Sprintf(`{"id": "customer-%d", "tier": "gold"}`, i) })
-	t.Logf("%d consumers with a tier: %.0f a second, %d bytes of Redis each", consumers, float64(consumers)/took.Seconds(), (p.memory()-before)/int64(consumers))
+	t.Logf("%d consumers with a tier: %.0f a second, %d bytes of Redis each", consumers,
+		float64(consumers)/took.Seconds(), (p.memory()-before)/int64(consumers))
 	before = p.memory()
 	special := consumers / 10
 	took = p.fill(special, func(i int) string {
 		return fmt.Sprintf(`{"id": "partner-%d", "tier": "gold", "overrides": [{"policy": "p%d", "limit": {"quota": 500, "window": "1m"}, "reason": "contract"}]}`, i, i%policies)
 	})
-	t.Logf("%d consumers with a limit of their own: %.0f a second, %d bytes each", special, float64(special)/took.Seconds(), (p.memory()-before)/int64(special))
+	t.Logf("%d consumers with a limit of their own: %.0f a second, %d bytes each", special,
+		float64(special)/took.Seconds(), (p.memory()-before)/int64(special))
 
 	var policy, consumer, read []time.Duration
 	for i := range 25 {

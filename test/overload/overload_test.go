@@ -63,7 +63,8 @@ func synthetic(name string) *course {
 func TestThePage(t *testing.T) {
 	courses := []*course{synthetic("a <b>"), synthetic("c")}
 	text := table(courses)
-	if want := "| a <b> | 50 % | 125 % | 50 % | 16.7 % | 16.7 % | 16.7 % | 16.7 % | 200 ms |\n"; !strings.Contains(text, want) {
+	if want := "| a <b> | 50 % | 125 % | 50 % | 16.7 % | 16.7 % | 16.7 % | 16.7 % | " +
+		"200 ms |\n"; !strings.Contains(text, want) {
 		t.Error(text)
 	}
 	docs := t.TempDir()
@@ -102,8 +103,10 @@ func TestConfigurations(t *testing.T) {
 	}
 	for i, c := range contestants {
 		got := c.configure(string(config))
-		weir, other := strings.Contains(got, "- name: weir\n                    typed_config"), strings.Contains(got, "AdaptiveConcurrency")
-		if weir != (i == 2) || other != (i == 1) || strings.Contains(got, "access_log:") || !strings.Contains(got, "max_requests: 100000") {
+		weir, other := strings.Contains(got,
+			"- name: weir\n                    typed_config"), strings.Contains(got, "AdaptiveConcurrency")
+		if weir != (i == 2) || other != (i == 1) || strings.Contains(got, "access_log:") ||
+			!strings.Contains(got, "max_requests: 100000") {
 			t.Errorf("%s: Weir %v, Envoy's %v", c.name, weir, other)
 		}
 		if err := yaml.Unmarshal([]byte(got), new(any)); err != nil {

@@ -11,11 +11,12 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// The second law: a failure refuses no caller that is surely within its limit. A request is surely due
-// if all that was ever sent for its bucket, to all nodes and allowed or not, fits in a part of one node's
-// even share of the limit: B/N at once and r/N a second, each divided by room. The share of any node has
-// space for it then, whatever the others hold and messages take along. What a hoarder asks for counts as
-// sent. The reckoning shares no code with what it judges, and names buckets by what requests say.
+// The second law: a failure refuses no caller that is surely within its limit. A request is surely
+// due if all that was ever sent for its bucket, to all nodes and allowed or not, fits in a part of
+// one node's even share of the limit: B/N at once and r/N a second, each divided by room. The share
+// of any node has space for it then, whatever the others hold and messages take along. What a
+// hoarder asks for counts as sent. The reckoning shares no code with what it judges, and names
+// buckets by what requests say.
 //
 // It makes these exceptions, which the documentation states:
 //   - a caller whose own figures change, since what was used by the larger ones counts;
@@ -35,8 +36,8 @@ type accountKey struct {
 	key    string
 }
 
-// figures are the part of a limit that a caller is surely due. The burst and the rate are the least of
-// all versions so far, latest is the burst of the last one.
+// figures are the part of a limit that a caller is surely due. The burst and the rate are the least
+// of all versions so far, latest is the burst of the last one.
 type figures struct{ burst, rate, latest float64 }
 
 // offer is one request, with whether it was surely due when it was sent.
@@ -52,8 +53,9 @@ type dues struct {
 	offers   map[uint32]offer
 	names    map[keyhash.Key]accountKey
 	struck   [faultKinds]quota.Instant
-	// asked is how many requests were surely due, by fault, with one more place for all; modes the same
-	// by mode. denied is how many of them were refused, by mode, and why the first of them was.
+	// asked is how many requests were surely due, by fault, with one more place for all; modes the
+	// same by mode. denied is how many of them were refused, by mode, and why the first of them
+	// was.
 	asked         [faultKinds + 1]int
 	modes, denied map[string]int
 	why           string
@@ -66,7 +68,8 @@ const recent = 2 * quota.Second
 // carried, which counts as used.
 const room = 4
 
-// slowest is how slowly clocks go at worst: the control plane's machines and a node each by a thousandth.
+// slowest is how slowly clocks go at worst: the control plane's machines and a node each by a
+// thousandth.
 const slowest = 0.998
 
 // happen counts a fault.

@@ -57,7 +57,8 @@ func (n *node) when(instant quota.Instant) quota.Instant {
 func (n *node) start() {
 	w := n.world
 	n.boots++
-	n.heard, n.locals, n.grids, n.last = false, map[lawKey]*law{}, map[keyhash.Key]*windowLaw{}, make([][]byte, w.workers)
+	n.heard, n.locals, n.grids, n.last = false, map[lawKey]*law{}, map[keyhash.Key]*windowLaw{}, make([][]byte,
+		w.workers)
 	n.hurried = make([]bool, w.workers)
 	boot := n.boots
 	o := filtertest.Options{
@@ -134,7 +135,8 @@ func (n *node) apply(worker int) {
 
 var errUnsent = errors.New("the cluster has no healthy host")
 
-// call carries a lease request to the centre and the answer back, or not. Envoy ends it at its timeout, and only once.
+// call carries a lease request to the centre and the answer back, or not. Envoy ends it at its
+// timeout, and only once.
 func (n *node) call(boot uint64, worker int, body []byte, timeout quota.Span, done func(int, []byte)) error {
 	w := n.world
 	if w.chance(w.faults.unsent) {
@@ -195,13 +197,15 @@ type line struct {
 	waiting []func(*shared)
 }
 
-// shared is what requests that go to the store in one call have in common: it is lost for all, and one may have been answered.
+// shared is what requests that go to the store in one call have in common: it is lost for all, and
+// one may have been answered.
 type shared struct {
 	lost  bool
 	first []byte
 }
 
-// serve is a request's arrival at the control plane. What arrives while its replica calls the store goes together in the next call.
+// serve is a request's arrival at the control plane. What arrives while its replica calls the store
+// goes together in the next call.
 func (w *world) serve(n *node, worker int, body []byte, answer func(after quota.Span, status int, reply []byte)) {
 	replica := w.r.IntN(w.replicas)
 	switch {
@@ -302,8 +306,8 @@ func answers(body []byte, seq uint64) bool {
 	return wire.DecodeLeaseReply(body, &m) == nil && m.Seq == seq
 }
 
-// hoard is a node that keeps the rules of leases and no others: it asks for all it can get, and uses each token at the last
-// moment that its clock allows.
+// hoard is a node that keeps the rules of leases and no others: it asks for all it can get, and
+// uses each token at the last moment that its clock allows.
 func (w *world) hoard(n *node) {
 	w.after(quota.Span(w.r.ExpFloat64()*float64(w.hoarding)), func() { w.hoard(n) })
 	if len(w.known) == 0 || n.cut {

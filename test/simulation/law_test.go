@@ -10,7 +10,8 @@ import (
 //
 //	burst + rate·(t-s) + what events in between or shortly before s allow
 //
-// tokens are used. The debt is the greatest of used - rate·(t-s) - allowances over all s so far, in units; it is exact.
+// tokens are used. The debt is the greatest of used - rate·(t-s) - allowances over all s so far, in
+// units; it is exact.
 type law struct {
 	params quota.Params
 	// always is allowed on top in every interval, in tokens.
@@ -28,8 +29,8 @@ type law struct {
 
 	generation uint64 // of a node's own bucket: the policy set that brought the figures
 	used       int64
-	// share is the greatest part of the bound that was ever reached, plain the same of burst + rate·t alone while nothing had
-	// allowed more.
+	// share is the greatest part of the bound that was ever reached, plain the same of burst +
+	// rate·t alone while nothing had allowed more.
 	share, plain float64
 	disturbed    bool
 }
@@ -40,7 +41,8 @@ type grace struct {
 	tokens int64
 }
 
-// advance brings the law to now: time earns, and graces that are over have helped only intervals that began before.
+// advance brings the law to now: time earns, and graces that are over have helped only intervals
+// that began before.
 func (l *law) advance(now quota.Instant) {
 	for len(l.graces) > 0 {
 		first := 0
@@ -81,8 +83,9 @@ func (l *law) allow(now quota.Instant, tokens int64, span quota.Span) {
 	}
 }
 
-// change goes on by other figures. Leases by the old ones may be used for span, and what a lowered burst has no room for is
-// forgotten: raised again within the time it is refilled in, it has room for more.
+// change goes on by other figures. Leases by the old ones may be used for span, and what a lowered
+// burst has no room for is forgotten: raised again within the time it is refilled in, it has room
+// for more.
 func (l *law) change(now quota.Instant, next quota.Params, span quota.Span) {
 	l.advance(now)
 	high, low := bits.Mul64(uint64(l.debt), uint64(next.Den))
@@ -118,7 +121,8 @@ func (l *law) use(now quota.Instant, n int64) bool {
 	return l.debt <= most*l.params.Den
 }
 
-// windowLaw is the promise of a window algorithm: at most the quota in any window, of a fixed one in any of its grid.
+// windowLaw is the promise of a window algorithm: at most the quota in any window, of a fixed one
+// in any of its grid.
 type windowLaw struct {
 	windows    quota.Windows
 	own        bool
@@ -128,20 +132,23 @@ type windowLaw struct {
 	share      float64
 }
 
-// reach is how long an event matters: a window, and as long as a lease or a grain of the window may last.
+// reach is how long an event matters: a window, and as long as a lease or a grain of the window may
+// last.
 func (l *windowLaw) reach() quota.Span { return 2*l.windows.Length + 31*quota.Second }
 
 func (l *windowLaw) allow(now quota.Instant, tokens int64) {
 	l.graces = append(l.graces, grace{now + quota.Instant(l.reach()), tokens})
 }
 
-// change goes on by other figures. What a lowered quota has no room for is forgotten, so raised again it has room for more.
+// change goes on by other figures. What a lowered quota has no room for is forgotten, so raised
+// again it has room for more.
 func (l *windowLaw) change(now quota.Instant, next quota.Windows) {
 	l.allow(now, max(0, l.windows.Quota-next.Quota))
 	l.windows = next
 }
 
-// use notes n tokens used at now; it reports whether the law still holds. What of the log no window reaches is forgotten.
+// use notes n tokens used at now; it reports whether the law still holds. What of the log no window
+// reaches is forgotten.
 func (l *windowLaw) use(now quota.Instant, n int64) bool {
 	w := l.windows
 	l.log = append(l.log, grace{now, n})

@@ -15,7 +15,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// crowd is two nodes whose callers all stay within a limit, but for a few, and a control plane that works on one call after the other.
+// crowd is two nodes whose callers all stay within a limit, but for a few, and a control plane that
+// works on one call after the other.
 type crowd struct {
 	t      *testing.T
 	now    quota.Instant
@@ -51,12 +52,13 @@ const (
 
 func (c *crowd) after(span quota.Span, f func()) {
 	at := appointment{c.now + quota.Instant(span), f}
-	i, _ := slices.BinarySearchFunc(c.due, at, func(a, b appointment) int { return cmp.Or(cmp.Compare(a.at, b.at), -1) })
+	i, _ := slices.BinarySearchFunc(c.due, at,
+		func(a, b appointment) int { return cmp.Or(cmp.Compare(a.at, b.at), -1) })
 	c.due = slices.Insert(c.due, i, at)
 }
 
-// call is a lease call on its way: the control plane works on one after the other, and unless it forgets answers those at once that have
-// waited for too long.
+// call is a lease call on its way: the control plane works on one after the other, and unless it
+// forgets answers those at once that have waited for too long.
 func (c *crowd) call(body []byte, timeout quota.Span, done func(int, []byte)) error {
 	c.calls++
 	request, err := wire.DecodeLeaseRequest(body)
@@ -90,7 +92,8 @@ func (c *crowd) call(body []byte, timeout quota.Span, done func(int, []byte)) er
 
 func newCrowd(t *testing.T, seed uint64, mode, failure string, forgets bool) *crowd {
 	t.Helper()
-	c := &crowd{t: t, now: 1 << 40, r: rand.New(rand.NewPCG(seed, 1)), forgets: forgets, greedy: map[uint32]bool{}, reasons: map[string]int{}}
+	c := &crowd{t: t, now: 1 << 40, r: rand.New(rand.NewPCG(seed, 1)), forgets: forgets, greedy: map[uint32]bool{},
+		reasons: map[string]int{}}
 	store := &controlplanetest.Store{Now: func() quota.Instant { return 1<<50 + c.now }}
 	c.centre = controlplanetest.New(store, 1, 2, func() time.Time { return time.UnixMicro(int64(c.now)) }, c.r.Float64)
 	snapshot, _, err := c.centre.Put(0, []byte(`{"version":"weir/v1","policies":[{"name":"api","partition":["header:x-key"],"mode":"`+mode+
@@ -100,7 +103,8 @@ func newCrowd(t *testing.T, seed uint64, mode, failure string, forgets bool) *cr
 	}
 	for i := range 2 {
 		p := filtertest.Start(filtertest.Options{
-			Name: strconv.Itoa(i), Boot: c.r.Uint64(), Random: c.r.Uint64(), Workers: 2, TableKeys: 1 << 17, Now: func() quota.Instant { return c.now },
+			Name: strconv.Itoa(i), Boot: c.r.Uint64(), Random: c.r.Uint64(), Workers: 2, TableKeys: 1 << 17,
+			Now: func() quota.Instant { return c.now },
 			Call: func(_ int, body []byte, timeout quota.Span, done func(int, []byte)) error {
 				return c.call(body, timeout, done)
 			},
@@ -148,7 +152,8 @@ func (c *crowd) decided(d filtertest.Decision) {
 	}
 }
 
-// send has callers come: modest ones at a rate a second, each now and then, and five greedy ones 200 times a second each.
+// send has callers come: modest ones at a rate a second, each now and then, and five greedy ones
+// 200 times a second each.
 func (c *crowd) send(rate int) {
 	var modest, greedy func()
 	request := func(key string) {
@@ -179,8 +184,9 @@ func (c *crowd) run(span quota.Span) {
 	}
 }
 
-// At twice and at eight times what the control plane can answer no caller within its limit is refused; callers far beyond it are, by each
-// Envoy's share; the ladder does not flap; and what is asked for shrinks to what can be answered.
+// At twice and at eight times what the control plane can answer no caller within its limit is
+// refused; callers far beyond it are, by each Envoy's share; the ladder does not flap; and what is
+// asked for shrinks to what can be answered.
 func TestABrownOutRefusesNobodyWithinTheLimit(t *testing.T) {
 	const seconds = 10
 	for _, rate := range []int{500, 2000, 8000} {
@@ -190,12 +196,15 @@ func TestABrownOutRefusesNobodyWithinTheLimit(t *testing.T) {
 				c := newCrowd(t, seed, mode, `{"then":"local"}`, forgets)
 				c.send(rate)
 				c.run(seconds * quota.Second)
-				// Five greedy callers: what the limit allows, the burst of the shares, and half of what they earn.
+				// Five greedy callers: what the limit allows, the burst of the shares, and half of
+				// what they earn.
 				most := 5 * (2*50 + seconds*1000/60*3/2 + 1)
-				t.Logf("%s, %d/s, forgets %v: %d of %d refused falsely; %d of %d greedy passed, at most %d may; %d of %d calls in time; %d turns of the ladder",
+				t.Logf("%s, %d/s, forgets %v: %d of %d refused falsely; %d of %d greedy passed, at most %d may; %d "+
+					"of %d calls in time; %d turns of the ladder",
 					mode, rate, forgets, c.falselyRefused, c.modest, c.greedyPassed, c.greedySent, most, c.inTime, c.calls, c.turns)
 				if c.falselyRefused > 0 {
-					t.Errorf("seed %d: %d of %d requests within their limit were refused: %v", seed, c.falselyRefused, c.modest, c.reasons)
+					t.Errorf("seed %d: %d of %d requests within their limit were refused: %v", seed, c.falselyRefused,
+						c.modest, c.reasons)
 				}
 				if c.greedyPassed > most {
 					t.Errorf("seed %d: %d of the greedy passed, at most %d may", seed, c.greedyPassed, most)
@@ -203,9 +212,9 @@ func TestABrownOutRefusesNobodyWithinTheLimit(t *testing.T) {
 				if c.inTime*3 < c.calls*2 {
 					t.Errorf("seed %d: %d of %d calls were answered in time", seed, c.inTime, c.calls)
 				}
-				// A control plane that answers nobody in time looks like one that is away. Each of the
-				// four workers may find that, and its return, three times in the ten seconds; one that
-				// went with every pause of its breaker would do so ten to forty times.
+				// A control plane that answers nobody in time looks like one that is away. Each of
+				// the four workers may find that, and its return, three times in the ten seconds;
+				// one that went with every pause of its breaker would do so ten to forty times.
 				if c.turns > 4*2*3 {
 					t.Errorf("seed %d: the four workers' ladders turned %d times", seed, c.turns)
 				}
@@ -214,7 +223,8 @@ func TestABrownOutRefusesNobodyWithinTheLimit(t *testing.T) {
 	}
 }
 
-// A brown-out in which shares begin without a token refuses callers within their limit, and is found.
+// A brown-out in which shares begin without a token refuses callers within their limit, and is
+// found.
 func TestABrownOutFindsFalseRefusals(t *testing.T) {
 	seed := rand.Uint64()
 	c := newCrowd(t, seed, "strict", `[{"share":"forever","start":"empty"}]`, false)

@@ -14,9 +14,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// lender is a control plane of games: two replicas of the real services over the model of the store,
-// asked in the messages that nodes send. A new limit is a new policy set, of which the other replica
-// learns late, and nodes name any of the versions.
+// lender is a control plane of games: two replicas of the real services over the model of the
+// store, asked in the messages that nodes send. A new limit is a new policy set, of which the other
+// replica learns late, and nodes name any of the versions.
 type lender struct {
 	t      *testing.T
 	r      *rand.Rand
@@ -84,8 +84,8 @@ func (l *lender) Lose(now quota.Instant) bool {
 }
 
 // Over nodes, messages that are lost, doubled and late, replicas, new policy sets, and a store that
-// loses what it knew: no more are in flight than the limit says, but for requests of nodes that were
-// cut off for longer than a lease, and at rest no permit is held.
+// loses what it knew: no more are in flight than the limit says, but for requests of nodes that
+// were cut off for longer than a lease, and at rest no permit is held.
 func TestPermitsOverTheControlPlane(t *testing.T) {
 	seed := rand.Uint64()
 	for n := range *seeds {

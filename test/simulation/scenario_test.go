@@ -81,7 +81,8 @@ const (
 	faultKinds
 )
 
-var faultNames = [faultKinds]string{"dropped", "doubled", "late", "wrong", "unsent", "lost together", "interleaved", "hoarded", "crashed", "paused",
+var faultNames = [faultKinds]string{"dropped", "doubled", "late", "wrong", "unsent", "lost together", "interleaved",
+	"hoarded", "crashed", "paused",
 	"partitioned", "centre restarted", "store down", "store lost", "failed over", "store's clock back", "pushed", "cancelled", "used at expiry"}
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
@@ -112,7 +113,8 @@ func choose(seed uint64, p planted) *world {
 	w.span = quota.Span(3+r.IntN(4)) * quota.Second
 	for i := range 2 + r.IntN(7) {
 		w.nodes = append(w.nodes, &node{
-			world: w, number: i, drift: pick(r, 0, 0, r.Int64N(2000)-1000, 1000, -1000), offset: quota.Instant(1e9 + r.Int64N(1e12)),
+			world: w, number: i, drift: pick(r, 0, 0, r.Int64N(2000)-1000, 1000, -1000),
+			offset: quota.Instant(1e9 + r.Int64N(1e12)),
 		})
 	}
 	if r.IntN(3) > 0 { // A third of the runs is calm but for what is scheduled.
@@ -123,7 +125,8 @@ func choose(seed uint64, p planted) *world {
 		w.hoarding = quota.Span(5_000 + r.Int64N(100_000))
 	}
 	for i := range 1 + r.IntN(3) {
-		s := shape{mode: pick(r, "leased", "leased", "leased", "strict", "optimistic", "local"), algorithm: "token_bucket"}
+		s := shape{mode: pick(r, "leased", "leased", "leased", "strict", "optimistic", "local"),
+			algorithm: "token_bucket"}
 		s.quota = pick[int64](r, 1, 2, 5, 10, 20, 50, 100, 200, 1000)
 		s.window = pick(r, quota.Second, 2*quota.Second, 4*quota.Second, 10*quota.Second, quota.Minute, 10*quota.Minute)
 		s.failure = pick(r, `{"then":"local"}`, `{"local_for":"1s","then":"deny"}`, `{"local_for":"0s","then":"deny"}`, `{"local_for":"1s","then":"allow"}`)
@@ -140,24 +143,29 @@ func choose(seed uint64, p planted) *world {
 	return w
 }
 
-// addCallers are those of one policy: ordinary ones, at times one that overloads, and at times an adversary.
+// addCallers are those of one policy: ordinary ones, at times one that overloads, and at times an
+// adversary.
 func (w *world) addCallers(i int, s shape) {
 	r, keys := w.r, pick(w.r, 1, 1, 2, 5)
 	// Some come now and then, each within its limit.
 	w.callers = append(w.callers, caller{policy: i, every: 2e4, keys: 40, dear: 1, node: -1, prefix: modest})
 	dear := pick[int64](r, 1, 1, 1, max(1, s.quota/4), s.quota)
 	load := pick(r, 0.3, 0.9, 1.2, 3, 10) * s.rate() * float64(keys)
-	w.callers = append(w.callers, caller{policy: i, every: 1e6 / min(max(load, 10), 250), keys: keys, dear: dear, node: -1})
+	w.callers = append(w.callers,
+		caller{policy: i, every: 1e6 / min(max(load, 10), 250), keys: keys, dear: dear, node: -1})
 	if r.IntN(2) == 0 {
 		w.callers = append(w.callers, caller{
-			policy: i, every: pick(r, 2e5, 5e5, 2e6), burst: 1 + r.IntN(int(min(2*s.quota, 300))), keys: keys, dear: 1, node: pick(r, -1, 0, 1),
+			policy: i, every: pick(r, 2e5, 5e5, 2e6), burst: 1 + r.IntN(int(min(2*s.quota, 300))), keys: keys, dear: 1,
+			node: pick(r, -1, 0, 1),
 		})
 	}
 	if r.IntN(3) == 0 {
 		w.callers = append(w.callers, caller{policy: i, every: 4000, keys: 1, dear: 1, node: pick(r, -1, -1, 0)})
 	}
 	if s.mode == "leased" && r.IntN(2) == 0 {
-		w.callers = append(w.callers, caller{policy: i, every: float64(lease.TTL(quota.Params{Num: s.quota, Den: int64(s.window), Burst: s.quota})) + 1e4, keys: keys, dear: 1, late: true, node: -1})
+		w.callers = append(w.callers,
+			caller{policy: i, every: float64(lease.TTL(quota.Params{Num: s.quota, Den: int64(s.window),
+				Burst: s.quota})) + 1e4, keys: keys, dear: 1, late: true, node: -1})
 	}
 	if i > 0 && r.IntN(3) == 0 {
 		w.callers = append(w.callers, caller{policy: -1, every: 5e4, keys: keys, dear: 1, node: -1})
@@ -229,7 +237,8 @@ func (w *world) rate(key string) string {
 	return pick(w.r, "", "1", "3", "10", "50", "200", "1000000")
 }
 
-// useHeld has requests come for all that a node holds of a bucket, at the last moment that its clock allows.
+// useHeld has requests come for all that a node holds of a bucket, at the last moment that its
+// clock allows.
 func (w *world) useHeld(n *node, c *caller) {
 	if len(w.known) == 0 || n.paused {
 		return
@@ -257,7 +266,8 @@ func (w *world) scheduleFaults() {
 		return
 	}
 	kinds := map[int]func(){
-		crashed: w.crash, paused: w.pause, partitioned: w.partition, restarted: w.restart, storeDown: w.storeDown, storeLost: w.lose,
+		crashed: w.crash, paused: w.pause, partitioned: w.partition, restarted: w.restart, storeDown: w.storeDown,
+		storeLost:  w.lose,
 		failedOver: w.failOver, clockBack: w.clockBack, pushed: w.change,
 	}
 	for number := range faultKinds {
@@ -316,7 +326,8 @@ func (w *world) pause() {
 	})
 }
 
-// press has requests come for all that a node holds of any bucket, as when it wakes and its callers have queued up.
+// press has requests come for all that a node holds of any bucket, as when it wakes and its callers
+// have queued up.
 func (w *world) press(n *node) {
 	for _, k := range w.known {
 		tokens, _ := n.process.Held(k.bucket)
@@ -353,7 +364,8 @@ func (w *world) storeDown() {
 	w.after(quota.Span(w.r.Int64N(500_000)), func() { w.store.Down = false })
 }
 
-// lose is a restart of the store without its data: buckets start half full, and earn while what was leased may still be used.
+// lose is a restart of the store without its data: buckets start half full, and earn while what was
+// leased may still be used.
 func (w *world) lose() {
 	w.happen(storeLost)
 	w.store.Lose()
@@ -382,7 +394,8 @@ func (w *world) lose() {
 // failOver goes back to a replica that lags: what it did not know of was granted for nothing.
 func (w *world) failOver() {
 	w.happen(failedOver)
-	for bucket, tokens := range w.store.Fail(pick(w.r, quota.Millisecond, 10*quota.Millisecond, 100*quota.Millisecond, quota.Second)) {
+	for bucket, tokens := range w.store.Fail(pick(w.r, quota.Millisecond, 10*quota.Millisecond, 100*quota.Millisecond,
+		quota.Second)) {
 		if l := w.laws[bucket]; l != nil {
 			span := max(outlive(l.params), quota.Second)
 			if p, known := w.store.Figures(bucket); known && l.older(p) { // The change is lost too: it earns by the older figures until it is used.

@@ -119,7 +119,8 @@ func TestBoundsHold(t *testing.T) {
 		all.add(w)
 		return true
 	})
-	t.Logf("%d runs, %d requests, %d refused; local %d, central %d, optimistic %d, share %d, open %d, mixed %d", all.runs, all.sent, all.refused,
+	t.Logf("%d runs, %d requests, %d refused; local %d, central %d, optimistic %d, share %d, open %d, mixed %d",
+		all.runs, all.sent, all.refused,
 		all.by[filtertest.Local], all.by[filtertest.Central], all.by[filtertest.Optimistic], all.by[filtertest.Share], all.by[filtertest.Open], all.mixed)
 	for i, name := range faultNames {
 		t.Logf("%-20s %d", name, all.happened[i])
@@ -135,19 +136,21 @@ func TestBoundsHold(t *testing.T) {
 		}
 	}
 	for name, share := range map[string]float64{
-		"central": all.central, "optimistic": all.optimistic, "windows": all.windows, "local": all.local, "local windows": all.localWindows,
-		"share": all.share,
+		"central": all.central, "optimistic": all.optimistic, "windows": all.windows, "local": all.local,
+		"local windows": all.localWindows,
+		"share":         all.share,
 	} {
 		t.Logf("the bound of %s: %.2f %% was reached, by seed %d", name, 100*share, all.at[name])
 		if *seeds >= 500 && share < 0.99 {
 			t.Errorf("the bound of %s was never nearly reached: the runs are too tame", name)
 		}
 	}
-	t.Logf("of burst + rate·t alone, undisturbed: central %.4f, optimistic %.4f (seed %d)", all.centralPlain, all.optimisticPlain, all.at["optimistic plain"])
+	t.Logf("of burst + rate·t alone, undisturbed: central %.4f, optimistic %.4f (seed %d)", all.centralPlain,
+		all.optimisticPlain, all.at["optimistic plain"])
 }
 
-// Where messages are late and nothing else goes wrong, what nodes use of their shares comes out of the limit: beyond what a bucket
-// grants they use only what they have not had charged yet.
+// Where messages are late and nothing else goes wrong, what nodes use of their shares comes out of
+// the limit: beyond what a bucket grants they use only what they have not had charged yet.
 func TestLateAnswersHoldTheBound(t *testing.T) {
 	var mu sync.Mutex
 	var shares, failures int

@@ -53,9 +53,11 @@ type world struct {
 
 	laws  map[keyhash.Key]*law
 	grids map[keyhash.Key]*windowLaw
-	// both are laws of what nodes use of central buckets and of their shares of them together, in runs that are only late.
+	// both are laws of what nodes use of central buckets and of their shares of them together, in
+	// runs that are only late.
 	both map[keyhash.Key]*law
-	// judgedShares are the requests by shares that were held against these, mostOfBoth the greatest part of a bound that was reached.
+	// judgedShares are the requests by shares that were held against these, mostOfBoth the greatest
+	// part of a bound that was reached.
 	judgedShares int
 	mostOfBoth   float64
 	modes        map[keyhash.Key]policy.Mode
@@ -128,7 +130,8 @@ func (w *world) fail(format string, args ...any) {
 // report is the problem with what led to it.
 func (w *world) report() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %s\n%d nodes with %d workers, %d replicas, %+v\n", w.seed, w.problem, len(w.nodes), w.workers, w.replicas, w.faults)
+	fmt.Fprintf(&b, "seed %d: %s\n%d nodes with %d workers, %d replicas, %+v\n", w.seed, w.problem, len(w.nodes),
+		w.workers, w.replicas, w.faults)
 	for _, p := range w.policies {
 		fmt.Fprintf(&b, "policy %+v\n", p)
 	}
@@ -311,9 +314,9 @@ func (w *world) use(n *node, h filtertest.Hit) {
 	}
 }
 
-// useBoth is a use of a central token bucket, or of a node's share of it. All nodes together use what the bucket grants, and what
-// they have not had charged yet. The tokens of a late call may be used when their lease has ended, and clocks go wrong by a
-// thousandth.
+// useBoth is a use of a central token bucket, or of a node's share of it. All nodes together use
+// what the bucket grants, and what they have not had charged yet. The tokens of a late call may be
+// used when their lease has ended, and clocks go wrong by a thousandth.
 func (w *world) useBoth(h filtertest.Hit) {
 	limit, ok := w.limitOf(h.Generation, h.Limit)
 	central := h.Source == filtertest.Central || h.Source == filtertest.Share
@@ -339,7 +342,8 @@ func (w *world) useBoth(h filtertest.Hit) {
 	ok = l.use(w.now, h.Cost)
 	w.mostOfBoth = max(w.mostOfBoth, l.share)
 	if !ok {
-		w.fail("a central bucket and its shares: %d units of debt, %+v, %d of them not charged", l.debt, l.params, l.always)
+		w.fail("a central bucket and its shares: %d units of debt, %+v, %d of them not charged", l.debt, l.params,
+			l.always)
 	}
 }
 
@@ -355,11 +359,12 @@ func (w *world) outage() bool {
 	return false
 }
 
-// optimisticLaw is the law of a bucket that nodes decide on alone. Their clocks may run fast by a thousandth, and what is earned
-// is reckoned by them.
+// optimisticLaw is the law of a bucket that nodes decide on alone. Their clocks may run fast by a
+// thousandth, and what is earned is reckoned by them.
 func (w *world) optimisticLaw(p quota.Params, own bool) *law {
 	slack := w.slack(p)
-	return &law{own: own, params: quota.Params{Num: p.Num * 1001, Den: p.Den * 1000, Burst: p.Burst}, always: int64(len(w.nodes)-1) * slack, last: w.now}
+	return &law{own: own, params: quota.Params{Num: p.Num * 1001, Den: p.Den * 1000, Burst: p.Burst},
+		always: int64(len(w.nodes)-1) * slack, last: w.now}
 }
 
 func (w *world) slack(p quota.Params) int64 {
@@ -433,8 +438,9 @@ func (w *world) own(n *node, source filtertest.Source, limit policy.Limit) quota
 	return lease.Share(limit.Params, 1)
 }
 
-// follow has the laws of a node's own buckets keep up with a request that was refused, or for several of which it is not known what each
-// was charged: a bucket may go by the newer figures since, and a share that is new is kept also when it refuses.
+// follow has the laws of a node's own buckets keep up with a request that was refused, or for
+// several of which it is not known what each was charged: a bucket may go by the newer figures
+// since, and a share that is new is kept also when it refuses.
 func (w *world) follow(n *node, d filtertest.Decision) {
 	for _, h := range d.Hits {
 		limit, ok := w.limitOf(h.Generation, h.Limit)
@@ -478,7 +484,8 @@ func (w *world) quicken(n *node, h filtertest.Hit, limit policy.Limit) {
 // useLate has the hoarder use what it was granted at the last moment that its clock allows.
 func (w *world) useLate(n *node, k knownBucket, p quota.Params, sent quota.Instant, a wire.LeaseAnswer) {
 	for _, held := range [...]lease.Lease{
-		{Tokens: a.Keep, Expiry: lease.Expiry(sent, lease.TTL(p))}, {Tokens: a.Waiting, Expiry: lease.Expiry(sent, lease.Deadline)},
+		{Tokens: a.Keep, Expiry: lease.Expiry(sent, lease.TTL(p))},
+		{Tokens: a.Waiting, Expiry: lease.Expiry(sent, lease.Deadline)},
 	} {
 		last := n.when(held.Expiry)
 		if a.State != wire.ItemGranted || held.Tokens == 0 || last < w.now {

@@ -6,11 +6,13 @@ import (
 	"github.com/weir-proxy/weir/envoytest"
 )
 
-// block is the unit of TinyGo's heap: whatever is allocated writes to at least one, and to its mark in the collector's table.
+// block is the unit of TinyGo's heap: whatever is allocated writes to at least one, and to its mark
+// in the collector's table.
 const block = 16
 
-// A request allocates nothing in the module: what a hundred of them touch of its memory is less than a block for each. Whatever one
-// allocates is written to blocks that no earlier one has used, until a collection, which the heap is large enough to do without here.
+// A request allocates nothing in the module: what a hundred of them touch of its memory is less
+// than a block for each. Whatever one allocates is written to blocks that no earlier one has used,
+// until a collection, which the heap is large enough to do without here.
 func TestRequestsAllocateNothing(t *testing.T) {
 	request := get("x-key", "a", "user-agent", "test", "accept", "*/*")
 	for _, c := range ways(request) {

@@ -39,16 +39,18 @@ func TestWhatBecomesOfASharedCall(t *testing.T) {
 		}},
 		{name: "cut off", passed: 0, left: 4, reply: func(r *wire.LeaseReply) { r.Items = r.Items[:3] }},
 		{name: "of another call", passed: 0, left: 4, reply: func(r *wire.LeaseReply) { r.Seq-- }},
-		{name: "counted twice", passed: 7, left: 3, lease: func(w *world, _ *envoytest.Call, req wire.LeaseRequest) bool {
-			w.centre.grant(0, req)
-			return false
-		}},
+		{name: "counted twice", passed: 7, left: 3,
+			lease: func(w *world, _ *envoytest.Call, req wire.LeaseRequest) bool {
+				w.centre.grant(0, req)
+				return false
+			}},
 		{name: "late", passed: 0, left: 4, lease: func(w *world, c *envoytest.Call, req wire.LeaseRequest) bool {
 			reply := wire.AppendLeaseReply(nil, w.centre.grant(0, req))
 			w.after(49*quantum, func() { c.Respond(quantum, 200, nil, reply) })
 			return true
 		}},
-		{name: "never answered", passed: 0, left: 5, lease: func(*world, *envoytest.Call, wire.LeaseRequest) bool { return true }},
+		{name: "never answered", passed: 0, left: 5,
+			lease: func(*world, *envoytest.Call, wire.LeaseRequest) bool { return true }},
 		{name: "cancelled in part", passed: 4, gone: 3, left: 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// centre is the control plane as nodes see it: it grants by the real arithmetic, at the world's time, and hands out snapshots
-// by long poll. Tests make it slow, silent or mad.
+// centre is the control plane as nodes see it: it grants by the real arithmetic, at the world's
+// time, and hands out snapshots by long poll. Tests make it slow, silent or mad.
 type centre struct {
 	w       *world
 	secret  [16]byte
@@ -37,14 +37,16 @@ type centre struct {
 
 	// nodes is what replies say of the number of nodes; 0 means as many as there are.
 	nodes int64
-	// lag says how long a lease request takes to the centre and the reply back; nil: as the fleet says.
+	// lag says how long a lease request takes to the centre and the reply back; nil: as the fleet
+	// says.
 	lag func() (up, down time.Duration)
-	// lease, if set, may answer a lease request in its own way; it says whether it did. snapshot and reply change bytes on
-	// their way out.
+	// lease, if set, may answer a lease request in its own way; it says whether it did. snapshot
+	// and reply change bytes on their way out.
 	lease    func(c *envoytest.Call, req wire.LeaseRequest) bool
 	snapshot func([]byte) []byte
 	reply    func(*wire.LeaseReply)
-	// down: neither polls nor lease requests nor reports are answered. reports are those that came in.
+	// down: neither polls nor lease requests nor reports are answered. reports are those that came
+	// in.
 	down    bool
 	reports []report
 	// people is what is known of consumers, as of the revision; nil: nobody is told of any.
@@ -83,7 +85,8 @@ type granted struct {
 func newCentre(w *world) *centre {
 	return &centre{
 		w: w, secret: [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
-		sets: map[uint64]*policy.Set{}, ledgers: map[keyhash.Key]lease.Ledger{}, windows: map[keyhash.Key]lease.WindowLedger{},
+		sets: map[uint64]*policy.Set{}, ledgers: map[keyhash.Key]lease.Ledger{},
+		windows: map[keyhash.Key]lease.WindowLedger{},
 		permits: map[keyhash.Key]inflight.Ledger{},
 	}
 }
@@ -93,7 +96,8 @@ func (c *centre) instant() quota.Instant { return quota.Instant(1<<50 + c.w.now.
 
 func (c *centre) handle(node int, call *envoytest.Call) {
 	t := c.w.t
-	if call.Header("authorization") != "Bearer "+token || call.Header(":authority") != "weir" || call.Cluster != "weir" {
+	if call.Header("authorization") != "Bearer "+token || call.Header(":authority") != "weir" ||
+		call.Cluster != "weir" {
 		t.Errorf("a call without the node token: %v", call.Headers)
 	}
 	switch path := call.Header(":path"); {
@@ -138,7 +142,8 @@ func (c *centre) handleLease(node int, call *envoytest.Call) {
 	})
 }
 
-// grant answers a lease request as the control plane does: figures come from the newest set, policies are followed by name.
+// grant answers a lease request as the control plane does: figures come from the newest set,
+// policies are followed by name.
 func (c *centre) grant(node int, req wire.LeaseRequest) wire.LeaseReply {
 	nodes := c.nodes
 	if nodes == 0 {
@@ -156,8 +161,8 @@ func (c *centre) grant(node int, req wire.LeaseRequest) wire.LeaseReply {
 	return reply
 }
 
-// grantTogether answers the items of one request, or a single one. Several are granted all, or none: then those that had the
-// tokens say no time to wait.
+// grantTogether answers the items of one request, or a single one. Several are granted all, or
+// none: then those that had the tokens say no time to wait.
 func (c *centre) grantTogether(node int, version uint64, nodes int64, items []wire.LeaseItem) []wire.LeaseAnswer {
 	answers := make([]wire.LeaseAnswer, len(items))
 	whole := true
@@ -185,7 +190,8 @@ func (c *centre) grantTogether(node int, version uint64, nodes int64, items []wi
 		var g lease.Grant
 		if whole {
 			g = c.charge(it.Bucket, ask)
-			answers[i] = wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level, FullAfter: g.FullAfter, Debt: g.Debt}
+			answers[i] = wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level,
+				FullAfter: g.FullAfter, Debt: g.Debt}
 			if ask.Deadline == 0 {
 				answers[i].Delay = g.Delay
 			}
@@ -202,7 +208,8 @@ func (c *centre) claim(node int, version uint64, nodes int64, it wire.LeaseItem)
 		return wire.LeaseAnswer{State: wire.ItemUnknown}
 	}
 	ledger, a := c.permits[it.Bucket].Claim(c.instant(), inflight.Claim{
-		Node: inflight.Node{ID: strconv.Itoa(node)}, Seq: it.Seq, Hold: it.Hold, Lent: it.Lent, Need: it.Waiting, Spare: it.Keep,
+		Node: inflight.Node{ID: strconv.Itoa(node)}, Seq: it.Seq, Hold: it.Hold, Lent: it.Lent, Need: it.Waiting,
+		Spare: it.Keep,
 		Limit: limit.Quota, Nodes: nodes,
 	})
 	c.permits[it.Bucket] = ledger
@@ -224,7 +231,8 @@ func (c *centre) ask(version uint64, nodes int64, it wire.LeaseItem) (lease.Ask,
 		return lease.Ask{}, false
 	}
 	ask := lease.Ask{
-		Params: limit.Params, Version: c.version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: it.Keep, Nodes: nodes, Used: it.Used,
+		Params: limit.Params, Version: c.version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline,
+		Keep: it.Keep, Nodes: nodes, Used: it.Used,
 		Optimistic: p.Mode == policy.ModeOptimistic,
 	}
 	if it.Quota > 0 {
@@ -267,7 +275,8 @@ func (c *centre) charge(bucket keyhash.Key, ask lease.Ask) lease.Grant {
 	return g
 }
 
-// resolve follows a limit's place in a version to the newest one, by the policy's name and the limit's place in it.
+// resolve follows a limit's place in a version to the newest one, by the policy's name and the
+// limit's place in it.
 func (c *centre) resolve(version uint64, number uint32) (*policy.Policy, policy.Limit) {
 	meant, current := c.sets[version], c.sets[c.version]
 	if meant == nil {
@@ -279,7 +288,8 @@ func (c *centre) resolve(version uint64, number uint32) (*policy.Policy, policy.
 			continue
 		}
 		for i := range current.Policies {
-			if p := &current.Policies[i]; p.Name == was.Name && p.Mode != policy.ModeLocal && int(number) < len(p.Limits) {
+			if p := &current.Policies[i]; p.Name == was.Name && p.Mode != policy.ModeLocal &&
+				int(number) < len(p.Limits) {
 				return p, p.Limits[number]
 			}
 		}
@@ -380,8 +390,9 @@ func (c *centre) lastPoll(node int) poll {
 	return poll{}
 }
 
-// A law is the promise of a token bucket over all who draw on it: at most burst + rate·t in every interval. It holds if and
-// only if a bucket that is charged with every use never overflows; units are exact.
+// A law is the promise of a token bucket over all who draw on it: at most burst + rate·t in every
+// interval. It holds if and only if a bucket that is charged with every use never overflows; units
+// are exact.
 type law struct {
 	params quota.Params
 	debt   int64

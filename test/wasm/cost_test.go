@@ -9,7 +9,8 @@ import (
 	"github.com/weir-proxy/weir/envoytest"
 )
 
-// cost is what one request costs, as far as the host can see it: exact, so that a change shows as a change of this file.
+// cost is what one request costs, as far as the host can see it: exact, so that a change shows as a
+// change of this file.
 type cost struct {
 	hostcalls   map[string]uint64
 	entries     map[string]uint64
@@ -40,18 +41,22 @@ func times(n uint64, list map[string]uint64) map[string]uint64 {
 var (
 	// stream is the callbacks of every request that has an answer.
 	stream = map[string]uint64{
-		"proxy_on_context_create": 1, "proxy_on_request_headers": 1, "proxy_on_response_headers": 1, "proxy_on_delete": 1,
+		"proxy_on_context_create": 1, "proxy_on_request_headers": 1, "proxy_on_response_headers": 1,
+		"proxy_on_delete": 1,
 	}
-	// looked is what it takes to know a request, read to look at a bucket, shared to charge it, headed the headers of a response.
+	// looked is what it takes to know a request, read to look at a bucket, shared to charge it,
+	// headed the headers of a response.
 	looked = map[string]uint64{"proxy_get_header_map_pairs": 1, "clock_time_get": 1}
 	read   = map[string]uint64{"proxy_get_shared_data": 1}
 	shared = map[string]uint64{"proxy_get_shared_data": 1, "proxy_set_shared_data": 1}
-	headed = map[string]uint64{"proxy_set_property": 1, "proxy_get_header_map_value": 1, "proxy_replace_header_map_value": 2}
+	headed = map[string]uint64{"proxy_set_property": 1, "proxy_get_header_map_value": 1,
+		"proxy_replace_header_map_value": 2}
 	// sent is a refusal.
 	sent = map[string]uint64{"proxy_set_property": 1, "proxy_send_local_response": 1}
 )
 
-// warm sends requests for a second of the clock until a worker knows how busy the bucket is, one each quantum.
+// warm sends requests for a second of the clock until a worker knows how busy the bucket is, one
+// each quantum.
 func warm(t *testing.T, h *envoytest.Host, r envoytest.Request) *envoytest.Host {
 	for range 1000 {
 		passes(t, h, 0, r)
@@ -110,7 +115,8 @@ func ways(request envoytest.Request) []way {
 		{"local, refused", busy(limits("p", "local", "1/366d")), cost{calls(looked, read, sent), stream, 2, 432}},
 		{"in windows, allowed", lonely(limits("p", "local", "1000000/1m", `"algorithm": "sliding_window"`)),
 			cost{calls(looked, shared, headed), stream, 2, 500}},
-		{"5 policies", lonely(five()...), cost{calls(looked, times(5, read), times(5, shared), headed), stream, 11, 2810}},
+		{"5 policies", lonely(five()...),
+			cost{calls(looked, times(5, read), times(5, shared), headed), stream, 11, 2810}},
 		{"1 policy of 10 000", func(t *testing.T) *envoytest.Host {
 			return central(t, request, many()...)
 		}, cost{calls(looked, shared, headed), stream, 2, 432}},
@@ -136,19 +142,23 @@ func TestCostOfARequest(t *testing.T) {
 				passes(t, h, 0, request)
 			}
 			s := h.Stats().Since(before)
-			t.Logf("%d requests: %v, %v, %d allocations of %d bytes", n, s.Hostcalls, s.Entries, s.Allocations, s.AllocatedBytes)
+			t.Logf("%d requests: %v, %v, %d allocations of %d bytes", n, s.Hostcalls, s.Entries, s.Allocations,
+				s.AllocatedBytes)
 			guard(t, "host call", s.Hostcalls, c.want.hostcalls, n)
 			guard(t, "callback", s.Entries, c.want.entries, n)
 			if s.Allocations > n*c.want.allocations || s.AllocatedBytes > n*c.want.bytes {
-				t.Errorf("%d allocations of %d bytes in %d requests, want at most %d of %d each", s.Allocations, s.AllocatedBytes, n, c.want.allocations, c.want.bytes)
+				t.Errorf("%d allocations of %d bytes in %d requests, want at most %d of %d each", s.Allocations,
+					s.AllocatedBytes, n, c.want.allocations, c.want.bytes)
 			}
 		})
 	}
 }
 
-// Nothing is kept of a request that is over, allowed or refused: after the heap has found its size, memory is flat.
+// Nothing is kept of a request that is over, allowed or refused: after the heap has found its size,
+// memory is flat.
 func TestRequestsLeaveNothingBehind(t *testing.T) {
-	h := start(t, envoytest.Options{PluginConfig: alone(setWith(legacyToo, limits("p", "local", "1/1s burst 30000"), limits("q", "local", "40000/1h"),
+	h := start(t, envoytest.Options{PluginConfig: alone(setWith(legacyToo, limits("p", "local", "1/1s burst 30000"),
+		limits("q", "local", "40000/1h"),
 		limits("r", "local", "50000/1h", `"algorithm": "sliding_window"`)))})
 	var memory []uint64
 	for range 8 {

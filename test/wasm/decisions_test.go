@@ -26,7 +26,8 @@ type told struct {
 func (c *centre) handleDecisions(node int, call *envoytest.Call) {
 	body := append([]byte(nil), call.Body...)
 	m := told{vm: call.VM, at: c.w.now, size: len(body)}
-	if err := wire.DecodeDecisions(body, &m.Decisions); err != nil || string(m.Node) != fmt.Sprint("node-", node) || m.Boot == 0 || m.Version == 0 {
+	if err := wire.DecodeDecisions(body, &m.Decisions); err != nil || string(m.Node) != fmt.Sprint("node-", node) ||
+		m.Boot == 0 || m.Version == 0 {
 		c.w.t.Errorf("decisions: %+v: %v", m, err)
 		return
 	}
@@ -52,8 +53,9 @@ func (c *centre) keyOf(consumer string) keyhash.Key {
 	return match.ConsumerKey(c.secret, policy.Source{Kind: policy.SourceHeader, Name: "x-key"}, consumer)
 }
 
-// Who is refused, by which policy, why and by what is told within a second, of requests that waited for the centre too. API keys
-// are told as hashes alone, and what the policy set does not name is not shown.
+// Who is refused, by which policy, why and by what is told within a second, of requests that waited
+// for the centre too. API keys are told as hashes alone, and what the policy set does not name is
+// not shown.
 func TestRefusalsAreTold(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setWith(knows+`, "show": ["path", "header:x-app"]`,
 		limits("local", "local", "2/1h", `"match": {"paths": ["/local"]}`),
@@ -82,13 +84,15 @@ func TestRefusalsAreTold(t *testing.T) {
 		if got := policy.Sources[r.Source]; got != source && !(r.Policy == 1 && got == "central") {
 			t.Errorf("policy %d decided by %s", r.Policy, got)
 		}
-		if r.Consumer != w.centre.keyOf(want) || policy.Reasons[r.Reason] != "quota" || r.Cost != 1 || r.Left != 0 || r.Limit != r.Policy ||
+		if r.Consumer != w.centre.keyOf(want) || policy.Reasons[r.Reason] != "quota" || r.Cost != 1 || r.Left != 0 ||
+			r.Limit != r.Policy ||
 			r.Retry < quota.Minute || r.Ago > quota.Second || string(r.Shown) != shown || r.Bucket == (keyhash.Key{}) {
 			t.Errorf("%+v", r)
 		}
 	}
 	for _, m := range w.centre.decisions {
-		if text := fmt.Sprintf("%q", wire.AppendDecisions(nil, &m.Decisions)); strings.Contains(text, "secret") || strings.Contains(text, "private") || strings.Contains(text, hex.EncodeToString([]byte("secret"))) {
+		if text := fmt.Sprintf("%q", wire.AppendDecisions(nil, &m.Decisions)); strings.Contains(text, "secret") ||
+			strings.Contains(text, "private") || strings.Contains(text, hex.EncodeToString([]byte("secret"))) {
 			t.Errorf("a message holds what must not leave the node: %s", text)
 		}
 	}
@@ -100,7 +104,8 @@ func TestRefusalsAreTold(t *testing.T) {
 // knows has a policy set find consumers in x-key.
 const knows = `"identity": {"consumer": [{"header": "x-key"}]}`
 
-// A flood of keys on one policy costs a bounded number of messages of a bounded size, counts exactly, and hides no other policy.
+// A flood of keys on one policy costs a bounded number of messages of a bounded size, counts
+// exactly, and hides no other policy.
 func TestAFloodOfRefusalsIsTold(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 1, set: setWith(knows,
 		limits("flood", "local", "1/1h", `"match": {"paths": ["/v1/**"]}`), limits("quiet", "local", "1/1h", `"match": {"paths": ["/quiet"]}`))})
@@ -138,7 +143,8 @@ func TestAFloodOfRefusalsIsTold(t *testing.T) {
 	}
 }
 
-// Whoever makes most requests is among the callers, about as often as it asked, and nothing is told while nothing happens.
+// Whoever makes most requests is among the callers, about as often as it asked, and nothing is told
+// while nothing happens.
 func TestHeavyCallersAreTold(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 1, set: setWith(knows, limits("api", "local", "1000000/1s"))})
 	const heavy, light = 4000, 2000

@@ -14,8 +14,9 @@ import (
 // maxWaiting is how many requests may wait in one worker.
 const maxWaiting = 1024
 
-// However many wait, one call is under way for a bucket. The requests beyond the bound are decided by the node's share, which is
-// all of the limit for one node, also where the policy allows everything in a failure: overload is no way around the limit.
+// However many wait, one call is under way for a bucket. The requests beyond the bound are decided
+// by the node's share, which is all of the limit for one node, also where the policy allows
+// everything in a failure: overload is no way around the limit.
 func TestWaitersAreBounded(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "leased", "1300/1h", thenAllow))})
 	w.centre.lag = func() (up, down time.Duration) { return 20 * quantum, 20 * quantum }
@@ -38,7 +39,8 @@ func TestWaitersAreBounded(t *testing.T) {
 		t.Errorf("%d wait by %d calls, want %d by one", len(waiting), w.centre.requests, maxWaiting)
 	}
 	for _, a := range refused {
-		if d := w.decision(a); a.passed || d.reason != "failure" || a.stream.Reply().Status != 429 || a.stream.Reply().Header("retry-after") == "" {
+		if d := w.decision(a); a.passed || d.reason != "failure" || a.stream.Reply().Status != 429 ||
+			a.stream.Reply().Header("retry-after") == "" {
 			t.Fatalf("beyond the bound: %+v, %+v", d, a.stream.Reply())
 		}
 	}
@@ -47,7 +49,8 @@ func TestWaitersAreBounded(t *testing.T) {
 	}
 	w.advance(41 * quantum)
 	if w.centre.requests != 4 {
-		t.Errorf("%d calls, want one for the first request of each worker, one to charge the share and one for all who queued behind", w.centre.requests)
+		t.Errorf("%d calls, want one for the first request of each worker, one to charge the share and one for all "+
+			"who queued behind", w.centre.requests)
 	}
 	w.advance(60 * quantum)
 	for _, a := range waiting {
@@ -60,8 +63,8 @@ func TestWaitersAreBounded(t *testing.T) {
 	}
 }
 
-// Clients that go away while they wait leave nothing behind: no place in the queue, no trouble when the answer comes, and
-// their tokens serve the next request.
+// Clients that go away while they wait leave nothing behind: no place in the queue, no trouble when
+// the answer comes, and their tokens serve the next request.
 func TestClientsGoAwayWhileTheyWait(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "100/1h", thenDeny))})
 	for round := range 5 {
@@ -100,7 +103,8 @@ func TestTokenOfAGoneClientIsUsed(t *testing.T) {
 	}
 }
 
-// An answer of any wrong kind is a failure of the call: the failure setting decides, it is counted, and the next call is good.
+// An answer of any wrong kind is a failure of the call: the failure setting decides, it is counted,
+// and the next call is good.
 func TestWrongAnswers(t *testing.T) {
 	respond := func(status int, body []byte) func(*envoytest.Call, wire.LeaseRequest) {
 		return func(c *envoytest.Call, _ wire.LeaseRequest) { c.Respond(quantum, status, nil, body) }
@@ -125,19 +129,23 @@ func TestWrongAnswers(t *testing.T) {
 		{"status 504", respond(504, nil), "leases.no_answer", quantum},
 		{"status 401", respond(401, nil), "leases.refused", quantum},
 		{"no answer", func(*envoytest.Call, wire.LeaseRequest) {}, "leases.no_answer", lateAfter},
-		{"connection reset", func(c *envoytest.Call, _ wire.LeaseRequest) { c.Reset(quantum) }, "leases.no_answer", quantum},
-		{"connection refused", func(c *envoytest.Call, _ wire.LeaseRequest) { c.FailConnection(quantum) }, "leases.unavailable", quantum},
+		{"connection reset", func(c *envoytest.Call, _ wire.LeaseRequest) { c.Reset(quantum) }, "leases.no_answer",
+			quantum},
+		{"connection refused", func(c *envoytest.Call, _ wire.LeaseRequest) { c.FailConnection(quantum) },
+			"leases.unavailable", quantum},
 		{"dispatch fails", func(c *envoytest.Call, _ wire.LeaseRequest) { c.FailNow() }, "leases.unsent", 0},
 		{"empty", respond(200, nil), "leases.unreadable", quantum},
 		{"garbage", respond(200, []byte("<html>It works!</html>")), "leases.unreadable", quantum},
 		{"large garbage", respond(200, make([]byte, 1<<20)), "leases.unreadable", quantum},
 		{"wrong sequence", reply(func(m *wire.LeaseReply) { m.Seq++ }), "leases.unreadable", quantum},
 		{"too few items", reply(func(m *wire.LeaseReply) { m.Items = nil }), "leases.unreadable", quantum},
-		{"too many items", reply(func(m *wire.LeaseReply) { m.Items = append(m.Items, m.Items[0]) }), "leases.unreadable", quantum},
+		{"too many items", reply(func(m *wire.LeaseReply) { m.Items = append(m.Items, m.Items[0]) }),
+			"leases.unreadable", quantum},
 		{"no nodes", reply(func(m *wire.LeaseReply) { m.Nodes = 0 }), "leases.unreadable", quantum},
 		{"more than asked", reply(func(m *wire.LeaseReply) { m.Items[0].Waiting++ }), "leases.unknown", quantum},
 		{"kept more than asked", reply(func(m *wire.LeaseReply) { m.Items[0].Keep += 100 }), "leases.unknown", quantum},
-		{"policy not known", reply(func(m *wire.LeaseReply) { m.Items[0].State = wire.ItemUnknown }), "leases.unknown", quantum},
+		{"policy not known", reply(func(m *wire.LeaseReply) { m.Items[0].State = wire.ItemUnknown }), "leases.unknown",
+			quantum},
 	} {
 		for _, then := range []string{"deny", "allow"} {
 			t.Run(c.name+", "+then, func(t *testing.T) {
@@ -181,12 +189,14 @@ func TestFailureLadder(t *testing.T) {
 		t.Run(c.then, func(t *testing.T) {
 			const nodes = 4
 			onFailure := fmt.Sprintf(`"on_failure": {"local_for": "5s", "then": %q}`, c.then)
-			w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "leased", "400/10s burst 100", onFailure))})
+			w := newWorld(t, fleet{nodes: 1, workers: 2,
+				set: setOf(limits("api", "leased", "400/10s burst 100", onFailure))})
 			w.centre.nodes = nodes
 			w.ask(0, 0, get("x-key", "a"))
 			w.centre.down = true
 			began := w.now
-			// A share is a fourth of rate and burst, and starts full: the bucket is known to hold more.
+			// A share is a fourth of rate and burst, and starts full: the bucket is known to hold
+			// more.
 			share := newLaw(t, 100, 10*quota.Second, 25)
 			g := &game{world: w, law: share}
 			w.run(5*time.Second, func() {
@@ -195,7 +205,8 @@ func TestFailureLadder(t *testing.T) {
 			})
 			share.check(t, "the share")
 			passed := share.used
-			t.Logf("%d passed in 5 s by the share of 10/s; %d waited, %v at most; %d calls", passed, g.waited, g.longest, w.centre.requests)
+			t.Logf("%d passed in 5 s by the share of 10/s; %d waited, %v at most; %d calls", passed, g.waited,
+				g.longest, w.centre.requests)
 			if passed < 71 || passed > 75 {
 				t.Errorf("%d passed in 5 s by a share of 25 and 10/s", passed)
 			}
@@ -227,7 +238,8 @@ func TestFailureLadder(t *testing.T) {
 			calls := w.centre.requests
 			for len(w.centre.granted) == 1 {
 				if w.now > back+3*time.Second {
-					t.Fatalf("%v after the recovery, and %d calls, nothing was granted", w.now-back, w.centre.requests-calls)
+					t.Fatalf("%v after the recovery, and %d calls, nothing was granted", w.now-back,
+						w.centre.requests-calls)
 				}
 				w.request(0, 0, get("x-key", "a"))
 				w.advance(10 * quantum)
@@ -264,8 +276,8 @@ func TestLeasedTokensOutliveTheControlPlane(t *testing.T) {
 	}
 }
 
-// Once the control plane is known to be away, requests do not wait for it: three calls in a row that fail open the circuit, and
-// one call after each pause looks whether it is back.
+// Once the control plane is known to be away, requests do not wait for it: three calls in a row
+// that fail open the circuit, and one call after each pause looks whether it is back.
 func TestCircuitOpens(t *testing.T) {
 	for _, c := range []struct {
 		name string

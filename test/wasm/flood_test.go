@@ -11,12 +11,14 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// A million keys that nobody has seen before, through one worker and a small table: memory and the number of shared keys are
-// flat once the table is there, and keys that were exhausted before stay so: the slots give up what is nearest to full first.
-// TestMoreKeysThanTheTableHolds is about keys that are crowded out.
+// A million keys that nobody has seen before, through one worker and a small table: memory and the
+// number of shared keys are flat once the table is there, and keys that were exhausted before stay
+// so: the slots give up what is nearest to full first. TestMoreKeysThanTheTableHolds is about keys
+// that are crowded out.
 func TestFloodOfKeys(t *testing.T) {
 	const flood, active, early = 1_000_000, 64, 20_000
-	h := start(t, envoytest.Options{Workers: 1, PluginConfig: alone(setWith(dialectsOff, limits("api", "local", "10/1h", thenDeny)))})
+	h := start(t, envoytest.Options{Workers: 1,
+		PluginConfig: alone(setWith(dialectsOff, limits("api", "local", "10/1h", thenDeny)))})
 	exhausted := func(i int) envoytest.Request { return get("x-key", "exhausted-"+strconv.Itoa(i)) }
 	for i := range active {
 		if n := count(t, h, 0, 12, exhausted(i)); n != 10 {
@@ -60,7 +62,8 @@ func TestFloodOfKeys(t *testing.T) {
 		}
 	}
 	h.Advance(20 * time.Millisecond)
-	t.Logf("%d bytes, %d shared keys; %d evicted; %.3f %% of %d new keys refused wrongly; of %d exhausted keys %d passed afterwards",
+	t.Logf("%d bytes, %d shared keys; %d evicted; %.3f %% of %d new keys refused wrongly; of %d exhausted keys %d "+
+		"passed afterwards",
 		memory, keys, counter(h, "buckets.evicted"), 100*float64(wrong)/float64(fresh), fresh, active-1, back)
 	if back > 0 {
 		t.Errorf("%d of %d exhausted keys passed after the flood", back, active-1)
@@ -71,10 +74,12 @@ func TestFloodOfKeys(t *testing.T) {
 	}
 }
 
-// Keys that are in use while others flood the table keep their state: one decision after another agrees with exact buckets.
+// Keys that are in use while others flood the table keep their state: one decision after another
+// agrees with exact buckets.
 func TestActiveKeysInAFlood(t *testing.T) {
 	const active = 200
-	h := start(t, envoytest.Options{Workers: 1, PluginConfig: alone(setWith(dialectsOff, limits("api", "local", "20/1s burst 20", thenDeny)))})
+	h := start(t, envoytest.Options{Workers: 1,
+		PluginConfig: alone(setWith(dialectsOff, limits("api", "local", "20/1s burst 20", thenDeny)))})
 	p, err := quota.NewParams(20, quota.Second, 20)
 	if err != nil {
 		t.Fatal(err)
@@ -114,9 +119,10 @@ func TestActiveKeysInAFlood(t *testing.T) {
 	}
 }
 
-// More keys than the table holds are all in use. Who is crowded out does not start full when he comes back: nobody ever gets more
-// than his limit. What it costs is wrong refusals, few as long as the table is large enough. Which keys crowd one another out is
-// the luck of their hashes, so the share that counts is the median of several tables.
+// More keys than the table holds are all in use. Who is crowded out does not start full when he
+// comes back: nobody ever gets more than his limit. What it costs is wrong refusals, few as long as
+// the table is large enough. Which keys crowd one another out is the luck of their hashes, so the
+// share that counts is the median of several tables.
 func TestMoreKeysThanTheTableHolds(t *testing.T) {
 	for _, c := range []struct {
 		keys   int     // in use, in a table for 1024
@@ -130,7 +136,8 @@ func TestMoreKeysThanTheTableHolds(t *testing.T) {
 			}
 			slices.Sort(shares)
 			share := shares[len(shares)/2]
-			t.Logf("%d keys in a table of 1024: %.2f %% of the decisions refused wrongly, %.2f to %.2f %%, none was too lenient",
+			t.Logf("%d keys in a table of 1024: %.2f %% of the decisions refused wrongly, %.2f to %.2f %%, none was "+
+				"too lenient",
 				c.keys, 100*share, 100*shares[0], 100*shares[len(shares)-1])
 			if share > c.wrong {
 				t.Errorf("%.2f %% of the decisions refused wrongly", 100*share)
@@ -139,7 +146,8 @@ func TestMoreKeysThanTheTableHolds(t *testing.T) {
 	}
 }
 
-// wronglyRefused is the share of the decisions that refuse a key which has not used up its limit, in a table of its own.
+// wronglyRefused is the share of the decisions that refuse a key which has not used up its limit,
+// in a table of its own.
 func wronglyRefused(t *testing.T, keys int, seed uint64) float64 {
 	t.Helper()
 	h := start(t, envoytest.Options{

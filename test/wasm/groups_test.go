@@ -42,8 +42,8 @@ func TestSeveralCentralLimitsAreOneCall(t *testing.T) {
 	}
 }
 
-// A request is charged in all its central buckets or in none, whatever is lost on the way: what the centre charged beyond what
-// passed is at most what it granted and nobody heard of.
+// A request is charged in all its central buckets or in none, whatever is lost on the way: what the
+// centre charged beyond what passed is at most what it granted and nobody heard of.
 func TestGroupsAllOrNothing(t *testing.T) {
 	const seed = 11
 	w := newWorld(t, fleet{nodes: 2, workers: 2, set: setOf(
@@ -122,7 +122,8 @@ func TestGroupsAllOrNothing(t *testing.T) {
 	for _, g := range w.centre.granted {
 		charged += int(g.Waiting)
 	}
-	t.Logf("%d passed, %d of the log, %d failed, %d went away; %d charged for %d used, %d lost", passed, len(logged), failed, cancelled, charged, parts, lost)
+	t.Logf("%d passed, %d of the log, %d failed, %d went away; %d charged for %d used, %d lost", passed, len(logged),
+		failed, cancelled, charged, parts, lost)
 	if charged > parts+lost+3*(cancelled+failed) {
 		t.Errorf("seed %d: %d charged for %d used and %d lost", seed, charged, parts, lost)
 	}
@@ -131,10 +132,11 @@ func TestGroupsAllOrNothing(t *testing.T) {
 	}
 }
 
-// While another limit refuses again and again, a request that is lost in between costs nothing twice: the centre's books are those
-// of whole groups.
+// While another limit refuses again and again, a request that is lost in between costs nothing
+// twice: the centre's books are those of whole groups.
 func TestGroupsAreGrantedWhole(t *testing.T) {
-	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("wide", "strict", "1000/1h", forAll), limits("narrow", "strict", "5/1s"))})
+	w := newWorld(t, fleet{nodes: 1, workers: 2,
+		set: setOf(limits("wide", "strict", "1000/1h", forAll), limits("narrow", "strict", "5/1s"))})
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 400 {
 		w.request(0, r.IntN(2), get("x-key", strconv.Itoa(r.IntN(3))))

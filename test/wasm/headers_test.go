@@ -55,7 +55,8 @@ func integer(t testing.TB, r *envoytest.Reply, name string) int64 {
 	return n
 }
 
-// Three requests a second and ten at once: what a client sees of an allowed and of a refused request.
+// Three requests a second and ten at once: what a client sees of an allowed and of a refused
+// request.
 func TestDraft11Headers(t *testing.T) {
 	h := start(t, envoytest.Options{PluginConfig: alone(setOf(
 		limits("second", "local", "3/1s"), limits("minute", "local", "60/1m burst 10")))})
@@ -76,7 +77,8 @@ func TestDraft11Headers(t *testing.T) {
 		t.Errorf("minute: %v, want q=10 w=10", p)
 	}
 	left := draft11(t, r.Header("ratelimit"))
-	if len(left) != 2 || left[0].params["r"] != 2 || left[1].params["r"] != 9 || left[0].params["t"] != 1 || left[1].params["t"] != 1 {
+	if len(left) != 2 || left[0].params["r"] != 2 || left[1].params["r"] != 9 || left[0].params["t"] != 1 ||
+		left[1].params["t"] != 1 {
 		t.Errorf("ratelimit is %q, want 2 and 9 left and full in a second", r.Header("ratelimit"))
 	}
 	count(t, h, 0, 2, get("x-key", "a"))
@@ -86,8 +88,10 @@ func TestDraft11Headers(t *testing.T) {
 	}
 	r = s.Reply()
 	left = draft11(t, r.Header("ratelimit"))
-	if r.Status != 429 || r.Header("retry-after") != "1" || left[0].name != "second" || left[0].params["r"] != 0 || left[0].params["t"] != 1 {
-		t.Errorf("refused with %d, retry-after %q, ratelimit %q", r.Status, r.Header("retry-after"), r.Header("ratelimit"))
+	if r.Status != 429 || r.Header("retry-after") != "1" || left[0].name != "second" || left[0].params["r"] != 0 ||
+		left[0].params["t"] != 1 {
+		t.Errorf("refused with %d, retry-after %q, ratelimit %q", r.Status, r.Header("retry-after"),
+			r.Header("ratelimit"))
 	}
 	if r.Header("cache-control") != "no-store" {
 		t.Errorf("cache-control is %q", r.Header("cache-control"))
@@ -97,8 +101,8 @@ func TestDraft11Headers(t *testing.T) {
 	}
 }
 
-// Retry-After is at least 1, never early, at most a tenth late (and rounded up), the same for all who ask in one moment, and
-// what the draft's t says.
+// Retry-After is at least 1, never early, at most a tenth late (and rounded up), the same for all
+// who ask in one moment, and what the draft's t says.
 func TestRetryAfter(t *testing.T) {
 	for _, c := range []struct {
 		rate string
@@ -204,7 +208,8 @@ func TestRefusals(t *testing.T) {
 			}
 			r, name := s.Reply(), strings.TrimPrefix(c.path, "/")
 			p := problem(t, r)
-			if r.Status != c.status || !slices.Equal(p.Violated, []string{name}) || !strings.Contains(p.Detail, c.says) || p.Title == "" || p.Type == "" {
+			if r.Status != c.status || !slices.Equal(p.Violated, []string{name}) ||
+				!strings.Contains(p.Detail, c.says) || p.Title == "" || p.Type == "" {
 				t.Errorf("%d %s", r.Status, r.Body)
 			}
 			if has := r.Header("retry-after") != ""; has != c.retry || (p.RetryAfter > 0) != c.retry {
@@ -218,16 +223,19 @@ func TestRefusals(t *testing.T) {
 			}
 			request.Headers = append(request.Headers, [2]string{"content-type", "application/grpc+proto"})
 			_, s = passes(t, h, 0, request)
-			if r := s.Reply(); r.Status != 200 || r.Header("grpc-status") != c.grpc || len(r.Body) > 0 || r.Header("grpc-message") != "" {
+			if r := s.Reply(); r.Status != 200 || r.Header("grpc-status") != c.grpc || len(r.Body) > 0 ||
+				r.Header("grpc-message") != "" {
 				t.Errorf("a gRPC caller gets %+v", r)
 			}
 		})
 	}
 }
 
-// The Unix second at which the bucket is full never lies before one that was told earlier, whatever is asked in between.
+// The Unix second at which the bucket is full never lies before one that was told earlier, whatever
+// is asked in between.
 func TestResetNeverStepsBack(t *testing.T) {
-	h := start(t, envoytest.Options{PluginConfig: alone(setWith(legacyToo, limits("p", "local", "7/1m burst 5", costHeader)))})
+	h := start(t, envoytest.Options{PluginConfig: alone(setWith(legacyToo,
+		limits("p", "local", "7/1m burst 5", costHeader)))})
 	var last int64
 	refused := 0
 	for i := range 400 {
@@ -262,8 +270,9 @@ func TestResetNeverStepsBack(t *testing.T) {
 	}
 }
 
-// The same where two workers answer, in every mode: what one of them knows by itself, or what the node knows of a bucket of the centre, is
-// older than the bucket, and still no answer contradicts an earlier one.
+// The same where two workers answer, in every mode: what one of them knows by itself, or what the
+// node knows of a bucket of the centre, is older than the bucket, and still no answer contradicts
+// an earlier one.
 func TestWorkersNeverContradictAReset(t *testing.T) {
 	rates := map[string][]string{
 		"local":      {"100/1m", "60/1h", "200/1s burst 400", "6000/1m", "40000/1m", "2000/1h"},
@@ -274,14 +283,16 @@ func TestWorkersNeverContradictAReset(t *testing.T) {
 	for _, mode := range slices.Sorted(maps.Keys(rates)) {
 		for _, rate := range rates[mode] {
 			for name, pause := range map[string]int{"": 10, " at once": 1} {
-				t.Run(mode+" "+rate+name, func(t *testing.T) { resetNeverStepsBack(t, limits("p", mode, rate, thenDeny, costHeader), pause) })
+				t.Run(mode+" "+rate+name, func(t *testing.T) {
+					resetNeverStepsBack(t, limits("p", mode, rate, thenDeny, costHeader), pause)
+				})
 			}
 		}
 	}
 }
 
-// resetNeverStepsBack asks two workers of two nodes for one key, after pauses of up to so many milliseconds and some of up to three
-// seconds. Each node knows what it was told last.
+// resetNeverStepsBack asks two workers of two nodes for one key, after pauses of up to so many
+// milliseconds and some of up to three seconds. Each node knows what it was told last.
 func resetNeverStepsBack(t *testing.T, limit string, pause int) {
 	w := newWorld(t, fleet{nodes: 2, workers: 2, set: setWith(legacyToo, limit)})
 	r := rand.New(rand.NewPCG(11, 12))
@@ -321,10 +332,12 @@ func resetNeverStepsBack(t *testing.T, limit string, pause int) {
 	}
 }
 
-// Clocks that two workers read a moment apart do not make them round a reset to different seconds; a clock that was set does.
+// Clocks that two workers read a moment apart do not make them round a reset to different seconds;
+// a clock that was set does.
 func TestWorkersAgreeOnTheSecond(t *testing.T) {
 	for _, mode := range []string{"local", "leased", "optimistic"} {
-		w := newWorld(t, fleet{nodes: 1, workers: 2, set: setWith(legacyToo, limits("p", mode, "60/1h", thenDeny, costHeader))})
+		w := newWorld(t, fleet{nodes: 1, workers: 2,
+			set: setWith(legacyToo, limits("p", mode, "60/1h", thenDeny, costHeader))})
 		h := w.nodes[0]
 		w.advance(h.Now().Truncate(time.Second).Add(time.Second).Sub(h.Now())) // A minute later is a whole second.
 		r := rand.New(rand.NewPCG(13, 14))
@@ -353,7 +366,8 @@ func TestWorkersAgreeOnTheSecond(t *testing.T) {
 	}
 }
 
-// The legacy dialect shows the policy nearest exhaustion, on a refusal the one that must wait longest.
+// The legacy dialect shows the policy nearest exhaustion, on a refusal the one that must wait
+// longest.
 func TestLegacyShowsThePolicyNearestExhaustion(t *testing.T) {
 	h := start(t, envoytest.Options{PluginConfig: alone(setWith(legacyToo,
 		limits("wide", "local", "100/1m"), limits("narrow", "local", "3/1h")))})
@@ -402,7 +416,8 @@ func TestHeadersOff(t *testing.T) {
 	}
 }
 
-// What only a limiter may say does not reach the upstream in a client's words, whatever policy applies or none.
+// What only a limiter may say does not reach the upstream in a client's words, whatever policy
+// applies or none.
 func TestForgedHeadersAreRemoved(t *testing.T) {
 	forged := []string{
 		"RateLimit", `"p";r=1`, "ratelimit-policy", "x", "ratelimit-reset", "1", "X-RateLimit-Limit", "9", "x-ratelimit-limit", "10",

@@ -29,8 +29,8 @@ func (h *holding) mustHave(what string, held ...uint64) {
 	h.count, h.sum = count, sum
 }
 
-// The time that a request waits for tokens is a metric, however it ends. What needs no answer is not
-// in it, and neither is the time that a leaky bucket makes a request wait for its turn.
+// The time that a request waits for tokens is a metric, however it ends. What needs no answer is
+// not in it, and neither is the time that a leaky bucket makes a request wait for its turn.
 func TestTheTimeThatRequestsAreHeldIsAMetric(t *testing.T) {
 	hold := func(policies ...string) *holding {
 		h := &holding{world: newWorld(t, fleet{nodes: 1, set: setOf(policies...)})}

@@ -17,7 +17,8 @@ func ticked(h *envoytest.Host, during func()) uint64 {
 
 // A node without requests ticks once a second in each VM, four times in the leader.
 func TestAnIdleNodeHardlyTicks(t *testing.T) {
-	policies := []string{limits("api", "leased", "1000/1h"), limits("o", "optimistic", "1000/1h"), limits("s", "strict", "1000/1h")}
+	policies := []string{limits("api", "leased", "1000/1h"), limits("o", "optimistic", "1000/1h"),
+		limits("s", "strict", "1000/1h")}
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(policies...)})
 	w.advance(2 * time.Second)
 	before := w.nodes[0].Stats()
@@ -80,7 +81,8 @@ func TestAnIdleWorkerCatchesUpBeforeARequest(t *testing.T) {
 func TestTheNextLeaderOfAnIdleNode(t *testing.T) {
 	for round := range 5 {
 		var tr trap
-		w := newWorld(t, fleet{nodes: 1, workers: 2, fail: envoytest.FailReload, onShared: tr.hook, set: setOf(limits("api", "local", "10/1m"))})
+		w := newWorld(t, fleet{nodes: 1, workers: 2, fail: envoytest.FailReload, onShared: tr.hook,
+			set: setOf(limits("api", "local", "10/1m"))})
 		h := w.nodes[0]
 		w.advance(10*time.Second + time.Duration(round)*217*time.Millisecond)
 		leader := pollers(h)[0]

@@ -29,8 +29,8 @@ func inlineSet(n int, text func(i int) string) string {
 	return setOf(all...)
 }
 
-// An inline set takes no more of a machine's memory than one that is pushed: it is read policy by policy, and what that needs on the
-// way can be used again for the next.
+// An inline set takes no more of a machine's memory than one that is pushed: it is read policy by
+// policy, and what that needs on the way can be used again for the next.
 func TestMemoryOfInlineSets(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -38,7 +38,8 @@ func TestMemoryOfInlineSets(t *testing.T) {
 		text     func(i int) string
 		most     float64 // in MB of 2^20 bytes
 	}{
-		{"100", 100, plain, 0.5}, {"1000", 1000, plain, 2}, {"10 000", 10_000, plain, 16}, {"10 000 long ones", 10_000, rich, 16},
+		{"100", 100, plain, 0.5}, {"1000", 1000, plain, 2}, {"10 000", 10_000, plain, 16},
+		{"10 000 long ones", 10_000, rich, 16},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			set := inlineSet(c.policies, c.text)
@@ -46,7 +47,8 @@ func TestMemoryOfInlineSets(t *testing.T) {
 			h := start(t, envoytest.Options{PluginConfig: alone(set)})
 			took := time.Since(begin)
 			memory := float64(h.MemoryBytes(0)) / (1 << 20)
-			t.Logf("%d policies in %d bytes: three machines after %s of real time, of %.1f MB", c.policies, len(set), took.Round(time.Millisecond), memory)
+			t.Logf("%d policies in %d bytes: three machines after %s of real time, of %.1f MB", c.policies, len(set),
+				took.Round(time.Millisecond), memory)
 			if memory > c.most {
 				t.Errorf("%.1f MB with %d policies, want at most %.1f", memory, c.policies, c.most)
 			}
@@ -70,8 +72,9 @@ func TestMemoryOfInlineSetsThatAreReplaced(t *testing.T) {
 	}
 }
 
-// Reading a policy allocates little, and however many there are nothing of it stays: a collection of the filter's memory goes through
-// all that is kept, and there are the more of them the more is thrown away.
+// Reading a policy allocates little, and however many there are nothing of it stays: a collection
+// of the filter's memory goes through all that is kept, and there are the more of them the more is
+// thrown away.
 func TestInlinePoliciesAreReadInPassing(t *testing.T) {
 	const n = 1000
 	config := alone(inlineSet(n, plain))
@@ -94,7 +97,8 @@ func TestInlinePoliciesAreReadInPassing(t *testing.T) {
 	}
 }
 
-// Policies that are handed out one after the other are those that are kept otherwise, and so are the problems.
+// Policies that are handed out one after the other are those that are kept otherwise, and so are
+// the problems.
 func TestPoliciesInPassingAreTheSame(t *testing.T) {
 	for _, text := range []string{
 		`{"policyset": ` + inlineSet(100, rich) + `}`,

@@ -10,8 +10,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// atOnce is world.run for a world of one node, where all that happens in a step happens at once, in an order that the seed chooses:
-// requests on all workers, and then the ticks of all VMs and the answers that are due.
+// atOnce is world.run for a world of one node, where all that happens in a step happens at once, in
+// an order that the seed chooses: requests on all workers, and then the ticks of all VMs and the
+// answers that are due.
 func atOnce(w *world, r *rand.Rand, d time.Duration, requests func(worker int), each func()) {
 	node := w.nodes[0]
 	for end := w.now + d; w.now < end; {
@@ -28,11 +29,13 @@ func atOnce(w *world, r *rand.Rand, d time.Duration, requests func(worker int), 
 	}
 }
 
-// contend has three workers of a node ask for twice what a leased bucket has, and returns what was used.
+// contend has three workers of a node ask for twice what a leased bucket has, and returns what was
+// used.
 func contend(t *testing.T, seed uint64, spoil func(*wire.LeaseReply)) (l *law, w *world) {
 	t.Helper()
 	r := rand.New(rand.NewPCG(seed, 3))
-	w = newWorld(t, fleet{nodes: 1, workers: 3, seed: seed, set: setOf(limits("api", "leased", "200/1s burst 300", thenDeny, costHeader))})
+	w = newWorld(t, fleet{nodes: 1, workers: 3, seed: seed,
+		set: setOf(limits("api", "leased", "200/1s burst 300", thenDeny, costHeader))})
 	w.centre.nodes = 2
 	w.centre.reply = spoil
 	w.centre.lag = func() (up, down time.Duration) { return millis(r, 1, 8), millis(r, 1, 8) }
@@ -52,7 +55,8 @@ func contend(t *testing.T, seed uint64, spoil func(*wire.LeaseReply)) (l *law, w
 	return l, w
 }
 
-// Leases under every order of host calls, with requests that come to the centre twice: no interval sees more than the law allows.
+// Leases under every order of host calls, with requests that come to the centre twice: no interval
+// sees more than the law allows.
 func TestInterleavedWorkersShareALease(t *testing.T) {
 	for seed := range uint64(12) {
 		l, w := contend(t, seed, nil)
@@ -81,8 +85,8 @@ func TestDoubleCreditIsNoticed(t *testing.T) {
 	t.Error("not found by 12 seeds")
 }
 
-// All VMs start to look for the policy set in the same instant. Whoever goes first, one of them asks, the others take over what it
-// got, and all limit by it from the same tick on.
+// All VMs start to look for the policy set in the same instant. Whoever goes first, one of them
+// asks, the others take over what it got, and all limit by it from the same tick on.
 func TestTicksAtOnceElectOneLeader(t *testing.T) {
 	for seed := range uint64(30) {
 		w := newWorld(t, fleet{nodes: 1, workers: 3, seed: seed})

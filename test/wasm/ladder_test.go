@@ -22,7 +22,8 @@ type report struct {
 
 func (c *centre) handleReport(node int, call *envoytest.Call) {
 	var m wire.Report
-	if err := wire.DecodeReport(call.Body, &m); err != nil || string(m.Node) != fmt.Sprint("node-", node) || m.Boot == 0 || m.Version != c.version {
+	if err := wire.DecodeReport(call.Body, &m); err != nil || string(m.Node) != fmt.Sprint("node-", node) ||
+		m.Boot == 0 || m.Version != c.version {
 		c.w.t.Errorf("a report: %+v: %v", m, err)
 		return
 	}
@@ -56,8 +57,9 @@ func (w *world) step() policy.Step {
 	return policy.Step(w.counter("ladder.step"))
 }
 
-// Where a node is on the ladder, policy by policy, is told to the control plane when it changes and every ten seconds, and logged
-// and counted once for the process, however many workers and requests there are.
+// Where a node is on the ladder, policy by policy, is told to the control plane when it changes and
+// every ten seconds, and logged and counted once for the process, however many workers and requests
+// there are.
 func TestTheLadderIsReported(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 3, set: setOf(
 		limits("shares", "leased", "100/1s", `"match": {"paths": ["/shares"]}`, `"on_failure": {"then": "local"}`),
@@ -111,7 +113,8 @@ func TestTheLadderIsReported(t *testing.T) {
 	w.centre.lease = nil
 	before = len(w.centre.reports)
 	w.advance(20 * time.Second)
-	if n := len(w.centre.reports) - before; n > 2 || w.centre.toldLast() != "normal map[]" || w.step() != policy.StepGround {
+	if n := len(w.centre.reports) - before; n > 2 || w.centre.toldLast() != "normal map[]" ||
+		w.step() != policy.StepGround {
 		t.Errorf("after the recovery: %d reports, at last %s; the process is on %v", n, w.centre.toldLast(), w.step())
 	}
 	for step := policy.StepGround; step < policy.Steps; step++ {
@@ -133,7 +136,8 @@ func TestTheLadderIsReported(t *testing.T) {
 	}
 }
 
-// While nobody hears reports they are tried again, seldom, and what is told at last is where the node is by then.
+// While nobody hears reports they are tried again, seldom, and what is told at last is where the
+// node is by then.
 func TestReportsFailSilently(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "leased", "100/1s", thenDeny))})
 	w.centre.down = true
@@ -156,7 +160,8 @@ func TestReportsFailSilently(t *testing.T) {
 	}
 }
 
-// What one worker has found out keeps the requests of the others from waiting; and once one of them is answered, all soon are.
+// What one worker has found out keeps the requests of the others from waiting; and once one of them
+// is answered, all soon are.
 func TestWorkersHearOfEachOthersFailures(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 4, set: setOf(limits("api", "leased", "100/1h", thenDeny))})
 	w.centre.silence()
@@ -188,7 +193,8 @@ func TestWorkersHearOfEachOthersFailures(t *testing.T) {
 	}
 }
 
-// No request finds out for the others that the control plane is back, or is not: while it is away none waits.
+// No request finds out for the others that the control plane is back, or is not: while it is away
+// none waits.
 func TestNoRequestIsAProbe(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "strict", "1000000/1s", thenAllow))})
 	w.centre.silence()
@@ -219,9 +225,11 @@ func TestNoRequestIsAProbe(t *testing.T) {
 	}
 }
 
-// A policy set that comes while the control plane has lost its store names other policies: what is told is of those.
+// A policy set that comes while the control plane has lost its store names other policies: what is
+// told is of those.
 func TestAPushOnTheLadder(t *testing.T) {
-	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("one", "leased", "100/1s", thenDeny), limits("two", "leased", "100/1s", thenAllow))})
+	w := newWorld(t, fleet{nodes: 1, workers: 2,
+		set: setOf(limits("one", "leased", "100/1s", thenDeny), limits("two", "leased", "100/1s", thenAllow))})
 	w.centre.silence()
 	each := func() { w.request(0, int(w.now/quantum)%2, get("x-key", fmt.Sprint(w.now%5))) }
 	w.run(2*time.Second, each)

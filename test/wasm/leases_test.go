@@ -17,9 +17,9 @@ func millis(r *rand.Rand, from, to int) time.Duration {
 	return time.Duration(from+r.IntN(to-from+1)) * time.Millisecond
 }
 
-// Twice as much is asked of a bucket of 1000/s as it has, on two nodes with two workers each, for 30 s. Never is more let
-// through than the law allows, and hardly less; and once the burst is used up, each node makes 1.2 calls in the 50 ms that a lot
-// covers at most.
+// Twice as much is asked of a bucket of 1000/s as it has, on two nodes with two workers each, for
+// 30 s. Never is more let through than the law allows, and hardly less; and once the burst is used
+// up, each node makes 1.2 calls in the 50 ms that a lot covers at most.
 func TestLeasedBucketUnderOverload(t *testing.T) {
 	const seconds, start, bound = 30, 3, 2 * 1.2 / 0.050
 	for _, c := range []struct {
@@ -31,7 +31,8 @@ func TestLeasedBucketUnderOverload(t *testing.T) {
 	}{
 		{"steady and even", 0.98, func(*rand.Rand) (up, down time.Duration) { return 1e6, 1e6 },
 			func(_ *rand.Rand, ms int) [4]int { return [4]int{ms % 2, 1 - ms%2, ms % 2, 1 - ms%2} }},
-		{"steady, replies take 2 to 30 ms", 0.98, func(r *rand.Rand) (up, down time.Duration) { return millis(r, 1, 15), millis(r, 1, 15) },
+		{"steady, replies take 2 to 30 ms", 0.98,
+			func(r *rand.Rand) (up, down time.Duration) { return millis(r, 1, 15), millis(r, 1, 15) },
 			func(_ *rand.Rand, ms int) [4]int { return [4]int{ms % 2, 1 - ms%2, ms % 2, 1 - ms%2} }},
 		{"one node has nine tenths", 0.98, func(r *rand.Rand) (up, down time.Duration) { return 1e6, millis(r, 1, 4) },
 			func(_ *rand.Rand, ms int) [4]int {
@@ -69,7 +70,8 @@ func TestLeasedBucketUnderOverload(t *testing.T) {
 			l.check(t, c.name)
 			goodput := float64(l.used) / l.most(seconds*time.Second)
 			calls := float64(w.centre.requests-early) / (seconds - start)
-			t.Logf("%d of %d passed, %.2f %% of what the law allows; %.1f calls a second; %.1f %% waited, %d ms at most",
+			t.Logf("%d of %d passed, %.2f %% of what the law allows; %.1f calls a second; %.1f %% waited, %d "+
+				"ms at most",
 				l.used, game.sent, 100*goodput, calls, 100*float64(game.waited)/float64(game.sent), game.longest.Milliseconds())
 			if calls > bound {
 				t.Errorf("%.1f calls a second, more than %.0f", calls, bound)
@@ -125,7 +127,8 @@ func (g *game) count() {
 	g.open = still
 }
 
-// Random loads, costs, delays and losses: whatever happens, no interval sees more than the law allows.
+// Random loads, costs, delays and losses: whatever happens, no interval sees more than the law
+// allows.
 func TestLeasedBucketAgainstAnAdversary(t *testing.T) {
 	for _, c := range []struct {
 		mode, rate string
@@ -142,7 +145,8 @@ func TestLeasedBucketAgainstAnAdversary(t *testing.T) {
 		for seed := range uint64(4) {
 			t.Run(fmt.Sprint(c.mode, " ", c.rate, " seed ", seed), func(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 7))
-				w := newWorld(t, fleet{nodes: 3, workers: 2, seed: seed, set: setOf(limits("api", c.mode, c.rate, thenDeny, costHeader))})
+				w := newWorld(t, fleet{nodes: 3, workers: 2, seed: seed,
+					set: setOf(limits("api", c.mode, c.rate, thenDeny, costHeader))})
 				w.centre.lag = func() (up, down time.Duration) {
 					switch r.IntN(10) {
 					case 0:
@@ -179,17 +183,21 @@ func TestLeasedBucketAgainstAnAdversary(t *testing.T) {
 	}
 }
 
-// A node hoards what it was lent, is silent for a while, and spends it in the moment in which another drains the bucket. Tokens
-// that the centre takes for expired must be so on the node, however long the reply took.
+// A node hoards what it was lent, is silent for a while, and spends it in the moment in which
+// another drains the bucket. Tokens that the centre takes for expired must be so on the node,
+// however long the reply took.
 func TestHoardedTokensExpire(t *testing.T) {
 	for _, late := range []time.Duration{quantum, 60 * quantum, 200 * quantum} {
 		t.Run(fmt.Sprint("replies after ", late), func(t *testing.T) {
-			w := newWorld(t, fleet{nodes: 2, workers: 2, set: setOf(limits("api", "leased", "200/1s burst 300", thenDeny))})
+			w := newWorld(t, fleet{nodes: 2, workers: 2,
+				set: setOf(limits("api", "leased", "200/1s burst 300", thenDeny))})
 			w.centre.lease = func(call *envoytest.Call, req wire.LeaseRequest) bool {
 				if req.Items[0].Waiting > 0 {
 					return false
 				}
-				w.after(quantum, func() { call.Respond(late, 200, nil, wire.AppendLeaseReply(nil, w.centre.grant(0, req))) })
+				w.after(quantum, func() {
+					call.Respond(late, 200, nil, wire.AppendLeaseReply(nil, w.centre.grant(0, req)))
+				})
 				return true
 			}
 			l := newLaw(t, 200, quota.Second, 300)
@@ -225,15 +233,16 @@ func TestHoardedTokensExpire(t *testing.T) {
 	}
 }
 
-// The law holds through all that happens to a proxy: VMs trap between any two accesses to shared data and come back, listeners
-// are updated, clients go away, policy sets are pushed.
+// The law holds through all that happens to a proxy: VMs trap between any two accesses to shared
+// data and come back, listeners are updated, clients go away, policy sets are pushed.
 func TestLawHoldsThroughTrapsAndUpdates(t *testing.T) {
 	set := setOf(limits("api", "leased", "200/1s burst 300", thenDeny, costHeader))
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 17))
 			var tr trap
-			w := newWorld(t, fleet{nodes: 2, workers: 2, seed: seed, fail: envoytest.FailReload, drain: 300 * time.Millisecond, onShared: tr.hook, set: set})
+			w := newWorld(t, fleet{nodes: 2, workers: 2, seed: seed, fail: envoytest.FailReload,
+				drain: 300 * time.Millisecond, onShared: tr.hook, set: set})
 			w.centre.lag = func() (up, down time.Duration) { return millis(r, 1, 10), millis(r, 1, 10) }
 			l := newLaw(t, 200, quota.Second, 300)
 			g := &game{world: w, law: l}
@@ -263,7 +272,8 @@ func TestLawHoldsThroughTrapsAndUpdates(t *testing.T) {
 				}
 			})
 			l.check(t, "through it all")
-			t.Logf("%d of %d tokens let through; %d traps, %d updates, %d clients gone", l.used, int64(l.most(10*time.Second)), tr.sprung, updates, cancelled)
+			t.Logf("%d of %d tokens let through; %d traps, %d updates, %d clients gone", l.used,
+				int64(l.most(10*time.Second)), tr.sprung, updates, cancelled)
 			if float64(l.used) < 0.3*l.most(10*time.Second) || tr.sprung < 5 || updates < 5 {
 				t.Error("the test says little")
 			}
@@ -273,7 +283,8 @@ func TestLawHoldsThroughTrapsAndUpdates(t *testing.T) {
 
 // A key that nobody has used lately waits for the centre, one round trip; then its worker knows.
 func TestColdKeyWaitsOneRoundTrip(t *testing.T) {
-	w := newWorld(t, fleet{nodes: 1, workers: 2, up: 3 * quantum, down: 4 * quantum, set: setOf(limits("api", "leased", "100/1m"))})
+	w := newWorld(t, fleet{nodes: 1, workers: 2, up: 3 * quantum, down: 4 * quantum,
+		set: setOf(limits("api", "leased", "100/1m"))})
 	for worker := range 2 {
 		a := w.ask(0, worker, get("x-key", strconv.Itoa(worker)))
 		if !a.passed || a.ended-a.sent != 7*quantum {
@@ -285,8 +296,8 @@ func TestColdKeyWaitsOneRoundTrip(t *testing.T) {
 	}
 }
 
-// 300 requests at once on a fresh bucket of 100 an hour, over two workers: whatever the replies' timing, as long as each comes in
-// time, exactly 100 pass.
+// 300 requests at once on a fresh bucket of 100 an hour, over two workers: whatever the replies'
+// timing, as long as each comes in time, exactly 100 pass.
 func TestThunderOnAFreshBucket(t *testing.T) {
 	thunder := func(t *testing.T, lag func() (up, down time.Duration)) (passed int, longest time.Duration) {
 		w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "leased", "100/1h", thenDeny))})
@@ -317,10 +328,12 @@ func TestThunderOnAFreshBucket(t *testing.T) {
 	}
 	for _, first := range []int{1, 5, 10, 24, 40} {
 		for _, second := range []int{1, 9, 10, 11, 30, 46} {
-			for order, lag := range []func() (up, down time.Duration){in(first, 1, 1, 1, second, 1, 1, 1), in(1, first, 1, 1, 1, second, 1, 1)} {
+			for order, lag := range []func() (up, down time.Duration){in(first, 1, 1, 1, second, 1, 1, 1),
+				in(1, first, 1, 1, 1, second, 1, 1)} {
 				passed, wait := thunder(t, lag)
 				if inTime := first+second+2 < 50; passed > 100 || inTime && passed != 100 {
-					t.Errorf("order %d: one worker's two calls take %d and %d ms: %d passed", order, first+1, second+1, passed)
+					t.Errorf("order %d: one worker's two calls take %d and %d ms: %d passed", order, first+1, second+1,
+						passed)
 				}
 				longest = max(longest, wait)
 			}
@@ -348,7 +361,8 @@ func TestThunderOnAFreshBucket(t *testing.T) {
 	}
 }
 
-// lateAfter is the deadline of a request that waits for the centre; a tick of the filter ends those whose call is younger.
+// lateAfter is the deadline of a request that waits for the centre; a tick of the filter ends those
+// whose call is younger.
 const (
 	lateAfter = 50 * time.Millisecond
 	tick      = 10 * time.Millisecond
@@ -364,8 +378,9 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// Tokens for waiting requests run out 50 ms after they were asked for, less the margin: a reply of the last millisecond is not
-// used, nor are its tokens by anybody later. Tokens to keep run out as long after the call was sent.
+// Tokens for waiting requests run out 50 ms after they were asked for, less the margin: a reply of
+// the last millisecond is not used, nor are its tokens by anybody later. Tokens to keep run out as
+// long after the call was sent.
 func TestExpiryIsMeasuredFromTheCall(t *testing.T) {
 	t.Run("waiting", func(t *testing.T) {
 		w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "100/1h", thenDeny))})
@@ -452,7 +467,8 @@ func TestRefusalsAreCached(t *testing.T) {
 
 // Tokens to keep are asked for before they run out, so that a hot bucket makes nobody wait.
 func TestHotBucketDoesNotWait(t *testing.T) {
-	w := newWorld(t, fleet{nodes: 2, workers: 2, up: 2 * quantum, down: 2 * quantum, set: setOf(limits("api", "leased", "1000/1s"))})
+	w := newWorld(t, fleet{nodes: 2, workers: 2, up: 2 * quantum, down: 2 * quantum,
+		set: setOf(limits("api", "leased", "1000/1s"))})
 	waited, sent, calls := 0, 0, 0
 	w.run(10*time.Second, func() {
 		if w.now == 2*time.Second {
@@ -476,8 +492,8 @@ func TestHotBucketDoesNotWait(t *testing.T) {
 	}
 }
 
-// Who stays within a limit gets through, also one who comes seldom and then several times in a row: what the node keeps for him
-// and he does not use must not cost him his quota.
+// Who stays within a limit gets through, also one who comes seldom and then several times in a row:
+// what the node keeps for him and he does not use must not cost him his quota.
 func TestSlowClientGetsItsQuota(t *testing.T) {
 	for _, c := range []struct {
 		rate  string
@@ -487,7 +503,8 @@ func TestSlowClientGetsItsQuota(t *testing.T) {
 	}{
 		{"100/1h", 5, 5 * time.Minute, 1}, // 60 an hour
 		{"100/1h", 5, 5 * time.Minute, 10},
-		{"100/1h", 6, 4 * time.Minute, 1}, {"100/1h", 30, 20 * time.Minute, 1}, {"100/1h", 30, 20 * time.Minute, 10}, {"1000/1d", 28, 40 * time.Minute, 1},
+		{"100/1h", 6, 4 * time.Minute, 1}, {"100/1h", 30, 20 * time.Minute, 1}, {"100/1h", 30, 20 * time.Minute, 10},
+		{"1000/1d", 28, 40 * time.Minute, 1},
 		{"1000/1d", 20, 40 * time.Minute, 1}, // 720 a day
 		{"100/1m", 10, 10 * time.Second, 1},  // 60 a minute
 	} {
@@ -517,7 +534,8 @@ func TestSlowClientGetsItsQuota(t *testing.T) {
 	}
 }
 
-// What the centre has granted is used or lapses: the counter of lapsed tokens and the requests that passed add up.
+// What the centre has granted is used or lapses: the counter of lapsed tokens and the requests that
+// passed add up.
 func TestLapsedTokensAreCounted(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("p", "leased", "10000/1s"))})
 	pass := func(n int) {

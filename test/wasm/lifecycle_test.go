@@ -14,7 +14,8 @@ type answered struct {
 	node      int
 	passed    bool
 	remaining int64
-	// fullAt is when it is told that the bucket is full, to the millisecond; seconds is the draft's t.
+	// fullAt is when it is told that the bucket is full, to the millisecond; seconds is the draft's
+	// t.
 	fullAt, wait time.Duration
 	seconds      int64
 }
@@ -53,7 +54,8 @@ func (c *client) ask(cost int) answered {
 	return got
 }
 
-// neverBack holds that no reset steps back: between all nodes, or on each where they do not know of each other's.
+// neverBack holds that no reset steps back: between all nodes, or on each where they do not know of
+// each other's.
 func (c *client) neverBack(each bool) {
 	c.t.Helper()
 	last := map[int]time.Duration{}
@@ -63,14 +65,16 @@ func (c *client) neverBack(each bool) {
 			node = a.node
 		}
 		if a.fullAt < last[node]-time.Millisecond { // A millisecond is what it is rounded by.
-			c.t.Errorf("at %v node %d says that the bucket is full at %v, it was %v before", a.at, a.node, a.fullAt, last[node])
+			c.t.Errorf("at %v node %d says that the bucket is full at %v, it was %v before", a.at, a.node, a.fullAt,
+				last[node])
 		}
 		last[node] = max(last[node], a.fullAt)
 	}
 }
 
-// A client alone that waits as long as it is told passes, whatever the algorithm and the mode, on one Envoy and on two in turn. What
-// it is told of the reset is the algorithm's own, never steps back, and true: then the bucket is full.
+// A client alone that waits as long as it is told passes, whatever the algorithm and the mode, on
+// one Envoy and on two in turn. What it is told of the reset is the algorithm's own, never steps
+// back, and true: then the bucket is full.
 func TestAClientThatDoesAsItIsToldPasses(t *testing.T) {
 	for _, c := range []struct {
 		algorithm string
@@ -87,7 +91,8 @@ func TestAClientThatDoesAsItIsToldPasses(t *testing.T) {
 				if (mode == "local" || mode == "optimistic") && nodes > 1 {
 					continue // Each has a bucket of its own, or does not know yet what the other has used.
 				}
-				t.Run(fmt.Sprint(c.algorithm, " ", mode, " ", nodes), func(t *testing.T) { lifecycle(t, c.algorithm, mode, nodes) })
+				t.Run(fmt.Sprint(c.algorithm, " ", mode, " ", nodes),
+					func(t *testing.T) { lifecycle(t, c.algorithm, mode, nodes) })
 			}
 		}
 	}
@@ -108,7 +113,8 @@ func lifecycle(t *testing.T, algorithm, mode string, nodes int) {
 		for again := range 4 {
 			last := c.seen[len(c.seen)-1]
 			if w.advance(last.wait); !c.ask(1).passed {
-				t.Errorf("round %d: at %v a wait of %v, as told, was refused again (%d)", round, w.now, last.wait, again)
+				t.Errorf("round %d: at %v a wait of %v, as told, was refused again (%d)", round, w.now, last.wait,
+					again)
 			}
 			for range nodes { // The next one is refused, or waits for its own refill.
 				if a := c.ask(1); !a.passed {
@@ -152,7 +158,8 @@ func TestAFixedWindowHasOneEnd(t *testing.T) {
 		for i, a := range c.seen[1:] {
 			before := c.seen[i]
 			if a.at < before.fullAt-60*time.Millisecond && a.fullAt != before.fullAt {
-				t.Errorf("%s: at %v the window ends at %v, at %v it was %v", mode, a.at, a.fullAt, before.at, before.fullAt)
+				t.Errorf("%s: at %v the window ends at %v, at %v it was %v", mode, a.at, a.fullAt, before.at,
+					before.fullAt)
 			}
 			if a.at >= before.fullAt && a.fullAt-before.fullAt > 10*time.Second+100*time.Millisecond {
 				t.Errorf("%s: after the one that ends at %v comes one that ends at %v", mode, before.fullAt, a.fullAt)
@@ -161,7 +168,8 @@ func TestAFixedWindowHasOneEnd(t *testing.T) {
 	}
 }
 
-// In a window of a day the reset is hours away, not as far as a token bucket of the same figures is from full.
+// In a window of a day the reset is hours away, not as far as a token bucket of the same figures is
+// from full.
 func TestTheResetOfALongWindow(t *testing.T) {
 	for _, algorithm := range []string{"fixed_window", "sliding_log", "sliding_window"} {
 		left := map[string]int64{}

@@ -16,15 +16,17 @@ const eightASecond = "8/1s"
 
 var eights = linear.Buckets(1, 125_000, 8)
 
-// crowd has three workers of one node take tokens of the same buckets at once, in the order that the seed chooses, with the clock
-// standing still or moving at any access to shared data. Cas is a planted bug, nil for none.
+// crowd has three workers of one node take tokens of the same buckets at once, in the order that
+// the seed chooses, with the clock standing still or moving at any access to shared data. Cas is a
+// planted bug, nil for none.
 func crowd(t *testing.T, seed uint64, moving bool, cas func(uint32) uint32) (*linear.History, []envoytest.Step) {
 	t.Helper()
 	const workers, each, keys = 3, 4, 2
 	r := rand.New(rand.NewPCG(seed, 1))
 	var h *envoytest.Host
 	clock := []int64{0} // Every instant there has been, in µs.
-	opt := envoytest.Options{Workers: workers, Seed: seed, Cas: cas, PluginConfig: alone(setOf(limits("p", "local", eightASecond, costHeader, thenDeny)))}
+	opt := envoytest.Options{Workers: workers, Seed: seed, Cas: cas,
+		PluginConfig: alone(setOf(limits("p", "local", eightASecond, costHeader, thenDeny)))}
 	running := false
 	opt.OnShared = func(int, string, []byte) {
 		if moving && running && r.IntN(3) == 0 {
@@ -48,7 +50,8 @@ func crowd(t *testing.T, seed uint64, moving bool, cas func(uint32) uint32) (*li
 					t.Errorf("seed %d: a request without a decision is %v", seed, s.State())
 				}
 				take.Nows = append([]int64(nil), clock[from:]...)
-				history.End(w, called, take, linear.Taken{Allowed: !d.refused, Remaining: d.remaining, Contended: d.reason == "contended"})
+				history.End(w, called, take,
+					linear.Taken{Allowed: !d.refused, Remaining: d.remaining, Contended: d.reason == "contended"})
 			}
 		})
 	}
@@ -57,7 +60,8 @@ func crowd(t *testing.T, seed uint64, moving bool, cas func(uint32) uint32) (*li
 	return history, steps
 }
 
-// Whatever worker goes on at whatever host call, each request sees its bucket as if it were alone with it.
+// Whatever worker goes on at whatever host call, each request sees its bucket as if it were alone
+// with it.
 func TestInterleavedWorkersAreLinearizable(t *testing.T) {
 	operations, steps := 0, 0
 	for seed := range uint64(200) {

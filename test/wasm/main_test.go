@@ -41,7 +41,8 @@ func run(m *testing.M) (int, error) {
 
 const root = "../.."
 
-// built returns build/weir.wasm if it is newer than all it is made from, and builds the module elsewhere otherwise.
+// built returns build/weir.wasm if it is newer than all it is made from, and builds the module
+// elsewhere otherwise.
 func built() ([]byte, error) {
 	file := filepath.Join(root, "build", "weir.wasm")
 	if info, err := os.Stat(file); err == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/envoytest"
 )
 
-// A node has 10 000 requests a second with a thousand keys by Zipf's law, all far from their limit. Once it knows them hardly a
-// request waits, and tokens come in calls for many keys.
+// A node has 10 000 requests a second with a thousand keys by Zipf's law, all far from their limit.
+// Once it knows them hardly a request waits, and tokens come in calls for many keys.
 func TestAThousandLeasedKeys(t *testing.T) {
 	const perMilli, warm, measured = 10, 5 * time.Second, 5 * time.Second
 	for _, c := range []struct {

@@ -13,10 +13,12 @@ import (
 )
 
 // ends are the counters one of which counts each request.
-var ends = []string{"allowed", "refused", "unlimited", "bypassed", "banned", "exempt", "before_snapshot", "unreadable", "gone"}
+var ends = []string{"allowed", "refused", "unlimited", "bypassed", "banned", "exempt", "before_snapshot", "unreadable",
+	"gone"}
 
 // decided are the sources of decisions.
-var decided = []string{"local", "lease", "optimistic", "central", "share", "failure_allow", "failure_deny", "cached_denial", "request", "overload"}
+var decided = []string{"local", "lease", "optimistic", "central", "share", "failure_allow", "failure_deny",
+	"cached_denial", "request", "overload"}
 
 func (w *world) sum(prefix string, names []string) (sum uint64, text string) {
 	for _, name := range names {
@@ -48,7 +50,8 @@ var mixed = setWith(`"exempt": {"paths": ["/healthz"]}, "banned": {"client_ips":
 )
 
 func (m *mix) send() {
-	paths := []string{"/local", "/leased", "/leased", "/strict", "/strict", "/optimistic", "/queue", "/absent", "/dear", "/healthz", "/free"}
+	paths := []string{"/local", "/leased", "/leased", "/strict", "/strict", "/optimistic", "/queue", "/absent", "/dear",
+		"/healthz", "/free"}
 	r := get("x-key", strconv.Itoa(m.random.IntN(5)), "x-cost", strconv.Itoa(1+m.random.IntN(20)))
 	r.Headers[1][1] = paths[m.random.IntN(len(paths))]
 	if m.random.IntN(20) == 0 {
@@ -85,8 +88,9 @@ func (m *mix) cancelSome() {
 	m.paused = still
 }
 
-// Every request ends in exactly one counter, and every decision has exactly one source, whatever happens to either: waiting,
-// clients that go away, queues, failures, pushes, and a start without policies.
+// Every request ends in exactly one counter, and every decision has exactly one source, whatever
+// happens to either: waiting, clients that go away, queues, failures, pushes, and a start without
+// policies.
 func TestEveryRequestIsCountedOnce(t *testing.T) {
 	for seed := range uint64(3) {
 		w := newWorld(t, fleet{nodes: 1, workers: 3, seed: seed})
@@ -103,7 +107,8 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 			return time.Duration(m.random.IntN(15)) * quantum, time.Duration(m.random.IntN(15)) * quantum
 		}
 		w.run(2*time.Second, each)
-		w.centre.order(wire.Order{State: policy.EnforcedOff, Percent: 50}, wire.Order{State: policy.EnforcedShadow, Percent: 100, Policy: []byte("strict")})
+		w.centre.order(wire.Order{State: policy.EnforcedOff, Percent: 50},
+			wire.Order{State: policy.EnforcedShadow, Percent: 100, Policy: []byte("strict")})
 		w.run(time.Second, each)
 		w.centre.order(wire.Order{State: policy.EnforcedOff, Percent: 100})
 		w.run(500*time.Millisecond, each)
@@ -132,7 +137,8 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 		if sum != m.sent {
 			t.Errorf("seed %d: %d requests were counted of %d", seed, sum, m.sent)
 		}
-		for _, name := range []string{"banned", "exempt", "unlimited", "bypassed", "before_snapshot", "gone", "delayed", "waited"} {
+		for _, name := range []string{"banned", "exempt", "unlimited", "bypassed", "before_snapshot", "gone", "delayed",
+			"waited"} {
 			if w.counter("requests."+name) == 0 {
 				t.Errorf("seed %d: no request was %s", seed, name)
 			}
@@ -201,8 +207,8 @@ func TestAgeOfTheSnapshot(t *testing.T) {
 	}
 }
 
-// Strict, with many at once: a call carries all buckets that are asked for by then, a request waits 50 ms at most, and nothing is
-// left of those that ended.
+// Strict, with many at once: a call carries all buckets that are asked for by then, a request waits
+// 50 ms at most, and nothing is left of those that ended.
 func TestStrictUnderLoad(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "strict", "1000000/1h", thenDeny))})
 	w.centre.lag = func() (up, down time.Duration) { return 5 * quantum, 5 * quantum }

@@ -9,7 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// All matching policies must allow. One that refuses costs nothing anywhere, whatever order and modes they have.
+// All matching policies must allow. One that refuses costs nothing anywhere, whatever order and
+// modes they have.
 func TestRefusedRequestIsChargedNowhere(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -17,12 +18,18 @@ func TestRefusedRequestIsChargedNowhere(t *testing.T) {
 		refuses  string
 		central  int // policies that the centre decides
 	}{
-		{"local before local", []string{limits("wide", "local", "100/1h"), limits("narrow", "local", "3/1h")}, "narrow", 0},
-		{"local after local", []string{limits("narrow", "local", "3/1h"), limits("wide", "local", "100/1h")}, "narrow", 0},
-		{"leased refuses", []string{limits("wide", "local", "100/1h"), limits("narrow", "leased", "3/1h")}, "narrow", 1},
-		{"local refuses before leased", []string{limits("narrow", "local", "3/1h"), limits("wide", "leased", "100/1h")}, "narrow", 1},
-		{"strict refuses", []string{limits("wide", "local", "100/1h"), limits("narrow", "strict", "3/1h")}, "narrow", 1},
-		{"leased and strict", []string{limits("wide", "leased", "100/1h"), limits("narrow", "strict", "3/1h"), limits("here", "local", "50/1h")}, "narrow", 2},
+		{"local before local", []string{limits("wide", "local", "100/1h"), limits("narrow", "local", "3/1h")}, "narrow",
+			0},
+		{"local after local", []string{limits("narrow", "local", "3/1h"), limits("wide", "local", "100/1h")}, "narrow",
+			0},
+		{"leased refuses", []string{limits("wide", "local", "100/1h"), limits("narrow", "leased", "3/1h")}, "narrow",
+			1},
+		{"local refuses before leased", []string{limits("narrow", "local", "3/1h"), limits("wide", "leased", "100/1h")},
+			"narrow", 1},
+		{"strict refuses", []string{limits("wide", "local", "100/1h"), limits("narrow", "strict", "3/1h")}, "narrow",
+			1},
+		{"leased and strict", []string{limits("wide", "leased", "100/1h"), limits("narrow", "strict", "3/1h"),
+			limits("here", "local", "50/1h")}, "narrow", 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(c.policies...)})
@@ -42,8 +49,9 @@ func TestRefusedRequestIsChargedNowhere(t *testing.T) {
 				}
 				w.advance(60 * quantum)
 			}
-			// What local ones hold shows on the refusal, which lists every policy that applied. Of a central one the centre has
-			// lent the node some, but no request has used more than the three.
+			// What local ones hold shows on the refusal, which lists every policy that applied. Of
+			// a central one the centre has lent the node some, but no request has used more than
+			// the three.
 			reply := w.ask(0, 0, get("x-key", "a")).stream.Reply()
 			for _, it := range draft11(t, reply.Header("ratelimit")) {
 				want := map[string]int64{"narrow": 0, "wide": 97, "here": 47}[it.name]
@@ -86,7 +94,8 @@ func TestRefusalNamesTheLongestWait(t *testing.T) {
 	}
 }
 
-// A local bucket that refuses spares the centre the question, so the refusal names what is known on the node.
+// A local bucket that refuses spares the centre the question, so the refusal names what is known on
+// the node.
 func TestLocalRefusalDoesNotAsk(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("hour", "leased", "1/1h"), limits("second", "local", "1/1s"))})
 	w.ask(0, 0, get("x-key", "a"))
@@ -108,7 +117,8 @@ func TestSecondQuestionHasNoNewDeadline(t *testing.T) {
 		return `"match": {"headers": [{"name": "` + header + `", "present": true}]}`
 	}
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(
-		limits("a", "leased", "100/1h", when("x-a"), forAll, thenDeny), limits("b", "leased", "100/1h", when("x-b"), forAll, thenDeny))})
+		limits("a", "leased", "100/1h", when("x-a"), forAll, thenDeny), limits("b", "leased", "100/1h", when("x-b"),
+			forAll, thenDeny))})
 	w.nodes[0].Worker(0).Request(get("x-a", "1")).Cancel() // its token stays in hand
 	w.advance(5 * quantum)
 	w.centre.lag = func() (up, down time.Duration) { return 20 * quantum, 20 * quantum }
@@ -130,14 +140,15 @@ func TestSecondQuestionHasNoNewDeadline(t *testing.T) {
 	}
 }
 
-// Two workers race for the last tokens of two local buckets: nobody passes beyond either, and what the loser had charged
-// already is counted.
+// Two workers race for the last tokens of two local buckets: nobody passes beyond either, and what
+// the loser had charged already is counted.
 func TestLostRace(t *testing.T) {
 	set := setOf(limits("first", "local", "100/1h"), limits("second", "local", "1/1h"))
 	var w *world
 	armed, raced := false, false
 	w = newWorld(t, fleet{nodes: 1, workers: 2, onShared: func(vm int, op string, key []byte) {
-		// Worker 0 has looked at both buckets and charges the first: now worker 1 takes the second's last token.
+		// Worker 0 has looked at both buckets and charges the first: now worker 1 takes the
+		// second's last token.
 		if armed && !raced && vm == 0 && op == "set" {
 			raced = true
 			if a := w.request(0, 1, get("x-key", "a")); !a.passed {
@@ -157,8 +168,8 @@ func TestLostRace(t *testing.T) {
 	}
 }
 
-// Local, leased, strict and optimistic policies mixed, with several of each and keys that overlap: no law is broken, and what was charged in vain is
-// little.
+// Local, leased, strict and optimistic policies mixed, with several of each and keys that overlap:
+// no law is broken, and what was charged in vain is little.
 func TestMixedPoliciesUnderLoad(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 2, workers: 2, set: setOf(
 		limits("each", "local", "300/1s burst 100", thenDeny),

@@ -14,8 +14,8 @@ import (
 // token is the node token that the control plane of the tests asks for.
 const token = "node-token-of-the-tests"
 
-// limits writes one policy with a partition by header x-key. Rate is QUOTA/WINDOW with an optional "burst N"; more is JSON
-// that follows, without braces.
+// limits writes one policy with a partition by header x-key. Rate is QUOTA/WINDOW with an optional
+// "burst N"; more is JSON that follows, without braces.
 func limits(name, mode, rate string, more ...string) string {
 	rate, burst, hasBurst := strings.Cut(rate, " burst ")
 	n, window, _ := strings.Cut(rate, "/")
@@ -99,7 +99,8 @@ func warnings(h *envoytest.Host) string {
 
 // get is a request with more headers, given as name and value in turn.
 func get(headers ...string) envoytest.Request {
-	r := envoytest.Request{Headers: [][2]string{{":method", "GET"}, {":path", "/v1/items?q=1"}, {":authority", "api.example.com"}, {":scheme", "https"}}}
+	r := envoytest.Request{Headers: [][2]string{{":method", "GET"}, {":path", "/v1/items?q=1"},
+		{":authority", "api.example.com"}, {":scheme", "https"}}}
 	for i := 0; i+1 < len(headers); i += 2 {
 		r.Headers = append(r.Headers, [2]string{headers[i], headers[i+1]})
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// optimisticLaw is the promise of an optimistic limit: a token bucket whose burst is larger by what nodes can use beyond it.
+// optimisticLaw is the promise of an optimistic limit: a token bucket whose burst is larger by what
+// nodes can use beyond it.
 func optimisticLaw(t *testing.T, n int64, window quota.Span, burst, nodes int64) *law {
 	t.Helper()
 	l := newLaw(t, n, window, burst)
@@ -19,8 +20,8 @@ func optimisticLaw(t *testing.T, n int64, window quota.Span, burst, nodes int64)
 	return l
 }
 
-// Everything at once on every node reaches the bound and does not pass it; what was used too much is paid back before anything
-// else passes.
+// Everything at once on every node reaches the bound and does not pass it; what was used too much
+// is paid back before anything else passes.
 func TestOptimisticBoundIsReachedAndPaidBack(t *testing.T) {
 	for _, nodes := range []int{1, 2, 5} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
@@ -32,7 +33,8 @@ func TestOptimisticBoundIsReachedAndPaidBack(t *testing.T) {
 			w.advance(30 * time.Second)
 			l := optimisticLaw(t, 100, 10*quota.Second, 100, int64(nodes))
 			game := &game{world: w, law: l}
-			// The first node uses up what there is; then the others, who have heard nothing of it, follow.
+			// The first node uses up what there is; then the others, who have heard nothing of it,
+			// follow.
 			w.run(600*time.Millisecond, func() {
 				game.send(0, 0, 1)
 				game.count()
@@ -96,8 +98,8 @@ func TestOptimisticAgainstAnAdversary(t *testing.T) {
 	}
 }
 
-// A refusal has an end that is known, so a blocked flood never leaves the node; and steady traffic is
-// reported each 100 ms at most, when a sixteenth of the slack is used (50 000 tokens here).
+// A refusal has an end that is known, so a blocked flood never leaves the node; and steady traffic
+// is reported each 100 ms at most, when a sixteenth of the slack is used (50 000 tokens here).
 func TestOptimisticAsksLittle(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 2, set: setOf(limits("api", "optimistic", "10/600s", thenDeny))})
 	for range 40 {
@@ -135,8 +137,8 @@ func TestOptimisticAsksLittle(t *testing.T) {
 	}
 }
 
-// While the control plane is away the node goes on within its slack, then by its failure ladder; what was used meanwhile is
-// reported when it is back.
+// While the control plane is away the node goes on within its slack, then by its failure ladder;
+// what was used meanwhile is reported when it is back.
 func TestOptimisticWithoutTheControlPlane(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "optimistic", "10/600s", `"on_failure": {"then": "allow"}`))})
 	w.ask(0, 0, get("x-key", "a"))

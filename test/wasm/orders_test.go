@@ -29,11 +29,12 @@ func (w *world) expectAll(name string, want bool) {
 	}
 }
 
-// An order reaches every worker within two ticks, stays while the control plane is away, also in a worker that starts anew, and
-// ends by the node's own clock.
+// An order reaches every worker within two ticks, stays while the control plane is away, also in a
+// worker that starts anew, and ends by the node's own clock.
 func TestOrdersReachEveryWorker(t *testing.T) {
 	var tr trap
-	w := newWorld(t, fleet{nodes: 1, workers: 3, fail: envoytest.FailReload, onShared: tr.hook, set: setOf(limits("api", "local", "1/1h"))})
+	w := newWorld(t, fleet{nodes: 1, workers: 3, fail: envoytest.FailReload, onShared: tr.hook,
+		set: setOf(limits("api", "local", "1/1h"))})
 	h := w.nodes[0]
 	w.ask(0, 0, get("x-key", "a"))
 	w.expectAll("used up", false)
@@ -83,7 +84,8 @@ func TestOrdersReachEveryWorker(t *testing.T) {
 	}
 }
 
-// Requests that wait when everything is switched off end as they began, and a ban of a key makes leased tokens useless at once.
+// Requests that wait when everything is switched off end as they began, and a ban of a key makes
+// leased tokens useless at once.
 func TestOrdersAndTokensInHand(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "leased", "1000/1h", thenDeny))})
 	w.centre.lag = func() (up, down time.Duration) { return 20 * quantum, 20 * quantum }

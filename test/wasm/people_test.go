@@ -21,7 +21,8 @@ func (p *poll) consumers() uint64 {
 
 // consumers is all that is known of them, which is also all that has changed.
 func (c *centre) consumers() wire.Consumers {
-	m := wire.Consumers{Format: wire.ConsumersFormat, Revision: c.revision, ExceptionsRevision: c.revision, Complete: true}
+	m := wire.Consumers{Format: wire.ConsumersFormat, Revision: c.revision, ExceptionsRevision: c.revision,
+		Complete: true}
 	for _, one := range c.people {
 		m.HasExceptions = m.HasExceptions || len(one.Exceptions) > 0
 		m.Items = append(m.Items, one)
@@ -61,7 +62,8 @@ func (c *centre) say(value, tier string, special wire.Exceptions) {
 
 const byAPIKey = `"identity": {"consumer": [{"header": "x-api-key"}]}`
 
-// What a consumer has reaches every worker at once: a ban, a bypass and a limit of its own, which are told by the hash of its value.
+// What a consumer has reaches every worker at once: a ban, a bypass and a limit of its own, which
+// are told by the hash of its value.
 func TestConsumersInTheFilter(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setWith(byAPIKey, limits("p", "local", "2/1h", `"partition": ["consumer"]`))})
 	node := w.nodes[0]
@@ -102,7 +104,8 @@ func TestConsumersInTheFilter(t *testing.T) {
 	}
 }
 
-// What a look-up costs is one read of shared data, and nothing at all while no consumer has more than a tier.
+// What a look-up costs is one read of shared data, and nothing at all while no consumer has more
+// than a tier.
 func TestCostOfConsumers(t *testing.T) {
 	lookUp := map[string]uint64{"clock_time_get": 1, "proxy_get_shared_data": 1}
 	for _, c := range []struct {
@@ -114,7 +117,8 @@ func TestCostOfConsumers(t *testing.T) {
 		{"there are tiers alone", func(c *centre) { c.say("other", "gold", wire.Exceptions{}) }, nil},
 		{"others are special", func(c *centre) { c.say("other", "", wire.Exceptions{Banned: wire.ForGood}) }, lookUp},
 		{"its limit is its own", func(c *centre) {
-			own := wire.Override{Policy: "p", Until: wire.ForGood, Limits: []wire.Figures{{Quota: 2_000_000, Window: quota.Second}}}
+			own := wire.Override{Policy: "p", Until: wire.ForGood,
+				Limits: []wire.Figures{{Quota: 2_000_000, Window: quota.Second}}}
 			c.say("alice", "", wire.Exceptions{Overrides: []wire.Override{own}})
 		}, lookUp},
 	} {

@@ -201,7 +201,8 @@ func TestCallsOfLeasedInFlight(t *testing.T) {
 		r.end(1, 0)
 		r.pass(time.Millisecond)
 	}
-	t.Logf("%d calls to the control plane, %d into shared data for %d requests in a second", r.centre.requests-before, calls, n)
+	t.Logf("%d calls to the control plane, %d into shared data for %d requests in a second", r.centre.requests-before,
+		calls, n)
 	if asked := r.centre.requests - before; asked > 3 || len(r.pending)+r.refused > 0 || calls > n/2 {
 		t.Errorf("%d calls to the control plane, %d into shared data for %d requests", asked, calls, n)
 	}
@@ -210,6 +211,7 @@ func TestCallsOfLeasedInFlight(t *testing.T) {
 	before, calls = r.centre.requests, 0
 	r.pass(10 * time.Second)
 	if r.centre.requests > before || calls > 0 {
-		t.Errorf("%d calls to the control plane, %d into shared data in ten idle seconds", r.centre.requests-before, calls)
+		t.Errorf("%d calls to the control plane, %d into shared data in ten idle seconds", r.centre.requests-before,
+			calls)
 	}
 }

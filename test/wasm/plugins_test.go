@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/envoytest"
 )
 
-// beside starts plugins side by side in one process. All of them have the same vm_id and root_id; a plugin has the name before
-// the colon, if there is one.
+// beside starts plugins side by side in one process. All of them have the same vm_id and root_id; a
+// plugin has the name before the colon, if there is one.
 func beside(t *testing.T, sets ...string) []*envoytest.Host {
 	t.Helper()
 	store := envoytest.NewStore()
@@ -21,7 +21,8 @@ func beside(t *testing.T, sets ...string) []*envoytest.Host {
 			name, policies = "weir", set
 		}
 		plugins = append(plugins, start(t, envoytest.Options{
-			Workers: 2, Store: store, VMID: "weir", RootID: "weir", PluginName: name, Seed: uint64(i), DrainTime: time.Minute,
+			Workers: 2, Store: store, VMID: "weir", RootID: "weir", PluginName: name, Seed: uint64(i),
+			DrainTime:    time.Minute,
 			PluginConfig: alone(policies),
 		}))
 	}
@@ -43,8 +44,8 @@ func turns(t *testing.T, plugins []*envoytest.Host, n int) (passed []int) {
 	return passed
 }
 
-// Plugins of one Envoy each keep their own policies, however alike they are called: neither takes the other's figures, whichever of
-// the two a client comes through.
+// Plugins of one Envoy each keep their own policies, however alike they are called: neither takes
+// the other's figures, whichever of the two a client comes through.
 func TestPluginsSideBySide(t *testing.T) {
 	five, many := setOf(limits("p", "local", "5/1h")), setOf(limits("p", "local", "1000/1s"))
 	log := setOf(limits("p", "local", "7/1h", `"algorithm": "sliding_log"`))
@@ -68,18 +69,21 @@ func TestPluginsSideBySide(t *testing.T) {
 	}
 }
 
-// A plugin that works alone never obeys what another plugin of the process has from a control plane.
+// A plugin that works alone never obeys what another plugin of the process has from a control
+// plane.
 func TestAPluginAloneBesideOneWithAControlPlane(t *testing.T) {
 	store := envoytest.NewStore()
 	w := newWorld(t, fleet{})
 	central := start(t, envoytest.Options{
-		Workers: 2, Store: store, VMID: "weir", RootID: "weir", PluginName: "weir", PluginConfig: w.config(""), NodeID: "n", Clusters: []string{"weir"},
+		Workers: 2, Store: store, VMID: "weir", RootID: "weir", PluginName: "weir", PluginConfig: w.config(""),
+		NodeID: "n", Clusters: []string{"weir"},
 		Env: map[string]string{"WEIR_NODE_TOKEN": token}, Calls: func(c *envoytest.Call) { w.centre.handle(0, c) },
 	})
 	w.nodes = append(w.nodes, central)
 	w.centre.push(setOf(limits("p", "local", "9/1h")))
 	w.advance(100 * time.Millisecond)
-	own := start(t, envoytest.Options{Workers: 2, Store: store, VMID: "weir", RootID: "weir", PluginName: "weir", Seed: 7, PluginConfig: alone(setOf(limits("p", "local", "3/1h")))})
+	own := start(t, envoytest.Options{Workers: 2, Store: store, VMID: "weir", RootID: "weir", PluginName: "weir",
+		Seed: 7, PluginConfig: alone(setOf(limits("p", "local", "3/1h")))})
 	own.Advance(100 * time.Millisecond)
 	w.centre.push(setOf(limits("p", "local", "10/1h")))
 	w.advance(100 * time.Millisecond)
@@ -89,8 +93,9 @@ func TestAPluginAloneBesideOneWithAControlPlane(t *testing.T) {
 	}
 }
 
-// An inline set that is changed keeps what was used, what did not change is one bucket for old and new, and the old one's figures
-// never come back, though requests of connections from before go on by it for a while.
+// An inline set that is changed keeps what was used, what did not change is one bucket for old and
+// new, and the old one's figures never come back, though requests of connections from before go on
+// by it for a while.
 func TestAnInlineSetIsChanged(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -112,7 +117,8 @@ func TestAnInlineSetIsChanged(t *testing.T) {
 				set := func(rate, other string) []byte {
 					return alone(setOf(limits("other", "local", other, forAll), limits("p", "local", rate, `"algorithm": "`+algorithm+`"`)))
 				}
-				h := start(t, envoytest.Options{Workers: 2, VMID: "v", RootID: "r", DrainTime: time.Minute, PluginConfig: set(c.was, "900/1h")})
+				h := start(t, envoytest.Options{Workers: 2, VMID: "v", RootID: "r", DrainTime: time.Minute,
+					PluginConfig: set(c.was, "900/1h")})
 				h.Advance(10 * time.Millisecond)
 				count(t, h, 0, c.before, get("x-key", "a"))
 				if err := h.UpdatePlugin(set(c.is, "901/1h")); err != nil {
@@ -131,11 +137,13 @@ func TestAnInlineSetIsChanged(t *testing.T) {
 	}
 }
 
-// While an old set drains beside its successor the new figures hold on new connections, however often the old one's are used.
+// While an old set drains beside its successor the new figures hold on new connections, however
+// often the old one's are used.
 func TestAnOldInlineSetDrains(t *testing.T) {
 	store := envoytest.NewStore()
 	begin := func(seed uint64, rate string) *envoytest.Host {
-		return start(t, envoytest.Options{Store: store, VMID: "v", RootID: "r", Seed: seed, PluginConfig: alone(setOf(limits("p", "local", rate)))})
+		return start(t, envoytest.Options{Store: store, VMID: "v", RootID: "r", Seed: seed,
+			PluginConfig: alone(setOf(limits("p", "local", rate)))})
 	}
 	old := begin(1, "1000/1h")
 	count(t, old, 0, 2, get("x-key", "a"))
@@ -173,11 +181,13 @@ func TestAnInlineSetComesBack(t *testing.T) {
 	}
 }
 
-// The table's size is changed by a listener update: each key passes its burst and no more, with both configurations at work.
+// The table's size is changed by a listener update: each key passes its burst and no more, with
+// both configurations at work.
 func TestAnotherTableKeepsBuckets(t *testing.T) {
 	set := setOf(limits("p", "local", "10/1h"))
 	config := func(keys int) []byte { return fmt.Appendf(nil, `{"table": {"keys": %d}, "policyset": %s}`, keys, set) }
-	h := start(t, envoytest.Options{Workers: 2, VMID: "v", RootID: "r", DrainTime: time.Minute, PluginConfig: config(65536)})
+	h := start(t, envoytest.Options{Workers: 2, VMID: "v", RootID: "r", DrainTime: time.Minute,
+		PluginConfig: config(65536)})
 	passed := make([]int, 20)
 	for _, keys := range []int{131072, 262144, 65536, 1024, 131072} {
 		for k := range passed {

@@ -33,7 +33,8 @@ func pollers(h *envoytest.Host) []int {
 	return vms
 }
 
-// One VM of a process polls, all workers get what it gets within a tick or two, and the next poll says that it is in force.
+// One VM of a process polls, all workers get what it gets within a tick or two, and the next poll
+// says that it is in force.
 func TestPushReachesEveryWorker(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 2, workers: 3})
 	w.advance(50 * quantum)
@@ -43,7 +44,8 @@ func TestPushReachesEveryWorker(t *testing.T) {
 		}
 	}
 	first := w.centre.lastPoll(0)
-	if first.query.Get("node") != "node-0" || first.query.Get("boot") == "" || first.query.Get("filter") == "" || first.query.Get("wait") != "25s" ||
+	if first.query.Get("node") != "node-0" || first.query.Get("boot") == "" || first.query.Get("filter") == "" ||
+		first.query.Get("wait") != "25s" ||
 		first.after != 0 || first.applied != 0 || first.query.Get("boot") == w.centre.lastPoll(1).query.Get("boot") {
 		t.Errorf("the first poll is %v", first.query)
 	}
@@ -121,8 +123,9 @@ func TestAnotherVMTakesOverFromATrappedLeader(t *testing.T) {
 	}
 }
 
-// A snapshot that is damaged, cut short or of a format of the future is refused: the last good one stays in force everywhere,
-// and the next poll says what was refused and why. The next good one is taken.
+// A snapshot that is damaged, cut short or of a format of the future is refused: the last good one
+// stays in force everywhere, and the next poll says what was refused and why. The next good one is
+// taken.
 func TestBadSnapshots(t *testing.T) {
 	good := setOf(limits("api", "local", "10/1m", costHeader))
 	other := setOf(limits("api", "local", "20/1m", costHeader), limits("more", "leased", "5/1s"))
@@ -141,11 +144,13 @@ func TestBadSnapshots(t *testing.T) {
 	for _, n := range []int{0, 1, 4, 5, 12, 13, 20, 21, 36, 37, 50, size - 1} {
 		damages = append(damages, damage{fmt.Sprint("cut to ", n), "", func(b []byte) []byte { return b[:n] }})
 		if n > 37 { // with the right checksum, so that what lies behind it is reached
-			damages = append(damages, damage{fmt.Sprint("cut to ", n, " and sealed"), "", func(b []byte) []byte { return wire.Reseal(b[:n]) }})
+			damages = append(damages, damage{fmt.Sprint("cut to ", n, " and sealed"), "",
+				func(b []byte) []byte { return wire.Reseal(b[:n]) }})
 		}
 	}
 	for bit := 0; bit < 8*size; bit += 13 {
-		damages = append(damages, damage{fmt.Sprint("bit ", bit), "", func(b []byte) []byte { b[bit/8] ^= 1 << (bit % 8); return b }})
+		damages = append(damages, damage{fmt.Sprint("bit ", bit), "",
+			func(b []byte) []byte { b[bit/8] ^= 1 << (bit % 8); return b }})
 	}
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: good})
 	for _, d := range damages {
@@ -168,7 +173,8 @@ func TestBadSnapshots(t *testing.T) {
 				t.Errorf("%s: worker %d has a burst of %d", d.name, worker, q)
 			}
 		}
-		if p := w.centre.lastPoll(0); p.refused != sent && sent != 0 || p.reason == "" && sent != 0 || !strings.Contains(p.reason, d.reason) || p.after != sent {
+		if p := w.centre.lastPoll(0); p.refused != sent && sent != 0 || p.reason == "" && sent != 0 ||
+			!strings.Contains(p.reason, d.reason) || p.after != sent {
 			t.Errorf("%s: after version %d the poll says %v", d.name, sent, p.query)
 		}
 		if n := w.counter("snapshots.refused"); n != refusedBefore+1 {
@@ -183,7 +189,8 @@ func TestBadSnapshots(t *testing.T) {
 	t.Logf("%d kinds of damage", len(damages))
 }
 
-// A push changes no bucket's consumption: what was used stays used when a limit grows, shrinks, or stays while others change.
+// A push changes no bucket's consumption: what was used stays used when a limit grows, shrinks, or
+// stays while others change.
 func TestPushKeepsConsumption(t *testing.T) {
 	other := limits("other", "local", "7/1m", `"match": {"paths": ["/other"]}`)
 	for _, mode := range []string{"local", "leased", "strict"} {
@@ -253,7 +260,8 @@ func TestPushFreesRefusedClients(t *testing.T) {
 	}
 }
 
-// 200 pushes of 1000 policies: memory finds its size, as the collector happens to need it, and is flat from there on.
+// 200 pushes of 1000 policies: memory finds its size, as the collector happens to need it, and is
+// flat from there on.
 func TestManyPushesKeepMemoryFlat(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2})
 	h := w.nodes[0]
@@ -264,7 +272,8 @@ func TestManyPushesKeepMemoryFlat(t *testing.T) {
 	for round := range 200 {
 		var policies []string
 		for i := range 1000 {
-			policies = append(policies, limits(fmt.Sprintf("policy-%d-of-round-%03d", i, round), "local", fmt.Sprintf("%d/1m", 10+round),
+			policies = append(policies, limits(fmt.Sprintf("policy-%d-of-round-%03d", i, round), "local",
+				fmt.Sprintf("%d/1m", 10+round),
 				fmt.Sprintf(`"match": {"hosts": ["h%d.example.com"], "paths": ["/v%d/items/{id}", "/r%03d/**"], "methods": ["GET", "POST"]}`, i%50, i, round)))
 		}
 		policies = append(policies, limits("api", "local", fmt.Sprintf("%d/1m", 1+round), costHeader, `"match": {"paths": ["/v1/items"]}`))
@@ -288,12 +297,15 @@ func TestManyPushesKeepMemoryFlat(t *testing.T) {
 	}
 }
 
-// A listener update replaces the root context and keeps the buckets. While the old one drains, both are alive.
+// A listener update replaces the root context and keeps the buckets. While the old one drains, both
+// are alive.
 func TestListenerUpdateKeepsBuckets(t *testing.T) {
 	t.Run("alone", func(t *testing.T) {
-		h := start(t, envoytest.Options{Workers: 2, DrainTime: time.Second, PluginConfig: alone(setOf(limits("api", "local", "10/1h")))})
+		h := start(t, envoytest.Options{Workers: 2, DrainTime: time.Second,
+			PluginConfig: alone(setOf(limits("api", "local", "10/1h")))})
 		count(t, h, 0, 4, get("x-key", "a"))
-		if err := h.UpdatePlugin(alone(setOf(limits("new", "local", "99/1h", forAll), limits("api", "local", "12/1h")))); err != nil {
+		if err := h.UpdatePlugin(alone(setOf(limits("new", "local", "99/1h", forAll),
+			limits("api", "local", "12/1h")))); err != nil {
 			t.Fatal(err)
 		}
 		if n := count(t, h, 1, 20, get("x-key", "a")); n != 8 {
@@ -305,7 +317,8 @@ func TestListenerUpdateKeepsBuckets(t *testing.T) {
 		}
 	})
 	t.Run("with a control plane", func(t *testing.T) {
-		w := newWorld(t, fleet{nodes: 1, workers: 2, drain: 5 * time.Second, set: setOf(limits("here", "local", "10/1h"), limits("lent", "leased", "50/1h", thenDeny))})
+		w := newWorld(t, fleet{nodes: 1, workers: 2, drain: 5 * time.Second,
+			set: setOf(limits("here", "local", "10/1h"), limits("lent", "leased", "50/1h", thenDeny))})
 		h := w.nodes[0]
 		for i := range 4 {
 			w.ask(0, i%2, get("x-key", "a"))
@@ -347,8 +360,8 @@ func TestListenerUpdateKeepsBuckets(t *testing.T) {
 	})
 }
 
-// VMs that start late, after a trap or with a new build of the filter, limit from their first request on by what the process
-// knows already, also while the control plane is away.
+// VMs that start late, after a trap or with a new build of the filter, limit from their first
+// request on by what the process knows already, also while the control plane is away.
 func TestNewVMsKnowThePolicies(t *testing.T) {
 	again, err := envoytest.Compile(code)
 	if err != nil {
@@ -391,7 +404,8 @@ func TestNewVMsKnowThePolicies(t *testing.T) {
 	}
 }
 
-// Before the first snapshot requests pass, counted and logged once for each VM; an inline policy set is used until then.
+// Before the first snapshot requests pass, counted and logged once for each VM; an inline policy
+// set is used until then.
 func TestBeforeTheFirstSnapshot(t *testing.T) {
 	t.Run("nothing", func(t *testing.T) {
 		w := newWorld(t, fleet{nodes: 1})
@@ -438,7 +452,8 @@ func TestBeforeTheFirstSnapshot(t *testing.T) {
 	})
 }
 
-// A control plane that was set up anew starts again at version 1: its policies count, for the buckets too.
+// A control plane that was set up anew starts again at version 1: its policies count, for the
+// buckets too.
 func TestControlPlaneStartsAgainAtALowerVersion(t *testing.T) {
 	for _, mode := range []string{"local", "leased"} {
 		w := newWorld(t, fleet{nodes: 1, workers: 2})
@@ -495,7 +510,8 @@ func TestPollsBackOff(t *testing.T) {
 	}
 }
 
-// A push that changes how a limit counts frees callers whom the old way still refuses: nothing that is known of it holds.
+// A push that changes how a limit counts frees callers whom the old way still refuses: nothing that
+// is known of it holds.
 func TestPushOfAnotherAlgorithmAsksAgain(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "2/1h", thenDeny, `"algorithm": "sliding_log"`))})
 	for range 3 {

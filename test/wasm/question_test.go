@@ -16,7 +16,8 @@ func TestOptimisticTakesWhatIsDear(t *testing.T) {
 	const nodes = 3
 	for _, cost := range []int64{2, 26, 60, 100} {
 		t.Run(fmt.Sprint(cost), func(t *testing.T) {
-			w := newWorld(t, fleet{nodes: nodes, set: setOf(limits("api", "optimistic", "100/1m", thenDeny, costHeader))})
+			w := newWorld(t, fleet{nodes: nodes,
+				set: setOf(limits("api", "optimistic", "100/1m", thenDeny, costHeader))})
 			l := optimisticLaw(t, 100, quota.Minute, 100, nodes)
 			game := &game{world: w, law: l}
 			for range 40 {
@@ -40,7 +41,8 @@ func TestOptimisticDearAgainstAnAdversary(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 8))
-			w := newWorld(t, fleet{nodes: 3, workers: 2, set: setOf(limits("api", "optimistic", "50/1s", thenDeny, costHeader))})
+			w := newWorld(t, fleet{nodes: 3, workers: 2,
+				set: setOf(limits("api", "optimistic", "50/1s", thenDeny, costHeader))})
 			w.centre.lag = func() (up, down time.Duration) {
 				if r.IntN(10) == 0 {
 					return time.Hour, time.Hour // lost
@@ -59,7 +61,8 @@ func TestOptimisticDearAgainstAnAdversary(t *testing.T) {
 				game.count()
 			})
 			l.check(t, "mixed costs")
-			t.Logf("%d of %.0f used by %d requests; %d waited, %v at most", l.used, l.most(20*time.Second), game.sent, game.waited, game.longest)
+			t.Logf("%d of %.0f used by %d requests; %d waited, %v at most", l.used, l.most(20*time.Second), game.sent,
+				game.waited, game.longest)
 			if game.waited == 0 || game.longest > 60*time.Millisecond {
 				t.Errorf("%d waited, %v at most", game.waited, game.longest)
 			}

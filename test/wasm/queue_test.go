@@ -13,7 +13,8 @@ func queue(mode, burst string, more ...string) string {
 	return limits("queue", mode, "10/1s burst "+burst, append(more, forAll, `"algorithm": "leaky_bucket"`)...)
 }
 
-// onTime fails the test unless an attempt ended when it was due: never early, and late by a tick at most.
+// onTime fails the test unless an attempt ended when it was due: never early, and late by a tick at
+// most.
 func onTime(t *testing.T, a *attempt, due time.Duration) {
 	t.Helper()
 	if !a.done || !a.passed || a.ended < due || a.ended > due+quantum {
@@ -21,8 +22,8 @@ func onTime(t *testing.T, a *attempt, due time.Duration) {
 	}
 }
 
-// Requests leave a leaky bucket in the order in which they came, one each interval, whichever worker has them; who finds no place
-// is refused at once. Headers count the places.
+// Requests leave a leaky bucket in the order in which they came, one each interval, whichever
+// worker has them; who finds no place is refused at once. Headers count the places.
 func TestQueueSpacesRequests(t *testing.T) {
 	for _, mode := range []string{"local", "strict"} {
 		t.Run(mode, func(t *testing.T) {
@@ -32,7 +33,8 @@ func TestQueueSpacesRequests(t *testing.T) {
 				all = append(all, w.request(0, i%2, get()))
 				w.advance(5 * quantum) // A strict one waits for the centre.
 			}
-			if d := w.decision(all[4]); d.remaining != 0 || d.delayed < 375*time.Millisecond || d.delayed > 400*time.Millisecond {
+			if d := w.decision(all[4]); d.remaining != 0 || d.delayed < 375*time.Millisecond ||
+				d.delayed > 400*time.Millisecond {
 				t.Errorf("the last: %+v", d)
 			}
 			if a := w.ask(0, 0, get()); a.passed || w.decision(a).reason != "quota" {
@@ -77,7 +79,8 @@ func TestTicksComeWhenATurnDoes(t *testing.T) {
 	}
 }
 
-// Clients that go away give their places to those behind them: nobody waits longer than at first, and the rate stays full.
+// Clients that go away give their places to those behind them: nobody waits longer than at first,
+// and the rate stays full.
 func TestLeavingTheQueue(t *testing.T) {
 	for _, mode := range []string{"local", "strict"} {
 		t.Run(mode, func(t *testing.T) {
@@ -113,7 +116,8 @@ func TestLeavingTheQueue(t *testing.T) {
 	}
 }
 
-// Whatever comes and goes, requests leave two workers in no interval faster than the rate, each after no longer than it was told.
+// Whatever comes and goes, requests leave two workers in no interval faster than the rate, each
+// after no longer than it was told.
 func TestQueueUnderLoad(t *testing.T) {
 	const seed = 3
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("queue", "local", "100/1s burst 20", forAll, `"algorithm": "leaky_bucket"`))})

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// reference decides by a full log of what was admitted, without any of the filter's arithmetic. Times are microseconds from the
-// beginning of a window.
+// reference decides by a full log of what was admitted, without any of the filter's arithmetic.
+// Times are microseconds from the beginning of a window.
 type reference struct {
 	algorithm            quota.Algorithm
 	quota, window, grain int64
@@ -21,7 +21,8 @@ type reference struct {
 
 type admission struct{ at, n int64 }
 
-// decide answers a request of n at a time. A clock that steps back behind what was admitted last stands still.
+// decide answers a request of n at a time. A clock that steps back behind what was admitted last
+// stands still.
 func (r *reference) decide(at, n int64) (allowed bool, left, retry int64) {
 	now := max(at, r.last)
 	live := r.admitted[:0]
@@ -90,11 +91,13 @@ func (r *reference) room(now int64) int64 {
 	return max(left, 0)
 }
 
-// A million requests to the built module, at random times and costs and with a clock that steps back at times, are decided as by
-// the full log: allowed or not, what is left, and the wait to the microsecond.
+// A million requests to the built module, at random times and costs and with a clock that steps
+// back at times, are decided as by the full log: allowed or not, what is left, and the wait to the
+// microsecond.
 func TestWindowsAgainstTheFullLog(t *testing.T) {
 	const seed, operations = 7, 250_000
-	for _, a := range []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingWindowCounter, quota.SlidingLog} {
+	for _, a := range []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingWindowCounter,
+		quota.SlidingLog} {
 		t.Run(a.String(), func(t *testing.T) {
 			w, err := quota.NewWindows(a, 40, 20*quota.Second, quota.DefaultSubwindows)
 			if err != nil {
@@ -129,7 +132,8 @@ func TestWindowsAgainstTheFullLog(t *testing.T) {
 					d.retry, passed = 0, passed+1
 				}
 				if allowed == d.refused || left != d.remaining || retry != d.retry {
-					t.Fatalf("seed %d, request %d of %d at %d: %+v; the log says allowed %v, %d left, retry %d", seed, i, cost, at, d, allowed, left, retry)
+					t.Fatalf("seed %d, request %d of %d at %d: %+v; the log says allowed %v, %d left, retry %d", seed,
+						i, cost, at, d, allowed, left, retry)
 				}
 			}
 			t.Logf("%d of %d passed", passed, operations)

@@ -10,7 +10,8 @@ import (
 	"github.com/weir-proxy/weir/envoytest"
 )
 
-// A wrong plugin configuration keeps the proxy from starting, and its log says what is wrong and where.
+// A wrong plugin configuration keeps the proxy from starting, and its log says what is wrong and
+// where.
 func TestWrongConfigurationRefusesThePlugin(t *testing.T) {
 	p := func(fields string) string {
 		return `{"policyset": {"version": "weir/v1", "policies": [{"name": "p", "partition": [], ` + fields + `}]}}`
@@ -55,7 +56,8 @@ func TestWrongConfigurationRefusesThePlugin(t *testing.T) {
 			if err == nil {
 				t.Fatal("the plugin started")
 			}
-			if !strings.Contains(err.Error(), "the plugin configuration is refused") || !strings.Contains(err.Error(), c.says) {
+			if !strings.Contains(err.Error(), "the plugin configuration is refused") ||
+				!strings.Contains(err.Error(), c.says) {
 				t.Errorf("the log does not say %q:\n%v", c.says, err)
 			}
 		})
@@ -93,7 +95,8 @@ func TestWrongUpdateLeavesTheOldPolicies(t *testing.T) {
 	}
 }
 
-// Without a control plane every mode limits on this Envoy alone, and the log says so once for each policy.
+// Without a control plane every mode limits on this Envoy alone, and the log says so once for each
+// policy.
 func TestModesRunAsLocal(t *testing.T) {
 	h := start(t, envoytest.Options{Workers: 2, PluginConfig: alone(setOf(
 		limits("here", "local", "5/1h"), limits("lent", "leased", "4/1h"), limits("asked", "strict", "3/1h")))})
@@ -104,7 +107,8 @@ func TestModesRunAsLocal(t *testing.T) {
 		for _, vm := range []int{envoytest.Main, 0, 1} {
 			warned := false
 			for _, l := range h.Logs() {
-				warned = warned || l.VM == vm && l.Level == envoytest.Warn && strings.Contains(l.Text, "policy "+policy+" is ")
+				warned = warned || l.VM == vm && l.Level == envoytest.Warn &&
+					strings.Contains(l.Text, "policy "+policy+" is ")
 			}
 			if warned != want {
 				t.Errorf("policy %s: warned on VM %d: %v", policy, vm, warned)
@@ -119,7 +123,8 @@ func TestModesRunAsLocal(t *testing.T) {
 // Workers share one bucket: of many concurrent requests exactly the burst passes.
 func TestWorkersShareABucket(t *testing.T) {
 	const workers, goroutines, each, burst = 2, 4, 1500, 5000
-	h := start(t, envoytest.Options{Workers: workers, PluginConfig: alone(setOf(limits("p", "local", "5000/366d", thenDeny)))})
+	h := start(t, envoytest.Options{Workers: workers,
+		PluginConfig: alone(setOf(limits("p", "local", "5000/366d", thenDeny)))})
 	var passed, contended atomic.Int64
 	var group sync.WaitGroup
 	for i := range workers * goroutines {
@@ -137,11 +142,13 @@ func TestWorkersShareABucket(t *testing.T) {
 	}
 	group.Wait()
 	if contended.Load() != 0 || passed.Load() != burst {
-		t.Errorf("%d of %d passed, want %d; %d were refused by contention", passed.Load(), workers*goroutines*each, burst, contended.Load())
+		t.Errorf("%d of %d passed, want %d; %d were refused by contention", passed.Load(), workers*goroutines*each,
+			burst, contended.Load())
 	}
 }
 
-// A slot that changes between each read and write cannot be charged. Then the failure setting decides, and it is counted.
+// A slot that changes between each read and write cannot be charged. Then the failure setting
+// decides, and it is counted.
 func TestContendedSlot(t *testing.T) {
 	for _, c := range []struct {
 		name, onFailure string
@@ -192,7 +199,8 @@ func TestContendedSlot(t *testing.T) {
 	}
 }
 
-// Foreign or damaged bytes under any of the filter's keys count as absent: a bucket in such a slot starts anew, the VM lives.
+// Foreign or damaged bytes under any of the filter's keys count as absent: a bucket in such a slot
+// starts anew, the VM lives.
 func TestDamagedSlot(t *testing.T) {
 	h := start(t, envoytest.Options{PluginConfig: alone(setOf(limits("p", "local", "2/1h", forAll)))})
 	count(t, h, 0, 1, get())

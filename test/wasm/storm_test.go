@@ -14,8 +14,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// textbook is a token bucket as textbooks have it: a level that grows with time, up to the burst. It shares no code with the filter.
-// Levels are in parts of a token; a microsecond earns as many parts as there are tokens in the quota, so nothing is ever rounded.
+// textbook is a token bucket as textbooks have it: a level that grows with time, up to the burst.
+// It shares no code with the filter. Levels are in parts of a token; a microsecond earns as many
+// parts as there are tokens in the quota, so nothing is ever rounded.
 type textbook struct {
 	quota, burst int64
 	window       int64 // in microseconds, and the parts of a token
@@ -28,7 +29,8 @@ func newTextbook(quota int64, window time.Duration, burst int64) *textbook {
 	return b
 }
 
-// take answers a request of n tokens at a time in microseconds. Retry is the wait of a refused one, full the time to a full bucket.
+// take answers a request of n tokens at a time in microseconds. Retry is the wait of a refused one,
+// full the time to a full bucket.
 func (b *textbook) take(now, n int64) (allowed bool, left, retry, full int64) {
 	b.level = min(b.burst*b.window, b.level+(now-b.last)*b.quota)
 	b.last = now
@@ -66,17 +68,20 @@ func bursts(n int, every time.Duration) traffic {
 
 var traffics = []traffic{
 	poisson(20), poisson(50), poisson(300), poisson(1000), poisson(5000),
-	bursts(2, 25*time.Millisecond), bursts(3, 100*time.Millisecond), bursts(16, 40*time.Millisecond), bursts(64, 300*time.Millisecond),
+	bursts(2, 25*time.Millisecond), bursts(3, 100*time.Millisecond), bursts(16, 40*time.Millisecond),
+	bursts(64, 300*time.Millisecond),
 }
 
-// Whichever workers requests come to, and however they come, a local bucket is one bucket: each decision, what remains, the wait and
-// the time to a full bucket are those of the textbook, to the microsecond.
+// Whichever workers requests come to, and however they come, a local bucket is one bucket: each
+// decision, what remains, the wait and the time to a full bucket are those of the textbook, to the
+// microsecond.
 func TestLocalBucketIsTheTextbooksInEveryStorm(t *testing.T) {
 	const requests = 2000
 	for _, workers := range []int{1, 2, 8} {
 		for i, traffic := range traffics {
 			t.Run(fmt.Sprint(workers, " workers, ", traffic.name), func(t *testing.T) {
-				h := start(t, envoytest.Options{Workers: workers, PluginConfig: alone(setOf(limits("p", "local", "1000/1h", forAll, costHeader)))})
+				h := start(t, envoytest.Options{Workers: workers,
+					PluginConfig: alone(setOf(limits("p", "local", "1000/1h", forAll, costHeader)))})
 				r := rand.New(rand.NewPCG(uint64(workers), uint64(i)))
 				b := newTextbook(1000, time.Hour, 1000)
 				now := time.Duration(0)
@@ -93,11 +98,14 @@ func TestLocalBucketIsTheTextbooksInEveryStorm(t *testing.T) {
 					d, _ := readDecision(t, s)
 					switch told := draft11(t, s.Reply().Header("ratelimit"))[0].params; {
 					case passed != allowed, d.remaining != left:
-						t.Fatalf("seed %d, request %d of cost %d: passed %v, %d left; the textbook says %v, %d", i, n, cost, passed, d.remaining, allowed, left)
+						t.Fatalf("seed %d, request %d of cost %d: passed %v, %d left; the textbook says %v, %d", i, n,
+							cost, passed, d.remaining, allowed, left)
 					case !passed && d.retry != retry:
-						t.Fatalf("seed %d, request %d of cost %d: retry in %d µs, the textbook says %d", i, n, cost, d.retry, retry)
+						t.Fatalf("seed %d, request %d of cost %d: retry in %d µs, the textbook says %d", i, n, cost,
+							d.retry, retry)
 					case passed && (told["r"] != left || told["t"] != roundUp(full, 1e6)):
-						t.Fatalf("seed %d, request %d of cost %d: the client sees %v, the textbook says %d left, full in %d µs", i, n, cost, told, left, full)
+						t.Fatalf("seed %d, request %d of cost %d: the client sees %v, the textbook says %d left, "+
+							"full in %d µs", i, n, cost, told, left, full)
 					}
 				}
 			})
@@ -106,9 +114,9 @@ func TestLocalBucketIsTheTextbooksInEveryStorm(t *testing.T) {
 }
 
 // A leased bucket of one node: what has passed when it is used up is what it had and has earned
-// since, within one token for each worker, and what is earned in four back-offs, which an overloaded
-// node leaves at the control plane. What clients are told is older than the bucket by what was asked
-// for or earned since the last answer: a fifth of it at most.
+// since, within one token for each worker, and what is earned in four back-offs, which an
+// overloaded node leaves at the control plane. What clients are told is older than the bucket by
+// what was asked for or earned since the last answer: a fifth of it at most.
 func TestLeasedBucketIsUsedUpInEveryStorm(t *testing.T) {
 	for _, workers := range []int{1, 2, 8} {
 		for i, traffic := range traffics {
@@ -129,7 +137,8 @@ func TestLeasedBucketIsUsedUpInEveryStorm(t *testing.T) {
 				late := int64(workers) + all.params.Earned(4*lease.BackOff(all.params))
 				t.Logf("%d of %d passed; r and t were up to %d tokens off", all.used, promised, off)
 				if all.used < promised-late {
-					t.Errorf("seed %d: %d passed, %d were promised, of which %d may come later", i, all.used, promised, late)
+					t.Errorf("seed %d: %d passed, %d were promised, of which %d may come later", i, all.used, promised,
+						late)
 				}
 				if off > 8 {
 					t.Errorf("seed %d: clients were told up to %d tokens too few or too many", i, off)
@@ -160,7 +169,8 @@ func offTextbook(t *testing.T, b *textbook, passed []*attempt) (off int64) {
 	return off
 }
 
-// storm sends n requests to the workers of a node as they come in a traffic, and hands each attempt to end when it is done.
+// storm sends n requests to the workers of a node as they come in a traffic, and hands each attempt
+// to end when it is done.
 func (w *world) storm(r *rand.Rand, n int, traffic traffic, end func(*attempt)) {
 	var open []*attempt
 	for due := w.now; n > 0 || len(open) > 0; {

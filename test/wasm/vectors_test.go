@@ -12,11 +12,12 @@ import (
 	"github.com/weir-proxy/weir/shared/quota/quotatest"
 )
 
-// The golden vectors through the built module: same answers, to the microsecond, as the Go code and the Redis script.
+// The golden vectors through the built module: same answers, to the microsecond, as the Go code and
+// the Redis script.
 func TestGoldenVectors(t *testing.T) {
 	quotatest.RunTokenBucket(t, func(t *testing.T, p quota.Params) quotatest.Decide {
-		// The exact figures come back from quota = Num tokens in Den microseconds, which need not be a whole window of the
-		// language; the vectors' rates are.
+		// The exact figures come back from quota = Num tokens in Den microseconds, which need not
+		// be a whole window of the language; the vectors' rates are.
 		n, window := wholeWindow(t, p)
 		h := start(t, envoytest.Options{PluginConfig: alone(setOf(
 			limits("vector", "local", fmt.Sprintf("%d/%s burst %d", n, window, p.Burst), forAll, costHeader)))})
@@ -51,15 +52,17 @@ func TestGoldenVectorsOfWindows(t *testing.T) {
 	})
 }
 
-// windowed starts a filter with one policy that counts by w, and finds an instant to come at which its only bucket's windows
-// begin.
+// windowed starts a filter with one policy that counts by w, and finds an instant to come at which
+// its only bucket's windows begin.
 func windowed(t *testing.T, w quota.Windows, more ...string) (h *envoytest.Host, zero time.Duration) {
 	t.Helper()
 	more = append(more, fmt.Sprintf(`"algorithm": %q`, w.Algorithm))
 	if w.Algorithm == quota.SlidingWindow {
 		more = append(more, fmt.Sprintf(`"subwindows": %d`, w.Length/w.Grain))
 	}
-	world := newWorld(t, fleet{nodes: 1, set: setWith(dialectsOff, limits("vector", "local", fmt.Sprintf("%d/%ds", w.Quota, w.Length/quota.Second), more...))})
+	world := newWorld(t, fleet{nodes: 1,
+		set: setWith(dialectsOff, limits("vector", "local", fmt.Sprintf("%d/%ds", w.Quota, w.Length/quota.Second),
+			more...))})
 	var ix match.Index
 	if err := ix.Load(world.centre.bytes(1)); err != nil {
 		t.Fatal(err)
@@ -81,14 +84,16 @@ func TestGoldenVectorsOfTheQueue(t *testing.T) {
 		if p.Burst == 1 {
 			longest = "1ms" // as good as no place
 		}
-		h := start(t, envoytest.Options{PluginConfig: alone(setOf(limits("queue", "local", fmt.Sprintf("%d/%s burst %d", n, window, places),
+		h := start(t, envoytest.Options{PluginConfig: alone(setOf(limits("queue", "local",
+			fmt.Sprintf("%d/%s burst %d", n, window, places),
 			forAll, `"algorithm": "leaky_bucket"`, `"max_wait": "`+longest+`"`)))})
 		zero := h.Monotonic()
 		return func(at quota.Instant) (bool, quota.Span, quota.Span) {
 			h.StepMonotonicClock(zero + time.Duration(at)*time.Microsecond - h.Monotonic())
 			s := h.Worker(0).Request(get())
 			d, ok := readDecision(t, s)
-			if !ok || d.refused != (s.State() == envoytest.Replied) || d.delayed > 0 != (s.State() == envoytest.Paused) {
+			if !ok || d.refused != (s.State() == envoytest.Replied) ||
+				d.delayed > 0 != (s.State() == envoytest.Paused) {
 				t.Fatalf("the request is %v, its decision %+v", s.State(), d)
 			}
 			if d.refused {

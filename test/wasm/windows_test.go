@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// Leased and strict windows over several nodes: never more than the quota in any window, of a fixed one in any of its grid, while
-// callers take all there is.
+// Leased and strict windows over several nodes: never more than the quota in any window, of a fixed
+// one in any of its grid, while callers take all there is.
 func TestCentralWindowsUnderOverload(t *testing.T) {
 	for _, c := range []struct {
 		mode, algorithm string
 		least           int // of 600 in each 3 s
 	}{
 		{"leased", "fixed_window", 500}, {"leased", "sliding_window", 400}, {"leased", "sliding_log", 170},
-		{"strict", "fixed_window", 550}, {"strict", "sliding_window", 500}, {"strict", "sliding_log", 190}, {"strict", "sliding_window_counter", 500},
+		{"strict", "fixed_window", 550}, {"strict", "sliding_window", 500}, {"strict", "sliding_log", 190},
+		{"strict", "sliding_window_counter", 500},
 	} {
 		t.Run(c.mode+" "+c.algorithm, func(t *testing.T) {
 			const seed, window = 5, 3 * time.Second
@@ -63,8 +64,8 @@ func TestCentralWindowsUnderOverload(t *testing.T) {
 	}
 }
 
-// mostInGrid is the largest number of uses in one window of a grid, for the grid that makes it smallest: the test does not know
-// where the bucket's own lies.
+// mostInGrid is the largest number of uses in one window of a grid, for the grid that makes it
+// smallest: the test does not know where the bucket's own lies.
 func mostInGrid(uses []time.Duration, window time.Duration) int {
 	least := len(uses)
 	for offset := time.Duration(0); offset < window; offset += quantum {
@@ -79,7 +80,8 @@ func mostInGrid(uses []time.Duration, window time.Duration) int {
 	return least
 }
 
-// A candidate is counted apart, for its policy, and changes nothing: also where the enforced limit refuses.
+// A candidate is counted apart, for its policy, and changes nothing: also where the enforced limit
+// refuses.
 func TestCandidateIsCounted(t *testing.T) {
 	for _, mode := range []string{"local", "leased"} {
 		w := newWorld(t, fleet{nodes: 1, set: setOf(

@@ -10,10 +10,12 @@ import (
 	"github.com/weir-proxy/weir/shared/vtimetest"
 )
 
-// quantum is the step of a world: all delays are multiples of it, so whatever happens happens exactly at a step.
+// quantum is the step of a world: all delays are multiples of it, so whatever happens happens
+// exactly at a step.
 const quantum = time.Millisecond
 
-// fleet says what a world is made of. The zero value is no node, and a control plane that answers in 2 ms.
+// fleet says what a world is made of. The zero value is no node, and a control plane that answers
+// in 2 ms.
 type fleet struct {
 	nodes, workers int // workers: 0 means 1
 	set            string
@@ -46,7 +48,8 @@ type attempt struct {
 	done, passed bool
 }
 
-// newWorld starts all nodes. With a policy set it has been pushed, and has arrived everywhere, at time 0.
+// newWorld starts all nodes. With a policy set it has been pushed, and has arrived everywhere, at
+// time 0.
 func newWorld(t *testing.T, f fleet) *world {
 	t.Helper()
 	if f.up == 0 && f.down == 0 {
@@ -182,7 +185,8 @@ func (w *world) decision(a *attempt) decision {
 	return d
 }
 
-// counters sums one of the filter's counters over all nodes, after a tick has brought it up to date.
+// counters sums one of the filter's counters over all nodes, after a tick has brought it up to
+// date.
 func (w *world) counter(name string) uint64 {
 	w.advance(20 * time.Millisecond)
 	var n uint64

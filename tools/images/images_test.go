@@ -60,10 +60,12 @@ func builtImages(t *testing.T) []built {
 	return all
 }
 
-// pushed pushes the images to a registry in this process. It returns where, and the key's public half.
+// pushed pushes the images to a registry in this process. It returns where, and the key's public
+// half.
 func pushed(t *testing.T) (target string, public crypto.PublicKey) {
 	t.Helper()
-	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true), registry.Logger(log.New(io.Discard, "", 0))))
+	server := httptest.NewServer(registry.New(registry.WithReferrersSupport(true),
+		registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
 	target = strings.TrimPrefix(server.URL, "http://") + "/team"
 	path, public := newKey(t)
@@ -258,7 +260,8 @@ func TestThePulledFilterIsTheModule(t *testing.T) {
 	}
 }
 
-// limits loads the module into the modelled Envoy: of two requests a limit of one refuses the second.
+// limits loads the module into the modelled Envoy: of two requests a limit of one refuses the
+// second.
 func limits(t *testing.T, module []byte) {
 	t.Helper()
 	compiled, err := envoytest.Compile(module)
@@ -331,8 +334,8 @@ func TestTwoBuildsHaveTheSameDigests(t *testing.T) {
 	}
 }
 
-// Each image, and each platform of it, has a signature in cosign's place and format. It holds for the
-// digest and the name, and for no other text.
+// Each image, and each platform of it, has a signature in cosign's place and format. It holds for
+// the digest and the name, and for no other text.
 func TestSignaturesHold(t *testing.T) {
 	target, public := pushed(t)
 	verifier, err := signature.LoadVerifier(public, crypto.SHA256)
@@ -350,7 +353,8 @@ func TestSignaturesHold(t *testing.T) {
 			if err := verifier.VerifySignature(bytes.NewReader(text), bytes.NewReader(statement)); err != nil {
 				t.Errorf("%s: %v", b.tag, err)
 			}
-			if err := verifier.VerifySignature(bytes.NewReader(text), bytes.NewReader(append(statement, ' '))); err == nil {
+			if err := verifier.VerifySignature(bytes.NewReader(text),
+				bytes.NewReader(append(statement, ' '))); err == nil {
 				t.Errorf("%s: the signature holds for another text", b.tag)
 			}
 			var says payload.SimpleContainerImage
@@ -457,14 +461,16 @@ func TestKeysThatCannotSignAreRefused(t *testing.T) {
 		t.Errorf("a wrong password: %v", err)
 	}
 	t.Setenv("COSIGN_PRIVATE_KEY", "no key")
-	if _, err := loadSigner(""); err == nil || !strings.Contains(err.Error(), "the key of $COSIGN_PRIVATE_KEY: is no PEM") {
+	if _, err := loadSigner(""); err == nil ||
+		!strings.Contains(err.Error(), "the key of $COSIGN_PRIVATE_KEY: is no PEM") {
 		t.Errorf("no key: %v", err)
 	}
 }
 
 func TestNotesAreTheSectionOfTheVersion(t *testing.T) {
 	changelog := "# Changelog\n\n## 0.2.0, unreleased\n\n- b\n\n## 0.1.0, 2026-11-01\n\n- a\n"
-	for version, want := range map[string]string{"0.1.0": "## 0.1.0, 2026-11-01\n\n- a\n", "0.2.0": "## 0.2.0, unreleased\n\n- b\n",
+	for version, want := range map[string]string{"0.1.0": "## 0.1.0, 2026-11-01\n\n- a\n",
+		"0.2.0":        "## 0.2.0, unreleased\n\n- b\n",
 		"0.2.0-7-gabc": "## 0.2.0, unreleased\n\n- b\n"} {
 		if got := notes(changelog, version); got != want {
 			t.Errorf("%s: %q", version, got)

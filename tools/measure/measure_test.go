@@ -21,7 +21,8 @@ func write(t *testing.T, root, name, source string) {
 
 func TestTheMannersOfCommentsAreCounted(t *testing.T) {
 	root := t.TempDir()
-	write(t, root, "p/a.go", "// Package p. Of a bucket nothing is known. It is told to\n// who asks; the caller who asks knows.\npackage p\n\n"+
+	write(t, root, "p/a.go", "// Package p. Of a bucket nothing is known. It is told to\n"+
+		"// who asks; the caller who asks knows.\npackage p\n\n"+
 		"// Whoever asks: it says\n// whether. Nobody tells.\nvar a int\n")
 	got, err := read(root)
 	if err != nil {

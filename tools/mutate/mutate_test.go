@@ -30,8 +30,10 @@ func f(a, b int) int {
 		}
 	}
 	want := []string{
-		"a < b && !ok => a < b || !ok", "a < b => a <= b", "a < b => a >= b", "!ok => ok", "a += max(b, 1) => a -= max(b, 1)",
-		"max(b, 1) => b", "max(b, 1) => 1", "1 => 0", "g(a-1) + g(a-1) => g(a-1) - g(a-1)", "a-1 => a+1", "1 => 0 (2)", "a-1 => a+1 (2)",
+		"a < b && !ok => a < b || !ok", "a < b => a <= b", "a < b => a >= b", "!ok => ok",
+		"a += max(b, 1) => a -= max(b, 1)",
+		"max(b, 1) => b", "max(b, 1) => 1", "1 => 0", "g(a-1) + g(a-1) => g(a-1) - g(a-1)", "a-1 => a+1", "1 => 0 (2)",
+		"a-1 => a+1 (2)",
 		"1 => 0 (3)",
 	}
 	if !slices.Equal(names, want) {
@@ -51,7 +53,8 @@ func TestReport(t *testing.T) {
 	}{
 		{"all is well", []mutant{known, other, other}, []fate{survived, noticed, unbuilt}, ""},
 		{"a gap", []mutant{other}, []fate{survived}, "no test notices: f.go f: a => b"},
-		{"a wrong excuse", []mutant{known}, []fate{noticed}, "changes nothing, but a test notices: shared/quota/quota.go Take"},
+		{"a wrong excuse", []mutant{known}, []fate{noticed},
+			"changes nothing, but a test notices: shared/quota/quota.go Take"},
 	} {
 		err := report(c.mutants, c.fates)
 		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {

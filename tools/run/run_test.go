@@ -31,8 +31,10 @@ func TestSettingsHaveThePortsOfTheDocumentation(t *testing.T) {
 }
 
 func TestSettingsRefuseWhatMakesNoSense(t *testing.T) {
-	for _, c := range [][2]string{{"WEIR_PORT_ENVOY", "http"}, {"WEIR_PORT_ADMIN", "0"}, {"WEIR_PORT_CONTROL_PLANE", "65536"}, {"KEEP", "yes"}} {
-		if _, err := readSettings(environment(c[0], c[1])); err == nil || !strings.Contains(err.Error(), c[0]) || !strings.Contains(err.Error(), c[1]) {
+	for _, c := range [][2]string{{"WEIR_PORT_ENVOY", "http"}, {"WEIR_PORT_ADMIN", "0"},
+		{"WEIR_PORT_CONTROL_PLANE", "65536"}, {"KEEP", "yes"}} {
+		if _, err := readSettings(environment(c[0], c[1])); err == nil || !strings.Contains(err.Error(), c[0]) ||
+			!strings.Contains(err.Error(), c[1]) {
 			t.Errorf("%s=%s: %v", c[0], c[1], err)
 		}
 	}
@@ -50,7 +52,8 @@ func TestAPortInUseSaysByWhomAndWhatToDo(t *testing.T) {
 	if err == nil {
 		t.Fatal("the port counts as free")
 	}
-	for _, want := range []string{"port " + strconv.Itoa(port), "Envoy", "process " + strconv.Itoa(os.Getpid()), "WEIR_PORT_ENVOY="} {
+	for _, want := range []string{"port " + strconv.Itoa(port), "Envoy", "process " + strconv.Itoa(os.Getpid()),
+		"WEIR_PORT_ENVOY="} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error lacks %q: %v", want, err)
 		}
@@ -107,7 +110,8 @@ func TestATokenOfAnotherControlPlaneIsLeftAlone(t *testing.T) {
 	}
 }
 
-// Two runs side by side: the command line talks to the second, and to the first again when that is over.
+// Two runs side by side: the command line talks to the second, and to the first again when that is
+// over.
 func TestTheTokenOfAnotherRunIsPutBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir", "token")
 	holds := func(want string) {

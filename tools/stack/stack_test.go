@@ -18,7 +18,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// launcherVariable turns this test binary into a launcher that starts one child, says its id and never ends.
+// launcherVariable turns this test binary into a launcher that starts one child, says its id and
+// never ends.
 const launcherVariable = "WEIR_TEST_LAUNCHER"
 
 func TestMain(m *testing.M) {
@@ -81,7 +82,8 @@ func TestChildrenDieWithAKilledLauncher(t *testing.T) {
 	}
 	launcher.Wait()
 	err = stack.Await(within(t, 5*time.Second), "the child to be gone", func(context.Context) error {
-		// Whoever adopts the child may be slow to collect it; a dead one no longer has a command line.
+		// Whoever adopts the child may be slow to collect it; a dead one no longer has a command
+		// line.
 		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child)); err == nil && len(line) == 0 {
 			return nil
 		}
@@ -135,7 +137,8 @@ func TestAChildThatDiesSaysWhy(t *testing.T) {
 }
 
 func TestAwaitGivesTheLastReason(t *testing.T) {
-	err := stack.Await(within(t, 20*time.Millisecond), "rain", func(context.Context) error { return errors.New("the sky is blue") })
+	err := stack.Await(within(t, 20*time.Millisecond), "rain",
+		func(context.Context) error { return errors.New("the sky is blue") })
 	if err == nil || err.Error() != "waiting for rain: the sky is blue" {
 		t.Error(err)
 	}
@@ -229,7 +232,8 @@ func TestConfigurationReplacesTheFiveTextsAndNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := stack.EnvoyOptions{Config: string(original), Wasm: "/built/weir.wasm", Port: 1, AdminPort: 2, UpstreamPort: 3, ControlPlanePort: 4}
+	o := stack.EnvoyOptions{Config: string(original), Wasm: "/built/weir.wasm", Port: 1, AdminPort: 2, UpstreamPort: 3,
+		ControlPlanePort: 4}
 	got, err := o.Configuration()
 	if err != nil {
 		t.Fatal(err)
@@ -318,7 +322,8 @@ func TestWhatIsMissingSaysWhatToDo(t *testing.T) {
 func TestAProcessStaysOnItsProcessors(t *testing.T) {
 	var out bytes.Buffer
 	p, err := stack.Start(stack.Command{
-		Name: "pinned", Path: "/bin/grep", Args: []string{"Cpus_allowed_list", "/proc/self/status"}, CPUs: "0", Out: &out,
+		Name: "pinned", Path: "/bin/grep", Args: []string{"Cpus_allowed_list", "/proc/self/status"}, CPUs: "0",
+		Out: &out,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -32,22 +32,23 @@ func TestEachRefusalSaysWhatAndWhatToDo(t *testing.T) {
 		imports, exports [][]byte
 		want             []string
 	}{
-		"_start":            {goodImports(), append(goodExports(), funcExport("_start", 2)), []string{`exports "_start"`, "-buildmode=c-shared"}},
-		"free":              {goodImports(), append(goodExports(), funcExport("free", 2)), []string{`exports "free"`, "-tags=custommalloc"}},
-		"calloc":            {goodImports(), append(goodExports(), funcExport("calloc", 2)), []string{`exports "calloc"`, "-tags=custommalloc"}},
-		"realloc":           {goodImports(), append(goodExports(), funcExport("realloc", 2)), []string{`exports "realloc"`, "-tags=custommalloc"}},
-		"no _initialize":    {goodImports(), goodExports()[2:], []string{`does not export "_initialize"`, "-buildmode=c-shared"}},
-		"no ABI version":    {goodImports(), goodExports()[:2], []string{`does not export "proxy_abi_version_0_2_0"`, "SDK"}},
-		"empty module":      {nil, nil, []string{`"_initialize"`, `"proxy_abi_version_0_2_0"`}},
-		"unknown hostcall":  {[][]byte{funcImport("env", "proxy_enqueue_shared_queue")}, goodExports(), []string{`"env.proxy_enqueue_shared_queue"`, "allow-list"}},
-		"file system":       {[][]byte{funcImport("wasi_snapshot_preview1", "path_open")}, goodExports(), []string{`"wasi_snapshot_preview1.path_open"`}},
-		"unknown module":    {[][]byte{funcImport("gojs", "proxy_log")}, goodExports(), []string{`"gojs.proxy_log"`}},
-		"imported memory":   {[][]byte{join(str("env"), str("proxy_log"), []byte{2, 0, 1})}, goodExports(), []string{`memory "env.proxy_log"`}},
-		"imported table":    {[][]byte{join(str("env"), str("t"), []byte{1, 0x70, 1, 1, 2})}, goodExports(), []string{`table "env.t"`}},
-		"imported global":   {[][]byte{join(str("env"), str("g"), []byte{3, 0x7f, 0})}, goodExports(), []string{`global "env.g"`}},
-		"imported tag":      {[][]byte{join(str("env"), str("e"), []byte{4, 0, 0})}, goodExports(), []string{`tag "env.e"`}},
-		"64-bit memory":     {[][]byte{join(str("env"), str("m"), []byte{2, 4, 0x80, 0x80, 0x80, 0x80, 0x80, 1})}, goodExports(), []string{`memory "env.m"`}},
-		"several at a time": {[][]byte{funcImport("a", "b")}, [][]byte{funcExport("_start", 1)}, []string{"_start", "_initialize", "proxy_abi_version_0_2_0", "a.b"}},
+		"_start":           {goodImports(), append(goodExports(), funcExport("_start", 2)), []string{`exports "_start"`, "-buildmode=c-shared"}},
+		"free":             {goodImports(), append(goodExports(), funcExport("free", 2)), []string{`exports "free"`, "-tags=custommalloc"}},
+		"calloc":           {goodImports(), append(goodExports(), funcExport("calloc", 2)), []string{`exports "calloc"`, "-tags=custommalloc"}},
+		"realloc":          {goodImports(), append(goodExports(), funcExport("realloc", 2)), []string{`exports "realloc"`, "-tags=custommalloc"}},
+		"no _initialize":   {goodImports(), goodExports()[2:], []string{`does not export "_initialize"`, "-buildmode=c-shared"}},
+		"no ABI version":   {goodImports(), goodExports()[:2], []string{`does not export "proxy_abi_version_0_2_0"`, "SDK"}},
+		"empty module":     {nil, nil, []string{`"_initialize"`, `"proxy_abi_version_0_2_0"`}},
+		"unknown hostcall": {[][]byte{funcImport("env", "proxy_enqueue_shared_queue")}, goodExports(), []string{`"env.proxy_enqueue_shared_queue"`, "allow-list"}},
+		"file system":      {[][]byte{funcImport("wasi_snapshot_preview1", "path_open")}, goodExports(), []string{`"wasi_snapshot_preview1.path_open"`}},
+		"unknown module":   {[][]byte{funcImport("gojs", "proxy_log")}, goodExports(), []string{`"gojs.proxy_log"`}},
+		"imported memory":  {[][]byte{join(str("env"), str("proxy_log"), []byte{2, 0, 1})}, goodExports(), []string{`memory "env.proxy_log"`}},
+		"imported table":   {[][]byte{join(str("env"), str("t"), []byte{1, 0x70, 1, 1, 2})}, goodExports(), []string{`table "env.t"`}},
+		"imported global":  {[][]byte{join(str("env"), str("g"), []byte{3, 0x7f, 0})}, goodExports(), []string{`global "env.g"`}},
+		"imported tag":     {[][]byte{join(str("env"), str("e"), []byte{4, 0, 0})}, goodExports(), []string{`tag "env.e"`}},
+		"64-bit memory":    {[][]byte{join(str("env"), str("m"), []byte{2, 4, 0x80, 0x80, 0x80, 0x80, 0x80, 1})}, goodExports(), []string{`memory "env.m"`}},
+		"several at a time": {[][]byte{funcImport("a", "b")}, [][]byte{funcExport("_start", 1)},
+			[]string{"_start", "_initialize", "proxy_abi_version_0_2_0", "a.b"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -63,7 +64,8 @@ func TestEachRefusalSaysWhatAndWhatToDo(t *testing.T) {
 
 func TestSizeBudget(t *testing.T) {
 	good := assemble(goodImports(), goodExports())
-	// A custom section of three bytes of header, a name and padding brings the module exactly to the budget.
+	// A custom section of three bytes of header, a name and padding brings the module exactly to
+	// the budget.
 	pad := func(total int) []byte {
 		body := total - len(good) - 4
 		return join(good, sec(sectionCustom, append(str("pad"), make([]byte, body-4)...)))
@@ -82,7 +84,8 @@ func TestSizeBudget(t *testing.T) {
 
 func TestStripKeepsWhatTheFilterNeedsInOrder(t *testing.T) {
 	exports := append(goodExports(),
-		funcExport("proxy_on_request_body", 2), funcExport("proxy_on_tick", 2), funcExport("fminimum", 2), funcExport("malloc", 2))
+		funcExport("proxy_on_request_body", 2), funcExport("proxy_on_tick", 2), funcExport("fminimum",
+			2), funcExport("malloc", 2))
 	m, err := decode(assemble(goodImports(), exports))
 	if err != nil {
 		t.Fatal(err)
@@ -103,12 +106,14 @@ func TestStripKeepsWhatTheFilterNeedsInOrder(t *testing.T) {
 
 func TestOwnCallbacksTakeThePlaceOfTheSDKs(t *testing.T) {
 	m, err := decode(assemble(goodImports(), append(goodExports(),
-		funcExport("proxy_on_delete", 2), funcExport("weir_on_request_headers", 2), funcExport("weir_on_delete", 2), funcExport("weir_on_log", 2))))
+		funcExport("proxy_on_delete", 2), funcExport("weir_on_request_headers", 2), funcExport("weir_on_delete",
+			2), funcExport("weir_on_log", 2))))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := assemble(goodImports(), append(goodExports(), funcExport("proxy_on_request_headers", 2), funcExport("proxy_on_delete", 2),
-		funcExport("proxy_on_log", 2)))
+	want := assemble(goodImports(),
+		append(goodExports(), funcExport("proxy_on_request_headers", 2), funcExport("proxy_on_delete", 2),
+			funcExport("proxy_on_log", 2)))
 	if got := m.strip(); !bytes.Equal(got, want) {
 		t.Errorf("stripped to\n%x, want\n%x", got, want)
 	}
@@ -145,7 +150,8 @@ func TestCommandLine(t *testing.T) {
 	if said.String() != want {
 		t.Errorf("said:\n%s\nwant:\n%s", said.String(), want)
 	}
-	for _, args := range [][]string{{}, {"check"}, {"strip", in}, {"check", "-o", out, in}, {"look", in}, {"check", "-x", in}, {"check", in, in}} {
+	for _, args := range [][]string{{}, {"check"}, {"strip", in}, {"check", "-o", out, in}, {"look", in},
+		{"check", "-x", in}, {"check", in, in}} {
 		if err := run(args, &said); err == nil || !strings.HasPrefix(err.Error(), "usage:") {
 			t.Errorf("run(%q) = %v, want the usage", args, err)
 		}
@@ -180,7 +186,8 @@ func TestBrokenModulesAreRefusedNotTrusted(t *testing.T) {
 		"bytes left over":         {export([]byte{0, 1}), "1 bytes are left over"},
 		"unknown kind":            {export(vec(join(str("x"), []byte{5, 0}))), "unknown kind 5"},
 		"name not UTF-8":          {export(vec(join([]byte{1, 0xff}, []byte{0, 0}))), "not UTF-8"},
-		"unknown limits":          {join(header, sec(sectionImport, vec(join(str("e"), str("m"), []byte{2, 8, 0})))), "unknown flags 0x8"},
+		"unknown limits": {join(header, sec(sectionImport, vec(join(str("e"), str("m"), []byte{2, 8, 0})))),
+			"unknown flags 0x8"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

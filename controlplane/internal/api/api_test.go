@@ -96,7 +96,9 @@ func (b *breakable) EnforcementRevision(ctx context.Context) (uint64, error) {
 	return b.Store.EnforcementRevision(ctx)
 }
 
-func (b *breakable) Adjust(ctx context.Context, bucket keyhash.Key, ask lease.Ask, c lease.Change, e audit.Entry) (lease.Holding, error) {
+func (b *breakable) Adjust(
+	ctx context.Context, bucket keyhash.Key, ask lease.Ask, c lease.Change, e audit.Entry,
+) (lease.Holding, error) {
 	if err := b.check(); err != nil {
 		return lease.Holding{}, err
 	}
@@ -226,12 +228,15 @@ func newPlaneOn(t testing.TB, mode string, change func(*api.Config)) *plane {
 	p.past = series.New(series.Config{Store: p.store, Replica: "here", Now: time.Now, Log: log})
 	config := api.Config{
 		Series:   p.past,
-		Policies: sets, Consumers: people, Penalties: punished, Enforcement: orders, Audit: p.store, Nodes: registry, Hub: p.hub,
-		Decisions: decisions.New(decisions.Config{Store: p.store, Sets: sets, Replica: "here", Now: time.Now, Heard: p.past.Heard}),
+		Policies: sets, Consumers: people, Penalties: punished, Enforcement: orders, Audit: p.store, Nodes: registry,
+		Hub: p.hub,
+		Decisions: decisions.New(decisions.Config{Store: p.store, Sets: sets, Replica: "here", Now: time.Now,
+			Heard: p.past.Heard}),
 		Leases: leases.New(leases.Config{
 			Store: p.store, Sets: sets, Nodes: registry, Now: time.Now, Buckets: p.store, Overrides: people,
 		}),
-		Tokens:  auth.NewRing(auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor), token("eyes", auth.Viewer), token("envoy", auth.Node)}, time.Now),
+		Tokens: auth.NewRing(auth.Tokens{token("root", auth.Admin), token("ed", auth.Editor),
+			token("eyes", auth.Viewer), token("envoy", auth.Node)}, time.Now),
 		Metrics: counts, Log: log, Now: time.Now, Leaving: stopping, Stopping: stopping, Version: "test",
 	}
 	change(&config)
@@ -280,7 +285,8 @@ func (p *plane) problem(w *httptest.ResponseRecorder, status int, kind string) a
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
 		p.t.Fatalf("%q: %v", w.Body, err)
 	}
-	if w.Code != status || got.Status != status || got.Type != "urn:weir:problem:"+kind || w.Header().Get("Content-Type") != api.ProblemType {
+	if w.Code != status || got.Status != status || got.Type != "urn:weir:problem:"+kind ||
+		w.Header().Get("Content-Type") != api.ProblemType {
 		p.t.Errorf("%d %+v, want %d %s", w.Code, got, status, kind)
 	}
 	if got.RequestID == "" || got.RequestID != w.Header().Get("X-Request-Id") || got.Detail == "" || got.Title == "" {
@@ -327,7 +333,8 @@ func TestErrorsAreProblems(t *testing.T) {
 		{call{"root", "DELETE", "/v1/policyset", nil, ""}, 405, "method-not-allowed"},
 		{call{"", "GET", "/v1/policyset", nil, ""}, 401, "unauthorized"},
 		{call{"nobody", "GET", "/v1/policyset", nil, ""}, 401, "unauthorized"},
-		{call{"", "GET", "/v1/policyset", map[string]string{"Authorization": "Basic token of root"}, ""}, 401, "unauthorized"},
+		{call{"", "GET", "/v1/policyset", map[string]string{"Authorization": "Basic token of root"}, ""}, 401,
+			"unauthorized"},
 		{call{"", "GET", "/v1/policyset", map[string]string{"Authorization": "Bearer"}, ""}, 401, "unauthorized"},
 		{call{"eyes", "PUT", "/v1/policyset", match, set}, 403, "forbidden"},
 		{call{"envoy", "GET", "/v1/policyset", nil, ""}, 403, "forbidden"},
@@ -362,7 +369,8 @@ func TestErrorsAreProblems(t *testing.T) {
 		t.Run(c.method+" "+c.path+" "+c.kind, func(t *testing.T) {
 			w := p.do(c.call)
 			p.problem(w, c.status, c.kind)
-			if c.status == 401 && w.Header().Get("WWW-Authenticate") == "" || c.status == 405 && w.Header().Get("Allow") == "" {
+			if c.status == 401 && w.Header().Get("WWW-Authenticate") == "" ||
+				c.status == 405 && w.Header().Get("Allow") == "" {
 				t.Errorf("headers %v", w.Header())
 			}
 		})
@@ -470,7 +478,8 @@ func TestSnapshotAndLeases(t *testing.T) {
 	p.put("*", set)
 	w := p.do(call{"envoy", "GET", poll + "0", nil, ""})
 	version, secret, _, err := wire.OpenSnapshot(w.Body.Bytes())
-	if w.Code != 200 || w.Header().Get("Weir-Version") != "1" || w.Header().Get("Content-Type") != wire.ContentType || version != 1 || secret != [16]byte{1} || err != nil {
+	if w.Code != 200 || w.Header().Get("Weir-Version") != "1" || w.Header().Get("Content-Type") != wire.ContentType ||
+		version != 1 || secret != [16]byte{1} || err != nil {
 		t.Errorf("%d %v: version %d, secret %x, %v", w.Code, w.Header(), version, secret, err)
 	}
 	if w := p.do(call{"envoy", "GET", poll + "1&applied=1", nil, ""}); w.Code != 204 || w.Body.Len() > 0 {
@@ -481,17 +490,20 @@ func TestSnapshotAndLeases(t *testing.T) {
 	}
 	report := func(boot, version uint64, worst policy.Step, steps ...wire.PolicyStep) {
 		t.Helper()
-		body := wire.AppendReport(nil, wire.Report{Node: []byte("e1"), Boot: boot, Version: version, Worst: worst, Steps: steps})
+		body := wire.AppendReport(nil,
+			wire.Report{Node: []byte("e1"), Boot: boot, Version: version, Worst: worst, Steps: steps})
 		if w := p.do(call{"envoy", "POST", "/node/v1/report", nil, string(body)}); w.Code != 204 || w.Body.Len() > 0 {
 			t.Errorf("a report: %d %s", w.Code, w.Body)
 		}
 	}
-	report(0xff, 1, policy.StepDeny, wire.PolicyStep{Policy: 0, Step: policy.StepShare}, wire.PolicyStep{Policy: 9, Step: policy.StepDeny})
+	report(0xff, 1, policy.StepDeny, wire.PolicyStep{Policy: 0, Step: policy.StepShare},
+		wire.PolicyStep{Policy: 9, Step: policy.StepDeny})
 	report(0xfe, 1, policy.StepLeases) // Of an earlier process, late.
 	if w := p.do(call{"envoy", "POST", "/node/v1/report", nil, "junk"}); w.Code != 400 {
 		t.Errorf("a report that is none: %d", w.Code)
 	}
-	if w := p.do(call{"envoy", "POST", "/node/v1/report", nil, string(wire.AppendReport(nil, wire.Report{}))}); w.Code != 400 {
+	if w := p.do(call{"envoy", "POST", "/node/v1/report", nil,
+		string(wire.AppendReport(nil, wire.Report{}))}); w.Code != 400 {
 		t.Errorf("a report of nobody: %d", w.Code)
 	}
 	if w := p.do(call{"envoy", "POST", "/node/v1/report", nil, strings.Repeat("x", 8<<10+1)}); w.Code != 413 {
@@ -503,25 +515,31 @@ func TestSnapshotAndLeases(t *testing.T) {
 	p.do(call{"envoy", "GET", poll + "1&applied=1", nil, ""}) // It says nothing of the state.
 	p.do(call{"envoy", "GET", "/node/v1/snapshot?node=e2&refused=1&reason=no%0Away", nil, ""})
 
-	request := wire.LeaseRequest{Seq: 3, Version: 1, Items: []wire.LeaseItem{{Bucket: keyhash.Key{1}, Waiting: 7, Cost: 1}, {Limit: 5, Waiting: 1, Cost: 1}}}
+	request := wire.LeaseRequest{Seq: 3, Version: 1,
+		Items: []wire.LeaseItem{{Bucket: keyhash.Key{1}, Waiting: 7, Cost: 1}, {Limit: 5, Waiting: 1, Cost: 1}}}
 	w = p.do(call{"envoy", "POST", "/node/v1/leases", nil, string(wire.AppendLeaseRequest(nil, request))})
 	var reply wire.LeaseReply
-	if err := wire.DecodeLeaseReply(w.Body.Bytes(), &reply); err != nil || w.Code != 200 || w.Header().Get("Content-Type") != wire.ContentType {
+	if err := wire.DecodeLeaseReply(w.Body.Bytes(), &reply); err != nil || w.Code != 200 ||
+		w.Header().Get("Content-Type") != wire.ContentType {
 		t.Fatalf("%d %v: %v", w.Code, w.Header(), err)
 	}
-	if reply.Seq != 3 || reply.Items[0].Waiting != 7 || reply.Items[0].Level != 3 || reply.Items[1].State != wire.ItemUnknown {
+	if reply.Seq != 3 || reply.Items[0].Waiting != 7 || reply.Items[0].Level != 3 ||
+		reply.Items[1].State != wire.ItemUnknown {
 		t.Errorf("%+v", reply)
 	}
 
 	var list api.NodesAnswer
-	if err := json.Unmarshal(p.do(call{"eyes", "GET", "/v1/nodes?page_size=1", nil, ""}).Body.Bytes(), &list); err != nil || list.Next == "" || list.Current != 1 {
+	if err := json.Unmarshal(p.do(call{"eyes", "GET", "/v1/nodes?page_size=1", nil, ""}).Body.Bytes(),
+		&list); err != nil || list.Next == "" || list.Current != 1 {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	e1 := list.Nodes[0]
-	if e1.Seen.IsZero() || e1.ID != "e1" || e1.Boot != "ff" || e1.Filter != "v9" || e1.State != "deny" || len(e1.Steps) != 1 || e1.Steps["a"] != "share" || !list.Complete || e1.Zone != "z" || !e1.Active {
+	if e1.Seen.IsZero() || e1.ID != "e1" || e1.Boot != "ff" || e1.Filter != "v9" || e1.State != "deny" ||
+		len(e1.Steps) != 1 || e1.Steps["a"] != "share" || !list.Complete || e1.Zone != "z" || !e1.Active {
 		t.Errorf("%+v", e1)
 	}
-	if err := json.Unmarshal(p.do(call{"eyes", "GET", "/v1/nodes?page_token=" + list.Next, nil, ""}).Body.Bytes(), &list); err != nil || list.Next != "" ||
+	if err := json.Unmarshal(p.do(call{"eyes", "GET", "/v1/nodes?page_token=" + list.Next, nil, ""}).Body.Bytes(),
+		&list); err != nil || list.Next != "" ||
 		len(list.Nodes) != 1 || list.Nodes[0].Refused != 1 || list.Nodes[0].Reason != "no?way" {
 		t.Errorf("%+v, %v", list, err)
 	}
@@ -529,7 +547,8 @@ func TestSnapshotAndLeases(t *testing.T) {
 	report(0xff, 77, policy.StepShare, wire.PolicyStep{Policy: 0, Step: policy.StepShare}) // Of a version that nobody knows.
 	p.store.mode.Store("away")
 	w = p.do(call{"eyes", "GET", "/v1/nodes", nil, ""})
-	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || list.Complete || len(list.Nodes) != 3 || list.Nodes[1].State != "share" || list.Nodes[1].Steps != nil {
+	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || list.Complete || len(list.Nodes) != 3 ||
+		list.Nodes[1].State != "share" || list.Nodes[1].Steps != nil {
 		t.Errorf("while the store is away: %s", w.Body)
 	}
 	p.store.mode.Store("")
@@ -605,13 +624,16 @@ func TestStoreAway(t *testing.T) {
 	for _, c := range []call{
 		{"root", "PUT", "/v1/policyset", map[string]string{"If-Match": "*"}, set},
 		{"root", "GET", "/v1/versions/9", nil, ""},
-		{"envoy", "POST", "/node/v1/leases", nil, string(wire.AppendLeaseRequest(nil, wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{{Waiting: 1, Cost: 1}}}))},
+		{"envoy", "POST", "/node/v1/leases", nil,
+			string(wire.AppendLeaseRequest(nil,
+				wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{{Waiting: 1, Cost: 1}}}))},
 	} {
 		p.problem(p.do(c), 503, "store-unavailable")
 	}
 	for path, want := range map[string]string{"/v1/policyset": set, "/v1/policies/a": `"name":"a"`, "/v1/versions": `"version":1,`, "/v1/versions/1": `"version":1,`} {
 		w := p.do(call{"root", "GET", path, nil, ""})
-		if held := w.Header().Get(api.HeldHeader); w.Code != 200 || !strings.Contains(w.Body.String(), want) || !strings.HasPrefix(held, "this is what this control plane holds: ") {
+		if held := w.Header().Get(api.HeldHeader); w.Code != 200 || !strings.Contains(w.Body.String(), want) ||
+			!strings.HasPrefix(held, "this is what this control plane holds: ") {
 			t.Errorf("%s: %d, %q: %s", path, w.Code, held, w.Body)
 		}
 	}
@@ -651,7 +673,8 @@ func TestHead(t *testing.T) {
 	server := httptest.NewServer(p.handler)
 	defer server.Close()
 	for path, status := range map[string]int{
-		"/healthz": 200, "/readyz": 200, "/version": 200, "/metrics": 200, "/openapi.yaml": 200, "/docs": 200, "/v1/policyset": 200, "/v1/nodes": 200,
+		"/healthz": 200, "/readyz": 200, "/version": 200, "/metrics": 200, "/openapi.yaml": 200, "/docs": 200,
+		"/v1/policyset": 200, "/v1/nodes": 200,
 		"/v1/versions/9": 404, "/nothing": 404, "/node/v1/leases": 405,
 	} {
 		p.eventually("/readyz", 200)
@@ -670,9 +693,11 @@ func TestHead(t *testing.T) {
 				t.Errorf("%s %s: %d bytes, %v", method, path, len(body), err)
 			}
 		}
-		if get, head := got[0], got[1]; head.StatusCode != status || get.StatusCode != status || head.Header.Get("ETag") != get.Header.Get("ETag") ||
+		if get, head := got[0], got[1]; head.StatusCode != status || get.StatusCode != status ||
+			head.Header.Get("ETag") != get.Header.Get("ETag") ||
 			head.Header.Get("Content-Type") != get.Header.Get("Content-Type") {
-			t.Errorf("%s: HEAD %d %v, GET %d %v; want %d", path, head.StatusCode, head.Header, get.StatusCode, get.Header, status)
+			t.Errorf("%s: HEAD %d %v, GET %d %v; want %d", path, head.StatusCode, head.Header, get.StatusCode,
+				get.Header, status)
 		}
 	}
 }
@@ -691,8 +716,10 @@ func TestIfMatchIsExact(t *testing.T) {
 // What the log says of a request without a token is true, whatever its header holds.
 func TestAnotherSchemeIsNoToken(t *testing.T) {
 	p := newPlane(t)
-	p.problem(p.do(call{"", "GET", "/v1/nodes", map[string]string{"Authorization": "Basic token of root"}, ""}), 401, "unauthorized")
-	if log := p.log.String(); !strings.Contains(log, "there is no Authorization header of the scheme Bearer") || strings.Contains(log, "token=root") {
+	p.problem(p.do(call{"", "GET", "/v1/nodes", map[string]string{"Authorization": "Basic token of root"}, ""}), 401,
+		"unauthorized")
+	if log := p.log.String(); !strings.Contains(log, "there is no Authorization header of the scheme Bearer") ||
+		strings.Contains(log, "token=root") {
 		t.Errorf("log %s", log)
 	}
 }
@@ -701,7 +728,8 @@ func TestAnotherSchemeIsNoToken(t *testing.T) {
 func TestNoDocument(t *testing.T) {
 	p := newPlane(t)
 	for body, want := range map[string]string{"": "the document is empty", "a: [": "the document cannot be read: "} {
-		if got := p.problem(p.put("*", body), 400, "unparsable"); !strings.HasPrefix(got.Detail, want) || strings.Count(got.Detail, "the document") != 1 {
+		if got := p.problem(p.put("*", body), 400, "unparsable"); !strings.HasPrefix(got.Detail, want) ||
+			strings.Count(got.Detail, "the document") != 1 {
 			t.Errorf("%q: %s", body, got.Detail)
 		}
 	}
@@ -715,7 +743,8 @@ func TestReadyzWarnsOfAFullDisk(t *testing.T) {
 	}{
 		{nil, "{\"status\":\"ready\"}\n"},
 		{&os.PathError{Op: "write", Path: "/secret/weir.db", Err: syscall.ENOSPC},
-			"{\"status\":\"ready\",\"warning\":\"the counters cannot be saved, a crash now would lose them: the disk of the store is full\"}\n"},
+			"{\"status\":\"ready\",\"warning\":\"the counters cannot be saved, a crash now would lose them: the disk " +
+				"of the store is full\"}\n"},
 	} {
 		p := newPlaneWith(t, func(config *api.Config) { config.Unsaved = func() error { return c.err } })
 		if w := p.do(call{"", "GET", "/readyz", nil, ""}); w.Code != 200 || w.Body.String() != c.want {
@@ -736,7 +765,8 @@ func TestPanicIsAProblem(t *testing.T) {
 
 func TestRequestIDs(t *testing.T) {
 	p := newPlane(t)
-	for given, kept := range map[string]bool{"0123456789abcdef": true, "short": false, "with space in it": false, strings.Repeat("x", 65): false, "line\nbreak12345": false} {
+	for given, kept := range map[string]bool{"0123456789abcdef": true, "short": false, "with space in it": false,
+		strings.Repeat("x", 65): false, "line\nbreak12345": false} {
 		w := p.do(call{"", "GET", "/version", map[string]string{"X-Request-Id": given}, ""})
 		if got := w.Header().Get("X-Request-Id"); (got == given) != kept || len(got) < 8 {
 			t.Errorf("%q became %q", given, got)

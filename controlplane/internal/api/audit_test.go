@@ -23,7 +23,8 @@ func (p *plane) audit(query string) (answer api.AuditAnswer) {
 	return answer
 }
 
-// Each change has an entry that says who made it and what it did; what was refused or only tried has none.
+// Each change has an entry that says who made it and what it did; what was refused or only tried
+// has none.
 func TestAuditSaysWhoChangedWhat(t *testing.T) {
 	p := withTiers(t) // one version
 	const alice = "/v1/consumers/alice?source=header:x-api-key"
@@ -91,15 +92,17 @@ func TestAuditFilters(t *testing.T) {
 	const all = 5
 	for n := range all {
 		who := []string{"ed", "root"}[n%2]
-		if w := p.do(call{who, "PUT", "/v1/policyset", map[string]string{"If-Match": "*"}, strings.Replace(set, "10", fmt.Sprint(n+1), 1)}); w.Code != 200 {
+		if w := p.do(call{who, "PUT", "/v1/policyset", map[string]string{"If-Match": "*"},
+			strings.Replace(set, "10", fmt.Sprint(n+1), 1)}); w.Code != 200 {
 			t.Fatal(w.Body)
 		}
 	}
 	entries := p.audit("").Entries
 	third := url.QueryEscape(entries[2].At.Format(time.RFC3339Nano))
 	for query, want := range map[string]int{
-		"": all, "by=root": 2, "by=nobody": 0, "resource=policyset": all, "resource=policies/": 0, "since=" + third: 3, "since=2099-01-01T00:00:00Z": 0,
-		"since=" + third + "&by=ed": 2,
+		"": all, "by=root": 2, "by=nobody": 0, "resource=policyset": all, "resource=policies/": 0, "since=" + third: 3,
+		"since=2099-01-01T00:00:00Z": 0,
+		"since=" + third + "&by=ed":  2,
 	} {
 		if got := p.audit(query); len(got.Entries) != want || got.Next != "" {
 			t.Errorf("%s: %d entries, want %d", query, len(got.Entries), want)
@@ -127,7 +130,8 @@ func TestAuditFilters(t *testing.T) {
 	if seen != all {
 		t.Errorf("%d entries on all pages", seen)
 	}
-	for _, query := range []string{"since=yesterday", "since=", "page_token=eA", "page_token=!", "page_size=-1", "x=1"} {
+	for _, query := range []string{"since=yesterday", "since=", "page_token=eA", "page_token=!", "page_size=-1",
+		"x=1"} {
 		p.problem(p.do(call{"eyes", "GET", "/v1/audit?" + query, nil, ""}), 400, "bad-request")
 	}
 	p.store.mode.Store("away")

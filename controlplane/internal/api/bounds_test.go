@@ -30,7 +30,8 @@ func (p *plane) from(address string, c call) *httptest.ResponseRecorder {
 	return w.ResponseRecorder
 }
 
-// Whoever asks more often than it may is told so, and when to come back, by every operation that needs a token. Others are served.
+// Whoever asks more often than it may is told so, and when to come back, by every operation that
+// needs a token. Others are served.
 func TestEachTokenHasARate(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	p := newPlaneWith(t, func(c *api.Config) {
@@ -79,7 +80,8 @@ func TestEachTokenHasARate(t *testing.T) {
 	}
 }
 
-// Whoever sends wrong tokens is no longer answered one by one, and fills no log; who has a right one is served at the same address.
+// Whoever sends wrong tokens is no longer answered one by one, and fills no log; who has a right
+// one is served at the same address.
 func TestWrongTokensHaveARate(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	p := newPlaneWith(t, func(c *api.Config) { c.Now = func() time.Time { return now } })
@@ -115,14 +117,16 @@ func TestAnExpiredTokenIsToldSo(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	clock := func() time.Time { return now }
 	p := newPlaneWith(t, func(c *api.Config) {
-		c.Tokens = auth.NewRing(auth.Tokens{{Name: "ci", Role: auth.Viewer, Sum: auth.Sum("token of ci"), Expires: now.Add(time.Hour)}}, clock)
+		c.Tokens = auth.NewRing(auth.Tokens{{Name: "ci", Role: auth.Viewer, Sum: auth.Sum("token of ci"),
+			Expires: now.Add(time.Hour)}}, clock)
 	})
 	get := call{who: "ci", method: "GET", path: "/v1/nodes"}
 	if w := p.do(get); w.Code != 200 {
 		t.Errorf("before: %d", w.Code)
 	}
 	now = now.Add(time.Hour)
-	if got := p.problem(p.do(get), 401, "unauthorized"); got.Detail != "the token ci has expired: weir token new makes another" {
+	if got := p.problem(p.do(get), 401, "unauthorized"); got.Detail != "the token ci has expired: weir token new "+
+		"makes another" {
 		t.Errorf("after: %s", got.Detail)
 	}
 }
@@ -130,14 +134,17 @@ func TestAnExpiredTokenIsToldSo(t *testing.T) {
 // No answer may be taken for something else by a browser, or be read by another site.
 func TestAnswersAreHardened(t *testing.T) {
 	p := newPlane(t)
-	for _, path := range []string{"/", "/healthz", "/docs", "/openapi.yaml", "/metrics", "/v1/policyset", "/node/v1/leases"} {
+	for _, path := range []string{"/", "/healthz", "/docs", "/openapi.yaml", "/metrics", "/v1/policyset",
+		"/node/v1/leases"} {
 		r := httptest.NewRequest("GET", path, nil)
 		r.Header.Set("Origin", "https://elsewhere.example")
 		w := httptest.NewRecorder()
 		p.handler.ServeHTTP(w, r)
 		h := w.Header()
-		if !strings.HasPrefix(h.Get("Content-Security-Policy"), "default-src 'none';") || !strings.Contains(h.Get("Content-Security-Policy"), "frame-ancestors 'none'") ||
-			h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Cross-Origin-Resource-Policy") != "same-origin" || h.Get("Access-Control-Allow-Origin") != "" {
+		if !strings.HasPrefix(h.Get("Content-Security-Policy"), "default-src 'none';") ||
+			!strings.Contains(h.Get("Content-Security-Policy"), "frame-ancestors 'none'") ||
+			h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Cross-Origin-Resource-Policy") != "same-origin" ||
+			h.Get("Access-Control-Allow-Origin") != "" {
 			t.Errorf("%s: %v", path, h)
 		}
 	}
@@ -173,9 +180,11 @@ func TestAHostileNode(t *testing.T) {
 	const hostile = "203.0.113.66:666"
 	lease := func(address string, r wire.LeaseRequest) wire.LeaseReply {
 		t.Helper()
-		w := p.from(address, call{who: "envoy", method: "POST", path: "/node/v1/leases", body: string(wire.AppendLeaseRequest(nil, r))})
+		w := p.from(address, call{who: "envoy", method: "POST", path: "/node/v1/leases",
+			body: string(wire.AppendLeaseRequest(nil, r))})
 		var reply wire.LeaseReply
-		if err := wire.DecodeLeaseReply(w.Body.Bytes(), &reply); w.Code != 200 || err != nil || reply.Seq != r.Seq || len(reply.Items) != len(r.Items) {
+		if err := wire.DecodeLeaseReply(w.Body.Bytes(), &reply); w.Code != 200 || err != nil || reply.Seq != r.Seq ||
+			len(reply.Items) != len(r.Items) {
 			t.Fatalf("%d %q, %v", w.Code, w.Body, err)
 		}
 		return reply
@@ -185,12 +194,14 @@ func TestAHostileNode(t *testing.T) {
 	}
 	honest := func(bucket byte, want int64) {
 		t.Helper()
-		got := lease("192.0.2.1:1", wire.LeaseRequest{Node: "honest", Boot: 1, Seq: 1, Version: 1, Items: []wire.LeaseItem{item(bucket, 1<<20, 0)}})
+		got := lease("192.0.2.1:1", wire.LeaseRequest{Node: "honest", Boot: 1, Seq: 1, Version: 1,
+			Items: []wire.LeaseItem{item(bucket, 1<<20, 0)}})
 		if got.Items[0].Waiting != want {
 			t.Errorf("bucket %d grants an honest node %+v, want %d", bucket, got.Items[0], want)
 		}
 	}
-	// Whatever it asks, all together get no more than the bucket has, and other buckets are untouched.
+	// Whatever it asks, all together get no more than the bucket has, and other buckets are
+	// untouched.
 	greedy := wire.LeaseRequest{Node: "wild", Boot: 1<<64 - 1, Seq: 1<<64 - 1, Version: 1}
 	for range wire.MaxItems {
 		greedy.Items = append(greedy.Items, item(7, 1<<20, 1<<52))
@@ -211,7 +222,8 @@ func TestAHostileNode(t *testing.T) {
 			it.Limit, it.Joined = limit, true
 			last := it
 			last.Joined = false
-			for _, a := range lease(hostile, wire.LeaseRequest{Node: "wild", Version: version, Items: []wire.LeaseItem{it, last}}).Items {
+			for _, a := range lease(hostile,
+				wire.LeaseRequest{Node: "wild", Version: version, Items: []wire.LeaseItem{it, last}}).Items {
 				if a.Waiting+a.Keep > 0 {
 					t.Errorf("version %d, limit %d: granted %+v", version, limit, a)
 				}
@@ -223,7 +235,8 @@ func TestAHostileNode(t *testing.T) {
 	valid := wire.AppendLeaseRequest(nil, greedy)
 	for n := range valid {
 		body := append([]byte(nil), valid[:n]...)
-		for _, path := range []string{"/node/v1/leases", "/node/v1/report", "/node/v1/consumers", "/node/v1/decisions"} {
+		for _, path := range []string{"/node/v1/leases", "/node/v1/report", "/node/v1/consumers",
+			"/node/v1/decisions"} {
 			if w := p.from(hostile, call{who: "envoy", method: "POST", path: path, body: string(body)}); w.Code != 400 {
 				t.Fatalf("%d bytes of a request to %s: %d", n, path, w.Code)
 			}
@@ -237,7 +250,8 @@ func TestAHostileNode(t *testing.T) {
 func (p *plane) inventNodes(address string) {
 	p.t.Helper()
 	poll := func(address, node string) int {
-		return p.from(address, call{who: "envoy", method: "GET", path: "/node/v1/snapshot?boot=1&wait=0s&after=1&node=" + node}).Code
+		return p.from(address, call{who: "envoy", method: "GET",
+			path: "/node/v1/snapshot?boot=1&wait=0s&after=1&node=" + node}).Code
 	}
 	if code := poll("192.0.2.1:1", "honest"); code != http.StatusNoContent {
 		p.t.Fatalf("an honest poll: %d", code)

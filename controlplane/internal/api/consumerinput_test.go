@@ -52,12 +52,14 @@ func TestAConsumerHasMoreThanATier(t *testing.T) {
 	if w = p.do(put); w.Code != 200 {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	for _, w := range []string{w.Body.String(), p.do(call{who: "eyes", method: "GET", path: "/v1/consumers/alice"}).Body.String()} {
+	for _, w := range []string{w.Body.String(),
+		p.do(call{who: "eyes", method: "GET", path: "/v1/consumers/alice"}).Body.String()} {
 		var got api.ConsumerAnswer
 		if err := json.Unmarshal([]byte(w), &got); err != nil {
 			t.Fatal(err)
 		}
-		if got.Banned.Reason != "abuse" || !got.Banned.ExpiresAt.Equal(soon) || got.Bypass.ExpiresAt != nil || len(got.Overrides) != 3 ||
+		if got.Banned.Reason != "abuse" || !got.Banned.ExpiresAt.Equal(soon) || got.Bypass.ExpiresAt != nil ||
+			len(got.Overrides) != 3 ||
 			string(got.Overrides[0].Limit) != `{"quota":500,"window":"1m","burst":50}` || got.Overrides[0].Reason != "launch" ||
 			string(got.Overrides[1].Limit) != `[{"quota":20,"window":"1m"},{"quota":2,"window":"1s"}]` || string(got.Overrides[2].Limit) != `"unlimited"` {
 			t.Errorf("%s", w)
@@ -70,15 +72,18 @@ func TestAConsumerHasMoreThanATier(t *testing.T) {
 	for path, special := range map[string]bool{"/node/v1/consumers?format=2": true, "/node/v1/consumers": false} {
 		var m wire.Consumers
 		w := p.do(call{who: "envoy", method: "POST", path: path, body: question})
-		if err := wire.DecodeConsumers(w.Body.Bytes(), &m); err != nil || len(m.Items) != 1 || string(m.Items[0].Tier) != "premium" || (len(m.Items[0].Exceptions) > 0) != special {
+		if err := wire.DecodeConsumers(w.Body.Bytes(), &m); err != nil || len(m.Items) != 1 ||
+			string(m.Items[0].Tier) != "premium" || (len(m.Items[0].Exceptions) > 0) != special {
 			t.Errorf("%s: %v %+v", path, err, m)
 		}
 		banned, bypass := wire.Ends(m.Items[0].Exceptions)
-		if special && (m.ExceptionsRevision != 1 || !m.HasExceptions || banned != soon.UnixMilli() || bypass != wire.ForGood) {
+		if special && (m.ExceptionsRevision != 1 || !m.HasExceptions || banned != soon.UnixMilli() ||
+			bypass != wire.ForGood) {
 			t.Errorf("%+v: banned until %d, bypass until %d", m, banned, bypass)
 		}
 	}
-	for filter, want := range map[string]int{"?banned=true": 1, "?tier=premium": 1, "?tier=free": 0, "?banned=true&tier=free": 0, "?banned=false": 1} {
+	for filter, want := range map[string]int{"?banned=true": 1, "?tier=premium": 1, "?tier=free": 0,
+		"?banned=true&tier=free": 0, "?banned=false": 1} {
 		var list api.ConsumersAnswer
 		w := p.do(call{who: "eyes", method: "GET", path: "/v1/consumers" + filter})
 		if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list.Consumers) != want {
@@ -107,9 +112,11 @@ func TestWhatAConsumerCannotHave(t *testing.T) {
 		`{"overrides": [{"policy": "api", "limit": [{"quota": 1, "window": "1s"}, {"quota": 2, "window": "1s"}]}]}`: "overrides[0].limit[1].window: is that of another limit in the list",
 	} {
 		for _, dry := range []string{"", "?dry_run=true"} {
-			got := p.problem(p.do(call{who: "ed", method: "PUT", path: "/v1/consumers/alice" + dry, header: whatever, body: body}), 422, "invalid-consumer")
+			got := p.problem(p.do(call{who: "ed", method: "PUT", path: "/v1/consumers/alice" + dry, header: whatever,
+				body: body}), 422, "invalid-consumer")
 			for _, line := range strings.Split(want, "\n") {
-				if !strings.Contains(": "+strings.TrimPrefix(got.Problems.Error(), ": "), strings.TrimPrefix(line, ": ")) {
+				if !strings.Contains(": "+strings.TrimPrefix(got.Problems.Error(), ": "),
+					strings.TrimPrefix(line, ": ")) {
 					t.Errorf("%s%s: %v\nwant %s", body, dry, got.Problems, line)
 				}
 			}

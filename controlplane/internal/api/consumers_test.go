@@ -39,7 +39,8 @@ func TestConsumers(t *testing.T) {
 	w := p.do(put(`"0"`, "premium"))
 	first := w.Header().Get("ETag")
 	var got api.ConsumerAnswer
-	if err := json.Unmarshal(w.Body.Bytes(), &got); w.Code != 200 || err != nil || got.Tier != "premium" || got.By != "ed" || got.Source != "header:x-api-key" || len(got.Key) != 32 {
+	if err := json.Unmarshal(w.Body.Bytes(), &got); w.Code != 200 || err != nil || got.Tier != "premium" ||
+		got.By != "ed" || got.Source != "header:x-api-key" || len(got.Key) != 32 {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	if strings.Contains(p.log.String(), "al/i") || !strings.Contains(p.log.String(), `"consumer changed"`) {
@@ -52,9 +53,11 @@ func TestConsumers(t *testing.T) {
 	// The node asks by the same hash.
 	key := match.ConsumerKey(keyhash.Key{1}, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "al/i%ceä")
 	other := match.ConsumerKey(keyhash.Key{1}, policy.Source{Kind: policy.SourceJWT, Name: "sub"}, "al/i%ceä")
-	w = p.do(call{who: "envoy", method: "POST", path: "/node/v1/consumers", body: string(wire.AppendQuestion(nil, []keyhash.Key{key, other}))})
+	w = p.do(call{who: "envoy", method: "POST", path: "/node/v1/consumers",
+		body: string(wire.AppendQuestion(nil, []keyhash.Key{key, other}))})
 	var m wire.Consumers
-	if err := wire.DecodeConsumers(w.Body.Bytes(), &m); w.Code != 200 || err != nil || len(m.Items) != 2 || string(m.Items[0].Tier) != "premium" || len(m.Items[1].Tier) != 0 {
+	if err := wire.DecodeConsumers(w.Body.Bytes(), &m); w.Code != 200 || err != nil || len(m.Items) != 2 ||
+		string(m.Items[0].Tier) != "premium" || len(m.Items[1].Tier) != 0 {
 		t.Errorf("%d %v %+v", w.Code, err, m)
 	}
 	// And hears of changes by its poll.
@@ -64,26 +67,31 @@ func TestConsumers(t *testing.T) {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	w = p.do(call{who: "envoy", method: "GET", path: "/node/v1/snapshot?after=1&node=n&wait=5s&consumers=" + strings.Trim(first, `"`)})
-	if err := wire.DecodeConsumers(w.Body.Bytes(), &m); err != nil || w.Header().Get(api.VersionHeader) != "" || !m.Complete || len(m.Items) != 1 ||
+	if err := wire.DecodeConsumers(w.Body.Bytes(), &m); err != nil || w.Header().Get(api.VersionHeader) != "" ||
+		!m.Complete || len(m.Items) != 1 ||
 		m.Items[0].Key != key || string(m.Items[0].Tier) != "free" || etagOf(m.Revision) != second {
 		t.Errorf("%d %v %+v", w.Code, err, m)
 	}
 	for _, quiet := range []string{"&consumers=" + strings.Trim(second, `"`), ""} {
-		if w := p.do(call{who: "envoy", method: "GET", path: "/node/v1/snapshot?after=1&node=n&wait=10ms" + quiet}); w.Code != 204 {
+		if w := p.do(call{who: "envoy", method: "GET",
+			path: "/node/v1/snapshot?after=1&node=n&wait=10ms" + quiet}); w.Code != 204 {
 			t.Errorf("nothing new%s: %d", quiet, w.Code)
 		}
 	}
 	var list api.ConsumersAnswer
 	w = p.do(call{who: "eyes", method: "GET", path: "/v1/consumers"})
-	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list.Consumers) != 1 || list.Consumers[0].Key != got.Key || list.Consumers[0].Tier != "free" || list.Next != "" {
+	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list.Consumers) != 1 ||
+		list.Consumers[0].Key != got.Key || list.Consumers[0].Tier != "free" || list.Next != "" {
 		t.Errorf("%d %v %s", w.Code, err, w.Body)
 	}
 	p.problem(p.do(call{who: "eyes", method: "GET", path: "/v1/consumers?page_token=eA"}), 400, "bad-request")
 	p.problem(p.do(call{who: "ed", method: "DELETE", path: path}), 428, "precondition-required")
-	if w := p.do(call{who: "ed", method: "DELETE", path: path, header: map[string]string{"If-Match": second}}); w.Code != 204 {
+	if w := p.do(call{who: "ed", method: "DELETE", path: path,
+		header: map[string]string{"If-Match": second}}); w.Code != 204 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
-	p.problem(p.do(call{who: "ed", method: "DELETE", path: path, header: map[string]string{"If-Match": "*"}}), 404, "not-found")
+	p.problem(p.do(call{who: "ed", method: "DELETE", path: path, header: map[string]string{"If-Match": "*"}}), 404,
+		"not-found")
 }
 
 func etagOf(revision uint64) string {
@@ -104,19 +112,23 @@ func TestConsumersAreRefused(t *testing.T) {
 		kind   string
 	}{
 		{"which of two sources", call{who: "ed", method: "PUT", path: "/v1/consumers/alice", header: match, body: `{"tier":"free"}`}, 400, "bad-request"},
-		{"an unknown source", call{who: "eyes", method: "GET", path: "/v1/consumers/alice?source=" + url.QueryEscape("cookie:x")}, 400, "bad-request"},
+		{"an unknown source", call{who: "eyes", method: "GET",
+			path: "/v1/consumers/alice?source=" + url.QueryEscape("cookie:x")}, 400, "bad-request"},
 		{"a viewer writes", call{who: "eyes", method: "PUT", path: alice, header: match, body: `{"tier":"free"}`}, 403, "forbidden"},
 		{"no precondition", call{who: "ed", method: "PUT", path: alice, body: `{"tier":"free"}`}, 428, "precondition-required"},
 		{"an unknown field", call{who: "ed", method: "PUT", path: alice, header: match, body: `{"tier":"free","x":1}`}, 400, "bad-request"},
 		{"two bodies", call{who: "ed", method: "PUT", path: alice, header: match, body: `{"tier":"free"}{}`}, 400, "bad-request"},
-		{"a large body", call{who: "ed", method: "PUT", path: alice, header: match, body: strings.Repeat(" ", 33<<10)}, 413, "too-large"},
+		{"a large body", call{who: "ed", method: "PUT", path: alice, header: match, body: strings.Repeat(" ", 33<<10)},
+			413, "too-large"},
 		{"a node is no viewer", call{who: "envoy", method: "GET", path: alice}, 403, "forbidden"},
-		{"a question that is none", call{who: "envoy", method: "POST", path: "/node/v1/consumers", body: "x"}, 400, "bad-request"},
+		{"a question that is none", call{who: "envoy", method: "POST", path: "/node/v1/consumers", body: "x"}, 400,
+			"bad-request"},
 	} {
 		t.Run(c.name, func(t *testing.T) { p.problem(p.do(c.call), c.status, c.kind) })
 	}
 	got := p.problem(p.do(call{who: "ed", method: "PUT", path: alice, header: match, body: `{"tier":"gold"}`}), 422, "invalid-consumer")
-	if len(got.Problems) != 1 || got.Problems[0] != (policy.Problem{Path: "tier", Reason: "must be one of the tiers free, premium"}) {
+	if len(got.Problems) != 1 ||
+		got.Problems[0] != (policy.Problem{Path: "tier", Reason: "must be one of the tiers free, premium"}) {
 		t.Errorf("%+v", got)
 	}
 	p.store.mode.Store("away")

@@ -32,7 +32,8 @@ func (p *plane) told() string {
 		p.t.Fatal(err)
 	}
 	alice := match.ConsumerKey(secret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
-	who := wire.CallerCount{Bucket: keyhash.Key{1}, Identity: wire.Identity{Consumer: alice, Shown: append([]byte{0, 2}, "/x"...)}, Count: 3}
+	who := wire.CallerCount{Bucket: keyhash.Key{1},
+		Identity: wire.Identity{Consumer: alice, Shown: append([]byte{0, 2}, "/x"...)}, Count: 3}
 	return string(wire.AppendDecisions(nil, &wire.Decisions{Node: []byte("envoy-1"), Version: 1,
 		Counts:   []wire.RefusedCount{{Refused: 3}},
 		Refusals: []wire.Refusal{{CallerCount: who, Source: 3, Cost: 1, Retry: 6 * quota.Second}},
@@ -54,11 +55,14 @@ func TestWhySomebodyWasLimited(t *testing.T) {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	d := got.Decisions[0]
-	if d.Node != "envoy-1" || d.Policy != "a" || d.Limit != "10 per 1m" || d.From != "policy" || d.Mode != "leased" || d.Source != "central" || d.Reason != "quota" ||
-		d.Shown["path"] != "/x" || d.Ends == nil || d.Ends.Sub(d.At) != 6*time.Second || d.Now == nil || d.Now.Tokens != 10 || d.Now.Of != 10 {
+	if d.Node != "envoy-1" || d.Policy != "a" || d.Limit != "10 per 1m" || d.From != "policy" || d.Mode != "leased" ||
+		d.Source != "central" || d.Reason != "quota" ||
+		d.Shown["path"] != "/x" || d.Ends == nil || d.Ends.Sub(d.At) != 6*time.Second || d.Now == nil ||
+		d.Now.Tokens != 10 || d.Now.Of != 10 {
 		t.Errorf("%s", w.Body)
 	}
-	for query, want := range map[string]int{"": 1, "consumer=bob": 0, "policy=b": 0, "policy=a&consumer=alice&source=header:x-api-key": 1, "since=2099-01-01T00:00:00Z": 0} {
+	for query, want := range map[string]int{"": 1, "consumer=bob": 0, "policy=b": 0,
+		"policy=a&consumer=alice&source=header:x-api-key": 1, "since=2099-01-01T00:00:00Z": 0} {
 		w := p.do(call{"eyes", "GET", "/v1/decisions?" + query, nil, ""})
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || len(got.Decisions) != want {
 			t.Errorf("%s: %d %s", query, w.Code, w.Body)
@@ -66,11 +70,13 @@ func TestWhySomebodyWasLimited(t *testing.T) {
 	}
 	var top api.TopAnswer
 	w = p.do(call{"eyes", "GET", "/v1/top", nil, ""})
-	if err := json.Unmarshal(w.Body.Bytes(), &top); err != nil || len(top.Callers) != 1 || top.Callers[0].Consumer != d.Consumer || top.Callers[0].Count != 3 || top.Refused != 3 {
+	if err := json.Unmarshal(w.Body.Bytes(), &top); err != nil || len(top.Callers) != 1 ||
+		top.Callers[0].Consumer != d.Consumer || top.Callers[0].Count != 3 || top.Refused != 3 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	w = p.do(call{"eyes", "GET", "/v1/top?by=requests&policy=a&page_size=1", nil, ""})
-	if err := json.Unmarshal(w.Body.Bytes(), &top); err != nil || len(top.Callers) != 1 || top.Callers[0].Count != 32 || top.Callers[0].Over != 16 {
+	if err := json.Unmarshal(w.Body.Bytes(), &top); err != nil || len(top.Callers) != 1 || top.Callers[0].Count != 32 ||
+		top.Callers[0].Over != 16 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	if strings.Contains(p.log.String(), "alice") {
@@ -92,12 +98,14 @@ func (p *plane) seeSeries() {
 		var got api.SeriesAnswer
 		w := p.do(call{"eyes", "GET", "/v1/series" + query, nil, ""})
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || !got.Complete || len(got.Series) != 1 ||
-			got.Series[0].Total != want || int64(len(got.Series[0].Values))*got.StepSeconds != int64(got.Until.Sub(got.From)/time.Second) {
+			got.Series[0].Total != want ||
+			int64(len(got.Series[0].Values))*got.StepSeconds != int64(got.Until.Sub(got.From)/time.Second) {
 			p.t.Errorf("%s: %d %s", query, w.Code, w.Body)
 		}
 	}
 	for _, query := range []string{
-		"?range=2h", "?step=2m", "?range=24h&step=10s", "?by=node&policy=a", "?by=policy&node=n", "?by=all&policy=a", "?outcome=x",
+		"?range=2h", "?step=2m", "?range=24h&step=10s", "?by=node&policy=a", "?by=policy&node=n", "?by=all&policy=a",
+		"?outcome=x",
 	} {
 		if w := p.do(call{"eyes", "GET", "/v1/series" + query, nil, ""}); w.Code != 400 {
 			p.t.Errorf("%s: %d %s", query, w.Code, w.Body)
@@ -105,7 +113,8 @@ func (p *plane) seeSeries() {
 	}
 	var got api.ComparisonAnswer
 	w := p.do(call{"eyes", "GET", "/v1/series/comparison", nil, ""})
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || got.Outcome != "refused" || got.WindowSeconds != 300 ||
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || got.Outcome != "refused" ||
+		got.WindowSeconds != 300 ||
 		got.All.HourAgo != nil || got.All.DayAgo != nil {
 		p.t.Errorf("%d %s", w.Code, w.Body)
 	}
@@ -114,11 +123,13 @@ func (p *plane) seeSeries() {
 	}
 	var of api.DistributionAnswer
 	w = p.do(call{"eyes", "GET", "/v1/policies/a/distribution", nil, ""})
-	if err := json.Unmarshal(w.Body.Bytes(), &of); err != nil || of.WindowSeconds != 60 || of.Suggestion != nil || len(of.Limits) != 1 ||
+	if err := json.Unmarshal(w.Body.Bytes(), &of); err != nil || of.WindowSeconds != 60 || of.Suggestion != nil ||
+		len(of.Limits) != 1 ||
 		of.Limits[0].Limit != 10 {
 		p.t.Errorf("%d %s", w.Code, w.Body)
 	}
-	for path, want := range map[string]int{"a/distribution?limit=0": 400, "a/distribution?limit=1&limit=2": 200, "never/distribution": 404} {
+	for path, want := range map[string]int{"a/distribution?limit=0": 400, "a/distribution?limit=1&limit=2": 200,
+		"never/distribution": 404} {
 		if w := p.do(call{"eyes", "GET", "/v1/policies/" + path, nil, ""}); w.Code != want {
 			p.t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
@@ -128,7 +139,8 @@ func (p *plane) seeSeries() {
 	}
 }
 
-// A refusal is found by the partition key of its policy, in whatever tier and by whichever limit it was.
+// A refusal is found by the partition key of its policy, in whatever tier and by whichever limit it
+// was.
 func TestWhyAnAddressWasLimited(t *testing.T) {
 	p := newPlane(t)
 	const doc = `
@@ -157,11 +169,13 @@ policies:
 		}
 		index := uint32(slices.IndexFunc(set.Policies, func(p policy.Policy) bool { return p.Name == name }))
 		bucket := match.NewPartition(secret, &set.Policies[index], texts).Bucket(tier, n, false)
-		return wire.Refusal{CallerCount: wire.CallerCount{Policy: index, Tier: of, Bucket: bucket, Count: 1}, Limit: limit, Source: 3, Cost: 1}
+		return wire.Refusal{CallerCount: wire.CallerCount{Policy: index, Tier: of, Bucket: bucket, Count: 1},
+			Limit: limit, Source: 3, Cost: 1}
 	}
 	address := "\xc0\x00\x02\x01"
 	body := wire.AppendDecisions(nil, &wire.Decisions{Node: []byte("envoy-1"), Version: 1, Refusals: []wire.Refusal{
-		refused("login", "", 1, 1, 0, address), refused("tiered", "gold", 0, 3, 2, address, "GET"), refused("tiered", "free", 0, 2, 1, address, "PUT"),
+		refused("login", "", 1, 1, 0, address), refused("tiered", "gold", 0, 3, 2, address, "GET"),
+		refused("tiered", "free", 0, 2, 1, address, "PUT"),
 	}})
 	if w := p.do(call{"envoy", "POST", "/node/v1/decisions", nil, string(body)}); w.Code != 204 {
 		t.Fatal(w.Code, w.Body)
@@ -199,14 +213,18 @@ policies:
 
 func TestBadQuestionsAboutDecisions(t *testing.T) {
 	p := newPlane(t)
-	for _, path := range []string{"/v1/decisions?page_token=eA", "/v1/decisions?consumer=", "/v1/decisions?since=x", "/v1/top?by=name", "/v1/top?page_token="} {
+	for _, path := range []string{"/v1/decisions?page_token=eA", "/v1/decisions?consumer=", "/v1/decisions?since=x",
+		"/v1/top?by=name", "/v1/top?page_token="} {
 		p.problem(p.do(call{"eyes", "GET", path, nil, ""}), 400, "bad-request")
 	}
 	p.problem(p.do(call{"eyes", "GET", "/v1/decisions?consumer=alice", nil, ""}), 409, "no-consumers")
 	p.problem(p.do(call{"envoy", "POST", "/node/v1/decisions", nil, "x"}), 400, "bad-request")
-	p.problem(p.do(call{"envoy", "POST", "/node/v1/decisions", nil, string(wire.AppendDecisions(nil, &wire.Decisions{}))}), 400, "bad-request")
-	p.problem(p.do(call{"envoy", "POST", "/node/v1/decisions", nil, strings.Repeat("x", wire.MaxDecisions+1)}), 413, "too-large")
-	if w := p.do(call{"envoy", "POST", "/node/v1/decisions", nil, string(wire.AppendDecisions(nil, &wire.Decisions{Node: []byte("n"), Version: 9}))}); w.Code != 204 {
+	p.problem(p.do(call{"envoy", "POST", "/node/v1/decisions", nil,
+		string(wire.AppendDecisions(nil, &wire.Decisions{}))}), 400, "bad-request")
+	p.problem(p.do(call{"envoy", "POST", "/node/v1/decisions", nil, strings.Repeat("x", wire.MaxDecisions+1)}), 413,
+		"too-large")
+	if w := p.do(call{"envoy", "POST", "/node/v1/decisions", nil,
+		string(wire.AppendDecisions(nil, &wire.Decisions{Node: []byte("n"), Version: 9}))}); w.Code != 204 {
 		t.Errorf("of an unknown version: %d", w.Code)
 	}
 }

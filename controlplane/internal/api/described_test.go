@@ -36,8 +36,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// spec is the description of the interface, made stricter: answers have no field that it does not name. It does not promise
-// that to clients, who would have to be told of each new field before it came.
+// spec is the description of the interface, made stricter: answers have no field that it does not
+// name. It does not promise that to clients, who would have to be told of each new field before it
+// came.
 var spec = sync.OnceValue(func() *openapi3.T {
 	for _, contentType := range []string{wire.ContentType, "text/html"} {
 		openapi3filter.RegisterBodyDecoder(contentType, openapi3filter.FileBodyDecoder)
@@ -66,8 +67,8 @@ func operationOf(r *http.Request) (path string, item *openapi3.PathItem, op *ope
 	return "", nil, nil
 }
 
-// asDescribed fails unless an answer is one that the description has: its status, headers, media type and body. Every request
-// of this package's tests goes through it.
+// asDescribed fails unless an answer is one that the description has: its status, headers, media
+// type and body. Every request of this package's tests goes through it.
 func (p *plane) asDescribed(r *http.Request, w *httptest.ResponseRecorder) {
 	p.t.Helper()
 	path, item, op := operationOf(r)
@@ -80,13 +81,15 @@ func (p *plane) asDescribed(r *http.Request, w *httptest.ResponseRecorder) {
 	happened.Store(fmt.Sprint(r.Method, " ", path, " ", w.Code), true)
 	input := &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: &openapi3filter.RequestValidationInput{
-			Request: r, Route: &routers.Route{Spec: spec(), Path: path, PathItem: item, Method: r.Method, Operation: op},
+			Request: r, Route: &routers.Route{Spec: spec(), Path: path, PathItem: item, Method: r.Method,
+				Operation: op},
 		},
 		Status: w.Code, Header: w.Header(), Body: io.NopCloser(bytes.NewReader(w.Body.Bytes())),
 		Options: &openapi3filter.Options{IncludeResponseStatus: true, MultiError: true},
 	}
 	if err := openapi3filter.ValidateResponse(context.Background(), input); err != nil {
-		p.t.Errorf("%s %s: %d %v %q is not as described: %v", r.Method, r.URL, w.Code, w.Header(), shortened(w.Body.String()), err)
+		p.t.Errorf("%s %s: %d %v %q is not as described: %v", r.Method, r.URL, w.Code, w.Header(),
+			shortened(w.Body.String()), err)
 	}
 	if w.Code < 300 && w.Body.Len() == 0 && len(op.Responses.Status(w.Code).Value.Content) > 0 {
 		p.t.Errorf("%s %s: the answer has no body", r.Method, r.URL)
@@ -146,12 +149,15 @@ func TestDescriptionIsValid(t *testing.T) {
 	operations := map[string]bool{}
 	for path, item := range doc.Paths.Map() {
 		for method, op := range item.Operations() {
-			if op.OperationID == "" || operations[op.OperationID] || op.Summary == "" || len(op.Tags) != 1 || doc.Tags.Get(op.Tags[0]) == nil {
+			if op.OperationID == "" || operations[op.OperationID] || op.Summary == "" || len(op.Tags) != 1 ||
+				doc.Tags.Get(op.Tags[0]) == nil {
 				t.Errorf("%s %s has no summary, no id of its own, or no known tag", method, path)
 			}
 			operations[op.OperationID] = true
 			for _, p := range slices.Concat(item.Parameters, op.Parameters) {
-				if p.Value.Description == "" || strings.HasPrefix(path, "/v1/") && p.Value.Extensions["x-must"] == nil && p.Value.Name != "If-None-Match" {
+				if p.Value.Description == "" ||
+					strings.HasPrefix(path, "/v1/") && p.Value.Extensions["x-must"] == nil &&
+						p.Value.Name != "If-None-Match" {
 					t.Errorf("%s %s: %s lacks a description or x-must", method, path, p.Value.Name)
 				}
 				if p.Value.Required && p.Value.Example == nil && !strings.HasPrefix(path, "/node/") {
@@ -160,11 +166,13 @@ func TestDescriptionIsValid(t *testing.T) {
 			}
 		}
 	}
-	limits := map[string]float64{"putPolicySet": policydoc.MaxBytes, "putPolicy": policydoc.MaxBytes, "patchPolicy": policydoc.MaxBytes}
+	limits := map[string]float64{"putPolicySet": policydoc.MaxBytes, "putPolicy": policydoc.MaxBytes,
+		"patchPolicy": policydoc.MaxBytes}
 	for _, item := range doc.Paths.Map() {
 		for _, op := range item.Operations() {
 			if want, ok := limits[op.OperationID]; ok && op.RequestBody.Value.Extensions["x-max-bytes"] != want {
-				t.Errorf("%s: x-max-bytes is %v, want %v", op.OperationID, op.RequestBody.Value.Extensions["x-max-bytes"], want)
+				t.Errorf("%s: x-max-bytes is %v, want %v", op.OperationID,
+					op.RequestBody.Value.Extensions["x-max-bytes"], want)
 			}
 		}
 	}
@@ -188,12 +196,16 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 // Without a token only these answer; the roles of the rest are the description's.
 func TestOnlyTheseAreOpen(t *testing.T) {
 	p := newPlane(t)
-	open := []string{"GET /docs", "GET /healthz", "GET /metrics", "GET /openapi.json", "GET /openapi.yaml", "GET /readyz",
+	open := []string{"GET /docs", "GET /healthz", "GET /metrics", "GET /openapi.json", "GET /openapi.yaml",
+		"GET /readyz",
 		"GET /v1/usage", "GET /version", "GET /console", "GET /console/{file}", "POST /v1/session", "DELETE /v1/session"}
 	for path, item := range spec().Paths.Map() {
 		for method, op := range item.Operations() {
-			w := p.do(call{method: method, path: strings.NewReplacer("{name}", "a", "{version}", "1", "{id}", "x").Replace(path)})
-			if isOpen := op.Security != nil && len(*op.Security) == 0; isOpen != slices.Contains(open, method+" "+path) || isOpen == (w.Code == 401) || !isOpen && w.Code != 401 {
+			w := p.do(call{method: method,
+				path: strings.NewReplacer("{name}", "a", "{version}", "1", "{id}", "x").Replace(path)})
+			if isOpen := op.Security != nil &&
+				len(*op.Security) == 0; isOpen != slices.Contains(open, method+" "+path) || isOpen == (w.Code == 401) ||
+				!isOpen && w.Code != 401 {
 				t.Errorf("%s %s is described as open: %v, and answers %d", method, path, isOpen, w.Code)
 			}
 		}
@@ -213,22 +225,27 @@ func TestRequestsAreHeldAgainstTheDescription(t *testing.T) {
 		{call{"eyes", "GET", "/v1/nodes?size=1", nil, ""}, 400, `there is no query parameter "size"; there are page_size, page_token`, ""},
 		{call{"eyes", "GET", "/v1/policyset?dry_run=true", nil, ""}, 400, `there is no query parameter "dry_run"; this takes none`, ""},
 		{call{"ed", "PUT", "/v1/policyset?dryrun=true", match, set}, 400, `there is no query parameter "dryrun"; there are dry_run, nodes`, ""},
-		{call{"ed", "PUT", "/v1/policyset?dry_run=true&dry_run=false", match, set}, 400, "dry_run is given 2 times; give it once", ""},
+		{call{"ed", "PUT", "/v1/policyset?dry_run=true&dry_run=false", match, set}, 400,
+			"dry_run is given 2 times; give it once", ""},
 		{call{"ed", "PUT", "/v1/policyset?dry_run=1", match, set}, 400, "dry_run must be true or false", ""},
 		{call{"ed", "PUT", "/v1/policyset?dry_run=", match, set}, 400, "dry_run must be true or false", ""},
 		{call{"ed", "PUT", "/v1/policyset?dry_run=soon", map[string]string{"If-Match": "3"}, set}, 400, `If-Match must be one ETag like "3", or *; dry_run must be true or false`, ""},
 		{call{"ed", "PUT", "/v1/policyset", map[string]string{"If-Match": `"99999999999999999999"`}, set}, 400, `If-Match must be one ETag like "3", or *`, ""},
-		{call{"eyes", "GET", "/v1/nodes?page_size=1.5", nil, ""}, 400, "page_size must be a whole number from 0 to 200", ""},
-		{call{"eyes", "GET", "/v1/nodes?page_size=99999999999", nil, ""}, 400, "page_size must be a whole number from 0 to 200", ""},
+		{call{"eyes", "GET", "/v1/nodes?page_size=1.5", nil, ""}, 400, "page_size must be a whole number from 0 to 200",
+			""},
+		{call{"eyes", "GET", "/v1/nodes?page_size=99999999999", nil, ""}, 400,
+			"page_size must be a whole number from 0 to 200", ""},
 		{call{"eyes", "GET", "/v1/versions/9007199254740993", nil, ""}, 400, "version must be a whole number", ""},
 		{call{"eyes", "GET", "/v1/versions/1/diff?against=-1", nil, ""}, 400, "against must be a whole number", ""},
-		{call{"eyes", "GET", "/v1/nodes?a=%zz", nil, ""}, 400, "the query cannot be read: it must be name=value&name=value, percent-encoded", ""},
+		{call{"eyes", "GET", "/v1/nodes?a=%zz", nil, ""}, 400,
+			"the query cannot be read: it must be name=value&name=value, percent-encoded", ""},
 		{call{"ed", "PUT", alice, match, `{"tier": 1, "until": "tomorrow"}`}, 400, `the body must be JSON like {"tier":"premium"}`, "tier: must be of type string\nuntil: is not a field here"},
 		{call{"ed", "PUT", alice, match, `{"Tier": "free"}`}, 400, `the body must be JSON like {"tier":"premium"}`, "Tier: is not a field here"},
 		{call{"ed", "PUT", alice, match, `{"banned": {"until": 1}, "overrides": [{"policy": "api", "limit": {"quota": "5"}}]}`}, 400, `the body must be JSON like {"tier":"premium"}`,
 			"banned.until: is not a field here\noverrides[0].limit.quota: must be of type integer"},
 		{call{"ed", "PUT", alice, match, `{"overrides": [{"policy": "api", "limit": 5, "expires_at": "soon"}]}`}, 400, `the body must be JSON like {"tier":"premium"}`,
-			"overrides[0].expires_at: must be a time like 2030-01-01T00:00:00Z\noverrides[0].limit: must be of type object or array or string"},
+			"overrides[0].expires_at: must be a time like 2030-01-01T00:00:00Z\n" +
+				"overrides[0].limit: must be of type object or array or string"},
 		{call{"ed", "PUT", alice, match, "{\"tier\": \"fr\xe9e\"}"}, 400, `the body must be JSON like {"tier":"premium"}`, "is not UTF-8"},
 		{call{"ed", "PUT", alice, match, `[]`}, 400, `the body must be JSON like {"tier":"premium"}`, "must be of type object"},
 		{call{"ed", "PUT", alice, match, ``}, 400, `the body must be JSON like {"tier":"premium"}`, ""},
@@ -257,7 +274,8 @@ func TestRequestsAreHeldAgainstTheDescription(t *testing.T) {
 	}
 }
 
-// example is what the description shows for an answer of an operation, or for its request with status 0.
+// example is what the description shows for an answer of an operation, or for its request with
+// status 0.
 func example(t *testing.T, method, path string, status int) any {
 	t.Helper()
 	op := spec().Paths.Value(path).GetOperation(method)
@@ -306,7 +324,8 @@ func TestExamplesAreTrue(t *testing.T) {
 	}
 	first := map[string]string{"If-Match": `"0"`}
 	shown(p.do(call{"ed", "PUT", "/v1/policyset", first, asked("PUT", "/v1/policyset")}), "PUT", "/v1/policyset", 200)
-	shown(p.do(call{"eyes", "GET", "/v1/policyset", map[string]string{"Accept": "application/json"}, ""}), "GET", "/v1/policyset", 200)
+	shown(p.do(call{"eyes", "GET", "/v1/policyset", map[string]string{"Accept": "application/json"}, ""}), "GET",
+		"/v1/policyset", 200)
 	shown(p.do(call{"eyes", "GET", "/v1/policies/api", nil, ""}), "GET", "/v1/policies/{name}", 200)
 	shown(p.do(call{"eyes", "GET", "/v1/versions/1/diff", nil, ""}), "GET", "/v1/versions/{version}/diff", 200)
 	version := example(t, "GET", "/v1/versions/{version}", 200).(map[string]any)
@@ -336,9 +355,12 @@ func TestExamplesAreTrue(t *testing.T) {
 	shown(p.do(call{"eyes", "GET", "/v1/policies/other", nil, ""}), "GET", "/v1/policies/{name}", 404, id)
 	shown(p.do(call{"eyes", "GET", "/v1/consumers/alice", nil, ""}), "GET", "/v1/consumers/{id}", 409, id)
 	shown(p.do(call{"ed", "PUT", "/v1/policyset", first, set}), "PUT", "/v1/policyset", 412, id)
-	shown(p.do(call{"ed", "PUT", "/v1/policyset", first, strings.Repeat(" ", 1<<20+1)}), "PUT", "/v1/policyset", 413, id)
-	shown(p.do(call{"ed", "PUT", "/v1/policyset", map[string]string{"If-Match": "*", "Content-Encoding": "gzip"}, set}), "PUT", "/v1/policyset", 415, id)
-	shown(p.do(call{"ed", "PUT", "/v1/policyset", map[string]string{"If-Match": "*"}, strings.Replace(set, "10", "0", 1)}), "PUT", "/v1/policyset", 422, id)
+	shown(p.do(call{"ed", "PUT", "/v1/policyset", first, strings.Repeat(" ", 1<<20+1)}), "PUT", "/v1/policyset", 413,
+		id)
+	shown(p.do(call{"ed", "PUT", "/v1/policyset", map[string]string{"If-Match": "*", "Content-Encoding": "gzip"}, set}),
+		"PUT", "/v1/policyset", 415, id)
+	shown(p.do(call{"ed", "PUT", "/v1/policyset", map[string]string{"If-Match": "*"},
+		strings.Replace(set, "10", "0", 1)}), "PUT", "/v1/policyset", 422, id)
 	p.store.mode.Store("panic")
 	shown(p.do(call{"eyes", "GET", "/v1/versions", nil, ""}), "GET", "/v1/versions", 500, id)
 	p = newPlane(t) // One that holds nothing.
@@ -347,9 +369,11 @@ func TestExamplesAreTrue(t *testing.T) {
 
 	p = withTiers(t)
 	const alice = "/v1/consumers/alice?source=header:x-api-key"
-	shown(p.do(call{"ed", "PUT", alice, first, asked("PUT", "/v1/consumers/{id}")}), "PUT", "/v1/consumers/{id}", 200, "updated", "by", "key")
+	shown(p.do(call{"ed", "PUT", alice, first, asked("PUT", "/v1/consumers/{id}")}), "PUT", "/v1/consumers/{id}", 200,
+		"updated", "by", "key")
 	shown(p.do(call{"ed", "PUT", alice, first, `{"tier":"gold"}`}), "PUT", "/v1/consumers/{id}", 422, id)
-	shown(p.do(call{"ed", "POST", "/v1/consumers", map[string]string{"If-Match": "*"}, asked("POST", "/v1/consumers")}), "POST", "/v1/consumers", 200)
+	shown(p.do(call{"ed", "POST", "/v1/consumers", map[string]string{"If-Match": "*"}, asked("POST", "/v1/consumers")}),
+		"POST", "/v1/consumers", 200)
 }
 
 func TestDescriptionIsServed(t *testing.T) {
@@ -363,7 +387,8 @@ func TestDescriptionIsServed(t *testing.T) {
 	}
 	w := p.do(call{"", "GET", "/docs", nil, ""})
 	page := w.Body.String()
-	for _, want := range append(slices.Collect(maps.Keys(spec().Paths.Map())), "curl -X PUT -H", "urn:weir:problem:forbidden", "dry_run", "default") {
+	for _, want := range append(slices.Collect(maps.Keys(spec().Paths.Map())), "curl -X PUT -H",
+		"urn:weir:problem:forbidden", "dry_run", "default") {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s", want)
 		}
@@ -373,7 +398,8 @@ func TestDescriptionIsServed(t *testing.T) {
 	}
 	style := regexp.MustCompile(`(?s)<style>(.*)</style>`).FindStringSubmatch(page)
 	sum := sha256.Sum256([]byte(style[1]))
-	if policy := w.Header().Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'") {
+	if policy := w.Header().Get("Content-Security-Policy"); !strings.Contains(policy,
+		"default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'") {
 		t.Errorf("the policy does not allow the page's style: %s", policy)
 	}
 	for _, path := range []string{"/docs", "/openapi.yaml", "/openapi.json", "/v1/policyset"} {
@@ -387,7 +413,8 @@ func TestDescriptionIsServed(t *testing.T) {
 // Types that the description takes over from the services have the fields that it names.
 func TestTypesOfTheServicesAreDescribed(t *testing.T) {
 	for name, value := range map[string]any{
-		"Version": policies.Version{}, "Diff": policies.Diff{}, "FieldChange": policies.FieldChange{}, "Regions": regions.View{}, "Share": regions.Share{},
+		"Version": policies.Version{}, "Diff": policies.Diff{}, "FieldChange": policies.FieldChange{},
+		"Regions": regions.View{}, "Share": regions.Share{},
 		"Decision": decisions.Decision{}, "Level": decisions.Level{}, "TopCaller": decisions.TopCaller{},
 		"Problem": api.Problem{}, "FieldProblem": policy.Problem{},
 	} {
@@ -409,11 +436,14 @@ func TestTypesOfTheServicesAreDescribed(t *testing.T) {
 		slices.Sort(required)
 		slices.Sort(always)
 		slices.Sort(fields)
-		if described := slices.Sorted(maps.Keys(s.Properties)); !slices.Equal(fields, described) || !slices.Equal(always, required) {
-			t.Errorf("%s has the fields %v, always %v; described are %v, required %v", name, fields, always, described, required)
+		if described := slices.Sorted(maps.Keys(s.Properties)); !slices.Equal(fields, described) ||
+			!slices.Equal(always, required) {
+			t.Errorf("%s has the fields %v, always %v; described are %v, required %v", name, fields, always, described,
+				required)
 		}
 	}
-	view := regions.View{Region: "eu", Weights: map[string]int64{"eu": 1}, Held: map[string]map[string]int64{"a": {"eu": 1}}, Age: -1, Trouble: "x"}
+	view := regions.View{Region: "eu", Weights: map[string]int64{"eu": 1},
+		Held: map[string]map[string]int64{"a": {"eu": 1}}, Age: -1, Trouble: "x"}
 	for _, moved := range []map[string]regions.Share{nil, {}, {"a": {Using: 1, Given: 2}}} {
 		view.Moved = moved
 		var decoded any
@@ -421,7 +451,8 @@ func TestTypesOfTheServicesAreDescribed(t *testing.T) {
 		if err != nil || json.Unmarshal(text, &decoded) != nil {
 			t.Fatal(err)
 		}
-		if err := spec().Components.Schemas["Regions"].Value.VisitJSON(decoded, openapi3.EnableJSONSchema2020()); err != nil {
+		if err := spec().Components.Schemas["Regions"].Value.VisitJSON(decoded, openapi3.EnableJSONSchema2020()); err !=
+			nil {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -460,7 +491,8 @@ func TestEveryOperationRefusesInItsWords(t *testing.T) {
 		{call{"ed", "DELETE", "/v1/policies/a?x=1", match("", ""), ""}, 400, "bad-request"},
 		{call{"ed", "DELETE", "/v1/policies/a", match("Content-Encoding", "gzip"), ""}, 415, "unsupported-media-type"},
 		{call{"ed", "PUT", "/v1/policies/a", match("If-Match", "x"), "{}"}, 400, "bad-request"},
-		{call{"ed", "POST", "/v1/versions/1/rollback", match("Content-Encoding", "gzip"), ""}, 415, "unsupported-media-type"},
+		{call{"ed", "POST", "/v1/versions/1/rollback", match("Content-Encoding", "gzip"), ""}, 415,
+			"unsupported-media-type"},
 		{call{"eyes", "GET", "/v1/policies/a?x=1", nil, ""}, 400, "bad-request"},
 		{call{"eyes", "GET", "/v1/regions?x=1", nil, ""}, 400, "bad-request"},
 		{call{"eyes", "GET", "/v1/regions", nil, ""}, 404, "not-found"},

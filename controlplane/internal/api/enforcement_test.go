@@ -44,7 +44,8 @@ func TestEnforcement(t *testing.T) {
 		t.Errorf("dry run: %d %v", w.Code, w.Header())
 	}
 	got, etag := p.orders(t, `"0"`, body)
-	if len(got.Orders) != 2 || !got.Durable || got.Orders[0].Percent != 100 || got.Orders[1].Percent != 25 || got.Orders[0].By != "ed" ||
+	if len(got.Orders) != 2 || !got.Durable || got.Orders[0].Percent != 100 || got.Orders[1].Percent != 25 ||
+		got.Orders[0].By != "ed" ||
 		!got.Orders[1].Expires.Equal(until) || got.Orders[0].Since.IsZero() || etag == "" || etag == `"0"` {
 		t.Errorf("%s %+v", etag, got)
 	}
@@ -54,19 +55,22 @@ func TestEnforcement(t *testing.T) {
 	// A node that asks is told before all else; one that does not ask is not.
 	w = p.do(call{who: "envoy", method: "GET", path: "/node/v1/snapshot?after=0&node=n&wait=5s&enforcement=0"})
 	var m wire.Enforcement
-	if err := wire.DecodeEnforcement(w.Body.Bytes(), &m); err != nil || len(m.Orders) != 2 || m.Orders[0].State != policy.EnforcedOff || etagOf(m.Revision) != etag {
+	if err := wire.DecodeEnforcement(w.Body.Bytes(), &m); err != nil || len(m.Orders) != 2 ||
+		m.Orders[0].State != policy.EnforcedOff || etagOf(m.Revision) != etag {
 		t.Errorf("%d %v %+v", w.Code, err, m)
 	}
 	told := strings.Trim(etagOf(m.Revision), `"`)
 	for _, quiet := range []string{"&enforcement=" + told, ""} {
-		if w := p.do(call{who: "envoy", method: "GET", path: "/node/v1/snapshot?after=1&node=n&boot=7&wait=10ms" + quiet}); w.Code != 204 {
+		if w := p.do(call{who: "envoy", method: "GET",
+			path: "/node/v1/snapshot?after=1&node=n&boot=7&wait=10ms" + quiet}); w.Code != 204 {
 			t.Errorf("nothing new%s: %d", quiet, w.Code)
 		}
 	}
 	p.do(call{who: "envoy", method: "GET", path: "/node/v1/snapshot?after=1&node=n&boot=7&enforcement=" + told})
 	var nodes api.NodesAnswer
 	w = p.do(call{who: "eyes", method: "GET", path: "/v1/nodes"})
-	if err := json.Unmarshal(w.Body.Bytes(), &nodes); err != nil || nodes.Enforcement != m.Revision || len(nodes.Nodes) != 2 || nodes.Nodes[1].Enforcement != m.Revision {
+	if err := json.Unmarshal(w.Body.Bytes(), &nodes); err != nil || nodes.Enforcement != m.Revision ||
+		len(nodes.Nodes) != 2 || nodes.Nodes[1].Enforcement != m.Revision {
 		t.Errorf("%v %s", err, w.Body)
 	}
 	p.problem(p.do(call{"ed", "PUT", "/v1/enforcement", map[string]string{"If-Match": `"0"`}, body}), 412, "changed-meanwhile")
@@ -105,7 +109,8 @@ func TestEnforcementIsRefused(t *testing.T) {
 		{"an unknown field", call{"ed", "PUT", path, any, `{"orders": [{"state": "off", "reason": "x", "polices": "a"}]}`}, 400, "bad-request"},
 		{"too many", call{"ed", "PUT", path, any, `{"orders": [` + strings.Repeat(`{"state": "off", "reason": "x"},`, 64) + `{"state": "off", "reason": "x"}]}`}, 400, "bad-request"},
 		{"too large", call{"ed", "PUT", path, any, strings.Repeat(" ", 70_000)}, 413, "too-large"},
-		{"encoded", call{"ed", "PUT", path, map[string]string{"If-Match": "*", "Content-Encoding": "gzip"}, fine}, 415, "unsupported-media-type"},
+		{"encoded", call{"ed", "PUT", path, map[string]string{"If-Match": "*", "Content-Encoding": "gzip"}, fine}, 415,
+			"unsupported-media-type"},
 		{"an unknown parameter", call{"eyes", "GET", path + "?x=1", nil, ""}, 400, "bad-request"},
 	} {
 		t.Run(c.name, func(t *testing.T) { p.problem(p.do(c.call), c.status, c.kind) })
@@ -139,7 +144,8 @@ func TestEnforcementWithoutTheStore(t *testing.T) {
 	if got.Durable || len(got.Orders) != 1 {
 		t.Errorf("%+v", got)
 	}
-	if w := p.do(call{who: "envoy", method: "GET", path: "/node/v1/snapshot?after=0&node=n&wait=5s&enforcement=0"}); !wire.IsEnforcement(w.Body.Bytes()) {
+	if w := p.do(call{who: "envoy", method: "GET",
+		path: "/node/v1/snapshot?after=0&node=n&wait=5s&enforcement=0"}); !wire.IsEnforcement(w.Body.Bytes()) {
 		t.Errorf("a node is told %d %q", w.Code, w.Body)
 	}
 	p.store.mode.Store("")
@@ -156,7 +162,8 @@ func TestEnforcementWithoutTheStore(t *testing.T) {
 	}
 }
 
-// A control plane that has never reached the store does not know what is in force: it obeys who replaces whatever there is.
+// A control plane that has never reached the store does not know what is in force: it obeys who
+// replaces whatever there is.
 func TestEnforcementBeforeTheStoreWasReached(t *testing.T) {
 	p := newPlaneOn(t, "away", func(*api.Config) {})
 	p.problem(p.do(call{who: "eyes", method: "GET", path: "/v1/enforcement"}), 503, "store-unavailable")

@@ -11,7 +11,8 @@ import (
 
 var parameter = regexp.MustCompile(`:([a-z]+)`)
 
-// Routes are the methods and paths that a handler of New serves, paths written as in the description.
+// Routes are the methods and paths that a handler of New serves, paths written as in the
+// description.
 func Routes(h http.Handler) (routes []string) {
 	for _, r := range h.(withHead).Routes() {
 		if r.Method != echo.RouteNotFound {

@@ -51,8 +51,10 @@ const alice = "?partition=consumer:al/i+ce&partition=method:GET&source=header:x-
 // spend has a node take tokens of the first of a key's buckets.
 func (p *plane) spend(t *testing.T, bucket keyhash.Key, limit uint32, tokens int64) {
 	t.Helper()
-	request := wire.LeaseRequest{Node: "n", Boot: 1, Seq: 1, Version: 1, Items: []wire.LeaseItem{{Bucket: bucket, Limit: limit, Waiting: tokens, Cost: 1}}}
-	w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/leases", body: string(wire.AppendLeaseRequest(nil, request))})
+	request := wire.LeaseRequest{Node: "n", Boot: 1, Seq: 1, Version: 1,
+		Items: []wire.LeaseItem{{Bucket: bucket, Limit: limit, Waiting: tokens, Cost: 1}}}
+	w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/leases",
+		body: string(wire.AppendLeaseRequest(nil, request))})
 	if w.Code != 200 {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
@@ -61,11 +63,13 @@ func (p *plane) spend(t *testing.T, bucket keyhash.Key, limit uint32, tokens int
 func TestKeys(t *testing.T) {
 	p := withKeysPlane(t)
 	got := p.key(t, call{who: "eyes", method: "GET", path: "/v1/keys/api" + alice})
-	if got.Policy != "api" || len(got.Key) != 32 || got.Where != "store" || got.Ban != nil || !got.Durable || len(got.Buckets) != 3 {
+	if got.Policy != "api" || len(got.Key) != 32 || got.Where != "store" || got.Ban != nil || !got.Durable ||
+		len(got.Buckets) != 3 {
 		t.Fatalf("%+v", got)
 	}
 	for i, want := range []api.BucketAnswer{
-		{Tier: "free", Limit: "10 per 1m", Burst: 10, Level: 10}, {Tier: "free", Limit: "100 per 1h", Burst: 100, Level: 100},
+		{Tier: "free", Limit: "10 per 1m", Burst: 10, Level: 10},
+		{Tier: "free", Limit: "100 per 1h", Burst: 100, Level: 100},
 		{Tier: "premium", Limit: "100 per 1m", Burst: 100, Level: 100},
 	} {
 		if !reflect.DeepEqual(got.Buckets[i], want) {
@@ -73,15 +77,20 @@ func TestKeys(t *testing.T) {
 		}
 	}
 	address := p.key(t, call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:2001:db8::1"})
-	if again := p.key(t, call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:2001:db8::2:3"}); again.Key != address.Key || address.Buckets[0].Burst != 5 {
+	if again := p.key(t, call{who: "eyes", method: "GET",
+		path: "/v1/keys/address?partition=client_ip:2001:db8::2:3"}); again.Key != address.Key ||
+		address.Buckets[0].Burst != 5 {
 		t.Errorf("two addresses of one network are two: %+v %+v", address, again)
 	}
-	if mapped, plain := p.key(t, call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:::ffff:10.0.0.1"}),
-		p.key(t, call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:10.0.0.1"}); mapped.Key != plain.Key || plain.Key == address.Key {
+	if mapped, plain := p.key(t,
+		call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:::ffff:10.0.0.1"}),
+		p.key(t, call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:10.0.0.1"}); mapped.Key !=
+		plain.Key || plain.Key == address.Key {
 		t.Errorf("%+v %+v", mapped, plain)
 	}
 	absent := p.key(t, call{who: "eyes", method: "GET", path: "/v1/keys/shared"})
-	if tenant := p.key(t, call{who: "eyes", method: "GET", path: "/v1/keys/shared?partition=header:x-tenant:a:b"}); tenant.Key == absent.Key {
+	if tenant := p.key(t, call{who: "eyes", method: "GET",
+		path: "/v1/keys/shared?partition=header:x-tenant:a:b"}); tenant.Key == absent.Key {
 		t.Error("who has no tenant is one")
 	}
 	if strings.Contains(p.log.String(), "al/i") || strings.Contains(p.log.String(), "db8") {
@@ -98,9 +107,11 @@ func TestConsumersByTheirAddress(t *testing.T) {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	key := func(value string) string {
-		return p.key(t, call{who: "eyes", method: "GET", path: "/v1/keys/api?source=client_ip&partition=consumer:" + value}).Key
+		return p.key(t, call{who: "eyes", method: "GET",
+			path: "/v1/keys/api?source=client_ip&partition=consumer:" + value}).Key
 	}
-	if key("2001:db8::1") != key("2001:DB8:0:0:9::") || key("10.0.0.1") != key("::ffff:10.0.0.1") || key("10.0.0.1") == key("10.0.0.2") {
+	if key("2001:db8::1") != key("2001:DB8:0:0:9::") || key("10.0.0.1") != key("::ffff:10.0.0.1") ||
+		key("10.0.0.1") == key("10.0.0.2") {
 		t.Error("addresses of one client are several, or those of several are one")
 	}
 	ban := call{who: "ed", method: "PUT", path: "/v1/consumers/10.0.0.1?source=client_ip", header: map[string]string{"If-Match": `"0"`}, body: `{"banned": {}}`}
@@ -108,18 +119,21 @@ func TestConsumersByTheirAddress(t *testing.T) {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	person := match.ConsumerKey(keyhash.Key{1}, policy.Source{Kind: policy.SourceClientIP}, "\x0a\x00\x00\x01")
-	w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/consumers?format=2", body: string(wire.AppendQuestion(nil, []keyhash.Key{person}))})
+	w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/consumers?format=2",
+		body: string(wire.AppendQuestion(nil, []keyhash.Key{person}))})
 	var m wire.Consumers
-	if err := wire.DecodeConsumers(w.Body.Bytes(), &m); err != nil || len(m.Items) != 1 || len(m.Items[0].Exceptions) == 0 {
+	if err := wire.DecodeConsumers(w.Body.Bytes(), &m); err != nil || len(m.Items) != 1 ||
+		len(m.Items[0].Exceptions) == 0 {
 		t.Errorf("a node hears of no ban: %v %+v", err, m)
 	}
-	for _, path := range []string{"/v1/consumers/ten?source=client_ip", "/v1/keys/api?source=client_ip&partition=consumer:ten"} {
+	for _, path := range []string{"/v1/consumers/ten?source=client_ip",
+		"/v1/keys/api?source=client_ip&partition=consumer:ten"} {
 		p.problem(p.do(call{who: "eyes", method: "GET", path: path}), 400, "bad-request")
 	}
 }
 
-// A consumer's own limit is the one that its buckets are looked at, changed and told by. Whatever nodes know of consumers by then, all
-// others are too.
+// A consumer's own limit is the one that its buckets are looked at, changed and told by. Whatever
+// nodes know of consumers by then, all others are too.
 func TestKeysOfAConsumerWithALimitOfItsOwn(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, `
@@ -164,7 +178,8 @@ policies:
 	spend(wire.LeaseItem{Bucket: bucketOf("/v1/keys/api/reset?partition=consumer:alice"), Waiting: 20, Place: 1,
 		Consumer: keyhash.Key(person)})
 	spend(wire.LeaseItem{Bucket: bucketOf("/v1/keys/all/reset"), Limit: 1, Waiting: 3})
-	for path, want := range map[string][2]int64{own: {500, 480}, "/v1/keys/api?partition=consumer:bob": {10, 10}, "/v1/keys/all": {10, 7}} {
+	for path, want := range map[string][2]int64{own: {500, 480}, "/v1/keys/api?partition=consumer:bob": {10, 10},
+		"/v1/keys/all": {10, 7}} {
 		got := p.key(t, call{who: "eyes", method: "GET", path: path})
 		if len(got.Buckets) != 1 || got.Buckets[0].Burst != want[0] || got.Buckets[0].Level != want[1] {
 			t.Errorf("%s: %+v, want a burst of %d and a level of %d", path, got.Buckets, want[0], want[1])
@@ -172,12 +187,14 @@ policies:
 	}
 	var usage api.UsageAnswer
 	w = p.do(call{method: "GET", path: "/v1/usage", header: map[string]string{"X-Api-Key": "alice"}})
-	if err := json.Unmarshal(w.Body.Bytes(), &usage); err != nil || len(usage.Limits) != 1 || usage.Limits[0].Quota != 500 || usage.Limits[0].Remaining != 480 {
+	if err := json.Unmarshal(w.Body.Bytes(), &usage); err != nil || len(usage.Limits) != 1 ||
+		usage.Limits[0].Quota != 500 || usage.Limits[0].Remaining != 480 {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 
-// What was used is given back, at most all of it; nodes hear which buckets to ask about again; the audit has it all.
+// What was used is given back, at most all of it; nodes hear which buckets to ask about again; the
+// audit has it all.
 func TestKeysAreResetAndGranted(t *testing.T) {
 	p := withKeysPlane(t)
 	const path = "/v1/keys/shared?partition=header:x-tenant:acme"
@@ -198,7 +215,8 @@ func TestKeysAreResetAndGranted(t *testing.T) {
 		t.Fatalf("%+v", m)
 	}
 	p.spend(t, m.Freed[0].Bucket, 5, 4)
-	if got := p.key(t, call{who: "eyes", method: "GET", path: path}); got.Buckets[0].Level != 1 || got.Buckets[0].Used != 4 {
+	if got := p.key(t, call{who: "eyes", method: "GET", path: path}); got.Buckets[0].Level != 1 ||
+		got.Buckets[0].Used != 4 {
 		t.Fatalf("%+v", got)
 	}
 	time.Sleep(100 * time.Millisecond) // Until then the tokens of waiting requests count as leased.
@@ -234,12 +252,14 @@ func TestKeysAreBanned(t *testing.T) {
 	p := withKeysPlane(t)
 	ban := call{"ed", "POST", "/v1/keys/api/ban" + alice, nil, `{"reason": "tries passwords", "expires_at": "2040-01-02T03:04:05Z"}`}
 	got := p.key(t, ban)
-	if got.Ban == nil || got.Ban.Reason != "tries passwords" || got.Ban.By != "ed" || got.Ban.Expires.Year() != 2040 || len(got.Buckets) != 3 {
+	if got.Ban == nil || got.Ban.Reason != "tries passwords" || got.Ban.By != "ed" || got.Ban.Expires.Year() != 2040 ||
+		len(got.Buckets) != 3 {
 		t.Fatalf("%+v", got)
 	}
 	w := p.do(call{who: "envoy", method: "GET", path: "/node/v1/snapshot?after=1&node=n&wait=5s&enforcement=0"})
 	var m wire.Enforcement
-	if err := wire.DecodeEnforcement(w.Body.Bytes(), &m); err != nil || len(m.Bans) != 1 || hex.EncodeToString(m.Bans[0].Key[:]) != got.Key || m.Bans[0].Expires != got.Ban.Expires.UnixMilli() {
+	if err := wire.DecodeEnforcement(w.Body.Bytes(), &m); err != nil || len(m.Bans) != 1 ||
+		hex.EncodeToString(m.Bans[0].Key[:]) != got.Key || m.Bans[0].Expires != got.Ban.Expires.UnixMilli() {
 		t.Errorf("%v %+v", err, m)
 	}
 	// It works without the store.
@@ -265,7 +285,8 @@ func TestKeysAreBanned(t *testing.T) {
 
 func TestThereAreSoManyBans(t *testing.T) {
 	p := withKeysPlane(t)
-	d := enforcement.Document{Revision: uint64(time.Now().UnixMilli()), Bans: enforcement.Bans{Stamp: enforcement.Stamp{ID: "many"}}}
+	d := enforcement.Document{Revision: uint64(time.Now().UnixMilli()),
+		Bans: enforcement.Bans{Stamp: enforcement.Stamp{ID: "many"}}}
 	for n := range wire.MaxBans {
 		d.Bans.List = append(d.Bans.List, enforcement.Ban{Policy: "shared", Key: fmt.Sprintf("%032x", n), Reason: "x"})
 	}
@@ -286,11 +307,16 @@ func TestKeysAreRefused(t *testing.T) {
 	}{
 		{"no such policy", call{who: "eyes", method: "GET", path: "/v1/keys/none"}, 404, "not-found"},
 		{"a part is missing", call{who: "eyes", method: "GET", path: "/v1/keys/address"}, 400, "bad-request"},
-		{"a part too many", call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:10.0.0.1&partition=method:GET"}, 400, "bad-request"},
-		{"a part twice", call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:10.0.0.1&partition=client_ip:10.0.0.1"}, 400, "bad-request"},
-		{"an empty value", call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:"}, 400, "bad-request"},
-		{"no address", call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:localhost"}, 400, "bad-request"},
-		{"which of two sources", call{who: "eyes", method: "GET", path: "/v1/keys/api?partition=consumer:a&partition=method:GET"}, 400, "bad-request"},
+		{"a part too many", call{who: "eyes", method: "GET",
+			path: "/v1/keys/address?partition=client_ip:10.0.0.1&partition=method:GET"}, 400, "bad-request"},
+		{"a part twice", call{who: "eyes", method: "GET",
+			path: "/v1/keys/address?partition=client_ip:10.0.0.1&partition=client_ip:10.0.0.1"}, 400, "bad-request"},
+		{"an empty value", call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:"}, 400,
+			"bad-request"},
+		{"no address", call{who: "eyes", method: "GET", path: "/v1/keys/address?partition=client_ip:localhost"}, 400,
+			"bad-request"},
+		{"which of two sources", call{who: "eyes", method: "GET",
+			path: "/v1/keys/api?partition=consumer:a&partition=method:GET"}, 400, "bad-request"},
 		{"a node reads", call{who: "envoy", method: "GET", path: "/v1/keys/here"}, 403, "forbidden"},
 		{"nobody reads", call{method: "GET", path: "/v1/keys/here"}, 401, "unauthorized"},
 		{"no such key route", call{who: "eyes", method: "GET", path: "/v1/keys/here?x=1"}, 400, "bad-request"},
@@ -327,7 +353,8 @@ func TestKeysAreRefused(t *testing.T) {
 	p.problem(p.do(call{who: "ed", method: "DELETE", path: "/v1/keys/address/ban"}), 400, "bad-request")
 	p.problem(p.do(call{method: "DELETE", path: "/v1/keys/here/ban"}), 401, "unauthorized")
 	p.problem(p.do(call{who: "eyes", method: "DELETE", path: "/v1/keys/here/ban"}), 403, "forbidden")
-	p.problem(p.do(call{who: "ed", method: "DELETE", path: "/v1/keys/here/ban", header: map[string]string{"Content-Encoding": "gzip"}}), 415, "unsupported-media-type")
+	p.problem(p.do(call{who: "ed", method: "DELETE", path: "/v1/keys/here/ban",
+		header: map[string]string{"Content-Encoding": "gzip"}}), 415, "unsupported-media-type")
 	blind := newPlaneOn(t, "away", func(*api.Config) {})
 	blind.problem(blind.do(call{"ed", "POST", "/v1/keys/shared/ban", nil, reason}), 503, "store-unavailable")
 	blind.problem(blind.do(call{who: "ed", method: "DELETE", path: "/v1/keys/shared/ban"}), 503, "store-unavailable")

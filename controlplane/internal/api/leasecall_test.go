@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// One operation is a lease call about one bucket from a node, all but the connection: what the control plane itself does, with the
-// embedded store.
+// One operation is a lease call about one bucket from a node, all but the connection: what the
+// control plane itself does, with the embedded store.
 func BenchmarkLeaseCall(b *testing.B) {
 	p := newPlane(b)
 	const plenty = "version: weir/v1\npolicies:\n  - {name: a, partition: [], limit: {quota: 1000000, window: 366d}}\n"
@@ -20,7 +20,8 @@ func BenchmarkLeaseCall(b *testing.B) {
 		b.Fatal(w.Code, w.Body)
 	}
 	body := wire.AppendLeaseRequest(nil, wire.LeaseRequest{
-		Node: "envoy-1", Boot: 1, Seq: 1, Version: 1, Items: []wire.LeaseItem{{Bucket: keyhash.Key{1}, Waiting: 1, Cost: 1, Keep: 1}},
+		Node: "envoy-1", Boot: 1, Seq: 1, Version: 1,
+		Items: []wire.LeaseItem{{Bucket: keyhash.Key{1}, Waiting: 1, Cost: 1, Keep: 1}},
 	})
 	r := httptest.NewRequest(http.MethodPost, "/node/v1/leases?reply=2", nil)
 	r.Header.Set("Authorization", "Bearer token of envoy")

@@ -28,7 +28,8 @@ func (p *plane) offend(known uint64, items ...wire.Offence) {
 		it.Forgotten = it.Until + 3_600_000
 	}
 	body := wire.AppendOffences(nil, &wire.Offences{Node: []byte("envoy-1"), Items: items})
-	got := p.do(call{"envoy", "POST", "/node/v1/penalties", map[string]string{"Content-Type": wire.ContentType}, string(body)})
+	got := p.do(call{"envoy", "POST", "/node/v1/penalties", map[string]string{"Content-Type": wire.ContentType},
+		string(body)})
 	if got.Code != 204 {
 		p.t.Fatalf("a report: %d %s", got.Code, got.Body)
 	}
@@ -44,7 +45,8 @@ func (p *plane) listed(query string) string {
 	}
 	var all []string
 	for _, one := range answer.Penalties {
-		all = append(all, fmt.Sprintf("%s %s level %d shadow %v %v", one.Policy, one.Key[:4], one.Level, one.Shadow, one.Shown))
+		all = append(all, fmt.Sprintf("%s %s level %d shadow %v %v", one.Policy, one.Key[:4], one.Level, one.Shadow,
+			one.Shown))
 	}
 	return fmt.Sprintf("%d: %s", answer.Count, strings.Join(all, ", "))
 }
@@ -66,7 +68,8 @@ func (p *plane) awaitNews(after uint64) (m wire.Penalties) {
 
 func TestPenaltiesAreListedAndPardoned(t *testing.T) {
 	p := newPlane(t)
-	if got := p.do(call{"ed", "PUT", "/v1/policyset", map[string]string{"If-Match": "*", "Content-Type": "application/json"}, penaltySet}); got.Code >= 300 {
+	if got := p.do(call{"ed", "PUT", "/v1/policyset",
+		map[string]string{"If-Match": "*", "Content-Type": "application/json"}, penaltySet}); got.Code >= 300 {
 		t.Fatalf("%d %s", got.Code, got.Body)
 	}
 	secret, err := p.hub.Secret()
@@ -89,7 +92,8 @@ func TestPenaltiesAreListedAndPardoned(t *testing.T) {
 	shown := wire.Identity{Consumer: alice, Shown: append([]byte{0, 3}, "/a\n"...)}
 	p.offend(0,
 		wire.Offence{Key: partition, Policy: []byte("api"), Identity: shown},
-		wire.Offence{Key: match.ShadowOf(partition), Policy: []byte("api"), Shadow: true, Identity: wire.Identity{Consumer: alice}},
+		wire.Offence{Key: match.ShadowOf(partition), Policy: []byte("api"), Shadow: true,
+			Identity: wire.Identity{Consumer: alice}},
 		wire.Offence{Key: wide, Policy: []byte("all"), Identity: wire.Identity{Consumer: bob}})
 	m := p.awaitNews(0)
 	if len(m.Items) != 3 || m.Revision == 0 {
@@ -119,7 +123,8 @@ func TestPenaltiesAreListedAndPardoned(t *testing.T) {
 		t.Errorf("the second page: %s", got)
 	}
 	pardon := func(who, query, body string) (int, string) {
-		got := p.do(call{who, "POST", "/v1/penalties/pardon" + query, map[string]string{"Content-Type": "application/json"}, body})
+		got := p.do(call{who, "POST", "/v1/penalties/pardon" + query,
+			map[string]string{"Content-Type": "application/json"}, body})
 		return got.Code, strings.TrimSpace(got.Body.String())
 	}
 	for _, c := range []struct {
@@ -193,7 +198,8 @@ func TestPenaltiesThatAreRefused(t *testing.T) {
 		"no token reports":        {call{method: "POST", path: node}, 401, "unauthorized"},
 		"a viewer reports":        {call{who: "eyes", method: "POST", path: node}, 403, "forbidden"},
 		"a report of nothing":     {call{who: "envoy", method: "POST", path: node, body: "WRPO"}, 400, "bad-request"},
-		"a large report": {call{who: "envoy", method: "POST", path: node, body: strings.Repeat("x", wire.MaxOffencesBytes+1)}, 413,
+		"a large report": {call{who: "envoy", method: "POST", path: node,
+			body: strings.Repeat("x", wire.MaxOffencesBytes+1)}, 413,
 			"too-large"},
 	} {
 		t.Run(name, func(t *testing.T) { p.problem(p.do(c.call), c.status, c.kind) })
@@ -202,8 +208,10 @@ func TestPenaltiesThatAreRefused(t *testing.T) {
 	blind.problem(blind.do(get("eyes", "")), 503, "store-unavailable")
 	p.store.mode.Store("away")
 	p.problem(p.do(post("ed", "?policy=api", reason)), 503, "store-unavailable")
-	report := wire.Offences{Node: []byte("e"), Items: []wire.Offence{{Policy: []byte("api"), Level: 1, Until: 1, Forgotten: 1}}}
-	p.problem(p.do(call{who: "envoy", method: "POST", path: node, body: string(wire.AppendOffences(nil, &report))}), 503,
+	report := wire.Offences{Node: []byte("e"),
+		Items: []wire.Offence{{Policy: []byte("api"), Level: 1, Until: 1, Forgotten: 1}}}
+	p.problem(p.do(call{who: "envoy", method: "POST", path: node, body: string(wire.AppendOffences(nil, &report))}),
+		503,
 		"store-unavailable")
 }
 

@@ -37,10 +37,12 @@ func (p *plane) edit(method, path, ifMatch, body string, header ...string) *http
 func (p *plane) done(w *httptest.ResponseRecorder, version uint64, summary string) api.PutAnswer {
 	p.t.Helper()
 	var got api.PutAnswer
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || got.Version != version || got.Summary != summary {
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || got.Version != version ||
+		got.Summary != summary {
 		p.t.Fatalf("%d %s, want version %d: %s", w.Code, w.Body, version, summary)
 	}
-	if want := etagOf(version); got.DryRun != (w.Header().Get("ETag") == "") || !got.DryRun && w.Header().Get("ETag") != want {
+	if want := etagOf(version); got.DryRun != (w.Header().Get("ETag") == "") ||
+		!got.DryRun && w.Header().Get("ETag") != want {
 		p.t.Errorf("ETag %s after version %d", w.Header().Get("ETag"), version)
 	}
 	return got
@@ -64,7 +66,8 @@ func TestOnePolicy(t *testing.T) {
 	} {
 		w := p.do(call{"eyes", "GET", "/v1/policies/api", map[string]string{"Accept": accept}, ""})
 		if w.Code != 200 || w.Body.String() != want || w.Header().Get("ETag") != `"1"` || w.Header().Get("Vary") != "Accept" ||
-			accept != "" && w.Header().Get("Content-Type") != accept || accept == "" && w.Header().Get("Content-Type") != "application/json" {
+			accept != "" && w.Header().Get("Content-Type") != accept ||
+			accept == "" && w.Header().Get("Content-Type") != "application/json" {
 			t.Errorf("accept %q: %d %v %s", accept, w.Code, w.Header(), w.Body)
 		}
 	}
@@ -77,7 +80,9 @@ func TestOnePolicy(t *testing.T) {
 	p.done(p.edit("PATCH", "/v1/policies/api?dry_run=true", `"1"`, patch, "Content-Type", "application/merge-patch+json"), 2, said)
 	p.holds(1, shop)
 	got := p.done(p.edit("PATCH", "/v1/policies/api", `"1"`, patch, "Content-Type", "application/merge-patch+json"), 2, said)
-	if !reflect.DeepEqual(got.Diff.Words, []string{"~ " + said}) || !reflect.DeepEqual(got.Diff.Changes[0], policies.FieldChange{Of: "api", Field: "limit", Before: "100 per 1m", After: "80 per 1m"}) {
+	if !reflect.DeepEqual(got.Diff.Words, []string{"~ " + said}) ||
+		!reflect.DeepEqual(got.Diff.Changes[0],
+			policies.FieldChange{Of: "api", Field: "limit", Before: "100 per 1m", After: "80 per 1m"}) {
 		t.Errorf("%+v", got.Diff)
 	}
 	shop2 := strings.Replace(shop, "quota: 100, window: 1m}", "quota: 80, window: 1m}\n    mode: strict", 1)
@@ -86,8 +91,10 @@ func TestOnePolicy(t *testing.T) {
 	p.done(p.edit("PUT", "/v1/policies/new", `"2"`, `{"partition": [], "limit": {"quota": 1, "window": "1m"}}`), 3, "new added: 1 per 1m; leased")
 	shop3 := shop2 + "  - name: new\n    partition: []\n    limit: {quota: 1, window: 1m}\n"
 	p.holds(3, shop3)
-	p.done(p.edit("PUT", "/v1/policies/all", "*", "name: all\npartition: []\nlimit: {quota: 6, window: 1s} # more\n", "Content-Type", "text/yaml"), 4, "all: limit 5 per 1s → 6 per 1s")
-	shop4 := strings.Replace(shop3, "  - {name: all, partition: [], limit: {quota: 5, window: 1s}}\n", "  - name: all\n    partition: []\n    limit: {quota: 6, window: 1s} # more\n", 1)
+	p.done(p.edit("PUT", "/v1/policies/all", "*", "name: all\npartition: []\nlimit: {quota: 6, window: 1s} # more\n",
+		"Content-Type", "text/yaml"), 4, "all: limit 5 per 1s → 6 per 1s")
+	shop4 := strings.Replace(shop3, "  - {name: all, partition: [], limit: {quota: 5, window: 1s}}\n",
+		"  - name: all\n    partition: []\n    limit: {quota: 6, window: 1s} # more\n", 1)
 	p.holds(4, shop4)
 	p.done(p.edit("DELETE", "/v1/policies/new", `"4"`, ""), 5, "new removed")
 	p.problem(p.do(call{"eyes", "GET", "/v1/policies/new", nil, ""}), 404, "not-found")
@@ -139,18 +146,21 @@ func TestOnePolicyIsRefused(t *testing.T) {
 		})
 	}
 	got := p.problem(p.edit("PATCH", "/v1/policies/all", "*", `{"limit": {"quota": 0}, "mode": "elastic"}`), 422, "invalid-policy-set")
-	if len(got.Problems) != 2 || got.Problems[0].Path != "policies[1].limit.quota" || got.Problems[1].Path != "policies[1].mode" {
+	if len(got.Problems) != 2 || got.Problems[0].Path != "policies[1].limit.quota" ||
+		got.Problems[1].Path != "policies[1].mode" {
 		t.Errorf("the paths are those of the whole set: %v", got.Problems)
 	}
 	p.holds(1, shop)
 	p.store.mode.Store("away")
 	p.problem(p.edit("PATCH", "/v1/policies/api", "*", "{}"), 503, "store-unavailable")
-	if w := p.do(call{"eyes", "GET", "/v1/policies/api", nil, ""}); w.Code != 200 || w.Header().Get(api.HeldHeader) == "" {
+	if w := p.do(call{"eyes", "GET", "/v1/policies/api", nil, ""}); w.Code != 200 ||
+		w.Header().Get(api.HeldHeader) == "" {
 		t.Errorf("what is held is not served: %d %v", w.Code, w.Header())
 	}
 }
 
-// Of many editors who change the same version one wins; the others are told, and nothing of the winner's is lost.
+// Of many editors who change the same version one wins; the others are told, and nothing of the
+// winner's is lost.
 func TestEditorsNeverOverwriteEachOther(t *testing.T) {
 	p := newPlane(t)
 	p.put(`"0"`, shop)

@@ -18,7 +18,8 @@ const (
 )
 
 func changedSet(quota int) string {
-	return fmt.Sprintf("version: weir/v1\npolicies:\n  - {name: a, partition: [], limit: {quota: %d, window: 1m}}\n", quota)
+	return fmt.Sprintf("version: weir/v1\npolicies:\n  - {name: a, partition: [], limit: {quota: %d, window: 1m}}\n",
+		quota)
 }
 
 func decoded[T any](t *testing.T, w *httptest.ResponseRecorder) (v T) {
@@ -40,7 +41,8 @@ func (p *plane) gets(after string) string {
 	p.t.Helper()
 	var got []string
 	for _, n := range strings.Fields(firstHalf + " " + secondHalf) {
-		w := p.do(call{"envoy", "GET", "/node/v1/snapshot?node=" + n + "&boot=1&after=" + after + "&applied=" + after, nil, ""})
+		w := p.do(call{"envoy", "GET", "/node/v1/snapshot?node=" + n + "&boot=1&after=" + after + "&applied=" + after,
+			nil, ""})
 		got = append(got, n+":"+w.Header().Get("Weir-Version"))
 	}
 	slices.Sort(got)
@@ -59,11 +61,13 @@ func TestRollout(t *testing.T) {
 	}
 
 	dry := decoded[api.PutAnswer](t, p.do(call{"ed", "PUT", "/v1/policyset?nodes=50%&dry_run=true", map[string]string{"If-Match": `"1"`}, changedSet(20)}))
-	if dry.Rollout == nil || dry.Rollout.Nodes != "50%" || dry.Rollout.Chosen != 2 || dry.Rollout.Seen != 4 || !strings.Contains(dry.Rollout.Bound, "larger of both limits") {
+	if dry.Rollout == nil || dry.Rollout.Nodes != "50%" || dry.Rollout.Chosen != 2 || dry.Rollout.Seen != 4 ||
+		!strings.Contains(dry.Rollout.Bound, "larger of both limits") {
 		t.Errorf("dry run: %+v", dry.Rollout)
 	}
 	w := p.do(call{"ed", "PUT", "/v1/policyset?nodes=50", map[string]string{"If-Match": `"1"`}, changedSet(20)})
-	if put := decoded[api.PutAnswer](t, w); put.Version != 2 || put.Summary != "a: limit 10 per 1m → 20 per 1m" || w.Header().Get("ETag") != "" {
+	if put := decoded[api.PutAnswer](t, w); put.Version != 2 || put.Summary != "a: limit 10 per 1m → 20 per 1m" ||
+		w.Header().Get("ETag") != "" {
 		t.Errorf("begun: %+v %v", put, w.Header())
 	}
 	if got := p.gets("1"); got != "node-a:2 node-b: node-c:2 node-d:" {
@@ -92,7 +96,8 @@ func TestRollout(t *testing.T) {
 		{"ed", "DELETE", "/v1/policies/a", map[string]string{"If-Match": "*"}, ""},
 		{"ed", "POST", "/v1/versions/1/rollback", map[string]string{"If-Match": "*"}, ""},
 	} {
-		if got := p.problem(p.do(c), 409, "rollout-under-way"); !strings.HasPrefix(got.Detail, "version 2 is being rolled out to 50 % of the nodes since ") {
+		if got := p.problem(p.do(c), 409, "rollout-under-way"); !strings.HasPrefix(got.Detail,
+			"version 2 is being rolled out to 50 % of the nodes since ") {
 			t.Error(got.Detail)
 		}
 	}
@@ -111,7 +116,8 @@ func TestRollout(t *testing.T) {
 	if got := p.gets("1"); got != "node-a:2 node-b:2 node-c:2 node-d:2" {
 		t.Errorf("promoted: %s", got)
 	}
-	if v := decoded[api.VersionAnswer](t, p.do(call{"eyes", "GET", "/v1/versions/2", nil, ""})); v.Rollout != "promoted" || v.Text != changedSet(20) {
+	if v := decoded[api.VersionAnswer](t,
+		p.do(call{"eyes", "GET", "/v1/versions/2", nil, ""})); v.Rollout != "promoted" || v.Text != changedSet(20) {
 		t.Errorf("the history has %+v", v)
 	}
 }
@@ -137,7 +143,8 @@ func TestRolloutIsTakenBack(t *testing.T) {
 	}
 	p.holds(1, set)
 	versions := decoded[api.VersionsAnswer](t, p.do(call{"eyes", "GET", "/v1/versions", nil, ""})).Versions
-	if len(versions) != 2 || versions[0].Number != 2 || versions[0].Rollout != "taken back" || versions[1].Rollout != "" {
+	if len(versions) != 2 || versions[0].Number != 2 || versions[0].Rollout != "taken back" ||
+		versions[1].Rollout != "" {
 		t.Errorf("the history has %+v", versions)
 	}
 	// Its number is not given again, and another begins anew.
@@ -161,7 +168,8 @@ func TestRolloutIsTakenBack(t *testing.T) {
 	}
 }
 
-// A policy that is partitioned otherwise has buckets of its own in each version, and the answer says so.
+// A policy that is partitioned otherwise has buckets of its own in each version, and the answer
+// says so.
 func TestRolloutApart(t *testing.T) {
 	p := newPlane(t)
 	p.put(`"0"`, set)
@@ -190,7 +198,8 @@ func TestRolloutRefusesInItsWords(t *testing.T) {
 		{call{"ed", "PUT", "/v1/rollout", map[string]string{"If-Match": "*", "Content-Encoding": "gzip"}, `{"nodes":"50%"}`}, 415, "unsupported-media-type"},
 		{call{"ed", "DELETE", "/v1/rollout", nil, ""}, 428, "precondition-required"},
 		{call{"ed", "DELETE", "/v1/rollout", map[string]string{"If-Match": "x"}, ""}, 400, "bad-request"},
-		{call{"ed", "DELETE", "/v1/rollout", map[string]string{"If-Match": "*", "Content-Encoding": "gzip"}, ""}, 415, "unsupported-media-type"},
+		{call{"ed", "DELETE", "/v1/rollout", map[string]string{"If-Match": "*", "Content-Encoding": "gzip"}, ""}, 415,
+			"unsupported-media-type"},
 	} {
 		p.problem(p.do(c.call), c.status, c.kind)
 	}

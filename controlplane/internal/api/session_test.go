@@ -63,7 +63,8 @@ func TestTheCookieIsOutOfReach(t *testing.T) {
 			w.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("%d %s %v", w.Code, w.Body, w.Header())
 		}
-		if w := p.do(call{"", "GET", "/v1/nodes", as(got, c.header...), ""}); w.Code != 200 || w.Header().Get("Cache-Control") != "no-store" {
+		if w := p.do(call{"", "GET", "/v1/nodes", as(got, c.header...), ""}); w.Code != 200 ||
+			w.Header().Get("Cache-Control") != "no-store" {
 			t.Errorf("%d %v", w.Code, w.Header())
 		}
 	}
@@ -95,12 +96,14 @@ func TestOtherPagesCannotUseTheCookie(t *testing.T) {
 	}{
 		{"the console", func(http.Header) {}, 200},
 		{"the console in an old browser", func(h http.Header) { h.Del("Sec-Fetch-Site") }, 200},
-		{"the console behind a proxy that changes the host", func(h http.Header) { h.Set("Origin", "https://weir.example.org") }, 200},
+		{"the console behind a proxy that changes the host",
+			func(h http.Header) { h.Set("Origin", "https://weir.example.org") }, 200},
 		{"a form", func(h http.Header) { h.Del("Weir-Console") }, 403},
 		{"another site", func(h http.Header) { h.Set("Sec-Fetch-Site", "cross-site") }, 403},
 		{"another port or host of the site", func(h http.Header) { h.Set("Sec-Fetch-Site", "same-site") }, 403},
 		{"an address that was typed", func(h http.Header) { h.Set("Sec-Fetch-Site", "none") }, 403},
-		{"another origin", func(h http.Header) { h.Del("Sec-Fetch-Site"); h.Set("Origin", "http://evil.example") }, 403},
+		{"another origin", func(h http.Header) { h.Del("Sec-Fetch-Site"); h.Set("Origin", "http://evil.example") },
+			403},
 		{"a page in a sandbox", func(h http.Header) { h.Del("Sec-Fetch-Site"); h.Set("Origin", "null") }, 403},
 		{"a browser that hides where it is", func(h http.Header) { h.Del("Sec-Fetch-Site"); h.Del("Origin") }, 403},
 	} {
@@ -114,7 +117,8 @@ func TestOtherPagesCannotUseTheCookie(t *testing.T) {
 			p.problem(p.do(call{"", "DELETE", "/v1/session", header, ""}), 403, "forbidden")
 		}
 	}
-	for _, header := range []string{"Access-Control-Allow-Origin", "Access-Control-Allow-Headers", "Access-Control-Allow-Credentials"} {
+	for _, header := range []string{"Access-Control-Allow-Origin", "Access-Control-Allow-Headers",
+		"Access-Control-Allow-Credentials"} {
 		w, r := httptest.NewRecorder(), httptest.NewRequest("OPTIONS", "/v1/policyset", nil)
 		r.Header.Set("Origin", "http://evil.example")
 		r.Header.Set("Access-Control-Request-Method", "PUT")
@@ -175,7 +179,8 @@ func TestASessionEndsWithItsToken(t *testing.T) {
 	now = now.Add(time.Second)
 	check("after twelve hours", 401, 401)
 	for _, value := range []string{"", "x", long.Value[:40], strings.Repeat("A", 5000)} {
-		p.problem(p.do(call{"", "GET", "/v1/nodes", as(&http.Cookie{Name: "weir-session", Value: value}), ""}), 401, "unauthorized")
+		p.problem(p.do(call{"", "GET", "/v1/nodes", as(&http.Cookie{Name: "weir-session", Value: value}), ""}), 401,
+			"unauthorized")
 	}
 	plain := &http.Cookie{Name: "weir-session", Value: p.logIn("lasting").Value}
 	p.problem(p.do(call{"", "GET", "/v1/nodes", as(plain, "X-Forwarded-Proto", "https"), ""}), 401, "unauthorized")
@@ -217,7 +222,8 @@ func TestGuessingTokensIsBounded(t *testing.T) {
 		p.problem(p.do(call{"", "POST", "/v1/session", fromConsole(), body}), 400, kind)
 	}
 	p.problem(p.do(call{"", "POST", "/v1/session", fromConsole(), strings.Repeat(" ", 4097)}), 413, "too-large")
-	p.problem(p.do(call{"", "POST", "/v1/session", fromConsole("Content-Encoding", "gzip"), "{}"}), 415, "unsupported-media-type")
+	p.problem(p.do(call{"", "POST", "/v1/session", fromConsole("Content-Encoding", "gzip"), "{}"}), 415,
+		"unsupported-media-type")
 }
 
 func TestTheConsoleIsServed(t *testing.T) {
@@ -241,7 +247,8 @@ func TestTheConsoleIsServed(t *testing.T) {
 			t.Errorf("%s: %d %v", path, w.Code, h)
 		}
 		policy := h.Get("Content-Security-Policy")
-		for _, want := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'",
+		for _, want := range []string{"default-src 'none'", "script-src 'self'", "style-src 'self'",
+			"connect-src 'self'",
 			"frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'"} {
 			if !strings.Contains(policy, want) {
 				t.Errorf("%s: the policy lacks %s: %s", path, want, policy)
@@ -256,7 +263,8 @@ func TestTheConsoleIsServed(t *testing.T) {
 			t.Errorf("%s: %v", path, zipped.Header())
 		}
 	}
-	if page := string(files[console.Index].Body); strings.Contains(page, "<style") || strings.Contains(page, "<script>") ||
+	if page := string(files[console.Index].Body); strings.Contains(page, "<style") ||
+		strings.Contains(page, "<script>") ||
 		strings.Contains(page, "://") {
 		t.Errorf("the page has something inline or from elsewhere: %s", page)
 	}
@@ -266,8 +274,10 @@ func TestTheConsoleIsServed(t *testing.T) {
 func TestNoPathLeadsOutOfTheConsole(t *testing.T) {
 	p := newPlane(t)
 	for _, path := range []string{
-		"/console/..", "/console/../v1/nodes", "/console/%2e%2e", "/console/..%2f..%2fetc%2fpasswd", "/console//etc/passwd",
-		"/console/%00", "/console/.", "/console/dist", "/console/index.html%00.js", "/console/..%5c..%5cetc", "/console/a/b",
+		"/console/..", "/console/../v1/nodes", "/console/%2e%2e", "/console/..%2f..%2fetc%2fpasswd",
+		"/console//etc/passwd",
+		"/console/%00", "/console/.", "/console/dist", "/console/index.html%00.js", "/console/..%5c..%5cetc",
+		"/console/a/b",
 		"/console/%252e%252e%252fconsole.go",
 	} {
 		w := p.do(call{"", "GET", path, nil, ""})
@@ -295,10 +305,12 @@ func TestCheckSaysWhatASetPromises(t *testing.T) {
 		return got
 	}
 	same := check(set)
-	if !same.Valid || len(same.Problems) != 0 || len(same.Policies) != 1 || !strings.HasPrefix(same.Policies[0].Bound, "at most 10 at once + 10 per 1m") {
+	if !same.Valid || len(same.Problems) != 0 || len(same.Policies) != 1 ||
+		!strings.HasPrefix(same.Policies[0].Bound, "at most 10 at once + 10 per 1m") {
 		t.Errorf("%+v", same)
 	}
-	if other := check(strings.Replace(set, "quota: 10", "quota: 7", 1)); !other.Valid || !strings.Contains(other.Summary, "10 per 1m → 7 per 1m") {
+	if other := check(strings.Replace(set, "quota: 10", "quota: 7", 1)); !other.Valid ||
+		!strings.Contains(other.Summary, "10 per 1m → 7 per 1m") {
 		t.Errorf("%+v", other)
 	}
 	if wrong := check(strings.Replace(set, "quota: 10", "quota: 0", 1)); wrong.Valid || len(wrong.Problems) != 1 ||
@@ -313,5 +325,6 @@ func TestCheckSaysWhatASetPromises(t *testing.T) {
 	}
 	p.problem(p.do(call{"eyes", "POST", "/v1/check?x=1", nil, set}), 400, "bad-request")
 	p.problem(p.do(call{"eyes", "POST", "/v1/check", nil, strings.Repeat("#", 1<<20+1)}), 413, "too-large")
-	p.problem(p.do(call{"eyes", "POST", "/v1/check", map[string]string{"Content-Type": "image/png"}, set}), 415, "unsupported-media-type")
+	p.problem(p.do(call{"eyes", "POST", "/v1/check", map[string]string{"Content-Type": "image/png"}, set}), 415,
+		"unsupported-media-type")
 }

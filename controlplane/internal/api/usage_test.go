@@ -26,7 +26,8 @@ func usage(key string) call {
 	return call{method: "GET", path: "/v1/usage", header: map[string]string{"X-Api-Key": key}}
 }
 
-// Callers see what is theirs and need no token for it; a key that nobody knows looks like one that is not used.
+// Callers see what is theirs and need no token for it; a key that nobody knows looks like one that
+// is not used.
 func TestUsage(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, withUsage); w.Code != 200 {
@@ -38,7 +39,8 @@ func TestUsage(t *testing.T) {
 	ask := func(c call) (got api.UsageAnswer) {
 		t.Helper()
 		w := p.do(c)
-		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || w.Header().Get("Cache-Control") != "no-store" {
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 ||
+			w.Header().Get("Cache-Control") != "no-store" {
 			t.Fatalf("%d %v %s", w.Code, w.Header(), w.Body)
 		}
 		return got
@@ -46,7 +48,8 @@ func TestUsage(t *testing.T) {
 	free := `{"tier":"free","limits":[{"policy":"api","limit":"10 per 1h","quota":10,"remaining":10,"full_after_seconds":0},` +
 		`{"policy":"all","limit":"7 per 1m","quota":7,"remaining":7,"full_after_seconds":0},{"policy":"all","limit":"70 per 1h","quota":70,"remaining":70,"full_after_seconds":0},` +
 		`{"policy":"watched","limit":"3 per 1h","quota":3,"remaining":3,"full_after_seconds":0}]}`
-	for _, c := range []call{usage("nobody"), usage("bob"), {method: "GET", path: "/v1/usage", header: map[string]string{"Cookie": "session=alice"}}} {
+	for _, c := range []call{usage("nobody"), usage("bob"),
+		{method: "GET", path: "/v1/usage", header: map[string]string{"Cookie": "session=alice"}}} {
 		if got := strings.TrimSpace(p.do(c).Body.String()); got != free {
 			t.Errorf("%v: %s", c.header, got)
 		}
@@ -60,7 +63,8 @@ func TestUsage(t *testing.T) {
 	}
 	p.spend(t, m.Freed[1].Bucket, 1, 30) // The second is premium's.
 	got := ask(usage("alice"))
-	if got.Tier != "premium" || got.Limits[0].Quota != 100 || got.Limits[0].Remaining != 70 || got.Limits[0].FullAfterSeconds <= 0 {
+	if got.Tier != "premium" || got.Limits[0].Quota != 100 || got.Limits[0].Remaining != 70 ||
+		got.Limits[0].FullAfterSeconds <= 0 {
 		t.Errorf("%+v", got)
 	}
 	if strings.Contains(p.log.String(), "alice") || strings.Contains(p.log.String(), "nobody") {

@@ -24,7 +24,8 @@ func TestRollback(t *testing.T) {
 	p.holds(3, shop)
 	var v api.VersionAnswer
 	w := p.do(call{"eyes", "GET", "/v1/versions/3", nil, ""})
-	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil || v.Number != 3 || v.Author != "ed" || v.Summary != back || v.Text != shop ||
+	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil || v.Number != 3 || v.Author != "ed" ||
+		v.Summary != back || v.Text != shop ||
 		v.Format != policydoc.YAML || w.Header().Get("ETag") != `"3"` {
 		t.Errorf("%s: %v", w.Body, err)
 	}
@@ -60,25 +61,30 @@ func TestDiffOfVersions(t *testing.T) {
 	} {
 		var got api.DiffAnswer
 		w := p.do(call{"eyes", "GET", query, nil, ""})
-		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || strings.Join(got.Diff.Words, "\n") != want || got.Summary != got.Diff.String() && got.Summary == "" {
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 ||
+			strings.Join(got.Diff.Words, "\n") != want || got.Summary != got.Diff.String() && got.Summary == "" {
 			t.Errorf("%s: %d %s", query, w.Code, w.Body)
 		}
 	}
 	p.problem(p.do(call{"eyes", "GET", "/v1/versions/9/diff", nil, ""}), 404, "not-found")
-	if got := p.problem(p.do(call{"eyes", "GET", "/v1/versions/2/diff?against=7", nil, ""}), 404, "not-found"); !strings.Contains(got.Detail, "version: 7") {
+	if got := p.problem(p.do(call{"eyes", "GET", "/v1/versions/2/diff?against=7", nil, ""}), 404,
+		"not-found"); !strings.Contains(got.Detail, "version: 7") {
 		t.Error(got.Detail)
 	}
 	p.problem(p.do(call{"eyes", "GET", "/v1/versions/2/diff?against=x", nil, ""}), 400, "bad-request")
 	p.problem(p.do(call{"envoy", "GET", "/v1/versions/2/diff", nil, ""}), 403, "forbidden")
 }
 
-// A version that another build has written is shown as it is, and neither compared nor gone back to.
+// A version that another build has written is shown as it is, and neither compared nor gone back
+// to.
 func TestVersionsOfOtherBuilds(t *testing.T) {
 	p := newPlane(t)
-	doc := []byte("version: weir/v1\nfuture: {}\npolicies:\n  - {name: a, partition: [], limit: {quota: 1, window: 1s}}\n")
+	doc := []byte("version: weir/v1\nfuture: {}\npolicies:\n" +
+		"  - {name: a, partition: [], limit: {quota: 1, window: 1s}}\n")
 	sum := sha256.Sum256(doc)
-	err := p.store.Append(t.Context(), 0, policies.Version{Number: 1, Time: time.Now(), Author: "later", Digest: hex.EncodeToString(sum[:]),
-		Summary: "x", Format: policydoc.YAML, Document: doc}, audit.Entry{})
+	err := p.store.Append(t.Context(), 0,
+		policies.Version{Number: 1, Time: time.Now(), Author: "later", Digest: hex.EncodeToString(sum[:]),
+			Summary: "x", Format: policydoc.YAML, Document: doc}, audit.Entry{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,11 +94,13 @@ func TestVersionsOfOtherBuilds(t *testing.T) {
 	if w := p.put(`"1"`, shop); w.Code != 200 {
 		t.Fatal(w.Body)
 	}
-	if w := p.do(call{"eyes", "GET", "/v1/versions/1", nil, ""}); w.Code != 200 || !strings.Contains(w.Body.String(), "future") {
+	if w := p.do(call{"eyes", "GET", "/v1/versions/1", nil, ""}); w.Code != 200 ||
+		!strings.Contains(w.Body.String(), "future") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}
 	got := p.problem(p.edit("POST", "/v1/versions/1/rollback", "*", ""), 409, "unreadable")
-	if len(got.Problems) != 1 || got.Problems[0].Path != "future" || !strings.Contains(got.Detail, "put it as a whole") {
+	if len(got.Problems) != 1 || got.Problems[0].Path != "future" ||
+		!strings.Contains(got.Detail, "put it as a whole") {
 		t.Errorf("%+v", got)
 	}
 	p.problem(p.do(call{"eyes", "GET", "/v1/versions/2/diff", nil, ""}), 409, "unreadable")

@@ -129,7 +129,8 @@ func (p *plane) until(path string, status int, text ...string) answer {
 }
 
 func document(quota int) []byte {
-	return fmt.Appendf(nil, "version: weir/v1\npolicies:\n  - {name: a, partition: [], limit: {quota: %d, window: 1h}}\n", quota)
+	return fmt.Appendf(nil, "version: weir/v1\npolicies:\n"+
+		"  - {name: a, partition: [], limit: {quota: %d, window: 1h}}\n", quota)
 }
 
 func (p *plane) put(quota int) uint64 {
@@ -163,7 +164,8 @@ func (p *plane) poll(after uint64) <-chan answer {
 // granted.
 func (p *plane) grant(version uint64, bucket keyhash.Key, waiting int64, header ...string) (wire.LeaseAnswer, bool) {
 	p.t.Helper()
-	request := wire.LeaseRequest{Node: "n", Seq: 1, Version: version, Items: []wire.LeaseItem{{Bucket: bucket, Waiting: waiting, Cost: 1}}}
+	request := wire.LeaseRequest{Node: "n", Seq: 1, Version: version,
+		Items: []wire.LeaseItem{{Bucket: bucket, Waiting: waiting, Cost: 1}}}
 	a := p.do("POST", "/node/v1/leases", wire.AppendLeaseRequest(nil, request), header...)
 	if a.status == 503 {
 		return wire.LeaseAnswer{}, false
@@ -363,7 +365,8 @@ func TestStartWithoutRedis(t *testing.T) {
 		{"GET", "/node/v1/snapshot?node=n&wait=25s", ""},
 		{"POST", "/node/v1/leases", string(wire.AppendLeaseRequest(nil, wire.LeaseRequest{Version: 1}))},
 	} {
-		if a := p.do(c.method, c.path, []byte(c.body), "If-Match", "*"); a.status != 503 || !strings.Contains(string(a.body), "store-unavailable") {
+		if a := p.do(c.method, c.path, []byte(c.body), "If-Match", "*"); a.status != 503 ||
+			!strings.Contains(string(a.body), "store-unavailable") {
 			t.Errorf("%s %s: %d %s", c.method, c.path, a.status, a.body)
 		}
 	}
@@ -409,7 +412,8 @@ func TestRedisLosesEverything(t *testing.T) {
 	p.until("/readyz", 503)
 	expect(t, p.poll(0), version, 5*time.Second)
 	p.until("/v1/nodes", 200, `"complete":false,"nodes":[{"id":"n"`)
-	request := wire.AppendLeaseRequest(nil, wire.LeaseRequest{Version: version, Items: []wire.LeaseItem{{Waiting: 1, Cost: 1}}})
+	request := wire.AppendLeaseRequest(nil,
+		wire.LeaseRequest{Version: version, Items: []wire.LeaseItem{{Waiting: 1, Cost: 1}}})
 	for range 20 {
 		if a := p.do("POST", "/node/v1/leases", request); a.status != 503 {
 			t.Errorf("a lease without Redis: %d %s", a.status, a.body)

@@ -26,7 +26,8 @@ type caller struct {
 
 func (p *plane) caller() *caller {
 	p.t.Helper()
-	conn, err := grpc.NewClient(p.app.AddrOf("calls").String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(p.app.AddrOf("calls").String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -62,20 +63,23 @@ func (c *caller) until(user string, want rlspb.RateLimitResponse_Code) {
 const callPolicies = `{"version": "weir/v1", "policies": [
 	{"name": "users", "match": {"domain": "edge"}, "partition": ["descriptor:user"], "limit": {"quota": 2, "window": "1h"}, "mode": "strict"}]}`
 
-// A policy set is in force for calls as soon as it is for Envoys, refusals are listed and counted, and a restart knows all at once.
+// A policy set is in force for calls as soon as it is for Envoys, refusals are listed and counted,
+// and a restart knows all at once.
 func TestCalls(t *testing.T) {
 	s := bare(t)
 	s.Listeners.RLS = "127.0.0.1:0"
 	p := startWith(t, s, slog.New(slog.DiscardHandler))
 	p.until("/readyz", 200)
 	c := p.caller()
-	if _, err := c.client.ShouldRateLimit(t.Context(), &rlspb.RateLimitRequest{Domain: "edge"}); status.Code(err) != codes.Unauthenticated {
+	if _, err := c.client.ShouldRateLimit(t.Context(),
+		&rlspb.RateLimitRequest{Domain: "edge"}); status.Code(err) != codes.Unauthenticated {
 		t.Errorf("without a token: %v", err)
 	}
 	if out, err := c.call("a"); err != nil || out.OverallCode != rlspb.RateLimitResponse_OK {
 		t.Errorf("before the first policy set: %v, %v", out, err)
 	}
-	if a := p.do("PUT", "/v1/policyset", []byte(callPolicies), "If-Match", "*", "Content-Type", "application/json"); a.status != 200 && a.status != 201 {
+	if a := p.do("PUT", "/v1/policyset", []byte(callPolicies), "If-Match", "*", "Content-Type",
+		"application/json"); a.status != 200 && a.status != 201 {
 		t.Fatalf("put: %d %s", a.status, a.body)
 	}
 	c.until("a", rlspb.RateLimitResponse_OVER_LIMIT)
@@ -115,7 +119,8 @@ func TestOrdersForCalls(t *testing.T) {
 	c.until("a", rlspb.RateLimitResponse_OVER_LIMIT)
 	order := `{"orders": [{"state": "off", "reason": "test", "expires_at": "` +
 		time.Now().Add(1500*time.Millisecond).UTC().Format(time.RFC3339Nano) + `"}]}`
-	if a := p.do("PUT", "/v1/enforcement", []byte(order), "If-Match", "*", "Content-Type", "application/json"); a.status >= 300 {
+	if a := p.do("PUT", "/v1/enforcement", []byte(order), "If-Match", "*", "Content-Type",
+		"application/json"); a.status >= 300 {
 		t.Fatalf("order: %d %s", a.status, a.body)
 	}
 	c.until("a", rlspb.RateLimitResponse_OK)

@@ -53,7 +53,8 @@ func TestThePolicySetComesFromFiles(t *testing.T) {
 		"a rollback":    {"POST", "/v1/versions/1/rollback", ""},
 	} {
 		got := p.do(request[0], request[1], []byte(request[2]), "If-Match", "*")
-		if got.status != 409 || !strings.Contains(string(got.body), "kept-in-files") || !strings.Contains(string(got.body), folder) {
+		if got.status != 409 || !strings.Contains(string(got.body), "kept-in-files") ||
+			!strings.Contains(string(got.body), folder) {
 			t.Errorf("%s: %d %s", name, got.status, got.body)
 		}
 	}

@@ -53,7 +53,8 @@ func TestNodesNeedACertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := bare(t)
-	s.Listeners = settings.Listeners{TLS: load(t, ours.Issue(t.TempDir(), "weir")), Node: "127.0.0.1:0", NodeClients: pool}
+	s.Listeners = settings.Listeners{TLS: load(t, ours.Issue(t.TempDir(), "weir")), Node: "127.0.0.1:0",
+		NodeClients: pool}
 	p := startWith(t, s, slog.New(slog.DiscardHandler))
 	const poll = "/node/v1/snapshot?node=n&after=1"
 	p.speak(p.app.Addr(), ours.Client())
@@ -74,7 +75,8 @@ func TestNodesNeedACertificate(t *testing.T) {
 		t.Errorf("people's path at the nodes' door: %d", a.status)
 	}
 	for name, config := range map[string]*tls.Config{
-		"without a certificate": ours.Client(), "with one of another authority": ours.Client(others.Issue(t.TempDir(), "envoy")),
+		"without a certificate":         ours.Client(),
+		"with one of another authority": ours.Client(others.Issue(t.TempDir(), "envoy")),
 	} {
 		p.speak(nodes, config)
 		if a, err := p.try("GET", poll, nil); err == nil || !strings.Contains(err.Error(), "tls: ") {
@@ -149,8 +151,10 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	var slow sync.WaitGroup
 	for _, begin := range []string{
 		"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: ",
-		"PUT /v1/policyset HTTP/1.1\r\nHost: x\r\nIf-Match: *\r\nAuthorization: Bearer " + secret + "\r\nContent-Length: 100000\r\n\r\n",
-		"POST /node/v1/leases HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + secret + "\r\nContent-Length: 10000\r\n\r\n",
+		"PUT /v1/policyset HTTP/1.1\r\nHost: x\r\nIf-Match: *\r\nAuthorization: Bearer " + secret +
+			"\r\nContent-Length: 100000\r\n\r\n",
+		"POST /node/v1/leases HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + secret +
+			"\r\nContent-Length: 10000\r\n\r\n",
 		"",
 	} {
 		for range 20 {
@@ -237,7 +241,8 @@ func TestStrangersLockNobodyOut(t *testing.T) {
 	if got := strings.Count(log.String(), "as many connections as there may be"); got != 1 {
 		t.Errorf("the log says it %d times:\n%s", got, log.String())
 	}
-	if a, err := p.try("GET", "/v1/nodes", nil, "Authorization", "Bearer wrong"); err != nil || a.status != http.StatusUnauthorized || !a.closes {
+	if a, err := p.try("GET", "/v1/nodes", nil, "Authorization", "Bearer wrong"); err != nil ||
+		a.status != http.StatusUnauthorized || !a.closes {
 		t.Errorf("a wrong token: %d, %v; the connection ends: %v", a.status, err, a.closes)
 	}
 }
@@ -264,7 +269,8 @@ func TestProfilesHaveADoorOfTheirOwn(t *testing.T) {
 		t.Errorf("at the usual door: %d", a.status)
 	}
 	p.url = "http://" + p.app.AddrOf("debug").String()
-	if a := p.do("GET", "/debug/pprof/goroutine?debug=1", nil); a.status != 200 || !strings.Contains(string(a.body), "goroutine profile") {
+	if a := p.do("GET", "/debug/pprof/goroutine?debug=1", nil); a.status != 200 ||
+		!strings.Contains(string(a.body), "goroutine profile") {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	if start(t, t.TempDir(), "").app.AddrOf("debug") != nil {
@@ -297,9 +303,11 @@ func TestTheTokensFileIsFollowed(t *testing.T) {
 		}
 	}
 	until(401)
-	write(auth.Token{Name: "ci", Role: auth.Viewer, Sum: auth.Sum(fresh), Expires: time.Now().Add(240 * time.Hour)}.Line())
+	write(auth.Token{Name: "ci", Role: auth.Viewer, Sum: auth.Sum(fresh),
+		Expires: time.Now().Add(240 * time.Hour)}.Line())
 	until(200)
-	if a := p.until("/metrics", 200, "\nweir_store_poll_age_seconds 0."); !strings.Contains(string(a.body), "\nweir_token_expires_seconds{name=\"ci\"} 86") ||
+	if a := p.until("/metrics", 200, "\nweir_store_poll_age_seconds 0."); !strings.Contains(string(a.body),
+		"\nweir_token_expires_seconds{name=\"ci\"} 86") ||
 		!strings.Contains(string(a.body), `weir_auth_failures_total{reason="unknown"}`) {
 		t.Errorf("the metrics lack it:\n%s", a.body)
 	}

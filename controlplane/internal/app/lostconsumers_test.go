@@ -48,7 +48,8 @@ func (p *plane) known(consumer string) string {
 // not know.
 func (p *plane) news(revision uint64) (m wire.Consumers) {
 	p.t.Helper()
-	a := p.do("GET", fmt.Sprintf("/node/v1/snapshot?node=n&boot=1&after=1&wait=20s&consumers_format=2&consumers=%d", revision), nil)
+	a := p.do("GET", fmt.Sprintf("/node/v1/snapshot?node=n&boot=1&after=1&wait=20s&consumers_format=2&consumers=%d",
+		revision), nil)
 	if err := wire.DecodeConsumers(a.body, &m); err != nil || a.status != http.StatusOK {
 		p.t.Fatalf("%d %s: %v", a.status, a.body, err)
 	}
@@ -97,14 +98,16 @@ func TestConsumersOfAStoreThatWentBack(t *testing.T) {
 				server.Restart()
 			}
 			p.until("/metrics", http.StatusOK, `weir_store_lost_total{what="consumers"} 1`)
-			for consumer, want := range map[string]string{"banned": "true false", "old": "true false", "vip": "false true", "pardoned": "nothing"} {
+			for consumer, want := range map[string]string{"banned": "true false", "old": "true false",
+				"vip": "false true", "pardoned": "nothing"} {
 				if got := p.known(consumer); got != want {
 					t.Errorf("of %s is known %s, want %s", consumer, got, want)
 				}
 			}
 			m := p.news(before.Revision)
 			if m.Complete || m.Revision <= before.Revision || bans(m) != 2 {
-				t.Errorf("a node that knows the lost state is told %d bans at revision %d after %d, all: %v", bans(m), m.Revision, before.Revision, m.Complete)
+				t.Errorf("a node that knows the lost state is told %d bans at revision %d after %d, all: %v", bans(m),
+					m.Revision, before.Revision, m.Complete)
 			}
 			if !strings.Contains(log.String(), `level=WARN msg="the store had lost changes of consumers`) {
 				t.Errorf("log %s", log.String())

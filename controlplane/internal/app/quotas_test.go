@@ -22,7 +22,8 @@ type filter struct {
 
 func (p *plane) filter() *filter {
 	p.t.Helper()
-	conn, err := grpc.NewClient(p.app.AddrOf("quotas").String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(p.app.AddrOf("quotas").String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -83,13 +84,15 @@ func TestQuotas(t *testing.T) {
 	s.Listeners.RLQS, s.Listeners.RLQSOpen = "127.0.0.1:0", true
 	p := startWith(t, s, slog.New(slog.DiscardHandler))
 	p.until("/readyz", 200)
-	if a := p.do("PUT", "/v1/policyset", []byte(quotaPolicies), "If-Match", "*", "Content-Type", "application/json"); a.status >= 300 {
+	if a := p.do("PUT", "/v1/policyset", []byte(quotaPolicies), "If-Match", "*", "Content-Type",
+		"application/json"); a.status >= 300 {
 		t.Fatalf("put: %d %s", a.status, a.body)
 	}
 	f := p.filter()
 	f.report(1, "user", "a")
 	tokens := f.until("a", "tokens")
-	if tokens.MaxTokens < 1 || tokens.MaxTokens > 60 || tokens.FillInterval.Nanos != 0 || tokens.FillInterval.Seconds < 100 {
+	if tokens.MaxTokens < 1 || tokens.MaxTokens > 60 || tokens.FillInterval.Nanos != 0 ||
+		tokens.FillInterval.Seconds < 100 {
 		t.Errorf("assigned %v", tokens)
 	}
 	// What cannot be assigned is left alone.
@@ -99,7 +102,8 @@ func TestQuotas(t *testing.T) {
 	f.report(1, "user", "b", "route", "x")
 	f.until("b", "ALLOW_ALL")
 	order := `{"orders": [{"state": "off", "reason": "test"}]}`
-	if a := p.do("PUT", "/v1/enforcement", []byte(order), "If-Match", "*", "Content-Type", "application/json"); a.status >= 300 {
+	if a := p.do("PUT", "/v1/enforcement", []byte(order), "If-Match", "*", "Content-Type",
+		"application/json"); a.status >= 300 {
 		t.Fatalf("order: %d %s", a.status, a.body)
 	}
 	f.until("a", "ALLOW_ALL")
@@ -137,7 +141,8 @@ func TestPenaltiesAtBothDoors(t *testing.T) {
 	s.Listeners.RLS, s.Listeners.RLSOpen = "127.0.0.1:0", true
 	p := startWith(t, s, slog.New(slog.DiscardHandler))
 	p.until("/readyz", 200)
-	if a := p.do("PUT", "/v1/policyset", []byte(penaltyPolicies), "If-Match", "*", "Content-Type", "application/json"); a.status >= 300 {
+	if a := p.do("PUT", "/v1/policyset", []byte(penaltyPolicies), "If-Match", "*", "Content-Type",
+		"application/json"); a.status >= 300 {
 		t.Fatalf("put: %d %s", a.status, a.body)
 	}
 	f, c := p.filter(), p.caller()

@@ -26,7 +26,8 @@ func TestRequestsAreTraced(t *testing.T) {
 	s.RedisURL, s.OTLPEndpoint = redistest.Start(t).URL(), collector.URL()
 	p := startWith(t, s, slog.New(slog.DiscardHandler))
 	p.until("/readyz", 200)
-	const document = "version: weir/v1\ntiers: [free, gold]\nidentity: {consumer: [{header: x-api-key}], tier: [assignment], default_tier: free}\n" +
+	const document = "version: weir/v1\ntiers: [free, gold]\n" +
+		"identity: {consumer: [{header: x-api-key}], tier: [assignment], default_tier: free}\n" +
 		"policies:\n  - {name: a, partition: [], limit: {quota: 5, window: 1h}}\n"
 	if a := p.do("PUT", "/v1/policyset", []byte(document), "If-Match", "*"); a.status != 200 {
 		t.Fatalf("%d %s", a.status, a.body)
@@ -53,12 +54,14 @@ func TestRequestsAreTraced(t *testing.T) {
 	}
 	for _, name := range []string{"PUT /v1/consumers/:id", "POST /node/v1/leases"} {
 		span := byName[name]
-		if span.Trace != callersTrace || span.Parent != callersSpan || span.Attributes["http.response.status_code"] != "200" {
+		if span.Trace != callersTrace || span.Parent != callersSpan ||
+			span.Attributes["http.response.status_code"] != "200" {
 			t.Errorf("%s: %+v", name, span)
 		}
 		children := 0
 		for _, child := range spans {
-			if child.Parent == span.ID && strings.HasPrefix(child.Name, "redis ") && child.Attributes["db.system.name"] == "redis" {
+			if child.Parent == span.ID && strings.HasPrefix(child.Name, "redis ") &&
+				child.Attributes["db.system.name"] == "redis" {
 				children++
 			}
 		}

@@ -21,7 +21,8 @@ func TestABucketIsWorthItsLease(t *testing.T) {
 		}
 		ttl := quota.Span(rapid.Int64Range(1, int64(assign.MaxTTL/quota.Second)).Draw(t, "seconds")) * quota.Second
 		b := assign.Fill(n, ttl)
-		earned := big.NewRat(int64(b.PerFill)*int64(assign.Lease(ttl)/quota.Millisecond), int64(b.Interval/quota.Millisecond))
+		earned := big.NewRat(int64(b.PerFill)*int64(assign.Lease(ttl)/quota.Millisecond),
+			int64(b.Interval/quota.Millisecond))
 		most := new(big.Rat).Add(earned, big.NewRat(int64(b.Max), 1))
 		if most.Cmp(big.NewRat(n+1, 1)) >= 0 {
 			t.Errorf("%+v lets through %s, of %d leased", b, most.FloatString(6), n)

@@ -50,7 +50,8 @@ func TestUnfit(t *testing.T) {
 		{leased, limit(quota.LeakyBucket, quota.Minute), "its algorithm decides single requests"},
 		{leased, limit(quota.SlidingWindowCounter, quota.Minute), "its algorithm decides single requests"},
 		{leased, inFlight, "it counts requests in flight"},
-		{policy.Policy{Mode: policy.ModeLocal}, limit(quota.TokenBucket, quota.Minute), "each Envoy counts it by itself"},
+		{policy.Policy{Mode: policy.ModeLocal}, limit(quota.TokenBucket, quota.Minute),
+			"each Envoy counts it by itself"},
 	} {
 		if got := assign.Unfit(&c.p, c.l); got != c.want {
 			t.Errorf("%+v: %q, want %q", c, got, c.want)

@@ -34,7 +34,8 @@ func TestEntryRoundTrip(t *testing.T) {
 
 func TestEntryIsBounded(t *testing.T) {
 	long := strings.Repeat("ä", 100_000)
-	text, err := audit.Entry{By: long, Action: long, Reason: long, RequestID: long, Before: audit.Value(long), After: audit.Value(long)}.Encode()
+	text, err := audit.Entry{By: long, Action: long, Reason: long, RequestID: long, Before: audit.Value(long),
+		After: audit.Value(long)}.Encode()
 	if err != nil || len(text) > 4000 {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}
@@ -51,7 +52,8 @@ func TestStamp(t *testing.T) {
 	if at, err := audit.Stamp("1777887000123456-meta"); at != 1777887000123456 || err != nil {
 		t.Error(at, err)
 	}
-	for _, id := range []string{"", "1-meta", "1777887000123456", "1777887000123456-", "-777887000123456-meta", "177788700012345x-a"} {
+	for _, id := range []string{"", "1-meta", "1777887000123456", "1777887000123456-", "-777887000123456-meta",
+		"177788700012345x-a"} {
 		if _, err := audit.Stamp(id); !errors.Is(err, audit.ErrCursor) {
 			t.Errorf("%q: %v", id, err)
 		}
@@ -73,7 +75,8 @@ func (l list) Audit(_ context.Context, before string, limit int) (page []audit.E
 func history(n int) (l list) {
 	for i := n - 1; i >= 0; i-- {
 		at := time.UnixMicro(1777887000000000 + int64(i)*1e6)
-		l = append(l, audit.Entry{ID: fmt.Sprintf("%016d-meta", at.UnixMicro()), At: at, By: []string{"ann", "bob"}[i%2], Resource: fmt.Sprintf("policies/%d", i)})
+		l = append(l, audit.Entry{ID: fmt.Sprintf("%016d-meta", at.UnixMicro()), At: at,
+			By: []string{"ann", "bob"}[i%2], Resource: fmt.Sprintf("policies/%d", i)})
 	}
 	return l
 }
@@ -81,10 +84,12 @@ func history(n int) (l list) {
 // Whatever is asked for, all pages together are exactly what is wanted, in order.
 func TestFindPages(t *testing.T) {
 	all := history(120)
-	for _, q := range []audit.Query{{}, {By: "bob"}, {Resource: "policies/7"}, {Resource: "policies/"}, {Resource: "consumers/"}, {Since: all[50].At}, {Since: all[50].At, By: "ann"}} {
+	for _, q := range []audit.Query{{}, {By: "bob"}, {Resource: "policies/7"}, {Resource: "policies/"},
+		{Resource: "consumers/"}, {Since: all[50].At}, {Since: all[50].At, By: "ann"}} {
 		var want, got []string
 		for _, e := range all {
-			if (q.By == "" || e.By == q.By) && (q.Resource == "" || q.Resource == "policies/" || q.Resource == e.Resource) && !e.At.Before(q.Since) {
+			if (q.By == "" || e.By == q.By) &&
+				(q.Resource == "" || q.Resource == "policies/" || q.Resource == e.Resource) && !e.At.Before(q.Since) {
 				want = append(want, e.ID)
 			}
 		}

@@ -20,7 +20,8 @@ func TestRoles(t *testing.T) {
 		{auth.Node, false, false, false, true},
 		{"", false, false, false, false},
 	} {
-		for needed, want := range map[auth.Role]bool{auth.Viewer: c.viewer, auth.Editor: c.editor, auth.Admin: c.admin, auth.Node: c.node} {
+		for needed, want := range map[auth.Role]bool{auth.Viewer: c.viewer, auth.Editor: c.editor, auth.Admin: c.admin,
+			auth.Node: c.node} {
 			if c.has.May(needed) != want {
 				t.Errorf("a %q may do what needs %s: %v", c.has, needed, !want)
 			}
@@ -37,7 +38,8 @@ func TestRoles(t *testing.T) {
 }
 
 func TestFind(t *testing.T) {
-	tokens := auth.Tokens{{Name: "a", Role: auth.Viewer, Sum: auth.Sum("first")}, {Name: "b", Role: auth.Admin, Sum: auth.Sum("second")}, {Name: "empty", Sum: auth.Sum("")}}
+	tokens := auth.Tokens{{Name: "a", Role: auth.Viewer, Sum: auth.Sum("first")},
+		{Name: "b", Role: auth.Admin, Sum: auth.Sum("second")}, {Name: "empty", Sum: auth.Sum("")}}
 	for secret, want := range map[string]string{"first": "a", "second": "b"} {
 		if got, ok := tokens.Find(secret); !ok || got.Name != want {
 			t.Errorf("%s is %+v, %v", secret, got, ok)

@@ -40,7 +40,8 @@ func TestLinesAreReadAsWritten(t *testing.T) {
 			t.Errorf("%+v, want %+v", got[i], want[i])
 		}
 	}
-	if !strings.Contains(text.String(), " sha256:7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed") || strings.Contains(text.String(), "two") {
+	if !strings.Contains(text.String(), " sha256:7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed") ||
+		strings.Contains(text.String(), "two") {
 		t.Error("the lines do not hold hashes alone:", text.String())
 	}
 }
@@ -48,11 +49,14 @@ func TestLinesAreReadAsWritten(t *testing.T) {
 func TestEveryWrongLineIsNamed(t *testing.T) {
 	sum := strings.Repeat("0", 64)
 	_, problems := auth.ParseFile([]byte(strings.Join([]string{
-		"a viewer " + sum, "a admin sha256:" + strings.Repeat("1", 64), "b viewer " + sum, "two words", "a viewer weir_the-token-itself",
-		"c viewer " + strings.Repeat("2", 64) + " tomorrow", "ä viewer " + strings.Repeat("3", 64), "d owner " + strings.Repeat("4", 64),
+		"a viewer " + sum, "a admin sha256:" + strings.Repeat("1", 64), "b viewer " + sum, "two words",
+		"a viewer weir_the-token-itself",
+		"c viewer " + strings.Repeat("2", 64) + " tomorrow", "ä viewer " + strings.Repeat("3", 64),
+		"d owner " + strings.Repeat("4", 64),
 	}, "\n")))
 	want := []string{
-		"line 2: a has the role viewer already", "line 3: this token is in the file already", "line 4: must be a name, a role",
+		"line 2: a has the role viewer already", "line 3: this token is in the file already",
+		"line 4: must be a name, a role",
 		"line 5: the third field must be sha256:", "line 6: the fourth field must be a time like 2027-01-31T00:00:00Z",
 		`line 7: the name "ä" must be`, `line 8: "owner" is not a role`,
 	}
@@ -85,7 +89,8 @@ type watched struct {
 
 func newWatched(t *testing.T) *watched {
 	w := &watched{t: t, path: filepath.Join(t.TempDir(), "tokens"), now: time.Unix(1_000_000, 0)}
-	w.ring = auth.NewRing(auth.Tokens{{Name: "root", Role: auth.Admin, Sum: auth.Sum("root")}}, func() time.Time { return w.now })
+	w.ring = auth.NewRing(auth.Tokens{{Name: "root", Role: auth.Admin, Sum: auth.Sum("root")}},
+		func() time.Time { return w.now })
 	w.watch = auth.NewWatch(w.path, w.ring, slog.New(slog.NewTextHandler(&w.log, nil)))
 	return w
 }

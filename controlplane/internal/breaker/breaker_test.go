@@ -49,26 +49,31 @@ func TestTimelines(t *testing.T) {
 		steps []step
 	}{
 		{"it is closed at first", 0, []step{{0, "ask", closed}, {0, "ok", closed}, {0, "ask", closed}}},
-		{"failures that are not in a row are tolerated", 0, slices.Concat(fails, []step{{0, "ok", closed}}, fails, []step{{0, "ask", closed}})},
+		{"failures that are not in a row are tolerated", 0,
+			slices.Concat(fails, []step{{0, "ok", closed}}, fails, []step{{0, "ask", closed}})},
 		{"the fifth failure opens it, and one trial closes it", 0.5, append(slices.Clone(opened),
-			step{249 * ms, "no", open}, step{ms, "ask", half}, step{0, "no", half}, step{0, "ok", closed}, step{0, "ask", closed})},
+			step{249 * ms, "no", open}, step{ms, "ask", half}, step{0, "no", half}, step{0, "ok", closed},
+			step{0, "ask", closed})},
 		{"the shortest rest", 0, append(slices.Clone(opened), step{187 * ms, "no", open}, step{ms, "ask", half})},
 		{"the longest rest", 1, append(slices.Clone(opened), step{312 * ms, "no", open}, step{ms, "ask", half})},
 		{"a trial that fails opens it again, for another rest", 0.5, append(slices.Clone(opened),
-			step{250 * ms, "ask", half}, step{40 * ms, "fail", open}, step{249 * ms, "no", open}, step{ms, "ask", half}, step{0, "ok", closed})},
+			step{250 * ms, "ask", half}, step{40 * ms, "fail", open}, step{249 * ms, "no", open}, step{ms, "ask", half},
+			step{0, "ok", closed})},
 		{"after a trial a single failure is tolerated again", 0.5, append(slices.Clone(opened),
 			step{250 * ms, "ask", half}, step{0, "ok", closed}, step{0, "fail", closed}, step{0, "ask", closed})},
 		{"a trial whose caller went away is made again", 0.5, append(slices.Clone(opened),
 			step{250 * ms, "ask", half}, step{249 * ms, "no", half}, step{ms, "ask", half})},
 		{"who was under way when it opened changes nothing by failing", 0.5, append(slices.Clone(opened),
 			step{200 * ms, "fail", open}, step{50 * ms, "ask", half})},
-		{"who was under way when it opened closes it by an answer", 0.5, append(slices.Clone(opened), step{10 * ms, "ok", closed}, step{0, "ask", closed})},
+		{"who was under way when it opened closes it by an answer", 0.5,
+			append(slices.Clone(opened), step{10 * ms, "ok", closed}, step{0, "ask", closed})},
 	} {
 		t.Run(c.name, func(t *testing.T) { run(t, c.luck, c.steps) })
 	}
 }
 
-// Each transition is told once, with its cause and how long the breaker was not closed; others are not touched.
+// Each transition is told once, with its cause and how long the breaker was not closed; others are
+// not touched.
 func TestGroupTellsOfChanges(t *testing.T) {
 	now, broken := time.Unix(1000, 0), errors.New("broken")
 	var told []string
@@ -87,7 +92,8 @@ func TestGroupTellsOfChanges(t *testing.T) {
 		now = now.Add(ms)
 	}
 	expect("a closed>open 0s broken")
-	if g.Closed("a") || !g.Closed("b") || !g.Allow("b") || g.Allow("a") || g.Failing("a") != 9*ms || g.Failing("b") != 0 {
+	if g.Closed("a") || !g.Closed("b") || !g.Allow("b") || g.Allow("a") || g.Failing("a") != 9*ms ||
+		g.Failing("b") != 0 {
 		t.Error("the wrong one is open")
 	}
 	now = now.Add(300 * ms)

@@ -23,7 +23,8 @@ func TestSentences(t *testing.T) {
 			"version 2 taken back, which 25% of the nodes had"},
 		{`{"action": "enforcement.put", "before": [{"state": "off", "percent": 100, "reason": "a"}],
 			"after": [{"state": "shadow", "percent": 20, "policy": "api", "tier": "free", "reason": "b", "expires_at": "2030-01-01T00:00:00Z"}]}`,
-			"enforcement shadow for policy api, tier free, 20 % of the keys until 2030-01-01T00:00:00Z: b; enforcement no longer off for everything"},
+			"enforcement shadow for policy api, tier free, 20 % of the keys until 2030-01-01T00:00:00Z: b; " +
+				"enforcement no longer off for everything"},
 		{`{"action": "enforcement.put", "before": [{"state": "off", "percent": 100, "reason": "a"}],
 			"after": [{"state": "enforce", "percent": 100, "reason": "a"}]}`,
 			"enforcement enforce for everything until it is taken back: a"},
@@ -40,7 +41,8 @@ func TestSentences(t *testing.T) {
 		{`{"action": "key.reset", "resource": "keys/login/0d", "reason": "fixed"}`, "key 0d of login: reset: fixed"},
 		{`{"action": "key.grant", "resource": "keys/login/0d", "after": {"tokens": 1}}`, "key 0d of login: given 1 token"},
 		{`{"action": "key.unban", "resource": "keys/login/0d"}`, "key 0d of login: no longer banned"},
-		// What was too large to be kept, what a newer control plane writes, and what a terminal must not see.
+		// What was too large to be kept, what a newer control plane writes, and what a terminal
+		// must not see.
 		{`{"action": "enforcement.put", "resource": "enforcement", "before": "5000 bytes"}`,
 			`enforcement.put of enforcement: "5000 bytes" → -`},
 		{`{"action": "penalty.pardon", "resource": "penalties/01", "reason": "why"}`, "penalty.pardon of penalties/01: - → -: why"},

@@ -41,7 +41,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// scripts is where a file for each command, or group of them, is: what it does and what it says to mistakes.
+// scripts is where a file for each command, or group of them, is: what it does and what it says to
+// mistakes.
 const scripts = "testdata/script"
 
 // Each script talks to a control plane of its own.
@@ -75,7 +76,8 @@ func serve(t *testing.T, env *testscript.Env) (address string) {
 		return auth.Token{Name: name, Role: role, Sum: sha256.Sum256([]byte(secret))}
 	}
 	a, err := app.New(settings.Settings{Listen: "127.0.0.1:0", DataDir: t.TempDir(), Tokens: auth.Tokens{
-		token("admin", adminToken, auth.Admin), token("eyes", viewerToken, auth.Viewer), token("node", nodeToken, auth.Node),
+		token("admin", adminToken, auth.Admin), token("eyes", viewerToken, auth.Viewer),
+		token("node", nodeToken, auth.Node),
 	}}, "v0.0.0-test", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +134,8 @@ func polls(ts *testscript.TestScript, _ bool, nodes []string) {
 	}
 }
 
-// offends reports a penalty of an hour as Envoys do: policy and the 32 digits of the caller's hash, and shadow if it is.
+// offends reports a penalty of an hour as Envoys do: policy and the 32 digits of the caller's hash,
+// and shadow if it is.
 func offends(ts *testscript.TestScript, _ bool, args []string) {
 	key, err := keyhash.Parse(args[1])
 	ts.Check(err)

@@ -12,9 +12,10 @@ func TestPrintHolders(t *testing.T) {
 	var out strings.Builder
 	err := printKey(&out, api.KeyAnswer{Policy: "jobs", Key: "ab", Durable: true, Buckets: []api.BucketAnswer{
 		{Limit: "10 per 1m", Burst: 10, Level: 10},
-		{Limit: "20 in flight", Burst: 20, Level: 13, Used: 7, Leased: 7, FullAfterSeconds: 9, Holders: []api.HolderAnswer{
-			{Node: "envoy-1\n", Boot: "ab", Permits: 7, EndsAfterSeconds: 9},
-		}},
+		{Limit: "20 in flight", Burst: 20, Level: 13, Used: 7, Leased: 7, FullAfterSeconds: 9,
+			Holders: []api.HolderAnswer{
+				{Node: "envoy-1\n", Boot: "ab", Permits: 7, EndsAfterSeconds: 9},
+			}},
 	}})
 	if err != nil {
 		t.Fatal(err)

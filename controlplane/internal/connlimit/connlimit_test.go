@@ -16,7 +16,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is a listener of five connections, and a server whose every request with a token is a known caller's.
+// world is a listener of five connections, and a server whose every request with a token is a known
+// caller's.
 type world struct {
 	t        *testing.T
 	listener *connlimit.Listener
@@ -86,7 +87,8 @@ func (w *world) gone(c net.Conn) bool {
 
 const token = "Authorization: Bearer x\r\n"
 
-// Who comes with a token gets in whatever strangers do, and pushes out the stranger of the address that has most, its oldest first.
+// Who comes with a token gets in whatever strangers do, and pushes out the stranger of the address
+// that has most, its oldest first.
 func TestStrangersMakeRoom(t *testing.T) {
 	w := start(t, 5)
 	known := w.dial("127.0.0.1")
@@ -197,7 +199,8 @@ func TestIdleStrangersLeaveSoon(t *testing.T) {
 		state   http.ConnState
 		known   bool
 		shorter bool
-	}{{http.StateActive, false, false}, {http.StateIdle, false, true}, {http.StateActive, true, false}, {http.StateIdle, true, false}} {
+	}{{http.StateActive, false, false}, {http.StateIdle, false, true}, {http.StateActive, true, false}, {http.StateIdle,
+		true, false}} {
 		if step.known {
 			connlimit.Known(connlimit.Context(t.Context(), c))
 		}
@@ -206,7 +209,8 @@ func TestIdleStrangersLeaveSoon(t *testing.T) {
 		if err := c.SetReadDeadline(wanted); err != nil {
 			t.Fatal(err)
 		}
-		if shorter := inner.set.Before(wanted); shorter != step.shorter || shorter && inner.set.Before(wanted.Add(connlimit.StrangerIdle-90*time.Second)) {
+		if shorter := inner.set.Before(wanted); shorter != step.shorter ||
+			shorter && inner.set.Before(wanted.Add(connlimit.StrangerIdle-90*time.Second)) {
 			t.Errorf("%v, known %v: %v before", step.state, step.known, wanted.Sub(inner.set))
 		}
 	}
@@ -214,8 +218,9 @@ func TestIdleStrangersLeaveSoon(t *testing.T) {
 
 func TestNetwork(t *testing.T) {
 	for address, want := range map[string]string{
-		"192.0.2.1:80": "192.0.2.1", "[::ffff:192.0.2.1]:80": "192.0.2.1", "[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::",
-		"[fe80::1%eth0]:80": "fe80::", "nowhere": "nowhere",
+		"192.0.2.1:80": "192.0.2.1", "[::ffff:192.0.2.1]:80": "192.0.2.1",
+		"[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::",
+		"[fe80::1%eth0]:80":         "fe80::", "nowhere": "nowhere",
 	} {
 		if got := connlimit.Network(address); got != want {
 			t.Errorf("%s is of %s, want %s", address, got, want)

@@ -38,8 +38,8 @@ func TestTheConsoleIsSmall(t *testing.T) {
 	}
 }
 
-// The files are built from the sources as they are: make console has run since the last change. That
-// the sources build these very files is a test of make test-console, which has Node.
+// The files are built from the sources as they are: make console has run since the last change.
+// That the sources build these very files is a test of make test-console, which has Node.
 func TestTheFilesAreBuiltFromTheSources(t *testing.T) {
 	const sources = "../../../console"
 	f, err := os.Open("sources.sha256")

@@ -76,7 +76,8 @@ func TestAfter(t *testing.T) {
 			news && m.Revision != c.log.Revision {
 			t.Errorf("%s: news %v, %+v", name, news, m)
 		}
-		// Who is ahead hears the truth once it has waited, from a store that has answered for five seconds.
+		// Who is ahead hears the truth once it has waited, from a store that has answered for five
+		// seconds.
 		for _, wait := range []struct {
 			until time.Time
 			told  bool

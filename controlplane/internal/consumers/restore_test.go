@@ -98,7 +98,8 @@ func (l *lossy) copied() func() {
 	return func() { l.records, l.log = records, log }
 }
 
-// What a replica gives back is what the store has lost and nothing else: what was changed there since is left as it is.
+// What a replica gives back is what the store has lost and nothing else: what was changed there
+// since is left as it is.
 func TestLostChangesComeBack(t *testing.T) {
 	banned, bypass := &consumers.Record{Banned: &consumers.Mark{}}, &consumers.Record{Bypass: &consumers.Mark{}}
 	key := func(n byte) keyhash.Key { return keyhash.Key{n} }

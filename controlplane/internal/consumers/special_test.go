@@ -109,7 +109,8 @@ func (p *peopled) set(revision, exceptionsRevision uint64, changes ...consumers.
 	}
 }
 
-// What is remembered is as true as what the store says, and counts as of the revision at which it is so.
+// What is remembered is as true as what the store says, and counts as of the revision at which it
+// is so.
 func TestKnown(t *testing.T) {
 	one, two := keyhash.Key{1}, keyhash.Key{2}
 	p := &peopled{records: map[keyhash.Key]consumers.Record{one: {Tier: "x", Revision: 1}}}
@@ -156,7 +157,8 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// A store that has lost its state starts with turns anew; those that have been seen are not undercut.
+// A store that has lost its state starts with turns anew; those that have been seen are not
+// undercut.
 func TestTurnsOnlyGrow(t *testing.T) {
 	p := &peopled{records: map[keyhash.Key]consumers.Record{}}
 	p.set(10, 30)
@@ -170,7 +172,8 @@ func TestTurnsOnlyGrow(t *testing.T) {
 	}
 }
 
-// A node that has missed changes hears of all bans that are in force, however they came to be known.
+// A node that has missed changes hears of all bans that are in force, however they came to be
+// known.
 func TestAfterTellsBans(t *testing.T) {
 	banned := consumers.Record{Banned: &consumers.Mark{}}
 	p := &peopled{records: map[keyhash.Key]consumers.Record{}}

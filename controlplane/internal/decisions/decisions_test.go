@@ -115,7 +115,9 @@ func (w *world) note(s *decisions.Service, m wire.Decisions) {
 	}
 }
 
-func (w *world) find(s *decisions.Service, q decisions.Query, limit int) (list []decisions.Decision, next string, complete bool) {
+func (w *world) find(
+	s *decisions.Service, q decisions.Query, limit int,
+) (list []decisions.Decision, next string, complete bool) {
 	w.t.Helper()
 	list, next, complete, err := s.Find(w.t.Context(), q, limit)
 	if err != nil {
@@ -125,7 +127,8 @@ func (w *world) find(s *decisions.Service, q decisions.Query, limit int) (list [
 }
 
 func refusal(bucket byte) wire.Refusal {
-	return wire.Refusal{CallerCount: wire.CallerCount{Policy: 1, Tier: 1, Bucket: keyhash.Key{bucket}, Identity: wire.Identity{Consumer: keyhash.Key{9, bucket}}, Count: 4, Over: 1},
+	return wire.Refusal{CallerCount: wire.CallerCount{Policy: 1, Tier: 1, Bucket: keyhash.Key{bucket},
+		Identity: wire.Identity{Consumer: keyhash.Key{9, bucket}}, Count: 4, Over: 1},
 		Limit: 1, Reason: 0, Source: 3, Cost: 2, Left: 1, Retry: 500 * quota.Millisecond, Ago: quota.Second}
 }
 
@@ -140,28 +143,35 @@ func TestRefusalsAreToldInWords(t *testing.T) {
 	list, _, complete := w.find(s, decisions.Query{}, 10)
 	at, ends := w.now.Add(-time.Second), w.now.Add(-time.Second/2)
 	want := []decisions.Decision{
-		{ID: decisions.ID(2), At: at, Node: "edge", Version: 1, Policy: "a", Limit: "10 per 1m", From: "policy", Mode: "leased", Source: "central",
-			Reason: "unknown 77", Key: hex.EncodeToString(append([]byte{2}, make([]byte, 15)...)), Cost: 2, Left: 1, Count: 3},
-		{ID: decisions.ID(1), At: at, Node: "edge", Version: 1, LimitIndex: 1, Policy: "b", Tier: "free", Limit: "5 per 1s burst 7", From: "tier", Mode: "strict",
+		{ID: decisions.ID(2), At: at, Node: "edge", Version: 1, Policy: "a", Limit: "10 per 1m", From: "policy",
+			Mode: "leased", Source: "central",
+			Reason: "unknown 77", Key: hex.EncodeToString(append([]byte{2}, make([]byte, 15)...)), Cost: 2, Left: 1,
+			Count: 3},
+		{ID: decisions.ID(1), At: at, Node: "edge", Version: 1, LimitIndex: 1, Policy: "b", Tier: "free",
+			Limit: "5 per 1s burst 7", From: "tier", Mode: "strict",
 			Source: "central", Reason: "quota", Key: hex.EncodeToString(append([]byte{1}, make([]byte, 15)...)),
-			Consumer: hex.EncodeToString(append([]byte{9, 1}, make([]byte, 14)...)), Shown: map[string]string{"client_ip": "10.1.2.3", "header:x-app": "ap.p."},
-			Cost: 2, Left: 1, Ends: &ends, Count: 3},
+			Consumer: hex.EncodeToString(append([]byte{9, 1}, make([]byte, 14)...)),
+			Shown:    map[string]string{"client_ip": "10.1.2.3", "header:x-app": "ap.p."},
+			Cost:     2, Left: 1, Ends: &ends, Count: 3},
 	}
 	if !complete || !reflect.DeepEqual(list, want) {
 		t.Errorf("got\n%+v, want\n%+v", list, want)
 	}
 }
 
-// What a node says of policies, tiers or limits that the version does not have is dropped, and an unknown version is an error.
+// What a node says of policies, tiers or limits that the version does not have is dropped, and an
+// unknown version is an error.
 func TestWhatDoesNotFitIsDropped(t *testing.T) {
 	w := newWorld(t)
 	s := w.replica("one")
 	for _, spoil := range []func(*wire.Refusal){
-		func(r *wire.Refusal) { r.Limit = 3 }, func(r *wire.Refusal) { r.Limit = 0 }, func(r *wire.Refusal) { r.Policy = 9 }, func(r *wire.Refusal) { r.Tier = 3 },
+		func(r *wire.Refusal) { r.Limit = 3 }, func(r *wire.Refusal) { r.Limit = 0 },
+		func(r *wire.Refusal) { r.Policy = 9 }, func(r *wire.Refusal) { r.Tier = 3 },
 	} {
 		r := refusal(1)
 		spoil(&r)
-		w.note(s, wire.Decisions{Refusals: []wire.Refusal{r}, Callers: []wire.CallerCount{r.CallerCount}, Counts: []wire.RefusedCount{{Policy: 77, Tier: 3, Refused: 1}}})
+		w.note(s, wire.Decisions{Refusals: []wire.Refusal{r}, Callers: []wire.CallerCount{r.CallerCount},
+			Counts: []wire.RefusedCount{{Policy: 77, Tier: 3, Refused: 1}}})
 	}
 	if list, _, _ := w.find(s, decisions.Query{}, 10); len(list) != 0 {
 		t.Errorf("%+v", list)
@@ -180,7 +190,8 @@ func TestRefusalsAreFoundByConsumerAndPolicy(t *testing.T) {
 	}
 	consumer := keyhash.Key{9, 7}
 	for query, want := range map[*decisions.Query]int{
-		{}: 30, {Consumer: &consumer}: 1, {Policy: "b"}: 30, {Policy: "a"}: 0, {Since: w.now.Add(-10500 * time.Millisecond)}: 9,
+		{}: 30, {Consumer: &consumer}: 1, {Policy: "b"}: 30, {Policy: "a"}: 0,
+		{Since: w.now.Add(-10500 * time.Millisecond)}: 9,
 	} {
 		total, pages := 0, 0
 		for q := *query; ; pages++ {
@@ -211,7 +222,8 @@ func TestRefusalsAreFoundByConsumerAndPolicy(t *testing.T) {
 	}
 }
 
-// Refusals of an outage of the store are kept once it is back, as many as a replica remembers, whoever asks first.
+// Refusals of an outage of the store are kept once it is back, as many as a replica remembers,
+// whoever asks first.
 func TestRefusalsOfAnOutageAreKept(t *testing.T) {
 	for name, asks := range map[string]bool{"a query comes first": true, "another refusal does": false} {
 		w := newWorld(t)
@@ -221,7 +233,8 @@ func TestRefusalsOfAnOutageAreKept(t *testing.T) {
 		for n := range during {
 			r := refusal(byte(n))
 			r.Bucket[2] = byte(n >> 8)
-			if err := one.Note(t.Context(), &wire.Decisions{Version: 1, Node: []byte("n"), Refusals: []wire.Refusal{r}}); !errors.Is(err, errAway) {
+			if err := one.Note(t.Context(),
+				&wire.Decisions{Version: 1, Node: []byte("n"), Refusals: []wire.Refusal{r}}); !errors.Is(err, errAway) {
 				t.Fatalf("%s: refusal %d: %v", name, n, err)
 			}
 			w.now = w.now.Add(100 * time.Millisecond)
@@ -277,9 +290,11 @@ func TestTopOverAllReplicas(t *testing.T) {
 	heavy, light := refusal(1), refusal(2)
 	heavy.Count, heavy.Over, light.Count, light.Over = 100, 3, 10, 0
 	for range 3 {
-		w.note(one, wire.Decisions{Refusals: []wire.Refusal{light, heavy}, Counts: []wire.RefusedCount{{Policy: 1, Tier: 1, Refused: 120}}})
-		w.note(other, wire.Decisions{Refusals: []wire.Refusal{heavy}, Callers: []wire.CallerCount{{Policy: 0, Bucket: keyhash.Key{5}, Count: 160}},
-			Counts: []wire.RefusedCount{{Policy: 1, Tier: 1, Refused: 100}}})
+		w.note(one, wire.Decisions{Refusals: []wire.Refusal{light, heavy},
+			Counts: []wire.RefusedCount{{Policy: 1, Tier: 1, Refused: 120}}})
+		w.note(other, wire.Decisions{Refusals: []wire.Refusal{heavy},
+			Callers: []wire.CallerCount{{Policy: 0, Bucket: keyhash.Key{5}, Count: 160}},
+			Counts:  []wire.RefusedCount{{Policy: 1, Tier: 1, Refused: 100}}})
 		w.now = w.now.Add(6 * time.Second)
 	}
 	w.note(one, wire.Decisions{Counts: []wire.RefusedCount{{Policy: 99, Refused: 5}}}) // What the set does not have counts for nobody.
@@ -289,13 +304,15 @@ func TestTopOverAllReplicas(t *testing.T) {
 	}
 	for _, s := range []*decisions.Service{one, other} {
 		top := s.Top(t.Context(), decisions.ByRefused, "", "", 10)
-		if len(top.Callers) != 2 || top.Callers[0].Count != 600 || top.Callers[0].Over != 18 || top.Callers[1].Count != 30 || top.Refused != 660 || !top.Complete {
+		if len(top.Callers) != 2 || top.Callers[0].Count != 600 || top.Callers[0].Over != 18 ||
+			top.Callers[1].Count != 30 || top.Refused != 660 || !top.Complete {
 			t.Errorf("%+v", top)
 		}
 		if c := top.Callers[0]; c.Policy != "b" || c.Tier != "free" || c.Consumer == "" {
 			t.Errorf("%+v", c)
 		}
-		if top := s.Top(t.Context(), decisions.ByRequests, "a", "", 10); len(top.Callers) != 1 || top.Callers[0].Count != 480 {
+		if top := s.Top(t.Context(), decisions.ByRequests, "a", "", 10); len(top.Callers) != 1 ||
+			top.Callers[0].Count != 480 {
 			t.Errorf("%+v", top)
 		}
 		if top := s.Top(t.Context(), decisions.ByRefused, "b", "gold", 10); len(top.Callers) != 0 || top.Refused != 0 {
@@ -341,8 +358,10 @@ func TestSummaryKeepsItsBounds(t *testing.T) {
 		found, last := map[string]bool{}, int64(1<<62)
 		for _, c := range s.Top(room) {
 			found[c.Key] = true
-			if truth := exact[c.Key]; c.Count < truth || c.Count-c.Over > truth || c.Over > total/int64(room) || c.Count > last {
-				t.Fatalf("round %d, %d counters of %d: %s has %d, said %d over %d", round, room, total, c.Key, truth, c.Count, c.Over)
+			if truth := exact[c.Key]; c.Count < truth || c.Count-c.Over > truth || c.Over > total/int64(room) ||
+				c.Count > last {
+				t.Fatalf("round %d, %d counters of %d: %s has %d, said %d over %d", round, room, total, c.Key, truth,
+					c.Count, c.Over)
 			}
 			last = c.Count
 		}

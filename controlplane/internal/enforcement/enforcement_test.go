@@ -78,7 +78,8 @@ func (s *store) set(change func(*store)) {
 	change(s)
 }
 
-// inBubble runs a test in virtual time with two replicas over one store; each polls it. A replica's way to the store can be cut.
+// inBubble runs a test in virtual time with two replicas over one store; each polls it. A replica's
+// way to the store can be cut.
 func inBubble(t *testing.T, test func(t *testing.T, s *store, one, two *replica)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{}
@@ -146,7 +147,9 @@ func reasons(orders []enforcement.Order) string {
 // put replaces the orders and expects them to be stored or not.
 func (r *replica) put(expected uint64, durable bool, orders ...enforcement.Order) enforcement.Orders {
 	r.t.Helper()
-	got, stored, err := r.Put(r.t.Context(), enforcement.Change{Expected: expected, Orders: orders, Entry: audit.Entry{Action: "test", By: "me", Reason: reasons(orders)}})
+	got, stored, err := r.Put(r.t.Context(),
+		enforcement.Change{Expected: expected, Orders: orders,
+			Entry: audit.Entry{Action: "test", By: "me", Reason: reasons(orders)}})
 	if err != nil || stored != durable {
 		r.t.Fatalf("stored %v, want %v: %v", stored, durable, err)
 	}
@@ -181,29 +184,37 @@ func TestOrdersReachAllReplicas(t *testing.T) {
 			t.Error("there is news for a new node")
 		}
 		until := time.Now().Add(time.Hour)
-		first := one.put(0, true, enforcement.Order{State: enforcement.Off, Percent: 25, Policy: "api", Tier: "free", Reason: "a", Expires: &until})
+		first := one.put(0, true, enforcement.Order{State: enforcement.Off, Percent: 25, Policy: "api", Tier: "free",
+			Reason: "a", Expires: &until})
 		m, news := one.message(0, false)
-		if !news || len(m.Orders) != 1 || m.Orders[0].State != policy.EnforcedOff || m.Orders[0].Percent != 25 || string(m.Orders[0].Policy) != "api" ||
+		if !news || len(m.Orders) != 1 || m.Orders[0].State != policy.EnforcedOff || m.Orders[0].Percent != 25 ||
+			string(m.Orders[0].Policy) != "api" ||
 			string(m.Orders[0].Tier) != "free" || m.Orders[0].Expires != until.UnixMilli() {
 			t.Errorf("%v %+v", news, m)
 		}
 		time.Sleep(250 * time.Millisecond)
 		two.expect("on the other replica", "a", true)
-		if _, _, err := two.Put(t.Context(), enforcement.Change{Expected: 0, Entry: audit.Entry{Action: "test", By: "you"}}); !errors.Is(err, errs.Conflict) {
+		if _, _, err := two.Put(t.Context(),
+			enforcement.Change{Expected: 0,
+				Entry: audit.Entry{Action: "test", By: "you"}}); !errors.Is(err, errs.Conflict) {
 			t.Errorf("expecting none: %v", err)
 		}
 		// What means the same keeps who gave it, and when.
 		time.Sleep(time.Minute)
-		second, _, err := two.Put(t.Context(), enforcement.Change{Expected: first.Revision, Entry: audit.Entry{Action: "test", By: "you"},
-			Orders: []enforcement.Order{{State: enforcement.Off, Percent: 25, Policy: "api", Tier: "free", Reason: "a", Expires: &until}, order(enforcement.Shadow, "b")}})
-		if err != nil || second.List[0].By != "me" || !second.List[0].Since.Equal(first.Time) || second.List[1].By != "you" || second.Revision <= first.Revision {
+		second, _, err := two.Put(t.Context(),
+			enforcement.Change{Expected: first.Revision, Entry: audit.Entry{Action: "test", By: "you"},
+				Orders: []enforcement.Order{{State: enforcement.Off, Percent: 25, Policy: "api", Tier: "free", Reason: "a",
+					Expires: &until}, order(enforcement.Shadow, "b")}})
+		if err != nil || second.List[0].By != "me" || !second.List[0].Since.Equal(first.Time) ||
+			second.List[1].By != "you" || second.Revision <= first.Revision {
 			t.Errorf("%+v %v", second, err)
 		}
 		if _, kept := s.now(); kept[len(kept)-1] != "b" {
 			t.Errorf("the audit has as reasons %q, want that of the new order last", kept)
 		}
 		counts, _, durable := two.Counts()
-		if counts[enforcement.Off] != 1 || counts[enforcement.Shadow] != 1 || counts[enforcement.Enforce] != 0 || !durable {
+		if counts[enforcement.Off] != 1 || counts[enforcement.Shadow] != 1 || counts[enforcement.Enforce] != 0 ||
+			!durable {
 			t.Errorf("%v %v", counts, durable)
 		}
 		time.Sleep(time.Hour)
@@ -211,7 +222,8 @@ func TestOrdersReachAllReplicas(t *testing.T) {
 			t.Errorf("an order that has ended is counted: %v", counts)
 		}
 		// A dry run changes nothing.
-		dry, _, err := one.Put(t.Context(), enforcement.Change{Any: true, DryRun: true, Orders: []enforcement.Order{order(enforcement.Off, "c")}})
+		dry, _, err := one.Put(t.Context(),
+			enforcement.Change{Any: true, DryRun: true, Orders: []enforcement.Order{order(enforcement.Off, "c")}})
 		if err != nil || len(dry.List) != 1 || dry.List[0].Reason != "c" {
 			t.Errorf("%+v %v", dry, err)
 		}
@@ -228,10 +240,12 @@ func TestOrdersWorkWithoutTheStore(t *testing.T) {
 		s.set(func(s *store) { s.away = true })
 		second := one.put(first.Revision, false, order(enforcement.Off, "meanwhile"))
 		d := one.expect("while the store is away", "meanwhile", false)
-		if m, news := one.message(first.Revision, false); !news || m.Orders[0].State != policy.EnforcedOff || m.Revision != d.Revision {
+		if m, news := one.message(first.Revision, false); !news || m.Orders[0].State != policy.EnforcedOff ||
+			m.Revision != d.Revision {
 			t.Errorf("nodes are told %v %+v", news, m)
 		}
-		// A node that has heard so is not told otherwise by a replica that has not, however long it waits.
+		// A node that has heard so is not told otherwise by a replica that has not, however long it
+		// waits.
 		time.Sleep(time.Hour)
 		if _, news := two.message(d.Revision, true); news {
 			t.Error("the other replica lifts what it does not know")
@@ -284,7 +298,9 @@ func TestTheLaterOfTwoChangesStays(t *testing.T) {
 		one.cut.Store(true)
 		two.put(two.expect("lifted", "", true).Orders.Revision, true, order(enforcement.Shadow, "stored"))
 		time.Sleep(time.Second)
-		if _, _, err := one.Put(t.Context(), enforcement.Change{Any: true, Orders: []enforcement.Order{order(enforcement.Off, "held")}, Entry: audit.Entry{Action: "test"}}); err != nil {
+		if _, _, err := one.Put(t.Context(),
+			enforcement.Change{Any: true, Orders: []enforcement.Order{order(enforcement.Off, "held")},
+				Entry: audit.Entry{Action: "test"}}); err != nil {
 			t.Error(err)
 		}
 		one.cut.Store(false)
@@ -324,7 +340,8 @@ func TestAStoreThatLosesEverythingGetsItBack(t *testing.T) {
 	})
 }
 
-// A node that obeys what no replica knows any more goes on for five seconds after the store has answered, and then hears the store's.
+// A node that obeys what no replica knows any more goes on for five seconds after the store has
+// answered, and then hears the store's.
 func TestANodeIsOverruled(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *store, one, _ *replica) {
 		one.put(0, true, order(enforcement.Off, "known"))
@@ -346,13 +363,16 @@ func TestANodeIsOverruled(t *testing.T) {
 	})
 }
 
-// A replica that has never reached the store knows nothing, and still obeys who replaces whatever there is.
+// A replica that has never reached the store knows nothing, and still obeys who replaces whatever
+// there is.
 func TestABlindReplica(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{away: true}
-		s.held = enforcement.Document{Revision: 7, Bans: enforcement.Bans{Stamp: enforcement.Stamp{ID: "b", Time: time.Now().Add(-time.Hour)},
-			List: []enforcement.Ban{{Policy: "api", Key: "000000000000000000000000000000aa", Reason: "abuse"}}},
-			Orders: enforcement.Orders{Stamp: enforcement.Stamp{ID: "o", Revision: 7, Time: time.Now().Add(-time.Hour)}, List: []enforcement.Order{order(enforcement.Shadow, "old")}}}
+		s.held = enforcement.Document{Revision: 7,
+			Bans: enforcement.Bans{Stamp: enforcement.Stamp{ID: "b", Time: time.Now().Add(-time.Hour)},
+				List: []enforcement.Ban{{Policy: "api", Key: "000000000000000000000000000000aa", Reason: "abuse"}}},
+			Orders: enforcement.Orders{Stamp: enforcement.Stamp{ID: "o", Revision: 7, Time: time.Now().Add(-time.Hour)},
+				List: []enforcement.Order{order(enforcement.Shadow, "old")}}}
 		r := enforcement.New(s, time.Now, slog.New(slog.DiscardHandler))
 		if _, _, err := r.Held(); !errors.Is(err, enforcement.ErrUnknown) {
 			t.Errorf("%v", err)
@@ -360,10 +380,13 @@ func TestABlindReplica(t *testing.T) {
 		if _, _, err := r.Put(t.Context(), enforcement.Change{Expected: 7}); !errors.Is(err, enforcement.ErrUnknown) {
 			t.Errorf("%v", err)
 		}
-		if _, _, err := r.Ban(t.Context(), enforcement.Ban{Key: "0000000000000000000000000000000b"}, audit.Entry{}); !errors.Is(err, enforcement.ErrUnknown) {
+		if _, _, err := r.Ban(t.Context(), enforcement.Ban{Key: "0000000000000000000000000000000b"},
+			audit.Entry{}); !errors.Is(err, enforcement.ErrUnknown) {
 			t.Errorf("%v", err)
 		}
-		if _, durable, err := r.Put(t.Context(), enforcement.Change{Any: true, Orders: []enforcement.Order{order(enforcement.Off, "new")}}); err != nil || durable {
+		if _, durable, err := r.Put(t.Context(),
+			enforcement.Change{Any: true, Orders: []enforcement.Order{order(enforcement.Off, "new")}}); err != nil ||
+			durable {
 			t.Errorf("%v %v", durable, err)
 		}
 		s.set(func(s *store) { s.away = false })
@@ -371,13 +394,15 @@ func TestABlindReplica(t *testing.T) {
 			t.Fatal(err)
 		}
 		// It knew of no bans, so it has not lifted any.
-		if d, durable, _ := r.Held(); !durable || len(d.Bans.List) != 1 || d.Orders.List[0].Reason != "new" || s.held.Orders.List[0].Reason != "new" || d.Revision <= 7 {
+		if d, durable, _ := r.Held(); !durable || len(d.Bans.List) != 1 || d.Orders.List[0].Reason != "new" ||
+			s.held.Orders.List[0].Reason != "new" || d.Revision <= 7 {
 			t.Errorf("%v %+v", durable, d)
 		}
 	})
 }
 
-// Bans are kept by key, end by themselves, make room for others, and merge with orders given elsewhere meanwhile.
+// Bans are kept by key, end by themselves, make room for others, and merge with orders given
+// elsewhere meanwhile.
 func TestBans(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *store, one, two *replica) {
 		key := func(n int) string { return fmt.Sprintf("%032x", n) }
@@ -399,7 +424,8 @@ func TestBans(t *testing.T) {
 			t.Fatal(err)
 		}
 		m, news := one.message(0, false)
-		if !news || len(m.Bans) != 4 || m.Bans[0].Key != (keyhash.Key{}) || m.Bans[3].Key != (keyhash.Key{15: 3}) || m.Bans[2].Expires == 0 || m.Bans[1].Expires != 0 {
+		if !news || len(m.Bans) != 4 || m.Bans[0].Key != (keyhash.Key{}) || m.Bans[3].Key != (keyhash.Key{15: 3}) ||
+			m.Bans[2].Expires == 0 || m.Bans[1].Expires != 0 {
 			t.Errorf("%+v", m.Bans)
 		}
 		if b := one.Banned(key(2)); b == nil || b.Reason != "second" || b.By != "me" || one.Banned(key(7)) != nil {
@@ -409,7 +435,8 @@ func TestBans(t *testing.T) {
 		if one.Banned(key(3)) != nil {
 			t.Error("a ban does not end")
 		}
-		if _, err := two.Unban(t.Context(), key(3), audit.Entry{Action: "key.unban"}); !errors.Is(err, enforcement.ErrNotBanned) {
+		if _, err := two.Unban(t.Context(), key(3),
+			audit.Entry{Action: "key.unban"}); !errors.Is(err, enforcement.ErrNotBanned) {
 			t.Errorf("lifting what has ended: %v", err)
 		}
 		// One replica bans while it is cut off, the other switches off: both stay.
@@ -423,7 +450,8 @@ func TestBans(t *testing.T) {
 		if d := two.expect("both", "elsewhere", true); len(d.Bans.List) != 4 || two.Banned(key(5)) == nil {
 			t.Errorf("%+v", d.Bans.List)
 		}
-		if durable, err := two.Unban(t.Context(), key(5), audit.Entry{Action: "key.unban"}); !durable || err != nil || two.Banned(key(5)) != nil {
+		if durable, err := two.Unban(t.Context(), key(5), audit.Entry{Action: "key.unban"}); !durable || err != nil ||
+			two.Banned(key(5)) != nil {
 			t.Errorf("%v %v", durable, err)
 		}
 		for n := 100; ; n++ {
@@ -438,7 +466,8 @@ func TestBans(t *testing.T) {
 	})
 }
 
-// Nodes are told of buckets that were changed, the latest, for a while, and no entry is kept of that.
+// Nodes are told of buckets that were changed, the latest, for a while, and no entry is kept of
+// that.
 func TestFreedBuckets(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *store, one, _ *replica) {
 		free := func(n byte, full bool) {
@@ -451,7 +480,8 @@ func TestFreedBuckets(t *testing.T) {
 		time.Sleep(time.Minute)
 		free(2, true)
 		m, _ := one.message(0, false)
-		if len(m.Freed) != 2 || m.Freed[0].Bucket != (keyhash.Key{1}) || m.Freed[0].Full || !m.Freed[1].Full || m.Freed[1].Revision != m.Revision || m.Freed[0].Revision >= m.Revision {
+		if len(m.Freed) != 2 || m.Freed[0].Bucket != (keyhash.Key{1}) || m.Freed[0].Full || !m.Freed[1].Full ||
+			m.Freed[1].Revision != m.Revision || m.Freed[0].Revision >= m.Revision {
 			t.Errorf("%+v", m)
 		}
 		for range wire.MaxFreed {

@@ -16,12 +16,15 @@ func TestCodes(t *testing.T) {
 		detail string
 		text   string
 	}{
-		"an error":             {gone, errs.NotFound, "there is none: make one", "there is none"},
-		"wrapped":              {fmt.Errorf("%w: 7", gone), errs.NotFound, "there is none: make one", "there is none: 7"},
-		"a code alone":         {fmt.Errorf("writing: %w", errs.Conflict), errs.Conflict, "", "writing: changed-meanwhile"},
-		"without a cause":      {&errs.Error{Code: errs.BadRequest, Detail: "no"}, errs.BadRequest, "no", "no"},
-		"the outermost of two": {&errs.Error{Code: errs.Unreadable, Detail: "old", Cause: gone}, errs.Unreadable, "old", "there is none"},
-		"neither":              {errors.New("broken"), "", "", "broken"},
+		"an error": {gone, errs.NotFound, "there is none: make one", "there is none"},
+		"wrapped": {fmt.Errorf("%w: 7", gone), errs.NotFound, "there is none: make one",
+			"there is none: 7"},
+		"a code alone": {fmt.Errorf("writing: %w", errs.Conflict), errs.Conflict, "",
+			"writing: changed-meanwhile"},
+		"without a cause": {&errs.Error{Code: errs.BadRequest, Detail: "no"}, errs.BadRequest, "no", "no"},
+		"the outermost of two": {&errs.Error{Code: errs.Unreadable, Detail: "old", Cause: gone}, errs.Unreadable, "old",
+			"there is none"},
+		"neither": {errors.New("broken"), "", "", "broken"},
 	} {
 		code, detail, ok := errs.CodeOf(c.err)
 		if code != c.code || detail != c.detail || ok != (c.code != "") || c.err.Error() != c.text {

@@ -62,7 +62,8 @@ func (l *line) in() string {
 	return strings.Join(all, " ")
 }
 
-// A source that asks ten times as often as another is let in as often while the other asks, and so are the nodes of one source.
+// A source that asks ten times as often as another is let in as often while the other asks, and so
+// are the nodes of one source.
 func TestTurns(t *testing.T) {
 	l, open := newLine(t)
 	for range 6 {
@@ -131,7 +132,8 @@ func TestEnterNow(t *testing.T) {
 	}
 }
 
-// Never are more in than may be, and in the end all room is there again, however callers come, go and give up.
+// Never are more in than may be, and in the end all room is there again, however callers come, go
+// and give up.
 func TestRoomIsNeitherLostNorMade(t *testing.T) {
 	const room = 4
 	seed := rand.Uint64()

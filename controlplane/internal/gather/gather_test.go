@@ -159,8 +159,8 @@ func TestACallDoesNotHoldUpOthersForLong(t *testing.T) {
 	}.play(t)
 }
 
-// A caller waits as long as its own context allows, whatever those do with whom it shares a call. It
-// is not sent if it leaves before the call does.
+// A caller waits as long as its own context allows, whatever those do with whom it shares a call.
+// It is not sent if it leaves before the call does.
 func TestEachCallerHasItsOwnPatience(t *testing.T) {
 	scene{
 		callers: []caller{
@@ -199,8 +199,8 @@ func TestALostCallIsOneFailure(t *testing.T) {
 	}.play(t)
 }
 
-// Whatever callers do, each item is sent at most once, one that is answered exactly once; and a line
-// that came to rest makes the next call at once.
+// Whatever callers do, each item is sent at most once, one that is answered exactly once; and a
+// line that came to rest makes the next call at once.
 func TestEachItemIsSentOnce(t *testing.T) {
 	seed := rand.Uint64()
 	synctest.Test(t, func(t *testing.T) {

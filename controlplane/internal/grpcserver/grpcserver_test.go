@@ -50,13 +50,15 @@ var described = grpc.ServiceDesc{
 		if err := decode(in); err != nil {
 			return nil, err
 		}
-		return intercept(ctx, in, &grpc.UnaryServerInfo{Server: by, FullMethod: call}, func(ctx context.Context, in any) (any, error) {
-			return in, by.(*world).do(ctx)
-		})
+		return intercept(ctx, in, &grpc.UnaryServerInfo{Server: by, FullMethod: call},
+			func(ctx context.Context, in any) (any, error) {
+				return in, by.(*world).do(ctx)
+			})
 	}}},
-	Streams: []grpc.StreamDesc{{StreamName: "Watch", ServerStreams: true, Handler: func(by any, stream grpc.ServerStream) error {
-		return by.(*world).do(stream.Context())
-	}}},
+	Streams: []grpc.StreamDesc{{StreamName: "Watch", ServerStreams: true,
+		Handler: func(by any, stream grpc.ServerStream) error {
+			return by.(*world).do(stream.Context())
+		}}},
 }
 
 // world is a server and who calls it.
@@ -74,7 +76,8 @@ func start(t *testing.T, change func(*grpcserver.Config)) *world {
 	c := grpcserver.Config{
 		Name: "rls", Address: "127.0.0.1:0", Patience: 10 * time.Second, AtOnce: 100, Streams: 100, Metrics: w.metrics,
 		Tokens: auth.NewRing(auth.Tokens{
-			{Name: "node", Role: auth.Node, Sum: auth.Sum(nodeSecret)}, {Name: "viewer", Role: auth.Viewer, Sum: auth.Sum(viewerSecret)},
+			{Name: "node", Role: auth.Node, Sum: auth.Sum(nodeSecret)},
+			{Name: "viewer", Role: auth.Viewer, Sum: auth.Sum(viewerSecret)},
 		}, time.Now),
 		Log: slog.New(slog.DiscardHandler), Now: time.Now,
 	}
@@ -120,7 +123,8 @@ func (w *world) call(ctx context.Context, text string) codes.Code {
 
 func (w *world) health(service string) healthpb.HealthCheckResponse_ServingStatus {
 	w.t.Helper()
-	answer, err := healthpb.NewHealthClient(w.client).Check(w.t.Context(), &healthpb.HealthCheckRequest{Service: service})
+	answer, err := healthpb.NewHealthClient(w.client).Check(w.t.Context(),
+		&healthpb.HealthCheckRequest{Service: service})
 	if err != nil {
 		w.t.Fatal("health:", err)
 	}
@@ -133,7 +137,8 @@ func (w *world) counted() string {
 	w.metrics.Handler().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	var lines []string
 	for line := range strings.Lines(recorder.Body.String()) {
-		if strings.HasPrefix(line, "weir_grpc_request_seconds_count") || strings.HasPrefix(line, "weir_auth_failures") ||
+		if strings.HasPrefix(line, "weir_grpc_request_seconds_count") ||
+			strings.HasPrefix(line, "weir_auth_failures") ||
 			strings.HasPrefix(line, "weir_throttled") {
 			lines = append(lines, strings.TrimSpace(line))
 		}
@@ -152,7 +157,8 @@ func TestTokens(t *testing.T) {
 		{"a node's token", bearer(t.Context(), nodeSecret), codes.OK},
 		{"no token", t.Context(), codes.Unauthenticated},
 		{"an unknown one", bearer(t.Context(), "of-nothing-that-is-known"), codes.Unauthenticated},
-		{"another scheme", metadata.AppendToOutgoingContext(t.Context(), "authorization", "Basic "+nodeSecret), codes.Unauthenticated},
+		{"another scheme", metadata.AppendToOutgoingContext(t.Context(), "authorization", "Basic "+nodeSecret),
+			codes.Unauthenticated},
 		{"a viewer's", bearer(t.Context(), viewerSecret), codes.PermissionDenied},
 	} {
 		if got := w.call(c.ctx, "x"); got != c.want {
@@ -192,10 +198,14 @@ func TestErrors(t *testing.T) {
 		do   func(context.Context) error
 		want codes.Code
 	}{
-		{"a status", func(context.Context) error { return status.Error(codes.InvalidArgument, "no domain") }, codes.InvalidArgument},
-		{"the store", func(context.Context) error { return errs.New(errs.StoreUnavailable, "away", "") }, codes.Unavailable},
-		{"the caller's", func(context.Context) error { return errs.New(errs.BadRequest, "bad", "") }, codes.InvalidArgument},
-		{"too many", func(context.Context) error { return errs.New(errs.TooManyRequests, "many", "") }, codes.ResourceExhausted},
+		{"a status", func(context.Context) error { return status.Error(codes.InvalidArgument, "no domain") },
+			codes.InvalidArgument},
+		{"the store", func(context.Context) error { return errs.New(errs.StoreUnavailable, "away", "") },
+			codes.Unavailable},
+		{"the caller's", func(context.Context) error { return errs.New(errs.BadRequest, "bad", "") },
+			codes.InvalidArgument},
+		{"too many", func(context.Context) error { return errs.New(errs.TooManyRequests, "many", "") },
+			codes.ResourceExhausted},
 		{"any other", func(context.Context) error { return io.ErrUnexpectedEOF }, codes.Internal},
 		{"a panic", func(context.Context) error { panic("at the disco") }, codes.Internal},
 		{"for too long", func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, codes.DeadlineExceeded},
@@ -342,7 +352,8 @@ func TestCertificates(t *testing.T) {
 // Reflection names what is served.
 func TestReflection(t *testing.T) {
 	w := start(t, func(*grpcserver.Config) {})
-	stream, err := reflectionpb.NewServerReflectionClient(w.client).ServerReflectionInfo(bearer(t.Context(), nodeSecret))
+	stream, err := reflectionpb.NewServerReflectionClient(w.client).ServerReflectionInfo(bearer(t.Context(),
+		nodeSecret))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// The clock of the control plane may jump as it likes: what is granted goes by that of the store. Only how long a store is left alone
-// that does not answer is measured here, and in production by a clock that nobody sets.
+// The clock of the control plane may jump as it likes: what is granted goes by that of the store.
+// Only how long a store is left alone that does not answer is measured here, and in production by a
+// clock that nobody sets.
 func TestTheClockOfTheControlPlaneDecidesNothing(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -25,7 +26,8 @@ func TestTheClockOfTheControlPlaneDecidesNothing(t *testing.T) {
 	granted := int64(0)
 	for i := range uint64(200) {
 		limit := uint32(r.IntN(2))
-		request := wire.LeaseRequest{Seq: i, Version: 1, Items: []wire.LeaseItem{item(byte(limit), limit, r.Int64N(3), r.Int64N(3))}}
+		request := wire.LeaseRequest{Seq: i, Version: 1,
+			Items: []wire.LeaseItem{item(byte(limit), limit, r.Int64N(3), r.Int64N(3))}}
 		want, err := one.Grant(t.Context(), request)
 		if err != nil {
 			t.Fatal(err)

@@ -21,7 +21,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// world is what the service stands on: sets by version, and a store that grants at a standing clock.
+// world is what the service stands on: sets by version, and a store that grants at a standing
+// clock.
 type world struct {
 	t        *testing.T
 	sets     map[uint64]*policies.Compiled
@@ -74,9 +75,11 @@ func (o *oneVersion) List(context.Context, uint64, int) ([]policies.Version, err
 }
 
 func (w *world) Active() (policies.Active, <-chan struct{}) {
-	active := policies.Active{State: policies.State{Current: w.current, Newest: max(w.current, w.draft)}, Current: w.sets[w.current]}
+	active := policies.Active{State: policies.State{Current: w.current, Newest: max(w.current, w.draft)},
+		Current: w.sets[w.current]}
 	if w.draft != 0 {
-		active.State.Rollout, active.Draft = &policies.Rollout{Version: w.draft, Base: w.current, Nodes: 50}, w.sets[w.draft]
+		active.State.Rollout, active.Draft = &policies.Rollout{Version: w.draft, Base: w.current,
+			Nodes: 50}, w.sets[w.draft]
 	}
 	return active, nil
 }
@@ -169,7 +172,8 @@ func TestGrant(t *testing.T) {
 	w := newWorld(t)
 	w.put(1, leased, strict, local)
 	w.current = 1
-	got := w.ask(1, item(1, 0, 2, 5), item(2, 1, 2, 5), item(3, 2, 1, 0), item(4, 3, 1, 0), item(5, 1<<20, 1, 0), item(1, 0, 99, 0))
+	got := w.ask(1, item(1, 0, 2, 5), item(2, 1, 2, 5), item(3, 2, 1, 0), item(4, 3, 1, 0), item(5, 1<<20, 1, 0),
+		item(1, 0, 99, 0))
 	if states(got) != "2+5 2+0 ? ? ? 93+0 " {
 		t.Errorf("answers %s", states(got))
 	}
@@ -177,21 +181,25 @@ func TestGrant(t *testing.T) {
 		t.Errorf("a short grant: %+v", last)
 	}
 	a := w.asked[0][0].Ask
-	want := lease.Ask{Params: w.sets[1].Set.Policies[0].Limits[0].Params, Version: 1 << 24, Waiting: 2, Cost: 1, Deadline: lease.Deadline, Keep: 5, Nodes: 3}
+	want := lease.Ask{Params: w.sets[1].Set.Policies[0].Limits[0].Params, Version: 1 << 24, Waiting: 2, Cost: 1,
+		Deadline: lease.Deadline, Keep: 5, Nodes: 3}
 	if !reflect.DeepEqual(a, want) {
 		t.Errorf("asked %+v, want %+v", a, want)
 	}
 }
 
-// Windows are asked for at the bucket's own offset, and what a queue delays is told, an hour at most.
+// Windows are asked for at the bucket's own offset, and what a queue delays is told, an hour at
+// most.
 func TestAlgorithms(t *testing.T) {
 	w := newWorld(t)
 	w.put(1, "name: a, partition: [], limit: {quota: 100, window: 1m}, algorithm: fixed_window",
 		"name: b, partition: [], limit: {quota: 5, window: 1m}, algorithm: sliding_window_counter, mode: strict",
-		"name: c, partition: [], limit: {quota: 5, window: 1s, burst: 10}, algorithm: leaky_bucket, max_wait: 10s, mode: strict",
+		"name: c, partition: [], limit: {quota: 5, window: 1s, burst: 10}, algorithm: leaky_bucket, max_wait: 10s, "+
+			"mode: strict",
 		"name: d, partition: [], limit: {quota: 2, window: 366d}")
 	w.current = 1
-	got := w.ask(1, item(1, 0, 60, 9), item(2, 1, 6, 9), item(3, 2, 3, 0), item(4, 3, 1, 0), item(3, 2, 1, 0), item(4, 3, 1, 0))
+	got := w.ask(1, item(1, 0, 60, 9), item(2, 1, 6, 9), item(3, 2, 3, 0), item(4, 3, 1, 0), item(3, 2, 1, 0),
+		item(4, 3, 1, 0))
 	if states(got) != "60+9 5+0 3+0 1+0 1+0 1+0 " {
 		t.Errorf("answers %s", states(got))
 	}
@@ -210,7 +218,8 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
-// Joined items belong to one request: what the store is not asked for one of them it is not asked for the others.
+// Joined items belong to one request: what the store is not asked for one of them it is not asked
+// for the others.
 func TestGroups(t *testing.T) {
 	joined := func(it wire.LeaseItem) wire.LeaseItem { it.Joined = true; return it }
 	w := newWorld(t)
@@ -233,7 +242,8 @@ func TestGroups(t *testing.T) {
 	// One of a group is stale here: the whole group is asked for again.
 	w.put(2, "name: leased, partition: [], limit: {quota: 50, window: 1m}", strict)
 	newer := w.sets[2].Set.Policies[0].Limits[0].Params
-	w.ledgers[keyhash.Key{8}], _ = lease.Ledger{}.Grant(0, lease.Ask{Params: newer, Version: 2 << 24, Waiting: 10, Cost: 1, Nodes: 1})
+	w.ledgers[keyhash.Key{8}], _ = lease.Ledger{}.Grant(0,
+		lease.Ask{Params: newer, Version: 2 << 24, Waiting: 10, Cost: 1, Nodes: 1})
 	w.asked = nil
 	got = w.ask(1, item(9, 1, 1, 0), joined(item(10, 1, 1, 0)), item(8, 0, 1, 0))
 	if states(got) != "1+0 1+0 1+0 " || len(w.asked) != 2 || len(w.asked[1]) != 2 || !w.asked[1][0].Joined {
@@ -270,7 +280,8 @@ func TestVersions(t *testing.T) {
 			w.put(2, strict, moved)
 			w.current = 2
 		}, 1, "50+0 60+0 "},
-		{"an older version: the policy is gone", func(w *world) { w.put(1, leased, strict); w.put(2, strict); w.current = 2 }, 1, "? 60+0 "},
+		{"an older version: the policy is gone",
+			func(w *world) { w.put(1, leased, strict); w.put(2, strict); w.current = 2 }, 1, "? 60+0 "},
 		{"an older version: the policy is local now", func(w *world) {
 			w.put(1, leased, strict)
 			w.put(2, strict, leased+", mode: local")
@@ -297,14 +308,16 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// Another replica has granted under a newer version: this one catches up and asks once more, for those buckets alone.
+// Another replica has granted under a newer version: this one catches up and asks once more, for
+// those buckets alone.
 func TestStaleIsRetriedOnce(t *testing.T) {
 	w := newWorld(t)
 	w.put(1, leased, strict)
 	w.current = 1
 	w.put(2, "name: leased, partition: [], limit: {quota: 50, window: 1m}", strict)
 	newer := w.sets[2].Set.Policies[0].Limits[0].Params
-	w.ledgers[keyhash.Key{1}], _ = lease.Ledger{}.Grant(0, lease.Ask{Params: newer, Version: 2 << 24, Waiting: 10, Cost: 1, Nodes: 1})
+	w.ledgers[keyhash.Key{1}], _ = lease.Ledger{}.Grant(0,
+		lease.Ask{Params: newer, Version: 2 << 24, Waiting: 10, Cost: 1, Nodes: 1})
 	if got := states(w.ask(1, item(1, 0, 60, 0), item(2, 1, 60, 0))); got != "40+0 60+0 " {
 		t.Errorf("answers %s", got)
 	}
@@ -318,7 +331,8 @@ func TestStaleIsRetriedOnce(t *testing.T) {
 	}
 }
 
-// A store that does not answer costs the first requests their patience and the rest nothing, until it answers again.
+// A store that does not answer costs the first requests their patience and the rest nothing, until
+// it answers again.
 func TestBreaker(t *testing.T) {
 	w := newWorld(t)
 	w.put(1, leased)
@@ -372,12 +386,14 @@ func TestImpatientCallersDoNotTripTheBreaker(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 20 {
-		if _, err := s.Grant(gone, wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{item(1, 0, 1, 0)}}); !errors.Is(err, leases.ErrUnavailable) {
+		if _, err := s.Grant(gone, wire.LeaseRequest{Version: 1,
+			Items: []wire.LeaseItem{item(1, 0, 1, 0)}}); !errors.Is(err, leases.ErrUnavailable) {
 			t.Fatal(err)
 		}
 	}
 	w.block = false
-	if _, err := s.Grant(t.Context(), wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{item(1, 0, 1, 0)}}); err != nil {
+	if _, err := s.Grant(t.Context(),
+		wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{item(1, 0, 1, 0)}}); err != nil {
 		t.Errorf("%v", err)
 	}
 }
@@ -414,12 +430,14 @@ func TestASharedFailureCountsOnce(t *testing.T) {
 	}
 }
 
-// DoubtfulUntil covers every ledger: from then on an absent bucket cannot be one that was in use before.
+// DoubtfulUntil covers every ledger: from then on an absent bucket cannot be one that was in use
+// before.
 func TestDoubtfulOutlastsEveryLedger(t *testing.T) {
 	for _, limit := range []string{
 		"limit: {quota: 100, window: 1m}", "limit: {quota: 1, window: 1s}", "limit: {quota: 5, window: 366d}",
 		"limit: {quota: 1000, window: 1s, burst: 3}", "limit: {quota: 7, window: 4s}",
-		"limit: {quota: 7, window: 4s}, algorithm: fixed_window", "limit: {quota: 7, window: 4s}, algorithm: sliding_window, subwindows: 3",
+		"limit: {quota: 7, window: 4s}, algorithm: fixed_window",
+		"limit: {quota: 7, window: 4s}, algorithm: sliding_window, subwindows: 3",
 		"limit: {quota: 7, window: 1s}, algorithm: sliding_log",
 		"limit: {quota: 7, window: 1s}, algorithm: sliding_window_counter, mode: strict",
 	} {
@@ -428,7 +446,8 @@ func TestDoubtfulOutlastsEveryLedger(t *testing.T) {
 		l := w.sets[1].Set.Policies[0].Limits[0]
 		p := l.Params
 		ask := lease.Ask{
-			Params: p, Windows: l.WindowsOf(keyhash.Key{9: 77}), Version: 1, Waiting: p.Burst / 2, Cost: 1, Deadline: lease.Deadline, Keep: p.Burst, Nodes: 1,
+			Params: p, Windows: l.WindowsOf(keyhash.Key{9: 77}), Version: 1, Waiting: p.Burst / 2, Cost: 1,
+			Deadline: lease.Deadline, Keep: p.Burst, Nodes: 1,
 		}
 		for now := quota.Instant(3_900_000); now < 4_200_000; now += 777 {
 			last, until := quota.Instant(0), leases.DoubtfulUntil(now, ask)

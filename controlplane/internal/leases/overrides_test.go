@@ -15,7 +15,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// people is what one replica knows of one consumer, alice, and what the store says that others have written.
+// people is what one replica knows of one consumer, alice, and what the store says that others have
+// written.
 type people struct {
 	held, stored consumers.Knowledge
 	err          error
@@ -96,7 +97,8 @@ func (w *world) withConsumers(lines ...string) *world {
 	return w
 }
 
-// The control plane looks up what a consumer has, whatever the node believes, and keeps what was used.
+// The control plane looks up what a consumer has, whatever the node believes, and keeps what was
+// used.
 func TestAnOverrideKeepsWhatWasUsed(t *testing.T) {
 	w := newWorld(t).withConsumers(perConsumer)
 	p := &people{held: own(0, "other", time.Time{}, 7)}
@@ -112,13 +114,15 @@ func TestAnOverrideKeepsWhatWasUsed(t *testing.T) {
 	w.mustGrant(0, p, of(keyhash.Key{9}, item(2, 0, 1000, 0), 0), 100)
 }
 
-// A node, or a replica, that does not know yet never takes a bucket back to the figures of before: that would mint tokens.
+// A node, or a replica, that does not know yet never takes a bucket back to the figures of before:
+// that would mint tokens.
 func TestWhoKnowsLessConvertsNothingBack(t *testing.T) {
 	w := newWorld(t).withConsumers(perConsumer)
 	p := &people{held: own(5, "mine", time.Time{}, 1000)}
 	p.stored = p.held
 	w.mustGrant(0, p, of(alice, item(1, 0, 900, 0), 0), 900)
-	for name, it := range map[string]wire.LeaseItem{"a node that has not heard": as(4, item(1, 0, 1, 0)), "a node of before": item(1, 0, 1, 0)} {
+	for name, it := range map[string]wire.LeaseItem{"a node that has not heard": as(4, item(1, 0, 1, 0)),
+		"a node of before": item(1, 0, 1, 0)} {
 		if _, states := w.at(0, p, it); states[0] != wire.ItemUnknown {
 			t.Errorf("%s: %v", name, states)
 		}
@@ -129,16 +133,20 @@ func TestWhoKnowsLessConvertsNothingBack(t *testing.T) {
 		t.Error("the replica has not read what is new")
 	}
 	// What the node claims to know counts for no more than what this replica knows.
-	if _, states := w.at(0, &people{held: consumers.Knowledge{ExceptionsRevision: 4}, stored: consumers.Knowledge{ExceptionsRevision: 4}}, as(1<<60, item(1, 0, 1, 0))); states[0] != wire.ItemUnknown {
+	if _, states := w.at(0, &people{held: consumers.Knowledge{ExceptionsRevision: 4},
+		stored: consumers.Knowledge{ExceptionsRevision: 4}},
+		as(1<<60, item(1, 0, 1, 0))); states[0] != wire.ItemUnknown {
 		t.Errorf("a node claims a revision that no replica knows: %v", states)
 	}
 	// Once it is gone everybody who knows that has the policy's limit.
-	gone := &people{held: consumers.Knowledge{ExceptionsRevision: 6}, stored: consumers.Knowledge{ExceptionsRevision: 6}}
+	gone := &people{held: consumers.Knowledge{ExceptionsRevision: 6},
+		stored: consumers.Knowledge{ExceptionsRevision: 6}}
 	w.mustGrant(0, gone, as(6, item(1, 0, 1, 0)), 0)
 	w.mustGrant(0, gone, of(alice, item(1, 0, 1, 0), 0), 0)
 }
 
-// Buckets of everybody else go on whatever a node has heard of changes of consumers, and whoever was granted from them before.
+// Buckets of everybody else go on whatever a node has heard of changes of consumers, and whoever
+// was granted from them before.
 func TestChangesOfOthersHoldNobodyUp(t *testing.T) {
 	w := newWorld(t).withConsumers(perConsumer)
 	p := &people{held: consumers.Knowledge{ExceptionsRevision: 7}, stored: consumers.Knowledge{ExceptionsRevision: 7}}
@@ -174,19 +182,22 @@ func TestLimitsByTheirPlaces(t *testing.T) {
 	w.mustGrant(0, p, of(alice, item(3, 0, 1000, 0), 2), 1000)
 	p.held = own(2, "mine", time.Time{})
 	w.mustGrant(0, p, of(alice, item(4, 0, 1<<20, 0), 0), 1<<20)
-	// One that does not fit the algorithm any more sleeps, and so does one of a policy that has buckets for all.
+	// One that does not fit the algorithm any more sleeps, and so does one of a policy that has
+	// buckets for all.
 	p.held = own(3, "log", time.Time{}, 100_000)
 	w.mustGrant(0, p, of(alice, item(5, 1, 1000, 0), 0), 100)
 	p.held = own(4, "all", time.Time{}, 5)
 	w.mustGrant(0, p, of(alice, item(6, 2, 1000, 0), 0), 100)
 }
 
-// A store that cannot say what a consumer has is away: the call fails, so that nodes take to the failure ladder, and the breaker counts
-// it. Before, the items were not known, which nodes take for an answer.
+// A store that cannot say what a consumer has is away: the call fails, so that nodes take to the
+// failure ladder, and the breaker counts it. Before, the items were not known, which nodes take for
+// an answer.
 func TestAStoreThatCannotSayWhatConsumersHaveIsAway(t *testing.T) {
 	w := newWorld(t).withConsumers(perConsumer)
 	var opened []string
-	breakers := breaker.NewGroup(time.Now, func() float64 { return 0 }, func(c breaker.Change) { opened = append(opened, c.Name) })
+	breakers := breaker.NewGroup(time.Now, func() float64 { return 0 },
+		func(c breaker.Change) { opened = append(opened, c.Name) })
 	config := w.config(time.Now)
 	config.Breakers, config.Overrides = breakers, &people{err: errors.New("away")}
 	s := leases.New(config)
@@ -201,7 +212,8 @@ func TestAStoreThatCannotSayWhatConsumersHaveIsAway(t *testing.T) {
 	}
 }
 
-// Where only the part of the store is away that keeps consumers, what needs them is unavailable, and all else is granted: of groups, too.
+// Where only the part of the store is away that keeps consumers, what needs them is unavailable,
+// and all else is granted: of groups, too.
 func TestThePartThatKeepsConsumersIsAway(t *testing.T) {
 	joined := func(it wire.LeaseItem) wire.LeaseItem {
 		it.Joined = true
@@ -213,11 +225,13 @@ func TestThePartThatKeepsConsumersIsAway(t *testing.T) {
 		items   []wire.LeaseItem
 		granted []int64 // -1: unavailable
 	}{
-		"one alone":                {[]wire.LeaseItem{named(1)}, []int64{-1}},
-		"beside another":           {[]wire.LeaseItem{named(1), item(2, 1, 1, 0)}, []int64{-1, 1}},
-		"the last of a group":      {[]wire.LeaseItem{joined(item(2, 1, 1, 0)), named(1), item(3, 1, 500, 0)}, []int64{1, -1, 100}},
-		"the first of a group":     {[]wire.LeaseItem{joined(named(1)), item(2, 1, 1, 0)}, []int64{-1, 1}},
-		"in the middle of a group": {[]wire.LeaseItem{joined(item(2, 1, 1, 0)), joined(named(1)), item(3, 1, 1, 0)}, []int64{1, -1, 1}},
+		"one alone":      {[]wire.LeaseItem{named(1)}, []int64{-1}},
+		"beside another": {[]wire.LeaseItem{named(1), item(2, 1, 1, 0)}, []int64{-1, 1}},
+		"the last of a group": {[]wire.LeaseItem{joined(item(2, 1, 1, 0)), named(1), item(3, 1, 500, 0)},
+			[]int64{1, -1, 100}},
+		"the first of a group": {[]wire.LeaseItem{joined(named(1)), item(2, 1, 1, 0)}, []int64{-1, 1}},
+		"in the middle of a group": {[]wire.LeaseItem{joined(item(2, 1, 1, 0)), joined(named(1)), item(3, 1, 1, 0)},
+			[]int64{1, -1, 1}},
 	} {
 		w := newWorld(t).withConsumers(perConsumer)
 		p := &people{err: &consumers.AwayError{For: 3 * time.Second, Cause: errors.New("away")}}
@@ -229,14 +243,16 @@ func TestThePartThatKeepsConsumersIsAway(t *testing.T) {
 			t.Fatal(name, err)
 		}
 		for i, want := range c.granted {
-			if got := reply.Items[i]; want < 0 && got != away || want >= 0 && (got.State != wire.ItemGranted || got.Waiting != want) {
+			if got := reply.Items[i]; want < 0 && got != away ||
+				want >= 0 && (got.State != wire.ItemGranted || got.Waiting != want) {
 				t.Errorf("%s: item %d: %+v", name, i, got)
 			}
 		}
 	}
 }
 
-// What another replica has granted under newer figures, and this one cannot ask for, is unavailable rather than unknown.
+// What another replica has granted under newer figures, and this one cannot ask for, is unavailable
+// rather than unknown.
 func TestNewerFiguresThatCannotBeHad(t *testing.T) {
 	w := newWorld(t).withConsumers(perConsumer)
 	p := &people{held: own(5, "mine", time.Time{}, 1000)}

@@ -46,11 +46,13 @@ func TestFiguresOfCallers(t *testing.T) {
 		w.asked = nil
 		it := item(byte(i), c.limit, 1, 0)
 		it.Quota, it.Burst = c.quota, c.burst
-		if _, err := s.Grant(t.Context(), wire.LeaseRequest{Version: c.version, Items: []wire.LeaseItem{it}}); err != nil {
+		if _, err := s.Grant(t.Context(),
+			wire.LeaseRequest{Version: c.version, Items: []wire.LeaseItem{it}}); err != nil {
 			t.Fatal(err)
 		}
 		a := w.asked[0][0].Ask
-		if got := fmt.Sprintf("%d %d/%d of %d, %d", a.Params.Burst, a.Params.Num, a.Params.Den, a.Most.Burst, a.Windows.Quota); got != c.want {
+		if got := fmt.Sprintf("%d %d/%d of %d, %d", a.Params.Burst, a.Params.Num, a.Params.Den, a.Most.Burst,
+			a.Windows.Quota); got != c.want {
 			t.Errorf("%d: %s, want %s", i, got, c.want)
 		}
 	}
@@ -83,7 +85,8 @@ func TestFiguresOfCallersInARollout(t *testing.T) {
 		w.asked = nil
 		it := item(byte(i), c.limit, 1, 0)
 		it.Quota, it.Burst = c.quota, c.quota
-		if _, err := s.Grant(t.Context(), wire.LeaseRequest{Version: c.version, Items: []wire.LeaseItem{it}}); err != nil {
+		if _, err := s.Grant(t.Context(),
+			wire.LeaseRequest{Version: c.version, Items: []wire.LeaseItem{it}}); err != nil {
 			t.Fatal(err)
 		}
 		asked := w.asked[0][0]

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// A part of the store that is away makes its own items unavailable, for as long as it says, however often; the breaker of the whole
-// store does not count it, and only what was granted is measured.
+// A part of the store that is away makes its own items unavailable, for as long as it says, however
+// often; the breaker of the whole store does not count it, and only what was granted is measured.
 func TestAPartOfTheStoreIsAway(t *testing.T) {
 	w := newWorld(t)
 	w.put(1, leased, strict)
@@ -25,12 +25,15 @@ func TestAPartOfTheStoreIsAway(t *testing.T) {
 	config.Meter = func(u leases.Use) { measured[u.Policy.Name] += u.Tokens }
 	s := leases.New(config)
 	for range 10 {
-		reply, err := s.Grant(t.Context(), wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{item(1, 0, 2, 0), item(2, 1, 3, 0), item(3, 1, 4, 0)}})
+		reply, err := s.Grant(t.Context(),
+			wire.LeaseRequest{Version: 1,
+				Items: []wire.LeaseItem{item(1, 0, 2, 0), item(2, 1, 3, 0), item(3, 1, 4, 0)}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := reply.Items
-		if got[0].Waiting != 2 || got[2].Waiting != 4 || got[1] != (wire.LeaseAnswer{State: wire.ItemUnavailable, NotBefore: 3 * quota.Second}) {
+		if got[0].Waiting != 2 || got[2].Waiting != 4 ||
+			got[1] != (wire.LeaseAnswer{State: wire.ItemUnavailable, NotBefore: 3 * quota.Second}) {
 			t.Errorf("%+v", got)
 		}
 	}

@@ -27,7 +27,8 @@ func (h *half) Nodes(own int64) int64            { return 2 * own }
 func (h *half) Refresh(context.Context) error    { h.refreshed(); return nil }
 
 func newHalf() *half {
-	return &half{part: regions.Part{Rate: 400, Burst: 500, Epoch: 7}, known: true, refreshed: func() {}, wanted: map[string]int64{}}
+	return &half{part: regions.Part{Rate: 400, Burst: 500, Epoch: 7}, known: true, refreshed: func() {},
+		wanted: map[string]int64{}}
 }
 
 func (w *world) askIn(h *half, items ...wire.LeaseItem) (wire.LeaseReply, error) {
@@ -36,8 +37,8 @@ func (w *world) askIn(h *half, items ...wire.LeaseItem) (wire.LeaseReply, error)
 	return leases.New(config).Grant(w.t.Context(), wire.LeaseRequest{Version: w.current, Items: items})
 }
 
-// A region grants its part of rate and burst; its nodes, who know the whole limit, hold tokens for as long as that says, and are
-// told how many nodes would share the whole.
+// A region grants its part of rate and burst; its nodes, who know the whole limit, hold tokens for
+// as long as that says, and are told how many nodes would share the whole.
 func TestARegionGrantsItsPart(t *testing.T) {
 	w, h := newWorld(t), newHalf()
 	w.put(3, leased)
@@ -47,7 +48,8 @@ func TestARegionGrantsItsPart(t *testing.T) {
 		t.Errorf("%+v, %v", reply, err)
 	}
 	a := w.asked[0][0].Ask
-	if a.Params != (quota.Params{Num: 1, Den: 1_500_000, Burst: 50}) || a.Version != 3<<24|7 || a.Hold != 3*quota.Second || a.Keep != 50 || a.Nodes != 3 {
+	if a.Params != (quota.Params{Num: 1, Den: 1_500_000, Burst: 50}) || a.Version != 3<<24|7 ||
+		a.Hold != 3*quota.Second || a.Keep != 50 || a.Nodes != 3 {
 		t.Errorf("asked %+v", a)
 	}
 	if h.wanted["leased"] != 180 {
@@ -58,7 +60,8 @@ func TestARegionGrantsItsPart(t *testing.T) {
 // A request that costs more than the region's part of the burst never passes: 51 where half of 100
 // may be granted.
 func TestACostAboveThePartIsRefusedForEver(t *testing.T) {
-	for _, document := range []string{leased, strict, "name: log, partition: [], algorithm: sliding_log, limit: {quota: 100, window: 1m}"} {
+	for _, document := range []string{leased, strict,
+		"name: log, partition: [], algorithm: sliding_log, limit: {quota: 100, window: 1m}"} {
 		w, h := newWorld(t), newHalf()
 		h.part.Rate = 500 // Of a window the quota is split, and moves.
 		w.put(1, document)
@@ -103,8 +106,8 @@ func TestNothingIsGrantedWhileThePartIsNotKnown(t *testing.T) {
 	}
 }
 
-// The control plane decides on requests of an optimistic bucket and tells nodes its debt. It leases no
-// tokens of it. Half of the limit is this region's.
+// The control plane decides on requests of an optimistic bucket and tells nodes its debt. It leases
+// no tokens of it. Half of the limit is this region's.
 func TestAnOptimisticBucketIsAskedAbout(t *testing.T) {
 	w, h := newWorld(t), newHalf()
 	w.put(1, "name: optimistic, partition: [], limit: {quota: 100, window: 1m}, mode: optimistic")
@@ -133,7 +136,8 @@ func TestAnOptimisticBucketIsAskedAbout(t *testing.T) {
 	}
 }
 
-// The debt of an optimistic bucket is told as the nodes count it: they see the level that the part has.
+// The debt of an optimistic bucket is told as the nodes count it: they see the level that the part
+// has.
 func TestTheDebtOfAPartIsToldInWholes(t *testing.T) {
 	w, h := newWorld(t), newHalf()
 	w.put(1, "name: optimistic, partition: [], limit: {quota: 100, window: 1m}, mode: optimistic")
@@ -150,7 +154,8 @@ func TestTheDebtOfAPartIsToldInWholes(t *testing.T) {
 // and leaves the level that the part of the caller's own has.
 func TestTheDebtOfAPartIsInUnitsOfTheLargestFigures(t *testing.T) {
 	w, h := newWorld(t), newHalf()
-	w.put(1, "name: optimistic, partition: [], limit: {quota: {jwt: rpm, max: 1000, default: 100}, window: 1m}, mode: optimistic")
+	w.put(1, "name: optimistic, partition: [], limit: {quota: {jwt: rpm, max: 1000, default: 100}, window: 1m}, "+
+		"mode: optimistic")
 	w.current = 1
 	used := wire.LeaseItem{Bucket: keyhash.Key{1}, Used: 20, Cost: 1, Quota: 100, Burst: 100}
 	reply, err := w.askIn(h, used)

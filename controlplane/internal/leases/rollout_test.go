@@ -9,14 +9,15 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// While version 2 is rolled out, nodes of both versions ask: what is the same in both is one bucket, a limit that differs has a ledger
-// for each, which charges the other.
+// While version 2 is rolled out, nodes of both versions ask: what is the same in both is one
+// bucket, a limit that differs has a ledger for each, which charges the other.
 func TestRollout(t *testing.T) {
 	const tenMore = "name: leased, partition: [], limit: {quota: 110, window: 1m}"
 	w := newWorld(t)
 	w.put(1, leased, strict, local, "name: gone, partition: [], limit: {quota: 1, window: 1s}",
 		"name: counted, partition: [], limit: {quota: 1, window: 1s}, algorithm: fixed_window")
-	w.put(2, strict, tenMore, "name: local, partition: [], limit: {quota: 7, window: 1s}", "name: new, partition: [], limit: {quota: 3, window: 1s}",
+	w.put(2, strict, tenMore, "name: local, partition: [], limit: {quota: 7, window: 1s}",
+		"name: new, partition: [], limit: {quota: 3, window: 1s}",
 		"name: counted, partition: [], limit: {quota: 2, window: 1s}")
 	w.current, w.stored, w.draft = 1, 1, 2
 	s := leases.New(w.config(time.Now))
@@ -37,7 +38,8 @@ func TestRollout(t *testing.T) {
 		{2, 4, "2@2"},
 	} {
 		w.asked = nil
-		reply, err := s.Grant(t.Context(), wire.LeaseRequest{Version: c.version, Items: []wire.LeaseItem{item(byte(i), c.limit, 1, 0)}})
+		reply, err := s.Grant(t.Context(),
+			wire.LeaseRequest{Version: c.version, Items: []wire.LeaseItem{item(byte(i), c.limit, 1, 0)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,7 +60,8 @@ func TestRollout(t *testing.T) {
 	}
 	// It is taken back: whoever still has it is decided by the version in force.
 	w.asked, w.draft = nil, 0
-	if _, err := s.Grant(t.Context(), wire.LeaseRequest{Version: 2, Items: []wire.LeaseItem{item(99, 1, 1, 0)}}); err != nil {
+	if _, err := s.Grant(t.Context(),
+		wire.LeaseRequest{Version: 2, Items: []wire.LeaseItem{item(99, 1, 1, 0)}}); err != nil {
 		t.Fatal(err)
 	}
 	if it := w.asked[0][0]; it.Twin != nil || it.Draft || it.Ask.Params.Burst != 100 {

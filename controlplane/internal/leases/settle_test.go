@@ -55,17 +55,20 @@ func TestSettlements(t *testing.T) {
 	for _, a := range answers {
 		states = append(states, a.State)
 	}
-	if want := []wire.ItemState{wire.ItemGranted, wire.ItemGranted, wire.ItemUnknown, wire.ItemUnknown}; !reflect.DeepEqual(states, want) {
+	if want := []wire.ItemState{wire.ItemGranted, wire.ItemGranted, wire.ItemUnknown,
+		wire.ItemUnknown}; !reflect.DeepEqual(states, want) {
 		t.Errorf("%v, want %v", states, want)
 	}
-	if want := []leases.Reservation{{Bucket: keyhash.Key{1}, Name: 70, Nth: 2}}; !reflect.DeepEqual(s.settled, want) || s.actual[0] != 9 {
+	if want := []leases.Reservation{{Bucket: keyhash.Key{1}, Name: 70, Nth: 2}}; !reflect.DeepEqual(s.settled, want) ||
+		s.actual[0] != 9 {
 		t.Errorf("settled %v at %v", s.settled, s.actual)
 	}
 	if asked := w.asked[0]; len(asked) != 1 || asked[0].Ask.Reserved != 71 || answers[1].Waiting != 2 {
 		t.Errorf("asked for %+v, answered %+v", asked, answers[1])
 	}
 	s.err = errors.New("down")
-	if answers, err = ask(items[:2]...); err != nil || answers[0].State != wire.ItemUnavailable || answers[1].State != wire.ItemGranted {
+	if answers, err = ask(items[:2]...); err != nil || answers[0].State != wire.ItemUnavailable ||
+		answers[1].State != wire.ItemGranted {
 		t.Errorf("%+v, %v", answers, err)
 	}
 	if _, err = ask(items[0]); !errors.Is(err, leases.ErrUnavailable) {

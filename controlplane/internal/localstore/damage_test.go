@@ -40,7 +40,8 @@ func stored(t *testing.T) []byte {
 	return file
 }
 
-// opened opens a file with the given content, and returns what it says of it and whether it has left it as it was.
+// opened opens a file with the given content, and returns what it says of it and whether it has
+// left it as it was.
 func opened(t *testing.T, content []byte) (err error, untouched bool) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "weir.db")
@@ -82,7 +83,8 @@ func TestDamagedFiles(t *testing.T) {
 		"its first pages": pages(0, 2*4096),
 	} {
 		err, untouched := opened(t, content)
-		if err == nil || !strings.Contains(err.Error(), "weir.db is damaged (") || !strings.Contains(err.Error(), "restore a backup of the data directory") {
+		if err == nil || !strings.Contains(err.Error(), "weir.db is damaged (") ||
+			!strings.Contains(err.Error(), "restore a backup of the data directory") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if !untouched {
@@ -100,8 +102,10 @@ func TestPagesThatLeadInACircle(t *testing.T) {
 	const pageSize, header, branch = 4096, 16, 1
 	file := stored(t)
 	for name, child := range map[string]func(page uint64, elements []byte) uint64{
-		"a page is its own child":            func(page uint64, _ []byte) uint64 { return page },
-		"a page has the same child twice":    func(_ uint64, next []byte) uint64 { return binary.NativeEndian.Uint64(next[24:]) },
+		"a page is its own child": func(page uint64, _ []byte) uint64 { return page },
+		"a page has the same child twice": func(_ uint64, next []byte) uint64 {
+			return binary.NativeEndian.Uint64(next[24:])
+		},
 		"a page has a child beyond the file": func(uint64, []byte) uint64 { return 1 << 40 },
 	} {
 		damaged, branches := bytes.Clone(file), 0

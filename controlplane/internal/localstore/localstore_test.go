@@ -64,7 +64,8 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) *storetest.Instance {
 		dir, clock := t.TempDir(), newWall()
 		s := open(t, dir, localstore.Options{Now: clock.read})
-		in := &storetest.Instance{Store: s, SetClock: clock.set, Age: func(_ *testing.T, by time.Duration) { clock.add(by) }}
+		in := &storetest.Instance{Store: s, SetClock: clock.set,
+			Age: func(_ *testing.T, by time.Duration) { clock.add(by) }}
 		in.Restart = func(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
@@ -122,7 +123,8 @@ func save(t *testing.T, s *localstore.Store) {
 	}
 }
 
-// After a crash saved buckets are as they were saved, others half full, until a bucket in use before would be full again.
+// After a crash saved buckets are as they were saved, others half full, until a bucket in use
+// before would be full again.
 func TestCrash(t *testing.T) {
 	dir, clock := t.TempDir(), newWall()
 	s := open(t, dir, localstore.Options{Now: clock.read})
@@ -301,7 +303,8 @@ func TestDamagedPermitsAreDoubted(t *testing.T) {
 	}
 }
 
-// Windows are saved too, apart from tokens, and those that were lost or cannot be read start with half their quota.
+// Windows are saved too, apart from tokens, and those that were lost or cannot be read start with
+// half their quota.
 func TestWindowsAreSaved(t *testing.T) {
 	dir, clock := t.TempDir(), newWall()
 	w, err := quota.NewWindows(quota.SlidingWindow, 100, quota.Hour, 10)
@@ -411,7 +414,8 @@ func BenchmarkGrant(b *testing.B) {
 	}
 	items := make([]leases.Item, 64)
 	for i := range items {
-		items[i] = leases.Item{Bucket: keyhash.Key{byte(i)}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline, Keep: 10, Nodes: 3}}
+		items[i] = leases.Item{Bucket: keyhash.Key{byte(i)},
+			Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Deadline: lease.Deadline, Keep: 10, Nodes: 3}}
 	}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -430,7 +434,8 @@ func BenchmarkGrant(b *testing.B) {
 // A store that cannot save says since when, and that it is over.
 func TestSavedSaysWhen(t *testing.T) {
 	now := time.Unix(1000, 0)
-	s, err := localstore.Open(t.TempDir(), slog.New(slog.DiscardHandler), localstore.Options{SaveByHand: true, Now: func() time.Time { return now }})
+	s, err := localstore.Open(t.TempDir(), slog.New(slog.DiscardHandler),
+		localstore.Options{SaveByHand: true, Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}

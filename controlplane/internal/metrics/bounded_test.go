@@ -50,7 +50,8 @@ func TestLabelsAreBounded(t *testing.T) {
 			t.Errorf("the metrics lack %s", want)
 		}
 	}
-	for name, most := range map[string]int{"weir_tokens_granted_total{": 2001, "weir_store_breaker_state{": 65, "weir_nodes_by_version{": 11, "weir_lease_requests_total{": 4002} {
+	for name, most := range map[string]int{"weir_tokens_granted_total{": 2001, "weir_store_breaker_state{": 65,
+		"weir_nodes_by_version{": 11, "weir_lease_requests_total{": 4002} {
 		if got := strings.Count(text, "\n"+name); got != most {
 			t.Errorf("%s has %d series, want %d", name, got, most)
 		}

@@ -133,7 +133,8 @@ func TestTouchCleans(t *testing.T) {
 	s := &store{}
 	r := nodes.New(s, time.Now)
 	long := strings.Repeat("ä", 300)
-	if err := r.Touch(t.Context(), nodes.Node{ID: "a\x1b[31m\n\x00b\xff", Boot: long, Reason: long, Filter: long, Zone: long}); err != nil {
+	if err := r.Touch(t.Context(),
+		nodes.Node{ID: "a\x1b[31m\n\x00b\xff", Boot: long, Reason: long, Filter: long, Zone: long}); err != nil {
 		t.Fatal(err)
 	}
 	n := s.touched
@@ -150,7 +151,8 @@ func TestTouchCleans(t *testing.T) {
 	}
 }
 
-// While the store is away a replica tells what nodes told it, and afterwards the store learns the newest report.
+// While the store is away a replica tells what nodes told it, and afterwards the store learns the
+// newest report.
 func TestTheStoreIsAway(t *testing.T) {
 	s, now := &store{err: errors.New("away")}, time.Unix(1000, 0)
 	r := nodes.New(s, func() time.Time { return now })
@@ -172,7 +174,8 @@ func TestTheStoreIsAway(t *testing.T) {
 	_ = r.Report(t.Context(), "a", "0", share)                // From the process before it, late.
 	_ = r.Report(t.Context(), "b\x1b", "7", nodes.Reported{}) // It has not polled here.
 	list, complete := r.List(t.Context())
-	if complete || len(list) != 3 || list[1].State != "deny" || list[1].Applied != 3 || !list[1].Seen.Equal(now) || list[0].State != "share" || list[2].ID != "b?" {
+	if complete || len(list) != 3 || list[1].State != "deny" || list[1].Applied != 3 || !list[1].Seen.Equal(now) ||
+		list[0].State != "share" || list[2].ID != "b?" {
 		t.Fatalf("%v %+v", complete, list)
 	}
 	s.err, s.listed = nil, []nodes.Node{{ID: "a", Boot: "1", Seen: now}, {ID: "z", Seen: now}}
@@ -236,7 +239,8 @@ func TestAReportBeforeThePoll(t *testing.T) {
 		t.Fatalf("%v, %v", err, s.reported)
 	}
 	s.stranger = false
-	if err := r.Touch(t.Context(), nodes.Node{ID: "a", Boot: "1"}); err != nil || s.reported["a\x001"].State != "share" {
+	if err := r.Touch(t.Context(), nodes.Node{ID: "a", Boot: "1"}); err != nil ||
+		s.reported["a\x001"].State != "share" {
 		t.Errorf("%v, %v", err, s.reported)
 	}
 }

@@ -77,7 +77,8 @@ func TestReplicasShareTheirPenalties(t *testing.T) {
 	p.report(two.service, 0, 2)
 	p.refresh(one.service)
 	one.wants("of a node", 2, 60)
-	if _, err := two.service.Pardon(t.Context(), penalties.Query{Keys: []keyhash.Key{key(1)}}, audit.Entry{Action: "a"}); err != nil {
+	if _, err := two.service.Pardon(t.Context(), penalties.Query{Keys: []keyhash.Key{key(1)}},
+		audit.Entry{Action: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	p.refresh(one.service)

@@ -169,7 +169,8 @@ func TestEveryReplicaTellsItsNodes(t *testing.T) {
 	if near.inForce(p.now) != 3 || far.inForce(p.now) != 3 || near.revision != far.revision {
 		t.Errorf("%+v and %+v", near, far)
 	}
-	if n, err := two.Pardon(t.Context(), penalties.Query{Keys: []keyhash.Key{key(2)}}, audit.Entry{Action: "a"}); n != 1 || err != nil {
+	if n, err := two.Pardon(t.Context(), penalties.Query{Keys: []keyhash.Key{key(2)}},
+		audit.Entry{Action: "a"}); n != 1 || err != nil {
 		t.Errorf("%d pardoned (%v)", n, err)
 	}
 	p.refresh(one)

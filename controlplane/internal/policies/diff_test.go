@@ -29,8 +29,10 @@ func TestCompareFiguresOfRequests(t *testing.T) {
 	before := limit("quota: {jwt: rpm, max: 60, default: 6}")
 	for figures, want := range map[string]string{
 		"quota: 60": "limit at most 60 per 1m, quota by jwt:rpm else 6 → 60 per 1m",
-		"quota: {jwt: plan.rpm, max: 60, default: 6}": "limit at most 60 per 1m, quota by jwt:rpm else 6 → at most 60 per 1m, quota by jwt:plan.rpm else 6",
-		"quota: {jwt: rpm, max: 60, default: 6}, burst: {header: b, trusted: true, max: 9, default: 1}": "limit at most 60 per 1m, quota by jwt:rpm else 6 → " +
+		"quota: {jwt: plan.rpm, max: 60, default: 6}": "limit at most 60 per 1m, quota by jwt:rpm else 6 → at most " +
+			"60 per 1m, quota by jwt:plan.rpm else 6",
+		"quota: {jwt: rpm, max: 60, default: 6}, burst: {header: b, trusted: true, max: 9, " +
+			"default: 1}": "limit at most 60 per 1m, quota by jwt:rpm else 6 → " +
 			"at most 60 per 1m burst 9, quota by jwt:rpm else 6, burst by header:b else 1",
 		"quota: {jwt: rpm, max: 60, default: 6}": "no change in meaning",
 	} {
@@ -55,7 +57,8 @@ policies:
   - {name: c, partition: [], limit: {quota: 1, window: 60s, burst: 1}, mode: leased}
   - {name: a, partition: [], limit: {quota: 2, window: 1m}, mode: strict}`)
 	want := policies.Diff{
-		Added: []string{"d"}, Removed: []string{"b"}, Changed: []string{"a"}, Settings: []string{"identity", "headers", "exempt", "banned"},
+		Added: []string{"d"}, Removed: []string{"b"}, Changed: []string{"a"},
+		Settings: []string{"identity", "headers", "exempt", "banned"},
 		Changes: []policies.FieldChange{
 			{Of: "identity", Setting: true, Field: "consumer", After: "header:x-api-key"},
 			{Of: "headers", Setting: true, Field: "legacy", Before: "off", After: "x-ratelimit"},
@@ -75,7 +78,8 @@ policies:
 		},
 	}
 	got := policies.Compare(before, after)
-	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) || got.String() != "1 added, 1 removed, 1 changed, identity, headers, exempt, banned changed" {
+	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) ||
+		got.String() != "1 added, 1 removed, 1 changed, identity, headers, exempt, banned changed" {
 		t.Errorf("%+v\n%s", got, got)
 	}
 	if same := policies.Compare(before, before); same.String() != "no change in meaning" || len(same.Words) > 0 {
@@ -83,7 +87,8 @@ policies:
 	}
 }
 
-// What the words say of one change in one policy or setting, and the summary when it is the only one.
+// What the words say of one change in one policy or setting, and the summary when it is the only
+// one.
 func TestWords(t *testing.T) {
 	const head = "tiers: [free, gold]\nidentity: {consumer: [{header: k}], tier: [assignment], default_tier: free}\n"
 	one := func(fields string) string {
@@ -92,37 +97,68 @@ func TestWords(t *testing.T) {
 	whole := func(fields string) string { return strings.Replace(one(fields), "[client_ip]", "[]", 1) }
 	const limit = "limit: {quota: 100, window: 1m}"
 	for _, c := range []struct{ before, after, want string }{
-		{one(limit), one("limit: {quota: 80, window: 1m, burst: 20}, mode: strict"), "api: limit 100 per 1m → 80 per 1m burst 20; mode leased → strict"},
-		{one(limit), one("limit: [{quota: 5, window: 1s}, {quota: 100, window: 1m}]"), "api: limit 100 per 1m → 5 per 1s and 100 per 1m"},
-		{one(limit), one("limits: {free: {quota: 60, window: 1m}, gold: unlimited}"), "api: limits.free none → 60 per 1m; limits.gold none → unlimited; limit 100 per 1m → none"},
-		{one("limits: {free: {quota: 60, window: 1m}, gold: unlimited}"), one("limits: {free: {quota: 60, window: 1m}, gold: {quota: 9, window: 1s}}"), "api: limits.gold unlimited → 9 per 1s"},
+		{one(limit), one("limit: {quota: 80, window: 1m, burst: 20}, mode: strict"),
+			"api: limit 100 per 1m → 80 per 1m burst 20; mode leased → strict"},
+		{one(limit), one("limit: [{quota: 5, window: 1s}, {quota: 100, window: 1m}]"),
+			"api: limit 100 per 1m → 5 per 1s and 100 per 1m"},
+		{one(limit), one("limits: {free: {quota: 60, window: 1m}, gold: unlimited}"),
+			"api: limits.free none → 60 per 1m; limits.gold none → unlimited; limit 100 per 1m → none"},
+		{one("limits: {free: {quota: 60, window: 1m}, gold: unlimited}"),
+			one("limits: {free: {quota: 60, window: 1m}, gold: {quota: 9, window: 1s}}"),
+			"api: limits.gold unlimited → 9 per 1s"},
 		{one(limit), one(limit + ", match: {hosts: [a, b], methods: [GET], headers: [{name: x, prefix: y}]}"), `api: match.hosts with a, b; match.methods with GET; match.headers with x prefix "y"`},
-		{one(limit), one(limit + ", match: {client_ips: [10.0.0.0/8], tiers: [gold], headers: [{name: x, absent: true}]}"), "api: match.headers with x absent; match.client_ips with 10.0.0.0/8; match.tiers with gold"},
-		{one(limit + ", match: {paths: [/a, /b]}"), one(limit + ", match: {paths: [/b, /c]}"), "api: match.paths with /c without /a"},
+		{one(limit), one(limit + ", match: {client_ips: [10.0.0.0/8], tiers: [gold], headers: [{name: x, " +
+			"absent: true}]}"), "api: match.headers with x absent; match.client_ips with 10.0.0.0/8; match.tiers " +
+			"with gold"},
+		{one(limit + ", match: {paths: [/a, /b]}"), one(limit + ", match: {paths: [/b, /c]}"),
+			"api: match.paths with /c without /a"},
 		{one(limit + ", match: {paths: [/a, /b]}"), one(limit + ", match: {paths: [/b, /a]}"), "api: changed"},
-		{one(limit), strings.Replace(one(limit), "[client_ip]", "[consumer, 'header:X']", 1), "api: partition client_ip → consumer, header:x"},
-		{one(limit), strings.Replace(one(limit), "[client_ip]", "[]", 1), "api: partition client_ip → one bucket for all"},
-		{one(limit), one(limit + ", algorithm: sliding_window"), "api: algorithm token_bucket → sliding_window; subwindows none → 10"},
-		{one(limit + ", algorithm: fixed_window"), one(limit + ", algorithm: fixed_window, align: utc"), "api: align key → utc"},
-		{one(limit + ", algorithm: leaky_bucket, mode: local"), one(limit + ", algorithm: leaky_bucket, mode: local, max_wait: 5s"), "api: max_wait 1s → 5s; limit 100 per 1m burst 1 → 100 per 1m burst 8"},
-		{one(limit), one(limit + ", candidate: {limit: {quota: 80, window: 1m}}"), "api: candidate.limit none → 80 per 1m"},
+		{one(limit), strings.Replace(one(limit), "[client_ip]", "[consumer, 'header:X']", 1),
+			"api: partition client_ip → consumer, header:x"},
+		{one(limit), strings.Replace(one(limit), "[client_ip]", "[]", 1),
+			"api: partition client_ip → one bucket for all"},
+		{one(limit), one(limit + ", algorithm: sliding_window"),
+			"api: algorithm token_bucket → sliding_window; subwindows none → 10"},
+		{one(limit + ", algorithm: fixed_window"), one(limit + ", algorithm: fixed_window, align: utc"),
+			"api: align key → utc"},
+		{one(limit + ", algorithm: leaky_bucket, mode: local"),
+			one(limit + ", algorithm: leaky_bucket, mode: local, max_wait: 5s"),
+			"api: max_wait 1s → 5s; limit 100 per 1m burst 1 → 100 per 1m burst 8"},
+		{one(limit), one(limit + ", candidate: {limit: {quota: 80, window: 1m}}"),
+			"api: candidate.limit none → 80 per 1m"},
 		{one(limit), one(limit + ", cost: {header: c, max: 50}"), "api: cost 1 → header:c up to 50, else 1"},
-		{one(limit), one(limit + ", cost: {header: c, max: 50, invalid: deny}"), "api: cost 1 → header:c up to 50, else deny"},
-		{one(limit), one(limit + ", on_failure: {then: deny}, if_absent: deny"), "api: if_absent skip → deny; on_failure each Envoy's even share for 30s, then allow → deny"},
+		{one(limit), one(limit + ", cost: {header: c, max: 50, invalid: deny}"),
+			"api: cost 1 → header:c up to 50, else deny"},
+		{one(limit), one(limit + ", on_failure: {then: deny}, if_absent: deny"),
+			"api: if_absent skip → deny; on_failure each Envoy's even share for 30s, then allow → deny"},
 		{one(limit), one(limit + ", penalty: {after: {refusals: 5, within: 1m}, shadow: true}"),
 			"api: penalty none → 5 refusals in 1m: 1m, × 2 up to 1d, forget 1h, jitter 10 %, shadow"},
-		{one(limit + ", enforcement: shadow"), one(limit + ", enforcement: {enforce: 25}"), "api: enforcement shadow → enforce 25 %"},
+		{one(limit + ", enforcement: shadow"), one(limit + ", enforcement: {enforce: 25}"),
+			"api: enforcement shadow → enforce 25 %"},
 		{one(limit), one(limit + ", response: {status: 503, body: \"a\nb\"}"), `api: response.status none → 503; response.body none → "a b"`},
-		{one(limit), one(limit + ", response: {body: " + strings.Repeat("é", 200) + "}"), "api: response.body none → \"" + strings.Repeat("é", 59) + "…"},
-		{head + "policies: []", one(limit + ", algorithm: sliding_log, enforcement: shadow"), "api added: 100 per 1m; leased, sliding_log, enforcement shadow"},
-		{head + "policies: []", one("limits: {free: {quota: 60, window: 1m}}"), "api added: limits.free 60 per 1m, limits.gold 60 per 1m; leased"},
+		{one(limit), one(limit + ", response: {body: " + strings.Repeat("é", 200) + "}"),
+			"api: response.body none → \"" + strings.Repeat("é", 59) + "…"},
+		{head + "policies: []", one(limit + ", algorithm: sliding_log, enforcement: shadow"),
+			"api added: 100 per 1m; leased, sliding_log, enforcement shadow"},
+		{head + "policies: []", one("limits: {free: {quota: 60, window: 1m}}"),
+			"api added: limits.free 60 per 1m, limits.gold 60 per 1m; leased"},
 		{one(limit), head + "policies: []", "api removed"},
-		{"priorities: [{name: a, match: {paths: [/a]}}, {name: b}]\n" + one(limit), "priorities: [{name: a, match: {paths: [/a]}}, {name: b}]\n" + one(limit+", reserve: {a: 20%}"), "api: reserve none → a 20 %"},
-		{whole("adaptive: {min: 2, max: 9}, mode: local"), whole("adaptive: {min: 2, max: 20, latency: p50}, mode: local, shed_by: [latency, orca]"), "api: adaptive 2 to 9 in flight by p90 → 2 to 20 in flight by p50; shed_by latency → latency, orca"},
-		{"priorities: [{name: a, match: {paths: [/a]}}, {name: b}]", "priorities: [{name: b}, {name: a, match: {paths: [/a], methods: [GET, PUT]}}]", "priorities: classes a paths /a, b → b, a methods GET|PUT paths /a"},
-		{"banned: {client_ips: [10.0.0.0/8, '2001:db8::/32', 192.0.2.1]}", "banned: {client_ips: [10.0.0.0/8, 10.0.0.0/7]}", "banned: client_ips with 10.0.0.0/7 without 10.0.0.0/8, 192.0.2.1, 2001:db8::/32"},
-		{"exempt: {methods: [OPTIONS]}", "exempt: {methods: [OPTIONS, A, B, C, D, E, F, G]}", "exempt: methods with A, B, C, D, E and 2 more"},
-		{"identity: {client_ip: {trusted_hops: 1}}", "identity: {client_ip: {ipv6_prefix: 56}}", "identity: client_ip.trusted_hops 1 → 0; client_ip.ipv6_prefix 64 → 56"},
+		{"priorities: [{name: a, match: {paths: [/a]}}, {name: b}]\n" + one(limit),
+			"priorities: [{name: a, match: {paths: [/a]}}, {name: b}]\n" + one(limit+", reserve: {a: 20%}"),
+			"api: reserve none → a 20 %"},
+		{whole("adaptive: {min: 2, max: 9}, mode: local"),
+			whole("adaptive: {min: 2, max: 20, latency: p50}, mode: local, shed_by: [latency, orca]"),
+			"api: adaptive 2 to 9 in flight by p90 → 2 to 20 in flight by p50; shed_by latency → latency, orca"},
+		{"priorities: [{name: a, match: {paths: [/a]}}, {name: b}]",
+			"priorities: [{name: b}, {name: a, match: {paths: [/a], methods: [GET, PUT]}}]",
+			"priorities: classes a paths /a, b → b, a methods GET|PUT paths /a"},
+		{"banned: {client_ips: [10.0.0.0/8, '2001:db8::/32', 192.0.2.1]}",
+			"banned: {client_ips: [10.0.0.0/8, 10.0.0.0/7]}",
+			"banned: client_ips with 10.0.0.0/7 without 10.0.0.0/8, 192.0.2.1, 2001:db8::/32"},
+		{"exempt: {methods: [OPTIONS]}", "exempt: {methods: [OPTIONS, A, B, C, D, E, F, G]}",
+			"exempt: methods with A, B, C, D, E and 2 more"},
+		{"identity: {client_ip: {trusted_hops: 1}}", "identity: {client_ip: {ipv6_prefix: 56}}",
+			"identity: client_ip.trusted_hops 1 → 0; client_ip.ipv6_prefix 64 → 56"},
 		{head, strings.Replace(head, "[free, gold]", "[gold, free]", 1), "identity, tiers changed"},
 	} {
 		if got := policies.Compare(load(t, c.before), load(t, c.after)).String(); got != c.want {
@@ -134,7 +170,8 @@ func TestWords(t *testing.T) {
 // Whatever field the language gets, a change of it is never silent.
 func TestEveryFieldIsCompared(t *testing.T) {
 	base := func() *policy.Set {
-		return load(t, "tiers: [free]\nidentity: {default_tier: free}\npolicies: [{name: a, partition: [client_ip], limit: {quota: 1, window: 1m}}]")
+		return load(t, "tiers: [free]\nidentity: {default_tier: free}\n"+
+			"policies: [{name: a, partition: [client_ip], limit: {quota: 1, window: 1m}}]")
 	}
 	skip := []string{"Name", "Tiers"} // another policy; limits by tier, which TestWords has
 	for i := range reflect.TypeFor[policy.Policy]().NumField() {

@@ -21,24 +21,32 @@ func more(text string) func([]byte, policydoc.Format) ([]byte, error) {
 func TestEdit(t *testing.T) {
 	m := newMemory()
 	s, other := newService(m), newService(m)
-	if _, err := s.Put(t.Context(), policies.Change{Expected: 0, Edit: more("# first")}); err != nil || string(m.versions[1].Document) != "# first\n"+policies.EmptyDocument {
+	if _, err := s.Put(t.Context(), policies.Change{Expected: 0, Edit: more("# first")}); err != nil ||
+		string(m.versions[1].Document) != "# first\n"+policies.EmptyDocument {
 		t.Fatalf("%v: %s", err, m.versions[1].Document)
 	}
-	if _, err := s.Put(t.Context(), policies.Change{Expected: 0, Edit: more("# late")}); !errors.Is(err, errs.Conflict) {
+	if _, err := s.Put(t.Context(),
+		policies.Change{Expected: 0, Edit: more("# late")}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("an edit of an older version: %v", err)
 	}
-	// An edit of whatever there is loses to a faster writer, and is then made to what that one wrote.
+	// An edit of whatever there is loses to a faster writer, and is then made to what that one
+	// wrote.
 	m.before = func() { put(t, other, 1, document(11)) }
 	out, err := s.Put(t.Context(), policies.Change{Any: true, Edit: more("# mine"), Reason: "because: "})
-	if err != nil || out.Version != 3 || string(m.versions[3].Document) != "# mine\n"+string(document(11)) || m.versions[3].Summary != "because: no change in meaning" {
+	if err != nil || out.Version != 3 || string(m.versions[3].Document) != "# mine\n"+string(document(11)) ||
+		m.versions[3].Summary != "because: no change in meaning" {
 		t.Errorf("%+v, %v: %+v", out, err, m.versions[3])
 	}
 	m.before = func() { put(t, other, 3, document(12)) }
-	if _, err := s.Put(t.Context(), policies.Change{Expected: 3, Edit: more("# lost")}); !errors.Is(err, errs.Conflict) {
+	if _, err := s.Put(t.Context(),
+		policies.Change{Expected: 3, Edit: more("# lost")}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("the slower of two editors: %v", err)
 	}
 	refused := errors.New("no")
-	if _, err := s.Put(t.Context(), policies.Change{Any: true, Edit: func([]byte, policydoc.Format) ([]byte, error) { return nil, refused }}); !errors.Is(err, refused) {
+	if _, err := s.Put(t.Context(),
+		policies.Change{Any: true, Edit: func([]byte, policydoc.Format) ([]byte, error) {
+			return nil, refused
+		}}); !errors.Is(err, refused) {
 		t.Errorf("an edit that fails: %v", err)
 	}
 }
@@ -57,7 +65,8 @@ func TestRollback(t *testing.T) {
 	}
 	out, err := s.Rollback(t.Context(), 1, policies.Change{Expected: 2, Entry: audit.Entry{By: "me"}})
 	v := m.versions[3]
-	if err != nil || out.Version != 3 || string(v.Document) != string(document(10)) || v.Author != "me" || v.Digest != m.versions[1].Digest ||
+	if err != nil || out.Version != 3 || string(v.Document) != string(document(10)) || v.Author != "me" ||
+		v.Digest != m.versions[1].Digest ||
 		v.Summary != "back to version 1: p0: limit 20 per 1m → 10 per 1m" {
 		t.Errorf("%+v, %v: %+v", out, err, v)
 	}
@@ -65,10 +74,12 @@ func TestRollback(t *testing.T) {
 		t.Errorf("to a version that is not there: %v", err)
 	}
 	m.set(func() {
-		m.versions[1] = policies.Version{Number: 1, Format: policydoc.YAML, Document: []byte("version: weir/v1\nnew: 1")}
+		m.versions[1] = policies.Version{Number: 1, Format: policydoc.YAML,
+			Document: []byte("version: weir/v1\nnew: 1")}
 	})
 	var problems policy.Problems
-	if _, err := s.Rollback(t.Context(), 1, policies.Change{Any: true}); !errors.Is(err, policies.ErrUnreadable) || !errors.As(err, &problems) ||
+	if _, err := s.Rollback(t.Context(), 1, policies.Change{Any: true}); !errors.Is(err, policies.ErrUnreadable) ||
+		!errors.As(err, &problems) ||
 		problems[0].Path != "new" || !strings.Contains(err.Error(), "version 1") || m.current != 3 {
 		t.Errorf("to a version that cannot be read: %v", err)
 	}
@@ -87,7 +98,8 @@ func TestBetween(t *testing.T) {
 			t.Errorf("from %d to %d: %s, %v", c.from, c.to, d, err)
 		}
 	}
-	if _, err := s.Between(context.Background(), 1, 7); !errors.Is(err, policies.ErrNotFound) || !strings.Contains(err.Error(), "7") {
+	if _, err := s.Between(context.Background(), 1, 7); !errors.Is(err, policies.ErrNotFound) ||
+		!strings.Contains(err.Error(), "7") {
 		t.Errorf("%v", err)
 	}
 }

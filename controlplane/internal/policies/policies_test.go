@@ -28,7 +28,8 @@ type memory struct {
 	entries  []audit.Entry // of rollouts
 	away     bool
 	loads    int
-	// before runs once before the next Append, like another writer that is faster. busy, if not nil, runs before each.
+	// before runs once before the next Append, like another writer that is faster. busy, if not
+	// nil, runs before each.
 	before, busy func()
 }
 
@@ -45,7 +46,8 @@ func (m *memory) State(context.Context) (policies.State, error) {
 
 // state has the highest number from the versions. The lock is held.
 func (m *memory) state() policies.State {
-	state := policies.State{Current: m.current, Revision: m.revision, Rollout: m.rollout, Newest: m.current, Digest: m.versions[m.current].Digest}
+	state := policies.State{Current: m.current, Revision: m.revision, Rollout: m.rollout, Newest: m.current,
+		Digest: m.versions[m.current].Digest}
 	if m.rollout != nil {
 		state.DraftDigest = m.versions[m.rollout.Version].Digest
 	}
@@ -137,7 +139,8 @@ func document(quotas ...int) []byte {
 
 func put(t *testing.T, s *policies.Service, expected uint64, doc []byte) policies.Outcome {
 	t.Helper()
-	out, err := s.Put(t.Context(), policies.Change{Expected: expected, Document: doc, Format: policydoc.YAML, Entry: audit.Entry{By: "me"}})
+	out, err := s.Put(t.Context(),
+		policies.Change{Expected: expected, Document: doc, Format: policydoc.YAML, Entry: audit.Entry{By: "me"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +176,8 @@ func TestPut(t *testing.T) {
 	}
 
 	dry := policies.Change{Expected: 1, Document: document(11), Format: policydoc.YAML, DryRun: true}
-	if out, err := s.Put(t.Context(), dry); err != nil || out.Version != 2 || out.Diff.String() != "1 removed, 1 changed" {
+	if out, err := s.Put(t.Context(), dry); err != nil || out.Version != 2 ||
+		out.Diff.String() != "1 removed, 1 changed" {
 		t.Errorf("dry run: %+v, %v", out, err)
 	}
 	if m.current != 1 {
@@ -189,11 +193,16 @@ func TestPutIsRefused(t *testing.T) {
 		change policies.Change
 		is     func(error) bool
 	}{
-		"unparsable":       {policies.Change{Expected: 1, Document: []byte("[")}, func(err error) bool { var e *policydoc.SyntaxError; return errors.As(err, &e) }},
-		"invalid":          {policies.Change{Expected: 1, Document: []byte("{}")}, func(err error) bool { var e policy.Problems; return errors.As(err, &e) }},
-		"older":            {policies.Change{Expected: 0, Document: document(1)}, func(err error) bool { return errors.Is(err, errs.Conflict) }},
-		"newer":            {policies.Change{Expected: 2, Document: document(1)}, func(err error) bool { return errors.Is(err, errs.Conflict) }},
-		"older, a dry run": {policies.Change{Expected: 0, Document: document(1), DryRun: true}, func(err error) bool { return errors.Is(err, errs.Conflict) }},
+		"unparsable": {policies.Change{Expected: 1, Document: []byte("[")},
+			func(err error) bool { var e *policydoc.SyntaxError; return errors.As(err, &e) }},
+		"invalid": {policies.Change{Expected: 1, Document: []byte("{}")},
+			func(err error) bool { var e policy.Problems; return errors.As(err, &e) }},
+		"older": {policies.Change{Expected: 0, Document: document(1)},
+			func(err error) bool { return errors.Is(err, errs.Conflict) }},
+		"newer": {policies.Change{Expected: 2, Document: document(1)},
+			func(err error) bool { return errors.Is(err, errs.Conflict) }},
+		"older, a dry run": {policies.Change{Expected: 0, Document: document(1), DryRun: true},
+			func(err error) bool { return errors.Is(err, errs.Conflict) }},
 	} {
 		if _, err := s.Put(t.Context(), c.change); !c.is(err) {
 			t.Errorf("%s: %v", name, err)
@@ -213,7 +222,8 @@ func TestPutLosesAndWinsRaces(t *testing.T) {
 	s, other := newService(m), newService(m)
 	put(t, s, 0, document(10))
 	m.before = func() { put(t, other, 1, document(11)) }
-	if _, err := s.Put(t.Context(), policies.Change{Expected: 1, Document: document(12)}); !errors.Is(err, errs.Conflict) {
+	if _, err := s.Put(t.Context(),
+		policies.Change{Expected: 1, Document: document(12)}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("the slower of two writers: %v", err)
 	}
 	m.before = func() { put(t, other, 2, document(13)) }
@@ -223,7 +233,8 @@ func TestPutLosesAndWinsRaces(t *testing.T) {
 	}
 }
 
-// A change of whatever there is ends also where others are always faster, and the answer says what to do.
+// A change of whatever there is ends also where others are always faster, and the answer says what
+// to do.
 func TestPutGivesUp(t *testing.T) {
 	m := newMemory()
 	s := newService(m)
@@ -263,13 +274,15 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// A document that a newer build stored and this one cannot read does not replace what is in use, and can itself be replaced.
+// A document that a newer build stored and this one cannot read does not replace what is in use,
+// and can itself be replaced.
 func TestUnreadableVersion(t *testing.T) {
 	m := newMemory()
 	s := newService(m)
 	put(t, s, 0, document(10))
 	m.set(func() {
-		m.current, m.versions[2] = 2, policies.Version{Number: 2, Format: policydoc.YAML, Document: []byte("version: weir/v2")}
+		m.current, m.versions[2] = 2, policies.Version{Number: 2, Format: policydoc.YAML,
+			Document: []byte("version: weir/v2")}
 	})
 	if _, err := s.Refresh(t.Context()); !errors.Is(err, policies.ErrUnreadable) {
 		t.Errorf("%v", err)
@@ -326,8 +339,8 @@ func TestAtRemembersABoundedNumber(t *testing.T) {
 	}
 }
 
-// A store that has gone back and was given another version by the same number: that one is acknowledged, so it is in force, by a
-// number that no node and no bucket knows.
+// A store that has gone back and was given another version by the same number: that one is
+// acknowledged, so it is in force, by a number that no node and no bucket knows.
 func TestANumberThatIsUsedTwice(t *testing.T) {
 	m := newMemory()
 	s := newService(m)
@@ -355,7 +368,8 @@ func TestANumberThatIsUsedTwice(t *testing.T) {
 		if err != nil || second.Set.Policies[0].Limits[0].Quota != 50 {
 			t.Errorf("the replica that %s takes for version 2 %s, %v", name, second.Version.Document, err)
 		}
-		if newest, _, err := replica.Newest(t.Context()); err != nil || newest.Number != 3 || string(newest.Document) != string(document(50)) {
+		if newest, _, err := replica.Newest(t.Context()); err != nil || newest.Number != 3 ||
+			string(newest.Document) != string(document(50)) {
 			t.Errorf("the newest is %+v, %v", newest, err)
 		}
 	}
@@ -364,14 +378,16 @@ func TestANumberThatIsUsedTwice(t *testing.T) {
 	}
 }
 
-// A writer comes before the replica has noticed that the store went back: what was acknowledged comes back first.
+// A writer comes before the replica has noticed that the store went back: what was acknowledged
+// comes back first.
 func TestAChangeMeetsAStoreThatWentBack(t *testing.T) {
 	m := newMemory()
 	s := newService(m)
 	put(t, s, 0, document(10))
 	put(t, s, 1, document(20))
 	m.set(func() { m.current = 1; delete(m.versions, 2) })
-	if _, err := s.Put(t.Context(), policies.Change{Expected: 1, Document: document(50), Format: policydoc.YAML}); !errors.Is(err, errs.Conflict) {
+	if _, err := s.Put(t.Context(),
+		policies.Change{Expected: 1, Document: document(50), Format: policydoc.YAML}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("over the version before the lost one: %v", err)
 	}
 	if m.current != 2 || string(m.versions[2].Document) != string(document(20)) {
@@ -384,7 +400,8 @@ func TestAChangeMeetsAStoreThatWentBack(t *testing.T) {
 	}
 }
 
-// Nodes that outlive a restore hold versions that neither the store nor a replica knows: their numbers are taken.
+// Nodes that outlive a restore hold versions that neither the store nor a replica knows: their
+// numbers are taken.
 func TestNumbersOfNodesAreTaken(t *testing.T) {
 	for _, c := range []struct{ node, want uint64 }{{0, 2}, {1, 2}, {2, 3}, {7, 8}, {65, 66}, {66, 2}, {1 << 60, 2}} {
 		s := newService(newMemory())
@@ -396,7 +413,8 @@ func TestNumbersOfNodesAreTaken(t *testing.T) {
 	}
 }
 
-// The number of a version that is given back may be another's by then, as that of a draft which was taken back.
+// The number of a version that is given back may be another's by then, as that of a draft which was
+// taken back.
 func TestARestoredVersionWhoseNumberIsTaken(t *testing.T) {
 	m := newMemory()
 	s := newService(m)
@@ -404,7 +422,8 @@ func TestARestoredVersionWhoseNumberIsTaken(t *testing.T) {
 	put(t, s, 1, document(20))
 	m.set(func() {
 		m.current = 1
-		m.versions[2] = policies.Version{Number: 2, Digest: "another", Rollout: policies.RolloutTakenBack, Format: policydoc.YAML, Document: document(30)}
+		m.versions[2] = policies.Version{Number: 2, Digest: "another", Rollout: policies.RolloutTakenBack,
+			Format: policydoc.YAML, Document: document(30)}
 	})
 	for range 2 {
 		if _, err := s.Refresh(t.Context()); err != nil {
@@ -412,7 +431,8 @@ func TestARestoredVersionWhoseNumberIsTaken(t *testing.T) {
 		}
 	}
 	now, _ := s.Current()
-	if m.current != 3 || now.Version.Number != 3 || string(now.Version.Document) != string(document(20)) || m.versions[2].Digest != "another" {
+	if m.current != 3 || now.Version.Number != 3 || string(now.Version.Document) != string(document(20)) ||
+		m.versions[2].Digest != "another" {
 		t.Errorf("the store is at version %d, in force is %d: %s", m.current, now.Version.Number, now.Version.Document)
 	}
 }
@@ -424,18 +444,22 @@ func TestTheSameDocumentMakesNoNewVersion(t *testing.T) {
 	put(t, s, 0, document(10))
 	put(t, s, 1, document(20))
 	for _, nodes := range []int{0, 25} {
-		out, err := s.Put(t.Context(), policies.Change{Expected: 2, Document: document(20), Format: policydoc.YAML, Nodes: nodes})
-		if err != nil || !out.Unchanged || out.Version != 2 || out.Rollout != nil || out.Summary != "no change in meaning" {
+		out, err := s.Put(t.Context(),
+			policies.Change{Expected: 2, Document: document(20), Format: policydoc.YAML, Nodes: nodes})
+		if err != nil || !out.Unchanged || out.Version != 2 || out.Rollout != nil ||
+			out.Summary != "no change in meaning" {
 			t.Errorf("%+v, %v", out, err)
 		}
 	}
-	if out, err := s.Rollback(t.Context(), 2, policies.Change{Expected: 2}); err != nil || !out.Unchanged || out.Version != 2 || out.Summary != "no change: version 2 has this document already" {
+	if out, err := s.Rollback(t.Context(), 2, policies.Change{Expected: 2}); err != nil || !out.Unchanged ||
+		out.Version != 2 || out.Summary != "no change: version 2 has this document already" {
 		t.Errorf("back to what is in force: %+v, %v", out, err)
 	}
 	if len(m.versions) != 2 {
 		t.Errorf("%d versions", len(m.versions))
 	}
-	if _, err := s.Put(t.Context(), policies.Change{Expected: 1, Document: document(20), Format: policydoc.YAML}); !errors.Is(err, errs.Conflict) {
+	if _, err := s.Put(t.Context(),
+		policies.Change{Expected: 1, Document: document(20), Format: policydoc.YAML}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("over another version: %v", err)
 	}
 	other := append([]byte("# a comment\n"), document(20)...)

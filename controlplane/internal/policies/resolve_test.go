@@ -7,7 +7,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 )
 
-// A node that still uses an older version asks by that version's numbers. They lead to the same policy, tier and place now.
+// A node that still uses an older version asks by that version's numbers. They lead to the same
+// policy, tier and place now.
 func TestResolve(t *testing.T) {
 	m := newMemory()
 	s := newService(m)

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 )
 
-// The nodes of a smaller share are among those of a larger one, and a share is about that share of many nodes.
+// The nodes of a smaller share are among those of a larger one, and a share is about that share of
+// many nodes.
 func TestIncludes(t *testing.T) {
 	for n := range 2000 {
 		node, in := fmt.Sprint("envoy-", n), false
@@ -42,7 +43,9 @@ func TestIncludes(t *testing.T) {
 
 func rollOut(t *testing.T, s *policies.Service, expected uint64, percent int, doc []byte) policies.Outcome {
 	t.Helper()
-	out, err := s.Put(t.Context(), policies.Change{Expected: expected, Document: doc, Format: policydoc.YAML, Nodes: percent, Entry: audit.Entry{By: "me"}})
+	out, err := s.Put(t.Context(),
+		policies.Change{Expected: expected, Document: doc, Format: policydoc.YAML, Nodes: percent,
+			Entry: audit.Entry{By: "me"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +87,9 @@ func TestRolloutOverReplicas(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 	refresh("1 and 2 for 25 %")
-	if _, err := other.Put(t.Context(), policies.Change{Any: true, Document: document(30)}); !errors.Is(err, errs.RolloutUnderWay) || !strings.HasPrefix(err.Error(), "version 2 is being rolled out to 25 %") {
+	if _, err := other.Put(t.Context(),
+		policies.Change{Any: true, Document: document(30)}); !errors.Is(err, errs.RolloutUnderWay) ||
+		!strings.HasPrefix(err.Error(), "version 2 is being rolled out to 25 %") {
 		t.Errorf("another change meanwhile: %v", err)
 	}
 	if _, err := s.Roll(t.Context(), policies.RollChange{Expected: 9, Nodes: 50}); !errors.Is(err, errs.Conflict) {
@@ -94,7 +99,8 @@ func TestRolloutOverReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	refresh("1 and 2 for 50 %")
-	if out, err := s.Roll(t.Context(), policies.RollChange{Any: true, Nodes: 0, DryRun: true}); err != nil || out.Ended != policies.RolloutTakenBack {
+	if out, err := s.Roll(t.Context(), policies.RollChange{Any: true, Nodes: 0, DryRun: true}); err != nil ||
+		out.Ended != policies.RolloutTakenBack {
 		t.Errorf("%+v, %v", out, err)
 	}
 	if _, err := s.Roll(t.Context(), policies.RollChange{Any: true, Nodes: policies.Everyone}); err != nil {
@@ -112,7 +118,8 @@ func TestRolloutOverReplicas(t *testing.T) {
 	}
 }
 
-// A store that comes back empty, or with an older dump, gets both versions in force back, and the share with them.
+// A store that comes back empty, or with an older dump, gets both versions in force back, and the
+// share with them.
 func TestLostRolloutIsRestored(t *testing.T) {
 	m := newMemory()
 	s := newService(m)
@@ -128,7 +135,8 @@ func TestLostRolloutIsRestored(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := m.state()
-		if got.Current != was.Current || got.Revision != was.Revision || got.Rollout == nil || *got.Rollout != *was.Rollout || len(m.versions) != 2 {
+		if got.Current != was.Current || got.Revision != was.Revision || got.Rollout == nil ||
+			*got.Rollout != *was.Rollout || len(m.versions) != 2 {
 			t.Errorf("restored is %+v, was %+v", got, was)
 		}
 	}
@@ -155,7 +163,8 @@ func TestApart(t *testing.T) {
 		t.Errorf("apart are %s", got)
 	}
 	identity := "identity: {client_ip: {ipv6_prefix: 56}}\n"
-	if got := strings.Join(policies.Apart(before, load(t, identity+after)), " "); got != "same limit partition windows away longer" {
+	if got := strings.Join(policies.Apart(before, load(t, identity+after)),
+		" "); got != "same limit partition windows away longer" {
 		t.Errorf("with another identity apart are %s", got)
 	}
 }

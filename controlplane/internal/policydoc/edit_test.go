@@ -77,26 +77,37 @@ func TestEditsKeepTheRestOfTheDocument(t *testing.T) {
 	drop := func(name string) func() ([]byte, error) {
 		return func() ([]byte, error) { return policydoc.DeletePolicy([]byte(written), policydoc.YAML, name) }
 	}
-	api := "  - name: api      # per address\n    partition: [client_ip]\n\n    # Raised in March.\n    limit: {quota: 100, window: 1m}   # agreed with sales\n    mode: leased\n    # Last of the first.\n"
+	api := "  - name: api      # per address\n    partition: [client_ip]\n\n    # Raised in March.\n" +
+		"    limit: {quota: 100, window: 1m}   # agreed with sales\n    mode: leased\n    # Last of the first.\n"
 	for name, c := range map[string]struct {
 		edit func() ([]byte, error)
 		want string
 	}{
 		"a field of a field": {patch("api", `{"limit": {"quota": 80}}`), edited(change{api,
-			"  - name: api # per address\n    partition: [client_ip]\n    # Raised in March.\n    limit: {quota: 80, window: 1m} # agreed with sales\n    mode: leased\n    # Last of the first.\n"})},
+			"  - name: api # per address\n    partition: [client_ip]\n    # Raised in March.\n" +
+				"    limit: {quota: 80, window: 1m} # agreed with sales\n    mode: leased\n" +
+				"    # Last of the first.\n"})},
 		"a field goes, one comes": {patch("api", `{"mode": null, "enforcement": "off", "cost": {"header": "x-cost", "max": 5}}`), edited(change{api,
-			"  - name: api # per address\n    partition: [client_ip]\n    # Raised in March.\n    limit: {quota: 100, window: 1m} # agreed with sales\n    enforcement: \"off\"\n    cost: {header: x-cost, max: 5}\n"})},
+			"  - name: api # per address\n    partition: [client_ip]\n    # Raised in March.\n" +
+				"    limit: {quota: 100, window: 1m} # agreed with sales\n    enforcement: \"off\"\n" +
+				"    cost: {header: x-cost, max: 5}\n"})},
 		"on one line": {patch("search", `{"limit": {"quota": 6}}`), edited(change{"{quota: 5, window: 1s}", "{quota: 6, window: 1s}"})},
 		"a list": {patch("search", `{"limit": [{"quota": 1, "window": "1s"}, {"quota": 9, "window": "1m"}]}`),
 			edited(change{"{quota: 5, window: 1s}", "[{quota: 1, window: 1s}, {quota: 9, window: 1m}]"})},
 		"the same": {patch("search", `{}`), written},
-		"replaced by YAML": {put("search", "# new\nname: search\npartition: [] # one for all\nlimit: {quota: 6, window: 1s}\n", policydoc.YAML),
-			edited(change{"  - {name: search, partition: [], limit: {quota: 5, window: 1s}}\n", "  - # new\n    name: search\n    partition: [] # one for all\n    limit: {quota: 6, window: 1s}\n"})},
+		"replaced by YAML": {put("search",
+			"# new\nname: search\npartition: [] # one for all\nlimit: {quota: 6, window: 1s}\n", policydoc.YAML),
+			edited(change{"  - {name: search, partition: [], limit: {quota: 5, window: 1s}}\n",
+				"  - # new\n    name: search\n    partition: [] # one for all\n    limit: {quota: 6, window: 1s}\n"})},
 		"replaced by JSON": {put("api", `{"partition": ["client_ip"], "limit": {"quota": 100, "window": "1m"}}`, policydoc.JSON),
-			edited(change{api, "  - name: api # per address\n    partition: [client_ip]\n    # Raised in March.\n    limit: {quota: 100, window: 1m} # agreed with sales\n"})},
+			edited(change{api, "  - name: api # per address\n    partition: [client_ip]\n    # Raised in March.\n" +
+				"    limit: {quota: 100, window: 1m} # agreed with sales\n"})},
 		"added": {put("new", `{"partition": [], "match": {"paths": ["/a", "/b"]}, "limit": {"quota": 1, "window": "1m"}}`, policydoc.JSON),
-			edited(change{"        # not a comment\n", "        # not a comment\n  - name: new\n    partition: []\n    match:\n      paths: [/a, /b]\n    limit: {quota: 1, window: 1m}\n"})},
-		"removed":            {drop("search"), edited(change{"  - {name: search, partition: [], limit: {quota: 5, window: 1s}}\n", ""})},
+			edited(change{"        # not a comment\n",
+				"        # not a comment\n  - name: new\n    partition: []\n    match:\n      paths: [/a, /b]\n" +
+					"    limit: {quota: 1, window: 1m}\n"})},
+		"removed": {drop("search"),
+			edited(change{"  - {name: search, partition: [], limit: {quota: 5, window: 1s}}\n", ""})},
 		"removed, the first": {drop("api"), edited(change{"  # Everyone.\n" + api, ""})},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -111,14 +122,22 @@ func TestEditsKeepTheRestOfTheDocument(t *testing.T) {
 // What has no lines of its own is written anew, and still says what it said.
 func TestEditsOfOtherLayouts(t *testing.T) {
 	for name, c := range map[string]struct{ doc, want string }{
-		"empty":      {"version: weir/v1\npolicies: []\n", "version: weir/v1\npolicies:\n  - name: a\n    partition: []\n    limit: {quota: 1, window: 1m}\n"},
-		"missing":    {"# set\nversion: weir/v1 # one", "# set\nversion: weir/v1 # one\npolicies:\n  - name: a\n    partition: []\n    limit: {quota: 1, window: 1m}\n"},
-		"no newline": {"version: weir/v1\npolicies:\n- name: a\n  mode: local", "version: weir/v1\npolicies:\n- name: a\n  partition: []\n  limit: {quota: 1, window: 1m}\n"},
-		"one line":   {"{version: weir/v1, policies: [{name: a}, {name: b}]}", "{version: weir/v1, policies: [{name: a, partition: [], limit: {quota: 1, window: 1m}}, {name: b}]}\n"},
-		"aliases": {"version: weir/v1\npolicies:\n- name: a\n  limit: &l {quota: 7, window: 1s} # seven\n- name: b\n  limit: *l\n",
-			"version: weir/v1\npolicies:\n  - name: a\n    partition: []\n    limit: {quota: 1, window: 1m} # seven\n  - name: b\n    limit: {quota: 7, window: 1s}\n"},
+		"empty": {"version: weir/v1\npolicies: []\n",
+			"version: weir/v1\npolicies:\n  - name: a\n    partition: []\n    limit: {quota: 1, window: 1m}\n"},
+		"missing": {"# set\nversion: weir/v1 # one",
+			"# set\nversion: weir/v1 # one\npolicies:\n  - name: a\n    partition: []\n" +
+				"    limit: {quota: 1, window: 1m}\n"},
+		"no newline": {"version: weir/v1\npolicies:\n- name: a\n  mode: local",
+			"version: weir/v1\npolicies:\n- name: a\n  partition: []\n  limit: {quota: 1, window: 1m}\n"},
+		"one line": {"{version: weir/v1, policies: [{name: a}, {name: b}]}",
+			"{version: weir/v1, policies: [{name: a, partition: [], limit: {quota: 1, window: 1m}}, {name: b}]}\n"},
+		"aliases": {"version: weir/v1\npolicies:\n- name: a\n  limit: &l {quota: 7, window: 1s} # seven\n- name: b\n" +
+			"  limit: *l\n",
+			"version: weir/v1\npolicies:\n  - name: a\n    partition: []\n    limit: {quota: 1, window: 1m} # seven\n" +
+				"  - name: b\n    limit: {quota: 7, window: 1s}\n"},
 		"JSON": {`{"version": "weir/v1", "policies": [{"name": "b"}]}`, "{\n  \"version\": \"weir/v1\",\n  \"policies\": [\n    {\n      \"name\": \"b\"\n    },\n    {\n      \"name\": \"a\",\n      " +
-			"\"partition\": [],\n      \"limit\": {\n        \"quota\": 1,\n        \"window\": \"1m\"\n      }\n    }\n  ]\n}\n"},
+			"\"partition\": [],\n      \"limit\": {\n        \"quota\": 1,\n        \"window\": \"1m\"\n      }\n" +
+			"    }\n  ]\n}\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := policydoc.PutPolicy([]byte(c.doc), policydoc.Sniff([]byte(c.doc)), "a", []byte(`{"partition": [], "limit": {"quota": 1, "window": "1m"}}`), policydoc.JSON)
@@ -127,14 +146,17 @@ func TestEditsOfOtherLayouts(t *testing.T) {
 			}
 		})
 	}
-	for _, doc := range []string{"version: weir/v1\npolicies:\n  - name: a\n", "version: weir/v1\npolicies: [{name: a}]\n"} {
-		if got, err := policydoc.DeletePolicy([]byte(doc), policydoc.YAML, "a"); err != nil || string(got) != "version: weir/v1\npolicies: []\n" {
+	for _, doc := range []string{"version: weir/v1\npolicies:\n  - name: a\n",
+		"version: weir/v1\npolicies: [{name: a}]\n"} {
+		if got, err := policydoc.DeletePolicy([]byte(doc), policydoc.YAML, "a"); err != nil ||
+			string(got) != "version: weir/v1\npolicies: []\n" {
 			t.Errorf("the last one is removed: %v\n%s", err, got)
 		}
 	}
 }
 
-// In each example each policy can be edited alone: exactly its limit changes, and changing it back leads to the same meaning.
+// In each example each policy can be edited alone: exactly its limit changes, and changing it back
+// leads to the same meaning.
 func TestEditsOfTheExamples(t *testing.T) {
 	files, err := filepath.Glob("../../../examples/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -163,7 +185,8 @@ func TestEditsOfTheExamples(t *testing.T) {
 			want := slices.Clone(before.Policies)
 			want[i].Enforced = policy.EnforcedOff
 			want[i].Response.Body, want[i].Response.ContentType = "a: b\n# c", "text/plain"
-			if !reflect.DeepEqual(after.Policies, want) || strings.Count(string(out), "#") < strings.Count(string(doc), "#") {
+			if !reflect.DeepEqual(after.Policies, want) ||
+				strings.Count(string(out), "#") < strings.Count(string(doc), "#") {
 				t.Errorf("%s, %s became\n%s", file, p.Name, out)
 			}
 		}
@@ -178,9 +201,12 @@ func TestPolicy(t *testing.T) {
 		text         string
 	}{
 		{written, "search", policydoc.YAML, policydoc.JSON, `{"name":"search","partition":[],"limit":{"quota":5,"window":"1s"}}` + "\n"},
-		{written, "api", policydoc.YAML, policydoc.YAML, "name: api # per address\npartition: [client_ip]\n# Raised in March.\nlimit: {quota: 100, window: 1m} # agreed with sales\nmode: leased\n# Last of the first.\n"},
+		{written, "api", policydoc.YAML, policydoc.YAML,
+			"name: api # per address\npartition: [client_ip]\n# Raised in March.\n" +
+				"limit: {quota: 100, window: 1m} # agreed with sales\nmode: leased\n# Last of the first.\n"},
 		{asJSON, "a", policydoc.JSON, policydoc.JSON, `{"name":"a","match":{"paths":["/1"]},"enforcement":"off","partition":[]}` + "\n"},
-		{asJSON, "a", policydoc.JSON, policydoc.YAML, "name: a\nmatch:\n  paths: [/1]\nenforcement: \"off\"\npartition: []\n"},
+		{asJSON, "a", policydoc.JSON, policydoc.YAML,
+			"name: a\nmatch:\n  paths: [/1]\nenforcement: \"off\"\npartition: []\n"},
 	} {
 		if got, err := policydoc.Policy([]byte(c.doc), c.format, c.name, c.want); err != nil || string(got) != c.text {
 			t.Errorf("%s: %v\n%s\nwant\n%s", c.name, err, got, c.text)
@@ -196,9 +222,14 @@ func TestEditsAreRefused(t *testing.T) {
 		edit func() ([]byte, error)
 		is   func(error) bool
 	}{
-		"get a stranger":    {func() ([]byte, error) { return policydoc.Policy(doc, policydoc.YAML, "x", policydoc.JSON) }, func(err error) bool { return errors.Is(err, policydoc.ErrNoPolicy) }},
-		"patch a stranger":  {func() ([]byte, error) { return policydoc.PatchPolicy(doc, policydoc.YAML, "x", []byte("{}")) }, func(err error) bool { return errors.Is(err, policydoc.ErrNoPolicy) }},
-		"delete a stranger": {func() ([]byte, error) { return policydoc.DeletePolicy(doc, policydoc.YAML, "x") }, func(err error) bool { return errors.Is(err, policydoc.ErrNoPolicy) }},
+		"get a stranger": {func() ([]byte, error) {
+			return policydoc.Policy(doc, policydoc.YAML, "x", policydoc.JSON)
+		}, func(err error) bool { return errors.Is(err, policydoc.ErrNoPolicy) }},
+		"patch a stranger": {func() ([]byte, error) {
+			return policydoc.PatchPolicy(doc, policydoc.YAML, "x", []byte("{}"))
+		}, func(err error) bool { return errors.Is(err, policydoc.ErrNoPolicy) }},
+		"delete a stranger": {func() ([]byte, error) { return policydoc.DeletePolicy(doc, policydoc.YAML, "x") },
+			func(err error) bool { return errors.Is(err, policydoc.ErrNoPolicy) }},
 		"rename": {func() ([]byte, error) {
 			return policydoc.PatchPolicy(doc, policydoc.YAML, "api", []byte(`{"name": "b"}`))
 		}, func(err error) bool { return errors.As(err, &problems) && problems[0].Path == "name" }},

@@ -72,11 +72,13 @@ func TestProblemsNameFileAndLine(t *testing.T) {
 		second string
 		want   []string
 	}{
-		"a name of another team": {"version: weir/v1\npolicies:\n  - {name: everyone, partition: [consumer], limit: {quota: 1, window: 1s}, mode: local}\n",
+		"a name of another team": {"version: weir/v1\npolicies:\n" +
+			"  - {name: everyone, partition: [consumer], limit: {quota: 1, window: 1s}, mode: local}\n",
 			[]string{`b.yaml:3: the policy "everyone" stands in a.yaml:6 already: names are unique over all files`}},
 		"a field of another team": {"version: weir/v1\nidentity: {consumer: [client_ip]}\npolicies: []\n",
 			[]string{"b.yaml:2: identity stands in a.yaml:3 already: it can stand in one place only"}},
-		"a mistake in a policy": {"version: weir/v1\npolicies:\n  - {name: x, partition: [consumer], limit: {quota: 1, window: 1s}, mode: local}\n" +
+		"a mistake in a policy": {"version: weir/v1\npolicies:\n" +
+			"  - {name: x, partition: [consumer], limit: {quota: 1, window: 1s}, mode: local}\n" +
 			"  - {name: y, partition: [consumer], limit: {quota: -1, window: 1s}, mode: local}\n",
 			[]string{"b.yaml:4: policies[1].limit.quota: "}},
 		"a mistake elsewhere": {"version: weir/v1\nheaders: {standard: draft-3}\n",
@@ -88,7 +90,8 @@ func TestProblemsNameFileAndLine(t *testing.T) {
 		"a list":          {"- a\n", []string{"b.yaml:1: must be a policy set"}},
 		"a field of a ConfigMap": {"version: weir/v1\napiVersion: v1\n",
 			[]string{"b.yaml:2: apiVersion: "}},
-		"policies that are no list": {"version: weir/v1\npolicies: {name: x}\n", []string{"b.yaml:2: policies must be a list"}},
+		"policies that are no list": {"version: weir/v1\npolicies: {name: x}\n",
+			[]string{"b.yaml:2: policies must be a list"}},
 		"policies that are nothing": {"version: weir/v1\npolicies:\n", []string{"b.yaml:2: policies must be a list"}},
 		"two lists":                 {"version: weir/v1\npolicies: []\n\"policies\": []\n", []string{"b.yaml:"}},
 	} {

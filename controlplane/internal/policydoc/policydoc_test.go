@@ -40,7 +40,8 @@ func TestParseYAML(t *testing.T) {
 func TestParseJSON(t *testing.T) {
 	got, err := policydoc.Parse([]byte("{\"a\": [1, \"x\\u0041\", true, null, {}], \"a\": -1.5e2}\n"), policydoc.JSON)
 	want := policy.Node{Kind: policy.Map, Keys: []string{"a", "a"}, Items: []policy.Node{
-		{Kind: policy.List, Items: []policy.Node{num("1"), str("xA"), {Kind: policy.Bool, Text: "true"}, {}, {Kind: policy.Map}}}, num("-1.5e2")}}
+		{Kind: policy.List, Items: []policy.Node{num("1"), str("xA"), {Kind: policy.Bool, Text: "true"}, {},
+			{Kind: policy.Map}}}, num("-1.5e2")}}
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -50,7 +51,8 @@ func TestRefused(t *testing.T) {
 	deep := strings.Repeat("[", policydoc.MaxDepth+2) + strings.Repeat("]", policydoc.MaxDepth+2)
 	bomb := "a0: &a0 [x]\n"
 	for i := 1; i < 10; i++ {
-		bomb += fmt.Sprintf("a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), 10), ","))
+		bomb += fmt.Sprintf("a%d: &a%d [%s]\n", i, i,
+			strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), 10), ","))
 	}
 	many := "[" + strings.TrimSuffix(strings.Repeat("1,", policydoc.MaxValues+1), ",") + "]"
 	for _, c := range []struct {
@@ -131,7 +133,8 @@ func TestToJSONKeepsTheMeaning(t *testing.T) {
 
 // Whatever the bytes: no panic, and what is read survives being written as JSON.
 func FuzzParse(f *testing.F) {
-	for _, seed := range []string{"", "a: 1", "{\"a\": [1, null]}", "&a [*a]", "a: &x {b: *x}", "- - - 1", "? a\n: b", "<<: 1", "a: !t 1", "%YAML 1.1\n---\na", "a: |\n  b\n", "\xef\xbb\xbfa: 1"} {
+	for _, seed := range []string{"", "a: 1", "{\"a\": [1, null]}", "&a [*a]", "a: &x {b: *x}", "- - - 1", "? a\n: b",
+		"<<: 1", "a: !t 1", "%YAML 1.1\n---\na", "a: |\n  b\n", "\xef\xbb\xbfa: 1"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {

@@ -155,7 +155,8 @@ func TestAMountedFolderChangesAsAWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	team := "version: weir/v1\npolicies:\n  - {name: team, partition: [client_ip], limit: {quota: 5, window: 1s}, mode: local}\n"
+	team := "version: weir/v1\npolicies:\n" +
+		"  - {name: team, partition: [client_ip], limit: {quota: 5, window: 1s}, mode: local}\n"
 	mount("one", map[string]string{"a.yaml": quotaOf(10), "b.yaml": team, "README.md": "not a policy"})
 	for _, name := range []string{"a.yaml", "b.yaml", "README.md"} {
 		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(folder, name)); err != nil {
@@ -229,7 +230,8 @@ func TestARolloutOfFiles(t *testing.T) {
 	d.look(w)
 	d.look(second)
 	d.wants(w, 1, 10, true)
-	if active, _ := d.sets.Active(); active.State.Rollout == nil || active.State.Rollout.Nodes != 25 || active.State.Rollout.Version != 2 {
+	if active, _ := d.sets.Active(); active.State.Rollout == nil || active.State.Rollout.Nodes != 25 ||
+		active.State.Rollout.Version != 2 {
 		t.Fatalf("rollout %+v", active.State.Rollout)
 	}
 	d.write(d.path, quotaOf(30)) // It has to wait.

@@ -96,7 +96,8 @@ func inBubble(t *testing.T, away bool, test func(t *testing.T, s *shared, one, t
 		var running sync.WaitGroup
 		replicas := [2]replica{}
 		for i := range replicas {
-			sets, people := policies.New(policies.Config{Store: s, Now: time.Now}), consumers.New(consumers.Config{Store: s, Now: time.Now})
+			sets, people := policies.New(policies.Config{Store: s,
+				Now: time.Now}), consumers.New(consumers.Config{Store: s, Now: time.Now})
 			orders := enforcement.New(s, time.Now, slog.New(slog.DiscardHandler))
 			punished := penalties.New(penalties.Config{Store: s, Sets: sets, Now: time.Now, Meter: uncounted{}})
 			hub := push.New(push.Config{
@@ -119,7 +120,8 @@ func inBubble(t *testing.T, away bool, test func(t *testing.T, s *shared, one, t
 
 func put(t *testing.T, r replica, expected uint64) {
 	t.Helper()
-	_, err := r.sets.Put(t.Context(), policies.Change{Expected: expected, Document: []byte(policies.EmptyDocument), Format: policydoc.YAML})
+	_, err := r.sets.Put(t.Context(),
+		policies.Change{Expected: expected, Document: []byte(policies.EmptyDocument), Format: policydoc.YAML})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +155,8 @@ func TestPush(t *testing.T) {
 			t.Errorf("on the replica that took it: %+v", r)
 		}
 		r := <-far
-		if late := r.took - time.Second - 70*time.Millisecond; !r.ok || r.snapshot.Version != 1 || late > 250*time.Millisecond {
+		if late := r.took - time.Second - 70*time.Millisecond; !r.ok || r.snapshot.Version != 1 ||
+			late > 250*time.Millisecond {
 			t.Errorf("on another replica after %v: %+v", late, r)
 		}
 		version, secret, _, err := wire.OpenSnapshot(r.snapshot.Bytes)
@@ -211,7 +214,8 @@ func TestNotReadyBeforeTheFirstPoll(t *testing.T) {
 	}
 }
 
-// A change of a consumer reaches nodes at every replica as fast as a policy set does; who missed too much is told so.
+// A change of a consumer reaches nodes at every replica as fast as a policy set does; who missed
+// too much is told so.
 func TestConsumersArePushed(t *testing.T) {
 	inBubble(t, false, func(t *testing.T, _ *shared, one, two replica) {
 		put(t, one, 0)
@@ -241,17 +245,20 @@ func TestConsumersArePushed(t *testing.T) {
 			assign(1, "premium")
 		}()
 		m, took := follow(two, 0)
-		if late := took - time.Second; late > 250*time.Millisecond || !m.Complete || len(m.Items) != 1 || string(m.Items[0].Tier) != "premium" {
+		if late := took - time.Second; late > 250*time.Millisecond || !m.Complete || len(m.Items) != 1 ||
+			string(m.Items[0].Tier) != "premium" {
 			t.Errorf("after %v: %+v", late, m)
 		}
 		second := assign(2, "free")
-		if again, took := follow(one, m.Revision); took != 0 || again.Revision != second || !again.Complete || len(again.Items) != 1 || again.Items[0].Key != (keyhash.Key{2}) {
+		if again, took := follow(one, m.Revision); took != 0 || again.Revision != second || !again.Complete ||
+			len(again.Items) != 1 || again.Items[0].Key != (keyhash.Key{2}) {
 			t.Errorf("only what is new: %+v after %v", again, took)
 		}
 		if r, _ := follow(one, m.Revision-2); r.Complete || r.Revision != second {
 			t.Errorf("a revision from before everything that is known: %+v", r)
 		}
-		// A node that is ahead for longer knows what the store has lost: it is told that it may have missed anything.
+		// A node that is ahead for longer knows what the store has lost: it is told that it may
+		// have missed anything.
 		if r, took := follow(two, m.Revision+1e9); took != 5*time.Second || r.Complete || r.Revision != second {
 			t.Errorf("ahead of the store: %+v after %v", r, took)
 		}

@@ -72,9 +72,11 @@ func grantKinds(b *testing.B) []grantKind {
 	kinds := []grantKind{
 		{"leased", leases.Item{Ask: leased}, 1, got(10)}, {"strict", leases.Item{Ask: strict}, 1, got(0)},
 		{"optimistic", leases.Item{Ask: optimistic}, 1, charged},
-		{"groups_of_two", leases.Item{Ask: leased}, 2, got(10)}, {"beside_a_draft", leases.Item{Ask: leased, Twin: &twin}, 1, got(10)},
+		{"groups_of_two", leases.Item{Ask: leased}, 2, got(10)},
+		{"beside_a_draft", leases.Item{Ask: leased, Twin: &twin}, 1, got(10)},
 	}
-	for _, a := range []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingWindowCounter, quota.SlidingLog} {
+	for _, a := range []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingWindowCounter,
+		quota.SlidingLog} {
 		ask, units, subwindows, keep := leased, int64(1_000_000), 0, leased.Keep
 		switch a {
 		case quota.SlidingWindow:
@@ -92,8 +94,9 @@ func grantKinds(b *testing.B) []grantKind {
 	return kinds
 }
 
-// One operation is a call of a node about so many buckets: one script, on a real Redis. All are granted in full. ns/bucket is what each
-// bucket takes. Buckets of a sliding log, which holds few requests, are asked for every 100 ms by a clock of the test.
+// One operation is a call of a node about so many buckets: one script, on a real Redis. All are
+// granted in full. ns/bucket is what each bucket takes. Buckets of a sliding log, which holds few
+// requests, are asked for every 100 ms by a clock of the test.
 func BenchmarkGrant(b *testing.B) {
 	onTime, logged := benchStore(b), benchStore(b)
 	setClock, now := logged.UseTestClock(), storetest.Base
@@ -155,7 +158,8 @@ func scriptCalls() []scriptCall {
 		calls = append(append(calls, consumerCalls(size)...), penaltyCalls(size)...)
 		refusals := make([]decisions.Decision, size)
 		for i := range refusals {
-			refusals[i] = decisions.Decision{Node: "envoy-1", Policy: "p", Limit: "10 in 1s", Key: fmt.Sprintf("%032x", i), Cost: 1}
+			refusals[i] = decisions.Decision{Node: "envoy-1", Policy: "p", Limit: "10 in 1s",
+				Key: fmt.Sprintf("%032x", i), Cost: 1}
 		}
 		calls = append(calls, scriptCall{"decide", size, func(b *testing.B, s *redisstore.Store, n int) error {
 			if err := s.AppendDecisions(b.Context(), refusals); err != nil || n > 1 {
@@ -170,7 +174,8 @@ func scriptCalls() []scriptCall {
 
 func bucketCalls() []scriptCall {
 	// A burst that many calls can be given back of, and so slow that nothing refills.
-	ask := lease.Ask{Params: quota.Params{Num: 1, Den: int64(quota.Hour), Burst: 1_000_000}, Version: 1, Nodes: 1, Cost: 1}
+	ask := lease.Ask{Params: quota.Params{Num: 1, Den: int64(quota.Hour), Burst: 1_000_000}, Version: 1, Nodes: 1,
+		Cost: 1}
 	bucket, entry := keyhash.Key{1}, audit.Entry{By: "bench", Action: "key.change", Resource: "keys/1"}
 	spend := func(b *testing.B, s *redisstore.Store, n int) error {
 		if n > 1 {
@@ -272,7 +277,8 @@ func permitCalls() []scriptCall {
 func policyCalls() []scriptCall {
 	entry := audit.Entry{By: "bench", Action: "policyset.put", Resource: "policyset"}
 	put := func(b *testing.B, s *redisstore.Store, n int) error {
-		v := policies.Version{Number: uint64(n), Author: "bench", Digest: "ab12", Summary: "1 added", Document: []byte("version: weir/v1\n")}
+		v := policies.Version{Number: uint64(n), Author: "bench", Digest: "ab12", Summary: "1 added",
+			Document: []byte("version: weir/v1\n")}
 		return s.Append(b.Context(), uint64(n-1), v, entry)
 	}
 	return []scriptCall{
@@ -287,8 +293,11 @@ func policyCalls() []scriptCall {
 			return expect(err, state.Current, 1)
 		}},
 		{"orders", 1, func(b *testing.B, s *redisstore.Store, n int) error {
-			document := enforcement.Document{Revision: uint64(n), Orders: enforcement.Orders{List: []enforcement.Order{{State: enforcement.Off, Percent: 100, Reason: "bench"}}}}
-			return s.WriteEnforcement(b.Context(), enforcement.Write{Expected: uint64(n - 1), Document: document, Entries: []audit.Entry{entry}})
+			document := enforcement.Document{Revision: uint64(n),
+				Orders: enforcement.Orders{List: []enforcement.Order{{State: enforcement.Off, Percent: 100,
+					Reason: "bench"}}}}
+			return s.WriteEnforcement(b.Context(),
+				enforcement.Write{Expected: uint64(n - 1), Document: document, Entries: []audit.Entry{entry}})
 		}},
 	}
 }
@@ -383,7 +392,8 @@ func consumerCalls(size int) []scriptCall {
 	changes := consumers.Changes{Entry: audit.Entry{By: "bench", Action: "consumer.put", Resource: "consumers"}}
 	for i := range keys {
 		keys[i] = keyhash.Key{byte(i), 1}
-		changes.Writes = append(changes.Writes, consumers.Write{Key: keys[i], Any: true, Record: &consumers.Record{Tier: "gold", By: "bench"}})
+		changes.Writes = append(changes.Writes,
+			consumers.Write{Key: keys[i], Any: true, Record: &consumers.Record{Tier: "gold", By: "bench"}})
 	}
 	last := uint64(0)
 	write := func(b *testing.B, s *redisstore.Store, n int) error {
@@ -423,7 +433,8 @@ func consumerCalls(size int) []scriptCall {
 	}
 }
 
-// One operation is one call of a script, on a real Redis, as the store makes it: with what is encoded for it and read of its answer.
+// One operation is one call of a script, on a real Redis, as the store makes it: with what is
+// encoded for it and read of its answer.
 func BenchmarkScript(b *testing.B) {
 	s := benchStore(b)
 	for _, c := range scriptCalls() {

@@ -20,7 +20,8 @@ import (
 	"github.com/weir-proxy/weir/test/redistest"
 )
 
-// A cluster does all that one server does. It is the same for all parts of the suite, emptied for each.
+// A cluster does all that one server does. It is the same for all parts of the suite, emptied for
+// each.
 func TestClusterConformance(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, false, durable...)
 	storetest.Run(t, func(t *testing.T) *storetest.Instance {
@@ -74,11 +75,13 @@ type demand struct {
 // source is one bucket under demand.
 type source struct {
 	bucket keyhash.Key
-	// beside are the other buckets of the same tag, which each call looks at too: one script needs them all.
+	// beside are the other buckets of the same tag, which each call looks at too: one script needs
+	// them all.
 	beside  []keyhash.Key
 	granted atomic.Int64
 	calls   atomic.Int64
-	// failed is when calls began to fail, ns since the begin, 0 while they do not; gap is the longest time that they did.
+	// failed is when calls began to fail, ns since the begin, 0 while they do not; gap is the
+	// longest time that they did.
 	failed, gap atomic.Int64
 	last        atomic.Pointer[error]
 }
@@ -86,7 +89,8 @@ type source struct {
 // callTimeout is what the control plane gives a grant, roughly.
 const callTimeout = 150 * time.Millisecond
 
-// startDemand has one worker ask for each bucket. It drains them first, so that from then on only what they earn can be had.
+// startDemand has one worker ask for each bucket. It drains them first, so that from then on only
+// what they earn can be had.
 func startDemand(t *testing.T, s *redisstore.Store, p quota.Params, buckets ...keyhash.Key) *demand {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -159,7 +163,8 @@ func (d *demand) finish(t *testing.T) float64 {
 		d.workers.Wait()
 		d.took = time.Since(d.begin)
 	}
-	return float64(d.buckets[0].granted.Load()) - float64(d.p.Burst) - d.took.Seconds()*float64(quota.Second)*float64(d.p.Num)/float64(d.p.Den)
+	return float64(d.buckets[0].granted.Load()) - float64(d.p.Burst) -
+		d.took.Seconds()*float64(quota.Second)*float64(d.p.Num)/float64(d.p.Den)
 }
 
 // end stops the demand and holds each bucket to the bound, which may be exceeded by so many tokens.
@@ -174,13 +179,14 @@ func (d *demand) end(t *testing.T, above float64) {
 		t.Logf("bucket %x: %.0f granted, %+.0f to the bound of %.0f; the longest time of errors was %v; %d calls",
 			from.bucket[:1], granted, granted-bound, bound, time.Duration(from.gap.Load()), from.calls.Load())
 		if granted > bound+above {
-			t.Errorf("bucket %x: %.0f granted, above the bound %.0f and the %.0f that may be granted twice", from.bucket[:1], granted, bound, above)
+			t.Errorf("bucket %x: %.0f granted, above the bound %.0f and the %.0f that may be granted twice",
+				from.bucket[:1], granted, bound, above)
 		}
 	}
 }
 
-// While slots move from one server to another grants go on, and none is given twice, though neither server can run a script of two
-// buckets of which one has moved.
+// While slots move from one server to another grants go on, and none is given twice, though neither
+// server can run a script of two buckets of which one has moved.
 func TestClusterSlotsMoveUnderLoad(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, false)
 	s := open(t, cluster)
@@ -203,10 +209,12 @@ func TestClusterSlotsMoveUnderLoad(t *testing.T) {
 }
 
 // separable servers replicate as a user of their own, who can be shut out.
-var separable = []string{"--masteruser", "replica", "--masterauth", "x", "--user", "replica", "on", ">x", "+@all", "~*", "&*"}
+var separable = []string{"--masteruser", "replica", "--masterauth", "x", "--user", "replica", "on", ">x", "+@all", "~*",
+	"&*"}
 
-// A primary that dies is replaced by its replica. What it granted and had not told the replica can be granted again: no more than
-// a burst and what is earned in that time. The test cuts replication off for a while to see it.
+// A primary that dies is replaced by its replica. What it granted and had not told the replica can
+// be granted again: no more than a burst and what is earned in that time. The test cuts replication
+// off for a while to see it.
 func TestClusterPrimaryDiesUnderLoad(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, true, separable...)
 	slot := cluster.Slot(keyOfBucket7)
@@ -220,12 +228,13 @@ func TestClusterPrimaryDiesUnderLoad(t *testing.T) {
 	await(t, "the replica to take over", func() bool { return heir.Do("ROLE")[:6] == "master" })
 	promoted := time.Since(killed)
 	d.awaitCalls(t, 100)
-	t.Logf("replication was %v behind; the replica took over after %v, grants went on after %v", lag, promoted, time.Since(killed))
+	t.Logf("replication was %v behind; the replica took over after %v, grants went on after %v", lag, promoted,
+		time.Since(killed))
 	d.end(t, float64(p.Burst)+lag.Seconds()*1000)
 }
 
-// cutReplication keeps a primary's replica out while something happens, and returns how much of the past it may lack at the end: the
-// time since a moment of which it certainly has everything.
+// cutReplication keeps a primary's replica out while something happens, and returns how much of the
+// past it may lack at the end: the time since a moment of which it certainly has everything.
 func cutReplication(t *testing.T, primary, replica *redistest.Server, during func()) time.Duration {
 	t.Helper()
 	await(t, "the replica to follow", func() bool {
@@ -233,7 +242,8 @@ func cutReplication(t *testing.T, primary, replica *redistest.Server, during fun
 		return strings.Contains(info, "state=online") && !strings.Contains(info, "offset=0,")
 	})
 	begin, has := time.Now(), offset(t, primary, "master_repl_offset")
-	await(t, "the replica to have what was granted so far", func() bool { return offset(t, replica, "slave_repl_offset") >= has })
+	await(t, "the replica to have what was granted so far",
+		func() bool { return offset(t, replica, "slave_repl_offset") >= has })
 	primary.Do("ACL", "SETUSER", "replica", "off")
 	primary.Do("CLIENT", "KILL", "TYPE", "replica")
 	during()

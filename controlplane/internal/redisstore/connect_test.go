@@ -58,7 +58,8 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// The whole suite through TLS with a client certificate, as a user who may do nothing but what ACL says.
+// The whole suite through TLS with a client certificate, as a user who may do nothing but what ACL
+// says.
 func TestTLSAndLeastRights(t *testing.T) {
 	certificates := redistest.MakeCertificates(t)
 	password := file(t, "open sesame\n")
@@ -91,7 +92,8 @@ func TestTLSAndLeastRights(t *testing.T) {
 }
 
 func tlsURL(addr string, c redistest.Certificates) string {
-	return "rediss://weir@" + addr + "/1?" + url.Values{"ca_file": {c.CA}, "cert_file": {c.ClientCert}, "key_file": {c.ClientKey}}.Encode()
+	return "rediss://weir@" + addr + "/1?" +
+		url.Values{"ca_file": {c.CA}, "cert_file": {c.ClientCert}, "key_file": {c.ClientKey}}.Encode()
 }
 
 func TestTLSTrustsNobodyElse(t *testing.T) {
@@ -181,8 +183,10 @@ func checkInspection(t *testing.T, url, want string, times int) {
 
 // A cluster's client needs some rights more than that of one server.
 func TestClusterLeastRights(t *testing.T) {
-	cluster := redistest.StartCluster(t, 3, false, append([]string{"--user", "weir", "on", ">x"}, strings.Fields(redisstore.ACL)...)...)
-	s := found(t, openURL(t, strings.Replace(cluster.URL(), "redis://", "redis://weir:x@", 1), slog.New(slog.DiscardHandler)))
+	cluster := redistest.StartCluster(t, 3, false,
+		append([]string{"--user", "weir", "on", ">x"}, strings.Fields(redisstore.ACL)...)...)
+	s := found(t, openURL(t, strings.Replace(cluster.URL(), "redis://", "redis://weir:x@", 1),
+		slog.New(slog.DiscardHandler)))
 	slot := cluster.Slot(keyOfBucket7)
 	from := cluster.Primary(slot)
 	d := startDemand(t, s, params(t, 1000, quota.Second, 1000), keyhash.Key{7}, keyhash.Key{8}, keyhash.Key{9})

@@ -12,7 +12,8 @@ import (
 func TestAHashOfAConsumerThatIsNone(t *testing.T) {
 	s := open(t, redistest.Start(t))
 	const held = "weir:{consumers}:records"
-	for _, field := range []string{"", "alice", strings.Repeat("0", 30), strings.Repeat("0", 31), strings.Repeat("0", 34), strings.Repeat("0", 100), strings.Repeat("g", 32)} {
+	for _, field := range []string{"", "alice", strings.Repeat("0", 30), strings.Repeat("0", 31),
+		strings.Repeat("0", 34), strings.Repeat("0", 100), strings.Repeat("g", 32)} {
 		if err := s.Client().HSet(t.Context(), held, field, "{}").Err(); err != nil {
 			t.Fatal(err)
 		}

@@ -18,7 +18,8 @@ func TestAServerThatIsBackIsUsedAtOnce(t *testing.T) {
 		server.Kill()
 		for range 5 {
 			var network *net.OpError
-			if err := client.Ping(t.Context()).Err(); err == nil || !errors.As(err, &network) && !errors.Is(err, io.EOF) {
+			if err := client.Ping(t.Context()).Err(); err == nil ||
+				!errors.As(err, &network) && !errors.Is(err, io.EOF) {
 				t.Fatalf("of a dead server: %v", err) // The end of a connection that was open, or that there is none.
 			}
 		}

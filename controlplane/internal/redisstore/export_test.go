@@ -13,7 +13,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// UseTestClock makes grants happen at the instant that set was given last; the script is the one in use but for its first lines.
+// UseTestClock makes grants happen at the instant that set was given last; the script is the one in
+// use but for its first lines.
 func (s *Store) UseTestClock() (set func(quota.Instant)) {
 	const clock = "local now = ARGV[#ARGV] + 0\n"
 	s.setGrant(clock + grantScripts())
@@ -26,7 +27,8 @@ func (s *Store) UseTestClock() (set func(quota.Instant)) {
 	return func(now quota.Instant) { c.now.Store(int64(now)) }
 }
 
-// testClock adds the time to the arguments of the scripts that go by it, which are known by their texts and hashes.
+// testClock adds the time to the arguments of the scripts that go by it, which are known by their
+// texts and hashes.
 type testClock struct {
 	sources []any
 	now     atomic.Int64
@@ -97,7 +99,8 @@ end
 `, by.Microseconds()) + clockScript + grantScripts())
 }
 
-// WhileCalling runs f while a call is under way for a tag; what gathers meanwhile leaves at its end.
+// WhileCalling runs f while a call is under way for a tag; what gathers meanwhile leaves at its
+// end.
 func (s *Store) WhileCalling(tag byte, f func()) {
 	line := &s.lines[tag]
 	under, end := make(chan struct{}), make(chan struct{})

@@ -20,8 +20,8 @@ import (
 	"github.com/weir-proxy/weir/test/redistest"
 )
 
-// cutter is a way to Redis on which connections break: after some bytes, in the middle of a request or of an answer. Some go
-// silent first, for longer than a client waits.
+// cutter is a way to Redis on which connections break: after some bytes, in the middle of a request
+// or of an answer. Some go silent first, for longer than a client waits.
 type cutter struct {
 	listener net.Listener
 	to       string
@@ -85,13 +85,15 @@ func still(t *testing.T) quota.Params {
 	return params(t, 1, quota.Day, plenty)
 }
 
-// groups of two buckets each share the clients: checking takes the longer the more are at one bucket at once.
+// groups of two buckets each share the clients: checking takes the longer the more are at one
+// bucket at once.
 const groups = 24
 
 // ask draws what a node asks for: of one bucket, or of both of a group for one request.
 func ask(r *rand.Rand) linear.Ask {
 	one := func(bucket int) linear.Part {
-		return linear.Part{Bucket: bucket, Waiting: r.Int64N(3), Cost: 1 + r.Int64N(5), Keep: r.Int64N(8), Nodes: 1 + r.Int64N(4)}
+		return linear.Part{Bucket: bucket, Waiting: r.Int64N(3), Cost: 1 + r.Int64N(5), Keep: r.Int64N(8),
+			Nodes: 1 + r.Int64N(4)}
 	}
 	if r.IntN(4) > 0 {
 		return linear.Ask{Group: r.IntN(groups), Parts: []linear.Part{one(r.IntN(2))}}
@@ -106,14 +108,16 @@ func items(p quota.Params, round byte, a linear.Ask) []leases.Item {
 		list = append(list, leases.Item{
 			Bucket: keyhash.Key{3, round, byte(a.Group), byte(part.Bucket)}, Joined: i+1 < len(a.Parts),
 			Ask: lease.Ask{
-				Params: p, Version: 1, Waiting: part.Waiting, Cost: part.Cost, Keep: part.Keep, Nodes: part.Nodes, Deadline: lease.Deadline,
+				Params: p, Version: 1, Waiting: part.Waiting, Cost: part.Cost, Keep: part.Keep, Nodes: part.Nodes,
+				Deadline: lease.Deadline,
 			},
 		})
 	}
 	return list
 }
 
-// crowd lets 32 clients ask for tokens of the same buckets at once, and last one who sees what is left.
+// crowd lets 32 clients ask for tokens of the same buckets at once, and last one who sees what is
+// left.
 func crowd(t *testing.T, s *redisstore.Store, round byte) (h *linear.History, lost int64) {
 	t.Helper()
 	const clients, each = 32, 8
@@ -147,27 +151,29 @@ func crowd(t *testing.T, s *redisstore.Store, round byte) (h *linear.History, lo
 	}
 	wait.Wait()
 	for group := range groups {
-		call(clients, linear.Ask{Group: group, Parts: []linear.Part{{Bucket: 0, Cost: 1, Nodes: 1}, {Bucket: 1, Cost: 1, Nodes: 1}}})
+		call(clients, linear.Ask{Group: group,
+			Parts: []linear.Part{{Bucket: 0, Cost: 1, Nodes: 1}, {Bucket: 1, Cost: 1, Nodes: 1}}})
 	}
 	return h, missing.Load()
 }
 
-// teach begins a deployment, so that nothing counts as lost, and lets Redis know the script, which is longer than what most
-// connections live to carry.
+// teach begins a deployment, so that nothing counts as lost, and lets Redis know the script, which
+// is longer than what most connections live to carry.
 func teach(t *testing.T, s *redisstore.Store) {
 	t.Helper()
 	if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Grant(t.Context(), items(still(t), 255, linear.Ask{Parts: []linear.Part{{Cost: 1, Nodes: 1}}})); err != nil {
+	if _, err := s.Grant(t.Context(),
+		items(still(t), 255, linear.Ask{Parts: []linear.Part{{Cost: 1, Nodes: 1}}})); err != nil {
 		t.Fatal(err)
 	}
 }
 
 var ledgers = linear.Ledgers(plenty)
 
-// Whatever clients and breaking connections do, all answers there were fit one order of grants, in which a request without an
-// answer was granted once, at any time since, or never.
+// Whatever clients and breaking connections do, all answers there were fit one order of grants, in
+// which a request without an answer was granted once, at any time since, or never.
 func TestGrantsAreLinearizable(t *testing.T) {
 	server := redistest.Start(t)
 	teach(t, open(t, server))
@@ -218,12 +224,19 @@ func TestPlantedBugsInGrantsAreNotLinearizable(t *testing.T) {
 		{"a request of a call gets another's answer and is charged nothing", shared("copy")},
 		{"a call of many that got no answer is made again", shared("repeat")},
 		{"requests of a call without an answer get one of nothing", shared("late")},
-		{"a charge is not stored now and then", spoil("if changed or granted > 0 or kept > 0 then\n      save(key, encode(), math.max(ready(burst), now + hold))",
-			"if now % 16 > 0 and (changed or granted > 0 or kept > 0) then\n      save(key, encode(), math.max(ready(burst), now + hold))")},
-		{"more is granted than is there", spoil("local granted = math.min(waiting, quotient(available, cost))\n    local short = granted < waiting\n    if look then\n      granted, keep",
-			"local granted = math.min(waiting, quotient(available + 1, cost))\n    local short = granted < waiting\n    if look then\n      granted, keep")},
+		{"a charge is not stored now and then",
+			spoil("if changed or granted > 0 or kept > 0 then\n"+
+				"      save(key, encode(), math.max(ready(burst), now + hold))",
+				"if now % 16 > 0 and (changed or granted > 0 or kept > 0) then\n"+
+					"      save(key, encode(), math.max(ready(burst), now + hold))")},
+		{"more is granted than is there",
+			spoil("local granted = math.min(waiting, quotient(available, cost))\n"+
+				"    local short = granted < waiting\n    if look then\n      granted, keep",
+				"local granted = math.min(waiting, quotient(available + 1, cost))\n    local short = granted < waiting\n"+
+					"    if look then\n      granted, keep")},
 		{"a token comes back", spoil("debt = math.max(units(out(0), den), debt)", "debt = math.max(0, debt - den)")},
-		{"one of a group is charged where the other is refused", spoil("all = answer(k, true) and all", "answer(k, true)")},
+		{"one of a group is charged where the other is refused",
+			spoil("all = answer(k, true) and all", "answer(k, true)")},
 		{"what got no answer is sent again", func(t *testing.T) *redisstore.Store {
 			teach(t, open(t, server))
 			s, err := redisstore.OpenRetrying(startCutter(t, server.Addr()).url(), slog.New(slog.DiscardHandler))

@@ -44,8 +44,8 @@ func watch(t *testing.T, s *redisstore.Store) {
 	}
 }
 
-// A shard that comes back empty, or is emptied, gives no bucket in full, from the first grant on and whoever asks; the others lost
-// nothing. Nobody has to have noticed anything before.
+// A shard that comes back empty, or is emptied, gives no bucket in full, from the first grant on
+// and whoever asks; the others lost nothing. Nobody has to have noticed anything before.
 func TestAShardLosesEverything(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, false, partly...)
 	s, of := open(t, cluster), owners(cluster)
@@ -72,7 +72,8 @@ func TestAShardLosesEverything(t *testing.T) {
 		each(t, "those that were drained", grantAll(t, s, 1, 100), lost)
 		other := openURL(t, cluster.URL(), slog.New(slog.DiscardHandler))
 		watch(t, other)
-		each(t, "new ones, by another control plane", grantAll(t, other, number, 100), func(tag int) int64 { return 50 + full(of[tag], victim) })
+		each(t, "new ones, by another control plane", grantAll(t, other, number, 100),
+			func(tag int) int64 { return 50 + full(of[tag], victim) })
 		each(t, "the same, a second time", grantAll(t, s, number, 100), func(int) int64 { return 0 })
 		for _, server := range cluster.Primaries { // For the next round nothing is lost.
 			server.Do("FLUSHALL")
@@ -92,7 +93,8 @@ func full(owner, victim int) int64 {
 	return 50
 }
 
-// A process that has its state back from a file may have an old one: what it has counts, and what it does not know is doubtful.
+// A process that has its state back from a file may have an old one: what it has counts, and what
+// it does not know is doubtful.
 func TestAnotherProcessIsDoubted(t *testing.T) {
 	server := redistest.Start(t, durable...)
 	s := open(t, server)
@@ -106,7 +108,8 @@ func TestAnotherProcessIsDoubted(t *testing.T) {
 	each(t, "what it does not know", grantAll(t, s, 3, 100), func(int) int64 { return 50 })
 	// Buckets that refill sooner than this took are certain: the doubt ends.
 	p, number := params(t, 100, quota.Millisecond, 100), byte(0)
-	await(t, "the end of the doubt", func() bool { number++; return one(t, s, keyhash.Key{5, 5, number}, p, 100).Waiting == 100 })
+	await(t, "the end of the doubt",
+		func() bool { number++; return one(t, s, keyhash.Key{5, 5, number}, p, 100).Waiting == 100 })
 }
 
 // A replica that takes over is another process; slots that move lost nothing.
@@ -155,14 +158,16 @@ func TestTheFillIsAChoice(t *testing.T) {
 		server := redistest.Start(t)
 		s := openURL(t, server.URL(), slog.New(slog.DiscardHandler), redisstore.LostFill(percent))
 		each(t, "a Redis without a marker", grantAll(t, s, 1, 100), func(int) int64 { return percent })
-		if g := askFor(t, s, leases.Item{Bucket: keyhash.Key{7}, Ask: window(t, quota.SlidingLog, 100, quota.Hour, 100)})[0]; g.Waiting != percent {
+		if g := askFor(t, s, leases.Item{Bucket: keyhash.Key{7},
+			Ask: window(t, quota.SlidingLog, 100, quota.Hour, 100)})[0]; g.Waiting != percent {
 			t.Errorf("a window of 100 gives %d, want %d", g.Waiting, percent)
 		}
 	}
 }
 
-// The bound of a failover, over and over: what is granted twice is what the replica had not heard of, at most rate × lag of a bucket
-// that was drained before, and a burst more of one that was full.
+// The bound of a failover, over and over: what is granted twice is what the replica had not heard
+// of, at most rate × lag of a bucket that was drained before, and a burst more of one that was
+// full.
 func TestFailoversKeepTheBound(t *testing.T) {
 	const rounds, rate, burst = 8, 2000, 1000
 	seed := rand.Uint64()
@@ -175,7 +180,9 @@ func TestFailoversKeepTheBound(t *testing.T) {
 	p := params(t, rate, quota.Second, burst)
 	worst := 0.0
 	for round := range byte(rounds) {
-		replica := redistest.Start(t, append([]string{"--replicaof", "127.0.0.1 " + port(primary), "--repl-diskless-sync-delay", "0"}, separable...)...)
+		replica := redistest.Start(t,
+			append([]string{"--replicaof", "127.0.0.1 " + port(primary), "--repl-diskless-sync-delay", "0"},
+				separable...)...)
 		drained, full := keyhash.Key{7, round}, keyhash.Key{8, round}
 		d := startDemand(t, s, p, drained)
 		d.awaitCalls(t, 50)
@@ -192,7 +199,8 @@ func TestFailoversKeepTheBound(t *testing.T) {
 		lag += time.Since(cut)
 		replica.Do("REPLICAOF", "NO", "ONE")
 		way.lead(replica.Addr())
-		await(t, "the takeover to be noted", func() bool { _, err := s.Secret(t.Context(), [16]byte{1}); return err == nil })
+		await(t, "the takeover to be noted",
+			func() bool { _, err := s.Secret(t.Context(), [16]byte{1}); return err == nil })
 		d.awaitCalls(t, 50)
 		idle.awaitCalls(t, 50)
 		again, above := lag.Seconds()*rate, d.finish(t)

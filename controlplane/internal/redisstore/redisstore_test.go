@@ -132,7 +132,8 @@ func params(t *testing.T, q int64, window quota.Span, burst int64) quota.Params 
 
 const keyOfBucket7 = "weir:{07}:b:07000000000000000000000000000000"
 
-// On Redis' own clock: the key lives until the bucket is full again and up to a tenth longer, and then a new one is full.
+// On Redis' own clock: the key lives until the bucket is full again and up to a tenth longer, and
+// then a new one is full.
 func TestBucketsExpireWhenFull(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
@@ -201,11 +202,13 @@ func TestUnreadableStateIsHalfFull(t *testing.T) {
 		return packed
 	}
 	for name, state := range map[string]string{
-		"empty": "", "text": "hello", "a number": pack("1"), "a map": pack("{a=1}"), "another format": pack("{2,1,1,0,1,360000000,100}"),
-		"too short": pack("{1,1,1,0,1,360000000}"), "half a lease": pack("{1,1,1,0,1,360000000,100,5}"),
+		"empty": "", "text": "hello", "a number": pack("1"), "a map": pack("{a=1}"),
+		"another format": pack("{2,1,1,0,1,360000000,100}"),
+		"too short":      pack("{1,1,1,0,1,360000000}"), "half a lease": pack("{1,1,1,0,1,360000000,100,5}"),
 		"negative debt": pack("{1,1,1,-1,1,360000000,100}"), "a fraction": pack("{1,1,1,0.5,1,360000000,100}"),
 		"not a number": pack("{1,1,1,0/0,1,360000000,100}"), "infinite": pack("{1,1,1,1/0,1,360000000,100}"),
-		"text inside": pack("{1,1,1,'0',1,360000000,100}"), "no rate": pack("{1,1,1,0,0,360000000,100}"), "no unit": pack("{1,1,1,0,1,0,100}"),
+		"text inside": pack("{1,1,1,'0',1,360000000,100}"), "no rate": pack("{1,1,1,0,0,360000000,100}"),
+		"no unit":         pack("{1,1,1,0,1,0,100}"),
 		"too many leases": pack("{1,1,1,0,1,360000000,100,1,1,2,1,3,1,4,1,5,1,6,1,7,1}"),
 		"cut off":         pack("{1,1,1,0,1,360000000,100}")[:9],
 	} {
@@ -231,8 +234,8 @@ func TestUnreadableStateIsHalfFull(t *testing.T) {
 	})
 }
 
-// A Redis that has forgotten everything gets its secret back from a replica that knows it; buckets that may have been in use
-// start half full until they would be full again.
+// A Redis that has forgotten everything gets its secret back from a replica that knows it; buckets
+// that may have been in use start half full until they would be full again.
 func TestLostStateIsNotFull(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
@@ -257,7 +260,8 @@ func TestLostStateIsNotFull(t *testing.T) {
 	if g := one(t, s, keyhash.Key{7}, p, 100); g.Waiting != 50 {
 		t.Errorf("after the loss a bucket gives %d of 100, want 50", g.Waiting)
 	}
-	// A bucket that refills within a second cannot have been in use before the loss for longer than that.
+	// A bucket that refills within a second cannot have been in use before the loss for longer than
+	// that.
 	other := openURL(t, server.URL(), slog.New(slog.DiscardHandler))
 	if got, err := other.Secret(t.Context(), [16]byte{9}); err != nil || got != secret {
 		t.Fatalf("another replica sees %x, %v", got, err)
@@ -303,7 +307,8 @@ func TestWindowsExpireWhenNothingCounts(t *testing.T) {
 	}
 }
 
-// Windows of which the state is lost or cannot be read start with half their quota, and go on from there.
+// Windows of which the state is lost or cannot be read start with half their quota, and go on from
+// there.
 func TestLostWindowsAreHalfFull(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
@@ -334,12 +339,16 @@ func TestLostWindowsAreHalfFull(t *testing.T) {
 		return s.Client().Eval(t.Context(), "return cmsgpack.pack("+list+")", nil).Val().(string)
 	}
 	for name, state := range map[string]string{
-		"garbage": "\xc1garbage", "a number": pack("7"), "another format": pack("{2,1,1,5,9,1000000,1,0}"), "too short": pack("{1,1,1,5,9,1000000,1}"),
+		"garbage": "\xc1garbage", "a number": pack("7"), "another format": pack("{2,1,1,5,9,1000000,1,0}"),
+		"too short":   pack("{1,1,1,5,9,1000000,1}"),
 		"half a mark": pack("{1,1,1,5,9,1000000,1,0,5}"), "an algorithm of tokens": pack("{1,1,1,1,9,1000000,1,0}"),
-		"no quota": pack("{1,1,1,5,0,1000000,1,0}"), "no grain": pack("{1,1,1,5,9,1000000,0,0}"), "an offset of more": pack("{1,1,1,5,9,1000000,1,1}"),
-		"a mark twice": pack("{1,1,1,5,9,1000000,1,0,5,1,0,1}"), "text": pack("{1,1,1,5,'9',1000000,1,0}"), "not a number": pack("{1,1,1,5,0/0,1000000,1,0}"),
+		"no quota": pack("{1,1,1,5,0,1000000,1,0}"), "no grain": pack("{1,1,1,5,9,1000000,0,0}"),
+		"an offset of more": pack("{1,1,1,5,9,1000000,1,1}"),
+		"a mark twice":      pack("{1,1,1,5,9,1000000,1,0,5,1,0,1}"), "text": pack("{1,1,1,5,'9',1000000,1,0}"),
+		"not a number": pack("{1,1,1,5,0/0,1000000,1,0}"),
 	} {
-		if err := s.Client().Set(t.Context(), "weir:{07}:w:07ff0000000000000000000000000000", state, 0).Err(); err != nil {
+		if err := s.Client().Set(t.Context(), "weir:{07}:w:07ff0000000000000000000000000000", state,
+			0).Err(); err != nil {
 			t.Fatal(err)
 		}
 		it := leases.Item{Bucket: keyhash.Key{7, 255}, Ask: window(t, quota.SlidingLog, 100, quota.Hour, 60)}
@@ -381,7 +390,8 @@ func TestDeadlineIsKept(t *testing.T) {
 	}
 }
 
-// A batch is one command to a single server, however many buckets it has, and nothing else: no look before it, none after.
+// A batch is one command to a single server, however many buckets it has, and nothing else: no look
+// before it, none after.
 func TestABatchIsOneCommand(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
@@ -389,7 +399,8 @@ func TestABatchIsOneCommand(t *testing.T) {
 	for _, size := range []int{1, 2, 16, 64} {
 		items := make([]leases.Item, size)
 		for i := range items {
-			items[i] = leases.Item{Bucket: keyhash.Key{byte(i)}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Keep: 10, Nodes: 1}}
+			items[i] = leases.Item{Bucket: keyhash.Key{byte(i)},
+				Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Keep: 10, Nodes: 1}}
 		}
 		if _, err := s.Grant(t.Context(), items); err != nil { // The script is not loaded yet.
 			t.Fatal(err)
@@ -409,13 +420,15 @@ func TestABatchIsOneCommand(t *testing.T) {
 		want := map[string]int{"time": batches, "get": batches * size, "set": batches * size}
 		for name, n := range inner {
 			if n > want[name] {
-				t.Errorf("%d batches of %d buckets: the script called %s %d times, want at most %d", batches, size, name, n, want[name])
+				t.Errorf("%d batches of %d buckets: the script called %s %d times, want at most %d", batches, size,
+					name, n, want[name])
 			}
 		}
 	}
 }
 
-// commands are how often each command has run since the statistics were reset: sent by a client, and called by scripts.
+// commands are how often each command has run since the statistics were reset: sent by a client,
+// and called by scripts.
 func commands(t *testing.T, server *redistest.Server) (sent, called map[string]int) {
 	t.Helper()
 	sent, called = map[string]int{}, map[string]int{}

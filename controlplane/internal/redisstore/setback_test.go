@@ -10,8 +10,9 @@ import (
 	"github.com/weir-proxy/weir/test/redistest"
 )
 
-// The clock of Redis is set back by an hour: a bucket in use neither waits for that hour, nor has it more than before; no time has
-// passed for it. A clock that is behind by less than a minute, as that of a server may be that takes over, is waited for.
+// The clock of Redis is set back by an hour: a bucket in use neither waits for that hour, nor has
+// it more than before; no time has passed for it. A clock that is behind by less than a minute, as
+// that of a server may be that takes over, is waited for.
 func TestAClockThatIsSetBackIsNotWaitedFor(t *testing.T) {
 	s, set := virtual(t, open(t, redistest.Start(t)))
 	p := params(t, 10, quota.Second, 100)
@@ -36,14 +37,17 @@ func TestAClockThatIsSetBackIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// The same of windows: they go on where they were, so that what was used is forgotten a window later and no hour later.
+// The same of windows: they go on where they were, so that what was used is forgotten a window
+// later and no hour later.
 func TestWindowsOfAClockThatIsSetBackEnd(t *testing.T) {
 	s, set := virtual(t, open(t, redistest.Start(t)))
 	begin := quota.Instant(1_800_000_000_000_000)
-	for i, a := range []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingWindowCounter, quota.SlidingLog} {
+	for i, a := range []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingWindowCounter,
+		quota.SlidingLog} {
 		grant := func(at quota.Instant) lease.Grant {
 			set(at)
-			return askFor(t, s, leases.Item{Bucket: keyhash.Key{7, byte(i)}, Ask: window(t, a, 100, quota.Minute, 100)})[0]
+			return askFor(t, s, leases.Item{Bucket: keyhash.Key{7, byte(i)},
+				Ask: window(t, a, 100, quota.Minute, 100)})[0]
 		}
 		if g := grant(begin); g.Waiting != 100 {
 			t.Fatalf("%v gives %d of 100", a, g.Waiting)

@@ -32,7 +32,8 @@ var partly = []string{"--cluster-require-full-coverage", "no"}
 func spread(p quota.Params, number byte, waiting int64) []leases.Item {
 	items := make([]leases.Item, 64)
 	for tag := range byte(64) {
-		items[tag] = leases.Item{Bucket: keyhash.Key{tag, number}, Ask: lease.Ask{Params: p, Version: 1, Waiting: waiting, Cost: 1, Nodes: 1}}
+		items[tag] = leases.Item{Bucket: keyhash.Key{tag, number},
+			Ask: lease.Ask{Params: p, Version: 1, Waiting: waiting, Cost: 1, Nodes: 1}}
 	}
 	return items
 }
@@ -49,7 +50,9 @@ func owners(cluster *redistest.Cluster) (of [64]int) {
 const patience = 900 * time.Millisecond
 
 // grantWithin is a grant with the patience of a request; which items have an answer.
-func grantWithin(t *testing.T, s *redisstore.Store, items []leases.Item) (grants []lease.Grant, answered []bool, err error) {
+func grantWithin(
+	t *testing.T, s *redisstore.Store, items []leases.Item,
+) (grants []lease.Grant, answered []bool, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -69,8 +72,9 @@ func grantWithin(t *testing.T, s *redisstore.Store, items []leases.Item) (grants
 	return grants, answered, err
 }
 
-// A primary that dies, or falls silent, without a replica takes its own buckets along and no others: those are granted exactly, from
-// the first call on, and once the breaker is open no call waits for the dead.
+// A primary that dies, or falls silent, without a replica takes its own buckets along and no
+// others: those are granted exactly, from the first call on, and once the breaker is open no call
+// waits for the dead.
 func TestADeadShardFailsItsOwnBucketsAlone(t *testing.T) {
 	for name, c := range map[string]struct{ lose, back func(*redistest.Server) }{
 		"dead":   {(*redistest.Server).Kill, (*redistest.Server).Restart},
@@ -114,9 +118,11 @@ func TestADeadShardFailsItsOwnBucketsAlone(t *testing.T) {
 			if leftAlone < calls*9/10 {
 				t.Errorf("only %d of %d calls left the dead server alone", leftAlone, calls)
 			}
-			group := []leases.Item{spread(p, 2, 1)[slices.Index(of[:], 1)], spread(p, 2, 1)[slices.Index(of[:], 0)], spread(p, 2, 1)[slices.Index(of[:], 2)]}
+			group := []leases.Item{spread(p, 2, 1)[slices.Index(of[:], 1)], spread(p, 2, 1)[slices.Index(of[:], 0)],
+				spread(p, 2, 1)[slices.Index(of[:], 2)]}
 			group[0].Joined, group[1].Joined = true, true
-			if grants, answered, _ := grantWithin(t, s, group); !slices.Equal(answered, []bool{true, false, true}) || grants[0].Waiting != 1 || grants[2].Waiting != 1 {
+			if grants, answered, _ := grantWithin(t, s, group); !slices.Equal(answered, []bool{true, false, true}) ||
+				grants[0].Waiting != 1 || grants[2].Waiting != 1 {
 				t.Errorf("a group over three servers: %v %+v", answered, grants)
 			}
 			c.back(cluster.Primaries[0])
@@ -128,7 +134,8 @@ func TestADeadShardFailsItsOwnBucketsAlone(t *testing.T) {
 	}
 }
 
-// With the server away that keeps the consumers, who looks one up hears that only this part is; with all away, that the store is.
+// With the server away that keeps the consumers, who looks one up hears that only this part is;
+// with all away, that the store is.
 func TestConsumersOfADeadShard(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, false, partly...)
 	s := open(t, cluster)
@@ -184,7 +191,8 @@ func TestADeadClusterFailsAll(t *testing.T) {
 	})
 }
 
-// A script that takes longer than its caller waits is charged once at most, by one server and by a cluster: the client sends nothing again.
+// A script that takes longer than its caller waits is charged once at most, by one server and by a
+// cluster: the client sends nothing again.
 func TestASlowScriptIsChargedOnce(t *testing.T) {
 	server, cluster := redistest.Start(t), redistest.StartCluster(t, 3, false)
 	for name, c := range map[string]struct {
@@ -216,7 +224,8 @@ func TestASlowScriptIsChargedOnce(t *testing.T) {
 			for i := range calls {
 				look := lease.Ask{Params: p, Version: 1, Cost: 1, Nodes: 1}
 				await(t, "an answer", func() bool {
-					grants, err := s.Grant(t.Context(), []leases.Item{{Bucket: keyhash.Key{7, 15: byte(i + 1)}, Ask: look}})
+					grants, err := s.Grant(t.Context(),
+						[]leases.Item{{Bucket: keyhash.Key{7, 15: byte(i + 1)}, Ask: look}})
 					if err != nil {
 						return false
 					}
@@ -241,13 +250,17 @@ func TestKeysExpire(t *testing.T) {
 	useEverything(t, s)
 	stay := map[string]string{
 		"weir:{meta}:secret": "all hashes depend on it", "weir:{meta}:laid": "it says that the markers were laid",
-		"weir:{meta}:version": "the policies", "weir:{meta}:versions": "the policies, a bounded number", "weir:{meta}:documents": "the policies, a bounded number",
-		"weir:{meta}:rollout": "which share of the nodes has which version",
-		"weir:{meta}:nodes":   "10 000 nodes; each poll forgets old ones", "weir:{meta}:seen": "as nodes", "weir:{meta}:states": "as nodes",
-		"weir:{consumers}:records": "what an administrator wrote", "weir:{consumers}:state": "four numbers", "weir:{consumers}:changes": "a bounded number",
+		"weir:{meta}:version": "the policies", "weir:{meta}:versions": "the policies, a bounded number",
+		"weir:{meta}:documents": "the policies, a bounded number",
+		"weir:{meta}:rollout":   "which share of the nodes has which version",
+		"weir:{meta}:nodes":     "10 000 nodes; each poll forgets old ones", "weir:{meta}:seen": "as nodes",
+		"weir:{meta}:states":       "as nodes",
+		"weir:{consumers}:records": "what an administrator wrote", "weir:{consumers}:state": "four numbers",
+		"weir:{consumers}:changes": "a bounded number",
 		"weir:{consumers}:special": "as records", "weir:{consumers}:banned": "as records",
-		"weir:{meta}:region": "which part of each limit this region grants: a bounded number", "weir:{regions}:document": "the same of all regions",
-		"weir:{meta}:audit": "who changed what, a bounded number", "weir:{consumers}:audit": "the same of consumers",
+		"weir:{meta}:region":      "which part of each limit this region grants: a bounded number",
+		"weir:{regions}:document": "the same of all regions",
+		"weir:{meta}:audit":       "who changed what, a bounded number", "weir:{consumers}:audit": "the same of consumers",
 	}
 	for tag := range byte(64) { // Their absence means that state was lost.
 		stay[redisstore.Tagged(tag, "lost")], stay[redisstore.Tagged(tag, "server")] = "a marker", "a marker"
@@ -274,7 +287,8 @@ func useEverything(t *testing.T, s *redisstore.Store) {
 	e2 := s.Append(ctx, 0, policies.Version{Number: 1, Document: []byte("x")}, audit.Entry{})
 	state, e2a := s.State(ctx)
 	state.Rollout = &policies.Rollout{Version: 2, Base: 1, Nodes: 50}
-	e2b := s.Roll(ctx, policies.Step{From: state, To: state, Versions: []policies.Version{{Number: 2, Document: []byte("x")}}})
+	e2b := s.Roll(ctx, policies.Step{From: state, To: state,
+		Versions: []policies.Version{{Number: 2, Document: []byte("x")}}})
 	e3 := s.Touch(ctx, node)
 	_, e4 := s.Report(ctx, node.Key(), nodes.Reported{State: "share"})
 	_, e5 := s.WriteConsumers(ctx, consumers.Changes{Writes: []consumers.Write{
@@ -284,7 +298,8 @@ func useEverything(t *testing.T, s *redisstore.Store) {
 	_, e9 := s.Document().Swap(ctx, 0, []byte("x"))
 	p := params(t, 100, quota.Minute, 100)
 	_, e7 := s.Grant(ctx, spread(p, 1, 5))
-	_, e8 := s.Grant(ctx, []leases.Item{{Bucket: keyhash.Key{7}, Ask: window(t, quota.SlidingLog, 100, quota.Minute, 5)},
+	_, e8 := s.Grant(ctx, []leases.Item{{Bucket: keyhash.Key{7},
+		Ask: window(t, quota.SlidingLog, 100, quota.Minute, 5)},
 		{Bucket: keyhash.Key{8}, Ask: lease.Ask{Params: p, Version: 1, Used: 5, Optimistic: true}}})
 	e10 := s.AppendDecisions(ctx, []decisions.Decision{{Policy: "p"}})
 	e11 := s.PutTop(ctx, "replica", []byte("{}"))

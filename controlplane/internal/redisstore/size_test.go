@@ -16,8 +16,9 @@ import (
 	"github.com/weir-proxy/weir/test/redistest"
 )
 
-// The page on choosing says how many bytes of Redis' memory a bucket takes, its key included: 100 a minute, of which all is
-// used, evenly. Builds of Redis differ a little in what they allocate, so the figure may be a tenth off.
+// The page on choosing says how many bytes of Redis' memory a bucket takes, its key included: 100 a
+// minute, of which all is used, evenly. Builds of Redis differ a little in what they allocate, so
+// the figure may be a tenth off.
 func TestThePageSaysWhatABucketTakesInRedis(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/choosing.md")
 	if err != nil {
@@ -48,7 +49,9 @@ func TestThePageSaysWhatABucketTakesInRedis(t *testing.T) {
 }
 
 // bytesInRedis is the memory of one bucket after 100 requests that are spread over a minute.
-func bytesInRedis(t *testing.T, s *redisstore.Store, set func(quota.Instant), n byte, kind string, ask lease.Ask) int64 {
+func bytesInRedis(
+	t *testing.T, s *redisstore.Store, set func(quota.Instant), n byte, kind string, ask lease.Ask,
+) int64 {
 	t.Helper()
 	for i := range 100 {
 		set(storetest.Base + quota.Instant(i)*600_000)

@@ -33,7 +33,9 @@ type answer struct {
 
 // together has requests share one call: they come, one after the other, while another is under way.
 // Patience, if not nil, is the context of each.
-func together(t *testing.T, s *redisstore.Store, requests [][]leases.Item, patience func(int) context.Context) []answer {
+func together(
+	t *testing.T, s *redisstore.Store, requests [][]leases.Item, patience func(int) context.Context,
+) []answer {
 	t.Helper()
 	answers := make([]answer, len(requests))
 	var all sync.WaitGroup
@@ -53,11 +55,12 @@ func together(t *testing.T, s *redisstore.Store, requests [][]leases.Item, patie
 
 // want is an item of the tag 0 that wants so many tokens for requests that wait.
 func want(p quota.Params, bucket byte, waiting int64) leases.Item {
-	return leases.Item{Bucket: keyhash.Key{0, bucket}, Ask: lease.Ask{Params: p, Version: 1, Waiting: waiting, Cost: 1, Nodes: 1}}
+	return leases.Item{Bucket: keyhash.Key{0, bucket},
+		Ask: lease.Ask{Params: p, Version: 1, Waiting: waiting, Cost: 1, Nodes: 1}}
 }
 
-// Requests that share a call are answered as if they came alone, one after the other: groups stay apart, and so do tokens and windows,
-// drafts and reports, and buckets that several ask for.
+// Requests that share a call are answered as if they came alone, one after the other: groups stay
+// apart, and so do tokens and windows, drafts and reports, and buckets that several ask for.
 func TestACallForManyAnswersEachAsAlone(t *testing.T) {
 	p := still(t)
 	windows, err := quota.NewWindows(quota.FixedWindow, 10, quota.Day, 0)
@@ -111,8 +114,8 @@ func TestACallForManyAnswersEachAsAlone(t *testing.T) {
 	}
 }
 
-// halves has requests share a call of which some fail, since Redis has no memory to store what they are granted, and says what is wrong
-// with the answers: each has to get what it gets alone.
+// halves has requests share a call of which some fail, since Redis has no memory to store what they
+// are granted, and says what is wrong with the answers: each has to get what it gets alone.
 func halves(t *testing.T, server *redistest.Server, s *redisstore.Store) error {
 	t.Helper()
 	p := still(t)
@@ -138,13 +141,15 @@ func halves(t *testing.T, server *redistest.Server, s *redisstore.Store) error {
 		}
 	}
 	first, third, last := answers[0].grants[0], answers[2].grants, answers[5].grants[0]
-	if first.Waiting != 0 || first.Level != 4 || first.NotBefore == 0 || third[0].Level != 4 || third[1].Level != plenty || last.Level != plenty {
+	if first.Waiting != 0 || first.Level != 4 || first.NotBefore == 0 || third[0].Level != 4 ||
+		third[1].Level != plenty || last.Level != plenty {
 		return fmt.Errorf("the answers are %+v, %+v and %+v", first, third, last)
 	}
 	return nil
 }
 
-// A request that fails within the script fails alone: those before and after it in the call are granted what they ask for.
+// A request that fails within the script fails alone: those before and after it in the call are
+// granted what they ask for.
 func TestAFailureWithinACallIsOfItsRequest(t *testing.T) {
 	server := redistest.Start(t)
 	if err := halves(t, server, open(t, server)); err != nil {
@@ -156,7 +161,8 @@ func TestAFailureWithinACallIsOfItsRequest(t *testing.T) {
 func TestPlantedBugsOfHalfAnsweredCalls(t *testing.T) {
 	for name, plant := range map[string]func(*redisstore.Store) bool{
 		"one failure fails all": func(s *redisstore.Store) bool {
-			return s.SpoilGrant("local fine, why = pcall(answer_group, first, last)", "local fine, why = true, answer_group(first, last)")
+			return s.SpoilGrant("local fine, why = pcall(answer_group, first, last)",
+				"local fine, why = true, answer_group(first, last)")
 		},
 		"a failure moves the answers of others": func(s *redisstore.Store) bool {
 			return s.SpoilGrant("for i = (first - 1) * 6 + 1, last * 6 do", "for i = (first - 1) * 6 - 5, last * 6 do")
@@ -203,7 +209,8 @@ func TestCallersLeaveACall(t *testing.T) {
 	}
 }
 
-// A call that is lost is one failure of the store for the breakers, however many requests shared it.
+// A call that is lost is one failure of the store for the breakers, however many requests shared
+// it.
 func TestALostCallCountsOnce(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server)
@@ -246,10 +253,12 @@ func TestCallsAreNoted(t *testing.T) {
 	}
 }
 
-// A call has fewer than twice as many buckets as one request may have: what is full leaves though a call is under way.
+// A call has fewer than twice as many buckets as one request may have: what is full leaves though a
+// call is under way.
 func TestCallsAreBounded(t *testing.T) {
 	sizes := make(chan int, 10)
-	s := found(t, openURL(t, redistest.Start(t).URL(), slog.New(slog.DiscardHandler), redisstore.Calls(func(buckets int) { sizes <- buckets })))
+	s := found(t, openURL(t, redistest.Start(t).URL(), slog.New(slog.DiscardHandler),
+		redisstore.Calls(func(buckets int) { sizes <- buckets })))
 	var most []leases.Item
 	for i := range byte(64) {
 		most = append(most, want(still(t), i, 1))
@@ -283,8 +292,9 @@ func awaitGathered(t *testing.T, s *redisstore.Store, n int) {
 	}
 }
 
-// afterFailover is what two requests that share a call get once another server has the address, while the connections that there
-// are lead to the old one, which is its replica now; and what the next requests get.
+// afterFailover is what two requests that share a call get once another server has the address,
+// while the connections that there are lead to the old one, which is its replica now; and what the
+// next requests get.
 func afterFailover(t *testing.T, plant func(*redisstore.Store)) (first []answer, recovered bool) {
 	t.Helper()
 	old, next := redistest.Start(t), redistest.Start(t)
@@ -313,8 +323,8 @@ func afterFailover(t *testing.T, plant func(*redisstore.Store)) (first []answer,
 	return first, false
 }
 
-// A server that turns out to be a replica now fails the whole call, as one failure, and its connection is not used again: the
-// address may lead to the new primary.
+// A server that turns out to be a replica now fails the whole call, as one failure, and its
+// connection is not used again: the address may lead to the new primary.
 func TestAReplicaFailsTheCallAndLosesTheConnection(t *testing.T) {
 	first, recovered := afterFailover(t, func(*redisstore.Store) {})
 	own := 0

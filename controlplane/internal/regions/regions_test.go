@@ -63,12 +63,14 @@ type world struct {
 	replicas map[string][]*Service
 	ledgers  map[string]lease.Ledger
 	windows  map[string]lease.WindowLedger
-	// faulty is how many calls of a hundred fail; cut are the regions that do not reach the document.
+	// faulty is how many calls of a hundred fail; cut are the regions that do not reach the
+	// document.
 	faulty int
 	cut    map[string]bool
 }
 
-func newWorld(t *testing.T, seed uint64, weights map[string]int64, counting policy.Counting, tokens int64, window quota.Span, burst int64) *world {
+func newWorld(t *testing.T, seed uint64, weights map[string]int64, counting policy.Counting, tokens int64,
+	window quota.Span, burst int64) *world {
 	t.Helper()
 	limit, err := policy.NewLimit(counting, tokens, window, burst)
 	if err != nil {
@@ -79,9 +81,11 @@ func newWorld(t *testing.T, seed uint64, weights map[string]int64, counting poli
 		t.Fatal(err)
 	}
 	w := &world{
-		random: rand.New(rand.NewPCG(seed, 1)), policy: policy.Policy{Name: "p", Counting: counting, Limits: []policy.Limit{limit}},
-		own: map[string]*cell{}, replicas: map[string][]*Service{}, ledgers: map[string]lease.Ledger{}, windows: map[string]lease.WindowLedger{},
-		cut: map[string]bool{}, now: quota.Instant(quota.Second),
+		random: rand.New(rand.NewPCG(seed, 1)),
+		policy: policy.Policy{Name: "p", Counting: counting, Limits: []policy.Limit{limit}},
+		own:    map[string]*cell{}, replicas: map[string][]*Service{}, ledgers: map[string]lease.Ledger{},
+		windows: map[string]lease.WindowLedger{},
+		cut:     map[string]bool{}, now: quota.Instant(quota.Second),
 	}
 	clock := func() time.Time { return time.Unix(0, int64(w.now)*1000) }
 	fails := func() (bool, bool) { return w.random.IntN(100) < w.faulty, w.random.IntN(2) == 0 }
@@ -92,7 +96,9 @@ func newWorld(t *testing.T, seed uint64, weights map[string]int64, counting poli
 		for range 2 {
 			w.replicas[region] = append(w.replicas[region], New(Config{Region: region, Weights: shares}, w.own[region],
 				&line{w.document, func() bool { return w.cut[region] }},
-				func(_ string, part Part) quota.Span { return part.Lasting(&w.policy) }, slog.New(slog.NewTextHandler(io.Discard, nil)), clock))
+				func(_ string, part Part) quota.Span {
+					return part.Lasting(&w.policy)
+				}, slog.New(slog.NewTextHandler(io.Discard, nil)), clock))
 		}
 	}
 	return w
@@ -127,7 +133,8 @@ func (w *world) step(t *testing.T) {
 	}
 }
 
-// ask takes up to n tokens in a region and returns how many it got. Half of them are leased, and taken to be used when they come.
+// ask takes up to n tokens in a region and returns how many it got. Half of them are leased, and
+// taken to be used when they come.
 func (w *world) ask(region string, n int64) int64 {
 	replica := w.replicas[region][w.random.IntN(2)]
 	part, ok := replica.Part("p")
@@ -138,7 +145,8 @@ func (w *world) ask(region string, n int64) int64 {
 	whole := w.policy.Limits[0]
 	limit := part.Of(whole)
 	a := lease.Ask{
-		Params: limit.Params, Windows: limit.WindowsOf(keyhash.Key{}), Version: part.Epoch, Waiting: n - n/2, Cost: 1, Deadline: lease.Deadline, Keep: n / 2, Nodes: 1,
+		Params: limit.Params, Windows: limit.WindowsOf(keyhash.Key{}), Version: part.Epoch, Waiting: n - n/2, Cost: 1,
+		Deadline: lease.Deadline, Keep: n / 2, Nodes: 1,
 		Hold: lease.TTL(whole.Params),
 	}
 	now := w.own[region].now()
@@ -164,8 +172,8 @@ type use struct {
 	n  int64
 }
 
-// The sum over all regions keeps the bound of the whole limit in every interval, whatever fails, and whoever tries to use what
-// has just been given away.
+// The sum over all regions keeps the bound of the whole limit in every interval, whatever fails,
+// and whoever tries to use what has just been given away.
 func TestRegionsKeepTheBoundTogether(t *testing.T) {
 	bucket := policy.Counting{}
 	window := policy.Counting{Algorithm: quota.SlidingWindow, Subwindows: 10}
@@ -184,7 +192,8 @@ func TestRegionsKeepTheBoundTogether(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			best := 0.0
 			for seed := range uint64(40) {
-				w := newWorld(t, seed, map[string]int64{"eu": 5, "us": 3, "ap": 2}, c.counting, c.tokens, c.window, c.burst)
+				w := newWorld(t, seed, map[string]int64{"eu": 5, "us": 3, "ap": 2}, c.counting, c.tokens, c.window,
+					c.burst)
 				w.faulty = w.random.IntN(30)
 				uses := w.play(t, 1200)
 				limit := w.policy.Limits[0]
@@ -200,13 +209,15 @@ func TestRegionsKeepTheBoundTogether(t *testing.T) {
 			}
 			t.Logf("at most %.1f %% of the bound was used", 100*best)
 			if best < 0.9 {
-				t.Errorf("only %.2f of the bound was ever used: the regions strand too much, or the test does not try", best)
+				t.Errorf("only %.2f of the bound was ever used: the regions strand too much, or the test does not try",
+					best)
 			}
 		})
 	}
 }
 
-// play lets the regions be asked for seconds, the demand wandering from one to the other, and returns what was used when.
+// play lets the regions be asked for seconds, the demand wandering from one to the other, and
+// returns what was used when.
 func (w *world) play(t *testing.T, seconds int) (uses []use) {
 	busy := 0
 	names := []string{"eu", "us", "ap"}
@@ -230,7 +241,8 @@ func (w *world) play(t *testing.T, seconds int) (uses []use) {
 	return uses
 }
 
-// worstBucket is the largest use of any interval over burst + rate·length, and whether it keeps to that exactly.
+// worstBucket is the largest use of any interval over burst + rate·length, and whether it keeps to
+// that exactly.
 func worstBucket(uses []use, p quota.Params) (worst float64, kept bool) {
 	kept = true
 	for i := range uses {
@@ -257,7 +269,8 @@ func worstWindow(uses []use, length quota.Span) (worst int64) {
 	return worst
 }
 
-// A region with all the demand gets most of the rate, and gives it back when the others' clients return.
+// A region with all the demand gets most of the rate, and gives it back when the others' clients
+// return.
 func TestSharesFollowDemand(t *testing.T) {
 	w := newWorld(t, 1, map[string]int64{"eu": 1, "us": 1}, policy.Counting{}, 1000, quota.Second, 1000)
 	rate := func(region string) int64 {
@@ -282,7 +295,8 @@ func TestSharesFollowDemand(t *testing.T) {
 	}
 	run(180, "eu")
 	if eu, us := rate("eu"), rate("us"); eu < 840 || eu+us < 980 {
-		t.Errorf("after three minutes of demand in one region it has %d, the other %d; want nearly 875 and 125", rate("eu"), rate("us"))
+		t.Errorf("after three minutes of demand in one region it has %d, the other %d; want nearly 875 and 125",
+			rate("eu"), rate("us"))
 	}
 	run(300, "eu", "us")
 	if eu, us := rate("eu"), rate("us"); eu < 450 || eu > 550 || us < 450 || us > 550 {
@@ -290,7 +304,8 @@ func TestSharesFollowDemand(t *testing.T) {
 	}
 }
 
-// A region that is cut off keeps its last share, however long it lasts, and the others do not take it.
+// A region that is cut off keeps its last share, however long it lasts, and the others do not take
+// it.
 func TestACutOffRegionKeepsItsShare(t *testing.T) {
 	w := newWorld(t, 1, map[string]int64{"eu": 1, "us": 1}, policy.Counting{}, 1000, quota.Second, 1000)
 	w.step(t)
@@ -310,7 +325,8 @@ func TestACutOffRegionKeepsItsShare(t *testing.T) {
 	}
 }
 
-// Trouble lasts until the document of all regions can be written again, on each replica, and is logged once.
+// Trouble lasts until the document of all regions can be written again, on each replica, and is
+// logged once.
 func TestTroubleLasts(t *testing.T) {
 	w := newWorld(t, 1, map[string]int64{"eu": 1, "us": 1}, policy.Counting{}, 1000, quota.Second, 1000)
 	var log bytes.Buffer
@@ -347,7 +363,8 @@ func TestTroubleLasts(t *testing.T) {
 		if got := pass(60); slices.Min(got) < 1 {
 			t.Errorf("%s: replicas in trouble, second by second: %v", name, got)
 		}
-		if warned := strings.Count(log.String(), "level=WARN"); warned < 1 || warned > 2 || strings.Contains(log.String(), "level=INFO") {
+		if warned := strings.Count(log.String(), "level=WARN"); warned < 1 || warned > 2 ||
+			strings.Contains(log.String(), "level=INFO") {
 			t.Errorf("%s: log\n%s", name, log.String())
 		}
 		*broken = false
@@ -370,7 +387,8 @@ func (o *oneWay) Swap(ctx context.Context, revision uint64, value []byte) (bool,
 	return o.line.Swap(ctx, revision, value)
 }
 
-// A replica that cannot read what its region uses grants nothing after three seconds: the share may have been given away.
+// A replica that cannot read what its region uses grants nothing after three seconds: the share may
+// have been given away.
 func TestAPartIsForgotten(t *testing.T) {
 	w := newWorld(t, 1, map[string]int64{"eu": 1, "us": 1}, policy.Counting{}, 1000, quota.Second, 1000)
 	if _, ok := w.replicas["eu"][0].Part("p"); ok {
@@ -405,7 +423,8 @@ func TestDifferentWeightsAreRefused(t *testing.T) {
 	}
 }
 
-// A region whose store has lost its record goes on with what the document says that it holds, and grants nothing before it knows.
+// A region whose store has lost its record goes on with what the document says that it holds, and
+// grants nothing before it knows.
 func TestALostRecordIsReadFromTheDocument(t *testing.T) {
 	w := newWorld(t, 1, map[string]int64{"eu": 1, "us": 1}, policy.Counting{}, 1000, quota.Second, 1000)
 	for range 120 {
@@ -455,7 +474,8 @@ func TestDamagedValues(t *testing.T) {
 func TestWithoutGraceTheBoundBreaks(t *testing.T) {
 	broken := 0
 	for seed := range uint64(20) {
-		w := newWorld(t, seed, map[string]int64{"eu": 5, "us": 3, "ap": 2}, policy.Counting{Algorithm: quota.SlidingWindow, Subwindows: 10}, 1000, quota.Minute, 0)
+		w := newWorld(t, seed, map[string]int64{"eu": 5, "us": 3, "ap": 2},
+			policy.Counting{Algorithm: quota.SlidingWindow, Subwindows: 10}, 1000, quota.Minute, 0)
 		for _, replicas := range w.replicas {
 			for _, s := range replicas {
 				s.grace = func(string, Part) quota.Span { return 0 }
@@ -478,7 +498,8 @@ func TestNormalise(t *testing.T) {
 	if got, err = Normalise(map[string]int64{"a": 1, "b": 1, "c": 1}); err != nil || got["a"] != 333 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if _, err = Normalise(map[string]int64{"a": 1000, "b": 1}); err == nil || !strings.Contains(err.Error(), "region b") {
+	if _, err = Normalise(map[string]int64{"a": 1000, "b": 1}); err == nil ||
+		!strings.Contains(err.Error(), "region b") {
 		t.Errorf("%v", err)
 	}
 }

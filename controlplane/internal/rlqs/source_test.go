@@ -82,7 +82,8 @@ func TestNamesOfBuckets(t *testing.T) {
 		if !ok1 || !ok2 {
 			t.Fatal("refused")
 		}
-		same := one.Domain == two.Domain && fmt.Sprint(one.Entries) == fmt.Sprint(two.Entries) && len(one.Entries) == len(two.Entries)
+		same := one.Domain == two.Domain && fmt.Sprint(one.Entries) == fmt.Sprint(two.Entries) &&
+			len(one.Entries) == len(two.Entries)
 		if same != (one.Name == two.Name) {
 			t.Errorf("%q and %q", one.Name, two.Name)
 		}

@@ -25,7 +25,8 @@ func (l *inTurn) Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseRe
 	return l.next.Grant(ctx, req)
 }
 
-// Calls at once, each with memory that others have used, get what one after the other would: no token more and none less.
+// Calls at once, each with memory that others have used, get what one after the other would: no
+// token more and none less.
 func TestCallsAtOnce(t *testing.T) {
 	w := begin(t, `
 version: weir/v1
@@ -45,7 +46,8 @@ policies:
 		for range 2 {
 			callers.Go(func() {
 				for range callsOfEach / 2 {
-					out, err := service.ShouldRateLimit(context.Background(), request("d", "user=u"+string(rune('a'+user))))
+					out, err := service.ShouldRateLimit(context.Background(),
+						request("d", "user=u"+string(rune('a'+user))))
 					if err != nil {
 						t.Error(err)
 					} else if out.OverallCode == rlspb.RateLimitResponse_OK {

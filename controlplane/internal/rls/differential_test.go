@@ -99,9 +99,10 @@ const (
 	showsUnused    = "an unused limit has a reset"
 )
 
-// Weir answers as envoyproxy/ratelimit does, call by call, but for the stated differences: the same code of the call and of each
-// descriptor, the same limit, the same rest of it and the same reset. The peer answers twice: as it is, and with what a refused call
-// has taken given back. The second must be equal.
+// Weir answers as envoyproxy/ratelimit does, call by call, but for the stated differences: the same
+// code of the call and of each descriptor, the same limit, the same rest of it and the same reset.
+// The peer answers twice: as it is, and with what a refused call has taken given back. The second
+// must be equal.
 func TestEnvoyproxyRatelimit(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -118,7 +119,8 @@ func TestEnvoyproxyRatelimit(t *testing.T) {
 			t.Fatalf("configuration\n%s\npolicies\n%s", c.tree.yaml(), c.policies)
 		}
 	}
-	t.Logf("%d configurations, %d calls, of which %d were refused; differences: %v", configurations, calls, refused, seen)
+	t.Logf("%d configurations, %d calls, of which %d were refused; differences: %v", configurations, calls, refused,
+		seen)
 	for _, what := range []string{chargesRefused, showsRefused, showsShadow, showsUnlimited, showsUnused} {
 		if seen[what] == 0 {
 			t.Errorf("not seen: %s", what)
@@ -145,7 +147,8 @@ type comparison struct {
 func newComparison(t *testing.T, r *rand.Rand, p *peer, seen map[string]int) *comparison {
 	t.Helper()
 	c := &comparison{t: t, r: r, peer: p, tree: newTree(r), seen: seen}
-	imported, err := fromenvoy.RateLimitService([]importer.File{{Name: "config.yaml", Text: []byte(c.tree.yaml())}}, nil)
+	imported, err := fromenvoy.RateLimitService([]importer.File{{Name: "config.yaml", Text: []byte(c.tree.yaml())}},
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,8 +184,8 @@ func (c *comparison) request() *rlspb.RateLimitRequest {
 	return in
 }
 
-// call compares the answers to a call at a moment that is not in the last 50 ms of a second: tokens that Weir grants then may be
-// used in the next window, and count there too.
+// call compares the answers to a call at a moment that is not in the last 50 ms of a second: tokens
+// that Weir grants then may be used in the next window, and count there too.
 func (c *comparison) call() {
 	steps := []time.Duration{0, 100 * time.Millisecond, time.Second, 20 * time.Second, time.Hour, 24 * time.Hour}
 	now := c.world.now.Add(steps[min(c.r.IntN(20), len(steps)-1)%len(steps)])
@@ -248,7 +251,8 @@ func (c *comparison) compare(in *rlspb.RateLimitRequest, i int, ours, theirs *rl
 	case got.Code != want.Code:
 		return "another code"
 	case got.CurrentLimit.GetRequestsPerUnit() != want.CurrentLimit.GetRequestsPerUnit() ||
-		got.CurrentLimit.GetUnit() != want.CurrentLimit.GetUnit() || (got.CurrentLimit == nil) != (want.CurrentLimit == nil):
+		got.CurrentLimit.GetUnit() != want.CurrentLimit.GetUnit() ||
+		(got.CurrentLimit == nil) != (want.CurrentLimit == nil):
 		return "another limit" // The import names policies by their descriptors.
 	case want.CurrentLimit == nil:
 		return ""
@@ -276,7 +280,8 @@ func (c *comparison) compare(in *rlspb.RateLimitRequest, i int, ours, theirs *rl
 	return ""
 }
 
-// charged is what the descriptors up to the last have taken of the bucket of the i-th, in the peer's answer.
+// charged is what the descriptors up to the last have taken of the bucket of the i-th, in the
+// peer's answer.
 func (c *comparison) charged(in *rlspb.RateLimitRequest, i, last int, theirs *rlspb.RateLimitResponse) (sum uint32) {
 	bucket := c.bucket(in, i, theirs)
 	for j := 0; j <= last; j++ {
@@ -287,7 +292,8 @@ func (c *comparison) charged(in *rlspb.RateLimitRequest, i, last int, theirs *rl
 	return sum
 }
 
-// bucket names the bucket of a descriptor: its rule, and its entries but for the values that share one.
+// bucket names the bucket of a descriptor: its rule, and its entries but for the values that share
+// one.
 func (c *comparison) bucket(in *rlspb.RateLimitRequest, i int, theirs *rlspb.RateLimitResponse) string {
 	text := theirs.Statuses[i].GetCurrentLimit().GetName()
 	shared := c.tree.shares(text)
@@ -335,6 +341,7 @@ func TestOneVersionOfThePeer(t *testing.T) {
 	_, version, _ := strings.Cut(string(setup), "\nratelimit=")
 	version, _, _ = strings.Cut(version, "\n")
 	if version == "" || !strings.Contains(string(content), "github.com/envoyproxy/ratelimit "+version) {
-		t.Errorf("tools/setup.sh builds envoyproxy/ratelimit %q; testdata/peer/go.mod has another:\n%s", version, content)
+		t.Errorf("tools/setup.sh builds envoyproxy/ratelimit %q; testdata/peer/go.mod has another:\n%s", version,
+			content)
 	}
 }

@@ -84,7 +84,8 @@ func TestWhatOperatorsOrder(t *testing.T) {
 	step("the first of another tier", user, "OK a 0 ")
 	w.put(ordered, wire.Order{State: policy.EnforcedShadow, Percent: 100})
 	step("shadow", user, "OK ")
-	if got := fmt.Sprint(w.counted); !strings.Contains(got, "a candidate=false allowed:1") || !strings.Contains(got, "bypassed:1") {
+	if got := fmt.Sprint(w.counted); !strings.Contains(got, "a candidate=false allowed:1") ||
+		!strings.Contains(got, "bypassed:1") {
 		t.Error(got)
 	}
 }
@@ -102,7 +103,8 @@ func TestShadow(t *testing.T) {
 	w := begin(t, strings.ReplaceAll(watched, "24h", "1d"))
 	for i, want := range []string{
 		"map[allowed:1 draft candidate=false allowed:1 real candidate=true allowed:1 real central refused=false:1]",
-		"map[allowed:2 draft candidate=false allowed:1 draft candidate=false refused:1 real candidate=true allowed:2 real central refused=false:2]",
+		"map[allowed:2 draft candidate=false allowed:1 draft candidate=false refused:1 real candidate=true allowed:2 " +
+			"real central refused=false:2]",
 		"map[allowed:3 draft candidate=false allowed:1 draft candidate=false refused:2 real candidate=true allowed:2 " +
 			"real candidate=true refused:1 real central refused=false:3]",
 		"map[allowed:3 draft candidate=false allowed:1 draft candidate=false refused:2 real candidate=true allowed:2 " +
@@ -141,7 +143,8 @@ policies:
 	}{
 		{0, "o=1", "OK failure_allow"}, {0, "o=1", "OK failure_allow"}, {0, "d=1", "OVER_LIMIT failure_deny"},
 		{0, "s=1|d=1", "OVER_LIMIT failure_deny"}, // Charged nowhere.
-		{1 * time.Second, "s=1", "OK share"}, {1 * time.Second, "s=1|s=2", "OK share"}, {2 * time.Second, "s=1", "OVER_LIMIT share"},
+		{1 * time.Second, "s=1", "OK share"}, {1 * time.Second, "s=1|s=2", "OK share"},
+		{2 * time.Second, "s=1", "OVER_LIMIT share"},
 		{2 * time.Second, "s=2", "OK share"}, {31 * time.Second, "s=3", "OVER_LIMIT failure_deny"},
 	} {
 		w.now = start.Add(c.at)
@@ -182,7 +185,8 @@ func TestReports(t *testing.T) {
 		w.ask(request("edge", "api=v1 user=a"))
 	}
 	m := w.service.Take()
-	if m == nil || len(m.Counts) != 1 || m.Counts[0].Refused != 198 || len(m.Refusals) != 1 || m.Refusals[0].Count != 198 ||
+	if m == nil || len(m.Counts) != 1 || m.Counts[0].Refused != 198 || len(m.Refusals) != 1 ||
+		m.Refusals[0].Count != 198 ||
 		m.Version != 1 || len(m.Callers) != 1 {
 		t.Fatalf("%+v", m)
 	}

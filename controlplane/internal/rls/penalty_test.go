@@ -31,7 +31,8 @@ func (noMeter) PenaltiesFull(int)         {}
 func (w *world) withPenalties() *penalties.Service {
 	w.t.Helper()
 	now := func() time.Time { return w.now }
-	store, err := localstore.Open(w.t.TempDir(), slog.New(slog.DiscardHandler), localstore.Options{SaveByHand: true, Now: now})
+	store, err := localstore.Open(w.t.TempDir(), slog.New(slog.DiscardHandler),
+		localstore.Options{SaveByHand: true, Now: now})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -86,7 +87,8 @@ func TestPenalties(t *testing.T) {
 		line     []step
 	}{
 		"each offence doubles the time, and hits its caller alone": {punished("", ""), append(four, []step{
-			{2, "eve a", "penalty 60 by a"}, {2, "bob a", "allowed"}, {31, "eve a", "penalty 31 by a"}, {31, "eve b", "allowed"},
+			{2, "eve a", "penalty 60 by a"}, {2, "bob a", "allowed"}, {31, "eve a", "penalty 31 by a"},
+			{31, "eve b", "allowed"},
 			{61, "eve a", "penalty 1 by a"}, {62, "eve a", "quota"}, {62, "eve a", "quota"}, {63, "eve a", "quota"},
 			{63, "eve a", "penalty 120 by a"},
 		}...)},
@@ -94,7 +96,8 @@ func TestPenalties(t *testing.T) {
 			{30, "eve a", "penalty 60 by a"}, {89, "eve a", "penalty 60 by a"}, {149, "eve a", "quota"},
 		}...)},
 		"for all policies": {punished(", scope: all", ""), append(four, []step{
-			{3, "eve b", "penalty 59 by a"}, {3, "eve a", "penalty 59 by a"}, {3, "bob b", "allowed"}, {3, "eve c", "allowed"},
+			{3, "eve b", "penalty 59 by a"}, {3, "eve a", "penalty 59 by a"}, {3, "bob b", "allowed"},
+			{3, "eve c", "allowed"},
 			{62, "eve b", "allowed"},
 		}...)},
 		"a penalty in shadow refuses nothing": {punished(", shadow: true", ""), append(four, []step{
@@ -105,7 +108,8 @@ func TestPenalties(t *testing.T) {
 			{0, "eve a", "allowed"},
 		}},
 		"what the store does not decide is no offence": {punished("", ", on_failure: [deny]"), []step{
-			{0, "eve a", "allowed"}, {1, "down", ""}, {1, "eve a", "failure"}, {1, "eve a", "failure"}, {1, "eve a", "failure"},
+			{0, "eve a", "allowed"}, {1, "down", ""}, {1, "eve a", "failure"}, {1, "eve a", "failure"},
+			{1, "eve a", "failure"},
 			{1, "eve a", "failure"}, {2, "up", ""}, {2, "eve a", "quota"},
 		}},
 	} {
@@ -136,7 +140,8 @@ func TestWordsOfPenalties(t *testing.T) {
 	}
 	w.now = w.now.Add(500 * time.Millisecond)
 	out := w.ask(request("a", "header:x-api-key=eve|user=u"))
-	if got := headersOf(out); got != "retry-after: 60\ncache-control: no-store\ncontent-type: application/problem+json" {
+	if got := headersOf(out); got != "retry-after: 60\ncache-control: no-store\n"+
+		"content-type: application/problem+json" {
 		t.Error(got)
 	}
 	want := `{"type":"https://iana.org/assignments/http-problem-types#abnormal-usage-detected","title":"Abnormal Usage Detected",` +
@@ -175,10 +180,12 @@ func TestPenaltiesAreListedAndPardoned(t *testing.T) {
 				t.Fatal(err)
 			}
 			list, all := service.List(penalties.Query{}, 10)
-			if all != 1 || list[0].Policy != "a" || list[0].Node != rls.NodeName || list[0].Shadow != c.shadow || list[0].Consumer == "" {
+			if all != 1 || list[0].Policy != "a" || list[0].Node != rls.NodeName || list[0].Shadow != c.shadow ||
+				list[0].Consumer == "" {
 				t.Fatalf("%d: %+v", all, list)
 			}
-			if _, err := service.Pardon(t.Context(), penalties.Query{Policy: "a"}, audit.Entry{Action: "a"}); err != nil {
+			if _, err := service.Pardon(t.Context(), penalties.Query{Policy: "a"},
+				audit.Entry{Action: "a"}); err != nil {
 				t.Fatal(err)
 			}
 			if got := w.call("eve", "a"); strings.HasPrefix(got, "penalty") {

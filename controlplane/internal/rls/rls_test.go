@@ -117,13 +117,15 @@ func (w *world) ask(in *rlspb.RateLimitRequest) *rlspb.RateLimitResponse {
 	return out
 }
 
-// shown is an answer in short: the code, and of each descriptor the code, what is left of which limit, and the reset.
+// shown is an answer in short: the code, and of each descriptor the code, what is left of which
+// limit, and the reset.
 func shown(out *rlspb.RateLimitResponse) string {
 	text := out.OverallCode.String() + ":"
 	for _, s := range out.Statuses {
 		text += " " + s.Code.String()
 		if l := s.CurrentLimit; l != nil {
-			text += fmt.Sprintf("(%s %d/%d %s %s)", l.Name, s.LimitRemaining, l.RequestsPerUnit, l.Unit, s.DurationUntilReset.AsDuration())
+			text += fmt.Sprintf("(%s %d/%d %s %s)", l.Name, s.LimitRemaining, l.RequestsPerUnit, l.Unit,
+				s.DurationUntilReset.AsDuration())
 		}
 	}
 	return text
@@ -150,7 +152,8 @@ policies:
     mode: strict
 `
 
-// A descriptor has just the entries of a policy, in their order, and none of the values that are excepted. Each value has a bucket.
+// A descriptor has just the entries of a policy, in their order, and none of the values that are
+// excepted. Each value has a bucket.
 func TestDescriptors(t *testing.T) {
 	w := begin(t, users)
 	w.now = start.Add(10 * time.Second)
@@ -172,12 +175,14 @@ func TestDescriptors(t *testing.T) {
 			t.Errorf("%s %s: %s, want %s", c.domain, c.descriptors, got, c.want)
 		}
 	}
-	if got := fmt.Sprint(w.counted); got != "map[allowed:4 refused:1 unlimited:7 users central refused=false:4 users central refused=true:1]" {
+	if got := fmt.Sprint(w.counted); got != "map[allowed:4 refused:1 unlimited:7 users central refused=false:4 users "+
+		"central refused=true:1]" {
 		t.Error(got)
 	}
 }
 
-// All descriptors must be allowed; a refused call is charged nowhere. Two descriptors of one bucket are charged for both.
+// All descriptors must be allowed; a refused call is charged nowhere. Two descriptors of one bucket
+// are charged for both.
 func TestAllOrNothing(t *testing.T) {
 	w := begin(t, users)
 	for _, c := range []struct{ descriptors, want string }{
@@ -196,7 +201,8 @@ func TestAllOrNothing(t *testing.T) {
 	}
 }
 
-// A call, or a descriptor, counts for several hits; a descriptor that counts for none looks, and what is to be given back is not.
+// A call, or a descriptor, counts for several hits; a descriptor that counts for none looks, and
+// what is to be given back is not.
 func TestHits(t *testing.T) {
 	w := begin(t, strings.Replace(users, "quota: 2", "quota: 10", 1))
 	call := func(addend uint32, own *wrapperspb.UInt64Value, negative bool) string {
@@ -218,7 +224,8 @@ func TestHits(t *testing.T) {
 		{"too many", 2, nil, false, "OVER_LIMIT: OVER_LIMIT(users 0/10 MINUTE 1m0s)"},
 		{"to be given back", 5, nil, true, "OK: OK(users 1/10 MINUTE 1m0s)"},
 		{"more than ever pass", 11, nil, false, "OVER_LIMIT: OVER_LIMIT(users 0/10 MINUTE 1m0s)"},
-		{"beyond all bounds", 0, wrapperspb.UInt64(math.MaxUint64), false, "OVER_LIMIT: OVER_LIMIT(users 0/10 MINUTE 1m0s)"},
+		{"beyond all bounds", 0, wrapperspb.UInt64(math.MaxUint64), false,
+			"OVER_LIMIT: OVER_LIMIT(users 0/10 MINUTE 1m0s)"},
 		{"the rest", 1, nil, false, "OK: OK(users 0/10 MINUTE 1m0s)"},
 	} {
 		if got := call(c.addend, c.own, c.negative); got != c.want {
@@ -227,8 +234,9 @@ func TestHits(t *testing.T) {
 	}
 }
 
-// A policy that the filter uses too is held against the call as a whole, once, by what its entries say of the request; a policy that
-// only an Envoy can count for is left out. Tokens of a bucket count as leased until the answer must be there, and refill only then.
+// A policy that the filter uses too is held against the call as a whole, once, by what its entries
+// say of the request; a policy that only an Envoy can count for is left out. Tokens of a bucket
+// count as leased until the answer must be there, and refill only then.
 func TestTheCallAsAWhole(t *testing.T) {
 	w := begin(t, `
 version: weir/v1
@@ -246,11 +254,15 @@ policies:
 		{"user=a", "OK: OK"},
 		{"remote_address=10.0.0.1", "OK: OK(ip 2/3 HOUR 20m0s)"},
 		{"remote_address=10.0.0.1|remote_address=10.0.0.1 path=/", "OK: OK(ip 1/3 HOUR 40m0s) OK(ip 1/3 HOUR 40m0s)"},
-		{"client_ip=10.0.0.2|host=A.example.:80|method=POST|path=/x/../login?a=b", "OK:" + strings.Repeat(" OK(login 0/1 HOUR 1h0m0s)", 4)},
-		{"remote_address=10.0.0.2|host=a.example|method=POST|path=/login", "OVER_LIMIT:" + strings.Repeat(" OVER_LIMIT(login 0/1 HOUR 1h0m0.1s)", 4)},
-		{"remote_address=10.0.0.2|host=a.example|method=GET|path=/login", "OK:" + strings.Repeat(" OK(ip 1/3 HOUR 40m0s)", 4)},
+		{"client_ip=10.0.0.2|host=A.example.:80|method=POST|path=/x/../login?a=b",
+			"OK:" + strings.Repeat(" OK(login 0/1 HOUR 1h0m0s)", 4)},
+		{"remote_address=10.0.0.2|host=a.example|method=POST|path=/login",
+			"OVER_LIMIT:" + strings.Repeat(" OVER_LIMIT(login 0/1 HOUR 1h0m0.1s)", 4)},
+		{"remote_address=10.0.0.2|host=a.example|method=GET|path=/login",
+			"OK:" + strings.Repeat(" OK(ip 1/3 HOUR 40m0s)", 4)},
 		{"header:X-Api-Key=k query:q=a&b cookie:c=d jwt:sub=s spiffe=spiffe://x", "OK: OK(key 0/1 HOUR 1h0m0s)"},
-		{"header:x-api-key=k query:q=a&b cookie:c=d jwt:sub=s spiffe=spiffe://x", "OVER_LIMIT: OVER_LIMIT(key 0/1 HOUR 1h0m0.1s)"},
+		{"header:x-api-key=k query:q=a&b cookie:c=d jwt:sub=s spiffe=spiffe://x",
+			"OVER_LIMIT: OVER_LIMIT(key 0/1 HOUR 1h0m0.1s)"},
 		{"header:x-api-key=k query:q=a cookie:c=d jwt:sub=s spiffe=spiffe://x", "OK: OK(key 0/1 HOUR 1h0m0s)"},
 		{"header::path=/login", "OK: OK"},
 	} {
@@ -266,7 +278,8 @@ func TestCallsThatAreRefused(t *testing.T) {
 	many := request("edge", strings.TrimSuffix(strings.Repeat("a=b|", 65), "|"))
 	long := request("edge", strings.TrimSpace(strings.Repeat("a=b ", 65)))
 	for name, in := range map[string]*rlspb.RateLimitRequest{
-		"no domain": request("", "a=b"), "no descriptors": {Domain: "edge"}, "many descriptors": many, "many entries": long,
+		"no domain": request("", "a=b"), "no descriptors": {Domain: "edge"}, "many descriptors": many,
+		"many entries": long,
 	} {
 		if _, err := w.service.ShouldRateLimit(t.Context(), in); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: %v", name, err)
@@ -298,8 +311,10 @@ func TestHeadersAndBody(t *testing.T) {
 		w.ask(request("edge", "api=v1 user=a"))
 		out := w.ask(request("edge", "api=v1 user=a"))
 		got := strings.TrimSuffix(headersOf(out), "\ncontent-type: application/problem+json")
-		wobbling := strings.NewReplacer("retry-after: 61", "retry-after: 60", "retry-after: 62", "retry-after: 60", "retry-after: 63", "retry-after: 60",
-			"retry-after: 64", "retry-after: 60", "retry-after: 65", "retry-after: 60", "retry-after: 66", "retry-after: 60",
+		wobbling := strings.NewReplacer("retry-after: 61", "retry-after: 60", "retry-after: 62", "retry-after: 60",
+			"retry-after: 63", "retry-after: 60",
+			"retry-after: 64", "retry-after: 60", "retry-after: 65", "retry-after: 60", "retry-after: 66",
+			"retry-after: 60",
 			"t=61", "t=60", "t=62", "t=60", "t=63", "t=60", "t=64", "t=60", "t=65", "t=60", "t=66", "t=60")
 		if wobbling.Replace(got) != c.refused {
 			t.Errorf("%s refused:\n%s\nwant\n%s", c.headers, got, c.refused)
@@ -344,7 +359,8 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// A descriptor's own limit counts where the policy allows it, in its unit, and up to the policy's maximum.
+// A descriptor's own limit counts where the policy allows it, in its unit, and up to the policy's
+// maximum.
 func TestADescriptorsOwnLimit(t *testing.T) {
 	w := begin(t, `
 version: weir/v1
@@ -370,7 +386,8 @@ policies:
 	} {
 		in := request("edge", c.descriptor)
 		if c.quota > 0 {
-			in.Descriptors[0].Limit = &ratelimitpb.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: c.quota, Unit: c.unit}
+			in.Descriptors[0].Limit = &ratelimitpb.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: c.quota,
+				Unit: c.unit}
 		}
 		if got := shown(w.ask(in)); got != c.want {
 			t.Errorf("%s with %d per %s: %s, want %s", c.descriptor, c.quota, c.unit, got, c.want)

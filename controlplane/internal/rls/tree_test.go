@@ -108,7 +108,8 @@ func write(b *strings.Builder, nodes []*node, indent string) {
 			if l.unlimited {
 				fmt.Fprintf(b, "%s  rate_limit: {unlimited: true, name: %s}\n", indent, l.name)
 			} else {
-				fmt.Fprintf(b, "%s  rate_limit: {unit: %s, requests_per_unit: %d, name: %s}\n", indent, l.unit, l.quota, l.name)
+				fmt.Fprintf(b, "%s  rate_limit: {unit: %s, requests_per_unit: %d, name: %s}\n", indent, l.unit, l.quota,
+					l.name)
 			}
 		}
 		if len(n.children) > 0 {

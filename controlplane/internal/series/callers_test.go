@@ -68,14 +68,16 @@ func TestCallersAreAddedUp(t *testing.T) {
 		use(other, bucket, used/2)
 		one.Used(perMinute, int64(quota.Second), bucket, 1e6) // Of the other limit.
 	}
-	if d := one.Distribution("api", time.Minute, []int64{5}); d.Suggestion != nil || len(d.Limits) != 1 || d.Callers != 0 {
+	if d := one.Distribution("api", time.Minute, []int64{5}); d.Suggestion != nil || len(d.Limits) != 1 ||
+		d.Callers != 0 {
 		t.Errorf("before the span is over: %+v", d)
 	}
 	w.pass(5*time.Minute + 20*time.Second)
 	for _, s := range w.all {
 		d := s.Distribution("api", time.Minute, []int64{100, 2000, 5})
 		start := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
-		if d.Callers != 1000 || d.Sampled != 1000 || !d.Complete || !d.Since.Equal(start) || !d.Until.Equal(start.Add(5*time.Minute)) {
+		if d.Callers != 1000 || d.Sampled != 1000 || !d.Complete || !d.Since.Equal(start) ||
+			!d.Until.Equal(start.Add(5*time.Minute)) {
 			t.Errorf("%+v", d)
 		}
 		for i, want := range []float64{10, 10, 10, 1000, 1000} {
@@ -113,7 +115,8 @@ func TestCallersAreAddedUp(t *testing.T) {
 func TestRefusedCallersCount(t *testing.T) {
 	w := newWorld(t)
 	s := w.replica("one")
-	set, err := policies.New(policies.Config{Store: oneSet{}, Now: func() time.Time { return w.now }}).At(t.Context(), 1)
+	set, err := policies.New(policies.Config{Store: oneSet{},
+		Now: func() time.Time { return w.now }}).At(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +167,8 @@ func TestDamagedCallers(t *testing.T) {
 	span := series.Callers.At(w.now)
 	w.pass(5 * time.Minute)
 	whole := w.store.slots[span]["one"]
-	w.store.slots[span] = map[string][]byte{"one": whole, "cut": whole[:len(whole)-1], "long": append([]byte{0xff}, whole...)}
+	w.store.slots[span] = map[string][]byte{"one": whole, "cut": whole[:len(whole)-1],
+		"long": append([]byte{0xff}, whole...)}
 	w.pass(20 * time.Second)
 	if d := s.Distribution("api", time.Minute, nil); d.Callers != 20 || d.Quantiles[4].Rate > 61 {
 		t.Errorf("%+v", d)

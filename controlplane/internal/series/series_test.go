@@ -117,7 +117,8 @@ func text(a series.Answer, last int) string {
 }
 
 func hour(by series.By, outcomes ...series.Outcome) series.Query {
-	return series.Query{By: by, Outcomes: outcomes, Kind: series.Fine, Step: 10 * time.Second, Range: time.Hour, Most: 50}
+	return series.Query{By: by, Outcomes: outcomes, Kind: series.Fine, Step: 10 * time.Second, Range: time.Hour,
+		Most: 50}
 }
 
 func (w *world) see(s *series.Service, q series.Query, last int, want string) {
@@ -315,7 +316,8 @@ func TestMemoryOfADay(t *testing.T) {
 	}
 	random := rand.New(rand.NewPCG(8, 9))
 	for n := range 100_000 {
-		s.Used(&policy.Policy{Name: names[n%200], Limits: perMinute.Limits}, int64(quota.Minute), bucketOf(random), random.Int64N(1e6))
+		s.Used(&policy.Policy{Name: names[n%200], Limits: perMinute.Limits}, int64(quota.Minute), bucketOf(random),
+			random.Int64N(1e6))
 	}
 	callers := series.Callers.At(w.now)
 	report()

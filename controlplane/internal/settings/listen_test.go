@@ -13,13 +13,15 @@ func TestListeners(t *testing.T) {
 	authority := certtest.New(t, "authority")
 	files := authority.Issue(t.TempDir(), "weir")
 	whole := settings.ListenFlags{
-		TLSCert: files.Cert, TLSKey: files.Key, NodeListen: "127.0.0.1:0", NodeClientCA: authority.Path, DebugListen: "[::1]:6060",
-		RLSListen: "127.0.0.1:0", RLSClientCA: authority.Path, RLSOpen: true,
+		TLSCert: files.Cert, TLSKey: files.Key, NodeListen: "127.0.0.1:0", NodeClientCA: authority.Path,
+		DebugListen: "[::1]:6060",
+		RLSListen:   "127.0.0.1:0", RLSClientCA: authority.Path, RLSOpen: true,
 	}
 	f := valid(t)
 	f.ListenFlags, f.LimitFlags = whole, settings.LimitFlags{APIRate: 1, NodeRate: 2, MaxConnections: 3}
 	s, err := f.Resolve()
-	if err != nil || s.Listeners.TLS == nil || s.Listeners.NodeClients == nil || s.Listeners.Node != "127.0.0.1:0" || s.Listeners.Debug != "[::1]:6060" ||
+	if err != nil || s.Listeners.TLS == nil || s.Listeners.NodeClients == nil || s.Listeners.Node != "127.0.0.1:0" ||
+		s.Listeners.Debug != "[::1]:6060" ||
 		s.Limits != (settings.Limits{API: 1, Node: 2, Connections: 3}) {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -30,24 +32,39 @@ func TestListeners(t *testing.T) {
 		change func(f *settings.Flags)
 		want   string
 	}{
-		"a certificate without a key":   {func(f *settings.Flags) { f.TLSKey = "" }, "--tls-cert and --tls-key (WEIR_TLS_CERT, WEIR_TLS_KEY): give both or none"},
-		"the key of another":            {func(f *settings.Flags) { f.TLSKey = authority.Issue(t.TempDir(), "other").Key }, "private key does not match public key"},
-		"no certificate":                {func(f *settings.Flags) { f.TLSCert = write(t, "x") }, "WEIR_TLS_KEY): "},
-		"no authority":                  {func(f *settings.Flags) { f.NodeClientCA = write(t, "x") }, "--node-client-ca (WEIR_NODE_CLIENT_CA): "},
-		"an authority at the same door": {func(f *settings.Flags) { f.NodeListen = "" }, "needs --node-listen, --tls-cert and --tls-key"},
-		"an authority without TLS":      {func(f *settings.Flags) { f.TLSCert, f.TLSKey = "", "" }, "needs --node-listen, --tls-cert and --tls-key"},
-		"an open door without one":      {func(f *settings.Flags) { f.RLSListen = "" }, "--rls-client-ca and --rls-open (WEIR_RLS_CLIENT_CA, WEIR_RLS_OPEN): need --rls-listen"},
-		"calls without a port":          {func(f *settings.Flags) { f.RLSListen = "x" }, `--rls-listen (WEIR_RLS_LISTEN): "x" is not HOST:PORT`},
-		"no authority of callers":       {func(f *settings.Flags) { f.RLSClientCA = write(t, "x") }, "--rls-client-ca (WEIR_RLS_CLIENT_CA): "},
-		"callers' without TLS":          {func(f *settings.Flags) { f.TLSCert, f.TLSKey = "", "" }, "--rls-client-ca (WEIR_RLS_CLIENT_CA): needs --tls-cert"},
-		"a door without a port":         {func(f *settings.Flags) { f.NodeListen = "x" }, `--node-listen (WEIR_NODE_LISTEN): "x" is not HOST:PORT`},
-		"profiles for everybody":        {func(f *settings.Flags) { f.DebugListen = ":6060" }, `":6060" is not an address that only this machine reaches`},
-		"profiles for a network":        {func(f *settings.Flags) { f.DebugListen = "192.0.2.1:6060" }, "only this machine reaches"},
-		"profiles by a name":            {func(f *settings.Flags) { f.DebugListen = "localhost:6060" }, "only this machine reaches"},
-		"a negative rate":               {func(f *settings.Flags) { f.APIRate = -1 }, "--api-rate (WEIR_API_RATE): -1 is not from 0"},
-		"too high a rate":               {func(f *settings.Flags) { f.NodeRate = 1 << 40 }, "--node-rate (WEIR_NODE_RATE)"},
-		"fewer than no connections":     {func(f *settings.Flags) { f.MaxConnections = -1 }, "--max-connections (WEIR_MAX_CONNECTIONS)"},
-		"no collector":                  {func(f *settings.Flags) { f.OTLPEndpoint = "collector:4318" }, "--otlp-endpoint (WEIR_OTLP_ENDPOINT): must be like"},
+		"a certificate without a key": {func(f *settings.Flags) { f.TLSKey = "" },
+			"--tls-cert and --tls-key (WEIR_TLS_CERT, WEIR_TLS_KEY): give both or none"},
+		"the key of another": {func(f *settings.Flags) {
+			f.TLSKey = authority.Issue(t.TempDir(), "other").Key
+		}, "private key does not match public key"},
+		"no certificate": {func(f *settings.Flags) { f.TLSCert = write(t, "x") }, "WEIR_TLS_KEY): "},
+		"no authority": {func(f *settings.Flags) { f.NodeClientCA = write(t, "x") },
+			"--node-client-ca (WEIR_NODE_CLIENT_CA): "},
+		"an authority at the same door": {func(f *settings.Flags) { f.NodeListen = "" },
+			"needs --node-listen, --tls-cert and --tls-key"},
+		"an authority without TLS": {func(f *settings.Flags) { f.TLSCert, f.TLSKey = "", "" },
+			"needs --node-listen, --tls-cert and --tls-key"},
+		"an open door without one": {func(f *settings.Flags) { f.RLSListen = "" },
+			"--rls-client-ca and --rls-open (WEIR_RLS_CLIENT_CA, WEIR_RLS_OPEN): need --rls-listen"},
+		"calls without a port": {func(f *settings.Flags) { f.RLSListen = "x" }, `--rls-listen (WEIR_RLS_LISTEN): "x" is not HOST:PORT`},
+		"no authority of callers": {func(f *settings.Flags) { f.RLSClientCA = write(t, "x") },
+			"--rls-client-ca (WEIR_RLS_CLIENT_CA): "},
+		"callers' without TLS": {func(f *settings.Flags) { f.TLSCert, f.TLSKey = "", "" },
+			"--rls-client-ca (WEIR_RLS_CLIENT_CA): needs --tls-cert"},
+		"a door without a port":  {func(f *settings.Flags) { f.NodeListen = "x" }, `--node-listen (WEIR_NODE_LISTEN): "x" is not HOST:PORT`},
+		"profiles for everybody": {func(f *settings.Flags) { f.DebugListen = ":6060" }, `":6060" is not an address that only this machine reaches`},
+		"profiles for a network": {func(f *settings.Flags) { f.DebugListen = "192.0.2.1:6060" },
+			"only this machine reaches"},
+		"profiles by a name": {func(f *settings.Flags) { f.DebugListen = "localhost:6060" },
+			"only this machine reaches"},
+		"a negative rate": {func(f *settings.Flags) { f.APIRate = -1 },
+			"--api-rate (WEIR_API_RATE): -1 is not from 0"},
+		"too high a rate": {func(f *settings.Flags) { f.NodeRate = 1 << 40 },
+			"--node-rate (WEIR_NODE_RATE)"},
+		"fewer than no connections": {func(f *settings.Flags) { f.MaxConnections = -1 },
+			"--max-connections (WEIR_MAX_CONNECTIONS)"},
+		"no collector": {func(f *settings.Flags) { f.OTLPEndpoint = "collector:4318" },
+			"--otlp-endpoint (WEIR_OTLP_ENDPOINT): must be like"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := valid(t)
@@ -67,7 +84,8 @@ func TestTheTokensFileIsEnough(t *testing.T) {
 	line := func(role auth.Role) string {
 		return auth.Token{Name: string(role) + "-1", Role: role, Sum: auth.Sum(auth.NewSecret())}.Line() + "\n"
 	}
-	f := settings.Flags{Listen: ":0", RedisURL: "redis://redis:6379", TokensFile: write(t, line(auth.Admin)+line(auth.Node))}
+	f := settings.Flags{Listen: ":0", RedisURL: "redis://redis:6379",
+		TokensFile: write(t, line(auth.Admin)+line(auth.Node))}
 	if s, err := f.Resolve(); err != nil || len(s.Tokens) != 0 || s.DataDir != "" {
 		t.Errorf("%+v, %v", s, err)
 	}

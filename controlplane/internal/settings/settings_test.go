@@ -23,7 +23,8 @@ func write(t *testing.T, text string) (path string) {
 }
 
 func valid(t *testing.T) settings.Flags {
-	return settings.Flags{Listen: "127.0.0.1:0", DataDir: t.TempDir(), AdminToken: "an-administrator-", NodeToken: "0123456789abcdef"}
+	return settings.Flags{Listen: "127.0.0.1:0", DataDir: t.TempDir(), AdminToken: "an-administrator-",
+		NodeToken: "0123456789abcdef"}
 }
 
 func TestGiven(t *testing.T) {
@@ -51,7 +52,8 @@ func TestGiven(t *testing.T) {
 	}
 }
 
-// Without tokens one for each purpose is made, for its owner's eyes, and the next start takes the same.
+// Without tokens one for each purpose is made, for its owner's eyes, and the next start takes the
+// same.
 func TestGenerated(t *testing.T) {
 	f := settings.Flags{Listen: ":0", DataDir: filepath.Join(t.TempDir(), "deep", "down")}
 	s, err := f.Resolve()
@@ -64,7 +66,8 @@ func TestGenerated(t *testing.T) {
 			t.Errorf("%s: %v, %v", path, info.Mode(), err)
 		}
 		b, err := os.ReadFile(path)
-		if token, ok := s.Tokens.Find(strings.TrimSpace(string(b))); err != nil || !ok || token.Name != []string{"admin", "node"}[i] {
+		if token, ok := s.Tokens.Find(strings.TrimSpace(string(b))); err != nil || !ok ||
+			token.Name != []string{"admin", "node"}[i] {
 			t.Errorf("%s holds the token of %+v, %v", path, token, err)
 		}
 	}
@@ -100,7 +103,8 @@ func TestNoDirectory(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	f.AdminToken = ""
-	if _, err := f.Resolve(); err == nil || !strings.Contains(err.Error(), "--data-dir (WEIR_DATA_DIR): must be given") {
+	if _, err := f.Resolve(); err == nil ||
+		!strings.Contains(err.Error(), "--data-dir (WEIR_DATA_DIR): must be given") {
 		t.Errorf("%v", err)
 	}
 }
@@ -111,19 +115,33 @@ func TestProblems(t *testing.T) {
 		want   string
 	}{
 		"an address without port": {func(f *settings.Flags) { f.Listen = "localhost" }, `--listen (WEIR_LISTEN): "localhost" is not HOST:PORT`},
-		"another database":        {func(f *settings.Flags) { f.RedisURL = "mysql://x" }, "--redis-url (WEIR_REDIS_URL): must be like redis://"},
-		"a drain that never ends": {func(f *settings.Flags) { f.Drain = time.Hour }, "--drain (WEIR_DRAIN): 1h0m0s is not from 0s to 5m0s"},
-		"no URL":                  {func(f *settings.Flags) { f.RedisURL = "redis://:p%zz@" }, "--redis-url (WEIR_REDIS_URL): must be like redis://"},
-		"a file in the way":       {func(f *settings.Flags) { f.DataDir = write(t, "") }, "--data-dir (WEIR_DATA_DIR): mkdir"},
-		"a short token":           {func(f *settings.Flags) { f.AdminToken = "short" }, "WEIR_ADMIN_TOKEN: the token has 5 characters; at least 16 are needed"},
-		"a token with a space":    {func(f *settings.Flags) { f.NodeToken = "0123456789 abcdef" }, "WEIR_NODE_TOKEN: the token holds a character that an HTTP header cannot carry"},
-		"two tokens":              {func(f *settings.Flags) { f.AdminTokenFile = "x" }, "WEIR_ADMIN_TOKEN and --admin-token-file (WEIR_ADMIN_TOKEN_FILE) are both given"},
-		"an empty token file":     {func(f *settings.Flags) { f.NodeToken, f.NodeTokenFile = "", write(t, "\n") }, "--node-token-file (WEIR_NODE_TOKEN_FILE): the token has 0 characters"},
-		"a huge token file":       {func(f *settings.Flags) { f.NodeToken, f.NodeTokenFile = "", write(t, strings.Repeat("x", 2<<20)) }, "is larger than 1048576 bytes"},
-		"a missing tokens file":   {func(f *settings.Flags) { f.TokensFile = "missing" }, "--tokens-file (WEIR_TOKENS_FILE): open missing"},
-		"an empty tokens file":    {func(f *settings.Flags) { f.TokensFile = write(t, "\n") }, "the file is empty: to have no tokens in it, leave a comment"},
-		"a line too short":        {func(f *settings.Flags) { f.TokensFile = write(t, "a b") }, "line 1: must be a name, a role, the SHA-256"},
-		"a token in plain text":   {func(f *settings.Flags) { f.TokensFile = write(t, "\na admin secret") }, "line 2: the third field must be sha256: and 64 hexadecimal digits, never the token itself"},
+		"another database": {func(f *settings.Flags) { f.RedisURL = "mysql://x" },
+			"--redis-url (WEIR_REDIS_URL): must be like redis://"},
+		"a drain that never ends": {func(f *settings.Flags) { f.Drain = time.Hour },
+			"--drain (WEIR_DRAIN): 1h0m0s is not from 0s to 5m0s"},
+		"no URL": {func(f *settings.Flags) { f.RedisURL = "redis://:p%zz@" },
+			"--redis-url (WEIR_REDIS_URL): must be like redis://"},
+		"a file in the way": {func(f *settings.Flags) { f.DataDir = write(t, "") },
+			"--data-dir (WEIR_DATA_DIR): mkdir"},
+		"a short token": {func(f *settings.Flags) { f.AdminToken = "short" },
+			"WEIR_ADMIN_TOKEN: the token has 5 characters; at least 16 are needed"},
+		"a token with a space": {func(f *settings.Flags) { f.NodeToken = "0123456789 abcdef" },
+			"WEIR_NODE_TOKEN: the token holds a character that an HTTP header cannot carry"},
+		"two tokens": {func(f *settings.Flags) { f.AdminTokenFile = "x" },
+			"WEIR_ADMIN_TOKEN and --admin-token-file (WEIR_ADMIN_TOKEN_FILE) are both given"},
+		"an empty token file": {func(f *settings.Flags) { f.NodeToken, f.NodeTokenFile = "", write(t, "\n") },
+			"--node-token-file (WEIR_NODE_TOKEN_FILE): the token has 0 characters"},
+		"a huge token file": {func(f *settings.Flags) {
+			f.NodeToken, f.NodeTokenFile = "", write(t, strings.Repeat("x", 2<<20))
+		}, "is larger than 1048576 bytes"},
+		"a missing tokens file": {func(f *settings.Flags) { f.TokensFile = "missing" },
+			"--tokens-file (WEIR_TOKENS_FILE): open missing"},
+		"an empty tokens file": {func(f *settings.Flags) { f.TokensFile = write(t, "\n") },
+			"the file is empty: to have no tokens in it, leave a comment"},
+		"a line too short": {func(f *settings.Flags) { f.TokensFile = write(t, "a b") },
+			"line 1: must be a name, a role, the SHA-256"},
+		"a token in plain text": {func(f *settings.Flags) { f.TokensFile = write(t, "\na admin secret") },
+			"line 2: the third field must be sha256: and 64 hexadecimal digits, never the token itself"},
 		"a token twice": {func(f *settings.Flags) {
 			f.TokensFile = write(t, strings.Repeat("a viewer "+strings.Repeat("0", 64)+"\n", 2))
 		}, "line 2: this token is in the file already"},

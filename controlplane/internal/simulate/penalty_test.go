@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A caller whose third refusal within ten seconds is an offence: it is refused for a minute, whatever
-// its bucket holds.
+// A caller whose third refusal within ten seconds is an offence: it is refused for a minute,
+// whatever its bucket holds.
 func TestPenalties(t *testing.T) {
 	log := func(seconds ...int) string {
 		var b strings.Builder
@@ -30,11 +30,13 @@ func TestPenalties(t *testing.T) {
 		{`, penalty: {after: {refusals: 3, within: 10s}, scope: all}`, []int{30, 60, 90}, 5, 0},
 		{`, penalty: {after: {refusals: 3, within: 10s}}, enforcement: shadow`, []int{30, 60, 90}, 0, 5},
 	} {
-		set := load(t, "identity: {consumer: [{header: x-api-key}]}\npolicies:\n  - {name: api, partition: [consumer], "+
+		set := load(t, "identity: {consumer: [{header: x-api-key}]}\npolicies:\n"+
+			"  - {name: api, partition: [consumer], "+
 			"limit: {quota: 1, window: 20s}"+c.penalty+"}")
 		got := replay(t, Options{Set: set, Top: 1, Nodes: 1}, log(append(offence, c.then...)...)).Result
 		if shadow := got.Policies[0].Shadow; got.Refused != c.refused || shadow != c.shadow {
-			t.Errorf("%q: %d refused and %d in shadow, want %d and %d", c.penalty, got.Refused, shadow, c.refused, c.shadow)
+			t.Errorf("%q: %d refused and %d in shadow, want %d and %d", c.penalty, got.Refused, shadow, c.refused,
+				c.shadow)
 		}
 	}
 }

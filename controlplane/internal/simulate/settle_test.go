@@ -33,7 +33,8 @@ func TestCostsThatAreKnownLater(t *testing.T) {
 		{`{reserve: 1, commit: {duration: 1s}}`, log(`, "duration": 900`), 7},
 		{`{reserve: 3, commit: {duration: 1s}}`, log(`, "duration": 900`), 9},
 	} {
-		set := load(t, "policies:\n  - {name: api, partition: [], mode: local, algorithm: sliding_log, limit: {quota: 3, window: 1h}, cost: "+c.cost+"}")
+		set := load(t, "policies:\n  - {name: api, partition: [], mode: local, algorithm: sliding_log, limit: "+
+			"{quota: 3, window: 1h}, cost: "+c.cost+"}")
 		if got := replay(t, Options{Set: set, Top: 1, Nodes: 1}, c.log).Result.Refused; got != c.refused {
 			t.Errorf("%s\n%s%d refused, want %d", c.cost, c.log, got, c.refused)
 		}

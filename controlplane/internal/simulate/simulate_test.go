@@ -39,7 +39,8 @@ identity: {consumer: [{header: x-api-key}, {jwt: sub}, {query: key}]}
 policies:
   - {name: api, match: {paths: ["/v1/**"]}, partition: [consumer], limit: {quota: %d, window: 10s}}`
 
-// The refusals of a random log are those of one bucket for each caller that is asked in the order of time.
+// The refusals of a random log are those of one bucket for each caller that is asked in the order
+// of time.
 func TestDecidesAsBucketsDo(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -72,7 +73,8 @@ func TestDecidesAsBucketsDo(t *testing.T) {
 	}
 }
 
-// Lines that are late by less than the window count at their place: the order in which they stand does not matter.
+// Lines that are late by less than the window count at their place: the order in which they stand
+// does not matter.
 func TestOrderWithinTheWindowDoesNotMatter(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var lines []string
@@ -86,7 +88,8 @@ func TestOrderWithinTheWindowDoesNotMatter(t *testing.T) {
 		r.Shuffle(len(part), func(i, k int) { part[i], part[k] = part[k], part[i] })
 	}
 	shuffled := replay(t, o, strings.Join(lines, "\n"))
-	if fmt.Sprint(sorted) == "" || fmt.Sprintf("%+v", sorted.Result.Callers) != fmt.Sprintf("%+v", shuffled.Result.Callers) || shuffled.Late != 0 {
+	if fmt.Sprint(sorted) == "" ||
+		fmt.Sprintf("%+v", sorted.Result.Callers) != fmt.Sprintf("%+v", shuffled.Result.Callers) || shuffled.Late != 0 {
 		t.Errorf("in order %+v\nshuffled %+v, %d late", sorted.Result.Callers, shuffled.Result.Callers, shuffled.Late)
 	}
 }
@@ -120,9 +123,11 @@ identity: {consumer: [{header: x-api-key}, client_ip], tier: [{consumer_source: 
 tiers: [free, paid]
 policies:
   - {name: api, match: {client_ips: [10.0.0.0/8], headers: [{name: x-batch, absent: true}]}, partition: [consumer], limits: {free: {quota: 1, window: 1h}, paid: {quota: 2, window: 1h}}}`)
-	log = "time,x-api-key,path,client_ip,x-batch\n1700000000,,/,10.0.0.1,\n1700000001,,/,10.0.0.1,\n1700000002,k,/,10.0.0.1,\n1700000003,k,/,10.0.0.1,\n" +
+	log = "time,x-api-key,path,client_ip,x-batch\n1700000000,,/,10.0.0.1,\n1700000001,,/,10.0.0.1,\n" +
+		"1700000002,k,/,10.0.0.1,\n1700000003,k,/,10.0.0.1,\n" +
 		"1700000004,,/,11.0.0.1,\n1700000005,,/,11.0.0.1,\n1700000006,,/,10.0.0.1,1\n"
-	if got := replay(t, Options{Set: anonymous, Top: 5}, log).Result; got.Refused != 1 || got.Callers[0].Who != "10.0.0.1" {
+	if got := replay(t, Options{Set: anonymous, Top: 5}, log).Result; got.Refused != 1 ||
+		got.Callers[0].Who != "10.0.0.1" {
 		t.Errorf("by address: %+v", got)
 	}
 }
@@ -133,7 +138,8 @@ exempt: {paths: [/healthz]}
 banned: {client_ips: [203.0.113.0/24]}
 policies:
   - {name: all, partition: [client_ip], limit: {quota: 1, window: 1h}}`)
-	log := "time,path,client_ip\n1700000000,/healthz,10.0.0.1\n1700000000,/,203.0.113.7:99\n1700000000,/,10.0.0.1\n1700000000,/,10.0.0.1:5\n"
+	log := "time,path,client_ip\n1700000000,/healthz,10.0.0.1\n1700000000,/,203.0.113.7:99\n1700000000,/,10.0.0.1\n" +
+		"1700000000,/,10.0.0.1:5\n"
 	got := replay(t, Options{Set: set, Top: 5}, log).Result
 	if got.Banned != 1 || got.Refused != 1 || got.Callers[0].Who != "10.0.0.1" && got.Callers[1].Who != "10.0.0.1" {
 		t.Errorf("%+v", got)
@@ -180,13 +186,15 @@ func TestReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := s.Report()
-	if r.Requests != 2 || r.Malformed != 1 || r.Result.Refused != 1 || r.Problems[0] != "long:1: it is longer than 1048576 bytes" ||
+	if r.Requests != 2 || r.Malformed != 1 || r.Result.Refused != 1 ||
+		r.Problems[0] != "long:1: it is longer than 1048576 bytes" ||
 		r.From.String() != "2026-05-04 07:00:00.5 +0000 UTC" {
 		t.Errorf("%+v", r)
 	}
 }
 
-// Memory is bounded: of many callers those with many refusals stay, and counts are off by no more than they say.
+// Memory is bounded: of many callers those with many refusals stay, and counts are off by no more
+// than they say.
 func TestCallersAreBounded(t *testing.T) {
 	c := newCallers(50)
 	truth := map[string]int64{}
@@ -201,7 +209,8 @@ func TestCallersAreBounded(t *testing.T) {
 	}
 	top := c.top(3)
 	for _, one := range top {
-		if !strings.HasPrefix(one.Who, "often-") || one.Refused < truth[one.Who] || one.Refused-one.Error > truth[one.Who] {
+		if !strings.HasPrefix(one.Who, "often-") || one.Refused < truth[one.Who] ||
+			one.Refused-one.Error > truth[one.Who] {
 			t.Errorf("%+v, truly %d", one, truth[one.Who])
 		}
 	}
@@ -220,7 +229,8 @@ func TestBucketsAreBounded(t *testing.T) {
 	f := newFields(nil, set)
 	take := func(n int, at string) {
 		r, err := f.record(func(name string) string {
-			return map[string]string{"time": at, "path": "/", "client_ip": fmt.Sprintf("10.0.%d.%d", n/250, n%250)}[name]
+			return map[string]string{"time": at, "path": "/",
+				"client_ip": fmt.Sprintf("10.0.%d.%d", n/250, n%250)}[name]
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -241,7 +251,8 @@ func TestBucketsAreBounded(t *testing.T) {
 	}
 }
 
-// One operation is a log of twenty thousand requests against two policies, read, decided and summed up.
+// One operation is a log of twenty thousand requests against two policies, read, decided and summed
+// up.
 func BenchmarkSimulate(b *testing.B) {
 	set := load(b, `
 identity: {consumer: [{header: x-api-key}]}

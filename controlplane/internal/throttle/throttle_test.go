@@ -40,7 +40,8 @@ func TestEachKeyHasABucket(t *testing.T) {
 	}
 }
 
-// However many keys come, as many are remembered as may be, and it is the ones that are used that are.
+// However many keys come, as many are remembered as may be, and it is the ones that are used that
+// are.
 func TestKeysAreBounded(t *testing.T) {
 	bounds, _ := table(t, 1, 1, 3)
 	bounds.Take("busy")

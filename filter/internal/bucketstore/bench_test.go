@@ -10,7 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// plenty is a bucket that no benchmark empties, and in which nothing refills while the time stands still.
+// plenty is a bucket that no benchmark empties, and in which nothing refills while the time stands
+// still.
 var plenty = quota.Params{Num: 1, Den: 1, Burst: quota.MaxUnits}
 
 // spend is a worker that takes one token of a bucket of plenty at a time, and counts.
@@ -50,9 +51,10 @@ func spent(b *testing.B, data *shareddatatest.Data, buckets int) (tokens int) {
 	return tokens
 }
 
-// One operation is a decision of any worker that is stored: the slot is read, changed and swapped in the modelled shared data with its
-// one mutex. The workers go for one bucket, or each for all of many in turn. contended/op is the share that gave up after all attempts;
-// whatever was decided is in the buckets afterwards, once.
+// One operation is a decision of any worker that is stored: the slot is read, changed and swapped
+// in the modelled shared data with its one mutex. The workers go for one bucket, or each for all of
+// many in turn. contended/op is the share that gave up after all attempts; whatever was decided is
+// in the buckets afterwards, once.
 func BenchmarkContention(b *testing.B) {
 	for _, buckets := range []int{1, 1024} {
 		for _, workers := range []int{1, 2, 4} {
@@ -74,8 +76,10 @@ func BenchmarkContention(b *testing.B) {
 				for _, s := range spends {
 					passed, contended = passed+s.passed, contended+s.contended
 				}
-				if tokens := spent(b, data, buckets); passed+contended != b.N || tokens != passed || contended > b.N/10 {
-					b.Fatalf("of %d decisions %d passed and %d gave up, and the buckets lack %d tokens", b.N, passed, contended, tokens)
+				if tokens := spent(b, data, buckets); passed+contended != b.N || tokens != passed ||
+					contended > b.N/10 {
+					b.Fatalf("of %d decisions %d passed and %d gave up, and the buckets lack %d tokens", b.N, passed,
+						contended, tokens)
 				}
 				b.ReportMetric(float64(contended)/float64(b.N), "contended/op")
 			})

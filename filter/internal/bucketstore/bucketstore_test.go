@@ -23,7 +23,8 @@ type change func(e *bucketstore.Entry) bool
 
 func (c change) Apply(e *bucketstore.Entry) bool { return c(e) }
 
-// key is a bucket in a given slot's worth of keys: the first 8 bytes choose the slot, the ninth the cell.
+// key is a bucket in a given slot's worth of keys: the first 8 bytes choose the slot, the ninth the
+// cell.
 func key(slot uint64, n byte) keyhash.Key {
 	var k keyhash.Key
 	binary.LittleEndian.PutUint64(k[:], slot)
@@ -54,18 +55,23 @@ func TestEntriesReadBack(t *testing.T) {
 	instant := rapid.Custom(func(t *rapid.T) quota.Instant { return quota.Instant(rapid.Int64().Draw(t, "instant")) })
 	number := rapid.Int64Range(0, 1<<32-1)
 	rapid.Check(t, func(t *rapid.T) {
-		want := bucketstore.Entry{Kind: rapid.SampledFrom([]bucketstore.Kind{bucketstore.Local, bucketstore.Share, bucketstore.Leased}).Draw(t, "kind")}
+		want := bucketstore.Entry{Kind: rapid.SampledFrom([]bucketstore.Kind{bucketstore.Local, bucketstore.Share,
+			bucketstore.Leased}).Draw(t, "kind")}
 		want.Key = keyhash.Key(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "key"))
 		if want.Kind == bucketstore.Leased {
 			want.Limit = rapid.Uint32().Draw(t, "limit")
 			want.Credit = lease.Credit{
-				Leases:    [2]lease.Lease{{Tokens: number.Draw(t, "t0"), Expiry: instant.Draw(t, "e0")}, {Tokens: number.Draw(t, "t1"), Expiry: instant.Draw(t, "e1")}},
-				NotBefore: instant.Draw(t, "nb"), DenyCost: number.Draw(t, "dc"), AskAfter: instant.Draw(t, "aa"), KeepCall: instant.Draw(t, "kc"),
-				Short: rapid.Byte().Draw(t, "short"), Demand: number.Draw(t, "d"), DemandAt: instant.Draw(t, "da"), Level: rapid.Int64().Draw(t, "level"),
+				Leases: [2]lease.Lease{{Tokens: number.Draw(t, "t0"), Expiry: instant.Draw(t, "e0")},
+					{Tokens: number.Draw(t, "t1"), Expiry: instant.Draw(t, "e1")}},
+				NotBefore: instant.Draw(t, "nb"), DenyCost: number.Draw(t, "dc"), AskAfter: instant.Draw(t, "aa"),
+				KeepCall: instant.Draw(t, "kc"),
+				Short:    rapid.Byte().Draw(t, "short"), Demand: number.Draw(t, "d"), DemandAt: instant.Draw(t, "da"),
+				Level:  rapid.Int64().Draw(t, "level"),
 				FullAt: instant.Draw(t, "full"), Told: instant.Draw(t, "told"),
 			}
 		} else {
-			want.State = quota.State{Debt: rapid.Int64Range(0, 10*int64(quota.Second)).Draw(t, "debt"), Last: instant.Draw(t, "last") / 2}
+			want.State = quota.State{Debt: rapid.Int64Range(0, 10*int64(quota.Second)).Draw(t, "debt"),
+				Last: instant.Draw(t, "last") / 2}
 			want.Params, want.Generation = ten, rapid.Uint64().Draw(t, "generation")
 		}
 		write := change(func(e *bucketstore.Entry) bool { *e = want; return true })
@@ -109,7 +115,8 @@ func TestRefusalsDoNotWrite(t *testing.T) {
 	}
 }
 
-// Workers race for one bucket: exactly its burst passes, whoever wins, the race to create it included.
+// Workers race for one bucket: exactly its burst passes, whoever wins, the race to create it
+// included.
 func TestWorkersShareABucketExactly(t *testing.T) {
 	for round := range 200 {
 		data := &shareddatatest.Data{}
@@ -138,7 +145,8 @@ func TestWorkersShareABucketExactly(t *testing.T) {
 	}
 }
 
-// A slot that changes at every attempt is given up after a bounded number of them, and nothing was charged.
+// A slot that changes at every attempt is given up after a bounded number of them, and nothing was
+// charged.
 func TestContentionIsBounded(t *testing.T) {
 	data := &shareddatatest.Data{}
 	st, other := bucketstore.New(data, space, 8, 0), bucketstore.New(data, space, 8, 0)
@@ -156,7 +164,8 @@ func TestContentionIsBounded(t *testing.T) {
 		now += quota.Instant(quota.Second)
 		data.Before = before
 	}
-	if _, err := take(st, key(0, 1), 0, 1); err != bucketstore.ErrContended || attempts != bucketstore.MaxAttempts || st.Contended != 1 {
+	if _, err := take(st, key(0, 1), 0, 1); err != bucketstore.ErrContended || attempts != bucketstore.MaxAttempts ||
+		st.Contended != 1 {
 		t.Errorf("%v after %d attempts, %d counted", err, attempts, st.Contended)
 	}
 	data.Before = nil
@@ -165,8 +174,9 @@ func TestContentionIsBounded(t *testing.T) {
 	}
 }
 
-// As many workers as large machines have, which do nothing but charge one bucket, take turns in an order that the seed chooses: at each
-// access to the shared data the next may be another's. Nobody is turned away, and not a token is lost or doubled.
+// As many workers as large machines have, which do nothing but charge one bucket, take turns in an
+// order that the seed chooses: at each access to the shared data the next may be another's. Nobody
+// is turned away, and not a token is lost or doubled.
 func TestManyWorkersAtOneBucketAllGetTheirs(t *testing.T) {
 	const workers, each, seed = 32, 100, 1
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -249,7 +259,8 @@ func TestAFloodOfKeysDoesNotGrowTheTable(t *testing.T) {
 	}
 }
 
-// A slot is as long as what it holds, up to eight entries. One of full length with places that nobody has used yet is read as well.
+// A slot is as long as what it holds, up to eight entries. One of full length with places that
+// nobody has used yet is read as well.
 func TestSlotsGrowAsNeeded(t *testing.T) {
 	data := &shareddatatest.Data{}
 	slot := append(space[:], 's', 0, 0, 0)
@@ -281,7 +292,8 @@ func TestSlotsGrowAsNeeded(t *testing.T) {
 	}
 }
 
-// An older filter keeps more behind what is read of a record: while it drains, both work on the same buckets.
+// An older filter keeps more behind what is read of a record: while it drains, both work on the
+// same buckets.
 func TestRecordsOfOlderFiltersAreRead(t *testing.T) {
 	data := &shareddatatest.Data{}
 	slot := append(space[:], 's', 0, 0, 0)
@@ -300,7 +312,8 @@ func TestRecordsOfOlderFiltersAreRead(t *testing.T) {
 	}
 }
 
-// A full bucket gives up its place for nothing; a key that was crowded out while it owed tokens owes them still.
+// A full bucket gives up its place for nothing; a key that was crowded out while it owed tokens
+// owes them still.
 func TestCrowdingOutMintsNothing(t *testing.T) {
 	st := bucketstore.New(&shareddatatest.Data{}, space, 8, 0)
 	victim := key(0, 1)

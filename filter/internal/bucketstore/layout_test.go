@@ -18,8 +18,8 @@ func random(rng *rand.Rand) (k keyhash.Key) {
 	return k
 }
 
-// Whatever size the tables get, how often, and while old and new VMs work on them: a key passes its burst and what it has
-// earned since, and not one more.
+// Whatever size the tables get, how often, and while old and new VMs work on them: a key passes its
+// burst and what it has earned since, and not one more.
 func TestAnotherSizeKeepsBuckets(t *testing.T) {
 	const perKey = 10
 	for name, kind := range map[string]bool{"tokens": false, "windows": true} {
@@ -77,7 +77,8 @@ func TestAnotherSizeKeepsBuckets(t *testing.T) {
 	}
 }
 
-// Plugins that want tables of different sizes, and start one after the other or at once, lose nothing either.
+// Plugins that want tables of different sizes, and start one after the other or at once, lose
+// nothing either.
 func TestSizesThatContradictKeepBuckets(t *testing.T) {
 	data := &shareddatatest.Data{}
 	rng := rand.New(rand.NewPCG(5, 6))
@@ -126,7 +127,8 @@ func TestAnotherSizeKeepsDebtsOfTheEvicted(t *testing.T) {
 	}
 }
 
-// A slot that a flood of sizes has left behind costs nobody anything: bytes that are no size are ignored.
+// A slot that a flood of sizes has left behind costs nobody anything: bytes that are no size are
+// ignored.
 func TestDamagedSizesAreIgnored(t *testing.T) {
 	for _, value := range []string{"", "x", "12345678", "12345678\x00\x00\x00\x00", string(make([]byte, 200))} {
 		data := &shareddatatest.Data{}

@@ -38,7 +38,8 @@ func (c *taking) Apply(e *bucketstore.Entry) bool {
 	return r.Allowed
 }
 
-// careless is shared data that a worker writes to without comparing: always, or to create a bucket, as by cas 0.
+// careless is shared data that a worker writes to without comparing: always, or to create a bucket,
+// as by cas 0.
 type careless struct {
 	*shareddatatest.Data
 	creates, always bool
@@ -60,7 +61,8 @@ func (d careless) CompareAndSwap(key, value []byte, cas uint32) bool {
 	return d.Data.CompareAndSwap(key, value, cas)
 }
 
-// race lets workers take tokens of a few buckets of one slot at once. Each yields now and then between reading and writing.
+// race lets workers take tokens of a few buckets of one slot at once. Each yields now and then
+// between reading and writing.
 func race(seed uint64, moving bool, creates, always bool, bug taking) *linear.History {
 	const workers, each, keys = 4, 12, 2
 	data := &shareddatatest.Data{Before: func(string, []byte) {
@@ -84,7 +86,8 @@ func race(seed uint64, moving bool, creates, always bool, bug taking) *linear.Hi
 				input := linear.Take{Key: k, Cost: c.cost, Nows: []int64{int64(now)}}
 				called := history.Begin()
 				err := st.Update(bucketstore.Local, key(0, byte(k)), now, &c)
-				history.End(w, called, input, linear.Taken{Allowed: c.allowed, Remaining: c.remaining, Contended: err != nil})
+				history.End(w, called, input,
+					linear.Taken{Allowed: c.allowed, Remaining: c.remaining, Contended: err != nil})
 			}
 		})
 	}
@@ -94,8 +97,8 @@ func race(seed uint64, moving bool, creates, always bool, bug taking) *linear.Hi
 
 var tens = linear.Buckets(ten.Num, ten.Den, ten.Burst)
 
-// Whatever order workers come in, each sees a bucket as if it were alone with it: with time standing still, and with a clock of
-// its own for each worker, of which the others' can be ahead.
+// Whatever order workers come in, each sees a bucket as if it were alone with it: with time
+// standing still, and with a clock of its own for each worker, of which the others' can be ahead.
 func TestWorkersAreLinearizable(t *testing.T) {
 	for seed := range uint64(1000) {
 		for _, moving := range []bool{false, true} {

@@ -133,7 +133,8 @@ func TestACellOfAnOlderFilterOwesEverything(t *testing.T) {
 	}
 }
 
-// A caller that owes a number of tokens owes no less after the cell has rounded it, and hardly more.
+// A caller that owes a number of tokens owes no less after the cell has rounded it, and hardly
+// more.
 func TestACellKeepsHowMuchIsOwed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		large := rapid.Int64Range(1, int64(1)<<rapid.IntRange(1, 36).Draw(t, "bits")).Draw(t, "owed")

@@ -27,7 +27,8 @@ func (m *measured) CompareAndSwap(key, value []byte, cas uint32) bool {
 	return m.Data.CompareAndSwap(key, value, cas)
 }
 
-// bytesOf are what two buckets in one slot take more than one: a bucket of 100 a minute of which all is used, evenly.
+// bytesOf are what two buckets in one slot take more than one: a bucket of 100 a minute of which
+// all is used, evenly.
 func bytesOf(t *testing.T, spend func(st *bucketstore.Store, key byte, now quota.Instant)) int {
 	t.Helper()
 	data := &measured{}
@@ -42,7 +43,8 @@ func bytesOf(t *testing.T, spend func(st *bucketstore.Store, key byte, now quota
 	return sizes[1] - sizes[0]
 }
 
-// The page on choosing says how many bytes a bucket takes in an Envoy. Its second column is held by the tests of the store.
+// The page on choosing says how many bytes a bucket takes in an Envoy. Its second column is held by
+// the tests of the store.
 func TestThePageSaysWhatABucketTakesInEnvoy(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/choosing.md")
 	if err != nil {
@@ -52,16 +54,17 @@ func TestThePageSaysWhatABucketTakesInEnvoy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := map[string]int{"`token_bucket`, `leaky_bucket`": bytesOf(t, func(st *bucketstore.Store, k byte, now quota.Instant) {
-		err := st.Update(bucketstore.Local, key(0, k), now, change(func(e *bucketstore.Entry) bool {
-			e.Params = hundred
-			e.State, _ = hundred.Take(e.State, now, 1)
-			return true
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
-	})}
+	rows := map[string]int{"`token_bucket`, `leaky_bucket`": bytesOf(t,
+		func(st *bucketstore.Store, k byte, now quota.Instant) {
+			err := st.Update(bucketstore.Local, key(0, k), now, change(func(e *bucketstore.Entry) bool {
+				e.Params = hundred
+				e.State, _ = hundred.Take(e.State, now, 1)
+				return true
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+		})}
 	for _, a := range algorithms {
 		w, err := quota.NewWindows(a, 100, quota.Minute, quota.DefaultSubwindows)
 		if err != nil {

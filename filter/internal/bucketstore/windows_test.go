@@ -28,7 +28,9 @@ func windowsOf(t rapid.TB, a quota.Algorithm) quota.Windows {
 }
 
 // takeWindow charges n requests by the rule of local windows and reports whether they were there.
-func takeWindow(st *bucketstore.Store, w quota.Windows, k keyhash.Key, now quota.Instant, n int64) (ok bool, err error) {
+func takeWindow(
+	st *bucketstore.Store, w quota.Windows, k keyhash.Key, now quota.Instant, n int64,
+) (ok bool, err error) {
 	err = st.Update(bucketstore.Window, k, now, change(func(e *bucketstore.Entry) bool {
 		if e.New && e.Debtor > now {
 			e.History = w.Owing(now, e.Debtor, e.Owes)
@@ -45,16 +47,20 @@ func TestHistoriesReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := rapid.SampledFrom(algorithms).Draw(t, "algorithm")
 		w, err := quota.NewWindows(a, rapid.Int64Range(1, quota.MaxLog).Draw(t, "quota"),
-			quota.Millisecond*quota.Span(rapid.Int64Range(1000, int64(quota.MaxWindow/quota.Millisecond)).Draw(t, "window")), rapid.IntRange(1, quota.MaxSubwindows).Draw(t, "parts"))
+			quota.Millisecond*quota.Span(rapid.Int64Range(1000,
+				int64(quota.MaxWindow/quota.Millisecond)).Draw(t, "window")),
+			rapid.IntRange(1, quota.MaxSubwindows).Draw(t, "parts"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		w = w.At(rapid.Uint64().Draw(t, "offset"))
-		want := bucketstore.Entry{Kind: bucketstore.Window, Windows: w, Generation: rapid.Uint64().Draw(t, "generation")}
+		want := bucketstore.Entry{Kind: bucketstore.Window, Windows: w,
+			Generation: rapid.Uint64().Draw(t, "generation")}
 		want.Key = keyhash.Key(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "key"))
 		now := quota.Instant(rapid.Int64Range(0, 1<<51).Draw(t, "start"))
 		for range rapid.IntRange(1, 400).Draw(t, "requests") {
-			now += quota.Instant(rapid.Int64Range(0, int64(w.Length)/rapid.Int64Range(1, 500).Draw(t, "share")).Draw(t, "pause"))
+			now += quota.Instant(rapid.Int64Range(0,
+				int64(w.Length)/rapid.Int64Range(1, 500).Draw(t, "share")).Draw(t, "pause"))
 			w.Take(&want.History, now, 1)
 		}
 		if rapid.Bool().Draw(t, "converted") {
@@ -149,8 +155,8 @@ func TestAFloodOfWindowsDoesNotGrowTheTable(t *testing.T) {
 	}
 }
 
-// Against an adversary that floods the slot, no key ever gets more than its quota in a window: in any for those that slide, in one
-// of its grid for a fixed one, and twice as much for the counter.
+// Against an adversary that floods the slot, no key ever gets more than its quota in a window: in
+// any for those that slide, in one of its grid for a fixed one, and twice as much for the counter.
 func TestCrowdingOutKeepsTheWindow(t *testing.T) {
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {
@@ -201,7 +207,8 @@ func TestDamagedWindowsAreDecided(t *testing.T) {
 		data := &shareddatatest.Data{}
 		st := bucketstore.New(data, space, 8, 0)
 		for i := range byte(40) {
-			_, _ = takeWindow(st, windowsOf(t, algorithms[i%4]), key(0, i%8), quota.Instant(i)*quota.Instant(quota.Second)/4, 1)
+			_, _ = takeWindow(st, windowsOf(t, algorithms[i%4]), key(0, i%8),
+				quota.Instant(i)*quota.Instant(quota.Second)/4, 1)
 		}
 		b, _, _ := data.Get(slot)
 		switch rapid.IntRange(0, 2).Draw(t, "damage") {

@@ -100,7 +100,8 @@ func (p *process) versions() string {
 }
 
 func snapshot(version uint64) []byte {
-	return wire.AppendSnapshot(nil, wire.Snapshot{Version: version, Set: &policy.Set{Identity: policy.Identity{IPv6Prefix: 64}}})
+	return wire.AppendSnapshot(nil,
+		wire.Snapshot{Version: version, Set: &policy.Set{Identity: policy.Identity{IPv6Prefix: 64}}})
 }
 
 func TestOneLeaderPollsAndAllFollow(t *testing.T) {
@@ -108,7 +109,8 @@ func TestOneLeaderPollsAndAllFollow(t *testing.T) {
 	p.tick(0)
 	q := p.answer(t, 200, snapshot(5))
 	want := "0 0 envoy 1&x=2 eu 0.1.0 beef"
-	if got := strings.Join([]string{q.Get("after"), q.Get("applied"), q.Get("node"), q.Get("zone"), q.Get("filter"), q.Get("boot")}, " "); got != want {
+	if got := strings.Join([]string{q.Get("after"), q.Get("applied"), q.Get("node"), q.Get("zone"), q.Get("filter"),
+		q.Get("boot")}, " "); got != want {
 		t.Errorf("the first poll says %s, want %s", got, want)
 	}
 	p.tick(1)
@@ -128,13 +130,15 @@ func TestOneLeaderPollsAndAllFollow(t *testing.T) {
 	}
 }
 
-// A version is its number and its mark: both say what the node has, in the leader and in the one that follows it.
+// A version is its number and its mark: both say what the node has, in the leader and in the one
+// that follows it.
 func TestVersionsOfOneNumberAreToldApart(t *testing.T) {
 	p := newProcess(2)
 	p.tick(0)
 	p.answerMarked(t, 200, "aa11", snapshot(3))
 	p.tick(1)
-	if q := p.answerMarked(t, 200, "bb22", snapshot(3)); q.Get("after") != "3" || q.Get("mark") != "aa11" || q.Get("applied_mark") != "aa11" {
+	if q := p.answerMarked(t, 200, "bb22", snapshot(3)); q.Get("after") != "3" || q.Get("mark") != "aa11" ||
+		q.Get("applied_mark") != "aa11" {
 		t.Errorf("after the first: %v", q)
 	}
 	p.tick(1)
@@ -144,7 +148,8 @@ func TestVersionsOfOneNumberAreToldApart(t *testing.T) {
 		t.Errorf("after another of that number: %v", q)
 	}
 	p.tick(1)
-	if q := p.answerMarked(t, 204, "", nil); q.Get("mark") != "cc33" || q.Get("applied_mark") != "bb22" || q.Get("refused") != "3" {
+	if q := p.answerMarked(t, 204, "", nil); q.Get("mark") != "cc33" || q.Get("applied_mark") != "bb22" ||
+		q.Get("refused") != "3" {
 		t.Errorf("after one that does not load: %v", q)
 	}
 	p.vms = p.vms[1:] // The leader's VM is gone; the other one knows the mark.
@@ -174,7 +179,8 @@ func TestABadSnapshotIsReportedAndTheLastGoodOneStays(t *testing.T) {
 		t.Errorf("versions %s, %d refused", got, p.vms[0].Stats.Refused)
 	}
 	q := p.answer(t, 200, snapshot(7))
-	if q.Get("after") != "6" || q.Get("applied") != "5" || q.Get("refused") != "6" || q.Get("reason") != wire.ErrChecksum.Error() {
+	if q.Get("after") != "6" || q.Get("applied") != "5" || q.Get("refused") != "6" ||
+		q.Get("reason") != wire.ErrChecksum.Error() {
 		t.Errorf("the refusal is reported as %v", q)
 	}
 	p.tick(1)
@@ -183,7 +189,8 @@ func TestABadSnapshotIsReportedAndTheLastGoodOneStays(t *testing.T) {
 	}
 }
 
-// A snapshot may have been damaged on its way: after each quiet poll it is fetched again, and the log says it once.
+// A snapshot may have been damaged on its way: after each quiet poll it is fetched again, and the
+// log says it once.
 func TestARefusedSnapshotIsFetchedAgain(t *testing.T) {
 	p := newProcess(1)
 	p.tick(0)
@@ -315,7 +322,8 @@ func TestOrdersComeByThePoll(t *testing.T) {
 	p.vms[0].Orders = o
 	p.tick(0)
 	message := wire.AppendEnforcement(nil, &wire.Enforcement{Revision: 43})
-	if q := p.answer(t, 200, message); q.Get("enforcement") != "42" || len(o.heard) != 1 || o.heard[0] != string(message) || p.versions() != "-" {
+	if q := p.answer(t, 200, message); q.Get("enforcement") != "42" || len(o.heard) != 1 ||
+		o.heard[0] != string(message) || p.versions() != "-" {
 		t.Errorf("%v, heard %d, in force %s", q, len(o.heard), p.versions())
 	}
 	p.tick(1)
@@ -325,7 +333,8 @@ func TestOrdersComeByThePoll(t *testing.T) {
 	o.err = errors.New("damaged")
 	p.tick(1)
 	p.answer(t, 200, message)
-	if len(p.log) == 0 || !strings.Contains(p.log[len(p.log)-1], "it tells of enforcement what cannot be read: damaged") || p.versions() != "5" {
+	if len(p.log) == 0 || !strings.Contains(p.log[len(p.log)-1],
+		"it tells of enforcement what cannot be read: damaged") || p.versions() != "5" {
 		t.Errorf("log %q, in force %s", p.log, p.versions())
 	}
 }

@@ -231,7 +231,8 @@ func TestMissedChanges(t *testing.T) {
 	p.tick(sec / 100)
 	p.answer()
 	p.expect(1, 1, "gold")
-	// A control plane that has lost everything starts from nothing: what it says then counts, whatever the numbers were.
+	// A control plane that has lost everything starts from nothing: what it says then counts,
+	// whatever the numbers were.
 	p.tick(sec)
 	p.tiers = map[keyhash.Key]string{}
 	p.revision = 0
@@ -267,7 +268,8 @@ func TestFailuresBackOff(t *testing.T) {
 	p.expect(0, 1, "premium")
 }
 
-// Consumers that nobody has heard of, however many, neither grow shared data nor crowd out who has a tier.
+// Consumers that nobody has heard of, however many, neither grow shared data nor crowd out who has
+// a tier.
 func TestAFloodOfInventedConsumers(t *testing.T) {
 	p := newProcess(t, 1, 8)
 	for n := range byte(8) {

@@ -32,8 +32,8 @@ func (p *process) isBanned(vm int, n byte, want bool) {
 	}
 }
 
-// A ban that is pushed is known at once in every VM, also of a consumer nobody has asked about, and ends by itself while the control
-// plane is away, and not before.
+// A ban that is pushed is known at once in every VM, also of a consumer nobody has asked about, and
+// ends by itself while the control plane is away, and not before.
 func TestABanHoldsUntilItsEnd(t *testing.T) {
 	p := newSpecial(t, 2, 64)
 	if special, exceptionsRevision := p.vms[1].Exceptions(); special || exceptionsRevision != 0 {
@@ -64,7 +64,8 @@ func TestABanHoldsUntilItsEnd(t *testing.T) {
 	}
 }
 
-// A node that has missed changes is told of bans though not of all changes, and is not sure of anybody else.
+// A node that has missed changes is told of bans though not of all changes, and is not sure of
+// anybody else.
 func TestBansComeWithoutTheRest(t *testing.T) {
 	p := newSpecial(t, 1, 64)
 	p.expect(0, 1, "")
@@ -84,7 +85,8 @@ func TestBansComeWithoutTheRest(t *testing.T) {
 	}
 }
 
-// A control plane of before, beside one that is newer, speaks of tiers alone: that takes nothing back.
+// A control plane of before, beside one that is newer, speaks of tiers alone: that takes nothing
+// back.
 func TestAControlPlaneOfBeforeLiftsNoBan(t *testing.T) {
 	p := newSpecial(t, 1, 64)
 	p.special[key(1)] = wire.AppendExceptions(nil, wire.Exceptions{Banned: wire.ForGood})
@@ -123,7 +125,8 @@ func TestAFloodLeavesBans(t *testing.T) {
 	p.isBanned(0, 1, true)
 }
 
-// A worker of before beside a new one, in one process: neither takes the other's bytes for what they are not.
+// A worker of before beside a new one, in one process: neither takes the other's bytes for what
+// they are not.
 func TestAWorkerOfBeforeReadsNothingWrong(t *testing.T) {
 	p := newSpecial(t, 1, 1)
 	p.special[key(1)] = wire.AppendExceptions(nil, wire.Exceptions{Banned: wire.ForGood})

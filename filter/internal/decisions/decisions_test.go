@@ -54,7 +54,8 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, now: 1, rules: &ruleset.Rules{Generation: 1}}
 	w.samples = decisions.New(w, w, "node", 7, 99)
 	w.limiter = limiter.New(bucketstore.New(&shareddatatest.Data{}, [4]byte{}, 1024, 0), nil, nil)
-	set := &policy.Set{Identity: policy.Identity{IPv6Prefix: 64, Consumer: []policy.Source{{Kind: policy.SourceHeader, Name: "x-key"}}},
+	set := &policy.Set{Identity: policy.Identity{IPv6Prefix: 64,
+		Consumer: []policy.Source{{Kind: policy.SourceHeader, Name: "x-key"}}},
 		Show: []policy.Part{{Kind: policy.PartPath}}}
 	limit, err := policy.NewLimit(policy.Counting{}, 1_000_000, quota.Second, 1_000_000)
 	if err != nil {
@@ -66,8 +67,10 @@ func newWorld(t *testing.T) *world {
 			cost = 1
 		}
 		set.Policies = append(set.Policies, policy.Policy{
-			Name: fmt.Sprint("p", i), Limits: []policy.Limit{limit}, Enforced: policy.EnforcedAll, Cost: policy.Cost{Fixed: cost},
-			Match: policy.Match{Paths: []string{path(i)}}, Partition: []policy.Part{{Kind: policy.PartConsumer}}, Mode: policy.ModeLocal,
+			Name: fmt.Sprint("p", i), Limits: []policy.Limit{limit}, Enforced: policy.EnforcedAll,
+			Cost:  policy.Cost{Fixed: cost},
+			Match: policy.Match{Paths: []string{path(i)}}, Partition: []policy.Part{{Kind: policy.PartConsumer}},
+			Mode: policy.ModeLocal,
 		})
 	}
 	if err := w.rules.Index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 3, Set: set})); err != nil {
@@ -113,7 +116,8 @@ func (w *world) flush() {
 // ask has a policy decide a request of a consumer.
 func (w *world) ask(of int, consumer string) *match.Attributes {
 	w.t.Helper()
-	a := &match.Attributes{Path: []byte(path(of)), Headers: []match.Header{{Name: []byte("x-key"), Value: []byte(consumer)}}}
+	a := &match.Attributes{Path: []byte(path(of)),
+		Headers: []match.Header{{Name: []byte("x-key"), Value: []byte(consumer)}}}
 	want := limiter.Refused
 	if of == allowing {
 		want = limiter.Allowed
@@ -160,11 +164,13 @@ func TestRefusalsAreToldAtOnceAndThenSeldom(t *testing.T) {
 		w.tick()
 		w.answer(204)
 	}
-	if len(w.sent) != 3 || w.sent[0].Counts[0].Refused != 1 || w.sent[1].Refusals[0].Count < 90 || len(w.sent[1].Refusals) != 1 {
+	if len(w.sent) != 3 || w.sent[0].Counts[0].Refused != 1 || w.sent[1].Refusals[0].Count < 90 ||
+		len(w.sent[1].Refusals) != 1 {
 		t.Errorf("%d messages: %+v", len(w.sent), w.sent)
 	}
 	r := w.sent[1].Refusals[0]
-	if string(r.Shown) != "\x00\x02/1" || r.Consumer == (keyhash.Key{}) || r.Retry != 0 || r.Ago > quota.Span(10*quota.Millisecond) {
+	if string(r.Shown) != "\x00\x02/1" || r.Consumer == (keyhash.Key{}) || r.Retry != 0 ||
+		r.Ago > quota.Span(10*quota.Millisecond) {
 		t.Errorf("%+v", r)
 	}
 	w.flush()
@@ -193,7 +199,8 @@ func TestNoPolicyCrowdsOutOthers(t *testing.T) {
 		counts, buckets := w.total()
 		for of, n := range exact {
 			if counts[of] != n || buckets[of] == 0 {
-				t.Fatalf("seed %d: of policy %d %d were told in %d samples, there were %d", seed, of, counts[of], buckets[of], n)
+				t.Fatalf("seed %d: of policy %d %d were told in %d samples, there were %d", seed, of, counts[of],
+					buckets[of], n)
 			}
 		}
 	}

@@ -112,7 +112,8 @@ func TestOrdersEndByThemselves(t *testing.T) {
 	first, second := everything, everything
 	first.Expires, second.Expires = p.unix+1000, p.unix+3000
 	second.Policy = []byte("p")
-	p.tell(wire.Enforcement{Revision: 7, Orders: []wire.Order{second, first}, Bans: []wire.Ban{{Expires: p.unix + 2000}, {Key: keyhash.Key{1}}}})
+	p.tell(wire.Enforcement{Revision: 7, Orders: []wire.Order{second, first},
+		Bans: []wire.Ban{{Expires: p.unix + 2000}, {Key: keyhash.Key{1}}}})
 	p.tick(10, true)
 	p.expect("before", true)
 	p.tick(980, false)
@@ -179,8 +180,12 @@ func TestFreedBuckets(t *testing.T) {
 	late := p.Now() + quota.Instant(quota.Hour)
 	spend := func() {
 		for key := range byte(3) {
-			update(bucketstore.Local, key, entry{write: &bucketstore.Entry{Params: params, State: quota.State{Debt: 5 * params.Den, Last: p.Now()}}})
-			update(bucketstore.Optimistic, key, entry{write: &bucketstore.Entry{Params: params, Account: lease.Account{Debt: params.Den, Unknown: 3, Last: p.Now(), Since: p.Now(), Heard: p.Now()}}})
+			update(bucketstore.Local, key,
+				entry{write: &bucketstore.Entry{Params: params,
+					State: quota.State{Debt: 5 * params.Den, Last: p.Now()}}})
+			update(bucketstore.Optimistic, key,
+				entry{write: &bucketstore.Entry{Params: params,
+					Account: lease.Account{Debt: params.Den, Unknown: 3, Last: p.Now(), Since: p.Now(), Heard: p.Now()}}})
 			update(bucketstore.Leased, key, entry{write: &bucketstore.Entry{Limit: 7, Credit: lease.Credit{
 				NotBefore: late, DenyCost: 1, FullAt: late, Leases: [2]lease.Lease{{Tokens: 4, Expiry: late}}}}})
 		}
@@ -209,10 +214,13 @@ func TestFreedBuckets(t *testing.T) {
 		}
 	}
 	spend()
-	p.tell(wire.Enforcement{Revision: 7, Freed: []wire.Freed{{Bucket: keyhash.Key{1}, Revision: 7}, {Bucket: keyhash.Key{2}, Revision: 6, Full: true}, {Bucket: keyhash.Key{9}, Revision: 5, Full: true}}})
+	p.tell(wire.Enforcement{Revision: 7,
+		Freed: []wire.Freed{{Bucket: keyhash.Key{1}, Revision: 7}, {Bucket: keyhash.Key{2}, Revision: 6, Full: true},
+			{Bucket: keyhash.Key{9}, Revision: 5, Full: true}}})
 	expect("changed", "true true true", "false true true", "false false false")
 	p.tick(10, true)
 	spend()
-	p.tell(wire.Enforcement{Revision: 8, Freed: []wire.Freed{{Bucket: keyhash.Key{1}, Revision: 7, Full: true}, {Bucket: keyhash.Key{2}, Revision: 8}}})
+	p.tell(wire.Enforcement{Revision: 8,
+		Freed: []wire.Freed{{Bucket: keyhash.Key{1}, Revision: 7, Full: true}, {Bucket: keyhash.Key{2}, Revision: 8}}})
 	expect("an old change", "true true true", "true true true", "false true true")
 }

@@ -49,7 +49,8 @@ func (p *process) Call(_ string, body []byte, _ quota.Span, done func(int, []byt
 		return p.refuse
 	}
 	var m wire.Report
-	if err := wire.DecodeReport(append([]byte(nil), body...), &m); err != nil || string(m.Node) != "edge" || m.Boot != 7 || m.Version != 3 {
+	if err := wire.DecodeReport(append([]byte(nil), body...), &m); err != nil || string(m.Node) != "edge" ||
+		m.Boot != 7 || m.Version != 3 {
 		p.t.Errorf("the report %+v: %v", m, err)
 	}
 	if p.done = done; !p.deaf {
@@ -167,7 +168,8 @@ func TestAFailure(t *testing.T) {
 	p.told("before", "")
 	p.fails(1)
 	p.tick(20 * ms)
-	p.is("begun", policy.StepLeases, "entered leases after 10 ms without an answer of the control plane (no answer in time)")
+	p.is("begun", policy.StepLeases,
+		"entered leases after 10 ms without an answer of the control plane (no answer in time)")
 	p.told("begun", "leases 0:leases 1:leases 2:leases 3:leases 4:leases 5:leases 6:leases 7:leases; ")
 	if w := p.workers[2]; w.heard != p.now-20*ms {
 		t.Errorf("worker 2 heard of %d", w.heard)
@@ -186,7 +188,8 @@ func TestAFailure(t *testing.T) {
 	p.tick(2000 * ms)
 	p.is("denies", policy.StepDeny,
 		"left share after 1030 ms without an answer of the control plane",
-		"entered deny after 1030 ms without an answer of the control plane (no answer in time): p0, p1, p2, p3, p4 and 2 more")
+		"entered deny after 1030 ms without an answer of the control plane (no answer in time): p0, p1, p2, p3, p4 "+
+			"and 2 more")
 	p.told("denies", "deny 0:deny 1:deny 2:deny 3:deny 4:deny 5:deny 6:deny 7:leases; ")
 	p.fails(1)
 	p.isAnswered(1)

@@ -228,7 +228,8 @@ func TestWaitingIsInOrder(t *testing.T) {
 	if b.Take(late, n.now) != inflight.Full {
 		t.Error("a later request has overtaken")
 	}
-	if got := fmt.Sprint(b.TakeResolved(10), waiting[0].State == inflight.Held, waiting[1].State == inflight.Waiting); got != "[1] true true" {
+	if got := fmt.Sprint(b.TakeResolved(10), waiting[0].State == inflight.Held,
+		waiting[1].State == inflight.Waiting); got != "[1] true true" {
 		t.Error(got)
 	}
 	n.pass(1010 * ms)
@@ -346,7 +347,8 @@ func (g *game) begin(worker int) {
 	case inflight.Held:
 		g.open[worker] = append(g.open[worker], request{key: key, place: s.Place})
 	case inflight.Full:
-		if s.Stream = uint32(worker); g.r.IntN(4) == 0 && g.books[worker].Wait(s, g.now+quota.Instant(g.r.IntN(100))*ms) {
+		if s.Stream = uint32(worker); g.r.IntN(4) == 0 &&
+			g.books[worker].Wait(s, g.now+quota.Instant(g.r.IntN(100))*ms) {
 			g.waits[s] = worker
 		}
 	}

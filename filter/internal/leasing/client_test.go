@@ -56,10 +56,12 @@ func (c *centre) grant(now quota.Instant) (pending, wire.LeaseReply) {
 	c.calls = c.calls[1:]
 	reply := wire.LeaseReply{Seq: p.request.Seq, Nodes: 2}
 	for _, it := range p.request.Items {
-		ask := lease.Ask{Params: c.params, Version: 1, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: it.Keep, Nodes: 2}
+		ask := lease.Ask{Params: c.params, Version: 1, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline,
+			Keep: it.Keep, Nodes: 2}
 		ledger, g := c.ledgers[it.Bucket].Grant(now, ask)
 		c.ledgers[it.Bucket] = ledger
-		reply.Items = append(reply.Items, wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level})
+		reply.Items = append(reply.Items,
+			wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level})
 	}
 	return p, reply
 }
@@ -85,7 +87,8 @@ func newWorld(t *testing.T, q int64, window quota.Span, burst int64) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return worker(t, &shareddatatest.Data{}, &clock{now: 1000 * ms}, &centre{t: t, params: p, ledgers: map[keyhash.Key]lease.Ledger{}})
+	return worker(t, &shareddatatest.Data{}, &clock{now: 1000 * ms},
+		&centre{t: t, params: p, ledgers: map[keyhash.Key]lease.Ledger{}})
 }
 
 func worker(t *testing.T, data *shareddatatest.Data, c *clock, cp *centre) *world {
@@ -236,12 +239,18 @@ func TestFailures(t *testing.T) {
 	}{
 		{"no answer", func(pending, wire.LeaseReply) (int, []byte) { return 0, nil }, true},
 		{"a timeout", func(pending, wire.LeaseReply) (int, []byte) { return 504, nil }, true},
-		{"no connection", func(pending, wire.LeaseReply) (int, []byte) { return 503, []byte("no healthy upstream") }, true},
+		{"no connection", func(pending, wire.LeaseReply) (int, []byte) { return 503, []byte("no healthy upstream") },
+			true},
 		{"garbage", func(pending, wire.LeaseReply) (int, []byte) { return 200, []byte("garbage") }, true},
-		{"another request's answer", func(p pending, r wire.LeaseReply) (int, []byte) { r.Seq++; return good(p, r) }, true},
+		{"another request's answer", func(p pending, r wire.LeaseReply) (int, []byte) { r.Seq++; return good(p, r) },
+			true},
 		{"too few items", func(p pending, r wire.LeaseReply) (int, []byte) { r.Items = nil; return good(p, r) }, true},
-		{"more than was asked for", func(p pending, r wire.LeaseReply) (int, []byte) { r.Items[0].Waiting = 9; return good(p, r) }, false},
-		{"more to keep than was asked for", func(p pending, r wire.LeaseReply) (int, []byte) { r.Items[0].Keep = 9; return good(p, r) }, false},
+		{"more than was asked for", func(p pending, r wire.LeaseReply) (int, []byte) {
+			r.Items[0].Waiting = 9
+			return good(p, r)
+		}, false},
+		{"more to keep than was asked for",
+			func(p pending, r wire.LeaseReply) (int, []byte) { r.Items[0].Keep = 9; return good(p, r) }, false},
 		{"an unknown policy", func(p pending, r wire.LeaseReply) (int, []byte) {
 			r.Items[0].State = wire.ItemUnknown
 			return good(p, r)
@@ -288,7 +297,8 @@ func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 			t.Fatalf("at probe %d: away %v since %d, %d calls", probe, away, since, len(w.calls))
 		}
 		it := w.calls[0].request.Items[0]
-		if len(w.calls[0].request.Items) != 1 || it.Bucket != (keyhash.Key{1}) || it.Waiting+it.Keep+it.Used != 0 || w.calls[0].timeout != lease.Deadline {
+		if len(w.calls[0].request.Items) != 1 || it.Bucket != (keyhash.Key{1}) || it.Waiting+it.Keep+it.Used != 0 ||
+			w.calls[0].timeout != lease.Deadline {
 			t.Fatalf("a probe must ask for nothing: %+v", w.calls[0])
 		}
 		w.answer(w.now)
@@ -351,7 +361,8 @@ func TestHearsay(t *testing.T) {
 	w.now += 10 * ms
 	heard := w.now
 	w.client.Health.Hear(heard)
-	if since, away := w.client.Health.Away(); !away || since != heard || w.client.Health.FailingSince(w.now+ms) != heard {
+	if since, away := w.client.Health.Away(); !away || since != heard ||
+		w.client.Health.FailingSince(w.now+ms) != heard {
 		t.Errorf("another worker has no answer: away %v since %d", away, since)
 	}
 	w.now += 10 * ms
@@ -489,7 +500,8 @@ func TestWorkersShareWhatOneBrings(t *testing.T) {
 	b.client.Tick(c.now)
 	ticket := a.join(t, 1, 1)
 	keep, reply := cp.grant(c.now)
-	cp.ledgers[keyhash.Key{1}], _ = cp.ledgers[keyhash.Key{1}].Grant(c.now, lease.Ask{Params: p, Version: 1, Waiting: 100, Cost: 1, Nodes: 1})
+	cp.ledgers[keyhash.Key{1}], _ = cp.ledgers[keyhash.Key{1}].Grant(c.now,
+		lease.Ask{Params: p, Version: 1, Waiting: 100, Cost: 1, Nodes: 1})
 	cp.answer(c.now)
 	if ticket.Outcome != leasing.Waiting {
 		t.Fatalf("refused although tokens are under way: %v", ticket.Outcome)
@@ -514,7 +526,8 @@ func TestNothingIsLeftOfEndedBuckets(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	for i := range 200 {
 		bucket := keyhash.Key{byte(i)}
-		w.ledgers[bucket], _ = w.ledgers[bucket].Grant(w.now, lease.Ask{Params: w.params, Version: 1, Waiting: 100, Cost: 1, Nodes: 1})
+		w.ledgers[bucket], _ = w.ledgers[bucket].Grant(w.now,
+			lease.Ask{Params: w.params, Version: 1, Waiting: 100, Cost: 1, Nodes: 1})
 		_ = w.store.Update(bucketstore.Leased, bucket, w.now, keepUnderWay(w.now+200*ms))
 		ticket := w.join(t, byte(i), 1)
 		w.answer(w.now)

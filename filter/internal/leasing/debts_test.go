@@ -55,7 +55,8 @@ func TestADebtIsChargedFirst(t *testing.T) {
 	w.owe(2)
 	first, second := w.join(t, 1, 1), w.join(t, 1, 2)
 	items := w.calls[0].request.Items
-	if len(items) != 2 || items[0].Waiting != 2 || items[0].Cost != 1 || items[1].Waiting != 1 || items[0].Bucket != items[1].Bucket {
+	if len(items) != 2 || items[0].Waiting != 2 || items[0].Cost != 1 || items[1].Waiting != 1 ||
+		items[0].Bucket != items[1].Bucket {
 		t.Fatalf("%+v", items)
 	}
 	w.answer(w.now)
@@ -63,7 +64,8 @@ func TestADebtIsChargedFirst(t *testing.T) {
 	if first.Outcome != leasing.Granted || first.Level != 1 || second.Outcome != leasing.Refused {
 		t.Errorf("of 4 tokens, 2 used before: %v with %d left, then %v", first.Outcome, first.Level, second.Outcome)
 	}
-	if owed := [2]int64{w.client.Owed(w.now, w.need(1, 1).Bucket), w.client.Owed(w.now, w.need(2, 1).Bucket)}; owed != [2]int64{0, 1} {
+	if owed := [2]int64{w.client.Owed(w.now, w.need(1, 1).Bucket),
+		w.client.Owed(w.now, w.need(2, 1).Bucket)}; owed != [2]int64{0, 1} {
 		t.Errorf("still owed: %v", owed)
 	}
 }

@@ -179,7 +179,8 @@ func (l *lab) send(rate float64, span quota.Span) stretch {
 		e.Fire()
 	}
 	l.now = end + 100*ms
-	s := stretch{requests: int(l.stream) - before.requests, calls: l.calls - before.calls, failed: l.failed - before.failed}
+	s := stretch{requests: int(l.stream) - before.requests, calls: l.calls - before.calls,
+		failed: l.failed - before.failed}
 	s.waits = slices.Sorted(slices.Values(l.waits[waits:]))
 	if whole := tenths + int(span/(100*quota.Millisecond)); len(l.perTenth) >= whole {
 		s.perTenth = l.perTenth[tenths:whole]

@@ -49,7 +49,8 @@ func TestWhenCallsLeave(t *testing.T) {
 					w.client.Flush(w.now)
 				case what == "+":
 					before--
-					w.reply(slices.Repeat([]wire.LeaseAnswer{{Waiting: waiting(w.calls[0])}}, len(w.calls[0].request.Items))...)
+					w.reply(slices.Repeat([]wire.LeaseAnswer{{Waiting: waiting(w.calls[0])}},
+						len(w.calls[0].request.Items))...)
 				case what == "x":
 					before--
 					p := w.calls[0]
@@ -102,10 +103,12 @@ func TestCallsCarryMoreTheMoreIsAsked(t *testing.T) {
 					seed, way, rate, s.failed, s.requests, s.wait(1), most)
 			}
 			if rate >= 3000 && slices.Max(s.perTenth)*2 > slices.Min(s.perTenth)*3 {
-				t.Errorf("seed %d, way %d µs, %.0f/s: the number of calls does not settle: %d", seed, way, rate, s.perTenth)
+				t.Errorf("seed %d, way %d µs, %.0f/s: the number of calls does not settle: %d", seed, way, rate,
+					s.perTenth)
 			}
 			if got := s.perRequest(); rate > 500 && got > before || rate == 20 && got < 0.9 {
-				t.Errorf("seed %d, way %d µs, %.0f/s: %.3f calls a request, %.3f at the lower rate", seed, way, rate, got, before)
+				t.Errorf("seed %d, way %d µs, %.0f/s: %.3f calls a request, %.3f at the lower rate", seed, way, rate,
+					got, before)
 			}
 			before = s.perRequest()
 		}
@@ -120,7 +123,8 @@ func TestACallThatHangsHoldsNoOthers(t *testing.T) {
 		l.hangs = 0.005
 		s := l.send(rate, 10*quota.Second)
 		served := s.waits[:len(s.waits)-l.hung]
-		t.Logf("%.0f/s: %d of %d in calls that hung, the others waited up to %d µs", rate, l.hung, s.requests, served[len(served)-1])
+		t.Logf("%.0f/s: %d of %d in calls that hung, the others waited up to %d µs", rate, l.hung, s.requests,
+			served[len(served)-1])
 		if s.failed != l.hung || served[len(served)-1] > 10*quota.Millisecond {
 			t.Errorf("seed %d, %.0f/s: %d failed, %d were in calls that hung; the others waited up to %d µs",
 				seed, rate, s.failed, l.hung, served[len(served)-1])
@@ -138,9 +142,12 @@ func TestTheNumberOfCallsComesBack(t *testing.T) {
 	l.perCall /= 10
 	l.send(5000, quota.Second)
 	after := l.send(5000, 2*quota.Second)
-	t.Logf("%.3f calls a request, %.3f while it is slow, %.3f after", before.perRequest(), slow.perRequest(), after.perRequest())
-	if slow.perRequest() > before.perRequest()/2 || after.perRequest() < before.perRequest()*9/10 || slow.failed+after.failed > 0 {
-		t.Errorf("seed %d: %.3f, %.3f and %.3f calls a request, %d failed", seed, before.perRequest(), slow.perRequest(),
+	t.Logf("%.3f calls a request, %.3f while it is slow, %.3f after", before.perRequest(), slow.perRequest(),
+		after.perRequest())
+	if slow.perRequest() > before.perRequest()/2 || after.perRequest() < before.perRequest()*9/10 ||
+		slow.failed+after.failed > 0 {
+		t.Errorf("seed %d: %.3f, %.3f and %.3f calls a request, %d failed", seed, before.perRequest(),
+			slow.perRequest(),
 			after.perRequest(), slow.failed+after.failed)
 	}
 }

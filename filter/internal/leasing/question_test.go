@@ -42,11 +42,14 @@ func TestAnswersToAQuestion(t *testing.T) {
 	}{
 		{"granted", wire.LeaseAnswer{Waiting: 1}, 60, ms, leasing.Granted, 0},
 		{"refused", wire.LeaseAnswer{NotBefore: 12 * quota.Second}, 50, ms, leasing.Refused, 12 * quota.Second},
-		{"granted, but more was used", wire.LeaseAnswer{Waiting: 1}, 101, ms, leasing.Refused, 61 * 600 * quota.Millisecond},
+		{"granted, but more was used", wire.LeaseAnswer{Waiting: 1}, 101, ms, leasing.Refused,
+			61 * 600 * quota.Millisecond},
 		{"too late", wire.LeaseAnswer{Waiting: 1}, 60, 50 * ms, leasing.Failed, 0},
-		{"of a control plane that knows no questions", wire.LeaseAnswer{State: wire.ItemUnknown}, 0, ms, leasing.Failed, 0},
+		{"of a control plane that knows no questions", wire.LeaseAnswer{State: wire.ItemUnknown}, 0, ms, leasing.Failed,
+			0},
 		{"more than was asked for", wire.LeaseAnswer{Waiting: 2}, 60, ms, leasing.Failed, 0},
-		{"of a store that is away", wire.LeaseAnswer{State: wire.ItemUnavailable, NotBefore: quota.Second}, 0, ms, leasing.Failed, 0},
+		{"of a store that is away", wire.LeaseAnswer{State: wire.ItemUnavailable, NotBefore: quota.Second}, 0, ms,
+			leasing.Failed, 0},
 	} {
 		w := newWorld(t, 100, quota.Minute, 100)
 		ticket := w.question(t, 1)

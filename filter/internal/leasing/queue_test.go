@@ -23,7 +23,8 @@ func TestAnItemIsSharedInOrder(t *testing.T) {
 		{"enough", 3, -1, []leasing.Outcome{leasing.Granted, leasing.Granted, leasing.Granted}, leasing.Missing},
 		{"too few", 2, -1, []leasing.Outcome{leasing.Granted, leasing.Granted, leasing.Refused}, leasing.Exhausted},
 		{"one left", 3, 0, []leasing.Outcome{leasing.Waiting, leasing.Granted, leasing.Granted}, leasing.Ready},
-		{"one left, too few", 2, 1, []leasing.Outcome{leasing.Granted, leasing.Waiting, leasing.Granted}, leasing.Exhausted},
+		{"one left, too few", 2, 1, []leasing.Outcome{leasing.Granted, leasing.Waiting, leasing.Granted},
+			leasing.Exhausted},
 		{"none", 0, -1, []leasing.Outcome{leasing.Refused, leasing.Refused, leasing.Refused}, leasing.Exhausted},
 	} {
 		w := newWorld(t, 100, quota.Hour, 100)
@@ -60,7 +61,8 @@ func TestAnItemHasOneCost(t *testing.T) {
 	for i, want := range [][2]int64{{1, 1}, {2, 2}, {1, 1}} {
 		it := w.calls[0].request.Items[0]
 		if got := [2]int64{it.Waiting, it.Cost}; got != want || len(w.calls) != 1 {
-			t.Fatalf("call %d is for %d requests of %d tokens, of %d calls; want %v", i, got[0], got[1], len(w.calls), want)
+			t.Fatalf("call %d is for %d requests of %d tokens, of %d calls; want %v", i, got[0], got[1], len(w.calls),
+				want)
 		}
 		w.reply(wire.LeaseAnswer{Waiting: want[0]})
 	}
@@ -115,7 +117,8 @@ func TestWhatIsQueuedEndsWhenTheBreakerOpens(t *testing.T) {
 	w.client.GiveBack(w.now, &brought)
 	fail()
 	if served.Outcome != leasing.Granted || single.Outcome != leasing.Failed || several[0].Outcome != leasing.Failed {
-		t.Errorf("with tokens in hand: %v, without: %v, for two buckets: %v", served.Outcome, single.Outcome, several[0].Outcome)
+		t.Errorf("with tokens in hand: %v, without: %v, for two buckets: %v", served.Outcome, single.Outcome,
+			several[0].Outcome)
 	}
 }
 

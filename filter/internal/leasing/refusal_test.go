@@ -35,7 +35,8 @@ func TestAllWorkersKnowARefusal(t *testing.T) {
 		for ; c.now < until; c.now += 100 * ms {
 			for _, w := range []*world{a, b} {
 				if s := w.spend(1, 1); s.State != leasing.Exhausted || s.Until != until {
-					t.Fatalf("strict %v, %d ms before its time: %v until %d", strict, (until-c.now)/ms, s.State, s.Until)
+					t.Fatalf("strict %v, %d ms before its time: %v until %d", strict, (until-c.now)/ms, s.State,
+						s.Until)
 				}
 			}
 		}

@@ -18,7 +18,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-var settleGames = flag.Int("settlements", 40, "random games of reservations over a network that loses, doubles and reorders")
+var settleGames = flag.Int("settlements", 40,
+	"random games of reservations over a network that loses, doubles and reorders")
 
 // settleWorld is two nodes before one bucket, whose messages are lost, doubled and late, and whose
 // nodes crash.
@@ -61,7 +62,8 @@ func newSettleWorld(seed uint64, game int, faulty bool) *settleWorld {
 	w := &settleWorld{
 		clock: &clock{now: 1000 * ms}, r: rand.New(rand.NewPCG(seed, uint64(game))), w: windows,
 		open: map[uint64]quota.Reservation{}, faulty: faulty, forgets: true,
-		need: leasing.Need{Bucket: keyhash.Key{7}, Version: 1, Params: p, Cost: 3, Strict: true, Reserves: true, Algorithm: quota.SlidingLog},
+		need: leasing.Need{Bucket: keyhash.Key{7}, Version: 1, Params: p, Cost: 3, Strict: true, Reserves: true,
+			Algorithm: quota.SlidingLog},
 	}
 	for range 2 {
 		w.boot()
@@ -78,7 +80,8 @@ func (w *settleWorld) boot() {
 	n := &settleNode{w: w, waiting: map[uint32]*leasing.Ticket{}}
 	n.client = leasing.New(leasing.Config{
 		Store: bucketstore.New(data, [4]byte{}, 1024, 0), Client: n, Clock: w.clock,
-		Nodes: shareddata.NewNumber(data, shareddata.Space{}, shareddata.Nodes), Node: "node", Boot: w.boots, Seed: w.r.Uint64(),
+		Nodes: shareddata.NewNumber(data, shareddata.Space{}, shareddata.Nodes), Node: "node", Boot: w.boots,
+		Seed: w.r.Uint64(),
 	})
 	w.nodes = append(w.nodes, n)
 	n.tick()
@@ -143,13 +146,15 @@ func (w *settleWorld) serve(message []byte) []byte {
 				}
 			}
 		} else {
-			ask := lease.Ask{Params: w.need.Params, Windows: w.w, Version: 1, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline}
+			ask := lease.Ask{Params: w.need.Params, Windows: w.w, Version: 1, Waiting: it.Waiting, Cost: it.Cost,
+				Deadline: lease.Deadline}
 			var g lease.Grant
 			w.ledger, g = w.ledger.Grant(w.now, ask)
 			for nth := range g.Waiting {
 				w.open[it.Reserved+uint64(nth)+1] = w.ledger.Reservation(ask)
 			}
-			answer = wire.LeaseAnswer{Waiting: g.Waiting, NotBefore: g.NotBefore, Level: g.Level, FullAfter: g.FullAfter}
+			answer = wire.LeaseAnswer{Waiting: g.Waiting, NotBefore: g.NotBefore, Level: g.Level,
+				FullAfter: g.FullAfter}
 		}
 		reply.Items = append(reply.Items, answer)
 	}
@@ -206,7 +211,8 @@ func (w *settleWorld) play() {
 			})
 		}
 	}
-	for e, ok := w.due.Next(end + 20*quota.Instant(quota.Second)); ok; e, ok = w.due.Next(end + 20*quota.Instant(quota.Second)) {
+	for e, ok := w.due.Next(end + 20*quota.Instant(quota.Second)); ok; e, ok = w.due.Next(end +
+		20*quota.Instant(quota.Second)) {
 		w.now = e.At
 		e.Fire()
 	}

@@ -70,7 +70,8 @@ func TestACallersOwnFigures(t *testing.T) {
 				}
 			}
 			if h := req.Hits[0]; passed != s.want || h.Retry != s.retry || h.Reset < h.Retry {
-				t.Errorf("%s, step %d: %d passed, retry %d, reset %d; want %d and %d", name, i, passed, h.Retry, h.Reset, s.want, s.retry)
+				t.Errorf("%s, step %d: %d passed, retry %d, reset %d; want %d and %d", name, i, passed, h.Retry,
+					h.Reset, s.want, s.retry)
 			}
 		}
 	}
@@ -102,7 +103,8 @@ func TestCallersOfOneBucketMintNothing(t *testing.T) {
 			}
 			var r quota.Result
 			if all, r = most.Take(all, n.now, int64(passed)); !r.Allowed {
-				rt.Fatalf("%d more passed with %s, and a bucket of the largest figures has not got as many", passed, figure)
+				rt.Fatalf("%d more passed with %s, and a bucket of the largest figures has not got as many", passed,
+					figure)
 			}
 		}
 	})

@@ -48,7 +48,8 @@ func TestInFlight(t *testing.T) {
 	if len(open) != 3 || last.Reason != limiter.InFlight || hit.Retry != quota.Second || last.Lasting {
 		t.Fatalf("%d in flight, then %v, retry %d", len(open), last.Reason, hit.Retry)
 	}
-	if got := fmt.Sprint(open[0].Hits[0].Remaining, open[2].Hits[0].Remaining, open[0].Hits[0].Reset, hit.Remaining); got != "2 0 0 0" {
+	if got := fmt.Sprint(open[0].Hits[0].Remaining, open[2].Hits[0].Remaining, open[0].Hits[0].Reset,
+		hit.Remaining); got != "2 0 0 0" {
 		t.Error(got)
 	}
 	if other, _ := n.fill("x-k", "b"); len(other) != 3 {
@@ -76,7 +77,8 @@ func TestInFlightBesideAQuota(t *testing.T) {
 			}
 		}
 		again, last := n.fill()
-		if len(again) != 1 || last.Reason != limiter.Quota && last.Reason != limiter.InFlight || n.limiter.Stats.ChargedInVain != 0 {
+		if len(again) != 1 || last.Reason != limiter.Quota && last.Reason != limiter.InFlight ||
+			n.limiter.Stats.ChargedInVain != 0 {
 			t.Errorf("%s: %d more, then %v", limits, len(again), last.Reason)
 		}
 	}
@@ -102,7 +104,8 @@ func TestInFlightInShadow(t *testing.T) {
 	n.end(open[0])
 	n.end(open[1])
 	enforced, _ := n.fill("x-c", "1")
-	if s := n.limiter.Stats; len(enforced) != 2 || s.CandidateAllowed != 1 || s.CandidateRefused != 2 || s.ShadowAllowed != 4 {
+	if s := n.limiter.Stats; len(enforced) != 2 || s.CandidateAllowed != 1 || s.CandidateRefused != 2 ||
+		s.ShadowAllowed != 4 {
 		t.Errorf("%d allowed; %+v", len(enforced), s)
 	}
 	for _, req := range enforced {
@@ -120,7 +123,8 @@ func TestInFlightWaits(t *testing.T) {
 	open, first := n.fill()
 	gone, gs := n.begin()
 	full, fs := n.begin()
-	if len(open) != 2 || gs != limiter.Paused || fs != limiter.Refused || full.Reason != limiter.InFlight || n.rules.Held != 2 {
+	if len(open) != 2 || gs != limiter.Paused || fs != limiter.Refused || full.Reason != limiter.InFlight ||
+		n.rules.Held != 2 {
 		t.Fatalf("%d, %v, %v: %d held", len(open), gs, fs, n.rules.Held)
 	}
 	n.limiter.Cancel(gone, n.now)
@@ -137,7 +141,8 @@ func TestInFlightWaits(t *testing.T) {
 	if got := fmt.Sprint(book.TakeResolved(9)); got != fmt.Sprint([]uint32{second.Stream}) {
 		t.Fatal(got)
 	}
-	if status := n.limiter.Resume(second, n.now); status != limiter.Refused || second.Reason != limiter.InFlight || n.rules.Held != 0 {
+	if status := n.limiter.Resume(second, n.now); status != limiter.Refused || second.Reason != limiter.InFlight ||
+		n.rules.Held != 0 {
 		t.Errorf("%v, %v, %d held", status, second.Reason, n.rules.Held)
 	}
 	n.end(open[1])

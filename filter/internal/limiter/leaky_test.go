@@ -22,7 +22,8 @@ func (n *node) arrive(want quota.Span) *limiter.Request {
 		status = n.answer(200, req)
 	}
 	switch {
-	case want < 0 && status != limiter.Refused, want == 0 && status != limiter.Allowed, want > 0 && status != limiter.Delayed, want >= 0 && req.Delay != want:
+	case want < 0 && status != limiter.Refused, want == 0 && status != limiter.Allowed, want > 0 &&
+		status != limiter.Delayed, want >= 0 && req.Delay != want:
 		n.t.Errorf("stream %d at %d: %v, delayed by %d, want %d", req.Stream, n.now, status, req.Delay, want)
 	}
 	return req
@@ -56,7 +57,8 @@ func TestLeakyBucketSpaces(t *testing.T) {
 		c := n.arrive(200 * quota.Millisecond)
 		n.now += 200 * ms
 		n.released(b.Stream, c.Stream)
-		if s := n.limiter.Stats; s.Allowed != 4 || s.Refused != 1 || s.Delayed != 3 || n.limiter.NextRelease() != quota.Forever {
+		if s := n.limiter.Stats; s.Allowed != 4 || s.Refused != 1 || s.Delayed != 3 ||
+			n.limiter.NextRelease() != quota.Forever {
 			t.Errorf("%s: %+v", mode, s)
 		}
 	}

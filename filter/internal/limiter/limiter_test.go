@@ -94,7 +94,8 @@ func (n *node) grant(version uint64, items []wire.LeaseItem) []wire.LeaseAnswer 
 		if it.Quota > 0 {
 			most, l = l.Params, l.For(it.Quota, it.Burst)
 		}
-		ask := lease.Ask{Most: most, Params: l.Params, Version: version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline, Keep: it.Keep, Nodes: 2}
+		ask := lease.Ask{Most: most, Params: l.Params, Version: version, Waiting: it.Waiting, Cost: it.Cost,
+			Deadline: lease.Deadline, Keep: it.Keep, Nodes: 2}
 		if n.part > 0 {
 			ask.Params.Burst = min(ask.Params.Burst, n.part)
 		}
@@ -106,7 +107,8 @@ func (n *node) grant(version uint64, items []wire.LeaseItem) []wire.LeaseAnswer 
 		ledger, g := n.ledgers[it.Bucket].Grant(n.now, ask)
 		short = short || g.Waiting < it.Waiting
 		ledgers[it.Bucket] = ledger
-		answers = append(answers, wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level, Debt: g.Debt})
+		answers = append(answers, wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore,
+			Level: g.Level, Debt: g.Debt})
 		if queue {
 			answers[len(answers)-1].Delay = g.Delay
 		}
@@ -123,7 +125,8 @@ func (n *node) grant(version uint64, items []wire.LeaseItem) []wire.LeaseAnswer 
 
 func newNode(t testing.TB, central bool, policies string) *node {
 	t.Helper()
-	n := &node{t: t, now: 1000 * sec, data: &shareddatatest.Data{}, ledgers: map[keyhash.Key]lease.Ledger{}, permits: map[keyhash.Key]shared.Ledger{}}
+	n := &node{t: t, now: 1000 * sec, data: &shareddatatest.Data{}, ledgers: map[keyhash.Key]lease.Ledger{},
+		permits: map[keyhash.Key]shared.Ledger{}}
 	store := bucketstore.New(n.data, [4]byte{}, 1024, 0)
 	n.book = newBook(n.data, 1)
 	if central {
@@ -136,8 +139,9 @@ func newNode(t testing.TB, central bool, policies string) *node {
 
 func (n *node) newClient(store *bucketstore.Store, book *inflight.Book, seed uint64) *leasing.Client {
 	return leasing.New(leasing.Config{
-		Store: store, Flights: book, Client: n, Clock: n, Nodes: shareddata.NewNumber(n.data, shareddata.Space{}, shareddata.Nodes),
-		Node: "node", Boot: 1, Seed: seed,
+		Store: store, Flights: book, Client: n, Clock: n,
+		Nodes: shareddata.NewNumber(n.data, shareddata.Space{}, shareddata.Nodes),
+		Node:  "node", Boot: 1, Seed: seed,
 	})
 }
 
@@ -232,7 +236,8 @@ func TestLocalTimeline(t *testing.T) {
 	} {
 		n.now = start + quota.Instant(c.at)
 		req, status := n.begin()
-		if hit := req.Hits[0]; status != c.want || hit.Remaining != c.remaining || status == limiter.Refused && hit.Retry != c.retry {
+		if hit := req.Hits[0]; status != c.want || hit.Remaining != c.remaining ||
+			status == limiter.Refused && hit.Retry != c.retry {
 			t.Errorf("step %d: %v, %+v", i, status, hit)
 		}
 	}
@@ -278,7 +283,8 @@ func TestCostsAndAbsentParts(t *testing.T) {
 		{[]string{"x-b", "1", "x-who", "me"}, limiter.Allowed, 0, 0},
 	} {
 		req, status := n.begin(c.headers...)
-		if status != c.status || status == limiter.Refused && (req.Reason != c.reason || req.Hits[req.Refusing].Retry != c.retry) {
+		if status != c.status || status == limiter.Refused &&
+			(req.Reason != c.reason || req.Hits[req.Refusing].Retry != c.retry) {
 			t.Errorf("%q: %v %v %+v", c.headers, status, req.Reason, req.Hits)
 		}
 	}
@@ -434,7 +440,8 @@ func TestOptimisticAsksForWhatItMustNotDecide(t *testing.T) {
 		asks   bool
 		status limiter.Status
 	}{
-		{0, "60", true, limiter.Allowed}, {sec / 100, "60", false, limiter.Refused}, {sec / 5, "60", false, limiter.Refused},
+		{0, "60", true, limiter.Allowed}, {sec / 100, "60", false, limiter.Refused},
+		{sec / 5, "60", false, limiter.Refused},
 		{sec / 100, "60", false, limiter.Refused}, {20 * sec, "60", true, limiter.Allowed},
 	} {
 		n.now += step.after
@@ -503,7 +510,8 @@ func TestOptimisticWithoutAnAnswer(t *testing.T) {
 		n := newNode(t, true, strings.Replace(optimisticByCost, `{"name"`, `{"on_failure":[`+c.onFailure+`,"deny"],"name"`, 1))
 		n.learnNodes(t)
 		req, _ := n.begin("x-cost", c.cost)
-		if status := n.answer(503, req); status != c.status || status == limiter.Refused && (req.Source != c.source || req.Reason != limiter.Failure) {
+		if status := n.answer(503, req); status != c.status ||
+			status == limiter.Refused && (req.Source != c.source || req.Reason != limiter.Failure) {
 			t.Errorf("%s: %v by %v for %v", c.onFailure, status, req.Source, req.Reason)
 		}
 	}
@@ -571,7 +579,8 @@ func TestALookIsTrue(t *testing.T) {
 			n.now += step.after
 			look[3] = step.cost
 			if got, asked := left(look...); got != step.left || asked != step.asks {
-				t.Errorf("%s: at cost %s %v later %d are left (asked: %v), want %d (%v)", mode, step.cost, step.after, got, asked, step.left, step.asks)
+				t.Errorf("%s: at cost %s %v later %d are left (asked: %v), want %d (%v)", mode, step.cost, step.after,
+					got, asked, step.left, step.asks)
 			}
 		}
 	}
@@ -657,7 +666,8 @@ func TestContentionAdmitsNobodyWhoIsRefused(t *testing.T) {
 	for _, mode := range []string{"local", "leased", "strict"} {
 		n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":500,"window":"1h"},"cost":{"header":"x-cost","max":500},"mode":"`+mode+`","on_failure":{"then":"allow"}}`)
 		ask := func(cost string) (*limiter.Request, limiter.Status) {
-			a := match.Attributes{Method: []byte("GET"), Path: []byte("/"), Host: []byte("h"), Headers: []match.Header{{Name: []byte("x-cost"), Value: []byte(cost)}}}
+			a := match.Attributes{Method: []byte("GET"), Path: []byte("/"), Host: []byte("h"),
+				Headers: []match.Header{{Name: []byte("x-cost"), Value: []byte(cost)}}}
 			n.stream++
 			req := &limiter.Request{Stream: n.stream}
 			status := n.limiter.Begin(req, n.rules, &a, n.now)
@@ -688,7 +698,8 @@ func TestContentionAdmitsNobodyWhoOwes(t *testing.T) {
 		n := newNode(t, false, `{"name":"p","partition":["header:x-key"],"algorithm":"`+algorithm+`","limit":{"quota":1,"window":"1h"},"mode":"local","on_failure":{"then":"allow"}}`)
 		n.limiter = limiter.New(bucketstore.New(n.data, [4]byte{}, 8, 0), nil, newBook(n.data, 1)) // One slot.
 		ask := func(key int) limiter.Status {
-			a := match.Attributes{Method: []byte("GET"), Path: []byte("/"), Host: []byte("h"), Headers: []match.Header{{Name: []byte("x-key"), Value: strconv.AppendInt(nil, int64(key), 10)}}}
+			a := match.Attributes{Method: []byte("GET"), Path: []byte("/"), Host: []byte("h"),
+				Headers: []match.Header{{Name: []byte("x-key"), Value: strconv.AppendInt(nil, int64(key), 10)}}}
 			n.stream++
 			return n.limiter.Begin(&limiter.Request{Stream: n.stream}, n.rules, &a, n.now)
 		}
@@ -707,7 +718,8 @@ func TestContentionIsDecidedByTheFailureSetting(t *testing.T) {
 		n := newNode(t, false, `{"name":"p","partition":[],"limit":{"quota":5,"window":"1h"},"mode":"local","on_failure":`+onFailure+`}`)
 		n.contend()
 		req, status := n.begin()
-		if status != want || n.limiter.Stats.Contended != 1 || status == limiter.Refused && req.Reason != limiter.Contended {
+		if status != want || n.limiter.Stats.Contended != 1 ||
+			status == limiter.Refused && req.Reason != limiter.Contended {
 			t.Errorf("%s: %v (%v), %d counted", onFailure, status, req.Reason, n.limiter.Stats.Contended)
 		}
 	}
@@ -755,7 +767,8 @@ func TestWaitersBeyondTheBoundAreDecidedByTheShare(t *testing.T) {
 			}
 		}
 		for i, want := range []limiter.Status{want, limiter.Refused} {
-			if req, status := n.begin("x-k", "one more"); status != want || status == limiter.Refused && req.Reason != limiter.Failure {
+			if req, status := n.begin("x-k", "one more"); status != want ||
+				status == limiter.Refused && req.Reason != limiter.Failure {
 				t.Errorf("%s: request %d: %v (%v), want %v", onFailure, i, status, req.Reason, want)
 			}
 		}
@@ -878,7 +891,8 @@ func TestOrdersBansAndExemptions(t *testing.T) {
 			{"name":"q","match":{"paths":["/both"]},"partition":[],"limit":{"quota":1,"window":"1h"}}]}`)
 	ask := func(path, key string, banned bool) limiter.Status {
 		a := &match.Attributes{Method: []byte("GET"), Path: []byte(path), ClientIP: []byte{10, 0, 0, 2},
-			Headers: []match.Header{{Name: []byte("x-k"), Value: []byte(key)}}, Address: [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 2}}
+			Headers: []match.Header{{Name: []byte("x-k"), Value: []byte(key)}}, Address: [16]byte{10: 0xff, 11: 0xff,
+				12: 10, 15: 2}}
 		if banned {
 			a.ClientIP[3], a.Address[15] = 1, 1
 		}
@@ -902,7 +916,8 @@ func TestOrdersBansAndExemptions(t *testing.T) {
 		{wire.Enforcement{}, "/", "bad", true, limiter.Banned},
 		{wire.Enforcement{Bans: []wire.Ban{{Key: req.Hits[0].Key}}}, "/healthz", "bad", false, limiter.Banned},
 		{wire.Enforcement{Bans: []wire.Ban{{Key: req.Hits[0].Key}}}, "/healthz", "good", false, limiter.Unlimited},
-		{wire.Enforcement{Orders: []wire.Order{everything}, Bans: []wire.Ban{{Key: req.Hits[0].Key}}}, "/", "bad", true, limiter.Bypassed},
+		{wire.Enforcement{Orders: []wire.Order{everything}, Bans: []wire.Ban{{Key: req.Hits[0].Key}}}, "/", "bad", true,
+			limiter.Bypassed},
 		{wire.Enforcement{Orders: []wire.Order{only}}, "/", "bad", false, limiter.Bypassed},
 		{wire.Enforcement{Orders: []wire.Order{only}}, "/", "bad", true, limiter.Banned},
 		{wire.Enforcement{Orders: []wire.Order{only}}, "/both", "bad", false, limiter.Allowed}, // The other policy applies.
@@ -940,7 +955,8 @@ func TestSeveralLimits(t *testing.T) {
 		n.now += quota.Instant(step.after)
 		req, status := n.begin()
 		if status != step.want || status == limiter.Refused && req.Refusing != step.refusing || len(req.Hits) != 2 {
-			t.Errorf("step %d: %v by hit %d of %d, want %v by %d", i, status, req.Refusing, len(req.Hits), step.want, step.refusing)
+			t.Errorf("step %d: %v by hit %d of %d, want %v by %d", i, status, req.Refusing, len(req.Hits), step.want,
+				step.refusing)
 		}
 	}
 }

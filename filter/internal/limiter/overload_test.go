@@ -173,7 +173,8 @@ func TestTheLimitFindsTheCapacity(t *testing.T) {
 	for i, s := range upstreamtest.Scenes[:2] {
 		workers, seed := 2+2*i, uint64(i+1)
 		g := newGuarded(t, workers, fourClasses, worker)
-		v := upstreamtest.Judge(t, s, seed, g, func() []upstreamtest.Value { return g.values }, upstreamtest.BestFixed(s, seed))
+		v := upstreamtest.Judge(t, s, seed, g, func() []upstreamtest.Value { return g.values },
+			upstreamtest.BestFixed(s, seed))
 		for _, problem := range v.Problems() {
 			t.Errorf("%s, %d workers, seed %d: %s", s.Name, workers, seed, problem)
 		}
@@ -246,9 +247,11 @@ func TestABusyUpstreamAndALateWorkerShed(t *testing.T) {
 		shed   bool
 		factor int
 	}{
-		"the upstream reports that it is busy": {busy, func() { busy.utilisation = 1 }, func() { busy.utilisation = 0.1 }, true, 1},
+		"the upstream reports that it is busy": {busy, func() { busy.utilisation = 1 },
+			func() { busy.utilisation = 0.1 }, true, 1},
 		"the upstream reports next to nothing": {newGuarded(t, 2, fourClasses, worker), func() {}, func() {}, false, 1},
-		"the first worker is late":             {late, func() { late.late = quota.Second / 5 }, func() { late.late = 0 }, true, 2},
+		"the first worker is late": {late, func() { late.late = quota.Second / 5 },
+			func() { late.late = 0 }, true, 2},
 	} {
 		calm := c.g.steps(100, 2)
 		c.begin()

@@ -73,7 +73,8 @@ func TestALimitOfAConsumersOwn(t *testing.T) {
 		{other, &register{}, 0},                               // It knows for certain that the consumer has none.
 		{n.limiter, &register{special: ownLimits(15, 20)}, 3}, // Two limits: the first has 3 left.
 		{n.limiter, &register{special: wire.AppendExceptions(nil, wire.Exceptions{Bypass: wire.ForGood})}, 100},
-		{n.limiter, &register{special: wire.AppendExceptions(nil, wire.Exceptions{Banned: wire.ForGood, Bypass: wire.ForGood})}, 0},
+		{n.limiter, &register{special: wire.AppendExceptions(nil,
+			wire.Exceptions{Banned: wire.ForGood, Bypass: wire.ForGood})}, 0},
 	} {
 		if got := n.spend(c.l, c.r); got != c.want {
 			t.Errorf("step %d: %d allowed, want %d", i, got, c.want)
@@ -101,7 +102,8 @@ func TestAConsumerIsNamedToTheCentre(t *testing.T) {
 		}
 		it := n.asked[0]
 		key := match.ConsumerKey(keyhash.Key{}, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
-		if got := fmt.Sprintf("exceptionsRevision %d, place %d", it.ExceptionsRevision, it.Place); got != c.want || (it.Place > 0) != (it.Consumer == key) {
+		if got := fmt.Sprintf("exceptionsRevision %d, place %d", it.ExceptionsRevision, it.Place); got != c.want ||
+			(it.Place > 0) != (it.Consumer == key) {
 			t.Errorf("%d: %s of %v, want %s", i, got, it.Consumer, c.want)
 		}
 	}

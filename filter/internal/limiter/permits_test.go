@@ -19,7 +19,8 @@ func (n *node) permit(it wire.LeaseItem) wire.LeaseAnswer {
 		Node: shared.Node{ID: "other"}, Seq: n.claims, Hold: n.elsewhere,
 	})
 	ledger, a := ledger.Claim(n.now, shared.Claim{
-		Node: shared.Node{ID: "node", Boot: 1}, Seq: it.Seq, Hold: it.Hold, Lent: it.Lent, Need: it.Waiting, Spare: it.Keep,
+		Node: shared.Node{ID: "node", Boot: 1}, Seq: it.Seq, Hold: it.Hold, Lent: it.Lent, Need: it.Waiting,
+		Spare: it.Keep,
 		Limit: n.rules.Index.Limit(it.Limit).Quota, Nodes: 2,
 	})
 	n.permits[it.Bucket] = ledger
@@ -308,7 +309,8 @@ func TestLeasedInFlightInShadow(t *testing.T) {
 		}
 		n.let(30*millisecond, 200)
 	}
-	if s := n.limiter.Stats; s.ShadowUndetermined == 0 || s.ShadowAllowed != 2 || s.ShadowAllowed+s.ShadowRefused+s.ShadowUndetermined != 4 {
+	if s := n.limiter.Stats; s.ShadowUndetermined == 0 || s.ShadowAllowed != 2 ||
+		s.ShadowAllowed+s.ShadowRefused+s.ShadowUndetermined != 4 {
 		t.Errorf("%d undetermined, %d allowed, %d refused", s.ShadowUndetermined, s.ShadowAllowed, s.ShadowRefused)
 	}
 }

@@ -120,7 +120,8 @@ func TestWhatIsNotKnownStaysCharged(t *testing.T) {
 		}
 		n.limiter.Stats.Settled.Reserved = 3
 		if left != max(c.left, 0) || n.limiter.Stats.Settled != c.stats {
-			t.Errorf("missing %s: %d are left, want %d; %+v, want %+v", c.missing, left, c.left, n.limiter.Stats.Settled, c.stats)
+			t.Errorf("missing %s: %d are left, want %d; %+v, want %+v", c.missing, left, c.left,
+				n.limiter.Stats.Settled, c.stats)
 		}
 	}
 }
@@ -139,7 +140,8 @@ func TestCostByDuration(t *testing.T) {
 	n.now += 2 * sec
 	n.limiter.End(req, limiter.Life{Sent: began, Answered: began + 1, Ended: n.now})
 	refused, got := n.begin()
-	// 20 tokens, of which two seconds have brought back one: 19 are owed of 10, and the request needs one.
+	// 20 tokens, of which two seconds have brought back one: 19 are owed of 10, and the request
+	// needs one.
 	if got != limiter.Refused || refused.Hits[0].Retry != 10*quota.Second || refused.Hits[0].Remaining != 0 {
 		t.Errorf("%v, retry after %d", got, refused.Hits[0].Retry)
 	}
@@ -178,17 +180,25 @@ func TestCostAtTheEnd(t *testing.T) {
 		left   int64
 		stats  limiter.Settled
 	}{
-		{byMetadata, properties{used: number(7), "response/code_details": whole}, false, 3, limiter.Settled{Overspent: 3, Settled: 1}},
-		{byMetadata, properties{used: number(1), "response/code_details": brokenOff}, false, 9, limiter.Settled{Refunded: 3, Settled: 1}},
+		{byMetadata, properties{used: number(7), "response/code_details": whole}, false, 3,
+			limiter.Settled{Overspent: 3, Settled: 1}},
+		{byMetadata, properties{used: number(1), "response/code_details": brokenOff}, false, 9,
+			limiter.Settled{Refunded: 3, Settled: 1}},
 		{byMetadata, properties{used: number(0)}, false, 10, limiter.Settled{Refunded: 4, Settled: 1}},
 		{byMetadata, properties{used: "2"}, false, 8, limiter.Settled{Refunded: 2, Settled: 1}},
-		{byMetadata, properties{used: number(2.5), "response/code_details": brokenOff}, false, 6, limiter.Settled{Kept: 1}},
+		{byMetadata, properties{used: number(2.5), "response/code_details": brokenOff}, false, 6,
+			limiter.Settled{Kept: 1}},
 		{byMetadata, properties{"response/code_details": brokenOff}, false, 6, limiter.Settled{Kept: 1}},
-		{byMetadata, properties{"response/code_details": whole}, false, 10, limiter.Settled{Refunded: 4, Settled: 1, Missing: 1}},
-		{byStatus, properties{"response/grpc_status": grpcStatus(16), "response/code_details": whole}, true, 8, limiter.Settled{Refunded: 2, Settled: 1}},
-		{byStatus, properties{"response/grpc_status": grpcStatus(0), "response/code_details": whole}, true, 10, limiter.Settled{Refunded: 4, Settled: 1}},
-		{byStatus, properties{"response/grpc_status": grpcStatus(2), "response/code_details": brokenOff}, true, 6, limiter.Settled{Kept: 1}},
-		{byStatus, properties{"response/grpc_status": grpcStatus(2), "response/code_details": whole}, false, 10, limiter.Settled{Refunded: 4, Settled: 1, Missing: 1}},
+		{byMetadata, properties{"response/code_details": whole}, false, 10,
+			limiter.Settled{Refunded: 4, Settled: 1, Missing: 1}},
+		{byStatus, properties{"response/grpc_status": grpcStatus(16), "response/code_details": whole}, true, 8,
+			limiter.Settled{Refunded: 2, Settled: 1}},
+		{byStatus, properties{"response/grpc_status": grpcStatus(0), "response/code_details": whole}, true, 10,
+			limiter.Settled{Refunded: 4, Settled: 1}},
+		{byStatus, properties{"response/grpc_status": grpcStatus(2), "response/code_details": brokenOff}, true, 6,
+			limiter.Settled{Kept: 1}},
+		{byStatus, properties{"response/grpc_status": grpcStatus(2), "response/code_details": whole}, false, 10,
+			limiter.Settled{Refunded: 4, Settled: 1, Missing: 1}},
 	} {
 		n := newNode(t, false, `{"name":"p","partition":[],"limit":{"quota":10,"window":"1h"},"mode":"local","algorithm":"sliding_window",
 			"cost":{"reserve":{"header":"x-max","max":9},"commit":`+c.commit+`}}`)
@@ -239,8 +249,8 @@ func TestSettlesWhatWasRefusedAndWhatIsWatched(t *testing.T) {
 	}
 }
 
-// The policy set is replaced while a request is under way: it settles by what it was admitted under,
-// and gives nothing back to a bucket that counts otherwise now.
+// The policy set is replaced while a request is under way: it settles by what it was admitted
+// under, and gives nothing back to a bucket that counts otherwise now.
 func TestSettlesAfterAPush(t *testing.T) {
 	const one = `{"name":"p","partition":[],"limit":{"quota":%d,"window":"1h"},"mode":"local","cost":{"reserve":4,"commit":{"header":"x-used"}}}`
 	n := newNode(t, false, fmt.Sprintf(one, 10))

@@ -23,8 +23,10 @@ func (n *node) timeline(start quota.Instant, steps ...step) {
 		n.now = start + s.at
 		req, status := n.begin()
 		hit := req.Hits[0]
-		if status != s.status || hit.Remaining != s.remaining || hit.Reset != s.reset || status == limiter.Refused && hit.Retry != s.retry {
-			n.t.Errorf("step %d: status %v, remaining %d, reset %d, retry %d; want %+v", i, status, hit.Remaining, hit.Reset, hit.Retry, s)
+		if status != s.status || hit.Remaining != s.remaining || hit.Reset != s.reset ||
+			status == limiter.Refused && hit.Retry != s.retry {
+			n.t.Errorf("step %d: status %v, remaining %d, reset %d, retry %d; want %+v", i, status, hit.Remaining,
+				hit.Reset, hit.Retry, s)
 		}
 	}
 }
@@ -94,7 +96,8 @@ func TestShareOfAWindow(t *testing.T) {
 		if status == limiter.Paused {
 			status = n.answer(503, req)
 		}
-		if passes := i < 10; (status == limiter.Allowed) != passes || !passes && (req.Hits[0].Retry != quota.Second || req.Reason != limiter.Failure) {
+		if passes := i < 10; (status == limiter.Allowed) != passes ||
+			!passes && (req.Hits[0].Retry != quota.Second || req.Reason != limiter.Failure) {
 			t.Errorf("request %d: %v %v %+v", i, status, req.Reason, req.Hits[0])
 		}
 	}
@@ -110,7 +113,8 @@ func TestCandidate(t *testing.T) {
 		t.Helper()
 		s := n.limiter.Stats
 		if s.CandidateAllowed != allowed || s.CandidateRefused != refused || s.CandidateUndetermined != undetermined {
-			t.Errorf("candidate: %d allowed, %d refused, %d undetermined; want %d, %d, %d", s.CandidateAllowed, s.CandidateRefused, s.CandidateUndetermined, allowed, refused, undetermined)
+			t.Errorf("candidate: %d allowed, %d refused, %d undetermined; want %d, %d, %d", s.CandidateAllowed,
+				s.CandidateRefused, s.CandidateUndetermined, allowed, refused, undetermined)
 		}
 	}
 	n.begin()
@@ -145,7 +149,8 @@ func TestCandidateBesideACentralPolicy(t *testing.T) {
 		t.Fatal(status)
 	}
 	n.begin()
-	if s := n.limiter.Stats; s.Refused != 1 || s.CandidateAllowed != 1 || s.CandidateUndetermined != 1 || s.CandidateRefused != 0 {
+	if s := n.limiter.Stats; s.Refused != 1 || s.CandidateAllowed != 1 || s.CandidateUndetermined != 1 ||
+		s.CandidateRefused != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -159,7 +164,8 @@ func TestAWallClockThatIsSetBack(t *testing.T) {
 		after   quota.Instant
 		allowed int
 	}{
-		{day, 0, 2}, {2 * day, 60 * sec, 2}, {day, 60 * sec, 0}, {day - quota.Second, 60 * sec, 0}, {day, 3600 * sec, 2},
+		{day, 0, 2}, {2 * day, 60 * sec, 2}, {day, 60 * sec, 0}, {day - quota.Second, 60 * sec, 0},
+		{day, 3600 * sec, 2},
 	} {
 		n.limiter.Ahead, n.now = step.ahead, n.now+step.after
 		allowed := 0

@@ -135,30 +135,37 @@ func TestTimelines(t *testing.T) {
 		line     []step
 	}{
 		"refusals at any worker count together, and every worker refuses at once": {rule("", ""), []step{
-			{0, 0, "eve /a", "allowed"}, {0, 0, "eve /a", "quota"}, {1, 1, "eve /a", "quota"}, {2, 0, "eve /a", "quota"},
+			{0, 0, "eve /a", "allowed"}, {0, 0, "eve /a", "quota"}, {1, 1, "eve /a", "quota"},
+			{2, 0, "eve /a", "quota"},
 			{2, 1, "eve /a", "penalty 60 by a"}, {2, 0, "bob /a", "allowed"}, {31, 0, "eve /a", "penalty 31 by a"},
 			{31, 1, "eve /b", "allowed"}, {61, 1, "eve /a", "penalty 1 by a"}, {62, 1, "eve /a", "allowed"},
 		}},
 		"the second offence doubles the time": {rule("", ""), []step{
-			{0, 0, "eve /a", "allowed"}, {0, 0, "eve /a", "quota"}, {0, 0, "eve /a", "quota"}, {0, 0, "eve /a", "quota"},
-			{60, 0, "eve /a", "allowed"}, {60, 0, "eve /a", "quota"}, {60, 1, "eve /a", "quota"}, {60, 0, "eve /a", "quota"},
+			{0, 0, "eve /a", "allowed"}, {0, 0, "eve /a", "quota"}, {0, 0, "eve /a", "quota"},
+			{0, 0, "eve /a", "quota"},
+			{60, 0, "eve /a", "allowed"}, {60, 0, "eve /a", "quota"}, {60, 1, "eve /a", "quota"},
+			{60, 0, "eve /a", "quota"},
 			{61, 1, "eve /a", "penalty 119 by a"}, {180, 1, "eve /a", "allowed"},
 		}},
 		"refusals that are too old do not count": {rule("", ""), []step{
-			{0, 0, "eve /a", "allowed"}, {0, 0, "eve /a", "quota"}, {9, 0, "eve /a", "quota"}, {10, 0, "eve /a", "quota"},
+			{0, 0, "eve /a", "allowed"}, {0, 0, "eve /a", "quota"}, {9, 0, "eve /a", "quota"},
+			{10, 0, "eve /a", "quota"},
 			{11, 0, "eve /a", "quota"}, {11, 0, "eve /a", "penalty 60 by a"},
 		}},
 		"with extend it starts over": {rule(`,"extend":true`, ""), []step{
-			{0, 0, "eve /a", "allowed"}, {0, 0, "eve /a", "quota"}, {0, 0, "eve /a", "quota"}, {0, 0, "eve /a", "quota"},
+			{0, 0, "eve /a", "allowed"}, {0, 0, "eve /a", "quota"}, {0, 0, "eve /a", "quota"},
+			{0, 0, "eve /a", "quota"},
 			{30, 1, "eve /a", "penalty 60 by a"}, {89, 0, "eve /a", "penalty 60 by a"}, {149, 0, "eve /a", "allowed"},
 		}},
 		"for all policies": {rule(`,"scope":"all"`, ""), []step{
-			{0, 0, "eve /a", "allowed"}, {0, 0, "eve /a", "quota"}, {0, 0, "eve /a", "quota"}, {0, 0, "eve /a", "quota"},
+			{0, 0, "eve /a", "allowed"}, {0, 0, "eve /a", "quota"}, {0, 0, "eve /a", "quota"},
+			{0, 0, "eve /a", "quota"},
 			{1, 1, "eve /b", "penalty 59 by a"}, {1, 1, "eve /a", "penalty 59 by a"}, {1, 1, "bob /b", "allowed"},
 			{1, 1, "eve /c", "status 0"}, {60, 1, "eve /b", "allowed"},
 		}},
 		"a penalty in shadow refuses nothing": {rule(`,"shadow":true`, ""), []step{
-			{0, 0, "eve /a", "allowed"}, {0, 0, "eve /a", "quota"}, {0, 0, "eve /a", "quota"}, {0, 0, "eve /a", "quota"},
+			{0, 0, "eve /a", "allowed"}, {0, 0, "eve /a", "quota"}, {0, 0, "eve /a", "quota"},
+			{0, 0, "eve /a", "quota"},
 			{1, 1, "eve /a", "quota"}, {60, 1, "eve /a", "allowed"},
 		}},
 		"nor does that of a policy in shadow": {rule("", `,"enforcement":"shadow"`), []step{
@@ -166,7 +173,8 @@ func TestTimelines(t *testing.T) {
 			{0, 0, "eve /a", "status 0"}, {1, 1, "eve /a", "status 0"},
 		}},
 		"what costs too much is no offence": {strings.Replace(rule("", `,"cost":{"header":"x-api-key","max":9}`), `"partition":["consumer"],"mode":"local","limit":{"quota":1,`, `"partition":["consumer"],"mode":"local","limit":{"quota":2,`, 1), []step{
-			{0, 0, "9 /a", "too_dear"}, {0, 0, "9 /a", "too_dear"}, {0, 0, "9 /a", "too_dear"}, {0, 0, "9 /a", "too_dear"},
+			{0, 0, "9 /a", "too_dear"}, {0, 0, "9 /a", "too_dear"}, {0, 0, "9 /a", "too_dear"},
+			{0, 0, "9 /a", "too_dear"},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -259,7 +267,8 @@ func TestReportsArrive(t *testing.T) {
 	p.punish("early")
 	b.Tick(p.now)
 	if due := b.NextDue(); len(p.sent) != 0 || due != p.now+sec/4 {
-		t.Fatalf("%d reports before the control plane could say what it knows, the first one due at %v", len(p.sent), due)
+		t.Fatalf("%d reports before the control plane could say what it knows, the first one due at %v", len(p.sent),
+			due)
 	}
 	p.now += sec / 4
 	p.unsent = true
@@ -362,7 +371,8 @@ func TestRefusalsAreCountedExactly(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	made, nested := 0, false
 	p.data.Before = func(op string, key []byte) {
-		if op == "set" && !nested && len(key) == 9 && key[4] == byte(shareddata.PenaltySet) && random.IntN(2) == 0 && made < refusals-1 {
+		if op == "set" && !nested && len(key) == 9 && key[4] == byte(shareddata.PenaltySet) && random.IntN(2) == 0 &&
+			made < refusals-1 {
 			nested = true
 			if p.request(1, "eve", "/a") == "quota" {
 				made++
@@ -377,13 +387,16 @@ func TestRefusalsAreCountedExactly(t *testing.T) {
 		}
 		made++
 	}
-	if got := p.request(0, "eve", "/a"); !strings.HasPrefix(got, "penalty") || p.boxes[0].Stats.Lost+p.boxes[1].Stats.Lost > 0 {
+	if got := p.request(0, "eve", "/a"); !strings.HasPrefix(got, "penalty") ||
+		p.boxes[0].Stats.Lost+p.boxes[1].Stats.Lost > 0 {
 		t.Errorf("after %d refusals: %s", made, got)
 	}
 }
 
 func FuzzLearn(f *testing.F) {
-	f.Add(wire.AppendPenalties(nil, &wire.Penalties{Revision: 9, Cleared: 3, Items: []wire.Penalty{{Key: keyhash.Key{1}, Level: 2, Until: 5}}}), []byte("a value"))
+	f.Add(wire.AppendPenalties(nil,
+		&wire.Penalties{Revision: 9, Cleared: 3, Items: []wire.Penalty{{Key: keyhash.Key{1}, Level: 2, Until: 5}}}),
+		[]byte("a value"))
 	f.Fuzz(func(t *testing.T, message, value []byte) {
 		var data shareddatatest.Data
 		b := penalties.New(penalties.Config{Shared: &data, Sets: 1, Clock: &process{T: t}})

@@ -80,7 +80,8 @@ func TestSeveralLimitsAreNamedByTheirWindows(t *testing.T) {
 	}
 }
 
-// Limits that count in windows say their quota and window; the time to full is that until nothing counts any more.
+// Limits that count in windows say their quota and window; the time to full is that until nothing
+// counts any more.
 func TestWindowsAndQueues(t *testing.T) {
 	for _, c := range []struct {
 		policy, headers, decision string
@@ -92,7 +93,8 @@ func TestWindowsAndQueues(t *testing.T) {
 		{`"algorithm":"sliding_log","limit":{"quota":3,"window":"1h"}`, "ratelimit-policy: \"p\";q=3;w=3600\nratelimit: \"p\";r=0;t=3600\n",
 			"refused policy=p reason=quota retry_us=3600000000 remaining=0", 4, limiter.Refused},
 		{`"algorithm":"leaky_bucket","mode":"local","max_wait":"1m","limit":{"quota":1,"window":"2s","burst":4}`,
-			"ratelimit-policy: \"p\";q=5;w=10\nratelimit: \"p\";r=2;t=2\n", "allowed policy=p remaining=2 delayed_us=4000000", 3, limiter.Delayed},
+			"ratelimit-policy: \"p\";q=5;w=10\nratelimit: \"p\";r=2;t=2\n",
+			"allowed policy=p remaining=2 delayed_us=4000000", 3, limiter.Delayed},
 	} {
 		req, status := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],`+c.policy+`}]}`, c.n)
 		var h respond.Headers
@@ -113,7 +115,8 @@ func TestRequestsInFlight(t *testing.T) {
 	var h respond.Headers
 	h.Limits(req, false, 0, wall)
 	want := "x-ratelimit-limit: 3\nx-ratelimit-remaining: 1\nx-ratelimit-reset: 1800000000\n" +
-		"ratelimit-policy: \"p.1m\";q=50;w=60,\"p.in_flight\";q=3;qu=\"concurrent-requests\",\"alone\";q=9;qu=\"concurrent-requests\"\n" +
+		"ratelimit-policy: " +
+		"\"p.1m\";q=50;w=60,\"p.in_flight\";q=3;qu=\"concurrent-requests\",\"alone\";q=9;qu=\"concurrent-requests\"\n" +
 		"ratelimit: \"p.1m\";r=48;t=3,\"p.in_flight\";r=1,\"alone\";r=7\n"
 	if status != limiter.Allowed || lines(&h) != want {
 		t.Errorf("%v\n%s\nwant\n%s", status, lines(&h), want)
@@ -127,10 +130,12 @@ func TestRequestsInFlight(t *testing.T) {
 	if status != limiter.Refused || r.Status != 429 || string(r.Body) != want {
 		t.Errorf("%v %d\n%s\nwant\n%s", status, r.Status, r.Body, want)
 	}
-	if got := lines(&r.Headers); !strings.Contains(got, "retry-after: 1\n") || !strings.Contains(got, "\"p.in_flight\";r=0,") {
+	if got := lines(&r.Headers); !strings.Contains(got, "retry-after: 1\n") ||
+		!strings.Contains(got, "\"p.in_flight\";r=0,") {
 		t.Error(got)
 	}
-	if got := string(respond.AppendDecision(nil, req, status)); got != "refused policy=p reason=in_flight retry_us=1000000 remaining=0" {
+	if got := string(respond.AppendDecision(nil, req, status)); got != "refused policy=p reason=in_flight "+
+		"retry_us=1000000 remaining=0" {
 		t.Error(got)
 	}
 }
@@ -157,7 +162,8 @@ func TestShed(t *testing.T) {
 	if got := lines(&r.Headers); !strings.HasPrefix(got, "retry-after: ") || strings.Contains(got, "ratelimit") {
 		t.Error(got)
 	}
-	if got := string(respond.AppendDecision(nil, req, status)); !strings.HasPrefix(got, "refused policy=p reason=shed retry_us=") {
+	if got := string(respond.AppendDecision(nil, req, status)); !strings.HasPrefix(got,
+		"refused policy=p reason=shed retry_us=") {
 		t.Error(got)
 	}
 }
@@ -208,18 +214,21 @@ func TestRefused(t *testing.T) {
 	if err := json.Unmarshal(r.Body, &problem); err != nil {
 		t.Fatalf("%s: %v", r.Body, err)
 	}
-	if r.Status != 429 || problem.Status != 429 || problem.Type != "https://iana.org/assignments/http-problem-types#quota-exceeded" ||
+	if r.Status != 429 || problem.Status != 429 ||
+		problem.Type != "https://iana.org/assignments/http-problem-types#quota-exceeded" ||
 		problem.Limit != 3 || problem.Window != "1h" || len(problem.Violated) != 1 || problem.Violated[0] != "b" ||
 		problem.Retry < 1200 || problem.Retry > 1320 || !strings.Contains(problem.Detail, "Policy b allows 3 per 1h") {
 		t.Errorf("%d %+v", r.Status, problem)
 	}
 	got := lines(&r.Headers)
-	for _, want := range []string{"cache-control: no-store\n", "content-type: application/problem+json\n", "x-ratelimit-limit: 3\n", "x-ratelimit-remaining: 0\n", "x-ratelimit-reset: 1800003600\n"} {
+	for _, want := range []string{"cache-control: no-store\n", "content-type: application/problem+json\n",
+		"x-ratelimit-limit: 3\n", "x-ratelimit-remaining: 0\n", "x-ratelimit-reset: 1800003600\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
 	}
-	if string(respond.AppendDecision(nil, req, status)) != "refused policy=b reason=quota retry_us=1200000000 remaining=0" {
+	if string(respond.AppendDecision(nil, req, status)) != "refused policy=b reason=quota retry_us=1200000000 "+
+		"remaining=0" {
 		t.Errorf("decision %s", respond.AppendDecision(nil, req, status))
 	}
 	r.Write(req, now, wall, true)
@@ -242,7 +251,8 @@ func TestOtherRefusals(t *testing.T) {
 		req, _ := decide(t, doc, 1, c.headers...)
 		var r respond.Refusal
 		r.Write(req, now, wall, false)
-		if r.Status != c.status || strings.Contains(lines(&r.Headers), "retry-after") != c.retryAfter || !json.Valid(r.Body) {
+		if r.Status != c.status || strings.Contains(lines(&r.Headers), "retry-after") != c.retryAfter ||
+			!json.Valid(r.Body) {
 			t.Errorf("%q: %d %s\n%s", c.headers, r.Status, r.Body, lines(&r.Headers))
 		}
 	}
@@ -278,7 +288,8 @@ func TestDiscord(t *testing.T) {
 			name, value := h.At(i)
 			got[name] = string(value)
 		}
-		if got["x-ratelimit-scope"] != scope || got["x-ratelimit-reset-after"] != "0.667" || len(got["x-ratelimit-bucket"]) != 16 {
+		if got["x-ratelimit-scope"] != scope || got["x-ratelimit-reset-after"] != "0.667" ||
+			len(got["x-ratelimit-bucket"]) != 16 {
 			t.Errorf("[%s]: %v", partition, got)
 		}
 		bucket[got["x-ratelimit-bucket"]] = partition
@@ -288,8 +299,8 @@ func TestDiscord(t *testing.T) {
 	}
 }
 
-// The upstream may be a limiter too: the stricter of both is what the client sees, each family of headers whole, in however many
-// lines the other said it.
+// The upstream may be a limiter too: the stricter of both is what the client sees, each family of
+// headers whole, in however many lines the other said it.
 func TestTheStricterStays(t *testing.T) {
 	req, _ := decide(t, `{"version":"weir/v1","headers":{"legacy":"x-ratelimit"},`+two, 1) // a: 99 left, b: 2 left
 	const standard, legacy = "ratelimit-policy ratelimit ", "x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset"
@@ -331,7 +342,8 @@ func TestTheStricterStays(t *testing.T) {
 			names = append(names, name)
 		}
 		if !sameSet(names, strings.Fields(c.ours)) || !sameSet(replaced, strings.Fields(c.replaced)) {
-			t.Errorf("upstream says %s: kept %v in place of %v, want %s in place of %s", c.upstream, names, replaced, c.ours, c.replaced)
+			t.Errorf("upstream says %s: kept %v in place of %v, want %s in place of %s", c.upstream, names, replaced,
+				c.ours, c.replaced)
 		}
 	}
 }
@@ -371,7 +383,8 @@ func TestOwnResponse(t *testing.T) {
 		var r respond.Refusal
 		r.Write(req, now, wall, false)
 		got := lines(&r.Headers)
-		if r.Status != want.status || !strings.Contains(string(r.Body), want.body) || !strings.Contains(got, "content-type: "+want.kind+"\n") || !strings.Contains(got, "retry-after: ") {
+		if r.Status != want.status || !strings.Contains(string(r.Body), want.body) ||
+			!strings.Contains(got, "content-type: "+want.kind+"\n") || !strings.Contains(got, "retry-after: ") {
 			t.Errorf("%s: %d %s\n%s", response, r.Status, r.Body, got)
 		}
 	}
@@ -387,7 +400,8 @@ func TestWordsOfRefusals(t *testing.T) {
 	}{
 		{`"limit":{"quota":3,"window":"1h"}`, 4, "1", "Policy p allows 3 per 1h, and that is used up. Try again in "},
 		{`"limit":{"quota":60,"window":"1h","burst":3}`, 4, "1",
-			"Policy p allows 3 at once and 60 per 1h in the long run, and what it allows at once is used up. Try again in "},
+			"Policy p allows 3 at once and 60 per 1h in the long run, and what it allows at once is used up. Try " +
+				"again in "},
 		{`"limit":{"quota":60,"window":"1h","burst":3}`, 1, "4",
 			"This request costs 4, and policy p never allows more than 3 at once: waiting does not help."},
 		{`"algorithm":"sliding_log","limit":{"quota":3,"window":"1h"}`, 4, "1", "Policy p allows 3 per 1h, and that is used up. Try again in "},
@@ -397,7 +411,8 @@ func TestWordsOfRefusals(t *testing.T) {
 		req, status := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],"mode":"local",`+
 			`"cost":{"header":"x-cost","max":9},`+c.policy+`}]}`, c.n, "x-cost", c.cost)
 		detail, kind := problem(t, req)
-		if status != limiter.Refused || !strings.HasPrefix(detail, c.want) || !strings.HasSuffix(kind, "#quota-exceeded") {
+		if status != limiter.Refused || !strings.HasPrefix(detail, c.want) ||
+			!strings.HasSuffix(kind, "#quota-exceeded") {
 			t.Errorf("%s: %v %s\n%s\nwant\n%s", c.policy, status, kind, detail, c.want)
 		}
 	}
@@ -422,10 +437,14 @@ func TestWordsOfFailures(t *testing.T) {
 		source limiter.Source
 		want   string
 	}{
-		{limiter.Failure, limiter.ByFailureDeny, "The limiter cannot reach the counters of policy p now. Try again in "},
-		{limiter.Failure, limiter.ByShare, "The limiter cannot reach the counters of policy p now, and what this proxy may admit alone is used up. Try again in "},
+		{limiter.Failure, limiter.ByFailureDeny,
+			"The limiter cannot reach the counters of policy p now. Try again in "},
+		{limiter.Failure, limiter.ByShare,
+			"The limiter cannot reach the counters of policy p now, and what this proxy may admit alone is used up. " +
+				"Try again in "},
 		{limiter.TooManyWaiting, limiter.ByOverload, "Too many requests wait for policy p already. Try again in "},
-		{limiter.Contended, limiter.ByOverload, "Too many requests ask for the same count of policy p at once. Try again in "},
+		{limiter.Contended, limiter.ByOverload,
+			"Too many requests ask for the same count of policy p at once. Try again in "},
 	} {
 		req.Reason, req.Source = c.reason, c.source
 		detail, kind := problem(t, req)
@@ -441,7 +460,8 @@ func TestWordsOfPenalties(t *testing.T) {
 	req.Reason, req.Source = limiter.Penalty, limiter.ByPenalty
 	req.Hits[0].Retry, req.Hits[0].Reset = 600*quota.Second-1, 600*quota.Second-1
 	detail, kind := problem(t, req)
-	want := "Policy p has refused this caller too often, so all its requests are refused until the penalty ends. Try again in 600 seconds."
+	want := "Policy p has refused this caller too often, so all its requests are refused until the penalty ends. Try " +
+		"again in 600 seconds."
 	if detail != want || !strings.HasSuffix(kind, "#abnormal-usage-detected") {
 		t.Errorf("%s\n%s\nwant\n%s", kind, detail, want)
 	}
@@ -450,13 +470,15 @@ func TestWordsOfPenalties(t *testing.T) {
 	if r.Status != 429 || !strings.HasPrefix(lines(&r.Headers), "retry-after: 600\n") || !strings.Contains(lines(&r.Headers), `"p";r=0;t=600`) {
 		t.Errorf("%d\n%s", r.Status, lines(&r.Headers))
 	}
-	if said := string(respond.AppendDecision(nil, req, limiter.Refused)); !strings.Contains(said, "refused policy=p reason=penalty retry_us=599999999") {
+	if said := string(respond.AppendDecision(nil, req, limiter.Refused)); !strings.Contains(said,
+		"refused policy=p reason=penalty retry_us=599999999") {
 		t.Error(said)
 	}
 }
 
 func TestWordsOfBans(t *testing.T) {
-	for ban, want := range map[match.Ban]string{match.AddressBan: "this address", match.ConsumerBan: "key or identity", match.KeyBan: "counted by"} {
+	for ban, want := range map[match.Ban]string{match.AddressBan: "this address", match.ConsumerBan: "key or identity",
+		match.KeyBan: "counted by"} {
 		var r respond.Refusal
 		r.WriteBan(ban, false)
 		if r.Status != 403 || !json.Valid(r.Body) || !strings.Contains(string(r.Body), want) {

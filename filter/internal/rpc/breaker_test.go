@@ -25,9 +25,11 @@ func TestBreakerTimelines(t *testing.T) {
 		"far apart, but three":                 "0:S 50:F 5000:S 5050:F 10000:S 10050:F!",
 		"one probe after each pause": "0:S 0:U! 187:p! 188:P! 190:p! 238:f! " + // 375 ms follow, then 750 for good
 			"612:p! 613:P! 663:f! 1412:p! 1413:P! 1463:f! 2212:p! 2213:P! 2263:f! 3012:p! 3013:P!",
-		"two answered probes close it":            "0:S 0:U! 188:P! 190:a! 377:p! 378:P! 380:a 381:p",
-		"a probe that fails in between":           "0:S 0:U! 188:P! 190:a! 378:P! 428:f! 802:p! 803:P! 805:a! 993:P! 995:a",
-		"it starts anew":                          "0:S 0:U! 188:P! 190:a! 378:P! 380:a 400:S 405:F 410:S 415:F 420:S 425:F! 612:p! 613:P!",
+		"two answered probes close it": "0:S 0:U! 188:P! 190:a! 377:p! 378:P! 380:a 381:p",
+		"a probe that fails in between": "0:S 0:U! 188:P! 190:a! 378:P! 428:f! 802:p! 803:P! 805:a! " +
+			"993:P! 995:a",
+		"it starts anew": "0:S 0:U! 188:P! 190:a! 378:P! 380:a 400:S 405:F 410:S 415:F " +
+			"420:S 425:F! 612:p! 613:P!",
 		"calls from before it opened":             "0:S 0:S 0:S 0:S 0:S 50:F 50:F 50:F! 50:F! 50:A! 237:p! 238:P!",
 		"another worker was answered":             "0:S 0:U! 10:H! 10:P! 12:a! 199:p! 200:P! 202:a",
 		"hastened, and not answered all the same": "0:S 0:U! 10:H! 10:P! 60:f! 434:p! 435:P!",
@@ -79,7 +81,8 @@ func (b *Breaker) play(t *testing.T, word string, now quota.Instant, what string
 
 // Nodes that lost the control plane at once come back one after another.
 func TestPausesAreSpread(t *testing.T) {
-	if least, most := Spread(probePauses.Longest, 0), Spread(probePauses.Longest, 1023); least != quota.Instant(quota.Second)/2 || most < 999_000 || most >= 1_000_000 {
+	if least, most := Spread(probePauses.Longest, 0), Spread(probePauses.Longest, 1023); least !=
+		quota.Instant(quota.Second)/2 || most < 999_000 || most >= 1_000_000 {
 		t.Errorf("a pause of a second lasts %d to %d µs", least, most)
 	}
 }

@@ -51,7 +51,8 @@ func TestAgree(t *testing.T) {
 // newer one.
 func TestDocument(t *testing.T) {
 	var data shareddatatest.Data
-	publisher := shareddata.NewDocument(&data, shareddata.Space{}, shareddata.EnforcementVersion, shareddata.Enforcement)
+	publisher := shareddata.NewDocument(&data, shareddata.Space{}, shareddata.EnforcementVersion,
+		shareddata.Enforcement)
 	reader := publisher
 	if _, _, news := reader.News(); news {
 		t.Error("there are news of nothing")

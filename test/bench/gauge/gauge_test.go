@@ -18,7 +18,8 @@ func TestSpread(t *testing.T) {
 	for _, c := range []struct {
 		of   []float64
 		want gauge.Spread
-	}{{[]float64{3}, spread(3, 3, 3)}, {[]float64{9, 1, 2}, spread(2, 1, 9)}, {[]float64{4, 1, 3, 2}, spread(2.5, 1, 4)}} {
+	}{{[]float64{3}, spread(3, 3, 3)}, {[]float64{9, 1, 2}, spread(2, 1, 9)}, {[]float64{4, 1, 3, 2},
+		spread(2.5, 1, 4)}} {
 		if got := gauge.Over(c.of, func(v float64) float64 { return v }); got != c.want {
 			t.Errorf("of %v: %v, want %v", c.of, got, c.want)
 		}

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-proxy/weir/test/bench/load"
 )
 
-// server answers 200 to each request, after before(n) has returned for the n-th; n counts from 1 over all connections.
+// server answers 200 to each request, after before(n) has returned for the n-th; n counts from 1
+// over all connections.
 func server(t *testing.T, before func(n int64, request string)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,8 +56,9 @@ func requests(paths ...string) (all [][]byte, order []int) {
 	return all, order
 }
 
-// The server stands still for 300 ms. With two connections only two requests are sent in that time, but all that were due wait:
-// a thousand a second, and each that was due in the first 200 ms of the stall for 100 ms at least.
+// The server stands still for 300 ms. With two connections only two requests are sent in that time,
+// but all that were due wait: a thousand a second, and each that was due in the first 200 ms of the
+// stall for 100 ms at least.
 func TestAStallShowsInEveryRequestThatWasDue(t *testing.T) {
 	var still sync.RWMutex
 	address := server(t, func(n int64, _ string) {
@@ -156,7 +158,8 @@ func TestRequestsComeInTheirOrder(t *testing.T) {
 	if r, err = l.Closed(t.Context(), 50*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(seen, ""); !strings.HasPrefix(got, "/a/c") || r.Statuses[200] != len(seen) || r.Latencies != nil {
+	if got := strings.Join(seen, ""); !strings.HasPrefix(got, "/a/c") || r.Statuses[200] != len(seen) ||
+		r.Latencies != nil {
 		t.Errorf("sent %d, %.40s…; answered %v", len(seen), got, r.Statuses)
 	}
 }

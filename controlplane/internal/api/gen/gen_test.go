@@ -11,7 +11,8 @@ import (
 // What is generated is what the description says now.
 func TestGeneratedCodeIsFresh(t *testing.T) {
 	fresh := filepath.Join(t.TempDir(), "server.go")
-	if out, err := exec.Command("go", "tool", "oapi-codegen", "-config", "config.yaml", "-o", fresh, "../../../../api/openapi.yaml").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "tool", "oapi-codegen", "-config", "config.yaml", "-o", fresh,
+		"../../../../api/openapi.yaml").CombinedOutput(); err != nil {
 		t.Fatalf("oapi-codegen: %v\n%s", err, out)
 	}
 	want, err := os.ReadFile(fresh)

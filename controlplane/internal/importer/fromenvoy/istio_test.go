@@ -24,7 +24,8 @@ func TestEachItemOfAMeshHasAVerdict(t *testing.T) {
 	importertest.Set(t, r)
 	var lines []int
 	for i, line := range strings.Split(string(text), "\n") {
-		if _, what, found := strings.Cut(line, " # "); found && (what == "item" || what == "node" || what == "setting") {
+		if _, what, found := strings.Cut(line, " # "); found &&
+			(what == "item" || what == "node" || what == "setting") {
 			lines = append(lines, i+1)
 		}
 	}

@@ -34,7 +34,8 @@ func filter(fields string) string {
 // routed is a filter with descriptors, and a route with the actions that fill them.
 func routed(actions, descriptors string) string {
 	return filter(always+"descriptors: ["+descriptors+"]") +
-		"virtual_hosts: [{name: v, domains: ['*'], routes: [{name: r, match: {prefix: /}, route: {cluster: c, rate_limits: [{actions: [" +
+		"virtual_hosts: [{name: v, domains: ['*'], routes: [{name: r, match: {prefix: /}, route: {cluster: c, " +
+		"rate_limits: [{actions: [" +
 		actions + "]}]}}]}]\n"
 }
 
@@ -42,28 +43,45 @@ const bucket = "token_bucket: {max_tokens: 10, tokens_per_fill: 10, fill_interva
 
 func TestPolicies(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
-		{"a bucket", filter(always + bucket), "partition: []\n    limit: {quota: 10, window: 1m, burst: 10}\n    mode: local\n"},
-		{"short intervals", filter(always + "token_bucket: {max_tokens: 7, tokens_per_fill: 3, fill_interval: 0.3s}"), "{quota: 12, window: 1200ms, burst: 7}"},
-		{"one for each interval", filter(always + "token_bucket: {max_tokens: 7, fill_interval: {seconds: 2}}"), "{quota: 1, window: 2s, burst: 7}"},
+		{"a bucket", filter(always + bucket),
+			"partition: []\n    limit: {quota: 10, window: 1m, burst: 10}\n    mode: local\n"},
+		{"short intervals", filter(always + "token_bucket: {max_tokens: 7, tokens_per_fill: 3, fill_interval: 0.3s}"),
+			"{quota: 12, window: 1200ms, burst: 7}"},
+		{"one for each interval", filter(always + "token_bucket: {max_tokens: 7, fill_interval: {seconds: 2}}"),
+			"{quota: 1, window: 2s, burst: 7}"},
 		{"without shares Envoy decides nothing", filter(bucket), "enforcement: off"},
-		{"without the second it refuses nothing", filter("filter_enabled: {default_value: {numerator: 100}}, " + bucket), "enforcement: shadow"},
-		{"switched off", strings.Replace(filter(always+bucket), "{name: f,", "{name: f, disabled: true,", 1), "enforcement: off"},
-		{"a share", filter("filter_enabled: {default_value: {numerator: 50}}, filter_enforced: {default_value: {numerator: 5000, denominator: TEN_THOUSAND}}, " + bucket),
+		{"without the second it refuses nothing",
+			filter("filter_enabled: {default_value: {numerator: 100}}, " + bucket), "enforcement: shadow"},
+		{"switched off", strings.Replace(filter(always+bucket), "{name: f,", "{name: f, disabled: true,", 1),
+			"enforcement: off"},
+		{"a share", filter("filter_enabled: {default_value: {numerator: 50}}, filter_enforced: {default_value: " +
+			"{numerator: 5000, denominator: TEN_THOUSAND}}, " + bucket),
 			"enforcement: {enforce: 25}"},
 		{"over a cluster", filter(always + "local_cluster_rate_limit: {}, " + bucket), "mode: leased"},
-		{"a header", routed("{request_headers: {header_name: X-Tenant, descriptor_key: tenant}}", "{entries: [{key: tenant}], "+bucket+"}"), "partition: [header:x-tenant]"},
-		{"a value of a header", routed("{request_headers: {header_name: x-tenant, descriptor_key: tenant}}", "{entries: [{key: tenant, value: a b}], "+bucket+"}"),
+		{"a header", routed("{request_headers: {header_name: X-Tenant, descriptor_key: tenant}}",
+			"{entries: [{key: tenant}], "+bucket+"}"), "partition: [header:x-tenant]"},
+		{"a value of a header", routed("{request_headers: {header_name: x-tenant, descriptor_key: tenant}}",
+			"{entries: [{key: tenant, value: a b}], "+bucket+"}"),
 			"- {name: x-tenant, equals: \"a b\"}\n    partition: []"},
-		{"an address", routed("{remote_address: {}}", "{entries: [{key: remote_address, value: 192.0.2.1}], "+bucket+"}"), "client_ips: [192.0.2.1/32]"},
-		{"a method", routed("{request_headers: {header_name: ':method', descriptor_key: m}}", "{entries: [{key: m, value: POST}], "+bucket+"}"), "methods: [POST]"},
-		{"the cluster of the route", routed("{destination_cluster: {}}, {query_parameters: {query_parameter_name: q, descriptor_key: q}}",
-			"{entries: [{key: destination_cluster, value: c}, {key: q}], "+bucket+"}"), "partition: [query:q]"},
-		{"a claim", routed("{metadata: {descriptor_key: sub, metadata_key: {key: envoy.filters.http.jwt_authn, path: [{key: payload}, {key: sub}]}}}",
+		{"an address", routed("{remote_address: {}}",
+			"{entries: [{key: remote_address, value: 192.0.2.1}], "+bucket+"}"), "client_ips: [192.0.2.1/32]"},
+		{"a method", routed("{request_headers: {header_name: ':method', descriptor_key: m}}",
+			"{entries: [{key: m, value: POST}], "+bucket+"}"), "methods: [POST]"},
+		{"the cluster of the route",
+			routed("{destination_cluster: {}}, {query_parameters: {query_parameter_name: q, descriptor_key: q}}",
+				"{entries: [{key: destination_cluster, value: c}, {key: q}], "+bucket+"}"), "partition: [query:q]"},
+		{"a claim", routed("{metadata: {descriptor_key: sub, metadata_key: {key: envoy.filters.http.jwt_authn, path: "+
+			"[{key: payload}, {key: sub}]}}}",
 			"{entries: [{key: sub}], "+bucket+"}"), "partition: [jwt:sub]"},
-		{"a header that is not there", routed("{header_value_match: {descriptor_value: anonymous, expect_match: false, headers: [{name: authorization, present_match: true}]}}",
-			"{entries: [{key: header_match, value: anonymous}], "+bucket+"}"), "- {name: authorization, absent: true}"},
-		{"a header that may be left out", routed("{generic_key: {descriptor_value: a}}, {request_headers: {header_name: x-user, descriptor_key: user, skip_if_absent: true}}",
-			"{entries: [{key: generic_key, value: a}], "+bucket+"}"), "- {name: x-user, absent: true}\n    partition: []"},
+		{"a header that is not there",
+			routed("{header_value_match: {descriptor_value: anonymous, expect_match: false, headers: [{name: "+
+				"authorization, present_match: true}]}}",
+				"{entries: [{key: header_match, value: anonymous}], "+bucket+"}"), "- {name: authorization, absent: true}"},
+		{"a header that may be left out",
+			routed("{generic_key: {descriptor_value: a}}, {request_headers: {header_name: x-user, descriptor_key: "+
+				"user, skip_if_absent: true}}",
+				"{entries: [{key: generic_key, value: a}], "+bucket+"}"),
+			"- {name: x-user, absent: true}\n    partition: []"},
 	} {
 		r := imported(t, c.text)
 		doc := strings.ReplaceAll(string(r.Document), `"off"`, "off")
@@ -76,18 +94,28 @@ func TestPolicies(t *testing.T) {
 func TestVerdicts(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"a bucket", filter(always + bucket), "exact: local_ratelimit of all routes: token_bucket: {"},
-		{"for each connection", filter(always + "local_rate_limit_per_downstream_connection: true, " + bucket), "not possible: local_ratelimit of all routes: token_bucket:"},
-		{"an action without a counterpart", routed("{extension: {name: cel}}", "{entries: [{key: extension}], "+bucket+"}"),
-			"not possible: local_ratelimit of all routes: descriptor extension=*: no rate_limits of the files make it for these requests; Weir has no counterpart of the action extension"},
-		{"a descriptor that nothing makes", routed("{remote_address: {}}", "{entries: [{key: other}], "+bucket+"}"), "no rate_limits of the files make it"},
-		{"a service", "http_filters: [{typed_config: {'@type': type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit}}]",
+		{"for each connection", filter(always + "local_rate_limit_per_downstream_connection: true, " + bucket),
+			"not possible: local_ratelimit of all routes: token_bucket:"},
+		{"an action without a counterpart",
+			routed("{extension: {name: cel}}", "{entries: [{key: extension}], "+bucket+"}"),
+			"not possible: local_ratelimit of all routes: descriptor extension=*: no rate_limits of the files make " +
+				"it for these requests; Weir has no counterpart of the action extension"},
+		{"a descriptor that nothing makes", routed("{remote_address: {}}", "{entries: [{key: other}], "+bucket+"}"),
+			"no rate_limits of the files make it"},
+		{"a service", "http_filters: [{typed_config: {'@type': " +
+			"type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit}}]",
 			"not possible: RateLimit of all routes: this filter asks a rate limit service"},
-		{"from a server", "http_filters: [{name: f, config_discovery: {type_urls: [type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit]}}]",
+		{"from a server", "http_filters: [{name: f, config_discovery: {type_urls: " +
+			"[type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit]}}]",
 			"not possible: config_discovery of all routes: its configuration comes from a server"},
-		{"switched off for a route", filter(always+bucket) + "virtual_hosts: [{name: v, domains: ['*'], routes: [{name: r, match: {prefix: /}, typed_per_filter_config: {envoy.filters.http.local_ratelimit: {disabled: true}}}]}]",
+		{"switched off for a route",
+			filter(always+bucket) + "virtual_hosts: [{name: v, domains: ['*'], routes: [{name: r, match: {prefix: " +
+				"/}, typed_per_filter_config: {envoy.filters.http.local_ratelimit: {disabled: true}}}]}]",
 			"Weir counts requests of route r here too, Envoy does not"},
-		{"no bucket", filter("status: {code: 429}"), "exact: local_ratelimit of all routes: it has no bucket here, and limits nothing"},
-		{"an unheard-of field", filter(always + bucket + ", unheard_of: 1"), "not possible: local_ratelimit of all routes: unheard_of: 1"},
+		{"no bucket", filter("status: {code: 429}"),
+			"exact: local_ratelimit of all routes: it has no bucket here, and limits nothing"},
+		{"an unheard-of field", filter(always + bucket + ", unheard_of: 1"),
+			"not possible: local_ratelimit of all routes: unheard_of: 1"},
 	} {
 		if got := importertest.Verdicts(imported(t, c.text)); !strings.Contains(got, c.want) {
 			t.Errorf("%s: want %q in\n%s", c.name, c.want, got)
@@ -103,17 +131,20 @@ func TestEachItemHasAVerdict(t *testing.T) {
 	}
 	r := imported(t, string(text))
 	var lines []int
-	fields := []string{"token_bucket:", "filter_enabled:", "filter_enforced:", "status:", "response_headers_to_add:", "enable_x_", "- entries:"}
+	fields := []string{"token_bucket:", "filter_enabled:", "filter_enforced:", "status:", "response_headers_to_add:",
+		"enable_x_", "- entries:"}
 	inFilter := false
 	for i, line := range strings.Split(string(text), "\n") {
 		trimmed := strings.TrimSpace(line)
 		if strings.Contains(line, "@type") {
 			inFilter = strings.Contains(line, "filters.http.local_ratelimit")
 		}
-		is := strings.HasSuffix(line, "# filter") || strings.HasSuffix(line, "# rate limit") || inFilter && strings.HasPrefix(trimmed, "stat_prefix:")
+		is := strings.HasSuffix(line, "# filter") || strings.HasSuffix(line, "# rate limit") ||
+			inFilter && strings.HasPrefix(trimmed, "stat_prefix:")
 		for _, f := range fields {
 			// The bucket of a descriptor belongs to the descriptor's item.
-			is = is || inFilter && strings.HasPrefix(trimmed, f) && (f != "token_bucket:" || !strings.HasPrefix(line, strings.Repeat(" ", 34)))
+			is = is || inFilter && strings.HasPrefix(trimmed, f) &&
+				(f != "token_bucket:" || !strings.HasPrefix(line, strings.Repeat(" ", 34)))
 		}
 		if is {
 			lines = append(lines, i+1)
@@ -165,10 +196,12 @@ func TestEnvoyDecidesAlike(t *testing.T) {
 	}{{10, 10, 60}, {5, 1, 0.25}, {1, 1, 1}, {100, 30, 0.3}, {3, 7, 2}} {
 		for seed := range uint64(10) {
 			b := &envoyBucket{most: float64(c.most), rate: float64(c.fill) / c.interval}
-			r := imported(t, filter(always+fmt.Sprintf("token_bucket: {max_tokens: %d, tokens_per_fill: %d, fill_interval: %gs}", c.most, c.fill, c.interval)))
+			r := imported(t, filter(always+fmt.Sprintf("token_bucket: {max_tokens: %d, tokens_per_fill: %d, "+
+				"fill_interval: %gs}", c.most, c.fill, c.interval)))
 			imported := importertest.NewBucket(t, importertest.Set(t, r), "envoy-x")
 			refused := 0
-			for i, at := range importertest.Moments(seed, 0, 2000, quota.Span(6e6/b.rate)/quota.Millisecond*quota.Millisecond) {
+			for i, at := range importertest.Moments(seed, 0, 2000,
+				quota.Span(6e6/b.rate)/quota.Millisecond*quota.Millisecond) {
 				want := b.take(float64(at) / 1e6)
 				if got, _ := imported.Take(at); got != want {
 					t.Fatalf("%v, seed %d, request %d at %d: allowed %t, Envoy %t", c, seed, i, at, got, want)
@@ -191,8 +224,10 @@ func FuzzImport(f *testing.F) {
 	}
 	f.Add(string(text))
 	for _, text := range []string{
-		filter(always + "token_bucket: {max_tokens: -1, fill_interval: 1s}"), filter("token_bucket: {max_tokens: 1, fill_interval: 0.0000001s}"),
-		filter(always + "token_bucket: {max_tokens: 4294967296, tokens_per_fill: 4294967296, fill_interval: 99999999999s}"),
+		filter(always + "token_bucket: {max_tokens: -1, fill_interval: 1s}"),
+		filter("token_bucket: {max_tokens: 1, fill_interval: 0.0000001s}"),
+		filter(always + "token_bucket: {max_tokens: 4294967296, tokens_per_fill: 4294967296, fill_interval: " +
+			"99999999999s}"),
 		routed("{}", "{}"), routed("{request_headers: 1}", "{entries: 1}"), "domains: [1]", "rate_limits: [[]]",
 	} {
 		f.Add(text)

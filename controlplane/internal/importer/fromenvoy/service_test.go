@@ -32,19 +32,27 @@ func service(t testing.TB, config, envoy string) *importer.Result {
 func TestCalls(t *testing.T) {
 	for _, c := range []struct{ descriptors, want string }{
 		{"{key: a, value: b, rate_limit: {unit: minute, requests_per_unit: 5}}",
-			"- name: d-a-b\n    match:\n      domain: d\n      descriptors:\n        - {name: a, equals: b}\n    partition: []\n    algorithm: fixed_window\n    align: utc\n    limit: {quota: 5, window: 1m}\n    mode: strict"},
+			"- name: d-a-b\n    match:\n      domain: d\n      descriptors:\n        - {name: a, equals: b}\n" +
+				"    partition: []\n    algorithm: fixed_window\n    align: utc\n    limit: {quota: 5, window: 1m}\n" +
+				"    mode: strict"},
 		{"{key: a, rate_limit: {unit: YEAR, requests_per_unit: 5}}",
-			"- {name: a, present: true}\n    partition: [descriptor:a]\n    if_absent: shared\n    algorithm: fixed_window\n    align: utc\n    limit: {quota: 5, window: 365d}"},
-		{"{key: a, value: x*, rate_limit: {unit: day, requests_per_unit: 5}}", "- {name: a, prefix: x}\n    partition: [descriptor:a]"},
-		{"{key: a, value: x*, share_threshold: true, rate_limit: {unit: day, requests_per_unit: 5}}", "- {name: a, prefix: x}\n    partition: []"},
+			"- {name: a, present: true}\n    partition: [descriptor:a]\n    if_absent: shared\n" +
+				"    algorithm: fixed_window\n    align: utc\n    limit: {quota: 5, window: 365d}"},
+		{"{key: a, value: x*, rate_limit: {unit: day, requests_per_unit: 5}}",
+			"- {name: a, prefix: x}\n    partition: [descriptor:a]"},
+		{"{key: a, value: x*, share_threshold: true, rate_limit: {unit: day, requests_per_unit: 5}}",
+			"- {name: a, prefix: x}\n    partition: []"},
 		{"{key: a, value: b}, {key: a, value: c*}, {key: a, rate_limit: {unit: day, requests_per_unit: 5}}",
 			"{name: a, present: true, except: [{equals: b}, {prefix: c}]}"},
-		{"{key: a, value: cb}, {key: a, value: d}, {key: a, value: c*, rate_limit: {unit: day, requests_per_unit: 5}}", "{name: a, prefix: c, except: [{equals: cb}]}"},
-		{"{key: a, descriptors: [{key: b, value: c, rate_limit: {unit: day, requests_per_unit: 5}}]}", "- {name: a, present: true}\n        - {name: b, equals: c}\n    partition: [descriptor:a]"},
+		{"{key: a, value: cb}, {key: a, value: d}, {key: a, value: c*, rate_limit: {unit: day, requests_per_unit: 5}}",
+			"{name: a, prefix: c, except: [{equals: cb}]}"},
+		{"{key: a, descriptors: [{key: b, value: c, rate_limit: {unit: day, requests_per_unit: 5}}]}",
+			"- {name: a, present: true}\n        - {name: b, equals: c}\n    partition: [descriptor:a]"},
 		{"{key: a, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 5}}", "enforcement: shadow"},
 		{"{key: a, rate_limit: {unlimited: true}}", "policies: []"},
 	} {
-		if r := service(t, "domain: d\ndescriptors: ["+c.descriptors+"]", ""); !strings.Contains(string(r.Document), c.want) {
+		if r := service(t, "domain: d\ndescriptors: ["+c.descriptors+"]",
+			""); !strings.Contains(string(r.Document), c.want) {
 			t.Errorf("%s: want\n%s\nin\n%s%s", c.descriptors, c.want, r.Document, importertest.Verdicts(r))
 		}
 	}
@@ -59,14 +67,19 @@ virtual_hosts: [{name: v, domains: [a.example.com], routes: [{match: {prefix: /a
 func TestAtEnvoy(t *testing.T) {
 	for _, c := range []struct{ descriptors, actions, want string }{
 		{"{key: remote_address, rate_limit: {unit: minute, requests_per_unit: 5}}", "{remote_address: {}}",
-			"hosts: [a.example.com]\n      paths: [\"/api/**\"]\n    partition: [client_ip]\n    algorithm: fixed_window"},
+			"hosts: [a.example.com]\n      paths: [\"/api/**\"]\n    partition: [client_ip]\n" +
+				"    algorithm: fixed_window"},
 		{"{key: generic_key, value: x, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 5}}]}",
-			"{generic_key: {descriptor_value: x}}, {request_headers: {header_name: x-user, descriptor_key: user}}", "partition: [header:x-user]"},
-		{"{key: user, value: bot-*, rate_limit: {unit: minute, requests_per_unit: 5}}", "{request_headers: {header_name: x-user, descriptor_key: user}}",
+			"{generic_key: {descriptor_value: x}}, {request_headers: {header_name: x-user, descriptor_key: user}}",
+			"partition: [header:x-user]"},
+		{"{key: user, value: bot-*, rate_limit: {unit: minute, requests_per_unit: 5}}",
+			"{request_headers: {header_name: x-user, descriptor_key: user}}",
 			"- {name: x-user, prefix: bot-}\n    partition: [header:x-user]"},
-		{"{key: generic_key, value: y, rate_limit: {unit: minute, requests_per_unit: 5}}", "{generic_key: {descriptor_value: x}}", "descriptors:\n        - {name: generic_key, equals: \"y\"}"},
+		{"{key: generic_key, value: y, rate_limit: {unit: minute, requests_per_unit: 5}}",
+			"{generic_key: {descriptor_value: x}}", "descriptors:\n        - {name: generic_key, equals: \"y\"}"},
 	} {
-		if r := service(t, "domain: d\ndescriptors: ["+c.descriptors+"]", global(c.actions)); !strings.Contains(string(r.Document), c.want) {
+		if r := service(t, "domain: d\ndescriptors: ["+c.descriptors+"]",
+			global(c.actions)); !strings.Contains(string(r.Document), c.want) {
 			t.Errorf("%s: want\n%s\nin\n%s%s", c.descriptors, c.want, r.Document, importertest.Verdicts(r))
 		}
 	}
@@ -187,7 +200,8 @@ func TestDescriptorsFindTheSameLimit(t *testing.T) {
 		for range 60 {
 			var entries [][2]string
 			for range 1 + random.IntN(3) {
-				entries = append(entries, [2]string{[]string{"a", "b"}[random.IntN(2)], []string{"x", "y", "xy", "yx", "z"}[random.IntN(5)]})
+				entries = append(entries, [2]string{[]string{"a", "b"}[random.IntN(2)],
+					[]string{"x", "y", "xy", "yx", "z"}[random.IntN(5)]})
 			}
 			want, got, count := int64(find(tree, entries)), int64(0), 0
 			for i := range set.Policies {
@@ -197,7 +211,8 @@ func TestDescriptorsFindTheSameLimit(t *testing.T) {
 				}
 			}
 			if got != want || count > 1 {
-				t.Fatalf("seed %d, %v: %d policies with a limit of %d, the service finds %d\n%s", seed, entries, count, got, want, config)
+				t.Fatalf("seed %d, %v: %d policies with a limit of %d, the service finds %d\n%s", seed, entries, count,
+					got, want, config)
 			}
 			if want > 0 {
 				limited++
@@ -215,9 +230,11 @@ func FuzzRateLimitService(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(string(text), global("{remote_address: {}}"))
-	f.Add("domain: d\ndescriptors: [{key: '', value: '**'}, {key: a, value: '*', rate_limit: {unit: 1, requests_per_unit: -1}}]", "")
+	f.Add("domain: d\ndescriptors: [{key: '', value: '**'}, {key: a, value: '*', rate_limit: {unit: 1, "+
+		"requests_per_unit: -1}}]", "")
 	f.Fuzz(func(t *testing.T, config, envoy string) {
-		r, err := fromenvoy.RateLimitService([]importer.File{{Name: "c", Text: []byte(config)}}, []importer.File{{Name: "e", Text: []byte(envoy)}})
+		r, err := fromenvoy.RateLimitService([]importer.File{{Name: "c", Text: []byte(config)}},
+			[]importer.File{{Name: "e", Text: []byte(envoy)}})
 		if err == nil {
 			importertest.Set(t, r)
 		}

@@ -32,12 +32,16 @@ func plugin(name, config string) string {
 
 func TestPolicies(t *testing.T) {
 	for _, c := range []struct{ config, want string }{
-		{"minute: 5, limit_by: ip", "partition: [client_ip]\n    algorithm: fixed_window\n    align: utc\n    limit: {quota: 5, window: 1m}\n    mode: local"},
-		{"second: 5, hour: 100, limit_by: ip, policy: redis", "limit:\n      - {quota: 5, window: 1s}\n      - {quota: 100, window: 1h}\n    mode: strict\n    on_failure: [allow]"},
+		{"minute: 5, limit_by: ip", "partition: [client_ip]\n    algorithm: fixed_window\n    align: utc\n" +
+			"    limit: {quota: 5, window: 1m}\n    mode: local"},
+		{"second: 5, hour: 100, limit_by: ip, policy: redis",
+			"limit:\n      - {quota: 5, window: 1s}\n      - {quota: 100, window: 1h}\n    mode: strict\n" +
+				"    on_failure: [allow]"},
 		{"day: 5, policy: cluster, fault_tolerant: false", "on_failure: [deny]"},
 		{"minute: 5, limit_by: consumer", "partition: [client_ip]"}, // No plugin finds consumers.
 		{"minute: 5, limit_by: header, header_name: X-Tenant", `partition: ["header:x-tenant"]`},
-		{"minute: 5, limit_by: header, header_name: X-Tenant", "- {name: x-tenant, absent: true}\n    partition: [client_ip]"},
+		{"minute: 5, limit_by: header, header_name: X-Tenant",
+			"- {name: x-tenant, absent: true}\n    partition: [client_ip]"},
 		{"minute: 5, limit_by: path, path: /login", "paths: [/login]\n    partition: []"},
 		{"minute: 5, error_code: 503, error_message: 'Slow, please'", `status: 503` + "\n" + `      body: "{\"message\":\"Slow, please\"}"`},
 		{"minute: 5, hide_client_headers: true", `headers: {standard: "off"}`},
@@ -149,7 +153,8 @@ func TestEachItemHasAVerdict(t *testing.T) {
 func settings(n *yaml.Node) (lines []int) {
 	if n.Kind == yaml.MappingNode {
 		name, config := field(n, "name"), field(n, "config")
-		if name != nil && config != nil && strings.Contains(name.Value, "rate") && strings.Contains(name.Value, "limiting") {
+		if name != nil && config != nil && strings.Contains(name.Value, "rate") &&
+			strings.Contains(name.Value, "limiting") {
 			for i := 0; i < len(config.Content); i += 2 {
 				switch key := config.Content[i]; {
 				case strings.HasPrefix(name.Value, "response"), strings.HasPrefix(name.Value, "graphql"):
@@ -182,15 +187,17 @@ func field(n *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// kongsWindows is what Kong does: for each period it counts in the current part of the UTC calendar,
-// refuses if one of the counters is at its limit, and counts a request that passes in all.
+// kongsWindows is what Kong does: for each period it counts in the current part of the UTC
+// calendar, refuses if one of the counters is at its limit, and counts a request that passes in
+// all.
 type kongsWindows struct {
 	limits map[string]int64
 	counts map[string]int64
 }
 
 func (k *kongsWindows) take(at quota.Instant) bool {
-	layouts := map[string]string{"second": time.DateTime, "minute": "2006-01-02 15:04", "hour": "2006-01-02 15", "day": time.DateOnly}
+	layouts := map[string]string{"second": time.DateTime, "minute": "2006-01-02 15:04", "hour": "2006-01-02 15",
+		"day": time.DateOnly}
 	var keys []string
 	for period, limit := range k.limits {
 		key := period + " " + time.UnixMicro(int64(at)).UTC().Format(layouts[period])
@@ -215,7 +222,8 @@ func TestKongsWindowsDecideAlike(t *testing.T) {
 		for i, at := range importertest.Moments(seed, start, 3000, 90*quota.Second) {
 			want := k.take(at)
 			if got, _ := bucket.Take(at); got != want {
-				t.Fatalf("seed %d, request %d at %s: allowed %t, Kong %t", seed, i, time.UnixMicro(int64(at)).UTC(), got, want)
+				t.Fatalf("seed %d, request %d at %s: allowed %t, Kong %t", seed, i, time.UnixMicro(int64(at)).UTC(),
+					got, want)
 			}
 			if !want {
 				refused++
@@ -246,12 +254,14 @@ func FuzzImport(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(string(text))
-	for _, config := range []string{"minute: -1", "minute: 1e300", "second: 9007199254740993, limit_by: {}", "limit: [1, 2], window_size: 3"} {
+	for _, config := range []string{"minute: -1", "minute: 1e300", "second: 9007199254740993, limit_by: {}",
+		"limit: [1, 2], window_size: 3"} {
 		f.Add(plugin("rate-limiting", config))
 		f.Add(plugin("rate-limiting-advanced", config))
 	}
 	for i, path := range []string{"~/(?<x>[^/]+", "~", "/%zz", "~/a/[", "~^/\\"} {
-		f.Add(fmt.Sprintf("routes: [{name: r%d, paths: ['%s'], plugins: [{name: rate-limiting, config: {minute: 1}}]}]", i, path))
+		f.Add(fmt.Sprintf("routes: [{name: r%d, paths: ['%s'], plugins: [{name: rate-limiting, config: {minute: 1}}]}]",
+			i, path))
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		r, err := fromkong.Import([]importer.File{{Name: "kong.yaml", Text: []byte(text)}})

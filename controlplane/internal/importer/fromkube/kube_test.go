@@ -56,21 +56,27 @@ func TestEachItemHasAVerdict(t *testing.T) {
 
 // ingress is an ingress with annotations.
 func ingress(annotations string) string {
-	return "kind: Ingress\nmetadata: {name: a, annotations: {" + annotations + "}}\nspec: {defaultBackend: {service: {name: b}}}\n"
+	return "kind: Ingress\nmetadata: {name: a, annotations: {" + annotations +
+		"}}\nspec: {defaultBackend: {service: {name: b}}}\n"
 }
 
 const prefix = "nginx.ingress.kubernetes.io/"
 
 func TestIngress(t *testing.T) {
 	for _, c := range []struct{ annotations, want string }{
-		{prefix + "limit-rps: '10'", "limit: {quota: 10, window: 1s, burst: 51}\n    mode: local\n    response:\n      status: 503"},
-		{prefix + "limit-rpm: 60, " + prefix + "limit-burst-multiplier: '1'", "limit: {quota: 60, window: 1m, burst: 61}"},
-		{prefix + "limit-rps: 1, " + prefix + "limit-rpm: 30", "limit:\n      - {quota: 1, window: 1s, burst: 6}\n      - {quota: 30, window: 1m, burst: 151}"},
+		{prefix + "limit-rps: '10'",
+			"limit: {quota: 10, window: 1s, burst: 51}\n    mode: local\n    response:\n      status: 503"},
+		{prefix + "limit-rpm: 60, " + prefix + "limit-burst-multiplier: '1'",
+			"limit: {quota: 60, window: 1m, burst: 61}"},
+		{prefix + "limit-rps: 1, " + prefix + "limit-rpm: 30",
+			"limit:\n      - {quota: 1, window: 1s, burst: 6}\n      - {quota: 30, window: 1m, burst: 151}"},
 		{prefix + "limit-rps: 10, " + prefix + "limit-whitelist: 10.0.0.0/8", "exempt:\n  client_ips: [10.0.0.0/8]"},
 		{prefix + "limit-rps: '0'", "policies: []"},
-		{prefix + "limit-connections: 20", "limit: {in_flight: 20}\n    max_hold: forever\n    mode: local\n    response:\n      status: 503"},
+		{prefix + "limit-connections: 20",
+			"limit: {in_flight: 20}\n    max_hold: forever\n    mode: local\n    response:\n      status: 503"},
 	} {
-		if r := imported(t, fromkube.ImportIngress, ingress(c.annotations)); !strings.Contains(string(r.Document), c.want) {
+		if r := imported(t, fromkube.ImportIngress,
+			ingress(c.annotations)); !strings.Contains(string(r.Document), c.want) {
 			t.Errorf("%s: want\n%s\nin\n%s%s", c.annotations, c.want, r.Document, importertest.Verdicts(r))
 		}
 	}
@@ -81,7 +87,8 @@ func TestIngress(t *testing.T) {
 type bucket struct{ excess, last, n, window, burst int64 }
 
 func (b *bucket) take(at int64) bool {
-	// In parts of a request, of which a microsecond earns n and a request has as many as the window.
+	// In parts of a request, of which a microsecond earns n and a request has as many as the
+	// window.
 	excess := max(0, b.excess-(at-b.last)*b.n+b.window)
 	if b.last == 0 {
 		excess = 0
@@ -98,13 +105,16 @@ func TestIngressDecidesAlike(t *testing.T) {
 		for _, multiplier := range []int64{1, 5} {
 			for seed := range uint64(10) {
 				want := &bucket{n: n, window: 60_000_000, burst: n * multiplier}
-				text := ingress(fmt.Sprintf("%slimit-rpm: %d, %slimit-burst-multiplier: %d", prefix, n, prefix, multiplier))
-				got := importertest.NewBucket(t, importertest.Set(t, imported(t, fromkube.ImportIngress, text)), "ingress-default-a")
+				text := ingress(fmt.Sprintf("%slimit-rpm: %d, %slimit-burst-multiplier: %d", prefix, n, prefix,
+					multiplier))
+				got := importertest.NewBucket(t, importertest.Set(t, imported(t, fromkube.ImportIngress, text)),
+					"ingress-default-a")
 				refused := 0
 				for i, at := range importertest.Moments(seed, 1_000_000, 1000, quota.Span(300/n)*quota.Second) {
 					allowed := want.take(int64(at))
 					if is, _ := got.Take(at); is != allowed {
-						t.Fatalf("%d r/m times %d, seed %d, request %d: allowed %t, nginx %t", n, multiplier, seed, i, is, allowed)
+						t.Fatalf("%d r/m times %d, seed %d, request %d: allowed %t, nginx %t", n, multiplier, seed, i,
+							is, allowed)
 					}
 					if !allowed {
 						refused++
@@ -121,21 +131,30 @@ func TestIngressDecidesAlike(t *testing.T) {
 // gatewaysRule is a policy of Envoy Gateway with one rule, for a route without conditions.
 func gatewaysRule(kind, rule string) string {
 	return "kind: HTTPRoute\nmetadata: {name: r}\nspec: {rules: [{matches: [{path: {value: /}}]}]}\n---\n" +
-		"kind: BackendTrafficPolicy\nmetadata: {name: p}\nspec: {targetRefs: [{kind: HTTPRoute, name: r}], rateLimit: {" + kind + ": {rules: [{" + rule + "}]}}}\n"
+		"kind: BackendTrafficPolicy\nmetadata: {name: p}\n" +
+		"spec: {targetRefs: [{kind: HTTPRoute, name: r}], rateLimit: {" + kind + ": {rules: [{" + rule + "}]}}}\n"
 }
 
 func TestGateway(t *testing.T) {
 	for _, c := range []struct{ kind, rule, want string }{
-		{"global", "limit: {requests: 5, unit: Hour}", "partition: []\n    algorithm: fixed_window\n    align: utc\n    limit: {quota: 5, window: 1h}\n    mode: strict\n    on_failure: [allow]"},
-		{"local", "limit: {requests: 5, unit: Minute}", "partition: []\n    limit: {quota: 5, window: 1m}\n    mode: local"},
-		{"global", "limit: {requests: 5, unit: Hour}, clientSelectors: [{headers: [{name: X-User, type: Distinct}]}]", "partition: [header:x-user]"},
-		{"global", "limit: {requests: 5, unit: Hour}, clientSelectors: [{headers: [{name: X-User, value: a}]}, {methods: [{value: GET}]}]",
+		{"global", "limit: {requests: 5, unit: Hour}",
+			"partition: []\n    algorithm: fixed_window\n    align: utc\n    limit: {quota: 5, window: 1h}\n" +
+				"    mode: strict\n    on_failure: [allow]"},
+		{"local", "limit: {requests: 5, unit: Minute}",
+			"partition: []\n    limit: {quota: 5, window: 1m}\n    mode: local"},
+		{"global", "limit: {requests: 5, unit: Hour}, clientSelectors: [{headers: [{name: X-User, type: Distinct}]}]",
+			"partition: [header:x-user]"},
+		{"global", "limit: {requests: 5, unit: Hour}, clientSelectors: [{headers: [{name: X-User, value: a}]}, " +
+			"{methods: [{value: GET}]}]",
 			"methods: [GET]\n      headers:\n        - {name: x-user, equals: a}\n    partition: []"},
-		{"global", "limit: {requests: 5, unit: Hour}, clientSelectors: [{sourceCIDR: {value: 192.0.2.0/24, type: Distinct}}]", "client_ips: [192.0.2.0/24]\n    partition: [client_ip]"},
-		{"global", "limit: {requests: 5, unit: Hour}, clientSelectors: [{path: {type: Exact, value: /a}}]", "paths: [/a]"},
+		{"global", "limit: {requests: 5, unit: Hour}, clientSelectors: [{sourceCIDR: {value: 192.0.2.0/24, type: " +
+			"Distinct}}]", "client_ips: [192.0.2.0/24]\n    partition: [client_ip]"},
+		{"global", "limit: {requests: 5, unit: Hour}, clientSelectors: [{path: {type: Exact, value: /a}}]",
+			"paths: [/a]"},
 		{"global", "limit: {requests: 5, unit: Hour}, cost: {request: {from: Number, number: 3}}", "cost: 3"},
 	} {
-		if r := imported(t, fromkube.ImportGateway, gatewaysRule(c.kind, c.rule)); !strings.Contains(string(r.Document), c.want) {
+		if r := imported(t, fromkube.ImportGateway,
+			gatewaysRule(c.kind, c.rule)); !strings.Contains(string(r.Document), c.want) {
 			t.Errorf("%s: want\n%s\nin\n%s%s", c.rule, c.want, r.Document, importertest.Verdicts(r))
 		}
 	}
@@ -151,7 +170,8 @@ func FuzzImport(f *testing.F) {
 	}
 	f.Add(ingress(prefix + "limit-rps: 4294967296, " + prefix + "limit-burst-multiplier: 65536"))
 	f.Add(ingress(prefix + "limit-rps: 1, " + prefix + "limit-whitelist: '::/0,,x'"))
-	f.Add(gatewaysRule("local", "limit: {requests: -1, unit: Year}, clientSelectors: [{sourceCIDR: {value: '::1', type: Distinct}}]"))
+	f.Add(gatewaysRule("local", "limit: {requests: -1, unit: Year}, clientSelectors: [{sourceCIDR: {value: '::1', "+
+		"type: Distinct}}]"))
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, read := range []reader{fromkube.ImportIngress, fromkube.ImportGateway} {
 			r, err := read([]importer.File{{Name: "objects.yaml", Text: []byte(text)}})

@@ -65,7 +65,8 @@ func TestPolicies(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"nodelay", http("10r/s", "burst=20 nodelay"), "limit: {quota: 10, window: 1s, burst: 21}"},
 		{"without burst", http("10r/s", ""), "limit: {quota: 10, window: 1s, burst: 1}"},
-		{"a queue", http("10r/s", "burst=20"), "algorithm: leaky_bucket\n    max_wait: 2s\n    limit: {quota: 10, window: 1s, burst: 20}"},
+		{"a queue", http("10r/s", "burst=20"),
+			"algorithm: leaky_bucket\n    max_wait: 2s\n    limit: {quota: 10, window: 1s, burst: 20}"},
 		{"a slow queue", http("7r/m", "burst=3"), "max_wait: 25715ms\n    limit: {quota: 7, window: 1m, burst: 3}"},
 		{"two stages", http("10r/s", "burst=20 delay=8"), "limit: {quota: 10, window: 1s, burst: 21}"},
 		{"each Envoy by itself", http("10r/s", ""), "mode: local"},
@@ -78,10 +79,12 @@ func TestPolicies(t *testing.T) {
 		{"one for all", keyed("all"), "partition: []"},
 		{"a name", "http {" + zone + "server { server_name A.example.com .b.example.com; limit_req zone=one; } }",
 			`hosts: [a.example.com, b.example.com, "*.b.example.com"]`},
-		{"an exact location", "http {" + zone + "server { location = /login { limit_req zone=one; } } }", "paths: [/login]"},
+		{"an exact location", "http {" + zone + "server { location = /login { limit_req zone=one; } } }",
+			"paths: [/login]"},
 		{"an expression", "http {" + zone + `server { location ~ ^/v1/users/\d+/orders$ { limit_req zone=one; } } }`,
 			`paths: ["/v1/users/{segment}/orders"]`},
-		{"two locations of a server", "http {" + zone + "server { location /a/ { limit_req zone=one; } location /b/ { limit_req zone=one; } } }",
+		{"two locations of a server",
+			"http {" + zone + "server { location /a/ { limit_req zone=one; } location /b/ { limit_req zone=one; } } }",
 			`paths: ["/a/**", "/b/**"]`},
 		{"an allow list", `http {
   geo $limited { default 1; 10.0.0.0/8 0; 192.168.1.7 0; }
@@ -98,9 +101,11 @@ func TestPolicies(t *testing.T) {
 		{"without a key by address", `http { map $http_authorization $key { "" $binary_remote_addr; default $http_authorization; }
   limit_req_zone $key zone=one:10m rate=5r/s; limit_req zone=one; }`,
 			"- {name: authorization, absent: true}\n    partition: [client_ip]"},
-		{"connections", "http { limit_conn_zone $binary_remote_addr zone=c:1m; limit_conn c 20; limit_conn_status 429; }",
+		{"connections", "http { limit_conn_zone $binary_remote_addr zone=c:1m; limit_conn c 20; " +
+			"limit_conn_status 429; }",
 			"partition: [client_ip]\n    limit: {in_flight: 20}\n    max_hold: forever\n    mode: local\n"},
-		{"a location without a limit", "http {" + zone + "server { location / { limit_req zone=one; } location = /health { } } }",
+		{"a location without a limit",
+			"http {" + zone + "server { location / { limit_req zone=one; } location = /health { } } }",
 			"exempt:\n  paths: [/health]"},
 	} {
 		r := imported(t, c.text)
@@ -114,23 +119,30 @@ func TestVerdicts(t *testing.T) {
 	zone := "limit_req_zone $binary_remote_addr zone=one:10m rate=10r/s;\n"
 	for _, c := range []struct{ name, text, want string }{
 		{"nodelay", http("10r/s", "burst=5 nodelay"), "3 exact: limit_req zone=one burst=5 nodelay\n"},
-		{"a rounded rate", http("7r/m", "nodelay"), "approximate: limit_req zone=one nodelay: nginx rounds 7r/m down to 116 thousandths"},
+		{"a rounded rate", http("7r/m", "nodelay"),
+			"approximate: limit_req zone=one nodelay: nginx rounds 7r/m down to 116 thousandths"},
 		{"no rounding", http("6r/m", "nodelay"), "exact: limit_req zone=one nodelay\n"},
-		{"two stages", http("10r/s", "burst=20 delay=8"), "approximate: limit_req zone=one burst=20 delay=8: nginx holds back"},
+		{"two stages", http("10r/s", "burst=20 delay=8"),
+			"approximate: limit_req zone=one burst=20 delay=8: nginx holds back"},
 		{"no zone", "http { limit_req zone=two; }", "1 not possible: limit_req zone=two: there is no zone two"},
-		{"an unused zone", "http { " + zone + " }", "1 exact: limit_req_zone $binary_remote_addr zone=one:10m rate=10r/s: no limit_req uses it"},
+		{"an unused zone", "http { " + zone + " }",
+			"1 exact: limit_req_zone $binary_remote_addr zone=one:10m rate=10r/s: no limit_req uses it"},
 		{"an unknown variable", "http { limit_req_zone $ssl_client_s_dn zone=one:1m rate=1r/s;\nlimit_req zone=one; }",
 			"2 not possible: limit_req zone=one: Weir has no part of a partition like $ssl_client_s_dn"},
-		{"a location inside", "http {" + zone + "server { location / { limit_req zone=one; }\nlocation /a/ { limit_req zone=one burst=5; } } }",
+		{"a location inside", "http {" + zone +
+			"server { location / { limit_req zone=one; }\nlocation /a/ { limit_req zone=one burst=5; } } }",
 			"Weir counts requests to location /a/ (line 3) here too, nginx does not"},
 		{"an expression", "http {" + zone + `server { location ~ \.php$ { limit_req zone=one; } } }`, `location ~ \.php$: no pattern of Weir says the same`},
 		{"a part of a file", zone + "limit_req zone=one;", "2 exact: limit_req zone=one"},
 		{"a setting in a part of a file", zone + "limit_req_status 429;", "2 exact: limit_req_status 429"},
-		{"a stream", "stream { limit_conn_zone $binary_remote_addr zone=a:1m;\nserver { limit_conn a 1; } }", "2 not possible: limit_conn a 1: it limits connections of stream"},
+		{"a stream", "stream { limit_conn_zone $binary_remote_addr zone=a:1m;\nserver { limit_conn a 1; } }",
+			"2 not possible: limit_conn a 1: it limits connections of stream"},
 		{"bandwidth", "http { limit_rate 10k; }", "not possible: limit_rate 10k: it limits the speed"},
-		{"a real address", "http {" + zone + "set_real_ip_from 10.0.0.0/8;\nlimit_req zone=one; }", "approximate: set_real_ip_from 10.0.0.0/8: set identity.client_ip.trusted_hops"},
+		{"a real address", "http {" + zone + "set_real_ip_from 10.0.0.0/8;\nlimit_req zone=one; }",
+			"approximate: set_real_ip_from 10.0.0.0/8: set identity.client_ip.trusted_hops"},
 		{"a missing file", "http { include other.conf;\n }", "not possible: configuration: "},
-		{"an unheard-of directive", "http { limit_unheard_of 5; }", "not possible: limit_unheard_of 5: this directive is not read"},
+		{"an unheard-of directive", "http { limit_unheard_of 5; }",
+			"not possible: limit_unheard_of 5: this directive is not read"},
 	} {
 		if got := importertest.Verdicts(imported(t, c.text)); !strings.Contains(got, c.want) {
 			t.Errorf("%s: want %q in\n%s", c.name, c.want, got)
@@ -166,7 +178,8 @@ func TestEachItemHasAVerdict(t *testing.T) {
 	var lines []int
 	for i, line := range strings.Split(string(text), "\n") {
 		line = strings.TrimSpace(line)
-		if strings.HasPrefix(line, "limit_") || strings.HasPrefix(line, "set_real_ip") || strings.HasPrefix(line, "real_ip") ||
+		if strings.HasPrefix(line, "limit_") || strings.HasPrefix(line, "set_real_ip") ||
+			strings.HasPrefix(line, "real_ip") ||
 			strings.Contains(line, "# used") {
 			lines = append(lines, i+1)
 		}
@@ -222,7 +235,8 @@ func TestNginxDecidesAlike(t *testing.T) {
 	} {
 		for seed := range uint64(10) {
 			z := &nginxZone{rate: c.thousandths, burst: c.burst * 1000}
-			bucket := importertest.NewBucket(t, importertest.Set(t, imported(t, http(c.rate, c.arguments))), "nginx-one")
+			bucket := importertest.NewBucket(t, importertest.Set(t, imported(t, http(c.rate, c.arguments))),
+				"nginx-one")
 			refused := 0
 			longest := quota.Span(6_000_000/c.thousandths) * quota.Millisecond
 			for i, at := range importertest.Moments(seed, 1_000_000_000_000, 2000, longest) {
@@ -230,10 +244,12 @@ func TestNginxDecidesAlike(t *testing.T) {
 				want, wait := z.take(int64(at) / int64(quota.Millisecond))
 				got, delay := bucket.Take(at)
 				if got != want {
-					t.Fatalf("%s %s, seed %d, request %d at %d: allowed %t, nginx %t", c.rate, c.arguments, seed, i, at, got, want)
+					t.Fatalf("%s %s, seed %d, request %d at %d: allowed %t, nginx %t", c.rate, c.arguments, seed, i, at,
+						got, want)
 				}
 				if c.queue && got && abs(int64(delay/quota.Millisecond)-wait) > 1 {
-					t.Fatalf("%s %s, seed %d, request %d: waits %d µs, in nginx %d ms", c.rate, c.arguments, seed, i, delay, wait)
+					t.Fatalf("%s %s, seed %d, request %d: waits %d µs, in nginx %d ms", c.rate, c.arguments, seed, i,
+						delay, wait)
 				}
 				if !want {
 					refused++
@@ -255,9 +271,12 @@ func FuzzImport(f *testing.F) {
 	}
 	f.Add(string(text))
 	for _, text := range []string{
-		"http { include nginx.conf; }", http("0r/s", ""), http("99999999999r/s", "burst=-1"), http("1r/s", "burst=4294967296"),
-		"map", "geo $a { ::/0 1; 1.2.3.4/0 2; }", "map $a $a { default $a; } limit_req_zone $a zone=a rate=1r/s; http { limit_req zone=a; }",
-		"http { server { location { } } }", "http { limit_req; limit_conn; limit_req_zone; }", "a \"", "a {", "}", "if (", "set $a '",
+		"http { include nginx.conf; }", http("0r/s", ""), http("99999999999r/s", "burst=-1"),
+		http("1r/s", "burst=4294967296"),
+		"map", "geo $a { ::/0 1; 1.2.3.4/0 2; }",
+		"map $a $a { default $a; } limit_req_zone $a zone=a rate=1r/s; http { limit_req zone=a; }",
+		"http { server { location { } } }", "http { limit_req; limit_conn; limit_req_zone; }", "a \"", "a {", "}",
+		"if (", "set $a '",
 	} {
 		f.Add(text)
 	}

@@ -144,7 +144,8 @@ func TestEveryFieldThatIsReadIsDescribed(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, line := range strings.Split(string(text), "\n") {
-			for _, m := range append(fieldNames.FindAllStringSubmatch(line, -1), lookups.FindAllStringSubmatch(line, -1)...) {
+			for _, m := range append(fieldNames.FindAllStringSubmatch(line, -1),
+				lookups.FindAllStringSubmatch(line, -1)...) {
 				found[m[1]]++
 			}
 			for _, m := range enumerated.FindAllStringSubmatch(line, -1) {
@@ -158,7 +159,8 @@ func TestEveryFieldThatIsReadIsDescribed(t *testing.T) {
 	}
 	for name, count := range found {
 		if known[name] < count {
-			t.Errorf("shared/policy reads the field %s in %d mappings, and %d schemas of api/openapi.yaml have it", name, count, known[name])
+			t.Errorf("shared/policy reads the field %s in %d mappings, and %d schemas of api/openapi.yaml have it",
+				name, count, known[name])
 		}
 	}
 	for name := range known {
@@ -233,7 +235,9 @@ func without(n *policy.Node, key string) {
 // variants are the documents in which an object of the name has the field with the value: in each
 // example, at each place, beside all other fields, without one of them, and alone. The field is
 // left out of each twin.
-func variants(t *testing.T, all schemas, docs []policy.Node, name, field string, value policy.Node) (given, twins []policy.Node) {
+func variants(
+	t *testing.T, all schemas, docs []policy.Node, name, field string, value policy.Node,
+) (given, twins []policy.Node) {
 	t.Helper()
 	change := func(doc policy.Node, place int, edit func(*policy.Node)) policy.Node {
 		doc = clone(doc)
@@ -313,7 +317,8 @@ func TestExamplesAreAcceptedAndDefaultsAreWhatIsMeantWithoutAWord(t *testing.T) 
 					continue
 				}
 				if compared++; !reflect.DeepEqual(one, other) {
-					t.Errorf("%s.%s: with the default %s a policy set means something else than without", name, f.name, flow(f.Default))
+					t.Errorf("%s.%s: with the default %s a policy set means something else than without", name, f.name,
+						flow(f.Default))
 					break
 				}
 			}
