@@ -5,8 +5,8 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Adaptive is the limit of a policy that finds itself; nil if it has none. The pointer is good until
-// the next Load.
+// Adaptive is the limit of a policy that finds itself; nil if it has none. The pointer is good
+// until the next Load.
 func (ix *Index) Adaptive(p *Policy) *policy.Adaptive {
 	if p.adaptive == 0 {
 		return nil

@@ -90,8 +90,8 @@ type Policy struct {
 	needsTier bool
 	// ByConsumer: each consumer has buckets of its own.
 	ByConsumer bool
-	// commit is 1 + the place of what its requests have cost, 0 if that is known before. adaptive is
-	// 1 + the place of its one limit if that finds itself, 0 if it has others.
+	// commit is 1 + the place of what its requests have cost, 0 if that is known before. adaptive
+	// is 1 + the place of its one limit if that finds itself, 0 if it has others.
 	commit, adaptive uint16
 	// InFlight: it limits requests in flight, or its candidate does.
 	InFlight bool

@@ -30,8 +30,8 @@ var contentTypes = map[string]string{
 }
 
 // Files returns the built files by name: none in a build without the console. There are no folders,
-// so a name is looked up and never opened as a path. The first call compresses them; a control plane
-// whose console is not opened does not spend that time.
+// so a name is looked up and never opened as a path. The first call compresses them; a control
+// plane whose console is not opened does not spend that time.
 var Files = sync.OnceValues(func() (map[string]File, error) { return filesOf(built) })
 
 func filesOf(from fs.FS) (map[string]File, error) {
