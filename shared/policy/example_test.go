@@ -17,7 +17,8 @@ func ExampleDecode() {
 	}
 	_, err = policy.Decode(doc)
 	fmt.Println(err)
-	// Output: policies[0].limit.quota: must be a whole number from 1 to 4503599627370496, not 0
+	// Output:
+	// policies[0].limit.quota: must be a whole number from 1 to 4503599627370496, not 0
 	// policies[1].limit.window: must be a whole number with a unit (ms s m h d) from 1s to 366d, not 1y
 	// policies[1].name: is taken by policies[0]: names must be unique
 }
