@@ -42,12 +42,12 @@ func (c *Cell) Fit(limit int64, generation uint64) {
 }
 
 // Admit sets the ceiling at now. That of a bucket that is leased is what the node holds permits
-// for, as long as they last. Beyond, if not 0, is up to how many requests on_failure admits: more
-// than the limit is any number, otherwise it is the node's share, which counts when no permits
-// last.
+// for, as long as they last. Beyond, if not 0, is up to how many requests are admitted whatever the
+// limit is, by on_failure for example: more than the limit is any number, otherwise it is the
+// node's share, which counts when no permits last.
 func (c *Cell) Admit(now quota.Instant, leased bool, beyond int64) {
 	switch p := &c.Permits; {
-	case !leased:
+	case !leased && beyond == 0:
 		c.Ceiling = c.Limit
 	case now < p.Until && beyond <= c.Limit:
 		c.Ceiling = min(p.Count, c.Limit)

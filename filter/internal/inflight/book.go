@@ -57,7 +57,8 @@ type Seat struct {
 	Leased  bool
 	Limit   uint32
 	Version uint64
-	// Beyond, if not 0, is up to how many requests on_failure admits on this node.
+	// Beyond, if not 0, is up to how many requests this node admits whatever the limit is, such as
+	// those that on_failure lets through.
 	Beyond int64
 	// Patient: the request waits until its time is over, also if the control plane has no permit.
 	Patient bool

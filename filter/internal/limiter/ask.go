@@ -38,7 +38,7 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 	if !req.held {
 		l.Stats.Waited++
 	}
-	l.hold(req)
+	l.hold(req, now)
 	l.leases.Flush(now)
 	return Paused, true
 }

@@ -171,6 +171,8 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 	status := l.delay(req, now)
 	if status == Allowed {
 		l.Send(req, now)
+	} else {
+		l.holdBack(req, now)
 	}
 	return status
 }

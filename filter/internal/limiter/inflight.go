@@ -150,7 +150,7 @@ func (l *Limiter) queue(req *Request, now quota.Instant) (status Status, done bo
 		}
 	}
 	if waits {
-		l.hold(req)
+		l.hold(req, now)
 		if l.leases != nil {
 			l.leases.Claim(now)
 		}
@@ -159,7 +159,8 @@ func (l *Limiter) queue(req *Request, now quota.Instant) (status Status, done bo
 }
 
 // hold keeps a request's rules while it waits.
-func (l *Limiter) hold(req *Request) {
+func (l *Limiter) hold(req *Request, now quota.Instant) {
+	l.stepBack(req, now)
 	if !req.held {
 		req.held = true
 		req.rules.Held++

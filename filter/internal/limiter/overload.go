@@ -104,14 +104,43 @@ func (l *Limiter) Reported(req *Request, utilisation float64) {
 	}
 }
 
+// stepBack has a request that begins to wait count for no limit that finds itself: it is not on its
+// way to the upstream, and must not crowd out others. It enters again when it goes on.
+func (l *Limiter) stepBack(req *Request, now quota.Instant) {
+	if len(req.entries) == 0 {
+		return
+	}
+	l.leaveGuards(req, now)
+	for i := range req.Hits {
+		if h := &req.Hits[i]; h.decider == &selfFinding {
+			h.settled = false
+		}
+	}
+}
+
+//go:noinline
+func (l *Limiter) leaveGuards(req *Request, now quota.Instant) {
+	for i := range req.entries {
+		l.Guards.Leave(&req.entries[i], now)
+	}
+	req.entries = req.entries[:0]
+}
+
+// holdBack has a request that a leaky bucket holds back not count until Send. It was let through
+// when it came, so it is not decided about again.
+//
+//go:noinline
+func (l *Limiter) holdBack(req *Request, now quota.Instant) {
+	for i := range req.entries {
+		l.Guards.HoldBack(&req.entries[i], now)
+	}
+}
+
 // dismiss gives back all that a request has taken until its end.
 //
 //go:noinline
 func (l *Limiter) dismiss(req *Request, now quota.Instant) {
 	req.Lasting = false
-	for i := range req.entries {
-		l.Guards.Leave(&req.entries[i], now)
-	}
-	req.entries = req.entries[:0]
+	l.leaveGuards(req, now)
 	l.vacate(req, 0, now)
 }

@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 
@@ -350,6 +351,82 @@ func TestBesideOtherLimits(t *testing.T) {
 	}
 	if s := g.workers[0].Stats; s.ShadowAllowed != 2 || s.ShadowRefused != 3 {
 		t.Errorf("%d allowed, %d refused in shadow", s.ShadowAllowed, s.ShadowRefused)
+	}
+	g.atRest()
+}
+
+// A request that waits, for the control plane or for a place in flight, is not on its way to the
+// upstream: it counts for no limit that finds itself, so a quiet service sheds none of those that
+// come meanwhile. It counts from when it goes on.
+func TestARequestThatWaitsIsNotAtTheUpstream(t *testing.T) {
+	const two = `{"name":"worker","partition":[],"adaptive":{"min":2,"max":2},"mode":"local"},`
+	for name, other := range map[string]string{
+		"tokens": `{"name":"rate","partition":[],"limit":{"quota":90,"window":"1h"},"mode":"strict"}`,
+		"places": `{"name":"permits","partition":[],"limit":{"in_flight":90},"mode":"leased"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, true, two+other)
+			n.limiter.Guards = overload.New(n.data, shareddata.Space{}, n.book)
+			var waiting []*limiter.Request
+			for range 5 {
+				req, status := n.begin()
+				if status != limiter.Paused {
+					t.Fatalf("%v for %v while others wait, want it to wait too", status, req.Reason)
+				}
+				waiting = append(waiting, req)
+			}
+			n.let(100*millisecond, 200)
+			var got []limiter.Status
+			for _, req := range waiting {
+				got = append(got, n.limiter.Resume(req, n.now))
+			}
+			if want := []limiter.Status{
+				limiter.Allowed, limiter.Allowed, limiter.Refused, limiter.Refused, limiter.Refused,
+			}; !slices.Equal(got, want) {
+				t.Errorf("%v, want %v", got, want)
+			}
+			if last := waiting[4]; last.Reason != limiter.Shed {
+				t.Errorf("refused for %v", last.Reason)
+			}
+			n.end(waiting[0])
+			n.end(waiting[1])
+			for _, group := range n.book.Groups() {
+				if group.InFlight != 0 {
+					t.Errorf("%d requests of %s are still in flight", group.InFlight, group.Name)
+				}
+			}
+		})
+	}
+}
+
+// A request that a leaky bucket holds back does not count either, until it goes on. Then it goes on
+// even where the limit is full meanwhile, and counts.
+func TestARequestThatIsHeldBackIsNotAtTheUpstream(t *testing.T) {
+	g := newGuarded(t, 1, "", `{"name":"worker","partition":[],"adaptive":{"min":2,"max":2},"mode":"local"},`+
+		`{"name":"queue","partition":[],"match":{"headers":[{"name":"x-key","equals":"1"}]},`+
+		`"algorithm":"leaky_bucket","max_wait":"10s","limit":{"quota":1,"window":"1s"},"mode":"local"}`)
+	first, _ := g.ask(0, 1)
+	held, status := g.ask(0, 1)
+	if status != limiter.Delayed {
+		t.Fatal(status)
+	}
+	second, status := g.ask(0, 0)
+	if status != limiter.Allowed {
+		t.Fatalf("%v for %v beside a request that is held back", status, second.req.Reason)
+	}
+	if _, status := g.ask(0, 0); status != limiter.Refused {
+		t.Error("a third is at the upstream")
+	}
+	g.now += sec
+	held.worker.Release(g.now, 1)
+	held.worker.Send(held.req, g.now)
+	g.finish(first)
+	if e, status := g.ask(0, 0); status != limiter.Refused || e.req.Reason != limiter.Shed {
+		t.Errorf("%v beside one that went on late: it does not count", status)
+	}
+	g.finish(held)
+	if _, status := g.ask(0, 0); status != limiter.Allowed {
+		t.Error("its place is not free again")
 	}
 	g.atRest()
 }

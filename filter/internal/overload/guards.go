@@ -136,15 +136,50 @@ func (u *guard) shed(a *Ask) {
 	}
 }
 
-// Send notes that a request goes to its upstream.
+// anyNumber is more than any limit of requests in flight.
+const anyNumber = 2 * policy.MaxInFlight
+
+// HoldBack has a request that goes on later not count as on its way to the upstream until Send.
+//
+//go:noinline
+func (g *Guards) HoldBack(e *Entry, now quota.Instant) {
+	if e.guard != nil && e.place != 0 {
+		g.flights.Release(e.place, now)
+		e.place = 0
+	}
+}
+
+// Send notes that a request goes to its upstream. One that was held back counts again, whatever the
+// limit is meanwhile.
 //
 //go:noinline
 func (g *Guards) Send(e *Entry, now quota.Instant) {
-	if e.guard != nil && !e.sent {
-		e.guard.count(now)
-		e.guard.sent++
-		e.sent = true
+	u := e.guard
+	if u == nil || e.sent {
+		return
 	}
+	u.count(now)
+	u.sent++
+	e.sent = true
+	if e.place == 0 {
+		g.comeBack(e, now)
+	}
+}
+
+// comeBack takes a place for a request that was held back. If the count of places cannot be
+// changed, the request goes on without one.
+//
+//go:noinline
+func (g *Guards) comeBack(e *Entry, now quota.Instant) {
+	u := e.guard
+	g.seat = inflight.Seat{Key: u.key, Exact: true, Most: max(1, int64(u.known.Limit.Value)), Beyond: anyNumber}
+	if u.group != nil {
+		g.seat.Policy = []byte(u.group.Name)
+	}
+	if g.flights.Take(&g.seat, now) == inflight.Held {
+		e.place = g.seat.Place
+	}
+	g.seat.Beyond = 0
 }
 
 // Answer notes how long the upstream took to begin its answer.
@@ -177,11 +212,21 @@ func (g *Guards) Leave(e *Entry, now quota.Instant) {
 	if u.open--; e.sent {
 		u.count(now)
 		u.sent--
-	} else if u.load.Arrived[e.class] > 0 {
-		u.load.Arrived[e.class]--
+	} else {
+		takeBack(&u.load.Arrived[e.class])
+		takeBack(&u.came.Arrived[e.class])
 	}
-	g.flights.Release(e.place, now)
+	if e.place != 0 {
+		g.flights.Release(e.place, now)
+	}
 	e.guard = nil
+}
+
+// takeBack counts one less, if what it counted has not been passed on.
+func takeBack(arrived *uint32) {
+	if *arrived > 0 {
+		*arrived--
+	}
 }
 
 // count counts the time of the requests at the upstream.
