@@ -226,15 +226,15 @@ func TestPlantedBugsInGrantsAreNotLinearizable(t *testing.T) {
 		{"requests of a call without an answer get one of nothing", shared("late")},
 		{"a charge is not stored now and then",
 			spoil("if changed or granted > 0 or kept > 0 then\n"+
-				"      save(key, encode(), math.max(ready(burst), now + hold))",
+				"      save(key, encode(), max(ready(burst), now + hold))",
 				"if now % 16 > 0 and (changed or granted > 0 or kept > 0) then\n"+
-					"      save(key, encode(), math.max(ready(burst), now + hold))")},
+					"      save(key, encode(), max(ready(burst), now + hold))")},
 		{"more is granted than is there",
-			spoil("local granted = math.min(waiting, quotient(available, cost))\n"+
+			spoil("local granted = min(waiting, quotient(available, cost))\n"+
 				"    local short = granted < waiting\n    if look then\n      granted, keep",
 				"local granted = math.min(waiting, quotient(available + 1, cost))\n    local short = granted < waiting\n"+
 					"    if look then\n      granted, keep")},
-		{"a token comes back", spoil("debt = math.max(units(out(0), den), debt)", "debt = math.max(0, debt - den)")},
+		{"a token comes back", spoil("debt = max(units(out(0), den), debt)", "debt = math.max(0, debt - den)")},
 		{"one of a group is charged where the other is refused",
 			spoil("all = answer(k, true) and all", "answer(k, true)")},
 		{"what got no answer is sent again", func(t *testing.T) *redisstore.Store {

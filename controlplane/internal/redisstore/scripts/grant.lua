@@ -15,6 +15,23 @@ local TOKENS, PERMITS = string.byte('tp', 1, 2)
 local CHARGE_TOKENS, CHARGE_WINDOWS, DRAFT_TOKENS, DRAFT_WINDOWS = string.byte('cvdx', 1, 4)
 local reply = {}
 
+-- What grants a bucket of a kind, and what charges its twin.
+local grant_tokens, charge_tokens, grant_windows, charge_windows, claim_permits
+local function functions_for(kind)
+  if kind == TOKENS or kind == CHARGE_TOKENS or kind == DRAFT_TOKENS then
+    if not grant_tokens then
+      grant_tokens, charge_tokens = functions_for_tokens()
+    end
+    return grant_tokens, charge_tokens
+  elseif kind == PERMITS then
+    claim_permits = claim_permits or functions_for_permits()
+    return claim_permits
+  elseif not grant_windows then
+    grant_windows, charge_windows = functions_for_windows()
+  end
+  return grant_windows, charge_windows
+end
+
 -- The kind of the k-th bucket in small letters, and whether the next belongs to the same request.
 local function kind_of(k)
   local kind = string.byte(ARGV[1 + k] or ' ')
@@ -29,10 +46,9 @@ local function charge(k, kind)
   local arg, spent = ARGV[1 + k], (k - 2) * 6
   local granted, kept = reply[spent + 2], reply[spent + 3]
   local draft = kind == DRAFT_TOKENS or kind == DRAFT_WINDOWS
-  local book = charge_windows
+  local _, book = functions_for(kind)
   local used = 0
   if kind == CHARGE_TOKENS or kind == DRAFT_TOKENS then
-    book = charge_tokens
     used = struct.unpack('>I8', arg, #arg - 7)
   end
   if reply[spent + 1] == 0 and granted + kept + used > 0 then
@@ -58,12 +74,7 @@ local function answer(k, look)
   if next_kind == CHARGE_TOKENS or next_kind == CHARGE_WINDOWS then
     twin, hold = KEYS[k + 1], struct.unpack('>I8', ARGV[2 + k], 2)
   end
-  local grant = grant_windows
-  if kind == TOKENS then
-    grant = grant_tokens
-  elseif kind == PERMITS then
-    grant = claim_permits
-  end
+  local grant = functions_for(kind)
   local stale, granted, kept, not_before, level, delay = grant(KEYS[k], arg, look, twin, hold)
   reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6] = stale, granted, kept, not_before, level, delay
   return stale == 0 and not_before == 0
@@ -91,14 +102,13 @@ end
 
 -- What Redis says as a server that takes no writes. It concerns the whole call, and the client must
 -- learn of it: it drops the connection, since another server may have the address by now.
-local AWAY = {'READONLY ', 'MASTERDOWN ', 'LOADING ', 'CLUSTERDOWN '}
 local away
 
 -- Puts the text of an error in place of the first answer of a group: requests of others may be in
 -- the call, and those that need no memory, or no write, are answered as if they came alone.
 local function fail(first, last, why)
   why = tostring(type(why) == 'table' and why.err or why)
-  for _, code in ipairs(AWAY) do
+  for _, code in ipairs({'READONLY ', 'MASTERDOWN ', 'LOADING ', 'CLUSTERDOWN '}) do
     local from = string.find(why, code, 1, true)
     if from then
       away = string.sub(why, from)

@@ -10,8 +10,7 @@
 -- the last claim came. Thanks to these few claims read more than the node's own: all nodes are
 -- looked through when the first of them ends. The field 'short' has node permits want at of those
 -- that have lately lacked permits, the last one last.
-local claim_permits
-do
+local function functions_for_permits()
   local TTL = 10000000   -- inflight.TTL
   local MAX_NODES = 10000 -- inflight.MaxNodes
   local KEPT = 60000     -- milliseconds: more than any permits last
@@ -70,7 +69,7 @@ do
     return math.max(granted - want, math.min(granted, even)), short
   end
 
-  claim_permits = function(key, arg)
+  local function claim_permits(key, arg)
     local seq, hold, lent, need, spare, limit, nodes = struct.unpack('>I8I8I8I8I8I8I8', arg, 2)
     local node = string.sub(arg, 58)
     local sum, first, count, last = 0, now + TTL, 0, now
@@ -123,4 +122,6 @@ do
     end
     return 0, 0, math.max(math.min(own[4], free), 0), 0, left, TTL
   end
+
+  return claim_permits
 end

@@ -21,9 +21,9 @@
 -- each lease, the earliest first.
 --
 -- Calls cost more than arithmetic here, so there are few: the bucket at hand lives in the locals
--- below rather than in a table.
-local grant_tokens, charge_tokens
-do
+-- below rather than in a table. The functions are made in a call of the script that has such a
+-- bucket, and in no other: to make them all costs as much as a bucket.
+local function functions_for_tokens()
   local FORMAT = 1
   local SATURATED = 5629499534213120 -- where debts saturate: 1.25 * MAX_UNITS
   local MAX_PAIRS = 6                -- lease.MaxPairs
@@ -77,16 +77,23 @@ do
     if num < 1 or den < 1 or burst < 1 or num > MAX_UNITS or burst > quotient(MAX_UNITS, den) then
       return false
     end
-    ends, tokens, leases = {}, {}, (n - FIELDS) / 2
-    for i = 1, leases do
+    ends, tokens, leases = {s[8], s[10]}, {s[9], s[11]}, (n - FIELDS) / 2
+    for i = 3, leases do
       ends[i], tokens[i] = s[FIELDS + 2 * i - 1], s[FIELDS + 2 * i]
     end
     return true
   end
 
+  -- Tables are made with room for two leases, since growing costs more; few buckets have more.
   local function encode()
-    local s = {FORMAT, version, last, debt, num, den, burst}
-    for i = 1, leases do
+    local s
+    if leases == 0 then
+      return {FORMAT, version, last, debt, num, den, burst}
+    elseif leases == 1 then
+      return {FORMAT, version, last, debt, num, den, burst, ends[1], tokens[1]}
+    end
+    s = {FORMAT, version, last, debt, num, den, burst, ends[1], tokens[1], ends[2], tokens[2]}
+    for i = 3, leases do
       s[FIELDS + 2 * i - 1], s[FIELDS + 2 * i] = ends[i], tokens[i]
     end
     return s
@@ -122,17 +129,20 @@ do
       end
     end
     leases, last = live, to
-    debt = math.max(left, units(out(0), den))
+    debt = max(left, units(out(0), den))
   end
 
   -- Whether the state was ahead of the clock.
   local function set_back()
     local by = ahead(last, 1)
+    if by == 0 then
+      return false
+    end
     last = last - by
     for i = 1, leases do
       ends[i] = ends[i] - by
     end
-    return by > 0
+    return true
   end
 
   local function convert(to_num, to_den, to_burst)
@@ -152,14 +162,14 @@ do
       return false
     end
     num, den, burst = to_num, to_den, to_burst
-    debt = math.max(used * to_den, units(out(0), den))
+    debt = max(used * to_den, units(out(0), den))
     return true
   end
 
   -- Has the bucket count in figures that can express n tokens more: its own, or the largest, if
   -- callers bring figures and those of a slow one count in units too small.
   local function express(n, most_num, most_den, most)
-    if most > 0 and ceiling(debt, den) + math.min(n, most) > quotient(SATURATED, den) then
+    if most > 0 and ceiling(debt, den) + min(n, most) > quotient(SATURATED, den) then
       convert(most_num, most_den, most)
     end
   end
@@ -240,7 +250,7 @@ do
     for i = 1, leases do
       local over = out(ends[i]) + n - burst
       if over > 0 then
-        t = math.max(t, ends[i] + ceiling(units(over, den), num))
+        t = max(t, ends[i] + ceiling(units(over, den), num))
       end
     end
     return t
@@ -259,7 +269,7 @@ do
     return false
   end
 
-  grant_tokens = function(key, arg, look, twin, hold)
+  local function grant_tokens(key, arg, look, twin, hold)
     local ask_num, ask_den, ask_burst, ttl, ask_version, waiting, cost, deadline, keep, nodes, doubtful_for, doubtful_debt, used,
       optimistic, most_num, most_den, most = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
 
@@ -301,7 +311,7 @@ do
       end
       was_back = set_back()
       changed = was_back or changed
-      version = math.max(version, ask_version)
+      version = max(version, ask_version)
     else
       version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
       ends, tokens, leases = {}, {}, 0
@@ -315,9 +325,9 @@ do
       if lowered then -- The limit was changed, and nothing earns by more than it has now.
         convert(most_num, most_den, most)
       end
-      advance(math.max(now, last))
+      advance(max(now, last))
       if lowered and optimistic == 0 then
-        debt = math.max(math.min(debt, burst * den), units(out(0), den))
+        debt = max(min(debt, burst * den), units(out(0), den))
       end
       held_num, held_den, held_burst, held_debt = num, den, burst, debt
       fits = restate(ask_num, ask_den, ask_burst)
@@ -326,18 +336,18 @@ do
     end
     if used > 0 then
       express(used, most_num, most_den, most)
-      debt = math.min(debt + units(used, den), SATURATED)
-      save(key, encode(), math.max(ready(burst), now + hold))
-      local level = math.max(0, ask_burst - ceiling(debt, den))
+      debt = min(debt + units(used, den), SATURATED)
+      save(key, encode(), max(ready(burst), now + hold))
+      local level = max(0, ask_burst - ceiling(debt, den))
       return 0, 0, 0, 0, level, debt_in(most_den)
     end
     if optimistic == 0 and most == 0 then
-      debt = math.min(debt, burst * den)
+      debt = min(debt, burst * den)
     end
-    debt = math.max(units(out(0), den), debt)
+    debt = max(units(out(0), den), debt)
     local kept, not_before, delay = 0, 0, 0
-    local available = fits and math.max(0, quotient(burst * den - debt, den)) or 0
-    local granted = math.min(waiting, quotient(available, cost))
+    local available = fits and max(0, quotient(burst * den - debt, den)) or 0
+    local granted = min(waiting, quotient(available, cost))
     local short = granted < waiting
     if look then
       granted, keep = 0, 0
@@ -358,16 +368,16 @@ do
     end
     if held_num and granted == 0 and kept == 0 and not (fits and slower(held_num, held_den, ask_num, ask_den)) then
       -- The bucket goes on with the figures that it has, and the caller waits for these.
-      num, den, burst, debt = held_num, held_den, math.min(ask_burst, quotient(MAX_UNITS, held_den)), held_debt
+      num, den, burst, debt = held_num, held_den, min(ask_burst, quotient(MAX_UNITS, held_den)), held_debt
       if short then
-        not_before = cost > ask_burst and NEVER or math.max(1, ready(math.min(cost, burst)) - now)
+        not_before = cost > ask_burst and NEVER or max(1, ready(min(cost, burst)) - now)
       end
       burst, changed = held_burst, was_back or lowered
     elseif short then
-      not_before = cost > burst and NEVER or math.max(1, ready(cost) - now)
+      not_before = cost > burst and NEVER or max(1, ready(cost) - now)
     end
     if changed or granted > 0 or kept > 0 then
-      save(key, encode(), math.max(ready(burst), now + hold))
+      save(key, encode(), max(ready(burst), now + hold))
     end
     if optimistic > 0 then
       delay = debt_in(most_den)
@@ -375,7 +385,7 @@ do
     return 0, granted, kept, not_before, available, delay
   end
 
-  charge_tokens = function(key, arg, granted, kept, draft)
+  local function charge_tokens(key, arg, granted, kept, draft)
     local hold, ask_num, ask_den, ask_burst, ask_version, doubtful_for, doubtful_debt, most_num, most_den, most, cost,
       deadline, ttl, used = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
     local raw = redis.pcall('GET', key)
@@ -405,11 +415,13 @@ do
     bring(now, ask_num, ask_den, ask_burst, most_num, most_den, most)
     local waited = granted * cost
     express(waited + kept + used, most_num, most_den, most)
-    local before, largest = debt, math.max(burst, most)
-    book(math.min(waited, largest), deadline, 1)
-    book(math.min(kept, largest), ttl, 2)
-    local full = math.min(before + units(waited + kept + used, den), units(largest, den))
-    debt = math.max(before, full, units(out(0), den))
-    save(key, encode(), math.max(ready(burst), now + hold))
+    local before, largest = debt, max(burst, most)
+    book(min(waited, largest), deadline, 1)
+    book(min(kept, largest), ttl, 2)
+    local full = min(before + units(waited + kept + used, den), units(largest, den))
+    debt = max(before, full, units(out(0), den))
+    save(key, encode(), max(ready(burst), now + hold))
   end
+
+  return grant_tokens, charge_tokens
 end

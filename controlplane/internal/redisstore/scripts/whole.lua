@@ -4,6 +4,7 @@
 local MAX_UNITS = 4503599627370496 -- quota.MaxUnits
 local NEVER = -1                    -- in place of a wait that no time ends
 local jitter = ARGV[1] + 0
+local max, min = math.max, math.min
 
 local function quotient(a, b)
   local x = a / b
@@ -20,10 +21,11 @@ local function ceiling(a, b)
 end
 
 -- Whether the first n values of a list are whole numbers that a grant can have left.
+local LARGEST = 2 * MAX_UNITS
 local function plausible(s, n)
   for i = 1, n do
     local v = s[i]
-    if v + 0 ~= v or v < 0 or v > 2 * MAX_UNITS or v % 1 ~= 0 then -- A text is not equal to its number.
+    if v - v % 1 ~= v or v < 0 or v > LARGEST then -- A text is not equal to its number.
       return false
     end
   end
@@ -51,9 +53,9 @@ end
 -- How many of the available tokens a node may hold.
 local function keep_share(keep, nodes, available)
   if keep > quotient(available, nodes) then
-    keep = math.min(keep, quotient(available + 2 * nodes - 1, 2 * nodes))
+    keep = min(keep, quotient(available + 2 * nodes - 1, 2 * nodes))
   end
-  return math.min(keep, available)
+  return min(keep, available)
 end
 
 -- Keeps a state until the instant from which it equals an absent one: by an absolute time, a
@@ -79,18 +81,4 @@ local function lost_at(key)
     lost = lost or now
   end
   return lost
-end
-
--- Notes what so many requests have reserved, each under its number: from when it counts, where its
--- mark is, and its tokens. settle.lua takes it away.
-local function reserve(key, name, granted, from, at, cost, counts)
-  if name == '\0\0\0\0\0\0\0\0' then
-    return
-  end
-  local main = string.gsub(key, ':draft$', '') .. ':reserved:' .. string.gsub(name, '.', function(c)
-    return string.format('%02x', string.byte(c))
-  end) .. ':'
-  for i = 1, granted do
-    redis.call('SET', main .. i, string.format('%.0f %.0f %.0f', from, at, cost), 'PXAT', ceiling(counts, 1000) + 1)
-  end
 end

@@ -11,8 +11,7 @@
 -- A state is a MessagePack list: format version last algorithm quota length grain offset, then
 -- start and count of each mark, the earliest first, each start but the first as the distance from
 -- the one before.
-local grant_windows, charge_windows
-do
+local function functions_for_windows()
   local FORMAT = 1
   local FIELDS = 8      -- of a state before its marks
   local MAX_MARKS = 257 -- quota.MaxMarks
@@ -344,7 +343,21 @@ do
     return false
   end
 
-  grant_windows = function(key, arg, look, twin, hold)
+  -- Notes what so many requests have reserved, each under its number: from when it counts, where its
+  -- mark is, and its tokens. settle.lua takes it away.
+  local function reserve(key, name, granted, from, at, cost, counts)
+    if name == '\0\0\0\0\0\0\0\0' then
+      return
+    end
+    local main = string.gsub(key, ':draft$', '') .. ':reserved:' .. string.gsub(name, '.', function(c)
+      return string.format('%02x', string.byte(c))
+    end) .. ':'
+    for i = 1, granted do
+      redis.call('SET', main .. i, string.format('%.0f %.0f %.0f', from, at, cost), 'PXAT', ceiling(counts, 1000) + 1)
+    end
+  end
+
+  local function grant_windows(key, arg, look, twin, hold)
     local ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, ttl, ask_version, waiting, cost, deadline, keep, nodes,
       leased, doubtful_used, own = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
     local changed = open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used, twin)
@@ -381,7 +394,7 @@ do
     return 0, granted, kept, not_before, level, full_after()
   end
 
-  charge_windows = function(key, arg, granted, kept, draft)
+  local function charge_windows(key, arg, granted, kept, draft)
     local hold, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, ask_version, leased, doubtful_used, longest, cost,
       deadline, ttl = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
     local raw = redis.pcall('GET', key)
@@ -420,4 +433,6 @@ do
     saturate()
     save(key, encode(), math.max(marks > 0 and leaves(starts[marks]) or last, now + hold))
   end
+
+  return grant_windows, charge_windows
 end
