@@ -188,12 +188,15 @@ func (l *Line[T]) leave(b *batch[T], m *member[T]) bool {
 }
 
 // depart has the call made for what has gathered. The lock is held.
-func (l *Line[T]) depart() {
+func (l *Line[T]) depart() { go l.run(l.next()) }
+
+// next takes what has gathered for a call that is under way then. The lock is held.
+func (l *Line[T]) next() *batch[T] {
 	b := l.waiting
 	b.stop()
 	l.waiting = nil
 	l.underWay++
-	go l.run(b)
+	return b
 }
 
 // stop has the batch wait for no delay any more.
@@ -203,9 +206,17 @@ func (b *batch[T]) stop() {
 	}
 }
 
-// run makes the call of a batch.
+// run makes the call of a batch, and then of what has gathered meanwhile: as long as callers come,
+// one goroutine makes the calls, whose stack has grown already.
 func (l *Line[T]) run(b *batch[T]) {
-	defer l.ended()
+	for b != nil {
+		l.make(b)
+		b = l.following()
+	}
+}
+
+// make makes the call of a batch.
+func (l *Line[T]) make(b *batch[T]) {
 	items := make([]T, len(b.members))
 	for i, m := range b.members {
 		items[i] = m.item
@@ -216,13 +227,21 @@ func (l *Line[T]) run(b *batch[T]) {
 	close(b.done)
 }
 
-// ended counts the end of a call. After the last one, what has gathered leaves.
-func (l *Line[T]) ended() {
+// following counts the end of a call. After the last one, it returns what has gathered.
+func (l *Line[T]) following() *batch[T] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.underWay--
 	if l.underWay == 0 && l.waiting != nil {
-		l.depart()
+		return l.next()
+	}
+	return nil
+}
+
+// ended counts the end of a call that a caller has made itself. What has gathered leaves.
+func (l *Line[T]) ended() {
+	if b := l.following(); b != nil {
+		go l.run(b)
 	}
 }
 

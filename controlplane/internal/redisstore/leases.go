@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"sync"
 	"time"
 
@@ -92,6 +93,9 @@ func (s *Store) grantShard(ctx context.Context, of shard, grants []lease.Grant) 
 	e.tried = true
 	some, err := s.grantTogether(ctx, &s.lines[of.tag], of.items)
 	e.err = err
+	if partial := (*leases.Partial)(nil); errors.As(err, &partial) {
+		e.err = partial.Cause // A tag is answered as a whole or not.
+	}
 	for k, g := range some {
 		grants[of.which[k]] = g
 	}

@@ -121,13 +121,16 @@ func (s *Store) callTogether(ctx context.Context, portions []*portion) error {
 // take reads the portion's part of the script's answer.
 func (p *portion) take(reply []any) {
 	numbers := make([]int64, len(reply))
+	var failed map[int]error
 	for i, value := range reply {
 		switch value := value.(type) {
 		case int64:
 			numbers[i] = value
 		case string:
-			p.err = scriptError(value)
-			return
+			if failed == nil {
+				failed = map[int]error{}
+			}
+			failed[i/repliesPerItem] = scriptError(value)
 		default:
 			p.err = fmt.Errorf("the grant script returned %T in place of a number", value)
 			return
@@ -136,6 +139,33 @@ func (p *portion) take(reply []any) {
 	p.grants = make([]lease.Grant, len(p.items))
 	for i := range p.items {
 		p.grants[i] = read(&p.items[i], numbers[p.places[i]*repliesPerItem:])
+	}
+	if len(failed) > 0 {
+		p.fail(failed)
+	}
+}
+
+// fail notes which items have no answer: those of the groups whose first key has failed, by the
+// places of keys. If none has one, the error is that of the first.
+func (p *portion) fail(failed map[int]error) {
+	partial := &leases.Partial{Away: make([]time.Duration, len(p.items))}
+	groups, without := leases.Groups(p.items), 0
+	var cause error
+	for i, place := range p.places {
+		if i == 0 || groups[i] != groups[i-1] {
+			cause = failed[place]
+		}
+		if cause == nil {
+			continue
+		}
+		partial.Away[i], without = time.Microsecond, without+1
+		if partial.Cause == nil {
+			partial.Cause = cause
+		}
+	}
+	p.err = partial
+	if without == len(p.items) {
+		p.grants, p.err = nil, partial.Cause
 	}
 }
 

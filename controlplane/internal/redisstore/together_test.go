@@ -140,6 +140,13 @@ func halves(t *testing.T, server *redistest.Server, s *redisstore.Store) error {
 			return fmt.Errorf("request %d got %+v", i, a.grants)
 		}
 	}
+	var partial *leases.Partial
+	switch of := answers[3]; {
+	case !errors.As(of.err, &partial) || partial.Away[0] != 0 || partial.Away[1] == 0 || of.grants[0].Level != plenty:
+		return fmt.Errorf("a group beside one that fails got %+v, want its answer", of)
+	case errors.As(answers[4].err, &partial):
+		return fmt.Errorf("one group was answered in part: %+v", answers[4])
+	}
 	first, third, last := answers[0].grants[0], answers[2].grants, answers[5].grants[0]
 	if first.Waiting != 0 || first.Level != 4 || first.NotBefore == 0 || third[0].Level != 4 ||
 		third[1].Level != plenty || last.Level != plenty {

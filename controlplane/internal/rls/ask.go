@@ -30,21 +30,16 @@ func (d *decision) ask(ctx context.Context) error {
 		d.overloaded()
 		return nil
 	}
-	request := wire.LeaseRequest{Node: NodeName, Version: d.view.version, Items: d.items}
-	reply, err := d.service.config.Leases.Grant(ctx, request)
+	answers, err := d.service.grant(ctx, d.view.version, d.items)
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
 	}
-	now := d.service.config.Now()
-	if err != nil || len(reply.Items) != len(d.items) {
-		d.fallBack(d.service.failing.since(now))
+	if err != nil {
+		d.fallBack(d.service.failing.since(d.service.config.Now()))
 		return nil
 	}
 	d.service.failing.answered()
-	if d.service.nodes.Load() != reply.Nodes {
-		d.service.nodes.Store(reply.Nodes)
-	}
-	d.learn(reply.Items)
+	d.learn(answers)
 	return nil
 }
 

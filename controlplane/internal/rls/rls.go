@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-proxy/weir/controlplane/internal/gather"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -65,6 +66,8 @@ type Service struct {
 	nodes    atomic.Int64
 	asking   chan struct{}
 	watching chan struct{}
+	// together is where calls gather that are to go to the store.
+	together gather.Line[*asked]
 	recorder recorder
 	// beside runs what no caller waits for.
 	beside func(func())
@@ -76,6 +79,7 @@ func New(c Config) *Service {
 	s.beside = func(f func()) { go f() }
 	s.decisions.New = func() any { return &decision{} }
 	s.recorder.begin()
+	s.together.Init(fullRequest, gatherTime, s.grantTogether)
 	if s.config.Meter == nil {
 		s.config.Meter = noMeter{}
 	}

@@ -1,0 +1,100 @@
+package rls
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const (
+	// fullRequest is how many buckets leave at once while other calls are with the store: as many
+	// as a request of an Envoy has.
+	fullRequest = 64
+	// gatherTime is the longest that a call waits for those that are with the store.
+	gatherTime = 2 * time.Millisecond
+)
+
+var errAnswers = errors.New("the store has not answered for each bucket")
+
+// asked is what one call asks of its buckets, under a version of the policy set, and its answers,
+// or why there are none.
+type asked struct {
+	version uint64
+	items   []wire.LeaseItem
+	answers []wire.LeaseAnswer
+	err     error
+}
+
+// grant asks for the items of a call, all or none, together with those of other calls that come
+// while some are with the store: to resolve, to ask and to measure is then done once for all. The
+// items are copied, since a request may be under way when its caller has gone.
+func (s *Service) grant(
+	ctx context.Context, version uint64, items []wire.LeaseItem,
+) ([]wire.LeaseAnswer, error) {
+	one := &asked{version: version, items: slices.Clone(items)}
+	if one.ofConsumer() {
+		s.grantAll(ctx, []*asked{one})
+		return one.answers, one.err
+	}
+	if err := s.together.Do(ctx, one, len(items)); err != nil {
+		return nil, err
+	}
+	return one.answers, one.err
+}
+
+// ofConsumer reports whether a consumer has to be looked up for the limits. Where that fails it
+// concerns no other call, so the items go alone.
+func (a *asked) ofConsumer() bool {
+	for i := range a.items {
+		if a.items[i].Place > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// grantTogether asks for the items of all calls, in one request for each version of the policy set
+// that they were matched by.
+func (s *Service) grantTogether(ctx context.Context, all []*asked) error {
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && all[n].version == all[0].version {
+			n++
+		}
+		s.grantAll(ctx, all[:n])
+		all = all[n:]
+	}
+	return nil
+}
+
+// grantAll asks for the items of calls under one version, and gives each call its answers. The
+// items of each are a group, or one alone.
+func (s *Service) grantAll(ctx context.Context, all []*asked) {
+	request := wire.LeaseRequest{Node: NodeName, Version: all[0].version, Items: all[0].items}
+	if len(all) > 1 {
+		request.Items = make([]wire.LeaseItem, 0, fullRequest)
+		for _, one := range all {
+			request.Items = append(request.Items, one.items...)
+		}
+	}
+	reply, err := s.config.Leases.Grant(ctx, request)
+	if err == nil && len(reply.Items) != len(request.Items) {
+		err = errAnswers
+	}
+	if err != nil {
+		for _, one := range all {
+			one.err = err
+		}
+		return
+	}
+	if s.nodes.Load() != reply.Nodes {
+		s.nodes.Store(reply.Nodes)
+	}
+	answers := reply.Items
+	for _, one := range all {
+		one.answers, answers = answers[:len(one.items)], answers[len(one.items):]
+	}
+}
