@@ -414,6 +414,27 @@ func TestPaceOfTheOpenLoop(t *testing.T) {
 	}
 }
 
+// Two services behind one filter are compared at one rate, unless one cannot do it.
+func TestServicesBehindOneFilterHaveOnePace(t *testing.T) {
+	r := &runner{openRates: map[scene]float64{proxied: 6000}}
+	for _, step := range []struct {
+		part                 part
+		peer, capacity, want float64
+	}{
+		{calls, 1900, 7000, 1900}, {calls, 1900, 30_000, 1900}, {calls, 0, 7000, 3500}, {calls, 1900, 3000, 1500},
+		{weir, 1900, 30_000, 6000},
+	} {
+		c := contestant{Name: "it", Scene: proxied, part: step.part}
+		measured := round{"proxied/it": {Rate: step.capacity}}
+		if step.peer > 0 {
+			measured["proxied/ratelimit"] = figures{Open: []paced{{Rate: step.peer}}}
+		}
+		if got := r.paceBeside(measured, c); got != step.want {
+			t.Errorf("%+v: asked for %v", step, got)
+		}
+	}
+}
+
 // Key k of a thousand comes about 1/(k+1) as often as the first, which comes with one request in
 // 7.49.
 func TestKeysAreZipfs(t *testing.T) {

@@ -68,7 +68,7 @@ func milliseconds(r load.Result, p float64) float64 {
 func (r *runner) openAll(ctx context.Context, n int, all []contestant, result round) error {
 	r.choosePace(all[0].Scene, result)
 	for _, c := range all {
-		rate := gauge.Rounded(r.pace(c, result[c.id()].Rate))
+		rate := gauge.Rounded(r.paceBeside(result, c))
 		measure := func(ctx context.Context, n int, trials []*trial, result round) error {
 			p, err := trials[0].pacedLoop(ctx, rate, r.plan.Open)
 			if err != nil {
@@ -113,6 +113,17 @@ func (r *runner) pace(c contestant, capacity float64) float64 {
 		return capacity / 2
 	}
 	return common
+}
+
+// paceBeside is the pace of a contestant beside those that were measured before: Weir behind
+// Envoy's ratelimit filter has the pace that the other service had, so that latencies can be
+// compared.
+func (r *runner) paceBeside(result round, c contestant) float64 {
+	own, peer := r.pace(c, result[c.id()].Rate), result.opened(string(c.Scene)+"/ratelimit").Rate
+	if c.part == calls && peer > 0 {
+		return min(own, peer)
+	}
+	return own
 }
 
 // climb asks all at one rate after the other.
